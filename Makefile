@@ -1,0 +1,50 @@
+# A thin front for CMake and Ninja, and for tools/setup, which installs what is missing.
+BUILD ?= build
+PREFIX ?= /usr/local
+PYTHON := .venv/bin/python
+NINJA := cmake --build $(BUILD)
+
+.PHONY: all setup demo check check-gpu check-san check-all dist bench install clean
+
+all: $(BUILD)/build.ninja
+	@$(NINJA)
+
+$(BUILD)/build.ninja: CMakeLists.txt tests/tests.cmake | setup-build
+	@cmake -G Ninja -S . -B $(BUILD) -DCMAKE_INSTALL_PREFIX=$(PREFIX) > $(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
+	@mv $(BUILD).log $(BUILD)/cmake.log
+
+.PHONY: setup-build
+setup-build:
+	@tools/setup build
+
+setup:
+	@tools/setup all
+
+# Set up everything, build, and optimize one example: on the GPU where there is one, else on the cpu target.
+demo: setup all
+	@tools/demo
+
+check: setup all
+	@cd $(BUILD) && ctest --output-on-failure -LE "gpu|slow"
+
+check-gpu: setup all
+	@cd $(BUILD) && ctest --output-on-failure -L gpu
+
+check-all: setup all
+	@cd $(BUILD) && ctest --output-on-failure
+
+check-san: setup
+	@cmake -G Ninja -S . -B build-san -DWW_SANITIZE=ON > /dev/null && cmake --build build-san
+	@cd build-san && ctest --output-on-failure -L unit
+
+dist: all
+	@tools/dist $(BUILD)
+
+bench: setup all
+	@bench/run
+
+install: all
+	@cmake --install $(BUILD) --prefix $(PREFIX)
+
+clean:
+	@rm -rf $(BUILD) build-san dist

@@ -1,0 +1,69 @@
+#include "base/arena.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BLOCK_BYTES = 16384, ALIGN = 16 };
+
+struct ww_arena_block {
+	struct ww_arena_block *next;
+	size_t used, cap;
+	_Alignas(16) unsigned char data[];
+};
+
+void ww_arena_init(struct ww_arena *a, size_t max_bytes)
+{
+	*a = (struct ww_arena){ .max_bytes = max_bytes };
+}
+
+void ww_arena_release(struct ww_arena *a)
+{
+	for (struct ww_arena_block *b = a->head, *next; b; b = next) {
+		next = b->next;
+		free(b);
+	}
+	ww_arena_init(a, a->max_bytes);
+}
+
+void *ww_arena_alloc(struct ww_arena *a, size_t bytes)
+{
+	if (bytes > a->max_bytes || a->used_bytes > a->max_bytes - bytes)
+		return NULL;
+	size_t need = (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+	struct ww_arena_block *b = a->head;
+	if (!b || b->cap - b->used < need) {
+		size_t cap = need > BLOCK_BYTES ? need : BLOCK_BYTES;
+		b = malloc(sizeof(*b) + cap);
+		if (!b)
+			return NULL;
+		*b = (struct ww_arena_block){ .next = a->head, .cap = cap };
+		a->head = b;
+	}
+	void *p = b->data + b->used;
+	b->used += need;
+	a->used_bytes += need;
+	return memset(p, 0, bytes);
+}
+
+char *ww_arena_strdup(struct ww_arena *a, const char *s)
+{
+	size_t n = strlen(s) + 1;
+	char *p = ww_arena_alloc(a, n);
+	return p ? memcpy(p, s, n) : NULL;
+}
+
+char *ww_arena_printf(struct ww_arena *a, const char *fmt, ...)
+{
+	va_list ap, again;
+	va_start(ap, fmt);
+	va_copy(again, ap);
+	int n = vsnprintf(NULL, 0, fmt, ap);
+	va_end(ap);
+	char *p = n < 0 ? NULL : ww_arena_alloc(a, (size_t)n + 1);
+	if (p)
+		vsnprintf(p, (size_t)n + 1, fmt, again);
+	va_end(again);
+	return p;
+}

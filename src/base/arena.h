@@ -1,0 +1,22 @@
+/* arena.h - memory with one lifetime (process, run, episode, step).
+ *
+ * Blocks are chained and only ever freed together; an allocation is 16-byte aligned and zeroed.  An arena has a maximum;
+ * beyond it, and out of memory, ww_arena_alloc() returns NULL.  Not thread-safe: one arena belongs to one thread.
+ */
+#ifndef WW_BASE_ARENA_H
+#define WW_BASE_ARENA_H
+
+#include <stddef.h>
+
+struct ww_arena {
+	struct ww_arena_block *head;
+	size_t used_bytes, max_bytes;
+};
+
+void ww_arena_init(struct ww_arena *a, size_t max_bytes);
+void ww_arena_release(struct ww_arena *a);
+void *ww_arena_alloc(struct ww_arena *a, size_t bytes);
+char *ww_arena_strdup(struct ww_arena *a, const char *s);
+char *ww_arena_printf(struct ww_arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+#endif

@@ -1,0 +1,278 @@
+#include "base/fs.h"
+#include "base/time.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum ww_rc ww_fs_read(const char *path, size_t max_bytes, struct ww_str *out, struct ww_err *err)
+{
+	enum ww_rc rc = WW_OK;
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0)
+		return ww_err_errno(err, errno == ENOENT ? WW_ERR_USAGE : WW_ERR_IO, "cannot open %s", path);
+	struct stat st;
+	if (fstat(fd, &st) < 0) {
+		rc = ww_err_errno(err, WW_ERR_IO, "cannot stat %s", path);
+		goto out;
+	}
+	if (!S_ISREG(st.st_mode)) {
+		rc = ww_err_set(err, WW_ERR_USAGE, "%s is not a regular file", path);
+		goto out;
+	}
+	size_t total = 0;
+	char chunk[65536];
+	for (;;) {
+		ssize_t n = read(fd, chunk, sizeof(chunk));
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0) {
+			rc = ww_err_errno(err, WW_ERR_IO, "cannot read %s", path);
+			goto out;
+		}
+		if (!n)
+			break;
+		total += (size_t)n;
+		if (total > max_bytes) {
+			rc = ww_err_set(err, WW_ERR_LIMIT, "%s is larger than %zu bytes", path, max_bytes);
+			goto out;
+		}
+		ww_str_add(out, chunk, (size_t)n);
+		if (out->cut) {
+			rc = ww_err_set(err, WW_ERR_NOMEM, "%s does not fit in memory", path);
+			goto out;
+		}
+	}
+out:
+	close(fd);
+	return rc;
+}
+
+static int write_all(int fd, const char *p, size_t n)
+{
+	while (n) {
+		ssize_t w = write(fd, p, n);
+		if (w < 0 && errno == EINTR)
+			continue;
+		if (w < 0)
+			return -1;
+		p += w;
+		n -= (size_t)w;
+	}
+	return 0;
+}
+
+enum ww_rc ww_fs_write(const char *path, const void *bytes, size_t n, struct ww_err *err)
+{
+	char tmp[PATH_MAX];
+	if ((size_t)snprintf(tmp, sizeof(tmp), "%s.tmp-XXXXXX", path) >= sizeof(tmp))
+		return ww_err_set(err, WW_ERR_LIMIT, "path too long: %s", path);
+	int fd = mkostemp(tmp, O_CLOEXEC);
+	if (fd < 0)
+		return ww_err_errno(err, WW_ERR_IO, "cannot write %s", path);
+	int bad = write_all(fd, bytes, n) < 0 || fchmod(fd, 0644) < 0 || fsync(fd) < 0;
+	int saved = errno;
+	if (close(fd) < 0 && !bad) {
+		bad = 1;
+		saved = errno;
+	}
+	if (!bad && rename(tmp, path) < 0) {
+		bad = 1;
+		saved = errno;
+	}
+	if (!bad)
+		return WW_OK;
+	unlink(tmp);
+	errno = saved;
+	return ww_err_errno(err, WW_ERR_IO, "cannot write %s", path);
+}
+
+enum ww_rc ww_fs_mkdirs(const char *path, struct ww_err *err)
+{
+	char buf[PATH_MAX];
+	if ((size_t)snprintf(buf, sizeof(buf), "%s", path) >= sizeof(buf))
+		return ww_err_set(err, WW_ERR_LIMIT, "path too long: %s", path);
+	for (char *p = buf + 1; ; p++) {
+		if (*p && *p != '/')
+			continue;
+		char c = *p;
+		*p = 0;
+		if (mkdir(buf, 0755) < 0 && errno != EEXIST)
+			return ww_err_errno(err, WW_ERR_IO, "cannot create directory %s", buf);
+		*p = c;
+		if (!c)
+			break;
+	}
+	if (!ww_fs_is_dir(path))
+		return ww_err_set(err, WW_ERR_IO, "%s exists and is not a directory", path);
+	return WW_OK;
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	(void)st, (void)type, (void)ftw;
+	return remove(path);
+}
+
+enum ww_rc ww_fs_remove_tree(const char *path, struct ww_err *err)
+{
+	if (nftw(path, remove_one, 32, FTW_DEPTH | FTW_PHYS) < 0 && errno != ENOENT)
+		return ww_err_errno(err, WW_ERR_IO, "cannot remove %s", path);
+	return WW_OK;
+}
+
+int ww_fs_is_file(const char *path)
+{
+	struct stat st;
+	return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+int ww_fs_is_dir(const char *path)
+{
+	struct stat st;
+	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+int ww_fs_which(const char *name, char *out)
+{
+	if (strchr(name, '/')) {
+		snprintf(out, PATH_MAX, "%s", name);
+		return access(name, X_OK) == 0;
+	}
+	const char *path = getenv("PATH");
+	for (const char *p = path ? path : "/usr/bin:/bin"; *p;) {
+		size_t n = strcspn(p, ":");
+		if (n && (size_t)snprintf(out, PATH_MAX, "%.*s/%s", (int)n, p, name) < PATH_MAX &&
+		    access(out, X_OK) == 0 && ww_fs_is_file(out))
+			return 1;
+		p += n + (p[n] == ':');
+	}
+	return 0;
+}
+
+enum ww_rc ww_fs_join(char *out, const char *dir, const char *name, struct ww_err *err)
+{
+	if ((size_t)snprintf(out, PATH_MAX, "%s/%s", dir, name) >= PATH_MAX)
+		return ww_err_set(err, WW_ERR_LIMIT, "path too long: %s/%s", dir, name);
+	return WW_OK;
+}
+
+/* Where the pieces are, relative to the directory of the binary: a distribution, an installation, a build tree. */
+static const char *const resource_roots[] = { "../share/warpwright", "share/warpwright", "..", "../.." };
+
+enum ww_rc ww_fs_resource(const char *what, char *out, struct ww_err *err)
+{
+	const char *home = getenv("WARPWRIGHT_HOME");
+	if (home && (size_t)snprintf(out, PATH_MAX, "%s/%s", home, what) < PATH_MAX && access(out, F_OK) == 0)
+		return WW_OK;
+	char exe[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+	if (n < 0)
+		return ww_err_errno(err, WW_ERR_SYSTEM, "cannot read /proc/self/exe");
+	exe[n] = 0;
+	char *slash = strrchr(exe, '/');
+	WW_BUG(!slash);
+	*slash = 0;
+	for (size_t up = 0; up < 2; up++) {	/* tests live one directory deeper than the binary */
+		for (size_t i = 0; i < WW_ARRAY_LEN(resource_roots); i++)
+			if ((size_t)snprintf(out, PATH_MAX, "%s/%s%s/%s", exe, up ? "../" : "", resource_roots[i], what) <
+				    PATH_MAX && access(out, F_OK) == 0)
+				return WW_OK;
+	}
+	return ww_err_set(err, WW_ERR_MISSING,
+			  "cannot find %s near %s; set WARPWRIGHT_HOME to the directory that holds it", what, exe);
+}
+
+enum ww_rc ww_fs_cache_dir(char *out, struct ww_err *err)
+{
+	const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+	struct ww_err ignored;
+	int n = -1;
+	if (xdg && xdg[0] == '/')
+		n = snprintf(out, PATH_MAX, "%s/warpwright", xdg);
+	else if (home && home[0] == '/')
+		n = snprintf(out, PATH_MAX, "%s/.cache/warpwright", home);
+	if (n > 0 && n < PATH_MAX && ww_fs_mkdirs(out, &ignored) == WW_OK && access(out, W_OK) == 0)
+		return WW_OK;
+	snprintf(out, PATH_MAX, "/tmp/warpwright-%u", (unsigned)getuid());
+	if (mkdir(out, 0700) < 0 && errno != EEXIST)
+		return ww_err_errno(err, WW_ERR_IO, "cannot create cache directory %s", out);
+	struct stat st;
+	if (lstat(out, &st) < 0 || !S_ISDIR(st.st_mode) || st.st_uid != getuid())
+		return ww_err_set(err, WW_ERR_IO, "%s belongs to somebody else; set XDG_CACHE_HOME", out);
+	return WW_OK;
+}
+
+static enum ww_rc wait_fd(int fd, short events, unsigned long long deadline_ns, struct ww_err *err)
+{
+	for (;;) {
+		int timeout_ms = -1;
+		if (deadline_ns) {
+			uint64_t now = ww_now_ns();
+			if (now >= deadline_ns)
+				return ww_err_set(err, WW_ERR_TIMEOUT, "no answer in time");
+			uint64_t ms = (deadline_ns - now + 999999) / 1000000;
+			timeout_ms = ms > INT_MAX ? INT_MAX : (int)ms;
+		}
+		struct pollfd p = { .fd = fd, .events = events };
+		int n = poll(&p, 1, timeout_ms);
+		if (n > 0)
+			return WW_OK;
+		if (n < 0 && errno != EINTR)
+			return ww_err_errno(err, WW_ERR_SYSTEM, "poll");
+	}
+}
+
+enum ww_rc ww_fd_read(int fd, void *buf, size_t n, unsigned long long deadline_ns, struct ww_err *err)
+{
+	for (size_t got = 0; got < n;) {
+		enum ww_rc rc = wait_fd(fd, POLLIN, deadline_ns, err);
+		if (rc != WW_OK)
+			return rc;
+		ssize_t r = read(fd, (char *)buf + got, n - got);
+		if (r < 0 && (errno == EINTR || errno == EAGAIN))
+			continue;
+		if (r < 0)
+			return ww_err_errno(err, WW_ERR_IO, "read");
+		if (!r)
+			return ww_err_set(err, WW_ERR_WORKER, "the other side closed the connection");
+		got += (size_t)r;
+	}
+	return WW_OK;
+}
+
+enum ww_rc ww_fd_write(int fd, const void *buf, size_t n, unsigned long long deadline_ns, struct ww_err *err)
+{
+	for (size_t put = 0; put < n;) {
+		enum ww_rc rc = wait_fd(fd, POLLOUT, deadline_ns, err);
+		if (rc != WW_OK)
+			return rc;
+		ssize_t w = send(fd, (const char *)buf + put, n - put, MSG_NOSIGNAL | MSG_DONTWAIT);
+		if (w < 0 && errno == ENOTSOCK)
+			w = write(fd, (const char *)buf + put, n - put);
+		if (w < 0 && (errno == EINTR || errno == EAGAIN))
+			continue;
+		if (w < 0 && (errno == EPIPE || errno == ECONNRESET))
+			return ww_err_set(err, WW_ERR_WORKER, "the other side closed the connection");
+		if (w < 0)
+			return ww_err_errno(err, WW_ERR_IO, "write");
+		put += (size_t)w;
+	}
+	return WW_OK;
+}
+
+void ww_fd_close(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}

@@ -1,0 +1,40 @@
+/* fs.h - files: bounded reads, writes that are whole or not there.
+ *
+ * Nothing that a user keeps is ever written in place: ww_fs_write() writes a temporary file beside the target, syncs it and
+ * renames it over, so a kill or a full disk leaves the old file or the new one, never half of one.
+ */
+#ifndef WW_BASE_FS_H
+#define WW_BASE_FS_H
+
+#include "base/err.h"
+#include "base/str.h"
+
+#include <stddef.h>
+
+/* Append the whole file to out.  Longer than max_bytes: WW_ERR_LIMIT.  Directories and special files are refused. */
+enum ww_rc ww_fs_read(const char *path, size_t max_bytes, struct ww_str *out, struct ww_err *err) WW_MUST_CHECK;
+/* Write atomically (see above), mode 0644. */
+enum ww_rc ww_fs_write(const char *path, const void *bytes, size_t n, struct ww_err *err) WW_MUST_CHECK;
+/* Create the directory and its parents, as mkdir -p; an existing one is fine. */
+enum ww_rc ww_fs_mkdirs(const char *path, struct ww_err *err) WW_MUST_CHECK;
+/* Remove a tree; symbolic links are removed, never followed.  A missing path is fine. */
+enum ww_rc ww_fs_remove_tree(const char *path, struct ww_err *err) WW_MUST_CHECK;
+int ww_fs_is_file(const char *path);
+int ww_fs_is_dir(const char *path);
+/* First of $PATH's directories that holds an executable `name`, into out (PATH_MAX bytes); 0 where there is none. */
+int ww_fs_which(const char *name, char *out);
+/* dir + "/" + name into out (PATH_MAX bytes); too long is a WW_ERR_LIMIT. */
+enum ww_rc ww_fs_join(char *out, const char *dir, const char *name, struct ww_err *err) WW_MUST_CHECK;
+/* The directory that holds what belongs to this program: beside the binary in a distribution (../share/warpwright), the
+ * source tree in a build.  `what` is "bridge", "skills", ...; PATH_MAX bytes; WW_ERR_MISSING says where it looked. */
+enum ww_rc ww_fs_resource(const char *what, char *out, struct ww_err *err) WW_MUST_CHECK;
+/* $XDG_CACHE_HOME/warpwright or ~/.cache/warpwright, created; falls back to a directory under /tmp of this user. */
+enum ww_rc ww_fs_cache_dir(char *out, struct ww_err *err) WW_MUST_CHECK;
+
+/* Descriptors: read or write exactly n bytes before deadline_ns (ww_now_ns() clock; 0 waits for ever).  End of file before
+ * n bytes is WW_ERR_WORKER ("closed"), a passed deadline WW_ERR_TIMEOUT.  SIGPIPE never results. */
+enum ww_rc ww_fd_read(int fd, void *buf, size_t n, unsigned long long deadline_ns, struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_fd_write(int fd, const void *buf, size_t n, unsigned long long deadline_ns, struct ww_err *err) WW_MUST_CHECK;
+void ww_fd_close(int *fd);	/* close if >= 0 and set to -1 */
+
+#endif

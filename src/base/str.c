@@ -1,0 +1,153 @@
+#include "base/str.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+char ww_str_empty[1] = "";
+
+void ww_str_init(struct ww_str *s, size_t max_bytes)
+{
+	*s = (struct ww_str)WW_STR_INIT(max_bytes);
+}
+
+void ww_str_release(struct ww_str *s)
+{
+	if (s->cap)
+		free(s->p);
+	ww_str_init(s, s->max);
+}
+
+void ww_str_reset(struct ww_str *s)
+{
+	s->len = 0;
+	s->cut = 0;
+	if (s->cap)
+		s->p[0] = 0;
+}
+
+int ww_str_reserve(struct ww_str *s, size_t n)
+{
+	if (n > s->max || s->len > s->max - n) {
+		s->cut = 1;
+		return 0;
+	}
+	size_t need = s->len + n + 1;
+	if (need <= s->cap)
+		return 1;
+	size_t cap = s->cap ? s->cap : 64;
+	while (cap < need)
+		cap = cap > (size_t)-1 / 2 ? need : cap * 2;
+	if (cap > s->max + 1)
+		cap = s->max + 1;
+	char *p = realloc(s->cap ? s->p : NULL, cap);
+	if (!p) {
+		s->cut = 1;
+		return 0;
+	}
+	if (!s->cap)
+		p[0] = 0;
+	s->p = p;
+	s->cap = cap;
+	return 1;
+}
+
+void ww_str_add(struct ww_str *s, const void *bytes, size_t n)
+{
+	if (n > s->max - s->len) {
+		n = s->max - s->len;
+		s->cut = 1;
+	}
+	if (!n || !ww_str_reserve(s, n))
+		return;
+	memcpy(s->p + s->len, bytes, n);
+	s->len += n;
+	s->p[s->len] = 0;
+}
+
+void ww_str_adds(struct ww_str *s, const char *text) { ww_str_add(s, text, strlen(text)); }
+void ww_str_addc(struct ww_str *s, char c) { ww_str_add(s, &c, 1); }
+
+void ww_str_vaddf(struct ww_str *s, const char *fmt, va_list ap)
+{
+	char small[256];
+	va_list again;
+	va_copy(again, ap);
+	int n = vsnprintf(small, sizeof(small), fmt, ap);
+	if (n >= 0 && (size_t)n < sizeof(small)) {
+		ww_str_add(s, small, (size_t)n);
+	} else if (n >= 0) {
+		char *big = malloc((size_t)n + 1);
+		if (big) {
+			vsnprintf(big, (size_t)n + 1, fmt, again);
+			ww_str_add(s, big, (size_t)n);
+			free(big);
+		} else {
+			s->cut = 1;
+		}
+	}
+	va_end(again);
+}
+
+void ww_str_addf(struct ww_str *s, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	ww_str_vaddf(s, fmt, ap);
+	va_end(ap);
+}
+
+char *ww_str_take(struct ww_str *s)
+{
+	char *p = s->cap ? s->p : calloc(1, 1);
+	size_t max = s->max;
+	*s = (struct ww_str)WW_STR_INIT(max);
+	return p;
+}
+
+/* Length of the valid, printable UTF-8 sequence at p, or 0. */
+static size_t utf8_printable(const unsigned char *p, size_t n)
+{
+	if (p[0] < 0x80)
+		return p[0] >= 0x20 && p[0] != 0x7f ? 1 : (p[0] == '\n' || p[0] == '\t');
+	size_t len = p[0] >= 0xf0 && p[0] < 0xf5 ? 4 : p[0] >= 0xe0 ? 3 : p[0] >= 0xc2 && p[0] < 0xe0 ? 2 : 0;
+	if (!len || len > n || (len == 3 && p[0] > 0xef))
+		return 0;
+	for (size_t i = 1; i < len; i++)
+		if ((p[i] & 0xc0) != 0x80)
+			return 0;
+	if (len == 2 && p[0] == 0xc2 && p[1] < 0xa0)		/* C1 controls */
+		return 0;
+	if (len == 3 && ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f)))
+		return 0;
+	if (len == 3 && p[0] == 0xe2 && p[1] == 0x80 && (p[2] >= 0xaa && p[2] <= 0xae))	/* bidi overrides */
+		return 0;
+	if (len == 4 && ((p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f)))
+		return 0;
+	return len;
+}
+
+static void add_clean(struct ww_str *s, const char *text, size_t n)
+{
+	const unsigned char *p = (const unsigned char *)text;
+	for (size_t i = 0; i < n;) {
+		size_t len = utf8_printable(p + i, n - i);
+		if (len)
+			ww_str_add(s, p + i, len);
+		else if (p[i] != '\r')
+			ww_str_addc(s, '?');
+		i += len ? len : 1;
+	}
+}
+
+void ww_str_add_bounded(struct ww_str *s, const char *text, size_t n, size_t max_bytes)
+{
+	if (n <= max_bytes) {
+		add_clean(s, text, n);
+		return;
+	}
+	size_t head = max_bytes * 2 / 3, tail = max_bytes - head;
+	add_clean(s, text, head);
+	ww_str_addf(s, "\n[... %zu bytes cut ...]\n", n - head - tail);
+	add_clean(s, text + n - tail, tail);
+}

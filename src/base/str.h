@@ -1,0 +1,42 @@
+/* str.h - a growing byte string with a maximum.
+ *
+ * Everything that grows here grows from hostile input (model output, compiler output, HTTP bodies), so each string carries
+ * the most it may hold.  Appending beyond it keeps what fits and sets `cut`: no caller has to check every append, and who
+ * must not lose bytes checks `cut` once.  The bytes are always followed by a NUL that does not count.  Out of memory is
+ * treated like the maximum.
+ */
+#ifndef WW_BASE_STR_H
+#define WW_BASE_STR_H
+
+#include "base/err.h"
+
+#include <stdarg.h>
+#include <stddef.h>
+
+struct ww_str {
+	char *p;		/* never NULL: "" before the first append */
+	size_t len, cap, max;	/* bytes */
+	int cut;		/* something did not fit */
+};
+
+extern char ww_str_empty[1];
+#define WW_STR_INIT(max_bytes) { ww_str_empty, 0, 0, (max_bytes), 0 }
+
+void ww_str_init(struct ww_str *s, size_t max_bytes);
+void ww_str_release(struct ww_str *s);
+void ww_str_reset(struct ww_str *s);			/* length 0, memory kept */
+void ww_str_add(struct ww_str *s, const void *bytes, size_t n);
+void ww_str_adds(struct ww_str *s, const char *text);
+void ww_str_addc(struct ww_str *s, char c);
+void ww_str_addf(struct ww_str *s, const char *fmt, ...) WW_PRINTF(2, 3);
+void ww_str_vaddf(struct ww_str *s, const char *fmt, va_list ap);
+/* Make room for at least n further bytes; 0 where the maximum or memory forbids it (then `cut` is set). */
+int ww_str_reserve(struct ww_str *s, size_t n);
+/* Give the malloc'ed bytes to the caller and start anew; never NULL unless out of memory. */
+char *ww_str_take(struct ww_str *s);
+
+/* Bounded text for people and models: the head and the tail of `text`, with "[... N bytes cut ...]" between them where it
+ * is longer than max_bytes; bytes that are not printable UTF-8, and escape characters, become '?'. */
+void ww_str_add_bounded(struct ww_str *s, const char *text, size_t n, size_t max_bytes);
+
+#endif

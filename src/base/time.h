@@ -1,0 +1,12 @@
+/* time.h - clocks.  Durations are taken from the monotonic clock, in nanoseconds. */
+#ifndef WW_BASE_TIME_H
+#define WW_BASE_TIME_H
+
+#include <stdint.h>
+
+uint64_t ww_now_ns(void);		/* CLOCK_MONOTONIC */
+double ww_seconds_since(uint64_t start_ns);
+/* Time of day as "2026-11-21T12:34:56Z" into out, which holds at least 21 bytes. */
+void ww_utc_text(char out[21]);
+
+#endif

@@ -1,0 +1,38 @@
+#!/usr/bin/env python3
+"""The arrows between the folders of src/: every #include "folder/..." must be allowed by tools/include-directions.txt."""
+import os
+import re
+
+root = os.environ.get("WW_SOURCE_DIR", ".")
+allowed = {}
+with open(os.path.join(root, "tools/include-directions.txt")) as f:
+    for line in f:
+        line = line.split("#")[0].strip()
+        if line:
+            name, _, rest = line.partition(":")
+            allowed[name.strip()] = set(rest.split())
+
+bad, count = [], 0
+for folder, _, files in os.walk(os.path.join(root, "src")):
+    parts = os.path.relpath(folder, os.path.join(root, "src")).split(os.sep)
+    module = parts[0]
+    for name in files:
+        if not name.endswith((".c", ".h", ".cu", ".cuh")):
+            continue
+        path = os.path.join(folder, name)
+        with open(path) as f:
+            for number, line in enumerate(f, 1):
+                m = re.match(r'\s*#\s*include\s+"([^"/]+)/', line)
+                if not m:
+                    continue
+                count += 1
+                target = m.group(1)
+                if module not in allowed:
+                    bad.append(f"{path}: folder {module} is not in tools/include-directions.txt")
+                elif target not in {module, "base"} | allowed[module] and "*" not in allowed[module]:
+                    bad.append(f"{path}:{number}: {module} may not include {target}/")
+print("1..2")
+print(("ok" if not bad else "not ok") + " 1 - include directions")
+for b in bad:
+    print("# " + b)
+print(("ok" if count > 20 else "not ok") + f" 2 - the scan saw the includes ({count})")

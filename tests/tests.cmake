@@ -1,0 +1,32 @@
+# Tests.  Labels: unit (cmocka), cli (TAP scripts through prove), gpu, fault, slow.
+enable_testing()
+find_library(CMOCKA cmocka)
+set(WW_TEST_ENV "WARPWRIGHT=$<TARGET_FILE:warpwright>;WW_SOURCE_DIR=${CMAKE_SOURCE_DIR};WARPWRIGHT_HOME=${CMAKE_SOURCE_DIR}")
+
+if(CMOCKA)
+	file(GLOB_RECURSE unit_srcs CONFIGURE_DEPENDS tests/unit/*/test_*.c)
+	foreach(src ${unit_srcs})
+		get_filename_component(name ${src} NAME_WE)
+		get_filename_component(dir ${src} DIRECTORY)
+		get_filename_component(mod ${dir} NAME)
+		set(t ${mod}_${name})
+		add_executable(${t} ${src})
+		target_include_directories(${t} PRIVATE tests/unit skills/cuda/include)
+		target_link_libraries(${t} PRIVATE -Wl,--start-group ${WW_LIBS} -Wl,--end-group ${WW_SYSTEM_LIBS} ${CMOCKA})
+		set_target_properties(${t} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+		add_dependencies(${t} warpwright)
+		add_test(NAME ${mod}/${name} COMMAND ${t})
+		set_tests_properties(${mod}/${name} PROPERTIES LABELS unit ENVIRONMENT "${WW_TEST_ENV}" TIMEOUT 60)
+	endforeach()
+endif()
+
+# Scripts print TAP; `prove` fails on a wrong plan, a failed line or a bad exit code.  "# label: gpu" in the head of a
+# script adds a label.
+file(GLOB cli_tests CONFIGURE_DEPENDS tests/cli/*.t)
+foreach(script ${cli_tests})
+	get_filename_component(name ${script} NAME_WE)
+	file(STRINGS ${script} labels REGEX "^# label: " LIMIT_COUNT 1)
+	string(REPLACE "# label: " "" labels "${labels}")
+	add_test(NAME cli/${name} COMMAND prove -v --exec "" ${script} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+	set_tests_properties(cli/${name} PROPERTIES LABELS "cli;${labels}" ENVIRONMENT "${WW_TEST_ENV}" TIMEOUT 300)
+endforeach()

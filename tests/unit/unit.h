@@ -1,0 +1,16 @@
+/* unit.h - what every cmocka test needs, in the order that cmocka wants. */
+#ifndef WW_TESTS_UNIT_H
+#define WW_TESTS_UNIT_H
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#endif
