@@ -1,0 +1,82 @@
+/* policy.h - whatever writes the next message.
+ *
+ * The agent's loop sees a policy only through struct ww_policy_ops: all messages so far go in, one assistant message comes
+ * out, with its tokens and log-probabilities where the policy has them.  A policy keeps no truth of its own: given the same
+ * messages (and seed) a fresh instance must be able to continue, so that an interrupted episode can be resumed and a recorded
+ * one replayed.
+ *
+ * Strings in struct ww_message are owned by the message (malloc'ed) unless a function says otherwise.
+ */
+#ifndef WW_POLICY_H
+#define WW_POLICY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct ww_err;		/* src/base/err.h; functions return an enum ww_rc as int, 0 is success */
+
+enum ww_role { WW_ROLE_SYSTEM, WW_ROLE_USER, WW_ROLE_ASSISTANT, WW_ROLE_TOOL };
+
+struct ww_tool_call {
+	char *id;		/* unique in the episode */
+	char *name;		/* "verify" */
+	char *arguments;	/* JSON object as text, exactly as the policy wrote it */
+};
+
+struct ww_message {
+	enum ww_role role;
+	char *text;			/* never NULL */
+	struct ww_tool_call *calls;	/* assistant only */
+	size_t n_calls;
+	char *call_id;			/* tool only: which call this answers */
+	char *tool;			/* tool only: its name */
+	char *data;			/* tool only: the same result as JSON text for policies that are programs; may be NULL */
+	int is_error;			/* tool only */
+};
+
+enum ww_finish { WW_FINISH_STOP, WW_FINISH_TOOL_CALLS, WW_FINISH_LENGTH, WW_FINISH_REFUSAL };
+
+struct ww_reply {
+	struct ww_message message;	/* role ASSISTANT */
+	enum ww_finish finish;
+	size_t n_tokens;		/* of the reply, 0 where the policy has no tokens */
+	int32_t *token_ids;		/* n_tokens, or NULL */
+	float *logprobs;		/* at temperature 1, untruncated; n_tokens, or NULL */
+	float *sampling_logprobs;	/* of the distribution that was sampled; n_tokens, or NULL */
+	int64_t prompt_tokens, completion_tokens;	/* 0 unknown */
+	double usd;			/* what this reply cost */
+};
+
+/* What a policy may call on, as it is told to the policy. */
+struct ww_tool_spec {
+	const char *name, *description;
+	const char *schema;		/* JSON schema of the arguments object */
+};
+
+struct ww_policy {
+	const struct ww_policy_ops *ops;
+};
+
+struct ww_policy_ops {
+	const char *name;		/* "planner" */
+	/* The next assistant message after msgs[0..n-1]; fills *out (zeroed by the caller), which the caller releases.  A reply
+	 * without tool calls ends the episode.  *interrupted (may be NULL) is looked at during long work. */
+	int (*next)(struct ww_policy *self, const struct ww_message *msgs, size_t n, const struct ww_tool_spec *tools,
+		    size_t n_tools, struct ww_reply *out, const volatile int *interrupted, struct ww_err *err);
+	/* Tokens that the messages take, 0 where the policy does not count in tokens. */
+	int64_t (*count_tokens)(struct ww_policy *self, const struct ww_message *msgs, size_t n);
+	void (*free)(struct ww_policy *self);
+};
+
+void ww_message_release(struct ww_message *m);
+void ww_reply_release(struct ww_reply *r);
+/* Deep copy; 0 or WW_ERR_NOMEM. */
+int ww_message_copy(struct ww_message *to, const struct ww_message *from);
+const char *ww_role_name(enum ww_role r);	/* "assistant" */
+
+/* The policies.  `spec` is what stands after --policy.  Each returns 0 and a policy, or an error that says what is wrong. */
+int ww_planner_new(uint64_t seed, struct ww_policy **out, struct ww_err *err);
+int ww_replay_new(const char *episode_path, struct ww_policy **out, struct ww_err *err);
+int ww_policy_open(const char *spec, uint64_t seed, struct ww_policy **out, struct ww_err *err);
+
+#endif

@@ -1,0 +1,76 @@
+/* judge.h - turns (task, solution) into a verdict.
+ *
+ * struct ww_judge owns the workers (builder, compile workers, runners) of one target and device; struct ww_judge_task is one
+ * task with its reference worker, references and baselines warm.  ww_judge_run() may be called from several threads at once on
+ * one judge: building and compiling run side by side, measuring holds the device's lease (a lock shared with every other judge
+ * on the machine) one at a time.
+ */
+#ifndef WW_JUDGE_JUDGE_H
+#define WW_JUDGE_JUDGE_H
+
+#include "base/err.h"
+#include "judge/image.h"
+
+#include <jansson.h>
+#include <ww/verdict.h>
+
+struct ww_judge;
+struct ww_judge_task;
+struct ww_task;			/* src/task/task.h */
+
+struct ww_judge_opts {
+	enum ww_target target;
+	int device;			/* cuda ordinal */
+	int threads;			/* cpu target; 0: all cores of this process's affinity */
+	enum ww_rule rule;
+	unsigned baselines;		/* bit per enum ww_baseline */
+	uint64_t seed;			/* 0: secret; else the draws can be repeated (tests only, the verdict says so) */
+	double max_run_s;		/* one candidate run, 0: ten times eager + 1 s */
+	double max_compile_s;		/* 0: 60 s */
+	const volatile int *interrupted;	/* may be NULL; non-zero ends the call with WW_ERR_INTERRUPTED */
+	void (*progress)(void *ctx, const char *stage);	/* may be NULL; "reference", "baseline compile", "verify", ... */
+	void *progress_ctx;
+};
+
+/* A solution by content; borrowed. */
+struct ww_solution {
+	const char *device_source, *plan_source;	/* kernels.cu / kernels.c, plan.c */
+	size_t device_bytes, plan_bytes;
+};
+enum { WW_SOLUTION_MAX_BYTES = 1 << 20 };	/* each file */
+
+enum ww_judge_depth {
+	WW_JUDGE_COMPILE,	/* build the plan, validate it, compile the device code */
+	WW_JUDGE_VERIFY,	/* and check that it is correct */
+	WW_JUDGE_FULL		/* and time it against the baselines */
+};
+
+/* Start a judge.  WW_ERR_MISSING says what is not installed and the one command that mends it. */
+enum ww_rc ww_judge_open(struct ww_judge **out, const struct ww_judge_opts *opts, struct ww_err *err) WW_MUST_CHECK;
+void ww_judge_close(struct ww_judge *j);
+
+/* Bring a task up: start its reference worker, load it, read its graph.  WW_ERR_TASK: the task cannot be used, and why.
+ * Baselines are measured when the first full verdict needs them, and kept. */
+enum ww_rc ww_judge_task_open(struct ww_judge *j, const struct ww_task *task, struct ww_judge_task **out,
+			      struct ww_err *err) WW_MUST_CHECK;
+void ww_judge_task_close(struct ww_judge_task *t);
+/* The worker's graph (docs/formats/bridge.md), borrowed. */
+const json_t *ww_judge_task_graph(const struct ww_judge_task *t);
+const struct ww_facts *ww_judge_task_facts(const struct ww_judge_task *t);
+
+/* Judge one solution.  The verdict is complete whenever WW_OK comes back, whatever the candidate did.  *v must be
+ * initialised; the caller releases it. */
+enum ww_rc ww_judge_run(struct ww_judge_task *t, const struct ww_solution *s, enum ww_judge_depth depth,
+			struct ww_verdict *v, struct ww_err *err) WW_MUST_CHECK;
+/* The plan of a solution in printable form; where it does not build, out holds the reason and *ok is 0. */
+enum ww_rc ww_judge_show_plan(struct ww_judge_task *t, const struct ww_solution *s, struct ww_str *out, int *ok,
+			      struct ww_err *err) WW_MUST_CHECK;
+/* What exports need: the validated image and the compiled device code (cubin, or ELF shared object), both malloc'ed. */
+enum ww_rc ww_judge_artifacts(struct ww_judge_task *t, const struct ww_solution *s, struct ww_image **image,
+			      void **binary, size_t *binary_bytes, struct ww_err *err) WW_MUST_CHECK;
+
+/* The verdict as the object that `judge --json` prints (DESIGN section 6), and back. */
+json_t *ww_verdict_to_json(const struct ww_verdict *v);
+enum ww_rc ww_verdict_from_json(const json_t *o, struct ww_verdict *v, struct ww_err *err) WW_MUST_CHECK;
+
+#endif
