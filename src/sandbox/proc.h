@@ -1,0 +1,67 @@
+/* proc.h - worker processes: start, talk to, watch, kill, reap.
+ *
+ * A worker is this same binary, started as `warpwright __NAME ARGS...`, with one end of a Unix stream socket pair as
+ * descriptor 3 and the other in `fd`.  It gets an environment of a few named variables (never keys or tokens),
+ * /dev/null as standard input and output, no other descriptor than those handed over, its own process group, and,
+ * where the system allows, its own namespaces.
+ *
+ * A worker ends when its socket ends: every worker loop treats end of file as the order to exit, so that none survives
+ * a killed parent; in a pid namespace the death of the worker takes everything with it that it started.
+ * (PR_SET_PDEATHSIG would fire when the *thread* that spawned it ends, which is no reason to die; workers use it
+ * themselves for what they fork.)
+ *
+ * A struct ww_proc belongs to one thread at a time.  Its pid is ours until ww_proc_wait() or ww_proc_kill() has reaped
+ * it, so that no signal can hit a stranger.
+ */
+#ifndef WW_SANDBOX_PROC_H
+#define WW_SANDBOX_PROC_H
+
+#include "base/err.h"
+#include "base/str.h"
+
+#include <stdint.h>
+#include <sys/types.h>
+
+enum { WW_PROC_FD = 3, WW_PROC_FIRST_EXTRA_FD = 4, WW_PROC_MAX_EXTRA_FDS = 16 };
+
+struct ww_proc {
+	pid_t pid;		/* 0: none */
+	int fd;			/* our end of the socket pair, close-on-exec */
+	int err_fd;		/* reads its stderr, with WW_STDERR_PIPE; else -1 */
+	int namespaces;		/* it has its own */
+};
+#define WW_PROC_INIT { 0, -1, -1, 0 }
+
+enum ww_stderr { WW_STDERR_NULL, WW_STDERR_INHERIT, WW_STDERR_PIPE };
+struct ww_proc_opts {
+	const char *worker;		/* "runner": __runner; or NULL with program */
+	const char *program;		/* another program than ourselves, by path (the reference worker's Python) */
+	const char *const *args;	/* ends with NULL; may be NULL */
+	const char *const *env;		/* more variables: "HOME" is passed on, "OMP_NUM_THREADS=1" set; ends with NULL */
+	const int *extra_fds;		/* become descriptors 4, 5, ... there */
+	int n_extra_fds;
+	int namespaces;			/* try for its own user, mount, pid, net, ipc and uts namespaces */
+	enum ww_stderr err_mode;
+};
+
+enum ww_rc ww_proc_spawn(struct ww_proc *p, const struct ww_proc_opts *o, struct ww_err *err) WW_MUST_CHECK;
+/* SIGKILL to it and its group, reap, close the descriptors.  Safe on one that never started, or twice. */
+void ww_proc_kill(struct ww_proc *p);
+/* Wait until it has ended, at most to deadline_ns (ww_now_ns() clock; 0: for ever); reaps it.  *status as waitpid(2)
+ * has it. WW_ERR_TIMEOUT where it still runs. */
+enum ww_rc ww_proc_wait(struct ww_proc *p, uint64_t deadline_ns, int *status, struct ww_err *err) WW_MUST_CHECK;
+/* 1 while it runs (a zombie does not). */
+int ww_proc_alive(const struct ww_proc *p);
+/* Resident bytes of the worker and of everything below it; 0 where it is gone. */
+uint64_t ww_proc_resident_bytes(const struct ww_proc *p);
+/* "exited with code 3", "killed by signal 11 (Segmentation fault)". */
+void ww_proc_status_text(int status, struct ww_str *out);
+/* Path of our own binary: what runs now if it is called warpwright, else $WARPWRIGHT (unit tests).  PATH_MAX bytes. */
+enum ww_rc ww_proc_self(char *out, struct ww_err *err) WW_MUST_CHECK;
+
+/* Read n bytes from the worker as ww_fd_read() does, looking every 20 ms at its resident size: beyond
+ * max_resident_bytes (0: not watched) it is killed and the answer is WW_ERR_LIMIT. */
+enum ww_rc ww_proc_read(struct ww_proc *p, void *buf, size_t n, uint64_t deadline_ns, uint64_t max_resident_bytes,
+			struct ww_err *err) WW_MUST_CHECK;
+
+#endif

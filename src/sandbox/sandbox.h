@@ -1,0 +1,89 @@
+/* sandbox.h - taking rights away from the process that calls it.
+ *
+ * What a process of ours must not do once a stranger's bytes reach it depends on what the system lets us take away:
+ *
+ *     NAMESPACES  user, mount, pid, network, ipc and uts namespaces of its own; its root is an empty tmpfs with the
+ *     listed paths bound
+ *                 into it (read-only unless said otherwise); and everything below
+ *     LANDLOCK    where namespaces are forbidden (most containers): Landlock rules for the same list of paths, TCP
+ *     closed where the
+ *                 kernel can; and everything below
+ *     SECCOMP     the system-call filter of its profile, no new privileges, resource limits, not dumpable.  The
+ *     filters of BUILDER
+ *                 and RUNNER_CPU open no file at all, so these two lose nothing here; a compiler at this level can
+ *                 still read what this user can read
+ *     NONE        not even a filter
+ *
+ * The level reached is a fact that verdicts and doctor report; what a level cannot hold is refused by whoever needed
+ * it.
+ *
+ * Namespaces must exist before the process is one (a pid namespace holds children, not its maker), so they are made by
+ * ww_proc_spawn(); ww_sandbox_enter() is called by the worker itself once it has loaded what it needs, and takes the
+ * rest away. $WARPWRIGHT_SANDBOX (namespaces, landlock, seccomp) lowers the level for tests and for systems where a
+ * higher one misbehaves.
+ *
+ * Memory is not limited by address space where CUDA or PyTorch runs, which reserve terabytes: the parent watches the
+ * resident size (proc.h).  Builders and compilers do get an address-space limit: it acts at once and needs nobody to
+ * watch.
+ */
+#ifndef WW_SANDBOX_SANDBOX_H
+#define WW_SANDBOX_SANDBOX_H
+
+#include "base/err.h"
+
+#include <stdint.h>
+
+enum ww_sandbox_level { WW_SANDBOX_NONE, WW_SANDBOX_SECCOMP, WW_SANDBOX_LANDLOCK, WW_SANDBOX_NAMESPACES };
+const char *ww_sandbox_level_name(enum ww_sandbox_level l);	/* "namespaces" */
+const char *ww_sandbox_level_text(enum ww_sandbox_level l);	/* one sentence: what is held and what is not */
+
+enum ww_sandbox_profile {
+	WW_PROFILE_BUILDER,	/* memory and exit; no open, no process, no thread, no socket, no clock */
+	WW_PROFILE_COMPILER,	/* files, processes and exec within the paths; no socket */
+	WW_PROFILE_RUNNER_CPU,	/* memory, futexes, clocks, read/write/send/recv on open descriptors; no open, process, thread,
+				 * exec or socket: its threads are started before the filter */
+	WW_PROFILE_RUNNER_CUDA,	/* what the CUDA driver needs: ioctl, open within the paths, threads; no process, exec, socket */
+	WW_PROFILE_REFERENCE	/* Python and PyTorch: files, threads, processes, exec within the paths; no network, ptrace, mounts */
+};
+
+/* A path that stays visible.  Missing paths are skipped. */
+enum { WW_BIND_READ = 0, WW_BIND_WRITE = 1, WW_BIND_DEVICE = 2 };	/* DEVICE: device nodes may be used */
+struct ww_sandbox_bind { const char *path; int flags; };
+
+struct ww_sandbox_limits {		/* 0: left as it is */
+	int64_t address_space_bytes;
+	int64_t file_bytes;		/* of any file it writes */
+	int64_t cpu_s;
+	int64_t files;			/* open descriptors */
+};
+
+struct ww_sandbox_opts {
+	enum ww_sandbox_profile profile;
+	const struct ww_sandbox_bind *binds;	/* may be NULL: no file at all */
+	int n_binds;
+	const char *tmp;		/* a writable private directory: at NAMESPACES a fresh tmpfs mounted there (the path
+					 * is made); below, a directory that the caller made and removes.  NULL: none */
+	int64_t tmp_bytes;		/* size of that tmpfs; 0: 256 MiB */
+	int with_proc;			/* NAMESPACES: mount /proc of its own pid namespace (PyTorch, CUDA) */
+	struct ww_sandbox_limits limits;
+};
+
+/* The highest level that works here, found by trying it in a child; kept after the first call.  About 5 ms. */
+enum ww_sandbox_level ww_sandbox_probe(void);
+
+/* In the worker, single-threaded, after everything that it must open is open: the file view (private root or
+ * Landlock), dropped capabilities, limits.  A zygote does this once; what it forks inherits it.  *reached says what
+ * held. */
+enum ww_rc ww_sandbox_isolate(const struct ww_sandbox_opts *o, enum ww_sandbox_level *reached, struct ww_err *err)
+	WW_MUST_CHECK;
+/* In the worker or in a job forked from a zygote, last thing before a stranger's bytes are touched: the system-call
+ * filter of the profile, on all threads, for good.  Forbidden calls fail with EPERM (EACCES for files), so that
+ * libraries degrade instead of dying, except that ptrace, bpf, kexec, module and keyring calls kill. */
+enum ww_rc ww_sandbox_filter(enum ww_sandbox_profile profile, struct ww_err *err) WW_MUST_CHECK;
+/* Both. */
+enum ww_rc ww_sandbox_enter(const struct ww_sandbox_opts *o, enum ww_sandbox_level *reached, struct ww_err *err)
+	WW_MUST_CHECK;
+/* Set limits alone (a job with tighter ones than its zygote). */
+enum ww_rc ww_sandbox_limit(const struct ww_sandbox_limits *l, struct ww_err *err) WW_MUST_CHECK;
+
+#endif
