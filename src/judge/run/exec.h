@@ -1,0 +1,38 @@
+/* exec.h - replay a validated plan image on buffers that the caller owns.
+ *
+ * The one piece of code that turns nodes into work: runners use it under the judge, and exported C libraries carry a copy
+ * of it (exec_cpu.c or exec_cuda.c, this header, image_data.h, ww/plan.h), so that what is exported is what was judged.
+ * Therefore it depends on nothing else of this project and on nothing but libc, dlopen and (cuda) the types of <cuda.h>.
+ *
+ * Functions return 0, or an enum ww_exec_error with one line of text in `why` (at least WW_EXEC_WHY bytes).
+ */
+#ifndef WW_JUDGE_RUN_EXEC_H
+#define WW_JUDGE_RUN_EXEC_H
+
+#include "image_data.h"		/* copied beside this file in an export; -I finds it in src/judge here */
+
+#include <stddef.h>
+
+enum { WW_EXEC_WHY = 480 };
+enum ww_exec_error {
+	WW_EXEC_OK = 0,
+	WW_EXEC_REFUSED,	/* the plan asks for what this device does not have (shared memory, residency, a kernel) */
+	WW_EXEC_UNAVAILABLE,	/* a library node whose library is missing on this machine */
+	WW_EXEC_FAULT,		/* the device reported an error */
+	WW_EXEC_NOMEM
+};
+
+struct ww_exec;
+struct ww_exec_kernel { const char *kernel, *symbol; };		/* the plan's name, the binary's */
+
+/* Load an image and its binary (cubin, or the path of a shared object on cpu).  The image must stay in memory as long as
+ * the ww_exec.  threads: cpu target, worker threads to start; cuda: ignored.  cuda: the context that is current is used, and
+ * kernels, function attributes and library handles are prepared here, so that issuing does no more than issue. */
+int ww_exec_load(struct ww_exec **out, const struct ww_image *m, const void *binary, size_t binary_bytes,
+		 const struct ww_exec_kernel *kernels, int n_kernels, int threads, char *why);
+/* Issue every node in order.  buffers[h] is the address of buffer h (scratch included).  cuda: on `stream` (a CUstream), and
+ * returns without waiting; may be captured into a graph.  cpu: returns when everything is done; `stream` is ignored. */
+int ww_exec_issue(struct ww_exec *e, void *const *buffers, void *stream, char *why);
+void ww_exec_free(struct ww_exec *e);
+
+#endif
