@@ -9,7 +9,7 @@
 #ifndef WW_JUDGE_RUN_EXEC_H
 #define WW_JUDGE_RUN_EXEC_H
 
-#include "image_data.h"		/* copied beside this file in an export; -I finds it in src/judge here */
+#include "judge/image_data.h"
 
 #include <stddef.h>
 
