@@ -1,0 +1,37 @@
+/* export.h - a judged solution, in the form that somebody else's program wants.
+ *
+ * Three forms, one core.  Every export carries the runtime (src/judge/run/exec_*.c and its two headers, byte for byte), the
+ * plan image and the binary as data, and the sources: what runs in the user's process is what was judged.
+ *
+ *     c            a plain C library: NAME.h, NAME.c, a Makefile, an example; no Python, no toolkit
+ *     torch        a Python package: a torch.library operator (with a fake kernel, so that torch.compile can trace it) over the
+ *                  C library, in a module that keeps the original's state_dict and falls back to it where the plan does not apply
+ *     kernelbench  one file with ModelNew, for KernelBench's own evaluation
+ *
+ * Rejected: printing the plan as C++ for load_inline (30 s to build, another program than the one judged); pickles.
+ */
+#ifndef WW_EXPORT_EXPORT_H
+#define WW_EXPORT_EXPORT_H
+
+#include "base/err.h"
+#include "judge/judge.h"
+
+enum ww_export_format { WW_EXPORT_C, WW_EXPORT_TORCH, WW_EXPORT_KERNELBENCH, WW_EXPORT_COUNT };
+const char *ww_export_format_name(enum ww_export_format f);	/* "torch" */
+/* WW_ERR_USAGE, naming the formats that exist. */
+enum ww_rc ww_export_format_parse(const char *name, enum ww_export_format *out, struct ww_err *err) WW_MUST_CHECK;
+
+struct ww_export_opts {
+	struct ww_judge_task *judged;	/* the task, open */
+	const struct ww_task *task;
+	const struct ww_solution *solution;
+	const struct ww_verdict *verdict;	/* of this solution; its facts go into the README.  May be NULL: "not judged" */
+	enum ww_export_format format;
+	const char *dir;		/* created; must not exist, or be an earlier export (it is replaced as a whole) */
+	const volatile int *interrupted;	/* may be NULL */
+};
+/* Write the export into a directory beside `dir`, run its check in a fresh Python process (torch, kernelbench) or a fresh C
+ * program fed by one (c), and only then rename it to `dir`.  WW_ERR_USAGE where the plan has no such form and why. */
+enum ww_rc ww_export(const struct ww_export_opts *o, struct ww_err *err) WW_MUST_CHECK;
+
+#endif
