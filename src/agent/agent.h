@@ -1,0 +1,83 @@
+/* agent.h - one run of a policy against one task: the loop, its tools, its budgets, its record.
+ *
+ * Everything durable is in the episode (include/ww/episode.h); the loop's state is a function of its lines.  So starting
+ * over from the file after kill -9 is the same code as going on, and a run that was interrupted ends as an undisturbed one
+ * would have.  Under the output directory the loop keeps
+ *
+ *     episode.jsonl    the record
+ *     workspace/       what the policy is writing now
+ *     solution/        the best solution so far, replaced as a whole
+ *     verdict.json     what the judge said about it
+ */
+#ifndef WW_AGENT_AGENT_H
+#define WW_AGENT_AGENT_H
+
+#include "base/err.h"
+#include "judge/judge.h"
+
+#include <ww/episode.h>
+#include <ww/policy.h>
+
+/* What the loop needs of a judge.  A seam: tests script it, the commands fill it with ww_agent_use_judge(). */
+struct ww_agent_judge {
+	void *ctx;
+	enum ww_rc (*run)(void *ctx, const struct ww_solution *s, enum ww_judge_depth depth, struct ww_verdict *v,
+			  struct ww_err *err);
+	const json_t *graph;
+	const struct ww_device *device;
+	const char *device_name;
+};
+struct ww_agent_judge ww_agent_use_judge(struct ww_judge_task *t, const char *device_name);
+
+enum ww_agent_event_kind {
+	WW_AGENT_THINKING,	/* the policy is asked */
+	WW_AGENT_SAID,		/* it answered; text: first line of its message */
+	WW_AGENT_TOOL,		/* a tool is about to run; tool */
+	WW_AGENT_VERDICT,	/* verdict, is_best */
+	WW_AGENT_FINAL		/* the closing judgement begins */
+};
+struct ww_agent_event {
+	enum ww_agent_event_kind kind;
+	int turn;
+	double seconds;			/* of the episode */
+	const char *text, *tool;
+	const struct ww_verdict *verdict;
+	int is_best;
+};
+
+struct ww_agent_opts {
+	struct ww_policy *policy;
+	struct ww_agent_judge judge;
+	const char *dir;			/* exists */
+	const char *task_source;
+	enum ww_target target;
+	enum ww_rule rule;
+	int max_turns;
+	double max_seconds;
+	const struct ww_episode_header *header;	/* for a new episode; an old one must agree in task, target, rule and policy */
+	const volatile int *interrupted;	/* may be NULL */
+	void (*on_event)(void *ctx, const struct ww_agent_event *e);	/* may be NULL */
+	void *event_ctx;
+};
+
+struct ww_agent_result {
+	int ended;			/* 0: interrupted, go on later */
+	struct ww_episode_end end;	/* where ended */
+	int turns;
+	double seconds;
+	int has_best;			/* a correct solution exists */
+	char best_id[65];
+	struct ww_verdict best;		/* the newest verdict about it; initialised in any case */
+};
+
+/* Run, or go on with, the episode in opts->dir.  An interruption is WW_ERR_INTERRUPTED with *out filled as far as the run
+ * came; any other error leaves the episode resumable as well.  *out is to be released in every case. */
+enum ww_rc ww_agent_run(const struct ww_agent_opts *opts, struct ww_agent_result *out, struct ww_err *err) WW_MUST_CHECK;
+void ww_agent_result_release(struct ww_agent_result *r);
+/* Fill *out from a finished or unfinished episode without running anything. */
+enum ww_rc ww_agent_result_of(const struct ww_episode *e, struct ww_agent_result *out, struct ww_err *err) WW_MUST_CHECK;
+
+/* 1 where verdict a is of more use than b: correct, then reward, then timed, then device time. */
+int ww_agent_better(const struct ww_verdict *a, const struct ww_verdict *b);
+
+#endif

@@ -1,0 +1,167 @@
+/* best.c - the best solution of a run, in memory and in the output directory.
+ *
+ * Both files of a solution belong together, so solution/ is written beside its place and exchanged with the old one in one
+ * system call (renameat2 with RENAME_EXCHANGE); where the file system cannot do that, two renames follow each other and a
+ * kill between them leaves the new directory under its temporary name, from which the episode's next start repairs it.
+ * verdict.json comes after: it names the solution by id, so a kill between the two is seen.
+ */
+#include "agent/best.h"
+
+#include "base/fs.h"
+#include "base/json.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+int ww_agent_better(const struct ww_verdict *a, const struct ww_verdict *b)
+{
+	int timed_a = !isnan(a->time.device_us), timed_b = !isnan(b->time.device_us);
+	if (a->correct != b->correct)
+		return a->correct > b->correct;
+	if (a->reward != b->reward)
+		return a->reward > b->reward;
+	if (timed_a != timed_b)
+		return timed_a > timed_b;
+	return timed_a && a->time.device_us < b->time.device_us;
+}
+
+int ww_best_improves(const struct ww_agent_result *r, const struct ww_verdict *v)
+{
+	return v->correct && (!r->has_best || ww_agent_better(v, &r->best));
+}
+
+enum ww_rc ww_best_note(struct ww_agent_result *r, const char *id, const json_t *data, struct ww_err *err)
+{
+	ww_verdict_release(&r->best);
+	ww_verdict_init(&r->best);
+	r->has_best = 1;
+	snprintf(r->best_id, sizeof(r->best_id), "%s", id);
+	return ww_verdict_from_json(data, &r->best, err);
+}
+
+/* ---- In the directory ------------------------------------------------------------------------------------------- */
+
+static enum ww_rc write_in(const char *dir, const char *name, const struct ww_str *text, struct ww_err *err)
+{
+	char path[PATH_MAX];
+	enum ww_rc rc = ww_fs_join(path, dir, name, err);
+	return rc == WW_OK ? ww_fs_write(path, text->p, text->len, err) : rc;
+}
+
+static enum ww_rc swap_in(const char *fresh, const char *place, struct ww_err *err)
+{
+	if (rename(fresh, place) == 0)
+		return WW_OK;
+	if (renameat2(AT_FDCWD, fresh, AT_FDCWD, place, RENAME_EXCHANGE) == 0)
+		return ww_fs_remove_tree(fresh, err);
+	char old[PATH_MAX];
+	if ((size_t)snprintf(old, sizeof(old), "%s.old", place) >= sizeof(old))
+		return ww_err_set(err, WW_ERR_LIMIT, "path too long: %s", place);
+	enum ww_rc rc = ww_fs_remove_tree(old, err);
+	if (rc == WW_OK && (rename(place, old) < 0 || rename(fresh, place) < 0))
+		rc = ww_err_errno(err, WW_ERR_IO, "cannot replace %s", place);
+	return rc == WW_OK ? ww_fs_remove_tree(old, err) : rc;
+}
+
+static enum ww_rc store_solution(const char *dir, enum ww_target target, const struct ww_workspace_content *c,
+				 struct ww_err *err)
+{
+	char fresh[PATH_MAX], place[PATH_MAX];
+	enum ww_rc rc;
+	WW_TRY(ww_fs_join(fresh, dir, ".solution.new", err));
+	WW_TRY(ww_fs_join(place, dir, "solution", err));
+	WW_TRY(ww_fs_remove_tree(fresh, err));
+	WW_TRY(ww_fs_mkdirs(fresh, err));
+	WW_TRY(write_in(fresh, ww_workspace_device_name(target), &c->device, err));
+	WW_TRY(write_in(fresh, "plan.c", &c->plan, err));
+	WW_TRY(swap_in(fresh, place, err));
+out:
+	return rc;
+}
+
+enum ww_rc ww_best_store(const char *dir, enum ww_target target, const struct ww_workspace_content *c, const json_t *data,
+			 struct ww_err *err)
+{
+	struct ww_str text = WW_STR_INIT(16 << 20);
+	enum ww_rc rc = WW_OK;
+	if (c)
+		WW_TRY(store_solution(dir, target, c, err));
+	ww_json_add_pretty(&text, data);
+	ww_str_addc(&text, '\n');
+	WW_TRY(write_in(dir, "verdict.json", &text, err));
+out:
+	ww_str_release(&text);
+	return rc;
+}
+
+static enum ww_rc read_in(const char *dir, const char *name, struct ww_str *out, int *found, struct ww_err *err)
+{
+	char path[PATH_MAX];
+	enum ww_rc rc = ww_fs_join(path, dir, name, err);
+	if (rc != WW_OK)
+		return rc;
+	*found &= ww_fs_is_file(path);
+	return *found ? ww_fs_read(path, WW_SOLUTION_MAX_BYTES, out, err) : WW_OK;
+}
+
+enum ww_rc ww_best_load(const char *dir, enum ww_target target, const char *id, struct ww_workspace_content *c, int *found,
+			struct ww_err *err)
+{
+	char place[PATH_MAX];
+	enum ww_rc rc;
+	*found = 1;
+	WW_TRY(ww_fs_join(place, dir, "solution", err));
+	WW_TRY(read_in(place, ww_workspace_device_name(target), &c->device, found, err));
+	WW_TRY(read_in(place, "plan.c", &c->plan, found, err));
+	ww_episode_solution_id(c->device.p, c->device.len, c->plan.p, c->plan.len, c->id);
+	*found &= !strcmp(c->id, id);
+out:
+	return rc;
+}
+
+/* ---- From a record ---------------------------------------------------------------------------------------------- */
+
+void ww_agent_result_release(struct ww_agent_result *r)
+{
+	ww_verdict_release(&r->best);
+}
+
+/* In an ended episode the closing judgement is about `end.best`, and is the newest verdict about it. */
+static const struct ww_episode_verdict *closing_verdict(const struct ww_episode *e)
+{
+	for (size_t i = e->n_verdicts; i-- > 0;)
+		if (!strcmp(e->verdicts[i].solution, e->end.best) && !strcmp(e->verdicts[i].depth, "full"))
+			return &e->verdicts[i];
+	return NULL;
+}
+
+enum ww_rc ww_agent_result_of(const struct ww_episode *e, struct ww_agent_result *out, struct ww_err *err)
+{
+	memset(out, 0, sizeof(*out));
+	ww_verdict_init(&out->best);
+	out->ended = e->ended;
+	out->end = e->end;
+	out->seconds = e->seconds;
+	for (size_t i = 0; i < e->n_messages; i++)
+		out->turns += e->messages[i].reply.message.role == WW_ROLE_ASSISTANT;
+	if (e->ended) {
+		const struct ww_episode_verdict *v = *e->end.best ? closing_verdict(e) : NULL;
+		return v ? ww_best_note(out, v->solution, v->verdict, err) : WW_OK;
+	}
+	enum ww_rc rc = WW_OK;
+	for (size_t i = 0; i < e->n_verdicts && rc == WW_OK; i++) {
+		struct ww_verdict v;
+		ww_verdict_init(&v);
+		rc = ww_verdict_from_json(e->verdicts[i].verdict, &v, err);
+		if (rc == WW_OK && strcmp(e->verdicts[i].depth, "compile") &&
+		    ww_best_improves(out, &v))
+			rc = ww_best_note(out, e->verdicts[i].solution, e->verdicts[i].verdict, err);
+		ww_verdict_release(&v);
+	}
+	return rc;
+}

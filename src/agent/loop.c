@@ -1,0 +1,557 @@
+/* loop.c - messages in, one message out, tools in between, until something ends it.
+ *
+ * The state of a run is the list of its messages and nothing else: the turn is the number of assistant messages, what is
+ * to do next follows from the last of them (calls without an answer first), the stop after repeated malformed calls
+ * counts trailing answers, the workspace is what the answered write and edit calls left.  Going on after a kill therefore
+ * needs no code path of its own: read the lines, rebuild the workspace, take the next step.  A step is durable before the
+ * next begins, so what is done again is at most one tool call, and a verdict that was recorded before its answer was is
+ * taken from the record.
+ *
+ * Rejected: a saved state beside the episode (two truths that a kill can separate), and asking the policy again for a
+ * reply that is recorded (a paid-for reply is never asked for twice).
+ */
+#include "agent/best.h"
+#include "agent/prompt.h"
+#include "agent/tools.h"
+
+#include "base/fs.h"
+#include "base/json.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MALFORMED_MAX = 5 };
+
+struct loop {
+	const struct ww_agent_opts *opts;
+	struct ww_agent_result *result;
+	struct ww_episode_writer *episode;
+	struct ww_episode past;			/* what was recorded before this process */
+	struct ww_message *msgs;
+	size_t n_msgs, cap_msgs;
+	struct ww_workspace workspace;
+	struct ww_tool_env env;
+	int turn;
+	enum ww_finish last_finish;		/* of the newest assistant message */
+	char (*recorded)[65];			/* ids of the solution lines */
+	size_t n_recorded;
+};
+
+static void tell(struct loop *l, struct ww_agent_event e)
+{
+	e.turn = l->turn;
+	e.seconds = ww_episode_seconds(l->episode);
+	if (l->opts->on_event)
+		l->opts->on_event(l->opts->event_ctx, &e);
+}
+
+static int interrupted(const struct loop *l)
+{
+	return l->opts->interrupted && *l->opts->interrupted;
+}
+
+static enum ww_rc stop_interrupted(struct ww_err *err)
+{
+	return ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted");
+}
+
+/* ---- Messages --------------------------------------------------------------------------------------------------- */
+
+/* Take `m` to the end of the conversation; zeroed afterwards. */
+static enum ww_rc keep(struct loop *l, struct ww_message *m, struct ww_err *err)
+{
+	if (l->n_msgs == l->cap_msgs) {
+		size_t cap = l->cap_msgs ? 2 * l->cap_msgs : 64;
+		struct ww_message *bigger = realloc(l->msgs, cap * sizeof(*bigger));
+		if (!bigger)
+			return ww_err_set(err, WW_ERR_NOMEM, "out of memory for messages");
+		l->msgs = bigger;
+		l->cap_msgs = cap;
+	}
+	l->turn += m->role == WW_ROLE_ASSISTANT;
+	l->msgs[l->n_msgs++] = *m;
+	memset(m, 0, sizeof(*m));
+	return WW_OK;
+}
+
+/* Record, then keep; the reply is released. */
+static enum ww_rc say(struct loop *l, struct ww_reply *r, struct ww_err *err)
+{
+	int turn = l->turn + (r->message.role == WW_ROLE_ASSISTANT);
+	enum ww_rc rc = (enum ww_rc)ww_episode_add_message(l->episode, turn, r, err);
+	if (rc == WW_OK)
+		rc = keep(l, &r->message, err);
+	ww_reply_release(r);
+	return rc;
+}
+
+static enum ww_rc say_text(struct loop *l, enum ww_role role, char *text, struct ww_err *err)
+{
+	struct ww_reply r = { .message = { .role = role, .text = text } };
+	return text ? say(l, &r, err) : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+}
+
+static const struct ww_message *last_assistant(const struct loop *l)
+{
+	for (size_t i = l->n_msgs; i-- > 0;)
+		if (l->msgs[i].role == WW_ROLE_ASSISTANT)
+			return &l->msgs[i];
+	return NULL;
+}
+
+/* The first call of the last assistant message that has no answer yet. */
+static const struct ww_tool_call *pending_call(const struct loop *l)
+{
+	const struct ww_message *m = last_assistant(l);
+	size_t answered = m ? l->n_msgs - 1 - (size_t)(m - l->msgs) : 0;
+	return m && answered < m->n_calls ? &m->calls[answered] : NULL;
+}
+
+/* ---- Verdicts --------------------------------------------------------------------------------------------------- */
+
+static const char *const depth_names[] = { "compile", "verify", "full" };
+
+static int is_recorded(const struct loop *l, const char *id)
+{
+	for (size_t i = 0; i < l->n_recorded; i++)
+		if (!strcmp(l->recorded[i], id))
+			return 1;
+	return 0;
+}
+
+static enum ww_rc note_recorded(struct loop *l, const char *id, struct ww_err *err)
+{
+	void *bigger = realloc(l->recorded, (l->n_recorded + 1) * sizeof(*l->recorded));
+	if (!bigger)
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	l->recorded = bigger;
+	memcpy(l->recorded[l->n_recorded++], id, 65);
+	return WW_OK;
+}
+
+static enum ww_rc record_solution(struct loop *l, const struct ww_workspace_content *c, struct ww_err *err)
+{
+	if (is_recorded(l, c->id))
+		return WW_OK;
+	struct ww_episode_file files[] = {
+		{ (char *)ww_workspace_device_name(l->opts->target), c->device.p }, { (char *)"plan.c", c->plan.p }
+	};
+	enum ww_rc rc = (enum ww_rc)ww_episode_add_solution(l->episode, l->turn, c->id, files, 2, err);
+	return rc == WW_OK ? note_recorded(l, c->id, err) : rc;
+}
+
+/* A verdict of an earlier process for this very call, whose answer it did not live to record. */
+static const struct ww_episode_verdict *past_verdict(const struct loop *l, const char *call_id, const char *solution)
+{
+	for (size_t i = l->past.n_verdicts; i-- > 0;)
+		if (!strcmp(l->past.verdicts[i].call_id, call_id) && !strcmp(l->past.verdicts[i].solution, solution))
+			return &l->past.verdicts[i];
+	return NULL;
+}
+
+static enum ww_rc judge_content(struct loop *l, const struct ww_workspace_content *c, const char *call_id,
+				enum ww_judge_depth depth, struct ww_verdict *v, json_t **data, struct ww_err *err)
+{
+	struct ww_solution s = { c->device.p, c->plan.p, c->device.len, c->plan.len };
+	enum ww_rc rc;
+	const struct ww_episode_verdict *past = past_verdict(l, call_id, c->id);
+	if (past) {
+		*data = json_incref(past->verdict);
+		return ww_verdict_from_json(past->verdict, v, err);
+	}
+	WW_TRY(record_solution(l, c, err));
+	WW_TRY(l->opts->judge.run(l->opts->judge.ctx, &s, depth, v, err));
+	memcpy(v->solution_id, c->id, sizeof(v->solution_id));
+	if (!(*data = ww_verdict_to_json(v)))
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory for a verdict");
+	WW_TRY((enum ww_rc)ww_episode_add_verdict(l->episode, l->turn, call_id, c->id, depth_names[depth], *data, err));
+out:
+	return rc;
+}
+
+/* Newer verdicts about the best solution replace older ones; a better solution replaces the best. */
+static enum ww_rc note_best(struct loop *l, const struct ww_workspace_content *c, const json_t *data,
+			    const struct ww_verdict *v, int *is_best, struct ww_err *err)
+{
+	*is_best = 0;
+	if (!ww_best_improves(l->result, v))
+		return WW_OK;
+	*is_best = 1;
+	enum ww_rc rc = ww_best_note(l->result, c->id, data, err);
+	return rc == WW_OK ? ww_best_store(l->opts->dir, l->opts->target, c, data, err) : rc;
+}
+
+static enum ww_rc judge_workspace(void *ctx, const char *call_id, enum ww_judge_depth depth, struct ww_verdict *v,
+				  json_t **data, const char **missing, struct ww_err *err)
+{
+	struct loop *l = ctx;
+	struct ww_workspace_content c;
+	int is_best = 0;
+	enum ww_rc rc;
+	ww_workspace_content_init(&c);
+	WW_TRY(ww_workspace_take(&l->workspace, &c, missing, err));
+	if (*missing)
+		goto out;
+	WW_TRY(judge_content(l, &c, call_id, depth, v, data, err));
+	if (depth != WW_JUDGE_COMPILE)
+		WW_TRY(note_best(l, &c, *data, v, &is_best, err));
+	tell(l, (struct ww_agent_event){ .kind = WW_AGENT_VERDICT, .verdict = v, .is_best = is_best });
+out:
+	ww_workspace_content_release(&c);
+	return rc;
+}
+
+/* ---- One step --------------------------------------------------------------------------------------------------- */
+
+static enum ww_rc answer_call(struct loop *l, const struct ww_tool_call *call, struct ww_err *err)
+{
+	struct ww_tool_result r;
+	struct ww_reply reply = { .message = { .role = WW_ROLE_TOOL } };
+	struct ww_message *m = &reply.message;
+	tell(l, (struct ww_agent_event){ .kind = WW_AGENT_TOOL, .tool = call->name });
+	enum ww_rc rc = ww_tools_call(&l->env, call, &r, err);
+	if (rc != WW_OK)
+		goto out;
+	if (r.malformed && !r.data)
+		r.data = json_pack("{s:b}", "malformed", 1);
+	m->is_error = r.is_error;
+	m->text = ww_str_take(&r.text);
+	m->call_id = strdup(call->id);
+	m->tool = strdup(call->name);
+	if (r.data) {
+		struct ww_str text = WW_STR_INIT(256 << 20);
+		ww_json_add(&text, r.data);
+		m->data = ww_str_take(&text);
+	}
+	if (!m->text || !m->call_id || !m->tool || (r.data && !m->data)) {
+		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory for a tool's answer");
+		ww_reply_release(&reply);
+		goto out;
+	}
+	rc = say(l, &reply, err);
+out:
+	ww_tool_result_release(&r);
+	return rc;
+}
+
+/* Call ids become turn and place, whatever the policy called them: verdicts are found by them after a resume, so they must
+ * be unique in the episode, and a replayed episode has the same ones. */
+static enum ww_rc settle_call_ids(struct loop *l, struct ww_message *m, struct ww_err *err)
+{
+	for (size_t i = 0; i < m->n_calls; i++) {
+		struct ww_str id = WW_STR_INIT(64);
+		ww_str_addf(&id, "call_%d_%zu", l->turn + 1, i);
+		free(m->calls[i].id);
+		if (!(m->calls[i].id = ww_str_take(&id)))
+			return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	}
+	return WW_OK;
+}
+
+static void tell_said(struct loop *l, const char *text)
+{
+	struct ww_str line = WW_STR_INIT(256);
+	text += strspn(text, " \t\r\n");
+	ww_str_add_bounded(&line, text, strcspn(text, "\r\n"), 160);
+	tell(l, (struct ww_agent_event){ .kind = WW_AGENT_SAID, .text = line.p });
+	ww_str_release(&line);
+}
+
+static enum ww_rc ask_policy(struct loop *l, struct ww_err *err)
+{
+	struct ww_reply r;
+	size_t n_tools;
+	const struct ww_tool_spec *specs = ww_tools_specs(&n_tools);
+	struct ww_policy *p = l->opts->policy;
+	memset(&r, 0, sizeof(r));
+	tell(l, (struct ww_agent_event){ .kind = WW_AGENT_THINKING });
+	enum ww_rc rc = (enum ww_rc)p->ops->next(p, l->msgs, l->n_msgs, specs, n_tools, &r, l->opts->interrupted, err);
+	if (rc == WW_OK) {
+		r.message.role = WW_ROLE_ASSISTANT;
+		rc = settle_call_ids(l, &r.message, err);
+	}
+	if (rc != WW_OK) {
+		ww_reply_release(&r);
+		return rc;
+	}
+	l->last_finish = r.finish;
+	rc = say(l, &r, err);
+	if (rc == WW_OK)
+		tell_said(l, l->msgs[l->n_msgs - 1].text);
+	return rc;
+}
+
+static int trailing_malformed(const struct loop *l)
+{
+	int n = 0;
+	for (size_t i = l->n_msgs; i-- > 0;) {
+		const struct ww_message *m = &l->msgs[i];
+		if (m->role == WW_ROLE_ASSISTANT)
+			continue;
+		if (m->role != WW_ROLE_TOOL || !m->is_error || !m->data || strcmp(m->data, "{\"malformed\":true}"))
+			break;
+		n++;
+	}
+	return n;
+}
+
+/* Why the episode ends now, or NULL.  Asked when no call is pending. */
+static const char *stop_reason(const struct loop *l)
+{
+	const struct ww_message *m = last_assistant(l), *end = l->msgs + l->n_msgs;
+	for (const struct ww_message *t = m; m && t < end; t++)
+		if (t->role == WW_ROLE_TOOL && !strcmp(t->tool, "submit") && !t->is_error)
+			return "submitted";
+	if (m && !m->n_calls)
+		return l->last_finish == WW_FINISH_LENGTH    ? "length"
+		       : l->last_finish == WW_FINISH_REFUSAL ? "refusal"
+							     : "stopped";
+	if (trailing_malformed(l) >= MALFORMED_MAX)
+		return "malformed";
+	if (l->turn >= l->opts->max_turns)
+		return "turns";
+	if (ww_episode_seconds(l->episode) >= l->opts->max_seconds)
+		return "seconds";
+	return NULL;
+}
+
+static enum ww_rc work(struct loop *l, const char **reason, struct ww_err *err)
+{
+	for (;;) {
+		if (interrupted(l))
+			return stop_interrupted(err);
+		const struct ww_tool_call *call = pending_call(l);
+		if (!call && (*reason = stop_reason(l)))
+			return WW_OK;
+		enum ww_rc rc = call ? answer_call(l, call, err) : ask_policy(l, err);
+		if (rc != WW_OK)
+			return rc;
+	}
+}
+
+/* ---- The closing judgement --------------------------------------------------------------------------------------- */
+
+/* One solution from scratch; a correct one that is better than what `chosen` holds takes its place. */
+static enum ww_rc judge_final(struct loop *l, const struct ww_workspace_content *c, const char *call_id,
+			      struct ww_agent_result *chosen, double *reward, struct ww_err *err)
+{
+	struct ww_verdict v;
+	json_t *data = NULL;
+	enum ww_rc rc;
+	ww_verdict_init(&v);
+	WW_TRY(judge_content(l, c, call_id, WW_JUDGE_FULL, &v, &data, err));
+	*reward = v.reward;
+	int is_best = ww_best_improves(chosen, &v);
+	if (is_best)
+		WW_TRY(ww_best_note(chosen, c->id, data, err));
+	if (is_best || !chosen->has_best)
+		WW_TRY(ww_best_store(l->opts->dir, l->opts->target, v.correct ? c : NULL, data, err));
+	tell(l, (struct ww_agent_event){ .kind = WW_AGENT_VERDICT, .verdict = &v, .is_best = is_best });
+out:
+	json_decref(data);
+	ww_verdict_release(&v);
+	return rc;
+}
+
+/* The files of the best solution of the run, from the workspace directory of the record. */
+static enum ww_rc best_content(struct loop *l, struct ww_workspace_content *c, int *found, struct ww_err *err)
+{
+	if (!l->result->has_best) {
+		*found = 0;
+		return WW_OK;
+	}
+	return ww_best_load(l->opts->dir, l->opts->target, l->result->best_id, c, found, err);
+}
+
+static double best_reward_so_far(const struct loop *l, double reward_final)
+{
+	return l->result->has_best ? fmax(l->result->best.reward, reward_final) : reward_final;
+}
+
+/* The workspace is what the reward is about; the best of the run is what the user gets, judged afresh too, because the
+ * fastest of many timings is also the luckiest. */
+static enum ww_rc finish(struct loop *l, const char *reason, struct ww_err *err)
+{
+	struct ww_workspace_content mine, best;
+	struct ww_agent_result chosen = { .ended = 0 };
+	struct ww_episode_end end = { .reward_final = -1 };
+	const char *missing;
+	int found;
+	enum ww_rc rc;
+	ww_workspace_content_init(&mine);
+	ww_workspace_content_init(&best);
+	ww_verdict_init(&chosen.best);
+	tell(l, (struct ww_agent_event){ .kind = WW_AGENT_FINAL });
+	WW_TRY(best_content(l, &best, &found, err));
+	WW_TRY(ww_workspace_take(&l->workspace, &mine, &missing, err));
+	if (!missing)
+		WW_TRY(judge_final(l, &mine, "final", &chosen, &end.reward_final, err));
+	end.reward_best = best_reward_so_far(l, end.reward_final);
+	if (found && (missing || strcmp(mine.id, best.id))) {
+		double ignored;
+		WW_TRY(judge_final(l, &best, "final-best", &chosen, &ignored, err));
+	}
+	snprintf(end.reason, sizeof(end.reason), "%s", reason);
+	memcpy(end.best, chosen.best_id, sizeof(end.best));
+	end.seconds = ww_episode_seconds(l->episode);
+	WW_TRY((enum ww_rc)ww_episode_add_end(l->episode, l->turn, &end, err));
+	ww_verdict_release(&l->result->best);
+	l->result->best = chosen.best;
+	ww_verdict_init(&chosen.best);
+	l->result->has_best = chosen.has_best;
+	memcpy(l->result->best_id, chosen.best_id, sizeof(chosen.best_id));
+	l->result->end = end;
+	l->result->ended = 1;
+out:
+	ww_verdict_release(&chosen.best);
+	ww_workspace_content_release(&mine);
+	ww_workspace_content_release(&best);
+	return rc;
+}
+
+/* ---- Opening and going on ---------------------------------------------------------------------------------------- */
+
+static enum ww_rc same(const char *what, const char *was, const char *is, const char *dir, struct ww_err *err)
+{
+	if (!strcmp(was, is))
+		return WW_OK;
+	return ww_err_set(err, WW_ERR_USAGE, "%s holds a run with another %s (%s, not %s); choose another -o", dir, what, was,
+			  is);
+}
+
+static enum ww_rc check_same_run(const struct loop *l, struct ww_err *err)
+{
+	const struct ww_episode_header *was = &l->past.header, *is = l->opts->header;
+	enum ww_rc rc;
+	if (strcmp(was->task_id, is->task_id))
+		return ww_err_set(err, WW_ERR_USAGE, "%s holds a run of another task (%s); choose another -o", l->opts->dir,
+				  was->task_path);
+	WW_TRY(same("target", was->target, is->target, l->opts->dir, err));
+	WW_TRY(same("rule", was->rule, is->rule, l->opts->dir, err));
+	WW_TRY(same("policy", was->policy, is->policy, l->opts->dir, err));
+out:
+	return rc;
+}
+
+/* Carry out again the writes and edits that were answered; their answers are not recorded a second time. */
+static enum ww_rc rebuild_workspace(struct loop *l, struct ww_err *err)
+{
+	const struct ww_message *asked = NULL;
+	enum ww_rc rc = WW_OK;
+	for (size_t i = 0, k = 0; i < l->n_msgs && rc == WW_OK; i++) {
+		const struct ww_message *m = &l->msgs[i];
+		if (m->role == WW_ROLE_ASSISTANT) {
+			asked = m;
+			k = 0;
+		}
+		if (m->role != WW_ROLE_TOOL || !asked || k >= asked->n_calls)
+			continue;
+		const struct ww_tool_call *call = &asked->calls[k++];
+		if (m->is_error || (strcmp(call->name, "write") && strcmp(call->name, "edit")))
+			continue;
+		struct ww_tool_result r;
+		rc = ww_tools_call(&l->env, call, &r, err);
+		ww_tool_result_release(&r);
+	}
+	return rc;
+}
+
+/* The best so far by the record; the directory is brought in line with it, since a kill may have come between the two. */
+static enum ww_rc rebuild_best(struct loop *l, struct ww_err *err)
+{
+	const json_t *data = NULL;
+	enum ww_rc rc = WW_OK;
+	for (size_t i = 0; i < l->past.n_verdicts && rc == WW_OK; i++) {
+		const struct ww_episode_verdict *e = &l->past.verdicts[i];
+		struct ww_verdict v;
+		if (!strcmp(e->depth, "compile") || !strncmp(e->call_id, "final", 5))
+			continue;
+		ww_verdict_init(&v);
+		rc = ww_verdict_from_json(e->verdict, &v, err);
+		if (rc == WW_OK && ww_best_improves(l->result, &v)) {
+			data = e->verdict;
+			rc = ww_best_note(l->result, e->solution, data, err);
+		}
+		ww_verdict_release(&v);
+	}
+	const struct ww_episode_solution *s = data ? ww_episode_find_solution(&l->past, l->result->best_id) : NULL;
+	if (rc != WW_OK || !s)
+		return rc;
+	struct ww_workspace_content c;
+	ww_workspace_content_init(&c);
+	const char *device = ww_episode_file_text(s, ww_workspace_device_name(l->opts->target));
+	const char *plan = ww_episode_file_text(s, "plan.c");
+	ww_str_adds(&c.device, device ? device : "");
+	ww_str_adds(&c.plan, plan ? plan : "");
+	rc = ww_best_store(l->opts->dir, l->opts->target, &c, data, err);
+	ww_workspace_content_release(&c);
+	return rc;
+}
+
+static enum ww_rc take_past(struct loop *l, struct ww_err *err)
+{
+	enum ww_rc rc = check_same_run(l, err);
+	for (size_t i = 0; i < l->past.n_messages && rc == WW_OK; i++) {
+		struct ww_reply *r = &l->past.messages[i].reply;
+		if (r->message.role == WW_ROLE_ASSISTANT)
+			l->last_finish = r->finish;
+		rc = keep(l, &r->message, err);
+	}
+	for (size_t i = 0; i < l->past.n_solutions && rc == WW_OK; i++)
+		rc = note_recorded(l, l->past.solutions[i].id, err);
+	if (rc == WW_OK)
+		rc = rebuild_workspace(l, err);
+	return rc == WW_OK ? rebuild_best(l, err) : rc;
+}
+
+static enum ww_rc open_all(struct loop *l, struct ww_err *err)
+{
+	char path[PATH_MAX], dir[PATH_MAX];
+	enum ww_rc rc;
+	WW_TRY(ww_fs_join(path, l->opts->dir, "episode.jsonl", err));
+	WW_TRY(ww_fs_join(dir, l->opts->dir, "workspace", err));
+	int exists = ww_fs_is_file(path);
+	if (exists)
+		WW_TRY((enum ww_rc)ww_episode_append(path, &l->past, &l->episode, err));
+	else
+		WW_TRY((enum ww_rc)ww_episode_create(path, l->opts->header, &l->episode, err));
+	if (l->past.ended)
+		return ww_err_set(err, WW_ERR_USAGE, "the run in %s has ended; choose another -o", l->opts->dir);
+	WW_TRY(ww_workspace_open(&l->workspace, dir, l->opts->target, err));
+	if (exists)
+		WW_TRY(take_past(l, err));
+	if (l->n_msgs < 1)
+		WW_TRY(say_text(l, WW_ROLE_SYSTEM, ww_prompt_system(l->opts), err));
+	if (l->n_msgs < 2)
+		WW_TRY(say_text(l, WW_ROLE_USER, ww_prompt_task(l->opts), err));
+out:
+	return rc;
+}
+
+enum ww_rc ww_agent_run(const struct ww_agent_opts *opts, struct ww_agent_result *out, struct ww_err *err)
+{
+	struct loop l = { .opts = opts, .result = out, .workspace = { .dirfd = -1 } };
+	const char *reason = NULL;
+	enum ww_rc rc;
+	memset(out, 0, sizeof(*out));
+	ww_verdict_init(&out->best);
+	l.env = (struct ww_tool_env){ opts, &l.workspace, judge_workspace, &l, "" };
+	WW_TRY(open_all(&l, err));
+	WW_TRY(work(&l, &reason, err));
+	WW_TRY(finish(&l, reason, err));
+out:
+	out->turns = l.turn;
+	if (l.episode)
+		out->seconds = ww_episode_seconds(l.episode);
+	for (size_t i = 0; i < l.n_msgs; i++)
+		ww_message_release(&l.msgs[i]);
+	free(l.msgs);
+	free(l.recorded);
+	ww_workspace_close(&l.workspace);
+	ww_episode_release(&l.past);
+	ww_episode_close(l.episode);
+	return rc;
+}

@@ -1,0 +1,12 @@
+/* prompt.h - the first two messages of an episode. */
+#ifndef WW_AGENT_PROMPT_H
+#define WW_AGENT_PROMPT_H
+
+#include "agent/agent.h"
+
+/* Goal, rules, tools, workflow, budgets.  malloc'ed; NULL out of memory. */
+char *ww_prompt_system(const struct ww_agent_opts *o);
+/* The task's source.  malloc'ed; NULL out of memory. */
+char *ww_prompt_task(const struct ww_agent_opts *o);
+
+#endif

@@ -1,0 +1,127 @@
+/* tool_judge.c - compile, verify, profile: the judge's answers about the workspace.
+ *
+ * All three hand out the verdict as it is; they differ in how far the judge goes.  A solution that is wrong is a verdict,
+ * not a failed call: is_error is set only where there was nothing to judge.
+ */
+#include "agent/tools.h"
+
+#include "base/json.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- A verdict as text ------------------------------------------------------------------------------------------ */
+
+static void add_times(const struct ww_verdict *v, struct ww_str *out)
+{
+	if (isnan(v->time.device_us))
+		return;
+	ww_str_addf(out, "time: %.2f us on the device [%.2f, %.2f]", v->time.device_us, v->time_device.lo, v->time_device.hi);
+	if (!isnan(v->time.call_us))
+		ww_str_addf(out, ", %.2f us a call", v->time.call_us);
+	ww_str_addc(out, '\n');
+	for (int b = 0; b < WW_BASE_COUNT; b++)
+		if (v->baseline_measured[b])
+			ww_str_addf(out, "%s: %.2f us; speed-up %.3f [%.3f, %.3f]\n", ww_baseline_name((enum ww_baseline)b),
+				    v->baselines[b].device_us, v->speedup[b].mid, v->speedup[b].lo, v->speedup[b].hi);
+	if (v->floor_us > 0)
+		ww_str_addf(out, "floor by memory traffic: %.2f us\n", v->floor_us);
+}
+
+static void add_flags(const struct ww_verdict *v, struct ww_str *out)
+{
+	const struct { int set; const char *text; } flags[] = {
+		{ v->degenerate, "degenerate: the task's output does not depend on its input; this is never a win" },
+		{ v->algebraic, "algebraic: the plan does less arithmetic than the graph asks for" },
+		{ v->library_only, "library_only: no kernel of your own, so the reward is at most 1" },
+		{ v->suspect, "suspect: faster than the bytes that must be moved allow" },
+		{ v->disturbed, "disturbed: somebody else used the device while it was measured" },
+	};
+	for (size_t i = 0; i < WW_ARRAY_LEN(flags); i++)
+		if (flags[i].set)
+			ww_str_addf(out, "%s\n", flags[i].text);
+}
+
+void ww_tool_verdict_text(const struct ww_verdict *v, enum ww_judge_depth depth, struct ww_str *out)
+{
+	ww_str_addf(out, "status: %s\n", ww_status_name(v->status));
+	if (depth != WW_JUDGE_COMPILE) {
+		ww_str_addf(out, "correct: %s", v->correct ? "yes" : "no");
+		if (!isnan(v->err_rel))
+			ww_str_addf(out, " (relative error %.3g, largest absolute error %.3g)", v->err_rel, v->err_abs);
+		ww_str_addc(out, '\n');
+	}
+	if (depth == WW_JUDGE_FULL) {
+		add_times(v, out);
+		ww_str_addf(out, "reward: %g\n", v->reward);
+	}
+	add_flags(v, out);
+	if (v->diagnostics && *v->diagnostics) {
+		ww_str_adds(out, "diagnostics:\n");
+		ww_str_add_bounded(out, v->diagnostics, strlen(v->diagnostics), WW_TOOL_TEXT_MAX_BYTES / 2);
+		ww_str_addc(out, '\n');
+	}
+}
+
+static void add_stages(const struct ww_verdict *v, struct ww_str *out)
+{
+	ww_str_addf(out,
+		    "seconds spent judging: reference %.3f, plan %.3f, compile %.3f, verify %.3f, time %.3f, in all %.3f\n",
+		    v->seconds.reference, v->seconds.plan, v->seconds.compile, v->seconds.verify, v->seconds.time,
+		    v->seconds.total);
+}
+
+/* ---- The tools -------------------------------------------------------------------------------------------------- */
+
+static enum ww_rc judge_to_result(struct ww_tool_env *env, enum ww_judge_depth depth, int stages, struct ww_tool_result *r,
+				  struct ww_err *err)
+{
+	struct ww_verdict v;
+	const char *missing = NULL;
+	ww_verdict_init(&v);
+	enum ww_rc rc = env->judge_workspace(env->ctx, env->call_id, depth, &v, &r->data, &missing, err);
+	if (rc == WW_OK && missing) {
+		ww_str_addf(&r->text, "there is nothing to judge yet: write %s first", missing);
+		r->is_error = 1;
+	} else if (rc == WW_OK) {
+		ww_tool_verdict_text(&v, depth, &r->text);
+		if (stages)
+			add_stages(&v, &r->text);
+	}
+	ww_verdict_release(&v);
+	return rc;
+}
+
+static enum ww_rc compile_run(struct ww_tool_env *env, const json_t *args, struct ww_tool_result *r, struct ww_err *err)
+{
+	(void)args;
+	return judge_to_result(env, WW_JUDGE_COMPILE, 0, r, err);
+}
+
+static enum ww_rc verify_run(struct ww_tool_env *env, const json_t *args, struct ww_tool_result *r, struct ww_err *err)
+{
+	return judge_to_result(env, ww_json_bool(args, "time", 1) ? WW_JUDGE_FULL : WW_JUDGE_VERIFY, 0, r, err);
+}
+
+static enum ww_rc profile_run(struct ww_tool_env *env, const json_t *args, struct ww_tool_result *r, struct ww_err *err)
+{
+	(void)args;
+	return judge_to_result(env, WW_JUDGE_FULL, 1, r, err);
+}
+
+#define NO_ARGS "{\"type\":\"object\",\"properties\":{},\"additionalProperties\":false}"
+
+const struct ww_tool ww_tool_compile = {
+	{ "compile", "Build the plan, check it, and compile the device code. Fast; runs nothing.", NO_ARGS }, compile_run
+};
+
+const struct ww_tool ww_tool_verify = {
+	{ "verify", "Judge the solution: is it correct, and how fast is it against the baselines?",
+	  "{\"type\":\"object\",\"properties\":{\"time\":{\"type\":\"boolean\",\"description\":\"false: only check "
+	  "correctness; true (default): also time it\"}},\"additionalProperties\":false}" },
+	verify_run
+};
+
+const struct ww_tool ww_tool_profile = {
+	{ "profile", "Judge the solution in full and say where the time of a verdict went.", NO_ARGS }, profile_run
+};

@@ -1,0 +1,53 @@
+/* tool_task.c - inspect and submit: the two ends of an episode. */
+#include "agent/tools.h"
+
+#include "base/json.h"
+
+#include <string.h>
+
+static json_t *device_json(const struct ww_device *d)
+{
+	return json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "target",
+			 d->target == WW_TARGET_CUDA ? "cuda" : "cpu", "threads", d->threads, "vector_bytes", d->vector_bytes,
+			 "cc", d->cc, "sm_count", d->sm_count, "warp_size", d->warp_size, "max_threads_per_block",
+			 d->max_threads_per_block, "max_threads_per_sm", d->max_threads_per_sm, "regs_per_sm",
+			 d->regs_per_sm, "shared_per_block_bytes", (json_int_t)d->shared_per_block_bytes,
+			 "shared_per_sm_bytes", (json_int_t)d->shared_per_sm_bytes, "l1_bytes", (json_int_t)d->l1_bytes,
+			 "l2_bytes", (json_int_t)d->l2_bytes, "l3_bytes", (json_int_t)d->l3_bytes, "memory_bytes",
+			 (json_int_t)d->memory_bytes, "memory_bytes_per_s", d->memory_bytes_per_s);
+}
+
+static enum ww_rc inspect_run(struct ww_tool_env *env, const json_t *args, struct ww_tool_result *r, struct ww_err *err)
+{
+	const struct ww_agent_judge *j = &env->opts->judge;
+	(void)args;
+	r->data = json_pack("{s:s, s:o, s:O}", "target", env->opts->target == WW_TARGET_CUDA ? "cuda" : "cpu", "device",
+			    device_json(j->device), "graph", j->graph);
+	if (!r->data)
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory for the answer of inspect");
+	struct ww_str text = WW_STR_INIT(64 << 20);
+	ww_json_add(&text, r->data);
+	ww_str_add_bounded(&r->text, text.p, text.len, WW_TOOL_TEXT_MAX_BYTES);
+	ww_str_release(&text);
+	return WW_OK;
+}
+
+const struct ww_tool ww_tool_inspect = {
+	{ "inspect", "The task's ATen graph with shapes, dtypes and parameters, and the facts of the device.",
+	  "{\"type\":\"object\",\"properties\":{},\"additionalProperties\":false}" },
+	inspect_run
+};
+
+static enum ww_rc submit_run(struct ww_tool_env *env, const json_t *args, struct ww_tool_result *r, struct ww_err *err)
+{
+	(void)env, (void)args, (void)err;
+	ww_str_adds(&r->text, "submitted; the solution in the workspace is judged once more from scratch");
+	r->data = json_pack("{s:b}", "ok", 1);
+	return WW_OK;
+}
+
+const struct ww_tool ww_tool_submit = {
+	{ "submit", "End the episode with the solution that is in the workspace.",
+	  "{\"type\":\"object\",\"properties\":{},\"additionalProperties\":false}" },
+	submit_run
+};

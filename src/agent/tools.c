@@ -1,0 +1,135 @@
+/* tools.c - the list of tools, and the check of a call against its schema.
+ *
+ * The schemas use a small part of JSON Schema: an object with "properties" of plain types, "required", and no other
+ * members.  Checking against the schema itself instead of a second table means that what a model is told and what is
+ * accepted cannot drift apart.
+ */
+#include "agent/tools.h"
+
+#include "base/json.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+static const struct ww_tool *const tools[] = { &ww_tool_inspect, &ww_tool_write,  &ww_tool_read,    &ww_tool_edit,
+					       &ww_tool_compile, &ww_tool_verify, &ww_tool_profile, &ww_tool_submit };
+
+const struct ww_tool_spec *ww_tools_specs(size_t *n)
+{
+	static struct ww_tool_spec specs[WW_ARRAY_LEN(tools)];
+	for (size_t i = 0; i < WW_ARRAY_LEN(tools); i++)
+		specs[i] = tools[i]->spec;
+	*n = WW_ARRAY_LEN(tools);
+	return specs;
+}
+
+void ww_tool_result_release(struct ww_tool_result *r)
+{
+	ww_str_release(&r->text);
+	json_decref(r->data);
+	r->data = NULL;
+}
+
+void ww_tool_malformed(struct ww_tool_result *r, const char *fmt, ...)
+{
+	struct ww_str line = WW_STR_INIT(2048);
+	va_list ap;
+	va_start(ap, fmt);
+	ww_str_vaddf(&line, fmt, ap);
+	va_end(ap);
+	ww_str_add_bounded(&r->text, line.p, line.len, 1024);
+	ww_str_release(&line);
+	r->is_error = r->malformed = 1;
+}
+
+/* ---- Arguments against the schema ------------------------------------------------------------------------------- */
+
+static int has_type(const json_t *v, const char *type)
+{
+	return !strcmp(type, "string")    ? json_is_string(v)
+	       : !strcmp(type, "boolean") ? json_is_boolean(v)
+	       : !strcmp(type, "integer") ? json_is_integer(v)
+					  : json_is_number(v);
+}
+
+static int check_args(const struct ww_tool *t, const json_t *schema, json_t *args, struct ww_tool_result *r)
+{
+	json_t *properties = json_object_get(schema, "properties"), *name, *v;
+	const char *key;
+	size_t i;
+	json_array_foreach(json_object_get(schema, "required"), i, name)
+		if (!json_object_get(args, json_string_value(name))) {
+			ww_tool_malformed(r, "%s: argument \"%s\" is missing; the arguments are %s", t->spec.name,
+					  json_string_value(name), t->spec.schema);
+			return 0;
+		}
+	json_object_foreach(args, key, v) {
+		const char *type = ww_json_str(json_object_get(properties, key), "type", NULL);
+		if (!type) {
+			ww_tool_malformed(r, "%s has no argument \"%s\"; the arguments are %s", t->spec.name, key,
+					  t->spec.schema);
+			return 0;
+		}
+		if (!has_type(v, type)) {
+			ww_tool_malformed(r, "%s: argument \"%s\" must be of type %s", t->spec.name, key, type);
+			return 0;
+		}
+	}
+	return 1;
+}
+
+/* The arguments as an object, or NULL and the answer in r.  An empty text counts as {}. */
+static json_t *parse_args(const struct ww_tool *t, const char *text, struct ww_tool_result *r)
+{
+	struct ww_err e = WW_ERR_INIT;
+	json_t *args = NULL, *schema = NULL;
+	if (!text[strspn(text, " \t\r\n")])
+		text = "{}";
+	if (ww_json_parse(text, strlen(text), "arguments", &args, &e) != WW_OK) {
+		ww_tool_malformed(r, "%s: %s", t->spec.name, e.msg);
+		return NULL;
+	}
+	WW_BUG(ww_json_parse(t->spec.schema, strlen(t->spec.schema), t->spec.name, &schema, &e) != WW_OK);
+	int ok = json_is_object(args);
+	if (!ok)
+		ww_tool_malformed(r, "%s: the arguments must be a JSON object", t->spec.name);
+	else
+		ok = check_args(t, schema, args, r);
+	json_decref(schema);
+	if (!ok) {
+		json_decref(args);
+		return NULL;
+	}
+	return args;
+}
+
+static void unknown_tool(const char *name, struct ww_tool_result *r)
+{
+	struct ww_str list = WW_STR_INIT(256);
+	for (size_t i = 0; i < WW_ARRAY_LEN(tools); i++)
+		ww_str_addf(&list, "%s%s", i ? ", " : "", tools[i]->spec.name);
+	ww_tool_malformed(r, "there is no tool \"%.64s\"; the tools are %s", name, list.p);
+	ww_str_release(&list);
+}
+
+enum ww_rc ww_tools_call(struct ww_tool_env *env, const struct ww_tool_call *call, struct ww_tool_result *r,
+			 struct ww_err *err)
+{
+	*r = (struct ww_tool_result){ .data = NULL };
+	ww_str_init(&r->text, WW_TOOL_TEXT_MAX_BYTES + 1024);
+	const struct ww_tool *t = NULL;
+	for (size_t i = 0; i < WW_ARRAY_LEN(tools) && !t; i++)
+		if (!strcmp(tools[i]->spec.name, call->name))
+			t = tools[i];
+	if (!t) {
+		unknown_tool(call->name, r);
+		return WW_OK;
+	}
+	json_t *args = parse_args(t, call->arguments, r);
+	if (!args)
+		return WW_OK;
+	env->call_id = call->id;
+	enum ww_rc rc = t->run(env, args, r, err);
+	json_decref(args);
+	return rc;
+}

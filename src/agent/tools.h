@@ -1,0 +1,53 @@
+/* tools.h - what a policy may call, seen from the loop.
+ *
+ * A tool has a JSON schema, and the schema is what arguments are checked against: required members, types, nothing else.
+ * Its result goes to the policy twice: as text (bounded, for models) and as JSON (for policies that are programs).  A call
+ * that cannot be carried out as written is `malformed`: an answer, not an error of ours.
+ */
+#ifndef WW_AGENT_TOOLS_H
+#define WW_AGENT_TOOLS_H
+
+#include "agent/agent.h"
+#include "agent/workspace.h"
+
+enum { WW_TOOL_TEXT_MAX_BYTES = 24 << 10 };
+
+struct ww_tool_result {
+	struct ww_str text;
+	json_t *data;		/* owned, may be NULL */
+	int is_error;
+	int malformed;		/* counts towards the stop after repeated ones */
+};
+
+/* What tools work on.  `judge_solution` judges the workspace and records solution and verdict; it belongs to the loop
+ * because a verdict that is recorded already (a resumed run) must not be asked for twice. */
+struct ww_tool_env {
+	const struct ww_agent_opts *opts;
+	struct ww_workspace *workspace;
+	enum ww_rc (*judge_workspace)(void *ctx, const char *call_id, enum ww_judge_depth depth, struct ww_verdict *v,
+				      json_t **data, const char **missing, struct ww_err *err);
+	void *ctx;
+	const char *call_id;
+};
+
+struct ww_tool {
+	struct ww_tool_spec spec;
+	/* An error return is infrastructure; what the policy did wrong goes into r. */
+	enum ww_rc (*run)(struct ww_tool_env *env, const json_t *args, struct ww_tool_result *r, struct ww_err *err);
+};
+
+extern const struct ww_tool ww_tool_inspect, ww_tool_write, ww_tool_read, ww_tool_edit, ww_tool_compile, ww_tool_verify,
+	ww_tool_profile, ww_tool_submit;
+
+/* All tools, in the order they are told to policies. */
+const struct ww_tool_spec *ww_tools_specs(size_t *n);
+/* Carry out one call.  `r` is initialised here and released by the caller. */
+enum ww_rc ww_tools_call(struct ww_tool_env *env, const struct ww_tool_call *call, struct ww_tool_result *r,
+			 struct ww_err *err) WW_MUST_CHECK;
+void ww_tool_result_release(struct ww_tool_result *r);
+/* Answer that the call was wrong. */
+void ww_tool_malformed(struct ww_tool_result *r, const char *fmt, ...) WW_PRINTF(2, 3);
+/* The verdict for a reader: status, error, times, speed-ups, diagnostics. */
+void ww_tool_verdict_text(const struct ww_verdict *v, enum ww_judge_depth depth, struct ww_str *out);
+
+#endif

@@ -1,0 +1,10 @@
+/* line.h - words that both halves of the episode format use. */
+#ifndef WW_EPISODE_LINE_H
+#define WW_EPISODE_LINE_H
+
+#include <ww/policy.h>
+
+const char *ww_episode_finish_name(enum ww_finish f);			/* "tool_calls" */
+int ww_episode_finish_parse(const char *name, enum ww_finish *out);	/* 0: no such word */
+
+#endif

@@ -1,0 +1,374 @@
+/* read.c - the reading half of an episode (format: include/ww/episode.h).
+ *
+ * The file is split at newlines; what follows the last newline is a line that a killed process did not finish, and is left
+ * out.  A last whole line that does not parse counts as cut too: a file system may have kept the length of an append but
+ * not all of its blocks.  Anything else that does not parse is damage, and the error names the line.
+ */
+#include "base/err.h"
+#include "base/fs.h"
+#include "base/json.h"
+#include "base/str.h"
+#include "episode/line.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ww/episode.h>
+
+enum { EPISODE_MAX_BYTES = 1 << 30 };
+
+static const char *const finish_names[] = { "stop", "tool_calls", "length", "refusal" };
+static const char *const role_names[] = { "system", "user", "assistant", "tool" };
+
+const char *ww_episode_finish_name(enum ww_finish f)
+{
+	return finish_names[f];
+}
+
+int ww_episode_finish_parse(const char *name, enum ww_finish *out)
+{
+	for (size_t i = 0; i < WW_ARRAY_LEN(finish_names); i++)
+		if (!strcmp(name, finish_names[i])) {
+			*out = (enum ww_finish)i;
+			return 1;
+		}
+	return 0;
+}
+
+/* ---- Memory ----------------------------------------------------------------------------------------------------- */
+
+void ww_episode_release(struct ww_episode *e)
+{
+	struct ww_episode_header *h = &e->header;
+	free(h->task_path), free(h->target), free(h->device), free(h->policy), free(h->rule);
+	json_decref(h->versions);
+	for (size_t i = 0; i < e->n_messages; i++)
+		ww_reply_release(&e->messages[i].reply);
+	for (size_t i = 0; i < e->n_solutions; i++) {
+		for (size_t k = 0; k < e->solutions[i].n_files; k++)
+			free(e->solutions[i].files[k].path), free(e->solutions[i].files[k].text);
+		free(e->solutions[i].files);
+	}
+	for (size_t i = 0; i < e->n_verdicts; i++)
+		free(e->verdicts[i].call_id), json_decref(e->verdicts[i].verdict);
+	free(e->messages), free(e->solutions), free(e->verdicts);
+	memset(e, 0, sizeof(*e));
+}
+
+/* One more zeroed element at the end of *array; NULL out of memory.  Capacity is the next power of two. */
+static void *push(void **array, size_t *n, size_t size)
+{
+	if (!(*n & (*n - 1))) {
+		void *bigger = realloc(*array, (*n ? 2 * *n : 1) * size);
+		if (!bigger)
+			return NULL;
+		*array = bigger;
+	}
+	void *at = (char *)*array + *n * size;
+	memset(at, 0, size);
+	++*n;
+	return at;
+}
+
+static enum ww_rc no_memory(struct ww_err *err)
+{
+	return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+}
+
+static enum ww_rc get_dup(const json_t *o, const char *key, char **out, struct ww_err *err)
+{
+	const char *s;
+	enum ww_rc rc = ww_json_get_str(o, key, "line", &s, err);
+	if (rc == WW_OK && !(*out = strdup(s)))
+		rc = no_memory(err);
+	return rc;
+}
+
+static enum ww_rc get_fixed(const json_t *o, const char *key, char *out, size_t cap, struct ww_err *err)
+{
+	const char *s;
+	enum ww_rc rc = ww_json_get_str(o, key, "line", &s, err);
+	if (rc != WW_OK)
+		return rc;
+	if (strlen(s) >= cap)
+		return ww_err_set(err, WW_ERR_PROTOCOL, "\"%s\" is longer than %zu bytes", key, cap - 1);
+	memcpy(out, s, strlen(s) + 1);
+	return WW_OK;
+}
+
+/* ---- Lines ------------------------------------------------------------------------------------------------------ */
+
+static enum ww_rc read_header(const json_t *o, struct ww_episode *e, struct ww_err *err)
+{
+	struct ww_episode_header *h = &e->header;
+	int64_t version, seed;
+	json_t *task, *versions;
+	enum ww_rc rc;
+	WW_TRY(ww_json_get_int(o, "version", "header", &version, err));
+	if (version != WW_EPISODE_VERSION)
+		return ww_err_set(err, WW_ERR_PROTOCOL, "episode format version %lld; this program reads version %d",
+				  (long long)version, WW_EPISODE_VERSION);
+	WW_TRY(ww_json_get_object(o, "task", "header", &task, err));
+	WW_TRY(get_dup(task, "path", &h->task_path, err));
+	WW_TRY(get_fixed(task, "id", h->task_id, sizeof(h->task_id), err));
+	WW_TRY(get_dup(o, "target", &h->target, err));
+	WW_TRY(get_dup(o, "device", &h->device, err));
+	WW_TRY(get_dup(o, "policy", &h->policy, err));
+	WW_TRY(ww_json_get_int(o, "seed", "header", &seed, err));
+	WW_TRY(get_dup(o, "rule", &h->rule, err));
+	WW_TRY(ww_json_get_object(o, "versions", "header", &versions, err));
+	WW_TRY(get_fixed(o, "started", h->started, sizeof(h->started), err));
+	h->seed = (uint64_t)seed;
+	h->versions = json_incref(versions);
+out:
+	return rc;
+}
+
+static enum ww_rc read_calls(const json_t *o, struct ww_message *m, struct ww_err *err)
+{
+	json_t *calls, *c;
+	size_t i;
+	enum ww_rc rc;
+	WW_TRY(ww_json_get_array(o, "calls", "message", &calls, err));
+	if (!json_array_size(calls))
+		return WW_OK;
+	m->calls = calloc(json_array_size(calls), sizeof(*m->calls));
+	if (!m->calls)
+		return no_memory(err);
+	json_array_foreach(calls, i, c) {
+		struct ww_tool_call *k = &m->calls[m->n_calls++];
+		WW_TRY(get_dup(c, "id", &k->id, err));
+		WW_TRY(get_dup(c, "name", &k->name, err));
+		WW_TRY(get_dup(c, "arguments", &k->arguments, err));
+	}
+out:
+	return rc;
+}
+
+static enum ww_rc read_floats(const json_t *tokens, const char *key, size_t n, float **out, struct ww_err *err)
+{
+	const json_t *a = json_object_get(tokens, key);
+	if (!a)
+		return WW_OK;
+	if (!json_is_array(a) || json_array_size(a) != n)
+		return ww_err_set(err, WW_ERR_PROTOCOL, "\"%s\" does not have one number a token", key);
+	if (!(*out = malloc(n * sizeof(float))))
+		return no_memory(err);
+	for (size_t i = 0; i < n; i++)
+		(*out)[i] = (float)ww_json_to_real(json_array_get(a, i), NAN);
+	return WW_OK;
+}
+
+static enum ww_rc read_tokens(const json_t *tokens, struct ww_reply *r, struct ww_err *err)
+{
+	json_t *ids;
+	enum ww_rc rc;
+	WW_TRY(ww_json_get_array(tokens, "ids", "tokens", &ids, err));
+	size_t n = json_array_size(ids);
+	if (!n)
+		return WW_OK;
+	if (!(r->token_ids = malloc(n * sizeof(*r->token_ids))))
+		return no_memory(err);
+	for (size_t i = 0; i < n; i++)
+		r->token_ids[i] = (int32_t)json_integer_value(json_array_get(ids, i));
+	r->n_tokens = n;
+	WW_TRY(read_floats(tokens, "logprobs", n, &r->logprobs, err));
+	WW_TRY(read_floats(tokens, "sampling_logprobs", n, &r->sampling_logprobs, err));
+out:
+	return rc;
+}
+
+static enum ww_rc read_assistant(const json_t *o, struct ww_reply *r, struct ww_err *err)
+{
+	const char *finish;
+	enum ww_rc rc;
+	WW_TRY(read_calls(o, &r->message, err));
+	WW_TRY(ww_json_get_str(o, "finish", "message", &finish, err));
+	if (!ww_episode_finish_parse(finish, &r->finish))
+		return ww_err_set(err, WW_ERR_PROTOCOL, "unknown finish \"%s\"", finish);
+	const json_t *usage = json_object_get(o, "usage"), *tokens = json_object_get(o, "tokens");
+	r->prompt_tokens = ww_json_int(usage, "prompt_tokens", 0);
+	r->completion_tokens = ww_json_int(usage, "completion_tokens", 0);
+	r->usd = ww_json_num(o, "usd", 0);
+	if (tokens)
+		rc = read_tokens(tokens, r, err);
+out:
+	return rc;
+}
+
+static enum ww_rc read_tool(const json_t *o, struct ww_message *m, struct ww_err *err)
+{
+	enum ww_rc rc;
+	WW_TRY(get_dup(o, "call_id", &m->call_id, err));
+	WW_TRY(get_dup(o, "tool", &m->tool, err));
+	WW_TRY(ww_json_get_bool(o, "is_error", "message", &m->is_error, err));
+	const json_t *data = json_object_get(o, "data");
+	if (data) {
+		struct ww_str text = WW_STR_INIT(EPISODE_MAX_BYTES);
+		ww_json_add(&text, data);
+		if (!(m->data = ww_str_take(&text)))
+			rc = no_memory(err);
+	}
+out:
+	return rc;
+}
+
+static enum ww_rc read_message(const json_t *o, struct ww_episode *e, struct ww_err *err)
+{
+	struct ww_episode_message *em = push((void **)&e->messages, &e->n_messages, sizeof(*em));
+	const char *role;
+	enum ww_rc rc;
+	if (!em)
+		return no_memory(err);
+	struct ww_message *m = &em->reply.message;
+	em->turn = (int)ww_json_int(o, "turn", 0);
+	em->t = ww_json_num(o, "t", 0);
+	WW_TRY(get_dup(o, "text", &m->text, err));
+	WW_TRY(ww_json_get_str(o, "role", "message", &role, err));
+	size_t i = 0;
+	while (i < WW_ARRAY_LEN(role_names) && strcmp(role, role_names[i]))
+		i++;
+	if (i == WW_ARRAY_LEN(role_names))
+		return ww_err_set(err, WW_ERR_PROTOCOL, "unknown role \"%s\"", role);
+	m->role = (enum ww_role)i;
+	if (m->role == WW_ROLE_ASSISTANT)
+		rc = read_assistant(o, &em->reply, err);
+	if (m->role == WW_ROLE_TOOL)
+		rc = read_tool(o, m, err);
+out:
+	return rc;
+}
+
+static enum ww_rc read_solution(const json_t *o, struct ww_episode *e, struct ww_err *err)
+{
+	struct ww_episode_solution *s = push((void **)&e->solutions, &e->n_solutions, sizeof(*s));
+	json_t *files, *text;
+	const char *path;
+	enum ww_rc rc;
+	if (!s)
+		return no_memory(err);
+	s->turn = (int)ww_json_int(o, "turn", 0);
+	WW_TRY(get_fixed(o, "id", s->id, sizeof(s->id), err));
+	WW_TRY(ww_json_get_object(o, "files", "solution", &files, err));
+	s->files = calloc(json_object_size(files) + 1, sizeof(*s->files));
+	if (!s->files)
+		return no_memory(err);
+	json_object_foreach(files, path, text) {
+		struct ww_episode_file *f = &s->files[s->n_files++];
+		f->path = strdup(path);
+		WW_TRY(get_dup(files, path, &f->text, err));
+		if (!f->path)
+			return no_memory(err);
+	}
+out:
+	return rc;
+}
+
+static enum ww_rc read_verdict(const json_t *o, struct ww_episode *e, struct ww_err *err)
+{
+	struct ww_episode_verdict *v = push((void **)&e->verdicts, &e->n_verdicts, sizeof(*v));
+	json_t *verdict;
+	enum ww_rc rc;
+	if (!v)
+		return no_memory(err);
+	v->turn = (int)ww_json_int(o, "turn", 0);
+	v->t = ww_json_num(o, "t", 0);
+	WW_TRY(get_dup(o, "call_id", &v->call_id, err));
+	WW_TRY(get_fixed(o, "solution", v->solution, sizeof(v->solution), err));
+	WW_TRY(get_fixed(o, "depth", v->depth, sizeof(v->depth), err));
+	WW_TRY(ww_json_get_object(o, "verdict", "verdict", &verdict, err));
+	v->verdict = json_incref(verdict);
+out:
+	return rc;
+}
+
+static enum ww_rc read_end(const json_t *o, struct ww_episode *e, struct ww_err *err)
+{
+	enum ww_rc rc;
+	WW_TRY(get_fixed(o, "reason", e->end.reason, sizeof(e->end.reason), err));
+	WW_TRY(get_fixed(o, "best", e->end.best, sizeof(e->end.best), err));
+	WW_TRY(ww_json_get_num(o, "reward_final", "end", &e->end.reward_final, err));
+	WW_TRY(ww_json_get_num(o, "reward_best", "end", &e->end.reward_best, err));
+	WW_TRY(ww_json_get_num(o, "seconds", "end", &e->end.seconds, err));
+	e->ended = 1;
+out:
+	return rc;
+}
+
+static const struct { const char *type; enum ww_rc (*read)(const json_t *, struct ww_episode *, struct ww_err *); } kinds[] = {
+	{ "message", read_message }, { "solution", read_solution }, { "verdict", read_verdict }, { "end", read_end }
+};
+
+static enum ww_rc read_line(const char *line, size_t n, int number, struct ww_episode *e, struct ww_err *err)
+{
+	json_t *o;
+	const char *type;
+	enum ww_rc rc = ww_json_parse(line, n, "line", &o, err);
+	if (rc != WW_OK)
+		return rc;
+	WW_TRY(ww_json_get_str(o, "type", "line", &type, err));
+	if ((number == 1) != !strcmp(type, "header")) {
+		rc = ww_err_set(err, WW_ERR_PROTOCOL, number == 1 ? "the first line is not a header" : "a second header");
+		goto out;
+	}
+	if (number == 1)
+		rc = read_header(o, e, err);
+	for (size_t i = 0; i < WW_ARRAY_LEN(kinds); i++)
+		if (!strcmp(type, kinds[i].type))
+			rc = kinds[i].read(o, e, err);
+	e->seconds = ww_json_num(o, "t", e->seconds);
+out:
+	json_decref(o);
+	return rc;
+}
+
+/* ---- The whole file --------------------------------------------------------------------------------------------- */
+
+static int parses(const char *line, size_t n)
+{
+	struct ww_err ignored;
+	json_t *o = NULL;
+	int ok = ww_json_parse(line, n, "line", &o, &ignored) == WW_OK;
+	json_decref(o);
+	return ok;
+}
+
+int ww_episode_read(const char *path, struct ww_episode *out, struct ww_err *err)
+{
+	struct ww_str text = WW_STR_INIT(EPISODE_MAX_BYTES);
+	memset(out, 0, sizeof(*out));
+	enum ww_rc rc = ww_fs_read(path, EPISODE_MAX_BYTES, &text, err);
+	int number = 0;
+	for (const char *p = text.p, *end = text.p + text.len; rc == WW_OK && p < end;) {
+		const char *nl = memchr(p, '\n', (size_t)(end - p));
+		if (!nl || (nl + 1 == end && !parses(p, (size_t)(nl - p))))
+			break;
+		rc = read_line(p, (size_t)(nl - p), ++number, out, err);
+		if (rc != WW_OK)
+			ww_err_wrap(err, "%s: line %d", path, number);
+		p = nl + 1;
+		out->whole_bytes = p - text.p;
+	}
+	if (rc == WW_OK && !number)
+		rc = ww_err_set(err, WW_ERR_USAGE, "%s is not an episode: it has no whole line", path);
+	ww_str_release(&text);
+	if (rc != WW_OK)
+		ww_episode_release(out);
+	return rc;
+}
+
+const struct ww_episode_solution *ww_episode_find_solution(const struct ww_episode *e, const char *id)
+{
+	for (size_t i = 0; i < e->n_solutions; i++)
+		if (!strcmp(e->solutions[i].id, id))
+			return &e->solutions[i];
+	return NULL;
+}
+
+const char *ww_episode_file_text(const struct ww_episode_solution *s, const char *path)
+{
+	for (size_t i = 0; i < s->n_files; i++)
+		if (!strcmp(s->files[i].path, path))
+			return s->files[i].text;
+	return NULL;
+}

@@ -1,0 +1,53 @@
+/* policy.c - the name after --policy.
+ *
+ * The table is the only list of policies: the error for an unknown name is printed from it.
+ */
+#include "base/err.h"
+#include "base/str.h"
+
+#include <string.h>
+#include <ww/policy.h>
+
+static int open_planner(const char *rest, uint64_t seed, struct ww_policy **out, struct ww_err *err)
+{
+	(void)rest;
+	return ww_planner_new(seed, out, err);
+}
+
+static int open_replay(const char *rest, uint64_t seed, struct ww_policy **out, struct ww_err *err)
+{
+	(void)seed;
+	return ww_replay_new(rest, out, err);
+}
+
+static const struct {
+	const char *name, *argument, *what;
+	int (*open)(const char *rest, uint64_t seed, struct ww_policy **out, struct ww_err *err);
+} policies[] = {
+	{ "planner", NULL, "rules and templates, no model", open_planner },
+	{ "replay", "FILE", "the recorded messages of an episode", open_replay },
+};
+
+int ww_policy_open(const char *spec, uint64_t seed, struct ww_policy **out, struct ww_err *err)
+{
+	size_t n = strcspn(spec, ":");
+	const char *rest = spec[n] ? spec + n + 1 : NULL;
+	for (size_t i = 0; i < WW_ARRAY_LEN(policies); i++) {
+		if (strlen(policies[i].name) != n || memcmp(policies[i].name, spec, n))
+			continue;
+		if (policies[i].argument && (!rest || !*rest))
+			return ww_err_set(err, WW_ERR_USAGE, "policy %s needs an argument: --policy %s:%s", policies[i].name,
+					  policies[i].name, policies[i].argument);
+		if (!policies[i].argument && rest)
+			return ww_err_set(err, WW_ERR_USAGE, "policy %s takes no argument, so not \"%s\"", policies[i].name,
+					  spec);
+		return policies[i].open(rest, seed, out, err);
+	}
+	struct ww_str list = WW_STR_INIT(512);
+	for (size_t i = 0; i < WW_ARRAY_LEN(policies); i++)
+		ww_str_addf(&list, "%s%s%s%s (%s)", i ? ", " : "", policies[i].name, policies[i].argument ? ":" : "",
+			    policies[i].argument ? policies[i].argument : "", policies[i].what);
+	enum ww_rc rc = ww_err_set(err, WW_ERR_USAGE, "no policy \"%s\"; there are: %s", spec, list.p);
+	ww_str_release(&list);
+	return rc;
+}
