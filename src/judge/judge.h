@@ -17,6 +17,7 @@
 struct ww_judge;
 struct ww_judge_task;
 struct ww_task;			/* src/task/task.h */
+struct ww_compiled;		/* src/judge/compile/compile.h */
 
 struct ww_judge_opts {
 	enum ww_target target;
@@ -65,9 +66,10 @@ enum ww_rc ww_judge_run(struct ww_judge_task *t, const struct ww_solution *s, en
 /* The plan of a solution in printable form; where it does not build, out holds the reason and *ok is 0. */
 enum ww_rc ww_judge_show_plan(struct ww_judge_task *t, const struct ww_solution *s, struct ww_str *out, int *ok,
 			      struct ww_err *err) WW_MUST_CHECK;
-/* What exports need: the validated image and the compiled device code (cubin, or ELF shared object), both malloc'ed. */
+/* What exports need: the validated image (malloc'ed) and the compiled device code with its kernel names.  `compiled` must be
+ * initialised (ww_compiled_init); the caller releases both.  A solution that does not build is WW_ERR_USAGE with the reason. */
 enum ww_rc ww_judge_artifacts(struct ww_judge_task *t, const struct ww_solution *s, struct ww_image **image,
-			      void **binary, size_t *binary_bytes, struct ww_err *err) WW_MUST_CHECK;
+			      struct ww_compiled *compiled, struct ww_err *err) WW_MUST_CHECK;
 
 /* The verdict as the object that `judge --json` prints (DESIGN section 6), and back. */
 json_t *ww_verdict_to_json(const struct ww_verdict *v);
