@@ -1,0 +1,494 @@
+/* vec.h - one vector of floats, as wide as the machine has them.
+ *
+ * WW_VL floats to a vector: 16 with AVX-512, 8 with AVX, 4 elsewhere (SSE2, NEON, anything that gcc and clang can lower
+ * generic vectors to).  Arithmetic is written with the compilers' vector operators (a + b * c: contraction to FMA is
+ * allowed by -ffp-contract=fast); what those cannot say is a function here, with an intrinsic where one exists and
+ * generic code elsewhere.
+ *
+ * Partial vectors: every memory function takes n, the number of lanes that count.  n == WW_VL is the fast case and folds
+ * when n is a constant; n < WW_VL touches exactly n elements.  AVX-512 and AVX have masked moves; the generic case copies
+ * through a small array.
+ *
+ * Masks have a type of their own, ww_vm: a bit per lane with AVX-512, a lane-wide integer elsewhere.
+ *
+ * Streaming stores: ww_vf_stream() writes around the caches, which saves the read-for-ownership of the line (a third of
+ * the traffic of a map).  It needs full, aligned vectors and falls back to a plain store otherwise, so a row that starts
+ * off 64-byte alignment is slower, never wrong.  Use it for outputs that no later launch reads soon. */
+#ifndef WW_CPU_VEC_H
+#define WW_CPU_VEC_H
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#if defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512BW__) && defined(__AVX512VL__)
+#define WW_AVX512 1
+#define WW_VL 16
+#elif defined(__AVX2__) && defined(__FMA__)
+#define WW_AVX2 1
+#define WW_VL 8
+#else
+#define WW_VL 4
+#endif
+#define WW_VB (4 * WW_VL)		/* bytes of a vector */
+
+typedef float ww_vf __attribute__((vector_size(WW_VB)));
+typedef int32_t ww_vi __attribute__((vector_size(WW_VB)));
+typedef double ww_vd __attribute__((vector_size(WW_VB)));	/* half as many lanes */
+typedef float ww_vfu __attribute__((vector_size(WW_VB), may_alias, aligned(4)));	/* in memory, unaligned */
+
+/* ---- Constants and casts --------------------------------------------------------------------------------------- */
+
+WW_FN ww_vf ww_vf_zero(void) { return (ww_vf){ 0 }; }
+/* All lanes x.  (Not zero + x: that is a load, a subtraction's worth of latency, and wrong for -0.) */
+WW_FN ww_vf ww_vf_set(float x)
+{
+#if WW_VL == 16
+	return (ww_vf){ x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x };
+#elif WW_VL == 8
+	return (ww_vf){ x, x, x, x, x, x, x, x };
+#else
+	return (ww_vf){ x, x, x, x };
+#endif
+}
+WW_FN ww_vi ww_vi_set(int32_t x)
+{
+#if WW_VL == 16
+	return (ww_vi){ x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x };
+#elif WW_VL == 8
+	return (ww_vi){ x, x, x, x, x, x, x, x };
+#else
+	return (ww_vi){ x, x, x, x };
+#endif
+}
+/* 0, 1, 2, ... */
+WW_FN ww_vi ww_vi_iota(void)
+{
+#if WW_VL == 16
+	return (ww_vi){ 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
+#elif WW_VL == 8
+	return (ww_vi){ 0, 1, 2, 3, 4, 5, 6, 7 };
+#else
+	return (ww_vi){ 0, 1, 2, 3 };
+#endif
+}
+/* Reinterpretation of the bits. */
+WW_FN ww_vi ww_vi_bits(ww_vf x) { return (ww_vi)x; }
+WW_FN ww_vf ww_vf_bits(ww_vi x) { return (ww_vf)x; }
+/* Conversion of values; to integer by truncation. */
+WW_FN ww_vf ww_vf_of_vi(ww_vi x) { return __builtin_convertvector(x, ww_vf); }
+WW_FN ww_vi ww_vi_trunc(ww_vf x) { return __builtin_convertvector(x, ww_vi); }
+
+/* ---- Masks ----------------------------------------------------------------------------------------------------- */
+
+#if defined(WW_AVX512)
+typedef __mmask16 ww_vm;
+WW_FN ww_vm ww_vm_first(int n) { return (ww_vm)((1u << n) - 1u); }	/* lanes below n */
+WW_FN ww_vm ww_vf_lt(ww_vf a, ww_vf b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_LT_OQ); }
+WW_FN ww_vm ww_vf_le(ww_vf a, ww_vf b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_LE_OQ); }
+WW_FN ww_vm ww_vf_eq(ww_vf a, ww_vf b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_EQ_OQ); }
+WW_FN ww_vm ww_vf_ne(ww_vf a, ww_vf b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_NEQ_UQ); }
+WW_FN ww_vm ww_vi_eq(ww_vi a, ww_vi b) { return _mm512_cmp_epi32_mask((__m512i)a, (__m512i)b, _MM_CMPINT_EQ); }
+WW_FN ww_vm ww_vm_and(ww_vm a, ww_vm b) { return (ww_vm)(a & b); }
+WW_FN ww_vm ww_vm_or(ww_vm a, ww_vm b) { return (ww_vm)(a | b); }
+WW_FN ww_vm ww_vm_not(ww_vm a) { return (ww_vm)~a; }
+WW_FN ww_vm ww_vm_xor(ww_vm a, ww_vm b) { return (ww_vm)(a ^ b); }
+WW_FN int ww_vm_any(ww_vm a) { return a != 0; }
+/* a where m, b elsewhere. */
+WW_FN ww_vf ww_vf_sel(ww_vm m, ww_vf a, ww_vf b) { return (ww_vf)_mm512_mask_blend_ps(m, (__m512)b, (__m512)a); }
+#else
+typedef ww_vi ww_vm;
+WW_FN ww_vm ww_vm_first(int n) { return (ww_vm)(ww_vi_iota() < ww_vi_set(n)); }
+WW_FN ww_vm ww_vf_lt(ww_vf a, ww_vf b) { return (ww_vm)(a < b); }
+WW_FN ww_vm ww_vf_le(ww_vf a, ww_vf b) { return (ww_vm)(a <= b); }
+WW_FN ww_vm ww_vf_eq(ww_vf a, ww_vf b) { return (ww_vm)(a == b); }
+WW_FN ww_vm ww_vf_ne(ww_vf a, ww_vf b) { return (ww_vm)(a != b); }
+WW_FN ww_vm ww_vi_eq(ww_vi a, ww_vi b) { return (ww_vm)(a == b); }
+WW_FN ww_vm ww_vm_and(ww_vm a, ww_vm b) { return a & b; }
+WW_FN ww_vm ww_vm_or(ww_vm a, ww_vm b) { return a | b; }
+WW_FN ww_vm ww_vm_not(ww_vm a) { return ~a; }
+WW_FN ww_vm ww_vm_xor(ww_vm a, ww_vm b) { return a ^ b; }
+WW_FN int ww_vm_any(ww_vm a)
+{
+	int any = 0;
+
+	for (int i = 0; i < WW_VL; i++)
+		any |= a[i];
+	return any != 0;
+}
+WW_FN ww_vf ww_vf_sel(ww_vm m, ww_vf a, ww_vf b)
+{
+#if defined(WW_AVX2)
+	return (ww_vf)_mm256_blendv_ps((__m256)b, (__m256)a, (__m256)m);
+#else
+	return ww_vf_bits((m & ww_vi_bits(a)) | (~m & ww_vi_bits(b)));
+#endif
+}
+#endif
+WW_FN ww_vm ww_vf_gt(ww_vf a, ww_vf b) { return ww_vf_lt(b, a); }
+WW_FN ww_vm ww_vf_ge(ww_vf a, ww_vf b) { return ww_vf_le(b, a); }
+WW_FN ww_vm ww_vf_isnan(ww_vf a) { return ww_vf_ne(a, a); }
+/* 1.0 where m, 0.0 elsewhere: what a comparison gives that is used as a number. */
+WW_FN ww_vf ww_vf_of_vm(ww_vm m) { return ww_vf_sel(m, ww_vf_set(1.0f), ww_vf_zero()); }
+/* v with lanes n and up replaced by `fill`. */
+WW_FN ww_vf ww_vf_fill(ww_vf v, int n, float fill)
+{
+	return n >= WW_VL ? v : ww_vf_sel(ww_vm_first(n), v, ww_vf_set(fill));
+}
+
+/* ---- Loads and stores of float --------------------------------------------------------------------------------- */
+
+/* p[0..n-1]; other lanes 0. */
+WW_FN ww_vf ww_vf_load(const float *p, int n)
+{
+	if (n >= WW_VL)
+		return *(const ww_vfu *)p;
+#if defined(WW_AVX512)
+	return (ww_vf)_mm512_maskz_loadu_ps(ww_vm_first(n), p);
+#elif defined(WW_AVX2)
+	return (ww_vf)_mm256_maskload_ps(p, (__m256i)ww_vm_first(n));
+#else
+	ww_vf v = ww_vf_zero();
+
+	for (int i = 0; i < n; i++)
+		v[i] = p[i];
+	return v;
+#endif
+}
+
+WW_FN void ww_vf_store(float *p, ww_vf v, int n)
+{
+	if (n >= WW_VL) {
+		*(ww_vfu *)p = v;
+		return;
+	}
+#if defined(WW_AVX512)
+	_mm512_mask_storeu_ps(p, ww_vm_first(n), (__m512)v);
+#elif defined(WW_AVX2)
+	_mm256_maskstore_ps(p, (__m256i)ww_vm_first(n), (__m256)v);
+#else
+	for (int i = 0; i < n; i++)
+		p[i] = v[i];
+#endif
+}
+
+/* Store around the caches where p is aligned and the vector full. */
+WW_FN void ww_vf_stream(float *p, ww_vf v, int n)
+{
+#if defined(__x86_64__)
+	if (n >= WW_VL && ((uintptr_t)p & (WW_VB - 1)) == 0) {
+#if defined(WW_AVX512)
+		_mm512_stream_ps(p, (__m512)v);
+#elif defined(WW_AVX2)
+		_mm256_stream_ps(p, (__m256)v);
+#else
+		_mm_stream_ps(p, (__m128)v);
+#endif
+		return;
+	}
+#endif
+	ww_vf_store(p, v, n);
+}
+
+/* p[0], p[stride], ...; other lanes 0. */
+WW_FN ww_vf ww_vf_gather(const float *p, long long stride, int n)
+{
+	ww_vf v = ww_vf_zero();
+
+	for (int i = 0; i < n; i++)
+		v[i] = p[i * stride];
+	return v;
+}
+
+WW_FN void ww_vf_scatter(float *p, long long stride, ww_vf v, int n)
+{
+	for (int i = 0; i < n; i++)
+		p[i * stride] = v[i];
+}
+
+/* Ask for the line at p, for reading, into all cache levels. */
+WW_FN void ww_prefetch(const void *p) { __builtin_prefetch(p, 0, 3); }
+
+/* ---- Loads and stores of other types, by value ----------------------------------------------------------------- */
+
+/* bfloat16 is the upper half of a float; half precision goes through the compiler's or the machine's conversion. */
+WW_FN float ww_f32_of_bf16(uint16_t h)
+{
+	union { uint32_t u; float f; } v = { (uint32_t)h << 16 };
+
+	return v.f;
+}
+WW_FN uint16_t ww_bf16_of_f32(float f)
+{
+	union { float f; uint32_t u; } v = { f };
+
+	if (f != f)
+		return 0x7fc0;
+	return (uint16_t)((v.u + 0x7fffu + ((v.u >> 16) & 1u)) >> 16);
+}
+WW_FN float ww_f32_of_f16(uint16_t h)
+{
+	union { uint32_t u; float f; } v, scale = { 0x77800000u };	/* 2^112 */
+	uint32_t e = (h >> 10) & 31u;
+
+	v.u = (uint32_t)(h & 0x7fffu) << 13;
+	if (e == 31)
+		v.u |= 0x7f800000u;
+	else
+		v.f *= scale.f;
+	v.u |= (uint32_t)(h & 0x8000u) << 16;
+	return v.f;
+}
+WW_FN uint16_t ww_f16_of_f32(float f)
+{
+	union { float f; uint32_t u; } v = { f }, magic;
+	uint32_t sign = (v.u >> 16) & 0x8000u, a = v.u & 0x7fffffffu;
+
+	if (a > 0x7f800000u)
+		return (uint16_t)(sign | 0x7e00u);
+	if (a >= 0x47800000u)					/* 65536 and up */
+		return (uint16_t)(sign | 0x7c00u);
+	if (a < 0x38800000u) {					/* result is denormal: let the adder round */
+		v.u = a;
+		magic.u = 0x3f000000u;				/* 0.5: its last place is 2^-24 */
+		v.f += magic.f;
+		return (uint16_t)(sign | (v.u - magic.u));
+	}
+	return (uint16_t)(sign | ((a + 0xc8000fffu + ((a >> 13) & 1u)) >> 13));
+}
+
+/* ww_vf_load_T(p, n) and ww_vf_store_T(p, v, n) for T = bf16, f16 (as uint16_t), f64, i64, i32, i16, i8, u8 (bool too).
+ * Integers are rounded towards zero on store.  The plain loops vectorise where the machine has the conversion. */
+#define WW_VF_CONVERT(T, ctype, get, put) \
+	WW_FN ww_vf ww_vf_load_##T(const ctype *p, int n) \
+	{ \
+		float t[WW_VL] __attribute__((aligned(64))); \
+		if (n >= WW_VL) { \
+			for (int i = 0; i < WW_VL; i++) \
+				t[i] = get(p[i]); \
+		} else { \
+			for (int i = 0; i < WW_VL; i++) \
+				t[i] = i < n ? get(p[i]) : 0.0f; \
+		} \
+		return *(const ww_vfu *)t; \
+	} \
+	WW_FN void ww_vf_store_##T(ctype *p, ww_vf v, int n) \
+	{ \
+		float t[WW_VL] __attribute__((aligned(64))); \
+		*(ww_vfu *)t = v; \
+		if (n >= WW_VL) { \
+			for (int i = 0; i < WW_VL; i++) \
+				p[i] = put(t[i]); \
+		} else { \
+			for (int i = 0; i < n; i++) \
+				p[i] = put(t[i]); \
+		} \
+	}
+WW_VF_CONVERT(bf16, uint16_t, ww_f32_of_bf16, ww_bf16_of_f32)
+WW_VF_CONVERT(f16, uint16_t, ww_f32_of_f16, ww_f16_of_f32)
+WW_VF_CONVERT(f64, double, (float), (double))
+WW_VF_CONVERT(i64, int64_t, (float), (int64_t))
+WW_VF_CONVERT(i32, int32_t, (float), (int32_t))
+WW_VF_CONVERT(i16, int16_t, (float), (int16_t))
+WW_VF_CONVERT(i8, int8_t, (float), (int8_t))
+WW_VF_CONVERT(u8, uint8_t, (float), (uint8_t))
+#undef WW_VF_CONVERT
+
+/* ---- Arithmetic that operators cannot say ---------------------------------------------------------------------- */
+
+WW_FN ww_vf ww_vf_abs(ww_vf x) { return ww_vf_bits(ww_vi_bits(x) & ww_vi_set(0x7fffffff)); }
+/* |x| with the sign of s. */
+WW_FN ww_vf ww_vf_copysign(ww_vf x, ww_vf s)
+{
+	return ww_vf_bits((ww_vi_bits(x) & ww_vi_set(0x7fffffff)) | (ww_vi_bits(s) & ww_vi_set((int32_t)0x80000000u)));
+}
+/* a * b + c in one rounding where the machine can. */
+WW_FN ww_vf ww_vf_fma(ww_vf a, ww_vf b, ww_vf c)
+{
+#if defined(WW_AVX512)
+	return (ww_vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(WW_AVX2)
+	return (ww_vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#else
+	return a * b + c;
+#endif
+}
+/* a > b ? a : b, so b where either is NaN (the machine's own rule). */
+WW_FN ww_vf ww_vf_max(ww_vf a, ww_vf b)
+{
+#if defined(WW_AVX512)
+	return (ww_vf)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(WW_AVX2)
+	return (ww_vf)_mm256_max_ps((__m256)a, (__m256)b);
+#else
+	return ww_vf_sel(ww_vf_gt(a, b), a, b);
+#endif
+}
+WW_FN ww_vf ww_vf_min(ww_vf a, ww_vf b)
+{
+#if defined(WW_AVX512)
+	return (ww_vf)_mm512_min_ps((__m512)a, (__m512)b);
+#elif defined(WW_AVX2)
+	return (ww_vf)_mm256_min_ps((__m256)a, (__m256)b);
+#else
+	return ww_vf_sel(ww_vf_lt(a, b), a, b);
+#endif
+}
+/* As torch.maximum and torch.minimum: NaN where either is NaN. */
+WW_FN ww_vf ww_vf_maxnan(ww_vf a, ww_vf b) { return ww_vf_sel(ww_vf_isnan(a), a, ww_vf_max(a, b)); }
+WW_FN ww_vf ww_vf_minnan(ww_vf a, ww_vf b) { return ww_vf_sel(ww_vf_isnan(a), a, ww_vf_min(a, b)); }
+WW_FN ww_vf ww_vf_sqrt(ww_vf x)
+{
+#if defined(WW_AVX512)
+	return (ww_vf)_mm512_sqrt_ps((__m512)x);
+#elif defined(WW_AVX2)
+	return (ww_vf)_mm256_sqrt_ps((__m256)x);
+#else
+	for (int i = 0; i < WW_VL; i++)
+		x[i] = __builtin_sqrtf(x[i]);
+	return x;
+#endif
+}
+/* Rounding to integers: to nearest (ties to even), down, up, towards zero. */
+#if defined(WW_AVX512)
+#define WW_VF_ROUND(name, mode, scalar) \
+	WW_FN ww_vf name(ww_vf x) { return (ww_vf)_mm512_roundscale_ps((__m512)x, (mode) | _MM_FROUND_NO_EXC); }
+#elif defined(WW_AVX2)
+#define WW_VF_ROUND(name, mode, scalar) \
+	WW_FN ww_vf name(ww_vf x) { return (ww_vf)_mm256_round_ps((__m256)x, (mode) | _MM_FROUND_NO_EXC); }
+#else
+#define WW_VF_ROUND(name, mode, scalar) \
+	WW_FN ww_vf name(ww_vf x) \
+	{ \
+		for (int i = 0; i < WW_VL; i++) \
+			x[i] = scalar(x[i]); \
+		return x; \
+	}
+#endif
+WW_VF_ROUND(ww_vf_rint, _MM_FROUND_TO_NEAREST_INT, __builtin_rintf)
+WW_VF_ROUND(ww_vf_floor, _MM_FROUND_TO_NEG_INF, __builtin_floorf)
+WW_VF_ROUND(ww_vf_ceil, _MM_FROUND_TO_POS_INF, __builtin_ceilf)
+WW_VF_ROUND(ww_vf_trunc, _MM_FROUND_TO_ZERO, __builtin_truncf)
+#undef WW_VF_ROUND
+
+/* ---- Across the lanes ------------------------------------------------------------------------------------------ */
+
+WW_FN float ww_vf_sum(ww_vf v)
+{
+#if defined(WW_AVX512)
+	return _mm512_reduce_add_ps((__m512)v);
+#else
+	float s[WW_VL];
+
+	for (int i = 0; i < WW_VL; i++)
+		s[i] = v[i];
+	for (int w = WW_VL / 2; w > 0; w /= 2)
+		for (int i = 0; i < w; i++)
+			s[i] += s[i + w];
+	return s[0];
+#endif
+}
+/* The same in double precision: for the last step of long sums. */
+WW_FN double ww_vf_sum_f64(ww_vf v)
+{
+	double s = 0;
+
+	for (int i = 0; i < WW_VL; i++)
+		s += (double)v[i];
+	return s;
+}
+/* NaN in any lane gives NaN. */
+WW_FN float ww_vf_hmax(ww_vf v)
+{
+	if (ww_vm_any(ww_vf_isnan(v)))
+		return __builtin_nanf("");
+#if defined(WW_AVX512)
+	return _mm512_reduce_max_ps((__m512)v);
+#else
+	float m = v[0];
+
+	for (int i = 1; i < WW_VL; i++)
+		m = v[i] > m ? v[i] : m;
+	return m;
+#endif
+}
+WW_FN float ww_vf_hmin(ww_vf v) { return -ww_vf_hmax(-v); }
+WW_FN float ww_vf_hprod(ww_vf v)
+{
+	float m = v[0];
+
+	for (int i = 1; i < WW_VL; i++)
+		m *= v[i];
+	return m;
+}
+
+/* The two halves as doubles, and back. */
+WW_FN ww_vd ww_vd_lo(ww_vf v)
+{
+#if defined(WW_AVX512)
+	return (ww_vd)_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)v));
+#elif defined(WW_AVX2)
+	return (ww_vd)_mm256_cvtps_pd(_mm256_castps256_ps128((__m256)v));
+#else
+	return (ww_vd){ v[0], v[1] };
+#endif
+}
+WW_FN ww_vd ww_vd_hi(ww_vf v)
+{
+#if defined(WW_AVX512)
+	return (ww_vd)_mm512_cvtps_pd(_mm512_extractf32x8_ps((__m512)v, 1));
+#elif defined(WW_AVX2)
+	return (ww_vd)_mm256_cvtps_pd(_mm256_extractf128_ps((__m256)v, 1));
+#else
+	return (ww_vd){ v[2], v[3] };
+#endif
+}
+WW_FN ww_vf ww_vf_of_vd(ww_vd lo, ww_vd hi)
+{
+#if defined(WW_AVX512)
+	return (ww_vf)_mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps((__m512d)lo)),
+					 _mm512_cvtpd_ps((__m512d)hi), 1);
+#elif defined(WW_AVX2)
+	return (ww_vf)_mm256_insertf128_ps(_mm256_castps128_ps256(_mm256_cvtpd_ps((__m256d)lo)),
+					   _mm256_cvtpd_ps((__m256d)hi), 1);
+#else
+	return (ww_vf){ (float)lo[0], (float)lo[1], (float)hi[0], (float)hi[1] };
+#endif
+}
+
+/* Inclusive prefix sums within the vector. */
+WW_FN ww_vf ww_vf_prefix_sum(ww_vf v)
+{
+#if defined(WW_AVX512)
+	const __m512i z = _mm512_setzero_si512();
+
+	v += (ww_vf)_mm512_alignr_epi32((__m512i)v, z, 15);
+	v += (ww_vf)_mm512_alignr_epi32((__m512i)v, z, 14);
+	v += (ww_vf)_mm512_alignr_epi32((__m512i)v, z, 12);
+	v += (ww_vf)_mm512_alignr_epi32((__m512i)v, z, 8);
+	return v;
+#else
+	for (int w = 1; w < WW_VL; w *= 2) {
+		ww_vf s = ww_vf_zero();
+
+		for (int i = w; i < WW_VL; i++)
+			s[i] = v[i - w];
+		v += s;
+	}
+	return v;
+#endif
+}
+/* The same with products. */
+WW_FN ww_vf ww_vf_prefix_prod(ww_vf v)
+{
+	for (int w = 1; w < WW_VL; w *= 2) {
+		ww_vf s = ww_vf_set(1.0f);
+
+		for (int i = w; i < WW_VL; i++)
+			s[i] = v[i - w];
+		v *= s;
+	}
+	return v;
+}
+
+#endif
