@@ -1,0 +1,185 @@
+/* pipeline.cuh - the engine under gemm.cuh and conv.cuh: TMA loads, wgmma, promotion, persistent tiles.
+ *
+ * A block has three warpgroups.  The first is the producer: one thread keeps STAGES buffers of shared memory filled.  The
+ * other two are consumers: each multiplies its 64 rows of A with all BN rows of B.  A stage holds 128 bytes of K of 128 rows
+ * of A and BN rows of B.  Barriers: full[s] (bytes have arrived), empty[s] (all consumer warps, in a cluster of both
+ * blocks, have read).  The producer runs ahead into the next tile while the consumers store the last one.
+ *
+ * TERMS = 1: 64 elements of fp16 or bf16 of K a stage.  TERMS = 3: 32 elements of K as fp16 pairs, hi in the first 64 bytes,
+ * lo in the last 64; three products hi*lo + lo*hi + hi*hi.  lo is not rescaled: the operands' power-of-two scales bring
+ * each row's largest element to 2^14..2^15, so lo of anything within 2^16 of it keeps all its bits, and one set of
+ * accumulators serves the three products.
+ *
+ * PROMOTE: Hopper's tensor cores truncate when they add to an accumulator; the bias grows with the number of additions.  So
+ * every PROMOTE stages the accumulators are added to sums in registers (rounding correctly) and start afresh.  Two
+ * consumer warpgroups drift apart, one promotes while the other multiplies.
+ *
+ * CLUSTER = 2: two blocks with neighbouring A tiles share B: each loads half of it and multicasts it to both, which takes
+ * the load on L2 from (128 + BN) to (128 + BN/2) rows a block and stage.
+ *
+ * A job J describes the work:
+ *     int tiles() const;                                                 of one cluster
+ *     int steps(int tile) const;                                         stages of K
+ *     void load(int tile, int step, unsigned a, unsigned b, unsigned bar) const;    issue the copies of one stage
+ *     void done(int tile, int wg, float (&acc)[BN / 2]) const;           wg 0, 1
+ */
+#ifndef WW_PIPELINE_CUH
+#define WW_PIPELINE_CUH
+
+#include <ww/hopper.cuh>
+
+namespace ww {
+
+template <int BN, int STAGES> struct stages {
+	static const int a_bytes = 128 * 128;
+	static const int b_bytes = BN * 128;
+	static const int bytes = a_bytes + b_bytes;
+	static const int all_bytes = bytes * STAGES;
+};
+
+template <class J, int STAGES, int BN, int CLUSTER>
+__device__ __forceinline__ void pipeline_produce(const J &job, unsigned base, unsigned full, unsigned empty)
+{
+	typedef stages<BN, STAGES> S;
+	int tiles = job.tiles(), stage = 0;
+	unsigned phase = 1;
+
+	for (int tile = blockIdx.x / CLUSTER; tile < tiles; tile += gridDim.x / CLUSTER) {
+		int steps = job.steps(tile);
+		for (int k = 0; k < steps; k++) {
+			bar_wait(empty + 8 * stage, phase);
+			bar_expect(full + 8 * stage, S::bytes);
+			job.load(tile, k, base + stage * S::bytes, base + stage * S::bytes + S::a_bytes, full + 8 * stage);
+			if (++stage == STAGES)
+				stage = 0, phase ^= 1;
+		}
+	}
+}
+
+template <int CLUSTER> __device__ __forceinline__ void pipeline_release(unsigned empty, int stage)
+{
+	if ((threadIdx.x & 31) == 0) {
+#pragma unroll
+		for (int r = 0; r < CLUSTER; r++) {
+			if (CLUSTER == 1)
+				bar_arrive(empty + 8 * stage);
+			else
+				bar_arrive_remote(empty + 8 * stage, r);
+		}
+	}
+}
+
+/* One stage's products.  `keep` 0 starts the accumulators afresh. */
+template <int BN, int TERMS, class T>
+__device__ __forceinline__ void pipeline_mma(float (&acc)[BN / 2], unsigned a, unsigned b, int keep)
+{
+	u64 da = desc(a), db = desc(b);
+
+	if (TERMS == 1) {
+#pragma unroll
+		for (int j = 0; j < 4; j++)
+			wgmma<BN>::ss(acc, da + 2 * j, db + 2 * j, j ? 1 : keep, (T *)0);
+	} else {
+#pragma unroll
+		for (int j = 0; j < 2; j++) {
+			wgmma<BN>::ss(acc, da + 2 * j, db + 4 + 2 * j, j ? 1 : keep, (T *)0);
+			wgmma<BN>::ss(acc, da + 4 + 2 * j, db + 2 * j, 1, (T *)0);
+			wgmma<BN>::ss(acc, da + 2 * j, db + 2 * j, 1, (T *)0);
+		}
+	}
+}
+
+template <class J, class T, int STAGES, int BN, int TERMS, int PROMOTE, int CLUSTER>
+__device__ __forceinline__ void pipeline_consume(const J &job, int wg, unsigned base, unsigned full, unsigned empty)
+{
+	typedef stages<BN, STAGES> S;
+	int tiles = job.tiles(), stage = 0;
+	unsigned phase = 0;
+	float acc[BN / 2];
+
+	for (int tile = blockIdx.x / CLUSTER; tile < tiles; tile += gridDim.x / CLUSTER) {
+		int steps = job.steps(tile), last = -1, since = 0;
+		float sum[PROMOTE ? BN / 2 : 1];
+
+#pragma unroll
+		for (int i = 0; i < (PROMOTE ? BN / 2 : 1); i++)
+			sum[i] = 0.f;
+		if (steps == 0) {
+#pragma unroll
+			for (int i = 0; i < BN / 2; i++)
+				acc[i] = 0.f;
+		}
+		for (int k = 0; k < steps; k++) {
+			unsigned a = base + stage * S::bytes;
+			bar_wait(full + 8 * stage, phase);
+			wgmma_pin(acc);
+			wgmma_begin();
+			pipeline_mma<BN, TERMS, T>(acc, a + wg * 64 * 128, a + S::a_bytes, since != 0);
+			wgmma_commit();
+			wgmma_pin(acc);
+			since++;
+			if ((PROMOTE && since == PROMOTE) || k == steps - 1) {
+				wgmma_wait<0>();
+				wgmma_pin(acc);
+				if (last >= 0)
+					pipeline_release<CLUSTER>(empty, last);
+				pipeline_release<CLUSTER>(empty, stage);
+				last = -1;
+				if (PROMOTE) {
+#pragma unroll
+					for (int i = 0; i < BN / 2; i++)
+						sum[i < (PROMOTE ? BN / 2 : 1) ? i : 0] += acc[i];
+					since = 0;
+				}
+			} else {
+				wgmma_wait<1>();
+				if (last >= 0)
+					pipeline_release<CLUSTER>(empty, last);
+				last = stage;
+			}
+			if (++stage == STAGES)
+				stage = 0, phase ^= 1;
+		}
+		if (PROMOTE) {
+#pragma unroll
+			for (int i = 0; i < BN / 2; i++)
+				acc[i] = sum[i < (PROMOTE ? BN / 2 : 1) ? i : 0];
+		}
+		job.done(tile, wg, acc);
+	}
+}
+
+/* Dynamic shared memory: stages<BN, STAGES>::all_bytes, 16 * STAGES for the barriers, 1024 to align. */
+template <class T, int STAGES, int BN, int TERMS, int PROMOTE, int CLUSTER, class J>
+__device__ __forceinline__ void pipeline(const J &job)
+{
+	extern __shared__ unsigned char ww_dynamic_shared[];
+	unsigned base = (saddr(ww_dynamic_shared) + 1023) & ~1023u;
+	unsigned full = base + stages<BN, STAGES>::all_bytes, empty = full + 8 * STAGES;
+	int wg = threadIdx.x / 128;
+
+	if (threadIdx.x == 0) {
+		for (int s = 0; s < STAGES; s++) {
+			bar_init(full + 8 * s, 1);
+			bar_init(empty + 8 * s, 8 * CLUSTER);
+		}
+		bar_init_fence();
+	}
+	__syncthreads();
+	if (CLUSTER > 1)
+		cluster_barrier();
+	if (wg == 0) {
+		regs_shrink<24>();
+		if (threadIdx.x == 0)
+			pipeline_produce<J, STAGES, BN, CLUSTER>(job, base, full, empty);
+	} else {
+		regs_grow<240>();
+		pipeline_consume<J, T, STAGES, BN, TERMS, PROMOTE, CLUSTER>(job, wg - 1, base, full, empty);
+	}
+	if (CLUSTER > 1)
+		cluster_barrier();	/* a block's shared memory outlives the copies and arrivals of its partner */
+}
+
+} // namespace ww
+
+#endif

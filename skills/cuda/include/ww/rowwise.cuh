@@ -1,0 +1,320 @@
+/* rowwise.cuh - reductions over the last axis, with any prologue and epilogue, the row held in registers.
+ *
+ * Problem: softmax, norms and their kin read a row, reduce it once or twice, and write it.  The bytes that must move are
+ * one read and one write; so a row is loaded once, all its loads in flight together, and kept in registers through both
+ * reductions until it is stored.
+ *
+ * Layout: a row belongs to TPR threads of each of CLUSTER blocks.  Vector number j of the row (VEC elements) belongs to
+ * chunk j / (TPR * CLUSTER); within a chunk neighbouring threads hold neighbouring vectors, so every access is coalesced.
+ * TPR = 32 packs blockDim / 32 rows into a block and needs no barrier at all; otherwise a block has TPR threads and the
+ * partial results meet in shared memory: one barrier a reduction, since each exchange has its own box.  With CLUSTER > 1
+ * every block reads the others' boxes through distributed shared memory.
+ *
+ * Statistics come in two phases: sum, sumsq, max, min first; then what needs them: the centred sum of squares (two-pass, so
+ * as exact as Welford and cheaper, since the row is at hand) and the sum of exp(v - max).
+ *
+ * CHUNKS = 0 is the loop for rows of any length: one online pass (group-wise Welford, rescaled sum of exponentials), and a
+ * second read for the store.  Its second read mostly hits L2 up to rows of some hundred kilobytes.
+ *
+ * Rejected: the row in shared memory through bulk copies (one more trip through shared memory, no gain measured where
+ * registers suffice, and clusters carry rows further than one block's shared memory does).
+ */
+#ifndef WW_ROWWISE_CUH
+#define WW_ROWWISE_CUH
+
+#include <ww/vec.cuh>
+
+namespace ww {
+
+enum row_stat {
+	SUM = 1, SUMSQ = 2, VAR = 4, MAX = 8, MIN = 16, SUMEXP = 32,
+	KEEP_EXP = 64,		/* store() gets exp(v - max) */
+	NO_STORE = 128		/* store() is never called */
+};
+
+struct row_stats {
+	float sum, mean, sumsq, m2, max, min, sumexp;
+	int cols;
+};
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+__device__ __forceinline__ void cluster_sync()
+{
+	asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
+/* The float at `p` in the shared memory of block `rank` of this cluster. */
+__device__ __forceinline__ float cluster_load(const float *p, int rank)
+{
+	unsigned a = (unsigned)__cvta_generic_to_shared(p), b;
+	float v;
+	asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(b) : "r"(a), "r"(rank));
+	asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(v) : "r"(b) : "memory");
+	return v;
+}
+#else
+__device__ __forceinline__ void cluster_sync() {}
+__device__ __forceinline__ float cluster_load(const float *p, int) { return *p; }
+#endif
+
+/* Reduce K values over a row's threads; OPS gives each one's operation, two bits a value.  `box` (K * 32 floats) is used by
+ * this exchange only. */
+template <int K, int OPS, int TPR, int CLUSTER>
+__device__ __forceinline__ void row_exchange(float (&v)[K], float *box)
+{
+	int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+	const int warps = TPR / 32;
+
+#pragma unroll
+	for (int k = 0; k < K; k++) {
+		const int o = OPS >> 2 * k & 3;
+		v[k] = o == OP_SUM ? warp_reduce<OP_SUM>(v[k]) : o == OP_MAX ? warp_reduce<OP_MAX>(v[k]) : warp_reduce<OP_MIN>(v[k]);
+	}
+	if (warps == 1 && CLUSTER == 1)
+		return;
+	if (lane == 0) {
+#pragma unroll
+		for (int k = 0; k < K; k++)
+			box[k * 32 + warp] = v[k];
+	}
+	if (CLUSTER == 1)
+		__syncthreads();
+	else
+		cluster_sync();
+#pragma unroll
+	for (int k = 0; k < K; k++) {
+		const int o = OPS >> 2 * k & 3;
+		float r = o == OP_SUM ? 0.f : o == OP_MAX ? -inf_() : inf_();
+		if (CLUSTER == 1) {
+			if (lane < warps)
+				r = box[k * 32 + lane];
+		} else {
+			/* warps * CLUSTER partial results, read by 32 lanes in a fixed order */
+			for (int j = lane; j < warps * CLUSTER; j += 32) {
+				float t = cluster_load(&box[k * 32 + j % warps], j / warps);
+				r = o == OP_SUM ? r + t : o == OP_MAX ? op_apply<OP_MAX>(r, t) : op_apply<OP_MIN>(r, t);
+			}
+		}
+		v[k] = o == OP_SUM ? warp_reduce<OP_SUM>(r) : o == OP_MAX ? warp_reduce<OP_MAX>(r) : warp_reduce<OP_MIN>(r);
+	}
+}
+
+/* The first phase's values travel as (sum, sumsq, max, min); unused ones are dropped at compile time. */
+template <int STATS, int TPR, int CLUSTER>
+__device__ __forceinline__ void row_phase1(row_stats &s, float *box)
+{
+	if ((STATS & (SUM | VAR)) && (STATS & SUMSQ)) {
+		float v[2] = {s.sum, s.sumsq};
+		row_exchange<2, 0, TPR, CLUSTER>(v, box);
+		s.sum = v[0], s.sumsq = v[1];
+	} else if (STATS & (SUM | VAR)) {
+		float v[1] = {s.sum};
+		row_exchange<1, OP_SUM, TPR, CLUSTER>(v, box);
+		s.sum = v[0];
+	} else if (STATS & SUMSQ) {
+		float v[1] = {s.sumsq};
+		row_exchange<1, OP_SUM, TPR, CLUSTER>(v, box);
+		s.sumsq = v[0];
+	}
+	if (STATS & (MAX | SUMEXP)) {
+		float v[1] = {s.max};
+		row_exchange<1, OP_MAX, TPR, CLUSTER>(v, box + 64);
+		s.max = v[0];
+	}
+	if (STATS & MIN) {
+		float v[1] = {s.min};
+		row_exchange<1, OP_MIN, TPR, CLUSTER>(v, box + 96);
+		s.min = v[0];
+	}
+}
+
+/* A row whose maximum is -inf or inf has no finite softmax; subtracting 0 or inf gives PyTorch's NaN. */
+template <int STATS, int TPR, int CLUSTER>
+__device__ __forceinline__ void row_phase2(row_stats &s, float *box)
+{
+	if ((STATS & VAR) && (STATS & SUMEXP)) {
+		float v[2] = {s.m2, s.sumexp};
+		row_exchange<2, 0, TPR, CLUSTER>(v, box + 128);
+		s.m2 = v[0], s.sumexp = v[1];
+	} else if (STATS & VAR) {
+		float v[1] = {s.m2};
+		row_exchange<1, OP_SUM, TPR, CLUSTER>(v, box + 128);
+		s.m2 = v[0];
+	} else if (STATS & SUMEXP) {
+		float v[1] = {s.sumexp};
+		row_exchange<1, OP_SUM, TPR, CLUSTER>(v, box + 128);
+		s.sumexp = v[0];
+	}
+}
+
+__device__ __forceinline__ row_stats row_zero(int cols)
+{
+	row_stats s;
+	s.sum = s.mean = s.sumsq = s.m2 = s.sumexp = 0.f;
+	s.max = -inf_();
+	s.min = inf_();
+	s.cols = cols;
+	return s;
+}
+
+template <int STATS, int N> __device__ __forceinline__ void row_first(row_stats &s, const float (&v)[N])
+{
+#pragma unroll
+	for (int i = 0; i < N; i++) {
+		if (STATS & (SUM | VAR))
+			s.sum += v[i];
+		if (STATS & SUMSQ)
+			s.sumsq = fmaf(v[i], v[i], s.sumsq);
+		if (STATS & (MAX | SUMEXP))
+			s.max = op_apply<OP_MAX>(s.max, v[i]);
+		if (STATS & MIN)
+			s.min = op_apply<OP_MIN>(s.min, v[i]);
+	}
+}
+
+template <int STATS, int TPR, int VEC, int CHUNKS, int CLUSTER, class F>
+__device__ __forceinline__ void rowwise_held(long long row, bool active, int lane, int rank, int cols, const F &f, float *box)
+{
+	float v[CHUNKS][VEC];
+	row_stats s = row_zero(cols);
+
+#pragma unroll
+	for (int j = 0; j < CHUNKS; j++) {
+		int c = ((j * CLUSTER + rank) * TPR + lane) * VEC;
+		if (active && c < cols)
+			f.template load<VEC>(row, c, v[j]);
+	}
+#pragma unroll
+	for (int j = 0; j < CHUNKS; j++) {
+		if (((j * CLUSTER + rank) * TPR + lane) * VEC < cols)
+			row_first<STATS>(s, v[j]);
+	}
+	row_phase1<STATS, TPR, CLUSTER>(s, box);
+	s.mean = s.sum / (float)cols;
+	if (STATS & (VAR | SUMEXP)) {
+#pragma unroll
+		for (int j = 0; j < CHUNKS; j++) {
+			if (((j * CLUSTER + rank) * TPR + lane) * VEC >= cols)
+				continue;
+#pragma unroll
+			for (int i = 0; i < VEC; i++) {
+				float d = v[j][i] - s.mean;
+				if (STATS & VAR)
+					s.m2 = fmaf(d, d, s.m2);
+				if (STATS & SUMEXP) {
+					float e = expf(v[j][i] - s.max);
+					s.sumexp += e;
+					if (STATS & KEEP_EXP)
+						v[j][i] = e;
+				}
+			}
+		}
+		row_phase2<STATS, TPR, CLUSTER>(s, box);
+	}
+	if (!(STATS & NO_STORE)) {
+#pragma unroll
+		for (int j = 0; j < CHUNKS; j++) {
+			int c = ((j * CLUSTER + rank) * TPR + lane) * VEC;
+			if (active && c < cols)
+				f.template store<VEC>(row, c, v[j], s);
+		}
+	}
+	if (active && lane == 0 && rank == 0)
+		f.finish(row, s);
+}
+
+/* One group of loads of the looping form: 4 vectors in flight. */
+template <int STATS, int TPR, int VEC, int CLUSTER, class F>
+__device__ __forceinline__ void rowwise_loop(long long row, bool active, int lane, int rank, int cols, const F &f, float *box)
+{
+	const int group = 4, stride = TPR * CLUSTER * VEC;
+	row_stats s = row_zero(cols);
+	float mean = 0.f, count = 0.f;
+
+	for (int base = (rank * TPR + lane) * VEC; active && base < cols; base += group * stride) {
+		float v[group][VEC], top = -inf_(), t = 0.f, q = 0.f, n = 0.f;
+#pragma unroll
+		for (int g = 0; g < group; g++)
+			if (base + g * stride < cols)
+				f.template load<VEC>(row, base + g * stride, v[g]);
+#pragma unroll
+		for (int g = 0; g < group; g++) {
+			if (base + g * stride >= cols)
+				continue;
+			n += VEC;
+			row_first<STATS & ~SUMEXP>(s, v[g]);
+#pragma unroll
+			for (int i = 0; i < VEC; i++) {
+				t += v[g][i];
+				top = op_apply<OP_MAX>(top, v[g][i]);
+			}
+		}
+		if (STATS & VAR) {
+			float m = t / n, d = m - mean;
+#pragma unroll
+			for (int g = 0; g < group; g++)
+#pragma unroll
+				for (int i = 0; i < VEC; i++)
+					if (base + g * stride < cols)
+						q = fmaf(v[g][i] - m, v[g][i] - m, q);
+			s.m2 += q + d * d * (count * n / (count + n));
+			mean += d * (n / (count + n));
+			count += n;
+		}
+		if (STATS & SUMEXP) {
+			float m = op_apply<OP_MAX>(s.max, top);
+			/* exp(-inf - -inf) is NaN: an empty or all -inf prefix contributes nothing */
+			s.sumexp = s.max == -inf_() ? 0.f : s.sumexp * expf(s.max - m);
+			s.max = m;
+#pragma unroll
+			for (int g = 0; g < group; g++)
+#pragma unroll
+				for (int i = 0; i < VEC; i++)
+					if (base + g * stride < cols)
+						s.sumexp += v[g][i] == -inf_() ? 0.f : expf(v[g][i] - m);
+		}
+	}
+	float own = s.max;
+	row_phase1<STATS, TPR, CLUSTER>(s, box);
+	s.mean = s.sum / (float)cols;
+	if (STATS & VAR)
+		s.m2 += count * (mean - s.mean) * (mean - s.mean);
+	if (STATS & SUMEXP)
+		s.sumexp = own == -inf_() ? 0.f : s.sumexp * expf(own - s.max);
+	row_phase2<STATS, TPR, CLUSTER>(s, box);
+	if (!(STATS & NO_STORE)) {
+		for (int c = (rank * TPR + lane) * VEC; active && c < cols; c += stride) {
+			float v[VEC];
+			f.template load<VEC>(row, c, v);
+			if (STATS & KEEP_EXP) {
+#pragma unroll
+				for (int i = 0; i < VEC; i++)
+					v[i] = expf(v[i] - s.max);
+			}
+			f.template store<VEC>(row, c, v, s);
+		}
+	}
+	if (active && lane == 0 && rank == 0)
+		f.finish(row, s);
+}
+
+template <int STATS, int TPR, int VEC, int CHUNKS, int CLUSTER, class F>
+__device__ __forceinline__ void rowwise(long long rows, int cols, const F &f)
+{
+	__shared__ float box[6 * 32];
+	const int per_block = TPR == 32 && CLUSTER == 1 ? 0 : 1;	/* 0: a warp a row */
+	long long row = per_block ? blockIdx.x / CLUSTER : (long long)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
+	int lane = per_block ? threadIdx.x : threadIdx.x & 31;
+	int rank = blockIdx.x % CLUSTER;
+	bool active = row < rows;
+
+	if (CHUNKS > 0)
+		rowwise_held<STATS, TPR, VEC, (CHUNKS ? CHUNKS : 1), CLUSTER>(row, active, lane, rank, cols, f, box);
+	else
+		rowwise_loop<STATS, TPR, VEC, CLUSTER>(row, active, lane, rank, cols, f, box);
+	if (CLUSTER > 1)
+		cluster_sync();		/* nobody leaves while his boxes are still read */
+}
+
+} // namespace ww
+
+#endif

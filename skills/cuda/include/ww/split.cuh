@@ -1,0 +1,188 @@
+/* split.cuh - fp32 matrices as pairs of fp16, the operands of gemm3 and attention.
+ *
+ * x = (hi + lo) / scale, scale a power of two that brings the largest magnitude of a group (a row, or a whole batch item)
+ * to 2^14..2^15; hi = fp16(x * scale), lo = fp16(x * scale - hi).  Two 11-bit significands and lo's sign carry 22 to 23 bits
+ * of everything within 2^16 of the largest, and an absolute 2^-40 of the largest below that.
+ *
+ * Format: an operand row of K elements becomes kp = roundup(K, 32) words of 4 bytes: for each 32 elements 64 bytes of hi, then
+ * 64 bytes of lo; elements beyond K are zero.  So 32 of K fill the 128 bytes that one row of a swizzled TMA box holds, and
+ * one copy brings both halves.  `amax` keeps the bits of each group's largest magnitude; whoever uses the product undoes
+ * the scale from it (unscale()).
+ */
+#ifndef WW_SPLIT_CUH
+#define WW_SPLIT_CUH
+
+#include <ww/vec.cuh>
+
+namespace ww {
+
+/* The exponent field of the scale for a group whose largest magnitude has these bits. */
+__device__ __forceinline__ unsigned scale_field(unsigned amax)
+{
+	int f = 268 - (int)(amax >> 23);
+
+	if (amax == 0)
+		return 127;
+	return f > 253 ? 253 : f < 1 ? 1 : f;
+}
+__device__ __forceinline__ float scale_of(unsigned amax) { return __uint_as_float(scale_field(amax) << 23); }
+__device__ __forceinline__ float unscale(unsigned amax) { return __uint_as_float((254 - scale_field(amax)) << 23); }
+
+__device__ __forceinline__ unsigned magnitude(float v) { return __float_as_uint(v) & 0x7fffffffu; }
+
+template <int N> __device__ __forceinline__ void split_store(__half *row, int k, const float (&v)[N], float scale)
+{
+	float hi[N], lo[N];
+	__half *at = row + (k >> 5) * 64 + (k & 31);
+
+#pragma unroll
+	for (int i = 0; i < N; i++) {
+		float s = v[i] * scale;
+		hi[i] = __half2float(__float2half_rn(s));
+		lo[i] = s - hi[i];
+	}
+	store(at, hi);
+	store(at + 32, lo);
+}
+
+/* Rows of contiguous K.  Grid (rows, batch), block 256.  Row r of batch item z starts at x + z / H * sb + z % H * sh + r * sr and
+ * becomes row z * rows + r.  given = 0: a group is a row, and amax[that row] is written; 1: a group is a batch item and amax[z]
+ * is read.  Rows up to 8192 stay in registers; longer ones are read again. */
+template <int UNUSED = 0>
+__global__ void __launch_bounds__(256) split_rows(const float *x, long long sb, long long sh, int H, long long sr, int rows,
+		int k, int kp, __half *out, unsigned *amax, int given)
+{
+	__shared__ unsigned box[8];
+	const int held = 8, step = 256 * 4;
+	int z = blockIdx.y, r = blockIdx.x;
+	long long to = (long long)z * rows + r;
+	const float *src = x + z / H * sb + z % H * sh + r * sr;
+	bool wide = (k & 3) == 0 && ((unsigned long long)src & 15) == 0;
+	float v[held][4];
+	unsigned top = 0;
+
+	auto fetch = [&](int c, float (&t)[4]) {
+		if (wide && c < k) {
+			load(src + c, t);
+		} else {
+#pragma unroll
+			for (int i = 0; i < 4; i++)
+				t[i] = c + i < k ? src[c + i] : 0.f;
+		}
+	};
+#pragma unroll
+	for (int j = 0; j < held; j++)
+		fetch(j * step + threadIdx.x * 4, v[j]);
+	if (given) {
+		top = amax[z];
+	} else {
+#pragma unroll
+		for (int j = 0; j < held; j++)
+#pragma unroll
+			for (int i = 0; i < 4; i++)
+				top = max(top, magnitude(v[j][i]));
+		for (int c = held * step + threadIdx.x * 4; c < k; c += step) {
+			float t[4];
+			fetch(c, t);
+#pragma unroll
+			for (int i = 0; i < 4; i++)
+				top = max(top, magnitude(t[i]));
+		}
+		top = __reduce_max_sync(0xffffffffu, top);
+		if ((threadIdx.x & 31) == 0)
+			box[threadIdx.x >> 5] = top;
+		__syncthreads();
+#pragma unroll
+		for (int i = 0; i < 8; i++)
+			top = max(top, box[i]);
+		if (threadIdx.x == 0)
+			amax[to] = top;
+	}
+	float scale = scale_of(top);
+	__half *dst = out + to * kp * 2;
+#pragma unroll
+	for (int j = 0; j < held; j++) {
+		int c = j * step + threadIdx.x * 4;
+		if (c < kp)
+			split_store(dst, c, v[j], scale);
+	}
+	for (int c = held * step + threadIdx.x * 4; c < kp; c += step) {
+		float t[4];
+		fetch(c, t);
+		split_store(dst, c, t, scale);
+	}
+}
+
+/* The largest magnitude of each column of a (k, n) matrix with row stride sk, by maxima of bits: the order does not matter.
+ * amax is zeroed beforehand.  Grid (n / 128 up, parts of k, batch), block 128. */
+template <int UNUSED = 0>
+__global__ void __launch_bounds__(128) absmax_cols(const float *x, long long sb, long long sk, int k, int n, unsigned *amax)
+{
+	int col = blockIdx.x * 128 + threadIdx.x, per = (k + gridDim.y - 1) / gridDim.y;
+	int first = blockIdx.y * per, last = min(first + per, k);
+	const float *src = x + blockIdx.z * sb + col;
+	unsigned top = 0;
+
+	if (col >= n)
+		return;
+	for (int r = first; r < last; r++)
+		top = max(top, magnitude(src[r * sk]));
+	atomicMax(&amax[(long long)blockIdx.z * n + col], top);
+}
+
+/* The largest magnitude of each batch item: rows of k contiguous elements.  Grid (parts, batch), block 256; amax zeroed. */
+template <int UNUSED = 0>
+__global__ void __launch_bounds__(256) absmax_all(const float *x, long long sb, long long sh, int H, long long sr, int rows, int k,
+		unsigned *amax)
+{
+	int z = blockIdx.y;
+	const float *src = x + z / H * sb + z % H * sh;
+	long long n = (long long)rows * k, stride = (long long)gridDim.x * 256 * 4;
+	bool wide = (k & 3) == 0 && (sr & 3) == 0 && ((unsigned long long)src & 15) == 0;
+	unsigned top = 0;
+
+	if (wide) {
+#pragma unroll 4
+		for (long long i = ((long long)blockIdx.x * 256 + threadIdx.x) * 4; i < n; i += stride) {
+			float t[4];
+			load(sr == k ? src + i : src + i / k * sr + i % k, t);
+			top = max(max(max(top, magnitude(t[0])), max(magnitude(t[1]), magnitude(t[2]))), magnitude(t[3]));
+		}
+	} else {
+		for (long long i = (long long)blockIdx.x * 256 + threadIdx.x; i < n; i += stride / 4)
+			top = max(top, magnitude(src[i / k * sr + i % k]));
+	}
+	top = __reduce_max_sync(0xffffffffu, top);
+	if ((threadIdx.x & 31) == 0)
+		atomicMax(&amax[z], top);
+}
+
+/* Columns of a (k, n) matrix become rows of K.  Grid (n / 64 up, kp / 32, batch), block 256, batch item z at x + z / H * sb + z % H * sh.
+ * whole = 0: amax[z * n + column], 1: amax[z]. */
+template <int UNUSED = 0>
+__global__ void __launch_bounds__(256) split_cols(const float *x, long long sb, long long sh, int H, long long sk, int k, int n, int kp,
+		__half *out, const unsigned *amax, int whole)
+{
+	__shared__ float box[32][65];
+	int z = blockIdx.z, n0 = blockIdx.x * 64, k0 = blockIdx.y * 32;
+	const float *src = x + z / H * sb + z % H * sh;
+
+#pragma unroll
+	for (int j = 0; j < 8; j++) {
+		int r = threadIdx.x / 64 + j * 4, c = threadIdx.x % 64;
+		box[r][c] = k0 + r < k && n0 + c < n ? src[(long long)(k0 + r) * sk + n0 + c] : 0.f;
+	}
+	__syncthreads();
+	int c = threadIdx.x / 4, kk = threadIdx.x % 4 * 8;
+	if (n0 + c >= n)
+		return;
+	float v[8], scale = scale_of(amax[whole ? z : (long long)z * n + n0 + c]);
+#pragma unroll
+	for (int i = 0; i < 8; i++)
+		v[i] = box[kk + i][c];
+	split_store(out + ((long long)z * n + n0 + c) * kp * 2, k0 + kk, v, scale);
+}
+
+} // namespace ww
+
+#endif

@@ -1,0 +1,161 @@
+/* vec.cuh - vector access, accurate fast math and reductions, shared by every other header of the cookbook.
+ *
+ * Memory-bound kernels live from wide, independent, coalesced accesses; so everything here speaks of N consecutive elements
+ * of any dtype, moved with one access of up to 16 bytes and handed over as float[N].  Conversion happens in registers, so
+ * the same functor serves float, half, bfloat16 and the integers.
+ *
+ * Rejected: half2 arithmetic (its rounding is visible under the strict rule), __expf (its error grows with |x|), and
+ * reductions by atomics (not deterministic).
+ */
+#ifndef WW_VEC_CUH
+#define WW_VEC_CUH
+
+#include <cuda_fp16.h>
+#include <cuda_bf16.h>
+
+namespace ww {
+
+template <class T> __device__ __forceinline__ float to_float(T v) { return (float)v; }
+template <> __device__ __forceinline__ float to_float<__half>(__half v) { return __half2float(v); }
+template <> __device__ __forceinline__ float to_float<__nv_bfloat16>(__nv_bfloat16 v) { return __bfloat162float(v); }
+
+template <class T> __device__ __forceinline__ T from_float(float v) { return (T)v; }
+template <> __device__ __forceinline__ __half from_float<__half>(float v) { return __float2half_rn(v); }
+template <> __device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(float v) { return __float2bfloat16_rn(v); }
+
+/* The access of BYTES bytes as one machine word, with and without the hint "not used again". */
+template <int BYTES> struct word;
+template <> struct word<1> { typedef unsigned char t; };
+template <> struct word<2> { typedef unsigned short t; };
+template <> struct word<4> { typedef unsigned int t; };
+template <> struct word<8> { typedef uint2 t; };
+template <> struct word<16> { typedef uint4 t; };
+
+template <class T, int N> struct pieces {
+	static const int bytes = (int)sizeof(T) * N;
+	static const int step = bytes > 16 ? 16 : bytes;
+	static const int count = bytes / step;
+	static_assert(bytes % step == 0 && (step & (step - 1)) == 0, "N elements must be a power of two of bytes");
+	typedef typename word<step>::t w;
+	union u {
+		w word[count];
+		T elem[N];
+		__device__ __forceinline__ u() {}
+	};
+};
+
+template <int N, class T> __device__ __forceinline__ void load(const T *p, float (&v)[N])
+{
+	typename pieces<T, N>::u u;
+#pragma unroll
+	for (int i = 0; i < pieces<T, N>::count; i++)
+		u.word[i] = ((const typename pieces<T, N>::w *)p)[i];
+#pragma unroll
+	for (int i = 0; i < N; i++)
+		v[i] = to_float<T>(u.elem[i]);
+}
+
+template <int N, class T> __device__ __forceinline__ void load_stream(const T *p, float (&v)[N])
+{
+	typename pieces<T, N>::u u;
+#pragma unroll
+	for (int i = 0; i < pieces<T, N>::count; i++)
+		u.word[i] = __ldcs((const typename pieces<T, N>::w *)p + i);
+#pragma unroll
+	for (int i = 0; i < N; i++)
+		v[i] = to_float<T>(u.elem[i]);
+}
+
+template <int N, class T> __device__ __forceinline__ void store(T *p, const float (&v)[N])
+{
+	typename pieces<T, N>::u u;
+#pragma unroll
+	for (int i = 0; i < N; i++)
+		u.elem[i] = from_float<T>(v[i]);
+#pragma unroll
+	for (int i = 0; i < pieces<T, N>::count; i++)
+		((typename pieces<T, N>::w *)p)[i] = u.word[i];
+}
+
+template <int N, class T> __device__ __forceinline__ void store_stream(T *p, const float (&v)[N])
+{
+	typename pieces<T, N>::u u;
+#pragma unroll
+	for (int i = 0; i < N; i++)
+		u.elem[i] = from_float<T>(v[i]);
+#pragma unroll
+	for (int i = 0; i < pieces<T, N>::count; i++)
+		__stcs((typename pieces<T, N>::w *)p + i, u.word[i]);
+}
+
+/* ---- Math, about 1e-6 relative or better --------------------------------------------------------------------------- */
+
+__device__ __forceinline__ float exp_(float x) { return expf(x); }
+/* Two units in the last place; the divisor below 2^126 in magnitude. */
+__device__ __forceinline__ float div_(float a, float b) { return __fdividef(a, b); }
+/* 1 / (1 + e^-x); the clamp keeps the divisor where the fast division is exact enough. */
+__device__ __forceinline__ float sigmoid(float x) { return __fdividef(1.f, 1.f + expf(fminf(-x, 87.f))); }
+__device__ __forceinline__ float silu(float x) { return __fdividef(x, 1.f + expf(fminf(-x, 87.f))); }
+__device__ __forceinline__ float gelu(float x) { return 0.5f * x * (1.f + erff(x * 0.70710678118654752440f)); }
+__device__ __forceinline__ float tanh_(float x) { return tanhf(x); }
+__device__ __forceinline__ float gelu_tanh(float x)
+{
+	return 0.5f * x * (1.f + tanhf(0.79788456080286535588f * (x + 0.044715f * x * x * x)));
+}
+/* NaN passes through, as in PyTorch. */
+__device__ __forceinline__ float relu(float x) { return x < 0.f ? 0.f : x; }
+__device__ __forceinline__ float softplus(float x) { return x > 20.f ? x : log1pf(expf(x)); }
+__device__ __forceinline__ float elu(float x) { return x > 0.f ? x : expm1f(x); }
+__device__ __forceinline__ float mish(float x) { return x * tanhf(softplus(x)); }
+__device__ __forceinline__ float hardswish(float x) { return x * fminf(fmaxf(x + 3.f, 0.f), 6.f) * (1.f / 6.f); }
+
+/* ---- Reductions --------------------------------------------------------------------------------------------------- */
+
+enum op { OP_SUM = 0, OP_MAX = 1, OP_MIN = 2, OP_PROD = 3 };
+
+__device__ __forceinline__ float inf_() { return __int_as_float(0x7f800000); }
+
+template <int OP> __device__ __forceinline__ float op_identity()
+{
+	return OP == OP_SUM ? 0.f : OP == OP_PROD ? 1.f : OP == OP_MAX ? -inf_() : inf_();
+}
+
+/* Maximum and minimum hand a NaN on, as PyTorch's do. */
+template <int OP> __device__ __forceinline__ float op_apply(float a, float b)
+{
+	if (OP == OP_SUM)
+		return a + b;
+	if (OP == OP_PROD)
+		return a * b;
+	if (OP == OP_MAX)
+		return a > b || a != a ? a : b;
+	return a < b || a != a ? a : b;
+}
+
+template <int OP> __device__ __forceinline__ float warp_reduce(float v)
+{
+#pragma unroll
+	for (int d = 16; d; d >>= 1)
+		v = op_apply<OP>(v, __shfl_xor_sync(0xffffffffu, v, d));
+	return v;
+}
+
+/* All of a block's threads get the result.  `box` is 32 floats of shared memory that no other exchange uses until the
+ * next __syncthreads(). */
+template <int OP> __device__ __forceinline__ float block_reduce(float v, float *box)
+{
+	int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
+
+	v = warp_reduce<OP>(v);
+	if (warps == 1)
+		return v;
+	if (lane == 0)
+		box[warp] = v;
+	__syncthreads();
+	v = lane < warps ? box[lane] : op_identity<OP>();
+	return warp_reduce<OP>(v);
+}
+
+} // namespace ww
+
+#endif
