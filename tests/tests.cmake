@@ -17,6 +17,10 @@ if(CMOCKA)
 		add_dependencies(${t} warpwright)
 		add_test(NAME ${mod}/${name} COMMAND ${t})
 		set_tests_properties(${mod}/${name} PROPERTIES LABELS unit ENVIRONMENT "${WW_TEST_ENV}" TIMEOUT 60)
+		# Comparisons with Python libraries; without .venv-oracle (tools/setup oracle) they say that they skip.
+		if(name MATCHES "^test_oracle_")
+			set_tests_properties(${mod}/${name} PROPERTIES LABELS "unit;oracle" TIMEOUT 300)
+		endif()
 	endforeach()
 endif()
 

@@ -1,0 +1,501 @@
+/* chat.c - the two chat forms: ChatML with Qwen's tools, and Llama 3's.
+ *
+ * Models ship their form as a Jinja template; an interpreter of that language would be a second program in a config file,
+ * larger than this one and fed by downloads.  Two forms cover the supported architectures, so they are written out here:
+ *
+ *   ChatML   <|im_start|>ROLE \n TEXT <|im_end|> \n          tools as JSON in the system turn, calls in <tool_call>, results of
+ *                                                           one step together in a user turn as <tool_response>
+ *   Llama 3  <|start_header_id|>ROLE<|end_header_id|> \n\n TEXT <|eot_id|>      tools as JSON in the system turn, a call is the
+ *                                                           whole answer {"name", "parameters"}, results have role ipython
+ *
+ * The wording around tools is what the models were trained with, to the character, and JSON is spelt as Python's json.dumps
+ * spells it, for the same reason.  Llama 3's system turn states a date; it is the template's fixed one, so that a prompt
+ * does not change overnight.  Text from messages is never markup: "<|im_end|>" in a user's text stays text.
+ */
+#include "nn/chat.h"
+#include "base/json.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MARKUP = 1, LEARN = 2, NESTING_MAX = 64 };
+
+void ww_chat_init(struct ww_chat *c, size_t max_bytes)
+{
+	*c = (struct ww_chat){ 0 };
+	ww_str_init(&c->text, max_bytes);
+}
+
+void ww_chat_release(struct ww_chat *c)
+{
+	ww_str_release(&c->text);
+	free(c->parts);
+	ww_chat_init(c, c->text.max);
+}
+
+/* Close the part that ends here, joining it to the last one where both are of one kind. */
+static void mark(struct ww_chat *c, int kind)
+{
+	size_t begin = c->count ? c->parts[c->count - 1].end : 0;
+	if (c->text.len == begin)
+		return;
+	if (c->count && c->parts[c->count - 1].special == !!(kind & MARKUP) && c->parts[c->count - 1].learn == !!(kind & LEARN)) {
+		c->parts[c->count - 1].end = c->text.len;
+		return;
+	}
+	if (c->count == c->cap) {
+		size_t cap = c->cap ? 2 * c->cap : 32;
+		struct ww_chat_part *p = realloc(c->parts, cap * sizeof(*p));
+		if (!p) {
+			c->text.cut = 1;
+			return;
+		}
+		c->parts = p;
+		c->cap = cap;
+	}
+	c->parts[c->count++] = (struct ww_chat_part){ c->text.len, !!(kind & MARKUP), !!(kind & LEARN) };
+}
+
+static void put(struct ww_chat *c, const char *text, int kind)
+{
+	ww_str_adds(&c->text, text);
+	mark(c, kind);
+}
+
+static void add_real(struct ww_str *s, double v)
+{
+	char text[40];
+	for (int digits = 15; digits <= 17; digits++) {
+		snprintf(text, sizeof(text), "%.*g", digits, v);
+		if (strtod(text, NULL) == v)
+			break;
+	}
+	ww_str_adds(s, text);
+	if (!strpbrk(text, ".einf"))
+		ww_str_adds(s, ".0");
+}
+
+static void newline(struct ww_str *s, int indent, int depth)
+{
+	if (indent)
+		ww_str_addf(s, "\n%*s", indent * depth, "");
+}
+
+/* As Python's json.dumps(v, ensure_ascii=False, indent=indent or None). */
+static void add_python_json(struct ww_str *s, const json_t *v, int indent, int depth)
+{
+	int is_array = json_is_array(v), first = 1;
+	if (json_is_real(v)) {
+		add_real(s, json_real_value(v));
+		return;
+	}
+	size_t size = is_array ? json_array_size(v) : json_object_size(v);
+	if (!size || depth == NESTING_MAX) {
+		ww_json_add(s, v);
+		return;
+	}
+	const char *key = NULL;
+	const json_t *item;
+	void *it = is_array ? NULL : json_object_iter((json_t *)v);
+	ww_str_addc(s, is_array ? '[' : '{');
+	for (size_t i = 0; i < size; i++) {
+		ww_str_adds(s, first ? "" : indent ? "," : ", ");
+		newline(s, indent, depth + 1);
+		if (is_array) {
+			item = json_array_get(v, i);
+		} else {
+			key = json_object_iter_key(it);
+			item = json_object_iter_value(it);
+			it = json_object_iter_next((json_t *)v, it);
+			json_t *k = json_string(key);
+			ww_json_add(s, k);
+			json_decref(k);
+			ww_str_adds(s, ": ");
+		}
+		add_python_json(s, item, indent, depth + 1);
+		first = 0;
+	}
+	newline(s, indent, depth);
+	ww_str_addc(s, is_array ? ']' : '}');
+}
+
+static void put_json(struct ww_chat *c, const json_t *v, int indent, int kind)
+{
+	add_python_json(&c->text, v, indent, 0);
+	mark(c, kind);
+}
+
+/* The text of a message: a string, text parts, or nothing. */
+static enum ww_rc put_content(struct ww_chat *c, const json_t *m, int trim, int kind, struct ww_err *err)
+{
+	const json_t *v = json_object_get(m, "content"), *part;
+	size_t i, begin = c->text.len;
+	if (json_is_string(v))
+		ww_str_add(&c->text, json_string_value(v), json_string_length(v));
+	else if (!json_is_array(v) && v && !json_is_null(v))
+		return ww_err_set(err, WW_ERR_USAGE, "a message's \"content\" is neither text nor a list of parts");
+	json_array_foreach(v, i, part) {
+		const json_t *text = json_object_get(part, "text");
+		if (strcmp(ww_json_str(part, "type", ""), "text") || !json_is_string(text))
+			return ww_err_set(err, WW_ERR_USAGE, "a message has a part of type \"%.40s\"; only text is supported",
+					  ww_json_str(part, "type", "?"));
+		ww_str_add(&c->text, json_string_value(text), json_string_length(text));
+	}
+	if (trim) {
+		static const char space[] = " \t\n\r\v\f";
+		while (c->text.len > begin && strchr(space, c->text.p[c->text.len - 1]))
+			c->text.p[--c->text.len] = 0;
+		size_t skip = strspn(c->text.p + begin, space);
+		if (skip) {
+			memmove(c->text.p + begin, c->text.p + begin + skip, c->text.len - begin - skip + 1);
+			c->text.len -= skip;
+		}
+	}
+	mark(c, kind);
+	return WW_OK;
+}
+
+static const char *role_of(const json_t *m) { return ww_json_str(m, "role", ""); }
+
+static enum ww_rc call_parts(const json_t *call, const char **name, const json_t **args, struct ww_err *err)
+{
+	const json_t *f = json_object_get(call, "function");
+	*name = ww_json_str(f ? f : call, "name", NULL);
+	*args = json_object_get(f ? f : call, "arguments");
+	if (!*name || (!json_is_string(*args) && !json_is_object(*args)))
+		return ww_err_set(err, WW_ERR_USAGE, "a tool call has no name or no arguments");
+	return WW_OK;
+}
+
+static enum ww_rc put_call(struct ww_chat *c, const json_t *call, const char *open, const char *middle, const char *close,
+			   struct ww_err *err)
+{
+	const char *name;
+	const json_t *args;
+	enum ww_rc rc = call_parts(call, &name, &args, err);
+	if (rc != WW_OK)
+		return rc;
+	put(c, open, MARKUP | LEARN);
+	put(c, name, LEARN);
+	put(c, middle, LEARN);
+	if (json_is_string(args))
+		put(c, json_string_value(args), LEARN);
+	else
+		put_json(c, args, 0, LEARN);
+	put(c, close, MARKUP | LEARN);
+	return WW_OK;
+}
+
+/* ---- ChatML */
+
+static enum ww_rc chatml_assistant(struct ww_chat *c, const json_t *m, int current, struct ww_err *err)
+{
+	const json_t *calls = json_object_get(m, "tool_calls"), *call;
+	const char *think = ww_json_str(m, "reasoning_content", "");
+	size_t i;
+	put(c, "<|im_start|>assistant\n", MARKUP);
+	if (current && *think) {		/* of earlier questions the reasoning is dropped, as in training */
+		put(c, "<think>\n", MARKUP | LEARN);
+		put(c, think, LEARN);
+		put(c, "\n</think>\n\n", MARKUP | LEARN);
+	}
+	size_t before = c->text.len;
+	enum ww_rc rc = put_content(c, m, 0, LEARN, err);
+	json_array_foreach(calls, i, call) {
+		if (rc == WW_OK && (i || c->text.len > before))
+			put(c, "\n", LEARN);
+		if (rc == WW_OK)
+			rc = put_call(c, call, "<tool_call>\n{\"name\": \"", "\", \"arguments\": ", "}\n</tool_call>", err);
+	}
+	put(c, "<|im_end|>", MARKUP | LEARN);
+	put(c, "\n", MARKUP);
+	return rc;
+}
+
+static enum ww_rc chatml_system(struct ww_chat *c, const json_t *m, const json_t *tools, struct ww_err *err)
+{
+	const json_t *tool;
+	size_t i;
+	enum ww_rc rc = WW_OK;
+	int has_tools = json_array_size(tools) > 0;
+	if (!m && !has_tools)
+		return WW_OK;
+	put(c, "<|im_start|>system\n", MARKUP);
+	if (m)
+		rc = put_content(c, m, 0, 0, err);
+	if (m && has_tools)
+		put(c, "\n\n", 0);
+	if (has_tools) {
+		put(c, "# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are provided with function "
+		       "signatures within <tools></tools> XML tags:\n<tools>", MARKUP);
+		json_array_foreach(tools, i, tool) {
+			put(c, "\n", 0);
+			put_json(c, tool, 0, 0);
+		}
+		put(c, "\n</tools>\n\nFor each function call, return a json object with function name and arguments within "
+		       "<tool_call></tool_call> XML tags:\n<tool_call>\n{\"name\": <function-name>, \"arguments\": "
+		       "<args-json-object>}\n</tool_call>", MARKUP);
+	}
+	put(c, "<|im_end|>\n", MARKUP);
+	return rc;
+}
+
+static int is_role(const json_t *messages, size_t i, const char *role)
+{
+	return i < json_array_size(messages) && !strcmp(role_of(json_array_get(messages, i)), role);
+}
+
+static enum ww_rc chatml_message(struct ww_chat *c, const json_t *messages, size_t i, size_t last_user, struct ww_err *err)
+{
+	const json_t *m = json_array_get(messages, i);
+	const char *role = role_of(m);
+	enum ww_rc rc;
+	if (!strcmp(role, "assistant"))
+		return chatml_assistant(c, m, i > last_user, err);
+	if (!strcmp(role, "tool")) {
+		put(c, i && is_role(messages, i - 1, "tool") ? "\n<tool_response>\n" : "<|im_start|>user\n<tool_response>\n", MARKUP);
+		rc = put_content(c, m, 0, 0, err);
+		put(c, is_role(messages, i + 1, "tool") ? "\n</tool_response>" : "\n</tool_response><|im_end|>\n", MARKUP);
+		return rc;
+	}
+	put(c, !strcmp(role, "user") ? "<|im_start|>user\n" : "<|im_start|>system\n", MARKUP);
+	rc = put_content(c, m, 0, 0, err);
+	put(c, "<|im_end|>\n", MARKUP);
+	return rc;
+}
+
+static enum ww_rc render_chatml(const json_t *messages, const json_t *tools, int generate, struct ww_chat *c, struct ww_err *err)
+{
+	size_t n = json_array_size(messages), first = is_role(messages, 0, "system"), last_user = 0;
+	for (size_t i = 0; i < n; i++)
+		if (is_role(messages, i, "user"))
+			last_user = i;
+	enum ww_rc rc = chatml_system(c, first ? json_array_get(messages, 0) : NULL, tools, err);
+	for (size_t i = first; rc == WW_OK && i < n; i++)
+		rc = chatml_message(c, messages, i, last_user, err);
+	if (generate)
+		put(c, "<|im_start|>assistant\n", MARKUP);
+	return rc;
+}
+
+/* ---- Llama 3 */
+
+static void llama3_header(struct ww_chat *c, const char *role)
+{
+	put(c, "<|start_header_id|>", MARKUP);
+	put(c, role, MARKUP);
+	put(c, "<|end_header_id|>\n\n", MARKUP);
+}
+
+static enum ww_rc llama3_system(struct ww_chat *c, const json_t *m, const json_t *tools, struct ww_err *err)
+{
+	const json_t *tool;
+	size_t i;
+	int has_tools = json_array_size(tools) > 0;
+	put(c, "<|begin_of_text|>", MARKUP);
+	llama3_header(c, "system");
+	if (has_tools)
+		put(c, "Environment: ipython\n", 0);
+	put(c, "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n", 0);
+	if (has_tools)
+		put(c, "You have access to the following functions. To call a function, please respond with JSON for a function "
+		       "call.Respond in the format {\"name\": function name, \"parameters\": dictionary of argument name and its "
+		       "value}.Do not use variables.\n\n", 0);
+	json_array_foreach(tools, i, tool) {
+		put_json(c, tool, 4, 0);
+		put(c, "\n\n", 0);
+	}
+	enum ww_rc rc = m ? put_content(c, m, 1, 0, err) : WW_OK;
+	put(c, "<|eot_id|>", MARKUP);
+	return rc;
+}
+
+static enum ww_rc llama3_message(struct ww_chat *c, const json_t *m, struct ww_err *err)
+{
+	const char *role = role_of(m);
+	const json_t *calls = json_object_get(m, "tool_calls");
+	int learn = !strcmp(role, "assistant") ? LEARN : 0;
+	enum ww_rc rc;
+	llama3_header(c, !strcmp(role, "tool") ? "ipython" : role);
+	if (json_array_size(calls) > 1)
+		return ww_err_set(err, WW_ERR_USAGE, "the Llama 3 form has room for one tool call a turn, not %zu", json_array_size(calls));
+	if (json_array_size(calls)) {
+		rc = put_call(c, json_array_get(calls, 0), "{\"name\": \"", "\", \"parameters\": ", "}", err);
+	} else if (!strcmp(role, "tool")) {	/* the template writes results as JSON, also when they are text */
+		struct ww_chat plain;
+		ww_chat_init(&plain, c->text.max);
+		rc = put_content(&plain, m, 0, 0, err);
+		json_t *v = json_stringn(plain.text.p, plain.text.len);
+		put_json(c, v, 0, 0);
+		json_decref(v);
+		ww_chat_release(&plain);
+	} else {
+		rc = put_content(c, m, 1, learn, err);
+	}
+	put(c, "<|eot_id|>", MARKUP | learn);
+	return rc;
+}
+
+static enum ww_rc render_llama3(const json_t *messages, const json_t *tools, int generate, struct ww_chat *c, struct ww_err *err)
+{
+	size_t n = json_array_size(messages), first = is_role(messages, 0, "system");
+	enum ww_rc rc = llama3_system(c, first ? json_array_get(messages, 0) : NULL, tools, err);
+	for (size_t i = first; rc == WW_OK && i < n; i++)
+		rc = llama3_message(c, json_array_get(messages, i), err);
+	if (generate)
+		llama3_header(c, "assistant");
+	return rc;
+}
+
+enum ww_rc ww_chat_render(enum ww_chat_format f, const json_t *messages, const json_t *tools, int generate, struct ww_chat *out,
+			  struct ww_err *err)
+{
+	static const char *const roles[] = { "system", "user", "assistant", "tool" };
+	const json_t *m;
+	size_t i;
+	if (!json_is_array(messages) || (tools && !json_is_array(tools) && !json_is_null(tools)))
+		return ww_err_set(err, WW_ERR_USAGE, "messages and tools must be arrays");
+	json_array_foreach(messages, i, m) {
+		size_t k = 0;
+		while (k < WW_ARRAY_LEN(roles) && strcmp(role_of(m), roles[k]))
+			k++;
+		if (k == WW_ARRAY_LEN(roles))
+			return ww_err_set(err, WW_ERR_USAGE, "message %zu has the role \"%.40s\"; system, user, assistant and tool are known",
+					  i, role_of(m));
+	}
+	enum ww_rc rc = f == WW_CHAT_CHATML ? render_chatml(messages, tools, generate, out, err)
+					    : render_llama3(messages, tools, generate, out, err);
+	if (rc == WW_OK && out->text.cut)
+		rc = ww_err_set(err, WW_ERR_LIMIT, "the conversation is longer than %zu bytes", out->text.max);
+	return rc;
+}
+
+enum ww_rc ww_chat_detect(const struct ww_tok *t, enum ww_chat_format *out, struct ww_err *err)
+{
+	if (ww_tok_id(t, "<|im_start|>") >= 0 && ww_tok_id(t, "<|im_end|>") >= 0)
+		*out = WW_CHAT_CHATML;
+	else if (ww_tok_id(t, "<|start_header_id|>") >= 0 && ww_tok_id(t, "<|eot_id|>") >= 0)
+		*out = WW_CHAT_LLAMA3;
+	else
+		return ww_err_set(err, WW_ERR_USAGE, "the tokenizer has the special tokens of neither ChatML nor Llama 3, so there is no "
+				  "form for conversations");
+	return WW_OK;
+}
+
+enum ww_rc ww_chat_encode(struct ww_tok *t, const struct ww_chat *c, struct ww_ids *ids, struct ww_str *learn, struct ww_err *err)
+{
+	struct ww_tok_span *spans = calloc(c->count + 1, sizeof(*spans));
+	enum ww_rc rc = spans ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	for (size_t i = 0, begin = 0; rc == WW_OK && i < c->count;) {
+		size_t n = 0, before = ids->n;
+		int is_learn = c->parts[i].learn;
+		for (; i < c->count && c->parts[i].learn == is_learn; i++) {
+			spans[n++] = (struct ww_tok_span){ c->text.p + begin, c->parts[i].end - begin, c->parts[i].special };
+			begin = c->parts[i].end;
+		}
+		rc = ww_tok_encode_spans(t, spans, n, 0, ids, err);
+		for (size_t k = before; learn && k < ids->n; k++)
+			ww_str_addc(learn, (char)is_learn);
+	}
+	if (rc == WW_OK && learn && learn->cut)
+		rc = ww_err_set(err, WW_ERR_LIMIT, "the conversation has too many tokens");
+	free(spans);
+	return rc;
+}
+
+/* ---- answers */
+
+/* {"name": .., "arguments"|"parameters": ..} as an entry of tool_calls, or NULL. */
+static json_t *parse_call(const char *text, size_t n, const char *args_key, size_t number)
+{
+	json_t *v = json_loadb(text, n, 0, NULL), *call = NULL;
+	const json_t *args = json_object_get(v, args_key);
+	const char *name = json_string_value(json_object_get(v, "name"));
+	if (name && (json_is_object(args) || json_is_string(args))) {
+		struct ww_str s = WW_STR_INIT(n * 8 + 64);
+		char id[32];
+		snprintf(id, sizeof(id), "call_%zu", number);
+		if (json_is_object(args))
+			add_python_json(&s, args, 0, 0);
+		else
+			ww_str_adds(&s, json_string_value(args));
+		call = json_pack("{s:s, s:s, s:{s:s, s:s}}", "id", id, "type", "function", "function", "name", name, "arguments", s.p);
+		ww_str_release(&s);
+	}
+	json_decref(v);
+	return call;
+}
+
+static void trim_span(const char **p, size_t *n)
+{
+	static const char space[] = " \t\n\r";
+	while (*n && memchr(space, **p, 4)) {
+		(*p)++;
+		(*n)--;
+	}
+	while (*n && memchr(space, (*p)[*n - 1], 4))
+		(*n)--;
+}
+
+static const char *find(const char *p, const char *end, const char *what)
+{
+	return p <= end ? memmem(p, (size_t)(end - p), what, strlen(what)) : NULL;
+}
+
+/* Take the <tool_call> blocks out of the text; what is left is content. */
+static void parse_chatml_calls(const char *p, const char *end, struct ww_str *content, json_t *calls)
+{
+	static const char open[] = "<tool_call>", close[] = "</tool_call>";
+	for (;;) {
+		const char *a = find(p, end, open), *b = a ? find(a, end, close) : NULL;
+		json_t *call = b ? parse_call(a + sizeof(open) - 1, (size_t)(b - a) - sizeof(open) + 1, "arguments",
+					      json_array_size(calls)) : NULL;
+		const char *next = b ? b + sizeof(close) - 1 : end;
+		ww_str_add(content, p, (size_t)((call ? a : next) - p));
+		if (call)
+			json_array_append_new(calls, call);
+		if (!b)
+			return;
+		p = next;
+	}
+}
+
+json_t *ww_chat_parse(enum ww_chat_format f, const char *text, size_t n)
+{
+	struct ww_str content = WW_STR_INIT(n + 1);
+	json_t *m = json_object(), *calls = json_array();
+	const char *end = text + n;
+	json_object_set_new(m, "role", json_string("assistant"));
+	if (f == WW_CHAT_CHATML) {
+		const char *close = n >= 7 && !memcmp(text, "<think>", 7) ? find(text, end, "</think>") : NULL;
+		if (close) {
+			const char *think = text + 7;
+			size_t think_n = (size_t)(close - think);
+			trim_span(&think, &think_n);
+			json_object_set_new(m, "reasoning_content", json_stringn(think, think_n));
+			text = close + strlen("</think>");
+		}
+		parse_chatml_calls(text, end, &content, calls);
+	} else {
+		const char *p = text;
+		size_t left = n;
+		trim_span(&p, &left);
+		json_t *call = parse_call(p, left, "parameters", 0);
+		if (call)
+			json_array_append_new(calls, call);
+		else
+			ww_str_add(&content, text, n);
+	}
+	const char *p = content.p;
+	size_t left = content.len;
+	if (json_array_size(calls) || json_object_get(m, "reasoning_content"))
+		trim_span(&p, &left);
+	json_t *body = json_stringn(p, left);
+	json_object_set_new(m, "content", body ? body : json_null());
+	if (json_array_size(calls))
+		json_object_set(m, "tool_calls", calls);
+	json_decref(calls);
+	ww_str_release(&content);
+	return m;
+}

@@ -1,0 +1,95 @@
+/* Ids of five tokenizers against those of Hugging Face `tokenizers`, 10,000 texts each. */
+#include "oracle.h"
+
+#include "base/time.h"
+#include "nn/tokenizer.h"
+
+struct reader { const char *p; size_t left; };
+
+static const char *take(struct reader *r, size_t n)
+{
+	assert_true(n <= r->left);
+	const char *p = r->p;
+	r->p += n;
+	r->left -= n;
+	return p;
+}
+
+static uint32_t take_u32(struct reader *r)
+{
+	uint32_t v;
+	memcpy(&v, take(r, 4), 4);
+	return v;
+}
+
+static size_t check_case(struct ww_tok *t, struct reader *r, struct ww_ids *ids, int n)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_str back = WW_STR_INIT(1 << 24);
+	int special = *take(r, 1), use_template = *take(r, 1), plain = *take(r, 1);
+	uint32_t bytes = take_u32(r);
+	const char *text = take(r, bytes);
+	uint32_t count = take_u32(r);
+	const char *want = take(r, (size_t)count * 4);
+	uint32_t back_bytes = take_u32(r);
+	const char *want_back = take(r, back_bytes);
+	ids->n = 0;
+	assert_int_equal(ww_tok_encode(t, text, bytes, special, use_template, ids, &err), WW_OK);
+	if (ids->n != count || (count && memcmp(ids->p, want, (size_t)count * 4))) {
+		size_t i = 0;
+		while (i < ids->n && i < count && !memcmp(&ids->p[i], want + 4 * i, 4))
+			i++;
+		size_t k;
+		const char *near = ww_tok_bytes(t, i < ids->n ? ids->p[i] : -1, &k);
+		fail_msg("case %d (special %d): %zu ids, %u expected; first difference at %zu, ours is \"%.*s\"; text: %.300s", n,
+			 special, ids->n, count, i, (int)k, near, text);
+	}
+	ww_tok_decode(t, ids->p, ids->n, 0, &back);
+	if (plain && (back.len != back_bytes || memcmp(back.p, want_back, back_bytes)))
+		fail_msg("case %d decodes to \"%.200s\", expected \"%.*s\"", n, back.p, (int)(back_bytes < 200 ? back_bytes : 200),
+			 want_back);
+	ww_str_release(&back);
+	return bytes;
+}
+
+static void check_tokenizer(const char *dir, int i)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_tok *t = NULL;
+	struct ww_str cases = WW_STR_INIT((size_t)1 << 28);
+	struct ww_ids ids = WW_IDS_INIT(1 << 24);
+	char folder[PATH_MAX], path[PATH_MAX];
+	snprintf(folder, sizeof(folder), "%.200s/%d", dir, i);
+	assert_int_equal(ww_fs_join(path, folder, "cases", &err), WW_OK);
+	assert_int_equal(ww_fs_read(path, (size_t)1 << 28, &cases, &err), WW_OK);
+	if (ww_tok_open(folder, &t, &err) != WW_OK)
+		fail_msg("%s", err.msg);
+	struct reader r = { cases.p, cases.len };
+	uint64_t start = ww_now_ns();
+	size_t bytes = 0;
+	int n = 0;
+	while (r.left)
+		bytes += check_case(t, &r, &ids, n++);
+	assert_int_equal(n, 10006);
+	printf("# tokenizer %d: %d texts equal, %.1f MB/s with checks\n", i, n, (double)bytes / 1e6 / ww_seconds_since(start));
+	ww_ids_release(&ids);
+	ww_str_release(&cases);
+	ww_tok_free(t);
+}
+
+static void ids_equal_those_of_hugging_face(void **state)
+{
+	(void)state;
+	char dir[PATH_MAX];
+	if (!oracle_run("tokenizers_oracle.py", "10000", dir))
+		skip();
+	for (int i = 0; i < 5; i++)
+		check_tokenizer(dir, i);
+	oracle_clean(dir);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(ids_equal_those_of_hugging_face) };
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
