@@ -1,10 +1,13 @@
 #include "cmd/table.h"
 
+#include "judge/build/build.h"
+
 /* Add a command: its file src/cmd/NAME.c, and one line in each list, in the order of `warpwright -h`. */
 const struct ww_cmd *const ww_cmd_table[] = {
 	NULL
 };
 
 const struct ww_worker_main ww_worker_table[] = {
+	{ "builder", ww_builder_main },
 	{ NULL, NULL }
 };

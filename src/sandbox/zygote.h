@@ -31,10 +31,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum ww_job_how { WW_JOB_EXITED = 1, WW_JOB_SIGNALED = 2, WW_JOB_TIMEOUT = 3 };
+enum ww_job_how { WW_JOB_EXITED = 1, WW_JOB_SIGNALED = 2, WW_JOB_TIMEOUT = 3, WW_JOB_NOT_STARTED = 4 };
 struct ww_job_end {
 	uint32_t how;		/* enum ww_job_how */
-	int32_t code;		/* exit code or signal */
+	int32_t code;		/* exit code, signal or errno */
 };
 
 /* ---- In the parent ---------------------------------------------------------------------------------------------- */
@@ -54,7 +54,7 @@ const char *ww_zygote_hello(const struct ww_zygote *z);
 int ww_zygote_pid(const struct ww_zygote *z);	/* for tests that kill it */
 
 /* Run one job: the request's parts one after the other; reply gets the bytes that the job left (whatever its end was).
- *  WW_OK: *end says how it ended. */
+ *  WW_OK: *end says how it ended.  A job that could not be set up is an error (ours), never an end. */
 struct ww_zygote_part { const void *p; size_t n; };
 enum ww_rc ww_zygote_run(struct ww_zygote *z, const struct ww_zygote_part *parts, int n_parts, double limit_s,
 			 struct ww_str *reply, struct ww_job_end *end, struct ww_err *err) WW_MUST_CHECK;
@@ -64,15 +64,20 @@ enum ww_rc ww_zygote_run(struct ww_zygote *z, const struct ww_zygote_part *parts
 /* Where a job writes its reply; writes beyond the end are dropped and `cut` is set. */
 struct ww_job_reply { unsigned char *p; size_t len, max; int cut; };
 void ww_job_reply_add(struct ww_job_reply *r, const void *bytes, size_t n);
+/* Make what was added so far the reply now, in case the job does not live to its end. */
+void ww_job_reply_commit(struct ww_job_reply *r);
 
 struct ww_zygote_worker {
 	/* Load, warm up, isolate.  hello gets the line for the parent; *level what the sandbox reached. */
 	enum ww_rc (*warm)(void *ctx, struct ww_str *hello, enum ww_sandbox_level *level, struct ww_err *err);
-	/* One job, in a child; the return value is its exit code. */
+	/* In the job's process, before anything of a stranger is touched: limits and filter. */
+	enum ww_rc (*enter)(void *ctx, struct ww_err *err);
+	/* The job itself; the return value is its exit code. */
 	int (*job)(void *ctx, const unsigned char *request, size_t n, struct ww_job_reply *reply);
 	void *ctx;
+	const char *tmp;	/* each job starts in a fresh directory below it, removed after the job; NULL: jobs need none */
 };
-/* Serve until the control socket (descriptor WW_PROC_FD) ends.  Returns the process's exit code. */
+/* The worker's argv[0] is a directory for `tmp` (below a private root: of its tmpfs).  Serve until the control socket (descriptor WW_PROC_FD) ends.  Returns the process's exit code. */
 int ww_zygote_serve(const struct ww_zygote_worker *w);
 
 #endif

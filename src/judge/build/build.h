@@ -48,6 +48,7 @@ enum ww_rc ww_builder_open(struct ww_builder **out, struct ww_err *err) WW_MUST_
 void ww_builder_close(struct ww_builder *b);
 /* How well builds are contained here. */
 enum ww_sandbox_level ww_builder_level(const struct ww_builder *b);
+int ww_builder_pid(const struct ww_builder *b);	/* the zygote's, for tests that kill it */
 
 /* Build one plan.  WW_OK: *result says what became of it.  With WW_BUILD_OK *image is a validated image (malloc'ed,
  * the caller frees it; its size is image->total_bytes) and diag holds TinyCC's warnings, if any; otherwise *image is

@@ -1,0 +1,200 @@
+/* filter.c - system-call filters, one a profile.
+ *
+ * Two shapes.  BUILDER and RUNNER_CPU run native code of a stranger that needs almost nothing: a list of what is allowed, all else
+ * fails.  COMPILER, RUNNER_CUDA and REFERENCE run large programs of ours or of the system: a list of what is forbidden, since an
+ * allow-list of theirs breaks with every new libc and holds little more (the file view and the namespaces hold the rest).  A
+ * forbidden call fails with EPERM, so that a library degrades; calls that only an attack makes kill the process.
+ *
+ * libseccomp writes the program (architectures, x32 and argument checks right); it is exported once a process and loaded as bytes,
+ * because building it takes longer than a whole plan build and a zygote's jobs load it every time.  clone3 fails with ENOSYS, as its
+ * flags lie in memory where no filter can look; libc then uses clone.
+ */
+#include "sandbox/sandbox.h"
+
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <sched.h>
+#include <seccomp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Nobody's business in any profile: the process dies. */
+static const char *const killed[] = {
+	"ptrace", "process_vm_readv", "process_vm_writev", "bpf", "kexec_load", "kexec_file_load", "init_module", "finit_module",
+	"delete_module", "add_key", "request_key", "keyctl", "perf_event_open", "userfaultfd", "reboot", "swapon", "swapoff", "acct",
+	"open_by_handle_at", NULL
+};
+static const char *const denied_always[] = {
+	"mount", "umount2", "pivot_root", "chroot", "unshare", "setns", "mount_setattr", "move_mount", "open_tree", "fsopen",
+	"fsmount", "fsconfig", "fspick", "io_uring_setup", "io_uring_enter", "io_uring_register", "name_to_handle_at", "fanotify_init",
+	"quotactl", "settimeofday", "clock_settime", "clock_adjtime", "adjtimex", "sethostname", "setdomainname", "personality",
+	"pidfd_getfd", "process_madvise", "kcmp", "mbind", "migrate_pages", "move_pages", "iopl", "ioperm", "vhangup", "syslog", NULL
+};
+static const char *const denied_compiler[] = {
+	"socket", "socketpair", "connect", "bind", "listen", "accept", "accept4", "kill", "tkill", "tgkill", "rt_sigqueueinfo",
+	"rt_tgsigqueueinfo", "pidfd_send_signal", "setsid", "setpgid", "shmget", "msgget", "semget", "mq_open", "mknod", "mknodat",
+	NULL
+};
+static const char *const denied_runner_cuda[] = {
+	"execve", "execveat", "fork", "vfork", "connect", "bind", "listen", "accept", "accept4", "kill", "tkill", "rt_sigqueueinfo",
+	"rt_tgsigqueueinfo", "pidfd_send_signal", "shmget", "msgget", "semget", "mq_open", "mknod", "mknodat", NULL
+};
+static const char *const denied_reference[] = { "mknod", "mknodat", NULL };
+
+static const char *const allowed_builder[] = {
+	"brk", "mmap", "munmap", "mprotect", "mremap", "madvise", "exit", "exit_group", "rt_sigreturn", "rt_sigprocmask", "futex",
+	"close", NULL
+};
+static const char *const allowed_runner_cpu[] = {
+	"brk", "munmap", "mremap", "madvise", "exit", "exit_group", "rt_sigreturn", "rt_sigprocmask", "rt_sigaction", "sigaltstack",
+	"futex", "close", "read", "write", "readv", "writev", "recvmsg", "sendmsg", "recvfrom", "sendto", "poll", "ppoll", "fstat",
+	"lseek", "clock_gettime", "clock_nanosleep", "nanosleep", "sched_yield", "sched_getaffinity", "getpid", "gettid", "getcpu",
+	"getrandom", "membarrier", "restart_syscall", "rseq", "set_robust_list", NULL
+};
+#ifdef WW_SANITIZE	/* what AddressSanitizer's runtime itself calls */
+static const char *const allowed_sanitizer[] = {
+	"write", "getpid", "gettid", "sigaltstack", "rt_sigaction", "sched_yield", "readlink", "getrlimit", "prlimit64", "tgkill",
+	"clock_gettime", NULL
+};
+#endif
+
+static int add_list(scmp_filter_ctx f, uint32_t action, const char *const *names)
+{
+	for (; *names; names++) {
+		int nr = seccomp_syscall_resolve_name(*names);
+		if (nr == __NR_SCMP_ERROR)
+			continue;	/* unknown to this libseccomp: newer than its table, and an allow-list has none of those */
+		int r = seccomp_rule_add(f, action, nr, 0);
+		if (r < 0 && r != -EEXIST)
+			return r;
+	}
+	return 0;
+}
+
+static int allow_memory_without_code(scmp_filter_ctx f)
+{
+	struct scmp_arg_cmp no_exec = SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0);
+	int r = seccomp_rule_add_array(f, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1, &no_exec);
+	return r < 0 ? r : seccomp_rule_add_array(f, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1, &no_exec);
+}
+
+static int add_allow_profile(scmp_filter_ctx f, enum ww_sandbox_profile profile)
+{
+	int r = add_list(f, SCMP_ACT_ERRNO(EACCES), (const char *const[]){ "open", "openat", "openat2", NULL });
+	if (r == 0 && profile == WW_PROFILE_BUILDER)
+		r = add_list(f, SCMP_ACT_ALLOW, allowed_builder);
+	if (r == 0 && profile == WW_PROFILE_RUNNER_CPU) {
+		r = allow_memory_without_code(f);
+		if (r == 0)
+			r = add_list(f, SCMP_ACT_ALLOW, allowed_runner_cpu);
+	}
+#ifdef WW_SANITIZE
+	if (r == 0)
+		r = add_list(f, SCMP_ACT_ALLOW, allowed_sanitizer);
+#endif
+	return r;
+}
+
+/* clone() with any namespace flag fails; with threads_only also one that does not make a thread. */
+static int restrict_clone(scmp_filter_ctx f, int threads_only)
+{
+	static const int flags[] = { CLONE_NEWUSER, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWNET, CLONE_NEWIPC, CLONE_NEWUTS, CLONE_NEWCGROUP };
+	int r = seccomp_rule_add(f, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
+	for (size_t i = 0; r == 0 && i < WW_ARRAY_LEN(flags); i++) {
+		struct scmp_arg_cmp has = SCMP_A0(SCMP_CMP_MASKED_EQ, (scmp_datum_t)flags[i], (scmp_datum_t)flags[i]);
+		r = seccomp_rule_add_array(f, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1, &has);
+	}
+	if (r == 0 && threads_only) {
+		struct scmp_arg_cmp process = SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD, 0);
+		r = seccomp_rule_add_array(f, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1, &process);
+	}
+	return r;
+}
+
+static int local_sockets_only(scmp_filter_ctx f)
+{
+	struct scmp_arg_cmp other = SCMP_A0(SCMP_CMP_NE, AF_UNIX);
+	return seccomp_rule_add_array(f, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(socket), 1, &other);
+}
+
+static int add_deny_profile(scmp_filter_ctx f, enum ww_sandbox_profile profile)
+{
+	int r = add_list(f, SCMP_ACT_ERRNO(EPERM), denied_always);
+	if (r == 0)
+		r = restrict_clone(f, profile == WW_PROFILE_RUNNER_CUDA);
+	if (r == 0 && profile != WW_PROFILE_COMPILER)
+		r = local_sockets_only(f);
+	if (r == 0)
+		r = add_list(f, SCMP_ACT_ERRNO(EPERM), profile == WW_PROFILE_COMPILER ? denied_compiler :
+			     profile == WW_PROFILE_RUNNER_CUDA ? denied_runner_cuda : denied_reference);
+	return r;
+}
+
+/* The filter program of a profile; NULL and errno where it cannot be made. */
+static struct sock_fprog *make_program(enum ww_sandbox_profile profile)
+{
+	int allow_list = profile == WW_PROFILE_BUILDER || profile == WW_PROFILE_RUNNER_CPU;
+	struct sock_fprog *prog = NULL;
+	struct stat st;
+	int r = -ENOMEM, fd = -1;
+	scmp_filter_ctx f = seccomp_init(allow_list ? SCMP_ACT_ERRNO(EPERM) : SCMP_ACT_ALLOW);
+	if (!f)
+		goto out;
+	r = add_list(f, SCMP_ACT_KILL_PROCESS, killed);
+	if (r == 0)
+		r = allow_list ? add_allow_profile(f, profile) : add_deny_profile(f, profile);
+	if (r < 0)
+		goto out;
+	fd = memfd_create("filter", MFD_CLOEXEC);
+	if (fd < 0 || (r = seccomp_export_bpf(f, fd)) < 0 || fstat(fd, &st) < 0)
+		goto out;
+	prog = malloc(sizeof(*prog) + (size_t)st.st_size);
+	if (!prog)
+		goto out;
+	prog->len = (unsigned short)((size_t)st.st_size / sizeof(struct sock_filter));
+	prog->filter = (struct sock_filter *)(prog + 1);
+	if (pread(fd, prog->filter, (size_t)st.st_size, 0) != st.st_size) {
+		free(prog);
+		prog = NULL;
+	}
+out:
+	if (r < 0)
+		errno = -r;
+	if (fd >= 0)
+		close(fd);
+	if (f)
+		seccomp_release(f);
+	return prog;
+}
+
+static pthread_mutex_t programs_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct sock_fprog *programs[WW_PROFILE_REFERENCE + 1];
+
+enum ww_rc ww_sandbox_filter_prepare(enum ww_sandbox_profile profile, struct ww_err *err)
+{
+	pthread_mutex_lock(&programs_lock);
+	if (!programs[profile])
+		programs[profile] = make_program(profile);
+	struct sock_fprog *p = programs[profile];
+	pthread_mutex_unlock(&programs_lock);
+	return p ? WW_OK : ww_err_errno(err, WW_ERR_SYSTEM, "sandbox: cannot make the system-call filter");
+}
+
+enum ww_rc ww_sandbox_filter(enum ww_sandbox_profile profile, struct ww_err *err)
+{
+	enum ww_rc rc = ww_sandbox_filter_prepare(profile, err);
+	if (rc != WW_OK)
+		return rc;
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+	    syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, programs[profile]) != 0)
+		return ww_err_errno(err, WW_ERR_SYSTEM, "sandbox: cannot load the system-call filter");
+	return WW_OK;
+}

@@ -1,0 +1,20 @@
+/* internal.h - what the files of src/sandbox share and nobody else needs. */
+#ifndef WW_SANDBOX_INTERNAL_H
+#define WW_SANDBOX_INTERNAL_H
+
+#include "sandbox/sandbox.h"
+
+#include <sched.h>
+
+#define WW_SANDBOX_CLONE_FLAGS (CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS)
+/* Set by ww_proc_spawn() in the environment of a worker that was born in namespaces of its own. */
+#define WW_SANDBOX_NAMESPACES_ENV "WARPWRIGHT_OWN_NAMESPACES"
+
+/* In a child that has a new user namespace: become its root. */
+int ww_sandbox_map_ids(unsigned uid, unsigned gid);
+
+/* Version of the kernel's Landlock, 0 where it has none. */
+int ww_landlock_abi(void);
+enum ww_rc ww_landlock_enter(const struct ww_sandbox_opts *o, struct ww_err *err) WW_MUST_CHECK;
+
+#endif

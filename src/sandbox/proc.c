@@ -1,0 +1,353 @@
+/* proc.c - see proc.h.
+ *
+ * The child is made by clone() with the namespace flags, so that it is the first process of its pid namespace and its death is the
+ * death of all it started.  Between clone() and execve() only calls are made that are safe in a copy of a process with threads: argument
+ * and environment are built before.  A child that cannot exec says why through a pipe that closes on exec.
+ */
+#include "sandbox/proc.h"
+
+#include "base/fs.h"
+#include "base/time.h"
+#include "sandbox/internal.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+/* What every worker gets from our environment, where it is set. */
+static const char *const passed_on[] = {
+	"PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "WARPWRIGHT", "WARPWRIGHT_HOME", "WARPWRIGHT_LOG",
+	"WARPWRIGHT_SANDBOX", "WW_PYTHON", "WW_CUDA_LIBS", "VIRTUAL_ENV", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "CC",
+	"ASAN_OPTIONS", "UBSAN_OPTIONS"
+};
+
+enum ww_rc ww_proc_self(char *out, struct ww_err *err)
+{
+	ssize_t n = readlink("/proc/self/exe", out, PATH_MAX - 1);
+	if (n > 0) {
+		out[n] = 0;
+		const char *name = strrchr(out, '/');
+		if (name && !strcmp(name, "/warpwright"))
+			return WW_OK;
+	}
+	const char *set = getenv("WARPWRIGHT");
+	if (!set || (size_t)snprintf(out, PATH_MAX, "%s", set) >= PATH_MAX || access(out, X_OK) < 0)
+		return ww_err_set(err, WW_ERR_MISSING, "cannot find the warpwright binary; set WARPWRIGHT to its path");
+	return WW_OK;
+}
+
+/* ---- Starting ------------------------------------------------------------------------------------------------------ */
+
+enum { MAX_ARGS = 64, MAX_ENV = 64 };
+struct launch {
+	char path[PATH_MAX], name[64];
+	char *argv[MAX_ARGS + 3];
+	char *envp[MAX_ENV + 2];
+	int n_env;
+	int sock, err_w, report;	/* the child's ends */
+	unsigned uid, gid;
+	const struct ww_proc_opts *o;
+};
+
+static enum ww_rc fill_argv(struct launch *l, struct ww_err *err)
+{
+	int n = 0;
+	l->argv[n++] = l->path;
+	if (l->o->program)
+		snprintf(l->path, sizeof(l->path), "%s", l->o->program);
+	else {
+		enum ww_rc rc = ww_proc_self(l->path, err);
+		if (rc != WW_OK)
+			return rc;
+		snprintf(l->name, sizeof(l->name), "__%s", l->o->worker);
+		l->argv[n++] = l->name;
+	}
+	for (const char *const *a = l->o->args; a && *a; a++) {
+		WW_BUG(n > MAX_ARGS);
+		l->argv[n++] = (char *)(uintptr_t)*a;
+	}
+	l->argv[n] = NULL;
+	return WW_OK;
+}
+
+static void add_env(struct launch *l, const char *name)
+{
+	WW_BUG(l->n_env >= MAX_ENV);
+	if (strchr(name, '=')) {
+		l->envp[l->n_env++] = (char *)(uintptr_t)name;
+		return;
+	}
+	size_t n = strlen(name);
+	for (char **e = environ; *e; e++)
+		if (!strncmp(*e, name, n) && (*e)[n] == '=')
+			l->envp[l->n_env++] = *e;
+}
+
+static void fill_env(struct launch *l, int namespaces)
+{
+	l->n_env = 0;
+	for (size_t i = 0; i < WW_ARRAY_LEN(passed_on); i++)
+		add_env(l, passed_on[i]);
+	for (const char *const *e = l->o->env; e && *e; e++)
+		add_env(l, *e);
+	if (namespaces)
+		add_env(l, WW_SANDBOX_NAMESPACES_ENV "=1");
+	l->envp[l->n_env] = NULL;
+}
+
+/* Numbers above every target, so that moving one descriptor into place cannot overwrite another. */
+static int move_high(int fd)
+{
+	return fcntl(fd, F_DUPFD_CLOEXEC, WW_PROC_FIRST_EXTRA_FD + WW_PROC_MAX_EXTRA_FDS + 4);
+}
+
+static int place_fds(struct launch *l)
+{
+	int high[WW_PROC_MAX_EXTRA_FDS], n = l->o->n_extra_fds;
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	if (null < 0 || (null = move_high(null)) < 0 || (l->sock = move_high(l->sock)) < 0 || (l->report = move_high(l->report)) < 0 ||
+	    (l->err_w >= 0 && (l->err_w = move_high(l->err_w)) < 0))
+		return -1;
+	for (int i = 0; i < n; i++)
+		if ((high[i] = move_high(l->o->extra_fds[i])) < 0)
+			return -1;
+	if (dup2(null, 0) < 0 || dup2(null, 1) < 0 || dup2(l->sock, WW_PROC_FD) < 0)
+		return -1;
+	if (l->o->err_mode != WW_STDERR_INHERIT && dup2(l->err_w >= 0 ? l->err_w : null, 2) < 0)
+		return -1;
+	for (int i = 0; i < n; i++)
+		if (dup2(high[i], WW_PROC_FIRST_EXTRA_FD + i) < 0)
+			return -1;
+	return syscall(SYS_close_range, WW_PROC_FIRST_EXTRA_FD + n, l->report - 1, 0) < 0 && errno != ENOSYS ? -1 :
+	       syscall(SYS_close_range, l->report + 1, ~0u, 0) < 0 && errno != ENOSYS ? -1 : 0;
+}
+
+static void reset_signals(void)
+{
+	struct sigaction sa = { .sa_handler = SIG_DFL };
+	sigset_t none;
+	for (int s = 1; s < 65; s++)
+		sigaction(s, &sa, NULL);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+static void child(struct launch *l, int namespaces)
+{
+	if (namespaces && ww_sandbox_map_ids(l->uid, l->gid) < 0)
+		goto fail;
+	setsid();
+	reset_signals();
+	if (place_fds(l) < 0)
+		goto fail;
+	execve(l->path, l->argv, l->envp);
+fail:;
+	int e = errno;
+	if (write(l->report, &e, sizeof(e)) < 0)
+		_exit(126);
+	_exit(127);
+}
+
+static pid_t start(struct launch *l, int namespaces)
+{
+	fill_env(l, namespaces);
+	pid_t pid = (pid_t)syscall(SYS_clone, SIGCHLD | (namespaces ? WW_SANDBOX_CLONE_FLAGS : 0), 0, 0, 0, 0);
+	if (pid == 0)
+		child(l, namespaces);
+	return pid;
+}
+
+/* The errno of the child if it could not exec, else 0. */
+static int exec_result(int fd)
+{
+	int e = 0;
+	ssize_t n;
+	while ((n = read(fd, &e, sizeof(e))) < 0 && errno == EINTR)
+		;
+	return n == (ssize_t)sizeof(e) ? e : 0;
+}
+
+enum ww_rc ww_proc_spawn(struct ww_proc *p, const struct ww_proc_opts *o, struct ww_err *err)
+{
+	enum ww_rc rc = WW_OK;
+	int pair[2] = { -1, -1 }, errs[2] = { -1, -1 }, report[2] = { -1, -1 };
+	struct launch *l = calloc(1, sizeof(*l));
+	*p = (struct ww_proc)WW_PROC_INIT;
+	if (!l)
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	l->o = o;
+	WW_BUG(o->n_extra_fds > WW_PROC_MAX_EXTRA_FDS);
+	WW_TRY(fill_argv(l, err));
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0 || pipe2(report, O_CLOEXEC) < 0 ||
+	    (o->err_mode == WW_STDERR_PIPE && pipe2(errs, O_CLOEXEC) < 0)) {
+		rc = ww_err_errno(err, WW_ERR_SYSTEM, "cannot make a channel for %s", l->path);
+		goto out;
+	}
+	l->sock = pair[1], l->err_w = errs[1], l->report = report[1];
+	l->uid = geteuid(), l->gid = getegid();
+	p->namespaces = o->namespaces && ww_sandbox_probe() == WW_SANDBOX_NAMESPACES;
+	p->pid = start(l, p->namespaces);
+	if (p->pid < 0) {
+		p->pid = 0;
+		rc = ww_err_errno(err, WW_ERR_SYSTEM, "cannot start %s", l->path);
+		goto out;
+	}
+	ww_fd_close(&report[1]);
+	int e = exec_result(report[0]);
+	p->fd = pair[0], p->err_fd = errs[0];
+	pair[0] = errs[0] = -1;
+	if (e) {
+		ww_proc_kill(p);
+		errno = e;
+		rc = ww_err_errno(err, e == ENOENT ? WW_ERR_MISSING : WW_ERR_SYSTEM, "cannot start %s", l->path);
+	}
+out:
+	for (int i = 0; i < 2; i++) {
+		ww_fd_close(&pair[i]);
+		ww_fd_close(&errs[i]);
+		ww_fd_close(&report[i]);
+	}
+	free(l);
+	return rc;
+}
+
+/* ---- Ending -------------------------------------------------------------------------------------------------------- */
+
+static void close_fds(struct ww_proc *p)
+{
+	ww_fd_close(&p->fd);
+	ww_fd_close(&p->err_fd);
+}
+
+void ww_proc_kill(struct ww_proc *p)
+{
+	int status;
+	if (p->pid > 0) {
+		kill(-p->pid, SIGKILL);	/* its session's first process group; fails before setsid(), hence also: */
+		kill(p->pid, SIGKILL);
+		while (waitpid(p->pid, &status, 0) < 0 && errno == EINTR)
+			;
+	}
+	p->pid = 0;
+	close_fds(p);
+}
+
+int ww_proc_alive(const struct ww_proc *p)
+{
+	siginfo_t si = { 0 };
+	return p->pid > 0 && waitid(P_PID, (id_t)p->pid, &si, WEXITED | WNOHANG | WNOWAIT) == 0 && si.si_pid == 0;
+}
+
+enum ww_rc ww_proc_wait(struct ww_proc *p, uint64_t deadline_ns, int *status, struct ww_err *err)
+{
+	*status = 0;
+	if (p->pid <= 0)
+		return WW_OK;
+	for (unsigned us = 50; ww_proc_alive(p); us = us < 5000 ? 2 * us : us) {
+		if (deadline_ns && ww_now_ns() >= deadline_ns)
+			return ww_err_set(err, WW_ERR_TIMEOUT, "process %d still runs", (int)p->pid);
+		usleep(us);
+	}
+	kill(-p->pid, SIGKILL);		/* what it left in its group, while the number is still ours */
+	while (waitpid(p->pid, status, 0) < 0 && errno == EINTR)
+		;
+	p->pid = 0;
+	close_fds(p);
+	return WW_OK;
+}
+
+void ww_proc_status_text(int status, struct ww_str *out)
+{
+	if (WIFSIGNALED(status))
+		ww_str_addf(out, "killed by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+	else
+		ww_str_addf(out, "exited with code %d", WEXITSTATUS(status));
+}
+
+/* ---- Watching ------------------------------------------------------------------------------------------------------ */
+
+static uint64_t resident_of(pid_t pid)
+{
+	char path[64], text[128];
+	snprintf(path, sizeof(path), "/proc/%d/statm", (int)pid);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	ssize_t n = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	text[n > 0 ? n : 0] = 0;
+	unsigned long long total = 0, resident = 0;
+	if (sscanf(text, "%llu %llu", &total, &resident) != 2)
+		return 0;
+	return resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Children of every thread of pid, as the kernel lists them. */
+static uint64_t resident_tree(pid_t pid, int depth)
+{
+	char path[64];
+	uint64_t sum = resident_of(pid);
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	DIR *d = depth < 8 ? opendir(path) : NULL;
+	for (struct dirent *e; d && (e = readdir(d));) {
+		char list[PATH_MAX];
+		if (e->d_name[0] == '.' || (size_t)snprintf(list, sizeof(list), "%s/%s/children", path, e->d_name) >= sizeof(list))
+			continue;
+		FILE *f = fopen(list, "re");
+		for (int kid; f && fscanf(f, "%d", &kid) == 1;)
+			sum += resident_tree(kid, depth + 1);
+		if (f)
+			fclose(f);
+	}
+	if (d)
+		closedir(d);
+	return sum;
+}
+
+uint64_t ww_proc_resident_bytes(const struct ww_proc *p)
+{
+	return p->pid > 0 ? resident_tree(p->pid, 0) : 0;
+}
+
+enum { WATCH_MS = 20 };
+
+enum ww_rc ww_proc_read(struct ww_proc *p, void *buf, size_t n, uint64_t deadline_ns, uint64_t max_resident_bytes,
+			struct ww_err *err)
+{
+	char *at = buf;
+	while (n) {
+		struct pollfd pf = { p->fd, POLLIN, 0 };
+		int ready = poll(&pf, 1, WATCH_MS);
+		if (ready > 0) {
+			ssize_t got = recv(p->fd, at, n, MSG_DONTWAIT);
+			if (got < 0 && (errno == EINTR || errno == EAGAIN))
+				continue;
+			if (got <= 0)
+				return ww_err_set(err, WW_ERR_WORKER, "the worker closed its channel");
+			at += got;
+			n -= (size_t)got;
+			continue;
+		}
+		uint64_t resident = max_resident_bytes ? ww_proc_resident_bytes(p) : 0;
+		if (resident > max_resident_bytes) {
+			ww_proc_kill(p);
+			return ww_err_set(err, WW_ERR_LIMIT, "the worker used %llu MiB of memory, more than its limit of %llu",
+					  (unsigned long long)(resident >> 20), (unsigned long long)(max_resident_bytes >> 20));
+		}
+		if (deadline_ns && ww_now_ns() >= deadline_ns)
+			return ww_err_set(err, WW_ERR_TIMEOUT, "the worker did not answer in time");
+	}
+	return WW_OK;
+}
