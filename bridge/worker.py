@@ -1,0 +1,229 @@
+"""The reference worker: the one process that holds PyTorch.
+
+Problem.  The judge is C and must know what a PyTorch module computes, how exactly and how fast, without letting the module
+(somebody's Python) near its clock, its seeds or its memory.  So the module lives in this process, and this process speaks
+one framed protocol on one inherited socket (docs/formats/bridge.md has it field by field):
+
+    python -I -u bridge/worker.py --fd N
+
+    frame = 16-byte header (magic, version, body bytes, descriptors) + UTF-8 JSON body; one request, one reply.
+
+Invariants.
+  - The protocol descriptor is moved to a high number, close-on-exec, and closed in every forked child, so that a task that
+    prints, forks or runs a compiler cannot write into the conversation.  A fork's child that comes back here leaves at once.
+  - Tensors never pass through JSON: buffers.py shares memory.
+  - A request that fails answers with one line and a kind; the worker lives on.  Whatever cannot be survived (exit, hang,
+    memory) is the parent's business: it watches deadline and resident size, and kills the process group.
+  - Task sources are never imported by path; this directory leaves sys.path before one is executed.
+
+Rejected: one process per request (import torch takes 2 s); multiprocessing or pickle (a pickle from here would be code in
+the judge); stdin/stdout as the channel (a print would break it).
+"""
+
+import argparse
+import array
+import ctypes
+import json
+import os
+import resource
+import signal
+import socket
+import struct
+import sys
+import traceback
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from wwbridge import Refuse, one_line  # noqa: E402
+
+MAGIC, VERSION = b"WWBR", 1
+HEADER = struct.Struct("<4sIII")
+MAX_BODY = 16 << 20
+FDS_PER_MESSAGE = 128
+
+
+class Channel:
+    def __init__(self, fd):
+        self.sock = socket.socket(fileno=move_high(fd))
+        os.register_at_fork(after_in_child=self.sock.close)
+
+    def _exactly(self, n):
+        out = bytearray()
+        while len(out) < n:
+            part = self.sock.recv(n - len(out))
+            if not part:
+                raise EOFError
+            out += part
+        return bytes(out)
+
+    def receive(self):
+        magic, version, length, count = HEADER.unpack(self._exactly(HEADER.size))
+        if magic != MAGIC or version != VERSION or length > MAX_BODY or count > 4096:
+            raise EOFError
+        body = json.loads(self._exactly(length))
+        fds = array.array("i")
+        while len(fds) < count:
+            data, ancillary, _, _ = self.sock.recvmsg(1, socket.CMSG_SPACE(FDS_PER_MESSAGE * 4))
+            if not data:
+                raise EOFError
+            for level, kind, payload in ancillary:
+                if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                    fds.frombytes(payload[: len(payload) // 4 * 4])
+        for fd in fds:
+            os.set_inheritable(fd, False)
+        return body, list(fds)
+
+    def send(self, body, fds=()):
+        data = json.dumps(body, allow_nan=False, separators=(",", ":")).encode()
+        if len(data) > MAX_BODY:
+            data = json.dumps(failure("task", f"the answer has {len(data)} bytes, more than {MAX_BODY}")).encode()
+            fds = ()
+        self.sock.sendall(HEADER.pack(MAGIC, VERSION, len(data), len(fds)) + data)
+        for i in range(0, len(fds), FDS_PER_MESSAGE):
+            part = array.array("i", fds[i : i + FDS_PER_MESSAGE])
+            self.sock.sendmsg([b"F"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, part)])
+
+
+def move_high(fd):
+    import fcntl
+
+    high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 200)
+    os.close(fd)
+    return high
+
+
+def limit_self():
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536) if hard != resource.RLIM_INFINITY else 65536, hard))
+    ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: no orphans
+
+
+def failure(kind, text):
+    return {"ok": False, "error": {"kind": kind, "message": one_line(text)}}
+
+
+class Worker:
+    """The requests.  Each takes the request's object and its descriptors and returns (answer, descriptors)."""
+
+    def __init__(self):
+        self.target = None
+        self.task = None
+
+    def hello(self, q, fds):
+        if q.get("target") not in ("cuda", "cpu"):
+            raise Refuse("request", "hello: target must be cuda or cpu")
+        from wwbridge import facts
+
+        self.target = facts.start(q)
+        return facts.describe(self.target, q), []
+
+    def peaks(self, q, fds):
+        from wwbridge import facts
+
+        return facts.peaks(self.target), []
+
+    def load(self, q, fds):
+        from wwbridge.task import Task
+
+        if self.task:
+            self.task.close()
+        self.task = None
+        here = os.path.dirname(os.path.abspath(__file__))
+        sys.path[:] = [p for p in sys.path if p != here]
+        self.task = Task(q["source"], q["name"], int(q["seed"]), self.target)
+        return self.task.summary(), []
+
+    def loaded(self):
+        if self.task is None:
+            raise Refuse("request", "no task is loaded")
+        return self.task
+
+    def graph(self, q, fds):
+        return self.loaded().graph(), []
+
+    def buffers(self, q, fds):
+        return self.loaded().share()
+
+    def draw(self, q, fds):
+        self.loaded().draw(int(q["seed"]), float(q["scale"]), float(q["shift"]), q["params"])
+        return {}, []
+
+    def reference(self, q, fds):
+        return self.loaded().reference(), []
+
+    def compare(self, q, fds):
+        return self.loaded().compare(q["rule"]), []
+
+    def degenerate(self, q, fds):
+        return self.loaded().degenerate(int(q["seed_a"]), int(q["seed_b"])), []
+
+    def baseline(self, q, fds):
+        return self.loaded().clock().prepare(q["which"]), []
+
+    def time(self, q, fds):
+        return self.loaded().clock().time(q["which"], q["mode"], int(q["n"]), bool(q["flush_l2"])), []
+
+    def arm(self, q, fds):
+        if len(fds) != 2:
+            raise Refuse("request", "arm needs two descriptors")
+        return self.loaded().clock().arm(q["which"], *fds), []
+
+    def free(self, q, fds):
+        self.loaded().free(bool(q.get("all")))
+        return {}, []
+
+
+REQUESTS = ("hello", "peaks", "load", "graph", "buffers", "draw", "reference", "compare", "degenerate", "baseline", "time",
+            "arm", "free")
+
+
+def answer(worker, q, fds):
+    name = q.get("request") if isinstance(q, dict) else None
+    if name not in REQUESTS:
+        return failure("request", f"unknown request {name!r}"), []
+    if worker.target is None and name != "hello":
+        return failure("request", "the first request must be hello"), []
+    try:
+        body, out = getattr(worker, name)(q, fds)
+        return {"ok": True, **body}, out
+    except Refuse as e:
+        return failure(e.kind, str(e)), []
+    except (KeyError, TypeError, ValueError) as e:
+        traceback.print_exc()
+        return failure("internal", f"{name}: {type(e).__name__}: {e}"), []
+    except BaseException as e:  # a task may raise anything, SystemExit too
+        traceback.print_exc()
+        kind = "device" if "CUDA error" in str(e) else "internal"
+        return failure(kind, f"{name}: {type(e).__name__}: {e}"), []
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("--fd", type=int, required=True)
+    channel = Channel(p.parse_args().fd)
+    limit_self()
+    pid = os.getpid()
+    worker = Worker()
+    while True:
+        try:
+            q, fds = channel.receive()
+        except (EOFError, OSError, ValueError):
+            break
+        if isinstance(q, dict) and q.get("request") == "quit":
+            channel.send({"ok": True})
+            break
+        body, out = answer(worker, q, fds)
+        if os.getpid() != pid:
+            break  # a child that the task forked
+        channel.send(body, out)
+        for fd in fds:
+            try:
+                os.close(fd)
+            except OSError:
+                pass
+    sys.stdout.flush()
+    os._exit(0)  # no atexit: whatever the task registered there is not wanted
+
+
+if __name__ == "__main__":
+    main()

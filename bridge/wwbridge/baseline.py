@@ -1,0 +1,175 @@
+"""PyTorch's own times: eager, torch.compile, max-autotune, on the current draw, with PyTorch's defaults under no_grad.
+
+cuda.  device: one call captured in a CUDA graph, events around each replay, so that launch overhead is no part of it; where
+capture fails, the sum of the kernels' times by torch.profiler ("device_method": "kernels").  call: events around the Python
+call, as KernelBench measures.  max-autotune replays CUDA graphs of its own, which cannot be captured again: its device time
+is that of "max-autotune-no-cudagraphs", the same kernels; its call time is that of "max-autotune" itself.
+
+cpu.  The judge owns the clock: arm() says that it is ready on one pipe, waits for a byte on another, calls once, answers.
+
+Buffers are restored before every call, outside the time; L2 is flushed by writing twice its size.
+"""
+
+import os
+import time
+
+import torch
+
+from . import Refuse, one_line
+
+WHICH = ("eager", "compile", "autotune")
+WARM_CALLS = 3
+
+
+class Runner:
+    """One baseline, ready to run."""
+
+    def __init__(self, task, which):
+        self.task, self.which = task, which
+        self.graph = self.graph_out = None
+        self.method = "clock"
+        start = time.monotonic()
+        self.device_call = self.python_call = task.model
+        if which == "compile":
+            self.device_call = self.python_call = torch.compile(task.model)
+        elif which == "autotune" and task.target.kind == "cuda":
+            self.device_call = torch.compile(task.model, mode="max-autotune-no-cudagraphs")
+            self.python_call = torch.compile(task.model, mode="max-autotune")
+        elif which == "autotune":
+            self.device_call = self.python_call = torch.compile(task.model, mode="max-autotune")
+        self._warm(self.device_call)
+        if self.python_call is not self.device_call:
+            self._warm(self.python_call)
+        if task.target.kind == "cuda":
+            self._capture()
+        self.seconds = time.monotonic() - start
+
+    def _warm(self, call):
+        for _ in range(WARM_CALLS):
+            self.once(call)
+        self.task.target.sync()
+
+    def once(self, call):
+        self.task.restore()
+        with torch.no_grad():
+            if self.which == "autotune":
+                torch.compiler.cudagraph_mark_step_begin()
+            return call(*self.task.args())
+
+    def _capture(self):
+        task = self.task
+        try:
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                self.once(self.device_call)
+            torch.cuda.current_stream().wait_stream(side)
+            task.restore()
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.no_grad(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                self.graph_out = self.device_call(*task.args())
+            task.restore()
+            graph.replay()
+            torch.cuda.synchronize()
+            self.graph, self.method = graph, "graph"
+        except Exception as e:
+            print(f"CUDA graph capture of {self.which} failed: {one_line(e)}", flush=True)
+            self.graph = self.graph_out = None
+            torch.cuda.synchronize()
+            self.method = "kernels"
+        task.restore()
+
+    def kernel_us(self):
+        from torch.profiler import ProfilerActivity, profile
+
+        self.task.restore()
+        torch.cuda.synchronize()
+        with torch.no_grad(), profile(activities=[ProfilerActivity.CUDA], acc_events=True) as p:
+            self.device_call(*self.task.args())
+            torch.cuda.synchronize()
+        return float(sum(e.self_device_time_total for e in p.key_averages()))
+
+
+class Clock:
+    def __init__(self, task):
+        self.task, self.runners = task, {}
+        self._flush = None
+
+    def prepare(self, which):
+        if which not in WHICH:
+            raise Refuse("request", f"baseline: which must be one of {', '.join(WHICH)}")
+        if which not in self.runners:
+            try:
+                self.runners[which] = Runner(self.task, which)
+            except Exception as e:
+                if "CUDA error" in str(e) and "out of memory" not in str(e):
+                    raise
+                self.runners[which] = one_line(f"{type(e).__name__}: {e}", 240)
+            finally:
+                self.task.restore()
+            self.task._check_settings(f"baseline {which}")
+        r = self.runners[which]
+        if isinstance(r, str):
+            return {"available": False, "reason": r, "device_method": "", "seconds": 0.0}
+        return {"available": True, "reason": "", "device_method": r.method, "seconds": r.seconds}
+
+    def _runner(self, which):
+        r = self.runners.get(which)
+        if not isinstance(r, Runner):
+            raise Refuse("request", f"baseline {which} is not prepared or not available")
+        return r
+
+    def flush(self):
+        if self._flush is None:
+            l2 = torch.cuda.get_device_properties(self.task.device).L2_cache_size
+            self._flush = torch.empty(max(2 * l2, 1 << 20), dtype=torch.uint8, device=self.task.device)
+        self._flush.zero_()
+
+    def time(self, which, mode, n, flush_l2):
+        if self.task.target.kind != "cuda":
+            raise Refuse("request", "time is for cuda; on cpu the judge's clock is used (arm)")
+        if mode not in ("device", "call") or not 1 <= n <= 10000:
+            raise Refuse("request", "time: mode must be device or call, n 1 to 10000")
+        r = self._runner(which)
+        if mode == "device" and r.graph is None:
+            return {"us": [r.kernel_us() for _ in range(n)], "method": r.method}
+        times = []
+        for _ in range(n):
+            self.task.restore()
+            if flush_l2:
+                self.flush()
+            a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            torch.cuda.synchronize()
+            if mode == "device":
+                a.record()
+                r.graph.replay()
+                b.record()
+            else:
+                if which == "autotune":
+                    torch.compiler.cudagraph_mark_step_begin()
+                with torch.no_grad():
+                    args = self.task.args()
+                    a.record()
+                    out = r.python_call(*args)
+                    b.record()
+                    del out
+            b.synchronize()
+            times.append(a.elapsed_time(b) * 1e3)
+        self.task.restore()
+        return {"us": times, "method": r.method if mode == "device" else "call"}
+
+    def arm(self, which, go, done):
+        """Ready, steady: the times between the bytes are the caller's."""
+        call = self._runner(which).python_call
+        self.task.restore()
+        args = self.task.args()
+        with torch.no_grad():
+            os.write(done, b"r")
+            if os.read(go, 1) != b"g":
+                raise Refuse("request", "arm: the starting byte did not come")
+            out = call(*args)
+            os.write(done, b"d")
+        del out
+        self.task.restore()
+        return {}

@@ -1,0 +1,169 @@
+"""Shared memory: one allocation for each input, parameter and output, handed to the judge as a file descriptor.
+
+cpu: a memfd of whole pages, sealed against changes of size and against new writable mappings of inputs and parameters (the
+worker's own mapping is older than the seal).  Outputs stay writable: the candidate writes them.
+
+cuda: cuMemCreate with a POSIX descriptor as handle type, by ctypes on the driver library, reserved, mapped and made
+accessible here; the importer decides for itself whether it maps read-only.  PyTorch sees the memory through
+__cuda_array_interface__.  PyTorch's own allocations are never exported.
+
+A tensor lies in its buffer from byte 0 with the strides that the graph states.
+"""
+
+import ctypes
+import fcntl
+import mmap
+import os
+
+import torch
+
+from . import Refuse
+from .task import span, span_bytes
+
+F_ADD_SEALS, F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_FUTURE_WRITE = 1033, 1, 2, 4, 16
+
+
+class HostMemory:
+    def __init__(self, nbytes, writable):
+        page = mmap.PAGESIZE
+        self.alloc_bytes = max(1, -(-nbytes // page)) * page
+        self.fd = os.memfd_create("warpwright", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(self.fd, self.alloc_bytes)
+        self.map = mmap.mmap(self.fd, self.alloc_bytes, mmap.MAP_SHARED | mmap.MAP_POPULATE)
+        seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL | (0 if writable else F_SEAL_FUTURE_WRITE)
+        fcntl.fcntl(self.fd, F_ADD_SEALS, seals)
+        self.bytes = torch.frombuffer(self.map, dtype=torch.uint8)
+
+    def close(self):
+        os.close(self.fd)  # the mapping goes with the last tensor on it
+
+
+class Location(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int), ("id", ctypes.c_int)]
+
+
+class AllocationProp(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int), ("handle_types", ctypes.c_int), ("location", Location),
+                ("win32", ctypes.c_void_p), ("compression", ctypes.c_ubyte), ("rdma", ctypes.c_ubyte),
+                ("usage", ctypes.c_ushort), ("reserved", ctypes.c_ubyte * 4)]
+
+
+class AccessDesc(ctypes.Structure):
+    _fields_ = [("location", Location), ("flags", ctypes.c_int)]
+
+
+class Driver:
+    """The few driver calls, by their names in the driver API."""
+
+    u64, size = ctypes.c_uint64, ctypes.c_size_t
+
+    def __init__(self):
+        self.lib = ctypes.CDLL("libcuda.so.1")
+        u64, size, p = self.u64, self.size, ctypes.c_void_p
+        for name, types in {
+            "cuMemGetAllocationGranularity": [p, p, ctypes.c_int],
+            "cuMemCreate": [p, size, p, u64],
+            "cuMemRelease": [u64],
+            "cuMemAddressReserve": [p, size, size, u64, u64],
+            "cuMemAddressFree": [u64, size],
+            "cuMemMap": [u64, size, size, u64, u64],
+            "cuMemUnmap": [u64, size],
+            "cuMemSetAccess": [u64, size, p, size],
+            "cuMemExportToShareableHandle": [p, u64, ctypes.c_int, u64],
+        }.items():
+            getattr(self.lib, name).argtypes = types
+            getattr(self.lib, name).restype = ctypes.c_int
+        self.lib.cuGetErrorName.argtypes = [ctypes.c_int, p]
+
+    def __call__(self, name, *args):
+        rc = getattr(self.lib, name)(*args)
+        if rc:
+            text = ctypes.c_char_p()
+            self.lib.cuGetErrorName(rc, ctypes.byref(text))
+            why = (text.value or b"?").decode()
+            if rc == 2:  # CUDA_ERROR_OUT_OF_MEMORY
+                raise Refuse("task", "the task's shared buffers do not fit into the memory of this device")
+            raise Refuse("device", f"{name}: {why} ({rc})")
+
+
+class DeviceMemory:
+    driver = None
+
+    def __init__(self, nbytes, device):
+        DeviceMemory.driver = DeviceMemory.driver or Driver()
+        cu = DeviceMemory.driver
+        where = Location(1, device.index)  # CU_MEM_LOCATION_TYPE_DEVICE
+        prop = AllocationProp(type=1, handle_types=1, location=where)  # pinned, POSIX descriptor
+        grain, handle, address, fd = ctypes.c_size_t(), ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_int(-1)
+        cu("cuMemGetAllocationGranularity", ctypes.byref(grain), ctypes.byref(prop), 0)
+        n = self.alloc_bytes = max(1, -(-nbytes // grain.value)) * grain.value
+        cu("cuMemCreate", ctypes.byref(handle), n, ctypes.byref(prop), 0)
+        try:
+            cu("cuMemAddressReserve", ctypes.byref(address), n, 0, 0, 0)
+            self.address = address.value
+            cu("cuMemMap", self.address, n, 0, handle, 0)
+            access = AccessDesc(where, 3)  # CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+            cu("cuMemSetAccess", self.address, n, ctypes.byref(access), 1)
+            cu("cuMemExportToShareableHandle", ctypes.byref(fd), handle, 1, 0)
+        finally:
+            cu("cuMemRelease", handle)  # the mapping and the descriptor keep the memory
+        self.fd = fd.value
+        os.set_inheritable(self.fd, False)
+        self.__cuda_array_interface__ = {"shape": (n,), "typestr": "|u1", "data": (self.address, False), "strides": None,
+                                         "version": 3}
+        self.bytes = torch.as_tensor(self, device=device)
+        if self.bytes.data_ptr() != self.address:
+            raise Refuse("device", "PyTorch copied a shared buffer where it should have mapped it")
+
+    def close(self):
+        os.close(self.fd)
+        torch.cuda.synchronize()
+        DeviceMemory.driver("cuMemUnmap", self.address, self.alloc_bytes)
+        DeviceMemory.driver("cuMemAddressFree", self.address, self.alloc_bytes)
+
+
+class Shared:
+    """All buffers of a task, in the order of its graph: inputs, parameters, outputs."""
+
+    def __init__(self, task):
+        self.task, self.memory, self.rows = task, [], []
+        self.sources, self.inputs, self.params, self.outputs = task.table, [], [], []
+        try:
+            for name, t in task.table["inputs"]:
+                self.inputs.append(self._make("input", name, t.shape, t.stride(), t.dtype))
+            for name, t in task.table["params"]:
+                self.params.append(self._make("param", name, t.shape, t.stride(), t.dtype))
+            for i, (sizes, strides, dtype) in enumerate(task.out_meta):
+                self.outputs.append(self._make("output", f"output{i}", sizes, strides, dtype))
+        except BaseException:
+            self.close()
+            raise
+
+    def _make(self, role, name, sizes, strides, dtype):
+        nbytes = span_bytes(sizes, strides, dtype.itemsize)
+        if self.task.target.kind == "cuda":
+            m = DeviceMemory(nbytes, self.task.device)
+        else:
+            m = HostMemory(nbytes, role == "output")
+        self.memory.append(m)
+        self.rows.append({"role": role, "name": name, "bytes": nbytes, "alloc_bytes": m.alloc_bytes})
+        return m.bytes.view(dtype).as_strided(tuple(sizes), tuple(strides))
+
+    def publish(self, params):
+        """Copy the current draw into the shared buffers; parameters only where they changed."""
+        for (_, t), shared in zip(self.sources["inputs"], self.inputs):
+            span(shared).copy_(span(t))
+        if params:
+            self.task.restore()
+            for (_, t), shared in zip(self.sources["params"], self.params):
+                span(shared).copy_(span(t.detach()))
+
+    def answer(self):
+        return {"buffers": self.rows}, [m.fd for m in self.memory]
+
+    def close(self):
+        self.inputs, self.params, self.outputs = [], [], []
+        for m in self.memory:
+            m.bytes = None
+            m.close()
+        self.memory = []

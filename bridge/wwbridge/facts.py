@@ -1,0 +1,196 @@
+"""What machine this is: versions, the facts of struct ww_device, bandwidth and peaks, both measured."""
+
+import os
+import platform
+import time
+
+from . import Refuse
+
+
+class Target:
+    def __init__(self, kind, index, torch):
+        self.kind, self.torch = kind, torch
+        self.device = torch.device("cuda", index) if kind == "cuda" else torch.device("cpu")
+        self.settings = settings(torch)
+
+    def sync(self):
+        if self.kind == "cuda":
+            self.torch.cuda.synchronize()
+
+
+def settings(torch):
+    """Everything global that would change PyTorch's own speed or accuracy; a task may not leave it changed."""
+    return {
+        "matmul TF32": torch.backends.cuda.matmul.allow_tf32,
+        "cuDNN TF32": torch.backends.cudnn.allow_tf32,
+        "cuDNN benchmark": torch.backends.cudnn.benchmark,
+        "cuDNN enabled": torch.backends.cudnn.enabled,
+        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+        "float32 matmul precision": torch.get_float32_matmul_precision(),
+        "thread count": torch.get_num_threads(),
+        "default dtype": str(torch.get_default_dtype()),
+        "fp16 reduced precision": torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction,
+        "bf16 reduced precision": torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
+        "flush denormal": bool(torch.tensor([1e-40]).mul(1.0).item() == 0.0),
+    }
+
+
+def start(q):
+    """Import PyTorch with the environment that the request names, and start the device."""
+    if q.get("cache_dir"):
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(q["cache_dir"], "inductor")
+        os.environ["TRITON_CACHE_DIR"] = os.path.join(q["cache_dir"], "triton")
+    try:
+        import torch
+    except ImportError as e:
+        raise Refuse("missing", f"PyTorch cannot be imported ({e}); `make setup` installs it")
+    if q["target"] == "cuda":
+        if not torch.cuda.is_available():
+            raise Refuse("missing", "PyTorch sees no CUDA device; use --target cpu, or look at `nvidia-smi`")
+        index = int(q.get("device", 0))
+        if not 0 <= index < torch.cuda.device_count():
+            raise Refuse("missing", f"there is no CUDA device {index}; PyTorch sees {torch.cuda.device_count()}")
+        torch.cuda.set_device(index)
+        torch.zeros(1, device="cuda")
+        return Target("cuda", index, torch)
+    if int(q.get("threads") or 0) > 0:
+        torch.set_num_threads(int(q["threads"]))
+    return Target("cpu", 0, torch)
+
+
+def describe(t, q):
+    torch = t.torch
+    cuda = t.kind == "cuda"
+    out = {
+        "target": t.kind,
+        "versions": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "cuda": torch.version.cuda or "",
+            "cudnn": str(torch.backends.cudnn.version() or "") if cuda else "",
+            "cublas": cublas_version() if cuda else "",
+            "driver": driver_version() if cuda else "",
+        },
+        "settings": t.settings,
+        "device": cuda_facts(t) if cuda else cpu_facts(t),
+    }
+    out["device"]["memory_bytes_per_s"] = copy_bandwidth(t)
+    return out
+
+
+def cuda_facts(t):
+    p = t.torch.cuda.get_device_properties(t.device)
+    return {
+        "name": p.name, "uuid": str(getattr(p, "uuid", "")), "threads": 0, "vector_bytes": 0,
+        "cc": p.major * 10 + p.minor, "sm_count": p.multi_processor_count, "warp_size": p.warp_size,
+        "max_threads_per_block": getattr(p, "max_threads_per_block", 1024),
+        "max_threads_per_sm": p.max_threads_per_multi_processor,
+        "regs_per_sm": p.regs_per_multiprocessor,
+        "shared_per_block_bytes": p.shared_memory_per_block_optin,
+        "shared_per_sm_bytes": p.shared_memory_per_multiprocessor,
+        "l1_bytes": 0, "l2_bytes": p.L2_cache_size, "l3_bytes": 0,
+        "memory_bytes": p.total_memory,
+    }
+
+
+def cpu_facts(t):
+    info = open("/proc/cpuinfo").read() if os.path.exists("/proc/cpuinfo") else ""
+    name = next((line.split(":", 1)[1].strip() for line in info.splitlines() if line.startswith("model name")), "")
+    flags = next((line for line in info.splitlines() if line.startswith("flags")), "").split()
+
+    def cache(key):
+        try:
+            return max(os.sysconf(key), 0)
+        except (ValueError, OSError):
+            return 0
+
+    return {
+        "name": name, "uuid": "", "threads": t.torch.get_num_threads(),
+        "vector_bytes": 64 if "avx512f" in flags else 32 if "avx2" in flags else 16,
+        "cc": 0, "sm_count": 0, "warp_size": 0, "max_threads_per_block": 1, "max_threads_per_sm": 0, "regs_per_sm": 0,
+        "shared_per_block_bytes": 1 << 20, "shared_per_sm_bytes": 0,
+        "l1_bytes": cache("SC_LEVEL1_DCACHE_SIZE"), "l2_bytes": cache("SC_LEVEL2_CACHE_SIZE"),
+        "l3_bytes": cache("SC_LEVEL3_CACHE_SIZE"),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+    }
+
+
+def driver_version():
+    try:
+        text = open("/proc/driver/nvidia/version").readline()
+        return next((w for w in text.split() if w[:1].isdigit() and "." in w), "")
+    except OSError:
+        return ""
+
+
+def cublas_version():
+    import ctypes
+
+    for name in ("libcublasLt.so.13", "libcublasLt.so.12"):
+        try:
+            lib = ctypes.CDLL(name)
+            lib.cublasLtGetVersion.restype = ctypes.c_size_t
+            return str(lib.cublasLtGetVersion())
+        except (OSError, AttributeError):
+            pass
+    return ""
+
+
+def timed(t, call, n):
+    """Best seconds of n calls."""
+    torch = t.torch
+    best = float("inf")
+    for _ in range(n):
+        if t.kind == "cuda":
+            a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            a.record()
+            call()
+            b.record()
+            b.synchronize()
+            best = min(best, a.elapsed_time(b) * 1e-3)
+        else:
+            start_ns = time.perf_counter_ns()
+            call()
+            best = min(best, (time.perf_counter_ns() - start_ns) * 1e-9)
+    return best
+
+
+def copy_bandwidth(t):
+    """Bytes read plus bytes written a second, of a copy far larger than any cache; 0 where there is no room for it."""
+    n = (1 << 30) if t.kind == "cuda" else (128 << 20)
+    try:
+        a = t.torch.zeros(n, dtype=t.torch.uint8, device=t.device)
+        b = t.torch.zeros_like(a)
+    except RuntimeError:
+        return 0.0
+    rate = 2 * n / timed(t, lambda: b.copy_(a), 5)
+    del a, b
+    if t.kind == "cuda":
+        t.torch.cuda.empty_cache()
+    return rate
+
+
+def peaks(t):
+    torch = t.torch
+    n = 8192 if t.kind == "cuda" else 1024
+    out = {"fp32_flops": 0.0, "tf32_flops": 0.0, "fp16_flops": 0.0, "bf16_flops": 0.0,
+           "memory_bytes_per_s": copy_bandwidth(t)}
+
+    def measure(dtype):
+        a = torch.randn(n, n, device=t.device).to(dtype)
+        b = torch.randn(n, n, device=t.device).to(dtype)
+        a @ b
+        return 2.0 * n**3 / timed(t, lambda: a @ b, 5)
+
+    out["fp32_flops"] = measure(torch.float32)
+    if t.kind == "cuda":
+        before = torch.backends.cuda.matmul.allow_tf32
+        try:
+            torch.backends.cuda.matmul.allow_tf32 = True
+            out["tf32_flops"] = measure(torch.float32)
+        finally:
+            torch.backends.cuda.matmul.allow_tf32 = before
+        out["fp16_flops"] = measure(torch.float16)
+        out["bf16_flops"] = measure(torch.bfloat16)
+        torch.cuda.empty_cache()
+    return out

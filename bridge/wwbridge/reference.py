@@ -1,0 +1,356 @@
+"""The references of a draw, and the comparison of a candidate's outputs with them.
+
+The reference is the task itself in fp64.  Two things make it so: parameters, buffers and plain tensor attributes are swapped
+for fp64 copies in place (their Python objects stay, so that modules which keep private lists of them see the same values),
+and a dispatch mode promotes whatever else comes by - inputs, factories, casts, constants from closures - before every
+operator.  The default dtype is fp64 meanwhile.  An operator that has no fp64 kernel runs in fp32 and is named in the answer.
+Where fp64 does not fit, the same is done in fp32 with TF32 off, and the answer says so.
+
+Rejected: model.double() (factories and casts inside forward() would stay fp32); exporting and rewriting the graph (a
+decomposition of ours could be wrong in the way the candidate is).
+
+Comparison runs in chunks of CHUNK elements, so that its memory does not grow with the outputs.
+"""
+
+import math
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
+
+from . import Refuse
+from .task import out_of_memory
+
+CHUNK = 1 << 23
+# Smallest tolerated relative error: 1e-5, or half a unit in the last place of the output's type.
+FLOOR = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-9}
+SIMPLE_FLOOR = 1e-5
+
+
+def floating(x):
+    return isinstance(x, torch.Tensor) and x.dtype.is_floating_point
+
+
+class Promote(TorchDispatchMode):
+    """Every floating operand, factory and cast becomes `to`."""
+
+    def __init__(self, to):
+        super().__init__()
+        self.to, self.copies, self.exceptions = to, {}, set()
+
+    def tensor(self, t):
+        """The promoted copy of a tensor from outside, one for each tensor, so that in-place changes of it are seen later."""
+        if t.dtype == self.to:
+            return t
+        entry = self.copies.get(id(t))
+        if entry is None:
+            entry = self.copies[id(t)] = (t, t.to(self.to))  # holds t, so that its id stays its own
+        return entry[1]
+
+    def up(self, x):
+        if floating(x):
+            return self.tensor(x)
+        if isinstance(x, torch.dtype) and x.is_floating_point:
+            return self.to
+        return x
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        args, kwargs = tree_map(self.up, args), tree_map(self.up, kwargs or {})
+        try:
+            out = func(*args, **kwargs)
+        except (RuntimeError, NotImplementedError) as e:
+            text = str(e)
+            if "not implemented for" not in text and "expected scalar type" not in text or self.to != torch.float64:
+                raise
+            self.exceptions.add(str(func))
+            down = lambda x: x.float() if floating(x) else torch.float32 if x is torch.float64 else x  # noqa: E731
+            out = func(*tree_map(down, args), **tree_map(down, kwargs))
+        return tree_map(lambda x: x.to(self.to) if floating(x) and x.dtype != self.to else x, out)
+
+
+class Swapped:
+    """The module's floating tensors as copies of another dtype while it lasts; same Python objects, same addresses after."""
+
+    def __init__(self, task, to):
+        self.tensors = {id(t): t for t in [*task.params.values(), *task.state.values()] if t.dtype.is_floating_point}
+        self.to = to
+
+    def __enter__(self):
+        self.before = []
+        try:
+            for t in self.tensors.values():
+                data = t.data
+                t.data = data.to(self.to)
+                self.before.append((t, data))
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __exit__(self, *exc):
+        for t, data in self.before:
+            t.data = data
+
+
+def promoted_run(task, to):
+    """The task's outputs computed in `to`, and the operators that could not be."""
+    task.restore()
+    default, mode = torch.get_default_dtype(), Promote(to)
+    tf32 = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    try:
+        torch.set_default_dtype(to)
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+        leaves = [x.to(to) if floating(x) else x for x in task.leaves]
+        with Swapped(task, to):
+            with torch.no_grad(), mode:
+                out = task.model(*task.args(leaves))
+            out = [t.to(to) if floating(t) else t for t in task._flat(out)]
+            return [t.contiguous().clone() if t.data_ptr() in addresses(task, leaves) else t.contiguous() for t in out], mode
+    finally:
+        torch.set_default_dtype(default)
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = tf32
+        mode.copies.clear()
+        task.restore()
+
+
+def addresses(task, leaves):
+    """Where inputs and state begin: an output that is one of them must be copied before it is restored."""
+    held = [*task.params.values(), *task.state.values(), *(x for x in leaves if isinstance(x, torch.Tensor))]
+    return {t.data_ptr() for t in held}
+
+
+def default_run(task):
+    out = task.forward()
+    own = addresses(task, task.leaves)
+    out = [t.clone(memory_format=torch.contiguous_format) if t.data_ptr() in own else t.contiguous() for t in out]
+    task.restore()
+    return out
+
+
+class References:
+    def __init__(self, task):
+        self.task, self.dtype = task, torch.float64
+        try:
+            self.exact, self.mode = promoted_run(task, torch.float64)
+        except Exception as e:
+            if not out_of_memory(e):
+                raise self._failed(e)
+            self._again(task)
+        self.default = default_run(task)
+        task._check_settings("forward()")
+        if len(self.exact) != len(self.default):
+            raise Refuse("task", f"{task.name}: the fp64 run has another number of outputs")
+        for e, d in zip(self.exact, self.default):
+            if e.shape != d.shape:
+                raise Refuse("task", f"{task.name}: the fp64 run has outputs of another shape")
+        self.own = [compare_numbers(d, e, None) for d, e in zip(self.default, self.exact)]
+        self.finite = [all_finite(d) and all_finite(e) for d, e in zip(self.default, self.exact)]
+        task.target.sync()
+
+    def _again(self, task):
+        self.dtype = torch.float32
+        if task.target.kind == "cuda":
+            torch.cuda.empty_cache()
+        try:
+            self.exact, self.mode = promoted_run(task, torch.float32)
+        except Exception as e:
+            if out_of_memory(e):
+                raise Refuse("task", f"{task.name}: the reference does not fit into the memory of this device")
+            raise self._failed(e)
+
+    def _failed(self, e):
+        if isinstance(e, Refuse):
+            return e
+        kind = "device" if "CUDA error" in str(e) else "task"
+        return Refuse(kind, f"{self.task.name}: the fp64 reference failed: {type(e).__name__}: {e}")
+
+    def answer(self):
+        return {
+            "dtype": str(self.dtype).replace("torch.", ""),
+            "finite": all(self.finite),
+            "not_promoted": sorted(self.mode.exceptions),
+            "outputs": [{"finite": f, "rms": number(o["rms"]), "e_rel": number(o["err_rel"]), "e_max": number(o["err_abs"])}
+                        for f, o in zip(self.finite, self.own)],
+        }
+
+    def compare(self, outputs, rule):
+        rows = []
+        for found, exact, default, own in zip(outputs, self.exact, self.default, self.own):
+            row = judge_strict(found, exact, default, own) if rule == "strict" else judge_paper(found, exact, default, own)
+            rows.append({k: number(v) if isinstance(v, float) else v for k, v in row.items()})
+        return {"pass": all(r["pass"] for r in rows), "rule": rule, "outputs": rows}
+
+
+def number(x):
+    return x if math.isfinite(x) else "nan" if math.isnan(x) else "inf" if x > 0 else "-inf"
+
+
+def all_finite(t):
+    flat = t.reshape(-1)
+    return not t.dtype.is_floating_point or all(bool(c.isfinite().all()) for c in flat.split(CHUNK)) or t.numel() == 0
+
+
+def chunks(*tensors):
+    flat = [t.reshape(-1) for t in tensors]
+    for start in range(0, flat[0].numel(), CHUNK):
+        yield start, [t[start : start + CHUNK] for t in flat]
+
+
+def compare_numbers(found, exact, skip):
+    """Norm-wise relative and largest absolute error over the elements where both are finite; rms of the exact values."""
+    err2 = ref2 = 0.0
+    largest, at, count = 0.0, 0, 0
+    for start, (f, e) in chunks(found, exact):
+        f, e = f.double(), e.double()
+        ok = f.isfinite() & e.isfinite()
+        d = torch.where(ok, f - e, 0.0)
+        e = torch.where(e.isfinite(), e, 0.0)
+        err2 += float(d.square().sum())
+        ref2 += float(e.square().sum())
+        top, where = d.abs().max(0)
+        if float(top) > largest:
+            largest, at = float(top), start + int(where)
+        count += e.numel()
+    rel = math.sqrt(err2 / ref2) if ref2 > 0 else (0.0 if err2 == 0 else math.inf)
+    return {"err_rel": rel, "err_abs": largest, "at": at, "rms": math.sqrt(ref2 / count) if count else 0.0}
+
+
+class Violations:
+    """Counts what is wrong, remembers the first, the worst and enough positions to name a pattern."""
+
+    KEEP = 4096
+
+    def __init__(self):
+        self.count = self.nonfinite = self.nan = self.zero = 0
+        self.first = self.last = self.worst = None
+        self.excess, self.positions = -1.0, []
+
+    def add(self, start, wrong, bad_kind, found, excess):
+        n = int(wrong.sum())
+        if n == 0:
+            return
+        where = wrong.nonzero().reshape(-1)
+        self.count += n
+        self.nonfinite += int((wrong & bad_kind).sum())
+        at = found[where]
+        self.nan += int(at.isnan().sum()) if at.dtype.is_floating_point else 0
+        self.zero += int((at == 0).sum())
+        self.first = start + int(where[0]) if self.first is None else self.first
+        self.last = start + int(where[-1])
+        if len(self.positions) < self.KEEP:
+            self.positions += [start + p for p in where[: self.KEEP - len(self.positions)].tolist()]
+        top, index = torch.where(wrong, excess.double().nan_to_num(math.inf), -1.0).max(0)
+        if float(top) > self.excess:
+            self.excess, self.worst = float(top), start + int(index)
+
+    def pattern(self, numel):
+        if not self.count:
+            return ""
+        if self.nan == self.count:
+            return "nan"
+        if self.zero == self.count:
+            return "zero"
+        if self.count >= 0.95 * numel:
+            return "all"
+        if self.first > 0 and self.last == numel - 1 and self.count >= 0.9 * (numel - self.first):
+            return "tail"
+        steps = {b - a for a, b in zip(self.positions, self.positions[1:])}
+        return "strided" if len(self.positions) > 2 and len(steps) == 1 and steps != {1} else "scattered"
+
+
+def kind_of(t):
+    """0 finite, 1 NaN, 2 +Inf, 3 -Inf."""
+    return torch.where(t.isnan(), 1, torch.where(t.isposinf(), 2, torch.where(t.isneginf(), 3, 0))).to(torch.int8)
+
+
+def judge_strict(found, exact, default, own):
+    """DESIGN section 5.  Where PyTorch's own run is not finite but the reference is (an overflow of its type), either is right."""
+    if not found.dtype.is_floating_point:
+        return judge_exact(found, exact, default, own)
+    floor = FLOOR.get(found.dtype, SIMPLE_FLOOR)
+    limit_rel = max(4 * own["err_rel"], floor)
+    limit_abs = 16 * max(own["err_abs"], floor * own["rms"])
+    v = Violations()
+    for start, (f, e, d) in chunks(found, exact, default):
+        f, e, d = f.double(), e.double(), d.double()
+        kf, ke, kd = kind_of(f), kind_of(e), kind_of(d)
+        bad_kind = (kf != ke) & (kf != kd)
+        delta = torch.where((kf == 0) & (ke == 0), (f - e).abs(), 0.0)
+        v.add(start, bad_kind | (delta > limit_abs), bad_kind, f, torch.where(bad_kind, math.inf, delta))
+    mine = compare_numbers(found, exact, None)
+    good = v.count == 0 and mine["err_rel"] <= limit_rel
+    return row(found, exact, own, mine, v, good, limit_rel, limit_abs)
+
+
+def judge_exact(found, exact, default, own):
+    """Integers and booleans: equal to the reference, except where PyTorch's own run is not."""
+    v, ignored = Violations(), 0
+    for start, (f, e, d) in chunks(found, exact, default):
+        trusted = d == e
+        ignored += int((~trusted).sum())
+        wrong = (f != e) & trusted
+        v.add(start, wrong, torch.zeros_like(wrong), f, (f.double() - e.double()).abs())
+    mine = compare_numbers(found, exact, None)
+    out = row(found, exact, own, mine, v, v.count == 0, 0.0, 0.0)
+    out["ignored"] = ignored
+    return out
+
+
+def judge_paper(found, exact, default, own):
+    """torch.allclose(found, default, atol = rtol = 1e-2)."""
+    v = Violations()
+    for start, (f, d) in chunks(found, default):
+        close = torch.isclose(f, d, rtol=1e-2, atol=1e-2)
+        f, d = f.double(), d.double()
+        delta = (f - d).abs() - 1e-2 * d.abs()
+        v.add(start, ~close, kind_of(f) != kind_of(d), f, delta)
+    mine = compare_numbers(found, exact, None)
+    at = v.worst if v.worst is not None else mine["at"]
+    reference = float(default.reshape(-1)[at]) if default.numel() else 0.0
+    return row(found, exact, own, mine, v, v.count == 0, math.nan, 1e-2 + 1e-2 * abs(reference))
+
+
+def row(found, exact, own, mine, v, good, limit_rel, limit_abs):
+    pattern = v.pattern(found.numel())
+    out = {
+        "pass": good, "err_rel": mine["err_rel"], "err_abs": mine["err_abs"], "e_rel": own["err_rel"],
+        "e_max": own["err_abs"], "rms": own["rms"], "limit_rel": limit_rel, "limit_abs": limit_abs,
+        "numel": found.numel(), "violations": v.count, "nonfinite": v.nonfinite,
+        "pattern": pattern if pattern or good else "accuracy",
+    }
+    for name, at in (("first", v.first), ("worst", v.worst if v.worst is not None else mine["at"])):
+        if at is None or found.numel() == 0:
+            continue
+        index = []
+        rest = at
+        for size in reversed(found.shape):
+            index.append(rest % size)
+            rest //= size
+        index = tuple(reversed(index))
+        out[name] = {"index": list(index), "expected": number(float(exact[index])), "found": number(float(found[index]))}
+    return out
+
+
+def degenerate(task, seed_a, seed_b):
+    """Tolerance: 1e-4 of the outputs' size, or absolutely where that is below one (DESIGN section 10 counts so)."""
+    task.draw(seed_a, 1.0, 0.0, "keep")
+    first = [t.clone() for t in task.forward()]
+    task.draw(seed_b, 1.0, 0.0, "keep")
+    second = task.forward()
+    independent, constant, zero = [], [], []
+    for a, b in zip(first, second):
+        a, b = a.double(), b.double()
+        if a.numel() == 0:
+            continue
+        size = float(torch.where(a.isfinite(), a, 0.0).abs().max())
+        tol = 1e-4 * max(size, 1.0)
+        same = (a == b) | ((a - b).abs() <= tol) | (a.isnan() & b.isnan())
+        independent.append(bool(same.all()))
+        constant.append(a.numel() > 1 and bool((a.isfinite() & ((a - a.reshape(-1)[0]).abs() <= tol)).all()))
+        zero.append(size <= 1e-4 and bool(a.isfinite().all()))
+    task.restore()
+    each = [any(t) for t in zip(independent, constant, zero)]
+    return {"degenerate": all(each), "independent": all(independent), "constant": bool(constant) and all(constant),
+            "zero": bool(zero) and all(zero), "outputs": [dict(zip(("independent", "constant", "zero"), t))
+                                                         for t in zip(independent, constant, zero)]}
+
+

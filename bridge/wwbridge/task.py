@@ -1,0 +1,523 @@
+"""One task: its model, its inputs, its state, and whether it can be judged at all.
+
+Layout.  The model's parameters and the input tensors have fixed addresses for the life of the task: a draw copies new values
+into them, so that CUDA graphs and compiled code of the baselines stay valid.  They are PyTorch's own memory.  The buffers
+that a candidate sees (buffers.py) are separate copies: a candidate can never reach what the reference computes from, and the
+baseline runs on memory from PyTorch's allocator, as it would in use.  It costs one more copy of inputs and parameters.
+
+State.  The module keeps the mode it was created in.  Every tensor that the module holds besides its parameters (buffers and
+plain attributes) is cloned at load; those that a forward pass changed are restored before every call, by value where it was
+changed in place and by binding where an attribute was replaced.
+
+Refusals (kind "task", one line): what cannot be judged by comparing outputs is refused by name, here and nowhere else.
+"""
+
+import hashlib
+import linecache
+import random
+import sys
+import types
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from . import Refuse, one_line
+from .facts import settings
+
+DTYPES = {
+    torch.float32: "float32", torch.float64: "float64", torch.float16: "float16", torch.bfloat16: "bfloat16",
+    torch.int8: "int8", torch.int16: "int16", torch.int32: "int32", torch.int64: "int64", torch.uint8: "uint8",
+    torch.bool: "bool",
+}
+MAX_RANK = 8
+MAX_OUTPUTS = 64
+
+
+def out_of_memory(e):
+    text = str(e)
+    return (isinstance(e, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in text
+            or "out of memory" in text or "CUBLAS_STATUS_ALLOC_FAILED" in text)
+
+
+def span(t):
+    """The storage that a tensor's strides reach, as a flat tensor: copies of spans work for every layout, also for strides
+    of zero and gaps."""
+    n = 0 if t.numel() == 0 else 1 + sum((s - 1) * st for s, st in zip(t.shape, t.stride()))
+    return t.as_strided((n,), (1,), t.storage_offset())
+
+
+def span_bytes(sizes, strides, itemsize):
+    if any(s == 0 for s in sizes):
+        return 0
+    return (1 + sum((s - 1) * st for s, st in zip(sizes, strides))) * itemsize
+
+
+def sub_seed(seed, what):
+    return int.from_bytes(hashlib.sha256(f"{seed}/{what}".encode()).digest()[:8], "little") >> 1
+
+
+def seed_all(seed):
+    torch.manual_seed(seed)
+    random.seed(seed)
+    try:
+        import numpy
+
+        numpy.random.seed(seed & 0xFFFFFFFF)
+    except ImportError:
+        pass
+
+
+class Watch(TorchDispatchMode):
+    """Sees every operator of one forward pass and remembers what cannot be judged."""
+
+    def __init__(self):
+        super().__init__()
+        self.problem = None
+
+    def note(self, text):
+        self.problem = self.problem or text
+
+    def __torch_dispatch__(self, func, types_, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        name = str(func).replace(".default", "")
+        if torch.Tag.data_dependent_output in func.tags:
+            self.note(f"the task is data-dependent: {name} turns tensor values into Python values")
+        if torch.Tag.dynamic_output_shape in func.tags and self.dynamic(func, args):
+            self.note(f"the task is data-dependent: the output shape of {name} depends on values")
+        if func is torch.ops.aten.view.dtype and args[0].dtype.is_floating_point != args[1].is_floating_point:
+            self.note("the task reinterprets the bits of floating numbers; it has no fp64 reference")
+        for t in tree_flatten(out)[0]:
+            if isinstance(t, torch.Tensor) and t.is_complex():
+                self.note(f"the task computes with complex tensors ({name}), which are not supported")
+        return out
+
+    @staticmethod
+    def dynamic(func, args):
+        if func.overloadpacket is torch.ops.aten.index:
+            return any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in args[1])
+        return True
+
+
+class Task:
+    def __init__(self, source, name, seed, target):
+        self.source, self.name, self.seed, self.target = source, name, seed, target
+        self.device = target.device
+        self.id = hashlib.sha256(source.encode()).hexdigest()
+        self.filename = f"<{name}>"
+        self._graph = self._shared = self._clock = self._references = None
+        self.module = self._execute()
+        with torch.no_grad():
+            try:
+                self._build()
+                self._check()
+            except Refuse:
+                raise
+            except (torch.OutOfMemoryError, MemoryError, RuntimeError) as e:
+                if out_of_memory(e):
+                    raise Refuse("task", f"{name} does not fit into the memory of this device: {e}")
+                raise
+        self._check_settings("the task")
+
+    # ---- Building
+
+    def _execute(self):
+        lines = self.source.splitlines(True)
+        linecache.cache[self.filename] = (len(self.source), None, lines, self.filename)
+        module = types.ModuleType("ww_task")
+        sys.modules["ww_task"] = module
+        try:
+            code = compile(self.source, self.filename, "exec", dont_inherit=True)
+        except SyntaxError as e:
+            raise Refuse("task", f"{self.name}: syntax error in line {e.lineno}: {e.msg}")
+        except ValueError as e:
+            raise Refuse("task", f"{self.name}: {e}")
+        self._user("running the file", exec, code, module.__dict__)
+        missing = [w for w in ("Model", "get_inputs", "get_init_inputs") if not callable(getattr(module, w, None))]
+        if missing:
+            raise Refuse("task", f"{self.name} is not in KernelBench form: it does not define {', '.join(missing)}")
+        return module
+
+    def _user(self, what, call, *args, **kwargs):
+        """Run the task's code and turn whatever it raises into a refusal that names the line."""
+        try:
+            return call(*args, **kwargs)
+        except ModuleNotFoundError as e:
+            raise Refuse("task", f"{self.name} needs the Python package {e.name}, which is not installed")
+        except (KeyboardInterrupt, Refuse):
+            raise
+        except BaseException as e:
+            if out_of_memory(e):
+                raise Refuse("task", f"{self.name} does not fit into the memory of this device ({what}): {e}")
+            if isinstance(e, SystemExit):
+                raise Refuse("task", f"{self.name}: {what} called sys.exit")
+            if "does not require grad" in str(e):
+                raise Refuse("task", f"{self.name} needs autograd in forward(), which is not supported")
+            if "CUDA error" in str(e):
+                raise Refuse("device", f"{self.name}: {what}: {e}")
+            line, tb = None, e.__traceback__
+            while tb:
+                if tb.tb_frame.f_code.co_filename == self.filename:
+                    line = tb.tb_lineno
+                tb = tb.tb_next
+            where = f" in line {line}" if line else ""
+            raise Refuse("task", f"{self.name}: {what} failed{where}: {type(e).__name__}: {one_line(e, 300)}")
+
+    def _made_on_device(self, what, seed, call):
+        """Run seeded code that makes tensors with the target as default device; where it mixes devices, on the cpu."""
+        seed_all(seed)
+        if self.target.kind == "cpu" or what in self._host_made:
+            return self._user(what, call)
+        try:
+            with self.device:
+                return call()
+        except BaseException as e:
+            if out_of_memory(e):
+                raise Refuse("task", f"{self.name} does not fit into the memory of this device ({what}): {e}")
+            self._host_made.add(what)
+            return self._made_on_device(what, seed, call)
+
+    def _build(self):
+        self._host_made = set()
+        seed = sub_seed(self.seed, "model")
+        init = self._made_on_device("get_init_inputs()", seed, self.module.get_init_inputs)
+        if not isinstance(init, (list, tuple)):
+            raise Refuse("task", f"{self.name}: get_init_inputs() must return a list")
+        self.model = self._made_on_device("Model(...)", seed, lambda: self.module.Model(*init))
+        if not isinstance(self.model, torch.nn.Module):
+            raise Refuse("task", f"{self.name}: Model is no torch.nn.Module")
+        self.model.to(self.device)
+        self._collect_state()
+        leaves, self.spec = self._draw_leaves(sub_seed(self.seed, "inputs"))
+        self.slots = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
+        self.leaves = list(leaves)
+        for i in self.slots:
+            self.leaves[i] = self._fixed(leaves[i])
+        self.inputs = [self.leaves[i] for i in self.slots]
+        self.scalars = [x for x in leaves if not isinstance(x, torch.Tensor)]
+        for x in self.scalars:
+            if x is not None and not isinstance(x, (bool, int, float)):
+                raise Refuse("task", f"{self.name}: an argument of type {type(x).__name__} is not supported")
+            if isinstance(x, int) and not -(1 << 63) <= x < (1 << 63):
+                raise Refuse("task", f"{self.name}: the integer argument {x} does not fit 64 bits")
+
+    def _fixed(self, t):
+        """A tensor of our own with the same layout, at an address that stays."""
+        out = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=self.device)
+        span(out).copy_(span(t))
+        return out
+
+    def _usable(self, t, what):
+        if not isinstance(t, torch.Tensor) or t.layout is not torch.strided or t.is_quantized:
+            raise Refuse("task", f"{self.name}: {what} is sparse or quantised, which is not supported")
+        if t.is_complex():
+            raise Refuse("task", f"{self.name}: {what} is complex; complex tensors are not supported")
+        if t.dtype not in DTYPES:
+            raise Refuse("task", f"{self.name}: {what} has dtype {t.dtype}, which is not supported")
+        if t.dim() > MAX_RANK:
+            raise Refuse("task", f"{self.name}: {what} has {t.dim()} dimensions, more than {MAX_RANK}")
+
+    def _draw_leaves(self, seed):
+        args = self._made_on_device("get_inputs()", seed, self.module.get_inputs)
+        if not isinstance(args, (list, tuple)):
+            raise Refuse("task", f"{self.name}: get_inputs() must return a list")
+        leaves, spec = tree_flatten(list(args))
+        for i, x in enumerate(leaves):
+            if isinstance(x, torch.Tensor):
+                self._usable(x, f"input {i}")
+                leaves[i] = x.detach().to(self.device)
+        return leaves, spec
+
+    # ---- State
+
+    def _collect_state(self):
+        """Bindings and values of everything that the module holds."""
+        self.params = dict(self.model.named_parameters())
+        self.state = dict(self.model.named_buffers())
+        self._bindings = []
+        for prefix, m in self.model.named_modules():
+            for k, v in list(m.__dict__.items()):
+                if k in ("_parameters", "_buffers", "_modules") or k == "_flat_weights":
+                    continue
+                if isinstance(v, torch.Tensor):
+                    if v.device != self.device:
+                        v = v.to(self.device)
+                        m.__dict__[k] = v
+                    self._bindings.append((m.__dict__, k, v))
+                    if not isinstance(v, torch.nn.Parameter):
+                        self.state[f"{prefix}.{k}" if prefix else k] = v
+                elif isinstance(v, (list, tuple, dict)):
+                    for j, x in enumerate(v.values() if isinstance(v, dict) else v):
+                        if isinstance(x, torch.Tensor) and not isinstance(x, torch.nn.Parameter):
+                            self.state[f"{prefix}.{k}.{j}" if prefix else f"{k}.{j}"] = x
+            for table in (m._buffers, m._parameters):
+                self._bindings += [(table, k, v) for k, v in table.items() if v is not None]
+        for name, t in {**self.params, **self.state}.items():
+            self._usable(t, name)
+        self.stats = {n: t for n, t in self.state.items() if n.rsplit(".", 1)[-1] in ("running_mean", "running_var")}
+        self._initial = {n: t.detach().clone() for n, t in {**self.params, **self.stats}.items()}
+        self._saved = {n: t.detach().clone() for n, t in self.state.items()}
+        self.mutated = set(self.state)  # until a run has shown which
+
+    def restore(self):
+        for table, key, value in self._bindings:
+            table[key] = value
+        for name in self.mutated:
+            self.state[name].copy_(self._saved[name])
+
+    def _find_mutated(self):
+        """After one forward pass: what does not hold what it held?"""
+        bound = {id(v) for table, key, v in self._bindings if table.get(key) is not v}
+        for name, p in self.params.items():
+            if not same_bits(p, self._initial[name]):
+                raise Refuse("task", f"{self.name} changes its parameter {name} in forward(), which is not supported")
+        changed = {n for n, t in self.state.items() if id(t) in bound or not same_bits(t, self._saved[n])}
+        self.mutated = {n for n in changed if not same_bits(self.state[n], self._saved[n])}
+        self.mutable_names = sorted(changed)
+        self._saved = {n: self._saved[n] for n in changed}
+
+    # ---- Running
+
+    def args(self, leaves=None):
+        return tree_unflatten(self.leaves if leaves is None else leaves, self.spec)
+
+    def forward(self, leaves=None):
+        """One call of the module as it is, buffers restored first; the flat list of tensor outputs."""
+        self.restore()
+        with torch.no_grad():
+            out = self._user("forward()", self.model, *self.args(leaves))
+        return self._flat(out)
+
+    def _flat(self, out):
+        leaves, self.out_spec = tree_flatten(out)
+        for x in leaves:
+            if x is not None and not isinstance(x, torch.Tensor):
+                raise Refuse("task", f"{self.name}: forward() returns a {type(x).__name__}; only tensors can be compared")
+        tensors = [x for x in leaves if x is not None]
+        if not tensors:
+            raise Refuse("task", f"{self.name}: forward() returns no tensor")
+        if len(tensors) > MAX_OUTPUTS:
+            raise Refuse("task", f"{self.name}: forward() returns {len(tensors)} tensors, more than {MAX_OUTPUTS}")
+        return tensors
+
+    def _rng_state(self):
+        state = [torch.get_rng_state()]
+        if self.target.kind == "cuda":
+            state.append(torch.cuda.get_rng_state(self.device))
+        return state
+
+    def _check(self):
+        """Run the task and refuse what cannot be judged."""
+        kept = [span(t).clone() for t in self.inputs]
+        seed_all(1)
+        before = self._rng_state()
+        watch = Watch()
+        with watch:
+            first = self.forward()
+        self.target.sync()
+        if watch.problem:
+            raise Refuse("task", f"{self.name}: {watch.problem}")
+        if any(not torch.equal(a, b) for a, b in zip(before, self._rng_state())):
+            raise Refuse("task", f"{self.name} is random: forward() draws random numbers (active dropout?)")
+        for i, t in enumerate(first):
+            self._usable(t, f"output {i}")
+            if t.requires_grad:
+                raise Refuse("task", f"{self.name} needs autograd in forward(), which is not supported")
+        for i, (t, k) in enumerate(zip(self.inputs, kept)):
+            if not same_bits(span(t), k):
+                raise Refuse("task", f"{self.name} writes into its input {i}, which is not supported")
+        del kept
+        self._find_mutated()
+        first = [t.clone() for t in first]
+        self.out_meta = [(tuple(t.shape), tuple(torch.empty_like(t, device="meta").stride()), t.dtype) for t in first]
+        seed_all(2)
+        second = self.forward()
+        for i, (a, b) in enumerate(zip(first, second)):
+            if a.shape != b.shape or differ(a, b):
+                raise Refuse("task", f"{self.name} is random: output {i} differs between two runs on the same inputs")
+        self._check_draws(first)
+
+    def _check_draws(self, first):
+        seed = sub_seed(self.seed, "inputs")
+        again, _ = self._draw_leaves(seed)
+        for i in self.slots:
+            if again[i].shape != self.leaves[i].shape or not same_bits(again[i], self.leaves[i]):
+                raise Refuse("task", f"{self.name}: get_inputs() does not repeat under the same seed")
+        del again
+        other, _ = self._draw_leaves(seed + 1)
+        self._check_same_form(other)
+        out = self.forward(other)
+        if [tuple(t.shape) for t in out] != [m[0] for m in self.out_meta]:
+            raise Refuse("task", f"{self.name} is data-dependent: the output shapes depend on the input values")
+
+    def _check_same_form(self, leaves):
+        same = len(leaves) == len(self.leaves) and all(
+            (a.shape == b.shape and a.dtype == b.dtype and a.stride() == b.stride())
+            if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) else type(a) is type(b) and a == b
+            for a, b in zip(leaves, self.leaves))
+        if not same:
+            raise Refuse("task", f"{self.name}: get_inputs() draws shapes or numbers that differ from draw to draw")
+
+    def _check_settings(self, who):
+        now = settings(torch)
+        for k, v in self.target.settings.items():
+            if now[k] != v:
+                raise Refuse("task", f"{self.name}: {who} changed PyTorch's global setting {k} ({v} became {now[k]})")
+
+    def summary(self):
+        return {"id": self.id, "name": self.name, "inputs": len(self.inputs), "params": len(self.params),
+                "outputs": len(self.out_meta), "mutated": self.mutable_names, "training": self.model.training}
+
+    # ---- Draws
+
+    def draw(self, seed, scale, shift, params):
+        if params not in ("redraw", "init", "keep"):
+            raise Refuse("request", "draw: params must be redraw, init or keep")
+        self._references = None
+        with torch.no_grad():
+            if params == "init":
+                for n, t in {**self.params, **self.stats}.items():
+                    t.copy_(self._initial[n])
+                self._keep_stats()
+            elif params == "redraw":
+                self._redraw(seed)
+            leaves, _ = self._draw_leaves(sub_seed(seed, "inputs"))
+            self._check_same_form(leaves)
+            for i, t in zip(self.slots, self.inputs):
+                x = leaves[i]
+                if x.dtype.is_floating_point and (scale != 1.0 or shift != 0.0):
+                    y = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
+                    span(y).copy_(span(x)).mul_(scale).add_(shift)
+                    x = y
+                span(t).copy_(span(x))
+            del leaves
+            if self._shared:
+                self._shared.publish(params != "keep")
+        self.target.sync()
+
+    def _redraw(self, seed):
+        """New values for every parameter, none at its default (DESIGN section 5)."""
+        seed_all(sub_seed(seed, "params"))
+        for m in self.model.modules():
+            own = {k: p for k, p in m._parameters.items() if p is not None}
+            old = {k: p.detach().clone() for k, p in own.items()}
+            if own and callable(getattr(m, "reset_parameters", None)):
+                try:
+                    m.reset_parameters()
+                except Exception:  # an initialiser that wants arguments, or that was never meant to run twice
+                    pass
+            norm = "Norm" in type(m).__name__
+            for k, p in own.items():
+                if not p.dtype.is_floating_point:
+                    continue
+                if k == "bias" or k.startswith("bias_"):
+                    p.uniform_(-0.5, 0.5)
+                elif norm and k == "weight":
+                    p.uniform_(0.5, 1.5)
+                elif same_bits(p, old[k]):
+                    redraw_like(p)
+        for name, b in self.stats.items():
+            b.uniform_(-0.5, 0.5) if name.endswith("running_mean") else b.uniform_(0.5, 2.0)
+        self._keep_stats()
+
+    def _keep_stats(self):
+        """The statistics just written are what restore() brings back."""
+        for name, b in self.stats.items():
+            if name in self._saved:
+                self._saved[name].copy_(b)
+
+    # ---- What the other files do with it
+
+    def graph(self):
+        from .graph import build
+
+        if self._graph is None:
+            self.restore()
+            with torch.no_grad():
+                self._graph, self.table = build(self)
+        return self._graph
+
+    def share(self):
+        from .buffers import Shared
+
+        self.graph()
+        if self._shared is None:
+            self._shared = Shared(self)
+            with torch.no_grad():
+                self._shared.publish(True)
+            self.target.sync()
+        return self._shared.answer()
+
+    def reference(self):
+        from .reference import References
+
+        if self._references is None:
+            self._check_settings("something")
+            self._references = References(self)
+        return self._references.answer()
+
+    def compare(self, rule):
+        if self._references is None or self._shared is None:
+            raise Refuse("request", "compare needs buffers, a draw and its reference first")
+        if rule not in ("strict", "paper"):
+            raise Refuse("request", "compare: rule must be strict or paper")
+        return self._references.compare(self._shared.outputs, rule)
+
+    def degenerate(self, seed_a, seed_b):
+        from .reference import degenerate
+
+        self._references = None
+        return degenerate(self, seed_a, seed_b)
+
+    def clock(self):
+        from .baseline import Clock
+
+        if self._clock is None:
+            self._clock = Clock(self)
+        self._check_settings("something")
+        return self._clock
+
+    def free(self, everything):
+        self._references = None
+        if everything:
+            self._clock = None
+        if self.target.kind == "cuda":
+            torch.cuda.empty_cache()
+
+    def close(self):
+        self._references = self._clock = None
+        if self._shared:
+            self._shared.close()
+        self._shared = None
+
+
+def same_bits(a, b):
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if torch.equal(a, b):
+        return True
+    if not a.dtype.is_floating_point:
+        return False
+    return bool(((a == b) | (a.isnan() & b.isnan())).all())
+
+
+def differ(a, b):
+    """Clearly different, beyond what the order of atomic additions does."""
+    if not a.dtype.is_floating_point:
+        return a.numel() > 0 and (a != b).float().mean().item() > 1e-3
+    if a.numel() == 0:
+        return False
+    finite = a.isfinite() & b.isfinite()
+    x, y = a[finite].double(), b[finite].double()
+    return bool((x - y).norm() > 1e-3 * max(x.norm().item(), 1e-30)) or bool((a.isnan() != b.isnan()).any())
+
+
+def redraw_like(p):
+    """A parameter without an initialiser of its own: normal with the spread it has; a constant one is perturbed."""
+    mean, std = p.double().mean().item(), (p.double().std().item() if p.numel() > 1 else 0.0)
+    if std > 0:
+        p.normal_(mean, std)
+    elif mean == 0:
+        p.uniform_(-0.5, 0.5)
+    else:
+        p.copy_(torch.empty_like(p).uniform_(0.5, 1.5).mul_(mean))
