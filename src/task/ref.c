@@ -1,0 +1,593 @@
+/* ref.c - the reference worker's requests, one function each (ref.h).
+ *
+ * Layout of every wrapper: build the request, ask(), read the members of the answer by name, give everything back.  ask() owns
+ * the one place where an answer's error becomes a return code.  An answer that lacks a member is a broken protocol: the worker
+ * is killed, since nothing that follows could be trusted.
+ */
+#include "task/ref.h"
+#include "base/fs.h"
+#include "base/json.h"
+#include "base/time.h"
+#include "task/worker.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const char what[] = "the reference worker's answer";
+static const double START_S = 120, QUIT_S = 1;
+
+struct ww_ref {
+	struct ww_worker worker;
+	struct ww_ref_opts opts;
+	char *cache_dir;
+	struct ww_ref_info info;
+	json_t *hello;
+	int armed, go_fd, done_fd;
+	uint64_t armed_deadline_ns;
+};
+
+static uint64_t deadline(double seconds)
+{
+	return ww_now_ns() + (uint64_t)(seconds * 1e9);
+}
+
+static double request_s(const struct ww_ref *r)
+{
+	return r->opts.max_request_s > 0 ? r->opts.max_request_s : 300;
+}
+
+/* ---- Asking */
+
+static enum ww_rc answered_error(const json_t *body, struct ww_err *err)
+{
+	const json_t *e = json_object_get(body, "error");
+	const char *kind = ww_json_str(e, "kind", "internal"), *text = ww_json_str(e, "message", "no reason given");
+	enum ww_rc rc = !strcmp(kind, "task") ? WW_ERR_TASK : !strcmp(kind, "missing") ? WW_ERR_MISSING :
+			!strcmp(kind, "device") ? WW_ERR_DEVICE : !strcmp(kind, "request") ? WW_ERR_USAGE : WW_ERR_WORKER;
+	return ww_err_set(err, rc, "%s%s", rc == WW_ERR_WORKER ? "the reference worker failed: " : "", text);
+}
+
+static void drop_fds(int **fds, int *n)
+{
+	for (int i = 0; i < *n; i++)
+		close((*fds)[i]);
+	free(*fds);
+	*fds = NULL;
+	*n = 0;
+}
+
+/* The answer's error, if it is one; else the body is the caller's. */
+static enum ww_rc check_answer(struct ww_ref *r, json_t **body, struct ww_err *err)
+{
+	int ok;
+	enum ww_rc rc = ww_json_get_bool(*body, "ok", what, &ok, err);
+	if (rc != WW_OK)
+		ww_worker_kill(&r->worker, err);
+	else if (!ok)
+		rc = answered_error(*body, err);
+	if (rc != WW_OK) {
+		json_decref(*body);
+		*body = NULL;
+	}
+	return rc;
+}
+
+/* One request, one answer.  Consumes q (which may be NULL: out of memory).  fds and n_fds may be NULL when none belong. */
+static enum ww_rc ask_fds(struct ww_ref *r, json_t *q, double seconds, json_t **body, int **fds, int *n_fds,
+			  struct ww_err *err)
+{
+	enum ww_rc rc = WW_OK;
+	int *got = NULL, n = 0;
+	uint64_t by = deadline(seconds);
+	*body = NULL;
+	if (!q)
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	WW_BUG(r->armed);
+	WW_TRY(ww_worker_send(&r->worker, q, NULL, 0, by, err));
+	WW_TRY(ww_worker_receive(&r->worker, body, &got, &n, by, err));
+	WW_TRY(check_answer(r, body, err));
+	if (fds) {
+		*fds = got;
+		*n_fds = n;
+		got = NULL;
+		n = 0;
+	}
+out:
+	drop_fds(&got, &n);
+	json_decref(q);
+	return rc;
+}
+
+static enum ww_rc ask(struct ww_ref *r, json_t *q, double seconds, json_t **body, struct ww_err *err)
+{
+	return ask_fds(r, q, seconds, body, NULL, NULL, err);
+}
+
+/* After reading an answer: members that were missing mean that the worker is not ours any more. */
+static enum ww_rc finish(struct ww_ref *r, json_t *body, enum ww_rc rc, struct ww_err *err)
+{
+	json_decref(body);
+	if (rc == WW_ERR_PROTOCOL)
+		ww_worker_kill(&r->worker, err);
+	return rc;
+}
+
+/* ---- Opening and closing */
+
+enum ww_rc ww_ref_find_python(char *out, struct ww_err *err)
+{
+	const char *named = getenv("WW_PYTHON");
+	struct ww_err ignored = WW_ERR_INIT;
+	char bridge[PATH_MAX];
+	if (named && *named) {
+		if (!access(named, X_OK) && (size_t)snprintf(out, PATH_MAX, "%s", named) < PATH_MAX)
+			return WW_OK;
+		return ww_err_set(err, WW_ERR_MISSING, "WW_PYTHON names %s, which is no program; unset or mend it", named);
+	}
+	if (ww_fs_resource("bridge", bridge, &ignored) == WW_OK &&
+	    (size_t)snprintf(out, PATH_MAX, "%s/../.venv/bin/python", bridge) < PATH_MAX && !access(out, X_OK))
+		return WW_OK;
+	if (ww_fs_which("python3", out))
+		return WW_OK;
+	return ww_err_set(err, WW_ERR_MISSING, "there is no Python; `make setup` installs one with PyTorch");
+}
+
+static void read_text(char *out, size_t size, const json_t *o, const char *key)
+{
+	snprintf(out, size, "%s", ww_json_str(o, key, ""));
+}
+
+static void read_device(struct ww_device *d, const json_t *o, enum ww_target target)
+{
+	*d = (struct ww_device){
+		.target = (int)target,
+		.threads = (int)ww_json_int(o, "threads", 0),
+		.vector_bytes = (int)ww_json_int(o, "vector_bytes", 0),
+		.cc = (int)ww_json_int(o, "cc", 0),
+		.sm_count = (int)ww_json_int(o, "sm_count", 0),
+		.warp_size = (int)ww_json_int(o, "warp_size", 0),
+		.max_threads_per_block = (int)ww_json_int(o, "max_threads_per_block", 0),
+		.max_threads_per_sm = (int)ww_json_int(o, "max_threads_per_sm", 0),
+		.regs_per_sm = (int)ww_json_int(o, "regs_per_sm", 0),
+		.shared_per_block_bytes = ww_json_int(o, "shared_per_block_bytes", 0),
+		.shared_per_sm_bytes = ww_json_int(o, "shared_per_sm_bytes", 0),
+		.l1_bytes = ww_json_int(o, "l1_bytes", 0),
+		.l2_bytes = ww_json_int(o, "l2_bytes", 0),
+		.l3_bytes = ww_json_int(o, "l3_bytes", 0),
+		.memory_bytes = ww_json_int(o, "memory_bytes", 0),
+		.memory_bytes_per_s = ww_json_num(o, "memory_bytes_per_s", 0),
+	};
+}
+
+static enum ww_rc hello(struct ww_ref *r, struct ww_err *err)
+{
+	json_t *device, *versions;
+	enum ww_rc rc = ask(r, json_pack("{s:s, s:s, s:i, s:i, s:s}", "request", "hello", "target",
+					 r->opts.target == WW_TARGET_CUDA ? "cuda" : "cpu", "device", r->opts.device,
+					 "threads", r->opts.threads, "cache_dir",
+					 r->cache_dir ? r->cache_dir : r->worker.dir),
+			    START_S, &r->hello, err);
+	if (rc != WW_OK)
+		return rc;
+	WW_TRY(ww_json_get_object(r->hello, "device", what, &device, err));
+	WW_TRY(ww_json_get_object(r->hello, "versions", what, &versions, err));
+	struct ww_ref_info *i = &r->info;
+	read_text(i->python, sizeof(i->python), versions, "python");
+	read_text(i->torch, sizeof(i->torch), versions, "torch");
+	read_text(i->cuda, sizeof(i->cuda), versions, "cuda");
+	read_text(i->cudnn, sizeof(i->cudnn), versions, "cudnn");
+	read_text(i->cublas, sizeof(i->cublas), versions, "cublas");
+	read_text(i->driver, sizeof(i->driver), versions, "driver");
+	read_text(i->device_name, sizeof(i->device_name), device, "name");
+	read_text(i->device_uuid, sizeof(i->device_uuid), device, "uuid");
+	read_device(&i->device, device, r->opts.target);
+out:
+	return rc;
+}
+
+enum ww_rc ww_ref_open(struct ww_ref **out, const struct ww_ref_opts *opts, struct ww_err *err)
+{
+	enum ww_rc rc = WW_OK;
+	*out = NULL;
+	struct ww_ref *r = calloc(1, sizeof(*r));
+	if (!r)
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	r->opts = *opts;
+	r->go_fd = r->done_fd = r->worker.sock = r->worker.log_fd = -1;
+	r->worker.pid = -1;
+	r->opts.python = r->opts.worker = NULL;	/* borrowed for the start only */
+	if (opts->cache_dir && !(r->cache_dir = strdup(opts->cache_dir))) {
+		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		goto out;
+	}
+	r->opts.cache_dir = r->cache_dir;
+	WW_TRY(ww_worker_start(&r->worker, opts, err));
+	WW_TRY(hello(r, err));
+	*out = r;
+out:
+	if (rc != WW_OK)
+		ww_ref_close(r);
+	return rc;
+}
+
+void ww_ref_close(struct ww_ref *r)
+{
+	if (!r)
+		return;
+	struct ww_err ignored = WW_ERR_INIT;
+	json_t *body = NULL, *q = json_pack("{s:s}", "request", "quit");
+	int *fds = NULL, n = 0;
+	uint64_t by = deadline(QUIT_S);
+	if (q && !r->worker.dead && !r->armed && r->hello &&
+	    ww_worker_send(&r->worker, q, NULL, 0, by, &ignored) == WW_OK)
+		(void)!ww_worker_receive(&r->worker, &body, &fds, &n, by, &ignored);
+	drop_fds(&fds, &n);
+	json_decref(q);
+	json_decref(body);
+	ww_worker_stop(&r->worker);
+	ww_fd_close(&r->go_fd);
+	ww_fd_close(&r->done_fd);
+	json_decref(r->hello);
+	free(r->cache_dir);
+	free(r);
+}
+
+int ww_ref_alive(const struct ww_ref *r) { return !r->worker.dead; }
+pid_t ww_ref_pid(const struct ww_ref *r) { return r->worker.pid; }
+const char *ww_ref_log(struct ww_ref *r) { return ww_worker_log(&r->worker); }
+const struct ww_ref_info *ww_ref_info(const struct ww_ref *r) { return &r->info; }
+const json_t *ww_ref_hello(const struct ww_ref *r) { return r->hello; }
+
+enum ww_rc ww_ref_peaks(struct ww_ref *r, struct ww_ref_peaks *out, struct ww_err *err)
+{
+	json_t *b;
+	enum ww_rc rc = ask(r, json_pack("{s:s}", "request", "peaks"), request_s(r), &b, err);
+	if (rc != WW_OK)
+		return rc;
+	*out = (struct ww_ref_peaks){ ww_json_num(b, "fp32_flops", 0), ww_json_num(b, "tf32_flops", 0),
+				      ww_json_num(b, "fp16_flops", 0), ww_json_num(b, "bf16_flops", 0),
+				      ww_json_num(b, "memory_bytes_per_s", 0) };
+	return finish(r, b, WW_OK, err);
+}
+
+/* ---- The task */
+
+enum ww_rc ww_ref_load(struct ww_ref *r, const struct ww_task *task, uint64_t seed, struct ww_err *err)
+{
+	json_t *b;
+	double seconds = r->opts.max_load_s > 0 ? r->opts.max_load_s : 120;
+	char file[300];
+	snprintf(file, sizeof(file), "%.290s.py", task->name);
+	enum ww_rc rc = ask(r, json_pack("{s:s, s:s#, s:s, s:I}", "request", "load", "source", task->source,
+					 task->source_bytes, "name", file, "seed", (json_int_t)(seed >> 1)), seconds, &b, err);
+	if (rc == WW_OK)
+		return finish(r, b, WW_OK, err);
+	/* What ends the worker here, the task has done; unless somebody else killed it. */
+	int by_kill = rc == WW_ERR_WORKER && WIFSIGNALED(r->worker.status) && WTERMSIG(r->worker.status) == SIGKILL;
+	if (rc == WW_ERR_TIMEOUT)
+		return ww_err_set(err, WW_ERR_TASK, "%s did not load and run once within %.0f s", file, seconds);
+	if (rc == WW_ERR_LIMIT && r->worker.dead)
+		return ww_err_set(err, WW_ERR_TASK, "%s used more than %llu MiB of memory while it was loaded", file,
+				  (unsigned long long)(r->opts.max_resident_bytes >> 20));
+	if ((rc == WW_ERR_WORKER && !by_kill && r->worker.dead) || rc == WW_ERR_PROTOCOL) {
+		err->rc = WW_ERR_TASK;
+		return ww_err_wrap(err, "%s ended the process that loaded it", file);
+	}
+	return rc;
+}
+
+enum ww_rc ww_ref_graph(struct ww_ref *r, json_t **out, struct ww_err *err)
+{
+	enum ww_rc rc = ask(r, json_pack("{s:s}", "request", "graph"), request_s(r), out, err);
+	if (rc == WW_OK)
+		json_object_del(*out, "ok");
+	return rc;
+}
+
+enum ww_rc ww_ref_buffers(struct ww_ref *r, struct ww_ref_buffers *out, struct ww_err *err)
+{
+	json_t *b, *rows;
+	int *fds = NULL, n = 0;
+	memset(out, 0, sizeof(*out));
+	enum ww_rc rc = ask_fds(r, json_pack("{s:s}", "request", "buffers"), request_s(r), &b, &fds, &n, err);
+	if (rc != WW_OK)
+		return rc;
+	WW_TRY(ww_json_get_array(b, "buffers", what, &rows, err));
+	if ((int)json_array_size(rows) != n) {
+		rc = ww_err_set(err, WW_ERR_PROTOCOL, "%s names %zu buffers and brings %d descriptors", what,
+				json_array_size(rows), n);
+		goto out;
+	}
+	out->b = calloc(n ? (size_t)n : 1, sizeof(*out->b));
+	if (!out->b) {
+		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		goto out;
+	}
+	for (int i = 0; i < n; i++) {
+		int64_t bytes, alloc;
+		WW_TRY(ww_json_get_int(json_array_get(rows, (size_t)i), "bytes", what, &bytes, err));
+		WW_TRY(ww_json_get_int(json_array_get(rows, (size_t)i), "alloc_bytes", what, &alloc, err));
+		if (bytes < 0 || alloc < bytes || alloc == 0) {
+			rc = ww_err_set(err, WW_ERR_PROTOCOL, "%s has a buffer of impossible size", what);
+			goto out;
+		}
+		out->b[i] = (struct ww_ref_buffer){ -1, (uint64_t)bytes, (uint64_t)alloc };
+	}
+	for (int i = 0; i < n; i++)
+		out->b[i].fd = fds[i];
+	out->n = n;
+	n = 0;
+out:
+	drop_fds(&fds, &n);
+	if (rc != WW_OK)
+		ww_ref_buffers_release(out);
+	return finish(r, b, rc, err);
+}
+
+void ww_ref_buffers_release(struct ww_ref_buffers *b)
+{
+	for (int i = 0; i < b->n; i++)
+		ww_fd_close(&b->b[i].fd);
+	free(b->b);
+	memset(b, 0, sizeof(*b));
+}
+
+enum ww_rc ww_ref_draw(struct ww_ref *r, const struct ww_ref_draw *d, struct ww_err *err)
+{
+	static const char *const params[] = { "redraw", "init", "keep" };
+	json_t *b;
+	enum ww_rc rc = ask(r, json_pack("{s:s, s:I, s:f, s:f, s:s}", "request", "draw", "seed",
+					 (json_int_t)(d->seed & INT64_MAX), "scale", d->scale, "shift", d->shift, "params",
+					 params[d->params]), request_s(r), &b, err);
+	return rc == WW_OK ? finish(r, b, WW_OK, err) : rc;
+}
+
+/* ---- References */
+
+enum ww_rc ww_ref_reference(struct ww_ref *r, struct ww_ref_reference *out, struct ww_err *err)
+{
+	json_t *b, *rows;
+	const char *dtype;
+	memset(out, 0, sizeof(*out));
+	enum ww_rc rc = ask(r, json_pack("{s:s}", "request", "reference"), request_s(r), &b, err);
+	if (rc != WW_OK)
+		return rc;
+	WW_TRY(ww_json_get_str(b, "dtype", what, &dtype, err));
+	WW_TRY(ww_json_get_bool(b, "finite", what, &out->finite, err));
+	WW_TRY(ww_json_get_array(b, "outputs", what, &rows, err));
+	out->fp64 = !strcmp(dtype, "float64");
+	size_t n = json_array_size(rows);
+	for (size_t i = 0; i < n && i < WW_MAX_OUTPUTS; i++, out->n_outputs++) {
+		const json_t *o = json_array_get(rows, i);
+		WW_TRY(ww_json_get_bool(o, "finite", what, &out->outputs[i].finite, err));
+		WW_TRY(ww_json_get_num(o, "rms", what, &out->outputs[i].rms, err));
+		WW_TRY(ww_json_get_num(o, "e_rel", what, &out->outputs[i].e_rel, err));
+		WW_TRY(ww_json_get_num(o, "e_max", what, &out->outputs[i].e_max, err));
+	}
+out:
+	return finish(r, b, rc, err);
+}
+
+static void read_place(const json_t *o, int64_t index[WW_MAX_RANK], int *rank, double *expected, double *found)
+{
+	const json_t *at = json_object_get(o, "index");
+	*expected = ww_json_num(o, "expected", NAN);
+	*found = ww_json_num(o, "found", NAN);
+	int n = (int)json_array_size(at);
+	*rank = n < WW_MAX_RANK ? n : WW_MAX_RANK;
+	for (int i = 0; i < *rank; i++)
+		index[i] = json_integer_value(json_array_get(at, (size_t)i));
+}
+
+static enum ww_rc read_diff(const json_t *o, struct ww_ref_diff *d, struct ww_err *err)
+{
+	enum ww_rc rc = WW_OK;
+	WW_TRY(ww_json_get_bool(o, "pass", what, &d->pass, err));
+	WW_TRY(ww_json_get_num(o, "err_rel", what, &d->err_rel, err));
+	WW_TRY(ww_json_get_num(o, "err_abs", what, &d->err_abs, err));
+	WW_TRY(ww_json_get_num(o, "e_rel", what, &d->e_rel, err));
+	WW_TRY(ww_json_get_num(o, "e_max", what, &d->e_max, err));
+	WW_TRY(ww_json_get_num(o, "rms", what, &d->rms, err));
+	WW_TRY(ww_json_get_num(o, "limit_rel", what, &d->limit_rel, err));
+	WW_TRY(ww_json_get_num(o, "limit_abs", what, &d->limit_abs, err));
+	WW_TRY(ww_json_get_int(o, "numel", what, &d->numel, err));
+	WW_TRY(ww_json_get_int(o, "violations", what, &d->violations, err));
+	WW_TRY(ww_json_get_int(o, "nonfinite", what, &d->nonfinite, err));
+	read_place(json_object_get(o, "first"), d->first, &d->rank, &d->first_expected, &d->first_found);
+	read_place(json_object_get(o, "worst"), d->worst, &d->rank, &d->worst_expected, &d->worst_found);
+	read_text(d->pattern, sizeof(d->pattern), o, "pattern");
+out:
+	return rc;
+}
+
+enum ww_rc ww_ref_compare(struct ww_ref *r, enum ww_rule rule, struct ww_ref_compare *out, struct ww_err *err)
+{
+	json_t *b, *rows;
+	memset(out, 0, sizeof(*out));
+	enum ww_rc rc = ask(r, json_pack("{s:s, s:s}", "request", "compare", "rule",
+					 rule == WW_RULE_PAPER ? "paper" : "strict"), request_s(r), &b, err);
+	if (rc != WW_OK)
+		return rc;
+	WW_TRY(ww_json_get_bool(b, "pass", what, &out->pass, err));
+	WW_TRY(ww_json_get_array(b, "outputs", what, &rows, err));
+	for (size_t i = 0; i < json_array_size(rows) && i < WW_MAX_OUTPUTS; i++, out->n_outputs++)
+		WW_TRY(read_diff(json_array_get(rows, i), &out->outputs[i], err));
+out:
+	return finish(r, b, rc, err);
+}
+
+enum ww_rc ww_ref_degenerate(struct ww_ref *r, uint64_t seed_a, uint64_t seed_b, struct ww_ref_degenerate *out,
+			     struct ww_err *err)
+{
+	json_t *b;
+	memset(out, 0, sizeof(*out));
+	enum ww_rc rc = ask(r, json_pack("{s:s, s:I, s:I}", "request", "degenerate", "seed_a",
+					 (json_int_t)(seed_a & INT64_MAX), "seed_b", (json_int_t)(seed_b & INT64_MAX)),
+			    request_s(r), &b, err);
+	if (rc != WW_OK)
+		return rc;
+	WW_TRY(ww_json_get_bool(b, "degenerate", what, &out->degenerate, err));
+	WW_TRY(ww_json_get_bool(b, "independent", what, &out->independent, err));
+	WW_TRY(ww_json_get_bool(b, "constant", what, &out->constant, err));
+	WW_TRY(ww_json_get_bool(b, "zero", what, &out->zero, err));
+out:
+	return finish(r, b, rc, err);
+}
+
+/* ---- Baselines */
+
+static const char *which_name(enum ww_baseline which)
+{
+	static const char *const names[] = { "eager", "compile", "autotune" };
+	WW_BUG((unsigned)which >= WW_ARRAY_LEN(names));
+	return names[which];
+}
+
+enum ww_rc ww_ref_baseline(struct ww_ref *r, enum ww_baseline which, struct ww_ref_baseline *out, struct ww_err *err)
+{
+	json_t *b;
+	memset(out, 0, sizeof(*out));
+	enum ww_rc rc = ask(r, json_pack("{s:s, s:s}", "request", "baseline", "which", which_name(which)),
+			    r->opts.max_compile_s > 0 ? r->opts.max_compile_s : 600, &b, err);
+	if (rc != WW_OK)
+		return rc;
+	WW_TRY(ww_json_get_bool(b, "available", what, &out->available, err));
+	WW_TRY(ww_json_get_num(b, "seconds", what, &out->seconds, err));
+	read_text(out->reason, sizeof(out->reason), b, "reason");
+	read_text(out->device_method, sizeof(out->device_method), b, "device_method");
+out:
+	return finish(r, b, rc, err);
+}
+
+enum ww_rc ww_ref_time(struct ww_ref *r, enum ww_baseline which, enum ww_ref_mode mode, int n, int flush_l2, double *us,
+		       struct ww_err *err)
+{
+	json_t *b, *times;
+	enum ww_rc rc = ask(r, json_pack("{s:s, s:s, s:s, s:i, s:b}", "request", "time", "which", which_name(which), "mode",
+					 mode == WW_REF_CALL ? "call" : "device", "n", n, "flush_l2", flush_l2),
+			    request_s(r), &b, err);
+	if (rc != WW_OK)
+		return rc;
+	WW_TRY(ww_json_get_array(b, "us", what, &times, err));
+	if ((int)json_array_size(times) != n) {
+		rc = ww_err_set(err, WW_ERR_PROTOCOL, "%s has %zu times, %d were asked for", what, json_array_size(times), n);
+		goto out;
+	}
+	for (int i = 0; i < n; i++)
+		us[i] = ww_json_to_real(json_array_get(times, (size_t)i), NAN);
+out:
+	return finish(r, b, rc, err);
+}
+
+/* The reply of an arm that was refused or that has run. */
+static enum ww_rc arm_reply(struct ww_ref *r, struct ww_err *err)
+{
+	json_t *body = NULL;
+	int *fds = NULL, n = 0;
+	enum ww_rc rc = ww_worker_receive(&r->worker, &body, &fds, &n, r->armed_deadline_ns, err);
+	drop_fds(&fds, &n);
+	if (rc == WW_OK)
+		rc = check_answer(r, &body, err);
+	json_decref(body);
+	r->armed = 0;
+	ww_fd_close(&r->go_fd);
+	ww_fd_close(&r->done_fd);
+	return rc;
+}
+
+/* One byte of the worker's: `expected`, or its reply, which then is an error. */
+static enum ww_rc arm_byte(struct ww_ref *r, char expected, struct ww_err *err)
+{
+	int ready;
+	char byte = 0;
+	enum ww_rc rc = ww_worker_wait(&r->worker, r->done_fd, &ready, r->armed_deadline_ns, err);
+	if (rc == WW_OK && ready == r->done_fd && read(r->done_fd, &byte, 1) == 1 && byte == expected)
+		return WW_OK;
+	if (rc == WW_OK && (rc = arm_reply(r, err)) == WW_OK)
+		rc = ww_err_set(err, WW_ERR_PROTOCOL, "%s came before the call was made", what);
+	r->armed = 0;
+	ww_fd_close(&r->go_fd);
+	ww_fd_close(&r->done_fd);
+	return rc;
+}
+
+enum ww_rc ww_ref_arm(struct ww_ref *r, enum ww_baseline which, struct ww_err *err)
+{
+	int go[2] = { -1, -1 }, done[2] = { -1, -1 };
+	enum ww_rc rc = WW_OK;
+	WW_BUG(r->armed);
+	json_t *q = json_pack("{s:s, s:s}", "request", "arm", "which", which_name(which));
+	if (!q || pipe2(go, O_CLOEXEC) < 0 || pipe2(done, O_CLOEXEC) < 0) {
+		rc = ww_err_errno(err, WW_ERR_SYSTEM, "cannot make pipes for a baseline");
+		goto out;
+	}
+	r->armed_deadline_ns = deadline(request_s(r));
+	WW_TRY(ww_worker_send(&r->worker, q, (int[]){ go[0], done[1] }, 2, r->armed_deadline_ns, err));
+	r->armed = 1;
+	r->go_fd = go[1];
+	r->done_fd = done[0];
+	go[1] = done[0] = -1;
+	ww_fd_close(&done[1]);	/* so that a dead worker reads as the end of the pipe */
+	rc = arm_byte(r, 'r', err);
+out:
+	json_decref(q);
+	for (int i = 0; i < 2; i++) {
+		ww_fd_close(&go[i]);
+		ww_fd_close(&done[i]);
+	}
+	return rc;
+}
+
+enum ww_rc ww_ref_fire(struct ww_ref *r, uint64_t *elapsed_ns, struct ww_err *err)
+{
+	WW_BUG(!r->armed);
+	uint64_t start_ns = ww_now_ns();
+	enum ww_rc rc = ww_fd_write(r->go_fd, "g", 1, r->armed_deadline_ns, err);
+	if (rc == WW_OK)
+		rc = arm_byte(r, 'd', err);
+	*elapsed_ns = ww_now_ns() - start_ns;
+	if (rc != WW_OK) {
+		r->armed = 0;
+		return rc;
+	}
+	return arm_reply(r, err);
+}
+
+/* Every thread's state letter is 'S' (or 'I', an idle kernel helper). */
+int ww_ref_quiet(const struct ww_ref *r)
+{
+	char path[300], text[512];
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)r->worker.pid);
+	DIR *d = opendir(path);
+	int quiet = d != NULL;
+	for (struct dirent *e; quiet && (e = readdir(d));) {
+		if (e->d_name[0] == '.')
+			continue;
+		snprintf(path, sizeof(path), "/proc/%d/task/%.32s/stat", (int)r->worker.pid, e->d_name);
+		FILE *f = fopen(path, "re");
+		size_t n = f ? fread(text, 1, sizeof(text) - 1, f) : 0;
+		text[n] = 0;
+		if (f)
+			fclose(f);
+		const char *name_end = strrchr(text, ')');
+		quiet = n == 0 || (name_end && (name_end[2] == 'S' || name_end[2] == 'I'));
+	}
+	if (d)
+		closedir(d);
+	return quiet;
+}
+
+enum ww_rc ww_ref_free(struct ww_ref *r, int all, struct ww_err *err)
+{
+	json_t *b;
+	enum ww_rc rc = ask(r, json_pack("{s:s, s:b}", "request", "free", "all", all), request_s(r), &b, err);
+	return rc == WW_OK ? finish(r, b, WW_OK, err) : rc;
+}

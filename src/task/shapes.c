@@ -1,0 +1,143 @@
+/* shapes.c - the tensors and scalars of a graph in plan.h's form (ref.h).
+ *
+ * A graph comes from another process, so sizes and strides are checked before anybody multiplies them: ranks within
+ * WW_MAX_RANK, nothing negative, spans below 2^48 bytes.
+ */
+#include "base/json.h"
+#include "task/ref.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char what[] = "the task's graph";
+static const long long MAX_SPAN_BYTES = 1ll << 48;
+
+static int dtype_of(const char *name, int *itemsize)
+{
+	static const struct { const char *name; int dtype, itemsize; } table[] = {
+		{ "float32", WW_F32, 4 }, { "float64", WW_F64, 8 }, { "float16", WW_F16, 2 }, { "bfloat16", WW_BF16, 2 },
+		{ "int8", WW_I8, 1 }, { "int16", WW_I16, 2 }, { "int32", WW_I32, 4 }, { "int64", WW_I64, 8 },
+		{ "uint8", WW_U8, 1 }, { "bool", WW_BOOL, 1 },
+	};
+	for (size_t i = 0; i < WW_ARRAY_LEN(table); i++)
+		if (!strcmp(name, table[i].name)) {
+			*itemsize = table[i].itemsize;
+			return table[i].dtype;
+		}
+	return 0;
+}
+
+/* Sizes, strides, count and span; 0 where they make no sense. */
+static int lay_out(struct ww_tensor *t, const json_t *sizes, const json_t *strides)
+{
+	if (json_array_size(sizes) > WW_MAX_RANK || json_array_size(sizes) != json_array_size(strides))
+		return 0;
+	t->rank = (int)json_array_size(sizes);
+	t->numel = 1;
+	long long last = 0;
+	for (int i = 0; i < WW_MAX_RANK; i++) {
+		t->size[i] = 1;
+		if (i >= t->rank)
+			continue;
+		const json_t *size = json_array_get(sizes, (size_t)i), *stride = json_array_get(strides, (size_t)i);
+		t->size[i] = json_integer_value(size);
+		t->stride[i] = json_integer_value(stride);
+		if (!json_is_integer(size) || !json_is_integer(stride) || t->size[i] < 0 || t->stride[i] < 0 ||
+		    t->size[i] > MAX_SPAN_BYTES || t->stride[i] > MAX_SPAN_BYTES ||
+		    __builtin_mul_overflow(t->numel, t->size[i], &t->numel))
+			return 0;
+		long long reach;
+		if (t->size[i] > 1 && (__builtin_mul_overflow(t->size[i] - 1, t->stride[i], &reach) ||
+				       __builtin_add_overflow(last, reach, &last)))
+			return 0;
+	}
+	if (t->numel > 0 && last >= MAX_SPAN_BYTES / t->itemsize)
+		return 0;
+	t->bytes = t->numel > 0 ? (last + 1) * t->itemsize : 0;
+	long long expected = 1;
+	t->contiguous = 1;
+	for (int i = t->rank - 1; i >= 0; i--) {
+		if (t->size[i] != 1 && t->stride[i] != expected && t->numel > 0)
+			t->contiguous = 0;
+		expected *= t->size[i] ? t->size[i] : 1;
+	}
+	return 1;
+}
+
+static enum ww_rc read_tensors(const json_t *graph, const char *key, int *buf, struct ww_tensor **out, int *n,
+			       struct ww_err *err)
+{
+	json_t *rows, *sizes, *strides;
+	const char *dtype;
+	enum ww_rc rc = WW_OK;
+	WW_TRY(ww_json_get_array(graph, key, what, &rows, err));
+	size_t count = json_array_size(rows);
+	*out = calloc(count ? count : 1, sizeof(**out));
+	if (!*out)
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	for (size_t i = 0; i < count; i++) {
+		const json_t *o = json_array_get(rows, i);
+		struct ww_tensor *t = &(*out)[i];
+		WW_TRY(ww_json_get_str(o, "name", what, &t->name, err));
+		WW_TRY(ww_json_get_str(o, "dtype", what, &dtype, err));
+		WW_TRY(ww_json_get_array(o, "sizes", what, &sizes, err));
+		WW_TRY(ww_json_get_array(o, "strides", what, &strides, err));
+		t->dtype = dtype_of(dtype, &t->itemsize);
+		if (!t->dtype || !lay_out(t, sizes, strides))
+			return ww_err_set(err, WW_ERR_PROTOCOL, "%s: %s \"%s\" has an impossible dtype or shape", what, key, t->name);
+		t->buf = (*buf)++;
+	}
+	*n = (int)count;
+out:
+	return rc;
+}
+
+static enum ww_rc read_scalars(const json_t *graph, struct ww_ref_shapes *s, struct ww_err *err)
+{
+	json_t *rows;
+	const char *kind;
+	enum ww_rc rc = WW_OK;
+	WW_TRY(ww_json_get_array(graph, "scalars", what, &rows, err));
+	size_t n = json_array_size(rows);
+	s->scalars = calloc(n ? n : 1, sizeof(*s->scalars));
+	if (!s->scalars)
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	for (size_t i = 0; i < n; i++, s->n_scalars++) {
+		const json_t *o = json_array_get(rows, i), *v = json_object_get(o, "value");
+		struct ww_scalar *x = &s->scalars[i];
+		WW_TRY(ww_json_get_str(o, "kind", what, &kind, err));
+		x->kind = !strcmp(kind, "int") ? WW_SCALAR_INT : !strcmp(kind, "float") ? WW_SCALAR_FLOAT :
+			  !strcmp(kind, "bool") ? WW_SCALAR_BOOL : WW_SCALAR_NONE;
+		x->i = x->kind == WW_SCALAR_BOOL ? json_is_true(v) : json_integer_value(v);
+		x->f = x->kind == WW_SCALAR_FLOAT ? ww_json_to_real(v, NAN) : (double)x->i;
+	}
+out:
+	return rc;
+}
+
+enum ww_rc ww_ref_shapes(const json_t *graph, struct ww_ref_shapes *out, struct ww_err *err)
+{
+	enum ww_rc rc = WW_OK;
+	int buf = 0;
+	memset(out, 0, sizeof(*out));
+	WW_TRY(read_tensors(graph, "inputs", &buf, &out->inputs, &out->n_inputs, err));
+	WW_TRY(read_tensors(graph, "params", &buf, &out->params, &out->n_params, err));
+	WW_TRY(read_tensors(graph, "outputs", &buf, &out->outputs, &out->n_outputs, err));
+	WW_TRY(read_scalars(graph, out, err));
+	out->owner = json_incref((json_t *)(uintptr_t)graph);
+out:
+	if (rc != WW_OK)
+		ww_ref_shapes_release(out);
+	return rc;
+}
+
+void ww_ref_shapes_release(struct ww_ref_shapes *s)
+{
+	free(s->inputs);
+	free(s->params);
+	free(s->outputs);
+	free(s->scalars);
+	json_decref(s->owner);
+	memset(s, 0, sizeof(*s));
+}
