@@ -219,11 +219,9 @@ class Writer:
         operands = [a.meta["val"] for a in n.all_input_nodes if isinstance(a.meta.get("val"), torch.Tensor)]  # each once
         if n.target is operator.getitem or not isinstance(n.target, torch._ops.OpOverload):
             return 0, 0
-        returns = n.target._schema.returns
-        pure_view = bool(returns) and all(r.alias_info is not None and not r.alias_info.is_write for r in returns)
         counted, aliased = self._run(n, operands)
-        if pure_view and aliased:
-            return 0, 0
+        if aliased and not n.target._schema.is_mutable:
+            return 0, 0  # a view, or nothing to do
         packet = op_name(n.target)
         sizes = [t.numel() for t in (out if packet in GATHERS else operands + out)]
         if packet == "scaled_dot_product_attention":  # the counter does not know every backend's kernel
@@ -284,8 +282,10 @@ class Writer:
         if packet in SHAPE_ONLY:
             return 0 if not first or packet not in ("expand_as", "view_as", "reshape_as", "type_as") else whole
         if packet in GATHERS and first:
-            if not isinstance(val, torch.Tensor) or packet == "embedding_bag":
+            if packet == "embedding_bag":
                 return 0
+            if not isinstance(val, torch.Tensor):  # parts of it, each picked by a getitem
+                return min(whole, sum({g.args[1]: self._needed(g, depth + 1) for g in user.users}.values()))
             if packet in ("tril", "triu"):
                 return whole // 2
             size = min(bytes_of(val), whole)

@@ -267,7 +267,7 @@ enum ww_rc ww_ref_load(struct ww_ref *r, const struct ww_task *task, uint64_t se
 	char file[300];
 	snprintf(file, sizeof(file), "%.290s.py", task->name);
 	enum ww_rc rc = ask(r, json_pack("{s:s, s:s#, s:s, s:I}", "request", "load", "source", task->source,
-					 task->source_bytes, "name", file, "seed", (json_int_t)(seed >> 1)), seconds, &b, err);
+					 task->source_bytes, "name", file, "seed", (json_int_t)(seed & INT64_MAX)), seconds, &b, err);
 	if (rc == WW_OK)
 		return finish(r, b, WW_OK, err);
 	/* What ends the worker here, the task has done; unless somebody else killed it. */

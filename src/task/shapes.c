@@ -60,7 +60,8 @@ static int lay_out(struct ww_tensor *t, const json_t *sizes, const json_t *strid
 	for (int i = t->rank - 1; i >= 0; i--) {
 		if (t->size[i] != 1 && t->stride[i] != expected && t->numel > 0)
 			t->contiguous = 0;
-		expected *= t->size[i] ? t->size[i] : 1;
+		if (t->numel > 0)	/* else the sizes may multiply to anything */
+			expected *= t->size[i];
 	}
 	return 1;
 }

@@ -1,0 +1,5 @@
+"""No Model."""
+
+
+def get_inputs():
+    return []

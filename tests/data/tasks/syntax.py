@@ -1,0 +1,5 @@
+import torch
+
+
+def get_inputs(:
+    pass
