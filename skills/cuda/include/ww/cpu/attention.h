@@ -16,7 +16,7 @@
 #ifndef WW_CPU_ATTENTION_H
 #define WW_CPU_ATTENTION_H
 
-#include <ww/cpu/attention_scratch.h>
+#include <ww/recipe/cpu_attention_scratch.h>
 
 typedef ww_vf (*ww_attn_score_fn)(const void *ctx, long long z, long long row, long long col, ww_vf s, int n);
 typedef void (*ww_attn_store_fn)(const void *ctx, long long z, long long row, long long i, ww_vf v, int n);

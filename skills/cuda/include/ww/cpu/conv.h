@@ -24,7 +24,7 @@
 #ifndef WW_CPU_CONV_H
 #define WW_CPU_CONV_H
 
-#include <ww/cpu/conv_geometry.h>
+#include <ww/recipe/cpu_conv_geometry.h>
 
 typedef void (*ww_conv_epi_fn)(const void *ctx, long long img, long long k, long long pixel, ww_vf v, int n);
 

@@ -2,7 +2,7 @@
 #ifndef WW_RECIPE_CPU_ATTENTION_H
 #define WW_RECIPE_CPU_ATTENTION_H
 #include <ww/plan.h>
-#include <ww/cpu/attention_scratch.h>
+#include <ww/recipe/cpu_attention_scratch.h>
 
 /* q (batch, heads, lq, d), k and v (batch, heads / group, lk, d) with any strides but the last, which is 1 (elements;
  * batch, head, row).  group 0 counts as 1.  Tunables: bq (multiple of 8), bk (multiple of 48); 0 chooses. */

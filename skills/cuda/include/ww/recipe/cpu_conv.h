@@ -2,7 +2,7 @@
 #ifndef WW_RECIPE_CPU_CONV_H
 #define WW_RECIPE_CPU_CONV_H
 #include <ww/plan.h>
-#include <ww/cpu/conv_geometry.h>
+#include <ww/recipe/cpu_conv_geometry.h>
 
 /* nd = 1, 2 or 3 spatial dimensions, outermost first in the arrays (as torch has them).  c and k are all channels, in and
  * out.  Tunables: tile_rows, tile_cols of output (phase coordinates of a transposed one); 0 chooses: as many whole rows as

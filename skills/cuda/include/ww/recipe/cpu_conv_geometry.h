@@ -1,4 +1,4 @@
-/* conv_geometry.h - the geometry of a convolution launch, shared by the kernels (conv.h) and the recipe (cpu_conv.h), so
+/* recipe/cpu_conv_geometry.h - the geometry of a convolution launch, shared by the kernels (conv.h) and the recipe (cpu_conv.h), so
  * that both agree on tiles and scratch.  Plain C without libc. */
 #ifndef WW_CPU_CONV_GEOMETRY_H
 #define WW_CPU_CONV_GEOMETRY_H
