@@ -1,6 +1,6 @@
 #include <ww/rowwise.cuh>
 
-struct norm {
+struct layer_norm {
 	const float *x, *r, *w, *b;
 	float *y;
 	float eps;
@@ -30,5 +30,5 @@ struct norm {
 extern "C" __global__ void __launch_bounds__(k0_BLOCK) k0(long long rows, int cols, const float *x, const float *r, const float *w,
 		const float *b, float *y, float eps)
 {
-	ww::rowwise<ww::SUM | ww::VAR, k0_TPR, k0_VEC, k0_CHUNKS, k0_CLUSTER>(rows, cols, norm{x, r, w, b, y, eps});
+	ww::rowwise<ww::SUM | ww::VAR, k0_TPR, k0_VEC, k0_CHUNKS, k0_CLUSTER>(rows, cols, layer_norm{x, r, w, b, y, eps});
 }

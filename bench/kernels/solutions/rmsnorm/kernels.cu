@@ -1,6 +1,6 @@
 #include <ww/rowwise.cuh>
 
-struct norm {
+struct rms_norm {
 	const float *x, *w;
 	float *y;
 	float eps;
@@ -23,5 +23,5 @@ struct norm {
 
 extern "C" __global__ void __launch_bounds__(k0_BLOCK) k0(long long rows, int cols, const float *x, const float *w, float *y, float eps)
 {
-	ww::rowwise<ww::SUMSQ, k0_TPR, k0_VEC, k0_CHUNKS, k0_CLUSTER>(rows, cols, norm{x, w, y, eps});
+	ww::rowwise<ww::SUMSQ, k0_TPR, k0_VEC, k0_CHUNKS, k0_CLUSTER>(rows, cols, rms_norm{x, w, y, eps});
 }

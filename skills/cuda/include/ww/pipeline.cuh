@@ -98,7 +98,7 @@ __device__ __forceinline__ void pipeline_consume(const J &job, int wg, unsigned 
 	float acc[BN / 2];
 
 	for (int tile = blockIdx.x / CLUSTER; tile < tiles; tile += gridDim.x / CLUSTER) {
-		int steps = job.steps(tile), last = -1, since = 0;
+		int steps = job.steps(tile);
 		float sum[PROMOTE ? BN / 2 : 1];
 
 #pragma unroll
@@ -109,36 +109,32 @@ __device__ __forceinline__ void pipeline_consume(const J &job, int wg, unsigned 
 			for (int i = 0; i < BN / 2; i++)
 				acc[i] = 0.f;
 		}
-		for (int k = 0; k < steps; k++) {
-			unsigned a = base + stage * S::bytes;
-			bar_wait(full + 8 * stage, phase);
-			wgmma_pin(acc);
-			wgmma_begin();
-			pipeline_mma<BN, TERMS, T>(acc, a + wg * 64 * 128, a + S::a_bytes, since != 0);
-			wgmma_commit();
-			wgmma_pin(acc);
-			since++;
-			if ((PROMOTE && since == PROMOTE) || k == steps - 1) {
-				wgmma_wait<0>();
+		for (int k = 0; k < steps; ) {
+			int end = PROMOTE ? min(k + PROMOTE, steps) : steps, last = -1, keep = 0;
+			for (; k < end; k++) {
+				unsigned a = base + stage * S::bytes;
+				bar_wait(full + 8 * stage, phase);
 				wgmma_pin(acc);
-				if (last >= 0)
-					pipeline_release<CLUSTER>(empty, last);
-				pipeline_release<CLUSTER>(empty, stage);
-				last = -1;
-				if (PROMOTE) {
-#pragma unroll
-					for (int i = 0; i < BN / 2; i++)
-						sum[i < (PROMOTE ? BN / 2 : 1) ? i : 0] += acc[i];
-					since = 0;
-				}
-			} else {
+				wgmma_begin();
+				pipeline_mma<BN, TERMS, T>(acc, a + wg * 64 * 128, a + S::a_bytes, keep);
+				wgmma_commit();
 				wgmma_wait<1>();
-				if (last >= 0)
+				/* the stage before this one has been read */
+				if (keep)
 					pipeline_release<CLUSTER>(empty, last);
+				keep = 1;
 				last = stage;
+				if (++stage == STAGES)
+					stage = 0, phase ^= 1;
 			}
-			if (++stage == STAGES)
-				stage = 0, phase ^= 1;
+			wgmma_wait<0>();
+			wgmma_pin(acc);
+			pipeline_release<CLUSTER>(empty, last);
+			if (PROMOTE) {
+#pragma unroll
+				for (int i = 0; i < BN / 2; i++)
+					sum[i < (PROMOTE ? BN / 2 : 1) ? i : 0] += acc[i];
+			}
 		}
 		if (PROMOTE) {
 #pragma unroll
@@ -169,13 +165,14 @@ __device__ __forceinline__ void pipeline(const J &job)
 	if (CLUSTER > 1)
 		cluster_barrier();
 	if (wg == 0) {
-		regs_shrink<24>();
+		regs_shrink<40>();
 		if (threadIdx.x == 0)
 			pipeline_produce<J, STAGES, BN, CLUSTER>(job, base, full, empty);
 	} else {
-		regs_grow<240>();
+		regs_grow<232>();
 		pipeline_consume<J, T, STAGES, BN, TERMS, PROMOTE, CLUSTER>(job, wg - 1, base, full, empty);
 	}
+	__syncwarp();
 	if (CLUSTER > 1)
 		cluster_barrier();	/* a block's shared memory outlives the copies and arrivals of its partner */
 }

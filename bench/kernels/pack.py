@@ -1,0 +1,45 @@
+"""Build what compare.py runs: python3 pack.py OUT [NAME...].  One shared library for each solution and variant of tunables."""
+import os
+import shutil
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+ROWS = {"t128": ".threads=128", "t256": ".threads=256", "t512": ".threads=512", "t1024": ".threads=1024"}
+VOCAB = {"c2": ".cluster=2,.threads=1024", "c4": ".cluster=4,.threads=512", "c8": ".cluster=8,.threads=256", "c8b": ".cluster=8,.threads=512",
+         "loop": ".loop=1,.threads=1024,.cluster=1"}
+GEMM = {"n192": ".bn=192", "c1": ".cluster=1", "n192c1": ".bn=192,.cluster=1", "p8": ".promote=8", "n192p8": ".bn=192,.promote=8",
+        "g4": ".group=4", "g16": ".group=16"}
+VARIANTS = {
+    "softmax": VOCAB, "cross_entropy": VOCAB, "layernorm_gelu": ROWS, "rmsnorm": ROWS, "residual_layernorm": ROWS,
+    "cumsum": {"t256": ".threads=256", "t512c2": ".threads=512,.chunks=2", "t1024c2": ".threads=1024,.chunks=2", "t256c4": ".threads=256,.chunks=4"},
+    "linear_gelu": GEMM, "mlp": {"n192": ".bn=192", "n192p8": ".bn=192,.promote=8"}, "swiglu": {"n192": ".bn=192", "n192p8": ".bn=192,.promote=8"},
+}
+
+
+def main():
+    out = sys.argv[1]
+    names = sys.argv[2:] or sorted(os.listdir(os.path.join(HERE, "solutions")))
+    shutil.rmtree(out, ignore_errors=True)
+    os.makedirs(os.path.join(out, "so"))
+    shutil.copytree(os.path.join(ROOT, "skills/cuda/include"), os.path.join(out, "include"))
+    shutil.copytree(os.path.join(ROOT, "examples/cuda"), os.path.join(out, "examples"))
+    shutil.copytree(os.path.join(HERE, "solutions"), os.path.join(out, "solutions"))
+    shutil.copy(os.path.join(HERE, "compare.py"), out)
+    cc = ["gcc", "-O1", "-fPIC", "-I" + os.path.join(ROOT, "include"), "-I" + os.path.join(ROOT, "skills/cuda/include"),
+          "-I/usr/local/cuda/include"]
+    lab = os.path.join(out, "so", "lab.o")
+    subprocess.run(cc + ["-c", os.path.join(HERE, "lab.c"), "-o", lab], check=True)
+    for name in names:
+        plan = os.path.join(HERE, "solutions", name, "plan.c")
+        if not os.path.exists(plan):
+            continue
+        for variant, tune in [("base", "")] + list(VARIANTS.get(name, {}).items()):
+            subprocess.run(cc + ["-w", "-shared", "-DTUNE=" + ("," + tune if tune else ""), plan, lab, "-o",
+                                 os.path.join(out, "so", "%s.%s.so" % (name, variant)), "-ldl"], check=True)
+    os.remove(lab)
+
+
+if __name__ == "__main__":
+    main()
