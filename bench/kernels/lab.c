@@ -311,9 +311,9 @@ static char *slurp(const char *path)
 /* Compile `path` with the plan's macros; the cubin and, per launch, its lowered kernel name.  NULL on an error. */
 static char *compile(const char *path, const char *includes, char **lowered, size_t *size)
 {
-	const char *option[MAX_DEFINES + 16];
+	const char *option[MAX_DEFINES + 32];
 	nvrtcProgram prog;
-	char *cubin = NULL, *inc = strdup(includes);
+	char *cubin = NULL, *inc = strdup(includes), *more = strdup(getenv("LAB_OPTIONS") ? getenv("LAB_OPTIONS") : "");
 	int n = 0;
 
 	option[n++] = "-arch=sm_90a";
@@ -324,6 +324,8 @@ static char *compile(const char *path, const char *includes, char **lowered, siz
 		option[n++] = "--ptxas-options=-v";
 	for (char *s = strtok(inc, ":"); s; s = strtok(NULL, ":"))
 		option[n++] = ww_fmt(lab, "-I%s", s);
+	for (char *s = strtok(more, " "); s && n < 16; s = strtok(NULL, " "))
+		option[n++] = s;
 	for (int i = 0; i < lab->ndefine; i++)
 		option[n++] = lab->define[i];
 	p_nvrtcCreateProgram(&prog, slurp(path), "kernels.cu", 0, NULL, NULL);

@@ -23,7 +23,7 @@ struct mean {
 
 extern "C" __global__ void __launch_bounds__(k0_BLOCK) k0(long long rows, int cols, const float *x, const long long *target, float *y)
 {
-	ww::rowwise<ww::SUMEXP | ww::NO_STORE, k0_TPR, k0_VEC, k0_CHUNKS, k0_CLUSTER>(rows, cols, loss{x, target, y});
+	ww::rowwise<ww::SUMEXP | ww::NO_STORE | k0_SKEW, k0_TPR, k0_VEC, k0_CHUNKS, k0_CLUSTER>(rows, cols, loss{x, target, y});
 }
 
 extern "C" __global__ void __launch_bounds__(256) k1(long long n, int splits, const float *part, float *y)

@@ -21,5 +21,5 @@ struct softmax {
 
 extern "C" __global__ void __launch_bounds__(k0_BLOCK) k0(long long rows, int cols, const float *x, float *y)
 {
-	ww::rowwise<ww::SUMEXP | ww::KEEP_EXP, k0_TPR, k0_VEC, k0_CHUNKS, k0_CLUSTER>(rows, cols, softmax{x, y});
+	ww::rowwise<ww::SUMEXP | ww::KEEP_EXP | k0_SKEW, k0_TPR, k0_VEC, k0_CHUNKS, k0_CLUSTER>(rows, cols, softmax{x, y});
 }

@@ -11,7 +11,7 @@ void plan(struct ww_plan *p)
 	int cols = (int)x->size[x->rank - 1];
 
 	ww_define(p, "COLS", cols);
-	ww_recipe_rowwise(p, &(struct ww_rowwise){ .kernel = "k0", .rows = x->numel / cols, .cols = cols TUNE });
+	ww_recipe_rowwise(p, &(struct ww_rowwise){ .kernel = "k0", .rows = x->numel / cols, .cols = cols, .skew = 1 TUNE });
 	ww_arg_buf(p, x->buf, 0);
 	ww_arg_buf(p, y->buf, 0);
 }

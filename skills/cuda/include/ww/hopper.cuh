@@ -55,12 +55,12 @@ __device__ __forceinline__ void bar_arrive(unsigned bar)
 __device__ __forceinline__ void bar_arrive_remote(unsigned bar, int rank)
 {
 	asm volatile("{\n.reg .b32 a;\nmapa.shared::cluster.u32 a, %0, %1;\n"
-		"mbarrier.arrive.release.cluster.shared::cluster.b64 _, [a];\n}" :: "r"(bar), "r"(rank) : "memory");
+		"mbarrier.arrive.shared::cluster.b64 _, [a];\n}" :: "r"(bar), "r"(rank) : "memory");
 }
 
 __device__ __forceinline__ void bar_wait(unsigned bar, unsigned parity)
 {
-	asm volatile("{\n.reg .pred p;\nwait:\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], %1;\n"
+	asm volatile("{\n.reg .pred p;\nwait:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
 		"@!p bra wait;\n}" :: "r"(bar), "r"(parity) : "memory");
 }
 

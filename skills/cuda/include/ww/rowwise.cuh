@@ -16,8 +16,14 @@
  * CHUNKS = 0 is the loop for rows of any length: one online pass (group-wise Welford, rescaled sum of exponentials), and a
  * second read for the store.  Its second read mostly hits L2 up to rows of some hundred kilobytes.
  *
- * Rejected: the row in shared memory through bulk copies (one more trip through shared memory, no gain measured where
- * registers suffice, and clusters carry rows further than one block's shared memory does).
+ * SKEW serves rows whose length VEC does not divide (a vocabulary of 50,257).  In a contiguous tensor row r then starts at an
+ * element r * cols that is not a multiple of VEC.  Vectors are laid over the tensor, not over the row: columns start at
+ * -(r * cols % VEC), so that every whole vector is aligned; the first and the last, which stick out of the row, are handled element
+ * by element (N = 1), and elements outside take no part in the statistics.  Functors that read anything but
+ * (rows, cols) tensors at c must then use load_any().  On an H200 4-byte accesses reach about half the bandwidth of 16-byte ones.
+ *
+ * Rejected: the row in shared memory through bulk copies (one more trip through shared memory, and
+ * clusters carry rows further than one block's shared memory does).
  */
 #ifndef WW_ROWWISE_CUH
 #define WW_ROWWISE_CUH
@@ -29,7 +35,8 @@ namespace ww {
 enum row_stat {
 	SUM = 1, SUMSQ = 2, VAR = 4, MAX = 8, MIN = 16, SUMEXP = 32,
 	KEEP_EXP = 64,		/* store() gets exp(v - max) */
-	NO_STORE = 128		/* store() is never called */
+	NO_STORE = 128,		/* store() is never called */
+	SKEW = 256		/* rows start at any element; see row_span */
 };
 
 struct row_stats {
@@ -156,10 +163,55 @@ __device__ __forceinline__ row_stats row_zero(int cols)
 	return s;
 }
 
-template <int STATS, int N> __device__ __forceinline__ void row_first(row_stats &s, const float (&v)[N])
+/* Columns c .. c+N-1 of a row of `cols`: which of them exist. */
+template <int STATS, int N> struct row_span {
+	int c, cols;
+	__device__ __forceinline__ bool any() const { return (STATS & SKEW) ? c + N > 0 && c < cols : c < cols; }
+	__device__ __forceinline__ bool whole() const { return (STATS & SKEW) ? c >= 0 && c + N <= cols : true; }
+	__device__ __forceinline__ bool has(int i) const { return (STATS & SKEW) ? (unsigned)(c + i) < (unsigned)cols : true; }
+
+	template <class F> __device__ __forceinline__ void load(const F &f, long long row, float (&v)[N]) const
+	{
+		if (whole()) {
+			f.template load<N>(row, c, v);
+			return;
+		}
+#pragma unroll
+		for (int i = 0; i < N; i++) {
+			float one[1] = {0.f};
+			if (has(i))
+				f.template load<1>(row, c + i, one);
+			v[i] = one[0];
+		}
+	}
+
+	template <class F> __device__ __forceinline__ void store(const F &f, long long row, const float (&v)[N], const row_stats &s) const
+	{
+		if (whole()) {
+			f.template store<N>(row, c, v, s);
+			return;
+		}
+#pragma unroll
+		for (int i = 0; i < N; i++) {
+			float one[1] = {v[i]};
+			if (has(i))
+				f.template store<1>(row, c + i, one, s);
+		}
+	}
+};
+
+/* How far a row's first vector starts before it. */
+template <int STATS, int VEC> __device__ __forceinline__ int row_skew(long long row, int cols)
+{
+	return (STATS & SKEW) ? (int)(row * cols & (VEC - 1)) : 0;
+}
+
+template <int STATS, int N> __device__ __forceinline__ void row_first(row_stats &s, const float (&v)[N], row_span<STATS, N> at)
 {
 #pragma unroll
 	for (int i = 0; i < N; i++) {
+		if (!at.has(i))
+			continue;
 		if (STATS & (SUM | VAR))
 			s.sum += v[i];
 		if (STATS & SUMSQ)
@@ -174,30 +226,37 @@ template <int STATS, int N> __device__ __forceinline__ void row_first(row_stats 
 template <int STATS, int TPR, int VEC, int CHUNKS, int CLUSTER, class F>
 __device__ __forceinline__ void rowwise_held(long long row, bool active, int lane, int rank, int cols, const F &f, float *box)
 {
+	typedef row_span<STATS, VEC> span;
 	float v[CHUNKS][VEC];
 	row_stats s = row_zero(cols);
+	int first = (rank * TPR + lane) * VEC - row_skew<STATS, VEC>(row, cols);
+	const int step = CLUSTER * TPR * VEC;
 
 #pragma unroll
 	for (int j = 0; j < CHUNKS; j++) {
-		int c = ((j * CLUSTER + rank) * TPR + lane) * VEC;
-		if (active && c < cols)
-			f.template load<VEC>(row, c, v[j]);
+		span at = {first + j * step, cols};
+		if (active && at.any())
+			at.load(f, row, v[j]);
 	}
 #pragma unroll
 	for (int j = 0; j < CHUNKS; j++) {
-		if (((j * CLUSTER + rank) * TPR + lane) * VEC < cols)
-			row_first<STATS>(s, v[j]);
+		span at = {first + j * step, cols};
+		if (at.any())
+			row_first<STATS>(s, v[j], at);
 	}
 	row_phase1<STATS, TPR, CLUSTER>(s, box);
 	s.mean = s.sum / (float)cols;
 	if (STATS & (VAR | SUMEXP)) {
 #pragma unroll
 		for (int j = 0; j < CHUNKS; j++) {
-			if (((j * CLUSTER + rank) * TPR + lane) * VEC >= cols)
+			span at = {first + j * step, cols};
+			if (!at.any())
 				continue;
 #pragma unroll
 			for (int i = 0; i < VEC; i++) {
 				float d = v[j][i] - s.mean;
+				if (!at.has(i))
+					continue;
 				if (STATS & VAR)
 					s.m2 = fmaf(d, d, s.m2);
 				if (STATS & SUMEXP) {
@@ -213,49 +272,58 @@ __device__ __forceinline__ void rowwise_held(long long row, bool active, int lan
 	if (!(STATS & NO_STORE)) {
 #pragma unroll
 		for (int j = 0; j < CHUNKS; j++) {
-			int c = ((j * CLUSTER + rank) * TPR + lane) * VEC;
-			if (active && c < cols)
-				f.template store<VEC>(row, c, v[j], s);
+			span at = {first + j * step, cols};
+			if (active && at.any())
+				at.store(f, row, v[j], s);
 		}
 	}
 	if (active && lane == 0 && rank == 0)
 		f.finish(row, s);
 }
 
-/* One group of loads of the looping form: 4 vectors in flight. */
+/* The looping form: groups of vectors in flight. */
 template <int STATS, int TPR, int VEC, int CLUSTER, class F>
 __device__ __forceinline__ void rowwise_loop(long long row, bool active, int lane, int rank, int cols, const F &f, float *box)
 {
-	const int group = 4, stride = TPR * CLUSTER * VEC;
+	typedef row_span<STATS, VEC> span;
+	const int group = VEC >= 4 ? 4 : 8, stride = TPR * CLUSTER * VEC;
+	int first = (rank * TPR + lane) * VEC - row_skew<STATS, VEC>(row, cols);
 	row_stats s = row_zero(cols);
 	float mean = 0.f, count = 0.f;
 
-	for (int base = (rank * TPR + lane) * VEC; active && base < cols; base += group * stride) {
+	for (int base = first; active && base < cols; base += group * stride) {
 		float v[group][VEC], top = -inf_(), t = 0.f, q = 0.f, n = 0.f;
 #pragma unroll
-		for (int g = 0; g < group; g++)
-			if (base + g * stride < cols)
-				f.template load<VEC>(row, base + g * stride, v[g]);
+		for (int g = 0; g < group; g++) {
+			span at = {base + g * stride, cols};
+			if (at.any())
+				at.load(f, row, v[g]);
+		}
 #pragma unroll
 		for (int g = 0; g < group; g++) {
-			if (base + g * stride >= cols)
+			span at = {base + g * stride, cols};
+			if (!at.any())
 				continue;
-			n += VEC;
-			row_first<STATS & ~SUMEXP>(s, v[g]);
+			row_first<STATS & ~SUMEXP>(s, v[g], row_span<STATS & ~SUMEXP, VEC>{at.c, cols});
 #pragma unroll
 			for (int i = 0; i < VEC; i++) {
+				if (!at.has(i))
+					continue;
+				n += 1.f;
 				t += v[g][i];
 				top = op_apply<OP_MAX>(top, v[g][i]);
 			}
 		}
-		if (STATS & VAR) {
+		if ((STATS & VAR) && n > 0.f) {
 			float m = t / n, d = m - mean;
 #pragma unroll
-			for (int g = 0; g < group; g++)
+			for (int g = 0; g < group; g++) {
+				span at = {base + g * stride, cols};
 #pragma unroll
 				for (int i = 0; i < VEC; i++)
-					if (base + g * stride < cols)
+					if (at.any() && at.has(i))
 						q = fmaf(v[g][i] - m, v[g][i] - m, q);
+			}
 			s.m2 += q + d * d * (count * n / (count + n));
 			mean += d * (n / (count + n));
 			count += n;
@@ -266,11 +334,13 @@ __device__ __forceinline__ void rowwise_loop(long long row, bool active, int lan
 			s.sumexp = s.max == -inf_() ? 0.f : s.sumexp * expf(s.max - m);
 			s.max = m;
 #pragma unroll
-			for (int g = 0; g < group; g++)
+			for (int g = 0; g < group; g++) {
+				span at = {base + g * stride, cols};
 #pragma unroll
 				for (int i = 0; i < VEC; i++)
-					if (base + g * stride < cols)
+					if (at.any() && at.has(i))
 						s.sumexp += v[g][i] == -inf_() ? 0.f : expf(v[g][i] - m);
+			}
 		}
 	}
 	float own = s.max;
@@ -282,15 +352,18 @@ __device__ __forceinline__ void rowwise_loop(long long row, bool active, int lan
 		s.sumexp = own == -inf_() ? 0.f : s.sumexp * expf(own - s.max);
 	row_phase2<STATS, TPR, CLUSTER>(s, box);
 	if (!(STATS & NO_STORE)) {
-		for (int c = (rank * TPR + lane) * VEC; active && c < cols; c += stride) {
+		for (int c = first; active && c < cols; c += stride) {
+			span at = {c, cols};
 			float v[VEC];
-			f.template load<VEC>(row, c, v);
+			if (!at.any())
+				continue;
+			at.load(f, row, v);
 			if (STATS & KEEP_EXP) {
 #pragma unroll
 				for (int i = 0; i < VEC; i++)
 					v[i] = expf(v[i] - s.max);
 			}
-			f.template store<VEC>(row, c, v, s);
+			at.store(f, row, v, s);
 		}
 	}
 	if (active && lane == 0 && rank == 0)

@@ -88,6 +88,14 @@ template <int N, class T> __device__ __forceinline__ void store_stream(T *p, con
 		__stcs((typename pieces<T, N>::w *)p + i, u.word[i]);
 }
 
+/* N elements from an address of any alignment. */
+template <int N, class T> __device__ __forceinline__ void load_any(const T *p, float (&v)[N])
+{
+#pragma unroll
+	for (int i = 0; i < N; i++)
+		v[i] = to_float<T>(p[i]);
+}
+
 /* ---- Math, about 1e-6 relative or better --------------------------------------------------------------------------- */
 
 __device__ __forceinline__ float exp_(float x) { return expf(x); }

@@ -105,7 +105,7 @@ struct ww_gemm3 {
 	int bn;				/* 128 or 192; default 128 */
 	int stages;			/* default what fits */
 	int promote;			/* stages (32 of K) between promotions; default 4 */
-	int cluster;			/* 1 or 2; default 2 */
+	int cluster;			/* 1 or 2; default 1 */
 	int group;			/* tile rows (of a cluster) a group; default 8 */
 };
 
@@ -113,7 +113,7 @@ struct ww_gemm3 {
  * several, all rows of a are one matrix: the epilogue sees b = 0 and row = item * rows + row. */
 static void ww_recipe_gemm3(struct ww_plan *p, const struct ww_gemm3 *g)
 {
-	int bn = g->bn ? g->bn : 128, cluster = g->cluster ? g->cluster : 2, group = g->group ? g->group : 8;
+	int bn = g->bn ? g->bn : 128, cluster = g->cluster ? g->cluster : 1, group = g->group ? g->group : 8;
 	int stages = g->stages ? g->stages : bn == 128 ? 6 : 5;
 	long long m = g->a.rows, batch = g->a.batch;
 

@@ -14,6 +14,8 @@ struct ww_rowwise {
 	int threads;		/* a row, of one block: 32, 64 ... 1024; default by the length of the row */
 	int cluster;		/* blocks a row: 1, 2, 4, 8; default by the length of the row */
 	int loop;		/* 1: do not hold the row in registers */
+	int skew;		/* 1: the functor allows vectors over rows of any length (SKEW in rowwise.cuh); used if vec
+				 * does not divide cols */
 	int block;		/* threads a block where threads is 32; default 128 */
 };
 
@@ -26,12 +28,13 @@ static int ww_rowwise_held(int threads)
 /* Leading arguments: long long rows, int cols. */
 static void ww_recipe_rowwise(struct ww_plan *p, const struct ww_rowwise *r)
 {
-	int vec = r->vec ? r->vec : ww_widest(r->cols, r->itemsize);
+	int full = 16 / (r->itemsize ? r->itemsize : 4), skew = r->skew && r->cols % (r->vec ? r->vec : full) != 0;
+	int vec = r->vec ? r->vec : skew ? full : ww_widest(r->cols, r->itemsize);
 	int cluster = r->cluster ? r->cluster : 1, threads = r->threads;
-	long long vectors = ww_cdiv(r->cols, vec), chunks, per_block;
+	long long vectors = ww_cdiv(r->cols + (skew ? vec - 1 : 0), vec), chunks, per_block;
 	int block;
 
-	if (r->rows < 1 || r->cols < 1 || r->cols % vec) {
+	if (r->rows < 1 || r->cols < 1 || (r->cols % vec && !skew)) {
 		ww_fail(p, "rowwise: cols must be a positive multiple of vec");
 		return;
 	}
@@ -40,7 +43,7 @@ static void ww_recipe_rowwise(struct ww_plan *p, const struct ww_rowwise *r)
 			cluster *= 2;
 	if (!threads) {
 		threads = 32;
-		while (threads < 1024 && (long long)threads * 16 * cluster < r->cols)
+		while (threads < 1024 && (long long)threads * 28 * cluster < r->cols)
 			threads *= 2;
 	}
 	if (threads < 32 || threads > 1024 || (threads & (threads - 1))) {
@@ -61,6 +64,7 @@ static void ww_recipe_rowwise(struct ww_plan *p, const struct ww_rowwise *r)
 	ww_tunable(p, r->kernel, "CHUNKS", chunks);
 	ww_tunable(p, r->kernel, "CLUSTER", cluster);
 	ww_tunable(p, r->kernel, "BLOCK", block);
+	ww_tunable(p, r->kernel, "SKEW", skew ? 256 : 0);
 	ww_launch(p, r->kernel, ww_cdiv(r->rows, per_block) * cluster, 1, 1, block, 1, 1);
 	if (cluster > 1)
 		ww_cluster(p, cluster, 1, 1);

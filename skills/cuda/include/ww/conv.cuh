@@ -1,0 +1,260 @@
+/* conv.cuh - two-dimensional convolutions as implicit matrix products on tensor cores, and a direct form for everything else.
+ *
+ * conv_tc: fp32 NCHW in and out.  PyTorch's default for these is TF32, 11-bit significands; fp16 operands scaled by powers of
+ * two (per image, per output channel) have the same significands at twice the speed.  Two helper kernels write the image as NHWC
+ * fp16 (channels padded to 64) and the weights as (K, taps, channels).  Then out[k][pixel] = sum over taps and channels:
+ * A is a 128-row tile of weights, B a tile of TN x TH x TW pixels, one TMA box of the image shifted by the tap.  What the box
+ * reads outside the image is zero: padding costs nothing.  Strides are the box's element strides.  With output channels
+ * as rows a thread holds neighbouring pixels of one channel, and NCHW stores fill whole sectors.
+ *
+ * Transposed: output pixels with equal remainders modulo the stride see the same taps; each such phase is a stride-1
+ * convolution of its own with some of the taps, and phases are neighbouring tiles so that their stores meet in L2.
+ *
+ * conv_direct: one thread an output, plain fp32, any groups, dilation, stride, one to three dimensions.  It exists so that
+ * everything is covered, not to be fast.
+ *
+ * Shapes are compile-time constants (macros written by the recipe): index arithmetic disappears.  Rejected: im2col in memory
+ * (R*S times the bytes) and Winograd (its rounding exceeds the rule).
+ */
+#ifndef WW_CONV_CUH
+#define WW_CONV_CUH
+
+#include <ww/split.cuh>
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#include <ww/pipeline.cuh>
+#endif
+
+/* struct KERNEL_shape from the macros that the recipe wrote; at file scope. */
+#define WW_CONV_SHAPE(kernel) \
+	struct kernel##_shape { \
+		enum { \
+			n = kernel##_N, c = kernel##_C, k = kernel##_K, groups = kernel##_GROUPS, transposed = kernel##_TRANSPOSED, \
+			d = kernel##_D, h = kernel##_H, w = kernel##_W, t = kernel##_T, r = kernel##_R, s = kernel##_S, \
+			od = kernel##_OD, oh = kernel##_OH, ow = kernel##_OW, sd = kernel##_SD, sh = kernel##_SH, sw = kernel##_SW, \
+			pd = kernel##_PD, ph = kernel##_PH, pw = kernel##_PW, dd = kernel##_DD, dh = kernel##_DH, dw = kernel##_DW, \
+			cb = kernel##_CB, bn = kernel##_BN, tw = kernel##_TW, th = kernel##_TH, tn = kernel##_TN, stages = kernel##_STAGES \
+		}; \
+	};
+
+namespace ww {
+
+/* (n, c, hw) fp32 to (n, hw, cp) fp16.  Grid (hw / 64 up, cp / 64, n), block 256; amax of image n. */
+template <int UNUSED = 0>
+__global__ void __launch_bounds__(256) conv_pack_x(const float *x, int c, int hw, int cp, __half *out, const unsigned *amax)
+{
+	__shared__ float box[64][65];
+	int n = blockIdx.z, c0 = blockIdx.y * 64, p0 = blockIdx.x * 64;
+	const float *src = x + (long long)n * c * hw;
+	float scale = scale_of(amax[n]), v[16];
+
+#pragma unroll
+	for (int j = 0; j < 16; j++) {
+		int cc = c0 + threadIdx.x / 64 + j * 4, p = p0 + threadIdx.x % 64;
+		v[j] = cc < c && p < hw ? src[(long long)cc * hw + p] * scale : 0.f;
+	}
+#pragma unroll
+	for (int j = 0; j < 16; j++)
+		box[threadIdx.x / 64 + j * 4][threadIdx.x % 64] = v[j];
+	__syncthreads();
+#pragma unroll
+	for (int j = 0; j < 2; j++) {
+		int p = threadIdx.x / 8 + j * 32, g = threadIdx.x % 8 * 8;
+		float o[8];
+#pragma unroll
+		for (int i = 0; i < 8; i++)
+			o[i] = box[g + i][p];
+		if (p0 + p < hw)
+			store(out + ((long long)n * hw + p0 + p) * cp + c0 + g, o);
+	}
+}
+
+/* Weights of output channel k at w + k * sk + c * sc + tap to (k, tap, cp) fp16, with that channel's scale.  Grid k, block 256. */
+template <int UNUSED = 0>
+__global__ void __launch_bounds__(256) conv_pack_w(const float *w, long long sk, long long sc, int c, int taps, int cp, __half *out,
+		unsigned *amax)
+{
+	__shared__ unsigned box[8];
+	const float *src = w + blockIdx.x * sk;
+	unsigned top = 0;
+
+	for (int i = threadIdx.x; i < c * taps; i += 256)
+		top = max(top, magnitude(src[i / taps * sc + i % taps]));
+	top = __reduce_max_sync(0xffffffffu, top);
+	if ((threadIdx.x & 31) == 0)
+		box[threadIdx.x >> 5] = top;
+	__syncthreads();
+#pragma unroll
+	for (int i = 0; i < 8; i++)
+		top = max(top, box[i]);
+	if (threadIdx.x == 0)
+		amax[blockIdx.x] = top;
+	float scale = scale_of(top);
+	for (int i = threadIdx.x; i < taps * cp; i += 256) {
+		int tap = i / cp, cc = i % cp;
+		out[(long long)blockIdx.x * taps * cp + i] = __float2half_rn(cc < c ? src[cc * sc + tap] * scale : 0.f);
+	}
+}
+
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+/* Which of `taps` taps an output phase sees: first, first + step, ...  A convolution that is not transposed sees all. */
+template <bool TRANSPOSED> struct tap_set {
+	int first, count, step;
+	__device__ __forceinline__ tap_set(int phase, int taps, int stride, int pad, int dil)
+	{
+		first = 0, step = 1, count = taps;
+		if (!TRANSPOSED)
+			return;
+		int a = stride, b = dil;
+		while (b) {
+			int t = a % b;
+			a = b, b = t;
+		}
+		step = stride / a;
+		while (first < taps && (phase + pad - first * dil) % stride != 0)
+			first++;
+		count = first < taps ? (taps - 1 - first) / step + 1 : 0;
+	}
+};
+
+template <class S, class E> struct conv_job {
+	const ww_tensor_map *ta, *tb;
+	const unsigned *sw, *sx;
+	const E &e;
+	static const int phases = S::transposed ? S::sh * S::sw : 1;
+	static const int plane_h = S::transposed ? (S::oh + S::sh - 1) / S::sh : S::oh;
+	static const int plane_w = S::transposed ? (S::ow + S::sw - 1) / S::sw : S::ow;
+	static const int mt = (S::k + 127) / 128;
+	static const int tiles_w = (plane_w + S::tw - 1) / S::tw;
+	static const int tiles_h = (plane_h + S::th - 1) / S::th;
+	static const int tiles_n = (S::n + S::tn - 1) / S::tn;
+
+	struct place {
+		int py, px, k, w, h, n;
+		__device__ __forceinline__ place(int t)
+		{
+			int phase = t % phases;
+			t /= phases;
+			py = phase / (S::transposed ? S::sw : 1), px = phase % (S::transposed ? S::sw : 1);
+			k = t % mt * 128, t /= mt;
+			w = t % tiles_w * S::tw, t /= tiles_w;
+			h = t % tiles_h * S::th, n = t / tiles_h * S::tn;
+		}
+	};
+
+	__device__ __forceinline__ int tiles() const { return phases * mt * tiles_w * tiles_h * tiles_n; }
+
+	__device__ __forceinline__ int steps(int tile) const
+	{
+		place at(tile);
+		tap_set<S::transposed> r(at.py, S::r, S::sh, S::ph, S::dh), s(at.px, S::s, S::sw, S::pw, S::dw);
+		return r.count * s.count * S::cb;
+	}
+
+	__device__ __forceinline__ void load(int tile, int step, unsigned a, unsigned b, unsigned bar) const
+	{
+		place at(tile);
+		tap_set<S::transposed> rs(at.py, S::r, S::sh, S::ph, S::dh), ss(at.px, S::s, S::sw, S::pw, S::dw);
+		int block = step % S::cb, tap = step / S::cb;
+		int r = rs.first + tap / ss.count * rs.step, s = ss.first + tap % ss.count * ss.step;
+		int h = S::transposed ? at.h + (at.py + S::ph - r * S::dh) / S::sh : at.h * S::sh + r * S::dh - S::ph;
+		int w = S::transposed ? at.w + (at.px + S::pw - s * S::dw) / S::sw : at.w * S::sw + s * S::dw - S::pw;
+
+		tma_load3(a, ta, bar, ((r * S::s + s) * S::cb + block) * 64, at.k, 0);
+		tma_load4(b, tb, bar, block * 64, w, h, at.n);
+	}
+
+	__device__ __forceinline__ void done(int tile, int wg, float (&acc)[S::bn / 2]) const
+	{
+		place at(tile);
+		const int step = S::transposed ? S::sw : 1, pairs = step == 1 && S::ow % 2 == 0;
+		int lane = threadIdx.x & 31, k0 = at.k + wg * 64 + (threadIdx.x / 32 % 4) * 16 + lane / 4;
+
+#pragma unroll
+		for (int half = 0; half < 2; half++) {
+			int k = k0 + 8 * half;
+			if (k >= S::k)
+				continue;
+			float uw = unscale(__ldg(sw + k));
+#pragma unroll
+			for (int j = 0; j < S::bn / 8; j++) {
+				int pix = j * 8 + lane % 4 * 2;
+				int n = at.n + pix / (S::tw * S::th), h = at.h + pix / S::tw % S::th, w = at.w + pix % S::tw;
+				int oh = S::transposed ? h * S::sh + at.py : h, ow = w * step + at.px;
+				if (n >= S::n || oh >= S::oh || ow >= S::ow)
+					continue;
+				float ux = unscale(__ldg(sx + n));
+				float v[2] = {acc[j * 4 + half * 2] * uw * ux, acc[j * 4 + half * 2 + 1] * uw * ux};
+				if (pairs) {
+					e.template store<2>(n, k, oh * S::ow + ow, v);
+				} else {
+					float one[1] = {v[0]}, two[1] = {v[1]};
+					e.template store<1>(n, k, oh * S::ow + ow, one);
+					if (ow + step < S::ow)
+						e.template store<1>(n, k, oh * S::ow + ow + step, two);
+				}
+			}
+		}
+	}
+};
+
+template <class S, class E>
+__device__ __forceinline__ void conv_tc(const ww_tensor_map &ta, const ww_tensor_map &tb, const unsigned *sw, const unsigned *sx, const E &e)
+{
+	conv_job<S, E> job = {&ta, &tb, sw, sx, e};
+	pipeline<__half, S::stages, S::bn, 1, 0, 1>(job);
+}
+
+#endif
+
+/* One dimension of a convolution: the input index that output `o` sees through tap `t`, or -1. */
+template <bool TRANSPOSED> __device__ __forceinline__ int conv_source(int o, int t, int stride, int pad, int dil, int size)
+{
+	int i = TRANSPOSED ? o + pad - t * dil : o * stride - pad + t * dil;
+
+	if (TRANSPOSED) {
+		if (i % stride != 0)
+			return -1;
+		i /= stride;
+	}
+	return i >= 0 && i < size ? i : -1;
+}
+
+template <class S, class E> __device__ __forceinline__ void conv_direct(const float *x, const float *w, const E &e)
+{
+	const int planes = S::od * S::oh * S::ow, cg = S::c / S::groups, kg = S::k / S::groups, taps = S::t * S::r * S::s;
+	long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+
+	if (i >= (long long)S::n * S::k * planes)
+		return;
+	int pix = (int)(i % planes), k = (int)(i / planes % S::k), n = (int)(i / planes / S::k);
+	int ow = pix % S::ow, oh = pix / S::ow % S::oh, od = pix / S::ow / S::oh, group = k / kg;
+	float sum[1] = {0.f};
+
+	for (int c = 0; c < cg; c++) {
+		const float *plane = x + ((long long)n * S::c + group * cg + c) * S::d * S::h * S::w;
+		const float *tap = S::transposed ? w + ((long long)(group * cg + c) * kg + k % kg) * taps : w + ((long long)k * cg + c) * taps;
+		float part = 0.f;
+		for (int t = 0; t < S::t; t++) {
+			int d = conv_source<S::transposed>(od, t, S::sd, S::pd, S::dd, S::d);
+			if (d < 0)
+				continue;
+			for (int r = 0; r < S::r; r++) {
+				int h = conv_source<S::transposed>(oh, r, S::sh, S::ph, S::dh, S::h);
+				if (h < 0)
+					continue;
+				for (int s = 0; s < S::s; s++) {
+					int v = conv_source<S::transposed>(ow, s, S::sw, S::pw, S::dw, S::w);
+					if (v >= 0)
+						part = fmaf(plane[((long long)d * S::h + h) * S::w + v], tap[(t * S::r + r) * S::s + s], part);
+				}
+			}
+		}
+		sum[0] += part;
+	}
+	e.template store<1>(n, k, pix, sum);
+}
+
+} // namespace ww
+
+#endif

@@ -1,0 +1,128 @@
+/* recipe/attention.h - the plan half of <ww/attention.cuh>.  See docs/cookbook/cuda.md. */
+#ifndef WW_RECIPE_ATTENTION_H
+#define WW_RECIPE_ATTENTION_H
+
+#include <ww/plan.h>
+#include <ww/recipe/common.h>
+#include <ww/recipe/gemm.h>
+
+/* (batch, head, time, d) in elements, d contiguous. */
+struct ww_heads {
+	int buf;
+	long long offset_bytes;
+	long long stride_b, stride_h, stride_t;
+};
+
+struct ww_attention {
+	const char *kernel;
+	struct ww_heads q, k, v;
+	long long b, h, h_kv;		/* h_kv 0: as h */
+	long long t_q, t_k, d;
+	int causal;
+	double scale;			/* 0: 1 / sqrt(d) */
+};
+
+/* The largest magnitude of each head into amax at `offset` maxima. */
+static void ww_attention_absmax(struct ww_plan *p, const struct ww_heads *x, long long b, long long h, long long t, long long d, int amax,
+		long long offset)
+{
+	ww_launch(p, "ww::absmax_all<0>", ww_max(1, ww_min(32, t * d / 16384)), b * h, 1, 256, 1, 1);
+	ww_arg_buf(p, x->buf, x->offset_bytes);
+	ww_arg_i64(p, x->stride_b);
+	ww_arg_i64(p, x->stride_h);
+	ww_arg_i32(p, (int)h);
+	ww_arg_i64(p, x->stride_t);
+	ww_arg_i32(p, (int)t);
+	ww_arg_i32(p, (int)d);
+	ww_arg_buf(p, amax, 4 * offset);
+}
+
+/* Q or K as pairs, (b * h * t) rows of d. */
+static int ww_attention_rows(struct ww_plan *p, const struct ww_heads *x, long long b, long long h, long long t, long long d, int amax,
+		long long offset)
+{
+	int out = ww_scratch(p, 4 * b * h * t * d);
+
+	ww_launch(p, "ww::split_rows<0>", t, b * h, 1, 256, 1, 1);
+	ww_arg_buf(p, x->buf, x->offset_bytes);
+	ww_arg_i64(p, x->stride_b);
+	ww_arg_i64(p, x->stride_h);
+	ww_arg_i32(p, (int)h);
+	ww_arg_i64(p, x->stride_t);
+	ww_arg_i32(p, (int)t);
+	ww_arg_i32(p, (int)d);
+	ww_arg_i32(p, (int)d);
+	ww_arg_buf(p, out, 0);
+	ww_arg_buf(p, amax, 4 * offset);
+	ww_arg_i32(p, 1);
+	return out;
+}
+
+/* V transposed as pairs, (b * h * d) rows of roundup(t, 32). */
+static int ww_attention_cols(struct ww_plan *p, const struct ww_heads *x, long long b, long long h, long long t, long long d, int amax,
+		long long offset)
+{
+	long long kp = ww_cdiv(t, 32) * 32;
+	int out = ww_scratch(p, 4 * b * h * d * kp);
+
+	ww_launch(p, "ww::split_cols<0>", ww_cdiv(d, 64), kp / 32, b * h, 256, 1, 1);
+	ww_arg_buf(p, x->buf, x->offset_bytes);
+	ww_arg_i64(p, x->stride_b);
+	ww_arg_i64(p, x->stride_h);
+	ww_arg_i32(p, (int)h);
+	ww_arg_i64(p, x->stride_t);
+	ww_arg_i32(p, (int)t);
+	ww_arg_i32(p, (int)d);
+	ww_arg_i32(p, (int)kp);
+	ww_arg_buf(p, out, 0);
+	ww_arg_buf(p, amax, 4 * offset);
+	ww_arg_i32(p, 1);
+	return out;
+}
+
+static double ww_attention_rsqrt(double x)
+{
+	double y = 1.0;
+
+	for (int i = 0; i < 60; i++)
+		y = 0.5 * (y + 1.0 / (x * y));
+	return y;
+}
+
+/* Leading arguments: tensor maps tq, tk, tv; const unsigned *amax; float scale; int b, h, h_kv, t_q, t_k. */
+static void ww_recipe_attention(struct ww_plan *p, const struct ww_attention *a)
+{
+	long long h_kv = a->h_kv ? a->h_kv : a->h, nq = a->b * a->h, nk = a->b * h_kv, kp = ww_cdiv(a->t_k, 32) * 32;
+	int kv = a->d == 64 ? 128 : 64, amax, q, k, v;
+
+	if ((a->d != 64 && a->d != 128) || a->h % h_kv || nq > 65535 || kp / 32 > 65535 || a->t_k < 1 || (a->causal && a->t_q != a->t_k)) {
+		ww_fail(p, "attention: d must be 64 or 128, h a multiple of h_kv, b * h at most 65535, and t_q = t_k where causal");
+		return;
+	}
+	if (ww_device(p)->cc != 90)
+		ww_fail(p, "this kernel needs compute capability 9.0");
+	amax = ww_scratch(p, 4 * (nq + 2 * nk));
+	ww_memset(p, amax, 0, 4 * (nq + 2 * nk), 0);
+	ww_attention_absmax(p, &a->q, a->b, a->h, a->t_q, a->d, amax, 0);
+	ww_attention_absmax(p, &a->k, a->b, h_kv, a->t_k, a->d, amax, nq);
+	ww_attention_absmax(p, &a->v, a->b, h_kv, a->t_k, a->d, amax, nq + nk);
+	q = ww_attention_rows(p, &a->q, a->b, a->h, a->t_q, a->d, amax, 0);
+	k = ww_attention_rows(p, &a->k, a->b, h_kv, a->t_k, a->d, amax, nq);
+	v = ww_attention_cols(p, &a->v, a->b, h_kv, a->t_k, a->d, amax, nq + nk);
+	ww_tunable(p, a->kernel, "D", a->d);
+	ww_tunable(p, a->kernel, "CAUSAL", a->causal != 0);
+	ww_launch(p, a->kernel, ww_cdiv(a->t_q, 128), nq, 1, 384, 1, 1);
+	ww_shared(p, 128 * a->d * 4 + 4 * kv * a->d * 4 + 9 * 8 + 1024);
+	ww_arg_kmajor(p, q, 0, WW_F16, 2 * a->d, a->t_q, nq, 4 * a->d, 4 * a->d * a->t_q, 128);
+	ww_arg_kmajor(p, k, 0, WW_F16, 2 * a->d, a->t_k, nk, 4 * a->d, 4 * a->d * a->t_k, kv);
+	ww_arg_kmajor(p, v, 0, WW_F16, 2 * kp, a->d, nk, 4 * kp, 4 * kp * a->d, (int)a->d);
+	ww_arg_buf(p, amax, 0);
+	ww_arg_f32(p, (float)(a->scale != 0.0 ? a->scale : ww_attention_rsqrt((double)a->d)));
+	ww_arg_i32(p, (int)a->b);
+	ww_arg_i32(p, (int)a->h);
+	ww_arg_i32(p, (int)h_kv);
+	ww_arg_i32(p, (int)a->t_q);
+	ww_arg_i32(p, (int)a->t_k);
+}
+
+#endif

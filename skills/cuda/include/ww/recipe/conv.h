@@ -1,0 +1,169 @@
+/* recipe/conv.h - the plan half of <ww/conv.cuh>.  See docs/cookbook/cuda.md. */
+#ifndef WW_RECIPE_CONV_H
+#define WW_RECIPE_CONV_H
+
+#include <ww/plan.h>
+#include <ww/recipe/common.h>
+#include <ww/recipe/gemm.h>
+
+/* A convolution of one to three dimensions, fp32, NCHW (NCDHW); missing dimensions are 1 (left 0).  Sizes and the stride,
+ * padding, dilation and output padding of height and width come as pairs, those of depth as single fields. */
+struct ww_conv2d {
+	const char *kernel;
+	int x_buf, w_buf;
+	long long x_offset_bytes, w_offset_bytes;
+	long long n, c, h, w, k, r, s;
+	int stride[2], pad[2], dil[2], out_pad[2];
+	int transposed, groups;			/* groups 0 counts as 1 */
+	long long d, t;				/* depth of the image and of the kernel */
+	int stride3, pad3, dil3, out_pad3;
+	int bn;					/* conv_tc: pixels a tile, 128 or 256; default 256 */
+	int tw;					/* conv_tc: width of a tile, 8 to 64; default what wastes least */
+	int stages;				/* conv_tc: default 4 (bn 256), 6 (bn 128) */
+};
+
+static int ww_conv_or1(int v)
+{
+	return v ? v : 1;
+}
+
+static long long ww_conv_out(const struct ww_conv2d *c, long long in, long long taps, int stride, int pad, int dil, int out_pad)
+{
+	stride = ww_conv_or1(stride), dil = ww_conv_or1(dil);
+	if (c->transposed)
+		return (in - 1) * stride - 2LL * pad + (long long)dil * (taps - 1) + out_pad + 1;
+	return (in + 2LL * pad - (long long)dil * (taps - 1) - 1) / stride + 1;
+}
+
+static long long ww_conv_oh(const struct ww_conv2d *c)
+{
+	return ww_conv_out(c, c->h, c->r, c->stride[0], c->pad[0], c->dil[0], c->out_pad[0]);
+}
+
+static long long ww_conv_ow(const struct ww_conv2d *c)
+{
+	return ww_conv_out(c, c->w, c->s, c->stride[1], c->pad[1], c->dil[1], c->out_pad[1]);
+}
+
+static long long ww_conv_od(const struct ww_conv2d *c)
+{
+	return ww_conv_out(c, c->d ? c->d : 1, c->t ? c->t : 1, c->stride3, c->pad3, c->dil3, c->out_pad3);
+}
+
+static void ww_conv_define(struct ww_plan *p, const struct ww_conv2d *c, int bn, int tw, int th, int tn, int stages)
+{
+	const struct { const char *name; long long value; } m[] = {
+		{"N", c->n}, {"C", c->c}, {"K", c->k}, {"GROUPS", ww_conv_or1(c->groups)}, {"TRANSPOSED", c->transposed != 0},
+		{"D", c->d ? c->d : 1}, {"H", c->h}, {"W", c->w}, {"T", c->t ? c->t : 1}, {"R", c->r}, {"S", c->s},
+		{"OD", ww_conv_od(c)}, {"OH", ww_conv_oh(c)}, {"OW", ww_conv_ow(c)},
+		{"SD", ww_conv_or1(c->stride3)}, {"SH", ww_conv_or1(c->stride[0])}, {"SW", ww_conv_or1(c->stride[1])},
+		{"PD", c->pad3}, {"PH", c->pad[0]}, {"PW", c->pad[1]},
+		{"DD", ww_conv_or1(c->dil3)}, {"DH", ww_conv_or1(c->dil[0])}, {"DW", ww_conv_or1(c->dil[1])},
+		{"CB", ww_cdiv(c->c, 64)}, {"BN", bn}, {"TW", tw}, {"TH", th}, {"TN", tn}, {"STAGES", stages},
+	};
+
+	for (int i = 0; i < (int)(sizeof m / sizeof m[0]); i++)
+		ww_tunable(p, c->kernel, m[i].name, m[i].value);
+}
+
+/* Leading arguments: const float *x, *w. */
+static void ww_recipe_conv_direct(struct ww_plan *p, const struct ww_conv2d *c)
+{
+	long long plane = ww_conv_od(c) * ww_conv_oh(c) * ww_conv_ow(c);
+
+	if (plane < 1 || ww_conv_oh(c) < 1 || ww_conv_ow(c) < 1 || plane > 0x7fffffff || c->c % ww_conv_or1(c->groups) ||
+			c->k % ww_conv_or1(c->groups)) {
+		ww_fail(p, "conv: impossible sizes");
+		return;
+	}
+	ww_conv_define(p, c, 0, 0, 0, 0, 0);
+	ww_launch(p, c->kernel, ww_cdiv(c->n * c->k * plane, 256), 1, 1, 256, 1, 1);
+	ww_arg_buf(p, c->x_buf, c->x_offset_bytes);
+	ww_arg_buf(p, c->w_buf, c->w_offset_bytes);
+}
+
+struct ww_conv_tile {
+	int tw, th, tn;
+	long long tiles;
+};
+
+/* The tile of bn pixels with this width that a plane of h x w and n images fits best. */
+static struct ww_conv_tile ww_conv_tile(int bn, int tw, long long n, long long h, long long w)
+{
+	struct ww_conv_tile best = {tw, bn / tw, 1, 0}, t;
+
+	for (int th = bn / tw; th >= 1; th /= 2) {
+		t = (struct ww_conv_tile){ tw, th, bn / tw / th, 0 };
+		t.tiles = ww_cdiv(w, tw) * ww_cdiv(h, th) * ww_cdiv(n, t.tn);
+		if (!best.tiles || t.tiles < best.tiles)
+			best = t;
+	}
+	return best;
+}
+
+/* Leading arguments: tensor maps ta, tb; const unsigned *sw, *sx. */
+static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
+{
+	int bn = c->bn ? c->bn : 256, stages = c->stages ? c->stages : bn == 256 ? 4 : 6;
+	int sh = ww_conv_or1(c->stride[0]), sw = ww_conv_or1(c->stride[1]), bh = c->transposed ? 1 : sh, bw = c->transposed ? 1 : sw;
+	long long oh = ww_conv_oh(c), ow = ww_conv_ow(c), cp = ww_cdiv(c->c, 64) * 64, taps = c->r * c->s, hw = c->h * c->w;
+	long long plane_h = c->transposed ? ww_cdiv(oh, sh) : oh, plane_w = c->transposed ? ww_cdiv(ow, sw) : ow;
+	long long chunk = ww_cdiv(c->c * hw, 64 * 1024);
+	struct ww_conv_tile tile = {0, 0, 0, 0};
+	int xs, ws, ax, aw;
+
+	if (ww_conv_or1(c->groups) != 1 || c->d > 1 || c->t > 1 || bh > 8 || bw > 8 || oh < 1 || ow < 1 || c->n > 65535 || cp / 64 > 65535 ||
+			oh * ow > 0x7fffffff || (bn != 128 && bn != 256)) {
+		ww_fail(p, "conv_tc: needs groups 1, two dimensions, stride up to 8, bn 128 or 256");
+		return;
+	}
+	for (int tw = c->tw ? c->tw : 64; tw >= (c->tw ? c->tw : 8); tw /= 2) {
+		struct ww_conv_tile t = ww_conv_tile(bn, tw, c->n, plane_h, plane_w);
+		if (tw * bw <= 256 && t.th * bh <= 256 && (!tile.tiles || t.tiles < tile.tiles))
+			tile = t;
+	}
+	if (!tile.tiles) {
+		ww_fail(p, "conv_tc: no tile fits");
+		return;
+	}
+	xs = ww_scratch(p, 2 * c->n * hw * cp);
+	ws = ww_scratch(p, 2 * c->k * taps * cp);
+	ax = ww_scratch(p, 4 * c->n);
+	aw = ww_scratch(p, 4 * c->k);
+	ww_memset(p, ax, 0, 4 * c->n, 0);
+	ww_launch(p, "ww::absmax_all<0>", ww_max(1, ww_min(chunk, 64)), c->n, 1, 256, 1, 1);
+	ww_arg_buf(p, c->x_buf, c->x_offset_bytes);
+	ww_arg_i64(p, c->c * hw);
+	ww_arg_i64(p, 0);
+	ww_arg_i32(p, 1);
+	ww_arg_i64(p, hw);
+	ww_arg_i32(p, (int)c->c);
+	ww_arg_i32(p, (int)hw);
+	ww_arg_buf(p, ax, 0);
+	ww_launch(p, "ww::conv_pack_x<0>", ww_cdiv(hw, 64), cp / 64, c->n, 256, 1, 1);
+	ww_arg_buf(p, c->x_buf, c->x_offset_bytes);
+	ww_arg_i32(p, (int)c->c);
+	ww_arg_i32(p, (int)hw);
+	ww_arg_i32(p, (int)cp);
+	ww_arg_buf(p, xs, 0);
+	ww_arg_buf(p, ax, 0);
+	ww_launch(p, "ww::conv_pack_w<0>", c->k, 1, 1, 256, 1, 1);
+	ww_arg_buf(p, c->w_buf, c->w_offset_bytes);
+	ww_arg_i64(p, c->transposed ? taps : c->c * taps);
+	ww_arg_i64(p, c->transposed ? c->k * taps : taps);
+	ww_arg_i32(p, (int)c->c);
+	ww_arg_i32(p, (int)taps);
+	ww_arg_i32(p, (int)cp);
+	ww_arg_buf(p, ws, 0);
+	ww_arg_buf(p, aw, 0);
+	ww_conv_define(p, c, bn, tile.tw, tile.th, tile.tn, stages);
+	ww_launch_pipeline(p, c->kernel, tile.tiles * ww_cdiv(c->k, 128) * (c->transposed ? sh * sw : 1), bn, stages, 1);
+	ww_arg_kmajor(p, ws, 0, WW_F16, taps * cp, c->k, 1, 2 * taps * cp, 0, 128);
+	ww_arg_tmap(p, &(struct ww_tmap){ .buf = xs, .dtype = WW_F16, .rank = 4, .size = {cp, c->w, c->h, c->n},
+		.stride_bytes = {0, 2 * cp, 2 * cp * c->w, 2 * cp * hw}, .box = {64, tile.tw * bw, tile.th * bh, tile.tn},
+		.elem_stride = {1, bw, bh, 1}, .swizzle = WW_SWIZZLE_128B, .fill = WW_FILL_ZERO });
+	ww_arg_buf(p, aw, 0);
+	ww_arg_buf(p, ax, 0);
+}
+
+#endif
