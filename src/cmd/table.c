@@ -1,6 +1,7 @@
 #include "cmd/table.h"
 
 #include "judge/build/build.h"
+#include "judge/compile/compile.h"
 
 /* Add a command: its file src/cmd/NAME.c, and one line in each list, in the order of `warpwright -h`. */
 const struct ww_cmd *const ww_cmd_table[] = {
@@ -9,5 +10,6 @@ const struct ww_cmd *const ww_cmd_table[] = {
 
 const struct ww_worker_main ww_worker_table[] = {
 	{ "builder", ww_builder_main },
+	{ "compiler", ww_compiler_main },
 	{ NULL, NULL }
 };

@@ -1,7 +1,8 @@
-/* image_data.h - a plan as data: what the builder makes of plan.c, what validation checks, what runners and exports replay.
+/* image_data.h - a plan as data: what the builder makes of plan.c, what validation checks, what runners and exports
+ * replay.
  *
- * An image is one block of memory without pointers, so that it can be sent through a pipe, hashed, mutated by a fuzzer and
- * mapped by a runner.  Layout (little-endian, every section 8-byte aligned, in this order, offsets from the start):
+ * An image is one block of memory without pointers, so that it can be sent through a pipe, hashed, mutated by a fuzzer
+ * and mapped by a runner.  Layout (little-endian, every section 8-byte aligned, in this order, offsets from the start):
  *
  *     struct ww_image            header with the counts and the byte offset of each section
  *     struct ww_image_buffer[]   all buffers: inputs, parameters, outputs, then scratch, indexed by handle
@@ -11,8 +12,8 @@
  *     struct ww_image_macro[]    ww_define()s
  *     char[]                     strings, each NUL-terminated; offset 0 is ""
  *
- * Nothing in an image is believed before ww_image_validate() (image.h) has passed: the builder is a sandboxed process that ran a
- * stranger's code and can send any bytes.
+ * Nothing in an image is believed before ww_image_validate() (image.h) has passed: the builder is a sandboxed process
+ * that ran a stranger's code and can send any bytes.
  *
  * This header needs <ww/plan.h> and <stdint.h> only: exported libraries carry a copy of it.
  */

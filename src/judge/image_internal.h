@@ -4,7 +4,8 @@
 
 #include "judge/image.h"
 
-/* Sizes and products of them never overflow in here: 63-bit factors, at most three of them at once beyond a bound check. */
+/* Sizes and products of them never overflow in here: 63-bit factors, at most three of them at once beyond a bound
+ * check. */
 __extension__ typedef __int128 ww_wide;
 
 struct ww_check {

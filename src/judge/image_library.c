@@ -1,9 +1,10 @@
 /* image_library.c - validation of GEMM and convolution nodes and of tensor maps, and what they may combine.
  *
- * A library node runs inside our runner with our libraries: its operands must lie in their buffers for every element that the
- * library can touch, results must not overlap what they are computed from, and types and modes must be ones that the libraries have.
- * Overlap is judged by the span of bytes from the first to the last element, which refuses a few interleaved layouts that would
- * be harmless; batches of one result may be interleaved by rows, as attention heads are.
+ * A library node runs inside our runner with our libraries: its operands must lie in their buffers for every element
+ * that the library can touch, results must not overlap what they are computed from, and types and modes must be ones
+ * that the libraries have. Overlap is judged by the span of bytes from the first to the last element, which refuses a
+ * few interleaved layouts that would be harmless; batches of one result may be interleaved by rows, as attention heads
+ * are.
  */
 #include "judge/image_internal.h"
 
@@ -13,7 +14,8 @@
 #define DIM_MAX ((long long)INT32_MAX)
 enum { WORKSPACE_MAX = 1 << 30 };
 
-/* ---- What both kinds share -------------------------------------------------------------------------------------------------- */
+/* ---- What both kinds share
+ * -------------------------------------------------------------------------------------------------- */
 
 /* Operand types and math mode go together, on this target. */
 static int check_math(struct ww_check *c, int dtype, int math)
@@ -41,7 +43,9 @@ static int has_bias(int epilogue)
 	return epilogue == WW_EPI_BIAS || epilogue == WW_EPI_BIAS_RELU;
 }
 
-/* ---- GEMM ------------------------------------------------------------------------------------------------------------------- */
+/* ---- GEMM
+ * -------------------------------------------------------------------------------------------------------------------
+ * */
 
 struct span { int buf; long long at; ww_wide bytes; };
 
@@ -66,7 +70,8 @@ static int check_mat(struct ww_check *c, const char *what, const struct ww_mat *
 	return ww_check_range(c, what, x->buf, x->offset_bytes, span->bytes, write);
 }
 
-/* Every element of a batched result is written once: matrices behind one another, or beside one another in common rows. */
+/* Every element of a batched result is written once: matrices behind one another, or beside one another in common
+ * rows. */
 static int check_batches(struct ww_check *c, const struct ww_gemm *g)
 {
 	const struct ww_mat *d = &g->d;
@@ -128,7 +133,8 @@ int ww_check_gemm(struct ww_check *c, const struct ww_gemm *g)
 	return !has_bias(g->epilogue) || check_bias(c, g->bias_buf, g->bias_offset_bytes, g->n, g->d.dtype, d);
 }
 
-/* ---- Convolution ------------------------------------------------------------------------------------------------------------ */
+/* ---- Convolution
+ * ------------------------------------------------------------------------------------------------------------ */
 
 static int check_conv_axis(struct ww_check *c, const struct ww_conv *v, int i)
 {
@@ -200,7 +206,8 @@ int ww_check_conv(struct ww_check *c, const struct ww_conv *v)
 	return !has_bias(v->epilogue) || check_bias(c, v->bias_buf, v->bias_offset_bytes, v->k, v->dtype, y);
 }
 
-/* ---- Tensor maps ------------------------------------------------------------------------------------------------------------ */
+/* ---- Tensor maps
+ * ------------------------------------------------------------------------------------------------------------ */
 
 static int check_tmap_box(struct ww_check *c, const struct ww_tmap *t, int size)
 {

@@ -1,7 +1,7 @@
 /* image_print.c - a plan for people: what `judge --show-plan` prints, and what a policy sees of the plan it wrote.
  *
- * One line a node.  The image must have been validated; kernel names are printable by then, names of tensors come from the task and
- * are cleaned here.
+ * One line a node.  The image must have been validated; kernel names are printable by then, names of tensors come from
+ * the task and are cleaned here.
  */
 #include "judge/image_internal.h"
 

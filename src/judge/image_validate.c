@@ -1,13 +1,14 @@
 /* image_validate.c - whether a plan image may be run.  The one gate between a stranger's plan and our processes.
  *
- * The bytes come from a process that ran a stranger's program.  They are read in the order header, sections, buffers, strings, macros,
- * nodes, and nothing is followed that has not been checked.  The layout must be exactly the one in image.h: sections in order without
- * gaps, every argument and every tensor map used by exactly one launch, in order.  So there is one image for one plan, and no place
- * in it that nobody looks at.
+ * The bytes come from a process that ran a stranger's program.  They are read in the order header, sections, buffers,
+ * strings, macros, nodes, and nothing is followed that has not been checked.  The layout must be exactly the one in
+ * image.h: sections in order without gaps, every argument and every tensor map used by exactly one launch, in order. 
+ * So there is one image for one plan, and no place in it that nobody looks at.
  *
- * What is checked is what the runner relies on and what CUDA would otherwise report later and less clearly: handles, ranges, roles
- * (inputs and parameters are never written), device limits.  What only the driver knows (registers, whether a cooperative grid fits) is
- * checked by the runner when it has the compiled kernel.  All arithmetic on numbers of the image is 128 bits wide.
+ * What is checked is what the runner relies on and what CUDA would otherwise report later and less clearly: handles,
+ * ranges, roles (inputs and parameters are never written), device limits.  What only the driver knows (registers,
+ * whether a cooperative grid fits) is checked by the runner when it has the compiled kernel.  All arithmetic on
+ * numbers of the image is 128 bits wide.
  *
  * Library nodes and tensor maps are in image_library.c.
  */
@@ -47,7 +48,8 @@ const char *ww_dtype_name(int dtype)
 	return dtype > 0 && (size_t)dtype < WW_ARRAY_LEN(names) ? names[dtype] : "?";
 }
 
-/* ---- Header, sections, buffers, macros ------------------------------------------------------------------------------------- */
+/* ---- Header, sections, buffers, macros
+ * ------------------------------------------------------------------------------------- */
 
 static int check_section(struct ww_check *c, const char *what, uint32_t at, uint64_t count, size_t size, size_t *end)
 {
@@ -147,7 +149,8 @@ static int check_macros(struct ww_check *c)
 	return 1;
 }
 
-/* ---- Ranges ----------------------------------------------------------------------------------------------------------------- */
+/* ---- Ranges
+ * ----------------------------------------------------------------------------------------------------------------- */
 
 int ww_check_range(struct ww_check *c, const char *what, int buf, long long offset, ww_wide bytes, int write)
 {
@@ -165,7 +168,8 @@ int ww_ranges_meet(int buf_a, long long at_a, ww_wide bytes_a, int buf_b, long l
 	return buf_a == buf_b && (ww_wide)at_a < at_b + bytes_b && (ww_wide)at_b < at_a + bytes_a;
 }
 
-/* ---- Launches --------------------------------------------------------------------------------------------------------------- */
+/* ---- Launches
+ * --------------------------------------------------------------------------------------------------------------- */
 
 static int check_kernel_name(struct ww_check *c, uint32_t at)
 {
@@ -301,7 +305,8 @@ static int check_launch(struct ww_check *c, const struct ww_image_launch *l)
 	return 1;
 }
 
-/* ---- Memory nodes ------------------------------------------------------------------------------------------------------------ */
+/* ---- Memory nodes
+ * ------------------------------------------------------------------------------------------------------------ */
 
 static int check_memset(struct ww_check *c, const struct ww_image_memset *s)
 {
@@ -321,7 +326,8 @@ static int check_copy(struct ww_check *c, const struct ww_image_copy *x)
 	return 1;
 }
 
-/* ---- All of it --------------------------------------------------------------------------------------------------------------- */
+/* ---- All of it
+ * --------------------------------------------------------------------------------------------------------------- */
 
 static int check_node(struct ww_check *c, const struct ww_image_node *n)
 {

@@ -1,13 +1,14 @@
 /* filter.c - system-call filters, one a profile.
  *
- * Two shapes.  BUILDER and RUNNER_CPU run native code of a stranger that needs almost nothing: a list of what is allowed, all else
- * fails.  COMPILER, RUNNER_CUDA and REFERENCE run large programs of ours or of the system: a list of what is forbidden, since an
- * allow-list of theirs breaks with every new libc and holds little more (the file view and the namespaces hold the rest).  A
- * forbidden call fails with EPERM, so that a library degrades; calls that only an attack makes kill the process.
+ * Two shapes.  BUILDER and RUNNER_CPU run native code of a stranger that needs almost nothing: a list of what is
+ * allowed, all else fails.  COMPILER, RUNNER_CUDA and REFERENCE run large programs of ours or of the system: a list of
+ * what is forbidden, since an allow-list of theirs breaks with every new libc and holds little more (the file view and
+ * the namespaces hold the rest).  A forbidden call fails with EPERM, so that a library degrades; calls that only an
+ * attack makes kill the process.
  *
- * libseccomp writes the program (architectures, x32 and argument checks right); it is exported once a process and loaded as bytes,
- * because building it takes longer than a whole plan build and a zygote's jobs load it every time.  clone3 fails with ENOSYS, as its
- * flags lie in memory where no filter can look; libc then uses clone.
+ * libseccomp writes the program (architectures, x32 and argument checks right); it is exported once a process and
+ * loaded as bytes, because building it takes longer than a whole plan build and a zygote's jobs load it every time. 
+ * clone3 fails with ENOSYS, as its flags lie in memory where no filter can look; libc then uses clone.
  */
 #include "sandbox/sandbox.h"
 

@@ -1,8 +1,9 @@
 /* landlock.c - the file view where namespaces are forbidden: Landlock rules (Linux 5.13 and later).
  *
- * Everything that the running kernel's version can restrict is restricted, and only the listed paths are given back.  The
- * constants and structures are written out here because the header of an older distribution lacks the newer ones; the kernel
- * accepts a structure that is longer than it knows only if the rest is zero, so the size passed follows the version.
+ * Everything that the running kernel's version can restrict is restricted, and only the listed paths are given back. 
+ * The constants and structures are written out here because the header of an older distribution lacks the newer ones;
+ * the kernel accepts a structure that is longer than it knows only if the rest is zero, so the size passed follows the
+ * version.
  *
  *     version  adds
  *     1        files and directories

@@ -1,8 +1,9 @@
 /* proc.c - see proc.h.
  *
- * The child is made by clone() with the namespace flags, so that it is the first process of its pid namespace and its death is the
- * death of all it started.  Between clone() and execve() only calls are made that are safe in a copy of a process with threads: argument
- * and environment are built before.  A child that cannot exec says why through a pipe that closes on exec.
+ * The child is made by clone() with the namespace flags, so that it is the first process of its pid namespace and its
+ * death is the death of all it started.  Between clone() and execve() only calls are made that are safe in a copy of a
+ * process with threads: argument and environment are built before.  A child that cannot exec says why through a pipe
+ * that closes on exec.
  */
 #include "sandbox/proc.h"
 
@@ -48,7 +49,8 @@ enum ww_rc ww_proc_self(char *out, struct ww_err *err)
 	return WW_OK;
 }
 
-/* ---- Starting ------------------------------------------------------------------------------------------------------ */
+/* ---- Starting ------------------------------------------------------------------------------------------------------
+ * */
 
 enum { MAX_ARGS = 64, MAX_ENV = 64 };
 struct launch {
@@ -223,7 +225,8 @@ out:
 	return rc;
 }
 
-/* ---- Ending -------------------------------------------------------------------------------------------------------- */
+/* ---- Ending --------------------------------------------------------------------------------------------------------
+ * */
 
 static void close_fds(struct ww_proc *p)
 {
@@ -276,7 +279,8 @@ void ww_proc_status_text(int status, struct ww_str *out)
 		ww_str_addf(out, "exited with code %d", WEXITSTATUS(status));
 }
 
-/* ---- Watching ------------------------------------------------------------------------------------------------------ */
+/* ---- Watching ------------------------------------------------------------------------------------------------------
+ * */
 
 static uint64_t resident_of(pid_t pid)
 {

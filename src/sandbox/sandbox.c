@@ -1,14 +1,15 @@
-/* sandbox.c - levels, private roots, Landlock, capabilities, limits.  The contract is in sandbox.h, the filters in filter.c.
+/* sandbox.c - levels, private roots, Landlock, capabilities, limits.  The contract is in sandbox.h, the filters in
+ * filter.c.
  *
- * The private root is made without trusting any path to stay what it is: every visible path is opened first (O_PATH), then a
- * tmpfs covers /tmp, then the open descriptors are bound into it through /proc/self/fd.  So paths below /tmp can be shown
- * although /tmp itself is covered, and no rename in between changes what is bound.  After pivot_root() the old root is
- * detached: there is no path back.
+ * The private root is made without trusting any path to stay what it is: every visible path is opened first (O_PATH),
+ * then a tmpfs covers /tmp, then the open descriptors are bound into it through /proc/self/fd.  So paths below /tmp
+ * can be shown although /tmp itself is covered, and no rename in between changes what is bound.  After pivot_root()
+ * the old root is detached: there is no path back.
  *
- * A new user namespace is used even for root: the process then has its capabilities over its own namespaces only, and gives
- * those up as well before it returns.  Rejected: chroot (a directory descriptor leads out), setuid to "nobody" (needs root, and
- * the user's own files may then not be readable), bubblewrap (one more dependency for 100 lines, and it cannot be entered after
- * libraries are loaded).
+ * A new user namespace is used even for root: the process then has its capabilities over its own namespaces only, and
+ * gives those up as well before it returns.  Rejected: chroot (a directory descriptor leads out), setuid to "nobody"
+ * (needs root, and the user's own files may then not be readable), bubblewrap (one more dependency for 100 lines, and
+ * it cannot be entered after libraries are loaded).
  */
 #include "sandbox/sandbox.h"
 
@@ -88,8 +89,8 @@ static int try_private_mounts(void)
 	       mkdir("/tmp/proc", 0755) == 0 && mount("proc", "/tmp/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) == 0;
 }
 
-/* In a child: everything that the level NAMESPACES will do later, so that systems which allow the first step and forbid a later
- * one (AppArmor on Ubuntu 24.04, a masked /proc in containers) are found out now. */
+/* In a child: everything that the level NAMESPACES will do later, so that systems which allow the first step and
+ * forbid a later one (AppArmor on Ubuntu 24.04, a masked /proc in containers) are found out now. */
 static int namespaces_work(void)
 {
 	unsigned uid = geteuid(), gid = getegid();
@@ -271,7 +272,16 @@ out:
 	return rc;
 }
 
-/* ---- Capabilities and limits ---------------------------------------------------------------------------------------- */
+const char *ww_sandbox_private_dir(void)
+{
+	if (!getenv(WW_SANDBOX_NAMESPACES_ENV) || mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+	    mount("tmpfs", "/sys", "tmpfs", MS_NOSUID | MS_NODEV, "mode=0700,size=256m") < 0)
+		return NULL;
+	return "/sys";
+}
+
+/* ---- Capabilities and limits
+ * ---------------------------------------------------------------------------------------- */
 
 static enum ww_rc drop_capabilities(struct ww_err *err)
 {

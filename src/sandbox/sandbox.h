@@ -71,6 +71,10 @@ struct ww_sandbox_opts {
 /* The highest level that works here, found by trying it in a child; kept after the first call.  About 5 ms. */
 enum ww_sandbox_level ww_sandbox_probe(void);
 
+/* In a worker with namespaces of its own, before ww_sandbox_isolate(): the path of a fresh tmpfs that no other process
+ * sees, to be shown read-only afterwards through `binds` (it covers /sys, which holds nothing that is ever shown). 
+ * NULL without namespaces. */
+const char *ww_sandbox_private_dir(void);
 /* In the worker, single-threaded, after everything that it must open is open: the file view (private root or
  * Landlock), dropped capabilities, limits.  A zygote does this once; what it forks inherits it.  *reached says what
  * held. */

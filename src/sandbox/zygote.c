@@ -129,7 +129,8 @@ int ww_zygote_pid(const struct ww_zygote *z)
 	return z->proc.pid;
 }
 
-/* ---- One job --------------------------------------------------------------------------------------------------------- */
+/* ---- One job
+ * --------------------------------------------------------------------------------------------------------- */
 
 static int write_parts(int fd, const struct ww_zygote_part *parts, int n)
 {

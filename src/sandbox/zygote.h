@@ -77,7 +77,8 @@ struct ww_zygote_worker {
 	void *ctx;
 	const char *tmp;	/* each job starts in a fresh directory below it, removed after the job; NULL: jobs need none */
 };
-/* The worker's argv[0] is a directory for `tmp` (below a private root: of its tmpfs).  Serve until the control socket (descriptor WW_PROC_FD) ends.  Returns the process's exit code. */
+/* The worker's argv[0] is a directory for `tmp` (below a private root: of its tmpfs).  Serve until the control socket
+ * (descriptor WW_PROC_FD) ends.  Returns the process's exit code. */
 int ww_zygote_serve(const struct ww_zygote_worker *w);
 
 #endif

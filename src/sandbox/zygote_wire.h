@@ -1,11 +1,12 @@
-/* zygote_wire.h - the two messages between a zygote and its parent.  Both are the same binary: no versions, no byte order. */
+/* zygote_wire.h - the two messages between a zygote and its parent.  Both are the same binary: no versions, no byte
+ * order. */
 #ifndef WW_SANDBOX_ZYGOTE_WIRE_H
 #define WW_SANDBOX_ZYGOTE_WIRE_H
 
 #include <stdint.h>
 
 /* Where a zygote in a private root keeps the directories of its jobs. */
-#define WW_ZYGOTE_TMP "/tmp"
+#define WW_ZYGOTE_TMP "/jobs"
 
 struct ww_zygote_ready {		/* zygote to parent, once */
 	uint32_t rc;			/* enum ww_rc */

@@ -1,9 +1,9 @@
 /* zygote_worker.c - the worker's side of zygote.h: warm up once, then fork for every job, watch, reap, report.
  *
- * One thread, one ppoll() loop.  SIGCHLD is blocked except inside ppoll(), so a child's end always wakes the loop and never interrupts
- * anything else.  A finished job is looked at with WNOWAIT first: while it is a zombie its number cannot be reused, and the group is
- * killed before it is reaped.  Orphans of jobs become our children (PR_SET_CHILD_SUBREAPER, or because we are process 1) and are
- * reaped without a word.
+ * One thread, one ppoll() loop.  SIGCHLD is blocked except inside ppoll(), so a child's end always wakes the loop and
+ * never interrupts anything else.  A finished job is looked at with WNOWAIT first: while it is a zombie its number
+ * cannot be reused, and the group is killed before it is reaped.  Orphans of jobs become our children
+ * (PR_SET_CHILD_SUBREAPER, or because we are process 1) and are reaped without a word.
  */
 #include "sandbox/zygote.h"
 
@@ -63,7 +63,8 @@ void ww_job_reply_commit(struct ww_job_reply *r)
 	memcpy(r->p - sizeof(n), &n, sizeof(n));
 }
 
-/* ---- In the job's process ------------------------------------------------------------------------------------------------- */
+/* ---- In the job's process
+ * ------------------------------------------------------------------------------------------------- */
 
 /* Say that the job could not be set up.  Only before it has touched anything: then this process is still believed. */
 static void not_started(int status_fd, int e)
@@ -108,7 +109,8 @@ static void job_process(const struct ww_zygote_worker *w, const struct ww_zygote
 	_exit(run_job(w, o, request_fd, reply_fd, j->status_fd));
 }
 
-/* ---- In the zygote -------------------------------------------------------------------------------------------------------- */
+/* ---- In the zygote
+ * -------------------------------------------------------------------------------------------------------- */
 
 static void end_job(struct server *s, struct job *j, struct ww_job_end end)
 {

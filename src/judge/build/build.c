@@ -53,7 +53,8 @@ int ww_builder_pid(const struct ww_builder *b)
 	return ww_zygote_pid(b->z);
 }
 
-/* ---- The request ----------------------------------------------------------------------------------------------------------- */
+/* ---- The request
+ * ----------------------------------------------------------------------------------------------------------- */
 
 static void add_tensors(struct ww_tensor *to, size_t *n, const struct ww_tensor *from, int count, struct ww_str *names)
 {
@@ -95,7 +96,8 @@ out:
 	return rc;
 }
 
-/* ---- The reply ------------------------------------------------------------------------------------------------------------- */
+/* ---- The reply
+ * ------------------------------------------------------------------------------------------------------------- */
 
 struct parts { enum ww_build_result result; const char *text; size_t text_bytes; const void *image; size_t image_bytes; };
 

@@ -1,8 +1,9 @@
 /* build_wire.h - what the builder's parent sends to a job, and what comes back.
  *
- * Request: struct ww_build_request, struct ww_tensor[n_inputs + n_params + n_outputs] (`name` holds the offset of its text in
- * the names), struct ww_scalar[n_scalars], names, source.  Reply: struct ww_build_reply, text, image.  Both ends are the same binary,
- * but the reply comes from a process that ran a stranger's code: none of its numbers is believed.
+ * Request: struct ww_build_request, struct ww_tensor[n_inputs + n_params + n_outputs] (`name` holds the offset of its
+ * text in the names), struct ww_scalar[n_scalars], names, source.  Reply: struct ww_build_reply, text, image.  Both
+ * ends are the same binary, but the reply comes from a process that ran a stranger's code: none of its numbers is
+ * believed.
  */
 #ifndef WW_JUDGE_BUILD_WIRE_H
 #define WW_JUDGE_BUILD_WIRE_H

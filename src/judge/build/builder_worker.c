@@ -1,11 +1,12 @@
 /* builder_worker.c - `warpwright __builder`: the zygote whose jobs compile and run one plan.c each.
  *
- * The job filters its system calls before TinyCC sees a byte of the source, since a compiler with bugs is as good a door as the program
- * it makes.  From there it cannot open, create, connect or fork; it can fill its memory (limited), its reply (fixed size) and its second.
- * The time-stamp counter is switched off where the CPU allows it, so that a plan cannot tell one build from the next.
+ * The job filters its system calls before TinyCC sees a byte of the source, since a compiler with bugs is as good a
+ * door as the program it makes.  From there it cannot open, create, connect or fork; it can fill its memory (limited),
+ * its reply (fixed size) and its second. The time-stamp counter is switched off where the CPU allows it, so that a
+ * plan cannot tell one build from the next.
  *
- * TinyCC is used as a library: no process, no file, about a millisecond for a plan.  Its linking state is not trusted with anything
- * either: -nostdlib -nostdinc, symbols from ww_plan_symbols[] only.
+ * TinyCC is used as a library: no process, no file, about a millisecond for a plan.  Its linking state is not trusted
+ * with anything either: -nostdlib -nostdinc, symbols from ww_plan_symbols[] only.
  */
 #include "judge/build/build.h"
 
@@ -40,7 +41,8 @@ out:
 	return rc;
 }
 
-/* ---- The reply ----------------------------------------------------------------------------------------------------------- */
+/* ---- The reply
+ * ----------------------------------------------------------------------------------------------------------- */
 
 static void answer(struct job *j, enum ww_build_result result, const char *text, size_t n, const struct ww_image *image)
 {
@@ -66,7 +68,8 @@ static void on_tcc_message(void *ctx, const char *text)
 	j->errors += !strstr(text, "warning:");
 }
 
-/* ---- The facts ----------------------------------------------------------------------------------------------------------- */
+/* ---- The facts
+ * ----------------------------------------------------------------------------------------------------------- */
 
 struct request { struct ww_build_request head; struct ww_facts facts; const char *source; };
 
@@ -95,7 +98,8 @@ static int parse(const unsigned char *p, size_t n, struct request *out)
 	return 1;
 }
 
-/* ---- Compiling and running ------------------------------------------------------------------------------------------------ */
+/* ---- Compiling and running
+ * ------------------------------------------------------------------------------------------------ */
 
 /* plan() compiled, or NULL with the messages in j->log. */
 static void (*compile(struct job *j, const char *text))(struct ww_plan *)

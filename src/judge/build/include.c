@@ -1,13 +1,14 @@
 /* include.c - #include without opening files.
  *
- * TinyCC opens what it includes, and prints a piece of it where it does not parse.  Plans are therefore compiled behind a filter that
- * opens nothing, and their #include lines are resolved here, before, from a table of the few headers that are meant for them:
- * ww/plan.h and ww/recipe/....  The text of a header takes the place of the line, with #line directives around it, so
- * that messages keep the numbers of plan.c.  Whatever is not found this way (an unknown name, an #include made by a macro) stays as it
- * is, and TinyCC says that the file does not exist.
+ * TinyCC opens what it includes, and prints a piece of it where it does not parse.  Plans are therefore compiled
+ * behind a filter that opens nothing, and their #include lines are resolved here, before, from a table of the few
+ * headers that are meant for them: ww/plan.h and the cookbook's .h files (the recipes).  The text of a header takes
+ * the place of the line, with #line directives around it, so that messages keep the numbers of plan.c.  Whatever is
+ * not found this way (an unknown name, an #include made by a macro) stays as it is, and TinyCC says that the file does
+ * not exist.
  *
- * The scanner knows comments, strings and continued lines, no more of the preprocessor.  A header that was once included outside every
- * #if is not repeated: all of ours have include guards, so this changes nothing but time.
+ * The scanner knows comments, strings and continued lines, no more of the preprocessor.  A header that was once
+ * included outside every #if is not repeated: all of ours have include guards, so this changes nothing but time.
  */
 #include "judge/build/build_wire.h"
 
@@ -56,13 +57,15 @@ static enum ww_rc load_dir(struct ww_headers *h, const char *dir, const char *pr
 	DIR *d = opendir(dir);
 	for (struct dirent *e; d && rc == WW_OK && (e = readdir(d));) {
 		char path[PATH_MAX], name[PATH_MAX];
+		size_t n = strlen(e->d_name);
 		if (e->d_name[0] == '.')
 			continue;
 		rc = ww_fs_join(path, dir, e->d_name, err);
 		if (rc == WW_OK)
 			rc = ww_fs_join(name, prefix, e->d_name, err);
 		if (rc == WW_OK)
-			rc = ww_fs_is_dir(path) ? load_dir(h, path, name, err) : load_one(h, path, name, err);
+			rc = ww_fs_is_dir(path) ? load_dir(h, path, name, err) :
+			     n > 2 && !strcmp(e->d_name + n - 2, ".h") ? load_one(h, path, name, err) : WW_OK;
 	}
 	if (d)
 		closedir(d);
@@ -72,16 +75,15 @@ static enum ww_rc load_dir(struct ww_headers *h, const char *dir, const char *pr
 enum ww_rc ww_headers_load(struct ww_headers **out, struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;
-	char path[PATH_MAX], recipes[PATH_MAX];
-	struct ww_err no_recipes = WW_ERR_INIT;
+	char path[PATH_MAX];
 	struct ww_headers *h = calloc(1, sizeof(*h));
 	*out = NULL;
 	if (!h)
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 	WW_TRY(ww_fs_resource("include/ww/plan.h", path, err));
 	WW_TRY(load_one(h, path, "ww/plan.h", err));
-	if (ww_fs_resource("skills/cuda/include/ww/recipe", recipes, &no_recipes) == WW_OK)
-		WW_TRY(load_dir(h, recipes, "ww/recipe", err));
+	WW_TRY(ww_fs_resource("skills/cuda/include/ww", path, err));
+	WW_TRY(load_dir(h, path, "ww", err));
 	*out = h;
 	h = NULL;
 out:
@@ -96,7 +98,8 @@ void ww_headers_free(struct ww_headers *h)
 	free(h);
 }
 
-/* ---- Expansion -------------------------------------------------------------------------------------------------------- */
+/* ---- Expansion
+ * -------------------------------------------------------------------------------------------------------- */
 
 struct scan {
 	struct ww_headers *h;

@@ -1,9 +1,9 @@
 /* plan_api.c - the functions of ww/plan.h: they write down what plan.c says.
  *
- * This runs in the builder's job, in one address space with the stranger's code, which can overwrite all of it.  So nothing here is a
- * check that anybody relies on: the image is validated in the judge (image_validate.c), and the tests of arguments made here serve
- * a clear message only.  The first error sticks; it is reported at once, because what follows it may well crash (a plan that goes on with the
- * stand-in tensor that a wrong index returns).
+ * This runs in the builder's job, in one address space with the stranger's code, which can overwrite all of it.  So
+ * nothing here is a check that anybody relies on: the image is validated in the judge (image_validate.c), and the
+ * tests of arguments made here serve a clear message only.  The first error sticks; it is reported at once, because
+ * what follows it may well crash (a plan that goes on with the stand-in tensor that a wrong index returns).
  */
 #include "judge/build/build_wire.h"
 
@@ -114,7 +114,8 @@ int ww_plan_hit_limit(const struct ww_plan *p)
 	return p->limit;
 }
 
-/* ---- The task ------------------------------------------------------------------------------------------------------------ */
+/* ---- The task
+ * ------------------------------------------------------------------------------------------------------------ */
 
 int ww_input_count(struct ww_plan *p) { return p->facts->n_inputs; }
 int ww_output_count(struct ww_plan *p) { return p->facts->n_outputs; }
@@ -159,7 +160,8 @@ void ww_fail(struct ww_plan *p, const char *why)
 	fail(p, 0, "ww_fail: %s", why ? why : "(no reason given)");
 }
 
-/* ---- Macros, names, buffers ------------------------------------------------------------------------------------------- */
+/* ---- Macros, names, buffers
+ * ------------------------------------------------------------------------------------------- */
 
 void ww_define(struct ww_plan *p, const char *name, long long value)
 {
@@ -200,7 +202,8 @@ int ww_scratch(struct ww_plan *p, long long bytes)
 	return (int)p->buffers.n - 1;
 }
 
-/* ---- Nodes ------------------------------------------------------------------------------------------------------------- */
+/* ---- Nodes
+ * ------------------------------------------------------------------------------------------------------------- */
 
 static struct ww_image_node *add_node(struct ww_plan *p, uint32_t kind)
 {
@@ -393,7 +396,8 @@ void ww_conv(struct ww_plan *p, const struct ww_conv *c)
 	to->workspace_bytes = c->workspace_bytes;
 }
 
-/* ---- The image --------------------------------------------------------------------------------------------------------- */
+/* ---- The image
+ * --------------------------------------------------------------------------------------------------------- */
 
 static size_t place(size_t *at, const struct list *l)
 {
@@ -433,9 +437,11 @@ struct ww_image *ww_plan_image(struct ww_plan *p, const char **limit)
 	return (struct ww_image *)(void *)m;
 }
 
-/* ---- What plan.c is linked against ------------------------------------------------------------------------------------ */
+/* ---- What plan.c is linked against
+ * ------------------------------------------------------------------------------------ */
 
-/* Conversions that TinyCC leaves to its run-time library on x86-64, and the memory functions that it calls for structures. */
+/* Conversions that TinyCC leaves to its run-time library on x86-64, and the memory functions that it calls for
+ * structures. */
 static unsigned long long fixunssfdi(float v) { return (unsigned long long)v; }
 static unsigned long long fixunsdfdi(double v) { return (unsigned long long)v; }
 static unsigned long long fixunsxfdi(long double v) { return (unsigned long long)v; }

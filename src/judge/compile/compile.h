@@ -56,6 +56,7 @@ enum ww_rc ww_compiler_open(struct ww_compiler **out, const struct ww_compiler_o
 	WW_MUST_CHECK;
 void ww_compiler_close(struct ww_compiler *c);
 enum ww_sandbox_level ww_compiler_level(const struct ww_compiler *c);
+int ww_compiler_pid(const struct ww_compiler *c);	/* the zygote's, for tests that kill it */
 /* Which compiler, version, target and flags, for cache keys and for people: "nvrtc 13.0 sm_90a --std=c++17 ...". */
 const char *ww_compiler_identity(const struct ww_compiler *c);
 

@@ -1,0 +1,414 @@
+/* binary_check.c - see binary_check.h.
+ *
+ * Cubins are ELF with NVIDIA's sections.  A `__device__` variable, constant or not, lies in .nv.global or
+ * .nv.global.init: state that survives from one call to the next, which no solution may have (tables belong into
+ * __constant__, state into scratch).  What device code calls without defining it (malloc, free, vprintf,
+ * cudaLaunchDevice...) is an undefined symbol.
+ *
+ * A shared object is judged by what the dynamic loader reads: program headers and the dynamic section, not section
+ * headers, which may say anything.  Every writable page must be inside PT_GNU_RELRO (read-only after loading, as the
+ * object is linked -z now), no thread-local storage, no tag that makes the loader run code or search elsewhere, no
+ * relocation but the plain ones inside the object's own writable pages, no indirect functions, and imports from a
+ * list.  The symbol count comes from DT_HASH, which our own linker flags ask for.
+ */
+#include "judge/compile/binary_check.h"
+
+#include <elf.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifndef EM_CUDA
+#define EM_CUDA 190
+#endif
+
+struct elf { const unsigned char *p; size_t n; const Elf64_Ehdr *h; Elf64_Ehdr head; struct ww_str *why; };
+
+/* [at, at + size) of the file, or NULL. */
+static const void *span(const struct elf *e, uint64_t at, uint64_t size)
+{
+	return at <= e->n && size <= e->n - at ? e->p + at : NULL;
+}
+
+/* Element i of a table of `size`-byte records at `at`, copied out because nothing promises alignment. */
+static int record(const struct elf *e, uint64_t at, uint64_t i, size_t size, void *out)
+{
+	if (i > e->n / size || at > e->n)
+		return 0;
+	const void *p = span(e, at + i * size, size);
+	if (p)
+		memcpy(out, p, size);
+	return p != NULL;
+}
+
+/* The NUL-terminated text at offset `at` of a string table, "" where there is none. */
+static const char *text_at(const struct elf *e, uint64_t table, uint64_t size, uint64_t at)
+{
+	const char *s = at < size ? span(e, table, size) : NULL;
+	return s && memchr(s + at, 0, (size_t)(size - at)) ? s + at : "";
+}
+
+static int open_elf(struct elf *e, const void *bytes, size_t n, unsigned machine)
+{
+	e->p = bytes, e->n = n, e->h = &e->head;
+	if (n < sizeof(e->head))
+		return 0;
+	memcpy(&e->head, bytes, sizeof(e->head));
+	return !memcmp(e->head.e_ident, ELFMAG, SELFMAG) && e->head.e_ident[EI_CLASS] == ELFCLASS64 &&
+	       e->head.e_ident[EI_DATA] == ELFDATA2LSB && e->head.e_machine == machine;
+}
+
+static int refuse(const struct elf *e, const char *what, const char *name)
+{
+	ww_str_adds(e->why, what);
+	ww_str_add_bounded(e->why, name, strlen(name), 200);
+	return 0;
+}
+
+/* ---- Cubins
+ * ----------------------------------------------------------------------------------------------------------------- */
+
+static int section(const struct elf *e, unsigned i, Elf64_Shdr *s)
+{
+	return e->h->e_shentsize == sizeof(*s) && i < e->h->e_shnum && record(e, e->h->e_shoff, i, sizeof(*s), s);
+}
+
+static const char *section_name(const struct elf *e, const Elf64_Shdr *s)
+{
+	Elf64_Shdr names;
+	return section(e, e->h->e_shstrndx, &names) ? text_at(e, names.sh_offset, names.sh_size, s->sh_name) : "";
+}
+
+static int starts(const char *s, const char *prefix)
+{
+	return !strncmp(s, prefix, strlen(prefix));
+}
+
+/* Call f for every symbol of every symbol table; stops where it returns 0. */
+static int each_symbol(const struct elf *e, int (*f)(const struct elf *e, const Elf64_Sym *y, const char *name, void *ctx), void *ctx)
+{
+	Elf64_Shdr s, names;
+	Elf64_Sym y;
+	for (unsigned i = 0; section(e, i, &s); i++) {
+		if (s.sh_type != SHT_SYMTAB || !section(e, s.sh_link, &names))
+			continue;
+		for (uint64_t k = 0; k < s.sh_size / sizeof(y) && record(e, s.sh_offset, k, sizeof(y), &y); k++)
+			if (!f(e, &y, text_at(e, names.sh_offset, names.sh_size, y.st_name), ctx))
+				return 0;
+	}
+	return 1;
+}
+
+static const struct { const char *name, *what; } device_calls[] = {
+	{ "vprintf", "printf" }, { "malloc", "malloc" }, { "free", "free" }, { "__assertfail", "assert" },
+	{ "cudaLaunchDevice", "a launch from the device" }, { "cudaGetParameterBuffer", "a launch from the device" },
+};
+
+static int is_a_name(const Elf64_Sym *y, const char *name)
+{
+	int type = ELF64_ST_TYPE(y->st_info);
+	return name[0] && type != STT_SECTION && type != STT_FILE;
+}
+
+static int cubin_call(const struct elf *e, const Elf64_Sym *y, const char *name, void *ctx)
+{
+	(void)ctx;
+	if (!is_a_name(y, name) || y->st_shndx != SHN_UNDEF || starts(name, ".nv.reservedSmem"))
+		return 1;
+	for (size_t i = 0; i < WW_ARRAY_LEN(device_calls); i++)
+		if (starts(name, device_calls[i].name))
+			return refuse(e, "device code may not use ", device_calls[i].what);
+	return refuse(e, "device code calls what it does not define: ", name);
+}
+
+static const char no_globals[] = "device variables are not allowed (use __constant__ for tables, ww_scratch() for state): ";
+
+static int cubin_variable(const struct elf *e, const Elf64_Sym *y, const char *name, void *ctx)
+{
+	Elf64_Shdr s;
+	(void)ctx;
+	if (is_a_name(y, name) && section(e, y->st_shndx, &s) && starts(section_name(e, &s), ".nv.global"))
+		return refuse(e, no_globals, name);
+	return 1;
+}
+
+/* Calls first: the text of a printf is a device variable too, and not what its author should hear of. */
+int ww_cubin_check(const void *bytes, size_t n, struct ww_str *why)
+{
+	struct elf e = { .why = why };
+	Elf64_Shdr s;
+	if (!open_elf(&e, bytes, n, EM_CUDA))
+		return refuse(&e, "not a cubin", "");
+	if (!each_symbol(&e, cubin_call, NULL) || !each_symbol(&e, cubin_variable, NULL))
+		return 0;
+	for (unsigned i = 0; i < e.h->e_shnum; i++) {
+		if (!section(&e, i, &s))
+			return refuse(&e, "a cubin with broken section headers", "");
+		if (starts(section_name(&e, &s), ".nv.global") && s.sh_size)
+			return refuse(&e, no_globals, section_name(&e, &s));
+	}
+	return 1;
+}
+
+static int is_not_wanted(const struct elf *e, const Elf64_Sym *y, const char *name, void *ctx)
+{
+	(void)e;
+	return !(ELF64_ST_TYPE(y->st_info) == STT_FUNC && y->st_shndx != SHN_UNDEF && !strcmp(name, ctx));
+}
+
+int ww_cubin_has(const void *bytes, size_t n, const char *symbol)
+{
+	struct ww_str none = WW_STR_INIT(1);
+	struct elf e = { .why = &none };
+	return open_elf(&e, bytes, n, EM_CUDA) && !each_symbol(&e, is_not_wanted, (void *)(uintptr_t)symbol);
+}
+
+/* ---- Shared objects
+ * ---------------------------------------------------------------------------------------------------------- */
+
+/* libm and the four functions that compilers call on their own. */
+static const char *const imports[] = {
+	"memcpy", "memmove", "memset", "memcmp",
+	"acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "copysign", "cos", "cosh", "erf", "erfc", "exp",
+	"exp10", "exp2", "expm1", "fabs", "fdim", "floor", "fma", "fmax", "fmin", "fmod", "frexp", "hypot", "ilogb", "ldexp", "lgamma",
+	"llrint", "llround", "log", "log10", "log1p", "log2", "logb", "lrint", "lround", "modf", "nan", "nearbyint", "nextafter", "pow",
+	"remainder", "rint", "round", "roundeven", "scalbln", "scalbn", "sin", "sincos", "sinh", "sqrt", "tan", "tanh", "tgamma", "trunc",
+};
+
+static int is_allowed_import(const char *name)
+{
+	size_t n = strlen(name);
+	for (size_t i = 0; i < WW_ARRAY_LEN(imports); i++) {
+		size_t k = strlen(imports[i]);
+		int suffix = n == k + 1 && (name[k] == 'f' || name[k] == 'l') && i >= 4;
+		if (!strncmp(name, imports[i], k) && (n == k || suffix))
+			return 1;
+	}
+	return 0;
+}
+
+enum { PAGE = 4096, MAX_PHDRS = 32, MAX_LOADS = 16 };
+struct so {
+	struct elf e;
+	Elf64_Phdr load[MAX_LOADS], relro;
+	int n_loads;
+	uint64_t dynamic, dynamic_size;
+	uint64_t tag[38];		/* values of the tags below 38 that were seen */
+	uint64_t gnu_hash;
+};
+
+/* File offset of a virtual address, for `size` bytes; ~0 where no segment has them. */
+static uint64_t offset_of(const struct so *s, uint64_t at, uint64_t size)
+{
+	for (int i = 0; i < s->n_loads; i++) {
+		const Elf64_Phdr *p = &s->load[i];
+		if (at >= p->p_vaddr && at - p->p_vaddr <= p->p_filesz && size <= p->p_filesz - (at - p->p_vaddr))
+			return p->p_offset + (at - p->p_vaddr);
+	}
+	return ~0ull;
+}
+
+static int so_segment(struct so *s, const Elf64_Phdr *p)
+{
+	const struct elf *e = &s->e;
+	switch (p->p_type) {
+	case PT_LOAD:
+		if ((p->p_flags & (PF_W | PF_X)) == (PF_W | PF_X))
+			return refuse(e, "memory that is writable and executable", "");
+		if (s->n_loads == MAX_LOADS || p->p_filesz > p->p_memsz || !span(e, p->p_offset, p->p_filesz) ||
+		    p->p_vaddr > 1ull << 40 || p->p_memsz > 1ull << 40)
+			return refuse(e, "a broken segment", "");
+		s->load[s->n_loads++] = *p;
+		return 1;
+	case PT_DYNAMIC:
+		s->dynamic = p->p_offset;
+		s->dynamic_size = p->p_filesz;
+		return 1;
+	case PT_GNU_RELRO:
+		s->relro = *p;
+		return 1;
+	case PT_TLS:
+		return refuse(e, "thread-local variables are not allowed", "");
+	case PT_GNU_STACK:
+		return p->p_flags & PF_X ? refuse(e, "an executable stack is not allowed", "") : 1;
+	case PT_NOTE: case PT_GNU_EH_FRAME: case PT_NULL: case PT_PHDR: case PT_GNU_PROPERTY:
+		return 1;
+	}
+	return refuse(e, "an unknown kind of segment", "");
+}
+
+static int so_segments(struct so *s)
+{
+	Elf64_Phdr p;
+	const Elf64_Ehdr *h = s->e.h;
+	if (h->e_type != ET_DYN || h->e_phentsize != sizeof(p) || h->e_phnum > MAX_PHDRS)
+		return refuse(&s->e, "not a shared object", "");
+	for (unsigned i = 0; i < h->e_phnum; i++) {
+		if (!record(&s->e, h->e_phoff, i, sizeof(p), &p))
+			return refuse(&s->e, "broken program headers", "");
+		if (!so_segment(s, &p))
+			return 0;
+	}
+	return s->dynamic_size ? 1 : refuse(&s->e, "no dynamic section", "");
+}
+
+/* Names of variables in writable memory, as the symbol table has them; for the message only. */
+static int name_variable(const struct elf *e, const Elf64_Sym *y, const char *name, void *ctx)
+{
+	const Elf64_Phdr *w = ctx;
+	if (ELF64_ST_TYPE(y->st_info) == STT_OBJECT && y->st_value >= w->p_vaddr && y->st_value - w->p_vaddr < w->p_memsz && name[0] != '_') {
+		ww_str_addc(e->why, ' ');
+		ww_str_add_bounded(e->why, name, strlen(name), 100);
+		return e->why->len < 400;
+	}
+	return 1;
+}
+
+static int so_read_only(struct so *s)
+{
+	/* The loader protects whole pages: its start rounded down, its end rounded down. */
+	uint64_t from = s->relro.p_vaddr & ~(uint64_t)(PAGE - 1), to = (s->relro.p_vaddr + s->relro.p_memsz) & ~(uint64_t)(PAGE - 1);
+	for (int i = 0; i < s->n_loads; i++) {
+		Elf64_Phdr *p = &s->load[i];
+		if (!(p->p_flags & PF_W) || (p->p_vaddr >= from && p->p_vaddr + p->p_memsz <= to))
+			continue;
+		ww_str_adds(s->e.why, "variables that are not const are not allowed (use ww_scratch() for state):");
+		(void)each_symbol(&s->e, name_variable, p);
+		return 0;
+	}
+	return 1;
+}
+
+static const struct { int64_t tag; const char *what; } bad_tags[] = {
+	{ DT_INIT, "a function that runs at loading" }, { DT_FINI, "a function that runs at unloading" },
+	{ DT_INIT_ARRAY, "a constructor" }, { DT_FINI_ARRAY, "a destructor" }, { DT_PREINIT_ARRAY, "a constructor" },
+	{ DT_TEXTREL, "relocations in code" }, { DT_RPATH, "a library search path" }, { DT_RUNPATH, "a library search path" },
+	{ DT_REL, "relocations of an unusual kind" },
+};
+
+static int so_tag(struct so *s, const Elf64_Dyn *d)
+{
+	for (size_t i = 0; i < WW_ARRAY_LEN(bad_tags); i++)
+		if (d->d_tag == bad_tags[i].tag)
+			return refuse(&s->e, "not allowed: ", bad_tags[i].what);
+	if (d->d_tag == DT_FLAGS && (d->d_un.d_val & (DF_TEXTREL | DF_STATIC_TLS)))
+		return refuse(&s->e, "relocations in code, or thread-local variables", "");
+	if (d->d_tag > 0 && d->d_tag < (int64_t)WW_ARRAY_LEN(s->tag)) {
+		s->tag[d->d_tag] = d->d_un.d_val;
+		return 1;
+	}
+	switch (d->d_tag) {
+	case DT_FLAGS_1: case DT_VERNEED: case DT_VERNEEDNUM: case DT_VERSYM: case DT_RELACOUNT: case DT_GNU_HASH:
+		return 1;
+	}
+	return refuse(&s->e, "an unknown dynamic tag", "");
+}
+
+static const char *so_text(const struct so *s, uint64_t at)
+{
+	uint64_t table = offset_of(s, s->tag[DT_STRTAB], s->tag[DT_STRSZ]);
+	return table == ~0ull ? "" : text_at(&s->e, table, s->tag[DT_STRSZ], at);
+}
+
+/* First pass: tags; second, when the strings are known: the libraries it needs. */
+static int so_dynamic(struct so *s)
+{
+	Elf64_Dyn d;
+	for (int pass = 0; pass < 2; pass++)
+		for (uint64_t i = 0; i < s->dynamic_size / sizeof(d); i++) {
+			if (!record(&s->e, s->dynamic, i, sizeof(d), &d))
+				return refuse(&s->e, "a broken dynamic section", "");
+			if (d.d_tag == DT_NULL)
+				break;
+			if (pass == 0 && !so_tag(s, &d))
+				return 0;
+			const char *lib = pass == 1 && d.d_tag == DT_NEEDED ? so_text(s, d.d_un.d_val) : NULL;
+			if (lib && strcmp(lib, "libm.so.6") && strcmp(lib, "libc.so.6"))
+				return refuse(&s->e, "it needs the library ", lib);
+		}
+	return 1;
+}
+
+static int so_symbol(const struct so *s, uint64_t i, Elf64_Sym *y)
+{
+	uint64_t at = offset_of(s, s->tag[DT_SYMTAB], 0);
+	return at != ~0ull && record(&s->e, at, i, sizeof(*y), y);
+}
+
+static uint64_t so_symbol_count(const struct so *s)
+{
+	uint32_t head[2];
+	uint64_t at = offset_of(s, s->tag[DT_HASH], sizeof(head));
+	if (!s->tag[DT_HASH] || at == ~0ull || !record(&s->e, at, 0, sizeof(head), head))
+		return 0;
+	return head[1];
+}
+
+static int so_symbols(struct so *s)
+{
+	Elf64_Sym y;
+	uint64_t n = so_symbol_count(s);
+	if (!n)
+		return refuse(&s->e, "no symbol table", "");
+	for (uint64_t i = 1; i < n; i++) {
+		if (!so_symbol(s, i, &y))
+			return refuse(&s->e, "a broken symbol table", "");
+		const char *name = so_text(s, y.st_name);
+		int type = ELF64_ST_TYPE(y.st_info);
+		if (type == STT_GNU_IFUNC || type == STT_TLS)
+			return refuse(&s->e, "an indirect function or thread-local variable: ", name);
+		if (y.st_shndx == SHN_UNDEF && !is_allowed_import(name))
+			return refuse(&s->e, "it calls what kernels may not call: ", name);
+	}
+	return 1;
+}
+
+static int is_writable(const struct so *s, uint64_t at)
+{
+	for (int i = 0; i < s->n_loads; i++)
+		if ((s->load[i].p_flags & PF_W) && at >= s->load[i].p_vaddr && s->load[i].p_memsz >= 8 &&
+		    at - s->load[i].p_vaddr <= s->load[i].p_memsz - 8)
+			return 1;
+	return 0;
+}
+
+static int so_relocations(struct so *s, uint64_t table, uint64_t size)
+{
+	Elf64_Rela r;
+	uint64_t at = offset_of(s, table, size), n = so_symbol_count(s);
+	if (!size)
+		return 1;
+	if (at == ~0ull)
+		return refuse(&s->e, "broken relocations", "");
+	for (uint64_t i = 0; i < size / sizeof(r); i++) {
+		if (!record(&s->e, at, i, sizeof(r), &r) || !is_writable(s, r.r_offset) || ELF64_R_SYM(r.r_info) >= n)
+			return refuse(&s->e, "a relocation outside of the object", "");
+		switch (ELF64_R_TYPE(r.r_info)) {
+		case R_X86_64_RELATIVE: case R_X86_64_GLOB_DAT: case R_X86_64_JUMP_SLOT: case R_X86_64_64:
+			continue;
+		}
+		return refuse(&s->e, "a relocation that runs code or makes writable memory", "");
+	}
+	return 1;
+}
+
+int ww_so_check(const void *bytes, size_t n, struct ww_str *why)
+{
+	struct so s = { .e = { .why = why } };
+	if (!open_elf(&s.e, bytes, n, EM_X86_64))
+		return refuse(&s.e, "not an ELF object for x86-64", "");
+	return so_segments(&s) && so_read_only(&s) && so_dynamic(&s) && so_symbols(&s) &&
+	       so_relocations(&s, s.tag[DT_RELA], s.tag[DT_RELASZ]) && so_relocations(&s, s.tag[DT_JMPREL], s.tag[DT_PLTRELSZ]);
+}
+
+int ww_so_has(const void *bytes, size_t n, const char *symbol)
+{
+	struct ww_str none = WW_STR_INIT(1);
+	struct so s = { .e = { .why = &none } };
+	Elf64_Sym y;
+	if (!open_elf(&s.e, bytes, n, EM_X86_64) || !so_segments(&s) || !so_dynamic(&s))
+		return 0;
+	for (uint64_t i = 1; i < so_symbol_count(&s) && so_symbol(&s, i, &y); i++)
+		if (ELF64_ST_TYPE(y.st_info) == STT_FUNC && y.st_shndx != SHN_UNDEF && !strcmp(so_text(&s, y.st_name), symbol))
+			return 1;
+	return 0;
+}

@@ -1,0 +1,19 @@
+/* binary_check.h - what compiled device code may contain.  Reads hostile ELF files: nothing in them is believed. */
+#ifndef WW_JUDGE_COMPILE_BINARY_CHECK_H
+#define WW_JUDGE_COMPILE_BINARY_CHECK_H
+
+#include "base/str.h"
+
+#include <stddef.h>
+
+/* 1 where the cubin has no device globals and calls nothing outside itself (malloc, printf, device-side launches);
+ * else 0 and `why` names what was found. */
+int ww_cubin_check(const void *bytes, size_t n, struct ww_str *why);
+/* 1 where the shared object has no writable memory once it is loaded, runs nothing when it is loaded, and imports only
+ * the listed mathematical and memory functions. */
+int ww_so_check(const void *bytes, size_t n, struct ww_str *why);
+/* Whether the binary defines the function `symbol` (a symbol table entry of type FUNC). */
+int ww_cubin_has(const void *bytes, size_t n, const char *symbol);
+int ww_so_has(const void *bytes, size_t n, const char *symbol);
+
+#endif

@@ -1,0 +1,166 @@
+/* cc.c - kernels.c to an ELF shared object with the system's C compiler, inside a compile worker.
+ *
+ * cc is several programs, so a job forks and executes here.  What they see is the system's compiler, libraries and
+ * public headers, the cookbook, and a directory of their own on a tmpfs; the job reads the object back and hands its
+ * bytes over, so nothing of the directory outlives it.
+ *
+ * Flags: no start files, hence no constructors, no .bss and no .data of our own making: what binary_check.c then finds
+ * writable is the solution's.  Everything that a distribution switches on by default and that would import a helper
+ * (stack protector, fortified memory functions) is switched off.  Dates are fixed, so the same source gives the same
+ * bytes.
+ */
+#include "judge/compile/compile_wire.h"
+
+#include "base/fs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+const char *const ww_cc_flags[] = {
+	"-std=c17", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fPIC", "-shared",
+	"-nostartfiles", "-fno-stack-protector", "-U_FORTIFY_SOURCE", "-fcf-protection=none", "-fno-asynchronous-unwind-tables",
+	"-Wno-builtin-macro-redefined", "-D__DATE__=\"\"", "-D__TIME__=\"\"", "-D__TIMESTAMP__=\"\"", "-Wl,-z,now", "-Wl,-z,relro",
+	"-Wl,-z,noexecstack", "-Wl,-z,defs", "-Wl,--as-needed", "-Wl,--hash-style=sysv", "-Wl,--build-id=none", NULL
+};
+
+static struct { char cc[PATH_MAX], cookbook[PATH_MAX], home[PATH_MAX]; } g;
+
+/* The first line that `cc --version` prints; before isolation, of the system's own compiler. */
+static int version(char *line, size_t size)
+{
+	char cmd[PATH_MAX + 32];
+	snprintf(cmd, sizeof(cmd), "'%s' --version 2>/dev/null", g.cc);
+	FILE *f = popen(cmd, "re");
+	int ok = f && fgets(line, (int)size, f);
+	if (ok)
+		line[strcspn(line, "\n")] = 0;
+	return f && pclose(f) == 0 && ok;
+}
+
+static enum ww_rc load(int cc, const char *dir, struct ww_str *hello, struct ww_err *err)
+{
+	static const char *const names[] = { "cc", "gcc", "clang" };
+	const char *set = getenv("CC");
+	char line[256] = "", real[PATH_MAX];
+	int found = set && *set && ww_fs_which(set, g.cc);
+	(void)cc, (void)dir;
+	for (size_t i = 0; i < WW_ARRAY_LEN(names) && !(set && *set) && !found; i++)
+		found = ww_fs_which(names[i], g.cc);
+	if (!found || strchr(g.cc, '\'') || !version(line, sizeof(line)))
+		return ww_err_set(err, WW_ERR_MISSING, "no C compiler%s%s; install one: apt-get install gcc", set ? " at CC=" : "", set ? set : "");
+	if (realpath(g.cc, real)) {
+		*strrchr(real, '/') = 0;
+		snprintf(g.home, sizeof(g.home), "%s", real);
+	}
+	ww_str_adds(hello, line);
+	for (const char *const *f = ww_cc_flags; *f; f++)
+		ww_str_addf(hello, " %s", *f);
+	return ww_fs_resource("skills/cuda/include", g.cookbook, err);
+}
+
+static int binds(struct ww_sandbox_bind *out, int max)
+{
+	static const char *const system_paths[] = {
+		"/lib", "/lib64", "/lib32", "/bin", "/usr/bin", "/usr/lib", "/usr/lib64", "/usr/lib32", "/usr/libexec", "/usr/include",
+		"/etc/alternatives", "/etc/ld.so.cache"
+	};
+	int n = 0;
+	WW_BUG((size_t)max < WW_ARRAY_LEN(system_paths) + 3);
+	for (size_t i = 0; i < WW_ARRAY_LEN(system_paths); i++)
+		out[n++] = (struct ww_sandbox_bind){ system_paths[i], WW_BIND_READ };
+	out[n++] = (struct ww_sandbox_bind){ "/dev/null", WW_BIND_WRITE | WW_BIND_DEVICE };
+	out[n++] = (struct ww_sandbox_bind){ g.cookbook, WW_BIND_READ };
+	if (g.home[0] && strncmp(g.home, "/usr/", 5))
+		out[n++] = (struct ww_sandbox_bind){ g.home, WW_BIND_READ };
+	return n;
+}
+
+/* ---- One job
+ * ---------------------------------------------------------------------------------------------------------------- */
+
+static void exec_cc(void)
+{
+	char path[] = "PATH=/usr/local/bin:/usr/bin:/bin", locale[] = "LC_ALL=C", tmp[] = "TMPDIR=.", epoch[] = "SOURCE_DATE_EPOCH=0";
+	char *env[] = { path, locale, tmp, epoch, NULL }, inc[PATH_MAX + 3];
+	char *argv[WW_ARRAY_LEN(ww_cc_flags) + 8];
+	char o[] = "-o", so[] = "kernels.so", c[] = "kernels.c", m[] = "-lm";
+	int n = 0, log = open("log", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	snprintf(inc, sizeof(inc), "-I%s", g.cookbook);
+	argv[n++] = g.cc;
+	for (const char *const *f = ww_cc_flags; *f; f++)
+		argv[n++] = (char *)(uintptr_t)*f;
+	argv[n++] = inc, argv[n++] = o, argv[n++] = so, argv[n++] = c, argv[n++] = m, argv[n] = NULL;
+	if (log < 0 || dup2(log, 1) < 0 || dup2(log, 2) < 0)
+		_exit(126);
+	execve(g.cc, argv, env);
+	_exit(127);
+}
+
+static int append(const char *path, const char *parts[3], const size_t sizes[3])
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	struct ww_err err = WW_ERR_INIT;
+	int ok = fd >= 0;
+	for (int i = 0; ok && i < 3; i++)
+		for (size_t done = 0; ok && done < sizes[i];) {
+			ssize_t n = write(fd, parts[i] + done, sizes[i] - done);
+			ok = n > 0 || (n < 0 && errno == EINTR);
+			done += n > 0 ? (size_t)n : 0;
+		}
+	ww_fd_close(&fd);
+	(void)err;
+	return ok;
+}
+
+static int write_source(const struct ww_compile_job *j)
+{
+	static const char line[] = "#line 1 \"kernels.c\"\n";
+	return append("kernels.c", (const char *[]){ j->macros, line, j->source },
+		      (const size_t[]){ j->macros_bytes, sizeof(line) - 1, j->source_bytes });
+}
+
+/* As much of a file as `out` may hold. */
+static int read_into(const char *path, struct ww_str *out)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	ssize_t n = 0;
+	while (fd >= 0 && !out->cut && ww_str_reserve(out, 65536) && (n = read(fd, out->p + out->len, 65536)) > 0)
+		out->len += (size_t)n;
+	if (out->len < out->cap)
+		out->p[out->len] = 0;
+	ww_fd_close(&fd);
+	return n == 0 && !out->cut;
+}
+
+static enum ww_compile_result run(struct ww_compile_job *j)
+{
+	int status = 0;
+	if (!write_source(j))
+		return WW_COMPILE_CRASHED;
+	pid_t pid = fork();
+	if (pid == 0)
+		exec_cc();
+	if (pid < 0)
+		return WW_COMPILE_CRASHED;
+	while (waitpid(pid, &status, 0) < 0)
+		if (errno != EINTR)
+			return WW_COMPILE_CRASHED;
+	(void)read_into("log", &j->log);
+	if (!WIFEXITED(status) || WEXITSTATUS(status) == 126 || WEXITSTATUS(status) == 127)
+		return WW_COMPILE_CRASHED;
+	if (WEXITSTATUS(status) != 0)
+		return strstr(j->log.p, "internal compiler error") || strstr(j->log.p, "out of memory") ? WW_COMPILE_CRASHED :
+		       WW_COMPILE_FAILED;
+	if (!read_into("kernels.so", &j->binary))
+		return WW_COMPILE_LIMIT;
+	ww_str_add(&j->symbols, j->names, j->names_bytes);
+	return WW_COMPILE_OK;
+}
+
+const struct ww_compile_backend ww_compile_cc = { load, binds, run };

@@ -1,0 +1,354 @@
+/* Unit tests of the compile workers: real compilations for both targets, and what sources try. */
+#include "unit.h"
+
+#include "base/fs.h"
+#include "base/time.h"
+#include "image_maker.h"
+#include "judge/compile/binary_check.h"
+#include "judge/compile/compile.h"
+
+#include <limits.h>
+#include <signal.h>
+#include <unistd.h>
+
+static struct ww_compiler *cpu, *cuda;
+
+struct compiled { enum ww_compile_result result; struct ww_compiled out; };
+
+/* Compile for a plan that launches the given kernels (ends with NULL) and defines TILE as 32. */
+static struct compiled compile(struct ww_compiler *c, enum ww_target target, const char *source, const char *const *kernels)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_facts f = maker_facts(target);
+	struct ww_plan *p = maker_plan(&f);
+	struct compiled r;
+	ww_define(p, "TILE", 32);
+	for (; kernels && *kernels; kernels++)
+		ww_launch(p, *kernels, 1, 1, 1, 1, 1, 1);
+	struct ww_image *m = maker_image(p);
+	assert_non_null(m);
+	ww_compiled_init(&r.out);
+	if (ww_compiler_compile(c, source, strlen(source), m, &r.out, &r.result, &err) != WW_OK)
+		fail_msg("infrastructure error: %s", err.msg);
+	assert_non_null(r.out.log);
+	assert_true((r.out.binary != NULL) == (r.result == WW_COMPILE_OK && r.out.n_kernels > 0));
+	free(m);
+	return r;
+}
+
+static const char *const k[] = { "k", NULL };
+#define BLOCK "struct ww_block;\n"
+static const char good_c[] =
+	"#include <math.h>\n#include <immintrin.h>\n#include <stdint.h>\nstruct ww_block;\nstatic const float table[4] = { 1, 2, 3, 4 };\n"
+	"static const float *const names[2] = { table, table + 2 };\n"
+	"void k(const struct ww_block *b, void *const *arg) { float *y = *(float **)arg[0]; for (int i = 0; i < TILE; i++)"
+	" y[i] = expf(y[i]) + table[i & 3] + names[i & 1][0]; (void)b; }\n";
+
+static void expect_cpu(const char *source, enum ww_compile_result want, const char *text)
+{
+	struct compiled r = compile(cpu, WW_TARGET_CPU, source, k);
+	if (r.result != want || (text && !strstr(r.out.log, text)))
+		fail_msg("%s\ngave: %s: %s", source, ww_compile_result_text(r.result), r.out.log);
+	ww_compiled_release(&r.out);
+}
+
+static void cpu_good(void **state)
+{
+	(void)state;
+	struct compiled one = compile(cpu, WW_TARGET_CPU, good_c, k), two = compile(cpu, WW_TARGET_CPU, good_c, k);
+	if (one.result != WW_COMPILE_OK)
+		fail_msg("%s", one.out.log);
+	assert_string_equal(ww_compiled_symbol(&one.out, "k"), "k");
+	assert_memory_equal(one.out.binary, "\177ELF", 4);
+	assert_int_equal(one.out.binary_bytes, two.out.binary_bytes);
+	assert_memory_equal(one.out.binary, two.out.binary, one.out.binary_bytes);
+	print_message("cpu: %s\ncpu: %zu bytes in %.0f ms, level %s\n", ww_compiler_identity(cpu), one.out.binary_bytes,
+		      two.out.seconds * 1e3, ww_sandbox_level_name(ww_compiler_level(cpu)));
+	ww_compiled_release(&one.out);
+	ww_compiled_release(&two.out);
+	struct compiled none = compile(cpu, WW_TARGET_CPU, "nonsense", NULL);	/* no launches: the source is not needed */
+	assert_int_equal(none.result, WW_COMPILE_OK);
+	assert_null(none.out.binary);
+	ww_compiled_release(&none.out);
+}
+
+static void cpu_errors(void **state)
+{
+	(void)state;
+	expect_cpu("void k(void) { return 1 }\n", WW_COMPILE_FAILED, "kernels.c:1:");
+	expect_cpu("\n\nint k = nope;\n", WW_COMPILE_FAILED, "kernels.c:3:");
+	expect_cpu("void other(void) { }\n", WW_COMPILE_FAILED, "launches \"k\"");
+	expect_cpu("const int k = 1;\n", WW_COMPILE_FAILED, "launches \"k\"");
+	expect_cpu("void missing(void); void k(void) { missing(); }\n", WW_COMPILE_FAILED, "missing");
+	expect_cpu("#error \x1b[31mred\n", WW_COMPILE_FAILED, "?[31mred");
+}
+
+static void cpu_refusals(void **state)
+{
+	(void)state;
+	expect_cpu("int counter; void k(void) { counter++; }\n", WW_COMPILE_REFUSED, "counter");
+	expect_cpu("static int hidden = 5; int k(void) { return hidden++; }\n", WW_COMPILE_REFUSED, "not const");
+	expect_cpu("int *k(void) { static int n[3]; return n; }\n", WW_COMPILE_REFUSED, "not const");
+	expect_cpu("_Thread_local int t; void k(void) { t++; }\n", WW_COMPILE_REFUSED, "thread-local");
+	expect_cpu("__attribute__((constructor)) static void c(void) { __asm__ volatile (\"nop\"); } void k(void) { }\n", WW_COMPILE_REFUSED, NULL);
+	expect_cpu("__attribute__((destructor)) static void c(void) { __asm__ volatile (\"nop\"); } void k(void) { }\n", WW_COMPILE_REFUSED, NULL);
+	expect_cpu("void _init(void) { } void k(void) { }\n", WW_COMPILE_REFUSED, "runs at loading");
+	expect_cpu("static void r(void) { } static void *pick(void) { return (void *)r; }\n"
+		   "void k(void) __attribute__((ifunc(\"pick\")));\n", WW_COMPILE_REFUSED, NULL);
+	expect_cpu("int printf(const char *, ...); void k(void) { printf(\"PASS\"); }\n", WW_COMPILE_REFUSED, "printf");
+	expect_cpu("void *malloc(unsigned long); void *k(void) { return malloc(3); }\n", WW_COMPILE_REFUSED, "malloc");
+	expect_cpu("#include <pthread.h>\nvoid *f(void *); void k(void) { pthread_t t; pthread_create(&t, 0, 0, 0); }\n", WW_COMPILE_REFUSED,
+		   "pthread_create");
+	expect_cpu("#include <time.h>\nlong k(void) { return time(0); }\n", WW_COMPILE_REFUSED, "time");
+	expect_cpu("extern char **environ; char **k(void) { return environ; }\n", WW_COMPILE_REFUSED, "environ");
+	expect_cpu("__asm__(\".section .x,\\\"awx\\\"\\n.byte 0\\n.text\"); void k(void) { }\n", WW_COMPILE_REFUSED, NULL);
+	expect_cpu("const char *k(void) { return __DATE__; }\n", WW_COMPILE_REFUSED, "__DATE__");
+	expect_cpu("#define P(a, b) a ## b\n#define Q P(__DA, TE__) P(__TI, ME__)\nconst char *k(void) { return Q; }\n", WW_COMPILE_OK, NULL);
+}
+
+static const char *const secrets[] = { "/etc/passwd", "/etc/hostname", "/proc/self/environ", "/proc/self/cmdline" };
+
+static void cpu_reads_nothing(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(secrets); i++) {
+		char source[512];
+		snprintf(source, sizeof(source), "#include \"%s\"\nvoid k(void) { }\n", secrets[i]);
+		struct compiled r = compile(cpu, WW_TARGET_CPU, source, k);
+		assert_int_equal(r.result, WW_COMPILE_FAILED);
+		if (strstr(r.out.log, "root:") || strstr(r.out.log, "PATH="))
+			fail_msg("%s", r.out.log);
+		ww_compiled_release(&r.out);
+		snprintf(source, sizeof(source), "__asm__(\".section .rodata\\n.incbin \\\"%s\\\"\\n.text\"); void k(void) { }\n", secrets[i]);
+		r = compile(cpu, WW_TARGET_CPU, source, k);
+		if (r.result == WW_COMPILE_OK)
+			fail_msg("%s was read into the object", secrets[i]);
+		ww_compiled_release(&r.out);
+	}
+}
+
+static void cpu_bombs(void **state)
+{
+	(void)state;
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_compiler_opts o = { .target = WW_TARGET_CPU, .max_s = 2, .max_memory_bytes = 1ll << 30 };
+	struct ww_compiler *kept = cpu;
+	static const char *const bombs[] = {
+		"#include \"kernels.c\"\n",
+		"#define A(x) x x x x x x x x\n#define B(x) A(A(A(x)))\nint n = 0 B(B(B(+1)));\nvoid k(void) { }\n",
+		"void k(void) { }\nconst char big[1ll << 33] = { 1 };\n",
+		"__asm__(\".rept 1000000000\\n.quad 1\\n.endr\"); void k(void) { }\n",
+		"__asm__(\"1: .if 1\\n.macro m\\nm\\n.endm\\nm\\n.endif\"); void k(void) { }\n",
+	};
+	assert_int_equal(ww_compiler_open(&cpu, &o, &err), WW_OK);
+	for (size_t i = 0; i < WW_ARRAY_LEN(bombs); i++) {
+		struct compiled r = compile(cpu, WW_TARGET_CPU, bombs[i], k);
+		if (r.result == WW_COMPILE_OK || r.out.seconds > 6)
+			fail_msg("%s: %s after %.1f s", bombs[i], ww_compile_result_text(r.result), r.out.seconds);
+		assert_true(strlen(r.out.log) < WW_COMPILE_LOG_BYTES + 4096);
+		ww_compiled_release(&r.out);
+	}
+	expect_cpu(good_c, WW_COMPILE_OK, NULL);
+	ww_compiler_close(cpu);
+	cpu = kept;
+}
+
+static void cpu_survives_a_killed_zygote(void **state)
+{
+	(void)state;
+	kill(ww_compiler_pid(cpu), SIGKILL);
+	expect_cpu(good_c, WW_COMPILE_OK, NULL);
+}
+
+static void missing_compiler(void **state)
+{
+	(void)state;
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_compiler *c;
+	struct ww_compiler_opts o = { .target = WW_TARGET_CPU };
+	setenv("CC", "/nonexistent/cc", 1);
+	assert_int_equal(ww_compiler_open(&c, &o, &err), WW_ERR_MISSING);
+	assert_non_null(strstr(err.msg, "apt-get install gcc"));
+	unsetenv("CC");
+}
+
+static void lower_levels(void **state)
+{
+	(void)state;
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_compiler_opts o = { .target = WW_TARGET_CPU };
+	struct ww_compiler *kept = cpu;
+	setenv("WARPWRIGHT_SANDBOX", "landlock", 1);
+	assert_int_equal(ww_compiler_open(&cpu, &o, &err), WW_OK);
+	if (ww_compiler_level(cpu) == WW_SANDBOX_LANDLOCK) {
+		expect_cpu(good_c, WW_COMPILE_OK, NULL);
+		cpu_reads_nothing(state);
+	}
+	ww_compiler_close(cpu);
+	unsetenv("WARPWRIGHT_SANDBOX");
+	cpu = kept;
+}
+
+/* Cut, flipped and shifted objects must be refused or accepted, never crash the check. */
+static void broken_objects(void **state)
+{
+	(void)state;
+	struct compiled r = compile(cpu, WW_TARGET_CPU, good_c, k);
+	struct ww_str why = WW_STR_INIT(1024);
+	assert_int_equal(r.result, WW_COMPILE_OK);
+	unsigned char *copy = malloc(r.out.binary_bytes);
+	unsigned seed = 1, refused = 0;
+	for (size_t n = 0; n < r.out.binary_bytes; n += 7)
+		(void)ww_so_check(r.out.binary, n, &why), ww_str_reset(&why);
+	for (int i = 0; i < 20000; i++) {
+		memcpy(copy, r.out.binary, r.out.binary_bytes);
+		for (int f = 0; f < 3; f++) {
+			seed = seed * 1664525u + 1013904223u;
+			copy[(seed >> 8) % (i % 2 ? 1024 : r.out.binary_bytes)] = (unsigned char)(seed >> 24);
+		}
+		refused += !ww_so_check(copy, r.out.binary_bytes, &why);
+		(void)ww_so_has(copy, r.out.binary_bytes, "k");
+		(void)ww_cubin_check(copy, r.out.binary_bytes, &why);
+		ww_str_reset(&why);
+	}
+	assert_true(refused > 1000);
+	ww_str_release(&why);
+	free(copy);
+	ww_compiled_release(&r.out);
+}
+
+/* ---- cuda: NVRTC needs no GPU ----------------------------------------------------------------------------------------- */
+
+static const char *const two[] = { "norm<float, TILE>", "plain", NULL };
+static const char good_cu[] =
+	"__constant__ float table[4] = { 1, 2, 3, 4 };\n"
+	"template <typename T, int N> __global__ void norm(const T *x, T *y, int n) {\n"
+	"  int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) y[i] = x[i] * (T)N + (T)table[i & 3]; }\n"
+	"extern \"C\" __global__ void plain(const __half *x, __nv_bfloat16 *y) {\n"
+	"  __shared__ float s[32]; s[threadIdx.x] = __half2float(x[threadIdx.x]); __syncthreads();\n"
+	"  y[threadIdx.x] = __float2bfloat16(s[31 - threadIdx.x]); }\n";
+
+static void need_cuda(void)
+{
+	if (!cuda)
+		skip();
+}
+
+static void expect_cuda(const char *source, enum ww_compile_result want, const char *text)
+{
+	struct compiled r = compile(cuda, WW_TARGET_CUDA, source, k);
+	if (r.result != want || (text && !strstr(r.out.log, text)))
+		fail_msg("%s\ngave: %s: %s", source, ww_compile_result_text(r.result), r.out.log);
+	ww_compiled_release(&r.out);
+}
+
+static void cuda_good(void **state)
+{
+	(void)state;
+	need_cuda();
+	double best = 1e9;
+	for (int i = 0; i < 8; i++) {
+		struct compiled r = compile(cuda, WW_TARGET_CUDA, good_cu, two);
+		if (r.result != WW_COMPILE_OK)
+			fail_msg("%s", r.out.log);
+		assert_int_equal(r.out.n_kernels, 2);
+		assert_string_equal(ww_compiled_symbol(&r.out, "plain"), "plain");
+		assert_non_null(strstr(ww_compiled_symbol(&r.out, "norm<float, TILE>"), "normIfLi32E"));
+		assert_string_equal(r.out.log, "");
+		best = r.out.seconds < best ? r.out.seconds : best;
+		ww_compiled_release(&r.out);
+	}
+	print_message("cuda: %s: fastest of 8: %.1f ms, level %s\n", ww_compiler_identity(cuda), best * 1e3,
+		      ww_sandbox_level_name(ww_compiler_level(cuda)));
+}
+
+static void cuda_errors(void **state)
+{
+	(void)state;
+	need_cuda();
+	expect_cuda("\nextern \"C\" __global__ void k() { nope; }\n", WW_COMPILE_FAILED, "kernels.cu(2): error");
+	expect_cuda("extern \"C\" __global__ void other() { }\n", WW_COMPILE_FAILED, "k");
+	expect_cuda("#include <string>\n", WW_COMPILE_FAILED, "string");
+	for (size_t i = 0; i < WW_ARRAY_LEN(secrets); i++) {
+		char source[256];
+		snprintf(source, sizeof(source), "#include \"%s\"\nextern \"C\" __global__ void k() { }\n", secrets[i]);
+		struct compiled r = compile(cuda, WW_TARGET_CUDA, source, k);
+		assert_int_equal(r.result, WW_COMPILE_FAILED);
+		if (strstr(r.out.log, "root:") || strstr(r.out.log, "PATH="))
+			fail_msg("%s", r.out.log);
+		ww_compiled_release(&r.out);
+	}
+}
+
+static void cuda_refusals(void **state)
+{
+	(void)state;
+	need_cuda();
+#define K "extern \"C\" __global__ void k(float *y, int n) "
+	expect_cuda("__device__ int counter;\n" K "{ y[0] = counter++; }\n", WW_COMPILE_REFUSED, "counter");
+	expect_cuda("__device__ int start = 5;\n" K "{ y[0] = start++; }\n", WW_COMPILE_REFUSED, "start");
+	expect_cuda(K "{ static int calls; y[0] = calls++; }\n", WW_COMPILE_REFUSED, "calls");
+	expect_cuda("extern \"C\" int printf(const char *, ...);\n" K "{ printf(\"PASS\"); }\n", WW_COMPILE_REFUSED, "printf");
+	expect_cuda(K "{ float *p = (float *)malloc(n); p[0] = n; y[0] = p[n]; }\n", WW_COMPILE_REFUSED, "malloc");
+	expect_cuda("extern __device__ int away(int);\n" K "{ y[0] = away(n); }\n", WW_COMPILE_FAILED, "away");
+	expect_cuda(K "{ const float t[4] = { 4, 3, 2, 1 }; y[0] = t[n & 3]; }\n", WW_COMPILE_OK, NULL);
+}
+
+static void cuda_bombs(void **state)
+{
+	(void)state;
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_compiler_opts o = { .target = WW_TARGET_CUDA, .cc = 90, .max_s = 2 };
+	struct ww_compiler *kept = cuda;
+	need_cuda();
+	assert_int_equal(ww_compiler_open(&cuda, &o, &err), WW_OK);
+	struct compiled r = compile(cuda, WW_TARGET_CUDA,
+		"template <int N> struct F { enum { v = F<N - 1>::v + F<N - 2>::v * 0 + N }; };\n"
+		"template <int A, int B> struct G { enum { v = G<A - 1, B * 2>::v + G<A - 1, B * 2 + 1>::v }; };\n"
+		"template <int B> struct G<0, B> { enum { v = B }; };\n"
+		"extern \"C\" __global__ void k(float *y) { y[0] = G<24, 1>::v; }\n", k);
+	if (r.result == WW_COMPILE_OK || r.out.seconds > 6)
+		fail_msg("%s after %.1f s", ww_compile_result_text(r.result), r.out.seconds);
+	ww_compiled_release(&r.out);
+	r = compile(cuda, WW_TARGET_CUDA, "#include \"kernels.cu\"\n", k);
+	assert_true(r.result != WW_COMPILE_OK);
+	ww_compiled_release(&r.out);
+	expect_cuda(K "{ y[n] = 1; }\n", WW_COMPILE_OK, NULL);
+	ww_compiler_close(cuda);
+	cuda = kept;
+}
+
+static int open_compilers(void **state)
+{
+	(void)state;
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_compiler_opts o = { .target = WW_TARGET_CPU };
+	if (ww_compiler_open(&cpu, &o, &err) != WW_OK) {
+		print_error("%s\n", err.msg);
+		return -1;
+	}
+	o = (struct ww_compiler_opts){ .target = WW_TARGET_CUDA, .cc = 90 };
+	enum ww_rc rc = ww_compiler_open(&cuda, &o, &err);
+	if (rc != WW_OK)
+		print_message("no NVRTC here, its tests are skipped: %s\n", err.msg);
+	return rc == WW_OK || rc == WW_ERR_MISSING ? 0 : -1;
+}
+
+static int close_compilers(void **state)
+{
+	(void)state;
+	ww_compiler_close(cpu);
+	ww_compiler_close(cuda);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(cpu_good), cmocka_unit_test(cpu_errors), cmocka_unit_test(cpu_refusals),
+		cmocka_unit_test(cpu_reads_nothing), cmocka_unit_test(cpu_bombs), cmocka_unit_test(cpu_survives_a_killed_zygote),
+		cmocka_unit_test(missing_compiler), cmocka_unit_test(lower_levels), cmocka_unit_test(broken_objects),
+		cmocka_unit_test(cuda_good), cmocka_unit_test(cuda_errors), cmocka_unit_test(cuda_refusals), cmocka_unit_test(cuda_bombs),
+	};
+	return cmocka_run_group_tests_name("judge/compiler", tests, open_compilers, close_compilers);
+}
