@@ -2,14 +2,17 @@
 
 #include "judge/build/build.h"
 #include "judge/compile/compile.h"
+#include "judge/run/proto.h"
 
 /* Add a command: its file src/cmd/NAME.c, and one line in each list, in the order of `warpwright -h`. */
 const struct ww_cmd *const ww_cmd_table[] = {
+	&ww_cmd_judge,
 	NULL
 };
 
 const struct ww_worker_main ww_worker_table[] = {
 	{ "builder", ww_builder_main },
 	{ "compiler", ww_compiler_main },
+	{ "runner", ww_runner_main },
 	{ NULL, NULL }
 };

@@ -35,4 +35,11 @@ int ww_exec_load(struct ww_exec **out, const struct ww_image *m, const void *bin
 int ww_exec_issue(struct ww_exec *e, void *const *buffers, void *stream, char *why);
 void ww_exec_free(struct ww_exec *e);
 
+/* cpu only, for the runner: the pool's size; run fn once on every thread (0 is the caller); a thread's shared memory (NULL and
+ * 0 bytes where no launch asks for any); and the kernel that this thread is in, or NULL. */
+int ww_exec_threads(const struct ww_exec *e);
+void ww_exec_parallel(struct ww_exec *e, void (*fn)(void *ctx, int thread), void *ctx);
+void *ww_exec_shared(struct ww_exec *e, int thread, size_t *bytes);
+extern _Thread_local const char *ww_exec_kernel_name;
+
 #endif

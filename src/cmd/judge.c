@@ -1,0 +1,219 @@
+/* judge.c - `warpwright judge`: one verdict on one solution, as a table or as one JSON object.
+ *
+ * stdout holds the verdict and nothing else; stages go to stderr where it is a terminal. */
+#include "cmd/table.h"
+
+#include "base/fs.h"
+#include "base/json.h"
+#include "judge/judge.h"
+#include "judge/solution.h"
+#include "task/task.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+struct values {
+	const char *target, *rule, *baselines;
+	int64_t device, threads;
+	double max_run_s;
+	int show_plan, verify_only, json;
+};
+
+static const struct ww_opt opts[] = {
+	{ "target", 0, WW_OPT_CHOICE, offsetof(struct values, target), "auto|cuda|cpu", "auto", 0, 0,
+	  "device to judge on; auto: by which kernels.* the directory holds" },
+	{ "rule", 0, WW_OPT_CHOICE, offsetof(struct values, rule), "strict|paper", "strict", 0, 0, "rule of correctness" },
+	{ "baselines", 0, WW_OPT_STR, offsetof(struct values, baselines), "LIST", "eager,compile", 0, 0,
+	  "what to time against: eager, compile, autotune, separated by commas" },
+	{ "device", 0, WW_OPT_INT, offsetof(struct values, device), "N", "0", 0, 1023, "ordinal of the GPU" },
+	{ "threads", 0, WW_OPT_INT, offsetof(struct values, threads), "N", "0", 0, 1024, "cpu target: threads; 0: all cores" },
+	{ "max-run-seconds", 0, WW_OPT_NUM, offsetof(struct values, max_run_s), "S", "0", 0, 3600,
+	  "limit of one run of the solution; 0: ten times eager and a second" },
+	{ "verify-only", 0, WW_OPT_FLAG, offsetof(struct values, verify_only), NULL, NULL, 0, 0, "do not time" },
+	{ "show-plan", 0, WW_OPT_FLAG, offsetof(struct values, show_plan), NULL, NULL, 0, 0, "print the plan's nodes and stop" },
+	WW_OPT_JSON(struct values, json),
+	WW_OPT_END
+};
+
+static enum ww_rc parse_baselines(const char *list, unsigned *out, struct ww_err *err)
+{
+	*out = 0;
+	for (const char *p = list; *p;) {
+		size_t n = strcspn(p, ",");
+		int found = 0;
+		for (int b = 0; b < WW_BASE_COUNT; b++) {
+			const char *name = ww_baseline_name((enum ww_baseline)b);
+			if (strlen(name) == n && !strncmp(name, p, n)) {
+				*out |= 1u << b;
+				found = 1;
+			}
+		}
+		if (!found)
+			return ww_err_set(err, WW_ERR_USAGE, "--baselines knows eager, compile and autotune, not \"%.*s\"", (int)n, p);
+		p += n + (p[n] == ',');
+	}
+	return WW_OK;
+}
+
+static void progress(void *ctx, const char *stage)
+{
+	(void)ctx;
+	fprintf(stderr, "\r\033[K%s ...", stage);
+}
+
+static void progress_end(void)
+{
+	if (isatty(2))
+		fputs("\r\033[K", stderr);
+}
+
+/* ---- The table --------------------------------------------------------------------------------------------------- */
+
+static void print_us(double us)
+{
+	if (!isfinite(us))
+		printf("%12s", "-");
+	else if (us >= 10000)
+		printf("%9.3f ms", us * 1e-3);
+	else
+		printf("%9.2f us", us);
+}
+
+static void print_flags(const struct ww_verdict *v)
+{
+	const struct { int on; const char *name; } flags[] = {
+		{ v->degenerate, "degenerate task" }, { v->algebraic, "algebraic" }, { v->library_only, "library nodes only" },
+		{ v->suspect, "suspect: faster than its bytes allow" }, { v->disturbed, "disturbed: the device was shared" },
+	};
+	for (size_t i = 0; i < WW_ARRAY_LEN(flags); i++)
+		if (flags[i].on)
+			printf("note       %s\n", flags[i].name);
+}
+
+static void print_baseline(const struct ww_verdict *v, enum ww_baseline b)
+{
+	if (!v->baseline_measured[b])
+		return;
+	printf("%-10s ", ww_baseline_name(b));
+	print_us(v->baselines[b].device_us);
+	print_us(v->baselines[b].call_us);
+	printf("   %6.3fx  [%.3f, %.3f]%s\n", v->speedup[b].mid, v->speedup[b].lo, v->speedup[b].hi,
+	       ww_verdict_beats(v, b) ? "  more than 5% faster" : "");
+}
+
+static void print_verdict(const struct ww_verdict *v)
+{
+	printf("status     %s%s\n", ww_status_name(v->status), v->correct ? " (correct)" : "");
+	printf("device     %s\n", v->device_name);
+	print_flags(v);
+	if (isfinite(v->err_rel))
+		printf("error      %.3g relative, %.3g largest absolute; %d draws and %d timed calls compared\n", v->err_rel,
+		       v->err_abs, v->draws, v->checked_calls);
+	if (isfinite(v->time.device_us)) {
+		printf("           %12s%12s   %7s  [95%% interval]\n", "device", "call", "speedup");
+		printf("%-10s ", "solution");
+		print_us(v->time.device_us);
+		print_us(v->time.call_us);
+		printf("            [%.2f, %.2f] us\n", v->time_device.lo, v->time_device.hi);
+		for (int b = 0; b < WW_BASE_COUNT; b++)
+			print_baseline(v, (enum ww_baseline)b);
+		printf("floor      %.2f us (bytes that must move)\n", v->floor_us);
+	}
+	printf("reward     %g\n", v->reward);
+	printf("seconds    plan %.2f, compile %.2f, verify %.2f, time %.2f (reference worker %.2f), total %.2f\n", v->seconds.plan,
+	       v->seconds.compile, v->seconds.verify, v->seconds.time, v->seconds.reference, v->seconds.total);
+	if (v->diagnostics && *v->diagnostics)
+		printf("\n%s%s", v->diagnostics, v->diagnostics[strlen(v->diagnostics) - 1] == '\n' ? "" : "\n");
+}
+
+static void print_json(json_t *o)
+{
+	struct ww_str s = WW_STR_INIT(1 << 20);
+	ww_json_add(&s, o);
+	puts(s.p);
+	ww_str_release(&s);
+	json_decref(o);
+}
+
+/* ---- Running ----------------------------------------------------------------------------------------------------- */
+
+static enum ww_rc show_plan(struct ww_judge_task *t, const struct ww_solution *s, int json, int *ok, struct ww_err *err)
+{
+	struct ww_str out = WW_STR_INIT(4 << 20);
+	enum ww_rc rc = ww_judge_show_plan(t, s, &out, ok, err);
+	if (rc == WW_OK && json)
+		print_json(json_pack("{s:b, s:s}", "ok", *ok, *ok ? "plan" : "diagnostics", out.p));
+	else if (rc == WW_OK)
+		fputs(out.p, stdout);
+	ww_str_release(&out);
+	return rc;
+}
+
+static enum ww_rc judge(const struct values *v, const struct ww_task *task, const struct ww_solution_files *files, int *ok,
+			struct ww_err *err)
+{
+	struct ww_judge_opts o = { .target = files->target, .device = (int)v->device, .threads = (int)v->threads,
+				   .rule = strcmp(v->rule, "paper") ? WW_RULE_STRICT : WW_RULE_PAPER, .max_run_s = v->max_run_s,
+				   .interrupted = &ww_cmd_interrupted, .progress = isatty(2) ? progress : NULL };
+	struct ww_judge *j = NULL;
+	struct ww_judge_task *t = NULL;
+	struct ww_verdict verdict;
+	enum ww_rc rc;
+
+	ww_verdict_init(&verdict);
+	WW_TRY(parse_baselines(v->baselines, &o.baselines, err));
+	WW_TRY(ww_judge_open(&j, &o, err));
+	WW_TRY(ww_judge_task_open(j, task, &t, err));
+	if (v->show_plan) {
+		WW_TRY(show_plan(t, &files->solution, v->json, ok, err));
+		goto out;
+	}
+	WW_TRY(ww_judge_run(t, &files->solution, v->verify_only ? WW_JUDGE_VERIFY : WW_JUDGE_FULL, &verdict, err));
+	progress_end();
+	if (v->json)
+		print_json(ww_verdict_to_json(&verdict));
+	else
+		print_verdict(&verdict);
+	*ok = verdict.correct;
+out:
+	progress_end();
+	ww_verdict_release(&verdict);
+	ww_judge_task_close(t);
+	ww_judge_close(j);
+	return rc;
+}
+
+static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
+{
+	const struct values *v = values;
+	struct ww_task task = { .path = NULL };
+	struct ww_solution_files files = { .target = 0 };
+	enum ww_target want = !strcmp(v->target, "cuda") ? WW_TARGET_CUDA : !strcmp(v->target, "cpu") ? WW_TARGET_CPU : 0;
+	struct ww_err err = WW_ERR_INIT;
+	enum ww_rc rc;
+	int ok = 0;
+	(void)cmd, (void)argc;
+
+	WW_TRY(ww_task_load(&task, argv[0], &err));
+	WW_TRY(ww_solution_load(&files, argv[1], want, &err));
+	WW_TRY(judge(v, &task, &files, &ok, &err));
+out:
+	ww_solution_files_release(&files);
+	ww_task_release(&task);
+	return rc != WW_OK ? ww_cmd_fail(&err) : ok ? 0 : 1;
+}
+
+const struct ww_cmd ww_cmd_judge = {
+	.name = "judge",
+	.args = "TASK.py SOLUTION_DIR",
+	.summary = "is a solution right, and how fast is it against PyTorch?",
+	.details = "SOLUTION_DIR holds kernels.cu or kernels.c, and plan.c.  Exit codes: 0 correct, 1 not correct,\n"
+		   "2 bad usage or a task that cannot be used, 3 infrastructure.",
+	.opts = opts,
+	.values_size = sizeof(struct values),
+	.min_args = 2,
+	.max_args = 2,
+	.run = run,
+};

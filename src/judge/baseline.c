@@ -1,0 +1,266 @@
+/* baseline.c - PyTorch's times for a task: measured once on this machine, kept in a file, rescaled by drift when used.
+ *
+ * All requested baselines that are not known yet are measured in one interleaved series, each call on a new draw, with the
+ * caches flushed: cuda by the worker's events around a captured graph, cpu by our clock between a starting byte and the
+ * moment when every thread of the worker sleeps, exactly as candidates are timed.
+ *
+ * The file's name is the hash of everything that the times depend on: task content, device, its size, driver, PyTorch, cuDNN
+ * and cuBLAS versions, threads, and the version of this way of measuring.  It holds the samples, not a summary, because
+ * intervals of ratios need them.  It is written whole or not at all, and one that cannot be read is measured again. */
+#include "judge/internal.h"
+
+#include "base/fs.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/time.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { METHOD_VERSION = 1, MIN_CALLS = 8, MAX_CALLS = 40, WARM_CALLS = 3, CALL_SAMPLES = 10, MAX_FILE_BYTES = 1 << 20 };
+static const double MAX_SECONDS = 6, NARROW = 0.02;
+
+/* ---- The file ---------------------------------------------------------------------------------------------------- */
+
+static enum ww_rc file_path(struct ww_judge_task *t, char *path, struct ww_err *err)
+{
+	const struct ww_ref_info *i = ww_ref_info(t->ref);
+	const struct ww_device *d = &t->facts.device;
+	struct ww_str key = WW_STR_INIT(4096);
+	char hex[WW_HASH_HEX], name[WW_HASH_HEX + 16];
+
+	ww_str_addf(&key, "%d|%s|%d|%s|%s|%d|%d|%s|%s|%s|%s|%s", METHOD_VERSION, t->task.id, d->target, t->judge->facts.name,
+		    t->judge->facts.uuid, d->sm_count, d->threads, i->driver, i->torch, i->cudnn, i->cublas, i->cuda);
+	ww_hash_hex(key.p, key.len, hex);
+	ww_str_release(&key);
+	snprintf(name, sizeof(name), "baseline-%s.json", hex);
+	return ww_fs_join(path, t->judge->cache_dir, name, err);
+}
+
+static int read_samples(const json_t *a, double *to)
+{
+	size_t n = json_array_size(a);
+	if (n > WW_STATS_MAX_SAMPLES)
+		return 0;
+	for (size_t k = 0; k < n; k++) {
+		to[k] = ww_json_to_real(json_array_get(a, k), NAN);
+		if (!isfinite(to[k]) || to[k] <= 0)
+			return 0;
+	}
+	return (int)n;
+}
+
+static void read_file(struct ww_judge_task *t, const char *path)
+{
+	struct ww_err err = WW_ERR_INIT;
+	json_t *o = NULL;
+	if (!ww_fs_is_file(path) || ww_json_read_file(path, MAX_FILE_BYTES, &o, &err) != WW_OK)
+		return;
+	for (int b = 0; b < WW_BASE_COUNT; b++) {
+		const json_t *e = json_object_get(o, ww_baseline_name((enum ww_baseline)b));
+		struct ww_base *to = &t->base[b];
+		if (to->known || !json_is_object(e))
+			continue;
+		to->n = read_samples(json_object_get(e, "device_us"), to->us);
+		to->n_call = read_samples(json_object_get(e, "call_us"), to->call_us);
+		snprintf(to->method, sizeof(to->method), "%s", ww_json_str(e, "method", ""));
+		to->known = to->available = to->n >= MIN_CALLS;
+	}
+	json_decref(o);
+}
+
+static json_t *samples_json(const double *x, int n)
+{
+	json_t *a = json_array();
+	for (int k = 0; k < n; k++)
+		json_array_append_new(a, json_real(x[k]));
+	return a;
+}
+
+/* A cache that cannot be written costs time, nothing else. */
+static void write_file(const struct ww_judge_task *t, const char *path)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_str text = WW_STR_INIT(MAX_FILE_BYTES);
+	json_t *o = json_object();
+	for (int b = 0; b < WW_BASE_COUNT; b++) {
+		const struct ww_base *e = &t->base[b];
+		if (e->known && e->available)
+			json_object_set_new(o, ww_baseline_name((enum ww_baseline)b),
+					    json_pack("{s:s, s:o, s:o}", "method", e->method, "device_us", samples_json(e->us, e->n),
+						      "call_us", samples_json(e->call_us, e->n_call)));
+	}
+	ww_json_add(&text, o);
+	if (ww_fs_write(path, text.p, text.len, &err) != WW_OK)
+		ww_log(WW_LOG_WARN, "baseline times are not kept: %s", err.msg);
+	ww_str_release(&text);
+	json_decref(o);
+}
+
+/* ---- Measuring --------------------------------------------------------------------------------------------------- */
+
+static enum ww_rc cpu_once(struct ww_judge_task *t, enum ww_baseline b, double *us, struct ww_err *err)
+{
+	uint64_t ns = 0, deadline;
+	enum ww_rc rc;
+
+	WW_TRY(ww_ref_arm(t->ref, b, err));
+	memset(t->judge->flush, 1, t->judge->flush_bytes);
+	for (deadline = ww_now_ns() + 1000000000ull; !ww_ref_quiet(t->ref) && ww_now_ns() < deadline;)
+		;
+	WW_TRY(ww_ref_fire(t->ref, &ns, err));
+	*us = (double)ns * 1e-3;
+out:
+	return rc;
+}
+
+enum ww_rc ww_base_once(struct ww_judge_task *t, enum ww_baseline b, enum ww_ref_mode mode,
+			double *us, struct ww_err *err)
+{
+	uint64_t start = ww_now_ns();
+	enum ww_rc rc = t->judge->opts.target == WW_TARGET_CPU ? cpu_once(t, b, us, err)
+							       : ww_ref_time(t->ref, b, mode, 1, 1, us, err);
+	t->reference_s += ww_seconds_since(start);
+	ww_log(WW_LOG_DEBUG, "baseline %s: %.3f s for a call of %.0f us", ww_baseline_name(b), ww_seconds_since(start), *us);
+	return rc;
+}
+
+enum ww_rc ww_base_prepare(struct ww_judge_task *t, enum ww_baseline b, struct ww_err *err)
+{
+	struct ww_ref_baseline info;
+	struct ww_base *e = &t->base[b];
+	char stage[64];
+	if (e->prepared)
+		return WW_OK;
+	snprintf(stage, sizeof(stage), "baseline %s", ww_baseline_name(b));
+	ww_judge_progress(t->judge, stage);
+	memset(&info, 0, sizeof(info));
+	uint64_t start = ww_now_ns();
+	enum ww_rc rc = ww_ref_baseline(t->ref, b, &info, err);
+	t->reference_s += ww_seconds_since(start);
+	if (rc != WW_OK)
+		return rc;
+	e->prepared = info.available;
+	if (!info.available) {
+		e->known = 1;
+		e->available = 0;
+		snprintf(e->reason, sizeof(e->reason), "%s", info.reason);
+		ww_log(WW_LOG_WARN, "baseline %s is not available: %s", ww_baseline_name(b), info.reason);
+	} else if (!e->method[0]) {
+		snprintf(e->method, sizeof(e->method), "%s", info.device_method);
+	}
+	return WW_OK;
+}
+
+enum ww_rc ww_base_eager_estimate(struct ww_judge_task *t, struct ww_err *err)
+{
+	double us = 0;
+	enum ww_rc rc = WW_OK;
+	if (t->eager_us > 0)
+		return WW_OK;
+	WW_TRY(ww_base_prepare(t, WW_BASE_EAGER, err));
+	if (!t->base[WW_BASE_EAGER].prepared)
+		goto out;
+	WW_TRY(ww_session_draw(t, 1, 0, WW_REF_PARAMS_INIT, err));
+	for (int k = 0; k < 2; k++)
+		WW_TRY(ww_base_once(t, WW_BASE_EAGER, WW_REF_DEVICE, &us, err));
+	t->eager_us = us;
+out:
+	return rc;
+}
+
+static int steady(const struct ww_base *e)
+{
+	return e->n >= MIN_CALLS && ww_stats_width(ww_stats_interval(e->us, e->n)) < NARROW;
+}
+
+/* One round: a new draw, then each baseline once. */
+static enum ww_rc round_of(struct ww_judge_task *t, unsigned which, int keep, struct ww_err *err)
+{
+	enum ww_rc rc;
+	WW_TRY(ww_session_draw(t, 1, 0, WW_REF_PARAMS_KEEP, err));
+	for (int b = 0; b < WW_BASE_COUNT; b++) {
+		struct ww_base *e = &t->base[b];
+		double us = 0;
+		if (!(which & (1u << b)))
+			continue;
+		WW_TRY(ww_judge_interrupted(t->judge, err));
+		WW_TRY(ww_base_once(t, (enum ww_baseline)b, WW_REF_DEVICE, &us, err));
+		if (keep)
+			e->us[e->n++] = us;
+		if (!keep || t->judge->opts.target == WW_TARGET_CPU || e->n_call >= CALL_SAMPLES)
+			continue;
+		WW_TRY(ww_base_once(t, (enum ww_baseline)b, WW_REF_CALL, &us, err));
+		e->call_us[e->n_call++] = us;
+	}
+out:
+	return rc;
+}
+
+static enum ww_rc measure(struct ww_judge_task *t, unsigned which, struct ww_err *err)
+{
+	uint64_t start = ww_now_ns();
+	enum ww_rc rc = WW_OK;
+
+	WW_TRY(ww_session_draw(t, 1, 0, WW_REF_PARAMS_REDRAW, err));
+	for (int k = 0; k < WARM_CALLS; k++)
+		WW_TRY(round_of(t, which, 0, err));
+	for (int k = 0, done = 0; k < MAX_CALLS && !done; k++) {
+		WW_TRY(round_of(t, which, 1, err));
+		done = 1;
+		for (int b = 0; b < WW_BASE_COUNT; b++)
+			if ((which & (1u << b)) && !steady(&t->base[b]))
+				done = 0;
+		done |= k + 1 >= MIN_CALLS && ww_seconds_since(start) > MAX_SECONDS;
+	}
+	for (int b = 0; b < WW_BASE_COUNT; b++) {
+		struct ww_base *e = &t->base[b];
+		if (!(which & (1u << b)))
+			continue;
+		if (t->judge->opts.target == WW_TARGET_CPU) {
+			e->n_call = e->n;
+			memcpy(e->call_us, e->us, sizeof(e->us));
+		}
+		e->known = e->available = 1;
+	}
+out:
+	return rc;
+}
+
+/* The reference worker may refuse a baseline in its own way; what stays unknown is not measured in vain again. */
+enum ww_rc ww_base_all(struct ww_judge_task *t, enum ww_baseline *fastest, struct ww_err *err)
+{
+	char path[PATH_MAX];
+	unsigned missing = 0;
+	double best = INFINITY;
+	enum ww_rc rc;
+
+	WW_TRY(file_path(t, path, err));
+	read_file(t, path);
+	for (int b = 0; b < WW_BASE_COUNT; b++) {
+		if (!(t->judge->opts.baselines & (1u << b)) || t->base[b].known)
+			continue;
+		t->base[b].n = t->base[b].n_call = 0;
+		WW_TRY(ww_base_prepare(t, (enum ww_baseline)b, err));
+		if (t->base[b].prepared)
+			missing |= 1u << b;
+	}
+	if (missing) {
+		ww_judge_progress(t->judge, "baselines");
+		WW_TRY(measure(t, missing, err));
+		write_file(t, path);
+	}
+	*fastest = WW_BASE_COUNT;
+	for (int b = 0; b < WW_BASE_COUNT; b++) {
+		if (!(t->judge->opts.baselines & (1u << b)) || !t->base[b].available)
+			continue;
+		double m = ww_stats_median(t->base[b].us, t->base[b].n);
+		if (m < best) {
+			best = m;
+			*fastest = (enum ww_baseline)b;
+		}
+	}
+out:
+	return rc;
+}

@@ -1,0 +1,118 @@
+/* internal.h - the judge's own structs, shared by judge.c, session.c, verify.c, baseline.c and timing.c only. */
+#ifndef WW_JUDGE_INTERNAL_H
+#define WW_JUDGE_INTERNAL_H
+
+#include "judge/build/build.h"
+#include "judge/compile/compile.h"
+#include "judge/judge.h"
+#include "judge/lease.h"
+#include "judge/run/client.h"
+#include "judge/stats.h"
+#include "task/ref.h"
+#include "task/task.h"
+
+#include <limits.h>
+#include <pthread.h>
+
+struct ww_judge {
+	struct ww_judge_opts opts;
+	struct ww_builder *builder;
+	struct ww_compiler *compiler;
+	struct ww_run_facts facts;	/* of the device, measured bandwidth included */
+	struct ww_ref_peaks peaks;	/* arithmetic peaks; zeros until a task had them measured */
+	char cache_dir[PATH_MAX];
+	pthread_mutex_t lock;		/* spare, peaks */
+	struct ww_runner *spare;	/* warm, or NULL */
+	char *flush;			/* cpu: written before each call of a baseline, as runners do before a candidate's */
+	size_t flush_bytes;
+};
+
+/* One baseline of a task: what was measured, now or by an earlier judge. */
+struct ww_base {
+	int known;			/* measured, or known not to be available */
+	int available;
+	int prepared;			/* in the reference worker that lives now */
+	int n, n_call;
+	double us[WW_STATS_MAX_SAMPLES];	/* device times */
+	double call_us[WW_STATS_MAX_SAMPLES];
+	char method[16];
+	char reason[256];
+};
+
+struct ww_judge_task {
+	struct ww_judge *judge;
+	struct ww_task task;		/* our copy: a lost worker loads it again */
+	struct ww_ref_opts ref_opts;
+	char ref_cache[PATH_MAX];
+	pthread_mutex_t lock;		/* everything below: one solution of a task is measured at a time */
+	struct ww_ref *ref;
+	json_t *graph;
+	struct ww_ref_shapes shapes;
+	struct ww_facts facts;
+	struct ww_ref_buffers buffers;
+	int variant_usable[8];		/* of verify.c's draws: the references are finite; -1: not tried yet */
+	int degenerate;			/* -1: not looked at yet */
+	double eager_us;		/* rough, for time limits; 0 unknown */
+	struct ww_base base[WW_BASE_COUNT];
+	double flops, bytes;		/* from the graph: arithmetic asked for, bytes that must move */
+	double reference_s;		/* spent in the reference worker by the judgement in progress */
+	uint64_t draw_counter;		/* with a public seed: the stream of draws */
+};
+
+/* One judgement in progress: the runner holds the candidate, everything is bound. */
+struct ww_session {
+	struct ww_judge_task *t;
+	struct ww_runner *runner;
+	const struct ww_image *image;
+	struct ww_verdict *v;
+	struct ww_str diag;
+	double limit_s;			/* of one run */
+	int failed;			/* v->status says how; nothing more is done */
+};
+
+/* session.c */
+enum ww_rc ww_session_open(struct ww_session *s, const struct ww_compiled *binary, struct ww_err *err) WW_MUST_CHECK;
+void ww_session_close(struct ww_session *s);
+/* Poison (and flush), then run once.  A result other than OK goes into the verdict and sets s->failed. */
+enum ww_rc ww_session_run(struct ww_session *s, unsigned prepare, struct ww_run_result *res, struct ww_err *err) WW_MUST_CHECK;
+/* References of the current draw, then compare the outputs; a mismatch goes into the verdict and sets s->failed.  `when`
+ * names the draw in diagnostics. */
+enum ww_rc ww_session_check(struct ww_session *s, const char *when, struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_session_draw(struct ww_judge_task *t, double scale, double shift, enum ww_ref_params params,
+			   struct ww_err *err) WW_MUST_CHECK;
+uint64_t ww_session_seed(struct ww_judge_task *t);
+void ww_session_fail(struct ww_session *s, enum ww_status status, const char *fmt, ...) WW_PRINTF(3, 4);
+/* Runner results in words and status. */
+void ww_session_fail_run(struct ww_session *s, const struct ww_run_result *res, const char *stage);
+
+/* verify.c */
+enum ww_rc ww_judge_verify(struct ww_session *s, struct ww_err *err) WW_MUST_CHECK;
+
+/* baseline.c: every requested baseline measured (from the cache where it is there).  *fastest: WW_BASE_COUNT where none is
+ * available. */
+enum ww_rc ww_base_all(struct ww_judge_task *t, enum ww_baseline *fastest, struct ww_err *err) WW_MUST_CHECK;
+/* One call of a prepared baseline on the current draw, microseconds. */
+enum ww_rc ww_base_once(struct ww_judge_task *t, enum ww_baseline b, enum ww_ref_mode mode,
+			double *us, struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_base_prepare(struct ww_judge_task *t, enum ww_baseline b, struct ww_err *err) WW_MUST_CHECK;
+/* A rough time of one eager call, for limits. */
+enum ww_rc ww_base_eager_estimate(struct ww_judge_task *t, struct ww_err *err) WW_MUST_CHECK;
+
+/* timing.c */
+enum ww_rc ww_judge_time(struct ww_session *s, struct ww_err *err) WW_MUST_CHECK;
+
+/* judge.c */
+void ww_judge_progress(const struct ww_judge *j, const char *stage);
+enum ww_rc ww_judge_interrupted(const struct ww_judge *j, struct ww_err *err) WW_MUST_CHECK;
+
+/* facts.c: bandwidth and peaks of this device, kept in the cache directory. */
+enum ww_rc ww_judge_device_facts(struct ww_judge *j, struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_judge_device_peaks(struct ww_judge_task *t, struct ww_err *err) WW_MUST_CHECK;
+
+/* load.c: was the machine ours alone while we measured? */
+struct ww_load { double busy_s, own_s; uint64_t start_ns; };
+void ww_load_start(struct ww_load *l, const struct ww_judge_task *t, const struct ww_runner *r);
+/* 1 where others used more than a twentieth of the machine (cpu), or hold the GPU (cuda, where NVML says so). */
+int ww_load_disturbed(const struct ww_load *l, const struct ww_judge_task *t, const struct ww_runner *r);
+
+#endif

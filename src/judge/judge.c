@@ -1,0 +1,480 @@
+/* judge.c - from (task, solution) to a verdict: the stages, who owns what, and what happens when a process of ours dies.
+ *
+ *     plan      the builder makes a validated image of plan.c           any number at once
+ *     compile   a compile worker makes a binary of kernels.*            any number at once
+ *     verify    a runner replays it on secret draws (verify.c)          under the task's lock and the device's lease
+ *     time      candidate and baselines, call about (timing.c)          the same
+ *
+ * Two kinds of trouble never mix.  What a candidate does is in the verdict, whatever it does: every stage is written so that
+ * it ends in a verdict or in an error of ours.  An error of ours (a reference worker that died, a device that failed) is
+ * returned; a lost reference worker is started again and the judgement repeated once before that, because the next
+ * candidate must not pay for it either.
+ *
+ * Lock order: task lock, then lease, then judge lock. */
+#include "judge/internal.h"
+#include "judge/solution.h"
+
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/time.h"
+
+#include <math.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { DIAG_MAX_BYTES = 12 << 10, FLUSH_MAX_BYTES = 128 << 20, FIRST_RUN_LIMIT_S = 30 };
+
+void ww_judge_progress(const struct ww_judge *j, const char *stage)
+{
+	if (j->opts.progress)
+		j->opts.progress(j->opts.progress_ctx, stage);
+}
+
+enum ww_rc ww_judge_interrupted(const struct ww_judge *j, struct ww_err *err)
+{
+	if (j->opts.interrupted && *j->opts.interrupted)
+		return ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted");
+	return WW_OK;
+}
+
+/* ---- The judge --------------------------------------------------------------------------------------------------- */
+
+static int affinity_threads(void)
+{
+	cpu_set_t set;
+	if (sched_getaffinity(0, sizeof(set), &set))
+		return 1;
+	int n = CPU_COUNT(&set);
+	return n > 0 ? n : 1;
+}
+
+static enum ww_rc open_flush(struct ww_judge *j, struct ww_err *err)
+{
+	if (j->opts.target != WW_TARGET_CPU)
+		return WW_OK;
+	j->flush_bytes = (size_t)(2 * j->facts.device.l3_bytes);
+	if (j->flush_bytes > FLUSH_MAX_BYTES)
+		j->flush_bytes = FLUSH_MAX_BYTES;
+	void *m = mmap(NULL, j->flush_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (m == MAP_FAILED)
+		return ww_err_errno(err, WW_ERR_NOMEM, "no memory to flush the caches");
+	j->flush = m;
+	return WW_OK;
+}
+
+enum ww_rc ww_judge_open(struct ww_judge **out, const struct ww_judge_opts *opts, struct ww_err *err)
+{
+	struct ww_judge *j = calloc(1, sizeof(*j));
+	struct ww_compiler_opts c = { .target = opts->target, .max_s = opts->max_compile_s };
+	enum ww_rc rc;
+
+	*out = NULL;
+	if (!j)
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	j->opts = *opts;
+	pthread_mutex_init(&j->lock, NULL);
+	if (opts->target != WW_TARGET_CPU)
+		j->opts.threads = 0;
+	else if (j->opts.threads <= 0)
+		j->opts.threads = affinity_threads();
+	WW_TRY(ww_fs_cache_dir(j->cache_dir, err));
+	WW_TRY(ww_runner_new(&j->spare, opts->target, opts->device, j->opts.threads, 0, err));	/* gets ready beside the next */
+	WW_TRY(ww_builder_open(&j->builder, err));
+	WW_TRY(ww_runner_facts(j->spare, &j->facts, err));
+	c.cc = j->facts.device.cc;
+	WW_TRY(ww_compiler_open(&j->compiler, &c, err));
+	WW_TRY(ww_judge_device_facts(j, err));
+	WW_TRY(open_flush(j, err));
+	*out = j;
+	return WW_OK;
+out:
+	ww_judge_close(j);
+	return rc;
+}
+
+void ww_judge_close(struct ww_judge *j)
+{
+	if (!j)
+		return;
+	ww_runner_free(j->spare);
+	ww_compiler_close(j->compiler);
+	ww_builder_close(j->builder);
+	if (j->flush)
+		munmap(j->flush, j->flush_bytes);
+	pthread_mutex_destroy(&j->lock);
+	free(j);
+}
+
+/* ---- Tasks ------------------------------------------------------------------------------------------------------- */
+
+static void drop_ref(struct ww_judge_task *t)
+{
+	ww_ref_close(t->ref);
+	t->ref = NULL;
+	ww_ref_buffers_release(&t->buffers);
+	memset(&t->buffers, 0, sizeof(t->buffers));
+	for (int b = 0; b < WW_BASE_COUNT; b++)
+		t->base[b].prepared = 0;
+}
+
+/* Start the worker and load the task into it; the graph is read the first time only, since it is a function of the task. */
+static enum ww_rc start_ref(struct ww_judge_task *t, struct ww_err *err)
+{
+	struct ww_judge *j = t->judge;
+	enum ww_rc rc;
+
+	ww_judge_progress(j, "reference");
+	WW_TRY(ww_ref_open(&t->ref, &t->ref_opts, err));
+	WW_TRY(ww_ref_load(t->ref, &t->task, ww_session_seed(t), err));
+	if (!t->graph) {
+		WW_TRY(ww_ref_graph(t->ref, &t->graph, err));
+		WW_TRY(ww_ref_shapes(t->graph, &t->shapes, err));
+	}
+	WW_TRY(ww_ref_buffers(t->ref, &t->buffers, err));
+	if (t->buffers.n != t->shapes.n_inputs + t->shapes.n_params + t->shapes.n_outputs)
+		rc = ww_err_set(err, WW_ERR_PROTOCOL, "the reference worker shares %d buffers for another number of tensors", t->buffers.n);
+out:
+	if (rc != WW_OK)
+		drop_ref(t);
+	return rc;
+}
+
+static void set_facts(struct ww_judge_task *t)
+{
+	const json_t *totals = json_object_get(t->graph, "totals");
+	t->facts = (struct ww_facts){ .inputs = t->shapes.inputs, .params = t->shapes.params, .outputs = t->shapes.outputs,
+				      .n_inputs = t->shapes.n_inputs, .n_params = t->shapes.n_params,
+				      .n_outputs = t->shapes.n_outputs, .scalars = t->shapes.scalars,
+				      .n_scalars = t->shapes.n_scalars, .device = t->judge->facts.device };
+	t->flops = json_number_value(json_object_get(totals, "flops"));
+	t->bytes = json_number_value(json_object_get(totals, "bytes"));
+}
+
+enum ww_rc ww_judge_task_open(struct ww_judge *j, const struct ww_task *task, struct ww_judge_task **out, struct ww_err *err)
+{
+	struct ww_judge_task *t = calloc(1, sizeof(*t));
+	enum ww_rc rc;
+
+	*out = NULL;
+	if (!t)
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	t->judge = j;
+	t->degenerate = -1;
+	memset(t->variant_usable, -1, sizeof(t->variant_usable));
+	pthread_mutex_init(&t->lock, NULL);
+	WW_TRY(ww_task_from_text(&t->task, task->name, task->source, task->source_bytes, err));
+	WW_TRY(ww_fs_join(t->ref_cache, j->cache_dir, "torch", err));
+	WW_TRY(ww_fs_mkdirs(t->ref_cache, err));
+	t->ref_opts = (struct ww_ref_opts){ .target = j->opts.target, .device = j->opts.device, .threads = j->opts.threads,
+					    .cache_dir = t->ref_cache, .interrupted = j->opts.interrupted };
+	WW_TRY(start_ref(t, err));
+	set_facts(t);
+	*out = t;
+	return WW_OK;
+out:
+	ww_judge_task_close(t);
+	return rc;
+}
+
+void ww_judge_task_close(struct ww_judge_task *t)
+{
+	if (!t)
+		return;
+	drop_ref(t);
+	ww_ref_shapes_release(&t->shapes);
+	json_decref(t->graph);
+	ww_task_release(&t->task);
+	pthread_mutex_destroy(&t->lock);
+	free(t);
+}
+
+const json_t *ww_judge_task_graph(const struct ww_judge_task *t)
+{
+	return t->graph;
+}
+
+const struct ww_facts *ww_judge_task_facts(const struct ww_judge_task *t)
+{
+	return &t->facts;
+}
+
+/* ---- Building ---------------------------------------------------------------------------------------------------- */
+
+struct built {
+	struct ww_image *image;
+	struct ww_compiled binary;
+	int ok;
+	enum ww_status status;		/* when not ok */
+};
+
+static enum ww_status compile_status(enum ww_compile_result r)
+{
+	return r == WW_COMPILE_REFUSED ? WW_STATUS_REFUSED : WW_STATUS_COMPILE_FAILED;
+}
+
+/* plan.c to an image.  diag gets the reason where there is none. */
+static enum ww_rc build_plan(struct ww_judge_task *t, const struct ww_solution *s, struct built *b, struct ww_str *diag,
+			     struct ww_err *err)
+{
+	struct ww_str text = WW_STR_INIT(WW_BUILD_DIAG_BYTES);
+	enum ww_build_result result;
+	enum ww_rc rc = ww_builder_build(t->judge->builder, s->plan_source, s->plan_bytes, &t->facts, &b->image, &text, &result, err);
+
+	b->ok = rc == WW_OK && result == WW_BUILD_OK;
+	if (rc == WW_OK && !b->ok) {
+		b->status = WW_STATUS_PLAN_FAILED;
+		ww_str_addf(diag, "%s\n", ww_build_result_text(result));
+		ww_str_adds(diag, text.p);
+	}
+	ww_str_release(&text);
+	return rc;
+}
+
+static enum ww_rc compile_code(struct ww_judge_task *t, const struct ww_solution *s, struct built *b, struct ww_str *diag,
+			       struct ww_err *err)
+{
+	enum ww_compile_result result;
+	enum ww_rc rc = ww_compiler_compile(t->judge->compiler, s->device_source, s->device_bytes, b->image, &b->binary, &result, err);
+
+	b->ok = rc == WW_OK && result == WW_COMPILE_OK;
+	if (rc == WW_OK && !b->ok) {
+		b->status = compile_status(result);
+		ww_str_addf(diag, "%s\n", ww_compile_result_text(result));
+		ww_str_adds(diag, b->binary.log);
+	}
+	return rc;
+}
+
+static void built_release(struct built *b)
+{
+	free(b->image);
+	ww_compiled_release(&b->binary);
+}
+
+static int has_launches(const struct ww_image *m)
+{
+	for (uint32_t i = 0; i < m->n_nodes; i++)
+		if (ww_image_nodes(m)[i].kind == WW_NODE_LAUNCH)
+			return 1;
+	return 0;
+}
+
+/* ---- Judging ----------------------------------------------------------------------------------------------------- */
+
+static enum ww_rc look_for_degeneracy(struct ww_judge_task *t, struct ww_err *err)
+{
+	struct ww_ref_degenerate d;
+	if (t->degenerate >= 0)
+		return WW_OK;
+	uint64_t start = ww_now_ns();
+	enum ww_rc rc = ww_ref_degenerate(t->ref, ww_session_seed(t), ww_session_seed(t), &d, err);
+	t->reference_s += ww_seconds_since(start);
+	if (rc == WW_OK)
+		t->degenerate = d.degenerate;
+	return rc;
+}
+
+static double run_limit_s(const struct ww_judge_task *t)
+{
+	if (t->judge->opts.max_run_s > 0)
+		return t->judge->opts.max_run_s;
+	return t->eager_us > 0 ? 10 * t->eager_us * 1e-6 + 1 : FIRST_RUN_LIMIT_S;
+}
+
+/* Verify and time what is built.  The task's lock and the lease are held. */
+static enum ww_rc measure(struct ww_judge_task *t, struct built *b, enum ww_judge_depth depth, struct ww_verdict *v,
+			  struct ww_str *diag, struct ww_err *err)
+{
+	struct ww_session s = { .t = t, .image = b->image, .v = v, .diag = WW_STR_INIT(DIAG_MAX_BYTES) };
+	uint64_t start = ww_now_ns();
+	enum ww_rc rc;
+
+	ww_judge_progress(t->judge, "verify");
+	WW_TRY(look_for_degeneracy(t, err));
+	v->degenerate = t->degenerate;
+	WW_TRY(ww_base_eager_estimate(t, err));
+	s.limit_s = run_limit_s(t);
+	WW_TRY(ww_session_open(&s, &b->binary, err));
+	if (!s.failed)
+		WW_TRY(ww_judge_verify(&s, err));
+	v->seconds.verify = ww_seconds_since(start);
+	if (s.failed || depth < WW_JUDGE_FULL)
+		goto out;
+	start = ww_now_ns();
+	WW_TRY(ww_judge_time(&s, err));
+	v->seconds.time = ww_seconds_since(start);
+out:
+	ww_session_close(&s);
+	ww_str_adds(diag, s.diag.p);
+	ww_str_release(&s.diag);
+	return rc;
+}
+
+static int ref_lost(const struct ww_judge_task *t)
+{
+	return !t->ref || !ww_ref_alive(t->ref);
+}
+
+/* Forget what a judgement that is repeated has put into the verdict so far. */
+static void forget(struct ww_verdict *v, struct ww_str *diag)
+{
+	struct ww_verdict fresh;
+	ww_verdict_init(&fresh);
+	fresh.rule = v->rule;
+	fresh.library_only = v->library_only;
+	fresh.seconds = v->seconds;
+	memcpy(fresh.device_name, v->device_name, sizeof(fresh.device_name));
+	memcpy(fresh.solution_id, v->solution_id, sizeof(fresh.solution_id));
+	memcpy(fresh.task_id, v->task_id, sizeof(fresh.task_id));
+	*v = fresh;
+	ww_str_reset(diag);
+}
+
+static enum ww_rc measure_locked(struct ww_judge_task *t, struct built *b, enum ww_judge_depth depth, struct ww_verdict *v,
+				 struct ww_str *diag, struct ww_err *err)
+{
+	struct ww_lease lease = { -1 };
+	enum ww_rc rc;
+
+	pthread_mutex_lock(&t->lock);
+	t->reference_s = 0;
+	WW_TRY(ww_lease_take(&lease, t->judge->facts.uuid, t->judge->opts.interrupted, err));
+	if (ref_lost(t))
+		WW_TRY(start_ref(t, err));
+	rc = measure(t, b, depth, v, diag, err);
+	if (rc != WW_OK && rc != WW_ERR_INTERRUPTED && ref_lost(t)) {
+		ww_log(WW_LOG_WARN, "the reference worker is started again: %s", err->msg);
+		drop_ref(t);
+		forget(v, diag);
+		WW_TRY(start_ref(t, err));
+		rc = measure(t, b, depth, v, diag, err);
+	}
+	v->seconds.reference = t->reference_s;
+out:
+	ww_lease_drop(&lease);
+	pthread_mutex_unlock(&t->lock);
+	return rc;
+}
+
+static void set_ids(const struct ww_judge_task *t, const struct ww_solution *s, struct ww_verdict *v)
+{
+	ww_solution_id(s, v->solution_id);
+	memcpy(v->task_id, t->task.id, sizeof(v->task_id));
+	snprintf(v->device_name, sizeof(v->device_name), "%s", t->judge->facts.name);
+	v->rule = t->judge->opts.rule;
+	v->form = WW_FORM_PLAN;
+}
+
+static int too_large(const struct ww_solution *s, struct ww_verdict *v, struct ww_str *diag)
+{
+	if (s->device_bytes <= WW_SOLUTION_MAX_BYTES && s->plan_bytes <= WW_SOLUTION_MAX_BYTES)
+		return 0;
+	ww_str_addf(diag, "refused: a source file is larger than %d bytes", WW_SOLUTION_MAX_BYTES);
+	v->status = WW_STATUS_REFUSED;
+	return 1;
+}
+
+static enum ww_rc build_stages(struct ww_judge_task *t, const struct ww_solution *s, struct built *b, struct ww_verdict *v,
+			       struct ww_str *diag, struct ww_err *err)
+{
+	uint64_t start = ww_now_ns();
+	enum ww_rc rc;
+
+	ww_judge_progress(t->judge, "plan");
+	WW_TRY(build_plan(t, s, b, diag, err));
+	v->seconds.plan = ww_seconds_since(start);
+	if (b->ok) {
+		v->library_only = !has_launches(b->image);
+		start = ww_now_ns();
+		ww_judge_progress(t->judge, "compile");
+		WW_TRY(compile_code(t, s, b, diag, err));
+		v->seconds.compile = ww_seconds_since(start);
+	}
+	if (!b->ok)
+		v->status = b->status;
+out:
+	return rc;
+}
+
+/* A public seed makes draws that can be foreseen; nobody shall take such a verdict for another. */
+static void add_seed_note(const struct ww_judge *j, struct ww_str *diag)
+{
+	if (j->opts.seed)
+		ww_str_addf(diag, "note: the inputs were drawn from a seed that the caller gave\n");
+}
+
+static enum ww_rc take_diagnostics(struct ww_verdict *v, struct ww_str *diag, struct ww_err *err)
+{
+	struct ww_str clean = WW_STR_INIT(DIAG_MAX_BYTES + 256);
+	ww_str_add_bounded(&clean, diag->p, diag->len, DIAG_MAX_BYTES);
+	free(v->diagnostics);
+	v->diagnostics = ww_str_take(&clean);
+	return v->diagnostics ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+}
+
+enum ww_rc ww_judge_run(struct ww_judge_task *t, const struct ww_solution *s, enum ww_judge_depth depth, struct ww_verdict *v,
+			struct ww_err *err)
+{
+	struct built b = { .image = NULL };
+	struct ww_str diag = WW_STR_INIT(4 * DIAG_MAX_BYTES);
+	uint64_t start = ww_now_ns();
+	enum ww_rc rc = WW_OK;
+
+	ww_verdict_release(v);
+	ww_compiled_init(&b.binary);
+	set_ids(t, s, v);
+	if (!too_large(s, v, &diag)) {
+		WW_TRY(build_stages(t, s, &b, v, &diag, err));
+		if (b.ok && depth >= WW_JUDGE_VERIFY)
+			WW_TRY(measure_locked(t, &b, depth, v, &diag, err));
+	}
+	add_seed_note(t->judge, &diag);
+	WW_TRY(take_diagnostics(v, &diag, err));
+	v->reward = ww_verdict_reward(v);
+	v->seconds.total = ww_seconds_since(start);
+out:
+	built_release(&b);
+	ww_str_release(&diag);
+	return rc;
+}
+
+enum ww_rc ww_judge_show_plan(struct ww_judge_task *t, const struct ww_solution *s, struct ww_str *out, int *ok, struct ww_err *err)
+{
+	struct built b = { .image = NULL };
+	ww_compiled_init(&b.binary);
+	enum ww_rc rc = build_plan(t, s, &b, out, err);
+	*ok = b.ok;
+	if (rc == WW_OK && b.ok)
+		ww_image_print(b.image, &t->facts, out);
+	built_release(&b);
+	return rc;
+}
+
+enum ww_rc ww_judge_artifacts(struct ww_judge_task *t, const struct ww_solution *s, struct ww_image **image,
+			      struct ww_compiled *compiled, struct ww_err *err)
+{
+	struct built b = { .image = NULL };
+	struct ww_str diag = WW_STR_INIT(DIAG_MAX_BYTES);
+	enum ww_rc rc;
+
+	*image = NULL;
+	ww_compiled_init(&b.binary);
+	WW_TRY(build_plan(t, s, &b, &diag, err));
+	if (b.ok)
+		WW_TRY(compile_code(t, s, &b, &diag, err));
+	if (!b.ok) {
+		rc = ww_err_set(err, WW_ERR_USAGE, "the solution does not build: %.600s", diag.p);
+		goto out;
+	}
+	*image = b.image;
+	*compiled = b.binary;
+	b.image = NULL;
+	ww_compiled_init(&b.binary);
+out:
+	built_release(&b);
+	ww_str_release(&diag);
+	return rc;
+}

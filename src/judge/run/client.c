@@ -1,0 +1,326 @@
+/* client.c - starts runners and speaks proto.h with them.
+ *
+ * The judge's side believes nothing but the fact that a frame came.  The time of a cpu call is taken here: it begins before
+ * the GO frame is written and ends when /proc says that every thread of the runner sleeps, so a kernel that answers early and
+ * works on is billed for it.  (Looking costs 20 to 60 us; baselines are timed the same way.)  A runner that does not answer
+ * in time is killed; one that died is reaped and its end put into words. */
+#include "judge/run/client.h"
+
+#include "base/fs.h"
+#include "base/time.h"
+#include "sandbox/proc.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { START_LIMIT_S = 60, SMALL_LIMIT_S = 30, QUIET_LIMIT_S = 5 };
+
+struct ww_runner {
+	struct ww_proc proc;
+	enum ww_target target;
+	int usable, greeted;
+};
+
+static const char *const cuda_env[] = { "HOME", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "WW_CUDA_LIBS",
+					"WW_PYTHON", "VIRTUAL_ENV", "CUDA_HOME", "CUDA_PATH", "WARPWRIGHT_SANDBOX", NULL };
+/* One thread for OpenBLAS before its library is loaded, else it starts more. */
+static const char *const cpu_env[] = { "LD_LIBRARY_PATH", "OPENBLAS_NUM_THREADS=1", "WARPWRIGHT_SANDBOX", NULL };
+
+enum ww_rc ww_runner_new(struct ww_runner **out, enum ww_target target, int device, int threads, int measure,
+			 struct ww_err *err)
+{
+	char dev[16], thr[16];
+	const char *args[] = { target == WW_TARGET_CPU ? "cpu" : "cuda", dev, thr, NULL };
+	struct ww_proc_opts o = { .worker = "runner", .args = args, .env = target == WW_TARGET_CPU ? cpu_env : cuda_env,
+				  .err_mode = WW_STDERR_NULL };
+	struct ww_run_flags flags = { measure ? WW_RUN_MEASURE : 0, 0 };
+	struct ww_runner *r = calloc(1, sizeof(*r));
+	enum ww_rc rc;
+
+	if (!r)
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	r->proc = (struct ww_proc)WW_PROC_INIT;
+	r->target = target;
+	snprintf(dev, sizeof(dev), "%d", device);
+	snprintf(thr, sizeof(thr), "%d", threads);
+	WW_TRY(ww_proc_spawn(&r->proc, &o, err));
+	WW_TRY(ww_run_send(r->proc.fd, WW_RUN_HELLO, &flags, sizeof(flags), NULL, 0, err));
+	r->usable = 1;
+	*out = r;
+	return WW_OK;
+out:
+	ww_runner_free(r);
+	return ww_err_wrap(err, "cannot start a runner");
+}
+
+void ww_runner_free(struct ww_runner *r)
+{
+	if (!r)
+		return;
+	ww_proc_kill(&r->proc);
+	free(r);
+}
+
+pid_t ww_runner_pid(const struct ww_runner *r)
+{
+	return r->proc.pid;
+}
+
+int ww_runner_greeted(const struct ww_runner *r)
+{
+	return r->greeted;
+}
+
+int ww_runner_usable(const struct ww_runner *r)
+{
+	return r->usable;
+}
+
+enum ww_rc ww_runner_facts(struct ww_runner *r, struct ww_run_facts *facts, struct ww_err *err)
+{
+	struct { struct ww_run_reply r; struct ww_run_facts f; } both;
+	struct ww_run_head h;
+	enum ww_rc rc = ww_run_recv(r->proc.fd, &h, &both, sizeof(both), NULL, 0, ww_now_ns() + START_LIMIT_S * 1000000000ull, err);
+
+	if (rc != WW_OK) {
+		r->usable = 0;
+		return ww_err_wrap(err, "the runner did not get ready");
+	}
+	if (h.op != WW_RUN_HELLO || h.bytes != sizeof(both) || (both.r.kind == WW_RUN_OK && both.f.abi != WW_RUN_ABI))
+		return ww_err_set(err, WW_ERR_PROTOCOL, "the runner is of another version of this program");
+	if (both.r.kind != WW_RUN_OK) {
+		r->usable = 0;
+		both.r.text[sizeof(both.r.text) - 1] = 0;
+		return ww_err_set(err, WW_ERR_DEVICE, "%s", both.r.text[0] ? both.r.text : "the runner cannot use the device");
+	}
+	*facts = both.f;
+	r->greeted = 1;
+	return WW_OK;
+}
+
+/* ---- Results ----------------------------------------------------------------------------------------------------- */
+
+static void clean_text(struct ww_run_result *out, const char *text)
+{
+	struct ww_str s = WW_STR_INIT(sizeof(out->text) - 1);
+	ww_str_add_bounded(&s, text, strlen(text), 480);
+	snprintf(out->text, sizeof(out->text), "%s", s.p);
+	for (char *p = out->text; *p; p++)
+		if (*p == '\n' || *p == '\t')
+			*p = ' ';
+	ww_str_release(&s);
+}
+
+static void set_died(struct ww_runner *r, struct ww_run_result *out)
+{
+	struct ww_str s = WW_STR_INIT(256);
+	struct ww_err err = WW_ERR_INIT;
+	int status = 0;
+	out->kind = WW_RUN_DIED;
+	ww_str_adds(&s, "the process that ran the kernels ");
+	if (ww_proc_wait(&r->proc, ww_now_ns() + 1000000000ull, &status, &err) == WW_OK)
+		ww_proc_status_text(status, &s);
+	else
+		ww_str_adds(&s, "closed its socket");
+	clean_text(out, s.p);
+	ww_str_release(&s);
+}
+
+/* One request and its reply.  Everything that can go wrong here is the candidate's doing, or looks like it. */
+static enum ww_rc call(struct ww_runner *r, uint32_t op, const void *payload, size_t bytes, const int *fds, int n_fds,
+		       double limit_s, struct ww_run_result *out, struct ww_err *err)
+{
+	struct ww_run_reply reply;
+	struct ww_run_head h;
+	struct ww_err why = WW_ERR_INIT;
+	uint64_t deadline = ww_now_ns() + (uint64_t)(limit_s * 1e9);
+
+	memset(out, 0, sizeof(*out));
+	out->device_us = out->call_us = NAN;
+	if (!r->usable)
+		return ww_err_set(err, WW_ERR_WORKER, "a runner was used after it had failed");
+	enum ww_rc rc = ww_run_send(r->proc.fd, op, payload, bytes, fds, n_fds, &why);
+	if (rc == WW_OK)
+		rc = ww_run_recv(r->proc.fd, &h, &reply, sizeof(reply), NULL, 0, deadline, &why);
+	if (rc == WW_ERR_TIMEOUT) {
+		out->kind = WW_RUN_LATE;
+		snprintf(out->text, sizeof(out->text), "no end after %.1f s", limit_s);
+	} else if (rc != WW_OK) {
+		set_died(r, out);
+	} else if (h.bytes != sizeof(reply) || reply.kind >= WW_RUN_BROKEN + 1u) {
+		out->kind = WW_RUN_DIED;
+		snprintf(out->text, sizeof(out->text), "the runner broke its protocol");
+	} else {
+		out->kind = (enum ww_run_kind)reply.kind;
+		reply.text[sizeof(reply.text) - 1] = 0;
+		clean_text(out, reply.text);
+		if (r->target == WW_TARGET_CUDA) {
+			out->device_us = reply.device_us;
+			out->call_us = reply.call_us;
+		}
+	}
+	if (out->kind == WW_RUN_FAULT || out->kind == WW_RUN_DIED || out->kind == WW_RUN_LATE || out->kind == WW_RUN_BROKEN) {
+		r->usable = 0;
+		if (out->kind != WW_RUN_DIED || r->proc.pid)
+			ww_proc_kill(&r->proc);
+	}
+	if (out->kind == WW_RUN_BROKEN)
+		return ww_err_set(err, WW_ERR_DEVICE, "the runner failed: %s", out->text[0] ? out->text : "unknown operation");
+	return WW_OK;
+}
+
+/* ---- Operations -------------------------------------------------------------------------------------------------- */
+
+static int make_memfd(const char *name, const void *bytes, size_t n)
+{
+	int fd = memfd_create(name, MFD_CLOEXEC);
+	for (size_t done = 0; fd >= 0 && done < n;) {
+		ssize_t w = write(fd, (const char *)bytes + done, n - done);
+		if (w < 0 && errno == EINTR)
+			continue;
+		if (w <= 0) {
+			close(fd);
+			return -1;
+		}
+		done += (size_t)w;
+	}
+	return fd;
+}
+
+enum ww_rc ww_runner_load(struct ww_runner *r, const struct ww_image *image, const void *binary, size_t binary_bytes,
+			  const struct ww_exec_kernel *kernels, int n_kernels, double limit_s, struct ww_run_result *out,
+			  struct ww_err *err)
+{
+	struct ww_run_load load = { image->total_bytes, binary_bytes };
+	struct ww_str payload = WW_STR_INIT(WW_RUN_MAX_PAYLOAD);
+	int fds[2] = { make_memfd("plan", image, image->total_bytes), make_memfd("kernels", binary, binary_bytes) };
+	enum ww_rc rc;
+
+	ww_str_add(&payload, &load, sizeof(load));
+	for (int i = 0; i < n_kernels; i++) {
+		ww_str_add(&payload, kernels[i].kernel, strlen(kernels[i].kernel) + 1);
+		ww_str_add(&payload, kernels[i].symbol, strlen(kernels[i].symbol) + 1);
+	}
+	if (fds[0] < 0 || fds[1] < 0)
+		rc = ww_err_errno(err, WW_ERR_SYSTEM, "memfd");
+	else if (payload.cut)
+		rc = ww_err_set(err, WW_ERR_LIMIT, "the names of the plan's kernels take more than %d bytes", WW_RUN_MAX_PAYLOAD);
+	else
+		rc = call(r, WW_RUN_LOAD, payload.p, payload.len, fds, 2, limit_s, out, err);
+	ww_fd_close(&fds[0]);
+	ww_fd_close(&fds[1]);
+	ww_str_release(&payload);
+	return rc;
+}
+
+enum ww_rc ww_runner_bind(struct ww_runner *r, const struct ww_run_bind *b, int fd, struct ww_run_result *out,
+			  struct ww_err *err)
+{
+	char path[64];
+	int own = -1;
+	if (r->target == WW_TARGET_CPU && !b->writable) {
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+		own = open(path, O_RDONLY | O_CLOEXEC);
+		if (own < 0)
+			return ww_err_errno(err, WW_ERR_SYSTEM, "cannot open a shared buffer read-only");
+		fd = own;
+	}
+	enum ww_rc rc = call(r, WW_RUN_BIND, b, sizeof(*b), &fd, 1, SMALL_LIMIT_S, out, err);
+	ww_fd_close(&own);
+	return rc;
+}
+
+enum ww_rc ww_runner_ready(struct ww_runner *r, double limit_s, struct ww_run_result *out, struct ww_err *err)
+{
+	return call(r, WW_RUN_READY, NULL, 0, NULL, 0, limit_s, out, err);
+}
+
+enum ww_rc ww_runner_prepare(struct ww_runner *r, unsigned flags, struct ww_run_result *out, struct ww_err *err)
+{
+	struct ww_run_flags f = { flags, 0 };
+	return call(r, WW_RUN_PREPARE, &f, sizeof(f), NULL, 0, SMALL_LIMIT_S, out, err);
+}
+
+enum ww_rc ww_runner_go(struct ww_runner *r, double limit_s, struct ww_run_result *out, struct ww_err *err)
+{
+	uint64_t start = ww_now_ns();
+	enum ww_rc rc = call(r, WW_RUN_GO, NULL, 0, NULL, 0, limit_s, out, err);
+	if (rc != WW_OK || out->kind != WW_RUN_OK || r->target != WW_TARGET_CPU)
+		return rc;
+	while (!ww_run_quiet(r->proc.pid)) {
+		if (ww_now_ns() - start > (uint64_t)((limit_s + QUIET_LIMIT_S) * 1e9)) {
+			out->kind = WW_RUN_LATE;
+			snprintf(out->text, sizeof(out->text), "threads went on after the end of the call");
+			r->usable = 0;
+			ww_proc_kill(&r->proc);
+			return WW_OK;
+		}
+	}
+	out->elapsed_ns = ww_now_ns() - start;
+	return WW_OK;
+}
+
+enum ww_rc ww_runner_guards(struct ww_runner *r, struct ww_run_result *out, struct ww_err *err)
+{
+	return call(r, WW_RUN_GUARDS, NULL, 0, NULL, 0, SMALL_LIMIT_S, out, err);
+}
+
+enum ww_rc ww_runner_unload(struct ww_runner *r, struct ww_run_result *out, struct ww_err *err)
+{
+	return call(r, WW_RUN_UNLOAD, NULL, 0, NULL, 0, SMALL_LIMIT_S, out, err);
+}
+
+void ww_runner_freeze(struct ww_runner *r)
+{
+	if (r->proc.pid)
+		kill(r->proc.pid, SIGSTOP);
+}
+
+void ww_runner_thaw(struct ww_runner *r)
+{
+	if (r->proc.pid)
+		kill(r->proc.pid, SIGCONT);
+}
+
+/* State letter of one thread: what follows the last ')' of its stat line. */
+static char thread_state(int dir_fd, const char *tid)
+{
+	char path[32], line[512];
+	snprintf(path, sizeof(path), "%.16s/stat", tid);
+	int fd = openat(dir_fd, path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return 'X';
+	ssize_t n = read(fd, line, sizeof(line) - 1);
+	close(fd);
+	if (n <= 0)
+		return 'X';
+	line[n] = 0;
+	const char *p = strrchr(line, ')');
+	return p && p[1] ? p[2] : 'X';
+}
+
+int ww_run_quiet(pid_t pid)
+{
+	char path[64];
+	int quiet = 1;
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	DIR *d = opendir(path);
+	if (!d)
+		return 1;	/* gone: as quiet as it gets, the next request finds out */
+	for (struct dirent *e; quiet && (e = readdir(d)) != NULL;) {
+		if (e->d_name[0] == '.')
+			continue;
+		char s = thread_state(dirfd(d), e->d_name);
+		quiet = s == 'S' || s == 'X' || s == 'Z' || s == 'I';
+	}
+	closedir(d);
+	return quiet;
+}

@@ -1,0 +1,54 @@
+/* client.h - a runner process as the judge sees it.
+ *
+ * Functions return an error only for our own trouble (no process, no device).  What the candidate brought about, its
+ * runner's death and lateness included, is in struct ww_run_result: after any kind but WW_RUN_OK the runner is only good
+ * for ww_runner_free(), except after REFUSED, UNAVAILABLE and OVERRUN, where ww_runner_unload() makes it as new (cuda).
+ *
+ * A struct ww_runner belongs to one thread at a time. */
+#ifndef WW_JUDGE_RUN_CLIENT_H
+#define WW_JUDGE_RUN_CLIENT_H
+
+#include "base/err.h"
+#include "judge/run/exec.h"
+#include "judge/run/proto.h"
+
+#include <sys/types.h>
+
+struct ww_runner;
+
+struct ww_run_result {
+	enum ww_run_kind kind;
+	char text[512];			/* clean, one line; "" where nothing is to be said */
+	double device_us, call_us;	/* cuda; NAN else */
+	uint64_t elapsed_ns;		/* by our clock, from the starting frame until every thread of the runner slept */
+};
+
+/* Start a process; it gets ready while the caller does something else. */
+enum ww_rc ww_runner_new(struct ww_runner **out, enum ww_target target, int device, int threads, int measure,
+			 struct ww_err *err) WW_MUST_CHECK;
+/* Wait until it is ready: the device's facts. */
+enum ww_rc ww_runner_facts(struct ww_runner *r, struct ww_run_facts *facts, struct ww_err *err) WW_MUST_CHECK;
+int ww_runner_greeted(const struct ww_runner *r);	/* ww_runner_facts() was answered */
+void ww_runner_free(struct ww_runner *r);		/* kill and reap; NULL is fine */
+pid_t ww_runner_pid(const struct ww_runner *r);
+int ww_runner_usable(const struct ww_runner *r);	/* no operation has failed so far */
+
+enum ww_rc ww_runner_load(struct ww_runner *r, const struct ww_image *image, const void *binary, size_t binary_bytes,
+			  const struct ww_exec_kernel *kernels, int n_kernels, double limit_s, struct ww_run_result *out,
+			  struct ww_err *err) WW_MUST_CHECK;
+/* fd is borrowed.  On the cpu target a buffer that is not writable is handed over by a read-only descriptor. */
+enum ww_rc ww_runner_bind(struct ww_runner *r, const struct ww_run_bind *b, int fd, struct ww_run_result *out,
+			  struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_runner_ready(struct ww_runner *r, double limit_s, struct ww_run_result *out, struct ww_err *err) WW_MUST_CHECK;
+/* flags: enum ww_run_prepare. */
+enum ww_rc ww_runner_prepare(struct ww_runner *r, unsigned flags, struct ww_run_result *out, struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_runner_go(struct ww_runner *r, double limit_s, struct ww_run_result *out, struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_runner_guards(struct ww_runner *r, struct ww_run_result *out, struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_runner_unload(struct ww_runner *r, struct ww_run_result *out, struct ww_err *err) WW_MUST_CHECK;
+/* cpu: stop the process where it is, so that nothing of it can touch a buffer while it is looked at, and let it go on. */
+void ww_runner_freeze(struct ww_runner *r);
+void ww_runner_thaw(struct ww_runner *r);
+/* 1 when every thread of process pid sleeps. */
+int ww_run_quiet(pid_t pid);
+
+#endif

@@ -1,0 +1,236 @@
+/* cpu.c - the cpu back end of the runner: memory, poison, guards and the sandbox around exec_cpu.c.
+ *
+ * The shared object comes as a memfd and is loaded through /proc/self/fd; the compile worker has refused constructors and
+ * writable data, so loading it runs none of its code.  Right after that, and after the pool's threads have started, the
+ * system-call filter closes: from then on the process can compute, map memory, wait, and use the descriptors it has.
+ *
+ * Outputs, scratch and the threads' shared memory hold 0xff bytes before every call.  That the state of a native process
+ * cannot be controlled further than this (registers, the C library's data) is why a cpu verdict's guarantees are weaker than
+ * those on cuda. */
+#include "judge/run/cpu.h"
+
+#include "sandbox/sandbox.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { FLUSH_MAX_BYTES = 128 << 20 };
+
+struct cpu {
+	int threads;
+	const struct ww_run_host *host;
+	struct ww_exec *exec;
+	const struct ww_image *image;
+	struct ww_cpu_buffer *buffers;	/* image->n_buffers */
+	void **addresses;		/* of the buffers, for ww_exec_issue() */
+	int ready;
+	char *flush;
+	size_t flush_bytes;
+};
+
+static int cpu_open(void **self, int device, int threads, const struct ww_run_host *host, struct ww_run_reply *r)
+{
+	struct cpu *x = calloc(1, sizeof(*x));
+	(void)device, (void)r;
+	if (!x)
+		return WW_RUN_BROKEN;
+	x->threads = threads;
+	x->host = host;
+	*self = x;
+	return WW_RUN_OK;
+}
+
+static int cpu_hello(void *self, int measure, struct ww_run_facts *facts, struct ww_run_reply *r)
+{
+	struct cpu *x = self;
+	(void)r;
+	ww_cpu_facts(facts, x->threads, measure);
+	/* Twice the last cache, so that a call finds nothing of what was written before it. */
+	x->flush_bytes = (size_t)(2 * facts->device.l3_bytes);
+	if (x->flush_bytes > FLUSH_MAX_BYTES)
+		x->flush_bytes = FLUSH_MAX_BYTES;
+	return WW_RUN_OK;
+}
+
+static int kind_of(int exec_error)
+{
+	switch (exec_error) {
+	case WW_EXEC_OK: return WW_RUN_OK;
+	case WW_EXEC_REFUSED: return WW_RUN_REFUSED;
+	case WW_EXEC_UNAVAILABLE: return WW_RUN_UNAVAILABLE;
+	case WW_EXEC_NOMEM: return WW_RUN_NOMEM;
+	default: return WW_RUN_FAULT;
+	}
+}
+
+static int close_sandbox(struct ww_run_reply *r)
+{
+	struct ww_err err = WW_ERR_INIT;
+	if (ww_sandbox_filter(WW_PROFILE_RUNNER_CPU, &err) == WW_OK)
+		return WW_RUN_OK;
+	snprintf(r->text, sizeof(r->text), "%.400s", err.msg);
+	return WW_RUN_BROKEN;
+}
+
+static void thread_start(void *ctx, int thread)
+{
+	(void)ctx, (void)thread;
+	ww_cpu_fault_thread();
+}
+
+/* The symbol map is not needed here: a C function has the name that the plan gives it. */
+static int cpu_load(void *self, const struct ww_image *image, int binary_fd, size_t binary_bytes, const char *symbols,
+		    struct ww_run_reply *r)
+{
+	struct cpu *x = self;
+	char path[64];
+	(void)symbols;
+
+	x->image = image;
+	x->buffers = calloc(image->n_buffers + 1u, sizeof(*x->buffers));
+	x->addresses = calloc(image->n_buffers + 1u, sizeof(*x->addresses));
+	if (!x->buffers || !x->addresses)
+		return WW_RUN_NOMEM;
+	for (uint32_t i = 0; i < image->n_buffers; i++) {
+		x->buffers[i].role = ww_image_buffers(image)[i].role;
+		x->buffers[i].index = ww_image_buffers(image)[i].index;
+	}
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", binary_fd);
+	int e = ww_exec_load(&x->exec, image, path, binary_bytes, NULL, 0, x->threads, r->text);
+	if (e != WW_EXEC_OK)
+		return kind_of(e);
+	ww_exec_parallel(x->exec, thread_start, NULL);
+	ww_cpu_fault_install(x->buffers, image->n_buffers, x->host);
+	return close_sandbox(r);
+}
+
+static int cpu_bind(void *self, const struct ww_run_bind *b, int fd, struct ww_run_reply *r)
+{
+	struct cpu *x = self;
+	struct ww_cpu_buffer *to = &x->buffers[b->buf];
+	if (to->reserve || !ww_cpu_buffer_map(to, fd, b->map_bytes, b->offset_bytes, b->bytes, (int)b->writable)) {
+		snprintf(r->text, sizeof(r->text), "cannot map buffer %u (%llu bytes)", b->buf, (unsigned long long)b->bytes);
+		return WW_RUN_BROKEN;
+	}
+	if (b->writable)
+		ww_cpu_buffer_guard(to);
+	return WW_RUN_OK;
+}
+
+static int cpu_ready(void *self, struct ww_run_reply *r)
+{
+	struct cpu *x = self;
+	const struct ww_image_buffer *b = ww_image_buffers(x->image);
+	for (uint32_t i = 0; i < x->image->n_buffers; i++) {
+		if (!x->buffers[i].reserve && b[i].role != WW_BUF_SCRATCH) {
+			snprintf(r->text, sizeof(r->text), "buffer %u was not bound", i);
+			return WW_RUN_BROKEN;
+		}
+		if (!x->buffers[i].reserve) {
+			if (!ww_cpu_buffer_scratch(&x->buffers[i], b[i].bytes, 256)) {
+				snprintf(r->text, sizeof(r->text), "no memory for scratch buffer %u (%llu bytes)", b[i].index,
+					 (unsigned long long)b[i].bytes);
+				return WW_RUN_NOMEM;
+			}
+			ww_cpu_buffer_guard(&x->buffers[i]);
+		}
+		x->addresses[i] = x->buffers[i].data;
+	}
+	x->ready = 1;
+	return WW_RUN_OK;
+}
+
+static void share(size_t total, int thread, int threads, size_t *from, size_t *n)
+{
+	size_t pages = total / 4096;
+	*from = pages * (size_t)thread / (size_t)threads * 4096;
+	*n = (thread + 1 == threads ? total : pages * ((size_t)thread + 1) / (size_t)threads * 4096) - *from;
+}
+
+static void poison_share(void *ctx, int thread)
+{
+	struct cpu *x = ctx;
+	size_t from, n;
+	for (uint32_t i = 0; i < x->image->n_buffers; i++) {
+		if (!x->buffers[i].writable)
+			continue;
+		share(x->buffers[i].bytes, thread, x->threads, &from, &n);
+		memset(x->buffers[i].data + from, WW_RUN_POISON_BYTE, n);
+	}
+	void *shared = ww_exec_shared(x->exec, thread, &n);
+	if (shared)
+		memset(shared, WW_RUN_POISON_BYTE, n);
+}
+
+/* By one thread: it is not timed, and before a plan is loaded there is no other. */
+static int flush(struct cpu *x, struct ww_run_reply *r)
+{
+	if (!x->flush) {
+		void *m = mmap(NULL, x->flush_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (m == MAP_FAILED) {
+			snprintf(r->text, sizeof(r->text), "no memory to flush the caches");
+			return WW_RUN_BROKEN;
+		}
+		x->flush = m;
+	}
+	memset(x->flush, 1, x->flush_bytes);
+	return WW_RUN_OK;
+}
+
+static int cpu_prepare(void *self, unsigned flags, struct ww_run_reply *r)
+{
+	struct cpu *x = self;
+	if ((flags & WW_RUN_POISON) && x->ready)
+		ww_exec_parallel(x->exec, poison_share, x);
+	return (flags & WW_RUN_FLUSH) ? flush(x, r) : WW_RUN_OK;
+}
+
+static int cpu_go(void *self, struct ww_run_reply *r)
+{
+	struct cpu *x = self;
+	return x->ready ? kind_of(ww_exec_issue(x->exec, x->addresses, NULL, r->text)) : WW_RUN_BROKEN;
+}
+
+static int cpu_guards(void *self, struct ww_run_reply *r)
+{
+	struct cpu *x = self;
+	for (uint32_t i = 0; i < x->image->n_buffers; i++) {
+		const struct ww_cpu_buffer *b = &x->buffers[i];
+		if (b->reserve && b->writable && !ww_cpu_buffer_intact(b)) {
+			snprintf(r->text, sizeof(r->text), "the bytes beside %s %u were overwritten",
+				 b->role == WW_BUF_OUTPUT ? "output" : "scratch", b->index);
+			return WW_RUN_OVERRUN;
+		}
+	}
+	return WW_RUN_OK;
+}
+
+static void cpu_unload(void *self)
+{
+	struct cpu *x = self;
+	ww_exec_free(x->exec);
+	for (uint32_t i = 0; x->buffers && i < x->image->n_buffers; i++)
+		ww_cpu_buffer_unmap(&x->buffers[i]);
+	free(x->buffers);
+	free(x->addresses);
+	x->exec = NULL;
+	x->buffers = NULL;
+	x->addresses = NULL;
+	x->image = NULL;
+	x->ready = 0;
+}
+
+static void cpu_close(void *self)
+{
+	free(self);
+}
+
+const struct ww_run_backend *ww_run_cpu_backend(void)
+{
+	static const struct ww_run_backend be = { WW_RUN_ABI, cpu_open, cpu_hello, cpu_load, cpu_bind, cpu_ready, cpu_prepare,
+						  cpu_go, cpu_guards, cpu_unload, cpu_close };
+	return &be;
+}

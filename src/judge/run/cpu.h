@@ -1,0 +1,38 @@
+/* cpu.h - inside the cpu back end of the runner: its memory, and what it says when a kernel faults. */
+#ifndef WW_JUDGE_RUN_CPU_H
+#define WW_JUDGE_RUN_CPU_H
+
+#include "judge/run/exec.h"
+#include "judge/run/proto.h"
+
+/* One buffer: [unmapped][slack in front | bytes | slack behind][unmapped]. */
+struct ww_cpu_buffer {
+	char *reserve;			/* start of the whole reservation; NULL: not bound */
+	size_t reserve_bytes;
+	char *map;			/* first mapped page */
+	size_t map_bytes;
+	char *data;			/* first byte of the buffer */
+	size_t bytes;
+	uint32_t role, index;		/* as in the image */
+	int writable;
+};
+
+enum { WW_CPU_GUARD_BYTES = 16 << 20, WW_CPU_SHARED_BYTES = 16 << 20 };
+
+/* Map fd (or anonymous memory with fd -1: then the buffer ends `align` bytes at most before the unmapped pages). */
+int ww_cpu_buffer_map(struct ww_cpu_buffer *b, int fd, size_t map_bytes, size_t offset_bytes, size_t bytes, int writable);
+int ww_cpu_buffer_scratch(struct ww_cpu_buffer *b, size_t bytes, size_t align);
+void ww_cpu_buffer_unmap(struct ww_cpu_buffer *b);
+/* Fill the slack on both sides with the guard byte; 1 when it still is. */
+void ww_cpu_buffer_guard(const struct ww_cpu_buffer *b);
+int ww_cpu_buffer_intact(const struct ww_cpu_buffer *b);
+
+/* Describe faults by these buffers (borrowed, n of them) and end through host->die. */
+void ww_cpu_fault_install(const struct ww_cpu_buffer *buffers, unsigned n, const struct ww_run_host *host);
+/* Each thread needs a stack of its own for the handler. */
+void ww_cpu_fault_thread(void);
+
+/* Facts: caches, vector width, name; the copy bandwidth of `threads` threads where it is to be measured. */
+void ww_cpu_facts(struct ww_run_facts *f, int threads, int measure);
+
+#endif

@@ -1,0 +1,135 @@
+/* proto.h - what the judge and a runner say to one another, and what a back end of the runner must offer.
+ *
+ * A runner is a disposable process of our own binary (`warpwright __runner TARGET DEVICE THREADS`, its socket is descriptor
+ * 3) that holds one device and replays one plan at a time.  Judge and runner talk over a socket pair of type SOCK_STREAM:
+ * one request, one reply, never two requests in flight.  Every frame is
+ *
+ *     struct ww_run_head       16 bytes: magic, operation, number of descriptors, bytes that follow
+ *     payload                  at most WW_RUN_MAX_PAYLOAD bytes
+ *     descriptors              as SCM_RIGHTS beside the head's first byte
+ *
+ * and every reply's payload is one struct ww_run_reply (HELLO: followed by struct ww_run_facts).  The order of a run:
+ *
+ *     HELLO                    the device's facts
+ *     LOAD                     image, binary and symbol map come in; modules are loaded, names looked up
+ *     BIND, one a buffer       inputs and parameters are mapped read-only, outputs read-write
+ *     READY                    scratch is allocated, everything that can be prepared is
+ *     { PREPARE  GO  GUARDS? } poison and flush; run once; look at the guard bytes
+ *     UNLOAD                   back to the state after HELLO (the judge keeps only cuda runners, see DESIGN section 4)
+ *
+ * On the cpu target PREPARE and GO are two requests because the judge owns the clock: PREPARE's reply says that everything
+ * untimed is over, then the judge looks at its clock, sends GO and waits for the reply.  On cuda the reply of GO carries the
+ * time between two events around the graph launch; host code of the candidate does not exist there, so the runner can be
+ * believed.
+ *
+ * Both ends are of one binary on one machine, so structs travel as they lie in memory.  The judge nevertheless treats what a
+ * cpu runner sends as hostile (a candidate's native code lives in it): replies have one size, texts are cut and cleaned, no
+ * number of theirs is used as a time or as an index. */
+#ifndef WW_JUDGE_RUN_PROTO_H
+#define WW_JUDGE_RUN_PROTO_H
+
+#include "judge/image.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define WW_RUN_MAGIC 0x314e5257u	/* "WRN1" */
+#define WW_RUN_ABI 1
+enum { WW_RUN_MAX_PAYLOAD = 4 << 20, WW_RUN_MAX_FDS = 4, WW_RUN_SOCKET_FD = 3 };
+
+enum ww_run_op {
+	WW_RUN_HELLO = 1, WW_RUN_LOAD, WW_RUN_BIND, WW_RUN_READY, WW_RUN_PREPARE, WW_RUN_GO, WW_RUN_GUARDS, WW_RUN_UNLOAD,
+	WW_RUN_CLOSE
+};
+
+/* How an operation ended.  Everything but OK and BROKEN speaks of the candidate. */
+enum ww_run_kind {
+	WW_RUN_OK = 0,
+	WW_RUN_REFUSED,		/* the plan asks for what no plan may have here (shared memory, residency, a missing kernel) */
+	WW_RUN_UNAVAILABLE,	/* a library node whose library is missing on this machine */
+	WW_RUN_FAULT,		/* device code did something illegal; the runner ends after this reply */
+	WW_RUN_OVERRUN,		/* guard bytes beside a buffer were changed */
+	WW_RUN_NOMEM,		/* the device has not enough memory for the plan */
+	WW_RUN_DIED,		/* set by the judge: the process ended */
+	WW_RUN_LATE,		/* set by the judge: no answer before the deadline, killed */
+	WW_RUN_BROKEN		/* our own trouble: no device, driver too old */
+};
+
+struct ww_run_head { uint32_t magic, op, n_fds, bytes; };
+
+struct ww_run_reply {
+	uint32_t kind;			/* enum ww_run_kind */
+	uint32_t reserved;
+	double device_us;		/* GO on cuda: between the events */
+	double call_us;			/* GO on cuda: host clock around launch and synchronisation */
+	char text[480];			/* one line, NUL-terminated; "" where nothing is to be said */
+};
+
+struct ww_run_facts {
+	int32_t abi, reserved;
+	struct ww_device device;
+	char name[64];			/* "NVIDIA H200", "AMD EPYC 9654, 2 threads" */
+	char uuid[48];			/* of the GPU, or "cpu" */
+	char driver[64];		/* "13000", or the kernel's release */
+};
+
+/* Payload of LOAD; descriptors: image, binary.  Behind it the symbol map: pairs of NUL-terminated strings, the plan's name
+ * and the binary's, for kernels whose names differ. */
+struct ww_run_load { uint64_t image_bytes, binary_bytes; };
+/* Payload of BIND; descriptor: the memory (a memfd, or an exported CUDA allocation). */
+struct ww_run_bind {
+	uint32_t buf;			/* handle in the image */
+	uint32_t writable;
+	uint64_t bytes;			/* of the buffer */
+	uint64_t map_bytes;		/* of the memory behind the descriptor */
+	uint64_t offset_bytes;		/* of the buffer in it */
+};
+enum ww_run_prepare { WW_RUN_POISON = 1, WW_RUN_FLUSH = 2 };
+/* Payload of HELLO and PREPARE. */
+struct ww_run_flags { uint32_t flags, reserved; };
+enum { WW_RUN_MEASURE = 1 };		/* HELLO: measure the memory bandwidth too */
+
+/* What a back end may ask of the program that loaded it: a plug-in links to nothing of ours. */
+struct ww_run_host {
+	/* Path of the first library of these names (ends with NULL) that this machine has, into out (PATH_MAX bytes); 0 where
+	 * there is none. */
+	int (*find_library)(const char *const *names, char *out);
+	/* The reply of the request in progress, from a signal handler: sends it and ends the process. */
+	void (*die)(const struct ww_run_reply *r);
+};
+
+/* A back end.  Every function returns an enum ww_run_kind and may write one line to r->text; `self` is what open() made. */
+struct ww_run_backend {
+	int abi;			/* WW_RUN_ABI */
+	int (*open)(void **self, int device, int threads, const struct ww_run_host *host, struct ww_run_reply *r);
+	int (*hello)(void *self, int measure, struct ww_run_facts *facts, struct ww_run_reply *r);
+	/* `symbols` as in LOAD, ended by an empty name; image and symbols stay valid until unload(). */
+	int (*load)(void *self, const struct ww_image *image, int binary_fd, size_t binary_bytes, const char *symbols,
+		    struct ww_run_reply *r);
+	int (*bind)(void *self, const struct ww_run_bind *b, int fd, struct ww_run_reply *r);
+	int (*ready)(void *self, struct ww_run_reply *r);
+	int (*prepare)(void *self, unsigned flags, struct ww_run_reply *r);
+	int (*go)(void *self, struct ww_run_reply *r);
+	int (*guards)(void *self, struct ww_run_reply *r);
+	void (*unload)(void *self);
+	void (*close)(void *self);
+};
+
+/* What the bytes beside a buffer hold, between its end and the end of its pages. */
+enum { WW_RUN_GUARD_BYTE = 0xc5, WW_RUN_POISON_BYTE = 0xff };
+
+/* One frame out or in.  fds may be NULL where n_fds is 0; ww_run_recv() sets *n_fds to the number received and refuses more
+ * than max_fds or a payload beyond max_bytes.  deadline_ns as in ww_fd_read(). */
+enum ww_rc ww_run_send(int sock, uint32_t op, const void *payload, size_t bytes, const int *fds, int n_fds,
+		       struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_run_recv(int sock, struct ww_run_head *head, void *payload, size_t max_bytes, int *fds, int max_fds,
+		       unsigned long long deadline_ns, struct ww_err *err) WW_MUST_CHECK;
+
+/* The entry of the process: `warpwright __runner TARGET DEVICE THREADS`. */
+int ww_runner_main(int argc, char **argv);
+/* A plug-in exports this symbol: `const struct ww_run_backend *ww_run_plugin(void)`. */
+#define WW_RUN_PLUGIN_SYMBOL "ww_run_plugin"
+#define WW_RUN_PLUGIN_CUDA "libwarpwright-judge-cuda.so"
+const struct ww_run_backend *ww_run_cpu_backend(void);
+
+#endif

@@ -1,0 +1,211 @@
+/* runner.c - the runner process: reads requests from its socket and hands them to a back end.
+ *
+ * The loop knows the order of a run (proto.h) and nothing of devices.  It ends when the judge closes the socket, after a
+ * FAULT (the device's state is not to be trusted any more) and on anything that is not the protocol.
+ *
+ * The cuda back end is a plug-in found beside the binary, or in ../lib/warpwright of an installation, so that the binary
+ * starts on machines without a driver. */
+#include "judge/run/proto.h"
+
+#include "base/fs.h"
+#include "base/str.h"
+#include "judge/compile/cudalibs.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+struct runner {
+	const struct ww_run_backend *be;
+	void *self;
+	struct ww_image *image;		/* our mapping of the judge's memfd */
+	size_t image_bytes;
+	char *payload;			/* WW_RUN_MAX_PAYLOAD + 2 bytes; the symbol map stays in it while a plan is loaded */
+	char *symbols;
+	int loaded;
+};
+
+static int find_library(const char *const *names, char *out)
+{
+	struct ww_err err = WW_ERR_INIT;
+	return ww_cudalib_find(names, out, &err) == WW_OK;
+}
+
+static void die(const struct ww_run_reply *r)
+{
+	struct ww_err err = WW_ERR_INIT;
+	(void)!ww_run_send(WW_RUN_SOCKET_FD, WW_RUN_GO, r, sizeof(*r), NULL, 0, &err);
+	_exit(70);
+}
+
+static const struct ww_run_host host = { find_library, die };
+
+/* The plug-in lies beside the binary in a build and in a distribution, in ../lib/warpwright of an installation. */
+static const struct ww_run_backend *load_plugin(const char *file, struct ww_run_reply *r)
+{
+	static const char *const dirs[] = { "", "../lib/warpwright/", "../lib/" };
+	char exe[PATH_MAX], path[PATH_MAX + 64];
+	ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+	if (n <= 0)
+		return NULL;
+	exe[n] = 0;
+	*strrchr(exe, '/') = 0;
+	for (size_t i = 0; i < WW_ARRAY_LEN(dirs); i++) {
+		snprintf(path, sizeof(path), "%s/%s%s", exe, dirs[i], file);
+		if (!ww_fs_is_file(path))
+			continue;
+		void *h = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+		const struct ww_run_backend *(*get)(void) = NULL;
+		if (h)
+			*(void **)&get = dlsym(h, WW_RUN_PLUGIN_SYMBOL);
+		if (get && get()->abi == WW_RUN_ABI)
+			return get();
+		snprintf(r->text, sizeof(r->text), "the plug-in %.300s cannot be used: %.100s", path, h ? "another version" : dlerror());
+		return NULL;
+	}
+	snprintf(r->text, sizeof(r->text), "no %s beside the program: build it where cuda.h is found", file);
+	return NULL;
+}
+
+static enum ww_rc reply(struct runner *x, uint32_t op, const struct ww_run_reply *r, const struct ww_run_facts *facts,
+			struct ww_err *err)
+{
+	struct { struct ww_run_reply r; struct ww_run_facts f; } both;
+	(void)x;
+	memset(&both, 0, sizeof(both));
+	both.r = *r;
+	if (facts)
+		both.f = *facts;
+	return ww_run_send(WW_RUN_SOCKET_FD, op, &both, facts ? sizeof(both) : sizeof(both.r), NULL, 0, err);
+}
+
+static void unload(struct runner *x)
+{
+	if (x->loaded)
+		x->be->unload(x->self);
+	if (x->image)
+		munmap(x->image, x->image_bytes);
+	free(x->symbols);
+	x->symbols = NULL;
+	x->image = NULL;
+	x->loaded = 0;
+}
+
+static int load(struct runner *x, const struct ww_run_head *h, const int *fds, struct ww_run_reply *r)
+{
+	struct ww_run_load req;
+	if (h->bytes < sizeof(req) || h->n_fds != 2 || x->loaded)
+		return WW_RUN_BROKEN;
+	memcpy(&req, x->payload, sizeof(req));
+	void *m = req.image_bytes >= sizeof(struct ww_image) && req.image_bytes <= WW_IMAGE_MAX_BYTES
+			  ? mmap(NULL, req.image_bytes, PROT_READ, MAP_PRIVATE, fds[0], 0) : MAP_FAILED;
+	size_t n = h->bytes - sizeof(req);
+	if (m == MAP_FAILED || !(x->symbols = calloc(1, n + 2)))
+		return WW_RUN_BROKEN;
+	memcpy(x->symbols, x->payload + sizeof(req), n);
+	x->image = m;
+	x->image_bytes = req.image_bytes;
+	x->loaded = 1;
+	return x->be->load(x->self, x->image, fds[1], req.binary_bytes, x->symbols, r);
+}
+
+static int bind_buffer(struct runner *x, const struct ww_run_head *h, const int *fds, struct ww_run_reply *r)
+{
+	struct ww_run_bind b;
+	if (h->bytes != sizeof(b) || h->n_fds != 1 || !x->loaded)
+		return WW_RUN_BROKEN;
+	memcpy(&b, x->payload, sizeof(b));
+	if (b.buf >= x->image->n_buffers || b.offset_bytes > b.map_bytes || b.bytes > b.map_bytes - b.offset_bytes)
+		return WW_RUN_BROKEN;
+	return x->be->bind(x->self, &b, fds[0], r);
+}
+
+static unsigned flags_of(const struct runner *x, const struct ww_run_head *h)
+{
+	struct ww_run_flags f = { 0, 0 };
+	if (h->bytes == sizeof(f))
+		memcpy(&f, x->payload, sizeof(f));
+	return f.flags;
+}
+
+/* One request.  Returns 0 when the loop shall end. */
+static int serve(struct runner *x, const struct ww_run_head *h, const int *fds)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_run_reply r;
+	struct ww_run_facts facts;
+	int kind = WW_RUN_OK, with_facts = 0;
+
+	memset(&r, 0, sizeof(r));
+	memset(&facts, 0, sizeof(facts));
+	switch (h->op) {
+	case WW_RUN_HELLO:
+		kind = x->be->hello(x->self, (flags_of(x, h) & WW_RUN_MEASURE) != 0, &facts, &r);
+		with_facts = 1;
+		break;
+	case WW_RUN_LOAD: kind = load(x, h, fds, &r); break;
+	case WW_RUN_BIND: kind = bind_buffer(x, h, fds, &r); break;
+	case WW_RUN_READY: kind = x->loaded ? x->be->ready(x->self, &r) : WW_RUN_BROKEN; break;
+	case WW_RUN_PREPARE: kind = x->be->prepare(x->self, flags_of(x, h), &r); break;
+	case WW_RUN_GO: kind = x->loaded ? x->be->go(x->self, &r) : WW_RUN_BROKEN; break;
+	case WW_RUN_GUARDS: kind = x->loaded ? x->be->guards(x->self, &r) : WW_RUN_BROKEN; break;
+	case WW_RUN_UNLOAD: unload(x); break;
+	default: return 0;
+	}
+	r.kind = (uint32_t)kind;
+	return reply(x, h->op, &r, with_facts ? &facts : NULL, &err) == WW_OK && kind != WW_RUN_FAULT;
+}
+
+static int loop(struct runner *x)
+{
+	for (;;) {
+		struct ww_err err = WW_ERR_INIT;
+		struct ww_run_head h;
+		int fds[WW_RUN_MAX_FDS];
+		enum ww_rc rc = ww_run_recv(WW_RUN_SOCKET_FD, &h, x->payload, WW_RUN_MAX_PAYLOAD, fds, WW_RUN_MAX_FDS, 0, &err);
+		if (rc != WW_OK)
+			return rc == WW_ERR_WORKER ? 0 : 3;
+		int more = serve(x, &h, fds);
+		for (uint32_t i = 0; i < h.n_fds; i++)
+			close(fds[i]);
+		if (!more)
+			return 0;
+	}
+}
+
+int ww_runner_main(int argc, char **argv)
+{
+	struct runner x = { .be = NULL };
+	struct ww_run_reply r;
+
+	memset(&r, 0, sizeof(r));
+	if (argc < 3)
+		return 2;
+	x.payload = malloc(WW_RUN_MAX_PAYLOAD);
+	if (!x.payload)
+		return 3;
+	x.be = !strcmp(argv[0], "cpu") ? ww_run_cpu_backend() : load_plugin(WW_RUN_PLUGIN_CUDA, &r);
+	int kind = x.be ? x.be->open(&x.self, atoi(argv[1]), atoi(argv[2]), &host, &r) : WW_RUN_BROKEN;
+	if (kind != WW_RUN_OK) {
+		/* The judge's first request is HELLO whatever happened here; it gets the reason. */
+		struct ww_err err = WW_ERR_INIT;
+		struct ww_run_head h;
+		r.kind = (uint32_t)kind;
+		if (ww_run_recv(WW_RUN_SOCKET_FD, &h, x.payload, WW_RUN_MAX_PAYLOAD, NULL, 0, 0, &err) == WW_OK) {
+			struct ww_run_facts none;
+			memset(&none, 0, sizeof(none));
+			(void)!reply(&x, h.op, &r, &none, &err);
+		}
+		free(x.payload);
+		return 3;
+	}
+	int code = loop(&x);
+	unload(&x);
+	x.be->close(x.self);
+	free(x.payload);
+	return code;
+}

@@ -1,0 +1,267 @@
+/* session.c - one candidate in one runner: bind the task's buffers, run, compare, and put failures into words.
+ *
+ * A session lives inside the device's lease and the task's lock.  Its functions return an error for trouble of ours and
+ * set `failed` (with the verdict's status and diagnostics) for trouble of the candidate's; after either, nothing more runs.
+ *
+ * Order matters for trust: the candidate runs on a fresh draw first, only then does the reference worker compute what it
+ * should have written, and on the cpu target the runner stands still (SIGSTOP) from the end of its call until the outputs
+ * have been compared. */
+#include "judge/internal.h"
+
+#include "base/log.h"
+#include "base/rng.h"
+#include "base/time.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DIAG_TEXT_BYTES = 480, LOAD_LIMIT_S = 30, READY_LIMIT_S = 60 };
+
+void ww_session_fail(struct ww_session *s, enum ww_status status, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	ww_str_vaddf(&s->diag, fmt, ap);
+	va_end(ap);
+	ww_str_addc(&s->diag, '\n');
+	s->v->status = status;
+	s->v->correct = 0;
+	s->failed = 1;
+}
+
+void ww_session_fail_run(struct ww_session *s, const struct ww_run_result *res, const char *stage)
+{
+	switch (res->kind) {
+	case WW_RUN_OK: case WW_RUN_BROKEN: break;
+	case WW_RUN_REFUSED: ww_session_fail(s, WW_STATUS_REFUSED, "refused: %s", res->text); break;
+	case WW_RUN_UNAVAILABLE: ww_session_fail(s, WW_STATUS_REFUSED, "not available here: %s", res->text); break;
+	case WW_RUN_NOMEM: ww_session_fail(s, WW_STATUS_REFUSED, "out of memory: %s", res->text); break;
+	case WW_RUN_OVERRUN: ww_session_fail(s, WW_STATUS_MISMATCH, "buffer overrun (%s): %s", stage, res->text); break;
+	case WW_RUN_FAULT: ww_session_fail(s, WW_STATUS_CRASHED, "crashed (%s): %s", stage, res->text); break;
+	case WW_RUN_DIED: ww_session_fail(s, WW_STATUS_CRASHED, "crashed (%s): %s", stage, res->text); break;
+	case WW_RUN_LATE: ww_session_fail(s, WW_STATUS_TIMEOUT, "timeout (%s): %s", stage, res->text); break;
+	}
+}
+
+/* ---- Binding ----------------------------------------------------------------------------------------------------- */
+
+static enum ww_rc bind_all(struct ww_session *s, struct ww_run_result *res, struct ww_err *err)
+{
+	const struct ww_judge_task *t = s->t;
+	int first_output = t->facts.n_inputs + t->facts.n_params;
+
+	for (int i = 0; i < t->buffers.n; i++) {
+		struct ww_run_bind b = { (uint32_t)i, i >= first_output, t->buffers.b[i].bytes, t->buffers.b[i].alloc_bytes, 0 };
+		enum ww_rc rc = ww_runner_bind(s->runner, &b, t->buffers.b[i].fd, res, err);
+		if (rc != WW_OK || res->kind != WW_RUN_OK)
+			return rc;
+	}
+	return WW_OK;
+}
+
+static enum ww_rc take_runner(struct ww_judge *j, struct ww_runner **out, struct ww_err *err)
+{
+	struct ww_run_facts facts;
+	enum ww_rc rc = WW_OK;
+
+	pthread_mutex_lock(&j->lock);
+	*out = j->spare;
+	j->spare = NULL;
+	pthread_mutex_unlock(&j->lock);
+	if (!*out)
+		rc = ww_runner_new(out, j->opts.target, j->opts.device, j->opts.threads, 0, err);
+	/* A spare that came back from a candidate has been greeted already; a fresh one has its greeting to be read. */
+	if (rc == WW_OK && !ww_runner_greeted(*out) && (rc = ww_runner_facts(*out, &facts, err)) != WW_OK) {
+		ww_runner_free(*out);
+		*out = NULL;
+	}
+	return rc;
+}
+
+/* A cuda runner that did nothing wrong is kept, since its context takes 0.3 s to make; a cpu runner never is. */
+static void give_runner(struct ww_judge *j, struct ww_runner *r)
+{
+	struct ww_run_result res;
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_runner *keep = NULL;
+
+	if (j->opts.target == WW_TARGET_CUDA && ww_runner_usable(r) && ww_runner_unload(r, &res, &err) == WW_OK &&
+	    res.kind == WW_RUN_OK)
+		keep = r;
+	else
+		ww_runner_free(r);
+	if (!keep && ww_runner_new(&keep, j->opts.target, j->opts.device, j->opts.threads, 0, &err) != WW_OK)
+		keep = NULL;	/* the next judgement tries again and reports why */
+	pthread_mutex_lock(&j->lock);
+	struct ww_runner *drop = j->spare ? keep : NULL;
+	if (!j->spare)
+		j->spare = keep;
+	pthread_mutex_unlock(&j->lock);
+	ww_runner_free(drop);
+}
+
+enum ww_rc ww_session_open(struct ww_session *s, const struct ww_compiled *binary, struct ww_err *err)
+{
+	struct ww_exec_kernel *kernels = calloc((size_t)binary->n_kernels + 1, sizeof(*kernels));
+	struct ww_run_result res;
+	enum ww_rc rc;
+
+	if (!kernels)
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	for (int i = 0; i < binary->n_kernels; i++)
+		kernels[i] = (struct ww_exec_kernel){ binary->kernels[i].kernel, binary->kernels[i].symbol };
+	WW_TRY(take_runner(s->t->judge, &s->runner, err));
+	WW_TRY(ww_runner_load(s->runner, s->image, binary->binary, binary->binary_bytes, kernels, binary->n_kernels, LOAD_LIMIT_S,
+			      &res, err));
+	if (res.kind == WW_RUN_OK)
+		WW_TRY(bind_all(s, &res, err));
+	if (res.kind == WW_RUN_OK)
+		WW_TRY(ww_runner_ready(s->runner, READY_LIMIT_S, &res, err));
+	ww_session_fail_run(s, &res, "load");
+out:
+	free(kernels);
+	return rc;
+}
+
+void ww_session_close(struct ww_session *s)
+{
+	if (s->runner)
+		give_runner(s->t->judge, s->runner);
+	s->runner = NULL;
+}
+
+/* ---- Running and comparing --------------------------------------------------------------------------------------- */
+
+enum ww_rc ww_session_run(struct ww_session *s, unsigned prepare, struct ww_run_result *res, struct ww_err *err)
+{
+	uint64_t start = ww_now_ns();
+	enum ww_rc rc = ww_judge_interrupted(s->t->judge, err);
+	if (rc == WW_OK)
+		rc = ww_runner_prepare(s->runner, prepare, res, err);
+	if (rc == WW_OK && res->kind == WW_RUN_OK)
+		rc = ww_runner_go(s->runner, s->limit_s, res, err);
+	ww_log(WW_LOG_DEBUG, "run: %.3f s", ww_seconds_since(start));
+	if (rc == WW_OK)
+		ww_session_fail_run(s, res, "run");
+	return rc;
+}
+
+uint64_t ww_session_seed(struct ww_judge_task *t)
+{
+	struct ww_rng g;
+	if (!t->judge->opts.seed)
+		return ww_rng_secret();
+	ww_rng_init(&g, t->judge->opts.seed, t->draw_counter++);
+	return ww_rng_u64(&g) >> 1;
+}
+
+enum ww_rc ww_session_draw(struct ww_judge_task *t, double scale, double shift, enum ww_ref_params params, struct ww_err *err)
+{
+	struct ww_ref_draw d = { ww_session_seed(t), scale, shift, params };
+	uint64_t start = ww_now_ns();
+	enum ww_rc rc = ww_ref_draw(t->ref, &d, err);
+	t->reference_s += ww_seconds_since(start);
+	ww_log(WW_LOG_DEBUG, "draw: %.3f s", ww_seconds_since(start));
+	return rc;
+}
+
+static void add_index(struct ww_str *s, const int64_t *index, int rank)
+{
+	ww_str_addc(s, '[');
+	for (int i = 0; i < rank && i < WW_MAX_RANK; i++)
+		ww_str_addf(s, "%s%lld", i ? ", " : "", (long long)index[i]);
+	ww_str_addc(s, ']');
+}
+
+static const char *pattern_text(const char *pattern)
+{
+	static const struct { const char *name, *text; } texts[] = {
+		{ "nan", "NaN or Inf: elements never written (outputs and scratch hold NaN bytes before each call), or an overflow" },
+		{ "zero", "the wrong elements are zero" },
+		{ "all", "nearly every element is wrong" },
+		{ "tail", "the wrong elements are at the end: a tail or the last block is not covered" },
+		{ "strided", "the wrong elements repeat at a fixed distance" },
+		{ "scattered", "the wrong elements are scattered: a race, or a condition on the data" },
+		{ "accuracy", "no element is far off, the whole is too inaccurate: accumulate in higher precision" },
+	};
+	for (size_t i = 0; i < WW_ARRAY_LEN(texts); i++)
+		if (!strcmp(pattern, texts[i].name))
+			return texts[i].text;
+	return "";
+}
+
+/* A few lines about one wrong output. */
+static void describe_diff(struct ww_session *s, int output, const struct ww_ref_diff *d, const char *when)
+{
+	ww_str_addf(&s->diag, "output %d does not match (%s): ", output, when);
+	if (d->violations)
+		ww_str_addf(&s->diag, "%lld of %lld elements beyond the limit", (long long)d->violations, (long long)d->numel);
+	else
+		ww_str_addf(&s->diag, "the norm-wise error is too large");
+	if (d->nonfinite)
+		ww_str_addf(&s->diag, ", %lld of them NaN or Inf", (long long)d->nonfinite);
+	ww_str_addf(&s->diag, "\n  relative error %.3g (limit %.3g, PyTorch's own %.3g); largest absolute error %.3g (limit %.3g)\n",
+		    d->err_rel, d->limit_rel, d->e_rel, d->err_abs, d->limit_abs);
+	if (d->violations) {
+		ww_str_adds(&s->diag, "  first at ");
+		add_index(&s->diag, d->first, d->rank);
+		ww_str_addf(&s->diag, ": expected %.9g, found %.9g\n  worst at ", d->first_expected, d->first_found);
+		add_index(&s->diag, d->worst, d->rank);
+		ww_str_addf(&s->diag, ": expected %.9g, found %.9g\n", d->worst_expected, d->worst_found);
+	}
+	const char *text = pattern_text(d->pattern);
+	if (*text)
+		ww_str_addf(&s->diag, "  pattern: %s\n", text);
+}
+
+static double worse(double a, double b)
+{
+	return isnan(a) ? b : isnan(b) ? a : a > b ? a : b;
+}
+
+enum ww_rc ww_session_check(struct ww_session *s, const char *when, struct ww_err *err)
+{
+	struct ww_judge_task *t = s->t;
+	struct ww_ref_reference reference;
+	struct ww_ref_compare *c = calloc(1, sizeof(*c));
+	struct ww_run_result res;
+	uint64_t start = ww_now_ns();
+	enum ww_rc rc;
+
+	if (!c)
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	WW_TRY(ww_runner_guards(s->runner, &res, err));
+	if (res.kind != WW_RUN_OK) {
+		ww_session_fail_run(s, &res, when);
+		goto out;
+	}
+	ww_runner_freeze(s->runner);
+	rc = ww_ref_reference(t->ref, &reference, err);
+	double reference_s = ww_seconds_since(start);
+	if (rc == WW_OK)
+		rc = ww_ref_compare(t->ref, t->judge->opts.rule, c, err);
+	ww_log(WW_LOG_DEBUG, "reference: %.3f s, compare: %.3f s", reference_s, ww_seconds_since(start) - reference_s);
+	ww_runner_thaw(s->runner);
+	if (rc != WW_OK)
+		goto out;
+	for (int i = 0; i < c->n_outputs; i++) {
+		s->v->err_rel = worse(s->v->err_rel, c->outputs[i].err_rel);
+		s->v->err_abs = worse(s->v->err_abs, c->outputs[i].err_abs);
+	}
+	for (int i = 0; !c->pass && i < c->n_outputs; i++) {
+		if (c->outputs[i].pass)
+			continue;
+		describe_diff(s, i, &c->outputs[i], when);
+		s->v->status = WW_STATUS_MISMATCH;
+		s->v->correct = 0;
+		s->failed = 1;
+	}
+	WW_BUG(!c->pass && !s->failed);
+out:
+	t->reference_s += ww_seconds_since(start);
+	free(c);
+	return rc;
+}

@@ -1,0 +1,24 @@
+/* stats.h - medians and their 95% bootstrap intervals.
+ *
+ * Deterministic: the resampling stream is keyed by the number of samples, so the same samples give the same interval.
+ */
+#ifndef WW_JUDGE_STATS_H
+#define WW_JUDGE_STATS_H
+
+#include <ww/verdict.h>
+
+enum { WW_STATS_MAX_SAMPLES = 256 };
+
+double ww_stats_median(const double *x, int n);		/* NAN for n = 0 */
+/* Median of x with its interval. */
+struct ww_ratio ww_stats_interval(const double *x, int n);
+/* median(base) / median(x); base[i] and x[i] were taken one after the other and are resampled together. */
+struct ww_ratio ww_stats_ratio_paired(const double *base, const double *x, int n);
+/* median(base) * scale / median(x), resampled independently: base was taken at another time. */
+struct ww_ratio ww_stats_ratio(const double *base, int n_base, double scale, const double *x, int n);
+/* Width of an interval relative to its middle. */
+double ww_stats_width(struct ww_ratio r);
+/* 75th less 25th percentile over the median: how restless a measurement was. */
+double ww_stats_spread(const double *x, int n);
+
+#endif

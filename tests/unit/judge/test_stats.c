@@ -1,0 +1,83 @@
+#include "unit.h"
+
+#include "base/rng.h"
+#include "judge/stats.h"
+
+#include <math.h>
+
+static void medians(void **state)
+{
+	double odd[] = { 5, 1, 3 }, even[] = { 4, 1, 3, 2 }, one[] = { 7 };
+	(void)state;
+	assert_true(ww_stats_median(odd, 3) == 3);
+	assert_true(ww_stats_median(even, 4) == 2.5);
+	assert_true(ww_stats_median(one, 1) == 7);
+	assert_true(isnan(ww_stats_median(one, 0)));
+	assert_true(odd[0] == 5);	/* the samples are left as they were */
+}
+
+static void intervals_hold_the_median_and_repeat(void **state)
+{
+	double x[50];
+	struct ww_rng g;
+	(void)state;
+	ww_rng_init(&g, 9, 0);
+	for (int i = 0; i < 50; i++)
+		x[i] = 100 + ww_rng_uniform(&g);
+	struct ww_ratio a = ww_stats_interval(x, 50), b = ww_stats_interval(x, 50);
+	assert_true(a.lo <= a.mid && a.mid <= a.hi);
+	assert_true(a.lo < a.hi);
+	assert_true(a.lo > 100.2 && a.hi < 100.8);
+	assert_memory_equal(&a, &b, sizeof(a));
+}
+
+/* Over many sets of samples the 95% interval holds the true median about 95 times in 100. */
+static void intervals_cover(void **state)
+{
+	int held = 0, sets = 300;
+	struct ww_rng g;
+	(void)state;
+	ww_rng_init(&g, 10, 0);
+	for (int s = 0; s < sets; s++) {
+		double x[31];
+		for (int i = 0; i < 31; i++)
+			x[i] = 1 + ww_rng_uniform(&g);
+		struct ww_ratio r = ww_stats_interval(x, 31);
+		held += r.lo <= 1.5 && 1.5 <= r.hi;
+	}
+	assert_in_range(held, 270, 297);
+}
+
+static void ratios(void **state)
+{
+	double base[20], x[20];
+	(void)state;
+	for (int i = 0; i < 20; i++) {
+		x[i] = 10 + i % 3;
+		base[i] = 2 * x[i];	/* the same disturbance hits both of a pair */
+	}
+	struct ww_ratio p = ww_stats_ratio_paired(base, x, 20);
+	assert_true(p.lo == 2 && p.mid == 2 && p.hi == 2);
+	struct ww_ratio u = ww_stats_ratio(base, 20, 1.5, x, 20);
+	assert_true(u.mid == 3);
+	assert_true(u.lo < 3 && u.hi > 3);
+	assert_true(fabs(ww_stats_width(u) - (u.hi - u.lo) / 3) < 1e-12);
+	assert_true(isnan(ww_stats_ratio_paired(base, x, 0).mid));
+}
+
+static void spread(void **state)
+{
+	double calm[8] = { 10, 10, 10, 10, 10, 10, 10, 10 }, restless[8] = { 10, 10, 10, 10, 10, 20, 20, 20 };
+	(void)state;
+	assert_true(ww_stats_spread(calm, 8) == 0);
+	assert_true(ww_stats_spread(restless, 8) == 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(medians), cmocka_unit_test(intervals_hold_the_median_and_repeat),
+		cmocka_unit_test(intervals_cover), cmocka_unit_test(ratios), cmocka_unit_test(spread),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

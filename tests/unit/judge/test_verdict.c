@@ -1,0 +1,139 @@
+#include "unit.h"
+
+#include "base/json.h"
+#include "judge/judge.h"
+
+#include <math.h>
+
+static const struct ww_ratio slower = { 0.9, 0.95, 1.0 }, barely = { 1.05, 1.2, 1.3 }, faster = { 1.06, 1.2, 1.3 };
+
+/* DESIGN section 5, one row each. */
+static void rewards(void **state)
+{
+	const struct { int correct, degenerate, library_only; struct ww_ratio eager, compile; double reward; } rows[] = {
+		{ 0, 0, 0, faster, faster, -1 },
+		{ 1, 0, 0, faster, faster, 3 },
+		{ 1, 0, 0, faster, slower, 2 },
+		{ 1, 0, 0, faster, barely, 2 },
+		{ 1, 0, 0, slower, faster, 1 },
+		{ 1, 0, 0, barely, barely, 1 },
+		{ 1, 0, 0, slower, slower, 1 },
+		{ 1, 1, 0, faster, faster, 1 },
+		{ 1, 0, 1, faster, faster, 1 },
+		{ 0, 1, 0, faster, faster, -1 },
+		{ 1, 0, 0, { NAN, NAN, NAN }, { NAN, NAN, NAN }, 1 },
+		{ 1, 0, 0, faster, { NAN, NAN, NAN }, 2 },
+	};
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
+		struct ww_verdict v;
+		ww_verdict_init(&v);
+		v.correct = rows[i].correct;
+		v.degenerate = rows[i].degenerate;
+		v.library_only = rows[i].library_only;
+		v.speedup[WW_BASE_EAGER] = rows[i].eager;
+		v.speedup[WW_BASE_COMPILE] = rows[i].compile;
+		assert_true(ww_verdict_reward(&v) == rows[i].reward);
+		ww_verdict_release(&v);
+	}
+}
+
+/* 1 - 1/speedup > 0.05 at the lower end: the edge lies at 1/0.95. */
+static void the_edge_of_five_percent(void **state)
+{
+	struct ww_verdict v;
+	(void)state;
+	ww_verdict_init(&v);
+	v.speedup[WW_BASE_EAGER] = (struct ww_ratio){ 1 / 0.9499, 2, 3 };
+	assert_true(ww_verdict_beats(&v, WW_BASE_EAGER));
+	v.speedup[WW_BASE_EAGER] = (struct ww_ratio){ 1 / 0.9501, 2, 3 };
+	assert_false(ww_verdict_beats(&v, WW_BASE_EAGER));
+}
+
+static void fill(struct ww_verdict *v)
+{
+	ww_verdict_init(v);
+	v->status = WW_STATUS_MISMATCH;
+	v->rule = WW_RULE_PAPER;
+	v->algebraic = v->suspect = 1;
+	v->err_rel = INFINITY;
+	v->err_abs = 0.25;
+	v->time = (struct ww_times){ 12.5, 14.5 };
+	v->time_device = (struct ww_ratio){ 12, 12.5, 13 };
+	v->baseline_measured[WW_BASE_EAGER] = 1;
+	v->baselines[WW_BASE_EAGER] = (struct ww_times){ 20, 30 };
+	v->speedup[WW_BASE_EAGER] = (struct ww_ratio){ 1.5, 1.6, 1.7 };
+	v->speedup_call[WW_BASE_EAGER] = (struct ww_ratio){ 2.5, 2.6, 2.7 };
+	v->floor_us = 3;
+	v->reward = 2;
+	v->draws = 5;
+	v->checked_calls = 8;
+	v->seconds.total = 1.5;
+	strcpy(v->device_method, "graph");
+	strcpy(v->device_name, "NVIDIA \"X\"");
+	strcpy(v->solution_id, "ab");
+	strcpy(v->task_id, "cd");
+	v->diagnostics = strdup("two\nlines \xc3\xa4");
+}
+
+static void json_round_trip(void **state)
+{
+	struct ww_verdict a, b;
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_str first = WW_STR_INIT(65536), second = WW_STR_INIT(65536);
+	json_t *o, *parsed, *again;
+	(void)state;
+	fill(&a);
+	ww_verdict_init(&b);
+	o = ww_verdict_to_json(&a);
+	assert_non_null(o);
+	ww_json_add(&first, o);
+	assert_int_equal(ww_json_parse(first.p, first.len, "test", &parsed, &err), WW_OK);
+	assert_int_equal(ww_verdict_from_json(parsed, &b, &err), WW_OK);
+	again = ww_verdict_to_json(&b);
+	ww_json_add(&second, again);
+	assert_string_equal(first.p, second.p);
+	assert_string_equal(json_string_value(json_object_get(o, "status")), "mismatch");
+	assert_true(json_is_null(json_object_get(json_object_get(o, "baselines"), "compile")));
+	assert_true(json_is_null(json_object_get(json_object_get(o, "speedup"), "autotune")));
+	assert_true(isinf(b.err_rel));
+	json_decref(o);
+	json_decref(parsed);
+	json_decref(again);
+	ww_str_release(&first);
+	ww_str_release(&second);
+	ww_verdict_release(&a);
+	ww_verdict_release(&b);
+}
+
+/* A stored verdict that lacks something, or says something unknown, is an error and not half a verdict. */
+static void half_a_verdict_is_an_error(void **state)
+{
+	static const char *const needed[] = { "version", "status", "rule", "form", "correct", "suspect", "reward", "diagnostics", "task_id" };
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(needed); i++) {
+		struct ww_verdict a, b;
+		struct ww_err err = WW_ERR_INIT;
+		fill(&a);
+		ww_verdict_init(&b);
+		json_t *o = ww_verdict_to_json(&a);
+		json_object_del(o, needed[i]);
+		assert_int_not_equal(ww_verdict_from_json(o, &b, &err), WW_OK);
+		assert_non_null(strstr(err.msg, needed[i]));
+		json_object_set_new(o, needed[i], json_string("nonsense"));
+		if (strcmp(needed[i], "diagnostics") && strcmp(needed[i], "task_id"))
+			assert_int_not_equal(ww_verdict_from_json(o, &b, &err), WW_OK);
+		json_decref(o);
+		ww_verdict_release(&a);
+		ww_verdict_release(&b);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(rewards), cmocka_unit_test(the_edge_of_five_percent), cmocka_unit_test(json_round_trip),
+		cmocka_unit_test(half_a_verdict_is_an_error),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
