@@ -78,6 +78,10 @@ class Runner:
             self.graph = self.graph_out = None
             torch.cuda.synchronize()
             self.method = "kernels"
+            # An aborted capture leaves PyTorch's random generator believing that it is being captured; a whole one ends that.
+            with torch.cuda.graph(torch.cuda.CUDAGraph()):
+                torch.zeros(1, device=task.device)
+            torch.cuda.synchronize()
         task.restore()
 
     def kernel_us(self):

@@ -96,23 +96,32 @@ def cuda_facts(t):
 def cpu_facts(t):
     info = open("/proc/cpuinfo").read() if os.path.exists("/proc/cpuinfo") else ""
     name = next((line.split(":", 1)[1].strip() for line in info.splitlines() if line.startswith("model name")), "")
+    caches = cpu_caches()
     flags = next((line for line in info.splitlines() if line.startswith("flags")), "").split()
-
-    def cache(key):
-        try:
-            return max(os.sysconf(key), 0)
-        except (ValueError, OSError):
-            return 0
 
     return {
         "name": name, "uuid": "", "threads": t.torch.get_num_threads(),
         "vector_bytes": 64 if "avx512f" in flags else 32 if "avx2" in flags else 16,
         "cc": 0, "sm_count": 0, "warp_size": 0, "max_threads_per_block": 1, "max_threads_per_sm": 0, "regs_per_sm": 0,
         "shared_per_block_bytes": 1 << 20, "shared_per_sm_bytes": 0,
-        "l1_bytes": cache("SC_LEVEL1_DCACHE_SIZE"), "l2_bytes": cache("SC_LEVEL2_CACHE_SIZE"),
-        "l3_bytes": cache("SC_LEVEL3_CACHE_SIZE"),
+        "l1_bytes": caches[1], "l2_bytes": caches[2], "l3_bytes": caches[3],
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
     }
+
+
+def cpu_caches():
+    """Bytes of the data caches of core 0 by level; 0 where the system does not say."""
+    sizes = [0, 0, 0, 0]
+    for i in range(8):
+        place = f"/sys/devices/system/cpu/cpu0/cache/index{i}/"
+        try:
+            level, kind, size = (open(place + f).read().strip() for f in ("level", "type", "size"))
+            unit = {"K": 1 << 10, "M": 1 << 20}.get(size[-1:], 1)
+            if kind != "Instruction" and 1 <= int(level) <= 3:
+                sizes[int(level)] = int(size.rstrip("KM")) * unit
+        except (OSError, ValueError):
+            pass
+    return sizes
 
 
 def driver_version():

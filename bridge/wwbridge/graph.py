@@ -210,7 +210,9 @@ class Writer:
         if not out and not n.users:
             return None  # assertions
         name = self.names[n.name] = self._claim(n.name)
-        op = "getitem" if n.target is operator.getitem else str(n.target)
+        op = "getitem" if n.target is operator.getitem else getattr(n.target, "__name__", "?")
+        if isinstance(n.target, torch._ops.OpOverload):
+            op = str(n.target)
         nbytes, flops = self._cost(n, out)
         return {"name": name, "op": op, "args": self._json(n.args), "kwargs": self._json(n.kwargs),
                 "out": [form(t.shape, t.stride(), t.dtype) for t in out], "bytes": nbytes, "flops": flops}

@@ -22,7 +22,7 @@ from . import Refuse
 from .task import out_of_memory
 
 CHUNK = 1 << 23  # elements at a time on a GPU
-HOST_CHUNK = 1 << 16  # the same on the cpu: a chunk in fp64 stays in the cache
+HOST_CHUNK = 1 << 15  # the same on the cpu: a chunk in fp64 stays in the cache, and an operator on it in one thread
 # Smallest tolerated relative error: 1e-5, or half a unit in the last place of the output's type.
 FLOOR = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-9}
 SIMPLE_FLOOR = 1e-5
@@ -292,9 +292,11 @@ def judge_strict(found, exact, default, own):
         if size.add(start, f, e) <= limit_abs:
             continue  # finite all over, and near
         d = d.double()
-        kf, ke, kd = kind_of(f), kind_of(e), kind_of(d)
-        bad_kind = (kf != ke) & (kf != kd)
-        delta = torch.where((kf == 0) & (ke == 0), (f - e).abs(), 0.0)
+        delta, bad_kind = (f - e).abs(), torch.zeros_like(f, dtype=torch.bool)
+        if not bool(delta.isfinite().all()):
+            kf, ke, kd = kind_of(f), kind_of(e), kind_of(d)
+            bad_kind = (kf != ke) & (kf != kd)
+            delta = torch.where((kf == 0) & (ke == 0), delta, 0.0)
         v.add(start, bad_kind | (delta > limit_abs), bad_kind, f, torch.where(bad_kind, math.inf, delta))
     mine = size.result()
     good = v.count == 0 and mine["err_rel"] <= limit_rel
@@ -320,6 +322,8 @@ def judge_paper(found, exact, default, own):
     v = Violations()
     for start, (f, d) in chunks(found, default):
         close = torch.isclose(f, d, rtol=1e-2, atol=1e-2)
+        if bool(close.all()):
+            continue
         f, d = f.double(), d.double()
         delta = (f - d).abs() - 1e-2 * d.abs()
         v.add(start, ~close, kind_of(f) != kind_of(d), f, delta)

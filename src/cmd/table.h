@@ -4,6 +4,7 @@
 
 #include "cmd/cmd.h"
 
+extern const struct ww_cmd ww_cmd_inspect;
 extern const struct ww_cmd ww_cmd_judge;
 extern const struct ww_cmd *const ww_cmd_table[];	/* ends with NULL */
 

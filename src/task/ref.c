@@ -276,7 +276,7 @@ enum ww_rc ww_ref_load(struct ww_ref *r, const struct ww_task *task, uint64_t se
 		return ww_err_set(err, WW_ERR_TASK, "%s did not load and run once within %.0f s", file, seconds);
 	if (rc == WW_ERR_LIMIT && r->worker.dead)
 		return ww_err_set(err, WW_ERR_TASK, "%s used more than %llu MiB of memory while it was loaded", file,
-				  (unsigned long long)(r->opts.max_resident_bytes >> 20));
+				  (unsigned long long)(r->worker.max_resident_bytes >> 20));
 	if ((rc == WW_ERR_WORKER && !by_kill && r->worker.dead) || rc == WW_ERR_PROTOCOL) {
 		err->rc = WW_ERR_TASK;
 		return ww_err_wrap(err, "%s ended the process that loaded it", file);

@@ -34,7 +34,7 @@ struct ww_ref_opts {
 	int device;			/* cuda ordinal */
 	int threads;			/* cpu: PyTorch's threads; 0: all cores of this process's affinity */
 	const char *cache_dir;		/* torch.compile's caches; NULL: a private directory that goes with the worker */
-	uint64_t max_resident_bytes;	/* 0: no limit; looked at every 50 ms while a request is running */
+	uint64_t max_resident_bytes;	/* 0: four fifths of the machine's; looked at every 50 ms while a request is running */
 	double max_request_s;		/* any one request; 0: 300 s.  Start-up has 120 s of its own */
 	double max_load_s;		/* 0: 120 s */
 	double max_compile_s;		/* preparing one baseline; 0: 600 s */
@@ -47,7 +47,8 @@ struct ww_ref_opts {
 	const char *worker;		/* NULL: bridge/worker.py of this program (tests give others) */
 };
 
-/* Start a worker and say hello.  Takes 2 to 4 s (import torch, CUDA start). */
+/* Start a worker and say hello.  Takes 2 to 4 s (import torch, CUDA start).  The kernel ends the worker when the thread that
+ * opened it ends (PR_SET_PDEATHSIG), so open it from a thread that outlives its use. */
 enum ww_rc ww_ref_open(struct ww_ref **out, const struct ww_ref_opts *opts, struct ww_err *err) WW_MUST_CHECK;
 /* Ask it to quit, kill its process group, reap it, remove its private directory.  NULL is fine. */
 void ww_ref_close(struct ww_ref *r);

@@ -144,7 +144,8 @@ enum ww_rc ww_worker_start(struct ww_worker *w, const struct ww_ref_opts *o, str
 	memset(w, 0, sizeof(*w));
 	w->pid = w->sock = w->log_fd = -1;
 	w->dead = 1;
-	w->max_resident_bytes = o->max_resident_bytes;
+	w->max_resident_bytes = o->max_resident_bytes ? o->max_resident_bytes :
+			       (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 5 * 4;
 	w->interrupted = o->interrupted;
 	WW_TRY(private_dir(w, err));
 	WW_TRY(child_init(&c, o, w->dir, err));
@@ -304,7 +305,7 @@ static enum ww_rc look(struct ww_worker *w, uint64_t deadline_ns, struct ww_err 
 		ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted");
 	else if (deadline_ns && ww_now_ns() >= deadline_ns)
 		ww_err_set(err, WW_ERR_TIMEOUT, "the reference worker gave no answer in time and was ended");
-	else if (w->max_resident_bytes && resident_bytes(w->pid) > w->max_resident_bytes)
+	else if (resident_bytes(w->pid) > w->max_resident_bytes)
 		ww_err_set(err, WW_ERR_LIMIT, "the reference worker used more than %llu MiB of memory and was ended",
 			   (unsigned long long)(w->max_resident_bytes >> 20));
 	else
