@@ -1,0 +1,140 @@
+/* build.c - one build: graph in, two files out. */
+#include "policy/planner/planner.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ARENA_MAX = 1 << 30 };
+
+void pl_fail(struct pl *pl, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(pl->why, sizeof pl->why, fmt, ap);
+	va_end(ap);
+	longjmp(pl->bail, 1);
+}
+
+void *pl_alloc(struct pl *pl, size_t bytes)
+{
+	void *p = ww_arena_alloc(&pl->arena, bytes);
+
+	if (!p)
+		pl_fail(pl, "the graph needs more than %d MiB to plan", ARENA_MAX >> 20);
+	return p;
+}
+
+const char *pl_fmt(struct pl *pl, const char *fmt, ...)
+{
+	char small[256], *p;
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	n = vsnprintf(small, sizeof small, fmt, ap);
+	va_end(ap);
+	p = pl_alloc(pl, (size_t)n + 1);
+	if (n < (int)sizeof small) {
+		memcpy(p, small, (size_t)n + 1);
+		return p;
+	}
+	va_start(ap, fmt);
+	vsnprintf(p, (size_t)n + 1, fmt, ap);
+	va_end(ap);
+	return p;
+}
+
+void pl_guard_eq(struct pl *pl, const struct ix *a, const struct ix *b, const char *what)
+{
+	const char *text;
+
+	if (ix_same(a, b))
+		return;
+	if (ix_num(a) != ix_num(b))
+		pl_fail(pl, "%s differ: %lld and %lld", what, (long long)ix_num(a), (long long)ix_num(b));
+	text = pl_fmt(pl, "\tif (%s != %s)\n\t\tww_fail(p, \"%s\");\n", ix_text(pl, a), ix_text(pl, b), what);
+	if (!strstr(pl->guards.p, text))
+		ww_str_adds(&pl->guards, text);
+}
+
+const struct knobs *pl_knobs(struct pl *pl, int kernel)
+{
+	static const struct knobs none;
+
+	return pl->knobs && kernel < pl->n_knobs ? &pl->knobs[kernel] : &none;
+}
+
+static void read_device(struct pl *pl, const json_t *d)
+{
+	struct ww_device *v = &pl->dev;
+
+	v->target = pl->target;
+	v->threads = (int)ww_json_int(d, "threads", 2);
+	v->vector_bytes = (int)ww_json_int(d, "vector_bytes", 16);
+	v->cc = (int)ww_json_int(d, "cc", 90);
+	v->sm_count = (int)ww_json_int(d, "sm_count", 132);
+	v->shared_per_block_bytes = ww_json_int(d, "shared_per_block_bytes", 232448);
+	v->l2_bytes = ww_json_int(d, "l2_bytes", 0);
+	v->l3_bytes = ww_json_int(d, "l3_bytes", 0);
+}
+
+static void build(struct pl *pl, const json_t *graph, struct pl_result *out)
+{
+	if (setjmp(pl->bail)) {
+		memcpy(out->why, pl->why, sizeof out->why);
+		return;
+	}
+	pl_graph_read(pl, graph);
+	pl_lower(pl);
+	pl_group(pl);
+	if (pl->target == WW_TARGET_CUDA)
+		pl_emit_cuda(pl);
+	else
+		pl_emit_cpu(pl);
+	pl_emit_plan(pl);
+	if (pl->dev_text.cut || pl->plan_text.cut || pl->guards.cut)
+		pl_fail(pl, "the solution is longer than a solution may be");
+	out->n_kern = pl->n_kern < 64 ? pl->n_kern : 64;
+	for (int i = 0; i < out->n_kern; i++) {
+		snprintf(out->kern_title[i], sizeof out->kern_title[i], "%s", pl->kern[i]->title);
+		out->kern_kind[i] = pl->kern[i]->kind;
+		out->kern_spec[i] = pl->kern[i]->spec ? (int)pl->kern[i]->spec->kind : -1;
+	}
+	out->device_text = ww_str_take(&pl->dev_text);
+	out->plan_text = ww_str_take(&pl->plan_text);
+	out->ok = out->device_text && out->plan_text;
+}
+
+void ww_pl_build(const json_t *graph, const json_t *device, const char *target, const struct knobs *knobs, int n_knobs,
+		 struct pl_result *out)
+{
+	struct pl *pl = calloc(1, sizeof *pl);
+
+	memset(out, 0, sizeof *out);
+	if (!pl) {
+		snprintf(out->why, sizeof out->why, "out of memory");
+		return;
+	}
+	ww_arena_init(&pl->arena, ARENA_MAX);
+	ww_str_init(&pl->guards, 1 << 18);
+	ww_str_init(&pl->dev_text, 1 << 20);
+	ww_str_init(&pl->plan_text, 1 << 20);
+	pl->target = !strcmp(target, "cuda") ? WW_TARGET_CUDA : WW_TARGET_CPU;
+	pl->knobs = knobs;
+	pl->n_knobs = n_knobs;
+	read_device(pl, device);
+	build(pl, graph, out);
+	ww_str_release(&pl->guards);
+	ww_str_release(&pl->dev_text);
+	ww_str_release(&pl->plan_text);
+	ww_arena_release(&pl->arena);
+	free(pl);
+}
+
+void ww_pl_result_release(struct pl_result *r)
+{
+	free(r->device_text);
+	free(r->plan_text);
+	memset(r, 0, sizeof *r);
+}

@@ -1,0 +1,20 @@
+/* emit_cpu.h - what the two halves of the cpu emitter share. */
+#ifndef WW_POLICY_PLANNER_EMIT_CPU_H
+#define WW_POLICY_PLANNER_EMIT_CPU_H
+
+#include "policy/planner/planner.h"
+
+#include <stdlib.h>
+
+/* Local pointers for the kernel's buffers: from the launch's arguments ("arg") or from a context ("c"). */
+void pl_cpu_pointers(struct pl *pl, struct kern *k, struct ww_str *s, const char *from);
+const char *pl_plan_buf(struct pl *pl, const struct buf *b);
+/* The ww_arg_buf() lines of a launch. */
+const char *pl_plan_args(struct pl *pl, struct kern *k, const char *tabs);
+void pl_decode(struct pl *pl, struct ww_str *s, const char *tabs, const char *type, const struct ix_atom *const *axis, int n, const char *lin);
+const struct ix *pl_extent(struct pl *pl, const struct ix_atom *const *axis, int n);
+void pl_cpu_stores(struct expr *e, struct kern *k, int level);
+/* GEMM, convolution, attention and scan: emit_cpu_special.c. */
+void pl_cpu_special(struct pl *pl, struct kern *k, struct ww_str *s);
+
+#endif

@@ -1,0 +1,643 @@
+/* expr.c - a value at an index as C text.
+ *
+ * pl_expr() writes statements into the block of the loop level that an expression belongs to (what does not depend on the
+ * column is computed once a row) and returns the name that holds the result.  The same value at the same index is written once
+ * a block.  The text is the same for both targets as long as it is scalar; on the cpu target it can also be written for vectors
+ * of floats along one loop variable, where loads with step 1 become vector loads, values that do not depend on that variable
+ * stay scalars, and anything that has no vector form sets need_scalar: the emitter then starts that kernel again with scalars.
+ *
+ * Conditional reads (padding, concatenation) become an if around everything that is needed for the value: nothing inside may be
+ * hoisted out of it, because its loads would be out of bounds. */
+#include "policy/planner/planner.h"
+
+#include <math.h>
+#include <string.h>
+
+void pl_expr_init(struct expr *e, struct pl *pl, struct kern *k)
+{
+	memset(e, 0, sizeof *e);
+	e->pl = pl;
+	e->k = k;
+}
+
+const char *pl_ctype(int dt, int target)
+{
+	int cuda = target == WW_TARGET_CUDA;
+
+	switch (dt) {
+	case WW_F32: return "float";
+	case WW_F64: return "double";
+	case WW_F16: return cuda ? "__half" : "uint16_t";
+	case WW_BF16: return cuda ? "__nv_bfloat16" : "uint16_t";
+	case WW_I8: return "signed char";
+	case WW_I16: return "short";
+	case WW_I32: return "int";
+	case WW_I64: return "long long";
+	default: return "unsigned char";
+	}
+}
+
+const char *pl_acc_type(int dt)
+{
+	return dt == WW_F64 ? "double" : pl_is_float(dt) ? "float" : dt == WW_BOOL ? "int" : "long long";
+}
+
+const struct ix *pl_offset(struct pl *pl, const struct buf *b, const struct ix *const *idx)
+{
+	const struct ix *off = ix_const(pl, 0);
+
+	for (int d = 0; d < b->rank; d++)
+		if (!ix_is(b->size[d] ? b->size[d] : b->stride[d], 1) || !b->size[d] || ix_varies(idx[d]))
+			off = ix_add(pl, off, ix_mul(pl, idx[d], b->stride[d]));
+	return off;
+}
+
+void pl_kern_arg(struct pl *pl, struct kern *k, struct buf *b)
+{
+	for (int i = 0; i < k->n_arg; i++)
+		if (k->arg[i] == b)
+			return;
+	if (k->n_arg >= 48)
+		pl_fail(pl, "a kernel needs more than 48 buffers");
+	k->arg[k->n_arg++] = b;
+	b->used = 1;
+}
+
+int pl_has_lane(const struct expr *e, const struct ix *x) { return e->lane && ix_has(x, e->lane); }
+
+static int atom_level(const struct expr *e, const struct ix_atom *t)
+{
+	int a, b;
+
+	switch (t->kind) {
+	case IX_SYM: return 1;
+	case IX_TEMP: return (int)t->value;
+	case IX_VAR:
+		for (int c = 0; c < e->k->n_col; c++)
+			if (e->k->col[c] == t)
+				return 2;
+		return t->value ? (int)t->value : 1;
+	default:
+		a = pl_level(e, t->a);
+		b = pl_level(e, t->b);
+		return a > b ? a : b;
+	}
+}
+
+int pl_level(const struct expr *e, const struct ix *x)
+{
+	int level = 1;
+
+	for (int i = 0; i < x->n; i++)
+		for (int k = 0; k < x->m[i].n; k++) {
+			int l = atom_level(e, x->m[i].atom[k]);
+
+			level = l > level ? l : level;
+		}
+	return level;
+}
+
+/* Inside a conditional nothing may leave it. */
+static int at_level(const struct expr *e, int level) { return e->scope && e->scope_level > level ? e->scope_level : level; }
+
+static void emit(struct expr *e, int level, const char *fmt, ...) WW_PRINTF(3, 4);
+static void emit(struct expr *e, int level, const char *fmt, ...)
+{
+	struct ww_str *s = e->block[level];
+	va_list ap;
+
+	for (int i = 0; i < e->scope; i++)
+		ww_str_addc(s, '\t');
+	va_start(ap, fmt);
+	ww_str_vaddf(s, fmt, ap);
+	va_end(ap);
+	ww_str_addc(s, '\n');
+}
+
+static const char *temp(struct expr *e) { return pl_fmt(e->pl, "v%d", e->n_temp++); }
+
+static struct ememo **memo_bucket(struct expr *e, const struct val *v, const struct buf *b)
+{
+	return &e->bucket[(v ? (unsigned)v->id : (unsigned)((uintptr_t)b >> 6)) & 127u];
+}
+
+static struct ememo *memo_find(struct expr *e, const struct val *v, const struct buf *b, const struct ix *const *idx, int n)
+{
+	for (struct ememo *m = *memo_bucket(e, v, b); m; m = m->next) {
+		int d = 0;
+
+		if (m->val != v || m->buf != b || m->n != n)
+			continue;
+		while (d < n && ix_same(m->idx[d], idx[d]))
+			d++;
+		if (d == n)
+			return m;
+	}
+	return NULL;
+}
+
+static void memo_add(struct expr *e, const struct val *v, const struct buf *b, const struct ix *const *idx, int n, struct etext t)
+{
+	struct ememo **at = memo_bucket(e, v, b), *m = pl_alloc(e->pl, sizeof *m);
+
+	m->val = v;
+	m->buf = b;
+	m->n = n;
+	for (int d = 0; d < n; d++)
+		m->idx[d] = idx[d];
+	m->text = t;
+	m->scope = e->scope;
+	m->next = *at;
+	*at = m;
+}
+
+/* Drop what lives at this level or deeper, or in a scope that has ended. */
+static void memo_drop(struct expr *e, int level, int scope)
+{
+	for (int i = 0; i < 128; i++) {
+		struct ememo **p = &e->bucket[i];
+
+		while (*p)
+			if ((*p)->text.level >= level || (*p)->scope > scope)
+				*p = (*p)->next;
+			else
+				p = &(*p)->next;
+	}
+}
+
+void pl_expr_forget(struct expr *e, int level) { memo_drop(e, level, 0); }
+
+const char *pl_literal(struct pl *pl, int dt, double f, int64_t i)
+{
+	const char *s;
+
+	if (!pl_is_float(dt))
+		return pl_fmt(pl, dt == WW_BOOL ? "%lld" : "%lldll", (long long)i);
+	if (isnan(f))
+		return dt == WW_F64 ? "PL_NAN" : "PL_NANF";
+	if (isinf(f))
+		return pl_fmt(pl, "%sPL_INF%s%s", f < 0 ? "(-" : "", dt == WW_F64 ? "" : "F", f < 0 ? ")" : "");
+	s = pl_fmt(pl, dt == WW_F64 ? "%.17g" : "%.9g", dt == WW_F64 ? f : (double)(float)f);
+	if (!strpbrk(s, ".en"))
+		s = pl_fmt(pl, "%s.0", s);
+	return pl_fmt(pl, f < 0 ? "(%s%s)" : "%s%s", s, dt == WW_F64 ? "" : "f");
+}
+
+/* Fill a template: $0.. the operands, @ the suffix. */
+static const char *fill(struct pl *pl, const char *t, const char *const *arg, int dt)
+{
+	struct ww_str s = WW_STR_INIT(1 << 15);
+	const char *r;
+
+	for (; *t; t++) {
+		if (*t == '$' && t[1] >= '0' && t[1] <= '3')
+			ww_str_adds(&s, arg[*++t - '0']);
+		else if (*t == '@')
+			ww_str_adds(&s, dt == WW_F64 ? "" : "f");
+		else
+			ww_str_addc(&s, *t);
+	}
+	r = pl_fmt(pl, "%s", s.p);
+	ww_str_release(&s);
+	return r;
+}
+
+static const char *as_vec(struct expr *e, struct etext t, int dt)
+{
+	if (t.vec)
+		return t.t;
+	if (dt == WW_BOOL)
+		return pl_fmt(e->pl, "(%s ? ww_vm_first(WW_VL) : ww_vm_first(0))", t.t);
+	return pl_fmt(e->pl, "ww_vf_set((float)%s)", t.t);
+}
+
+static const char *vec_type(int dt) { return dt == WW_BOOL ? "ww_vm" : "ww_vf"; }
+
+/* An affine index expression along the lane as a vector of floats. */
+static const char *vec_ix(struct expr *e, const struct ix *x)
+{
+	const struct ix *coef, *rest;
+
+	if (!pl_has_lane(e, x))
+		return pl_fmt(e->pl, "ww_vf_set((float)%s)", ix_text(e->pl, x));
+	if (!ix_affine(e->pl, x, e->lane, &coef, &rest) || ix_varies(coef)) {
+		e->need_scalar = 1;
+		return "ww_vf_zero()";
+	}
+	/* the lane variable names the first lane */
+	return pl_fmt(e->pl, "(ww_vf_of_vi(ww_vi_iota()) * (float)%s + (float)%s)", ix_text(e->pl, coef), ix_text(e->pl, x));
+}
+
+static const char *vec_cond(struct expr *e, const struct ix *x)
+{
+	const char *s = NULL;
+
+	if (x->n != 1 || x->m[0].c != 1) {
+		e->need_scalar = 1;
+		return "ww_vm_first(0)";
+	}
+	for (int i = 0; i < x->m[0].n; i++) {
+		const struct ix_atom *t = x->m[0].atom[i];
+		const char *c;
+
+		if (t->kind != IX_LT) {
+			e->need_scalar = 1;
+			return "ww_vm_first(0)";
+		}
+		c = pl_fmt(e->pl, "ww_vf_lt(%s, %s)", vec_ix(e, t->a), vec_ix(e, t->b));
+		s = s ? pl_fmt(e->pl, "ww_vm_and(%s, %s)", s, c) : c;
+	}
+	return s;
+}
+
+/* ---- Loads ---- */
+
+static const char *loaded(struct pl *pl, const char *p, int dt)
+{
+	int cuda = pl->target == WW_TARGET_CUDA;
+
+	switch (dt) {
+	case WW_F16: return pl_fmt(pl, cuda ? "__half2float(%s)" : "ww_f32_of_f16(%s)", p);
+	case WW_BF16: return pl_fmt(pl, cuda ? "__bfloat162float(%s)" : "ww_f32_of_bf16(%s)", p);
+	default: return p;
+	}
+}
+
+static struct etext load_cuda_vec(struct expr *e, struct buf *b, const struct ix *off, int level)
+{
+	struct pl *pl = e->pl;
+	struct etext t = { NULL, 0, level };
+
+	for (int i = 0; i < e->n_vload; i++)
+		if (e->vload[i].buf == b && ix_same(e->vload[i].base, off)) {
+			t.t = pl_fmt(pl, "%s%s", e->vload[i].name, e->vload_index);
+			return t;
+		}
+	if (e->n_vload >= 64)
+		pl_fail(pl, "a kernel has more than 64 vector loads");
+	e->vload[e->n_vload].buf = b;
+	e->vload[e->n_vload].base = off;
+	e->vload[e->n_vload].stage = e->stage;
+	e->vload[e->n_vload].name = pl_fmt(pl, "x%d", e->n_vload);
+	t.t = pl_fmt(pl, "%s%s", e->vload[e->n_vload++].name, e->vload_index);
+	return t;
+}
+
+static struct etext load(struct expr *e, struct buf *b, const struct ix *const *idx)
+{
+	struct pl *pl = e->pl;
+	const struct ix *off = pl_offset(pl, b, idx), *coef = NULL, *rest;
+	struct etext t = { NULL, 0, 1 };
+	struct ememo *m = memo_find(e, NULL, b, &off, 1);
+	const char *at;
+
+	if (m)
+		return m->text;
+	pl_kern_arg(pl, e->k, b);
+	t.level = at_level(e, pl_level(e, off));
+	if (e->cuda_vec && !e->scope && (b->dt == WW_F32 || b->dt == WW_F16 || b->dt == WW_BF16) && pl_has_lane(e, off) &&
+	    ix_affine(pl, off, e->lane, &coef, &rest) && ix_is(coef, 1))
+		return load_cuda_vec(e, b, off, t.level);
+	t.t = temp(e);
+	at = pl_fmt(pl, "%s + %s", b->name, ix_text(pl, off));
+	if (e->vec && pl_has_lane(e, off)) {
+		const char *suffix = b->dt == WW_F32 ? "" : b->dt == WW_F16 ? "_f16" : b->dt == WW_BF16 ? "_bf16" : b->dt == WW_BOOL ? "_u8" : NULL;
+
+		t.vec = 1;
+		if (!suffix || !ix_affine(pl, off, e->lane, &coef, &rest) || ix_varies(coef) || (!ix_is(coef, 1) && b->dt != WW_F32)) {
+			e->need_scalar = 1;
+			t.t = "ww_vf_zero()";
+			return t;
+		}
+		if (ix_is(coef, 1))
+			emit(e, t.level, b->dt == WW_BOOL ? "const ww_vm %s = ww_vf_ne(ww_vf_load%s(%s, n), ww_vf_zero());" :
+			     "const ww_vf %s = ww_vf_load%s(%s, n);", t.t, suffix, at);
+		else
+			emit(e, t.level, "const ww_vf %s = ww_vf_gather(%s, %s, n);", t.t, at, ix_text(pl, coef));
+	} else {
+		emit(e, t.level, "const %s %s = %s;", pl_acc_type(b->dt), t.t, loaded(pl, pl_fmt(pl, "%s[%s]", b->name, ix_text(pl, off)), b->dt));
+	}
+	memo_add(e, NULL, b, &off, 1, t);
+	return t;
+}
+
+/* ---- Operations ---- */
+
+static const char *cast_scalar(struct pl *pl, const char *t, int from, int to)
+{
+	if (to == WW_BOOL)
+		return pl_fmt(pl, "(%s != 0)", t);
+	if (!strcmp(pl_acc_type(from), pl_acc_type(to)) && !(pl_is_int(to) && to != WW_I64 && to != from))
+		return t;
+	if (pl_is_int(to) && to != WW_I64)	/* wrap as the narrow type does */
+		return pl_fmt(pl, "(long long)(%s)(%s%s)", pl_ctype(to, pl->target), pl_is_float(from) ? "long long)(" : "", t);
+	return pl_fmt(pl, "(%s)%s", pl_acc_type(to), t);
+}
+
+static const char *cast_vec(struct expr *e, const char *t, int from, int to)
+{
+	if (from == WW_F64 || to == WW_F64)
+		e->need_scalar = 1;
+	if (from == WW_BOOL && to != WW_BOOL)
+		return pl_fmt(e->pl, "ww_vf_of_vm(%s)", t);
+	if (to == WW_BOOL && from != WW_BOOL)
+		return pl_fmt(e->pl, "ww_vf_ne(%s, ww_vf_zero())", t);
+	if (pl_is_float(from) && !pl_is_float(to))
+		return pl_fmt(e->pl, "ww_vf_trunc(%s)", t);
+	return t;
+}
+
+static struct etext operation(struct expr *e, struct val *v, const struct ix *const *idx)
+{
+	const struct pl_op_info *o = &pl_ops[v->op];
+	struct etext a[PL_MAX_ARGS], t = { NULL, 0, 1 };
+	const char *s[PL_MAX_ARGS], *text;
+	int adt = v->arg[0]->dt, compute = v->op == OP_WHERE ? v->dt : adt;
+
+	for (int i = 0; i < v->n_arg; i++) {
+		a[i] = pl_expr(e, v->arg[i], idx);
+		t.vec |= a[i].vec;
+		t.level = a[i].level > t.level ? a[i].level : t.level;
+		s[i] = a[i].t;
+	}
+	t.level = at_level(e, t.level);
+	if (v->op == OP_CAST) {
+		text = t.vec ? cast_vec(e, s[0], adt, v->dt) : cast_scalar(e->pl, s[0], adt, v->dt);
+		if (text == s[0])
+			return t.t = s[0], t;
+	} else if (t.vec) {
+		if (compute == WW_F64 || !o->vec)
+			e->need_scalar = 1;
+		if (pl_is_int(compute) && !pl_ops[v->op].boolean && v->op != OP_ADD && v->op != OP_SUB && v->op != OP_WHERE && v->op != OP_MAXIMUM &&
+		    v->op != OP_MINIMUM)
+			e->need_scalar = 1;
+		if (adt == WW_BOOL && (v->op == OP_EQ || v->op == OP_NE))
+			e->need_scalar = 1;
+		if (e->need_scalar)
+			return t.t = "ww_vf_zero()", t;
+		if (v->op == OP_WHERE && !a[0].vec) {
+			s[1] = as_vec(e, a[1], v->dt);
+			s[2] = as_vec(e, a[2], v->dt);
+			text = fill(e->pl, "($0 ? $1 : $2)", s, WW_F32);
+		} else if (v->op == OP_WHERE && v->dt == WW_BOOL) {
+			e->need_scalar = 1;
+			return t.t = "ww_vm_first(0)", t;
+		} else {
+			for (int i = 0; i < v->n_arg; i++)
+				s[i] = as_vec(e, a[i], v->arg[i]->dt);
+			text = fill(e->pl, o->vec, s, WW_F32);
+		}
+	} else {
+		const char *tmpl = pl_is_float(compute) ? o->scalar : o->intg;
+
+		if (!tmpl)
+			pl_fail(e->pl, "cannot cover %s (node %s): no rule for this type", o->name, v->node ? v->node : "?");
+		text = fill(e->pl, tmpl, s, compute);
+	}
+	t.t = temp(e);
+	emit(e, t.level, "const %s %s = %s;", t.vec ? vec_type(v->dt) : pl_acc_type(v->dt), t.t, text);
+	return t;
+}
+
+static void map_index(struct pl *pl, const struct val *v, const struct ix *const *map, int n, const struct ix *const *idx, const struct ix **out)
+{
+	const struct ix_atom *place[PL_MAX_RANK];
+
+	for (int d = 0; d < v->rank; d++)
+		place[d] = ix_as_var(pl->place[d]);
+	for (int d = 0; d < n; d++)
+		out[d] = ix_subst(pl, map[d], place, idx, v->rank);
+}
+
+static int max_level(struct expr *e, const struct ix *const *idx, int n, int least)
+{
+	for (int d = 0; d < n; d++) {
+		int l = pl_level(e, idx[d]);
+
+		least = l > least ? l : least;
+	}
+	return least;
+}
+
+/* A view that reads its argument only where a condition holds. */
+static struct etext guarded(struct expr *e, struct val *v, const struct ix *const *idx, const struct ix *const *sub)
+{
+	struct etext t = { NULL, 0, 1 }, in;
+	const struct ix *cond;
+	int level, old_level = e->scope_level, vec = 0;
+
+	map_index(e->pl, v, &v->cond, 1, idx, &cond);
+	if (ix_is(cond, 1))
+		return pl_expr(e, v->arg[0], sub);
+	level = at_level(e, max_level(e, idx, v->rank, pl_level(e, cond)));
+	if (e->vec && pl_has_lane(e, cond)) {
+		e->need_scalar = 1;
+		t.t = "ww_vf_zero()";
+		t.vec = 1;
+		return t;
+	}
+	for (int d = 0; d < v->arg[0]->rank && e->vec; d++)
+		vec |= pl_has_lane(e, sub[d]);
+	t.t = temp(e);
+	t.level = level;
+	t.vec = vec;
+	if (vec && v->dt == WW_BOOL)
+		e->need_scalar = 1;
+	if (vec)
+		emit(e, level, "ww_vf %s = ww_vf_set(%s);", t.t, pl_literal(e->pl, WW_F32, v->fill, 0));
+	else
+		emit(e, level, "%s %s = %s;", pl_acc_type(v->dt), t.t, pl_literal(e->pl, v->dt, v->fill, (int64_t)v->fill));
+	emit(e, level, "if (%s) {", ix_text(e->pl, cond));
+	e->scope++;
+	e->scope_level = level;
+	in = pl_expr(e, v->arg[0], sub);
+	emit(e, level, "%s = %s;", t.t, vec ? as_vec(e, in, v->dt) : in.t);
+	memo_drop(e, 9, e->scope - 1);
+	e->scope--;
+	e->scope_level = old_level;
+	emit(e, level, "}");
+	if (in.vec && !vec)
+		e->need_scalar = 1;
+	return t;
+}
+
+static struct etext gathered(struct expr *e, struct val *v, const struct ix *const *idx)
+{
+	struct etext at = pl_expr(e, v->arg[1], idx);
+	const struct ix *sub[PL_MAX_RANK], *name;
+
+	if (at.vec) {
+		e->need_scalar = 1;
+		return at.t = "ww_vf_zero()", at;
+	}
+	map_index(e->pl, v, v->map, v->arg[0]->rank, idx, sub);
+	name = ix_temp(e->pl, at.t);
+	((struct ix_atom *)(uintptr_t)name->m[0].atom[0])->value = at.level;
+	sub[v->dim] = name;
+	return pl_expr(e, v->arg[0], sub);
+}
+
+const char *pl_ident(struct pl *pl, enum pl_red red, int dt)
+{
+	switch (red) {
+	case RED_SUM: return pl_is_float(dt) ? pl_literal(pl, dt, 0, 0) : "0";
+	case RED_PROD: return pl_is_float(dt) ? pl_literal(pl, dt, 1, 1) : "1";
+	case RED_MAX: case RED_ARGMAX:
+		return pl_is_float(dt) ? pl_literal(pl, dt, -INFINITY, 0) : dt == WW_BOOL ? "0" : "(-0x7fffffffffffffffll - 1)";
+	default: return pl_is_float(dt) ? pl_literal(pl, dt, INFINITY, 0) : dt == WW_BOOL ? "1" : "0x7fffffffffffffffll";
+	}
+}
+
+const char *pl_combine(struct pl *pl, enum pl_red red, int dt, const char *a, const char *b, int vec)
+{
+	static const enum pl_op ops[] = { [RED_SUM] = OP_ADD, [RED_PROD] = OP_MUL, [RED_MAX] = OP_MAXIMUM, [RED_MIN] = OP_MINIMUM,
+					  [RED_ARGMAX] = OP_MAXIMUM, [RED_ARGMIN] = OP_MINIMUM };
+	const struct pl_op_info *o = &pl_ops[ops[red]];
+	const char *s[2] = { a, b };
+
+	return fill(pl, vec ? o->vec : pl_is_float(dt) ? o->scalar : o->intg, s, dt);
+}
+
+/* A reduction of this kernel that is done, or a small one on the spot. */
+static struct etext reduction(struct expr *e, struct val *v, const struct ix *const *idx)
+{
+	const struct ix *sub[PL_MAX_RANK];
+	struct val *a = v->arg[0];
+	struct etext t = { NULL, 0, 1 }, in;
+	int level, old_level = e->scope_level, dt = v->dt;
+
+	for (int i = 0; i < e->k->n_red; i++) {
+		int d = 0;
+
+		if (e->k->red[i] != v || !e->red_done[i])
+			continue;
+		while (d < v->rank && ix_same(e->k->red_idx[i][d], idx[d]))
+			d++;
+		if (d == v->rank)
+			return e->red_text[i];
+	}
+	level = at_level(e, max_level(e, idx, v->rank, 1));
+	t.level = level;
+	for (int d = 0; d < v->rank; d++) {
+		sub[d] = idx[d];
+		t.vec |= e->vec && pl_has_lane(e, idx[d]);
+	}
+	if (v->red >= RED_ARGMAX || (t.vec && dt != WW_F32 && dt != WW_F16 && dt != WW_BF16)) {
+		if (v->red >= RED_ARGMAX)
+			pl_fail(e->pl, "cannot cover %s (node %s): inside an expression", pl_red_names[v->red], v->node ? v->node : "?");
+		e->need_scalar = 1;
+	}
+	t.t = temp(e);
+	emit(e, level, "%s %s = %s;", t.vec ? "ww_vf" : pl_acc_type(dt), t.t,
+	     t.vec ? pl_fmt(e->pl, "ww_vf_set(%s)", pl_ident(e->pl, v->red, dt)) : pl_ident(e->pl, v->red, dt));
+	for (int d = v->rank; d < a->rank; d++) {
+		const struct ix *x = ix_var(e->pl, pl_fmt(e->pl, "r%d", e->pl->n_var++), a->size[d]);
+
+		((struct ix_atom *)(uintptr_t)x->m[0].atom[0])->value = level;
+		sub[d] = x;
+		emit(e, level, "for (ix_t %s = 0; %s < %s; %s++) {", ix_text(e->pl, x), ix_text(e->pl, x), ix_text(e->pl, a->size[d]), ix_text(e->pl, x));
+		e->scope++;
+	}
+	e->scope_level = level;
+	in = pl_expr(e, a, sub);
+	emit(e, level, "%s = %s;", t.t, pl_combine(e->pl, v->red, dt, t.t, t.vec ? as_vec(e, in, dt) : in.t, t.vec));
+	if (in.vec && !t.vec)
+		e->need_scalar = 1;
+	for (int d = v->rank; d < a->rank; d++) {
+		memo_drop(e, 9, e->scope - 1);
+		e->scope--;
+		emit(e, level, "}");
+	}
+	e->scope_level = old_level;
+	return t;
+}
+
+static struct etext indexed(struct expr *e, struct val *v, const struct ix *const *idx)
+{
+	struct etext t = { NULL, 0, 1 };
+	const struct ix *x;
+
+	map_index(e->pl, v, &v->index, 1, idx, &x);
+	t.level = at_level(e, pl_level(e, x));
+	t.vec = e->vec && pl_has_lane(e, x);
+	t.t = temp(e);
+	if (t.vec)
+		emit(e, t.level, "const %s %s = %s;", vec_type(v->dt), t.t, v->dt == WW_BOOL ? vec_cond(e, x) : vec_ix(e, x));
+	else
+		emit(e, t.level, "const %s %s = %s;", pl_acc_type(v->dt), t.t, ix_text(e->pl, x));
+	return t;
+}
+
+struct etext pl_expr(struct expr *e, struct val *v, const struct ix *const *idx)
+{
+	const struct ix *sub[PL_MAX_RANK];
+	struct etext t = { NULL, 0, 1 };
+	struct ememo *m;
+
+	if (v->kind == V_CONST)
+		return t.t = pl_literal(e->pl, v->dt, v->f, v->i), t;
+	for (int i = 0; i < e->n_bound; i++)
+		if (e->bound[i] == v)
+			return e->bound_text[i];
+	if (v->kind == V_BUF || (v->root && v != e->self))
+		return load(e, v->root, idx);
+	if ((m = memo_find(e, v, NULL, idx, v->rank)))
+		return m->text;
+	switch (v->kind) {
+	case V_OP: t = operation(e, v, idx); break;
+	case V_INDEX: t = indexed(e, v, idx); break;
+	case V_GATHER: t = gathered(e, v, idx); break;
+	case V_RED: t = reduction(e, v, idx); break;
+	case V_VIEW:
+		map_index(e->pl, v, v->map, v->arg[0]->rank, idx, sub);
+		t = v->cond ? guarded(e, v, idx, sub) : pl_expr(e, v->arg[0], sub);
+		break;
+	default: pl_fail(e->pl, "the result of node %s is not where it is needed", v->node ? v->node : "?");
+	}
+	memo_add(e, v, NULL, idx, v->rank, t);
+	return t;
+}
+
+const char *pl_to_store(struct expr *e, const char *text, int from, int to)
+{
+	int cuda = e->pl->target == WW_TARGET_CUDA;
+
+	if (from != to)
+		text = cast_scalar(e->pl, text, from, to);
+	switch (to) {
+	case WW_F16: return pl_fmt(e->pl, cuda ? "__float2half_rn(%s)" : "ww_f16_of_f32(%s)", text);
+	case WW_BF16: return pl_fmt(e->pl, cuda ? "__float2bfloat16_rn(%s)" : "ww_bf16_of_f32(%s)", text);
+	case WW_F32: case WW_F64: return text;
+	default: return pl_fmt(e->pl, "(%s)(%s)", pl_ctype(to, e->pl->target), text);
+	}
+}
+
+const char *pl_preamble(struct pl *pl, const char *body)
+{
+	static const struct { const char *name, *text; } fn[] = {
+		{ "pl_maxf(", "float pl_maxf(float a, float b) { return a != a || a > b ? a : b; }" },
+		{ "pl_minf(", "float pl_minf(float a, float b) { return a != a || a < b ? a : b; }" },
+		{ "pl_max(", "double pl_max(double a, double b) { return a != a || a > b ? a : b; }" },
+		{ "pl_min(", "double pl_min(double a, double b) { return a != a || a < b ? a : b; }" },
+		{ "pl_maxi(", "long long pl_maxi(long long a, long long b) { return a > b ? a : b; }" },
+		{ "pl_mini(", "long long pl_mini(long long a, long long b) { return a < b ? a : b; }" },
+		{ "pl_absi(", "long long pl_absi(long long a) { return a < 0 ? -a : a; }" },
+		{ "pl_signi(", "long long pl_signi(long long a) { return (a > 0) - (a < 0); }" },
+		{ "pl_signf(", "float pl_signf(float a) { return (float)((a > 0.0f) - (a < 0.0f)); }" },
+		{ "pl_sign(", "double pl_sign(double a) { return (double)((a > 0.0) - (a < 0.0)); }" },
+		{ "pl_remf(", "float pl_remf(float a, float b) { float r = fmodf(a, b); return r != 0.0f && (r < 0.0f) != (b < 0.0f) ? r + b : r; }" },
+		{ "pl_rem(", "double pl_rem(double a, double b) { double r = fmod(a, b); return r != 0.0 && (r < 0.0) != (b < 0.0) ? r + b : r; }" },
+		{ "pl_remi(", "long long pl_remi(long long a, long long b) { long long r = b ? a % b : 0; return r != 0 && (r < 0) != (b < 0) ? r + b : r; }" },
+		{ "pl_fdivi(", "long long pl_fdivi(long long a, long long b) { long long q = b ? a / b : 0; return q * b != a && (a < 0) != (b < 0) ? q - 1 : q; }" },
+		{ "pl_powi(", "long long pl_powi(long long a, long long b) { long long r = 1; while (b-- > 0) r *= a; return r; }" },
+	};
+	struct ww_str s = WW_STR_INIT(1 << 14);
+	const char *r;
+
+	for (size_t i = 0; i < WW_ARRAY_LEN(fn); i++)
+		if (strstr(body, fn[i].name))
+			ww_str_addf(&s, "PL_FN %s\n", fn[i].text);
+	r = pl_fmt(pl, "%s", s.p);
+	ww_str_release(&s);
+	return r;
+}

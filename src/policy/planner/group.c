@@ -1,0 +1,971 @@
+/* group.c - which values one kernel computes, over which index space.
+ *
+ * Values that must be in memory ("roots") are the graph's outputs, the operands of specials, and parts of split reductions.
+ * For each root, in order of dependence, one of these:
+ *
+ *   - it reads the result of a special at its own index and nobody else does: it becomes the special's epilogue;
+ *   - it contains no reduction: one pointwise kernel, whatever chain of operations and views lies behind it;
+ *   - it contains reductions whose results depend only on some of the index (the row) and that run over the rest (the
+ *     columns): one row kernel with as many passes as the reductions depend on each other.  The index space is the root's own,
+ *     or, where a reshape lies between (group norm), the index space of the reduction.
+ *
+ * A reduction that fits neither becomes a root itself.  Everything else is recomputed where it is used: an operation is
+ * cheaper than the memory traffic of its result.
+ *
+ * Afterwards neighbouring axes that every access walks through as one are merged, so that a pointwise kernel over contiguous
+ * tensors has one axis whatever the shape. */
+#include "policy/planner/planner.h"
+
+#include <string.h>
+
+enum leaf_kind { LEAF_LOAD, LEAF_INDEX, LEAF_RED, LEAF_SPEC };
+
+struct leaf {
+	enum leaf_kind kind;
+	struct val *val;
+	const struct ix *idx[PL_MAX_RANK];
+	const struct ix *off;		/* LOAD: offset; INDEX: the expression */
+	struct leaf *next;
+};
+
+struct seen { const struct val *val; const struct ix *idx[PL_MAX_RANK]; struct seen *next; };
+
+struct walk {
+	struct pl *pl;
+	struct val *self;		/* not a leaf even where it has a root */
+	struct leaf *first, **tail;
+	struct seen *bucket[256];
+	int into_reds;			/* descend into reductions with fresh variables */
+	int n;
+};
+
+static void walk_init(struct walk *w, struct pl *pl, struct val *self)
+{
+	memset(w, 0, sizeof *w);
+	w->pl = pl;
+	w->self = self;
+	w->tail = &w->first;
+}
+
+static void leaf_add(struct walk *w, enum leaf_kind kind, struct val *v, const struct ix *const *idx, const struct ix *off)
+{
+	struct leaf *l = pl_alloc(w->pl, sizeof *l);
+
+	l->kind = kind;
+	l->val = v;
+	for (int d = 0; d < v->rank && idx; d++)
+		l->idx[d] = idx[d];
+	l->off = off;
+	*w->tail = l;
+	w->tail = &l->next;
+}
+
+static int seen_before(struct walk *w, const struct val *v, const struct ix *const *idx)
+{
+	struct seen **b = &w->bucket[v->id & 255], *s;
+
+	for (s = *b; s; s = s->next) {
+		int d = 0;
+
+		if (s->val != v)
+			continue;
+		while (d < v->rank && ix_same(s->idx[d], idx[d]))
+			d++;
+		if (d == v->rank)
+			return 1;
+	}
+	s = pl_alloc(w->pl, sizeof *s);
+	s->val = v;
+	for (int d = 0; d < v->rank; d++)
+		s->idx[d] = idx[d];
+	s->next = *b;
+	*b = s;
+	if (++w->n > 200000)
+		pl_fail(w->pl, "an expression is too large to be one kernel");
+	return 0;
+}
+
+static void map_index(struct pl *pl, const struct val *v, const struct ix *const *map, int n, const struct ix *const *idx, const struct ix **out)
+{
+	const struct ix_atom *place[PL_MAX_RANK];
+
+	for (int d = 0; d < v->rank; d++)
+		place[d] = ix_as_var(pl->place[d]);
+	for (int d = 0; d < n; d++)
+		out[d] = ix_subst(pl, map[d], place, idx, v->rank);
+}
+
+static const struct ix *map_one(struct pl *pl, const struct val *v, const struct ix *e, const struct ix *const *idx)
+{
+	const struct ix *out[1];
+
+	map_index(pl, v, &e, 1, idx, out);
+	return out[0];
+}
+
+static void walk(struct walk *w, struct val *v, const struct ix *const *idx)
+{
+	const struct ix *sub[PL_MAX_RANK];
+
+	if (v->kind == V_CONST || seen_before(w, v, idx))
+		return;
+	if (v->kind == V_BUF || (v->root && v != w->self)) {
+		leaf_add(w, LEAF_LOAD, v, idx, pl_offset(w->pl, v->root, idx));
+		return;
+	}
+	switch (v->kind) {
+	case V_OP:
+		for (int i = 0; i < v->n_arg; i++)
+			walk(w, v->arg[i], idx);
+		break;
+	case V_INDEX:
+		leaf_add(w, LEAF_INDEX, v, idx, map_one(w->pl, v, v->index, idx));
+		break;
+	case V_VIEW:
+		if (v->cond)
+			leaf_add(w, LEAF_INDEX, v, idx, map_one(w->pl, v, v->cond, idx));
+		map_index(w->pl, v, v->map, v->arg[0]->rank, idx, sub);
+		walk(w, v->arg[0], sub);
+		break;
+	case V_GATHER:
+		walk(w, v->arg[1], idx);
+		map_index(w->pl, v, v->map, v->arg[0]->rank, idx, sub);
+		sub[v->dim] = ix_temp(w->pl, pl_fmt(w->pl, "g%d", v->id));
+		walk(w, v->arg[0], sub);
+		break;
+	case V_RED:
+		leaf_add(w, LEAF_RED, v, idx, NULL);
+		if (w->into_reds) {
+			for (int d = 0; d < v->rank; d++)
+				sub[d] = idx[d];
+			for (int d = v->rank; d < v->arg[0]->rank; d++)
+				sub[d] = ix_var(w->pl, "x", v->arg[0]->size[d]);
+			walk(w, v->arg[0], sub);
+		}
+		break;
+	case V_SPEC:
+		leaf_add(w, LEAF_SPEC, v, idx, NULL);
+		break;
+	default:
+		break;
+	}
+}
+
+/* ---- Roots ---- */
+
+static void make_root(struct pl *pl, struct val *v)
+{
+	if (!v->root)
+		v->root = pl_buf(pl, B_SCRATCH, v->dt, v->rank, v->size);
+}
+
+/* Fresh variables for a shape; dimensions of size 1 are at 0. */
+static void own_vars(struct pl *pl, const struct val *v, const struct ix **idx)
+{
+	for (int d = 0; d < v->rank; d++)
+		idx[d] = ix_is(v->size[d], 1) ? ix_const(pl, 0) : ix_var(pl, pl_fmt(pl, "i%d", pl->n_var++), v->size[d]);
+}
+
+/* What the template of a special demands of its operand's strides. */
+static int fits_template(struct pl *pl, const struct spec *s, int which, const struct operand *o)
+{
+	int r = o->val->rank;
+	const struct ix **st = (const struct ix **)o->stride;
+	int64_t row, col;
+
+	if (s->kind == S_CONV || s->kind == S_SCAN) {
+		const struct ix *c[PL_MAX_RANK];
+
+		if (s->kind == S_SCAN)
+			return 1;
+		pl_contiguous(pl, r, o->val->size, c);
+		for (int d = 0; d < r; d++)
+			if (!ix_is(o->val->size[d], 1) && !ix_same(st[d], c[d]))
+				return 0;
+		return 1;
+	}
+	if (s->kind == S_ATTN)
+		return ix_is(st[3], 1) && (pl->target == WW_TARGET_CPU || (ix_num(st[0]) % 4 == 0 && ix_num(st[1]) % 4 == 0 && ix_num(st[2]) % 4 == 0 &&
+			ix_num(o->offset) % 4 == 0));
+	/* GEMM: one stride over all batches, and unit stride along a row or a column */
+	for (int d = 0; d + 1 < s->nbatch; d++)
+		if (ix_num(st[d]) != ix_num(st[d + 1]) * ix_num(o->val->size[d + 1]))
+			return 0;
+	row = ix_num(st[r - 2]);
+	col = ix_num(st[r - 1]);
+	if (pl->target == WW_TARGET_CPU)
+		return which == 0 ? col == 1 && row > 0 : (col == 1 && row > 0) || (row == 1 && col > 0);
+	return (col == 1 && row > 0) || (row == 1 && col > 0);
+}
+
+/* Find the buffer that an operand can be read from by strides; 0: it must be stored as it is. */
+static int by_strides(struct pl *pl, const struct spec *s, int which, struct operand *o)
+{
+	const struct ix *idx[PL_MAX_RANK], *own[PL_MAX_RANK], *sub[PL_MAX_RANK], *off;
+	struct val *v = o->val;
+	struct buf *b, fake = { 0 };
+
+	for (int d = 0; d < v->rank; d++)
+		own[d] = idx[d] = ix_var(pl, "o", v->size[d]);
+	while (v->kind == V_VIEW && !v->cond && !v->root) {
+		map_index(pl, v, v->map, v->arg[0]->rank, idx, sub);
+		v = v->arg[0];
+		for (int d = 0; d < v->rank; d++)
+			idx[d] = sub[d];
+	}
+	b = v->root;
+	if (!b) {
+		fake.rank = v->rank;
+		pl_contiguous(pl, v->rank, v->size, fake.stride);
+		b = &fake;
+	}
+	if (v->dt != o->val->dt)
+		return 0;
+	off = pl_offset(pl, b, idx);
+	for (int d = 0; d < o->val->rank; d++) {
+		const struct ix *coef, *rest;
+
+		if (!ix_affine(pl, off, ix_as_var(own[d]), &coef, &rest) || ix_varies(coef))
+			return 0;
+		o->stride[d] = coef;
+		off = rest;
+	}
+	if (ix_varies(off))
+		return 0;
+	o->offset = off;
+	if (!fits_template(pl, s, which, o))
+		return 0;
+	make_root(pl, v);
+	o->buf = v->root;
+	o->val = v;	/* from now on: what has to be scheduled */
+	return 1;
+}
+
+void pl_spec_operands(struct pl *pl, struct spec *s)
+{
+	for (int i = 0; i < s->n_in; i++) {
+		struct operand *o = &s->in[i];
+		struct val *v = o->val;
+
+		if (o->buf)
+			continue;
+		if (s->kind == S_SCAN)
+			continue;	/* read through an expression */
+		if (by_strides(pl, s, i, o))
+			continue;
+		make_root(pl, v);
+		o->buf = v->root;
+		o->val = v;
+		o->offset = ix_const(pl, 0);
+		pl_contiguous(pl, v->rank, v->size, o->stride);
+	}
+}
+
+/* Count, for every special, the roots that reach it; make the roots that specials and splits demand. */
+static void find_roots(struct pl *pl, struct val **todo, int n_todo)
+{
+	static const int max = 4096;
+	struct val **list = pl_alloc(pl, (size_t)max * sizeof *list);
+	int n = 0;
+
+	for (int i = 0; i < n_todo; i++)
+		list[n++] = todo[i];
+	for (int i = 0; i < n; i++) {
+		const struct ix *idx[PL_MAX_RANK];
+		struct walk w;
+
+		walk_init(&w, pl, list[i]);
+		w.into_reds = 1;
+		own_vars(pl, list[i], idx);
+		if (list[i]->kind == V_SPEC) {
+			list[i]->spec->consumers += 2;
+		}
+		walk(&w, list[i], idx);
+		for (struct leaf *l = w.first; l; l = l->next) {
+			struct val *found[8];
+			int nf = 0;
+
+			if (l->kind == LEAF_SPEC) {
+				struct spec *s = l->val->spec;
+
+				s->consumers++;
+				pl_spec_operands(pl, s);
+				for (int k = 0; k < s->n_in && !s->scheduled; k++)
+					found[nf++] = s->in[k].val;
+				s->scheduled = 1;
+			} else if (l->kind == LEAF_RED && l->val->force_root && !l->val->root) {
+				make_root(pl, l->val);
+				found[nf++] = l->val;
+			}
+			for (int k = 0; k < nf; k++) {
+				int known = found[k]->kind == V_BUF;
+
+				for (int j = 0; j < n && !known; j++)
+					known = list[j] == found[k];
+				if (known)
+					continue;
+				if (n >= max)
+					pl_fail(pl, "more than %d values to store", max);
+				list[n++] = found[k];
+			}
+		}
+	}
+	for (int i = 0; i < pl->n_spec; i++)
+		pl->spec[i]->scheduled = 0;
+}
+
+/* ---- Kernels ---- */
+
+static void schedule(struct pl *pl, struct val *v);
+static void schedule_spec(struct pl *pl, struct spec *s);
+
+static struct kern *kern_new(struct pl *pl, enum kkind kind)
+{
+	struct kern *k = pl_alloc(pl, sizeof *k);
+
+	if (pl->n_kern >= PL_MAX_KERNELS)
+		pl_fail(pl, "more than %d kernels", PL_MAX_KERNELS);
+	k->kind = kind;
+	return k;
+}
+
+static void kern_push(struct pl *pl, struct kern *k)
+{
+	k->name = pl_fmt(pl, "k%d", pl->n_kern);
+	pl->kern[pl->n_kern++] = k;
+}
+
+/* Can reduction r, needed at idx, be done by the row of kernel k?  Guards what has to hold for it. */
+static int red_fits(struct pl *pl, struct kern *k, struct val *r, const struct ix *const *idx)
+{
+	int64_t rows = 1, mine = 1;
+
+	if (r->root || r->nred != k->n_col)
+		return 0;
+	for (int d = 0; d < r->rank; d++) {
+		rows *= ix_num(r->size[d]);
+		for (int c = 0; c < k->n_col; c++)
+			if (ix_has(idx[d], k->col[c]))
+				return 0;
+	}
+	for (int d = 0; d < k->n_row; d++)
+		mine *= ix_num(k->row[d]->b);
+	if (rows != mine)
+		return 0;
+	for (int c = 0; c < k->n_col; c++)
+		if (ix_num(k->col[c]->b) != ix_num(r->arg[0]->size[r->rank + c]))
+			return 0;
+	for (int c = 0; c < k->n_col; c++)
+		pl_guard_eq(pl, k->col[c]->b, r->arg[0]->size[r->rank + c], "the extents of fused reductions");
+	return 1;
+}
+
+static int red_known(const struct kern *k, const struct val *r, const struct ix *const *idx)
+{
+	for (int i = 0; i < k->n_red; i++) {
+		int d = 0;
+
+		if (k->red[i] != r)
+			continue;
+		while (d < r->rank && ix_same(k->red_idx[i][d], idx[d]))
+			d++;
+		if (d == r->rank)
+			return i;
+	}
+	return -1;
+}
+
+const struct ix *pl_of_var(struct pl *pl, const struct ix_atom *v)
+{
+	struct ix *x = pl_alloc(pl, sizeof *x + sizeof x->m[0]);
+
+	x->n = 1;
+	x->m[0].c = 1;
+	x->m[0].n = 1;
+	x->m[0].atom[0] = v;
+	return x;
+}
+
+/* A small window with few points is done inside the expression. */
+static int inline_red(const struct val *r)
+{
+	int64_t n = 1;
+
+	for (int d = r->rank; d < r->arg[0]->rank; d++)
+		n *= ix_num(r->arg[0]->size[d]);
+	return n <= 64 && r->red < RED_ARGMAX;
+}
+
+/* Collect the reductions that `v` at idx needs in kernel k (k == NULL: a pointwise kernel); what does not fit becomes a root.
+ * Returns the stage after which v can be computed. */
+static int collect(struct pl *pl, struct kern *k, struct val *self, struct val *v, const struct ix *const *idx, int depth)
+{
+	struct walk w;
+	int stage = 0;
+
+	if (depth > 40)
+		pl_fail(pl, "reductions depend on each other more than 40 deep");
+	walk_init(&w, pl, self);
+	walk(&w, v, idx);
+	for (struct leaf *l = w.first; l; l = l->next) {
+		const struct ix *src[PL_MAX_RANK];
+		struct val *r = l->val;
+		int at, s;
+
+		if (l->kind == LEAF_SPEC) {
+			make_root(pl, r);
+			schedule(pl, r);
+			continue;
+		}
+		if (l->kind == LEAF_LOAD) {
+			schedule(pl, r);
+			continue;
+		}
+		if (l->kind != LEAF_RED || r == self)
+			continue;
+		if (k && (at = red_known(k, r, l->idx)) >= 0) {
+			stage = k->red_stage[at] + 1 > stage ? k->red_stage[at] + 1 : stage;
+			continue;
+		}
+		for (int d = 0; d < r->rank; d++)
+			src[d] = l->idx[d];
+		if (!k || !red_fits(pl, k, r, l->idx)) {
+			if (inline_red(r) && (!k || depth > 0 || 1)) {
+				struct walk in;
+				int plain = 1;
+
+				for (int d = r->rank; d < r->arg[0]->rank; d++)
+					src[d] = ix_var(pl, "r", r->arg[0]->size[d]);
+				walk_init(&in, pl, self);
+				walk(&in, r->arg[0], src);
+				for (struct leaf *m = in.first; m; m = m->next)
+					plain &= m->kind == LEAF_LOAD || m->kind == LEAF_INDEX;
+				if (plain) {
+					for (struct leaf *m = in.first; m; m = m->next)
+						if (m->kind == LEAF_LOAD)
+							schedule(pl, m->val);
+					continue;
+				}
+			}
+			make_root(pl, r);
+			schedule(pl, r);
+			continue;
+		}
+		for (int c = 0; c < k->n_ocol; c++)
+			src[r->rank + c] = k->ocol[c];
+		s = collect(pl, k, self, r->arg[0], src, depth + 1);
+		if (k->n_red >= 64)
+			pl_fail(pl, "more than 64 reductions in one kernel");
+		k->red[k->n_red] = r;
+		k->red_stage[k->n_red] = s;
+		for (int d = 0; d < r->rank; d++)
+			k->red_idx[k->n_red][d] = l->idx[d];
+		k->n_red++;
+		k->n_stage = s + 1 > k->n_stage ? s + 1 : k->n_stage;
+		stage = s + 1 > stage ? s + 1 : stage;
+	}
+	return stage;
+}
+
+/* The first reduction that v needs and that is not stored. */
+static struct leaf *first_red(struct pl *pl, struct val *v, const struct ix *const *idx)
+{
+	struct walk w;
+
+	walk_init(&w, pl, v);
+	walk(&w, v, idx);
+	for (struct leaf *l = w.first; l; l = l->next)
+		if (l->kind == LEAF_RED && l->val != v)
+			return l;
+	return NULL;
+}
+
+static void add_row(struct kern *k, const struct ix *var)
+{
+	const struct ix_atom *v = ix_as_var(var);
+
+	if (v)
+		k->row[k->n_row++] = v;
+}
+
+static void set_columns(struct pl *pl, struct kern *k)
+{
+	k->n_ocol = k->n_col;
+	for (int c = 0; c < k->n_col; c++)
+		k->ocol[c] = pl_of_var(pl, k->col[c]);
+}
+
+/* Index space of the root's own shape: rows are the variables that the reduction's index uses, columns the others. */
+static int own_space(struct pl *pl, struct kern *k, struct val *v, const struct ix *const *idx, const struct leaf *l)
+{
+	(void)pl;
+	for (int d = 0; d < v->rank; d++) {
+		const struct ix_atom *a = ix_as_var(idx[d]);
+		int used = 0;
+
+		if (!a)
+			continue;
+		for (int e = 0; e < l->val->rank; e++)
+			used |= ix_has(l->idx[e], a);
+		if (used)
+			k->row[k->n_row++] = a;
+		else
+			k->col[k->n_col++] = a;
+	}
+	return 1;
+}
+
+/* Index space of the reduction's argument; the root's index follows through the linear position. */
+static int red_space(struct pl *pl, struct kern *k, struct val *v, const struct leaf *l, const struct ix **idx)
+{
+	struct val *src = l->val->arg[0];
+	const struct ix *lin = ix_const(pl, 0), *under = ix_const(pl, 1);
+
+	if (pl_numel_now(src) != pl_numel_now(v))
+		return 0;
+	k->n_row = k->n_col = 0;
+	for (int d = 0; d < src->rank; d++) {
+		const struct ix *x = ix_var(pl, pl_fmt(pl, "i%d", pl->n_var++), src->size[d]);
+
+		lin = ix_add(pl, ix_mul(pl, lin, src->size[d]), x);
+		if (d < l->val->rank)
+			k->row[k->n_row++] = ix_as_var(x);
+		else
+			k->col[k->n_col++] = ix_as_var(x);
+	}
+	pl_guard_eq(pl, pl_numel(pl, src), pl_numel(pl, v), "the elements of a fused reshape");
+	for (int d = v->rank - 1; d >= 0; d--) {
+		const struct ix *q = ix_div(pl, lin, under);
+
+		idx[d] = d == 0 ? q : ix_mod(pl, q, v->size[d]);
+		under = ix_mul(pl, under, v->size[d]);
+	}
+	return 1;
+}
+
+/* Does the reduction in this space stand on rows only? */
+static int space_works(struct pl *pl, struct kern *k, struct val *v, const struct ix *const *idx, const struct val *red)
+{
+	struct walk w;
+
+	if (!k->n_col)
+		return 0;
+	walk_init(&w, pl, v);
+	walk(&w, v, idx);
+	for (struct leaf *l = w.first; l; l = l->next)
+		if (l->kind == LEAF_RED && l->val == red)
+			return red_fits(pl, k, l->val, l->idx);
+	return 0;
+}
+
+int pl_kern_loads(struct pl *pl, struct kern *k, const struct ix **off, struct buf **buf, int max)
+{
+	int n = 0;
+
+	for (int pass = 0; pass < k->n_out + k->n_red; pass++) {
+		const struct ix *idx[PL_MAX_RANK];
+		struct walk w;
+		struct val *v = pass < k->n_out ? k->out[pass] : k->red[pass - k->n_out];
+
+		walk_init(&w, pl, v);
+		if (pass < k->n_out) {
+			walk(&w, v, k->out_idx[pass]);
+		} else {
+			memcpy(idx, k->red_idx[pass - k->n_out], sizeof idx);
+			for (int c = 0; c < k->n_ocol; c++)
+				idx[v->rank + c] = k->ocol[c];
+			walk(&w, v->arg[0], idx);
+		}
+		for (struct leaf *l = w.first; l && n < max; l = l->next)
+			if (l->kind == LEAF_LOAD) {
+				buf[n] = l->val->root;
+				off[n++] = l->off;
+			}
+	}
+	return n;
+}
+
+/* ---- Merging of axes ---- */
+
+/* Do all offsets walk through a and b (b inside a) as through one axis? */
+static int mergeable(struct pl *pl, const struct ix *const *off, int n, const struct ix_atom *a, const struct ix_atom *b)
+{
+	for (int i = 0; i < n; i++) {
+		const struct ix *ca, *cb, *rest, *rest2;
+
+		if (!ix_has(off[i], a) && !ix_has(off[i], b))
+			continue;
+		if (!ix_affine(pl, off[i], a, &ca, &rest) || !ix_affine(pl, rest, b, &cb, &rest2))
+			return 0;
+		if (ix_has(ca, b) || !ix_same(ca, ix_mul(pl, cb, b->b)))
+			return 0;
+	}
+	return 1;
+}
+
+static void subst_all(struct pl *pl, struct kern *k, const struct ix_atom *const *v, const struct ix *const *e, int n)
+{
+	for (int o = 0; o < k->n_out; o++)
+		for (int d = 0; d < k->out[o]->rank; d++)
+			k->out_idx[o][d] = ix_subst(pl, k->out_idx[o][d], v, e, n);
+	for (int c = 0; c < k->n_ocol; c++)
+		k->ocol[c] = ix_subst(pl, k->ocol[c], v, e, n);
+	for (int r = 0; r < k->n_red; r++)
+		for (int d = 0; d < k->red[r]->rank; d++)
+			k->red_idx[r][d] = ix_subst(pl, k->red_idx[r][d], v, e, n);
+}
+
+static int offsets_of(struct pl *pl, struct kern *k, const struct ix **off, int max)
+{
+	int n = 0;
+
+	for (int pass = 0; pass < k->n_out + k->n_red; pass++) {
+		const struct ix *idx[PL_MAX_RANK];
+		struct walk w;
+		struct val *v = pass < k->n_out ? k->out[pass] : k->red[pass - k->n_out];
+
+		walk_init(&w, pl, v);
+		if (pass < k->n_out) {
+			walk(&w, v, k->out_idx[pass]);
+			if (v->root && n < max)
+				off[n++] = pl_offset(pl, v->root, k->out_idx[pass]);
+		} else {
+			memcpy(idx, k->red_idx[pass - k->n_out], sizeof idx);
+			for (int c = 0; c < k->n_ocol; c++)
+				idx[v->rank + c] = k->ocol[c];
+			walk(&w, v->arg[0], idx);
+		}
+		for (struct leaf *l = w.first; l; l = l->next) {
+			if (l->off && n < max)
+				off[n++] = l->off;
+			if (l->kind == LEAF_RED)	/* results sit at rows; windows are small and read through memory */
+				for (int d = 0; d < l->val->rank && n < max; d++)
+					off[n++] = red_known(k, l->val, l->idx) >= 0 ? ix_const(pl, 0) : l->idx[d];
+		}
+	}
+	return n;
+}
+
+static int merge_pair(struct pl *pl, struct kern *k, const struct ix **off, int n_off, const struct ix_atom **axis, int *n)
+{
+	for (int i = *n - 2; i >= 0; i--) {
+		const struct ix_atom *v[2] = { axis[i], axis[i + 1] };
+		const struct ix *m, *e[2];
+
+		if (!mergeable(pl, off, n_off, v[0], v[1]))
+			continue;
+		m = ix_var(pl, pl_fmt(pl, "i%d", pl->n_var++), ix_mul(pl, v[0]->b, v[1]->b));
+		e[0] = ix_div(pl, m, v[1]->b);
+		e[1] = ix_mod(pl, m, v[1]->b);
+		subst_all(pl, k, v, e, 2);
+		axis[i] = ix_as_var(m);
+		memmove(&axis[i + 1], &axis[i + 2], (size_t)(*n - i - 2) * sizeof axis[0]);
+		(*n)--;
+		return 1;
+	}
+	return 0;
+}
+
+static void merge_axes(struct pl *pl, struct kern *k)
+{
+	const struct ix **off = pl_alloc(pl, 4096 * sizeof *off);
+	int again = 1;
+
+	while (again) {
+		int n = offsets_of(pl, k, off, 4096);
+
+		again = n < 4096 && (merge_pair(pl, k, off, n, k->row, &k->n_row) || merge_pair(pl, k, off, n, k->col, &k->n_col));
+	}
+}
+
+static void title(struct pl *pl, struct kern *k, struct val *v, const char *what)
+{
+	struct walk w;
+	const struct ix *idx[PL_MAX_RANK];
+	struct ww_str s = WW_STR_INIT(100);
+	const struct val *stack[64];
+	int n = 0, said = 0;
+
+	(void)w;
+	(void)idx;
+	ww_str_adds(&s, what);
+	stack[n++] = v;
+	/* names of the graph nodes on the way, nearest to the result first */
+	while (n && said < 8) {
+		const struct val *x = stack[--n];
+
+		if (x->node && !strstr(s.p, x->node) && x->kind != V_BUF) {
+			ww_str_addf(&s, "%s%s", said ? " < " : ": ", x->node);
+			said++;
+		}
+		if (x != v && x->root)
+			continue;
+		for (int i = x->n_arg - 1; i >= 0 && n < 60; i--)
+			stack[n++] = x->arg[i];
+		if (x->kind == V_SPEC && k->spec == x->spec)
+			continue;
+	}
+	k->title = pl_fmt(pl, "%s", s.p);
+	ww_str_release(&s);
+}
+
+/* ---- Scheduling ---- */
+
+/* idx of v for the position whose index in `like` is at[]: same number of elements, row-major order. */
+static void same_position(struct pl *pl, const struct val *v, const struct val *like, const struct ix *const *at, const struct ix **idx)
+{
+	const struct ix *lin = ix_const(pl, 0), *under = ix_const(pl, 1);
+	int same = v->rank == like->rank;
+
+	for (int d = 0; same && d < v->rank; d++)
+		same = ix_same(v->size[d], like->size[d]);
+	if (same) {
+		memcpy(idx, at, (size_t)v->rank * sizeof *idx);
+		return;
+	}
+	for (int d = 0; d < like->rank; d++)
+		lin = ix_add(pl, ix_mul(pl, lin, like->size[d]), at[d]);
+	for (int d = v->rank - 1; d >= 0; d--) {
+		const struct ix *q = ix_div(pl, lin, under);
+
+		idx[d] = ix_mod(pl, q, v->size[d]);
+		under = ix_mul(pl, under, v->size[d]);
+	}
+}
+
+/* Is v, written at the position of the special's element, a function of that element and of other things that are stored? */
+static int is_epilogue(struct pl *pl, struct val *v, struct spec *s, const struct ix *const *idx, const struct ix *const *at)
+{
+	struct walk w;
+
+	walk_init(&w, pl, v);
+	walk(&w, v, idx);
+	for (struct leaf *l = w.first; l; l = l->next) {
+		if (l->kind == LEAF_RED && !l->val->root)
+			return 0;
+		if (l->kind != LEAF_SPEC || l->val->spec != s)
+			continue;
+		for (int d = 0; d < l->val->rank; d++)
+			if (!ix_same(l->idx[d], at[d]))
+				return 0;
+	}
+	return 1;
+}
+
+/* A root that is a pure function of one special's result at its own position becomes its epilogue: at[] is the special's index,
+ * idx[] the root's.  Of several specials the last one is taken; the others are stored. */
+static struct spec *epilogue_of(struct pl *pl, struct val *v, const struct ix **idx, const struct ix **at)
+{
+	const struct ix *own[PL_MAX_RANK];
+	struct spec *best = NULL;
+	struct walk w;
+
+	own_vars(pl, v, own);
+	walk_init(&w, pl, v);
+	walk(&w, v, own);
+	for (struct leaf *l = w.first; l; l = l->next) {
+		struct spec *s = l->kind == LEAF_SPEC ? l->val->spec : NULL;
+
+		if (!s || s->consumers != 1 || s->scheduled || pl_numel_now(l->val) != pl_numel_now(v) || (best && best->id >= s->id))
+			continue;
+		own_vars(pl, s->out, at);
+		same_position(pl, v, s->out, at, idx);
+		if (is_epilogue(pl, v, s, idx, at))
+			best = s;
+	}
+	if (best) {
+		own_vars(pl, best->out, at);
+		same_position(pl, v, best->out, at, idx);
+		pl_guard_eq(pl, pl_numel(pl, best->out), pl_numel(pl, v), "the elements of a fused reshape");
+	}
+	return best;
+}
+
+static void schedule_operands(struct pl *pl, struct spec *s)
+{
+	pl_spec_operands(pl, s);
+	for (int i = 0; i < s->n_in; i++) {
+		if (s->kind == S_SCAN) {
+			const struct ix *idx[PL_MAX_RANK];
+
+			own_vars(pl, s->in[i].val, idx);
+			collect(pl, NULL, NULL, s->in[i].val, idx, 0);
+		} else {
+			schedule(pl, s->in[i].val);
+		}
+	}
+}
+
+static void spec_kernel(struct pl *pl, struct spec *s, struct val *out, const struct ix *const *idx, const struct ix *const *at)
+{
+	struct kern *k = kern_new(pl, K_SPEC);
+	struct walk w;
+
+	s->scheduled = 1;
+	schedule_operands(pl, s);
+	k->spec = s;
+	k->out[0] = out;
+	k->n_out = 1;
+	for (int d = 0; d < out->rank; d++) {
+		k->out_idx[0][d] = idx[d];
+	}
+	for (int d = 0; d < s->out->rank; d++) {
+		k->spec_idx[d] = at[d];
+		add_row(k, at[d]);
+	}
+	walk_init(&w, pl, out);
+	walk(&w, out, idx);
+	for (struct leaf *l = w.first; l; l = l->next) {
+		if (l->kind == LEAF_SPEC && l->val->spec != s) {
+			make_root(pl, l->val);
+			schedule(pl, l->val);
+		} else if (l->kind == LEAF_LOAD) {
+			schedule(pl, l->val);
+		}
+	}
+	title(pl, k, out, s->what);
+	kern_push(pl, k);
+}
+
+static void schedule_spec(struct pl *pl, struct spec *s)
+{
+	const struct ix *idx[PL_MAX_RANK];
+
+	if (s->scheduled)
+		pl_fail(pl, "the result of node %s is needed after it was fused away", s->node);
+	own_vars(pl, s->out, idx);
+	make_root(pl, s->out);
+	spec_kernel(pl, s, s->out, idx, idx);
+}
+
+static void row_kernel(struct pl *pl, struct val *v)
+{
+	const struct ix *idx[PL_MAX_RANK];
+	struct kern *k = kern_new(pl, K_ROW);
+	struct leaf *l;
+
+	own_vars(pl, v, idx);
+	if (v->kind == V_RED) {
+		const struct ix *src[PL_MAX_RANK];
+
+		for (int d = 0; d < v->rank; d++) {
+			src[d] = idx[d];
+			add_row(k, idx[d]);
+		}
+		for (int d = v->rank; d < v->arg[0]->rank; d++) {
+			src[d] = ix_var(pl, pl_fmt(pl, "i%d", pl->n_var++), v->arg[0]->size[d]);
+			k->col[k->n_col++] = ix_as_var(src[d]);
+		}
+		set_columns(pl, k);
+		collect(pl, k, v, v->arg[0], src, 0);
+		{
+			int s = 0;
+
+			for (int i = 0; i < k->n_red; i++)
+				s = k->red_stage[i] + 1 > s ? k->red_stage[i] + 1 : s;
+			k->red_stage[k->n_red] = s;
+			k->n_stage = s + 1;
+		}
+		memcpy(k->red_idx[k->n_red], idx, sizeof idx);
+		k->red[k->n_red++] = v;
+	} else {
+		l = first_red(pl, v, idx);
+		if (!l) {
+			/* pointwise */
+			k->kind = K_POINT;
+			collect(pl, NULL, v, v, idx, 0);
+			for (int d = 0; d < v->rank; d++)
+				add_row(k, idx[d]);
+		} else {
+			own_space(pl, k, v, idx, l);
+			if (!space_works(pl, k, v, idx, l->val)) {
+				if (!red_space(pl, k, v, l, idx) || !space_works(pl, k, v, idx, l->val)) {
+					if (inline_red(l->val)) {
+						k->kind = K_POINT;
+						k->n_row = k->n_col = 0;
+						own_vars(pl, v, idx);
+						collect(pl, NULL, v, v, idx, 0);
+						for (int d = 0; d < v->rank; d++)
+							add_row(k, idx[d]);
+					} else {
+						make_root(pl, l->val);
+						schedule(pl, l->val);
+						row_kernel(pl, v);
+						return;
+					}
+				}
+			}
+			if (k->kind == K_ROW) {
+				set_columns(pl, k);
+				collect(pl, k, v, v, idx, 0);
+			}
+		}
+	}
+	k->out[0] = v;
+	k->n_out = 1;
+	for (int d = 0; d < v->rank; d++)
+		k->out_idx[0][d] = idx[d];
+	merge_axes(pl, k);
+	title(pl, k, v, k->kind == K_POINT ? "pointwise" : "rows");
+	kern_push(pl, k);
+}
+
+static void schedule(struct pl *pl, struct val *v)
+{
+	const struct ix *idx[PL_MAX_RANK], *at[PL_MAX_RANK];
+	struct spec *s;
+
+	if (v->scheduled || v->kind == V_BUF)
+		return;
+	v->scheduled = 1;
+	make_root(pl, v);
+	if (v->kind == V_SPEC) {
+		schedule_spec(pl, v->spec);
+		return;
+	}
+	s = v->kind == V_RED ? NULL : epilogue_of(pl, v, idx, at);
+	if (s)
+		spec_kernel(pl, s, v, idx, at);
+	else
+		row_kernel(pl, v);
+}
+
+/* The values of the graph's results, each with a buffer of its own. */
+static struct val *output_value(struct pl *pl, int i)
+{
+	struct val *v = pl_val_of(pl, &pl->output[i]);
+	const struct gmeta *m = &pl->out_meta[i];
+	struct buf *b;
+	int64_t s = 1;
+
+	if (!m->dt)
+		pl_fail(pl, "output %d has a type that the planner does not know", i);
+	if (v->kind == V_CONST)
+		pl_fail(pl, "output %d is a constant", i);
+	v = pl_cast(pl, v, m->dt);
+	if (v->kind == V_BUF || v->root)	/* an input as it is, or a value that is returned twice */
+		v = pl_view(pl, v, v->rank, v->size, pl->place);
+	b = pl_buf(pl, B_OUTPUT, m->dt, v->rank, v->size);
+	b->index = i;
+	b->name = pl_fmt(pl, "out%d", i);
+	for (int d = m->rank - 1; d >= 0; d--) {
+		if (m->size[d] != 1 && m->stride[d] != s)
+			b->contiguous = 0;
+		s *= m->size[d];
+	}
+	for (int d = 0; d < m->rank && !b->contiguous; d++)
+		b->stride[d] = ix_const(pl, m->stride[d]);
+	v->root = b;
+	return v;
+}
+
+void pl_group(struct pl *pl)
+{
+	struct val *out[64];
+
+	for (int i = 0; i < pl->n_output; i++)
+		out[i] = output_value(pl, i);
+	find_roots(pl, out, pl->n_output);
+	for (int i = 0; i < pl->n_output; i++)
+		schedule(pl, out[i]);
+}

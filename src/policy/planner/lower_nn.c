@@ -1,0 +1,536 @@
+/* lower_nn.c - matrix products, convolutions, pooling, attention and scans as values.
+ *
+ * What the cookbook has a template for becomes a special (special.c); everything else becomes a reduction over a view: a
+ * pooling window, a convolution of an odd kind, a product of integer matrices are "sum over the last dimensions of a windowed
+ * view", which the row kernels can always do. */
+#include "policy/planner/planner.h"
+
+#include <math.h>
+#include <string.h>
+
+static void done(struct gnode *n, struct val *v) { n->out[0] = v; }
+
+static struct val *swap_last(struct pl *pl, struct val *a)
+{
+	int perm[PL_MAX_RANK];
+
+	for (int i = 0; i < a->rank; i++)
+		perm[i] = i;
+	perm[a->rank - 1] = a->rank - 2;
+	perm[a->rank - 2] = a->rank - 1;
+	return pl_permute(pl, a, perm);
+}
+
+/* torch.matmul: vectors, batches, broadcasting. */
+static struct val *matmul_of(struct pl *pl, struct gnode *n, struct val *a, struct val *b)
+{
+	int av = a->rank == 1, bv = b->rank == 1, nb;
+	const struct ix *size[PL_MAX_RANK], *bs[PL_MAX_RANK];
+	struct val *c;
+
+	if (av)
+		a = pl_unsqueeze(pl, a, 0);
+	if (bv)
+		b = pl_unsqueeze(pl, b, 1);
+	if (b->rank == 2 && a->rank > 2) {
+		/* one matrix for the whole batch: a taller product */
+		const struct ix *flat[2] = { ix_const(pl, 1), a->size[a->rank - 1] };
+
+		for (int d = 0; d < a->rank - 1; d++) {
+			flat[0] = ix_mul(pl, flat[0], a->size[d]);
+			size[d] = a->size[d];
+		}
+		c = pl_gemm(pl, n, pl_reshape(pl, a, 2, flat), b);
+		size[a->rank - 1] = b->size[1];
+		c = pl_reshape(pl, c, a->rank, size);
+	} else {
+		nb = (a->rank > b->rank ? a->rank : b->rank) - 2;
+		for (int d = 0; d < nb; d++) {
+			int da = d - (nb - (a->rank - 2)), db = d - (nb - (b->rank - 2));
+			const struct ix *x = da >= 0 ? a->size[da] : ix_const(pl, 1), *y = db >= 0 ? b->size[db] : ix_const(pl, 1);
+
+			bs[d] = ix_is(x, 1) ? y : x;
+		}
+		memcpy(size, bs, sizeof size);
+		size[nb] = a->size[a->rank - 2];
+		size[nb + 1] = a->size[a->rank - 1];
+		a = pl_expand(pl, a, nb + 2, size);
+		size[nb] = b->size[b->rank - 2];
+		size[nb + 1] = b->size[b->rank - 1];
+		b = pl_expand(pl, b, nb + 2, size);
+		c = pl_gemm(pl, n, a, b);
+	}
+	if (bv)
+		c = pl_squeeze(pl, c, c->rank - 1);
+	if (av)
+		c = pl_squeeze(pl, c, c->rank - (bv ? 1 : 2));
+	return c;
+}
+
+static void matmul(struct pl *pl, struct gnode *n)
+{
+	done(n, matmul_of(pl, n, pl_need_val(pl, n, 0, "self"), pl_need_val(pl, n, 1, "other")));
+}
+
+static void linear(struct pl *pl, struct gnode *n)
+{
+	struct val *b = pl_arg_val(pl, n, 2, "bias"), *c;
+
+	c = matmul_of(pl, n, pl_need_val(pl, n, 0, "input"), swap_last(pl, pl_need_val(pl, n, 1, "weight")));
+	done(n, b ? pl_op2(pl, OP_ADD, c, b) : c);
+}
+
+/* beta * input + alpha * (a b) */
+static void addmm(struct pl *pl, struct gnode *n)
+{
+	struct val *in = pl_need_val(pl, n, 0, "self");
+	struct val *c = matmul_of(pl, n, pl_need_val(pl, n, 1, "mat1"), pl_need_val(pl, n, 2, "mat2"));
+	double beta = pl_arg_num(pl, n, 3, "beta", 1), alpha = pl_arg_num(pl, n, 4, "alpha", 1);
+
+	if (alpha != 1)
+		c = pl_op2(pl, OP_MUL, c, pl_constf(pl, c->dt, alpha));
+	if (beta != 0)
+		c = pl_op2(pl, OP_ADD, c, beta == 1 ? in : pl_op2(pl, OP_MUL, in, pl_constf(pl, c->dt, beta)));
+	done(n, c);
+}
+
+static void outer(struct pl *pl, struct gnode *n)
+{
+	done(n, pl_op2(pl, OP_MUL, pl_unsqueeze(pl, pl_need_val(pl, n, 0, "self"), 1), pl_unsqueeze(pl, pl_need_val(pl, n, 1, "vec2"), 0)));
+}
+
+/* einsum with two operands and letters only: to (batch, m, k) x (batch, k, n); one operand: sum and permute. */
+static void einsum(struct pl *pl, struct gnode *n)
+{
+	const char *eq = pl_arg_str(n, 0, "equation", "");
+	struct garg *l = pl_arg(n, 1, "operands");
+	char in[2][16] = { "", "" }, out[16] = "", order[64];
+	const struct ix *extent[128] = { 0 };
+	struct val *v[2] = { NULL, NULL }, *r;
+	int part = 0, has_arrow = strstr(eq, "->") != NULL, len[3] = { 0 }, perm[PL_MAX_RANK], nbatch = 0, nm = 0, nn = 0, nk = 0;
+	char bl[16], ml[16], nl[16], kl[16];
+	const struct ix *size[PL_MAX_RANK], *prod;
+
+	if (!l || l->kind != G_LIST || l->n < 1 || l->n > 2 || !has_arrow)
+		pl_cannot(pl, n, "number of operands");
+	for (const char *c = eq; *c; c++) {
+		if (*c == ' ')
+			continue;
+		if (*c == ',') {
+			part++;
+		} else if (*c == '-') {
+			part = 2;
+			c++;
+		} else if ((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z')) {
+			char *s = part == 2 ? out : in[part > 1 ? 1 : part];
+
+			if (len[part] >= 9 || (part == 1 && l->n == 1))
+				pl_cannot(pl, n, "equation");
+			s[len[part]++] = *c;
+			s[len[part]] = 0;
+		} else {
+			pl_cannot(pl, n, "an ellipsis");
+		}
+	}
+	for (int i = 0; i < l->n; i++) {
+		v[i] = pl_val_of(pl, &l->item[i]);
+		if (v[i]->rank != len[i])
+			pl_cannot(pl, n, "equation");
+		for (int d = 0; d < v[i]->rank; d++) {
+			int c = in[i][d];
+
+			if (strchr(in[i] + d + 1, c))
+				pl_cannot(pl, n, "a repeated letter");
+			if (extent[c])
+				pl_guard_eq(pl, extent[c], v[i]->size[d], "sizes of one letter");
+			else
+				extent[c] = v[i]->size[d];
+		}
+	}
+	if (l->n == 1) {
+		unsigned mask = 0;
+		int o = 0;
+
+		for (int d = 0; d < len[0]; d++)
+			if (!strchr(out, in[0][d]))
+				mask |= 1u << d;
+			else
+				order[o++] = in[0][d];
+		order[o] = 0;
+		r = mask ? pl_reduce(pl, RED_SUM, v[0], mask, 0) : v[0];
+		for (int i = 0; i < len[2]; i++)
+			perm[i] = (int)(strchr(order, out[i]) - order);
+		done(n, pl_permute(pl, r, perm));
+		return;
+	}
+	/* letters of one operand only that are summed away are summed first */
+	for (int i = 0; i < 2; i++) {
+		unsigned mask = 0;
+		char keep[16];
+		int o = 0;
+
+		for (int d = 0; d < len[i]; d++) {
+			if (!strchr(in[1 - i], in[i][d]) && !strchr(out, in[i][d]))
+				mask |= 1u << d;
+			else
+				keep[o++] = in[i][d];
+		}
+		keep[o] = 0;
+		if (mask) {
+			v[i] = pl_reduce(pl, RED_SUM, v[i], mask, 0);
+			memcpy(in[i], keep, (size_t)o + 1);
+			len[i] = o;
+		}
+	}
+	for (const char *c = in[0]; *c; c++) {
+		int both = strchr(in[1], *c) != NULL, kept = strchr(out, *c) != NULL;
+
+		if (both && kept)
+			bl[nbatch++] = *c;
+		else if (both)
+			kl[nk++] = *c;
+		else
+			ml[nm++] = *c;
+	}
+	for (const char *c = in[1]; *c; c++)
+		if (!strchr(in[0], *c))
+			nl[nn++] = *c;
+	for (int i = 0; i < 2; i++) {
+		int o = 0;
+		const struct ix *s3[PL_MAX_RANK];
+
+		for (int j = 0; j < nbatch; j++)
+			perm[o++] = (int)(strchr(in[i], bl[j]) - in[i]);
+		for (int j = 0; j < (i ? nk : nm); j++)
+			perm[o++] = (int)(strchr(in[i], i ? kl[j] : ml[j]) - in[i]);
+		for (int j = 0; j < (i ? nn : nk); j++)
+			perm[o++] = (int)(strchr(in[i], i ? nl[j] : kl[j]) - in[i]);
+		v[i] = pl_permute(pl, v[i], perm);
+		for (int j = 0; j < nbatch; j++)
+			s3[j] = v[i]->size[j];
+		prod = ix_const(pl, 1);
+		for (int j = 0; j < (i ? nk : nm); j++)
+			prod = ix_mul(pl, prod, v[i]->size[nbatch + j]);
+		s3[nbatch] = prod;
+		prod = ix_const(pl, 1);
+		for (int j = nbatch + (i ? nk : nm); j < o; j++)
+			prod = ix_mul(pl, prod, v[i]->size[j]);
+		s3[nbatch + 1] = prod;
+		v[i] = pl_reshape(pl, v[i], nbatch + 2, s3);
+	}
+	r = nbatch ? matmul_of(pl, n, v[0], v[1]) : pl_gemm(pl, n, v[0], v[1]);
+	{
+		int o = 0;
+
+		for (int j = 0; j < nbatch; j++)
+			order[o++] = bl[j];
+		for (int j = 0; j < nm; j++)
+			order[o++] = ml[j];
+		for (int j = 0; j < nn; j++)
+			order[o++] = nl[j];
+		order[o] = 0;
+		for (int j = 0; j < o; j++)
+			size[j] = extent[(int)order[j]];
+		r = pl_reshape(pl, r, o, size);
+		for (int i = 0; i < len[2]; i++)
+			perm[i] = (int)(strchr(order, out[i]) - order);
+	}
+	done(n, pl_permute(pl, r, perm));
+}
+
+/* ---- Convolutions ---- */
+
+static void spatial(struct pl *pl, struct gnode *n, int i, const char *name, int nd, int64_t def, int64_t *out)
+{
+	int64_t v[PL_MAX_RANK];
+	int k = pl_arg_ints(pl, n, i, name, v, PL_MAX_RANK);
+
+	for (int d = 0; d < nd; d++)
+		out[d] = k == 0 ? def : k == 1 ? v[0] : v[d];
+}
+
+static void convolution(struct pl *pl, struct gnode *n)
+{
+	struct val *x = pl_need_val(pl, n, 0, "input"), *w = pl_need_val(pl, n, 1, "weight"), *b = pl_arg_val(pl, n, 2, "bias"), *y;
+	int nd = w->rank - 2, general = !strcmp(n->target, "aten.convolution.default") || strstr(n->target, "_convolution"), transposed;
+	int unbatched = x->rank == nd + 1;
+	int64_t stride[3], pad[3] = { 0 }, dil[3], opad[3] = { 0 }, groups;
+	struct garg *p = pl_arg(n, 4, "padding");
+
+	if (nd < 1 || nd > 3)
+		pl_cannot(pl, n, "dimensions");
+	if (unbatched)
+		x = pl_unsqueeze(pl, x, 0);
+	transposed = general ? (int)pl_arg_int(pl, n, 6, "transposed", 0) : strstr(n->target, "transpose") != NULL;
+	spatial(pl, n, 3, "stride", nd, 1, stride);
+	if (general) {
+		spatial(pl, n, 5, "dilation", nd, 1, dil);
+		spatial(pl, n, 7, "output_padding", nd, 0, opad);
+		groups = pl_arg_int(pl, n, 8, "groups", 1);
+	} else if (transposed) {
+		spatial(pl, n, 5, "output_padding", nd, 0, opad);
+		groups = pl_arg_int(pl, n, 6, "groups", 1);
+		spatial(pl, n, 7, "dilation", nd, 1, dil);
+	} else {
+		spatial(pl, n, 5, "dilation", nd, 1, dil);
+		groups = pl_arg_int(pl, n, 6, "groups", 1);
+	}
+	if (p && p->kind == G_STR) {
+		for (int d = 0; d < nd; d++) {
+			int64_t total = dil[d] * (ix_num(w->size[2 + d]) - 1);
+
+			pad[d] = strcmp(p->name, "same") ? 0 : total / 2;
+			if (!strcmp(p->name, "same") && total % 2)
+				pl_cannot(pl, n, "padding that differs on the two sides");
+		}
+	} else {
+		spatial(pl, n, 4, "padding", nd, 0, pad);
+	}
+	y = pl_conv(pl, n, x, w, nd, stride, pad, dil, transposed, opad, groups);
+	if (b) {
+		const struct ix *size[PL_MAX_RANK];
+
+		for (int d = 0; d < y->rank; d++)
+			size[d] = d == 1 ? b->size[0] : ix_const(pl, 1);
+		y = pl_op2(pl, OP_ADD, y, pl_reshape(pl, b, y->rank, size));
+	}
+	done(n, unbatched ? pl_squeeze(pl, y, 0) : y);
+}
+
+/* ---- Pooling ---- */
+
+/* The windows of the last nd dimensions as nd more dimensions; outside reads as `fill`. */
+static struct val *windows(struct pl *pl, struct gnode *n, struct val *a, int nd, const int64_t *k, const int64_t *s,
+			   const int64_t *p, const int64_t *dil, double fill)
+{
+	const struct ix *size[PL_MAX_RANK], *map[PL_MAX_RANK], *cond = ix_const(pl, 1);
+	int first = a->rank - nd;
+
+	if (a->rank + nd > PL_MAX_RANK)
+		pl_cannot(pl, n, "dimensions");
+	for (int d = 0; d < a->rank; d++) {
+		const struct ix *i, *o;
+		int e = d - first;
+
+		size[d] = a->size[d];
+		map[d] = pl->place[d];
+		if (e < 0)
+			continue;
+		o = ix_addc(pl, ix_div(pl, ix_addc(pl, a->size[d], 2 * p[e] - dil[e] * (k[e] - 1) - 1), ix_const(pl, s[e])), 1);
+		if (ix_num(o) != n->meta[0].size[d]) {
+			pl_guard_eq(pl, a->size[d], ix_const(pl, ix_num(a->size[d])), "a size that is pooled with ceil_mode");
+			o = ix_const(pl, n->meta[0].size[d]);
+		}
+		size[d] = o;
+		size[a->rank + e] = ix_const(pl, k[e]);
+		i = ix_addc(pl, ix_add(pl, ix_mulc(pl, pl->place[d], s[e]), ix_mulc(pl, pl->place[a->rank + e], dil[e])), -p[e]);
+		map[d] = i;
+		if (p[e])
+			cond = ix_mul(pl, cond, ix_lt(pl, ix_const(pl, -1), i));
+		if (p[e] || (ix_num(o) - 1) * s[e] + dil[e] * (k[e] - 1) - p[e] >= ix_num(a->size[d]))
+			cond = ix_mul(pl, cond, ix_lt(pl, i, a->size[d]));
+	}
+	return pl_view_if(pl, a, a->rank + nd, size, map, cond, fill);
+}
+
+static int pool_dims(const struct gnode *n) { return strstr(n->target, "3d") ? 3 : strstr(n->target, "2d") ? 2 : 1; }
+static unsigned last_dims(int rank, int nd) { return ((1u << nd) - 1) << (rank - nd); }
+
+static void max_pool(struct pl *pl, struct gnode *n)
+{
+	struct val *a = pl_need_val(pl, n, 0, "self"), *w;
+	int nd = pool_dims(n);
+	int64_t k[3], s[3], p[3], dil[3];
+
+	spatial(pl, n, 1, "kernel_size", nd, 1, k);
+	spatial(pl, n, 2, "stride", nd, -1, s);
+	spatial(pl, n, 3, "padding", nd, 0, p);
+	spatial(pl, n, 4, "dilation", nd, 1, dil);
+	for (int d = 0; d < nd; d++)
+		s[d] = s[d] < 0 ? k[d] : s[d];
+	if (!pl_is_float(a->dt))
+		pl_cannot(pl, n, "type");
+	w = windows(pl, n, a, nd, k, s, p, dil, -INFINITY);
+	n->out[0] = pl_reduce(pl, RED_MAX, w, last_dims(w->rank, nd), 0);
+}
+
+static struct val *index_of_dim(struct pl *pl, const struct val *like, int d, const struct ix *e)
+{
+	(void)d;
+	return pl_index(pl, WW_I64, like->rank, like->size, e);
+}
+
+static void avg_pool(struct pl *pl, struct gnode *n)
+{
+	struct val *a = pl_need_val(pl, n, 0, "self"), *w, *y, *area = NULL;
+	int nd = pool_dims(n), first = a->rank - nd, plain = 1, include;
+	int64_t k[3], s[3], p[3], dil[3] = { 1, 1, 1 }, fixed = 1;
+	struct garg *divisor = pl_arg(n, 6, "divisor_override");
+
+	spatial(pl, n, 1, "kernel_size", nd, 1, k);
+	spatial(pl, n, 2, "stride", nd, -1, s);
+	spatial(pl, n, 3, "padding", nd, 0, p);
+	include = (int)pl_arg_int(pl, n, 5, "count_include_pad", 1);
+	for (int d = 0; d < nd; d++)
+		s[d] = s[d] < 0 ? k[d] : s[d];
+	w = windows(pl, n, a, nd, k, s, p, dil, 0);
+	y = pl_reduce(pl, RED_SUM, w, last_dims(w->rank, nd), 0);
+	for (int d = 0; d < nd; d++) {
+		int64_t last = (ix_num(y->size[first + d]) - 1) * s[d] - p[d] + k[d], in = ix_num(a->size[first + d]);
+
+		plain &= include ? last <= in + p[d] : (p[d] == 0 && last <= in);
+		fixed *= k[d];
+	}
+	if (divisor && divisor->kind == G_INT) {
+		plain = 1;
+		fixed = divisor->i;
+	}
+	for (int d = 0; d < nd && !plain; d++) {
+		const struct ix *from = ix_addc(pl, ix_mulc(pl, pl->place[first + d], s[d]), -p[d]);
+		struct val *lo = index_of_dim(pl, y, d, from), *hi = index_of_dim(pl, y, d, ix_addc(pl, from, k[d]));
+		struct val *end = index_of_dim(pl, y, d, include ? ix_addc(pl, a->size[first + d], p[d]) : a->size[first + d]), *len;
+
+		hi = pl_op2(pl, OP_MINIMUM, hi, end);
+		if (!include)
+			lo = pl_op2(pl, OP_MAXIMUM, lo, pl_consti(pl, WW_I64, 0));
+		len = pl_op2(pl, OP_SUB, hi, lo);
+		area = area ? pl_op2(pl, OP_MUL, area, len) : len;
+	}
+	if (plain)
+		y = pl_op2(pl, OP_MUL, y, pl_constf(pl, y->dt, 1.0 / (double)fixed));
+	else
+		y = pl_op2(pl, OP_DIV, y, pl_cast(pl, area, y->dt));
+	done(n, y);
+}
+
+static void adaptive_pool(struct pl *pl, struct gnode *n)
+{
+	struct val *a = pl_need_val(pl, n, 0, "self"), *y, *area = NULL, *w;
+	int nd = pool_dims(n), first = a->rank - nd, is_max = strstr(n->target, "max") != NULL, all_one = 1, even = 1;
+	const struct ix *size[PL_MAX_RANK], *map[PL_MAX_RANK], *cond = ix_const(pl, 1);
+	int64_t k[3], p[3] = { 0 }, dil[3] = { 1, 1, 1 };
+
+	for (int d = 0; d < nd; d++) {
+		all_one &= n->meta[0].size[first + d] == 1;
+		even &= ix_num(a->size[first + d]) % n->meta[0].size[first + d] == 0;
+		k[d] = ix_num(a->size[first + d]) / n->meta[0].size[first + d];
+		if (n->meta[0].size[first + d] != 1)
+			pl_guard_eq(pl, a->size[first + d], ix_const(pl, ix_num(a->size[first + d])), "a size that is pooled");
+	}
+	if (all_one) {
+		const struct ix *c = ix_const(pl, 1);
+		unsigned mask = last_dims(a->rank, nd);
+
+		for (int d = first; d < a->rank; d++)
+			c = ix_mul(pl, c, a->size[d]);
+		y = pl_reduce(pl, is_max ? RED_MAX : RED_SUM, a, mask, 1);
+		done(n, is_max ? y : pl_op2(pl, OP_DIV, y, pl_cast(pl, pl_index(pl, WW_I64, 0, NULL, c), y->dt)));
+		return;
+	}
+	if (even) {
+		double area_ = 1;
+
+		w = windows(pl, n, a, nd, k, k, p, dil, is_max ? -INFINITY : 0);
+		y = pl_reduce(pl, is_max ? RED_MAX : RED_SUM, w, last_dims(w->rank, nd), 0);
+		for (int d = 0; d < nd; d++)
+			area_ *= (double)k[d];
+		done(n, is_max ? y : pl_op2(pl, OP_MUL, y, pl_constf(pl, y->dt, 1 / area_)));
+		return;
+	}
+	for (int d = 0; d < a->rank; d++) {
+		int e = d - first;
+		int64_t in, out;
+		const struct ix *from, *to, *i;
+		struct val *len;
+
+		size[d] = a->size[d];
+		map[d] = pl->place[d];
+		if (e < 0)
+			continue;
+		in = ix_num(a->size[d]);
+		out = n->meta[0].size[d];
+		size[d] = ix_const(pl, out);
+		size[a->rank + e] = ix_const(pl, (in + out - 1) / out + (in % out ? 1 : 0));
+		from = ix_div(pl, ix_mulc(pl, pl->place[d], in), ix_const(pl, out));
+		to = ix_div(pl, ix_addc(pl, ix_mulc(pl, ix_addc(pl, pl->place[d], 1), in), out - 1), ix_const(pl, out));
+		i = ix_add(pl, from, pl->place[a->rank + e]);
+		map[d] = i;
+		cond = ix_mul(pl, cond, ix_lt(pl, i, to));
+		len = pl_index(pl, WW_I64, a->rank, size, ix_sub(pl, to, from));
+		area = area ? pl_op2(pl, OP_MUL, area, len) : len;
+	}
+	w = pl_view_if(pl, a, a->rank + nd, size, map, cond, is_max ? -INFINITY : 0);
+	y = pl_reduce(pl, is_max ? RED_MAX : RED_SUM, w, last_dims(w->rank, nd), 0);
+	if (is_max) {
+		done(n, y);
+		return;
+	}
+	/* the areas were made while sizes were still being filled in: give them the result's shape */
+	for (struct val *v = area; v; v = v->n_arg ? v->arg[0] : NULL)
+		for (int d = 0; d < y->rank; d++) {
+			v->size[d] = y->size[d];
+			if (v->n_arg > 1)
+				v->arg[1]->size[d] = y->size[d];
+		}
+	done(n, pl_op2(pl, OP_DIV, y, pl_cast(pl, area, y->dt)));
+}
+
+/* ---- Attention and scans ---- */
+
+static void sdpa(struct pl *pl, struct gnode *n)
+{
+	struct val *q = pl_need_val(pl, n, 0, "query"), *k = pl_need_val(pl, n, 1, "key"), *v = pl_need_val(pl, n, 2, "value");
+	struct val *mask = pl_arg_val(pl, n, 3, "attn_mask");
+	struct garg *sc = pl_arg(n, 6, "scale");
+	double scale = sc && (sc->kind == G_FLOAT || sc->kind == G_INT) ? pl_arg_num(pl, n, 6, "scale", 1) :
+		       1 / sqrt((double)ix_num(q->size[q->rank - 1]));
+
+	if (pl_arg_num(pl, n, 4, "dropout_p", 0) > 0)
+		pl_cannot(pl, n, "dropout is random");
+	pl_guard_eq(pl, q->size[q->rank - 1], ix_const(pl, ix_num(q->size[q->rank - 1])), "the head size");
+	if (pl_arg_int(pl, n, 7, "enable_gqa", 0)) {
+		int64_t rep = ix_num(q->size[q->rank - 3]) / ix_num(k->size[k->rank - 3]);
+		struct val **kv[2] = { &k, &v };
+
+		for (int i = 0; i < 2 && rep > 1; i++) {
+			struct val *a = *kv[i];
+			const struct ix *size[PL_MAX_RANK], *map[PL_MAX_RANK];
+			int h = a->rank - 3;
+
+			for (int d = 0; d < a->rank; d++) {
+				size[d] = d == h ? ix_mulc(pl, a->size[d], rep) : a->size[d];
+				map[d] = d == h ? ix_div(pl, pl->place[d], ix_const(pl, rep)) : pl->place[d];
+			}
+			*kv[i] = pl_view(pl, a, a->rank, size, map);
+		}
+	}
+	done(n, pl_attention(pl, n, q, k, v, mask, (int)pl_arg_int(pl, n, 5, "is_causal", 0), scale));
+}
+
+static void scan(struct pl *pl, struct gnode *n)
+{
+	struct val *a = pl_cast(pl, pl_need_val(pl, n, 0, "self"), n->meta[0].dt);
+
+	if (a->rank == 0) {
+		done(n, a);
+		return;
+	}
+	done(n, pl_scan(pl, n, a, pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), a->rank), strstr(n->target, "cumprod") ? RED_PROD : RED_SUM));
+}
+
+const struct pl_lower_row pl_lower_nn[] = {
+	{ "linear", linear }, { "mm", matmul }, { "bmm", matmul }, { "matmul", matmul }, { "mv", matmul }, { "dot", matmul },
+	{ "linalg_matmul", matmul }, { "vdot", matmul }, { "addmm", addmm }, { "baddbmm", addmm }, { "addmv", addmm },
+	{ "outer", outer }, { "ger", outer }, { "einsum", einsum },
+	{ "conv1d", convolution }, { "conv2d", convolution }, { "conv3d", convolution }, { "conv_transpose1d", convolution },
+	{ "conv_transpose2d", convolution }, { "conv_transpose3d", convolution }, { "convolution", convolution },
+	{ "_convolution", convolution },
+	{ "max_pool1d", max_pool }, { "max_pool2d", max_pool }, { "max_pool3d", max_pool }, { "max_pool2d_with_indices", max_pool },
+	{ "max_pool1d_with_indices", max_pool }, { "max_pool3d_with_indices", max_pool },
+	{ "avg_pool1d", avg_pool }, { "avg_pool2d", avg_pool }, { "avg_pool3d", avg_pool },
+	{ "adaptive_avg_pool1d", adaptive_pool }, { "adaptive_avg_pool2d", adaptive_pool }, { "adaptive_avg_pool3d", adaptive_pool },
+	{ "_adaptive_avg_pool2d", adaptive_pool }, { "_adaptive_avg_pool3d", adaptive_pool },
+	{ "adaptive_max_pool1d", adaptive_pool }, { "adaptive_max_pool2d", adaptive_pool }, { "adaptive_max_pool3d", adaptive_pool },
+	{ "scaled_dot_product_attention", sdpa }, { "cumsum", scan }, { "cumprod", scan },
+	{ NULL, NULL }
+};

@@ -1,0 +1,481 @@
+/* lower_point.c - pointwise operators of ATen as values.
+ *
+ * Each operator becomes a few primitive operations (PL_OP_MAP).  The type of the arithmetic is the type that the graph records
+ * for the result, so PyTorch's promotion rules need no second implementation here; comparisons promote their operands.  Half
+ * precision is computed in single and rounded once when it is stored. */
+#include "policy/planner/planner.h"
+
+#include <math.h>
+#include <string.h>
+
+static void done(struct gnode *n, struct val *v)
+{
+	n->out[0] = v;
+}
+
+/* The operand cast to the type of the node's result. */
+static struct val *operand(struct pl *pl, struct gnode *n, int i, const char *name)
+{
+	return pl_cast(pl, pl_need_val(pl, n, i, name), n->meta[0].dt);
+}
+
+static struct val *num(struct pl *pl, struct gnode *n, double f)
+{
+	return pl_constf(pl, n->meta[0].dt, f);
+}
+
+#define ADD(a, b) pl_op2(pl, OP_ADD, (a), (b))
+#define SUB(a, b) pl_op2(pl, OP_SUB, (a), (b))
+#define MUL(a, b) pl_op2(pl, OP_MUL, (a), (b))
+#define DIV(a, b) pl_op2(pl, OP_DIV, (a), (b))
+#define MAX(a, b) pl_op2(pl, OP_MAXIMUM, (a), (b))
+#define MIN(a, b) pl_op2(pl, OP_MINIMUM, (a), (b))
+#define GT(a, b) pl_op2(pl, OP_GT, (a), (b))
+#define LE(a, b) pl_op2(pl, OP_LE, (a), (b))
+#define N(f) num(pl, n, (f))
+
+static const char *base_name(const struct gnode *n, char *out, size_t cap)
+{
+	const char *s = n->target, *dot;
+	size_t len;
+
+	if (!strncmp(s, "aten.", 5))
+		s += 5;
+	dot = strchr(s, '.');
+	len = dot ? (size_t)(dot - s) : strlen(s);
+	if (len >= cap)
+		len = cap - 1;
+	memcpy(out, s, len);
+	out[len] = 0;
+	if (len > 1 && out[len - 1] == '_' && out[len - 2] != '_')
+		out[len - 1] = 0;	/* the functional form of an in-place operator */
+	return out;
+}
+
+static void unary(struct pl *pl, struct gnode *n)
+{
+	static const struct { const char *name; enum pl_op op; } map[] = {
+		{ "neg", OP_NEG }, { "abs", OP_ABS }, { "reciprocal", OP_RECIP }, { "exp", OP_EXP }, { "exp2", OP_EXP2 },
+		{ "expm1", OP_EXPM1 }, { "log", OP_LOG }, { "log2", OP_LOG2 }, { "log10", OP_LOG10 }, { "log1p", OP_LOG1P },
+		{ "sqrt", OP_SQRT }, { "rsqrt", OP_RSQRT }, { "sin", OP_SIN }, { "cos", OP_COS }, { "tan", OP_TAN },
+		{ "asin", OP_ASIN }, { "acos", OP_ACOS }, { "atan", OP_ATAN }, { "sinh", OP_SINH }, { "cosh", OP_COSH },
+		{ "tanh", OP_TANH }, { "asinh", OP_ASINH }, { "acosh", OP_ACOSH }, { "atanh", OP_ATANH }, { "erf", OP_ERF },
+		{ "erfc", OP_ERFC }, { "lgamma", OP_LGAMMA }, { "sigmoid", OP_SIGMOID }, { "floor", OP_FLOOR },
+		{ "ceil", OP_CEIL }, { "trunc", OP_TRUNC }, { "round", OP_ROUND }, { "sign", OP_SIGN }, { "sgn", OP_SIGN },
+		{ "negative", OP_NEG }, { "absolute", OP_ABS }, { "fix", OP_TRUNC }, { "special_expit", OP_SIGMOID },
+		{ "special_erf", OP_ERF }, { "special_log1p", OP_LOG1P }, { "special_expm1", OP_EXPM1 }, { "special_exp2", OP_EXP2 },
+	};
+	char name[64];
+
+	base_name(n, name, sizeof name);
+	for (size_t i = 0; i < WW_ARRAY_LEN(map); i++)
+		if (!strcmp(map[i].name, name)) {
+			if (map[i].op == OP_ROUND && pl_arg_int(pl, n, 1, "decimals", 0))
+				pl_cannot(pl, n, "decimals");
+			done(n, pl_op1(pl, map[i].op, operand(pl, n, 0, "self")));
+			return;
+		}
+	pl_cannot(pl, n, "operator");
+}
+
+static void binary(struct pl *pl, struct gnode *n)
+{
+	static const struct { const char *name; enum pl_op op; } map[] = {
+		{ "add", OP_ADD }, { "sub", OP_SUB }, { "mul", OP_MUL }, { "multiply", OP_MUL }, { "maximum", OP_MAXIMUM },
+		{ "minimum", OP_MINIMUM }, { "pow", OP_POW }, { "atan2", OP_ATAN2 }, { "fmod", OP_FMOD },
+		{ "remainder", OP_REM }, { "floor_divide", OP_FLOORDIV }, { "rsub", OP_SUB }, { "subtract", OP_SUB },
+		{ "float_power", OP_POW }, { "__lshift__", OP_SHL }, { "__rshift__", OP_SHR }, { "bitwise_left_shift", OP_SHL },
+		{ "bitwise_right_shift", OP_SHR }, { "fmax", OP_MAXIMUM }, { "fmin", OP_MINIMUM },
+	};
+	struct val *a = operand(pl, n, 0, "self"), *b = operand(pl, n, 1, "other");
+	struct garg *alpha = pl_arg(n, 2, "alpha");
+	char name[64];
+
+	base_name(n, name, sizeof name);
+	if (!strcmp(name, "fmax") || !strcmp(name, "fmin"))
+		pl_cannot(pl, n, "NaN rule of fmax and fmin");
+	if (!strcmp(name, "rsub")) {
+		struct val *t = a;
+
+		if (alpha && alpha->kind != G_NONE)
+			t = MUL(a, pl_cast(pl, pl_val_of(pl, alpha), n->meta[0].dt));
+		done(n, SUB(b, t));
+		return;
+	}
+	if (alpha && (alpha->kind == G_INT || alpha->kind == G_FLOAT) && !(alpha->kind == G_INT ? alpha->i == 1 : alpha->f == 1))
+		b = MUL(b, pl_cast(pl, pl_val_of(pl, alpha), n->meta[0].dt));
+	for (size_t i = 0; i < WW_ARRAY_LEN(map); i++)
+		if (!strcmp(map[i].name, name)) {
+			done(n, pl_op2(pl, map[i].op, a, b));
+			return;
+		}
+	pl_cannot(pl, n, "operator");
+}
+
+/* x ** 2 and friends without pow(). */
+static void power(struct pl *pl, struct gnode *n)
+{
+	struct val *a = operand(pl, n, 0, "self"), *b = operand(pl, n, 1, "exponent");
+	double e = b->f;
+
+	if (b->kind != V_CONST) {
+		done(n, pl_op2(pl, OP_POW, a, b));
+	} else if (e == 2) {
+		done(n, MUL(a, a));
+	} else if (e == 3) {
+		done(n, MUL(MUL(a, a), a));
+	} else if (e == 4) {
+		struct val *s = MUL(a, a);
+
+		done(n, MUL(s, s));
+	} else if (e == 1) {
+		done(n, a);
+	} else if (e == 0) {
+		done(n, pl_expand(pl, pl_where(pl, pl_op2(pl, OP_EQ, a, a), N(1), N(1)), a->rank, a->size));
+	} else if (e == 0.5 && pl_is_float(a->dt)) {
+		done(n, pl_op1(pl, OP_SQRT, a));
+	} else if (e == -0.5 && pl_is_float(a->dt)) {
+		done(n, pl_op1(pl, OP_RSQRT, a));
+	} else if (e == -1 && pl_is_float(a->dt)) {
+		done(n, pl_op1(pl, OP_RECIP, a));
+	} else {
+		done(n, pl_op2(pl, OP_POW, a, b));
+	}
+}
+
+static void division(struct pl *pl, struct gnode *n)
+{
+	const char *mode = pl_arg_str(n, 2, "rounding_mode", "");
+	struct val *a = operand(pl, n, 0, "self"), *b = operand(pl, n, 1, "other"), *q;
+
+	if (!pl_is_float(n->meta[0].dt)) {
+		if (strcmp(mode, "floor"))
+			pl_cannot(pl, n, "integer division with truncation");
+		done(n, pl_op2(pl, OP_FLOORDIV, a, b));
+		return;
+	}
+	if (b->kind == V_CONST && b->f != 0 && !*mode && log2(fabs(b->f)) == floor(log2(fabs(b->f))))
+		q = MUL(a, pl_constf(pl, b->dt, 1 / b->f));	/* exact */
+	else
+		q = DIV(a, b);
+	if (!strcmp(mode, "floor"))
+		q = pl_op1(pl, OP_FLOOR, q);
+	else if (!strcmp(mode, "trunc"))
+		q = pl_op1(pl, OP_TRUNC, q);
+	done(n, q);
+}
+
+static void compare(struct pl *pl, struct gnode *n)
+{
+	static const struct { const char *name; enum pl_op op; } map[] = {
+		{ "lt", OP_LT }, { "le", OP_LE }, { "gt", OP_GT }, { "ge", OP_GE }, { "eq", OP_EQ }, { "ne", OP_NE },
+		{ "logical_and", OP_LAND }, { "logical_or", OP_LOR }, { "logical_xor", OP_LXOR }, { "less", OP_LT },
+		{ "less_equal", OP_LE }, { "greater", OP_GT }, { "greater_equal", OP_GE }, { "not_equal", OP_NE },
+	};
+	char name[64];
+
+	base_name(n, name, sizeof name);
+	for (size_t i = 0; i < WW_ARRAY_LEN(map); i++)
+		if (!strcmp(map[i].name, name)) {
+			done(n, pl_op2(pl, map[i].op, pl_need_val(pl, n, 0, "self"), pl_need_val(pl, n, 1, "other")));
+			return;
+		}
+	pl_cannot(pl, n, "operator");
+}
+
+static void bitwise(struct pl *pl, struct gnode *n)
+{
+	int boolean = n->meta[0].dt == WW_BOOL;
+	char name[64];
+	const char *s = base_name(n, name, sizeof name);
+	enum pl_op op = strstr(s, "and") ? (boolean ? OP_LAND : OP_AND) : strstr(s, "xor") ? (boolean ? OP_LXOR : OP_XOR) :
+			(boolean ? OP_LOR : OP_OR);
+
+	done(n, pl_op2(pl, op, operand(pl, n, 0, "self"), operand(pl, n, 1, "other")));
+}
+
+static void lnot(struct pl *pl, struct gnode *n)
+{
+	int boolean = n->meta[0].dt == WW_BOOL;
+	struct val *a = pl_need_val(pl, n, 0, "self");
+
+	done(n, boolean ? pl_op1(pl, OP_LNOT, pl_cast(pl, a, WW_BOOL)) : pl_op1(pl, OP_BITNOT, a));
+}
+
+static void isnan_(struct pl *pl, struct gnode *n) { done(n, pl_op1(pl, OP_ISNAN, pl_need_val(pl, n, 0, "self"))); }
+
+static void isinf_(struct pl *pl, struct gnode *n)
+{
+	struct val *a = pl_need_val(pl, n, 0, "self");
+
+	done(n, pl_op2(pl, OP_EQ, pl_op1(pl, OP_ABS, a), pl_constf(pl, a->dt, INFINITY)));
+}
+
+static void relu(struct pl *pl, struct gnode *n) { done(n, MAX(operand(pl, n, 0, "self"), N(0))); }
+static void relu6(struct pl *pl, struct gnode *n) { done(n, MIN(MAX(operand(pl, n, 0, "self"), N(0)), N(6))); }
+
+static void clamp(struct pl *pl, struct gnode *n)
+{
+	struct val *a = operand(pl, n, 0, "self"), *lo = pl_arg_val(pl, n, 1, "min"), *hi = pl_arg_val(pl, n, 2, "max");
+	char name[64];
+
+	base_name(n, name, sizeof name);
+	if (!strcmp(name, "clamp_max")) {
+		hi = pl_arg_val(pl, n, 1, "max");
+		lo = NULL;
+	} else if (!strcmp(name, "clamp_min")) {
+		hi = NULL;
+	}
+	if (lo)
+		a = MAX(a, pl_cast(pl, lo, n->meta[0].dt));
+	if (hi)
+		a = MIN(a, pl_cast(pl, hi, n->meta[0].dt));
+	done(n, a);
+}
+
+static void hardtanh(struct pl *pl, struct gnode *n)
+{
+	done(n, MIN(MAX(operand(pl, n, 0, "self"), N(pl_arg_num(pl, n, 1, "min_val", -1))), N(pl_arg_num(pl, n, 2, "max_val", 1))));
+}
+
+static struct val *where_pos(struct pl *pl, struct gnode *n, struct val *x, struct val *yes, struct val *no)
+{
+	return pl_where(pl, GT(x, N(0)), yes, no);
+}
+
+static void leaky_relu(struct pl *pl, struct gnode *n)
+{
+	struct val *x = operand(pl, n, 0, "self");
+
+	done(n, where_pos(pl, n, x, x, MUL(x, N(pl_arg_num(pl, n, 1, "negative_slope", 0.01)))));
+}
+
+static void rrelu(struct pl *pl, struct gnode *n)
+{
+	struct val *x = operand(pl, n, 0, "self");
+	double lo = pl_arg_num(pl, n, 1, "lower", 0.125), hi = pl_arg_num(pl, n, 2, "upper", 1.0 / 3);
+
+	if (pl_arg_int(pl, n, 3, "training", 0))
+		pl_cannot(pl, n, "random in training");
+	done(n, where_pos(pl, n, x, x, MUL(x, N((lo + hi) / 2))));
+}
+
+static void prelu(struct pl *pl, struct gnode *n)
+{
+	struct val *x = operand(pl, n, 0, "self"), *w = operand(pl, n, 1, "weight");
+	const struct ix *size[PL_MAX_RANK];
+
+	if (x->rank > 1 && w->rank == 1 && !ix_is(w->size[0], 1)) {
+		for (int d = 0; d < x->rank; d++)
+			size[d] = d == 1 ? w->size[0] : ix_const(pl, 1);
+		w = pl_reshape(pl, w, x->rank, size);
+	}
+	done(n, where_pos(pl, n, x, x, MUL(x, w)));
+}
+
+static struct val *elu_of(struct pl *pl, struct gnode *n, struct val *x, double alpha, double scale, double in_scale)
+{
+	struct val *neg = MUL(pl_op1(pl, OP_EXPM1, in_scale == 1 ? x : MUL(x, N(in_scale))), N(alpha * scale));
+
+	return where_pos(pl, n, x, scale == 1 ? x : MUL(x, N(scale)), neg);
+}
+
+static void elu(struct pl *pl, struct gnode *n)
+{
+	done(n, elu_of(pl, n, operand(pl, n, 0, "self"), pl_arg_num(pl, n, 1, "alpha", 1), pl_arg_num(pl, n, 2, "scale", 1),
+		       pl_arg_num(pl, n, 3, "input_scale", 1)));
+}
+
+static void selu(struct pl *pl, struct gnode *n)
+{
+	done(n, elu_of(pl, n, operand(pl, n, 0, "self"), 1.6732632423543772, 1.0507009873554805, 1));
+}
+
+static void celu(struct pl *pl, struct gnode *n)
+{
+	double alpha = pl_arg_num(pl, n, 1, "alpha", 1);
+
+	done(n, elu_of(pl, n, operand(pl, n, 0, "self"), alpha, 1, 1 / alpha));
+}
+
+static void gelu(struct pl *pl, struct gnode *n)
+{
+	struct val *x = operand(pl, n, 0, "self"), *h = MUL(x, N(0.5));
+
+	if (!strcmp(pl_arg_str(n, 1, "approximate", "none"), "tanh")) {
+		struct val *u = MUL(N(0.7978845608028654), ADD(x, MUL(N(0.044715), MUL(MUL(x, x), x))));
+
+		done(n, MUL(h, ADD(N(1), pl_op1(pl, OP_TANH, u))));
+	} else {
+		done(n, MUL(h, ADD(N(1), pl_op1(pl, OP_ERF, MUL(x, N(0.7071067811865476))))));
+	}
+}
+
+static void silu(struct pl *pl, struct gnode *n)
+{
+	struct val *x = operand(pl, n, 0, "self");
+
+	done(n, MUL(x, pl_op1(pl, OP_SIGMOID, x)));
+}
+
+static struct val *softplus_of(struct pl *pl, struct gnode *n, struct val *x, double beta, double threshold)
+{
+	struct val *b = beta == 1 ? x : MUL(x, N(beta)), *soft = pl_op1(pl, OP_LOG1P, pl_op1(pl, OP_EXP, MIN(b, N(threshold))));
+
+	return pl_where(pl, GT(b, N(threshold)), x, beta == 1 ? soft : MUL(soft, N(1 / beta)));
+}
+
+static void softplus(struct pl *pl, struct gnode *n)
+{
+	done(n, softplus_of(pl, n, operand(pl, n, 0, "self"), pl_arg_num(pl, n, 1, "beta", 1), pl_arg_num(pl, n, 2, "threshold", 20)));
+}
+
+static void mish(struct pl *pl, struct gnode *n)
+{
+	struct val *x = operand(pl, n, 0, "self");
+
+	done(n, MUL(x, pl_op1(pl, OP_TANH, softplus_of(pl, n, x, 1, 20))));
+}
+
+static struct val *hsig(struct pl *pl, struct gnode *n, struct val *x)
+{
+	return MUL(MIN(MAX(ADD(x, N(3)), N(0)), N(6)), N(1.0 / 6));
+}
+
+static void hardsigmoid(struct pl *pl, struct gnode *n) { done(n, hsig(pl, n, operand(pl, n, 0, "self"))); }
+
+static void hardswish(struct pl *pl, struct gnode *n)
+{
+	struct val *x = operand(pl, n, 0, "self");
+
+	done(n, MUL(x, hsig(pl, n, x)));
+}
+
+static void log_sigmoid(struct pl *pl, struct gnode *n)
+{
+	struct val *x = operand(pl, n, 0, "self");
+
+	done(n, SUB(MIN(x, N(0)), pl_op1(pl, OP_LOG1P, pl_op1(pl, OP_EXP, pl_op1(pl, OP_NEG, pl_op1(pl, OP_ABS, x))))));
+}
+
+static void softshrink(struct pl *pl, struct gnode *n)
+{
+	struct val *x = operand(pl, n, 0, "self");
+	double l = pl_arg_num(pl, n, 1, "lambd", 0.5);
+
+	done(n, pl_where(pl, GT(x, N(l)), SUB(x, N(l)), pl_where(pl, pl_op2(pl, OP_LT, x, N(-l)), ADD(x, N(l)), MUL(x, N(0)))));
+}
+
+static void hardshrink(struct pl *pl, struct gnode *n)
+{
+	struct val *x = operand(pl, n, 0, "self");
+	double l = pl_arg_num(pl, n, 1, "lambd", 0.5);
+
+	done(n, pl_where(pl, LE(pl_op1(pl, OP_ABS, x), N(l)), N(0), x));
+}
+
+static void threshold(struct pl *pl, struct gnode *n)
+{
+	struct val *x = operand(pl, n, 0, "self");
+
+	done(n, pl_where(pl, LE(x, N(pl_arg_num(pl, n, 1, "threshold", 0))), N(pl_arg_num(pl, n, 2, "value", 0)), x));
+}
+
+static void square(struct pl *pl, struct gnode *n)
+{
+	struct val *x = operand(pl, n, 0, "self");
+
+	done(n, MUL(x, x));
+}
+
+static void frac(struct pl *pl, struct gnode *n)
+{
+	struct val *x = operand(pl, n, 0, "self");
+
+	done(n, SUB(x, pl_op1(pl, OP_TRUNC, x)));
+}
+
+static void logaddexp(struct pl *pl, struct gnode *n)
+{
+	struct val *a = operand(pl, n, 0, "self"), *b = operand(pl, n, 1, "other");
+
+	done(n, ADD(MAX(a, b), pl_op1(pl, OP_LOG1P, pl_op1(pl, OP_EXP, pl_op1(pl, OP_NEG, pl_op1(pl, OP_ABS, SUB(a, b)))))));
+}
+
+static void where(struct pl *pl, struct gnode *n)
+{
+	done(n, pl_where(pl, pl_need_val(pl, n, 0, "condition"), operand(pl, n, 1, "self"), operand(pl, n, 2, "other")));
+}
+
+static void masked_fill(struct pl *pl, struct gnode *n)
+{
+	done(n, pl_where(pl, pl_need_val(pl, n, 1, "mask"), operand(pl, n, 2, "value"), operand(pl, n, 0, "self")));
+}
+
+static void lerp(struct pl *pl, struct gnode *n)
+{
+	struct val *a = operand(pl, n, 0, "self"), *b = operand(pl, n, 1, "end"), *w = operand(pl, n, 2, "weight");
+
+	done(n, ADD(a, MUL(w, SUB(b, a))));
+}
+
+static void addcx(struct pl *pl, struct gnode *n)
+{
+	struct val *a = operand(pl, n, 1, "tensor1"), *b = operand(pl, n, 2, "tensor2");
+	struct val *p = strstr(n->target, "addcmul") ? MUL(a, b) : DIV(a, b);
+	double v = pl_arg_num(pl, n, 3, "value", 1);
+
+	done(n, ADD(operand(pl, n, 0, "self"), v == 1 ? p : MUL(p, N(v))));
+}
+
+static void glu(struct pl *pl, struct gnode *n)
+{
+	struct val *x = operand(pl, n, 0, "self"), *a, *b;
+	int d = pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", -1), x->rank);
+	const struct ix *half = ix_div(pl, x->size[d], ix_const(pl, 2));
+
+	pl_guard_eq(pl, ix_mulc(pl, half, 2), x->size[d], "an even size for glu");
+	a = pl_slice(pl, x, d, ix_const(pl, 0), half, 1);
+	b = pl_slice(pl, x, d, half, half, 1);
+	done(n, MUL(a, pl_op1(pl, OP_SIGMOID, b)));
+}
+
+static void cast(struct pl *pl, struct gnode *n) { done(n, operand(pl, n, 0, "self")); }
+
+static void nan_to_num(struct pl *pl, struct gnode *n)
+{
+	struct val *x = operand(pl, n, 0, "self");
+	double big = n->meta[0].dt == WW_F64 ? 1.7976931348623157e308 : n->meta[0].dt == WW_F16 ? 65504 : 3.4028234663852886e38;
+
+	x = pl_where(pl, pl_op1(pl, OP_ISNAN, x), N(pl_arg_num(pl, n, 1, "nan", 0)), x);
+	x = pl_where(pl, pl_op2(pl, OP_EQ, x, N(INFINITY)), N(pl_arg_num(pl, n, 2, "posinf", big)), x);
+	done(n, pl_where(pl, pl_op2(pl, OP_EQ, x, N(-INFINITY)), N(pl_arg_num(pl, n, 3, "neginf", -big)), x));
+}
+
+#define U(name) { name, unary }
+#define B(name) { name, binary }
+#define C(name) { name, compare }
+const struct pl_lower_row pl_lower_point[] = {
+	U("neg"), U("negative"), U("abs"), U("absolute"), U("reciprocal"), U("exp"), U("exp2"), U("expm1"), U("log"), U("log2"),
+	U("log10"), U("log1p"), U("sqrt"), U("rsqrt"), U("sin"), U("cos"), U("tan"), U("asin"), U("acos"), U("atan"), U("sinh"),
+	U("cosh"), U("tanh"), U("asinh"), U("acosh"), U("atanh"), U("erf"), U("erfc"), U("lgamma"), U("sigmoid"), U("floor"),
+	U("ceil"), U("trunc"), U("fix"), U("round"), U("sign"), U("sgn"), U("special_expit"), U("special_erf"), U("special_log1p"),
+	U("special_expm1"), U("special_exp2"),
+	B("add"), B("sub"), B("subtract"), B("mul"), B("multiply"), B("maximum"), B("minimum"), B("atan2"), B("fmod"),
+	B("remainder"), B("floor_divide"), B("rsub"), B("__lshift__"), B("__rshift__"), B("bitwise_left_shift"),
+	B("bitwise_right_shift"),
+	{ "pow", power }, { "float_power", power }, { "div", division }, { "true_divide", division }, { "divide", division },
+	C("lt"), C("le"), C("gt"), C("ge"), C("eq"), C("ne"), C("less"), C("less_equal"), C("greater"), C("greater_equal"),
+	C("not_equal"), C("logical_and"), C("logical_or"), C("logical_xor"),
+	{ "bitwise_and", bitwise }, { "bitwise_or", bitwise }, { "bitwise_xor", bitwise }, { "__and__", bitwise },
+	{ "__or__", bitwise }, { "__xor__", bitwise }, { "logical_not", lnot }, { "bitwise_not", lnot },
+	{ "isnan", isnan_ }, { "isinf", isinf_ }, { "relu", relu }, { "relu6", relu6 }, { "clamp", clamp }, { "clip", clamp },
+	{ "clamp_min", clamp }, { "clamp_max", clamp }, { "hardtanh", hardtanh }, { "leaky_relu", leaky_relu },
+	{ "rrelu", rrelu }, { "prelu", prelu }, { "_prelu_kernel", prelu }, { "elu", elu }, { "selu", selu }, { "celu", celu },
+	{ "gelu", gelu }, { "silu", silu }, { "softplus", softplus }, { "mish", mish }, { "hardsigmoid", hardsigmoid },
+	{ "hardswish", hardswish }, { "log_sigmoid", log_sigmoid }, { "softshrink", softshrink }, { "hardshrink", hardshrink },
+	{ "threshold", threshold }, { "square", square }, { "frac", frac }, { "logaddexp", logaddexp }, { "where", where },
+	{ "masked_fill", masked_fill }, { "lerp", lerp }, { "addcmul", addcx }, { "addcdiv", addcx }, { "glu", glu },
+	{ "to", cast }, { "_to_copy", cast }, { "type_as", cast }, { "nan_to_num", nan_to_num },
+	{ NULL, NULL }
+};

@@ -1,0 +1,560 @@
+/* lower_reduce.c - reductions, normalisations and losses as values.
+ *
+ * Every one of them is taken apart into plain reductions (sum, max, ...) and pointwise operations; putting them together again
+ * into one kernel that reads its rows once is the grouping's business, not a template's.  Variances are computed in two steps
+ * (mean, then the sum of squared differences): the values come from registers or cache the second time, and nothing cancels. */
+#include "policy/planner/planner.h"
+
+#include <math.h>
+#include <string.h>
+
+static void done(struct gnode *n, struct val *v) { n->out[0] = v; }
+static struct val *self(struct pl *pl, struct gnode *n) { return pl_need_val(pl, n, 0, "self"); }
+
+#define ADD(a, b) pl_op2(pl, OP_ADD, (a), (b))
+#define SUB(a, b) pl_op2(pl, OP_SUB, (a), (b))
+#define MUL(a, b) pl_op2(pl, OP_MUL, (a), (b))
+#define DIV(a, b) pl_op2(pl, OP_DIV, (a), (b))
+#define F(a, f) pl_constf(pl, (a)->dt, (f))
+
+/* The number of elements that a reduction runs over, as a value of type dt. */
+static struct val *count(struct pl *pl, const struct val *a, unsigned mask, int dt)
+{
+	const struct ix *c = ix_const(pl, 1);
+	int64_t k;
+
+	for (int d = 0; d < a->rank; d++)
+		if (mask >> d & 1)
+			c = ix_mul(pl, c, a->size[d]);
+	if (ix_is_const(c, &k))
+		return pl_constf(pl, dt, (double)k);
+	return pl_cast(pl, pl_index(pl, WW_I64, 0, NULL, c), dt);
+}
+
+static struct val *sum(struct pl *pl, struct val *a, unsigned mask, int keep) { return pl_reduce(pl, RED_SUM, a, mask, keep); }
+
+static struct val *mean(struct pl *pl, struct val *a, unsigned mask, int keep)
+{
+	return DIV(sum(pl, a, mask, keep), count(pl, a, mask, a->dt));
+}
+
+static unsigned all_dims(const struct val *a) { return (1u << a->rank) - 1; }
+
+/* The dimensions of argument i: absent, None and an empty list mean all of them. */
+static unsigned dims(struct pl *pl, struct gnode *n, int i, const struct val *a)
+{
+	int64_t d[PL_MAX_RANK];
+	struct garg *g = pl_arg(n, i, "dim");
+	unsigned mask = 0;
+	int k;
+
+	if (!g || g->kind == G_NONE || g->kind == G_STR || g->kind == G_BOOL)
+		return all_dims(a);
+	k = pl_arg_ints(pl, n, i, "dim", d, PL_MAX_RANK);
+	for (int j = 0; j < k; j++)
+		mask |= 1u << pl_dim(pl, n, d[j], a->rank);
+	return k ? mask : all_dims(a);
+}
+
+static int keepdim(struct pl *pl, struct gnode *n, int i) { return (int)pl_arg_int(pl, n, i, "keepdim", 0); }
+
+static void reduce_sum(struct pl *pl, struct gnode *n)
+{
+	struct val *a = pl_cast(pl, self(pl, n), n->meta[0].dt);
+	int has_dim = strstr(n->target, "dim") != NULL;
+
+	done(n, sum(pl, a, has_dim ? dims(pl, n, 1, a) : all_dims(a), has_dim ? keepdim(pl, n, 2) : 0));
+}
+
+static void reduce_mean(struct pl *pl, struct gnode *n)
+{
+	struct val *a = pl_cast(pl, self(pl, n), n->meta[0].dt);
+	int has_dim = strstr(n->target, "dim") != NULL;
+
+	done(n, mean(pl, a, has_dim ? dims(pl, n, 1, a) : all_dims(a), has_dim ? keepdim(pl, n, 2) : 0));
+}
+
+static void reduce_prod(struct pl *pl, struct gnode *n)
+{
+	struct val *a = pl_cast(pl, self(pl, n), n->meta[0].dt);
+	int has_dim = strstr(n->target, "dim") != NULL;
+
+	done(n, pl_reduce(pl, RED_PROD, a, has_dim ? dims(pl, n, 1, a) : all_dims(a), has_dim ? keepdim(pl, n, 2) : 0));
+}
+
+static void amaxmin(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n);
+
+	done(n, pl_reduce(pl, strstr(n->target, "amax") ? RED_MAX : RED_MIN, a, dims(pl, n, 1, a), keepdim(pl, n, 2)));
+}
+
+/* max and min: of everything, of two tensors, or along a dimension with the places. */
+static void maxmin(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n);
+	int is_max = strstr(n->target, "aten.max") != NULL;
+
+	if (strstr(n->target, ".other")) {
+		done(n, pl_op2(pl, is_max ? OP_MAXIMUM : OP_MINIMUM, a, pl_need_val(pl, n, 1, "other")));
+	} else if (strstr(n->target, ".dim")) {
+		unsigned m = dims(pl, n, 1, a);
+
+		n->out[0] = pl_reduce(pl, is_max ? RED_MAX : RED_MIN, a, m, keepdim(pl, n, 2));
+		n->out[1] = pl_reduce(pl, is_max ? RED_ARGMAX : RED_ARGMIN, a, m, keepdim(pl, n, 2));
+	} else {
+		done(n, pl_reduce(pl, is_max ? RED_MAX : RED_MIN, a, all_dims(a), 0));
+	}
+}
+
+static void argmaxmin(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n);
+	struct garg *g = pl_arg(n, 1, "dim");
+	enum pl_red red = strstr(n->target, "argmax") ? RED_ARGMAX : RED_ARGMIN;
+
+	if (!g || g->kind == G_NONE) {
+		const struct ix *size[1] = { pl_numel(pl, a) };
+
+		done(n, pl_reduce(pl, red, pl_reshape(pl, a, 1, size), 1, 0));
+		return;
+	}
+	done(n, pl_reduce(pl, red, a, dims(pl, n, 1, a), keepdim(pl, n, 2)));
+}
+
+static void anyall(struct pl *pl, struct gnode *n)
+{
+	struct val *a = pl_cast(pl, pl_cast(pl, self(pl, n), WW_BOOL), WW_I64);
+	int has_dim = strstr(n->target, "dim") != NULL;
+	unsigned m = has_dim ? dims(pl, n, 1, a) : all_dims(a);
+
+	done(n, pl_cast(pl, pl_reduce(pl, strstr(n->target, "any") ? RED_MAX : RED_MIN, a, m, has_dim ? keepdim(pl, n, 2) : 0), WW_BOOL));
+}
+
+/* Sum of squared differences from the mean, and the mean. */
+static struct val *centred(struct pl *pl, struct val *a, unsigned mask, struct val **mu, struct val **diff)
+{
+	*mu = mean(pl, a, mask, 1);
+	*diff = SUB(a, *mu);
+	return sum(pl, MUL(*diff, *diff), mask, 1);
+}
+
+static struct val *drop_dims(struct pl *pl, struct val *v, unsigned mask, int keep)
+{
+	for (int d = v->rank - 1; d >= 0 && !keep; d--)
+		if (mask >> d & 1)
+			v = pl_squeeze(pl, v, d);
+	return v;
+}
+
+static void variance(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n), *mu, *diff, *m2, *cnt, *v;
+	int has_dim = strstr(n->target, "correction") || strstr(n->target, "dim"), corr_form = strstr(n->target, "correction") != NULL;
+	unsigned m = has_dim ? dims(pl, n, 1, a) : all_dims(a);
+	double corr = corr_form ? pl_arg_num(pl, n, 99, "correction", 1) : (double)pl_arg_int(pl, n, has_dim ? 2 : 1, "unbiased", 1);
+	int keep = (int)pl_arg_int(pl, n, corr_form ? 99 : 3, "keepdim", 0);
+
+	if (!pl_is_float(a->dt))
+		pl_cannot(pl, n, "type");
+	m2 = centred(pl, a, m, &mu, &diff);
+	cnt = count(pl, a, m, a->dt);
+	v = DIV(m2, corr == 0 ? cnt : cnt->kind == V_CONST ? pl_constf(pl, a->dt, cnt->f - corr) : SUB(cnt, F(a, corr)));
+	if (strstr(n->target, "std"))
+		v = pl_op1(pl, OP_SQRT, v);
+	n->out[0] = drop_dims(pl, v, m, keep);
+	n->out[1] = drop_dims(pl, mu, m, keep);
+}
+
+static struct val *norm_of(struct pl *pl, struct gnode *n, struct val *a, double p, unsigned m, int keep)
+{
+	if (p == 2)
+		return pl_op1(pl, OP_SQRT, sum(pl, MUL(a, a), m, keep));
+	if (p == 1)
+		return sum(pl, pl_op1(pl, OP_ABS, a), m, keep);
+	if (isinf(p))
+		return pl_reduce(pl, p > 0 ? RED_MAX : RED_MIN, pl_op1(pl, OP_ABS, a), m, keep);
+	if (p == 0)
+		return sum(pl, pl_cast(pl, pl_op2(pl, OP_NE, a, F(a, 0)), a->dt), m, keep);
+	if (p != p)
+		pl_cannot(pl, n, "order");
+	return pl_op2(pl, OP_POW, sum(pl, pl_op2(pl, OP_POW, pl_op1(pl, OP_ABS, a), F(a, p)), m, keep), F(a, 1 / p));
+}
+
+static void vector_norm(struct pl *pl, struct gnode *n)
+{
+	struct val *a = pl_cast(pl, self(pl, n), n->meta[0].dt);
+	struct garg *ord = pl_arg(n, 1, "ord");
+	int has_dim = pl_arg(n, 2, "dim") != NULL;
+	double p = 2;
+
+	if (ord && ord->kind == G_STR) {
+		if (strcmp(ord->name, "fro"))
+			pl_cannot(pl, n, "order");
+	} else {
+		p = pl_arg_num(pl, n, 1, "ord", 2);
+	}
+	done(n, norm_of(pl, n, a, p, has_dim ? dims(pl, n, 2, a) : all_dims(a), keepdim(pl, n, 3)));
+}
+
+static void norm(struct pl *pl, struct gnode *n)
+{
+	struct val *a = pl_cast(pl, self(pl, n), n->meta[0].dt);
+	struct garg *g = pl_arg(n, 1, "p");
+	double p = g && g->kind != G_NONE ? pl_arg_num(pl, n, 1, "p", 2) : 2;
+	int has_dim = pl_arg(n, 2, "dim") != NULL;
+
+	done(n, norm_of(pl, n, a, p, has_dim ? dims(pl, n, 2, a) : all_dims(a), keepdim(pl, n, 3)));
+}
+
+static void logsumexp(struct pl *pl, struct gnode *n)
+{
+	struct val *a = pl_cast(pl, self(pl, n), n->meta[0].dt), *m;
+	unsigned mask = dims(pl, n, 1, a);
+
+	m = pl_reduce(pl, RED_MAX, a, mask, 1);
+	done(n, drop_dims(pl, ADD(pl_op1(pl, OP_LOG, sum(pl, pl_op1(pl, OP_EXP, SUB(a, m)), mask, 1)), m), mask, keepdim(pl, n, 2)));
+}
+
+struct val *pl_softmax(struct pl *pl, struct val *x, int dim, int is_log)
+{
+	unsigned mask = 1u << dim;
+	struct val *d = SUB(x, pl_reduce(pl, RED_MAX, x, mask, 1)), *e = pl_op1(pl, OP_EXP, d), *s = sum(pl, e, mask, 1);
+
+	return is_log ? SUB(d, pl_op1(pl, OP_LOG, s)) : MUL(e, pl_op1(pl, OP_RECIP, s));
+}
+
+static void softmax(struct pl *pl, struct gnode *n)
+{
+	struct val *a = pl_cast(pl, self(pl, n), n->meta[0].dt);
+	int d = pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", -1), a->rank);
+
+	if (strstr(n->target, "softmin"))
+		a = pl_op1(pl, OP_NEG, a);
+	done(n, pl_softmax(pl, a, d, strstr(n->target, "log_softmax") != NULL));
+}
+
+/* ---- Normalisations ---- */
+
+/* w or b of shape (C) as (1, C, 1, ...). */
+static struct val *per_channel(struct pl *pl, struct val *w, int rank)
+{
+	const struct ix *size[PL_MAX_RANK];
+
+	if (!w)
+		return NULL;
+	for (int d = 0; d < rank; d++)
+		size[d] = d == 1 ? w->size[0] : ix_const(pl, 1);
+	return pl_reshape(pl, w, rank, size);
+}
+
+static struct val *affine(struct pl *pl, struct val *y, struct val *w, struct val *b)
+{
+	if (w)
+		y = MUL(y, w);
+	if (b)
+		y = ADD(y, b);
+	return y;
+}
+
+static struct val *normalise(struct pl *pl, struct val *x, unsigned mask, double eps, struct val **mu, struct val **rstd)
+{
+	struct val *diff, *m2 = centred(pl, x, mask, mu, &diff);
+
+	*rstd = pl_op1(pl, OP_RSQRT, ADD(DIV(m2, count(pl, x, mask, x->dt)), F(x, eps)));
+	return MUL(diff, *rstd);
+}
+
+static void layer_norm(struct pl *pl, struct gnode *n)
+{
+	struct val *x = pl_need_val(pl, n, 0, "input"), *w = pl_arg_val(pl, n, 2, "weight"), *b = pl_arg_val(pl, n, 3, "bias");
+	int64_t shape[PL_MAX_RANK];
+	int k = pl_arg_ints(pl, n, 1, "normalized_shape", shape, PL_MAX_RANK);
+	unsigned mask = ((1u << k) - 1) << (x->rank - k);
+
+	n->out[0] = affine(pl, normalise(pl, x, mask, pl_arg_num(pl, n, 4, "eps", 1e-5), &n->out[1], &n->out[2]), w, b);
+}
+
+static void rms_norm(struct pl *pl, struct gnode *n)
+{
+	struct val *x = pl_need_val(pl, n, 0, "input"), *w = pl_arg_val(pl, n, 2, "weight");
+	int64_t shape[PL_MAX_RANK];
+	int k = pl_arg_ints(pl, n, 1, "normalized_shape", shape, PL_MAX_RANK);
+	unsigned mask = ((1u << k) - 1) << (x->rank - k);
+	double eps = pl_arg_num(pl, n, 3, "eps", x->dt == WW_F64 ? 2.220446049250313e-16 : x->dt == WW_F32 ? 1.1920928955078125e-7 :
+				x->dt == WW_F16 ? 9.765625e-4 : 7.8125e-3);
+	struct val *r = pl_op1(pl, OP_RSQRT, ADD(mean(pl, MUL(x, x), mask, 1), F(x, eps)));
+
+	done(n, affine(pl, MUL(x, r), w, NULL));
+}
+
+static void group_norm(struct pl *pl, struct gnode *n)
+{
+	struct val *x = pl_need_val(pl, n, 0, "input"), *w, *b, *y;
+	int native = strstr(n->target, "native") != NULL;
+	int64_t g = native ? pl_arg_int(pl, n, 6, "group", 1) : pl_arg_int(pl, n, 1, "num_groups", 1);
+	double eps = native ? pl_arg_num(pl, n, 7, "eps", 1e-5) : pl_arg_num(pl, n, 4, "eps", 1e-5);
+	const struct ix *size[PL_MAX_RANK], *full[PL_MAX_RANK];
+	int rank = x->rank;
+
+	w = per_channel(pl, native ? pl_arg_val(pl, n, 1, "weight") : pl_arg_val(pl, n, 2, "weight"), rank);
+	b = per_channel(pl, native ? pl_arg_val(pl, n, 2, "bias") : pl_arg_val(pl, n, 3, "bias"), rank);
+	memcpy(full, x->size, sizeof full);
+	size[0] = x->size[0];
+	size[1] = ix_const(pl, g);
+	size[2] = ix_div(pl, x->size[1], ix_const(pl, g));
+	for (int d = 2; d < rank; d++)
+		size[d + 1] = x->size[d];
+	if (rank + 1 > PL_MAX_RANK)
+		pl_cannot(pl, n, "dimensions");
+	y = pl_reshape(pl, x, rank + 1, size);
+	y = normalise(pl, y, ((1u << (rank - 1)) - 1) << 2, eps, &n->out[1], &n->out[2]);
+	n->out[0] = affine(pl, pl_reshape(pl, y, rank, full), w, b);
+}
+
+static void instance_norm(struct pl *pl, struct gnode *n)
+{
+	struct val *x = pl_need_val(pl, n, 0, "input"), *mu, *r;
+
+	if (!pl_arg_int(pl, n, 5, "use_input_stats", 1))
+		pl_cannot(pl, n, "running statistics");
+	done(n, affine(pl, normalise(pl, x, all_dims(x) & ~3u, pl_arg_num(pl, n, 7, "eps", 1e-5), &mu, &r),
+		       per_channel(pl, pl_arg_val(pl, n, 1, "weight"), x->rank), per_channel(pl, pl_arg_val(pl, n, 2, "bias"), x->rank)));
+}
+
+static void batch_norm(struct pl *pl, struct gnode *n)
+{
+	struct val *x = pl_need_val(pl, n, 0, "input"), *mu, *r, *y;
+	struct val *w = per_channel(pl, pl_arg_val(pl, n, 1, "weight"), x->rank), *b = per_channel(pl, pl_arg_val(pl, n, 2, "bias"), x->rank);
+	int no_training = strstr(n->target, "no_training") != NULL, functional = strstr(n->target, "functional") != NULL;
+	int no_stats = strstr(n->target, "no_stats") != NULL;
+	int training = no_training ? 0 : functional || no_stats ? 1 : (int)pl_arg_int(pl, n, no_stats ? 3 : 5, "training", 0);
+	double eps = pl_arg_num(pl, n, no_stats ? 5 : no_training || functional ? 6 : 7, "eps", 1e-5);
+
+	if (training) {
+		y = normalise(pl, x, all_dims(x) & ~2u, eps, &mu, &r);
+	} else {
+		mu = per_channel(pl, pl_need_val(pl, n, 3, "running_mean"), x->rank);
+		r = pl_op1(pl, OP_RSQRT, ADD(per_channel(pl, pl_need_val(pl, n, 4, "running_var"), x->rank), F(x, eps)));
+		y = MUL(SUB(x, mu), r);
+	}
+	done(n, affine(pl, y, w, b));
+}
+
+/* ---- Losses ---- */
+
+static struct val *reduced(struct pl *pl, struct gnode *n, struct val *l, int64_t how)
+{
+	if (how == 0)
+		return l;
+	if (how == 1)
+		return mean(pl, l, all_dims(l), 0);
+	if (how != 2)
+		pl_cannot(pl, n, "reduction");
+	return sum(pl, l, all_dims(l), 0);
+}
+
+static void pair_loss(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n), *b = pl_need_val(pl, n, 1, "target"), *d = SUB(a, b), *ad = pl_op1(pl, OP_ABS, d), *l;
+	const char *t = n->target;
+	double beta = pl_arg_num(pl, n, 3, strstr(t, "huber") ? "delta" : "beta", 1);
+
+	if (strstr(t, "mse_loss"))
+		l = MUL(d, d);
+	else if (strstr(t, "smooth_l1"))
+		l = beta == 0 ? ad : pl_where(pl, pl_op2(pl, OP_LT, ad, F(a, beta)), MUL(MUL(d, d), F(a, 0.5 / beta)), SUB(ad, F(a, 0.5 * beta)));
+	else if (strstr(t, "huber"))
+		l = pl_where(pl, pl_op2(pl, OP_LE, ad, F(a, beta)), MUL(MUL(d, d), F(a, 0.5)), MUL(SUB(ad, F(a, 0.5 * beta)), F(a, beta)));
+	else
+		l = ad;
+	done(n, reduced(pl, n, l, pl_arg_int(pl, n, 2, "reduction", 1)));
+}
+
+static void soft_margin(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n), *y = pl_need_val(pl, n, 1, "target"), *z = pl_op1(pl, OP_NEG, MUL(y, a));
+	struct val *l = ADD(pl_op2(pl, OP_MAXIMUM, z, F(a, 0)), pl_op1(pl, OP_LOG1P, pl_op1(pl, OP_EXP, pl_op1(pl, OP_NEG, pl_op1(pl, OP_ABS, z)))));
+
+	done(n, reduced(pl, n, l, pl_arg_int(pl, n, 2, "reduction", 1)));
+}
+
+static void bce(struct pl *pl, struct gnode *n)
+{
+	struct val *x = self(pl, n), *y = pl_need_val(pl, n, 1, "target"), *w = pl_arg_val(pl, n, 2, "weight"), *l;
+	int logits = strstr(n->target, "with_logits") != NULL;
+
+	if (logits) {
+		struct val *pw = pl_arg_val(pl, n, 3, "pos_weight"), *m = pl_op1(pl, OP_NEG, pl_op1(pl, OP_ABS, x));
+		struct val *lg = ADD(pl_op1(pl, OP_LOG1P, pl_op1(pl, OP_EXP, m)), pl_op2(pl, OP_MAXIMUM, pl_op1(pl, OP_NEG, x), F(x, 0)));
+
+		l = SUB(F(x, 1), y);
+		l = ADD(MUL(l, x), pw ? MUL(ADD(F(x, 1), MUL(SUB(pw, F(x, 1)), y)), lg) : lg);
+	} else {
+		struct val *l1 = pl_op2(pl, OP_MAXIMUM, pl_op1(pl, OP_LOG, x), F(x, -100));
+		struct val *l0 = pl_op2(pl, OP_MAXIMUM, pl_op1(pl, OP_LOG1P, pl_op1(pl, OP_NEG, x)), F(x, -100));
+
+		l = SUB(MUL(SUB(y, F(x, 1)), l0), MUL(y, l1));
+	}
+	if (w)
+		l = MUL(l, w);
+	done(n, reduced(pl, n, l, pl_arg_int(pl, n, logits ? 4 : 3, "reduction", 1)));
+}
+
+static void kl_div(struct pl *pl, struct gnode *n)
+{
+	struct val *x = self(pl, n), *t = pl_need_val(pl, n, 1, "target"), *l;
+	int64_t how = pl_arg_int(pl, n, 2, "reduction", 1);
+
+	if (pl_arg_int(pl, n, 99, "log_target", 0)) {
+		l = MUL(pl_op1(pl, OP_EXP, t), SUB(t, x));
+	} else {
+		struct val *pos = pl_op2(pl, OP_GT, t, F(t, 0));
+
+		l = pl_where(pl, pos, MUL(t, SUB(pl_op1(pl, OP_LOG, pl_where(pl, pos, t, F(t, 1))), x)), F(t, 0));
+	}
+	done(n, reduced(pl, n, l, how));
+}
+
+static struct val *nll(struct pl *pl, struct gnode *n, struct val *logp, struct val *target, struct val *w, int64_t how, int64_t ignore)
+{
+	struct val *at = pl_cast(pl, target, WW_I64), *used, *picked, *safe, *l, *cnt;
+	int c = logp->rank > 1 ? 1 : 0;
+
+	used = pl_op2(pl, OP_NE, at, pl_consti(pl, WW_I64, ignore));
+	safe = pl_where(pl, used, at, pl_consti(pl, WW_I64, 0));
+	picked = pl_val(pl, V_GATHER, logp->dt, at->rank, at->size);
+	picked->arg[0] = logp;
+	picked->arg[1] = safe;
+	picked->n_arg = 2;
+	picked->dim = c;
+	picked->node = n->name;
+	for (int d = 0, o = 0; d < logp->rank; d++)
+		picked->map[d] = d == c ? ix_const(pl, 0) : pl->place[o++];
+	l = pl_op1(pl, OP_NEG, picked);
+	cnt = pl_cast(pl, used, logp->dt);
+	if (w) {
+		struct val *pw = pl_val(pl, V_GATHER, w->dt, at->rank, at->size);
+
+		pw->arg[0] = w;
+		pw->arg[1] = safe;
+		pw->n_arg = 2;
+		pw->map[0] = ix_const(pl, 0);
+		l = MUL(l, pw);
+		cnt = MUL(cnt, pw);
+	}
+	l = pl_where(pl, used, l, F(logp, 0));
+	if (how == 0 || l->rank == 0)
+		return l;
+	l = sum(pl, l, all_dims(l), 0);
+	return how == 2 ? l : DIV(l, sum(pl, cnt, all_dims(cnt), 0));
+}
+
+static void nll_loss(struct pl *pl, struct gnode *n)
+{
+	done(n, nll(pl, n, self(pl, n), pl_need_val(pl, n, 1, "target"), pl_arg_val(pl, n, 2, "weight"),
+		    pl_arg_int(pl, n, 3, "reduction", 1), pl_arg_int(pl, n, 4, "ignore_index", -100)));
+}
+
+static void cross_entropy(struct pl *pl, struct gnode *n)
+{
+	struct val *x = self(pl, n), *t = pl_need_val(pl, n, 1, "target"), *w = pl_arg_val(pl, n, 2, "weight"), *logp, *l;
+	int64_t how = pl_arg_int(pl, n, 3, "reduction", 1);
+	double smooth = pl_arg_num(pl, n, 5, "label_smoothing", 0);
+	int c = x->rank > 1 ? 1 : 0;
+
+	logp = pl_softmax(pl, x, c, 1);
+	if (pl_is_float(t->dt)) {
+		if (w || smooth != 0)
+			pl_cannot(pl, n, "weights or smoothing with class probabilities");
+		l = pl_op1(pl, OP_NEG, sum(pl, MUL(logp, t), 1u << c, 0));
+		if (how == 1)
+			l = DIV(sum(pl, l, all_dims(l), 0), count(pl, l, all_dims(l), l->dt));
+		else if (how == 2)
+			l = sum(pl, l, all_dims(l), 0);
+		done(n, l);
+		return;
+	}
+	l = nll(pl, n, logp, t, w, how, pl_arg_int(pl, n, 4, "ignore_index", -100));
+	if (smooth != 0) {
+		struct val *used = pl_cast(pl, pl_op2(pl, OP_NE, pl_cast(pl, t, WW_I64), pl_consti(pl, WW_I64, pl_arg_int(pl, n, 4, "ignore_index", -100))), x->dt);
+		struct val *even;
+
+		if (w)
+			pl_cannot(pl, n, "weights with label smoothing");
+		even = MUL(pl_op1(pl, OP_NEG, sum(pl, logp, 1u << c, 0)), used);
+		if (how != 0)
+			even = sum(pl, even, all_dims(even), 0);
+		if (how == 1)
+			even = DIV(even, sum(pl, used, all_dims(used), 0));
+		l = ADD(MUL(l, F(x, 1 - smooth)), MUL(even, F(x, smooth / (double)ix_num(x->size[c]))));
+		pl_guard_eq(pl, x->size[c], ix_const(pl, ix_num(x->size[c])), "the number of classes");
+	}
+	done(n, l);
+}
+
+static void cosine_similarity(struct pl *pl, struct gnode *n)
+{
+	struct val *a = pl_need_val(pl, n, 0, "x1"), *b = pl_need_val(pl, n, 1, "x2"), *na, *nb;
+	int rank = a->rank > b->rank ? a->rank : b->rank;
+	int d = pl_dim(pl, n, pl_arg_int(pl, n, 2, "dim", 1), rank);
+	double eps = pl_arg_num(pl, n, 3, "eps", 1e-8);
+	struct val *prod = MUL(a, b);
+	unsigned m = 1u << d;
+
+	a = pl_expand(pl, a, prod->rank, prod->size);
+	b = pl_expand(pl, b, prod->rank, prod->size);
+	na = pl_op2(pl, OP_MAXIMUM, sum(pl, MUL(a, a), m, 0), F(a, eps * eps));
+	nb = pl_op2(pl, OP_MAXIMUM, sum(pl, MUL(b, b), m, 0), F(a, eps * eps));
+	done(n, DIV(sum(pl, prod, m, 0), pl_op1(pl, OP_SQRT, MUL(na, nb))));
+}
+
+static void triplet(struct pl *pl, struct gnode *n)
+{
+	struct val *a = pl_need_val(pl, n, 0, "anchor"), *p = pl_need_val(pl, n, 1, "positive"), *g = pl_need_val(pl, n, 2, "negative");
+	double margin = pl_arg_num(pl, n, 3, "margin", 1), order = pl_arg_num(pl, n, 4, "p", 2), eps = pl_arg_num(pl, n, 5, "eps", 1e-6);
+	unsigned m = 1u << (a->rank - 1);
+	struct val *dp = norm_of(pl, n, ADD(SUB(a, p), F(a, eps)), order, m, 0), *dn = norm_of(pl, n, ADD(SUB(a, g), F(a, eps)), order, m, 0);
+
+	if (pl_arg_int(pl, n, 6, "swap", 0))
+		dn = pl_op2(pl, OP_MINIMUM, dn, norm_of(pl, n, ADD(SUB(p, g), F(a, eps)), order, m, 0));
+	done(n, reduced(pl, n, pl_op2(pl, OP_MAXIMUM, ADD(SUB(dp, dn), F(a, margin)), F(a, 0)), pl_arg_int(pl, n, 7, "reduction", 1)));
+}
+
+static void pairwise_distance(struct pl *pl, struct gnode *n)
+{
+	struct val *a = pl_need_val(pl, n, 0, "x1"), *b = pl_need_val(pl, n, 1, "x2");
+	struct val *d = ADD(SUB(a, b), F(a, pl_arg_num(pl, n, 3, "eps", 1e-6)));
+
+	done(n, norm_of(pl, n, d, pl_arg_num(pl, n, 2, "p", 2), 1u << (d->rank - 1), (int)pl_arg_int(pl, n, 4, "keepdim", 0)));
+}
+
+static void hinge(struct pl *pl, struct gnode *n)
+{
+	struct val *x = self(pl, n), *t = pl_need_val(pl, n, 1, "target"), *l;
+	double margin = pl_arg_num(pl, n, 2, "margin", 1);
+	struct val *pos = pl_where(pl, pl_op2(pl, OP_EQ, t, F(t, 1)), x, F(x, 0));
+	struct val *neg = pl_where(pl, pl_op2(pl, OP_EQ, t, F(t, -1)), pl_op2(pl, OP_MAXIMUM, SUB(F(x, margin), x), F(x, 0)), F(x, 0));
+
+	l = ADD(pos, neg);
+	done(n, reduced(pl, n, l, pl_arg_int(pl, n, 3, "reduction", 1)));
+}
+
+const struct pl_lower_row pl_lower_reduce[] = {
+	{ "sum", reduce_sum }, { "mean", reduce_mean }, { "prod", reduce_prod }, { "amax", amaxmin }, { "amin", amaxmin },
+	{ "max", maxmin }, { "min", maxmin }, { "argmax", argmaxmin }, { "argmin", argmaxmin }, { "any", anyall }, { "all", anyall },
+	{ "var", variance }, { "std", variance }, { "var_mean", variance }, { "std_mean", variance },
+	{ "linalg_vector_norm", vector_norm }, { "linalg_norm", vector_norm }, { "norm", norm }, { "frobenius_norm", norm },
+	{ "logsumexp", logsumexp }, { "softmax", softmax }, { "_softmax", softmax }, { "log_softmax", softmax },
+	{ "_log_softmax", softmax }, { "special_softmax", softmax }, { "special_log_softmax", softmax },
+	{ "layer_norm", layer_norm }, { "native_layer_norm", layer_norm }, { "rms_norm", rms_norm }, { "_fused_rms_norm", rms_norm },
+	{ "group_norm", group_norm }, { "native_group_norm", group_norm }, { "instance_norm", instance_norm },
+	{ "batch_norm", batch_norm }, { "_native_batch_norm_legit_no_training", batch_norm }, { "native_batch_norm", batch_norm },
+	{ "_native_batch_norm_legit_functional", batch_norm }, { "_native_batch_norm_legit", batch_norm }, { "cudnn_batch_norm", batch_norm },
+	{ "mse_loss", pair_loss }, { "l1_loss", pair_loss }, { "smooth_l1_loss", pair_loss }, { "huber_loss", pair_loss },
+	{ "soft_margin_loss", soft_margin }, { "binary_cross_entropy", bce }, { "binary_cross_entropy_with_logits", bce },
+	{ "kl_div", kl_div }, { "nll_loss", nll_loss }, { "nll_loss_nd", nll_loss }, { "nll_loss2d", nll_loss },
+	{ "nll_loss_forward", nll_loss }, { "cross_entropy_loss", cross_entropy }, { "cosine_similarity", cosine_similarity },
+	{ "triplet_margin_loss", triplet }, { "pairwise_distance", pairwise_distance }, { "hinge_embedding_loss", hinge },
+	{ NULL, NULL }
+};

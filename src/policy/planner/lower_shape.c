@@ -1,0 +1,816 @@
+/* lower_shape.c - views, copies, indexing and creation as values: an index map each, no memory moved. */
+#include "policy/planner/planner.h"
+
+#include <math.h>
+#include <string.h>
+
+static void done(struct gnode *n, struct val *v) { n->out[0] = v; }
+static struct val *self(struct pl *pl, struct gnode *n) { return pl_need_val(pl, n, 0, "self"); }
+
+static void identity(struct pl *pl, struct gnode *n)
+{
+	struct val *v = self(pl, n);
+
+	done(n, n->meta[0].dt ? pl_cast(pl, v, n->meta[0].dt) : v);
+}
+
+static void dropout(struct pl *pl, struct gnode *n)
+{
+	if (pl_arg_int(pl, n, 2, "train", 0) && pl_arg_num(pl, n, 1, "p", 0) > 0)
+		pl_cannot(pl, n, "it is random");
+	done(n, self(pl, n));
+}
+
+/* Sizes as expressions for the numbers that the graph records: equal numbers keep the argument's expression, group by group. */
+static void target_sizes(struct pl *pl, const struct val *a, const struct gmeta *m, const struct ix **size)
+{
+	int i = 0, j = 0, i0 = 0, j0 = 0;
+	int64_t na = 1, nb = 1;
+
+	while (j < m->rank || i < a->rank) {
+		if (i > i0 && j > j0 && na == nb) {
+			const struct ix *left = ix_const(pl, 1);
+			int open = -1, used[PL_MAX_RANK] = { 0 };
+
+			for (int t = j0; t < j; t++) {
+				int s = i0;
+
+				while (s < i && (used[s] || ix_num(a->size[s]) != m->size[t] || m->size[t] == 1))
+					s++;
+				size[t] = s < i ? a->size[s] : ix_const(pl, m->size[t]);
+				if (s < i)
+					used[s] = 1;
+				else if (m->size[t] != 1 || j - j0 == 1)
+					open = open == -1 ? t : -2;
+			}
+			for (int s = i0; s < i; s++)
+				left = used[s] ? left : ix_mul(pl, left, a->size[s]);
+			if (open >= 0)
+				size[open] = left;
+			i0 = i;
+			j0 = j;
+			na = nb = 1;
+		} else if (i < a->rank && (na < nb || j == m->rank || (na == nb && i == i0))) {
+			na *= ix_num(a->size[i++]);
+		} else if (j < m->rank) {
+			nb *= m->size[j++];
+		} else {
+			break;
+		}
+	}
+	for (int t = j0; t < m->rank; t++) {
+		const struct ix *left = ix_const(pl, 1);
+
+		for (int s = i0; s < a->rank; s++)
+			left = ix_mul(pl, left, a->size[s]);
+		size[t] = m->rank - j0 == 1 ? left : ix_const(pl, m->size[t]);
+	}
+}
+
+static void reshape(struct pl *pl, struct gnode *n)
+{
+	const struct ix *size[PL_MAX_RANK];
+	struct val *a = self(pl, n);
+
+	if (n->meta[0].dt != a->dt)
+		pl_cannot(pl, n, "a view as another type");
+	target_sizes(pl, a, &n->meta[0], size);
+	done(n, pl_reshape(pl, a, n->meta[0].rank, size));
+}
+
+static void permute(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n);
+	int64_t d[PL_MAX_RANK];
+	int perm[PL_MAX_RANK], k = pl_arg_ints(pl, n, 1, "dims", d, PL_MAX_RANK);
+
+	if (k != a->rank)
+		pl_cannot(pl, n, "number of dimensions");
+	for (int i = 0; i < k; i++)
+		perm[i] = pl_dim(pl, n, d[i], a->rank);
+	done(n, pl_permute(pl, a, perm));
+}
+
+static struct val *swap(struct pl *pl, struct val *a, int x, int y)
+{
+	int perm[PL_MAX_RANK];
+
+	for (int i = 0; i < a->rank; i++)
+		perm[i] = i == x ? y : i == y ? x : i;
+	return pl_permute(pl, a, perm);
+}
+
+static void transpose(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n);
+
+	done(n, swap(pl, a, pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim0", 0), a->rank), pl_dim(pl, n, pl_arg_int(pl, n, 2, "dim1", 1), a->rank)));
+}
+
+static void t_(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n);
+
+	done(n, a->rank < 2 ? a : swap(pl, a, a->rank - 2, a->rank - 1));
+}
+
+static void movedim(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n);
+	int64_t s[PL_MAX_RANK], t[PL_MAX_RANK];
+	int perm[PL_MAX_RANK], src[PL_MAX_RANK] = { 0 }, k = pl_arg_ints(pl, n, 1, "source", s, PL_MAX_RANK);
+
+	if (pl_arg_ints(pl, n, 2, "destination", t, PL_MAX_RANK) != k)
+		pl_cannot(pl, n, "arguments");
+	for (int i = 0; i < a->rank; i++)
+		perm[i] = -1;
+	for (int i = 0; i < k; i++) {
+		int from = pl_dim(pl, n, s[i], a->rank);
+
+		perm[pl_dim(pl, n, t[i], a->rank)] = from;
+		src[from] = 1;
+	}
+	for (int i = 0, o = 0; i < a->rank; i++) {
+		if (perm[i] >= 0)
+			continue;
+		while (src[o])
+			o++;
+		perm[i] = o++;
+	}
+	done(n, pl_permute(pl, a, perm));
+}
+
+static void expand(struct pl *pl, struct gnode *n)
+{
+	const struct ix *size[PL_MAX_RANK];
+	struct val *a = self(pl, n);
+	const struct gmeta *m = &n->meta[0];
+
+	for (int d = 0; d < m->rank; d++) {
+		int s = d - (m->rank - a->rank);
+
+		size[d] = s >= 0 && ix_num(a->size[s]) == m->size[d] ? a->size[s] : ix_const(pl, m->size[d]);
+	}
+	done(n, pl_expand(pl, a, m->rank, size));
+}
+
+static void expand_as(struct pl *pl, struct gnode *n)
+{
+	struct val *o = pl_need_val(pl, n, 1, "other");
+
+	done(n, pl_expand(pl, self(pl, n), o->rank, o->size));
+}
+
+static void unsqueeze(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n);
+
+	done(n, pl_unsqueeze(pl, a, pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), a->rank + 1)));
+}
+
+static void squeeze(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n);
+	int64_t dims[PL_MAX_RANK];
+	struct garg *g = pl_arg(n, 1, "dim");
+	unsigned mask = 0;
+
+	if (!g || g->kind == G_NONE) {
+		mask = ~0u;
+	} else {
+		int k = pl_arg_ints(pl, n, 1, "dim", dims, PL_MAX_RANK);
+
+		for (int i = 0; i < k; i++)
+			mask |= 1u << pl_dim(pl, n, dims[i], a->rank);
+	}
+	for (int d = a->rank - 1; d >= 0; d--)
+		if ((mask >> d & 1) && ix_num(a->size[d]) == 1) {
+			pl_guard_eq(pl, a->size[d], ix_const(pl, 1), "a squeezed size");
+			a = pl_squeeze(pl, a, d);
+		}
+	done(n, a);
+}
+
+/* A bound of a slice: None, negative, or beyond the end. */
+static const struct ix *bound(struct pl *pl, int64_t v, const struct ix *size)
+{
+	int64_t n = ix_num(size);
+
+	if (v < 0)
+		v = v + n < 0 ? 0 : v + n;
+	else if (v >= n)
+		return size;
+	return ix_const(pl, v);
+}
+
+static void slice(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n);
+	int d = pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), a->rank);
+	int64_t step = pl_arg_int(pl, n, 4, "step", 1);
+	const struct ix *start = bound(pl, pl_arg_int(pl, n, 2, "start", 0), a->size[d]);
+	const struct ix *end = bound(pl, pl_arg_int(pl, n, 3, "end", INT64_MAX), a->size[d]);
+	const struct ix *len = ix_div(pl, ix_addc(pl, ix_sub(pl, end, start), step - 1), ix_const(pl, step));
+
+	done(n, ix_is(start, 0) && step == 1 && ix_same(len, a->size[d]) ? a : pl_slice(pl, a, d, start, len, step));
+}
+
+static void select_dim(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n);
+	int d = pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), a->rank);
+	int64_t at = pl_arg_int(pl, n, 2, "index", 0);
+
+	done(n, pl_select(pl, a, d, at < 0 ? ix_addc(pl, a->size[d], at) : ix_const(pl, at)));
+}
+
+static void narrow(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n);
+	int d = pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), a->rank);
+
+	done(n, pl_slice(pl, a, d, bound(pl, pl_arg_int(pl, n, 2, "start", 0), a->size[d]), ix_const(pl, pl_arg_int(pl, n, 3, "length", 1)), 1));
+}
+
+static void chunk(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n);
+	int d = pl_dim(pl, n, pl_arg_int(pl, n, 2, "dim", 0), a->rank);
+	const struct ix *at = ix_const(pl, 0);
+
+	for (int i = 0; i < n->n_out; i++) {
+		int64_t len = n->meta[i].size[d];
+		const struct ix *l = n->n_out > 0 && ix_num(a->size[d]) == len * n->n_out ?
+			ix_div(pl, a->size[d], ix_const(pl, n->n_out)) : ix_const(pl, len);
+
+		n->out[i] = pl_slice(pl, a, d, at, l, 1);
+		at = ix_add(pl, at, l);
+	}
+	pl_guard_eq(pl, at, a->size[d], "the size that is split");
+}
+
+static void unbind(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n);
+	int d = pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), a->rank);
+
+	for (int i = 0; i < n->n_out; i++)
+		n->out[i] = pl_select(pl, a, d, ix_const(pl, i));
+	pl_guard_eq(pl, ix_const(pl, n->n_out), a->size[d], "the size that is unbound");
+}
+
+/* cat: the pieces side by side, by conditions on the index.  Each piece is read only where its condition holds. */
+static struct val *cat_of(struct pl *pl, struct val **v, int n, int d)
+{
+	const struct ix *size[PL_MAX_RANK], *map[PL_MAX_RANK], *total = ix_const(pl, 0), *at = total;
+	struct val *out = NULL;
+
+	for (int i = 0; i < n; i++)
+		total = ix_add(pl, total, v[i]->size[d]);
+	memcpy(size, v[0]->size, sizeof size);
+	size[d] = total;
+	for (int i = 0; i < n; i++) {
+		const struct ix *end = ix_add(pl, at, v[i]->size[d]);
+		struct val *piece;
+
+		for (int k = 0; k < v[i]->rank; k++)
+			map[k] = k == d ? ix_sub(pl, pl->place[k], at) : pl->place[k];
+		piece = pl_view_if(pl, v[i], v[i]->rank, size, map,
+				   ix_mul(pl, ix_lt(pl, ix_addc(pl, at, -1), pl->place[d]), ix_lt(pl, pl->place[d], end)), 0);
+		if (!out) {
+			out = piece;
+		} else {
+			struct val *in = pl_index(pl, WW_BOOL, v[0]->rank, size, ix_lt(pl, pl->place[d], at));
+
+			out = pl_where(pl, in, out, piece);
+		}
+		at = end;
+	}
+	return out;
+}
+
+static int list_vals(struct pl *pl, struct gnode *n, struct val **v, int max)
+{
+	struct garg *l = pl_arg(n, 0, "tensors");
+	int k = 0;
+
+	if (!l || l->kind != G_LIST)
+		pl_cannot(pl, n, "arguments");
+	for (int i = 0; i < l->n; i++) {
+		struct val *a = pl_val_of(pl, &l->item[i]);
+
+		if (k >= max)
+			pl_cannot(pl, n, "more than 64 tensors");
+		if (pl_numel_now(a))
+			v[k++] = pl_cast(pl, a, n->meta[0].dt);
+	}
+	if (!k)
+		pl_cannot(pl, n, "no elements");
+	return k;
+}
+
+static void cat(struct pl *pl, struct gnode *n)
+{
+	struct val *v[64];
+	int k = list_vals(pl, n, v, 64);
+
+	done(n, cat_of(pl, v, k, pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), v[0]->rank)));
+}
+
+static void stack(struct pl *pl, struct gnode *n)
+{
+	struct val *v[64];
+	int k = list_vals(pl, n, v, 64), d = pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), v[0]->rank + 1);
+
+	for (int i = 0; i < k; i++)
+		v[i] = pl_unsqueeze(pl, v[i], d);
+	done(n, cat_of(pl, v, k, d));
+}
+
+static void flip(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n);
+	const struct ix *map[PL_MAX_RANK];
+	int64_t dims[PL_MAX_RANK];
+	int k = pl_arg_ints(pl, n, 1, "dims", dims, PL_MAX_RANK);
+
+	for (int d = 0; d < a->rank; d++)
+		map[d] = pl->place[d];
+	for (int i = 0; i < k; i++) {
+		int d = pl_dim(pl, n, dims[i], a->rank);
+
+		map[d] = ix_sub(pl, ix_addc(pl, a->size[d], -1), pl->place[d]);
+	}
+	done(n, pl_view(pl, a, a->rank, a->size, map));
+}
+
+static void roll(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n);
+	const struct ix *map[PL_MAX_RANK];
+	int64_t by[PL_MAX_RANK], dims[PL_MAX_RANK];
+	int k = pl_arg_ints(pl, n, 1, "shifts", by, PL_MAX_RANK), kd = pl_arg_ints(pl, n, 2, "dims", dims, PL_MAX_RANK);
+
+	if (kd != k)
+		pl_cannot(pl, n, "a roll of the flattened tensor");
+	for (int d = 0; d < a->rank; d++)
+		map[d] = pl->place[d];
+	for (int i = 0; i < k; i++) {
+		int d = pl_dim(pl, n, dims[i], a->rank);
+		int64_t size = ix_num(a->size[d]), s = ((-by[i]) % size + size) % size;
+
+		map[d] = ix_mod(pl, ix_addc(pl, map[d], s), a->size[d]);
+	}
+	done(n, pl_view(pl, a, a->rank, a->size, map));
+}
+
+static void repeat(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n);
+	const struct ix *size[PL_MAX_RANK], *map[PL_MAX_RANK];
+	int64_t by[PL_MAX_RANK];
+	int k = pl_arg_ints(pl, n, 1, "repeats", by, PL_MAX_RANK), lead = k - a->rank;
+
+	if (lead < 0)
+		pl_cannot(pl, n, "arguments");
+	for (int d = 0; d < k; d++) {
+		size[d] = d < lead ? ix_const(pl, by[d]) : ix_mulc(pl, a->size[d - lead], by[d]);
+		if (d >= lead)
+			map[d - lead] = by[d] == 1 ? pl->place[d] : ix_mod(pl, pl->place[d], a->size[d - lead]);
+	}
+	done(n, pl_view(pl, a, k, size, map));
+}
+
+static void repeat_interleave(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n);
+	const struct ix *size[PL_MAX_RANK], *map[PL_MAX_RANK];
+	struct garg *r = pl_arg(n, 1, "repeats");
+	int d = pl_dim(pl, n, pl_arg_int(pl, n, 2, "dim", 0), a->rank);
+
+	if (!r || r->kind != G_INT)
+		pl_cannot(pl, n, "repeats that are a tensor");
+	for (int k = 0; k < a->rank; k++) {
+		size[k] = k == d ? ix_mulc(pl, a->size[k], r->i) : a->size[k];
+		map[k] = k == d ? ix_div(pl, pl->place[k], ix_const(pl, r->i)) : pl->place[k];
+	}
+	done(n, pl_view(pl, a, a->rank, size, map));
+}
+
+/* Padding: `how` 0 constant, 1 reflect, 2 replicate, 3 circular. */
+static struct val *pad_of(struct pl *pl, struct gnode *n, struct val *a, const int64_t *p, int np, int how, double fill)
+{
+	const struct ix *size[PL_MAX_RANK], *map[PL_MAX_RANK], *cond = ix_const(pl, 1);
+
+	for (int d = 0; d < a->rank; d++) {
+		int k = 2 * (a->rank - 1 - d);
+		int64_t lo = k + 1 < np ? p[k] : 0, hi = k + 1 < np ? p[k + 1] : 0;
+		const struct ix *i = ix_addc(pl, pl->place[d], -lo);
+
+		size[d] = ix_addc(pl, a->size[d], lo + hi);
+		map[d] = i;
+		if ((lo == 0 && hi == 0) || how == 0) {
+			if (lo > 0)
+				cond = ix_mul(pl, cond, ix_lt(pl, ix_const(pl, lo - 1), pl->place[d]));
+			if (hi > 0)
+				cond = ix_mul(pl, cond, ix_lt(pl, i, a->size[d]));
+			continue;
+		}
+		if (how == 3) {
+			map[d] = ix_mod(pl, ix_add(pl, i, a->size[d]), a->size[d]);
+		} else {
+			/* below 0, inside, beyond the end: three terms, two of them times 0 */
+			const struct ix *one = ix_const(pl, 1), *zero = ix_const(pl, 0), *last = ix_addc(pl, a->size[d], -1);
+			const struct ix *below = lo > 0 ? ix_lt(pl, pl->place[d], ix_const(pl, lo)) : zero;
+			const struct ix *above = hi > 0 ? ix_lt(pl, last, i) : zero;
+			const struct ix *in = ix_sub(pl, ix_sub(pl, one, below), above);
+			const struct ix *lowv = how == 1 ? ix_sub(pl, zero, i) : zero;
+			const struct ix *highv = how == 1 ? ix_sub(pl, ix_mulc(pl, last, 2), i) : last;
+
+			map[d] = ix_add(pl, ix_add(pl, ix_mul(pl, below, lowv), ix_mul(pl, above, highv)), ix_mul(pl, in, i));
+		}
+	}
+	(void)n;
+	return pl_view_if(pl, a, a->rank, size, map, cond, fill);
+}
+
+static void pad(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n);
+	int64_t p[2 * PL_MAX_RANK];
+	int np = pl_arg_ints(pl, n, 1, "pad", p, 2 * PL_MAX_RANK);
+	const char *mode = pl_arg_str(n, 2, "mode", "constant");
+	int how = 0;
+	double fill = 0;
+
+	if (strstr(n->target, "reflection") || !strcmp(mode, "reflect"))
+		how = 1;
+	else if (strstr(n->target, "replication") || !strcmp(mode, "replicate"))
+		how = 2;
+	else if (!strcmp(mode, "circular"))
+		how = 3;
+	else if (strstr(n->target, "constant_pad"))
+		fill = pl_arg_num(pl, n, 2, "value", 0);
+	else
+		fill = pl_arg_num(pl, n, 3, "value", 0);
+	done(n, pad_of(pl, n, a, p, np, how, fill));
+}
+
+static void tri(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n), *keep;
+	int64_t diag = pl_arg_int(pl, n, 1, "diagonal", 0);
+	const struct ix *r = pl->place[a->rank - 2], *c = pl->place[a->rank - 1];
+
+	/* tril keeps c - r <= diag, triu c - r >= diag */
+	if (strstr(n->target, "tril"))
+		keep = pl_index(pl, WW_BOOL, a->rank, a->size, ix_lt(pl, c, ix_addc(pl, r, diag + 1)));
+	else
+		keep = pl_index(pl, WW_BOOL, a->rank, a->size, ix_lt(pl, ix_addc(pl, r, diag - 1), c));
+	done(n, pl_where(pl, keep, a, pl_constf(pl, a->dt, 0)));
+}
+
+/* A tensor of one constant, of the recorded shape. */
+static struct val *filled(struct pl *pl, struct gnode *n, double f)
+{
+	const struct ix *size[PL_MAX_RANK];
+	struct val *c = pl_constf(pl, n->meta[0].dt, f), *z;
+
+	for (int d = 0; d < n->meta[0].rank; d++)
+		size[d] = ix_const(pl, n->meta[0].size[d]);
+	z = pl_index(pl, WW_I64, n->meta[0].rank, size, ix_const(pl, 0));
+	return pl_where(pl, pl_cast(pl, z, WW_BOOL), c, c);
+}
+
+static void full(struct pl *pl, struct gnode *n)
+{
+	double f = 0;
+
+	if (strstr(n->target, "ones"))
+		f = 1;
+	else if (strstr(n->target, "full") || strstr(n->target, "fill"))
+		f = pl_arg_num(pl, n, 1, "fill_value", 0);
+	else if (strstr(n->target, "scalar_tensor"))
+		f = pl_arg_num(pl, n, 0, "s", 0);
+	if (strstr(n->target, "empty"))
+		pl_cannot(pl, n, "uninitialised memory");
+	done(n, filled(pl, n, f));
+}
+
+static void arange(struct pl *pl, struct gnode *n)
+{
+	const struct ix *size[1] = { ix_const(pl, n->meta[0].size[0]) };
+	int from_start = strstr(n->target, ".start") != NULL, step_form = strstr(n->target, "step") != NULL;
+	struct garg *first = pl_arg(n, 0, from_start ? "start" : "end"), *st = step_form ? pl_arg(n, 2, "step") : NULL;
+	double start = from_start ? pl_arg_num(pl, n, 0, "start", 0) : 0, step = step_form ? pl_arg_num(pl, n, 2, "step", 1) : 1;
+	int dt = n->meta[0].dt;
+	struct val *i;
+
+	if ((from_start && first && first->kind == G_FLOAT) || (st && st->kind == G_FLOAT) || pl_is_float(dt)) {
+		i = pl_cast(pl, pl_index(pl, WW_I64, 1, size, pl->place[0]), dt);
+		if (step != 1)
+			i = pl_op2(pl, OP_MUL, i, pl_constf(pl, dt, step));
+		if (start != 0)
+			i = pl_op2(pl, OP_ADD, i, pl_constf(pl, dt, start));
+		done(n, i);
+		return;
+	}
+	i = pl_index(pl, dt, 1, size, ix_addc(pl, ix_mulc(pl, pl->place[0], (int64_t)step), (int64_t)start));
+	done(n, i);
+}
+
+/* out[idx] = src[..., index value, ...]: map[] for the other dimensions; `at` has the shape of the result. */
+static struct val *gather_of(struct pl *pl, struct val *src, struct val *at, int dim, int rank, const struct ix *const *size,
+			     const struct ix *const *map)
+{
+	struct val *v = pl_val(pl, V_GATHER, src->dt, rank, size);
+
+	v->arg[0] = src;
+	v->arg[1] = at;
+	v->n_arg = 2;
+	v->dim = dim;
+	for (int d = 0; d < src->rank; d++)
+		v->map[d] = d == dim ? ix_const(pl, 0) : map[d];
+	return v;
+}
+
+/* Dimension `dim` of src is replaced by the dimensions of the index. */
+static struct val *take(struct pl *pl, struct val *src, struct val *index, int dim)
+{
+	const struct ix *size[PL_MAX_RANK], *map[PL_MAX_RANK], *imap[PL_MAX_RANK];
+	int rank = src->rank - 1 + index->rank;
+
+	if (rank > PL_MAX_RANK)
+		pl_fail(pl, "more than %d dimensions", PL_MAX_RANK);
+	for (int d = 0; d < rank; d++) {
+		if (d < dim) {
+			size[d] = src->size[d];
+			map[d] = pl->place[d];
+		} else if (d < dim + index->rank) {
+			size[d] = index->size[d - dim];
+			imap[d - dim] = pl->place[d];
+		} else {
+			size[d] = src->size[d - index->rank + 1];
+			map[d - index->rank + 1] = pl->place[d];
+		}
+	}
+	return gather_of(pl, src, pl_view(pl, index, rank, size, imap), dim, rank, size, map);
+}
+
+static struct val *wrapped(struct pl *pl, struct val *index, const struct ix *size)
+{
+	struct val *n = pl_index(pl, WW_I64, index->rank, index->size, size);
+
+	index = pl_cast(pl, index, WW_I64);
+	return pl_where(pl, pl_op2(pl, OP_LT, index, pl_consti(pl, WW_I64, 0)), pl_op2(pl, OP_ADD, index, n), index);
+}
+
+static void embedding(struct pl *pl, struct gnode *n)
+{
+	done(n, take(pl, pl_need_val(pl, n, 0, "weight"), pl_cast(pl, pl_need_val(pl, n, 1, "indices"), WW_I64), 0));
+}
+
+static void index_select(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n);
+	int d = pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), a->rank);
+
+	done(n, take(pl, a, pl_cast(pl, pl_need_val(pl, n, 2, "index"), WW_I64), d));
+}
+
+static void index_tensor(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n), *at = NULL;
+	struct garg *l = pl_arg(n, 1, "indices");
+	int d = -1;
+
+	if (!l || l->kind != G_LIST)
+		pl_cannot(pl, n, "arguments");
+	for (int i = 0; i < l->n; i++) {
+		struct val *v = l->item[i].kind == G_NONE ? NULL : pl_val_of(pl, &l->item[i]);
+
+		if (v && at)
+			pl_cannot(pl, n, "several index tensors");
+		if (v) {
+			at = v;
+			d = i;
+		}
+	}
+	if (!at || at->dt == WW_BOOL)
+		pl_cannot(pl, n, "the result's shape depends on data");
+	done(n, take(pl, a, wrapped(pl, at, a->size[d]), d));
+}
+
+static void gather(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n), *at = pl_cast(pl, pl_need_val(pl, n, 2, "index"), WW_I64);
+	int d = pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), a->rank);
+
+	done(n, gather_of(pl, a, at, d, at->rank, at->size, pl->place));
+}
+
+static void one_hot(struct pl *pl, struct gnode *n)
+{
+	struct val *a = pl_cast(pl, self(pl, n), WW_I64);
+	const struct ix *size[PL_MAX_RANK];
+
+	memcpy(size, a->size, sizeof size);
+	if (a->rank >= PL_MAX_RANK)
+		pl_cannot(pl, n, "dimensions");
+	size[a->rank] = ix_const(pl, n->meta[0].size[a->rank]);
+	done(n, pl_cast(pl, pl_op2(pl, OP_EQ, pl_unsqueeze(pl, a, a->rank), pl_index(pl, WW_I64, a->rank + 1, size, pl->place[a->rank])), WW_I64));
+}
+
+static void diagonal(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n);
+	int64_t off = pl_arg_int(pl, n, 1, "offset", 0);
+	int d0 = pl_dim(pl, n, pl_arg_int(pl, n, 2, "dim1", 0), a->rank), d1 = pl_dim(pl, n, pl_arg_int(pl, n, 3, "dim2", 1), a->rank);
+	const struct ix *size[PL_MAX_RANK], *map[PL_MAX_RANK];
+	int o = 0;
+
+	for (int d = 0; d < a->rank; d++)
+		if (d != d0 && d != d1) {
+			size[o] = a->size[d];
+			map[d] = pl->place[o++];
+		}
+	size[o] = ix_const(pl, n->meta[0].size[o]);
+	map[d0] = ix_addc(pl, pl->place[o], off < 0 ? -off : 0);
+	map[d1] = ix_addc(pl, pl->place[o], off > 0 ? off : 0);
+	pl_guard_eq(pl, a->size[d0], ix_const(pl, ix_num(a->size[d0])), "the size of a diagonal");
+	pl_guard_eq(pl, a->size[d1], ix_const(pl, ix_num(a->size[d1])), "the size of a diagonal");
+	done(n, pl_view(pl, a, o + 1, size, map));
+}
+
+/* (N, C r r, H, W) to (N, C, H r, W r), and back. */
+static void pixel_shuffle(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n);
+	int64_t r = pl_arg_int(pl, n, 1, strstr(n->target, "unshuffle") ? "downscale_factor" : "upscale_factor", 1);
+	const struct ix *size[PL_MAX_RANK], *map[PL_MAX_RANK], *k = ix_const(pl, r), *y, *x, *c;
+	int b = a->rank - 3;
+
+	for (int d = 0; d < b; d++) {
+		size[d] = a->size[d];
+		map[d] = pl->place[d];
+	}
+	c = pl->place[b], y = pl->place[b + 1], x = pl->place[b + 2];
+	if (strstr(n->target, "unshuffle")) {
+		size[b] = ix_mulc(pl, a->size[b], r * r);
+		size[b + 1] = ix_div(pl, a->size[b + 1], k);
+		size[b + 2] = ix_div(pl, a->size[b + 2], k);
+		map[b] = ix_div(pl, c, ix_const(pl, r * r));
+		map[b + 1] = ix_add(pl, ix_mulc(pl, y, r), ix_mod(pl, ix_div(pl, c, k), k));
+		map[b + 2] = ix_add(pl, ix_mulc(pl, x, r), ix_mod(pl, c, k));
+	} else {
+		size[b] = ix_div(pl, a->size[b], ix_const(pl, r * r));
+		size[b + 1] = ix_mulc(pl, a->size[b + 1], r);
+		size[b + 2] = ix_mulc(pl, a->size[b + 2], r);
+		map[b] = ix_add(pl, ix_add(pl, ix_mulc(pl, c, r * r), ix_mulc(pl, ix_mod(pl, y, k), r)), ix_mod(pl, x, k));
+		map[b + 1] = ix_div(pl, y, k);
+		map[b + 2] = ix_div(pl, x, k);
+	}
+	done(n, pl_view(pl, a, a->rank, size, map));
+}
+
+static void channel_shuffle(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n);
+	int64_t g = pl_arg_int(pl, n, 1, "groups", 1);
+	const struct ix *map[PL_MAX_RANK];
+
+	for (int d = 0; d < a->rank; d++)
+		map[d] = pl->place[d];
+	map[1] = ix_add(pl, ix_mul(pl, ix_mod(pl, pl->place[1], ix_const(pl, g)), ix_div(pl, a->size[1], ix_const(pl, g))),
+			ix_div(pl, pl->place[1], ix_const(pl, g)));
+	done(n, pl_view(pl, a, a->rank, a->size, map));
+}
+
+/* Nearest and (bi)linear upsampling along the last `nd` dimensions. */
+static void upsample_nearest(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n);
+	const struct ix *size[PL_MAX_RANK], *map[PL_MAX_RANK];
+
+	for (int d = 0; d < a->rank; d++) {
+		int64_t in = ix_num(a->size[d]), out = n->meta[0].size[d];
+
+		if (in == out) {
+			size[d] = a->size[d];
+			map[d] = pl->place[d];
+		} else if (out % in == 0) {
+			size[d] = ix_mulc(pl, a->size[d], out / in);
+			map[d] = ix_div(pl, pl->place[d], ix_const(pl, out / in));
+		} else {
+			size[d] = ix_const(pl, out);
+			map[d] = ix_div(pl, ix_mulc(pl, pl->place[d], in), ix_const(pl, out));
+			pl_guard_eq(pl, a->size[d], ix_const(pl, in), "a size that is resampled");
+		}
+	}
+	done(n, pl_view(pl, a, a->rank, size, map));
+}
+
+/* One axis of linear interpolation: (1 - w) x[i0] + w x[i1]. */
+static struct val *linear_axis(struct pl *pl, struct val *a, int d, int64_t out, int align, double given)
+{
+	int64_t in = ix_num(a->size[d]);
+	double scale = align ? (out > 1 ? (double)(in - 1) / (double)(out - 1) : 0) : given > 0 ? 1 / given : (double)in / (double)out;
+	const struct ix *size[PL_MAX_RANK], *one[1];
+	struct val *pos, *lo, *hi, *w, *g[2];
+
+	memcpy(size, a->size, sizeof size);
+	pl_guard_eq(pl, a->size[d], ix_const(pl, in), "a size that is resampled");
+	size[d] = ix_const(pl, out);
+	one[0] = size[d];
+	pos = pl_cast(pl, pl_index(pl, WW_I64, 1, one, pl->place[0]), WW_F32);
+	if (align)
+		pos = pl_op2(pl, OP_MUL, pos, pl_constf(pl, WW_F32, scale));
+	else
+		pos = pl_op2(pl, OP_MAXIMUM, pl_op2(pl, OP_SUB, pl_op2(pl, OP_MUL, pl_op2(pl, OP_ADD, pos, pl_constf(pl, WW_F32, 0.5)),
+			pl_constf(pl, WW_F32, scale)), pl_constf(pl, WW_F32, 0.5)), pl_constf(pl, WW_F32, 0));
+	lo = pl_op2(pl, OP_MINIMUM, pl_cast(pl, pl_op1(pl, OP_FLOOR, pos), WW_I64), pl_consti(pl, WW_I64, in - 1));
+	hi = pl_op2(pl, OP_MINIMUM, pl_op2(pl, OP_ADD, lo, pl_consti(pl, WW_I64, 1)), pl_consti(pl, WW_I64, in - 1));
+	w = pl_op2(pl, OP_SUB, pos, pl_cast(pl, lo, WW_F32));
+	for (int i = 0; i < 2; i++) {
+		const struct ix *imap[1] = { pl->place[d] };
+
+		g[i] = gather_of(pl, a, pl_view(pl, i ? hi : lo, a->rank, size, imap), d, a->rank, size, pl->place);
+	}
+	{
+		const struct ix *imap[1] = { pl->place[d] };
+
+		w = pl_view(pl, w, a->rank, size, imap);
+	}
+	return pl_op2(pl, OP_ADD, g[0], pl_op2(pl, OP_MUL, w, pl_op2(pl, OP_SUB, g[1], g[0])));
+}
+
+static void upsample_linear(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n);
+	int align = (int)pl_arg_int(pl, n, 2, "align_corners", 0), first = 2;
+
+	for (int d = first; d < a->rank; d++)
+		if (ix_num(a->size[d]) != n->meta[0].size[d])
+			a = linear_axis(pl, a, d, n->meta[0].size[d], align, 0);
+	done(n, pl_cast(pl, a, n->meta[0].dt));
+}
+
+static void unfold_dim(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n);
+	int d = pl_dim(pl, n, pl_arg_int(pl, n, 1, "dimension", 0), a->rank);
+	int64_t size_ = pl_arg_int(pl, n, 2, "size", 1), step = pl_arg_int(pl, n, 3, "step", 1);
+	const struct ix *size[PL_MAX_RANK], *map[PL_MAX_RANK];
+
+	for (int k = 0; k < a->rank; k++) {
+		size[k] = k == d ? ix_addc(pl, ix_div(pl, ix_addc(pl, a->size[k], -size_), ix_const(pl, step)), 1) : a->size[k];
+		map[k] = k == d ? ix_add(pl, ix_mulc(pl, pl->place[k], step), pl->place[a->rank]) : pl->place[k];
+	}
+	if (a->rank >= PL_MAX_RANK)
+		pl_cannot(pl, n, "dimensions");
+	size[a->rank] = ix_const(pl, size_);
+	done(n, pl_view(pl, a, a->rank + 1, size, map));
+}
+
+/* The item of a node with several results. */
+static void getitem(struct pl *pl, struct gnode *n)
+{
+	struct garg *a = pl_arg(n, 0, "self");
+	int64_t i = pl_arg_int(pl, n, 1, "index", 0);
+	struct gnode *from = a && a->kind == G_VAL ? pl_graph_node(pl, a->name) : NULL;
+
+	if (!from || i < 0 || i >= from->n_out || !from->out[i])
+		pl_cannot(pl, n, "it takes a result that its operator did not give");
+	done(n, from->out[i]);
+}
+
+static void nothing(struct pl *pl, struct gnode *n)
+{
+	(void)pl;
+	(void)n;
+}
+
+const struct pl_lower_row pl_lower_shape[] = {
+	{ "clone", identity }, { "contiguous", identity }, { "alias", identity }, { "detach", identity }, { "detach_", identity },
+	{ "lift_fresh_copy", identity }, { "positive", identity }, { "feature_dropout", dropout }, { "alpha_dropout", dropout },
+	{ "dropout", dropout }, { "native_dropout", dropout }, { "view", reshape }, { "_unsafe_view", reshape },
+	{ "reshape", reshape }, { "flatten", reshape }, { "unflatten", reshape }, { "view_as", reshape }, { "reshape_as", reshape },
+	{ "ravel", reshape }, { "permute", permute }, { "transpose", transpose }, { "swapaxes", transpose }, { "swapdims", transpose },
+	{ "t", t_ }, { "mT", t_ }, { "numpy_T", t_ }, { "matrix_H", t_ }, { "adjoint", t_ }, { "movedim", movedim },
+	{ "moveaxis", movedim }, { "expand", expand }, { "broadcast_to", expand }, { "expand_as", expand_as },
+	{ "unsqueeze", unsqueeze }, { "squeeze", squeeze }, { "slice", slice }, { "select", select_dim }, { "narrow", narrow },
+	{ "chunk", chunk }, { "split", chunk }, { "split_with_sizes", chunk }, { "tensor_split", chunk }, { "unbind", unbind },
+	{ "cat", cat }, { "concat", cat }, { "concatenate", cat }, { "stack", stack }, { "flip", flip }, { "roll", roll },
+	{ "repeat", repeat }, { "tile", repeat }, { "repeat_interleave", repeat_interleave }, { "pad", pad },
+	{ "constant_pad_nd", pad }, { "reflection_pad1d", pad }, { "reflection_pad2d", pad }, { "reflection_pad3d", pad },
+	{ "replication_pad1d", pad }, { "replication_pad2d", pad }, { "replication_pad3d", pad }, { "tril", tri }, { "triu", tri },
+	{ "zeros", full }, { "ones", full }, { "full", full }, { "zeros_like", full }, { "ones_like", full }, { "full_like", full },
+	{ "new_zeros", full }, { "new_ones", full }, { "new_full", full }, { "scalar_tensor", full }, { "arange", arange },
+	{ "embedding", embedding }, { "index_select", index_select }, { "index", index_tensor }, { "gather", gather },
+	{ "one_hot", one_hot }, { "diagonal", diagonal }, { "pixel_shuffle", pixel_shuffle }, { "pixel_unshuffle", pixel_shuffle },
+	{ "channel_shuffle", channel_shuffle }, { "upsample_nearest1d", upsample_nearest }, { "upsample_nearest2d", upsample_nearest },
+	{ "upsample_nearest3d", upsample_nearest }, { "upsample_linear1d", upsample_linear }, { "upsample_bilinear2d", upsample_linear },
+	{ "upsample_trilinear3d", upsample_linear }, { "unfold", unfold_dim }, { "getitem", getitem },
+	{ "_assert_tensor_metadata", nothing }, { "_assert_async", nothing }, { "sym_size", nothing },
+	{ NULL, NULL }
+};

@@ -1,0 +1,455 @@
+/* planner.h - inside of the planner: one build turns a graph into the text of kernels.* and plan.c.
+ *
+ *   graph.c     graph JSON            -> struct gnode (arguments resolved, nothing interpreted)
+ *   lower*.c    gnode                 -> struct val: pointwise operations, views, reductions, and "specials" (GEMM, ...)
+ *   group.c     values                -> struct kern: which values one kernel computes, over which index space
+ *   expr.c      value at an index     -> C expressions
+ *   emit_*.c    kern                  -> device code, plan code
+ *   search.c    verdicts              -> which knobs to try next
+ *   planner.c   messages              -> the next message
+ *
+ * All memory of a build lies in one arena.  What the planner cannot cover leaves by pl_fail(), a longjmp to ww_pl_build():
+ * every function in between owns nothing but arena memory, so nothing leaks, and a deep recursion over values needs no error
+ * path of its own.
+ */
+#ifndef WW_POLICY_PLANNER_PLANNER_H
+#define WW_POLICY_PLANNER_PLANNER_H
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "base/str.h"
+#include "policy/planner/ix.h"
+
+#include <setjmp.h>
+#include <ww/plan.h>
+
+enum { PL_MAX_RANK = 10, PL_MAX_ARGS = 4, PL_MAX_BUFS = 512, PL_MAX_VALS = 65536, PL_MAX_KERNELS = 1024, PL_MAX_OUTS = 16 };
+
+/* ---- Values ---------------------------------------------------------------------------------------------------- */
+
+/* name, arity, cost, scalar text, vector text (NULL: none), integer text (NULL: none), gives bool.
+ * $0.. are the operands; @ is "f" for float and nothing for double. */
+#define PL_OP_MAP(X)                                                                                              \
+	X(ADD, 2, 1, "($0 + $1)", "($0 + $1)", "($0 + $1)", 0)                                                    \
+	X(SUB, 2, 1, "($0 - $1)", "($0 - $1)", "($0 - $1)", 0)                                                    \
+	X(MUL, 2, 1, "($0 * $1)", "($0 * $1)", "($0 * $1)", 0)                                                    \
+	X(DIV, 2, 4, "($0 / $1)", "($0 / $1)", NULL, 0)                                                           \
+	X(REM, 2, 8, "pl_rem@($0, $1)", NULL, "pl_remi($0, $1)", 0)                                               \
+	X(FMOD, 2, 8, "fmod@($0, $1)", NULL, "($0 % $1)", 0)                                                      \
+	X(FLOORDIV, 2, 8, "floor@($0 / $1)", "ww_vf_floor($0 / $1)", "pl_fdivi($0, $1)", 0)                       \
+	X(MAXIMUM, 2, 1, "pl_max@($0, $1)", "ww_vf_maxnan($0, $1)", "pl_maxi($0, $1)", 0)                         \
+	X(MINIMUM, 2, 1, "pl_min@($0, $1)", "ww_vf_minnan($0, $1)", "pl_mini($0, $1)", 0)                         \
+	X(POW, 2, 30, "pow@($0, $1)", "ww_vf_pow($0, $1)", "pl_powi($0, $1)", 0)                                  \
+	X(ATAN2, 2, 30, "atan2@($0, $1)", NULL, NULL, 0)                                                          \
+	X(NEG, 1, 1, "(-$0)", "(-$0)", "(-$0)", 0)                                                                \
+	X(ABS, 1, 1, "fabs@($0)", "ww_vf_abs($0)", "pl_absi($0)", 0)                                              \
+	X(RECIP, 1, 4, "(1.0@ / $0)", "(1.0f / $0)", NULL, 0)                                                     \
+	X(EXP, 1, 10, "exp@($0)", "ww_vf_exp($0)", NULL, 0)                                                       \
+	X(EXP2, 1, 10, "exp2@($0)", "ww_vf_exp2($0)", NULL, 0)                                                    \
+	X(EXPM1, 1, 12, "expm1@($0)", "ww_vf_expm1($0)", NULL, 0)                                                 \
+	X(LOG, 1, 12, "log@($0)", "ww_vf_log($0)", NULL, 0)                                                       \
+	X(LOG2, 1, 12, "log2@($0)", "ww_vf_log2($0)", NULL, 0)                                                    \
+	X(LOG10, 1, 12, "log10@($0)", "ww_vf_log10($0)", NULL, 0)                                                 \
+	X(LOG1P, 1, 14, "log1p@($0)", "ww_vf_log1p($0)", NULL, 0)                                                 \
+	X(SQRT, 1, 4, "sqrt@($0)", "ww_vf_sqrt($0)", NULL, 0)                                                     \
+	X(RSQRT, 1, 5, "(1.0@ / sqrt@($0))", "ww_vf_rsqrt($0)", NULL, 0)                                          \
+	X(SIN, 1, 20, "sin@($0)", "ww_vf_sin($0)", NULL, 0)                                                       \
+	X(COS, 1, 20, "cos@($0)", "ww_vf_cos($0)", NULL, 0)                                                       \
+	X(TAN, 1, 24, "tan@($0)", NULL, NULL, 0)                                                                  \
+	X(ASIN, 1, 24, "asin@($0)", NULL, NULL, 0)                                                                \
+	X(ACOS, 1, 24, "acos@($0)", NULL, NULL, 0)                                                                \
+	X(ATAN, 1, 24, "atan@($0)", NULL, NULL, 0)                                                                \
+	X(SINH, 1, 24, "sinh@($0)", NULL, NULL, 0)                                                                \
+	X(COSH, 1, 24, "cosh@($0)", NULL, NULL, 0)                                                                \
+	X(TANH, 1, 14, "tanh@($0)", "ww_vf_tanh($0)", NULL, 0)                                                    \
+	X(ASINH, 1, 24, "asinh@($0)", NULL, NULL, 0)                                                              \
+	X(ACOSH, 1, 24, "acosh@($0)", NULL, NULL, 0)                                                              \
+	X(ATANH, 1, 24, "atanh@($0)", NULL, NULL, 0)                                                              \
+	X(ERF, 1, 16, "erf@($0)", "ww_vf_erf($0)", NULL, 0)                                                       \
+	X(ERFC, 1, 18, "erfc@($0)", NULL, NULL, 0)                                                                \
+	X(LGAMMA, 1, 40, "lgamma@($0)", NULL, NULL, 0)                                                            \
+	X(SIGMOID, 1, 12, "(1.0@ / (1.0@ + exp@(-$0)))", "ww_vf_sigmoid($0)", NULL, 0)                            \
+	X(FLOOR, 1, 1, "floor@($0)", "ww_vf_floor($0)", "($0)", 0)                                                \
+	X(CEIL, 1, 1, "ceil@($0)", "ww_vf_ceil($0)", "($0)", 0)                                                   \
+	X(ROUND, 1, 1, "rint@($0)", "ww_vf_rint($0)", "($0)", 0)                                                  \
+	X(TRUNC, 1, 1, "trunc@($0)", "ww_vf_trunc($0)", "($0)", 0)                                                \
+	X(SIGN, 1, 2, "pl_sign@($0)", "ww_vf_sign($0)", "pl_signi($0)", 0)                                        \
+	X(LT, 2, 1, "($0 < $1)", "ww_vf_lt($0, $1)", "($0 < $1)", 1)                                              \
+	X(LE, 2, 1, "($0 <= $1)", "ww_vf_le($0, $1)", "($0 <= $1)", 1)                                            \
+	X(GT, 2, 1, "($0 > $1)", "ww_vf_gt($0, $1)", "($0 > $1)", 1)                                              \
+	X(GE, 2, 1, "($0 >= $1)", "ww_vf_ge($0, $1)", "($0 >= $1)", 1)                                            \
+	X(EQ, 2, 1, "($0 == $1)", "ww_vf_eq($0, $1)", "($0 == $1)", 1)                                            \
+	X(NE, 2, 1, "($0 != $1)", "ww_vf_ne($0, $1)", "($0 != $1)", 1)                                            \
+	X(ISNAN, 1, 1, "($0 != $0)", "ww_vf_isnan($0)", "(0 * $0)", 1)                                            \
+	X(AND, 2, 1, NULL, NULL, "($0 & $1)", 0)                                                                  \
+	X(OR, 2, 1, NULL, NULL, "($0 | $1)", 0)                                                                   \
+	X(XOR, 2, 1, NULL, NULL, "($0 ^ $1)", 0)                                                                  \
+	X(SHL, 2, 1, NULL, NULL, "($0 << $1)", 0)                                                                 \
+	X(SHR, 2, 1, NULL, NULL, "($0 >> $1)", 0)                                                                 \
+	X(BITNOT, 1, 1, NULL, NULL, "(~$0)", 0)                                                                   \
+	X(LAND, 2, 1, "($0 && $1)", "ww_vm_and($0, $1)", "($0 && $1)", 1)                                         \
+	X(LOR, 2, 1, "($0 || $1)", "ww_vm_or($0, $1)", "($0 || $1)", 1)                                           \
+	X(LXOR, 2, 1, "(!$0 != !$1)", "ww_vm_xor($0, $1)", "(!$0 != !$1)", 1)                                     \
+	X(LNOT, 1, 1, "(!$0)", "ww_vm_not($0)", "(!$0)", 1)                                                       \
+	X(WHERE, 3, 1, "($0 ? $1 : $2)", "ww_vf_sel($0, $1, $2)", "($0 ? $1 : $2)", 0)                            \
+	X(CAST, 1, 1, "", "", "", 0)
+
+enum pl_op {
+#define X(name, arity, cost, scal, vec, intg, boolean) OP_##name,
+	PL_OP_MAP(X)
+#undef X
+	OP_COUNT
+};
+
+struct pl_op_info {
+	const char *name;
+	int arity, cost;
+	const char *scalar, *vec, *intg;
+	int boolean;
+};
+extern const struct pl_op_info pl_ops[OP_COUNT];
+
+enum pl_red { RED_SUM, RED_PROD, RED_MAX, RED_MIN, RED_ARGMAX, RED_ARGMIN, RED_COUNT };
+extern const char *const pl_red_names[RED_COUNT];
+
+enum vkind {
+	V_BUF,		/* an input or a parameter, at its strides */
+	V_CONST,	/* one number */
+	V_INDEX,	/* the value of an index expression over the own dimensions (arange, masks) */
+	V_OP,		/* pointwise; arguments have the same shape or are constants */
+	V_VIEW,		/* another index of the argument; fill where `cond` is 0 */
+	V_GATHER,	/* argument 0 with the index of dimension `dim` replaced by the value of argument 1 */
+	V_RED,		/* over the last `nred` dimensions of the argument */
+	V_SPEC		/* output of a special */
+};
+
+struct buf;
+struct spec;
+
+struct val {
+	int id;
+	enum vkind kind;
+	int dt;				/* enum ww_dtype, as PyTorch would have it */
+	int rank;
+	const struct ix *size[PL_MAX_RANK];
+	struct val *arg[PL_MAX_ARGS];
+	int n_arg;
+	enum pl_op op;
+	double f;			/* CONST */
+	int64_t i;			/* CONST of an integer type */
+	const struct ix *index;		/* INDEX, over place[] */
+	const struct ix *map[PL_MAX_RANK];	/* VIEW: index of each dimension of arg[0], over place[] */
+	const struct ix *cond;		/* VIEW: NULL, or 0/1 over place[] */
+	double fill;
+	int dim;			/* GATHER */
+	enum pl_red red;
+	int nred;
+	struct spec *spec;
+	int spec_out;
+	int force_root;			/* must be stored: a part of a split reduction, an operand of a special */
+	struct buf *root;		/* where it is stored, once it is */
+	int scheduled;
+	const char *node;		/* graph node that it comes from, for comments */
+};
+
+enum bkind { B_INPUT, B_PARAM, B_OUTPUT, B_SCRATCH };
+
+struct buf {
+	enum bkind kind;
+	int index;			/* input, output, scratch number */
+	const char *pname;		/* of a parameter: its dotted name */
+	const char *name;		/* C identifier, the same in plan.c and in the kernels */
+	int dt, rank;
+	const struct ix *size[PL_MAX_RANK], *stride[PL_MAX_RANK];
+	int contiguous;
+	int used;
+	struct val *val;		/* for inputs and parameters */
+};
+
+/* ---- Graph ----------------------------------------------------------------------------------------------------- */
+
+enum gkind { G_NONE, G_VAL, G_INT, G_FLOAT, G_BOOL, G_STR, G_LIST };
+
+struct garg {
+	enum gkind kind;
+	const char *name;		/* VAL: of the node; STR */
+	int out;			/* VAL: which output of the node */
+	int64_t i;
+	double f;
+	struct garg *item;
+	int n;
+};
+
+struct gmeta {
+	int dt, rank;			/* dt 0: not a tensor */
+	int64_t size[PL_MAX_RANK], stride[PL_MAX_RANK];
+};
+
+struct gnode {
+	const char *name, *target;	/* "aten.add.Tensor" */
+	struct garg *arg;
+	int n_arg;
+	struct garg *kwarg;
+	const char **kwname;
+	int n_kwarg;
+	struct gmeta meta[PL_MAX_OUTS];
+	int n_out;
+	struct val *out[PL_MAX_OUTS];
+};
+
+/* ---- Kernels --------------------------------------------------------------------------------------------------- */
+
+enum skind { S_GEMM, S_CONV, S_ATTN, S_SCAN };
+
+/* A strided operand of a special: element (idx) lies at base + sum idx*stride of a buffer. */
+struct operand {
+	struct val *val;		/* what it is; stored by the time the special runs */
+	struct buf *buf;
+	const struct ix *offset, *stride[PL_MAX_RANK];
+};
+
+struct spec {
+	enum skind kind;
+	int id;
+	const char *node, *what;
+	struct operand in[4];
+	int n_in;
+	struct val *out;
+	/* GEMM: out (batch..., m, n) = a (batch..., m, k) b (batch..., k, n); ATTN: q, k, v; CONV: x, w */
+	const struct ix *k;
+	int nbatch;			/* leading dimensions */
+	double scale;			/* ATTN */
+	int causal;
+	int has_mask;
+	int nd, transposed, groups;	/* CONV */
+	int64_t stride[3], pad[3], dil[3], opad[3];
+	const struct ix *x_size[5], *w_size[5];
+	enum pl_red red;		/* SCAN: RED_SUM or RED_PROD along the last dimension */
+	int consumers;			/* roots that read it */
+	int fused;			/* done inside a consumer's kernel */
+	int scheduled;
+};
+
+enum kkind { K_POINT, K_ROW, K_SPEC };
+
+struct kern {
+	enum kkind kind;
+	const char *name, *title;
+	int n_row, n_col;
+	const struct ix_atom *row[PL_MAX_RANK], *col[PL_MAX_RANK];
+	int n_ocol;			/* the columns as the reductions count them, */
+	const struct ix *ocol[PL_MAX_RANK];	/* over col[], which may be fewer after merging */
+	int n_out;
+	struct val *out[PL_MAX_OUTS];
+	const struct ix *out_idx[PL_MAX_OUTS][PL_MAX_RANK];	/* over row and col */
+	int n_red;			/* K_ROW, in order of evaluation */
+	struct val *red[64];
+	const struct ix *red_idx[64][PL_MAX_RANK];
+	int red_stage[64];
+	int n_stage;
+	struct spec *spec;
+	const struct ix *spec_idx[PL_MAX_RANK];	/* K_SPEC: the special's own index, variables or 0 */
+	int lane_row;			/* vectors run along the last row variable */
+	/* what the emitters decide and plan.c needs */
+	struct buf *arg[64];
+	int n_arg;
+	const char *launch;		/* text of plan.c that adds the nodes */
+};
+
+/* Knobs of one kernel; 0 is "let the emitter choose". */
+struct knobs {
+	int vec, unroll, block, tile, stage, alt;
+};
+
+struct pl {
+	struct ww_arena arena;
+	jmp_buf bail;
+	char why[600];
+	int n_atoms;
+	int target;			/* enum ww_target */
+	struct ww_device dev;
+	struct gnode *node;
+	int n_node;
+	struct garg *output;		/* the graph's results */
+	int n_output;
+	struct gmeta *out_meta;
+	struct buf *buf[PL_MAX_BUFS];
+	int n_buf, n_scratch;
+	const struct ix *place[PL_MAX_RANK];	/* placeholders of V_VIEW and V_INDEX */
+	int n_val;
+	struct spec *spec[PL_MAX_KERNELS];
+	int n_spec;
+	struct kern *kern[PL_MAX_KERNELS];
+	int n_kern;
+	const char *sym_name[64], *sym_def[64];
+	int64_t sym_value[64];
+	int n_sym;
+	struct ww_str guards;		/* plan.c text; released by ww_pl_build() */
+	struct ww_str dev_text, plan_text;
+	const struct knobs *knobs;	/* by kernel number; may be NULL */
+	int n_knobs;
+	int n_var;
+	const char *cuda_recipes;	/* #include lines of plan.c */
+};
+
+void pl_fail(struct pl *pl, const char *fmt, ...) __attribute__((noreturn)) WW_PRINTF(2, 3);
+void *pl_alloc(struct pl *pl, size_t bytes);
+const char *pl_fmt(struct pl *pl, const char *fmt, ...) WW_PRINTF(2, 3);
+/* ww_fail() in plan.c unless a == b at the sizes of that build; nothing where they are the same expression. */
+void pl_guard_eq(struct pl *pl, const struct ix *a, const struct ix *b, const char *what);
+
+/* ---- graph.c */
+void pl_graph_read(struct pl *pl, const json_t *graph);
+struct gnode *pl_graph_node(struct pl *pl, const char *name);
+
+/* ---- val.c: construction of values */
+struct val *pl_val(struct pl *pl, enum vkind kind, int dt, int rank, const struct ix *const *size);
+struct val *pl_constf(struct pl *pl, int dt, double f);
+struct val *pl_consti(struct pl *pl, int dt, int64_t i);
+struct val *pl_op1(struct pl *pl, enum pl_op op, struct val *a);
+struct val *pl_op2(struct pl *pl, enum pl_op op, struct val *a, struct val *b);
+struct val *pl_where(struct pl *pl, struct val *c, struct val *a, struct val *b);
+struct val *pl_cast(struct pl *pl, struct val *a, int dt);
+struct val *pl_expand(struct pl *pl, struct val *a, int rank, const struct ix *const *size);
+struct val *pl_permute(struct pl *pl, struct val *a, const int *perm);
+struct val *pl_reshape(struct pl *pl, struct val *a, int rank, const struct ix *const *size);
+struct val *pl_slice(struct pl *pl, struct val *a, int dim, const struct ix *start, const struct ix *size, int64_t step);
+struct val *pl_select(struct pl *pl, struct val *a, int dim, const struct ix *at);
+struct val *pl_unsqueeze(struct pl *pl, struct val *a, int dim);
+struct val *pl_squeeze(struct pl *pl, struct val *a, int dim);
+struct val *pl_index(struct pl *pl, int dt, int rank, const struct ix *const *size, const struct ix *over_place);
+/* Reduce the dimensions whose bit is set in mask. */
+struct val *pl_reduce(struct pl *pl, enum pl_red red, struct val *a, unsigned mask, int keepdim);
+struct val *pl_view(struct pl *pl, struct val *a, int rank, const struct ix *const *size, const struct ix *const *map);
+/* View with a condition: fill where it is 0. */
+struct val *pl_view_if(struct pl *pl, struct val *a, int rank, const struct ix *const *size, const struct ix *const *map,
+		       const struct ix *cond, double fill);
+const struct ix *pl_numel(struct pl *pl, const struct val *a);
+int pl_is_float(int dt);
+int pl_is_int(int dt);
+int pl_itemsize(int dt);
+int pl_promote(int a, int b);
+struct buf *pl_buf(struct pl *pl, enum bkind kind, int dt, int rank, const struct ix *const *size);
+void pl_contiguous(struct pl *pl, int rank, const struct ix *const *size, const struct ix **stride);
+/* Numbers a, b, c as fields of one vector: convenience for calls. */
+int64_t pl_numel_now(const struct val *a);
+
+/* ---- lower*.c */
+void pl_lower(struct pl *pl);
+typedef void (*pl_lower_fn)(struct pl *pl, struct gnode *n);
+struct pl_lower_row { const char *op; pl_lower_fn fn; };
+extern const struct pl_lower_row pl_lower_shape[], pl_lower_point[], pl_lower_reduce[], pl_lower_nn[];
+struct garg *pl_arg(struct gnode *n, int i, const char *name);
+struct val *pl_arg_val(struct pl *pl, struct gnode *n, int i, const char *name);	/* NULL for None */
+struct val *pl_need_val(struct pl *pl, struct gnode *n, int i, const char *name);
+int64_t pl_arg_int(struct pl *pl, struct gnode *n, int i, const char *name, int64_t def);
+double pl_arg_num(struct pl *pl, struct gnode *n, int i, const char *name, double def);
+const char *pl_arg_str(struct gnode *n, int i, const char *name, const char *def);
+int pl_arg_ints(struct pl *pl, struct gnode *n, int i, const char *name, int64_t *out, int max);	/* count */
+struct val *pl_val_of(struct pl *pl, const struct garg *a);
+void pl_cannot(struct pl *pl, struct gnode *n, const char *why) __attribute__((noreturn));
+int pl_dim(struct pl *pl, struct gnode *n, int64_t d, int rank);
+struct val *pl_softmax(struct pl *pl, struct val *x, int dim, int is_log);
+
+/* ---- special.c */
+struct val *pl_gemm(struct pl *pl, struct gnode *n, struct val *a, struct val *b);
+struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w, int nd, const int64_t *stride,
+		    const int64_t *pad, const int64_t *dil, int transposed, const int64_t *opad, int64_t groups);
+struct val *pl_attention(struct pl *pl, struct gnode *n, struct val *q, struct val *k, struct val *v, struct val *mask,
+			 int causal, double scale);
+struct val *pl_scan(struct pl *pl, struct gnode *n, struct val *x, int dim, enum pl_red red);
+void pl_spec_operands(struct pl *pl, struct spec *s);
+
+/* ---- group.c */
+void pl_group(struct pl *pl);
+
+/* ---- expr.c: values at an index, as C */
+
+/* A piece of C: its text, whether it is a vector, and the loop level where it is available (1 row, 2 column). */
+struct etext { const char *t; int vec, level; };
+
+struct ememo {
+	const struct val *val;		/* NULL: a load of buf */
+	const struct buf *buf;
+	int n;
+	const struct ix *idx[PL_MAX_RANK];
+	struct etext text;
+	int scope;
+	struct ememo *next;
+};
+
+/* A whole-vector load of the cuda emitter, done before the loop over the lanes. */
+struct vload {
+	const struct buf *buf;
+	const struct ix *base;		/* offset with the lane variable at the vector's first element */
+	const char *name;
+	int stage;			/* where it was first needed */
+};
+
+struct expr {
+	struct pl *pl;
+	struct kern *k;
+	int vec;			/* cpu: emit vectors along `lane` */
+	int cuda_vec;			/* cuda: unit-stride loads along `lane` are collected in vload[] */
+	const struct ix_atom *lane;
+	struct ww_str *block[3];	/* 1: row level, 2: inside the column loop */
+	struct ememo *bucket[128];
+	struct vload vload[64];
+	int n_vload;
+	const char *vload_index;	/* "[l]" or "[j * V + l]" */
+	int stage;
+	const struct val *bound[64];	/* values whose text is given, at any index */
+	struct etext bound_text[64];
+	int n_bound;
+	const struct ix *red_text_idx;
+	struct etext red_text[64];	/* of k->red[i], once computed */
+	int red_done[64];
+	int n_temp;
+	int scope, scope_level;
+	int need_scalar;		/* a vector form does not exist */
+	struct val *self;		/* evaluated, not loaded, although it is stored */
+};
+
+void pl_expr_init(struct expr *e, struct pl *pl, struct kern *k);
+struct etext pl_expr(struct expr *e, struct val *v, const struct ix *const *idx);
+/* Forget what was computed inside the column loop. */
+void pl_expr_forget(struct expr *e, int level);
+const char *pl_ctype(int dt, int target);	/* as stored */
+const char *pl_acc_type(int dt);		/* as computed */
+const char *pl_to_store(struct expr *e, const char *text, int from, int to);
+const struct ix *pl_offset(struct pl *pl, const struct buf *b, const struct ix *const *idx);
+void pl_kern_arg(struct pl *pl, struct kern *k, struct buf *b);
+int pl_level(const struct expr *e, const struct ix *x);
+const char *pl_literal(struct pl *pl, int dt, double f, int64_t i);
+const char *pl_ident(struct pl *pl, enum pl_red red, int dt);
+const char *pl_combine(struct pl *pl, enum pl_red red, int dt, const char *a, const char *b, int vec);
+/* Helper functions (pl_max and friends) that the text uses, for both targets. */
+const char *pl_preamble(struct pl *pl, const char *body);
+
+/* ---- emit_*.c */
+int pl_has_lane(const struct expr *e, const struct ix *x);
+/* Offsets of the loads that kernel k does, with their buffers; returns how many. */
+int pl_kern_loads(struct pl *pl, struct kern *k, const struct ix **off, struct buf **buf, int max);
+const struct ix *pl_of_var(struct pl *pl, const struct ix_atom *v);
+void pl_emit_cpu(struct pl *pl);
+void pl_emit_cuda(struct pl *pl);
+void pl_emit_plan(struct pl *pl);
+const struct knobs *pl_knobs(struct pl *pl, int kernel);
+
+/* ---- build.c */
+struct pl_result {
+	int ok;
+	char *device_text, *plan_text;	/* malloc'ed */
+	char why[600];			/* where not ok: one line, names the operator */
+	int n_kern;
+	char kern_title[64][120];
+	enum kkind kern_kind[64];
+	int kern_spec[64];		/* enum skind or -1 */
+};
+/* Build a solution for a graph.  Never fails with an error: not ok says why. */
+void ww_pl_build(const json_t *graph, const json_t *device, const char *target, const struct knobs *knobs, int n_knobs,
+		 struct pl_result *out);
+void ww_pl_result_release(struct pl_result *r);
+
+#endif

@@ -1,0 +1,462 @@
+/* val.c - construction of values: shapes, views, promotion.
+ *
+ * A value is a pure function from an index to a number.  Operations demand equal shapes, so the constructors insert the
+ * broadcasts; constants have no shape and fit everywhere.  Views are index maps over placeholders: map[d] says where dimension d
+ * of the argument is read for the index (place[0], place[1], ...) of the view.  A view of a view stays two values: composing
+ * happens when the expression is written out, where the ranges of the actual indices make quotients vanish. */
+#include "policy/planner/planner.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const struct pl_op_info pl_ops[OP_COUNT] = {
+#define X(name, arity, cost, scal, vec, intg, boolean) { #name, arity, cost, scal, vec, intg, boolean },
+	PL_OP_MAP(X)
+#undef X
+};
+const char *const pl_red_names[RED_COUNT] = { "sum", "prod", "max", "min", "argmax", "argmin" };
+
+int pl_is_float(int dt) { return dt == WW_F32 || dt == WW_F64 || dt == WW_F16 || dt == WW_BF16; }
+int pl_is_int(int dt) { return dt == WW_I8 || dt == WW_I16 || dt == WW_I32 || dt == WW_I64 || dt == WW_U8; }
+
+int pl_itemsize(int dt)
+{
+	switch (dt) {
+	case WW_F64: case WW_I64: return 8;
+	case WW_F32: case WW_I32: return 4;
+	case WW_F16: case WW_BF16: case WW_I16: return 2;
+	default: return 1;
+	}
+}
+
+int pl_promote(int a, int b)
+{
+	static const int order[] = { WW_BOOL, WW_U8, WW_I8, WW_I16, WW_I32, WW_I64, WW_F16, WW_BF16, WW_F32, WW_F64 };
+	int ia = 0, ib = 0;
+
+	if (a == b)
+		return a;
+	if ((a == WW_F16 && b == WW_BF16) || (a == WW_BF16 && b == WW_F16))
+		return WW_F32;
+	if ((a == WW_U8 && b == WW_I8) || (a == WW_I8 && b == WW_U8))
+		return WW_I16;
+	for (int i = 0; i < (int)WW_ARRAY_LEN(order); i++) {
+		ia = order[i] == a ? i : ia;
+		ib = order[i] == b ? i : ib;
+	}
+	return ia > ib ? a : b;
+}
+
+struct val *pl_val(struct pl *pl, enum vkind kind, int dt, int rank, const struct ix *const *size)
+{
+	struct val *v = pl_alloc(pl, sizeof *v);
+
+	if (pl->n_val >= PL_MAX_VALS)
+		pl_fail(pl, "the graph has more than %d values", PL_MAX_VALS);
+	if (rank > PL_MAX_RANK)
+		pl_fail(pl, "a tensor has more than %d dimensions", PL_MAX_RANK);
+	v->id = pl->n_val++;
+	v->kind = kind;
+	v->dt = dt;
+	v->rank = rank;
+	for (int d = 0; d < rank; d++)
+		v->size[d] = size[d];
+	return v;
+}
+
+struct val *pl_constf(struct pl *pl, int dt, double f)
+{
+	struct val *v = pl_val(pl, V_CONST, dt, 0, NULL);
+
+	v->f = f;
+	v->i = (int64_t)f;
+	return v;
+}
+
+struct val *pl_consti(struct pl *pl, int dt, int64_t i)
+{
+	struct val *v = pl_val(pl, V_CONST, dt, 0, NULL);
+
+	v->f = (double)i;
+	v->i = i;
+	return v;
+}
+
+const struct ix *pl_numel(struct pl *pl, const struct val *a)
+{
+	const struct ix *n = ix_const(pl, 1);
+
+	for (int d = 0; d < a->rank; d++)
+		n = ix_mul(pl, n, a->size[d]);
+	return n;
+}
+
+int64_t pl_numel_now(const struct val *a)
+{
+	int64_t n = 1;
+
+	for (int d = 0; d < a->rank; d++)
+		n *= ix_num(a->size[d]);
+	return n;
+}
+
+static struct val *with_arg(struct val *v, struct val *a)
+{
+	v->arg[v->n_arg++] = a;
+	return v;
+}
+
+struct val *pl_view_if(struct pl *pl, struct val *a, int rank, const struct ix *const *size, const struct ix *const *map,
+		       const struct ix *cond, double fill)
+{
+	struct val *v;
+
+	if (a->kind == V_CONST && !cond)
+		return a;
+	v = with_arg(pl_val(pl, V_VIEW, a->dt, rank, size), a);
+	for (int d = 0; d < a->rank; d++)
+		v->map[d] = map[d];
+	v->cond = cond && ix_is(cond, 1) ? NULL : cond;
+	v->fill = fill;
+	v->node = a->node;
+	return v;
+}
+
+struct val *pl_view(struct pl *pl, struct val *a, int rank, const struct ix *const *size, const struct ix *const *map)
+{
+	return pl_view_if(pl, a, rank, size, map, NULL, 0);
+}
+
+struct val *pl_expand(struct pl *pl, struct val *a, int rank, const struct ix *const *size)
+{
+	const struct ix *map[PL_MAX_RANK];
+	int same = a->rank == rank;
+
+	if (a->kind == V_CONST)
+		return a;
+	if (a->rank > rank)
+		pl_fail(pl, "cannot broadcast %d dimensions to %d (node %s)", a->rank, rank, a->node ? a->node : "?");
+	for (int d = 0; d < a->rank; d++) {
+		int o = d + rank - a->rank;
+
+		if (ix_is(a->size[d], 1) && !ix_is(size[o], 1)) {
+			map[d] = ix_const(pl, 0);
+			same = 0;
+		} else {
+			pl_guard_eq(pl, a->size[d], size[o], "sizes that must be equal for broadcasting");
+			map[d] = pl->place[o];
+		}
+	}
+	return same ? a : pl_view(pl, a, rank, size, map);
+}
+
+/* The broadcast shape of two values.  A size that comes from an input is kept before a plain number. */
+static int broadcast(struct pl *pl, struct val *a, struct val *b, const struct ix **size)
+{
+	int rank = a->rank > b->rank ? a->rank : b->rank;
+
+	for (int d = 0; d < rank; d++) {
+		int da = d - (rank - a->rank), db = d - (rank - b->rank);
+		const struct ix *x = da >= 0 ? a->size[da] : ix_const(pl, 1), *y = db >= 0 ? b->size[db] : ix_const(pl, 1);
+		int64_t c;
+
+		size[d] = ix_is(x, 1) ? y : ix_is(y, 1) ? x : ix_is_const(x, &c) ? y : x;
+	}
+	return rank;
+}
+
+struct val *pl_cast(struct pl *pl, struct val *a, int dt)
+{
+	struct val *v;
+
+	if (a->dt == dt)
+		return a;
+	if (a->kind == V_CONST) {
+		v = pl_constf(pl, dt, dt == WW_BOOL ? a->f != 0 : a->f);
+		v->i = dt == WW_BOOL ? a->f != 0 : pl_is_float(a->dt) ? (int64_t)a->f : a->i;
+		v->f = pl_is_float(dt) ? v->f : (double)v->i;
+		return v;
+	}
+	v = with_arg(pl_val(pl, V_OP, dt, a->rank, a->size), a);
+	v->op = OP_CAST;
+	v->node = a->node;
+	return v;
+}
+
+struct val *pl_op1(struct pl *pl, enum pl_op op, struct val *a)
+{
+	struct val *v = with_arg(pl_val(pl, V_OP, pl_ops[op].boolean ? WW_BOOL : a->dt, a->rank, a->size), a);
+
+	v->op = op;
+	v->node = a->node;
+	return v;
+}
+
+struct val *pl_op2(struct pl *pl, enum pl_op op, struct val *a, struct val *b)
+{
+	const struct ix *size[PL_MAX_RANK];
+	int rank = broadcast(pl, a, b, size);
+	int dt = a->kind == V_CONST && b->kind != V_CONST && !pl_is_float(a->dt) ? b->dt :
+		 b->kind == V_CONST && a->kind != V_CONST && !pl_is_float(b->dt) ? a->dt :
+		 a->kind == V_CONST && b->kind != V_CONST && pl_is_float(b->dt) ? b->dt :
+		 b->kind == V_CONST && a->kind != V_CONST && pl_is_float(a->dt) ? a->dt : pl_promote(a->dt, b->dt);
+	struct val *v;
+
+	if (op == OP_LAND || op == OP_LOR || op == OP_LXOR)
+		dt = WW_BOOL;
+	a = pl_expand(pl, pl_cast(pl, a, dt), rank, size);
+	b = pl_expand(pl, pl_cast(pl, b, dt), rank, size);
+	v = with_arg(with_arg(pl_val(pl, V_OP, pl_ops[op].boolean ? WW_BOOL : dt, rank, size), a), b);
+	v->op = op;
+	v->node = a->node;
+	return v;
+}
+
+struct val *pl_where(struct pl *pl, struct val *c, struct val *a, struct val *b)
+{
+	const struct ix *size[PL_MAX_RANK], *all[PL_MAX_RANK];
+	int dt = a->kind == V_CONST && b->kind != V_CONST ? b->dt : b->kind == V_CONST && a->kind != V_CONST ? a->dt :
+		 pl_promote(a->dt, b->dt);
+	struct val shape = { 0 }, *v;
+	int rank = broadcast(pl, a, b, size);
+
+	shape.rank = rank;
+	memcpy(shape.size, size, sizeof size);
+	rank = broadcast(pl, c, &shape, all);
+	v = pl_val(pl, V_OP, dt, rank, all);
+	with_arg(v, pl_expand(pl, pl_cast(pl, c, WW_BOOL), rank, all));
+	with_arg(v, pl_expand(pl, pl_cast(pl, a, dt), rank, all));
+	with_arg(v, pl_expand(pl, pl_cast(pl, b, dt), rank, all));
+	v->op = OP_WHERE;
+	v->node = a->node;
+	return v;
+}
+
+struct val *pl_permute(struct pl *pl, struct val *a, const int *perm)
+{
+	const struct ix *size[PL_MAX_RANK], *map[PL_MAX_RANK];
+	int same = 1;
+
+	for (int d = 0; d < a->rank; d++) {
+		size[d] = a->size[perm[d]];
+		map[perm[d]] = pl->place[d];
+		same &= perm[d] == d;
+	}
+	return same ? a : pl_view(pl, a, a->rank, size, map);
+}
+
+/* Index of the dimensions from..to-1 of a shape for the position `lin` among them. */
+static void unravel(struct pl *pl, const struct ix *lin, const struct ix *const *size, int from, int to, const struct ix **map)
+{
+	const struct ix *under = ix_const(pl, 1);
+
+	for (int d = to - 1; d >= from; d--) {
+		const struct ix *q = ix_div(pl, lin, under);
+
+		map[d] = d == from ? q : ix_mod(pl, q, size[d]);
+		under = ix_mul(pl, under, size[d]);
+	}
+}
+
+static const struct ix *ravel(struct pl *pl, const struct ix *const *idx, const struct ix *const *size, int from, int to)
+{
+	const struct ix *lin = ix_const(pl, 0);
+
+	for (int d = from; d < to; d++)
+		lin = ix_add(pl, ix_mul(pl, lin, size[d]), idx[d]);
+	return lin;
+}
+
+/* Reshape, group by group: [B, T, C] to [B, T, H, D] only takes C apart. */
+struct val *pl_reshape(struct pl *pl, struct val *a, int rank, const struct ix *const *size)
+{
+	const struct ix *map[PL_MAX_RANK], *na = ix_const(pl, 1), *nb = na;
+	int i = 0, j = 0, i0 = 0, j0 = 0, same = rank == a->rank;
+
+	for (int d = 0; same && d < rank; d++)
+		same = ix_same(a->size[d], size[d]);
+	if (same)
+		return a;
+	while (i < a->rank || j < rank) {
+		int64_t va = ix_num(na), vb = ix_num(nb);
+
+		if (va == vb && (i > i0 || j > j0) && i > i0 && j > j0) {
+			pl_guard_eq(pl, na, nb, "the numbers of elements of a reshape");
+			unravel(pl, ravel(pl, pl->place, size, j0, j), a->size, i0, i, map);
+			i0 = i;
+			j0 = j;
+			na = nb = ix_const(pl, 1);
+		} else if (i < a->rank && (va < vb || j == rank || (va == vb && i == i0))) {
+			na = ix_mul(pl, na, a->size[i++]);
+		} else if (j < rank) {
+			nb = ix_mul(pl, nb, size[j++]);
+		} else {
+			pl_fail(pl, "a reshape changes the number of elements (node %s)", a->node ? a->node : "?");
+		}
+	}
+	if (i > i0)
+		unravel(pl, ravel(pl, pl->place, size, j0, j), a->size, i0, i, map);
+	return pl_view(pl, a, rank, size, map);
+}
+
+struct val *pl_slice(struct pl *pl, struct val *a, int dim, const struct ix *start, const struct ix *size, int64_t step)
+{
+	const struct ix *s[PL_MAX_RANK], *map[PL_MAX_RANK];
+
+	for (int d = 0; d < a->rank; d++) {
+		s[d] = d == dim ? size : a->size[d];
+		map[d] = d == dim ? ix_add(pl, start, ix_mulc(pl, pl->place[d], step)) : pl->place[d];
+	}
+	return pl_view(pl, a, a->rank, s, map);
+}
+
+struct val *pl_select(struct pl *pl, struct val *a, int dim, const struct ix *at)
+{
+	const struct ix *s[PL_MAX_RANK], *map[PL_MAX_RANK];
+	int n = 0;
+
+	for (int d = 0; d < a->rank; d++) {
+		if (d == dim) {
+			map[d] = at;
+		} else {
+			map[d] = pl->place[n];
+			s[n++] = a->size[d];
+		}
+	}
+	return pl_view(pl, a, n, s, map);
+}
+
+struct val *pl_unsqueeze(struct pl *pl, struct val *a, int dim)
+{
+	const struct ix *s[PL_MAX_RANK], *map[PL_MAX_RANK];
+
+	if (a->rank >= PL_MAX_RANK)
+		pl_fail(pl, "more than %d dimensions", PL_MAX_RANK);
+	for (int d = 0, o = 0; d <= a->rank; d++) {
+		s[d] = d == dim ? ix_const(pl, 1) : a->size[o];
+		if (d != dim)
+			map[o++] = pl->place[d];
+	}
+	return pl_view(pl, a, a->rank + 1, s, map);
+}
+
+struct val *pl_squeeze(struct pl *pl, struct val *a, int dim) { return pl_select(pl, a, dim, ix_const(pl, 0)); }
+
+struct val *pl_index(struct pl *pl, int dt, int rank, const struct ix *const *size, const struct ix *over_place)
+{
+	struct val *v = pl_val(pl, V_INDEX, dt, rank, size);
+
+	v->index = over_place;
+	return v;
+}
+
+static struct val *red_last(struct pl *pl, enum pl_red red, struct val *a, int nred)
+{
+	struct val *v = with_arg(pl_val(pl, V_RED, red >= RED_ARGMAX ? WW_I64 : a->dt, a->rank - nred, a->size), a);
+
+	v->red = red;
+	v->nred = nred;
+	v->node = a->node;
+	return v;
+}
+
+/* Too few results to keep the machine busy, too much work for each: reduce in two kernels.  The parts are the outer reduced
+ * dimensions, or an exact split of the only one. */
+static struct val *split(struct pl *pl, enum pl_red red, struct val *a, int nred)
+{
+	int64_t rows = 1, cols = 1, want = pl->target == WW_TARGET_CUDA ? 2 * (pl->dev.sm_count > 0 ? pl->dev.sm_count : 132) : 8;
+	const struct ix *size[PL_MAX_RANK];
+	struct val *v;
+	int first = a->rank - nred;
+	int64_t n, parts;
+
+	for (int d = 0; d < a->rank; d++)
+		*(d < first ? &rows : &cols) *= ix_num(a->size[d]);
+	if (red >= RED_ARGMAX || rows >= want || cols < (pl->target == WW_TARGET_CUDA ? 16384 : 32768))
+		return red_last(pl, red, a, nred);
+	if (nred > 1) {
+		int64_t outer = 1;
+		int k = 1;
+
+		for (k = 1; k < nred; k++) {
+			outer *= ix_num(a->size[first + k - 1]);
+			if (rows * outer >= want)
+				break;
+		}
+		if (k < nred) {
+			v = red_last(pl, red, a, nred - k);
+			v->force_root = 1;
+			return red_last(pl, red, v, k);
+		}
+	}
+	n = ix_num(a->size[a->rank - 1]);
+	for (parts = ww_min(want * 2, n / 1024); parts > 1 && n % parts; parts--)
+		;
+	if (parts < 2 || a->rank >= PL_MAX_RANK)
+		return red_last(pl, red, a, nred);
+	memcpy(size, a->size, sizeof size);
+	size[a->rank - 1] = ix_const(pl, parts);
+	size[a->rank] = ix_div(pl, a->size[a->rank - 1], ix_const(pl, parts));
+	a = pl_reshape(pl, a, a->rank + 1, size);
+	v = red_last(pl, red, a, 1);
+	v->force_root = 1;
+	return red_last(pl, red, v, nred);
+}
+
+struct val *pl_reduce(struct pl *pl, enum pl_red red, struct val *a, unsigned mask, int keepdim)
+{
+	int perm[PL_MAX_RANK], n = 0, nred = 0;
+	const char *node = a->node;
+	struct val *v;
+	int rank = a->rank;
+
+	if (a->kind == V_CONST)
+		pl_fail(pl, "a reduction of a constant");
+	for (int d = 0; d < rank; d++)
+		if (!(mask >> d & 1))
+			perm[n++] = d;
+	for (int d = 0; d < rank; d++)
+		if (mask >> d & 1) {
+			perm[n++] = d;
+			nred++;
+		}
+	v = nred ? split(pl, red, pl_permute(pl, a, perm), nred) : a;
+	for (int d = 0; keepdim && d < rank; d++)
+		if (mask >> d & 1)
+			v = pl_unsqueeze(pl, v, d);
+	v->node = node;
+	return v;
+}
+
+/* ---- Buffers ---- */
+
+void pl_contiguous(struct pl *pl, int rank, const struct ix *const *size, const struct ix **stride)
+{
+	const struct ix *s = ix_const(pl, 1);
+
+	for (int d = rank - 1; d >= 0; d--) {
+		stride[d] = s;
+		s = ix_mul(pl, s, size[d]);
+	}
+}
+
+struct buf *pl_buf(struct pl *pl, enum bkind kind, int dt, int rank, const struct ix *const *size)
+{
+	struct buf *b = pl_alloc(pl, sizeof *b);
+
+	if (pl->n_buf >= PL_MAX_BUFS)
+		pl_fail(pl, "more than %d buffers", PL_MAX_BUFS);
+	b->kind = kind;
+	b->dt = dt;
+	b->rank = rank;
+	for (int d = 0; d < rank; d++)
+		b->size[d] = size[d];
+	pl_contiguous(pl, rank, size, b->stride);
+	b->contiguous = 1;
+	if (kind == B_SCRATCH) {
+		b->index = pl->n_scratch++;
+		b->name = pl_fmt(pl, "t%d", b->index);
+	}
+	pl->buf[pl->n_buf++] = b;
+	return b;
+}
