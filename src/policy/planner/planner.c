@@ -1,0 +1,208 @@
+/* planner.c - the rule-based policy: messages in, the next message out.
+ *
+ * It works through the same tools as any model and keeps no truth of its own.  Each call replays the conversation: the answer
+ * of `inspect` gives the graph; every message that wrote files and asked for `verify` was one trial, and its verdict feeds the
+ * search; what the search wants next is built from the graph and becomes the next message.  A build is a few milliseconds, so
+ * nothing is cached between calls but the parsed graph.
+ *
+ * The seed is not used: where two choices look equal the planner takes the first.  It is kept so that the interface is that of
+ * the other policies. */
+#include "policy/planner/search.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <ww/policy.h>
+
+struct planner {
+	struct ww_policy base;
+	uint64_t seed;
+};
+
+static const struct ww_message *find_inspect(const struct ww_message *msgs, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (msgs[i].role == WW_ROLE_TOOL && msgs[i].tool && !strcmp(msgs[i].tool, "inspect") && msgs[i].data && !msgs[i].is_error)
+			return &msgs[i];
+	return NULL;
+}
+
+static enum ww_rc set_text(struct ww_reply *out, const char *text, struct ww_err *err)
+{
+	out->message.role = WW_ROLE_ASSISTANT;
+	out->message.text = strdup(text);
+	return out->message.text ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory for a message");
+}
+
+/* Append a call; takes `args`. */
+static enum ww_rc add_call(struct ww_reply *out, size_t turn, const char *name, json_t *args, struct ww_err *err)
+{
+	struct ww_tool_call *c = realloc(out->message.calls, (out->message.n_calls + 1) * sizeof *c);
+	enum ww_rc rc = WW_OK;
+	char id[48];
+
+	if (!c || !args) {
+		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory for a tool call");
+		goto out;
+	}
+	out->message.calls = c;
+	c += out->message.n_calls;
+	memset(c, 0, sizeof *c);
+	snprintf(id, sizeof id, "call_%zu_%zu", turn, out->message.n_calls);
+	out->message.n_calls++;
+	c->id = strdup(id);
+	c->name = strdup(name);
+	c->arguments = json_dumps(args, JSON_COMPACT);
+	out->finish = WW_FINISH_TOOL_CALLS;
+	if (!c->id || !c->name || !c->arguments)
+		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory for a tool call");
+out:
+	json_decref(args);
+	return rc;
+}
+
+static enum ww_rc add_files(struct ww_reply *out, size_t turn, const struct pl_result *r, int cuda, struct ww_err *err)
+{
+	enum ww_rc rc;
+
+	WW_TRY(add_call(out, turn, "write", json_pack("{s:s, s:s}", "path", cuda ? "kernels.cu" : "kernels.c", "text", r->device_text), err));
+	WW_TRY(add_call(out, turn, "write", json_pack("{s:s, s:s}", "path", "plan.c", "text", r->plan_text), err));
+out:
+	return rc;
+}
+
+/* What the conversation says so far. */
+struct replay {
+	json_t *inspect;
+	const json_t *graph, *device;
+	const char *target;
+	int cuda;
+	struct pl_result first;		/* of the default knobs */
+	struct search search;
+	size_t turn;			/* assistant messages so far */
+};
+
+static void build_trial(const struct replay *r, const struct trial *t, struct pl_result *out)
+{
+	ww_pl_build(r->graph, r->device, r->target, t->knobs, SEARCH_KERNELS, out);
+}
+
+static void replay_verdicts(struct replay *r, const struct ww_message *msgs, size_t n)
+{
+	for (size_t i = 0; i < n && !r->search.done; i++) {
+		json_error_t e;
+		json_t *v;
+
+		if (msgs[i].role != WW_ROLE_TOOL || !msgs[i].tool || strcmp(msgs[i].tool, "verify"))
+			continue;
+		v = msgs[i].data ? json_loads(msgs[i].data, 0, &e) : NULL;
+		pl_search_feed(&r->search, v);
+		json_decref(v);
+	}
+}
+
+static enum ww_rc give_up(struct ww_reply *out, const char *why, struct ww_err *err)
+{
+	out->finish = WW_FINISH_STOP;
+	return set_text(out, why, err);
+}
+
+static enum ww_rc finish(struct replay *r, struct ww_reply *out, struct ww_err *err)
+{
+	struct pl_result best = { 0 };
+	char text[700];
+	enum ww_rc rc;
+
+	if (!r->search.have_best) {
+		snprintf(text, sizeof text, "the planner's solution does not hold: %s", r->search.failure);
+		return give_up(out, text, err);
+	}
+	snprintf(text, sizeof text, "nothing better found in %d trials; submit the best (%.150s)", r->search.n_trials, r->search.best.text);
+	WW_TRY(set_text(out, text, err));
+	if (memcmp(r->search.now.knobs, r->search.best.knobs, sizeof r->search.now.knobs)) {
+		build_trial(r, &r->search.best, &best);
+		if (!best.ok) {
+			rc = ww_err_set(err, WW_ERR_SYSTEM, "planner: the best solution cannot be built again: %s", best.why);
+			goto out;
+		}
+		WW_TRY(add_files(out, r->turn, &best, r->cuda, err));
+	}
+	WW_TRY(add_call(out, r->turn, "submit", json_object(), err));
+out:
+	ww_pl_result_release(&best);
+	return rc;
+}
+
+static enum ww_rc next_trial(struct replay *r, struct ww_reply *out, struct ww_err *err)
+{
+	struct pl_result built = { 0 };
+	enum ww_rc rc;
+
+	build_trial(r, &r->search.now, &built);
+	if (!built.ok) {
+		rc = r->search.have_best ? finish(r, out, err) : give_up(out, built.why, err);
+		goto out;
+	}
+	WW_TRY(set_text(out, r->search.now.text, err));
+	WW_TRY(add_files(out, r->turn, &built, r->cuda, err));
+	WW_TRY(add_call(out, r->turn, "verify", json_pack("{s:b}", "time", 1), err));
+out:
+	ww_pl_result_release(&built);
+	return rc;
+}
+
+static int planner_next(struct ww_policy *self, const struct ww_message *msgs, size_t n, const struct ww_tool_spec *tools, size_t n_tools,
+			struct ww_reply *out, const volatile int *interrupted, struct ww_err *err)
+{
+	const struct ww_message *in = find_inspect(msgs, n);
+	struct replay r = { 0 };
+	enum ww_rc rc = WW_OK;
+
+	(void)self, (void)tools, (void)n_tools, (void)interrupted;
+	for (size_t i = 0; i < n; i++)
+		r.turn += msgs[i].role == WW_ROLE_ASSISTANT;
+	if (!in) {
+		if (r.turn > 1)
+			return give_up(out, "inspect gave no graph", err);
+		WW_TRY(set_text(out, "look at the graph and the device", err));
+		WW_TRY(add_call(out, r.turn, "inspect", json_object(), err));
+		goto out;
+	}
+	WW_TRY(ww_json_parse(in->data, strlen(in->data), "answer of inspect", &r.inspect, err));
+	r.graph = json_object_get(r.inspect, "graph");
+	r.device = json_object_get(r.inspect, "device");
+	r.target = ww_json_str(r.inspect, "target", "cuda");
+	r.cuda = !strcmp(r.target, "cuda");
+	ww_pl_build(r.graph, r.device, r.target, NULL, 0, &r.first);
+	if (!r.first.ok) {
+		rc = give_up(out, r.first.why, err);
+		goto out;
+	}
+	pl_search_init(&r.search, &r.first, r.cuda);
+	replay_verdicts(&r, msgs, n);
+	rc = r.search.done ? finish(&r, out, err) : next_trial(&r, out, err);
+out:
+	ww_pl_result_release(&r.first);
+	json_decref(r.inspect);
+	return (int)rc;
+}
+
+static int64_t planner_count(struct ww_policy *self, const struct ww_message *msgs, size_t n)
+{
+	(void)self, (void)msgs, (void)n;
+	return 0;
+}
+
+static void planner_free(struct ww_policy *self) { free(self); }
+
+int ww_planner_new(uint64_t seed, struct ww_policy **out, struct ww_err *err)
+{
+	static const struct ww_policy_ops ops = { "planner", planner_next, planner_count, planner_free };
+	struct planner *p = calloc(1, sizeof *p);
+
+	if (!p)
+		return (int)ww_err_set(err, WW_ERR_NOMEM, "out of memory for the planner");
+	p->base.ops = &ops;
+	p->seed = seed;
+	*out = &p->base;
+	return WW_OK;
+}

@@ -1,0 +1,30 @@
+/* search.h - which variant to try next, from the verdicts so far. */
+#ifndef WW_POLICY_PLANNER_SEARCH_H
+#define WW_POLICY_PLANNER_SEARCH_H
+
+#include "policy/planner/planner.h"
+
+enum { SEARCH_KERNELS = 64, SEARCH_MAX_TRIALS = 30 };
+
+struct trial {
+	struct knobs knobs[SEARCH_KERNELS];
+	char text[240];		/* what is tried, one line */
+};
+
+struct search {
+	const struct pl_result *shape;	/* of the first build: how many kernels, of which kind */
+	int cuda;
+	struct trial now, best;
+	int n_trials, have_best, done;
+	double best_us, seconds;
+	int safe;			/* the default failed: 1 tried without vectors, 2 gave up */
+	int coord;			/* next variation */
+	char failure[400];		/* of the last verdict that was not correct */
+};
+
+void pl_search_init(struct search *s, const struct pl_result *shape, int cuda);
+/* The verdict of the current trial. */
+void pl_search_feed(struct search *s, const json_t *verdict);
+/* After a feed: s->now is the next trial, or s->done. */
+
+#endif
