@@ -24,6 +24,15 @@ if(CMOCKA)
 	endforeach()
 endif()
 
+# Every operation of a device against the scalar reference; prints a table, fails on an error above its limit.
+add_executable(test-ops tests/ops/test_ops.c)
+target_link_libraries(test-ops PRIVATE -Wl,--start-group ${WW_LIBS} -Wl,--end-group ${WW_SYSTEM_LIBS})
+set_target_properties(test-ops PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+add_test(NAME dev/test_ops COMMAND test-ops cpu)
+add_test(NAME dev/test_ops_base COMMAND test-ops cpu exact)
+set_tests_properties(dev/test_ops dev/test_ops_base PROPERTIES LABELS unit TIMEOUT 120)
+set_tests_properties(dev/test_ops_base PROPERTIES ENVIRONMENT WARPWRIGHT_CPU_KERNELS=base)
+
 # Scripts print TAP; `prove` fails on a wrong plan, a failed line or a bad exit code.  "# label: gpu" in the head of a
 # script adds a label.
 file(GLOB cli_tests CONFIGURE_DEPENDS tests/cli/*.t)

@@ -1,0 +1,5 @@
+/* kernels_base.c - the inner loops for x86-64: 4 lanes.  Flags: src/dev/module.cmake. */
+#define W 4
+#define NAME ww_cpu_kernels_base
+#define LABEL "base"
+#include "dev/cpu/kernels_impl.h"

@@ -1,0 +1,161 @@
+/* dev.h - what a device can do: memory, streams, matrix products and the operations of a transformer.
+ *
+ * One table of functions, struct ww_dev_ops, stands for one kind of device; `ref` (scalar, double precision inside, slow),
+ * `cpu` and, as a plug-in, `cuda` fill it.  Everything above (src/nn and on) sees only this file.
+ *
+ * - Every array argument is device memory: the caller never reads through it, not even on cpu.  Host memory appears in
+ *   upload and download only.
+ * - Work is put on a stream in order.  An operation returns nothing: an error (memory, launch, fault) stays on the stream,
+ *   later work on it does nothing, and sync reports the first one.  Wrong shapes are bugs of the caller.
+ * - Activations and weights are fp32 or bf16 (struct ww_arr says which); sums are made in fp32; gradients of weights,
+ *   statistics and optimizer state are fp32, named float * here.
+ * - "+=" in a comment: adds to what is there.  Nothing else reads its output.
+ * - Exactness.  With `exact` set on the device, each row of an output of gemm (NT form), rmsnorm, rope, swiglu, attention and
+ *   the softmax over chunks depends on that row's inputs alone, bit for bit: not on the number of rows, on its place among
+ *   them, nor on whether keys come from a page table or a packed batch.  All reductions have a fixed order in either mode, so
+ *   equal calls give equal bits.
+ *
+ * Shapes: T tokens (rows), H hidden, F intermediate, V vocabulary, A heads, K key-value heads, D dimensions of a head.
+ */
+#ifndef WW_DEV_DEV_H
+#define WW_DEV_DEV_H
+
+#include "base/err.h"
+
+#include <ww/plan.h>
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct ww_dev;
+struct ww_stream;
+
+struct ww_arr {
+	void *p;		/* device memory */
+	int dtype;		/* WW_F32 or WW_BF16 */
+};
+
+enum ww_gemm_form {
+	WW_GEMM_NT,		/* c (m,n) = a (m,k) . b (n,k)^T : y = x W^T */
+	WW_GEMM_NN,		/* c (m,n) = a (m,k) . b (k,n)   : dx = dy W */
+	WW_GEMM_TN,		/* c (m,n) = a (k,m)^T . b (k,n) : dW = dy^T x */
+};
+
+/* Causal attention of T query rows, of any sequences, over keys and values in rows of (K, D).  Row t belongs to sequence
+ * seq[t] at position pos[t] and sees positions 0..pos[t].  Position p of sequence s lies in row
+ *   pages ? pages[s * pages_stride + p / page_size] * page_size + p % page_size : start[s] + p.
+ * Keys are taken in blocks of WW_ATTN_BLOCK that begin at position 0 and merged from left to right. */
+enum { WW_ATTN_BLOCK = 64 };
+struct ww_attn {
+	struct ww_arr q, out;			/* (T, A, D) */
+	struct ww_arr k, v;			/* rows of (K, D) */
+	float *lse;				/* (T, A) log of the sum of exponentials, or NULL */
+	const int32_t *seq, *pos;		/* (T) */
+	const int32_t *start;			/* (sequences) */
+	const int32_t *pages;			/* (sequences, pages_stride), or NULL */
+	int64_t pages_stride, page_size;
+	int64_t t, heads, kv_heads, head_dim;
+	float scale;
+};
+/* The gradients, for a packed batch: keys and queries are the same rows, sequence s being start[s]..start[s+1]-1. */
+struct ww_attn_bwd {
+	struct ww_attn fwd;			/* as run, with lse; pages NULL; start has sequences + 1 entries */
+	int64_t sequences;
+	struct ww_arr dout, dq, dk, dv;		/* dout (T, A, D) is read, the others are written */
+};
+
+struct ww_adamw {
+	float lr, beta1, beta2, eps, weight_decay;
+	int64_t step;				/* from 1 */
+};
+
+struct ww_dev_ops {
+	const char *name;
+	/* Memory is 64-byte aligned; its contents are undefined. */
+	enum ww_rc (*alloc)(struct ww_dev *d, size_t bytes, void **out, struct ww_err *err);
+	void (*free)(struct ww_dev *d, void *p);
+	enum ww_rc (*stream_new)(struct ww_dev *d, struct ww_stream **out, struct ww_err *err);
+	void (*stream_free)(struct ww_stream *s);
+	/* Wait for all work on the stream; the first error since the last sync, if any. */
+	enum ww_rc (*sync)(struct ww_stream *s, struct ww_err *err);
+	void (*close)(struct ww_dev *d);
+
+	/* Host memory must stay as it is until sync. */
+	void (*upload)(struct ww_stream *s, void *dst, const void *host, size_t bytes);
+	void (*download)(struct ww_stream *s, void *host, const void *src, size_t bytes);
+	void (*zero)(struct ww_stream *s, void *dst, size_t bytes);
+	void (*cast)(struct ww_stream *s, struct ww_arr dst, struct ww_arr src, int64_t n);
+
+	/* c = a.b, or c += a.b where accumulate is set.  c may be fp32 while a and b are bf16. */
+	void (*gemm)(struct ww_stream *s, enum ww_gemm_form form, struct ww_arr c, struct ww_arr a, struct ww_arr b, int64_t m,
+		     int64_t n, int64_t k, int accumulate);
+	/* y (T,N) += bias (N);  dbias (N) += sum over rows of dy */
+	void (*bias)(struct ww_stream *s, struct ww_arr y, struct ww_arr bias, int64_t t, int64_t n);
+	void (*bias_bwd)(struct ww_stream *s, float *dbias, struct ww_arr dy, int64_t t, int64_t n);
+	/* y = a + b; y may be a or b */
+	void (*add)(struct ww_stream *s, struct ww_arr y, struct ww_arr a, struct ww_arr b, int64_t n);
+
+	/* y (T,H) = table[ids[t]];  dtable (V,H) += dy */
+	void (*embed)(struct ww_stream *s, struct ww_arr y, struct ww_arr table, const int32_t *ids, int64_t t, int64_t h);
+	void (*embed_bwd)(struct ww_stream *s, float *dtable, struct ww_arr dy, const int32_t *ids, int64_t t, int64_t h);
+
+	/* y = x * rstd * w, rstd = 1/sqrt(mean(x^2) + eps), over rows of h; rstd (T) may be NULL.  Serves the norm of queries and
+	 * keys too, with t = rows * heads and h = D. */
+	void (*rmsnorm)(struct ww_stream *s, struct ww_arr y, float *rstd, struct ww_arr x, struct ww_arr w, int64_t t, int64_t h,
+			float eps);
+	/* dx is written and may be dy; dw (H) += */
+	void (*rmsnorm_bwd)(struct ww_stream *s, struct ww_arr dx, float *dw, struct ww_arr dy, struct ww_arr x, struct ww_arr w,
+			    const float *rstd, int64_t t, int64_t h);
+
+	/* cs (T, D): cosines of pos[t] * freq[i] times `factor` for i < D/2, then the sines.  Made once a batch. */
+	void (*rope_table)(struct ww_stream *s, float *cs, const int32_t *pos, const float *freq, float factor, int64_t t, int64_t d);
+	/* In place on x (T, A, D): the pair (i, i + D/2) turns by its angle.  The gradient is the inverse turn, backward = 1. */
+	void (*rope)(struct ww_stream *s, struct ww_arr x, const float *cs, int backward, int64_t t, int64_t heads, int64_t d);
+
+	void (*attention)(struct ww_stream *s, const struct ww_attn *a);
+	void (*attention_bwd)(struct ww_stream *s, const struct ww_attn_bwd *a);
+
+	/* y = silu(gate) * up over n elements */
+	void (*swiglu)(struct ww_stream *s, struct ww_arr y, struct ww_arr gate, struct ww_arr up, int64_t n);
+	/* dgate and dup are written; dup may be dy */
+	void (*swiglu_bwd)(struct ww_stream *s, struct ww_arr dgate, struct ww_arr dup, struct ww_arr dy, struct ww_arr gate,
+			   struct ww_arr up, int64_t n);
+
+	/* The softmax over a vocabulary that is never whole: logits (T, n) fp32 hold columns first..first+n-1 of V.  State (T, 3)
+	 * is {max, sum of exp(logit - max), logit of the target}; first == 0 begins it. */
+	void (*softmax_chunk)(struct ww_stream *s, float *state, const float *logits, const int32_t *targets, int64_t t,
+			      int64_t first, int64_t n);
+	/* logp (T) = target logit - lse, lse (T) = max + log(sum); either may be NULL */
+	void (*softmax_finish)(struct ww_stream *s, float *logp, float *lse, const float *state, int64_t t);
+	/* dlogits (T, n) = dlogp[t] * ((target == column) - exp(logit - lse[t])); dlogits may be logits where it is fp32 */
+	void (*softmax_bwd)(struct ww_stream *s, struct ww_arr dlogits, const float *logits, const int32_t *targets,
+			    const float *lse, const float *dlogp, int64_t t, int64_t first, int64_t n);
+
+	/* out[0] += sum of x^2, by a fixed order */
+	void (*sumsq)(struct ww_stream *s, float *out, const float *x, int64_t n);
+	/* out[0] = min(1, limit / sqrt(in[0])); 1 where in[0] is 0 */
+	void (*clip_factor)(struct ww_stream *s, float *out, const float *in, float limit);
+	/* AdamW with decoupled decay on fp32 masters; grad is multiplied by *scale (device) first; `model` receives a rounded copy
+	 * unless its p is NULL. */
+	void (*adamw)(struct ww_stream *s, float *master, struct ww_arr model, float *m, float *v, const float *grad,
+		      const float *scale, const struct ww_adamw *h, int64_t n);
+};
+
+struct ww_dev {
+	const struct ww_dev_ops *ops;
+	int exact;
+};
+
+/* "ref" or "cpu".  exact: see above. */
+enum ww_rc ww_dev_open(const char *name, int exact, struct ww_dev **out, struct ww_err *err) WW_MUST_CHECK;
+void ww_dev_close(struct ww_dev *d);		/* NULL is fine */
+
+/* bf16 on the host: round to nearest even (NaN stays NaN), and back. */
+uint16_t ww_bf16_from(float x);
+float ww_bf16_to(uint16_t x);
+
+/* The backends' constructors. */
+enum ww_rc ww_dev_ref_open(struct ww_dev **out, struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_dev_cpu_open(int exact, struct ww_dev **out, struct ww_err *err) WW_MUST_CHECK;
+
+#endif

@@ -1,0 +1,226 @@
+/* Exact mode on cpu: a row's bits depend on that row alone, and nothing depends on the number of threads. */
+#include "unit.h"
+
+#include "base/rng.h"
+#include "dev/dev.h"
+
+enum { M = 37, N = 133, L = 301, LEN = 200, A = 6, K = 2, D = 40, PAGE = 16, PAGES = LEN / PAGE + 1 };
+
+struct side {
+	struct ww_dev *dev;
+	const struct ww_dev_ops *ops;
+	struct ww_stream *s;
+	void *mem[64];
+	int count;
+};
+
+static struct side open_side(const char *threads)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct side d = { 0 };
+	setenv("WARPWRIGHT_THREADS", threads, 1);
+	assert_int_equal(ww_dev_open("cpu", 1, &d.dev, &err), WW_OK);
+	d.ops = d.dev->ops;
+	assert_int_equal(d.ops->stream_new(d.dev, &d.s, &err), WW_OK);
+	return d;
+}
+
+static void close_side(struct side *d)
+{
+	struct ww_err err = WW_ERR_INIT;
+	assert_int_equal(d->ops->sync(d->s, &err), WW_OK);
+	d->ops->stream_free(d->s);
+	while (d->count)
+		d->ops->free(d->dev, d->mem[--d->count]);
+	ww_dev_close(d->dev);
+}
+
+static void *room(struct side *d, size_t bytes)
+{
+	struct ww_err err = WW_ERR_INIT;
+	void *p;
+	assert_true(d->count < 64);
+	assert_int_equal(d->ops->alloc(d->dev, bytes, &p, &err), WW_OK);
+	return d->mem[d->count++] = p;
+}
+
+/* n random numbers as fp32 or bf16, the same for every device. */
+static struct ww_arr random_arr(struct side *d, uint64_t seed, int dtype, int64_t n)
+{
+	struct ww_rng r;
+	struct ww_arr a = { room(d, (size_t)n * 4), dtype }, f = { room(d, (size_t)n * 4), WW_F32 };
+	float *host = malloc((size_t)n * 4);
+	ww_rng_init(&r, seed, 0);
+	for (int64_t i = 0; i < n; i++)
+		host[i] = (float)(2 * ww_rng_uniform(&r) - 1);
+	d->ops->upload(d->s, f.p, host, (size_t)n * 4);
+	d->ops->cast(d->s, a, f, n);
+	free(host);
+	return a;
+}
+
+static int32_t *ints(struct side *d, int64_t n, int64_t first, int64_t step)
+{
+	int32_t *p = room(d, (size_t)n * 4), *host = malloc((size_t)n * 4);
+	for (int64_t i = 0; i < n; i++)
+		host[i] = (int32_t)(first + i * step);
+	d->ops->upload(d->s, p, host, (size_t)n * 4);
+	free(host);
+	return p;
+}
+
+static size_t size_of(int dtype) { return dtype == WW_BF16 ? 2 : 4; }
+
+static struct ww_arr at(struct ww_arr a, int64_t i) { return (struct ww_arr){ (char *)a.p + (size_t)i * size_of(a.dtype), a.dtype }; }
+
+static void compare(struct side *d, struct ww_arr a, struct ww_arr b, int64_t n)
+{
+	size_t bytes = (size_t)n * size_of(a.dtype);
+	void *x = malloc(bytes), *y = malloc(bytes);
+	d->ops->download(d->s, x, a.p, bytes);
+	d->ops->download(d->s, y, b.p, bytes);
+	assert_memory_equal(x, y, bytes);
+	free(x);
+	free(y);
+}
+
+static void a_row_of_a_product_does_not_see_its_neighbours(void **state)
+{
+	(void)state;
+	for (int k = 0; k < 2; k++) {
+		int dtype = k ? WW_BF16 : WW_F32;
+		struct side d = open_side("2");
+		struct ww_arr a = random_arr(&d, 1, dtype, M * L), b = random_arr(&d, 2, dtype, N * L);
+		struct ww_arr whole = random_arr(&d, 3, dtype, M * N), alone = random_arr(&d, 3, dtype, M * N);
+		d.ops->gemm(d.s, WW_GEMM_NT, whole, a, b, M, N, L, 0);
+		for (int64_t i = 0, m = 1; i < M; i += m, m = m % 5 + 1) {	/* groups of 1 to 5 rows */
+			if (m > M - i)
+				m = M - i;
+			d.ops->gemm(d.s, WW_GEMM_NT, at(alone, i * N), at(a, i * L), b, m, N, L, 0);
+		}
+		compare(&d, whole, alone, M * N);
+		close_side(&d);
+	}
+}
+
+/* A sequence as a packed batch behind another one, against the same one token at a time over a paged cache. */
+static void attention_is_the_same_in_decode_and_in_a_batch(void **state)
+{
+	(void)state;
+	for (int k = 0; k < 2; k++) {
+		int dtype = k ? WW_BF16 : WW_F32;
+		struct side d = open_side("2");
+		int64_t n = LEN * A * D, kv = LEN * K * D;
+		struct ww_arr q = random_arr(&d, 1, dtype, n), key = random_arr(&d, 2, dtype, kv), val = random_arr(&d, 3, dtype, kv);
+		struct ww_arr whole = random_arr(&d, 4, dtype, n), alone = random_arr(&d, 4, dtype, n);
+		struct ww_arr pk = random_arr(&d, 5, dtype, 3 * PAGES * PAGE * K * D), pv = random_arr(&d, 5, dtype, 3 * PAGES * PAGE * K * D);
+		float *lse = room(&d, LEN * A * 4), *lse_alone = room(&d, LEN * A * 4);
+		int32_t *zero = ints(&d, LEN, 0, 0), *pos = ints(&d, LEN, 0, 1), *pages = ints(&d, PAGES, 1, 2);
+		struct ww_attn w = { .q = q, .k = key, .v = val, .out = whole, .lse = lse, .seq = zero, .pos = pos, .start = zero, .t = LEN,
+				     .heads = A, .kv_heads = K, .head_dim = D, .scale = 0.2f };
+		d.ops->attention(d.s, &w);
+		for (int64_t t = 0; t < LEN; t++) {
+			int64_t row = (1 + 2 * (t / PAGE)) * PAGE + t % PAGE;
+			d.ops->cast(d.s, at(pk, row * K * D), at(key, t * K * D), K * D);
+			d.ops->cast(d.s, at(pv, row * K * D), at(val, t * K * D), K * D);
+			struct ww_attn one = w;
+			one.q = at(q, t * A * D);
+			one.out = at(alone, t * A * D);
+			one.lse = lse_alone + t * A;
+			one.pos = pos + t;
+			one.k = pk;
+			one.v = pv;
+			one.pages = pages;
+			one.pages_stride = PAGES;
+			one.page_size = PAGE;
+			one.t = 1;
+			d.ops->attention(d.s, &one);
+		}
+		compare(&d, whole, alone, n);
+		compare(&d, (struct ww_arr){ lse, WW_F32 }, (struct ww_arr){ lse_alone, WW_F32 }, LEN * A);
+		close_side(&d);
+	}
+}
+
+static void rows_of_norms_and_softmax_stand_alone(void **state)
+{
+	(void)state;
+	struct side d = open_side("2");
+	struct ww_arr x = random_arr(&d, 1, WW_F32, M * N), w = random_arr(&d, 2, WW_F32, N);
+	struct ww_arr whole = random_arr(&d, 3, WW_F32, M * N), alone = random_arr(&d, 3, WW_F32, M * N);
+	float *state_whole = room(&d, M * 12), *state_alone = room(&d, M * 12);
+	int32_t *ids = ints(&d, M, 0, 3);
+	d.ops->rmsnorm(d.s, whole, NULL, x, w, M, N, 1e-6f);
+	d.ops->softmax_chunk(d.s, state_whole, x.p, ids, M, 0, N);
+	for (int64_t i = 0; i < M; i++) {
+		d.ops->rmsnorm(d.s, at(alone, i * N), NULL, at(x, i * N), w, 1, N, 1e-6f);
+		d.ops->softmax_chunk(d.s, state_alone + 3 * i, (float *)at(x, i * N).p, ids + i, 1, 0, N);
+	}
+	compare(&d, whole, alone, M * N);
+	compare(&d, (struct ww_arr){ state_whole, WW_F32 }, (struct ww_arr){ state_alone, WW_F32 }, 3 * M);
+	close_side(&d);
+}
+
+enum { OUTS = 6 };
+
+/* Everything that sums over rows, with so many threads; the results are copied to the host. */
+static void gradients(const char *threads, float *out[OUTS], int64_t n[OUTS])
+{
+	struct side d = open_side(threads);
+	int64_t big = 300 * N;
+	struct ww_arr x = random_arr(&d, 1, WW_F32, big), dy = random_arr(&d, 2, WW_F32, big), w = random_arr(&d, 3, WW_F32, N);
+	struct ww_arr q = random_arr(&d, 4, WW_F32, LEN * A * D), g = random_arr(&d, 5, WW_F32, LEN * A * D);
+	struct ww_arr k = random_arr(&d, 6, WW_F32, LEN * K * D), v = random_arr(&d, 7, WW_F32, LEN * K * D);
+	struct ww_arr o = random_arr(&d, 8, WW_F32, LEN * A * D), dq = random_arr(&d, 8, WW_F32, LEN * A * D);
+	struct ww_arr dk = random_arr(&d, 8, WW_F32, LEN * K * D), dv = random_arr(&d, 8, WW_F32, LEN * K * D);
+	float *rstd = room(&d, 1200), *dw = room(&d, N * 4), *dtable = room(&d, 50 * N * 4), *gw = room(&d, N * N * 4), *norm = room(&d, 4);
+	float *lse = room(&d, LEN * A * 4);
+	int32_t *zero = ints(&d, LEN, 0, 0), *pos = ints(&d, LEN, 0, 1), *start = ints(&d, 2, 0, LEN), *ids = ints(&d, 300, 7, 0);
+	d.ops->zero(d.s, dw, N * 4);
+	d.ops->zero(d.s, dtable, 50 * N * 4);
+	d.ops->zero(d.s, norm, 4);
+	d.ops->rmsnorm(d.s, (struct ww_arr){ room(&d, (size_t)big * 4), WW_F32 }, rstd, x, w, 300, N, 1e-6f);
+	d.ops->rmsnorm_bwd(d.s, (struct ww_arr){ room(&d, (size_t)big * 4), WW_F32 }, dw, dy, x, w, rstd, 300, N);
+	d.ops->bias_bwd(d.s, dw, dy, 300, N);
+	d.ops->embed_bwd(d.s, dtable, dy, ids, 300, N);
+	d.ops->gemm(d.s, WW_GEMM_TN, (struct ww_arr){ gw, WW_F32 }, dy, x, N, N, 300, 0);
+	d.ops->sumsq(d.s, norm, x.p, big);
+	struct ww_attn_bwd b = { .fwd = { .q = q, .k = k, .v = v, .out = o, .lse = lse, .seq = zero, .pos = pos, .start = start, .t = LEN,
+					  .heads = A, .kv_heads = K, .head_dim = D, .scale = 0.2f }, .sequences = 1, .dout = g, .dq = dq, .dk = dk,
+				 .dv = dv };
+	d.ops->attention(d.s, &b.fwd);
+	d.ops->attention_bwd(d.s, &b);
+	const void *src[OUTS] = { dw, dtable, gw, norm, dq.p, dk.p };
+	const int64_t sizes[OUTS] = { N, 50 * N, N * N, 1, LEN * A * D, LEN * K * D };
+	for (int i = 0; i < OUTS; i++) {
+		n[i] = sizes[i];
+		out[i] = malloc((size_t)sizes[i] * 4);
+		d.ops->download(d.s, out[i], src[i], (size_t)sizes[i] * 4);
+	}
+	close_side(&d);
+}
+
+static void gradients_do_not_depend_on_the_number_of_threads(void **state)
+{
+	float *a[OUTS], *b[OUTS];
+	int64_t n[OUTS];
+	(void)state;
+	gradients("1", a, n);
+	gradients("3", b, n);
+	for (int i = 0; i < OUTS; i++) {
+		assert_memory_equal(a[i], b[i], (size_t)n[i] * 4);
+		free(a[i]);
+		free(b[i]);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_row_of_a_product_does_not_see_its_neighbours),
+		cmocka_unit_test(attention_is_the_same_in_decode_and_in_a_batch),
+		cmocka_unit_test(rows_of_norms_and_softmax_stand_alone),
+		cmocka_unit_test(gradients_do_not_depend_on_the_number_of_threads),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
