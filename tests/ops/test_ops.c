@@ -166,8 +166,8 @@ static void run_gemm(struct test *t, int i)
 static void test_gemm(struct bench *b, int dtype)
 {
 	static const char *const forms[] = { "gemm_nt", "gemm_nn", "gemm_tn" };
-	static const int64_t shapes[][3] = { { 1, 384, 384 }, { 1, 1152, 384 }, { 7, 33, 65 }, { 64, 384, 384 }, { 50, 129, 1000 },
-					     { 256, 512, 384 }, { 3, 1, 1 }, { 13, 40, 17 } };
+	static const int64_t shapes[][3] = { { 1, 384, 384 }, { 1, 1152, 384 }, { 7, 33, 65 }, { 20, 129, 1000 },
+					     { 96, 256, 384 }, { 3, 1, 1 }, { 13, 40, 17 } };
 	for (size_t k = 0; k < WW_ARRAY_LEN(shapes); k++)
 		for (int form = 0; form < 3; form++)
 			for (int acc = 0; acc < 2; acc++) {
