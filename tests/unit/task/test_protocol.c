@@ -1,0 +1,240 @@
+/* The protocol against workers that break it: small Python scripts in place of bridge/worker.py, without PyTorch. */
+#include "unit.h"
+
+#include "base/time.h"
+#include "task/frame.h"
+#include "task/ref.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char script[] = "/tmp/ww_test_worker_XXXXXX";
+static volatile int interrupted;
+
+/* Every script gets: s, the socket; read(), one request; send(body bytes, magic, version, length, fds). */
+static const char prelude[] =
+	"import json, os, signal, socket, struct, subprocess, sys, time\n"
+	"s = socket.socket(fileno=3)\n"
+	"def read():\n"
+	"    h = s.recv(16, socket.MSG_WAITALL)\n"
+	"    if len(h) < 16: os._exit(0)\n"
+	"    return json.loads(s.recv(struct.unpack('<4sIII', h)[2], socket.MSG_WAITALL))\n"
+	"def send(b, magic=b'WWBR', version=1, length=None, fds=0):\n"
+	"    s.sendall(struct.pack('<4sIII', magic, version, len(b) if length is None else length, fds) + b)\n"
+	"HELLO = b'{\"ok\": true, \"device\": {\"name\": \"fake\"}, \"versions\": {\"torch\": \"0\"}}'\n";
+
+static enum ww_rc open_with(const char *body, struct ww_ref **r, struct ww_err *err)
+{
+	FILE *f = fopen(script, "w");
+	assert_non_null(f);
+	fprintf(f, "%s%s", prelude, body);
+	assert_int_equal(fclose(f), 0);
+	struct ww_ref_opts o = { .target = WW_TARGET_CPU, .worker = script, .max_request_s = 1, .max_load_s = 1,
+				 .interrupted = &interrupted, .max_resident_bytes = 256 << 20 };
+	*err = (struct ww_err)WW_ERR_INIT;
+	return ww_ref_open(r, &o, err);
+}
+
+static void open_fails(const char *body, enum ww_rc rc, const char *word)
+{
+	struct ww_ref *r;
+	struct ww_err err;
+	enum ww_rc got = open_with(body, &r, &err);
+	assert_null(r);
+	if (got != rc || !strstr(err.msg, word))
+		fail_msg("%s (%s), expected %s with \"%s\"", ww_rc_name(got), err.msg, ww_rc_name(rc), word);
+	assert_null(strchr(err.msg, '\n'));
+}
+
+static void headers(void **state)
+{
+	(void)state;
+	unsigned char b[WW_FRAME_HEADER_BYTES];
+	struct ww_frame f = { 0x01020304, 7 }, g;
+	struct ww_err err = WW_ERR_INIT;
+	ww_frame_pack(b, &(struct ww_frame){ 0x00020304, 7 });
+	assert_memory_equal(b, "WWBR\1\0\0\0\4\3\2\0\7\0\0\0", 16);
+	assert_int_equal(ww_frame_parse(b, &g, &err), WW_OK);
+	assert_int_equal(g.body_bytes, 0x00020304);
+	assert_int_equal(g.n_fds, 7);
+	ww_frame_pack(b, &f);
+	assert_int_equal(ww_frame_parse(b, &g, &err), WW_ERR_PROTOCOL);	/* 16 MiB + */
+	ww_frame_pack(b, &(struct ww_frame){ 1, 5000 });
+	assert_int_equal(ww_frame_parse(b, &g, &err), WW_ERR_PROTOCOL);
+	b[4] = 2;
+	assert_int_equal(ww_frame_parse(b, &g, &err), WW_ERR_PROTOCOL);
+}
+
+static void bad_messages(void **state)
+{
+	(void)state;
+	open_fails("read(); send(b'{}', magic=b'HTTP')", WW_ERR_PROTOCOL, "no message");
+	open_fails("read(); send(b'{}', version=9)", WW_ERR_PROTOCOL, "version 9");
+	open_fails("read(); send(b'{}', length=17 << 20); time.sleep(60)", WW_ERR_PROTOCOL, "too many");
+	open_fails("read(); send(b'{}', fds=100000)", WW_ERR_PROTOCOL, "too many");
+	open_fails("read(); send(b'not json')", WW_ERR_PROTOCOL, "JSON");
+	open_fails("read(); send(b'[1]')", WW_ERR_PROTOCOL, "ok");
+	open_fails("read(); send(b'{\"ok\": 1}')", WW_ERR_PROTOCOL, "ok");
+	open_fails("read(); send(b'{\"ok\": true}')", WW_ERR_PROTOCOL, "device");
+	open_fails("read(); send(HELLO, fds=2); s.sendall(b'FF'); time.sleep(60)", WW_ERR_PROTOCOL, "descriptors");
+	open_fails("read(); s.sendall(b'WWBR'); s.close()", WW_ERR_WORKER, "exited");
+}
+
+static void refusals_are_one_line_each(void **state)
+{
+	(void)state;
+	open_fails("read(); send(b'{\"ok\": false, \"error\": {\"kind\": \"missing\", \"message\": \"no PyTorch\\\\nhere\"}}')\ntime.sleep(9)",
+		   WW_ERR_MISSING, "no PyTorch here");
+	open_fails("read(); send(b'{\"ok\": false}')\ntime.sleep(9)", WW_ERR_WORKER, "no reason");
+}
+
+static void deaths(void **state)
+{
+	(void)state;
+	open_fails("os._exit(5)", WW_ERR_WORKER, "code 5");
+	open_fails("read(); print('first'); print('the last words\\n\\n'); os._exit(5)", WW_ERR_WORKER, "the last words");
+	open_fails("read(); os.kill(os.getpid(), signal.SIGSEGV); time.sleep(60)", WW_ERR_WORKER, "signal 11");
+	open_fails("this is no python", WW_ERR_WORKER, "SyntaxError");
+	struct ww_ref *r;
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_ref_opts o = { .target = WW_TARGET_CPU, .worker = script, .python = "/nowhere/python" };
+	assert_int_equal(ww_ref_open(&r, &o, &err), WW_ERR_WORKER);
+	assert_non_null(strstr(err.msg, "could not be started"));
+	o.python = "/bin/false";
+	assert_int_equal(ww_ref_open(&r, &o, &err), WW_ERR_WORKER);
+}
+
+static void hang_is_killed_with_its_children(void **state)
+{
+	(void)state;
+	struct ww_ref *r;
+	struct ww_err err;
+	json_t *graph;
+	const char *body = "read(); send(HELLO)\n"
+			   "child = subprocess.Popen(['sleep', '600'])\n"
+			   "read(); send(b'{\"ok\": true, \"pid\": %d}' % child.pid)\n"
+			   "read()\n"
+			   "while True: print('x' * 1000)\n";
+	assert_int_equal(open_with(body, &r, &err), WW_OK);
+	assert_int_equal(ww_ref_graph(r, &graph, &err), WW_OK);
+	pid_t child = (pid_t)json_integer_value(json_object_get(graph, "pid")), worker = ww_ref_pid(r);
+	json_decref(graph);
+	assert_true(child > 0 && kill(child, 0) == 0);
+	uint64_t start = ww_now_ns();
+	assert_int_equal(ww_ref_graph(r, &graph, &err), WW_ERR_TIMEOUT);
+	assert_true(ww_seconds_since(start) < 5);
+	assert_false(ww_ref_alive(r));
+	assert_int_equal(kill(worker, 0), -1);
+	for (int i = 0; i < 100 && !kill(child, 0); i++) {	/* an orphan is reaped by init, or stays a zombie */
+		char path[64], text[300] = "";
+		snprintf(path, sizeof(path), "/proc/%d/stat", (int)child);
+		FILE *f = fopen(path, "r");
+		if (!f || !fgets(text, sizeof(text), f) || strstr(text, ") Z ")) {
+			if (f)
+				fclose(f);
+			break;
+		}
+		fclose(f);
+		usleep(10000);
+		assert_true(i < 99);
+	}
+	assert_true(strlen(ww_ref_log(r)) <= 65536);
+	assert_int_equal(ww_ref_graph(r, &graph, &err), WW_ERR_WORKER);
+	ww_ref_close(r);
+}
+
+static void memory_and_interrupts(void **state)
+{
+	(void)state;
+	struct ww_ref *r;
+	struct ww_err err;
+	json_t *graph;
+	assert_int_equal(open_with("read(); send(HELLO); read()\nx = b'x' * (600 << 20)\ntime.sleep(60)\n", &r, &err), WW_OK);
+	assert_int_equal(ww_ref_graph(r, &graph, &err), WW_ERR_LIMIT);
+	assert_non_null(strstr(err.msg, "256 MiB"));
+	ww_ref_close(r);
+	assert_int_equal(open_with("read(); send(HELLO); read(); time.sleep(60)\n", &r, &err), WW_OK);
+	interrupted = 1;
+	assert_int_equal(ww_ref_graph(r, &graph, &err), WW_ERR_INTERRUPTED);
+	interrupted = 0;
+	ww_ref_close(r);
+}
+
+static void what_a_task_does_at_load_is_the_tasks(void **state)
+{
+	(void)state;
+	struct ww_ref *r;
+	struct ww_err err;
+	struct ww_task task = { .name = "mine", .source = "x", .source_bytes = 1 };
+	static const char *const bodies[] = { "os._exit(3)", "time.sleep(60)", "x = b'x' * (600 << 20); time.sleep(60)",
+					      "os.kill(os.getpid(), signal.SIGABRT)" };
+	for (size_t i = 0; i < WW_ARRAY_LEN(bodies); i++) {
+		char body[200];
+		snprintf(body, sizeof(body), "read(); send(HELLO); read()\n%s\n", bodies[i]);
+		assert_int_equal(open_with(body, &r, &err), WW_OK);
+		assert_int_equal(ww_ref_load(r, &task, 1, &err), WW_ERR_TASK);
+		assert_non_null(strstr(err.msg, "mine.py"));
+		assert_false(ww_ref_alive(r));
+		ww_ref_close(r);
+	}
+	/* ... but not when somebody else kills the worker. */
+	assert_int_equal(open_with("read(); send(HELLO); read(); os.kill(os.getpid(), 9)\n", &r, &err), WW_OK);
+	assert_int_equal(ww_ref_load(r, &task, 1, &err), WW_ERR_WORKER);
+	ww_ref_close(r);
+}
+
+/* Buffers whose descriptors do not match the table, or that are of impossible size. */
+static void lying_buffers(void **state)
+{
+	(void)state;
+	static const char *const tables[] = { "{\\\"bytes\\\": 8, \\\"alloc_bytes\\\": 4096}", "{\\\"bytes\\\": -8, \\\"alloc_bytes\\\": 4096}",
+					      "{\\\"bytes\\\": 8, \\\"alloc_bytes\\\": 4}", "{\\\"bytes\\\": 8}" };
+	for (size_t i = 0; i < WW_ARRAY_LEN(tables); i++) {
+		struct ww_ref *r;
+		struct ww_err err;
+		struct ww_ref_buffers b;
+		char body[500];
+		snprintf(body, sizeof(body), "read(); send(HELLO); read()\nsend(b\"{\\\"ok\\\": true, \\\"buffers\\\": [%s]}\"%s)\n"
+			 "%stime.sleep(60)\n", tables[i], i ? ", fds=1" : "",
+			 i ? "import array\ns.sendmsg([b'F'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [0]))])\n" : "");
+		assert_int_equal(open_with(body, &r, &err), WW_OK);
+		assert_int_equal(ww_ref_buffers(r, &b, &err), WW_ERR_PROTOCOL);
+		assert_int_equal(b.n, 0);
+		assert_false(ww_ref_alive(r));
+		ww_ref_close(r);
+	}
+}
+
+static int refuse(void *ctx)
+{
+	(void)ctx;
+	return 1;
+}
+
+static void spawn_hook(void **state)
+{
+	(void)state;
+	struct ww_ref *r;
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_ref_opts o = { .target = WW_TARGET_CPU, .worker = script, .spawn = refuse };
+	assert_int_equal(ww_ref_open(&r, &o, &err), WW_ERR_WORKER);
+	assert_non_null(strstr(err.msg, "code 126"));
+}
+
+int main(void)
+{
+	int fd = mkstemp(script);
+	if (fd < 0)
+		return 1;
+	close(fd);
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(headers), cmocka_unit_test(bad_messages), cmocka_unit_test(refusals_are_one_line_each),
+		cmocka_unit_test(deaths), cmocka_unit_test(hang_is_killed_with_its_children),
+		cmocka_unit_test(memory_and_interrupts), cmocka_unit_test(what_a_task_does_at_load_is_the_tasks),
+		cmocka_unit_test(lying_buffers), cmocka_unit_test(spawn_hook),
+	};
+	int failed = cmocka_run_group_tests(tests, NULL, NULL);
+	unlink(script);
+	return failed;
+}

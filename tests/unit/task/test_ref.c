@@ -1,0 +1,280 @@
+/* The whole conversation with a real worker on the cpu target; make check sets PyTorch up, so that it cannot be missing. */
+#include "unit.h"
+
+#include "base/fs.h"
+#include "base/time.h"
+#include "task/ref.h"
+
+#include <dirent.h>
+#include <limits.h>
+#include <math.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static struct ww_ref *shared;
+
+static void load_file(struct ww_task *t, const char *name)
+{
+	char path[PATH_MAX];
+	struct ww_err err = WW_ERR_INIT;
+	snprintf(path, sizeof(path), "%s/tests/data/tasks/%s.py", getenv("WW_SOURCE_DIR"), name);
+	if (ww_task_load(t, path, &err) != WW_OK)
+		fail_msg("%s", err.msg);
+}
+
+static int open_shared(void **state)
+{
+	(void)state;
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_ref_opts o = { .target = WW_TARGET_CPU, .threads = 1, .max_load_s = 30 };
+	enum ww_rc rc = ww_ref_open(&shared, &o, &err);
+	if (rc != WW_OK)
+		fprintf(stderr, "%s\n", err.msg);
+	return rc != WW_OK;
+}
+
+static int close_shared(void **state)
+{
+	(void)state;
+	ww_ref_close(shared);
+	return 0;
+}
+
+#define OK(call) do { struct ww_err e_ = WW_ERR_INIT, *e = &e_; \
+	if ((call) != WW_OK) fail_msg("%s: %s", #call, e->msg); } while (0)
+
+static void tasks_that_cannot_be_used(void **state)
+{
+	(void)state;
+	static const struct { const char *task, *word; } rows[] = {
+		{ "syntax", "syntax error in line 4" }, { "no_model", "does not define Model" },
+		{ "missing_package", "a_package_that_does_not_exist" }, { "complex_fft", "complex" }, { "autograd", "autograd" },
+		{ "dropout", "random" }, { "generator", "random" }, { "dynamic", "data-dependent" }, { "item", "data-dependent" },
+		{ "text_output", "returns a str" }, { "no_output", "no tensor" }, { "writes_input", "writes into its input" },
+		{ "raises", "line 13: ValueError: a reason" }, { "sysexit", "sys.exit" },
+	};
+	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
+		struct ww_task t;
+		struct ww_err err = WW_ERR_INIT;
+		load_file(&t, rows[i].task);
+		assert_int_equal(ww_ref_load(shared, &t, 1, &err), WW_ERR_TASK);
+		if (!strstr(err.msg, rows[i].word))
+			fail_msg("%s: \"%s\" lacks \"%s\"", rows[i].task, err.msg, rows[i].word);
+		assert_true(ww_ref_alive(shared));
+		ww_task_release(&t);
+	}
+}
+
+static void requests_out_of_order(void **state)
+{
+	(void)state;
+	struct ww_task t;
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_ref_compare c;
+	double us;
+	load_file(&t, "ok");
+	OK(ww_ref_load(shared, &t, 1, e));
+	assert_int_equal(ww_ref_compare(shared, WW_RULE_STRICT, &c, &err), WW_ERR_USAGE);
+	assert_int_equal(ww_ref_time(shared, WW_BASE_EAGER, WW_REF_CALL, 1, 0, &us, &err), WW_ERR_USAGE);
+	assert_int_equal(ww_ref_arm(shared, WW_BASE_EAGER, &err), WW_ERR_USAGE);
+	assert_true(ww_ref_alive(shared));
+	ww_task_release(&t);
+}
+
+struct maps { void *p[32]; int n; struct ww_ref_buffers b; };
+
+static void map_all(struct maps *m, const struct ww_ref_shapes *s)
+{
+	OK(ww_ref_buffers(shared, &m->b, e));
+	assert_int_equal(m->b.n, s->n_inputs + s->n_params + s->n_outputs);
+	for (m->n = 0; m->n < m->b.n; m->n++) {
+		const struct ww_ref_buffer *b = &m->b.b[m->n];
+		int output = m->n >= s->n_inputs + s->n_params;
+		/* What the reference computes from cannot be written by anybody else. */
+		void *rw = mmap(NULL, b->alloc_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, b->fd, 0);
+		assert_int_equal(rw != MAP_FAILED, output);
+		assert_int_equal(ftruncate(b->fd, 0), -1);
+		m->p[m->n] = output ? rw : mmap(NULL, b->alloc_bytes, PROT_READ, MAP_SHARED, b->fd, 0);
+		assert_ptr_not_equal(m->p[m->n], MAP_FAILED);
+	}
+}
+
+static void unmap_all(struct maps *m)
+{
+	for (int i = 0; i < m->n; i++)
+		munmap(m->p[i], m->b.b[i].alloc_bytes);
+	ww_ref_buffers_release(&m->b);
+}
+
+static void a_task_from_end_to_end(void **state)
+{
+	(void)state;
+	struct ww_task t;
+	json_t *graph;
+	struct ww_ref_shapes s;
+	struct maps m;
+	struct ww_ref_reference ref;
+	struct ww_ref_compare c;
+	struct ww_ref_degenerate d;
+	load_file(&t, "ok");	/* relu(x) * 2 on (4, 8) */
+	OK(ww_ref_load(shared, &t, 1, e));
+	OK(ww_ref_graph(shared, &graph, e));
+	OK(ww_ref_shapes(graph, &s, e));
+	assert_int_equal(s.n_inputs, 1);
+	assert_int_equal(s.inputs[0].numel, 32);
+	assert_int_equal(s.outputs[0].bytes, 128);
+	assert_int_equal(json_array_size(json_object_get(graph, "nodes")), 2);
+	map_all(&m, &s);
+	const float *x = m.p[0];
+	float *y = m.p[1], before[32];
+	memset(y, 0xff, 128);
+	OK(ww_ref_draw(shared, &(struct ww_ref_draw){ 5, 1, 0, WW_REF_PARAMS_REDRAW }, e));
+	memcpy(before, x, sizeof(before));
+	OK(ww_ref_draw(shared, &(struct ww_ref_draw){ 6, 1, 0, WW_REF_PARAMS_REDRAW }, e));
+	assert_memory_not_equal(before, x, sizeof(before));
+	OK(ww_ref_draw(shared, &(struct ww_ref_draw){ 5, 64, 3, WW_REF_PARAMS_KEEP }, e));
+	for (int i = 0; i < 32; i++)
+		assert_true(fabsf(x[i] - (before[i] * 64 + 3)) < 1e-4f);
+	OK(ww_ref_reference(shared, &ref, e));
+	assert_true(ref.fp64 && ref.finite && ref.n_outputs == 1 && ref.outputs[0].rms > 0);
+	OK(ww_ref_compare(shared, WW_RULE_STRICT, &c, e));
+	assert_false(c.pass);
+	assert_string_equal(c.outputs[0].pattern, "nan");
+	assert_int_equal(c.outputs[0].violations, 32);
+	for (int i = 0; i < 32; i++)
+		y[i] = x[i] > 0 ? 2 * x[i] : 0;
+	OK(ww_ref_compare(shared, WW_RULE_STRICT, &c, e));
+	assert_true(c.pass && c.outputs[0].err_rel == 0);
+	OK(ww_ref_compare(shared, WW_RULE_PAPER, &c, e));
+	assert_true(c.pass);
+	y[3 * 8 + 5] += 1;
+	OK(ww_ref_compare(shared, WW_RULE_STRICT, &c, e));
+	assert_false(c.pass);
+	assert_int_equal(c.outputs[0].violations, 1);
+	assert_int_equal(c.outputs[0].rank, 2);
+	assert_int_equal(c.outputs[0].worst[0], 3);
+	assert_int_equal(c.outputs[0].worst[1], 5);
+	assert_true(fabs(c.outputs[0].worst_found - c.outputs[0].worst_expected - 1) < 1e-4);
+	OK(ww_ref_degenerate(shared, 1, 2, &d, e));
+	assert_false(d.degenerate);
+	OK(ww_ref_free(shared, 1, e));
+	unmap_all(&m);
+	ww_ref_shapes_release(&s);
+	json_decref(graph);
+	ww_task_release(&t);
+}
+
+static void eager_by_the_judges_clock(void **state)
+{
+	(void)state;
+	struct ww_task t;
+	struct ww_ref_baseline b;
+	uint64_t ns = 0;
+	load_file(&t, "ok");
+	OK(ww_ref_load(shared, &t, 1, e));
+	OK(ww_ref_baseline(shared, WW_BASE_EAGER, &b, e));
+	assert_true(b.available);
+	assert_string_equal(b.device_method, "clock");
+	for (int i = 0; i < 3; i++) {
+		OK(ww_ref_arm(shared, WW_BASE_EAGER, e));
+		for (int k = 0; k < 1000 && !ww_ref_quiet(shared); k++)
+			usleep(1000);
+		assert_true(ww_ref_quiet(shared));
+		OK(ww_ref_fire(shared, &ns, e));
+		assert_true(ns > 500 && ns < 10000000000ull);
+	}
+	ww_task_release(&t);
+}
+
+static void noisy_and_forking_tasks(void **state)
+{
+	(void)state;
+	static const char *const names[] = { "prints", "forks", "leaks" };
+	for (size_t i = 0; i < WW_ARRAY_LEN(names); i++) {
+		struct ww_task t;
+		json_t *graph;
+		load_file(&t, names[i]);
+		OK(ww_ref_load(shared, &t, 1, e));
+		OK(ww_ref_graph(shared, &graph, e));
+		assert_string_equal(json_string_value(json_object_get(json_object_get(graph, "task"), "id")), t.id);
+		json_decref(graph);
+		ww_task_release(&t);
+	}
+	assert_non_null(strstr(ww_ref_log(shared), "last words"));
+}
+
+/* Each of these costs its worker and nothing else, while another worker goes on. */
+static void tasks_that_end_their_worker(void **state)
+{
+	(void)state;
+	static const struct { const char *task, *word; } rows[] = { { "exits", "code 7" }, { "hangs", "within 3 s" },
+								    { "allocates", "MiB of memory" } };
+	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
+		struct ww_ref *r;
+		struct ww_task t, ok;
+		struct ww_err err = WW_ERR_INIT;
+		struct ww_ref_opts o = { .target = WW_TARGET_CPU, .threads = 1, .max_load_s = i == 1 ? 3 : 30,
+					 .max_resident_bytes = 1u << 30 };
+		if (ww_ref_open(&r, &o, &err) != WW_OK)
+			fail_msg("%s", err.msg);
+		load_file(&t, rows[i].task);
+		assert_int_equal(ww_ref_load(r, &t, 1, &err), WW_ERR_TASK);
+		if (!strstr(err.msg, rows[i].word))
+			fail_msg("%s: \"%s\" lacks \"%s\"", rows[i].task, err.msg, rows[i].word);
+		assert_false(ww_ref_alive(r));
+		ww_ref_close(r);
+		load_file(&ok, "ok");
+		OK(ww_ref_load(shared, &ok, 1, e));
+		ww_task_release(&ok);
+		ww_task_release(&t);
+	}
+}
+
+/* Members of a process group that still run; who only waits to be reaped by init does not count. */
+static int group_size(pid_t group)
+{
+	int n = 0;
+	DIR *d = opendir("/proc");
+	assert_non_null(d);
+	for (struct dirent *e; (e = readdir(d));) {
+		char path[300], text[512] = "", state;
+		int parent, pgrp;
+		snprintf(path, sizeof(path), "/proc/%.32s/stat", e->d_name);
+		FILE *f = e->d_name[0] >= '1' && e->d_name[0] <= '9' ? fopen(path, "r") : NULL;
+		if (!f)
+			continue;
+		const char *end = fgets(text, sizeof(text), f) ? strrchr(text, ')') : NULL;
+		fclose(f);
+		if (end && sscanf(end + 1, " %c %d %d", &state, &parent, &pgrp) == 3 && pgrp == group && state != 'Z')
+			n++;
+	}
+	closedir(d);
+	return n;
+}
+
+static void nothing_is_left_behind(void **state)
+{
+	(void)state;
+	pid_t pid = ww_ref_pid(shared);
+	assert_true(group_size(pid) >= 1);
+	ww_ref_close(shared);
+	shared = NULL;
+	assert_int_equal(kill(pid, 0), -1);
+	for (int i = 0; i < 100 && group_size(pid); i++)
+		usleep(10000);
+	assert_int_equal(group_size(pid), 0);
+	assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(tasks_that_cannot_be_used), cmocka_unit_test(requests_out_of_order),
+		cmocka_unit_test(a_task_from_end_to_end), cmocka_unit_test(eager_by_the_judges_clock),
+		cmocka_unit_test(noisy_and_forking_tasks), cmocka_unit_test(tasks_that_end_their_worker),
+		cmocka_unit_test(nothing_is_left_behind),
+	};
+	return cmocka_run_group_tests(tests, open_shared, close_shared);
+}
