@@ -7,15 +7,15 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 ROWS = {"t128": ".threads=128", "t256": ".threads=256", "t512": ".threads=512", "t1024": ".threads=1024"}
-VOCAB = {"c2": ".cluster=2,.threads=1024", "c4": ".cluster=4,.threads=512", "c4b": ".cluster=4,.threads=256", "c8": ".cluster=8,.threads=256",
-         "c8b": ".cluster=8,.threads=128", "loop": ".loop=1,.threads=1024,.cluster=1", "loop5": ".loop=1,.threads=512,.cluster=1"}
+VOCAB = {"c4": ".cluster=4,.threads=512", "c4b": ".cluster=4,.threads=1024", "c8b": ".cluster=8,.threads=512", "l5": ".loop=1,.threads=512,.cluster=1"}
+LOSS = {"t1024": ".threads=1024", "t256": ".threads=256", "held": ".loop=0,.cluster=8,.threads=256"}
 GEMM = {"n192": ".bn=192", "c2": ".cluster=2", "n192c2": ".bn=192,.cluster=2", "p8": ".promote=8", "n192p8": ".bn=192,.promote=8",
         "g4": ".group=4", "g16": ".group=16"}
 VARIANTS = {
-    "softmax": VOCAB, "cross_entropy": VOCAB, "layernorm_gelu": ROWS, "rmsnorm": ROWS, "residual_layernorm": ROWS,
+    "softmax": VOCAB, "cross_entropy": LOSS, "layernorm_gelu": ROWS, "rmsnorm": ROWS, "residual_layernorm": ROWS,
     "cumsum": {"t256": ".threads=256", "t512c2": ".threads=512,.chunks=2", "t1024c2": ".threads=1024,.chunks=2", "t256c4": ".threads=256,.chunks=4"},
-    "conv_bias_relu": {"n128": ".bn=128", "s3": ".stages=3", "tw8": ".tw=8", "tw32": ".tw=32"},
-    "conv_transpose_gelu": {"n128": ".bn=128", "tw8": ".tw=8", "tw16": ".tw=16"},
+    "conv_bias_relu": {"n128": ".bn=128", "s3": ".stages=3"},
+    "conv_transpose_gelu": {"n256": ".bn=256", "tw16": ".tw=16", "tw32": ".tw=32"},
     "linear_gelu": GEMM, "mlp": {"n192": ".bn=192", "n192p8": ".bn=192,.promote=8"}, "swiglu": {"n192": ".bn=192", "n192p8": ".bn=192,.promote=8"},
 }
 

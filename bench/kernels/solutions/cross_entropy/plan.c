@@ -14,7 +14,7 @@ void plan(struct ww_plan *p)
 
 	ww_define(p, "COLS", cols);
 	ww_define(p, "ROWS", x->size[0]);
-	ww_recipe_rowwise(p, &(struct ww_rowwise){ .kernel = "k0", .rows = x->size[0], .cols = cols, .skew = 1 TUNE });
+	ww_recipe_rowwise(p, &(struct ww_rowwise){ .kernel = "k0", .rows = x->size[0], .cols = cols, .skew = 1, .loop = 1, .threads = 512 TUNE });
 	ww_arg_buf(p, x->buf, 0);
 	ww_arg_buf(p, t->buf, 0);
 	ww_arg_buf(p, rows.buf, 0);

@@ -29,13 +29,6 @@ template <int D> struct attention_tile {
 	static const int bytes = q_bytes + stages * 2 * kv_bytes;
 };
 
-__device__ __forceinline__ float exp2_(float x)
-{
-	float y;
-	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-	return y;
-}
-
 /* Two floats as fp16 pairs: their leading halves and what those leave. */
 __device__ __forceinline__ void split_pair(float a, float b, unsigned &hi, unsigned &lo)
 {

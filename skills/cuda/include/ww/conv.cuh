@@ -8,7 +8,9 @@
  * as rows a thread holds neighbouring pixels of one channel, and NCHW stores fill whole sectors.
  *
  * Transposed: output pixels with equal remainders modulo the stride see the same taps; each such phase is a stride-1
- * convolution of its own with some of the taps, and phases are neighbouring tiles so that their stores meet in L2.
+ * convolution of its own with some of the taps.  With a horizontal stride of 2 one block computes the two phases of a row one after
+ * the other; each thread parks its results of the first in shared memory and stores four neighbouring pixels with the second.
+ * Otherwise phases are neighbouring tiles, and their stores, every stride-th pixel, meet in L2.
  *
  * conv_direct: one thread an output, plain fp32, any groups, dilation, stride, one to three dimensions.  It exists so that
  * everything is covered, not to be fast.
@@ -19,6 +21,7 @@
 #ifndef WW_CONV_CUH
 #define WW_CONV_CUH
 
+#include <ww/barrier.cuh>
 #include <ww/split.cuh>
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #include <ww/pipeline.cuh>
@@ -32,20 +35,18 @@
 			d = kernel##_D, h = kernel##_H, w = kernel##_W, t = kernel##_T, r = kernel##_R, s = kernel##_S, \
 			od = kernel##_OD, oh = kernel##_OH, ow = kernel##_OW, sd = kernel##_SD, sh = kernel##_SH, sw = kernel##_SW, \
 			pd = kernel##_PD, ph = kernel##_PH, pw = kernel##_PW, dd = kernel##_DD, dh = kernel##_DH, dw = kernel##_DW, \
-			cb = kernel##_CB, bn = kernel##_BN, tw = kernel##_TW, th = kernel##_TH, tn = kernel##_TN, stages = kernel##_STAGES \
+			cb = kernel##_CB, bn = kernel##_BN, tw = kernel##_TW, th = kernel##_TH, tn = kernel##_TN, stages = kernel##_STAGES, \
+			pair = kernel##_PAIR \
 		}; \
 	};
 
 namespace ww {
 
-/* (n, c, hw) fp32 to (n, hw, cp) fp16.  Grid (hw / 64 up, cp / 64, n), block 256; amax of image n. */
-template <int UNUSED = 0>
-__global__ void __launch_bounds__(256) conv_pack_x(const float *x, int c, int hw, int cp, __half *out, const unsigned *amax)
+/* 64 channels by 64 pixels of one image, (c, hw) fp32 to (hw, cp) fp16. */
+__device__ __forceinline__ void conv_pack_tile(const float *src, int c, int hw, int cp, int c0, int p0, float scale, __half *out,
+		float (&box)[64][65])
 {
-	__shared__ float box[64][65];
-	int n = blockIdx.z, c0 = blockIdx.y * 64, p0 = blockIdx.x * 64;
-	const float *src = x + (long long)n * c * hw;
-	float scale = scale_of(amax[n]), v[16];
+	float v[16];
 
 #pragma unroll
 	for (int j = 0; j < 16; j++) {
@@ -64,7 +65,63 @@ __global__ void __launch_bounds__(256) conv_pack_x(const float *x, int c, int hw
 		for (int i = 0; i < 8; i++)
 			o[i] = box[g + i][p];
 		if (p0 + p < hw)
-			store(out + ((long long)n * hw + p0 + p) * cp + c0 + g, o);
+			store(out + (long long)(p0 + p) * cp + c0 + g, o);
+	}
+}
+
+/* The images as NHWC, with their scales: images in groups small enough for L2; while a group is packed (read from L2), the
+ * next one's largest magnitudes are found (read from memory), then all blocks meet.  Cooperative, four blocks of 256 a
+ * multiprocessor; amax and counter are zeroed beforehand. */
+template <int UNUSED = 0>
+__global__ void __launch_bounds__(256, 4) conv_scale_and_pack(const float *x, int n, int c, int hw, int cp, int group, __half *out, unsigned *amax,
+		unsigned *counter)
+{
+	__shared__ float box[64][65];
+	__shared__ unsigned tops[8];
+	const int unit = 4096;
+	long long size = (long long)c * hw;
+	int units = (int)((size + unit - 1) / unit), across = (hw + 63) / 64, tiles = across * (cp / 64);
+
+	for (int first = -group; first < n; first += group) {
+		int next = min(group, n - first - group);
+		for (int u = blockIdx.x; u < next * units; u += gridDim.x) {
+			int image = first + group + u / units;
+			long long at = (long long)(u % units) * unit;
+			const float *src = x + image * size;
+			unsigned top = 0;
+			if (at + unit <= size && (size & 3) == 0) {
+				float v[4][4];
+#pragma unroll
+				for (int j = 0; j < 4; j++)
+					load(src + at + (j * 256 + threadIdx.x) * 4, v[j]);
+#pragma unroll
+				for (int j = 0; j < 4; j++)
+#pragma unroll
+					for (int i = 0; i < 4; i++)
+						top = max(top, magnitude(v[j][i]));
+			} else {
+				for (long long i = at + threadIdx.x; i < min(at + unit, size); i += 256)
+					top = max(top, magnitude(src[i]));
+			}
+			top = __reduce_max_sync(0xffffffffu, top);
+			if ((threadIdx.x & 31) == 0)
+				tops[threadIdx.x >> 5] = top;
+			__syncthreads();
+			if (threadIdx.x < 32) {
+				top = __reduce_max_sync(0xffffffffu, threadIdx.x < 8 ? tops[threadIdx.x] : 0u);
+				if (threadIdx.x == 0)
+					atomicMax(&amax[image], top);
+			}
+			__syncthreads();
+		}
+		for (int u = blockIdx.x; first >= 0 && u < min(group, n - first) * tiles; u += gridDim.x) {
+			int image = first + u / tiles, t = u % tiles;
+			conv_pack_tile(x + image * size, c, hw, cp, t / across * 64, t % across * 64, scale_of(__ldcg(amax + image)),
+				out + (long long)image * hw * cp, box);
+			__syncthreads();
+		}
+		if (first + group < n)
+			grid_barrier(counter);
 	}
 }
 
@@ -121,6 +178,8 @@ template <class S, class E> struct conv_job {
 	const ww_tensor_map *ta, *tb;
 	const unsigned *sw, *sx;
 	const E &e;
+	float *parked;
+	enum { run = S::pair ? 2 : 1 };
 	static const int phases = S::transposed ? S::sh * S::sw : 1;
 	static const int plane_h = S::transposed ? (S::oh + S::sh - 1) / S::sh : S::oh;
 	static const int plane_w = S::transposed ? (S::ow + S::sw - 1) / S::sw : S::ow;
@@ -185,7 +244,13 @@ template <class S, class E> struct conv_job {
 					continue;
 				float ux = unscale(__ldg(sx + n));
 				float v[2] = {acc[j * 4 + half * 2] * uw * ux, acc[j * 4 + half * 2 + 1] * uw * ux};
-				if (pairs) {
+				float *slot = parked + (j * 4 + half * 2) * 256 + (threadIdx.x - 128);
+				if (S::pair && at.px == 0) {
+					slot[0] = v[0], slot[256] = v[1];
+				} else if (S::pair) {
+					float four[4] = {slot[0], v[0], slot[256], v[1]};
+					e.template store<4>(n, k, oh * S::ow + ow - 1, four);
+				} else if (pairs) {
 					e.template store<2>(n, k, oh * S::ow + ow, v);
 				} else {
 					float one[1] = {v[0]}, two[1] = {v[1]};
@@ -201,7 +266,7 @@ template <class S, class E> struct conv_job {
 template <class S, class E>
 __device__ __forceinline__ void conv_tc(const ww_tensor_map &ta, const ww_tensor_map &tb, const unsigned *sw, const unsigned *sx, const E &e)
 {
-	conv_job<S, E> job = {&ta, &tb, sw, sx, e};
+	conv_job<S, E> job = {&ta, &tb, sw, sx, e, pipeline_extra<S::bn, S::stages>()};
 	pipeline<__half, S::stages, S::bn, 1, 0, 1>(job);
 }
 

@@ -28,6 +28,7 @@ template <int BN, int KSTEP, int CLUSTER, int GROUP, bool SCALED, class E> struc
 	const unsigned *sa, *sb;
 	int m, n, kb, batch, rank;
 	const E &e;
+	enum { run = 1 };
 
 	__device__ __forceinline__ int rows() const { return (m + 128 * CLUSTER - 1) / (128 * CLUSTER); }
 	__device__ __forceinline__ int cols() const { return (n + BN - 1) / BN; }

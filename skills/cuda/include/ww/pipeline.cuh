@@ -18,6 +18,7 @@
  * the load on L2 from (128 + BN) to (128 + BN/2) rows a block and stage.
  *
  * A job J describes the work:
+ *     enum { run };                                                      tiles that one block takes in a row; divides tiles()
  *     int tiles() const;                                                 of one cluster
  *     int steps(int tile) const;                                         stages of K
  *     void load(int tile, int step, unsigned a, unsigned b, unsigned bar) const;    issue the copies of one stage
@@ -37,6 +38,12 @@ template <int BN, int STAGES> struct stages {
 	static const int all_bytes = bytes * STAGES;
 };
 
+template <class J, int CLUSTER> __device__ __forceinline__ int pipeline_next(int tile)
+{
+	tile++;
+	return tile % J::run ? tile : tile + (gridDim.x / CLUSTER - 1) * J::run;
+}
+
 template <class J, int STAGES, int BN, int CLUSTER>
 __device__ __forceinline__ void pipeline_produce(const J &job, unsigned base, unsigned full, unsigned empty)
 {
@@ -44,7 +51,7 @@ __device__ __forceinline__ void pipeline_produce(const J &job, unsigned base, un
 	int tiles = job.tiles(), stage = 0;
 	unsigned phase = 1;
 
-	for (int tile = blockIdx.x / CLUSTER; tile < tiles; tile += gridDim.x / CLUSTER) {
+	for (int tile = blockIdx.x / CLUSTER * J::run; tile < tiles; tile = pipeline_next<J, CLUSTER>(tile)) {
 		int steps = job.steps(tile);
 		for (int k = 0; k < steps; k++) {
 			bar_wait(empty + 8 * stage, phase);
@@ -97,7 +104,7 @@ __device__ __forceinline__ void pipeline_consume(const J &job, int wg, unsigned 
 	unsigned phase = 0;
 	float acc[BN / 2];
 
-	for (int tile = blockIdx.x / CLUSTER; tile < tiles; tile += gridDim.x / CLUSTER) {
+	for (int tile = blockIdx.x / CLUSTER * J::run; tile < tiles; tile = pipeline_next<J, CLUSTER>(tile)) {
 		int steps = job.steps(tile);
 		float sum[PROMOTE ? BN / 2 : 1];
 
@@ -145,7 +152,15 @@ __device__ __forceinline__ void pipeline_consume(const J &job, int wg, unsigned 
 	}
 }
 
-/* Dynamic shared memory: stages<BN, STAGES>::all_bytes, 16 * STAGES for the barriers, 1024 to align. */
+/* Where a job's own shared memory begins: behind the stages and their barriers. */
+template <int BN, int STAGES> __device__ __forceinline__ float *pipeline_extra()
+{
+	extern __shared__ unsigned char ww_dynamic_shared[];
+	unsigned at = saddr(ww_dynamic_shared), base = (at + 1023) & ~1023u;
+	return (float *)(ww_dynamic_shared + (base - at) + stages<BN, STAGES>::all_bytes + 16 * STAGES);
+}
+
+/* Dynamic shared memory: stages<BN, STAGES>::all_bytes, 16 * STAGES for the barriers, 1024 to align, and what the job wants. */
 template <class T, int STAGES, int BN, int TERMS, int PROMOTE, int CLUSTER, class J>
 __device__ __forceinline__ void pipeline(const J &job)
 {

@@ -32,6 +32,10 @@
 
 namespace ww {
 
+/* exp(v - max) is 2^(v * log2(e) - max * log2(e)), one fused multiply-add and one instruction: the product is exact, and the rounding
+ * of max * log2(e) is one common factor of a row.  A maximum of inf or -inf gives NaN, as in PyTorch. */
+#define WW_LOG2E 1.44269504088896340736f
+
 enum row_stat {
 	SUM = 1, SUMSQ = 2, VAR = 4, MAX = 8, MIN = 16, SUMEXP = 32,
 	KEEP_EXP = 64,		/* store() gets exp(v - max) */
@@ -134,7 +138,6 @@ __device__ __forceinline__ void row_phase1(row_stats &s, float *box)
 	}
 }
 
-/* A row whose maximum is -inf or inf has no finite softmax; subtracting 0 or inf gives PyTorch's NaN. */
 template <int STATS, int TPR, int CLUSTER>
 __device__ __forceinline__ void row_phase2(row_stats &s, float *box)
 {
@@ -166,9 +169,14 @@ __device__ __forceinline__ row_stats row_zero(int cols)
 /* Columns c .. c+N-1 of a row of `cols`: which of them exist. */
 template <int STATS, int N> struct row_span {
 	int c, cols;
-	__device__ __forceinline__ bool any() const { return (STATS & SKEW) ? c + N > 0 && c < cols : c < cols; }
+	__device__ __forceinline__ bool any() const { return c < cols; }		/* c > -N always */
 	__device__ __forceinline__ bool whole() const { return (STATS & SKEW) ? c >= 0 && c + N <= cols : true; }
-	__device__ __forceinline__ bool has(int i) const { return (STATS & SKEW) ? (unsigned)(c + i) < (unsigned)cols : true; }
+	__device__ __forceinline__ bool in(int i) const { return (unsigned)(c + i) < (unsigned)cols; }
+	/* Elements outside read as -inf, which maxima and exponentials need no test for; sums do. */
+	__device__ __forceinline__ bool has(int i) const
+	{
+		return (STATS & SKEW) && (STATS & (SUM | SUMSQ | VAR | MIN)) ? in(i) : true;
+	}
 
 	template <class F> __device__ __forceinline__ void load(const F &f, long long row, float (&v)[N]) const
 	{
@@ -178,8 +186,8 @@ template <int STATS, int N> struct row_span {
 		}
 #pragma unroll
 		for (int i = 0; i < N; i++) {
-			float one[1] = {0.f};
-			if (has(i))
+			float one[1] = {-inf_()};
+			if (in(i))
 				f.template load<1>(row, c + i, one);
 			v[i] = one[0];
 		}
@@ -194,7 +202,7 @@ template <int STATS, int N> struct row_span {
 #pragma unroll
 		for (int i = 0; i < N; i++) {
 			float one[1] = {v[i]};
-			if (has(i))
+			if (in(i))
 				f.template store<1>(row, c + i, one, s);
 		}
 	}
@@ -216,8 +224,11 @@ template <int STATS, int N> __device__ __forceinline__ void row_first(row_stats 
 			s.sum += v[i];
 		if (STATS & SUMSQ)
 			s.sumsq = fmaf(v[i], v[i], s.sumsq);
-		if (STATS & (MAX | SUMEXP))
+		/* Where only exponentials follow, they hand a NaN on. */
+		if (STATS & MAX)
 			s.max = op_apply<OP_MAX>(s.max, v[i]);
+		else if (STATS & SUMEXP)
+			s.max = fmaxf(s.max, v[i]);
 		if (STATS & MIN)
 			s.min = op_apply<OP_MIN>(s.min, v[i]);
 	}
@@ -247,6 +258,7 @@ __device__ __forceinline__ void rowwise_held(long long row, bool active, int lan
 	row_phase1<STATS, TPR, CLUSTER>(s, box);
 	s.mean = s.sum / (float)cols;
 	if (STATS & (VAR | SUMEXP)) {
+		float shift = -s.max * WW_LOG2E;
 #pragma unroll
 		for (int j = 0; j < CHUNKS; j++) {
 			span at = {first + j * step, cols};
@@ -260,7 +272,7 @@ __device__ __forceinline__ void rowwise_held(long long row, bool active, int lan
 				if (STATS & VAR)
 					s.m2 = fmaf(d, d, s.m2);
 				if (STATS & SUMEXP) {
-					float e = expf(v[j][i] - s.max);
+					float e = exp2_(fmaf(v[j][i], WW_LOG2E, shift));
 					s.sumexp += e;
 					if (STATS & KEEP_EXP)
 						v[j][i] = e;
@@ -304,14 +316,15 @@ __device__ __forceinline__ void rowwise_loop(long long row, bool active, int lan
 			span at = {base + g * stride, cols};
 			if (!at.any())
 				continue;
-			row_first<STATS & ~SUMEXP>(s, v[g], row_span<STATS & ~SUMEXP, VEC>{at.c, cols});
+			row_first<(STATS & SUMEXP) ? STATS & ~(SUMEXP | MAX) : STATS>(s, v[g],
+				row_span<(STATS & SUMEXP) ? STATS & ~(SUMEXP | MAX) : STATS, VEC>{at.c, cols});
 #pragma unroll
 			for (int i = 0; i < VEC; i++) {
 				if (!at.has(i))
 					continue;
 				n += 1.f;
 				t += v[g][i];
-				top = op_apply<OP_MAX>(top, v[g][i]);
+				top = fmaxf(top, v[g][i]);
 			}
 		}
 		if ((STATS & VAR) && n > 0.f) {
@@ -329,9 +342,9 @@ __device__ __forceinline__ void rowwise_loop(long long row, bool active, int lan
 			count += n;
 		}
 		if (STATS & SUMEXP) {
-			float m = op_apply<OP_MAX>(s.max, top);
-			/* exp(-inf - -inf) is NaN: an empty or all -inf prefix contributes nothing */
-			s.sumexp = s.max == -inf_() ? 0.f : s.sumexp * expf(s.max - m);
+			/* as long as all is -inf, subtract 0: exp(-inf) is 0 and -inf - -inf would be NaN */
+			float m = fmaxf(s.max, top), shift = m == -inf_() ? 0.f : -m * WW_LOG2E;
+			s.sumexp *= exp2_(fmaf(s.max, WW_LOG2E, shift));
 			s.max = m;
 #pragma unroll
 			for (int g = 0; g < group; g++) {
@@ -339,7 +352,7 @@ __device__ __forceinline__ void rowwise_loop(long long row, bool active, int lan
 #pragma unroll
 				for (int i = 0; i < VEC; i++)
 					if (at.any() && at.has(i))
-						s.sumexp += v[g][i] == -inf_() ? 0.f : expf(v[g][i] - m);
+						s.sumexp += exp2_(fmaf(v[g][i], WW_LOG2E, shift));
 			}
 		}
 	}
@@ -349,7 +362,7 @@ __device__ __forceinline__ void rowwise_loop(long long row, bool active, int lan
 	if (STATS & VAR)
 		s.m2 += count * (mean - s.mean) * (mean - s.mean);
 	if (STATS & SUMEXP)
-		s.sumexp = own == -inf_() ? 0.f : s.sumexp * expf(own - s.max);
+		s.sumexp = own == -inf_() ? 0.f : s.sumexp * exp2_((own - s.max) * WW_LOG2E);
 	row_phase2<STATS, TPR, CLUSTER>(s, box);
 	if (!(STATS & NO_STORE)) {
 		for (int c = first; active && c < cols; c += stride) {
@@ -361,7 +374,7 @@ __device__ __forceinline__ void rowwise_loop(long long row, bool active, int lan
 			if (STATS & KEEP_EXP) {
 #pragma unroll
 				for (int i = 0; i < VEC; i++)
-					v[i] = expf(v[i] - s.max);
+					v[i] = exp2_(fmaf(v[i], WW_LOG2E, -s.max * WW_LOG2E));
 			}
 			at.store(f, row, v, s);
 		}

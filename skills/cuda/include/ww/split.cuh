@@ -45,18 +45,17 @@ template <int N> __device__ __forceinline__ void split_store(__half *row, int k,
 	store(at + 32, lo);
 }
 
-/* Rows of contiguous K.  Grid (rows, batch), block 256.  Row r of batch item z starts at x + z / H * sb + z % H * sh + r * sr and
- * becomes row z * rows + r.  given = 0: a group is a row, and amax[that row] is written; 1: a group is a batch item and amax[z]
- * is read.  Rows up to 8192 stay in registers; longer ones are read again. */
+/* Rows of contiguous K.  Grid (rows, batch), block 256.  Row r of batch item z starts at x + z * sb + r * sr and becomes row
+ * z * rows + r; amax[that row] is written.  Rows up to 8192 stay in registers; longer ones are read again. */
 template <int UNUSED = 0>
-__global__ void __launch_bounds__(256) split_rows(const float *x, long long sb, long long sh, int H, long long sr, int rows,
-		int k, int kp, __half *out, unsigned *amax, int given)
+__global__ void __launch_bounds__(256) split_rows(const float *x, long long sb, long long sr, int rows, int k, int kp,
+		__half *out, unsigned *amax)
 {
 	__shared__ unsigned box[8];
 	const int held = 8, step = 256 * 4;
 	int z = blockIdx.y, r = blockIdx.x;
 	long long to = (long long)z * rows + r;
-	const float *src = x + z / H * sb + z % H * sh + r * sr;
+	const float *src = x + z * sb + r * sr;
 	bool wide = (k & 3) == 0 && ((unsigned long long)src & 15) == 0;
 	float v[held][4];
 	unsigned top = 0;
@@ -73,31 +72,27 @@ __global__ void __launch_bounds__(256) split_rows(const float *x, long long sb, 
 #pragma unroll
 	for (int j = 0; j < held; j++)
 		fetch(j * step + threadIdx.x * 4, v[j]);
-	if (given) {
-		top = amax[z];
-	} else {
 #pragma unroll
-		for (int j = 0; j < held; j++)
+	for (int j = 0; j < held; j++)
 #pragma unroll
-			for (int i = 0; i < 4; i++)
-				top = max(top, magnitude(v[j][i]));
-		for (int c = held * step + threadIdx.x * 4; c < k; c += step) {
-			float t[4];
-			fetch(c, t);
+		for (int i = 0; i < 4; i++)
+			top = max(top, magnitude(v[j][i]));
+	for (int c = held * step + threadIdx.x * 4; c < k; c += step) {
+		float t[4];
+		fetch(c, t);
 #pragma unroll
-			for (int i = 0; i < 4; i++)
-				top = max(top, magnitude(t[i]));
-		}
-		top = __reduce_max_sync(0xffffffffu, top);
-		if ((threadIdx.x & 31) == 0)
-			box[threadIdx.x >> 5] = top;
-		__syncthreads();
-#pragma unroll
-		for (int i = 0; i < 8; i++)
-			top = max(top, box[i]);
-		if (threadIdx.x == 0)
-			amax[to] = top;
+		for (int i = 0; i < 4; i++)
+			top = max(top, magnitude(t[i]));
 	}
+	top = __reduce_max_sync(0xffffffffu, top);
+	if ((threadIdx.x & 31) == 0)
+		box[threadIdx.x >> 5] = top;
+	__syncthreads();
+#pragma unroll
+	for (int i = 0; i < 8; i++)
+		top = max(top, box[i]);
+	if (threadIdx.x == 0)
+		amax[to] = top;
 	float scale = scale_of(top);
 	__half *dst = out + to * kp * 2;
 #pragma unroll
@@ -110,6 +105,29 @@ __global__ void __launch_bounds__(256) split_rows(const float *x, long long sb, 
 		float t[4];
 		fetch(c, t);
 		split_store(dst, c, t, scale);
+	}
+}
+
+/* The same for short rows, many a block: k a multiple of 32, amax[z] given.  Grid (parts, batch), block 256. */
+template <int UNUSED = 0>
+__global__ void __launch_bounds__(256) split_given(const float *x, long long sb, long long sh, int H, long long sr, int rows, int k,
+		__half *out, const unsigned *amax)
+{
+	int z = blockIdx.y, n = rows * (k / 4), stride = gridDim.x * 256;
+	const float *src = x + z / H * sb + z % H * sh;
+	__half *dst = out + (long long)z * rows * k * 2;
+	float scale = scale_of(amax[z]);
+	bool wide = (sr & 3) == 0 && ((unsigned long long)src & 15) == 0;
+
+#pragma unroll 4
+	for (int i = blockIdx.x * 256 + threadIdx.x; i < n; i += stride) {
+		int r = i / (k / 4), c = i % (k / 4) * 4;
+		float v[4];
+		if (wide)
+			load(src + r * sr + c, v);
+		else
+			load_any(src + r * sr + c, v);
+		split_store(dst + (long long)r * k * 2, c, v, scale);
 	}
 }
 

@@ -43,7 +43,7 @@ static int ww_attention_rows(struct ww_plan *p, const struct ww_heads *x, long l
 {
 	int out = ww_scratch(p, 4 * b * h * t * d);
 
-	ww_launch(p, "ww::split_rows<0>", t, b * h, 1, 256, 1, 1);
+	ww_launch(p, "ww::split_given<0>", ww_max(1, ww_min(64, t * d / 8192)), b * h, 1, 256, 1, 1);
 	ww_arg_buf(p, x->buf, x->offset_bytes);
 	ww_arg_i64(p, x->stride_b);
 	ww_arg_i64(p, x->stride_h);
@@ -51,10 +51,8 @@ static int ww_attention_rows(struct ww_plan *p, const struct ww_heads *x, long l
 	ww_arg_i64(p, x->stride_t);
 	ww_arg_i32(p, (int)t);
 	ww_arg_i32(p, (int)d);
-	ww_arg_i32(p, (int)d);
 	ww_arg_buf(p, out, 0);
 	ww_arg_buf(p, amax, 4 * offset);
-	ww_arg_i32(p, 1);
 	return out;
 }
 

@@ -50,7 +50,7 @@ static long long ww_conv_od(const struct ww_conv2d *c)
 	return ww_conv_out(c, c->d ? c->d : 1, c->t ? c->t : 1, c->stride3, c->pad3, c->dil3, c->out_pad3);
 }
 
-static void ww_conv_define(struct ww_plan *p, const struct ww_conv2d *c, int bn, int tw, int th, int tn, int stages)
+static void ww_conv_define(struct ww_plan *p, const struct ww_conv2d *c, int bn, int tw, int th, int tn, int stages, int pair)
 {
 	const struct { const char *name; long long value; } m[] = {
 		{"N", c->n}, {"C", c->c}, {"K", c->k}, {"GROUPS", ww_conv_or1(c->groups)}, {"TRANSPOSED", c->transposed != 0},
@@ -59,7 +59,7 @@ static void ww_conv_define(struct ww_plan *p, const struct ww_conv2d *c, int bn,
 		{"SD", ww_conv_or1(c->stride3)}, {"SH", ww_conv_or1(c->stride[0])}, {"SW", ww_conv_or1(c->stride[1])},
 		{"PD", c->pad3}, {"PH", c->pad[0]}, {"PW", c->pad[1]},
 		{"DD", ww_conv_or1(c->dil3)}, {"DH", ww_conv_or1(c->dil[0])}, {"DW", ww_conv_or1(c->dil[1])},
-		{"CB", ww_cdiv(c->c, 64)}, {"BN", bn}, {"TW", tw}, {"TH", th}, {"TN", tn}, {"STAGES", stages},
+		{"CB", ww_cdiv(c->c, 64)}, {"BN", bn}, {"TW", tw}, {"TH", th}, {"TN", tn}, {"STAGES", stages}, {"PAIR", pair},
 	};
 
 	for (int i = 0; i < (int)(sizeof m / sizeof m[0]); i++)
@@ -76,7 +76,7 @@ static void ww_recipe_conv_direct(struct ww_plan *p, const struct ww_conv2d *c)
 		ww_fail(p, "conv: impossible sizes");
 		return;
 	}
-	ww_conv_define(p, c, 0, 0, 0, 0, 0);
+	ww_conv_define(p, c, 0, 0, 0, 0, 0, 0);
 	ww_launch(p, c->kernel, ww_cdiv(c->n * c->k * plane, 256), 1, 1, 256, 1, 1);
 	ww_arg_buf(p, c->x_buf, c->x_offset_bytes);
 	ww_arg_buf(p, c->w_buf, c->w_offset_bytes);
@@ -104,11 +104,13 @@ static struct ww_conv_tile ww_conv_tile(int bn, int tw, long long n, long long h
 /* Leading arguments: tensor maps ta, tb; const unsigned *sw, *sx. */
 static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
 {
-	int bn = c->bn ? c->bn : 256, stages = c->stages ? c->stages : bn == 256 ? 4 : 6;
+	/* Two phases of one row by one block: see conv.cuh.  The parked results take 64 KiB. */
+	int pair = c->transposed && c->stride[1] == 2 && ww_conv_ow(c) % 4 == 0 && c->bn != 256;
+	int bn = pair ? 128 : c->bn ? c->bn : 256, stages = c->stages ? c->stages : pair ? 5 : bn == 256 ? 4 : 6;
 	int sh = ww_conv_or1(c->stride[0]), sw = ww_conv_or1(c->stride[1]), bh = c->transposed ? 1 : sh, bw = c->transposed ? 1 : sw;
 	long long oh = ww_conv_oh(c), ow = ww_conv_ow(c), cp = ww_cdiv(c->c, 64) * 64, taps = c->r * c->s, hw = c->h * c->w;
 	long long plane_h = c->transposed ? ww_cdiv(oh, sh) : oh, plane_w = c->transposed ? ww_cdiv(ow, sw) : ow;
-	long long chunk = ww_cdiv(c->c * hw, 64 * 1024);
+	long long group = ww_max(1, ww_min(c->n, ww_device(p)->l2_bytes / 5 * 2 / (4 * c->c * hw)));
 	struct ww_conv_tile tile = {0, 0, 0, 0};
 	int xs, ws, ax, aw;
 
@@ -128,25 +130,20 @@ static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
 	}
 	xs = ww_scratch(p, 2 * c->n * hw * cp);
 	ws = ww_scratch(p, 2 * c->k * taps * cp);
-	ax = ww_scratch(p, 4 * c->n);
+	ax = ww_scratch(p, 4 * (c->n + 1));	/* and the counter of the grid barrier */
 	aw = ww_scratch(p, 4 * c->k);
-	ww_memset(p, ax, 0, 4 * c->n, 0);
-	ww_launch(p, "ww::absmax_all<0>", ww_max(1, ww_min(chunk, 64)), c->n, 1, 256, 1, 1);
+	ww_memset(p, ax, 0, 4 * (c->n + 1), 0);
+	ww_launch(p, "ww::conv_scale_and_pack<0>", 4LL * ww_device(p)->sm_count, 1, 1, 256, 1, 1);
+	ww_cooperative(p);
 	ww_arg_buf(p, c->x_buf, c->x_offset_bytes);
-	ww_arg_i64(p, c->c * hw);
-	ww_arg_i64(p, 0);
-	ww_arg_i32(p, 1);
-	ww_arg_i64(p, hw);
-	ww_arg_i32(p, (int)c->c);
-	ww_arg_i32(p, (int)hw);
-	ww_arg_buf(p, ax, 0);
-	ww_launch(p, "ww::conv_pack_x<0>", ww_cdiv(hw, 64), cp / 64, c->n, 256, 1, 1);
-	ww_arg_buf(p, c->x_buf, c->x_offset_bytes);
+	ww_arg_i32(p, (int)c->n);
 	ww_arg_i32(p, (int)c->c);
 	ww_arg_i32(p, (int)hw);
 	ww_arg_i32(p, (int)cp);
+	ww_arg_i32(p, (int)group);
 	ww_arg_buf(p, xs, 0);
 	ww_arg_buf(p, ax, 0);
+	ww_arg_buf(p, ax, 4 * c->n);
 	ww_launch(p, "ww::conv_pack_w<0>", c->k, 1, 1, 256, 1, 1);
 	ww_arg_buf(p, c->w_buf, c->w_offset_bytes);
 	ww_arg_i64(p, c->transposed ? taps : c->c * taps);
@@ -156,8 +153,9 @@ static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
 	ww_arg_i32(p, (int)cp);
 	ww_arg_buf(p, ws, 0);
 	ww_arg_buf(p, aw, 0);
-	ww_conv_define(p, c, bn, tile.tw, tile.th, tile.tn, stages);
-	ww_launch_pipeline(p, c->kernel, tile.tiles * ww_cdiv(c->k, 128) * (c->transposed ? sh * sw : 1), bn, stages, 1);
+	ww_conv_define(p, c, bn, tile.tw, tile.th, tile.tn, stages, pair);
+	ww_launch_pipeline(p, c->kernel, tile.tiles * ww_cdiv(c->k, 128) * (c->transposed ? sh * sw : 1) / (pair ? 2 : 1), bn, stages, 1,
+		pair ? 256 * bn * 2 : 0);
 	ww_arg_kmajor(p, ws, 0, WW_F16, taps * cp, c->k, 1, 2 * taps * cp, 0, 128);
 	ww_arg_tmap(p, &(struct ww_tmap){ .buf = xs, .dtype = WW_F16, .rank = 4, .size = {cp, c->w, c->h, c->n},
 		.stride_bytes = {0, 2 * cp, 2 * cp * c->w, 2 * cp * hw}, .box = {64, tile.tw * bw, tile.th * bh, tile.tn},

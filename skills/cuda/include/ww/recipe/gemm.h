@@ -34,15 +34,12 @@ static struct ww_operand ww_recipe_split(struct ww_plan *p, const struct ww_matr
 		ww_launch(p, "ww::split_rows<0>", o.rows, o.batch, 1, 256, 1, 1);
 		ww_arg_buf(p, m->buf, m->offset_bytes);
 		ww_arg_i64(p, m->batch_stride);
-		ww_arg_i64(p, 0);
-		ww_arg_i32(p, 1);
 		ww_arg_i64(p, m->row_stride);
 		ww_arg_i32(p, (int)o.rows);
 		ww_arg_i32(p, (int)o.k);
 		ww_arg_i32(p, (int)o.kp);
 		ww_arg_buf(p, o.buf, 0);
 		ww_arg_buf(p, o.amax, 0);
-		ww_arg_i32(p, 0);
 	} else if (m->row_stride == 1 && o.kp / 32 <= 65535) {
 		long long parts = ww_max(1, ww_min(64, o.k / 64));
 
@@ -81,11 +78,12 @@ static void ww_arg_kmajor(struct ww_plan *p, int buf, long long offset, int dtyp
 		.elem_stride = {1, 1, 1}, .swizzle = WW_SWIZZLE_128B, .fill = WW_FILL_ZERO });
 }
 
-/* Launch a persistent pipeline kernel: as many clusters as fit or as there are tiles. */
-static void ww_launch_pipeline(struct ww_plan *p, const char *kernel, long long cluster_tiles, int bn, int stages, int cluster)
+/* Launch a persistent pipeline kernel: as many clusters as fit or as there are tiles (runs of tiles).  extra: bytes of shared
+ * memory for the job itself. */
+static void ww_launch_pipeline(struct ww_plan *p, const char *kernel, long long cluster_tiles, int bn, int stages, int cluster, int extra)
 {
 	const struct ww_device *d = ww_device(p);
-	long long shared = (long long)stages * (128 + bn) * 128 + 16 * stages + 1024;
+	long long shared = (long long)stages * (128 + bn) * 128 + 16 * stages + 1024 + extra;
 
 	if (d->cc != 90)
 		ww_fail(p, "this kernel needs compute capability 9.0");
@@ -134,7 +132,7 @@ static void ww_recipe_gemm3(struct ww_plan *p, const struct ww_gemm3 *g)
 	ww_tunable(p, g->kernel, "PROMOTE", g->promote ? g->promote : 4);
 	ww_tunable(p, g->kernel, "CLUSTER", cluster);
 	ww_tunable(p, g->kernel, "GROUP", group);
-	ww_launch_pipeline(p, g->kernel, ww_cdiv(m, 128 * cluster) * ww_cdiv(g->b.rows, bn) * batch, bn, stages, cluster);
+	ww_launch_pipeline(p, g->kernel, ww_cdiv(m, 128 * cluster) * ww_cdiv(g->b.rows, bn) * batch, bn, stages, cluster, 0);
 	ww_arg_kmajor(p, g->a.buf, 0, WW_F16, 2 * g->a.kp, m, batch, 4 * g->a.kp, 4 * g->a.kp * m, 128);
 	ww_arg_kmajor(p, g->b.buf, 0, WW_F16, 2 * g->b.kp, g->b.rows, batch, 4 * g->b.kp, 4 * g->b.kp * g->b.rows, bn / cluster);
 	ww_arg_buf(p, g->a.amax, 0);
@@ -174,7 +172,7 @@ static void ww_recipe_gemm16(struct ww_plan *p, const struct ww_gemm16 *g)
 	ww_tunable(p, g->kernel, "STAGES", stages);
 	ww_tunable(p, g->kernel, "CLUSTER", cluster);
 	ww_tunable(p, g->kernel, "GROUP", group);
-	ww_launch_pipeline(p, g->kernel, ww_cdiv(g->a.rows, 128 * cluster) * ww_cdiv(g->b.rows, bn) * batch, bn, stages, cluster);
+	ww_launch_pipeline(p, g->kernel, ww_cdiv(g->a.rows, 128 * cluster) * ww_cdiv(g->b.rows, bn) * batch, bn, stages, cluster, 0);
 	ww_arg_kmajor(p, g->a.buf, g->a.offset_bytes, g->dtype, g->a.k, g->a.rows, batch, 2 * g->a.row_stride, 2 * g->a.batch_stride, 128);
 	ww_arg_kmajor(p, g->b.buf, g->b.offset_bytes, g->dtype, g->b.k, g->b.rows, batch, 2 * g->b.row_stride, 2 * g->b.batch_stride,
 		bn / cluster);

@@ -39,7 +39,7 @@ static void ww_recipe_rowwise(struct ww_plan *p, const struct ww_rowwise *r)
 		return;
 	}
 	if (!r->cluster && !r->loop)
-		while (cluster < 8 && r->cols > 16384LL * cluster)
+		while (cluster < 8 && r->cols > 8192LL * cluster)
 			cluster *= 2;
 	if (!threads) {
 		threads = 32;
