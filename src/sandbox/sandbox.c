@@ -123,24 +123,25 @@ static enum ww_sandbox_level level_cap(void)
 	return WW_SANDBOX_NAMESPACES;
 }
 
-static pthread_once_t probe_once = PTHREAD_ONCE_INIT;
-static enum ww_sandbox_level probed;
+static pthread_once_t namespaces_once = PTHREAD_ONCE_INIT;
+static int have_namespaces;
 
-static void probe(void)
+static void probe_namespaces(void)
 {
-	enum ww_sandbox_level cap = level_cap();
-	if (cap >= WW_SANDBOX_NAMESPACES && namespaces_work())
-		probed = WW_SANDBOX_NAMESPACES;
-	else if (cap >= WW_SANDBOX_LANDLOCK && ww_landlock_abi() >= 1)
-		probed = WW_SANDBOX_LANDLOCK;
-	else
-		probed = prctl(PR_GET_SECCOMP) >= 0 ? WW_SANDBOX_SECCOMP : WW_SANDBOX_NONE;
+	have_namespaces = namespaces_work();
 }
 
 enum ww_sandbox_level ww_sandbox_probe(void)
 {
-	pthread_once(&probe_once, probe);
-	return probed;
+	enum ww_sandbox_level cap = level_cap();
+	if (cap >= WW_SANDBOX_NAMESPACES) {
+		pthread_once(&namespaces_once, probe_namespaces);
+		if (have_namespaces)
+			return WW_SANDBOX_NAMESPACES;
+	}
+	if (cap >= WW_SANDBOX_LANDLOCK && ww_landlock_abi() >= 1)
+		return WW_SANDBOX_LANDLOCK;
+	return prctl(PR_GET_SECCOMP) >= 0 ? WW_SANDBOX_SECCOMP : WW_SANDBOX_NONE;
 }
 
 /* ---- The private root -------------------------------------------------------------------------------------------- */

@@ -68,7 +68,7 @@ struct ww_sandbox_opts {
 	struct ww_sandbox_limits limits;
 };
 
-/* The highest level that works here, found by trying it in a child; kept after the first call.  About 5 ms. */
+/* The highest level that works here, found by trying it in a child (5 ms, once a process), at most $WARPWRIGHT_SANDBOX. */
 enum ww_sandbox_level ww_sandbox_probe(void);
 
 /* In a worker with namespaces of its own, before ww_sandbox_isolate(): the path of a fresh tmpfs that no other process

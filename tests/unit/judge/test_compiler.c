@@ -172,23 +172,6 @@ static void missing_compiler(void **state)
 	unsetenv("CC");
 }
 
-static void lower_levels(void **state)
-{
-	(void)state;
-	struct ww_err err = WW_ERR_INIT;
-	struct ww_compiler_opts o = { .target = WW_TARGET_CPU };
-	struct ww_compiler *kept = cpu;
-	setenv("WARPWRIGHT_SANDBOX", "landlock", 1);
-	assert_int_equal(ww_compiler_open(&cpu, &o, &err), WW_OK);
-	if (ww_compiler_level(cpu) == WW_SANDBOX_LANDLOCK) {
-		expect_cpu(good_c, WW_COMPILE_OK, NULL);
-		cpu_reads_nothing(state);
-	}
-	ww_compiler_close(cpu);
-	unsetenv("WARPWRIGHT_SANDBOX");
-	cpu = kept;
-}
-
 /* Cut, flipped and shifted objects must be refused or accepted, never crash the check. */
 static void broken_objects(void **state)
 {
@@ -316,6 +299,34 @@ static void cuda_bombs(void **state)
 	expect_cuda(K "{ y[n] = 1; }\n", WW_COMPILE_OK, NULL);
 	ww_compiler_close(cuda);
 	cuda = kept;
+}
+
+static void lower_levels(void **state)
+{
+	(void)state;
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_compiler_opts o = { .target = WW_TARGET_CPU };
+	struct ww_compiler *kept = cpu;
+	setenv("WARPWRIGHT_SANDBOX", "landlock", 1);
+	assert_int_equal(ww_compiler_open(&cpu, &o, &err), WW_OK);
+	if (ww_compiler_level(cpu) == WW_SANDBOX_LANDLOCK) {	/* a kernel without Landlock falls to seccomp */
+		expect_cpu(good_c, WW_COMPILE_OK, NULL);
+		cpu_reads_nothing(state);
+		print_message("cpu target at landlock: works\n");
+	}
+	ww_compiler_close(cpu);
+	cpu = kept;
+	struct ww_compiler *kept_cuda = cuda;
+	o = (struct ww_compiler_opts){ .target = WW_TARGET_CUDA, .cc = 90 };
+	if (cuda) {
+		assert_int_equal(ww_compiler_open(&cuda, &o, &err), WW_OK);
+		cuda_good(state);
+		if (ww_compiler_level(cuda) == WW_SANDBOX_LANDLOCK)
+			cuda_errors(state);
+		ww_compiler_close(cuda);
+		cuda = kept_cuda;
+	}
+	unsetenv("WARPWRIGHT_SANDBOX");
 }
 
 static int open_compilers(void **state)

@@ -1,0 +1,411 @@
+/* Unit tests of src/sandbox: worker processes, and what each level and profile takes away.
+ *
+ * The test program starts itself as the worker ("child MODE LEVEL"): the child enters the sandbox, tries things, and writes what
+ * happened as one line each ("open /etc/passwd: 13") to its channel; the parent looks for the lines.
+ */
+#include "unit.h"
+
+#include "base/fs.h"
+#include "base/time.h"
+#include "sandbox/proc.h"
+#include "sandbox/sandbox.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char self[PATH_MAX], area[PATH_MAX];	/* this program; a directory with "shown/file", "hidden/file", "tmp" */
+
+/* ---- In the child ---------------------------------------------------------------------------------------------------- */
+
+static void say(const char *what, long result)
+{
+	char line[256];
+	snprintf(line, sizeof(line), "%s: %d\n", what, result < 0 ? errno : 0);
+	if (write(WW_PROC_FD, line, strlen(line)) < 0)
+		_exit(9);
+}
+
+static long try_open(const char *dir, const char *name, int flags)
+{
+	char path[PATH_MAX * 2];
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	int fd = open(path, flags, 0600);
+	if (fd >= 0)
+		close(fd);
+	return fd;
+}
+
+static long try_fork(void)
+{
+	pid_t pid = fork();
+	if (pid == 0)
+		_exit(0);
+	if (pid > 0)
+		waitpid(pid, NULL, 0);
+	return pid;
+}
+
+static void try_everything(const char *base, const char *tmp)
+{
+	say("open passwd", try_open("/etc", "passwd", O_RDONLY));
+	say("open shown", try_open(base, "shown/file", O_RDONLY));
+	say("write shown", try_open(base, "shown/file", O_WRONLY));
+	say("create shown", try_open(base, "shown/new", O_WRONLY | O_CREAT));
+	say("open hidden", try_open(base, "hidden/file", O_RDONLY));
+	say("create tmp", try_open(tmp, "new", O_WRONLY | O_CREAT));
+	say("inet", socket(AF_INET, SOCK_STREAM, 0));
+	say("unix", socket(AF_UNIX, SOCK_STREAM, 0));
+	say("fork", try_fork());
+	say("kill", kill(-1, 0));
+	say("mount", syscall(SYS_mount, "tmpfs", tmp, "tmpfs", 0, NULL));
+	say("unshare", syscall(SYS_unshare, CLONE_NEWUSER));
+	say("chroot", syscall(SYS_chroot, "/"));
+	say("getppid is ours", getppid() > 0 ? -1 : 0);
+	say("no_new_privs", prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1 ? 0 : -1);
+	say("dumpable", prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) == 0 ? 0 : -1);
+	execl("/bin/true", "true", (char *)NULL);
+	say("exec", -1);
+}
+
+static int child_sandbox(const char *profile, const char *base)
+{
+	struct ww_err err = WW_ERR_INIT;
+	char shown[PATH_MAX], tmp[PATH_MAX];
+	enum ww_sandbox_level level;
+	snprintf(shown, sizeof(shown), "%s/shown", base);
+	snprintf(tmp, sizeof(tmp), "%s/tmp", base);
+	struct ww_sandbox_bind binds[] = { { shown, WW_BIND_READ }, { "/nonexistent", WW_BIND_READ } };
+	struct ww_sandbox_opts o = { .profile = (enum ww_sandbox_profile)atoi(profile), .binds = binds, .n_binds = 2, .tmp = tmp,
+				     .limits = { .files = 64 } };
+	if (ww_sandbox_enter(&o, &level, &err) != WW_OK) {
+		if (write(WW_PROC_FD, err.msg, strlen(err.msg)) < 0)
+			return 9;
+		return 8;
+	}
+	char line[64];
+	snprintf(line, sizeof(line), "level %s\n", ww_sandbox_level_name(level));
+	if (write(WW_PROC_FD, line, strlen(line)) < 0)
+		return 9;
+	try_everything(base, tmp);
+	return 0;
+}
+
+static int child_ptrace(void)
+{
+	struct ww_err err = WW_ERR_INIT;
+	if (ww_sandbox_filter(WW_PROFILE_COMPILER, &err) != WW_OK)
+		return 8;
+	ptrace(PTRACE_TRACEME, 0, 0, 0);
+	return 7;	/* not reached */
+}
+
+static int child_environment(void)
+{
+	extern char **environ;
+	for (char **e = environ; *e; e++)
+		if (write(WW_PROC_FD, *e, strlen(*e)) < 0 || write(WW_PROC_FD, "\n", 1) < 0)
+			return 9;
+	char line[64];
+	struct stat st;
+	snprintf(line, sizeof(line), "fd4 %d fd5 %d fd6 %d\n", fstat(4, &st), fstat(5, &st), fstat(6, &st));
+	return write(WW_PROC_FD, line, strlen(line)) < 0 ? 9 : 0;
+}
+
+/* A grandchild that would live on, in the same group; then wait to be killed. */
+static int child_family(void)
+{
+	pid_t pid = fork();
+	if (pid == 0)
+		for (;;)
+			pause();
+	if (write(WW_PROC_FD, "x", 1) < 0)
+		return 9;
+	for (;;)
+		pause();
+}
+
+static int child_eats_memory(void)
+{
+	for (size_t n = 0; n < 40; n++) {
+		char *p = malloc(16 << 20);
+		if (p)
+			memset(p, 1, 16 << 20);
+		usleep(10000);
+	}
+	pause();
+	return 0;
+}
+
+static int child(int argc, char **argv)
+{
+	if (!strcmp(argv[0], "sandbox") && argc >= 3)
+		return child_sandbox(argv[1], argv[2]);
+	if (!strcmp(argv[0], "ptrace"))
+		return child_ptrace();
+	if (!strcmp(argv[0], "environment"))
+		return child_environment();
+	if (!strcmp(argv[0], "family"))
+		return child_family();
+	if (!strcmp(argv[0], "memory"))
+		return child_eats_memory();
+	return atoi(argv[0]);
+}
+
+/* ---- In the parent ------------------------------------------------------------------------------------------------------ */
+
+static void start(struct ww_proc *p, const char *const *args, int namespaces)
+{
+	struct ww_err err = WW_ERR_INIT;
+	const char *all[8] = { "child" };
+	for (int i = 0; args[i]; i++)
+		all[i + 1] = args[i];
+	struct ww_proc_opts o = { .program = self, .args = all, .namespaces = namespaces, .err_mode = WW_STDERR_INHERIT };
+	if (ww_proc_spawn(p, &o, &err) != WW_OK)
+		fail_msg("%s", err.msg);
+}
+
+static void read_all(struct ww_proc *p, struct ww_str *out)
+{
+	char buf[4096];
+	ssize_t n;
+	while ((n = read(p->fd, buf, sizeof(buf))) > 0)
+		ww_str_add(out, buf, (size_t)n);
+}
+
+static struct ww_str run_sandbox(enum ww_sandbox_profile profile)
+{
+	struct ww_proc p;
+	struct ww_str out = WW_STR_INIT(65536);
+	char number[16];
+	snprintf(number, sizeof(number), "%d", profile);
+	const char *args[] = { "sandbox", number, area, NULL };
+	start(&p, args, 1);
+	read_all(&p, &out);
+	ww_proc_kill(&p);
+	return out;
+}
+
+#define HAS(line) do { if (!strstr(out.p, line "\n")) fail_msg("no \"%s\" in:\n%s", line, out.p); } while (0)
+#define HAS_NOT(line) do { if (strstr(out.p, line "\n")) fail_msg("\"%s\" in:\n%s", line, out.p); } while (0)
+
+static void compiler_at(const char *level)
+{
+	struct ww_str out = run_sandbox(WW_PROFILE_COMPILER);
+	char first[64];
+	snprintf(first, sizeof(first), "level %s\n", level);
+	if (strncmp(out.p, first, strlen(first)))
+		fail_msg("expected %s, got: %s", first, out.p);
+	HAS("open shown: 0");
+	HAS("create tmp: 0");
+	HAS("inet: 1");
+	HAS("unix: 1");
+	HAS("fork: 0");
+	HAS("kill: 1");
+	HAS("mount: 1");
+	HAS("unshare: 1");
+	HAS("chroot: 1");
+	HAS("no_new_privs: 0");
+	HAS("dumpable: 0");
+	if (strcmp(level, "seccomp")) {
+		HAS_NOT("open passwd: 0");
+		HAS_NOT("write shown: 0");
+		HAS_NOT("create shown: 0");
+		HAS_NOT("open hidden: 0");
+		HAS_NOT("exec: 0");
+	}
+	if (!strcmp(level, "namespaces"))
+		HAS("open passwd: 2");	/* not forbidden: not there */
+	ww_str_release(&out);
+}
+
+static void levels(void **state)
+{
+	(void)state;
+	enum ww_sandbox_level best = ww_sandbox_probe();
+	print_message("this system: %s (%s)\n", ww_sandbox_level_name(best), ww_sandbox_level_text(best));
+	for (int l = WW_SANDBOX_SECCOMP; l <= (int)best; l++) {
+		const char *name = ww_sandbox_level_name((enum ww_sandbox_level)l);
+		setenv("WARPWRIGHT_SANDBOX", name, 1);
+		compiler_at(name);
+	}
+	unsetenv("WARPWRIGHT_SANDBOX");
+	assert_true(best >= WW_SANDBOX_SECCOMP);
+}
+
+static void runner_cpu_profile(void **state)
+{
+	(void)state;
+	struct ww_str out = run_sandbox(WW_PROFILE_RUNNER_CPU);
+	HAS("open shown: 13");
+	HAS("open passwd: 13");
+	HAS("create tmp: 13");
+	HAS("inet: 1");
+	HAS("unix: 1");
+	HAS("fork: 1");
+	HAS("kill: 1");
+	HAS("exec: 1");
+	ww_str_release(&out);
+}
+
+static void runner_cuda_profile(void **state)
+{
+	(void)state;
+	struct ww_str out = run_sandbox(WW_PROFILE_RUNNER_CUDA);
+	HAS("open shown: 0");
+	HAS("inet: 1");
+	HAS("unix: 0");
+	HAS("fork: 1");
+	HAS("kill: 1");
+	HAS("exec: 1");
+	ww_str_release(&out);
+}
+
+static void reference_profile(void **state)
+{
+	(void)state;
+	struct ww_str out = run_sandbox(WW_PROFILE_REFERENCE);
+	HAS("open shown: 0");
+	HAS("create tmp: 0");
+	HAS("inet: 1");
+	HAS("unix: 0");
+	HAS("fork: 0");
+	HAS("mount: 1");
+	ww_str_release(&out);
+}
+
+static void ptrace_kills(void **state)
+{
+	(void)state;
+	struct ww_proc p;
+	struct ww_err err = WW_ERR_INIT;
+	int status;
+	const char *args[] = { "ptrace", NULL };
+	start(&p, args, 0);
+	assert_int_equal(ww_proc_wait(&p, ww_now_ns() + 5000000000ull, &status, &err), WW_OK);
+	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS);
+	struct ww_str text = WW_STR_INIT(200);
+	ww_proc_status_text(status, &text);
+	assert_non_null(strstr(text.p, "killed by signal 31"));
+	ww_str_release(&text);
+}
+
+static void environment_and_descriptors(void **state)
+{
+	(void)state;
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_proc p;
+	struct ww_str out = WW_STR_INIT(65536);
+	const char *args[] = { "child", "environment", NULL }, *env[] = { "SET_BY_US=1", "PASSED_ON", NULL };
+	int extra[] = { open("/dev/null", O_RDONLY), dup(1) }, leaked = dup(1);
+	setenv("SOME_API_KEY", "secret", 1);
+	setenv("PASSED_ON", "yes", 1);
+	struct ww_proc_opts o = { .program = self, .args = args, .env = env, .extra_fds = extra, .n_extra_fds = 2 };
+	assert_int_equal(ww_proc_spawn(&p, &o, &err), WW_OK);
+	read_all(&p, &out);
+	ww_proc_kill(&p);
+	ww_proc_kill(&p);	/* twice is fine */
+	HAS("SET_BY_US=1");
+	HAS("PASSED_ON=yes");
+	HAS("fd4 0 fd5 0 fd6 -1");
+	assert_null(strstr(out.p, "secret"));
+	close(extra[0]), close(extra[1]), close(leaked);
+	ww_str_release(&out);
+}
+
+static void ends(void **state)
+{
+	(void)state;
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_proc p;
+	int status;
+	const char *three[] = { "3", NULL }, *family[] = { "family", NULL };
+	start(&p, three, 1);
+	assert_int_equal(ww_proc_wait(&p, ww_now_ns() + 5000000000ull, &status, &err), WW_OK);
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 3);
+	assert_false(ww_proc_alive(&p));
+	struct ww_proc_opts o = { .program = "/nonexistent/python" };
+	assert_int_equal(ww_proc_spawn(&p, &o, &err), WW_ERR_MISSING);
+	assert_non_null(strstr(err.msg, "/nonexistent/python"));
+	for (int namespaces = 0; namespaces < 2; namespaces++) {
+		char c;
+		start(&p, family, namespaces);
+		assert_int_equal(ww_fd_read(p.fd, &c, 1, ww_now_ns() + 5000000000ull, &err), WW_OK);
+		assert_true(ww_proc_alive(&p));
+		assert_int_equal(ww_proc_wait(&p, ww_now_ns() + 10000000, &status, &err), WW_ERR_TIMEOUT);
+		assert_true(ww_proc_resident_bytes(&p) > 100000);
+		pid_t group = p.pid;
+		ww_proc_kill(&p);
+		int tries = 0;
+		while (kill(-group, 0) == 0 && tries++ < 200)	/* the grandchild is init's to reap */
+			usleep(10000);
+		assert_true(kill(-group, 0) < 0);
+	}
+}
+
+static void memory_is_watched(void **state)
+{
+	(void)state;
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_proc p;
+	char c;
+	const char *args[] = { "memory", NULL };
+	start(&p, args, 0);
+	assert_int_equal(ww_proc_read(&p, &c, 1, ww_now_ns() + 20000000000ull, 200 << 20, &err), WW_ERR_LIMIT);
+	assert_non_null(strstr(err.msg, "MiB of memory"));
+	assert_int_equal(p.pid, 0);
+	start(&p, args, 0);
+	assert_int_equal(ww_proc_read(&p, &c, 1, ww_now_ns() + 100000000, 0, &err), WW_ERR_TIMEOUT);
+	ww_proc_kill(&p);
+}
+
+static int make_area(void **state)
+{
+	(void)state;
+	char path[PATH_MAX + 16];
+	struct ww_err err = WW_ERR_INIT;
+	static const char *const dirs[] = { "shown", "hidden", "tmp" };
+	strcpy(area, "/tmp/ww-test-sandbox-XXXXXX");
+	if (!mkdtemp(area))
+		return -1;
+	for (size_t i = 0; i < 3; i++) {
+		snprintf(path, sizeof(path), "%s/%s", area, dirs[i]);
+		if (mkdir(path, 0700) < 0)
+			return -1;
+		snprintf(path, sizeof(path), "%s/%s/file", area, dirs[i]);
+		if (ww_fs_write(path, "text", 4, &err) != WW_OK)
+			return -1;
+	}
+	return 0;
+}
+
+static int remove_area(void **state)
+{
+	(void)state;
+	struct ww_err err = WW_ERR_INIT;
+	return ww_fs_remove_tree(area, &err) == WW_OK ? 0 : -1;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc >= 3 && !strcmp(argv[1], "child"))
+		return child(argc - 2, argv + 2);
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	if (n < 0)
+		return 1;
+	self[n] = 0;
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(levels), cmocka_unit_test(runner_cpu_profile), cmocka_unit_test(runner_cuda_profile),
+		cmocka_unit_test(reference_profile), cmocka_unit_test(ptrace_kills), cmocka_unit_test(environment_and_descriptors),
+		cmocka_unit_test(ends), cmocka_unit_test(memory_is_watched),
+	};
+	return cmocka_run_group_tests_name("sandbox/sandbox", tests, make_area, remove_area);
+}
