@@ -34,7 +34,8 @@ static int check_math(struct ww_check *c, int dtype, int math)
 static int check_epilogue(struct ww_check *c, int epilogue, long long workspace)
 {
 	WW_NEED(c, epilogue >= WW_EPI_NONE && epilogue <= WW_EPI_BIAS_RELU, "unknown epilogue %d", epilogue);
-	WW_NEED(c, workspace >= 0 && workspace <= WORKSPACE_MAX, "a workspace of %lld bytes is not in 0..2^30", workspace);
+	WW_NEED(c, workspace >= 0 && workspace <= WORKSPACE_MAX, "a workspace of %lld bytes is not in 0..2^30",
+		workspace);
 	return 1;
 }
 
@@ -55,15 +56,17 @@ static int meet(struct span a, struct span b)
 }
 
 /* Matrix x of rows by cols as the operation sees it. */
-static int check_mat(struct ww_check *c, const char *what, const struct ww_mat *x, long long rows, long long cols, long long batch,
-		     int write, struct span *span)
+static int check_mat(struct ww_check *c, const char *what, const struct ww_mat *x, long long rows, long long cols,
+		     long long batch, int write, struct span *span)
 {
 	int size = ww_dtype_size(x->dtype);
 	WW_NEED(c, size, "%s: unknown type %d", what, x->dtype);
 	WW_NEED(c, x->trans == 0 || (x->trans == 1 && !write), "%s: trans = %d", what, x->trans);
 	long long stored_rows = x->trans ? cols : rows, stored_cols = x->trans ? rows : cols;
-	WW_NEED(c, x->ld >= stored_cols && x->ld <= LLONG_MAX / 16, "%s: ld = %lld with rows of %lld elements", what, x->ld, stored_cols);
-	WW_NEED(c, x->batch_stride >= 0 && x->batch_stride <= LLONG_MAX / 16, "%s: batch_stride = %lld", what, x->batch_stride);
+	WW_NEED(c, x->ld >= stored_cols && x->ld <= LLONG_MAX / 16, "%s: ld = %lld with rows of %lld elements", what,
+		x->ld, stored_cols);
+	WW_NEED(c, x->batch_stride >= 0 && x->batch_stride <= LLONG_MAX / 16, "%s: batch_stride = %lld", what,
+		x->batch_stride);
 	WW_NEED(c, x->offset_bytes % size == 0, "%s: offset %lld is not a multiple of %d", what, x->offset_bytes, size);
 	ww_wide elements = (ww_wide)(batch - 1) * x->batch_stride + (ww_wide)(stored_rows - 1) * x->ld + stored_cols;
 	*span = (struct span){ x->buf, x->offset_bytes, elements * size };
@@ -77,13 +80,15 @@ static int check_batches(struct ww_check *c, const struct ww_gemm *g)
 	const struct ww_mat *d = &g->d;
 	int behind = d->batch_stride >= (ww_wide)(g->m - 1) * d->ld + g->n;
 	int beside = d->batch_stride >= g->n && (ww_wide)(g->batch - 1) * d->batch_stride + g->n <= d->ld;
-	WW_NEED(c, g->batch == 1 || behind || beside, "the matrices of D overlap: batch_stride = %lld", d->batch_stride);
+	WW_NEED(c, g->batch == 1 || behind || beside, "the matrices of D overlap: batch_stride = %lld",
+		d->batch_stride);
 	return 1;
 }
 
 static int check_gemm_types(struct ww_check *c, const struct ww_gemm *g)
 {
-	WW_NEED(c, g->a.dtype == g->b.dtype, "A is %s and B is %s", ww_dtype_name(g->a.dtype), ww_dtype_name(g->b.dtype));
+	WW_NEED(c, g->a.dtype == g->b.dtype, "A is %s and B is %s", ww_dtype_name(g->a.dtype),
+		ww_dtype_name(g->b.dtype));
 	if (!check_math(c, g->a.dtype, g->math))
 		return 0;
 	int half = g->a.dtype == WW_F16 || g->a.dtype == WW_BF16;
@@ -123,10 +128,13 @@ static int check_bias(struct ww_check *c, int buf, long long at, long long n, in
 int ww_check_gemm(struct ww_check *c, const struct ww_gemm *g)
 {
 	struct span a, b, d;
-	WW_NEED(c, g->m >= 1 && g->n >= 1 && g->k >= 1 && g->batch >= 1 && g->m <= DIM_MAX && g->n <= DIM_MAX && g->k <= DIM_MAX &&
-		g->batch <= DIM_MAX, "m, n, k, batch = %lld, %lld, %lld, %lld are not in 1..2^31-1", g->m, g->n, g->k, g->batch);
+	WW_NEED(c,
+		g->m >= 1 && g->n >= 1 && g->k >= 1 && g->batch >= 1 && g->m <= DIM_MAX && g->n <= DIM_MAX &&
+			g->k <= DIM_MAX && g->batch <= DIM_MAX,
+		"m, n, k, batch = %lld, %lld, %lld, %lld are not in 1..2^31-1", g->m, g->n, g->k, g->batch);
 	if (!check_gemm_types(c, g) || !check_epilogue(c, g->epilogue, g->workspace_bytes) ||
-	    !check_mat(c, "A", &g->a, g->m, g->k, g->batch, 0, &a) || !check_mat(c, "B", &g->b, g->k, g->n, g->batch, 0, &b) ||
+	    !check_mat(c, "A", &g->a, g->m, g->k, g->batch, 0, &a) ||
+	    !check_mat(c, "B", &g->b, g->k, g->n, g->batch, 0, &b) ||
 	    !check_mat(c, "D", &g->d, g->m, g->n, g->batch, 1, &d) || !check_batches(c, g) || !check_gemm_c(c, g, d))
 		return 0;
 	WW_NEED(c, !meet(a, d) && !meet(b, d), "D overlaps A or B");
@@ -142,12 +150,13 @@ static int check_conv_axis(struct ww_check *c, const struct ww_conv *v, int i)
 	long long in = v->in[i], kernel = v->kernel[i], out = v->out[i];
 	WW_NEED(c, in >= 1 && kernel >= 1 && out >= 1 && in <= DIM_MAX && kernel <= DIM_MAX && out <= DIM_MAX,
 		"axis %d: in, kernel, out = %lld, %lld, %lld are not in 1..2^31-1", i, in, kernel, out);
-	WW_NEED(c, stride >= 1 && pad >= 0 && dilation >= 1, "axis %d: stride, pad, dilation = %d, %d, %d", i, stride, pad, dilation);
+	WW_NEED(c, stride >= 1 && pad >= 0 && dilation >= 1, "axis %d: stride, pad, dilation = %d, %d, %d", i, stride,
+		pad, dilation);
 	ww_wide reach = (ww_wide)dilation * (kernel - 1) + 1;
 	if (!v->transposed) {
 		ww_wide room = (ww_wide)in + 2 * (ww_wide)pad - reach;
-		WW_NEED(c, room >= 0 && room / stride + 1 == out, "axis %d: an output of %lld does not follow from the input of %lld", i,
-			out, in);
+		WW_NEED(c, room >= 0 && room / stride + 1 == out,
+			"axis %d: an output of %lld does not follow from the input of %lld", i, out, in);
 		return 1;
 	}
 	ww_wide extra = out - ((ww_wide)(in - 1) * stride - 2 * (ww_wide)pad + reach);
@@ -165,8 +174,8 @@ static ww_wide product(const long long *f, int n, int size)
 	return bytes;
 }
 
-static int check_conv_operand(struct ww_check *c, const char *what, const struct ww_conv *v, int buf, long long at, long long a,
-			      long long b, const long long *axes, int write, struct span *span)
+static int check_conv_operand(struct ww_check *c, const char *what, const struct ww_conv *v, int buf, long long at,
+			      long long a, long long b, const long long *axes, int write, struct span *span)
 {
 	long long f[5] = { a, b, 1, 1, 1 };
 	int size = ww_dtype_size(v->dtype);
@@ -184,7 +193,8 @@ static int check_conv_shape(struct ww_check *c, const struct ww_conv *v)
 	WW_NEED(c, v->layout == WW_LAYOUT_NCHW || v->layout == WW_LAYOUT_NHWC, "unknown layout %d", v->layout);
 	WW_NEED(c, v->n >= 1 && v->c >= 1 && v->k >= 1 && v->n <= DIM_MAX && v->c <= DIM_MAX && v->k <= DIM_MAX,
 		"n, c, k = %lld, %lld, %lld are not in 1..2^31-1", v->n, v->c, v->k);
-	WW_NEED(c, v->groups >= 1 && v->c % v->groups == 0 && v->k % v->groups == 0, "%d groups do not divide the channels", v->groups);
+	WW_NEED(c, v->groups >= 1 && v->c % v->groups == 0 && v->k % v->groups == 0,
+		"%d groups do not divide the channels", v->groups);
 	for (int i = 0; i < v->nd; i++)
 		if (!check_conv_axis(c, v, i))
 			return 0;
@@ -194,7 +204,8 @@ static int check_conv_shape(struct ww_check *c, const struct ww_conv *v)
 int ww_check_conv(struct ww_check *c, const struct ww_conv *v)
 {
 	struct span x, w, y;
-	if (!check_conv_shape(c, v) || !check_math(c, v->dtype, v->math) || !check_epilogue(c, v->epilogue, v->workspace_bytes))
+	if (!check_conv_shape(c, v) || !check_math(c, v->dtype, v->math) ||
+	    !check_epilogue(c, v->epilogue, v->workspace_bytes))
 		return 0;
 	WW_NEED(c, c->m->target == WW_TARGET_CUDA || v->dtype == WW_F32, "on the cpu target convolutions are f32");
 	long long w0 = v->transposed ? v->c : v->k, w1 = (v->transposed ? v->k : v->c) / v->groups;
@@ -213,32 +224,40 @@ static int check_tmap_box(struct ww_check *c, const struct ww_tmap *t, int size)
 {
 	static const int swizzle_bytes[] = { 0, 32, 64, 128 };
 	for (int i = 0; i < t->rank; i++) {
-		WW_NEED(c, t->box[i] >= 1 && t->box[i] <= 256, "tensor map: box[%d] = %d is not in 1..256", i, t->box[i]);
-		WW_NEED(c, t->elem_stride[i] >= 0 && t->elem_stride[i] <= 8, "tensor map: elem_stride[%d] = %d is not in 0..8", i,
-			t->elem_stride[i]);
+		WW_NEED(c, t->box[i] >= 1 && t->box[i] <= 256, "tensor map: box[%d] = %d is not in 1..256", i,
+			t->box[i]);
+		WW_NEED(c, t->elem_stride[i] >= 0 && t->elem_stride[i] <= 8,
+			"tensor map: elem_stride[%d] = %d is not in 0..8", i, t->elem_stride[i]);
 	}
-	WW_NEED(c, t->swizzle >= WW_SWIZZLE_NONE && t->swizzle <= WW_SWIZZLE_128B, "tensor map: unknown swizzle %d", t->swizzle);
-	WW_NEED(c, t->box[0] * size % 16 == 0, "tensor map: the box's inner %d bytes are not a multiple of 16", t->box[0] * size);
-	WW_NEED(c, !t->swizzle || t->box[0] * size <= swizzle_bytes[t->swizzle], "tensor map: the box's inner %d bytes exceed the swizzle",
+	WW_NEED(c, t->swizzle >= WW_SWIZZLE_NONE && t->swizzle <= WW_SWIZZLE_128B, "tensor map: unknown swizzle %d",
+		t->swizzle);
+	WW_NEED(c, t->box[0] * size % 16 == 0, "tensor map: the box's inner %d bytes are not a multiple of 16",
 		t->box[0] * size);
+	WW_NEED(c, !t->swizzle || t->box[0] * size <= swizzle_bytes[t->swizzle],
+		"tensor map: the box's inner %d bytes exceed the swizzle", t->box[0] * size);
 	int is_float = t->dtype == WW_F32 || t->dtype == WW_F64 || t->dtype == WW_F16 || t->dtype == WW_BF16;
-	WW_NEED(c, t->fill == WW_FILL_ZERO || (t->fill == WW_FILL_NAN && is_float), "tensor map: fill %d with type %s", t->fill,
-		ww_dtype_name(t->dtype));
+	WW_NEED(c, t->fill == WW_FILL_ZERO || (t->fill == WW_FILL_NAN && is_float), "tensor map: fill %d with type %s",
+		t->fill, ww_dtype_name(t->dtype));
 	return 1;
 }
 
 int ww_check_tmap(struct ww_check *c, const struct ww_tmap *t)
 {
 	int size = ww_dtype_size(t->dtype);
-	WW_NEED(c, c->m->target == WW_TARGET_CUDA && c->facts->device.cc >= 90, "tensor maps need compute capability 9.0");
+	WW_NEED(c, c->m->target == WW_TARGET_CUDA && c->facts->device.cc >= 90,
+		"tensor maps need compute capability 9.0");
 	WW_NEED(c, size, "tensor map: unknown type %d", t->dtype);
 	WW_NEED(c, t->rank >= 1 && t->rank <= 5, "tensor map: rank %d is not in 1..5", t->rank);
 	WW_NEED(c, t->offset_bytes % 16 == 0, "tensor map: offset %lld is not a multiple of 16", t->offset_bytes);
 	ww_wide bytes = size;
 	for (int i = 0; i < t->rank; i++) {
-		WW_NEED(c, t->size[i] >= 1 && t->size[i] <= 1ll << 32, "tensor map: size[%d] = %lld is not in 1..2^32", i, t->size[i]);
-		WW_NEED(c, i == 0 || (t->stride_bytes[i] > 0 && t->stride_bytes[i] < 1ll << 40 && t->stride_bytes[i] % 16 == 0),
-			"tensor map: stride_bytes[%d] = %lld is not a multiple of 16 below 2^40", i, t->stride_bytes[i]);
+		WW_NEED(c, t->size[i] >= 1 && t->size[i] <= 1ll << 32, "tensor map: size[%d] = %lld is not in 1..2^32",
+			i, t->size[i]);
+		WW_NEED(c,
+			i == 0 || (t->stride_bytes[i] > 0 && t->stride_bytes[i] < 1ll << 40 &&
+				   t->stride_bytes[i] % 16 == 0),
+			"tensor map: stride_bytes[%d] = %lld is not a multiple of 16 below 2^40", i,
+			t->stride_bytes[i]);
 		bytes += (ww_wide)(t->size[i] - 1) * (i ? t->stride_bytes[i] : size);
 	}
 	return check_tmap_box(c, t, size) && ww_check_range(c, "tensor map", t->buf, t->offset_bytes, bytes, 0);

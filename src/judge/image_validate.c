@@ -28,7 +28,8 @@ int ww_check_no(struct ww_check *c, const char *fmt, ...)
 	va_list ap;
 	if (c->node >= 0) {
 		const struct ww_image_node *n = &ww_image_nodes(c->m)[c->node];
-		ww_str_addf(c->why, "node %d (%s): ", c->node, n->kind < WW_ARRAY_LEN(kind_names) ? kind_names[n->kind] : "?");
+		ww_str_addf(c->why, "node %d (%s): ", c->node,
+			    n->kind < WW_ARRAY_LEN(kind_names) ? kind_names[n->kind] : "?");
 	}
 	va_start(ap, fmt);
 	ww_str_vaddf(c->why, fmt, ap);
@@ -44,7 +45,9 @@ int ww_dtype_size(int dtype)
 
 const char *ww_dtype_name(int dtype)
 {
-	static const char *const names[] = { "?", "f32", "f64", "f16", "bf16", "i8", "i16", "i32", "i64", "u8", "bool" };
+	static const char *const names[] = {
+		"?", "f32", "f64", "f16", "bf16", "i8", "i16", "i32", "i64", "u8", "bool"
+	};
 	return dtype > 0 && (size_t)dtype < WW_ARRAY_LEN(names) ? names[dtype] : "?";
 }
 
@@ -82,7 +85,8 @@ static int check_sections(struct ww_check *c)
 static int check_strings(struct ww_check *c)
 {
 	const struct ww_image *m = c->m;
-	WW_NEED(c, m->strings_bytes > 0 && *ww_image_string(m, 0) == 0 && *ww_image_string(m, m->strings_bytes - 1) == 0,
+	WW_NEED(c,
+		m->strings_bytes > 0 && *ww_image_string(m, 0) == 0 && *ww_image_string(m, m->strings_bytes - 1) == 0,
 		"image: its strings are not terminated");
 	return 1;
 }
@@ -91,7 +95,9 @@ static int check_task_buffers(struct ww_check *c, const struct ww_tensor *t, int
 {
 	for (int i = 0; i < n; i++, ++*at) {
 		const struct ww_image_buffer *b = &ww_image_buffers(c->m)[*at];
-		WW_NEED(c, *at < c->m->n_buffers && b->role == role && b->index == (uint32_t)i && b->bytes == (uint64_t)t[i].bytes,
+		WW_NEED(c,
+			*at < c->m->n_buffers && b->role == role && b->index == (uint32_t)i &&
+				b->bytes == (uint64_t)t[i].bytes,
 			"image: buffer %u is not the task's", *at);
 	}
 	return 1;
@@ -107,17 +113,20 @@ static int check_buffers(struct ww_check *c)
 	    !check_task_buffers(c, f->params, f->n_params, WW_BUF_PARAM, &at) ||
 	    !check_task_buffers(c, f->outputs, f->n_outputs, WW_BUF_OUTPUT, &at))
 		return 0;
-	WW_NEED(c, c->m->n_buffers - at <= WW_IMAGE_MAX_SCRATCH, "the plan has more than %d scratch buffers", WW_IMAGE_MAX_SCRATCH);
+	WW_NEED(c, c->m->n_buffers - at <= WW_IMAGE_MAX_SCRATCH, "the plan has more than %d scratch buffers",
+		WW_IMAGE_MAX_SCRATCH);
 	for (uint32_t i = 0; i < at; i++)
 		total += ww_image_buffers(c->m)[i].bytes;
 	for (uint32_t i = at; i < c->m->n_buffers; i++) {
 		const struct ww_image_buffer *b = &ww_image_buffers(c->m)[i];
 		WW_NEED(c, b->role == WW_BUF_SCRATCH && b->index == i - at, "image: buffer %u is not scratch", i);
-		WW_NEED(c, b->bytes > 0 && b->bytes <= limit, "scratch buffer %u: its size, %lld bytes, is not in 1..%llu", i - at,
-			(long long)b->bytes, (unsigned long long)limit);
+		WW_NEED(c, b->bytes > 0 && b->bytes <= limit,
+			"scratch buffer %u: its size, %lld bytes, is not in 1..%llu", i - at, (long long)b->bytes,
+			(unsigned long long)limit);
 		total += b->bytes;
 	}
-	WW_NEED(c, total <= limit, "the task's tensors and %u scratch buffers need more than the device's memory, %llu bytes",
+	WW_NEED(c, total <= limit,
+		"the task's tensors and %u scratch buffers need more than the device's memory, %llu bytes",
 		c->m->n_buffers - at, (unsigned long long)limit);
 	return 1;
 }
@@ -140,9 +149,10 @@ static int check_macros(struct ww_check *c)
 	for (uint32_t i = 0; i < c->m->n_macros; i++) {
 		WW_NEED(c, x[i].name < c->m->strings_bytes && !x[i].reserved, "image: macro %u has no name", i);
 		const char *name = ww_image_string(c->m, x[i].name);
-		WW_NEED(c, is_identifier(name, MAX_MACRO), "ww_define() %u: its name is not a C identifier of 1 to %d characters", i,
-			MAX_MACRO);
-		WW_NEED(c, strncmp(name, "WW_", 3) && strncmp(name, "__", 2), "ww_define(\"%s\"): the prefix is reserved", name);
+		WW_NEED(c, is_identifier(name, MAX_MACRO),
+			"ww_define() %u: its name is not a C identifier of 1 to %d characters", i, MAX_MACRO);
+		WW_NEED(c, strncmp(name, "WW_", 3) && strncmp(name, "__", 2),
+			"ww_define(\"%s\"): the prefix is reserved", name);
 		for (uint32_t k = 0; k < i; k++)
 			WW_NEED(c, strcmp(name, ww_image_string(c->m, x[k].name)), "ww_define(\"%s\") twice", name);
 	}
@@ -156,10 +166,11 @@ int ww_check_range(struct ww_check *c, const char *what, int buf, long long offs
 {
 	WW_NEED(c, buf >= 0 && (uint32_t)buf < c->m->n_buffers, "%s: %d is not a buffer of this plan", what, buf);
 	const struct ww_image_buffer *b = &ww_image_buffers(c->m)[buf];
-	WW_NEED(c, !write || b->role == WW_BUF_OUTPUT || b->role == WW_BUF_SCRATCH, "%s: inputs and parameters can only be read",
-		what);
+	WW_NEED(c, !write || b->role == WW_BUF_OUTPUT || b->role == WW_BUF_SCRATCH,
+		"%s: inputs and parameters can only be read", what);
 	WW_NEED(c, offset >= 0 && bytes >= 0 && (ww_wide)offset + bytes <= (ww_wide)b->bytes,
-		"%s: bytes from %lld on reach beyond buffer %d, which has %llu", what, offset, buf, (unsigned long long)b->bytes);
+		"%s: bytes from %lld on reach beyond buffer %d, which has %llu", what, offset, buf,
+		(unsigned long long)b->bytes);
 	return 1;
 }
 
@@ -182,7 +193,8 @@ static int check_kernel_name(struct ww_check *c, uint32_t at)
 		return 1;
 	}
 	for (; *s; s++)
-		WW_NEED(c, *s >= 0x20 && *s < 0x7f && !strchr("\"\\#;{}@`$", *s), "the kernel's name holds a character that no name has");
+		WW_NEED(c, *s >= 0x20 && *s < 0x7f && !strchr("\"\\#;{}@`$", *s),
+			"the kernel's name holds a character that no name has");
 	return 1;
 }
 
@@ -193,7 +205,8 @@ static int check_cluster(struct ww_check *c, const struct ww_image_launch *l)
 	WW_NEED(c, c->facts->device.cc >= 90, "clusters need compute capability 9.0");
 	for (int i = 0; i < 3; i++)
 		WW_NEED(c, l->cluster[i] >= 1 && l->cluster[i] <= 8 && l->grid[i] % l->cluster[i] == 0,
-			"cluster %d x %d x %d does not divide the grid, or is not in 1..8", l->cluster[0], l->cluster[1], l->cluster[2]);
+			"cluster %d x %d x %d does not divide the grid, or is not in 1..8", l->cluster[0],
+			l->cluster[1], l->cluster[2]);
 	WW_NEED(c, l->cluster[0] * l->cluster[1] * l->cluster[2] <= 8, "a cluster has more than 8 blocks");
 	return 1;
 }
@@ -207,8 +220,8 @@ static int check_cuda_shape(struct ww_check *c, const struct ww_image_launch *l)
 	for (int i = 0; i < 3; i++) {
 		WW_NEED(c, l->grid[i] >= 1 && l->grid[i] <= grid_max[i], "grid %c = %lld is not in 1..%lld", "xyz"[i],
 			(long long)l->grid[i], grid_max[i]);
-		WW_NEED(c, l->block[i] >= 1 && l->block[i] <= block_max[i], "block %c = %d is not in 1..%d", "xyz"[i], l->block[i],
-			block_max[i]);
+		WW_NEED(c, l->block[i] >= 1 && l->block[i] <= block_max[i], "block %c = %d is not in 1..%d", "xyz"[i],
+			l -> block[i], block_max[i]);
 	}
 	long long threads = (long long)l->block[0] * l->block[1] * l->block[2];
 	WW_NEED(c, threads <= threads_max, "a block of %lld threads; this device allows %d", threads, threads_max);
@@ -221,7 +234,8 @@ static int check_cpu_shape(struct ww_check *c, const struct ww_image_launch *l)
 	for (int i = 0; i < 3; i++) {
 		WW_NEED(c, l->grid[i] >= 1 && l->grid[i] <= INT32_MAX, "grid %c = %lld is not in 1..%d", "xyz"[i],
 			(long long)l->grid[i], INT32_MAX);
-		WW_NEED(c, l->block[i] == 1 && l->cluster[i] == 0, "on the cpu target blocks are 1 x 1 x 1, without clusters");
+		WW_NEED(c, l->block[i] == 1 && l->cluster[i] == 0,
+			"on the cpu target blocks are 1 x 1 x 1, without clusters");
 		blocks *= l->grid[i];
 	}
 	WW_NEED(c, blocks <= (ww_wide)1 << 40, "the grid has more than 2^40 blocks");
@@ -254,12 +268,14 @@ static int buffer_step(const struct ww_check *c, int buf)
 
 static int check_buf_arg(struct ww_check *c, uint32_t i, const struct ww_image_arg *a)
 {
-	WW_NEED(c, a->buf >= 0 && (uint32_t)a->buf < c->m->n_buffers, "argument %u: %d is not a buffer of this plan", i, a->buf);
+	WW_NEED(c, a->buf >= 0 && (uint32_t)a->buf < c->m->n_buffers, "argument %u: %d is not a buffer of this plan", i,
+		a->buf);
 	uint64_t bytes = ww_image_buffers(c->m)[a->buf].bytes;
 	WW_NEED(c, a->i >= 0 && ((uint64_t)a->i < bytes || (!a->i && !bytes)),
-		"argument %u: offset %lld is not inside buffer %d of %llu bytes", i, (long long)a->i, a->buf, (unsigned long long)bytes);
-	WW_NEED(c, a->i % buffer_step(c, a->buf) == 0, "argument %u: offset %lld is not a multiple of the element size", i,
-		(long long)a->i);
+		"argument %u: offset %lld is not inside buffer %d of %llu bytes", i, (long long)a->i, a->buf,
+		(unsigned long long)bytes);
+	WW_NEED(c, a->i % buffer_step(c, a->buf) == 0, "argument %u: offset %lld is not a multiple of the element size",
+		i, (long long)a->i);
 	return 1;
 }
 
@@ -294,10 +310,11 @@ static int check_launch(struct ww_check *c, const struct ww_image_launch *l)
 		return 0;
 	if (!(c->m->target == WW_TARGET_CUDA ? check_cuda_shape(c, l) : check_cpu_shape(c, l)))
 		return 0;
-	WW_NEED(c, l->shared_bytes >= 0 && l->shared_bytes <= shared_max, "%lld bytes of shared memory; this device allows %lld",
-		(long long)l->shared_bytes, shared_max);
+	WW_NEED(c, l->shared_bytes >= 0 && l->shared_bytes <= shared_max,
+		"%lld bytes of shared memory; this device allows %lld", (long long)l->shared_bytes, shared_max);
 	WW_NEED(c, l->n_args <= WW_IMAGE_MAX_ARGS, "more than %d arguments", WW_IMAGE_MAX_ARGS);
-	WW_NEED(c, l->first_arg == c->next_arg && l->n_args <= c->m->n_args - c->next_arg, "its arguments are not its own");
+	WW_NEED(c, l->first_arg == c->next_arg && l->n_args <= c->m->n_args - c->next_arg,
+		"its arguments are not its own");
 	for (uint32_t i = 0; i < l->n_args; i++)
 		if (!check_arg(c, i, &ww_image_args(c->m)[c->next_arg + i]))
 			return 0;
@@ -352,7 +369,8 @@ static int check_nodes(struct ww_check *c)
 		if (!check_node(c, &ww_image_nodes(c->m)[c->node]))
 			return 0;
 	c->node = -1;
-	WW_NEED(c, c->next_arg == c->m->n_args && c->next_tmap == c->m->n_tmaps, "image: arguments that belong to no launch");
+	WW_NEED(c, c->next_arg == c->m->n_args && c->next_tmap == c->m->n_tmaps,
+		"image: arguments that belong to no launch");
 	return 1;
 }
 

@@ -28,43 +28,153 @@
 #include <unistd.h>
 
 /* Nobody's business in any profile: the process dies. */
-static const char *const killed[] = {
-	"ptrace", "process_vm_readv", "process_vm_writev", "bpf", "kexec_load", "kexec_file_load", "init_module", "finit_module",
-	"delete_module", "add_key", "request_key", "keyctl", "perf_event_open", "userfaultfd", "reboot", "swapon", "swapoff", "acct",
-	"open_by_handle_at", NULL
-};
-static const char *const denied_always[] = {
-	"mount", "umount2", "pivot_root", "chroot", "unshare", "setns", "mount_setattr", "move_mount", "open_tree", "fsopen",
-	"fsmount", "fsconfig", "fspick", "io_uring_setup", "io_uring_enter", "io_uring_register", "name_to_handle_at", "fanotify_init",
-	"quotactl", "settimeofday", "clock_settime", "clock_adjtime", "adjtimex", "sethostname", "setdomainname", "personality",
-	"pidfd_getfd", "process_madvise", "kcmp", "mbind", "migrate_pages", "move_pages", "iopl", "ioperm", "vhangup", "syslog", NULL
-};
-static const char *const denied_compiler[] = {
-	"socket", "socketpair", "connect", "bind", "listen", "accept", "accept4", "kill", "tkill", "tgkill", "rt_sigqueueinfo",
-	"rt_tgsigqueueinfo", "pidfd_send_signal", "setsid", "setpgid", "shmget", "msgget", "semget", "mq_open", "mknod", "mknodat",
-	NULL
-};
-static const char *const denied_runner_cuda[] = {
-	"execve", "execveat", "fork", "vfork", "connect", "bind", "listen", "accept", "accept4", "kill", "tkill", "rt_sigqueueinfo",
-	"rt_tgsigqueueinfo", "pidfd_send_signal", "shmget", "msgget", "semget", "mq_open", "mknod", "mknodat", NULL
-};
+static const char *const killed[] = { "ptrace",
+				      "process_vm_readv",
+				      "process_vm_writev",
+				      "bpf",
+				      "kexec_load",
+				      "kexec_file_load",
+				      "init_module",
+				      "finit_module",
+				      "delete_module",
+				      "add_key",
+				      "request_key",
+				      "keyctl",
+				      "perf_event_open",
+				      "userfaultfd",
+				      "reboot",
+				      "swapon",
+				      "swapoff",
+				      "acct",
+				      "open_by_handle_at",
+				      NULL };
+static const char *const denied_always[] = { "mount",
+					     "umount2",
+					     "pivot_root",
+					     "chroot",
+					     "unshare",
+					     "setns",
+					     "mount_setattr",
+					     "move_mount",
+					     "open_tree",
+					     "fsopen",
+					     "fsmount",
+					     "fsconfig",
+					     "fspick",
+					     "io_uring_setup",
+					     "io_uring_enter",
+					     "io_uring_register",
+					     "name_to_handle_at",
+					     "fanotify_init",
+					     "quotactl",
+					     "settimeofday",
+					     "clock_settime",
+					     "clock_adjtime",
+					     "adjtimex",
+					     "sethostname",
+					     "setdomainname",
+					     "personality",
+					     "pidfd_getfd",
+					     "process_madvise",
+					     "kcmp",
+					     "mbind",
+					     "migrate_pages",
+					     "move_pages",
+					     "iopl",
+					     "ioperm",
+					     "vhangup",
+					     "syslog",
+					     NULL };
+static const char *const denied_compiler[] = { "socket",
+					       "socketpair",
+					       "connect",
+					       "bind",
+					       "listen",
+					       "accept",
+					       "accept4",
+					       "kill",
+					       "tkill",
+					       "tgkill",
+					       "rt_sigqueueinfo",
+					       "rt_tgsigqueueinfo",
+					       "pidfd_send_signal",
+					       "setsid",
+					       "setpgid",
+					       "shmget",
+					       "msgget",
+					       "semget",
+					       "mq_open",
+					       "mknod",
+					       "mknodat",
+					       NULL };
+static const char *const denied_runner_cuda[] = { "execve",
+						  "execveat",
+						  "fork",
+						  "vfork",
+						  "connect",
+						  "bind",
+						  "listen",
+						  "accept",
+						  "accept4",
+						  "kill",
+						  "tkill",
+						  "rt_sigqueueinfo",
+						  "rt_tgsigqueueinfo",
+						  "pidfd_send_signal",
+						  "shmget",
+						  "msgget",
+						  "semget",
+						  "mq_open",
+						  "mknod",
+						  "mknodat",
+						  NULL };
 static const char *const denied_reference[] = { "mknod", "mknodat", NULL };
 
-static const char *const allowed_builder[] = {
-	"brk", "mmap", "munmap", "mprotect", "mremap", "madvise", "exit", "exit_group", "rt_sigreturn", "rt_sigprocmask", "futex",
-	"close", NULL
-};
-static const char *const allowed_runner_cpu[] = {
-	"brk", "munmap", "mremap", "madvise", "exit", "exit_group", "rt_sigreturn", "rt_sigprocmask", "rt_sigaction", "sigaltstack",
-	"futex", "close", "read", "write", "readv", "writev", "recvmsg", "sendmsg", "recvfrom", "sendto", "poll", "ppoll", "fstat",
-	"lseek", "clock_gettime", "clock_nanosleep", "nanosleep", "sched_yield", "sched_getaffinity", "getpid", "gettid", "getcpu",
-	"getrandom", "membarrier", "restart_syscall", "rseq", "set_robust_list", NULL
-};
+static const char *const allowed_builder[] = { "brk",     "mmap",  "munmap",     "mprotect",     "mremap",
+					       "madvise", "exit",  "exit_group", "rt_sigreturn", "rt_sigprocmask",
+					       "futex",   "close", NULL };
+static const char *const allowed_runner_cpu[] = { "brk",
+						  "munmap",
+						  "mremap",
+						  "madvise",
+						  "exit",
+						  "exit_group",
+						  "rt_sigreturn",
+						  "rt_sigprocmask",
+						  "rt_sigaction",
+						  "sigaltstack",
+						  "futex",
+						  "close",
+						  "read",
+						  "write",
+						  "readv",
+						  "writev",
+						  "recvmsg",
+						  "sendmsg",
+						  "recvfrom",
+						  "sendto",
+						  "poll",
+						  "ppoll",
+						  "fstat",
+						  "lseek",
+						  "clock_gettime",
+						  "clock_nanosleep",
+						  "nanosleep",
+						  "sched_yield",
+						  "sched_getaffinity",
+						  "getpid",
+						  "gettid",
+						  "getcpu",
+						  "getrandom",
+						  "membarrier",
+						  "restart_syscall",
+						  "rseq",
+						  "set_robust_list",
+						  NULL };
 #ifdef WW_SANITIZE	/* what AddressSanitizer's runtime itself calls */
-static const char *const allowed_sanitizer[] = {
-	"write", "getpid", "gettid", "sigaltstack", "rt_sigaction", "sched_yield", "readlink", "getrlimit", "prlimit64", "tgkill",
-	"clock_gettime", NULL
-};
+static const char *const allowed_sanitizer[] = { "write",        "getpid",      "gettid",        "sigaltstack",
+						 "rt_sigaction", "sched_yield", "readlink",      "getrlimit",
+						 "prlimit64",    "tgkill",      "clock_gettime", NULL };
 #endif
 
 static int add_list(scmp_filter_ctx f, uint32_t action, const char *const *names)
@@ -72,7 +182,7 @@ static int add_list(scmp_filter_ctx f, uint32_t action, const char *const *names
 	for (; *names; names++) {
 		int nr = seccomp_syscall_resolve_name(*names);
 		if (nr == __NR_SCMP_ERROR)
-			continue;	/* unknown to this libseccomp: newer than its table, and an allow-list has none of those */
+			continue; /* unknown to this libseccomp: newer than its table, and an allow-list has none of those */
 		int r = seccomp_rule_add(f, action, nr, 0);
 		if (r < 0 && r != -EEXIST)
 			return r;
@@ -107,7 +217,8 @@ static int add_allow_profile(scmp_filter_ctx f, enum ww_sandbox_profile profile)
 /* clone() with any namespace flag fails; with threads_only also one that does not make a thread. */
 static int restrict_clone(scmp_filter_ctx f, int threads_only)
 {
-	static const int flags[] = { CLONE_NEWUSER, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWNET, CLONE_NEWIPC, CLONE_NEWUTS, CLONE_NEWCGROUP };
+	static const int flags[] = { CLONE_NEWUSER, CLONE_NEWNS,  CLONE_NEWPID,   CLONE_NEWNET,
+				     CLONE_NEWIPC,  CLONE_NEWUTS, CLONE_NEWCGROUP };
 	int r = seccomp_rule_add(f, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
 	for (size_t i = 0; r == 0 && i < WW_ARRAY_LEN(flags); i++) {
 		struct scmp_arg_cmp has = SCMP_A0(SCMP_CMP_MASKED_EQ, (scmp_datum_t)flags[i], (scmp_datum_t)flags[i]);

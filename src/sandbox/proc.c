@@ -28,11 +28,25 @@
 extern char **environ;
 
 /* What every worker gets from our environment, where it is set. */
-static const char *const passed_on[] = {
-	"PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "WARPWRIGHT", "WARPWRIGHT_HOME", "WARPWRIGHT_LOG",
-	"WARPWRIGHT_SANDBOX", "WW_PYTHON", "WW_CUDA_LIBS", "VIRTUAL_ENV", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "CC",
-	"ASAN_OPTIONS", "UBSAN_OPTIONS"
-};
+static const char *const passed_on[] = { "PATH",
+					 "HOME",
+					 "LANG",
+					 "LC_ALL",
+					 "TMPDIR",
+					 "LD_LIBRARY_PATH",
+					 "WARPWRIGHT",
+					 "WARPWRIGHT_HOME",
+					 "WARPWRIGHT_LOG",
+					 "WARPWRIGHT_SANDBOX",
+					 "WW_PYTHON",
+					 "WW_CUDA_LIBS",
+					 "VIRTUAL_ENV",
+					 "CUDA_HOME",
+					 "CUDA_PATH",
+					 "CUDA_VISIBLE_DEVICES",
+					 "CC",
+					 "ASAN_OPTIONS",
+					 "UBSAN_OPTIONS" };
 
 enum ww_rc ww_proc_self(char *out, struct ww_err *err)
 {
@@ -119,8 +133,8 @@ static int place_fds(struct launch *l)
 {
 	int high[WW_PROC_MAX_EXTRA_FDS], n = l->o->n_extra_fds;
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-	if (null < 0 || (null = move_high(null)) < 0 || (l->sock = move_high(l->sock)) < 0 || (l->report = move_high(l->report)) < 0 ||
-	    (l->err_w >= 0 && (l->err_w = move_high(l->err_w)) < 0))
+	if (null < 0 || (null = move_high(null)) < 0 || (l->sock = move_high(l->sock)) < 0 ||
+	    (l->report = move_high(l->report)) < 0 || (l->err_w >= 0 && (l->err_w = move_high(l->err_w)) < 0))
 		return -1;
 	for (int i = 0; i < n; i++)
 		if ((high[i] = move_high(l->o->extra_fds[i])) < 0)
@@ -307,7 +321,8 @@ static uint64_t resident_tree(pid_t pid, int depth)
 	DIR *d = depth < 8 ? opendir(path) : NULL;
 	for (struct dirent *e; d && (e = readdir(d));) {
 		char list[PATH_MAX];
-		if (e->d_name[0] == '.' || (size_t)snprintf(list, sizeof(list), "%s/%s/children", path, e->d_name) >= sizeof(list))
+		if (e->d_name[0] == '.' ||
+		    (size_t)snprintf(list, sizeof(list), "%s/%s/children", path, e->d_name) >= sizeof(list))
 			continue;
 		FILE *f = fopen(list, "re");
 		for (int kid; f && fscanf(f, "%d", &kid) == 1;)
@@ -347,8 +362,9 @@ enum ww_rc ww_proc_read(struct ww_proc *p, void *buf, size_t n, uint64_t deadlin
 		uint64_t resident = max_resident_bytes ? ww_proc_resident_bytes(p) : 0;
 		if (resident > max_resident_bytes) {
 			ww_proc_kill(p);
-			return ww_err_set(err, WW_ERR_LIMIT, "the worker used %llu MiB of memory, more than its limit of %llu",
-					  (unsigned long long)(resident >> 20), (unsigned long long)(max_resident_bytes >> 20));
+			return ww_err_set(
+				err, WW_ERR_LIMIT, "the worker used %llu MiB of memory, more than its limit of %llu",
+				(unsigned long long)(resident >> 20), (unsigned long long)(max_resident_bytes >> 20));
 		}
 		if (deadline_ns && ww_now_ns() >= deadline_ns)
 			return ww_err_set(err, WW_ERR_TIMEOUT, "the worker did not answer in time");

@@ -37,7 +37,7 @@ struct ww_proc_opts {
 	const char *worker;		/* "runner": __runner; or NULL with program */
 	const char *program;		/* another program than ourselves, by path (the reference worker's Python) */
 	const char *const *args;	/* ends with NULL; may be NULL */
-	const char *const *env;		/* more variables: "HOME" is passed on, "OMP_NUM_THREADS=1" set; ends with NULL */
+	const char *const *env; /* more variables: "HOME" is passed on, "OMP_NUM_THREADS=1" set; ends with NULL */
 	const int *extra_fds;		/* become descriptors 4, 5, ... there */
 	int n_extra_fds;
 	int namespaces;			/* try for its own user, mount, pid, net, ipc and uts namespaces */

@@ -85,8 +85,9 @@ int ww_sandbox_map_ids(unsigned uid, unsigned gid)
 
 static int try_private_mounts(void)
 {
-	return mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 && mount("tmpfs", "/tmp", "tmpfs", 0, "size=64k") == 0 &&
-	       mkdir("/tmp/proc", 0755) == 0 && mount("proc", "/tmp/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) == 0;
+	return mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+	       mount("tmpfs", "/tmp", "tmpfs", 0, "size=64k") == 0 && mkdir("/tmp/proc", 0755) == 0 &&
+	       mount("proc", "/tmp/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) == 0;
 }
 
 /* In a child: everything that the level NAMESPACES will do later, so that systems which allow the first step and
@@ -263,8 +264,8 @@ static enum ww_rc enter_root(const struct ww_sandbox_opts *o, struct ww_err *err
 		goto out;
 	}
 	WW_TRY(fill_root(o, fds, root, err));
-	if (chdir(root) < 0 || syscall(SYS_pivot_root, ".", ".") < 0 || umount2(".", MNT_DETACH) < 0 || chdir("/") < 0 ||
-	    mount(NULL, "/", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV, NULL) < 0)
+	if (chdir(root) < 0 || syscall(SYS_pivot_root, ".", ".") < 0 || umount2(".", MNT_DETACH) < 0 ||
+	    chdir("/") < 0 || mount(NULL, "/", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV, NULL) < 0)
 		rc = ww_err_errno(err, WW_ERR_SYSTEM, "sandbox: cannot enter the private root");
 out:
 	while (n > 0)
@@ -290,7 +291,7 @@ static enum ww_rc drop_capabilities(struct ww_err *err)
 	struct __user_cap_data_struct none[2];
 	memset(none, 0, sizeof(none));
 	for (int cap = 0; prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; cap++)
-		(void)prctl(PR_CAPBSET_DROP, cap, 0, 0, 0);	/* EPERM without CAP_SETPCAP: then there are none to drop */
+		(void)prctl(PR_CAPBSET_DROP, cap, 0, 0, 0); /* EPERM without CAP_SETPCAP: then there are none to drop */
 	(void)prctl(PR_SET_SECUREBITS, SECURE_ALL_LOCKED, 0, 0, 0);
 	if (syscall(SYS_capset, &head, none) < 0)
 		return ww_err_errno(err, WW_ERR_SYSTEM, "sandbox: cannot drop capabilities");
@@ -306,15 +307,16 @@ static int lower(int what, int64_t value)
 		return 0;
 	if (getrlimit(what, &old) < 0)
 		return -1;
-	want.rlim_cur = want.rlim_max = old.rlim_max == RLIM_INFINITY || (rlim_t)value < old.rlim_max ? (rlim_t)value : old.rlim_max;
+	want.rlim_cur = want.rlim_max =
+		old.rlim_max == RLIM_INFINITY || (rlim_t)value < old.rlim_max ? (rlim_t)value : old.rlim_max;
 	return setrlimit(what, &want);
 }
 
 enum ww_rc ww_sandbox_limit(const struct ww_sandbox_limits *l, struct ww_err *err)
 {
 	struct rlimit no_core = { 0, 0 };
-	int bad = setrlimit(RLIMIT_CORE, &no_core) < 0 || lower(RLIMIT_FSIZE, l->file_bytes) < 0 || lower(RLIMIT_CPU, l->cpu_s) < 0 ||
-		  lower(RLIMIT_NOFILE, l->files) < 0;
+	int bad = setrlimit(RLIMIT_CORE, &no_core) < 0 || lower(RLIMIT_FSIZE, l->file_bytes) < 0 ||
+		  lower(RLIMIT_CPU, l->cpu_s) < 0 || lower(RLIMIT_NOFILE, l->files) < 0;
 #ifndef WW_SANITIZE	/* AddressSanitizer reserves 20 TB */
 	bad = bad || lower(RLIMIT_AS, l->address_space_bytes) < 0;
 #endif

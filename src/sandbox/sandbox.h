@@ -38,12 +38,12 @@ const char *ww_sandbox_level_name(enum ww_sandbox_level l);	/* "namespaces" */
 const char *ww_sandbox_level_text(enum ww_sandbox_level l);	/* one sentence: what is held and what is not */
 
 enum ww_sandbox_profile {
-	WW_PROFILE_BUILDER,	/* memory and exit; no open, no process, no thread, no socket, no clock */
-	WW_PROFILE_COMPILER,	/* files, processes and exec within the paths; no socket */
-	WW_PROFILE_RUNNER_CPU,	/* memory, futexes, clocks, read/write/send/recv on open descriptors; no open, process, thread,
+	WW_PROFILE_BUILDER, /* memory and exit; no open, no process, no thread, no socket, no clock */
+	WW_PROFILE_COMPILER, /* files, processes and exec within the paths; no socket */
+	WW_PROFILE_RUNNER_CPU, /* memory, futexes, clocks, read/write/send/recv on open descriptors; no open, process, thread,
 				 * exec or socket: its threads are started before the filter */
-	WW_PROFILE_RUNNER_CUDA,	/* what the CUDA driver needs: ioctl, open within the paths, threads; no process, exec, socket */
-	WW_PROFILE_REFERENCE	/* Python and PyTorch: files, threads, processes, exec within the paths; no network, ptrace, mounts */
+	WW_PROFILE_RUNNER_CUDA, /* what the CUDA driver needs: ioctl, open within the paths, threads; no process, exec, socket */
+	WW_PROFILE_REFERENCE /* Python and PyTorch: files, threads, processes, exec within the paths; no network, ptrace, mounts */
 };
 
 /* A path that stays visible.  Missing paths are skipped. */
@@ -61,7 +61,7 @@ struct ww_sandbox_opts {
 	enum ww_sandbox_profile profile;
 	const struct ww_sandbox_bind *binds;	/* may be NULL: no file at all */
 	int n_binds;
-	const char *tmp;		/* a writable private directory: at NAMESPACES a fresh tmpfs mounted there (the path
+	const char *tmp; /* a writable private directory: at NAMESPACES a fresh tmpfs mounted there (the path
 					 * is made); below, a directory that the caller made and removes.  NULL: none */
 	int64_t tmp_bytes;		/* size of that tmpfs; 0: 256 MiB */
 	int with_proc;			/* NAMESPACES: mount /proc of its own pid namespace (PyTorch, CUDA) */

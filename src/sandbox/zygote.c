@@ -22,7 +22,7 @@ enum { MAX_WORKER_ARGS = 16 };
 static const double warm_limit_s = 60, slack_s = 5;
 
 struct ww_zygote {
-	pthread_mutex_t lock;		/* guards proc and generation; held while a job is handed over, not while it runs */
+	pthread_mutex_t lock; /* guards proc and generation; held while a job is handed over, not while it runs */
 	struct ww_proc proc;
 	uint64_t generation;		/* counts starts */
 	char worker[32];
@@ -50,7 +50,8 @@ static enum ww_rc start(struct ww_zygote *z, struct ww_err *err)
 	}
 	z->ready.text[sizeof(z->ready.text) - 1] = 0;
 	if (z->ready.rc != WW_OK)
-		rc = ww_err_set(err, z->ready.rc < WW_RC_COUNT ? (enum ww_rc)z->ready.rc : WW_ERR_PROTOCOL, "%s", z->ready.text);
+		rc = ww_err_set(err, z->ready.rc < WW_RC_COUNT ? (enum ww_rc)z->ready.rc : WW_ERR_PROTOCOL, "%s",
+				z->ready.text);
 	z->generation++;
 out:
 	if (rc != WW_OK)
@@ -149,7 +150,8 @@ static int write_parts(int fd, const struct ww_zygote_part *parts, int n)
 	return 0;
 }
 
-static enum ww_rc make_job(struct ww_zygote *z, const struct ww_zygote_part *parts, int n, int fds[4], struct ww_err *err)
+static enum ww_rc make_job(struct ww_zygote *z, const struct ww_zygote_part *parts, int n, int fds[4],
+			   struct ww_err *err)
 {
 	int status[2];
 	fds[0] = memfd_create("request", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -183,8 +185,8 @@ static int send_fds(int sock, const struct ww_zygote_order *order, const int fds
 }
 
 /* Give the job to a living zygote; starts one where the last has died.  *generation says which one has it. */
-static enum ww_rc hand_over(struct ww_zygote *z, const struct ww_zygote_order *order, const int fds[3], uint64_t *generation,
-			    struct ww_err *err)
+static enum ww_rc hand_over(struct ww_zygote *z, const struct ww_zygote_order *order, const int fds[3],
+			    uint64_t *generation, struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;
 	pthread_mutex_lock(&z->lock);
@@ -225,8 +227,8 @@ static void take_reply(const struct ww_zygote *z, int fd, struct ww_str *reply)
 	munmap(p, size);
 }
 
-static enum ww_rc run_once(struct ww_zygote *z, const struct ww_zygote_part *parts, int n, double limit_s, struct ww_str *reply,
-			   struct ww_job_end *end, struct ww_err *err)
+static enum ww_rc run_once(struct ww_zygote *z, const struct ww_zygote_part *parts, int n, double limit_s,
+			   struct ww_str *reply, struct ww_job_end *end, struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;
 	int fds[4] = { -1, -1, -1, -1 };

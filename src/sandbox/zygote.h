@@ -75,7 +75,8 @@ struct ww_zygote_worker {
 	/* The job itself; the return value is its exit code. */
 	int (*job)(void *ctx, const unsigned char *request, size_t n, struct ww_job_reply *reply);
 	void *ctx;
-	const char *tmp;	/* each job starts in a fresh directory below it, removed after the job; NULL: jobs need none */
+	const char
+		*tmp; /* each job starts in a fresh directory below it, removed after the job; NULL: jobs need none */
 };
 /* The worker's argv[0] is a directory for `tmp` (below a private root: of its tmpfs).  Serve until the control socket
  * (descriptor WW_PROC_FD) ends.  Returns the process's exit code. */

@@ -75,7 +75,8 @@ static void not_started(int status_fd, int e)
 	_exit(127);
 }
 
-static int run_job(const struct ww_zygote_worker *w, const struct ww_zygote_order *o, int request_fd, int reply_fd, int status_fd)
+static int run_job(const struct ww_zygote_worker *w, const struct ww_zygote_order *o, int request_fd, int reply_fd,
+		   int status_fd)
 {
 	struct ww_err err = WW_ERR_INIT;
 	size_t reply_size = o->max_reply + sizeof(uint64_t);
@@ -95,12 +96,13 @@ static int run_job(const struct ww_zygote_worker *w, const struct ww_zygote_orde
 	return code;
 }
 
-static void job_process(const struct ww_zygote_worker *w, const struct ww_zygote_order *o, const struct job *j, int request_fd,
-			int reply_fd, pid_t parent)
+static void job_process(const struct ww_zygote_worker *w, const struct ww_zygote_order *o, const struct job *j,
+			int request_fd, int reply_fd, pid_t parent)
 {
 	sigset_t none;
 	sigemptyset(&none);
-	signal(SIGCHLD, SIG_DFL);
+	for (int s = 1; s < NSIG; s++)	/* a crash must be a signal, also where a sanitizer would print and exit */
+		signal(s, SIG_DFL);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	setpgid(0, 0);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -167,7 +169,9 @@ static int make_dir(const struct server *s, struct job *j)
 	j->dir[0] = 0;
 	if (!s->w->tmp)
 		return 0;
-	return (size_t)snprintf(j->dir, sizeof(j->dir), "%s/job-XXXXXX", s->w->tmp) < sizeof(j->dir) && mkdtemp(j->dir) ? 0 : -1;
+	return (size_t)snprintf(j->dir, sizeof(j->dir), "%s/job-XXXXXX", s->w->tmp) < sizeof(j->dir) && mkdtemp(j->dir)
+		       ? 0
+		       : -1;
 }
 
 static void start_job(struct server *s, const struct ww_zygote_order *o, int fds[3])

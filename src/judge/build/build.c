@@ -23,7 +23,8 @@ const char *ww_build_result_text(enum ww_build_result r)
 enum ww_rc ww_builder_open(struct ww_builder **out, struct ww_err *err)
 {
 	struct ww_zygote_opts o = { .worker = "builder",
-				    .max_reply_bytes = sizeof(struct ww_build_reply) + WW_BUILD_TEXT_BYTES + WW_IMAGE_MAX_BYTES };
+				    .max_reply_bytes =
+					    sizeof(struct ww_build_reply) + WW_BUILD_TEXT_BYTES + WW_IMAGE_MAX_BYTES };
 	struct ww_builder *b = calloc(1, sizeof(*b));
 	*out = NULL;
 	if (!b)
@@ -66,8 +67,8 @@ static void add_tensors(struct ww_tensor *to, size_t *n, const struct ww_tensor 
 	}
 }
 
-static enum ww_rc send(struct ww_builder *b, const char *source, size_t bytes, const struct ww_facts *f, struct ww_str *reply,
-		       struct ww_job_end *end, struct ww_err *err)
+static enum ww_rc send(struct ww_builder *b, const char *source, size_t bytes, const struct ww_facts *f,
+		       struct ww_str *reply, struct ww_job_end *end, struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;
 	size_t n = 0;
@@ -86,8 +87,10 @@ static enum ww_rc send(struct ww_builder *b, const char *source, size_t bytes, c
 		goto out;
 	}
 	h.names_bytes = names.len;
-	struct ww_zygote_part parts[] = { { &h, sizeof(h) }, { t, n * sizeof(*t) },
-					  { f->scalars, (size_t)f->n_scalars * sizeof(*f->scalars) }, { names.p, names.len },
+	struct ww_zygote_part parts[] = { { &h, sizeof(h) },
+					  { t, n * sizeof(*t) },
+					  { f->scalars, (size_t)f->n_scalars * sizeof(*f->scalars) },
+					  { names.p, names.len },
 					  { source, bytes } };
 	rc = ww_zygote_run(b->z, parts, (int)WW_ARRAY_LEN(parts), WW_BUILD_LIMIT_MS / 1000.0, reply, end, err);
 out:
@@ -99,7 +102,13 @@ out:
 /* ---- The reply
  * ------------------------------------------------------------------------------------------------------------- */
 
-struct parts { enum ww_build_result result; const char *text; size_t text_bytes; const void *image; size_t image_bytes; };
+struct parts {
+	enum ww_build_result result;
+	const char *text;
+	size_t text_bytes;
+	const void *image;
+	size_t image_bytes;
+};
 
 /* Take the reply apart; 0 where its numbers do not add up. */
 static int split(const struct ww_str *reply, struct parts *out)
@@ -136,8 +145,8 @@ static enum ww_build_result accept_image(const struct parts *r, const struct ww_
 	return result;
 }
 
-static enum ww_build_result judge_reply(const struct ww_str *reply, const struct ww_job_end *end, const struct ww_facts *facts,
-					struct ww_image **image, struct ww_str *diag)
+static enum ww_build_result judge_reply(const struct ww_str *reply, const struct ww_job_end *end,
+					const struct ww_facts *facts, struct ww_image **image, struct ww_str *diag)
 {
 	struct parts r;
 	int whole = split(reply, &r);
@@ -158,8 +167,9 @@ static enum ww_build_result judge_reply(const struct ww_str *reply, const struct
 	return r.result == WW_BUILD_OK ? accept_image(&r, facts, image, diag) : r.result;
 }
 
-enum ww_rc ww_builder_build(struct ww_builder *b, const char *plan_source, size_t plan_bytes, const struct ww_facts *facts,
-			    struct ww_image **image, struct ww_str *diag, enum ww_build_result *result, struct ww_err *err)
+enum ww_rc ww_builder_build(struct ww_builder *b, const char *plan_source, size_t plan_bytes,
+			    const struct ww_facts *facts, struct ww_image **image, struct ww_str *diag,
+			    enum ww_build_result *result, struct ww_err *err)
 {
 	struct ww_job_end end = { 0 };
 	struct ww_str reply = WW_STR_INIT(sizeof(struct ww_build_reply) + WW_BUILD_TEXT_BYTES + WW_IMAGE_MAX_BYTES);

@@ -54,8 +54,8 @@ int ww_builder_pid(const struct ww_builder *b);	/* the zygote's, for tests that 
  * the caller frees it; its size is image->total_bytes) and diag holds TinyCC's warnings, if any; otherwise *image is
  * NULL and diag says why, in clean bounded text with line numbers of plan.c.  plan_source need not end with NUL. */
 enum ww_rc ww_builder_build(struct ww_builder *b, const char *plan_source, size_t plan_bytes,
-			    const struct ww_facts *facts, struct ww_image **image, struct ww_str *diag, enum ww_build_result *result,
-			    struct ww_err *err) WW_MUST_CHECK;
+			    const struct ww_facts *facts, struct ww_image **image, struct ww_str *diag,
+			    enum ww_build_result *result, struct ww_err *err) WW_MUST_CHECK;
 
 /* The worker's entry, `warpwright __builder`. */
 int ww_builder_main(int argc, char **argv);

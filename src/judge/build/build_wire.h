@@ -35,6 +35,7 @@ struct ww_plan;
 struct ww_plan *ww_plan_new(const struct ww_facts *facts, void (*on_error)(void *ctx, const char *text), void *ctx);
 /* The image of what was recorded; NULL with *limit set to a text where it is too large, or without memory. */
 struct ww_image *ww_plan_image(struct ww_plan *p, const char **limit);
+void ww_plan_free(struct ww_plan *p);
 const char *ww_plan_error(const struct ww_plan *p);	/* NULL: none */
 int ww_plan_hit_limit(const struct ww_plan *p);		/* the error is that a limit of plan.h was passed */
 struct ww_plan_symbol { const char *name; const void *address; };

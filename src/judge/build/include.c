@@ -182,7 +182,8 @@ static struct header *included(struct ww_headers *h, const char *p, const char *
 		return NULL;
 	const char *close = memchr(p + 1, *p == '<' ? '>' : '"', (size_t)(end - p - 1));
 	for (int i = 0; close && i < h->n; i++)
-		if (strlen(h->list[i].name) == (size_t)(close - p - 1) && !memcmp(h->list[i].name, p + 1, (size_t)(close - p - 1)))
+		if (strlen(h->list[i].name) == (size_t)(close - p - 1) &&
+		    !memcmp(h->list[i].name, p + 1, (size_t)(close - p - 1)))
 			return &h->list[i];
 	return NULL;
 }
@@ -239,7 +240,8 @@ static void expand_file(struct scan *s, struct file *f)
 		if (x)
 			expand_header(s, x, f, f->line + lines);
 		else if (tells_time(f->p, end))
-			ww_str_addf(s->out, "#error __DATE__, __TIME__ and __TIMESTAMP__ are not there: a plan depends on its task alone\n");
+			ww_str_addf(s->out, "#error __DATE__, __TIME__ and __TIMESTAMP__ are not there: a plan depends "
+					    "on its task alone\n");
 		else
 			ww_str_add(s->out, f->p, (size_t)(end - f->p));
 		f->in_comment = comment_open(f->p, end, f->in_comment);

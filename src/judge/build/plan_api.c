@@ -13,10 +13,12 @@
 #include <string.h>
 
 struct list { char *p; size_t n, cap, size; };
+struct text { struct text *next; char s[1024]; };	/* what ww_fmt() returned */
 
 struct ww_plan {
 	const struct ww_facts *facts;
 	struct list buffers, nodes, args, tmaps, macros, strings;
+	struct text *texts;
 	int n_scratch;
 	struct ww_image_launch *launch;		/* the last one, while it is the last node */
 	char error[1024];
@@ -25,8 +27,14 @@ struct ww_plan {
 	void *ctx;
 };
 
-static const struct ww_tensor no_tensor = { .name = "", .buf = -1, .dtype = WW_F32, .itemsize = 4,
-					    .size = { 1, 1, 1, 1, 1, 1, 1, 1 }, .numel = 1, .bytes = 4, .contiguous = 1 };
+static const struct ww_tensor no_tensor = { .name = "",
+					    .buf = -1,
+					    .dtype = WW_F32,
+					    .itemsize = 4,
+					    .size = { 1, 1, 1, 1, 1, 1, 1, 1 },
+					    .numel = 1,
+					    .bytes = 4,
+					    .contiguous = 1 };
 static const struct ww_scalar no_scalar;
 
 static void fail(struct ww_plan *p, int limit, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
@@ -104,6 +112,20 @@ struct ww_plan *ww_plan_new(const struct ww_facts *facts, void (*on_error)(void 
 	return p;
 }
 
+void ww_plan_free(struct ww_plan *p)
+{
+	if (!p)
+		return;
+	struct list *const lists[] = { &p->buffers, &p->nodes, &p->args, &p->tmaps, &p->macros, &p->strings };
+	for (size_t i = 0; i < WW_ARRAY_LEN(lists); i++)
+		free(lists[i]->p);
+	for (struct text *t = p->texts, *next; t; t = next) {
+		next = t->next;
+		free(t);
+	}
+	free(p);
+}
+
 const char *ww_plan_error(const struct ww_plan *p)
 {
 	return p->failed ? p->error : NULL;
@@ -176,17 +198,18 @@ void ww_define(struct ww_plan *p, const char *name, long long value)
 
 const char *ww_fmt(struct ww_plan *p, const char *format, ...)
 {
-	enum { MAX = 1024 };
 	va_list ap;
-	char *text = p->failed ? NULL : malloc(MAX);
-	if (!text)
+	struct text *t = p->failed ? NULL : malloc(sizeof(*t));
+	if (!t)
 		return "";
+	t->next = p->texts;
+	p->texts = t;
 	va_start(ap, format);
-	int n = vsnprintf(text, MAX, format, ap);
+	int n = vsnprintf(t->s, sizeof(t->s), format, ap);
 	va_end(ap);
-	if (n < 0 || n >= MAX)
-		fail(p, 1, "ww_fmt(): the text is longer than %d bytes", MAX - 1);
-	return text;
+	if (n < 0 || (size_t)n >= sizeof(t->s))
+		fail(p, 1, "ww_fmt(): the text is longer than %d bytes", (int)sizeof(t->s) - 1);
+	return t->s;
 }
 
 int ww_scratch(struct ww_plan *p, long long bytes)
@@ -223,7 +246,9 @@ void ww_launch(struct ww_plan *p, const char *kernel, long long gx, long long gy
 	struct ww_image_node *n = add_node(p, WW_NODE_LAUNCH);
 	if (!n)
 		return;
-	n->launch = (struct ww_image_launch){ .kernel = add_string(p, kernel), .grid = { gx, gy, gz }, .block = { bx, by, bz },
+	n->launch = (struct ww_image_launch){ .kernel = add_string(p, kernel),
+					      .grid = { gx, gy, gz },
+					      .block = { bx, by, bz },
 					      .first_arg = (uint32_t)p->args.n };
 	p->launch = p->failed ? NULL : &n->launch;
 }
@@ -337,7 +362,8 @@ void ww_memset(struct ww_plan *p, int buf, long long offset_bytes, long long byt
 		n->set = (struct ww_image_memset){ buf, byte, offset_bytes, bytes };
 }
 
-void ww_copy(struct ww_plan *p, int dst, long long dst_offset_bytes, int src, long long src_offset_bytes, long long bytes)
+void ww_copy(struct ww_plan *p, int dst, long long dst_offset_bytes, int src, long long src_offset_bytes,
+	     long long bytes)
 {
 	struct ww_image_node *n = add_node(p, WW_NODE_COPY);
 	if (n)
@@ -409,7 +435,9 @@ static size_t place(size_t *at, const struct list *l)
 struct ww_image *ww_plan_image(struct ww_plan *p, const char **limit)
 {
 	size_t at = sizeof(struct ww_image);
-	struct ww_image h = { .magic = WW_IMAGE_MAGIC, .abi = WW_PLAN_ABI, .target = (uint32_t)p->facts->device.target };
+	struct ww_image h = { .magic = WW_IMAGE_MAGIC,
+			      .abi = WW_PLAN_ABI,
+			      .target = (uint32_t)p->facts->device.target };
 	const struct { struct list *l; uint32_t *n, *where; } parts[] = {
 		{ &p->buffers, &h.n_buffers, &h.buffers_at }, { &p->nodes, &h.n_nodes, &h.nodes_at },
 		{ &p->args, &h.n_args, &h.args_at }, { &p->tmaps, &h.n_tmaps, &h.tmaps_at },
@@ -454,12 +482,46 @@ static long double floatundixf(unsigned long long v) { return (long double)v; }
 
 #define F(name) { #name, (const void *)(uintptr_t)name }
 #define AS(name, f) { name, (const void *)(uintptr_t)f }
-const struct ww_plan_symbol ww_plan_symbols[] = {
-	F(ww_input_count), F(ww_output_count), F(ww_scalar_count), F(ww_input), F(ww_param), F(ww_output), F(ww_scalar), F(ww_device),
-	F(ww_fail), F(ww_define), F(ww_fmt), F(ww_scratch), F(ww_launch), F(ww_shared), F(ww_cluster), F(ww_cooperative), F(ww_pdl),
-	F(ww_arg_buf), F(ww_arg_i32), F(ww_arg_i64), F(ww_arg_f32), F(ww_arg_f64), F(ww_arg_tmap), F(ww_memset), F(ww_copy),
-	F(ww_gemm), F(ww_conv), F(memcpy), F(memset), F(memmove), F(memcmp), F(strlen), F(strcmp),
-	AS("__fixunssfdi", fixunssfdi), AS("__fixunsdfdi", fixunsdfdi), AS("__fixunsxfdi", fixunsxfdi), AS("__fixsfdi", fixsfdi),
-	AS("__fixdfdi", fixdfdi), AS("__fixxfdi", fixxfdi), AS("__floatundisf", floatundisf), AS("__floatundidf", floatundidf),
-	AS("__floatundixf", floatundixf), { NULL, NULL }
-};
+const struct ww_plan_symbol ww_plan_symbols[] = { F(ww_input_count),
+						  F(ww_output_count),
+						  F(ww_scalar_count),
+						  F(ww_input),
+						  F(ww_param),
+						  F(ww_output),
+						  F(ww_scalar),
+						  F(ww_device),
+						  F(ww_fail),
+						  F(ww_define),
+						  F(ww_fmt),
+						  F(ww_scratch),
+						  F(ww_launch),
+						  F(ww_shared),
+						  F(ww_cluster),
+						  F(ww_cooperative),
+						  F(ww_pdl),
+						  F(ww_arg_buf),
+						  F(ww_arg_i32),
+						  F(ww_arg_i64),
+						  F(ww_arg_f32),
+						  F(ww_arg_f64),
+						  F(ww_arg_tmap),
+						  F(ww_memset),
+						  F(ww_copy),
+						  F(ww_gemm),
+						  F(ww_conv),
+						  F(memcpy),
+						  F(memset),
+						  F(memmove),
+						  F(memcmp),
+						  F(strlen),
+						  F(strcmp),
+						  AS("__fixunssfdi", fixunssfdi),
+						  AS("__fixunsdfdi", fixunsdfdi),
+						  AS("__fixunsxfdi", fixunsxfdi),
+						  AS("__fixsfdi", fixsfdi),
+						  AS("__fixdfdi", fixdfdi),
+						  AS("__fixxfdi", fixxfdi),
+						  AS("__floatundisf", floatundisf),
+						  AS("__floatundidf", floatundidf),
+						  AS("__floatundixf", floatundixf),
+						  { NULL, NULL } };

@@ -84,7 +84,8 @@ static int starts(const char *s, const char *prefix)
 }
 
 /* Call f for every symbol of every symbol table; stops where it returns 0. */
-static int each_symbol(const struct elf *e, int (*f)(const struct elf *e, const Elf64_Sym *y, const char *name, void *ctx), void *ctx)
+static int each_symbol(const struct elf *e,
+		       int (*f)(const struct elf *e, const Elf64_Sym *y, const char *name, void *ctx), void *ctx)
 {
 	Elf64_Shdr s, names;
 	Elf64_Sym y;
@@ -120,7 +121,8 @@ static int cubin_call(const struct elf *e, const Elf64_Sym *y, const char *name,
 	return refuse(e, "device code calls what it does not define: ", name);
 }
 
-static const char no_globals[] = "device variables are not allowed (use __constant__ for tables, ww_scratch() for state): ";
+static const char no_globals[] =
+	"device variables are not allowed (use __constant__ for tables, ww_scratch() for state): ";
 
 static int cubin_variable(const struct elf *e, const Elf64_Sym *y, const char *name, void *ctx)
 {
@@ -159,7 +161,9 @@ int ww_cubin_has(const void *bytes, size_t n, const char *symbol)
 {
 	struct ww_str none = WW_STR_INIT(1);
 	struct elf e = { .why = &none };
-	return open_elf(&e, bytes, n, EM_CUDA) && !each_symbol(&e, is_not_wanted, (void *)(uintptr_t)symbol);
+	int has = open_elf(&e, bytes, n, EM_CUDA) && !each_symbol(&e, is_not_wanted, (void *)(uintptr_t)symbol);
+	ww_str_release(&none);
+	return has;
 }
 
 /* ---- Shared objects
@@ -167,11 +171,13 @@ int ww_cubin_has(const void *bytes, size_t n, const char *symbol)
 
 /* libm and the four functions that compilers call on their own. */
 static const char *const imports[] = {
-	"memcpy", "memmove", "memset", "memcmp",
-	"acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "copysign", "cos", "cosh", "erf", "erfc", "exp",
-	"exp10", "exp2", "expm1", "fabs", "fdim", "floor", "fma", "fmax", "fmin", "fmod", "frexp", "hypot", "ilogb", "ldexp", "lgamma",
-	"llrint", "llround", "log", "log10", "log1p", "log2", "logb", "lrint", "lround", "modf", "nan", "nearbyint", "nextafter", "pow",
-	"remainder", "rint", "round", "roundeven", "scalbln", "scalbn", "sin", "sincos", "sinh", "sqrt", "tan", "tanh", "tgamma", "trunc",
+	"memcpy",    "memmove",   "memset", "memcmp",    "acos",     "acosh", "asin",      "asinh",   "atan",
+	"atan2",     "atanh",     "cbrt",   "ceil",      "copysign", "cos",   "cosh",      "erf",     "erfc",
+	"exp",       "exp10",     "exp2",   "expm1",     "fabs",     "fdim",  "floor",     "fma",     "fmax",
+	"fmin",      "fmod",      "frexp",  "hypot",     "ilogb",    "ldexp", "lgamma",    "llrint",  "llround",
+	"log",       "log10",     "log1p",  "log2",      "logb",     "lrint", "lround",    "modf",    "nan",
+	"nearbyint", "nextafter", "pow",    "remainder", "rint",     "round", "roundeven", "scalbln", "scalbn",
+	"sin",       "sincos",    "sinh",   "sqrt",      "tan",      "tanh",  "tgamma",    "trunc",
 };
 
 static int is_allowed_import(const char *name)
@@ -255,7 +261,8 @@ static int so_segments(struct so *s)
 static int name_variable(const struct elf *e, const Elf64_Sym *y, const char *name, void *ctx)
 {
 	const Elf64_Phdr *w = ctx;
-	if (ELF64_ST_TYPE(y->st_info) == STT_OBJECT && y->st_value >= w->p_vaddr && y->st_value - w->p_vaddr < w->p_memsz && name[0] != '_') {
+	if (ELF64_ST_TYPE(y->st_info) == STT_OBJECT && y->st_value >= w->p_vaddr &&
+	    y->st_value - w->p_vaddr < w->p_memsz && name[0] != '_') {
 		ww_str_addc(e->why, ' ');
 		ww_str_add_bounded(e->why, name, strlen(name), 100);
 		return e->why->len < 400;
@@ -266,7 +273,8 @@ static int name_variable(const struct elf *e, const Elf64_Sym *y, const char *na
 static int so_read_only(struct so *s)
 {
 	/* The loader protects whole pages: its start rounded down, its end rounded down. */
-	uint64_t from = s->relro.p_vaddr & ~(uint64_t)(PAGE - 1), to = (s->relro.p_vaddr + s->relro.p_memsz) & ~(uint64_t)(PAGE - 1);
+	uint64_t from = s->relro.p_vaddr & ~(uint64_t)(PAGE - 1),
+		 to = (s->relro.p_vaddr + s->relro.p_memsz) & ~(uint64_t)(PAGE - 1);
 	for (int i = 0; i < s->n_loads; i++) {
 		Elf64_Phdr *p = &s->load[i];
 		if (!(p->p_flags & PF_W) || (p->p_vaddr >= from && p->p_vaddr + p->p_memsz <= to))
@@ -278,10 +286,16 @@ static int so_read_only(struct so *s)
 	return 1;
 }
 
-static const struct { int64_t tag; const char *what; } bad_tags[] = {
-	{ DT_INIT, "a function that runs at loading" }, { DT_FINI, "a function that runs at unloading" },
-	{ DT_INIT_ARRAY, "a constructor" }, { DT_FINI_ARRAY, "a destructor" }, { DT_PREINIT_ARRAY, "a constructor" },
-	{ DT_TEXTREL, "relocations in code" }, { DT_RPATH, "a library search path" }, { DT_RUNPATH, "a library search path" },
+static const struct { int64_t tag; const char *what;
+} bad_tags[] = {
+	{ DT_INIT, "a function that runs at loading" },
+	{ DT_FINI, "a function that runs at unloading" },
+	{ DT_INIT_ARRAY, "a constructor" },
+	{ DT_FINI_ARRAY, "a destructor" },
+	{ DT_PREINIT_ARRAY, "a constructor" },
+	{ DT_TEXTREL, "relocations in code" },
+	{ DT_RPATH, "a library search path" },
+	{ DT_RUNPATH, "a library search path" },
 	{ DT_REL, "relocations of an unusual kind" },
 };
 
@@ -397,7 +411,8 @@ int ww_so_check(const void *bytes, size_t n, struct ww_str *why)
 	if (!open_elf(&s.e, bytes, n, EM_X86_64))
 		return refuse(&s.e, "not an ELF object for x86-64", "");
 	return so_segments(&s) && so_read_only(&s) && so_dynamic(&s) && so_symbols(&s) &&
-	       so_relocations(&s, s.tag[DT_RELA], s.tag[DT_RELASZ]) && so_relocations(&s, s.tag[DT_JMPREL], s.tag[DT_PLTRELSZ]);
+	       so_relocations(&s, s.tag[DT_RELA], s.tag[DT_RELASZ]) &&
+	       so_relocations(&s, s.tag[DT_JMPREL], s.tag[DT_PLTRELSZ]);
 }
 
 int ww_so_has(const void *bytes, size_t n, const char *symbol)
@@ -405,10 +420,11 @@ int ww_so_has(const void *bytes, size_t n, const char *symbol)
 	struct ww_str none = WW_STR_INIT(1);
 	struct so s = { .e = { .why = &none } };
 	Elf64_Sym y;
-	if (!open_elf(&s.e, bytes, n, EM_X86_64) || !so_segments(&s) || !so_dynamic(&s))
-		return 0;
-	for (uint64_t i = 1; i < so_symbol_count(&s) && so_symbol(&s, i, &y); i++)
-		if (ELF64_ST_TYPE(y.st_info) == STT_FUNC && y.st_shndx != SHN_UNDEF && !strcmp(so_text(&s, y.st_name), symbol))
-			return 1;
-	return 0;
+	int has = 0;
+	if (open_elf(&s.e, bytes, n, EM_X86_64) && so_segments(&s) && so_dynamic(&s))
+		for (uint64_t i = 1; !has && i < so_symbol_count(&s) && so_symbol(&s, i, &y); i++)
+			has = ELF64_ST_TYPE(y.st_info) == STT_FUNC && y.st_shndx != SHN_UNDEF &&
+			      !strcmp(so_text(&s, y.st_name), symbol);
+	ww_str_release(&none);
+	return has;
 }

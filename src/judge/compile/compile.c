@@ -209,13 +209,15 @@ static enum ww_compile_result check_binary(const struct ww_compiler *c, struct w
 	struct ww_str why = WW_STR_INIT(1024);
 	int cuda = c->o.target == WW_TARGET_CUDA;
 	enum ww_compile_result result = WW_COMPILE_OK;
-	if (!(cuda ? ww_cubin_check(out->binary, out->binary_bytes, &why) : ww_so_check(out->binary, out->binary_bytes, &why))) {
+	if (!(cuda ? ww_cubin_check(out->binary, out->binary_bytes, &why)
+		   : ww_so_check(out->binary, out->binary_bytes, &why))) {
 		ww_str_addf(log, "%s: refused: %s\n", cuda ? "kernels.cu" : "kernels.c", why.p);
 		result = WW_COMPILE_REFUSED;
 	}
 	for (int i = 0; result == WW_COMPILE_OK && i < out->n_kernels; i++) {
 		const char *symbol = out->kernels[i].symbol;
-		if (cuda ? ww_cubin_has(out->binary, out->binary_bytes, symbol) : ww_so_has(out->binary, out->binary_bytes, symbol))
+		if (cuda ? ww_cubin_has(out->binary, out->binary_bytes, symbol)
+			 : ww_so_has(out->binary, out->binary_bytes, symbol))
 			continue;
 		ww_str_addf(log, "%s: error: the plan launches \"%s\", which is not defined as a kernel\n",
 			    cuda ? "kernels.cu" : "kernels.c", out->kernels[i].kernel);
@@ -225,8 +227,8 @@ static enum ww_compile_result check_binary(const struct ww_compiler *c, struct w
 	return result;
 }
 
-static enum ww_compile_result take(const struct ww_compiler *c, const struct answer *a, const struct ww_str *names, int n,
-				   struct ww_compiled *out, struct ww_str *log)
+static enum ww_compile_result take(const struct ww_compiler *c, const struct answer *a, const struct ww_str *names,
+				   int n, struct ww_compiled *out, struct ww_str *log)
 {
 	ww_str_add_bounded(log, a->log, a->log_bytes, WW_COMPILE_LOG_BYTES);
 	if (a->result != WW_COMPILE_OK)
@@ -241,8 +243,9 @@ static enum ww_compile_result take(const struct ww_compiler *c, const struct ans
 	return check_binary(c, out, log);
 }
 
-static enum ww_compile_result judge_reply(const struct ww_compiler *c, const struct ww_str *reply, const struct ww_job_end *end,
-					  const struct ww_str *names, int n, struct ww_compiled *out, struct ww_str *log)
+static enum ww_compile_result judge_reply(const struct ww_compiler *c, const struct ww_str *reply,
+					  const struct ww_job_end *end, const struct ww_str *names, int n,
+					  struct ww_compiled *out, struct ww_str *log)
 {
 	struct answer a;
 	if (end->how == WW_JOB_TIMEOUT) {
@@ -279,7 +282,8 @@ enum ww_rc ww_compiler_compile(struct ww_compiler *c, const char *source, size_t
 	uint64_t start = ww_now_ns();
 	struct ww_job_end end = { 0 };
 	struct ww_str names = WW_STR_INIT(WW_COMPILE_NAMES_BYTES), macros = WW_STR_INIT(1 << 20);
-	struct ww_str log = WW_STR_INIT(WW_COMPILE_LOG_BYTES + 2048), reply = WW_STR_INIT((size_t)WW_COMPILE_MAX_BINARY + (16 << 20));
+	struct ww_str log = WW_STR_INIT(WW_COMPILE_LOG_BYTES + 2048),
+		      reply = WW_STR_INIT((size_t)WW_COMPILE_MAX_BINARY + (16 << 20));
 	const char *bad = unfit(source, bytes);
 	ww_compiled_release(out);
 	*result = WW_COMPILE_OK;
@@ -289,8 +293,11 @@ enum ww_rc ww_compiler_compile(struct ww_compiler *c, const char *source, size_t
 		ww_str_addf(&log, "kernels.%s: refused: %s\n", c->o.target == WW_TARGET_CUDA ? "cu" : "c", bad);
 		*result = WW_COMPILE_REFUSED;
 	} else if (n) {
-		struct ww_compile_request h = { (uint32_t)n, (uint32_t)macros.len, (uint32_t)names.len, (uint32_t)bytes };
-		struct ww_zygote_part parts[] = { { &h, sizeof(h) }, { macros.p, macros.len }, { names.p, names.len }, { source, bytes } };
+		struct ww_compile_request h = { (uint32_t)n, (uint32_t)macros.len, (uint32_t)names.len,
+						(uint32_t)bytes };
+		struct ww_zygote_part parts[] = {
+			{ &h, sizeof(h) }, { macros.p, macros.len }, { names.p, names.len }, { source, bytes }
+		};
 		WW_TRY(ww_zygote_run(c->z, parts, (int)WW_ARRAY_LEN(parts), c->o.max_s, &reply, &end, err));
 		*result = judge_reply(c, &reply, &end, &names, n, out, &log);
 	}

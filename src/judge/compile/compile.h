@@ -66,7 +66,7 @@ struct ww_compiled {
 	size_t binary_bytes;
 	struct ww_compiled_kernel *kernels;	/* each kernel name of the image once, in order of first launch */
 	int n_kernels;
-	char *log;			/* what the compiler said, or why it was refused: clean, bounded; set by every call */
+	char *log; /* what the compiler said, or why it was refused: clean, bounded; set by every call */
 	double seconds;
 };
 void ww_compiled_init(struct ww_compiled *c);

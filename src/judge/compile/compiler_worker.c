@@ -67,7 +67,8 @@ static int job(void *ctx, const unsigned char *request, size_t n, struct ww_job_
 {
 	const struct worker *w = ctx;
 	struct ww_compile_request h;
-	struct ww_compile_job j = { .symbols = WW_STR_INIT(WW_COMPILE_NAMES_BYTES), .log = WW_STR_INIT(WW_COMPILE_RAW_LOG_BYTES),
+	struct ww_compile_job j = { .symbols = WW_STR_INIT(WW_COMPILE_NAMES_BYTES),
+				    .log = WW_STR_INIT(WW_COMPILE_RAW_LOG_BYTES),
 				    .binary = WW_STR_INIT(WW_COMPILE_MAX_BINARY) };
 	if (n < sizeof(h))
 		abort();
@@ -98,7 +99,8 @@ int ww_compiler_main(int argc, char **argv)
 	w.is_cuda = !strcmp(argv[1], "cuda");
 	w.backend = w.is_cuda ? &ww_compile_nvrtc : &ww_compile_cc;
 	w.cc = atoi(argv[2]);
-	w.limits = (struct ww_sandbox_limits){ .address_space_bytes = atoll(argv[3]), .file_bytes = WW_COMPILE_MAX_BINARY };
+	w.limits = (struct ww_sandbox_limits){ .address_space_bytes = atoll(argv[3]),
+					       .file_bytes = WW_COMPILE_MAX_BINARY };
 	struct ww_zygote_worker z = { .warm = warm, .enter = enter, .job = job, .ctx = &w, .tmp = w.tmp };
 	return ww_zygote_serve(&z);
 }

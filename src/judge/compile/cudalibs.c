@@ -31,9 +31,11 @@ static int has_headers(struct visit *v, const char *dir)
 	static const char *const where[] = { "../include", "../../../include" };
 	char probe[PATH_MAX];
 	for (size_t i = 0; i < WW_ARRAY_LEN(where); i++) {
-		if ((size_t)snprintf(probe, sizeof(probe), "%s/%s/cuda_fp16.h", dir, where[i]) < sizeof(probe) && ww_fs_is_file(probe)) {
+		if ((size_t)snprintf(probe, sizeof(probe), "%s/%s/cuda_fp16.h", dir, where[i]) < sizeof(probe) &&
+		    ww_fs_is_file(probe)) {
 			char joined[PATH_MAX];
-			if ((size_t)snprintf(joined, sizeof(joined), "%s/%s", dir, where[i]) < sizeof(joined) && realpath(joined, v->out))
+			if ((size_t)snprintf(joined, sizeof(joined), "%s/%s", dir, where[i]) < sizeof(joined) &&
+			    realpath(joined, v->out))
 				return 1;
 		}
 	}
@@ -67,7 +69,9 @@ static int visit_list(struct visit *v, const char *list)
 static int visit_environment(struct visit *v, const char *root)
 {
 	char pattern[PATH_MAX];
-	return root && (size_t)snprintf(pattern, sizeof(pattern), "%s/lib/python3*/site-packages/nvidia/*/lib", root) < sizeof(pattern) &&
+	return root &&
+	       (size_t)snprintf(pattern, sizeof(pattern), "%s/lib/python3*/site-packages/nvidia/*/lib", root) <
+		       sizeof(pattern) &&
 	       visit_glob(v, pattern);
 }
 
@@ -97,17 +101,20 @@ static int visit_venv(struct visit *v)
 static int visit_toolkit(struct visit *v)
 {
 	char pattern[PATH_MAX];
-	const char *const roots[] = { getenv("CUDA_HOME"), getenv("CUDA_PATH"), "/usr/local/cuda", "/usr/local/cuda-*" };
+	const char *const roots[] = { getenv("CUDA_HOME"), getenv("CUDA_PATH"), "/usr/local/cuda",
+				      "/usr/local/cuda-*" };
 	for (size_t i = 0; i < WW_ARRAY_LEN(roots); i++)
-		if (roots[i] && (size_t)snprintf(pattern, sizeof(pattern), "%s/lib64", roots[i]) < sizeof(pattern) && visit_glob(v, pattern))
+		if (roots[i] && (size_t)snprintf(pattern, sizeof(pattern), "%s/lib64", roots[i]) < sizeof(pattern) &&
+		    visit_glob(v, pattern))
 			return 1;
 	return 0;
 }
 
 static int visit_all(struct visit *v)
 {
-	return visit_list(v, getenv("WW_CUDA_LIBS")) || visit_python(v) || visit_environment(v, getenv("VIRTUAL_ENV")) || visit_venv(v) ||
-	       visit_toolkit(v) || visit_list(v, getenv("LD_LIBRARY_PATH")) || visit_list(v, "/usr/lib/x86_64-linux-gnu:/usr/lib64");
+	return visit_list(v, getenv("WW_CUDA_LIBS")) || visit_python(v) ||
+	       visit_environment(v, getenv("VIRTUAL_ENV")) || visit_venv(v) || visit_toolkit(v) ||
+	       visit_list(v, getenv("LD_LIBRARY_PATH")) || visit_list(v, "/usr/lib/x86_64-linux-gnu:/usr/lib64");
 }
 
 enum ww_rc ww_cudalib_find(const char *const *names, char *out, struct ww_err *err)
@@ -115,8 +122,10 @@ enum ww_rc ww_cudalib_find(const char *const *names, char *out, struct ww_err *e
 	struct visit v = { has_library, names, out };
 	if (visit_all(&v))
 		return WW_OK;
-	return ww_err_set(err, WW_ERR_MISSING, "cannot find %s; `tools/setup all` installs PyTorch, which brings it, or set CUDA_HOME "
-			  "to a CUDA toolkit", names[0]);
+	return ww_err_set(err, WW_ERR_MISSING,
+			  "cannot find %s; `tools/setup all` installs PyTorch, which brings it, or set CUDA_HOME "
+			  "to a CUDA toolkit",
+			  names[0]);
 }
 
 enum ww_rc ww_cudalib_open(const char *const *names, void **handle, struct ww_err *err)
@@ -142,6 +151,7 @@ enum ww_rc ww_cuda_include_dir(char *out, struct ww_err *err)
 	}
 	if (visit_all(&v))
 		return WW_OK;
-	return ww_err_set(err, WW_ERR_MISSING, "cannot find cuda_fp16.h; `tools/setup all` installs PyTorch, which brings it, or set "
+	return ww_err_set(err, WW_ERR_MISSING,
+			  "cannot find cuda_fp16.h; `tools/setup all` installs PyTorch, which brings it, or set "
 			  "CUDA_HOME to a CUDA toolkit");
 }

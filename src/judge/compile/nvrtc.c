@@ -20,7 +20,8 @@
 typedef struct _nvrtcProgram *nvrtcProgram;	/* NVIDIA's name */
 static struct {
 	int (*Version)(int *major, int *minor);
-	int (*CreateProgram)(nvrtcProgram *p, const char *src, const char *name, int n, const char *const *headers, const char *const *names);
+	int (*CreateProgram)(nvrtcProgram *p, const char *src, const char *name, int n, const char *const *headers,
+			     const char *const *names);
 	int (*DestroyProgram)(nvrtcProgram *p);
 	int (*CompileProgram)(nvrtcProgram p, int n, const char *const *options);
 	int (*AddNameExpression)(nvrtcProgram p, const char *name);
@@ -68,7 +69,8 @@ static void hold_builtins(const char *lib)
 	char path[PATH_MAX + 64];
 	int major = 0, minor = 0;
 	nv.Version(&major, &minor);
-	snprintf(path, sizeof(path), "%.*s/libnvrtc-builtins.so.%d.%d", (int)(strrchr(lib, '/') - lib), lib, major, minor);
+	snprintf(path, sizeof(path), "%.*s/libnvrtc-builtins.so.%d.%d", (int)(strrchr(lib, '/') - lib), lib, major,
+		 minor);
 	(void)dlopen(path, RTLD_NOW | RTLD_GLOBAL);
 }
 
@@ -117,7 +119,8 @@ static int take_symbols(nvrtcProgram p, struct ww_compile_job *j)
 static int take_cubin(nvrtcProgram p, struct ww_compile_job *j)
 {
 	size_t n = 0;
-	if (nv.GetCUBINSize(p, &n) || !n || !ww_str_reserve(&j->binary, n) || nv.GetCUBIN(p, j->binary.p + j->binary.len))
+	if (nv.GetCUBINSize(p, &n) || !n || !ww_str_reserve(&j->binary, n) ||
+	    nv.GetCUBIN(p, j->binary.p + j->binary.len))
 		return 0;
 	j->binary.len += n;
 	return 1;
@@ -152,10 +155,14 @@ out:
 static enum ww_rc warm_up(struct ww_err *err)
 {
 	char text[256];
-	struct ww_compile_job j = { .names = "ww_warm_up", .n_kernels = 1, .symbols = WW_STR_INIT(4096), .log = WW_STR_INIT(4096),
+	struct ww_compile_job j = { .names = "ww_warm_up",
+				    .n_kernels = 1,
+				    .symbols = WW_STR_INIT(4096),
+				    .log = WW_STR_INIT(4096),
 				    .binary = WW_STR_INIT(1 << 20) };
 	enum ww_rc rc = WW_OK;
-	snprintf(text, sizeof(text), "%sextern \"C\" __global__ void ww_warm_up(float *y) { y[threadIdx.x] = 1; }\n", headers);
+	snprintf(text, sizeof(text), "%sextern \"C\" __global__ void ww_warm_up(float *y) { y[threadIdx.x] = 1; }\n",
+		 headers);
 	if (compile(text, &j) != WW_COMPILE_OK)
 		rc = ww_err_set(err, WW_ERR_MISSING, "NVRTC cannot compile for %s: %.300s", g.arch, j.log.p);
 	ww_str_release(&j.symbols);

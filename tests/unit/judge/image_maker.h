@@ -6,12 +6,28 @@
 
 /* x (8, 64) f32, w (64, 32) f32, output0 (8, 32) f32 */
 static const struct ww_tensor maker_inputs[] = {
-	{ .name = "x", .buf = 0, .dtype = WW_F32, .rank = 2, .itemsize = 4, .size = { 8, 64, 1, 1, 1, 1, 1, 1 }, .stride = { 64, 1 },
-	  .numel = 512, .bytes = 2048, .contiguous = 1 },
+	{ .name = "x",
+	  .buf = 0,
+	  .dtype = WW_F32,
+	  .rank = 2,
+	  .itemsize = 4,
+	  .size = { 8, 64, 1, 1, 1, 1, 1, 1 },
+	  .stride = { 64, 1 },
+	  .numel = 512,
+	  .bytes = 2048,
+	  .contiguous = 1 },
 };
 static const struct ww_tensor maker_params[] = {
-	{ .name = "w", .buf = 1, .dtype = WW_F32, .rank = 2, .itemsize = 4, .size = { 64, 32, 1, 1, 1, 1, 1, 1 }, .stride = { 32, 1 },
-	  .numel = 2048, .bytes = 8192, .contiguous = 1 },
+	{ .name = "w",
+	  .buf = 1,
+	  .dtype = WW_F32,
+	  .rank = 2,
+	  .itemsize = 4,
+	  .size = { 64, 32, 1, 1, 1, 1, 1, 1 },
+	  .stride = { 32, 1 },
+	  .numel = 2048,
+	  .bytes = 8192,
+	  .contiguous = 1 },
 };
 static const struct ww_tensor maker_outputs[] = {
 	{ .name = "output0", .buf = 2, .dtype = WW_F32, .rank = 2, .itemsize = 4, .size = { 8, 32, 1, 1, 1, 1, 1, 1 },
@@ -20,7 +36,11 @@ static const struct ww_tensor maker_outputs[] = {
 
 static inline struct ww_facts maker_facts(enum ww_target target)
 {
-	struct ww_facts f = { .inputs = maker_inputs, .params = maker_params, .outputs = maker_outputs, .n_inputs = 1, .n_params = 1,
+	struct ww_facts f = { .inputs = maker_inputs,
+			      .params = maker_params,
+			      .outputs = maker_outputs,
+			      .n_inputs = 1,
+			      .n_params = 1,
 			      .n_outputs = 1 };
 	f.device.target = target;
 	f.device.memory_bytes = 1ll << 34;
@@ -45,10 +65,13 @@ static inline struct ww_plan *maker_plan(const struct ww_facts *f)
 	return ww_plan_new(f, maker_error, NULL);
 }
 
+/* The image; the plan is gone afterwards. */
 static inline struct ww_image *maker_image(struct ww_plan *p)
 {
 	const char *limit;
-	return ww_plan_error(p) ? NULL : ww_plan_image(p, &limit);
+	struct ww_image *m = ww_plan_error(p) ? NULL : ww_plan_image(p, &limit);
+	ww_plan_free(p);
+	return m;
 }
 
 #endif

@@ -16,7 +16,8 @@ static struct ww_compiler *cpu, *cuda;
 struct compiled { enum ww_compile_result result; struct ww_compiled out; };
 
 /* Compile for a plan that launches the given kernels (ends with NULL) and defines TILE as 32. */
-static struct compiled compile(struct ww_compiler *c, enum ww_target target, const char *source, const char *const *kernels)
+static struct compiled compile(struct ww_compiler *c, enum ww_target target, const char *source,
+			       const char *const *kernels)
 {
 	struct ww_err err = WW_ERR_INIT;
 	struct ww_facts f = maker_facts(target);
@@ -38,11 +39,12 @@ static struct compiled compile(struct ww_compiler *c, enum ww_target target, con
 
 static const char *const k[] = { "k", NULL };
 #define BLOCK "struct ww_block;\n"
-static const char good_c[] =
-	"#include <math.h>\n#include <immintrin.h>\n#include <stdint.h>\nstruct ww_block;\nstatic const float table[4] = { 1, 2, 3, 4 };\n"
-	"static const float *const names[2] = { table, table + 2 };\n"
-	"void k(const struct ww_block *b, void *const *arg) { float *y = *(float **)arg[0]; for (int i = 0; i < TILE; i++)"
-	" y[i] = expf(y[i]) + table[i & 3] + names[i & 1][0]; (void)b; }\n";
+static const char good_c[] = "#include <math.h>\n#include <immintrin.h>\n#include <stdint.h>\nstruct ww_block;\nstatic "
+			     "const float table[4] = { 1, 2, 3, 4 };\n"
+			     "static const float *const names[2] = { table, table + 2 };\n"
+			     "void k(const struct ww_block *b, void *const *arg) { float *y = *(float **)arg[0]; for "
+			     "(int i = 0; i < TILE; i++)"
+			     " y[i] = expf(y[i]) + table[i & 3] + names[i & 1][0]; (void)b; }\n";
 
 static void expect_cpu(const char *source, enum ww_compile_result want, const char *text)
 {
@@ -66,7 +68,8 @@ static void cpu_good(void **state)
 		      two.out.seconds * 1e3, ww_sandbox_level_name(ww_compiler_level(cpu)));
 	ww_compiled_release(&one.out);
 	ww_compiled_release(&two.out);
-	struct compiled none = compile(cpu, WW_TARGET_CPU, "nonsense", NULL);	/* no launches: the source is not needed */
+	struct compiled none =
+		compile(cpu, WW_TARGET_CPU, "nonsense", NULL); /* no launches: the source is not needed */
 	assert_int_equal(none.result, WW_COMPILE_OK);
 	assert_null(none.out.binary);
 	ww_compiled_release(&none.out);
@@ -90,20 +93,26 @@ static void cpu_refusals(void **state)
 	expect_cpu("static int hidden = 5; int k(void) { return hidden++; }\n", WW_COMPILE_REFUSED, "not const");
 	expect_cpu("int *k(void) { static int n[3]; return n; }\n", WW_COMPILE_REFUSED, "not const");
 	expect_cpu("_Thread_local int t; void k(void) { t++; }\n", WW_COMPILE_REFUSED, "thread-local");
-	expect_cpu("__attribute__((constructor)) static void c(void) { __asm__ volatile (\"nop\"); } void k(void) { }\n", WW_COMPILE_REFUSED, NULL);
-	expect_cpu("__attribute__((destructor)) static void c(void) { __asm__ volatile (\"nop\"); } void k(void) { }\n", WW_COMPILE_REFUSED, NULL);
+	expect_cpu(
+		"__attribute__((constructor)) static void c(void) { __asm__ volatile (\"nop\"); } void k(void) { }\n",
+		WW_COMPILE_REFUSED, NULL);
+	expect_cpu("__attribute__((destructor)) static void c(void) { __asm__ volatile (\"nop\"); } void k(void) { }\n",
+		   WW_COMPILE_REFUSED, NULL);
 	expect_cpu("void _init(void) { } void k(void) { }\n", WW_COMPILE_REFUSED, "runs at loading");
 	expect_cpu("static void r(void) { } static void *pick(void) { return (void *)r; }\n"
 		   "void k(void) __attribute__((ifunc(\"pick\")));\n", WW_COMPILE_REFUSED, NULL);
 	expect_cpu("int printf(const char *, ...); void k(void) { printf(\"PASS\"); }\n", WW_COMPILE_REFUSED, "printf");
 	expect_cpu("void *malloc(unsigned long); void *k(void) { return malloc(3); }\n", WW_COMPILE_REFUSED, "malloc");
-	expect_cpu("#include <pthread.h>\nvoid *f(void *); void k(void) { pthread_t t; pthread_create(&t, 0, 0, 0); }\n", WW_COMPILE_REFUSED,
-		   "pthread_create");
+	expect_cpu(
+		"#include <pthread.h>\nvoid *f(void *); void k(void) { pthread_t t; pthread_create(&t, 0, 0, 0); }\n",
+		WW_COMPILE_REFUSED, "pthread_create");
 	expect_cpu("#include <time.h>\nlong k(void) { return time(0); }\n", WW_COMPILE_REFUSED, "time");
 	expect_cpu("extern char **environ; char **k(void) { return environ; }\n", WW_COMPILE_REFUSED, "environ");
-	expect_cpu("__asm__(\".section .x,\\\"awx\\\"\\n.byte 0\\n.text\"); void k(void) { }\n", WW_COMPILE_REFUSED, NULL);
+	expect_cpu("__asm__(\".section .x,\\\"awx\\\"\\n.byte 0\\n.text\"); void k(void) { }\n", WW_COMPILE_REFUSED,
+		   NULL);
 	expect_cpu("const char *k(void) { return __DATE__; }\n", WW_COMPILE_REFUSED, "__DATE__");
-	expect_cpu("#define P(a, b) a ## b\n#define Q P(__DA, TE__) P(__TI, ME__)\nconst char *k(void) { return Q; }\n", WW_COMPILE_OK, NULL);
+	expect_cpu("#define P(a, b) a ## b\n#define Q P(__DA, TE__) P(__TI, ME__)\nconst char *k(void) { return Q; }\n",
+		   WW_COMPILE_OK, NULL);
 }
 
 static const char *const secrets[] = { "/etc/passwd", "/etc/hostname", "/proc/self/environ", "/proc/self/cmdline" };
@@ -119,7 +128,8 @@ static void cpu_reads_nothing(void **state)
 		if (strstr(r.out.log, "root:") || strstr(r.out.log, "PATH="))
 			fail_msg("%s", r.out.log);
 		ww_compiled_release(&r.out);
-		snprintf(source, sizeof(source), "__asm__(\".section .rodata\\n.incbin \\\"%s\\\"\\n.text\"); void k(void) { }\n", secrets[i]);
+		snprintf(source, sizeof(source),
+			 "__asm__(\".section .rodata\\n.incbin \\\"%s\\\"\\n.text\"); void k(void) { }\n", secrets[i]);
 		r = compile(cpu, WW_TARGET_CPU, source, k);
 		if (r.result == WW_COMPILE_OK)
 			fail_msg("%s was read into the object", secrets[i]);
@@ -271,7 +281,8 @@ static void cuda_refusals(void **state)
 	expect_cuda("__device__ int counter;\n" K "{ y[0] = counter++; }\n", WW_COMPILE_REFUSED, "counter");
 	expect_cuda("__device__ int start = 5;\n" K "{ y[0] = start++; }\n", WW_COMPILE_REFUSED, "start");
 	expect_cuda(K "{ static int calls; y[0] = calls++; }\n", WW_COMPILE_REFUSED, "calls");
-	expect_cuda("extern \"C\" int printf(const char *, ...);\n" K "{ printf(\"PASS\"); }\n", WW_COMPILE_REFUSED, "printf");
+	expect_cuda("extern \"C\" int printf(const char *, ...);\n" K "{ printf(\"PASS\"); }\n", WW_COMPILE_REFUSED,
+		    "printf");
 	expect_cuda(K "{ float *p = (float *)malloc(n); p[0] = n; y[0] = p[n]; }\n", WW_COMPILE_REFUSED, "malloc");
 	expect_cuda("extern __device__ int away(int);\n" K "{ y[0] = away(n); }\n", WW_COMPILE_FAILED, "away");
 	expect_cuda(K "{ const float t[4] = { 4, 3, 2, 1 }; y[0] = t[n & 3]; }\n", WW_COMPILE_OK, NULL);
@@ -356,10 +367,13 @@ static int close_compilers(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(cpu_good), cmocka_unit_test(cpu_errors), cmocka_unit_test(cpu_refusals),
-		cmocka_unit_test(cpu_reads_nothing), cmocka_unit_test(cpu_bombs), cmocka_unit_test(cpu_survives_a_killed_zygote),
-		cmocka_unit_test(missing_compiler), cmocka_unit_test(lower_levels), cmocka_unit_test(broken_objects),
-		cmocka_unit_test(cuda_good), cmocka_unit_test(cuda_errors), cmocka_unit_test(cuda_refusals), cmocka_unit_test(cuda_bombs),
+		cmocka_unit_test(cpu_good),         cmocka_unit_test(cpu_errors),
+		cmocka_unit_test(cpu_refusals),     cmocka_unit_test(cpu_reads_nothing),
+		cmocka_unit_test(cpu_bombs),        cmocka_unit_test(cpu_survives_a_killed_zygote),
+		cmocka_unit_test(missing_compiler), cmocka_unit_test(lower_levels),
+		cmocka_unit_test(broken_objects),   cmocka_unit_test(cuda_good),
+		cmocka_unit_test(cuda_errors),      cmocka_unit_test(cuda_refusals),
+		cmocka_unit_test(cuda_bombs),
 	};
 	return cmocka_run_group_tests_name("judge/compiler", tests, open_compilers, close_compilers);
 }

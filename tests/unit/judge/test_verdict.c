@@ -10,7 +10,11 @@ static const struct ww_ratio slower = { 0.9, 0.95, 1.0 }, barely = { 1.05, 1.2, 
 /* DESIGN section 5, one row each. */
 static void rewards(void **state)
 {
-	const struct { int correct, degenerate, library_only; struct ww_ratio eager, compile; double reward; } rows[] = {
+	const struct {
+		int correct, degenerate, library_only;
+		struct ww_ratio eager, compile;
+		double reward;
+	} rows[] = {
 		{ 0, 0, 0, faster, faster, -1 },
 		{ 1, 0, 0, faster, faster, 3 },
 		{ 1, 0, 0, faster, slower, 2 },
@@ -109,7 +113,8 @@ static void json_round_trip(void **state)
 /* A stored verdict that lacks something, or says something unknown, is an error and not half a verdict. */
 static void half_a_verdict_is_an_error(void **state)
 {
-	static const char *const needed[] = { "version", "status", "rule", "form", "correct", "suspect", "reward", "diagnostics", "task_id" };
+	static const char *const needed[] = { "version", "status", "rule",        "form",   "correct",
+					      "suspect", "reward", "diagnostics", "task_id" };
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(needed); i++) {
 		struct ww_verdict a, b;
@@ -132,7 +137,9 @@ static void half_a_verdict_is_an_error(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(rewards), cmocka_unit_test(the_edge_of_five_percent), cmocka_unit_test(json_round_trip),
+		cmocka_unit_test(rewards),
+		cmocka_unit_test(the_edge_of_five_percent),
+		cmocka_unit_test(json_round_trip),
 		cmocka_unit_test(half_a_verdict_is_an_error),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
