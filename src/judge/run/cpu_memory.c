@@ -12,6 +12,7 @@
 #include "judge/run/cpu.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -139,9 +140,13 @@ static int describe(const char *addr, int wrote, char *text, size_t n)
 
 static void on_fault(int sig, siginfo_t *info, void *context)
 {
+	static atomic_int first;
 	struct ww_run_reply r;
 	char what[200] = "";
 	int wrote = 0;
+
+	while (atomic_exchange(&first, 1))
+		pause();	/* another thread is telling; it ends the process */
 #if defined(__x86_64__)
 	wrote = (((ucontext_t *)context)->uc_mcontext.gregs[REG_ERR] & 2) != 0;
 #else
@@ -167,7 +172,7 @@ void ww_cpu_fault_install(const struct ww_cpu_buffer *buffers, unsigned n, const
 	struct sigaction sa;
 	memset(&sa, 0, sizeof(sa));
 	sa.sa_sigaction = on_fault;
-	sa.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESETHAND;
+	sa.sa_flags = SA_SIGINFO | SA_ONSTACK;
 	fault_buffers = buffers;
 	fault_n = n;
 	fault_host = host;

@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""`warpwright judge` on the cpu target as a command: a whole verdict, rules, a killed runner, exit codes.
+
+Wrong solutions and faults one by one are in tests/unit/judge/test_judge_cpu.c, where one reference worker serves them all."""
+import os
+import signal
+import subprocess
+import sys
+import time
+
+root = os.environ.get("WW_SOURCE_DIR") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(root, "tests/judge"))
+from harness import Harness, add_task, problem  # noqa: E402
+
+python = os.environ.get("WW_PYTHON") or os.path.join(root, ".venv/bin/python")
+if subprocess.run([python, "-c", "import torch"], stderr=subprocess.DEVNULL).returncode:
+    print("1..0 # SKIP no Python with PyTorch (make setup)")
+    sys.exit(0)
+
+h = Harness("cpu")
+TASK = add_task(67, 1000)
+PLAN = """#include <ww/plan.h>
+void plan(struct ww_plan *p)
+{
+	const struct ww_tensor *x = ww_input(p, 0), *b = ww_param(p, "bias"), *y = ww_output(p, 0);
+	int s = ww_scratch(p, 4096);
+	ww_launch(p, "k", x->size[0], 1, 1, 1, 1, 1);
+	ww_arg_buf(p, x->buf, 0);
+	ww_arg_buf(p, b->buf, 0);
+	ww_arg_buf(p, y->buf, 0);
+	ww_arg_buf(p, s, 0);
+	ww_arg_i64(p, x->size[1]);
+}
+"""
+
+
+def kernel(body, head=""):
+    return ("#include <ww/cpu.h>\n" + head + """
+WW_KERNEL(k)
+{
+	const float *x = WW_ARG(const float *, 0), *bias = WW_ARG(const float *, 1);
+	float *y = WW_ARG(float *, 2), *scratch = WW_ARG(float *, 3);
+	long long n = WW_ARG(long long, 4), row = b->x;
+	(void)scratch;
+	""" + body + "\n}\n")
+
+
+def loop(value, to="n"):
+    return f"for (long long i = 0; i < {to}; i++) {{ float v = {value}; y[row * n + i] = v > 0 ? 2 * v : 0; }}"
+
+
+HONEST = loop("x[row * n + i] + bias[i]")
+FAST = ("--verify-only", "--baselines", "eager", "--max-run-seconds", "4")
+print("1..8")
+count = 0
+
+
+def ok(good, name, why=""):
+    global count
+    count += 1
+    print(("ok" if good else "not ok") + f" {count} - {name}", flush=True)
+    if not good:
+        print("# " + str(why).replace("\n", "\n# "), flush=True)
+
+
+# A whole verdict, with times.
+v, code, err, _ = h.judge("full", TASK, kernel(HONEST), PLAN, ("--baselines", "eager"))
+why = problem(v, code, err, "ok", "")
+if not why:
+    t = v["time"]["device_us"]
+    if not (t and v["time_device"]["lo"] <= t <= v["time_device"]["hi"]):
+        why = f"time {v['time']} and interval {v['time_device']}"
+    elif v["draws"] < 5 or v["checked_calls"] < 8 or v["device_method"] != "clock":
+        why = f"{v['draws']} draws, {v['checked_calls']} timed calls checked, method {v['device_method']}"
+    elif not v["speedup"]["eager"]["lo"] <= v["speedup"]["eager"]["mid"] <= v["speedup"]["eager"]["hi"]:
+        why = f"speedup {v['speedup']}"
+    elif v["baselines"]["compile"] is not None or v["reward"] not in (1, 2):
+        why = f"a baseline that nobody asked for, or reward {v['reward']}"
+ok(not why, "a full verdict has times, intervals and checked calls", why)
+
+# Rule paper lets a small error pass that strict does not.
+small = kernel(loop("1.0005f * x[row * n + i] + bias[i]"))
+v, code, err, _ = h.judge("paper", TASK, small, PLAN, FAST + ("--rule", "paper"))
+ok(not problem(v, code, err, "ok", ""), "rule paper takes an error of 5e-4", problem(v, code, err, "ok", ""))
+v, code, err, _ = h.judge("strict", TASK, small, PLAN, FAST)
+ok(not problem(v, code, err, "mismatch", "limit"), "rule strict does not", problem(v, code, err, "mismatch", "limit"))
+
+# A kill -9 of the runner is the candidate's crash; the command still ends with a verdict and leaves nobody behind.
+slow = kernel("for (volatile long long i = 0; i < 20000000000ll; ) i++;")
+p = subprocess.Popen(h.command("killed", TASK, slow, PLAN, ("--verify-only", "--baselines", "eager", "--max-run-seconds", "60")),
+                     env=h.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def children(pid, word):
+    """Processes below pid whose command line holds the word, and that use the processor."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry}/stat") as f:
+                parent = int(f.read().rsplit(")", 1)[1].split()[1])
+            with open(f"/proc/{entry}/cmdline") as f:
+                line = f.read()
+            with open(f"/proc/{entry}/stat") as f:
+                ticks = int(f.read().rsplit(")", 1)[1].split()[11])
+        except (OSError, ValueError, IndexError):
+            continue
+        if parent == pid and word in line:
+            found.append((int(entry), ticks))
+    return found
+
+
+victim = None
+deadline = time.monotonic() + 120
+while not victim and time.monotonic() < deadline and p.poll() is None:
+    busy = [pid for pid, ticks in children(p.pid, "__runner") if ticks > 100]
+    victim = busy[0] if busy else None
+    time.sleep(0.1)
+if victim:
+    os.kill(victim, signal.SIGKILL)
+out, err = p.communicate(timeout=120)
+ok(victim and p.returncode == 1 and '"crashed"' in out, "a runner killed from outside is a crash", f"{victim} {p.returncode} {out[:300]} {err[:300]}")
+time.sleep(0.2)
+left = children(p.pid, "warpwright")
+ok(not left, "no process is left", left)
+
+v, code, err, _ = h.judge("broken", TASK, kernel("syntax error"), PLAN, FAST)
+ok(not problem(v, code, err, "compile_failed", "error"), "device code that does not compile is a verdict", problem(v, code, err, "compile_failed", "error"))
+
+# Bad usage.
+code = subprocess.run([h.command("usage", TASK, small, PLAN, ())[0], "judge", "/nonexistent.py", h.dir.name], env=h.env,
+                      stdout=subprocess.PIPE, stderr=subprocess.PIPE).returncode
+ok(code == 2, "a task that is not there is exit code 2", code)
+done = subprocess.run(h.command("baselines", TASK, small, PLAN, ("--baselines", "faster")), env=h.env, stdout=subprocess.PIPE,
+                      stderr=subprocess.PIPE, text=True)
+ok(done.returncode == 2 and "faster" in done.stderr, "an unknown baseline is exit code 2", done.stderr)

@@ -1,0 +1,278 @@
+"""See judge_selftest.sh."""
+import ctypes
+import glob
+import os
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../judge"))
+from harness import SOURCE, Harness, add_task, problem, summary  # noqa: E402
+
+try:
+    ctypes.CDLL("libcuda.so.1")
+except OSError:
+    print("1..0 # SKIP no NVIDIA driver")
+    sys.exit(77)
+
+h = Harness("cuda")
+ADD = add_task(4099, 4096)
+LINEAR = """import torch
+import torch.nn as nn
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(1024, 1536)
+    def forward(self, x):
+        return torch.relu(self.fc(x))
+def get_inputs():
+    return [torch.randn(2048, 1024)]
+def get_init_inputs():
+    return []
+"""
+CONV = """import torch
+import torch.nn as nn
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(16, 32, 3, stride=2, padding=1)
+        self.up = nn.ConvTranspose2d(32, 8, 4, stride=2, padding=1)
+    def forward(self, x):
+        return self.up(torch.relu(self.conv(x)))
+def get_inputs():
+    return [torch.randn(8, 16, 64, 96)]
+def get_init_inputs():
+    return []
+"""
+BATCHED = """import torch
+import torch.nn as nn
+class Model(nn.Module):
+    def forward(self, a, b):
+        return torch.matmul(a, b.transpose(1, 2))
+def get_inputs():
+    return [torch.randn(6, 257, 128), torch.randn(6, 130, 128)]
+def get_init_inputs():
+    return []
+"""
+
+
+def plan(extra="", threads=256, grid="ww_cdiv(x->numel, 256)", tail=""):
+    return f"""#include <ww/plan.h>
+void plan(struct ww_plan *p)
+{{
+	const struct ww_tensor *x = ww_input(p, 0), *b = ww_param(p, "bias"), *y = ww_output(p, 0);
+	int s = ww_scratch(p, 1000);
+	ww_launch(p, "k", {grid}, 1, 1, {threads}, 1, 1);
+	ww_arg_buf(p, x->buf, 0);
+	ww_arg_buf(p, b->buf, 0);
+	ww_arg_buf(p, y->buf, 0);
+	ww_arg_buf(p, s, 0);
+	ww_arg_i64(p, x->numel);
+	ww_arg_i32(p, (int)x->size[1]);
+	{extra}
+	{tail}
+}}
+"""
+
+
+def kernel(body, head="", attributes=""):
+    return f"""{head}
+extern "C" __global__ void {attributes} k(const float *x, const float *bias, float *y, float *scratch, long long n, int cols)
+{{
+	long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+	{body}
+}}
+"""
+
+
+def each(value, to="n"):
+    return f"if (i < {to}) {{ float v = {value}; y[i] = v > 0 ? 2 * v : 0; }}"
+
+
+GOOD = each("x[i] + bias[i % cols]")
+HONEST = kernel(GOOD)
+# A grid barrier by atomics on scratch (set to zero by a memset node): right only if all blocks are resident.
+COOPERATIVE = kernel("""
+	unsigned *count = (unsigned *)scratch;
+	for (long long j = i; j < n; j += (long long)gridDim.x * blockDim.x)
+		y[j] = x[j];
+	__threadfence();
+	__syncthreads();
+	if (threadIdx.x == 0) {
+		atomicAdd(count, 1u);
+		while (atomicAdd(count, 0u) < gridDim.x) { }
+	}
+	__syncthreads();
+	__threadfence();
+	for (long long j = n - 1 - i; j >= 0; j -= (long long)gridDim.x * blockDim.x) {
+		float v = *(volatile float *)&y[j] + bias[j % cols];
+		y[j] = v > 0 ? 2 * v : 0;
+	}""")
+COOPERATIVE_PLAN = plan("ww_cooperative(p);", grid="GRID").replace("\tww_launch", "\tww_memset(p, s, 0, 4, 0);\n\tww_launch")
+CLUSTER = kernel("""
+	unsigned rank;
+	asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+	if (rank != blockIdx.x % 4) return;
+	""" + GOOD)
+PDL = kernel('asm volatile("griddepcontrol.wait;" ::: "memory");' + each("y[i] + bias[i % cols]"))
+PDL_PLAN = plan("ww_pdl(p);").replace("\tww_launch", "\tww_copy(p, y->buf, 0, x->buf, 0, x->bytes);\n\tww_launch")
+TMA = """#include <ww/hopper.cuh>
+extern "C" __global__ void k(const __grid_constant__ ww_tensor_map map, const float *bias, float *y, int rows, int cols)
+{
+	__shared__ alignas(128) float tile[8 * 64];
+	__shared__ alignas(8) unsigned long long bar;
+	unsigned b = ww::saddr(&bar);
+	int col = blockIdx.x * 64, row = blockIdx.y * 8;
+	if (threadIdx.x == 0) {
+		ww::bar_init(b, 1);
+		ww::bar_init_fence();
+		ww::bar_expect(b, sizeof(tile));
+		ww::tma_load3(ww::saddr(tile), &map, b, col, row, 0);
+	}
+	__syncthreads();
+	ww::bar_wait(b, 0);
+	for (int t = threadIdx.x; t < 8 * 64; t += blockDim.x) {
+		int r = row + t / 64, c = col + t % 64;
+		if (r < rows) {
+			float v = tile[t] + bias[c];
+			y[(long long)r * cols + c] = v > 0 ? 2 * v : 0;
+		}
+	}
+}
+"""
+TMA_PLAN = """#include <ww/plan.h>
+void plan(struct ww_plan *p)
+{
+	const struct ww_tensor *x = ww_input(p, 0), *b = ww_param(p, "bias"), *y = ww_output(p, 0);
+	struct ww_tmap t = { .buf = x->buf, .dtype = WW_F32, .rank = 3, .size = { x->size[1], x->size[0], 1 },
+			     .stride_bytes = { 0, x->size[1] * 4, x->bytes }, .box = { 64, 8, 1 } };
+	ww_launch(p, "k", x->size[1] / 64, ww_cdiv(x->size[0], 8), 1, 128, 1, 1);
+	ww_arg_tmap(p, &t);
+	ww_arg_buf(p, b->buf, 0);
+	ww_arg_buf(p, y->buf, 0);
+	ww_arg_i32(p, (int)x->size[0]);
+	ww_arg_i32(p, (int)x->size[1]);
+}
+"""
+TEMPLATE = """template <typename T, int V> __global__ void k(const T *x, const T *bias, T *y, T *scratch, long long n, int cols)
+{
+	long long i = (blockIdx.x * (long long)blockDim.x + threadIdx.x) * V;
+	for (int j = 0; j < V; j++)
+		if (i + j < n) { T v = x[i + j] + bias[(i + j) % cols]; y[i + j] = v > 0 ? 2 * v : 0; }
+}
+"""
+LINEAR_PLAN = """#include <ww/plan.h>
+void plan(struct ww_plan *p)
+{
+	const struct ww_tensor *x = ww_input(p, 0), *w = ww_param(p, "fc.weight"), *b = ww_param(p, "fc.bias"), *y = ww_output(p, 0);
+	struct ww_gemm g = { .m = x->size[0], .n = w->size[0], .k = x->size[1], .batch = 1, .alpha = 1,
+			     .a = { .buf = x->buf, .dtype = WW_F32, .ld = x->size[1] },
+			     .b = { .buf = w->buf, .dtype = WW_F32, .trans = 1, .ld = w->size[1] },
+			     .d = { .buf = y->buf, .dtype = WW_F32, .ld = w->size[0] },
+			     .math = MATH, .epilogue = WW_EPI_BIAS_RELU, .bias_buf = b->buf, .workspace_bytes = 32 << 20 };
+	ww_gemm(p, &g);
+}
+"""
+BATCHED_PLAN = """#include <ww/plan.h>
+void plan(struct ww_plan *p)
+{
+	const struct ww_tensor *a = ww_input(p, 0), *b = ww_input(p, 1), *y = ww_output(p, 0);
+	long long m = a->size[1], n = b->size[1], k = a->size[2];
+	struct ww_gemm g = { .m = m, .n = n, .k = k, .batch = a->size[0], .alpha = 1,
+			     .a = { .buf = a->buf, .dtype = WW_F32, .ld = k, .batch_stride = m * k },
+			     .b = { .buf = b->buf, .dtype = WW_F32, .trans = 1, .ld = k, .batch_stride = n * k },
+			     .d = { .buf = y->buf, .dtype = WW_F32, .ld = n, .batch_stride = m * n } };
+	ww_gemm(p, &g);
+}
+"""
+CONV_PLAN = """#include <ww/plan.h>
+void plan(struct ww_plan *p)
+{
+	const struct ww_tensor *x = ww_input(p, 0), *y = ww_output(p, 0), *w = ww_param(p, "conv.weight"), *b = ww_param(p, "conv.bias"),
+			       *uw = ww_param(p, "up.weight"), *ub = ww_param(p, "up.bias");
+	long long h = (x->size[2] + 2 - 3) / 2 + 1, v = (x->size[3] + 2 - 3) / 2 + 1;
+	int s = ww_scratch(p, x->size[0] * w->size[0] * h * v * 4);
+	struct ww_conv c = { .nd = 2, .dtype = WW_F32, .groups = 1, .n = x->size[0], .c = x->size[1], .k = w->size[0],
+			     .in = { x->size[2], x->size[3] }, .kernel = { 3, 3 }, .out = { h, v }, .stride = { 2, 2 }, .pad = { 1, 1 },
+			     .dilation = { 1, 1 }, .x_buf = x->buf, .w_buf = w->buf, .y_buf = s, .bias_buf = b->buf,
+			     .epilogue = WW_EPI_BIAS_RELU, .workspace_bytes = 64 << 20 };
+	struct ww_conv u = { .nd = 2, .transposed = 1, .dtype = WW_F32, .groups = 1, .n = x->size[0], .c = w->size[0], .k = uw->size[1],
+			     .in = { h, v }, .kernel = { 4, 4 }, .out = { y->size[2], y->size[3] }, .stride = { 2, 2 }, .pad = { 1, 1 },
+			     .dilation = { 1, 1 }, .x_buf = s, .w_buf = uw->buf, .y_buf = y->buf, .bias_buf = ub->buf,
+			     .epilogue = WW_EPI_BIAS, .workspace_bytes = 64 << 20 };
+	ww_conv(p, &c);
+	ww_conv(p, &u);
+}
+"""
+NONE = "/* library nodes only */\n"
+FULL = ("--baselines", "eager,compile")
+FAST = ("--verify-only", "--baselines", "eager", "--max-run-seconds", "5")
+EXTERN = "extern __shared__ float big[];"
+# name, task, kernels, plan, status, a word of the diagnostics, options
+CASES = [
+    ("honest", ADD, HONEST, plan(), "ok", "", FULL),
+    ("honest_template", ADD, TEMPLATE, plan(grid="ww_cdiv(x->numel, 1024)").replace('"k"', '"k<float, 4>"'), "ok", "", FULL),
+    ("cluster", ADD, CLUSTER, plan("ww_cluster(p, 4, 1, 1);", grid="ww_cdiv(x->numel, 1024) * 4"), "ok", "", FAST),
+    ("cooperative", ADD, COOPERATIVE, COOPERATIVE_PLAN.replace("GRID", "ww_device(p)->sm_count"), "ok", "", FAST),
+    ("pdl_and_copy", ADD, PDL, PDL_PLAN, "ok", "", FAST),
+    ("tensor_map", ADD, TMA, TMA_PLAN, "ok", "", FAST),
+    ("dynamic_shared", ADD, kernel("big[threadIdx.x + 50000] = 0;" + GOOD, EXTERN), plan("ww_shared(p, 220000);"), "ok", "", FAST),
+    ("gemm_fp32", LINEAR, NONE, LINEAR_PLAN.replace("MATH", "WW_MATH_FP32"), "ok", "", FULL),
+    ("gemm_batched", BATCHED, NONE, BATCHED_PLAN, "ok", "", FAST),
+    ("conv", CONV, NONE, CONV_PLAN, "ok", "", FULL),
+    ("gemm_tf32", LINEAR, NONE, LINEAR_PLAN.replace("MATH", "WW_MATH_TF32"), "mismatch", "accura", FAST),
+    ("tail", ADD, kernel(each("x[i] + bias[i % cols]", "n - 3")), plan(), "mismatch", "NaN", FAST),
+    ("no_bias", ADD, kernel(each("x[i]")), plan(), "mismatch", "parameters re-drawn", FAST),
+    ("wrong_constant", ADD, kernel(each("1.001f * x[i] + bias[i % cols]")), plan(), "mismatch", "expected", FAST),
+    ("not_written", ADD, kernel(""), plan(), "mismatch", "NaN", FAST),
+    ("unwritten_scratch", ADD, kernel(each("x[i] + bias[i % cols] + 0 * scratch[0]")), plan(), "mismatch", "NaN", FAST),
+    ("store_to_input", ADD, kernel(GOOD + " ((float *)x)[0] = 1;"), plan(), "crashed", "ILLEGAL_ADDRESS", FAST),
+    ("store_to_parameter", ADD, kernel(GOOD + " ((float *)bias)[0] = 1;"), plan(), "crashed", "ILLEGAL_ADDRESS", FAST),
+    ("far_beyond_output", ADD, kernel(GOOD + " if (i == 0) y[n + (1 << 20)] = 1;"), plan(), "crashed", "ILLEGAL_ADDRESS", FAST),
+    ("just_beyond_output", ADD, kernel(GOOD + " if (i == 0) y[n] = 1;"), plan(), "mismatch", "overrun", FAST),
+    ("before_scratch", ADD, kernel(GOOD + " if (i == 0) scratch[-1] = 1;"), plan(), "mismatch", "overrun", FAST),
+    ("misaligned", ADD, kernel(GOOD + " if (i == 0) y[0] += ((const float4 *)(x + 1))->w;"), plan(), "crashed", "MISALIGNED", FAST),
+    ("endless", ADD, kernel("while (*(volatile float *)x == *(volatile float *)x) { }"), plan(), "timeout", "no end", FAST),
+    ("trap", ADD, kernel('asm volatile("trap;");'), plan(), "crashed", "", FAST),
+    ("too_much_shared", ADD, kernel("big[0] = 0; " + GOOD, EXTERN), plan("ww_shared(p, 300000);"), "plan_failed", "shared", FAST),
+    ("static_plus_dynamic", ADD, kernel("__shared__ float more[8192]; more[threadIdx.x] = big[threadIdx.x]; scratch[0] = more[0];" + GOOD, EXTERN),
+     plan("ww_shared(p, 220000);"), "refused", "shared memory", FAST),
+    ("too_few_arguments", ADD, HONEST, plan().replace("\tww_arg_i32(p, (int)x->size[1]);\n", ""), "refused", "parameters", FAST),
+    ("wrong_argument", ADD, HONEST, plan().replace("ww_arg_i64(p, x->numel)", "ww_arg_i32(p, (int)x->numel)"), "refused", "bytes", FAST),
+    ("too_many_resident", ADD, COOPERATIVE, COOPERATIVE_PLAN.replace("GRID", "100000"), "refused", "fit at once", FAST),
+    ("device_global", ADD, kernel("state++; " + GOOD, "__device__ int state;"), plan(), "refused", "state", FAST),
+    ("does_not_compile", ADD, kernel("syntax error"), plan(), "compile_failed", "error", FAST),
+    ("plan_refuses", ADD, HONEST, plan('ww_fail(p, "not today");'), "plan_failed", "not today", FAST),
+    ("honest_after_faults", ADD, HONEST, plan(), "ok", "", FULL),
+]
+
+
+def examples():
+    """The hand-written solutions beside their tasks, as cases."""
+    for path in sorted(glob.glob(os.path.join(SOURCE, "examples/solutions/cuda/*/"))):
+        name = os.path.basename(os.path.dirname(path))
+        task = os.path.join(SOURCE, "examples/cuda", name + ".py")
+        if not os.path.exists(task):
+            continue
+        text = [open(p).read() for p in (task, path + "kernels.cu", path + "plan.c")]
+        yield (f"example_{name}", *text, "ok", "", FULL)
+
+
+def main(names):
+    quick = "--quick" in names
+    names = [n for n in names if not n.startswith("-")]
+    failed = 0
+    chosen = [c for c in CASES + list(examples()) if not names or c[0] in names]
+    for name, task, k, p, status, word, options in chosen:
+        if quick and options is FULL:
+            options = FAST
+        start = time.monotonic()
+        v, code, err, _ = h.judge(name, task, k, p, options)
+        why = problem(v, code, err, status, word)
+        failed += bool(why)
+        print(f"{'not ok' if why else 'ok':<6} {name:<20} {v['status'] if v else '-':<14} {time.monotonic() - start:5.1f} s  "
+              f"{why or summary(v)}", flush=True)
+    print(f"{len(chosen) - failed} passed, {failed} failed")
+    return failed != 0
+
+
+sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,85 @@
+"""Runs `warpwright judge` on small solutions and compares the verdict with what must come out.
+
+A case is a task, a kernels file, a plan.c, the status, a word that the diagnostics must hold, and options.  judge_cpu.t and
+judge_selftest.sh hold the cases.  $WARPWRIGHT is the binary, $WW_SOURCE_DIR the source tree."""
+import json
+import os
+import subprocess
+import tempfile
+import time
+
+SOURCE = os.environ.get("WW_SOURCE_DIR") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BINARY = os.environ.get("WARPWRIGHT") or os.path.join(SOURCE, "build/warpwright")
+
+ADD_TASK = """import torch
+import torch.nn as nn
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(COLS))
+    def forward(self, x):
+        return torch.relu(x + self.bias) * 2
+def get_inputs():
+    return [torch.randn(ROWS, COLS)]
+def get_init_inputs():
+    return []
+"""
+
+
+def add_task(rows, cols):
+    return ADD_TASK.replace("ROWS", str(rows)).replace("COLS", str(cols))
+
+
+class Harness:
+    def __init__(self, target):
+        self.target = target
+        self.dir = tempfile.TemporaryDirectory(prefix="warpwright-test-")
+        self.env = dict(os.environ, WARPWRIGHT_HOME=os.environ.get("WARPWRIGHT_HOME", SOURCE))
+
+    def write(self, name, text):
+        path = os.path.join(self.dir.name, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w") as f:
+            f.write(text)
+        return path
+
+    def command(self, name, task, kernels, plan, options):
+        task_path = self.write(f"{name}/task.py", task)
+        self.write(f"{name}/kernels.{'cu' if self.target == 'cuda' else 'c'}", kernels)
+        self.write(f"{name}/plan.c", plan)
+        return [BINARY, "judge", task_path, os.path.dirname(task_path), "--target", self.target, "--json", *options]
+
+    def judge(self, name, task, kernels, plan, options=()):
+        """(verdict or None, exit code, stderr, seconds)"""
+        start = time.monotonic()
+        done = subprocess.run(self.command(name, task, kernels, plan, options), env=self.env, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=280)
+        seconds = time.monotonic() - start
+        try:
+            verdict = json.loads(done.stdout)
+        except ValueError:
+            verdict = None
+        return verdict, done.returncode, done.stderr.strip(), seconds
+
+
+def problem(verdict, code, stderr, status, word):
+    """What is wrong with an answer, or ""."""
+    if verdict is None:
+        return f"no verdict, exit {code}: {stderr[:400]}"
+    if verdict["status"] != status:
+        return f"status {verdict['status']}, not {status}: {verdict['diagnostics'][:400]}"
+    if code != (0 if status == "ok" else 1):
+        return f"exit code {code}"
+    if verdict["correct"] != (status == "ok") or (verdict["reward"] > 0) != (status == "ok"):
+        return f"correct {verdict['correct']} and reward {verdict['reward']} with status {status}"
+    if word not in verdict["diagnostics"]:
+        return f"no \"{word}\" in: {verdict['diagnostics'][:400]}"
+    return ""
+
+
+def summary(verdict):
+    t = verdict["time"]["device_us"]
+    if t is None:
+        return (verdict["diagnostics"].strip().split("\n") or [""])[0][:120]
+    ratios = " ".join(f"{b} {r['mid']:.3f}x[{r['lo']:.3f},{r['hi']:.3f}]" for b, r in verdict["speedup"].items() if r)
+    return f"{t:.1f} us (call {verdict['time']['call_us']:.1f})  {ratios}  err {verdict['err_rel']:.2g}  reward {verdict['reward']:g}"

@@ -1,0 +1,176 @@
+/* The whole judge on the cpu target: an honest solution, wrong ones, and every kind of fault, on one task with one reference
+ * worker.  Skipped where there is no Python with PyTorch. */
+#include "unit.h"
+
+#include "judge/judge.h"
+#include "task/ref.h"
+#include "task/task.h"
+
+#include <limits.h>
+#include <signal.h>
+#include <stdlib.h>
+
+static const char task_source[] =
+	"import torch\n"
+	"import torch.nn as nn\n"
+	"class Model(nn.Module):\n"
+	"    def __init__(self):\n"
+	"        super().__init__()\n"
+	"        self.bias = nn.Parameter(torch.zeros(1000))\n"
+	"    def forward(self, x):\n"
+	"        return torch.relu(x + self.bias) * 2\n"
+	"def get_inputs():\n"
+	"    return [torch.randn(67, 1000)]\n"
+	"def get_init_inputs():\n"
+	"    return []\n";
+
+#define PLAN(before, kernel, y_offset)                                                                                    \
+	"#include <ww/plan.h>\n"                                                                                          \
+	"void plan(struct ww_plan *p)\n{\n"                                                                               \
+	"	const struct ww_tensor *x = ww_input(p, 0), *b = ww_param(p, \"bias\"), *y = ww_output(p, 0);\n"          \
+	"	int s = ww_scratch(p, 4000);\n" before "\n"                                                               \
+	"	ww_launch(p, \"" kernel "\", x->size[0], 1, 1, 1, 1, 1);\n"                                               \
+	"	ww_shared(p, 256);\n"                                                                                     \
+	"	ww_arg_buf(p, x->buf, 0);\n	ww_arg_buf(p, b->buf, 0);\n	ww_arg_buf(p, y->buf, " y_offset ");\n"   \
+	"	ww_arg_buf(p, s, 0);\n	ww_arg_i64(p, x->size[1]);\n}\n"
+#define KERNEL(head, body)                                                                                                \
+	"#include <ww/cpu.h>\n" head "\n"                                                                                 \
+	"WW_KERNEL(k)\n{\n"                                                                                               \
+	"	const float *x = WW_ARG(const float *, 0), *bias = WW_ARG(const float *, 1);\n"                           \
+	"	float *y = WW_ARG(float *, 2), *scratch = WW_ARG(float *, 3), *shared = b->shared;\n"                     \
+	"	long long n = WW_ARG(long long, 4), row = b->x;\n	(void)scratch, (void)shared, (void)bias;\n" body "\n}\n"
+#define LOOP(value, to) "for (long long i = 0; i < " to "; i++) { float v = " value "; y[row * n + i] = v > 0 ? 2 * v : 0; }"
+#define GOOD LOOP("x[row * n + i] + bias[i]", "n")
+
+static const char good_plan[] = PLAN("", "k", "0"), good_kernel[] = KERNEL("", GOOD);
+
+static const struct { const char *name, *kernel, *plan; enum ww_status status; const char *word; } cases[] = {
+	{ "honest", good_kernel, good_plan, WW_STATUS_OK, "" },
+	{ "a missing tail", KERNEL("", LOOP("x[row * n + i] + bias[i]", "n - 3")), good_plan, WW_STATUS_MISMATCH, "NaN" },
+	{ "a missing bias", KERNEL("", LOOP("x[row * n + i]", "n")), good_plan, WW_STATUS_MISMATCH, "parameters re-drawn" },
+	{ "a wrong constant", KERNEL("", LOOP("1.001f * x[row * n + i] + bias[i]", "n")), good_plan, WW_STATUS_MISMATCH, "expected" },
+	{ "an output of NaN", KERNEL("", GOOD " y[row * n] = 0.0f / (float)(n - n);"), good_plan, WW_STATUS_MISMATCH, "NaN" },
+	{ "an output not written", KERNEL("", ""), good_plan, WW_STATUS_MISMATCH, "NaN" },
+	{ "unwritten scratch", KERNEL("", LOOP("x[row * n + i] + bias[i] + 0 * scratch[i]", "n")), good_plan, WW_STATUS_MISMATCH, "zero" },
+	{ "unwritten shared memory", KERNEL("", LOOP("x[row * n + i] + bias[i] + 0 * shared[i % 64]", "n")), good_plan,
+	  WW_STATUS_MISMATCH, "zero" },
+	{ "a write to an input", KERNEL("", GOOD " ((float *)x)[row * n] = 0;"), good_plan, WW_STATUS_CRASHED, "can only be read" },
+	{ "a write to a parameter", KERNEL("", GOOD " ((float *)bias)[3] = 0;"), good_plan, WW_STATUS_CRASHED, "parameter 0" },
+	{ "a write far beyond", KERNEL("", GOOD " y[67 * 1000 + 4096] = 0;"), good_plan, WW_STATUS_CRASHED, "beyond the end of output 0" },
+	{ "a write just beyond", KERNEL("", GOOD " if (row == 66) y[67 * 1000 + 1] = 0;"), good_plan, WW_STATUS_MISMATCH, "overrun" },
+	{ "a write before scratch", KERNEL("", GOOD " scratch[-1] = 0;"), good_plan, WW_STATUS_CRASHED, "before the start of scratch 0" },
+	{ "a read of nowhere", KERNEL("", "y[row * n] = *(volatile float *)16;"), good_plan, WW_STATUS_CRASHED, "belongs to no buffer" },
+	{ "an endless loop", KERNEL("", "for (volatile int i = 0; ; ) i++;"), good_plan, WW_STATUS_TIMEOUT, "no end" },
+	{ "a division by zero", KERNEL("", "volatile int z = 0; y[0] = (float)(7 / z);"), good_plan, WW_STATUS_CRASHED, "zero" },
+	{ "a trap", KERNEL("", "__builtin_trap();"), good_plan, WW_STATUS_CRASHED, "illegal instruction" },
+	{ "an import", KERNEL("extern void _exit(int);", "_exit(0);"), good_plan, WW_STATUS_REFUSED, "_exit" },
+	{ "state between calls", KERNEL("static int calls;", "y[0] = (float)calls++;"), good_plan, WW_STATUS_REFUSED, "" },
+	{ "a syntax error", KERNEL("", "syntax error"), good_plan, WW_STATUS_COMPILE_FAILED, "error" },
+	{ "a plan with a syntax error", good_kernel, "void plan(", WW_STATUS_PLAN_FAILED, "" },
+	{ "a plan that refuses", good_kernel, PLAN("ww_fail(p, \"not today\");", "k", "0"), WW_STATUS_PLAN_FAILED, "not today" },
+	{ "a plan out of its buffers", good_kernel, PLAN("", "k", "y->bytes + 64"), WW_STATUS_PLAN_FAILED, "" },
+	{ "an endless plan", good_kernel, PLAN("for (;;) ;", "k", "0"), WW_STATUS_PLAN_FAILED, "" },
+	{ "honest after all that", good_kernel, good_plan, WW_STATUS_OK, "" },
+};
+
+static struct ww_judge *judge;
+static struct ww_judge_task *task;
+
+static void run(const char *kernel, const char *plan, enum ww_judge_depth depth, struct ww_verdict *v)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_solution s = { kernel, plan, strlen(kernel), strlen(plan) };
+	if (ww_judge_run(task, &s, depth, v, &err) != WW_OK)
+		fail_msg("ww_judge_run: %s", err.msg);
+}
+
+static void statuses(void **state)
+{
+	struct ww_verdict v;
+	int wrong = 0;
+	(void)state;
+	ww_verdict_init(&v);
+	for (size_t i = 0; i < WW_ARRAY_LEN(cases); i++) {
+		run(cases[i].kernel, cases[i].plan, WW_JUDGE_VERIFY, &v);
+		int good = v.status == cases[i].status && strstr(v.diagnostics, cases[i].word) &&
+			   v.correct == (v.status == WW_STATUS_OK) && (v.reward > 0) == v.correct;
+		if (!good)
+			print_error("%s: %s (correct %d), expected %s with \"%s\"; diagnostics: %s\n", cases[i].name, ww_status_name(v.status),
+				    v.correct, ww_status_name(cases[i].status), cases[i].word, v.diagnostics);
+		wrong += !good;
+	}
+	ww_verdict_release(&v);
+	assert_int_equal(wrong, 0);
+}
+
+static void a_full_verdict(void **state)
+{
+	struct ww_verdict v;
+	(void)state;
+	ww_verdict_init(&v);
+	run(good_kernel, good_plan, WW_JUDGE_FULL, &v);
+	assert_int_equal(v.status, WW_STATUS_OK);
+	assert_true(v.draws >= 5 && v.checked_calls >= 8);
+	assert_true(v.time_device.lo <= v.time.device_us && v.time.device_us <= v.time_device.hi && v.time.device_us > 0);
+	assert_true(v.speedup[WW_BASE_EAGER].lo <= v.speedup[WW_BASE_EAGER].mid && v.speedup[WW_BASE_EAGER].lo > 0);
+	assert_true(v.baseline_measured[WW_BASE_EAGER] && !v.baseline_measured[WW_BASE_COMPILE]);
+	assert_false(v.degenerate);
+	assert_false(v.library_only);
+	assert_false(v.algebraic);
+	ww_verdict_release(&v);
+}
+
+static void compile_depth_runs_nothing(void **state)
+{
+	struct ww_verdict v;
+	(void)state;
+	ww_verdict_init(&v);
+	run(cases[14].kernel, cases[14].plan, WW_JUDGE_COMPILE, &v);	/* the endless loop */
+	assert_int_equal(v.status, WW_STATUS_OK);
+	assert_false(v.correct);
+	assert_true(v.reward == -1);
+	assert_int_equal(v.draws, 0);
+	ww_verdict_release(&v);
+}
+
+static int open_all(void **state)
+{
+	struct ww_judge_opts o = { .target = WW_TARGET_CPU, .baselines = 1u << WW_BASE_EAGER, .max_run_s = 3 };
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_task t;
+	char dir[] = "/tmp/warpwright-test-XXXXXX";
+	(void)state;
+	if (mkdtemp(dir))
+		setenv("XDG_CACHE_HOME", dir, 1);
+	if (ww_task_from_text(&t, "add", task_source, sizeof(task_source) - 1, &err) != WW_OK ||
+	    ww_judge_open(&judge, &o, &err) != WW_OK || ww_judge_task_open(judge, &t, &task, &err) != WW_OK) {
+		print_error("%s\n", err.msg);
+		return err.rc == WW_ERR_MISSING ? 0 : -1;
+	}
+	ww_task_release(&t);
+	return 0;
+}
+
+static int close_all(void **state)
+{
+	(void)state;
+	ww_judge_task_close(task);
+	ww_judge_close(judge);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(statuses), cmocka_unit_test(a_full_verdict), cmocka_unit_test(compile_depth_runs_nothing),
+	};
+	char python[PATH_MAX], command[PATH_MAX + 64];
+	struct ww_err err = WW_ERR_INIT;
+	if (ww_ref_find_python(python, &err) == WW_OK) {
+		snprintf(command, sizeof(command), "'%s' -c 'import torch' 2>/dev/null", python);
+		if (system(command) == 0)
+			return cmocka_run_group_tests(tests, open_all, close_all);
+	}
+	fprintf(stderr, "skipped: no Python with PyTorch\n");
+	return 77;
+}
