@@ -1,0 +1,284 @@
+/* export.c - one export from beginning to end: gather, write beside, check, rename.
+ *
+ * The check runs before anything is kept: a directory that carries our name has been seen to work in a process that knows
+ * nothing of ours.  Until then everything is in DIR.new-XXXXXX, which a failed or interrupted export removes.
+ */
+#include "export/parts.h"
+#include "base/fs.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "base/time.h"
+#include "task/ref.h"
+#include "task/task.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { CHECK_SECONDS = 600, CHECK_OUTPUT_BYTES = 65536 };
+
+static const struct {
+	const char *name;
+	enum ww_rc (*write)(struct ww_export *x, struct ww_err *err);
+} formats[WW_EXPORT_COUNT] = {
+	[WW_EXPORT_C] = { "c", ww_export_c },
+	[WW_EXPORT_TORCH] = { "torch", ww_export_torch },
+	[WW_EXPORT_KERNELBENCH] = { "kernelbench", ww_export_kernelbench },
+};
+
+const char *ww_export_format_name(enum ww_export_format f) { return formats[f].name; }
+
+enum ww_rc ww_export_format_parse(const char *name, enum ww_export_format *out, struct ww_err *err)
+{
+	struct ww_str known = WW_STR_INIT(256);
+	for (int i = 0; i < WW_EXPORT_COUNT; i++) {
+		if (!strcmp(name, formats[i].name)) {
+			*out = (enum ww_export_format)i;
+			ww_str_release(&known);
+			return WW_OK;
+		}
+		ww_str_addf(&known, "%s%s", i ? ", " : "", formats[i].name);
+	}
+	ww_err_set(err, WW_ERR_USAGE, "no export format \"%s\"; there are %s", name, known.p);
+	ww_str_release(&known);
+	return err->rc;
+}
+
+enum ww_rc ww_export_file(struct ww_export *x, const char *path, const void *bytes, size_t n, struct ww_err *err)
+{
+	char full[PATH_MAX], parent[PATH_MAX];
+	enum ww_rc rc = ww_fs_join(full, x->dir, path, err);
+	if (rc != WW_OK)
+		return rc;
+	snprintf(parent, sizeof(parent), "%s", full);
+	*strrchr(parent, '/') = 0;
+	rc = ww_fs_mkdirs(parent, err);
+	return rc == WW_OK ? ww_fs_write(full, bytes, n, err) : rc;
+}
+
+enum ww_rc ww_export_render(struct ww_export *x, const char *path, const char *template_path, struct ww_err *err)
+{
+	struct ww_str s = WW_STR_INIT(256 << 20);
+	ww_render_embedded(&x->vars, template_path, &s);
+	enum ww_rc rc = s.cut || x->vars.failed ? ww_err_set(err, WW_ERR_NOMEM, "out of memory while exporting")
+						: ww_export_file(x, path, s.p, s.len, err);
+	ww_str_release(&s);
+	return rc;
+}
+
+/* The task's name as a C identifier and Python module name. */
+static char *identifier(struct ww_arena *a, const char *name)
+{
+	char *id = ww_arena_printf(a, "%s%.60s", isdigit((unsigned char)*name) || !*name ? "task_" : "", name);
+	for (char *p = id; p && *p; p++)
+		if (!isalnum((unsigned char)*p))
+			*p = '_';
+	return id;
+}
+
+static void hash_all(struct ww_export *x)
+{
+	const struct ww_solution *s = x->o->solution;
+	struct ww_hash_part parts[] = {
+		{ x->o->task->source, x->o->task->source_bytes }, { s->device_source, s->device_bytes },
+		{ s->plan_source, s->plan_bytes }, { x->image, x->image->total_bytes },
+		{ x->compiled.binary, x->compiled.binary_bytes }, { WW_VERSION, strlen(WW_VERSION) },
+		{ &x->o->format, sizeof(x->o->format) },
+	};
+	ww_hash_parts_hex(parts, WW_ARRAY_LEN(parts), x->id);
+}
+
+/* ---- The check ------------------------------------------------------------------------------------------------- */
+
+static void child_exec(const char *python, const char *dir, int out)
+{
+	int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	setpgid(0, 0);
+	if (chdir(dir) < 0 || dup2(null, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0)
+		_exit(126);
+	/* what is imported here must not leave __pycache__ in the export */
+	setenv("PYTHONDONTWRITEBYTECODE", "1", 1);
+	execl(python, python, "-s", "check.py", (char *)NULL);
+	_exit(127);
+}
+
+/* The last line of what the check printed that is a JSON object. */
+static json_t *last_report(struct ww_str *s)
+{
+	json_t *report = NULL;
+	for (char *line = s->p; line && *line && !report;) {
+		char *last = strrchr(line, '\n');
+		char *text = last ? last + 1 : line;
+		if (*text == '{')
+			report = json_loads(text, 0, NULL);
+		if (!last)
+			break;
+		*last = 0;
+	}
+	return report;
+}
+
+static enum ww_rc read_all(int fd, pid_t pid, const volatile int *interrupted, struct ww_str *s, struct ww_err *err)
+{
+	uint64_t end = ww_now_ns() + (uint64_t)CHECK_SECONDS * 1000000000u;
+	for (;;) {
+		char byte;
+		enum ww_rc rc = ww_fd_read(fd, &byte, 1, ww_now_ns() + 200000000u, err);
+		if (rc == WW_OK) {
+			ww_str_addc(s, byte);
+		} else if (rc == WW_ERR_TIMEOUT && ww_now_ns() < end && !(interrupted && *interrupted)) {
+			continue;
+		} else if (rc == WW_ERR_WORKER) {
+			return WW_OK;		/* end of file: it has ended */
+		} else {
+			kill(-pid, SIGKILL);
+			kill(pid, SIGKILL);
+			return interrupted && *interrupted ? ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted while checking an export")
+							   : ww_err_set(err, rc, "the check of an export took more than %d s", CHECK_SECONDS);
+		}
+	}
+}
+
+static enum ww_rc run_check(struct ww_export *x, struct ww_err *err)
+{
+	char python[PATH_MAX];
+	int fds[2];
+	enum ww_rc rc = ww_ref_find_python(python, err);
+	if (rc != WW_OK)
+		return rc;
+	if (pipe2(fds, O_CLOEXEC) < 0)
+		return ww_err_errno(err, WW_ERR_SYSTEM, "pipe");
+	pid_t pid = fork();
+	if (pid == 0)
+		child_exec(python, x->dir, fds[1]);
+	close(fds[1]);
+	struct ww_str out = WW_STR_INIT(CHECK_OUTPUT_BYTES);
+	int status = 0;
+	rc = pid < 0 ? ww_err_errno(err, WW_ERR_SYSTEM, "fork") : read_all(fds[0], pid, x->o->interrupted, &out, err);
+	close(fds[0]);
+	while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	if (rc == WW_OK) {
+		struct ww_str tail = WW_STR_INIT(512);
+		ww_str_add_bounded(&tail, out.len > 400 ? out.p + out.len - 400 : out.p, out.len > 400 ? 400 : out.len, 400);
+		json_t *report = last_report(&out);
+		if (!report)
+			rc = ww_err_set(err, WW_ERR_WORKER, "the check of the %s export died: %s", formats[x->o->format].name, tail.p);
+		else if (!ww_json_bool(report, "pass", 0) || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
+			rc = ww_err_set(err, WW_ERR_WORKER, "the %s export failed its check: %s", formats[x->o->format].name,
+					ww_json_str(report, "error", "its output differs from the original module's"));
+		json_decref(report);
+		ww_str_release(&tail);
+	}
+	ww_str_release(&out);
+	return rc;
+}
+
+/* ---- From beginning to end -------------------------------------------------------------------------------------- */
+
+static enum ww_rc write_readme(struct ww_export *x, struct ww_err *err)
+{
+	static const char *const use[WW_EXPORT_COUNT] = {
+		[WW_EXPORT_C] = "`make` builds the library; the header says how to call it; `python check.py` compares it with the "
+				"original module (model.py).",
+		[WW_EXPORT_TORCH] = "Put this directory on the Python path and import it like the original; `python check.py` compares "
+				    "the two.  The C library in lib/ is built on first use.",
+		[WW_EXPORT_KERNELBENCH] = "The one Python file defines ModelNew (and Model, the original); `python check.py` compares "
+					  "the two.",
+	};
+	const char *text = "# @NAME@\n\nGenerated by Warpwright @VERSION@ from @TASK@ (sha256 @TASK_ID@).\n@VERIFIED@\n\n@USE@\n"
+			   "\nThe kernels and the plan are kernels.@EXT@ and plan.c; plan.txt shows what the plan came to.  On a "
+			   "machine of another kind the device code\nis compiled anew and a warning says that it is unverified there; "
+			   "`warpwright judge TASK.py DIR` settles it.\n@MUTATED@";
+	struct ww_str s = WW_STR_INIT(65536);
+	ww_vars_set(&x->vars, "USE", use[x->o->format]);
+	ww_render(&x->vars, text, strlen(text), &s);
+	enum ww_rc rc = ww_export_file(x, "README.md", s.p, s.len, err);
+	ww_str_release(&s);
+	return rc;
+}
+
+/* Replace `dir` by x->dir: the old export is moved aside first, so that there is always a whole one. */
+static enum ww_rc move_in_place(struct ww_export *x, struct ww_err *err)
+{
+	char old[PATH_MAX];
+	struct ww_err ignored;
+	if ((size_t)snprintf(old, sizeof(old), "%s.old", x->dir) >= sizeof(old))
+		return ww_err_set(err, WW_ERR_LIMIT, "path too long: %s", x->dir);
+	int had = rename(x->o->dir, old) == 0;
+	if (rename(x->dir, x->o->dir) < 0) {
+		ww_err_errno(err, WW_ERR_IO, "cannot create %s", x->o->dir);
+		if (had && rename(old, x->o->dir) < 0)
+			ww_err_wrap(err, "the earlier export is now %s", old);
+		return err->rc;
+	}
+	if (had && ww_fs_remove_tree(old, &ignored) != WW_OK)
+		return ww_err_set(err, WW_ERR_IO, "the export is in %s, but %s cannot be removed", x->o->dir, old);
+	return WW_OK;
+}
+
+static enum ww_rc check_place(const struct ww_export_opts *o, struct ww_err *err)
+{
+	char marker[PATH_MAX];
+	enum ww_rc rc = ww_fs_join(marker, o->dir, "check.py", err);
+	if (rc != WW_OK || access(o->dir, F_OK) != 0 || ww_fs_is_file(marker))
+		return rc;
+	return ww_err_set(err, WW_ERR_USAGE, "%s exists and is no earlier export; name another directory", o->dir);
+}
+
+enum ww_rc ww_export(const struct ww_export_opts *o, struct ww_err *err)
+{
+	struct ww_export x = { .o = o, .facts = ww_judge_task_facts(o->judged) };
+	enum ww_rc rc;
+	int made = 0;
+	ww_arena_init(&x.arena, 256 << 20);
+	ww_compiled_init(&x.compiled);
+	x.vars.arena = &x.arena;
+	x.cuda = x.facts->device.target == WW_TARGET_CUDA;
+	x.name = identifier(&x.arena, o->task->name);
+	WW_TRY(x.name ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory while exporting"));
+	WW_TRY(check_place(o, err));
+	WW_TRY(ww_judge_artifacts(o->judged, o->solution, &x.image, &x.compiled, err));
+	hash_all(&x);
+	ww_export_vars(&x);
+	char parent[PATH_MAX];
+	snprintf(parent, sizeof(parent), "%s", o->dir);
+	char *slash = strrchr(parent, '/');
+	if (slash && slash != parent) {
+		*slash = 0;
+		WW_TRY(ww_fs_mkdirs(parent, err));
+	}
+	/* The torch form is a package: its directory must have the package's name while it is checked. */
+	char staging[PATH_MAX];
+	if ((size_t)snprintf(staging, sizeof(staging), "%s.new-XXXXXX", o->dir) >= sizeof(staging) - 128 || !mkdtemp(staging)) {
+		rc = ww_err_errno(err, WW_ERR_IO, "cannot create a directory beside %s", o->dir);
+		goto out;
+	}
+	made = 1;
+	WW_TRY(ww_fs_join(x.dir, staging, x.name, err));
+	WW_TRY(formats[o->format].write(&x, err));
+	WW_TRY(ww_export_render(&x, "check.py", "src/export/templates/check.py.in", err));
+	WW_TRY(write_readme(&x, err));
+	WW_TRY(x.vars.failed ? ww_err_set(err, WW_ERR_NOMEM, "out of memory while exporting") : WW_OK);
+	WW_TRY(run_check(&x, err));
+	WW_TRY(move_in_place(&x, err));
+out:
+	if (made) {
+		struct ww_err ignored;
+		if (ww_fs_remove_tree(staging, &ignored) != WW_OK && rc == WW_OK)
+			rc = ww_err_set(err, WW_ERR_IO, "%s", ignored.msg);
+	}
+	free(x.image);
+	ww_compiled_release(&x.compiled);
+	ww_arena_release(&x.arena);
+	return rc;
+}

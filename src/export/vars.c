@@ -1,0 +1,335 @@
+/* vars.c - the facts of one export as text for C and for Python. */
+#include "export/parts.h"
+#include "base/json.h"
+#include "task/task.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+static const struct { const char *c, *torch; } dtypes[] = {
+	[WW_F32] = { "float32", "torch.float32" }, [WW_F64] = { "float64", "torch.float64" },
+	[WW_F16] = { "float16", "torch.float16" }, [WW_BF16] = { "bfloat16", "torch.bfloat16" },
+	[WW_I8] = { "int8", "torch.int8" },	   [WW_I16] = { "int16", "torch.int16" },
+	[WW_I32] = { "int32", "torch.int32" },	   [WW_I64] = { "int64", "torch.int64" },
+	[WW_U8] = { "uint8", "torch.uint8" },	   [WW_BOOL] = { "bool", "torch.bool" },
+};
+
+static void add_tuple(struct ww_str *s, const long long *v, int rank)
+{
+	ww_str_addc(s, '(');
+	for (int i = 0; i < rank; i++)
+		ww_str_addf(s, i ? ", %lld" : "%lld", v[i]);
+	ww_str_adds(s, rank == 1 ? ",)" : ")");
+}
+
+/* A Python string literal; names come from a stranger's module. */
+static void add_py_string(struct ww_str *s, const char *text)
+{
+	ww_str_addc(s, '"');
+	for (; *text; text++) {
+		unsigned char c = (unsigned char)*text;
+		if (c == '"' || c == '\\' || c < 0x20 || c > 0x7e)
+			ww_str_addf(s, "\\x%02x", c);
+		else
+			ww_str_addc(s, (char)c);
+	}
+	ww_str_addc(s, '"');
+}
+
+static void py_tensors(struct ww_str *s, const struct ww_tensor *t, int n, int named)
+{
+	for (int i = 0; i < n; i++) {
+		ww_str_adds(s, "    (");
+		if (named) {
+			add_py_string(s, t[i].name);
+			ww_str_adds(s, ", ");
+		}
+		ww_str_addf(s, "%s, ", dtypes[t[i].dtype].torch);
+		add_tuple(s, t[i].size, t[i].rank);
+		ww_str_adds(s, ", ");
+		add_tuple(s, t[i].stride, t[i].rank);
+		ww_str_adds(s, "),\n");
+	}
+}
+
+static void c_tensors(struct ww_str *s, const char *role, const struct ww_tensor *t, int n)
+{
+	for (int i = 0; i < n; i++) {
+		ww_str_addf(s, " *   %s[%d]  %-8s ", role, i, dtypes[t[i].dtype].c);
+		add_tuple(s, t[i].size, t[i].rank);
+		ww_str_adds(s, " strides ");
+		add_tuple(s, t[i].stride, t[i].rank);
+		struct ww_str name = WW_STR_INIT(256);
+		ww_str_add_bounded(&name, t[i].name, strlen(t[i].name), 120);
+		for (char *p = name.p; *p; p++)
+			if (*p == '/' || *p == '*' || *p == '\n')
+				*p = ' ';
+		ww_str_addf(s, "  %s\n", name.p);
+		ww_str_release(&name);
+	}
+}
+
+static void byte_list(struct ww_str *s, const struct ww_tensor *t, int n)
+{
+	for (int i = 0; i < n; i++)
+		ww_str_addf(s, "%lld, ", t[i].bytes);
+}
+
+static void tensor_vars(struct ww_export *x)
+{
+	const struct ww_facts *f = x->facts;
+	struct { const char *key, *role, *bytes; const struct ww_tensor *t; int n; } kinds[] = {
+		{ "PY_INPUTS", "inputs", "INPUT_BYTES", f->inputs, f->n_inputs },
+		{ "PY_PARAMS", "params", "PARAM_BYTES", f->params, f->n_params },
+		{ "PY_OUTPUTS", "outputs", "OUTPUT_BYTES", f->outputs, f->n_outputs },
+	};
+	struct ww_str list = WW_STR_INIT(1 << 20), s = WW_STR_INIT(1 << 20);
+	for (size_t i = 0; i < WW_ARRAY_LEN(kinds); i++) {
+		c_tensors(&list, kinds[i].role, kinds[i].t, kinds[i].n);
+		ww_str_reset(&s);
+		py_tensors(&s, kinds[i].t, kinds[i].n, i == 1);
+		ww_vars_set(&x->vars, kinds[i].key, s.p);
+		ww_str_reset(&s);
+		byte_list(&s, kinds[i].t, kinds[i].n);
+		ww_vars_set(&x->vars, kinds[i].bytes, s.p);
+	}
+	ww_vars_set(&x->vars, "TENSORS", list.p);
+	ww_vars_setf(&x->vars, "N_INPUTS", "%d", f->n_inputs);
+	ww_vars_setf(&x->vars, "N_PARAMS", "%d", f->n_params);
+	ww_vars_setf(&x->vars, "N_OUTPUTS", "%d", f->n_outputs);
+	ww_str_reset(&s);
+	ww_str_addc(&s, '[');
+	for (int i = 0; i < f->n_params; i++) {
+		ww_str_adds(&s, i ? ", " : "");
+		add_py_string(&s, f->params[i].name);
+	}
+	ww_str_addc(&s, ']');
+	ww_vars_set(&x->vars, "PY_PARAM_NAMES", s.p);
+	ww_str_reset(&s);
+	for (int i = 0; i < f->n_scalars; i++) {
+		const struct ww_scalar *v = &f->scalars[i];
+		ww_str_adds(&s, i ? ", " : "");
+		if (v->kind == WW_SCALAR_NONE)
+			ww_str_adds(&s, "None");
+		else if (v->kind == WW_SCALAR_BOOL)
+			ww_str_adds(&s, v->i ? "True" : "False");
+		else if (v->kind == WW_SCALAR_INT)
+			ww_str_addf(&s, "%lld", v->i);
+		else if (isfinite(v->f))
+			ww_str_addf(&s, "%.17g%s", v->f, floor(v->f) == v->f && fabs(v->f) < 1e15 ? ".0" : "");
+		else
+			ww_str_addf(&s, "float(\"%s\")", isnan(v->f) ? "nan" : v->f > 0 ? "inf" : "-inf");
+	}
+	ww_vars_set(&x->vars, "PY_SCALARS", s.p);
+	ww_str_release(&s);
+	ww_str_release(&list);
+}
+
+/* The pytree of the outputs, from the graph's "output_tree", as a Python literal in which a number stands for an output. */
+static void add_tree(struct ww_str *s, const json_t *tree)
+{
+	if (json_is_integer(tree)) {
+		ww_str_addf(s, "%" JSON_INTEGER_FORMAT, json_integer_value(tree));
+		return;
+	}
+	const json_t *items = json_object_get(tree, "items");
+	const char *kind = ww_json_str(tree, "kind", "none");
+	size_t i;
+	json_t *v;
+	if (!strcmp(kind, "tuple") || !strcmp(kind, "list")) {
+		ww_str_addc(s, *kind == 't' ? '(' : '[');
+		json_array_foreach(items, i, v) {
+			add_tree(s, v);
+			ww_str_adds(s, ", ");
+		}
+		ww_str_addc(s, *kind == 't' ? ')' : ']');
+	} else if (!strcmp(kind, "dict")) {
+		const json_t *keys = json_object_get(tree, "keys");
+		ww_str_addc(s, '{');
+		json_array_foreach(items, i, v) {
+			add_py_string(s, json_string_value(json_array_get(keys, i)) ? json_string_value(json_array_get(keys, i)) : "");
+			ww_str_adds(s, ": ");
+			add_tree(s, v);
+			ww_str_adds(s, ", ");
+		}
+		ww_str_addc(s, '}');
+	} else {
+		ww_str_adds(s, "None");
+	}
+}
+
+/* Operators whose result depends on whether the module is in training mode. */
+static int mode_matters(const json_t *graph)
+{
+	static const char *const ops[] = { "batch_norm", "dropout", "instance_norm", "rrelu" };
+	size_t i;
+	json_t *node;
+	json_array_foreach(json_object_get(graph, "nodes"), i, node)
+		for (size_t k = 0; k < WW_ARRAY_LEN(ops); k++)
+			if (strstr(ww_json_str(node, "op", ""), ops[k]))
+				return 1;
+	return 0;
+}
+
+static void graph_vars(struct ww_export *x)
+{
+	const json_t *graph = ww_judge_task_graph(x->o->judged);
+	struct ww_str s = WW_STR_INIT(65536);
+	const json_t *tree = json_object_get(graph, "output_tree");
+	if (tree)
+		add_tree(&s, tree);
+	else
+		ww_str_adds(&s, "0");
+	ww_vars_set(&x->vars, "PY_OUTPUT_TREE", s.p);
+	ww_vars_set(&x->vars, "PY_TRAINING", !mode_matters(graph) ? "None" : ww_json_bool(json_object_get(graph, "task"), "training", 1) ? "True" : "False");
+	ww_str_reset(&s);
+	const json_t *mutated = json_object_get(graph, "mutated");
+	if (json_array_size(mutated)) {
+		size_t i;
+		json_t *name;
+		ww_str_adds(&s, "\nThe original updates these buffers in its forward pass; the plan does not:");
+		json_array_foreach(mutated, i, name) {
+			struct ww_str clean = WW_STR_INIT(512);
+			const char *text = json_is_string(name) ? json_string_value(name) : ww_json_str(name, "name", "?");
+			ww_str_add_bounded(&clean, text, strlen(text), 200);
+			for (char *p = clean.p; *p; p++)
+				if (*p == '"' || *p == '\\' || *p == '\n')
+					*p = ' ';
+			ww_str_addf(&s, " %s", clean.p);
+			ww_str_release(&clean);
+		}
+		ww_str_adds(&s, "\n");
+	}
+	ww_vars_set(&x->vars, "MUTATED", s.p);
+	ww_str_release(&s);
+}
+
+static void add_c_string(struct ww_str *s, const char *text)
+{
+	ww_str_addc(s, '"');
+	for (; *text; text++) {
+		unsigned char c = (unsigned char)*text;
+		if (c == '"' || c == '\\' || c == '?' || c < 0x20 || c > 0x7e)
+			ww_str_addf(s, "\\%03o", c);
+		else
+			ww_str_addc(s, (char)c);
+	}
+	ww_str_addc(s, '"');
+}
+
+static void kernel_vars(struct ww_export *x)
+{
+	struct ww_str s = WW_STR_INIT(1 << 20);
+	for (int i = 0; i < x->compiled.n_kernels; i++) {
+		ww_str_adds(&s, "\t{ ");
+		add_c_string(&s, x->compiled.kernels[i].kernel);
+		ww_str_adds(&s, ", ");
+		add_c_string(&s, x->compiled.kernels[i].symbol);
+		ww_str_adds(&s, " },\n");
+	}
+	ww_vars_set(&x->vars, "KERNELS", s.p);
+	/* "--a -b" as C string literals for NVRTC */
+	ww_str_reset(&s);
+	const char *flags = ww_compile_flags(WW_TARGET_CUDA);
+	while (*flags) {
+		size_t n = strcspn(flags, " ");
+		if (n)
+			ww_str_addf(&s, "%s\"%.*s\"", s.len ? ", " : "", (int)n, flags);
+		flags += n + (flags[n] == ' ');
+	}
+	ww_vars_set(&x->vars, "NVRTC_FLAGS", s.p);
+	ww_str_release(&s);
+}
+
+static void verdict_vars(struct ww_export *x)
+{
+	const struct ww_verdict *v = x->o->verdict;
+	const char *device = v && v->device_name[0] ? v->device_name : x->facts->device.target == WW_TARGET_CUDA ? "a GPU" : "a CPU";
+	struct ww_str clean = WW_STR_INIT(256), text = WW_STR_INIT(1024);
+	ww_str_add_bounded(&clean, device, strlen(device), 100);
+	for (char *p = clean.p; *p; p++)
+		if (*p == '"' || *p == '\\' || *p == '\n')
+			*p = ' ';
+	ww_vars_set(&x->vars, "VERIFIED_ON", clean.p);
+	/* The runner's name of a cpu carries the number of threads behind a comma; /proc/cpuinfo does not. */
+	ww_vars_setf(&x->vars, "CPU", "%.*s", (int)strcspn(clean.p, ","), clean.p);
+	ww_vars_set(&x->vars, "GPU", clean.p);
+	if (!v) {
+		ww_str_adds(&text, "Not judged: run `warpwright judge` before you trust it.");
+	} else {
+		ww_str_addf(&text, "Judged on %s by rule %s: %s, relative error %.2g", clean.p,
+			    v->rule == WW_RULE_STRICT ? "strict" : "paper", v->correct ? "correct" : "NOT correct", v->err_rel);
+		for (int b = 0; b < WW_BASE_COUNT; b++)
+			if (v->baseline_measured[b])
+				ww_str_addf(&text, ", %.2fx %s", v->speedup[b].mid, ww_baseline_name((enum ww_baseline)b));
+		ww_str_adds(&text, " (device time).");
+	}
+	ww_vars_set(&x->vars, "VERIFIED", text.p);
+	ww_str_release(&clean);
+	ww_str_release(&text);
+}
+
+static void target_vars(struct ww_export *x)
+{
+	struct ww_vars *v = &x->vars;
+	int cuda = x->cuda;
+	ww_vars_set(v, "TARGET", cuda ? "cuda" : "cpu");
+	ww_vars_set(v, "EXT", cuda ? "cu" : "c");
+	ww_vars_set(v, "EXEC", cuda ? "exec_cuda" : "exec_cpu");
+	ww_vars_set(v, "LIB_SOURCES", cuda ? "runtime/judge/run/exec_cuda.c recompile.c" : "runtime/judge/run/exec_cpu.c");
+	ww_vars_set(v, "EXTRA_SOURCES", cuda ? "recompile.c" : "");
+	ww_vars_set(v, "EXTRA_TARGETS", "");
+	ww_vars_set(v, "KERNEL_RULE", "");
+	ww_vars_set(v, "CUDA_INCLUDE", cuda ? " -I$(CUDA_HOME)/include" : "");
+	ww_vars_set(v, "MAKE_EXAMPLE", cuda ? "" : ", \"example\"");
+	ww_vars_setf(v, "CC", "%d", x->facts->device.cc);
+	ww_vars_set(v, "CPU_FLAGS", ww_compile_flags(WW_TARGET_CPU));
+	ww_vars_set(v, "DEVICE_NOTE", cuda ? " in device memory" : "");
+	ww_vars_set(v, "SCRATCH_NOTE", cuda ? " device memory" : "");
+	ww_vars_set(v, "NEW_NOTE", cuda ? " for the device whose context is current" : "; threads as many as this process may use");
+	ww_vars_set(v, "RUN_NOTE", cuda ? "\n * stream: a CUstream or cudaStream_t; the call returns without waiting, and can be "
+					  "captured into a graph."
+					: "\n * stream is ignored; the call returns when the outputs are there.");
+	ww_vars_set(v, "FREE", cuda ? "\tif (m->names)\n\t\tfor (int i = 0; i < N_KERNELS; i++)\n"
+				      "\t\t\tfree((void *)m->names[i].symbol);\n\tfree(m->names);\n\tfree(m->recompiled);\n" : "");
+	if (!cuda) {
+		ww_vars_setf(v, "EXTRA_TARGETS", " %s_kernels.so", x->name);
+		struct ww_str s = WW_STR_INIT(65536);
+		ww_render_embedded(v, "src/export/templates/kernel_rule_cpu.in", &s);
+		ww_vars_set(v, "KERNEL_RULE", s.p);
+		ww_str_release(&s);
+	}
+}
+
+void ww_export_vars(struct ww_export *x)
+{
+	struct ww_vars *v = &x->vars;
+	ww_vars_set(v, "NAME", x->name);
+	ww_vars_set(v, "CLASS", "ModelNew");
+	ww_vars_setf(v, "GUARD", "WW_%s_H", x->name);
+	ww_vars_set(v, "VERSION", WW_VERSION);
+	ww_vars_set(v, "TASK", x->o->task->name);
+	ww_vars_set(v, "TASK_ID", x->o->task->id);
+	ww_vars_setf(v, "EXPORT_ID", "%.16s", x->id);
+	ww_vars_setf(v, "SUMMARY", "a PyTorch module's forward pass as kernels of its own.");
+	ww_vars_set(v, "FORM", ww_export_format_name(x->o->format));
+	tensor_vars(x);
+	graph_vars(x);
+	kernel_vars(x);
+	verdict_vars(x);
+	target_vars(x);
+	/* Last, since they are made of the others. */
+	struct ww_str s = WW_STR_INIT(1 << 20);
+	ww_render_embedded(v, "src/export/templates/lib_common.c.in", &s);
+	ww_vars_set(v, "COMMON", s.p);
+	ww_str_reset(&s);
+	ww_render_embedded(v, "src/export/templates/core.py.in", &s);
+	ww_vars_set(v, "CORE", s.p);
+	ww_str_reset(&s);
+	static const char *const bodies[] = { "src/export/templates/check_c.py.in", "src/export/templates/check_torch.py.in",
+					      "src/export/templates/check_kernelbench.py.in" };
+	ww_render_embedded(v, bodies[x->o->format], &s);
+	ww_vars_set(v, "CHECK_BODY", s.p);
+	ww_str_release(&s);
+}

@@ -1,0 +1,63 @@
+#!/bin/sh
+# `warpwright export` on the cpu target: each form is written, checked, and usable; wrong arguments leave nothing behind.
+cd "$WW_SOURCE_DIR" || exit 1
+data=tests/data/export
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+export XDG_CACHE_HOME="$tmp/cache"
+python=${WW_PYTHON:-.venv/bin/python}
+n=0
+ok() { n=$((n + 1)); if [ "$1" -eq 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; sed 's/^/# /' "$tmp/log"; fi; }
+run() { "$WARPWRIGHT" export "$@" > "$tmp/log" 2>&1; }
+echo 1..14
+
+for form in c torch kernelbench; do
+	run $data/solution --task $data/scaled_relu.py --format $form -o "$tmp/$form"
+	ok $? "export $form"
+	(cd "$tmp/$form" && "$OLDPWD/$python" check.py) > "$tmp/log" 2>&1
+	ok $? "$form passes its check again"
+done
+
+# A wrong kernel must fail the check and leave nothing.
+cp -r $data/solution "$tmp/wrong"
+sed -i 's/v + shift/v - shift/' "$tmp/wrong/kernels.c"
+run "$tmp/wrong" --task $data/scaled_relu.py --format torch -o "$tmp/wrong-export"
+[ $? -eq 3 ] && [ ! -e "$tmp/wrong-export" ] && grep -q 'failed its check' "$tmp/log"; ok $? "a wrong solution is not exported"
+[ "$(ls "$tmp" | grep -c 'new-')" -eq 0 ]; ok $? "nothing half-written is left"
+
+# In use: torch.compile, state_dict, fall-back that says so once, gradients.
+cp -r "$tmp/torch" "$tmp/scaled_relu"
+cat > "$tmp/use.py" <<'PY'
+import sys, warnings, torch
+sys.path.insert(0, sys.argv[1])
+from scaled_relu import Model, ModelNew, optimized, get_inputs, get_init_inputs
+model = Model(*get_init_inputs())
+new = ModelNew(*get_init_inputs())
+new.load_state_dict(model.state_dict())
+x, shift = get_inputs()
+with torch.no_grad(), warnings.catch_warnings():
+    warnings.simplefilter("error")
+    for a, b in zip(new(x, shift), model(x, shift)):
+        assert torch.equal(a, b)
+    for a, b in zip(torch.compile(optimized(model), fullgraph=True, backend="aot_eager")(x, shift), model(x, shift)):
+        assert torch.equal(a, b)
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    with torch.no_grad():
+        for _ in range(3):
+            assert torch.equal(new(x[:5], shift)[0], model(x[:5], shift)[0])
+    assert len(seen) == 1 and "original module" in str(seen[0].message), [str(s.message) for s in seen]
+    new(x, shift)[0].sum().backward()
+    assert new.weight.grad is not None and len(seen) == 2
+    with torch.no_grad():
+        assert torch.equal(new(x, 0.5)[1], model(x, 0.5)[1])
+        assert torch.equal(new.double()(x.double(), shift)[0], model.double()(x.double(), shift)[0])
+print("used")
+PY
+"$python" "$tmp/use.py" "$tmp" > "$tmp/log" 2>&1 && grep -q used "$tmp/log"; ok $? "the torch form in a program of its own"
+
+run $data/solution --task $data/scaled_relu.py --format nope -o "$tmp/x"; [ $? -eq 2 ] && grep -q 'torch' "$tmp/log"; ok $? "an unknown format names the formats"
+run $data/solution --format torch -o "$tmp/x"; [ $? -eq 2 ] && grep -q -- '--task' "$tmp/log"; ok $? "no task says how to name one"
+run "$tmp/cache" --task $data/scaled_relu.py -o "$tmp/x"; [ $? -eq 2 ] && grep -q 'kernels' "$tmp/log"; ok $? "no solution says what is missing"
+run $data/solution --task $data/scaled_relu.py --format c -o "$tmp/scaled_relu/lib"; [ $? -eq 2 ]; ok $? "a directory that is no export is not overwritten"
+run $data/solution --task $data/scaled_relu.py --format c -o "$tmp/c"; ok $? "an earlier export is replaced"
