@@ -245,7 +245,7 @@ static void kernel_vars(struct ww_export *x)
 static void verdict_vars(struct ww_export *x)
 {
 	const struct ww_verdict *v = x->o->verdict;
-	const char *device = v && v->device_name[0] ? v->device_name : x->facts->device.target == WW_TARGET_CUDA ? "a GPU" : "a CPU";
+	const char *device = v && v->correct && v->device_name[0] ? v->device_name : "no machine yet";
 	struct ww_str clean = WW_STR_INIT(256), text = WW_STR_INIT(1024);
 	ww_str_add_bounded(&clean, device, strlen(device), 100);
 	for (char *p = clean.p; *p; p++)
