@@ -100,6 +100,17 @@ def traced(task):
     return module.graph, kinds, None
 
 
+def tree(spec, places):
+    """forward()'s result: a number is that output, None a leaf that is None, else {"kind", "keys", "items"}."""
+    if spec.is_leaf():
+        return next(places)
+    kind = "dict" if issubclass(spec.type, dict) else "list" if spec.type is list else "tuple"
+    made = {"kind": kind, "items": [tree(c, places) for c in spec.children()]}
+    if kind == "dict":
+        made["keys"] = [str(k) for k in (spec.context if isinstance(spec.context, list) else spec.context[-1])]
+    return made
+
+
 class Writer:
     def __init__(self, task, source, graph, kinds, outs):
         self.task, self.source, self.graph, self.kinds, self.outs = task, source, graph, kinds, outs
@@ -133,7 +144,7 @@ class Writer:
             "scalars": [scalar(x) for x in self.task.scalars],
             "params": [row for row, _ in self.params],
             "nodes": nodes,
-            "outputs": outputs, "output_tree": one_line(self.task.out_spec, 2000),
+            "outputs": outputs, "output_tree": tree(self.task.out_spec, iter(self.task.out_places)),
             "mutated": self.task.mutable_names,
             "totals": {"bytes": needed + out_bytes, "input_bytes": needed, "output_bytes": out_bytes,
                        "flops": sum(n["flops"] for n in nodes), "node_bytes": sum(n["bytes"] for n in nodes),

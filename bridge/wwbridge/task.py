@@ -294,6 +294,8 @@ class Task:
             if x is not None and not isinstance(x, torch.Tensor):
                 raise Refuse("task", f"{self.name}: forward() returns a {type(x).__name__}; only tensors can be compared")
         tensors = [x for x in leaves if x is not None]
+        places = iter(range(len(tensors)))
+        self.out_places = [None if x is None else next(places) for x in leaves]
         if not tensors:
             raise Refuse("task", f"{self.name}: forward() returns no tensor")
         if len(tensors) > MAX_OUTPUTS:

@@ -8,6 +8,7 @@
 const struct ww_cmd *const ww_cmd_table[] = {
 	&ww_cmd_inspect,
 	&ww_cmd_judge,
+	&ww_cmd_export,
 	NULL
 };
 

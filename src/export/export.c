@@ -190,7 +190,7 @@ static enum ww_rc write_readme(struct ww_export *x, struct ww_err *err)
 	static const char *const use[WW_EXPORT_COUNT] = {
 		[WW_EXPORT_C] = "`make` builds the library; the header says how to call it; `python check.py` compares it with the "
 				"original module (model.py).",
-		[WW_EXPORT_TORCH] = "Put this directory on the Python path and import it like the original; `python check.py` compares "
+		[WW_EXPORT_TORCH] = "Put this directory on the Python path and import warpwright_@NAME@ like the original; `python check.py` compares "
 				    "the two.  The C library in lib/ is built on first use.",
 		[WW_EXPORT_KERNELBENCH] = "The one Python file defines ModelNew (and Model, the original); `python check.py` compares "
 					  "the two.",
@@ -200,7 +200,10 @@ static enum ww_rc write_readme(struct ww_export *x, struct ww_err *err)
 			   "machine of another kind the device code\nis compiled anew and a warning says that it is unverified there; "
 			   "`warpwright judge TASK.py DIR` settles it.\n@MUTATED@";
 	struct ww_str s = WW_STR_INIT(65536);
-	ww_vars_set(&x->vars, "USE", use[x->o->format]);
+	struct ww_str how = WW_STR_INIT(4096);
+	ww_render(&x->vars, use[x->o->format], strlen(use[x->o->format]), &how);
+	ww_vars_set(&x->vars, "USE", how.p);
+	ww_str_release(&how);
 	ww_render(&x->vars, text, strlen(text), &s);
 	enum ww_rc rc = ww_export_file(x, "README.md", s.p, s.len, err);
 	ww_str_release(&s);
@@ -257,14 +260,13 @@ enum ww_rc ww_export(const struct ww_export_opts *o, struct ww_err *err)
 		*slash = 0;
 		WW_TRY(ww_fs_mkdirs(parent, err));
 	}
-	/* The torch form is a package: its directory must have the package's name while it is checked. */
 	char staging[PATH_MAX];
 	if ((size_t)snprintf(staging, sizeof(staging), "%s.new-XXXXXX", o->dir) >= sizeof(staging) - 128 || !mkdtemp(staging)) {
 		rc = ww_err_errno(err, WW_ERR_IO, "cannot create a directory beside %s", o->dir);
 		goto out;
 	}
 	made = 1;
-	WW_TRY(ww_fs_join(x.dir, staging, x.name, err));
+	WW_TRY(ww_fs_join(x.dir, staging, "export", err));
 	WW_TRY(formats[o->format].write(&x, err));
 	WW_TRY(ww_export_render(&x, "check.py", "src/export/templates/check.py.in", err));
 	WW_TRY(write_readme(&x, err));

@@ -4,7 +4,7 @@
  * plan image and the binary as data, and the sources: what runs in the user's process is what was judged.
  *
  *     c            a plain C library: NAME.h, NAME.c, a Makefile, an example; no Python, no toolkit
- *     torch        a Python package: a torch.library operator (with a fake kernel, so that torch.compile can trace it) over the
+ *     torch        a Python package warpwright_NAME: a torch.library operator (with a fake kernel, so that torch.compile can trace it) over the
  *                  C library, in a module that keeps the original's state_dict and falls back to it where the plan does not apply
  *     kernelbench  one file with ModelNew, for KernelBench's own evaluation
  *

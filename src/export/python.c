@@ -24,14 +24,20 @@ enum ww_rc ww_export_c(struct ww_export *x, struct ww_err *err)
 	return rc;
 }
 
+/* The package is called warpwright_NAME, so that no module of Python can have its name, and lies in a folder of its own: a
+ * directory called "torch" on Python's path would hide PyTorch. */
 enum ww_rc ww_export_torch(struct ww_export *x, struct ww_err *err)
 {
-	struct ww_export_sink sink = { put_in_dir, "lib/", NULL };
+	char lib[256], init[256], model[256];
+	snprintf(lib, sizeof(lib), "warpwright_%s/lib/", x->name);
+	snprintf(init, sizeof(init), "warpwright_%s/__init__.py", x->name);
+	snprintf(model, sizeof(model), "warpwright_%s/model.py", x->name);
+	struct ww_export_sink sink = { put_in_dir, lib, NULL };
 	enum ww_rc rc = ww_export_library(x, &sink, err);
 	if (rc == WW_OK)
-		rc = ww_export_render(x, "__init__.py", "src/export/templates/torch_module.py.in", err);
+		rc = ww_export_render(x, init, "src/export/templates/torch_module.py.in", err);
 	if (rc == WW_OK)
-		rc = ww_export_file(x, "model.py", x->o->task->source, x->o->task->source_bytes, err);
+		rc = ww_export_file(x, model, x->o->task->source, x->o->task->source_bytes, err);
 	return rc;
 }
 

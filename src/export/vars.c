@@ -126,7 +126,7 @@ static void tensor_vars(struct ww_export *x)
 	ww_str_release(&list);
 }
 
-/* The pytree of the outputs, from the graph's "output_tree", as a Python literal in which a number stands for an output. */
+/* forward()'s result, from the graph's "output_tree", as a Python literal in which a number stands for an output. */
 static void add_tree(struct ww_str *s, const json_t *tree)
 {
 	if (json_is_integer(tree)) {
@@ -245,7 +245,7 @@ static void kernel_vars(struct ww_export *x)
 static void verdict_vars(struct ww_export *x)
 {
 	const struct ww_verdict *v = x->o->verdict;
-	const char *device = v && v->correct && v->device_name[0] ? v->device_name : "no machine yet";
+	const char *device = v && v->correct && v->device_name[0] ? v->device_name : "";
 	struct ww_str clean = WW_STR_INIT(256), text = WW_STR_INIT(1024);
 	ww_str_add_bounded(&clean, device, strlen(device), 100);
 	for (char *p = clean.p; *p; p++)
