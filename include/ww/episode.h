@@ -31,7 +31,7 @@
  *     call_id, tool, is_error   tool: which call this answers, its tool, whether the call failed
  *     data       tool, optional: the result as a JSON value
  *   "solution"  files of a solution, before the first verdict about it.
- *     id         content hash (ww_episode_solution_id)
+ *     id         content hash over both files
  *     files      object: "kernels.cu" or "kernels.c", and "plan.c" -> text
  *   "verdict"   what the judge said.
  *     call_id    of the tool call that asked; "final" for the judging that closes the episode
@@ -117,10 +117,6 @@ void ww_episode_release(struct ww_episode *e);
 const struct ww_episode_solution *ww_episode_find_solution(const struct ww_episode *e, const char *id);
 /* Text of one of its files, or NULL. */
 const char *ww_episode_file_text(const struct ww_episode_solution *s, const char *path);
-
-/* The id of a solution: 64 hexadecimal digits over both files. */
-void ww_episode_solution_id(const char *device_source, size_t device_bytes, const char *plan_source, size_t plan_bytes,
-			    char out[65]);
 
 /* ---- Writing --------------------------------------------------------------------------------------------------- */
 

@@ -9,6 +9,7 @@
 
 #include "base/fs.h"
 #include "base/json.h"
+#include "judge/solution.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -77,7 +78,7 @@ static enum ww_rc store_solution(const char *dir, enum ww_target target, const s
 	WW_TRY(ww_fs_join(place, dir, "solution", err));
 	WW_TRY(ww_fs_remove_tree(fresh, err));
 	WW_TRY(ww_fs_mkdirs(fresh, err));
-	WW_TRY(write_in(fresh, ww_workspace_device_name(target), &c->device, err));
+	WW_TRY(write_in(fresh, ww_solution_device_file(target), &c->device, err));
 	WW_TRY(write_in(fresh, "plan.c", &c->plan, err));
 	WW_TRY(swap_in(fresh, place, err));
 out:
@@ -99,29 +100,24 @@ out:
 	return rc;
 }
 
-static enum ww_rc read_in(const char *dir, const char *name, struct ww_str *out, int *found, struct ww_err *err)
-{
-	char path[PATH_MAX];
-	enum ww_rc rc = ww_fs_join(path, dir, name, err);
-	if (rc != WW_OK)
-		return rc;
-	*found &= ww_fs_is_file(path);
-	return *found ? ww_fs_read(path, WW_SOLUTION_MAX_BYTES, out, err) : WW_OK;
-}
-
 enum ww_rc ww_best_load(const char *dir, enum ww_target target, const char *id, struct ww_workspace_content *c, int *found,
 			struct ww_err *err)
 {
 	char place[PATH_MAX];
-	enum ww_rc rc;
-	*found = 1;
-	WW_TRY(ww_fs_join(place, dir, "solution", err));
-	WW_TRY(read_in(place, ww_workspace_device_name(target), &c->device, found, err));
-	WW_TRY(read_in(place, "plan.c", &c->plan, found, err));
-	ww_episode_solution_id(c->device.p, c->device.len, c->plan.p, c->plan.len, c->id);
-	*found &= !strcmp(c->id, id);
-out:
-	return rc;
+	struct ww_solution_files f;
+	enum ww_rc rc = ww_fs_join(place, dir, "solution", err);
+	if (rc != WW_OK)
+		return rc;
+	rc = ww_solution_load(&f, place, target, err);
+	*found = rc == WW_OK;
+	if (*found) {
+		ww_str_add(&c->device, f.device.p, f.device.len);
+		ww_str_add(&c->plan, f.plan.p, f.plan.len);
+		ww_solution_id(&f.solution, c->id);
+		*found = !strcmp(c->id, id);
+	}
+	ww_solution_files_release(&f);
+	return rc == WW_ERR_USAGE ? WW_OK : rc;
 }
 
 /* ---- From a record ---------------------------------------------------------------------------------------------- */

@@ -16,6 +16,7 @@
 
 #include "base/fs.h"
 #include "base/json.h"
+#include "judge/solution.h"
 
 #include <limits.h>
 #include <math.h>
@@ -137,7 +138,7 @@ static enum ww_rc record_solution(struct loop *l, const struct ww_workspace_cont
 	if (is_recorded(l, c->id))
 		return WW_OK;
 	struct ww_episode_file files[] = {
-		{ (char *)ww_workspace_device_name(l->opts->target), c->device.p }, { (char *)"plan.c", c->plan.p }
+		{ (char *)ww_solution_device_file(l->opts->target), c->device.p }, { (char *)"plan.c", c->plan.p }
 	};
 	enum ww_rc rc = (enum ww_rc)ww_episode_add_solution(l->episode, l->turn, c->id, files, 2, err);
 	return rc == WW_OK ? note_recorded(l, c->id, err) : rc;
@@ -430,6 +431,7 @@ static enum ww_rc check_same_run(const struct loop *l, struct ww_err *err)
 		return ww_err_set(err, WW_ERR_USAGE, "%s holds a run of another task (%s); choose another -o", l->opts->dir,
 				  was->task_path);
 	WW_TRY(same("target", was->target, is->target, l->opts->dir, err));
+	WW_TRY(same("device", was->device, is->device, l->opts->dir, err));
 	WW_TRY(same("rule", was->rule, is->rule, l->opts->dir, err));
 	WW_TRY(same("policy", was->policy, is->policy, l->opts->dir, err));
 out:
@@ -482,7 +484,7 @@ static enum ww_rc rebuild_best(struct loop *l, struct ww_err *err)
 		return rc;
 	struct ww_workspace_content c;
 	ww_workspace_content_init(&c);
-	const char *device = ww_episode_file_text(s, ww_workspace_device_name(l->opts->target));
+	const char *device = ww_episode_file_text(s, ww_solution_device_file(l->opts->target));
 	const char *plan = ww_episode_file_text(s, "plan.c");
 	ww_str_adds(&c.device, device ? device : "");
 	ww_str_adds(&c.plan, plan ? plan : "");

@@ -6,6 +6,7 @@
 #include "agent/prompt.h"
 
 #include "agent/tools.h"
+#include "judge/solution.h"
 
 #include <string.h>
 
@@ -46,7 +47,7 @@ char *ww_prompt_system(const struct ww_agent_opts *o)
 	const struct ww_tool_spec *specs = ww_tools_specs(&n);
 	ww_str_adds(&s, intro);
 	ww_str_adds(&s, o->rule == WW_RULE_PAPER ? rule_paper : rule_strict);
-	ww_str_addf(&s, solution_text, ww_workspace_device_name(o->target));
+	ww_str_addf(&s, solution_text, ww_solution_device_file(o->target));
 	ww_str_adds(&s, workflow);
 	ww_str_adds(&s, "TOOLS.\n");
 	for (size_t i = 0; i < n; i++)

@@ -1,7 +1,7 @@
 #include "agent/workspace.h"
 
 #include "base/fs.h"
-#include "judge/judge.h"
+#include "judge/solution.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,14 +9,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <ww/episode.h>
 
 static const char *const all_names[] = { "kernels.cu", "kernels.c", "plan.c" };
-
-const char *ww_workspace_device_name(enum ww_target target)
-{
-	return target == WW_TARGET_CUDA ? "kernels.cu" : "kernels.c";
-}
 
 enum ww_rc ww_workspace_open(struct ww_workspace *w, const char *dir, enum ww_target target, struct ww_err *err)
 {
@@ -43,7 +37,7 @@ void ww_workspace_close(struct ww_workspace *w)
 
 int ww_workspace_knows(const struct ww_workspace *w, const char *path, struct ww_str *why)
 {
-	const char *device = ww_workspace_device_name(w->target);
+	const char *device = ww_solution_device_file(w->target);
 	if (!strcmp(path, device) || !strcmp(path, "plan.c"))
 		return 1;
 	ww_str_adds(why, "path \"");
@@ -126,7 +120,7 @@ void ww_workspace_content_release(struct ww_workspace_content *c)
 enum ww_rc ww_workspace_take(const struct ww_workspace *w, struct ww_workspace_content *c, const char **missing,
 			     struct ww_err *err)
 {
-	const char *device = ww_workspace_device_name(w->target);
+	const char *device = ww_solution_device_file(w->target);
 	int have_device, have_plan;
 	enum ww_rc rc;
 	ww_str_reset(&c->device);
@@ -134,7 +128,7 @@ enum ww_rc ww_workspace_take(const struct ww_workspace *w, struct ww_workspace_c
 	WW_TRY(ww_workspace_read(w, device, &c->device, &have_device, err));
 	WW_TRY(ww_workspace_read(w, "plan.c", &c->plan, &have_plan, err));
 	*missing = !have_device ? device : !have_plan ? "plan.c" : NULL;
-	ww_episode_solution_id(c->device.p, c->device.len, c->plan.p, c->plan.len, c->id);
+	ww_solution_id(&(struct ww_solution){ c->device.p, c->plan.p, c->device.len, c->plan.len }, c->id);
 out:
 	return rc;
 }

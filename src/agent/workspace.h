@@ -23,9 +23,6 @@ struct ww_workspace_content {
 	char id[65];
 };
 
-/* "kernels.cu" or "kernels.c". */
-const char *ww_workspace_device_name(enum ww_target target);
-
 /* Open (and create) `dir`; files left from before are removed: the episode says what the workspace holds. */
 enum ww_rc ww_workspace_open(struct ww_workspace *w, const char *dir, enum ww_target target, struct ww_err *err) WW_MUST_CHECK;
 void ww_workspace_close(struct ww_workspace *w);

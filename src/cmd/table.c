@@ -6,6 +6,8 @@
 
 /* Add a command: its file src/cmd/NAME.c, and one line in each list, in the order of `warpwright -h`. */
 const struct ww_cmd *const ww_cmd_table[] = {
+	&ww_cmd_doctor,
+	&ww_cmd_optimize,
 	&ww_cmd_inspect,
 	&ww_cmd_judge,
 	&ww_cmd_export,

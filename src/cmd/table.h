@@ -4,8 +4,7 @@
 
 #include "cmd/cmd.h"
 
-extern const struct ww_cmd ww_cmd_inspect;
-extern const struct ww_cmd ww_cmd_judge, ww_cmd_export;
+extern const struct ww_cmd ww_cmd_doctor, ww_cmd_optimize, ww_cmd_inspect, ww_cmd_judge, ww_cmd_export;
 extern const struct ww_cmd *const ww_cmd_table[];	/* ends with NULL */
 
 /* A worker process of ours: `warpwright __NAME args...`.  argv[0] is the first argument after __NAME. */

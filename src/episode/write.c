@@ -11,7 +11,6 @@
  * turns costs 200 syncs, which is nothing beside 200 verdicts.
  */
 #include "base/err.h"
-#include "base/hash.h"
 #include "base/json.h"
 #include "base/str.h"
 #include "base/time.h"
@@ -37,13 +36,6 @@ struct ww_episode_writer {
 	uint64_t opened_ns;
 	double earlier_s;
 };
-
-void ww_episode_solution_id(const char *device_source, size_t device_bytes, const char *plan_source, size_t plan_bytes,
-			    char out[65])
-{
-	struct ww_hash_part parts[] = { { device_source, device_bytes }, { plan_source, plan_bytes } };
-	ww_hash_parts_hex(parts, 2, out);
-}
 
 double ww_episode_seconds(const struct ww_episode_writer *w)
 {
@@ -112,7 +104,8 @@ static json_t *new_line(const struct ww_episode_writer *w, const char *type, int
 
 /* ---- Opening ---------------------------------------------------------------------------------------------------- */
 
-static enum ww_rc open_writer(const char *path, int flags, struct ww_episode_writer **out, struct ww_err *err)
+/* The writer is called `path`; the file that is opened may have another name for now. */
+static enum ww_rc open_writer(const char *path, const char *file, int flags, struct ww_episode_writer **out, struct ww_err *err)
 {
 	struct ww_episode_writer *w = calloc(1, sizeof(*w));
 	if (!w || !(w->path = strdup(path))) {
@@ -120,7 +113,7 @@ static enum ww_rc open_writer(const char *path, int flags, struct ww_episode_wri
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 	}
 	w->opened_ns = ww_now_ns();
-	w->fd = open(path, O_RDWR | O_APPEND | O_CLOEXEC | O_NOFOLLOW | flags, 0644);
+	w->fd = open(file, O_RDWR | O_APPEND | O_CLOEXEC | O_NOFOLLOW | flags, 0644);
 	enum ww_rc rc = WW_OK;
 	if (w->fd < 0)
 		rc = ww_err_errno(err, errno == ENOENT || errno == EEXIST ? WW_ERR_USAGE : WW_ERR_IO, "cannot open %s", path);
@@ -146,32 +139,49 @@ static void sync_directory_of(const char *path)
 	}
 }
 
+/* The header goes into a file of another name, which is renamed only when it is whole on the disk: an episode without a
+ * header never exists. */
+static enum ww_rc publish(const struct ww_episode_writer *w, const char *tmp, struct ww_err *err)
+{
+	if (renameat2(AT_FDCWD, tmp, AT_FDCWD, w->path, RENAME_NOREPLACE) == 0)
+		return WW_OK;
+	if (errno == EINVAL && access(w->path, F_OK) < 0 && rename(tmp, w->path) == 0)
+		return WW_OK;
+	return ww_err_errno(err, errno == EEXIST ? WW_ERR_USAGE : WW_ERR_IO, "cannot create %s", w->path);
+}
+
 int ww_episode_create(const char *path, const struct ww_episode_header *h, struct ww_episode_writer **out,
 		      struct ww_err *err)
 {
 	struct ww_episode_writer *w;
-	enum ww_rc rc = open_writer(path, O_CREAT | O_EXCL, &w, err);
+	struct ww_str tmp = WW_STR_INIT(PATH_MAX);
+	ww_str_addf(&tmp, "%s.new-%d", path, (int)getpid());
+	enum ww_rc rc = open_writer(path, tmp.p, O_CREAT | O_TRUNC, &w, err);
 	if (rc != WW_OK)
-		return rc;
+		goto out;
 	json_t *o = json_pack("{s:s, s:i, s:{s:s, s:s}, s:s, s:s, s:s, s:I, s:s, s:O, s:s}", "type", "header", "version",
 			      WW_EPISODE_VERSION, "task", "path", h->task_path, "id", h->task_id, "target", h->target,
 			      "device", h->device, "policy", h->policy, "seed", (json_int_t)h->seed, "rule", h->rule,
 			      "versions", h->versions, "started", h->started);
 	rc = add_object(w, o, err);
+	if (rc == WW_OK)
+		rc = publish(w, tmp.p, err);
 	if (rc != WW_OK) {
 		ww_episode_close(w);
-		unlink(path);
-		return rc;
+		unlink(tmp.p);
+		goto out;
 	}
 	sync_directory_of(path);
 	*out = w;
-	return WW_OK;
+out:
+	ww_str_release(&tmp);
+	return rc;
 }
 
 int ww_episode_append(const char *path, struct ww_episode *so_far, struct ww_episode_writer **out, struct ww_err *err)
 {
 	struct ww_episode_writer *w;
-	enum ww_rc rc = open_writer(path, 0, &w, err);
+	enum ww_rc rc = open_writer(path, path, 0, &w, err);
 	if (rc != WW_OK)
 		return rc;
 	rc = (enum ww_rc)ww_episode_read(path, so_far, err);

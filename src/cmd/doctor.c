@@ -1,0 +1,268 @@
+/* doctor.c - what this machine has, what is lost without what it has not, and the one command that mends it.
+ *
+ * Under a second: Python is not started (package versions come from their metadata), and libraries that must be loaded to be
+ * believed are loaded in a child (host.c).  Each line is independent of the others, so that one broken part does not hide
+ * the next.  Exit code 0: at least one target can be used from end to end; 1: none can.
+ */
+#include "base/fs.h"
+#include "base/json.h"
+#include "cmd/cmd.h"
+#include "cmd/host.h"
+#include "judge/build/build.h"
+#include "judge/compile/cudalibs.h"
+#include "sandbox/sandbox.h"
+#include "task/ref.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_PARTS = 32 };
+enum needs { NEEDS_CPU = 1, NEEDS_CUDA = 2 };	/* which target cannot be used without this part */
+
+struct part {
+	const char *name;
+	int ok, needs;
+	char found[192], lost[160], mend[160];
+};
+struct report { struct part parts[MAX_PARTS]; int n; };
+
+static struct part *add(struct report *r, const char *name, int needs, const char *lost, const char *mend)
+{
+	WW_BUG(r->n == MAX_PARTS);
+	struct part *p = &r->parts[r->n++];
+	*p = (struct part){ .name = name, .needs = needs };
+	snprintf(p->lost, sizeof(p->lost), "%s", lost);
+	snprintf(p->mend, sizeof(p->mend), "%s", mend);
+	return p;
+}
+
+#define APT "sudo apt-get install -y "
+
+/* ---- Compilers and sandbox -------------------------------------------------------------------------------------- */
+
+static void check_program(struct report *r, const char *name, const char *program, int needs, const char *lost,
+			  const char *mend)
+{
+	char path[PATH_MAX];
+	struct part *p = add(r, name, needs, lost, mend);
+	p->ok = ww_fs_which(program, path);
+	snprintf(p->found, sizeof(p->found), "%.190s", p->ok ? path : "not found");
+}
+
+static void check_builder(struct report *r)
+{
+	struct ww_builder *b = NULL;
+	struct ww_err err = WW_ERR_INIT;
+	struct part *p = add(r, "plan builder", NEEDS_CPU | NEEDS_CUDA, "everything: plan.c cannot be compiled",
+			     APT "libtcc-dev tcc && make");
+	p->ok = ww_builder_open(&b, &err) == WW_OK;
+	if (p->ok)
+		snprintf(p->found, sizeof(p->found), "TinyCC, sandboxed by %s", ww_sandbox_level_name(ww_builder_level(b)));
+	else
+		snprintf(p->found, sizeof(p->found), "%.190s", err.msg);
+	ww_builder_close(b);
+}
+
+/* Which switch of this system forbids user namespaces: Ubuntu's, Debian's, or the limit that every kernel has. */
+static const char *namespace_switch(void)
+{
+	if (access("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", F_OK) == 0)
+		return "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0";
+	if (access("/proc/sys/kernel/unprivileged_userns_clone", F_OK) == 0)
+		return "sudo sysctl -w kernel.unprivileged_userns_clone=1";
+	return "sudo sysctl -w user.max_user_namespaces=15000   (in a container: start it with user namespaces allowed)";
+}
+
+static void check_sandbox(struct report *r)
+{
+	enum ww_sandbox_level level = ww_sandbox_probe();
+	struct part *p = add(r, "sandbox", 0, "", namespace_switch());
+	snprintf(p->lost, sizeof(p->lost), "%s", ww_sandbox_level_text(level));
+	snprintf(p->found, sizeof(p->found), "level %s", ww_sandbox_level_name(level));
+	p->ok = level == WW_SANDBOX_NAMESPACES;
+}
+
+/* ---- Python ----------------------------------------------------------------------------------------------------- */
+
+static void check_package(struct report *r, const char *python, const char *part, const char *package, int needs,
+			  const char *lost)
+{
+	char version[64] = "";
+	struct part *p = add(r, part, needs, lost, "make setup");
+	p->ok = *python && ww_host_python_package(python, package, version, sizeof(version), NULL);
+	snprintf(p->found, sizeof(p->found), "%s%s", p->ok ? version : "not found in ", p->ok ? "" : *python ? "this Python" : "any Python");
+}
+
+/* Without "dir/../" in it; the interpreter itself is not resolved, a virtual environment is known by its path. */
+static void tidy(const char *path, char *out, size_t cap)
+{
+	char dir[PATH_MAX], real[PATH_MAX];
+	const char *slash = strrchr(path, '/');
+	snprintf(out, cap, "%s", path);
+	if (!slash)
+		return;
+	snprintf(dir, sizeof(dir), "%.*s", (int)(slash - path), path);
+	if (realpath(dir, real))
+		snprintf(out, cap, "%s%s", real, slash);
+}
+
+static void check_python(struct report *r)
+{
+	char python[PATH_MAX] = "", version[32] = "", shown[2 * PATH_MAX];
+	struct ww_err err = WW_ERR_INIT;
+	struct part *p = add(r, "Python", NEEDS_CPU | NEEDS_CUDA, "everything: tasks are PyTorch modules", "make setup");
+	p->ok = ww_ref_find_python(python, &err) == WW_OK;
+	if (p->ok) {
+		ww_host_python_version(python, version, sizeof(version));
+		tidy(python, shown, sizeof(shown));
+		snprintf(p->found, sizeof(p->found), "%s (%.150s)", version, shown);
+	} else {
+		*python = 0;
+		snprintf(p->found, sizeof(p->found), "%.190s", err.msg);
+	}
+	check_package(r, python, "PyTorch", "torch", NEEDS_CPU | NEEDS_CUDA, "everything: there is no reference");
+	check_package(r, python, "numpy", "numpy", 0, "tasks that use it");
+	p = add(r, "Python headers", 0, "the torch.compile baseline: it builds extension modules", APT "python3-dev");
+	p->ok = *python && ww_host_python_headers(python);
+	snprintf(p->found, sizeof(p->found), "%s", p->ok ? "Python.h" : "Python.h not found");
+}
+
+/* ---- Libraries and GPUs ------------------------------------------------------------------------------------------ */
+
+static void check_openblas(struct report *r)
+{
+	static const char *const names[] = { "libopenblas.so.0", "libopenblas.so", NULL };
+	struct part *p = add(r, "OpenBLAS", 0, "GEMM library nodes on the cpu target", APT "libopenblas0");
+	p->ok = ww_host_library(names, p->found, sizeof(p->found));
+	if (!p->ok)
+		snprintf(p->found, sizeof(p->found), "not found");
+}
+
+static void check_cudalib(struct report *r, const char *name, const char *const *names, int needs, const char *lost,
+			  const char *mend)
+{
+	char path[PATH_MAX];
+	struct ww_err err = WW_ERR_INIT;
+	struct part *p = add(r, name, needs, lost, mend);
+	p->ok = ww_cudalib_find(names, path, &err) == WW_OK;
+	snprintf(p->found, sizeof(p->found), "%.190s", p->ok ? path : "not found");
+}
+
+static void check_gpus(struct report *r)
+{
+	static const char lost[] = "the cuda target";
+	struct ww_host_gpus g;
+	ww_host_gpus(&g);
+	struct part *p = add(r, "CUDA driver", NEEDS_CUDA, lost, APT "nvidia-driver");
+	p->ok = g.cuda_version >= 12000;
+	if (g.cuda_version)
+		snprintf(p->found, sizeof(p->found), "%s%sCUDA %d.%d", g.driver, *g.driver ? ", " : "", g.cuda_version / 1000,
+			 g.cuda_version % 1000 / 10);
+	else
+		snprintf(p->found, sizeof(p->found), "%s", g.why);
+	p = add(r, "GPU", NEEDS_CUDA, lost, "nvidia-smi   (see what the driver says)");
+	p->ok = g.n > 0;
+	if (!p->ok)
+		snprintf(p->found, sizeof(p->found), "%s", g.why);
+	for (int i = 0; i < g.n && strlen(p->found) < 120; i++)
+		snprintf(p->found + strlen(p->found), sizeof(p->found) - strlen(p->found), "%s%d: %.60s, cc %d.%d, %.0f GiB",
+			 i ? "; " : "", i, g.gpu[i].name, g.gpu[i].cc / 10, g.gpu[i].cc % 10,
+			 (double)g.gpu[i].memory_bytes / (1 << 30));
+}
+
+/* ---- Room ------------------------------------------------------------------------------------------------------- */
+
+static void check_room(struct report *r)
+{
+	char cache[PATH_MAX];
+	struct ww_err err = WW_ERR_INIT;
+	uint64_t here = ww_host_free_bytes("."), available, memory = ww_host_memory_bytes(&available);
+	const double gib = 1 << 30;
+	struct part *p = add(r, "disk", 0, "runs and caches: they may stop for want of room", "df -h .");
+	int have_cache = ww_fs_cache_dir(cache, &err) == WW_OK;
+	uint64_t there = have_cache ? ww_host_free_bytes(cache) : 0;
+	p->ok = here >= (uint64_t)1 << 30 && there >= (uint64_t)1 << 30;
+	snprintf(p->found, sizeof(p->found), "%.1f GiB free here, %.1f GiB for the cache (%.100s)", (double)here / gib,
+		 (double)there / gib, have_cache ? cache : "no cache directory");
+	p = add(r, "memory", 0, "large tasks: the reference worker needs about 4 GiB", "free -h");
+	p->ok = available >= (uint64_t)4 << 30;
+	snprintf(p->found, sizeof(p->found), "%.1f GiB, %.1f available", (double)memory / gib, (double)available / gib);
+}
+
+/* ---- Output ------------------------------------------------------------------------------------------------------ */
+
+static int usable(const struct report *r, int target)
+{
+	for (int i = 0; i < r->n; i++)
+		if ((r->parts[i].needs & target) && !r->parts[i].ok)
+			return 0;
+	return 1;
+}
+
+static void print_text(const struct report *r)
+{
+	for (int i = 0; i < r->n; i++) {
+		const struct part *p = &r->parts[i];
+		printf("%s %-16s %s\n", p->ok ? "✓" : "✗", p->name, p->found);
+		if (!p->ok)
+			printf("    lost: %s\n    mend: %s\n", p->lost, p->mend);
+	}
+	printf("\ntargets: cpu %s, cuda %s\n", usable(r, NEEDS_CPU) ? "✓" : "✗", usable(r, NEEDS_CUDA) ? "✓" : "✗");
+}
+
+static void print_json(const struct report *r)
+{
+	struct ww_str text = WW_STR_INIT(1 << 16);
+	json_t *parts = json_array();
+	for (int i = 0; i < r->n; i++) {
+		const struct part *p = &r->parts[i];
+		json_t *o = json_pack("{s:s, s:b, s:s}", "name", p->name, "ok", p->ok, "found", p->found);
+		if (!p->ok) {
+			json_object_set_new(o, "lost", json_string(p->lost));
+			json_object_set_new(o, "mend", json_string(p->mend));
+		}
+		json_array_append_new(parts, o);
+	}
+	json_t *all = json_pack("{s:s, s:o, s:{s:b, s:b}}", "version", WW_VERSION, "parts", parts, "targets", "cpu",
+				usable(r, NEEDS_CPU), "cuda", usable(r, NEEDS_CUDA));
+	ww_json_add_pretty(&text, all);
+	puts(text.p);
+	ww_str_release(&text);
+	json_decref(all);
+}
+
+struct options { int json; };
+
+static const struct ww_opt option_table[] = { WW_OPT_JSON(struct options, json), WW_OPT_END };
+
+static int doctor(const struct ww_cmd *cmd, void *values, int argc, char **argv)
+{
+	struct report r = { .n = 0 };
+	(void)cmd, (void)argc, (void)argv;
+	check_program(&r, "C compiler", "cc", NEEDS_CPU, "the cpu target, and building exports", APT "build-essential");
+	check_program(&r, "C++ compiler", "g++", 0, "the torch.compile baseline on the cpu target", APT "build-essential");
+	check_builder(&r);
+	check_sandbox(&r);
+	check_python(&r);
+	check_openblas(&r);
+	check_gpus(&r);
+	check_cudalib(&r, "NVRTC", ww_cudalib_nvrtc, NEEDS_CUDA, "the cuda target: kernels cannot be compiled",
+		      "make setup   (PyTorch's wheels bring it)");
+	check_cudalib(&r, "cuBLASLt", ww_cudalib_cublaslt, 0, "GEMM library nodes on the cuda target", "make setup");
+	check_cudalib(&r, "cuDNN", ww_cudalib_cudnn, 0, "convolution library nodes on the cuda target", "make setup");
+	check_room(&r);
+	if (((struct options *)values)->json)
+		print_json(&r);
+	else
+		print_text(&r);
+	return !usable(&r, NEEDS_CPU) && !usable(&r, NEEDS_CUDA);
+}
+
+const struct ww_cmd ww_cmd_doctor = {
+	"doctor", "", "what this machine has, what is lost without the rest, and what mends it",
+	"Exit code 0: at least one target (cpu, cuda) works; 1: none does. Takes under a second and does not start Python.",
+	option_table, sizeof(struct options), 0, 0, doctor
+};

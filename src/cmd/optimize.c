@@ -1,0 +1,370 @@
+/* optimize.c - the main command: a task in, a proven faster kernel out.
+ *
+ * The order matters to the user: what can be wrong cheaply is looked at first (the file, the policy's name, the target, the
+ * output directory), then the judge starts, then the loop runs.  A run that could not begin leaves no directory behind;
+ * one that began leaves everything that it found, and the same command with the same -o goes on from there.
+ */
+#include "agent/agent.h"
+#include "base/fs.h"
+#include "base/json.h"
+#include "base/time.h"
+#include "cmd/cmd.h"
+#include "cmd/host.h"
+#include "cmd/progress.h"
+#include "cmd/rundir.h"
+#include "cmd/summary.h"
+#include "judge/solution.h"
+#include "task/ref.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct options {
+	const char *target, *policy, *rule, *baselines, *dir, *formats;
+	int64_t device, max_turns, seed;
+	double max_seconds;
+	int json;
+};
+
+static const struct ww_opt option_table[] = {
+	{ "target", 0, WW_OPT_CHOICE, offsetof(struct options, target), "auto|cuda|cpu", "auto", 0, 0,
+	  "where the kernel runs; auto: cuda where a GPU is found, else cpu" },
+	{ "device", 0, WW_OPT_INT, offsetof(struct options, device), "N", "0", 0, 1023, "which GPU, as CUDA counts them" },
+	{ "policy", 0, WW_OPT_STR, offsetof(struct options, policy), "P", "planner", 0, 0,
+	  "who writes the kernel: planner, or replay:EPISODE" },
+	{ "max-turns", 0, WW_OPT_INT, offsetof(struct options, max_turns), "N", "150", 1, 100000,
+	  "stop after so many messages of the policy" },
+	{ "max-seconds", 0, WW_OPT_NUM, offsetof(struct options, max_seconds), "S", "600", 1, 1e7,
+	  "stop after so many seconds; a step that is under way ends first" },
+	{ "rule", 0, WW_OPT_CHOICE, offsetof(struct options, rule), "strict|paper", "strict", 0, 0,
+	  "what counts as correct" },
+	{ "baselines", 0, WW_OPT_STR, offsetof(struct options, baselines), "LIST", "eager,compile", 0, 0,
+	  "what to be measured against: eager, compile, autotune" },
+	{ "seed", 0, WW_OPT_INT, offsetof(struct options, seed), "N", "0", 0, 0, "of the policy; the judge's own is secret" },
+	{ "output", 'o', WW_OPT_STR, offsetof(struct options, dir), "DIR", NULL, 0, 0,
+	  "where everything goes; an unfinished run in it is gone on with (default runs/NAME-TARGET-TIME)" },
+	{ "formats", 0, WW_OPT_STR, offsetof(struct options, formats), "LIST", "torch,kernelbench,c", 0, 0,
+	  "which exports to write: torch, kernelbench, c, or none" },
+	WW_OPT_JSON(struct options, json),
+	WW_OPT_END
+};
+
+struct run {
+	const struct options *o;
+	struct ww_task task;
+	enum ww_target target;
+	enum ww_rule rule;
+	unsigned baselines;
+	enum ww_export_format formats[WW_EXPORT_COUNT];
+	int n_formats;
+	char device_name[96];
+	struct ww_rundir dir;
+	struct ww_policy *policy;
+	struct ww_judge *judge;
+	struct ww_judge_task *judged;
+	struct ww_progress *progress;
+	struct ww_agent_result result;
+	struct ww_summary summary;
+	char *last_text;
+};
+
+/* ---- Options ---------------------------------------------------------------------------------------------------- */
+
+/* Each word of a list separated by commas, to fn. */
+static enum ww_rc each_word(const char *list, enum ww_rc (*fn)(struct run *r, const char *word, struct ww_err *err),
+			    struct run *r, struct ww_err *err)
+{
+	enum ww_rc rc = WW_OK;
+	while (*list && rc == WW_OK) {
+		char word[32];
+		size_t n = strcspn(list, ",");
+		snprintf(word, sizeof(word), "%.*s", (int)(n < sizeof(word) ? n : sizeof(word) - 1), list);
+		rc = fn(r, word, err);
+		list += n + (list[n] == ',');
+	}
+	return rc;
+}
+
+static enum ww_rc add_baseline(struct run *r, const char *word, struct ww_err *err)
+{
+	for (int b = 0; b < WW_BASE_COUNT; b++)
+		if (!strcmp(word, ww_baseline_name((enum ww_baseline)b))) {
+			r->baselines |= 1u << b;
+			return WW_OK;
+		}
+	return ww_err_set(err, WW_ERR_USAGE, "--baselines: \"%s\" is none of eager, compile, autotune", word);
+}
+
+static enum ww_rc add_format(struct run *r, const char *word, struct ww_err *err)
+{
+	enum ww_export_format f;
+	enum ww_rc rc = ww_export_format_parse(word, &f, err);
+	for (int i = 0; rc == WW_OK && i < r->n_formats; i++)
+		if (r->formats[i] == f)
+			return WW_OK;
+	if (rc == WW_OK)
+		r->formats[r->n_formats++] = f;
+	return rc;
+}
+
+static enum ww_rc choose_target(struct run *r, FILE *say, struct ww_err *err)
+{
+	struct ww_host_gpus gpus;
+	const char *want = r->o->target;
+	r->target = WW_TARGET_CPU;
+	if (strcmp(want, "cpu")) {
+		ww_host_gpus(&gpus);
+		if (gpus.n > r->o->device) {
+			r->target = WW_TARGET_CUDA;
+			snprintf(r->device_name, sizeof(r->device_name), "%s", gpus.gpu[r->o->device].name);
+		} else if (!strcmp(want, "cuda") && gpus.n) {
+			return ww_err_set(err, WW_ERR_USAGE, "there is no GPU %lld; CUDA shows %d (numbered from 0)",
+					  (long long)r->o->device, gpus.n);
+		} else if (!strcmp(want, "cuda")) {
+			return ww_err_set(err, WW_ERR_MISSING, "--target cuda: %s; use --target cpu here, and see warpwright doctor",
+					  gpus.why);
+		}
+	}
+	if (r->target == WW_TARGET_CPU)
+		ww_host_cpu_name(r->device_name, sizeof(r->device_name));
+	if (!strcmp(want, "auto"))
+		fprintf(say, "target %s: %s\n", r->target == WW_TARGET_CUDA ? "cuda" : "cpu",
+			r->target == WW_TARGET_CUDA ? r->device_name : gpus.why);
+	return WW_OK;
+}
+
+static const char *target_name(const struct run *r)
+{
+	return r->target == WW_TARGET_CUDA ? "cuda" : "cpu";
+}
+
+/* ---- Working ---------------------------------------------------------------------------------------------------- */
+
+static json_t *component_versions(void)
+{
+	static const char *const packages[] = { "torch", "numpy", "triton" };
+	char python[PATH_MAX], version[64];
+	struct ww_err ignored;
+	json_t *o = json_pack("{s:s}", "warpwright", WW_VERSION);
+	if (ww_ref_find_python(python, &ignored) != WW_OK)
+		return o;
+	ww_host_python_version(python, version, sizeof(version));
+	json_object_set_new(o, "python", json_string(version));
+	for (size_t i = 0; i < WW_ARRAY_LEN(packages); i++)
+		if (ww_host_python_package(python, packages[i], version, sizeof(version), NULL))
+			json_object_set_new(o, packages[i], json_string(version));
+	return o;
+}
+
+static enum ww_rc open_judge(struct run *r, struct ww_err *err)
+{
+	struct ww_judge_opts opts = { .target = r->target, .device = (int)r->o->device, .rule = r->rule,
+				      .baselines = r->baselines, .interrupted = &ww_cmd_interrupted,
+				      .progress = ww_progress_stage, .progress_ctx = r->progress };
+	enum ww_rc rc = ww_judge_open(&r->judge, &opts, err);
+	return rc == WW_OK ? ww_judge_task_open(r->judge, &r->task, &r->judged, err) : rc;
+}
+
+static enum ww_rc run_agent(struct run *r, struct ww_err *err)
+{
+	struct ww_episode_header h = { .task_path = r->task.path, .target = (char *)target_name(r), .device = r->device_name,
+				       .policy = (char *)r->o->policy, .rule = (char *)r->o->rule,
+				       .seed = r->dir.has_past ? r->dir.past.header.seed : (uint64_t)r->o->seed };
+	struct ww_agent_opts a = { .policy = r->policy, .judge = ww_agent_use_judge(r->judged, r->device_name),
+				   .dir = r->dir.path, .task_source = r->task.source, .target = r->target, .rule = r->rule,
+				   .max_turns = (int)r->o->max_turns, .max_seconds = r->o->max_seconds, .header = &h,
+				   .interrupted = &ww_cmd_interrupted, .on_event = ww_progress_event, .event_ctx = r->progress };
+	memcpy(h.task_id, r->task.id, sizeof(h.task_id));
+	ww_utc_text(h.started);
+	h.versions = component_versions();
+	ww_agent_result_release(&r->result);
+	enum ww_rc rc = ww_agent_run(&a, &r->result, err);
+	json_decref(h.versions);
+	return rc;
+}
+
+static int is_done(const struct run *r)
+{
+	return r->dir.has_past && r->dir.past.ended;
+}
+
+/* ---- Exports ---------------------------------------------------------------------------------------------------- */
+
+static enum ww_rc export_path(const struct run *r, enum ww_export_format f, char *out, struct ww_err *err)
+{
+	return ww_fs_join(out, r->dir.exports, ww_export_format_name(f), err);
+}
+
+/* All that were asked for are there, so a finished run needs no judge to be shown again. */
+static int exports_present(const struct run *r)
+{
+	char path[PATH_MAX];
+	struct ww_err ignored;
+	for (int i = 0; r->result.has_best && i < r->n_formats; i++)
+		if (export_path(r, r->formats[i], path, &ignored) != WW_OK || !ww_fs_is_dir(path))
+			return 0;
+	return 1;
+}
+
+/* One export; that it cannot be made is said in the summary, an interruption ends the command. */
+static enum ww_rc export_one(struct run *r, const struct ww_solution *s, enum ww_export_format f, struct ww_err *err)
+{
+	struct ww_summary_export *e = &r->summary.exports[r->summary.n_exports++];
+	char path[PATH_MAX], stage[64];
+	struct ww_export_opts o = { .judged = r->judged, .task = &r->task, .solution = s, .verdict = &r->result.best,
+				    .format = f, .dir = path, .interrupted = &ww_cmd_interrupted };
+	e->format = ww_export_format_name(f);
+	enum ww_rc rc = export_path(r, f, path, err);
+	if (rc == WW_OK && !ww_fs_is_dir(path)) {
+		snprintf(stage, sizeof(stage), "exporting %s and checking it", e->format);
+		ww_progress_stage(r->progress, stage);
+		rc = ww_export(&o, err);
+	}
+	if (rc == WW_OK)
+		memcpy(e->path, path, sizeof(e->path));
+	else
+		snprintf(e->why, sizeof(e->why), "%.500s", err->msg);
+	return rc == WW_ERR_INTERRUPTED ? rc : WW_OK;
+}
+
+static enum ww_rc export_all(struct run *r, struct ww_err *err)
+{
+	struct ww_solution_files f;
+	enum ww_rc rc;
+	if (!r->result.has_best || !r->n_formats)
+		return WW_OK;
+	WW_TRY(ww_solution_load(&f, r->dir.solution, r->target, err));
+	WW_TRY(ww_fs_mkdirs(r->dir.exports, err));
+	for (int i = 0; i < r->n_formats && rc == WW_OK; i++)
+		rc = export_one(r, &f.solution, r->formats[i], err);
+out:
+	ww_solution_files_release(&f);
+	return rc;
+}
+
+/* ---- The end ---------------------------------------------------------------------------------------------------- */
+
+/* The policy's last message, from the record: it names what could not be covered. */
+static void take_last_text(struct run *r)
+{
+	struct ww_episode e;
+	struct ww_err ignored;
+	if (ww_episode_read(r->dir.episode, &e, &ignored) != WW_OK)
+		return;
+	for (size_t i = e.n_messages; i-- > 0 && !r->last_text;)
+		if (e.messages[i].reply.message.role == WW_ROLE_ASSISTANT && *e.messages[i].reply.message.text)
+			r->last_text = strdup(e.messages[i].reply.message.text);
+	ww_episode_release(&e);
+}
+
+static void print_summary(struct run *r)
+{
+	struct ww_summary *s = &r->summary;
+	struct ww_str text = WW_STR_INIT(1 << 20);
+	take_last_text(r);
+	s->task = r->task.name;
+	s->target = target_name(r);
+	s->device = r->device_name;
+	s->rule = r->o->rule;
+	s->policy = r->o->policy;
+	s->dir = r->dir.path;
+	s->result = &r->result;
+	s->last_text = r->last_text;
+	if (r->o->json) {
+		json_t *o = ww_summary_json(s);
+		ww_json_add_pretty(&text, o);
+		ww_str_addc(&text, '\n');
+		json_decref(o);
+	} else {
+		ww_summary_text(s, &text);
+	}
+	fwrite(text.p, 1, text.len, stdout);
+	ww_str_release(&text);
+}
+
+static enum ww_rc work(struct run *r, struct ww_err *err)
+{
+	enum ww_rc rc = WW_OK;
+	if (is_done(r)) {
+		WW_TRY(ww_agent_result_of(&r->dir.past, &r->result, err));
+		ww_progress_say(r->progress, "%s holds a finished run; showing it", r->dir.path);
+	}
+	if (!is_done(r) || !exports_present(r))
+		WW_TRY(open_judge(r, err));
+	if (!is_done(r))
+		WW_TRY(run_agent(r, err));
+	if (r->judged)
+		WW_TRY(export_all(r, err));
+	else
+		for (int i = 0; r->result.has_best && i < r->n_formats; i++) {
+			struct ww_summary_export *e = &r->summary.exports[r->summary.n_exports++];
+			e->format = ww_export_format_name(r->formats[i]);
+			WW_TRY(export_path(r, r->formats[i], e->path, err));
+		}
+out:
+	return rc;
+}
+
+static void release(struct run *r)
+{
+	ww_agent_result_release(&r->result);
+	if (r->judged)
+		ww_judge_task_close(r->judged);
+	if (r->judge)
+		ww_judge_close(r->judge);
+	if (r->policy)
+		r->policy->ops->free(r->policy);
+	ww_rundir_release(&r->dir);
+	ww_task_release(&r->task);
+	free(r->last_text);
+}
+
+static enum ww_rc prepare(struct run *r, const char *path, struct ww_err *err)
+{
+	enum ww_rc rc;
+	r->rule = !strcmp(r->o->rule, "paper") ? WW_RULE_PAPER : WW_RULE_STRICT;
+	WW_TRY(each_word(r->o->baselines, add_baseline, r, err));
+	if (strcmp(r->o->formats, "none"))
+		WW_TRY(each_word(r->o->formats, add_format, r, err));
+	WW_TRY(ww_task_load(&r->task, path, err));
+	WW_TRY(choose_target(r, r->o->json ? stderr : stdout, err));
+	WW_TRY(ww_rundir_open(&r->dir, r->o->dir, &r->task, target_name(r), err));
+	uint64_t seed = r->dir.has_past ? r->dir.past.header.seed : (uint64_t)r->o->seed;
+	rc = (enum ww_rc)ww_policy_open(r->o->policy, seed, &r->policy, err);
+	if (rc != WW_OK)
+		ww_rundir_undo(&r->dir);
+out:
+	return rc;
+}
+
+static int optimize(const struct ww_cmd *cmd, void *values, int argc, char **argv)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct run r = { .o = values };
+	int code;
+	(void)cmd, (void)argc;
+	ww_verdict_init(&r.result.best);
+	enum ww_rc rc = prepare(&r, argv[0], &err);
+	if (rc == WW_OK) {
+		r.progress = ww_progress_new(r.o->json ? stderr : stdout);
+		rc = r.progress ? work(&r, &err) : ww_err_set(&err, WW_ERR_NOMEM, "out of memory");
+		ww_progress_free(r.progress);
+		r.summary.interrupted = rc == WW_ERR_INTERRUPTED;
+		if (rc != WW_OK)
+			ww_rundir_undo(&r.dir);
+		if (rc == WW_OK || (r.summary.interrupted && ww_fs_is_file(r.dir.episode)))
+			print_summary(&r);
+	}
+	code = rc == WW_OK ? !ww_summary_won(&r.result) : ww_cmd_fail(&err);
+	release(&r);
+	return code;
+}
+
+const struct ww_cmd ww_cmd_optimize = {
+	"optimize", "TASK.py", "write a faster kernel for a PyTorch module, and prove it",
+	"TASK.py is a PyTorch module in KernelBench form: class Model, get_inputs(), get_init_inputs().\n"
+	"A policy writes kernels and a plan; the judge compiles, checks and times them against PyTorch; the best is\n"
+	"kept in DIR as it is found. Ctrl-C ends in good order; the same command with the same -o goes on.\n"
+	"exit code: 0 correct and more than 5% faster than eager and compile; 1 not; 2 usage; 3 infrastructure.",
+	option_table, sizeof(struct options), 1, 1, optimize
+};

@@ -1,0 +1,221 @@
+/* progress.c - see progress.h.
+ *
+ * A thread redraws the line twice a second, so that the clock moves while a long step is under way; it exists on terminals
+ * only.  The line is cut to the terminal's width (asked anew each time: windows are resized), since a wrapped line cannot be
+ * drawn over.
+ */
+#include "cmd/progress.h"
+
+#include "base/time.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+struct ww_progress {
+	FILE *to;
+	int live, quit;
+	uint64_t start_ns;
+	int turn;
+	struct ww_str what, stage, best;
+	char tool[16];			/* that is being answered */
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	pthread_t thread;
+};
+
+void ww_progress_times(const struct ww_verdict *v, struct ww_str *out)
+{
+	if (isnan(v->time.device_us)) {
+		ww_str_adds(out, "correct, not timed");
+		return;
+	}
+	ww_str_addf(out, "%.1f us", v->time.device_us);
+	for (int b = 0; b < WW_BASE_COUNT; b++)
+		if (v->baseline_measured[b] && !isnan(v->speedup[b].mid))
+			ww_str_addf(out, ", %.2fx %s [%.2f, %.2f]", v->speedup[b].mid, ww_baseline_name((enum ww_baseline)b),
+				    v->speedup[b].lo, v->speedup[b].hi);
+}
+
+/* Bytes of the first `columns` characters of UTF-8 text. */
+static size_t cut_to(const char *text, int columns)
+{
+	size_t i = 0;
+	for (; text[i]; i++)
+		if (((unsigned char)text[i] & 0xc0) != 0x80 && columns-- <= 0)
+			break;
+	return i;
+}
+
+static void draw(struct ww_progress *p)
+{
+	struct winsize w = { .ws_col = 80 };
+	struct ww_str line = WW_STR_INIT(1024);
+	ioctl(fileno(p->to), TIOCGWINSZ, &w);
+	ww_str_addf(&line, "%5.1f s", ww_seconds_since(p->start_ns));
+	if (p->turn)
+		ww_str_addf(&line, "  turn %d", p->turn);
+	if (p->best.len)
+		ww_str_addf(&line, "  best %s", p->best.p);
+	if (p->what.len)
+		ww_str_addf(&line, "  %s", p->what.p);
+	if (p->stage.len)
+		ww_str_addf(&line, "  (%s)", p->stage.p);
+	fprintf(p->to, "\r%.*s\033[K", (int)cut_to(line.p, (w.ws_col ? w.ws_col : 80) - 1), line.p);
+	fflush(p->to);
+	ww_str_release(&line);
+}
+
+static void *tick(void *arg)
+{
+	struct ww_progress *p = arg;
+	pthread_mutex_lock(&p->lock);
+	while (!p->quit) {
+		struct timespec until;
+		draw(p);
+		clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_nsec += 500000000;
+		if (until.tv_nsec >= 1000000000)
+			until.tv_nsec -= 1000000000, until.tv_sec++;
+		pthread_cond_timedwait(&p->wake, &p->lock, &until);
+	}
+	pthread_mutex_unlock(&p->lock);
+	return NULL;
+}
+
+struct ww_progress *ww_progress_new(FILE *to)
+{
+	struct ww_progress *p = calloc(1, sizeof(*p));
+	if (!p)
+		return NULL;
+	p->to = to;
+	p->start_ns = ww_now_ns();
+	ww_str_init(&p->what, 512);
+	ww_str_init(&p->stage, 128);
+	ww_str_init(&p->best, 512);
+	pthread_mutex_init(&p->lock, NULL);
+	pthread_cond_init(&p->wake, NULL);
+	const char *term = getenv("TERM");
+	p->live = isatty(fileno(to)) && term && strcmp(term, "dumb");
+	if (p->live && pthread_create(&p->thread, NULL, tick, p))
+		p->live = 0;
+	return p;
+}
+
+void ww_progress_free(struct ww_progress *p)
+{
+	if (!p)
+		return;
+	if (p->live) {
+		pthread_mutex_lock(&p->lock);
+		p->quit = 1;
+		pthread_cond_signal(&p->wake);
+		pthread_mutex_unlock(&p->lock);
+		pthread_join(p->thread, NULL);
+		fputs("\r\033[K", p->to);
+		fflush(p->to);
+	}
+	pthread_cond_destroy(&p->wake);
+	pthread_mutex_destroy(&p->lock);
+	ww_str_release(&p->what);
+	ww_str_release(&p->stage);
+	ww_str_release(&p->best);
+	free(p);
+}
+
+/* Called with the lock held. */
+static void print_line(struct ww_progress *p, const char *text)
+{
+	fprintf(p->to, "%s%s%s\n", p->live ? "\r" : "", text, p->live ? "\033[K" : "");
+	fflush(p->to);
+}
+
+void ww_progress_say(struct ww_progress *p, const char *fmt, ...)
+{
+	struct ww_str line = WW_STR_INIT(4096);
+	va_list ap;
+	va_start(ap, fmt);
+	ww_str_vaddf(&line, fmt, ap);
+	va_end(ap);
+	pthread_mutex_lock(&p->lock);
+	print_line(p, line.p);
+	pthread_mutex_unlock(&p->lock);
+	ww_str_release(&line);
+}
+
+static void set(struct ww_str *s, const char *text)
+{
+	ww_str_reset(s);
+	s->cut = 0;
+	ww_str_adds(s, text ? text : "");
+}
+
+static void on_verdict(struct ww_progress *p, const struct ww_agent_event *e)
+{
+	struct ww_str line = WW_STR_INIT(1024);
+	if (e->is_best) {
+		ww_str_reset(&p->best);
+		ww_progress_times(e->verdict, &p->best);
+	}
+	ww_str_addf(&line, "%7.1f s  turn %-3d %s: %s", e->seconds, e->turn, p->tool, ww_status_name(e->verdict->status));
+	if (e->verdict->correct) {
+		ww_str_adds(&line, ", ");
+		ww_progress_times(e->verdict, &line);
+	}
+	if (e->is_best)
+		ww_str_adds(&line, "  (best so far)");
+	if (!p->live)
+		print_line(p, line.p);
+	ww_str_release(&line);
+}
+
+void ww_progress_event(void *ctx, const struct ww_agent_event *e)
+{
+	struct ww_progress *p = ctx;
+	pthread_mutex_lock(&p->lock);
+	p->turn = e->turn;
+	switch (e->kind) {
+	case WW_AGENT_THINKING:
+		set(&p->stage, "thinking");
+		break;
+	case WW_AGENT_SAID:
+		set(&p->stage, NULL);
+		if (*e->text) {
+			set(&p->what, e->text);
+			if (!p->live)
+				fprintf(p->to, "%7.1f s  turn %-3d %s\n", e->seconds, e->turn, e->text), fflush(p->to);
+		}
+		break;
+	case WW_AGENT_TOOL:
+		set(&p->stage, e->tool);
+		snprintf(p->tool, sizeof(p->tool), "%s", e->tool);
+		break;
+	case WW_AGENT_VERDICT:
+		on_verdict(p, e);
+		break;
+	case WW_AGENT_FINAL:
+		snprintf(p->tool, sizeof(p->tool), "final");
+		set(&p->what, "judging the result once more from scratch");
+		if (!p->live)
+			fprintf(p->to, "%7.1f s  %s\n", e->seconds, p->what.p), fflush(p->to);
+		break;
+	}
+	if (p->live)
+		draw(p);
+	pthread_mutex_unlock(&p->lock);
+}
+
+void ww_progress_stage(void *ctx, const char *stage)
+{
+	struct ww_progress *p = ctx;
+	pthread_mutex_lock(&p->lock);
+	set(&p->stage, stage);
+	if (p->live)
+		draw(p);
+	pthread_mutex_unlock(&p->lock);
+}

@@ -1,0 +1,28 @@
+/* progress.h - what `optimize` shows while it works.
+ *
+ * On a terminal one line is drawn again and again (turn, what is being tried, best so far with its interval, elapsed time);
+ * elsewhere each event is a plain line.  All functions may be called from any thread.
+ */
+#ifndef WW_CMD_PROGRESS_H
+#define WW_CMD_PROGRESS_H
+
+#include "agent/agent.h"
+
+#include <stdio.h>
+
+struct ww_progress;
+
+/* `to` stays the caller's. */
+struct ww_progress *ww_progress_new(FILE *to);
+void ww_progress_free(struct ww_progress *p);	/* removes the line */
+/* An event of the loop; ctx is the struct ww_progress. */
+void ww_progress_event(void *ctx, const struct ww_agent_event *e);
+/* What the judge is at: "reference", "baseline compile", ...; ctx as above. */
+void ww_progress_stage(void *ctx, const char *stage);
+/* A line that stays. */
+void ww_progress_say(struct ww_progress *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* "812.40 us, 1.52x eager [1.50, 1.54], 1.31x compile [1.30, 1.33]" */
+void ww_progress_times(const struct ww_verdict *v, struct ww_str *out);
+
+#endif

@@ -1,0 +1,36 @@
+/* rundir.h - the output directory of `optimize`.
+ *
+ *     task.py          copy of the task
+ *     episode.jsonl    the record (docs/formats/episode.md)
+ *     workspace/       what the policy wrote last
+ *     solution/        kernels.* and plan.c of the best solution
+ *     verdict.json     the judge's word about it
+ *     exports/FORMAT/  one folder a format
+ *
+ * A directory belongs to one run.  It is refused where it holds anything else, so that nothing of the user's is overwritten.
+ */
+#ifndef WW_CMD_RUNDIR_H
+#define WW_CMD_RUNDIR_H
+
+#include "base/err.h"
+#include "task/task.h"
+
+#include <limits.h>
+#include <ww/episode.h>
+
+struct ww_rundir {
+	char path[PATH_MAX], episode[PATH_MAX], solution[PATH_MAX], exports[PATH_MAX];
+	int made;			/* by this process */
+	int has_past;
+	struct ww_episode past;		/* where it holds a run already */
+};
+
+/* `dir` NULL: runs/NAME-TARGET-TIME.  Makes the directory, checks that it is empty or holds a run of this task, and writes
+ * task.py, so that a directory that cannot be written is known before any work begins. */
+enum ww_rc ww_rundir_open(struct ww_rundir *d, const char *dir, const struct ww_task *task, const char *target,
+			  struct ww_err *err) WW_MUST_CHECK;
+/* The run did not begin: leave no trace of it. */
+void ww_rundir_undo(struct ww_rundir *d);
+void ww_rundir_release(struct ww_rundir *d);
+
+#endif

@@ -1,0 +1,128 @@
+#include "cmd/summary.h"
+
+#include "base/json.h"
+
+#include <math.h>
+#include <string.h>
+
+int ww_summary_won(const struct ww_agent_result *r)
+{
+	const struct ww_verdict *v = &r->best;
+	return r->has_best && v->correct && !v->degenerate && ww_verdict_beats(v, WW_BASE_EAGER) &&
+	       ww_verdict_beats(v, WW_BASE_COMPILE);
+}
+
+/* ---- The table -------------------------------------------------------------------------------------------------- */
+
+static void add_number(struct ww_str *out, double us)
+{
+	if (isnan(us))
+		ww_str_addf(out, " %12s", "-");
+	else
+		ww_str_addf(out, " %12.1f", us);
+}
+
+static void add_row(struct ww_str *out, const char *name, const struct ww_times *t, const struct ww_ratio *device,
+		    const struct ww_ratio *speedup)
+{
+	struct ww_str interval = WW_STR_INIT(64), ratio = WW_STR_INIT(64);
+	if (device && !isnan(device->lo))
+		ww_str_addf(&interval, "[%.1f, %.1f]", device->lo, device->hi);
+	if (speedup && !isnan(speedup->mid))
+		ww_str_addf(&ratio, "%.2fx [%.2f, %.2f]", speedup->mid, speedup->lo, speedup->hi);
+	ww_str_addf(out, "  %-9s", name);
+	add_number(out, t->device_us);
+	ww_str_addf(out, "  %-20s", interval.p);
+	add_number(out, t->call_us);
+	ww_str_addf(out, "  %s\n", ratio.p);
+	ww_str_release(&interval);
+	ww_str_release(&ratio);
+}
+
+static void add_table(const struct ww_verdict *v, struct ww_str *out)
+{
+	ww_str_addf(out, "\n  %-9s %12s  %-20s %12s  %s\n", "", "device us", "95% interval", "call us", "ours is faster by");
+	for (int b = 0; b < WW_BASE_COUNT; b++)
+		if (v->baseline_measured[b])
+			add_row(out, ww_baseline_name((enum ww_baseline)b), &v->baselines[b], NULL, &v->speedup[b]);
+	add_row(out, "ours", &v->time, &v->time_device, NULL);
+}
+
+static void add_verdict(const struct ww_verdict *v, struct ww_str *out)
+{
+	ww_str_addf(out,
+		    "\n  correct by rule %s: relative error %.2g, largest absolute error %.2g, over %d draws and %d checked "
+		    "timed calls\n",
+		    v->rule == WW_RULE_PAPER ? "paper" : "strict", v->err_rel, v->err_abs, v->draws, v->checked_calls);
+	const char *yes = "yes", *no = "no";
+	ww_str_addf(out, "  more than 5%% faster than eager: %s, than compile: %s; reward %g\n",
+		    ww_verdict_beats(v, WW_BASE_EAGER) ? yes : no, ww_verdict_beats(v, WW_BASE_COMPILE) ? yes : no, v->reward);
+	const struct { int set; const char *text; } flags[] = {
+		{ v->degenerate, "degenerate: the task's output does not depend on its input, so this is not a win" },
+		{ v->algebraic, "algebraic: it computes less than the module asks for" },
+		{ v->library_only, "library_only: the plan has library calls only" },
+		{ v->suspect, "suspect: faster than the bytes that must be moved allow" },
+		{ v->disturbed, "disturbed: somebody else used the device while it was measured" },
+	};
+	for (size_t i = 0; i < WW_ARRAY_LEN(flags); i++)
+		if (flags[i].set)
+			ww_str_addf(out, "  %s\n", flags[i].text);
+}
+
+static void add_files(const struct ww_summary *s, struct ww_str *out)
+{
+	if (s->result->has_best)
+		ww_str_addf(out, "\n  %s/solution       the kernel and its plan\n", s->dir);
+	else
+		ww_str_adds(out, "\n");
+	ww_str_addf(out, "  %s/verdict.json   what the judge measured\n  %s/episode.jsonl  the whole run\n", s->dir, s->dir);
+	for (int i = 0; i < s->n_exports; i++)
+		if (*s->exports[i].path)
+			ww_str_addf(out, "  %s   checked in a fresh process\n", s->exports[i].path);
+		else
+			ww_str_addf(out, "  export %s was not made: %s\n", s->exports[i].format, s->exports[i].why);
+}
+
+void ww_summary_text(const struct ww_summary *s, struct ww_str *out)
+{
+	const struct ww_agent_result *r = s->result;
+	ww_str_addf(out, "\n%s on %s (%s), rule %s, policy %s: %d turns, %.1f s%s\n", s->task, s->target, s->device, s->rule,
+		    s->policy, r->turns, r->seconds,
+		    s->interrupted ? ", interrupted" : "");
+	if (r->has_best) {
+		add_table(&r->best, out);
+		add_verdict(&r->best, out);
+	} else {
+		ww_str_adds(out, "\n  no correct solution was found\n");
+		if (s->last_text && *s->last_text) {
+			ww_str_addf(out, "  the policy's last words: ");
+			ww_str_add_bounded(out, s->last_text, strlen(s->last_text), 1000);
+			ww_str_addc(out, '\n');
+		}
+	}
+	add_files(s, out);
+	if (s->interrupted)
+		ww_str_addf(out, "\n  go on with: warpwright optimize TASK.py -o %s\n", s->dir);
+}
+
+/* ---- The object ------------------------------------------------------------------------------------------------- */
+
+json_t *ww_summary_json(const struct ww_summary *s)
+{
+	const struct ww_agent_result *r = s->result;
+	json_t *exports = json_object();
+	for (int i = 0; i < s->n_exports; i++)
+		json_object_set_new(exports, s->exports[i].format,
+				    *s->exports[i].path ? json_pack("{s:s}", "path", s->exports[i].path)
+							: json_pack("{s:s}", "error", s->exports[i].why));
+	json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:f, s:b, s:b}", "task", s->task, "target", s->target, "device",
+			      s->device, "rule", s->rule, "policy", s->policy, "dir", s->dir, "turns", r->turns, "seconds",
+			      r->seconds, "interrupted", s->interrupted, "won", ww_summary_won(r));
+	json_object_set_new(o, "reason", r->ended ? json_string(r->end.reason) : json_null());
+	json_object_set_new(o, "reward_final", r->ended ? ww_json_real(r->end.reward_final) : json_null());
+	json_object_set_new(o, "reward_best", r->ended ? ww_json_real(r->end.reward_best) : json_null());
+	json_object_set_new(o, "solution", r->has_best ? json_string(r->best_id) : json_null());
+	json_object_set_new(o, "verdict", r->has_best ? ww_verdict_to_json(&r->best) : json_null());
+	json_object_set_new(o, "exports", exports);
+	return o;
+}

@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""`doctor`: says ✓ or ✗ for every part with what mends it, in under a second, without starting Python."""
+import json
+import os
+import subprocess
+import time
+
+ROOT = os.environ.get("WW_SOURCE_DIR", os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
+WW = os.environ.get("WARPWRIGHT", os.path.join(ROOT, "build/warpwright"))
+count = 0
+
+
+def ok(good, what, note=""):
+    global count
+    count += 1
+    print(f"{'ok' if good else 'not ok'} {count} - {what}")
+    if not good and note:
+        print("# " + str(note).replace("\n", "\n# "))
+
+
+def run(*args, **env):
+    start = time.monotonic()
+    p = subprocess.run([WW, "doctor", *args], capture_output=True, text=True, timeout=60, env={**os.environ, **env})
+    return p.returncode, p.stdout, p.stderr, time.monotonic() - start
+
+
+code, out, err, _ = run("--json")
+report = json.loads(out)
+parts = {p["name"]: p for p in report["parts"]}
+ok(code == (0 if report["targets"]["cpu"] or report["targets"]["cuda"] else 1) and not err, "the exit code says whether a target works", err)
+want = {"C compiler", "plan builder", "sandbox", "Python", "PyTorch", "numpy", "OpenBLAS", "CUDA driver", "GPU", "NVRTC", "cuBLASLt",
+        "cuDNN", "disk", "memory"}
+ok(want <= set(parts), "every part is there", want - set(parts))
+ok(all(p["ok"] or (p["lost"] and p["mend"]) for p in parts.values()), "each missing part says what is lost and what mends it")
+ok(all("lost" not in p for p in parts.values() if p["ok"]), "a part that is there loses nothing")
+code, text, err, _ = run()
+ok(all(("✓ " if p["ok"] else "✗ ") + n in text for n, p in parts.items()), "the text says the same", text)
+
+best = min(run()[3] for _ in range(3))
+ok(best < 1.0, f"it takes under a second ({best:.2f} s)")
+trace = subprocess.run(["strace", "-f", "-e", "trace=execve", WW, "doctor"], capture_output=True, text=True) \
+    if os.path.exists("/usr/bin/strace") else None
+if trace:
+    ok("python" not in trace.stderr, "it does not start Python", trace.stderr)
+else:
+    count += 1
+    print(f"ok {count} - it does not start Python # SKIP no strace")
+
+code, out, err, _ = run("--json", PATH="/nonexistent", WW_PYTHON="/nonexistent/python")
+report = json.loads(out)
+parts = {p["name"]: p for p in report["parts"]}
+ok(code == 1 and not report["targets"]["cpu"], "without compiler and Python no target works: exit code 1", out)
+ok(not parts["C compiler"]["ok"] and "apt-get" in parts["C compiler"]["mend"], "the missing compiler is named", parts["C compiler"])
+ok(not parts["PyTorch"]["ok"], "the missing PyTorch is named", parts["PyTorch"])
+print(f"1..{count}")

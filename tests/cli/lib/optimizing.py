@@ -1,0 +1,186 @@
+"""What the tests of `optimize` share: a small task, a hand-written solution, recorded policies, and looking at what is left."""
+import ctypes
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+
+ROOT = os.environ.get("WW_SOURCE_DIR", os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../.."))
+WW = os.environ.get("WARPWRIGHT", os.path.join(ROOT, "build/warpwright"))
+TMP = tempfile.mkdtemp(prefix="ww-optimize-")
+count = 0
+
+# Whatever our processes leave behind becomes a child of this one and can be counted.
+PR_SET_CHILD_SUBREAPER = 36
+ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def ok(good, what, note=""):
+    global count
+    count += 1
+    print(f"{'ok' if good else 'not ok'} {count} - {what}", flush=True)
+    if not good and note:
+        print("# " + str(note).rstrip().replace("\n", "\n# "), flush=True)
+
+
+def skip(what, why):
+    global count
+    count += 1
+    print(f"ok {count} - {what} # SKIP {why}", flush=True)
+
+
+def put(name, text):
+    path = os.path.join(TMP, name)
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(text)
+    return path
+
+
+def get(*parts):
+    with open(os.path.join(*parts), encoding="utf-8") as f:
+        return f.read()
+
+
+def lines_of(out):
+    path = os.path.join(out, "episode.jsonl")
+    return get(path).split("\n")[:-1] if os.path.exists(path) else []
+
+
+def episode(out):
+    return [json.loads(line) for line in lines_of(out)]
+
+
+def command(task, out, *more):
+    argv = [WW, "optimize", task, "--target", "cpu", "--baselines", "eager", "--formats", "none", *more]
+    return argv + (["-o", out] if out else [])
+
+
+def run(argv, **kw):
+    p = subprocess.run(argv, capture_output=True, text=True, timeout=250, **kw)
+    return p.returncode, p.stdout, p.stderr
+
+
+def command_line(pid):
+    try:
+        with open(f"/proc/{pid}/cmdline", encoding="utf-8", errors="replace") as f:
+            return f.read().replace("\0", " ")
+    except OSError:
+        return ""
+
+
+def children_of(parent):
+    mine = str(parent)
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as f:
+                fields = f.read().rpartition(")")[2].split()
+            if fields[1] == mine and fields[0] != "Z":
+                found.append(pid)
+        except OSError:
+            pass
+    return found
+
+
+def orphans():
+    """Processes that are still there some seconds after the command ended."""
+    for _ in range(100):
+        if not children_of(os.getpid()):
+            return []
+        time.sleep(0.1)
+    return [command_line(p) for p in children_of(os.getpid())]
+
+
+TASK = """import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.softmax(x * 0.5, dim=-1)
+
+
+def get_inputs():
+    return [torch.randn(512, 1000)]
+
+
+def get_init_inputs():
+    return []
+"""
+KERNEL = """#include <ww/cpu.h>
+#include <math.h>
+
+void rows(const struct ww_block *b, void *const *arg)
+{
+	long long n = *(long long *)arg[2];
+	const float *x = *(const float **)arg[0] + b->x * n;
+	float *y = *(float **)arg[1] + b->x * n, top = x[0], sum = 0;
+	for (long long i = 1; i < n; i++)
+		top = x[i] > top ? x[i] : top;
+	for (long long i = 0; i < n; i++)
+		sum += y[i] = expf((x[i] - top) * SCALE);
+	for (long long i = 0; i < n; i++)
+		y[i] /= sum;
+}
+"""
+PLAN = """#include <ww/plan.h>
+void plan(struct ww_plan *p)
+{
+	const struct ww_tensor *x = ww_input(p, 0), *y = ww_output(p, 0);
+	if (!x->contiguous || x->rank < 1)
+		ww_fail(p, "rows only");
+	long long n = x->size[x->rank - 1];
+	ww_launch(p, "rows", x->numel / n, 1, 1, 1, 1, 1);
+	ww_arg_buf(p, x->buf, 0);
+	ww_arg_buf(p, y->buf, 0);
+	ww_arg_i64(p, n);
+}
+"""
+WRONG = KERNEL.replace("SCALE", "1.0f")
+RIGHT = KERNEL.replace("SCALE", "0.5f")
+
+
+def recording(name, timed):
+    """An episode of a policy that is wrong first, then right, then looks again and hands in."""
+    calls = [[("inspect", {})],
+             [("write", {"path": "kernels.c", "text": WRONG}), ("write", {"path": "plan.c", "text": PLAN}), ("compile", {})],
+             [("verify", {"time": False})],
+             [("write", {"path": "kernels.c", "text": RIGHT}), ("verify", {"time": timed})],
+             [("read", {"path": "plan.c"}), ("verify", {"time": False})],
+             [("submit", {})]]
+    lines = [{"type": "header", "version": 1, "task": {"path": "x", "id": "x"}, "target": "cpu", "device": "", "policy": "hand",
+              "seed": 0, "rule": "strict", "versions": {}, "started": "2026-01-01T00:00:00Z"}]
+    for turn, group in enumerate(calls, 1):
+        lines.append({"type": "message", "turn": turn, "t": 0, "role": "assistant", "text": f"step {turn}", "finish": "tool_calls",
+                      "calls": [{"id": "x", "name": n, "arguments": json.dumps(a)} for n, a in group]})
+    return put(name, "".join(json.dumps(line) + "\n" for line in lines))
+
+
+def essence(out):
+    """What must not depend on clocks or kills: messages of the policy, solutions, correctness, the end."""
+    kept = []
+    for line in episode(out):
+        if line["type"] == "message" and line["role"] != "tool":
+            kept.append(("message", line["turn"], line["role"], line["text"], line.get("calls")))
+        elif line["type"] == "message":
+            kept.append(("tool", line["turn"], line["tool"], line["call_id"], line["is_error"]))
+        elif line["type"] == "solution":
+            kept.append(("solution", line["turn"], line["id"], line["files"]))
+        elif line["type"] == "verdict":
+            kept.append(("verdict", line["turn"], line["call_id"], line["solution"], line["verdict"]["status"],
+                         line["verdict"]["correct"]))
+        elif line["type"] == "end":
+            kept.append(("end", line["turn"], line["reason"], line["best"]))
+    return kept
+
+
+task = put("soft.py", TASK)
+hand = recording("hand.jsonl", True)
+quick = recording("quick.jsonl", False)
+
+
+def done():
+    shutil.rmtree(TMP, ignore_errors=True)
+    print(f"1..{count}")

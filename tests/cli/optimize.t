@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""`optimize` from end to end on the cpu target, with a recorded policy: what it leaves behind, what it shows on a terminal, and one
+clear line for everything that can be wrong with the input."""
+import fcntl
+import json
+import os
+import pty
+import shutil
+import struct
+import subprocess
+import sys
+import termios
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
+sys.dont_write_bytecode = True
+from optimizing import *  # noqa: F403,E402
+
+replay = ("--policy", f"replay:{hand}")
+
+# ---- A whole run
+
+first = os.path.join(TMP, "first")
+code, out, err = run(command(task, first, *replay))
+ok(code == 1 and not err, "a run that was timed against eager alone is no win against both: exit code 1", f"{code}\n{out}\n{err}")
+ok("correct by rule strict" in out and "eager" in out, "it ends with a table", out)
+ok(get(first, "solution", "kernels.c") == RIGHT and get(first, "solution", "plan.c") == PLAN, "solution/ holds the correct one")
+verdict = json.loads(get(first, "verdict.json"))
+ok(verdict["correct"] is True and verdict["status"] == "ok" and verdict["time"]["device_us"] > 0, "verdict.json is about it")
+ok(get(first, "task.py") == TASK, "the task is kept beside it")
+end = episode(first)[-1]
+ok(end["type"] == "end" and end["reason"] == "submitted" and end["best"] == verdict["solution_id"], "the episode is whole", end)
+statuses = [line["verdict"]["status"] for line in episode(first) if line["type"] == "verdict"]
+ok(statuses[1] == "mismatch" and statuses[2] == "ok", "the wrong one was found wrong, the right one right", statuses)
+ok(not [n for n in os.listdir(first) if n.startswith(".") or "tmp" in n or "new" in n], "no half-written file is left")
+ok(not orphans(), "no process is left", orphans())
+
+start = time.monotonic()
+code, out, err = run(command(task, first, *replay))
+ok(code == 1 and "finished run" in out and time.monotonic() - start < 3, "a finished run is shown again at once", out + err)
+
+code, out, err = run(command(task, os.path.join(TMP, "again"), "--policy", f"replay:{first}/episode.jsonl", "--json"))
+summary = json.loads(out or "{}")
+ok(code == 1 and summary.get("verdict", {}).get("correct") is True, "a replay of it is correct too", out + err)
+ok(essence(os.path.join(TMP, "again")) == essence(first), "a replay has the same messages, solutions and correctness")
+ok(get(TMP, "again", "solution", "kernels.c") == RIGHT, "a replay gives the same solution bytes")
+
+# ---- On a terminal
+
+
+def on_terminal(argv):
+    """Standard output as a terminal of 100 columns sees it."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
+    p = subprocess.Popen(argv, stdout=slave, stderr=subprocess.PIPE, env={**os.environ, "TERM": "xterm"})
+    os.close(slave)
+    seen = b""
+    while True:
+        try:
+            data = os.read(master, 65536)
+        except OSError:
+            break
+        if not data:
+            break
+        seen += data
+    os.close(master)
+    return p.wait(), seen.decode(errors="replace")
+
+
+code, seen = on_terminal(command(task, os.path.join(TMP, "terminal"), *replay))
+drawn = [d.split("\033[K")[0] for d in seen.split("\r") if "\033[K" in d]
+ok(code == 1 and len(drawn) > 5, "on a terminal one line is drawn again and again", seen)
+ok(any("turn" in d and "best" in d and "x eager [" in d for d in drawn), "it shows the turn and the best with its interval", drawn[-3:])
+ok(max(map(len, drawn)) < 100, "it never wraps", max(drawn, key=len))
+ok("correct by rule strict" in seen.split("\033[K")[-1], "and makes room for the table")
+
+# ---- Bad input
+
+
+def refused(what, argv, want_code, *says):
+    code, out, err = run(argv)
+    good = code == want_code and err.count("\n") == 1 and "Traceback" not in err and all(s in err for s in says)
+    ok(good, what, f"exit code {code}, expected {want_code}\n{err}")
+
+
+def bad(what, task_file, want_code, *says):
+    where = os.path.join(TMP, "never")
+    refused(what, command(task_file, where, *replay), want_code, *says)
+    if os.path.exists(where):
+        ok(False, f"{what}: leaves no directory behind", os.listdir(where))
+        shutil.rmtree(where)
+
+
+bad("a missing file", os.path.join(TMP, "nowhere.py"), 2, "nowhere.py")
+bad("an empty file", put("empty.py", ""), 2, "empty.py")
+bad("a directory", TMP, 2)
+bad("a file with a syntax error", put("syntax.py", "def f(:\n"), 2, "line 1")
+bad("a file that is no task", put("other.py", "x = 1\n"), 2, "Model")
+bad("a missing package", put("package.py", "import no_such_package_here\n" + TASK), 2, "no_such_package_here")
+bad("a random task", put("random.py", TASK.replace("x * 0.5", "x + torch.rand_like(x)")), 2, "random")
+bad("a data-dependent task", put("depends.py", TASK.replace("x * 0.5", "x[x > 0]")), 2, "data-dependent")
+bad("a shape that does not fit", put("large.py", TASK.replace("torch.randn(512, 1000)", "torch.empty(10**13)")), 2, "memory")
+never = os.path.join(TMP, "never2")
+refused("an unknown policy", command(task, never, "--policy", "oracle"), 2, "oracle", "planner", "replay:FILE")
+refused("a replay without a file", command(task, never, "--policy", "replay"), 2, "replay:FILE")
+refused("a replay of a missing file", command(task, never, "--policy", "replay:/nowhere.jsonl"), 2, "/nowhere.jsonl")
+refused("an unknown baseline", command(task, never, "--baselines", "eager,fast"), 2, "fast")
+refused("an unknown format", command(task, never, "--formats", "torch,onnx"), 2, "onnx")
+refused("zero turns", command(task, never, "--max-turns", "0"), 2, "max-turns")
+refused("another task's directory", command(put("task2.py", TASK + "\n"), first, *replay), 2, "another task")
+part = os.path.join(TMP, "part")
+os.mkdir(part)
+put("part/episode.jsonl", "".join(line + "\n" for line in lines_of(first)[:5]))
+refused("another policy's run", command(task, part, "--policy", f"replay:{first}/episode.jsonl"), 2, "another policy")
+os.mkdir(os.path.join(TMP, "mine"))
+put("mine/letter.txt", "dear")
+refused("a directory that holds something else", command(task, os.path.join(TMP, "mine"), *replay), 2, "letter.txt")
+ok(os.listdir(os.path.join(TMP, "mine")) == ["letter.txt"], "and it is left as it was")
+refused("an output directory that is a file", command(task, task, *replay), 3, "soft.py")
+refused("an output directory that cannot be made", command(task, "/proc/ww-out", *replay), 3, "/proc/ww-out")
+ok(not os.path.exists(never), "no directory is left by a run that did not begin")
+if os.path.exists("/dev/nvidiactl"):
+    skip("no GPU with --target cuda", "there is a GPU")
+else:
+    refused("no GPU with --target cuda", [WW, "optimize", task, "--target", "cuda", "-o", never], 3, "--target cpu")
+
+small = os.path.join(TMP, "small")
+os.mkdir(small)
+if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "none", small], capture_output=True).returncode:
+    skip("a full output directory", "this system lets us mount no small file system")
+else:
+    try:
+        code, out, err = run(command(task, os.path.join(small, "out"), *replay))
+        ok(code == 3 and err.count("\n") == 1 and "o space left" in err, "a full output directory is one line", f"{code}\n{err}")
+        last = lines_of(os.path.join(small, "out"))
+        ok(all(json.loads(line) for line in last), "and the record that fitted is whole", last[-1:])
+    finally:
+        subprocess.run(["umount", small], check=False)
+
+done()

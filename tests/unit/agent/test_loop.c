@@ -1,0 +1,553 @@
+/* The loop, driven by a scripted policy and a scripted judge: what is recorded, what is kept, what ends a run, and that a
+ * run which is cut anywhere goes on to the same end. */
+#include "unit.h"
+
+#include "agent/agent.h"
+#include "agent/tools.h"
+#include "base/fs.h"
+#include "base/json.h"
+
+#include <math.h>
+#include <unistd.h>
+
+/* ---- A policy that says a list of messages ------------------------------------------------------------------------ */
+
+struct line { const char *text, *tool[3], *args[3]; };
+struct scripted { struct ww_policy base; const struct line *lines; int n; enum ww_finish last; };
+
+static int scripted_next(struct ww_policy *self, const struct ww_message *msgs, size_t n, const struct ww_tool_spec *tools,
+			 size_t n_tools, struct ww_reply *out, const volatile int *interrupted, struct ww_err *err)
+{
+	struct scripted *s = (struct scripted *)self;
+	int said = 0;
+	(void)tools, (void)interrupted, (void)err;
+	assert_int_equal(n_tools, 8);
+	assert_int_equal(msgs[0].role, WW_ROLE_SYSTEM);
+	assert_non_null(strstr(msgs[1].text, "class Model"));
+	for (size_t i = 0; i < n; i++)
+		said += msgs[i].role == WW_ROLE_ASSISTANT;
+	const struct line *l = said < s->n ? &s->lines[said] : NULL;
+	out->message.text = strdup(l ? l->text : "done");
+	out->finish = l ? WW_FINISH_TOOL_CALLS : s->last;
+	out->message.calls = calloc(3, sizeof(*out->message.calls));
+	for (int i = 0; l && i < 3 && l->tool[i]; i++)
+		out->message.calls[out->message.n_calls++] =
+			(struct ww_tool_call){ strdup("x"), strdup(l->tool[i]), strdup(l->args[i]) };
+	return WW_OK;
+}
+
+static const struct ww_policy_ops scripted_ops = { "scripted", scripted_next, NULL, NULL };
+
+/* ---- A judge that reads its verdict in the kernel: "us=120" is correct and takes 120 us; eager takes 200, compile 150 --- */
+
+struct script_judge { int calls, fail_at; };
+
+static enum ww_rc judge_run(void *ctx, const struct ww_solution *s, enum ww_judge_depth depth, struct ww_verdict *v,
+			    struct ww_err *err)
+{
+	struct script_judge *j = ctx;
+	const char *us = strstr(s->device_source, "us=");
+	if (++j->calls == j->fail_at)
+		return ww_err_set(err, WW_ERR_WORKER, "the reference worker died");
+	v->status = us ? WW_STATUS_OK : strstr(s->device_source, "wrong") ? WW_STATUS_MISMATCH : WW_STATUS_COMPILE_FAILED;
+	v->correct = us && depth != WW_JUDGE_COMPILE;
+	if (v->correct && depth == WW_JUDGE_FULL) {
+		double t = atof(us + 3), base[2] = { 200, 150 };
+		v->time = (struct ww_times){ t, t + 1 };
+		v->time_device = (struct ww_ratio){ t, t, t };
+		for (int b = 0; b < 2; b++) {
+			v->baseline_measured[b] = 1;
+			v->baselines[b] = (struct ww_times){ base[b], base[b] };
+			v->speedup[b] = (struct ww_ratio){ base[b] / t, base[b] / t, base[b] / t };
+		}
+	}
+	v->reward = ww_verdict_reward(v);
+	v->diagnostics = strdup(us ? "" : "line 1: error");
+	return WW_OK;
+}
+
+/* ---- Set-up ------------------------------------------------------------------------------------------------------- */
+
+static char dir[64];
+static json_t *graph;
+
+static int setup(void **state)
+{
+	(void)state;
+	strcpy(dir, "/tmp/ww-loop-XXXXXX");
+	graph = json_pack("{s:[]}", "nodes");
+	return mkdtemp(dir) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+	struct ww_err err;
+	(void)state;
+	json_decref(graph);
+	return ww_fs_remove_tree(dir, &err);
+}
+
+struct fixture {
+	struct scripted policy;
+	struct script_judge judge;
+	struct ww_device device;
+	struct ww_episode_header header;
+	struct ww_agent_opts opts;
+	struct ww_agent_result result;
+	struct ww_err err;
+};
+
+static void prepare(struct fixture *f, const struct line *lines, int n)
+{
+	memset(f, 0, sizeof(*f));
+	f->policy = (struct scripted){ { &scripted_ops }, lines, n, WW_FINISH_STOP };
+	f->device.target = WW_TARGET_CPU;
+	f->header = (struct ww_episode_header){ .task_path = (char *)"t.py", .task_id = "task1", .target = (char *)"cpu",
+						.device = (char *)"test", .policy = (char *)"scripted", .rule = (char *)"strict",
+						.started = "now", .versions = json_object() };
+	f->opts = (struct ww_agent_opts){ .policy = &f->policy.base, .judge = { &f->judge, judge_run, graph, &f->device, "test" },
+					  .dir = dir, .task_source = "class Model: pass", .target = WW_TARGET_CPU, .max_turns = 50,
+					  .max_seconds = 1000, .header = &f->header };
+}
+
+static enum ww_rc run(struct fixture *f)
+{
+	return ww_agent_run(&f->opts, &f->result, &f->err);
+}
+
+static void finish(struct fixture *f)
+{
+	ww_agent_result_release(&f->result);
+	json_decref(f->header.versions);
+}
+
+static void read_episode(struct ww_episode *e)
+{
+	struct ww_err err = WW_ERR_INIT;
+	char path[128];
+	snprintf(path, sizeof(path), "%s/episode.jsonl", dir);
+	assert_int_equal(ww_episode_read(path, e, &err), WW_OK);
+}
+
+static void expect_file(const char *name, const char *content)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_str text = WW_STR_INIT(1 << 20);
+	char path[128];
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	assert_int_equal(ww_fs_read(path, 1 << 20, &text, &err), WW_OK);
+	assert_string_equal(text.p, content);
+	ww_str_release(&text);
+}
+
+#define KERNEL(us) { "try " us, { "write", "write", "verify" }, { "{\"path\":\"kernels.c\",\"text\":\"us=" us "\"}", \
+	"{\"path\":\"plan.c\",\"text\":\"plan " us "\"}", "{\"time\": true}" } }
+
+static const struct line story[] = {
+	{ "look", { "inspect" }, { "{}" } },
+	KERNEL("180"),
+	{ "break it", { "write", "compile", "verify" }, { "{\"path\":\"kernels.c\",\"text\":\"wrong\"}", "{}", "{}" } },
+	KERNEL("120"),
+	{ "edit", { "edit", "verify", "read" }, { "{\"path\":\"kernels.c\",\"old\":\"us=120\",\"new\":\"us=148 // slower\"}", "",
+						  "{\"path\":\"kernels.c\"}" } },
+	{ "hand in", { "submit" }, { "{}" } },
+};
+
+static void test_story(void **state)
+{
+	struct fixture f;
+	struct ww_episode e;
+	(void)state;
+	prepare(&f, story, 6);
+	assert_int_equal(run(&f), WW_OK);
+	assert_true(f.result.ended);
+	assert_string_equal(f.result.end.reason, "submitted");
+	assert_int_equal(f.result.turns, 6);
+	assert_true(f.result.end.reward_final == 2);	/* 148 us is not 5% faster than compile's 150 */
+	assert_true(f.result.end.reward_best == 3);
+	assert_true(f.result.best.time.device_us == 120);
+	expect_file("solution/kernels.c", "us=120");
+	expect_file("solution/plan.c", "plan 120");
+	expect_file("workspace/kernels.c", "us=148 // slower");
+	read_episode(&e);
+	assert_true(e.ended);
+	assert_int_equal(e.n_solutions, 4);	/* 180; wrong with its plan; 120; 148 */
+	assert_int_equal(e.n_verdicts, 5 + 2);	/* of the tools; final and final-best */
+	assert_string_equal(e.verdicts[5].call_id, "final");
+	assert_string_equal(e.verdicts[6].call_id, "final-best");
+	assert_string_equal(e.end.best, f.result.best_id);
+	assert_string_equal(e.messages[3].reply.message.data ? e.messages[3].reply.message.tool : "", "inspect");
+	const struct ww_message *last = &e.messages[e.n_messages - 1].reply.message;
+	assert_string_equal(last->tool, "submit");
+	const struct ww_message *read_back = &e.messages[e.n_messages - 3].reply.message;
+	assert_string_equal(read_back->tool, "read");
+	assert_string_equal(read_back->text, "us=148 // slower");
+	struct ww_agent_result again;
+	assert_int_equal(ww_agent_result_of(&e, &again, &f.err), WW_OK);
+	assert_true(again.best.time.device_us == 120);
+	ww_agent_result_release(&again);
+	ww_episode_release(&e);
+	finish(&f);
+}
+
+/* ---- Going on after a kill ------------------------------------------------------------------------------------------ */
+
+/* The episode without its clock. */
+static void normal_form(struct ww_str *out)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_str text = WW_STR_INIT(16 << 20);
+	char path[128];
+	snprintf(path, sizeof(path), "%s/episode.jsonl", dir);
+	assert_int_equal(ww_fs_read(path, 16 << 20, &text, &err), WW_OK);
+	for (char *p = text.p, *nl; (nl = strchr(p, '\n')); p = nl + 1) {
+		json_t *o = json_loadb(p, (size_t)(nl - p), 0, NULL);
+		assert_non_null(o);
+		json_object_del(o, "t");
+		json_object_del(o, "seconds");
+		ww_json_add(out, o);
+		ww_str_addc(out, '\n');
+		json_decref(o);
+	}
+	ww_str_release(&text);
+}
+
+/* A kill leaves a prefix of the file, with or without a part of the next line, and an output directory that may be behind
+ * or (solution/) wiped: from each of them the run ends as the undisturbed one did. */
+static void test_cut_at_every_line(void **state)
+{
+	struct fixture f;
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_str whole = WW_STR_INIT(16 << 20), want = WW_STR_INIT(16 << 20), got = WW_STR_INIT(16 << 20);
+	char path[128], solution[128];
+	int cuts = 0;
+	(void)state;
+	snprintf(path, sizeof(path), "%s/episode.jsonl", dir);
+	snprintf(solution, sizeof(solution), "%s/solution", dir);
+	prepare(&f, story, 6);
+	assert_int_equal(run(&f), WW_OK);
+	finish(&f);
+	assert_int_equal(ww_fs_read(path, 16 << 20, &whole, &err), WW_OK);
+	normal_form(&want);
+	for (char *p = strchr(whole.p, '\n') + 1, *nl; (nl = strchr(p, '\n')); p = nl + 1)
+		for (int part = 0; part < 2; part++, cuts++) {
+			size_t keep = (size_t)(p - whole.p) + (part ? (size_t)(nl - p) / 2 : 0);
+			assert_int_equal(ww_fs_write(path, whole.p, keep, &err), WW_OK);
+			assert_int_equal(ww_fs_remove_tree(solution, &err), WW_OK);
+			prepare(&f, story, 6);
+			assert_int_equal(run(&f), WW_OK);
+			ww_str_reset(&got);
+			normal_form(&got);
+			assert_string_equal(got.p, want.p);
+			expect_file("solution/kernels.c", "us=120");
+			finish(&f);
+		}
+	assert_true(cuts > 60);
+	ww_str_release(&whole);
+	ww_str_release(&want);
+	ww_str_release(&got);
+}
+
+/* A verdict that was recorded is not asked for again, though its answer was not. */
+static void test_recorded_verdict_is_used(void **state)
+{
+	struct fixture f;
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_str whole = WW_STR_INIT(16 << 20);
+	char path[128];
+	(void)state;
+	snprintf(path, sizeof(path), "%s/episode.jsonl", dir);
+	prepare(&f, story, 6);
+	assert_int_equal(run(&f), WW_OK);
+	int all = f.judge.calls;
+	finish(&f);
+	assert_int_equal(ww_fs_read(path, 16 << 20, &whole, &err), WW_OK);
+	char *first = strstr(whole.p, "{\"type\":\"verdict\"");
+	size_t keep = (size_t)(strchr(first, '\n') + 1 - whole.p);
+	assert_int_equal(ww_fs_write(path, whole.p, keep, &err), WW_OK);
+	prepare(&f, story, 6);
+	assert_int_equal(run(&f), WW_OK);
+	assert_int_equal(f.judge.calls, all - 1);
+	finish(&f);
+	ww_str_release(&whole);
+}
+
+/* Trouble of our own ends the run with an error, and it can be gone on with. */
+static void test_judge_trouble(void **state)
+{
+	struct fixture f;
+	struct ww_episode e;
+	(void)state;
+	for (int at = 1; at <= 3; at++) {
+		prepare(&f, story, 6);
+		f.judge.fail_at = at == 1 ? 1 : 2;
+		assert_int_equal(run(&f), WW_ERR_WORKER);
+		assert_false(f.result.ended);
+		finish(&f);
+	}
+	read_episode(&e);
+	assert_false(e.ended);
+	ww_episode_release(&e);
+	prepare(&f, story, 6);
+	assert_int_equal(run(&f), WW_OK);
+	assert_string_equal(f.result.end.reason, "submitted");
+	finish(&f);
+}
+
+struct interrupter { volatile int flag; int left; };
+
+static void count_down(void *ctx, const struct ww_agent_event *e)
+{
+	struct interrupter *i = ctx;
+	(void)e;
+	if (--i->left == 0)
+		i->flag = 1;
+}
+
+static void test_interrupted_at_every_event(void **state)
+{
+	struct fixture f;
+	int interruptions = 0;
+	(void)state;
+	for (int done = 0; !done;) {
+		struct interrupter i = { 0, 2 };
+		prepare(&f, story, 6);
+		f.opts.interrupted = &i.flag;
+		f.opts.on_event = count_down;
+		f.opts.event_ctx = &i;
+		enum ww_rc rc = run(&f);
+		done = rc == WW_OK;
+		interruptions += !done;
+		assert_true(done || rc == WW_ERR_INTERRUPTED);
+		assert_true(interruptions < 100);
+		finish(&f);
+	}
+	assert_true(interruptions > 5);
+	expect_file("solution/kernels.c", "us=120");
+}
+
+/* ---- Ends ------------------------------------------------------------------------------------------------------------ */
+
+static void expect_end(const struct line *lines, int n, int max_turns, enum ww_finish last, const char *reason, int turns)
+{
+	struct fixture f;
+	prepare(&f, lines, n);
+	f.opts.max_turns = max_turns;
+	f.policy.last = last;
+	assert_int_equal(run(&f), WW_OK);
+	assert_string_equal(f.result.end.reason, reason);
+	assert_int_equal(f.result.turns, turns);
+	assert_true(f.result.end.reward_final == -1);
+	assert_false(f.result.has_best);
+	finish(&f);
+	struct ww_err err;
+	char path[128];
+	snprintf(path, sizeof(path), "%s/episode.jsonl", dir);
+	unlink(path);
+	assert_int_equal(ww_fs_remove_tree(dir, &err), WW_OK);
+	assert_int_equal(ww_fs_mkdirs(dir, &err), WW_OK);
+}
+
+static void test_ends(void **state)
+{
+	(void)state;
+	static const struct line looks[] = { { "", { "inspect" }, { "{}" } }, { "", { "inspect" }, { "{}" } } };
+	expect_end(looks, 2, 2, WW_FINISH_STOP, "turns", 2);
+	expect_end(looks, 1, 9, WW_FINISH_STOP, "stopped", 2);
+	expect_end(looks, 1, 9, WW_FINISH_LENGTH, "length", 2);
+	expect_end(looks, 1, 9, WW_FINISH_REFUSAL, "refusal", 2);
+}
+
+static void test_seconds(void **state)
+{
+	static const struct line looks[] = { { "", { "inspect" }, { "{}" } } };
+	struct fixture f;
+	(void)state;
+	prepare(&f, looks, 1);
+	f.opts.max_seconds = 0;
+	assert_int_equal(run(&f), WW_OK);
+	assert_string_equal(f.result.end.reason, "seconds");
+	assert_int_equal(f.result.turns, 0);
+	finish(&f);
+}
+
+static void test_malformed(void **state)
+{
+	static const struct line lines[] = {
+		{ "", { "fly", "write", "write" }, { "{}", "{\"path\":", "[1]" } },
+		{ "", { "write", "inspect" }, { "{\"path\":\"plan.c\"}", "" } },	/* the good one starts the count anew */
+		{ "", { "verify", "verify", "write" }, { "{\"time\":1}", "{\"tyme\":true}", "{\"path\":\"../plan.c\",\"text\":\"\"}" } },
+		{ "", { "write" }, { "{\"path\":\"kernels.cu\",\"text\":\"\"}" } },
+		{ "", { "read" }, { "{\"path\":\"/etc/passwd\"}" } },
+		{ "never said", { "inspect" }, { "{}" } },
+	};
+	static const char *const says[] = { "no tool \"fly\"", "not valid JSON", "JSON object", "\"text\" is missing", "",
+					    "of type boolean", "\"tyme\"", "../plan.c", "kernels.c and plan.c", "/etc/passwd" };
+	struct fixture f;
+	struct ww_episode e;
+	(void)state;
+	prepare(&f, lines, 6);
+	assert_int_equal(run(&f), WW_OK);
+	assert_string_equal(f.result.end.reason, "malformed");
+	assert_int_equal(f.result.turns, 5);
+	read_episode(&e);
+	size_t k = 0;
+	for (size_t i = 0; i < e.n_messages; i++) {
+		const struct ww_message *m = &e.messages[i].reply.message;
+		if (m->role != WW_ROLE_TOOL)
+			continue;
+		assert_true(k < 10);
+		assert_non_null(strstr(m->text, says[k]));
+		assert_int_equal(m->is_error, k != 4);
+		k++;
+	}
+	assert_int_equal(k, 10);
+	ww_episode_release(&e);
+	finish(&f);
+}
+
+/* Wrong solutions and nothing to judge are answers, and do not count as malformed. */
+static void test_nothing_to_judge(void **state)
+{
+	static const struct line lines[] = {
+		{ "", { "verify", "compile", "profile" }, { "{}", "{}", "{}" } },
+		{ "", { "read", "edit", "verify" }, { "{\"path\":\"plan.c\"}", "{\"path\":\"plan.c\",\"old\":\"a\",\"new\":\"b\"}", "{}" } },
+	};
+	struct fixture f;
+	(void)state;
+	prepare(&f, lines, 2);
+	assert_int_equal(run(&f), WW_OK);
+	assert_string_equal(f.result.end.reason, "stopped");
+	assert_int_equal(f.judge.calls, 0);
+	finish(&f);
+}
+
+static void test_other_run_is_refused(void **state)
+{
+	static const struct line looks[] = { { "", { "inspect" }, { "{}" } } };
+	struct fixture f;
+	(void)state;
+	prepare(&f, looks, 1);
+	f.judge.fail_at = 1;
+	f.opts.max_turns = 1;
+	assert_int_equal(run(&f), WW_OK);
+	finish(&f);
+	prepare(&f, looks, 1);
+	assert_int_equal(run(&f), WW_ERR_USAGE);
+	assert_non_null(strstr(f.err.msg, "has ended"));
+	finish(&f);
+	prepare(&f, looks, 1);
+	strcpy(f.header.task_id, "task2");
+	assert_int_equal(run(&f), WW_ERR_USAGE);
+	assert_non_null(strstr(f.err.msg, dir));
+	finish(&f);
+}
+
+/* ---- Tools ----------------------------------------------------------------------------------------------------------- */
+
+static void test_schemas_are_json(void **state)
+{
+	size_t n;
+	const struct ww_tool_spec *specs = ww_tools_specs(&n);
+	(void)state;
+	assert_int_equal(n, 8);
+	for (size_t i = 0; i < n; i++) {
+		json_t *o = json_loads(specs[i].schema, JSON_REJECT_DUPLICATES, NULL), *p, *required = json_object_get(o, "required"), *r;
+		const char *key;
+		size_t k;
+		assert_non_null(o);
+		assert_string_equal(json_string_value(json_object_get(o, "type")), "object");
+		json_object_foreach(json_object_get(o, "properties"), key, p)
+			assert_non_null(strstr("string boolean integer number", json_string_value(json_object_get(p, "type"))));
+		json_array_foreach(required, k, r)
+			assert_non_null(json_object_get(json_object_get(o, "properties"), json_string_value(r)));
+		json_decref(o);
+	}
+}
+
+static void call(struct ww_workspace *w, const char *name, const char *args, struct ww_tool_result *r)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_tool_env env = { .workspace = w };
+	struct ww_tool_call c = { (char *)"id", (char *)name, (char *)args };
+	assert_int_equal(ww_tools_call(&env, &c, r, &err), WW_OK);
+}
+
+static void test_files(void **state)
+{
+	struct ww_workspace w;
+	struct ww_tool_result r;
+	struct ww_err err = WW_ERR_INIT;
+	char path[128], secret[128];
+	(void)state;
+	snprintf(path, sizeof(path), "%s/workspace", dir);
+	assert_int_equal(ww_workspace_open(&w, path, WW_TARGET_CUDA, &err), WW_OK);
+	call(&w, "write", "{\"path\":\"kernels.cu\",\"text\":\"one\\ntwo\\nthree\\nthree\\n\"}", &r);
+	assert_false(r.is_error);
+	ww_tool_result_release(&r);
+	call(&w, "read", "{\"path\":\"kernels.cu\",\"first_line\":2,\"lines\":2}", &r);
+	assert_string_equal(r.text.p, "two\nthree\n");
+	ww_tool_result_release(&r);
+	call(&w, "edit", "{\"path\":\"kernels.cu\",\"old\":\"three\",\"new\":\"x\"}", &r);
+	assert_true(r.is_error && !r.malformed);
+	assert_non_null(strstr(r.text.p, "more than once"));
+	ww_tool_result_release(&r);
+	call(&w, "edit", "{\"path\":\"kernels.cu\",\"old\":\"two\",\"new\":\"2\"}", &r);
+	assert_false(r.is_error);
+	ww_tool_result_release(&r);
+	expect_file("workspace/kernels.cu", "one\n2\nthree\nthree\n");
+	snprintf(secret, sizeof(secret), "%s/secret", dir);
+	assert_int_equal(ww_fs_write(secret, "secret", 6, &err), WW_OK);
+	snprintf(path, sizeof(path), "%s/workspace/plan.c", dir);
+	assert_int_equal(symlink(secret, path), 0);
+	call(&w, "read", "{\"path\":\"plan.c\"}", &r);
+	assert_true(r.is_error);
+	assert_null(strstr(r.text.p, "secret"));
+	ww_tool_result_release(&r);
+	call(&w, "write", "{\"path\":\"plan.c\",\"text\":\"new\"}", &r);
+	assert_false(r.is_error);
+	ww_tool_result_release(&r);
+	expect_file("secret", "secret");
+	expect_file("workspace/plan.c", "new");
+	ww_workspace_close(&w);
+}
+
+static void test_output_is_bounded(void **state)
+{
+	struct ww_workspace w;
+	struct ww_tool_result r;
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_str args = WW_STR_INIT(4 << 20);
+	char path[128];
+	(void)state;
+	snprintf(path, sizeof(path), "%s/workspace", dir);
+	assert_int_equal(ww_workspace_open(&w, path, WW_TARGET_CPU, &err), WW_OK);
+	for (int size = 1 << 19; size <= 1 << 21; size *= 4) {
+		ww_str_reset(&args);
+		ww_str_adds(&args, "{\"path\":\"plan.c\",\"text\":\"");
+		for (int i = 0; i < size; i++)
+			ww_str_addc(&args, 'a');
+		ww_str_adds(&args, "\"}");
+		call(&w, "write", args.p, &r);
+		assert_int_equal(r.malformed, size > WW_SOLUTION_MAX_BYTES);
+		ww_tool_result_release(&r);
+	}
+	call(&w, "read", "{\"path\":\"plan.c\"}", &r);
+	assert_true(r.text.len <= WW_TOOL_TEXT_MAX_BYTES + 1024);
+	assert_non_null(strstr(r.text.p, "bytes cut"));
+	ww_tool_result_release(&r);
+	ww_str_release(&args);
+	ww_workspace_close(&w);
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(test_story), T(test_cut_at_every_line), T(test_recorded_verdict_is_used), T(test_judge_trouble),
+		T(test_interrupted_at_every_event), T(test_ends), T(test_seconds), T(test_malformed), T(test_nothing_to_judge),
+		T(test_other_run_is_refused), T(test_schemas_are_json), T(test_files), T(test_output_is_bounded),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
