@@ -349,6 +349,7 @@ class Task:
         other, _ = self._draw_leaves(seed + 1)
         self._check_same_form(other)
         out = self.forward(other)
+        self.restore()
         if [tuple(t.shape) for t in out] != [m[0] for m in self.out_meta]:
             raise Refuse("task", f"{self.name} is data-dependent: the output shapes depend on the input values")
 
@@ -399,6 +400,8 @@ class Task:
 
     def _redraw(self, seed):
         """New values for every parameter, none at its default (DESIGN section 5)."""
+        for n, p in self.params.items():
+            p.copy_(self._initial[n])  # what the draw before left must not show
         seed_all(sub_seed(seed, "params"))
         for m in self.model.modules():
             own = {k: p for k, p in m._parameters.items() if p is not None}

@@ -1,0 +1,468 @@
+"""The reference worker's arithmetic, in this process: is the reference really fp64 everywhere, are draws repeatable, is state
+restored, does the comparison find what it must.  Prints TAP; tests/cli/bridge.t runs it."""
+
+import os
+import sys
+import traceback
+import warnings
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(HERE)), "bridge"))
+
+import torch  # noqa: E402
+from wwbridge import Refuse, facts  # noqa: E402
+from wwbridge.task import Task, span  # noqa: E402
+
+warnings.simplefilter("ignore")
+torch.set_num_threads(1)
+TARGET = facts.Target("cpu", 0, torch)
+TESTS = []
+
+
+def test(f):
+    TESTS.append(f)
+    return f
+
+
+def task(forward, init="pass", inputs="[torch.randn(6, 8)]", prelude="", seed=3):
+    """A task from the bodies of forward(self, x, ...) and __init__."""
+    lines = [f"        {line}" for line in forward.strip().splitlines()]
+    setup = [f"        {line}" for line in init.strip().splitlines()]
+    source = "\n".join(["import math, torch, torch.nn as nn, torch.nn.functional as F", prelude, "class Model(nn.Module):",
+                        "    def __init__(self):", "        super().__init__()", *setup,
+                        "    def forward(self, *args):", "        x = args[0]", *lines,
+                        f"def get_inputs():\n    return {inputs}", "def get_init_inputs():\n    return []", ""])
+    return Task(source, "test.py", seed, TARGET)
+
+
+def refused(word, *args, **kwargs):
+    try:
+        task(*args, **kwargs)
+    except Refuse as e:
+        assert e.kind == "task" and word in str(e), f"{e.kind}: {e}"
+        return
+    raise AssertionError("was not refused")
+
+
+def exact(k, seed=5, params="redraw"):
+    k.share()
+    k.draw(seed, 1.0, 0.0, params)
+    k.reference()
+    return k._references
+
+
+def close(a, b, tol):
+    a, b = a.double(), b.double()
+    size = b.norm().item() or 1.0
+    assert (a - b).norm().item() <= tol * size, f"error {(a - b).norm().item() / size:.3e} beyond {tol}"
+
+
+# ---- The reference is fp64
+
+# forward, __init__, and the same in plain fp64 written out by hand: x, k (the task) -> outputs
+FP64 = {
+    "matmul": ("return x @ x.t()", "pass", lambda x, k: x @ x.t()),
+    "linear": ("return self.fc(x)", "self.fc = nn.Linear(8, 5)",
+               lambda x, k: x @ k.params["fc.weight"].double().t() + k.params["fc.bias"].double()),
+    "sum of squares": ("return (x * x).sum()", "pass", lambda x, k: (x * x).sum()),
+    "cast down and up": ("return (x.half() * 3).float() + x.to(torch.bfloat16)", "pass", lambda x, k: 4 * x),
+    "type_as": ("return x.to(torch.int64).type_as(x) + x", "pass", lambda x, k: x.long().double() + x),
+    "factory": ("return x + torch.linspace(0, 1, 8) + torch.arange(0, 0.8, 0.1)[:8] * torch.full((8,), 0.1)", "pass",
+                lambda x, k: x + torch.linspace(0, 1, 8, dtype=torch.float64)
+                + torch.arange(0, 0.8, 0.1, dtype=torch.float64)[:8] * 0.1),
+    "factory with dtype": ("return x / torch.full((8,), 3, dtype=torch.float32)", "pass", lambda x, k: x / 3),
+    "zeros, filled in place": ("y = torch.zeros_like(x)\ny.add_(x, alpha=1 / 3)\ny[0] = x[1]\nreturn y", "pass",
+                               lambda x, k: torch.cat([x[1:2], x[1:] / 3])),
+    "new_tensor of the module's dtype": ("return x * x.new_zeros(8).add_(1 / 3)", "pass", lambda x, k: x / 3),
+    "integer division": ("return (torch.arange(1, 9) / 3) + x * 0", "pass",
+                         lambda x, k: (torch.arange(1, 9, dtype=torch.float64) / 3).expand(6, 8)),
+    "buffer": ("return x * self.c", "self.register_buffer('c', torch.full((8,), 0.3))",
+               lambda x, k: x * k.state["c"].double()),
+    "plain attribute": ("return x * self.c", "self.c = torch.full((8,), 0.3)", lambda x, k: x * k.state["c"].double()),
+    "attribute in a list": ("return x * self.c[1]", "self.c = [None, torch.full((8,), 0.3)]",
+                            lambda x, k: x * k.state["c.1"].double()),
+    "attribute changed in place": ("self.c.mul_(0.1)\nreturn x + self.c", "self.c = torch.full((8,), 0.3)",
+                                   lambda x, k: x + k._saved["c"].double() * 0.1),
+    "closure": ("return x * CONSTANT", "pass", lambda x, k: x * k.module.CONSTANT.double()),
+    "closure changed in place": ("y = CONSTANT.clone()\ny.mul_(1 / 3)\nreturn x * y", "pass",
+                                 lambda x, k: x * k.module.CONSTANT.double() / 3),
+    "softmax": ("return F.softmax(x, -1)", "pass", lambda x, k: torch.softmax(x, -1)),
+    "batch norm, training": ("return self.bn(x)", "self.bn = nn.BatchNorm1d(8)",
+                             lambda x, k: (x - x.mean(0)) / (x.var(0, unbiased=False) + 1e-5).sqrt()
+                             * k.params["bn.weight"].double() + k.params["bn.bias"].double()),
+    "batch norm, eval": ("return self.bn(x)", "self.bn = nn.BatchNorm1d(8)\nself.bn.eval()",
+                         lambda x, k: (x - k.state["bn.running_mean"].double())
+                         / (k.state["bn.running_var"].double() + 1e-5).sqrt()
+                         * k.params["bn.weight"].double() + k.params["bn.bias"].double()),
+    "layer norm": ("return F.layer_norm(x, (8,))", "pass",
+                   lambda x, k: (x - x.mean(1, True)) / (x.var(1, unbiased=False, keepdim=True) + 1e-5).sqrt()),
+    "attention": ("return F.scaled_dot_product_attention(x[None, None], x[None, None], x[None, None])[0, 0]", "pass",
+                  lambda x, k: torch.softmax(x @ x.t() / 8**0.5, -1) @ x),
+    "autocast": ("with torch.autocast('cpu', dtype=torch.bfloat16):\n    y = x @ x.t()\nreturn y.float()", "pass",
+                 lambda x, k: x @ x.t()),
+    "recurrent": ("return self.rnn(x[None])[0][0]", "self.rnn = nn.RNN(8, 8, batch_first=True)",
+                  lambda x, k: recurrent(x, k)),
+    "masked with finfo": ("return (x + torch.finfo(x.dtype).min * (x > 100)).softmax(-1)", "pass",
+                          lambda x, k: torch.softmax(x, -1)),
+    "expanded view": ("return x[:, :1].expand(6, 8)", "pass", lambda x, k: x[:, :1].expand(6, 8)),
+    "the input itself": ("return x", "pass", lambda x, k: x),
+    "out=": ("y = torch.empty(6, 8)\ntorch.mul(x, 1 / 3, out=y)\nreturn y", "pass", lambda x, k: x / 3),
+    "einsum": ("return torch.einsum('ij,kj->ik', x, x)", "pass", lambda x, k: x @ x.t()),
+    "numbers from tensors": ("return x * torch.tensor(0.5) + torch.ones(()).mul(1 / 3)", "pass", lambda x, k: x * 0.5 + 1 / 3),
+}
+
+
+def recurrent(x, k):
+    w = {n: p.double() for n, p in k.params.items()}
+    h, out = torch.zeros(8, dtype=torch.float64), []
+    for row in x:
+        h = torch.tanh(w["rnn.weight_ih_l0"] @ row + w["rnn.bias_ih_l0"] + w["rnn.weight_hh_l0"] @ h + w["rnn.bias_hh_l0"])
+        out.append(h)
+    return torch.stack(out)
+
+
+def fp64_case(name, forward, init, by_hand):
+    def run():
+        k = task(forward, init, prelude="CONSTANT = torch.full((8,), 0.7)")
+        r = exact(k)
+        assert r.dtype == torch.float64 and not r.mode.exceptions
+        assert r.exact[0].dtype == torch.float64, r.exact[0].dtype
+        close(r.exact[0], by_hand(k.inputs[0].double(), k), 1e-14)
+        assert torch.get_default_dtype() == torch.float32
+        assert all(p.dtype == torch.float32 for p in k.params.values())
+        k._check_settings("the reference")
+
+    run.__name__ = f"fp64: {name}"
+    return run
+
+
+for case, (body, setup, hand) in FP64.items():
+    TESTS.append(fp64_case(case, body, setup, hand))
+
+
+@test
+def default_run_is_pytorchs_own():
+    k = task("return F.gelu(self.fc(x))", "self.fc = nn.Linear(8, 8)")
+    r = exact(k)
+    with torch.no_grad():
+        assert torch.equal(r.default[0], k.model(*k.args()))
+    assert r.default[0].dtype == torch.float32 and 0 < r.own[0]["err_rel"] < 1e-6
+
+
+@test
+def integers_and_booleans_stay():
+    k = task("return x.argmax(1), x > 0, x.to(torch.int8), args[1] * 3",
+             inputs="[torch.randn(6, 8), torch.randint(0, 9, (4,))]")
+    r = exact(k)
+    assert [t.dtype for t in r.exact] == [torch.int64, torch.bool, torch.int8, torch.int64]
+    for o, d in zip(k._shared.outputs, r.default):
+        o.copy_(d)
+    assert k.compare("strict")["pass"]
+    k._shared.outputs[0][2] += 1
+    bad = k.compare("strict")["outputs"]
+    assert [o["pass"] for o in bad] == [False, True, True, True] and bad[0]["first"]["index"] == [2]
+
+
+@test
+def fp32_where_fp64_does_not_fit():
+    from wwbridge import reference
+
+    k = task("return x @ x.t()")
+    real = reference.promoted_run
+
+    def poor(task_, to):
+        if to == torch.float64:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return real(task_, to)
+
+    reference.promoted_run = poor
+    try:
+        answer = exact(k).answer()
+    finally:
+        reference.promoted_run = real
+    assert answer["dtype"] == "float32" and answer["finite"]
+
+
+# ---- Draws and state
+
+@test
+def same_seed_same_bits():
+    k = task("return self.fc(x) * self.s", "self.fc = nn.Linear(8, 8)\nself.s = nn.Parameter(torch.ones(8))")
+    k.share()
+    k.draw(5, 1.0, 0.0, "redraw")
+    first = [t.clone() for t in (*k._shared.inputs, *k._shared.params)]
+    k.draw(6, 1.0, 0.0, "redraw")
+    assert all(not torch.equal(a, b) for a, b in zip(first, (*k._shared.inputs, *k._shared.params)))
+    k.draw(5, 1.0, 0.0, "redraw")
+    assert all(torch.equal(a, b) for a, b in zip(first, (*k._shared.inputs, *k._shared.params)))
+    k.draw(7, 1.0, 0.0, "keep")
+    assert not torch.equal(first[0], k._shared.inputs[0]) and torch.equal(first[-1], k._shared.params[-1])
+
+
+@test
+def redrawn_parameters_are_not_at_their_defaults():
+    k = task("return self.norm(self.fc(x)) * self.s + self.z * self.w + self.bn(x)",
+             "self.fc = nn.Linear(8, 8)\nself.norm = nn.LayerNorm(8)\nself.bn = nn.BatchNorm1d(8)\nself.bn.eval()\n"
+             "self.s = nn.Parameter(torch.full((8,), 1e-3))\nself.z = nn.Parameter(torch.zeros(8))\n"
+             "self.w = nn.Parameter(torch.randn(8) * 3)")
+    before = {n: p.clone() for n, p in {**k.params, **k.stats}.items()}
+    k.draw(5, 1.0, 0.0, "redraw")
+    p = {**k.params, **k.stats}
+    assert all(not torch.equal(p[n], before[n]) for n in p), [n for n in p if torch.equal(p[n], before[n])]
+    inside = {"norm.weight": (0.5, 1.5), "norm.bias": (-0.5, 0.5), "fc.bias": (-0.5, 0.5), "bn.running_var": (0.5, 2),
+              "bn.running_mean": (-0.5, 0.5), "z": (-0.5, 0.5), "s": (0.5e-3, 1.5e-3), "fc.weight": (-0.36, 0.36)}
+    for n, (lo, hi) in inside.items():
+        assert lo <= p[n].min() and p[n].max() <= hi and p[n].std() > 0, n
+    k.draw(5, 1.0, 0.0, "init")
+    assert all(torch.equal(p[n], before[n]) for n in p)
+
+
+@test
+def scaled_and_shifted_draws():
+    k = task("return x + args[1]", inputs="[torch.randn(6, 8), torch.randint(0, 9, (6, 8))]")
+    k.share()
+    k.draw(5, 1.0, 0.0, "keep")
+    x, i = (t.clone() for t in k._shared.inputs)
+    k.draw(5, 2.0**-6, 0.0, "keep")
+    assert torch.equal(k._shared.inputs[0], x * 2.0**-6) and torch.equal(k._shared.inputs[1], i)
+    k.draw(5, 1.0, 3.0, "keep")
+    assert torch.equal(k._shared.inputs[0], x + 3)
+
+
+@test
+def buffers_are_restored():
+    k = task("self.n += 1\nself.h = torch.tanh(self.h + x)\nreturn self.bn(x) + self.h * self.n",
+             "self.bn = nn.BatchNorm1d(8)\nself.register_buffer('n', torch.zeros(()))\nself.h = torch.zeros(6, 8)")
+    before = {n: t.clone() for n, t in k.state.items()}
+    assert {"bn.running_mean", "bn.running_var", "bn.num_batches_tracked", "n", "h"} <= set(k.mutable_names)
+    r = exact(k, params="keep")
+    close(r.default[0], r.exact[0], 1e-6)
+    a, b = k.forward()[0].clone(), k.forward()[0].clone()
+    assert torch.equal(a, b)
+    k.restore()
+    assert all(torch.equal(t, before[n]) for n, t in k.state.items()) and k.model.h is k.state["h"]
+
+
+@test
+def strided_empty_and_scalar_inputs():
+    k = task("return x * args[1], args[2] * 2, args[3] + args[4], x.permute(1, 0)",
+             inputs="[torch.randn(8, 6).t(), torch.randn(6, 1).expand(6, 8), torch.randn(0, 3), torch.randn(()), 2.5]")
+    g = k.graph()
+    assert [i["strides"] for i in g["inputs"]] == [[1, 6], [1, 0], [3, 1], []]
+    assert g["scalars"] == [{"kind": "float", "value": 2.5}]
+    r = exact(k)
+    for o, d in zip(k._shared.outputs, r.default):
+        o.copy_(d)
+    c = k.compare("strict")
+    assert c["pass"] and c["outputs"][1]["numel"] == 0 and k.compare("paper")["pass"]
+    assert torch.equal(span(k._shared.inputs[1]), span(k.inputs[1])) and span(k.inputs[1]).numel() == 6
+
+
+@test
+def channels_last_outputs_keep_their_strides():
+    k = task("return self.c(x)", "self.c = nn.Conv2d(3, 4, 3)",
+             inputs="[torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last)]")
+    r = exact(k)
+    out = k.graph()["outputs"][0]
+    k._shared.outputs[0].copy_(r.default[0])
+    assert k._shared.outputs[0].stride() == tuple(out["strides"]) and k.compare("strict")["pass"]
+    k._shared.outputs[0][1, 2, 3, 4] += 1
+    assert k.compare("strict")["outputs"][0]["worst"]["index"] == [1, 2, 3, 4]
+
+
+# ---- Comparison
+
+def compared(change, forward="return x * 2", inputs="[torch.randn(64, 64)]", rule="strict"):
+    k = task(forward, inputs=inputs)
+    r = exact(k)
+    for o, d in zip(k._shared.outputs, r.default):
+        o.copy_(d)
+    change(k._shared.outputs[0], r)
+    return k.compare(rule)["outputs"][0]
+
+
+PATTERNS = {
+    "nan": lambda o, r: o.fill_(float("nan")),
+    "zero": lambda o, r: o.zero_(),
+    "all": lambda o, r: o.add_(1),
+    "tail": lambda o, r: o.view(-1)[4000:].add_(1),
+    "strided": lambda o, r: o.view(-1)[3::7].add_(1),
+    "scattered": lambda o, r: o.view(-1).index_add_(0, torch.tensor([3, 9, 700, 701]), torch.ones(4)),
+    "accuracy": lambda o, r: o.mul_(1 + 5e-5),
+}
+
+
+@test
+def patterns_of_mismatch():
+    for name, change in PATTERNS.items():
+        forward = "return x + 10" if name == "accuracy" else "return x * 2"
+        row = compared(change, forward)
+        assert not row["pass"] and row["pattern"] == name, f"{name}: {row}"
+
+
+@test
+def limits_of_strict():
+    assert compared(lambda o, r: o.mul_(1 + 5e-6))["pass"]
+    assert not compared(lambda o, r: o.mul_(1 + 2e-5))["pass"]
+    one = compared(lambda o, r: o.view(-1)[7:8].add_(float(40e-5 * r.own[0]["rms"])))
+    assert not one["pass"] and one["violations"] == 1
+    assert compared(lambda o, r: o.view(-1)[7:8].add_(float(10e-5 * r.own[0]["rms"])))["pass"]
+    for bad in (float("nan"), float("inf"), float("-inf")):
+        row = compared(lambda o, r: o.view(-1)[7:8].fill_(bad))
+        assert not row["pass"] and row["nonfinite"] == 1 and row["violations"] == 1, row
+
+
+@test
+def limits_of_paper():
+    assert compared(lambda o, r: o.add_(0.009), rule="paper")["pass"]
+    row = compared(lambda o, r: o.view(-1)[5:6].fill_(99), rule="paper")
+    assert not row["pass"] and row["violations"] == 1 and row["worst"]["index"] == [0, 5]
+    assert not compared(lambda o, r: o.view(-1)[5:6].fill_(float("nan")), rule="paper")["pass"]
+
+
+@test
+def infinities_where_the_reference_has_them():
+    forward = "return torch.where(x > 0, x / 0, x)"
+    assert compared(lambda o, r: None, forward)["pass"]
+    for bad in (float("nan"), float("-inf"), 3.0):
+        row = compared(lambda o, r: o[o == float("inf")].shape and o.masked_fill_(o == float("inf"), bad), forward)
+        assert not row["pass"] and row["nonfinite"] > 0
+
+
+@test
+def half_outputs_have_their_own_floor():
+    half = "return x.half()"
+    assert compared(lambda o, r: None, half)["pass"]
+    row = compared(lambda o, r: o.mul_(1 + 2**-5), half)
+    assert not row["pass"] and abs(row["limit_rel"] - max(4 * row["e_rel"], 2**-11)) < 1e-12
+
+
+@test
+def degenerate_tasks():
+    for forward, expected in (("return x * 0 + 5", "constant"), ("return torch.softmax(x, 1).sum(1)", "independent"),
+                              ("return x * 1e-9", "zero")):
+        k = task(forward)
+        d = k.degenerate(1, 2)
+        assert d["degenerate"] and d[expected], f"{forward}: {d}"
+    assert not task("return x.sum()").degenerate(1, 2)["degenerate"]
+    assert not task("return x * 2, x * 0").degenerate(1, 2)["degenerate"]
+
+
+# ---- Graphs
+
+@test
+def graph_is_not_decomposed():
+    k = task("return F.scaled_dot_product_attention(*[F.layer_norm(self.fc(x), (8,))[None, None]] * 3)",
+             "self.fc = nn.Linear(8, 8)")
+    ops = [n["op"] for n in k.graph()["nodes"]]
+    for op in ("aten.linear.default", "aten.layer_norm.default", "aten.scaled_dot_product_attention.default"):
+        assert op in ops, ops
+
+
+@test
+def every_reference_resolves():
+    k = task("a, b = self.fc(x).chunk(2, 1)\nv, i = a.max(1)\nreturn torch.cat([a, b.relu_()], 1)[:, 1::2], v, i",
+             "self.fc = nn.Linear(8, 8)")
+    g = k.graph()
+    known = {t["name"] for t in g["inputs"] + g["params"]}
+    assert len(known) == len(g["inputs"]) + len(g["params"])
+
+    def walk(v):
+        if isinstance(v, dict):
+            assert "ref" not in v or v["ref"] in known, v
+            for w in v.values():
+                walk(w)
+        elif isinstance(v, list):
+            for w in v:
+                walk(w)
+
+    for n in g["nodes"]:
+        walk(n["args"])
+        walk(n["kwargs"])
+        assert n["name"] not in known
+        known.add(n["name"])
+    walk(g["outputs"])
+    assert len(g["outputs"]) == 3 and g["outputs"][2]["dtype"] == "int64"
+
+
+@test
+def bytes_that_must_move():
+    total = lambda *a, **k: task(*a, **k).graph()["totals"]  # noqa: E731
+    big = "[torch.randn(1000, 100)]"
+    assert total("return x * 2", inputs=big)["bytes"] == 800000
+    assert total("return x[:10] * 2", inputs=big)["bytes"] == 8000
+    assert total("a, b = x.chunk(2, 1)\nreturn a * b", inputs=big)["bytes"] == 600000
+    assert total("return x.t().contiguous().view(-1)", inputs=big)["bytes"] == 800000
+    table = total("return self.t(x)", "self.t = nn.Embedding(1000, 100)", inputs="[torch.randint(0, 9, (5,))]")
+    assert table["bytes"] < 5 * 8 + 5 * 400 + 2001, table
+    assert total("return x @ x.t()", inputs=big)["flops"] == 2 * 1000 * 1000 * 100
+
+
+@test
+def trace_where_export_gives_nested_graphs():
+    k = task("with torch.autocast('cpu', dtype=torch.bfloat16):\n    y = self.fc(x)\nreturn y.float() * self.c",
+             "self.fc = nn.Linear(8, 8)\nself.c = torch.ones(8)")
+    g = k.graph()
+    assert g["source"] == "trace" and "aten.linear.default" in [n["op"] for n in g["nodes"]]
+    assert {"fc.weight", "fc.bias", "c"} <= {p["name"] for p in g["params"] if p["used"]}, g["params"]
+    assert exact(k).answer()["finite"]
+
+
+@test
+def tied_parameters_have_one_buffer():
+    k = task("return self.b(self.a(x))", "self.a = nn.Linear(8, 8)\nself.b = nn.Linear(8, 8)\nself.b.weight = self.a.weight")
+    g = k.graph()
+    assert sum(p["name"].endswith("weight") for p in g["params"]) == 1
+    refs = [n["args"][1]["ref"] for n in g["nodes"]]
+    assert refs == ["a.weight", "a.weight"]
+
+
+@test
+def weight_norm_and_parametrizations_are_drawn():
+    for wrap in ("nn.utils.weight_norm(nn.Linear(8, 8))", "nn.utils.parametrizations.weight_norm(nn.Linear(8, 8))"):
+        k = task("return self.fc(x)", f"self.fc = {wrap}")
+        before = {n: p.clone() for n, p in k.params.items()}
+        r = exact(k)
+        assert all(not torch.equal(p, before[n]) for n, p in k.params.items())
+        close(r.default[0], r.exact[0], 1e-6)
+
+
+# ---- Refusals that need no file of their own
+
+@test
+def refusals():
+    refused("random", "return x + torch.randn(8)")
+    refused("random", "return F.dropout(x)")
+    refused("data-dependent", "return x.nonzero()")
+    refused("data-dependent", "return x if x[0, 0] > 0 else x * 2")
+    refused("complex", "return torch.complex(x, x).abs()")
+    refused("complex", "return x.real", inputs="[torch.randn(3, dtype=torch.complex64)]")
+    refused("bits", "return x.view(torch.int32)")
+    refused("sparse", "return x.to_dense()", inputs="[torch.eye(3).to_sparse()]")
+    refused("dimensions", "return x", inputs="[torch.randn(1, 1, 1, 1, 1, 1, 1, 1, 1)]")
+    refused("str", "return x", inputs="[torch.randn(3), 'text']")
+    refused("does not repeat", "return x", inputs="[torch.randn(3, generator=G)]", prelude="G = torch.Generator()")
+    refused("differ from draw to draw", "return x", inputs="[torch.randn(torch.randint(1, 1000, ()).item())]")
+    refused("parameter", "self.p.add_(1)\nreturn x * self.p", "self.p = nn.Parameter(torch.ones(8))")
+    refused("global setting", "torch.backends.cuda.matmul.allow_tf32 = True\nreturn x")
+    torch.backends.cuda.matmul.allow_tf32 = False
+
+
+def main():
+    failed = 0
+    print(f"1..{len(TESTS)}")
+    for i, t in enumerate(TESTS, 1):
+        try:
+            t()
+            print(f"ok {i} - {t.__name__}", flush=True)
+        except BaseException:
+            failed += 1
+            print(f"not ok {i} - {t.__name__}")
+            print("\n".join("# " + line for line in traceback.format_exc().splitlines()), flush=True)
+        finally:
+            torch.set_default_dtype(torch.float32)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

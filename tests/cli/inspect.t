@@ -1,0 +1,43 @@
+#!/bin/sh
+# warpwright inspect: the table, the JSON, and one clear line with the right exit code for what is no task.
+W=${WARPWRIGHT:-build/warpwright}
+D=${WW_SOURCE_DIR:-.}/tests/data/tasks
+n=0
+ok() { n=$((n + 1)); if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; fi; }
+says() { # exit code, word, command...
+	code=$1 word=$2
+	shift 2
+	err=$("$@" 2>&1 >/dev/null)
+	got=$?
+	lines=$(printf '%s\n' "$err" | wc -l)
+	[ $got = "$code" ] && [ "$lines" = 1 ] && printf '%s' "$err" | grep -q "$word"
+	ok $? "$word ($got)"
+	[ $got = "$code" ] || printf '# exit %s, %s\n' "$got" "$err"
+}
+
+echo 1..11
+text=$($W inspect --target cpu "$D/mixed.py")
+ok $? "exit code of a good task"
+printf '%s' "$text" | grep -q 'batch_norm = aten.batch_norm.default(linear, bn.weight'
+ok $? "the graph is in the table"
+json=$($W inspect --target cpu --json --peaks "$D/mixed.py")
+ok $? "exit code with --json"
+printf '%s' "$json" | "${WW_SOURCE_DIR:-.}/.venv/bin/python" -c '
+import json, sys
+o = json.load(sys.stdin)
+assert len(o["graph"]["outputs"]) == 2 and o["graph"]["totals"]["flops"] > 0 and o["graph"]["scalars"][0]["value"] == 0.5
+assert o["device"]["threads"] >= 1 and o["device"]["memory_bytes_per_s"] > 0 and o["peaks"]["fp32_flops"] > 0
+assert o["versions"]["torch"]'
+ok $? "one JSON object with graph, device, versions and peaks"
+says 2 "no file" $W inspect --target cpu "$D/nothing.py"
+says 2 "syntax error in line 4" $W inspect --target cpu "$D/syntax.py"
+says 2 "does not define Model" $W inspect --target cpu "$D/no_model.py"
+says 2 "ended the process" $W inspect --target cpu "$D/exits.py"
+says 2 "within 2 s" $W inspect --target cpu --max-seconds 2 "$D/hangs.py"
+says 3 "WW_PYTHON" env WW_PYTHON=/nowhere $W inspect --target cpu "$D/ok.py"
+if command -v nvidia-smi > /dev/null; then
+	n=$((n + 1))
+	echo "ok $n # SKIP there is a GPU"
+else
+	says 3 "no CUDA device" $W inspect --target cuda "$D/ok.py"
+fi
