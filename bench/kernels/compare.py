@@ -5,7 +5,8 @@
 
 For each solution: the strict rule's error bounds against fp64 on five draws (plain, scaled by 2^-6 and 2^6, shifted by 3, plain
 again), the same bits twice, then device time in CUDA graphs, L2 flushed before every replay, candidate and baselines
-interleaved; medians.  --ragged checks small and odd shapes instead, without timing.
+interleaved; medians.  --ragged checks small and odd shapes instead, of the solutions and of everything under checks/, without
+timing; with LAB_SMALL=1 only the smallest, for compute-sanitizer.
 """
 import argparse
 import copy
@@ -129,9 +130,14 @@ def reference(model, xs):
     return m(*[x.double() if x.is_floating_point() else x for x in xs])
 
 
+def folder(args, name):
+    checks = os.path.join(args.pack, "checks", name)
+    return checks if os.path.isdir(checks) else os.path.join(args.pack, "solutions", name)
+
+
 def bind(args, name, variant, model, xs, y):
     params = [(k, v) for k, v in list(model.named_parameters()) + list(model.named_buffers())]
-    return Lab(os.path.join(args.pack, "so", "%s.%s.so" % (name, variant)), os.path.join(args.pack, "solutions", name, "kernels.cu"),
+    return Lab(os.path.join(args.pack, "so", "%s.%s.so" % (name, variant)), folder(args, name) + "/kernels.cu",
                args.includes, [("x%d" % i, x) for i, x in enumerate(xs)], params, [("output0", y)])
 
 
@@ -152,7 +158,8 @@ def check(lab, model, base, xs, y, kinds):
         y.fill_(float("nan"))
         lab.run()
         same = bool(torch.equal(first, y))
-        ok = e2 <= max(4 * e, 1e-5) and e2max <= 16 * max(emax, 1e-5 * rms) and same
+        floor = {torch.bfloat16: 2.0 ** -9, torch.float16: 2.0 ** -12}.get(y.dtype, 1e-5)
+        ok = e2 <= max(4 * e, floor) and e2max <= 16 * max(emax, floor * rms) and same
         worst = worst and ok
         line.append("%s%s E %.1e ours %.1e max %.1e/%.1e" % ("ok" if ok else "BAD", "" if same else " NONDETERMINISTIC", e, e2, emax, e2max))
         del ref, first
@@ -184,9 +191,14 @@ def ragged(args, log):
         name = os.path.basename(so).split(".")[0]
         if args.only and name not in args.only.split(","):
             continue
-        module = load_module(os.path.join(args.pack, "examples", name + ".py"))
-        for init, make in RAGGED.get(name, []):
+        if name in RAGGED:
+            module = load_module(os.path.join(args.pack, "examples", name + ".py"))
+        else:
+            module = load_module(folder(args, name) + "/model.py")
+        for init, make in RAGGED.get(name) or module.CASES:
             torch.manual_seed(1)
+            if os.environ.get("LAB_SMALL") and sum(x.numel() for x in make()) > 100000:
+                continue
             model = module.Model(*init)
             redraw(model)
             model = model.cuda()
@@ -194,7 +206,9 @@ def ragged(args, log):
             xs = [x.clone() for x in base]
             try:
                 y = torch.empty_like(model(*xs))
-                lab = bind(args, name, "base", model, xs, y)
+                # At small sizes cuDNN computes in fp32.
+                exact = os.path.exists(os.path.join(args.pack, "so", name + ".exact.so"))
+                lab = bind(args, name, "exact" if exact else "base", model, xs, y)
                 ok, line = check(lab, model, base, xs, y, [0, 2, 3])
                 lab.close()
             except Exception as err:
@@ -232,8 +246,7 @@ def main():
     spoil = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
     flush = spoil.zero_
     rows = []
-    names = args.only.split(",") if args.only else sorted(
-        {os.path.basename(f).split(".")[0] for f in glob.glob(os.path.join(args.pack, "so", "*.so"))})
+    names = args.only.split(",") if args.only else [n for n in sorted(os.listdir(os.path.join(args.pack, "solutions"))) if n in RAGGED]
     for name in names:
         try:
             start = time.time()

@@ -7,6 +7,9 @@
  * reads outside the image is zero: padding costs nothing.  Strides are the box's element strides.  With output channels
  * as rows a thread holds neighbouring pixels of one channel, and NCHW stores fill whole sectors.
  *
+ * exact: where PyTorch computes in fp32 (small sizes, or with TF32 switched off), pairs of fp16 as in gemm3: blocks of 32 channels,
+ * three products, promoted sums.
+ *
  * Transposed: output pixels with equal remainders modulo the stride see the same taps; each such phase is a stride-1
  * convolution of its own with some of the taps.  With a horizontal stride of 2 one block computes the two phases of a row one after
  * the other; each thread parks its results of the first in shared memory and stores four neighbouring pixels with the second.
@@ -15,13 +18,15 @@
  * conv_direct: one thread an output, plain fp32, any groups, dilation, stride, one to three dimensions.  It exists so that
  * everything is covered, not to be fast.
  *
+ * Rejected: finding the scales and packing in one cooperative kernel, group of images by group, so that the second read hits L2
+ * (203 us for 154 on an H200: too little in flight between grid barriers).
+ *
  * Shapes are compile-time constants (macros written by the recipe): index arithmetic disappears.  Rejected: im2col in memory
  * (R*S times the bytes) and Winograd (its rounding exceeds the rule).
  */
 #ifndef WW_CONV_CUH
 #define WW_CONV_CUH
 
-#include <ww/barrier.cuh>
 #include <ww/split.cuh>
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #include <ww/pipeline.cuh>
@@ -36,102 +41,72 @@
 			od = kernel##_OD, oh = kernel##_OH, ow = kernel##_OW, sd = kernel##_SD, sh = kernel##_SH, sw = kernel##_SW, \
 			pd = kernel##_PD, ph = kernel##_PH, pw = kernel##_PW, dd = kernel##_DD, dh = kernel##_DH, dw = kernel##_DW, \
 			cb = kernel##_CB, bn = kernel##_BN, tw = kernel##_TW, th = kernel##_TH, tn = kernel##_TN, stages = kernel##_STAGES, \
-			pair = kernel##_PAIR \
+			pair = kernel##_PAIR, exact = kernel##_EXACT \
 		}; \
 	};
 
 namespace ww {
 
-/* 64 channels by 64 pixels of one image, (c, hw) fp32 to (hw, cp) fp16. */
-__device__ __forceinline__ void conv_pack_tile(const float *src, int c, int hw, int cp, int c0, int p0, float scale, __half *out,
-		float (&box)[64][65])
+/* (n, c, hw) fp32 to (n, hw, cb * 64) fp16.  Grid (hw / 64 up, c / 64 up, n), block 256; amax of image n.  exact: pairs. */
+template <int EXACT>
+__global__ void __launch_bounds__(256) conv_pack_x(const float *x, int c, int hw, int cb, __half *out, const unsigned *amax)
 {
-	float v[16];
+	__shared__ float box[64][65];
+	int n = blockIdx.z, c0 = blockIdx.y * 64, p0 = blockIdx.x * 64;
+	const float *src = x + (long long)n * c * hw;
+	float scale = scale_of(amax[n]);
 
+	if ((hw & 3) == 0) {
+		float v[4][4];
+		int p = threadIdx.x % 16 * 4;
 #pragma unroll
-	for (int j = 0; j < 16; j++) {
-		int cc = c0 + threadIdx.x / 64 + j * 4, p = p0 + threadIdx.x % 64;
-		v[j] = cc < c && p < hw ? src[(long long)cc * hw + p] * scale : 0.f;
+		for (int j = 0; j < 4; j++) {
+			int cc = c0 + threadIdx.x / 16 + j * 16;
+			if (cc < c && p0 + p < hw) {
+				load(src + (long long)cc * hw + p0 + p, v[j]);
+			} else {
+#pragma unroll
+				for (int i = 0; i < 4; i++)
+					v[j][i] = 0.f;
+			}
+		}
+#pragma unroll
+		for (int j = 0; j < 4; j++)
+#pragma unroll
+			for (int i = 0; i < 4; i++)
+				box[threadIdx.x / 16 + j * 16][p + i] = v[j][i] * scale;
+	} else {
+		for (int j = 0; j < 16; j++) {
+			int cc = threadIdx.x / 64 + j * 4, p = threadIdx.x % 64;
+			box[cc][p] = c0 + cc < c && p0 + p < hw ? src[(long long)(c0 + cc) * hw + p0 + p] * scale : 0.f;
+		}
 	}
-#pragma unroll
-	for (int j = 0; j < 16; j++)
-		box[threadIdx.x / 64 + j * 4][threadIdx.x % 64] = v[j];
 	__syncthreads();
 #pragma unroll
 	for (int j = 0; j < 2; j++) {
 		int p = threadIdx.x / 8 + j * 32, g = threadIdx.x % 8 * 8;
 		float o[8];
+		__half *row = out + ((long long)n * hw + p0 + p) * cb * 64;
 #pragma unroll
 		for (int i = 0; i < 8; i++)
 			o[i] = box[g + i][p];
-		if (p0 + p < hw)
-			store(out + (long long)(p0 + p) * cp + c0 + g, o);
+		if (p0 + p >= hw)
+			continue;
+		if (!EXACT)
+			store(row + c0 + g, o);
+		else if (c0 + g < cb * 32)
+			split_store(row, c0 + g, o, 1.f);
 	}
 }
 
-/* The images as NHWC, with their scales: images in groups small enough for L2; while a group is packed (read from L2), the
- * next one's largest magnitudes are found (read from memory), then all blocks meet.  Cooperative, four blocks of 256 a
- * multiprocessor; amax and counter are zeroed beforehand. */
-template <int UNUSED = 0>
-__global__ void __launch_bounds__(256, 4) conv_scale_and_pack(const float *x, int n, int c, int hw, int cp, int group, __half *out, unsigned *amax,
-		unsigned *counter)
-{
-	__shared__ float box[64][65];
-	__shared__ unsigned tops[8];
-	const int unit = 4096;
-	long long size = (long long)c * hw;
-	int units = (int)((size + unit - 1) / unit), across = (hw + 63) / 64, tiles = across * (cp / 64);
-
-	for (int first = -group; first < n; first += group) {
-		int next = min(group, n - first - group);
-		for (int u = blockIdx.x; u < next * units; u += gridDim.x) {
-			int image = first + group + u / units;
-			long long at = (long long)(u % units) * unit;
-			const float *src = x + image * size;
-			unsigned top = 0;
-			if (at + unit <= size && (size & 3) == 0) {
-				float v[4][4];
-#pragma unroll
-				for (int j = 0; j < 4; j++)
-					load(src + at + (j * 256 + threadIdx.x) * 4, v[j]);
-#pragma unroll
-				for (int j = 0; j < 4; j++)
-#pragma unroll
-					for (int i = 0; i < 4; i++)
-						top = max(top, magnitude(v[j][i]));
-			} else {
-				for (long long i = at + threadIdx.x; i < min(at + unit, size); i += 256)
-					top = max(top, magnitude(src[i]));
-			}
-			top = __reduce_max_sync(0xffffffffu, top);
-			if ((threadIdx.x & 31) == 0)
-				tops[threadIdx.x >> 5] = top;
-			__syncthreads();
-			if (threadIdx.x < 32) {
-				top = __reduce_max_sync(0xffffffffu, threadIdx.x < 8 ? tops[threadIdx.x] : 0u);
-				if (threadIdx.x == 0)
-					atomicMax(&amax[image], top);
-			}
-			__syncthreads();
-		}
-		for (int u = blockIdx.x; first >= 0 && u < min(group, n - first) * tiles; u += gridDim.x) {
-			int image = first + u / tiles, t = u % tiles;
-			conv_pack_tile(x + image * size, c, hw, cp, t / across * 64, t % across * 64, scale_of(__ldcg(amax + image)),
-				out + (long long)image * hw * cp, box);
-			__syncthreads();
-		}
-		if (first + group < n)
-			grid_barrier(counter);
-	}
-}
-
-/* Weights of output channel k at w + k * sk + c * sc + tap to (k, tap, cp) fp16, with that channel's scale.  Grid k, block 256. */
-template <int UNUSED = 0>
-__global__ void __launch_bounds__(256) conv_pack_w(const float *w, long long sk, long long sc, int c, int taps, int cp, __half *out,
+/* Weights of output channel k at w + k * sk + c * sc + tap to (k, tap, cb * 64) fp16, with that channel's scale.  Grid k, block 256. */
+template <int EXACT>
+__global__ void __launch_bounds__(256) conv_pack_w(const float *w, long long sk, long long sc, int c, int taps, int cb, __half *out,
 		unsigned *amax)
 {
 	__shared__ unsigned box[8];
 	const float *src = w + blockIdx.x * sk;
+	const int block = EXACT ? 32 : 64;		/* channels */
 	unsigned top = 0;
 
 	for (int i = threadIdx.x; i < c * taps; i += 256)
@@ -146,9 +121,14 @@ __global__ void __launch_bounds__(256) conv_pack_w(const float *w, long long sk,
 	if (threadIdx.x == 0)
 		amax[blockIdx.x] = top;
 	float scale = scale_of(top);
-	for (int i = threadIdx.x; i < taps * cp; i += 256) {
-		int tap = i / cp, cc = i % cp;
-		out[(long long)blockIdx.x * taps * cp + i] = __float2half_rn(cc < c ? src[cc * sc + tap] * scale : 0.f);
+	for (int i = threadIdx.x; i < taps * cb * block; i += 256) {
+		int tap = i / (cb * block), cc = i % (cb * block);
+		float v[1] = {cc < c ? src[cc * sc + tap] : 0.f};
+		__half *row = out + ((long long)blockIdx.x * taps + tap) * cb * 64;
+		if (EXACT)
+			split_store(row, cc, v, scale);
+		else
+			row[cc] = __float2half_rn(v[0] * scale);
 	}
 }
 
@@ -267,7 +247,7 @@ template <class S, class E>
 __device__ __forceinline__ void conv_tc(const ww_tensor_map &ta, const ww_tensor_map &tb, const unsigned *sw, const unsigned *sx, const E &e)
 {
 	conv_job<S, E> job = {&ta, &tb, sw, sx, e, pipeline_extra<S::bn, S::stages>()};
-	pipeline<__half, S::stages, S::bn, 1, 0, 1>(job);
+	pipeline<__half, S::stages, S::bn, S::exact ? 3 : 1, S::exact ? 4 : 0, 1>(job);
 }
 
 #endif

@@ -160,11 +160,21 @@ __global__ void __launch_bounds__(256) absmax_all(const float *x, long long sb, 
 	unsigned top = 0;
 
 	if (wide) {
-#pragma unroll 4
-		for (long long i = ((long long)blockIdx.x * 256 + threadIdx.x) * 4; i < n; i += stride) {
-			float t[4];
-			load(sr == k ? src + i : src + i / k * sr + i % k, t);
-			top = max(max(max(top, magnitude(t[0])), max(magnitude(t[1]), magnitude(t[2]))), magnitude(t[3]));
+		const int batch = 8;
+		for (long long i = ((long long)blockIdx.x * 256 + threadIdx.x) * 4; i < n; i += batch * stride) {
+			float t[batch][4];
+#pragma unroll
+			for (int j = 0; j < batch; j++) {
+				long long at = i + j * stride;
+				if (at < n) {
+					load(sr == k ? src + at : src + at / k * sr + at % k, t[j]);
+				} else {
+					t[j][0] = t[j][1] = t[j][2] = t[j][3] = 0.f;
+				}
+			}
+#pragma unroll
+			for (int j = 0; j < batch; j++)
+				top = max(max(max(top, magnitude(t[j][0])), max(magnitude(t[j][1]), magnitude(t[j][2]))), magnitude(t[j][3]));
 		}
 	} else {
 		for (long long i = (long long)blockIdx.x * 256 + threadIdx.x; i < n; i += stride / 4)

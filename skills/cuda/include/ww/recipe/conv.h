@@ -17,6 +17,7 @@ struct ww_conv2d {
 	int transposed, groups;			/* groups 0 counts as 1 */
 	long long d, t;				/* depth of the image and of the kernel */
 	int stride3, pad3, dil3, out_pad3;
+	int exact;				/* conv_tc: 1 fp32-class accuracy (about a third of the speed), 0 TF32-class */
 	int bn;					/* conv_tc: pixels a tile, 128 or 256; default 256 */
 	int tw;					/* conv_tc: width of a tile, 8 to 64; default what wastes least */
 	int stages;				/* conv_tc: default 4 (bn 256), 6 (bn 128) */
@@ -50,7 +51,7 @@ static long long ww_conv_od(const struct ww_conv2d *c)
 	return ww_conv_out(c, c->d ? c->d : 1, c->t ? c->t : 1, c->stride3, c->pad3, c->dil3, c->out_pad3);
 }
 
-static void ww_conv_define(struct ww_plan *p, const struct ww_conv2d *c, int bn, int tw, int th, int tn, int stages, int pair)
+static void ww_conv_define(struct ww_plan *p, const struct ww_conv2d *c, int bn, int tw, int th, int tn, int stages, int pair, int exact)
 {
 	const struct { const char *name; long long value; } m[] = {
 		{"N", c->n}, {"C", c->c}, {"K", c->k}, {"GROUPS", ww_conv_or1(c->groups)}, {"TRANSPOSED", c->transposed != 0},
@@ -59,7 +60,7 @@ static void ww_conv_define(struct ww_plan *p, const struct ww_conv2d *c, int bn,
 		{"SD", ww_conv_or1(c->stride3)}, {"SH", ww_conv_or1(c->stride[0])}, {"SW", ww_conv_or1(c->stride[1])},
 		{"PD", c->pad3}, {"PH", c->pad[0]}, {"PW", c->pad[1]},
 		{"DD", ww_conv_or1(c->dil3)}, {"DH", ww_conv_or1(c->dil[0])}, {"DW", ww_conv_or1(c->dil[1])},
-		{"CB", ww_cdiv(c->c, 64)}, {"BN", bn}, {"TW", tw}, {"TH", th}, {"TN", tn}, {"STAGES", stages}, {"PAIR", pair},
+		{"CB", ww_cdiv(c->c, exact ? 32 : 64)}, {"BN", bn}, {"TW", tw}, {"TH", th}, {"TN", tn}, {"STAGES", stages}, {"PAIR", pair}, {"EXACT", exact},
 	};
 
 	for (int i = 0; i < (int)(sizeof m / sizeof m[0]); i++)
@@ -76,7 +77,7 @@ static void ww_recipe_conv_direct(struct ww_plan *p, const struct ww_conv2d *c)
 		ww_fail(p, "conv: impossible sizes");
 		return;
 	}
-	ww_conv_define(p, c, 0, 0, 0, 0, 0, 0);
+	ww_conv_define(p, c, 0, 0, 0, 0, 0, 0, 0);
 	ww_launch(p, c->kernel, ww_cdiv(c->n * c->k * plane, 256), 1, 1, 256, 1, 1);
 	ww_arg_buf(p, c->x_buf, c->x_offset_bytes);
 	ww_arg_buf(p, c->w_buf, c->w_offset_bytes);
@@ -104,13 +105,13 @@ static struct ww_conv_tile ww_conv_tile(int bn, int tw, long long n, long long h
 /* Leading arguments: tensor maps ta, tb; const unsigned *sw, *sx. */
 static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
 {
+	int exact = c->exact != 0;
 	/* Two phases of one row by one block: see conv.cuh.  The parked results take 64 KiB. */
 	int pair = c->transposed && c->stride[1] == 2 && ww_conv_ow(c) % 4 == 0 && c->bn != 256;
-	int bn = pair ? 128 : c->bn ? c->bn : 256, stages = c->stages ? c->stages : pair ? 5 : bn == 256 ? 4 : 6;
+	int bn = pair || exact ? 128 : c->bn ? c->bn : 256, stages = c->stages ? c->stages : pair ? 5 : bn == 256 ? 4 : 6;
 	int sh = ww_conv_or1(c->stride[0]), sw = ww_conv_or1(c->stride[1]), bh = c->transposed ? 1 : sh, bw = c->transposed ? 1 : sw;
-	long long oh = ww_conv_oh(c), ow = ww_conv_ow(c), cp = ww_cdiv(c->c, 64) * 64, taps = c->r * c->s, hw = c->h * c->w;
+	long long oh = ww_conv_oh(c), ow = ww_conv_ow(c), cp = ww_cdiv(c->c, exact ? 32 : 64) * 64, taps = c->r * c->s, hw = c->h * c->w;
 	long long plane_h = c->transposed ? ww_cdiv(oh, sh) : oh, plane_w = c->transposed ? ww_cdiv(ow, sw) : ow;
-	long long group = ww_max(1, ww_min(c->n, ww_device(p)->l2_bytes / 5 * 2 / (4 * c->c * hw)));
 	struct ww_conv_tile tile = {0, 0, 0, 0};
 	int xs, ws, ax, aw;
 
@@ -119,9 +120,11 @@ static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
 		ww_fail(p, "conv_tc: needs groups 1, two dimensions, stride up to 8, bn 128 or 256");
 		return;
 	}
-	for (int tw = c->tw ? c->tw : 64; tw >= (c->tw ? c->tw : 8); tw /= 2) {
-		struct ww_conv_tile t = ww_conv_tile(bn, tw, c->n, plane_h, plane_w);
-		if (tw * bw <= 256 && t.th * bh <= 256 && (!tile.tiles || t.tiles < tile.tiles))
+	/* Ties go to the squarest tile: neighbouring taps then read mostly the same lines. */
+	for (int i = 0; i < 4; i++) {
+		static const int widths[4] = {16, 32, 8, 64};
+		struct ww_conv_tile t = ww_conv_tile(bn, widths[i], c->n, plane_h, plane_w);
+		if ((!c->tw || c->tw == widths[i]) && widths[i] * bw <= 256 && t.th * bh <= 256 && (!tile.tiles || t.tiles < tile.tiles))
 			tile = t;
 	}
 	if (!tile.tiles) {
@@ -130,30 +133,35 @@ static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
 	}
 	xs = ww_scratch(p, 2 * c->n * hw * cp);
 	ws = ww_scratch(p, 2 * c->k * taps * cp);
-	ax = ww_scratch(p, 4 * (c->n + 1));	/* and the counter of the grid barrier */
+	ax = ww_scratch(p, 4 * c->n);
 	aw = ww_scratch(p, 4 * c->k);
-	ww_memset(p, ax, 0, 4 * (c->n + 1), 0);
-	ww_launch(p, "ww::conv_scale_and_pack<0>", 4LL * ww_device(p)->sm_count, 1, 1, 256, 1, 1);
-	ww_cooperative(p);
+	ww_memset(p, ax, 0, 4 * c->n, 0);
+	ww_launch(p, "ww::absmax_all<0>", ww_max(1, ww_min(c->c * hw / 16384, 64)), c->n, 1, 256, 1, 1);
 	ww_arg_buf(p, c->x_buf, c->x_offset_bytes);
-	ww_arg_i32(p, (int)c->n);
+	ww_arg_i64(p, c->c * hw);
+	ww_arg_i64(p, 0);
+	ww_arg_i32(p, 1);
+	ww_arg_i64(p, hw);
 	ww_arg_i32(p, (int)c->c);
 	ww_arg_i32(p, (int)hw);
-	ww_arg_i32(p, (int)cp);
-	ww_arg_i32(p, (int)group);
+	ww_arg_buf(p, ax, 0);
+	ww_launch(p, ww_fmt(p, "ww::conv_pack_x<%d>", exact), ww_cdiv(hw, 64), ww_cdiv(c->c, 64), c->n, 256, 1, 1);
+	ww_arg_buf(p, c->x_buf, c->x_offset_bytes);
+	ww_arg_i32(p, (int)c->c);
+	ww_arg_i32(p, (int)hw);
+	ww_arg_i32(p, (int)(cp / 64));
 	ww_arg_buf(p, xs, 0);
 	ww_arg_buf(p, ax, 0);
-	ww_arg_buf(p, ax, 4 * c->n);
-	ww_launch(p, "ww::conv_pack_w<0>", c->k, 1, 1, 256, 1, 1);
+	ww_launch(p, ww_fmt(p, "ww::conv_pack_w<%d>", exact), c->k, 1, 1, 256, 1, 1);
 	ww_arg_buf(p, c->w_buf, c->w_offset_bytes);
 	ww_arg_i64(p, c->transposed ? taps : c->c * taps);
 	ww_arg_i64(p, c->transposed ? c->k * taps : taps);
 	ww_arg_i32(p, (int)c->c);
 	ww_arg_i32(p, (int)taps);
-	ww_arg_i32(p, (int)cp);
+	ww_arg_i32(p, (int)(cp / 64));
 	ww_arg_buf(p, ws, 0);
 	ww_arg_buf(p, aw, 0);
-	ww_conv_define(p, c, bn, tile.tw, tile.th, tile.tn, stages, pair);
+	ww_conv_define(p, c, bn, tile.tw, tile.th, tile.tn, stages, pair, exact);
 	ww_launch_pipeline(p, c->kernel, tile.tiles * ww_cdiv(c->k, 128) * (c->transposed ? sh * sw : 1) / (pair ? 2 : 1), bn, stages, 1,
 		pair ? 256 * bn * 2 : 0);
 	ww_arg_kmajor(p, ws, 0, WW_F16, taps * cp, c->k, 1, 2 * taps * cp, 0, 128);
