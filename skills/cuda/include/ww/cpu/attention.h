@@ -90,7 +90,8 @@ WW_FN void ww_cpu_attention(const struct ww_block *b, void *const *arg, ww_attn_
 	const float *k = WW_ARG(const float *, 19) + z / heads * WW_ARG(long long, 8) + z % heads / group * WW_ARG(long long, 9);
 	const float *v = WW_ARG(const float *, 20) + z / heads * WW_ARG(long long, 11) + z % heads / group * WW_ARG(long long, 12);
 	const long long q0 = (b->nx - 1 - b->x) * bq, q1 = ww_min_ll(lq, q0 + bq), seen = causal ? ww_min_ll(lk, q1) : lk;
-	float *kp = b->shared, *vp = kp + bk * d, *o = vp + bk * dp, *s = o + bq * dp, *max = s + WW_MR * bk, *sum = max + bq;
+	float *kp = b->shared, *vp = kp + bk * d, *o = vp + bk * dp, *s = o + bq * dp, *qc = s + WW_MR * (bk + 16);
+	float *max = qc + WW_MR * WW_ROW_LD(d), *sum = max + bq;
 
 	for (long long i = 0; i < q1 - q0; i++) {
 		max[i] = -WW_INF;
@@ -118,20 +119,19 @@ WW_FN void ww_cpu_attention(const struct ww_block *b, void *const *arg, ww_attn_
 
 			if (cut <= 0)
 				continue;
-			for (int i = 0; i < WW_MR; i++) {
-				qr[i] = q + ww_min_ll(r + i, q1 - 1) * qs;
-				pr[i] = s + i * bk;
-			}
+			ww_rows_take(qr, q + r * qs, qs, d, rows, qc);
+			for (int i = 0; i < WW_MR; i++)
+				pr[i] = s + i * (bk + 16);
 			for (long long p = 0; p < cut; p += WW_NR)
-				ww_micro(WW_MR, WW_NV, qr, kp + p * d, WW_NR, d, s + p, bk, 0);
+				ww_micro(WW_MR, WW_NV, qr, kp + p * d, WW_NR, d, s + p, bk + 16, 0);
 			for (int i = 0; i < rows; i++) {
 				const long long at = r - q0 + i, len = causal ? ww_min_ll(cut, r + i + 1 - k0) : cut;
 				float keep = 1.0f, *oi = o + at * dp;
 
 				if (len > 0)
-					keep = ww_attn_row(s + i * bk, len, scale, max + at, sum + at, score, ctx, z, r + i, k0);
+					keep = ww_attn_row(s + i * (bk + 16), len, scale, max + at, sum + at, score, ctx, z, r + i, k0);
 				for (long long j = ww_max_ll(len, 0); j < cut; j++)
-					s[i * bk + j] = 0.0f;
+					s[i * (bk + 16) + j] = 0.0f;
 				for (long long j = 0; j < dp && k0 > 0 && keep != 1.0f; j += WW_VL)
 					ww_vf_store(oi + j, ww_vf_load(oi + j, WW_VL) * keep, WW_VL);
 			}

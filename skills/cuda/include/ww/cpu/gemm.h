@@ -6,13 +6,15 @@
  * the functor's.  B is stored (K, N) or, as nn.Linear keeps its weight, (N, K).
  *
  * Blocking.  A block of the launch owns mt rows by nb columns of C.  It packs its kc x nb piece of B once into its own
- * scratch (L2), as panels of WW_NR columns, [panel][k][WW_NR]; then WW_MR rows of A at a time meet all panels.  A is read
- * in place, one broadcast a value: its WW_MR rows stay in L1 for all panels, and row-major rows need no packing.  The
+ * scratch (L2), as panels of WW_NR columns, [panel][k][WW_NR]; then WW_MR rows of A at a time meet all panels, from L1.  A
+ * is read as it lies, row-major, one broadcast a value.  But rows a multiple of 512 bytes apart fight for the same few sets
+ * of L1 (and for its way predictor: the micro-kernel then runs at half speed on Zen 5), so such rows are first copied to
+ * where they are 64 bytes off, which costs 2%.  The
  * micro-kernel keeps WW_MR x WW_NR sums in registers (8 x 3 vectors with AVX-512), 24 multiply-adds for 11 loads.  A K
  * longer than kc is walked in pieces, and the sums wait in scratch between them.
  *
  * Since every block packs for itself there is no packing launch and no barrier, and each byte of B is packed once when mt
- * covers all of M.  Rejected: packing A too (BLIS), which pays only where rows are strided; a separate packing launch,
+ * covers all of M.  Rejected: packing A transposed too (BLIS), which costs more than the copy; a separate packing launch,
  * which sends B through memory twice.
  *
  *     ww_cpu_gemm        the above; good from about 16 rows up
@@ -65,6 +67,26 @@ WW_FN void ww_micro(int mr, int nv, const float *const *ar, const float *b, long
 			ww_vf_store(c + i * ldc + v * WW_VL, acc[i * nv + v], WW_VL);
 }
 
+/* Whether rows `ld` floats apart are better copied, and the distance they get then. */
+WW_FN int ww_rows_alias(long long ld) { return ld % 128 == 0; }
+#define WW_ROW_LD(k) (((k) + 15) / 16 * 16 + 16)
+
+/* Pointers to WW_MR rows a, a + lda, ..., of which `rows` exist (the last one is repeated), copied to `buf` if they alias. */
+WW_FN void ww_rows_take(const float **ar, const float *a, long long lda, long long k, int rows, float *buf)
+{
+	for (int i = 0; i < WW_MR; i++)
+		ar[i] = a + (i < rows ? i : rows - 1) * lda;
+	if (!ww_rows_alias(lda))
+		return;
+	for (int i = 0; i < WW_MR; i++) {
+		float *to = buf + i * WW_ROW_LD(k);
+
+		for (long long p = 0; p < k; p += WW_VL)
+			ww_vf_store(to + p, ww_vf_load(ar[i] + p, (int)ww_min_ll(WW_VL, k - p)), WW_VL);
+		ar[i] = to;
+	}
+}
+
 /* One panel of B, kc x WW_NR, columns beyond `cols` zero, from (N, K) storage: squares turned in registers. */
 WW_FN void ww_pack_nk(float *dst, const float *src, long long ldb, long long kc, int cols)
 {
@@ -100,7 +122,7 @@ WW_FN void ww_pack_kn(float *dst, const float *src, long long ldb, long long kc,
 
 /* Arguments: i64 m, n, k, A row stride, B row stride, B is (N, K), A batch stride, B batch stride, mt, nb, kc; A, B.
  * Grid: x over column blocks of nb, y over row blocks of mt, z over the batch.  nb is a multiple of WW_NR, mt of WW_MR.
- * Scratch: kc * nb floats, and mt * nb more where k > kc, else WW_MR * WW_NR. */
+ * Scratch: kc * nb + WW_MR * WW_ROW_LD(kc) floats, and mt * nb more where k > kc, else WW_MR * WW_NR. */
 #define WW_GEMM_ARGS 13
 WW_FN void ww_cpu_gemm(const struct ww_block *b, void *const *arg, ww_gemm_epi_fn epi, const void *ctx)
 {
@@ -111,7 +133,7 @@ WW_FN void ww_cpu_gemm(const struct ww_block *b, void *const *arg, ww_gemm_epi_f
 	const float *w = WW_ARG(const float *, 12) + b->z * WW_ARG(long long, 7);
 	const long long r0 = b->y * mt, r1 = ww_min_ll(m, r0 + mt), c0 = b->x * nb, c1 = ww_min_ll(n, c0 + nb);
 	const long long panels = WW_CDIV(c1 - c0, WW_NR);
-	float *bp = b->shared, *part = bp + kc * nb;
+	float *bp = b->shared, *rows = bp + kc * nb, *part = rows + WW_MR * WW_ROW_LD(kc);
 
 	for (long long k0 = 0; k0 < k || k0 == 0; k0 += kc) {
 		const long long len = ww_min_ll(kc, k - k0);
@@ -129,8 +151,7 @@ WW_FN void ww_cpu_gemm(const struct ww_block *b, void *const *arg, ww_gemm_epi_f
 		for (long long r = r0; r < r1; r += WW_MR) {
 			const float *ar[WW_MR];
 
-			for (int i = 0; i < WW_MR; i++)		/* rows beyond the end repeat the last one */
-				ar[i] = a + ww_min_ll(r + i, r1 - 1) * lda + k0;
+			ww_rows_take(ar, a + r * lda + k0, lda, len, (int)ww_min_ll(WW_MR, r1 - r), rows);
 			for (long long p = 0; p < panels; p++) {
 				float *t = k <= kc ? part : part + ((r - r0) * panels + p * WW_MR) * WW_NR;
 

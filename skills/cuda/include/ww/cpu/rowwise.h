@@ -21,8 +21,8 @@
  *
  * Sums are kept in WW_VL * 4 lanes and flushed into a double every few thousand elements, so that long rows lose nothing.
  *
- * Scratch: softmax, log_softmax 2 * cols floats; layernorm, rmsnorm, groupnorm cols floats; the others none.  (Rows beyond
- * some 100,000 elements spill to L3 and are better split; see reduce.h.) */
+ * Scratch in rows of cols floats, rounded up to whole cache lines: softmax 3; layernorm, rmsnorm 2; log_softmax, groupnorm 1;
+ * the others none.  (Rows beyond some 50,000 elements spill to L3.) */
 #ifndef WW_CPU_ROWWISE_H
 #define WW_CPU_ROWWISE_H
 
@@ -58,49 +58,65 @@ WW_FN double ww_op_lanes(enum ww_op op, ww_vf v)
 
 #define WW_ROW_CHUNK (64 * 4 * WW_VL)	/* elements between two flushes into a double */
 
-/* One pass over row r: acc = reduction of load(); with keep != NULL the loaded values are left there. */
-WW_FN float ww_row_pass(enum ww_op op, ww_row_load_fn load, const void *ctx, long long r, long long cols, float *keep)
+/* What a pass can do beside its own work: hand store((s[i] - a) * c) for another row, r. */
+struct ww_row_put { const float *s; float a, c; ww_row_store_fn store; long long r; };
+WW_FN void ww_row_put_step(const struct ww_row_put *p, const void *ctx, long long i, int n)
+{
+	p->store(ctx, p->r, i, (ww_vf_load(p->s + i, n) - p->a) * p->c, n);
+}
+
+/* One pass over row r: returns the reduction of load(); with keep != NULL the loaded values are left there; with put != NULL
+ * the finished row before it is stored on the way.  Loads and stores of one loop share the memory's time; in loops of their
+ * own each would leave the other's half idle. */
+WW_FN float ww_row_pass_put(enum ww_op op, ww_row_load_fn load, const void *ctx, long long r, long long cols, float *keep,
+			    const struct ww_row_put *put)
 {
 	double total = (double)ww_op_zero(op);
 	long long i = 0;
 
 	while (i < cols) {
 		const long long end = ww_min_ll(cols, i + WW_ROW_CHUNK);
-		ww_vf a0 = ww_vf_set(ww_op_zero(op)), a1 = a0, a2 = a0, a3 = a0;
+		ww_vf a[4];
 
+		for (int j = 0; j < 4; j++)
+			a[j] = ww_vf_set(ww_op_zero(op));
 		for (; i + 4 * WW_VL <= end; i += 4 * WW_VL) {
-			const ww_vf v0 = load(ctx, r, i, WW_VL), v1 = load(ctx, r, i + WW_VL, WW_VL);
-			const ww_vf v2 = load(ctx, r, i + 2 * WW_VL, WW_VL), v3 = load(ctx, r, i + 3 * WW_VL, WW_VL);
+			WW_UNROLL(4)
+			for (int j = 0; j < 4; j++) {
+				const ww_vf v = load(ctx, r, i + j * WW_VL, WW_VL);
 
-			if (keep) {
-				ww_vf_store(keep + i, v0, WW_VL);
-				ww_vf_store(keep + i + WW_VL, v1, WW_VL);
-				ww_vf_store(keep + i + 2 * WW_VL, v2, WW_VL);
-				ww_vf_store(keep + i + 3 * WW_VL, v3, WW_VL);
+				if (put)
+					ww_row_put_step(put, ctx, i + j * WW_VL, WW_VL);
+				if (keep)
+					ww_vf_store(keep + i + j * WW_VL, v, WW_VL);
+				a[j] = ww_op_step(op, a[j], v);
 			}
-			a0 = ww_op_step(op, a0, v0);
-			a1 = ww_op_step(op, a1, v1);
-			a2 = ww_op_step(op, a2, v2);
-			a3 = ww_op_step(op, a3, v3);
 		}
 		for (; i < end; i += WW_VL) {
 			const int n = (int)ww_min_ll(WW_VL, end - i);
 			const ww_vf v = load(ctx, r, i, n);
 
+			if (put)
+				ww_row_put_step(put, ctx, i, n);
 			if (keep)
 				ww_vf_store(keep + i, v, n);
-			a0 = ww_op_step(op, a0, ww_vf_fill(v, n, ww_op_zero(op)));
+			a[0] = ww_op_step(op, a[0], ww_vf_fill(v, n, ww_op_zero(op)));
 		}
 		i = end;
-		a0 = ww_op_step(op, ww_op_step(op, a0, a1), ww_op_step(op, a2, a3));
+		a[0] = ww_op_step(op, ww_op_step(op, a[0], a[1]), ww_op_step(op, a[2], a[3]));
 		if (op == WW_OP_SUM)
-			total += ww_op_lanes(op, a0);
+			total += ww_op_lanes(op, a[0]);
 		else if (op == WW_OP_PROD)
-			total *= ww_op_lanes(op, a0);
+			total *= ww_op_lanes(op, a[0]);
 		else
-			total = (double)ww_vf_hmax(ww_op_step(op, ww_vf_set((float)total), ww_vf_set((float)ww_op_lanes(op, a0))));
+			total = ww_op_lanes(op, ww_op_step(op, a[0], ww_vf_set((float)total)));
 	}
 	return (float)total;
+}
+
+WW_FN float ww_row_pass(enum ww_op op, ww_row_load_fn load, const void *ctx, long long r, long long cols, float *keep)
+{
+	return ww_row_pass_put(op, load, ctx, r, cols, keep, NULL);
 }
 
 /* The reduction alone. */
@@ -149,17 +165,15 @@ WW_FN float ww_row_exp_sum(float *s, float max, long long cols, int keep)
 /* store((s - a) * c) for the row in s. */
 WW_FN void ww_row_put(const float *s, float a, float c, long long cols, ww_row_store_fn store, const void *ctx, long long r)
 {
+	const struct ww_row_put put = { s, a, c, store, r };
 	long long i = 0;
 
 	for (; i + 2 * WW_VL <= cols; i += 2 * WW_VL) {
-		store(ctx, r, i, (ww_vf_load(s + i, WW_VL) - a) * c, WW_VL);
-		store(ctx, r, i + WW_VL, (ww_vf_load(s + i + WW_VL, WW_VL) - a) * c, WW_VL);
+		ww_row_put_step(&put, ctx, i, WW_VL);
+		ww_row_put_step(&put, ctx, i + WW_VL, WW_VL);
 	}
-	for (; i < cols; i += WW_VL) {
-		const int n = (int)ww_min_ll(WW_VL, cols - i);
-
-		store(ctx, r, i, (ww_vf_load(s + i, n) - a) * c, n);
-	}
+	for (; i < cols; i += WW_VL)
+		ww_row_put_step(&put, ctx, i, (int)ww_min_ll(WW_VL, cols - i));
 }
 
 /* max + log(sum exp(x - max)) of a row that is read once: by chunks that stay in L1, rescaling when the maximum grows. */
@@ -217,66 +231,83 @@ WW_FN void ww_cpu_rows(const struct ww_block *b, void *const *arg, ww_row_fn row
 		row(ctx, r, b->shared);
 }
 
-/* Softmax reads row r+1 while it takes the exponentials of row r: the loads of the one hide behind the arithmetic of the
- * other, which keeps DRAM busy in the pass that would otherwise leave it idle. */
+/* Row buffers: rows of scratch, each a whole number of cache lines and 17 more, so that the same column of two buffers does
+ * not have the same address modulo 4096 (loads would wait for stores that they only seem to overlap). */
+WW_FN float *ww_row_buffer(const struct ww_block *b, long long cols, int i)
+{
+	return (float *)b->shared + i * (WW_CDIV(cols, 16) * 16 + 17 * 16);
+}
+
+/* Three rows are under way at once: while row r is exponentiated, row r+1 is read and row r-1 stored, so that the memory
+ * works all the time and the arithmetic hides behind it.  Returns the sum of row r, and in *max the maximum of row r+1. */
+struct ww_softmax_step { float *before, *now, *after; float scale, max; };
+WW_FN float ww_softmax_pass(const struct ww_softmax_step *p, long long cols, long long r, int has_before, int has_after,
+			    ww_row_load_fn load, ww_row_store_fn store, const void *ctx, float *max)
+{
+	const struct ww_row_put put = { p->before, 0.0f, p->scale, store, r - 1 };
+	double total = 0;
+	ww_vf m[2] = { ww_vf_set(-WW_INF), ww_vf_set(-WW_INF) };
+	long long i = 0;
+
+	while (i < cols) {
+		const long long end = ww_min_ll(cols, i + WW_ROW_CHUNK);
+		ww_vf a[2] = { ww_vf_zero(), ww_vf_zero() };
+
+		for (; i + 2 * WW_VL <= end; i += 2 * WW_VL) {
+			WW_UNROLL(2)
+			for (int j = 0; j < 2; j++) {
+				const long long at = i + j * WW_VL;
+				const ww_vf v = has_after ? load(ctx, r + 1, at, WW_VL) : ww_vf_zero();
+				const ww_vf e = ww_vf_exp(ww_vf_load(p->now + at, WW_VL) - p->max);
+
+				if (has_before)
+					ww_row_put_step(&put, ctx, at, WW_VL);
+				if (has_after)
+					ww_vf_store(p->after + at, v, WW_VL);
+				ww_vf_store(p->now + at, e, WW_VL);
+				m[j] = ww_vf_max(m[j], v);
+				a[j] += e;
+			}
+		}
+		for (; i < end; i += WW_VL) {
+			const int n = (int)ww_min_ll(WW_VL, end - i);
+			const ww_vf v = has_after ? load(ctx, r + 1, i, n) : ww_vf_zero();
+			const ww_vf e = ww_vf_exp(ww_vf_load(p->now + i, n) - p->max);
+
+			if (has_before)
+				ww_row_put_step(&put, ctx, i, n);
+			if (has_after)
+				ww_vf_store(p->after + i, v, n);
+			ww_vf_store(p->now + i, e, n);
+			m[0] = ww_vf_max(m[0], ww_vf_fill(v, n, -WW_INF));
+			a[0] += ww_vf_fill(e, n, 0.0f);
+		}
+		i = end;
+		total += (double)ww_vf_sum(a[0] + a[1]);
+	}
+	*max = ww_vf_hmax(ww_vf_maxnan(m[0], m[1]));
+	return (float)total;
+}
+
 WW_FN void ww_cpu_softmax(const struct ww_block *b, void *const *arg, ww_row_load_fn load, ww_row_store_fn store,
 			  const void *ctx)
 {
-	const long long cols = WW_ROWS_COLS(arg), to = WW_ROWS_TO(b, arg);
-	long long r = WW_ROWS_FROM(b, arg);
-	float *s = b->shared, *next = s + WW_CDIV(cols, WW_VL) * WW_VL, max, sum;
+	const long long cols = WW_ROWS_COLS(arg), from = WW_ROWS_FROM(b, arg), to = WW_ROWS_TO(b, arg);
+	struct ww_softmax_step p = { ww_row_buffer(b, cols, 0), ww_row_buffer(b, cols, 1), ww_row_buffer(b, cols, 2), 0, 0 };
 
-	if (r >= to)
+	if (from >= to)
 		return;
-	max = ww_row_pass(WW_OP_MAX, load, ctx, r, cols, s);
-	for (; r < to; r++) {
-		float *t = s;
-		double total = 0;
-		ww_vf m = ww_vf_set(-WW_INF), m1 = m;
-		long long i = 0;
+	p.max = ww_row_pass(WW_OP_MAX, load, ctx, from, cols, p.now);
+	for (long long r = from; r < to; r++) {
+		float *free = p.before, max;
+		const float sum = r > from && r + 1 < to ? ww_softmax_pass(&p, cols, r, 1, 1, load, store, ctx, &max) :
+				  r + 1 < to ? ww_softmax_pass(&p, cols, r, 0, 1, load, store, ctx, &max) :
+				  r > from ? ww_softmax_pass(&p, cols, r, 1, 0, load, store, ctx, &max) :
+					     ww_softmax_pass(&p, cols, r, 0, 0, load, store, ctx, &max);
 
-		while (i < cols) {
-			const long long end = ww_min_ll(cols, i + WW_ROW_CHUNK);
-			ww_vf a0 = ww_vf_zero(), a1 = a0;
-
-			if (r + 1 < to) {
-				for (; i + 2 * WW_VL <= end; i += 2 * WW_VL) {
-					const ww_vf v0 = load(ctx, r + 1, i, WW_VL), v1 = load(ctx, r + 1, i + WW_VL, WW_VL);
-					const ww_vf e0 = ww_vf_exp(ww_vf_load(s + i, WW_VL) - max);
-					const ww_vf e1 = ww_vf_exp(ww_vf_load(s + i + WW_VL, WW_VL) - max);
-
-					ww_vf_store(next + i, v0, WW_VL);
-					ww_vf_store(next + i + WW_VL, v1, WW_VL);
-					m = ww_vf_maxnan(m, v0);
-					m1 = ww_vf_maxnan(m1, v1);
-					ww_vf_store(s + i, e0, WW_VL);
-					ww_vf_store(s + i + WW_VL, e1, WW_VL);
-					a0 += e0;
-					a1 += e1;
-				}
-			}
-			for (; i < end; i += WW_VL) {
-				const int n = (int)ww_min_ll(WW_VL, end - i);
-				const ww_vf e = ww_vf_exp(ww_vf_load(s + i, n) - max);
-
-				if (r + 1 < to) {
-					const ww_vf v = load(ctx, r + 1, i, n);
-
-					ww_vf_store(next + i, v, n);
-					m = ww_vf_maxnan(m, ww_vf_fill(v, n, -WW_INF));
-				}
-				ww_vf_store(s + i, e, n);
-				a0 += ww_vf_fill(e, n, 0.0f);
-			}
-			i = end;
-			total += (double)ww_vf_sum(a0 + a1);
-		}
-		sum = (float)total;
-		ww_row_put(s, 0.0f, 1.0f / sum, cols, store, ctx, r);
-		max = ww_vf_hmax(ww_vf_maxnan(m, m1));
-		s = next;
-		next = t;
+		p = (struct ww_softmax_step){ p.now, p.after, free, 1.0f / sum, max };
 	}
+	ww_row_put(p.before, 0.0f, p.scale, cols, store, ctx, to - 1);
 }
 
 WW_FN void ww_cpu_log_softmax(const struct ww_block *b, void *const *arg, ww_row_load_fn load, ww_row_store_fn store,
@@ -293,43 +324,69 @@ WW_FN void ww_cpu_log_softmax(const struct ww_block *b, void *const *arg, ww_row
 	}
 }
 
-/* v = (x - mean) / sqrt(var + eps), var with divisor cols. */
+/* v = (x - mean) / sqrt(var + eps), var with divisor cols.  Row r is stored by the pass that reads row r+1. */
 WW_FN void ww_cpu_layernorm(const struct ww_block *b, void *const *arg, float eps, ww_row_load_fn load,
 			    ww_row_store_fn store, const void *ctx)
 {
-	const long long cols = WW_ROWS_COLS(arg), to = WW_ROWS_TO(b, arg);
-	float *s = b->shared;
+	const long long cols = WW_ROWS_COLS(arg), from = WW_ROWS_FROM(b, arg), to = WW_ROWS_TO(b, arg);
+	float *s = ww_row_buffer(b, cols, 0), *t = ww_row_buffer(b, cols, 1), *free, mean;
 
-	for (long long r = WW_ROWS_FROM(b, arg); r < to; r++) {
-		const float mean = ww_row_pass(WW_OP_SUM, load, ctx, r, cols, s) / (float)cols;
+	if (from >= to)
+		return;
+	mean = ww_row_pass(WW_OP_SUM, load, ctx, from, cols, s) / (float)cols;
+	for (long long r = from; r < to; r++) {
 		const float var = ww_row_dev2(s, mean, cols) / (float)cols;
+		const struct ww_row_put put = { s, mean, 1.0f / __builtin_sqrtf(var + eps), store, r };
 
-		ww_row_put(s, mean, 1.0f / __builtin_sqrtf(var + eps), cols, store, ctx, r);
+		if (r + 1 < to)
+			mean = ww_row_pass_put(WW_OP_SUM, load, ctx, r + 1, cols, t, &put) / (float)cols;
+		else
+			ww_row_put(put.s, put.a, put.c, cols, store, ctx, r);
+		free = s;
+		s = t;
+		t = free;
 	}
 }
 
-/* The context of a load functor that squares what another one loaded, and keeps it. */
-struct ww_row_square { ww_row_load_fn load; const void *ctx; float *keep; };
-WW_FN ww_vf ww_square_fn(const void *ctx, long long r, long long i, int n)
+/* The context of a load functor that squares what another one loaded, and keeps it.  (The other functors of the pass get
+ * this context too, and pass the user's on.) */
+struct ww_row_rms { ww_row_load_fn load; ww_row_store_fn store; const void *ctx; float *keep; };
+WW_FN ww_vf ww_rms_load(const void *ctx, long long r, long long i, int n)
 {
-	const struct ww_row_square *c = ctx;
+	const struct ww_row_rms *c = ctx;
 	const ww_vf v = c->load(c->ctx, r, i, n);
 
 	ww_vf_store(c->keep + i, v, n);
 	return v * v;
+}
+WW_FN void ww_rms_store(const void *ctx, long long r, long long i, ww_vf v, int n)
+{
+	const struct ww_row_rms *c = ctx;
+
+	c->store(c->ctx, r, i, v, n);
 }
 
 /* v = x / sqrt(mean(x^2) + eps). */
 WW_FN void ww_cpu_rmsnorm(const struct ww_block *b, void *const *arg, float eps, ww_row_load_fn load, ww_row_store_fn store,
 			  const void *ctx)
 {
-	const long long cols = WW_ROWS_COLS(arg), to = WW_ROWS_TO(b, arg);
-	const struct ww_row_square q = { load, ctx, b->shared };
+	const long long cols = WW_ROWS_COLS(arg), from = WW_ROWS_FROM(b, arg), to = WW_ROWS_TO(b, arg);
+	struct ww_row_rms q = { load, store, ctx, ww_row_buffer(b, cols, 0) };
+	float *t = ww_row_buffer(b, cols, 1), *s, ms;
 
-	for (long long r = WW_ROWS_FROM(b, arg); r < to; r++) {
-		const float ms = ww_row_reduce(WW_OP_SUM, ww_square_fn, &q, r, cols) / (float)cols;
+	if (from >= to)
+		return;
+	ms = ww_row_reduce(WW_OP_SUM, ww_rms_load, &q, from, cols) / (float)cols;
+	for (long long r = from; r < to; r++) {
+		const struct ww_row_put put = { q.keep, 0.0f, 1.0f / __builtin_sqrtf(ms + eps), ww_rms_store, r };
 
-		ww_row_put(q.keep, 0.0f, 1.0f / __builtin_sqrtf(ms + eps), cols, store, ctx, r);
+		s = q.keep;
+		q.keep = t;
+		t = s;
+		if (r + 1 < to)
+			ms = ww_row_pass_put(WW_OP_SUM, ww_rms_load, &q, r + 1, cols, NULL, &put) / (float)cols;
+		else
+			ww_row_put(put.s, put.a, put.c, cols, store, ctx, r);
 	}
 }
 

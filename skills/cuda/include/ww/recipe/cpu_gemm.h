@@ -27,7 +27,7 @@ static void ww_recipe_cpu_gemm(struct ww_plan *p, const char *kernel, const stru
 			mt = ww_cdiv(mt / 2, 8) * 8;
 	}
 	ww_launch(p, kernel, ww_cdiv(r->n, nb), ww_cdiv(r->m, mt), batch, 1, 1, 1);
-	ww_shared(p, 4 * (kc * nb + (r->k > kc ? mt * nb : 8 * 48)));
+	ww_shared(p, 4 * (kc * nb + 8 * (kc + 32) + (r->k > kc ? mt * nb : 8 * 48)));
 	ww_arg_i64(p, r->m);
 	ww_arg_i64(p, r->n);
 	ww_arg_i64(p, r->k);
