@@ -19,6 +19,7 @@
 
 #include <ww/plan.h>
 
+
 #ifndef WW_CPU_H
 struct ww_block { long long x, y, z, nx, ny, nz; int thread, threads; void *shared; long long shared_bytes; };
 #endif
@@ -54,13 +55,13 @@ struct ww_plan {
 	long long shared;
 };
 
-static void host_die(const char *what, const char *more)
+static inline void host_die(const char *what, const char *more)
 {
 	fprintf(stderr, "cpu_host: %s: %s\n", what, more);
 	abort();
 }
 
-static struct ww_plan *host_new(int threads)
+static inline struct ww_plan *host_new(int threads)
 {
 	struct ww_plan *p = calloc(1, sizeof(*p));
 
@@ -72,7 +73,7 @@ static struct ww_plan *host_new(int threads)
 }
 
 /* kind: 0 input, 1 parameter, 2 output. */
-static void host_tensor(struct ww_plan *p, int kind, const char *name, int dtype, int rank, const long long *size, void *data)
+static inline void host_tensor(struct ww_plan *p, int kind, const char *name, int dtype, int rank, const long long *size, void *data)
 {
 	struct ww_tensor *t = &p->tensor[kind][p->tensors[kind]++];
 	long long step = 1;
@@ -95,7 +96,7 @@ static void host_tensor(struct ww_plan *p, int kind, const char *name, int dtype
 	p->buf[p->bufs++] = data;
 }
 
-static void host_free(struct ww_plan *p)
+static inline void host_free(struct ww_plan *p)
 {
 	for (int i = 0; i < p->scratches; i++)
 		free(p->scratch[i]);
@@ -171,7 +172,7 @@ void ww_shared(struct ww_plan *p, long long bytes)
 	p->shared = p->shared > bytes ? p->shared : bytes;
 }
 
-static void *host_arg(struct ww_plan *p)
+static inline void *host_arg(struct ww_plan *p)
 {
 	struct host_node *n = &p->node[p->nodes - 1];
 
@@ -220,7 +221,7 @@ struct host_pool {
 
 struct host_worker { struct host_pool *pool; int index; };
 
-static void host_blocks(struct host_pool *pool, int index, struct host_node *n, int at)
+static inline void host_blocks(struct host_pool *pool, int index, struct host_node *n, int at)
 {
 	struct ww_block b = { 0, 0, 0, n->gx, n->gy, n->gz, index, pool->threads, pool->shared[index], n->shared };
 	const long long total = n->gx * n->gy * n->gz;
@@ -234,7 +235,7 @@ static void host_blocks(struct host_pool *pool, int index, struct host_node *n, 
 	atomic_thread_fence(memory_order_seq_cst);	/* an mfence: streaming stores too */
 }
 
-static void host_work(struct host_pool *pool, int index)
+static inline void host_work(struct host_pool *pool, int index)
 {
 	for (int i = 0; i < pool->plan->nodes; i++) {
 		struct host_node *n = &pool->plan->node[i];
@@ -252,7 +253,7 @@ static void host_work(struct host_pool *pool, int index)
 	}
 }
 
-static void *host_thread(void *arg)
+static inline void *host_thread(void *arg)
 {
 	struct host_worker w = *(struct host_worker *)arg;
 	int seen = 0, now;
@@ -269,7 +270,7 @@ static void *host_thread(void *arg)
 	}
 }
 
-static struct host_pool *host_pool_new(int threads, long long shared_bytes)
+static inline struct host_pool *host_pool_new(int threads, long long shared_bytes)
 {
 	struct host_pool *pool = calloc(1, sizeof(*pool));
 
@@ -293,7 +294,7 @@ static struct host_pool *host_pool_new(int threads, long long shared_bytes)
 	return pool;
 }
 
-static void host_run(struct host_pool *pool, struct ww_plan *p)
+static inline void host_run(struct host_pool *pool, struct ww_plan *p)
 {
 	if (p->shared > pool->shared_bytes)
 		host_die("pool", "too little scratch");
@@ -306,7 +307,7 @@ static void host_run(struct host_pool *pool, struct ww_plan *p)
 	host_work(pool, 0);
 }
 
-static void host_pool_free(struct host_pool *pool)
+static inline void host_pool_free(struct host_pool *pool)
 {
 	atomic_store(&pool->round, -1);
 	for (int i = 0; i < pool->threads; i++) {

@@ -15,7 +15,7 @@ struct ww_cpu_attention {
 	float scale;
 	long long bq, bk;
 };
-static void ww_recipe_cpu_attention(struct ww_plan *p, const char *kernel, const struct ww_cpu_attention *r)
+static inline void ww_recipe_cpu_attention(struct ww_plan *p, const char *kernel, const struct ww_cpu_attention *r)
 {
 	long long bq = r->bq, bk = r->bk ? r->bk : r->d <= 128 ? 192 : 96;
 	int i;

@@ -16,7 +16,7 @@ struct ww_cpu_conv {
 	long long x_offset_bytes, w_offset_bytes;
 	long long tile_rows, tile_cols;
 };
-static void ww_cpu_conv_args(struct ww_plan *p, const struct ww_conv_geo *g)
+static inline void ww_cpu_conv_args(struct ww_plan *p, const struct ww_conv_geo *g)
 {
 	const long long *v = (const long long *)g;
 	int i;
@@ -24,7 +24,7 @@ static void ww_cpu_conv_args(struct ww_plan *p, const struct ww_conv_geo *g)
 	for (i = 0; i < WW_CONV_GEO; i++)
 		ww_arg_i64(p, v[i]);
 }
-static void ww_cpu_conv_tile(struct ww_plan *p, struct ww_conv_geo *g, const struct ww_cpu_conv *r)
+static inline void ww_cpu_conv_tile(struct ww_plan *p, struct ww_conv_geo *g, const struct ww_cpu_conv *r)
 {
 	long long l2 = ww_device(p)->l2_bytes ? ww_device(p)->l2_bytes : 1 << 20, want = 2 * ww_device(p)->threads;
 	struct ww_conv_span s;
@@ -41,9 +41,10 @@ static void ww_cpu_conv_tile(struct ww_plan *p, struct ww_conv_geo *g, const str
 	while (!r->tile_cols && g->tc > 64 && (4 * ww_conv_slab_floats(g) > l2 || g->tr * g->tc > 32768))
 		g->tc = ((g->tc + 1) / 2 + 15) / 16 * 16;
 }
-static void ww_recipe_cpu_conv(struct ww_plan *p, const char *kernel, const struct ww_cpu_conv *r)
+static inline void ww_recipe_cpu_conv(struct ww_plan *p, const char *kernel, const struct ww_cpu_conv *r)
 {
-	struct ww_conv_geo g = { r->transposed, r->n, r->groups, r->c / r->groups, r->k / r->groups };
+	struct ww_conv_geo g = { .transposed = r->transposed, .n = r->n, .groups = r->groups, .c = r->c / r->groups,
+				 .k = r->k / r->groups };
 	long long *in = &g.id, *out = &g.od, *k = &g.kd, *s = &g.sd, *pad = &g.pd, *dil = &g.dd;
 	int i, packed, skip = 3 - r->nd;
 

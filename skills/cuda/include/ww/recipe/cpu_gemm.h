@@ -12,7 +12,7 @@ struct ww_cpu_gemm {
 	int b_nk;
 	long long nb, mt, kc;
 };
-static void ww_recipe_cpu_gemm(struct ww_plan *p, const char *kernel, const struct ww_cpu_gemm *r)
+static inline void ww_recipe_cpu_gemm(struct ww_plan *p, const char *kernel, const struct ww_cpu_gemm *r)
 {
 	long long batch = r->batch ? r->batch : 1, want = 2 * ww_device(p)->threads, kc = r->kc, nb = r->nb, mt = r->mt;
 
@@ -44,7 +44,7 @@ static void ww_recipe_cpu_gemm(struct ww_plan *p, const char *kernel, const stru
 }
 
 /* The same struct for ww_cpu_gemm_thin(): b_nk must be 1; mt and kc are not used. */
-static void ww_recipe_cpu_gemm_thin(struct ww_plan *p, const char *kernel, const struct ww_cpu_gemm *r)
+static inline void ww_recipe_cpu_gemm_thin(struct ww_plan *p, const char *kernel, const struct ww_cpu_gemm *r)
 {
 	long long batch = r->batch ? r->batch : 1;
 	long long nb = r->nb ? r->nb : ww_max(16, ww_min(256, ww_cdiv(r->n, 8 * ww_device(p)->threads) / 16 * 16));

@@ -7,7 +7,7 @@
 #include <ww/plan.h>
 
 struct ww_cpu_map { long long total; long long tile; };
-static void ww_recipe_cpu_map(struct ww_plan *p, const char *kernel, const struct ww_cpu_map *r)
+static inline void ww_recipe_cpu_map(struct ww_plan *p, const char *kernel, const struct ww_cpu_map *r)
 {
 	long long tile = r->tile ? r->tile : ww_min(32768, ww_max(1024, ww_cdiv(r->total, 4 * ww_device(p)->threads) / 16 * 16));
 
@@ -18,7 +18,7 @@ static void ww_recipe_cpu_map(struct ww_plan *p, const char *kernel, const struc
 
 /* size[0..3], innermost last; unused leading sizes are 1. */
 struct ww_cpu_nd { long long size[4]; long long rows; long long cols; };
-static void ww_recipe_cpu_nd(struct ww_plan *p, const char *kernel, const struct ww_cpu_nd *r)
+static inline void ww_recipe_cpu_nd(struct ww_plan *p, const char *kernel, const struct ww_cpu_nd *r)
 {
 	long long outer = r->size[0] * r->size[1] * r->size[2], cols = r->cols ? r->cols : ww_min(r->size[3], 32768);
 	long long rows = r->rows ? r->rows : ww_max(1, ww_min(32768 / ww_max(cols, 1), ww_cdiv(outer, 4 * ww_device(p)->threads)));
@@ -38,7 +38,7 @@ struct ww_cpu_transpose {
 	long long x_offset_bytes, y_offset_bytes;
 	long long x_stride, x_batch_stride, y_stride, y_batch_stride;
 };
-static void ww_recipe_cpu_transpose(struct ww_plan *p, const char *kernel, const struct ww_cpu_transpose *r)
+static inline void ww_recipe_cpu_transpose(struct ww_plan *p, const char *kernel, const struct ww_cpu_transpose *r)
 {
 	ww_launch(p, kernel, ww_cdiv(r->cols, 64), ww_cdiv(r->rows, 64), r->batch, 1, 1, 1);
 	ww_arg_i64(p, r->batch);
@@ -54,7 +54,7 @@ static void ww_recipe_cpu_transpose(struct ww_plan *p, const char *kernel, const
 
 /* y[r] = f(table[index[r]]). */
 struct ww_cpu_gather { long long rows, cols, table_rows; int index_buf, table_buf, y_buf; long long per; };
-static void ww_recipe_cpu_gather(struct ww_plan *p, const char *kernel, const struct ww_cpu_gather *r)
+static inline void ww_recipe_cpu_gather(struct ww_plan *p, const char *kernel, const struct ww_cpu_gather *r)
 {
 	long long per = r->per ? r->per : ww_max(1, ww_min(16384 / ww_max(1, r->cols), ww_cdiv(r->rows, 4 * ww_device(p)->threads)));
 

@@ -5,7 +5,7 @@
 
 /* (outer, mid, inner) reduced or scanned over mid; cols a multiple of 64. */
 struct ww_cpu_mid { long long outer, mid, inner; long long cols; };
-static void ww_recipe_cpu_mid(struct ww_plan *p, const char *kernel, const struct ww_cpu_mid *r)
+static inline void ww_recipe_cpu_mid(struct ww_plan *p, const char *kernel, const struct ww_cpu_mid *r)
 {
 	long long cols = r->cols ? r->cols : ww_min(1024, ww_max(64, ww_cdiv(r->inner * r->outer, 4 * ww_device(p)->threads) / 64 * 64));
 
@@ -19,11 +19,11 @@ static void ww_recipe_cpu_mid(struct ww_plan *p, const char *kernel, const struc
 /* Everything into one number, in two launches that share a scratch buffer.  ww_recipe_cpu_reduce_part() adds the first
  * launch and returns the buffer; after the caller's arguments for it, ww_recipe_cpu_reduce_final() adds the second. */
 struct ww_cpu_reduce { long long total; long long tile; };
-static long long ww_cpu_reduce_tile(const struct ww_cpu_reduce *r)
+static inline long long ww_cpu_reduce_tile(const struct ww_cpu_reduce *r)
 {
 	return r->tile ? r->tile : ww_max(16384, ww_cdiv(r->total, 1024));
 }
-static int ww_recipe_cpu_reduce_part(struct ww_plan *p, const char *kernel, const struct ww_cpu_reduce *r)
+static inline int ww_recipe_cpu_reduce_part(struct ww_plan *p, const char *kernel, const struct ww_cpu_reduce *r)
 {
 	long long tile = ww_cpu_reduce_tile(r), count = ww_cdiv(r->total, tile);
 	int part = ww_scratch(p, 8 * count);
@@ -34,7 +34,7 @@ static int ww_recipe_cpu_reduce_part(struct ww_plan *p, const char *kernel, cons
 	ww_arg_buf(p, part, 0);
 	return part;
 }
-static void ww_recipe_cpu_reduce_final(struct ww_plan *p, const char *kernel, const struct ww_cpu_reduce *r, int part)
+static inline void ww_recipe_cpu_reduce_final(struct ww_plan *p, const char *kernel, const struct ww_cpu_reduce *r, int part)
 {
 	ww_launch(p, kernel, 1, 1, 1, 1, 1, 1);
 	ww_arg_i64(p, ww_cdiv(r->total, ww_cpu_reduce_tile(r)));
@@ -43,7 +43,7 @@ static void ww_recipe_cpu_reduce_final(struct ww_plan *p, const char *kernel, co
 
 /* (outer, chans, inner): moments of each channel. */
 struct ww_cpu_channels { long long outer, chans, inner; };
-static void ww_recipe_cpu_channels(struct ww_plan *p, const char *kernel, const struct ww_cpu_channels *r)
+static inline void ww_recipe_cpu_channels(struct ww_plan *p, const char *kernel, const struct ww_cpu_channels *r)
 {
 	ww_launch(p, kernel, r->chans, 1, 1, 1, 1, 1);
 	ww_arg_i64(p, r->outer);

@@ -1,0 +1,180 @@
+/* test_cpu_math.c - the vector functions against libm in double precision, on dense grids of floats and at the edges. */
+#include "cpu_test.h"
+
+const struct kernel_entry kernel_table[] = { { NULL, NULL } };
+
+typedef double (*ref_fn)(double);
+
+/* Every `step`-th float of [lo, hi] by bit pattern, both signs where asked; relative error at most tol beside an absolute
+ * floor (for functions with zeros inside the interval). */
+#define CHECK_GRID(fn, ref, lo, hi, step, tol, floor_abs) \
+	do { \
+		double worst_ = 0; \
+		float at_ = 0; \
+		float buf_[WW_VL]; \
+		int fill_ = 0; \
+		union { float f; uint32_t u; } b_ = { (lo) }, e_ = { (hi) }; \
+		for (uint64_t u_ = b_.u; u_ <= e_.u; u_ += (step)) { \
+			union { uint32_t u; float f; } x_ = { (uint32_t)u_ }; \
+			buf_[fill_++] = x_.f; \
+			if (fill_ < WW_VL) \
+				continue; \
+			fill_ = 0; \
+			for (int sign_ = 0; sign_ < 2; sign_++) { \
+				ww_vf v_ = ww_vf_load(buf_, WW_VL), y_; \
+				if (sign_) \
+					v_ = -v_; \
+				y_ = fn(v_); \
+				for (int i_ = 0; i_ < WW_VL; i_++) { \
+					const double r_ = ref((double)v_[i_]); \
+					double d_; \
+					if (isnan(r_)) { \
+						assert_true(isnan(y_[i_])); \
+						continue; \
+					} \
+					if (fabs(r_) > 3.4e38) { \
+						if (!(fabs((double)y_[i_]) > 3.4e38)) \
+							fail_msg(#fn "(%.9g) = %.9g", (double)v_[i_], (double)y_[i_]); \
+						continue; \
+					} \
+					d_ = fabs((double)y_[i_] - r_) / fmax(fabs(r_), fmax((floor_abs), 1.2e-38)); \
+					if (!(d_ <= worst_)) { \
+						worst_ = d_; \
+						at_ = v_[i_]; \
+					} \
+				} \
+			} \
+		} \
+		if (!(worst_ <= (tol))) \
+			fail_msg(#fn "(%.9g): relative error %.3g", (double)at_, worst_); \
+	} while (0)
+
+static double ref_sigmoid(double x) { return 1 / (1 + exp(-x)); }
+static double ref_silu(double x) { return x / (1 + exp(-x)); }
+static double ref_gelu(double x) { return 0.5 * x * erfc(-x * M_SQRT1_2); }
+static double ref_gelu_tanh(double x) { return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))); }
+static double ref_softplus(double x) { return x > 20 ? x : log1p(exp(x)); }
+static double ref_mish(double x) { return x * tanh(ref_softplus(x)); }
+static double ref_elu(double x) { return x > 0 ? x : expm1(x); }
+static double ref_rsqrt(double x) { return 1 / sqrt(x); }
+static double ref_logsigmoid(double x) { return x < 0 ? x - log1p(exp(x)) : -log1p(exp(-x)); }
+static ww_vf softplus1(ww_vf x) { return ww_vf_softplus(x, 1.0f, 20.0f); }
+static ww_vf elu1(ww_vf x) { return ww_vf_elu(x, 1.0f); }
+
+static void test_exponentials(void **state)
+{
+	(void)state;
+	CHECK_GRID(ww_vf_exp, exp, 1e-30f, 110.0f, 1013, 2e-7, 1e-45);
+	CHECK_GRID(ww_vf_exp2, exp2, 1e-30f, 160.0f, 1013, 3e-7, 1e-45);
+	CHECK_GRID(ww_vf_expm1, expm1, 1e-38f, 120.0f, 1013, 4e-7, 0);
+	CHECK_GRID(ww_vf_sigmoid, ref_sigmoid, 1e-30f, 120.0f, 1013, 3e-7, 1e-31);	/* denormal results may vanish */
+	CHECK_GRID(ww_vf_tanh, tanh, 1e-38f, 1e30f, 1013, 4e-7, 0);
+	CHECK_GRID(ww_vf_erf, erf, 1e-38f, 1e30f, 1013, 4e-7, 0);
+}
+
+static void test_logarithms(void **state)
+{
+	(void)state;
+	CHECK_GRID(ww_vf_log, log, 1.5e-45f, 3.4e38f, 1013, 2e-7, 0);
+	CHECK_GRID(ww_vf_log2, log2, 1.5e-45f, 3.4e38f, 1013, 3e-7, 0);
+	CHECK_GRID(ww_vf_log10, log10, 1.5e-45f, 3.4e38f, 1013, 3e-7, 0);
+	CHECK_GRID(ww_vf_log1p, log1p, 1e-38f, 3.4e38f, 1013, 3e-7, 0);
+	CHECK_GRID(ww_vf_rsqrt, ref_rsqrt, 1e-38f, 3.4e38f, 1013, 2e-7, 0);
+}
+
+static void test_trigonometry(void **state)
+{
+	(void)state;
+	CHECK_GRID(ww_vf_sin, sin, 1e-38f, 9e5f, 509, 2e-7, 1e-3);
+	CHECK_GRID(ww_vf_cos, cos, 1e-38f, 9e5f, 509, 2e-7, 1e-3);
+	CHECK_GRID(ww_vf_sin, sin, 9e5f, 1e30f, 10007, 3e-7, 1e-3);
+}
+
+static void test_activations(void **state)
+{
+	(void)state;
+	CHECK_GRID(ww_vf_silu, ref_silu, 1e-38f, 100.0f, 1013, 4e-7, 1e-29);
+	/* the negative tail of gelu is x times (1 - 1): absolute error there */
+	CHECK_GRID(ww_vf_gelu, ref_gelu, 1e-37f, 1e4f, 1013, 1e-6, 1.0);
+	CHECK_GRID(ww_vf_gelu, ref_gelu, 1e-37f, 0.5f, 1013, 1e-6, 0);
+	CHECK_GRID(ww_vf_gelu_tanh, ref_gelu_tanh, 1e-37f, 1e4f, 1013, 1e-6, 1.0);
+	CHECK_GRID(softplus1, ref_softplus, 1e-38f, 80.0f, 1013, 4e-7, 0);
+	CHECK_GRID(ww_vf_mish, ref_mish, 1e-37f, 80.0f, 1013, 6e-7, 0);
+	CHECK_GRID(elu1, ref_elu, 1e-38f, 1e4f, 1013, 4e-7, 0);
+	CHECK_GRID(ww_vf_logsigmoid, ref_logsigmoid, 1e-38f, 80.0f, 1013, 4e-7, 0);
+}
+
+#define ONE(fn, x) (fn(ww_vf_set(x))[0])
+
+static void test_edges(void **state)
+{
+	(void)state;
+	assert_true(ONE(ww_vf_exp, INFINITY) == INFINITY && ONE(ww_vf_exp, -INFINITY) == 0.0f && isnan(ONE(ww_vf_exp, NAN)));
+	assert_true(ONE(ww_vf_expm1, -INFINITY) == -1.0f && ONE(ww_vf_expm1, INFINITY) == INFINITY && isnan(ONE(ww_vf_expm1, NAN)));
+	assert_true(ONE(ww_vf_log, 0.0f) == -INFINITY && ONE(ww_vf_log, INFINITY) == INFINITY && isnan(ONE(ww_vf_log, -1.0f)));
+	assert_true(isnan(ONE(ww_vf_log, NAN)) && ONE(ww_vf_log, 1.0f) == 0.0f);
+	assert_true(ONE(ww_vf_log1p, -1.0f) == -INFINITY && ONE(ww_vf_log1p, INFINITY) == INFINITY);
+	assert_true(ONE(ww_vf_tanh, INFINITY) == 1.0f && ONE(ww_vf_tanh, -INFINITY) == -1.0f && isnan(ONE(ww_vf_tanh, NAN)));
+	assert_true(ONE(ww_vf_erf, INFINITY) == 1.0f && ONE(ww_vf_erf, -INFINITY) == -1.0f && isnan(ONE(ww_vf_erf, NAN)));
+	assert_true(ONE(ww_vf_sigmoid, -INFINITY) == 0.0f && ONE(ww_vf_sigmoid, INFINITY) == 1.0f);
+	assert_true(ONE(ww_vf_gelu, -1e30f) == 0.0f && ONE(ww_vf_gelu, 1e30f) == 1e30f);
+	assert_true(isnan(ONE(ww_vf_relu, NAN)) && ONE(ww_vf_relu, -2.0f) == 0.0f && ONE(ww_vf_sign, -3.0f) == -1.0f);
+	assert_true(isnan(ONE(ww_vf_sin, INFINITY)) && isnan(ONE(ww_vf_cos, NAN)));
+}
+
+static void test_pow(void **state)
+{
+	static const float edge[] = { 0.0f, -0.0f, 1.0f, -1.0f, 2.0f, -2.0f, 0.5f, -0.5f, 3.0f, -3.0f, INFINITY, -INFINITY, NAN, 1e-40f,
+				      3e38f, -1e-40f, 16777216.0f, -8388609.0f, 2.5f };
+	const int n = (int)(sizeof(edge) / sizeof(edge[0]));
+
+	(void)state;
+	for (int i = 0; i < n; i++)
+		for (int j = 0; j < n; j++) {
+			const float y = ww_vf_pow(ww_vf_set(edge[i]), ww_vf_set(edge[j]))[0];
+			const float r = (float)pow((double)edge[i], (double)edge[j]);
+
+			if (!(isnan(r) ? isnan(y) : isinf(r) || r == 0 ? y == r : fabs((double)y - (double)r) <= 1e-7 * fabs((double)r) + 1e-44))
+				fail_msg("pow(%g, %g) = %g, should be %g", (double)edge[i], (double)edge[j], (double)y, (double)r);
+		}
+	for (int i = 0; i < 200000; i++) {
+		const float x = expf(20 * test_rand()), e = 4 * test_rand();
+		const double y = (double)ww_vf_pow(ww_vf_set(x), ww_vf_set(e))[0], r = pow((double)x, (double)e);
+
+		if (fabs(r) < 3e38 && fabs(r) > 1e-37 && !(fabs(y - r) <= 1e-7 * fabs(r)))
+			fail_msg("pow(%.9g, %.9g) = %.9g, should be %.9g", (double)x, (double)e, y, r);
+	}
+}
+
+static void test_half_precision(void **state)
+{
+	(void)state;
+	for (uint32_t h = 0; h < 65536; h++) {
+		const float f = ww_f32_of_f16((uint16_t)h), g = ww_f32_of_bf16((uint16_t)h);
+
+		if (isnan(f))
+			assert_true((ww_f16_of_f32(f) & 0x7fff) > 0x7c00);
+		else
+			assert_int_equal(ww_f16_of_f32(f), h);
+		if (isnan(g))
+			assert_true((ww_bf16_of_f32(g) & 0x7fff) > 0x7f80);
+		else
+			assert_int_equal(ww_bf16_of_f32(g), h);
+	}
+	assert_true(ww_f32_of_f16(0x3c00) == 1.0f && ww_f32_of_f16(0x0001) == 0x1p-24f && ww_f32_of_f16(0x7bff) == 65504.0f);
+	assert_int_equal(ww_f16_of_f32(65519.0f), 0x7bff);
+	assert_int_equal(ww_f16_of_f32(65520.0f), 0x7c00);
+	assert_int_equal(ww_f16_of_f32(1.0f + 0x1p-11f), 0x3c00);		/* tie to even */
+	assert_int_equal(ww_f16_of_f32(1.0f + 3 * 0x1p-11f), 0x3c02);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_exponentials), cmocka_unit_test(test_logarithms), cmocka_unit_test(test_trigonometry),
+		cmocka_unit_test(test_activations), cmocka_unit_test(test_edges), cmocka_unit_test(test_pow),
+		cmocka_unit_test(test_half_precision),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

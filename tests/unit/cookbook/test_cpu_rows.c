@@ -1,0 +1,418 @@
+/* test_cpu_rows.c - maps, transposes, gathers, row operators, reductions and scans at ragged sizes against scalar double
+ * references. */
+#include "cpu_test.h"
+
+struct io { const float *x; float *y; long long cols; const float *z; };
+
+WW_FN ww_vf io_load(const void *ctx, long long r, long long i, int n)
+{
+	const struct io *c = ctx;
+
+	return ww_vf_load(c->x + r * c->cols + i, n);
+}
+
+WW_FN void io_store(const void *ctx, long long r, long long i, ww_vf v, int n)
+{
+	const struct io *c = ctx;
+
+	ww_vf_stream(c->y + r * c->cols + i, v, n);
+}
+
+WW_FN void io_done(const void *ctx, long long r, float a, float b)
+{
+	const struct io *c = ctx;
+
+	c->y[2 * r] = a;
+	c->y[2 * r + 1] = b;
+}
+
+WW_FN void io_group(const void *ctx, long long r, long long ch, long long i, ww_vf v, int n)
+{
+	const struct io *c = ctx;
+
+	ww_vf_store(c->y + r * c->cols + ch * (c->cols / 3) + i, v + (float)ch, n);
+}
+
+WW_FN void io_map(const void *ctx, long long i, int n)
+{
+	const struct io *c = ctx;
+
+	ww_vf_stream(c->y + i, ww_vf_load(c->x + i, n) * 2.0f + 1.0f, n);
+}
+
+WW_FN void io_nd(const void *ctx, const long long *at, long long i, int n)		/* y[a][b][i] = x[a][0][i] + z[b] */
+{
+	const struct io *c = ctx;
+
+	ww_vf_store(c->y + (at[1] * 3 + at[2]) * c->cols + i, ww_vf_load(c->x + at[1] * c->cols + i, n) + c->z[at[2]], n);
+}
+
+#define IO(g) const struct io c = { WW_ARG(const float *, g), WW_ARG(float *, (g) + 1), WW_ROWS_COLS(arg), NULL }
+WW_KERNEL(softmax) { IO(3); ww_cpu_softmax(b, arg, io_load, io_store, &c); }
+WW_KERNEL(log_softmax) { IO(3); ww_cpu_log_softmax(b, arg, io_load, io_store, &c); }
+WW_KERNEL(layernorm) { IO(3); ww_cpu_layernorm(b, arg, 1e-5f, io_load, io_store, &c); }
+WW_KERNEL(rmsnorm) { IO(3); ww_cpu_rmsnorm(b, arg, 1e-5f, io_load, io_store, &c); }
+WW_KERNEL(groupnorm) { IO(3); ww_cpu_groupnorm(b, arg, 3, 1e-5f, io_load, io_group, &c); }
+WW_KERNEL(scan) { IO(3); ww_cpu_scan_row(b, arg, WW_OP_SUM, io_load, io_store, &c); }
+WW_KERNEL(prod) { IO(3); ww_cpu_scan_row(b, arg, WW_OP_PROD, io_load, io_store, &c); }
+WW_KERNEL(rowsum) { IO(3); ww_cpu_row_reduce(b, arg, WW_OP_SUM, 0, io_load, io_done, &c); }
+WW_KERNEL(rowmax) { IO(3); ww_cpu_row_reduce(b, arg, WW_OP_MAX, 1, io_load, io_done, &c); }
+WW_KERNEL(rowmin) { IO(3); ww_cpu_row_reduce(b, arg, WW_OP_MIN, 1, io_load, io_done, &c); }
+WW_KERNEL(moments) { IO(3); ww_cpu_row_moments(b, arg, io_load, io_done, &c); }
+WW_KERNEL(loss) { IO(3); ww_cpu_cross_entropy(b, arg, WW_ARG(const int64_t *, 5), io_load, io_done, &c); }
+WW_KERNEL(map) { const struct io c = { WW_ARG(const float *, 2), WW_ARG(float *, 3), 0, NULL }; ww_cpu_map(b, arg, io_map, &c); }
+WW_KERNEL(nd)
+{
+	const struct io c = { WW_ARG(const float *, WW_ND_ARGS), WW_ARG(float *, WW_ND_ARGS + 1), WW_ARG(long long, 3),
+			      WW_ARG(const float *, WW_ND_ARGS + 2) };
+
+	ww_cpu_nd(b, arg, io_nd, &c);
+}
+WW_KERNEL(turn) { ww_cpu_transpose(b, arg, ww_identity, NULL); }
+WW_KERNEL(pick) { ww_cpu_gather_rows(b, arg, ww_identity, NULL); }
+#define MID(g) const struct io c = { WW_ARG(const float *, g), WW_ARG(float *, (g) + 1), WW_ARG(long long, 2), NULL }
+WW_KERNEL(midsum) { MID(WW_REDUCE_MID_ARGS); ww_cpu_reduce_mid(b, arg, WW_OP_SUM, io_load, io_store, &c); }
+WW_KERNEL(midmax) { MID(WW_REDUCE_MID_ARGS); ww_cpu_reduce_mid(b, arg, WW_OP_MAX, io_load, io_store, &c); }
+WW_KERNEL(midscan) { MID(WW_SCAN_MID_ARGS); ww_cpu_scan_mid(b, arg, WW_OP_SUM, io_load, io_store, &c); }
+WW_KERNEL(channel) { MID(WW_CHANNEL_ARGS); ww_cpu_channel_moments(b, arg, io_load, io_done, &c); }
+WW_KERNEL(part) { const struct io c = { WW_ARG(const float *, WW_REDUCE_PART_ARGS), NULL, 0, NULL }; ww_cpu_reduce_part(b, arg, WW_OP_SUM, io_load, &c); }
+WW_KERNEL(final) { const struct io c = { NULL, WW_ARG(float *, WW_REDUCE_FINAL_ARGS), 0, NULL }; ww_cpu_reduce_final(b, arg, WW_OP_SUM, io_done, &c); }
+
+const struct kernel_entry kernel_table[] = {
+	{ "softmax", softmax }, { "log_softmax", log_softmax }, { "layernorm", layernorm }, { "rmsnorm", rmsnorm },
+	{ "groupnorm", groupnorm }, { "scan", scan }, { "prod", prod }, { "rowsum", rowsum }, { "rowmax", rowmax }, { "rowmin", rowmin },
+	{ "moments", moments }, { "loss", loss }, { "map", map }, { "nd", nd }, { "turn", turn }, { "pick", pick }, { "midsum", midsum },
+	{ "midmax", midmax }, { "midscan", midscan }, { "channel", channel }, { "part", part }, { "final", final }, { NULL, NULL },
+};
+
+static int buffer(struct ww_plan *p, void *data)
+{
+	p->buf[p->bufs] = data;
+	return p->bufs++;
+}
+
+/* Run a rows kernel; y has `out` floats. */
+static float *run_rows(const char *name, float *x, long long rows, long long cols, int keep, long long out, void *extra)
+{
+	struct ww_plan *p = host_new(2);
+	float *y = test_floats(out, 0);
+
+	ww_recipe_cpu_rows(p, name, &(struct ww_cpu_rows){ .rows = rows, .cols = cols, .keep = keep, .per = 3 });
+	ww_arg_buf(p, buffer(p, x), 0);
+	ww_arg_buf(p, buffer(p, y), 0);
+	if (extra)
+		ww_arg_buf(p, buffer(p, extra), 0);
+	test_run(p);
+	host_free(p);
+	return y;
+}
+
+static const long long widths[] = { 1, 2, 3, 7, 15, 16, 17, 31, 48, 63, 64, 65, 127, 129, 300, 1000, 4099 };
+#define WIDTHS ((int)(sizeof(widths) / sizeof(widths[0])))
+
+enum row_kind { SOFTMAX, LOG_SOFTMAX, LAYERNORM, RMSNORM, SCAN, PROD };
+
+static void row_reference(enum row_kind kind, const float *x, double *r, long long cols)
+{
+	double max = -INFINITY, sum = 0, sq = 0, run = kind == PROD ? 1 : 0;
+
+	for (long long i = 0; i < cols; i++) {
+		max = fmax(max, (double)x[i]);
+		sum += (double)x[i];
+		sq += (double)x[i] * (double)x[i];
+	}
+	if (kind == SOFTMAX || kind == LOG_SOFTMAX) {
+		sum = 0;
+		for (long long i = 0; i < cols; i++)
+			sum += exp((double)x[i] - max);
+	} else if (kind == LAYERNORM) {
+		sum /= (double)cols;
+		sq = 0;
+		for (long long i = 0; i < cols; i++)
+			sq += ((double)x[i] - sum) * ((double)x[i] - sum);
+	}
+	for (long long i = 0; i < cols; i++) {
+		run = kind == PROD ? run * (double)x[i] : run + (double)x[i];
+		r[i] = kind == SOFTMAX ? exp((double)x[i] - max) / sum : kind == LOG_SOFTMAX ? (double)x[i] - max - log(sum) :
+		       kind == LAYERNORM ? ((double)x[i] - sum) / sqrt(sq / (double)cols + 1e-5) :
+		       kind == RMSNORM ? (double)x[i] / sqrt(sq / (double)cols + 1e-5) : run;
+	}
+}
+
+static void check_rows(const char *name, enum row_kind kind, int keep, float scale, float shift, double tol)
+{
+	for (int w = 0; w < WIDTHS; w++) {
+		const long long cols = widths[w], rows = 11;
+		float *x = test_floats(rows * cols, 1), *y;
+		double *r = malloc((size_t)(rows * cols) * sizeof(*r));
+
+		for (long long i = 0; i < rows * cols; i++)
+			x[i] = x[i] * scale + shift;
+		y = run_rows(name, x, rows, cols, keep, rows * cols, NULL);
+		for (long long i = 0; i < rows; i++)
+			row_reference(kind, x + i * cols, r + i * cols, cols);
+		test_close(y, r, rows * cols, tol, name);
+		free(x);
+		free(y);
+		free(r);
+	}
+}
+
+static void test_rows(void **state)
+{
+	(void)state;
+	check_rows("softmax", SOFTMAX, 2, 5.0f, 0.0f, 5e-6);
+	check_rows("softmax", SOFTMAX, 2, 90.0f, 100.0f, 5e-5);
+	check_rows("log_softmax", LOG_SOFTMAX, 1, 5.0f, 3.0f, 2e-6);
+	check_rows("layernorm", LAYERNORM, 1, 2.0f, 3.0f, 3e-5);
+	check_rows("rmsnorm", RMSNORM, 1, 2.0f, 3.0f, 2e-6);
+	check_rows("scan", SCAN, 0, 1.0f, 3.0f, 2e-6);
+	check_rows("prod", PROD, 0, 0.01f, 1.0f, 2e-4);
+}
+
+static void test_row_reductions(void **state)
+{
+	(void)state;
+	for (int w = 0; w < WIDTHS; w++) {
+		const long long cols = widths[w], rows = 10;
+		float *x = test_floats(rows * cols, 1);
+		float *sum = run_rows("rowsum", x, rows, cols, 0, 2 * rows, NULL), *mom = run_rows("moments", x, rows, cols, 0, 2 * rows, NULL);
+		float *max = run_rows("rowmax", x, rows, cols, 0, 2 * rows, NULL), *min = run_rows("rowmin", x, rows, cols, 0, 2 * rows, NULL);
+
+		for (long long r = 0; r < rows; r++) {
+			double s = 0, m2 = 0;
+			long long hi = 0, lo = 0;
+
+			for (long long i = 0; i < cols; i++) {
+				s += (double)x[r * cols + i];
+				hi = x[r * cols + i] > x[r * cols + hi] ? i : hi;
+				lo = x[r * cols + i] < x[r * cols + lo] ? i : lo;
+			}
+			for (long long i = 0; i < cols; i++)
+				m2 += pow((double)x[r * cols + i] - s / (double)cols, 2);
+			assert_true(fabs((double)sum[2 * r] - s) <= 1e-6 * sqrt((double)cols) + 1e-6 * fabs(s));
+			assert_true(max[2 * r] == x[r * cols + hi] && (long long)max[2 * r + 1] == hi);
+			assert_true(min[2 * r] == x[r * cols + lo] && (long long)min[2 * r + 1] == lo);
+			assert_true(fabs((double)mom[2 * r] - s / (double)cols) <= 1e-6);
+			assert_true(fabs((double)mom[2 * r + 1] - m2) <= 1e-5 * m2 + 1e-6);
+		}
+		free(x);
+		free(sum);
+		free(mom);
+		free(max);
+		free(min);
+	}
+}
+
+static void test_nan_and_infinity(void **state)
+{
+	float *x = test_floats(3 * 100, 1), *y;
+
+	(void)state;
+	x[150] = NAN;
+	x[220] = -INFINITY;
+	y = run_rows("rowmax", x, 3, 100, 0, 6, NULL);
+	assert_true(!isnan(y[0]) && isnan(y[2]) && y[3] == 50.0f && !isnan(y[4]));
+	free(y);
+	y = run_rows("softmax", x, 3, 100, 2, 300, NULL);
+	assert_true(!isnan(y[0]) && isnan(y[100]) && y[220] == 0.0f && !isnan(y[299]));
+	free(y);
+	free(x);
+}
+
+static void test_cross_entropy(void **state)
+{
+	(void)state;
+	for (int w = 0; w < WIDTHS; w++) {
+		const long long cols = widths[w], rows = 9;
+		float *x = test_floats(rows * cols, 1), *y;
+		int64_t *t = malloc((size_t)rows * sizeof(*t));
+		double *r = malloc((size_t)(2 * rows) * sizeof(*r));
+
+		for (long long i = 0; i < rows * cols; i++)
+			x[i] = x[i] * 20.0f + 3.0f;
+		for (long long i = 0; i < rows; i++) {
+			double max = -INFINITY, s = 0;
+
+			t[i] = i == 4 ? -100 : (i * 7919) % cols;
+			for (long long j = 0; j < cols; j++)
+				max = fmax(max, (double)x[i * cols + j]);
+			for (long long j = 0; j < cols; j++)
+				s += exp((double)x[i * cols + j] - max);
+			r[2 * i + 1] = max + log(s);
+			r[2 * i] = t[i] < 0 ? 0 : r[2 * i + 1] - (double)x[i * cols + t[i]];
+		}
+		y = run_rows("loss", x, rows, cols, 0, 2 * rows, t);
+		test_close(y, r, 2 * rows, 1e-6, "cross_entropy");
+		free(x);
+		free(y);
+		free(t);
+		free(r);
+	}
+}
+
+static void test_groupnorm(void **state)
+{
+	const long long rows = 5, cols = 3 * 37;
+	float *x = test_floats(rows * cols, 1), *y = run_rows("groupnorm", x, rows, cols, 1, rows * cols, NULL);
+	double r[5 * 3 * 37];
+
+	(void)state;
+	for (long long i = 0; i < rows; i++)
+		row_reference(LAYERNORM, x + i * cols, r + i * cols, cols);
+	for (long long i = 0; i < rows * cols; i++)
+		r[i] += (double)(i % cols / 37);
+	test_close(y, r, rows * cols, 1e-5, "groupnorm");
+	free(x);
+	free(y);
+}
+
+static void test_maps(void **state)
+{
+	(void)state;
+	for (int w = 0; w < WIDTHS; w++) {
+		const long long n = widths[w];
+		struct ww_plan *p = host_new(2);
+		float *x = test_floats(2 * n, 1), *z = test_floats(3, 1), *y = test_floats(2 * n, 0), *t = test_floats(6 * n, 0);
+
+		ww_recipe_cpu_map(p, "map", &(struct ww_cpu_map){ .total = 2 * n, .tile = 256 });
+		ww_arg_buf(p, buffer(p, x), 0);
+		ww_arg_buf(p, buffer(p, y), 0);
+		ww_recipe_cpu_nd(p, "nd", &(struct ww_cpu_nd){ .size = { 1, 2, 3, n } });
+		ww_arg_buf(p, buffer(p, x), 0);
+		ww_arg_buf(p, buffer(p, t), 0);
+		ww_arg_buf(p, buffer(p, z), 0);
+		test_run(p);
+		for (long long i = 0; i < 2 * n; i++)
+			assert_true(fabsf(y[i] - (2.0f * x[i] + 1.0f)) <= 3e-7f);
+		for (long long i = 0; i < 6 * n; i++)
+			assert_true(t[i] == x[i / (3 * n) * n + i % n] + z[i / n % 3]);
+		host_free(p);
+		free(x);
+		free(y);
+		free(z);
+		free(t);
+	}
+}
+
+static void test_transpose_and_gather(void **state)
+{
+	(void)state;
+	for (int w = 0; w < WIDTHS - 1; w++) {
+		const long long rows = widths[w], cols = widths[(w * 5 + 3) % (WIDTHS - 1)];
+		struct ww_plan *p = host_new(2);
+		float *x = test_floats(2 * rows * cols, 1), *y = test_floats(2 * rows * cols, 0), *z = test_floats(6 * cols, 0);
+		int64_t index[6] = { 0, rows - 1, rows / 2, 2 * rows - 1, -1, 2 * rows };
+
+		ww_recipe_cpu_transpose(p, "turn", &(struct ww_cpu_transpose){
+			.batch = 2, .rows = rows, .cols = cols, .x_buf = buffer(p, x), .y_buf = buffer(p, y), .x_stride = cols,
+			.x_batch_stride = rows * cols, .y_stride = rows, .y_batch_stride = rows * cols });
+		ww_recipe_cpu_gather(p, "pick", &(struct ww_cpu_gather){
+			.rows = 6, .cols = cols, .table_rows = 2 * rows, .index_buf = buffer(p, index), .table_buf = buffer(p, x),
+			.y_buf = buffer(p, z) });
+		test_run(p);
+		for (long long i = 0; i < 2 * rows * cols; i++)
+			assert_true(y[i / (rows * cols) * rows * cols + i % cols * rows + i / cols % rows] == x[i]);
+		for (long long i = 0; i < 4 * cols; i++)
+			assert_true(z[i] == x[index[i / cols] * cols + i % cols]);
+		assert_true(isnan(z[4 * cols]) && isnan(z[6 * cols - 1]));
+		host_free(p);
+		free(x);
+		free(y);
+		free(z);
+	}
+}
+
+static void check_mid(const char *name, long long outer, long long mid, long long inner)
+{
+	const int scan_it = !strcmp(name, "midscan"), max_it = !strcmp(name, "midmax");
+	const long long total = outer * mid * inner, out = scan_it ? total : outer * inner;
+	struct ww_plan *p = host_new(2);
+	float *x = test_floats(total, 1), *y = test_floats(out, 0);
+	double *r = malloc((size_t)out * sizeof(*r));
+
+	ww_recipe_cpu_mid(p, name, &(struct ww_cpu_mid){ .outer = outer, .mid = mid, .inner = inner, .cols = 64 });
+	ww_arg_buf(p, buffer(p, x), 0);
+	ww_arg_buf(p, buffer(p, y), 0);
+	test_run(p);
+	for (long long o = 0; o < outer; o++)
+		for (long long i = 0; i < inner; i++) {
+			double s = max_it ? -INFINITY : 0;
+
+			for (long long m = 0; m < mid; m++) {
+				const double v = (double)x[(o * mid + m) * inner + i];
+
+				s = max_it ? fmax(s, v) : s + v;
+				r[scan_it ? (o * mid + m) * inner + i : o * inner + i] = s;
+			}
+		}
+	test_close(y, r, out, 2e-6, name);
+	host_free(p);
+	free(x);
+	free(y);
+	free(r);
+}
+
+static void test_mid(void **state)
+{
+	static const char *const name[] = { "midsum", "midmax", "midscan" };
+
+	(void)state;
+	for (int k = 0; k < 3; k++) {
+		check_mid(name[k], 1, 1, 1);
+		check_mid(name[k], 3, 7, 5);
+		check_mid(name[k], 2, 300, 65);
+		check_mid(name[k], 1, 129, 200);
+	}
+}
+
+static void test_full_and_channel(void **state)
+{
+	const long long n = 100003;
+	const struct ww_cpu_reduce red = { .total = n, .tile = 1000 };
+	struct ww_plan *p = host_new(2);
+	float *x = test_floats(n, 1), y[2] = { NAN, NAN }, m[2 * 7];
+	double s = 0;
+	int part_buf;
+
+	(void)state;
+	part_buf = ww_recipe_cpu_reduce_part(p, "part", &red);
+	ww_arg_buf(p, buffer(p, x), 0);
+	ww_recipe_cpu_reduce_final(p, "final", &red, part_buf);
+	ww_arg_buf(p, buffer(p, y), 0);
+	ww_recipe_cpu_channels(p, "channel", &(struct ww_cpu_channels){ .outer = 4, .chans = 7, .inner = 333 });
+	ww_arg_buf(p, buffer(p, x), 0);
+	ww_arg_buf(p, buffer(p, m), 0);
+	test_run(p);
+	for (long long i = 0; i < n; i++)
+		s += (double)x[i];
+	assert_true(fabs((double)y[0] - s) <= 1e-4);
+	for (int c = 0; c < 7; c++) {
+		double mean = 0, m2 = 0;
+
+		for (int pass = 0; pass < 2; pass++)
+			for (int o = 0; o < 4; o++)
+				for (int i = 0; i < 333; i++) {
+					const double v = (double)x[(o * 7 + c) * 333 + i];
+
+					if (pass)
+						m2 += (v - mean) * (v - mean);
+					else
+						mean += v / (4 * 333);
+				}
+		assert_true(fabs((double)m[2 * c] - mean) <= 1e-6 && fabs((double)m[2 * c + 1] - m2) <= 1e-5 * m2);
+	}
+	host_free(p);
+	free(x);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_rows), cmocka_unit_test(test_row_reductions), cmocka_unit_test(test_nan_and_infinity),
+		cmocka_unit_test(test_cross_entropy), cmocka_unit_test(test_groupnorm), cmocka_unit_test(test_maps),
+		cmocka_unit_test(test_transpose_and_gather), cmocka_unit_test(test_mid), cmocka_unit_test(test_full_and_channel),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
