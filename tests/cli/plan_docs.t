@@ -1,0 +1,27 @@
+#!/usr/bin/env python3
+"""docs/plan.md: names every function of ww/plan.h, quotes the worked solutions as they are, and gives the compiler's flags."""
+import os
+import re
+
+root = os.environ.get("WW_SOURCE_DIR", ".")
+
+
+def read(path):
+    with open(os.path.join(root, path), encoding="utf-8") as f:
+        return f.read()
+
+
+doc = read("docs/plan.md")
+header = re.sub(r"/\*.*?\*/", "", read("include/ww/plan.h"), flags=re.S)
+functions = sorted(set(re.findall(r"\b(ww_[a-z0-9_]+)\(", header)))
+files = ["cuda/softmax/plan.c", "cuda/softmax/kernels.cu", "cpu/bias_gelu/plan.c", "cpu/bias_gelu/kernels.c"]
+flags = re.search(r"ww_cc_flags\[\] = \{(.*?)NULL", read("src/judge/compile/cc.c"), re.S).group(1)
+flags = [f for f in re.findall(r'"((?:[^"\\]|\\.)*)"', flags) if not f.startswith("-D")]
+
+checks = [("the header has functions", len(functions) > 25)]
+checks += [("names " + f, f + "(" in doc) for f in functions]
+checks += [("quotes " + f, read("examples/solutions/" + f) in doc) for f in files]
+checks += [("gives the flags of cc", " ".join(flags) in doc)]
+print("1..%d" % len(checks))
+for i, (what, ok) in enumerate(checks, 1):
+    print("%s %d - %s" % ("ok" if ok else "not ok", i, what))
