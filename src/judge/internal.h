@@ -50,7 +50,7 @@ struct ww_judge_task {
 	struct ww_ref_shapes shapes;
 	struct ww_facts facts;
 	struct ww_ref_buffers buffers;
-	int variant_usable[8];		/* of verify.c's draws: the references are finite; -1: not tried yet */
+	int variant_useless[8];		/* of verify.c's draws: the references were not finite */
 	int degenerate;			/* -1: not looked at yet */
 	double eager_us;		/* rough, for time limits; 0 unknown */
 	struct ww_base base[WW_BASE_COUNT];
@@ -76,8 +76,8 @@ void ww_session_close(struct ww_session *s);
 /* Poison (and flush), then run once.  A result other than OK goes into the verdict and sets s->failed. */
 enum ww_rc ww_session_run(struct ww_session *s, unsigned prepare, struct ww_run_result *res, struct ww_err *err) WW_MUST_CHECK;
 /* References of the current draw, then compare the outputs; a mismatch goes into the verdict and sets s->failed.  `when`
- * names the draw in diagnostics. */
-enum ww_rc ww_session_check(struct ww_session *s, const char *when, struct ww_err *err) WW_MUST_CHECK;
+ * names the draw in diagnostics.  With `finite`, references that are not finite are not compared with and set it to 0. */
+enum ww_rc ww_session_check(struct ww_session *s, const char *when, int *finite, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_session_draw(struct ww_judge_task *t, double scale, double shift, enum ww_ref_params params,
 			   struct ww_err *err) WW_MUST_CHECK;
 uint64_t ww_session_seed(struct ww_judge_task *t);

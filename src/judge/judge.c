@@ -163,7 +163,6 @@ enum ww_rc ww_judge_task_open(struct ww_judge *j, const struct ww_task *task, st
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 	t->judge = j;
 	t->degenerate = -1;
-	memset(t->variant_usable, -1, sizeof(t->variant_usable));
 	pthread_mutex_init(&t->lock, NULL);
 	WW_TRY(ww_task_from_text(&t->task, task->name, task->source, task->source_bytes, err));
 	WW_TRY(ww_fs_join(t->ref_cache, j->cache_dir, "torch", err));

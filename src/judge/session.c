@@ -222,7 +222,7 @@ static double worse(double a, double b)
 	return isnan(a) ? b : isnan(b) ? a : a > b ? a : b;
 }
 
-enum ww_rc ww_session_check(struct ww_session *s, const char *when, struct ww_err *err)
+enum ww_rc ww_session_check(struct ww_session *s, const char *when, int *finite, struct ww_err *err)
 {
 	struct ww_judge_task *t = s->t;
 	struct ww_ref_reference reference;
@@ -241,7 +241,10 @@ enum ww_rc ww_session_check(struct ww_session *s, const char *when, struct ww_er
 	ww_runner_freeze(s->runner);
 	rc = ww_ref_reference(t->ref, &reference, err);
 	double reference_s = ww_seconds_since(start);
-	if (rc == WW_OK)
+	c->pass = 1;
+	if (finite)
+		*finite = rc != WW_OK || reference.finite;
+	if (rc == WW_OK && (!finite || reference.finite))
 		rc = ww_ref_compare(t->ref, t->judge->opts.rule, c, err);
 	ww_log(WW_LOG_DEBUG, "reference: %.3f s, compare: %.3f s", reference_s, ww_seconds_since(start) - reference_s);
 	ww_runner_thaw(s->runner);

@@ -95,7 +95,7 @@ static enum ww_rc one_round(struct ww_session *s, enum ww_baseline fastest, stru
 		goto out;
 	x->n++;
 	if (check) {
-		WW_TRY(ww_session_check(s, "a timed call", err));
+		WW_TRY(ww_session_check(s, "a timed call", NULL, err));
 		s->v->checked_calls++;
 	}
 out:

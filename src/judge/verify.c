@@ -6,14 +6,12 @@
  *     1  new inputs, parameters re-drawn: nothing is at its default any more
  *     2  inputs * 2^-6     3  inputs * 2^6     4  inputs + 3     (each with re-drawn parameters)
  *
- * Where a reference is not finite on one of 2 to 4 (tried once a task), that kind of draw says nothing and a plain one stands
+ * Where a reference is not finite on one of 2 to 4 (remembered for the task), that kind of draw says nothing and a plain one stands
  * in for it, so that five comparisons are made in any case.  Rule paper: five draws, parameters as created.
  *
  * Division of labour: the reference worker decides whether values match (it holds them), this file decides
  * what is asked and what follows. */
 #include "judge/internal.h"
-
-#include <stdio.h>
 
 struct variant { double scale, shift; enum ww_ref_params params; const char *name; };
 
@@ -27,8 +25,8 @@ static const struct variant strict_draws[] = {
 static const struct variant paper_draw = { 1, 0, WW_REF_PARAMS_INIT, "a plain draw" };
 static const struct variant stand_in = { 1, 0, WW_REF_PARAMS_REDRAW, "parameters re-drawn" };
 
-/* Draw, run, compare. */
-static enum ww_rc one_draw(struct ww_session *s, const struct variant *d, struct ww_err *err)
+/* Draw, run, compare.  *finite as ww_session_check() has it. */
+static enum ww_rc one_draw(struct ww_session *s, const struct variant *d, int *finite, struct ww_err *err)
 {
 	struct ww_run_result res;
 	enum ww_rc rc;
@@ -37,23 +35,22 @@ static enum ww_rc one_draw(struct ww_session *s, const struct variant *d, struct
 	WW_TRY(ww_session_run(s, WW_RUN_POISON, &res, err));
 	if (s->failed)
 		goto out;
-	WW_TRY(ww_session_check(s, d->name, err));
-	s->v->draws++;
+	WW_TRY(ww_session_check(s, d->name, finite, err));
+	s->v->draws += !finite || *finite;
 out:
 	return rc;
 }
 
-/* Whether the references of a changed draw are finite; asked before the candidate runs, since it decides whether it does. */
-static enum ww_rc usable(struct ww_judge_task *t, const struct variant *d, int *yes, struct ww_err *err)
+/* A changed draw; where its references are not finite, now and for good, a plain one instead. */
+static enum ww_rc changed_draw(struct ww_session *s, const struct variant *d, int *useless, struct ww_err *err)
 {
-	struct ww_ref_reference r;
-	enum ww_rc rc;
-	*yes = 1;
-	if (d->scale == 1 && d->shift == 0)
-		return WW_OK;
-	WW_TRY(ww_session_draw(t, d->scale, d->shift, d->params, err));
-	WW_TRY(ww_ref_reference(t->ref, &r, err));
-	*yes = r.finite;
+	int finite = 1;
+	enum ww_rc rc = WW_OK;
+	if (!*useless)
+		WW_TRY(one_draw(s, d, &finite, err));
+	*useless |= !finite;
+	if (*useless && !s->failed)
+		WW_TRY(one_draw(s, &stand_in, NULL, err));
 out:
 	return rc;
 }
@@ -66,12 +63,10 @@ enum ww_rc ww_judge_verify(struct ww_session *s, struct ww_err *err)
 
 	for (size_t i = 0; i < WW_ARRAY_LEN(strict_draws) && !s->failed; i++) {
 		const struct variant *d = strict ? &strict_draws[i] : &paper_draw;
-		if (t->variant_usable[i] < 0) {
-			int yes;
-			WW_TRY(usable(t, d, &yes, err));
-			t->variant_usable[i] = yes;
-		}
-		WW_TRY(one_draw(s, t->variant_usable[i] ? d : &stand_in, err));
+		if (d->scale == 1 && d->shift == 0)
+			WW_TRY(one_draw(s, d, NULL, err));
+		else
+			WW_TRY(changed_draw(s, d, &t->variant_useless[i], err));
 	}
 	if (!s->failed)
 		s->v->correct = 1;
