@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-static const char *indent(struct pl *pl, const char *text, int tabs)
+const char *pl_indent(struct pl *pl, const char *text, int tabs)
 {
 	struct ww_str s = WW_STR_INIT(1 << 20);
 	const char *r;
@@ -129,7 +129,7 @@ void pl_cpu_stores(struct expr *e, struct kern *k, int level)
 
 static void launch_tiles(struct pl *pl, struct kern *k, const struct ix *rows, const struct ix *cols, int per_default)
 {
-	const struct knobs *kn = pl_knobs(pl, (int)(strtol(k->name + 1, NULL, 10)));
+	const struct knobs *kn = pl_knobs(pl, k->id);
 	int tile = kn->tile ? kn->tile : per_default;
 
 	k->launch = pl_fmt(pl,
@@ -169,8 +169,8 @@ static void point_kernel(struct pl *pl, struct kern *k, struct ww_str *s)
 		vec = 0;
 		point_body(pl, k, 0, &b1, &b2);
 	}
-	text1 = indent(pl, b1.p, 2);
-	text2 = indent(pl, b2.p, 3);
+	text1 = pl_indent(pl, b1.p, 2);
+	text2 = pl_indent(pl, b2.p, 3);
 	ww_str_release(&b1);
 	ww_str_release(&b2);
 	rows = pl_extent(pl, k->row, k->n_row);
@@ -188,7 +188,7 @@ static void point_kernel(struct pl *pl, struct kern *k, struct ww_str *s)
 	if (vec)
 		ww_str_addf(s, "\t\tix_t %s = c0;\n\n\t\t(void)row;\n\t\tWW_UNROLL(%d)\n\t\tfor (; %s + WW_VL <= c1; %s += WW_VL) {\n\t\t\tenum { n = WW_VL };\n%s\t\t}\n"
 			    "\t\tif (%s < c1) {\n\t\t\tconst int n = (int)(c1 - %s);\n%s\t\t}\n\t}\n}\n\n",
-			    lane, pl_knobs(pl, atoi(k->name + 1))->unroll ? pl_knobs(pl, atoi(k->name + 1))->unroll : 4, lane, lane, text2, lane, lane, text2);
+			    lane, pl_knobs(pl, k->id)->unroll ? pl_knobs(pl, k->id)->unroll : 4, lane, lane, text2, lane, lane, text2);
 	else
 		ww_str_addf(s, "\n\t\t(void)row;\n\t\tfor (ix_t %s = c0; %s < c1; %s++) {\n%s\t\t}\n\t}\n}\n\n", lane, lane, lane, text2);
 	launch_tiles(pl, k, rows, cols, 16384);
@@ -437,7 +437,7 @@ static int choose_lane(struct pl *pl, struct kern *k)
 static void row_kernel(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	struct rowgen g = { .pl = pl, .k = k, .out = WW_STR_INIT(1 << 19), .b1 = WW_STR_INIT(1 << 18), .b2 = WW_STR_INIT(1 << 18) };
-	const struct knobs *kn = pl_knobs(pl, atoi(k->name + 1));
+	const struct knobs *kn = pl_knobs(pl, k->id);
 	const struct ix *rows, *tiles = NULL;
 	const char *body, *lane = NULL;
 	int n_row;
@@ -466,14 +466,14 @@ static void row_kernel(struct pl *pl, struct kern *k, struct ww_str *s)
 			    "\tfor (ix_t item = b->x * per; item < end; item++) {\n"
 			    "\t\tconst ix_t row = item / chunks, c0 = item %% chunks * 64, c1 = ww_min_ll(width, c0 + 64);\n", ix_text(pl, tiles), ix_text(pl, rows));
 		pl_decode(pl, s, "\t\t", "ix_t", k->row, n_row, "row");
-		body = indent(pl, body, 3);
+		body = pl_indent(pl, body, 3);
 		ww_str_addf(s, "\t\tix_t %s = c0;\n\n\t\t(void)row;\n\t\tfor (; %s + WW_VL <= c1; %s += WW_VL) {\n\t\t\tenum { n = WW_VL };\n%s\t\t}\n\t\tif (%s < c1) {\n"
 			    "\t\t\tconst int n = (int)(c1 - %s);\n%s\t\t}\n\t}\n}\n\n", lane, lane, lane, body, lane, lane, body);
 		rows = ix_mul(pl, rows, ix_div(pl, ix_addc(pl, tiles, 63), ix_const(pl, 64)));
 	} else {
 		ww_str_addf(s, "\tconst ix_t end = ww_min_ll(%s, (b->x + 1) * per);\n\n\tfor (ix_t row = b->x * per; row < end; row++) {\n", ix_text(pl, rows));
 		pl_decode(pl, s, "\t\t", "ix_t", k->row, n_row, "row");
-		ww_str_addf(s, "\t\t(void)row;\n%s\t}\n}\n\n", indent(pl, body, 2));
+		ww_str_addf(s, "\t\t(void)row;\n%s\t}\n}\n\n", pl_indent(pl, body, 2));
 	}
 	k->launch = pl_fmt(pl,
 		"\t{\n\t\tconst long long items = %s, work = %s;\n"

@@ -13,6 +13,15 @@ const char *pl_plan_buf(struct pl *pl, const struct buf *b);
 const char *pl_plan_args(struct pl *pl, struct kern *k, const char *tabs);
 void pl_decode(struct pl *pl, struct ww_str *s, const char *tabs, const char *type, const struct ix_atom *const *axis, int n, const char *lin);
 const struct ix *pl_extent(struct pl *pl, const struct ix_atom *const *axis, int n);
+const char *pl_indent(struct pl *pl, const char *text, int tabs);
+/* Axes from..to-1 of a special's index as one variable; the output's index, and idx if given, follow. */
+const struct ix_atom *pl_join(struct pl *pl, struct kern *k, int from, int to, const struct ix **idx);
+/* Declarations of the special's axes from..to-1 from the linear number `lin`. */
+void pl_axes(struct pl *pl, struct kern *k, struct ww_str *s, int from, int to, const char *lin);
+/* The variable of axis d of a special, made up where its size is 1. */
+const struct ix_atom *pl_lane_of(struct pl *pl, struct kern *k, int d);
+const char *pl_bytes(struct pl *pl, const struct operand *o);
+const char *pl_numbers(struct pl *pl, const int64_t *v, int nd);
 void pl_cpu_stores(struct expr *e, struct kern *k, int level);
 /* GEMM, convolution, attention and scan: emit_cpu_special.c. */
 void pl_cpu_special(struct pl *pl, struct kern *k, struct ww_str *s);

@@ -75,29 +75,8 @@ static const char *body_of(struct pl *pl, struct kern *k, const struct ix_atom *
 	return r;
 }
 
-static const char *tabbed(struct pl *pl, const char *text)
-{
-	struct ww_str s = WW_STR_INIT(1 << 19);
-	const char *r;
-	int depth = 1;
-
-	for (const char *c = text; *c;) {
-		const char *end = strchr(c, '\n');
-		size_t n = end ? (size_t)(end - c) : strlen(c);
-
-		for (int i = 0; i < depth; i++)
-			ww_str_addc(&s, '\t');
-		ww_str_add(&s, c, n);
-		ww_str_addc(&s, '\n');
-		c += n + (end != NULL);
-	}
-	r = pl_fmt(pl, "%s", s.p);
-	ww_str_release(&s);
-	return r;
-}
-
 /* Axes from..to-1 of the special's index as one variable; the outputs' indices follow. */
-static const struct ix_atom *join(struct pl *pl, struct kern *k, int from, int to, const struct ix **idx)
+const struct ix_atom *pl_join(struct pl *pl, struct kern *k, int from, int to, const struct ix **idx)
 {
 	const struct ix_atom *v[PL_MAX_RANK];
 	const struct ix *e[PL_MAX_RANK], *ext = ix_const(pl, 1), *m, *under = ext;
@@ -124,7 +103,7 @@ static const struct ix_atom *join(struct pl *pl, struct kern *k, int from, int t
 }
 
 /* Declarations of the outer variables: axes from..to-1 from the linear number `lin`. */
-static void axes(struct pl *pl, struct kern *k, struct ww_str *s, int from, int to, const char *lin)
+void pl_axes(struct pl *pl, struct kern *k, struct ww_str *s, int from, int to, const char *lin)
 {
 	const struct ix *under = ix_const(pl, 1);
 
@@ -137,14 +116,14 @@ static void axes(struct pl *pl, struct kern *k, struct ww_str *s, int from, int 
 	}
 }
 
-static const struct ix_atom *lane_of(struct pl *pl, struct kern *k, int d)
+const struct ix_atom *pl_lane_of(struct pl *pl, struct kern *k, int d)
 {
 	const struct ix_atom *a = ix_as_var(k->spec_idx[d]);
 
 	return a ? a : ix_as_var(ix_var(pl, pl_fmt(pl, "i%d", pl->n_var++), ix_const(pl, 1)));
 }
 
-static const char *bytes(struct pl *pl, const struct operand *o)
+const char *pl_bytes(struct pl *pl, const struct operand *o)
 {
 	return ix_text(pl, ix_mulc(pl, o->offset, pl_itemsize(o->buf->dt)));
 }
@@ -153,16 +132,16 @@ static void functor(struct pl *pl, struct kern *k, struct ww_str *s, const char 
 {
 	ww_str_addf(s, "%s\n{\n\tconst struct %s *c = ctx;\n", head, k->name);
 	pl_cpu_pointers(pl, k, s, "c");
-	ww_str_addf(s, "%s\n%s}\n\n", decl, tabbed(pl, body));
+	ww_str_addf(s, "%s\n%s}\n\n", decl, pl_indent(pl, body, 1));
 }
 
 static void gemm(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	struct spec *sp = k->spec;
-	const struct knobs *kn = pl_knobs(pl, atoi(k->name + 1));
+	const struct knobs *kn = pl_knobs(pl, k->id);
 	int nb = sp->nbatch, r = nb + 2;
 	struct operand *a = &sp->in[0], *b = &sp->in[1];
-	const struct ix_atom *lane = lane_of(pl, k, r - 1);
+	const struct ix_atom *lane = pl_lane_of(pl, k, r - 1);
 	const struct ix *batch = ix_const(pl, 1);
 	int b_nk = !ix_is(b->stride[r - 1], 1) || (ix_num(b->stride[r - 2]) == 1 && ix_num(sp->out->size[r - 1]) > 1 && !ix_is(b->stride[r - 1], 1));
 	struct ww_str d = WW_STR_INIT(1 << 14);
@@ -171,7 +150,7 @@ static void gemm(struct pl *pl, struct kern *k, struct ww_str *s)
 	for (int i = 0; i < nb; i++)
 		batch = ix_mul(pl, batch, sp->out->size[i]);
 	body = body_of(pl, k, lane, "acc", NULL, NULL);
-	axes(pl, k, &d, 0, nb, "z");
+	pl_axes(pl, k, &d, 0, nb, "z");
 	if (ix_as_var(k->spec_idx[r - 2]))
 		ww_str_addf(&d, "\tconst ix_t %s = row;\n", ix_as_var(k->spec_idx[r - 2])->name);
 	ww_str_addf(&d, "\tconst ix_t %s_0 = col;\n\n\t(void)z;\n\t(void)row;\n", lane->name);
@@ -186,7 +165,7 @@ static void gemm(struct pl *pl, struct kern *k, struct ww_str *s)
 		"\t\t.m = %s, .n = %s, .k = %s, .batch = %s, .a_buf = %s, .b_buf = %s, .a_offset_bytes = %s, .b_offset_bytes = %s,\n"
 		"\t\t.lda = %s, .ldb = %s, .a_batch_stride = %s, .b_batch_stride = %s, .b_nk = %d, .nb = %d, .mt = %d, .kc = %d });\n%s",
 		k->name, ix_text(pl, sp->out->size[r - 2]), ix_text(pl, sp->out->size[r - 1]), ix_text(pl, sp->k), ix_text(pl, batch),
-		pl_plan_buf(pl, a->buf), pl_plan_buf(pl, b->buf), bytes(pl, a), bytes(pl, b), ix_text(pl, a->stride[r - 2]),
+		pl_plan_buf(pl, a->buf), pl_plan_buf(pl, b->buf), pl_bytes(pl, a), pl_bytes(pl, b), ix_text(pl, a->stride[r - 2]),
 		ix_text(pl, b->stride[b_nk ? r - 1 : r - 2]), nb ? ix_text(pl, a->stride[nb - 1]) : "0", nb ? ix_text(pl, b->stride[nb - 1]) : "0", b_nk,
 		kn->block, kn->tile, kn->stage, pl_plan_args(pl, k, "\t"));
 }
@@ -200,7 +179,7 @@ static const char *triple(struct pl *pl, const struct val *v, int first, int nd)
 	return t;
 }
 
-static const char *numbers(struct pl *pl, const int64_t *v, int nd)
+const char *pl_numbers(struct pl *pl, const int64_t *v, int nd)
 {
 	const char *t = "";
 
@@ -212,11 +191,11 @@ static const char *numbers(struct pl *pl, const int64_t *v, int nd)
 static void conv(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	struct spec *sp = k->spec;
-	const struct knobs *kn = pl_knobs(pl, atoi(k->name + 1));
+	const struct knobs *kn = pl_knobs(pl, k->id);
 	struct operand *x = &sp->in[0], *w = &sp->in[1];
 	const struct val *out = sp->out;
 	int nd = sp->nd;
-	const struct ix_atom *lane = join(pl, k, 2, 2 + nd, NULL);
+	const struct ix_atom *lane = pl_join(pl, k, 2, 2 + nd, NULL);
 	struct ww_str d = WW_STR_INIT(1 << 14);
 	const char *body = body_of(pl, k, lane, "acc", NULL, NULL);
 
@@ -238,20 +217,20 @@ static void conv(struct pl *pl, struct kern *k, struct ww_str *s)
 		k->name, nd, sp->transposed, sp->groups, ix_text(pl, out->size[0]), ix_text(pl, sp->x_size[1]), ix_text(pl, out->size[1]),
 		triple(pl, &(struct val){ .size = { sp->x_size[2], sp->x_size[3], sp->x_size[4] } }, 0, nd),
 		triple(pl, &(struct val){ .size = { sp->w_size[2], sp->w_size[3], sp->w_size[4] } }, 0, nd), triple(pl, out, 2, nd),
-		numbers(pl, sp->stride, nd), numbers(pl, sp->pad, nd), numbers(pl, sp->dil, nd), pl_plan_buf(pl, x->buf), pl_plan_buf(pl, w->buf),
-		bytes(pl, x), bytes(pl, w), kn->tile, kn->block, pl_plan_args(pl, k, "\t"));
+		pl_numbers(pl, sp->stride, nd), pl_numbers(pl, sp->pad, nd), pl_numbers(pl, sp->dil, nd), pl_plan_buf(pl, x->buf), pl_plan_buf(pl, w->buf),
+		pl_bytes(pl, x), pl_bytes(pl, w), kn->tile, kn->block, pl_plan_args(pl, k, "\t"));
 }
 
 static void attention(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	struct spec *sp = k->spec;
-	const struct knobs *kn = pl_knobs(pl, atoi(k->name + 1));
-	const struct ix_atom *lane = lane_of(pl, k, 3);
+	const struct knobs *kn = pl_knobs(pl, k->id);
+	const struct ix_atom *lane = pl_lane_of(pl, k, 3);
 	struct ww_str d = WW_STR_INIT(1 << 14);
 	const char *body = body_of(pl, k, lane, "acc", NULL, NULL), *strides = "", *bufs = "";
 	static const char letter[] = "qkv";
 
-	axes(pl, k, &d, 0, 2, "z");
+	pl_axes(pl, k, &d, 0, 2, "z");
 	if (ix_as_var(k->spec_idx[2]))
 		ww_str_addf(&d, "\tconst ix_t %s = row;\n", ix_as_var(k->spec_idx[2])->name);
 	ww_str_addf(&d, "\tconst ix_t %s_0 = i;\n\n\t(void)z;\n\t(void)row;\n", lane->name);
@@ -266,7 +245,7 @@ static void attention(struct pl *pl, struct kern *k, struct ww_str *s)
 
 		strides = pl_fmt(pl, "%s .%c_stride = { %s, %s, %s },", strides, letter[i], ix_text(pl, o->stride[0]), ix_text(pl, o->stride[1]),
 				 ix_text(pl, o->stride[2]));
-		bufs = pl_fmt(pl, "%s .%c_buf = %s, .%c_offset_bytes = %s,", bufs, letter[i], pl_plan_buf(pl, o->buf), letter[i], bytes(pl, o));
+		bufs = pl_fmt(pl, "%s .%c_buf = %s, .%c_offset_bytes = %s,", bufs, letter[i], pl_plan_buf(pl, o->buf), letter[i], pl_bytes(pl, o));
 	}
 	k->launch = pl_fmt(pl,
 		"\tww_recipe_cpu_attention(p, \"%s\", &(struct ww_cpu_attention){\n\t\t.batch = %s, .heads = %s, .group = 1, .lq = %s, .lk = %s, .d = %s,\n\t\t%s\n\t\t%s\n"
@@ -281,7 +260,7 @@ static void scan(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	struct spec *sp = k->spec;
 	const struct val *out = sp->out;
-	const struct knobs *kn = pl_knobs(pl, atoi(k->name + 1));
+	const struct knobs *kn = pl_knobs(pl, k->id);
 	int dim = sp->nd, last = out->rank - 1, mid = dim != last;
 	const struct ix *idx[PL_MAX_RANK], *rows = ix_const(pl, 1), *inner = rows;
 	const struct ix_atom *lane;
@@ -294,10 +273,10 @@ static void scan(struct pl *pl, struct kern *k, struct ww_str *s)
 		rows = ix_mul(pl, rows, out->size[i]);
 	for (int i = dim + 1; i < out->rank; i++)
 		inner = ix_mul(pl, inner, out->size[i]);
-	lane = mid ? join(pl, k, dim + 1, out->rank, idx) : lane_of(pl, k, last);
+	lane = mid ? pl_join(pl, k, dim + 1, out->rank, idx) : pl_lane_of(pl, k, last);
 	load = body_of(pl, k, lane, NULL, sp->in[0].val, idx);
 	store = body_of(pl, k, lane, "acc", NULL, NULL);
-	axes(pl, k, &d, 0, mid ? dim + 1 : dim, "r");
+	pl_axes(pl, k, &d, 0, mid ? dim + 1 : dim, "r");
 	ww_str_addf(&d, "\tconst ix_t %s_0 = i;\n\n\t(void)r;\n", lane->name);
 	ww_str_addf(s, "/* %s */\n", k->title);
 	context(pl, k, s);

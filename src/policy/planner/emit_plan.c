@@ -42,6 +42,22 @@ static void check(struct pl *pl, struct ww_str *s, struct buf *b)
 	}
 }
 
+/* Kernels count in int where every buffer has less than 2^31 elements. */
+static void index_width(struct pl *pl, struct ww_str *s)
+{
+	ww_str_adds(s, "\tlong long longest = 0;\n");
+	for (int i = 0; i < pl->n_buf; i++) {
+		struct buf *b = pl->buf[i];
+		const struct ix *n = ix_const(pl, 1);
+
+		for (int d = 0; d < b->rank; d++)
+			n = ix_mul(pl, n, b->size[d]);
+		if (ix_num(n) >= 1 << 20)
+			ww_str_addf(s, "\tlongest = ww_max(longest, %s);\n", ix_text(pl, n));
+	}
+	ww_str_adds(s, "\tww_define(p, \"IX64_\", longest > 0x7fff0000);\n");
+}
+
 void pl_emit_plan(struct pl *pl)
 {
 	struct ww_str *s = &pl->plan_text;
@@ -73,6 +89,8 @@ void pl_emit_plan(struct pl *pl)
 			n = ix_mul(pl, n, b->size[d]);
 		ww_str_addf(s, "\tconst int %s = ww_scratch(p, %s);\n", b->name, ix_text(pl, n));
 	}
+	if (pl->target == WW_TARGET_CUDA)
+		index_width(pl, s);
 	for (int i = 0; i < pl->n_kern; i++)
 		ww_str_addf(s, "\n\t/* %s: %s */\n%s", pl->kern[i]->name, pl->kern[i]->title, pl->kern[i]->launch ? pl->kern[i]->launch : "");
 	ww_str_adds(s, "}\n");

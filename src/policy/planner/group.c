@@ -331,7 +331,8 @@ static struct kern *kern_new(struct pl *pl, enum kkind kind)
 
 static void kern_push(struct pl *pl, struct kern *k)
 {
-	k->name = pl_fmt(pl, "k%d", pl->n_kern);
+	k->id = pl->n_kern;
+	k->name = pl_fmt(pl, "k%d", k->id);
 	pl->kern[pl->n_kern++] = k;
 }
 

@@ -235,6 +235,7 @@ enum kkind { K_POINT, K_ROW, K_SPEC };
 
 struct kern {
 	enum kkind kind;
+	int id;			/* its number: "k3" is 3 */
 	const char *name, *title;
 	int n_row, n_col;
 	const struct ix_atom *row[PL_MAX_RANK], *col[PL_MAX_RANK];
@@ -290,6 +291,8 @@ struct pl {
 	const struct knobs *knobs;	/* by kernel number; may be NULL */
 	int n_knobs;
 	int n_var;
+	const char *split_text[256];	/* cuda: operands that were split for gemm3 */
+	int n_split;
 	const char *cuda_recipes;	/* #include lines of plan.c */
 };
 
