@@ -169,8 +169,8 @@ struct rowgen {
 	struct kern *k;
 	struct expr e;
 	struct ww_str out, b1, b2, loads;
-	int lane_row, held;
-	const char *terms, *arrays;
+	int lane_row, held, cluster;
+	const char *terms;
 };
 
 static const char *red_op(enum pl_red r)
@@ -232,6 +232,8 @@ static void close_stage(struct rowgen *g, int s)
 			ww_str_addf(&g->out, "pl_%s_arg<%s, %s>(a%d, w%d, box);\n", g->lane_row ? "down" : "across", red_op(r->red), how, i, i);
 		else
 			ww_str_addf(&g->out, "a%d = pl_%s<%s, %s>(a%d, box);\n", i, g->lane_row ? "down" : "across", red_op(r->red), how, i);
+		if (g->cluster)
+			ww_str_addf(&g->out, "a%d = pl_cluster<%s, CL>(a%d, &cbox[%d]);\n", i, red_op(r->red), i, i);
 		g->e.red_text[i] = (struct etext){ pl_fmt(g->pl, r->red >= RED_ARGMAX ? "w%d" : "a%d", i), 0, 1 };
 		g->e.red_done[i] = 1;
 	}
@@ -282,14 +284,14 @@ static void pass(struct rowgen *g, int s, int store)
 		for (int i = 0; i < g->e.n_vload; i++)
 			if (g->e.vload[i].stage == s)
 				ww_str_addf(&g->out, "float %s[CH][V];\n", g->e.vload[i].name);
-		ww_str_addf(&g->out, "#pragma unroll\nfor (int j = 0; j < CH; j++) {\nconst ix_t c = ((ix_t)j * T + lane) * V;\n\nif (c < cols) {\n%s%s%s"
+		ww_str_addf(&g->out, "#pragma unroll\nfor (int j = 0; j < CH; j++) {\nconst ix_t c = ((ix_t)(j * CL + rank) * T + lane) * V;\n\nif (c < cols) {\n%s%s%s"
 			    "#pragma unroll\nfor (int l = 0; l < V; l++) {\nconst ix_t %s = %s + l;\n%s}\n%s}\n}\n", dec.p, decl, g->loads.p, lane, start, g->b2.p, after);
 	} else {
 		const char *arrays = "";
 
 		for (int i = 0; i < g->e.n_vload; i++)
 			arrays = pl_fmt(pl, "%sfloat %s[V];\n", arrays, g->e.vload[i].name);
-		ww_str_addf(&g->out, "for (ix_t c = (ix_t)lane * V; c < cols; c += T * V) {\n%s%s%s%s#pragma unroll\nfor (int l = 0; l < V; l++) {\nconst ix_t %s = %s + l;\n%s}\n%s}\n",
+		ww_str_addf(&g->out, "for (ix_t c = (ix_t)(rank * T + lane) * V; c < cols; c += T * CL * V) {\n%s%s%s%s#pragma unroll\nfor (int l = 0; l < V; l++) {\nconst ix_t %s = %s + l;\n%s}\n%s}\n",
 			    dec.p, arrays, decl, g->loads.p, lane, start, g->b2.p, after);
 	}
 	ww_str_release(&dec);
@@ -330,7 +332,7 @@ static void row_body(struct rowgen *g)
 	if (stores_per_column(k)) {
 		pass(g, k->n_stage, 1);
 	} else {
-		const char *decl, *terms = "", *cond = g->lane_row ? "if (live && ty == 0)\n\t" : "if (live && lane == 0)\n\t";
+		const char *decl, *terms = "", *cond = g->lane_row ? "if (live && ty == 0)\n\t" : "if (live && lane == 0 && rank == 0)\n\t";
 		int vec = g->e.cuda_vec;
 
 		g->e.cuda_vec = 0;
@@ -379,7 +381,11 @@ static void row_kernel(struct pl *pl, struct kern *k, struct ww_str *s)
 	cols = pl_extent(pl, k->col, k->n_col);
 	n_cols = ix_num(cols);
 	g.lane_row = k->n_row && memory_along_rows(pl, k);
-	g.held = !g.lane_row && n_cols <= 32768 && kn->stage != 2;
+	g.cluster = !g.lane_row && pl->dev.cc >= 90;
+	for (int i = 0; i < k->n_red; i++)
+		g.cluster &= k->red[i]->red < RED_ARGMAX && strcmp(pl_acc_type(k->red[i]->arg[0]->dt), "float") == 0;
+	g.held = !g.lane_row && n_cols <= (g.cluster ? 262144 : 32768) && kn->stage != 2;
+	g.cluster &= g.held && n_cols > 16384;
 	row_body(&g);
 	body = pl_fmt(pl, "%s", g.out.p);
 	ww_str_release(&g.out);
@@ -406,23 +412,29 @@ static void row_kernel(struct pl *pl, struct kern *k, struct ww_str *s)
 		return;
 	}
 	rows = pl_extent(pl, k->row, k->n_row);
-	ww_str_addf(s, "/* %s */\nextern \"C\" __global__ void __launch_bounds__(%s_T * %s_R) %s(%s)\n{\n\tenum { T = %s_T, R = %s_R, V = %s_V, CH = %s_CH };\n"
-		    "\t__shared__ double box[64];\n\tconst int lane = threadIdx.x %% T;\n\tconst ix_t rows = %s, cols = %s, at = (ix_t)blockIdx.x * R + threadIdx.x / T;\n"
-		    "\tconst bool live = at < rows;\n\tconst ix_t row = live ? at : rows - 1;\n\n\t(void)box;\n\t(void)row;\n", k->title, k->name, k->name, k->name,
-		    pl_cuda_params(pl, k), k->name, k->name, k->name, k->name, ix_text(pl, rows), ix_text(pl, cols));
+	ww_str_addf(s, "/* %s */\nextern \"C\" __global__ void __launch_bounds__(%s_T * %s_R) %s(%s)\n{\n\tenum { T = %s_T, R = %s_R, V = %s_V, CH = %s_CH, CL = %s_CL };\n"
+		    "\t__shared__ double box[64];\n\t__shared__ float cbox[CL > 1 ? %d : 1];\n\tconst int lane = threadIdx.x %% T, rank = blockIdx.x %% CL;\n"
+		    "\tconst ix_t rows = %s, cols = %s, at = (ix_t)blockIdx.x / CL * R + threadIdx.x / T;\n"
+		    "\tconst bool live = at < rows;\n\tconst ix_t row = live ? at : rows - 1;\n\n\t(void)box;\n\t(void)cbox;\n\t(void)row;\n", k->title, k->name, k->name, k->name,
+		    pl_cuda_params(pl, k), k->name, k->name, k->name, k->name, k->name, k->n_red ? k->n_red : 1, ix_text(pl, rows), ix_text(pl, cols));
 	pl_decode(pl, s, "\t", "ix_t", k->row, k->n_row, "row");
-	ww_str_addf(s, "%s}\n\n", tabs);
+	ww_str_addf(s, "%s%s}\n\n", tabs, g.cluster ? "\tif (CL > 1)\n\t\tww::cluster_sync();	/* the others may still read cbox */\n" : "");
 	k->launch = pl_fmt(pl,
-		"\t{\n%s\t\tconst long long rows = %s, cols = %s;\n\t\tlong long t = %d;\n\n"
-		"\t\twhile (t < 1024 && cols > t * %d)\n\t\t\tt *= 2;\n\t\twhile (t > 1 && t / 2 * v >= cols)\n\t\t\tt /= 2;\n"
-		"\t\tif (t > 32 && rows * t < 64LL * ww_device(p)->sm_count)\n\t\t\twhile (t < 1024 && t * v < cols)\n\t\t\t\tt *= 2;\n"
-		"\t\tconst long long r = t >= 128 ? 1 : 128 / t %s, ch = ww_cdiv(cols, t * v);\n\n%s"
-		"\t\tww_define(p, \"%s_V\", v);\n\t\tww_define(p, \"%s_T\", t);\n\t\tww_define(p, \"%s_R\", r);\n\t\tww_define(p, \"%s_CH\", ch);\n"
-		"\t\tww_launch(p, \"%s\", ww_cdiv(rows, r), 1, 1, t * r, 1, 1);\n%s\t}\n",
+		"\t{\n%s\t\tconst long long rows = %s, cols = %s;\n\t\tlong long t = %d, cl = 1;\n\n%s"
+		"\t\twhile (t < 1024 && cols > t * cl * %d)\n\t\t\tt *= 2;\n\t\twhile (t > 1 && t / 2 * v >= cols)\n\t\t\tt /= 2;\n"
+		"\t\tif (t > 32 && rows * t < 64LL * ww_device(p)->sm_count)\n\t\t\twhile (t < 1024 && t * cl * v < cols)\n\t\t\t\tt *= 2;\n"
+		"\t\tconst long long r = t >= 128 ? 1 : 128 / t %s, ch = ww_cdiv(cols, t * cl * v);\n\n%s"
+		"\t\tww_define(p, \"%s_V\", v);\n\t\tww_define(p, \"%s_T\", t);\n\t\tww_define(p, \"%s_R\", r);\n\t\tww_define(p, \"%s_CH\", ch);\n\t\tww_define(p, \"%s_CL\", cl);\n"
+		"\t\tww_launch(p, \"%s\", ww_cdiv(rows, r) * cl, 1, 1, t * r, 1, 1);\n\t\tif (cl > 1)\n\t\t\tww_cluster(p, (int)cl, 1, 1);\n%s\t}\n",
 		pick_v(pl, g.terms, g.e.cuda_vec ? widest(pl, k) : 1, ix_text(pl, k->col[k->n_col - 1]->b), kn->vec), ix_text(pl, rows), ix_text(pl, cols),
-		kn->block ? kn->block : 32, kn->block ? 64 : 16, "* (t <= 32) + (t > 32)", g.held ? "\t\tif (ch * v > 64)\n\t\t\tww_fail(p, \"rows are too long for registers\");\n" : "",
-		k->name, k->name, k->name, k->name, k->name, pl_plan_args(pl, k, "\t\t"));
+		kn->block ? kn->block : 32, g.cluster ? "\t\twhile (cl < 8 && cols > 16384 * cl)\n\t\t\tcl *= 2;\n" : "", kn->block ? 64 : 16, "* (t <= 32) + (t > 32)", g.held ? "\t\tif (ch * v > 64)\n\t\t\tww_fail(p, \"rows are too long for registers\");\n" : "",
+		k->name, k->name, k->name, k->name, k->name, k->name, pl_plan_args(pl, k, "\t\t"));
 }
+
+static const char cluster_helper[] =
+	"/* Between the CL blocks that share a row; every reduction has a slot of its own, so one barrier each is enough. */\n"
+	"template <int OP, int CL> PL_FN float pl_cluster(float v, float *slot)\n{\n\tif (CL > 1) {\n\t\tif (threadIdx.x == 0)\n\t\t\t*slot = v;\n\t\tww::cluster_sync();\n"
+	"\t\tv = ww::cluster_load(slot, 0);\n\t\tfor (int i = 1; i < CL; i++)\n\t\t\tv = pl_comb<OP>(v, ww::cluster_load(slot, i));\n\t}\n\treturn v;\n}\n";
 
 static const char helpers[] =
 	"/* Reductions across the T threads of a row: within a warp by shuffles, between warps through shared memory. */\n"
@@ -469,14 +481,16 @@ void pl_emit_cuda(struct pl *pl)
 	if (body.cut)
 		pl->dev_text.cut = 1;
 	ww_str_release(&body);
-	ww_str_addf(&pl->dev_text, "/* Written by the planner. */\n#include <ww/vec.cuh>\n%s%s%s%s\n#if IX64_\ntypedef long long ix_t;\n#else\ntypedef int ix_t;\n#endif\n"
+	ww_str_addf(&pl->dev_text, "/* Written by the planner. */\n#include <ww/vec.cuh>\n%s%s%s%s%s\n#if IX64_\ntypedef long long ix_t;\n#else\ntypedef int ix_t;\n#endif\n"
 		    "#define PL_FN static __device__ __forceinline__\n#define PL_INFF __int_as_float(0x7f800000)\n#define PL_INF __longlong_as_double(0x7ff0000000000000ll)\n"
 		    "#define PL_NANF __int_as_float(0x7fc00000)\n#define PL_NAN __longlong_as_double(0x7ff8000000000000ll)\n",
 		    kinds[S_GEMM] ? "#include <ww/gemm.cuh>\n" : "", kinds[S_CONV] ? "#include <ww/conv.cuh>\n" : "",
-		    kinds[S_ATTN] ? "#include <ww/attention.cuh>\n" : "", kinds[S_SCAN] ? "#include <ww/scan.cuh>\n" : "");
+		    kinds[S_ATTN] ? "#include <ww/attention.cuh>\n" : "", kinds[S_SCAN] ? "#include <ww/scan.cuh>\n" : "",
+		    strstr(text, "pl_cluster") ? "#include <ww/rowwise.cuh>\n" : "");
 	pl->cuda_recipes = pl_fmt(pl, "%s%s%s%s", kinds[S_GEMM] ? "#include <ww/recipe/gemm.h>\n" : "", kinds[S_CONV] ? "#include <ww/recipe/conv.h>\n" : "",
 				  kinds[S_ATTN] ? "#include <ww/recipe/attention.h>\n" : "", kinds[S_SCAN] ? "#include <ww/recipe/scan.h>\n" : "");
 	for (int i = 0; i < pl->n_sym; i++)
 		ww_str_addf(&pl->dev_text, "#define %s ((ix_t)%s_)\t/* %s */\n", pl->sym_name[i], pl->sym_name[i], pl->sym_def[i]);
-	ww_str_addf(&pl->dev_text, "%s%s\n%s", pl_preamble(pl, text), strstr(text, "pl_across") || strstr(text, "pl_down") ? helpers : "", text);
+	ww_str_addf(&pl->dev_text, "%s%s%s\n%s", pl_preamble(pl, text), strstr(text, "pl_across") || strstr(text, "pl_down") ? helpers : "",
+		    strstr(text, "pl_cluster") ? cluster_helper : "", text);
 }
