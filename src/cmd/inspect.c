@@ -1,7 +1,8 @@
 /* inspect.c - `warpwright inspect`: what a task computes and what it runs on.
  *
- * The answer is the reference worker's graph (docs/formats/bridge.md) and the device's facts; with --json one object that
- * holds both unchanged, else tables for people.  Nothing is timed here except the device's own bandwidth and peaks.
+ * The answer is the reference worker's graph (docs/formats/bridge.md) and the device's facts; with --json one object
+ * that holds both unchanged, else tables for people.  Nothing is timed here except the device's own bandwidth and
+ * peaks.
  */
 #include "base/json.h"
 #include "cmd/cmd.h"

@@ -1,8 +1,8 @@
 /* ref.c - the reference worker's requests, one function each (ref.h).
  *
- * Layout of every wrapper: build the request, ask(), read the members of the answer by name, give everything back.  ask() owns
- * the one place where an answer's error becomes a return code.  An answer that lacks a member is a broken protocol: the worker
- * is killed, since nothing that follows could be trusted.
+ * Layout of every wrapper: build the request, ask(), read the members of the answer by name, give everything back.
+ * ask() owns the one place where an answer's error becomes a return code.  An answer that lacks a member is a broken
+ * protocol: the worker is killed, since nothing that follows could be trusted.
  */
 #include "task/ref.h"
 #include "base/fs.h"

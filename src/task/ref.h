@@ -1,17 +1,17 @@
 /* ref.h - the reference worker: the process that holds PyTorch, seen from C.
  *
- * One struct ww_ref is one child process (bridge/worker.py) that serves one task at a time: load it, read its graph, share
- * its buffers, draw inputs, run the references, compare what a candidate wrote, time the baselines.  The wire format is
- * docs/formats/bridge.md; every function below is one request and one reply, with a deadline.  A worker that misses its
- * deadline, dies, outgrows its memory or breaks the protocol is killed with its whole process group and the ww_ref is dead:
- * every later call returns WW_ERR_WORKER at once, and the caller opens another one.  Several workers may live at once; one
- * ww_ref belongs to one thread at a time.
+ * One struct ww_ref is one child process (bridge/worker.py) that serves one task at a time: load it, read its graph,
+ * share its buffers, draw inputs, run the references, compare what a candidate wrote, time the baselines.  The wire
+ * format is docs/formats/bridge.md; every function below is one request and one reply, with a deadline.  A worker
+ * that misses its deadline, dies, outgrows its memory or breaks the protocol is killed with its whole process group
+ * and the ww_ref is dead: every later call returns WW_ERR_WORKER at once, and the caller opens another one.  Several
+ * workers may live at once; one ww_ref belongs to one thread at a time.
  *
  * Return codes, besides WW_OK:
  *   WW_ERR_TASK      the task cannot be used, and why; the worker lives on (unless the task ended it: then it is dead)
  *   WW_ERR_TIMEOUT   a deadline passed (killed)        WW_ERR_LIMIT     resident memory beyond the limit (killed)
  *   WW_ERR_WORKER    it died; the message has its last log line    WW_ERR_PROTOCOL  it sent nonsense (killed)
- *   WW_ERR_DEVICE    CUDA failed                       WW_ERR_MISSING   no Python, no PyTorch, no GPU: says what mends it
+ *   WW_ERR_DEVICE    CUDA failed                       WW_ERR_MISSING   no Python, no PyTorch or no GPU
  *   WW_ERR_INTERRUPTED   opts.interrupted was set (killed)
  * During ww_ref_load() a time-out, an exit or too much memory are the task's doing and come back as WW_ERR_TASK.
  */
@@ -47,8 +47,8 @@ struct ww_ref_opts {
 	const char *worker;		/* NULL: bridge/worker.py of this program (tests give others) */
 };
 
-/* Start a worker and say hello.  Takes 2 to 4 s (import torch, CUDA start).  The kernel ends the worker when the thread that
- * opened it ends (PR_SET_PDEATHSIG), so open it from a thread that outlives its use. */
+/* Start a worker and say hello.  Takes 2 to 4 s (import torch, CUDA start).  The kernel ends the worker when the
+ * thread that opened it ends (PR_SET_PDEATHSIG), so open it from a thread that outlives its use. */
 enum ww_rc ww_ref_open(struct ww_ref **out, const struct ww_ref_opts *opts, struct ww_err *err) WW_MUST_CHECK;
 /* Ask it to quit, kill its process group, reap it, remove its private directory.  NULL is fine. */
 void ww_ref_close(struct ww_ref *r);
@@ -91,9 +91,9 @@ struct ww_ref_shapes {
 enum ww_rc ww_ref_shapes(const json_t *graph, struct ww_ref_shapes *out, struct ww_err *err) WW_MUST_CHECK;
 void ww_ref_shapes_release(struct ww_ref_shapes *s);
 
-/* The shared buffers, one allocation each, in the order and with the handles of ww_ref_shapes().  A descriptor is a memfd
- * (cpu; inputs and parameters can only be mapped read-only by anybody but the worker) or a CUDA allocation of handle type
- * POSIX file descriptor (cuda).  A tensor without elements still has an allocation of the smallest size. */
+/* The shared buffers, one allocation each, in the order and with the handles of ww_ref_shapes().  A descriptor is a
+ * memfd (cpu; inputs and parameters can only be mapped read-only by anybody but the worker) or a CUDA allocation of
+ * handle type POSIX file descriptor (cuda).  A tensor without elements still has an allocation of the smallest size. */
 struct ww_ref_buffer {
 	int fd;				/* owned by the struct */
 	uint64_t bytes;			/* what the tensor spans */
@@ -174,9 +174,9 @@ enum ww_ref_mode { WW_REF_DEVICE, WW_REF_CALL };
 enum ww_rc ww_ref_time(struct ww_ref *r, enum ww_baseline which, enum ww_ref_mode mode, int n, int flush_l2, double *us,
 		       struct ww_err *err) WW_MUST_CHECK;
 
-/* cpu: one call by the caller's clock.  ww_ref_arm() returns when the worker waits for the starting byte; the caller makes
- * sure that the machine is quiet (ww_ref_quiet), then ww_ref_fire() gives the byte and returns when the call is done, with
- * the time between by CLOCK_MONOTONIC.  Every arm needs its fire. */
+/* cpu: one call by the caller's clock.  ww_ref_arm() returns when the worker waits for the starting byte; the caller
+ * makes sure that the machine is quiet (ww_ref_quiet), then ww_ref_fire() gives the byte and returns when the call is
+ * done, with the time between by CLOCK_MONOTONIC.  Every arm needs its fire. */
 enum ww_rc ww_ref_arm(struct ww_ref *r, enum ww_baseline which, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_ref_fire(struct ww_ref *r, uint64_t *elapsed_ns, struct ww_err *err) WW_MUST_CHECK;
 /* 1 when every thread of the worker sleeps (PyTorch's threads spin a little after a call). */

@@ -1,7 +1,7 @@
 /* task.h - a task file: a PyTorch module in KernelBench form, as text.
  *
- * Nothing here interprets Python: the file is read once, bounded, checked to be text, and named by the hash of its bytes.
- * What it means is the reference worker's to say (ref.h).
+ * Nothing here interprets Python: the file is read once, bounded, checked to be text, and named by the hash of its
+ * bytes. What it means is the reference worker's to say (ref.h).
  */
 #ifndef WW_TASK_TASK_H
 #define WW_TASK_TASK_H

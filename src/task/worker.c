@@ -1,9 +1,10 @@
 /* worker.c - a child process that runs somebody else's Python, and how to get rid of it (worker.h).
  *
- * The child is the leader of a session and process group of its own, so that one kill() reaches the compilers and the forks
- * of a task as well; PR_SET_PDEATHSIG and the closing of the socket end it when this process dies.  Its environment is built
- * from nothing: what could change PyTorch's behaviour (PYTHON*, TORCH_*, OMP_*) stays outside.  What it prints goes into a
- * pipe that this side drains while it waits: a task that prints for ever costs a ring of 64 KiB, and blocks once nobody waits.
+ * The child is the leader of a session and process group of its own, so that one kill() reaches the compilers and the
+ * forks of a task as well; PR_SET_PDEATHSIG and the closing of the socket end it when this process dies.  Its
+ * environment is built from nothing: what could change PyTorch's behaviour (PYTHON*, TORCH_*, OMP_*) stays outside.
+ * What it prints goes into a pipe that this side drains while it waits: a task that prints for ever costs a ring of
+ * 64 KiB, and blocks once nobody waits.
  *
  * Rejected: posix_spawn (no hook for a sandbox before exec); a log file (grows); RLIMIT_AS (breaks CUDA, which reserves
  * terabytes of addresses).

@@ -1,8 +1,9 @@
 /* worker.h - the reference worker as a process: started, talked to, watched, killed.  Internal to src/task.
  *
- * struct ww_worker owns the child's process group, the protocol socket, the pipe that carries what it prints, and a private
- * directory.  While a reply is awaited the pipe is drained into a ring of 64 KiB, the deadline, the interrupt flag and the
- * child's resident memory are looked at every 50 ms.  Whatever goes wrong kills the group and leaves `dead` set.
+ * struct ww_worker owns the child's process group, the protocol socket, the pipe that carries what it prints, and a
+ * private directory.  While a reply is awaited the pipe is drained into a ring of 64 KiB, the deadline, the interrupt
+ * flag and the child's resident memory are looked at every 50 ms.  Whatever goes wrong kills the group and leaves
+ * `dead` set.
  */
 #ifndef WW_TASK_WORKER_H
 #define WW_TASK_WORKER_H

@@ -1,5 +1,5 @@
-/* Ten thousand mutated messages: whatever a worker sends, the answer is an error or a graph whose tensors make sense.  Run under
- * the sanitizers by make check-san.  The mutations come from a fixed stream, so a failure repeats. */
+/* Ten thousand mutated messages: whatever a worker sends, the answer is an error or a graph whose tensors make sense.
+ * Run under the sanitizers by make check-san.  The mutations come from a fixed stream, so a failure repeats. */
 #include "unit.h"
 
 #include "base/json.h"
