@@ -1,0 +1,284 @@
+/* forward.c - the workspace of a batch, and the forward pass.
+ *
+ * Sequences are packed one behind the other; only attention and positions know where one ends.  The workspace is one block
+ * of device memory, cut by the same function that first measures it, so that what a run takes is known before it starts.
+ * With `train` every layer keeps its activations; without, all layers share one set.
+ *
+ *   x_in -> norm1 -> q k v -> [q,k norm] -> rope -> attention -> o  (+ x_in)  = x_mid
+ *   x_mid -> norm2 -> gate, up -> swiglu -> down  (+ x_mid)  = x_in of the next layer
+ */
+#include "nn/run.h"
+#include "nn/safetensors.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct cutter { char *base; uint64_t at; };
+
+static void *cut(struct cutter *c, int64_t n, size_t item)
+{
+	void *p = c->base ? c->base + c->at : NULL;
+	c->at += ((uint64_t)n * item + 63) / 64 * 64;
+	return p;
+}
+
+static struct ww_arr cut_arr(struct cutter *c, int64_t n, int dtype)
+{
+	return (struct ww_arr){ cut(c, n, ww_dtype_bytes(dtype)), dtype };
+}
+
+static void cut_layer(struct cutter *c, const struct ww_config *f, int dtype, int64_t t, struct ww_layer *l)
+{
+	int64_t h = t * f->hidden_size, q = t * f->heads * f->head_dim, kv = t * f->kv_heads * f->head_dim;
+	int64_t inner = t * f->intermediate_size;
+	l->x_in = cut_arr(c, h, dtype);
+	l->n1 = cut_arr(c, h, dtype);
+	l->qh = cut_arr(c, q, dtype);
+	l->kh = cut_arr(c, kv, dtype);
+	l->vh = cut_arr(c, kv, dtype);
+	l->q_pre = f->qk_norm ? cut_arr(c, q, dtype) : l->qh;
+	l->k_pre = f->qk_norm ? cut_arr(c, kv, dtype) : l->kh;
+	l->att = cut_arr(c, q, dtype);
+	l->x_mid = cut_arr(c, h, dtype);
+	l->n2 = cut_arr(c, h, dtype);
+	l->g = cut_arr(c, inner, dtype);
+	l->u = cut_arr(c, inner, dtype);
+	l->act = cut_arr(c, inner, dtype);
+	l->rstd1 = cut(c, t, 4);
+	l->rstd2 = cut(c, t, 4);
+	l->rstd_q = cut(c, t * f->heads, 4);
+	l->rstd_k = cut(c, t * f->kv_heads, 4);
+	l->lse = cut(c, t * f->heads, 4);
+}
+
+static void cut_backward(struct cutter *c, struct ww_run *r, int64_t t)
+{
+	const struct ww_config *f = &r->m->config;
+	int dtype = r->m->dtype;
+	r->grads = cut(c, r->m->n, 4);
+	r->dhidden = cut(c, t * f->hidden_size, 4);
+	r->dlogp = cut(c, t, 4);
+	r->dlogits = dtype == WW_F32 ? (struct ww_arr){ r->logits, WW_F32 } : cut_arr(c, (int64_t)WW_HEAD_T * WW_HEAD_V, dtype);
+	r->dres = cut_arr(c, t * f->hidden_size, dtype);
+	r->dn = cut_arr(c, t * f->hidden_size, dtype);
+	r->dq = cut_arr(c, t * f->heads * f->head_dim, dtype);
+	r->dk = cut_arr(c, t * f->kv_heads * f->head_dim, dtype);
+	r->dv = cut_arr(c, t * f->kv_heads * f->head_dim, dtype);
+	r->datt = cut_arr(c, t * f->heads * f->head_dim, dtype);
+	r->dg = cut_arr(c, t * f->intermediate_size, dtype);
+	r->du = cut_arr(c, t * f->intermediate_size, dtype);
+}
+
+/* Give every buffer its place behind base, or only measure where base is NULL. */
+static uint64_t cut_all(struct ww_run *r, void *base)
+{
+	struct cutter c = { base, 0 };
+	const struct ww_config *f = &r->m->config;
+	int64_t t = r->max_t;
+	r->ids = cut(&c, t, 4);
+	r->pos = cut(&c, t, 4);
+	r->seq = cut(&c, t, 4);
+	r->targets = cut(&c, t, 4);
+	r->start = cut(&c, r->max_sequences + 1, 4);
+	r->cs = cut(&c, t * f->head_dim, 4);
+	for (int64_t i = 0; i < f->layers; i++) {
+		if (r->train || !i) {
+			cut_layer(&c, f, r->m->dtype, t, &r->layers[i]);
+			continue;
+		}
+		struct ww_layer own = r->layers[i];
+		r->layers[i] = r->layers[0];	/* the buffers; the parameters are its own */
+		r->layers[i].w = own.w;
+	}
+	r->x_out = r->train ? cut_arr(&c, t * f->hidden_size, r->m->dtype) : r->layers[0].x_in;
+	r->hidden = cut_arr(&c, t * f->hidden_size, r->m->dtype);
+	r->tmp = cut_arr(&c, t * f->hidden_size, r->m->dtype);
+	r->rstd = cut(&c, t, 4);
+	r->state = cut(&c, 3 * t, 4);
+	r->lse = cut(&c, t, 4);
+	r->logp = cut(&c, t, 4);
+	r->logits = cut(&c, (int64_t)WW_HEAD_T * WW_HEAD_V, 4);
+	if (r->train)
+		cut_backward(&c, r, t);
+	return c.at;
+}
+
+static const struct ww_param *find(const struct ww_model *m, int64_t layer, const char *name)
+{
+	char full[160];
+	snprintf(full, sizeof(full), "model.layers.%lld.%s", (long long)layer, name);
+	return ww_model_param(m, full);
+}
+
+static struct ww_lin find_lin(const struct ww_model *m, int64_t layer, const char *name)
+{
+	char full[96];
+	snprintf(full, sizeof(full), "%s.weight", name);
+	struct ww_lin l = { find(m, layer, full), NULL };
+	snprintf(full, sizeof(full), "%s.bias", name);
+	l.b = find(m, layer, full);
+	return l;
+}
+
+static void find_layer(const struct ww_model *m, int64_t i, struct ww_layer *l)
+{
+	l->w.norm1 = find(m, i, "input_layernorm.weight");
+	l->w.norm2 = find(m, i, "post_attention_layernorm.weight");
+	l->w.q_norm = find(m, i, "self_attn.q_norm.weight");
+	l->w.k_norm = find(m, i, "self_attn.k_norm.weight");
+	l->w.q = find_lin(m, i, "self_attn.q_proj");
+	l->w.k = find_lin(m, i, "self_attn.k_proj");
+	l->w.v = find_lin(m, i, "self_attn.v_proj");
+	l->w.o = find_lin(m, i, "self_attn.o_proj");
+	l->w.gate = find_lin(m, i, "mlp.gate_proj");
+	l->w.up = find_lin(m, i, "mlp.up_proj");
+	l->w.down = find_lin(m, i, "mlp.down_proj");
+}
+
+uint64_t ww_run_bytes(const struct ww_model *m, int64_t max_t, int64_t max_sequences, int train)
+{
+	struct ww_run r = { .m = (struct ww_model *)m, .train = train, .max_t = max_t, .max_sequences = max_sequences };
+	r.layers = calloc((size_t)m->config.layers, sizeof(*r.layers));
+	uint64_t bytes = r.layers ? cut_all(&r, NULL) : 0;
+	free(r.layers);
+	return bytes;
+}
+
+enum ww_rc ww_run_new(struct ww_model *m, int64_t max_t, int64_t max_sequences, int train, struct ww_run **out,
+		      struct ww_err *err)
+{
+	struct ww_run *r = calloc(1, sizeof(*r));
+	enum ww_rc rc = WW_OK;
+	if (!r)
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	WW_BUG(max_t < 1 || max_sequences < 1 || max_t > INT32_MAX);
+	*r = (struct ww_run){ .m = m, .ops = m->dev->ops, .s = m->stream, .train = train, .max_t = max_t,
+			      .max_sequences = max_sequences };
+	r->layers = calloc((size_t)m->config.layers, sizeof(*r->layers));
+	r->host = malloc((size_t)max_t * 2 * sizeof(*r->host));
+	if (!r->layers || !r->host) {
+		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		goto out;
+	}
+	for (int64_t i = 0; i < m->config.layers; i++)
+		find_layer(m, i, &r->layers[i]);
+	r->norm = ww_model_param(m, "model.norm.weight");
+	r->head = ww_model_head(m);
+	WW_TRY(r->ops->alloc(m->dev, cut_all(r, NULL), &r->base, err));
+	cut_all(r, r->base);
+	if (train)
+		ww_run_zero_grads(r);
+	*out = r;
+out:
+	if (rc != WW_OK)
+		ww_run_free(r);
+	return rc;
+}
+
+void ww_run_free(struct ww_run *r)
+{
+	if (!r)
+		return;
+	if (r->base)
+		r->ops->free(r->m->dev, r->base);
+	free(r->layers);
+	free(r->host);
+	free(r);
+}
+
+static struct ww_arr weight(const struct ww_run *r, const struct ww_param *p) { return ww_model_weight(r->m, p); }
+
+/* y (T, out) = x W^T + b */
+static void linear(struct ww_run *r, struct ww_arr y, struct ww_arr x, struct ww_lin l)
+{
+	r->ops->gemm(r->s, WW_GEMM_NT, y, x, weight(r, l.w), r->t, l.w->rows, l.w->cols, 0);
+	if (l.b)
+		r->ops->bias(r->s, y, weight(r, l.b), r->t, l.w->rows);
+}
+
+static void attend(struct ww_run *r, struct ww_layer *l)
+{
+	const struct ww_config *f = &r->m->config;
+	float eps = (float)f->rms_eps;
+	linear(r, l->q_pre, l->n1, l->w.q);
+	linear(r, l->k_pre, l->n1, l->w.k);
+	linear(r, l->vh, l->n1, l->w.v);
+	if (l->w.q_norm) {
+		r->ops->rmsnorm(r->s, l->qh, l->rstd_q, l->q_pre, weight(r, l->w.q_norm), r->t * f->heads, f->head_dim, eps);
+		r->ops->rmsnorm(r->s, l->kh, l->rstd_k, l->k_pre, weight(r, l->w.k_norm), r->t * f->kv_heads, f->head_dim, eps);
+	}
+	r->ops->rope(r->s, l->qh, r->cs, 0, r->t, f->heads, f->head_dim);
+	r->ops->rope(r->s, l->kh, r->cs, 0, r->t, f->kv_heads, f->head_dim);
+	struct ww_attn a = { .q = l->qh, .k = l->kh, .v = l->vh, .out = l->att, .lse = l->lse, .seq = r->seq, .pos = r->pos,
+			     .start = r->start, .t = r->t, .heads = f->heads, .kv_heads = f->kv_heads, .head_dim = f->head_dim,
+			     .scale = (float)(1 / sqrt((double)f->head_dim)) };
+	r->ops->attention(r->s, &a);
+	linear(r, r->tmp, l->att, l->w.o);
+	r->ops->add(r->s, l->x_mid, l->x_in, r->tmp, r->t * f->hidden_size);
+}
+
+static void layer_forward(struct ww_run *r, struct ww_layer *l, struct ww_arr next)
+{
+	const struct ww_config *f = &r->m->config;
+	float eps = (float)f->rms_eps;
+	r->ops->rmsnorm(r->s, l->n1, l->rstd1, l->x_in, weight(r, l->w.norm1), r->t, f->hidden_size, eps);
+	attend(r, l);
+	r->ops->rmsnorm(r->s, l->n2, l->rstd2, l->x_mid, weight(r, l->w.norm2), r->t, f->hidden_size, eps);
+	linear(r, l->g, l->n2, l->w.gate);
+	linear(r, l->u, l->n2, l->w.up);
+	r->ops->swiglu(r->s, l->act, l->g, l->u, r->t * f->intermediate_size);
+	linear(r, r->tmp, l->act, l->w.down);
+	r->ops->add(r->s, next, l->x_mid, r->tmp, r->t * f->hidden_size);
+}
+
+static enum ww_rc upload_batch(struct ww_run *r, const struct ww_batch *b, struct ww_err *err)
+{
+	const struct ww_config *f = &r->m->config;
+	int32_t *pos = r->host, *seq = r->host + r->max_t;
+	if (b->t < 1 || b->t > r->max_t || b->sequences < 1 || b->sequences > r->max_sequences)
+		return ww_err_set(err, WW_ERR_LIMIT, "a batch of %lld tokens in %lld sequences does not fit this workspace (%lld, %lld)",
+				  (long long)b->t, (long long)b->sequences, (long long)r->max_t, (long long)r->max_sequences);
+	WW_BUG(b->starts[0] != 0 || b->starts[b->sequences] != b->t);
+	for (int64_t q = 0; q < b->sequences; q++) {
+		WW_BUG(b->starts[q + 1] < b->starts[q]);
+		if (b->starts[q + 1] - b->starts[q] > f->max_position)
+			return ww_err_set(err, WW_ERR_LIMIT, "a sequence of %d tokens is longer than the model's %lld positions",
+					  b->starts[q + 1] - b->starts[q], (long long)f->max_position);
+		for (int32_t i = b->starts[q]; i < b->starts[q + 1]; i++) {
+			pos[i] = i - b->starts[q];
+			seq[i] = (int32_t)q;
+		}
+	}
+	for (int64_t i = 0; i < b->t; i++)
+		if (b->ids[i] < 0 || b->ids[i] >= f->vocab_size)
+			return ww_err_set(err, WW_ERR_USAGE, "token %d is outside the model's vocabulary of %lld", b->ids[i],
+					  (long long)f->vocab_size);
+	r->t = b->t;
+	r->sequences = b->sequences;
+	r->ops->upload(r->s, r->ids, b->ids, (size_t)b->t * 4);
+	r->ops->upload(r->s, r->pos, pos, (size_t)b->t * 4);
+	r->ops->upload(r->s, r->seq, seq, (size_t)b->t * 4);
+	r->ops->upload(r->s, r->start, b->starts, (size_t)(b->sequences + 1) * 4);
+	return WW_OK;
+}
+
+enum ww_rc ww_run_forward(struct ww_run *r, const struct ww_batch *b, struct ww_err *err)
+{
+	const struct ww_config *f = &r->m->config;
+	enum ww_rc rc = upload_batch(r, b, err);
+	if (rc != WW_OK)
+		return rc;
+	r->has_logits = 0;
+	r->ops->rope_table(r->s, r->cs, r->pos, r->m->rope_freq, r->m->rope_factor, r->t, f->head_dim);
+	r->ops->embed(r->s, r->layers[0].x_in, weight(r, &r->m->params[0]), r->ids, r->t, f->hidden_size);
+	for (int64_t i = 0; i < f->layers; i++)
+		layer_forward(r, &r->layers[i], i + 1 < f->layers ? r->layers[i + 1].x_in : r->x_out);
+	r->ops->rmsnorm(r->s, r->hidden, r->rstd, r->x_out, weight(r, r->norm), r->t, f->hidden_size, (float)f->rms_eps);
+	return r->ops->sync(r->s, err);
+}
+
+struct ww_arr ww_run_hidden(const struct ww_run *r) { return r->hidden; }
+float *ww_run_grads(struct ww_run *r) { return r->grads; }
+void ww_run_zero_grads(struct ww_run *r) { r->ops->zero(r->s, r->grads, (size_t)r->m->n * 4); }

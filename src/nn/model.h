@@ -1,0 +1,90 @@
+/* model.h - a decoder-only transformer on a device: its parameters, a forward pass that can be differentiated, and files.
+ *
+ * struct ww_model owns the weights, struct ww_run the workspace of one batch.  Sampling and training share both, so they
+ * share every kernel: in exact mode the log-probability of a token does not depend on what it was computed together with.
+ */
+#ifndef WW_NN_MODEL_H
+#define WW_NN_MODEL_H
+
+#include "dev/dev.h"
+#include "nn/config.h"
+
+struct ww_param {
+	char name[96];			/* as in the checkpoint */
+	int rank;			/* 1 or 2 */
+	int64_t rows, cols;		/* rank 1: rows elements, cols 1 */
+	int64_t offset, n;		/* elements, in the one array of all parameters */
+};
+
+struct ww_model {
+	struct ww_config config;
+	struct ww_dev *dev;
+	struct ww_stream *stream;
+	int dtype;			/* of the weights on the device and of activations: WW_F32 or WW_BF16 */
+	struct ww_param *params;	/* in the order of the checkpoint */
+	int count;
+	int64_t n;			/* all parameters, each padded to a multiple of 64 elements */
+	void *weights;			/* device, n of dtype */
+	float *rope_freq;		/* device, head_dim / 2 */
+	float rope_factor;
+};
+
+/* Read a directory in Hugging Face's form.  dtype: WW_F32, WW_BF16, or 0 for that of the file.  Missing, misshapen and
+ * unknown tensors, and weights that are not finite, are refused. */
+enum ww_rc ww_model_open(const char *dir, struct ww_dev *dev, int dtype, struct ww_model **out, struct ww_err *err)
+	WW_MUST_CHECK;
+/* New weights: normal with the config's deviation, norms 1, biases 0; the same for the same seed on every device. */
+enum ww_rc ww_model_new(const struct ww_config *c, struct ww_dev *dev, int dtype, uint64_t seed, struct ww_model **out,
+			struct ww_err *err) WW_MUST_CHECK;
+/* Write config and weights (and the tokenizer's files from directory `from`, unless NULL) as `dir`, which must not exist or
+ * be empty; it appears whole or not at all. */
+enum ww_rc ww_model_save(struct ww_model *m, const char *dir, const char *from, struct ww_err *err) WW_MUST_CHECK;
+void ww_model_free(struct ww_model *m);		/* NULL is fine */
+
+/* The parameters of an architecture, in the order of the checkpoint; free with free(). */
+enum ww_rc ww_params_list(const struct ww_config *c, struct ww_param **out, int *count, int64_t *n, struct ww_err *err)
+	WW_MUST_CHECK;
+const struct ww_param *ww_model_param(const struct ww_model *m, const char *name);	/* NULL where there is none */
+/* A parameter's weights on the device. */
+struct ww_arr ww_model_weight(const struct ww_model *m, const struct ww_param *p);
+/* The output layer's weights (V, H): the embedding's where they are tied. */
+const struct ww_param *ww_model_head(const struct ww_model *m);
+
+/* Sequences packed one behind the other, on the host. */
+struct ww_batch {
+	const int32_t *ids;		/* (t) */
+	const int32_t *starts;		/* (sequences + 1): first token of each, and t */
+	int64_t t, sequences;
+};
+
+struct ww_run;
+/* Workspace for up to max_t tokens and max_sequences.  train: keep what the backward pass needs, and gradients. */
+enum ww_rc ww_run_new(struct ww_model *m, int64_t max_t, int64_t max_sequences, int train, struct ww_run **out,
+		      struct ww_err *err) WW_MUST_CHECK;
+void ww_run_free(struct ww_run *r);		/* NULL is fine */
+/* Bytes of device memory that ww_run_new() would take. */
+uint64_t ww_run_bytes(const struct ww_model *m, int64_t max_t, int64_t max_sequences, int train);
+
+/* Compute the hidden states after the last norm. */
+enum ww_rc ww_run_forward(struct ww_run *r, const struct ww_batch *b, struct ww_err *err) WW_MUST_CHECK;
+struct ww_arr ww_run_hidden(const struct ww_run *r);		/* (T, H) on the device */
+/* logp[i] (host): the log-probability of targets[i] (host) after token i; targets outside the vocabulary are refused.  The
+ * logits are never whole. */
+enum ww_rc ww_run_logprobs(struct ww_run *r, const int32_t *targets, float *logp, struct ww_err *err) WW_MUST_CHECK;
+/* After forward and logprobs: add to the gradients those of sum(dlogp[i] * logp[i]); dlogp (host).  Minimising a mean
+ * cross-entropy is dlogp = -1/t. */
+enum ww_rc ww_run_backward(struct ww_run *r, const float *dlogp, struct ww_err *err) WW_MUST_CHECK;
+/* Gradients of all parameters, laid out as the weights, fp32 on the device. */
+float *ww_run_grads(struct ww_run *r);
+void ww_run_zero_grads(struct ww_run *r);
+
+/* AdamW over the whole model: masters and moments are fp32 on the device, the model's weights their rounded copy. */
+struct ww_optim;
+enum ww_rc ww_optim_new(struct ww_model *m, struct ww_optim **out, struct ww_err *err) WW_MUST_CHECK;
+void ww_optim_free(struct ww_optim *o);		/* NULL is fine */
+/* Clip to max_norm (0: no clipping), update, zero the gradients; *norm is that before clipping.  h->step counts from 1.
+ * Weight decay spares norms and biases.  Gradients that are not finite change nothing and are reported as a norm of NaN. */
+enum ww_rc ww_optim_step(struct ww_optim *o, struct ww_run *r, const struct ww_adamw *h, float max_norm, float *norm,
+			 struct ww_err *err) WW_MUST_CHECK;
+
+#endif

@@ -1,0 +1,44 @@
+/* run.h - the workspace of a batch, for forward.c, head.c and backward.c only. */
+#ifndef WW_NN_RUN_H
+#define WW_NN_RUN_H
+
+#include "nn/model.h"
+
+/* Logits exist for so many tokens and columns of the vocabulary at a time. */
+enum { WW_HEAD_T = 1024, WW_HEAD_V = 8192 };
+
+/* A linear layer's parameters; bias may be NULL. */
+struct ww_lin { const struct ww_param *w, *b; };
+
+struct ww_layer {
+	struct {
+		const struct ww_param *norm1, *norm2, *q_norm, *k_norm;
+		struct ww_lin q, k, v, o, gate, up, down;
+	} w;
+	/* Activations, kept for the backward pass or shared by all layers. */
+	struct ww_arr x_in, n1, q_pre, k_pre, qh, kh, vh, att, x_mid, n2, g, u, act;
+	float *rstd1, *rstd2, *rstd_q, *rstd_k, *lse;
+};
+
+struct ww_run {
+	struct ww_model *m;
+	const struct ww_dev_ops *ops;
+	struct ww_stream *s;
+	int train, has_logits;
+	int64_t max_t, max_sequences, t, sequences;
+	void *base;
+	int32_t *ids, *pos, *seq, *start, *targets;
+	float *cs;			/* (T, D) */
+	struct ww_layer *layers;
+	const struct ww_param *norm, *head;
+	struct ww_arr x_out, hidden, tmp;
+	float *rstd;
+	float *state, *lse, *logp, *dlogp, *logits;
+	struct ww_arr dlogits;
+	/* backward */
+	float *grads, *dhidden;
+	struct ww_arr dres, dn, dq, dk, dv, datt, dg, du;
+	int32_t *host;			/* staging for pos and seq */
+};
+
+#endif

@@ -1,0 +1,177 @@
+/* Tiny models of every kind against transformers: logits, gradients, 100 optimizer steps, and a checkpoint of ours that
+ * transformers loads. */
+#include "oracle.h"
+
+#include "nn/model.h"
+#include "nn/safetensors.h"
+
+#include <math.h>
+
+static const char *const names[] = { "llama", "llama_mha", "qwen2", "qwen3" };
+
+struct fixture {
+	char dir[PATH_MAX];
+	struct ww_st *st;
+	struct ww_model *m;
+	struct ww_run *r;
+	struct ww_batch b;
+	const int32_t *targets;
+	float *logp;
+};
+
+static const void *data(struct fixture *f, const char *name)
+{
+	const struct ww_st_tensor *t = ww_st_find(f->st, name);
+	if (!t)
+		fail_msg("the case has no %s", name);
+	return t->data;
+}
+
+/* The largest |a - b| and the norm-wise relative difference. */
+static double largest(const float *a, const float *b, int64_t n)
+{
+	double m = 0;
+	for (int64_t i = 0; i < n; i++) {
+		double d = fabs((double)a[i] - (double)b[i]);
+		m = !(d <= m) ? d : m;
+	}
+	return m;
+}
+
+static double relative(const float *a, const float *b, int64_t n)
+{
+	double diff = 0, norm = 1e-30;
+	for (int64_t i = 0; i < n; i++) {
+		diff += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+		norm += (double)b[i] * (double)b[i];
+	}
+	return sqrt(diff / norm);
+}
+
+static void check_logits(struct fixture *f)
+{
+	struct ww_err err = WW_ERR_INIT;
+	const struct ww_dev_ops *ops = f->m->dev->ops;
+	int64_t v = f->m->config.vocab_size, n = f->b.t * v;
+	void *logits;
+	float *host = malloc((size_t)n * 4);
+	assert_int_equal(ops->alloc(f->m->dev, (size_t)n * 4, &logits, &err), WW_OK);
+	ops->gemm(f->m->stream, WW_GEMM_NT, (struct ww_arr){ logits, WW_F32 }, ww_run_hidden(f->r),
+		  ww_model_weight(f->m, ww_model_head(f->m)), f->b.t, v, f->m->config.hidden_size, 0);
+	ops->download(f->m->stream, host, logits, (size_t)n * 4);
+	assert_int_equal(ops->sync(f->m->stream, &err), WW_OK);
+	double e = largest(host, data(f, "logits"), n);
+	printf("#   logits differ by at most %.1e\n", e);
+	assert_true(e < 1e-4);
+	ops->free(f->m->dev, logits);
+	free(host);
+}
+
+static void check_grads(struct fixture *f)
+{
+	const struct ww_dev_ops *ops = f->m->dev->ops;
+	struct ww_err err = WW_ERR_INIT;
+	double worst = 0;
+	for (int i = 0; i < f->m->count; i++) {
+		const struct ww_param *p = &f->m->params[i];
+		char name[128];
+		float *host = malloc((size_t)p->n * 4);
+		snprintf(name, sizeof(name), "grad.%s", p->name);
+		ops->download(f->m->stream, host, ww_run_grads(f->r) + p->offset, (size_t)p->n * 4);
+		assert_int_equal(ops->sync(f->m->stream, &err), WW_OK);
+		double e = relative(host, data(f, name), p->n);
+		if (!(e < 1e-4))
+			fail_msg("%s: relative difference %g", name, e);
+		worst = e > worst ? e : worst;
+		free(host);
+	}
+	printf("#   gradients of %d parameters: relative difference at most %.1e\n", f->m->count, worst);
+}
+
+static void check_training(struct fixture *f)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_optim *o;
+	const float *want = data(f, "losses");
+	float *d = malloc((size_t)f->b.t * 4), norm;
+	double worst = 0, loss = 0;
+	assert_int_equal(ww_optim_new(f->m, &o, &err), WW_OK);
+	ww_run_zero_grads(f->r);
+	for (int step = 0; step < 100; step++) {
+		struct ww_adamw h = { 1e-3f, 0.9f, 0.95f, 1e-8f, 0.1f, step + 1 };
+		loss = 0;
+		assert_int_equal(ww_run_forward(f->r, &f->b, &err), WW_OK);
+		assert_int_equal(ww_run_logprobs(f->r, f->targets, f->logp, &err), WW_OK);
+		for (int64_t i = 0; i < f->b.t; i++) {
+			loss -= (double)f->logp[i] / (double)f->b.t;
+			d[i] = -1.0f / (float)f->b.t;
+		}
+		assert_int_equal(ww_run_backward(f->r, d, &err), WW_OK);
+		assert_int_equal(ww_optim_step(o, f->r, &h, 0.5f, &norm, &err), WW_OK);
+		worst = fmax(worst, fabs(loss - (double)want[step]));
+	}
+	printf("#   100 steps of AdamW: loss %.4f to %.4f, differs by at most %.1e\n", (double)want[0], loss, worst);
+	assert_true(worst < 1e-3);
+	ww_optim_free(o);
+	free(d);
+}
+
+static void check_model(const char *root, const char *name, const char *device, int exact, int whole)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_dev *dev;
+	struct fixture f = { 0 };
+	char path[PATH_MAX];
+	snprintf(f.dir, sizeof(f.dir), "%.200s/%s", root, name);
+	snprintf(path, sizeof(path), "%.300s/case.safetensors", f.dir);
+	printf("# %s on %s%s\n", name, device, exact ? ", exact" : "");
+	assert_int_equal(ww_dev_open(device, exact, &dev, &err), WW_OK);
+	if (ww_st_open(path, &f.st, &err) != WW_OK || ww_model_open(f.dir, dev, 0, &f.m, &err) != WW_OK)
+		fail_msg("%s", err.msg);
+	f.b = (struct ww_batch){ data(&f, "ids"), data(&f, "starts"), (int64_t)ww_st_find(f.st, "ids")->numel,
+				 (int64_t)ww_st_find(f.st, "starts")->numel - 1 };
+	f.targets = data(&f, "targets");
+	f.logp = malloc((size_t)f.b.t * 4);
+	assert_int_equal(ww_run_new(f.m, f.b.t, f.b.sequences, 1, &f.r, &err), WW_OK);
+	assert_int_equal(ww_run_forward(f.r, &f.b, &err), WW_OK);
+	check_logits(&f);
+	assert_int_equal(ww_run_logprobs(f.r, f.targets, f.logp, &err), WW_OK);
+	assert_true(largest(f.logp, data(&f, "logp"), f.b.t) < 1e-4);
+	assert_int_equal(ww_run_backward(f.r, data(&f, "weight"), &err), WW_OK);
+	check_grads(&f);
+	if (whole) {
+		snprintf(path, sizeof(path), "%.300s/saved", f.dir);
+		if (ww_model_save(f.m, path, NULL, &err) != WW_OK)
+			fail_msg("%s", err.msg);
+		assert_int_equal(ww_model_save(f.m, path, NULL, &err), WW_ERR_USAGE);
+		check_training(&f);
+	}
+	ww_run_free(f.r);
+	ww_model_free(f.m);
+	ww_st_free(f.st);
+	ww_dev_close(dev);
+	free(f.logp);
+}
+
+static void models_compute_what_transformers_computes(void **state)
+{
+	(void)state;
+	char dir[PATH_MAX], dir2[PATH_MAX], args[PATH_MAX];
+	if (!oracle_run("model_oracle.py", "make", dir))
+		skip();
+	for (size_t i = 0; i < WW_ARRAY_LEN(names); i++) {
+		check_model(dir, names[i], "cpu", 1, 1);
+		check_model(dir, names[i], "cpu", 0, 0);
+	}
+	check_model(dir, "qwen3", "ref", 1, 0);
+	snprintf(args, sizeof(args), "check '%.200s'", dir);
+	assert_true(oracle_run("model_oracle.py", args, dir2));
+	oracle_clean(dir);
+	oracle_clean(dir2);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(models_compute_what_transformers_computes) };
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
