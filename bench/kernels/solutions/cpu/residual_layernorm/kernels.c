@@ -6,7 +6,7 @@ WW_FN ww_vf k0_load(const void *ctx, long long r, long long i, int n)
 {
 	const struct k0 *c = ctx;
 
-	return ww_vf_load(c->x + r * c->cols + i, n) + ww_vf_load(c->residual + r * c->cols + i, n);
+	return ww_vf_load_ahead(c->x + r * c->cols + i, n) + ww_vf_load_ahead(c->residual + r * c->cols + i, n);
 }
 
 WW_FN void k0_store(const void *ctx, long long r, long long i, ww_vf v, int n)

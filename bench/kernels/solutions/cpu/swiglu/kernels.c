@@ -7,7 +7,7 @@ WW_FN void k0_map(const void *ctx, const long long *at, long long i, int n)
 	const struct k0 *c = ctx;
 	const float *gate = c->x + at[2] * 2 * c->half + i;
 
-	ww_vf_stream(c->y + at[2] * c->half + i, ww_vf_silu(ww_vf_load(gate, n)) * ww_vf_load(gate + c->half, n), n);
+	ww_vf_stream(c->y + at[2] * c->half + i, ww_vf_silu(ww_vf_load_ahead(gate, n)) * ww_vf_load_ahead(gate + c->half, n), n);
 }
 
 WW_KERNEL(k0)

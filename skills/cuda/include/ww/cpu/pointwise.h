@@ -69,6 +69,12 @@ WW_FN void ww_cpu_nd(const struct ww_block *b, void *const *arg, ww_nd_fn fn, co
 		const long long at[3] = { r / (s1 * s2), r / s2 % s1, r % s2 };
 		long long i = c0;
 
+		for (; i + 4 * WW_VL <= c1; i += 4 * WW_VL) {
+			fn(ctx, at, i, WW_VL);
+			fn(ctx, at, i + WW_VL, WW_VL);
+			fn(ctx, at, i + 2 * WW_VL, WW_VL);
+			fn(ctx, at, i + 3 * WW_VL, WW_VL);
+		}
 		for (; i + WW_VL <= c1; i += WW_VL)
 			fn(ctx, at, i, WW_VL);
 		if (i < c1)

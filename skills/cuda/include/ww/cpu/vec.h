@@ -138,6 +138,9 @@ WW_FN ww_vf ww_vf_fill(ww_vf v, int n, float fill)
 
 /* ---- Loads and stores of float --------------------------------------------------------------------------------- */
 
+/* Ask for the line at p, for reading, into all cache levels.  Never faults, wherever p points. */
+WW_FN void ww_prefetch(const void *p) { __builtin_prefetch(p, 0, 3); }
+
 /* p[0..n-1]; other lanes 0. */
 WW_FN ww_vf ww_vf_load(const float *p, int n)
 {
@@ -154,6 +157,14 @@ WW_FN ww_vf ww_vf_load(const float *p, int n)
 		v[i] = p[i];
 	return v;
 #endif
+}
+
+/* The same for a tensor that is walked once from front to back and comes from DRAM: also asks for what lies 2 KiB ahead,
+ * across the page ends at which the hardware's own prefetching stops. */
+WW_FN ww_vf ww_vf_load_ahead(const float *p, int n)
+{
+	ww_prefetch((const void *)((uintptr_t)p + 2048));
+	return ww_vf_load(p, n);
 }
 
 WW_FN void ww_vf_store(float *p, ww_vf v, int n)
@@ -206,8 +217,6 @@ WW_FN void ww_vf_scatter(float *p, long long stride, ww_vf v, int n)
 		p[i * stride] = v[i];
 }
 
-/* Ask for the line at p, for reading, into all cache levels. */
-WW_FN void ww_prefetch(const void *p) { __builtin_prefetch(p, 0, 3); }
 
 /* ---- Loads and stores of other types, by value ----------------------------------------------------------------- */
 
