@@ -30,7 +30,7 @@ if(CMOCKA)
 		endif()
 		# Comparisons with Python libraries; without .venv-oracle (tools/setup oracle) they say that they skip.
 		if(name MATCHES "^test_oracle_")
-			set_tests_properties(${mod}/${name} PROPERTIES LABELS "unit;oracle" TIMEOUT 300)
+			set_tests_properties(${mod}/${name} PROPERTIES LABELS "unit;oracle" TIMEOUT ${limit})
 		endif()
 	endforeach()
 	set_tests_properties(judge/test_judge_cpu PROPERTIES TIMEOUT 240)	# starts PyTorch
@@ -46,12 +46,17 @@ set_tests_properties(dev/test_ops dev/test_ops_base PROPERTIES LABELS unit TIMEO
 set_tests_properties(dev/test_ops_base PROPERTIES ENVIRONMENT WARPWRIGHT_CPU_KERNELS=base)
 
 # Scripts print TAP; `prove` fails on a wrong plan, a failed line or a bad exit code.  "# label: gpu" in the head of a
-# script adds a label.
+# script adds a label, "# timeout: 900" gives it more than 300 seconds.
 file(GLOB cli_tests CONFIGURE_DEPENDS tests/cli/*.t)
 foreach(script ${cli_tests})
 	get_filename_component(name ${script} NAME_WE)
 	file(STRINGS ${script} labels REGEX "^# label: " LIMIT_COUNT 1)
 	string(REPLACE "# label: " "" labels "${labels}")
+	file(STRINGS ${script} limit REGEX "^# timeout: [0-9]+$" LIMIT_COUNT 1)
+	string(REPLACE "# timeout: " "" limit "${limit}")
+	if(NOT limit)
+		set(limit 300)
+	endif()
 	add_test(NAME cli/${name} COMMAND prove -v --exec "" ${script} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
-	set_tests_properties(cli/${name} PROPERTIES LABELS "cli;${labels}" ENVIRONMENT "${WW_TEST_ENV}" TIMEOUT 300)
+	set_tests_properties(cli/${name} PROPERTIES LABELS "cli;${labels}" ENVIRONMENT "${WW_TEST_ENV}" TIMEOUT ${limit})
 endforeach()

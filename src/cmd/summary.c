@@ -48,15 +48,19 @@ static void add_table(const struct ww_verdict *v, struct ww_str *out)
 	add_row(out, "ours", &v->time, &v->time_device, NULL);
 }
 
+static const char *beats(const struct ww_verdict *v, enum ww_baseline b)
+{
+	return !v->baseline_measured[b] ? "not measured" : ww_verdict_beats(v, b) ? "yes" : "no";
+}
+
 static void add_verdict(const struct ww_verdict *v, struct ww_str *out)
 {
 	ww_str_addf(out,
 		    "\n  correct by rule %s: relative error %.2g, largest absolute error %.2g, over %d draws and %d checked "
 		    "timed calls\n",
 		    v->rule == WW_RULE_PAPER ? "paper" : "strict", v->err_rel, v->err_abs, v->draws, v->checked_calls);
-	const char *yes = "yes", *no = "no";
-	ww_str_addf(out, "  more than 5%% faster than eager: %s, than compile: %s; reward %g\n",
-		    ww_verdict_beats(v, WW_BASE_EAGER) ? yes : no, ww_verdict_beats(v, WW_BASE_COMPILE) ? yes : no, v->reward);
+	ww_str_addf(out, "  more than 5%% faster than eager: %s, than compile: %s; reward %g\n", beats(v, WW_BASE_EAGER),
+		    beats(v, WW_BASE_COMPILE), v->reward);
 	const struct { int set; const char *text; } flags[] = {
 		{ v->degenerate, "degenerate: the task's output does not depend on its input, so this is not a win" },
 		{ v->algebraic, "algebraic: it computes less than the module asks for" },

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# timeout: 900
 """`optimize` interrupted by Ctrl-C and by kill -9, of itself and of its workers, and gone on with: the end is the same."""
 import os
 import signal
@@ -63,7 +64,7 @@ def kill_worker(what, out):
     return p.returncode, len(victims), stdout, stderr
 
 
-for what in ("worker.py", "__builder", "__runner"):
+for what in ("worker.py", "__runner"):
     where = os.path.join(TMP, what.strip("_").replace(".", ""))
     code, victims, out, err = kill_worker(what, where)
     # A runner that is killed looks like a candidate that died: that one verdict says so, and the next ones are right.
