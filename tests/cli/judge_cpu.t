@@ -51,7 +51,7 @@ def loop(value, to="n"):
 
 HONEST = loop("x[row * n + i] + bias[i]")
 FAST = ("--verify-only", "--baselines", "eager", "--max-run-seconds", "4")
-print("1..8")
+print("1..10")
 count = 0
 
 
@@ -111,19 +111,72 @@ def children(pid, word):
     return found
 
 
-victim = None
+def descendants(pid):
+    """{pid: start time} of everything below pid now."""
+    below, table = {}, {}
+    for entry in os.listdir("/proc"):
+        try:
+            with open(f"/proc/{int(entry)}/stat") as f:
+                fields = f.read().rsplit(")", 1)[1].split()
+            table[int(entry)] = (int(fields[1]), fields[19], fields[0])
+        except (OSError, ValueError, IndexError):
+            continue
+    grown = True
+    while grown:
+        grown = False
+        for child, (parent, started, _) in table.items():
+            if child not in below and (parent == pid or parent in below):
+                below[child] = started
+                grown = True
+    return below
+
+
+def survivors(seen):
+    """Those of seen that still run."""
+    left = []
+    for pid, started in seen.items():
+        try:
+            with open(f"/proc/{pid}/stat") as f:
+                fields = f.read().rsplit(")", 1)[1].split()
+            if fields[19] == started and fields[0] != "Z":
+                left.append(pid)
+        except (OSError, IndexError):
+            pass
+    return left
+
+
+victim, seen = None, {}
 deadline = time.monotonic() + 120
 while not victim and time.monotonic() < deadline and p.poll() is None:
     busy = [pid for pid, ticks in children(p.pid, "__runner") if ticks > 100]
     victim = busy[0] if busy else None
+    seen.update(descendants(p.pid))
     time.sleep(0.1)
 if victim:
     os.kill(victim, signal.SIGKILL)
 out, err = p.communicate(timeout=120)
 ok(victim and p.returncode == 1 and '"crashed"' in out, "a runner killed from outside is a crash", f"{victim} {p.returncode} {out[:300]} {err[:300]}")
-time.sleep(0.2)
-left = children(p.pid, "warpwright")
-ok(not left, "no process is left", left)
+time.sleep(0.5)
+ok(len(seen) >= 4 and not survivors(seen), "no process is left", f"{seen} {survivors(seen)}")
+
+# A kill -9 of the reference worker is nobody's verdict: it is started again and the judgement repeated.
+slow = kernel("for (volatile long long i = 0; i < 40000000ll; ) i++; " + HONEST)
+p = subprocess.Popen(h.command("lost", TASK, slow, PLAN, ("--verify-only", "--baselines", "eager", "--max-run-seconds", "60")),
+                     env=h.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+killed, seen = None, {}
+deadline = time.monotonic() + 120
+while not killed and time.monotonic() < deadline and p.poll() is None:
+    seen.update(descendants(p.pid))
+    if [pid for pid, ticks in children(p.pid, "__runner") if ticks > 20]:
+        for pid, _ in children(p.pid, "worker.py"):
+            os.kill(pid, signal.SIGKILL)
+            killed = pid
+    time.sleep(0.05)
+out, err = p.communicate(timeout=200)
+ok(killed and p.returncode == 0 and '"correct":true' in out.replace(" ", ""), "a reference worker killed from outside is started again",
+   f"{killed} {p.returncode} {out[:300]} {err[:300]}")
+time.sleep(0.5)
+ok(len(seen) >= 4 and not survivors(seen), "and leaves no process", f"{seen} {survivors(seen)}")
 
 v, code, err, _ = h.judge("broken", TASK, kernel("syntax error"), PLAN, FAST)
 ok(not problem(v, code, err, "compile_failed", "error"), "device code that does not compile is a verdict", problem(v, code, err, "compile_failed", "error"))
