@@ -30,7 +30,7 @@ if(CMOCKA)
 		endif()
 		# Comparisons with Python libraries; without .venv-oracle (tools/setup oracle) they say that they skip.
 		if(name MATCHES "^test_oracle_")
-			set_tests_properties(${mod}/${name} PROPERTIES LABELS "unit;oracle" TIMEOUT ${limit})
+			set_tests_properties(${mod}/${name} PROPERTIES LABELS "unit;oracle" TIMEOUT 300)
 		endif()
 	endforeach()
 	set_tests_properties(judge/test_judge_cpu PROPERTIES TIMEOUT 240)	# starts PyTorch
