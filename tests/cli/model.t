@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""warpwright model: a new model is the same for the same seed, scores repeat, and bad input ends with 2 and leaves nothing."""
+import hashlib
+import json
+import math
+import os
+import random
+import shutil
+import subprocess
+import tempfile
+
+ROOT = os.environ.get("WW_SOURCE_DIR", os.path.join(os.path.dirname(__file__), "../.."))
+WW = os.environ.get("WARPWRIGHT", os.path.join(ROOT, "build/warpwright"))
+count = 0
+
+
+def ok(good, what, note=""):
+    global count
+    count += 1
+    print(f"{'ok' if good else 'not ok'} {count} - {what}")
+    if not good and note:
+        print("# " + str(note).replace("\n", "\n# "))
+
+
+def model(*args, **kw):
+    p = subprocess.run([WW, "model", *args], capture_output=True, text=True, timeout=120, **kw)
+    return p.returncode, p.stdout, p.stderr
+
+
+def digest(path):
+    with open(path, "rb") as f:
+        return hashlib.sha256(f.read()).hexdigest()
+
+
+tmp = tempfile.mkdtemp(prefix="ww-model-")
+os.chdir(tmp)
+config = dict(model_type="qwen3", architectures=["Qwen3ForCausalLM"], vocab_size=500, hidden_size=64, intermediate_size=96,
+              num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16, max_position_embeddings=128,
+              tie_word_embeddings=True)
+with open("config.json", "w") as f:
+    json.dump(config, f)
+
+code, out, err = model("init", "config.json", "a", "--seed", "7", "--json")
+params = 500 * 64 + 64 + 2 * (2 * 64 + 2 * 64 * 64 + 2 * 64 * 32 + 2 * 16 + 3 * 64 * 96)
+ok(code == 0 and json.loads(out) == {"saved": "a", "parameters": params, "dtype": "fp32"}, "init makes a model", out + err)
+model("init", "config.json", "b", "--seed", "7")
+model("init", "config.json", "c", "--seed", "8")
+same = [digest(d + "/model.safetensors") for d in "abc"]
+ok(same[0] == same[1] != same[2], "the same seed gives the same bytes, another one others")
+ok(model("init", "config.json", "a")[0] == 2 and digest("a/model.safetensors") == same[0], "nothing that exists is replaced")
+
+code, out, err = model("info", "a", "--json")
+info = json.loads(out)
+ok(code == 0 and info["parameters"] == params and info["config"]["tie_word_embeddings"] and info["tokenizer"] is None
+   and info["weight_bytes"] == 4 * params, "info knows it", out + err)
+ok("2 key-value" in model("info", "a")[1], "info for people")
+
+random.seed(1)
+ids = [random.randrange(500) for _ in range(100)]
+with open("ids.json", "w") as f:
+    json.dump(ids, f)
+with open("head.json", "w") as f:
+    json.dump(ids[:41], f)
+code, out, err = model("score", "a", "ids.json", "--ids", "--json")
+whole = json.loads(out)
+ok(code == 0 and whole["tokens"] == ids and whole["logprobs"][0] is None and len(whole["logprobs"]) == 100
+   and math.isclose(whole["sum"], sum(whole["logprobs"][1:]), rel_tol=1e-9), "score gives a log-probability for every token", err)
+head = json.loads(model("score", "a", "head.json", "--ids", "--json")[1])
+ok(head["logprobs"][1:] == whole["logprobs"][1:41], "those of a prefix are equal to the last bit")
+one = json.loads(model("score", "a", "ids.json", "--ids", "--json", env={**os.environ, "WARPWRIGHT_THREADS": "1"})[1])
+ok(one == whole, "and do not depend on the number of threads")
+ref = json.loads(model("score", "a", "ids.json", "--ids", "--json", "--device", "ref")[1])
+ok(max(abs(x - y) for x, y in zip(ref["logprobs"][1:], whole["logprobs"][1:])) < 1e-5, "the scalar reference agrees")
+
+code, _, err = model("convert", "a", "half", "--dtype", "bf16")
+half = json.loads(model("score", "half", "ids.json", "--ids", "--json")[1])
+ok(code == 0 and os.path.getsize("half/model.safetensors") < os.path.getsize("a/model.safetensors") * 0.55
+   and 0 < abs(half["sum"] - whole["sum"]) < 0.5, "convert to bf16 halves it and moves the score a little", (half["sum"], whole["sum"]))
+
+# Bad input: exit 2, one line that names the trouble, nothing left behind.
+def refused(what, says, *args):
+    before = sorted(os.listdir("."))
+    code, out, err = model(*args)
+    ok(code in (2, 3) and says in err and err.count("\n") == 1 and out == "" and sorted(os.listdir(".")) == before, what,
+       f"{code} {err}")
+
+
+def broken(name, data=None, **changes):
+    shutil.copytree("a", name)
+    if data:
+        with open(name + "/model.safetensors", "wb") as f:
+            f.write(data)
+    with open(name + "/config.json", "w") as f:
+        json.dump({**config, **changes}, f)
+
+
+with open("a/model.safetensors", "rb") as f:
+    good = f.read()
+broken("cut", good[:-100])
+refused("a truncated file is refused", "truncated", "score", "cut", "ids.json", "--ids")
+broken("nan", good[:-4] + b"\x00\x00\xc0\x7f")
+refused("NaN in weights is refused", "NaN", "score", "nan", "ids.json", "--ids")
+broken("other", vocab_size=501)
+refused("a wrong shape is refused", "shape", "score", "other", "ids.json", "--ids")
+broken("more", num_hidden_layers=3)
+refused("a missing tensor is refused by name", "model.layers.2", "score", "more", "ids.json", "--ids")
+broken("fewer", num_hidden_layers=1)
+refused("an unknown tensor is refused by name", "does not belong", "score", "fewer", "ids.json", "--ids")
+broken("arch", model_type="mamba")
+refused("an unknown architecture is refused by name", "mamba", "info", "arch")
+with open("long.json", "w") as f:
+    json.dump([1] * 200, f)
+refused("a context beyond the limit is refused", "context is 128", "score", "a", "long.json", "--ids")
+with open("outside.json", "w") as f:
+    json.dump([1, 2, 500, 3], f)
+refused("an id outside the vocabulary is refused", "500", "score", "a", "outside.json", "--ids")
+refused("text without a tokenizer is refused", "tokenizer.json", "score", "a", "ids.json")
+refused("an unknown word is refused", "rnu", "rnu", "a")
+ok(subprocess.run(["sh", "-c", f"ulimit -f 8; trap '' XFSZ; exec '{WW}' model init config.json full"], capture_output=True).returncode
+   == 3 and not any(n.startswith("full") for n in os.listdir(".")), "a full disk leaves nothing behind")
+
+print(f"1..{count}")
+os.chdir("/")
+shutil.rmtree(tmp)
