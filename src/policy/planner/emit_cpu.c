@@ -445,6 +445,9 @@ static void row_kernel(struct pl *pl, struct kern *k, struct ww_str *s)
 	g.vec = 1;
 	g.unroll = kn->unroll ? kn->unroll : 4;
 	g.lane_row = k->n_row && choose_lane(pl, k);
+	for (int i = 0; i < k->n_red; i++)
+		if (k->red[i]->red >= RED_ARGMAX)
+			g.vec = g.lane_row = 0;	/* places have no vector form */
 	if (!row_body(&g)) {
 		g.vec = 0;
 		g.lane_row = 0;

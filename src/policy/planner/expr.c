@@ -419,6 +419,24 @@ static int max_level(struct expr *e, const struct ix *const *idx, int n, int lea
 	return least;
 }
 
+/* A product of comparisons as a chain of &&. */
+static const char *cond_text(struct pl *pl, const struct ix *x)
+{
+	const char *s = NULL;
+
+	if (x->n != 1 || x->m[0].c != 1 || !x->m[0].n)
+		return ix_text(pl, x);
+	for (int i = 0; i < x->m[0].n; i++) {
+		struct ix *one = pl_alloc(pl, sizeof *one + sizeof one->m[0]);
+
+		one->n = one->m[0].n = 1;
+		one->m[0].c = 1;
+		one->m[0].atom[0] = x->m[0].atom[i];
+		s = s ? pl_fmt(pl, "%s && %s", s, ix_text(pl, one)) : ix_text(pl, one);
+	}
+	return s;
+}
+
 /* A view that reads its argument only where a condition holds. */
 static struct etext guarded(struct expr *e, struct val *v, const struct ix *const *idx, const struct ix *const *sub)
 {
@@ -447,7 +465,7 @@ static struct etext guarded(struct expr *e, struct val *v, const struct ix *cons
 		emit(e, level, "ww_vf %s = ww_vf_set(%s);", t.t, pl_literal(e->pl, WW_F32, v->fill, 0));
 	else
 		emit(e, level, "%s %s = %s;", pl_acc_type(v->dt), t.t, pl_literal(e->pl, v->dt, v->fill, (int64_t)v->fill));
-	emit(e, level, "if (%s) {", ix_text(e->pl, cond));
+	emit(e, level, "if (%s) {", cond_text(e->pl, cond));
 	e->scope++;
 	e->scope_level = level;
 	in = pl_expr(e, v->arg[0], sub);
@@ -498,14 +516,9 @@ const char *pl_combine(struct pl *pl, enum pl_red red, int dt, const char *a, co
 	return fill(pl, vec ? o->vec : pl_is_float(dt) ? o->scalar : o->intg, s, dt);
 }
 
-/* A reduction of this kernel that is done, or a small one on the spot. */
-static struct etext reduction(struct expr *e, struct val *v, const struct ix *const *idx)
+/* A reduction that this kernel has done already, though it may also be stored by another one. */
+static int done_here(const struct expr *e, const struct val *v, const struct ix *const *idx, struct etext *t)
 {
-	const struct ix *sub[PL_MAX_RANK];
-	struct val *a = v->arg[0];
-	struct etext t = { NULL, 0, 1 }, in;
-	int level, old_level = e->scope_level, dt = v->dt;
-
 	for (int i = 0; i < e->k->n_red; i++) {
 		int d = 0;
 
@@ -513,9 +526,22 @@ static struct etext reduction(struct expr *e, struct val *v, const struct ix *co
 			continue;
 		while (d < v->rank && ix_same(e->k->red_idx[i][d], idx[d]))
 			d++;
-		if (d == v->rank)
-			return e->red_text[i];
+		if (d == v->rank) {
+			*t = e->red_text[i];
+			return 1;
+		}
 	}
+	return 0;
+}
+
+/* A small reduction on the spot. */
+static struct etext reduction(struct expr *e, struct val *v, const struct ix *const *idx)
+{
+	const struct ix *sub[PL_MAX_RANK];
+	struct val *a = v->arg[0];
+	struct etext t = { NULL, 0, 1 }, in;
+	int level, old_level = e->scope_level, dt = v->dt;
+
 	level = at_level(e, max_level(e, idx, v->rank, 1));
 	t.level = level;
 	for (int d = 0; d < v->rank; d++) {
@@ -579,6 +605,8 @@ struct etext pl_expr(struct expr *e, struct val *v, const struct ix *const *idx)
 	for (int i = 0; i < e->n_bound; i++)
 		if (e->bound[i] == v)
 			return e->bound_text[i];
+	if (v->kind == V_RED && done_here(e, v, idx, &t))
+		return t;
 	if (v->kind == V_BUF || (v->root && v != e->self))
 		return load(e, v->root, idx);
 	if ((m = memo_find(e, v, NULL, idx, v->rank)))

@@ -481,6 +481,28 @@ static struct leaf *first_red(struct pl *pl, struct val *v, const struct ix *con
 	return NULL;
 }
 
+/* idx of v for the position whose index in `like` is at[]: same number of elements, row-major order. */
+static void same_position(struct pl *pl, const struct val *v, const struct val *like, const struct ix *const *at, const struct ix **idx)
+{
+	const struct ix *lin = ix_const(pl, 0), *under = ix_const(pl, 1);
+	int same = v->rank == like->rank;
+
+	for (int d = 0; same && d < v->rank; d++)
+		same = ix_same(v->size[d], like->size[d]);
+	if (same) {
+		memcpy(idx, at, (size_t)v->rank * sizeof *idx);
+		return;
+	}
+	for (int d = 0; d < like->rank; d++)
+		lin = ix_add(pl, ix_mul(pl, lin, like->size[d]), at[d]);
+	for (int d = v->rank - 1; d >= 0; d--) {
+		const struct ix *q = ix_div(pl, lin, under);
+
+		idx[d] = ix_mod(pl, q, v->size[d]);
+		under = ix_mul(pl, under, v->size[d]);
+	}
+}
+
 static void add_row(struct kern *k, const struct ix *var)
 {
 	const struct ix_atom *v = ix_as_var(var);
@@ -541,6 +563,26 @@ static int red_space(struct pl *pl, struct kern *k, struct val *v, const struct 
 		idx[d] = d == 0 ? q : ix_mod(pl, q, v->size[d]);
 		under = ix_mul(pl, under, v->size[d]);
 	}
+	return 1;
+}
+
+/* Index space for a root that has one element for each result of the reduction: its rows are the result's, and nothing of the
+ * root depends on the columns. */
+static int result_space(struct pl *pl, struct kern *k, struct val *v, const struct leaf *l, const struct ix **idx)
+{
+	const struct ix *at[PL_MAX_RANK];
+	struct val *r = l->val;
+
+	if (pl_numel_now(r) != pl_numel_now(v))
+		return 0;
+	k->n_row = k->n_col = 0;
+	own_vars(pl, r, at);
+	for (int d = 0; d < r->rank; d++)
+		add_row(k, at[d]);
+	for (int d = r->rank; d < r->arg[0]->rank; d++)
+		k->col[k->n_col++] = ix_as_var(ix_var(pl, pl_fmt(pl, "i%d", pl->n_var++), r->arg[0]->size[d]));
+	pl_guard_eq(pl, pl_numel(pl, r), pl_numel(pl, v), "the elements of a fused reshape");
+	same_position(pl, v, r, at, idx);
 	return 1;
 }
 
@@ -712,28 +754,6 @@ static void title(struct pl *pl, struct kern *k, struct val *v, const char *what
 
 /* ---- Scheduling ---- */
 
-/* idx of v for the position whose index in `like` is at[]: same number of elements, row-major order. */
-static void same_position(struct pl *pl, const struct val *v, const struct val *like, const struct ix *const *at, const struct ix **idx)
-{
-	const struct ix *lin = ix_const(pl, 0), *under = ix_const(pl, 1);
-	int same = v->rank == like->rank;
-
-	for (int d = 0; same && d < v->rank; d++)
-		same = ix_same(v->size[d], like->size[d]);
-	if (same) {
-		memcpy(idx, at, (size_t)v->rank * sizeof *idx);
-		return;
-	}
-	for (int d = 0; d < like->rank; d++)
-		lin = ix_add(pl, ix_mul(pl, lin, like->size[d]), at[d]);
-	for (int d = v->rank - 1; d >= 0; d--) {
-		const struct ix *q = ix_div(pl, lin, under);
-
-		idx[d] = ix_mod(pl, q, v->size[d]);
-		under = ix_mul(pl, under, v->size[d]);
-	}
-}
-
 /* Is v, written at the position of the special's element, a function of that element and of other things that are stored? */
 static int is_epilogue(struct pl *pl, struct val *v, struct spec *s, const struct ix *const *idx, const struct ix *const *at)
 {
@@ -880,7 +900,8 @@ static void row_kernel(struct pl *pl, struct val *v)
 		} else {
 			own_space(pl, k, v, idx, l);
 			if (!space_works(pl, k, v, idx, l->val)) {
-				if (!red_space(pl, k, v, l, idx) || !space_works(pl, k, v, idx, l->val)) {
+				if (!(red_space(pl, k, v, l, idx) && space_works(pl, k, v, idx, l->val)) &&
+				    !(result_space(pl, k, v, l, idx) && space_works(pl, k, v, idx, l->val))) {
 					if (inline_red(l->val)) {
 						k->kind = K_POINT;
 						k->n_row = k->n_col = 0;

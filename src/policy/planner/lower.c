@@ -33,7 +33,7 @@ struct val *pl_val_of(struct pl *pl, const struct garg *a)
 	}
 	if ((n = pl_graph_node(pl, a->name))) {
 		if (!n->out[0])
-			pl_fail(pl, "node %s has no value", n->name);
+			pl_fail(pl, "cannot cover %s (node %s): this result of it", n->target, n->name);
 		return n->out[0];
 	}
 	for (int i = 0; i < pl->n_buf; i++)
@@ -181,6 +181,28 @@ static void guard_literals(struct pl *pl, struct gnode *n)
 					    pl->sym_name[s], (long long)pl->sym_value[s]);
 }
 
+/* aten.relu_ and its like: later nodes that name the operand see the new value. */
+static void rebind(struct pl *pl, struct gnode *n)
+{
+	const char *dot = strchr(n->target + 5, '.');
+	struct gnode *self;
+	struct val *old;
+
+	if (strncmp(n->target, "aten.", 5) || !dot || dot[-1] != '_' || dot[-2] == '_' || !n->n_arg || n->arg[0].kind != G_VAL || !n->out[0])
+		return;
+	old = pl_val_of(pl, &n->arg[0]);
+	if (old->kind == V_VIEW)
+		pl_cannot(pl, n, "it writes into a view");
+	self = pl_graph_node(pl, n->arg[0].name);
+	if (self) {
+		self->out[0] = n->out[0];
+		return;
+	}
+	for (int i = 0; i < pl->n_buf; i++)
+		if (pl->buf[i]->val == old)
+			pl->buf[i]->val = n->out[0];
+}
+
 void pl_lower(struct pl *pl)
 {
 	for (int i = 0; i < pl->n_node; i++) {
@@ -197,6 +219,7 @@ void pl_lower(struct pl *pl)
 		guard_literals(pl, n);
 		fn(pl, n);
 		check_sizes(pl, n);
+		rebind(pl, n);
 		for (int o = 0; o < n->n_out; o++)
 			if (n->out[o] && n->out[o]->kind != V_BUF && !n->out[o]->node)
 				n->out[o]->node = n->name;

@@ -438,41 +438,24 @@ static void adaptive_pool(struct pl *pl, struct gnode *n)
 		return;
 	}
 	for (int d = 0; d < a->rank; d++) {
-		int e = d - first;
-		int64_t in, out;
-		const struct ix *from, *to, *i;
-		struct val *len;
-
-		size[d] = a->size[d];
+		size[d] = d < first ? a->size[d] : ix_const(pl, n->meta[0].size[d]);
 		map[d] = pl->place[d];
-		if (e < 0)
-			continue;
-		in = ix_num(a->size[d]);
-		out = n->meta[0].size[d];
-		size[d] = ix_const(pl, out);
+	}
+	for (int e = 0; e < nd; e++) {
+		int d = first + e;
+		int64_t in = ix_num(a->size[d]), out = n->meta[0].size[d];
+		const struct ix *from = ix_div(pl, ix_mulc(pl, pl->place[d], in), ix_const(pl, out));
+		const struct ix *to = ix_div(pl, ix_addc(pl, ix_mulc(pl, ix_addc(pl, pl->place[d], 1), in), out - 1), ix_const(pl, out));
+		struct val *len = pl_index(pl, WW_I64, a->rank, size, ix_sub(pl, to, from));
+
 		size[a->rank + e] = ix_const(pl, (in + out - 1) / out + (in % out ? 1 : 0));
-		from = ix_div(pl, ix_mulc(pl, pl->place[d], in), ix_const(pl, out));
-		to = ix_div(pl, ix_addc(pl, ix_mulc(pl, ix_addc(pl, pl->place[d], 1), in), out - 1), ix_const(pl, out));
-		i = ix_add(pl, from, pl->place[a->rank + e]);
-		map[d] = i;
-		cond = ix_mul(pl, cond, ix_lt(pl, i, to));
-		len = pl_index(pl, WW_I64, a->rank, size, ix_sub(pl, to, from));
+		map[d] = ix_add(pl, from, pl->place[a->rank + e]);
+		cond = ix_mul(pl, cond, ix_lt(pl, map[d], to));
 		area = area ? pl_op2(pl, OP_MUL, area, len) : len;
 	}
 	w = pl_view_if(pl, a, a->rank + nd, size, map, cond, is_max ? -INFINITY : 0);
 	y = pl_reduce(pl, is_max ? RED_MAX : RED_SUM, w, last_dims(w->rank, nd), 0);
-	if (is_max) {
-		done(n, y);
-		return;
-	}
-	/* the areas were made while sizes were still being filled in: give them the result's shape */
-	for (struct val *v = area; v; v = v->n_arg ? v->arg[0] : NULL)
-		for (int d = 0; d < y->rank; d++) {
-			v->size[d] = y->size[d];
-			if (v->n_arg > 1)
-				v->arg[1]->size[d] = y->size[d];
-		}
-	done(n, pl_op2(pl, OP_DIV, y, pl_cast(pl, area, y->dt)));
+	done(n, is_max ? y : pl_op2(pl, OP_DIV, y, pl_cast(pl, area, y->dt)));
 }
 
 /* ---- Attention and scans ---- */

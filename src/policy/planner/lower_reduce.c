@@ -281,8 +281,7 @@ static void rms_norm(struct pl *pl, struct gnode *n)
 	int64_t shape[PL_MAX_RANK];
 	int k = pl_arg_ints(pl, n, 1, "normalized_shape", shape, PL_MAX_RANK);
 	unsigned mask = ((1u << k) - 1) << (x->rank - k);
-	double eps = pl_arg_num(pl, n, 3, "eps", x->dt == WW_F64 ? 2.220446049250313e-16 : x->dt == WW_F32 ? 1.1920928955078125e-7 :
-				x->dt == WW_F16 ? 9.765625e-4 : 7.8125e-3);
+	double eps = pl_arg_num(pl, n, 3, "eps", x->dt == WW_F64 ? 2.220446049250313e-16 : 1.1920928955078125e-7);
 	struct val *r = pl_op1(pl, OP_RSQRT, ADD(mean(pl, MUL(x, x), mask, 1), F(x, eps)));
 
 	done(n, affine(pl, MUL(x, r), w, NULL));

@@ -779,9 +779,32 @@ static void getitem(struct pl *pl, struct gnode *n)
 	int64_t i = pl_arg_int(pl, n, 1, "index", 0);
 	struct gnode *from = a && a->kind == G_VAL ? pl_graph_node(pl, a->name) : NULL;
 
-	if (!from || i < 0 || i >= from->n_out || !from->out[i])
-		pl_cannot(pl, n, "it takes a result that its operator did not give");
-	done(n, from->out[i]);
+	if (!from || i < 0 || i >= from->n_out)
+		pl_cannot(pl, n, "it takes a result that its operator does not have");
+	done(n, from->out[i]);	/* may be missing (the places of a maximum): whoever needs it says so */
+}
+
+static void broadcast_tensors(struct pl *pl, struct gnode *n)
+{
+	struct garg *l = pl_arg(n, 0, "tensors");
+
+	if (!l || l->kind != G_LIST || l->n != n->n_out)
+		pl_cannot(pl, n, "arguments");
+	for (int i = 0; i < l->n; i++) {
+		const struct ix *size[PL_MAX_RANK];
+
+		for (int d = 0; d < n->meta[i].rank; d++) {
+			size[d] = ix_const(pl, n->meta[i].size[d]);
+			for (int j = 0; j < l->n; j++) {
+				struct val *o = pl_val_of(pl, &l->item[j]);
+				int e = d - (n->meta[i].rank - o->rank);
+
+				if (e >= 0 && ix_num(o->size[e]) == n->meta[i].size[d])
+					size[d] = o->size[e];
+			}
+		}
+		n->out[i] = pl_expand(pl, pl_val_of(pl, &l->item[i]), n->meta[i].rank, size);
+	}
 }
 
 static void nothing(struct pl *pl, struct gnode *n)
@@ -811,6 +834,6 @@ const struct pl_lower_row pl_lower_shape[] = {
 	{ "channel_shuffle", channel_shuffle }, { "upsample_nearest1d", upsample_nearest }, { "upsample_nearest2d", upsample_nearest },
 	{ "upsample_nearest3d", upsample_nearest }, { "upsample_linear1d", upsample_linear }, { "upsample_bilinear2d", upsample_linear },
 	{ "upsample_trilinear3d", upsample_linear }, { "unfold", unfold_dim }, { "getitem", getitem },
-	{ "_assert_tensor_metadata", nothing }, { "_assert_async", nothing }, { "sym_size", nothing },
+	{ "broadcast_tensors", broadcast_tensors }, { "_assert_tensor_metadata", nothing }, { "_assert_async", nothing }, { "sym_size", nothing },
 	{ NULL, NULL }
 };
