@@ -122,7 +122,8 @@ static int cubin_call(const struct elf *e, const Elf64_Sym *y, const char *name,
 }
 
 static const char no_globals[] =
-	"device variables are not allowed (use __constant__ for tables, ww_scratch() for state): ";
+	"device variables are not allowed (NVRTC makes one of each static constant: use enum; __constant__ for tables, "
+	"ww_scratch() for state): ";
 
 static int cubin_variable(const struct elf *e, const Elf64_Sym *y, const char *name, void *ctx)
 {

@@ -22,11 +22,11 @@
 namespace ww {
 
 template <int D> struct attention_tile {
-	static const int kv = D == 64 ? 128 : 64;		/* rows of K and V a tile */
-	static const int stages = 2;
-	static const int q_bytes = 128 * D * 4;
-	static const int kv_bytes = kv * D * 4;		/* of K, and as many of V */
-	static const int bytes = q_bytes + stages * 2 * kv_bytes;
+	enum : int { kv = D == 64 ? 128 : 64 };		/* rows of K and V a tile */
+	enum : int { stages = 2 };
+	enum : int { q_bytes = 128 * D * 4 };
+	enum : int { kv_bytes = kv * D * 4 };		/* of K, and as many of V */
+	enum : int { bytes = q_bytes + stages * 2 * kv_bytes };
 };
 
 /* Two floats as fp16 pairs: their leading halves and what those leave. */

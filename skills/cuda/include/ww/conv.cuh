@@ -160,13 +160,13 @@ template <class S, class E> struct conv_job {
 	const E &e;
 	float *parked;
 	enum { run = S::pair ? 2 : 1 };
-	static const int phases = S::transposed ? S::sh * S::sw : 1;
-	static const int plane_h = S::transposed ? (S::oh + S::sh - 1) / S::sh : S::oh;
-	static const int plane_w = S::transposed ? (S::ow + S::sw - 1) / S::sw : S::ow;
-	static const int mt = (S::k + 127) / 128;
-	static const int tiles_w = (plane_w + S::tw - 1) / S::tw;
-	static const int tiles_h = (plane_h + S::th - 1) / S::th;
-	static const int tiles_n = (S::n + S::tn - 1) / S::tn;
+	enum : int { phases = S::transposed ? S::sh * S::sw : 1 };
+	enum : int { plane_h = S::transposed ? (S::oh + S::sh - 1) / S::sh : S::oh };
+	enum : int { plane_w = S::transposed ? (S::ow + S::sw - 1) / S::sw : S::ow };
+	enum : int { mt = (S::k + 127) / 128 };
+	enum : int { tiles_w = (plane_w + S::tw - 1) / S::tw };
+	enum : int { tiles_h = (plane_h + S::th - 1) / S::th };
+	enum : int { tiles_n = (S::n + S::tn - 1) / S::tn };
 
 	struct place {
 		int py, px, k, w, h, n;

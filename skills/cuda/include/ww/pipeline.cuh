@@ -32,10 +32,10 @@
 namespace ww {
 
 template <int BN, int STAGES> struct stages {
-	static const int a_bytes = 128 * 128;
-	static const int b_bytes = BN * 128;
-	static const int bytes = a_bytes + b_bytes;
-	static const int all_bytes = bytes * STAGES;
+	enum : int { a_bytes = 128 * 128 };
+	enum : int { b_bytes = BN * 128 };
+	enum : int { bytes = a_bytes + b_bytes };
+	enum : int { all_bytes = bytes * STAGES };
 };
 
 template <class J, int CLUSTER> __device__ __forceinline__ int pipeline_next(int tile)

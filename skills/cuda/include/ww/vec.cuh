@@ -32,9 +32,9 @@ template <> struct word<8> { typedef uint2 t; };
 template <> struct word<16> { typedef uint4 t; };
 
 template <class T, int N> struct pieces {
-	static const int bytes = (int)sizeof(T) * N;
-	static const int step = bytes > 16 ? 16 : bytes;
-	static const int count = bytes / step;
+	enum : int { bytes = (int)sizeof(T) * N };
+	enum : int { step = bytes > 16 ? 16 : bytes };
+	enum : int { count = bytes / step };
 	static_assert(bytes % step == 0 && (step & (step - 1)) == 0, "N elements must be a power of two of bytes");
 	typedef typename word<step>::t w;
 	union u {
