@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# timeout: 600
 """`warpwright judge` on the cpu target as a command: a whole verdict, rules, a killed runner, exit codes.
 
 Wrong solutions and faults one by one are in tests/unit/judge/test_judge_cpu.c, where one reference worker serves them all."""
