@@ -1,12 +1,13 @@
 /* episode.h - the record of one run: every message, tool call, solution, verdict and the reward, version 1.
  *
- * An episode is a text file, one JSON object a line (UTF-8, "\n" after each), written append-only.  A line is written whole
- * and synced to the disk before the next step of the run begins, so a process that is killed leaves at most one cut last
- * line, which readers ignore and ww_episode_append() removes.  What is in the file has happened; nothing else has.
+ * An episode is a text file, one JSON object a line (UTF-8, "\n" after each), written append-only.  A line is written
+ * whole and synced to the disk before the next step of the run begins, so a process that is killed leaves at most one
+ * cut last line, which readers ignore and ww_episode_append() removes.  What is in the file has happened; nothing
+ * else has.
  *
- * Every line has "type".  Every line but the header has "turn" (0 before the first assistant message, then the number of
- * assistant messages so far) and "t" (seconds of the episode, resumed time added up, pauses left out).  Readers ignore
- * types and members that they do not know; a header of another "version" is refused.
+ * Every line has "type".  Every line but the header has "turn" (0 before the first assistant message, then the number
+ * of assistant messages so far) and "t" (seconds of the episode, resumed time added up, pauses left out).  Readers
+ * ignore types and members that they do not know; a header of another "version" is refused.
  *
  *   "header"    first line, once.
  *     version    integer, WW_EPISODE_VERSION
@@ -85,7 +86,8 @@ struct ww_episode_end {
 	double reward_final, reward_best, seconds;
 };
 
-/* One message with what the policy said about it; `reply.finish`, tokens, usage and usd mean something for role ASSISTANT. */
+/* One message with what the policy said about it; `reply.finish`, tokens, usage and usd mean something for role
+ * ASSISTANT. */
 struct ww_episode_message {
 	struct ww_reply reply;
 	int turn;
@@ -109,8 +111,8 @@ struct ww_episode {
 
 /* ---- Reading --------------------------------------------------------------------------------------------------- */
 
-/* Read an episode; a cut last line is left out, any other broken line is an error that names its number.  At most 1 GiB.
- * Returns an enum ww_rc. */
+/* Read an episode; a cut last line is left out, any other broken line is an error that names its number.  At most 1
+ * GiB. Returns an enum ww_rc. */
 int ww_episode_read(const char *path, struct ww_episode *out, struct ww_err *err);
 void ww_episode_release(struct ww_episode *e);
 /* The solution with this id, or NULL. */
@@ -132,7 +134,8 @@ void ww_episode_close(struct ww_episode_writer *w);
 /* Seconds of the episode: those of earlier processes plus those since this writer was opened. */
 double ww_episode_seconds(const struct ww_episode_writer *w);
 
-/* Each of these returns when the line is on the disk.  Where that fails (disk full), the file is cut back to whole lines. */
+/* Each of these returns when the line is on the disk.  Where that fails (disk full), the file is cut back to whole
+ * lines. */
 int ww_episode_add_message(struct ww_episode_writer *w, int turn, const struct ww_reply *r, struct ww_err *err);
 int ww_episode_add_solution(struct ww_episode_writer *w, int turn, const char *id, const struct ww_episode_file *files,
 			    size_t n_files, struct ww_err *err);

@@ -1,8 +1,8 @@
 /* agent.h - one run of a policy against one task: the loop, its tools, its budgets, its record.
  *
- * Everything durable is in the episode (include/ww/episode.h); the loop's state is a function of its lines.  So starting
- * over from the file after kill -9 is the same code as going on, and a run that was interrupted ends as an undisturbed one
- * would have.  Under the output directory the loop keeps
+ * Everything durable is in the episode (include/ww/episode.h); the loop's state is a function of its lines.  So
+ * starting over from the file after kill -9 is the same code as going on, and a run that was interrupted ends as an
+ * undisturbed one would have.  Under the output directory the loop keeps
  *
  *     episode.jsonl    the record
  *     workspace/       what the policy is writing now
@@ -70,8 +70,8 @@ struct ww_agent_result {
 	struct ww_verdict best;		/* the newest verdict about it; initialised in any case */
 };
 
-/* Run, or go on with, the episode in opts->dir.  An interruption is WW_ERR_INTERRUPTED with *out filled as far as the run
- * came; any other error leaves the episode resumable as well.  *out is to be released in every case. */
+/* Run, or go on with, the episode in opts->dir.  An interruption is WW_ERR_INTERRUPTED with *out filled as far as the
+ * run came; any other error leaves the episode resumable as well.  *out is to be released in every case. */
 enum ww_rc ww_agent_run(const struct ww_agent_opts *opts, struct ww_agent_result *out, struct ww_err *err) WW_MUST_CHECK;
 void ww_agent_result_release(struct ww_agent_result *r);
 /* Fill *out from a finished or unfinished episode without running anything. */

@@ -1,11 +1,11 @@
 /* loop.c - messages in, one message out, tools in between, until something ends it.
  *
- * The state of a run is the list of its messages and nothing else: the turn is the number of assistant messages, what is
- * to do next follows from the last of them (calls without an answer first), the stop after repeated malformed calls
- * counts trailing answers, the workspace is what the answered write and edit calls left.  Going on after a kill therefore
- * needs no code path of its own: read the lines, rebuild the workspace, take the next step.  A step is durable before the
- * next begins, so what is done again is at most one tool call, and a verdict that was recorded before its answer was is
- * taken from the record.
+ * The state of a run is the list of its messages and nothing else: the turn is the number of assistant messages, what
+ * is to do next follows from the last of them (calls without an answer first), the stop after repeated malformed
+ * calls counts trailing answers, the workspace is what the answered write and edit calls left.  Going on after a kill
+ * therefore needs no code path of its own: read the lines, rebuild the workspace, take the next step.  A step is
+ * durable before the next begins, so what is done again is at most one tool call, and a verdict that was recorded
+ * before its answer was is taken from the record.
  *
  * Rejected: a saved state beside the episode (two truths that a kill can separate), and asking the policy again for a
  * reply that is recorded (a paid-for reply is never asked for twice).
@@ -238,8 +238,8 @@ out:
 	return rc;
 }
 
-/* Call ids become turn and place, whatever the policy called them: verdicts are found by them after a resume, so they must
- * be unique in the episode, and a replayed episode has the same ones. */
+/* Call ids become turn and place, whatever the policy called them: verdicts are found by them after a resume, so they
+ * must be unique in the episode, and a replayed episode has the same ones. */
 static enum ww_rc settle_call_ids(struct loop *l, struct ww_message *m, struct ww_err *err)
 {
 	for (size_t i = 0; i < m->n_calls; i++) {
@@ -461,7 +461,8 @@ static enum ww_rc rebuild_workspace(struct loop *l, struct ww_err *err)
 	return rc;
 }
 
-/* The best so far by the record; the directory is brought in line with it, since a kill may have come between the two. */
+/* The best so far by the record; the directory is brought in line with it, since a kill may have come between the
+ * two. */
 static enum ww_rc rebuild_best(struct loop *l, struct ww_err *err)
 {
 	const json_t *data = NULL;

@@ -1,7 +1,7 @@
 /* prompt.c - what a policy is told before it begins.
  *
- * Short on purpose: whatever a tool says when it is asked is not repeated here.  The text depends on the options only, so
- * that two runs with the same options start with the same bytes.
+ * Short on purpose: whatever a tool says when it is asked is not repeated here.  The text depends on the options
+ * only, so that two runs with the same options start with the same bytes.
  */
 #include "agent/prompt.h"
 

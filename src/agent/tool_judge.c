@@ -1,7 +1,7 @@
 /* tool_judge.c - compile, verify, profile: the judge's answers about the workspace.
  *
- * All three hand out the verdict as it is; they differ in how far the judge goes.  A solution that is wrong is a verdict,
- * not a failed call: is_error is set only where there was nothing to judge.
+ * All three hand out the verdict as it is; they differ in how far the judge goes.  A solution that is wrong is a
+ * verdict, not a failed call: is_error is set only where there was nothing to judge.
  */
 #include "agent/tools.h"
 

@@ -1,8 +1,8 @@
 /* tools.h - what a policy may call, seen from the loop.
  *
- * A tool has a JSON schema, and the schema is what arguments are checked against: required members, types, nothing else.
- * Its result goes to the policy twice: as text (bounded, for models) and as JSON (for policies that are programs).  A call
- * that cannot be carried out as written is `malformed`: an answer, not an error of ours.
+ * A tool has a JSON schema, and the schema is what arguments are checked against: required members, types, nothing
+ * else. Its result goes to the policy twice: as text (bounded, for models) and as JSON (for policies that are
+ * programs).  A call that cannot be carried out as written is `malformed`: an answer, not an error of ours.
  */
 #ifndef WW_AGENT_TOOLS_H
 #define WW_AGENT_TOOLS_H

@@ -1,8 +1,9 @@
 /* workspace.h - the directory that a policy writes its solution in.
  *
- * Two names exist in it, kernels.cu (kernels.c on the cpu target) and plan.c; every other path is refused by name.  Files
- * are taken by content: the judge gets bytes, never a path.  All opens are relative to a descriptor of the directory and
- * refuse symbolic links and anything that is not a regular file, so that whatever else runs inside cannot redirect them.
+ * Two names exist in it, kernels.cu (kernels.c on the cpu target) and plan.c; every other path is refused by name.
+ * Files are taken by content: the judge gets bytes, never a path.  All opens are relative to a descriptor of the
+ * directory and refuse symbolic links and anything that is not a regular file, so that whatever else runs inside
+ * cannot redirect them.
  */
 #ifndef WW_AGENT_WORKSPACE_H
 #define WW_AGENT_WORKSPACE_H

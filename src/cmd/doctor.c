@@ -1,8 +1,8 @@
 /* doctor.c - what this machine has, what is lost without what it has not, and the one command that mends it.
  *
- * Under a second: Python is not started (package versions come from their metadata), and libraries that must be loaded to be
- * believed are loaded in a child (host.c).  Each line is independent of the others, so that one broken part does not hide
- * the next.  Exit code 0: at least one target can be used from end to end; 1: none can.
+ * Under a second: Python is not started (package versions come from their metadata), and libraries that must be
+ * loaded to be believed are loaded in a child (host.c).  Each line is independent of the others, so that one broken
+ * part does not hide the next.  Exit code 0: at least one target can be used from end to end; 1: none can.
  */
 #include "base/fs.h"
 #include "base/json.h"

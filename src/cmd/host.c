@@ -1,8 +1,8 @@
 /* host.c - see host.h.
  *
- * GPUs are counted through the driver API and not through NVML, because only the former honours CUDA_VISIBLE_DEVICES, and
- * what counts is what the runner will see.  Python packages are read from the names of their *.dist-info directories: that
- * is where pip looks too, and it takes a millisecond where `import torch` takes two seconds.
+ * GPUs are counted through the driver API and not through NVML, because only the former honours CUDA_VISIBLE_DEVICES,
+ * and what counts is what the runner will see.  Python packages are read from the names of their *.dist-info
+ * directories: that is where pip looks too, and it takes a millisecond where `import torch` takes two seconds.
  */
 #include "cmd/host.h"
 
@@ -220,8 +220,8 @@ uint64_t ww_host_memory_bytes(uint64_t *available)
 
 /* ---- Python ----------------------------------------------------------------------------------------------------- */
 
-/* The installation that an interpreter belongs to: PREFIX/bin/python.  A virtual environment is known by its pyvenv.cfg,
- * so only a plain interpreter's symbolic link is followed. */
+/* The installation that an interpreter belongs to: PREFIX/bin/python.  A virtual environment is known by its
+ * pyvenv.cfg, so only a plain interpreter's symbolic link is followed. */
 static int prefix_of(const char *python, char *prefix)
 {
 	char cfg[PATH_MAX + 16], real[PATH_MAX];

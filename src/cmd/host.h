@@ -1,7 +1,7 @@
 /* host.h - facts about this machine that commands print: GPUs, processor, Python packages, disk and memory.
  *
- * Nothing here loads a library into this process: what must be loaded to be asked (the CUDA driver, OpenBLAS) is asked in a
- * short-lived child, so that a driver that hangs or aborts is an answer too.  Nothing starts Python.
+ * Nothing here loads a library into this process: what must be loaded to be asked (the CUDA driver, OpenBLAS) is
+ * asked in a short-lived child, so that a driver that hangs or aborts is an answer too.  Nothing starts Python.
  */
 #ifndef WW_CMD_HOST_H
 #define WW_CMD_HOST_H
@@ -27,8 +27,8 @@ void ww_host_cpu_name(char *out, size_t cap);
 /* Can this library be loaded?  Any of `names` (ends with NULL); its name into out. */
 int ww_host_library(const char *const *names, char *out, size_t cap);
 
-/* Version of an installed Python distribution ("torch"), read from its metadata beside the interpreter `python`; "" and 0
- * where it is not there.  `where` gets the site-packages directory (PATH_MAX bytes; may be NULL). */
+/* Version of an installed Python distribution ("torch"), read from its metadata beside the interpreter `python`; ""
+ * and 0 where it is not there.  `where` gets the site-packages directory (PATH_MAX bytes; may be NULL). */
 int ww_host_python_package(const char *python, const char *name, char *version, size_t cap, char *where);
 /* "3.12", from the layout of the installation; "" unknown. */
 void ww_host_python_version(const char *python, char *version, size_t cap);

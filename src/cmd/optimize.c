@@ -1,8 +1,9 @@
 /* optimize.c - the main command: a task in, a proven faster kernel out.
  *
- * The order matters to the user: what can be wrong cheaply is looked at first (the file, the policy's name, the target, the
- * output directory), then the judge starts, then the loop runs.  A run that could not begin leaves no directory behind;
- * one that began leaves everything that it found, and the same command with the same -o goes on from there.
+ * The order matters to the user: what can be wrong cheaply is looked at first (the file, the policy's name, the
+ * target, the output directory), then the judge starts, then the loop runs.  A run that could not begin leaves no
+ * directory behind; one that began leaves everything that it found, and the same command with the same -o goes on
+ * from there.
  */
 #include "agent/agent.h"
 #include "base/fs.h"

@@ -1,8 +1,8 @@
 /* progress.c - see progress.h.
  *
- * A thread redraws the line twice a second, so that the clock moves while a long step is under way; it exists on terminals
- * only.  The line is cut to the terminal's width (asked anew each time: windows are resized), since a wrapped line cannot be
- * drawn over.
+ * A thread redraws the line twice a second, so that the clock moves while a long step is under way; it exists on
+ * terminals only.  The line is cut to the terminal's width (asked anew each time: windows are resized), since a
+ * wrapped line cannot be drawn over.
  */
 #include "cmd/progress.h"
 

@@ -1,7 +1,7 @@
 /* progress.h - what `optimize` shows while it works.
  *
- * On a terminal one line is drawn again and again (turn, what is being tried, best so far with its interval, elapsed time);
- * elsewhere each event is a plain line.  All functions may be called from any thread.
+ * On a terminal one line is drawn again and again (turn, what is being tried, best so far with its interval, elapsed
+ * time); elsewhere each event is a plain line.  All functions may be called from any thread.
  */
 #ifndef WW_CMD_PROGRESS_H
 #define WW_CMD_PROGRESS_H

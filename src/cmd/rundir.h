@@ -7,7 +7,8 @@
  *     verdict.json     the judge's word about it
  *     exports/FORMAT/  one folder a format
  *
- * A directory belongs to one run.  It is refused where it holds anything else, so that nothing of the user's is overwritten.
+ * A directory belongs to one run.  It is refused where it holds anything else, so that nothing of the user's is
+ * overwritten.
  */
 #ifndef WW_CMD_RUNDIR_H
 #define WW_CMD_RUNDIR_H
@@ -25,8 +26,8 @@ struct ww_rundir {
 	struct ww_episode past;		/* where it holds a run already */
 };
 
-/* `dir` NULL: runs/NAME-TARGET-TIME.  Makes the directory, checks that it is empty or holds a run of this task, and writes
- * task.py, so that a directory that cannot be written is known before any work begins. */
+/* `dir` NULL: runs/NAME-TARGET-TIME.  Makes the directory, checks that it is empty or holds a run of this task, and
+ * writes task.py, so that a directory that cannot be written is known before any work begins. */
 enum ww_rc ww_rundir_open(struct ww_rundir *d, const char *dir, const struct ww_task *task, const char *target,
 			  struct ww_err *err) WW_MUST_CHECK;
 /* The run did not begin: leave no trace of it. */

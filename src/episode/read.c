@@ -1,8 +1,8 @@
 /* read.c - the reading half of an episode (format: include/ww/episode.h).
  *
- * The file is split at newlines; what follows the last newline is a line that a killed process did not finish, and is left
- * out.  A last whole line that does not parse counts as cut too: a file system may have kept the length of an append but
- * not all of its blocks.  Anything else that does not parse is damage, and the error names the line.
+ * The file is split at newlines; what follows the last newline is a line that a killed process did not finish, and is
+ * left out.  A last whole line that does not parse counts as cut too: a file system may have kept the length of an
+ * append but not all of its blocks.  Anything else that does not parse is damage, and the error names the line.
  */
 #include "base/err.h"
 #include "base/fs.h"

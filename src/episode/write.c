@@ -1,14 +1,14 @@
 /* write.c - the writing half of an episode (format: include/ww/episode.h).
  *
- * The invariant is that the file always consists of whole lines plus at most one cut line at its end, and that a function
- * which returned success left its line on the disk.  So each line goes out in one write(2) to a descriptor opened with
- * O_APPEND, then fdatasync(2).  A write that comes back short (full disk, quota, file-size limit) is undone with
- * ftruncate(2): the next process finds a clean file.  The lock (flock) is held as long as the writer lives, because two
- * loops that append to one episode would interleave two histories; it vanishes with the process, so kill -9 leaves no
- * stale lock, which a lock file would.
+ * The invariant is that the file always consists of whole lines plus at most one cut line at its end, and that a
+ * function which returned success left its line on the disk.  So each line goes out in one write(2) to a descriptor
+ * opened with O_APPEND, then fdatasync(2).  A write that comes back short (full disk, quota, file-size limit) is
+ * undone with ftruncate(2): the next process finds a clean file.  The lock (flock) is held as long as the writer
+ * lives, because two loops that append to one episode would interleave two histories; it vanishes with the process,
+ * so kill -9 leaves no stale lock, which a lock file would.
  *
- * Rejected: a journal beside the file, or SQLite.  A reader in any language takes one line at a time, and an episode of 200
- * turns costs 200 syncs, which is nothing beside 200 verdicts.
+ * Rejected: a journal beside the file, or SQLite.  A reader in any language takes one line at a time, and an episode
+ * of 200 turns costs 200 syncs, which is nothing beside 200 verdicts.
  */
 #include "base/err.h"
 #include "base/json.h"

@@ -1,9 +1,9 @@
 /* replay.c - a policy that says again what an episode's policy said.
  *
- * Which message comes next follows from how many assistant messages the conversation holds already, so an instance has no
- * state and an interrupted replay resumes like any other episode.  What the tools answer is not looked at: the point of a
- * replay is to get the same calls, hence the same solutions, whatever today's timings are.  When the recording ends
- * without a submit the reply has no tool calls, which ends the episode.
+ * Which message comes next follows from how many assistant messages the conversation holds already, so an instance
+ * has no state and an interrupted replay resumes like any other episode.  What the tools answer is not looked at: the
+ * point of a replay is to get the same calls, hence the same solutions, whatever today's timings are.  When the
+ * recording ends without a submit the reply has no tool calls, which ends the episode.
  */
 #include "base/err.h"
 

@@ -1,5 +1,5 @@
-/* The loop, driven by a scripted policy and a scripted judge: what is recorded, what is kept, what ends a run, and that a
- * run which is cut anywhere goes on to the same end. */
+/* The loop, driven by a scripted policy and a scripted judge: what is recorded, what is kept, what ends a run, and
+ * that a run which is cut anywhere goes on to the same end. */
 #include "unit.h"
 
 #include "agent/agent.h"
@@ -212,8 +212,8 @@ static void normal_form(struct ww_str *out)
 	ww_str_release(&text);
 }
 
-/* A kill leaves a prefix of the file, with or without a part of the next line, and an output directory that may be behind
- * or (solution/) wiped: from each of them the run ends as the undisturbed one did. */
+/* A kill leaves a prefix of the file, with or without a part of the next line, and an output directory that may be
+ * behind or (solution/) wiped: from each of them the run ends as the undisturbed one did. */
 static void test_cut_at_every_line(void **state)
 {
 	struct fixture f;
