@@ -26,8 +26,8 @@
  *     finish     assistant: "stop", "tool_calls", "length" or "refusal"
  *     usage      assistant, where known: {"prompt_tokens", "completion_tokens"}
  *     usd        assistant, where not 0: what the reply cost
- *     tokens     assistant, where known: {"ids": [...], "logprobs": [...], "sampling_logprobs": [...]}, the policy's own
- *                tokens of this reply; log-probabilities at temperature 1 and untruncated; the sampling ones are of the
+ *     tokens     assistant, where known: {"ids": [...], "logprobs": [...], "sampling_logprobs": [...]}, the
+ *                policy's own tokens of this reply; log-probabilities at temperature 1 and untruncated; the sampling ones are of the
  *                distribution that was drawn from.  Either list may be missing.
  *     call_id, tool, is_error   tool: which call this answers, its tool, whether the call failed
  *     data       tool, optional: the result as a JSON value

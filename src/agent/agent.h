@@ -54,7 +54,8 @@ struct ww_agent_opts {
 	enum ww_rule rule;
 	int max_turns;
 	double max_seconds;
-	const struct ww_episode_header *header;	/* for a new episode; an old one must agree in task, target, rule and policy */
+	/* For a new episode; an old one must agree in task, target, device, rule and policy. */
+	const struct ww_episode_header *header;
 	const volatile int *interrupted;	/* may be NULL */
 	void (*on_event)(void *ctx, const struct ww_agent_event *e);	/* may be NULL */
 	void *event_ctx;
@@ -72,10 +73,12 @@ struct ww_agent_result {
 
 /* Run, or go on with, the episode in opts->dir.  An interruption is WW_ERR_INTERRUPTED with *out filled as far as the
  * run came; any other error leaves the episode resumable as well.  *out is to be released in every case. */
-enum ww_rc ww_agent_run(const struct ww_agent_opts *opts, struct ww_agent_result *out, struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_agent_run(const struct ww_agent_opts *opts, struct ww_agent_result *out,
+			struct ww_err *err) WW_MUST_CHECK;
 void ww_agent_result_release(struct ww_agent_result *r);
 /* Fill *out from a finished or unfinished episode without running anything. */
-enum ww_rc ww_agent_result_of(const struct ww_episode *e, struct ww_agent_result *out, struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_agent_result_of(const struct ww_episode *e, struct ww_agent_result *out,
+			      struct ww_err *err) WW_MUST_CHECK;
 
 /* 1 where verdict a is of more use than b: correct, then reward, then timed, then device time. */
 int ww_agent_better(const struct ww_verdict *a, const struct ww_verdict *b);

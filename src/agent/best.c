@@ -85,8 +85,8 @@ out:
 	return rc;
 }
 
-enum ww_rc ww_best_store(const char *dir, enum ww_target target, const struct ww_workspace_content *c, const json_t *data,
-			 struct ww_err *err)
+enum ww_rc ww_best_store(const char *dir, enum ww_target target, const struct ww_workspace_content *c,
+			 const json_t *data, struct ww_err *err)
 {
 	struct ww_str text = WW_STR_INIT(16 << 20);
 	enum ww_rc rc = WW_OK;
@@ -100,8 +100,8 @@ out:
 	return rc;
 }
 
-enum ww_rc ww_best_load(const char *dir, enum ww_target target, const char *id, struct ww_workspace_content *c, int *found,
-			struct ww_err *err)
+enum ww_rc ww_best_load(const char *dir, enum ww_target target, const char *id, struct ww_workspace_content *c,
+			int *found, struct ww_err *err)
 {
 	char place[PATH_MAX];
 	struct ww_solution_files f;

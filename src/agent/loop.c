@@ -419,8 +419,8 @@ static enum ww_rc same(const char *what, const char *was, const char *is, const 
 {
 	if (!strcmp(was, is))
 		return WW_OK;
-	return ww_err_set(err, WW_ERR_USAGE, "%s holds a run with another %s (%s, not %s); choose another -o", dir, what, was,
-			  is);
+	return ww_err_set(err, WW_ERR_USAGE, "%s holds a run with another %s (%s, not %s); choose another -o", dir,
+			  what, was, is);
 }
 
 static enum ww_rc check_same_run(const struct loop *l, struct ww_err *err)
@@ -428,8 +428,8 @@ static enum ww_rc check_same_run(const struct loop *l, struct ww_err *err)
 	const struct ww_episode_header *was = &l->past.header, *is = l->opts->header;
 	enum ww_rc rc;
 	if (strcmp(was->task_id, is->task_id))
-		return ww_err_set(err, WW_ERR_USAGE, "%s holds a run of another task (%s); choose another -o", l->opts->dir,
-				  was->task_path);
+		return ww_err_set(err, WW_ERR_USAGE, "%s holds a run of another task (%s); choose another -o",
+				  l->opts->dir, was->task_path);
 	WW_TRY(same("target", was->target, is->target, l->opts->dir, err));
 	WW_TRY(same("device", was->device, is->device, l->opts->dir, err));
 	WW_TRY(same("rule", was->rule, is->rule, l->opts->dir, err));

@@ -11,34 +11,36 @@
 #include <string.h>
 
 static const char intro[] =
-	"You write fast kernels. The user shows a PyTorch module; replace its forward pass by a solution that computes the "
-	"same outputs in less time.\n\n"
-	"GOAL. Correct by the rule below, and more than 5% faster than both eager PyTorch and torch.compile, by the time that "
-	"the work takes on the device. Reward: -1 not correct; 1 correct; 2 more than 5% faster than eager; 3 more than 5% "
-	"faster than eager and torch.compile. A plan of library nodes alone earns at most 1.\n\n";
+	"You write fast kernels. The user shows a PyTorch module; replace its forward pass by a solution that "
+	"computes the same outputs in less time.\n\nGOAL. Correct by the rule below, and more than 5% faster than "
+	"both eager PyTorch and torch.compile, by the time that the work takes on the device. Reward: -1 not "
+	"correct; 1 correct; 2 more than 5% faster than eager; 3 more than 5% faster than eager and torch.compile. A "
+	"plan of library nodes alone earns at most 1.\n\n";
 
 static const char rule_strict[] =
-	"RULE strict. Several secret draws of inputs and parameters (also scaled by 1/64 and 64 and shifted by 3); parameters "
-	"are never at their defaults. The reference is the module in fp64. Your norm-wise relative error may be four times "
-	"PyTorch's own (1e-5 where that is larger), each element sixteen times PyTorch's largest error; no NaN or Inf where "
-	"the reference is finite. TF32 or half precision where the task says float32 will usually fail.\n\n";
+	"RULE strict. Several secret draws of inputs and parameters (also scaled by 1/64 and 64 and shifted by 3); "
+	"parameters are never at their defaults. The reference is the module in fp64. Your norm-wise relative error "
+	"may be four times PyTorch's own (1e-5 where that is larger), each element sixteen times PyTorch's largest "
+	"error; no NaN or Inf where the reference is finite. TF32 or half precision where the task says float32 will "
+	"usually fail.\n\n";
 
-static const char rule_paper[] = "RULE paper. Five secret draws; every element within atol = rtol = 1e-2 of PyTorch's "
-				 "output.\n\n";
+static const char rule_paper[] =
+	"RULE paper. Five secret draws; every element within atol = rtol = 1e-2 of PyTorch's output.\n\n";
 
 static const char solution_text[] =
-	"SOLUTION. Two files: %s (device code) and plan.c. plan.c includes <ww/plan.h> and defines void plan(struct ww_plan "
-	"*p): it sees shapes, strides, dtypes and device facts, never data, and lists buffers and nodes (launches, memset, "
-	"copy, GEMM and convolution by library) in program order on one stream. It is compiled by a small C compiler and has "
-	"no libc. Read sizes from the tensors; never write them down. Outputs and scratch hold NaN before every call, "
-	"inputs and parameters are read-only, nothing survives from one call to the next, and every access outside a buffer "
-	"is a fault. <ww/...> has a cookbook of device functions and plan recipes.\n\n";
+	"SOLUTION. Two files: %s (device code) and plan.c. plan.c includes <ww/plan.h> and defines void plan(struct "
+	"ww_plan *p): it sees shapes, strides, dtypes and device facts, never data, and lists buffers and nodes "
+	"(launches, memset, copy, GEMM and convolution by library) in program order on one stream. It is compiled by "
+	"a small C compiler and has no libc. Read sizes from the tensors; never write them down. Outputs and scratch "
+	"hold NaN before every call, inputs and parameters are read-only, nothing survives from one call to the "
+	"next, and every access outside a buffer is a fault. <ww/...> has a cookbook of device functions and plan "
+	"recipes.\n\n";
 
 static const char workflow[] =
-	"WORKFLOW. inspect the graph and the device; write both files; compile until it builds; verify until it is correct; "
-	"then vary one thing at a time, verify, and keep what is faster. Submit with the best solution in the workspace: it "
-	"is judged once more from scratch. A message without a tool call ends the episode as well; so does the fifth call "
-	"in a row that is not valid.\n\n";
+	"WORKFLOW. inspect the graph and the device; write both files; compile until it builds; verify until it is "
+	"correct; then vary one thing at a time, verify, and keep what is faster. Submit with the best solution in "
+	"the workspace: it is judged once more from scratch. A message without a tool call ends the episode as well; "
+	"so does the fifth call in a row that is not valid.\n\n";
 
 char *ww_prompt_system(const struct ww_agent_opts *o)
 {

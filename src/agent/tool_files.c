@@ -9,7 +9,8 @@
 
 #include <string.h>
 
-#define PATH_PROPERTY "\"path\":{\"type\":\"string\",\"description\":\"kernels.cu (kernels.c on the cpu target) or plan.c\"}"
+#define PATH_PROPERTY                                                                                                  \
+	"\"path\":{\"type\":\"string\",\"description\":\"kernels.cu (kernels.c on the cpu target) or plan.c\"}"
 
 static int known_path(struct ww_tool_env *env, const char *path, struct ww_tool_result *r)
 {
@@ -25,7 +26,8 @@ static enum ww_rc store(struct ww_tool_env *env, const char *path, const char *t
 			struct ww_err *err)
 {
 	if (n > WW_SOLUTION_MAX_BYTES) {
-		ww_tool_malformed(r, "%s would be %zu bytes; a file may have at most %d", path, n, WW_SOLUTION_MAX_BYTES);
+		ww_tool_malformed(r, "%s would be %zu bytes; a file may have at most %d", path, n,
+				  WW_SOLUTION_MAX_BYTES);
 		return WW_OK;
 	}
 	enum ww_rc rc = ww_workspace_write(env->workspace, path, text, n, err);
@@ -42,16 +44,15 @@ static enum ww_rc write_run(struct ww_tool_env *env, const json_t *args, struct 
 	return known_path(env, path, r) ? store(env, path, text, strlen(text), r, err) : WW_OK;
 }
 
-const struct ww_tool ww_tool_write = {
-	{ "write", "Replace a file of the solution.",
-	  "{\"type\":\"object\",\"properties\":{" PATH_PROPERTY ",\"text\":{\"type\":\"string\",\"description\":\"the whole "
-	  "file\"}},\"required\":[\"path\",\"text\"],\"additionalProperties\":false}" },
-	write_run
-};
+const struct ww_tool ww_tool_write = { { "write", "Replace a file of the solution.",
+					 "{\"type\":\"object\",\"properties\":{" PATH_PROPERTY
+					 ",\"text\":{\"type\":\"string\",\"description\":\"the whole "
+					 "file\"}},\"required\":[\"path\",\"text\"],\"additionalProperties\":false}" },
+				       write_run };
 
 /* The file into `text`; a file that is not there answers the call. */
-static enum ww_rc load(struct ww_tool_env *env, const char *path, struct ww_str *text, int *found, struct ww_tool_result *r,
-		       struct ww_err *err)
+static enum ww_rc load(struct ww_tool_env *env, const char *path, struct ww_str *text, int *found,
+		       struct ww_tool_result *r, struct ww_err *err)
 {
 	enum ww_rc rc = ww_workspace_read(env->workspace, path, text, found, err);
 	if (rc == WW_OK && !*found) {
@@ -91,13 +92,13 @@ static enum ww_rc read_run(struct ww_tool_env *env, const json_t *args, struct w
 	return rc;
 }
 
-const struct ww_tool ww_tool_read = {
-	{ "read", "Read a file of the solution.",
-	  "{\"type\":\"object\",\"properties\":{" PATH_PROPERTY ",\"first_line\":{\"type\":\"integer\",\"description\":\"1 is "
-	  "the first\"},\"lines\":{\"type\":\"integer\",\"description\":\"how many; all by default\"}},\"required\":[\"path\"],"
-	  "\"additionalProperties\":false}" },
-	read_run
-};
+const struct ww_tool ww_tool_read = { { "read", "Read a file of the solution.",
+					"{\"type\":\"object\",\"properties\":{" PATH_PROPERTY
+					",\"first_line\":{\"type\":\"integer\",\"description\":\"1 is "
+					"the first\"},\"lines\":{\"type\":\"integer\",\"description\":\"how many; all "
+					"by default\"}},\"required\":[\"path\"],"
+					"\"additionalProperties\":false}" },
+				      read_run };
 
 static enum ww_rc replace_once(struct ww_tool_env *env, const char *path, const struct ww_str *text, const char *old,
 			       const char *with, struct ww_tool_result *r, struct ww_err *err)
@@ -134,7 +135,8 @@ static enum ww_rc edit_run(struct ww_tool_env *env, const json_t *args, struct w
 
 const struct ww_tool ww_tool_edit = {
 	{ "edit", "Replace one passage of a file of the solution.",
-	  "{\"type\":\"object\",\"properties\":{" PATH_PROPERTY ",\"old\":{\"type\":\"string\",\"description\":\"the passage, "
+	  "{\"type\":\"object\",\"properties\":{" PATH_PROPERTY
+	  ",\"old\":{\"type\":\"string\",\"description\":\"the passage, "
 	  "which must occur exactly once\"},\"new\":{\"type\":\"string\",\"description\":\"what stands there "
 	  "instead\"}},\"required\":[\"path\",\"old\",\"new\"],\"additionalProperties\":false}" },
 	edit_run

@@ -16,14 +16,16 @@ static void add_times(const struct ww_verdict *v, struct ww_str *out)
 {
 	if (isnan(v->time.device_us))
 		return;
-	ww_str_addf(out, "time: %.2f us on the device [%.2f, %.2f]", v->time.device_us, v->time_device.lo, v->time_device.hi);
+	ww_str_addf(out, "time: %.2f us on the device [%.2f, %.2f]", v->time.device_us, v->time_device.lo,
+		    v->time_device.hi);
 	if (!isnan(v->time.call_us))
 		ww_str_addf(out, ", %.2f us a call", v->time.call_us);
 	ww_str_addc(out, '\n');
 	for (int b = 0; b < WW_BASE_COUNT; b++)
 		if (v->baseline_measured[b])
-			ww_str_addf(out, "%s: %.2f us; speed-up %.3f [%.3f, %.3f]\n", ww_baseline_name((enum ww_baseline)b),
-				    v->baselines[b].device_us, v->speedup[b].mid, v->speedup[b].lo, v->speedup[b].hi);
+			ww_str_addf(out, "%s: %.2f us; speed-up %.3f [%.3f, %.3f]\n",
+				    ww_baseline_name((enum ww_baseline)b), v->baselines[b].device_us, v->speedup[b].mid,
+				    v->speedup[b].lo, v->speedup[b].hi);
 	if (v->floor_us > 0)
 		ww_str_addf(out, "floor by memory traffic: %.2f us\n", v->floor_us);
 }
@@ -65,16 +67,17 @@ void ww_tool_verdict_text(const struct ww_verdict *v, enum ww_judge_depth depth,
 
 static void add_stages(const struct ww_verdict *v, struct ww_str *out)
 {
-	ww_str_addf(out,
-		    "seconds spent judging: reference %.3f, plan %.3f, compile %.3f, verify %.3f, time %.3f, in all %.3f\n",
-		    v->seconds.reference, v->seconds.plan, v->seconds.compile, v->seconds.verify, v->seconds.time,
-		    v->seconds.total);
+	ww_str_addf(
+		out,
+		"seconds spent judging: reference %.3f, plan %.3f, compile %.3f, verify %.3f, time %.3f, in all %.3f\n",
+		v->seconds.reference, v->seconds.plan, v->seconds.compile, v->seconds.verify, v->seconds.time,
+		v->seconds.total);
 }
 
 /* ---- The tools -------------------------------------------------------------------------------------------------- */
 
-static enum ww_rc judge_to_result(struct ww_tool_env *env, enum ww_judge_depth depth, int stages, struct ww_tool_result *r,
-				  struct ww_err *err)
+static enum ww_rc judge_to_result(struct ww_tool_env *env, enum ww_judge_depth depth, int stages,
+				  struct ww_tool_result *r, struct ww_err *err)
 {
 	struct ww_verdict v;
 	const char *missing = NULL;
@@ -112,7 +115,8 @@ static enum ww_rc profile_run(struct ww_tool_env *env, const json_t *args, struc
 #define NO_ARGS "{\"type\":\"object\",\"properties\":{},\"additionalProperties\":false}"
 
 const struct ww_tool ww_tool_compile = {
-	{ "compile", "Build the plan, check it, and compile the device code. Fast; runs nothing.", NO_ARGS }, compile_run
+	{ "compile", "Build the plan, check it, and compile the device code. Fast; runs nothing.", NO_ARGS },
+	compile_run
 };
 
 const struct ww_tool ww_tool_verify = {

@@ -80,8 +80,9 @@ enum ww_rc ww_workspace_read(const struct ww_workspace *w, const char *path, str
 	*found = 0;
 	int fd = openat(w->dirfd, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0)
-		return errno == ENOENT || errno == ELOOP ? WW_OK
-							 : ww_err_errno(err, WW_ERR_IO, "cannot open workspace file %s", path);
+		return errno == ENOENT || errno == ELOOP
+			       ? WW_OK
+			       : ww_err_errno(err, WW_ERR_IO, "cannot open workspace file %s", path);
 	struct stat st;
 	enum ww_rc rc = WW_OK;
 	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))

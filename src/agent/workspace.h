@@ -25,7 +25,8 @@ struct ww_workspace_content {
 };
 
 /* Open (and create) `dir`; files left from before are removed: the episode says what the workspace holds. */
-enum ww_rc ww_workspace_open(struct ww_workspace *w, const char *dir, enum ww_target target, struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_workspace_open(struct ww_workspace *w, const char *dir, enum ww_target target,
+			     struct ww_err *err) WW_MUST_CHECK;
 void ww_workspace_close(struct ww_workspace *w);
 
 /* 1 where `path` is one of the two names; else 0, and why (for the policy) in `why`. */

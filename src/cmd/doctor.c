@@ -60,7 +60,8 @@ static void check_builder(struct report *r)
 			     APT "libtcc-dev tcc && make");
 	p->ok = ww_builder_open(&b, &err) == WW_OK;
 	if (p->ok)
-		snprintf(p->found, sizeof(p->found), "TinyCC, sandboxed by %s", ww_sandbox_level_name(ww_builder_level(b)));
+		snprintf(p->found, sizeof(p->found), "TinyCC, sandboxed by %s",
+			 ww_sandbox_level_name(ww_builder_level(b)));
 	else
 		snprintf(p->found, sizeof(p->found), "%.190s", err.msg);
 	ww_builder_close(b);
@@ -73,7 +74,8 @@ static const char *namespace_switch(void)
 		return "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0";
 	if (access("/proc/sys/kernel/unprivileged_userns_clone", F_OK) == 0)
 		return "sudo sysctl -w kernel.unprivileged_userns_clone=1";
-	return "sudo sysctl -w user.max_user_namespaces=15000   (in a container: start it with user namespaces allowed)";
+	return "sudo sysctl -w user.max_user_namespaces=15000   (in a container: start it with user namespaces "
+	       "allowed)";
 }
 
 static void check_sandbox(struct report *r)
@@ -93,7 +95,10 @@ static void check_package(struct report *r, const char *python, const char *part
 	char version[64] = "";
 	struct part *p = add(r, part, needs, lost, "make setup");
 	p->ok = *python && ww_host_python_package(python, package, version, sizeof(version), NULL);
-	snprintf(p->found, sizeof(p->found), "%s%s", p->ok ? version : "not found in ", p->ok ? "" : *python ? "this Python" : "any Python");
+	if (p->ok)
+		snprintf(p->found, sizeof(p->found), "%s", version);
+	else
+		snprintf(p->found, sizeof(p->found), "not found in %s", *python ? "this Python" : "any Python");
 }
 
 /* Without "dir/../" in it; the interpreter itself is not resolved, a virtual environment is known by its path. */
@@ -113,7 +118,8 @@ static void check_python(struct report *r)
 {
 	char python[PATH_MAX] = "", version[32] = "", shown[2 * PATH_MAX];
 	struct ww_err err = WW_ERR_INIT;
-	struct part *p = add(r, "Python", NEEDS_CPU | NEEDS_CUDA, "everything: tasks are PyTorch modules", "make setup");
+	struct part *p =
+		add(r, "Python", NEEDS_CPU | NEEDS_CUDA, "everything: tasks are PyTorch modules", "make setup");
 	p->ok = ww_ref_find_python(python, &err) == WW_OK;
 	if (p->ok) {
 		ww_host_python_version(python, version, sizeof(version));
@@ -159,8 +165,8 @@ static void check_gpus(struct report *r)
 	struct part *p = add(r, "CUDA driver", NEEDS_CUDA, lost, APT "nvidia-driver");
 	p->ok = g.cuda_version >= 12000;
 	if (g.cuda_version)
-		snprintf(p->found, sizeof(p->found), "%s%sCUDA %d.%d", g.driver, *g.driver ? ", " : "", g.cuda_version / 1000,
-			 g.cuda_version % 1000 / 10);
+		snprintf(p->found, sizeof(p->found), "%s%sCUDA %d.%d", g.driver, *g.driver ? ", " : "",
+			 g.cuda_version / 1000, g.cuda_version % 1000 / 10);
 	else
 		snprintf(p->found, sizeof(p->found), "%s", g.why);
 	p = add(r, "GPU", NEEDS_CUDA, lost, "nvidia-smi   (see what the driver says)");
@@ -168,9 +174,9 @@ static void check_gpus(struct report *r)
 	if (!p->ok)
 		snprintf(p->found, sizeof(p->found), "%s", g.why);
 	for (int i = 0; i < g.n && strlen(p->found) < 120; i++)
-		snprintf(p->found + strlen(p->found), sizeof(p->found) - strlen(p->found), "%s%d: %.60s, cc %d.%d, %.0f GiB",
-			 i ? "; " : "", i, g.gpu[i].name, g.gpu[i].cc / 10, g.gpu[i].cc % 10,
-			 (double)g.gpu[i].memory_bytes / (1 << 30));
+		snprintf(p->found + strlen(p->found), sizeof(p->found) - strlen(p->found),
+			 "%s%d: %.60s, cc %d.%d, %.0f GiB", i ? "; " : "", i, g.gpu[i].name, g.gpu[i].cc / 10,
+			 g.gpu[i].cc % 10, (double)g.gpu[i].memory_bytes / (1 << 30));
 }
 
 /* ---- Room ------------------------------------------------------------------------------------------------------- */
@@ -243,7 +249,8 @@ static int doctor(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 	struct report r = { .n = 0 };
 	(void)cmd, (void)argc, (void)argv;
 	check_program(&r, "C compiler", "cc", NEEDS_CPU, "the cpu target, and building exports", APT "build-essential");
-	check_program(&r, "C++ compiler", "g++", 0, "the torch.compile baseline on the cpu target", APT "build-essential");
+	check_program(&r, "C++ compiler", "g++", 0, "the torch.compile baseline on the cpu target",
+		      APT "build-essential");
 	check_builder(&r);
 	check_sandbox(&r);
 	check_python(&r);
@@ -263,6 +270,7 @@ static int doctor(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 
 const struct ww_cmd ww_cmd_doctor = {
 	"doctor", "", "what this machine has, what is lost without the rest, and what mends it",
-	"Exit code 0: at least one target (cpu, cuda) works; 1: none does. Takes under a second and does not start Python.",
+	"Exit code 0: at least one target (cpu, cuda) works; 1: none does.\n"
+	"Takes under a second and does not start Python.",
 	option_table, sizeof(struct options), 0, 0, doctor
 };

@@ -30,7 +30,8 @@ struct options {
 static const struct ww_opt option_table[] = {
 	{ "target", 0, WW_OPT_CHOICE, offsetof(struct options, target), "auto|cuda|cpu", "auto", 0, 0,
 	  "where the kernel runs; auto: cuda where a GPU is found, else cpu" },
-	{ "device", 0, WW_OPT_INT, offsetof(struct options, device), "N", "0", 0, 1023, "which GPU, as CUDA counts them" },
+	{ "device", 0, WW_OPT_INT, offsetof(struct options, device), "N", "0", 0, 1023,
+	  "which GPU, as CUDA counts them" },
 	{ "policy", 0, WW_OPT_STR, offsetof(struct options, policy), "P", "planner", 0, 0,
 	  "who writes the kernel: planner, or replay:EPISODE" },
 	{ "max-turns", 0, WW_OPT_INT, offsetof(struct options, max_turns), "N", "150", 1, 100000,
@@ -41,7 +42,8 @@ static const struct ww_opt option_table[] = {
 	  "what counts as correct" },
 	{ "baselines", 0, WW_OPT_STR, offsetof(struct options, baselines), "LIST", "eager,compile", 0, 0,
 	  "what to be measured against: eager, compile, autotune" },
-	{ "seed", 0, WW_OPT_INT, offsetof(struct options, seed), "N", "0", 0, 0, "of the policy; the judge's own is secret" },
+	{ "seed", 0, WW_OPT_INT, offsetof(struct options, seed), "N", "0", 0, 0,
+	  "of the policy; the judge's own is secret" },
 	{ "output", 'o', WW_OPT_STR, offsetof(struct options, dir), "DIR", NULL, 0, 0,
 	  "where everything goes; an unfinished run in it is gone on with (default runs/NAME-TARGET-TIME)" },
 	{ "formats", 0, WW_OPT_STR, offsetof(struct options, formats), "LIST", "torch,kernelbench,c", 0, 0,
@@ -122,7 +124,8 @@ static enum ww_rc choose_target(struct run *r, FILE *say, struct ww_err *err)
 			return ww_err_set(err, WW_ERR_USAGE, "there is no GPU %lld; CUDA shows %d (numbered from 0)",
 					  (long long)r->o->device, gpus.n);
 		} else if (!strcmp(want, "cuda")) {
-			return ww_err_set(err, WW_ERR_MISSING, "--target cuda: %s; use --target cpu here, and see warpwright doctor",
+			return ww_err_set(err, WW_ERR_MISSING,
+					  "--target cuda: %s; use --target cpu here, and see warpwright doctor",
 					  gpus.why);
 		}
 	}
@@ -168,13 +171,24 @@ static enum ww_rc open_judge(struct run *r, struct ww_err *err)
 
 static enum ww_rc run_agent(struct run *r, struct ww_err *err)
 {
-	struct ww_episode_header h = { .task_path = r->task.path, .target = (char *)target_name(r), .device = r->device_name,
-				       .policy = (char *)r->o->policy, .rule = (char *)r->o->rule,
+	struct ww_episode_header h = { .task_path = r->task.path,
+				       .target = (char *)target_name(r),
+				       .device = r->device_name,
+				       .policy = (char *)r->o->policy,
+				       .rule = (char *)r->o->rule,
 				       .seed = r->dir.has_past ? r->dir.past.header.seed : (uint64_t)r->o->seed };
-	struct ww_agent_opts a = { .policy = r->policy, .judge = ww_agent_use_judge(r->judged, r->device_name),
-				   .dir = r->dir.path, .task_source = r->task.source, .target = r->target, .rule = r->rule,
-				   .max_turns = (int)r->o->max_turns, .max_seconds = r->o->max_seconds, .header = &h,
-				   .interrupted = &ww_cmd_interrupted, .on_event = ww_progress_event, .event_ctx = r->progress };
+	struct ww_agent_opts a = { .policy = r->policy,
+				   .judge = ww_agent_use_judge(r->judged, r->device_name),
+				   .dir = r->dir.path,
+				   .task_source = r->task.source,
+				   .target = r->target,
+				   .rule = r->rule,
+				   .max_turns = (int)r->o->max_turns,
+				   .max_seconds = r->o->max_seconds,
+				   .header = &h,
+				   .interrupted = &ww_cmd_interrupted,
+				   .on_event = ww_progress_event,
+				   .event_ctx = r->progress };
 	memcpy(h.task_id, r->task.id, sizeof(h.task_id));
 	ww_utc_text(h.started);
 	h.versions = component_versions();

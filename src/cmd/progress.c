@@ -38,8 +38,8 @@ void ww_progress_times(const struct ww_verdict *v, struct ww_str *out)
 	ww_str_addf(out, "%.1f us", v->time.device_us);
 	for (int b = 0; b < WW_BASE_COUNT; b++)
 		if (v->baseline_measured[b] && !isnan(v->speedup[b].mid))
-			ww_str_addf(out, ", %.2fx %s [%.2f, %.2f]", v->speedup[b].mid, ww_baseline_name((enum ww_baseline)b),
-				    v->speedup[b].lo, v->speedup[b].hi);
+			ww_str_addf(out, ", %.2fx %s [%.2f, %.2f]", v->speedup[b].mid,
+				    ww_baseline_name((enum ww_baseline)b), v->speedup[b].lo, v->speedup[b].hi);
 }
 
 /* Bytes of the first `columns` characters of UTF-8 text. */
@@ -162,7 +162,8 @@ static void on_verdict(struct ww_progress *p, const struct ww_agent_event *e)
 		ww_str_reset(&p->best);
 		ww_progress_times(e->verdict, &p->best);
 	}
-	ww_str_addf(&line, "%7.1f s  turn %-3d %s: %s", e->seconds, e->turn, p->tool, ww_status_name(e->verdict->status));
+	ww_str_addf(&line, "%7.1f s  turn %-3d %s: %s", e->seconds, e->turn, p->tool,
+		    ww_status_name(e->verdict->status));
 	if (e->verdict->correct) {
 		ww_str_adds(&line, ", ");
 		ww_progress_times(e->verdict, &line);

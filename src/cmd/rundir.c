@@ -33,8 +33,9 @@ static enum ww_rc check_empty(const char *path, struct ww_err *err)
 	enum ww_rc rc = WW_OK;
 	for (struct dirent *e; rc == WW_OK && (e = readdir(dir));)
 		if (!is_ours(e->d_name))
-			rc = ww_err_set(err, WW_ERR_USAGE, "%s is not empty and holds no run (%s is in it); choose another -o",
-					path, e->d_name);
+			rc = ww_err_set(err, WW_ERR_USAGE,
+					"%s is not empty and holds no run (%s is in it); choose another -o", path,
+					e->d_name);
 	closedir(dir);
 	return rc;
 }

@@ -41,7 +41,8 @@ static void add_row(struct ww_str *out, const char *name, const struct ww_times 
 
 static void add_table(const struct ww_verdict *v, struct ww_str *out)
 {
-	ww_str_addf(out, "\n  %-9s %12s  %-20s %12s  %s\n", "", "device us", "95% interval", "call us", "ours is faster by");
+	ww_str_addf(out, "\n  %-9s %12s  %-20s %12s  %s\n", "", "device us", "95% interval", "call us",
+		    "ours is faster by");
 	for (int b = 0; b < WW_BASE_COUNT; b++)
 		if (v->baseline_measured[b])
 			add_row(out, ww_baseline_name((enum ww_baseline)b), &v->baselines[b], NULL, &v->speedup[b]);
@@ -56,11 +57,12 @@ static const char *beats(const struct ww_verdict *v, enum ww_baseline b)
 static void add_verdict(const struct ww_verdict *v, struct ww_str *out)
 {
 	ww_str_addf(out,
-		    "\n  correct by rule %s: relative error %.2g, largest absolute error %.2g, over %d draws and %d checked "
+		    "\n  correct by rule %s: relative error %.2g, largest absolute error %.2g, over %d draws and %d "
+		    "checked "
 		    "timed calls\n",
 		    v->rule == WW_RULE_PAPER ? "paper" : "strict", v->err_rel, v->err_abs, v->draws, v->checked_calls);
-	ww_str_addf(out, "  more than 5%% faster than eager: %s, than compile: %s; reward %g\n", beats(v, WW_BASE_EAGER),
-		    beats(v, WW_BASE_COMPILE), v->reward);
+	ww_str_addf(out, "  more than 5%% faster than eager: %s, than compile: %s; reward %g\n",
+		    beats(v, WW_BASE_EAGER), beats(v, WW_BASE_COMPILE), v->reward);
 	const struct { int set; const char *text; } flags[] = {
 		{ v->degenerate, "degenerate: the task's output does not depend on its input, so this is not a win" },
 		{ v->algebraic, "algebraic: it computes less than the module asks for" },
@@ -79,7 +81,8 @@ static void add_files(const struct ww_summary *s, struct ww_str *out)
 		ww_str_addf(out, "\n  %s/solution       the kernel and its plan\n", s->dir);
 	else
 		ww_str_adds(out, "\n");
-	ww_str_addf(out, "  %s/verdict.json   what the judge measured\n  %s/episode.jsonl  the whole run\n", s->dir, s->dir);
+	ww_str_addf(out, "  %s/verdict.json   what the judge measured\n  %s/episode.jsonl  the whole run\n", s->dir,
+		    s->dir);
 	for (int i = 0; i < s->n_exports; i++)
 		if (*s->exports[i].path)
 			ww_str_addf(out, "  %s   checked in a fresh process\n", s->exports[i].path);
@@ -90,9 +93,8 @@ static void add_files(const struct ww_summary *s, struct ww_str *out)
 void ww_summary_text(const struct ww_summary *s, struct ww_str *out)
 {
 	const struct ww_agent_result *r = s->result;
-	ww_str_addf(out, "\n%s on %s (%s), rule %s, policy %s: %d turns, %.1f s%s\n", s->task, s->target, s->device, s->rule,
-		    s->policy, r->turns, r->seconds,
-		    s->interrupted ? ", interrupted" : "");
+	ww_str_addf(out, "\n%s on %s (%s), rule %s, policy %s: %d turns, %.1f s%s\n", s->task, s->target, s->device,
+		    s->rule, s->policy, r->turns, r->seconds, s->interrupted ? ", interrupted" : "");
 	if (r->has_best) {
 		add_table(&r->best, out);
 		add_verdict(&r->best, out);
@@ -119,9 +121,10 @@ json_t *ww_summary_json(const struct ww_summary *s)
 		json_object_set_new(exports, s->exports[i].format,
 				    *s->exports[i].path ? json_pack("{s:s}", "path", s->exports[i].path)
 							: json_pack("{s:s}", "error", s->exports[i].why));
-	json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:f, s:b, s:b}", "task", s->task, "target", s->target, "device",
-			      s->device, "rule", s->rule, "policy", s->policy, "dir", s->dir, "turns", r->turns, "seconds",
-			      r->seconds, "interrupted", s->interrupted, "won", ww_summary_won(r));
+	json_t *o =
+		json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:f, s:b, s:b}", "task", s->task, "target", s->target,
+			  "device", s->device, "rule", s->rule, "policy", s->policy, "dir", s->dir, "turns", r->turns,
+			  "seconds", r->seconds, "interrupted", s->interrupted, "won", ww_summary_won(r));
 	json_object_set_new(o, "reason", r->ended ? json_string(r->end.reason) : json_null());
 	json_object_set_new(o, "reward_final", r->ended ? ww_json_real(r->end.reward_final) : json_null());
 	json_object_set_new(o, "reward_best", r->ended ? ww_json_real(r->end.reward_best) : json_null());

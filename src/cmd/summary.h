@@ -15,7 +15,7 @@ struct ww_summary_export {
 struct ww_summary {
 	const char *task, *target, *device, *rule, *policy, *dir;
 	const struct ww_agent_result *result;
-	const char *last_text;		/* the policy's last message; said where nothing correct came out; may be NULL */
+	const char *last_text; /* the policy's last message; said where nothing correct came out; may be NULL */
 	struct ww_summary_export exports[WW_EXPORT_COUNT];
 	int n_exports;
 	int interrupted;

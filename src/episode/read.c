@@ -295,7 +295,10 @@ out:
 	return rc;
 }
 
-static const struct { const char *type; enum ww_rc (*read)(const json_t *, struct ww_episode *, struct ww_err *); } kinds[] = {
+static const struct {
+	const char *type;
+	enum ww_rc (*read)(const json_t *, struct ww_episode *, struct ww_err *);
+} kinds[] = {
 	{ "message", read_message }, { "solution", read_solution }, { "verdict", read_verdict }, { "end", read_end }
 };
 
@@ -308,7 +311,8 @@ static enum ww_rc read_line(const char *line, size_t n, int number, struct ww_ep
 		return rc;
 	WW_TRY(ww_json_get_str(o, "type", "line", &type, err));
 	if ((number == 1) != !strcmp(type, "header")) {
-		rc = ww_err_set(err, WW_ERR_PROTOCOL, number == 1 ? "the first line is not a header" : "a second header");
+		rc = ww_err_set(err, WW_ERR_PROTOCOL,
+				number == 1 ? "the first line is not a header" : "a second header");
 		goto out;
 	}
 	if (number == 1)

@@ -88,7 +88,8 @@ static enum ww_rc add_object(struct ww_episode_writer *w, json_t *obj, struct ww
 	ww_json_add(&line, obj);
 	ww_str_addc(&line, '\n');
 	if (line.cut || line.len < 3)
-		rc = ww_err_set(err, WW_ERR_LIMIT, "a line of %s would be longer than %d bytes", w->path, LINE_MAX_BYTES);
+		rc = ww_err_set(err, WW_ERR_LIMIT, "a line of %s would be longer than %d bytes", w->path,
+				LINE_MAX_BYTES);
 	else
 		rc = write_line(w, &line, err);
 	ww_str_release(&line);
@@ -105,7 +106,8 @@ static json_t *new_line(const struct ww_episode_writer *w, const char *type, int
 /* ---- Opening ---------------------------------------------------------------------------------------------------- */
 
 /* The writer is called `path`; the file that is opened may have another name for now. */
-static enum ww_rc open_writer(const char *path, const char *file, int flags, struct ww_episode_writer **out, struct ww_err *err)
+static enum ww_rc open_writer(const char *path, const char *file, int flags, struct ww_episode_writer **out,
+			      struct ww_err *err)
 {
 	struct ww_episode_writer *w = calloc(1, sizeof(*w));
 	if (!w || !(w->path = strdup(path))) {
@@ -116,7 +118,8 @@ static enum ww_rc open_writer(const char *path, const char *file, int flags, str
 	w->fd = open(file, O_RDWR | O_APPEND | O_CLOEXEC | O_NOFOLLOW | flags, 0644);
 	enum ww_rc rc = WW_OK;
 	if (w->fd < 0)
-		rc = ww_err_errno(err, errno == ENOENT || errno == EEXIST ? WW_ERR_USAGE : WW_ERR_IO, "cannot open %s", path);
+		rc = ww_err_errno(err, errno == ENOENT || errno == EEXIST ? WW_ERR_USAGE : WW_ERR_IO, "cannot open %s",
+				  path);
 	else if (flock(w->fd, LOCK_EX | LOCK_NB) < 0)
 		rc = ww_err_set(err, WW_ERR_USAGE, "%s is being written by another process", path);
 	if (rc != WW_OK) {
@@ -159,10 +162,10 @@ int ww_episode_create(const char *path, const struct ww_episode_header *h, struc
 	enum ww_rc rc = open_writer(path, tmp.p, O_CREAT | O_TRUNC, &w, err);
 	if (rc != WW_OK)
 		goto out;
-	json_t *o = json_pack("{s:s, s:i, s:{s:s, s:s}, s:s, s:s, s:s, s:I, s:s, s:O, s:s}", "type", "header", "version",
-			      WW_EPISODE_VERSION, "task", "path", h->task_path, "id", h->task_id, "target", h->target,
-			      "device", h->device, "policy", h->policy, "seed", (json_int_t)h->seed, "rule", h->rule,
-			      "versions", h->versions, "started", h->started);
+	json_t *o = json_pack("{s:s, s:i, s:{s:s, s:s}, s:s, s:s, s:s, s:I, s:s, s:O, s:s}", "type", "header",
+			      "version", WW_EPISODE_VERSION, "task", "path", h->task_path, "id", h->task_id, "target",
+			      h->target, "device", h->device, "policy", h->policy, "seed", (json_int_t)h->seed, "rule",
+			      h->rule, "versions", h->versions, "started", h->started);
 	rc = add_object(w, o, err);
 	if (rc == WW_OK)
 		rc = publish(w, tmp.p, err);
@@ -202,8 +205,8 @@ static int add_calls(json_t *line, const struct ww_message *m)
 {
 	json_t *calls = json_array();
 	for (size_t i = 0; i < m->n_calls; i++)
-		json_array_append_new(calls, json_pack("{s:s, s:s, s:s}", "id", m->calls[i].id, "name", m->calls[i].name,
-						       "arguments", m->calls[i].arguments));
+		json_array_append_new(calls, json_pack("{s:s, s:s, s:s}", "id", m->calls[i].id, "name",
+						       m->calls[i].name, "arguments", m->calls[i].arguments));
 	if (json_array_size(calls) != m->n_calls) {
 		json_decref(calls);
 		return 0;
@@ -238,8 +241,9 @@ static int add_assistant(json_t *line, const struct ww_reply *r)
 		return 0;
 	json_object_set_new(line, "finish", json_string(ww_episode_finish_name(r->finish)));
 	if (r->prompt_tokens || r->completion_tokens)
-		json_object_set_new(line, "usage", json_pack("{s:I, s:I}", "prompt_tokens", (json_int_t)r->prompt_tokens,
-							     "completion_tokens", (json_int_t)r->completion_tokens));
+		json_object_set_new(line, "usage",
+				    json_pack("{s:I, s:I}", "prompt_tokens", (json_int_t)r->prompt_tokens,
+					      "completion_tokens", (json_int_t)r->completion_tokens));
 	if (r->usd != 0)
 		json_object_set_new(line, "usd", ww_json_real(r->usd));
 	if (r->n_tokens && r->token_ids)
@@ -268,7 +272,8 @@ int ww_episode_add_message(struct ww_episode_writer *w, int turn, const struct w
 	if (!line || !text) {
 		json_decref(line);
 		json_decref(text);
-		return ww_err_set(err, WW_ERR_PROTOCOL, "a message of role %s is not valid UTF-8", ww_role_name(m->role));
+		return ww_err_set(err, WW_ERR_PROTOCOL, "a message of role %s is not valid UTF-8",
+				  ww_role_name(m->role));
 	}
 	json_object_set_new(line, "role", json_string(ww_role_name(m->role)));
 	json_object_set_new(line, "text", text);

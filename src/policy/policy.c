@@ -36,11 +36,11 @@ int ww_policy_open(const char *spec, uint64_t seed, struct ww_policy **out, stru
 		if (strlen(policies[i].name) != n || memcmp(policies[i].name, spec, n))
 			continue;
 		if (policies[i].argument && (!rest || !*rest))
-			return ww_err_set(err, WW_ERR_USAGE, "policy %s needs an argument: --policy %s:%s", policies[i].name,
-					  policies[i].name, policies[i].argument);
+			return ww_err_set(err, WW_ERR_USAGE, "policy %s needs an argument: --policy %s:%s",
+					  policies[i].name, policies[i].name, policies[i].argument);
 		if (!policies[i].argument && rest)
-			return ww_err_set(err, WW_ERR_USAGE, "policy %s takes no argument, so not \"%s\"", policies[i].name,
-					  spec);
+			return ww_err_set(err, WW_ERR_USAGE, "policy %s takes no argument, so not \"%s\"",
+					  policies[i].name, spec);
 		return policies[i].open(rest, seed, out, err);
 	}
 	struct ww_str list = WW_STR_INIT(512);

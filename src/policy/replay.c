@@ -30,7 +30,9 @@ static int copy_array(void *to, const void *from, size_t bytes)
 
 static int copy_reply(struct ww_reply *to, const struct ww_reply *from)
 {
-	*to = (struct ww_reply){ .finish = from->finish, .n_tokens = from->n_tokens, .prompt_tokens = from->prompt_tokens,
+	*to = (struct ww_reply){ .finish = from->finish,
+				 .n_tokens = from->n_tokens,
+				 .prompt_tokens = from->prompt_tokens,
 				 .completion_tokens = from->completion_tokens };
 	if (ww_message_copy(&to->message, &from->message) == WW_OK &&
 	    copy_array(&to->token_ids, from->token_ids, from->n_tokens * sizeof(*from->token_ids)) &&
@@ -41,8 +43,9 @@ static int copy_reply(struct ww_reply *to, const struct ww_reply *from)
 	return 0;
 }
 
-static int replay_next(struct ww_policy *self, const struct ww_message *msgs, size_t n, const struct ww_tool_spec *tools,
-		       size_t n_tools, struct ww_reply *out, const volatile int *interrupted, struct ww_err *err)
+static int replay_next(struct ww_policy *self, const struct ww_message *msgs, size_t n,
+		       const struct ww_tool_spec *tools, size_t n_tools, struct ww_reply *out,
+		       const volatile int *interrupted, struct ww_err *err)
 {
 	struct replay *r = (struct replay *)self;
 	(void)tools, (void)n_tools, (void)interrupted;

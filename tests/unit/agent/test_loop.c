@@ -10,13 +10,14 @@
 #include <math.h>
 #include <unistd.h>
 
-/* ---- A policy that says a list of messages ------------------------------------------------------------------------ */
+/* ---- A policy that says a list of messages ----------------------------------------------------------------------- */
 
 struct line { const char *text, *tool[3], *args[3]; };
 struct scripted { struct ww_policy base; const struct line *lines; int n; enum ww_finish last; };
 
-static int scripted_next(struct ww_policy *self, const struct ww_message *msgs, size_t n, const struct ww_tool_spec *tools,
-			 size_t n_tools, struct ww_reply *out, const volatile int *interrupted, struct ww_err *err)
+static int scripted_next(struct ww_policy *self, const struct ww_message *msgs, size_t n,
+			 const struct ww_tool_spec *tools, size_t n_tools, struct ww_reply *out,
+			 const volatile int *interrupted, struct ww_err *err)
 {
 	struct scripted *s = (struct scripted *)self;
 	int said = 0;
@@ -38,7 +39,7 @@ static int scripted_next(struct ww_policy *self, const struct ww_message *msgs, 
 
 static const struct ww_policy_ops scripted_ops = { "scripted", scripted_next, NULL, NULL };
 
-/* ---- A judge that reads its verdict in the kernel: "us=120" is correct and takes 120 us; eager takes 200, compile 150 --- */
+/* ---- A judge that reads its verdict in the kernel: "us=120" is correct and takes 120 us; eager 200, compile 150 ---- */
 
 struct script_judge { int calls, fail_at; };
 
@@ -49,7 +50,9 @@ static enum ww_rc judge_run(void *ctx, const struct ww_solution *s, enum ww_judg
 	const char *us = strstr(s->device_source, "us=");
 	if (++j->calls == j->fail_at)
 		return ww_err_set(err, WW_ERR_WORKER, "the reference worker died");
-	v->status = us ? WW_STATUS_OK : strstr(s->device_source, "wrong") ? WW_STATUS_MISMATCH : WW_STATUS_COMPILE_FAILED;
+	v->status = us					? WW_STATUS_OK
+		    : strstr(s->device_source, "wrong") ? WW_STATUS_MISMATCH
+							: WW_STATUS_COMPILE_FAILED;
 	v->correct = us && depth != WW_JUDGE_COMPILE;
 	if (v->correct && depth == WW_JUDGE_FULL) {
 		double t = atof(us + 3), base[2] = { 200, 150 };
@@ -66,7 +69,7 @@ static enum ww_rc judge_run(void *ctx, const struct ww_solution *s, enum ww_judg
 	return WW_OK;
 }
 
-/* ---- Set-up ------------------------------------------------------------------------------------------------------- */
+/* ---- Set-up ------------------------------------------------------------------------------------------------------ */
 
 static char dir[64];
 static json_t *graph;
@@ -102,12 +105,22 @@ static void prepare(struct fixture *f, const struct line *lines, int n)
 	memset(f, 0, sizeof(*f));
 	f->policy = (struct scripted){ { &scripted_ops }, lines, n, WW_FINISH_STOP };
 	f->device.target = WW_TARGET_CPU;
-	f->header = (struct ww_episode_header){ .task_path = (char *)"t.py", .task_id = "task1", .target = (char *)"cpu",
-						.device = (char *)"test", .policy = (char *)"scripted", .rule = (char *)"strict",
-						.started = "now", .versions = json_object() };
-	f->opts = (struct ww_agent_opts){ .policy = &f->policy.base, .judge = { &f->judge, judge_run, graph, &f->device, "test" },
-					  .dir = dir, .task_source = "class Model: pass", .target = WW_TARGET_CPU, .max_turns = 50,
-					  .max_seconds = 1000, .header = &f->header };
+	f->header = (struct ww_episode_header){ .task_path = (char *)"t.py",
+						.task_id = "task1",
+						.target = (char *)"cpu",
+						.device = (char *)"test",
+						.policy = (char *)"scripted",
+						.rule = (char *)"strict",
+						.started = "now",
+						.versions = json_object() };
+	f->opts = (struct ww_agent_opts){ .policy = &f->policy.base,
+					  .judge = { &f->judge, judge_run, graph, &f->device, "test" },
+					  .dir = dir,
+					  .task_source = "class Model: pass",
+					  .target = WW_TARGET_CPU,
+					  .max_turns = 50,
+					  .max_seconds = 1000,
+					  .header = &f->header };
 }
 
 static enum ww_rc run(struct fixture *f)
@@ -148,8 +161,10 @@ static const struct line story[] = {
 	KERNEL("180"),
 	{ "break it", { "write", "compile", "verify" }, { "{\"path\":\"kernels.c\",\"text\":\"wrong\"}", "{}", "{}" } },
 	KERNEL("120"),
-	{ "edit", { "edit", "verify", "read" }, { "{\"path\":\"kernels.c\",\"old\":\"us=120\",\"new\":\"us=148 // slower\"}", "",
-						  "{\"path\":\"kernels.c\"}" } },
+	{ "edit",
+	  { "edit", "verify", "read" },
+	  { "{\"path\":\"kernels.c\",\"old\":\"us=120\",\"new\":\"us=148 // slower\"}", "",
+	    "{\"path\":\"kernels.c\"}" } },
 	{ "hand in", { "submit" }, { "{}" } },
 };
 
@@ -190,7 +205,7 @@ static void test_story(void **state)
 	finish(&f);
 }
 
-/* ---- Going on after a kill ------------------------------------------------------------------------------------------ */
+/* ---- Going on after a kill --------------------------------------------------------------------------------------- */
 
 /* The episode without its clock. */
 static void normal_form(struct ww_str *out)
@@ -326,9 +341,10 @@ static void test_interrupted_at_every_event(void **state)
 	expect_file("solution/kernels.c", "us=120");
 }
 
-/* ---- Ends ------------------------------------------------------------------------------------------------------------ */
+/* ---- Ends -------------------------------------------------------------------------------------------------------- */
 
-static void expect_end(const struct line *lines, int n, int max_turns, enum ww_finish last, const char *reason, int turns)
+static void expect_end(const struct line *lines, int n, int max_turns, enum ww_finish last, const char *reason,
+		       int turns)
 {
 	struct fixture f;
 	prepare(&f, lines, n);
@@ -375,14 +391,20 @@ static void test_malformed(void **state)
 {
 	static const struct line lines[] = {
 		{ "", { "fly", "write", "write" }, { "{}", "{\"path\":", "[1]" } },
-		{ "", { "write", "inspect" }, { "{\"path\":\"plan.c\"}", "" } },	/* the good one starts the count anew */
-		{ "", { "verify", "verify", "write" }, { "{\"time\":1}", "{\"tyme\":true}", "{\"path\":\"../plan.c\",\"text\":\"\"}" } },
+		{ "",
+		  { "write", "inspect" },
+		  { "{\"path\":\"plan.c\"}", "" } }, /* the good one starts the count anew */
+		{ "",
+		  { "verify", "verify", "write" },
+		  { "{\"time\":1}", "{\"tyme\":true}", "{\"path\":\"../plan.c\",\"text\":\"\"}" } },
 		{ "", { "write" }, { "{\"path\":\"kernels.cu\",\"text\":\"\"}" } },
 		{ "", { "read" }, { "{\"path\":\"/etc/passwd\"}" } },
 		{ "never said", { "inspect" }, { "{}" } },
 	};
-	static const char *const says[] = { "no tool \"fly\"", "not valid JSON", "JSON object", "\"text\" is missing", "",
-					    "of type boolean", "\"tyme\"", "../plan.c", "kernels.c and plan.c", "/etc/passwd" };
+	static const char *const says[] = {
+		"no tool \"fly\"", "not valid JSON", "JSON object", "\"text\" is missing",  "",
+		"of type boolean", "\"tyme\"",	     "../plan.c",   "kernels.c and plan.c", "/etc/passwd"
+	};
 	struct fixture f;
 	struct ww_episode e;
 	(void)state;
@@ -411,7 +433,9 @@ static void test_nothing_to_judge(void **state)
 {
 	static const struct line lines[] = {
 		{ "", { "verify", "compile", "profile" }, { "{}", "{}", "{}" } },
-		{ "", { "read", "edit", "verify" }, { "{\"path\":\"plan.c\"}", "{\"path\":\"plan.c\",\"old\":\"a\",\"new\":\"b\"}", "{}" } },
+		{ "",
+		  { "read", "edit", "verify" },
+		  { "{\"path\":\"plan.c\"}", "{\"path\":\"plan.c\",\"old\":\"a\",\"new\":\"b\"}", "{}" } },
 	};
 	struct fixture f;
 	(void)state;
@@ -443,7 +467,7 @@ static void test_other_run_is_refused(void **state)
 	finish(&f);
 }
 
-/* ---- Tools ----------------------------------------------------------------------------------------------------------- */
+/* ---- Tools ------------------------------------------------------------------------------------------------------- */
 
 static void test_schemas_are_json(void **state)
 {
@@ -452,13 +476,14 @@ static void test_schemas_are_json(void **state)
 	(void)state;
 	assert_int_equal(n, 8);
 	for (size_t i = 0; i < n; i++) {
-		json_t *o = json_loads(specs[i].schema, JSON_REJECT_DUPLICATES, NULL), *p, *required = json_object_get(o, "required"), *r;
+		json_t *o = json_loads(specs[i].schema, JSON_REJECT_DUPLICATES, NULL), *p,
+		       *required = json_object_get(o, "required"), *r;
 		const char *key;
 		size_t k;
 		assert_non_null(o);
 		assert_string_equal(json_string_value(json_object_get(o, "type")), "object");
-		json_object_foreach(json_object_get(o, "properties"), key, p)
-			assert_non_null(strstr("string boolean integer number", json_string_value(json_object_get(p, "type"))));
+		json_object_foreach(json_object_get(o, "properties"), key, p) assert_non_null(
+			strstr("string boolean integer number", json_string_value(json_object_get(p, "type"))));
 		json_array_foreach(required, k, r)
 			assert_non_null(json_object_get(json_object_get(o, "properties"), json_string_value(r)));
 		json_decref(o);
@@ -545,9 +570,19 @@ static void test_output_is_bounded(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_story), T(test_cut_at_every_line), T(test_recorded_verdict_is_used), T(test_judge_trouble),
-		T(test_interrupted_at_every_event), T(test_ends), T(test_seconds), T(test_malformed), T(test_nothing_to_judge),
-		T(test_other_run_is_refused), T(test_schemas_are_json), T(test_files), T(test_output_is_bounded),
+		T(test_story),
+		T(test_cut_at_every_line),
+		T(test_recorded_verdict_is_used),
+		T(test_judge_trouble),
+		T(test_interrupted_at_every_event),
+		T(test_ends),
+		T(test_seconds),
+		T(test_malformed),
+		T(test_nothing_to_judge),
+		T(test_other_run_is_refused),
+		T(test_schemas_are_json),
+		T(test_files),
+		T(test_output_is_bounded),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
