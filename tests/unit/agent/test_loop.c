@@ -77,7 +77,8 @@ static json_t *graph;
 static int setup(void **state)
 {
 	(void)state;
-	strcpy(dir, "/tmp/ww-loop-XXXXXX");
+	/* A thousand synced writes: in memory where the system has such a directory. */
+	strcpy(dir, access("/dev/shm", W_OK) == 0 ? "/dev/shm/ww-loop-XXXXXX" : "/tmp/ww-loop-XXXXXX");
 	graph = json_pack("{s:[]}", "nodes");
 	return mkdtemp(dir) ? 0 : -1;
 }

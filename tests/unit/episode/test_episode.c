@@ -15,7 +15,8 @@ static char dir[64], path[96];
 static int setup(void **state)
 {
 	(void)state;
-	strcpy(dir, "/tmp/ww-episode-XXXXXX");
+	/* A thousand synced writes: in memory where the system has such a directory. */
+	strcpy(dir, access("/dev/shm", W_OK) == 0 ? "/dev/shm/ww-episode-XXXXXX" : "/tmp/ww-episode-XXXXXX");
 	assert_non_null(mkdtemp(dir));
 	snprintf(path, sizeof(path), "%s/e.jsonl", dir);
 	return 0;
