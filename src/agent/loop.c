@@ -385,9 +385,10 @@ static enum ww_rc finish(struct loop *l, const char *reason, struct ww_err *err)
 	ww_workspace_content_init(&mine);
 	ww_workspace_content_init(&best);
 	ww_verdict_init(&chosen.best);
-	tell(l, (struct ww_agent_event){ .kind = WW_AGENT_FINAL });
 	WW_TRY(best_content(l, &best, &found, err));
 	WW_TRY(ww_workspace_take(&l->workspace, &mine, &missing, err));
+	if (!missing || found)
+		tell(l, (struct ww_agent_event){ .kind = WW_AGENT_FINAL });
 	if (!missing)
 		WW_TRY(judge_final(l, &mine, "final", &chosen, &end.reward_final, err));
 	end.reward_best = best_reward_so_far(l, end.reward_final);

@@ -276,7 +276,10 @@ static void print_summary(struct run *r)
 {
 	struct ww_summary *s = &r->summary;
 	struct ww_str text = WW_STR_INIT(1 << 20);
+	char verdict[PATH_MAX];
+	struct ww_err ignored;
 	take_last_text(r);
+	s->has_verdict = ww_fs_join(verdict, r->dir.path, "verdict.json", &ignored) == WW_OK && ww_fs_is_file(verdict);
 	s->task = r->task.name;
 	s->target = target_name(r);
 	s->device = r->device_name;

@@ -81,8 +81,9 @@ static void add_files(const struct ww_summary *s, struct ww_str *out)
 		ww_str_addf(out, "\n  %s/solution       the kernel and its plan\n", s->dir);
 	else
 		ww_str_adds(out, "\n");
-	ww_str_addf(out, "  %s/verdict.json   what the judge measured\n  %s/episode.jsonl  the whole run\n", s->dir,
-		    s->dir);
+	if (s->has_verdict)
+		ww_str_addf(out, "  %s/verdict.json   what the judge measured\n", s->dir);
+	ww_str_addf(out, "  %s/episode.jsonl  the whole run\n", s->dir);
 	for (int i = 0; i < s->n_exports; i++)
 		if (*s->exports[i].path)
 			ww_str_addf(out, "  %s   checked in a fresh process\n", s->exports[i].path);
@@ -108,7 +109,7 @@ void ww_summary_text(const struct ww_summary *s, struct ww_str *out)
 	}
 	add_files(s, out);
 	if (s->interrupted)
-		ww_str_addf(out, "\n  go on with: warpwright optimize TASK.py -o %s\n", s->dir);
+		ww_str_addf(out, "\n  go on with the same command and -o %s\n", s->dir);
 }
 
 /* ---- The object ------------------------------------------------------------------------------------------------- */

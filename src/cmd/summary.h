@@ -18,7 +18,7 @@ struct ww_summary {
 	const char *last_text; /* the policy's last message; said where nothing correct came out; may be NULL */
 	struct ww_summary_export exports[WW_EXPORT_COUNT];
 	int n_exports;
-	int interrupted;
+	int interrupted, has_verdict;	/* has_verdict: verdict.json was written */
 };
 
 /* Correct and more than 5% faster than eager and compile, on a task that can be won. */

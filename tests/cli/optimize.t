@@ -101,6 +101,10 @@ bad("a missing package", put("package.py", "import no_such_package_here\n" + TAS
 bad("a random task", put("random.py", TASK.replace("x * 0.5", "x + torch.rand_like(x)")), 2, "random")
 bad("a data-dependent task", put("depends.py", TASK.replace("x * 0.5", "x[x > 0]")), 2, "data-dependent")
 bad("a shape that does not fit", put("large.py", TASK.replace("torch.randn(512, 1000)", "torch.empty(10**13)")), 2, "memory")
+uncovered = put("inverse.py", TASK.replace("torch.softmax(x * 0.5, dim=-1)", "torch.linalg.inv(x)").replace("512, 1000", "64, 64"))
+code, out, err = run(command(uncovered, os.path.join(TMP, "uncovered"), "--policy", "planner"))
+ok(code == 1 and not err and "no correct solution" in out and "linalg_inv" in out and "verdict.json" not in out,
+   "an operator that the planner does not cover is named: exit code 1", f"{code}\n{out}\n{err}")
 never = os.path.join(TMP, "never2")
 refused("an unknown policy", command(task, never, "--policy", "oracle"), 2, "oracle", "planner", "replay:FILE")
 refused("a replay without a file", command(task, never, "--policy", "replay"), 2, "replay:FILE")
