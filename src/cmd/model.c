@@ -238,7 +238,7 @@ static enum ww_rc run_score(const struct values *v, char **argv, struct ww_dev *
 	WW_TRY(ww_model_open(argv[1], dev, dtype_of(v), &m, err));
 	/* The last token is only a target. */
 	int32_t starts[2] = { 0, (int32_t)ids.n - 1 };
-	struct ww_batch b = { ids.p, starts, starts[1], 1 };
+	struct ww_batch b = { .ids = ids.p, .starts = starts, .t = starts[1], .sequences = 1 };
 	if (b.t > m->config.max_position) {
 		rc = ww_err_set(err, WW_ERR_LIMIT, "%s has %zu tokens, the model's context is %lld", argv[2], ids.n,
 				(long long)m->config.max_position);

@@ -99,6 +99,9 @@ struct ww_dev_ops {
 	void (*embed)(struct ww_stream *s, struct ww_arr y, struct ww_arr table, const int32_t *ids, int64_t t, int64_t h);
 	void (*embed_bwd)(struct ww_stream *s, float *dtable, struct ww_arr dy, const int32_t *ids, int64_t t, int64_t h);
 
+	/* Row rows[i] of dst = row i of src (T, width); one type.  Fills the key-value cache. */
+	void (*scatter)(struct ww_stream *s, struct ww_arr dst, struct ww_arr src, const int32_t *rows, int64_t t, int64_t width);
+
 	/* y = x * rstd * w, rstd = 1/sqrt(mean(x^2) + eps), over rows of h; rstd (T) may be NULL.  Serves the norm of queries and
 	 * keys too, with t = rows * heads and h = D. */
 	void (*rmsnorm)(struct ww_stream *s, struct ww_arr y, float *rstd, struct ww_arr x, struct ww_arr w, int64_t t, int64_t h,

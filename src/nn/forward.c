@@ -82,6 +82,9 @@ static uint64_t cut_all(struct ww_run *r, void *base)
 	r->seq = cut(&c, t, 4);
 	r->targets = cut(&c, t, 4);
 	r->start = cut(&c, r->max_sequences + 1, 4);
+	r->rows = cut(&c, t, 4);
+	r->pages_stride = (f->max_position + WW_KV_PAGE - 1) / WW_KV_PAGE;
+	r->pages = r->train ? NULL : cut(&c, r->max_sequences * r->pages_stride, 4);
 	r->cs = cut(&c, t * f->head_dim, 4);
 	for (int64_t i = 0; i < f->layers; i++) {
 		if (r->train || !i) {
@@ -157,7 +160,7 @@ enum ww_rc ww_run_new(struct ww_model *m, int64_t max_t, int64_t max_sequences, 
 	*r = (struct ww_run){ .m = m, .ops = m->dev->ops, .s = m->stream, .train = train, .max_t = max_t,
 			      .max_sequences = max_sequences };
 	r->layers = calloc((size_t)m->config.layers, sizeof(*r->layers));
-	r->host = malloc((size_t)max_t * 2 * sizeof(*r->host));
+	r->host = malloc((size_t)max_t * 3 * sizeof(*r->host));
 	if (!r->layers || !r->host) {
 		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 		goto out;
@@ -214,6 +217,16 @@ static void attend(struct ww_run *r, struct ww_layer *l)
 	struct ww_attn a = { .q = l->qh, .k = l->kh, .v = l->vh, .out = l->att, .lse = l->lse, .seq = r->seq, .pos = r->pos,
 			     .start = r->start, .t = r->t, .heads = f->heads, .kv_heads = f->kv_heads, .head_dim = f->head_dim,
 			     .scale = (float)(1 / sqrt((double)f->head_dim)) };
+	if (r->kv) {
+		int64_t i = l - r->layers, width = f->kv_heads * f->head_dim;
+		r->ops->scatter(r->s, r->kv->k[i], l->kh, r->rows, r->t, width);
+		r->ops->scatter(r->s, r->kv->v[i], l->vh, r->rows, r->t, width);
+		a.k = r->kv->k[i];
+		a.v = r->kv->v[i];
+		a.pages = r->pages;
+		a.pages_stride = r->pages_stride;
+		a.page_size = WW_KV_PAGE;
+	}
 	r->ops->attention(r->s, &a);
 	linear(r, r->tmp, l->att, l->w.o);
 	r->ops->add(r->s, l->x_mid, l->x_in, r->tmp, r->t * f->hidden_size);
@@ -233,34 +246,61 @@ static void layer_forward(struct ww_run *r, struct ww_layer *l, struct ww_arr ne
 	r->ops->add(r->s, next, l->x_mid, r->tmp, r->t * f->hidden_size);
 }
 
-static enum ww_rc upload_batch(struct ww_run *r, const struct ww_batch *b, struct ww_err *err)
+static enum ww_rc check_batch(const struct ww_run *r, const struct ww_batch *b, struct ww_err *err)
 {
 	const struct ww_config *f = &r->m->config;
-	int32_t *pos = r->host, *seq = r->host + r->max_t;
 	if (b->t < 1 || b->t > r->max_t || b->sequences < 1 || b->sequences > r->max_sequences)
 		return ww_err_set(err, WW_ERR_LIMIT, "a batch of %lld tokens in %lld sequences does not fit this workspace (%lld, %lld)",
 				  (long long)b->t, (long long)b->sequences, (long long)r->max_t, (long long)r->max_sequences);
-	WW_BUG(b->starts[0] != 0 || b->starts[b->sequences] != b->t);
+	WW_BUG(b->starts[0] != 0 || b->starts[b->sequences] != b->t || (b->kv && (r->train || b->pages_stride > r->pages_stride)));
 	for (int64_t q = 0; q < b->sequences; q++) {
+		int64_t n = b->starts[q + 1] - b->starts[q] + (b->kv ? b->cached[q] : 0);
 		WW_BUG(b->starts[q + 1] < b->starts[q]);
-		if (b->starts[q + 1] - b->starts[q] > f->max_position)
-			return ww_err_set(err, WW_ERR_LIMIT, "a sequence of %d tokens is longer than the model's %lld positions",
-					  b->starts[q + 1] - b->starts[q], (long long)f->max_position);
-		for (int32_t i = b->starts[q]; i < b->starts[q + 1]; i++) {
-			pos[i] = i - b->starts[q];
-			seq[i] = (int32_t)q;
-		}
+		if (n > f->max_position)
+			return ww_err_set(err, WW_ERR_LIMIT, "a sequence of %lld tokens is longer than the model's %lld positions",
+					  (long long)n, (long long)f->max_position);
 	}
 	for (int64_t i = 0; i < b->t; i++)
 		if (b->ids[i] < 0 || b->ids[i] >= f->vocab_size)
 			return ww_err_set(err, WW_ERR_USAGE, "token %d is outside the model's vocabulary of %lld", b->ids[i],
 					  (long long)f->vocab_size);
-	r->t = b->t;
-	r->sequences = b->sequences;
-	r->ops->upload(r->s, r->ids, b->ids, (size_t)b->t * 4);
+	return WW_OK;
+}
+
+/* Position, sequence and, with a cache, row in its pages of every token. */
+static void upload_places(struct ww_run *r, const struct ww_batch *b)
+{
+	int32_t *pos = r->host, *seq = pos + r->max_t, *rows = seq + r->max_t;
+	for (int64_t q = 0; q < b->sequences; q++)
+		for (int32_t i = b->starts[q]; i < b->starts[q + 1]; i++) {
+			pos[i] = i - b->starts[q] + (b->kv ? b->cached[q] : 0);
+			seq[i] = (int32_t)q;
+			if (b->kv) {
+				int32_t page = b->pages[q * b->pages_stride + pos[i] / WW_KV_PAGE];
+				WW_BUG(page < 0 || page >= b->kv->pages);
+				rows[i] = page * WW_KV_PAGE + pos[i] % WW_KV_PAGE;
+			}
+		}
 	r->ops->upload(r->s, r->pos, pos, (size_t)b->t * 4);
 	r->ops->upload(r->s, r->seq, seq, (size_t)b->t * 4);
+	if (!b->kv)
+		return;
+	r->ops->upload(r->s, r->rows, rows, (size_t)b->t * 4);
+	for (int64_t q = 0; q < b->sequences; q++)
+		r->ops->upload(r->s, r->pages + q * r->pages_stride, b->pages + q * b->pages_stride, (size_t)b->pages_stride * 4);
+}
+
+static enum ww_rc upload_batch(struct ww_run *r, const struct ww_batch *b, struct ww_err *err)
+{
+	enum ww_rc rc = check_batch(r, b, err);
+	if (rc != WW_OK)
+		return rc;
+	r->t = b->t;
+	r->sequences = b->sequences;
+	r->kv = b->kv;
+	r->ops->upload(r->s, r->ids, b->ids, (size_t)b->t * 4);
 	r->ops->upload(r->s, r->start, b->starts, (size_t)(b->sequences + 1) * 4);
+	upload_places(r, b);
 	return WW_OK;
 }
 

@@ -27,7 +27,9 @@ struct ww_run {
 	int train, has_logits;
 	int64_t max_t, max_sequences, t, sequences;
 	void *base;
-	int32_t *ids, *pos, *seq, *start, *targets;
+	int32_t *ids, *pos, *seq, *start, *targets, *rows, *pages;
+	int64_t pages_stride;		/* room for each sequence in `pages` */
+	struct ww_kv *kv;		/* of the batch, or NULL */
 	float *cs;			/* (T, D) */
 	struct ww_layer *layers;
 	const struct ww_param *norm, *head;
@@ -38,7 +40,7 @@ struct ww_run {
 	/* backward */
 	float *grads, *dhidden;
 	struct ww_arr dres, dn, dq, dk, dv, datt, dg, du;
-	int32_t *host;			/* staging for pos and seq */
+	int32_t *host;			/* staging for pos, seq and rows */
 };
 
 #endif

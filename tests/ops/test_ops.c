@@ -279,6 +279,28 @@ static void test_embed(struct bench *b, int dtype)
 	}
 }
 
+static int32_t shuffled(struct test *t, int64_t i)
+{
+	(void)t;
+	return (int32_t)(i * 37 % 101);
+}
+
+static void run_scatter(struct test *t, int i)
+{
+	ops(t, i)->scatter(t->b->s[i], arr(t, 1, i), arr(t, 2, i), t->p[0].p[i], t->d[0], t->d[1]);
+}
+
+static void test_scatter(struct bench *b, int dtype)
+{
+	struct test t = begin(b, "scatter", "90 of 101 x 33", run_scatter);
+	t.d[0] = 90;
+	t.d[1] = 33;
+	put_ints(&t, 0, 90, shuffled);
+	fill(&t, 1, dtype, 101 * 33, 0, 1);
+	fill(&t, 2, dtype, 90 * 33, 0, 1);
+	finish(&t, 1, 1, dtype == WW_BF16);
+}
+
 static void run_rope(struct test *t, int i)
 {
 	ops(t, i)->rope_table(t->b->s[i], t->p[3].p[i], t->p[1].p[i], t->p[2].p[i], 1.2f, t->d[0], t->d[3]);
@@ -471,6 +493,7 @@ static int run_device(const char *name, int exact)
 		test_gemm(&b, dtype);
 		test_rows(&b, dtype);
 		test_embed(&b, dtype);
+		test_scatter(&b, dtype);
 		test_rope(&b, dtype);
 		test_attention(&b, dtype);
 		test_softmax(&b, dtype);

@@ -429,6 +429,14 @@ static void cpu_embed_bwd(struct ww_stream *s, float *dtable, struct ww_arr dy, 
 		ww_pool_run(s->d->pool, (h + 63) / 64, scatter_part, &e);
 }
 
+static void cpu_scatter(struct ww_stream *s, struct ww_arr dst, struct ww_arr src, const int32_t *rows, int64_t t, int64_t width)
+{
+	size_t bytes = (size_t)width * (dst.dtype == WW_F32 ? 4 : 2);
+	WW_BUG(dst.dtype != src.dtype);
+	for (int64_t i = 0; s->err.rc == WW_OK && i < t; i++)
+		memcpy((char *)dst.p + (size_t)rows[i] * bytes, (const char *)src.p + (size_t)i * bytes, bytes);
+}
+
 struct sums { struct ww_stream *s; const float *x; double *partial; int64_t n; };
 
 static void sumsq_part(void *arg, int64_t i, int worker)
@@ -495,7 +503,7 @@ static const struct ww_dev_ops cpu_ops = {
 	.name = "cpu", .alloc = cpu_alloc, .free = cpu_free, .stream_new = cpu_stream_new, .stream_free = cpu_stream_free,
 	.sync = cpu_sync, .close = cpu_close, .upload = cpu_move, .download = cpu_move, .zero = cpu_zero, .cast = ww_cpu_cast,
 	.gemm = ww_cpu_gemm, .bias = cpu_bias, .bias_bwd = cpu_bias_bwd, .add = cpu_add, .embed = cpu_embed,
-	.embed_bwd = cpu_embed_bwd, .rmsnorm = cpu_rmsnorm, .rmsnorm_bwd = cpu_rmsnorm_bwd, .rope_table = cpu_rope_table,
+	.embed_bwd = cpu_embed_bwd, .scatter = cpu_scatter, .rmsnorm = cpu_rmsnorm, .rmsnorm_bwd = cpu_rmsnorm_bwd, .rope_table = cpu_rope_table,
 	.rope = cpu_rope, .attention = ww_cpu_attention, .attention_bwd = ww_cpu_attention_bwd, .swiglu = cpu_swiglu,
 	.swiglu_bwd = cpu_swiglu_bwd, .softmax_chunk = cpu_softmax_chunk, .softmax_finish = cpu_softmax_finish,
 	.softmax_bwd = cpu_softmax_bwd, .sumsq = cpu_sumsq, .clip_factor = cpu_clip_factor, .adamw = cpu_adamw,

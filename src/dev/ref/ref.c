@@ -128,6 +128,13 @@ static void ref_embed_bwd(struct ww_stream *s, float *dtable, struct ww_arr dy, 
 		dtable[ids[i / h] * h + i % h] += (float)get(dy, i);
 }
 
+static void ref_scatter(struct ww_stream *s, struct ww_arr dst, struct ww_arr src, const int32_t *rows, int64_t t, int64_t width)
+{
+	(void)s;
+	for (int64_t i = 0; i < t * width; i++)
+		set(dst, rows[i / width] * width + i % width, get(src, i));
+}
+
 static void ref_rmsnorm(struct ww_stream *s, struct ww_arr y, float *rstd, struct ww_arr x, struct ww_arr w, int64_t t, int64_t h,
 			float eps)
 {
@@ -366,7 +373,7 @@ static const struct ww_dev_ops ref_ops = {
 	.name = "ref", .alloc = ref_alloc, .free = ref_free, .stream_new = ref_stream_new, .stream_free = ref_stream_free,
 	.sync = ref_sync, .close = ref_close, .upload = ref_move, .download = ref_move, .zero = ref_zero, .cast = ref_cast,
 	.gemm = ref_gemm, .bias = ref_bias, .bias_bwd = ref_bias_bwd, .add = ref_add, .embed = ref_embed,
-	.embed_bwd = ref_embed_bwd, .rmsnorm = ref_rmsnorm, .rmsnorm_bwd = ref_rmsnorm_bwd, .rope_table = ref_rope_table, .rope = ref_rope,
+	.embed_bwd = ref_embed_bwd, .scatter = ref_scatter, .rmsnorm = ref_rmsnorm, .rmsnorm_bwd = ref_rmsnorm_bwd, .rope_table = ref_rope_table, .rope = ref_rope,
 	.attention = ref_attention, .attention_bwd = ref_attention_bwd, .swiglu = ref_swiglu, .swiglu_bwd = ref_swiglu_bwd,
 	.softmax_chunk = ref_softmax_chunk, .softmax_finish = ref_softmax_finish, .softmax_bwd = ref_softmax_bwd,
 	.sumsq = ref_sumsq, .clip_factor = ref_clip_factor, .adamw = ref_adamw,

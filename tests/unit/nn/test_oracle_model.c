@@ -128,8 +128,8 @@ static void check_model(const char *root, const char *name, const char *device, 
 	assert_int_equal(ww_dev_open(device, exact, &dev, &err), WW_OK);
 	if (ww_st_open(path, &f.st, &err) != WW_OK || ww_model_open(f.dir, dev, 0, &f.m, &err) != WW_OK)
 		fail_msg("%s", err.msg);
-	f.b = (struct ww_batch){ data(&f, "ids"), data(&f, "starts"), (int64_t)ww_st_find(f.st, "ids")->numel,
-				 (int64_t)ww_st_find(f.st, "starts")->numel - 1 };
+	f.b = (struct ww_batch){ .ids = data(&f, "ids"), .starts = data(&f, "starts"), .t = (int64_t)ww_st_find(f.st, "ids")->numel,
+				 .sequences = (int64_t)ww_st_find(f.st, "starts")->numel - 1 };
 	f.targets = data(&f, "targets");
 	f.logp = malloc((size_t)f.b.t * 4);
 	assert_int_equal(ww_run_new(f.m, f.b.t, f.b.sequences, 1, &f.r, &err), WW_OK);

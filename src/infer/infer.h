@@ -1,0 +1,49 @@
+/* infer.h - generation: many sequences at once over a paged cache. */
+#ifndef WW_INFER_INFER_H
+#define WW_INFER_INFER_H
+
+#include "infer/sample.h"
+#include "nn/model.h"
+
+struct ww_infer;
+
+struct ww_infer_limits {
+	int64_t cache_tokens;		/* of all running sequences, rounded up to pages */
+	int64_t max_sequences;		/* running at once, at most WW_RUN_ROWS */
+	int64_t step_tokens;		/* computed in one step: longer prompts go in chunks; at least max_sequences */
+};
+
+enum ww_finish { WW_FINISH_NONE, WW_FINISH_STOP, WW_FINISH_LENGTH };
+
+struct ww_request {
+	const int32_t *prompt;		/* at least one token; copied */
+	int64_t prompt_n, max_new;	/* max_new >= 1 */
+	struct ww_sampling sampling;
+	uint64_t seed, stream;		/* of its random numbers */
+	const int32_t *stop;		/* tokens that end it; copied */
+	int stop_n;
+	void *user;
+};
+
+/* One new token.  The token that stops is reported too. */
+struct ww_infer_event {
+	void *user;
+	int64_t id;
+	struct ww_sampled sampled;
+	enum ww_finish finish;
+};
+
+enum ww_rc ww_infer_new(struct ww_model *m, const struct ww_infer_limits *l, struct ww_infer **out, struct ww_err *err)
+	WW_MUST_CHECK;
+void ww_infer_free(struct ww_infer *f);		/* NULL is fine */
+/* Queue a request.  One that could never run (longer than the context or the cache) is refused now. */
+enum ww_rc ww_infer_submit(struct ww_infer *f, const struct ww_request *q, int64_t *id, struct ww_err *err) WW_MUST_CHECK;
+/* Drop a request, queued or running; unknown ids are fine. */
+void ww_infer_cancel(struct ww_infer *f, int64_t id);
+/* One batch: a token for every sequence whose prompt is in, and prompts as far as there is room.  on_token is called for each
+ * new token, in the order of submission.  *left: requests that are not finished. */
+enum ww_rc ww_infer_step(struct ww_infer *f, void (*on_token)(void *arg, const struct ww_infer_event *e), void *arg,
+			 int64_t *left, struct ww_err *err) WW_MUST_CHECK;
+int64_t ww_infer_free_pages(const struct ww_infer *f);
+
+#endif
