@@ -240,7 +240,7 @@ static enum ww_rc check_place(const struct ww_export_opts *o, struct ww_err *err
 
 enum ww_rc ww_export(const struct ww_export_opts *o, struct ww_err *err)
 {
-	struct ww_export x = { .o = o, .facts = ww_judge_task_facts(o->judged) };
+	struct ww_export x = { .o = o, .facts = ww_judge_task_facts(o->judged), .graph = ww_judge_task_graph(o->judged) };
 	enum ww_rc rc;
 	int made = 0;
 	ww_arena_init(&x.arena, 256 << 20);

@@ -10,6 +10,7 @@
 struct ww_export {
 	const struct ww_export_opts *o;
 	const struct ww_facts *facts;
+	const json_t *graph;		/* of the task, borrowed */
 	const char *name;		/* C identifier made of the task's name */
 	int cuda;
 	char id[WW_HASH_HEX];		/* of everything that determines the export */

@@ -174,7 +174,7 @@ static int mode_matters(const json_t *graph)
 
 static void graph_vars(struct ww_export *x)
 {
-	const json_t *graph = ww_judge_task_graph(x->o->judged);
+	const json_t *graph = x->graph;
 	struct ww_str s = WW_STR_INIT(65536);
 	const json_t *tree = json_object_get(graph, "output_tree");
 	if (tree)
