@@ -1,7 +1,8 @@
-/* model.c - `warpwright model`: look at, make, convert and score transformer models in Hugging Face's form. */
+/* model.c - `warpwright model`: look at, make, convert, score and run transformer models in Hugging Face's form. */
 #include "base/fs.h"
 #include "base/json.h"
 #include "cmd/cmd.h"
+#include "infer/infer.h"
 #include "nn/chat.h"
 #include "nn/model.h"
 #include "nn/safetensors.h"
@@ -13,9 +14,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SCORE_FILE_MAX = 64 << 20, SCORE_IDS_MAX = 1 << 22 };
+enum { SCORE_FILE_MAX = 64 << 20, SCORE_IDS_MAX = 1 << 22, STEP_TOKENS = 512, STOPS_MAX = WW_EOS_MAX + 2 };
 
-struct values { int json, ids, fast; const char *dtype, *device, *tokenizer; int64_t seed; };
+struct values {
+	int json, ids, fast, chat;
+	const char *dtype, *device, *tokenizer;
+	int64_t seed, max_new, top_k;
+	double temperature, top_p, min_p;
+};
 
 static const struct ww_opt opts[] = {
 	{ "dtype", 0, WW_OPT_CHOICE, offsetof(struct values, dtype), "same|fp32|bf16", "same", 0, 0,
@@ -24,11 +30,20 @@ static const struct ww_opt opts[] = {
 	  "where to compute; ref is the scalar reference" },
 	{ "fast", 0, WW_OPT_FLAG, offsetof(struct values, fast), NULL, NULL, 0, 0,
 	  "do not insist on results that are equal to the last bit in any batch" },
-	{ "seed", 0, WW_OPT_INT, offsetof(struct values, seed), "N", "0", 0, 9e15, "init: seed of the weights" },
+	{ "seed", 0, WW_OPT_INT, offsetof(struct values, seed), "N", "0", 0, 9e15, "init: seed of the weights; run: of the random numbers" },
 	{ "tokenizer", 0, WW_OPT_STR, offsetof(struct values, tokenizer), "DIR", NULL, 0, 0,
 	  "init: copy the tokenizer's files from this directory" },
 	{ "ids", 0, WW_OPT_FLAG, offsetof(struct values, ids), NULL, NULL, 0, 0,
 	  "score: FILE is a JSON array of token ids, not text" },
+	{ "chat", 0, WW_OPT_FLAG, offsetof(struct values, chat), NULL, NULL, 0, 0,
+	  "run: PROMPT is a user's message in the model's chat form" },
+	{ "max-new", 0, WW_OPT_INT, offsetof(struct values, max_new), "N", "256", 1, 1 << 22, "run: tokens at most" },
+	{ "temperature", 0, WW_OPT_NUM, offsetof(struct values, temperature), "T", "1", 0, 100,
+	  "run: 0 takes the likeliest token each time" },
+	{ "top-k", 0, WW_OPT_INT, offsetof(struct values, top_k), "N", "0", 0, 1 << 22, "run: only the N likeliest tokens; 0: all" },
+	{ "top-p", 0, WW_OPT_NUM, offsetof(struct values, top_p), "P", "1", 0, 1, "run: only the likeliest tokens that make up P" },
+	{ "min-p", 0, WW_OPT_NUM, offsetof(struct values, min_p), "P", "0", 0, 1,
+	  "run: only tokens with P of the likeliest one's probability" },
 	WW_OPT_JSON(struct values, json),
 	WW_OPT_END
 };
@@ -261,13 +276,145 @@ out:
 	return rc;
 }
 
+/* ---- run */
+
+struct output {
+	const struct values *v;
+	const struct ww_model *m;
+	struct ww_detok detok;
+	struct ww_str text;
+	json_t *tokens, *logprobs;
+	enum ww_finish finish;
+	size_t shown;			/* bytes of text that are on the screen */
+};
+
+static void show(struct output *o)
+{
+	if (o->v->json)
+		return;
+	fwrite(o->text.p + o->shown, 1, o->text.len - o->shown, stdout);
+	fflush(stdout);
+	o->shown = o->text.len;
+}
+
+static int is_end(const struct ww_config *c, int32_t id)
+{
+	for (int i = 0; i < c->eos_count; i++)
+		if (c->eos[i] == id)
+			return 1;
+	return 0;
+}
+
+static void on_token(void *arg, const struct ww_infer_event *e)
+{
+	struct output *o = arg;
+	o->finish = e->finish;
+	json_array_append_new(o->tokens, json_integer(e->sampled.token));
+	json_array_append_new(o->logprobs, ww_json_real((double)e->sampled.logp));
+	if (!is_end(&o->m->config, e->sampled.token))
+		ww_detok_add(&o->detok, e->sampled.token, &o->text);
+	show(o);
+}
+
+/* The prompt's ids, and the tokens that end an answer. */
+static enum ww_rc prompt_ids(const struct values *v, struct ww_tok *t, const char *prompt, struct ww_ids *ids, struct ww_ids *stops,
+			     struct ww_err *err)
+{
+	enum ww_chat_format f;
+	struct ww_chat c;
+	if (!v->chat)
+		return ww_tok_encode(t, prompt, strlen(prompt), 1, 1, ids, err);
+	ww_chat_init(&c, SCORE_FILE_MAX);
+	json_t *messages = json_pack("[{s:s, s:s}]", "role", "user", "content", prompt);
+	enum ww_rc rc = messages ? ww_chat_detect(t, &f, err) : ww_err_set(err, WW_ERR_USAGE, "the prompt is not UTF-8");
+	if (rc == WW_OK)
+		rc = ww_chat_render(f, messages, NULL, 1, &c, err);
+	if (rc == WW_OK)
+		rc = ww_chat_encode(t, &c, ids, NULL, err);
+	if (rc == WW_OK && !ww_ids_add(stops, ww_tok_id(t, f == WW_CHAT_CHATML ? "<|im_end|>" : "<|eot_id|>")))
+		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	json_decref(messages);
+	ww_chat_release(&c);
+	return rc;
+}
+
+static enum ww_rc generate(const struct values *v, struct ww_model *m, const struct ww_ids *ids, const struct ww_ids *stops,
+			   struct output *o, struct ww_err *err)
+{
+	int64_t left = 1, id, room = m->config.max_position - (int64_t)ids->n + 1;
+	struct ww_request q = { .prompt = ids->p, .prompt_n = (int64_t)ids->n, .max_new = v->max_new < room ? v->max_new : room,
+				.sampling = { v->temperature, v->top_k, v->top_p, v->min_p }, .seed = (uint64_t)v->seed,
+				.stop = stops->p, .stop_n = (int)stops->n };
+	struct ww_infer *f = NULL;
+	enum ww_rc rc;
+	if (!ids->n || room < 1)
+		return ww_err_set(err, WW_ERR_LIMIT, "the prompt has %zu tokens, the model's context is %lld", ids->n,
+				  (long long)m->config.max_position);
+	struct ww_infer_limits l = { q.prompt_n + q.max_new, 1, STEP_TOKENS };
+	WW_TRY(ww_infer_new(m, &l, &f, err));
+	WW_TRY(ww_infer_submit(f, &q, &id, err));
+	while (left) {
+		if (ww_cmd_interrupted) {
+			rc = ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted");
+			goto out;
+		}
+		WW_TRY(ww_infer_step(f, on_token, o, &left, err));
+	}
+out:
+	ww_infer_free(f);
+	return rc;
+}
+
+static void print_run(struct output *o, size_t prompt_n)
+{
+	if (!o->v->json) {
+		show(o);
+		putchar('\n');
+		return;
+	}
+	print_json(json_pack("{s:s, s:O, s:O, s:s, s:i}", "text", o->text.p, "tokens", o->tokens, "logprobs", o->logprobs, "finish",
+			     o->finish == WW_FINISH_STOP ? "stop" : "length", "prompt_tokens", (int)prompt_n));
+}
+
+static enum ww_rc run_run(const struct values *v, char **argv, struct ww_dev *dev, struct ww_err *err)
+{
+	struct ww_tok *t = NULL;
+	struct ww_model *m = NULL;
+	struct ww_ids ids = WW_IDS_INIT(SCORE_IDS_MAX), stops = WW_IDS_INIT(STOPS_MAX);
+	struct output o = { .v = v, .text = WW_STR_INIT(SCORE_FILE_MAX), .tokens = json_array(), .logprobs = json_array() };
+	enum ww_rc rc;
+	WW_TRY(ww_tok_open(argv[1], &t, err));
+	WW_TRY(prompt_ids(v, t, argv[2], &ids, &stops, err));
+	WW_TRY(ww_model_open(argv[1], dev, dtype_of(v), &m, err));
+	for (int i = 0; i < m->config.eos_count; i++)
+		if (!ww_ids_add(&stops, (int32_t)m->config.eos[i])) {
+			rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+			goto out;
+		}
+	o.m = m;
+	ww_detok_init(&o.detok, t, 1);
+	WW_TRY(generate(v, m, &ids, &stops, &o, err));
+	ww_detok_finish(&o.detok, &o.text);
+	print_run(&o, ids.n);
+out:
+	json_decref(o.tokens);
+	json_decref(o.logprobs);
+	ww_str_release(&o.text);
+	ww_ids_release(&ids);
+	ww_ids_release(&stops);
+	ww_model_free(m);
+	ww_tok_free(t);
+	return rc;
+}
+
 /* ---- the command */
 
 static const struct verb {
 	const char *name;
 	int args;
 	enum ww_rc (*run)(const struct values *v, char **argv, struct ww_dev *dev, struct ww_err *err);
-} verbs[] = { { "info", 1, NULL }, { "init", 2, run_init }, { "convert", 2, run_convert }, { "score", 2, run_score } };
+} verbs[] = { { "info", 1, NULL }, { "init", 2, run_init }, { "convert", 2, run_convert }, { "score", 2, run_score },
+	      { "run", 2, run_run } };
 
 static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 {
@@ -289,15 +436,16 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 		ww_dev_close(dev);
 		return rc == WW_OK ? 0 : ww_cmd_fail(&err);
 	}
-	ww_err_set(&err, WW_ERR_USAGE, "model: \"%.40s\" is not one of info, init, convert, score", argv[0]);
+	ww_err_set(&err, WW_ERR_USAGE, "model: \"%.40s\" is not one of info, init, convert, score, run", argv[0]);
 	return ww_cmd_fail(&err);
 }
 
 const struct ww_cmd ww_cmd_model = {
 	.name = "model",
-	.args = "info|init|convert|score ARGUMENTS",
-	.summary = "look at, make, convert and score transformer models",
-	.details = "  model info DIR                 config, parameters, tokenizer of a model in Hugging Face's form\n"
+	.args = "run|info|init|convert|score ARGUMENTS",
+	.summary = "run, look at, make, convert and score transformer models",
+	.details = "  model run DIR PROMPT           what the model says after a text, or to a message (--chat)\n"
+		   "  model info DIR                 config, parameters, tokenizer of a model in Hugging Face's form\n"
 		   "  model init CONFIG.json DIR     a new model with random weights\n"
 		   "  model convert DIR NEW_DIR      the same model with weights of another type (--dtype)\n"
 		   "  model score DIR FILE           log-probability of every token of a text, or of given ids (--ids)\n\n"

@@ -77,6 +77,33 @@ half = json.loads(model("score", "half", "ids.json", "--ids", "--json")[1])
 ok(code == 0 and os.path.getsize("half/model.safetensors") < os.path.getsize("a/model.safetensors") * 0.55
    and 0 < abs(half["sum"] - whole["sum"]) < 0.5, "convert to bf16 halves it and moves the score a little", (half["sum"], whole["sum"]))
 
+# A tokenizer of all bytes and two special tokens, so that the model can be given text.
+printable = [b for b in range(256) if 33 <= b <= 126 or 161 <= b <= 172 or b >= 174]
+letters = {b: chr(b) for b in printable}
+letters.update({b: chr(256 + i) for i, b in enumerate(b for b in range(256) if b not in letters)})
+with open("a/tokenizer.json", "w") as f:
+    json.dump(dict(added_tokens=[dict(id=256 + i, content=c, special=True, normalized=False) for i, c in
+                                 enumerate(("<|im_start|>", "<|im_end|>"))],
+                   pre_tokenizer=dict(type="ByteLevel", add_prefix_space=False), decoder=dict(type="ByteLevel"),
+                   model=dict(type="BPE", vocab={c: b for b, c in letters.items()}, merges=[])), f)
+run = json.loads(model("run", "a", "caf\u00e9", "--max-new", "40", "--seed", "5", "--json")[1])
+ok(run["prompt_tokens"] == 5 and len(run["tokens"]) == 40 == len(run["logprobs"]) and run["finish"] == "length",
+   "run generates", run)
+ok(run == json.loads(model("run", "a", "caf\u00e9", "--max-new", "40", "--seed", "5", "--json")[1])
+   != json.loads(model("run", "a", "caf\u00e9", "--max-new", "40", "--seed", "6", "--json")[1]), "the seed decides")
+with open("said.json", "w") as f:
+    json.dump(list("caf\u00e9".encode()) + run["tokens"], f)
+said = json.loads(model("score", "a", "said.json", "--ids", "--json")[1])
+ok(said["logprobs"][5:] == run["logprobs"], "score gives what run sampled, to the last bit")
+text = model("run", "a", "caf\u00e9", "--max-new", "40", "--seed", "5")[1]
+ok(text == run["text"] + "\n", "the text streams whole", (text, run["text"]))
+greedy = json.loads(model("run", "a", "x", "--max-new", "4", "--temperature", "0", "--json")[1])
+ok(greedy["tokens"] == json.loads(model("run", "a", "x", "--max-new", "4", "--top-k", "1", "--seed", "9", "--json")[1])["tokens"],
+   "temperature 0 is top-k 1")
+chat = json.loads(model("run", "a", "hi <|im_end|>", "--chat", "--max-new", "3", "--json")[1])
+# <|im_start|> user \n, 13 bytes that are no special token, <|im_end|> \n, <|im_start|> assistant \n
+ok(chat["prompt_tokens"] == 1 + 5 + 13 + 2 + 1 + 10, "chat wraps a message, and a message forges nothing", chat)
+
 # Bad input: exit 2, one line that names the trouble, nothing left behind.
 def refused(what, says, *args):
     before = sorted(os.listdir("."))
@@ -86,7 +113,7 @@ def refused(what, says, *args):
 
 
 def broken(name, data=None, **changes):
-    shutil.copytree("a", name)
+    shutil.copytree("b", name)
     if data:
         with open(name + "/model.safetensors", "wb") as f:
             f.write(data)
@@ -114,7 +141,8 @@ refused("a context beyond the limit is refused", "context is 128", "score", "a",
 with open("outside.json", "w") as f:
     json.dump([1, 2, 500, 3], f)
 refused("an id outside the vocabulary is refused", "500", "score", "a", "outside.json", "--ids")
-refused("text without a tokenizer is refused", "tokenizer.json", "score", "a", "ids.json")
+refused("text without a tokenizer is refused", "tokenizer.json", "score", "b", "ids.json")
+refused("a prompt beyond the context is refused", "context is 128", "run", "a", "x" * 200)
 refused("an unknown word is refused", "rnu", "rnu", "a")
 ok(subprocess.run(["sh", "-c", f"ulimit -f 8; trap '' XFSZ; exec '{WW}' model init config.json full"], capture_output=True).returncode
    == 3 and not any(n.startswith("full") for n in os.listdir(".")), "a full disk leaves nothing behind")
