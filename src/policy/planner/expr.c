@@ -283,6 +283,27 @@ static struct etext load_cuda_vec(struct expr *e, struct buf *b, const struct ix
 	return t;
 }
 
+/* Is this the first pass over a tensor that comes from memory?  Then its loads prefetch across page ends. */
+static int first_pass(struct expr *e, const struct buf *b, const struct ix *off)
+{
+	int64_t bytes = pl_itemsize(b->dt);
+	int i = 0;
+
+	for (int d = 0; d < b->rank; d++)
+		bytes *= ix_num(b->size[d]);
+	if (b->dt != WW_F32 || bytes < 1 << 20)
+		return 0;
+	while (i < e->n_vload && !(e->vload[i].buf == b && ix_same(e->vload[i].base, off)))
+		i++;
+	if (i == e->n_vload && i < (int)WW_ARRAY_LEN(e->vload)) {
+		e->vload[i].buf = b;
+		e->vload[i].base = off;
+		e->vload[i].stage = e->stage;
+		e->n_vload++;
+	}
+	return i < e->n_vload && e->vload[i].stage == e->stage;
+}
+
 static struct etext load(struct expr *e, struct buf *b, const struct ix *const *idx)
 {
 	struct pl *pl = e->pl;
@@ -311,7 +332,7 @@ static struct etext load(struct expr *e, struct buf *b, const struct ix *const *
 		}
 		if (ix_is(coef, 1))
 			emit(e, t.level, b->dt == WW_BOOL ? "const ww_vm %s = ww_vf_ne(ww_vf_load%s(%s, n), ww_vf_zero());" :
-			     "const ww_vf %s = ww_vf_load%s(%s, n);", t.t, suffix, at);
+			     "const ww_vf %s = ww_vf_load%s(%s, n);", t.t, first_pass(e, b, off) ? "_ahead" : suffix, at);
 		else
 			emit(e, t.level, "const ww_vf %s = ww_vf_gather(%s, %s, n);", t.t, at, ix_text(pl, coef));
 	} else {

@@ -488,8 +488,10 @@ static void same_position(struct pl *pl, const struct val *v, const struct val *
 	int same = v->rank == like->rank;
 
 	for (int d = 0; same && d < v->rank; d++)
-		same = ix_same(v->size[d], like->size[d]);
+		same = ix_num(v->size[d]) == ix_num(like->size[d]);
 	if (same) {
+		for (int d = 0; d < v->rank; d++)
+			pl_guard_eq(pl, v->size[d], like->size[d], "the sizes of fused operators");
 		memcpy(idx, at, (size_t)v->rank * sizeof *idx);
 		return;
 	}
@@ -542,27 +544,20 @@ static int own_space(struct pl *pl, struct kern *k, struct val *v, const struct 
 static int red_space(struct pl *pl, struct kern *k, struct val *v, const struct leaf *l, const struct ix **idx)
 {
 	struct val *src = l->val->arg[0];
-	const struct ix *lin = ix_const(pl, 0), *under = ix_const(pl, 1);
+	const struct ix *at[PL_MAX_RANK];
 
 	if (pl_numel_now(src) != pl_numel_now(v))
 		return 0;
 	k->n_row = k->n_col = 0;
 	for (int d = 0; d < src->rank; d++) {
-		const struct ix *x = ix_var(pl, pl_fmt(pl, "i%d", pl->n_var++), src->size[d]);
-
-		lin = ix_add(pl, ix_mul(pl, lin, src->size[d]), x);
+		at[d] = ix_var(pl, pl_fmt(pl, "i%d", pl->n_var++), src->size[d]);
 		if (d < l->val->rank)
-			k->row[k->n_row++] = ix_as_var(x);
+			k->row[k->n_row++] = ix_as_var(at[d]);
 		else
-			k->col[k->n_col++] = ix_as_var(x);
+			k->col[k->n_col++] = ix_as_var(at[d]);
 	}
 	pl_guard_eq(pl, pl_numel(pl, src), pl_numel(pl, v), "the elements of a fused reshape");
-	for (int d = v->rank - 1; d >= 0; d--) {
-		const struct ix *q = ix_div(pl, lin, under);
-
-		idx[d] = d == 0 ? q : ix_mod(pl, q, v->size[d]);
-		under = ix_mul(pl, under, v->size[d]);
-	}
+	same_position(pl, v, src, at, idx);
 	return 1;
 }
 

@@ -14,7 +14,7 @@
 
 struct pl;
 
-enum { IX_MAX_ATOMS = 8 };
+enum { IX_MAX_ATOMS = 12 };
 
 enum ix_kind { IX_SYM, IX_VAR, IX_DIV, IX_MOD, IX_LT, IX_EQ, IX_TEMP };
 

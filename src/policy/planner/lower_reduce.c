@@ -301,7 +301,9 @@ static void group_norm(struct pl *pl, struct gnode *n)
 	memcpy(full, x->size, sizeof full);
 	size[0] = x->size[0];
 	size[1] = ix_const(pl, g);
-	size[2] = ix_div(pl, x->size[1], ix_const(pl, g));
+	/* channels belong to the module: a number, so that indices through the groups stay simple */
+	full[1] = ix_const(pl, ix_num(x->size[1]));
+	size[2] = ix_const(pl, ix_num(x->size[1]) / g);
 	for (int d = 2; d < rank; d++)
 		size[d + 1] = x->size[d];
 	if (rank + 1 > PL_MAX_RANK)

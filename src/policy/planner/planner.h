@@ -382,7 +382,7 @@ struct ememo {
 	struct ememo *next;
 };
 
-/* A whole-vector load of the cuda emitter, done before the loop over the lanes. */
+/* A whole-vector load of the cuda emitter, done before the loop over the lanes; on the cpu: a load that an earlier pass did. */
 struct vload {
 	const struct buf *buf;
 	const struct ix *base;		/* offset with the lane variable at the vector's first element */

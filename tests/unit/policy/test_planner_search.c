@@ -1,0 +1,195 @@
+/* The planner as a policy: the order of its messages, the search's use of verdicts, replay by a fresh instance. */
+#include "unit.h"
+
+#include "base/json.h"
+
+#include <ww/policy.h>
+
+enum { MAX_MSGS = 400 };
+
+struct talk {
+	struct ww_message m[MAX_MSGS];
+	size_t n;
+};
+
+static void talk_release(struct talk *t)
+{
+	for (size_t i = 0; i < t->n; i++)
+		ww_message_release(&t->m[i]);
+}
+
+static void ask(struct talk *t, struct ww_reply *out)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_policy *p = NULL;
+
+	/* a fresh instance every time: nothing may live between calls */
+	memset(out, 0, sizeof *out);
+	assert_int_equal(ww_planner_new(7, &p, &err), WW_OK);
+	if (p->ops->next(p, t->m, t->n, NULL, 0, out, NULL, &err) != WW_OK)
+		fail_msg("%s", err.msg);
+	p->ops->free(p);
+}
+
+static void answer(struct talk *t, const struct ww_tool_call *c, json_t *data)
+{
+	struct ww_message *m = &t->m[t->n++];
+
+	assert_true(t->n < MAX_MSGS);
+	m->role = WW_ROLE_TOOL;
+	m->text = strdup("");
+	m->call_id = strdup(c->id);
+	m->tool = strdup(c->name);
+	m->data = json_dumps(data, 0);
+	json_decref(data);
+}
+
+static json_t *inspected(void)
+{
+	struct ww_err err = WW_ERR_INIT;
+	char path[512];
+	json_t *g = NULL;
+
+	snprintf(path, sizeof path, "%s/tests/data/graphs/example_softmax.json", getenv("WW_SOURCE_DIR") ? getenv("WW_SOURCE_DIR") : ".");
+	if (ww_json_read_file(path, 1 << 24, &g, &err) != WW_OK)
+		fail_msg("%s", err.msg);
+	return json_pack("{s:s, s:{s:i}, s:o}", "target", "cpu", "device", "threads", 2, "graph", g);
+}
+
+/* Play an episode; the time of trial i is given by us(i), negative: a mismatch.  Returns the number of trials. */
+static int play(struct talk *t, double (*us)(int trial), char **best_kernels, int *submitted, char *last_text, size_t cap)
+{
+	int trial = 0;
+
+	*submitted = 0;
+	for (int turn = 0; turn < 60; turn++) {
+		struct ww_reply r;
+		struct ww_message *m = &t->m[t->n];
+
+		ask(t, &r);
+		snprintf(last_text, cap, "%s", r.message.text);
+		assert_int_equal(ww_message_copy(m, &r.message), WW_OK);
+		t->n++;
+		ww_reply_release(&r);
+		if (!m->n_calls)
+			return trial;
+		for (size_t c = 0; c < m->n_calls; c++) {
+			if (!strcmp(m->calls[c].name, "inspect")) {
+				answer(t, &m->calls[c], inspected());
+			} else if (!strcmp(m->calls[c].name, "verify")) {
+				double v = us(trial++);
+
+				answer(t, &m->calls[c], json_pack("{s:s, s:b, s:s, s:{s:f}, s:{s:f}}", "status", v < 0 ? "mismatch" : "ok", "correct", v >= 0, "diagnostics",
+								  v < 0 ? "output0 differs" : "", "time", "device_us", v < 0 ? 0 : v, "seconds", "total", 1.0));
+			} else if (!strcmp(m->calls[c].name, "submit")) {
+				*submitted = 1;
+				return trial;
+			} else {
+				if (strstr(m->calls[c].arguments, "kernels.c")) {
+					free(*best_kernels);
+					*best_kernels = strdup(m->calls[c].arguments);
+				}
+				answer(t, &m->calls[c], json_pack("{s:b}", "ok", 1));
+			}
+		}
+	}
+	fail_msg("the planner does not end");
+	return -1;
+}
+
+static double constant(int trial) { (void)trial; return 100; }
+static double second_wins(int trial) { return trial == 1 ? 50 : 100; }
+static double never(int trial) { (void)trial; return -1; }
+
+static const char *first_kernels(const struct talk *t, int nth)
+{
+	for (size_t i = 0; i < t->n; i++)
+		for (size_t c = 0; c < t->m[i].n_calls; c++)
+			if (!strcmp(t->m[i].calls[c].name, "write") && strstr(t->m[i].calls[c].arguments, "kernels.c") && nth-- == 0)
+				return t->m[i].calls[c].arguments;
+	return NULL;
+}
+
+static void test_no_gain_keeps_the_first(void **state)
+{
+	struct talk t = { 0 };
+	char *last = NULL, text[800];
+	int submitted, trials = play(&t, constant, &last, &submitted, text, sizeof text);
+
+	(void)state;
+	assert_true(submitted);
+	assert_true(trials > 1);
+	assert_string_equal(last, first_kernels(&t, 0));	/* written again, since the last trial was another one */
+	free(last);
+	talk_release(&t);
+}
+
+static void test_the_best_is_submitted(void **state)
+{
+	struct talk t = { 0 };
+	char *last = NULL, text[800];
+	int submitted;
+
+	(void)state;
+	play(&t, second_wins, &last, &submitted, text, sizeof text);
+	assert_true(submitted);
+	assert_string_equal(last, first_kernels(&t, 1));
+	free(last);
+	talk_release(&t);
+}
+
+static void test_wrong_solutions_end_with_the_reason(void **state)
+{
+	struct talk t = { 0 };
+	char *last = NULL, text[800];
+	int submitted, trials = play(&t, never, &last, &submitted, text, sizeof text);
+
+	(void)state;
+	assert_false(submitted);
+	assert_int_equal(trials, 2);
+	assert_non_null(strstr(text, "output0 differs"));
+	free(last);
+	talk_release(&t);
+}
+
+static void test_replies_repeat(void **state)
+{
+	struct talk t = { 0 };
+	struct ww_reply a, b;
+	char *last = NULL, text[800];
+	int submitted;
+
+	(void)state;
+	play(&t, second_wins, &last, &submitted, text, sizeof text);
+	for (size_t n = t.n; n > 0; n--) {
+		struct talk part = t;
+
+		if (t.m[n - 1].role == WW_ROLE_ASSISTANT)
+			continue;
+		part.n = n;
+		if (n < t.n && t.m[n].role != WW_ROLE_ASSISTANT)
+			continue;	/* in the middle of a message's answers */
+		ask(&part, &a);
+		ask(&part, &b);
+		assert_string_equal(a.message.text, b.message.text);
+		assert_int_equal(a.message.n_calls, b.message.n_calls);
+		for (size_t c = 0; c < a.message.n_calls; c++)
+			assert_string_equal(a.message.calls[c].arguments, b.message.calls[c].arguments);
+		if (n < t.n)
+			assert_string_equal(a.message.text, t.m[n].text);
+		ww_reply_release(&a);
+		ww_reply_release(&b);
+	}
+	free(last);
+	talk_release(&t);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_no_gain_keeps_the_first), cmocka_unit_test(test_the_best_is_submitted),
+		cmocka_unit_test(test_wrong_solutions_end_with_the_reason), cmocka_unit_test(test_replies_repeat),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
