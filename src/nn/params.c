@@ -13,6 +13,7 @@
 #include "base/fs.h"
 #include "base/rng.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -360,6 +361,19 @@ static enum ww_rc copy_tokenizer(const char *from, const char *dir, struct ww_er
 	return rc;
 }
 
+/* Nothing there, or an empty directory, which rename() replaces. */
+static int is_free(const char *dir)
+{
+	DIR *d = opendir(dir);
+	int entries = 0;
+	if (!d)
+		return errno == ENOENT;
+	while (readdir(d))
+		entries++;
+	closedir(d);
+	return entries <= 2;
+}
+
 enum ww_rc ww_model_save(struct ww_model *m, const char *dir, const char *from, struct ww_err *err)
 {
 	char tmp[PATH_MAX], path[PATH_MAX];
@@ -370,7 +384,7 @@ enum ww_rc ww_model_save(struct ww_model *m, const char *dir, const char *from, 
 		n--;
 	if ((size_t)snprintf(tmp, sizeof(tmp), "%.*s.tmp-XXXXXX", (int)n, dir) >= sizeof(tmp))
 		return ww_err_set(err, WW_ERR_LIMIT, "path too long: %s", dir);
-	if (rmdir(dir) < 0 && errno != ENOENT)
+	if (!is_free(dir))
 		return ww_err_set(err, WW_ERR_USAGE, "%s exists and is not an empty directory; save into a new one", dir);
 	if (!mkdtemp(tmp) || chmod(tmp, 0755) < 0)
 		return ww_err_errno(err, WW_ERR_IO, "cannot create %s", tmp);

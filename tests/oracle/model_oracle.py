@@ -1,10 +1,11 @@
 """What transformers computes for tiny random models of every supported kind, in fp32.
 
 usage: model_oracle.py DIR make       per model DIR/NAME: the checkpoint, and case.safetensors with
-           ids, starts, targets, weight (the gradient by each log-probability), logits, logp, grad.* for every parameter,
+           ids, starts, targets, weight (the gradient by each log-probability), logits, logp, grad.* for every parameter, logp_bf16,
            and losses of 100 AdamW steps on that batch (mean cross-entropy, clipped to 0.5, lr 1e-3, decay 0.1 on matrices)
        model_oracle.py DIR check FROM  load each FROM/NAME/saved with transformers and compare its logits with case.safetensors
 """
+import copy
 import os
 import sys
 
@@ -52,6 +53,9 @@ def make(out):
         case = dict(ids=ids.int(), starts=torch.tensor(starts).int(), targets=targets.int(), weight=weight, logits=logits.detach(),
                     logp=logp.detach())
         case.update({"grad." + n: p.grad.clone() for n, p in model.named_parameters()})
+        with torch.no_grad():
+            half = copy.deepcopy(model).to(torch.bfloat16)
+            case["logp_bf16"] = logits_of(half, ids, starts).float().log_softmax(-1).gather(1, targets[:, None])[:, 0]
         groups = [dict(params=[p for p in model.parameters() if p.dim() == 2], weight_decay=0.1),
                   dict(params=[p for p in model.parameters() if p.dim() == 1], weight_decay=0.0)]
         optim, losses = torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.95), eps=1e-8), []
