@@ -420,16 +420,6 @@ static struct etext operation(struct expr *e, struct val *v, const struct ix *co
 	return t;
 }
 
-static void map_index(struct pl *pl, const struct val *v, const struct ix *const *map, int n, const struct ix *const *idx, const struct ix **out)
-{
-	const struct ix_atom *place[PL_MAX_RANK];
-
-	for (int d = 0; d < v->rank; d++)
-		place[d] = ix_as_var(pl->place[d]);
-	for (int d = 0; d < n; d++)
-		out[d] = ix_subst(pl, map[d], place, idx, v->rank);
-}
-
 static int max_level(struct expr *e, const struct ix *const *idx, int n, int least)
 {
 	for (int d = 0; d < n; d++) {
@@ -465,7 +455,7 @@ static struct etext guarded(struct expr *e, struct val *v, const struct ix *cons
 	const struct ix *cond;
 	int level, old_level = e->scope_level, vec = 0;
 
-	map_index(e->pl, v, &v->cond, 1, idx, &cond);
+	pl_map_index(e->pl, v, &v->cond, 1, idx, &cond);
 	if (ix_is(cond, 1))
 		return pl_expr(e, v->arg[0], sub);
 	level = at_level(e, max_level(e, idx, v->rank, pl_level(e, cond)));
@@ -509,7 +499,7 @@ static struct etext gathered(struct expr *e, struct val *v, const struct ix *con
 		e->need_scalar = 1;
 		return at.t = "ww_vf_zero()", at;
 	}
-	map_index(e->pl, v, v->map, v->arg[0]->rank, idx, sub);
+	pl_map_index(e->pl, v, v->map, v->arg[0]->rank, idx, sub);
 	name = ix_temp(e->pl, at.t);
 	((struct ix_atom *)(uintptr_t)name->m[0].atom[0])->value = at.level;
 	sub[v->dim] = name;
@@ -604,7 +594,7 @@ static struct etext indexed(struct expr *e, struct val *v, const struct ix *cons
 	struct etext t = { NULL, 0, 1 };
 	const struct ix *x;
 
-	map_index(e->pl, v, &v->index, 1, idx, &x);
+	pl_map_index(e->pl, v, &v->index, 1, idx, &x);
 	t.level = at_level(e, pl_level(e, x));
 	t.vec = e->vec && pl_has_lane(e, x);
 	t.t = temp(e);
@@ -638,7 +628,7 @@ struct etext pl_expr(struct expr *e, struct val *v, const struct ix *const *idx)
 	case V_GATHER: t = gathered(e, v, idx); break;
 	case V_RED: t = reduction(e, v, idx); break;
 	case V_VIEW:
-		map_index(e->pl, v, v->map, v->arg[0]->rank, idx, sub);
+		pl_map_index(e->pl, v, v->map, v->arg[0]->rank, idx, sub);
 		t = v->cond ? guarded(e, v, idx, sub) : pl_expr(e, v->arg[0], sub);
 		break;
 	default: pl_fail(e->pl, "the result of node %s is not where it is needed", v->node ? v->node : "?");

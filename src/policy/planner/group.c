@@ -14,142 +14,9 @@
  *
  * Afterwards neighbouring axes that every access walks through as one are merged, so that a pointwise kernel over contiguous
  * tensors has one axis whatever the shape. */
-#include "policy/planner/planner.h"
+#include "policy/planner/walk.h"
 
 #include <string.h>
-
-enum leaf_kind { LEAF_LOAD, LEAF_INDEX, LEAF_RED, LEAF_SPEC };
-
-struct leaf {
-	enum leaf_kind kind;
-	struct val *val;
-	const struct ix *idx[PL_MAX_RANK];
-	const struct ix *off;		/* LOAD: offset; INDEX: the expression */
-	struct leaf *next;
-};
-
-struct seen { const struct val *val; const struct ix *idx[PL_MAX_RANK]; struct seen *next; };
-
-struct walk {
-	struct pl *pl;
-	struct val *self;		/* not a leaf even where it has a root */
-	struct leaf *first, **tail;
-	struct seen *bucket[256];
-	int into_reds;			/* descend into reductions with fresh variables */
-	int n;
-};
-
-static void walk_init(struct walk *w, struct pl *pl, struct val *self)
-{
-	memset(w, 0, sizeof *w);
-	w->pl = pl;
-	w->self = self;
-	w->tail = &w->first;
-}
-
-static void leaf_add(struct walk *w, enum leaf_kind kind, struct val *v, const struct ix *const *idx, const struct ix *off)
-{
-	struct leaf *l = pl_alloc(w->pl, sizeof *l);
-
-	l->kind = kind;
-	l->val = v;
-	for (int d = 0; d < v->rank && idx; d++)
-		l->idx[d] = idx[d];
-	l->off = off;
-	*w->tail = l;
-	w->tail = &l->next;
-}
-
-static int seen_before(struct walk *w, const struct val *v, const struct ix *const *idx)
-{
-	struct seen **b = &w->bucket[v->id & 255], *s;
-
-	for (s = *b; s; s = s->next) {
-		int d = 0;
-
-		if (s->val != v)
-			continue;
-		while (d < v->rank && ix_same(s->idx[d], idx[d]))
-			d++;
-		if (d == v->rank)
-			return 1;
-	}
-	s = pl_alloc(w->pl, sizeof *s);
-	s->val = v;
-	for (int d = 0; d < v->rank; d++)
-		s->idx[d] = idx[d];
-	s->next = *b;
-	*b = s;
-	if (++w->n > 200000)
-		pl_fail(w->pl, "an expression is too large to be one kernel");
-	return 0;
-}
-
-static void map_index(struct pl *pl, const struct val *v, const struct ix *const *map, int n, const struct ix *const *idx, const struct ix **out)
-{
-	const struct ix_atom *place[PL_MAX_RANK];
-
-	for (int d = 0; d < v->rank; d++)
-		place[d] = ix_as_var(pl->place[d]);
-	for (int d = 0; d < n; d++)
-		out[d] = ix_subst(pl, map[d], place, idx, v->rank);
-}
-
-static const struct ix *map_one(struct pl *pl, const struct val *v, const struct ix *e, const struct ix *const *idx)
-{
-	const struct ix *out[1];
-
-	map_index(pl, v, &e, 1, idx, out);
-	return out[0];
-}
-
-static void walk(struct walk *w, struct val *v, const struct ix *const *idx)
-{
-	const struct ix *sub[PL_MAX_RANK];
-
-	if (v->kind == V_CONST || seen_before(w, v, idx))
-		return;
-	if (v->kind == V_BUF || (v->root && v != w->self)) {
-		leaf_add(w, LEAF_LOAD, v, idx, pl_offset(w->pl, v->root, idx));
-		return;
-	}
-	switch (v->kind) {
-	case V_OP:
-		for (int i = 0; i < v->n_arg; i++)
-			walk(w, v->arg[i], idx);
-		break;
-	case V_INDEX:
-		leaf_add(w, LEAF_INDEX, v, idx, map_one(w->pl, v, v->index, idx));
-		break;
-	case V_VIEW:
-		if (v->cond)
-			leaf_add(w, LEAF_INDEX, v, idx, map_one(w->pl, v, v->cond, idx));
-		map_index(w->pl, v, v->map, v->arg[0]->rank, idx, sub);
-		walk(w, v->arg[0], sub);
-		break;
-	case V_GATHER:
-		walk(w, v->arg[1], idx);
-		map_index(w->pl, v, v->map, v->arg[0]->rank, idx, sub);
-		sub[v->dim] = ix_temp(w->pl, pl_fmt(w->pl, "g%d", v->id));
-		walk(w, v->arg[0], sub);
-		break;
-	case V_RED:
-		leaf_add(w, LEAF_RED, v, idx, NULL);
-		if (w->into_reds) {
-			for (int d = 0; d < v->rank; d++)
-				sub[d] = idx[d];
-			for (int d = v->rank; d < v->arg[0]->rank; d++)
-				sub[d] = ix_var(w->pl, "x", v->arg[0]->size[d]);
-			walk(w, v->arg[0], sub);
-		}
-		break;
-	case V_SPEC:
-		leaf_add(w, LEAF_SPEC, v, idx, NULL);
-		break;
-	default:
-		break;
-	}
-}
 
 /* ---- Roots ---- */
 
@@ -208,7 +75,7 @@ static int by_strides(struct pl *pl, const struct spec *s, int which, struct ope
 	for (int d = 0; d < v->rank; d++)
 		own[d] = idx[d] = ix_var(pl, "o", v->size[d]);
 	while (v->kind == V_VIEW && !v->cond && !v->root) {
-		map_index(pl, v, v->map, v->arg[0]->rank, idx, sub);
+		pl_map_index(pl, v, v->map, v->arg[0]->rank, idx, sub);
 		v = v->arg[0];
 		for (int d = 0; d < v->rank; d++)
 			idx[d] = sub[d];
@@ -274,13 +141,13 @@ static void find_roots(struct pl *pl, struct val **todo, int n_todo)
 		const struct ix *idx[PL_MAX_RANK];
 		struct walk w;
 
-		walk_init(&w, pl, list[i]);
+		pl_walk_init(&w, pl, list[i]);
 		w.into_reds = 1;
 		own_vars(pl, list[i], idx);
 		if (list[i]->kind == V_SPEC) {
 			list[i]->spec->consumers += 2;
 		}
-		walk(&w, list[i], idx);
+		pl_walk(&w, list[i], idx);
 		for (struct leaf *l = w.first; l; l = l->next) {
 			struct val *found[8];
 			int nf = 0;
@@ -406,8 +273,8 @@ static int collect(struct pl *pl, struct kern *k, struct val *self, struct val *
 
 	if (depth > 40)
 		pl_fail(pl, "reductions depend on each other more than 40 deep");
-	walk_init(&w, pl, self);
-	walk(&w, v, idx);
+	pl_walk_init(&w, pl, self);
+	pl_walk(&w, v, idx);
 	for (struct leaf *l = w.first; l; l = l->next) {
 		const struct ix *src[PL_MAX_RANK];
 		struct val *r = l->val;
@@ -437,8 +304,8 @@ static int collect(struct pl *pl, struct kern *k, struct val *self, struct val *
 
 				for (int d = r->rank; d < r->arg[0]->rank; d++)
 					src[d] = ix_var(pl, "r", r->arg[0]->size[d]);
-				walk_init(&in, pl, self);
-				walk(&in, r->arg[0], src);
+				pl_walk_init(&in, pl, self);
+				pl_walk(&in, r->arg[0], src);
 				for (struct leaf *m = in.first; m; m = m->next)
 					plain &= m->kind == LEAF_LOAD || m->kind == LEAF_INDEX;
 				if (plain) {
@@ -473,8 +340,8 @@ static struct leaf *first_red(struct pl *pl, struct val *v, const struct ix *con
 {
 	struct walk w;
 
-	walk_init(&w, pl, v);
-	walk(&w, v, idx);
+	pl_walk_init(&w, pl, v);
+	pl_walk(&w, v, idx);
 	for (struct leaf *l = w.first; l; l = l->next)
 		if (l->kind == LEAF_RED && l->val != v)
 			return l;
@@ -588,8 +455,8 @@ static int space_works(struct pl *pl, struct kern *k, struct val *v, const struc
 
 	if (!k->n_col)
 		return 0;
-	walk_init(&w, pl, v);
-	walk(&w, v, idx);
+	pl_walk_init(&w, pl, v);
+	pl_walk(&w, v, idx);
 	for (struct leaf *l = w.first; l; l = l->next)
 		if (l->kind == LEAF_RED && l->val == red)
 			return red_fits(pl, k, l->val, l->idx);
@@ -605,14 +472,14 @@ int pl_kern_loads(struct pl *pl, struct kern *k, const struct ix **off, struct b
 		struct walk w;
 		struct val *v = pass < k->n_out ? k->out[pass] : k->red[pass - k->n_out];
 
-		walk_init(&w, pl, v);
+		pl_walk_init(&w, pl, v);
 		if (pass < k->n_out) {
-			walk(&w, v, k->out_idx[pass]);
+			pl_walk(&w, v, k->out_idx[pass]);
 		} else {
 			memcpy(idx, k->red_idx[pass - k->n_out], sizeof idx);
 			for (int c = 0; c < k->n_ocol; c++)
 				idx[v->rank + c] = k->ocol[c];
-			walk(&w, v->arg[0], idx);
+			pl_walk(&w, v->arg[0], idx);
 		}
 		for (struct leaf *l = w.first; l && n < max; l = l->next)
 			if (l->kind == LEAF_LOAD) {
@@ -662,16 +529,16 @@ static int offsets_of(struct pl *pl, struct kern *k, const struct ix **off, int 
 		struct walk w;
 		struct val *v = pass < k->n_out ? k->out[pass] : k->red[pass - k->n_out];
 
-		walk_init(&w, pl, v);
+		pl_walk_init(&w, pl, v);
 		if (pass < k->n_out) {
-			walk(&w, v, k->out_idx[pass]);
+			pl_walk(&w, v, k->out_idx[pass]);
 			if (v->root && n < max)
 				off[n++] = pl_offset(pl, v->root, k->out_idx[pass]);
 		} else {
 			memcpy(idx, k->red_idx[pass - k->n_out], sizeof idx);
 			for (int c = 0; c < k->n_ocol; c++)
 				idx[v->rank + c] = k->ocol[c];
-			walk(&w, v->arg[0], idx);
+			pl_walk(&w, v->arg[0], idx);
 		}
 		for (struct leaf *l = w.first; l; l = l->next) {
 			if (l->off && n < max)
@@ -754,8 +621,8 @@ static int is_epilogue(struct pl *pl, struct val *v, struct spec *s, const struc
 {
 	struct walk w;
 
-	walk_init(&w, pl, v);
-	walk(&w, v, idx);
+	pl_walk_init(&w, pl, v);
+	pl_walk(&w, v, idx);
 	for (struct leaf *l = w.first; l; l = l->next) {
 		if (l->kind == LEAF_RED && !l->val->root)
 			return 0;
@@ -777,8 +644,8 @@ static struct spec *epilogue_of(struct pl *pl, struct val *v, const struct ix **
 	struct walk w;
 
 	own_vars(pl, v, own);
-	walk_init(&w, pl, v);
-	walk(&w, v, own);
+	pl_walk_init(&w, pl, v);
+	pl_walk(&w, v, own);
 	for (struct leaf *l = w.first; l; l = l->next) {
 		struct spec *s = l->kind == LEAF_SPEC ? l->val->spec : NULL;
 
@@ -829,8 +696,8 @@ static void spec_kernel(struct pl *pl, struct spec *s, struct val *out, const st
 		k->spec_idx[d] = at[d];
 		add_row(k, at[d]);
 	}
-	walk_init(&w, pl, out);
-	walk(&w, out, idx);
+	pl_walk_init(&w, pl, out);
+	pl_walk(&w, out, idx);
 	for (struct leaf *l = w.first; l; l = l->next) {
 		if (l->kind == LEAF_SPEC && l->val->spec != s) {
 			make_root(pl, l->val);

@@ -342,7 +342,7 @@ int64_t pl_numel_now(const struct val *a);
 void pl_lower(struct pl *pl);
 typedef void (*pl_lower_fn)(struct pl *pl, struct gnode *n);
 struct pl_lower_row { const char *op; pl_lower_fn fn; };
-extern const struct pl_lower_row pl_lower_shape[], pl_lower_point[], pl_lower_reduce[], pl_lower_nn[];
+extern const struct pl_lower_row pl_lower_shape[], pl_lower_resample[], pl_lower_point[], pl_lower_reduce[], pl_lower_nn[];
 struct garg *pl_arg(struct gnode *n, int i, const char *name);
 struct val *pl_arg_val(struct pl *pl, struct gnode *n, int i, const char *name);	/* NULL for None */
 struct val *pl_need_val(struct pl *pl, struct gnode *n, int i, const char *name);
@@ -353,6 +353,9 @@ int pl_arg_ints(struct pl *pl, struct gnode *n, int i, const char *name, int64_t
 struct val *pl_val_of(struct pl *pl, const struct garg *a);
 void pl_cannot(struct pl *pl, struct gnode *n, const char *why) __attribute__((noreturn));
 int pl_dim(struct pl *pl, struct gnode *n, int64_t d, int rank);
+/* out[idx] = src[..., value of at, ...] in dimension dim; map[] for the others; `at` has the shape of the result. */
+struct val *pl_gather(struct pl *pl, struct val *src, struct val *at, int dim, int rank, const struct ix *const *size,
+		      const struct ix *const *map);
 struct val *pl_softmax(struct pl *pl, struct val *x, int dim, int is_log);
 
 /* ---- special.c */
@@ -363,6 +366,10 @@ struct val *pl_attention(struct pl *pl, struct gnode *n, struct val *q, struct v
 			 int causal, double scale);
 struct val *pl_scan(struct pl *pl, struct gnode *n, struct val *x, int dim, enum pl_red red);
 void pl_spec_operands(struct pl *pl, struct spec *s);
+
+/* ---- walk.c */
+/* out[0..n-1] = map[] of v with its placeholders replaced by idx. */
+void pl_map_index(struct pl *pl, const struct val *v, const struct ix *const *map, int n, const struct ix *const *idx, const struct ix **out);
 
 /* ---- group.c */
 void pl_group(struct pl *pl);

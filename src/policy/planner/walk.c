@@ -1,0 +1,120 @@
+/* walk.c - the leaves of an expression.
+ *
+ * Everything that the grouping decides, it decides by what a value reads: which buffers at which offsets, which reductions at
+ * which rows, which specials' results.  A walk goes from a value at an index through operations and views to those leaves, and
+ * notes each (value, index) once, so that a shared subexpression costs nothing. */
+#include "policy/planner/walk.h"
+
+#include <string.h>
+
+void pl_walk_init(struct walk *w, struct pl *pl, struct val *self)
+{
+	memset(w, 0, sizeof *w);
+	w->pl = pl;
+	w->self = self;
+	w->tail = &w->first;
+}
+
+static void leaf_add(struct walk *w, enum leaf_kind kind, struct val *v, const struct ix *const *idx, const struct ix *off)
+{
+	struct leaf *l = pl_alloc(w->pl, sizeof *l);
+
+	l->kind = kind;
+	l->val = v;
+	for (int d = 0; d < v->rank && idx; d++)
+		l->idx[d] = idx[d];
+	l->off = off;
+	*w->tail = l;
+	w->tail = &l->next;
+}
+
+static int seen_before(struct walk *w, const struct val *v, const struct ix *const *idx)
+{
+	struct seen **b = &w->bucket[v->id & 255], *s;
+
+	for (s = *b; s; s = s->next) {
+		int d = 0;
+
+		if (s->val != v)
+			continue;
+		while (d < v->rank && ix_same(s->idx[d], idx[d]))
+			d++;
+		if (d == v->rank)
+			return 1;
+	}
+	s = pl_alloc(w->pl, sizeof *s);
+	s->val = v;
+	for (int d = 0; d < v->rank; d++)
+		s->idx[d] = idx[d];
+	s->next = *b;
+	*b = s;
+	if (++w->n > 200000)
+		pl_fail(w->pl, "an expression is too large to be one kernel");
+	return 0;
+}
+
+void pl_map_index(struct pl *pl, const struct val *v, const struct ix *const *map, int n, const struct ix *const *idx, const struct ix **out)
+{
+	const struct ix_atom *place[PL_MAX_RANK];
+
+	for (int d = 0; d < v->rank; d++)
+		place[d] = ix_as_var(pl->place[d]);
+	for (int d = 0; d < n; d++)
+		out[d] = ix_subst(pl, map[d], place, idx, v->rank);
+}
+
+static const struct ix *map_one(struct pl *pl, const struct val *v, const struct ix *e, const struct ix *const *idx)
+{
+	const struct ix *out[1];
+
+	pl_map_index(pl, v, &e, 1, idx, out);
+	return out[0];
+}
+
+void pl_walk(struct walk *w, struct val *v, const struct ix *const *idx)
+{
+	const struct ix *sub[PL_MAX_RANK];
+
+	if (v->kind == V_CONST || seen_before(w, v, idx))
+		return;
+	if (v->kind == V_BUF || (v->root && v != w->self)) {
+		leaf_add(w, LEAF_LOAD, v, idx, pl_offset(w->pl, v->root, idx));
+		return;
+	}
+	switch (v->kind) {
+	case V_OP:
+		for (int i = 0; i < v->n_arg; i++)
+			pl_walk(w, v->arg[i], idx);
+		break;
+	case V_INDEX:
+		leaf_add(w, LEAF_INDEX, v, idx, map_one(w->pl, v, v->index, idx));
+		break;
+	case V_VIEW:
+		if (v->cond)
+			leaf_add(w, LEAF_INDEX, v, idx, map_one(w->pl, v, v->cond, idx));
+		pl_map_index(w->pl, v, v->map, v->arg[0]->rank, idx, sub);
+		pl_walk(w, v->arg[0], sub);
+		break;
+	case V_GATHER:
+		pl_walk(w, v->arg[1], idx);
+		pl_map_index(w->pl, v, v->map, v->arg[0]->rank, idx, sub);
+		sub[v->dim] = ix_temp(w->pl, pl_fmt(w->pl, "g%d", v->id));
+		pl_walk(w, v->arg[0], sub);
+		break;
+	case V_RED:
+		leaf_add(w, LEAF_RED, v, idx, NULL);
+		if (w->into_reds) {
+			for (int d = 0; d < v->rank; d++)
+				sub[d] = idx[d];
+			for (int d = v->rank; d < v->arg[0]->rank; d++)
+				sub[d] = ix_var(w->pl, "x", v->arg[0]->size[d]);
+			pl_walk(w, v->arg[0], sub);
+		}
+		break;
+	case V_SPEC:
+		leaf_add(w, LEAF_SPEC, v, idx, NULL);
+		break;
+	default:
+		break;
+	}
+}

@@ -1,0 +1,33 @@
+/* walk.h - what a value reads, at a given index, until the next thing that is stored. */
+#ifndef WW_POLICY_PLANNER_WALK_H
+#define WW_POLICY_PLANNER_WALK_H
+
+#include "policy/planner/planner.h"
+
+enum leaf_kind { LEAF_LOAD, LEAF_INDEX, LEAF_RED, LEAF_SPEC };
+
+struct leaf {
+	enum leaf_kind kind;
+	struct val *val;
+	const struct ix *idx[PL_MAX_RANK];
+	const struct ix *off;		/* LOAD: offset; INDEX: the expression */
+	struct leaf *next;
+};
+
+struct seen { const struct val *val; const struct ix *idx[PL_MAX_RANK]; struct seen *next; };
+
+struct walk {
+	struct pl *pl;
+	struct val *self;		/* not a leaf even where it has a root */
+	struct leaf *first, **tail;
+	struct seen *bucket[256];
+	int into_reds;			/* descend into reductions with fresh variables */
+	int n;
+};
+
+/* self: a value that is entered although it is stored, or NULL. */
+void pl_walk_init(struct walk *w, struct pl *pl, struct val *self);
+/* Collect the leaves of v at idx: loads, index expressions, reductions and results of specials, each once. */
+void pl_walk(struct walk *w, struct val *v, const struct ix *const *idx);
+
+#endif
