@@ -1,4 +1,4 @@
-/* kernels_impl.h - the inner loops, written once in GCC's vectors; W lanes and NAME come from the file that includes this.
+/* kernels_impl.h - the inner loops, written once in GCC's vectors; W lanes, their numbers LANES and NAME come from the file that includes this.
  *
  * The order of every sum is written out (lanes, then a tree over the lanes), so that it does not depend on what a compiler
  * may reassociate; multiply-adds contract the same way everywhere because all of them are vector expressions of one form.
@@ -45,12 +45,10 @@ INLINE vf vmax(vf a, vf b) { return pick(a > b, a, b); }
 
 INLINE float hsum(vf v)
 {
-	float t[W];
-	st(t, v);
+	const vi lanes = LANES;
 	for (int s = W / 2; s; s /= 2)
-		for (int i = 0; i < s; i++)
-			t[i] += t[i + s];
-	return t[0];
+		v = v + __builtin_shuffle(v, lanes ^ s);
+	return v[0];
 }
 
 INLINE float hmax(vf v)
