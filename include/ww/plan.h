@@ -12,7 +12,8 @@
  * it and replays it.  Nothing of plan.c survives into a timed call.
  *
  * Rules that hold for the whole header:
- *   - It is self-contained: it includes nothing, and nothing else can be included (no libc in plan.c).
+ *   - It is self-contained: it includes nothing.  Besides it, plan.c can include the cookbook's plan halves,
+ *     <ww/recipe/NAME.h>, which are plain functions over this header; there is no libc.
  *   - Sizes and strides of tensors are counted in elements, offsets and everything named _bytes in bytes.
  *   - A buffer is named by the small integer that ww_input(), ww_param(), ww_output() (their field `buf`) or
  *     ww_scratch() gave.  There are no pointers to data.
