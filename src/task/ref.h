@@ -39,10 +39,6 @@ struct ww_ref_opts {
 	double max_load_s;		/* 0: 120 s */
 	double max_compile_s;		/* preparing one baseline; 0: 600 s */
 	const volatile int *interrupted;	/* may be NULL */
-	/* Called in the child between fork and exec, for a sandbox; non-zero ends the child with exit code 126.  Only
-	 * async-signal-safe work.  May be NULL. */
-	int (*spawn)(void *ctx);
-	void *spawn_ctx;
 	const char *python;		/* NULL: $WW_PYTHON, then .venv/bin/python beside the bridge, then python3 */
 	const char *worker;		/* NULL: bridge/worker.py of this program (tests give others) */
 };

@@ -1,18 +1,21 @@
 /* worker.c - a child process that runs somebody else's Python, and how to get rid of it (worker.h).
  *
+ * It starts as our own binary, which gives up its rights and becomes Python (confined.h).
+ *
  * The child is the leader of a session and process group of its own, so that one kill() reaches the compilers and the
  * forks of a task as well; PR_SET_PDEATHSIG and the closing of the socket end it when this process dies.  Its
  * environment is built from nothing: what could change PyTorch's behaviour (PYTHON*, TORCH_*, OMP_*) stays outside.
  * What it prints goes into a pipe that this side drains while it waits: a task that prints for ever costs a ring of
  * 64 KiB, and blocks once nobody waits.
  *
- * Rejected: posix_spawn (no hook for a sandbox before exec); a log file (grows); RLIMIT_AS (breaks CUDA, which reserves
+ * Rejected: posix_spawn (it cannot set a death signal or make a session everywhere); a log file (grows); RLIMIT_AS (breaks CUDA, which reserves
  * terabytes of addresses).
  */
 #include "task/worker.h"
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/time.h"
+#include "sandbox/proc.h"
 #include "task/frame.h"
 
 #include <errno.h>
@@ -30,8 +33,10 @@ enum { CHILD_FD = 3, WATCH_MS = 50, MAX_ENV = 64 };
 
 /* ---- Starting */
 
+enum { MAX_ARGS = 12 };
+
 struct child {
-	char *argv[8];
+	char *argv[MAX_ARGS];
 	char *envp[MAX_ENV];
 	int n_env;
 };
@@ -70,7 +75,7 @@ static int build_env(struct child *c, const struct ww_ref_opts *o, const char *d
 
 static void child_release(struct child *c)
 {
-	for (int i = 0; i < 8; i++)
+	for (int i = 0; i < MAX_ARGS; i++)
 		free(c->argv[i]);
 	for (int i = 0; i < c->n_env; i++)
 		free(c->envp[i]);
@@ -78,9 +83,12 @@ static void child_release(struct child *c)
 
 static enum ww_rc child_init(struct child *c, const struct ww_ref_opts *o, const char *dir, struct ww_err *err)
 {
-	char python[PATH_MAX], worker[PATH_MAX], bridge[PATH_MAX];
+	char python[PATH_MAX], worker[PATH_MAX], bridge[PATH_MAX], self[PATH_MAX];
 	enum ww_rc rc = WW_OK;
 	memset(c, 0, sizeof(*c));
+	WW_TRY(ww_proc_self(self, err));
+	if (o->cache_dir)
+		WW_TRY(ww_fs_mkdirs(o->cache_dir, err));
 	if (o->python)
 		snprintf(python, sizeof(python), "%s", o->python);
 	else
@@ -91,7 +99,7 @@ static enum ww_rc child_init(struct child *c, const struct ww_ref_opts *o, const
 		WW_TRY(ww_fs_resource("bridge", bridge, err));
 		WW_TRY(ww_fs_join(worker, bridge, "worker.py", err));
 	}
-	const char *args[] = { python, "-I", "-u", worker, "--fd", "3" };
+	const char *args[] = { self, "__confined", dir, o->cache_dir ? o->cache_dir : "", python, "-I", "-u", worker, "--fd", "3" };
 	int ok = build_env(c, o, dir);
 	for (size_t i = 0; i < WW_ARRAY_LEN(args); i++)
 		ok &= (c->argv[i] = strdup(args[i])) != NULL;
@@ -102,7 +110,7 @@ out:
 }
 
 /* After fork, before exec: async-signal-safe calls only. */
-static void become(const struct child *c, const struct ww_ref_opts *o, const char *dir, int sock, int log, pid_t parent)
+static void become(const struct child *c, const char *dir, int sock, int log, pid_t parent)
 {
 	setsid();
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
@@ -118,8 +126,6 @@ static void become(const struct child *c, const struct ww_ref_opts *o, const cha
 	int s = fcntl(sock, F_DUPFD, 10), l = fcntl(log, F_DUPFD, 10);
 	if (null < 0 || s < 0 || l < 0 || dup2(null, 0) < 0 || dup2(l, 1) < 0 || dup2(l, 2) < 0 || dup2(s, CHILD_FD) < 0 ||
 	    chdir(dir) < 0)
-		_exit(126);
-	if (o->spawn && o->spawn(o->spawn_ctx))
 		_exit(126);
 	close_range(CHILD_FD + 1, ~0u, 0);
 	execve(c->argv[0], c->argv, c->envp);
@@ -167,7 +173,7 @@ enum ww_rc ww_worker_start(struct ww_worker *w, const struct ww_ref_opts *o, str
 		goto out;
 	}
 	if (!w->pid)
-		become(&c, o, w->dir, sv[1], log[1], parent);
+		become(&c, w->dir, sv[1], log[1], parent);
 	w->sock = sv[0];
 	w->log_fd = log[0];
 	sv[0] = log[0] = -1;
