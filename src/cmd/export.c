@@ -9,6 +9,8 @@
 #include "judge/solution.h"
 #include "task/task.h"
 
+#include <ww/episode.h>
+
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,6 +66,24 @@ static int read_verdict(const char *dir, const struct ww_solution *s, struct ww_
 	return ok;
 }
 
+/* The copy in DIR is called task.py; what the user called it stands in the episode, and names the export. */
+static void name_as_given(struct ww_task *task, const char *dir)
+{
+	char path[PATH_MAX];
+	struct ww_episode e = { 0 };
+	struct ww_err ignored = WW_ERR_INIT;
+	if (ww_fs_join(path, dir, "episode.jsonl", &ignored) != WW_OK || ww_episode_read(path, &e, &ignored) != WW_OK)
+		return;
+	const char *slash = strrchr(e.header.task_path, '/'), *base = slash ? slash + 1 : e.header.task_path;
+	size_t n = strlen(base);
+	char *name = n > 3 && !strcmp(base + n - 3, ".py") ? strndup(base, n - 3) : NULL;
+	ww_episode_release(&e);
+	if (!name)
+		return;
+	free(task->name);
+	task->name = name;
+}
+
 static int run_export(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 {
 	(void)cmd, (void)argc;
@@ -86,6 +106,8 @@ static int run_export(const struct ww_cmd *cmd, void *values, int argc, char **a
 	else if ((size_t)snprintf(out, sizeof(out), "%s/exports/%s", argv[0], o->format) >= sizeof(out))
 		WW_TRY(ww_err_set(&err, WW_ERR_LIMIT, "path too long: %s", argv[0]));
 	WW_TRY(ww_task_load(&task, task_path, &err));
+	if (!o->task)
+		name_as_given(&task, argv[0]);
 	WW_TRY(ww_solution_load(&files, solution_dir, 0, &err));
 	struct ww_judge_opts opts = { .target = files.target, .device = (int)o->device, .interrupted = &ww_cmd_interrupted };
 	WW_TRY(ww_judge_open(&judge, &opts, &err));
