@@ -3,6 +3,8 @@ BUILD ?= build
 PREFIX ?= /usr/local
 PYTHON := .venv/bin/python
 NINJA := cmake --build $(BUILD)
+# Tests side by side: each that judges holds a PyTorch of its own (about 1 GB), and measuring is one at a time in any case.
+JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
 
 .PHONY: all setup demo check check-gpu check-san check-all dist bench install clean
 
@@ -25,17 +27,17 @@ demo: setup all
 	@tools/demo
 
 check: setup all
-	@cd $(BUILD) && ctest --output-on-failure -LE "gpu|slow"
+	@cd $(BUILD) && ctest -j $(JOBS) --output-on-failure -LE "gpu|slow"
 
 check-gpu: setup all
 	@cd $(BUILD) && ctest --output-on-failure -L gpu
 
 check-all: setup all
-	@cd $(BUILD) && ctest --output-on-failure
+	@cd $(BUILD) && ctest -j $(JOBS) --output-on-failure
 
 check-san: setup
 	@cmake -G Ninja -S . -B build-san -DWW_SANITIZE=ON > /dev/null && cmake --build build-san
-	@cd build-san && ctest --output-on-failure -L unit
+	@cd build-san && ctest -j $(JOBS) --output-on-failure -L unit
 
 dist: all
 	@tools/dist $(BUILD)

@@ -17,7 +17,7 @@
 struct values {
 	const char *target, *rule, *baselines;
 	int64_t device, threads;
-	double max_run_s;
+	double max_run_s, max_time_s;
 	int show_plan, verify_only, json;
 };
 
@@ -31,6 +31,8 @@ static const struct ww_opt opts[] = {
 	{ "threads", 0, WW_OPT_INT, offsetof(struct values, threads), "N", "0", 0, 1024, "cpu target: threads; 0: all cores" },
 	{ "max-run-seconds", 0, WW_OPT_NUM, offsetof(struct values, max_run_s), "S", "0", 0, 3600,
 	  "limit of one run of the solution; 0: ten times eager and a second" },
+	{ "max-time-seconds", 0, WW_OPT_NUM, offsetof(struct values, max_time_s), "S", "10", 0.1, 10,
+	  "time one solution for at most so long; less gives wider intervals" },
 	{ "verify-only", 0, WW_OPT_FLAG, offsetof(struct values, verify_only), NULL, NULL, 0, 0, "do not time" },
 	{ "show-plan", 0, WW_OPT_FLAG, offsetof(struct values, show_plan), NULL, NULL, 0, 0, "print the plan's nodes and stop" },
 	WW_OPT_JSON(struct values, json),
@@ -156,7 +158,8 @@ static enum ww_rc judge(const struct values *v, const struct ww_task *task, cons
 {
 	struct ww_judge_opts o = { .target = files->target, .device = (int)v->device, .threads = (int)v->threads,
 				   .rule = strcmp(v->rule, "paper") ? WW_RULE_STRICT : WW_RULE_PAPER, .max_run_s = v->max_run_s,
-				   .interrupted = &ww_cmd_interrupted, .progress = isatty(2) ? progress : NULL };
+				   .max_time_s = v->max_time_s, .interrupted = &ww_cmd_interrupted,
+				   .progress = isatty(2) ? progress : NULL };
 	struct ww_judge *j = NULL;
 	struct ww_judge_task *t = NULL;
 	struct ww_verdict verdict;

@@ -23,7 +23,7 @@
 struct options {
 	const char *target, *policy, *rule, *baselines, *dir, *formats;
 	int64_t device, max_turns, seed;
-	double max_seconds;
+	double max_seconds, max_time_s;
 	int json;
 };
 
@@ -38,6 +38,8 @@ static const struct ww_opt option_table[] = {
 	  "stop after so many messages of the policy" },
 	{ "max-seconds", 0, WW_OPT_NUM, offsetof(struct options, max_seconds), "S", "600", 1, 1e7,
 	  "stop after so many seconds; a step that is under way ends first" },
+	{ "max-time-seconds", 0, WW_OPT_NUM, offsetof(struct options, max_time_s), "S", "10", 0.1, 10,
+	  "time one solution for at most so long; less gives wider intervals" },
 	{ "rule", 0, WW_OPT_CHOICE, offsetof(struct options, rule), "strict|paper", "strict", 0, 0,
 	  "what counts as correct" },
 	{ "baselines", 0, WW_OPT_STR, offsetof(struct options, baselines), "LIST", "eager,compile", 0, 0,
@@ -163,7 +165,8 @@ static json_t *component_versions(void)
 static enum ww_rc open_judge(struct run *r, struct ww_err *err)
 {
 	struct ww_judge_opts opts = { .target = r->target, .device = (int)r->o->device, .rule = r->rule,
-				      .baselines = r->baselines, .interrupted = &ww_cmd_interrupted,
+				      .baselines = r->baselines, .max_time_s = r->o->max_time_s,
+				      .interrupted = &ww_cmd_interrupted,
 				      .progress = ww_progress_stage, .progress_ctx = r->progress };
 	enum ww_rc rc = ww_judge_open(&r->judge, &opts, err);
 	return rc == WW_OK ? ww_judge_task_open(r->judge, &r->task, &r->judged, err) : rc;

@@ -6,7 +6,8 @@
  *
  * The file's name is the hash of everything that the times depend on: task content, device, its size, driver, PyTorch, cuDNN
  * and cuBLAS versions, threads, and the version of this way of measuring.  It holds the samples, not a summary, because
- * intervals of ratios need them.  It is written whole or not at all, and one that cannot be read is measured again. */
+ * intervals of ratios need them.  It is written whole or not at all, and one that cannot be read is measured again.  Times
+ * that were cut short because the caller has little time serve that caller only. */
 #include "judge/internal.h"
 
 #include "base/fs.h"
@@ -198,6 +199,11 @@ out:
 	return rc;
 }
 
+static double limit_s(const struct ww_judge *j)
+{
+	return j->opts.max_time_s > 0 ? fmin(j->opts.max_time_s, MAX_SECONDS) : MAX_SECONDS;
+}
+
 static enum ww_rc measure(struct ww_judge_task *t, unsigned which, struct ww_err *err)
 {
 	uint64_t start = ww_now_ns();
@@ -212,7 +218,7 @@ static enum ww_rc measure(struct ww_judge_task *t, unsigned which, struct ww_err
 		for (int b = 0; b < WW_BASE_COUNT; b++)
 			if ((which & (1u << b)) && !steady(&t->base[b]))
 				done = 0;
-		done |= k + 1 >= MIN_CALLS && ww_seconds_since(start) > MAX_SECONDS;
+		done |= k + 1 >= MIN_CALLS && ww_seconds_since(start) > limit_s(t->judge);
 	}
 	for (int b = 0; b < WW_BASE_COUNT; b++) {
 		struct ww_base *e = &t->base[b];
@@ -249,7 +255,8 @@ enum ww_rc ww_base_all(struct ww_judge_task *t, enum ww_baseline *fastest, struc
 	if (missing) {
 		ww_judge_progress(t->judge, "baselines");
 		WW_TRY(measure(t, missing, err));
-		write_file(t, path);
+		if (limit_s(t->judge) >= MAX_SECONDS)
+			write_file(t, path);
 	}
 	*fastest = WW_BASE_COUNT;
 	for (int b = 0; b < WW_BASE_COUNT; b++) {

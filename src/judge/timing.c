@@ -6,7 +6,8 @@
  * first MIN_ROUNDS at random, and every eighth or so later, so that nothing tells a candidate which call will be looked at.
  *
  * Sampling goes on until the 95% interval of the candidate's median and of the ratio are narrower than 2%, or to a cap of
- * rounds or seconds.  Other baselines come from baseline.c, multiplied by the drift seen on the one that was timed here.
+ * rounds or seconds.  A caller may lower the seconds, never the first MIN_ROUNDS or what is checked in them: the intervals
+ * get wider and say so.  Other baselines come from baseline.c, multiplied by the drift seen on the one that was timed here.
  *
  * What the times mean.  cuda, device_us: between two events around the launch of the plan as a CUDA graph; call_us: the
  * runner's clock from that launch to the end of the synchronisation behind it (an exported operator's call in a fresh
@@ -123,6 +124,11 @@ static int narrow(const struct series *x, enum ww_baseline fastest)
 	       (fastest == WW_BASE_COUNT || ww_stats_width(ww_stats_ratio_paired(x->base_us, x->us, x->n)) < NARROW);
 }
 
+static double limit_s(const struct ww_judge *j)
+{
+	return j->opts.max_time_s > 0 ? fmin(j->opts.max_time_s, MAX_SECONDS) : MAX_SECONDS;
+}
+
 static enum ww_rc sample(struct ww_session *s, enum ww_baseline fastest, struct series *x, struct ww_err *err)
 {
 	char check[MAX_ROUNDS];
@@ -131,7 +137,7 @@ static enum ww_rc sample(struct ww_session *s, enum ww_baseline fastest, struct 
 	choose(check, MAX_ROUNDS);
 	for (int k = 0; k < MAX_ROUNDS && !s->failed; k++) {
 		WW_TRY(one_round(s, fastest, x, check[k], err));
-		if (x->n >= MIN_ROUNDS && (narrow(x, fastest) || ww_seconds_since(start) > MAX_SECONDS))
+		if (x->n >= MIN_ROUNDS && (narrow(x, fastest) || ww_seconds_since(start) > limit_s(s->t->judge)))
 			break;
 	}
 out:

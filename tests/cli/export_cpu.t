@@ -11,6 +11,11 @@ ok() { n=$((n + 1)); if [ "$1" -eq 0 ]; then echo "ok $n - $2"; else echo "not o
 run() { "$WARPWRIGHT" export "$@" > "$tmp/log" 2>&1; }
 echo 1..14
 
+# An earlier export in the place of the new one, as its check.py shows.
+mkdir "$tmp/c"
+echo 'raise SystemExit(1)' > "$tmp/c/check.py"
+echo old > "$tmp/c/old.txt"
+
 for form in c torch kernelbench; do
 	run $data/solution --task $data/scaled_relu.py --format $form -o "$tmp/$form"
 	ok $? "export $form"
@@ -59,4 +64,4 @@ run $data/solution --task $data/scaled_relu.py --format nope -o "$tmp/x"; [ $? -
 run $data/solution --format torch -o "$tmp/x"; [ $? -eq 2 ] && grep -q -- '--task' "$tmp/log"; ok $? "no task says how to name one"
 run "$tmp/cache" --task $data/scaled_relu.py -o "$tmp/x"; [ $? -eq 2 ] && grep -q 'kernels' "$tmp/log"; ok $? "no solution says what is missing"
 run $data/solution --task $data/scaled_relu.py --format c -o "$tmp/torch/warpwright_scaled_relu/lib"; [ $? -eq 2 ]; ok $? "a directory that is no export is not overwritten"
-run $data/solution --task $data/scaled_relu.py --format c -o "$tmp/c"; ok $? "an earlier export is replaced"
+[ ! -e "$tmp/c/old.txt" ] && [ ! -e "$tmp/c.old" ]; ok $? "an earlier export is replaced as a whole"

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # timeout: 900
+# processors: 2
 """One whole `optimize` for each example family on the cpu target: the planner's first version of each is correct by `strict`.
 
-The sizes are those of examples/cpu made smaller, and the search is cut short: how fast the results are is `make bench`'s
-business."""
+The sizes are those of examples/cpu made smaller, and the search and the timing are cut short: how fast the results are is
+`make bench`'s business.  A judgement that is timed compares eight of its timed calls beside the five draws of verify."""
 import concurrent.futures
 import json
 import os

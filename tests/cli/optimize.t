@@ -40,13 +40,7 @@ start = time.monotonic()
 code, out, err = run(command(task, first, *replay))
 ok(code == 1 and "finished run" in out and time.monotonic() - start < 3, "a finished run is shown again at once", out + err)
 
-code, out, err = run(command(task, os.path.join(TMP, "again"), "--policy", f"replay:{first}/episode.jsonl", "--json"))
-summary = json.loads(out or "{}")
-ok(code == 1 and summary.get("verdict", {}).get("correct") is True, "a replay of it is correct too", out + err)
-ok(essence(os.path.join(TMP, "again")) == essence(first), "a replay has the same messages, solutions and correctness")
-ok(get(TMP, "again", "solution", "kernels.c") == RIGHT, "a replay gives the same solution bytes")
-
-# ---- On a terminal
+# ---- A replay of it, on a terminal
 
 
 def on_terminal(argv):
@@ -68,7 +62,11 @@ def on_terminal(argv):
     return p.wait(), seen.decode(errors="replace")
 
 
-code, seen = on_terminal(command(task, os.path.join(TMP, "terminal"), *replay))
+again = os.path.join(TMP, "again")
+code, seen = on_terminal(command(task, again, "--policy", f"replay:{first}/episode.jsonl"))
+ok(code == 1 and json.loads(get(again, "verdict.json"))["correct"] is True, "a replay is correct too", seen)
+ok(essence(again) == essence(first), "a replay has the same messages, solutions and correctness")
+ok(get(again, "solution", "kernels.c") == RIGHT, "a replay gives the same solution bytes")
 drawn = [d.split("\033[K")[0] for d in seen.split("\r") if "\033[K" in d]
 ok(code == 1 and len(drawn) > 5, "on a terminal one line is drawn again and again", seen)
 ok(any("turn" in d and "best" in d and "x eager [" in d for d in drawn), "it shows the turn and the best with its interval", drawn[-3:])

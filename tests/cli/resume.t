@@ -41,6 +41,8 @@ for how, name, moments in ((signal.SIGINT, "Ctrl-C", (0, 12)), (signal.SIGKILL, 
                 ok("go on with" in out, f"{name} at line {moment} says how to go on", out)
             else:
                 ok(not os.path.exists(where), f"{name} before the run began leaves no directory")
+                ok(not orphans(), f"{name} before the run began leaves no process", orphans())
+                continue
         ok(not orphans(), f"{name} at line {moment} leaves no process", orphans())
         had_best = os.path.exists(os.path.join(where, "verdict.json"))
         whole = not had_best or get(where, "solution", "kernels.c") == RIGHT
