@@ -1,10 +1,11 @@
 /* emit_cpu.c - kernels.c and the launches of plan.c for pointwise and row kernels.
  *
  * Shape of a pointwise kernel: the last axis is the vector's; it is cut into chunks, and a block does several chunks.
- * Shape of a row kernel, vectors along the columns: for each row one loop over the columns per stage of reductions, then one
- * that writes; what a later stage needs again is read again (from L1 or L2) unless it is expensive, then it is kept in the
- * thread's scratch.  Where memory runs along the rows instead (softmax over channels), the vectors do too: each lane is a row,
- * and the loops over the columns are scalar.  Where an expression has no vector form, the same loops are written with scalars.
+ * Shape of a row kernel, vectors along the columns: softmaxes and norms go to the cookbook's skeletons (emit_cpu_rows.c).  For
+ * anything else there is, for each row, one loop over the columns per stage of reductions, then one that writes; what a later
+ * stage needs again is read again, from L1 or L2.  Where memory runs along the rows instead (softmax over channels), the vectors
+ * do too: each lane is a row, and the loops over the columns are scalar.  Where an expression has no vector form, the same loops
+ * are written with scalars.
  *
  * Loop bodies appear twice, for whole vectors with a constant n and for the rest: that is what lets the compiler drop the
  * masks from the main loop. */
@@ -361,7 +362,7 @@ static void pass(struct rowgen *g, int s, int store)
 }
 
 /* The outputs of a row kernel that depend on the columns need a pass of their own. */
-static int stores_per_column(struct kern *k)
+int pl_cpu_stores_per_column(struct kern *k)
 {
 	for (int o = 0; o < k->n_out; o++)
 		for (int d = 0; d < k->out[o]->rank; d++)
@@ -399,7 +400,7 @@ static int row_body(struct rowgen *g)
 	for (int i = 0; i < k->n_out; i++)
 		if (k->out[i]->kind == V_RED && g->e.red_done[k->n_red - 1] && k->red[k->n_red - 1] == k->out[i])
 			continue;
-	if (stores_per_column(k)) {
+	if (pl_cpu_stores_per_column(k)) {
 		pass(g, k->n_stage, 1);
 	} else {
 		ww_str_reset(&g->b2);
@@ -448,6 +449,8 @@ static void row_kernel(struct pl *pl, struct kern *k, struct ww_str *s)
 	for (int i = 0; i < k->n_red; i++)
 		if (k->red[i]->red >= RED_ARGMAX)
 			g.vec = g.lane_row = 0;	/* places have no vector form */
+	if (g.vec && !g.lane_row && !kn->alt && pl_cpu_row_skeleton(pl, k, s))
+		return;
 	if (!row_body(&g)) {
 		g.vec = 0;
 		g.lane_row = 0;

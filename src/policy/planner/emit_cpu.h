@@ -1,4 +1,4 @@
-/* emit_cpu.h - what the two halves of the cpu emitter share. */
+/* emit_cpu.h - what the parts of the cpu emitter share. */
 #ifndef WW_POLICY_PLANNER_EMIT_CPU_H
 #define WW_POLICY_PLANNER_EMIT_CPU_H
 
@@ -23,6 +23,15 @@ const struct ix_atom *pl_lane_of(struct pl *pl, struct kern *k, int d);
 const char *pl_bytes(struct pl *pl, const struct operand *o);
 const char *pl_numbers(struct pl *pl, const int64_t *v, int nd);
 void pl_cpu_stores(struct expr *e, struct kern *k, int level);
+/* Do the outputs of a row kernel depend on its columns? */
+int pl_cpu_stores_per_column(struct kern *k);
+/* struct NAME with a pointer for each buffer; its initialiser from the launch's arguments after the first `first`. */
+void pl_cpu_context(struct pl *pl, struct kern *k, struct ww_str *s);
+const char *pl_cpu_context_init(struct pl *pl, struct kern *k, const char *first);
+/* A functor: its head, the pointers out of its context, more declarations, its statements. */
+void pl_cpu_functor(struct pl *pl, struct kern *k, struct ww_str *s, const char *head, const char *decl, const char *body);
+/* Kernel k by a skeleton of the cookbook; 0, and nothing written, where none fits: emit_cpu_rows.c. */
+int pl_cpu_row_skeleton(struct pl *pl, struct kern *k, struct ww_str *s);
 /* GEMM, convolution, attention and scan: emit_cpu_special.c. */
 void pl_cpu_special(struct pl *pl, struct kern *k, struct ww_str *s);
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* The context of kernel k: one pointer a buffer. */
-static void context(struct pl *pl, struct kern *k, struct ww_str *s)
+void pl_cpu_context(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	ww_str_addf(s, "struct %s {", k->name);
 	for (int i = 0; i < k->n_arg; i++) {
@@ -19,7 +19,7 @@ static void context(struct pl *pl, struct kern *k, struct ww_str *s)
 	ww_str_addf(s, "%s\n};\n\n", k->n_arg ? "" : "\n\tint unused;");
 }
 
-static const char *context_init(struct pl *pl, struct kern *k, const char *first)
+const char *pl_cpu_context_init(struct pl *pl, struct kern *k, const char *first)
 {
 	const char *t = "";
 
@@ -128,7 +128,7 @@ const char *pl_bytes(struct pl *pl, const struct operand *o)
 	return ix_text(pl, ix_mulc(pl, o->offset, pl_itemsize(o->buf->dt)));
 }
 
-static void functor(struct pl *pl, struct kern *k, struct ww_str *s, const char *head, const char *decl, const char *body)
+void pl_cpu_functor(struct pl *pl, struct kern *k, struct ww_str *s, const char *head, const char *decl, const char *body)
 {
 	ww_str_addf(s, "%s\n{\n\tconst struct %s *c = ctx;\n", head, k->name);
 	pl_cpu_pointers(pl, k, s, "c");
@@ -155,10 +155,10 @@ static void gemm(struct pl *pl, struct kern *k, struct ww_str *s)
 		ww_str_addf(&d, "\tconst ix_t %s = row;\n", ix_as_var(k->spec_idx[r - 2])->name);
 	ww_str_addf(&d, "\tconst ix_t %s_0 = col;\n\n\t(void)z;\n\t(void)row;\n", lane->name);
 	ww_str_addf(s, "/* %s */\n", k->title);
-	context(pl, k, s);
-	functor(pl, k, s, pl_fmt(pl, "WW_FN void %s_epi(const void *ctx, long long z, long long row, long long col, ww_vf acc, int n)", k->name), d.p, body);
+	pl_cpu_context(pl, k, s);
+	pl_cpu_functor(pl, k, s, pl_fmt(pl, "WW_FN void %s_epi(const void *ctx, long long z, long long row, long long col, ww_vf acc, int n)", k->name), d.p, body);
 	ww_str_addf(s, "WW_KERNEL(%s)\n{\n\tconst struct %s c = { %s };\n\n\tww_cpu_gemm(b, arg, %s_epi, &c);\n}\n\n", k->name, k->name,
-		    context_init(pl, k, "WW_GEMM_ARGS"), k->name);
+		    pl_cpu_context_init(pl, k, "WW_GEMM_ARGS"), k->name);
 	ww_str_release(&d);
 	k->launch = pl_fmt(pl,
 		"\tww_recipe_cpu_gemm(p, \"%s\", &(struct ww_cpu_gemm){\n"
@@ -204,10 +204,10 @@ static void conv(struct pl *pl, struct kern *k, struct ww_str *s)
 			ww_str_addf(&d, "\tconst ix_t %s = %s;\n", ix_as_var(k->spec_idx[i])->name, i ? "chan" : "img");
 	ww_str_addf(&d, "\tconst ix_t %s_0 = pixel;\n\n\t(void)img;\n\t(void)chan;\n", lane->name);
 	ww_str_addf(s, "/* %s */\n", k->title);
-	context(pl, k, s);
-	functor(pl, k, s, pl_fmt(pl, "WW_FN void %s_epi(const void *ctx, long long img, long long chan, long long pixel, ww_vf acc, int n)", k->name), d.p, body);
+	pl_cpu_context(pl, k, s);
+	pl_cpu_functor(pl, k, s, pl_fmt(pl, "WW_FN void %s_epi(const void *ctx, long long img, long long chan, long long pixel, ww_vf acc, int n)", k->name), d.p, body);
 	ww_str_addf(s, "WW_KERNEL(%s_pack)\n{\n\tww_cpu_conv_pack(b, arg);\n}\n\nWW_KERNEL(%s)\n{\n\tconst struct %s c = { %s };\n\n\tww_cpu_conv(b, arg, %s_epi, &c);\n}\n\n",
-		    k->name, k->name, k->name, context_init(pl, k, "WW_CONV_ARGS"), k->name);
+		    k->name, k->name, k->name, pl_cpu_context_init(pl, k, "WW_CONV_ARGS"), k->name);
 	ww_str_release(&d);
 	k->launch = pl_fmt(pl,
 		"\tww_recipe_cpu_conv(p, \"%s\", &(struct ww_cpu_conv){\n"
@@ -235,10 +235,10 @@ static void attention(struct pl *pl, struct kern *k, struct ww_str *s)
 		ww_str_addf(&d, "\tconst ix_t %s = row;\n", ix_as_var(k->spec_idx[2])->name);
 	ww_str_addf(&d, "\tconst ix_t %s_0 = i;\n\n\t(void)z;\n\t(void)row;\n", lane->name);
 	ww_str_addf(s, "/* %s */\n", k->title);
-	context(pl, k, s);
-	functor(pl, k, s, pl_fmt(pl, "WW_FN void %s_store(const void *ctx, long long z, long long row, long long i, ww_vf acc, int n)", k->name), d.p, body);
+	pl_cpu_context(pl, k, s);
+	pl_cpu_functor(pl, k, s, pl_fmt(pl, "WW_FN void %s_store(const void *ctx, long long z, long long row, long long i, ww_vf acc, int n)", k->name), d.p, body);
 	ww_str_addf(s, "WW_KERNEL(%s)\n{\n\tconst struct %s c = { %s };\n\n\tww_cpu_attention(b, arg, ww_attn_plain, %s_store, &c);\n}\n\n", k->name, k->name,
-		    context_init(pl, k, "WW_ATTN_ARGS"), k->name);
+		    pl_cpu_context_init(pl, k, "WW_ATTN_ARGS"), k->name);
 	ww_str_release(&d);
 	for (int i = 0; i < 3; i++) {
 		struct operand *o = &sp->in[i];
@@ -279,11 +279,11 @@ static void scan(struct pl *pl, struct kern *k, struct ww_str *s)
 	pl_axes(pl, k, &d, 0, mid ? dim + 1 : dim, "r");
 	ww_str_addf(&d, "\tconst ix_t %s_0 = i;\n\n\t(void)r;\n", lane->name);
 	ww_str_addf(s, "/* %s */\n", k->title);
-	context(pl, k, s);
-	functor(pl, k, s, pl_fmt(pl, "WW_FN ww_vf %s_load(const void *ctx, long long r, long long i, int n)", k->name), d.p, load);
-	functor(pl, k, s, pl_fmt(pl, "WW_FN void %s_store(const void *ctx, long long r, long long i, ww_vf acc, int n)", k->name), d.p, store);
+	pl_cpu_context(pl, k, s);
+	pl_cpu_functor(pl, k, s, pl_fmt(pl, "WW_FN ww_vf %s_load(const void *ctx, long long r, long long i, int n)", k->name), d.p, load);
+	pl_cpu_functor(pl, k, s, pl_fmt(pl, "WW_FN void %s_store(const void *ctx, long long r, long long i, ww_vf acc, int n)", k->name), d.p, store);
 	ww_str_addf(s, "WW_KERNEL(%s)\n{\n\tconst struct %s c = { %s };\n\n\tww_cpu_scan_%s(b, arg, %s, %s_load, %s_store, &c);\n}\n\n", k->name, k->name,
-		    context_init(pl, k, args), mid ? "mid" : "row", sp->red == RED_PROD ? "WW_OP_PROD" : "WW_OP_SUM", k->name, k->name);
+		    pl_cpu_context_init(pl, k, args), mid ? "mid" : "row", sp->red == RED_PROD ? "WW_OP_PROD" : "WW_OP_SUM", k->name, k->name);
 	ww_str_release(&d);
 	k->launch = mid ?
 		pl_fmt(pl, "\tww_recipe_cpu_mid(p, \"%s\", &(struct ww_cpu_mid){ .outer = %s, .mid = %s, .inner = %s, .cols = %d });\n%s", k->name,

@@ -9,7 +9,7 @@
  *     columns): one row kernel with as many passes as the reductions depend on each other.  The index space is the root's own,
  *     or, where a reshape lies between (group norm), the index space of the reduction.
  *
- * A reduction that fits neither becomes a root itself.  Everything else is recomputed where it is used: an operation is
+ * A reduction that fits neither is stored, or what all its users make of it (hoist.c).  Everything else is recomputed where it is used: an operation is
  * cheaper than the memory traffic of its result.
  *
  * Afterwards neighbouring axes that every access walks through as one are merged, so that a pointwise kernel over contiguous
@@ -264,73 +264,84 @@ static int inline_red(const struct val *r)
 	return n <= 64 && r->red < RED_ARGMAX;
 }
 
+static int collect(struct pl *pl, struct kern *k, struct val *self, struct val *v, const struct ix *const *idx, int depth);
+
+/* A reduction on the spot needs nothing but loads. */
+static int plain_red(struct pl *pl, struct val *self, struct val *r, const struct ix **src)
+{
+	struct walk in;
+
+	for (int d = r->rank; d < r->arg[0]->rank; d++)
+		src[d] = ix_var(pl, "r", r->arg[0]->size[d]);
+	pl_walk_init(&in, pl, self);
+	pl_walk(&in, r->arg[0], src);
+	for (struct leaf *m = in.first; m; m = m->next)
+		if (m->kind != LEAF_LOAD && m->kind != LEAF_INDEX)
+			return 0;
+	for (struct leaf *m = in.first; m; m = m->next)
+		if (m->kind == LEAF_LOAD)
+			schedule(pl, m->val);
+	return 1;
+}
+
+/* The stage after which reduction l is known in kernel k; -1: it must be stored. */
+static int collect_red(struct pl *pl, struct kern *k, struct val *self, struct leaf *l, int depth)
+{
+	const struct ix *src[PL_MAX_RANK];
+	struct val *r = l->val;
+	int at = k ? red_known(k, r, l->idx) : -1, s;
+
+	if (at >= 0)
+		return k->red_stage[at] + 1;
+	for (int d = 0; d < r->rank; d++)
+		src[d] = l->idx[d];
+	if (!k || !red_fits(pl, k, r, l->idx))
+		return inline_red(r) && plain_red(pl, self, r, src) ? 0 : -1;
+	for (int c = 0; c < k->n_ocol; c++)
+		src[r->rank + c] = k->ocol[c];
+	s = collect(pl, k, self, r->arg[0], src, depth + 1);
+	if (k->n_red >= 64)
+		pl_fail(pl, "more than 64 reductions in one kernel");
+	k->red[k->n_red] = r;
+	k->red_stage[k->n_red] = s;
+	for (int d = 0; d < r->rank; d++)
+		k->red_idx[k->n_red][d] = l->idx[d];
+	k->n_red++;
+	k->n_stage = s + 1 > k->n_stage ? s + 1 : k->n_stage;
+	return s + 1;
+}
+
 /* Collect the reductions that `v` at idx needs in kernel k (k == NULL: a pointwise kernel); what does not fit becomes a root.
  * Returns the stage after which v can be computed. */
 static int collect(struct pl *pl, struct kern *k, struct val *self, struct val *v, const struct ix *const *idx, int depth)
 {
 	struct walk w;
-	int stage = 0;
+	int stage = 0, again = 1;
 
 	if (depth > 40)
 		pl_fail(pl, "reductions depend on each other more than 40 deep");
-	pl_walk_init(&w, pl, self);
-	pl_walk(&w, v, idx);
-	for (struct leaf *l = w.first; l; l = l->next) {
-		const struct ix *src[PL_MAX_RANK];
-		struct val *r = l->val;
-		int at, s;
+	while (again) {	/* once more after something above a reduction was stored: what lay below is no longer needed */
+		again = 0;
+		pl_walk_init(&w, pl, self);
+		pl_walk(&w, v, idx);
+		for (struct leaf *l = w.first; l && !again; l = l->next) {
+			int s = 0;
 
-		if (l->kind == LEAF_SPEC) {
-			make_root(pl, r);
-			schedule(pl, r);
-			continue;
-		}
-		if (l->kind == LEAF_LOAD) {
-			schedule(pl, r);
-			continue;
-		}
-		if (l->kind != LEAF_RED || r == self)
-			continue;
-		if (k && (at = red_known(k, r, l->idx)) >= 0) {
-			stage = k->red_stage[at] + 1 > stage ? k->red_stage[at] + 1 : stage;
-			continue;
-		}
-		for (int d = 0; d < r->rank; d++)
-			src[d] = l->idx[d];
-		if (!k || !red_fits(pl, k, r, l->idx)) {
-			if (inline_red(r) && (!k || depth > 0 || 1)) {
-				struct walk in;
-				int plain = 1;
+			if (l->kind == LEAF_SPEC)
+				make_root(pl, l->val);
+			if (l->kind == LEAF_SPEC || l->kind == LEAF_LOAD)
+				schedule(pl, l->val);
+			else if (l->kind == LEAF_RED && l->val != self)
+				s = collect_red(pl, k, self, l, depth);
+			if (s < 0) {
+				struct val *store = pl_store_for(pl, v, idx, self, l->val);
 
-				for (int d = r->rank; d < r->arg[0]->rank; d++)
-					src[d] = ix_var(pl, "r", r->arg[0]->size[d]);
-				pl_walk_init(&in, pl, self);
-				pl_walk(&in, r->arg[0], src);
-				for (struct leaf *m = in.first; m; m = m->next)
-					plain &= m->kind == LEAF_LOAD || m->kind == LEAF_INDEX;
-				if (plain) {
-					for (struct leaf *m = in.first; m; m = m->next)
-						if (m->kind == LEAF_LOAD)
-							schedule(pl, m->val);
-					continue;
-				}
+				again = store != l->val;
+				make_root(pl, store);
+				schedule(pl, store);
 			}
-			make_root(pl, r);
-			schedule(pl, r);
-			continue;
+			stage = s > stage ? s : stage;
 		}
-		for (int c = 0; c < k->n_ocol; c++)
-			src[r->rank + c] = k->ocol[c];
-		s = collect(pl, k, self, r->arg[0], src, depth + 1);
-		if (k->n_red >= 64)
-			pl_fail(pl, "more than 64 reductions in one kernel");
-		k->red[k->n_red] = r;
-		k->red_stage[k->n_red] = s;
-		for (int d = 0; d < r->rank; d++)
-			k->red_idx[k->n_red][d] = l->idx[d];
-		k->n_red++;
-		k->n_stage = s + 1 > k->n_stage ? s + 1 : k->n_stage;
-		stage = s + 1 > stage ? s + 1 : stage;
 	}
 	return stage;
 }
@@ -772,8 +783,10 @@ static void row_kernel(struct pl *pl, struct val *v)
 						for (int d = 0; d < v->rank; d++)
 							add_row(k, idx[d]);
 					} else {
-						make_root(pl, l->val);
-						schedule(pl, l->val);
+						struct val *store = pl_store_for(pl, v, idx, v, l->val);
+
+						make_root(pl, store);
+						schedule(pl, store);
 						row_kernel(pl, v);
 						return;
 					}

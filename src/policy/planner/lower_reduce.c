@@ -219,9 +219,10 @@ static void logsumexp(struct pl *pl, struct gnode *n)
 struct val *pl_softmax(struct pl *pl, struct val *x, int dim, int is_log)
 {
 	unsigned mask = 1u << dim;
-	struct val *d = SUB(x, pl_reduce(pl, RED_MAX, x, mask, 1)), *e = pl_op1(pl, OP_EXP, d), *s = sum(pl, e, mask, 1);
+	struct val *m = pl_reduce(pl, RED_MAX, x, mask, 1), *e = pl_op1(pl, OP_EXP, SUB(x, m)), *s = sum(pl, e, mask, 1);
 
-	return is_log ? SUB(d, pl_op1(pl, OP_LOG, s)) : MUL(e, pl_op1(pl, OP_RECIP, s));
+	/* the logarithm as x - lse: one number a row is all that a loss needs to keep of its logits */
+	return is_log ? SUB(x, ADD(pl_op1(pl, OP_LOG, s), m)) : MUL(e, pl_op1(pl, OP_RECIP, s));
 }
 
 static void softmax(struct pl *pl, struct gnode *n)

@@ -3,6 +3,7 @@
  *   graph.c     graph JSON            -> struct gnode (arguments resolved, nothing interpreted)
  *   lower*.c    gnode                 -> struct val: pointwise operations, views, reductions, and "specials" (GEMM, ...)
  *   group.c     values                -> struct kern: which values one kernel computes, over which index space
+ *   hoist.c     a reduction to store  -> the value to store in its place
  *   expr.c      value at an index     -> C expressions
  *   emit_*.c    kern                  -> device code, plan code
  *   search.c    verdicts              -> which knobs to try next
@@ -373,6 +374,11 @@ void pl_map_index(struct pl *pl, const struct val *v, const struct ix *const *ma
 
 /* ---- group.c */
 void pl_group(struct pl *pl);
+
+/* ---- hoist.c */
+/* Reduction `red`, which `top` at idx needs, must be stored: the value to store in its place, or red itself.  `self` is being
+ * computed by the caller and is never the answer. */
+struct val *pl_store_for(struct pl *pl, struct val *top, const struct ix *const *idx, struct val *self, struct val *red);
 
 /* ---- expr.c: values at an index, as C */
 

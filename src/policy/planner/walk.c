@@ -81,6 +81,10 @@ void pl_walk(struct walk *w, struct val *v, const struct ix *const *idx)
 		leaf_add(w, LEAF_LOAD, v, idx, pl_offset(w->pl, v->root, idx));
 		return;
 	}
+	if (w->stop && w->stop(w->stop_ctx, v, idx)) {
+		leaf_add(w, LEAF_STOP, v, idx, NULL);
+		return;
+	}
 	switch (v->kind) {
 	case V_OP:
 		for (int i = 0; i < v->n_arg; i++)

@@ -4,7 +4,7 @@
 
 #include "policy/planner/planner.h"
 
-enum leaf_kind { LEAF_LOAD, LEAF_INDEX, LEAF_RED, LEAF_SPEC };
+enum leaf_kind { LEAF_LOAD, LEAF_INDEX, LEAF_RED, LEAF_SPEC, LEAF_STOP };
 
 struct leaf {
 	enum leaf_kind kind;
@@ -22,12 +22,15 @@ struct walk {
 	struct leaf *first, **tail;
 	struct seen *bucket[256];
 	int into_reds;			/* descend into reductions with fresh variables */
+	/* where it says 1 for a value that is not stored, the value is a LEAF_STOP; NULL: nowhere */
+	int (*stop)(void *ctx, struct val *v, const struct ix *const *idx);
+	void *stop_ctx;
 	int n;
 };
 
 /* self: a value that is entered although it is stored, or NULL. */
 void pl_walk_init(struct walk *w, struct pl *pl, struct val *self);
-/* Collect the leaves of v at idx: loads, index expressions, reductions and results of specials, each once. */
+/* Collect the leaves of v at idx: loads, index expressions, reductions, results of specials and stops, each once. */
 void pl_walk(struct walk *w, struct val *v, const struct ix *const *idx);
 
 #endif

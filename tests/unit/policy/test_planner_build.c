@@ -87,7 +87,7 @@ static void test_fusion(void **state)
 		{ "example_softmax.json", 1 }, { "example_layernorm_gelu.json", 1 }, { "example_rmsnorm.json", 1 },
 		{ "example_residual_layernorm.json", 1 }, { "example_linear_gelu.json", 1 }, { "example_conv_bias_relu.json", 1 },
 		{ "example_cumsum.json", 1 }, { "example_attention.json", 1 }, { "example_mlp.json", 2 }, { "groupnorm.json", 1 },
-		{ "acts.json", 1 }, { "rope.json", 1 },
+		{ "acts.json", 1 }, { "rope.json", 1 }, { "example_cross_entropy.json", 2 },
 	};
 
 	(void)state;
@@ -95,12 +95,52 @@ static void test_fusion(void **state)
 		json_t *g = fixture(want[i].name);
 		struct pl_result r;
 
-		build(g, "cpu", &r);
-		assert_true(r.ok);
-		if (r.n_kern != want[i].kernels)
-			fail_msg("%s: %d kernels, expected %d", want[i].name, r.n_kern, want[i].kernels);
-		ww_pl_result_release(&r);
+		for (int t = 0; t < 2; t++) {
+			build(g, t ? "cuda" : "cpu", &r);
+			assert_true(r.ok);
+			if (r.n_kern != want[i].kernels)
+				fail_msg("%s for %s: %d kernels, expected %d", want[i].name, t ? "cuda" : "cpu", r.n_kern, want[i].kernels);
+			ww_pl_result_release(&r);
+		}
 		json_decref(g);
+	}
+}
+
+/* Row kernels of the cpu target find the cookbook's skeletons by their shape, also where a special or a cast lies in front, and
+ * not where the columns are two axes or the kernel is told not to. */
+static void test_row_skeletons(void **state)
+{
+	static const struct { const char *name, *call; } want[] = {
+		{ "example_softmax.json", "ww_cpu_softmax(b, arg, k0_load" }, { "example_layernorm_gelu.json", "ww_cpu_layernorm(b, arg, " },
+		{ "example_residual_layernorm.json", "ww_cpu_layernorm(b, arg, " }, { "example_rmsnorm.json", "ww_cpu_rmsnorm(b, arg, " },
+		{ "example_cross_entropy.json", "ww_row_lse(k0_load, " }, { "mlp3.json", "ww_cpu_log_softmax(b, arg, " },
+		{ "half.json", "ww_cpu_softmax(b, arg, " }, { "instnorm.json", "ww_cpu_layernorm(b, arg, " }, { "groupnorm.json", NULL },
+		{ "example_cumsum.json", NULL },
+	};
+	static const char *const any[] = { "ww_cpu_softmax(", "ww_cpu_log_softmax(", "ww_cpu_layernorm(", "ww_cpu_rmsnorm(", "ww_row_lse(" };
+	struct knobs loops[64] = { 0 };
+
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(loops); i++)
+		loops[i].alt = 2;
+	for (size_t i = 0; i < WW_ARRAY_LEN(want); i++) {
+		json_t *g = fixture(want[i].name), *d = device();
+		struct pl_result r, plain;
+
+		ww_pl_build(g, d, "cpu", NULL, 0, &r);
+		ww_pl_build(g, d, "cpu", loops, WW_ARRAY_LEN(loops), &plain);
+		assert_true(r.ok && plain.ok);
+		if (want[i].call && !strstr(r.device_text, want[i].call))
+			fail_msg("%s: no %s", want[i].name, want[i].call);
+		for (size_t j = 0; j < WW_ARRAY_LEN(any); j++) {
+			assert_null(strstr(plain.device_text, any[j]));
+			if (!want[i].call)
+				assert_null(strstr(r.device_text, any[j]));
+		}
+		ww_pl_result_release(&r);
+		ww_pl_result_release(&plain);
+		json_decref(g);
+		json_decref(d);
 	}
 }
 
@@ -210,7 +250,8 @@ static void check_text(const char *dir, const char *name, const char *target)
 
 static void test_texts_compile(void **state)
 {
-	static const char *const cpu[] = { "sums.json", "pools.json", "shapes.json", "losses.json", "transformer.json", "convs.json", "scans.json", "half.json" };
+	static const char *const cpu[] = { "sums.json", "pools.json", "shapes.json", "losses.json", "transformer.json", "convs.json", "scans.json", "half.json", "example_softmax.json",
+		"example_cross_entropy.json", "mlp3.json" };
 	static const char *const gpu[] = { "sums.json", "pools.json", "shapes.json", "groupnorm.json" };
 	char dir[] = "/tmp/ww_planner_XXXXXX", tool[4096];
 	struct ww_err err = WW_ERR_INIT;
@@ -230,7 +271,8 @@ static void test_texts_compile(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_every_fixture_is_covered), cmocka_unit_test(test_fusion), cmocka_unit_test(test_unknown_operator_is_named),
+		cmocka_unit_test(test_every_fixture_is_covered), cmocka_unit_test(test_fusion), cmocka_unit_test(test_row_skeletons),
+		cmocka_unit_test(test_unknown_operator_is_named),
 		cmocka_unit_test(test_hostile_graphs), cmocka_unit_test(test_texts_compile),
 	};
 

@@ -1,0 +1,100 @@
+/* hoist.c - what to store when a reduction must be stored.
+ *
+ * Where a kernel needs a reduction that its own rows cannot do, another kernel does it and leaves the result in memory.  Often
+ * the users do not want the reduction itself but something made of it, row by row: a loss wants max + log(sum), not the maximum
+ * and the sum.  Storing the reductions one by one costs a kernel each, and each reads the rows again.  So the highest value is
+ * stored that
+ *
+ *   - has as many elements as the reduction has results: it belongs to the row, and costs no more memory, and
+ *   - stands on every way from the user to the reduction: nobody needs the reduction beside it.
+ *
+ * Such values form a chain, and a walk from the user down meets the highest first.
+ *
+ * Kernels are written out after all of them are planned, and a value that is stored is read from there on.  So a value that an
+ * earlier kernel computes on the way cannot be stored by a later one any more; then the reduction is stored, which an earlier
+ * kernel that does it too has in a register (expr.c asks for that first). */
+#include "policy/planner/walk.h"
+
+struct hoist {
+	struct pl *pl;
+	struct val *top, *self, *red, *found;
+	const struct ix *const *idx;
+};
+
+static int is_it(void *ctx, struct val *v, const struct ix *const *idx)
+{
+	(void)idx;
+	return v == ctx;
+}
+
+/* Does `from` at idx need reduction `red` on a way that does not lead through `past` (NULL: at all)? */
+static int needs(struct pl *pl, struct val *from, const struct ix *const *idx, struct val *self, const struct val *red, struct val *past)
+{
+	struct walk w;
+
+	pl_walk_init(&w, pl, self);
+	w.stop = past ? is_it : NULL;
+	w.stop_ctx = past;
+	pl_walk(&w, from, idx);
+	for (struct leaf *l = w.first; l; l = l->next)
+		if (l->kind == LEAF_RED && l->val == red)
+			return 1;
+	return 0;
+}
+
+static int computes(struct pl *pl, struct val *from, const struct ix *const *idx, struct val *what)
+{
+	struct walk w;
+
+	pl_walk_init(&w, pl, from);
+	w.into_reds = 1;
+	w.stop = is_it;
+	w.stop_ctx = what;
+	pl_walk(&w, from, idx);
+	for (struct leaf *l = w.first; l; l = l->next)
+		if (l->kind == LEAF_STOP)
+			return 1;
+	return 0;
+}
+
+/* Does a kernel that is planned already compute v on the way? */
+static int computed_before(struct pl *pl, struct val *v)
+{
+	for (int i = 0; i < pl->n_kern; i++) {
+		struct kern *k = pl->kern[i];
+
+		for (int o = 0; o < k->n_out; o++)
+			if (computes(pl, k->out[o], k->out_idx[o], v))
+				return 1;
+		for (int n = 0; k->spec && k->spec->kind == S_SCAN && n < k->spec->n_in; n++)
+			if (computes(pl, k->spec->in[n].val, k->spec_idx, v))
+				return 1;
+	}
+	return 0;
+}
+
+static int consider(void *ctx, struct val *v, const struct ix *const *idx)
+{
+	struct hoist *h = ctx;
+
+	if (h->found)
+		return 1;
+	if (v->kind != V_OP || v == h->self || pl_numel_now(v) != pl_numel_now(h->red) || !needs(h->pl, v, idx, h->self, h->red, NULL))
+		return 0;
+	if (needs(h->pl, h->top, h->idx, h->self, h->red, v) || computed_before(h->pl, v))
+		return 0;
+	h->found = v;
+	return 1;
+}
+
+struct val *pl_store_for(struct pl *pl, struct val *top, const struct ix *const *idx, struct val *self, struct val *red)
+{
+	struct hoist h = { .pl = pl, .top = top, .self = self, .red = red, .idx = idx };
+	struct walk w;
+
+	pl_walk_init(&w, pl, self);
+	w.stop = consider;
+	w.stop_ctx = &h;
+	pl_walk(&w, top, idx);
+	return h.found ? h.found : red;
+}
