@@ -3,7 +3,7 @@
  * Shape of a pointwise kernel: the last axis is the vector's; it is cut into chunks, and a block does several chunks.
  * Shape of a row kernel, vectors along the columns: softmaxes and norms go to the cookbook's skeletons (emit_cpu_rows.c).  For
  * anything else there is, for each row, one loop over the columns per stage of reductions, then one that writes; what a later
- * stage needs again is read again, from L1 or L2.  Where memory runs along the rows instead (softmax over channels), the vectors
+ * stage needs again is read again, from L1 or L2, or kept in the thread's scratch where it is expensive (emit_cpu_keep.c).  Where memory runs along the rows instead (softmax over channels), the vectors
  * do too: each lane is a row, and the loops over the columns are scalar.  Where an expression has no vector form, the same loops
  * are written with scalars.
  *
@@ -204,6 +204,8 @@ struct rowgen {
 	struct ww_str out;	/* body of one row */
 	struct ww_str b1, b2;
 	int vec, lane_row, unroll;
+	struct pl_kept kept[5];
+	int n_kept;
 };
 
 static void flush_row_level(struct rowgen *g)
@@ -323,6 +325,25 @@ static void acc_close(struct rowgen *g, int s)
 	}
 }
 
+/* What earlier passes left in the scratch, before the statements of pass s; what pass s leaves, behind them. */
+static void kept_loads(struct rowgen *g, int s)
+{
+	for (int i = 0; i < g->n_kept; i++) {
+		if (g->kept[i].stage >= s)
+			continue;
+		ww_str_addf(&g->b2, "const ww_vf kept%d_v = ww_vf_load(kept%d + %s, n);\n", i, i, col_linear(g->pl, g->k));
+		pl_expr_known(&g->e, g->kept[i].val, g->kept[i].idx, (struct etext){ pl_fmt(g->pl, "kept%d_v", i), 1, 2 });
+	}
+}
+
+static void kept_stores(struct rowgen *g, int s)
+{
+	for (int i = 0; i < g->n_kept; i++)
+		if (g->kept[i].stage == s)
+			ww_str_addf(&g->b2, "ww_vf_store(kept%d + %s, %s, n);\n", i, col_linear(g->pl, g->k),
+				    vector_of(g->pl, pl_expr(&g->e, g->kept[i].val, g->kept[i].idx)));
+}
+
 /* One pass over the columns: the body from `step`, around it the loops. */
 static void pass(struct rowgen *g, int s, int store)
 {
@@ -334,10 +355,12 @@ static void pass(struct rowgen *g, int s, int store)
 	for (int tail = 0; tail < 2; tail++) {
 		pl_expr_forget(&g->e, 2);
 		ww_str_reset(&g->b2);
+		kept_loads(g, s);
 		if (store)
 			pl_cpu_stores(&g->e, k, 2);
 		else
 			acc_step(g, s, g->vec && !g->lane_row ? (tail ? "[0]" : "[u]") : "", g->vec && !g->lane_row && tail);
+		kept_stores(g, s);
 		if (!tail)
 			flush_row_level(g);
 		else
@@ -451,9 +474,12 @@ static void row_kernel(struct pl *pl, struct kern *k, struct ww_str *s)
 			g.vec = g.lane_row = 0;	/* places have no vector form */
 	if (g.vec && !g.lane_row && !kn->alt && pl_cpu_row_skeleton(pl, k, s))
 		return;
+	if (g.vec && !g.lane_row && kn->alt != 1 && k->n_col)
+		g.n_kept = pl_cpu_keep(pl, k, k->col[k->n_col - 1], g.kept, WW_ARRAY_LEN(g.kept) - 1);
 	if (!row_body(&g)) {
 		g.vec = 0;
 		g.lane_row = 0;
+		g.n_kept = 0;
 		row_body(&g);
 	}
 	body = pl_fmt(pl, "%s", g.out.p);
@@ -465,6 +491,8 @@ static void row_kernel(struct pl *pl, struct kern *k, struct ww_str *s)
 	ww_str_addf(s, "/* %s */\nWW_KERNEL(%s)\n{\n", k->title, k->name);
 	pl_cpu_pointers(pl, k, s, "arg");
 	ww_str_addf(s, "\tconst ix_t per = WW_ARG(long long, %d);\n", k->n_arg);
+	for (int i = 0; i < g.n_kept; i++)
+		ww_str_addf(s, "\tfloat *const kept%d = ww_row_buffer(b, %s, %d);\n", i, ix_text(pl, pl_extent(pl, k->col, k->n_col)), i);
 	if (g.lane_row) {
 		lane = k->row[k->n_row - 1]->name;
 		tiles = k->row[k->n_row - 1]->b;
@@ -484,9 +512,10 @@ static void row_kernel(struct pl *pl, struct kern *k, struct ww_str *s)
 	k->launch = pl_fmt(pl,
 		"\t{\n\t\tconst long long items = %s, work = %s;\n"
 		"\t\tconst long long per = ww_max(1, ww_min(%d / work, ww_cdiv(items, 4 * ww_device(p)->threads)));\n\n"
-		"\t\tww_launch(p, \"%s\", ww_cdiv(items, per), 1, 1, 1, 1, 1);\n%s\t\tww_arg_i64(p, per);\n\t}\n",
+		"\t\tww_launch(p, \"%s\", ww_cdiv(items, per), 1, 1, 1, 1, 1);\n%s%s\t\tww_arg_i64(p, per);\n\t}\n",
 		ix_text(pl, rows), ix_text(pl, g.lane_row ? ix_mulc(pl, pl_extent(pl, k->col, k->n_col), 64) : pl_extent(pl, k->col, k->n_col)),
-		kn->tile ? kn->tile : 32768, k->name, pl_plan_args(pl, k, "\t\t"));
+		kn->tile ? kn->tile : 32768, k->name, g.n_kept ? pl_fmt(pl, "\t\tww_shared(p, %d * (ww_cdiv(work, 16) + 17) * 64);\n", g.n_kept) : "",
+		pl_plan_args(pl, k, "\t\t"));
 }
 
 void pl_emit_cpu(struct pl *pl)

@@ -32,6 +32,10 @@ const char *pl_cpu_context_init(struct pl *pl, struct kern *k, const char *first
 void pl_cpu_functor(struct pl *pl, struct kern *k, struct ww_str *s, const char *head, const char *decl, const char *body);
 /* Kernel k by a skeleton of the cookbook; 0, and nothing written, where none fits: emit_cpu_rows.c. */
 int pl_cpu_row_skeleton(struct pl *pl, struct kern *k, struct ww_str *s);
+/* Values that a row kernel computes in pass `stage` and leaves in its scratch for later ones: emit_cpu_keep.c.  Fills kept[],
+ * which has room for max + 1, and returns how many. */
+struct pl_kept { struct val *val; const struct ix *idx[PL_MAX_RANK]; int stage; };
+int pl_cpu_keep(struct pl *pl, struct kern *k, const struct ix_atom *lane, struct pl_kept *kept, int max);
 /* GEMM, convolution, attention and scan: emit_cpu_special.c. */
 void pl_cpu_special(struct pl *pl, struct kern *k, struct ww_str *s);
 

@@ -165,6 +165,11 @@ static void memo_drop(struct expr *e, int level, int scope)
 	}
 }
 
+void pl_expr_known(struct expr *e, const struct val *v, const struct ix *const *idx, struct etext t)
+{
+	memo_add(e, v, NULL, idx, v->rank, t);
+}
+
 void pl_expr_forget(struct expr *e, int level) { memo_drop(e, level, 0); }
 
 const char *pl_literal(struct pl *pl, int dt, double f, int64_t i)

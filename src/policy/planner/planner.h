@@ -429,6 +429,8 @@ struct expr {
 
 void pl_expr_init(struct expr *e, struct pl *pl, struct kern *k);
 struct etext pl_expr(struct expr *e, struct val *v, const struct ix *const *idx);
+/* v at idx has been computed: its text. */
+void pl_expr_known(struct expr *e, const struct val *v, const struct ix *const *idx, struct etext t);
 /* Forget what was computed inside the column loop. */
 void pl_expr_forget(struct expr *e, int level);
 const char *pl_ctype(int dt, int target);	/* as stored */

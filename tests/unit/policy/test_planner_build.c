@@ -106,6 +106,31 @@ static void test_fusion(void **state)
 	}
 }
 
+/* Without skeletons a later pass finds in the scratch what was expensive to compute, and nothing else. */
+static void test_kept_values(void **state)
+{
+	static const struct { const char *name; int kept; } want[] = {
+		{ "example_softmax.json", 1 }, { "example_residual_layernorm.json", 1 }, { "example_layernorm_gelu.json", 0 },
+		{ "example_rmsnorm.json", 0 },
+	};
+	const struct knobs loops = { .alt = 2 };
+
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(want); i++) {
+		json_t *g = fixture(want[i].name), *d = device();
+		struct pl_result r;
+
+		ww_pl_build(g, d, "cpu", &loops, 1, &r);
+		assert_true(r.ok);
+		assert_int_equal(strstr(r.device_text, "ww_vf_store(kept0") != NULL, want[i].kept);
+		assert_int_equal(strstr(r.plan_text, "ww_shared(") != NULL, want[i].kept);
+		assert_null(strstr(r.device_text, "kept1"));
+		ww_pl_result_release(&r);
+		json_decref(g);
+		json_decref(d);
+	}
+}
+
 /* Row kernels of the cpu target find the cookbook's skeletons by their shape, also where a special or a cast lies in front, and
  * not where the columns are two axes or the kernel is told not to. */
 static void test_row_skeletons(void **state)
@@ -271,7 +296,7 @@ static void test_texts_compile(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_every_fixture_is_covered), cmocka_unit_test(test_fusion), cmocka_unit_test(test_row_skeletons),
+		cmocka_unit_test(test_every_fixture_is_covered), cmocka_unit_test(test_fusion), cmocka_unit_test(test_row_skeletons), cmocka_unit_test(test_kept_values),
 		cmocka_unit_test(test_unknown_operator_is_named),
 		cmocka_unit_test(test_hostile_graphs), cmocka_unit_test(test_texts_compile),
 	};
