@@ -16,6 +16,7 @@ int ww_confined_main(int argc, char **argv)
 	const struct ww_sandbox_bind binds[] = {
 		{ "/", WW_BIND_READ },
 		{ "/dev", WW_BIND_WRITE | WW_BIND_DEVICE },
+		{ "/proc/self", WW_BIND_WRITE },	/* CUDA names its threads by /proc/self/task/N/comm */
 		{ argv[0], WW_BIND_WRITE },
 		{ argv[1], WW_BIND_WRITE },
 	};
