@@ -42,7 +42,7 @@ target_link_libraries(test-ops PRIVATE -Wl,--start-group ${WW_LIBS} -Wl,--end-gr
 set_target_properties(test-ops PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 add_test(NAME dev/test_ops COMMAND test-ops cpu)
 add_test(NAME dev/test_ops_base COMMAND test-ops cpu exact)
-set_tests_properties(dev/test_ops dev/test_ops_base PROPERTIES LABELS unit TIMEOUT 120)
+set_tests_properties(dev/test_ops dev/test_ops_base PROPERTIES LABELS unit TIMEOUT 300)
 set_tests_properties(dev/test_ops_base PROPERTIES ENVIRONMENT WARPWRIGHT_CPU_KERNELS=base)
 
 # Scripts print TAP; `prove` fails on a wrong plan, a failed line or a bad exit code.  "# label: gpu" in the head of a

@@ -1,4 +1,5 @@
 #!/bin/sh
+# timeout: 600
 # `warpwright export` on the cpu target: each form is written, checked, and usable; wrong arguments leave nothing behind.
 cd "$WW_SOURCE_DIR" || exit 1
 data=tests/data/export
@@ -9,7 +10,7 @@ python=${WW_PYTHON:-.venv/bin/python}
 n=0
 ok() { n=$((n + 1)); if [ "$1" -eq 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; sed 's/^/# /' "$tmp/log"; fi; }
 run() { "$WARPWRIGHT" export "$@" > "$tmp/log" 2>&1; }
-echo 1..14
+echo 1..13
 
 # An earlier export in the place of the new one, as its check.py shows.
 mkdir "$tmp/c"
@@ -19,6 +20,7 @@ echo old > "$tmp/c/old.txt"
 for form in c torch kernelbench; do
 	run $data/solution --task $data/scaled_relu.py --format $form -o "$tmp/$form"
 	ok $? "export $form"
+	[ $form = torch ] && continue	# a program of its own uses it below
 	(cd "$tmp/$form" && "$OLDPWD/$python" check.py) > "$tmp/log" 2>&1
 	ok $? "$form passes its check again"
 done
@@ -26,7 +28,7 @@ done
 # A wrong kernel must fail the check and leave nothing.
 cp -r $data/solution "$tmp/wrong"
 sed -i 's/v + shift/v - shift/' "$tmp/wrong/kernels.c"
-run "$tmp/wrong" --task $data/scaled_relu.py --format torch -o "$tmp/wrong-export"
+run "$tmp/wrong" --task $data/scaled_relu.py --format kernelbench -o "$tmp/wrong-export"
 [ $? -eq 3 ] && [ ! -e "$tmp/wrong-export" ] && grep -q 'failed its check' "$tmp/log"; ok $? "a wrong solution is not exported"
 [ "$(ls "$tmp" | grep -c 'new-')" -eq 0 ]; ok $? "nothing half-written is left"
 
