@@ -11,8 +11,8 @@
 #ifndef WW_TASK_CONFINED_H
 #define WW_TASK_CONFINED_H
 
-/* `warpwright __confined DIR CACHE PROGRAM ARGS...`: DIR and CACHE ("" for none) stay writable.  Returns only on failure, with
- * exit code 126 (no sandbox) or 127 (no program), having said why on stderr. */
+/* `warpwright __confined DIR CACHE PROGRAM ARGS...`: DIR and CACHE ("" for none) stay writable.  On failure the process
+ * ends with code 126 (no sandbox) or 127 (no program), having said why on stderr. */
 int ww_confined_main(int argc, char **argv);
 
 #endif
