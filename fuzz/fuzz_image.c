@@ -10,6 +10,8 @@
  */
 #include "image_maker.h"
 
+#include "driver.h"
+
 #include "base/fs.h"
 #include "base/rng.h"
 
@@ -173,21 +175,8 @@ static int run_mutations(uint64_t count, uint64_t seed)
 
 int main(int argc, char **argv)
 {
-	if (argc == 3 && !strcmp(argv[1], "--corpus"))
-		return write_corpus(argv[2]);
-	if (argc == 4 && !strcmp(argv[1], "--mutate"))
-		return run_mutations(strtoull(argv[2], NULL, 10), strtoull(argv[3], NULL, 10));
-	for (int i = 1; i < argc; i++) {
-		struct ww_str in = WW_STR_INIT(64 << 20);
-		struct ww_err err = WW_ERR_INIT;
-		if (ww_fs_read(argv[i], 64 << 20, &in, &err) != WW_OK) {
-			fprintf(stderr, "fuzz_image: %s\n", err.msg);
-			return 2;
-		}
-		printf("%s: %s\n", argv[i], try_image((const uint8_t *)in.p, in.len) ? "accepted" : "refused");
-		ww_str_release(&in);
-	}
-	return 0;
+	static const struct fuzz_target target = { "fuzz_image", write_corpus, run_mutations, try_image };
+	return fuzz_main(&target, argc, argv);
 }
 
 #endif

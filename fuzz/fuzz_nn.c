@@ -8,6 +8,8 @@
  *              fuzz_nn_KIND --mutate N SEED   N mutations of them; prints how many were accepted
  *              fuzz_nn_KIND FILE...           run these inputs
  */
+#include "driver.h"
+
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/rng.h"
@@ -253,21 +255,8 @@ static int write_corpus(const char *dir)
 
 int main(int argc, char **argv)
 {
-	if (argc == 3 && !strcmp(argv[1], "--corpus"))
-		return write_corpus(argv[2]);
-	if (argc == 4 && !strcmp(argv[1], "--mutate"))
-		return run_mutations(strtoull(argv[2], NULL, 10), strtoull(argv[3], NULL, 10));
-	for (int i = 1; i < argc; i++) {
-		struct ww_str in = WW_STR_INIT(64 << 20);
-		struct ww_err err = WW_ERR_INIT;
-		if (ww_fs_read(argv[i], 64 << 20, &in, &err) != WW_OK) {
-			fprintf(stderr, "fuzz_nn: %s\n", err.msg);
-			return 2;
-		}
-		printf("%s: %s\n", argv[i], try_input((const uint8_t *)in.p, in.len) ? "accepted" : "refused");
-		ww_str_release(&in);
-	}
-	return 0;
+	static const struct fuzz_target target = { "fuzz_nn", write_corpus, run_mutations, try_input };
+	return fuzz_main(&target, argc, argv);
 }
 
 #endif
