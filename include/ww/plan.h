@@ -202,7 +202,7 @@ void ww_gemm(struct ww_plan *p, const struct ww_gemm *g);
 
 /* y = epilogue(conv(x, w)), forward convolution (cross-correlation, as torch.nn.ConvNd), or with transposed = 1 what
  * torch.nn.ConvTransposeNd computes (weights then (c, k/groups, kernel...), else (k, c/groups, kernel...)).  cuDNN on cuda;
- * on cpu a direct convolution of our own (fp32), documented in docs/plan.md. */
+ * on cpu a direct convolution of our own (fp32), documented in skills/cuda/references/plan.md. */
 enum ww_layout { WW_LAYOUT_NCHW = 0, WW_LAYOUT_NHWC = 1 };
 struct ww_conv {
 	int nd;				/* spatial dimensions, 1 to 3 */

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""docs/plan.md: names every function of ww/plan.h, quotes the worked solutions as they are, and gives the compiler's flags."""
+"""skills/cuda/references/plan.md: names every function of ww/plan.h, quotes the worked solutions as they are, and gives the compiler's flags."""
 import os
 import re
 
@@ -11,7 +11,7 @@ def read(path):
         return f.read()
 
 
-doc = read("docs/plan.md")
+doc = read("skills/cuda/references/plan.md")
 header = re.sub(r"/\*.*?\*/", "", read("include/ww/plan.h"), flags=re.S)
 functions = sorted(set(re.findall(r"\b(ww_[a-z0-9_]+)\(", header)))
 files = ["cuda/softmax/plan.c", "cuda/softmax/kernels.cu", "cpu/bias_gelu/plan.c", "cpu/bias_gelu/kernels.c"]

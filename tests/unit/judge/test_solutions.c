@@ -1,4 +1,4 @@
-/* The worked solutions of docs/plan.md: built and compiled for several shapes; the cpu one is also run, block by block, against a
+/* The worked solutions of skills/cuda/references/plan.md: built and compiled for several shapes; the cpu one is also run, block by block, against a
  * double precision reference. */
 #include "unit.h"
 

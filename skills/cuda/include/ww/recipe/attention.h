@@ -1,4 +1,4 @@
-/* recipe/attention.h - the plan half of <ww/attention.cuh>.  See docs/cookbook/cuda.md. */
+/* recipe/attention.h - the plan half of <ww/attention.cuh>.  See skills/cuda/references/cookbook-cuda.md. */
 #ifndef WW_RECIPE_ATTENTION_H
 #define WW_RECIPE_ATTENTION_H
 

@@ -1,4 +1,4 @@
-/* recipe/conv.h - the plan half of <ww/conv.cuh>.  See docs/cookbook/cuda.md. */
+/* recipe/conv.h - the plan half of <ww/conv.cuh>.  See skills/cuda/references/cookbook-cuda.md. */
 #ifndef WW_RECIPE_CONV_H
 #define WW_RECIPE_CONV_H
 

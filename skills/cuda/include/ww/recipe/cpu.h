@@ -1,4 +1,4 @@
-/* recipe/cpu.h - all plan recipes of the cpu half of the cookbook.  See docs/cookbook/cpu.md. */
+/* recipe/cpu.h - all plan recipes of the cpu half of the cookbook.  See skills/cuda/references/cookbook-cpu.md. */
 #ifndef WW_RECIPE_CPU_H
 #define WW_RECIPE_CPU_H
 #include <ww/recipe/cpu_pointwise.h>

@@ -1,4 +1,4 @@
-/* recipe/gemm.h - the plan half of <ww/gemm.cuh> and <ww/split.cuh>.  See docs/cookbook/cuda.md. */
+/* recipe/gemm.h - the plan half of <ww/gemm.cuh> and <ww/split.cuh>.  See skills/cuda/references/cookbook-cuda.md. */
 #ifndef WW_RECIPE_GEMM_H
 #define WW_RECIPE_GEMM_H
 

@@ -1,4 +1,4 @@
-/* recipe/pointwise.h - the plan half of <ww/pointwise.cuh>.  See docs/cookbook/cuda.md.
+/* recipe/pointwise.h - the plan half of <ww/pointwise.cuh>.  See skills/cuda/references/cookbook-cuda.md.
  *
  * Rules of every recipe: a field left 0 takes a default; the tunables become macros named KERNEL_TUNABLE; the launch
  * is left open behind its leading arguments, for the caller's ww_arg_*().

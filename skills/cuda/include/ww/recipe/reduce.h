@@ -1,4 +1,4 @@
-/* recipe/reduce.h - the plan half of <ww/reduce.cuh>.  See docs/cookbook/cuda.md. */
+/* recipe/reduce.h - the plan half of <ww/reduce.cuh>.  See skills/cuda/references/cookbook-cuda.md. */
 #ifndef WW_RECIPE_REDUCE_H
 #define WW_RECIPE_REDUCE_H
 

@@ -1,4 +1,4 @@
-/* recipe/rowwise.h - the plan half of <ww/rowwise.cuh>.  See docs/cookbook/cuda.md. */
+/* recipe/rowwise.h - the plan half of <ww/rowwise.cuh>.  See skills/cuda/references/cookbook-cuda.md. */
 #ifndef WW_RECIPE_ROWWISE_H
 #define WW_RECIPE_ROWWISE_H
 
