@@ -156,7 +156,8 @@ static const struct ww_episode_verdict *past_verdict(const struct loop *l, const
 static enum ww_rc judge_content(struct loop *l, const struct ww_workspace_content *c, const char *call_id,
 				enum ww_judge_depth depth, struct ww_verdict *v, json_t **data, struct ww_err *err)
 {
-	struct ww_solution s = { c->device.p, c->plan.p, c->device.len, c->plan.len };
+	struct ww_solution s = { .device_source = c->device.p, .plan_source = c->plan.p, .device_bytes = c->device.len,
+				 .plan_bytes = c->plan.len };
 	enum ww_rc rc;
 	const struct ww_episode_verdict *past = past_verdict(l, call_id, c->id);
 	if (past) {

@@ -129,7 +129,8 @@ enum ww_rc ww_workspace_take(const struct ww_workspace *w, struct ww_workspace_c
 	WW_TRY(ww_workspace_read(w, device, &c->device, &have_device, err));
 	WW_TRY(ww_workspace_read(w, "plan.c", &c->plan, &have_plan, err));
 	*missing = !have_device ? device : !have_plan ? "plan.c" : NULL;
-	ww_solution_id(&(struct ww_solution){ c->device.p, c->plan.p, c->device.len, c->plan.len }, c->id);
+	ww_solution_id(&(struct ww_solution){ .device_source = c->device.p, .plan_source = c->plan.p,
+					      .device_bytes = c->device.len, .plan_bytes = c->plan.len }, c->id);
 out:
 	return rc;
 }

@@ -422,6 +422,8 @@ enum ww_rc ww_judge_run(struct ww_judge_task *t, const struct ww_solution *s, en
 	uint64_t start = ww_now_ns();
 	enum ww_rc rc = WW_OK;
 
+	if (s->form != WW_FORM_PLAN)
+		return ww_err_set(err, WW_ERR_USAGE, "this version judges plans only");
 	ww_verdict_release(v);
 	ww_compiled_init(&b.binary);
 	set_ids(t, s, v);
@@ -443,6 +445,8 @@ out:
 enum ww_rc ww_judge_show_plan(struct ww_judge_task *t, const struct ww_solution *s, struct ww_str *out, int *ok, struct ww_err *err)
 {
 	struct built b = { .image = NULL };
+	if (s->form != WW_FORM_PLAN)
+		return ww_err_set(err, WW_ERR_USAGE, "this solution is not a plan: it has none to show");
 	ww_compiled_init(&b.binary);
 	enum ww_rc rc = build_plan(t, s, &b, out, err);
 	*ok = b.ok;
@@ -460,6 +464,8 @@ enum ww_rc ww_judge_artifacts(struct ww_judge_task *t, const struct ww_solution 
 	enum ww_rc rc;
 
 	*image = NULL;
+	if (s->form != WW_FORM_PLAN)
+		return ww_err_set(err, WW_ERR_USAGE, "only plans can be exported");
 	ww_compiled_init(&b.binary);
 	WW_TRY(build_plan(t, s, &b, &diag, err));
 	if (b.ok)

@@ -34,12 +34,23 @@ struct ww_judge_opts {
 	void *progress_ctx;
 };
 
-/* A solution by content; borrowed. */
+/* A solution by content; borrowed.  A plan has its two texts, the accepted PyTorch forms (docs/forms.md) have files. */
+struct ww_solution_file {
+	const char *path;		/* relative, in the form's own layout: "model_new.py", "kernels/relu.cu" */
+	const char *text;		/* NUL-terminated, no NUL inside */
+	size_t bytes;
+};
 struct ww_solution {
 	const char *device_source, *plan_source;	/* kernels.cu / kernels.c, plan.c */
 	size_t device_bytes, plan_bytes;
+	enum ww_form form;
+	const struct ww_solution_file *files;		/* other forms than the plan; in order of their paths */
+	int n_files;
 };
-enum { WW_SOLUTION_MAX_BYTES = 1 << 20 };	/* each file */
+enum {
+	WW_SOLUTION_MAX_BYTES = 1 << 20,	/* each file */
+	WW_SOLUTION_MAX_FILES = 256, WW_SOLUTION_MAX_TOTAL_BYTES = 8 << 20
+};
 
 enum ww_judge_depth {
 	WW_JUDGE_COMPILE,	/* build the plan, validate it, compile the device code */

@@ -69,7 +69,8 @@ static void cuda_library_compiles(void **state)
 	struct ww_str plan = WW_STR_INIT(1 << 20), kernels = WW_STR_INIT(1 << 20), diag = WW_STR_INIT(65536);
 	read_file("examples/solutions/cuda/softmax/plan.c", &plan);
 	read_file("examples/solutions/cuda/softmax/kernels.cu", &kernels);
-	struct ww_solution solution = { kernels.p, plan.p, kernels.len, plan.len };
+	struct ww_solution solution = { .device_source = kernels.p, .plan_source = plan.p, .device_bytes = kernels.len,
+					.plan_bytes = plan.len };
 	struct ww_task task = { .path = (char *)"", .name = (char *)"soft-max", .source = (char *)"", .id = "0" };
 	struct ww_export_opts opts = { .task = &task, .solution = &solution, .format = WW_EXPORT_C };
 	struct ww_export x = { .o = &opts, .facts = &facts, .graph = json_object(), .name = "soft_max", .cuda = 1 };

@@ -79,7 +79,8 @@ static struct ww_judge_task *task;
 static void run(const char *kernel, const char *plan, enum ww_judge_depth depth, struct ww_verdict *v)
 {
 	struct ww_err err = WW_ERR_INIT;
-	struct ww_solution s = { kernel, plan, strlen(kernel), strlen(plan) };
+	struct ww_solution s = { .device_source = kernel, .plan_source = plan, .device_bytes = strlen(kernel),
+				 .plan_bytes = strlen(plan) };
 	if (ww_judge_run(task, &s, depth, v, &err) != WW_OK)
 		fail_msg("ww_judge_run: %s", err.msg);
 }
