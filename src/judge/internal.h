@@ -67,13 +67,19 @@ struct ww_session {
 	struct ww_verdict *v;
 	struct ww_str diag;
 	double limit_s;			/* of one run */
+	int flush;			/* cpu: the next call starts with cold caches */
 	int failed;			/* v->status says how; nothing more is done */
 };
 
 /* session.c */
 enum ww_rc ww_session_open(struct ww_session *s, const struct ww_compiled *binary, struct ww_err *err) WW_MUST_CHECK;
 void ww_session_close(struct ww_session *s);
-/* Poison (and flush), then run once.  A result other than OK goes into the verdict and sets s->failed. */
+/* Poison outputs and scratch (enum ww_run_prepare), then run once.  A result other than OK goes into the verdict and sets
+ * s->failed.  Where a call is timed, the inputs are drawn between the two: what a cpu runner can see before its clock starts, it
+ * can work on before its clock starts. */
+enum ww_rc ww_session_prepare(struct ww_session *s, unsigned prepare, struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_session_go(struct ww_session *s, struct ww_run_result *res, struct ww_err *err) WW_MUST_CHECK;
+/* Both, for calls that are not timed. */
 enum ww_rc ww_session_run(struct ww_session *s, unsigned prepare, struct ww_run_result *res, struct ww_err *err) WW_MUST_CHECK;
 /* References of the current draw, then compare the outputs; a mismatch goes into the verdict and sets s->failed.  `when`
  * names the draw in diagnostics.  With `finite`, references that are not finite are not compared with and set it to 0. */

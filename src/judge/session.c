@@ -4,8 +4,8 @@
  * set `failed` (with the verdict's status and diagnostics) for trouble of the candidate's; after either, nothing more runs.
  *
  * Order matters for trust: the candidate runs on a fresh draw first, only then does the reference worker compute what it
- * should have written, and on the cpu target the runner stands still (SIGSTOP) from the end of its call until the outputs
- * have been compared. */
+ * should have written, and on the cpu target the runner stands still (client.h) from the end of its call until the outputs
+ * have been compared.  Guards come last there: asking for them lets it run. */
 #include "judge/internal.h"
 
 #include "base/log.h"
@@ -135,18 +135,36 @@ void ww_session_close(struct ww_session *s)
 
 /* ---- Running and comparing --------------------------------------------------------------------------------------- */
 
-enum ww_rc ww_session_run(struct ww_session *s, unsigned prepare, struct ww_run_result *res, struct ww_err *err)
+enum ww_rc ww_session_prepare(struct ww_session *s, unsigned prepare, struct ww_err *err)
+{
+	struct ww_run_result res;
+	int cpu = s->t->judge->opts.target == WW_TARGET_CPU;
+	enum ww_rc rc = ww_judge_interrupted(s->t->judge, err);
+	if (rc != WW_OK)
+		return rc;
+	s->flush = cpu && (prepare & WW_RUN_FLUSH);
+	rc = ww_runner_prepare(s->runner, cpu ? prepare & ~(unsigned)WW_RUN_FLUSH : prepare, &res, err);
+	if (rc == WW_OK)
+		ww_session_fail_run(s, &res, "run");
+	return rc;
+}
+
+enum ww_rc ww_session_go(struct ww_session *s, struct ww_run_result *res, struct ww_err *err)
 {
 	uint64_t start = ww_now_ns();
-	enum ww_rc rc = ww_judge_interrupted(s->t->judge, err);
-	if (rc == WW_OK)
-		rc = ww_runner_prepare(s->runner, prepare, res, err);
-	if (rc == WW_OK && res->kind == WW_RUN_OK)
-		rc = ww_runner_go(s->runner, s->limit_s, res, err);
+	if (s->flush)
+		memset(s->t->judge->flush, 1, s->t->judge->flush_bytes);
+	enum ww_rc rc = ww_runner_go(s->runner, s->limit_s, res, err);
 	ww_log(WW_LOG_DEBUG, "run: %.3f s", ww_seconds_since(start));
 	if (rc == WW_OK)
 		ww_session_fail_run(s, res, "run");
 	return rc;
+}
+
+enum ww_rc ww_session_run(struct ww_session *s, unsigned prepare, struct ww_run_result *res, struct ww_err *err)
+{
+	enum ww_rc rc = ww_session_prepare(s, prepare, err);
+	return rc == WW_OK && !s->failed ? ww_session_go(s, res, err) : rc;
 }
 
 uint64_t ww_session_seed(struct ww_judge_task *t)
@@ -233,12 +251,6 @@ enum ww_rc ww_session_check(struct ww_session *s, const char *when, int *finite,
 
 	if (!c)
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
-	WW_TRY(ww_runner_guards(s->runner, &res, err));
-	if (res.kind != WW_RUN_OK) {
-		ww_session_fail_run(s, &res, when);
-		goto out;
-	}
-	ww_runner_freeze(s->runner);
 	rc = ww_ref_reference(t->ref, &reference, err);
 	double reference_s = ww_seconds_since(start);
 	c->pass = 1;
@@ -247,7 +259,6 @@ enum ww_rc ww_session_check(struct ww_session *s, const char *when, int *finite,
 	if (rc == WW_OK && (!finite || reference.finite))
 		rc = ww_ref_compare(t->ref, t->judge->opts.rule, c, err);
 	ww_log(WW_LOG_DEBUG, "reference: %.3f s, compare: %.3f s", reference_s, ww_seconds_since(start) - reference_s);
-	ww_runner_thaw(s->runner);
 	if (rc != WW_OK)
 		goto out;
 	for (int i = 0; i < c->n_outputs; i++) {
@@ -263,6 +274,10 @@ enum ww_rc ww_session_check(struct ww_session *s, const char *when, int *finite,
 		s->failed = 1;
 	}
 	WW_BUG(!c->pass && !s->failed);
+	if (!s->failed) {
+		WW_TRY(ww_runner_guards(s->runner, &res, err));
+		ww_session_fail_run(s, &res, when);
+	}
 out:
 	t->reference_s += ww_seconds_since(start);
 	free(c);

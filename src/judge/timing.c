@@ -1,7 +1,7 @@
 /* timing.c - how fast is it?  Candidate and fastest baseline, call about, on secret draws, until the median is known well.
  *
- * One round is: a new draw (both sides get the same, neither has seen it); the candidate on poisoned outputs and flushed
- * caches; the baseline on flushed caches; and, in secretly chosen rounds, the comparison of what the candidate has just
+ * One round is: outputs poisoned; a new draw of inputs and parameters (both sides get the same, neither has seen it, and what a
+ * candidate may have kept of an earlier call was made of others); the candidate on flushed caches; the baseline on flushed caches; and, in secretly chosen rounds, the comparison of what the candidate has just
  * written with references that are computed only now.  At least MIN_CHECKED of the rounds are chosen: so many among the
  * first MIN_ROUNDS at random, and every eighth or so later, so that nothing tells a candidate which call will be looked at.
  *
@@ -48,12 +48,18 @@ static void wait_quiet(struct ww_judge_task *t)
 		;
 }
 
-/* The candidate once, on the current draw. */
+/* The candidate once, on a draw of its own. */
 static enum ww_rc candidate(struct ww_session *s, double *us, double *call_us, struct ww_err *err)
 {
 	struct ww_run_result res;
+	enum ww_rc rc = ww_session_prepare(s, WW_RUN_POISON | WW_RUN_FLUSH, err);
+	if (rc != WW_OK || s->failed)
+		return rc;
+	rc = ww_session_draw(s->t, 1, 0, WW_REF_PARAMS_REDRAW, err);
+	if (rc != WW_OK)
+		return rc;
 	wait_quiet(s->t);
-	enum ww_rc rc = ww_session_run(s, WW_RUN_POISON | WW_RUN_FLUSH, &res, err);
+	rc = ww_session_go(s, &res, err);
 	if (rc != WW_OK || s->failed)
 		return rc;
 	*us = sample_us(s, &res);
@@ -67,8 +73,7 @@ static enum ww_rc candidate(struct ww_session *s, double *us, double *call_us, s
 static enum ww_rc warm_up(struct ww_session *s, enum ww_baseline fastest, struct ww_err *err)
 {
 	double us = 0, last = 0, call, base;
-	enum ww_rc rc;
-	WW_TRY(ww_session_draw(s->t, 1, 0, WW_REF_PARAMS_REDRAW, err));
+	enum ww_rc rc = WW_OK;
 	for (int k = 0; k < MAX_WARM && !s->failed; k++) {
 		WW_TRY(candidate(s, &us, &call, err));
 		if (fastest != WW_BASE_COUNT && !s->failed)
@@ -84,16 +89,11 @@ out:
 static enum ww_rc one_round(struct ww_session *s, enum ww_baseline fastest, struct series *x, int check, struct ww_err *err)
 {
 	enum ww_rc rc;
-	WW_TRY(ww_session_draw(s->t, 1, 0, WW_REF_PARAMS_KEEP, err));
 	WW_TRY(candidate(s, &x->us[x->n], &x->call_us[x->n], err));
 	if (s->failed)
 		goto out;
-	ww_runner_freeze(s->runner);
 	if (fastest != WW_BASE_COUNT)
-		rc = ww_base_once(s->t, fastest, WW_REF_DEVICE, &x->base_us[x->n], err);
-	ww_runner_thaw(s->runner);
-	if (rc != WW_OK)
-		goto out;
+		WW_TRY(ww_base_once(s->t, fastest, WW_REF_DEVICE, &x->base_us[x->n], err));
 	x->n++;
 	if (check) {
 		WW_TRY(ww_session_check(s, "a timed call", NULL, err));

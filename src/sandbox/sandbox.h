@@ -42,7 +42,7 @@ enum ww_sandbox_profile {
 	WW_PROFILE_COMPILER, /* files, processes and exec within the paths; no socket */
 	WW_PROFILE_RUNNER_CPU, /* memory, futexes, clocks, read/write/send/recv on open descriptors; no open, process, thread,
 				 * exec or socket: its threads are started before the filter */
-	WW_PROFILE_RUNNER_CUDA, /* what the CUDA driver needs: ioctl, open within the paths, threads; no process, exec, socket */
+	WW_PROFILE_RUNNER_CUDA, /* what the CUDA driver needs: ioctl, open within the paths, threads; no process, exec, connection */
 	WW_PROFILE_REFERENCE /* Python and PyTorch: files, threads, processes, exec within the paths; no network, ptrace, mounts */
 };
 

@@ -1,9 +1,18 @@
 /* client.c - starts runners and speaks proto.h with them.
  *
- * The judge's side believes nothing but the fact that a frame came.  The time of a cpu call is taken here: it begins before
- * the GO frame is written and ends when /proc says that every thread of the runner sleeps, so a kernel that answers early and
- * works on is billed for it.  (Looking costs 20 to 60 us; baselines are timed the same way.)  A runner that does not answer
- * in time is killed; one that died is reaped and its end put into words. */
+ * The judge's side believes nothing but the fact that a frame came.  A runner that does not answer in time is killed; one
+ * that died is reaped and its end put into words.
+ *
+ * On the cpu target the process that answers holds a stranger's native code, which may have taken the protocol over: sent the
+ * answers itself, left threads behind, kept memory.  So from the first GO on a cpu runner runs only while a request of ours is
+ * being answered; in between it is stopped (SIGSTOP, waited for).  A caller who writes new inputs after PREPARE and before GO,
+ * as timing.c does, knows that nobody has seen them when the clock starts.  The clock starts before the process goes on and
+ * stops when /proc says that every thread sleeps; what its threads still compute until they are stopped is added, beyond
+ * STOP_NS each, which stopping itself takes.  So a kernel that answers early and works on, or naps while it is looked at, is
+ * billed for it or is stopped with its output half written.  (Looking costs 20 to 60 us, going on about 10; baselines are timed
+ * the same way, but for the latter.)
+ *
+ * Once it is READY it gets no more than SPARE_BYTES of further address space: a kernel can map memory, but not all of it. */
 #include "judge/run/client.h"
 
 #include "base/fs.h"
@@ -19,14 +28,20 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { START_LIMIT_S = 60, SMALL_LIMIT_S = 30, QUIET_LIMIT_S = 5 };
+enum { START_LIMIT_S = 60, SMALL_LIMIT_S = 30, QUIET_LIMIT_S = 5, STOP_NS = 20000, SPARE_BYTES = 256 << 20 };
 
 struct ww_runner {
 	struct ww_proc proc;
 	enum ww_target target;
+	int threads;
 	int usable, greeted;
+	int stopped;			/* cpu: it does not run now */
+	int strange;			/* cpu: a stranger's code has run in it */
 };
 
 static const char *const cuda_env[] = { "HOME", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "WW_CUDA_LIBS",
@@ -49,6 +64,7 @@ enum ww_rc ww_runner_new(struct ww_runner **out, enum ww_target target, int devi
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 	r->proc = (struct ww_proc)WW_PROC_INIT;
 	r->target = target;
+	r->threads = threads;
 	snprintf(dev, sizeof(dev), "%d", device);
 	snprintf(thr, sizeof(thr), "%d", threads);
 	WW_TRY(ww_proc_spawn(&r->proc, &o, err));
@@ -134,6 +150,52 @@ static void set_died(struct ww_runner *r, struct ww_run_result *out)
 	ww_str_release(&s);
 }
 
+/* ---- Stopping (cpu) ---------------------------------------------------------------------------------------------- */
+
+/* Returns when no thread of the process runs any more, or it is gone. */
+static void stop(struct ww_runner *r)
+{
+	siginfo_t si;
+	if (r->target != WW_TARGET_CPU || r->stopped || r->proc.pid <= 0 || kill(r->proc.pid, SIGSTOP) < 0)
+		return;
+	while (waitid(P_PID, (id_t)r->proc.pid, &si, WSTOPPED | WEXITED | WNOWAIT) < 0 && errno == EINTR)
+		;
+	r->stopped = 1;
+}
+
+static void let_run(struct ww_runner *r)
+{
+	if (r->stopped && r->proc.pid > 0)
+		kill(r->proc.pid, SIGCONT);
+	r->stopped = 0;
+}
+
+/* Processor time of the whole process so far. */
+static uint64_t used_ns(const struct ww_runner *r)
+{
+	clockid_t clock;
+	struct timespec t = { 0, 0 };
+	if (clock_getcpuclockid(r->proc.pid, &clock) || clock_gettime(clock, &t))
+		return 0;
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Before the first line of a stranger's code, when everything that a plan needs has been mapped. */
+static void limit_memory(const struct ww_runner *r)
+{
+	char path[64];
+	unsigned long long pages = 0;
+	snprintf(path, sizeof(path), "/proc/%d/statm", (int)r->proc.pid);
+	FILE *f = fopen(path, "re");
+	if (f && fscanf(f, "%llu", &pages) == 1) {
+		rlim_t bytes = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + SPARE_BYTES;
+		struct rlimit l = { bytes, bytes };
+		(void)prlimit(r->proc.pid, RLIMIT_AS, &l, NULL);	/* where it fails the machine's own limits remain */
+	}
+	if (f)
+		fclose(f);
+}
+
 /* One request and its reply.  Everything that can go wrong here is the candidate's doing, or looks like it. */
 static enum ww_rc call(struct ww_runner *r, uint32_t op, const void *payload, size_t bytes, const int *fds, int n_fds,
 		       double limit_s, struct ww_run_result *out, struct ww_err *err)
@@ -147,6 +209,7 @@ static enum ww_rc call(struct ww_runner *r, uint32_t op, const void *payload, si
 	out->device_us = out->call_us = NAN;
 	if (!r->usable)
 		return ww_err_set(err, WW_ERR_WORKER, "a runner was used after it had failed");
+	let_run(r);
 	enum ww_rc rc = ww_run_send(r->proc.fd, op, payload, bytes, fds, n_fds, &why);
 	if (rc == WW_OK)
 		rc = ww_run_recv(r->proc.fd, &h, &reply, sizeof(reply), NULL, 0, deadline, &why);
@@ -155,7 +218,8 @@ static enum ww_rc call(struct ww_runner *r, uint32_t op, const void *payload, si
 		snprintf(out->text, sizeof(out->text), "no end after %.1f s", limit_s);
 	} else if (rc != WW_OK) {
 		set_died(r, out);
-	} else if (h.bytes != sizeof(reply) || reply.kind >= WW_RUN_BROKEN + 1u) {
+	} else if (h.op != op || h.bytes != sizeof(reply) || reply.kind > WW_RUN_BROKEN ||
+		   (reply.kind == WW_RUN_BROKEN && r->strange)) {
 		out->kind = WW_RUN_DIED;
 		snprintf(out->text, sizeof(out->text), "the runner broke its protocol");
 	} else {
@@ -167,6 +231,8 @@ static enum ww_rc call(struct ww_runner *r, uint32_t op, const void *payload, si
 			out->call_us = reply.call_us;
 		}
 	}
+	if (r->strange && op != WW_RUN_GO)
+		stop(r);
 	if (out->kind == WW_RUN_FAULT || out->kind == WW_RUN_DIED || out->kind == WW_RUN_LATE || out->kind == WW_RUN_BROKEN) {
 		r->usable = 0;
 		if (out->kind != WW_RUN_DIED || r->proc.pid)
@@ -240,7 +306,10 @@ enum ww_rc ww_runner_bind(struct ww_runner *r, const struct ww_run_bind *b, int 
 
 enum ww_rc ww_runner_ready(struct ww_runner *r, double limit_s, struct ww_run_result *out, struct ww_err *err)
 {
-	return call(r, WW_RUN_READY, NULL, 0, NULL, 0, limit_s, out, err);
+	enum ww_rc rc = call(r, WW_RUN_READY, NULL, 0, NULL, 0, limit_s, out, err);
+	if (rc == WW_OK && out->kind == WW_RUN_OK && r->target == WW_TARGET_CPU)
+		limit_memory(r);
+	return rc;
 }
 
 enum ww_rc ww_runner_prepare(struct ww_runner *r, unsigned flags, struct ww_run_result *out, struct ww_err *err)
@@ -249,23 +318,32 @@ enum ww_rc ww_runner_prepare(struct ww_runner *r, unsigned flags, struct ww_run_
 	return call(r, WW_RUN_PREPARE, &f, sizeof(f), NULL, 0, SMALL_LIMIT_S, out, err);
 }
 
-enum ww_rc ww_runner_go(struct ww_runner *r, double limit_s, struct ww_run_result *out, struct ww_err *err)
+/* Wait for the end of a cpu call that has been answered, and stop the process there. */
+static void end_call(struct ww_runner *r, uint64_t start, double limit_s, struct ww_run_result *out)
 {
-	uint64_t start = ww_now_ns();
-	enum ww_rc rc = call(r, WW_RUN_GO, NULL, 0, NULL, 0, limit_s, out, err);
-	if (rc != WW_OK || out->kind != WW_RUN_OK || r->target != WW_TARGET_CPU)
-		return rc;
 	while (!ww_run_quiet(r->proc.pid)) {
 		if (ww_now_ns() - start > (uint64_t)((limit_s + QUIET_LIMIT_S) * 1e9)) {
 			out->kind = WW_RUN_LATE;
 			snprintf(out->text, sizeof(out->text), "threads went on after the end of the call");
 			r->usable = 0;
 			ww_proc_kill(&r->proc);
-			return WW_OK;
+			return;
 		}
 	}
-	out->elapsed_ns = ww_now_ns() - start;
-	return WW_OK;
+	uint64_t end = ww_now_ns(), used = used_ns(r);
+	stop(r);
+	uint64_t now = used_ns(r), more = now > used ? now - used : 0;
+	out->elapsed_ns = end - start + (more > (uint64_t)STOP_NS * (uint64_t)r->threads ? more : 0);
+}
+
+enum ww_rc ww_runner_go(struct ww_runner *r, double limit_s, struct ww_run_result *out, struct ww_err *err)
+{
+	uint64_t start = ww_now_ns();
+	r->strange = r->target == WW_TARGET_CPU;
+	enum ww_rc rc = call(r, WW_RUN_GO, NULL, 0, NULL, 0, limit_s, out, err);
+	if (rc == WW_OK && out->kind == WW_RUN_OK && r->target == WW_TARGET_CPU)
+		end_call(r, start, limit_s, out);
+	return rc;
 }
 
 enum ww_rc ww_runner_guards(struct ww_runner *r, struct ww_run_result *out, struct ww_err *err)
@@ -276,18 +354,6 @@ enum ww_rc ww_runner_guards(struct ww_runner *r, struct ww_run_result *out, stru
 enum ww_rc ww_runner_unload(struct ww_runner *r, struct ww_run_result *out, struct ww_err *err)
 {
 	return call(r, WW_RUN_UNLOAD, NULL, 0, NULL, 0, SMALL_LIMIT_S, out, err);
-}
-
-void ww_runner_freeze(struct ww_runner *r)
-{
-	if (r->proc.pid)
-		kill(r->proc.pid, SIGSTOP);
-}
-
-void ww_runner_thaw(struct ww_runner *r)
-{
-	if (r->proc.pid)
-		kill(r->proc.pid, SIGCONT);
 }
 
 /* State letter of one thread: what follows the last ')' of its stat line. */

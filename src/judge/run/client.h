@@ -4,6 +4,9 @@
  * runner's death and lateness included, is in struct ww_run_result: after any kind but WW_RUN_OK the runner is only good
  * for ww_runner_free(), except after REFUSED, UNAVAILABLE and OVERRUN, where ww_runner_unload() makes it as new (cuda).
  *
+ * On the cpu target, once a kernel has run, the runner's process does not run between the end of one of these calls and the
+ * next: what the caller writes into shared buffers then, no thread of it can see, and what it reads none can change.
+ *
  * A struct ww_runner belongs to one thread at a time. */
 #ifndef WW_JUDGE_RUN_CLIENT_H
 #define WW_JUDGE_RUN_CLIENT_H
@@ -45,9 +48,6 @@ enum ww_rc ww_runner_prepare(struct ww_runner *r, unsigned flags, struct ww_run_
 enum ww_rc ww_runner_go(struct ww_runner *r, double limit_s, struct ww_run_result *out, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_runner_guards(struct ww_runner *r, struct ww_run_result *out, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_runner_unload(struct ww_runner *r, struct ww_run_result *out, struct ww_err *err) WW_MUST_CHECK;
-/* cpu: stop the process where it is, so that nothing of it can touch a buffer while it is looked at, and let it go on. */
-void ww_runner_freeze(struct ww_runner *r);
-void ww_runner_thaw(struct ww_runner *r);
 /* 1 when every thread of process pid sleeps. */
 int ww_run_quiet(pid_t pid);
 

@@ -17,8 +17,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { FLUSH_MAX_BYTES = 128 << 20 };
-
 struct cpu {
 	int threads;
 	const struct ww_run_host *host;
@@ -27,8 +25,6 @@ struct cpu {
 	struct ww_cpu_buffer *buffers;	/* image->n_buffers */
 	void **addresses;		/* of the buffers, for ww_exec_issue() */
 	int ready;
-	char *flush;
-	size_t flush_bytes;
 };
 
 static int cpu_open(void **self, int device, int threads, const struct ww_run_host *host, struct ww_run_reply *r)
@@ -48,10 +44,6 @@ static int cpu_hello(void *self, int measure, struct ww_run_facts *facts, struct
 	struct cpu *x = self;
 	(void)r;
 	ww_cpu_facts(facts, x->threads, measure);
-	/* Twice the last cache, so that a call finds nothing of what was written before it. */
-	x->flush_bytes = (size_t)(2 * facts->device.l3_bytes);
-	if (x->flush_bytes > FLUSH_MAX_BYTES)
-		x->flush_bytes = FLUSH_MAX_BYTES;
 	return WW_RUN_OK;
 }
 
@@ -165,27 +157,13 @@ static void poison_share(void *ctx, int thread)
 		memset(shared, WW_RUN_POISON_BYTE, n);
 }
 
-/* By one thread: it is not timed, and before a plan is loaded there is no other. */
-static int flush(struct cpu *x, struct ww_run_reply *r)
-{
-	if (!x->flush) {
-		void *m = mmap(NULL, x->flush_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		if (m == MAP_FAILED) {
-			snprintf(r->text, sizeof(r->text), "no memory to flush the caches");
-			return WW_RUN_BROKEN;
-		}
-		x->flush = m;
-	}
-	memset(x->flush, 1, x->flush_bytes);
-	return WW_RUN_OK;
-}
-
 static int cpu_prepare(void *self, unsigned flags, struct ww_run_reply *r)
 {
 	struct cpu *x = self;
+	(void)r;
 	if ((flags & WW_RUN_POISON) && x->ready)
 		ww_exec_parallel(x->exec, poison_share, x);
-	return (flags & WW_RUN_FLUSH) ? flush(x, r) : WW_RUN_OK;
+	return WW_RUN_OK;
 }
 
 static int cpu_go(void *self, struct ww_run_reply *r)

@@ -84,7 +84,7 @@ struct ww_run_bind {
 	uint64_t map_bytes;		/* of the memory behind the descriptor */
 	uint64_t offset_bytes;		/* of the buffer in it */
 };
-enum ww_run_prepare { WW_RUN_POISON = 1, WW_RUN_FLUSH = 2 };
+enum ww_run_prepare { WW_RUN_POISON = 1, WW_RUN_FLUSH = 2 };	/* FLUSH: cuda; on cpu the judge does it, after the inputs */
 /* Payload of HELLO and PREPARE. */
 struct ww_run_flags { uint32_t flags, reserved; };
 enum { WW_RUN_MEASURE = 1 };		/* HELLO: measure the memory bandwidth too */

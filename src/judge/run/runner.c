@@ -4,12 +4,18 @@
  * FAULT (the device's state is not to be trusted any more) and on anything that is not the protocol.
  *
  * The cuda back end is a plug-in found beside the binary, or in ../lib/warpwright of an installation, so that the binary
- * starts on machines without a driver. */
+ * starts on machines without a driver.
+ *
+ * Rights.  On cpu a stranger's native code runs in here, and the back end closes the filter itself before it does (cpu.c).
+ * On cuda none does, but the driver reads a stranger's cubin and device code can break what it reaches; so once the context
+ * stands this process gives up everything that the driver and the libraries do not need any more: programs, sockets,
+ * children, every write to a file, every read outside of libraries, /proc, /sys and /dev. */
 #include "judge/run/proto.h"
 
 #include "base/fs.h"
 #include "base/str.h"
 #include "judge/compile/cudalibs.h"
+#include "sandbox/sandbox.h"
 
 #include <dlfcn.h>
 #include <limits.h>
@@ -69,6 +75,44 @@ static const struct ww_run_backend *load_plugin(const char *file, struct ww_run_
 	}
 	snprintf(r->text, sizeof(r->text), "no %s beside the program: build it where cuda.h is found", file);
 	return NULL;
+}
+
+/* The tree that a library was installed with: cuDNN and cuBLASLt open parts of themselves when they are first used. */
+static void bind_library_tree(const char *const *names, char *path, struct ww_sandbox_bind *b)
+{
+	int found = find_library(names, path);
+	*b = (struct ww_sandbox_bind){ "", WW_BIND_READ };	/* no such path: no right */
+	for (int up = 0; found && up < 2; up++) {
+		char *slash = strrchr(path, '/');
+		if (!slash || slash == path)
+			return;
+		*slash = 0;
+		b->path = path;
+	}
+}
+
+/* Landlock holds this thread and those that it starts from here; the filter holds every thread. */
+static int confine_cuda(struct ww_run_reply *r)
+{
+	static const char *const system_dirs[] = { "/usr", "/lib", "/lib64", "/etc", "/opt", "/proc", "/sys" };
+	static const char *const *const libraries[] = { ww_cudalib_nvrtc, ww_cudalib_cublaslt, ww_cudalib_cudnn };
+	struct ww_sandbox_bind binds[WW_ARRAY_LEN(system_dirs) + WW_ARRAY_LEN(libraries) + 2];
+	char paths[WW_ARRAY_LEN(libraries)][PATH_MAX];
+	struct ww_err err = WW_ERR_INIT;
+	enum ww_sandbox_level reached;
+	int n = 0;
+
+	for (size_t i = 0; i < WW_ARRAY_LEN(system_dirs); i++)
+		binds[n++] = (struct ww_sandbox_bind){ system_dirs[i], WW_BIND_READ };
+	for (size_t i = 0; i < WW_ARRAY_LEN(libraries); i++)
+		bind_library_tree(libraries[i], paths[i], &binds[n++]);
+	binds[n++] = (struct ww_sandbox_bind){ "/dev", WW_BIND_DEVICE };
+	binds[n++] = (struct ww_sandbox_bind){ "/proc/self/task", WW_BIND_WRITE };	/* the driver names its threads there */
+	const struct ww_sandbox_opts o = { .profile = WW_PROFILE_RUNNER_CUDA, .binds = binds, .n_binds = n };
+	if (ww_sandbox_enter(&o, &reached, &err) == WW_OK)
+		return WW_RUN_OK;
+	snprintf(r->text, sizeof(r->text), "%.400s", err.msg);
+	return WW_RUN_BROKEN;
 }
 
 static enum ww_rc reply(struct runner *x, uint32_t op, const struct ww_run_reply *r, const struct ww_run_facts *facts,
@@ -188,8 +232,11 @@ int ww_runner_main(int argc, char **argv)
 	x.payload = malloc(WW_RUN_MAX_PAYLOAD);
 	if (!x.payload)
 		return 3;
-	x.be = !strcmp(argv[0], "cpu") ? ww_run_cpu_backend() : load_plugin(WW_RUN_PLUGIN_CUDA, &r);
+	int is_cpu = !strcmp(argv[0], "cpu");
+	x.be = is_cpu ? ww_run_cpu_backend() : load_plugin(WW_RUN_PLUGIN_CUDA, &r);
 	int kind = x.be ? x.be->open(&x.self, atoi(argv[1]), atoi(argv[2]), &host, &r) : WW_RUN_BROKEN;
+	if (kind == WW_RUN_OK && !is_cpu)
+		kind = confine_cuda(&r);
 	if (kind != WW_RUN_OK) {
 		/* The judge's first request is HELLO whatever happened here; it gets the reason. */
 		struct ww_err err = WW_ERR_INIT;
