@@ -131,7 +131,8 @@ class Worker:
         here = os.path.dirname(os.path.abspath(__file__))
         sys.path[:] = [p for p in sys.path if p != here]
         self.task = Task(q["source"], q["name"], int(q["seed"]), self.target)
-        return self.task.summary(), []
+        known = self.task.know(q["graph"]) if q.get("graph") else False
+        return {**self.task.summary(), "known": known}, []
 
     def loaded(self):
         if self.task is None:

@@ -442,6 +442,16 @@ class Task:
                 self._graph, self.table = build(self)
         return self._graph
 
+    def know(self, graph):
+        """Take a graph that an earlier worker made of this task, where it describes this module; 1 if so.  Making one anew
+        costs seconds, mostly of importing torch.export."""
+        from .known import table_of
+
+        table = table_of(self, graph)
+        if table:
+            self._graph, self.table = graph, table
+        return bool(table)
+
     def share(self):
         from .buffers import Shared
 

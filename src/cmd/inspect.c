@@ -6,6 +6,7 @@
  */
 #include "base/json.h"
 #include "cmd/cmd.h"
+#include "judge/known.h"
 #include "task/ref.h"
 
 #include <stdio.h>
@@ -195,6 +196,7 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 	enum ww_rc rc = WW_OK;
 	struct ww_task task = { 0 };
 	struct ww_ref *r = NULL;
+	struct ww_store *store = NULL;
 	struct ww_ref_peaks peaks;
 	json_t *graph = NULL, *all = NULL;
 	struct ww_str out = WW_STR_INIT(64 << 20);
@@ -204,9 +206,9 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 		.interrupted = &ww_cmd_interrupted,
 	};
 	WW_TRY(ww_task_load(&task, argv[0], &err));
+	WW_TRY(ww_store_open(&store, NULL, &err));
 	WW_TRY(ww_ref_open(&r, &o, &err));
-	WW_TRY(ww_ref_load(r, &task, 1, &err));
-	WW_TRY(ww_ref_graph(r, &graph, &err));
+	WW_TRY(ww_known_load(store, r, &task, 1, &graph, &err));
 	if (v->peaks)
 		WW_TRY(ww_ref_peaks(r, &peaks, &err));
 	if (v->json) {
@@ -222,6 +224,7 @@ out:
 	json_decref(all);
 	json_decref(graph);
 	ww_ref_close(r);
+	ww_store_close(store);
 	ww_task_release(&task);
 	return rc == WW_OK ? 0 : ww_cmd_fail(&err);
 }

@@ -8,6 +8,7 @@
 #include "judge/lease.h"
 #include "judge/run/client.h"
 #include "judge/stats.h"
+#include "store/store.h"
 #include "task/ref.h"
 #include "task/task.h"
 
@@ -16,6 +17,7 @@
 
 struct ww_judge {
 	struct ww_judge_opts opts;
+	struct ww_store *store;		/* what earlier judges found out: images, binaries, graphs */
 	struct ww_builder *builder;
 	struct ww_compiler *compiler;
 	struct ww_run_facts facts;	/* of the device, measured bandwidth included */

@@ -12,6 +12,7 @@
  *
  * Lock order: task lock, then lease, then judge lock. */
 #include "judge/internal.h"
+#include "judge/known.h"
 #include "judge/solution.h"
 
 #include "base/fs.h"
@@ -81,11 +82,14 @@ enum ww_rc ww_judge_open(struct ww_judge **out, const struct ww_judge_opts *opts
 	else if (j->opts.threads <= 0)
 		j->opts.threads = affinity_threads();
 	WW_TRY(ww_fs_cache_dir(j->cache_dir, err));
+	WW_TRY(ww_store_open(&j->store, NULL, err));
 	WW_TRY(ww_runner_new(&j->spare, opts->target, opts->device, j->opts.threads, 0, err));	/* gets ready beside the next */
 	WW_TRY(ww_builder_open(&j->builder, err));
+	ww_builder_keep(j->builder, j->store);
 	WW_TRY(ww_runner_facts(j->spare, &j->facts, err));
 	c.cc = j->facts.device.cc;
 	WW_TRY(ww_compiler_open(&j->compiler, &c, err));
+	ww_compiler_keep(j->compiler, j->store);
 	WW_TRY(ww_judge_device_facts(j, err));
 	WW_TRY(open_flush(j, err));
 	*out = j;
@@ -102,6 +106,7 @@ void ww_judge_close(struct ww_judge *j)
 	ww_runner_free(j->spare);
 	ww_compiler_close(j->compiler);
 	ww_builder_close(j->builder);
+	ww_store_close(j->store);
 	if (j->flush)
 		munmap(j->flush, j->flush_bytes);
 	pthread_mutex_destroy(&j->lock);
@@ -128,11 +133,9 @@ static enum ww_rc start_ref(struct ww_judge_task *t, struct ww_err *err)
 
 	ww_judge_progress(j, "reference");
 	WW_TRY(ww_ref_open(&t->ref, &t->ref_opts, err));
-	WW_TRY(ww_ref_load(t->ref, &t->task, ww_session_seed(t), err));
-	if (!t->graph) {
-		WW_TRY(ww_ref_graph(t->ref, &t->graph, err));
+	WW_TRY(ww_known_load(j->store, t->ref, &t->task, ww_session_seed(t), &t->graph, err));
+	if (!t->shapes.owner)
 		WW_TRY(ww_ref_shapes(t->graph, &t->shapes, err));
-	}
 	WW_TRY(ww_ref_buffers(t->ref, &t->buffers, err));
 	if (t->buffers.n != t->shapes.n_inputs + t->shapes.n_params + t->shapes.n_outputs)
 		rc = ww_err_set(err, WW_ERR_PROTOCOL, "the reference worker shares %d buffers for another number of tensors", t->buffers.n);

@@ -262,14 +262,25 @@ enum ww_rc ww_ref_peaks(struct ww_ref *r, struct ww_ref_peaks *out, struct ww_er
 
 enum ww_rc ww_ref_load(struct ww_ref *r, const struct ww_task *task, uint64_t seed, struct ww_err *err)
 {
+	int used;
+	return ww_ref_load_known(r, task, seed, NULL, &used, err);
+}
+
+enum ww_rc ww_ref_load_known(struct ww_ref *r, const struct ww_task *task, uint64_t seed, json_t *graph, int *used,
+			     struct ww_err *err)
+{
 	json_t *b;
 	double seconds = r->opts.max_load_s > 0 ? r->opts.max_load_s : 120;
 	char file[300];
 	snprintf(file, sizeof(file), "%.290s.py", task->name);
-	enum ww_rc rc = ask(r, json_pack("{s:s, s:s#, s:s, s:I}", "request", "load", "source", task->source,
-					 task->source_bytes, "name", file, "seed", (json_int_t)(seed & INT64_MAX)), seconds, &b, err);
-	if (rc == WW_OK)
+	*used = 0;
+	enum ww_rc rc = ask(r, json_pack("{s:s, s:s#, s:s, s:I, s:O?}", "request", "load", "source", task->source,
+					 task->source_bytes, "name", file, "seed", (json_int_t)(seed & INT64_MAX), "graph", graph),
+			    seconds, &b, err);
+	if (rc == WW_OK) {
+		*used = ww_json_bool(b, "known", 0);
 		return finish(r, b, WW_OK, err);
+	}
 	/* What ends the worker here, the task has done; unless somebody else killed it. */
 	int by_kill = rc == WW_ERR_WORKER && WIFSIGNALED(r->worker.status) && WTERMSIG(r->worker.status) == SIGKILL;
 	if (rc == WW_ERR_TIMEOUT)

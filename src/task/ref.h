@@ -73,6 +73,11 @@ enum ww_rc ww_ref_peaks(struct ww_ref *r, struct ww_ref_peaks *out, struct ww_er
  * serves one task: a second load drops the first. */
 enum ww_rc ww_ref_load(struct ww_ref *r, const struct ww_task *task, uint64_t seed, struct ww_err *err) WW_MUST_CHECK;
 
+/* The same with a graph that an earlier worker of the same PyTorch made of this task (NULL: none).  *used: it describes the
+ * module that was loaded and stands for the one that ww_ref_graph() would take seconds to make. */
+enum ww_rc ww_ref_load_known(struct ww_ref *r, const struct ww_task *task, uint64_t seed, json_t *graph, int *used,
+			     struct ww_err *err) WW_MUST_CHECK;
+
 /* The task's ATen graph (docs/formats/bridge.md, "graph"); a new reference for the caller. */
 enum ww_rc ww_ref_graph(struct ww_ref *r, json_t **out, struct ww_err *err) WW_MUST_CHECK;
 

@@ -2,12 +2,16 @@
 #include "judge/build/build.h"
 
 #include "judge/build/build_wire.h"
+#include "judge/kept.h"
 #include "sandbox/zygote.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-struct ww_builder { struct ww_zygote *z; };
+struct ww_builder {
+	struct ww_zygote *z;
+	struct ww_kept kept;
+};
 
 static const char *const result_texts[] = {
 #define X(name, text) text,
@@ -44,6 +48,11 @@ void ww_builder_close(struct ww_builder *b)
 	free(b);
 }
 
+void ww_builder_keep(struct ww_builder *b, struct ww_store *store)
+{
+	ww_kept_init(&b->kept, store, "image", NULL);
+}
+
 enum ww_sandbox_level ww_builder_level(const struct ww_builder *b)
 {
 	return ww_zygote_level(b->z);
@@ -67,36 +76,42 @@ static void add_tensors(struct ww_tensor *to, size_t *n, const struct ww_tensor 
 	}
 }
 
-static enum ww_rc send(struct ww_builder *b, const char *source, size_t bytes, const struct ww_facts *f,
-		       struct ww_str *reply, struct ww_job_end *end, struct ww_err *err)
+struct request {
+	struct ww_build_request head;
+	struct ww_tensor *tensors;
+	struct ww_str names;
+	struct ww_zygote_part parts[5];
+};
+
+static void request_release(struct request *q)
 {
-	enum ww_rc rc = WW_OK;
+	ww_str_release(&q->names);
+	free(q->tensors);
+}
+
+static enum ww_rc request_init(struct request *q, const char *source, size_t bytes, const struct ww_facts *f, struct ww_err *err)
+{
 	size_t n = 0;
-	struct ww_str names = WW_STR_INIT(WW_BUILD_NAMES_BYTES);
-	struct ww_build_request h = { .n_inputs = (uint32_t)f->n_inputs, .n_params = (uint32_t)f->n_params,
-				      .n_outputs = (uint32_t)f->n_outputs, .n_scalars = (uint32_t)f->n_scalars,
-				      .source_bytes = bytes, .device = f->device };
-	struct ww_tensor *t = calloc((size_t)f->n_inputs + (size_t)f->n_params + (size_t)f->n_outputs + 1, sizeof(*t));
-	if (!t)
+	q->head = (struct ww_build_request){ .n_inputs = (uint32_t)f->n_inputs, .n_params = (uint32_t)f->n_params,
+					     .n_outputs = (uint32_t)f->n_outputs, .n_scalars = (uint32_t)f->n_scalars,
+					     .source_bytes = bytes, .device = f->device };
+	q->tensors = calloc((size_t)f->n_inputs + (size_t)f->n_params + (size_t)f->n_outputs + 1, sizeof(*q->tensors));
+	ww_str_init(&q->names, WW_BUILD_NAMES_BYTES);
+	if (!q->tensors)
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
-	add_tensors(t, &n, f->inputs, f->n_inputs, &names);
-	add_tensors(t, &n, f->params, f->n_params, &names);
-	add_tensors(t, &n, f->outputs, f->n_outputs, &names);
-	if (names.cut) {
-		rc = ww_err_set(err, WW_ERR_LIMIT, "the task's names are longer than %d bytes", WW_BUILD_NAMES_BYTES);
-		goto out;
-	}
-	h.names_bytes = names.len;
-	struct ww_zygote_part parts[] = { { &h, sizeof(h) },
-					  { t, n * sizeof(*t) },
+	add_tensors(q->tensors, &n, f->inputs, f->n_inputs, &q->names);
+	add_tensors(q->tensors, &n, f->params, f->n_params, &q->names);
+	add_tensors(q->tensors, &n, f->outputs, f->n_outputs, &q->names);
+	if (q->names.cut)
+		return ww_err_set(err, WW_ERR_LIMIT, "the task's names are longer than %d bytes", WW_BUILD_NAMES_BYTES);
+	q->head.names_bytes = q->names.len;
+	struct ww_zygote_part parts[] = { { &q->head, sizeof(q->head) },
+					  { q->tensors, n * sizeof(*q->tensors) },
 					  { f->scalars, (size_t)f->n_scalars * sizeof(*f->scalars) },
-					  { names.p, names.len },
+					  { q->names.p, q->names.len },
 					  { source, bytes } };
-	rc = ww_zygote_run(b->z, parts, (int)WW_ARRAY_LEN(parts), WW_BUILD_LIMIT_MS / 1000.0, reply, end, err);
-out:
-	ww_str_release(&names);
-	free(t);
-	return rc;
+	memcpy(q->parts, parts, sizeof(parts));
+	return WW_OK;
 }
 
 /* ---- The reply
@@ -171,8 +186,12 @@ enum ww_rc ww_builder_build(struct ww_builder *b, const char *plan_source, size_
 			    const struct ww_facts *facts, struct ww_image **image, struct ww_str *diag,
 			    enum ww_build_result *result, struct ww_err *err)
 {
+	static const struct ww_kept nothing = { .store = NULL };
 	struct ww_job_end end = { 0 };
 	struct ww_str reply = WW_STR_INIT(sizeof(struct ww_build_reply) + WW_BUILD_TEXT_BYTES + WW_IMAGE_MAX_BYTES);
+	struct ww_str said = WW_STR_INIT(WW_BUILD_DIAG_BYTES);
+	struct request q = { .names = WW_STR_INIT(0) };
+	int n = (int)WW_ARRAY_LEN(q.parts), hit = 0;
 	enum ww_rc rc = WW_OK;
 	*image = NULL;
 	*result = WW_BUILD_SYNTAX;
@@ -180,9 +199,26 @@ enum ww_rc ww_builder_build(struct ww_builder *b, const char *plan_source, size_
 		ww_str_adds(diag, "plan.c: error: it contains a NUL byte");
 		return WW_OK;
 	}
-	WW_TRY(send(b, plan_source, plan_bytes, facts, &reply, &end, err));
-	*result = judge_reply(&reply, &end, facts, image, diag);
+	WW_TRY(request_init(&q, plan_source, plan_bytes, facts, err));
+	for (int attempt = 0; attempt < 2; attempt++) {
+		WW_TRY(ww_kept_run(attempt ? &nothing : &b->kept, b->z, q.parts, n, WW_BUILD_LIMIT_MS / 1000.0, &reply, &end, &hit,
+				   err));
+		*result = judge_reply(&reply, &end, facts, image, &said);
+		if (!hit || *result == WW_BUILD_OK)
+			break;
+		ww_str_reset(&reply);	/* what was kept is not good: as if it were not there */
+		ww_str_reset(&said);
+	}
+	ww_str_add(diag, said.p, said.len);
+	if (*result == WW_BUILD_OK && !hit)
+		WW_TRY(ww_kept_put(&b->kept, q.parts, n, &reply, err));
 out:
+	if (rc != WW_OK) {
+		free(*image);
+		*image = NULL;
+	}
+	request_release(&q);
+	ww_str_release(&said);
 	ww_str_release(&reply);
 	return rc;
 }

@@ -46,6 +46,10 @@ struct ww_builder;
 enum ww_rc ww_builder_open(struct ww_builder **out, struct ww_err *err) WW_MUST_CHECK;
 /* Kill and reap everything; no build may be under way.  NULL is fine. */
 void ww_builder_close(struct ww_builder *b);
+/* From now on keep good images in the store, and take them from there; not while a build is under way.  The store outlives
+ * the builder. */
+struct ww_store;
+void ww_builder_keep(struct ww_builder *b, struct ww_store *store);
 /* How well builds are contained here. */
 enum ww_sandbox_level ww_builder_level(const struct ww_builder *b);
 int ww_builder_pid(const struct ww_builder *b);	/* the zygote's, for tests that kill it */

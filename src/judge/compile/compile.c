@@ -4,6 +4,7 @@
 #include "base/time.h"
 #include "judge/compile/binary_check.h"
 #include "judge/compile/compile_wire.h"
+#include "judge/kept.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 struct ww_compiler {
 	struct ww_zygote *z;
 	struct ww_compiler_opts o;
+	struct ww_kept kept;
 };
 
 static const char *const result_texts[] = {
@@ -55,6 +57,11 @@ void ww_compiler_close(struct ww_compiler *c)
 	if (c)
 		ww_zygote_close(c->z);
 	free(c);
+}
+
+void ww_compiler_keep(struct ww_compiler *c, struct ww_store *store)
+{
+	ww_kept_init(&c->kept, store, "binary", ww_compiler_identity(c));
 }
 
 enum ww_sandbox_level ww_compiler_level(const struct ww_compiler *c)
@@ -275,15 +282,38 @@ static const char *unfit(const char *source, size_t n)
 	return NULL;
 }
 
+/* Have it compiled, or take what was kept of an earlier time; what was kept and is not good is as if it were not there. */
+static enum ww_rc run(struct ww_compiler *c, const struct ww_zygote_part *parts, int n_parts, const struct ww_str *names, int n,
+		      struct ww_compiled *out, struct ww_str *log, enum ww_compile_result *result, struct ww_err *err)
+{
+	static const struct ww_kept nothing = { .store = NULL };
+	struct ww_str reply = WW_STR_INIT((size_t)WW_COMPILE_MAX_BINARY + (16 << 20));
+	struct ww_job_end end = { 0 };
+	enum ww_rc rc = WW_OK;
+	int hit = 0;
+	for (int attempt = 0; attempt < 2; attempt++) {
+		WW_TRY(ww_kept_run(attempt ? &nothing : &c->kept, c->z, parts, n_parts, c->o.max_s, &reply, &end, &hit, err));
+		*result = judge_reply(c, &reply, &end, names, n, out, log);
+		if (!hit || *result == WW_COMPILE_OK)
+			break;
+		ww_compiled_release(out);
+		ww_str_reset(&reply);
+		ww_str_reset(log);
+	}
+	if (*result == WW_COMPILE_OK && !hit)
+		WW_TRY(ww_kept_put(&c->kept, parts, n_parts, &reply, err));
+out:
+	ww_str_release(&reply);
+	return rc;
+}
+
 enum ww_rc ww_compiler_compile(struct ww_compiler *c, const char *source, size_t bytes, const struct ww_image *image,
 			       struct ww_compiled *out, enum ww_compile_result *result, struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;
 	uint64_t start = ww_now_ns();
-	struct ww_job_end end = { 0 };
 	struct ww_str names = WW_STR_INIT(WW_COMPILE_NAMES_BYTES), macros = WW_STR_INIT(1 << 20);
-	struct ww_str log = WW_STR_INIT(WW_COMPILE_LOG_BYTES + 2048),
-		      reply = WW_STR_INIT((size_t)WW_COMPILE_MAX_BINARY + (16 << 20));
+	struct ww_str log = WW_STR_INIT(WW_COMPILE_LOG_BYTES + 2048);
 	const char *bad = unfit(source, bytes);
 	ww_compiled_release(out);
 	*result = WW_COMPILE_OK;
@@ -298,8 +328,7 @@ enum ww_rc ww_compiler_compile(struct ww_compiler *c, const char *source, size_t
 		struct ww_zygote_part parts[] = {
 			{ &h, sizeof(h) }, { macros.p, macros.len }, { names.p, names.len }, { source, bytes }
 		};
-		WW_TRY(ww_zygote_run(c->z, parts, (int)WW_ARRAY_LEN(parts), c->o.max_s, &reply, &end, err));
-		*result = judge_reply(c, &reply, &end, &names, n, out, &log);
+		WW_TRY(run(c, parts, (int)WW_ARRAY_LEN(parts), &names, n, out, &log, result, err));
 	}
 	if (*result != WW_COMPILE_OK) {
 		free(out->binary);
@@ -314,6 +343,5 @@ out:
 	ww_str_release(&names);
 	ww_str_release(&macros);
 	ww_str_release(&log);
-	ww_str_release(&reply);
 	return rc;
 }

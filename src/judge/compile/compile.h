@@ -55,6 +55,10 @@ struct ww_compiler_opts {
 enum ww_rc ww_compiler_open(struct ww_compiler **out, const struct ww_compiler_opts *opts, struct ww_err *err)
 	WW_MUST_CHECK;
 void ww_compiler_close(struct ww_compiler *c);
+/* From now on keep good binaries in the store, and take them from there; not while the compiler is in use.  The store
+ * outlives the compiler. */
+struct ww_store;
+void ww_compiler_keep(struct ww_compiler *c, struct ww_store *store);
 enum ww_sandbox_level ww_compiler_level(const struct ww_compiler *c);
 int ww_compiler_pid(const struct ww_compiler *c);	/* the zygote's, for tests that kill it */
 /* Which compiler, version, target and flags, for cache keys and for people: "nvrtc 13.0 sm_90a --std=c++17 ...". */

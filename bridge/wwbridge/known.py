@@ -1,0 +1,63 @@
+"""A graph that was made of this task before, by the same version of everything: to which tensors do its names belong now?
+
+graph.py writes inputs in order, then the module's own parameters and buffers in the order of named_parameters() and
+named_buffers() (tied ones once), then constants.  The same walk here pairs each row with its tensor.  Whatever does not agree
+(a form, a number of rows, a constant that is no attribute of the module or has another value in this load) is an answer of
+None, and the graph is made anew: a known graph saves time and never decides anything.
+
+Nothing in here may import torch.export or what it stands on.
+"""
+
+import math
+
+from .task import DTYPES
+
+
+def table_of(task, graph):
+    """{"inputs": [(name, tensor)], "params": [(name, tensor)]} as graph.build() returns it, or None."""
+    try:
+        if graph["task"]["id"] != task.id or graph["target"] != task.target.kind:
+            return None
+        if [row["value"] for row in graph["scalars"]] != plain(list(task.scalars)):
+            return None
+        inputs = pair(graph["inputs"], task.inputs)
+        rows = graph["params"]
+        own = [row for row in rows if row["role"] in ("param", "buffer")]
+        tensors = once([*task.params.values(), *dict(task.model.named_buffers()).values()])
+        params = pair(own, tensors)
+        outputs = [same_form(row, *meta) for row, meta in zip(graph["outputs"], task.out_meta)]
+        if inputs is None or params is None or len(graph["outputs"]) != len(task.out_meta) or not all(outputs):
+            return None
+        for row in rows[len(own) :]:
+            t = task.state.get(row["name"])
+            if row["role"] != "constant" or t is None or not same_form(row, t.shape, t.stride(), t.dtype):
+                return None
+            if "value" in row and row["value"] != plain(t.tolist()):
+                return None
+            params.append((row["name"], t))
+        return {"inputs": inputs, "params": params}
+    except (KeyError, TypeError, AttributeError):
+        return None
+
+
+def once(tensors):
+    return list({id(t): t for t in tensors}.values())
+
+
+def pair(rows, tensors):
+    if len(rows) != len(tensors) or not all(same_form(r, t.shape, t.stride(), t.dtype) for r, t in zip(rows, tensors)):
+        return None
+    return [(r["name"], t) for r, t in zip(rows, tensors)]
+
+
+def same_form(row, sizes, strides, dtype):
+    return row["dtype"] == DTYPES.get(dtype) and row["sizes"] == list(sizes) and row["strides"] == list(strides)
+
+
+def plain(x):
+    """As graph.plain() writes the numbers of a constant."""
+    if isinstance(x, list):
+        return [plain(v) for v in x]
+    if isinstance(x, float) and not math.isfinite(x):
+        return "nan" if math.isnan(x) else "inf" if x > 0 else "-inf"
+    return x

@@ -1,0 +1,35 @@
+/* kept.h - answers of the builder and of the compilers by content, in the store (store/store.h).
+ *
+ * What a zygote's job answers is a function of its request, of the compiler and of this program.  A good answer is kept under
+ * the hash of all three and given out in place of a job; whoever asked checks it exactly as he would check a job's, so a
+ * store that somebody wrote into can cost time, never trust.  Only answers that passed those checks are kept: a failure is
+ * asked for again, since it may have been the machine's (a time limit, no memory).
+ */
+#ifndef WW_JUDGE_KEPT_H
+#define WW_JUDGE_KEPT_H
+
+#include "base/hash.h"
+#include "sandbox/zygote.h"
+#include "store/store.h"
+
+/* Which program this is: the binary, the headers that solutions may include, the processor, as a hash. */
+enum ww_rc ww_program_id(char out[WW_HASH_HEX], struct ww_err *err) WW_MUST_CHECK;
+/* The same with the bridge's files, on which graphs depend. */
+enum ww_rc ww_program_bridge_id(char out[WW_HASH_HEX], struct ww_err *err) WW_MUST_CHECK;
+
+struct ww_kept {
+	struct ww_store *store;		/* borrowed; NULL: nothing is kept */
+	const char *kind;		/* "image", "binary" */
+	char identity[WW_HASH_HEX];	/* of program and compiler */
+};
+
+/* identity: the compiler's, in words; may be NULL.  On an error nothing is kept. */
+void ww_kept_init(struct ww_kept *k, struct ww_store *store, const char *kind, const char *identity);
+/* The kept answer to this request, *hit = 1, or else that of a job as ww_zygote_run() has it. */
+enum ww_rc ww_kept_run(const struct ww_kept *k, struct ww_zygote *z, const struct ww_zygote_part *parts, int n_parts,
+		       double limit_s, struct ww_str *reply, struct ww_job_end *end, int *hit, struct ww_err *err) WW_MUST_CHECK;
+/* The answer has proved good. */
+enum ww_rc ww_kept_put(const struct ww_kept *k, const struct ww_zygote_part *parts, int n_parts, const struct ww_str *reply,
+		       struct ww_err *err) WW_MUST_CHECK;
+
+#endif
