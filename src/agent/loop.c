@@ -270,7 +270,8 @@ static enum ww_rc ask_policy(struct loop *l, struct ww_err *err)
 	struct ww_policy *p = l->opts->policy;
 	memset(&r, 0, sizeof(r));
 	tell(l, (struct ww_agent_event){ .kind = WW_AGENT_THINKING });
-	enum ww_rc rc = (enum ww_rc)p->ops->next(p, l->msgs, l->n_msgs, specs, n_tools, &r, l->opts->interrupted, err);
+	struct ww_ask ask = { .msgs = l->msgs, .n = l->n_msgs, .tools = specs, .n_tools = n_tools, .interrupted = l->opts->interrupted };
+	enum ww_rc rc = (enum ww_rc)p->ops->next(p, &ask, &r, err);
 	if (rc == WW_OK) {
 		r.message.role = WW_ROLE_ASSISTANT;
 		rc = settle_call_ids(l, &r.message, err);

@@ -6,6 +6,8 @@
 #include "cmd/cmd.h"
 #include "cmd/table.h"
 
+#include <ww/policy.h>
+
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,6 +74,7 @@ static int run_command(const struct ww_cmd *cmd, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+	ww_policy_hide_keys();
 	if (argc >= 2 && !strncmp(argv[1], "__", 2)) {
 		for (const struct ww_worker_main *w = ww_worker_table; w->name; w++)
 			if (!strcmp(argv[1] + 2, w->name))

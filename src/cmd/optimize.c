@@ -351,7 +351,8 @@ static enum ww_rc prepare(struct run *r, const char *path, struct ww_err *err)
 	WW_TRY(choose_target(r, r->o->json ? stderr : stdout, err));
 	WW_TRY(ww_rundir_open(&r->dir, r->o->dir, &r->task, target_name(r), err));
 	uint64_t seed = r->dir.has_past ? r->dir.past.header.seed : (uint64_t)r->o->seed;
-	rc = (enum ww_rc)ww_policy_open(r->o->policy, seed, &r->policy, err);
+	struct ww_policy_opts po = { .spec = r->o->policy, .seed = seed };
+	rc = (enum ww_rc)ww_policy_open(&po, &r->policy, err);
 	if (rc != WW_OK)
 		ww_rundir_undo(&r->dir);
 out:

@@ -20,6 +20,7 @@ void ww_message_release(struct ww_message *m)
 	for (size_t i = 0; i < m->n_calls; i++)
 		free(m->calls[i].id), free(m->calls[i].name), free(m->calls[i].arguments);
 	free(m->calls), free(m->text), free(m->call_id), free(m->tool), free(m->data);
+	free(m->reasoning), free(m->native);
 	memset(m, 0, sizeof(*m));
 }
 
@@ -46,6 +47,8 @@ int ww_message_copy(struct ww_message *to, const struct ww_message *from)
 	to->call_id = dup_or_null(from->call_id, &ok);
 	to->tool = dup_or_null(from->tool, &ok);
 	to->data = dup_or_null(from->data, &ok);
+	to->reasoning = dup_or_null(from->reasoning, &ok);
+	to->native = dup_or_null(from->native, &ok);
 	if (from->n_calls)
 		ok &= (to->calls = calloc(from->n_calls, sizeof(*to->calls))) != NULL;
 	for (size_t i = 0; to->calls && i < from->n_calls; i++, to->n_calls++) {

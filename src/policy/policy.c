@@ -4,32 +4,46 @@
  */
 #include "base/err.h"
 #include "base/str.h"
+#include "policy/http/http.h"
 
 #include <string.h>
 #include <ww/policy.h>
 
-static int open_planner(const char *rest, uint64_t seed, struct ww_policy **out, struct ww_err *err)
+static int open_planner(const char *rest, const struct ww_policy_opts *o, struct ww_policy **out, struct ww_err *err)
 {
 	(void)rest;
-	return ww_planner_new(seed, out, err);
+	return ww_planner_new(o->seed, out, err);
 }
 
-static int open_replay(const char *rest, uint64_t seed, struct ww_policy **out, struct ww_err *err)
+static int open_replay(const char *rest, const struct ww_policy_opts *o, struct ww_policy **out, struct ww_err *err)
 {
-	(void)seed;
+	(void)o;
 	return ww_replay_new(rest, out, err);
+}
+
+static int open_openai(const char *rest, const struct ww_policy_opts *o, struct ww_policy **out, struct ww_err *err)
+{
+	return ww_http_policy_new(&ww_wire_openai, rest, o, out, err);
+}
+
+static int open_anthropic(const char *rest, const struct ww_policy_opts *o, struct ww_policy **out, struct ww_err *err)
+{
+	return ww_http_policy_new(&ww_wire_anthropic, rest, o, out, err);
 }
 
 static const struct {
 	const char *name, *argument, *what;
-	int (*open)(const char *rest, uint64_t seed, struct ww_policy **out, struct ww_err *err);
+	int (*open)(const char *rest, const struct ww_policy_opts *o, struct ww_policy **out, struct ww_err *err);
 } policies[] = {
 	{ "planner", NULL, "rules and templates, no model", open_planner },
+	{ "openai", "MODEL", "a model behind a chat completions server", open_openai },
+	{ "anthropic", "MODEL", "a model behind a messages server", open_anthropic },
 	{ "replay", "FILE", "the recorded messages of an episode", open_replay },
 };
 
-int ww_policy_open(const char *spec, uint64_t seed, struct ww_policy **out, struct ww_err *err)
+int ww_policy_open(const struct ww_policy_opts *opts, struct ww_policy **out, struct ww_err *err)
 {
+	const char *spec = opts->spec;
 	size_t n = strcspn(spec, ":");
 	const char *rest = spec[n] ? spec + n + 1 : NULL;
 	for (size_t i = 0; i < WW_ARRAY_LEN(policies); i++) {
@@ -41,7 +55,7 @@ int ww_policy_open(const char *spec, uint64_t seed, struct ww_policy **out, stru
 		if (!policies[i].argument && rest)
 			return ww_err_set(err, WW_ERR_USAGE, "policy %s takes no argument, so not \"%s\"",
 					  policies[i].name, spec);
-		return policies[i].open(rest, seed, out, err);
+		return policies[i].open(rest, opts, out, err);
 	}
 	struct ww_str list = WW_STR_INIT(512);
 	for (size_t i = 0; i < WW_ARRAY_LEN(policies); i++)

@@ -43,15 +43,12 @@ static int copy_reply(struct ww_reply *to, const struct ww_reply *from)
 	return 0;
 }
 
-static int replay_next(struct ww_policy *self, const struct ww_message *msgs, size_t n,
-		       const struct ww_tool_spec *tools, size_t n_tools, struct ww_reply *out,
-		       const volatile int *interrupted, struct ww_err *err)
+static int replay_next(struct ww_policy *self, const struct ww_ask *ask, struct ww_reply *out, struct ww_err *err)
 {
 	struct replay *r = (struct replay *)self;
-	(void)tools, (void)n_tools, (void)interrupted;
 	size_t said = 0;
-	for (size_t i = 0; i < n; i++)
-		said += msgs[i].role == WW_ROLE_ASSISTANT;
+	for (size_t i = 0; i < ask->n; i++)
+		said += ask->msgs[i].role == WW_ROLE_ASSISTANT;
 	for (size_t i = 0; i < r->episode.n_messages; i++) {
 		const struct ww_reply *m = &r->episode.messages[i].reply;
 		if (m->message.role != WW_ROLE_ASSISTANT || said-- > 0)

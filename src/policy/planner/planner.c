@@ -150,14 +150,15 @@ out:
 	return rc;
 }
 
-static int planner_next(struct ww_policy *self, const struct ww_message *msgs, size_t n, const struct ww_tool_spec *tools, size_t n_tools,
-			struct ww_reply *out, const volatile int *interrupted, struct ww_err *err)
+static int planner_next(struct ww_policy *self, const struct ww_ask *ask, struct ww_reply *out, struct ww_err *err)
 {
+	const struct ww_message *msgs = ask->msgs;
+	size_t n = ask->n;
 	const struct ww_message *in = find_inspect(msgs, n);
 	struct replay r = { 0 };
 	enum ww_rc rc = WW_OK;
 
-	(void)self, (void)tools, (void)n_tools, (void)interrupted;
+	(void)self;
 	for (size_t i = 0; i < n; i++)
 		r.turn += msgs[i].role == WW_ROLE_ASSISTANT;
 	if (!in) {

@@ -15,13 +15,13 @@
 struct line { const char *text, *tool[3], *args[3]; };
 struct scripted { struct ww_policy base; const struct line *lines; int n; enum ww_finish last; };
 
-static int scripted_next(struct ww_policy *self, const struct ww_message *msgs, size_t n,
-			 const struct ww_tool_spec *tools, size_t n_tools, struct ww_reply *out,
-			 const volatile int *interrupted, struct ww_err *err)
+static int scripted_next(struct ww_policy *self, const struct ww_ask *ask, struct ww_reply *out, struct ww_err *err)
 {
 	struct scripted *s = (struct scripted *)self;
+	const struct ww_message *msgs = ask->msgs;
+	size_t n = ask->n, n_tools = ask->n_tools;
 	int said = 0;
-	(void)tools, (void)interrupted, (void)err;
+	(void)err;
 	assert_int_equal(n_tools, 8);
 	assert_int_equal(msgs[0].role, WW_ROLE_SYSTEM);
 	assert_non_null(strstr(msgs[1].text, "class Model"));

@@ -26,7 +26,7 @@ static void ask(struct talk *t, struct ww_reply *out)
 	/* a fresh instance every time: nothing may live between calls */
 	memset(out, 0, sizeof *out);
 	assert_int_equal(ww_planner_new(7, &p, &err), WW_OK);
-	if (p->ops->next(p, t->m, t->n, NULL, 0, out, NULL, &err) != WW_OK)
+	if (p->ops->next(p, &(struct ww_ask){ .msgs = t->m, .n = t->n }, out, &err) != WW_OK)
 		fail_msg("%s", err.msg);
 	p->ops->free(p);
 }

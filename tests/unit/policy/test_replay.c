@@ -66,7 +66,7 @@ static void test_says_it_again(void **state)
 	const char *want[] = { "first", "second" }, *args[] = { "{\"text\":\"a\\n\"}", "{\"text\": \"spaces  kept\"}" };
 	for (int i = 0; i < 2; i++) {
 		struct ww_reply r = { .n_tokens = 0 };
-		assert_int_equal(p->ops->next(p, msgs, n, NULL, 0, &r, NULL, &err), WW_OK);
+		assert_int_equal(p->ops->next(p, &(struct ww_ask){ .msgs = msgs, .n = n }, &r, &err), WW_OK);
 		assert_string_equal(r.message.text, want[i]);
 		assert_int_equal(r.message.n_calls, 1);
 		assert_string_equal(r.message.calls[0].arguments, args[i]);
@@ -79,7 +79,7 @@ static void test_says_it_again(void **state)
 		msgs[n++] = (struct ww_message){ .role = WW_ROLE_TOOL, .text = (char *)"9000 us, other than recorded" };
 	}
 	struct ww_reply r = { .n_tokens = 0 };
-	assert_int_equal(p->ops->next(p, msgs, n, NULL, 0, &r, NULL, &err), WW_OK);
+	assert_int_equal(p->ops->next(p, &(struct ww_ask){ .msgs = msgs, .n = n }, &r, &err), WW_OK);
 	assert_int_equal(r.message.n_calls, 0);
 	assert_int_equal(r.finish, WW_FINISH_STOP);
 	ww_reply_release(&r);

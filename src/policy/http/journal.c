@@ -1,0 +1,90 @@
+/* journal.c - see journal.h. */
+#include "policy/http/journal.h"
+
+#include "base/fs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { RESERVE_BYTES = 1 << 20, JOURNAL_MAX_BYTES = 256 << 20 };
+
+/* Best effort after the beginning: a reply whose journal could not be written is still in memory. */
+static int put(int fd, const char *p, size_t n)
+{
+	while (n) {
+		ssize_t k = write(fd, p, n);
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k < 0)
+			return -1;
+		p += k;
+		n -= (size_t)k;
+	}
+	return 0;
+}
+
+enum ww_rc ww_journal_begin(struct ww_journal *j, const char *path, size_t asked, struct ww_err *err)
+{
+	char head[64];
+	j->fd = -1;
+	if (!path)
+		return WW_OK;
+	j->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (j->fd < 0)
+		return ww_err_errno(err, WW_ERR_IO, "cannot create %s", path);
+	int n = snprintf(head, sizeof(head), "{\"asked\":%zu}\n", asked);
+	if ((fallocate(j->fd, FALLOC_FL_KEEP_SIZE, 0, RESERVE_BYTES) < 0 && errno != EOPNOTSUPP) ||
+	    put(j->fd, head, (size_t)n) < 0) {
+		enum ww_rc rc = ww_err_errno(err, WW_ERR_IO, "no room to keep a reply in %s", path);
+		ww_journal_end(j);
+		return rc;
+	}
+	return WW_OK;
+}
+
+void ww_journal_event(struct ww_journal *j, const char *data, size_t n)
+{
+	if (j->fd < 0)
+		return;
+	struct ww_str line = WW_STR_INIT(n + 1);
+	ww_str_add(&line, data, n);
+	for (size_t i = 0; i < line.len; i++)
+		if (line.p[i] == '\n')
+			line.p[i] = ' ';	/* between the lines of one event; inside strings JSON has none */
+	ww_str_addc(&line, '\n');
+	(void)put(j->fd, line.p, line.len);
+	ww_str_release(&line);
+}
+
+void ww_journal_sync(struct ww_journal *j)
+{
+	if (j->fd >= 0)
+		(void)fdatasync(j->fd);
+}
+
+void ww_journal_end(struct ww_journal *j)
+{
+	ww_fd_close(&j->fd);
+}
+
+enum ww_rc ww_journal_read(const char *path, size_t asked, int *found,
+			   enum ww_rc (*fn)(void *ctx, const char *data, size_t n, struct ww_err *err), void *ctx,
+			   struct ww_err *err)
+{
+	struct ww_str text = WW_STR_INIT(JOURNAL_MAX_BYTES);
+	char head[64];
+	*found = 0;
+	if (!path || !ww_fs_is_file(path))
+		return WW_OK;
+	enum ww_rc rc = ww_fs_read(path, JOURNAL_MAX_BYTES, &text, err);
+	size_t n = (size_t)snprintf(head, sizeof(head), "{\"asked\":%zu}\n", asked);
+	*found = rc == WW_OK && text.len > n && !memcmp(text.p, head, n);
+	const char *p = text.p + n, *end = text.p + text.len;
+	for (const char *nl; rc == WW_OK && *found && p < end && (nl = memchr(p, '\n', (size_t)(end - p))); p = nl + 1)
+		rc = fn(ctx, p, (size_t)(nl - p), err);
+	ww_str_release(&text);
+	return rc;
+}
