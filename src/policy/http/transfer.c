@@ -83,6 +83,15 @@ static void on_retry_after(struct run *r, const char *v)
 		r->out->retry_after_s = at > time(NULL) ? difftime(at, time(NULL)) : 0;
 }
 
+static void on_request_id(struct run *r, const char *v)
+{
+	struct ww_str clean = WW_STR_INIT(256);
+	ww_key_scrub(&clean, v, strlen(v), r->t->key);
+	ww_str_reset(&r->out->request_id);
+	ww_str_add_bounded(&r->out->request_id, clean.p, clean.len, 100);
+	ww_str_release(&clean);
+}
+
 static size_t on_header(char *line, size_t size, size_t n, void *ctx)
 {
 	struct run *r = ctx;
@@ -95,7 +104,7 @@ static size_t on_header(char *line, size_t size, size_t n, void *ctx)
 	else if (header_value(line, n, "x-should-retry", v, sizeof(v)))
 		r->out->never_again = !strcasecmp(v, "false");
 	else if (header_value(line, n, "request-id", v, sizeof(v)) || header_value(line, n, "x-request-id", v, sizeof(v)))
-		ww_str_reset(&r->out->request_id), ww_str_add_bounded(&r->out->request_id, v, strlen(v), 100);
+		on_request_id(r, v);
 	else if (header_value(line, n, "content-type", v, sizeof(v)))
 		r->is_json = !strncasecmp(v, "application/json", 16);
 	return n;
