@@ -276,9 +276,8 @@ static void target_vars(struct ww_export *x)
 	int cuda = x->cuda;
 	ww_vars_set(v, "TARGET", cuda ? "cuda" : "cpu");
 	ww_vars_set(v, "EXT", cuda ? "cu" : "c");
-	ww_vars_set(v, "EXEC", cuda ? "exec_cuda" : "exec_cpu");
-	ww_vars_set(v, "LIB_SOURCES", cuda ? "runtime/judge/run/exec_cuda.c recompile.c" : "runtime/judge/run/exec_cpu.c");
-	ww_vars_set(v, "EXTRA_SOURCES", cuda ? "recompile.c" : "");
+	ww_vars_set(v, "LIB_SOURCES", cuda ? "runtime/judge/run/exec_cuda.c runtime/judge/run/exec_cuda_library.c recompile.c"
+					   : "runtime/judge/run/exec_cpu.c");
 	ww_vars_set(v, "EXTRA_TARGETS", "");
 	ww_vars_set(v, "KERNEL_RULE", "");
 	ww_vars_set(v, "CUDA_INCLUDE", cuda ? " -I$(CUDA_HOME)/include" : "");

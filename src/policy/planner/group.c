@@ -14,172 +14,9 @@
  *
  * Afterwards neighbouring axes that every access walks through as one are merged, so that a pointwise kernel over contiguous
  * tensors has one axis whatever the shape. */
-#include "policy/planner/walk.h"
+#include "policy/planner/group.h"
 
 #include <string.h>
-
-/* ---- Roots ---- */
-
-static void make_root(struct pl *pl, struct val *v)
-{
-	if (!v->root)
-		v->root = pl_buf(pl, B_SCRATCH, v->dt, v->rank, v->size);
-}
-
-/* Fresh variables for a shape; dimensions of size 1 are at 0. */
-static void own_vars(struct pl *pl, const struct val *v, const struct ix **idx)
-{
-	for (int d = 0; d < v->rank; d++)
-		idx[d] = ix_is(v->size[d], 1) ? ix_const(pl, 0) : ix_var(pl, pl_fmt(pl, "i%d", pl->n_var++), v->size[d]);
-}
-
-/* What the template of a special demands of its operand's strides. */
-static int fits_template(struct pl *pl, const struct spec *s, int which, const struct operand *o)
-{
-	int r = o->val->rank;
-	const struct ix **st = (const struct ix **)o->stride;
-	int64_t row, col;
-
-	if (s->kind == S_CONV || s->kind == S_SCAN) {
-		const struct ix *c[PL_MAX_RANK];
-
-		if (s->kind == S_SCAN)
-			return 1;
-		pl_contiguous(pl, r, o->val->size, c);
-		for (int d = 0; d < r; d++)
-			if (!ix_is(o->val->size[d], 1) && !ix_same(st[d], c[d]))
-				return 0;
-		return 1;
-	}
-	if (s->kind == S_ATTN)
-		return ix_is(st[3], 1) && (pl->target == WW_TARGET_CPU || (ix_num(st[0]) % 4 == 0 && ix_num(st[1]) % 4 == 0 && ix_num(st[2]) % 4 == 0 &&
-			ix_num(o->offset) % 4 == 0));
-	/* GEMM: one stride over all batches, and unit stride along a row or a column */
-	for (int d = 0; d + 1 < s->nbatch; d++)
-		if (ix_num(st[d]) != ix_num(st[d + 1]) * ix_num(o->val->size[d + 1]))
-			return 0;
-	row = ix_num(st[r - 2]);
-	col = ix_num(st[r - 1]);
-	if (pl->target == WW_TARGET_CPU)
-		return which == 0 ? col == 1 && row > 0 : (col == 1 && row > 0) || (row == 1 && col > 0);
-	return (col == 1 && row > 0) || (row == 1 && col > 0);
-}
-
-/* Find the buffer that an operand can be read from by strides; 0: it must be stored as it is. */
-static int by_strides(struct pl *pl, const struct spec *s, int which, struct operand *o)
-{
-	const struct ix *idx[PL_MAX_RANK], *own[PL_MAX_RANK], *sub[PL_MAX_RANK], *off;
-	struct val *v = o->val;
-	struct buf *b, fake = { 0 };
-
-	for (int d = 0; d < v->rank; d++)
-		own[d] = idx[d] = ix_var(pl, "o", v->size[d]);
-	while (v->kind == V_VIEW && !v->cond && !v->root) {
-		pl_map_index(pl, v, v->map, v->arg[0]->rank, idx, sub);
-		v = v->arg[0];
-		for (int d = 0; d < v->rank; d++)
-			idx[d] = sub[d];
-	}
-	b = v->root;
-	if (!b) {
-		fake.rank = v->rank;
-		pl_contiguous(pl, v->rank, v->size, fake.stride);
-		b = &fake;
-	}
-	if (v->dt != o->val->dt)
-		return 0;
-	off = pl_offset(pl, b, idx);
-	for (int d = 0; d < o->val->rank; d++) {
-		const struct ix *coef, *rest;
-
-		if (!ix_affine(pl, off, ix_as_var(own[d]), &coef, &rest) || ix_varies(coef))
-			return 0;
-		o->stride[d] = coef;
-		off = rest;
-	}
-	if (ix_varies(off))
-		return 0;
-	o->offset = off;
-	if (!fits_template(pl, s, which, o))
-		return 0;
-	make_root(pl, v);
-	o->buf = v->root;
-	o->val = v;	/* from now on: what has to be scheduled */
-	return 1;
-}
-
-void pl_spec_operands(struct pl *pl, struct spec *s)
-{
-	for (int i = 0; i < s->n_in; i++) {
-		struct operand *o = &s->in[i];
-		struct val *v = o->val;
-
-		if (o->buf)
-			continue;
-		if (s->kind == S_SCAN)
-			continue;	/* read through an expression */
-		if (by_strides(pl, s, i, o))
-			continue;
-		make_root(pl, v);
-		o->buf = v->root;
-		o->val = v;
-		o->offset = ix_const(pl, 0);
-		pl_contiguous(pl, v->rank, v->size, o->stride);
-	}
-}
-
-/* Count, for every special, the roots that reach it; make the roots that specials and splits demand. */
-static void find_roots(struct pl *pl, struct val **todo, int n_todo)
-{
-	static const int max = 4096;
-	struct val **list = pl_alloc(pl, (size_t)max * sizeof *list);
-	int n = 0;
-
-	for (int i = 0; i < n_todo; i++)
-		list[n++] = todo[i];
-	for (int i = 0; i < n; i++) {
-		const struct ix *idx[PL_MAX_RANK];
-		struct walk w;
-
-		pl_walk_init(&w, pl, list[i]);
-		w.into_reds = 1;
-		own_vars(pl, list[i], idx);
-		if (list[i]->kind == V_SPEC) {
-			list[i]->spec->consumers += 2;
-		}
-		pl_walk(&w, list[i], idx);
-		for (struct leaf *l = w.first; l; l = l->next) {
-			struct val *found[8];
-			int nf = 0;
-
-			if (l->kind == LEAF_SPEC) {
-				struct spec *s = l->val->spec;
-
-				s->consumers++;
-				pl_spec_operands(pl, s);
-				for (int k = 0; k < s->n_in && !s->scheduled; k++)
-					found[nf++] = s->in[k].val;
-				s->scheduled = 1;
-			} else if (l->kind == LEAF_RED && l->val->force_root && !l->val->root) {
-				make_root(pl, l->val);
-				found[nf++] = l->val;
-			}
-			for (int k = 0; k < nf; k++) {
-				int known = found[k]->kind == V_BUF;
-
-				for (int j = 0; j < n && !known; j++)
-					known = list[j] == found[k];
-				if (known)
-					continue;
-				if (n >= max)
-					pl_fail(pl, "more than %d values to store", max);
-				list[n++] = found[k];
-			}
-		}
-	}
-	for (int i = 0; i < pl->n_spec; i++)
-		pl->spec[i]->scheduled = 0;
-}
 
 /* ---- Kernels ---- */
 
@@ -228,7 +65,7 @@ static int red_fits(struct pl *pl, struct kern *k, struct val *r, const struct i
 	return 1;
 }
 
-static int red_known(const struct kern *k, const struct val *r, const struct ix *const *idx)
+int pl_red_known(const struct kern *k, const struct val *r, const struct ix *const *idx)
 {
 	for (int i = 0; i < k->n_red; i++) {
 		int d = 0;
@@ -289,7 +126,7 @@ static int collect_red(struct pl *pl, struct kern *k, struct val *self, struct l
 {
 	const struct ix *src[PL_MAX_RANK];
 	struct val *r = l->val;
-	int at = k ? red_known(k, r, l->idx) : -1, s;
+	int at = k ? pl_red_known(k, r, l->idx) : -1, s;
 
 	if (at >= 0)
 		return k->red_stage[at] + 1;
@@ -328,7 +165,7 @@ static int collect(struct pl *pl, struct kern *k, struct val *self, struct val *
 			int s = 0;
 
 			if (l->kind == LEAF_SPEC)
-				make_root(pl, l->val);
+				pl_make_root(pl, l->val);
 			if (l->kind == LEAF_SPEC || l->kind == LEAF_LOAD)
 				schedule(pl, l->val);
 			else if (l->kind == LEAF_RED && l->val != self)
@@ -337,7 +174,7 @@ static int collect(struct pl *pl, struct kern *k, struct val *self, struct val *
 				struct val *store = pl_store_for(pl, v, idx, self, l->val);
 
 				again = store != l->val;
-				make_root(pl, store);
+				pl_make_root(pl, store);
 				schedule(pl, store);
 			}
 			stage = s > stage ? s : stage;
@@ -399,9 +236,8 @@ static void set_columns(struct pl *pl, struct kern *k)
 }
 
 /* Index space of the root's own shape: rows are the variables that the reduction's index uses, columns the others. */
-static int own_space(struct pl *pl, struct kern *k, struct val *v, const struct ix *const *idx, const struct leaf *l)
+static void own_space(struct kern *k, struct val *v, const struct ix *const *idx, const struct leaf *l)
 {
-	(void)pl;
 	for (int d = 0; d < v->rank; d++) {
 		const struct ix_atom *a = ix_as_var(idx[d]);
 		int used = 0;
@@ -415,7 +251,6 @@ static int own_space(struct pl *pl, struct kern *k, struct val *v, const struct 
 		else
 			k->col[k->n_col++] = a;
 	}
-	return 1;
 }
 
 /* Index space of the reduction's argument; the root's index follows through the linear position. */
@@ -449,7 +284,7 @@ static int result_space(struct pl *pl, struct kern *k, struct val *v, const stru
 	if (pl_numel_now(r) != pl_numel_now(v))
 		return 0;
 	k->n_row = k->n_col = 0;
-	own_vars(pl, r, at);
+	pl_own_vars(pl, r, at);
 	for (int d = 0; d < r->rank; d++)
 		add_row(k, at[d]);
 	for (int d = r->rank; d < r->arg[0]->rank; d++)
@@ -474,136 +309,12 @@ static int space_works(struct pl *pl, struct kern *k, struct val *v, const struc
 	return 0;
 }
 
-int pl_kern_loads(struct pl *pl, struct kern *k, const struct ix **off, struct buf **buf, int max)
-{
-	int n = 0;
-
-	for (int pass = 0; pass < k->n_out + k->n_red; pass++) {
-		const struct ix *idx[PL_MAX_RANK];
-		struct walk w;
-		struct val *v = pass < k->n_out ? k->out[pass] : k->red[pass - k->n_out];
-
-		pl_walk_init(&w, pl, v);
-		if (pass < k->n_out) {
-			pl_walk(&w, v, k->out_idx[pass]);
-		} else {
-			memcpy(idx, k->red_idx[pass - k->n_out], sizeof idx);
-			for (int c = 0; c < k->n_ocol; c++)
-				idx[v->rank + c] = k->ocol[c];
-			pl_walk(&w, v->arg[0], idx);
-		}
-		for (struct leaf *l = w.first; l && n < max; l = l->next)
-			if (l->kind == LEAF_LOAD) {
-				buf[n] = l->val->root;
-				off[n++] = l->off;
-			}
-	}
-	return n;
-}
-
-/* ---- Merging of axes ---- */
-
-/* Do all offsets walk through a and b (b inside a) as through one axis? */
-static int mergeable(struct pl *pl, const struct ix *const *off, int n, const struct ix_atom *a, const struct ix_atom *b)
-{
-	for (int i = 0; i < n; i++) {
-		const struct ix *ca, *cb, *rest, *rest2;
-
-		if (!ix_has(off[i], a) && !ix_has(off[i], b))
-			continue;
-		if (!ix_affine(pl, off[i], a, &ca, &rest) || !ix_affine(pl, rest, b, &cb, &rest2))
-			return 0;
-		if (ix_has(ca, b) || !ix_same(ca, ix_mul(pl, cb, b->b)))
-			return 0;
-	}
-	return 1;
-}
-
-static void subst_all(struct pl *pl, struct kern *k, const struct ix_atom *const *v, const struct ix *const *e, int n)
-{
-	for (int o = 0; o < k->n_out; o++)
-		for (int d = 0; d < k->out[o]->rank; d++)
-			k->out_idx[o][d] = ix_subst(pl, k->out_idx[o][d], v, e, n);
-	for (int c = 0; c < k->n_ocol; c++)
-		k->ocol[c] = ix_subst(pl, k->ocol[c], v, e, n);
-	for (int r = 0; r < k->n_red; r++)
-		for (int d = 0; d < k->red[r]->rank; d++)
-			k->red_idx[r][d] = ix_subst(pl, k->red_idx[r][d], v, e, n);
-}
-
-static int offsets_of(struct pl *pl, struct kern *k, const struct ix **off, int max)
-{
-	int n = 0;
-
-	for (int pass = 0; pass < k->n_out + k->n_red; pass++) {
-		const struct ix *idx[PL_MAX_RANK];
-		struct walk w;
-		struct val *v = pass < k->n_out ? k->out[pass] : k->red[pass - k->n_out];
-
-		pl_walk_init(&w, pl, v);
-		if (pass < k->n_out) {
-			pl_walk(&w, v, k->out_idx[pass]);
-			if (v->root && n < max)
-				off[n++] = pl_offset(pl, v->root, k->out_idx[pass]);
-		} else {
-			memcpy(idx, k->red_idx[pass - k->n_out], sizeof idx);
-			for (int c = 0; c < k->n_ocol; c++)
-				idx[v->rank + c] = k->ocol[c];
-			pl_walk(&w, v->arg[0], idx);
-		}
-		for (struct leaf *l = w.first; l; l = l->next) {
-			if (l->off && n < max)
-				off[n++] = l->off;
-			if (l->kind == LEAF_RED)	/* results sit at rows; windows are small and read through memory */
-				for (int d = 0; d < l->val->rank && n < max; d++)
-					off[n++] = red_known(k, l->val, l->idx) >= 0 ? ix_const(pl, 0) : l->idx[d];
-		}
-	}
-	return n;
-}
-
-static int merge_pair(struct pl *pl, struct kern *k, const struct ix **off, int n_off, const struct ix_atom **axis, int *n)
-{
-	for (int i = *n - 2; i >= 0; i--) {
-		const struct ix_atom *v[2] = { axis[i], axis[i + 1] };
-		const struct ix *m, *e[2];
-
-		if (!mergeable(pl, off, n_off, v[0], v[1]))
-			continue;
-		m = ix_var(pl, pl_fmt(pl, "i%d", pl->n_var++), ix_mul(pl, v[0]->b, v[1]->b));
-		e[0] = ix_div(pl, m, v[1]->b);
-		e[1] = ix_mod(pl, m, v[1]->b);
-		subst_all(pl, k, v, e, 2);
-		axis[i] = ix_as_var(m);
-		memmove(&axis[i + 1], &axis[i + 2], (size_t)(*n - i - 2) * sizeof axis[0]);
-		(*n)--;
-		return 1;
-	}
-	return 0;
-}
-
-static void merge_axes(struct pl *pl, struct kern *k)
-{
-	const struct ix **off = pl_alloc(pl, 4096 * sizeof *off);
-	int again = 1;
-
-	while (again) {
-		int n = offsets_of(pl, k, off, 4096);
-
-		again = n < 4096 && (merge_pair(pl, k, off, n, k->row, &k->n_row) || merge_pair(pl, k, off, n, k->col, &k->n_col));
-	}
-}
-
 static void title(struct pl *pl, struct kern *k, struct val *v, const char *what)
 {
-	struct walk w;
-	const struct ix *idx[PL_MAX_RANK];
 	struct ww_str s = WW_STR_INIT(100);
 	const struct val *stack[64];
 	int n = 0, said = 0;
 
-	(void)w;
-	(void)idx;
 	ww_str_adds(&s, what);
 	stack[n++] = v;
 	/* names of the graph nodes on the way, nearest to the result first */
@@ -618,8 +329,6 @@ static void title(struct pl *pl, struct kern *k, struct val *v, const char *what
 			continue;
 		for (int i = x->n_arg - 1; i >= 0 && n < 60; i--)
 			stack[n++] = x->arg[i];
-		if (x->kind == V_SPEC && k->spec == x->spec)
-			continue;
 	}
 	k->title = pl_fmt(pl, "%s", s.p);
 	ww_str_release(&s);
@@ -654,7 +363,7 @@ static struct spec *epilogue_of(struct pl *pl, struct val *v, const struct ix **
 	struct spec *best = NULL;
 	struct walk w;
 
-	own_vars(pl, v, own);
+	pl_own_vars(pl, v, own);
 	pl_walk_init(&w, pl, v);
 	pl_walk(&w, v, own);
 	for (struct leaf *l = w.first; l; l = l->next) {
@@ -662,13 +371,13 @@ static struct spec *epilogue_of(struct pl *pl, struct val *v, const struct ix **
 
 		if (!s || s->consumers != 1 || s->scheduled || pl_numel_now(l->val) != pl_numel_now(v) || (best && best->id >= s->id))
 			continue;
-		own_vars(pl, s->out, at);
+		pl_own_vars(pl, s->out, at);
 		same_position(pl, v, s->out, at, idx);
 		if (is_epilogue(pl, v, s, idx, at))
 			best = s;
 	}
 	if (best) {
-		own_vars(pl, best->out, at);
+		pl_own_vars(pl, best->out, at);
 		same_position(pl, v, best->out, at, idx);
 		pl_guard_eq(pl, pl_numel(pl, best->out), pl_numel(pl, v), "the elements of a fused reshape");
 	}
@@ -682,7 +391,7 @@ static void schedule_operands(struct pl *pl, struct spec *s)
 		if (s->kind == S_SCAN) {
 			const struct ix *idx[PL_MAX_RANK];
 
-			own_vars(pl, s->in[i].val, idx);
+			pl_own_vars(pl, s->in[i].val, idx);
 			collect(pl, NULL, NULL, s->in[i].val, idx, 0);
 		} else {
 			schedule(pl, s->in[i].val);
@@ -711,7 +420,7 @@ static void spec_kernel(struct pl *pl, struct spec *s, struct val *out, const st
 	pl_walk(&w, out, idx);
 	for (struct leaf *l = w.first; l; l = l->next) {
 		if (l->kind == LEAF_SPEC && l->val->spec != s) {
-			make_root(pl, l->val);
+			pl_make_root(pl, l->val);
 			schedule(pl, l->val);
 		} else if (l->kind == LEAF_LOAD) {
 			schedule(pl, l->val);
@@ -727,82 +436,85 @@ static void schedule_spec(struct pl *pl, struct spec *s)
 
 	if (s->scheduled)
 		pl_fail(pl, "the result of node %s is needed after it was fused away", s->node);
-	own_vars(pl, s->out, idx);
-	make_root(pl, s->out);
+	pl_own_vars(pl, s->out, idx);
+	pl_make_root(pl, s->out);
 	spec_kernel(pl, s, s->out, idx, idx);
+}
+
+/* Nothing but v at idx, one element at a time. */
+static void point_space(struct pl *pl, struct kern *k, struct val *v, const struct ix *const *idx)
+{
+	k->kind = K_POINT;
+	k->n_row = k->n_col = 0;
+	collect(pl, NULL, v, v, idx, 0);
+	for (int d = 0; d < v->rank; d++)
+		add_row(k, idx[d]);
+}
+
+/* Rows are what the reduction v leaves, columns what it runs over; v itself comes after whatever it needs. */
+static void reduction_space(struct pl *pl, struct kern *k, struct val *v, const struct ix *const *idx)
+{
+	const struct ix *src[PL_MAX_RANK];
+	int stage = 0;
+
+	for (int d = 0; d < v->rank; d++) {
+		src[d] = idx[d];
+		add_row(k, idx[d]);
+	}
+	for (int d = v->rank; d < v->arg[0]->rank; d++) {
+		src[d] = ix_var(pl, pl_fmt(pl, "i%d", pl->n_var++), v->arg[0]->size[d]);
+		k->col[k->n_col++] = ix_as_var(src[d]);
+	}
+	set_columns(pl, k);
+	collect(pl, k, v, v->arg[0], src, 0);
+	for (int i = 0; i < k->n_red; i++)
+		stage = k->red_stage[i] + 1 > stage ? k->red_stage[i] + 1 : stage;
+	k->red_stage[k->n_red] = stage;
+	k->n_stage = stage + 1;
+	memcpy(k->red_idx[k->n_red], idx, (size_t)v->rank * sizeof *idx);
+	k->red[k->n_red++] = v;
+}
+
+/* The first of the three index spaces in which the reduction at l stands on rows; idx[] becomes v's index in it. */
+static int find_space(struct pl *pl, struct kern *k, struct val *v, const struct leaf *l, const struct ix **idx)
+{
+	own_space(k, v, idx, l);
+	if (space_works(pl, k, v, idx, l->val))
+		return 1;
+	if (red_space(pl, k, v, l, idx) && space_works(pl, k, v, idx, l->val))
+		return 1;
+	return result_space(pl, k, v, l, idx) && space_works(pl, k, v, idx, l->val);
 }
 
 static void row_kernel(struct pl *pl, struct val *v)
 {
 	const struct ix *idx[PL_MAX_RANK];
 	struct kern *k = kern_new(pl, K_ROW);
-	struct leaf *l;
+	struct leaf *l = NULL;
 
-	own_vars(pl, v, idx);
+	pl_own_vars(pl, v, idx);
 	if (v->kind == V_RED) {
-		const struct ix *src[PL_MAX_RANK];
-
-		for (int d = 0; d < v->rank; d++) {
-			src[d] = idx[d];
-			add_row(k, idx[d]);
-		}
-		for (int d = v->rank; d < v->arg[0]->rank; d++) {
-			src[d] = ix_var(pl, pl_fmt(pl, "i%d", pl->n_var++), v->arg[0]->size[d]);
-			k->col[k->n_col++] = ix_as_var(src[d]);
-		}
+		reduction_space(pl, k, v, idx);
+	} else if (!(l = first_red(pl, v, idx))) {
+		point_space(pl, k, v, idx);
+	} else if (find_space(pl, k, v, l, idx)) {
 		set_columns(pl, k);
-		collect(pl, k, v, v->arg[0], src, 0);
-		{
-			int s = 0;
+		collect(pl, k, v, v, idx, 0);
+	} else if (inline_red(l->val)) {
+		pl_own_vars(pl, v, idx);
+		point_space(pl, k, v, idx);
+	} else {	/* no space of ours: store it, or what v makes of it, and look again */
+		struct val *store = pl_store_for(pl, v, idx, v, l->val);
 
-			for (int i = 0; i < k->n_red; i++)
-				s = k->red_stage[i] + 1 > s ? k->red_stage[i] + 1 : s;
-			k->red_stage[k->n_red] = s;
-			k->n_stage = s + 1;
-		}
-		memcpy(k->red_idx[k->n_red], idx, sizeof idx);
-		k->red[k->n_red++] = v;
-	} else {
-		l = first_red(pl, v, idx);
-		if (!l) {
-			/* pointwise */
-			k->kind = K_POINT;
-			collect(pl, NULL, v, v, idx, 0);
-			for (int d = 0; d < v->rank; d++)
-				add_row(k, idx[d]);
-		} else {
-			own_space(pl, k, v, idx, l);
-			if (!space_works(pl, k, v, idx, l->val)) {
-				if (!(red_space(pl, k, v, l, idx) && space_works(pl, k, v, idx, l->val)) &&
-				    !(result_space(pl, k, v, l, idx) && space_works(pl, k, v, idx, l->val))) {
-					if (inline_red(l->val)) {
-						k->kind = K_POINT;
-						k->n_row = k->n_col = 0;
-						own_vars(pl, v, idx);
-						collect(pl, NULL, v, v, idx, 0);
-						for (int d = 0; d < v->rank; d++)
-							add_row(k, idx[d]);
-					} else {
-						struct val *store = pl_store_for(pl, v, idx, v, l->val);
-
-						make_root(pl, store);
-						schedule(pl, store);
-						row_kernel(pl, v);
-						return;
-					}
-				}
-			}
-			if (k->kind == K_ROW) {
-				set_columns(pl, k);
-				collect(pl, k, v, v, idx, 0);
-			}
-		}
+		pl_make_root(pl, store);
+		schedule(pl, store);
+		row_kernel(pl, v);
+		return;
 	}
 	k->out[0] = v;
 	k->n_out = 1;
-	for (int d = 0; d < v->rank; d++)
-		k->out_idx[0][d] = idx[d];
-	merge_axes(pl, k);
+	memcpy(k->out_idx[0], idx, (size_t)v->rank * sizeof *idx);
+	pl_merge_axes(pl, k);
 	title(pl, k, v, k->kind == K_POINT ? "pointwise" : "rows");
 	kern_push(pl, k);
 }
@@ -815,7 +527,7 @@ static void schedule(struct pl *pl, struct val *v)
 	if (v->scheduled || v->kind == V_BUF)
 		return;
 	v->scheduled = 1;
-	make_root(pl, v);
+	pl_make_root(pl, v);
 	if (v->kind == V_SPEC) {
 		schedule_spec(pl, v->spec);
 		return;
@@ -862,7 +574,7 @@ void pl_group(struct pl *pl)
 
 	for (int i = 0; i < pl->n_output; i++)
 		out[i] = output_value(pl, i);
-	find_roots(pl, out, pl->n_output);
+	pl_find_roots(pl, out, pl->n_output);
 	for (int i = 0; i < pl->n_output; i++)
 		schedule(pl, out[i]);
 }

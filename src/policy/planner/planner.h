@@ -366,13 +366,13 @@ struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w
 struct val *pl_attention(struct pl *pl, struct gnode *n, struct val *q, struct val *k, struct val *v, struct val *mask,
 			 int causal, double scale);
 struct val *pl_scan(struct pl *pl, struct gnode *n, struct val *x, int dim, enum pl_red red);
-void pl_spec_operands(struct pl *pl, struct spec *s);
 
 /* ---- walk.c */
 /* out[0..n-1] = map[] of v with its placeholders replaced by idx. */
 void pl_map_index(struct pl *pl, const struct val *v, const struct ix *const *map, int n, const struct ix *const *idx, const struct ix **out);
 
-/* ---- group.c */
+/* ---- roots.c, axes.c, group.c */
+void pl_spec_operands(struct pl *pl, struct spec *s);
 void pl_group(struct pl *pl);
 
 /* ---- hoist.c */

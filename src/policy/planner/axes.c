@@ -1,0 +1,123 @@
+/* axes.c - the axes of a kernel's index space, merged where every access walks through two of them as through one.
+ *
+ * A pointwise kernel over contiguous tensors has one axis then, whatever the shape; a row kernel has as few as its strides
+ * allow.  What counts are the offsets of everything that the kernel reads and writes, so they are collected anew after each
+ * merge: the substitution changes them all. */
+#include "policy/planner/group.h"
+
+#include <string.h>
+
+/* What pass `pass` of kernel k reads: its outputs first, then the arguments of its reductions. */
+static void walk_pass(struct pl *pl, struct kern *k, int pass, struct walk *w)
+{
+	const struct ix *idx[PL_MAX_RANK];
+	struct val *v = pass < k->n_out ? k->out[pass] : k->red[pass - k->n_out];
+
+	pl_walk_init(w, pl, v);
+	if (pass < k->n_out) {
+		pl_walk(w, v, k->out_idx[pass]);
+		return;
+	}
+	memcpy(idx, k->red_idx[pass - k->n_out], sizeof idx);
+	for (int c = 0; c < k->n_ocol; c++)
+		idx[v->rank + c] = k->ocol[c];
+	pl_walk(w, v->arg[0], idx);
+}
+
+int pl_kern_loads(struct pl *pl, struct kern *k, const struct ix **off, struct buf **buf, int max)
+{
+	int n = 0;
+
+	for (int pass = 0; pass < k->n_out + k->n_red; pass++) {
+		struct walk w;
+
+		walk_pass(pl, k, pass, &w);
+		for (struct leaf *l = w.first; l && n < max; l = l->next)
+			if (l->kind == LEAF_LOAD) {
+				buf[n] = l->val->root;
+				off[n++] = l->off;
+			}
+	}
+	return n;
+}
+
+/* Do all offsets walk through a and b (b inside a) as through one axis? */
+static int mergeable(struct pl *pl, const struct ix *const *off, int n, const struct ix_atom *a, const struct ix_atom *b)
+{
+	for (int i = 0; i < n; i++) {
+		const struct ix *ca, *cb, *rest, *rest2;
+
+		if (!ix_has(off[i], a) && !ix_has(off[i], b))
+			continue;
+		if (!ix_affine(pl, off[i], a, &ca, &rest) || !ix_affine(pl, rest, b, &cb, &rest2))
+			return 0;
+		if (ix_has(ca, b) || !ix_same(ca, ix_mul(pl, cb, b->b)))
+			return 0;
+	}
+	return 1;
+}
+
+static void subst_all(struct pl *pl, struct kern *k, const struct ix_atom *const *v, const struct ix *const *e, int n)
+{
+	for (int o = 0; o < k->n_out; o++)
+		for (int d = 0; d < k->out[o]->rank; d++)
+			k->out_idx[o][d] = ix_subst(pl, k->out_idx[o][d], v, e, n);
+	for (int c = 0; c < k->n_ocol; c++)
+		k->ocol[c] = ix_subst(pl, k->ocol[c], v, e, n);
+	for (int r = 0; r < k->n_red; r++)
+		for (int d = 0; d < k->red[r]->rank; d++)
+			k->red_idx[r][d] = ix_subst(pl, k->red_idx[r][d], v, e, n);
+}
+
+static int offsets_of(struct pl *pl, struct kern *k, const struct ix **off, int max)
+{
+	int n = 0;
+
+	for (int pass = 0; pass < k->n_out + k->n_red; pass++) {
+		struct walk w;
+
+		walk_pass(pl, k, pass, &w);
+		if (pass < k->n_out && k->out[pass]->root && n < max)
+			off[n++] = pl_offset(pl, k->out[pass]->root, k->out_idx[pass]);
+		for (struct leaf *l = w.first; l; l = l->next) {
+			if (l->off && n < max)
+				off[n++] = l->off;
+			if (l->kind == LEAF_RED)	/* results sit at rows; windows are small and read through memory */
+				for (int d = 0; d < l->val->rank && n < max; d++)
+					off[n++] = pl_red_known(k, l->val, l->idx) >= 0 ? ix_const(pl, 0) : l->idx[d];
+		}
+	}
+	return n;
+}
+
+static int merge_pair(struct pl *pl, struct kern *k, const struct ix **off, int n_off, const struct ix_atom **axis, int *n)
+{
+	for (int i = *n - 2; i >= 0; i--) {
+		const struct ix_atom *v[2] = { axis[i], axis[i + 1] };
+		const struct ix *m, *e[2];
+
+		if (!mergeable(pl, off, n_off, v[0], v[1]))
+			continue;
+		m = ix_var(pl, pl_fmt(pl, "i%d", pl->n_var++), ix_mul(pl, v[0]->b, v[1]->b));
+		e[0] = ix_div(pl, m, v[1]->b);
+		e[1] = ix_mod(pl, m, v[1]->b);
+		subst_all(pl, k, v, e, 2);
+		axis[i] = ix_as_var(m);
+		memmove(&axis[i + 1], &axis[i + 2], (size_t)(*n - i - 2) * sizeof axis[0]);
+		(*n)--;
+		return 1;
+	}
+	return 0;
+}
+
+void pl_merge_axes(struct pl *pl, struct kern *k)
+{
+	const struct ix **off = pl_alloc(pl, 4096 * sizeof *off);
+	int again = 1;
+
+	while (again) {
+		int n = offsets_of(pl, k, off, 4096);
+
+		again = n < 4096 && (merge_pair(pl, k, off, n, k->row, &k->n_row) || merge_pair(pl, k, off, n, k->col, &k->n_col));
+	}
+}

@@ -1,0 +1,19 @@
+/* group.h - what roots.c, axes.c and group.c share: three steps of one decision, which kernel computes what. */
+#ifndef WW_POLICY_PLANNER_GROUP_H
+#define WW_POLICY_PLANNER_GROUP_H
+
+#include "policy/planner/walk.h"
+
+/* Give v a buffer, if it has none: from now on it is read from memory. */
+void pl_make_root(struct pl *pl, struct val *v);
+/* Fresh variables for a shape; dimensions of size 1 are at 0. */
+void pl_own_vars(struct pl *pl, const struct val *v, const struct ix **idx);
+/* Count, for every special, the roots that reach it; make the roots that specials and splits demand. */
+void pl_find_roots(struct pl *pl, struct val **todo, int n_todo);
+
+/* The number of the reduction of kernel k that is r at idx, -1 where it does none such. */
+int pl_red_known(const struct kern *k, const struct val *r, const struct ix *const *idx);
+/* Make one axis of neighbours that every access of k walks through as one. */
+void pl_merge_axes(struct pl *pl, struct kern *k);
+
+#endif

@@ -1,0 +1,165 @@
+/* roots.c - which values must be in memory, before any kernel is planned.
+ *
+ * The graph's outputs are; so is what a special (a matrix product, a convolution, attention, a scan) reads, since its template
+ * walks through memory by strides: the value itself, or the one behind views that strides can express.  Whoever reaches a
+ * special is counted here, because a special whose result has one reader only can end in that reader's expression. */
+#include "policy/planner/group.h"
+
+void pl_make_root(struct pl *pl, struct val *v)
+{
+	if (!v->root)
+		v->root = pl_buf(pl, B_SCRATCH, v->dt, v->rank, v->size);
+}
+
+void pl_own_vars(struct pl *pl, const struct val *v, const struct ix **idx)
+{
+	for (int d = 0; d < v->rank; d++)
+		idx[d] = ix_is(v->size[d], 1) ? ix_const(pl, 0) : ix_var(pl, pl_fmt(pl, "i%d", pl->n_var++), v->size[d]);
+}
+
+/* What the template of a special demands of its operand's strides. */
+static int fits_template(struct pl *pl, const struct spec *s, int which, const struct operand *o)
+{
+	int r = o->val->rank;
+	const struct ix **st = (const struct ix **)o->stride;
+	int64_t row, col;
+
+	if (s->kind == S_CONV || s->kind == S_SCAN) {
+		const struct ix *c[PL_MAX_RANK];
+
+		if (s->kind == S_SCAN)
+			return 1;
+		pl_contiguous(pl, r, o->val->size, c);
+		for (int d = 0; d < r; d++)
+			if (!ix_is(o->val->size[d], 1) && !ix_same(st[d], c[d]))
+				return 0;
+		return 1;
+	}
+	if (s->kind == S_ATTN)
+		return ix_is(st[3], 1) && (pl->target == WW_TARGET_CPU || (ix_num(st[0]) % 4 == 0 && ix_num(st[1]) % 4 == 0 && ix_num(st[2]) % 4 == 0 &&
+			ix_num(o->offset) % 4 == 0));
+	/* GEMM: one stride over all batches, and unit stride along a row or a column */
+	for (int d = 0; d + 1 < s->nbatch; d++)
+		if (ix_num(st[d]) != ix_num(st[d + 1]) * ix_num(o->val->size[d + 1]))
+			return 0;
+	row = ix_num(st[r - 2]);
+	col = ix_num(st[r - 1]);
+	if (pl->target == WW_TARGET_CPU)
+		return which == 0 ? col == 1 && row > 0 : (col == 1 && row > 0) || (row == 1 && col > 0);
+	return (col == 1 && row > 0) || (row == 1 && col > 0);
+}
+
+/* Find the buffer that an operand can be read from by strides; 0: it must be stored as it is. */
+static int by_strides(struct pl *pl, const struct spec *s, int which, struct operand *o)
+{
+	const struct ix *idx[PL_MAX_RANK], *own[PL_MAX_RANK], *sub[PL_MAX_RANK], *off;
+	struct val *v = o->val;
+	struct buf *b, fake = { 0 };
+
+	for (int d = 0; d < v->rank; d++)
+		own[d] = idx[d] = ix_var(pl, "o", v->size[d]);
+	while (v->kind == V_VIEW && !v->cond && !v->root) {
+		pl_map_index(pl, v, v->map, v->arg[0]->rank, idx, sub);
+		v = v->arg[0];
+		for (int d = 0; d < v->rank; d++)
+			idx[d] = sub[d];
+	}
+	b = v->root;
+	if (!b) {
+		fake.rank = v->rank;
+		pl_contiguous(pl, v->rank, v->size, fake.stride);
+		b = &fake;
+	}
+	if (v->dt != o->val->dt)
+		return 0;
+	off = pl_offset(pl, b, idx);
+	for (int d = 0; d < o->val->rank; d++) {
+		const struct ix *coef, *rest;
+
+		if (!ix_affine(pl, off, ix_as_var(own[d]), &coef, &rest) || ix_varies(coef))
+			return 0;
+		o->stride[d] = coef;
+		off = rest;
+	}
+	if (ix_varies(off))
+		return 0;
+	o->offset = off;
+	if (!fits_template(pl, s, which, o))
+		return 0;
+	pl_make_root(pl, v);
+	o->buf = v->root;
+	o->val = v;	/* from now on: what has to be scheduled */
+	return 1;
+}
+
+void pl_spec_operands(struct pl *pl, struct spec *s)
+{
+	for (int i = 0; i < s->n_in; i++) {
+		struct operand *o = &s->in[i];
+		struct val *v = o->val;
+
+		if (o->buf)
+			continue;
+		if (s->kind == S_SCAN)
+			continue;	/* read through an expression */
+		if (by_strides(pl, s, i, o))
+			continue;
+		pl_make_root(pl, v);
+		o->buf = v->root;
+		o->val = v;
+		o->offset = ix_const(pl, 0);
+		pl_contiguous(pl, v->rank, v->size, o->stride);
+	}
+}
+
+void pl_find_roots(struct pl *pl, struct val **todo, int n_todo)
+{
+	static const int max = 4096;
+	struct val **list = pl_alloc(pl, (size_t)max * sizeof *list);
+	int n = 0;
+
+	for (int i = 0; i < n_todo; i++)
+		list[n++] = todo[i];
+	for (int i = 0; i < n; i++) {
+		const struct ix *idx[PL_MAX_RANK];
+		struct walk w;
+
+		pl_walk_init(&w, pl, list[i]);
+		w.into_reds = 1;
+		pl_own_vars(pl, list[i], idx);
+		if (list[i]->kind == V_SPEC) {
+			list[i]->spec->consumers += 2;
+		}
+		pl_walk(&w, list[i], idx);
+		for (struct leaf *l = w.first; l; l = l->next) {
+			struct val *found[8];
+			int nf = 0;
+
+			if (l->kind == LEAF_SPEC) {
+				struct spec *s = l->val->spec;
+
+				s->consumers++;
+				pl_spec_operands(pl, s);
+				for (int k = 0; k < s->n_in && !s->scheduled; k++)
+					found[nf++] = s->in[k].val;
+				s->scheduled = 1;
+			} else if (l->kind == LEAF_RED && l->val->force_root && !l->val->root) {
+				pl_make_root(pl, l->val);
+				found[nf++] = l->val;
+			}
+			for (int k = 0; k < nf; k++) {
+				int known = found[k]->kind == V_BUF;
+
+				for (int j = 0; j < n && !known; j++)
+					known = list[j] == found[k];
+				if (known)
+					continue;
+				if (n >= max)
+					pl_fail(pl, "more than %d values to store", max);
+				list[n++] = found[k];
+			}
+		}
+	}
+	for (int i = 0; i < pl->n_spec; i++)
+		pl->spec[i]->scheduled = 0;
+}
