@@ -12,15 +12,21 @@
  *     4        TCP bind and connect
  *     5        ioctl on devices
  *     6        abstract Unix sockets and signals to processes outside
+ *
+ * A rule is tied to an inode and keeps it in memory.  That is not enough in /proc, which makes a new inode whenever a path
+ * whose cache entry was dropped (memory pressure) is looked up again: the rule for /proc/self would be lost.  A descriptor
+ * on the path keeps the entry, so rules in /proc hold theirs open for the life of the process, across exec too.
  */
 #include "sandbox/internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdint.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #ifndef SYS_landlock_create_ruleset
@@ -54,6 +60,12 @@ static uint64_t handled(int abi)
 	return FS_V1 | (abi >= 2 ? FS_REFER : 0) | (abi >= 3 ? FS_TRUNCATE : 0) | (abi >= 5 ? FS_IOCTL_DEV : 0);
 }
 
+static int in_proc(int fd)
+{
+	struct statfs fs;
+	return fstatfs(fd, &fs) == 0 && fs.f_type == PROC_SUPER_MAGIC;
+}
+
 static enum ww_rc allow(int rules, const char *path, uint64_t rights, struct ww_err *err)
 {
 	struct stat st;
@@ -66,7 +78,10 @@ static enum ww_rc allow(int rules, const char *path, uint64_t rights, struct ww_
 	struct path_rule r = { rights, fd };
 	if (syscall(SYS_landlock_add_rule, rules, RULE_PATH_BENEATH, &r, 0) < 0)
 		rc = ww_err_errno(err, WW_ERR_SYSTEM, "sandbox: Landlock rule for %s", path);
-	close(fd);
+	if (rc != WW_OK || !in_proc(fd))
+		close(fd);
+	else if (fcntl(fd, F_SETFD, 0) < 0)
+		rc = ww_err_errno(err, WW_ERR_SYSTEM, "sandbox: cannot keep %s", path);
 	return rc;
 }
 

@@ -43,7 +43,7 @@ enum { ATTR_RDONLY = 1, ATTR_NOSUID = 2, ATTR_NODEV = 4 };
 static const char *const level_names[] = { "none", "seccomp", "landlock", "namespaces" };
 static const char *const level_texts[] = {
 	"nothing is taken away: solutions are not contained",
-	"system calls are filtered; compilers can still read this user's files",
+	"system calls are filtered; compilers can still read this user's files, and a task's Python read and write them",
 	"system calls are filtered and files limited to the listed ones; processes and the network stack are shared",
 	"own namespaces with a private read-only root and no network, and system calls are filtered",
 };

@@ -7,13 +7,14 @@
 
 #include "base/fs.h"
 #include "base/time.h"
+#include "sandbox/internal.h"
 #include "sandbox/proc.h"
-#include "sandbox/sandbox.h"
 
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <sched.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
@@ -123,6 +124,55 @@ static int child_environment(void)
 	return write(WW_PROC_FD, line, strlen(line)) < 0 ? 9 : 0;
 }
 
+/* Only Landlock: a rule for /proc/self, before and after the kernel has dropped what it remembers of /proc. */
+static int confined_to_proc_self(int ready_fd, int dropped_fd)
+{
+	struct ww_err err = WW_ERR_INIT;
+	enum ww_sandbox_level level;
+	const struct ww_sandbox_bind binds[] = { { "/", WW_BIND_READ }, { "/proc/self", WW_BIND_WRITE } };
+	const struct ww_sandbox_opts o = { .profile = WW_PROFILE_REFERENCE, .binds = binds, .n_binds = 2 };
+	char c;
+	setenv("WARPWRIGHT_SANDBOX", "landlock", 1);
+	if (ww_sandbox_enter(&o, &level, &err) != WW_OK || level != WW_SANDBOX_LANDLOCK)
+		return 8;
+	say("before", try_open("/proc/self", "comm", O_WRONLY));
+	say("init", try_open("/proc/1", "comm", O_WRONLY));
+	if (write(ready_fd, "x", 1) != 1 || read(dropped_fd, &c, 1) != 1)
+		return 9;
+	say("after", try_open("/proc/self", "comm", O_WRONLY));
+	say("init after", try_open("/proc/1", "comm", O_WRONLY));
+	return 0;
+}
+
+/* First of a pid namespace with a /proc of its own, so that nobody else's caches are dropped (a remount drops them). */
+static int proc_namespace(void)
+{
+	int ready[2], dropped[2], status;
+	char c;
+	if (mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 || mount("proc", "/proc", "proc", 0, NULL) < 0 || pipe(ready) < 0 ||
+	    pipe(dropped) < 0)
+		return 7;
+	pid_t pid = fork();
+	if (pid == 0)
+		_exit(confined_to_proc_self(ready[1], dropped[0]));
+	close(ready[1]);
+	if (read(ready[0], &c, 1) != 1 || mount("proc", "/proc", "proc", MS_REMOUNT, NULL) < 0 || write(dropped[1], "x", 1) != 1)
+		return 6;
+	return waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status) : 5;
+}
+
+static int child_proc(void)
+{
+	unsigned uid = geteuid(), gid = getegid();
+	int status;
+	if (unshare(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID) < 0 || ww_sandbox_map_ids(uid, gid) < 0)
+		return 7;
+	pid_t pid = fork();
+	if (pid == 0)
+		_exit(proc_namespace());
+	return waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status) : 5;
+}
+
 /* A grandchild that would live on, in the same group; then wait to be killed. */
 static int child_family(void)
 {
@@ -156,6 +206,8 @@ static int child(int argc, char **argv)
 		return child_ptrace();
 	if (!strcmp(argv[0], "environment"))
 		return child_environment();
+	if (!strcmp(argv[0], "proc"))
+		return child_proc();
 	if (!strcmp(argv[0], "family"))
 		return child_family();
 	if (!strcmp(argv[0], "memory"))
@@ -287,6 +339,29 @@ static void reference_profile(void **state)
 	ww_str_release(&out);
 }
 
+/* A rule for /proc/self must outlive the kernel's memory of the path: /proc makes its inodes anew. */
+static void rules_in_proc_last(void **state)
+{
+	(void)state;
+	if (ww_sandbox_probe() < WW_SANDBOX_NAMESPACES)	/* which the test needs, not the rule */
+		skip();
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_proc p;
+	struct ww_str out = WW_STR_INIT(65536);
+	int status;
+	const char *args[] = { "proc", NULL };
+	start(&p, args, 0);
+	read_all(&p, &out);
+	assert_int_equal(ww_proc_wait(&p, ww_now_ns() + 5000000000ull, &status, &err), WW_OK);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+	HAS("before: 0");
+	HAS("init: 13");
+	HAS("after: 0");
+	HAS("init after: 13");
+	ww_str_release(&out);
+}
+
 static void ptrace_kills(void **state)
 {
 	(void)state;
@@ -412,6 +487,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(runner_cpu_profile),
 		cmocka_unit_test(runner_cuda_profile),
 		cmocka_unit_test(reference_profile),
+		cmocka_unit_test(rules_in_proc_last),
 		cmocka_unit_test(ptrace_kills),
 		cmocka_unit_test(environment_and_descriptors),
 		cmocka_unit_test(ends),
