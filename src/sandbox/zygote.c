@@ -3,6 +3,7 @@
 
 #include "base/fs.h"
 #include "base/time.h"
+#include "base/tmpdir.h"
 #include "sandbox/proc.h"
 #include "sandbox/zygote_wire.h"
 
@@ -26,8 +27,8 @@ struct ww_zygote {
 	struct ww_proc proc;
 	uint64_t generation;		/* counts starts */
 	char worker[32];
-	char *args[MAX_WORKER_ARGS + 2];	/* the worker's own, after the directory for its jobs */
-	char tmp[PATH_MAX];		/* made by us where the worker has no private root; "" otherwise */
+	const char *args[MAX_WORKER_ARGS + 2];	/* the worker's own, after the directory for its jobs */
+	struct ww_tmpdir tmp;		/* made by us where the worker has no private root */
 	size_t max_reply;
 	struct ww_zygote_ready ready;
 };
@@ -40,7 +41,7 @@ static uint64_t deadline_in(double s)
 static enum ww_rc start(struct ww_zygote *z, struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;
-	struct ww_proc_opts po = { .worker = z->worker, .args = (const char *const *)z->args, .namespaces = 1,
+	struct ww_proc_opts po = { .worker = z->worker, .args = z->args, .namespaces = 1,
 				   .err_mode = WW_STDERR_INHERIT };
 	WW_TRY(ww_proc_spawn(&z->proc, &po, err));
 	rc = ww_fd_read(z->proc.fd, &z->ready, sizeof(z->ready), deadline_in(warm_limit_s), err);
@@ -59,17 +60,16 @@ out:
 	return rc;
 }
 
-static enum ww_rc make_tmp(struct ww_zygote *z, struct ww_err *err)
+/* Where the worker's jobs find their directories. */
+static enum ww_rc make_tmp(struct ww_zygote *z, const char **path, struct ww_err *err)
 {
-	const char *base = getenv("TMPDIR");
 	if (ww_sandbox_probe() == WW_SANDBOX_NAMESPACES) {
-		snprintf(z->tmp, sizeof(z->tmp), "%s", WW_ZYGOTE_TMP);
+		*path = WW_ZYGOTE_TMP;
 		return WW_OK;
 	}
-	snprintf(z->tmp, sizeof(z->tmp), "%s/warpwright-%s-XXXXXX", base && base[0] == '/' ? base : "/tmp", z->worker);
-	if (!mkdtemp(z->tmp))
-		return ww_err_errno(err, WW_ERR_IO, "cannot make a temporary directory %s", z->tmp);
-	return WW_OK;
+	enum ww_rc rc = ww_tmpdir_new(&z->tmp, z->worker, err);
+	*path = z->tmp.path;
+	return rc;
 }
 
 enum ww_rc ww_zygote_open(struct ww_zygote **out, const struct ww_zygote_opts *o, struct ww_err *err)
@@ -82,10 +82,10 @@ enum ww_rc ww_zygote_open(struct ww_zygote **out, const struct ww_zygote_opts *o
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 	pthread_mutex_init(&z->lock, NULL);
 	z->proc = (struct ww_proc)WW_PROC_INIT;
+	z->tmp = (struct ww_tmpdir)WW_TMPDIR_INIT;
 	z->max_reply = o->max_reply_bytes;
 	snprintf(z->worker, sizeof(z->worker), "%s", o->worker);
-	WW_TRY(make_tmp(z, err));
-	z->args[0] = z->tmp;
+	WW_TRY(make_tmp(z, &z->args[0], err));
 	for (const char *const *a = o->args; a && *a; a++) {
 		WW_BUG(n > MAX_WORKER_ARGS);
 		if (!(z->args[n++] = strdup(*a))) {
@@ -103,14 +103,12 @@ out:
 
 void ww_zygote_close(struct ww_zygote *z)
 {
-	struct ww_err ignored = WW_ERR_INIT;
 	if (!z)
 		return;
 	ww_proc_kill(&z->proc);
-	if (z->tmp[0] && strcmp(z->tmp, WW_ZYGOTE_TMP))
-		(void)!ww_fs_remove_tree(z->tmp, &ignored);
+	ww_tmpdir_remove(&z->tmp);
 	for (int i = 1; i <= MAX_WORKER_ARGS; i++)
-		free(z->args[i]);
+		free((void *)(uintptr_t)z->args[i]);
 	pthread_mutex_destroy(&z->lock);
 	free(z);
 }

@@ -132,30 +132,19 @@ static void become(const struct child *c, const char *dir, int sock, int log, pi
 	_exit(127);
 }
 
-static enum ww_rc private_dir(struct ww_worker *w, struct ww_err *err)
-{
-	const char *tmp = getenv("TMPDIR");
-	int n = snprintf(w->dir, sizeof(w->dir), "%s/warpwright-XXXXXX", tmp && tmp[0] == '/' ? tmp : "/tmp");
-	if (n >= (int)sizeof(w->dir) || !mkdtemp(w->dir)) {
-		w->dir[0] = 0;
-		return ww_err_errno(err, WW_ERR_IO, "cannot create a directory under %s", tmp ? tmp : "/tmp");
-	}
-	return WW_OK;
-}
-
 enum ww_rc ww_worker_start(struct ww_worker *w, const struct ww_ref_opts *o, struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;
 	int sv[2] = { -1, -1 }, log[2] = { -1, -1 };
 	struct child c = { 0 };
 	memset(w, 0, sizeof(*w));
-	w->pid = w->sock = w->log_fd = -1;
+	w->pid = w->sock = w->log_fd = w->dir.fd = -1;
 	w->dead = 1;
 	w->max_resident_bytes = o->max_resident_bytes ? o->max_resident_bytes :
 			       (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 5 * 4;
 	w->interrupted = o->interrupted;
-	WW_TRY(private_dir(w, err));
-	WW_TRY(child_init(&c, o, w->dir, err));
+	WW_TRY(ww_tmpdir_new(&w->dir, "worker", err));
+	WW_TRY(child_init(&c, o, w->dir.path, err));
 	w->log = malloc(WW_WORKER_LOG_BYTES);
 	if (!w->log) {
 		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
@@ -173,7 +162,7 @@ enum ww_rc ww_worker_start(struct ww_worker *w, const struct ww_ref_opts *o, str
 		goto out;
 	}
 	if (!w->pid)
-		become(&c, w->dir, sv[1], log[1], parent);
+		become(&c, w->dir.path, sv[1], log[1], parent);
 	w->sock = sv[0];
 	w->log_fd = log[0];
 	sv[0] = log[0] = -1;
@@ -268,9 +257,7 @@ void ww_worker_stop(struct ww_worker *w)
 	free(w->log);
 	free(w->log_text);
 	w->log = w->log_text = NULL;
-	if (w->dir[0])
-		(void)!ww_fs_remove_tree(w->dir, &ignored);
-	w->dir[0] = 0;
+	ww_tmpdir_remove(&w->dir);
 }
 
 /* It closed the socket or vanished: say how it ended. */

@@ -9,9 +9,9 @@
 #define WW_TASK_WORKER_H
 
 #include "base/err.h"
+#include "base/tmpdir.h"
 #include "task/ref.h"
 
-#include <limits.h>
 #include <stddef.h>
 
 enum { WW_WORKER_LOG_BYTES = 65536 };
@@ -25,7 +25,7 @@ struct ww_worker {
 	char *log;			/* ring of WW_WORKER_LOG_BYTES */
 	size_t log_total;		/* bytes ever written into it */
 	char *log_text;			/* the ring unrolled, for callers */
-	char dir[PATH_MAX];		/* private; "" where the caller gave one */
+	struct ww_tmpdir dir;		/* private */
 	uint64_t max_resident_bytes;
 	const volatile int *interrupted;
 };
