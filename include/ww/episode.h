@@ -37,7 +37,7 @@
  *   "verdict"   what the judge said.
  *     call_id    of the tool call that asked; "final" for the judging that closes the episode
  *     solution   id
- *     depth      "compile", "verify" or "full"
+ *     depth      "compile", "verify", "brief" or "full"
  *     verdict    the object of `judge --json`
  *   "end"       last line, once; an episode without it was interrupted and can be resumed.
  *     reason     "submitted", "stopped" (no tool call), "turns", "seconds", "malformed", "length" or "refusal"

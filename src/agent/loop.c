@@ -113,7 +113,7 @@ static const struct ww_tool_call *pending_call(const struct loop *l)
 
 /* ---- Verdicts --------------------------------------------------------------------------------------------------- */
 
-static const char *const depth_names[] = { "compile", "verify", "full" };
+static const char *const depth_names[] = { "compile", "verify", "brief", "full" };	/* by enum ww_judge_depth */
 
 static int is_recorded(const struct loop *l, const char *id)
 {

@@ -53,7 +53,7 @@ void ww_tool_verdict_text(const struct ww_verdict *v, enum ww_judge_depth depth,
 			ww_str_addf(out, " (relative error %.3g, largest absolute error %.3g)", v->err_rel, v->err_abs);
 		ww_str_addc(out, '\n');
 	}
-	if (depth == WW_JUDGE_FULL) {
+	if (depth >= WW_JUDGE_BRIEF) {
 		add_times(v, out);
 		ww_str_addf(out, "reward: %g\n", v->reward);
 	}
@@ -103,7 +103,8 @@ static enum ww_rc compile_run(struct ww_tool_env *env, const json_t *args, struc
 
 static enum ww_rc verify_run(struct ww_tool_env *env, const json_t *args, struct ww_tool_result *r, struct ww_err *err)
 {
-	return judge_to_result(env, ww_json_bool(args, "time", 1) ? WW_JUDGE_FULL : WW_JUDGE_VERIFY, 0, r, err);
+	enum ww_judge_depth timed = ww_json_bool(args, "brief", 0) ? WW_JUDGE_BRIEF : WW_JUDGE_FULL;
+	return judge_to_result(env, ww_json_bool(args, "time", 1) ? timed : WW_JUDGE_VERIFY, 0, r, err);
 }
 
 static enum ww_rc profile_run(struct ww_tool_env *env, const json_t *args, struct ww_tool_result *r, struct ww_err *err)
@@ -122,7 +123,9 @@ const struct ww_tool ww_tool_compile = {
 const struct ww_tool ww_tool_verify = {
 	{ "verify", "Judge the solution: is it correct, and how fast is it against the baselines?",
 	  "{\"type\":\"object\",\"properties\":{\"time\":{\"type\":\"boolean\",\"description\":\"false: only check "
-	  "correctness; true (default): also time it\"}},\"additionalProperties\":false}" },
+	  "correctness; true (default): also time it\"},\"brief\":{\"type\":\"boolean\",\"description\":\"true: time it for a "
+	  "few seconds only, enough to choose between variants; false (default): until the intervals are narrow\"}},"
+	  "\"additionalProperties\":false}" },
 	verify_run
 };
 

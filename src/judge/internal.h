@@ -70,6 +70,7 @@ struct ww_session {
 	struct ww_str diag;
 	double limit_s;			/* of one run */
 	int flush;			/* cpu: the next call starts with cold caches */
+	int brief;			/* time it for a few seconds only */
 	int failed;			/* v->status says how; nothing more is done */
 };
 

@@ -55,7 +55,8 @@ enum {
 enum ww_judge_depth {
 	WW_JUDGE_COMPILE,	/* build the plan, validate it, compile the device code */
 	WW_JUDGE_VERIFY,	/* and check that it is correct */
-	WW_JUDGE_FULL		/* and time it against the baselines */
+	WW_JUDGE_BRIEF,		/* and time it against the baselines for a few seconds: enough to choose between variants */
+	WW_JUDGE_FULL		/* the same until the intervals are narrow */
 };
 
 /* Start a judge.  WW_ERR_MISSING says what is not installed and the one command that mends it. */

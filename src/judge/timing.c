@@ -29,7 +29,7 @@
 #include <string.h>
 
 enum { MIN_WARM = 3, MAX_WARM = 10, MIN_ROUNDS = 10, MAX_ROUNDS = 60, MIN_CHECKED = 8, SUSPECT_CHECKED = 20 };
-static const double MAX_SECONDS = 10, NARROW = 0.02, STEADY = 0.05, RESTLESS = 0.15, PEAK_MARGIN = 1.25, COPY_MARGIN = 1.15;
+static const double MAX_SECONDS = 10, BRIEF_SECONDS = 3, NARROW = 0.02, STEADY = 0.05, RESTLESS = 0.15, PEAK_MARGIN = 1.25, COPY_MARGIN = 1.15;
 
 struct series {
 	double us[WW_STATS_MAX_SAMPLES], call_us[WW_STATS_MAX_SAMPLES], base_us[WW_STATS_MAX_SAMPLES];
@@ -124,9 +124,10 @@ static int narrow(const struct series *x, enum ww_baseline fastest)
 	       (fastest == WW_BASE_COUNT || ww_stats_width(ww_stats_ratio_paired(x->base_us, x->us, x->n)) < NARROW);
 }
 
-static double limit_s(const struct ww_judge *j)
+static double limit_s(const struct ww_session *s)
 {
-	return j->opts.max_time_s > 0 ? fmin(j->opts.max_time_s, MAX_SECONDS) : MAX_SECONDS;
+	double limit = s->brief ? BRIEF_SECONDS : MAX_SECONDS, asked = s->t->judge->opts.max_time_s;
+	return asked > 0 ? fmin(asked, limit) : limit;
 }
 
 static enum ww_rc sample(struct ww_session *s, enum ww_baseline fastest, struct series *x, struct ww_err *err)
@@ -137,7 +138,7 @@ static enum ww_rc sample(struct ww_session *s, enum ww_baseline fastest, struct 
 	choose(check, MAX_ROUNDS);
 	for (int k = 0; k < MAX_ROUNDS && !s->failed; k++) {
 		WW_TRY(one_round(s, fastest, x, check[k], err));
-		if (x->n >= MIN_ROUNDS && (narrow(x, fastest) || ww_seconds_since(start) > limit_s(s->t->judge)))
+		if (x->n >= MIN_ROUNDS && (narrow(x, fastest) || ww_seconds_since(start) > limit_s(s)))
 			break;
 	}
 out:

@@ -116,10 +116,10 @@ static enum ww_rc finish(struct replay *r, struct ww_reply *out, struct ww_err *
 		snprintf(text, sizeof text, "the planner's solution does not hold: %s", r->search.failure);
 		return give_up(out, text, err);
 	}
-	snprintf(text, sizeof text, "nothing better found in %d trials; submit the best (%.150s)", r->search.n_trials, r->search.best.text);
+	snprintf(text, sizeof text, "nothing better found in %d trials; submit the best (%.150s)", r->search.n_trials, r->search.top.text);
 	WW_TRY(set_text(out, text, err));
-	if (memcmp(r->search.now.knobs, r->search.best.knobs, sizeof r->search.now.knobs)) {
-		build_trial(r, &r->search.best, &best);
+	if (memcmp(r->search.now.knobs, r->search.top.knobs, sizeof r->search.now.knobs)) {
+		build_trial(r, &r->search.top, &best);
 		if (!best.ok) {
 			rc = ww_err_set(err, WW_ERR_SYSTEM, "planner: the best solution cannot be built again: %s", best.why);
 			goto out;
@@ -144,7 +144,7 @@ static enum ww_rc next_trial(struct replay *r, struct ww_reply *out, struct ww_e
 	}
 	WW_TRY(set_text(out, r->search.now.text, err));
 	WW_TRY(add_files(out, r->turn, &built, r->cuda, err));
-	WW_TRY(add_call(out, r->turn, "verify", json_pack("{s:b}", "time", 1), err));
+	WW_TRY(add_call(out, r->turn, "verify", json_pack("{s:b, s:b}", "time", 1, "brief", 1), err));
 out:
 	ww_pl_result_release(&built);
 	return rc;

@@ -14,9 +14,10 @@ struct trial {
 struct search {
 	const struct pl_result *shape;	/* of the first build: how many kernels, of which kind */
 	int cuda;
-	struct trial now, best;
+	struct trial now, best;		/* best: what is varied; it changes only by more than the noise */
+	struct trial top;		/* what to hand in: the first by reward, then by time, as the loop keeps the best */
 	int n_trials, have_best, done;
-	double best_us, seconds;
+	double best_us, top_us, top_reward, seconds;
 	int safe;			/* the default failed: 1 tried without vectors, 2 gave up */
 	int coord;			/* next variation */
 	char failure[400];		/* of the last verdict that was not correct */

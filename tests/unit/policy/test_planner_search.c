@@ -98,6 +98,7 @@ static int play(struct talk *t, double (*us)(int trial), char **best_kernels, in
 }
 
 static double constant(int trial) { (void)trial; return 100; }
+static double last_digit(int trial) { return trial == 2 ? 99.5 : 100; }	/* less than the noise */
 static double second_wins(int trial) { return trial == 1 ? 50 : 100; }
 static double never(int trial) { (void)trial; return -1; }
 
@@ -134,6 +135,21 @@ static void test_the_best_is_submitted(void **state)
 	play(&t, second_wins, &last, &submitted, text, sizeof text);
 	assert_true(submitted);
 	assert_string_equal(last, first_kernels(&t, 1));
+	free(last);
+	talk_release(&t);
+}
+
+/* The loop keeps the fastest as the best and judges it at the end: handing in another one would cost a second judgement. */
+static void test_the_fastest_is_submitted_even_by_little(void **state)
+{
+	struct talk t = { 0 };
+	char *last = NULL, text[800];
+	int submitted;
+
+	(void)state;
+	play(&t, last_digit, &last, &submitted, text, sizeof text);
+	assert_true(submitted);
+	assert_string_equal(last, first_kernels(&t, 2));
 	free(last);
 	talk_release(&t);
 }
@@ -188,7 +204,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_no_gain_keeps_the_first), cmocka_unit_test(test_the_best_is_submitted),
-		cmocka_unit_test(test_wrong_solutions_end_with_the_reason), cmocka_unit_test(test_replies_repeat),
+		cmocka_unit_test(test_the_fastest_is_submitted_even_by_little), cmocka_unit_test(test_wrong_solutions_end_with_the_reason), cmocka_unit_test(test_replies_repeat),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
