@@ -33,7 +33,7 @@ import sys
 import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from wwbridge import Refuse, one_line  # noqa: E402
+from wwbridge import NoCollection, Refuse, collect, one_line  # noqa: E402
 
 MAGIC, VERSION = b"WWBR", 1
 HEADER = struct.Struct("<4sIII")
@@ -109,12 +109,19 @@ class Worker:
         self.target = None
         self.task = None
 
+    def check(self, q, fds):
+        from wwbridge import source
+
+        source.check(q["source"], q["name"])
+        return {}, []
+
     def hello(self, q, fds):
         if q.get("target") not in ("cuda", "cpu"):
             raise Refuse("request", "hello: target must be cuda or cpu")
         from wwbridge import facts
 
-        self.target = facts.start(q)
+        with NoCollection():
+            self.target = facts.start(q)
         return facts.describe(self.target, q), []
 
     def peaks(self, q, fds):
@@ -123,11 +130,12 @@ class Worker:
         return facts.peaks(self.target), []
 
     def load(self, q, fds):
-        from wwbridge.task import Task
-
+        with NoCollection():
+            from wwbridge.task import Task
         if self.task:
             self.task.close()
-        self.task = None
+            self.task = None
+            collect()
         here = os.path.dirname(os.path.abspath(__file__))
         sys.path[:] = [p for p in sys.path if p != here]
         self.task = Task(q["source"], q["name"], int(q["seed"]), self.target)
@@ -174,7 +182,7 @@ class Worker:
         return {}, []
 
 
-REQUESTS = ("hello", "peaks", "load", "graph", "buffers", "draw", "reference", "compare", "degenerate", "baseline", "time",
+REQUESTS = ("check", "hello", "peaks", "load", "graph", "buffers", "draw", "reference", "compare", "degenerate", "baseline", "time",
             "arm", "free")
 
 
@@ -182,8 +190,8 @@ def answer(worker, q, fds):
     name = q.get("request") if isinstance(q, dict) else None
     if name not in REQUESTS:
         return failure("request", f"unknown request {name!r}"), []
-    if worker.target is None and name != "hello":
-        return failure("request", "the first request must be hello"), []
+    if worker.target is None and name not in ("check", "hello"):
+        return failure("request", "the first request must be hello, or check before it"), []
     try:
         body, out = getattr(worker, name)(q, fds)
         return {"ok": True, **body}, out

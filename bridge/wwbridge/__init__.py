@@ -1,5 +1,27 @@
-"""The reference worker's parts.  worker.py speaks the protocol; task.py holds the task, graph.py its ATen graph, reference.py
-the fp64 reference and the comparison, buffers.py the shared memory, baseline.py the clocks, facts.py the device."""
+"""The reference worker's parts.  worker.py speaks the protocol; source.py looks at a task's text, task.py holds the task, graph.py
+its ATen graph, reference.py the fp64 reference and the comparison, buffers.py the shared memory, baseline.py the clocks, facts.py
+the device."""
+
+import gc
+
+
+class NoCollection:
+    """While PyTorch is imported, traces or compiles: Python's cyclic garbage collector walks through all that has been imported
+    again and again and takes as long as the rest together.  What is there afterwards is frozen: no later collection walks it."""
+
+    def __enter__(self):
+        gc.disable()
+
+    def __exit__(self, *exc):
+        gc.freeze()
+        gc.enable()
+
+
+def collect():
+    """Collect all that is garbage, frozen or not: a task has gone, and its tensors may hang in a cycle."""
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
 
 
 class Refuse(Exception):

@@ -15,7 +15,7 @@ import time
 
 import torch
 
-from . import Refuse, one_line
+from . import NoCollection, Refuse, one_line
 
 WHICH = ("eager", "compile", "autotune")
 WARM_CALLS = 3
@@ -105,7 +105,8 @@ class Clock:
             raise Refuse("request", f"baseline: which must be one of {', '.join(WHICH)}")
         if which not in self.runners:
             try:
-                self.runners[which] = Runner(self.task, which)
+                with NoCollection():
+                    self.runners[which] = Runner(self.task, which)
             except Exception as e:
                 if "CUDA error" in str(e) and "out of memory" not in str(e):
                     raise

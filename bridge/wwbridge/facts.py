@@ -74,7 +74,7 @@ def describe(t, q):
         "settings": t.settings,
         "device": cuda_facts(t) if cuda else cpu_facts(t),
     }
-    out["device"]["memory_bytes_per_s"] = copy_bandwidth(t)
+    out["device"]["memory_bytes_per_s"] = copy_bandwidth(t) if q.get("bandwidth") else 0.0
     return out
 
 

@@ -22,7 +22,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from . import Refuse, one_line
+from . import NoCollection, Refuse, one_line, source
 from .facts import settings
 
 DTYPES = {
@@ -100,10 +100,10 @@ class Watch(TorchDispatchMode):
 
 
 class Task:
-    def __init__(self, source, name, seed, target):
-        self.source, self.name, self.seed, self.target = source, name, seed, target
+    def __init__(self, text, name, seed, target):
+        self.source, self.name, self.seed, self.target = text, name, seed, target
         self.device = target.device
-        self.id = hashlib.sha256(source.encode()).hexdigest()
+        self.id = hashlib.sha256(text.encode()).hexdigest()
         self.filename = f"<{name}>"
         self._graph = self._shared = self._clock = self._references = None
         self.module = self._execute()
@@ -126,16 +126,8 @@ class Task:
         linecache.cache[self.filename] = (len(self.source), None, lines, self.filename)
         module = types.ModuleType("ww_task")
         sys.modules["ww_task"] = module
-        try:
-            code = compile(self.source, self.filename, "exec", dont_inherit=True)
-        except SyntaxError as e:
-            raise Refuse("task", f"{self.name}: syntax error in line {e.lineno}: {e.msg}")
-        except ValueError as e:
-            raise Refuse("task", f"{self.name}: {e}")
-        self._user("running the file", exec, code, module.__dict__)
-        missing = [w for w in ("Model", "get_inputs", "get_init_inputs") if not callable(getattr(module, w, None))]
-        if missing:
-            raise Refuse("task", f"{self.name} is not in KernelBench form: it does not define {', '.join(missing)}")
+        self._user("running the file", exec, source.compiled(self.source, self.name, self.filename), module.__dict__)
+        source.refuse_missing(self.name, [w for w in source.NEEDED if not callable(getattr(module, w, None))])
         return module
 
     def _user(self, what, call, *args, **kwargs):
@@ -143,7 +135,7 @@ class Task:
         try:
             return call(*args, **kwargs)
         except ModuleNotFoundError as e:
-            raise Refuse("task", f"{self.name} needs the Python package {e.name}, which is not installed")
+            source.refuse_package(self.name, e.name)
         except (KeyboardInterrupt, Refuse):
             raise
         except BaseException as e:
@@ -434,11 +426,11 @@ class Task:
     # ---- What the other files do with it
 
     def graph(self):
-        from .graph import build
-
+        with NoCollection():
+            from .graph import build
         if self._graph is None:
             self.restore()
-            with torch.no_grad():
+            with torch.no_grad(), NoCollection():
                 self._graph, self.table = build(self)
         return self._graph
 

@@ -152,6 +152,15 @@ void ww_host_gpus(struct ww_host_gpus *out)
 	driver_version(out->driver, sizeof(out->driver));
 }
 
+enum ww_rc ww_host_need_gpu(int device, const struct ww_host_gpus *gpus, struct ww_err *err)
+{
+	if (gpus->n > device)
+		return WW_OK;
+	if (gpus->n)
+		return ww_err_set(err, WW_ERR_USAGE, "there is no GPU %d; CUDA shows %d (numbered from 0)", device, gpus->n);
+	return ww_err_set(err, WW_ERR_MISSING, "--target cuda: %s; use --target cpu here, and see warpwright doctor", gpus->why);
+}
+
 /* ---- Processor, libraries, memory -------------------------------------------------------------------------------- */
 
 void ww_host_cpu_name(char *out, size_t cap)

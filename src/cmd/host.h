@@ -21,6 +21,8 @@ struct ww_host_gpus {
 	struct ww_host_gpu gpu[WW_HOST_MAX_GPUS];
 };
 void ww_host_gpus(struct ww_host_gpus *out);
+/* Whether there is GPU number `device`; the error says what to do instead. */
+enum ww_rc ww_host_need_gpu(int device, const struct ww_host_gpus *gpus, struct ww_err *err) WW_MUST_CHECK;
 
 /* "AMD EPYC 9654 96-Core Processor", or the machine's architecture. */
 void ww_host_cpu_name(char *out, size_t cap);

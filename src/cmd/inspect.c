@@ -6,6 +6,7 @@
  */
 #include "base/json.h"
 #include "cmd/cmd.h"
+#include "cmd/host.h"
 #include "judge/known.h"
 #include "task/ref.h"
 
@@ -198,14 +199,19 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 	struct ww_ref *r = NULL;
 	struct ww_store *store = NULL;
 	struct ww_ref_peaks peaks;
+	struct ww_host_gpus gpus;
 	json_t *graph = NULL, *all = NULL;
 	struct ww_str out = WW_STR_INIT(64 << 20);
 	struct ww_ref_opts o = {
 		.target = strcmp(v->target, "cpu") ? WW_TARGET_CUDA : WW_TARGET_CPU, .device = (int)v->device,
-		.threads = (int)v->threads, .max_load_s = (double)v->seconds, .max_request_s = (double)v->seconds,
-		.interrupted = &ww_cmd_interrupted,
+		.threads = (int)v->threads, .bandwidth = 1, .first = &task, .max_load_s = (double)v->seconds,
+		.max_request_s = (double)v->seconds, .interrupted = &ww_cmd_interrupted,
 	};
 	WW_TRY(ww_task_load(&task, argv[0], &err));
+	if (o.target == WW_TARGET_CUDA) {
+		ww_host_gpus(&gpus);
+		WW_TRY(ww_host_need_gpu(o.device, &gpus, &err));
+	}
 	WW_TRY(ww_store_open(&store, NULL, &err));
 	WW_TRY(ww_ref_open(&r, &o, &err));
 	WW_TRY(ww_known_load(store, r, &task, 1, &graph, &err));

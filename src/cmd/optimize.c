@@ -122,13 +122,8 @@ static enum ww_rc choose_target(struct run *r, FILE *say, struct ww_err *err)
 		if (gpus.n > r->o->device) {
 			r->target = WW_TARGET_CUDA;
 			snprintf(r->device_name, sizeof(r->device_name), "%s", gpus.gpu[r->o->device].name);
-		} else if (!strcmp(want, "cuda") && gpus.n) {
-			return ww_err_set(err, WW_ERR_USAGE, "there is no GPU %lld; CUDA shows %d (numbered from 0)",
-					  (long long)r->o->device, gpus.n);
 		} else if (!strcmp(want, "cuda")) {
-			return ww_err_set(err, WW_ERR_MISSING,
-					  "--target cuda: %s; use --target cpu here, and see warpwright doctor",
-					  gpus.why);
+			return ww_host_need_gpu((int)r->o->device, &gpus, err);
 		}
 	}
 	if (r->target == WW_TARGET_CPU)

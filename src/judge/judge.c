@@ -171,7 +171,7 @@ enum ww_rc ww_judge_task_open(struct ww_judge *j, const struct ww_task *task, st
 	WW_TRY(ww_fs_join(t->ref_cache, j->cache_dir, "torch", err));
 	WW_TRY(ww_fs_mkdirs(t->ref_cache, err));
 	t->ref_opts = (struct ww_ref_opts){ .target = j->opts.target, .device = j->opts.device, .threads = j->opts.threads,
-					    .cache_dir = t->ref_cache, .interrupted = j->opts.interrupted };
+					    .cache_dir = t->ref_cache, .first = &t->task, .interrupted = j->opts.interrupted };
 	WW_TRY(start_ref(t, err));
 	set_facts(t);
 	*out = t;
@@ -290,7 +290,8 @@ static double run_limit_s(const struct ww_judge_task *t)
 static enum ww_rc measure(struct ww_judge_task *t, struct built *b, enum ww_judge_depth depth, struct ww_verdict *v,
 			  struct ww_str *diag, struct ww_err *err)
 {
-	struct ww_session s = { .t = t, .image = b->image, .v = v, .diag = WW_STR_INIT(DIAG_MAX_BYTES) };
+	struct ww_session s = { .t = t, .image = b->image, .v = v, .diag = WW_STR_INIT(DIAG_MAX_BYTES),
+				.brief = depth == WW_JUDGE_BRIEF };
 	uint64_t start = ww_now_ns();
 	enum ww_rc rc;
 
@@ -303,7 +304,7 @@ static enum ww_rc measure(struct ww_judge_task *t, struct built *b, enum ww_judg
 	if (!s.failed)
 		WW_TRY(ww_judge_verify(&s, err));
 	v->seconds.verify = ww_seconds_since(start);
-	if (s.failed || depth < WW_JUDGE_FULL)
+	if (s.failed || depth < WW_JUDGE_BRIEF)
 		goto out;
 	start = ww_now_ns();
 	WW_TRY(ww_judge_time(&s, err));

@@ -170,10 +170,10 @@ static void read_device(struct ww_device *d, const json_t *o, enum ww_target tar
 static enum ww_rc hello(struct ww_ref *r, struct ww_err *err)
 {
 	json_t *device, *versions;
-	enum ww_rc rc = ask(r, json_pack("{s:s, s:s, s:i, s:i, s:s}", "request", "hello", "target",
+	enum ww_rc rc = ask(r, json_pack("{s:s, s:s, s:i, s:i, s:b, s:s}", "request", "hello", "target",
 					 r->opts.target == WW_TARGET_CUDA ? "cuda" : "cpu", "device", r->opts.device,
-					 "threads", r->opts.threads, "cache_dir",
-					 r->cache_dir ? r->cache_dir : r->worker.dir),
+					 "threads", r->opts.threads, "bandwidth", r->opts.bandwidth, "cache_dir",
+					 r->cache_dir ? r->cache_dir : r->worker.dir.path),
 			    START_S, &r->hello, err);
 	if (rc != WW_OK)
 		return rc;
@@ -193,6 +193,23 @@ out:
 	return rc;
 }
 
+/* What messages call a task. */
+static const char *file_of(const struct ww_task *task, char name[300])
+{
+	snprintf(name, 300, "%.290s.py", task->name);
+	return name;
+}
+
+static enum ww_rc check(struct ww_ref *r, const struct ww_task *task, struct ww_err *err)
+{
+	json_t *b = NULL;
+	char name[300];
+	enum ww_rc rc = ask(r, json_pack("{s:s, s:s#, s:s}", "request", "check", "source", task->source, task->source_bytes, "name",
+					 file_of(task, name)), START_S, &b, err);
+	json_decref(b);
+	return rc;
+}
+
 enum ww_rc ww_ref_open(struct ww_ref **out, const struct ww_ref_opts *opts, struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;
@@ -201,15 +218,18 @@ enum ww_rc ww_ref_open(struct ww_ref **out, const struct ww_ref_opts *opts, stru
 	if (!r)
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 	r->opts = *opts;
-	r->go_fd = r->done_fd = r->worker.sock = r->worker.log_fd = -1;
+	r->go_fd = r->done_fd = r->worker.sock = r->worker.log_fd = r->worker.dir.fd = -1;
 	r->worker.pid = -1;
 	r->opts.python = r->opts.worker = NULL;	/* borrowed for the start only */
+	r->opts.first = NULL;
 	if (opts->cache_dir && !(r->cache_dir = strdup(opts->cache_dir))) {
 		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 		goto out;
 	}
 	r->opts.cache_dir = r->cache_dir;
 	WW_TRY(ww_worker_start(&r->worker, opts, err));
+	if (opts->first)
+		WW_TRY(check(r, opts->first, err));
 	WW_TRY(hello(r, err));
 	*out = r;
 out:
@@ -271,8 +291,8 @@ enum ww_rc ww_ref_load_known(struct ww_ref *r, const struct ww_task *task, uint6
 {
 	json_t *b;
 	double seconds = r->opts.max_load_s > 0 ? r->opts.max_load_s : 120;
-	char file[300];
-	snprintf(file, sizeof(file), "%.290s.py", task->name);
+	char name[300];
+	const char *file = file_of(task, name);
 	*used = 0;
 	enum ww_rc rc = ask(r, json_pack("{s:s, s:s#, s:s, s:I, s:O?}", "request", "load", "source", task->source,
 					 task->source_bytes, "name", file, "seed", (json_int_t)(seed & INT64_MAX), "graph", graph),

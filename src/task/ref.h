@@ -35,9 +35,12 @@ struct ww_ref_opts {
 	int threads;			/* cpu: PyTorch's threads; 0: all cores of this process's affinity */
 	const char *cache_dir;		/* torch.compile's caches; NULL: a private directory that goes with the worker */
 	uint64_t max_resident_bytes;	/* 0: four fifths of the machine's; looked at every 50 ms while a request is running */
+	int bandwidth;			/* measure the memory's at the start (0.4 s); else it is 0 among the device's facts */
 	double max_request_s;		/* any one request; 0: 300 s.  Start-up has 120 s of its own */
 	double max_load_s;		/* 0: 120 s */
 	double max_compile_s;		/* preparing one baseline; 0: 600 s */
+	const struct ww_task *first;	/* looked at before PyTorch is imported, so that a file which cannot be a task is refused
+					 * at once (WW_ERR_TASK); may be NULL */
 	const volatile int *interrupted;	/* may be NULL */
 	const char *python;		/* NULL: $WW_PYTHON, then .venv/bin/python beside the bridge, then python3 */
 	const char *worker;		/* NULL: bridge/worker.py of this program (tests give others) */

@@ -95,7 +95,7 @@ def view(torch, mapped, form):
 
 
 def whole_task(torch, name, source, expect_graph=True):
-    c = bridge.Client("cuda", device=0, threads=0)
+    c = bridge.Client("cuda", device=0, threads=0, bandwidth=True)
     try:
         _whole_task(torch, c, name, source, expect_graph)
     finally:
@@ -219,7 +219,7 @@ def main():
         print("no GPU: nothing tested")
         return 77
     torch.zeros(1, device="cuda")
-    c = bridge.Client("cuda", device=0, threads=0)
+    c = bridge.Client("cuda", device=0, threads=0, bandwidth=True)
     print("        hello:", c.hello["versions"], c.hello["device"])
     d = c.hello["device"]
     check("device facts", all(d[k] > 0 for k in ("cc", "sm_count", "shared_per_block_bytes", "l2_bytes", "memory_bytes",

@@ -38,5 +38,5 @@ if command -v nvidia-smi > /dev/null; then
 	n=$((n + 1))
 	echo "ok $n # SKIP there is a GPU"
 else
-	says 3 "no CUDA device" $W inspect --target cuda "$D/ok.py"
+	says 3 "use --target cpu" $W inspect --target cuda "$D/ok.py"
 fi
