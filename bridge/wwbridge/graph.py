@@ -8,7 +8,7 @@ Names.  Inputs, parameters, buffers and lifted constants, and nodes share one na
 
 Bytes and flops.  A node's flops are torch.utils.flop_counter's where it knows the operator (a multiply-add counts two), else
 one per element of its largest operand; views cost nothing.  totals.bytes is a lower bound that no implementation can go
-below: what must be read of inputs and parameters (an embedding table only as far as its rows are looked up) plus outputs.
+below: what must be read of inputs and parameters (needed.py) plus outputs.
 """
 
 import math
@@ -19,13 +19,12 @@ from torch.utils._pytree import tree_flatten, tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 
 from . import Refuse, one_line
+from .needed import Needed, distinct_bytes, op_name
 from .task import DTYPES, span_bytes
 
 VERSION = 1
 GATHERS = {"embedding", "embedding_bag", "index", "index_select", "gather", "take", "take_along_dim", "slice", "select",
            "narrow", "split", "split_with_sizes", "chunk", "unbind", "unfold", "diagonal", "tril", "triu"}
-SHAPE_ONLY = {"zeros_like", "ones_like", "empty_like", "full_like", "new_zeros", "new_ones", "new_empty", "new_full",
-              "new_empty_strided", "expand_as", "view_as", "reshape_as", "type_as"}  # the tensor after the first, too
 
 
 def build(task):
@@ -135,8 +134,9 @@ class Writer:
         if len(results) != len(meta):
             raise ValueError(f"{len(results)} outputs in the graph, {len(meta)} from forward()")
         outputs = [{"name": f"output{i}", **self._value(r), **form(*m)} for i, (r, m) in enumerate(zip(results, meta))]
-        needed = sum(min(self._needed(p), nb) for p, nb in self._places())
-        out_bytes = sum(span_bytes(*m[:2], m[2].itemsize) for m in meta)
+        needed = Needed(self.graph, results)
+        input_bytes = sum(needed.bytes(n) for n in self._places())
+        out_bytes = sum(distinct_bytes(*m[:2], m[2].itemsize) for m in meta)
         graph = {
             "version": VERSION, "source": self.source, "target": self.task.target.kind,
             "task": {"name": self.task.name, "id": self.task.id, "training": self.task.model.training},
@@ -146,7 +146,7 @@ class Writer:
             "nodes": nodes,
             "outputs": outputs, "output_tree": tree(self.task.out_spec, iter(self.task.out_places)),
             "mutated": self.task.mutable_names,
-            "totals": {"bytes": needed + out_bytes, "input_bytes": needed, "output_bytes": out_bytes,
+            "totals": {"bytes": input_bytes + out_bytes, "input_bytes": input_bytes, "output_bytes": out_bytes,
                        "flops": sum(n["flops"] for n in nodes), "node_bytes": sum(n["bytes"] for n in nodes),
                        "nodes": len(nodes)},
         }
@@ -266,52 +266,12 @@ class Writer:
         except Exception:
             return 0, False
 
-    # ---- Bytes that must be read
-
     def _places(self):
+        """The graph's inputs and parameters."""
         for n in self.graph.nodes:
             kind = self.kinds.get(n.name, ("",))[0] if n.op in ("placeholder", "get_attr") else ""
             if kind in ("input", "param") and n.name in self.names:
-                v = self.task.inputs[self.kinds[n.name][1]] if kind == "input" else self.kinds[n.name][2]
-                yield n, span_bytes(v.shape, v.stride(), v.dtype.itemsize)
-
-    def _needed(self, n, depth=0):
-        """A lower bound of the bytes of node n's value that its users must see."""
-        v = n.meta.get("val")
-        if not isinstance(v, torch.Tensor) or depth > 64:
-            return 0
-        whole, total = bytes_of(v), 0
-        for user in n.users:
-            if total >= whole:
-                break
-            total = max(total, self._needed_by(user, n, whole, depth))
-        return min(total, whole)
-
-    def _needed_by(self, user, n, whole, depth):
-        if user.op != "call_function" or not isinstance(user.target, torch._ops.OpOverload):
-            return whole if user.op == "output" else 0
-        packet, val = op_name(user.target), user.meta.get("val")
-        first = bool(user.args) and user.args[0] is n
-        if packet in SHAPE_ONLY:
-            return 0 if not first or packet not in ("expand_as", "view_as", "reshape_as", "type_as") else whole
-        if packet in GATHERS and first:
-            if packet == "embedding_bag":
-                return 0
-            if not isinstance(val, torch.Tensor):  # parts of it, each picked by a getitem
-                return min(whole, sum({g.args[1]: self._needed(g, depth + 1) for g in user.users}.values()))
-            if packet in ("tril", "triu"):
-                return whole // 2
-            size = min(bytes_of(val), whole)
-            return 0 if packet in ("embedding", "index", "index_select", "gather", "take", "take_along_dim") \
-                else min(size, self._needed(user, depth + 1) if user.users else 0)
-        view = user.target._schema.returns and user.target._schema.returns[0].alias_info
-        if view and not view.is_write and isinstance(val, torch.Tensor) and val.numel() == n.meta["val"].numel():
-            return whole if self._needed(user, depth + 1) >= bytes_of(val) else min(whole, self._needed(user, depth + 1))
-        return whole
-
-
-def op_name(target):
-    return target._schema.name.split("::")[-1].rstrip("_")
+                yield n
 
 
 def bytes_of(t):

@@ -21,7 +21,9 @@ enum ww_status {
 };
 enum ww_rule { WW_RULE_STRICT = 0, WW_RULE_PAPER = 1 };
 enum ww_form { WW_FORM_PLAN = 0, WW_FORM_KERNELBENCH = 1, WW_FORM_CUDA_AGENT = 2 };
-enum ww_baseline { WW_BASE_EAGER = 0, WW_BASE_COMPILE = 1, WW_BASE_AUTOTUNE = 2, WW_BASE_COUNT = 3 };
+/* Three of PyTorch's, and another solution of the same task (judge --baseline DIR). */
+enum ww_baseline { WW_BASE_EAGER = 0, WW_BASE_COMPILE = 1, WW_BASE_AUTOTUNE = 2, WW_BASE_SOLUTION = 3, WW_BASE_COUNT = 4 };
+enum { WW_BASE_TORCH_COUNT = WW_BASE_SOLUTION };
 
 struct ww_times { double device_us, call_us; };			/* medians */
 struct ww_ratio { double lo, mid, hi; };			/* 95% bootstrap interval */
@@ -35,7 +37,9 @@ struct ww_verdict {
 	int algebraic;			/* the plan does clearly less arithmetic than the graph asks */
 	int library_only;		/* the plan has library, memset and copy nodes only */
 	int suspect;			/* faster than the bytes provably needed allow */
-	int disturbed;			/* somebody else used the device while it was measured */
+	int disturbed;			/* the times are not to be trusted, after `attempts` measurements; see `disturbance` */
+	char disturbance[96];		/* why, in words; "" */
+	int attempts;			/* how often it was measured; the others were disturbed */
 	double err_rel, err_abs;	/* worst over outputs and draws: norm-wise relative, largest absolute */
 	struct ww_times time;		/* device_us: NAN unless correct and timed */
 	struct ww_ratio time_device;	/* interval of time.device_us, microseconds */
@@ -44,10 +48,14 @@ struct ww_verdict {
 	char device_method[16];		/* "graph", "kernels" or "clock" (cpu target) */
 	struct ww_ratio speedup[WW_BASE_COUNT], speedup_call[WW_BASE_COUNT];
 	double floor_us;		/* max(0, bytes provably needed - L2) / peak bandwidth */
+	double floor_flops_us;		/* the graph's arithmetic at the highest peak measured on this device; algebra may go below */
 	double reward;			/* -1, 1, 2 or 3: DESIGN section 5 */
 	int draws, checked_calls;	/* how many input draws and timed calls were compared */
 	char *diagnostics;		/* bounded, clean text for a policy; malloc'ed, may be "" */
-	struct { double reference, plan, compile, verify, time, total; } seconds;
+	struct {
+		double reference, plan, compile, verify, time, total;	/* by stage; reference: in the worker, whatever the stage */
+		double load, draw, run, compare, baseline;	/* verify and time again, by what was done */
+	} seconds;
 	char device_name[64];
 	char solution_id[65], task_id[65];	/* content hashes */
 };

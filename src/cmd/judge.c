@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 struct values {
-	const char *target, *rule, *baselines;
-	int64_t device, threads;
+	const char *target, *rule, *baselines, *baseline;
+	int64_t device, threads, repeat;
 	double max_run_s, max_time_s;
 	int show_plan, verify_only, json;
 };
@@ -27,12 +27,16 @@ static const struct ww_opt opts[] = {
 	{ "rule", 0, WW_OPT_CHOICE, offsetof(struct values, rule), "strict|paper", "strict", 0, 0, "rule of correctness" },
 	{ "baselines", 0, WW_OPT_STR, offsetof(struct values, baselines), "LIST", "eager,compile", 0, 0,
 	  "what to time against: eager, compile, autotune, separated by commas" },
+	{ "baseline", 0, WW_OPT_STR, offsetof(struct values, baseline), "DIR", "", 0, 0,
+	  "time against this solution too, side by side; --baselines \"\" then leaves PyTorch out" },
 	{ "device", 0, WW_OPT_INT, offsetof(struct values, device), "N", "0", 0, 1023, "ordinal of the GPU" },
 	{ "threads", 0, WW_OPT_INT, offsetof(struct values, threads), "N", "0", 0, 1024, "cpu target: threads; 0: all cores" },
 	{ "max-run-seconds", 0, WW_OPT_NUM, offsetof(struct values, max_run_s), "S", "0", 0, 3600,
 	  "limit of one run of the solution; 0: ten times eager and a second" },
 	{ "max-time-seconds", 0, WW_OPT_NUM, offsetof(struct values, max_time_s), "S", "10", 0.1, 10,
 	  "time one solution for at most so long; less gives wider intervals" },
+	{ "repeat", 0, WW_OPT_INT, offsetof(struct values, repeat), "N", "1", 1, 100000,
+	  "judge it N times with the task kept open, one verdict after the other" },
 	{ "verify-only", 0, WW_OPT_FLAG, offsetof(struct values, verify_only), NULL, NULL, 0, 0, "do not time" },
 	{ "show-plan", 0, WW_OPT_FLAG, offsetof(struct values, show_plan), NULL, NULL, 0, 0, "print the plan's nodes and stop" },
 	WW_OPT_JSON(struct values, json),
@@ -45,7 +49,7 @@ static enum ww_rc parse_baselines(const char *list, unsigned *out, struct ww_err
 	for (const char *p = list; *p;) {
 		size_t n = strcspn(p, ",");
 		int found = 0;
-		for (int b = 0; b < WW_BASE_COUNT; b++) {
+		for (int b = 0; b < WW_BASE_TORCH_COUNT; b++) {
 			const char *name = ww_baseline_name((enum ww_baseline)b);
 			if (strlen(name) == n && !strncmp(name, p, n)) {
 				*out |= 1u << b;
@@ -87,11 +91,14 @@ static void print_flags(const struct ww_verdict *v)
 {
 	const struct { int on; const char *name; } flags[] = {
 		{ v->degenerate, "degenerate task" }, { v->algebraic, "algebraic" }, { v->library_only, "library nodes only" },
-		{ v->suspect, "suspect: faster than its bytes allow" }, { v->disturbed, "disturbed: the device was shared" },
+		{ v->suspect, "suspect: faster than its bytes allow" },
 	};
 	for (size_t i = 0; i < WW_ARRAY_LEN(flags); i++)
 		if (flags[i].on)
 			printf("note       %s\n", flags[i].name);
+	if (v->disturbed)
+		printf("note       disturbed in %d measurement%s, do not trust the times: %s\n", v->attempts, v->attempts > 1 ? "s" : "",
+		       v->disturbance);
 }
 
 static void print_baseline(const struct ww_verdict *v, enum ww_baseline b)
@@ -153,8 +160,8 @@ static enum ww_rc show_plan(struct ww_judge_task *t, const struct ww_solution *s
 	return rc;
 }
 
-static enum ww_rc judge(const struct values *v, const struct ww_task *task, const struct ww_solution_files *files, int *ok,
-			struct ww_err *err)
+static enum ww_rc judge(const struct values *v, const struct ww_task *task, const struct ww_solution_files *files,
+			const struct ww_solution *baseline, int *ok, struct ww_err *err)
 {
 	struct ww_judge_opts o = { .target = files->target, .device = (int)v->device, .threads = (int)v->threads,
 				   .rule = strcmp(v->rule, "paper") ? WW_RULE_STRICT : WW_RULE_PAPER, .max_run_s = v->max_run_s,
@@ -173,13 +180,17 @@ static enum ww_rc judge(const struct values *v, const struct ww_task *task, cons
 		WW_TRY(show_plan(t, &files->solution, v->json, ok, err));
 		goto out;
 	}
-	WW_TRY(ww_judge_run(t, &files->solution, v->verify_only ? WW_JUDGE_VERIFY : WW_JUDGE_FULL, &verdict, err));
-	progress_end();
-	if (v->json)
-		print_json(ww_verdict_to_json(&verdict));
-	else
-		print_verdict(&verdict);
-	*ok = verdict.correct;
+	*ok = 1;
+	for (int64_t k = 0; k < v->repeat; k++) {
+		WW_TRY(ww_judge_run_against(t, &files->solution, baseline, v->verify_only ? WW_JUDGE_VERIFY : WW_JUDGE_FULL, &verdict, err));
+		progress_end();
+		if (v->json)
+			print_json(ww_verdict_to_json(&verdict));
+		else
+			print_verdict(&verdict);
+		fflush(stdout);
+		*ok &= verdict.correct;
+	}
 out:
 	progress_end();
 	ww_verdict_release(&verdict);
@@ -192,7 +203,7 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 {
 	const struct values *v = values;
 	struct ww_task task = { .path = NULL };
-	struct ww_solution_files files = { .target = 0 };
+	struct ww_solution_files files = { .target = 0 }, baseline = { .target = 0 };
 	enum ww_target want = !strcmp(v->target, "cuda") ? WW_TARGET_CUDA : !strcmp(v->target, "cpu") ? WW_TARGET_CPU : 0;
 	struct ww_err err = WW_ERR_INIT;
 	enum ww_rc rc;
@@ -201,8 +212,11 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 
 	WW_TRY(ww_task_load(&task, argv[0], &err));
 	WW_TRY(ww_solution_load(&files, argv[1], want, &err));
-	WW_TRY(judge(v, &task, &files, &ok, &err));
+	if (*v->baseline)
+		WW_TRY(ww_solution_load(&baseline, v->baseline, files.target, &err));
+	WW_TRY(judge(v, &task, &files, *v->baseline ? &baseline.solution : NULL, &ok, &err));
 out:
+	ww_solution_files_release(&baseline);
 	ww_solution_files_release(&files);
 	ww_task_release(&task);
 	return rc != WW_OK ? ww_cmd_fail(&err) : ok ? 0 : 1;

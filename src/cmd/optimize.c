@@ -92,7 +92,7 @@ static enum ww_rc each_word(const char *list, enum ww_rc (*fn)(struct run *r, co
 
 static enum ww_rc add_baseline(struct run *r, const char *word, struct ww_err *err)
 {
-	for (int b = 0; b < WW_BASE_COUNT; b++)
+	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++)
 		if (!strcmp(word, ww_baseline_name((enum ww_baseline)b))) {
 			r->baselines |= 1u << b;
 			return WW_OK;

@@ -7,7 +7,7 @@
  * The file's name is the hash of everything that the times depend on: task content, device, its size, driver, PyTorch, cuDNN
  * and cuBLAS versions, threads, and the version of this way of measuring.  It holds the samples, not a summary, because
  * intervals of ratios need them.  It is written whole or not at all, and one that cannot be read is measured again.  Times
- * that were cut short because the caller has little time serve that caller only. */
+ * that were cut short because the caller has little time, or that were disturbed, serve that caller only. */
 #include "judge/internal.h"
 
 #include "base/fs.h"
@@ -19,7 +19,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { METHOD_VERSION = 1, MIN_CALLS = 8, MAX_CALLS = 40, WARM_CALLS = 3, CALL_SAMPLES = 10, MAX_FILE_BYTES = 1 << 20 };
+enum { METHOD_VERSION = 1, MIN_CALLS = 8, MAX_CALLS = 40, WARM_CALLS = 3, CALL_SAMPLES = 10, MAX_ATTEMPTS = 3, MAX_FILE_BYTES = 1 << 20 };
 static const double MAX_SECONDS = 6, NARROW = 0.02;
 
 /* ---- The file ---------------------------------------------------------------------------------------------------- */
@@ -58,7 +58,7 @@ static void read_file(struct ww_judge_task *t, const char *path)
 	json_t *o = NULL;
 	if (!ww_fs_is_file(path) || ww_json_read_file(path, MAX_FILE_BYTES, &o, &err) != WW_OK)
 		return;
-	for (int b = 0; b < WW_BASE_COUNT; b++) {
+	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++) {
 		const json_t *e = json_object_get(o, ww_baseline_name((enum ww_baseline)b));
 		struct ww_base *to = &t->base[b];
 		if (to->known || !json_is_object(e))
@@ -85,7 +85,7 @@ static void write_file(const struct ww_judge_task *t, const char *path)
 	struct ww_err err = WW_ERR_INIT;
 	struct ww_str text = WW_STR_INIT(MAX_FILE_BYTES);
 	json_t *o = json_object();
-	for (int b = 0; b < WW_BASE_COUNT; b++) {
+	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++) {
 		const struct ww_base *e = &t->base[b];
 		if (e->known && e->available)
 			json_object_set_new(o, ww_baseline_name((enum ww_baseline)b),
@@ -123,7 +123,7 @@ enum ww_rc ww_base_once(struct ww_judge_task *t, enum ww_baseline b, enum ww_ref
 	enum ww_rc rc = t->judge->opts.target == WW_TARGET_CPU ? cpu_once(t, b, us, err)
 							       : ww_ref_time(t->ref, b, mode, 1, 1, us, err);
 	t->reference_s += ww_seconds_since(start);
-	ww_log(WW_LOG_DEBUG, "baseline %s: %.3f s for a call of %.0f us", ww_baseline_name(b), ww_seconds_since(start), *us);
+	t->spent.baseline += ww_seconds_since(start);
 	return rc;
 }
 
@@ -181,7 +181,7 @@ static enum ww_rc round_of(struct ww_judge_task *t, unsigned which, int keep, st
 {
 	enum ww_rc rc;
 	WW_TRY(ww_session_draw(t, 1, 0, WW_REF_PARAMS_KEEP, err));
-	for (int b = 0; b < WW_BASE_COUNT; b++) {
+	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++) {
 		struct ww_base *e = &t->base[b];
 		double us = 0;
 		if (!(which & (1u << b)))
@@ -204,23 +204,56 @@ static double limit_s(const struct ww_judge *j)
 	return j->opts.max_time_s > 0 ? fmin(j->opts.max_time_s, MAX_SECONDS) : MAX_SECONDS;
 }
 
-static enum ww_rc measure(struct ww_judge_task *t, unsigned which, struct ww_err *err)
+static enum ww_rc series(struct ww_judge_task *t, unsigned which, uint64_t start, struct ww_err *err)
 {
-	uint64_t start = ww_now_ns();
-	enum ww_rc rc = WW_OK;
-
+	enum ww_rc rc;
 	WW_TRY(ww_session_draw(t, 1, 0, WW_REF_PARAMS_REDRAW, err));
 	for (int k = 0; k < WARM_CALLS; k++)
 		WW_TRY(round_of(t, which, 0, err));
 	for (int k = 0, done = 0; k < MAX_CALLS && !done; k++) {
 		WW_TRY(round_of(t, which, 1, err));
 		done = 1;
-		for (int b = 0; b < WW_BASE_COUNT; b++)
+		for (int b = 0; b < WW_BASE_TORCH_COUNT; b++)
 			if ((which & (1u << b)) && !steady(&t->base[b]))
 				done = 0;
 		done |= k + 1 >= MIN_CALLS && ww_seconds_since(start) > limit_s(t->judge);
 	}
-	for (int b = 0; b < WW_BASE_COUNT; b++) {
+out:
+	return rc;
+}
+
+static int all_steady(const struct ww_judge_task *t, unsigned which)
+{
+	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++)
+		if ((which & (1u << b)) && !steady(&t->base[b]))
+			return 0;
+	return 1;
+}
+
+/* A disturbed series is made again while there is time; *keep: it is good enough for later judges. */
+static enum ww_rc measure(struct ww_judge_task *t, unsigned which, int *keep, struct ww_err *err)
+{
+	const pid_t own = ww_ref_pid(t->ref);
+	uint64_t start = ww_now_ns();
+	struct ww_disturbance d;
+	struct ww_load load;
+	enum ww_rc rc = WW_OK;
+
+	for (int attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
+		uint64_t begin = ww_now_ns();
+		for (int b = 0; b < WW_BASE_TORCH_COUNT; b++)
+			if (which & (1u << b))
+				t->base[b].n = t->base[b].n_call = 0;
+		ww_load_start(&load, t->judge, &own, 1);
+		WW_TRY(series(t, which, start, err));
+		ww_load_end(&load, &d);
+		*keep = !d.certain && (!d.noticed || all_steady(t, which));
+		if (*keep || ww_seconds_since(start) + ww_seconds_since(begin) > limit_s(t->judge))
+			break;
+	}
+	if (!*keep)
+		ww_log(WW_LOG_INFO, "the baselines were measured while %s; they are not kept", d.why);
+	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++) {
 		struct ww_base *e = &t->base[b];
 		if (!(which & (1u << b)))
 			continue;
@@ -239,27 +272,27 @@ enum ww_rc ww_base_all(struct ww_judge_task *t, enum ww_baseline *fastest, struc
 {
 	char path[PATH_MAX];
 	unsigned missing = 0;
+	int keep = 0;
 	double best = INFINITY;
 	enum ww_rc rc;
 
 	WW_TRY(file_path(t, path, err));
 	read_file(t, path);
-	for (int b = 0; b < WW_BASE_COUNT; b++) {
+	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++) {
 		if (!(t->judge->opts.baselines & (1u << b)) || t->base[b].known)
 			continue;
-		t->base[b].n = t->base[b].n_call = 0;
 		WW_TRY(ww_base_prepare(t, (enum ww_baseline)b, err));
 		if (t->base[b].prepared)
 			missing |= 1u << b;
 	}
 	if (missing) {
 		ww_judge_progress(t->judge, "baselines");
-		WW_TRY(measure(t, missing, err));
-		if (limit_s(t->judge) >= MAX_SECONDS)
+		WW_TRY(measure(t, missing, &keep, err));
+		if (keep && limit_s(t->judge) >= MAX_SECONDS)
 			write_file(t, path);
 	}
 	*fastest = WW_BASE_COUNT;
-	for (int b = 0; b < WW_BASE_COUNT; b++) {
+	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++) {
 		if (!(t->judge->opts.baselines & (1u << b)) || !t->base[b].available)
 			continue;
 		double m = ww_stats_median(t->base[b].us, t->base[b].n);

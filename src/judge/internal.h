@@ -55,16 +55,30 @@ struct ww_judge_task {
 	int variant_useless[8];		/* of verify.c's draws: the references were not finite */
 	int degenerate;			/* -1: not looked at yet */
 	double eager_us;		/* rough, for time limits; 0 unknown */
+	char rival_id[65];		/* the baseline solution that was last found correct */
 	struct ww_base base[WW_BASE_COUNT];
 	double flops, bytes;		/* from the graph: arithmetic asked for, bytes that must move */
 	double reference_s;		/* spent in the reference worker by the judgement in progress */
+	struct ww_spent { double load, draw, run, compare, baseline; } spent;	/* by it, for the verdict's `seconds` */
 	uint64_t draw_counter;		/* with a public seed: the stream of draws */
+};
+
+/* What holds a candidate and calls it: a runner with a plan (session.c), or a process of another form.  Each function is its
+ * namesake of run/client.h, with `self` in the runner's place; what the candidate does wrong is in *res. */
+struct ww_candidate_ops {
+	enum ww_rc (*prepare)(void *self, unsigned flags, struct ww_run_result *res, struct ww_err *err);
+	enum ww_rc (*go)(void *self, double limit_s, struct ww_run_result *res, struct ww_err *err);
+	enum ww_rc (*guards)(void *self, struct ww_run_result *res, struct ww_err *err);
+	pid_t (*pid)(const void *self);
+	int by_clock;			/* cuda: *res has no device_us; elapsed_ns is compared with the baselines' calls */
 };
 
 /* One judgement in progress: the runner holds the candidate, everything is bound. */
 struct ww_session {
 	struct ww_judge_task *t;
-	struct ww_runner *runner;
+	const struct ww_candidate_ops *ops;
+	void *candidate;		/* the ops' self; the runner where it is a plan */
+	struct ww_runner *runner;	/* NULL where it is no plan */
 	const struct ww_image *image;
 	struct ww_verdict *v;
 	struct ww_str diag;
@@ -72,6 +86,7 @@ struct ww_session {
 	int flush;			/* cpu: the next call starts with cold caches */
 	int brief;			/* time it for a few seconds only */
 	int failed;			/* v->status says how; nothing more is done */
+	struct ww_session *rival;	/* another solution, timed as the baseline WW_BASE_SOLUTION; NULL: none */
 };
 
 /* session.c */
@@ -109,6 +124,8 @@ enum ww_rc ww_base_eager_estimate(struct ww_judge_task *t, struct ww_err *err) W
 
 /* timing.c */
 enum ww_rc ww_judge_time(struct ww_session *s, struct ww_err *err) WW_MUST_CHECK;
+/* The exported operator's calls in a fresh process: call_us and speedup_call of a verdict that is timed already. */
+void ww_judge_set_call(struct ww_session *s, const double *us, int n);
 
 /* judge.c */
 void ww_judge_progress(const struct ww_judge *j, const char *stage);
@@ -118,10 +135,21 @@ enum ww_rc ww_judge_interrupted(const struct ww_judge *j, struct ww_err *err) WW
 enum ww_rc ww_judge_device_facts(struct ww_judge *j, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_judge_device_peaks(struct ww_judge_task *t, struct ww_err *err) WW_MUST_CHECK;
 
-/* load.c: was the machine ours alone while we measured? */
-struct ww_load { double busy_s, own_s; uint64_t start_ns; };
-void ww_load_start(struct ww_load *l, const struct ww_judge_task *t, const struct ww_runner *r);
-/* 1 where others used more than a twentieth of the machine (cpu), or hold the GPU (cuda, where NVML says so). */
-int ww_load_disturbed(const struct ww_load *l, const struct ww_judge_task *t, const struct ww_runner *r);
+/* load.c: was the machine ours alone, and as fast at the end as at the start, while we measured? */
+enum { WW_LOAD_PROCESSES = 3 };
+struct ww_load {
+	const struct ww_judge *judge;
+	pid_t own[WW_LOAD_PROCESSES];	/* beside this one; 0: none */
+	double busy_s, own_s;		/* cpu */
+	uint64_t start_ns;
+	unsigned clock_mhz;		/* cuda: of the SMs; 0 unknown */
+};
+struct ww_disturbance {
+	int certain;			/* no number measured meanwhile is to be trusted */
+	int noticed;			/* something was there; whether it mattered shows in the samples */
+	char why[96];			/* "" or in words */
+};
+void ww_load_start(struct ww_load *l, const struct ww_judge *j, const pid_t *own, int n_own);
+void ww_load_end(const struct ww_load *l, struct ww_disturbance *d);
 
 #endif

@@ -210,6 +210,7 @@ struct built {
 	struct ww_compiled binary;
 	int ok;
 	enum ww_status status;		/* when not ok */
+	char id[65];			/* of the solution; a rival's */
 };
 
 static enum ww_status compile_status(enum ww_compile_result r)
@@ -286,9 +287,49 @@ static double run_limit_s(const struct ww_judge_task *t)
 	return t->eager_us > 0 ? 10 * t->eager_us * 1e-6 + 1 : FIRST_RUN_LIMIT_S;
 }
 
+/* A solution that serves as a baseline must be correct itself; it is verified once, not for every verdict against it. */
+static enum ww_rc open_rival(struct ww_session *r, const struct built *b, struct ww_err *err)
+{
+	struct ww_judge_task *t = r->t;
+	enum ww_rc rc;
+	r->limit_s = run_limit_s(t);
+	WW_TRY(ww_session_open(r, &b->binary, err));
+	if (!r->failed && strcmp(t->rival_id, b->id))
+		WW_TRY(ww_judge_verify(r, err));
+	if (r->failed)
+		rc = ww_err_set(err, WW_ERR_USAGE, "the baseline solution cannot be used (%s): %.400s", ww_status_name(r->v->status),
+				r->diag.p);
+	else
+		memcpy(t->rival_id, b->id, sizeof(t->rival_id));
+out:
+	return rc;
+}
+
+static enum ww_rc time_it(struct ww_session *s, const struct built *rival, struct ww_err *err)
+{
+	struct ww_verdict v;
+	struct ww_session r = { .t = s->t, .image = rival ? rival->image : NULL, .v = &v, .diag = WW_STR_INIT(DIAG_MAX_BYTES) };
+	uint64_t start = ww_now_ns();
+	enum ww_rc rc;
+
+	ww_verdict_init(&v);
+	if (rival) {
+		WW_TRY(open_rival(&r, rival, err));
+		s->rival = &r;
+	}
+	WW_TRY(ww_judge_time(s, err));
+	s->v->seconds.time = ww_seconds_since(start);
+out:
+	s->rival = NULL;
+	ww_session_close(&r);
+	ww_str_release(&r.diag);
+	ww_verdict_release(&v);
+	return rc;
+}
+
 /* Verify and time what is built.  The task's lock and the lease are held. */
-static enum ww_rc measure(struct ww_judge_task *t, struct built *b, enum ww_judge_depth depth, struct ww_verdict *v,
-			  struct ww_str *diag, struct ww_err *err)
+static enum ww_rc measure(struct ww_judge_task *t, struct built *b, const struct built *rival, enum ww_judge_depth depth,
+			  struct ww_verdict *v, struct ww_str *diag, struct ww_err *err)
 {
 	struct ww_session s = { .t = t, .image = b->image, .v = v, .diag = WW_STR_INIT(DIAG_MAX_BYTES),
 				.brief = depth == WW_JUDGE_BRIEF };
@@ -304,11 +345,8 @@ static enum ww_rc measure(struct ww_judge_task *t, struct built *b, enum ww_judg
 	if (!s.failed)
 		WW_TRY(ww_judge_verify(&s, err));
 	v->seconds.verify = ww_seconds_since(start);
-	if (s.failed || depth < WW_JUDGE_BRIEF)
-		goto out;
-	start = ww_now_ns();
-	WW_TRY(ww_judge_time(&s, err));
-	v->seconds.time = ww_seconds_since(start);
+	if (!s.failed && depth >= WW_JUDGE_BRIEF)
+		WW_TRY(time_it(&s, rival, err));
 out:
 	ww_session_close(&s);
 	ww_str_adds(diag, s.diag.p);
@@ -336,26 +374,32 @@ static void forget(struct ww_verdict *v, struct ww_str *diag)
 	ww_str_reset(diag);
 }
 
-static enum ww_rc measure_locked(struct ww_judge_task *t, struct built *b, enum ww_judge_depth depth, struct ww_verdict *v,
-				 struct ww_str *diag, struct ww_err *err)
+static enum ww_rc measure_locked(struct ww_judge_task *t, struct built *b, const struct built *rival, enum ww_judge_depth depth,
+				 struct ww_verdict *v, struct ww_str *diag, struct ww_err *err)
 {
 	struct ww_lease lease = { -1 };
 	enum ww_rc rc;
 
 	pthread_mutex_lock(&t->lock);
 	t->reference_s = 0;
+	t->spent = (struct ww_spent){ 0 };
 	WW_TRY(ww_lease_take(&lease, t->judge->facts.uuid, t->judge->opts.interrupted, err));
 	if (ref_lost(t))
 		WW_TRY(start_ref(t, err));
-	rc = measure(t, b, depth, v, diag, err);
+	rc = measure(t, b, rival, depth, v, diag, err);
 	if (rc != WW_OK && rc != WW_ERR_INTERRUPTED && ref_lost(t)) {
 		ww_log(WW_LOG_WARN, "the reference worker is started again: %s", err->msg);
 		drop_ref(t);
 		forget(v, diag);
 		WW_TRY(start_ref(t, err));
-		rc = measure(t, b, depth, v, diag, err);
+		rc = measure(t, b, rival, depth, v, diag, err);
 	}
 	v->seconds.reference = t->reference_s;
+	v->seconds.load = t->spent.load;
+	v->seconds.draw = t->spent.draw;
+	v->seconds.run = t->spent.run;
+	v->seconds.compare = t->spent.compare;
+	v->seconds.baseline = t->spent.baseline;
 out:
 	ww_lease_drop(&lease);
 	pthread_mutex_unlock(&t->lock);
@@ -418,10 +462,31 @@ static enum ww_rc take_diagnostics(struct ww_verdict *v, struct ww_str *diag, st
 	return v->diagnostics ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 }
 
+static enum ww_rc build_rival(struct ww_judge_task *t, const struct ww_solution *s, struct built *b, struct ww_err *err)
+{
+	struct ww_str diag = WW_STR_INIT(DIAG_MAX_BYTES);
+	enum ww_rc rc;
+	ww_solution_id(s, b->id);
+	WW_TRY(build_plan(t, s, b, &diag, err));
+	if (b->ok)
+		WW_TRY(compile_code(t, s, b, &diag, err));
+	if (!b->ok)
+		rc = ww_err_set(err, WW_ERR_USAGE, "the baseline solution does not build: %.600s", diag.p);
+out:
+	ww_str_release(&diag);
+	return rc;
+}
+
 enum ww_rc ww_judge_run(struct ww_judge_task *t, const struct ww_solution *s, enum ww_judge_depth depth, struct ww_verdict *v,
 			struct ww_err *err)
 {
-	struct built b = { .image = NULL };
+	return ww_judge_run_against(t, s, NULL, depth, v, err);
+}
+
+enum ww_rc ww_judge_run_against(struct ww_judge_task *t, const struct ww_solution *s, const struct ww_solution *baseline,
+				enum ww_judge_depth depth, struct ww_verdict *v, struct ww_err *err)
+{
+	struct built b = { .image = NULL }, rival = { .image = NULL };
 	struct ww_str diag = WW_STR_INIT(4 * DIAG_MAX_BYTES);
 	uint64_t start = ww_now_ns();
 	enum ww_rc rc = WW_OK;
@@ -430,17 +495,21 @@ enum ww_rc ww_judge_run(struct ww_judge_task *t, const struct ww_solution *s, en
 		return ww_err_set(err, WW_ERR_USAGE, "this version judges plans only");
 	ww_verdict_release(v);
 	ww_compiled_init(&b.binary);
+	ww_compiled_init(&rival.binary);
 	set_ids(t, s, v);
+	if (baseline)
+		WW_TRY(build_rival(t, baseline, &rival, err));
 	if (!too_large(s, v, &diag)) {
 		WW_TRY(build_stages(t, s, &b, v, &diag, err));
 		if (b.ok && depth >= WW_JUDGE_VERIFY)
-			WW_TRY(measure_locked(t, &b, depth, v, &diag, err));
+			WW_TRY(measure_locked(t, &b, baseline ? &rival : NULL, depth, v, &diag, err));
 	}
 	add_seed_note(t->judge, &diag);
 	WW_TRY(take_diagnostics(v, &diag, err));
 	v->reward = ww_verdict_reward(v);
 	v->seconds.total = ww_seconds_since(start);
 out:
+	built_release(&rival);
 	built_release(&b);
 	ww_str_release(&diag);
 	return rc;

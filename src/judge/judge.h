@@ -76,6 +76,10 @@ const struct ww_facts *ww_judge_task_facts(const struct ww_judge_task *t);
  * initialised; the caller releases it. */
 enum ww_rc ww_judge_run(struct ww_judge_task *t, const struct ww_solution *s, enum ww_judge_depth depth,
 			struct ww_verdict *v, struct ww_err *err) WW_MUST_CHECK;
+/* The same with another solution of the task as one more baseline (WW_BASE_SOLUTION), timed beside it by the same means.
+ * `baseline` may be NULL.  One that does not build or is not correct is WW_ERR_USAGE, and says why. */
+enum ww_rc ww_judge_run_against(struct ww_judge_task *t, const struct ww_solution *s, const struct ww_solution *baseline,
+				enum ww_judge_depth depth, struct ww_verdict *v, struct ww_err *err) WW_MUST_CHECK;
 /* The plan of a solution in printable form; where it does not build, out holds the reason and *ok is 0. */
 enum ww_rc ww_judge_show_plan(struct ww_judge_task *t, const struct ww_solution *s, struct ww_str *out, int *ok,
 			      struct ww_err *err) WW_MUST_CHECK;

@@ -46,6 +46,30 @@ void ww_session_fail_run(struct ww_session *s, const struct ww_run_result *res, 
 	}
 }
 
+/* ---- A plan in a runner ------------------------------------------------------------------------------------------ */
+
+static enum ww_rc runner_prepare(void *self, unsigned flags, struct ww_run_result *res, struct ww_err *err)
+{
+	return ww_runner_prepare(self, flags, res, err);
+}
+
+static enum ww_rc runner_go(void *self, double limit_s, struct ww_run_result *res, struct ww_err *err)
+{
+	return ww_runner_go(self, limit_s, res, err);
+}
+
+static enum ww_rc runner_guards(void *self, struct ww_run_result *res, struct ww_err *err)
+{
+	return ww_runner_guards(self, res, err);
+}
+
+static pid_t runner_pid(const void *self)
+{
+	return ww_runner_pid(self);
+}
+
+static const struct ww_candidate_ops runner_ops = { runner_prepare, runner_go, runner_guards, runner_pid, 0 };
+
 /* ---- Binding ----------------------------------------------------------------------------------------------------- */
 
 static enum ww_rc bind_all(struct ww_session *s, struct ww_run_result *res, struct ww_err *err)
@@ -107,6 +131,7 @@ enum ww_rc ww_session_open(struct ww_session *s, const struct ww_compiled *binar
 {
 	struct ww_exec_kernel *kernels = calloc((size_t)binary->n_kernels + 1, sizeof(*kernels));
 	struct ww_run_result res;
+	uint64_t start = ww_now_ns();
 	enum ww_rc rc;
 
 	if (!kernels)
@@ -114,6 +139,8 @@ enum ww_rc ww_session_open(struct ww_session *s, const struct ww_compiled *binar
 	for (int i = 0; i < binary->n_kernels; i++)
 		kernels[i] = (struct ww_exec_kernel){ binary->kernels[i].kernel, binary->kernels[i].symbol };
 	WW_TRY(take_runner(s->t->judge, &s->runner, err));
+	s->ops = &runner_ops;
+	s->candidate = s->runner;
 	WW_TRY(ww_runner_load(s->runner, s->image, binary->binary, binary->binary_bytes, kernels, binary->n_kernels, LOAD_LIMIT_S,
 			      &res, err));
 	if (res.kind == WW_RUN_OK)
@@ -122,6 +149,7 @@ enum ww_rc ww_session_open(struct ww_session *s, const struct ww_compiled *binar
 		WW_TRY(ww_runner_ready(s->runner, READY_LIMIT_S, &res, err));
 	ww_session_fail_run(s, &res, "load");
 out:
+	s->t->spent.load += ww_seconds_since(start);
 	free(kernels);
 	return rc;
 }
@@ -143,7 +171,7 @@ enum ww_rc ww_session_prepare(struct ww_session *s, unsigned prepare, struct ww_
 	if (rc != WW_OK)
 		return rc;
 	s->flush = cpu && (prepare & WW_RUN_FLUSH);
-	rc = ww_runner_prepare(s->runner, cpu ? prepare & ~(unsigned)WW_RUN_FLUSH : prepare, &res, err);
+	rc = s->ops->prepare(s->candidate, cpu ? prepare & ~(unsigned)WW_RUN_FLUSH : prepare, &res, err);
 	if (rc == WW_OK)
 		ww_session_fail_run(s, &res, "run");
 	return rc;
@@ -154,8 +182,8 @@ enum ww_rc ww_session_go(struct ww_session *s, struct ww_run_result *res, struct
 	uint64_t start = ww_now_ns();
 	if (s->flush)
 		memset(s->t->judge->flush, 1, s->t->judge->flush_bytes);
-	enum ww_rc rc = ww_runner_go(s->runner, s->limit_s, res, err);
-	ww_log(WW_LOG_DEBUG, "run: %.3f s", ww_seconds_since(start));
+	enum ww_rc rc = s->ops->go(s->candidate, s->limit_s, res, err);
+	s->t->spent.run += ww_seconds_since(start);
 	if (rc == WW_OK)
 		ww_session_fail_run(s, res, "run");
 	return rc;
@@ -182,7 +210,7 @@ enum ww_rc ww_session_draw(struct ww_judge_task *t, double scale, double shift, 
 	uint64_t start = ww_now_ns();
 	enum ww_rc rc = ww_ref_draw(t->ref, &d, err);
 	t->reference_s += ww_seconds_since(start);
-	ww_log(WW_LOG_DEBUG, "draw: %.3f s", ww_seconds_since(start));
+	t->spent.draw += ww_seconds_since(start);
 	return rc;
 }
 
@@ -275,11 +303,12 @@ enum ww_rc ww_session_check(struct ww_session *s, const char *when, int *finite,
 	}
 	WW_BUG(!c->pass && !s->failed);
 	if (!s->failed) {
-		WW_TRY(ww_runner_guards(s->runner, &res, err));
+		WW_TRY(s->ops->guards(s->candidate, &res, err));
 		ww_session_fail_run(s, &res, when);
 	}
 out:
 	t->reference_s += ww_seconds_since(start);
+	t->spent.compare += ww_seconds_since(start);
 	free(c);
 	return rc;
 }

@@ -1,7 +1,10 @@
 /* stats.c - see stats.h.
  *
  * The percentile bootstrap with 1000 resamples: times are skewed (interruptions only ever add), so nothing that assumes a
- * normal distribution is used, and the median is what is resampled because it is what is reported. */
+ * normal distribution is used, and the median is what is resampled because it is what is reported.
+ *
+ * The samples are sorted once.  A resample is then a count for each rank, and its median is found by walking the counts: no
+ * sorting inside the loop, which runs after every timed round of every verdict. */
 #include "judge/stats.h"
 
 #include "base/err.h"
@@ -41,41 +44,105 @@ static struct ww_ratio percentiles(double *estimates, double mid)
 	return (struct ww_ratio){ estimates[RESAMPLES * 25 / 1000], mid, estimates[RESAMPLES * 975 / 1000 - 1] };
 }
 
-static double resample(struct ww_rng *g, const double *x, int n)
+/* Samples in order of size, and where each one went. */
+struct ranked {
+	int n;
+	double sorted[WW_STATS_MAX_SAMPLES];
+	unsigned short rank[WW_STATS_MAX_SAMPLES];
+};
+
+static void rank_all(struct ranked *r, const double *x, int n)
 {
-	double pick[WW_STATS_MAX_SAMPLES];
-	for (int i = 0; i < n; i++)
-		pick[i] = x[ww_rng_below(g, (uint64_t)n)];
-	return median_in_place(pick, n);
+	WW_BUG(n > WW_STATS_MAX_SAMPLES);
+	r->n = n;
+	for (int i = 0; i < n; i++) {
+		int at = i;
+		while (at > 0 && r->sorted[at - 1] > x[i])
+			at--;
+		memmove(r->sorted + at + 1, r->sorted + at, sizeof(*x) * (size_t)(i - at));
+		r->sorted[at] = x[i];
+		for (int k = 0; k < i; k++)
+			r->rank[k] = (unsigned short)(r->rank[k] + (r->rank[k] >= at));
+		r->rank[i] = (unsigned short)at;
+	}
+}
+
+/* The median of a resample that holds the sample of rank i count[i] times. */
+static double counted_median(const struct ranked *r, const unsigned short *count)
+{
+	int low = (r->n - 1) / 2, high = r->n / 2, seen = 0, i = 0;
+	while ((seen += count[i]) <= low)
+		i++;
+	double first = r->sorted[i];
+	while (seen <= high)
+		seen += count[++i];
+	return 0.5 * (first + r->sorted[i]);
+}
+
+/* Indices below n, two from each number of the stream: their bias, n in 2^32, is nothing beside that of 1000 resamples. */
+struct picker {
+	struct ww_rng rng;
+	uint64_t bits;
+	int left;
+};
+
+static unsigned pick(struct picker *p, int n)
+{
+	if (!p->left) {
+		p->bits = ww_rng_u64(&p->rng);
+		p->left = 2;
+	}
+	uint64_t low = p->bits & 0xffffffffu;
+	p->bits >>= 32;
+	p->left--;
+	return (unsigned)(low * (uint64_t)n >> 32);
+}
+
+static struct picker picker_of(uint64_t key, uint64_t stream)
+{
+	struct picker p = { .left = 0 };
+	ww_rng_init(&p.rng, key, stream);
+	return p;
+}
+
+static double resample(struct picker *p, const struct ranked *r)
+{
+	unsigned short count[WW_STATS_MAX_SAMPLES] = { 0 };
+	for (int i = 0; i < r->n; i++)
+		count[pick(p, r->n)]++;
+	return counted_median(r, count);
 }
 
 struct ww_ratio ww_stats_interval(const double *x, int n)
 {
 	double estimates[RESAMPLES];
-	struct ww_rng g;
+	struct ranked r;
 	if (n < 1)
 		return (struct ww_ratio){ NAN, NAN, NAN };
-	ww_rng_init(&g, 1, (uint64_t)n);
-	for (int r = 0; r < RESAMPLES; r++)
-		estimates[r] = resample(&g, x, n);
+	rank_all(&r, x, n);
+	struct picker g = picker_of(1, (uint64_t)n);
+	for (int k = 0; k < RESAMPLES; k++)
+		estimates[k] = resample(&g, &r);
 	return percentiles(estimates, ww_stats_median(x, n));
 }
 
 struct ww_ratio ww_stats_ratio_paired(const double *base, const double *x, int n)
 {
-	double estimates[RESAMPLES], b[WW_STATS_MAX_SAMPLES], a[WW_STATS_MAX_SAMPLES];
-	struct ww_rng g;
-	WW_BUG(n > WW_STATS_MAX_SAMPLES);
+	double estimates[RESAMPLES];
+	struct ranked b, a;
 	if (n < 1)
 		return (struct ww_ratio){ NAN, NAN, NAN };
-	ww_rng_init(&g, 2, (uint64_t)n);
-	for (int r = 0; r < RESAMPLES; r++) {
+	rank_all(&b, base, n);
+	rank_all(&a, x, n);
+	struct picker g = picker_of(2, (uint64_t)n);
+	for (int e = 0; e < RESAMPLES; e++) {
+		unsigned short of_base[WW_STATS_MAX_SAMPLES] = { 0 }, of_x[WW_STATS_MAX_SAMPLES] = { 0 };
 		for (int i = 0; i < n; i++) {
-			uint64_t k = ww_rng_below(&g, (uint64_t)n);
-			b[i] = base[k];
-			a[i] = x[k];
+			unsigned k = pick(&g, n);
+			of_base[b.rank[k]]++;
+			of_x[a.rank[k]]++;
 		}
-		estimates[r] = median_in_place(b, n) / median_in_place(a, n);
+		estimates[e] = counted_median(&b, of_base) / counted_median(&a, of_x);
 	}
 	return percentiles(estimates, ww_stats_median(base, n) / ww_stats_median(x, n));
 }
@@ -83,13 +150,14 @@ struct ww_ratio ww_stats_ratio_paired(const double *base, const double *x, int n
 struct ww_ratio ww_stats_ratio(const double *base, int n_base, double scale, const double *x, int n)
 {
 	double estimates[RESAMPLES];
-	struct ww_rng g;
-	WW_BUG(n > WW_STATS_MAX_SAMPLES || n_base > WW_STATS_MAX_SAMPLES);
+	struct ranked b, a;
 	if (n < 1 || n_base < 1)
 		return (struct ww_ratio){ NAN, NAN, NAN };
-	ww_rng_init(&g, 3, (uint64_t)(n * 1000 + n_base));
-	for (int r = 0; r < RESAMPLES; r++)
-		estimates[r] = resample(&g, base, n_base) * scale / resample(&g, x, n);
+	rank_all(&b, base, n_base);
+	rank_all(&a, x, n);
+	struct picker g = picker_of(3, (uint64_t)(n * 1000 + n_base));
+	for (int k = 0; k < RESAMPLES; k++)
+		estimates[k] = resample(&g, &b) * scale / resample(&g, &a);
 	return percentiles(estimates, ww_stats_median(base, n_base) * scale / ww_stats_median(x, n));
 }
 

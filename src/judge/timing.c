@@ -1,45 +1,85 @@
-/* timing.c - how fast is it?  Candidate and fastest baseline, call about, on secret draws, until the median is known well.
+/* timing.c - how fast is it?  Candidate and baselines, call about, on secret draws, until the median is known well.
  *
- * One round is: outputs poisoned; a new draw of inputs and parameters (both sides get the same, neither has seen it, and what a
- * candidate may have kept of an earlier call was made of others); the candidate on flushed caches; the baseline on flushed caches; and, in secretly chosen rounds, the comparison of what the candidate has just
- * written with references that are computed only now.  At least MIN_CHECKED of the rounds are chosen: so many among the
- * first MIN_ROUNDS at random, and every eighth or so later, so that nothing tells a candidate which call will be looked at.
+ * Sides.  The candidate; the pivot, which is the fastest of PyTorch's baselines; and, where one was asked for, the rival, another
+ * solution of the task in a runner of its own.  One round: outputs and scratch are poisoned; a new draw of inputs and
+ * parameters (all sides get the same; none has seen it, and what a candidate may have kept of an earlier call was made of
+ * others); one call of each side on flushed caches.  The pivot goes first or last, by lot.  The candidate goes before the rival:
+ * they write the same output buffers, and a candidate shall not find a right answer in them.  In secretly chosen rounds what
+ * the candidate has written is compared, right after its call, with references that are computed only then.  At least
+ * MIN_CHECKED of the rounds are chosen: so many among the first MIN_ROUNDS at random, and every eighth or so later, so that
+ * nothing tells a candidate which call will be looked at.
  *
- * Sampling goes on until the 95% interval of the candidate's median and of the ratio are narrower than 2%, or to a cap of
+ * Sampling goes on until the 95% intervals of the candidate's median and of the ratios are narrower than 2%, or to a cap of
  * rounds or seconds.  A caller may lower the seconds, never the first MIN_ROUNDS or what is checked in them: the intervals
- * get wider and say so.  Other baselines come from baseline.c, multiplied by the drift seen on the one that was timed here.
+ * get wider and say so.  Other baselines come from baseline.c, multiplied by the drift seen on the pivot.
  *
- * What the times mean.  cuda, device_us: between two events around the launch of the plan as a CUDA graph; call_us: the
- * runner's clock from that launch to the end of the synchronisation behind it (an exported operator's call in a fresh
- * process adds PyTorch's dispatch on top).  cpu: the judge's clock from the starting frame until every thread sleeps; both
- * times are this one.
+ * A measurement that was disturbed (load.c, and what its own samples show) is made again, up to MAX_ATTEMPTS times and while
+ * the time lasts; the first undisturbed one counts, else the one with the narrowest intervals, and the verdict says so.
+ *
+ * What the times mean.  cuda, device_us: between two events around the launch of the plan as a CUDA graph.  cpu, and candidates
+ * of another form: the judge's clock, from the starting frame until every thread sleeps.  call_us is the exported operator's
+ * in a fresh process (judge.c asks for it); on cpu the same as device_us.
  *
  * Too good to be true.  floor_us is the time that the bytes which must move need at 1.15 times the measured copy bandwidth,
- * less what the last cache can hold: a time below it is `suspect`, and 20 more calls are checked.  `algebraic` is set where
- * the graph's matrix arithmetic, done in the time measured, would need more than 1.25 times the highest arithmetic peak
- * measured on this device (tensor cores at their fastest precision that the rule could accept): then it was not done.  That
- * definition gives no false alarm; it misses a solution that saves arithmetic and is slow otherwise. */
+ * less what the last cache can hold: a time below it is `suspect`.  floor_flops_us is what the graph's arithmetic needs at the
+ * highest peak measured on this device (tensor cores at their fastest precision that the rule could accept); a time far below
+ * it means that the arithmetic was not all done: `algebraic`, which is allowed.  After either, 20 more calls are checked. */
 #include "judge/internal.h"
 
+#include "base/log.h"
 #include "base/rng.h"
 #include "base/time.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MIN_WARM = 3, MAX_WARM = 10, MIN_ROUNDS = 10, MAX_ROUNDS = 60, MIN_CHECKED = 8, SUSPECT_CHECKED = 20 };
-static const double MAX_SECONDS = 10, BRIEF_SECONDS = 3, NARROW = 0.02, STEADY = 0.05, RESTLESS = 0.15, PEAK_MARGIN = 1.25, COPY_MARGIN = 1.15;
+enum { MIN_WARM = 3, MAX_WARM = 10, MIN_ROUNDS = 10, MAX_ROUNDS = 60, MIN_CHECKED = 8, SUSPECT_CHECKED = 20, MAX_ATTEMPTS = 3 };
+static const double MAX_SECONDS = 10, BRIEF_SECONDS = 3, NARROW = 0.02, STEADY = 0.05, RESTLESS = 0.15, DRIFT = 0.03;
+static const double PEAK_MARGIN = 1.25, COPY_MARGIN = 1.15;
 
+enum side { CANDIDATE, PIVOT, RIVAL, SIDES };
+
+/* One attempt: sample i of every side is of the same round. */
 struct series {
-	double us[WW_STATS_MAX_SAMPLES], call_us[WW_STATS_MAX_SAMPLES], base_us[WW_STATS_MAX_SAMPLES];
+	double us[SIDES][WW_STATS_MAX_SAMPLES];
 	int n;
+	char disturbance[96];		/* "" where it was not disturbed */
 };
 
-static double sample_us(const struct ww_session *s, const struct ww_run_result *res)
+struct timing {
+	struct ww_session *s;
+	enum ww_baseline pivot;		/* WW_BASE_COUNT: there is none */
+	struct ww_rng rng;		/* secret */
+	uint64_t start_ns;
+	struct series now, best;
+};
+
+static int on_cpu(const struct timing *x)
 {
-	return s->t->judge->opts.target == WW_TARGET_CPU ? (double)res->elapsed_ns * 1e-3 : res->device_us;
+	return x->s->t->judge->opts.target == WW_TARGET_CPU;
 }
+
+static int takes_part(const struct timing *x, enum side side)
+{
+	return side == CANDIDATE || (side == PIVOT ? x->pivot != WW_BASE_COUNT : x->s->rival != NULL);
+}
+
+/* What PyTorch's baselines are compared by: where the candidate is timed by the clock, a whole call of theirs. */
+static enum ww_ref_mode base_mode(const struct timing *x)
+{
+	return x->s->ops->by_clock ? WW_REF_CALL : WW_REF_DEVICE;
+}
+
+static const double *base_samples(const struct timing *x, const struct ww_base *e, int *n)
+{
+	int calls = base_mode(x) == WW_REF_CALL;
+	*n = calls ? e->n_call : e->n;
+	return calls ? e->call_us : e->us;
+}
+
+/* ---- One call of a side ------------------------------------------------------------------------------------------ */
 
 static void wait_quiet(struct ww_judge_task *t)
 {
@@ -48,54 +88,25 @@ static void wait_quiet(struct ww_judge_task *t)
 		;
 }
 
-/* The candidate once, on a draw of its own. */
-static enum ww_rc candidate(struct ww_session *s, double *us, double *call_us, struct ww_err *err)
+/* A session's candidate once, on the current draw; prepared before it was made. */
+static enum ww_rc go_once(struct ww_session *s, double *us, struct ww_err *err)
 {
 	struct ww_run_result res;
-	enum ww_rc rc = ww_session_prepare(s, WW_RUN_POISON | WW_RUN_FLUSH, err);
-	if (rc != WW_OK || s->failed)
-		return rc;
-	rc = ww_session_draw(s->t, 1, 0, WW_REF_PARAMS_REDRAW, err);
-	if (rc != WW_OK)
-		return rc;
 	wait_quiet(s->t);
-	rc = ww_session_go(s, &res, err);
+	enum ww_rc rc = ww_session_go(s, &res, err);
 	if (rc != WW_OK || s->failed)
 		return rc;
-	*us = sample_us(s, &res);
-	*call_us = s->t->judge->opts.target == WW_TARGET_CPU ? *us : res.call_us;
+	*us = isfinite(res.device_us) ? res.device_us : (double)res.elapsed_ns * 1e-3;
 	if (!(*us > 0))
 		return ww_err_set(err, WW_ERR_DEVICE, "the device's clock gave no time");
 	return WW_OK;
 }
 
-/* At least three calls, and until two in a row agree. */
-static enum ww_rc warm_up(struct ww_session *s, enum ww_baseline fastest, struct ww_err *err)
-{
-	double us = 0, last = 0, call, base;
-	enum ww_rc rc = WW_OK;
-	for (int k = 0; k < MAX_WARM && !s->failed; k++) {
-		WW_TRY(candidate(s, &us, &call, err));
-		if (fastest != WW_BASE_COUNT && !s->failed)
-			WW_TRY(ww_base_once(s->t, fastest, WW_REF_DEVICE, &base, err));
-		if (k + 1 >= MIN_WARM && fabs(us - last) <= STEADY * us)
-			break;
-		last = us;
-	}
-out:
-	return rc;
-}
-
-static enum ww_rc one_round(struct ww_session *s, enum ww_baseline fastest, struct series *x, int check, struct ww_err *err)
+static enum ww_rc candidate_once(struct ww_session *s, int check, double *us, struct ww_err *err)
 {
 	enum ww_rc rc;
-	WW_TRY(candidate(s, &x->us[x->n], &x->call_us[x->n], err));
-	if (s->failed)
-		goto out;
-	if (fastest != WW_BASE_COUNT)
-		WW_TRY(ww_base_once(s->t, fastest, WW_REF_DEVICE, &x->base_us[x->n], err));
-	x->n++;
-	if (check) {
+	WW_TRY(go_once(s, us, err));
+	if (check && !s->failed) {
 		WW_TRY(ww_session_check(s, "a timed call", NULL, err));
 		s->v->checked_calls++;
 	}
@@ -103,77 +114,247 @@ out:
 	return rc;
 }
 
-/* Which rounds are checked: MIN_CHECKED of the first MIN_ROUNDS, later ones with probability 1/8. */
-static void choose(char *check, int n)
+/* The rival has been verified; what it does wrong now is no fault of the candidate's. */
+static enum ww_rc rival_once(struct ww_session *r, double *us, struct ww_err *err)
 {
-	struct ww_rng g;
-	ww_rng_init(&g, ww_rng_secret(), 0);
+	enum ww_rc rc = go_once(r, us, err);
+	if (rc == WW_OK && r->failed)
+		rc = ww_err_set(err, WW_ERR_USAGE, "the baseline solution failed: %.400s", r->diag.p);
+	return rc;
+}
+
+static enum ww_rc side_once(struct timing *x, enum side side, int check, double *us, struct ww_err *err)
+{
+	switch (side) {
+	case CANDIDATE: return candidate_once(x->s, check, us, err);
+	case PIVOT: return ww_base_once(x->s->t, x->pivot, base_mode(x), us, err);
+	default: return rival_once(x->s->rival, us, err);
+	}
+}
+
+/* ---- Rounds ------------------------------------------------------------------------------------------------------ */
+
+static enum ww_rc prepare(struct ww_session *s, struct ww_err *err)
+{
+	const unsigned flags = WW_RUN_POISON | WW_RUN_FLUSH;
+	struct ww_session *r = s->rival;
+	enum ww_rc rc = r ? ww_session_prepare(r, flags, err) : WW_OK;
+	if (rc == WW_OK && r && r->failed)
+		rc = ww_err_set(err, WW_ERR_USAGE, "the baseline solution failed: %.400s", r->diag.p);
+	return rc == WW_OK ? ww_session_prepare(s, flags, err) : rc;
+}
+
+/* us[side] gets the time of each side that takes part. */
+static enum ww_rc one_round(struct timing *x, int check, double *us, struct ww_err *err)
+{
+	static const enum side orders[2][SIDES] = { { CANDIDATE, RIVAL, PIVOT }, { PIVOT, CANDIDATE, RIVAL } };
+	const enum side *order = orders[ww_rng_below(&x->rng, 2)];
+	enum ww_rc rc;
+	WW_TRY(prepare(x->s, err));
+	if (x->s->failed)
+		goto out;
+	WW_TRY(ww_session_draw(x->s->t, 1, 0, WW_REF_PARAMS_REDRAW, err));
+	for (int k = 0; k < SIDES && !x->s->failed; k++)
+		if (takes_part(x, order[k]))
+			WW_TRY(side_once(x, order[k], check, &us[order[k]], err));
+out:
+	return rc;
+}
+
+/* At least three calls, and until two in a row agree. */
+static enum ww_rc warm_up(struct timing *x, struct ww_err *err)
+{
+	double us[SIDES] = { 0 }, last = 0;
+	enum ww_rc rc = WW_OK;
+	for (int k = 0; k < MAX_WARM && !x->s->failed; k++) {
+		WW_TRY(one_round(x, 0, us, err));
+		if (k + 1 >= MIN_WARM && fabs(us[CANDIDATE] - last) <= STEADY * us[CANDIDATE])
+			break;
+		last = us[CANDIDATE];
+	}
+out:
+	return rc;
+}
+
+static enum ww_rc sampled_round(struct timing *x, int check, struct ww_err *err)
+{
+	double us[SIDES] = { 0 };
+	enum ww_rc rc = one_round(x, check, us, err);
+	if (rc != WW_OK || x->s->failed)
+		return rc;
+	for (int side = 0; side < SIDES; side++)
+		x->now.us[side][x->now.n] = us[side];
+	x->now.n++;
+	return WW_OK;
+}
+
+/* Which rounds are checked: MIN_CHECKED of the first MIN_ROUNDS, later ones with probability 1/8. */
+static void choose(struct ww_rng *g, char *check, int n)
+{
 	for (int k = 0; k < n; k++)
-		check[k] = k < MIN_ROUNDS ? k < MIN_CHECKED : ww_rng_below(&g, 8) == 0;
+		check[k] = k < MIN_ROUNDS ? k < MIN_CHECKED : ww_rng_below(g, 8) == 0;
 	for (int k = MIN_ROUNDS - 1; k > 0; k--) {
-		int other = (int)ww_rng_below(&g, (uint64_t)k + 1);
+		int other = (int)ww_rng_below(g, (uint64_t)k + 1);
 		char swap = check[k];
 		check[k] = check[other];
 		check[other] = swap;
 	}
 }
 
-static int narrow(const struct series *x, enum ww_baseline fastest)
+/* The widest of the intervals that the verdict rests on. */
+static double width(const struct timing *x, const struct series *e)
 {
-	return x->n >= MIN_ROUNDS && ww_stats_width(ww_stats_interval(x->us, x->n)) < NARROW &&
-	       (fastest == WW_BASE_COUNT || ww_stats_width(ww_stats_ratio_paired(x->base_us, x->us, x->n)) < NARROW);
+	double w = ww_stats_width(ww_stats_interval(e->us[CANDIDATE], e->n));
+	for (int side = PIVOT; side < SIDES; side++)
+		if (takes_part(x, side))
+			w = fmax(w, ww_stats_width(ww_stats_ratio_paired(e->us[side], e->us[CANDIDATE], e->n)));
+	return w;
 }
 
-static double limit_s(const struct ww_session *s)
+static double limit_s(const struct timing *x)
 {
-	double limit = s->brief ? BRIEF_SECONDS : MAX_SECONDS, asked = s->t->judge->opts.max_time_s;
+	double limit = x->s->brief ? BRIEF_SECONDS : MAX_SECONDS, asked = x->s->t->judge->opts.max_time_s;
 	return asked > 0 ? fmin(asked, limit) : limit;
 }
 
-static enum ww_rc sample(struct ww_session *s, enum ww_baseline fastest, struct series *x, struct ww_err *err)
+static enum ww_rc sample(struct timing *x, struct ww_err *err)
 {
 	char check[MAX_ROUNDS];
-	uint64_t start = ww_now_ns();
 	enum ww_rc rc = WW_OK;
-	choose(check, MAX_ROUNDS);
-	for (int k = 0; k < MAX_ROUNDS && !s->failed; k++) {
-		WW_TRY(one_round(s, fastest, x, check[k], err));
-		if (x->n >= MIN_ROUNDS && (narrow(x, fastest) || ww_seconds_since(start) > limit_s(s)))
+	choose(&x->rng, check, MAX_ROUNDS);
+	for (int k = 0; k < MAX_ROUNDS && !x->s->failed; k++) {
+		WW_TRY(sampled_round(x, check[k], err));
+		if (x->now.n >= MIN_ROUNDS && (width(x, &x->now) < NARROW || ww_seconds_since(x->start_ns) > limit_s(x)))
 			break;
 	}
 out:
 	return rc;
 }
 
+/* ---- Attempts ---------------------------------------------------------------------------------------------------- */
+
+/* The second half of the samples against the first, as a ratio to one. */
+static double drift(const double *us, int n)
+{
+	return fabs(ww_stats_median(us + n / 2, n - n / 2) / ww_stats_median(us, n / 2) - 1);
+}
+
+/* What the machine tells and what the samples show: neither alone misses nothing. */
+static void look_for_disturbance(struct timing *x, const struct ww_load *load)
+{
+	struct ww_disturbance d;
+	struct series *e = &x->now;
+	double w = width(x, e), moved = drift(e->us[CANDIDATE], e->n), spread = ww_stats_spread(e->us[CANDIDATE], e->n);
+
+	ww_load_end(load, &d);
+	e->disturbance[0] = 0;
+	if (d.certain || (d.noticed && w >= NARROW))
+		snprintf(e->disturbance, sizeof(e->disturbance), "%s", d.why);
+	else if (moved > DRIFT && moved > 2 * w)
+		snprintf(e->disturbance, sizeof(e->disturbance), "the times drifted by %.0f%%", 100 * moved);
+	else if (spread > RESTLESS && w >= NARROW)
+		snprintf(e->disturbance, sizeof(e->disturbance), "the times vary by %.0f%%", 100 * spread);
+	ww_log(WW_LOG_DEBUG, "timed: %d rounds, widest interval %.2f%%, drift %.2f%%, spread %.2f%%; %s", e->n, 100 * w, 100 * moved,
+	       100 * spread, e->disturbance[0] ? e->disturbance : d.noticed ? d.why : "undisturbed");
+}
+
+static enum ww_rc attempt(struct timing *x, struct ww_err *err)
+{
+	const struct ww_session *s = x->s;
+	const pid_t own[] = { ww_ref_pid(s->t->ref), s->ops->pid(s->candidate), s->rival ? s->rival->ops->pid(s->rival->candidate) : 0 };
+	struct ww_load load;
+	enum ww_rc rc;
+	x->now.n = 0;
+	WW_TRY(warm_up(x, err));
+	if (s->failed)
+		goto out;
+	ww_load_start(&load, s->t->judge, own, WW_ARRAY_LEN(own));
+	WW_TRY(sample(x, err));
+	if (!s->failed)
+		look_for_disturbance(x, &load);
+out:
+	return rc;
+}
+
+static enum ww_rc measure(struct timing *x, struct ww_err *err)
+{
+	struct ww_verdict *v = x->s->v;
+	enum ww_rc rc = WW_OK;
+	x->start_ns = ww_now_ns();
+	for (v->attempts = 0; v->attempts < MAX_ATTEMPTS;) {
+		uint64_t start_ns = ww_now_ns();
+		WW_TRY(attempt(x, err));
+		if (x->s->failed)
+			goto out;
+		if (!v->attempts++ || !x->now.disturbance[0] || width(x, &x->now) < width(x, &x->best))
+			x->best = x->now;
+		if (!x->best.disturbance[0] || x->s->brief || ww_seconds_since(x->start_ns) + ww_seconds_since(start_ns) > limit_s(x))
+			break;
+	}
+	v->disturbed = x->best.disturbance[0] != 0;
+	snprintf(v->disturbance, sizeof(v->disturbance), "%s", x->best.disturbance);
+out:
+	return rc;
+}
+
 /* ---- What follows from the samples ------------------------------------------------------------------------------- */
 
-static void set_ratios(struct ww_session *s, const struct series *x, enum ww_baseline fastest)
+static void set_rival(const struct timing *x)
 {
-	struct ww_verdict *v = s->v;
-	double drift = 1;
-	if (fastest != WW_BASE_COUNT)
-		drift = ww_stats_median(x->base_us, x->n) / ww_stats_median(s->t->base[fastest].us, s->t->base[fastest].n);
-	for (int b = 0; b < WW_BASE_COUNT; b++) {
-		const struct ww_base *e = &s->t->base[b];
-		if (!(s->t->judge->opts.baselines & (1u << b)) || !e->available)
+	struct ww_verdict *v = x->s->v;
+	const struct series *e = &x->best;
+	v->baseline_measured[WW_BASE_SOLUTION] = 1;
+	v->baselines[WW_BASE_SOLUTION] = (struct ww_times){ ww_stats_median(e->us[RIVAL], e->n), NAN };
+	v->speedup[WW_BASE_SOLUTION] = ww_stats_ratio_paired(e->us[RIVAL], e->us[CANDIDATE], e->n);
+}
+
+static void set_ratios(const struct timing *x)
+{
+	const struct ww_judge_task *t = x->s->t;
+	struct ww_verdict *v = x->s->v;
+	const struct series *e = &x->best;
+	double moved = 1;
+	int n;
+	if (x->pivot != WW_BASE_COUNT) {
+		const double *before = base_samples(x, &t->base[x->pivot], &n);
+		moved = ww_stats_median(e->us[PIVOT], e->n) / ww_stats_median(before, n);
+	}
+	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++) {
+		const struct ww_base *base = &t->base[b];
+		const double *us = base_samples(x, base, &n);
+		if (!(t->judge->opts.baselines & (1u << b)) || !base->available)
 			continue;
-		if (!strcmp(e->method, "kernels"))	/* a baseline that cannot be captured: the sum of its kernels' times */
+		if (!strcmp(base->method, "kernels"))	/* a baseline that cannot be captured: the sum of its kernels' times */
 			strcpy(v->device_method, "kernels");
 		v->baseline_measured[b] = 1;
-		v->baselines[b].device_us = ww_stats_median(e->us, e->n) * drift;
-		v->baselines[b].call_us = ww_stats_median(e->call_us, e->n_call) * drift;
-		v->speedup[b] = (int)fastest == b ? ww_stats_ratio_paired(x->base_us, x->us, x->n)
-						  : ww_stats_ratio(e->us, e->n, drift, x->us, x->n);
-		v->speedup_call[b] = ww_stats_ratio(e->call_us, e->n_call, drift, x->call_us, x->n);
+		v->baselines[b].device_us = ww_stats_median(us, n) * moved;
+		v->baselines[b].call_us = ww_stats_median(base->call_us, base->n_call) * moved;
+		v->speedup[b] = (int)x->pivot == b ? ww_stats_ratio_paired(e->us[PIVOT], e->us[CANDIDATE], e->n)
+						   : ww_stats_ratio(us, n, moved, e->us[CANDIDATE], e->n);
+		if (on_cpu(x))
+			v->speedup_call[b] = v->speedup[b];
 	}
 }
 
-static void set_times(struct ww_session *s, const struct series *x)
+static void set_times(const struct timing *x)
 {
-	s->v->time_device = ww_stats_interval(x->us, x->n);
-	s->v->time.device_us = s->v->time_device.mid;
-	s->v->time.call_us = ww_stats_median(x->call_us, x->n);
-	strcpy(s->v->device_method, s->t->judge->opts.target == WW_TARGET_CPU ? "clock" : "graph");
+	struct ww_verdict *v = x->s->v;
+	v->time_device = ww_stats_interval(x->best.us[CANDIDATE], x->best.n);
+	v->time.device_us = v->time_device.mid;
+	if (on_cpu(x) || x->s->ops->by_clock)
+		v->time.call_us = v->time.device_us;
+	strcpy(v->device_method, on_cpu(x) || x->s->ops->by_clock ? "clock" : "graph");
+}
+
+void ww_judge_set_call(struct ww_session *s, const double *us, int n)
+{
+	struct ww_verdict *v = s->v;
+	v->time.call_us = ww_stats_median(us, n);
+	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++) {
+		const struct ww_base *e = &s->t->base[b];
+		if (v->baseline_measured[b] && e->n_call)
+			v->speedup_call[b] = ww_stats_ratio(e->call_us, e->n_call, 1, us, n);
+	}
 }
 
 static void set_floor(struct ww_session *s)
@@ -194,48 +375,46 @@ static enum ww_rc set_algebraic(struct ww_session *s, struct ww_err *err)
 		return WW_OK;
 	WW_TRY(ww_judge_device_peaks(s->t, err));
 	double peak = fmax(fmax(p->fp32_flops, p->tf32_flops), fmax(p->fp16_flops, p->bf16_flops));
-	s->v->algebraic = peak > 0 && s->t->flops > PEAK_MARGIN * peak * s->v->time.device_us * 1e-6;
+	if (peak > 0)
+		s->v->floor_flops_us = s->t->flops / peak * 1e6;
+	s->v->algebraic = peak > 0 && PEAK_MARGIN * s->v->time.device_us < s->v->floor_flops_us;
 out:
 	return rc;
 }
 
-static enum ww_rc check_suspect(struct ww_session *s, enum ww_baseline fastest, struct ww_err *err)
+static enum ww_rc check_more(struct timing *x, struct ww_err *err)
 {
-	struct series *x = calloc(1, sizeof(*x));
-	enum ww_rc rc = x ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
-	for (int k = 0; rc == WW_OK && k < SUSPECT_CHECKED && !s->failed; k++)
-		rc = one_round(s, fastest, x, 1, err);
-	free(x);
+	enum ww_rc rc = WW_OK;
+	x->now.n = 0;
+	for (int k = 0; rc == WW_OK && k < SUSPECT_CHECKED && !x->s->failed; k++)
+		rc = sampled_round(x, 1, err);
 	return rc;
 }
 
 enum ww_rc ww_judge_time(struct ww_session *s, struct ww_err *err)
 {
-	struct series *x = calloc(1, sizeof(*x));
-	struct ww_load load;
-	enum ww_baseline fastest;
+	struct timing *x = calloc(1, sizeof(*x));
 	enum ww_rc rc;
 
 	if (!x)
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
-	WW_TRY(ww_base_all(s->t, &fastest, err));
-	if (fastest != WW_BASE_COUNT)
-		WW_TRY(ww_base_prepare(s->t, fastest, err));
+	x->s = s;
+	ww_rng_init(&x->rng, ww_rng_secret(), 0);
+	WW_TRY(ww_base_all(s->t, &x->pivot, err));
+	if (x->pivot != WW_BASE_COUNT)
+		WW_TRY(ww_base_prepare(s->t, x->pivot, err));
 	ww_judge_progress(s->t->judge, "time");
-	WW_TRY(warm_up(s, fastest, err));
-	ww_load_start(&load, s->t, s->runner);
-	if (!s->failed)
-		WW_TRY(sample(s, fastest, x, err));
+	WW_TRY(measure(x, err));
 	if (s->failed)
 		goto out;
-	s->v->disturbed = ww_load_disturbed(&load, s->t, s->runner) || ww_stats_spread(x->us, x->n) > RESTLESS;
-	set_times(s, x);
-	set_ratios(s, x, fastest);
+	set_times(x);
+	set_ratios(x);
+	if (s->rival)
+		set_rival(x);
 	set_floor(s);
-	if (s->v->suspect)
-		WW_TRY(check_suspect(s, fastest, err));
-	if (!s->failed)
-		WW_TRY(set_algebraic(s, err));
+	WW_TRY(set_algebraic(s, err));
+	if (s->v->suspect || s->v->algebraic)
+		WW_TRY(check_more(x, err));
 	WW_TRY(ww_ref_free(s->t->ref, 0, err));
 out:
 	free(x);

@@ -13,7 +13,7 @@
 static const char *const status_names[] = { "ok", "compile_failed", "plan_failed", "mismatch", "crashed", "timeout", "refused" };
 static const char *const rule_names[] = { "strict", "paper" };
 static const char *const form_names[] = { "plan", "kernelbench", "cuda-agent" };
-static const char *const baseline_names[] = { "eager", "compile", "autotune" };
+static const char *const baseline_names[] = { "eager", "compile", "autotune", "solution" };
 
 const char *ww_status_name(enum ww_status s)
 {
@@ -29,7 +29,7 @@ void ww_verdict_init(struct ww_verdict *v)
 {
 	const struct ww_ratio none = { NAN, NAN, NAN };
 	memset(v, 0, sizeof(*v));
-	v->err_rel = v->err_abs = v->floor_us = NAN;
+	v->err_rel = v->err_abs = v->floor_us = v->floor_flops_us = NAN;
 	v->time = (struct ww_times){ NAN, NAN };
 	v->time_device = none;
 	for (int b = 0; b < WW_BASE_COUNT; b++) {
@@ -78,6 +78,14 @@ static json_t *times(struct ww_times t)
 	return json_pack("{s:o, s:o}", "device_us", number(t.device_us), "call_us", number(t.call_us));
 }
 
+static json_t *seconds(const struct ww_verdict *v)
+{
+	return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "reference", v->seconds.reference, "plan",
+			 v->seconds.plan, "compile", v->seconds.compile, "verify", v->seconds.verify, "time", v->seconds.time, "total",
+			 v->seconds.total, "load", v->seconds.load, "draw", v->seconds.draw, "run", v->seconds.run, "compare",
+			 v->seconds.compare, "baseline", v->seconds.baseline);
+}
+
 json_t *ww_verdict_to_json(const struct ww_verdict *v)
 {
 	json_t *baselines = json_object(), *speedup = json_object(), *call = json_object();
@@ -101,13 +109,14 @@ json_t *ww_verdict_to_json(const struct ww_verdict *v)
 	json_object_set_new(o, "speedup", speedup);
 	json_object_set_new(o, "speedup_call", call);
 	json_object_set_new(o, "floor_us", number(v->floor_us));
+	json_object_set_new(o, "floor_flops_us", number(v->floor_flops_us));
 	json_object_set_new(o, "reward", json_real(v->reward));
 	json_object_set_new(o, "draws", json_integer(v->draws));
 	json_object_set_new(o, "checked_calls", json_integer(v->checked_calls));
+	json_object_set_new(o, "attempts", json_integer(v->attempts));
+	json_object_set_new(o, "disturbance", json_string(v->disturbance));
 	json_object_set_new(o, "diagnostics", json_string(v->diagnostics ? v->diagnostics : ""));
-	json_object_set_new(o, "seconds", json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "reference", v->seconds.reference, "plan",
-						    v->seconds.plan, "compile", v->seconds.compile, "verify", v->seconds.verify,
-						    "time", v->seconds.time, "total", v->seconds.total));
+	json_object_set_new(o, "seconds", seconds(v));
 	json_object_set_new(o, "device", json_string(v->device_name));
 	json_object_set_new(o, "solution_id", json_string(v->solution_id));
 	json_object_set_new(o, "task_id", json_string(v->task_id));
@@ -218,6 +227,9 @@ enum ww_rc ww_verdict_from_json(const json_t *o, struct ww_verdict *v, struct ww
 	v->err_rel = read_number(o, "err_rel");
 	v->err_abs = read_number(o, "err_abs");
 	v->floor_us = read_number(o, "floor_us");
+	v->floor_flops_us = read_number(o, "floor_flops_us");
+	v->attempts = (int)ww_json_int(o, "attempts", 0);
+	snprintf(v->disturbance, sizeof(v->disturbance), "%s", ww_json_str(o, "disturbance", ""));
 	v->time.device_us = read_number(json_object_get(o, "time"), "device_us");
 	v->time.call_us = read_number(json_object_get(o, "time"), "call_us");
 	v->time_device = read_ratio(json_object_get(o, "time_device"));
@@ -230,6 +242,11 @@ enum ww_rc ww_verdict_from_json(const json_t *o, struct ww_verdict *v, struct ww
 	v->seconds.verify = ww_json_num(s, "verify", 0);
 	v->seconds.time = ww_json_num(s, "time", 0);
 	v->seconds.total = ww_json_num(s, "total", 0);
+	v->seconds.load = ww_json_num(s, "load", 0);
+	v->seconds.draw = ww_json_num(s, "draw", 0);
+	v->seconds.run = ww_json_num(s, "run", 0);
+	v->seconds.compare = ww_json_num(s, "compare", 0);
+	v->seconds.baseline = ww_json_num(s, "baseline", 0);
 out:
 	if (rc != WW_OK)
 		ww_verdict_release(v);
