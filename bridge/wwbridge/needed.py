@@ -103,8 +103,8 @@ class Needed:
         first = bool(user.args) and user.args[0] is n
         if packet in SHAPE_ONLY or (packet in LIKE_SECOND and not first):
             return 0
-        if packet in CHOOSERS:
-            return 0  # a mask may leave out any element, of it too where it is data
+        if packet in CHOOSERS and not (packet == "where" and first):
+            return 0  # the mask or the indices, which are data, may leave out any element
         if (packet in LOOKUPS or packet in OVERWRITERS) and first:
             return 0
         if packet in PARTS and first:

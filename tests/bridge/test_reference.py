@@ -395,6 +395,25 @@ def bytes_that_must_move():
     assert total("return x.t().contiguous().view(-1)", inputs=big)["bytes"] == 800000
     table = total("return self.t(x)", "self.t = nn.Embedding(1000, 100)", inputs="[torch.randint(0, 9, (5,))]")
     assert table["bytes"] < 5 * 8 + 5 * 400 + 2001, table
+    reads = lambda *a, **k: total(*a, **k)["input_bytes"]  # noqa: E731
+    # What no output depends on; part of what is made element by element; part of a product, of which nothing is known.
+    assert reads("y = x.sum()\nreturn x[:10] * 2", inputs=big) == 4000
+    assert reads("return torch.relu(x + 1)[:10]", inputs=big) == 4000
+    assert reads("return (x @ x.t())[:10]", inputs=big) == 0
+    # Strides: a column, every second row, a repeated row, a gap between the rows.
+    assert reads("return x[:, 0] * 2", inputs=big) == 4000
+    assert reads("return x[::2] * 2", inputs=big) == 200000
+    assert reads("return x.expand(50, 1000, 100) * 2", inputs="[torch.randn(1, 1000, 100)]") == 400000
+    assert reads("return x * 2", inputs="[torch.randn(1000, 100)[:, :10]]") == 40000
+    # Lookups, choices, triangles, windows with holes between them.
+    assert reads("return x.index_select(0, torch.tensor([3]))", inputs=big) <= 8
+    assert reads("return torch.where(x > 0, args[1], -args[1])", inputs="[torch.randn(1000), torch.randn(1000)]") == 4000
+    assert reads("return x.masked_fill(torch.ones(1000, 100, dtype=torch.bool), 1.0)", inputs=big) <= 100000
+    assert reads("return x.tril()", inputs="[torch.randn(100, 100)]") == 20000
+    assert reads("return F.max_pool2d(x, 1, 2)", inputs="[torch.randn(1, 1, 100, 100)]") == 10000
+    assert reads("return F.avg_pool2d(x, 2)", inputs="[torch.randn(1, 1, 100, 100)]") == 40000
+    conv = reads("return self.c(x)", "self.c = nn.Conv2d(3, 8, 1, stride=2)", inputs="[torch.randn(2, 3, 100, 100)]")
+    assert conv == 4 * (2 * 3 * 50 * 50 + 8 * 3 + 8), conv
     assert total("return x @ x.t()", inputs=big)["flops"] == 2 * 1000 * 1000 * 100
 
 

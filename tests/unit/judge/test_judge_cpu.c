@@ -121,6 +121,31 @@ static void a_full_verdict(void **state)
 	ww_verdict_release(&v);
 }
 
+/* Against itself, beside PyTorch; a baseline that is wrong is the caller's mistake and no verdict. */
+static void against_another_solution(void **state)
+{
+	struct ww_verdict v;
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_solution good, wrong;
+	(void)state;
+	good = (struct ww_solution){ .device_source = good_kernel, .device_bytes = strlen(good_kernel), .plan_source = good_plan,
+				     .plan_bytes = strlen(good_plan) };
+	wrong = good;
+	wrong.device_source = cases[2].kernel;	/* a missing bias */
+	wrong.device_bytes = strlen(cases[2].kernel);
+	ww_verdict_init(&v);
+	assert_int_equal(ww_judge_run_against(task, &good, &good, WW_JUDGE_FULL, &v, &err), WW_OK);
+	assert_int_equal(v.status, WW_STATUS_OK);
+	assert_true(v.baseline_measured[WW_BASE_SOLUTION] && v.baseline_measured[WW_BASE_EAGER]);
+	assert_true(v.speedup[WW_BASE_SOLUTION].lo > 0 && v.speedup[WW_BASE_SOLUTION].lo <= v.speedup[WW_BASE_SOLUTION].mid);
+	assert_true(v.checked_calls >= 8 && v.attempts >= 1 && v.attempts <= 3 && v.disturbed == (v.disturbance[0] != 0));
+	assert_int_equal(ww_judge_run_against(task, &wrong, &good, WW_JUDGE_FULL, &v, &err), WW_OK);
+	assert_int_equal(v.status, WW_STATUS_MISMATCH);
+	assert_int_equal(ww_judge_run_against(task, &good, &wrong, WW_JUDGE_FULL, &v, &err), WW_ERR_USAGE);
+	assert_non_null(strstr(err.msg, "baseline solution"));
+	ww_verdict_release(&v);
+}
+
 static void compile_depth_runs_nothing(void **state)
 {
 	struct ww_verdict v;
@@ -163,7 +188,7 @@ static int close_all(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(statuses), cmocka_unit_test(a_full_verdict), cmocka_unit_test(compile_depth_runs_nothing),
+		cmocka_unit_test(statuses), cmocka_unit_test(a_full_verdict), cmocka_unit_test(against_another_solution), cmocka_unit_test(compile_depth_runs_nothing),
 	};
 	char python[PATH_MAX], command[PATH_MAX + 128];
 	struct ww_err err = WW_ERR_INIT;
