@@ -1,6 +1,7 @@
 /* judge.c - `warpwright judge`: one verdict on one solution, as a table or as one JSON object.
  *
  * stdout holds the verdict and nothing else; stages go to stderr where it is a terminal. */
+#include "cmd/batch.h"
 #include "cmd/table.h"
 
 #include "base/fs.h"
@@ -15,8 +16,8 @@
 #include <unistd.h>
 
 struct values {
-	const char *target, *rule, *baselines, *baseline;
-	int64_t device, threads, repeat;
+	const char *target, *rule, *baselines, *baseline, *batch, *output;
+	int64_t device, threads, repeat, parallel, open_tasks;
 	double max_run_s, max_time_s;
 	int show_plan, verify_only, json;
 };
@@ -38,12 +39,20 @@ static const struct ww_opt opts[] = {
 	{ "repeat", 0, WW_OPT_INT, offsetof(struct values, repeat), "N", "1", 1, 100000,
 	  "judge it N times with the task kept open, one verdict after the other" },
 	{ "verify-only", 0, WW_OPT_FLAG, offsetof(struct values, verify_only), NULL, NULL, 0, 0, "do not time" },
+	{ "batch", 0, WW_OPT_STR, offsetof(struct values, batch), "FILE", NULL, 0, 0,
+	  "judge the jobs of this file (-: standard input), one JSON object a line; verdicts come out one a line" },
+	{ "output", 'o', WW_OPT_STR, offsetof(struct values, output), "FILE", NULL, 0, 0,
+	  "with --batch: append results to this file too; jobs that it holds a verdict for are not done again" },
+	{ "parallel", 0, WW_OPT_INT, offsetof(struct values, parallel), "N", "0", 0, 64,
+	  "with --batch: jobs at a time, of which one is measured and the others build; 0: one more than cores" },
+	{ "open-tasks", 0, WW_OPT_INT, offsetof(struct values, open_tasks), "N", "0", 0, 32,
+	  "with --batch: tasks that are kept loaded; 0: by memory" },
 	{ "show-plan", 0, WW_OPT_FLAG, offsetof(struct values, show_plan), NULL, NULL, 0, 0, "print the plan's nodes and stop" },
 	WW_OPT_JSON(struct values, json),
 	WW_OPT_END
 };
 
-static enum ww_rc parse_baselines(const char *list, unsigned *out, struct ww_err *err)
+enum ww_rc ww_cmd_parse_baselines(const char *list, unsigned *out, struct ww_err *err)
 {
 	*out = 0;
 	for (const char *p = list; *p;) {
@@ -160,20 +169,25 @@ static enum ww_rc show_plan(struct ww_judge_task *t, const struct ww_solution *s
 	return rc;
 }
 
+static struct ww_judge_opts judge_opts(const struct values *v, enum ww_target target)
+{
+	return (struct ww_judge_opts){ .target = target, .device = (int)v->device, .threads = (int)v->threads,
+				       .rule = strcmp(v->rule, "paper") ? WW_RULE_STRICT : WW_RULE_PAPER, .max_run_s = v->max_run_s,
+				       .max_time_s = v->max_time_s, .interrupted = &ww_cmd_interrupted,
+				       .progress = isatty(2) ? progress : NULL };
+}
+
 static enum ww_rc judge(const struct values *v, const struct ww_task *task, const struct ww_solution_files *files,
 			const struct ww_solution *baseline, int *ok, struct ww_err *err)
 {
-	struct ww_judge_opts o = { .target = files->target, .device = (int)v->device, .threads = (int)v->threads,
-				   .rule = strcmp(v->rule, "paper") ? WW_RULE_STRICT : WW_RULE_PAPER, .max_run_s = v->max_run_s,
-				   .max_time_s = v->max_time_s, .interrupted = &ww_cmd_interrupted,
-				   .progress = isatty(2) ? progress : NULL };
+	struct ww_judge_opts o = judge_opts(v, files->target);
 	struct ww_judge *j = NULL;
 	struct ww_judge_task *t = NULL;
 	struct ww_verdict verdict;
 	enum ww_rc rc;
 
 	ww_verdict_init(&verdict);
-	WW_TRY(parse_baselines(v->baselines, &o.baselines, err));
+	WW_TRY(ww_cmd_parse_baselines(v->baselines, &o.baselines, err));
 	WW_TRY(ww_judge_open(&j, &o, err));
 	WW_TRY(ww_judge_task_open(j, task, &t, err));
 	if (v->show_plan) {
@@ -199,6 +213,17 @@ out:
 	return rc;
 }
 
+static int run_batch(const struct values *v, enum ww_target want)
+{
+	struct ww_cmd_batch b = { .jobs = v->batch, .output = v->output, .opts = judge_opts(v, want),
+				  .depth = v->verify_only ? WW_JUDGE_VERIFY : WW_JUDGE_FULL, .parallel = (int)v->parallel,
+				  .open_tasks = (int)v->open_tasks };
+	struct ww_err err = WW_ERR_INIT;
+	if (ww_cmd_parse_baselines(v->baselines, &b.opts.baselines, &err) != WW_OK)
+		return ww_cmd_fail(&err);
+	return ww_cmd_batch_run(&b);
+}
+
 static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 {
 	const struct values *v = values;
@@ -208,8 +233,14 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 	struct ww_err err = WW_ERR_INIT;
 	enum ww_rc rc;
 	int ok = 0;
-	(void)cmd, (void)argc;
+	(void)cmd;
 
+	if (v->batch ? argc != 0 : argc != 2) {
+		rc = ww_err_set(&err, WW_ERR_USAGE, "judge takes a task and a solution, or --batch FILE alone");
+		goto out;
+	}
+	if (v->batch)
+		return run_batch(v, want);
 	WW_TRY(ww_task_load(&task, argv[0], &err));
 	WW_TRY(ww_solution_load(&files, argv[1], want, &err));
 	if (*v->baseline)
@@ -224,13 +255,14 @@ out:
 
 const struct ww_cmd ww_cmd_judge = {
 	.name = "judge",
-	.args = "TASK.py SOLUTION_DIR",
+	.args = "TASK.py SOLUTION_DIR | --batch FILE",
 	.summary = "is a solution right, and how fast is it against PyTorch?",
 	.details = "SOLUTION_DIR holds kernels.cu or kernels.c, and plan.c.  Exit codes: 0 correct, 1 not correct,\n"
-		   "2 bad usage or a task that cannot be used, 3 infrastructure.",
+		   "2 bad usage or a task that cannot be used, 3 infrastructure; of a batch the worst of its jobs.\n"
+		   "docs/formats/batch.md has the lines of a batch.",
 	.opts = opts,
 	.values_size = sizeof(struct values),
-	.min_args = 2,
+	.min_args = 0,
 	.max_args = 2,
 	.run = run,
 };

@@ -1,0 +1,270 @@
+/* batch.c - `warpwright judge --batch FILE|-`: jobs in, verdicts out, one a line each (docs/formats/batch.md).
+ *
+ * The main thread reads: it stops reading while the queue is full, so a producer on a pipe is held back and a file of a million
+ * jobs takes no memory.  Results are written by whichever thread has one (the batch calls back one at a time), first to
+ * the results file, synced, then to standard output.
+ *
+ * Ctrl-C: judgements under way are given up, nothing is written about them, and the exit code says so; with a results file
+ * the same command goes on where it was. */
+#include "cmd/batch.h"
+
+#include "base/json.h"
+#include "base/log.h"
+#include "base/time.h"
+#include "cmd/cmd.h"
+#include "judge/batch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_LINE_BYTES = 8 << 20, MAX_RESULT_BYTES = 16 << 20, PROGRESS_S = 30 };
+
+/* A job that is with the batch. */
+struct entry {
+	struct ww_batch_job job;
+	json_t *id;
+	char key[65];
+};
+
+struct run {
+	const struct ww_cmd_batch *o;
+	struct ww_batch *batch;
+	struct ww_results *results;
+	uint64_t start_ns;
+	pthread_mutex_t lock;		/* what follows, and standard output */
+	uint64_t shown_ns;
+	int64_t skipped, skipped_wrong, correct, wrong, unusable, failed, interrupted;
+	struct ww_err broken;		/* a result could not be written: the batch ends */
+};
+
+/* ---- Results ----------------------------------------------------------------------------------------------------- */
+
+static void show_progress(struct run *r, int now)
+{
+	int terminal = isatty(2);
+	double s = ww_seconds_since(r->start_ns);
+	int64_t done = r->correct + r->wrong + r->unusable + r->failed;
+	if (!now && ww_seconds_since(r->shown_ns) < (terminal ? 0.2 : PROGRESS_S))
+		return;
+	r->shown_ns = ww_now_ns();
+	fprintf(stderr, "%s%lld done: %lld correct, %lld not, %lld unusable, %lld failed; %lld skipped; %.0f s, %.1f a minute%s",
+		terminal ? "\r\033[K" : "", (long long)done, (long long)r->correct, (long long)r->wrong, (long long)r->unusable,
+		(long long)r->failed, (long long)r->skipped, s, s > 0 ? 60.0 * (double)done / s : 0, terminal && !now ? "" : "\n");
+}
+
+static int write_out(const char *line, size_t n)
+{
+	return fwrite(line, 1, n, stdout) != n || putc('\n', stdout) == EOF || fflush(stdout) ? -1 : 0;
+}
+
+/* One result; consumes o.  The lock is held. */
+static void emit(struct run *r, json_t *o)
+{
+	struct ww_str line = WW_STR_INIT(MAX_RESULT_BYTES);
+	struct ww_err err = WW_ERR_INIT;
+	enum ww_rc rc = WW_OK;
+	if (o)
+		ww_json_add(&line, o);
+	if (!o || line.cut)
+		rc = ww_err_set(&err, WW_ERR_NOMEM, "out of memory for a result");
+	if (rc == WW_OK)
+		rc = ww_results_append(r->results, line.p, line.len, &err);
+	if (rc == WW_OK && write_out(line.p, line.len))
+		rc = ww_err_errno(&err, WW_ERR_IO, "cannot write to standard output");
+	if (rc != WW_OK && r->broken.rc == WW_OK) {
+		r->broken = err;
+		ww_cmd_interrupted = 1;	/* nobody would hear of the rest */
+	}
+	ww_str_release(&line);
+	json_decref(o);
+}
+
+static json_t *verdict_line(const struct run *r, const struct entry *e)
+{
+	return json_pack("{s:O, s:s, s:f, s:f, s:f, s:o}", "id", e->id, "job", e->key, "queued_s", e->job.queued_s, "opened_s",
+			 e->job.opened_s, "done_s", ww_seconds_since(r->start_ns), "verdict", ww_verdict_to_json(&e->job.verdict));
+}
+
+static void emit_error(struct run *r, json_t *id, const struct ww_err *err)
+{
+	int code = ww_rc_exit(err->rc);
+	*(code == 2 ? &r->unusable : &r->failed) += 1;
+	emit(r, json_pack("{s:O, s:s, s:i}", "id", id, "error", err->msg, "exit", code));
+}
+
+static void entry_free(struct entry *e)
+{
+	ww_batch_job_release(&e->job);
+	json_decref(e->id);
+	free(e);
+}
+
+static void job_done(void *ctx, struct ww_batch_job *job)
+{
+	struct run *r = ctx;
+	struct entry *e = job->ctx;
+	pthread_mutex_lock(&r->lock);
+	if (job->rc == WW_ERR_INTERRUPTED) {
+		r->interrupted++;
+	} else if (job->rc != WW_OK) {
+		emit_error(r, e->id, &job->err);
+	} else {
+		*(job->verdict.correct ? &r->correct : &r->wrong) += 1;
+		emit(r, verdict_line(r, e));
+	}
+	show_progress(r, 0);
+	pthread_mutex_unlock(&r->lock);
+	entry_free(e);
+}
+
+/* ---- Jobs -------------------------------------------------------------------------------------------------------- */
+
+/* A bad line is its own result. */
+static void bad_line(struct run *r, json_t *id, const struct ww_err *why)
+{
+	pthread_mutex_lock(&r->lock);
+	emit_error(r, id, why);
+	pthread_mutex_unlock(&r->lock);
+}
+
+static enum ww_rc one_line(struct run *r, const char *text, size_t n, int64_t number, struct ww_err *err)
+{
+	struct entry *e = calloc(1, sizeof(*e));
+	struct ww_err bad = WW_ERR_INIT;
+	enum ww_rc rc = WW_OK;
+	if (!e)
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	e->job.ctx = e;
+	if (ww_cmd_batch_parse(r->o, text, n, number, &e->id, &e->job, e->key, &bad) != WW_OK) {
+		bad_line(r, e->id, &bad);
+		goto out;
+	}
+	int have = ww_results_have(r->results, e->id, e->key);
+	if (have >= 0) {
+		r->skipped++;
+		r->skipped_wrong += !have;
+		goto out;
+	}
+	rc = ww_batch_add(r->batch, &e->job, err);
+	if (rc == WW_OK)
+		return WW_OK;	/* it comes back in job_done() */
+	r->interrupted += rc == WW_ERR_INTERRUPTED;
+out:
+	entry_free(e);
+	return rc;
+}
+
+static int blank(const struct ww_str *line)
+{
+	return strspn(line->p, " \t\r") == line->len;
+}
+
+/* Wait for something to read, looking now and then whether to go on. */
+static int readable(int fd)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+	while (!ww_cmd_interrupted) {
+		int n = poll(&p, 1, 100);
+		if (n > 0 || (n < 0 && errno != EINTR))
+			return 1;
+	}
+	return 0;
+}
+
+static enum ww_rc end_line(struct run *r, struct ww_str *line, int64_t number, struct ww_err *err)
+{
+	enum ww_rc rc = WW_OK;
+	if (line->cut) {
+		struct ww_err bad = WW_ERR_INIT;
+		json_t *id = json_integer(number);
+		(void)!ww_err_set(&bad, WW_ERR_USAGE, "the job's line is longer than %d bytes", MAX_LINE_BYTES);
+		bad_line(r, id, &bad);
+		json_decref(id);
+	} else if (!blank(line)) {
+		rc = one_line(r, line->p, line->len, number, err);
+	}
+	ww_str_release(line);
+	ww_str_init(line, MAX_LINE_BYTES);
+	return rc;
+}
+
+static enum ww_rc read_jobs(struct run *r, int fd, struct ww_err *err)
+{
+	struct ww_str line = WW_STR_INIT(MAX_LINE_BYTES);
+	char block[65536];
+	int64_t number = 1;
+	ssize_t n = 0;
+	enum ww_rc rc = WW_OK;
+	while (readable(fd) && ((n = read(fd, block, sizeof(block))) > 0 || (n < 0 && (errno == EINTR || errno == EAGAIN)))) {
+		for (ssize_t i = 0; i < n;) {
+			const char *nl = memchr(block + i, '\n', (size_t)(n - i));
+			size_t part = nl ? (size_t)(nl - block - i) : (size_t)(n - i);
+			ww_str_add(&line, block + i, part);
+			i += (ssize_t)part + (nl != NULL);
+			if (nl)
+				WW_TRY(end_line(r, &line, number++, err));
+		}
+	}
+	if (n < 0 && !ww_cmd_interrupted)
+		rc = ww_err_errno(err, WW_ERR_IO, "cannot read the jobs");
+	else if (!ww_cmd_interrupted)
+		rc = end_line(r, &line, number, err);
+out:
+	ww_str_release(&line);
+	return rc == WW_ERR_INTERRUPTED ? WW_OK : rc;
+}
+
+/* ---- The whole --------------------------------------------------------------------------------------------------- */
+
+static enum ww_rc open_jobs(const char *path, int *fd, struct ww_err *err)
+{
+	*fd = strcmp(path, "-") ? open(path, O_RDONLY | O_CLOEXEC) : dup(0);
+	return *fd >= 0 ? WW_OK : ww_err_errno(err, errno == ENOENT ? WW_ERR_USAGE : WW_ERR_IO, "cannot open %s", path);
+}
+
+/* What the whole comes to; what is in the results file already counts. */
+static int exit_code(const struct run *r)
+{
+	if (r->failed || r->interrupted || ww_cmd_interrupted)
+		return 3;
+	return r->unusable ? 2 : r->wrong || r->skipped_wrong ? 1 : 0;
+}
+
+int ww_cmd_batch_run(const struct ww_cmd_batch *o)
+{
+	struct run r = { .o = o, .broken = WW_ERR_INIT, .lock = PTHREAD_MUTEX_INITIALIZER, .start_ns = ww_now_ns() };
+	struct ww_batch_opts bo = { .threads = o->parallel, .open_tasks = o->open_tasks, .interrupted = &ww_cmd_interrupted,
+				    .done = job_done, .ctx = &r };
+	struct ww_err err = WW_ERR_INIT;
+	int64_t strange;
+	int fd = -1;
+	enum ww_rc rc;
+
+	r.shown_ns = r.start_ns;
+	WW_TRY(open_jobs(o->jobs, &fd, &err));
+	WW_TRY(ww_results_open(&r.results, o->output, &strange, &err));
+	if (strange)
+		ww_log(WW_LOG_WARN, "%s: %lld lines are no results and are left alone", o->output, (long long)strange);
+	WW_TRY(ww_batch_open(&r.batch, &bo, &err));
+	rc = read_jobs(&r, fd, &err);
+	if (rc != WW_OK)
+		ww_cmd_interrupted = 1;
+	ww_batch_drain(r.batch);
+	show_progress(&r, 1);
+out:
+	ww_batch_close(r.batch);
+	ww_results_close(r.results);
+	if (fd >= 0)
+		close(fd);
+	if (rc == WW_OK && r.broken.rc != WW_OK) {
+		err = r.broken;
+		rc = err.rc;
+	}
+	return rc != WW_OK ? ww_cmd_fail(&err) : exit_code(&r);
+}
