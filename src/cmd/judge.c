@@ -114,7 +114,7 @@ static void print_baseline(const struct ww_verdict *v, enum ww_baseline b)
 {
 	if (!v->baseline_measured[b])
 		return;
-	printf("%-10s ", ww_baseline_name(b));
+	printf("%-10s ", b == WW_BASE_SOLUTION ? "baseline" : ww_baseline_name(b));
 	print_us(v->baselines[b].device_us);
 	print_us(v->baselines[b].call_us);
 	printf("   %6.3fx  [%.3f, %.3f]%s\n", v->speedup[b].mid, v->speedup[b].lo, v->speedup[b].hi,

@@ -1,16 +1,16 @@
-/* baseline.c - PyTorch's times for a task: measured once on this machine, kept in a file, rescaled by drift when used.
+/* baseline.c - PyTorch's times for a task: measured once on this machine, kept in the store, rescaled by drift when used.
  *
  * All requested baselines that are not known yet are measured in one interleaved series, each call on a new draw, with the
  * caches flushed: cuda by the worker's events around a captured graph, cpu by our clock between a starting byte and the
  * moment when every thread of the worker sleeps, exactly as candidates are timed.
  *
- * The file's name is the hash of everything that the times depend on: task content, device, its size, driver, PyTorch, cuDNN
- * and cuBLAS versions, threads, and the version of this way of measuring.  It holds the samples, not a summary, because
- * intervals of ratios need them.  It is written whole or not at all, and one that cannot be read is measured again.  Times
- * that were cut short because the caller has little time, or that were disturbed, serve that caller only. */
+ * One entry of the store a baseline, kind "baseline".  Its key is the hash of everything that the times depend on: task content,
+ * device, its size, driver, PyTorch, cuDNN and cuBLAS versions, threads, the version of this way of measuring, and which
+ * baseline it is.  It holds the samples as JSON, not a summary, because intervals of ratios need them.  One that cannot be read
+ * is measured again.  Times that were cut short because the caller has little time, or that were disturbed, serve that caller
+ * only. */
 #include "judge/internal.h"
 
-#include "base/fs.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/time.h"
@@ -19,24 +19,22 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { METHOD_VERSION = 1, MIN_CALLS = 8, MAX_CALLS = 40, WARM_CALLS = 3, CALL_SAMPLES = 10, MAX_ATTEMPTS = 3, MAX_FILE_BYTES = 1 << 20 };
+enum { METHOD_VERSION = 2, MIN_CALLS = 8, MAX_CALLS = 40, WARM_CALLS = 3, CALL_SAMPLES = 10, MAX_ATTEMPTS = 3,
+       MAX_VALUE_BYTES = 1 << 20 };
 static const double MAX_SECONDS = 6, NARROW = 0.02;
 
-/* ---- The file ---------------------------------------------------------------------------------------------------- */
+/* ---- The store --------------------------------------------------------------------------------------------------- */
 
-static enum ww_rc file_path(struct ww_judge_task *t, char *path, struct ww_err *err)
+static void key_of(const struct ww_judge_task *t, enum ww_baseline b, char hex[WW_HASH_HEX])
 {
 	const struct ww_ref_info *i = ww_ref_info(t->ref);
 	const struct ww_device *d = &t->facts.device;
 	struct ww_str key = WW_STR_INIT(4096);
-	char hex[WW_HASH_HEX], name[WW_HASH_HEX + 16];
-
-	ww_str_addf(&key, "%d|%s|%d|%s|%s|%d|%d|%s|%s|%s|%s|%s", METHOD_VERSION, t->task.id, d->target, t->judge->facts.name,
-		    t->judge->facts.uuid, d->sm_count, d->threads, i->driver, i->torch, i->cudnn, i->cublas, i->cuda);
+	ww_str_addf(&key, "%d|%s|%s|%d|%s|%s|%d|%d|%s|%s|%s|%s|%s", METHOD_VERSION, ww_baseline_name(b), t->task.id, d->target,
+		    t->judge->facts.name, t->judge->facts.uuid, d->sm_count, d->threads, i->driver, i->torch, i->cudnn, i->cublas,
+		    i->cuda);
 	ww_hash_hex(key.p, key.len, hex);
 	ww_str_release(&key);
-	snprintf(name, sizeof(name), "baseline-%s.json", hex);
-	return ww_fs_join(path, t->judge->cache_dir, name, err);
 }
 
 static int read_samples(const json_t *a, double *to)
@@ -52,23 +50,31 @@ static int read_samples(const json_t *a, double *to)
 	return (int)n;
 }
 
-static void read_file(struct ww_judge_task *t, const char *path)
+static enum ww_rc look_up(struct ww_judge_task *t, enum ww_baseline b, struct ww_err *err)
 {
-	struct ww_err err = WW_ERR_INIT;
+	struct ww_str text = WW_STR_INIT(MAX_VALUE_BYTES);
+	struct ww_err bad = WW_ERR_INIT;
+	struct ww_base *to = &t->base[b];
+	char key[WW_HASH_HEX];
 	json_t *o = NULL;
-	if (!ww_fs_is_file(path) || ww_json_read_file(path, MAX_FILE_BYTES, &o, &err) != WW_OK)
-		return;
-	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++) {
-		const json_t *e = json_object_get(o, ww_baseline_name((enum ww_baseline)b));
-		struct ww_base *to = &t->base[b];
-		if (to->known || !json_is_object(e))
-			continue;
-		to->n = read_samples(json_object_get(e, "device_us"), to->us);
-		to->n_call = read_samples(json_object_get(e, "call_us"), to->call_us);
-		snprintf(to->method, sizeof(to->method), "%s", ww_json_str(e, "method", ""));
-		to->known = to->available = to->n >= MIN_CALLS;
+	int found;
+	enum ww_rc rc;
+	key_of(t, b, key);
+	WW_TRY(ww_store_get(t->judge->store, "baseline", key, &text, &found, err));
+	if (!found)
+		goto out;
+	if (ww_json_parse(text.p, text.len, "a kept baseline", &o, &bad) != WW_OK) {
+		ww_log(WW_LOG_WARN, "%s", bad.msg);
+		goto out;
 	}
+	to->n = read_samples(json_object_get(o, "device_us"), to->us);
+	to->n_call = read_samples(json_object_get(o, "call_us"), to->call_us);
+	snprintf(to->method, sizeof(to->method), "%s", ww_json_str(o, "method", ""));
+	to->known = to->available = to->n >= MIN_CALLS;
+out:
 	json_decref(o);
+	ww_str_release(&text);
+	return rc;
 }
 
 static json_t *samples_json(const double *x, int n)
@@ -79,24 +85,19 @@ static json_t *samples_json(const double *x, int n)
 	return a;
 }
 
-/* A cache that cannot be written costs time, nothing else. */
-static void write_file(const struct ww_judge_task *t, const char *path)
+static enum ww_rc keep(const struct ww_judge_task *t, enum ww_baseline b, struct ww_err *err)
 {
-	struct ww_err err = WW_ERR_INIT;
-	struct ww_str text = WW_STR_INIT(MAX_FILE_BYTES);
-	json_t *o = json_object();
-	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++) {
-		const struct ww_base *e = &t->base[b];
-		if (e->known && e->available)
-			json_object_set_new(o, ww_baseline_name((enum ww_baseline)b),
-					    json_pack("{s:s, s:o, s:o}", "method", e->method, "device_us", samples_json(e->us, e->n),
-						      "call_us", samples_json(e->call_us, e->n_call)));
-	}
+	struct ww_str text = WW_STR_INIT(MAX_VALUE_BYTES);
+	const struct ww_base *e = &t->base[b];
+	char key[WW_HASH_HEX];
+	json_t *o = json_pack("{s:s, s:o, s:o}", "method", e->method, "device_us", samples_json(e->us, e->n), "call_us",
+			      samples_json(e->call_us, e->n_call));
+	key_of(t, b, key);
 	ww_json_add(&text, o);
-	if (ww_fs_write(path, text.p, text.len, &err) != WW_OK)
-		ww_log(WW_LOG_WARN, "baseline times are not kept: %s", err.msg);
-	ww_str_release(&text);
+	enum ww_rc rc = ww_store_put(t->judge->store, "baseline", key, text.p, text.len, err);
 	json_decref(o);
+	ww_str_release(&text);
+	return rc;
 }
 
 /* ---- Measuring --------------------------------------------------------------------------------------------------- */
@@ -230,8 +231,8 @@ static int all_steady(const struct ww_judge_task *t, unsigned which)
 	return 1;
 }
 
-/* A disturbed series is made again while there is time; *keep: it is good enough for later judges. */
-static enum ww_rc measure(struct ww_judge_task *t, unsigned which, int *keep, struct ww_err *err)
+/* A disturbed series is made again while there is time; *good: enough for later judges. */
+static enum ww_rc measure(struct ww_judge_task *t, unsigned which, int *good, struct ww_err *err)
 {
 	const pid_t own = ww_ref_pid(t->ref);
 	uint64_t start = ww_now_ns();
@@ -247,11 +248,11 @@ static enum ww_rc measure(struct ww_judge_task *t, unsigned which, int *keep, st
 		ww_load_start(&load, t->judge, &own, 1);
 		WW_TRY(series(t, which, start, err));
 		ww_load_end(&load, &d);
-		*keep = !d.certain && (!d.noticed || all_steady(t, which));
-		if (*keep || ww_seconds_since(start) + ww_seconds_since(begin) > limit_s(t->judge))
+		*good = !d.certain && (!d.noticed || all_steady(t, which));
+		if (*good || ww_seconds_since(start) + ww_seconds_since(begin) > limit_s(t->judge))
 			break;
 	}
-	if (!*keep)
+	if (!*good)
 		ww_log(WW_LOG_INFO, "the baselines were measured while %s; they are not kept", d.why);
 	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++) {
 		struct ww_base *e = &t->base[b];
@@ -270,16 +271,16 @@ out:
 /* The reference worker may refuse a baseline in its own way; what stays unknown is not measured in vain again. */
 enum ww_rc ww_base_all(struct ww_judge_task *t, enum ww_baseline *fastest, struct ww_err *err)
 {
-	char path[PATH_MAX];
 	unsigned missing = 0;
-	int keep = 0;
+	int good = 0;
 	double best = INFINITY;
-	enum ww_rc rc;
+	enum ww_rc rc = WW_OK;
 
-	WW_TRY(file_path(t, path, err));
-	read_file(t, path);
 	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++) {
 		if (!(t->judge->opts.baselines & (1u << b)) || t->base[b].known)
+			continue;
+		WW_TRY(look_up(t, (enum ww_baseline)b, err));
+		if (t->base[b].known)
 			continue;
 		WW_TRY(ww_base_prepare(t, (enum ww_baseline)b, err));
 		if (t->base[b].prepared)
@@ -287,9 +288,10 @@ enum ww_rc ww_base_all(struct ww_judge_task *t, enum ww_baseline *fastest, struc
 	}
 	if (missing) {
 		ww_judge_progress(t->judge, "baselines");
-		WW_TRY(measure(t, missing, &keep, err));
-		if (keep && limit_s(t->judge) >= MAX_SECONDS)
-			write_file(t, path);
+		WW_TRY(measure(t, missing, &good, err));
+		for (int b = 0; b < WW_BASE_TORCH_COUNT; b++)
+			if ((missing & (1u << b)) && good && limit_s(t->judge) >= MAX_SECONDS)
+				WW_TRY(keep(t, (enum ww_baseline)b, err));
 	}
 	*fastest = WW_BASE_COUNT;
 	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++) {
