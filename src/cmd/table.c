@@ -2,6 +2,7 @@
 
 #include "judge/build/build.h"
 #include "judge/compile/compile.h"
+#include "judge/forms/forms.h"
 #include "judge/run/proto.h"
 #include "task/confined.h"
 
@@ -18,6 +19,7 @@ const struct ww_cmd *const ww_cmd_table[] = {
 
 const struct ww_worker_main ww_worker_table[] = {
 	{ "builder", ww_builder_main },
+	{ "candidates", ww_candidates_main },
 	{ "compiler", ww_compiler_main },
 	{ "confined", ww_confined_main },
 	{ "runner", ww_runner_main },

@@ -1,7 +1,7 @@
 /* filter.c - system-call filters, one a profile.
  *
  * Two shapes.  BUILDER and RUNNER_CPU run native code of a stranger that needs almost nothing: a list of what is
- * allowed, all else fails.  COMPILER, RUNNER_CUDA and REFERENCE run large programs of ours or of the system: a list of
+ * allowed, all else fails.  COMPILER, RUNNER_CUDA, REFERENCE and CANDIDATE run large programs of ours or of the system: a list of
  * what is forbidden, since an allow-list of theirs breaks with every new libc and holds little more (the file view and
  * the namespaces hold the rest).  A forbidden call fails with EPERM, so that a library degrades; calls that only an
  * attack makes kill the process.
@@ -129,6 +129,8 @@ static const char *const denied_runner_cuda[] = { "execve",
 						  "mknodat",
 						  NULL };
 static const char *const denied_reference[] = { "mknod", "mknodat", NULL };
+static const char *const denied_candidate[] = { "socket", "connect", "bind", "listen", "accept", "accept4", "mknod", "mknodat",
+						"shmget", "msgget", "semget", "mq_open", "seccomp", NULL };
 
 static const char *const allowed_builder[] = { "brk",     "mmap",  "munmap",     "mprotect",     "mremap",
 					       "madvise", "exit",  "exit_group", "rt_sigreturn", "rt_sigprocmask",
@@ -242,11 +244,12 @@ static int add_deny_profile(scmp_filter_ctx f, enum ww_sandbox_profile profile)
 	int r = add_list(f, SCMP_ACT_ERRNO(EPERM), denied_always);
 	if (r == 0)
 		r = restrict_clone(f, profile == WW_PROFILE_RUNNER_CUDA);
-	if (r == 0 && profile != WW_PROFILE_COMPILER)
+	if (r == 0 && profile != WW_PROFILE_COMPILER && profile != WW_PROFILE_CANDIDATE)
 		r = local_sockets_only(f);
 	if (r == 0)
 		r = add_list(f, SCMP_ACT_ERRNO(EPERM), profile == WW_PROFILE_COMPILER ? denied_compiler :
-			     profile == WW_PROFILE_RUNNER_CUDA ? denied_runner_cuda : denied_reference);
+			     profile == WW_PROFILE_RUNNER_CUDA ? denied_runner_cuda :
+			     profile == WW_PROFILE_CANDIDATE ? denied_candidate : denied_reference);
 	return r;
 }
 
@@ -288,7 +291,7 @@ out:
 }
 
 static pthread_mutex_t programs_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct sock_fprog *programs[WW_PROFILE_REFERENCE + 1];
+static struct sock_fprog *programs[WW_PROFILE_COUNT];
 
 enum ww_rc ww_sandbox_filter_prepare(enum ww_sandbox_profile profile, struct ww_err *err)
 {
@@ -308,5 +311,18 @@ enum ww_rc ww_sandbox_filter(enum ww_sandbox_profile profile, struct ww_err *err
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
 	    syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, programs[profile]) != 0)
 		return ww_err_errno(err, WW_ERR_SYSTEM, "sandbox: cannot load the system-call filter");
+	return WW_OK;
+}
+
+enum ww_rc ww_sandbox_filter_file(enum ww_sandbox_profile profile, int *fd, struct ww_err *err)
+{
+	enum ww_rc rc = ww_sandbox_filter_prepare(profile, err);
+	*fd = -1;
+	if (rc != WW_OK)
+		return rc;
+	size_t n = programs[profile]->len * sizeof(struct sock_filter);
+	*fd = memfd_create("filter", 0);
+	if (*fd < 0 || pwrite(*fd, programs[profile]->filter, n, 0) != (ssize_t)n)
+		return ww_err_errno(err, WW_ERR_SYSTEM, "sandbox: cannot write the system-call filter");
 	return WW_OK;
 }

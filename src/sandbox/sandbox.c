@@ -332,7 +332,8 @@ enum ww_rc ww_sandbox_isolate(const struct ww_sandbox_opts *o, enum ww_sandbox_l
 		WW_TRY(enter_root(o, err));
 		*reached = WW_SANDBOX_NAMESPACES;
 	}
-	WW_TRY(drop_capabilities(err));
+	if (!o->keep_capabilities || *reached != WW_SANDBOX_NAMESPACES)
+		WW_TRY(drop_capabilities(err));
 	if (*reached == WW_SANDBOX_NONE && want >= WW_SANDBOX_LANDLOCK && ww_landlock_abi() >= 1) {
 		WW_TRY(ww_landlock_enter(o, err));
 		*reached = WW_SANDBOX_LANDLOCK;

@@ -43,7 +43,9 @@ enum ww_sandbox_profile {
 	WW_PROFILE_RUNNER_CPU, /* memory, futexes, clocks, read/write/send/recv on open descriptors; no open, process, thread,
 				 * exec or socket: its threads are started before the filter */
 	WW_PROFILE_RUNNER_CUDA, /* what the CUDA driver needs: ioctl, open within the paths, threads; no process, exec, connection */
-	WW_PROFILE_REFERENCE /* Python and PyTorch: files, threads, processes, exec within the paths; no network, ptrace, mounts */
+	WW_PROFILE_REFERENCE, /* Python and PyTorch: files, threads, processes, exec within the paths; no network, ptrace, mounts */
+	WW_PROFILE_CANDIDATE, /* a stranger's Python and native code: as REFERENCE, without any socket but a pair */
+	WW_PROFILE_COUNT
 };
 
 /* A path that stays visible.  Missing paths are skipped. */
@@ -65,6 +67,7 @@ struct ww_sandbox_opts {
 					 * is made); below, a directory that the caller made and removes.  NULL: none */
 	int64_t tmp_bytes;		/* size of that tmpfs; 0: 256 MiB */
 	int with_proc;			/* NAMESPACES: mount /proc of its own pid namespace (PyTorch, CUDA) */
+	int keep_capabilities;		/* NAMESPACES: a trusted process that makes further namespaces inside its own */
 	struct ww_sandbox_limits limits;
 };
 
@@ -86,6 +89,8 @@ enum ww_rc ww_sandbox_isolate(const struct ww_sandbox_opts *o, enum ww_sandbox_l
 enum ww_rc ww_sandbox_filter(enum ww_sandbox_profile profile, struct ww_err *err) WW_MUST_CHECK;
 /* Make the filter ahead of time (3 ms), so that ww_sandbox_filter() in a forked job costs microseconds. */
 enum ww_rc ww_sandbox_filter_prepare(enum ww_sandbox_profile profile, struct ww_err *err) WW_MUST_CHECK;
+/* The filter's program (struct sock_filter, one after the other) in a memfd, for a process that loads it by itself. */
+enum ww_rc ww_sandbox_filter_file(enum ww_sandbox_profile profile, int *fd, struct ww_err *err) WW_MUST_CHECK;
 /* Both. */
 enum ww_rc ww_sandbox_enter(const struct ww_sandbox_opts *o, enum ww_sandbox_level *reached, struct ww_err *err)
 	WW_MUST_CHECK;

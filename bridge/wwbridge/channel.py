@@ -1,0 +1,72 @@
+"""The framed protocol of docs/formats/bridge.md on a Unix stream socket, this side of it.
+
+The descriptor is moved to a high number, close-on-exec, and closed in every forked child, so that a stranger's code that prints,
+forks or runs a compiler cannot write into the conversation by accident.
+"""
+
+import array
+import fcntl
+import json
+import os
+import socket
+import struct
+
+from . import one_line
+
+MAGIC, VERSION = b"WWBR", 1
+HEADER = struct.Struct("<4sIII")
+MAX_BODY = 16 << 20
+FDS_PER_MESSAGE = 128
+
+
+class Channel:
+    def __init__(self, fd):
+        self.sock = socket.socket(fileno=move_high(fd))
+        os.register_at_fork(after_in_child=self.sock.close)
+
+    def _exactly(self, n):
+        out = bytearray()
+        while len(out) < n:
+            part = self.sock.recv(n - len(out))
+            if not part:
+                raise EOFError
+            out += part
+        return bytes(out)
+
+    def receive(self, begun=b""):
+        """One message; `begun`: bytes of its header that were read already."""
+        magic, version, length, count = HEADER.unpack(begun + self._exactly(HEADER.size - len(begun)))
+        if magic != MAGIC or version != VERSION or length > MAX_BODY or count > 4096:
+            raise EOFError
+        body = json.loads(self._exactly(length))
+        fds = array.array("i")
+        while len(fds) < count:
+            data, ancillary, _, _ = self.sock.recvmsg(1, socket.CMSG_SPACE(FDS_PER_MESSAGE * 4))
+            if not data:
+                raise EOFError
+            for level, kind, payload in ancillary:
+                if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                    fds.frombytes(payload[: len(payload) // 4 * 4])
+        for fd in fds:
+            os.set_inheritable(fd, False)
+        return body, list(fds)
+
+    def send(self, body, fds=()):
+        data = json.dumps(body, allow_nan=False, separators=(",", ":")).encode()
+        if len(data) > MAX_BODY:
+            data = json.dumps(failure("task", f"the answer has {len(data)} bytes, more than {MAX_BODY}")).encode()
+            fds = ()
+        self.sock.sendall(HEADER.pack(MAGIC, VERSION, len(data), len(fds)) + data)
+        for i in range(0, len(fds), FDS_PER_MESSAGE):
+            part = array.array("i", fds[i : i + FDS_PER_MESSAGE])
+            self.sock.sendmsg([b"F"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, part)])
+
+
+def move_high(fd):
+    high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 200)
+    os.close(fd)
+    return high
+
+
+def failure(kind, text):
+    return {"ok": False, "error": {"kind": kind, "message": one_line(text)}}

@@ -1,0 +1,140 @@
+"""Compiled extensions of a solution: where they are built, with what, and how a finished build is carried to another process.
+
+A build happens once, in a process that holds no GPU and no buffer of the judge's.  What lies in the build directory afterwards is
+packed into one blob that the judge keeps under the solution's own content; a process that holds the same solution later unpacks it
+(times of files included) before the solution runs, and ninja finds nothing to do.  So a forged build can only hurt the solution
+that forged it.
+
+    blob = 8 bytes length of the index, little-endian | index: JSON [[path, mode, mtime_ns, bytes], ...] | the files' bytes
+"""
+
+import json
+import os
+import struct
+import sys
+
+DIRECTORY = os.environ.get("TORCH_EXTENSIONS_DIR", "/tmp/build")
+MAX_BYTES = 256 << 20
+
+
+def environment(target, arch, jobs, include):
+    """For the compilers.  Only this GPU's code is made; prepared headers stand before PyTorch's own (docs/forms.md)."""
+    os.environ["PATH"] = os.path.dirname(sys.executable) + ":" + os.environ.get("PATH", "")
+    os.environ["MAX_JOBS"] = str(max(1, jobs))
+    if target == "cuda":
+        os.environ["TORCH_CUDA_ARCH_LIST"] = f"{arch // 10}.{arch % 10}"
+    os.makedirs(DIRECTORY, exist_ok=True)
+
+
+def pack():
+    index, parts, total = [], [], 0
+    for here, _, names in os.walk(DIRECTORY):
+        for name in sorted(names):
+            path = os.path.join(here, name)
+            if name == "lock" or os.path.islink(path):
+                continue
+            info = os.stat(path)
+            total += info.st_size
+            if total > MAX_BYTES:
+                return b""
+            index.append([os.path.relpath(path, DIRECTORY), info.st_mode & 0o777, info.st_mtime_ns, info.st_size])
+            with open(path, "rb") as f:
+                parts.append(f.read())
+    if not index:
+        return b""
+    head = json.dumps(index).encode()
+    return struct.pack("<Q", len(head)) + head + b"".join(parts)
+
+
+def unpack(blob):
+    (n,) = struct.unpack_from("<Q", blob)
+    at = 8 + n
+    for path, mode, mtime_ns, size in json.loads(blob[8:at]):
+        path = os.path.join(DIRECTORY, path)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as f:
+            f.write(blob[at : at + size])
+        os.chmod(path, mode)
+        os.utime(path, ns=(mtime_ns, mtime_ns))
+        at += size
+
+
+def as_memfd(blob):
+    fd = os.memfd_create("build", os.MFD_CLOEXEC)
+    with open(fd, "wb", closefd=False) as f:
+        f.write(blob)
+    return fd
+
+
+def from_memfd(fd):
+    with open(fd, "rb") as f:
+        f.seek(0)
+        return f.read()
+
+
+# ---- CUDA Agent's extension: kernels/*.cu and kernels/*.cpp beside a frozen registry that we write ourselves.
+
+REGISTRY = """#pragma once
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+/* Every file of kernels/ may register a function that adds its bindings; the module applies them in order. */
+struct BindingRegistry {
+	using BindingFunction = std::function<void(pybind11::module &)>;
+	std::vector<std::pair<std::string, BindingFunction>> entries;
+	static BindingRegistry &getInstance()
+	{
+		static BindingRegistry one;
+		return one;
+	}
+	void registerBinding(const std::string &name, BindingFunction f) { entries.emplace_back(name, std::move(f)); }
+	void applyBindings(pybind11::module &m)
+	{
+		for (auto &e : entries)
+			e.second(m);
+	}
+};
+struct BindingRegistrar {
+	BindingRegistrar(const std::string &name, BindingRegistry::BindingFunction f)
+	{
+		BindingRegistry::getInstance().registerBinding(name, std::move(f));
+	}
+};
+#define REGISTER_BINDING(name, function) \\
+	static BindingRegistrar ww_registrar_##name(#name, [](pybind11::module &m) { function(m); })
+"""
+
+BINDING = """#include "binding_registry.h"
+PYBIND11_MODULE(cuda_extension, m)
+{
+	BindingRegistry::getInstance().applyBindings(m);
+}
+"""
+
+
+def cuda_extension(work, paths):
+    """Compile and import cuda_extension of a CUDA-Agent directory, with that project's own flags."""
+    from torch.utils.cpp_extension import load
+
+    sources = [os.path.join(work, p) for p in paths if p.startswith("kernels/") and p.endswith((".cu", ".cpp"))]
+    if not sources:
+        return
+    for name, text in (("binding_registry.h", REGISTRY), ("binding.cpp", BINDING)):
+        write_once(os.path.join(work, name), text)
+    cuda = any(s.endswith(".cu") for s in sources)
+    where = os.path.join(DIRECTORY, "cuda_extension")
+    os.makedirs(where, exist_ok=True)
+    sys.modules["cuda_extension"] = load(
+        name="cuda_extension", sources=[os.path.join(work, "binding.cpp"), *sources], build_directory=where, with_cuda=cuda,
+        extra_cflags=["-O3", "-std=c++17"], extra_cuda_cflags=["-O3", "--use_fast_math"] if cuda else None)
+
+
+def write_once(path, text):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(text)
+    os.utime(path, (1, 1))  # the same time in every process, or a finished build would look stale

@@ -1,0 +1,167 @@
+"""From a solution's files to a module that can be called on the judge's buffers.
+
+Parameters.  ModelNew is made with the arguments and under the seed that the task's Model was made with.  Its parameters and buffers
+then become those of the judge: one of the same name, shape and dtype is replaced by the shared buffer; what is left over on both
+sides is paired where shape, dtype and the values made under that seed agree, in order (KernelBench's way: the same seed, the same
+weights, whatever they are called).  Nothing is copied, except state that the task changes in forward(), which is restored at the
+start of each call.  A parameter without a counterpart keeps the value it was made with; the judge is told its name.
+"""
+
+import importlib.util
+import linecache
+import os
+import random
+import sys
+import traceback
+import types
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from . import Problem, build
+
+WORK = "/tmp/work"
+
+
+def seed_all(seed):
+    torch.manual_seed(seed)
+    random.seed(seed)
+    try:
+        import numpy
+
+        numpy.random.seed(seed & 0xFFFFFFFF)
+    except ImportError:
+        pass
+
+
+def own_traceback(e):
+    """The exception with the frames of the solution's and the task's own files only."""
+    frames = [f for f in traceback.extract_tb(e.__traceback__) if f.filename.startswith((WORK, "<"))]
+    lines = traceback.format_list(frames) + traceback.format_exception_only(type(e), e)
+    return "".join(lines).replace(WORK + "/", "")
+
+
+def guarded(kind, call, *args):
+    try:
+        return call(*args)
+    except Problem:
+        raise
+    except BaseException as e:  # a stranger's code may raise anything, SystemExit too
+        text = str(e)
+        if isinstance(e, RuntimeError) and text.startswith("Error building extension"):
+            raise Problem("build", text.replace("/tmp/build/", "").replace(WORK + "/", ""))
+        raise Problem(kind, own_traceback(e))
+
+
+def write_files(files):
+    for f in files:
+        build.write_once(os.path.join(WORK, f["path"]), f["text"])
+
+
+def load_module(form, files):
+    """Run model_new.py from a real file (Triton reads its source), and what must be there before it."""
+    if form == "cuda-agent":
+        sys.path.insert(0, WORK)
+        guarded("build", build.cuda_extension, WORK, [f["path"] for f in files])
+    spec = importlib.util.spec_from_file_location("model_new", os.path.join(WORK, "model_new.py"))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["model_new"] = module
+    guarded("solution", spec.loader.exec_module, module)
+    if not callable(getattr(module, "ModelNew", None)):
+        raise Problem("solution", "model_new.py defines no ModelNew")
+    return module
+
+
+def load_task(source):
+    filename = "<task>"
+    linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+    module = types.ModuleType("model")
+    sys.modules["model"] = module
+    exec(compile(source, filename, "exec", dont_inherit=True), module.__dict__)
+    return module
+
+
+class Solution:
+    def __init__(self, q, shared, device):
+        self.shared, self.device = shared, device
+        self.outputs = shared.outputs
+        self.task = load_task(q["task"])
+        module = load_module(q["form"], q["files"])
+        with torch.no_grad():
+            self.model = self._make(module.ModelNew, q)
+            self._adopt(q["params"])
+            self._arguments()
+
+    # ---- Making
+
+    def _on_device(self, call, on_host, seed):
+        seed_all(seed)
+        if self.device.type == "cpu" or on_host:
+            return call()
+        with self.device:
+            return call()
+
+    def _make(self, cls, q):
+        host, seed = set(q["on_host"]), q["model_seed"]
+        init = self._on_device(self.task.get_init_inputs, "get_init_inputs()" in host, seed)
+        model = guarded("solution", self._on_device, lambda: cls(*init), "Model(...)" in host, seed)
+        if not isinstance(model, torch.nn.Module):
+            raise Problem("solution", "ModelNew is no torch.nn.Module")
+        return guarded("solution", model.to, self.device)
+
+    def _adopt(self, rows):
+        mutated = {r["name"] for r in rows if r["mutated"]}
+        mine = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+        theirs = {n: t for n, t in self.shared.params.items()}
+        pairs = [(n, n) for n in mine if n in theirs and alike(mine[n], theirs[n])]
+        for n, _ in pairs:
+            theirs.pop(n)
+        self.unmatched = []
+        for n in [n for n in mine if n not in {a for a, _ in pairs}]:
+            found = next((k for k, t in theirs.items() if alike(mine[n], t) and torch.equal(mine[n], t)), None)
+            if found is None:
+                self.unmatched.append(n)
+            else:
+                theirs.pop(found)
+                pairs.append((n, found))
+        self.refresh = []
+        for name, other in pairs:
+            t, s = mine[name], self.shared.params[other]
+            if other in mutated:
+                self.refresh.append((t, s))
+            else:
+                t.data = s
+
+    def _arguments(self):
+        seed_all(0)
+        try:
+            args = self._on_device(self.task.get_inputs, False, 0)
+        except Exception:
+            args = self._on_device(self.task.get_inputs, True, 0)
+        leaves, spec = tree_flatten(list(args))
+        places = iter(self.shared.inputs)
+        leaves = [next(places) if isinstance(x, torch.Tensor) else x for x in leaves]
+        self.args = tree_unflatten(leaves, spec)
+
+    # ---- Calling
+
+    def run(self):
+        for t, s in self.refresh:
+            t.copy_(s)
+        return self.model(*self.args)
+
+    def collect(self, out):
+        found = [x for x in tree_flatten(out)[0] if x is not None]
+        if len(found) != len(self.outputs):
+            raise Problem("output", f"forward() returned {len(found)} tensors, the task returns {len(self.outputs)}")
+        for i, (t, to) in enumerate(zip(found, self.outputs)):
+            if type(t) is not torch.Tensor and type(t) is not torch.nn.Parameter:
+                raise Problem("output", f"output {i} is a {type(t).__name__}, not a torch.Tensor")
+            if t.shape != to.shape or t.dtype != to.dtype or t.device != to.device:
+                raise Problem("output", f"output {i} is {t.dtype} {tuple(t.shape)} on {t.device}, the task's is {to.dtype} "
+                                        f"{tuple(to.shape)} on {to.device}")
+            to.copy_(t)
+
+
+def alike(a, b):
+    return a.shape == b.shape and a.dtype == b.dtype

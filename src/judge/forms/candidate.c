@@ -1,0 +1,429 @@
+/* candidate.c - one candidate's process: asked, called, timed, stopped, watched, killed (forms.h).
+ *
+ * Order of a call: write `g`; let the process go on; wait for its byte; stop it; see that every thread stands.  The byte is
+ * written first, so that there is no moment in which the process runs and the clock does not.  Stopping takes 30 to 100 us,
+ * which are the candidate's: baselines of this form are stopped and timed likewise.
+ *
+ * SIGSTOP cannot be caught, also not by the first process of a pid namespace when it comes from outside.  It stops one process,
+ * and a candidate could leave others behind; so once it has answered, a process besides it is a refusal. */
+#include "judge/forms/internal.h"
+
+#include "base/fs.h"
+#include "base/json.h"
+#include "base/time.h"
+#include "sandbox/proc.h"
+#include "sandbox/zygote.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { WATCH_MS = 20, STOP_LIMIT_S = 10, END_LIMIT_MS = 2000, MAX_PROCESSES = 256, TEXT_BYTES = 12 << 10 };
+
+static void signal_it(const struct ww_candidate *c, int sig)
+{
+	syscall(SYS_pidfd_send_signal, c->pidfd, sig, NULL, 0);
+}
+
+static void drain_log(struct ww_candidate *c)
+{
+	char part[1024];
+	/* Bounded: a candidate that prints faster than this reads must not keep us here. */
+	for (int i = 0; i < 64; i++) {
+		ssize_t n = read(c->log_fd, part, sizeof(part));
+		if (n <= 0)
+			return;
+		size_t keep = sizeof(c->log) - (size_t)n;
+		if (c->log_len > keep) {
+			memmove(c->log, c->log + c->log_len - keep, keep);
+			c->log_len = keep;
+		}
+		memcpy(c->log + c->log_len, part, (size_t)n);
+		c->log_len += (size_t)n;
+	}
+}
+
+/* ---- How many processes, how large, how still? ------------------------------------------------------------------- */
+
+struct tree { int processes; uint64_t resident_bytes; };
+
+static size_t slurp(int dir, const char *name, char *text, size_t size)
+{
+	int fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, text, size - 1);
+	if (fd >= 0)
+		close(fd);
+	text[n > 0 ? n : 0] = 0;
+	return n > 0 ? (size_t)n : 0;
+}
+
+/* The state letter of a process or thread whose stat line this is. */
+static char state_of(const char *stat)
+{
+	const char *p = strrchr(stat, ')');
+	return p && p[1] ? p[2] : 'X';
+}
+
+static void walk(pid_t pid, struct tree *t)
+{
+	char path[64], text[4096];
+	unsigned long long all, resident;
+	snprintf(path, sizeof(path), "/proc/%d", (int)pid);
+	int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (dir < 0 || t->processes > MAX_PROCESSES) {
+		ww_fd_close(&dir);
+		return;
+	}
+	slurp(dir, "stat", text, sizeof(text));
+	char state = state_of(text);
+	if (state != 'Z' && state != 'X')
+		t->processes++;
+	slurp(dir, "statm", text, sizeof(text));
+	if (sscanf(text, "%llu %llu", &all, &resident) == 2)
+		t->resident_bytes += resident * (uint64_t)sysconf(_SC_PAGESIZE);
+	int tasks = openat(dir, "task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	close(dir);
+	DIR *d = tasks < 0 ? NULL : fdopendir(tasks);
+	for (struct dirent *e; d && (e = readdir(d));) {
+		snprintf(path, sizeof(path), "%.20s/children", e->d_name);
+		if (e->d_name[0] == '.' || !slurp(dirfd(d), path, text, sizeof(text)))
+			continue;
+		int used = 0, kid;
+		for (const char *p = text; sscanf(p, "%d%n", &kid, &used) == 1; p += used)
+			walk(kid, t);
+	}
+	if (d)
+		closedir(d);
+}
+
+static int all_stand(pid_t pid)
+{
+	char path[64], text[1024];
+	int stand = 1;
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	DIR *d = opendir(path);
+	for (struct dirent *e; stand && d && (e = readdir(d));) {
+		snprintf(path, sizeof(path), "%.20s/stat", e->d_name);
+		if (e->d_name[0] == '.' || !slurp(dirfd(d), path, text, sizeof(text)))
+			continue;
+		stand = strchr("TtZX", state_of(text)) != NULL;
+	}
+	if (d)
+		closedir(d);
+	return stand;
+}
+
+/* ---- Ends -------------------------------------------------------------------------------------------------------- */
+
+static void set_end(struct ww_run_result *res, enum ww_run_kind kind, const char *fmt, ...) WW_PRINTF(3, 4);
+static void set_end(struct ww_run_result *res, enum ww_run_kind kind, const char *fmt, ...)
+{
+	va_list ap;
+	res->kind = kind;
+	va_start(ap, fmt);
+	vsnprintf(res->text, sizeof(res->text), fmt, ap);
+	va_end(ap);
+}
+
+/* Its last printed line, cleaned. */
+static void last_line(struct ww_candidate *c, struct ww_str *out)
+{
+	drain_log(c);
+	while (c->log_len && strchr(" \t\r\n", c->log[c->log_len - 1]))
+		c->log_len--;
+	size_t at = c->log_len;
+	while (at && c->log[at - 1] != '\n')
+		at--;
+	ww_str_add_bounded(out, c->log + at, c->log_len - at, 300);
+}
+
+static void kill_it(struct ww_candidate *c)
+{
+	struct pollfd pf = { c->pidfd, POLLIN, 0 };
+	if (c->gone || c->pidfd < 0)
+		return;
+	signal_it(c, SIGKILL);
+	poll(&pf, 1, END_LIMIT_MS);
+	c->gone = 1;
+}
+
+/* It went without being asked to: say how. */
+static void set_died(struct ww_candidate *c, struct ww_run_result *res)
+{
+	struct ww_str s = WW_STR_INIT(sizeof(res->text) - 1);
+	struct ww_job_end end = { 0, 0 };
+	struct ww_err ignored = WW_ERR_INIT;
+	kill_it(c);
+	ww_str_adds(&s, "the process that held the solution ");
+	if (ww_fd_read(c->status_fd, &end, sizeof(end), ww_now_ns() + END_LIMIT_MS * 1000000ull, &ignored) != WW_OK)
+		ww_str_adds(&s, "closed its connection");
+	else if (end.how == WW_JOB_SIGNALED && end.code != SIGKILL)
+		ww_str_addf(&s, "was ended by signal %d (%s)", end.code, strsignal(end.code));
+	else if (end.how == WW_JOB_SIGNALED)
+		ww_str_adds(&s, "closed its connection or was killed");
+	else
+		ww_str_addf(&s, "exited with code %d", end.code);
+	struct ww_str line = WW_STR_INIT(512);
+	last_line(c, &line);
+	if (line.len)
+		ww_str_addf(&s, "; the last line it printed: | %s", line.p);
+	set_end(res, WW_RUN_DIED, "%s", s.p);
+	ww_str_release(&line);
+	ww_str_release(&s);
+}
+
+/* ---- Waiting ----------------------------------------------------------------------------------------------------- */
+
+struct waiting {
+	struct ww_candidate *c;
+	uint64_t deadline_ns, look_ns;
+	double limit_s;
+	struct ww_run_result *res;	/* set where the candidate is why waiting ended; then the error is WW_ERR_LIMIT */
+};
+
+static enum ww_rc look(struct waiting *w, struct ww_err *err)
+{
+	struct ww_candidate *c = w->c;
+	uint64_t now = ww_now_ns();
+	struct tree t = { 0, 0 };
+	if (c->interrupted && *c->interrupted)
+		return ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted");
+	if (now >= w->deadline_ns) {
+		set_end(w->res, WW_RUN_LATE, "no end after %.1f s", w->limit_s);
+		kill_it(c);
+		return WW_ERR_LIMIT;
+	}
+	if (now < w->look_ns)
+		return WW_OK;
+	w->look_ns = now + WATCH_MS * 1000000ull;
+	walk(c->pid, &t);
+	if (t.resident_bytes > c->max_resident_bytes)
+		set_end(w->res, WW_RUN_NOMEM, "the solution used more than %llu MiB of memory",
+			(unsigned long long)(c->max_resident_bytes >> 20));
+	else if (t.processes > MAX_PROCESSES)
+		set_end(w->res, WW_RUN_REFUSED, "the solution started more than %d processes", MAX_PROCESSES);
+	else
+		return WW_OK;
+	kill_it(c);
+	return WW_ERR_LIMIT;
+}
+
+static enum ww_rc wait_candidate(void *ctx, short events, struct ww_err *err)
+{
+	struct waiting *w = ctx;
+	struct ww_candidate *c = w->c;
+	for (;;) {
+		enum ww_rc rc = look(w, err);
+		if (rc != WW_OK)
+			return rc;
+		struct pollfd p[2] = { { c->sock, events, 0 }, { c->log_fd, POLLIN, 0 } };
+		int n = poll(p, 2, WATCH_MS);
+		if (n > 0 && (p[1].revents & POLLIN))
+			drain_log(c);
+		else if (n > 0 && p[1].revents)
+			ww_fd_close(&c->log_fd);	/* nobody can print any more */
+		if (n > 0 && p[0].revents)
+			return WW_OK;
+	}
+}
+
+/* What an error of the wire means here: mostly the candidate's end. */
+static enum ww_rc settle(struct ww_candidate *c, enum ww_rc rc, struct ww_run_result *res, struct ww_err *err)
+{
+	if (rc == WW_OK || rc == WW_ERR_NOMEM || rc == WW_ERR_INTERRUPTED)
+		return rc;
+	if (res->kind == WW_RUN_OK && rc == WW_ERR_PROTOCOL) {
+		set_end(res, WW_RUN_DIED, "the process that held the solution broke its protocol");
+		kill_it(c);
+	} else if (res->kind == WW_RUN_OK) {
+		set_died(c, res);
+	}
+	*err = (struct ww_err)WW_ERR_INIT;
+	return WW_OK;
+}
+
+static void go_on(struct ww_candidate *c)
+{
+	if (c->stopped)
+		signal_it(c, SIGCONT);
+	c->stopped = 0;
+}
+
+static void stop(struct ww_candidate *c, struct ww_run_result *res)
+{
+	uint64_t deadline = ww_now_ns() + STOP_LIMIT_S * 1000000000ull;
+	if (c->gone || c->stopped)
+		return;
+	signal_it(c, SIGSTOP);
+	while (!all_stand(c->pid)) {
+		if (ww_now_ns() < deadline)
+			continue;
+		set_end(res, WW_RUN_LATE, "threads went on after the end of the call");
+		kill_it(c);
+		return;
+	}
+	c->stopped = 1;
+}
+
+static void look_for_others(struct ww_candidate *c, struct ww_run_result *res)
+{
+	struct tree t = { 0, 0 };
+	if (c->gone)
+		return;
+	walk(c->pid, &t);
+	if (t.processes <= 1)
+		return;
+	set_end(res, WW_RUN_REFUSED, "the solution left a process running beside its own");
+	kill_it(c);
+}
+
+/* ---- Asking ------------------------------------------------------------------------------------------------------ */
+
+void ww_candidate_answer_init(struct ww_candidate_answer *a)
+{
+	memset(a, 0, sizeof(*a));
+	a->fd = -1;
+	ww_str_init(&a->text, 2 * TEXT_BYTES);
+}
+
+void ww_candidate_answer_release(struct ww_candidate_answer *a)
+{
+	json_decref(a->body);
+	ww_fd_close(&a->fd);
+	ww_str_release(&a->text);
+	ww_candidate_answer_init(a);
+}
+
+/* Each line of the stranger's gets a mark in front, so that none of them can pass for the judge's. */
+static void quote(struct ww_str *out, const char *text)
+{
+	struct ww_str clean = WW_STR_INIT(TEXT_BYTES + 256);
+	ww_str_add_bounded(&clean, text, strlen(text), TEXT_BYTES);
+	for (char *at = clean.p, *line; (line = strsep(&at, "\n"));)
+		if (*line || at)
+			ww_str_addf(out, "| %s\n", line);
+	ww_str_release(&clean);
+}
+
+static void take_error(struct ww_candidate_answer *a, struct ww_run_result *res)
+{
+	const json_t *e = json_object_get(a->body, "error");
+	snprintf(a->kind, sizeof(a->kind), "%.15s", ww_json_str(e, "kind", "solution"));
+	quote(&a->text, ww_json_str(e, "message", ""));
+	json_decref(a->body);
+	a->body = NULL;
+	set_end(res, WW_RUN_FAULT, "it answered an error");
+}
+
+static struct ww_run_result fresh_result(void)
+{
+	struct ww_run_result r = { .kind = WW_RUN_OK, .device_us = NAN, .call_us = NAN };
+	return r;
+}
+
+static struct waiting waiting_for(struct ww_candidate *c, double limit_s, struct ww_run_result *res)
+{
+	return (struct waiting){ c, ww_now_ns() + (uint64_t)(limit_s * 1e9), 0, limit_s, res };
+}
+
+enum ww_rc ww_candidate_ask(struct ww_candidate *c, json_t *request, const int *fds, int n_fds, double limit_s,
+			    struct ww_candidate_answer *a, struct ww_run_result *res, struct ww_err *err)
+{
+	*res = fresh_result();
+	struct waiting w = waiting_for(c, limit_s, res);
+	struct ww_wire wire = { c->sock, wait_candidate, &w };
+	enum ww_rc rc;
+
+	ww_candidate_answer_release(a);
+	if (c->gone) {
+		set_end(res, WW_RUN_DIED, "the process that held the solution has ended");
+		json_decref(request);
+		return WW_OK;
+	}
+	go_on(c);
+	rc = ww_wire_send(&wire, request, fds, n_fds, err);
+	json_decref(request);
+	if (rc == WW_OK)
+		rc = ww_wire_receive(&wire, &a->body, &a->fd, err);
+	if (rc == WW_OK && !json_is_true(json_object_get(a->body, "ok")))
+		take_error(a, res);
+	rc = settle(c, rc, res, err);
+	if (rc != WW_OK)
+		return rc;
+	stop(c, res);
+	look_for_others(c, res);
+	return WW_OK;
+}
+
+enum ww_rc ww_candidate_call(struct ww_candidate *c, double limit_s, struct ww_candidate_answer *a, struct ww_run_result *res,
+			     struct ww_err *err)
+{
+	char byte = 'g';
+	*res = fresh_result();
+	struct waiting w = waiting_for(c, limit_s, res);
+	struct ww_wire wire = { c->sock, wait_candidate, &w };
+	enum ww_rc rc = WW_OK;
+
+	ww_candidate_answer_release(a);
+	if (c->gone) {
+		set_end(res, WW_RUN_DIED, "the process that held the solution has ended");
+		return WW_OK;
+	}
+	uint64_t start_ns = ww_now_ns();
+	if (send(c->sock, &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT) != 1)
+		rc = WW_ERR_WORKER;
+	go_on(c);
+	ssize_t n = -1;
+	while (rc == WW_OK && (n = recv(c->sock, &byte, 1, MSG_DONTWAIT)) < 0 && (errno == EAGAIN || errno == EINTR))
+		rc = wait_candidate(&w, POLLIN, err);
+	if (rc == WW_OK && n <= 0)
+		rc = WW_ERR_WORKER;
+	if (rc == WW_OK && byte == 'd') {
+		stop(c, res);
+		res->elapsed_ns = ww_now_ns() - start_ns;
+	} else if (rc == WW_OK && byte == 'e') {
+		rc = ww_wire_receive(&wire, &a->body, &a->fd, err);
+		if (rc == WW_OK)
+			take_error(a, res);
+		stop(c, res);
+	} else if (rc == WW_OK) {
+		rc = WW_ERR_PROTOCOL;
+	}
+	rc = settle(c, rc, res, err);
+	if (rc == WW_OK)
+		look_for_others(c, res);
+	return rc;
+}
+
+/* ---- The rest ---------------------------------------------------------------------------------------------------- */
+
+void ww_candidate_free(struct ww_candidate *c)
+{
+	if (!c)
+		return;
+	kill_it(c);
+	ww_fd_close(&c->sock);
+	ww_fd_close(&c->log_fd);
+	ww_fd_close(&c->status_fd);
+	ww_fd_close(&c->pidfd);
+	free(c);
+}
+
+pid_t ww_candidate_pid(const struct ww_candidate *c)
+{
+	return c->pid;
+}
+
+int ww_candidate_alive(const struct ww_candidate *c)
+{
+	return !c->gone;
+}

@@ -1,0 +1,222 @@
+/* candidates.c - starts the process that candidates are forked from, and asks it for one.
+ *
+ * An order is one frame (the bridge's, {"request": "fork", "gpu": bool}) with three descriptors: the candidate's socket, the
+ * write end of its log and the write end of its status pipe, on which the forking process, and nobody else, reports how the
+ * candidate ended.  The answer is the candidate's own first byte; its credentials, which the kernel translates into our pid
+ * namespace, say which process it is.  From then on it is addressed by a pidfd, which cannot mean another process later. */
+#include "judge/forms/internal.h"
+
+#include "base/fs.h"
+#include "base/json.h"
+#include "base/time.h"
+#include "sandbox/proc.h"
+#include "sandbox/sandbox.h"
+#include "task/ref.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { START_LIMIT_S = 120, FORK_LIMIT_S = 30 };
+
+struct patience { int fd; uint64_t deadline_ns; };
+
+struct ww_candidates {
+	pthread_mutex_t lock;		/* proc; held while an order is handed over */
+	struct ww_proc proc;
+	struct ww_candidates_opts opts;
+	char include[PATH_MAX];
+};
+
+static uint64_t deadline_in(double s)
+{
+	return ww_now_ns() + (uint64_t)(s * 1e9);
+}
+
+/* Waiting for the forking process, which is trusted to answer: a deadline is all. */
+static enum ww_rc wait_until(void *ctx, short events, struct ww_err *err)
+{
+	const struct patience *p = ctx;
+	struct pollfd pf = { p->fd, events, 0 };
+	while (ww_now_ns() < p->deadline_ns)
+		if (poll(&pf, 1, 100) > 0)
+			return WW_OK;
+	return ww_err_set(err, WW_ERR_TIMEOUT, "no answer in time");
+}
+
+static enum ww_rc no_sandbox(struct ww_err *err)
+{
+	return ww_err_set(err, WW_ERR_MISSING, "solutions in a PyTorch form are judged in namespaces of their own, which this system "
+			  "does not allow (see warpwright doctor); allow user namespaces, or run where they are");
+}
+
+/* The greeting: what the process says once PyTorch is imported. */
+static enum ww_rc greeting(struct ww_candidates *z, struct ww_err *err)
+{
+	json_t *body = NULL;
+	int fd = -1;
+	struct patience p = { z->proc.fd, deadline_in(START_LIMIT_S) };
+	enum ww_rc rc = ww_wire_receive(&(struct ww_wire){ z->proc.fd, wait_until, &p }, &body, &fd, err);
+	if (rc == WW_OK && !json_is_true(json_object_get(body, "ok")))
+		rc = ww_err_set(err, WW_ERR_MISSING, "%.600s", ww_json_str(body, "error", "the process for PyTorch forms did not start"));
+	else if (rc != WW_OK)
+		ww_err_wrap(err, "the process for PyTorch forms did not start");
+	json_decref(body);
+	ww_fd_close(&fd);
+	return rc;
+}
+
+static enum ww_rc start(struct ww_candidates *z, struct ww_err *err)
+{
+	static const char *const env[] = { "CXX", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES",
+					   "TRITON_LIBCUDA_PATH", NULL };
+	char python[PATH_MAX], bridge[PATH_MAX];
+	const char *args[] = { python, bridge, z->include, z->opts.target == WW_TARGET_CUDA ? "cuda" : "cpu", NULL };
+	struct ww_proc_opts o = { .worker = "candidates", .args = args, .env = env, .namespaces = 1,
+				  .err_mode = getenv("WARPWRIGHT_LOG") ? WW_STDERR_INHERIT : WW_STDERR_NULL };
+	enum ww_rc rc;
+
+	ww_proc_kill(&z->proc);
+	if (ww_sandbox_probe() != WW_SANDBOX_NAMESPACES)
+		return no_sandbox(err);
+	WW_TRY(ww_ref_find_python(python, err));
+	WW_TRY(ww_fs_resource("bridge", bridge, err));
+	WW_TRY(ww_proc_spawn(&z->proc, &o, err));
+	if (!z->proc.namespaces) {
+		rc = no_sandbox(err);
+		goto out;
+	}
+	rc = greeting(z, err);
+out:
+	if (rc != WW_OK)
+		ww_proc_kill(&z->proc);
+	return rc;
+}
+
+enum ww_rc ww_candidates_open(struct ww_candidates **out, const struct ww_candidates_opts *o, struct ww_err *err)
+{
+	struct ww_candidates *z = calloc(1, sizeof(*z));
+	*out = NULL;
+	if (!z)
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	pthread_mutex_init(&z->lock, NULL);
+	z->proc = (struct ww_proc)WW_PROC_INIT;
+	z->opts = *o;
+	snprintf(z->include, sizeof(z->include), "%s", o->include ? o->include : "/nonexistent");
+	if (!z->opts.max_resident_bytes)
+		z->opts.max_resident_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 5 * 4;
+	enum ww_rc rc = start(z, err);
+	if (rc != WW_OK) {
+		ww_candidates_close(z);
+		return rc;
+	}
+	*out = z;
+	return WW_OK;
+}
+
+void ww_candidates_close(struct ww_candidates *z)
+{
+	if (!z)
+		return;
+	ww_proc_kill(&z->proc);
+	pthread_mutex_destroy(&z->lock);
+	free(z);
+}
+
+/* ---- One candidate ----------------------------------------------------------------------------------------------- */
+
+struct ends { int sock[2], log[2], status[2]; };
+
+static void close_ends(struct ends *e)
+{
+	for (int i = 0; i < 2; i++) {
+		ww_fd_close(&e->sock[i]);
+		ww_fd_close(&e->log[i]);
+		ww_fd_close(&e->status[i]);
+	}
+}
+
+static enum ww_rc make_ends(struct ends *e, struct ww_err *err)
+{
+	int on = 1;
+	*e = (struct ends){ { -1, -1 }, { -1, -1 }, { -1, -1 } };
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, e->sock) < 0 || pipe2(e->log, O_CLOEXEC) < 0 ||
+	    pipe2(e->status, O_CLOEXEC) < 0 || fcntl(e->log[0], F_SETFL, O_NONBLOCK) < 0 ||
+	    setsockopt(e->sock[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0)
+		return ww_err_errno(err, WW_ERR_SYSTEM, "cannot make a candidate's pipes");
+	return WW_OK;
+}
+
+/* The first byte, and who wrote it. */
+static enum ww_rc meet(struct ww_candidate *c, struct ww_err *err)
+{
+	union { char bytes[CMSG_SPACE(sizeof(struct ucred))]; struct cmsghdr align; } control;
+	char byte = 0;
+	struct iovec iov = { &byte, 1 };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control.bytes) };
+	struct timeval limit = { FORK_LIMIT_S, 0 }, none = { 0, 0 };
+	struct ucred who = { 0 };
+	int off = 0;
+
+	setsockopt(c->sock, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+	ssize_t n = recvmsg(c->sock, &m, MSG_CMSG_CLOEXEC);
+	setsockopt(c->sock, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof(none));
+	setsockopt(c->sock, SOL_SOCKET, SO_PASSCRED, &off, sizeof(off));
+	struct cmsghdr *h = n == 1 ? CMSG_FIRSTHDR(&m) : NULL;
+	if (!h || h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_CREDENTIALS || byte != 'H')
+		return ww_err_set(err, WW_ERR_WORKER, "a candidate's process did not start");
+	memcpy(&who, CMSG_DATA(h), sizeof(who));
+	c->pid = who.pid;
+	c->pidfd = (int)syscall(SYS_pidfd_open, who.pid, 0);
+	return c->pidfd < 0 ? ww_err_errno(err, WW_ERR_SYSTEM, "cannot hold a candidate's process") : WW_OK;
+}
+
+static enum ww_rc order(struct ww_candidates *z, int with_gpu, const struct ends *e, struct ww_err *err)
+{
+	int fds[] = { e->sock[1], e->log[1], e->status[1] };
+	json_t *q = json_pack("{s:s, s:b}", "request", "fork", "gpu", with_gpu);
+	enum ww_rc rc = WW_ERR_WORKER;
+	pthread_mutex_lock(&z->lock);
+	for (int attempt = 0; attempt < 2 && rc != WW_OK; attempt++) {
+		rc = attempt || !ww_proc_alive(&z->proc) ? start(z, err) : WW_OK;
+		struct patience p = { z->proc.fd, deadline_in(FORK_LIMIT_S) };
+		if (rc == WW_OK)
+			rc = ww_wire_send(&(struct ww_wire){ z->proc.fd, wait_until, &p }, q, fds, 3, err);
+	}
+	pthread_mutex_unlock(&z->lock);
+	json_decref(q);
+	return rc;
+}
+
+enum ww_rc ww_candidate_new(struct ww_candidate **out, struct ww_candidates *z, int with_gpu, struct ww_err *err)
+{
+	struct ww_candidate *c = calloc(1, sizeof(*c));
+	struct ends e;
+	enum ww_rc rc;
+
+	*out = NULL;
+	if (!c)
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	c->sock = c->log_fd = c->status_fd = c->pidfd = -1;
+	c->max_resident_bytes = z->opts.max_resident_bytes;
+	c->interrupted = z->opts.interrupted;
+	WW_TRY(make_ends(&e, err));
+	WW_TRY(order(z, with_gpu, &e, err));
+	c->sock = e.sock[0], c->log_fd = e.log[0], c->status_fd = e.status[0];
+	e.sock[0] = e.log[0] = e.status[0] = -1;
+	close_ends(&e);		/* so that the end of the candidate is the end of its pipes */
+	WW_TRY(meet(c, err));
+	*out = c;
+	c = NULL;
+out:
+	close_ends(&e);
+	ww_candidate_free(c);
+	return rc;
+}

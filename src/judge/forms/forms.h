@@ -1,0 +1,59 @@
+/* forms.h - candidates of the PyTorch forms: a process that holds a stranger's Python, seen from the judge.
+ *
+ *     struct ww_candidates   the process they are forked from (launch.c, bridge/candidate.py): PyTorch imported, nothing else
+ *     struct ww_candidate    one of them: builds a solution's extensions, or holds its ModelNew and calls it
+ *
+ * A candidate runs only while the judge lets it.  It is stopped (SIGSTOP) as soon as it has answered and goes on when it is
+ * asked again, so that it computes nothing outside the time that it is charged with.  A call is one byte: `g` is written, the
+ * clock starts, the process goes on; `d` arrives, the process is stopped, and the clock ends when all its threads stand.
+ * The process is not believed: what it says is either an error text (cleaned before anybody sees it) or the fact that a byte came.
+ *
+ * Functions return an error for our own trouble only.  What the candidate does is in *res, with the kinds of run/client.h:
+ * WW_RUN_FAULT where it answered an error (see the answer), WW_RUN_REFUSED where it did what no candidate may, WW_RUN_DIED,
+ * WW_RUN_LATE, WW_RUN_NOMEM.  After all but OK and FAULT the process is gone.  One candidate belongs to one thread at a time; any number of
+ * threads may ask one ww_candidates for new ones. */
+#ifndef WW_JUDGE_FORMS_FORMS_H
+#define WW_JUDGE_FORMS_FORMS_H
+
+#include "judge/judge.h"
+#include "judge/run/client.h"
+
+#include <jansson.h>
+
+/* `warpwright __candidates PYTHON BRIDGE INCLUDE cuda|cpu` */
+int ww_candidates_main(int argc, char **argv);
+
+struct ww_candidates;
+struct ww_candidates_opts {
+	enum ww_target target;
+	const char *include;		/* directory of prepared headers, may not exist */
+	uint64_t max_resident_bytes;	/* of one candidate and all it starts; 0: four fifths of the machine's */
+	const volatile int *interrupted;
+};
+/* Start it.  WW_ERR_MISSING where the system allows no sandbox that would hold (namespaces), or where there is no PyTorch. */
+enum ww_rc ww_candidates_open(struct ww_candidates **out, const struct ww_candidates_opts *o, struct ww_err *err) WW_MUST_CHECK;
+void ww_candidates_close(struct ww_candidates *z);
+
+struct ww_candidate;
+/* A fresh process, in namespaces of its own, that has read nothing yet.  with_gpu = 0 hides the devices from it. */
+enum ww_rc ww_candidate_new(struct ww_candidate **out, struct ww_candidates *z, int with_gpu, struct ww_err *err) WW_MUST_CHECK;
+void ww_candidate_free(struct ww_candidate *c);		/* kill it and all it started; NULL is fine */
+pid_t ww_candidate_pid(const struct ww_candidate *c);
+int ww_candidate_alive(const struct ww_candidate *c);
+
+/* One request (a new reference, consumed) with descriptors (borrowed) and its answer, after which the process stands still. */
+struct ww_candidate_answer {
+	json_t *body;			/* a new reference; NULL unless it answered ok */
+	int fd;				/* -1: none came */
+	char kind[16];			/* where it answered an error: "build", "solution", "call", "output" */
+	struct ww_str text;		/* its words, cleaned and bounded */
+};
+void ww_candidate_answer_init(struct ww_candidate_answer *a);
+void ww_candidate_answer_release(struct ww_candidate_answer *a);
+enum ww_rc ww_candidate_ask(struct ww_candidate *c, json_t *request, const int *fds, int n_fds, double limit_s,
+			    struct ww_candidate_answer *a, struct ww_run_result *res, struct ww_err *err) WW_MUST_CHECK;
+/* One call; res->elapsed_ns is its time. */
+enum ww_rc ww_candidate_call(struct ww_candidate *c, double limit_s, struct ww_candidate_answer *a, struct ww_run_result *res,
+			     struct ww_err *err) WW_MUST_CHECK;
+
+#endif

@@ -1,0 +1,165 @@
+/* wire.c - the bridge's frames, for processes of the PyTorch forms: header, JSON, descriptors one a byte 'F'.
+ *
+ * src/task/worker.c has the same for the reference worker, bound to how that one is watched.  Here the waiting is the caller's:
+ * a candidate is watched for memory and death, the process that forks them for time only. */
+#include "judge/forms/internal.h"
+
+#include "base/json.h"
+#include "task/frame.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { MAX_SENT_FDS = 1024 };
+
+static enum ww_rc closed(struct ww_err *err)
+{
+	return ww_err_set(err, WW_ERR_WORKER, "the other side closed the connection");
+}
+
+static enum ww_rc put(const struct ww_wire *w, const void *bytes, size_t n, struct ww_err *err)
+{
+	for (size_t done = 0; done < n;) {
+		ssize_t k = send(w->sock, (const char *)bytes + done, n - done, MSG_NOSIGNAL | MSG_DONTWAIT);
+		if (k > 0) {
+			done += (size_t)k;
+			continue;
+		}
+		if (k < 0 && errno != EAGAIN && errno != EINTR)
+			return closed(err);
+		enum ww_rc rc = w->wait(w->ctx, POLLOUT, err);
+		if (rc != WW_OK)
+			return rc;
+	}
+	return WW_OK;
+}
+
+static enum ww_rc put_fds(const struct ww_wire *w, const int *fds, int n, struct ww_err *err)
+{
+	union { char bytes[CMSG_SPACE(sizeof(int) * WW_FRAME_FDS_PER_BYTE)]; struct cmsghdr align; } control;
+	char byte = 'F';
+	struct iovec iov = { &byte, 1 };
+	memset(&control, 0, sizeof(control));
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes,
+			    .msg_controllen = CMSG_SPACE(sizeof(int) * (size_t)n) };
+	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(int) * (size_t)n);
+	memcpy(CMSG_DATA(c), fds, sizeof(int) * (size_t)n);
+	for (;;) {
+		if (sendmsg(w->sock, &m, MSG_NOSIGNAL | MSG_DONTWAIT) == 1)
+			return WW_OK;
+		if (errno != EAGAIN && errno != EINTR)
+			return closed(err);
+		enum ww_rc rc = w->wait(w->ctx, POLLOUT, err);
+		if (rc != WW_OK)
+			return rc;
+	}
+}
+
+enum ww_rc ww_wire_send(const struct ww_wire *w, const json_t *body, const int *fds, int n_fds, struct ww_err *err)
+{
+	struct ww_str text = WW_STR_INIT(WW_FRAME_MAX_BODY);
+	unsigned char header[WW_FRAME_HEADER_BYTES];
+	enum ww_rc rc;
+
+	if (!body)
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	WW_BUG(n_fds > MAX_SENT_FDS);
+	ww_json_add(&text, body);
+	if (text.cut) {
+		rc = ww_err_set(err, WW_ERR_LIMIT, "a request is larger than %d bytes", WW_FRAME_MAX_BODY);
+		goto out;
+	}
+	ww_frame_pack(header, &(struct ww_frame){ (uint32_t)text.len, (uint32_t)n_fds });
+	WW_TRY(put(w, header, sizeof(header), err));
+	WW_TRY(put(w, text.p, text.len, err));
+	for (int i = 0; i < n_fds; i += WW_FRAME_FDS_PER_BYTE)
+		WW_TRY(put_fds(w, fds + i, n_fds - i < WW_FRAME_FDS_PER_BYTE ? n_fds - i : WW_FRAME_FDS_PER_BYTE, err));
+out:
+	ww_str_release(&text);
+	return rc;
+}
+
+static enum ww_rc get(const struct ww_wire *w, void *bytes, size_t n, struct ww_err *err)
+{
+	for (size_t done = 0; done < n;) {
+		ssize_t k = recv(w->sock, (char *)bytes + done, n - done, MSG_DONTWAIT);
+		if (k > 0) {
+			done += (size_t)k;
+			continue;
+		}
+		if (k == 0 || (errno != EAGAIN && errno != EINTR))
+			return closed(err);
+		enum ww_rc rc = w->wait(w->ctx, POLLIN, err);
+		if (rc != WW_OK)
+			return rc;
+	}
+	return WW_OK;
+}
+
+/* One byte with one descriptor; what comes beside it is closed. */
+static enum ww_rc get_fd(const struct ww_wire *w, int *fd, struct ww_err *err)
+{
+	union { char bytes[CMSG_SPACE(sizeof(int) * WW_FRAME_FDS_PER_BYTE)]; struct cmsghdr align; } control;
+	char byte;
+	struct iovec iov = { &byte, 1 };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control.bytes) };
+	ssize_t k;
+	while ((k = recvmsg(w->sock, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC)) < 0) {
+		if (errno != EAGAIN && errno != EINTR)
+			return closed(err);
+		enum ww_rc rc = w->wait(w->ctx, POLLIN, err);
+		if (rc != WW_OK)
+			return rc;
+	}
+	if (k == 0)
+		return closed(err);
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c)) {
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++) {
+			int one;
+			memcpy(&one, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+			if (*fd < 0)
+				*fd = one;
+			else
+				close(one);
+		}
+	}
+	return *fd < 0 ? ww_err_set(err, WW_ERR_PROTOCOL, "a descriptor was announced and did not come") : WW_OK;
+}
+
+enum ww_rc ww_wire_receive(const struct ww_wire *w, json_t **body, int *fd, struct ww_err *err)
+{
+	unsigned char header[WW_FRAME_HEADER_BYTES];
+	struct ww_frame f;
+	char *text = NULL;
+	enum ww_rc rc;
+
+	*body = NULL;
+	*fd = -1;
+	WW_TRY(get(w, header, sizeof(header), err));
+	WW_TRY(ww_frame_parse(header, &f, err));
+	if (f.n_fds > 1) {
+		rc = ww_err_set(err, WW_ERR_PROTOCOL, "more descriptors than one");
+		goto out;
+	}
+	text = malloc((size_t)f.body_bytes + 1);
+	if (!text) {
+		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		goto out;
+	}
+	WW_TRY(get(w, text, f.body_bytes, err));
+	if (f.n_fds)
+		WW_TRY(get_fd(w, fd, err));
+	rc = ww_json_parse(text, f.body_bytes, "an answer", body, err);
+out:
+	free(text);
+	return rc;
+}

@@ -1,0 +1,324 @@
+/* The process that holds a solution in a PyTorch form: what it computes, what it cannot do, what its end looks like.  One start of
+ * PyTorch serves all; every case is a fresh candidate on a task of one multiplication and one parameter. */
+#include "unit.h"
+
+#include "base/time.h"
+#include "judge/forms/forms.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { N = 1024 };
+static struct ww_candidates *candidates;
+static const char task[] =
+	"import torch\n"
+	"class Model(torch.nn.Module):\n"
+	"    def __init__(self, k):\n        super().__init__()\n        self.weight = torch.nn.Parameter(torch.rand(1024))\n        self.k = k\n"
+	"    def forward(self, x, b):\n        return self.k * x * self.weight + b\n"
+	"def get_inputs(): return [torch.rand(1024), 3.0]\n"
+	"def get_init_inputs(): return [2]\n";
+static const char head[] =
+	"import torch\n"
+	"class ModelNew(torch.nn.Module):\n"
+	"    def __init__(self, k):\n        super().__init__()\n        self.weight = torch.nn.Parameter(torch.rand(1024))\n        self.k = k\n";
+static const char honest[] = "    def forward(self, x, b):\n        return self.k * x * self.weight + b\n";
+
+struct rig {
+	struct ww_candidate *c;
+	float *x, *w, *y;
+	int fds[3];
+	struct ww_candidate_answer a;
+	struct ww_run_result res;
+};
+
+static float *buffer(int *fd)
+{
+	*fd = memfd_create("buffer", MFD_CLOEXEC);
+	assert_true(*fd >= 0 && ftruncate(*fd, 4096) == 0);
+	float *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
+	assert_ptr_not_equal(p, MAP_FAILED);
+	return p;
+}
+
+static json_t *row(const char *role, const char *name)
+{
+	return json_pack("{s:s, s:s, s:s, s:[i], s:[i], s:i}", "role", role, "name", name, "dtype", "float32", "sizes", N, "strides", 1,
+			 "alloc_bytes", 4096);
+}
+
+static void open_rig_with(struct rig *r, const char *source, const float *w)
+{
+	struct ww_err err = WW_ERR_INIT;
+	memset(r, 0, sizeof(*r));
+	ww_candidate_answer_init(&r->a);
+	r->x = buffer(&r->fds[0]);
+	r->w = buffer(&r->fds[1]);
+	r->y = buffer(&r->fds[2]);
+	for (int i = 0; i < N; i++)
+		r->x[i] = (float)i, r->w[i] = w ? w[i] : (float)(i % 7), r->y[i] = -1;
+	if (ww_candidate_new(&r->c, candidates, 0, &err) != WW_OK)
+		fail_msg("%s", err.msg);
+	json_t *q = json_pack("{s:s, s:s, s:s, s:[{s:s, s:s}], s:I, s:[], s:i, s:i, s:i, s:i, s:b, s:[{s:s, s:b}]}", "request", "setup",
+			      "form", "kernelbench", "task", task, "files", "path", "model_new.py", "text", source, "model_seed",
+			      (json_int_t)5, "on_host", "device", 0, "threads", 1, "arch", 0, "jobs", 1, "with_build", 0, "params",
+			      "name", "weight", "mutated", 0);
+	assert_non_null(q);
+	json_object_set_new(q, "buffers", json_pack("[o, o, o]", row("input", "x"), row("param", "weight"), row("output", "output0")));
+	assert_int_equal(ww_candidate_ask(r->c, q, r->fds, 3, 20, &r->a, &r->res, &err), WW_OK);
+}
+
+static void open_rig(struct rig *r, const char *source)
+{
+	open_rig_with(r, source, NULL);
+}
+
+static void call(struct rig *r, double limit_s)
+{
+	struct ww_err err = WW_ERR_INIT;
+	assert_int_equal(ww_candidate_call(r->c, limit_s, &r->a, &r->res, &err), WW_OK);
+}
+
+static void close_rig(struct rig *r)
+{
+	pid_t pid = ww_candidate_pid(r->c);
+	ww_candidate_free(r->c);
+	for (int i = 0; i < 200 && kill(pid, 0) == 0; i++)
+		usleep(5000);
+	assert_int_equal(kill(pid, 0), -1);
+	ww_candidate_answer_release(&r->a);
+	munmap(r->x, 4096);
+	munmap(r->w, 4096);
+	munmap(r->y, 4096);
+	for (int i = 0; i < 3; i++)
+		close(r->fds[i]);
+}
+
+static int right(const struct rig *r)
+{
+	for (int i = 0; i < N; i++)
+		if (r->y[i] != 2 * r->x[i] * r->w[i] + 3)
+			return 0;
+	return 1;
+}
+
+static char *source_of(const char *body)
+{
+	static char text[16384];
+	snprintf(text, sizeof(text), "%s%s", head, body);
+	return text;
+}
+
+static void computes(void **state)
+{
+	(void)state;
+	struct rig r;
+	open_rig(&r, source_of(honest));
+	if (r.res.kind != WW_RUN_OK)
+		fail_msg("%s %s", r.res.text, r.a.text.p);
+	for (int k = 0; k < 5; k++) {
+		call(&r, 10);
+		assert_int_equal(r.res.kind, WW_RUN_OK);
+		assert_true(r.res.elapsed_ns > 0 && r.res.elapsed_ns < 1000000000u);
+		assert_true(right(&r));
+		for (int i = 0; i < N; i++)	/* new parameters and inputs, without a word */
+			r.x[i] += 1, r.w[i] = (float)((i + k) % 5), r.y[i] = -1;
+	}
+	struct ww_err err = WW_ERR_INIT;
+	assert_int_equal(ww_candidate_ask(r.c, json_pack("{s:s}", "request", "trace"), NULL, 0, 20, &r.a, &r.res, &err), WW_OK);
+	assert_int_equal(r.res.kind, WW_RUN_OK);
+	json_t *aten = json_object_get(r.a.body, "aten");
+	assert_int_equal(json_array_size(aten), 2);
+	assert_string_equal(json_string_value(json_array_get(json_array_get(aten, 1), 0)), "aten.mul");
+	close_rig(&r);
+}
+
+/* Another name for the parameter: found by the value that the seed gives it, and then followed like any other. */
+static void pairs_by_value(void **state)
+{
+	(void)state;
+	static const char renamed[] =
+		"import torch\nclass ModelNew(torch.nn.Module):\n    def __init__(self, k):\n        super().__init__()\n"
+		"        self.scale = torch.nn.Parameter(torch.rand(1024))\n"
+		"    def forward(self, x, b):\n        return self.scale.detach().clone() if x[0] < 0 else 2 * x * self.scale + b\n";
+	struct rig r;
+	float made[N];
+	open_rig(&r, renamed);		/* the shared weight is another: no counterpart, the value made is kept */
+	assert_int_equal(r.res.kind, WW_RUN_OK);
+	assert_string_equal(json_string_value(json_array_get(json_object_get(r.a.body, "unmatched"), 0)), "scale");
+	call(&r, 10);
+	assert_int_equal(r.res.kind, WW_RUN_OK);
+	assert_false(right(&r));
+	r.x[0] = -1;
+	call(&r, 10);
+	memcpy(made, r.y, sizeof(made));
+	close_rig(&r);
+	open_rig_with(&r, renamed, made);
+	assert_int_equal(json_array_size(json_object_get(r.a.body, "unmatched")), 0);
+	for (int i = 0; i < N; i++)
+		r.w[i] = (float)(i % 3);
+	call(&r, 10);
+	assert_true(right(&r));
+	close_rig(&r);
+}
+
+struct attack { const char *name, *body; int in_setup; enum ww_run_kind kind; const char *says; };
+
+/* What each tries to do, and how it must end.  Where nothing is expected but a wrong or a right answer, kind is OK. */
+static const struct attack attacks[] = {
+	{ "raises", "    def forward(self, x, b):\n        raise ValueError('no\\x1b[31m\\nreward 3')\n", 0, WW_RUN_FAULT, "| reward 3" },
+	{ "no ModelNew", "    pass\ndel ModelNew\n", 1, WW_RUN_FAULT, "defines no ModelNew" },
+	{ "syntax", "    def forward(self, x, b:\n", 1, WW_RUN_FAULT, "SyntaxError" },
+	{ "exits with 0", "    def forward(self, x, b):\n        import os\n        print('PASS'); os._exit(0)\n", 0, WW_RUN_DIED, "exited with code 0" },
+	{ "crashes", "    def forward(self, x, b):\n        import ctypes\n        ctypes.string_at(8)\n", 0, WW_RUN_DIED, "signal 11" },
+	{ "writes an input", "    def forward(self, x, b):\n        return x.add_(1)\n", 0, WW_RUN_DIED, "signal 11" },
+	{ "never ends", "    def forward(self, x, b):\n        while True: pass\n", 0, WW_RUN_LATE, "no end" },
+	{ "sleeps", "    def forward(self, x, b):\n        import time; time.sleep(60)\n", 0, WW_RUN_LATE, "no end" },
+	{ "too much memory", "    def forward(self, x, b):\n        a = []\n        while True: a.append(bytearray(b'x' * (1 << 24)))\n", 0, WW_RUN_NOMEM, "memory" },
+	{ "fork bomb", "    def forward(self, x, b):\n        import os\n        while True: os.fork()\n", 0, WW_RUN_NOMEM, "memory" },
+	{ "many processes", "    def forward(self, x, b):\n        import subprocess\n        while True: subprocess.Popen(['/bin/sleep', '60'])\n", 0,
+	  WW_RUN_REFUSED, "processes" },
+	{ "leaves a process", "    def forward(self, x, b):\n        import subprocess; subprocess.Popen(['/bin/sleep', '60'])\n        return x + b\n", 0,
+	  WW_RUN_REFUSED, "left a process" },
+	{ "wrong shape", "    def forward(self, x, b):\n        return x[1:]\n", 0, WW_RUN_FAULT, "output 0 is" },
+	{ "wrong number", "    def forward(self, x, b):\n        return x, x\n", 0, WW_RUN_FAULT, "returned 2 tensors" },
+	{ "lazy subclass", "    def forward(self, x, b):\n        class T(torch.Tensor): pass\n        return (x * 2).as_subclass(T)\n", 0, WW_RUN_FAULT, "not a torch.Tensor" },
+	{ "forged byte", "    def forward(self, x, b):\n        import os\n        for fd in range(3, 300):\n            try: os.write(fd, b'd')\n            except OSError: pass\n"
+	  "        import time; time.sleep(60)\n", 0, WW_RUN_OK, "" },
+	{ "protocol", "    def forward(self, x, b):\n        import os\n        for fd in range(3, 300):\n            try: os.write(fd, b'?')\n            except OSError: pass\n"
+	  "        import time; time.sleep(60)\n", 0, WW_RUN_DIED, "protocol" },
+};
+
+static void ends(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(attacks); i++) {
+		const struct attack *t = &attacks[i];
+		struct rig r;
+		open_rig(&r, source_of(t->body));
+		if (!t->in_setup && r.res.kind == WW_RUN_OK)
+			call(&r, t->kind == WW_RUN_LATE ? 0.5 : 10);
+		if (r.res.kind != t->kind || (!strstr(r.res.text, t->says) && !strstr(r.a.text.p, t->says)))
+			fail_msg("%s: kind %d, \"%s\", \"%s\"", t->name, (int)r.res.kind, r.res.text, r.a.text.p);
+		assert_null(strchr(r.a.text.p, 27));
+		assert_false(right(&r));
+		close_rig(&r);
+	}
+}
+
+/* Python that tries to get out; each line of `probe` raises when it is held back. */
+static const char probes[] =
+	"import os, socket, ctypes\ngot = []\n"
+	"def held(name, f, *a):\n"
+	"    try: f(*a)\n"
+	"    except (OSError, PermissionError, ProcessLookupError): return True\n"
+	"    got.append(name); return False\n"
+	"def probe():\n"
+	"    ok = held('tcp', lambda: socket.socket().connect(('127.0.0.1', 80)))\n"
+	"    ok &= held('unix', lambda: socket.socket(socket.AF_UNIX).bind('/tmp/s'))\n"
+	"    ok &= held('write /usr', open, '/usr/x', 'w')\n"
+	"    ok &= held('write bridge', open, __import__('wwbridge').__file__, 'a')\n"
+	"    ok &= held('write /dev', open, '/dev/x', 'w')\n"
+	"    ok &= held('home', os.listdir, '/home')\n"
+	"    ok &= held('var', os.listdir, '/var')\n"
+	"    ok &= held('root', open, '/root/.bashrc')\n"
+	"    ok &= held('etc shadow', open, '/etc/shadow')\n"
+	"    ok &= held('mount', lambda: check(ctypes.CDLL(None, use_errno=True).mount(b'none', b'/tmp', b'tmpfs', 0, None)))\n"
+	"    ok &= held('unshare', lambda: check(ctypes.CDLL(None, use_errno=True).unshare(0x10000000)))\n"
+	"    ok &= held('chroot', os.chroot, '/tmp')\n"
+	"    ok &= held('mknod', os.mknod, '/tmp/n', 0o60644, os.makedev(8, 0))\n"
+	"    ok &= held('nice', os.nice, -5)\n"
+	"    ok &= held('time', lambda: __import__('time').clock_settime(0, 0))\n"
+	"    others = [p for p in os.listdir('/proc') if p.isdigit() and int(p) != os.getpid()]\n"
+	"    got.extend(others)\n"
+	"    secrets = [k for k in os.environ if 'KEY' in k or 'WARPWRIGHT' in k]\n"
+	"    got.extend(secrets)\n"
+	"    return ok and not others and os.getpid() == 1 and not secrets\n"
+	"def check(rc):\n"
+	"    if rc != 0: raise OSError('held')\n";
+static const char reports[] = "    def forward(self, x, b):\n        if not probe(): raise RuntimeError('got out: %s' % got)\n"
+			      "        return self.k * x * self.weight + b\n";
+
+static void stays_inside(void **state)
+{
+	(void)state;
+	struct rig r;
+	char text[16384];
+	snprintf(text, sizeof(text), "%s%s%s", probes, head, reports);
+	open_rig(&r, text);
+	if (r.res.kind != WW_RUN_OK)
+		fail_msg("%s %s", r.res.text, r.a.text.p);
+	call(&r, 20);
+	if (r.res.kind != WW_RUN_OK)
+		fail_msg("%s %s", r.res.text, r.a.text.p);
+	assert_true(right(&r));
+	close_rig(&r);
+}
+
+/* A thread that goes on after the call: it stands while the judge looks, and what it writes during a later call is poisoned before. */
+static void stands_between_calls(void **state)
+{
+	(void)state;
+	struct rig r;
+	open_rig(&r, source_of("    def forward(self, x, b):\n        import threading, time\n"
+			       "        def late():\n            while True:\n                y.fill_(7); time.sleep(0.001)\n"
+			       "        y = torch.zeros(1024)\n        threading.Thread(target=late, daemon=True).start()\n        return y\n"));
+	call(&r, 10);
+	assert_int_equal(r.res.kind, WW_RUN_OK);
+	r.y[0] = -5;
+	char path[64], line[512] = "";
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)ww_candidate_pid(r.c));
+	usleep(50000);
+	FILE *f = fopen(path, "r");
+	assert_non_null(f);
+	assert_non_null(fgets(line, sizeof(line), f));
+	fclose(f);
+	assert_int_equal(strrchr(line, ')')[2], 'T');
+	assert_true(r.y[0] == -5);
+	close_rig(&r);
+}
+
+/* Starts of a process, after the first: what a solution costs beyond its own work. */
+static void starts_are_cheap(void **state)
+{
+	(void)state;
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_candidate *c;
+	uint64_t start = ww_now_ns();
+	for (int k = 0; k < 10; k++) {
+		assert_int_equal(ww_candidate_new(&c, candidates, 0, &err), WW_OK);
+		ww_candidate_free(c);
+	}
+	print_message("a candidate's process: %.1f ms\n", ww_seconds_since(start) * 100);
+	assert_true(ww_seconds_since(start) < 10);
+}
+
+static int open_candidates(void **state)
+{
+	(void)state;
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_candidates_opts o = { .target = WW_TARGET_CPU, .max_resident_bytes = 1ull << 30 };
+	enum ww_rc rc = ww_candidates_open(&candidates, &o, &err);
+	if (rc == WW_ERR_MISSING) {
+		print_message("# SKIP %s\n", err.msg);
+		exit(77);
+	}
+	if (rc != WW_OK)
+		print_message("%s\n", err.msg);
+	return rc == WW_OK ? 0 : -1;
+}
+
+static int close_candidates(void **state)
+{
+	(void)state;
+	ww_candidates_close(candidates);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(computes), cmocka_unit_test(pairs_by_value), cmocka_unit_test(ends),
+					    cmocka_unit_test(stays_inside), cmocka_unit_test(stands_between_calls),
+					    cmocka_unit_test(starts_are_cheap) };
+	return cmocka_run_group_tests_name("judge/candidate", tests, open_candidates, close_candidates);
+}
