@@ -115,13 +115,18 @@ class Worker:
             raise Refuse("request", "arm needs two descriptors")
         return self.loaded().clock().arm(q["which"], *fds), []
 
+    def profile(self, q, fds):
+        from wwbridge.profile import profile
+
+        return profile(self.loaded()), []
+
     def free(self, q, fds):
         self.loaded().free(bool(q.get("all")))
         return {}, []
 
 
 REQUESTS = ("check", "hello", "peaks", "load", "graph", "buffers", "draw", "reference", "compare", "degenerate", "baseline", "time",
-            "arm", "free")
+            "arm", "profile", "free")
 
 
 def answer(worker, q, fds):

@@ -28,7 +28,7 @@ GATHERS = {"embedding", "embedding_bag", "index", "index_select", "gather", "tak
 
 
 def build(task):
-    """(graph as JSON, {"inputs": [(name, tensor)], "params": [...]})"""
+    """(graph as JSON, {"inputs": [(name, tensor)], "params": [...], and the graph itself, runnable})"""
     problems = []
     for source, make in (("export", exported), ("trace", traced)):
         try:
@@ -150,7 +150,8 @@ class Writer:
                        "flops": sum(n["flops"] for n in nodes), "node_bytes": sum(n["bytes"] for n in nodes),
                        "nodes": len(nodes)},
         }
-        return graph, {"inputs": self.inputs, "params": [(row["name"], t) for row, t in self.params]}
+        return graph, {"inputs": self.inputs, "params": [(row["name"], t) for row, t in self.params],
+                       "fx": self.graph, "kinds": self.kinds, "names": self.names}  # what profile.py runs
 
     # ---- Names
 

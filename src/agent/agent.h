@@ -23,6 +23,8 @@ struct ww_agent_judge {
 	void *ctx;
 	enum ww_rc (*run)(void *ctx, const struct ww_solution *s, enum ww_judge_depth depth, struct ww_verdict *v,
 			  struct ww_err *err);
+	/* A profile (docs/profile.md) of the solution, or with s = NULL of the task's reference; a new reference. */
+	enum ww_rc (*profile)(void *ctx, const struct ww_solution *s, json_t **out, struct ww_err *err);
 	const json_t *graph;
 	const struct ww_device *device;
 	const char *device_name;

@@ -1,11 +1,12 @@
 /* tool_judge.c - compile, verify, profile: the judge's answers about the workspace.
  *
- * All three hand out the verdict as it is; they differ in how far the judge goes.  A solution that is wrong is a
- * verdict, not a failed call: is_error is set only where there was nothing to judge.
+ * The first two hand out the verdict as it is and differ in how far the judge goes; the third hands out a profile.  A
+ * solution that is wrong is a verdict, not a failed call: is_error is set only where there was nothing to judge.
  */
 #include "agent/tools.h"
 
 #include "base/json.h"
+#include "judge/profile/profile.h"
 
 #include <math.h>
 #include <string.h>
@@ -65,19 +66,10 @@ void ww_tool_verdict_text(const struct ww_verdict *v, enum ww_judge_depth depth,
 	}
 }
 
-static void add_stages(const struct ww_verdict *v, struct ww_str *out)
-{
-	ww_str_addf(
-		out,
-		"seconds spent judging: reference %.3f, plan %.3f, compile %.3f, verify %.3f, time %.3f, in all %.3f\n",
-		v->seconds.reference, v->seconds.plan, v->seconds.compile, v->seconds.verify, v->seconds.time,
-		v->seconds.total);
-}
-
 /* ---- The tools -------------------------------------------------------------------------------------------------- */
 
-static enum ww_rc judge_to_result(struct ww_tool_env *env, enum ww_judge_depth depth, int stages,
-				  struct ww_tool_result *r, struct ww_err *err)
+static enum ww_rc judge_to_result(struct ww_tool_env *env, enum ww_judge_depth depth, struct ww_tool_result *r,
+				  struct ww_err *err)
 {
 	struct ww_verdict v;
 	const char *missing = NULL;
@@ -88,8 +80,6 @@ static enum ww_rc judge_to_result(struct ww_tool_env *env, enum ww_judge_depth d
 		r->is_error = 1;
 	} else if (rc == WW_OK) {
 		ww_tool_verdict_text(&v, depth, &r->text);
-		if (stages)
-			add_stages(&v, &r->text);
 	}
 	ww_verdict_release(&v);
 	return rc;
@@ -98,19 +88,49 @@ static enum ww_rc judge_to_result(struct ww_tool_env *env, enum ww_judge_depth d
 static enum ww_rc compile_run(struct ww_tool_env *env, const json_t *args, struct ww_tool_result *r, struct ww_err *err)
 {
 	(void)args;
-	return judge_to_result(env, WW_JUDGE_COMPILE, 0, r, err);
+	return judge_to_result(env, WW_JUDGE_COMPILE, r, err);
 }
 
 static enum ww_rc verify_run(struct ww_tool_env *env, const json_t *args, struct ww_tool_result *r, struct ww_err *err)
 {
 	enum ww_judge_depth timed = ww_json_bool(args, "brief", 0) ? WW_JUDGE_BRIEF : WW_JUDGE_FULL;
-	return judge_to_result(env, ww_json_bool(args, "time", 1) ? timed : WW_JUDGE_VERIFY, 0, r, err);
+	return judge_to_result(env, ww_json_bool(args, "time", 1) ? timed : WW_JUDGE_VERIFY, r, err);
+}
+
+static enum ww_rc profile_solution(struct ww_tool_env *env, struct ww_tool_result *r, struct ww_err *err)
+{
+	const struct ww_agent_judge *j = &env->opts->judge;
+	struct ww_workspace_content c;
+	const char *missing = NULL;
+	enum ww_rc rc;
+	ww_workspace_content_init(&c);
+	WW_TRY(ww_workspace_take(env->workspace, &c, &missing, err));
+	if (missing) {
+		ww_str_addf(&r->text, "there is no solution to profile yet: write %s first, or ask for \"what\": \"reference\"", missing);
+		r->is_error = 1;
+		goto out;
+	}
+	struct ww_solution s = { .device_source = c.device.p, .plan_source = c.plan.p, .device_bytes = c.device.len,
+				 .plan_bytes = c.plan.len };
+	rc = j->profile(j->ctx, &s, &r->data, err);
+out:
+	ww_workspace_content_release(&c);
+	return rc;
 }
 
 static enum ww_rc profile_run(struct ww_tool_env *env, const json_t *args, struct ww_tool_result *r, struct ww_err *err)
 {
-	(void)args;
-	return judge_to_result(env, WW_JUDGE_FULL, 1, r, err);
+	const struct ww_agent_judge *j = &env->opts->judge;
+	const char *what = ww_json_str(args, "what", "solution");
+	enum ww_rc rc;
+	if (strcmp(what, "solution") && strcmp(what, "reference")) {
+		ww_tool_malformed(r, "profile: \"what\" is \"solution\" or \"reference\"");
+		return WW_OK;
+	}
+	rc = strcmp(what, "reference") ? profile_solution(env, r, err) : j->profile(j->ctx, NULL, &r->data, err);
+	if (rc == WW_OK && r->data)
+		ww_profile_text(r->data, &r->text);
+	return rc;
 }
 
 #define NO_ARGS "{\"type\":\"object\",\"properties\":{},\"additionalProperties\":false}"
@@ -130,5 +150,10 @@ const struct ww_tool ww_tool_verify = {
 };
 
 const struct ww_tool ww_tool_profile = {
-	{ "profile", "Judge the solution in full and say where the time of a verdict went.", NO_ARGS }, profile_run
+	{ "profile",
+	  "Where the time goes. \"what\": \"reference\": each operator of the task in PyTorch (before anything is written); "
+	  "\"solution\" (default): each node of your plan, what limits it, registers, occupancy, counters, machine code.",
+	  "{\"type\":\"object\",\"properties\":{\"what\":{\"type\":\"string\",\"description\":\"solution (default) or "
+	  "reference\"}},\"additionalProperties\":false}" },
+	profile_run
 };

@@ -4,7 +4,7 @@
 
 #include "cmd/cmd.h"
 
-extern const struct ww_cmd ww_cmd_doctor, ww_cmd_optimize, ww_cmd_inspect, ww_cmd_judge, ww_cmd_export,
+extern const struct ww_cmd ww_cmd_doctor, ww_cmd_optimize, ww_cmd_inspect, ww_cmd_judge, ww_cmd_profile, ww_cmd_export,
 	ww_cmd_model;
 extern const struct ww_cmd *const ww_cmd_table[];	/* ends with NULL */
 

@@ -131,6 +131,10 @@ void ww_judge_set_call(struct ww_session *s, const double *us, int n);
 void ww_judge_progress(const struct ww_judge *j, const char *stage);
 enum ww_rc ww_judge_interrupted(const struct ww_judge *j, struct ww_err *err) WW_MUST_CHECK;
 
+/* Run fn with the task's lock, the device's lease and a living reference worker; once more where the worker was lost meanwhile. */
+enum ww_rc ww_judge_hold(struct ww_judge_task *t, enum ww_rc (*fn)(void *ctx, struct ww_err *err), void *ctx,
+			 struct ww_err *err) WW_MUST_CHECK;
+
 /* facts.c: bandwidth and peaks of this device, kept in the cache directory. */
 enum ww_rc ww_judge_device_facts(struct ww_judge *j, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_judge_device_peaks(struct ww_judge_task *t, struct ww_err *err) WW_MUST_CHECK;

@@ -374,36 +374,62 @@ static void forget(struct ww_verdict *v, struct ww_str *diag)
 	ww_str_reset(diag);
 }
 
-static enum ww_rc measure_locked(struct ww_judge_task *t, struct built *b, const struct built *rival, enum ww_judge_depth depth,
-				 struct ww_verdict *v, struct ww_str *diag, struct ww_err *err)
+enum ww_rc ww_judge_hold(struct ww_judge_task *t, enum ww_rc (*fn)(void *ctx, struct ww_err *err), void *ctx, struct ww_err *err)
 {
 	struct ww_lease lease = { -1 };
 	enum ww_rc rc;
 
 	pthread_mutex_lock(&t->lock);
-	t->reference_s = 0;
-	t->spent = (struct ww_spent){ 0 };
 	WW_TRY(ww_lease_take(&lease, t->judge->facts.uuid, t->judge->opts.interrupted, err));
 	if (ref_lost(t))
 		WW_TRY(start_ref(t, err));
-	rc = measure(t, b, rival, depth, v, diag, err);
+	rc = fn(ctx, err);
 	if (rc != WW_OK && rc != WW_ERR_INTERRUPTED && ref_lost(t)) {
 		ww_log(WW_LOG_WARN, "the reference worker is started again: %s", err->msg);
 		drop_ref(t);
-		forget(v, diag);
 		WW_TRY(start_ref(t, err));
-		rc = measure(t, b, rival, depth, v, diag, err);
+		rc = fn(ctx, err);
 	}
+out:
+	ww_lease_drop(&lease);
+	pthread_mutex_unlock(&t->lock);
+	return rc;
+}
+
+struct measuring {
+	struct ww_judge_task *t;
+	struct built *b;
+	const struct built *rival;
+	enum ww_judge_depth depth;
+	struct ww_verdict *v;
+	struct ww_str *diag;
+	int attempts;
+};
+
+static enum ww_rc measure_again(void *ctx, struct ww_err *err)
+{
+	struct measuring *m = ctx;
+	struct ww_judge_task *t = m->t;
+	struct ww_verdict *v = m->v;
+	if (m->attempts++)
+		forget(v, m->diag);
+	t->reference_s = 0;
+	t->spent = (struct ww_spent){ 0 };
+	enum ww_rc rc = measure(t, m->b, m->rival, m->depth, v, m->diag, err);
 	v->seconds.reference = t->reference_s;
 	v->seconds.load = t->spent.load;
 	v->seconds.draw = t->spent.draw;
 	v->seconds.run = t->spent.run;
 	v->seconds.compare = t->spent.compare;
 	v->seconds.baseline = t->spent.baseline;
-out:
-	ww_lease_drop(&lease);
-	pthread_mutex_unlock(&t->lock);
 	return rc;
+}
+
+static enum ww_rc measure_locked(struct ww_judge_task *t, struct built *b, const struct built *rival, enum ww_judge_depth depth,
+				 struct ww_verdict *v, struct ww_str *diag, struct ww_err *err)
+{
+	struct measuring m = { t, b, rival, depth, v, diag, 0 };
+	return ww_judge_hold(t, measure_again, &m, err);
 }
 
 static void set_ids(const struct ww_judge_task *t, const struct ww_solution *s, struct ww_verdict *v)

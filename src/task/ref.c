@@ -616,6 +616,18 @@ int ww_ref_quiet(const struct ww_ref *r)
 	return quiet;
 }
 
+enum ww_rc ww_ref_profile(struct ww_ref *r, json_t **out, struct ww_err *err)
+{
+	json_t *nodes;
+	enum ww_rc rc = ask(r, json_pack("{s:s}", "request", "profile"), request_s(r), out, err);
+	if (rc == WW_OK && (rc = ww_json_get_array(*out, "nodes", what, &nodes, err)) != WW_OK) {
+		json_decref(*out);
+		*out = NULL;
+		ww_worker_kill(&r->worker, err);
+	}
+	return rc;
+}
+
 enum ww_rc ww_ref_free(struct ww_ref *r, int all, struct ww_err *err)
 {
 	json_t *b;

@@ -186,6 +186,10 @@ enum ww_rc ww_ref_fire(struct ww_ref *r, uint64_t *elapsed_ns, struct ww_err *er
 /* 1 when every thread of the worker sleeps (PyTorch's threads spin a little after a call). */
 int ww_ref_quiet(const struct ww_ref *r);
 
+/* What each operator of the graph takes in eager mode, on the current draw (docs/formats/bridge.md, "profile"); a new
+ * reference for the caller. */
+enum ww_rc ww_ref_profile(struct ww_ref *r, json_t **out, struct ww_err *err) WW_MUST_CHECK;
+
 /* Drop the references of the current draw, or with all = 1 baselines and CUDA graphs too; the task stays loaded. */
 enum ww_rc ww_ref_free(struct ww_ref *r, int all, struct ww_err *err) WW_MUST_CHECK;
 

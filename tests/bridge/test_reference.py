@@ -428,6 +428,23 @@ def trace_where_export_gives_nested_graphs():
 
 
 @test
+def a_profile_names_every_operator():
+    from wwbridge.profile import profile
+
+    k = task("y = self.bn(self.fc(x).relu())\nreturn y.split(3, 1)[0].sum(1), y.t()",
+             "self.fc = nn.Linear(8, 9)\nself.bn = nn.BatchNorm1d(9)")
+    before = k.model.bn.running_mean.clone()
+    p = profile(k)
+    assert [n["name"] for n in p["nodes"]] == [n["name"] for n in k.graph()["nodes"]], p
+    assert p["method"] == "clock" and p["call_us"] > 0 and all(n["us"] > 0 for n in p["nodes"])
+    assert torch.equal(before, k.model.bn.running_mean) and k.model.bn.num_batches_tracked == 0
+    # Of a traced graph, constants included.
+    k = task("with torch.autocast('cpu', dtype=torch.bfloat16):\n    y = self.fc(x)\nreturn y.float() * self.c + torch.tensor([2.0])",
+             "self.fc = nn.Linear(8, 8)\nself.c = torch.ones(8)")
+    assert {n["name"] for n in profile(k)["nodes"]} == {n["name"] for n in k.graph()["nodes"]}
+
+
+@test
 def tied_parameters_have_one_buffer():
     k = task("return self.b(self.a(x))", "self.a = nn.Linear(8, 8)\nself.b = nn.Linear(8, 8)\nself.b.weight = self.a.weight")
     g = k.graph()

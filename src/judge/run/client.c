@@ -196,30 +196,42 @@ static void limit_memory(const struct ww_runner *r)
 		fclose(f);
 }
 
-/* One request and its reply.  Everything that can go wrong here is the candidate's doing, or looks like it. */
-static enum ww_rc call(struct ww_runner *r, uint32_t op, const void *payload, size_t bytes, const int *fds, int n_fds,
-		       double limit_s, struct ww_run_result *out, struct ww_err *err)
+/* One request and its reply, which is followed by exactly more_bytes where it is OK (and may be else).  Everything that can
+ * go wrong here is the candidate's doing, or looks like it. */
+static enum ww_rc call_more(struct ww_runner *r, uint32_t op, const void *payload, size_t bytes, const int *fds, int n_fds,
+			    double limit_s, void *more, size_t more_bytes, struct ww_run_result *out, struct ww_err *err)
 {
 	struct ww_run_reply reply;
-	struct ww_run_head h;
+	struct ww_run_head h = { 0, 0, 0, 0 };
+	char *both = malloc(sizeof(reply) + more_bytes);
 	struct ww_err why = WW_ERR_INIT;
 	uint64_t deadline = ww_now_ns() + (uint64_t)(limit_s * 1e9);
 
 	memset(out, 0, sizeof(*out));
 	out->device_us = out->call_us = NAN;
-	if (!r->usable)
-		return ww_err_set(err, WW_ERR_WORKER, "a runner was used after it had failed");
+	if (!both || !r->usable) {
+		free(both);
+		return !both ? ww_err_set(err, WW_ERR_NOMEM, "out of memory")
+			     : ww_err_set(err, WW_ERR_WORKER, "a runner was used after it had failed");
+	}
+	memset(&reply, 0, sizeof(reply));
 	let_run(r);
 	enum ww_rc rc = ww_run_send(r->proc.fd, op, payload, bytes, fds, n_fds, &why);
 	if (rc == WW_OK)
-		rc = ww_run_recv(r->proc.fd, &h, &reply, sizeof(reply), NULL, 0, deadline, &why);
+		rc = ww_run_recv(r->proc.fd, &h, both, sizeof(reply) + more_bytes, NULL, 0, deadline, &why);
+	if (rc == WW_OK && h.bytes >= sizeof(reply))
+		memcpy(&reply, both, sizeof(reply));
+	size_t got = h.bytes >= sizeof(reply) ? h.bytes - sizeof(reply) : 0;
+	if (rc == WW_OK && more && got == more_bytes)
+		memcpy(more, both + sizeof(reply), more_bytes);
+	free(both);
+	int whole = h.bytes >= sizeof(reply) && (got == more_bytes || (got == 0 && reply.kind != WW_RUN_OK));
 	if (rc == WW_ERR_TIMEOUT) {
 		out->kind = WW_RUN_LATE;
 		snprintf(out->text, sizeof(out->text), "no end after %.1f s", limit_s);
 	} else if (rc != WW_OK) {
 		set_died(r, out);
-	} else if (h.op != op || h.bytes != sizeof(reply) || reply.kind > WW_RUN_BROKEN ||
-		   (reply.kind == WW_RUN_BROKEN && r->strange)) {
+	} else if (h.op != op || !whole || reply.kind > WW_RUN_BROKEN || (reply.kind == WW_RUN_BROKEN && r->strange)) {
 		out->kind = WW_RUN_DIED;
 		snprintf(out->text, sizeof(out->text), "the runner broke its protocol");
 	} else {
@@ -241,6 +253,12 @@ static enum ww_rc call(struct ww_runner *r, uint32_t op, const void *payload, si
 	if (out->kind == WW_RUN_BROKEN)
 		return ww_err_set(err, WW_ERR_DEVICE, "the runner failed: %s", out->text[0] ? out->text : "unknown operation");
 	return WW_OK;
+}
+
+static enum ww_rc call(struct ww_runner *r, uint32_t op, const void *payload, size_t bytes, const int *fds, int n_fds,
+		       double limit_s, struct ww_run_result *out, struct ww_err *err)
+{
+	return call_more(r, op, payload, bytes, fds, n_fds, limit_s, NULL, 0, out, err);
 }
 
 /* ---- Operations -------------------------------------------------------------------------------------------------- */
@@ -349,6 +367,20 @@ enum ww_rc ww_runner_go(struct ww_runner *r, double limit_s, struct ww_run_resul
 enum ww_rc ww_runner_guards(struct ww_runner *r, struct ww_run_result *out, struct ww_err *err)
 {
 	return call(r, WW_RUN_GUARDS, NULL, 0, NULL, 0, SMALL_LIMIT_S, out, err);
+}
+
+enum ww_rc ww_runner_profile(struct ww_runner *r, const struct ww_run_profile_ask *ask, uint32_t n_nodes, double limit_s,
+			     struct ww_run_profile **rows, struct ww_run_result *out, struct ww_err *err)
+{
+	size_t bytes = sizeof(**rows) + n_nodes * sizeof((*rows)->nodes[0]);
+	*rows = calloc(1, bytes);
+	if (!*rows)
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	enum ww_rc rc = call_more(r, WW_RUN_PROFILE, ask, sizeof(*ask), NULL, 0, limit_s, *rows, bytes, out, err);
+	r->usable = 0;		/* profiling libraries are loaded there: it judges nothing any more */
+	(*rows)->n_nodes = n_nodes;
+	(*rows)->counters_why[sizeof((*rows)->counters_why) - 1] = 0;
+	return rc;
 }
 
 enum ww_rc ww_runner_unload(struct ww_runner *r, struct ww_run_result *out, struct ww_err *err)

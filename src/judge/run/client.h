@@ -47,6 +47,10 @@ enum ww_rc ww_runner_ready(struct ww_runner *r, double limit_s, struct ww_run_re
 enum ww_rc ww_runner_prepare(struct ww_runner *r, unsigned flags, struct ww_run_result *out, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_runner_go(struct ww_runner *r, double limit_s, struct ww_run_result *out, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_runner_guards(struct ww_runner *r, struct ww_run_result *out, struct ww_err *err) WW_MUST_CHECK;
+/* Run the plan some more times and say what each node took.  *rows (malloc'ed, n_nodes rows, set also after a failure) is data
+ * of the runner's; the runner is good for ww_runner_free() only afterwards. */
+enum ww_rc ww_runner_profile(struct ww_runner *r, const struct ww_run_profile_ask *ask, uint32_t n_nodes, double limit_s,
+			     struct ww_run_profile **rows, struct ww_run_result *out, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_runner_unload(struct ww_runner *r, struct ww_run_result *out, struct ww_err *err) WW_MUST_CHECK;
 /* 1 when every thread of process pid sleeps. */
 int ww_run_quiet(pid_t pid);

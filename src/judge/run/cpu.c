@@ -172,6 +172,12 @@ static int cpu_go(void *self, struct ww_run_reply *r)
 	return x->ready ? kind_of(ww_exec_issue(x->exec, x->addresses, NULL, r->text)) : WW_RUN_BROKEN;
 }
 
+static int cpu_profile(void *self, const struct ww_run_profile_ask *ask, struct ww_run_profile *out, struct ww_run_reply *r)
+{
+	struct cpu *x = self;
+	return x->ready ? ww_cpu_profile(x->exec, x->addresses, ask, cpu_prepare, x, out, r) : WW_RUN_BROKEN;
+}
+
 static int cpu_guards(void *self, struct ww_run_reply *r)
 {
 	struct cpu *x = self;
@@ -209,6 +215,6 @@ static void cpu_close(void *self)
 const struct ww_run_backend *ww_run_cpu_backend(void)
 {
 	static const struct ww_run_backend be = { WW_RUN_ABI, cpu_open, cpu_hello, cpu_load, cpu_bind, cpu_ready, cpu_prepare,
-						  cpu_go, cpu_guards, cpu_unload, cpu_close };
+						  cpu_go, cpu_guards, cpu_profile, cpu_unload, cpu_close };
 	return &be;
 }

@@ -35,4 +35,9 @@ void ww_cpu_fault_thread(void);
 /* Facts: caches, vector width, name; the copy bandwidth of `threads` threads where it is to be measured. */
 void ww_cpu_facts(struct ww_run_facts *f, int threads, int measure);
 
+/* Time every node by this process's own clock.  prepare(self, ...) is called ahead of each run of the plan. */
+int ww_cpu_profile(struct ww_exec *e, void *const *addresses, const struct ww_run_profile_ask *ask,
+		   int (*prepare)(void *self, unsigned flags, struct ww_run_reply *r), void *self, struct ww_run_profile *out,
+		   struct ww_run_reply *r);
+
 #endif

@@ -12,6 +12,7 @@
 #include "judge/image_data.h"
 
 #include <stddef.h>
+#include <stdint.h>
 
 enum { WW_EXEC_WHY = 480 };
 enum ww_exec_error {
@@ -34,6 +35,12 @@ int ww_exec_load(struct ww_exec **out, const struct ww_image *m, const void *bin
  * returns without waiting; may be captured into a graph.  cpu: returns when everything is done; `stream` is ignored. */
 int ww_exec_issue(struct ww_exec *e, void *const *buffers, void *stream, char *why);
 void ww_exec_free(struct ww_exec *e);
+
+/* For a profile.  cuda only: issue one node; the CUfunction of a launch (NULL for other nodes). */
+int ww_exec_issue_node(struct ww_exec *e, uint32_t node, void *const *buffers, void *stream, char *why);
+void *ww_exec_function(const struct ww_exec *e, uint32_t node);
+/* cpu only: from now on every thread calls mark() when it begins (done = 0) and ends (1) its part of a node; NULL: no more. */
+void ww_exec_watch(struct ww_exec *e, void (*mark)(void *ctx, uint32_t node, int thread, int done), void *ctx);
 
 /* cpu only, for the runner: the pool's size; run fn once on every thread (0 is the caller); a thread's shared memory (NULL and
  * 0 bytes where no launch asks for any); and the kernel that this thread is in, or NULL. */

@@ -485,6 +485,8 @@ struct ww_exec {
 	size_t shared_bytes, shared_stride;
 	struct blas blas;
 	void *binary;
+	void (*mark)(void *ctx, uint32_t node, int thread, int done);	/* NULL: nobody watches */
+	void *mark_ctx;
 };
 
 _Thread_local const char *ww_exec_kernel_name;
@@ -641,6 +643,12 @@ void ww_exec_parallel(struct ww_exec *e, void (*fn)(void *ctx, int thread), void
 	pool_run(e->pool, fn, ctx);
 }
 
+void ww_exec_watch(struct ww_exec *e, void (*mark)(void *ctx, uint32_t node, int thread, int done), void *ctx)
+{
+	e->mark = mark;
+	e->mark_ctx = ctx;
+}
+
 static void fill_args(struct ww_exec *e, void *const *buffers)
 {
 	const struct ww_image_arg *a = ww_image_args(e->image);
@@ -710,12 +718,16 @@ static void run_nodes(void *ctx, int thread)
 	for (uint32_t i = 0; i < e->image->n_nodes; i++) {
 		if (i)
 			pool_barrier(e->pool);
+		if (e->mark)
+			e->mark(e->mark_ctx, i, thread, 0);
 		switch (nodes[i].kind) {
 		case WW_NODE_LAUNCH: run_launch(e, i, thread); break;
 		case WW_NODE_GEMM: gemm_node(&e->blas, &nodes[i].gemm, e->buffers, thread, threads); break;
 		case WW_NODE_CONV: conv_node(&nodes[i].conv, e->buffers, thread, threads); break;
 		default: run_memory(&nodes[i], e->buffers, thread, threads); break;
 		}
+		if (e->mark)
+			e->mark(e->mark_ctx, i, thread, 1);
 	}
 }
 

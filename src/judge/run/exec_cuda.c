@@ -356,39 +356,44 @@ out:
 	return rc;
 }
 
-int ww_exec_issue(struct ww_exec *e, void *const *buffers, void *stream, char *why)
+int ww_exec_issue_node(struct ww_exec *e, uint32_t node, void *const *buffers, void *stream, char *why)
 {
-	const struct ww_image_node *nodes = ww_image_nodes(e->image);
+	const struct ww_image_node *d = &ww_image_nodes(e->image)[node];
 	CUstream s = stream;
+	CUresult r = CUDA_SUCCESS;
 
 	*why = 0;
-	for (uint32_t i = 0; i < e->image->n_nodes; i++) {
-		const struct ww_image_node *d = &nodes[i];
-		CUresult r = CUDA_SUCCESS;
-		int rc = WW_EXEC_OK;
-		switch (d->kind) {
-		case WW_NODE_LAUNCH: rc = issue_launch(e, i, buffers, s, why); break;
-		case WW_NODE_GEMM: case WW_NODE_CONV:
-			rc = ww_library_issue(e->library, i, buffers, (void *)(uintptr_t)e->workspace, s, why);
-			break;
-		case WW_NODE_MEMSET:
-			if (d->set.bytes)
-				r = e->cu.cuMemsetD8Async((CUdeviceptr)(uintptr_t)at(buffers, d->set.buf, d->set.offset_bytes),
-							  (unsigned char)d->set.byte, (size_t)d->set.bytes, s);
-			break;
-		default:
-			if (d->copy.bytes)
-				r = e->cu.cuMemcpyDtoDAsync((CUdeviceptr)(uintptr_t)at(buffers, d->copy.dst, d->copy.dst_offset_bytes),
-							    (CUdeviceptr)(uintptr_t)at(buffers, d->copy.src, d->copy.src_offset_bytes),
-							    (size_t)d->copy.bytes, s);
-			break;
-		}
-		if (r != CUDA_SUCCESS)
-			rc = fail(e, why, WW_EXEC_FAULT, "a memory node", r);
-		if (rc != WW_EXEC_OK)
-			return rc;
+	switch (d->kind) {
+	case WW_NODE_LAUNCH: return issue_launch(e, node, buffers, s, why);
+	case WW_NODE_GEMM: case WW_NODE_CONV:
+		return ww_library_issue(e->library, node, buffers, (void *)(uintptr_t)e->workspace, s, why);
+	case WW_NODE_MEMSET:
+		if (d->set.bytes)
+			r = e->cu.cuMemsetD8Async((CUdeviceptr)(uintptr_t)at(buffers, d->set.buf, d->set.offset_bytes),
+						  (unsigned char)d->set.byte, (size_t)d->set.bytes, s);
+		break;
+	default:
+		if (d->copy.bytes)
+			r = e->cu.cuMemcpyDtoDAsync((CUdeviceptr)(uintptr_t)at(buffers, d->copy.dst, d->copy.dst_offset_bytes),
+						    (CUdeviceptr)(uintptr_t)at(buffers, d->copy.src, d->copy.src_offset_bytes),
+						    (size_t)d->copy.bytes, s);
+		break;
 	}
-	return WW_EXEC_OK;
+	return r == CUDA_SUCCESS ? WW_EXEC_OK : fail(e, why, WW_EXEC_FAULT, "a memory node", r);
+}
+
+int ww_exec_issue(struct ww_exec *e, void *const *buffers, void *stream, char *why)
+{
+	int rc = WW_EXEC_OK;
+	*why = 0;
+	for (uint32_t i = 0; i < e->image->n_nodes && rc == WW_EXEC_OK; i++)
+		rc = ww_exec_issue_node(e, i, buffers, stream, why);
+	return rc;
+}
+
+void *ww_exec_function(const struct ww_exec *e, uint32_t node)
+{
+	return e->functions[node];
 }
 
 void ww_exec_free(struct ww_exec *e)

@@ -15,10 +15,8 @@
  * that the host spent in cuGraphLaunch.  Baselines are timed in the same way by the reference worker.
  *
  * After any error that the device reports, the context is lost and with it this process; the reply says what it was. */
-#include "judge/run/exec.h"
-#include "judge/run/proto.h"
+#include "judge/run/plugin_parts.h"
 
-#include <cuda.h>
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
@@ -532,6 +530,23 @@ static int cuda_go(void *self, struct ww_run_reply *r)
 	return WW_RUN_OK;
 }
 
+/* ---- Profile ----------------------------------------------------------------------------------------------------- */
+
+static int cuda_profile(void *self, const struct ww_run_profile_ask *ask, struct ww_run_profile *out, struct ww_run_reply *r)
+{
+	struct cuda *x = self;
+	int kind = x->graph_exec ? make_flush(x, r) : WW_RUN_BROKEN;
+	if (kind != WW_RUN_OK)
+		return kind;
+	struct ww_cuda_plan p = { .host = x->host, .device = x->device, .context = x->context, .stream = x->stream,
+				  .image = x->image, .exec = x->exec, .addresses = x->addresses, .graph = x->graph_exec,
+				  .flush = x->flush, .flush_bytes = x->flush_bytes };
+	kind = ww_cuda_profile(&p, ask->repeats, out, r);
+	if (kind == WW_RUN_OK && ask->counters)
+		kind = ww_cuda_counters(&p, out, r);
+	return kind;
+}
+
 /* ---- Guards and the end ------------------------------------------------------------------------------------------ */
 
 static int range_intact(struct cuda *x, CUdeviceptr at, size_t n, unsigned char *host, CUresult *e)
@@ -599,6 +614,6 @@ const struct ww_run_backend *ww_run_plugin(void);
 const struct ww_run_backend *ww_run_plugin(void)
 {
 	static const struct ww_run_backend be = { WW_RUN_ABI, cuda_open, cuda_hello, cuda_load, cuda_bind, cuda_ready, cuda_prepare,
-						  cuda_go, cuda_guards, cuda_unload, cuda_close };
+						  cuda_go, cuda_guards, cuda_profile, cuda_unload, cuda_close };
 	return &be;
 }

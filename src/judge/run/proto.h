@@ -15,6 +15,8 @@
  *     BIND, one a buffer       inputs and parameters are mapped read-only, outputs read-write
  *     READY                    scratch is allocated, everything that can be prepared is
  *     { PREPARE  GO  GUARDS? } poison and flush; run once; look at the guard bytes
+ *     PROFILE                  run the plan a few times more and say what each node took (profile.h); its reply is followed by
+ *                              struct ww_run_profile and its rows, and nothing of the runner is used afterwards
  *     UNLOAD                   back to the state after HELLO (the judge keeps only cuda runners, see DESIGN section 4)
  *
  * On the cpu target PREPARE and GO are two requests because the judge owns the clock: PREPARE's reply says that everything
@@ -29,17 +31,18 @@
 #define WW_JUDGE_RUN_PROTO_H
 
 #include "judge/image.h"
+#include "judge/run/profile.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
 #define WW_RUN_MAGIC 0x314e5257u	/* "WRN1" */
-#define WW_RUN_ABI 1
+#define WW_RUN_ABI 2
 enum { WW_RUN_MAX_PAYLOAD = 4 << 20, WW_RUN_MAX_FDS = 4, WW_RUN_SOCKET_FD = 3 };
 
 enum ww_run_op {
 	WW_RUN_HELLO = 1, WW_RUN_LOAD, WW_RUN_BIND, WW_RUN_READY, WW_RUN_PREPARE, WW_RUN_GO, WW_RUN_GUARDS, WW_RUN_UNLOAD,
-	WW_RUN_CLOSE
+	WW_RUN_CLOSE, WW_RUN_PROFILE
 };
 
 /* How an operation ended.  Everything but OK and BROKEN speaks of the candidate. */
@@ -111,6 +114,8 @@ struct ww_run_backend {
 	int (*prepare)(void *self, unsigned flags, struct ww_run_reply *r);
 	int (*go)(void *self, struct ww_run_reply *r);
 	int (*guards)(void *self, struct ww_run_reply *r);
+	/* After ready().  `out` has room for image->n_nodes rows. */
+	int (*profile)(void *self, const struct ww_run_profile_ask *ask, struct ww_run_profile *out, struct ww_run_reply *r);
 	void (*unload)(void *self);
 	void (*close)(void *self);
 };

@@ -19,6 +19,7 @@
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,10 +42,12 @@ static int find_library(const char *const *names, char *out)
 	return ww_cudalib_find(names, out, &err) == WW_OK;
 }
 
+static volatile uint32_t answering;	/* the operation in progress */
+
 static void die(const struct ww_run_reply *r)
 {
 	struct ww_err err = WW_ERR_INIT;
-	(void)!ww_run_send(WW_RUN_SOCKET_FD, WW_RUN_GO, r, sizeof(*r), NULL, 0, &err);
+	(void)!ww_run_send(WW_RUN_SOCKET_FD, answering, r, sizeof(*r), NULL, 0, &err);
 	_exit(70);
 }
 
@@ -115,16 +118,18 @@ static int confine_cuda(struct ww_run_reply *r)
 	return WW_RUN_BROKEN;
 }
 
-static enum ww_rc reply(struct runner *x, uint32_t op, const struct ww_run_reply *r, const struct ww_run_facts *facts,
-			struct ww_err *err)
+/* The reply and what follows it. */
+static enum ww_rc reply(uint32_t op, const struct ww_run_reply *r, const void *more, size_t more_bytes, struct ww_err *err)
 {
-	struct { struct ww_run_reply r; struct ww_run_facts f; } both;
-	(void)x;
-	memset(&both, 0, sizeof(both));
-	both.r = *r;
-	if (facts)
-		both.f = *facts;
-	return ww_run_send(WW_RUN_SOCKET_FD, op, &both, facts ? sizeof(both) : sizeof(both.r), NULL, 0, err);
+	char *both = malloc(sizeof(*r) + more_bytes);
+	if (!both)
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	memcpy(both, r, sizeof(*r));
+	if (more_bytes)
+		memcpy(both + sizeof(*r), more, more_bytes);
+	enum ww_rc rc = ww_run_send(WW_RUN_SOCKET_FD, op, both, sizeof(*r) + more_bytes, NULL, 0, err);
+	free(both);
+	return rc;
 }
 
 static void unload(struct runner *x)
@@ -176,20 +181,57 @@ static unsigned flags_of(const struct runner *x, const struct ww_run_head *h)
 	return f.flags;
 }
 
+/* What every row holds before the back end fills it in. */
+static void profile_init(struct ww_run_profile *p, uint32_t n_nodes)
+{
+	memset(p, 0, sizeof(*p));
+	p->n_nodes = n_nodes;
+	p->plan_us = p->clock_us = NAN;
+	for (uint32_t i = 0; i < n_nodes; i++) {
+		struct ww_run_profile_node *n = &p->nodes[i];
+		n->us = n->alone_us = n->busy_threads = NAN;
+		n->registers = n->local_bytes = n->static_shared_bytes = n->blocks_per_sm = -1;
+		for (int c = 0; c < WW_COUNTER_COUNT; c++)
+			n->counter[c] = NAN;
+	}
+}
+
+static int profile(struct runner *x, const struct ww_run_head *h, struct ww_run_profile **out, size_t *bytes,
+		   struct ww_run_reply *r)
+{
+	struct ww_run_profile_ask ask;
+	if (h->bytes != sizeof(ask) || !x->loaded)
+		return WW_RUN_BROKEN;
+	memcpy(&ask, x->payload, sizeof(ask));
+	if (ask.repeats < 1 || ask.repeats > WW_RUN_PROFILE_MAX_REPEATS || ask.flush_bytes > WW_RUN_PROFILE_MAX_FLUSH)
+		return WW_RUN_BROKEN;
+	*bytes = sizeof(**out) + x->image->n_nodes * sizeof((*out)->nodes[0]);
+	*out = malloc(*bytes);
+	if (!*out)
+		return WW_RUN_NOMEM;
+	profile_init(*out, x->image->n_nodes);
+	return x->be->profile(x->self, &ask, *out, r);
+}
+
 /* One request.  Returns 0 when the loop shall end. */
 static int serve(struct runner *x, const struct ww_run_head *h, const int *fds)
 {
 	struct ww_err err = WW_ERR_INIT;
 	struct ww_run_reply r;
 	struct ww_run_facts facts;
-	int kind = WW_RUN_OK, with_facts = 0;
+	struct ww_run_profile *rows = NULL;
+	const void *more = NULL;
+	size_t more_bytes = 0;
+	int kind = WW_RUN_OK;
 
 	memset(&r, 0, sizeof(r));
 	memset(&facts, 0, sizeof(facts));
+	answering = h->op;
 	switch (h->op) {
 	case WW_RUN_HELLO:
 		kind = x->be->hello(x->self, (flags_of(x, h) & WW_RUN_MEASURE) != 0, &facts, &r);
-		with_facts = 1;
+		more = &facts;
+		more_bytes = sizeof(facts);
 		break;
 	case WW_RUN_LOAD: kind = load(x, h, fds, &r); break;
 	case WW_RUN_BIND: kind = bind_buffer(x, h, fds, &r); break;
@@ -198,10 +240,16 @@ static int serve(struct runner *x, const struct ww_run_head *h, const int *fds)
 	case WW_RUN_GO: kind = x->loaded ? x->be->go(x->self, &r) : WW_RUN_BROKEN; break;
 	case WW_RUN_GUARDS: kind = x->loaded ? x->be->guards(x->self, &r) : WW_RUN_BROKEN; break;
 	case WW_RUN_UNLOAD: unload(x); break;
+	case WW_RUN_PROFILE:
+		kind = profile(x, h, &rows, &more_bytes, &r);
+		more = rows;
+		break;
 	default: return 0;
 	}
 	r.kind = (uint32_t)kind;
-	return reply(x, h->op, &r, with_facts ? &facts : NULL, &err) == WW_OK && kind != WW_RUN_FAULT;
+	int sent = reply(h->op, &r, more, more ? more_bytes : 0, &err) == WW_OK;
+	free(rows);
+	return sent && kind != WW_RUN_FAULT;
 }
 
 static int loop(struct runner *x)
@@ -245,7 +293,7 @@ int ww_runner_main(int argc, char **argv)
 		if (ww_run_recv(WW_RUN_SOCKET_FD, &h, x.payload, WW_RUN_MAX_PAYLOAD, NULL, 0, 0, &err) == WW_OK) {
 			struct ww_run_facts none;
 			memset(&none, 0, sizeof(none));
-			(void)!reply(&x, h.op, &r, &none, &err);
+			(void)!reply(h.op, &r, &none, sizeof(none), &err);
 		}
 		free(x.payload);
 		return 3;

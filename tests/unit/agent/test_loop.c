@@ -69,6 +69,15 @@ static enum ww_rc judge_run(void *ctx, const struct ww_solution *s, enum ww_judg
 	return WW_OK;
 }
 
+/* A profile that names what was asked for. */
+static enum ww_rc judge_profile(void *ctx, const struct ww_solution *s, json_t **out, struct ww_err *err)
+{
+	(void)ctx, (void)err;
+	*out = s ? json_pack("{s:s, s:s, s:s}", "what", "solution", "status", "crashed", "diagnostics", s->device_source)
+		 : json_pack("{s:s, s:s, s:{s:f}, s:[]}", "what", "reference", "status", "ok", "totals", "us", 12.5, "operators");
+	return WW_OK;
+}
+
 /* ---- Set-up ------------------------------------------------------------------------------------------------------ */
 
 static char dir[64];
@@ -115,7 +124,7 @@ static void prepare(struct fixture *f, const struct line *lines, int n)
 						.started = "now",
 						.versions = json_object() };
 	f->opts = (struct ww_agent_opts){ .policy = &f->policy.base,
-					  .judge = { &f->judge, judge_run, graph, &f->device, "test" },
+					  .judge = { &f->judge, judge_run, judge_profile, graph, &f->device, "test" },
 					  .dir = dir,
 					  .task_source = "class Model: pass",
 					  .target = WW_TARGET_CPU,
@@ -447,6 +456,40 @@ static void test_nothing_to_judge(void **state)
 	finish(&f);
 }
 
+/* Of the reference before anything is written; of the solution with its own diagnostics; nothing else. */
+static void test_profiles(void **state)
+{
+	static const struct line lines[] = {
+		{ "",
+		  { "profile", "profile", "profile" },
+		  { "{\"what\":\"reference\"}", "{\"what\":\"solution\"}", "{\"what\":\"nothing\"}" } },
+		{ "",
+		  { "write", "write", "profile" },
+		  { "{\"path\":\"kernels.c\",\"text\":\"its words\"}", "{\"path\":\"plan.c\",\"text\":\"plan\"}", "{}" } },
+	};
+	struct fixture f;
+	struct ww_episode e;
+	const struct ww_message *tool[6];
+	size_t n = 0;
+	(void)state;
+	prepare(&f, lines, 2);
+	assert_int_equal(run(&f), WW_OK);
+	assert_int_equal(f.judge.calls, 1);	/* the closing judgement: a profile is none */
+	read_episode(&e);
+	for (size_t i = 0; i < e.n_messages && n < 6; i++)
+		if (e.messages[i].reply.message.role == WW_ROLE_TOOL)
+			tool[n++] = &e.messages[i].reply.message;
+	assert_int_equal(n, 6);
+	assert_non_null(strstr(tool[0]->text, "12.5 us in 0 operators"));
+	assert_non_null(strstr(tool[0]->data, "\"reference\""));
+	assert_true(tool[1]->is_error && strstr(tool[1]->text, "kernels.c"));
+	assert_true(tool[2]->is_error && strstr(tool[2]->data, "malformed"));
+	assert_string_equal(tool[5]->text, "status: crashed\nits words");
+	assert_false(tool[5]->is_error);
+	ww_episode_release(&e);
+	finish(&f);
+}
+
 static void test_other_run_is_refused(void **state)
 {
 	static const struct line looks[] = { { "", { "inspect" }, { "{}" } } };
@@ -580,6 +623,7 @@ int main(void)
 		T(test_seconds),
 		T(test_malformed),
 		T(test_nothing_to_judge),
+		T(test_profiles),
 		T(test_other_run_is_refused),
 		T(test_schemas_are_json),
 		T(test_files),

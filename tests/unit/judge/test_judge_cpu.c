@@ -2,11 +2,14 @@
  * worker.  Skipped where there is no Python with PyTorch. */
 #include "unit.h"
 
+#include "base/json.h"
 #include "judge/judge.h"
+#include "judge/profile/profile.h"
 #include "task/ref.h"
 #include "task/task.h"
 
 #include <limits.h>
+#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 
@@ -159,6 +162,84 @@ static void compile_depth_runs_nothing(void **state)
 	ww_verdict_release(&v);
 }
 
+/* ---- Profiles ------------------------------------------------------------------------------------------------------------- */
+
+static json_t *profile(const char *kernel, const char *plan)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_solution s = { .device_source = kernel, .plan_source = plan, .device_bytes = strlen(kernel), .plan_bytes = strlen(plan) };
+	json_t *o;
+	if (ww_profile_solution(task, &s, &o, &err) != WW_OK)
+		fail_msg("ww_profile_solution: %s", err.msg);
+	return o;
+}
+
+/* The three operators of the task, in PyTorch: each has a time, bytes and a place under the roofline. */
+static void profile_of_the_reference(void **state)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_str s = WW_STR_INIT(1 << 20);
+	json_t *o, *row;
+	size_t i;
+	double sum = 0, last = INFINITY;
+	(void)state;
+	if (ww_profile_reference(task, &o, &err) != WW_OK)
+		fail_msg("ww_profile_reference: %s", err.msg);
+	json_t *rows = json_object_get(o, "operators"), *totals = json_object_get(o, "totals");
+	assert_int_equal(json_array_size(rows), 3);
+	json_array_foreach(rows, i, row) {
+		double us = ww_json_num(row, "us", -1);
+		assert_true(us > 0 && us <= last);
+		assert_true(ww_json_num(row, "bytes", 0) >= 67000 * 8 && ww_json_num(row, "of_roofline", 0) > 0);
+		assert_true(fabs(ww_json_num(row, "bytes_per_s", 0) * us * 1e-6 - ww_json_num(row, "bytes", 0)) < 1);
+		last = us;
+		sum += us;
+	}
+	assert_true(fabs(sum - ww_json_num(totals, "us", 0)) < 1e-3 && ww_json_num(totals, "call_us", 0) > 0);
+	assert_true(ww_json_num(totals, "bytes", 0) == 67000 * 8 + 4000);
+	ww_profile_text(o, &s);
+	assert_non_null(strstr(s.p, "aten.relu.default -> float32[67, 1000]"));
+	ww_str_release(&s);
+	json_decref(o);
+}
+
+static void profile_of_solutions(void **state)
+{
+	struct ww_str s = WW_STR_INIT(1 << 20);
+	struct ww_verdict v;
+	(void)state;
+	json_t *o = profile(good_kernel, good_plan), *rows = json_object_get(o, "nodes"), *row = json_array_get(rows, 0);
+	assert_string_equal(ww_json_str(o, "status", ""), "ok");
+	assert_int_equal(json_array_size(rows), 1);
+	assert_true(ww_json_num(row, "us", 0) > 0 && ww_json_num(row, "us", 0) <= ww_json_num(json_object_get(o, "totals"), "us", 0));
+	assert_true(ww_json_num(row, "busy_threads", 0) > 0);
+	assert_true(ww_json_num(row, "bytes", 0) == 67000 * 8 + 4000 + 4000);	/* x, y, bias, scratch */
+	assert_true(ww_json_num(row, "flops", 0) == 3 * 67000);
+	assert_string_equal(ww_json_str(row, "kernel", ""), "k");
+	ww_profile_text(o, &s);
+	assert_non_null(strstr(s.p, "what limits its longest node, #0: "));
+	json_decref(o);
+	ww_str_release(&s);
+	/* One that is wrong, one that crashes, two that do not build: each with the judge's words. */
+	static const struct { const char *kernel, *plan, *status, *word; } bad[] = {
+		{ KERNEL("", "y[row] = 0;"), good_plan, "ok", "" },
+		{ KERNEL("", GOOD " ((float *)x)[row * n] = 0;"), good_plan, "crashed", "can only be read" },
+		{ KERNEL("", "syntax error"), good_plan, "compile_failed", "error" },
+		{ good_kernel, PLAN("ww_fail(p, \"not today\");", "k", "0"), "plan_failed", "not today" },
+	};
+	for (size_t i = 0; i < WW_ARRAY_LEN(bad); i++) {
+		o = profile(bad[i].kernel, bad[i].plan);
+		const char *status = ww_json_str(o, "status", "?"), *diagnostics = ww_json_str(o, "diagnostics", "");
+		if (strcmp(status, bad[i].status) || !strstr(diagnostics, bad[i].word))
+			fail_msg("case %zu: %s (%s), not %s with \"%s\"", i, status, diagnostics, bad[i].status, bad[i].word);
+		json_decref(o);
+	}
+	ww_verdict_init(&v);	/* and the judge goes on as if nothing had been */
+	run(good_kernel, good_plan, WW_JUDGE_VERIFY, &v);
+	assert_true(v.correct);
+	ww_verdict_release(&v);
+}
+
 static int open_all(void **state)
 {
 	struct ww_judge_opts o = { .target = WW_TARGET_CPU, .baselines = 1u << WW_BASE_EAGER, .max_run_s = 3, .max_time_s = 1 };
@@ -188,7 +269,9 @@ static int close_all(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(statuses), cmocka_unit_test(a_full_verdict), cmocka_unit_test(against_another_solution), cmocka_unit_test(compile_depth_runs_nothing),
+		cmocka_unit_test(statuses), cmocka_unit_test(a_full_verdict), cmocka_unit_test(against_another_solution),
+		cmocka_unit_test(compile_depth_runs_nothing), cmocka_unit_test(profile_of_the_reference),
+		cmocka_unit_test(profile_of_solutions),
 	};
 	char python[PATH_MAX], command[PATH_MAX + 128];
 	struct ww_err err = WW_ERR_INIT;

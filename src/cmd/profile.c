@@ -1,0 +1,133 @@
+/* profile.c - `warpwright profile`: where the time goes, of a task's reference or of a solution.
+ *
+ * The profile is made by src/judge/profile; this file opens a judge, asks, and prints the text or the JSON object
+ * (docs/profile.md).  A solution that cannot be profiled (it does not build, it crashes) is a negative verdict, exit code 1,
+ * with the same words that `judge` has for it. */
+#include "cmd/table.h"
+
+#include "base/json.h"
+#include "judge/profile/profile.h"
+#include "judge/solution.h"
+#include "task/task.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+struct values {
+	const char *target;
+	int64_t device, threads;
+	double max_run_s;
+	int json;
+};
+
+static const struct ww_opt opts[] = {
+	{ "target", 0, WW_OPT_CHOICE, offsetof(struct values, target), "auto|cuda|cpu", "auto", 0, 0,
+	  "where it runs; auto: by which kernels.* the directory holds, without one the GPU where there is one" },
+	{ "device", 0, WW_OPT_INT, offsetof(struct values, device), "N", "0", 0, 1023, "ordinal of the GPU" },
+	{ "threads", 0, WW_OPT_INT, offsetof(struct values, threads), "N", "0", 0, 1024, "cpu target: threads; 0: all cores" },
+	{ "max-run-seconds", 0, WW_OPT_NUM, offsetof(struct values, max_run_s), "S", "30", 0.1, 3600, "limit of one run of the solution" },
+	WW_OPT_JSON(struct values, json),
+	WW_OPT_END
+};
+
+static void progress(void *ctx, const char *stage)
+{
+	(void)ctx;
+	fprintf(stderr, "\r\033[K%s ...", stage);
+}
+
+static void progress_end(void)
+{
+	if (isatty(2))
+		fputs("\r\033[K", stderr);
+}
+
+static void print(const json_t *profile, int json)
+{
+	struct ww_str s = WW_STR_INIT(64 << 20);
+	if (json) {
+		ww_json_add(&s, profile);
+		ww_str_addc(&s, '\n');
+	} else {
+		ww_profile_text(profile, &s);
+	}
+	fputs(s.p, stdout);
+	ww_str_release(&s);
+}
+
+/* The target of a task without a solution.  Loading the driver's library starts nothing. */
+static enum ww_target here(void)
+{
+	void *lib = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+	if (lib)
+		dlclose(lib);
+	return lib ? WW_TARGET_CUDA : WW_TARGET_CPU;
+}
+
+static enum ww_rc profile(const struct values *v, enum ww_target target, const struct ww_task *task, const struct ww_solution *s,
+			  int *ok, struct ww_err *err)
+{
+	struct ww_judge_opts o = { .target = target, .device = (int)v->device, .threads = (int)v->threads, .max_run_s = v->max_run_s,
+				   .interrupted = &ww_cmd_interrupted, .progress = isatty(2) ? progress : NULL };
+	struct ww_judge *j = NULL;
+	struct ww_judge_task *t = NULL;
+	json_t *made = NULL;
+	enum ww_rc rc;
+
+	WW_TRY(ww_judge_open(&j, &o, err));
+	WW_TRY(ww_judge_task_open(j, task, &t, err));
+	if (s)
+		WW_TRY(ww_profile_solution(t, s, &made, err));
+	else
+		WW_TRY(ww_profile_reference(t, &made, err));
+	progress_end();
+	print(made, v->json);
+	*ok = ww_profile_ok(made);
+out:
+	progress_end();
+	json_decref(made);
+	ww_judge_task_close(t);
+	ww_judge_close(j);
+	return rc;
+}
+
+static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
+{
+	const struct values *v = values;
+	struct ww_task task = { .path = NULL };
+	struct ww_solution_files files = { .target = 0 };
+	enum ww_target want = !strcmp(v->target, "cuda") ? WW_TARGET_CUDA : !strcmp(v->target, "cpu") ? WW_TARGET_CPU : 0;
+	struct ww_err err = WW_ERR_INIT;
+	enum ww_rc rc;
+	int ok = 0;
+	(void)cmd;
+
+	WW_TRY(ww_task_load(&task, argv[0], &err));
+	if (argc > 1) {
+		WW_TRY(ww_solution_load(&files, argv[1], want, &err));
+		WW_TRY(profile(v, files.target, &task, &files.solution, &ok, &err));
+	} else {
+		WW_TRY(profile(v, want ? want : here(), &task, NULL, &ok, &err));
+	}
+out:
+	ww_solution_files_release(&files);
+	ww_task_release(&task);
+	return rc != WW_OK ? ww_cmd_fail(&err) : ok ? 0 : 1;
+}
+
+const struct ww_cmd ww_cmd_profile = {
+	.name = "profile",
+	.args = "TASK.py [SOLUTION_DIR]",
+	.summary = "where does the time go, in PyTorch's operators or in a solution's nodes?",
+	.details = "Without SOLUTION_DIR: time, launches and bytes of each operator of the task in PyTorch's eager mode.  With it: time of\n"
+		   "each node of the plan, what limits it, and on a GPU registers, occupancy, counters and machine code.  It checks\n"
+		   "no result.  Exit codes: 0 done, 1 the solution does not build or run, 2 bad usage or a task that cannot be used,\n"
+		   "3 infrastructure.  docs/profile.md explains the numbers and the JSON.",
+	.opts = opts,
+	.values_size = sizeof(struct values),
+	.min_args = 1,
+	.max_args = 2,
+	.run = run,
+};

@@ -1,0 +1,192 @@
+/* limit.c - names the limiting resource of a node (limit.h).
+ *
+ * Counters decide where there are any: they say what was used, not what had to be.  Without them the roofline decides, with
+ * the bytes that the node must move at least; a node far below both roofs is looked at for the usual reasons, in the order
+ * in which mending them pays: too little work for the device, registers in memory, too few threads at once, a last wave that
+ * fills a part of the device.  What is left is latency, and the sentence says so instead of guessing.
+ *
+ * The thresholds are rules of thumb, not physics: a resource at 60% to 70% of its peak rarely leaves more than that share to
+ * be had. */
+#include "judge/profile/limit.h"
+
+#include <math.h>
+
+static const double USED_PCT = 65, NEAR = 0.6, CUDA_SHORT_US = 4, CPU_SHORT_US = 20, FEW_WARPS = 0.25, IDLE_THREADS = 0.75;
+
+struct rate { double v; const char *prefix; };
+
+static struct rate scaled(double v)
+{
+	static const char *const prefix[] = { "", "k", "M", "G", "T", "P" };
+	size_t i = 0;
+	while (v >= 1000 && i + 1 < WW_ARRAY_LEN(prefix)) {
+		v /= 1000;
+		i++;
+	}
+	return (struct rate){ v, prefix[i] };
+}
+
+static void add_roofline(const struct ww_limit_facts *f, struct ww_str *s)
+{
+	const struct ww_position *p = f->position;
+	struct rate b = scaled(p->bytes_per_s), c = scaled(p->flops_per_s);
+	ww_str_addf(s, "it moves at least %.3g %sB/s, %.0f%% of what a copy reaches", b.v, b.prefix, 100 * p->of_memory);
+	if (isfinite(p->of_compute))
+		ww_str_addf(s, ", and computes %.3g %sflop/s, %.0f%% of the %s peak", c.v, c.prefix, 100 * p->of_compute, p->peak);
+}
+
+/* ---- With counters ------------------------------------------------------------------------------------------------------ */
+
+static double counter(const struct ww_limit_facts *f, enum ww_counter c)
+{
+	return f->row->counter[c];
+}
+
+static const char *top_stall(const struct ww_limit_facts *f, double *warps)
+{
+	static const struct { enum ww_counter id; const char *text; } stalls[] = {
+		{ WW_COUNTER_STALL_LONG, "a load from global or local memory" },
+		{ WW_COUNTER_STALL_SHORT, "shared memory or a special function" },
+		{ WW_COUNTER_STALL_BARRIER, "a barrier of the block" },
+		{ WW_COUNTER_STALL_MIO, "room in the queue to shared memory" },
+		{ WW_COUNTER_STALL_LG, "room in the queue to global memory" },
+		{ WW_COUNTER_STALL_MATH, "a free arithmetic unit" },
+		{ WW_COUNTER_STALL_WAIT, "the result of the instruction before" },
+	};
+	const char *top = NULL;
+	*warps = 0;
+	for (size_t i = 0; i < WW_ARRAY_LEN(stalls); i++) {
+		double v = counter(f, stalls[i].id);
+		if (isfinite(v) && v > *warps) {
+			*warps = v;
+			top = stalls[i].text;
+		}
+	}
+	return top;
+}
+
+static const char *by_counters(const struct ww_limit_facts *f, struct ww_str *s)
+{
+	static const struct { enum ww_counter id; const char *name, *text; } units[] = {
+		{ WW_COUNTER_DRAM_PCT, "memory", "the device's memory" },
+		{ WW_COUNTER_TENSOR_PCT, "compute", "the tensor cores" },
+		{ WW_COUNTER_FMA_PCT, "compute", "the fp32 units" },
+		{ WW_COUNTER_L2_PCT, "cache", "the L2 cache" },
+		{ WW_COUNTER_L1_PCT, "cache", "the L1 cache and shared memory" },
+		{ WW_COUNTER_ISSUE_PCT, "issue", "the instruction issue" },
+	};
+	int top = -1;
+	double warps;
+	for (size_t i = 0; i < WW_ARRAY_LEN(units); i++) {
+		double v = counter(f, units[i].id);
+		if (isfinite(v) && (top < 0 || v > counter(f, units[top].id)))
+			top = (int)i;
+	}
+	if (top < 0)
+		return NULL;
+	double used = counter(f, units[top].id);
+	if (used >= USED_PCT) {
+		ww_str_addf(s, "%s: %.0f%% of the peak is in use (counters)", units[top].text, used);
+		return units[top].name;
+	}
+	const char *stall = top_stall(f, &warps);
+	ww_str_addf(s, "latency: nothing is saturated (the most used is %s, %.0f%%)", units[top].text, used);
+	if (stall)
+		ww_str_addf(s, "; for each instruction issued %.1f warps wait for %s", warps, stall);
+	return "latency";
+}
+
+/* ---- Without ------------------------------------------------------------------------------------------------------------ */
+
+static double blocks_of(const struct ww_image_launch *l)
+{
+	return (double)l->grid[0] * (double)l->grid[1] * (double)l->grid[2];
+}
+
+/* Reasons that only a launch on a GPU has; NULL where none of them applies. */
+static const char *launch_reason(const struct ww_limit_facts *f, struct ww_str *s)
+{
+	const struct ww_image_launch *l = &f->node->launch;
+	const struct ww_occupancy *o = f->occupancy;
+	double blocks = blocks_of(l);
+	if (blocks < f->device->sm_count) {
+		ww_str_addf(s, "too little work at once: %.0f blocks for %d multiprocessors", blocks, f->device->sm_count);
+		return "threads";
+	}
+	if (f->row->local_bytes > 0) {
+		ww_str_addf(s, "local memory: %d bytes a thread of stack or spilled registers go through the memory (%d registers)",
+			    f->row->local_bytes, f->row->registers);
+		return "spills";
+	}
+	if (isfinite(o->share) && o->share < FEW_WARPS) {
+		ww_str_addf(s, "few threads at once: %.0f%% of what a multiprocessor holds, limited by %s", 100 * o->share,
+			    o->limited_by ? o->limited_by : "the block");
+		return "occupancy";
+	}
+	if (isfinite(o->waves) && o->waves > 1 && o->waves < 4 && o->waves - floor(o->waves) > 0 && o->waves - floor(o->waves) < 0.5) {
+		ww_str_addf(s, "the last wave: %.2f waves of blocks, of which the last fills the device to %.0f%%", o->waves,
+			    100 * (o->waves - floor(o->waves)));
+		return "tail";
+	}
+	return NULL;
+}
+
+static const char *cpu_reason(const struct ww_limit_facts *f, struct ww_str *s)
+{
+	if (!(f->row->busy_threads < IDLE_THREADS * f->roof->threads))
+		return NULL;
+	ww_str_addf(s, "idle threads: %.1f of %d are at work on average", f->row->busy_threads, f->roof->threads);
+	if (f->node->kind == WW_NODE_LAUNCH && blocks_of(&f->node->launch) < f->roof->threads)
+		ww_str_addf(s, ", for the grid has %.0f block%s", blocks_of(&f->node->launch), blocks_of(&f->node->launch) == 1 ? "" : "s");
+	else
+		ww_str_adds(s, ": the blocks differ in length, or the node is short");
+	return "threads";
+}
+
+static const char *by_roofline(const struct ww_limit_facts *f, struct ww_str *s)
+{
+	const struct ww_position *p = f->position;
+	int cpu = f->roof->target == WW_TARGET_CPU;
+	const char *reason = NULL;
+	if (p->of_compute >= NEAR && !(p->of_memory > p->of_compute)) {
+		ww_str_adds(s, "arithmetic: ");
+		add_roofline(f, s);
+		return "compute";
+	}
+	if (p->of_memory >= NEAR) {
+		ww_str_adds(s, p->of_memory > 1.1 ? "the cache: " : "memory bandwidth: ");
+		add_roofline(f, s);
+		if (p->of_memory > 1.1)
+			ww_str_adds(s, ", so that a part comes from a cache");
+		return p->of_memory > 1.1 ? "cache" : "memory";
+	}
+	if (isnan(p->of_compute) && f->plan->of_compute >= NEAR) {
+		struct rate c = scaled(f->plan->flops_per_s);
+		ww_str_addf(s, "arithmetic, by the plan as a whole: it computes %.3g %sflop/s, %.0f%% of the %s peak (which launch does how much "
+			       "of it is not known)", c.v, c.prefix, 100 * f->plan->of_compute, f->plan->peak);
+		return "compute";
+	}
+	if (f->us < (cpu ? CPU_SHORT_US : CUDA_SHORT_US)) {
+		ww_str_addf(s, "its length: %.1f us is little more than starting %s takes; do the work in another node", f->us,
+			    cpu ? "the threads" : "a kernel");
+		return "short";
+	}
+	if (cpu)
+		reason = cpu_reason(f, s);
+	else if (f->node->kind == WW_NODE_LAUNCH)
+		reason = launch_reason(f, s);
+	if (!reason) {
+		ww_str_adds(s, "latency, or work that the roofline does not count (instructions, traffic beyond the least): ");
+		add_roofline(f, s);
+		return "latency";
+	}
+	ww_str_adds(s, "; ");
+	add_roofline(f, s);
+	return reason;
+}
+
+const char *ww_limit_name(const struct ww_limit_facts *f, struct ww_str *sentence)
+{
+	const char *name = by_counters(f, sentence);
+	return name ? name : by_roofline(f, sentence);
+}

@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+"""`warpwright profile` as a command: what it refuses, what it prints.  The numbers are held by the unit tests of src/judge/profile, and by
+test_judge_cpu.c, where one reference worker serves them all."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+root = os.environ.get("WW_SOURCE_DIR") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+binary = os.environ.get("WARPWRIGHT") or os.path.join(root, "build/warpwright")
+sys.path.insert(0, os.path.join(root, "tests/judge"))
+from harness import add_task  # noqa: E402
+
+python = os.environ.get("WW_PYTHON") or os.path.join(root, ".venv/bin/python")
+if subprocess.run([python, "-c", "import importlib.util as u, sys; sys.exit(u.find_spec('torch') is None)"], stderr=subprocess.DEVNULL).returncode:
+    print("1..0 # SKIP no Python with PyTorch (make setup)")
+    sys.exit(0)
+
+count = 0
+
+
+def ok(good, name, why=""):
+    global count
+    count += 1
+    print(("ok" if good else "not ok") + f" {count} - {name}", flush=True)
+    if not good:
+        print("# " + str(why).replace("\n", "\n# "), flush=True)
+
+
+def run(*args):
+    p = subprocess.run([binary, "profile", *args], capture_output=True, text=True, timeout=200, stdin=subprocess.DEVNULL)
+    return p.returncode, p.stdout, p.stderr
+
+
+def write(path, text):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w") as f:
+        f.write(text)
+    return path
+
+
+with tempfile.TemporaryDirectory(prefix="warpwright-test-") as d:
+    task = write(f"{d}/task.py", add_task(64, 256))
+    code, out, err = run("/nonexistent.py")
+    ok(code == 2 and not out and err.count("\n") == 1, "a task that is not there", err)
+    code, out, err = run(task, f"{d}/nothing")
+    ok(code == 2 and not out and err.count("\n") == 1 and "nothing" in err, "a solution that is not there", err)
+    code, out, err = run(task, task)
+    ok(code == 2 and not out and err.count("\n") == 1, "a solution that is no directory", err)
+    code, out, err = run()
+    ok(code == 2 and not out, "no task", err)
+    write(f"{d}/broken/kernels.c", "syntax error\n")
+    write(f"{d}/broken/plan.c", "#include <ww/plan.h>\nvoid plan(struct ww_plan *p) { ww_launch(p, \"k\", 1, 1, 1, 1, 1, 1); }\n")
+    code, out, err = run(task, f"{d}/broken", "--json")
+    try:
+        o = json.loads(out)
+    except ValueError:
+        o = {}
+    ok(code == 1 and o.get("status") == "compile_failed" and "error" in o.get("diagnostics", "") and "nodes" not in o and not err,
+       "a solution that does not build: exit code 1 and the compiler's words", f"{code} {out[:400]} {err}")
+print(f"1..{count}")
