@@ -7,7 +7,8 @@ of dispatch with make_fx instead: the same operators, recorded from one run, and
 Names.  Inputs, parameters, buffers and lifted constants, and nodes share one name space, so that {"ref": NAME} is enough.
 
 Bytes and flops.  A node's flops are torch.utils.flop_counter's where it knows the operator (a multiply-add counts two), else
-one per element of its largest operand; views cost nothing.  totals.bytes is a lower bound that no implementation can go
+one per element of its largest operand; views cost nothing, a causal attention half.  totals.matrix_flops are those that the
+counter knows: matrix products, convolutions, attentions.  totals.bytes is a lower bound that no implementation can go
 below: what must be read of inputs and parameters (needed.py) plus outputs.
 """
 
@@ -114,6 +115,7 @@ class Writer:
     def __init__(self, task, source, graph, kinds, outs):
         self.task, self.source, self.graph, self.kinds, self.outs = task, source, graph, kinds, outs
         self.names, self.taken = {}, set()
+        self.matrix_flops = 0
         self.inputs, self.params, self.alias = [None] * len(task.inputs), [], {}
         self.fake = torch._guards.detect_fake_mode([n.meta.get("val") for n in graph.nodes])
 
@@ -147,7 +149,8 @@ class Writer:
             "outputs": outputs, "output_tree": tree(self.task.out_spec, iter(self.task.out_places)),
             "mutated": self.task.mutable_names,
             "totals": {"bytes": input_bytes + out_bytes, "input_bytes": input_bytes, "output_bytes": out_bytes,
-                       "flops": sum(n["flops"] for n in nodes), "node_bytes": sum(n["bytes"] for n in nodes),
+                       "flops": sum(n["flops"] for n in nodes), "matrix_flops": self.matrix_flops,
+                       "node_bytes": sum(n["bytes"] for n in nodes),
                        "nodes": len(nodes)},
         }
         return graph, {"inputs": self.inputs, "params": [(row["name"], t) for row, t in self.params],
@@ -241,6 +244,9 @@ class Writer:
         if packet == "scaled_dot_product_attention":  # the counter does not know every backend's kernel
             q, k, v = (a.meta["val"] for a in n.args[:3])
             counted = 2 * q.numel() * k.shape[-2] + 2 * q.numel() // max(q.shape[-1], 1) * k.shape[-2] * v.shape[-1]
+            causal = n.kwargs.get("is_causal", n.args[5] if len(n.args) > 5 else False)
+            counted = counted // 2 if causal else counted
+        self.matrix_flops += counted
         read = sum(bytes_of(t) for t in operands)
         written = sum(bytes_of(t) for t in out)
         if packet in GATHERS and operands:

@@ -51,6 +51,8 @@ struct ww_verdict {
 	double floor_flops_us;		/* the graph's arithmetic at the highest peak measured on this device; algebra may go below */
 	double reward;			/* -1, 1, 2 or 3: DESIGN section 5 */
 	int draws, checked_calls;	/* how many input draws and timed calls were compared */
+	int repeats;			/* runs of one draw whose outputs were compared bit by bit with its first run's */
+	int nondeterministic;		/* how many of them differed (and were then compared with the reference) */
 	char *diagnostics;		/* bounded, clean text for a policy; malloc'ed, may be "" */
 	struct {
 		double reference, plan, compile, verify, time, total;	/* by stage; reference: in the worker, whatever the stage */

@@ -36,6 +36,7 @@ static void add_flags(const struct ww_verdict *v, struct ww_str *out)
 	const struct { int set; const char *text; } flags[] = {
 		{ v->degenerate, "degenerate: the task's output does not depend on its input; this is never a win" },
 		{ v->algebraic, "algebraic: the plan does less arithmetic than the graph asks for" },
+		{ v->nondeterministic > 0, "nondeterministic: not the same bits every time, within the tolerance so far" },
 		{ v->library_only, "library_only: no kernel of your own, so the reward is at most 1" },
 		{ v->suspect, "suspect: faster than the bytes that must be moved allow" },
 		{ v->disturbed, "disturbed: somebody else used the device while it was measured" },

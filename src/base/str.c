@@ -1,5 +1,7 @@
 #include "base/str.h"
 
+#include "base/err.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,6 +107,23 @@ char *ww_str_take(struct ww_str *s)
 	return p;
 }
 
+/* Characters that change how the text around them is read without being seen: marks, embeddings, overrides and isolates of
+ * writing direction, line and paragraph separators, zero-width ones, tags. */
+static int misleads(const unsigned char *p, size_t len)
+{
+	static const struct { unsigned first, last; } bad[] = {
+		{ 0x61c, 0x61c }, { 0x180e, 0x180e }, { 0x200b, 0x200f }, { 0x2028, 0x202e }, { 0x2060, 0x206f }, { 0xfeff, 0xfeff },
+		{ 0xfff9, 0xfffb }, { 0xe0000, 0xe007f },
+	};
+	unsigned c = len == 2 ? p[0] & 0x1fu : len == 3 ? p[0] & 0x0fu : p[0] & 0x07u;
+	for (size_t i = 1; i < len; i++)
+		c = c << 6 | (p[i] & 0x3fu);
+	for (size_t i = 0; len > 1 && i < WW_ARRAY_LEN(bad); i++)
+		if (c >= bad[i].first && c <= bad[i].last)
+			return 1;
+	return 0;
+}
+
 /* Length of the valid, printable UTF-8 sequence at p, or 0. */
 static size_t utf8_printable(const unsigned char *p, size_t n)
 {
@@ -120,11 +139,9 @@ static size_t utf8_printable(const unsigned char *p, size_t n)
 		return 0;
 	if (len == 3 && ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f)))
 		return 0;
-	if (len == 3 && p[0] == 0xe2 && p[1] == 0x80 && (p[2] >= 0xaa && p[2] <= 0xae))	/* bidi overrides */
-		return 0;
 	if (len == 4 && ((p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f)))
 		return 0;
-	return len;
+	return misleads(p, len) ? 0 : len;
 }
 
 static void add_clean(struct ww_str *s, const char *text, size_t n)
@@ -140,6 +157,7 @@ static void add_clean(struct ww_str *s, const char *text, size_t n)
 	}
 }
 
+/* Whole lines where there are lines: the piece of a line that a cut has left is a line without its beginning. */
 void ww_str_add_bounded(struct ww_str *s, const char *text, size_t n, size_t max_bytes)
 {
 	if (n <= max_bytes) {
@@ -147,7 +165,26 @@ void ww_str_add_bounded(struct ww_str *s, const char *text, size_t n, size_t max
 		return;
 	}
 	size_t head = max_bytes * 2 / 3, tail = max_bytes - head;
+	if (memchr(text, '\n', n)) {
+		const char *end = memrchr(text, '\n', head), *start = memchr(text + n - tail - 1, '\n', tail + 1);
+		head = end ? (size_t)(end - text) : 0;
+		tail = start ? n - (size_t)(start - text) - 1 : 0;
+	}
 	add_clean(s, text, head);
 	ww_str_addf(s, "\n[... %zu bytes cut ...]\n", n - head - tail);
 	add_clean(s, text + n - tail, tail);
+}
+
+void ww_str_add_quoted(struct ww_str *s, const char *text, size_t n, size_t max_bytes)
+{
+	struct ww_str clean = WW_STR_INIT(max_bytes + 64);
+	ww_str_add_bounded(&clean, text, n, max_bytes);
+	for (const char *p = clean.p, *end = p + clean.len; p < end;) {
+		size_t line = strcspn(p, "\n"), take = line < WW_STR_QUOTED_LINE ? line : WW_STR_QUOTED_LINE;
+		while (take < line && take > 1 && ((unsigned char)p[take] & 0xc0) == 0x80)
+			take--;
+		ww_str_addf(s, "| %.*s\n", (int)take, p);
+		p += take + (take == line);
+	}
+	ww_str_release(&clean);
 }

@@ -129,6 +129,8 @@ static void print_verdict(const struct ww_verdict *v)
 	if (isfinite(v->err_rel))
 		printf("error      %.3g relative, %.3g largest absolute; %d draws and %d timed calls compared\n", v->err_rel,
 		       v->err_abs, v->draws, v->checked_calls);
+	if (v->repeats)
+		printf("repeats    %d of one draw, %d with other bits than the first\n", v->repeats, v->nondeterministic);
 	if (isfinite(v->time.device_us)) {
 		printf("           %12s%12s   %7s  [95%% interval]\n", "device", "call", "speedup");
 		printf("%-10s ", "solution");

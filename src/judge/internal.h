@@ -53,11 +53,12 @@ struct ww_judge_task {
 	struct ww_facts facts;
 	struct ww_ref_buffers buffers;
 	int variant_useless[8];		/* of verify.c's draws: the references were not finite */
-	int degenerate;			/* -1: not looked at yet */
+	int degenerate[2];		/* by enum ww_rule; -1: not looked at yet */
 	double eager_us;		/* rough, for time limits; 0 unknown */
 	char rival_id[65];		/* the baseline solution that was last found correct */
 	struct ww_base base[WW_BASE_COUNT];
 	double flops, bytes;		/* from the graph: arithmetic asked for, bytes that must move */
+	double matrix_flops;		/* of products, convolutions and attentions alone */
 	double reference_s;		/* spent in the reference worker by the judgement in progress */
 	struct ww_spent { double load, draw, run, compare, baseline; } spent;	/* by it, for the verdict's `seconds` */
 	uint64_t draw_counter;		/* with a public seed: the stream of draws */
@@ -80,6 +81,7 @@ struct ww_session {
 	void *candidate;		/* the ops' self; the runner where it is a plan */
 	struct ww_runner *runner;	/* NULL where it is no plan */
 	const struct ww_image *image;
+	const struct ww_compiled *binary;
 	struct ww_verdict *v;
 	struct ww_str diag;
 	double limit_s;			/* of one run */
@@ -108,6 +110,14 @@ uint64_t ww_session_seed(struct ww_judge_task *t);
 void ww_session_fail(struct ww_session *s, enum ww_status status, const char *fmt, ...) WW_PRINTF(3, 4);
 /* Runner results in words and status. */
 void ww_session_fail_run(struct ww_session *s, const struct ww_run_result *res, const char *stage);
+
+/* repeat.c: the current draw, just compared, again and again; differences are counted and compared with the reference. */
+enum ww_rc ww_judge_repeat(struct ww_session *s, struct ww_err *err) WW_MUST_CHECK;
+uint64_t ww_digest(uint64_t key, const void *bytes, size_t n);
+
+/* algebra.c: sets the verdict's `algebraic` from the time measured.  The library nodes' arithmetic is exact. */
+enum ww_rc ww_judge_algebraic(struct ww_session *s, struct ww_err *err) WW_MUST_CHECK;
+double ww_library_flops(const struct ww_image *m);
 
 /* verify.c */
 enum ww_rc ww_judge_verify(struct ww_session *s, struct ww_err *err) WW_MUST_CHECK;

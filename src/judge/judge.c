@@ -154,6 +154,7 @@ static void set_facts(struct ww_judge_task *t)
 				      .n_scalars = t->shapes.n_scalars, .device = t->judge->facts.device };
 	t->flops = json_number_value(json_object_get(totals, "flops"));
 	t->bytes = json_number_value(json_object_get(totals, "bytes"));
+	t->matrix_flops = json_number_value(json_object_get(totals, "matrix_flops"));
 }
 
 enum ww_rc ww_judge_task_open(struct ww_judge *j, const struct ww_task *task, struct ww_judge_task **out, struct ww_err *err)
@@ -165,7 +166,7 @@ enum ww_rc ww_judge_task_open(struct ww_judge *j, const struct ww_task *task, st
 	if (!t)
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 	t->judge = j;
-	t->degenerate = -1;
+	t->degenerate[0] = t->degenerate[1] = -1;
 	pthread_mutex_init(&t->lock, NULL);
 	WW_TRY(ww_task_from_text(&t->task, task->name, task->source, task->source_bytes, err));
 	WW_TRY(ww_fs_join(t->ref_cache, j->cache_dir, "torch", err));
@@ -230,7 +231,7 @@ static enum ww_rc build_plan(struct ww_judge_task *t, const struct ww_solution *
 	if (rc == WW_OK && !b->ok) {
 		b->status = WW_STATUS_PLAN_FAILED;
 		ww_str_addf(diag, "%s\n", ww_build_result_text(result));
-		ww_str_adds(diag, text.p);
+		ww_str_add_quoted(diag, text.p, text.len, WW_BUILD_DIAG_BYTES);
 	}
 	ww_str_release(&text);
 	return rc;
@@ -246,7 +247,7 @@ static enum ww_rc compile_code(struct ww_judge_task *t, const struct ww_solution
 	if (rc == WW_OK && !b->ok) {
 		b->status = compile_status(result);
 		ww_str_addf(diag, "%s\n", ww_compile_result_text(result));
-		ww_str_adds(diag, b->binary.log);
+		ww_str_add_quoted(diag, b->binary.log, strlen(b->binary.log), WW_COMPILE_LOG_BYTES);
 	}
 	return rc;
 }
@@ -270,13 +271,14 @@ static int has_launches(const struct ww_image *m)
 static enum ww_rc look_for_degeneracy(struct ww_judge_task *t, struct ww_err *err)
 {
 	struct ww_ref_degenerate d;
-	if (t->degenerate >= 0)
+	if (t->degenerate[0] >= 0)
 		return WW_OK;
 	uint64_t start = ww_now_ns();
 	enum ww_rc rc = ww_ref_degenerate(t->ref, ww_session_seed(t), ww_session_seed(t), &d, err);
 	t->reference_s += ww_seconds_since(start);
 	if (rc == WW_OK)
-		t->degenerate = d.degenerate;
+		for (int i = 0; i < 2; i++)
+			t->degenerate[i] = d.rule[i].degenerate;
 	return rc;
 }
 
@@ -338,7 +340,7 @@ static enum ww_rc measure(struct ww_judge_task *t, struct built *b, const struct
 
 	ww_judge_progress(t->judge, "verify");
 	WW_TRY(look_for_degeneracy(t, err));
-	v->degenerate = t->degenerate;
+	v->degenerate = t->degenerate[v->rule];
 	WW_TRY(ww_base_eager_estimate(t, err));
 	s.limit_s = run_limit_s(t);
 	WW_TRY(ww_session_open(&s, &b->binary, err));

@@ -32,16 +32,23 @@ void ww_session_fail(struct ww_session *s, enum ww_status status, const char *fm
 	s->failed = 1;
 }
 
+/* What the runner said, which may be the candidate's words, on lines of its own. */
+static void fail_quoted(struct ww_session *s, enum ww_status status, const char *what, const char *stage, const char *text)
+{
+	ww_session_fail(s, status, "%s (%s)%s", what, stage, *text ? ":" : "");
+	ww_str_add_quoted(&s->diag, text, strlen(text), DIAG_TEXT_BYTES);
+}
+
 void ww_session_fail_run(struct ww_session *s, const struct ww_run_result *res, const char *stage)
 {
 	switch (res->kind) {
 	case WW_RUN_OK: case WW_RUN_BROKEN: break;
-	case WW_RUN_REFUSED: ww_session_fail(s, WW_STATUS_REFUSED, "refused: %s", res->text); break;
-	case WW_RUN_UNAVAILABLE: ww_session_fail(s, WW_STATUS_REFUSED, "not available here: %s", res->text); break;
-	case WW_RUN_NOMEM: ww_session_fail(s, WW_STATUS_REFUSED, "out of memory: %s", res->text); break;
-	case WW_RUN_OVERRUN: ww_session_fail(s, WW_STATUS_MISMATCH, "buffer overrun (%s): %s", stage, res->text); break;
-	case WW_RUN_FAULT: ww_session_fail(s, WW_STATUS_CRASHED, "crashed (%s): %s", stage, res->text); break;
-	case WW_RUN_DIED: ww_session_fail(s, WW_STATUS_CRASHED, "crashed (%s): %s", stage, res->text); break;
+	case WW_RUN_REFUSED: fail_quoted(s, WW_STATUS_REFUSED, "refused", stage, res->text); break;
+	case WW_RUN_UNAVAILABLE: fail_quoted(s, WW_STATUS_REFUSED, "not available here", stage, res->text); break;
+	case WW_RUN_NOMEM: fail_quoted(s, WW_STATUS_REFUSED, "out of memory", stage, res->text); break;
+	case WW_RUN_OVERRUN: fail_quoted(s, WW_STATUS_MISMATCH, "buffer overrun", stage, res->text); break;
+	case WW_RUN_FAULT: fail_quoted(s, WW_STATUS_CRASHED, "crashed", stage, res->text); break;
+	case WW_RUN_DIED: fail_quoted(s, WW_STATUS_CRASHED, "crashed", stage, res->text); break;
 	case WW_RUN_LATE: ww_session_fail(s, WW_STATUS_TIMEOUT, "timeout (%s): %s", stage, res->text); break;
 	}
 }
@@ -138,6 +145,7 @@ enum ww_rc ww_session_open(struct ww_session *s, const struct ww_compiled *binar
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 	for (int i = 0; i < binary->n_kernels; i++)
 		kernels[i] = (struct ww_exec_kernel){ binary->kernels[i].kernel, binary->kernels[i].symbol };
+	s->binary = binary;
 	WW_TRY(take_runner(s->t->judge, &s->runner, err));
 	s->ops = &runner_ops;
 	s->candidate = s->runner;
@@ -222,21 +230,36 @@ static void add_index(struct ww_str *s, const int64_t *index, int rank)
 	ww_str_addc(s, ']');
 }
 
-static const char *pattern_text(const char *pattern)
+struct words { const char *name, *text; };
+
+static const char *words_of(const struct words *w, size_t n, const char *name)
 {
-	static const struct { const char *name, *text; } texts[] = {
-		{ "nan", "NaN or Inf: elements never written (outputs and scratch hold NaN bytes before each call), or an overflow" },
-		{ "zero", "the wrong elements are zero" },
-		{ "all", "nearly every element is wrong" },
-		{ "tail", "the wrong elements are at the end: a tail or the last block is not covered" },
-		{ "strided", "the wrong elements repeat at a fixed distance" },
-		{ "scattered", "the wrong elements are scattered: a race, or a condition on the data" },
-		{ "accuracy", "no element is far off, the whole is too inaccurate: accumulate in higher precision" },
-	};
-	for (size_t i = 0; i < WW_ARRAY_LEN(texts); i++)
-		if (!strcmp(pattern, texts[i].name))
-			return texts[i].text;
+	for (size_t i = 0; i < n; i++)
+		if (!strcmp(name, w[i].name))
+			return w[i].text;
 	return "";
+}
+
+static const struct words wheres[] = {
+	{ "all", "nearly every element is wrong" },
+	{ "tail", "the wrong elements are at the end: a tail or the last block is not covered" },
+	{ "row ends", "the wrong elements are at the end of each row: the last columns are not covered" },
+	{ "strided", "the wrong elements repeat at a fixed distance" },
+	{ "single", "one element is wrong: a bound that is off by one, or a race" },
+	{ "scattered", "the wrong elements are scattered: a race, or a condition on the data" },
+	{ "accuracy", "no element is far off, the whole is too inaccurate: accumulate in higher precision" },
+};
+static const struct words looks[] = {
+	{ "nan", "they hold NaN: never written (outputs and scratch hold NaN bytes before each call), or an overflow" },
+	{ "zero", "they are zero" },
+	{ "shifted", "each holds what belongs to its neighbour: an index that is off by one" },
+};
+
+static void describe_pattern(struct ww_session *s, const struct ww_ref_diff *d)
+{
+	const char *where = words_of(wheres, WW_ARRAY_LEN(wheres), d->pattern), *what = words_of(looks, WW_ARRAY_LEN(looks), d->looks);
+	if (*where)
+		ww_str_addf(&s->diag, "  pattern: %s%s%s\n", where, *what ? "; " : "", what);
 }
 
 /* A few lines about one wrong output. */
@@ -249,8 +272,8 @@ static void describe_diff(struct ww_session *s, int output, const struct ww_ref_
 		ww_str_addf(&s->diag, "the norm-wise error is too large");
 	if (d->nonfinite)
 		ww_str_addf(&s->diag, ", %lld of them NaN or Inf", (long long)d->nonfinite);
-	ww_str_addf(&s->diag, "\n  relative error %.3g (limit %.3g, PyTorch's own %.3g); largest absolute error %.3g (limit %.3g)\n",
-		    d->err_rel, d->limit_rel, d->e_rel, d->err_abs, d->limit_abs);
+	ww_str_addf(&s->diag, "\n  relative error %.3g (limit %.3g, PyTorch's own %.3g); largest absolute error %.3g (limit %.3g, "
+		    "PyTorch's own %.3g)\n", d->err_rel, d->limit_rel, d->e_rel, d->err_abs, d->limit_abs, d->e_max);
 	if (d->violations) {
 		ww_str_adds(&s->diag, "  first at ");
 		add_index(&s->diag, d->first, d->rank);
@@ -258,9 +281,7 @@ static void describe_diff(struct ww_session *s, int output, const struct ww_ref_
 		add_index(&s->diag, d->worst, d->rank);
 		ww_str_addf(&s->diag, ": expected %.9g, found %.9g\n", d->worst_expected, d->worst_found);
 	}
-	const char *text = pattern_text(d->pattern);
-	if (*text)
-		ww_str_addf(&s->diag, "  pattern: %s\n", text);
+	describe_pattern(s, d);
 }
 
 static double worse(double a, double b)

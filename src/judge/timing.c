@@ -21,9 +21,8 @@
  * in a fresh process (judge.c asks for it); on cpu the same as device_us.
  *
  * Too good to be true.  floor_us is the time that the bytes which must move need at 1.15 times the measured copy bandwidth,
- * less what the last cache can hold: a time below it is `suspect`.  floor_flops_us is what the graph's arithmetic needs at the
- * highest peak measured on this device (tensor cores at their fastest precision that the rule could accept); a time far below
- * it means that the arithmetic was not all done: `algebraic`, which is allowed.  After either, 20 more calls are checked. */
+ * less what the last cache can hold: a time below it is `suspect`.  Arithmetic that cannot have been done in the time is
+ * algebra.c's business (`algebraic`, which is allowed).  After either, 20 more calls are checked. */
 #include "judge/internal.h"
 
 #include "base/log.h"
@@ -37,7 +36,7 @@
 
 enum { MIN_WARM = 3, MAX_WARM = 10, MIN_ROUNDS = 10, MAX_ROUNDS = 60, MIN_CHECKED = 8, SUSPECT_CHECKED = 20, MAX_ATTEMPTS = 3 };
 static const double MAX_SECONDS = 10, BRIEF_SECONDS = 3, NARROW = 0.02, STEADY = 0.05, RESTLESS = 0.15, DRIFT = 0.03;
-static const double PEAK_MARGIN = 1.25, COPY_MARGIN = 1.15;
+static const double COPY_MARGIN = 1.15;
 
 enum side { CANDIDATE, PIVOT, RIVAL, SIDES };
 
@@ -367,21 +366,6 @@ static void set_floor(struct ww_session *s)
 	s->v->suspect = s->v->time.device_us < s->v->floor_us;
 }
 
-static enum ww_rc set_algebraic(struct ww_session *s, struct ww_err *err)
-{
-	enum ww_rc rc = WW_OK;
-	const struct ww_ref_peaks *p = &s->t->judge->peaks;
-	if (s->t->flops <= 0)
-		return WW_OK;
-	WW_TRY(ww_judge_device_peaks(s->t, err));
-	double peak = fmax(fmax(p->fp32_flops, p->tf32_flops), fmax(p->fp16_flops, p->bf16_flops));
-	if (peak > 0)
-		s->v->floor_flops_us = s->t->flops / peak * 1e6;
-	s->v->algebraic = peak > 0 && PEAK_MARGIN * s->v->time.device_us < s->v->floor_flops_us;
-out:
-	return rc;
-}
-
 static enum ww_rc check_more(struct timing *x, struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;
@@ -412,7 +396,7 @@ enum ww_rc ww_judge_time(struct ww_session *s, struct ww_err *err)
 	if (s->rival)
 		set_rival(x);
 	set_floor(s);
-	WW_TRY(set_algebraic(s, err));
+	WW_TRY(ww_judge_algebraic(s, err));
 	if (s->v->suspect || s->v->algebraic)
 		WW_TRY(check_more(x, err));
 	WW_TRY(ww_ref_free(s->t->ref, 0, err));

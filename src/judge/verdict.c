@@ -115,6 +115,8 @@ json_t *ww_verdict_to_json(const struct ww_verdict *v)
 	json_object_set_new(o, "checked_calls", json_integer(v->checked_calls));
 	json_object_set_new(o, "attempts", json_integer(v->attempts));
 	json_object_set_new(o, "disturbance", json_string(v->disturbance));
+	json_object_set_new(o, "repeats", json_integer(v->repeats));
+	json_object_set_new(o, "nondeterministic", json_integer(v->nondeterministic));
 	json_object_set_new(o, "diagnostics", json_string(v->diagnostics ? v->diagnostics : ""));
 	json_object_set_new(o, "seconds", seconds(v));
 	json_object_set_new(o, "device", json_string(v->device_name));
@@ -235,6 +237,8 @@ enum ww_rc ww_verdict_from_json(const json_t *o, struct ww_verdict *v, struct ww
 	v->time_device = read_ratio(json_object_get(o, "time_device"));
 	v->draws = (int)ww_json_int(o, "draws", 0);
 	v->checked_calls = (int)ww_json_int(o, "checked_calls", 0);
+	v->repeats = (int)ww_json_int(o, "repeats", 0);
+	v->nondeterministic = (int)ww_json_int(o, "nondeterministic", 0);
 	const json_t *s = json_object_get(o, "seconds");
 	v->seconds.reference = ww_json_num(s, "reference", 0);
 	v->seconds.plan = ww_json_num(s, "plan", 0);

@@ -435,6 +435,7 @@ static enum ww_rc read_diff(const json_t *o, struct ww_ref_diff *d, struct ww_er
 	read_place(json_object_get(o, "first"), d->first, &d->rank, &d->first_expected, &d->first_found);
 	read_place(json_object_get(o, "worst"), d->worst, &d->rank, &d->worst_expected, &d->worst_found);
 	read_text(d->pattern, sizeof(d->pattern), o, "pattern");
+	read_text(d->looks, sizeof(d->looks), o, "looks");
 out:
 	return rc;
 }
@@ -465,10 +466,14 @@ enum ww_rc ww_ref_degenerate(struct ww_ref *r, uint64_t seed_a, uint64_t seed_b,
 			    request_s(r), &b, err);
 	if (rc != WW_OK)
 		return rc;
-	WW_TRY(ww_json_get_bool(b, "degenerate", what, &out->degenerate, err));
-	WW_TRY(ww_json_get_bool(b, "independent", what, &out->independent, err));
-	WW_TRY(ww_json_get_bool(b, "constant", what, &out->constant, err));
-	WW_TRY(ww_json_get_bool(b, "zero", what, &out->zero, err));
+	for (int i = 0; i < 2; i++) {
+		json_t *o;
+		WW_TRY(ww_json_get_object(b, i == WW_RULE_PAPER ? "paper" : "strict", what, &o, err));
+		WW_TRY(ww_json_get_bool(o, "degenerate", what, &out->rule[i].degenerate, err));
+		WW_TRY(ww_json_get_bool(o, "independent", what, &out->rule[i].independent, err));
+		WW_TRY(ww_json_get_bool(o, "constant", what, &out->rule[i].constant, err));
+		WW_TRY(ww_json_get_bool(o, "zero", what, &out->rule[i].zero, err));
+	}
 out:
 	return finish(r, b, rc, err);
 }

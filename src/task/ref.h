@@ -144,7 +144,8 @@ struct ww_ref_diff {
 	int rank;
 	int64_t first[WW_MAX_RANK], worst[WW_MAX_RANK];	/* index tuples; meaningful with violations */
 	double first_expected, first_found, worst_expected, worst_found;
-	char pattern[24];		/* "", "nan", "zero", "all", "tail", "strided", "scattered", "accuracy" */
+	char pattern[24];		/* where: "", "all", "tail", "row ends", "strided", "single", "scattered"; "accuracy" */
+	char looks[16];			/* what the wrong elements hold: "", "nan", "zero", "shifted" */
 };
 struct ww_ref_compare {
 	int pass;
@@ -153,12 +154,15 @@ struct ww_ref_compare {
 };
 enum ww_rc ww_ref_compare(struct ww_ref *r, enum ww_rule rule, struct ww_ref_compare *out, struct ww_err *err) WW_MUST_CHECK;
 
-/* Whether the task is degenerate: draws twice from the seeds (so the current draw is gone afterwards). */
+/* Whether the task is degenerate under each rule: would the rule take an answer that ignores the input?  Draws twice from the
+ * seeds (so the current draw is gone afterwards). */
 struct ww_ref_degenerate {
-	int degenerate;			/* any of the three, for every output */
-	int independent;		/* outputs do not depend on the inputs */
-	int constant;			/* each output is one number */
-	int zero;			/* within tolerance of zero */
+	struct {
+		int degenerate;		/* any of the three, for every output */
+		int independent;	/* the outputs of another draw would be taken */
+		int constant;		/* one number for each output would be */
+		int zero;		/* zeros would be */
+	} rule[2];			/* by enum ww_rule */
 };
 enum ww_rc ww_ref_degenerate(struct ww_ref *r, uint64_t seed_a, uint64_t seed_b, struct ww_ref_degenerate *out,
 			     struct ww_err *err) WW_MUST_CHECK;

@@ -241,6 +241,9 @@ static enum ww_rc call_more(struct ww_runner *r, uint32_t op, const void *payloa
 		if (r->target == WW_TARGET_CUDA) {
 			out->device_us = reply.device_us;
 			out->call_us = reply.call_us;
+			out->made = (int)reply.made;
+			out->differs = reply.differs != 0;
+			out->digest = reply.digest;
 		}
 	}
 	if (r->strange && op != WW_RUN_GO)
@@ -362,6 +365,12 @@ enum ww_rc ww_runner_go(struct ww_runner *r, double limit_s, struct ww_run_resul
 	if (rc == WW_OK && out->kind == WW_RUN_OK && r->target == WW_TARGET_CPU)
 		end_call(r, start, limit_s, out);
 	return rc;
+}
+
+enum ww_rc ww_runner_repeat(struct ww_runner *r, const struct ww_run_repeat *q, double limit_s, struct ww_run_result *out,
+			    struct ww_err *err)
+{
+	return call(r, WW_RUN_REPEAT, q, sizeof(*q), NULL, 0, q->limit_ms * 1e-3 + limit_s, out, err);
 }
 
 enum ww_rc ww_runner_guards(struct ww_runner *r, struct ww_run_result *out, struct ww_err *err)

@@ -23,6 +23,8 @@ struct ww_run_result {
 	enum ww_run_kind kind;
 	char text[512];			/* clean, one line; "" where nothing is to be said */
 	double device_us, call_us;	/* cuda; NAN else */
+	int made, differs;		/* ww_runner_repeat() */
+	uint64_t digest;
 	uint64_t elapsed_ns;		/* by our clock, from the starting frame until every thread of the runner slept */
 };
 
@@ -46,6 +48,9 @@ enum ww_rc ww_runner_ready(struct ww_runner *r, double limit_s, struct ww_run_re
 /* flags: enum ww_run_prepare. */
 enum ww_rc ww_runner_prepare(struct ww_runner *r, unsigned flags, struct ww_run_result *out, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_runner_go(struct ww_runner *r, double limit_s, struct ww_run_result *out, struct ww_err *err) WW_MUST_CHECK;
+/* cuda: n repeats of the run whose outputs lie in the buffers (struct ww_run_repeat).  limit_s is that of one run. */
+enum ww_rc ww_runner_repeat(struct ww_runner *r, const struct ww_run_repeat *q, double limit_s, struct ww_run_result *out,
+			    struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_runner_guards(struct ww_runner *r, struct ww_run_result *out, struct ww_err *err) WW_MUST_CHECK;
 /* Run the plan some more times and say what each node took.  *rows (malloc'ed, n_nodes rows, set also after a failure) is data
  * of the runner's; the runner is good for ww_runner_free() only afterwards. */

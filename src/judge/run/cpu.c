@@ -215,6 +215,6 @@ static void cpu_close(void *self)
 const struct ww_run_backend *ww_run_cpu_backend(void)
 {
 	static const struct ww_run_backend be = { WW_RUN_ABI, cpu_open, cpu_hello, cpu_load, cpu_bind, cpu_ready, cpu_prepare,
-						  cpu_go, cpu_guards, cpu_profile, cpu_unload, cpu_close };
+						  cpu_go, cpu_guards, NULL, cpu_profile, cpu_unload, cpu_close };
 	return &be;
 }

@@ -14,7 +14,12 @@
  * while the host queues the rest, so what the events see is the device's work and no launch latency.  call_us adds the time
  * that the host spent in cuGraphLaunch.  Baselines are timed in the same way by the reference worker.
  *
+ * Repeats.  The outputs' digest (repeat.c defines it) is computed by a kernel of ours behind the candidate's graph on the same
+ * stream: the sum is set to zero after the candidate has ended and fetched before its next run begins, so that none of its
+ * kernels is alive while the sum means anything.
+ *
  * After any error that the device reports, the context is lost and with it this process; the reply says what it was. */
+#include "judge/run/digest_ptx.h"
 #include "judge/run/plugin_parts.h"
 
 #include <dlfcn.h>
@@ -32,6 +37,7 @@
 	X(cuGraphUpload) X(cuGraphLaunch) X(cuGraphExecDestroy) X(cuGraphDestroy) X(cuEventCreate) X(cuEventRecord)       \
 	X(cuEventElapsedTime) X(cuMemImportFromShareableHandle) X(cuMemGetAllocationGranularity) X(cuMemCreate)           \
 	X(cuMemAddressReserve) X(cuMemAddressFree) X(cuMemMap) X(cuMemUnmap) X(cuMemSetAccess) X(cuMemRelease)            \
+	X(cuModuleLoadData) X(cuModuleGetFunction) X(cuLaunchKernel)                                                      \
 	X(cuMemsetD8Async) X(cuMemcpyDtoH) X(cuMemcpyDtoDAsync) X(cuMemAlloc) X(cuMemFree)
 
 #define TEXT2(x) #x
@@ -61,6 +67,9 @@ struct cuda {
 	struct ww_exec *exec;
 	struct buffer *buffers;		/* image->n_buffers */
 	void **addresses;
+	CUfunction digest;
+	CUdeviceptr sum;		/* of the digest, 8 bytes */
+	int sm_count;
 	CUgraph graph;
 	CUgraphExec graph_exec;
 };
@@ -119,6 +128,19 @@ static void memory_prop(struct cuda *x, CUmemAllocationProp *p)
 	p->location.id = x->device;
 }
 
+/* Our own kernel is there before any candidate: the driver's compiler for PTX is a library that it loads now. */
+static int load_digest(struct cuda *x, struct ww_run_reply *r)
+{
+	CUmodule module;
+	int kind = WW_RUN_OK;
+	TRY(x->cuModuleLoadData(&module, ww_digest_ptx), "the driver cannot compile the digest kernel");
+	TRY(x->cuModuleGetFunction(&x->digest, module, "ww_digest"), "digest");
+	TRY(x->cuMemAlloc(&x->sum, 8), "memory for the digest");
+	x->sm_count = attribute(x, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+out:
+	return kind;
+}
+
 static int cuda_open(void **self, int device, int threads, const struct ww_run_host *host, struct ww_run_reply *r)
 {
 	struct cuda *x = calloc(1, sizeof(*x));
@@ -146,6 +168,7 @@ static int cuda_open(void **self, int device, int threads, const struct ww_run_h
 	TRY(x->cuEventCreate(&x->stop, CU_EVENT_DEFAULT), "cuEventCreate");
 	memory_prop(x, &prop);
 	TRY(x->cuMemGetAllocationGranularity(&x->granule, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM), "cuMemGetAllocationGranularity");
+	kind = load_digest(x, r);
 out:
 	return kind == WW_RUN_NOMEM ? WW_RUN_BROKEN : kind;
 }
@@ -475,6 +498,17 @@ out:
 	return kind;
 }
 
+static CUresult poison(struct cuda *x)
+{
+	CUresult e = CUDA_SUCCESS;
+	for (uint32_t i = 0; e == CUDA_SUCCESS && i < x->image->n_buffers; i++) {
+		const struct buffer *b = &x->buffers[i];
+		if (b->writable && b->bytes)
+			e = x->cuMemsetD8Async(b->data, WW_RUN_POISON_BYTE, b->bytes, x->stream);
+	}
+	return e;
+}
+
 static int cuda_prepare(void *self, unsigned flags, struct ww_run_reply *r)
 {
 	struct cuda *x = self;
@@ -484,11 +518,8 @@ static int cuda_prepare(void *self, unsigned flags, struct ww_run_reply *r)
 	x->flush_next = (flags & WW_RUN_FLUSH) != 0;
 	if (x->flush_next && (kind = make_flush(x, r)) != WW_RUN_OK)
 		return kind;
-	for (uint32_t i = 0; (flags & WW_RUN_POISON) && x->image && i < x->image->n_buffers; i++) {
-		const struct buffer *b = &x->buffers[i];
-		if (b->writable && b->bytes && e == CUDA_SUCCESS)
-			e = x->cuMemsetD8Async(b->data, WW_RUN_POISON_BYTE, b->bytes, x->stream);
-	}
+	if ((flags & WW_RUN_POISON) && x->image)
+		e = poison(x);
 	if (e == CUDA_SUCCESS)
 		e = x->cuStreamSynchronize(x->stream);
 	return e == CUDA_SUCCESS ? kind : fault(x, r, e);
@@ -528,6 +559,54 @@ static int cuda_go(void *self, struct ww_run_reply *r)
 	r->device_us = (double)ms * 1e3;
 	r->call_us = r->device_us + launch_us;
 	return WW_RUN_OK;
+}
+
+/* ---- Repeats ----------------------------------------------------------------------------------------------------- */
+
+/* The digest of all outputs as they are when everything queued has ended. */
+static CUresult digest_outputs(struct cuda *x, uint64_t key, uint64_t *out)
+{
+	CUresult e = x->cuMemsetD8Async(x->sum, 0, 8, x->stream);
+	for (uint32_t i = 0; e == CUDA_SUCCESS && i < x->image->n_buffers; i++) {
+		const struct buffer *b = &x->buffers[i];
+		if (b->role != WW_BUF_OUTPUT || !b->bytes)
+			continue;
+		/* Whole pairs of words: what lies behind the buffer in its granule holds guard bytes. */
+		unsigned long long pairs = (b->bytes + 15) / 16, own_key = key + b->index;
+		CUdeviceptr data = b->data;
+		void *args[] = { &data, &pairs, &own_key, &x->sum };
+		unsigned long long blocks = (pairs + 255) / 256, most = 8ull * (unsigned)x->sm_count;
+		e = x->cuLaunchKernel(x->digest, (unsigned)(blocks < most ? blocks : most), 1, 1, 256, 1, 1, 0, x->stream, args, NULL);
+	}
+	if (e == CUDA_SUCCESS)
+		e = x->cuStreamSynchronize(x->stream);
+	return e == CUDA_SUCCESS ? x->cuMemcpyDtoH(out, x->sum, 8) : e;
+}
+
+static int cuda_repeat(void *self, const struct ww_run_repeat *q, struct ww_run_reply *r)
+{
+	struct cuda *x = self;
+	CUresult e = CUDA_SUCCESS;
+	double start = now_us();
+	uint64_t digest;
+
+	if (!x->graph_exec)
+		return WW_RUN_BROKEN;
+	r->digest = q->first;
+	if (!q->known)
+		e = digest_outputs(x, q->key, &r->digest);
+	while (e == CUDA_SUCCESS && r->made < q->n && !r->differs && (!r->made || now_us() - start < q->limit_ms * 1e3)) {
+		e = poison(x);
+		if (e == CUDA_SUCCESS)
+			e = x->cuGraphLaunch(x->graph_exec, x->stream);
+		if (e == CUDA_SUCCESS)
+			e = digest_outputs(x, q->key, &digest);
+		if (e == CUDA_SUCCESS) {
+			r->made++;
+			r->differs = digest != r->digest;
+		}
+	}
+	return e == CUDA_SUCCESS ? WW_RUN_OK : fault(x, r, e);
 }
 
 /* ---- Profile ----------------------------------------------------------------------------------------------------- */
@@ -614,6 +693,6 @@ const struct ww_run_backend *ww_run_plugin(void);
 const struct ww_run_backend *ww_run_plugin(void)
 {
 	static const struct ww_run_backend be = { WW_RUN_ABI, cuda_open, cuda_hello, cuda_load, cuda_bind, cuda_ready, cuda_prepare,
-						  cuda_go, cuda_guards, cuda_profile, cuda_unload, cuda_close };
+						  cuda_go, cuda_guards, cuda_repeat, cuda_profile, cuda_unload, cuda_close };
 	return &be;
 }

@@ -15,6 +15,7 @@
  *     BIND, one a buffer       inputs and parameters are mapped read-only, outputs read-write
  *     READY                    scratch is allocated, everything that can be prepared is
  *     { PREPARE  GO  GUARDS? } poison and flush; run once; look at the guard bytes
+ *     REPEAT                   cuda: poison, run and digest the outputs, n times, until a digest differs from the first run's
  *     PROFILE                  run the plan a few times more and say what each node took (profile.h); its reply is followed by
  *                              struct ww_run_profile and its rows, and nothing of the runner is used afterwards
  *     UNLOAD                   back to the state after HELLO (the judge keeps only cuda runners, see DESIGN section 4)
@@ -42,7 +43,7 @@ enum { WW_RUN_MAX_PAYLOAD = 4 << 20, WW_RUN_MAX_FDS = 4, WW_RUN_SOCKET_FD = 3 };
 
 enum ww_run_op {
 	WW_RUN_HELLO = 1, WW_RUN_LOAD, WW_RUN_BIND, WW_RUN_READY, WW_RUN_PREPARE, WW_RUN_GO, WW_RUN_GUARDS, WW_RUN_UNLOAD,
-	WW_RUN_CLOSE, WW_RUN_PROFILE
+	WW_RUN_CLOSE, WW_RUN_PROFILE, WW_RUN_REPEAT
 };
 
 /* How an operation ended.  Everything but OK and BROKEN speaks of the candidate. */
@@ -62,7 +63,10 @@ struct ww_run_head { uint32_t magic, op, n_fds, bytes; };
 
 struct ww_run_reply {
 	uint32_t kind;			/* enum ww_run_kind */
+	uint32_t made;			/* REPEAT: runs made */
+	uint32_t differs;		/* REPEAT: the last of them gave other bits; its outputs lie in the buffers */
 	uint32_t reserved;
+	uint64_t digest;		/* REPEAT: of the outputs that the others were compared with */
 	double device_us;		/* GO on cuda: between the events */
 	double call_us;			/* GO on cuda: host clock around launch and synchronisation */
 	char text[480];			/* one line, NUL-terminated; "" where nothing is to be said */
@@ -86,6 +90,14 @@ struct ww_run_bind {
 	uint64_t bytes;			/* of the buffer */
 	uint64_t map_bytes;		/* of the memory behind the descriptor */
 	uint64_t offset_bytes;		/* of the buffer in it */
+};
+/* Payload of REPEAT (cuda only; on cpu the judge looks at the outputs itself).  The outputs as they lie are the first run's
+ * unless `known` says that `first` is their digest under `key` already.  Stops at a difference, or with the run in which
+ * limit_ms have passed. */
+struct ww_run_repeat {
+	uint32_t n, limit_ms;
+	uint64_t key, first;
+	uint32_t known, reserved;
 };
 enum ww_run_prepare { WW_RUN_POISON = 1, WW_RUN_FLUSH = 2 };	/* FLUSH: cuda; on cpu the judge does it, after the inputs */
 /* Payload of HELLO and PREPARE. */
@@ -114,6 +126,7 @@ struct ww_run_backend {
 	int (*prepare)(void *self, unsigned flags, struct ww_run_reply *r);
 	int (*go)(void *self, struct ww_run_reply *r);
 	int (*guards)(void *self, struct ww_run_reply *r);
+	int (*repeat)(void *self, const struct ww_run_repeat *q, struct ww_run_reply *r);	/* may be NULL */
 	/* After ready().  `out` has room for image->n_nodes rows. */
 	int (*profile)(void *self, const struct ww_run_profile_ask *ask, struct ww_run_profile *out, struct ww_run_reply *r);
 	void (*unload)(void *self);

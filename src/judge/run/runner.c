@@ -213,6 +213,15 @@ static int profile(struct runner *x, const struct ww_run_head *h, struct ww_run_
 	return x->be->profile(x->self, &ask, *out, r);
 }
 
+static int repeat(struct runner *x, const struct ww_run_head *h, struct ww_run_reply *r)
+{
+	struct ww_run_repeat q;
+	if (h->bytes != sizeof(q) || !x->loaded || !x->be->repeat)
+		return WW_RUN_BROKEN;
+	memcpy(&q, x->payload, sizeof(q));
+	return x->be->repeat(x->self, &q, r);
+}
+
 /* One request.  Returns 0 when the loop shall end. */
 static int serve(struct runner *x, const struct ww_run_head *h, const int *fds)
 {
@@ -239,6 +248,7 @@ static int serve(struct runner *x, const struct ww_run_head *h, const int *fds)
 	case WW_RUN_PREPARE: kind = x->be->prepare(x->self, flags_of(x, h), &r); break;
 	case WW_RUN_GO: kind = x->loaded ? x->be->go(x->self, &r) : WW_RUN_BROKEN; break;
 	case WW_RUN_GUARDS: kind = x->loaded ? x->be->guards(x->self, &r) : WW_RUN_BROKEN; break;
+	case WW_RUN_REPEAT: kind = repeat(x, h, &r); break;
 	case WW_RUN_UNLOAD: unload(x); break;
 	case WW_RUN_PROFILE:
 		kind = profile(x, h, &rows, &more_bytes, &r);

@@ -1,0 +1,172 @@
+/* repeat.c - is it right every time?  One draw run again and again, its outputs compared bit by bit with the first run's.
+ *
+ * Problem.  A race that is right nine times in ten passes five draws more often than not; 44 repeats let 1% of such races
+ * through (0.9^44).  A comparison with the reference costs as much as the reference did, so repeats are compared by a digest
+ * of the outputs' bits, and only a run whose bits differ is compared with the reference: atomic additions in another order
+ * are no fault, an element beyond the tolerance is.
+ *
+ * Who looks.  On cuda the runner's host code is ours and the candidate has nothing but device code, so the runner replays and
+ * digests on the device, many repeats to one request (plugin_cuda.c).  On cpu the candidate's code lives in the runner and
+ * nothing that comes from there is believed: the judge maps the output buffers itself and digests them while the runner
+ * stands still.
+ *
+ * The digest of a buffer is the sum over its 8-byte words w[i] of mix(w[i] ^ (key + i * odd)); mix is a bijection, so a
+ * single changed word always changes the sum, and several cancel with a chance of 2^-64.  The key is new for each judgement
+ * and secret, so that no two outputs can be made to agree.  Rejected: a kept copy of the outputs (twice the memory, and on
+ * cuda a second thing that device code could reach); the runner's own word on cpu. */
+#include "judge/internal.h"
+
+#include "base/rng.h"
+#include "base/time.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+enum { REPEATS = 44 };
+static const double REPEAT_SECONDS = 2;
+
+struct repeats {
+	uint64_t key, first;		/* digest of the first run's outputs, once known */
+	int known;
+	const unsigned char *map[WW_MAX_OUTPUTS];	/* cpu: the output buffers */
+	size_t map_bytes[WW_MAX_OUTPUTS];
+};
+
+uint64_t ww_digest(uint64_t key, const void *bytes, size_t n)
+{
+	const unsigned char *p = bytes;
+	uint64_t sum = 0, w;
+	for (size_t i = 0; i < n; i += 8) {
+		w = 0;
+		memcpy(&w, p + i, n - i < 8 ? n - i : 8);
+		w ^= key + i / 8 * 0x9e3779b97f4a7c15u;
+		w = (w ^ w >> 32) * 0xd6e8feb86659fd93u;
+		w = (w ^ w >> 32) * 0xd6e8feb86659fd93u;
+		sum += w ^ w >> 32;
+	}
+	return sum;
+}
+
+/* ---- cpu --------------------------------------------------------------------------------------------------------- */
+
+static enum ww_rc map_outputs(const struct ww_judge_task *t, struct repeats *x, struct ww_err *err)
+{
+	int first = t->facts.n_inputs + t->facts.n_params;
+	for (int i = 0; i < t->facts.n_outputs; i++) {
+		const struct ww_ref_buffer *b = &t->buffers.b[first + i];
+		void *m = mmap(NULL, b->alloc_bytes, PROT_READ, MAP_SHARED, b->fd, 0);
+		if (m == MAP_FAILED)
+			return ww_err_errno(err, WW_ERR_SYSTEM, "cannot map output %d", i);
+		x->map[i] = m;
+		x->map_bytes[i] = b->alloc_bytes;
+	}
+	return WW_OK;
+}
+
+static void unmap_outputs(struct repeats *x)
+{
+	for (int i = 0; i < WW_MAX_OUTPUTS; i++)
+		if (x->map[i])
+			munmap((void *)(uintptr_t)x->map[i], x->map_bytes[i]);
+}
+
+/* The digest of what the outputs hold now; the runner stands still between its calls (client.h). */
+static uint64_t digest_now(const struct ww_session *s, const struct repeats *x)
+{
+	const struct ww_judge_task *t = s->t;
+	int first = t->facts.n_inputs + t->facts.n_params;
+	uint64_t sum = 0;
+	for (int i = 0; i < t->facts.n_outputs; i++)
+		sum += ww_digest(x->key + (uint64_t)i, x->map[i], t->buffers.b[first + i].bytes);
+	return sum;
+}
+
+static enum ww_rc repeat_cpu(struct ww_session *s, struct repeats *x, int *made, int *differs, struct ww_err *err)
+{
+	struct ww_run_result res;
+	enum ww_rc rc = WW_OK;
+	*made = *differs = 0;
+	if (!x->known) {
+		WW_TRY(map_outputs(s->t, x, err));
+		x->first = digest_now(s, x);
+		x->known = 1;
+	}
+	WW_TRY(ww_session_run(s, WW_RUN_POISON, &res, err));
+	if (s->failed)
+		goto out;
+	*made = 1;
+	*differs = digest_now(s, x) != x->first;
+out:
+	return rc;
+}
+
+/* ---- cuda -------------------------------------------------------------------------------------------------------- */
+
+static enum ww_rc repeat_cuda(struct ww_session *s, struct repeats *x, int n, double seconds, int *made, int *differs,
+			      struct ww_err *err)
+{
+	struct ww_run_repeat q = { .n = (uint32_t)n, .limit_ms = (uint32_t)(seconds * 1e3) + 1, .key = x->key, .first = x->first,
+				   .known = (uint32_t)x->known };
+	struct ww_run_result res;
+	enum ww_rc rc;
+	*made = *differs = 0;
+	WW_TRY(ww_judge_interrupted(s->t->judge, err));
+	WW_TRY(ww_runner_repeat(s->runner, &q, s->limit_s, &res, err));
+	ww_session_fail_run(s, &res, "a repeat");
+	if (s->failed)
+		goto out;
+	if (res.made < 1 || res.made > n) {
+		rc = ww_err_set(err, WW_ERR_PROTOCOL, "the runner made %d repeats of %d", res.made, n);
+		goto out;
+	}
+	x->first = res.digest;
+	x->known = 1;
+	*made = res.made;
+	*differs = res.differs;
+out:
+	return rc;
+}
+
+/* ---- Both -------------------------------------------------------------------------------------------------------- */
+
+static enum ww_rc compare_again(struct ww_session *s, struct ww_err *err)
+{
+	char when[96];
+	s->v->nondeterministic++;
+	snprintf(when, sizeof(when), "repeat %d of inputs on which the first run was right: a race", s->v->repeats);
+	return ww_session_check(s, when, NULL, err);
+}
+
+static enum ww_rc check_guards(struct ww_session *s, struct ww_err *err)
+{
+	struct ww_run_result res;
+	enum ww_rc rc = ww_runner_guards(s->runner, &res, err);
+	if (rc == WW_OK)
+		ww_session_fail_run(s, &res, "repeats");
+	return rc;
+}
+
+enum ww_rc ww_judge_repeat(struct ww_session *s, struct ww_err *err)
+{
+	struct repeats x = { .key = ww_rng_secret() };
+	struct ww_verdict *v = s->v;
+	uint64_t start = ww_now_ns();
+	double left = REPEAT_SECONDS;
+	enum ww_rc rc = WW_OK;
+
+	for (v->repeats = 0; v->repeats < REPEATS && left > 0 && !s->failed; left = REPEAT_SECONDS - ww_seconds_since(start)) {
+		int made, differs;
+		if (s->t->judge->opts.target == WW_TARGET_CPU)
+			WW_TRY(repeat_cpu(s, &x, &made, &differs, err));
+		else
+			WW_TRY(repeat_cuda(s, &x, REPEATS - v->repeats, left, &made, &differs, err));
+		v->repeats += made;
+		if (differs && !s->failed)
+			WW_TRY(compare_again(s, err));
+	}
+	if (!s->failed)
+		WW_TRY(check_guards(s, err));
+out:
+	unmap_outputs(&x);
+	return rc;
+}
