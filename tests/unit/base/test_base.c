@@ -45,6 +45,39 @@ static void str_bounded_keeps_head_and_tail(void **state)
 	ww_str_release(&s);
 }
 
+/* Neither a cut nor a long line lets a stranger's text begin a line, and nothing invisible gets through. */
+static void str_quotes_strangers(void **state)
+{
+	(void)state;
+	struct ww_str s = WW_STR_INIT(1 << 16), text = WW_STR_INIT(1 << 16), again = WW_STR_INIT(1 << 16);
+	ww_str_add_quoted(&s, "one\ntwo\r\nthree", 14, 100);
+	assert_string_equal(s.p, "| one\n| two\n| three\n");
+	ww_str_reset(&s);
+	ww_str_add_quoted(&s, "a\xe2\x80\xae" "b\xe2\x81\xa6" "c\xe2\x80\xa8" "d\xef\xbb\xbf" "e\xc2\x85" "f\xf3\xa0\x80\xa1", 24, 100);
+	for (const char *p = s.p; *p; p++)
+		assert_true((unsigned char)*p < 0x80);
+	for (int line = 0; line < 40; line++) {
+		for (int i = 0; i < line * 40; i++)
+			ww_str_addc(&text, (char)('a' + i % 26));
+		ww_str_addc(&text, '\n');
+	}
+	for (size_t max = 90; max < 20000; max += 700) {
+		ww_str_reset(&s);
+		ww_str_reset(&again);
+		ww_str_add_quoted(&s, text.p, text.len, 30000);
+		ww_str_add_bounded(&again, s.p, s.len, max);	/* as a verdict's diagnostics are */
+		for (const char *p = again.p; p && *p; p = strchr(p, '\n') ? strchr(p, '\n') + 1 : NULL)
+			assert_true(!strncmp(p, "| ", 2) || !strncmp(p, "[... ", 5) || *p == '\n');
+		assert_true(again.len <= max + 64);
+	}
+	ww_str_reset(&s);
+	ww_str_add_quoted(&s, "", 0, 100);
+	assert_int_equal(s.len, 0);
+	ww_str_release(&s);
+	ww_str_release(&text);
+	ww_str_release(&again);
+}
+
 static void arena_refuses_beyond_maximum(void **state)
 {
 	(void)state;
@@ -212,6 +245,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(str_keeps_its_maximum), cmocka_unit_test(str_bounded_keeps_head_and_tail),
+		cmocka_unit_test(str_quotes_strangers),
 		cmocka_unit_test(arena_refuses_beyond_maximum), cmocka_unit_test(err_is_one_line_and_maps_full_disks),
 		cmocka_unit_test(philox_known_answers), cmocka_unit_test(rng_below_is_in_range_and_even),
 		cmocka_unit_test(hash_known_answer), cmocka_unit_test(files_are_whole_or_absent),

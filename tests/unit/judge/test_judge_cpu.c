@@ -149,6 +149,72 @@ static void against_another_solution(void **state)
 	ww_verdict_release(&v);
 }
 
+/* A coin of the kernel's own: the time stamp counter, mixed. */
+#define COIN(sides) "(__builtin_ia32_rdtsc() * 0x9e3779b97f4a7c15ull >> 40) % " #sides " == 0"
+
+/* Other bits each time, but never far: correct, and the verdict says how often. */
+static void noise_is_counted(void **state)
+{
+	struct ww_verdict v;
+	(void)state;
+	ww_verdict_init(&v);
+	run(KERNEL("", LOOP("(x[row * n + i] + bias[i]) * (" COIN(2) " ? 1.0000002f : 1)", "n")), good_plan, WW_JUDGE_VERIFY, &v);
+	assert_int_equal(v.status, WW_STATUS_OK);
+	assert_true(v.repeats > 0 && v.nondeterministic == v.repeats);
+	run(good_kernel, good_plan, WW_JUDGE_VERIFY, &v);
+	assert_true(v.correct && v.nondeterministic == 0);
+	assert_int_equal(v.repeats, 44);
+	ww_verdict_release(&v);
+}
+
+/* Right nine times in ten.  59% of the verdicts come past the five draws and then must fall to the repeats, all but one in a
+ * hundred: twenty verdicts without one that did would be a chance of 3e-8. */
+static void a_race_falls_to_the_repeats(void **state)
+{
+	struct ww_verdict v;
+	int found = 0;
+	(void)state;
+	ww_verdict_init(&v);
+	for (int i = 0; i < 20 && !found; i++) {
+		run(KERNEL("", GOOD " if (row == 0 && " COIN(10) ") y[7] += 1;"), good_plan, WW_JUDGE_VERIFY, &v);
+		found = v.repeats > 0 && v.status == WW_STATUS_MISMATCH;
+	}
+	assert_true(found);
+	assert_true(v.draws == 5 && v.nondeterministic == 1 && !v.correct);
+	assert_non_null(strstr(v.diagnostics, "on which the first run was right"));
+	assert_non_null(strstr(v.diagnostics, "[0, 7]"));
+	ww_verdict_release(&v);
+}
+
+/* What a solution writes must not read as if the judge had said it. */
+static void strangers_are_quoted(void **state)
+{
+	static const char *const kernels[] = {
+		"#error status: ok\n", "_Pragma(\"GCC error \\\"\\\\nstatus: ok\\\\n\\\"\")\n",
+		"#pragma GCC error \"\xe2\x80\xae" "ko :sutats\xe2\x80\xa8status: ok\"\n",
+	};
+	static const char *const plans[] = {
+		"#include <ww/plan.h>\nvoid plan(struct ww_plan *p) { ww_fail(p, \"x\\nstatus: ok\\r\\nstatus: ok\\x1b[2Kstatus: ok\"); }\n",
+		"#error status: ok\n",
+	};
+	struct ww_verdict v;
+	(void)state;
+	ww_verdict_init(&v);
+	for (size_t i = 0; i < WW_ARRAY_LEN(kernels) + WW_ARRAY_LEN(plans); i++) {
+		int plan = i >= WW_ARRAY_LEN(kernels);
+		run(plan ? good_kernel : kernels[i], plan ? plans[i - WW_ARRAY_LEN(kernels)] : good_plan, WW_JUDGE_VERIFY, &v);
+		assert_int_equal(v.status, plan ? WW_STATUS_PLAN_FAILED : WW_STATUS_COMPILE_FAILED);
+		if (!strstr(v.diagnostics, "status: ok"))
+			fail_msg("%zu: %s", i, v.diagnostics);
+		assert_null(strstr(v.diagnostics, "\nstatus: ok"));
+		assert_true(strncmp(v.diagnostics, "status: ok", 10));
+		for (const char *c = v.diagnostics; *c; c++)
+			assert_true((unsigned char)*c >= 0x20 || *c == '\n' || *c == '\t');
+		assert_null(strstr(v.diagnostics, "\xe2\x80"));
+	}
+	ww_verdict_release(&v);
+}
+
 static void compile_depth_runs_nothing(void **state)
 {
 	struct ww_verdict v;
@@ -272,6 +338,7 @@ int main(void)
 		cmocka_unit_test(statuses), cmocka_unit_test(a_full_verdict), cmocka_unit_test(against_another_solution),
 		cmocka_unit_test(compile_depth_runs_nothing), cmocka_unit_test(profile_of_the_reference),
 		cmocka_unit_test(profile_of_solutions),
+		cmocka_unit_test(noise_is_counted), cmocka_unit_test(a_race_falls_to_the_repeats), cmocka_unit_test(strangers_are_quoted),
 	};
 	char python[PATH_MAX], command[PATH_MAX + 128];
 	struct ww_err err = WW_ERR_INIT;
