@@ -469,6 +469,9 @@ def a_profile_names_every_operator():
     k = task("with torch.autocast('cpu', dtype=torch.bfloat16):\n    y = self.fc(x)\nreturn y.float() * self.c + torch.tensor([2.0])",
              "self.fc = nn.Linear(8, 8)\nself.c = torch.ones(8)")
     assert {n["name"] for n in profile(k)["nodes"]} == {n["name"] for n in k.graph()["nodes"]}
+    # Of a task whose graph was known.
+    a, b = (task("return self.fc(x).relu()", "self.fc = nn.Linear(8, 9)") for _ in range(2))
+    assert b.know(a.graph()) and [n["name"] for n in profile(b)["nodes"]] == [n["name"] for n in a.graph()["nodes"]]
 
 
 @test

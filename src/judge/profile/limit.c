@@ -67,30 +67,33 @@ static const char *top_stall(const struct ww_limit_facts *f, double *warps)
 
 static const char *by_counters(const struct ww_limit_facts *f, struct ww_str *s)
 {
-	static const struct { enum ww_counter id; const char *name, *text; } units[] = {
-		{ WW_COUNTER_DRAM_PCT, "memory", "the device's memory" },
-		{ WW_COUNTER_TENSOR_PCT, "compute", "the tensor cores" },
-		{ WW_COUNTER_FMA_PCT, "compute", "the fp32 units" },
-		{ WW_COUNTER_L2_PCT, "cache", "the L2 cache" },
-		{ WW_COUNTER_L1_PCT, "cache", "the L1 cache and shared memory" },
-		{ WW_COUNTER_ISSUE_PCT, "issue", "the instruction issue" },
+	static const struct { enum ww_counter id; int feeding; const char *name, *text; } units[] = {
+		{ WW_COUNTER_DRAM_PCT, 0, "memory", "the device's memory" },
+		{ WW_COUNTER_TENSOR_PCT, 0, "compute", "the tensor cores" },
+		{ WW_COUNTER_FMA_PCT, 0, "compute", "the fp32 units" },
+		{ WW_COUNTER_L2_PCT, 1, "cache", "the L2 cache" },
+		{ WW_COUNTER_L1_PCT, 1, "cache", "the L1 cache and shared memory" },
+		{ WW_COUNTER_ISSUE_PCT, 1, "issue", "the instruction issue" },
 	};
 	int top = -1;
-	double warps;
-	for (size_t i = 0; i < WW_ARRAY_LEN(units); i++) {
-		double v = counter(f, units[i].id);
-		if (isfinite(v) && (top < 0 || v > counter(f, units[top].id)))
-			top = (int)i;
+	double warps, used;
+	/* What feeds the units (caches, issue) is near its peak whenever they are: it counts only where they are not. */
+	for (int feeding = 0; feeding < 2; feeding++) {
+		for (size_t i = 0; i < WW_ARRAY_LEN(units); i++) {
+			double v = counter(f, units[i].id);
+			if (units[i].feeding == feeding && isfinite(v) && (top < 0 || v > counter(f, units[top].id)))
+				top = (int)i;
+		}
+		if (top >= 0 && (used = counter(f, units[top].id)) >= USED_PCT) {
+			ww_str_addf(s, "%s: %.0f%% of the peak is in use (counters)", units[top].text, used);
+			return units[top].name;
+		}
 	}
 	if (top < 0)
 		return NULL;
-	double used = counter(f, units[top].id);
-	if (used >= USED_PCT) {
-		ww_str_addf(s, "%s: %.0f%% of the peak is in use (counters)", units[top].text, used);
-		return units[top].name;
-	}
 	const char *stall = top_stall(f, &warps);
-	ww_str_addf(s, "latency: nothing is saturated (the most used is %s, %.0f%%)", units[top].text, used);
+	ww_str_addf(s, "latency: nothing is saturated (the most used is %s, %.0f%%)", units[top].text,
+		    counter(f, units[top].id));
 	if (stall)
 		ww_str_addf(s, "; for each instruction issued %.1f warps wait for %s", warps, stall);
 	return "latency";
