@@ -19,10 +19,14 @@
  *     rule       "strict" or "paper"
  *     versions   object: component -> version ("warpwright", "torch", "python", "driver", ...)
  *     started    UTC, "2026-11-21T12:34:56Z"
+ *     tools      optional: array of {"name", "description", "parameters"}, what the policy was told it may call
+ *     limits     optional: object: limit -> number (turns, seconds, context_tokens, usd, tokens, gpu_seconds), compaction -> bool
  *   "message"   one message of the conversation, in order.
  *     role       "system", "user", "assistant" or "tool"
  *     text       string
  *     calls      assistant: array of {"id", "name", "arguments"}; arguments is the text that the policy wrote, unparsed
+ *     reasoning  assistant, optional: what the policy thought before it answered
+ *     native     assistant, optional: what its protocol wants back unchanged; read only by the policy that wrote it
  *     finish     assistant: "stop", "tool_calls", "length" or "refusal"
  *     usage      assistant, where known: {"prompt_tokens", "completion_tokens"}
  *     usd        assistant, where not 0: what the reply cost
@@ -39,8 +43,15 @@
  *     solution   id
  *     depth      "compile", "verify", "brief" or "full"
  *     verdict    the object of `judge --json`
+ *   "lost"      a call of the policy that cost something and brought no reply (a stream that broke off).
+ *     usd, prompt_tokens, completion_tokens   numbers, estimates where the server did not say
+ *     why        string
+ *   "compaction"  older outputs of tools were taken out of what the policy is shown; the lines of their messages stay.
+ *     call_ids   array: of the messages concerned
+ *     bytes      how much was taken out
  *   "end"       last line, once; an episode without it was interrupted and can be resumed.
- *     reason     "submitted", "stopped" (no tool call), "turns", "seconds", "malformed", "length" or "refusal"
+ *     reason     "submitted", "stopped" (no tool call), "turns", "seconds", "usd", "tokens", "gpu_seconds", "context",
+ *                "malformed", "length" or "refusal"
  *     reward_final, reward_best   numbers (DESIGN section 5)
  *     best       id of the best solution, "" where none was correct
  *     seconds    of the whole episode
@@ -62,6 +73,7 @@ struct ww_episode_header {
 	char task_id[65], started[24];
 	uint64_t seed;
 	json_t *versions;
+	json_t *tools, *limits;		/* NULL: not said */
 };
 
 struct ww_episode_file { char *path, *text; };
@@ -79,6 +91,20 @@ struct ww_episode_verdict {
 	int turn;
 	double t;
 	json_t *verdict;
+};
+
+struct ww_episode_lost {
+	int turn;
+	double t, usd;
+	int64_t prompt_tokens, completion_tokens;
+	char *why;
+};
+
+struct ww_episode_compaction {
+	int turn;
+	char **call_ids;
+	size_t n_calls;
+	int64_t bytes;
 };
 
 struct ww_episode_end {
@@ -103,6 +129,10 @@ struct ww_episode {
 	size_t n_solutions;
 	struct ww_episode_verdict *verdicts;
 	size_t n_verdicts;
+	struct ww_episode_lost *lost;
+	size_t n_lost;
+	struct ww_episode_compaction *compactions;
+	size_t n_compactions;
 	struct ww_episode_end end;
 	int ended;			/* an "end" line was there */
 	double seconds;			/* of the last line */
@@ -142,6 +172,8 @@ int ww_episode_add_solution(struct ww_episode_writer *w, int turn, const char *i
 /* `verdict` is borrowed. */
 int ww_episode_add_verdict(struct ww_episode_writer *w, int turn, const char *call_id, const char *solution_id,
 			   const char *depth, json_t *verdict, struct ww_err *err);
+int ww_episode_add_lost(struct ww_episode_writer *w, int turn, const struct ww_episode_lost *l, struct ww_err *err);
+int ww_episode_add_compaction(struct ww_episode_writer *w, int turn, const struct ww_episode_compaction *c, struct ww_err *err);
 int ww_episode_add_end(struct ww_episode_writer *w, int turn, const struct ww_episode_end *end, struct ww_err *err);
 
 #endif

@@ -5,6 +5,7 @@
  * undisturbed one would have.  Under the output directory the loop keeps
  *
  *     episode.jsonl    the record
+ *     reply.journal    a policy's reply while it arrives (only policies over HTTP)
  *     workspace/       what the policy is writing now
  *     solution/        the best solution so far, replaced as a whole
  *     verdict.json     what the judge said about it
@@ -12,6 +13,7 @@
 #ifndef WW_AGENT_AGENT_H
 #define WW_AGENT_AGENT_H
 
+#include "agent/budget.h"
 #include "base/err.h"
 #include "judge/judge.h"
 
@@ -40,6 +42,7 @@ enum ww_agent_event_kind {
 };
 struct ww_agent_event {
 	enum ww_agent_event_kind kind;
+	int episode;			/* which of many, from 1; 0: the only one */
 	int turn;
 	double seconds;			/* of the episode */
 	const char *text, *tool;
@@ -56,7 +59,12 @@ struct ww_agent_opts {
 	enum ww_rule rule;
 	int max_turns;
 	double max_seconds;
-	/* For a new episode; an old one must agree in task, target, device, rule and policy. */
+	int64_t context_tokens;			/* 0: no limit */
+	int no_compaction;			/* a full context ends the episode */
+	/* Shared by the episodes of a run; NULL: no limits.  What the episode's past used is in it already. */
+	struct ww_budget *budget;
+	int episode;				/* for events */
+	/* For a new episode (tools and limits are filled in here); an old one must agree in task, target, device, rule and policy. */
 	const struct ww_episode_header *header;
 	const volatile int *interrupted;	/* may be NULL */
 	void (*on_event)(void *ctx, const struct ww_agent_event *e);	/* may be NULL */

@@ -7,10 +7,14 @@
  * durable before the next begins, so what is done again is at most one tool call, and a verdict that was recorded
  * before its answer was is taken from the record.
  *
+ * A policy's reply is durable three times: event by event in its journal while it arrives, as a line of the episode, and only
+ * then is the journal removed and a call carried out.  What a call may cost is held in the budget while it is under way.
+ *
  * Rejected: a saved state beside the episode (two truths that a kill can separate), and asking the policy again for a
  * reply that is recorded (a paid-for reply is never asked for twice).
  */
 #include "agent/best.h"
+#include "agent/context.h"
 #include "agent/prompt.h"
 #include "agent/tools.h"
 
@@ -24,7 +28,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MALFORMED_MAX = 5 };
+enum { MALFORMED_MAX = 5, REPLY_ROOM_PARTS = 8 };
 
 struct loop {
 	const struct ww_agent_opts *opts;
@@ -37,6 +41,10 @@ struct loop {
 	struct ww_tool_env env;
 	int turn;
 	enum ww_finish last_finish;		/* of the newest assistant message */
+	struct ww_context context;
+	struct ww_budget_hold hold;
+	int out_of_budget, out_of_context;	/* the newest question could not be asked */
+	char journal[PATH_MAX];
 	char (*recorded)[65];			/* ids of the solution lines */
 	size_t n_recorded;
 };
@@ -44,6 +52,7 @@ struct loop {
 static void tell(struct loop *l, struct ww_agent_event e)
 {
 	e.turn = l->turn;
+	e.episode = l->opts->episode;
 	e.seconds = ww_episode_seconds(l->episode);
 	if (l->opts->on_event)
 		l->opts->on_event(l->opts->event_ctx, &e);
@@ -166,6 +175,8 @@ static enum ww_rc judge_content(struct loop *l, const struct ww_workspace_conten
 	}
 	WW_TRY(record_solution(l, c, err));
 	WW_TRY(l->opts->judge.run(l->opts->judge.ctx, &s, depth, v, err));
+	if (l->opts->budget)
+		ww_budget_spend(l->opts->budget, &(struct ww_budget_use){ .gpu_s = ww_budget_gpu_s(v) });
 	memcpy(v->solution_id, c->id, sizeof(v->solution_id));
 	if (!(*data = ww_verdict_to_json(v)))
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory for a verdict");
@@ -262,29 +273,100 @@ static void tell_said(struct loop *l, const char *text)
 	ww_str_release(&line);
 }
 
-static enum ww_rc ask_policy(struct loop *l, struct ww_err *err)
+/* ---- Asking ------------------------------------------------------------------------------------------------------ */
+
+static int meter_begin(void *ctx, double max_usd, int64_t max_tokens, struct ww_err *err)
 {
-	struct ww_reply r;
+	struct loop *l = ctx;
+	struct ww_budget *b = l->opts->budget;
+	enum ww_rc rc = b ? ww_budget_hold(b, &l->hold, max_usd, max_tokens, l->opts->interrupted, err) : WW_OK;
+	l->out_of_budget = rc == WW_ERR_LIMIT;
+	return rc;
+}
+
+static int meter_lost(void *ctx, double usd, int64_t prompt_tokens, int64_t completion_tokens, const char *why, struct ww_err *err)
+{
+	struct loop *l = ctx;
+	struct ww_episode_lost lost = { .usd = usd, .prompt_tokens = prompt_tokens, .completion_tokens = completion_tokens,
+					.why = (char *)why };
+	if (l->opts->budget)
+		ww_budget_spend(l->opts->budget, &(struct ww_budget_use){ usd, 0, prompt_tokens + completion_tokens });
+	return ww_episode_add_lost(l->episode, l->turn, &lost, err);
+}
+
+/* Tokens that are left for the reply, 0 for no limit; makes room where there is too little. */
+static enum ww_rc make_room(struct loop *l, int64_t *left, struct ww_err *err)
+{
+	const struct ww_agent_opts *o = l->opts;
 	size_t n_tools;
 	const struct ww_tool_spec *specs = ww_tools_specs(&n_tools);
-	struct ww_policy *p = l->opts->policy;
-	memset(&r, 0, sizeof(r));
-	tell(l, (struct ww_agent_event){ .kind = WW_AGENT_THINKING });
-	struct ww_ask ask = { .msgs = l->msgs, .n = l->n_msgs, .tools = specs, .n_tools = n_tools, .interrupted = l->opts->interrupted };
-	enum ww_rc rc = (enum ww_rc)p->ops->next(p, &ask, &r, err);
-	if (rc == WW_OK) {
-		r.message.role = WW_ROLE_ASSISTANT;
-		rc = settle_call_ids(l, &r.message, err);
+	int64_t room = o->context_tokens / REPLY_ROOM_PARTS;
+	int64_t used = ww_context_tokens(&l->context, o->policy, l->msgs, l->n_msgs, specs, n_tools);
+	struct ww_episode_compaction plan = { 0 };
+	enum ww_rc rc = WW_OK;
+	*left = 0;
+	if (!o->context_tokens || !used)
+		return WW_OK;
+	if (used + room > o->context_tokens && !o->no_compaction) {
+		WW_TRY(ww_context_plan(l->msgs, l->n_msgs, used - o->context_tokens / 2, &plan, err));
+		if (plan.n_calls)
+			WW_TRY((enum ww_rc)ww_episode_add_compaction(l->episode, l->turn, &plan, err));
+		WW_TRY(ww_context_apply(&l->context, l->msgs, l->n_msgs, &plan, err));
+		used = ww_context_tokens(&l->context, o->policy, l->msgs, l->n_msgs, specs, n_tools);
 	}
-	if (rc != WW_OK) {
-		ww_reply_release(&r);
-		return rc;
-	}
-	l->last_finish = r.finish;
-	rc = say(l, &r, err);
-	if (rc == WW_OK)
-		tell_said(l, l->msgs[l->n_msgs - 1].text);
+	*left = o->context_tokens - used;
+	l->out_of_context = *left < room;
+out:
+	ww_context_release(&plan);
 	return rc;
+}
+
+static enum ww_rc ask(struct loop *l, int64_t max_tokens, struct ww_reply *r, struct ww_err *err)
+{
+	struct ww_policy *p = l->opts->policy;
+	struct ww_meter meter = { l, meter_begin, meter_lost };
+	struct ww_ask a = { .msgs = l->msgs, .n = l->n_msgs, .max_tokens = max_tokens, .journal = l->journal, .meter = &meter,
+			    .interrupted = l->opts->interrupted };
+	a.tools = ww_tools_specs(&a.n_tools);
+	enum ww_rc rc = (enum ww_rc)p->ops->next(p, &a, r, err);
+	r->message.role = WW_ROLE_ASSISTANT;
+	return rc == WW_OK ? settle_call_ids(l, &r->message, err) : rc;
+}
+
+/* Record the reply; only then is it paid for in the books, and its journal of no more use. */
+static enum ww_rc take_reply(struct loop *l, struct ww_reply *r, struct ww_err *err)
+{
+	struct ww_budget_use use = { r->usd, 0, r->prompt_tokens + r->completion_tokens };
+	struct ww_reply usage = { .prompt_tokens = r->prompt_tokens, .completion_tokens = r->completion_tokens };
+	l->last_finish = r->finish;
+	enum ww_rc rc = say(l, r, err);
+	if (rc != WW_OK)
+		return rc;
+	ww_context_note(&l->context, &usage, l->n_msgs);
+	(void)remove(l->journal);
+	if (l->opts->budget)
+		ww_budget_spend(l->opts->budget, &use);
+	tell_said(l, l->msgs[l->n_msgs - 1].text);
+	return WW_OK;
+}
+
+/* The question that cannot be asked, for want of room or of budget, is the end of the episode and not an error. */
+static enum ww_rc ask_policy(struct loop *l, struct ww_err *err)
+{
+	struct ww_reply r = { .usd = 0 };
+	int64_t left;
+	enum ww_rc rc = make_room(l, &left, err);
+	if (rc != WW_OK || l->out_of_context)
+		return rc;
+	tell(l, (struct ww_agent_event){ .kind = WW_AGENT_THINKING });
+	rc = ask(l, left, &r, err);
+	if (rc == WW_OK)
+		rc = take_reply(l, &r, err);
+	else
+		ww_reply_release(&r);
+	if (l->opts->budget)
+		ww_budget_drop(l->opts->budget, &l->hold);
+	return l->out_of_budget ? WW_OK : rc;
 }
 
 static int trailing_malformed(const struct loop *l)
@@ -318,7 +400,9 @@ static const char *stop_reason(const struct loop *l)
 		return "turns";
 	if (ww_episode_seconds(l->episode) >= l->opts->max_seconds)
 		return "seconds";
-	return NULL;
+	if (l->out_of_context)
+		return "context";
+	return l->opts->budget ? ww_budget_reached(l->opts->budget) : NULL;
 }
 
 static enum ww_rc work(struct loop *l, const char **reason, struct ww_err *err)
@@ -497,20 +581,59 @@ static enum ww_rc rebuild_best(struct loop *l, struct ww_err *err)
 	return rc;
 }
 
+/* Compactions were recorded between the turn that they name and the next one. */
+static enum ww_rc compact_again(struct loop *l, int turn, struct ww_err *err)
+{
+	enum ww_rc rc = WW_OK;
+	for (size_t i = 0; i < l->past.n_compactions && rc == WW_OK; i++)
+		if (l->past.compactions[i].turn == turn)
+			rc = ww_context_apply(&l->context, l->msgs, l->n_msgs, &l->past.compactions[i], err);
+	return rc;
+}
+
+static enum ww_rc take_past_message(struct loop *l, struct ww_reply *r, struct ww_err *err)
+{
+	enum ww_rc rc;
+	int said = r->message.role == WW_ROLE_ASSISTANT;
+	if (said) {
+		WW_TRY(compact_again(l, l->turn, err));
+		l->last_finish = r->finish;
+	}
+	WW_TRY(keep(l, &r->message, err));
+	if (said)
+		ww_context_note(&l->context, r, l->n_msgs);
+out:
+	return rc;
+}
+
 static enum ww_rc take_past(struct loop *l, struct ww_err *err)
 {
 	enum ww_rc rc = check_same_run(l, err);
-	for (size_t i = 0; i < l->past.n_messages && rc == WW_OK; i++) {
-		struct ww_reply *r = &l->past.messages[i].reply;
-		if (r->message.role == WW_ROLE_ASSISTANT)
-			l->last_finish = r->finish;
-		rc = keep(l, &r->message, err);
-	}
+	for (size_t i = 0; i < l->past.n_messages && rc == WW_OK; i++)
+		rc = take_past_message(l, &l->past.messages[i].reply, err);
+	if (rc == WW_OK)
+		rc = compact_again(l, l->turn, err);
 	for (size_t i = 0; i < l->past.n_solutions && rc == WW_OK; i++)
 		rc = note_recorded(l, l->past.solutions[i].id, err);
 	if (rc == WW_OK)
 		rc = rebuild_workspace(l, err);
 	return rc == WW_OK ? rebuild_best(l, err) : rc;
+}
+
+/* The header with what the loop alone knows. */
+static enum ww_rc create(struct loop *l, const char *path, struct ww_err *err)
+{
+	struct ww_episode_header h = *l->opts->header;
+	enum ww_rc rc = WW_OK;
+	h.tools = ww_tools_json();
+	h.limits = ww_prompt_limits(l->opts);
+	if (!h.tools || !h.limits)
+		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	else
+		rc = (enum ww_rc)ww_episode_create(path, &h, &l->episode, err);
+	json_decref(h.tools);
+	json_decref(h.limits);
+	return rc;
 }
 
 static enum ww_rc open_all(struct loop *l, struct ww_err *err)
@@ -519,11 +642,12 @@ static enum ww_rc open_all(struct loop *l, struct ww_err *err)
 	enum ww_rc rc;
 	WW_TRY(ww_fs_join(path, l->opts->dir, "episode.jsonl", err));
 	WW_TRY(ww_fs_join(dir, l->opts->dir, "workspace", err));
+	WW_TRY(ww_fs_join(l->journal, l->opts->dir, "reply.journal", err));
 	int exists = ww_fs_is_file(path);
 	if (exists)
 		WW_TRY((enum ww_rc)ww_episode_append(path, &l->past, &l->episode, err));
 	else
-		WW_TRY((enum ww_rc)ww_episode_create(path, l->opts->header, &l->episode, err));
+		WW_TRY(create(l, path, err));
 	if (l->past.ended)
 		return ww_err_set(err, WW_ERR_USAGE, "the run in %s has ended; choose another -o", l->opts->dir);
 	WW_TRY(ww_workspace_open(&l->workspace, dir, l->opts->target, err));
@@ -545,10 +669,14 @@ enum ww_rc ww_agent_run(const struct ww_agent_opts *opts, struct ww_agent_result
 	memset(out, 0, sizeof(*out));
 	ww_verdict_init(&out->best);
 	l.env = (struct ww_tool_env){ opts, &l.workspace, judge_workspace, &l, "" };
+	if (opts->budget)
+		ww_budget_enter(opts->budget);
 	WW_TRY(open_all(&l, err));
 	WW_TRY(work(&l, &reason, err));
 	WW_TRY(finish(&l, reason, err));
 out:
+	if (opts->budget)
+		ww_budget_leave(opts->budget);
 	out->turns = l.turn;
 	if (l.episode)
 		out->seconds = ww_episode_seconds(l.episode);

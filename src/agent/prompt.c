@@ -42,6 +42,22 @@ static const char workflow[] =
 	"the workspace: it is judged once more from scratch. A message without a tool call ends the episode as well; "
 	"so does the fifth call in a row that is not valid.\n\n";
 
+static void add_budget(struct ww_str *s, const struct ww_agent_opts *o)
+{
+	const struct ww_budget_limits none = { 0 }, *l = o->budget ? ww_budget_limits(o->budget) : &none;
+	ww_str_addf(s, "\nBUDGET. %d turns, %.0f seconds", o->max_turns, o->max_seconds);
+	if (o->context_tokens)
+		ww_str_addf(s, ", a context of %lld tokens%s", (long long)o->context_tokens,
+			    o->no_compaction ? "" : " (old outputs of tools are removed when it fills up)");
+	if (l->usd > 0)
+		ww_str_addf(s, ", %g USD", l->usd);
+	if (l->tokens > 0)
+		ww_str_addf(s, ", %lld tokens in all", (long long)l->tokens);
+	if (l->gpu_s > 0)
+		ww_str_addf(s, ", %g seconds on the device", l->gpu_s);
+	ww_str_adds(s, ".\n");
+}
+
 char *ww_prompt_system(const struct ww_agent_opts *o)
 {
 	struct ww_str s = WW_STR_INIT(64 << 10);
@@ -54,8 +70,22 @@ char *ww_prompt_system(const struct ww_agent_opts *o)
 	ww_str_adds(&s, "TOOLS.\n");
 	for (size_t i = 0; i < n; i++)
 		ww_str_addf(&s, "- %s: %s\n", specs[i].name, specs[i].description);
-	ww_str_addf(&s, "\nBUDGET. %d turns, %.0f seconds.\n", o->max_turns, o->max_seconds);
+	add_budget(&s, o);
 	return ww_str_take(&s);
+}
+
+json_t *ww_prompt_limits(const struct ww_agent_opts *o)
+{
+	const struct ww_budget_limits none = { 0 }, *l = o->budget ? ww_budget_limits(o->budget) : &none;
+	json_t *j = json_pack("{s:i, s:f, s:I, s:b}", "turns", o->max_turns, "seconds", o->max_seconds, "context_tokens",
+			      (json_int_t)o->context_tokens, "compaction", !o->no_compaction);
+	if (l->usd > 0)
+		json_object_set_new(j, "usd", json_real(l->usd));
+	if (l->tokens > 0)
+		json_object_set_new(j, "tokens", json_integer(l->tokens));
+	if (l->gpu_s > 0)
+		json_object_set_new(j, "gpu_seconds", json_real(l->gpu_s));
+	return j;
 }
 
 char *ww_prompt_task(const struct ww_agent_opts *o)

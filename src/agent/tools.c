@@ -8,19 +8,38 @@
 
 #include "base/json.h"
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <string.h>
 
 static const struct ww_tool *const tools[] = { &ww_tool_inspect, &ww_tool_write,  &ww_tool_read,    &ww_tool_edit,
 					       &ww_tool_compile, &ww_tool_verify, &ww_tool_profile, &ww_tool_submit };
 
-const struct ww_tool_spec *ww_tools_specs(size_t *n)
+static struct ww_tool_spec specs[WW_ARRAY_LEN(tools)];
+static pthread_once_t specs_once = PTHREAD_ONCE_INIT;	/* episodes run in threads of one process */
+
+static void fill_specs(void)
 {
-	static struct ww_tool_spec specs[WW_ARRAY_LEN(tools)];
 	for (size_t i = 0; i < WW_ARRAY_LEN(tools); i++)
 		specs[i] = tools[i]->spec;
+}
+
+const struct ww_tool_spec *ww_tools_specs(size_t *n)
+{
+	pthread_once(&specs_once, fill_specs);
 	*n = WW_ARRAY_LEN(tools);
 	return specs;
+}
+
+json_t *ww_tools_json(void)
+{
+	json_t *list = json_array();
+	for (size_t i = 0; i < WW_ARRAY_LEN(tools); i++) {
+		const struct ww_tool_spec *t = &tools[i]->spec;
+		json_array_append_new(list, json_pack("{s:s, s:s, s:o}", "name", t->name, "description", t->description,
+						      "parameters", json_loads(t->schema, 0, NULL)));
+	}
+	return list;
 }
 
 void ww_tool_result_release(struct ww_tool_result *r)

@@ -41,6 +41,8 @@ extern const struct ww_tool ww_tool_inspect, ww_tool_write, ww_tool_read, ww_too
 
 /* All tools, in the order they are told to policies. */
 const struct ww_tool_spec *ww_tools_specs(size_t *n);
+/* The same as the header of an episode has it: [{"name", "description", "parameters"}]; NULL out of memory. */
+json_t *ww_tools_json(void);
 /* Carry out one call.  `r` is initialised here and released by the caller. */
 enum ww_rc ww_tools_call(struct ww_tool_env *env, const struct ww_tool_call *call, struct ww_tool_result *r,
 			 struct ww_err *err) WW_MUST_CHECK;

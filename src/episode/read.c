@@ -41,7 +41,7 @@ void ww_episode_release(struct ww_episode *e)
 {
 	struct ww_episode_header *h = &e->header;
 	free(h->task_path), free(h->target), free(h->device), free(h->policy), free(h->rule);
-	json_decref(h->versions);
+	json_decref(h->versions), json_decref(h->tools), json_decref(h->limits);
 	for (size_t i = 0; i < e->n_messages; i++)
 		ww_reply_release(&e->messages[i].reply);
 	for (size_t i = 0; i < e->n_solutions; i++) {
@@ -51,7 +51,14 @@ void ww_episode_release(struct ww_episode *e)
 	}
 	for (size_t i = 0; i < e->n_verdicts; i++)
 		free(e->verdicts[i].call_id), json_decref(e->verdicts[i].verdict);
-	free(e->messages), free(e->solutions), free(e->verdicts);
+	for (size_t i = 0; i < e->n_lost; i++)
+		free(e->lost[i].why);
+	for (size_t i = 0; i < e->n_compactions; i++) {
+		for (size_t k = 0; k < e->compactions[i].n_calls; k++)
+			free(e->compactions[i].call_ids[k]);
+		free(e->compactions[i].call_ids);
+	}
+	free(e->messages), free(e->solutions), free(e->verdicts), free(e->lost), free(e->compactions);
 	memset(e, 0, sizeof(*e));
 }
 
@@ -120,6 +127,10 @@ static enum ww_rc read_header(const json_t *o, struct ww_episode *e, struct ww_e
 	WW_TRY(get_fixed(o, "started", h->started, sizeof(h->started), err));
 	h->seed = (uint64_t)seed;
 	h->versions = json_incref(versions);
+	if (json_is_array(json_object_get(o, "tools")))
+		h->tools = json_incref(json_object_get(o, "tools"));
+	if (json_is_object(json_object_get(o, "limits")))
+		h->limits = json_incref(json_object_get(o, "limits"));
 out:
 	return rc;
 }
@@ -178,10 +189,25 @@ out:
 	return rc;
 }
 
+/* A JSON value as text; where there is none, *out stays NULL. */
+static enum ww_rc get_value(const json_t *o, const char *key, char **out, struct ww_err *err)
+{
+	const json_t *v = json_object_get(o, key);
+	struct ww_str text = WW_STR_INIT(EPISODE_MAX_BYTES);
+	if (!v)
+		return WW_OK;
+	ww_json_add(&text, v);
+	*out = ww_str_take(&text);
+	return *out ? WW_OK : no_memory(err);
+}
+
 static enum ww_rc read_assistant(const json_t *o, struct ww_reply *r, struct ww_err *err)
 {
 	const char *finish;
 	enum ww_rc rc;
+	if (json_object_get(o, "reasoning"))
+		WW_TRY(get_dup(o, "reasoning", &r->message.reasoning, err));
+	WW_TRY(get_value(o, "native", &r->message.native, err));
 	WW_TRY(read_calls(o, &r->message, err));
 	WW_TRY(ww_json_get_str(o, "finish", "message", &finish, err));
 	if (!ww_episode_finish_parse(finish, &r->finish))
@@ -202,13 +228,7 @@ static enum ww_rc read_tool(const json_t *o, struct ww_message *m, struct ww_err
 	WW_TRY(get_dup(o, "call_id", &m->call_id, err));
 	WW_TRY(get_dup(o, "tool", &m->tool, err));
 	WW_TRY(ww_json_get_bool(o, "is_error", "message", &m->is_error, err));
-	const json_t *data = json_object_get(o, "data");
-	if (data) {
-		struct ww_str text = WW_STR_INIT(EPISODE_MAX_BYTES);
-		ww_json_add(&text, data);
-		if (!(m->data = ww_str_take(&text)))
-			rc = no_memory(err);
-	}
+	rc = get_value(o, "data", &m->data, err);
 out:
 	return rc;
 }
@@ -282,6 +302,42 @@ out:
 	return rc;
 }
 
+static enum ww_rc read_lost(const json_t *o, struct ww_episode *e, struct ww_err *err)
+{
+	struct ww_episode_lost *l = push((void **)&e->lost, &e->n_lost, sizeof(*l));
+	if (!l)
+		return no_memory(err);
+	l->turn = (int)ww_json_int(o, "turn", 0);
+	l->t = ww_json_num(o, "t", 0);
+	l->usd = ww_json_num(o, "usd", 0);
+	l->prompt_tokens = ww_json_int(o, "prompt_tokens", 0);
+	l->completion_tokens = ww_json_int(o, "completion_tokens", 0);
+	return get_dup(o, "why", &l->why, err);
+}
+
+static enum ww_rc read_compaction(const json_t *o, struct ww_episode *e, struct ww_err *err)
+{
+	struct ww_episode_compaction *c = push((void **)&e->compactions, &e->n_compactions, sizeof(*c));
+	json_t *ids, *id;
+	size_t i;
+	enum ww_rc rc;
+	if (!c)
+		return no_memory(err);
+	c->turn = (int)ww_json_int(o, "turn", 0);
+	c->bytes = ww_json_int(o, "bytes", 0);
+	WW_TRY(ww_json_get_array(o, "call_ids", "compaction", &ids, err));
+	if (!(c->call_ids = calloc(json_array_size(ids) + 1, sizeof(char *))))
+		return no_memory(err);
+	json_array_foreach(ids, i, id) {
+		if (!json_is_string(id))
+			return ww_err_set(err, WW_ERR_PROTOCOL, "a call id is not a string");
+		if (!(c->call_ids[c->n_calls++] = strdup(json_string_value(id))))
+			return no_memory(err);
+	}
+out:
+	return rc;
+}
+
 static enum ww_rc read_end(const json_t *o, struct ww_episode *e, struct ww_err *err)
 {
 	enum ww_rc rc;
@@ -299,7 +355,8 @@ static const struct {
 	const char *type;
 	enum ww_rc (*read)(const json_t *, struct ww_episode *, struct ww_err *);
 } kinds[] = {
-	{ "message", read_message }, { "solution", read_solution }, { "verdict", read_verdict }, { "end", read_end }
+	{ "message", read_message }, { "solution", read_solution }, { "verdict", read_verdict },
+	{ "lost", read_lost },	 { "compaction", read_compaction }, { "end", read_end }
 };
 
 static enum ww_rc read_line(const char *line, size_t n, int number, struct ww_episode *e, struct ww_err *err)

@@ -166,6 +166,10 @@ int ww_episode_create(const char *path, const struct ww_episode_header *h, struc
 			      "version", WW_EPISODE_VERSION, "task", "path", h->task_path, "id", h->task_id, "target",
 			      h->target, "device", h->device, "policy", h->policy, "seed", (json_int_t)h->seed, "rule",
 			      h->rule, "versions", h->versions, "started", h->started);
+	if (h->tools)
+		json_object_set(o, "tools", h->tools);
+	if (h->limits)
+		json_object_set(o, "limits", h->limits);
 	rc = add_object(w, o, err);
 	if (rc == WW_OK)
 		rc = publish(w, tmp.p, err);
@@ -237,7 +241,12 @@ static void add_tokens(json_t *line, const struct ww_reply *r)
 
 static int add_assistant(json_t *line, const struct ww_reply *r)
 {
-	if (!add_calls(line, &r->message))
+	const struct ww_message *m = &r->message;
+	if (!add_calls(line, m))
+		return 0;
+	if (m->reasoning && json_object_set_new(line, "reasoning", json_string(m->reasoning)) < 0)
+		return 0;
+	if (m->native && json_object_set_new(line, "native", json_loads(m->native, 0, NULL)) < 0)
 		return 0;
 	json_object_set_new(line, "finish", json_string(ww_episode_finish_name(r->finish)));
 	if (r->prompt_tokens || r->completion_tokens)
@@ -313,6 +322,26 @@ int ww_episode_add_verdict(struct ww_episode_writer *w, int turn, const char *ca
 	json_object_set_new(line, "solution", json_string(solution_id));
 	json_object_set_new(line, "depth", json_string(depth));
 	json_object_set(line, "verdict", verdict);
+	return add_object(w, line, err);
+}
+
+int ww_episode_add_lost(struct ww_episode_writer *w, int turn, const struct ww_episode_lost *l, struct ww_err *err)
+{
+	json_t *line = new_line(w, "lost", turn);
+	json_object_set_new(line, "usd", ww_json_real(l->usd));
+	json_object_set_new(line, "prompt_tokens", json_integer(l->prompt_tokens));
+	json_object_set_new(line, "completion_tokens", json_integer(l->completion_tokens));
+	json_object_set_new(line, "why", json_string(l->why));
+	return add_object(w, line, err);
+}
+
+int ww_episode_add_compaction(struct ww_episode_writer *w, int turn, const struct ww_episode_compaction *c, struct ww_err *err)
+{
+	json_t *line = new_line(w, "compaction", turn), *ids = json_array();
+	for (size_t i = 0; i < c->n_calls; i++)
+		json_array_append_new(ids, json_string(c->call_ids[i]));
+	json_object_set_new(line, "call_ids", ids);
+	json_object_set_new(line, "bytes", json_integer(c->bytes));
 	return add_object(w, line, err);
 }
 

@@ -1,82 +1,8 @@
 /* The loop, driven by a scripted policy and a scripted judge: what is recorded, what is kept, what ends a run, and
  * that a run which is cut anywhere goes on to the same end. */
-#include "unit.h"
+#include "script.h"
 
-#include "agent/agent.h"
 #include "agent/tools.h"
-#include "base/fs.h"
-#include "base/json.h"
-
-#include <math.h>
-#include <unistd.h>
-
-/* ---- A policy that says a list of messages ----------------------------------------------------------------------- */
-
-struct line { const char *text, *tool[3], *args[3]; };
-struct scripted { struct ww_policy base; const struct line *lines; int n; enum ww_finish last; };
-
-static int scripted_next(struct ww_policy *self, const struct ww_ask *ask, struct ww_reply *out, struct ww_err *err)
-{
-	struct scripted *s = (struct scripted *)self;
-	const struct ww_message *msgs = ask->msgs;
-	size_t n = ask->n, n_tools = ask->n_tools;
-	int said = 0;
-	(void)err;
-	assert_int_equal(n_tools, 8);
-	assert_int_equal(msgs[0].role, WW_ROLE_SYSTEM);
-	assert_non_null(strstr(msgs[1].text, "class Model"));
-	for (size_t i = 0; i < n; i++)
-		said += msgs[i].role == WW_ROLE_ASSISTANT;
-	const struct line *l = said < s->n ? &s->lines[said] : NULL;
-	out->message.text = strdup(l ? l->text : "done");
-	out->finish = l ? WW_FINISH_TOOL_CALLS : s->last;
-	out->message.calls = calloc(3, sizeof(*out->message.calls));
-	for (int i = 0; l && i < 3 && l->tool[i]; i++)
-		out->message.calls[out->message.n_calls++] =
-			(struct ww_tool_call){ strdup("x"), strdup(l->tool[i]), strdup(l->args[i]) };
-	return WW_OK;
-}
-
-static const struct ww_policy_ops scripted_ops = { "scripted", scripted_next, NULL, NULL };
-
-/* ---- A judge that reads its verdict in the kernel: "us=120" is correct and takes 120 us; eager 200, compile 150 ---- */
-
-struct script_judge { int calls, fail_at; };
-
-static enum ww_rc judge_run(void *ctx, const struct ww_solution *s, enum ww_judge_depth depth, struct ww_verdict *v,
-			    struct ww_err *err)
-{
-	struct script_judge *j = ctx;
-	const char *us = strstr(s->device_source, "us=");
-	if (++j->calls == j->fail_at)
-		return ww_err_set(err, WW_ERR_WORKER, "the reference worker died");
-	v->status = us					? WW_STATUS_OK
-		    : strstr(s->device_source, "wrong") ? WW_STATUS_MISMATCH
-							: WW_STATUS_COMPILE_FAILED;
-	v->correct = us && depth != WW_JUDGE_COMPILE;
-	if (v->correct && depth == WW_JUDGE_FULL) {
-		double t = atof(us + 3), base[2] = { 200, 150 };
-		v->time = (struct ww_times){ t, t + 1 };
-		v->time_device = (struct ww_ratio){ t, t, t };
-		for (int b = 0; b < 2; b++) {
-			v->baseline_measured[b] = 1;
-			v->baselines[b] = (struct ww_times){ base[b], base[b] };
-			v->speedup[b] = (struct ww_ratio){ base[b] / t, base[b] / t, base[b] / t };
-		}
-	}
-	v->reward = ww_verdict_reward(v);
-	v->diagnostics = strdup(us ? "" : "line 1: error");
-	return WW_OK;
-}
-
-/* A profile that names what was asked for. */
-static enum ww_rc judge_profile(void *ctx, const struct ww_solution *s, json_t **out, struct ww_err *err)
-{
-	(void)ctx, (void)err;
-	*out = s ? json_pack("{s:s, s:s, s:s}", "what", "solution", "status", "crashed", "diagnostics", s->device_source)
-		 : json_pack("{s:s, s:s, s:{s:f}, s:[]}", "what", "reference", "status", "ok", "totals", "us", 12.5, "operators");
-	return WW_OK;
-}
 
 /* ---- Set-up ------------------------------------------------------------------------------------------------------ */
 
@@ -100,48 +26,9 @@ static int teardown(void **state)
 	return ww_fs_remove_tree(dir, &err);
 }
 
-struct fixture {
-	struct scripted policy;
-	struct script_judge judge;
-	struct ww_device device;
-	struct ww_episode_header header;
-	struct ww_agent_opts opts;
-	struct ww_agent_result result;
-	struct ww_err err;
-};
-
-static void prepare(struct fixture *f, const struct line *lines, int n)
-{
-	memset(f, 0, sizeof(*f));
-	f->policy = (struct scripted){ { &scripted_ops }, lines, n, WW_FINISH_STOP };
-	f->device.target = WW_TARGET_CPU;
-	f->header = (struct ww_episode_header){ .task_path = (char *)"t.py",
-						.task_id = "task1",
-						.target = (char *)"cpu",
-						.device = (char *)"test",
-						.policy = (char *)"scripted",
-						.rule = (char *)"strict",
-						.started = "now",
-						.versions = json_object() };
-	f->opts = (struct ww_agent_opts){ .policy = &f->policy.base,
-					  .judge = { &f->judge, judge_run, judge_profile, graph, &f->device, "test" },
-					  .dir = dir,
-					  .task_source = "class Model: pass",
-					  .target = WW_TARGET_CPU,
-					  .max_turns = 50,
-					  .max_seconds = 1000,
-					  .header = &f->header };
-}
-
 static enum ww_rc run(struct fixture *f)
 {
 	return ww_agent_run(&f->opts, &f->result, &f->err);
-}
-
-static void finish(struct fixture *f)
-{
-	ww_agent_result_release(&f->result);
-	json_decref(f->header.versions);
 }
 
 static void read_episode(struct ww_episode *e)
@@ -163,27 +50,12 @@ static void expect_file(const char *name, const char *content)
 	ww_str_release(&text);
 }
 
-#define KERNEL(us) { "try " us, { "write", "write", "verify" }, { "{\"path\":\"kernels.c\",\"text\":\"us=" us "\"}", \
-	"{\"path\":\"plan.c\",\"text\":\"plan " us "\"}", "{\"time\": true}" } }
-
-static const struct line story[] = {
-	{ "look", { "inspect" }, { "{}" } },
-	KERNEL("180"),
-	{ "break it", { "write", "compile", "verify" }, { "{\"path\":\"kernels.c\",\"text\":\"wrong\"}", "{}", "{}" } },
-	KERNEL("120"),
-	{ "edit",
-	  { "edit", "verify", "read" },
-	  { "{\"path\":\"kernels.c\",\"old\":\"us=120\",\"new\":\"us=148 // slower\"}", "",
-	    "{\"path\":\"kernels.c\"}" } },
-	{ "hand in", { "submit" }, { "{}" } },
-};
-
 static void test_story(void **state)
 {
 	struct fixture f;
 	struct ww_episode e;
 	(void)state;
-	prepare(&f, story, 6);
+	prepare(&f, dir, graph, story, 6);
 	assert_int_equal(run(&f), WW_OK);
 	assert_true(f.result.ended);
 	assert_string_equal(f.result.end.reason, "submitted");
@@ -217,26 +89,6 @@ static void test_story(void **state)
 
 /* ---- Going on after a kill --------------------------------------------------------------------------------------- */
 
-/* The episode without its clock. */
-static void normal_form(struct ww_str *out)
-{
-	struct ww_err err = WW_ERR_INIT;
-	struct ww_str text = WW_STR_INIT(16 << 20);
-	char path[128];
-	snprintf(path, sizeof(path), "%s/episode.jsonl", dir);
-	assert_int_equal(ww_fs_read(path, 16 << 20, &text, &err), WW_OK);
-	for (char *p = text.p, *nl; (nl = strchr(p, '\n')); p = nl + 1) {
-		json_t *o = json_loadb(p, (size_t)(nl - p), 0, NULL);
-		assert_non_null(o);
-		json_object_del(o, "t");
-		json_object_del(o, "seconds");
-		ww_json_add(out, o);
-		ww_str_addc(out, '\n');
-		json_decref(o);
-	}
-	ww_str_release(&text);
-}
-
 /* A kill leaves a prefix of the file, with or without a part of the next line, and an output directory that may be
  * behind or (solution/) wiped: from each of them the run ends as the undisturbed one did. */
 static void test_cut_at_every_line(void **state)
@@ -249,20 +101,20 @@ static void test_cut_at_every_line(void **state)
 	(void)state;
 	snprintf(path, sizeof(path), "%s/episode.jsonl", dir);
 	snprintf(solution, sizeof(solution), "%s/solution", dir);
-	prepare(&f, story, 6);
+	prepare(&f, dir, graph, story, 6);
 	assert_int_equal(run(&f), WW_OK);
 	finish(&f);
 	assert_int_equal(ww_fs_read(path, 16 << 20, &whole, &err), WW_OK);
-	normal_form(&want);
+	normal_form(dir, &want);
 	for (char *p = strchr(whole.p, '\n') + 1, *nl; (nl = strchr(p, '\n')); p = nl + 1)
 		for (int part = 0; part < 2; part++, cuts++) {
 			size_t keep = (size_t)(p - whole.p) + (part ? (size_t)(nl - p) / 2 : 0);
 			assert_int_equal(ww_fs_write(path, whole.p, keep, &err), WW_OK);
 			assert_int_equal(ww_fs_remove_tree(solution, &err), WW_OK);
-			prepare(&f, story, 6);
+			prepare(&f, dir, graph, story, 6);
 			assert_int_equal(run(&f), WW_OK);
 			ww_str_reset(&got);
-			normal_form(&got);
+			normal_form(dir, &got);
 			assert_string_equal(got.p, want.p);
 			expect_file("solution/kernels.c", "us=120");
 			finish(&f);
@@ -282,7 +134,7 @@ static void test_recorded_verdict_is_used(void **state)
 	char path[128];
 	(void)state;
 	snprintf(path, sizeof(path), "%s/episode.jsonl", dir);
-	prepare(&f, story, 6);
+	prepare(&f, dir, graph, story, 6);
 	assert_int_equal(run(&f), WW_OK);
 	int all = f.judge.calls;
 	finish(&f);
@@ -290,7 +142,7 @@ static void test_recorded_verdict_is_used(void **state)
 	char *first = strstr(whole.p, "{\"type\":\"verdict\"");
 	size_t keep = (size_t)(strchr(first, '\n') + 1 - whole.p);
 	assert_int_equal(ww_fs_write(path, whole.p, keep, &err), WW_OK);
-	prepare(&f, story, 6);
+	prepare(&f, dir, graph, story, 6);
 	assert_int_equal(run(&f), WW_OK);
 	assert_int_equal(f.judge.calls, all - 1);
 	finish(&f);
@@ -304,7 +156,7 @@ static void test_judge_trouble(void **state)
 	struct ww_episode e;
 	(void)state;
 	for (int at = 1; at <= 3; at++) {
-		prepare(&f, story, 6);
+		prepare(&f, dir, graph, story, 6);
 		f.judge.fail_at = at == 1 ? 1 : 2;
 		assert_int_equal(run(&f), WW_ERR_WORKER);
 		assert_false(f.result.ended);
@@ -313,7 +165,7 @@ static void test_judge_trouble(void **state)
 	read_episode(&e);
 	assert_false(e.ended);
 	ww_episode_release(&e);
-	prepare(&f, story, 6);
+	prepare(&f, dir, graph, story, 6);
 	assert_int_equal(run(&f), WW_OK);
 	assert_string_equal(f.result.end.reason, "submitted");
 	finish(&f);
@@ -336,7 +188,7 @@ static void test_interrupted_at_every_event(void **state)
 	(void)state;
 	for (int done = 0; !done;) {
 		struct interrupter i = { 0, 2 };
-		prepare(&f, story, 6);
+		prepare(&f, dir, graph, story, 6);
 		f.opts.interrupted = &i.flag;
 		f.opts.on_event = count_down;
 		f.opts.event_ctx = &i;
@@ -357,7 +209,7 @@ static void expect_end(const struct line *lines, int n, int max_turns, enum ww_f
 		       int turns)
 {
 	struct fixture f;
-	prepare(&f, lines, n);
+	prepare(&f, dir, graph, lines, n);
 	f.opts.max_turns = max_turns;
 	f.policy.last = last;
 	assert_int_equal(run(&f), WW_OK);
@@ -389,7 +241,7 @@ static void test_seconds(void **state)
 	static const struct line looks[] = { { "", { "inspect" }, { "{}" } } };
 	struct fixture f;
 	(void)state;
-	prepare(&f, looks, 1);
+	prepare(&f, dir, graph, looks, 1);
 	f.opts.max_seconds = 0;
 	assert_int_equal(run(&f), WW_OK);
 	assert_string_equal(f.result.end.reason, "seconds");
@@ -418,7 +270,7 @@ static void test_malformed(void **state)
 	struct fixture f;
 	struct ww_episode e;
 	(void)state;
-	prepare(&f, lines, 6);
+	prepare(&f, dir, graph, lines, 6);
 	assert_int_equal(run(&f), WW_OK);
 	assert_string_equal(f.result.end.reason, "malformed");
 	assert_int_equal(f.result.turns, 5);
@@ -449,7 +301,7 @@ static void test_nothing_to_judge(void **state)
 	};
 	struct fixture f;
 	(void)state;
-	prepare(&f, lines, 2);
+	prepare(&f, dir, graph, lines, 2);
 	assert_int_equal(run(&f), WW_OK);
 	assert_string_equal(f.result.end.reason, "stopped");
 	assert_int_equal(f.judge.calls, 0);
@@ -472,7 +324,7 @@ static void test_profiles(void **state)
 	const struct ww_message *tool[6];
 	size_t n = 0;
 	(void)state;
-	prepare(&f, lines, 2);
+	prepare(&f, dir, graph, lines, 2);
 	assert_int_equal(run(&f), WW_OK);
 	assert_int_equal(f.judge.calls, 1);	/* the closing judgement: a profile is none */
 	read_episode(&e);
@@ -495,16 +347,16 @@ static void test_other_run_is_refused(void **state)
 	static const struct line looks[] = { { "", { "inspect" }, { "{}" } } };
 	struct fixture f;
 	(void)state;
-	prepare(&f, looks, 1);
+	prepare(&f, dir, graph, looks, 1);
 	f.judge.fail_at = 1;
 	f.opts.max_turns = 1;
 	assert_int_equal(run(&f), WW_OK);
 	finish(&f);
-	prepare(&f, looks, 1);
+	prepare(&f, dir, graph, looks, 1);
 	assert_int_equal(run(&f), WW_ERR_USAGE);
 	assert_non_null(strstr(f.err.msg, "has ended"));
 	finish(&f);
-	prepare(&f, looks, 1);
+	prepare(&f, dir, graph, looks, 1);
 	strcpy(f.header.task_id, "task2");
 	assert_int_equal(run(&f), WW_ERR_USAGE);
 	assert_non_null(strstr(f.err.msg, dir));
