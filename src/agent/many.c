@@ -167,6 +167,13 @@ out:
 
 /* ---- All of them -------------------------------------------------------------------------------------------------- */
 
+static void init_results(struct ww_agent_result *results, int n)
+{
+	memset(results, 0, (size_t)n * sizeof(*results));
+	for (int i = 0; i < n; i++)
+		ww_verdict_init(&results[i].best);
+}
+
 int ww_agent_many_best(const struct ww_agent_result *results, int n)
 {
 	int best = -1;
@@ -217,9 +224,7 @@ enum ww_rc ww_agent_many(const struct ww_agent_opts *common, struct ww_policy *c
 	struct line line = { .judge = common->judge, .interrupted = common->interrupted };
 	struct one *all = calloc((size_t)n, sizeof(*all));
 	enum ww_rc rc = WW_OK;
-	memset(results, 0, (size_t)n * sizeof(*results));
-	for (int i = 0; i < n; i++)
-		ww_verdict_init(&results[i].best);
+	init_results(results, n);
 	if (!all)
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 	pthread_mutex_init(&line.lock, NULL);
@@ -254,9 +259,7 @@ int ww_agent_many_count(const char *dir)
 enum ww_rc ww_agent_many_results(const char *dir, int n, struct ww_agent_result *results, struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;
-	memset(results, 0, (size_t)n * sizeof(*results));
-	for (int i = 0; i < n; i++)
-		ww_verdict_init(&results[i].best);
+	init_results(results, n);
 	for (int i = 0; i < n && rc == WW_OK; i++) {
 		struct ww_episode e;
 		int found;

@@ -5,7 +5,7 @@
  * directory behind; one that began leaves everything that it found, and the same command with the same -o goes on
  * from there.
  */
-#include "agent/agent.h"
+#include "agent/many.h"
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/time.h"
@@ -21,10 +21,10 @@
 #include <string.h>
 
 struct options {
-	const char *target, *policy, *rule, *baselines, *dir, *formats;
-	int64_t device, max_turns, seed;
-	double max_seconds, max_time_s;
-	int json;
+	const char *target, *policy, *rule, *baselines, *dir, *formats, *base_url, *prices, *effort;
+	int64_t device, max_turns, seed, parallel, max_tokens, context_tokens, max_reply_tokens;
+	double max_seconds, max_time_s, max_usd, max_gpu_s, call_s;
+	int json, no_compaction;
 };
 
 static const struct ww_opt option_table[] = {
@@ -33,11 +33,33 @@ static const struct ww_opt option_table[] = {
 	{ "device", 0, WW_OPT_INT, offsetof(struct options, device), "N", "0", 0, 1023,
 	  "which GPU, as CUDA counts them" },
 	{ "policy", 0, WW_OPT_STR, offsetof(struct options, policy), "P", "planner", 0, 0,
-	  "who writes the kernel: planner, or replay:EPISODE" },
+	  "who writes the kernel: planner, openai:MODEL, anthropic:MODEL, or replay:EPISODE" },
+	{ "base-url", 0, WW_OPT_STR, offsetof(struct options, base_url), "URL", NULL, 0, 0,
+	  "server of an openai: or anthropic: policy (default OPENAI_BASE_URL or ANTHROPIC_BASE_URL, else the provider's)" },
+	{ "effort", 0, WW_OPT_STR, offsetof(struct options, effort), "WORD", NULL, 0, 0,
+	  "how much a model is to think, as its provider calls it: low, medium, high" },
+	{ "prices", 0, WW_OPT_STR, offsetof(struct options, prices), "FILE", NULL, 0, 0,
+	  "prices of models that go before the built-in ones (docs/policies.md)" },
+	{ "parallel", 0, WW_OPT_INT, offsetof(struct options, parallel), "N", "1", 1, WW_AGENT_MANY_MAX,
+	  "run so many episodes side by side under one budget and keep the best" },
 	{ "max-turns", 0, WW_OPT_INT, offsetof(struct options, max_turns), "N", "150", 1, 100000,
 	  "stop after so many messages of the policy" },
 	{ "max-seconds", 0, WW_OPT_NUM, offsetof(struct options, max_seconds), "S", "600", 1, 1e7,
 	  "stop after so many seconds; a step that is under way ends first" },
+	{ "max-usd", 0, WW_OPT_NUM, offsetof(struct options, max_usd), "D", NULL, 1e-6, 1e6,
+	  "spend at most so much on a model, and what one call may cost beyond it" },
+	{ "max-tokens", 0, WW_OPT_INT, offsetof(struct options, max_tokens), "N", NULL, 1, 1e15,
+	  "use at most so many tokens of a model, prompts and replies of all calls together" },
+	{ "max-gpu-seconds", 0, WW_OPT_NUM, offsetof(struct options, max_gpu_s), "S", NULL, 1e-3, 1e9,
+	  "hold the device for at most so long, all judgements together" },
+	{ "context-tokens", 0, WW_OPT_INT, offsetof(struct options, context_tokens), "N", "131072", 4096, 1e9,
+	  "how much of a conversation a model is shown" },
+	{ "no-compaction", 0, WW_OPT_FLAG, offsetof(struct options, no_compaction), NULL, NULL, 0, 0,
+	  "end when the context is full, instead of removing old outputs of tools from it" },
+	{ "max-reply-tokens", 0, WW_OPT_INT, offsetof(struct options, max_reply_tokens), "N", "32768", 16, 1e6,
+	  "of one reply of a model, its thinking included" },
+	{ "call-seconds", 0, WW_OPT_NUM, offsetof(struct options, call_s), "S", "1800", 0.1, 86400,
+	  "give a call of a model up after so long, and make it again" },
 	{ "max-time-seconds", 0, WW_OPT_NUM, offsetof(struct options, max_time_s), "S", "10", 0.1, 10,
 	  "time one solution for at most so long; less gives wider intervals" },
 	{ "rule", 0, WW_OPT_CHOICE, offsetof(struct options, rule), "strict|paper", "strict", 0, 0,
@@ -64,11 +86,14 @@ struct run {
 	int n_formats;
 	char device_name[96];
 	struct ww_rundir dir;
-	struct ww_policy *policy;
+	struct ww_policy *policies[WW_AGENT_MANY_MAX];	/* one an episode */
+	int n;						/* episodes */
+	struct ww_budget *budget;
 	struct ww_judge *judge;
 	struct ww_judge_task *judged;
 	struct ww_progress *progress;
 	struct ww_agent_result result;
+	struct ww_agent_result *many;			/* n of them, where n > 1 */
 	struct ww_summary summary;
 	char *last_text;
 };
@@ -167,6 +192,20 @@ static enum ww_rc open_judge(struct run *r, struct ww_err *err)
 	return rc == WW_OK ? ww_judge_task_open(r->judge, &r->task, &r->judged, err) : rc;
 }
 
+static void release_results(struct run *r)
+{
+	ww_agent_result_release(&r->result);
+	for (int i = 0; r->many && i < r->n; i++)
+		ww_agent_result_release(&r->many[i]);
+}
+
+/* The result that the run is about: the only one, or the best of several. */
+static const struct ww_agent_result *chosen(const struct run *r)
+{
+	int best = r->n > 1 ? ww_agent_many_best(r->many, r->n) : 0;
+	return r->n > 1 ? &r->many[best < 0 ? 0 : best] : &r->result;
+}
+
 static enum ww_rc run_agent(struct run *r, struct ww_err *err)
 {
 	struct ww_episode_header h = { .task_path = r->task.path,
@@ -175,7 +214,7 @@ static enum ww_rc run_agent(struct run *r, struct ww_err *err)
 				       .policy = (char *)r->o->policy,
 				       .rule = (char *)r->o->rule,
 				       .seed = r->dir.has_past ? r->dir.past.header.seed : (uint64_t)r->o->seed };
-	struct ww_agent_opts a = { .policy = r->policy,
+	struct ww_agent_opts a = { .policy = r->policies[0],
 				   .judge = ww_agent_use_judge(r->judged, r->device_name),
 				   .dir = r->dir.path,
 				   .task_source = r->task.source,
@@ -183,6 +222,9 @@ static enum ww_rc run_agent(struct run *r, struct ww_err *err)
 				   .rule = r->rule,
 				   .max_turns = (int)r->o->max_turns,
 				   .max_seconds = r->o->max_seconds,
+				   .context_tokens = r->o->context_tokens,
+				   .no_compaction = r->o->no_compaction,
+				   .budget = r->budget,
 				   .header = &h,
 				   .interrupted = &ww_cmd_interrupted,
 				   .on_event = ww_progress_event,
@@ -190,15 +232,26 @@ static enum ww_rc run_agent(struct run *r, struct ww_err *err)
 	memcpy(h.task_id, r->task.id, sizeof(h.task_id));
 	ww_utc_text(h.started);
 	h.versions = component_versions();
-	ww_agent_result_release(&r->result);
-	enum ww_rc rc = ww_agent_run(&a, &r->result, err);
+	release_results(r);
+	enum ww_rc rc = r->n > 1 ? ww_agent_many(&a, r->policies, r->n, r->many, err) : ww_agent_run(&a, &r->result, err);
 	json_decref(h.versions);
 	return rc;
 }
 
+/* What earlier processes left; a run is done when all its episodes have ended. */
+static enum ww_rc take_past(struct run *r, struct ww_err *err)
+{
+	if (r->n > 1)
+		return ww_agent_many_results(r->dir.path, r->n, r->many, err);
+	return r->dir.has_past ? ww_agent_result_of(&r->dir.past, &r->result, err) : WW_OK;
+}
+
 static int is_done(const struct run *r)
 {
-	return r->dir.has_past && r->dir.past.ended;
+	for (int i = 0; i < r->n; i++)
+		if (!(r->n > 1 ? r->many[i].ended : r->result.ended))
+			return 0;
+	return 1;
 }
 
 /* ---- Exports ---------------------------------------------------------------------------------------------------- */
@@ -213,7 +266,7 @@ static int exports_present(const struct run *r)
 {
 	char path[PATH_MAX];
 	struct ww_err ignored;
-	for (int i = 0; r->result.has_best && i < r->n_formats; i++)
+	for (int i = 0; chosen(r)->has_best && i < r->n_formats; i++)
 		if (export_path(r, r->formats[i], path, &ignored) != WW_OK || !ww_fs_is_dir(path))
 			return 0;
 	return 1;
@@ -224,7 +277,7 @@ static enum ww_rc export_one(struct run *r, const struct ww_solution *s, enum ww
 {
 	struct ww_summary_export *e = &r->summary.exports[r->summary.n_exports++];
 	char path[PATH_MAX], stage[64];
-	struct ww_export_opts o = { .judged = r->judged, .task = &r->task, .solution = s, .verdict = &r->result.best,
+	struct ww_export_opts o = { .judged = r->judged, .task = &r->task, .solution = s, .verdict = &chosen(r)->best,
 				    .format = f, .dir = path, .interrupted = &ww_cmd_interrupted };
 	e->format = ww_export_format_name(f);
 	enum ww_rc rc = export_path(r, f, path, err);
@@ -244,7 +297,7 @@ static enum ww_rc export_all(struct run *r, struct ww_err *err)
 {
 	struct ww_solution_files f;
 	enum ww_rc rc;
-	if (!r->result.has_best || !r->n_formats)
+	if (!chosen(r)->has_best || !r->n_formats)
 		return WW_OK;
 	WW_TRY(ww_solution_load(&f, r->dir.solution, r->target, err));
 	WW_TRY(ww_fs_mkdirs(r->dir.exports, err));
@@ -284,7 +337,10 @@ static void print_summary(struct run *r)
 	s->rule = r->o->rule;
 	s->policy = r->o->policy;
 	s->dir = r->dir.path;
-	s->result = &r->result;
+	s->result = chosen(r);
+	s->many = r->many;
+	s->n_many = r->n > 1 ? r->n : 0;
+	s->budget = r->budget;
 	s->last_text = r->last_text;
 	if (r->o->json) {
 		json_t *o = ww_summary_json(s);
@@ -301,18 +357,17 @@ static void print_summary(struct run *r)
 static enum ww_rc work(struct run *r, struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;
-	if (is_done(r)) {
-		WW_TRY(ww_agent_result_of(&r->dir.past, &r->result, err));
+	int done = is_done(r);
+	if (done)
 		ww_progress_say(r->progress, "%s holds a finished run; showing it", r->dir.path);
-	}
-	if (!is_done(r) || !exports_present(r))
+	if (!done || !exports_present(r))
 		WW_TRY(open_judge(r, err));
-	if (!is_done(r))
+	if (!done)
 		WW_TRY(run_agent(r, err));
 	if (r->judged)
 		WW_TRY(export_all(r, err));
 	else
-		for (int i = 0; r->result.has_best && i < r->n_formats; i++) {
+		for (int i = 0; chosen(r)->has_best && i < r->n_formats; i++) {
 			struct ww_summary_export *e = &r->summary.exports[r->summary.n_exports++];
 			e->format = ww_export_format_name(r->formats[i]);
 			WW_TRY(export_path(r, r->formats[i], e->path, err));
@@ -323,35 +378,92 @@ out:
 
 static void release(struct run *r)
 {
-	ww_agent_result_release(&r->result);
+	release_results(r);
+	free(r->many);
 	if (r->judged)
 		ww_judge_task_close(r->judged);
 	if (r->judge)
 		ww_judge_close(r->judge);
-	if (r->policy)
-		r->policy->ops->free(r->policy);
+	for (int i = 0; i < r->n; i++)
+		if (r->policies[i])
+			r->policies[i]->ops->free(r->policies[i]);
+	ww_budget_free(r->budget);
 	ww_rundir_release(&r->dir);
 	ww_task_release(&r->task);
 	free(r->last_text);
 }
 
+static enum ww_rc open_policies(struct run *r, struct ww_err *err)
+{
+	uint64_t seed = r->dir.has_past ? r->dir.past.header.seed : (uint64_t)r->o->seed;
+	enum ww_rc rc = WW_OK;
+	for (int i = 0; i < r->n && rc == WW_OK; i++) {
+		struct ww_policy_opts o = { .spec = r->o->policy,
+					    .seed = seed + (uint64_t)i,
+					    .base_url = r->o->base_url,
+					    .prices = r->o->prices,
+					    .effort = r->o->effort,
+					    .need_price = r->o->max_usd > 0,
+					    .max_reply_tokens = r->o->max_reply_tokens,
+					    .call_s = r->o->call_s };
+		rc = (enum ww_rc)ww_policy_open(&o, &r->policies[i], err);
+	}
+	return rc;
+}
+
+/* The limits, and what earlier processes used of them. */
+static enum ww_rc open_budget(struct run *r, struct ww_err *err)
+{
+	struct ww_budget_limits l = { r->o->max_usd, r->o->max_gpu_s, r->o->max_tokens };
+	if (!(r->budget = ww_budget_new(&l)))
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	if (r->n > 1)
+		return ww_agent_many_used(r->dir.path, r->budget, err);
+	if (r->dir.has_past) {
+		struct ww_budget_use u = ww_budget_use_of(&r->dir.past);
+		ww_budget_spend(r->budget, &u);
+	}
+	return WW_OK;
+}
+
+/* What earlier processes left in the directory, and what is needed to go on from there. */
+static enum ww_rc prepare_run(struct run *r, struct ww_err *err)
+{
+	enum ww_rc rc;
+	WW_TRY(take_past(r, err));
+	WW_TRY(open_budget(r, err));
+	if (!is_done(r))
+		WW_TRY(open_policies(r, err));
+out:
+	return rc;
+}
+
 static enum ww_rc prepare(struct run *r, const char *path, struct ww_err *err)
 {
 	enum ww_rc rc;
+	r->n = (int)r->o->parallel;
+	if (r->n > 1 && !(r->many = calloc((size_t)r->n, sizeof(*r->many))))
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 	r->rule = !strcmp(r->o->rule, "paper") ? WW_RULE_PAPER : WW_RULE_STRICT;
 	WW_TRY(each_word(r->o->baselines, add_baseline, r, err));
 	if (strcmp(r->o->formats, "none"))
 		WW_TRY(each_word(r->o->formats, add_format, r, err));
 	WW_TRY(ww_task_load(&r->task, path, err));
 	WW_TRY(choose_target(r, r->o->json ? stderr : stdout, err));
-	WW_TRY(ww_rundir_open(&r->dir, r->o->dir, &r->task, target_name(r), err));
-	uint64_t seed = r->dir.has_past ? r->dir.past.header.seed : (uint64_t)r->o->seed;
-	struct ww_policy_opts po = { .spec = r->o->policy, .seed = seed };
-	rc = (enum ww_rc)ww_policy_open(&po, &r->policy, err);
+	WW_TRY(ww_rundir_open(&r->dir, r->o->dir, &r->task, target_name(r), r->n, err));
+	rc = prepare_run(r, err);
 	if (rc != WW_OK)
 		ww_rundir_undo(&r->dir);
 out:
 	return rc;
+}
+
+/* What was found and paid for is in the directory: say so with the trouble. */
+static void say_how_to_go_on(const struct run *r, struct ww_err *err)
+{
+	struct ww_err was = *err;
+	if (err->rc != WW_ERR_INTERRUPTED && ww_fs_is_file(r->dir.episode))
+		ww_err_set(err, was.rc, "%.700s; the same command with -o %.250s goes on from here", was.msg, r->dir.path);
 }
 
 static int optimize(const struct ww_cmd *cmd, void *values, int argc, char **argv)
@@ -364,15 +476,19 @@ static int optimize(const struct ww_cmd *cmd, void *values, int argc, char **arg
 	enum ww_rc rc = prepare(&r, argv[0], &err);
 	if (rc == WW_OK) {
 		r.progress = ww_progress_new(r.o->json ? stderr : stdout);
+		if (r.progress)
+			ww_progress_watch(r.progress, r.budget);
 		rc = r.progress ? work(&r, &err) : ww_err_set(&err, WW_ERR_NOMEM, "out of memory");
 		ww_progress_free(r.progress);
+		if (rc != WW_OK)
+			say_how_to_go_on(&r, &err);
 		r.summary.interrupted = rc == WW_ERR_INTERRUPTED;
 		if (rc != WW_OK)
 			ww_rundir_undo(&r.dir);
 		if (rc == WW_OK || (r.summary.interrupted && ww_fs_is_file(r.dir.episode)))
 			print_summary(&r);
 	}
-	code = rc == WW_OK ? !ww_summary_won(&r.result) : ww_cmd_fail(&err);
+	code = rc == WW_OK ? !ww_summary_won(chosen(&r)) : ww_cmd_fail(&err);
 	release(&r);
 	return code;
 }

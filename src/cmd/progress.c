@@ -6,6 +6,7 @@
  */
 #include "cmd/progress.h"
 
+#include "agent/many.h"
 #include "base/time.h"
 
 #include <math.h>
@@ -23,7 +24,10 @@ struct ww_progress {
 	uint64_t start_ns;
 	int turn;
 	struct ww_str what, stage, best;
-	char tool[16];			/* that is being answered */
+	char tool[WW_AGENT_MANY_MAX + 1][16];	/* that is being answered, by episode */
+	struct ww_budget *budget;
+	int has_best;
+	struct ww_verdict best_verdict;		/* of all episodes; without its text */
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
 	pthread_t thread;
@@ -52,6 +56,16 @@ static size_t cut_to(const char *text, int columns)
 	return i;
 }
 
+static void add_budget(const struct ww_progress *p, struct ww_str *line, const char *before)
+{
+	struct ww_str used = WW_STR_INIT(256);
+	if (p->budget)
+		ww_budget_text(p->budget, &used);
+	if (used.len)
+		ww_str_addf(line, "%s%s", before, used.p);
+	ww_str_release(&used);
+}
+
 static void draw(struct ww_progress *p)
 {
 	struct winsize w = { .ws_col = 80 };
@@ -60,6 +74,7 @@ static void draw(struct ww_progress *p)
 	ww_str_addf(&line, "%5.1f s", ww_seconds_since(p->start_ns));
 	if (p->turn)
 		ww_str_addf(&line, "  turn %d", p->turn);
+	add_budget(p, &line, "  ");
 	if (p->best.len)
 		ww_str_addf(&line, "  best %s", p->best.p);
 	if (p->what.len)
@@ -155,24 +170,66 @@ static void set(struct ww_str *s, const char *text)
 	ww_str_adds(s, text ? text : "");
 }
 
+/* When, which episode of several, which turn. */
+static void add_stamp(const struct ww_agent_event *e, struct ww_str *line)
+{
+	ww_str_addf(line, "%7.1f s  ", e->seconds);
+	if (e->episode)
+		ww_str_addf(line, "#%-2d ", e->episode);
+	ww_str_addf(line, "turn %-3d ", e->turn);
+}
+
+static int is_best_of_all(struct ww_progress *p, const struct ww_agent_event *e)
+{
+	if (!e->is_best || (p->has_best && e->episode && !ww_agent_better(e->verdict, &p->best_verdict)))
+		return 0;
+	p->has_best = 1;
+	p->best_verdict = *e->verdict;
+	p->best_verdict.diagnostics = NULL;	/* the event's */
+	return 1;
+}
+
 static void on_verdict(struct ww_progress *p, const struct ww_agent_event *e)
 {
 	struct ww_str line = WW_STR_INIT(1024);
-	if (e->is_best) {
+	int is_best = is_best_of_all(p, e);
+	if (is_best) {
 		ww_str_reset(&p->best);
 		ww_progress_times(e->verdict, &p->best);
 	}
-	ww_str_addf(&line, "%7.1f s  turn %-3d %s: %s", e->seconds, e->turn, p->tool,
-		    ww_status_name(e->verdict->status));
+	add_stamp(e, &line);
+	ww_str_addf(&line, "%s: %s", p->tool[e->episode], ww_status_name(e->verdict->status));
 	if (e->verdict->correct) {
 		ww_str_adds(&line, ", ");
 		ww_progress_times(e->verdict, &line);
 	}
-	if (e->is_best)
+	if (is_best)
 		ww_str_adds(&line, "  (best so far)");
 	if (!p->live)
 		print_line(p, line.p);
 	ww_str_release(&line);
+}
+
+/* What was said, or at least what it cost. */
+static void on_said(struct ww_progress *p, const struct ww_agent_event *e)
+{
+	struct ww_str line = WW_STR_INIT(1024), used = WW_STR_INIT(256);
+	add_budget(p, &used, "");
+	if (*e->text)
+		set(&p->what, e->text);
+	add_stamp(e, &line);
+	ww_str_addf(&line, "%s%s%s%s", e->text, used.len ? "  (" : "", used.p, used.len ? ")" : "");
+	if (!p->live && (*e->text || used.len))
+		print_line(p, line.p);
+	ww_str_release(&line);
+	ww_str_release(&used);
+}
+
+void ww_progress_watch(struct ww_progress *p, struct ww_budget *b)
+{
+	pthread_mutex_lock(&p->lock);
+	p->budget = b;
+	pthread_mutex_unlock(&p->lock);
 }
 
 void ww_progress_event(void *ctx, const struct ww_agent_event *e)
@@ -186,21 +243,17 @@ void ww_progress_event(void *ctx, const struct ww_agent_event *e)
 		break;
 	case WW_AGENT_SAID:
 		set(&p->stage, NULL);
-		if (*e->text) {
-			set(&p->what, e->text);
-			if (!p->live)
-				fprintf(p->to, "%7.1f s  turn %-3d %s\n", e->seconds, e->turn, e->text), fflush(p->to);
-		}
+		on_said(p, e);
 		break;
 	case WW_AGENT_TOOL:
 		set(&p->stage, e->tool);
-		snprintf(p->tool, sizeof(p->tool), "%s", e->tool);
+		snprintf(p->tool[e->episode], sizeof(p->tool[0]), "%s", e->tool);
 		break;
 	case WW_AGENT_VERDICT:
 		on_verdict(p, e);
 		break;
 	case WW_AGENT_FINAL:
-		snprintf(p->tool, sizeof(p->tool), "final");
+		snprintf(p->tool[e->episode], sizeof(p->tool[0]), "final");
 		set(&p->what, "judging the result once more from scratch");
 		if (!p->live)
 			fprintf(p->to, "%7.1f s  %s\n", e->seconds, p->what.p), fflush(p->to);

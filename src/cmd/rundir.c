@@ -1,5 +1,6 @@
 #include "cmd/rundir.h"
 
+#include "agent/many.h"
 #include "base/fs.h"
 
 #include <dirent.h>
@@ -22,7 +23,7 @@ static void default_path(char *out, const struct ww_task *task, const char *targ
 static int is_ours(const char *name)
 {
 	return !strcmp(name, ".") || !strcmp(name, "..") || !strncmp(name, "task.py", 7) ||
-	       !strncmp(name, "episode.jsonl.new-", 18);
+	       !strncmp(name, "episode.jsonl.new-", 18) || !strcmp(name, "episodes");
 }
 
 static enum ww_rc check_empty(const char *path, struct ww_err *err)
@@ -52,7 +53,20 @@ static enum ww_rc check_past(struct ww_rundir *d, const struct ww_task *task, st
 	return WW_OK;
 }
 
-enum ww_rc ww_rundir_open(struct ww_rundir *d, const char *dir, const struct ww_task *task, const char *target,
+/* A run of one episode and a run of several are not gone on with as the other. */
+static enum ww_rc check_parallel(const struct ww_rundir *d, int parallel, struct ww_err *err)
+{
+	char single[PATH_MAX];
+	int n = ww_agent_many_count(d->path);
+	enum ww_rc rc = ww_fs_join(single, d->path, "episode.jsonl", err);
+	if (rc == WW_OK && parallel > 1 && ww_fs_is_file(single))
+		rc = ww_err_set(err, WW_ERR_USAGE, "%s holds a run of one episode; leave out --parallel, or choose another -o", d->path);
+	if (rc == WW_OK && (parallel > 1 ? n > parallel : n > 0))
+		rc = ww_err_set(err, WW_ERR_USAGE, "%s holds a run of %d episodes; give --parallel %d, or choose another -o", d->path, n, n);
+	return rc;
+}
+
+enum ww_rc ww_rundir_open(struct ww_rundir *d, const char *dir, const struct ww_task *task, const char *target, int parallel,
 			  struct ww_err *err)
 {
 	char copy[PATH_MAX];
@@ -64,12 +78,13 @@ enum ww_rc ww_rundir_open(struct ww_rundir *d, const char *dir, const struct ww_
 		strcpy(d->path, dir);
 	else
 		default_path(d->path, task, target);
-	WW_TRY(ww_fs_join(d->episode, d->path, "episode.jsonl", err));
+	WW_TRY(ww_fs_join(d->episode, d->path, parallel > 1 ? "episodes/1/episode.jsonl" : "episode.jsonl", err));
 	WW_TRY(ww_fs_join(d->solution, d->path, "solution", err));
 	WW_TRY(ww_fs_join(d->exports, d->path, "exports", err));
 	WW_TRY(ww_fs_join(copy, d->path, "task.py", err));
 	d->made = !ww_fs_is_dir(d->path);
 	WW_TRY(ww_fs_mkdirs(d->path, err));
+	WW_TRY(check_parallel(d, parallel, err));
 	WW_TRY(ww_fs_is_file(d->episode) ? check_past(d, task, err) : check_empty(d->path, err));
 	WW_TRY(ww_fs_write(copy, task->source, task->source_bytes, err));
 out:

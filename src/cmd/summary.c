@@ -83,12 +83,55 @@ static void add_files(const struct ww_summary *s, struct ww_str *out)
 		ww_str_adds(out, "\n");
 	if (s->has_verdict)
 		ww_str_addf(out, "  %s/verdict.json   what the judge measured\n", s->dir);
-	ww_str_addf(out, "  %s/episode.jsonl  the whole run\n", s->dir);
+	if (s->many)
+		ww_str_addf(out, "  %s/episodes       the whole run, episode by episode\n", s->dir);
+	else
+		ww_str_addf(out, "  %s/episode.jsonl  the whole run\n", s->dir);
 	for (int i = 0; i < s->n_exports; i++)
 		if (*s->exports[i].path)
 			ww_str_addf(out, "  %s   checked in a fresh process\n", s->exports[i].path);
 		else
 			ww_str_addf(out, "  export %s was not made: %s\n", s->exports[i].format, s->exports[i].why);
+}
+
+static void add_many(const struct ww_summary *s, struct ww_str *out)
+{
+	ww_str_adds(out, "\n");
+	for (int i = 0; i < s->n_many; i++) {
+		const struct ww_agent_result *r = &s->many[i];
+		ww_str_addf(out, "  episode %-3d %3d turns  ", i + 1, r->turns);
+		if (r->ended)
+			ww_str_addf(out, "%s, reward %g (best %g)", r->end.reason, r->end.reward_final, r->end.reward_best);
+		else
+			ww_str_adds(out, "not ended");
+		if (r->has_best && !isnan(r->best.time.device_us))
+			ww_str_addf(out, ", %.1f us", r->best.time.device_us);
+		ww_str_adds(out, r == s->result ? "  (chosen)\n" : "\n");
+	}
+}
+
+static void add_used(const struct ww_summary *s, struct ww_str *out)
+{
+	struct ww_str used = WW_STR_INIT(256);
+	if (s->budget)
+		ww_budget_text(s->budget, &used);
+	if (used.len)
+		ww_str_addf(out, "\n  used: %s\n", used.p);
+	ww_str_release(&used);
+}
+
+static json_t *many_json(const struct ww_summary *s)
+{
+	json_t *list = json_array();
+	for (int i = 0; i < s->n_many; i++) {
+		const struct ww_agent_result *r = &s->many[i];
+		json_t *o = json_pack("{s:i, s:i, s:b}", "episode", i + 1, "turns", r->turns, "chosen", r == s->result);
+		json_object_set_new(o, "reason", r->ended ? json_string(r->end.reason) : json_null());
+		json_object_set_new(o, "reward_final", r->ended ? ww_json_real(r->end.reward_final) : json_null());
+		json_object_set_new(o, "reward_best", r->ended ? ww_json_real(r->end.reward_best) : json_null());
+		json_array_append_new(list, o);
+	}
+	return list;
 }
 
 void ww_summary_text(const struct ww_summary *s, struct ww_str *out)
@@ -107,6 +150,9 @@ void ww_summary_text(const struct ww_summary *s, struct ww_str *out)
 			ww_str_addc(out, '\n');
 		}
 	}
+	if (s->many)
+		add_many(s, out);
+	add_used(s, out);
 	add_files(s, out);
 	if (s->interrupted)
 		ww_str_addf(out, "\n  go on with the same command and -o %s\n", s->dir);
@@ -132,5 +178,12 @@ json_t *ww_summary_json(const struct ww_summary *s)
 	json_object_set_new(o, "solution", r->has_best ? json_string(r->best_id) : json_null());
 	json_object_set_new(o, "verdict", r->has_best ? ww_verdict_to_json(&r->best) : json_null());
 	json_object_set_new(o, "exports", exports);
+	if (s->many)
+		json_object_set_new(o, "episodes", many_json(s));
+	if (s->budget) {
+		struct ww_budget_use u = ww_budget_used(s->budget);
+		json_object_set_new(o, "used", json_pack("{s:f, s:I, s:f}", "usd", u.usd, "tokens", (json_int_t)u.tokens, "gpu_seconds",
+							 u.gpu_s));
+	}
 	return o;
 }

@@ -19,6 +19,9 @@ struct ww_summary {
 	struct ww_summary_export exports[WW_EXPORT_COUNT];
 	int n_exports;
 	int interrupted, has_verdict;	/* has_verdict: verdict.json was written */
+	const struct ww_agent_result *many;	/* of episodes side by side; NULL: one alone */
+	int n_many;
+	struct ww_budget *budget;	/* may be NULL */
 };
 
 /* Correct and more than 5% faster than eager and compile, on a task that can be won. */

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """A model server on the loopback interface that plays every fault of both protocols, by script.
 
-    server.py [LOG]     prints its port, then serves until standard input ends; LOG gets one JSON line a request
+    server.py [LOG [SCRIPT]]   prints its port, then serves until standard input ends; LOG gets one JSON line a request
+
+SCRIPT is a JSON list of turns, each a list of [tool, arguments], that the scenario "agent" plays.
 
 The path says what to play: /SCENARIO/v1/chat/completions and /SCENARIO/v1/messages.  Each scenario counts its requests, so that a
 first attempt can fail and a second succeed.  `chunks` and `events` make what a good server sends; the oracle test holds them to
@@ -20,6 +22,8 @@ GIANT = 5 << 20
 
 
 def calls_of(scenario):
+    if isinstance(scenario, list):
+        return [(name, json.dumps(arguments)) for name, arguments in scenario]
     if scenario == "calls10":
         return [("read", json.dumps({"path": "plan.c", "lines": i})) for i in range(10)]
     if scenario == "wrongtool":
@@ -48,7 +52,9 @@ def chunks(scenario):
     """The chunks of a good reply in this scenario."""
     field = "reasoning" if scenario == "reasoning" else "reasoning_content"
     out = [chunk({"role": "assistant", "content": ""})]
-    if scenario == "refusal":
+    if scenario == []:
+        out += [chunk({"content": "The end."}), chunk({}, "stop")]
+    elif scenario == "refusal":
         out += [chunk({"refusal": "I would "}), chunk({"refusal": "rather not."}), chunk({}, "stop")]
     elif scenario == "filtered":
         out += [chunk({"content": "I beg"}), chunk({}, "content_filter")]
@@ -143,7 +149,7 @@ def check_anthropic(body):
 
 # ---- Serving
 
-seen, lock, log = {}, threading.Lock(), None
+seen, lock, log, script = {}, threading.Lock(), None, []
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -289,6 +295,11 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(b"<html>\x1b[31mbad gateway\xff</html>".ljust(40))
 
+    def play_agent(self, n, body):
+        turn = sum(m["role"] == "assistant" for m in body["messages"])
+        time.sleep(0.02)
+        self.good(script[turn] if turn < len(script) else [])
+
     def play_second(self, n, body):
         if n == 1:
             return self.good("plain")
@@ -311,6 +322,9 @@ class Server(ThreadingHTTPServer):
 if __name__ == "__main__":
     if len(sys.argv) > 1:
         log = open(sys.argv[1], "a", encoding="utf-8")
+    if len(sys.argv) > 2:
+        with open(sys.argv[2], encoding="utf-8") as f:
+            script = json.load(f)
     server = Server(("127.0.0.1", 0), Handler)
     print(server.server_address[1], flush=True)
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
