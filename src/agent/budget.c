@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 struct ww_budget {
@@ -56,6 +57,21 @@ double ww_budget_gpu_s(const struct ww_verdict *v)
 	return v->seconds.verify + v->seconds.time;
 }
 
+double ww_budget_profile_gpu_s(const json_t *data)
+{
+	return ww_json_num(data, "device_seconds", 0);
+}
+
+static double recorded_profile_s(const struct ww_message *m)
+{
+	if (m->role != WW_ROLE_TOOL || !m->data || strcmp(m->tool, "profile"))
+		return 0;
+	json_t *data = json_loads(m->data, 0, NULL);
+	double s = ww_budget_profile_gpu_s(data);
+	json_decref(data);
+	return s;
+}
+
 struct ww_budget_use ww_budget_use_of(const struct ww_episode *e)
 {
 	struct ww_budget_use u = { 0 };
@@ -63,6 +79,7 @@ struct ww_budget_use ww_budget_use_of(const struct ww_episode *e)
 		const struct ww_reply *r = &e->messages[i].reply;
 		u.usd += r->usd;
 		u.tokens += r->prompt_tokens + r->completion_tokens;
+		u.gpu_s += recorded_profile_s(&r->message);
 	}
 	for (size_t i = 0; i < e->n_lost; i++) {
 		u.usd += e->lost[i].usd;

@@ -32,6 +32,8 @@ struct ww_budget_use ww_budget_use_of(const struct ww_episode *e);
 void ww_budget_spend(struct ww_budget *b, const struct ww_budget_use *u);
 /* Seconds that a verdict held the device. */
 double ww_budget_gpu_s(const struct ww_verdict *v);
+/* The same of a profile: its member "device_seconds". */
+double ww_budget_profile_gpu_s(const json_t *data);
 
 /* An episode begins or ends: its closing judgement must fit into the GPU seconds. */
 void ww_budget_enter(struct ww_budget *b);

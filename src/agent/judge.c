@@ -1,6 +1,7 @@
 /* judge.c - the product's judge behind the loop's seam. */
 #include "agent/agent.h"
 
+#include "base/time.h"
 #include "judge/profile/profile.h"
 
 static enum ww_rc run(void *ctx, const struct ww_solution *s, enum ww_judge_depth depth, struct ww_verdict *v,
@@ -11,7 +12,12 @@ static enum ww_rc run(void *ctx, const struct ww_solution *s, enum ww_judge_dept
 
 static enum ww_rc profile(void *ctx, const struct ww_solution *s, json_t **out, struct ww_err *err)
 {
-	return s ? ww_profile_solution(ctx, s, out, err) : ww_profile_reference(ctx, out, err);
+	uint64_t start = ww_now_ns();
+	enum ww_rc rc = s ? ww_profile_solution(ctx, s, out, err) : ww_profile_reference(ctx, out, err);
+	/* How long it held the device is counted by the budget, from the record too. */
+	if (rc == WW_OK)
+		json_object_set_new(*out, "device_seconds", json_real(ww_seconds_since(start)));
+	return rc;
 }
 
 struct ww_agent_judge ww_agent_use_judge(struct ww_judge_task *t, const char *device_name)

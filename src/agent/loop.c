@@ -228,6 +228,8 @@ static enum ww_rc answer_call(struct loop *l, const struct ww_tool_call *call, s
 	enum ww_rc rc = ww_tools_call(&l->env, call, &r, err);
 	if (rc != WW_OK)
 		goto out;
+	if (l->opts->budget && !strcmp(call->name, "profile"))
+		ww_budget_spend(l->opts->budget, &(struct ww_budget_use){ .gpu_s = ww_budget_profile_gpu_s(r.data) });
 	if (r.malformed && !r.data)
 		r.data = json_pack("{s:b}", "malformed", 1);
 	m->is_error = r.is_error;

@@ -65,6 +65,13 @@ static enum ww_rc stand(struct line *l, struct waiter *me, struct ww_err *err)
 	return rc;
 }
 
+static void go(struct line *l, struct waiter *me)
+{
+	pthread_mutex_lock(&l->lock);
+	leave(l, me);
+	pthread_mutex_unlock(&l->lock);
+}
+
 static enum ww_rc judge_in_turn(void *ctx, const struct ww_solution *s, enum ww_judge_depth depth, struct ww_verdict *v,
 				struct ww_err *err)
 {
@@ -76,9 +83,19 @@ static enum ww_rc judge_in_turn(void *ctx, const struct ww_solution *s, enum ww_
 	if (rc != WW_OK)
 		return rc;
 	rc = l->judge.run(l->judge.ctx, s, depth, v, err);
-	pthread_mutex_lock(&l->lock);
-	leave(l, &me);
-	pthread_mutex_unlock(&l->lock);
+	go(l, &me);
+	return rc;
+}
+
+static enum ww_rc profile_in_turn(void *ctx, const struct ww_solution *s, json_t **out, struct ww_err *err)
+{
+	struct line *l = ctx;
+	struct waiter me = { NULL };
+	enum ww_rc rc = stand(l, &me, err);
+	if (rc != WW_OK)
+		return rc;
+	rc = l->judge.profile(l->judge.ctx, s, out, err);
+	go(l, &me);
 	return rc;
 }
 
@@ -150,6 +167,7 @@ static enum ww_rc begin(struct one *o, const struct ww_agent_opts *common, struc
 	o->opts.episode = i + 1;
 	o->opts.judge.ctx = line;
 	o->opts.judge.run = judge_in_turn;
+	o->opts.judge.profile = profile_in_turn;
 	o->result = result;
 	WW_TRY(ww_agent_many_dir(common->dir, i, o->dir, err));
 	WW_TRY(ww_fs_mkdirs(o->dir, err));

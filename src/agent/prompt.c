@@ -37,10 +37,11 @@ static const char solution_text[] =
 	"recipes.\n\n";
 
 static const char workflow[] =
-	"WORKFLOW. inspect the graph and the device; write both files; compile until it builds; verify until it is "
-	"correct; then vary one thing at a time, verify, and keep what is faster. Submit with the best solution in "
-	"the workspace: it is judged once more from scratch. A message without a tool call ends the episode as well; "
-	"so does the fifth call in a row that is not valid.\n\n";
+	"WORKFLOW. inspect the graph and the device; profile the reference to see where its time goes; write both files; compile "
+	"until it builds; verify until it is correct; profile your solution to see what limits it; change one thing, verify, and keep "
+	"what is faster. Submit with the best solution in the workspace: it is judged once more from scratch, and that judgement is your "
+	"reward. A message without a tool call ends the episode as well; so does the fifth call in a row that is not valid, and a "
+	"budget that is used up.\n\n";
 
 static void add_budget(struct ww_str *s, const struct ww_agent_opts *o)
 {
