@@ -60,6 +60,7 @@ class Worker:
 
         with NoCollection():
             self.target = facts.start(q)
+            self.target.pool_bytes = int(q.get("pool_bytes") or 0)
         return facts.describe(self.target, q), []
 
     def peaks(self, q, fds):
@@ -92,7 +93,7 @@ class Worker:
         return self.loaded().share()
 
     def draw(self, q, fds):
-        self.loaded().draw(int(q["seed"]), float(q["scale"]), float(q["shift"]), q["params"])
+        self.loaded().draw(int(q["seed"]), float(q["scale"]), float(q["shift"]), q["params"], q.get("keep", ""))
         return {}, []
 
     def reference(self, q, fds):

@@ -8,6 +8,8 @@ from . import Refuse
 
 
 class Target:
+    pool_bytes = 0  # for references that are kept
+
     def __init__(self, kind, index, torch):
         self.kind, self.torch = kind, torch
         self.device = torch.device("cuda", index) if kind == "cuda" else torch.device("cpu")

@@ -113,10 +113,11 @@ def promoted_run(task, to):
         task.restore()
 
 
-def addresses(task, leaves):
-    """Where inputs and state begin: an output that is one of them must be copied before it is restored."""
+def addresses(task, leaves, whole=False):
+    """Where inputs and state begin (`whole`: their allocations): an output that is one of them must be copied before it is
+    restored."""
     held = [*task.params.values(), *task.state.values(), *(x for x in leaves if isinstance(x, torch.Tensor))]
-    return {t.data_ptr() for t in held}
+    return {t.untyped_storage().data_ptr() if whole else t.data_ptr() for t in held}
 
 
 def default_run(task):
@@ -163,6 +164,27 @@ class References:
             return e
         kind = "device" if "CUDA error" in str(e) else "task"
         return Refuse(kind, f"{self.task.name}: the fp64 reference failed: {type(e).__name__}: {e}")
+
+    def keep(self, rule):
+        """Get ready to live on beside other draws: hold no memory that the next one writes to, and nothing that `rule` does
+        not look at (by strict, a default run that is finite counts only by its errors)."""
+        held = addresses(self.task, self.task.leaves, whole=True)
+        apart = {}  # each tensor once
+
+        def own(t):
+            if id(t) not in apart:
+                apart[id(t)] = t.clone() if t.untyped_storage().data_ptr() in held else t
+            return apart[id(t)]
+
+        exact = [own(t) for t in self.exact]
+        if rule == "strict":
+            self.default = [e if fine and d.dtype.is_floating_point else d
+                            for d, e, fine in zip(self.default, self.exact, self.finite)]
+        self.default = [own(t) for t in self.default]
+        self.exact = exact
+
+    def tensors(self):
+        return [*self.exact, *self.default]
 
     def answer(self):
         return {

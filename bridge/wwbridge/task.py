@@ -24,6 +24,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from . import NoCollection, Refuse, one_line, source
 from .facts import settings
+from .pool import Pool
 
 DTYPES = {
     torch.float32: "float32", torch.float64: "float64", torch.float16: "float16", torch.bfloat16: "bfloat16",
@@ -105,7 +106,8 @@ class Task:
         self.device = target.device
         self.id = hashlib.sha256(text.encode()).hexdigest()
         self.filename = f"<{name}>"
-        self._graph = self._shared = self._clock = self._references = None
+        self._graph = self._shared = self._clock = self._references = self._draw_key = None
+        self._pool = Pool(target, target.pool_bytes)
         self.module = self._execute()
         with torch.no_grad():
             try:
@@ -365,10 +367,13 @@ class Task:
 
     # ---- Draws
 
-    def draw(self, seed, scale, shift, params):
+    def draw(self, seed, scale, shift, params, keep=""):
         if params not in ("redraw", "init", "keep"):
             raise Refuse("request", "draw: params must be redraw, init or keep")
-        self._references = None
+        if keep not in ("", "strict", "paper") or (keep and params == "keep"):
+            raise Refuse("request", "draw: keep must be strict or paper, and with new parameters")
+        self._draw_key = (seed, scale, shift, params, keep) if keep else None
+        self._references, inputs = self._pool.get(self._draw_key)
         with torch.no_grad():
             if params == "init":
                 for n, t in {**self.params, **self.stats}.items():
@@ -376,19 +381,25 @@ class Task:
                 self._keep_stats()
             elif params == "redraw":
                 self._redraw(seed)
-            leaves, _ = self._draw_leaves(sub_seed(seed, "inputs"))
-            self._check_same_form(leaves)
-            for i, t in zip(self.slots, self.inputs):
-                x = leaves[i]
-                if x.dtype.is_floating_point and (scale != 1.0 or shift != 0.0):
-                    y = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
-                    span(y).copy_(span(x)).mul_(scale).add_(shift)
-                    x = y
-                span(t).copy_(span(x))
-            del leaves
+            if inputs:
+                for t, kept in zip(self.inputs, inputs):
+                    span(t).copy_(kept)
+            else:
+                self._draw_inputs(seed, scale, shift)
             if self._shared:
                 self._shared.publish(params != "keep")
         self.target.sync()
+
+    def _draw_inputs(self, seed, scale, shift):
+        leaves, _ = self._draw_leaves(sub_seed(seed, "inputs"))
+        self._check_same_form(leaves)
+        for i, t in zip(self.slots, self.inputs):
+            x = leaves[i]
+            if x.dtype.is_floating_point and (scale != 1.0 or shift != 0.0):
+                y = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
+                span(y).copy_(span(x)).mul_(scale).add_(shift)
+                x = y
+            span(t).copy_(span(x))
 
     def _redraw(self, seed):
         """New values for every parameter, none at its default (DESIGN section 5)."""
@@ -461,6 +472,12 @@ class Task:
         if self._references is None:
             self._check_settings("something")
             self._references = References(self)
+            if self._references.dtype != torch.float64 and self._pool.clear():
+                self._references = None  # memory was short of what the pool held
+                self._references = References(self)
+            if self._draw_key:
+                self._references.keep(self._draw_key[-1])
+                self._pool.put(self._draw_key, self._references, [span(t) for t in self.inputs])
         return self._references.answer()
 
     def compare(self, rule):
@@ -473,7 +490,7 @@ class Task:
     def degenerate(self, seed_a, seed_b):
         from .reference import degenerate
 
-        self._references = None
+        self._references = self._draw_key = None
         return degenerate(self, seed_a, seed_b)
 
     def clock(self):
@@ -485,14 +502,22 @@ class Task:
         return self._clock
 
     def free(self, everything):
-        self._references = None
+        self._references = self._draw_key = None
         if everything:
             self._clock = None
-        if self.target.kind == "cuda":
+            self._pool.clear()
+        if self.target.kind == "cuda" and (everything or self._short_of_memory()):
             torch.cuda.empty_cache()
+
+    def _short_of_memory(self):
+        """Giving memory back takes milliseconds, now and when it is wanted again; but runners and other tasks want some, too."""
+        free, total = torch.cuda.mem_get_info(self.device)
+        idle = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+        return free < total // 3 or idle > max(self.target.pool_bytes // 2, 1 << 30)
 
     def close(self):
         self._references = self._clock = None
+        self._pool.clear()
         if self._shared:
             self._shared.close()
         self._shared = None

@@ -164,7 +164,7 @@ enum ww_rc ww_base_eager_estimate(struct ww_judge_task *t, struct ww_err *err)
 	WW_TRY(ww_base_prepare(t, WW_BASE_EAGER, err));
 	if (!t->base[WW_BASE_EAGER].prepared)
 		goto out;
-	WW_TRY(ww_session_draw(t, 1, 0, WW_REF_PARAMS_INIT, err));
+	WW_TRY(ww_session_draw_unchecked(t, WW_REF_PARAMS_INIT, err));
 	for (int k = 0; k < 2; k++)
 		WW_TRY(ww_base_once(t, WW_BASE_EAGER, WW_REF_DEVICE, &us, err));
 	t->eager_us = us;
@@ -181,7 +181,7 @@ static int steady(const struct ww_base *e)
 static enum ww_rc round_of(struct ww_judge_task *t, unsigned which, int keep, struct ww_err *err)
 {
 	enum ww_rc rc;
-	WW_TRY(ww_session_draw(t, 1, 0, WW_REF_PARAMS_KEEP, err));
+	WW_TRY(ww_session_draw_unchecked(t, WW_REF_PARAMS_KEEP, err));
 	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++) {
 		struct ww_base *e = &t->base[b];
 		double us = 0;
@@ -208,7 +208,7 @@ static double limit_s(const struct ww_judge *j)
 static enum ww_rc series(struct ww_judge_task *t, unsigned which, uint64_t start, struct ww_err *err)
 {
 	enum ww_rc rc;
-	WW_TRY(ww_session_draw(t, 1, 0, WW_REF_PARAMS_REDRAW, err));
+	WW_TRY(ww_session_draw_unchecked(t, WW_REF_PARAMS_REDRAW, err));
 	for (int k = 0; k < WARM_CALLS; k++)
 		WW_TRY(round_of(t, which, 0, err));
 	for (int k = 0, done = 0; k < MAX_CALLS && !done; k++) {

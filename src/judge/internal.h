@@ -6,6 +6,7 @@
 #include "judge/compile/compile.h"
 #include "judge/judge.h"
 #include "judge/lease.h"
+#include "judge/pool.h"
 #include "judge/run/client.h"
 #include "judge/stats.h"
 #include "store/store.h"
@@ -52,6 +53,7 @@ struct ww_judge_task {
 	struct ww_ref_shapes shapes;
 	struct ww_facts facts;
 	struct ww_ref_buffers buffers;
+	struct ww_pool *pool;		/* draws whose references are kept; NULL: every draw is a new one */
 	int variant_useless[8];		/* of verify.c's draws: the references were not finite */
 	int degenerate[2];		/* by enum ww_rule; -1: not looked at yet */
 	double eager_us;		/* rough, for time limits; 0 unknown */
@@ -104,8 +106,11 @@ enum ww_rc ww_session_run(struct ww_session *s, unsigned prepare, struct ww_run_
 /* References of the current draw, then compare the outputs; a mismatch goes into the verdict and sets s->failed.  `when`
  * names the draw in diagnostics.  With `finite`, references that are not finite are not compared with and set it to 0. */
 enum ww_rc ww_session_check(struct ww_session *s, const char *when, int *finite, struct ww_err *err) WW_MUST_CHECK;
+/* A draw that a candidate's outputs will be compared on; it may come from the task's pool. */
 enum ww_rc ww_session_draw(struct ww_judge_task *t, double scale, double shift, enum ww_ref_params params,
 			   struct ww_err *err) WW_MUST_CHECK;
+/* One that nothing will be compared on: always new. */
+enum ww_rc ww_session_draw_unchecked(struct ww_judge_task *t, enum ww_ref_params params, struct ww_err *err) WW_MUST_CHECK;
 uint64_t ww_session_seed(struct ww_judge_task *t);
 void ww_session_fail(struct ww_session *s, enum ww_status status, const char *fmt, ...) WW_PRINTF(3, 4);
 /* Runner results in words and status. */

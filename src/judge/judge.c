@@ -25,6 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum { DIAG_MAX_BYTES = 12 << 10, FLUSH_MAX_BYTES = 128 << 20, FIRST_RUN_LIMIT_S = 30 };
 
@@ -157,6 +158,15 @@ static void set_facts(struct ww_judge_task *t)
 	t->matrix_flops = json_number_value(json_object_get(totals, "matrix_flops"));
 }
 
+/* What one task's reference worker may keep: two fifths of a GPU's memory, an eighth of a machine's, shared by the open tasks. */
+static uint64_t pool_bytes(const struct ww_judge *j)
+{
+	uint64_t tasks = j->opts.open_tasks > 0 ? (uint64_t)j->opts.open_tasks : 1;
+	if (j->opts.target == WW_TARGET_CUDA)
+		return (uint64_t)j->facts.device.memory_bytes / 5 * 2 / tasks;
+	return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 8 / tasks;
+}
+
 enum ww_rc ww_judge_task_open(struct ww_judge *j, const struct ww_task *task, struct ww_judge_task **out, struct ww_err *err)
 {
 	struct ww_judge_task *t = calloc(1, sizeof(*t));
@@ -172,9 +182,12 @@ enum ww_rc ww_judge_task_open(struct ww_judge *j, const struct ww_task *task, st
 	WW_TRY(ww_fs_join(t->ref_cache, j->cache_dir, "torch", err));
 	WW_TRY(ww_fs_mkdirs(t->ref_cache, err));
 	t->ref_opts = (struct ww_ref_opts){ .target = j->opts.target, .device = j->opts.device, .threads = j->opts.threads,
-					    .cache_dir = t->ref_cache, .first = &t->task, .interrupted = j->opts.interrupted };
+					    .cache_dir = t->ref_cache, .first = &t->task, .interrupted = j->opts.interrupted,
+					    .pool_bytes = pool_bytes(j) };
 	WW_TRY(start_ref(t, err));
 	set_facts(t);
+	if (!j->opts.seed)
+		WW_TRY(ww_pool_open(&t->pool, &t->shapes, j->opts.target, j->opts.rule, t->ref_opts.pool_bytes, err));
 	*out = t;
 	return WW_OK;
 out:
@@ -190,6 +203,7 @@ void ww_judge_task_close(struct ww_judge_task *t)
 	ww_ref_shapes_release(&t->shapes);
 	json_decref(t->graph);
 	ww_task_release(&t->task);
+	ww_pool_close(t->pool);
 	pthread_mutex_destroy(&t->lock);
 	free(t);
 }
@@ -299,6 +313,8 @@ static enum ww_rc open_rival(struct ww_session *r, const struct built *b, struct
 	if (!r->failed && strcmp(t->rival_id, b->id))
 		WW_TRY(ww_judge_verify(r, err));
 	if (r->failed)
+		ww_pool_spoil(t->pool);
+	if (r->failed)
 		rc = ww_err_set(err, WW_ERR_USAGE, "the baseline solution cannot be used (%s): %.400s", ww_status_name(r->v->status),
 				r->diag.p);
 	else
@@ -339,6 +355,7 @@ static enum ww_rc measure(struct ww_judge_task *t, struct built *b, const struct
 	enum ww_rc rc;
 
 	ww_judge_progress(t->judge, "verify");
+	ww_pool_begin(t->pool);
 	WW_TRY(look_for_degeneracy(t, err));
 	v->degenerate = t->degenerate[v->rule];
 	WW_TRY(ww_base_eager_estimate(t, err));
@@ -350,6 +367,8 @@ static enum ww_rc measure(struct ww_judge_task *t, struct built *b, const struct
 	if (!s.failed && depth >= WW_JUDGE_BRIEF)
 		WW_TRY(time_it(&s, rival, err));
 out:
+	if (s.failed)
+		ww_pool_spoil(t->pool);
 	ww_session_close(&s);
 	ww_str_adds(diag, s.diag.p);
 	ww_str_release(&s.diag);

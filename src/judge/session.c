@@ -212,14 +212,29 @@ uint64_t ww_session_seed(struct ww_judge_task *t)
 	return ww_rng_u64(&g) >> 1;
 }
 
-enum ww_rc ww_session_draw(struct ww_judge_task *t, double scale, double shift, enum ww_ref_params params, struct ww_err *err)
+static enum ww_rc draw(struct ww_judge_task *t, const struct ww_ref_draw *d, struct ww_err *err)
 {
-	struct ww_ref_draw d = { ww_session_seed(t), scale, shift, params };
 	uint64_t start = ww_now_ns();
-	enum ww_rc rc = ww_ref_draw(t->ref, &d, err);
+	enum ww_rc rc = ww_ref_draw(t->ref, d, err);
 	t->reference_s += ww_seconds_since(start);
 	t->spent.draw += ww_seconds_since(start);
 	return rc;
+}
+
+enum ww_rc ww_session_draw(struct ww_judge_task *t, double scale, double shift, enum ww_ref_params params, struct ww_err *err)
+{
+	struct ww_ref_draw d = { ww_pool_next(t->pool, scale, shift, params), scale, shift, params, 1, t->judge->opts.rule };
+	if (!d.seed) {
+		d.seed = ww_session_seed(t);
+		d.keep = 0;
+	}
+	return draw(t, &d, err);
+}
+
+enum ww_rc ww_session_draw_unchecked(struct ww_judge_task *t, enum ww_ref_params params, struct ww_err *err)
+{
+	struct ww_ref_draw d = { ww_session_seed(t), 1, 0, params, 0, t->judge->opts.rule };
+	return draw(t, &d, err);
 }
 
 static void add_index(struct ww_str *s, const int64_t *index, int rank)

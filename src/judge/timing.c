@@ -152,7 +152,8 @@ static enum ww_rc one_round(struct timing *x, int check, double *us, struct ww_e
 	WW_TRY(prepare(x->s, err));
 	if (x->s->failed)
 		goto out;
-	WW_TRY(ww_session_draw(x->s->t, 1, 0, WW_REF_PARAMS_REDRAW, err));
+	WW_TRY(check ? ww_session_draw(x->s->t, 1, 0, WW_REF_PARAMS_REDRAW, err)
+		     : ww_session_draw_unchecked(x->s->t, WW_REF_PARAMS_REDRAW, err));
 	for (int k = 0; k < SIDES && !x->s->failed; k++)
 		if (takes_part(x, order[k]))
 			WW_TRY(side_once(x, order[k], check, &us[order[k]], err));

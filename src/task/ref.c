@@ -375,9 +375,10 @@ enum ww_rc ww_ref_draw(struct ww_ref *r, const struct ww_ref_draw *d, struct ww_
 {
 	static const char *const params[] = { "redraw", "init", "keep" };
 	json_t *b;
-	enum ww_rc rc = ask(r, json_pack("{s:s, s:I, s:f, s:f, s:s}", "request", "draw", "seed",
+	enum ww_rc rc = ask(r, json_pack("{s:s, s:I, s:f, s:f, s:s, s:s}", "request", "draw", "seed",
 					 (json_int_t)(d->seed & INT64_MAX), "scale", d->scale, "shift", d->shift, "params",
-					 params[d->params]), request_s(r), &b, err);
+					 params[d->params], "keep", !d->keep ? "" : d->rule == WW_RULE_PAPER ? "paper" : "strict"),
+			    request_s(r), &b, err);
 	return rc == WW_OK ? finish(r, b, WW_OK, err) : rc;
 }
 

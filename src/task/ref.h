@@ -36,6 +36,7 @@ struct ww_ref_opts {
 	const char *cache_dir;		/* torch.compile's caches; NULL: a private directory that goes with the worker */
 	uint64_t max_resident_bytes;	/* 0: four fifths of the machine's; looked at every 50 ms while a request is running */
 	int bandwidth;			/* measure the memory's at the start (0.4 s); else it is 0 among the device's facts */
+	uint64_t pool_bytes;		/* for references of draws that come again (struct ww_ref_draw) */
 	double max_request_s;		/* any one request; 0: 300 s.  Start-up has 120 s of its own */
 	double max_load_s;		/* 0: 120 s */
 	double max_compile_s;		/* preparing one baseline; 0: 600 s */
@@ -118,6 +119,8 @@ struct ww_ref_draw {
 	uint64_t seed;			/* below 2^63 */
 	double scale, shift;		/* floating inputs become x * scale + shift; 1 and 0 leave them */
 	enum ww_ref_params params;
+	int keep;			/* this draw will come again: keep its references for then, as far as pool_bytes goes */
+	enum ww_rule rule;		/* by which it will be compared */
 };
 enum ww_rc ww_ref_draw(struct ww_ref *r, const struct ww_ref_draw *d, struct ww_err *err) WW_MUST_CHECK;
 

@@ -1,0 +1,51 @@
+"""References of draws that come again, kept as long as memory allows.
+
+The judge decides which draws come again and for how long (src/judge/pool.h says why that is safe); here they are only
+remembered: a draw is a function of its request, so the key is the request.  What is kept are the outputs in fp64 (those of the
+default run only where a comparison looks at them: integers, values that are not finite, rule paper) with their scalars, and on the
+cpu, where drawing costs more than copying, the inputs.  The least recently used go first.
+
+Memory that somebody needs more is given back: at a failed allocation everything, and on a GPU nothing is kept while less
+than a tenth of it is free.
+"""
+
+import collections
+
+import torch
+
+
+class Pool:
+    def __init__(self, target, limit):
+        self.target, self.limit = target, limit
+        self.entries, self.used = collections.OrderedDict(), 0
+
+    def get(self, key):
+        """(references or None, inputs or None)"""
+        entry = self.entries.get(key)
+        if entry is None:
+            return None, None
+        self.entries.move_to_end(key)
+        return entry[:2]
+
+    def put(self, key, references, inputs):
+        kept = [span.clone() for span in inputs] if self.target.kind == "cpu" else None
+        size = sum(t.nbytes for t in {id(t): t for t in references.tensors() + (kept or [])}.values())
+        while self.entries and self.used + size > self.limit:
+            self.used -= self.entries.popitem(last=False)[1][2]
+        if self.used + size <= self.limit and self.roomy():
+            self.entries[key] = (references, kept, size)
+            self.used += size
+
+    def roomy(self):
+        if self.target.kind != "cuda":
+            return True
+        free, total = torch.cuda.mem_get_info(self.target.device)
+        idle = torch.cuda.memory_reserved(self.target.device) - torch.cuda.memory_allocated(self.target.device)
+        return free + idle > total // 10
+
+    def clear(self):
+        """1 if there was something to give back."""
+        had = bool(self.entries)
+        self.entries.clear()
+        self.used = 0
+        return had
