@@ -130,11 +130,11 @@ static void a_task_from_end_to_end(void **state)
 	const float *x = m.p[0];
 	float *y = m.p[1], before[32];
 	memset(y, 0xff, 128);
-	OK(ww_ref_draw(shared, &(struct ww_ref_draw){ 5, 1, 0, WW_REF_PARAMS_REDRAW }, e));
+	OK(ww_ref_draw(shared, &(struct ww_ref_draw){ .seed = 5, .scale = 1, .params = WW_REF_PARAMS_REDRAW }, e));
 	memcpy(before, x, sizeof(before));
-	OK(ww_ref_draw(shared, &(struct ww_ref_draw){ 6, 1, 0, WW_REF_PARAMS_REDRAW }, e));
+	OK(ww_ref_draw(shared, &(struct ww_ref_draw){ .seed = 6, .scale = 1, .params = WW_REF_PARAMS_REDRAW }, e));
 	assert_memory_not_equal(before, x, sizeof(before));
-	OK(ww_ref_draw(shared, &(struct ww_ref_draw){ 5, 64, 3, WW_REF_PARAMS_KEEP }, e));
+	OK(ww_ref_draw(shared, &(struct ww_ref_draw){ .seed = 5, .scale = 64, .shift = 3, .params = WW_REF_PARAMS_KEEP }, e));
 	for (int i = 0; i < 32; i++)
 		assert_true(fabsf(x[i] - (before[i] * 64 + 3)) < 1e-4f);
 	OK(ww_ref_reference(shared, &ref, e));
