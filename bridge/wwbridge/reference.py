@@ -39,6 +39,10 @@ class Promote(TorchDispatchMode):
         super().__init__()
         self.to, self.copies, self.exceptions = to, {}, set()
 
+    @classmethod
+    def _should_skip_dynamo(cls):
+        return False  # as in task.Watch
+
     def tensor(self, t):
         """The promoted copy of a tensor from outside, one for each tensor, so that in-place changes of it are seen later."""
         if t.dtype == self.to:
@@ -101,7 +105,7 @@ def promoted_run(task, to):
         torch.set_default_dtype(to)
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
         leaves = [x.to(to) if floating(x) else x for x in task.leaves]
-        with Swapped(task, to):
+        with Swapped(task, to), task.lightly():
             with torch.no_grad(), mode:
                 out = task.model(*task.args(leaves))
             out = [t.to(to) if floating(t) else t for t in task._flat(out)]
@@ -144,8 +148,9 @@ class References:
         for e, d in zip(self.exact, self.default):
             if e.shape != d.shape:
                 raise Refuse("task", f"{task.name}: the fp64 run has outputs of another shape")
-        self.own = [Distance(d, e).measure() for d, e in zip(self.default, self.exact)]
-        self.finite = [all_finite(d) and all_finite(e) for d, e in zip(self.default, self.exact)]
+        with task.lightly():
+            self.own = [Distance(d, e).measure() for d, e in zip(self.default, self.exact)]
+            self.finite = [all_finite(d) and all_finite(e) for d, e in zip(self.default, self.exact)]
         task.target.sync()
 
     def _again(self, task):
@@ -446,7 +451,8 @@ def degenerate(task, seed_a, seed_b):
     r = References(task)
     answer = {}
     for rule in ("strict", "paper"):
-        rows = [trivial(o, e, d, own, rule) for o, e, d, own in zip(other, r.exact, r.default, r.own) if d.numel()]
+        with task.lightly():
+            rows = [trivial(o, e, d, own, rule) for o, e, d, own in zip(other, r.exact, r.default, r.own) if d.numel()]
         answer[rule] = {"degenerate": all(any(t.values()) for t in rows), "outputs": rows,
                         **{k: bool(rows) and all(t[k] for t in rows) for k in ("independent", "constant", "zero")}}
     return answer

@@ -14,9 +14,11 @@ Refusals (kind "task", one line): what cannot be judged by comparing outputs is 
 
 import hashlib
 import linecache
+import math
 import random
 import sys
 import types
+from contextlib import contextmanager
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -33,6 +35,7 @@ DTYPES = {
 }
 MAX_RANK = 8
 MAX_OUTPUTS = 64
+SMALL_ELEMENTS = 1 << 20
 
 
 def out_of_memory(e):
@@ -79,6 +82,10 @@ class Watch(TorchDispatchMode):
     def note(self, text):
         self.problem = self.problem or text
 
+    @classmethod
+    def _should_skip_dynamo(cls):
+        return False  # PyTorch would import the whole of torch.compile (a second) to keep it out of this mode
+
     def __torch_dispatch__(self, func, types_, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
         name = str(func).replace(".default", "")
@@ -108,11 +115,13 @@ class Task:
         self.filename = f"<{name}>"
         self._graph = self._shared = self._clock = self._references = self._draw_key = None
         self._pool = Pool(target, target.pool_bytes)
+        self.out_meta = []
         self.module = self._execute()
         with torch.no_grad():
             try:
                 self._build()
-                self._check()
+                with self.lightly():
+                    self._check()
             except Refuse:
                 raise
             except (torch.OutOfMemoryError, MemoryError, RuntimeError) as e:
@@ -272,6 +281,21 @@ class Task:
 
     # ---- Running
 
+    @contextmanager
+    def lightly(self):
+        """What we do with a small task beside its own runs is done in one thread: threads that wait for each other spin, which
+        costs more than they save, and most where several judges share the processors."""
+        threads = torch.get_num_threads()
+        elements = sum(t.numel() for t in [*self.inputs, *self.params.values()]) + sum(math.prod(m[0]) for m in self.out_meta)
+        one = self.target.kind == "cpu" and elements <= SMALL_ELEMENTS
+        try:
+            if one:
+                torch.set_num_threads(1)
+            yield
+        finally:
+            if one and torch.get_num_threads() == 1:  # else the task changed it, and _check_settings will say so
+                torch.set_num_threads(threads)
+
     def args(self, leaves=None):
         return tree_unflatten(self.leaves if leaves is None else leaves, self.spec)
 
@@ -374,7 +398,7 @@ class Task:
             raise Refuse("request", "draw: keep must be strict or paper, and with new parameters")
         self._draw_key = (seed, scale, shift, params, keep) if keep else None
         self._references, inputs = self._pool.get(self._draw_key)
-        with torch.no_grad():
+        with torch.no_grad(), self.lightly():
             if params == "init":
                 for n, t in {**self.params, **self.stats}.items():
                     t.copy_(self._initial[n])
@@ -485,7 +509,8 @@ class Task:
             raise Refuse("request", "compare needs buffers, a draw and its reference first")
         if rule not in ("strict", "paper"):
             raise Refuse("request", "compare: rule must be strict or paper")
-        return self._references.compare(self._shared.outputs, rule)
+        with self.lightly():
+            return self._references.compare(self._shared.outputs, rule)
 
     def degenerate(self, seed_a, seed_b):
         from .reference import degenerate
