@@ -143,11 +143,11 @@ class Clock:
         for _ in range(n):
             self.task.restore()
             a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            a.record()
+            b.record()  # an event is created when it is first recorded: not in what is timed
             if mode == "device":
                 # The flush is queued behind nothing and ahead of the graph: it keeps the device busy while the host queues
-                # the rest, so the events see no launch latency.  (An event is created at its first record.)
-                a.record()
-                b.record()
+                # the rest, so the events see no launch latency.
                 torch.cuda.synchronize()
                 for _ in range(2 if flush_l2 else 0):
                     self.flush()

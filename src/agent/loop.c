@@ -122,7 +122,8 @@ static const struct ww_tool_call *pending_call(const struct loop *l)
 
 /* ---- Verdicts --------------------------------------------------------------------------------------------------- */
 
-static const char *const depth_names[] = { "compile", "verify", "brief", "full" };	/* by enum ww_judge_depth */
+/* By enum ww_judge_depth; a closing judgement with the call's time is a full one. */
+static const char *const depth_names[] = { "compile", "verify", "brief", "full", "full" };
 
 static int is_recorded(const struct loop *l, const char *id)
 {
@@ -431,7 +432,7 @@ static enum ww_rc judge_final(struct loop *l, const struct ww_workspace_content 
 	json_t *data = NULL;
 	enum ww_rc rc;
 	ww_verdict_init(&v);
-	WW_TRY(judge_content(l, c, call_id, WW_JUDGE_FULL, &v, &data, err));
+	WW_TRY(judge_content(l, c, call_id, WW_JUDGE_CALL, &v, &data, err));
 	*reward = v.reward;
 	int is_best = ww_best_improves(chosen, &v);
 	if (is_best)

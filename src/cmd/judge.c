@@ -6,6 +6,7 @@
 
 #include "base/fs.h"
 #include "base/json.h"
+#include "export/export.h"
 #include "judge/judge.h"
 #include "judge/solution.h"
 #include "task/task.h"
@@ -19,7 +20,7 @@ struct values {
 	const char *target, *rule, *baselines, *baseline, *batch, *output;
 	int64_t device, threads, repeat, parallel, open_tasks;
 	double max_run_s, max_time_s;
-	int show_plan, verify_only, json;
+	int show_plan, verify_only, call, json;
 };
 
 static const struct ww_opt opts[] = {
@@ -38,6 +39,8 @@ static const struct ww_opt opts[] = {
 	  "time one solution for at most so long; less gives wider intervals" },
 	{ "repeat", 0, WW_OPT_INT, offsetof(struct values, repeat), "N", "1", 1, 100000,
 	  "judge it N times with the task kept open, one verdict after the other" },
+	{ "call", 0, WW_OPT_FLAG, offsetof(struct values, call), NULL, NULL, 0, 0,
+	  "cuda: also time the exported operator's call in a fresh process (5 s)" },
 	{ "verify-only", 0, WW_OPT_FLAG, offsetof(struct values, verify_only), NULL, NULL, 0, 0, "do not time" },
 	{ "batch", 0, WW_OPT_STR, offsetof(struct values, batch), "FILE", NULL, 0, 0,
 	  "judge the jobs of this file (-: standard input), one JSON object a line; verdicts come out one a line" },
@@ -176,12 +179,13 @@ static struct ww_judge_opts judge_opts(const struct values *v, enum ww_target ta
 	return (struct ww_judge_opts){ .target = target, .device = (int)v->device, .threads = (int)v->threads,
 				       .rule = strcmp(v->rule, "paper") ? WW_RULE_STRICT : WW_RULE_PAPER, .max_run_s = v->max_run_s,
 				       .max_time_s = v->max_time_s, .interrupted = &ww_cmd_interrupted,
-				       .progress = isatty(2) ? progress : NULL };
+				       .progress = isatty(2) ? progress : NULL, .caller = &ww_export_caller };
 }
 
 static enum ww_rc judge(const struct values *v, const struct ww_task *task, const struct ww_solution_files *files,
 			const struct ww_solution *baseline, int *ok, struct ww_err *err)
 {
+	const enum ww_judge_depth depth = v->verify_only ? WW_JUDGE_VERIFY : v->call ? WW_JUDGE_CALL : WW_JUDGE_FULL;
 	struct ww_judge_opts o = judge_opts(v, files->target);
 	struct ww_judge *j = NULL;
 	struct ww_judge_task *t = NULL;
@@ -198,7 +202,7 @@ static enum ww_rc judge(const struct values *v, const struct ww_task *task, cons
 	}
 	*ok = 1;
 	for (int64_t k = 0; k < v->repeat; k++) {
-		WW_TRY(ww_judge_run_against(t, &files->solution, baseline, v->verify_only ? WW_JUDGE_VERIFY : WW_JUDGE_FULL, &verdict, err));
+		WW_TRY(ww_judge_run_against(t, &files->solution, baseline, depth, &verdict, err));
 		progress_end();
 		if (v->json)
 			print_json(ww_verdict_to_json(&verdict));

@@ -187,7 +187,7 @@ static enum ww_rc open_judge(struct run *r, struct ww_err *err)
 	struct ww_judge_opts opts = { .target = r->target, .device = (int)r->o->device, .rule = r->rule,
 				      .baselines = r->baselines, .max_time_s = r->o->max_time_s,
 				      .interrupted = &ww_cmd_interrupted,
-				      .progress = ww_progress_stage, .progress_ctx = r->progress };
+				      .progress = ww_progress_stage, .progress_ctx = r->progress, .caller = &ww_export_caller };
 	enum ww_rc rc = ww_judge_open(&r->judge, &opts, err);
 	return rc == WW_OK ? ww_judge_task_open(r->judge, &r->task, &r->judged, err) : rc;
 }

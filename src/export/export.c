@@ -98,7 +98,7 @@ static void hash_all(struct ww_export *x)
 
 /* ---- The check ------------------------------------------------------------------------------------------------- */
 
-static void child_exec(const char *python, const char *dir, int out)
+static void child_exec(char *const *argv, const char *dir, int out)
 {
 	int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -107,7 +107,7 @@ static void child_exec(const char *python, const char *dir, int out)
 		_exit(126);
 	/* what is imported here must not leave __pycache__ in the export */
 	setenv("PYTHONDONTWRITEBYTECODE", "1", 1);
-	execl(python, python, "-s", "check.py", (char *)NULL);
+	execv(argv[0], argv);
 	_exit(127);
 }
 
@@ -148,37 +148,48 @@ static enum ww_rc read_all(int fd, pid_t pid, const volatile int *interrupted, s
 	}
 }
 
-static enum ww_rc run_check(struct ww_export *x, struct ww_err *err)
+enum ww_rc ww_export_run(struct ww_export *x, char *const *argv, struct ww_str *out, int *status, struct ww_err *err)
 {
-	char python[PATH_MAX];
 	int fds[2];
-	enum ww_rc rc = ww_ref_find_python(python, err);
-	if (rc != WW_OK)
-		return rc;
 	if (pipe2(fds, O_CLOEXEC) < 0)
 		return ww_err_errno(err, WW_ERR_SYSTEM, "pipe");
 	pid_t pid = fork();
 	if (pid == 0)
-		child_exec(python, x->dir, fds[1]);
+		child_exec(argv, x->dir, fds[1]);
 	close(fds[1]);
-	struct ww_str out = WW_STR_INIT(CHECK_OUTPUT_BYTES);
-	int status = 0;
-	rc = pid < 0 ? ww_err_errno(err, WW_ERR_SYSTEM, "fork") : read_all(fds[0], pid, x->o->interrupted, &out, err);
+	*status = 0;
+	enum ww_rc rc = pid < 0 ? ww_err_errno(err, WW_ERR_SYSTEM, "fork") : read_all(fds[0], pid, x->o->interrupted, out, err);
 	close(fds[0]);
-	while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+	while (pid > 0 && waitpid(pid, status, 0) < 0 && errno == EINTR)
 		;
-	if (rc == WW_OK) {
-		struct ww_str tail = WW_STR_INIT(512);
-		ww_str_add_bounded(&tail, out.len > 400 ? out.p + out.len - 400 : out.p, out.len > 400 ? 400 : out.len, 400);
-		json_t *report = last_report(&out);
-		if (!report)
-			rc = ww_err_set(err, WW_ERR_WORKER, "the check of the %s export died: %s", formats[x->o->format].name, tail.p);
-		else if (!ww_json_bool(report, "pass", 0) || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
-			rc = ww_err_set(err, WW_ERR_WORKER, "the %s export failed its check: %s", formats[x->o->format].name,
-					ww_json_str(report, "error", "its output differs from the original module's"));
-		json_decref(report);
-		ww_str_release(&tail);
-	}
+	return rc;
+}
+
+json_t *ww_export_report(struct ww_str *out, struct ww_str *tail)
+{
+	ww_str_add_bounded(tail, out->len > 400 ? out->p + out->len - 400 : out->p, out->len > 400 ? 400 : out->len, 400);
+	return last_report(out);
+}
+
+static enum ww_rc run_check(struct ww_export *x, struct ww_err *err)
+{
+	char python[PATH_MAX];
+	char *argv[] = { python, "-s", "check.py", NULL };
+	struct ww_str out = WW_STR_INIT(CHECK_OUTPUT_BYTES), tail = WW_STR_INIT(512);
+	json_t *report = NULL;
+	int status;
+	enum ww_rc rc;
+	WW_TRY(ww_ref_find_python(python, err));
+	WW_TRY(ww_export_run(x, argv, &out, &status, err));
+	report = ww_export_report(&out, &tail);
+	if (!report)
+		rc = ww_err_set(err, WW_ERR_WORKER, "the check of the %s export died: %s", formats[x->o->format].name, tail.p);
+	else if (!ww_json_bool(report, "pass", 0) || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
+		rc = ww_err_set(err, WW_ERR_WORKER, "the %s export failed its check: %s", formats[x->o->format].name,
+				ww_json_str(report, "error", "its output differs from the original module's"));
+out:
+	json_decref(report);
+	ww_str_release(&tail);
 	ww_str_release(&out);
 	return rc;
 }
@@ -238,21 +249,38 @@ static enum ww_rc check_place(const struct ww_export_opts *o, struct ww_err *err
 	return ww_err_set(err, WW_ERR_USAGE, "%s exists and is no earlier export; name another directory", o->dir);
 }
 
+enum ww_rc ww_export_begin(struct ww_export *x, const struct ww_export_opts *o, struct ww_err *err)
+{
+	enum ww_rc rc;
+	*x = (struct ww_export){ .o = o, .facts = ww_judge_task_facts(o->judged), .graph = ww_judge_task_graph(o->judged) };
+	ww_arena_init(&x->arena, 256 << 20);
+	ww_compiled_init(&x->compiled);
+	x->vars.arena = &x->arena;
+	x->cuda = x->facts->device.target == WW_TARGET_CUDA;
+	x->name = identifier(&x->arena, o->task->name);
+	WW_TRY(x->name ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory while exporting"));
+	WW_TRY(ww_judge_artifacts(o->judged, o->solution, &x->image, &x->compiled, err));
+	hash_all(x);
+	ww_export_vars(x);
+out:
+	return rc;
+}
+
+void ww_export_end(struct ww_export *x)
+{
+	free(x->image);
+	ww_compiled_release(&x->compiled);
+	ww_arena_release(&x->arena);
+}
+
 enum ww_rc ww_export(const struct ww_export_opts *o, struct ww_err *err)
 {
-	struct ww_export x = { .o = o, .facts = ww_judge_task_facts(o->judged), .graph = ww_judge_task_graph(o->judged) };
-	enum ww_rc rc;
+	struct ww_export x;
+	enum ww_rc rc = check_place(o, err);
 	int made = 0;
-	ww_arena_init(&x.arena, 256 << 20);
-	ww_compiled_init(&x.compiled);
-	x.vars.arena = &x.arena;
-	x.cuda = x.facts->device.target == WW_TARGET_CUDA;
-	x.name = identifier(&x.arena, o->task->name);
-	WW_TRY(x.name ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory while exporting"));
-	WW_TRY(check_place(o, err));
-	WW_TRY(ww_judge_artifacts(o->judged, o->solution, &x.image, &x.compiled, err));
-	hash_all(&x);
-	ww_export_vars(&x);
+	if (rc != WW_OK)
+		return rc;
+	WW_TRY(ww_export_begin(&x, o, err));
 	char parent[PATH_MAX];
 	snprintf(parent, sizeof(parent), "%s", o->dir);
 	char *slash = strrchr(parent, '/');
@@ -279,8 +307,6 @@ out:
 		if (ww_fs_remove_tree(staging, &ignored) != WW_OK && rc == WW_OK)
 			rc = ww_err_set(err, WW_ERR_IO, "%s", ignored.msg);
 	}
-	free(x.image);
-	ww_compiled_release(&x.compiled);
-	ww_arena_release(&x.arena);
+	ww_export_end(&x);
 	return rc;
 }

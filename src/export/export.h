@@ -34,4 +34,8 @@ struct ww_export_opts {
  * program fed by one (c), and only then rename it to `dir`.  WW_ERR_USAGE where the plan has no such form and why. */
 enum ww_rc ww_export(const struct ww_export_opts *o, struct ww_err *err) WW_MUST_CHECK;
 
+/* Times the exported operator's call (form torch) in a fresh, confined Python process, as a caller of PyTorch sees it: events
+ * around the call, new inputs and a flushed cache before each. */
+extern const struct ww_judge_caller ww_export_caller;
+
 #endif

@@ -8,7 +8,7 @@
 #include "judge/compile/compile.h"
 
 struct ww_export {
-	const struct ww_export_opts *o;
+	const struct ww_export_opts *o;	/* borrowed */
 	const struct ww_facts *facts;
 	const json_t *graph;		/* of the task, borrowed */
 	const char *name;		/* C identifier made of the task's name */
@@ -21,6 +21,13 @@ struct ww_export {
 	char dir[4096];			/* the directory that is being filled */
 };
 
+/* Build the solution and set every variable of the templates; x->dir is the caller's to fill in.  End it also after an error. */
+enum ww_rc ww_export_begin(struct ww_export *x, const struct ww_export_opts *o, struct ww_err *err) WW_MUST_CHECK;
+void ww_export_end(struct ww_export *x);
+/* Run a program (argv[0] is its path) in x->dir; what it prints goes to out, its end (as waitpid(2) has it) to *status. */
+enum ww_rc ww_export_run(struct ww_export *x, char *const *argv, struct ww_str *out, int *status, struct ww_err *err) WW_MUST_CHECK;
+/* The last line of what a program printed that is a JSON object, or NULL; tail gets the last 400 bytes for messages. */
+json_t *ww_export_report(struct ww_str *out, struct ww_str *tail);
 /* Set every variable of the templates. */
 void ww_export_vars(struct ww_export *x);
 /* One file under x->dir; parents are made. */

@@ -139,8 +139,10 @@ enum ww_rc ww_base_eager_estimate(struct ww_judge_task *t, struct ww_err *err) W
 
 /* timing.c */
 enum ww_rc ww_judge_time(struct ww_session *s, struct ww_err *err) WW_MUST_CHECK;
-/* The exported operator's calls in a fresh process: call_us and speedup_call of a verdict that is timed already. */
-void ww_judge_set_call(struct ww_session *s, const double *us, int n);
+/* call_us and speedup_call of a solution that has been timed, by the judge's `caller`, under a lease of its own.  That they
+ * could not be measured is a line in diag and no error. */
+enum ww_rc ww_judge_time_call(struct ww_judge_task *t, const struct ww_solution *s, struct ww_verdict *v, struct ww_str *diag,
+			      struct ww_err *err) WW_MUST_CHECK;
 
 /* judge.c */
 void ww_judge_progress(const struct ww_judge *j, const char *stage);

@@ -550,6 +550,8 @@ enum ww_rc ww_judge_run_against(struct ww_judge_task *t, const struct ww_solutio
 		WW_TRY(build_stages(t, s, &b, v, &diag, err));
 		if (b.ok && depth >= WW_JUDGE_VERIFY)
 			WW_TRY(measure_locked(t, &b, baseline ? &rival : NULL, depth, v, &diag, err));
+		if (depth >= WW_JUDGE_CALL)
+			WW_TRY(ww_judge_time_call(t, s, v, &diag, err));
 	}
 	add_seed_note(t->judge, &diag);
 	WW_TRY(take_diagnostics(v, &diag, err));

@@ -16,8 +16,16 @@
 
 struct ww_judge;
 struct ww_judge_task;
+struct ww_solution;
 struct ww_task;			/* src/task/task.h */
 struct ww_compiled;		/* src/judge/compile/compile.h */
+
+/* What measures the exported operator's call, events around a call from Python in a fresh process: at most max times in
+ * microseconds, *n made (src/export/call.c, which this module cannot see). */
+struct ww_judge_caller {
+	enum ww_rc (*time)(struct ww_judge_task *t, const struct ww_task *task, const struct ww_solution *s, int device,
+			   const volatile int *interrupted, double *us, int max, int *n, struct ww_err *err);
+};
 
 struct ww_judge_opts {
 	enum ww_target target;
@@ -33,6 +41,7 @@ struct ww_judge_opts {
 	const volatile int *interrupted;	/* may be NULL; non-zero ends the call with WW_ERR_INTERRUPTED */
 	void (*progress)(void *ctx, const char *stage);	/* may be NULL; "reference", "baseline compile", "verify", ... */
 	void *progress_ctx;
+	const struct ww_judge_caller *caller;	/* for depth WW_JUDGE_CALL; NULL: call_us stays unknown */
 };
 
 /* A solution by content; borrowed.  A plan has its two texts, the accepted PyTorch forms (docs/forms.md) have files. */
@@ -57,7 +66,8 @@ enum ww_judge_depth {
 	WW_JUDGE_COMPILE,	/* build the plan, validate it, compile the device code */
 	WW_JUDGE_VERIFY,	/* and check that it is correct */
 	WW_JUDGE_BRIEF,		/* and time it against the baselines for a few seconds: enough to choose between variants */
-	WW_JUDGE_FULL		/* the same until the intervals are narrow */
+	WW_JUDGE_FULL,		/* the same until the intervals are narrow */
+	WW_JUDGE_CALL		/* and, on cuda, the time of the exported operator's call: 5 s more, for a closing judgement */
 };
 
 /* Start a judge.  WW_ERR_MISSING says what is not installed and the one command that mends it. */

@@ -18,7 +18,7 @@
  *
  * What the times mean.  cuda, device_us: between two events around the launch of the plan as a CUDA graph.  cpu, and candidates
  * of another form: the judge's clock, from the starting frame until every thread sleeps.  call_us is the exported operator's
- * in a fresh process (judge.c asks for it); on cpu the same as device_us.
+ * in a fresh process, where it is asked for; on cpu the same as device_us.
  *
  * Too good to be true.  floor_us is the time that the bytes which must move need at 1.15 times the measured copy bandwidth,
  * less what the last cache can hold: a time below it is `suspect`.  Arithmetic that cannot have been done in the time is
@@ -34,7 +34,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MIN_WARM = 3, MAX_WARM = 10, MIN_ROUNDS = 10, MAX_ROUNDS = 60, MIN_CHECKED = 8, SUSPECT_CHECKED = 20, MAX_ATTEMPTS = 3 };
+enum { MIN_WARM = 3, MAX_WARM = 10, MIN_ROUNDS = 10, MAX_ROUNDS = 60, MIN_CHECKED = 8, SUSPECT_CHECKED = 20, MAX_ATTEMPTS = 3, CALLS = 30 };
 static const double MAX_SECONDS = 10, BRIEF_SECONDS = 3, NARROW = 0.02, STEADY = 0.05, RESTLESS = 0.15, DRIFT = 0.03;
 static const double COPY_MARGIN = 1.15;
 
@@ -346,17 +346,6 @@ static void set_times(const struct timing *x)
 	strcpy(v->device_method, on_cpu(x) || x->s->ops->by_clock ? "clock" : "graph");
 }
 
-void ww_judge_set_call(struct ww_session *s, const double *us, int n)
-{
-	struct ww_verdict *v = s->v;
-	v->time.call_us = ww_stats_median(us, n);
-	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++) {
-		const struct ww_base *e = &s->t->base[b];
-		if (v->baseline_measured[b] && e->n_call)
-			v->speedup_call[b] = ww_stats_ratio(e->call_us, e->n_call, 1, us, n);
-	}
-}
-
 static void set_floor(struct ww_session *s)
 {
 	const struct ww_device *d = &s->t->facts.device;
@@ -403,5 +392,44 @@ enum ww_rc ww_judge_time(struct ww_session *s, struct ww_err *err)
 	WW_TRY(ww_ref_free(s->t->ref, 0, err));
 out:
 	free(x);
+	return rc;
+}
+
+/* ---- The exported operator's call -------------------------------------------------------------------------------- */
+
+static void set_call(const struct ww_judge_task *t, struct ww_verdict *v, const double *us, int n)
+{
+	v->time.call_us = ww_stats_median(us, n);
+	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++) {
+		const struct ww_base *e = &t->base[b];
+		if (v->baseline_measured[b] && e->n_call)
+			v->speedup_call[b] = ww_stats_ratio(e->call_us, e->n_call, 1, us, n);
+	}
+}
+
+enum ww_rc ww_judge_time_call(struct ww_judge_task *t, const struct ww_solution *s, struct ww_verdict *v, struct ww_str *diag,
+			      struct ww_err *err)
+{
+	struct ww_judge *j = t->judge;
+	struct ww_lease lease = { -1 };
+	double us[CALLS];
+	int n = 0;
+	enum ww_rc rc;
+
+	if (!j->opts.caller || j->opts.target != WW_TARGET_CUDA || v->form != WW_FORM_PLAN || !v->correct || !isfinite(v->time.device_us))
+		return WW_OK;
+	pthread_mutex_lock(&t->lock);
+	ww_judge_progress(j, "call");
+	WW_TRY(ww_lease_take(&lease, j->facts.uuid, j->opts.interrupted, err));
+	rc = j->opts.caller->time(t, &t->task, s, j->opts.device, j->opts.interrupted, us, CALLS, &n, err);
+	if (rc == WW_OK) {
+		set_call(t, v, us, n);
+	} else if (rc != WW_ERR_INTERRUPTED && rc != WW_ERR_NOMEM) {
+		rc = WW_OK;
+		ww_str_addf(diag, "note: the exported operator's call was not timed: %.500s\n", err->msg);
+	}
+out:
+	ww_lease_drop(&lease);
+	pthread_mutex_unlock(&t->lock);
 	return rc;
 }

@@ -13,26 +13,17 @@
 
 static const double USED_PCT = 65, NEAR = 0.6, CUDA_SHORT_US = 4, CPU_SHORT_US = 20, FEW_WARPS = 0.25, IDLE_THREADS = 0.75;
 
-struct rate { double v; const char *prefix; };
-
-static struct rate scaled(double v)
-{
-	static const char *const prefix[] = { "", "k", "M", "G", "T", "P" };
-	size_t i = 0;
-	while (v >= 1000 && i + 1 < WW_ARRAY_LEN(prefix)) {
-		v /= 1000;
-		i++;
-	}
-	return (struct rate){ v, prefix[i] };
-}
-
 static void add_roofline(const struct ww_limit_facts *f, struct ww_str *s)
 {
 	const struct ww_position *p = f->position;
-	struct rate b = scaled(p->bytes_per_s), c = scaled(p->flops_per_s);
-	ww_str_addf(s, "it moves at least %.3g %sB/s, %.0f%% of what a copy reaches", b.v, b.prefix, 100 * p->of_memory);
-	if (isfinite(p->of_compute))
-		ww_str_addf(s, ", and computes %.3g %sflop/s, %.0f%% of the %s peak", c.v, c.prefix, 100 * p->of_compute, p->peak);
+	ww_str_adds(s, "it moves at least ");
+	ww_profile_add_amount(s, p->bytes_per_s, "B/s");
+	ww_str_addf(s, ", %.0f%% of what a copy reaches", 100 * p->of_memory);
+	if (!isfinite(p->of_compute))
+		return;
+	ww_str_adds(s, ", and computes ");
+	ww_profile_add_amount(s, p->flops_per_s, "flop/s");
+	ww_str_addf(s, ", %.0f%% of the %s peak", 100 * p->of_compute, p->peak);
 }
 
 /* ---- With counters ------------------------------------------------------------------------------------------------------ */
@@ -164,9 +155,9 @@ static const char *by_roofline(const struct ww_limit_facts *f, struct ww_str *s)
 		return p->of_memory > 1.1 ? "cache" : "memory";
 	}
 	if (isnan(p->of_compute) && f->plan->of_compute >= NEAR) {
-		struct rate c = scaled(f->plan->flops_per_s);
-		ww_str_addf(s, "arithmetic, by the plan as a whole: it computes %.3g %sflop/s, %.0f%% of the %s peak (which launch does how much "
-			       "of it is not known)", c.v, c.prefix, 100 * f->plan->of_compute, f->plan->peak);
+		ww_str_adds(s, "arithmetic, by the plan as a whole: it computes ");
+		ww_profile_add_amount(s, f->plan->flops_per_s, "flop/s");
+		ww_str_addf(s, ", %.0f%% of the %s peak (which launch does how much of it is not known)", 100 * f->plan->of_compute, f->plan->peak);
 		return "compute";
 	}
 	if (f->us < (cpu ? CPU_SHORT_US : CUDA_SHORT_US)) {

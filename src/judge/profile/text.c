@@ -4,6 +4,7 @@
  * sentence, the totals, the rows by time, the numbers behind the hot ones, the machine code.  Rows beyond the first ones are
  * counted, not printed; what is left of the room at the end is the machine code's. */
 #include "judge/profile/profile.h"
+#include "judge/profile/work.h"
 
 #include "base/json.h"
 
@@ -13,37 +14,19 @@
 
 enum { MAX_ROWS = 24, MAX_DETAILED = 4, MAX_KERNEL_LINES = 12, NAME_BYTES = 56 };
 
-struct unit { double v; const char *prefix; };
-
-static struct unit scaled(double v)
-{
-	static const char *const prefix[] = { "", "k", "M", "G", "T", "P" };
-	size_t i = 0;
-	while (v >= 1000 && i + 1 < WW_ARRAY_LEN(prefix)) {
-		v /= 1000;
-		i++;
-	}
-	return (struct unit){ v, prefix[i] };
-}
-
 static double num(const json_t *o, const char *key)
 {
 	return ww_json_num(o, key, NAN);
 }
 
-/* "1.23 TB/s" right-justified in 13 columns, "-" where it is not known. */
+/* Right-justified in 13 columns, "-" where it is not known. */
 static void add_rate(struct ww_str *s, double v, const char *unit)
 {
-	char text[32];
-	struct unit u = scaled(v);
-	snprintf(text, sizeof(text), isfinite(v) ? "%.3g %s%s" : "-", u.v, u.prefix, unit);
-	ww_str_addf(s, "%13s", text);
-}
-
-static void add_amount(struct ww_str *s, double v, const char *unit)
-{
-	struct unit u = scaled(v);
-	ww_str_addf(s, "%.3g %s%s", u.v, u.prefix, unit);
+	struct ww_str text = WW_STR_INIT(64);
+	if (isfinite(v))
+		ww_profile_add_amount(&text, v, unit);
+	ww_str_addf(s, "%13s", isfinite(v) ? text.p : "-");
+	ww_str_release(&text);
 }
 
 static void add_percent(struct ww_str *s, double v)
@@ -65,14 +48,14 @@ static void add_device(const json_t *profile, struct ww_str *s)
 	ww_str_adds(s, "device: ");
 	add_name(s, ww_json_str(d, "name", "?"), 80);
 	ww_str_adds(s, "; measured: a copy ");
-	add_amount(s, num(d, "memory_bytes_per_s"), "B/s");
+	ww_profile_add_amount(s, num(d, "memory_bytes_per_s"), "B/s");
 	for (size_t i = 0; i < WW_ARRAY_LEN(peaks); i++) {
 		char key[16];
 		snprintf(key, sizeof(key), "%s_flops", peaks[i]);
 		if (!isfinite(num(d, key)))
 			continue;
 		ww_str_addf(s, ", %s ", peaks[i]);
-		add_amount(s, num(d, key), "flop/s");
+		ww_profile_add_amount(s, num(d, key), "flop/s");
 	}
 	ww_str_adds(s, "\n");
 }
@@ -81,11 +64,11 @@ static void add_least(const json_t *totals, double us, struct ww_str *s)
 {
 	double least = num(totals, "memory_us");
 	ww_str_adds(s, "at least ");
-	add_amount(s, num(totals, "bytes"), "B must move");
+	ww_profile_add_amount(s, num(totals, "bytes"), "B must move");
 	if (isfinite(least))
 		ww_str_addf(s, ": %.1f us at the measured bandwidth, %.0f%% of the time spent", least, 100 * least / us);
 	ww_str_adds(s, "; the task has ");
-	add_amount(s, num(totals, "flops"), "flop");
+	ww_profile_add_amount(s, num(totals, "flops"), "flop");
 	if (isfinite(num(totals, "of_compute")))
 		ww_str_addf(s, ": %.0f%% of the %s peak in that time", 100 * num(totals, "of_compute"), ww_json_str(totals, "peak", "?"));
 	ww_str_addc(s, '\n');
@@ -150,7 +133,7 @@ static void reference_text(const json_t *profile, struct ww_str *s)
 		    100 * num(totals, "overhead_share"));
 	add_least(totals, us, s);
 	ww_str_adds(s, "operator by operator they move ");
-	add_amount(s, num(totals, "node_bytes"), "B");
+	ww_profile_add_amount(s, num(totals, "node_bytes"), "B");
 	ww_str_addf(s, "; %lld more operators are views and cost nothing\n\n", (long long)ww_json_int(totals, "views", 0));
 	ww_str_addf(s, "%6s%12s%9s%13s%13s%13s%6s  %-8s  %s\n", "share", "us", "launches", "bytes", "bytes/s", "flop/s", "roof", "bound",
 		    "operator");
@@ -216,8 +199,8 @@ static void add_counters(const json_t *o, struct ww_str *s)
 	int n = 0;
 	json_object_foreach((json_t *)(uintptr_t)c, key, v) {
 		ww_str_adds(s, n % 4 ? "  " : n ? "\n      " : "    counters:\n      ");
-		struct unit u = scaled(json_number_value(v));
-		ww_str_addf(s, "%s %.3g%s", key, u.v, u.prefix);
+		ww_str_addf(s, "%s ", key);
+		ww_profile_add_amount(s, json_number_value(v), "");
 		n++;
 	}
 	if (n)
@@ -300,7 +283,7 @@ static void solution_text(const json_t *profile, struct ww_str *s)
 			    ww_json_str(totals, "sentence", ""));
 	add_least(totals, us, s);
 	ww_str_adds(s, "its nodes move ");
-	add_amount(s, num(totals, "node_bytes"), "B, each buffer that a node names counted once and whole\n");
+	ww_profile_add_amount(s, num(totals, "node_bytes"), "B, each buffer that a node names counted once and whole\n");
 	add_nodes(json_object_get(profile, "nodes"), cuda, s);
 	if (cuda && !ww_json_bool(counters, "available", 0))
 		ww_str_addf(s, "no hardware counters: %s\n", ww_json_str(counters, "reason", "?"));

@@ -166,6 +166,17 @@ void ww_position_set(struct ww_position *p, const struct ww_roof *roof, const st
 		p->bound = p->of_compute > p->of_memory ? "compute" : "memory";
 }
 
+void ww_profile_add_amount(struct ww_str *s, double v, const char *unit)
+{
+	static const char *const prefix[] = { "", "k", "M", "G", "T", "P" };
+	size_t i = 0;
+	while (fabs(v) >= 1000 && i + 1 < WW_ARRAY_LEN(prefix)) {
+		v /= 1000;
+		i++;
+	}
+	ww_str_addf(s, "%.3g %s%s", v, prefix[i], unit);
+}
+
 json_t *ww_profile_num(double v)
 {
 	return isfinite(v) ? json_real(v) : json_null();

@@ -38,6 +38,8 @@ void ww_position_set(struct ww_position *p, const struct ww_roof *roof, const st
 /* What was measured of this task's device. */
 struct ww_judge_task;
 void ww_profile_roof(struct ww_judge_task *t, struct ww_roof *roof);
+/* "1.23 TB/s": three digits, a decimal prefix and the unit. */
+void ww_profile_add_amount(struct ww_str *s, double v, const char *unit);
 /* A finite number, or null. */
 json_t *ww_profile_num(double v);
 /* Device, bandwidth and peaks as the member "device" of a profile. */

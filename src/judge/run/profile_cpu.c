@@ -9,6 +9,7 @@
 #include "judge/run/cpu.h"
 
 #include "base/time.h"
+#include "judge/stats.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -40,25 +41,13 @@ static void read_marks(const struct watch *w, uint32_t node, double *us, double 
 	*busy = last > first ? (double)sum / (double)(last - first) : (double)w->threads;
 }
 
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-	return (x > y) - (x < y);
-}
-
-static double median(double *v, unsigned n)
-{
-	qsort(v, n, sizeof(*v), by_value);
-	return n % 2 ? v[n / 2] : 0.5 * (v[n / 2 - 1] + v[n / 2]);
-}
-
-static void set_medians(struct ww_run_profile *out, double *us, double *busy, double *plan_us, unsigned repeats)
+static void set_medians(struct ww_run_profile *out, const double *us, const double *busy, const double *plan_us, unsigned repeats)
 {
 	for (uint32_t i = 0; i < out->n_nodes; i++) {
-		out->nodes[i].us = median(us + (size_t)i * repeats, repeats);
-		out->nodes[i].busy_threads = median(busy + (size_t)i * repeats, repeats);
+		out->nodes[i].us = ww_stats_median(us + (size_t)i * repeats, (int)repeats);
+		out->nodes[i].busy_threads = ww_stats_median(busy + (size_t)i * repeats, (int)repeats);
 	}
-	out->plan_us = median(plan_us, repeats);
+	out->plan_us = ww_stats_median(plan_us, (int)repeats);
 }
 
 /* One run of the plan from cold caches. */

@@ -82,7 +82,7 @@ static inline enum ww_rc judge_run(void *ctx, const struct ww_solution *s, enum 
 		    : strstr(s->device_source, "wrong") ? WW_STATUS_MISMATCH
 							: WW_STATUS_COMPILE_FAILED;
 	v->correct = us && depth != WW_JUDGE_COMPILE;
-	if (v->correct && depth == WW_JUDGE_FULL) {
+	if (v->correct && depth >= WW_JUDGE_FULL) {
 		double t = atof(us + 3), base[2] = { 200, 150 };
 		v->time = (struct ww_times){ t, t + 1 };
 		v->time_device = (struct ww_ratio){ t, t, t };
@@ -93,7 +93,7 @@ static inline enum ww_rc judge_run(void *ctx, const struct ww_solution *s, enum 
 		}
 	}
 	v->reward = ww_verdict_reward(v);
-	v->seconds.time = depth == WW_JUDGE_FULL ? j->gpu_s : 0;
+	v->seconds.time = depth >= WW_JUDGE_FULL ? j->gpu_s : 0;
 	if (j->pause_us)
 		usleep((useconds_t)j->pause_us);
 	v->diagnostics = strdup(us ? "" : "line 1: error");

@@ -1,0 +1,97 @@
+/* call.c - how long does a call of the exported operator take?
+ *
+ * The judge times a plan as a CUDA graph in a runner; a user calls an operator from Python.  What lies between (PyTorch's dispatch,
+ * allocation of outputs and scratch, one launch for each node) is no part of a kernel's speed, but it is what
+ * KernelBench's clock would see, so a verdict can have both.  The operator is exported into a private directory and timed by
+ * a fresh process that holds nothing of the judge's: no reference, no seeds, no expected output.  Device code cannot reach that
+ * process's clock, and the process is confined like a reference worker, since it runs the task's file.
+ *
+ * It takes about five seconds (importing PyTorch, building the C library), so it is asked for where one solution is judged for
+ * good, never in a search.  Rejected: loading the operator into the reference worker (a fault of the device code would take
+ * the references with it); adding a constant for PyTorch's dispatch to the graph's time (a guess). */
+#include "export/parts.h"
+#include "base/fs.h"
+#include "base/json.h"
+#include "sandbox/proc.h"
+#include "task/ref.h"
+#include "task/task.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+
+enum { OUTPUT_BYTES = 65536 };
+
+static enum ww_rc read_times(const json_t *report, double *us, int max, int *n, struct ww_err *err)
+{
+	const json_t *times = json_object_get(report, "us");
+	size_t count = json_array_size(times);
+	if (!count || count > (size_t)max)
+		return ww_err_set(err, WW_ERR_WORKER, "timing the exported operator: %s", ww_json_str(report, "error", "no times"));
+	for (size_t i = 0; i < count; i++) {
+		us[i] = json_number_value(json_array_get(times, i));
+		if (!isfinite(us[i]) || us[i] <= 0)
+			return ww_err_set(err, WW_ERR_WORKER, "timing the exported operator gave no times");
+	}
+	*n = (int)count;
+	return WW_OK;
+}
+
+static enum ww_rc run(struct ww_export *x, int device, double *us, int max, int *n, struct ww_err *err)
+{
+	char self[PATH_MAX], python[PATH_MAX], dev[16], count[16];
+	char *argv[] = { self, "__confined", x->dir, "", python, "-s", "time_call.py", count, dev, NULL };
+	struct ww_str out = WW_STR_INIT(OUTPUT_BYTES), tail = WW_STR_INIT(512);
+	json_t *report = NULL;
+	int status;
+	enum ww_rc rc;
+	snprintf(dev, sizeof(dev), "%d", device);
+	snprintf(count, sizeof(count), "%d", max);
+	WW_TRY(ww_proc_self(self, err));
+	WW_TRY(ww_ref_find_python(python, err));
+	WW_TRY(ww_export_run(x, argv, &out, &status, err));
+	report = ww_export_report(&out, &tail);
+	if (report)
+		rc = read_times(report, us, max, n, err);
+	else
+		rc = ww_err_set(err, WW_ERR_WORKER, "the process that timed the exported operator died: %s", tail.p);
+out:
+	json_decref(report);
+	ww_str_release(&tail);
+	ww_str_release(&out);
+	return rc;
+}
+
+static enum ww_rc time_call(struct ww_judge_task *judged, const struct ww_task *task, const struct ww_solution *s, int device,
+			    const volatile int *interrupted, double *us, int max, int *n, struct ww_err *err)
+{
+	const struct ww_export_opts o = { .judged = judged, .task = task, .solution = s, .format = WW_EXPORT_TORCH, .dir = "",
+					  .interrupted = interrupted };
+	char dir[PATH_MAX] = "";
+	struct ww_err ignored = WW_ERR_INIT;
+	struct ww_export x;
+	enum ww_rc rc;
+
+	*n = 0;
+	WW_TRY(ww_export_begin(&x, &o, err));
+	snprintf(dir, sizeof(dir), "%s/warpwright-call-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+	if (!mkdtemp(dir)) {
+		rc = ww_err_errno(err, WW_ERR_IO, "cannot create %s", dir);
+		dir[0] = 0;
+		goto out;
+	}
+	snprintf(x.dir, sizeof(x.dir), "%s", dir);
+	WW_TRY(ww_export_torch(&x, err));
+	WW_TRY(ww_export_render(&x, "time_call.py", "src/export/templates/time_call.py.in", err));
+	WW_TRY(x.vars.failed ? ww_err_set(err, WW_ERR_NOMEM, "out of memory while exporting") : WW_OK);
+	rc = run(&x, device, us, max, n, err);
+out:
+	if (dir[0] && ww_fs_remove_tree(dir, &ignored) != WW_OK && rc == WW_OK)
+		rc = ww_err_set(err, WW_ERR_IO, "%s", ignored.msg);
+	ww_export_end(&x);
+	return rc;
+}
+
+const struct ww_judge_caller ww_export_caller = { time_call };
