@@ -16,6 +16,8 @@
 #include <limits.h>
 #include <pthread.h>
 
+enum { WW_JUDGE_SPARES = 2 };
+
 struct ww_judge {
 	struct ww_judge_opts opts;
 	struct ww_store *store;		/* what earlier judges found out: images, binaries, graphs */
@@ -24,8 +26,9 @@ struct ww_judge {
 	struct ww_run_facts facts;	/* of the device, measured bandwidth included */
 	struct ww_ref_peaks peaks;	/* arithmetic peaks; zeros until a task had them measured */
 	char cache_dir[PATH_MAX];
-	pthread_mutex_t lock;		/* spare, peaks */
-	struct ww_runner *spare;	/* warm, or NULL */
+	pthread_mutex_t lock;		/* spares, peaks */
+	struct ww_runner *spares[WW_JUDGE_SPARES];	/* warm; as many as one verdict uses at once, a baseline solution's too */
+	int n_spares;
 	char *flush;			/* cpu: written before each call of a baseline, as runners do before a candidate's */
 	size_t flush_bytes;
 };

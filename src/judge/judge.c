@@ -84,10 +84,11 @@ enum ww_rc ww_judge_open(struct ww_judge **out, const struct ww_judge_opts *opts
 		j->opts.threads = affinity_threads();
 	WW_TRY(ww_fs_cache_dir(j->cache_dir, err));
 	WW_TRY(ww_store_open(&j->store, NULL, err));
-	WW_TRY(ww_runner_new(&j->spare, opts->target, opts->device, j->opts.threads, 0, err));	/* gets ready beside the next */
+	WW_TRY(ww_runner_new(&j->spares[0], opts->target, opts->device, j->opts.threads, 0, err));	/* gets ready beside the next */
+	j->n_spares = 1;
 	WW_TRY(ww_builder_open(&j->builder, err));
 	ww_builder_keep(j->builder, j->store);
-	WW_TRY(ww_runner_facts(j->spare, &j->facts, err));
+	WW_TRY(ww_runner_facts(j->spares[0], &j->facts, err));
 	c.cc = j->facts.device.cc;
 	WW_TRY(ww_compiler_open(&j->compiler, &c, err));
 	ww_compiler_keep(j->compiler, j->store);
@@ -104,7 +105,8 @@ void ww_judge_close(struct ww_judge *j)
 {
 	if (!j)
 		return;
-	ww_runner_free(j->spare);
+	while (j->n_spares)
+		ww_runner_free(j->spares[--j->n_spares]);
 	ww_compiler_close(j->compiler);
 	ww_builder_close(j->builder);
 	ww_store_close(j->store);

@@ -99,8 +99,7 @@ static enum ww_rc take_runner(struct ww_judge *j, struct ww_runner **out, struct
 	enum ww_rc rc = WW_OK;
 
 	pthread_mutex_lock(&j->lock);
-	*out = j->spare;
-	j->spare = NULL;
+	*out = j->n_spares ? j->spares[--j->n_spares] : NULL;
 	pthread_mutex_unlock(&j->lock);
 	if (!*out)
 		rc = ww_runner_new(out, j->opts.target, j->opts.device, j->opts.threads, 0, err);
@@ -127,11 +126,12 @@ static void give_runner(struct ww_judge *j, struct ww_runner *r)
 	if (!keep && ww_runner_new(&keep, j->opts.target, j->opts.device, j->opts.threads, 0, &err) != WW_OK)
 		keep = NULL;	/* the next judgement tries again and reports why */
 	pthread_mutex_lock(&j->lock);
-	struct ww_runner *drop = j->spare ? keep : NULL;
-	if (!j->spare)
-		j->spare = keep;
+	if (keep && j->n_spares < WW_JUDGE_SPARES) {
+		j->spares[j->n_spares++] = keep;
+		keep = NULL;
+	}
 	pthread_mutex_unlock(&j->lock);
-	ww_runner_free(drop);
+	ww_runner_free(keep);
 }
 
 enum ww_rc ww_session_open(struct ww_session *s, const struct ww_compiled *binary, struct ww_err *err)
