@@ -67,3 +67,8 @@ foreach(script ${cli_tests})
 	set_tests_properties(cli/${name} PROPERTIES LABELS "cli;${labels}" ENVIRONMENT "${WW_TEST_ENV}" TIMEOUT ${limit}
 		COST ${limit} PROCESSORS ${busy})
 endforeach()
+
+# Known cheats (tests/cheats): those of the cuda target as far as they get without a GPU.
+add_executable(cheats-compile tests/cheats/compile_cuda.c)
+target_link_libraries(cheats-compile PRIVATE -Wl,--start-group ${WW_LIBS} -Wl,--end-group ${WW_SYSTEM_LIBS})
+set_target_properties(cheats-compile PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)

@@ -147,6 +147,11 @@ enum ww_rc ww_judge_time(struct ww_session *s, struct ww_err *err) WW_MUST_CHECK
 enum ww_rc ww_judge_time_call(struct ww_judge_task *t, const struct ww_solution *s, struct ww_verdict *v, struct ww_str *diag,
 			      struct ww_err *err) WW_MUST_CHECK;
 
+/* decoy.c: whether a plan's outputs are right without its launches, so that its library nodes alone do the task.  Not tried, and
+ * 0, where the plan does not have both. */
+enum ww_rc ww_judge_decoys(struct ww_judge_task *t, const struct ww_image *image, double limit_s, int *decoys,
+			   struct ww_err *err) WW_MUST_CHECK;
+
 /* judge.c */
 void ww_judge_progress(const struct ww_judge *j, const char *stage);
 enum ww_rc ww_judge_interrupted(const struct ww_judge *j, struct ww_err *err) WW_MUST_CHECK;

@@ -372,6 +372,8 @@ out:
 	if (s.failed)
 		ww_pool_spoil(t->pool);
 	ww_session_close(&s);
+	if (rc == WW_OK && v->correct && depth >= WW_JUDGE_BRIEF && !v->library_only)
+		rc = ww_judge_decoys(t, b->image, s.limit_s, &v->library_only, err);
 	ww_str_adds(diag, s.diag.p);
 	ww_str_release(&s.diag);
 	return rc;

@@ -2,7 +2,8 @@
  *
  * Cubins are ELF with NVIDIA's sections.  A `__device__` variable, constant or not, lies in .nv.global or
  * .nv.global.init: state that survives from one call to the next, which no solution may have (tables belong into
- * __constant__, state into scratch).  What device code calls without defining it (malloc, free, vprintf,
+ * __constant__, state into scratch).  The compiler puts three tables of its own mathematical functions there (sinf() for large
+ * arguments, sin(), cos()): by name and size these 296 bytes are let through.  What device code calls without defining it (malloc, free, vprintf,
  * cudaLaunchDevice...) is an undefined symbol.
  *
  * A shared object is judged by what the dynamic loader reads: program headers and the dynamic section, not section
@@ -125,28 +126,43 @@ static const char no_globals[] =
 	"device variables are not allowed (NVRTC makes one of each static constant: use enum; __constant__ for tables, "
 	"ww_scratch() for state): ";
 
+/* Tables that sinf(), sin() and their kin bring along. */
+static const struct { const char *name; uint64_t bytes; } library_tables[] = {
+	{ "__cudart_i2opi_f", 24 }, { "__cudart_i2opi_d", 144 }, { "__cudart_sin_cos_coeffs", 128 },
+};
+enum { TABLE_ALIGNMENT = 16 };
+
+/* ctx: uint64_t[WW_ARRAY_LEN(library_tables)], the bytes of those that are there. */
 static int cubin_variable(const struct elf *e, const Elf64_Sym *y, const char *name, void *ctx)
 {
 	Elf64_Shdr s;
-	(void)ctx;
-	if (is_a_name(y, name) && section(e, y->st_shndx, &s) && starts(section_name(e, &s), ".nv.global"))
-		return refuse(e, no_globals, name);
-	return 1;
+	uint64_t *tables = ctx;
+	if (!is_a_name(y, name) || !section(e, y->st_shndx, &s) || !starts(section_name(e, &s), ".nv.global"))
+		return 1;
+	for (size_t i = 0; i < WW_ARRAY_LEN(library_tables); i++)
+		if (!strcmp(name, library_tables[i].name) && y->st_size == library_tables[i].bytes) {
+			tables[i] = y->st_size + TABLE_ALIGNMENT;
+			return 1;
+		}
+	return refuse(e, no_globals, name);
 }
 
 /* Calls first: the text of a printf is a device variable too, and not what its author should hear of. */
 int ww_cubin_check(const void *bytes, size_t n, struct ww_str *why)
 {
 	struct elf e = { .why = why };
+	uint64_t tables[WW_ARRAY_LEN(library_tables)] = { 0 }, known = 0;
 	Elf64_Shdr s;
 	if (!open_elf(&e, bytes, n, EM_CUDA))
 		return refuse(&e, "not a cubin", "");
-	if (!each_symbol(&e, cubin_call, NULL) || !each_symbol(&e, cubin_variable, NULL))
+	if (!each_symbol(&e, cubin_call, NULL) || !each_symbol(&e, cubin_variable, tables))
 		return 0;
+	for (size_t i = 0; i < WW_ARRAY_LEN(tables); i++)
+		known += tables[i];
 	for (unsigned i = 0; i < e.h->e_shnum; i++) {
 		if (!section(&e, i, &s))
 			return refuse(&e, "a cubin with broken section headers", "");
-		if (starts(section_name(&e, &s), ".nv.global") && s.sh_size)
+		if (starts(section_name(&e, &s), ".nv.global") && s.sh_size > known)
 			return refuse(&e, no_globals, section_name(&e, &s));
 	}
 	return 1;

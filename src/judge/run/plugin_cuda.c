@@ -38,7 +38,7 @@
 	X(cuEventElapsedTime) X(cuMemImportFromShareableHandle) X(cuMemGetAllocationGranularity) X(cuMemCreate)           \
 	X(cuMemAddressReserve) X(cuMemAddressFree) X(cuMemMap) X(cuMemUnmap) X(cuMemSetAccess) X(cuMemRelease)            \
 	X(cuModuleLoadData) X(cuModuleGetFunction) X(cuLaunchKernel)                                                      \
-	X(cuMemsetD8Async) X(cuMemcpyDtoH) X(cuMemcpyDtoDAsync) X(cuMemAlloc) X(cuMemFree)
+	X(cuCtxResetPersistingL2Cache) X(cuMemsetD8Async) X(cuMemcpyDtoH) X(cuMemcpyDtoDAsync) X(cuMemAlloc) X(cuMemFree)
 
 #define TEXT2(x) #x
 #define TEXT(x) TEXT2(x)
@@ -518,7 +518,9 @@ static int cuda_prepare(void *self, unsigned flags, struct ww_run_reply *r)
 	x->flush_next = (flags & WW_RUN_FLUSH) != 0;
 	if (x->flush_next && (kind = make_flush(x, r)) != WW_RUN_OK)
 		return kind;
-	if ((flags & WW_RUN_POISON) && x->image)
+	if (x->flush_next)
+		e = x->cuCtxResetPersistingL2Cache();	/* lines that a kernel has marked to outlive others, the flush too */
+	if (e == CUDA_SUCCESS && (flags & WW_RUN_POISON) && x->image)
 		e = poison(x);
 	if (e == CUDA_SUCCESS)
 		e = x->cuStreamSynchronize(x->stream);

@@ -285,6 +285,10 @@ static void cuda_refusals(void **state)
 		    "printf");
 	expect_cuda(K "{ float *p = (float *)malloc(n); p[0] = n; y[0] = p[n]; }\n", WW_COMPILE_REFUSED, "malloc");
 	expect_cuda("extern __device__ int away(int);\n" K "{ y[0] = away(n); }\n", WW_COMPILE_FAILED, "away");
+	/* What the mathematical functions bring along is no state of a solution's, nor is something larger of that name. */
+	expect_cuda(K "{ y[0] = sinf(y[1]) + (float)cos((double)y[2]) + powf(y[3], y[4]); }\n", WW_COMPILE_OK, NULL);
+	expect_cuda("__device__ double __cudart_sin_cos_coeffs[1000];\n" K "{ y[0] = __cudart_sin_cos_coeffs[n]++; }\n",
+		    WW_COMPILE_REFUSED, "__cudart_sin_cos_coeffs");
 	expect_cuda(K "{ const float t[4] = { 4, 3, 2, 1 }; y[0] = t[n & 3]; }\n", WW_COMPILE_OK, NULL);
 }
 
