@@ -6,7 +6,7 @@ NINJA := cmake --build $(BUILD)
 # Tests side by side: each that judges holds a PyTorch of its own (about 1 GB), and measuring is one at a time in any case.
 JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
 
-.PHONY: all setup demo check check-gpu check-san check-all dist bench install clean
+.PHONY: all setup demo check check-cheats check-cheats-gpu check-gpu check-san check-all dist bench install clean
 
 all: $(BUILD)/build.ninja
 	@$(NINJA)
@@ -34,6 +34,13 @@ check-gpu: setup all
 
 check-all: setup all
 	@cd $(BUILD) && ctest -j $(JOBS) --output-on-failure
+
+# Every known way to cheat the judge, as an attack beside its honest twin (docs/threat-model.md).
+check-cheats: setup all
+	@tests/cheats/run && tests/cheats/run --compile-only
+
+check-cheats-gpu: setup all
+	@tests/cheats/run --target cuda
 
 check-san: setup
 	@cmake -G Ninja -S . -B build-san -DWW_SANITIZE=ON > /dev/null && cmake --build build-san

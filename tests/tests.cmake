@@ -68,7 +68,12 @@ foreach(script ${cli_tests})
 		COST ${limit} PROCESSORS ${busy})
 endforeach()
 
-# Known cheats (tests/cheats): those of the cuda target as far as they get without a GPU.
+# Known cheats (tests/cheats): on the cpu target those that need no timing, and those of the cuda target as far as they get
+# without a GPU.  make check-cheats and check-cheats-gpu run all of them.
 add_executable(cheats-compile tests/cheats/compile_cuda.c)
 target_link_libraries(cheats-compile PRIVATE -Wl,--start-group ${WW_LIBS} -Wl,--end-group ${WW_SYSTEM_LIBS})
 set_target_properties(cheats-compile PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+foreach(kind quick compile-only)
+	add_test(NAME cheats/${kind} COMMAND ${CMAKE_SOURCE_DIR}/tests/cheats/run --${kind})
+	set_tests_properties(cheats/${kind} PROPERTIES LABELS cli ENVIRONMENT "${WW_TEST_ENV}" TIMEOUT 300 SKIP_RETURN_CODE 77)
+endforeach()

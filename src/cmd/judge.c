@@ -19,7 +19,7 @@
 struct values {
 	const char *target, *rule, *baselines, *baseline, *batch, *output;
 	int64_t device, threads, repeat, parallel, open_tasks;
-	double max_run_s, max_time_s;
+	double max_run_s, max_compile_s, max_time_s;
 	int show_plan, verify_only, call, json;
 };
 
@@ -35,6 +35,8 @@ static const struct ww_opt opts[] = {
 	{ "threads", 0, WW_OPT_INT, offsetof(struct values, threads), "N", "0", 0, 1024, "cpu target: threads; 0: all cores" },
 	{ "max-run-seconds", 0, WW_OPT_NUM, offsetof(struct values, max_run_s), "S", "0", 0, 3600,
 	  "limit of one run of the solution; 0: ten times eager and a second" },
+	{ "max-compile-seconds", 0, WW_OPT_NUM, offsetof(struct values, max_compile_s), "S", "60", 0.1, 3600,
+	  "limit of compiling the device code" },
 	{ "max-time-seconds", 0, WW_OPT_NUM, offsetof(struct values, max_time_s), "S", "10", 0.1, 10,
 	  "time one solution for at most so long; less gives wider intervals" },
 	{ "repeat", 0, WW_OPT_INT, offsetof(struct values, repeat), "N", "1", 1, 100000,
@@ -177,7 +179,7 @@ static enum ww_rc show_plan(struct ww_judge_task *t, const struct ww_solution *s
 static struct ww_judge_opts judge_opts(const struct values *v, enum ww_target target)
 {
 	return (struct ww_judge_opts){ .target = target, .device = (int)v->device, .threads = (int)v->threads,
-				       .rule = strcmp(v->rule, "paper") ? WW_RULE_STRICT : WW_RULE_PAPER, .max_run_s = v->max_run_s,
+				       .rule = strcmp(v->rule, "paper") ? WW_RULE_STRICT : WW_RULE_PAPER, .max_run_s = v->max_run_s, .max_compile_s = v->max_compile_s,
 				       .max_time_s = v->max_time_s, .interrupted = &ww_cmd_interrupted,
 				       .progress = isatty(2) ? progress : NULL, .caller = &ww_export_caller };
 }
