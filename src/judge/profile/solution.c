@@ -64,6 +64,23 @@ out:
 	return rc;
 }
 
+/* On the cpu target a stranger's code could have written the rows: a number that no clock gives is not known. */
+static double believable(double v)
+{
+	return v >= 0 && v < 1e12 ? v : NAN;
+}
+
+static void clean(struct ww_run_profile *p)
+{
+	p->plan_us = believable(p->plan_us);
+	p->clock_us = believable(p->clock_us);
+	for (uint32_t i = 0; i < p->n_nodes; i++) {
+		p->nodes[i].us = believable(p->nodes[i].us);
+		p->nodes[i].alone_us = believable(p->nodes[i].alone_us);
+		p->nodes[i].busy_threads = believable(p->nodes[i].busy_threads);
+	}
+}
+
 /* Under the task's lock and the device's lease. */
 static enum ww_rc measure(void *ctx, struct ww_err *err)
 {
@@ -81,6 +98,8 @@ static enum ww_rc measure(void *ctx, struct ww_err *err)
 	WW_TRY(ww_session_open(&s, w->binary, err));
 	if (!s.failed)
 		WW_TRY(run_nodes(&s, &w->profile, err));
+	if (w->profile)
+		clean(w->profile);
 out:
 	ww_session_close(&s);
 	free(w->diagnostics);

@@ -300,6 +300,11 @@ static void profile_of_solutions(void **state)
 			fail_msg("case %zu: %s (%s), not %s with \"%s\"", i, status, diagnostics, bad[i].status, bad[i].word);
 		json_decref(o);
 	}
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_solution other = { .form = WW_FORM_KERNELBENCH };
+	assert_int_equal(ww_profile_solution(task, &other, &o, &err), WW_OK);
+	assert_string_equal(ww_json_str(o, "status", ""), "refused");
+	json_decref(o);
 	ww_verdict_init(&v);	/* and the judge goes on as if nothing had been */
 	run(good_kernel, good_plan, WW_JUDGE_VERIFY, &v);
 	assert_true(v.correct);
