@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_DRAWS = 16, MAX_USES = 32, RENEW_ONE_IN = 16, GROW_ONE_IN = 8 };
+enum { MAX_DRAWS = 16, MAX_USES = 32, RENEW_ONE_IN = 32 };
 
 struct draw {
 	uint64_t seed;
@@ -161,12 +161,11 @@ uint64_t ww_pool_next(struct ww_pool *p, double scale, double shift, enum ww_ref
 	p->last_kind = NULL;
 	if (!k || (!d && k->n == k->size))
 		return 0;
-	if (k->n < k->size && (!d || one_in(p, GROW_ONE_IN))) {
-		d = &k->draws[k->n++];
-		d->seed = 0;
-	}
-	if (!d->seed || d->uses >= MAX_USES || one_in(p, RENEW_ONE_IN))
+	if (!d || d->uses >= MAX_USES || one_in(p, RENEW_ONE_IN)) {
+		if (k->n < k->size)
+			d = &k->draws[k->n++];
 		*d = (struct draw){ .seed = ww_rng_secret() | 1 };	/* never 0, which says that there is none */
+	}
 	d->uses++;
 	d->judgement = p->judgement;
 	p->last_kind = k;

@@ -1,0 +1,24 @@
+"""Mean square of a gated row."""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+ROWS, COLS = 65536, 4096
+
+
+class Model(nn.Module):
+    def __init__(self, cols):
+        super().__init__()
+
+    def forward(self, x, y):
+        g = torch.tanh(x) * torch.sigmoid(y)
+        return (g * g).mean(-1)
+
+
+def get_inputs():
+    return [torch.randn(ROWS, COLS), torch.randn(ROWS, COLS)]
+
+
+def get_init_inputs():
+    return [COLS]
