@@ -13,6 +13,7 @@
 const char *const ww_cudalib_nvrtc[] = { "libnvrtc.so.13", "libnvrtc.so.12", NULL };
 const char *const ww_cudalib_cublaslt[] = { "libcublasLt.so.13", "libcublasLt.so.12", NULL };
 const char *const ww_cudalib_cudnn[] = { "libcudnn.so.9", NULL };
+const char *const ww_cudalib_cupti[] = { "libcupti.so.13", "libcupti.so.12", NULL };
 
 /* What each place is searched with; returns 1 to stop. */
 struct visit { int (*dir)(struct visit *v, const char *libs); const char *const *names; char *out; };

@@ -24,6 +24,7 @@ enum ww_rc ww_cudalib_open(const char *const *names, void **handle, struct ww_er
 /* The directory that holds cuda_fp16.h, of the same installation as NVRTC where it has one. */
 enum ww_rc ww_cuda_include_dir(char *out, struct ww_err *err) WW_MUST_CHECK;
 
-extern const char *const ww_cudalib_nvrtc[], *const ww_cudalib_cublaslt[], *const ww_cudalib_cudnn[];
+extern const char *const ww_cudalib_nvrtc[], *const ww_cudalib_cublaslt[], *const ww_cudalib_cudnn[],
+	*const ww_cudalib_cupti[];
 
 #endif

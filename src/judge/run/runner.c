@@ -36,9 +36,19 @@ struct runner {
 	int loaded;
 };
 
+/* What a plan or a profile may need of CUDA's libraries.  Their places are looked up before the process is confined: afterwards
+ * the directories around them cannot be listed any more. */
+static const char *const *const libraries[] = { ww_cudalib_nvrtc, ww_cudalib_cublaslt, ww_cudalib_cudnn, ww_cudalib_cupti };
+static char library_paths[WW_ARRAY_LEN(libraries)][PATH_MAX];	/* "": not there, or not looked for yet */
+
 static int find_library(const char *const *names, char *out)
 {
 	struct ww_err err = WW_ERR_INIT;
+	for (size_t i = 0; i < WW_ARRAY_LEN(libraries); i++)
+		if (library_paths[i][0] && !strcmp(libraries[i][0], names[0])) {
+			memcpy(out, library_paths[i], PATH_MAX);
+			return 1;
+		}
 	return ww_cudalib_find(names, out, &err) == WW_OK;
 }
 
@@ -81,9 +91,11 @@ static const struct ww_run_backend *load_plugin(const char *file, struct ww_run_
 }
 
 /* The tree that a library was installed with: cuDNN and cuBLASLt open parts of themselves when they are first used. */
-static void bind_library_tree(const char *const *names, char *path, struct ww_sandbox_bind *b)
+static void bind_library_tree(size_t library, char *path, struct ww_sandbox_bind *b)
 {
-	int found = find_library(names, path);
+	int found = find_library(libraries[library], path);
+	if (found)
+		memcpy(library_paths[library], path, PATH_MAX);
 	*b = (struct ww_sandbox_bind){ "", WW_BIND_READ };	/* no such path: no right */
 	for (int up = 0; found && up < 2; up++) {
 		char *slash = strrchr(path, '/');
@@ -98,7 +110,6 @@ static void bind_library_tree(const char *const *names, char *path, struct ww_sa
 static int confine_cuda(struct ww_run_reply *r)
 {
 	static const char *const system_dirs[] = { "/usr", "/lib", "/lib64", "/etc", "/opt", "/proc", "/sys" };
-	static const char *const *const libraries[] = { ww_cudalib_nvrtc, ww_cudalib_cublaslt, ww_cudalib_cudnn };
 	struct ww_sandbox_bind binds[WW_ARRAY_LEN(system_dirs) + WW_ARRAY_LEN(libraries) + 2];
 	char paths[WW_ARRAY_LEN(libraries)][PATH_MAX];
 	struct ww_err err = WW_ERR_INIT;
@@ -108,7 +119,7 @@ static int confine_cuda(struct ww_run_reply *r)
 	for (size_t i = 0; i < WW_ARRAY_LEN(system_dirs); i++)
 		binds[n++] = (struct ww_sandbox_bind){ system_dirs[i], WW_BIND_READ };
 	for (size_t i = 0; i < WW_ARRAY_LEN(libraries); i++)
-		bind_library_tree(libraries[i], paths[i], &binds[n++]);
+		bind_library_tree(i, paths[i], &binds[n++]);
 	binds[n++] = (struct ww_sandbox_bind){ "/dev", WW_BIND_DEVICE };
 	binds[n++] = (struct ww_sandbox_bind){ "/proc/self/task", WW_BIND_WRITE };	/* the driver names its threads there */
 	const struct ww_sandbox_opts o = { .profile = WW_PROFILE_RUNNER_CUDA, .binds = binds, .n_binds = n };
