@@ -1,0 +1,94 @@
+/* What others do to the machine while we measure is noticed, and said in words.  Only this direction can be tested on a machine
+ * that is shared: that nothing is noticed where nothing is, nobody can promise here. */
+#include "unit.h"
+
+#include "base/time.h"
+#include "judge/internal.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static pid_t spin(void)
+{
+	pid_t pid = fork();
+	if (pid == 0) {
+		alarm(20);
+		for (volatile unsigned i = 0;; i++)
+			;
+	}
+	assert_true(pid > 0);
+	return pid;
+}
+
+static void pass(double seconds)
+{
+	uint64_t start = ww_now_ns();
+	while (ww_seconds_since(start) < seconds)
+		usleep(10000);
+}
+
+/* As many spinning processes as there are processors take at least a quarter of the machine, whoever else wants some of it. */
+static void strangers_are_noticed(void **state)
+{
+	struct ww_judge j = { .opts.target = WW_TARGET_CPU };
+	struct ww_disturbance d;
+	struct ww_load l;
+	pid_t pids[64];
+	long n = sysconf(_SC_NPROCESSORS_ONLN);
+	(void)state;
+	n = n > 64 ? 64 : n;
+	ww_load_start(&l, &j, NULL, 0);
+	for (long i = 0; i < n; i++)
+		pids[i] = spin();
+	pass(0.5);
+	ww_load_end(&l, &d);
+	for (long i = 0; i < n; i++) {
+		kill(pids[i], SIGKILL);
+		waitpid(pids[i], NULL, 0);
+	}
+	assert_true(d.noticed && d.certain);
+	assert_non_null(strstr(d.why, "other processes used"));
+}
+
+/* The same work by a process of ours is none of a stranger's: less is left over for others by what it used. */
+static void our_own_are_not(void **state)
+{
+	struct ww_judge j = { .opts.target = WW_TARGET_CPU };
+	struct ww_load with, without;
+	struct ww_disturbance d;
+	int percent_with = 0, percent_without = 0;
+	(void)state;
+	pid_t pid = spin();
+	ww_load_start(&without, &j, NULL, 0);
+	ww_load_start(&with, &j, &pid, 1);
+	pass(0.5);
+	ww_load_end(&without, &d);
+	assert_true(d.noticed || sysconf(_SC_NPROCESSORS_ONLN) > 16);
+	sscanf(d.why, "other processes used %d%%", &percent_without);
+	ww_load_end(&with, &d);
+	sscanf(d.why, "other processes used %d%%", &percent_with);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	assert_true(percent_with < percent_without || sysconf(_SC_NPROCESSORS_ONLN) > 16);
+}
+
+/* Without a driver there is nothing to say, and nothing is made up. */
+static void no_nvml_no_word(void **state)
+{
+	struct ww_judge j = { .opts.target = WW_TARGET_CUDA, .facts.uuid = "GPU-none" };
+	struct ww_disturbance d;
+	struct ww_load l;
+	(void)state;
+	ww_load_start(&l, &j, NULL, 0);
+	ww_load_end(&l, &d);
+	assert_false(d.noticed || d.certain || d.why[0]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(strangers_are_noticed), cmocka_unit_test(our_own_are_not), cmocka_unit_test(no_nvml_no_word),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
