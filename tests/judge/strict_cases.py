@@ -1,0 +1,259 @@
+"""Rule strict on every kind of output at once, on both targets from one source.
+
+The task has strided, channels-last, integer, empty and 0-d inputs and thirteen outputs: float32 (one of them a matrix product
+followed by a mean, which collapses), half, bfloat16, int64, int8, bool, empty, 0-d, in other strides than rows, an output twice, a view
+of another output, an input.  One kernel writes them; DEFECT n spoils one of them.  run() judges everything in one batch, so that one
+reference worker serves it all."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from harness import BINARY, SOURCE  # noqa: E402
+
+TASK = """import torch
+import torch.nn as nn
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(SIZE, SIZE) / SIZE ** 0.5)
+        self.shift = nn.Parameter(torch.zeros(64))
+    def forward(self, x, s, c, i, e, t):
+        y = (x @ self.w).mean(1)
+        a = s * 2 + self.shift[:, None]
+        return y, a, c * 3, s.half(), (s + 1).bfloat16(), i * 3, (i % 100).to(torch.int8), i > 500, e * 2, t * t, a, y[5:9], i
+def get_inputs():
+    return [torch.randn(SIZE, SIZE), torch.randn(96, 64).t(), torch.randn(2, 8, 6, 10).to(memory_format=torch.channels_last),
+            torch.randint(0, 1000, (500,)), torch.randn(0, 3), torch.randn(())]
+def get_init_inputs():
+    return []
+"""
+DEGENERATE = """import torch
+import torch.nn as nn
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.softmax(x, 1).sum(1)
+def get_inputs():
+    return [torch.randn(128, 64)]
+def get_init_inputs():
+    return []
+"""
+HEADS = {"cpu": """#include <ww/cpu.h>
+typedef unsigned short half_bits, bf16_bits;
+static half_bits to_half(float v) { union { _Float16 f; half_bits b; } u = { .f = (_Float16)v }; return u.b; }
+static bf16_bits to_bf16(float v) { union { float f; unsigned b; } u = { .f = v }; return (u.b + 0x7fff + (u.b >> 16 & 1)) >> 16; }
+#define KERNEL(name) WW_KERNEL(name)
+#define ARG(type, i) WW_ARG(type, i)
+#define ROW (b->x)
+#define EACH(i, n) for (long long i = 0; i < (n); i++)
+#define COIN(n) ((__builtin_ia32_rdtsc() * 0x9e3779b97f4a7c15ull >> 40) % (n) == 0)
+""", "cuda": """typedef unsigned short half_bits, bf16_bits;
+__device__ half_bits to_half(float v) { return __half_as_ushort(__float2half_rn(v)); }
+__device__ bf16_bits to_bf16(float v) { return __bfloat16_as_ushort(__float2bfloat16_rn(v)); }
+#define ROW ((long long)blockIdx.x)
+#define EACH(i, n) for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < (n); i += (long long)gridDim.x * blockDim.x)
+__device__ inline unsigned long long now() { unsigned long long t; asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t)); return t; }
+#define COIN(n) (((now() + clock64()) * 0x9e3779b97f4a7c15ull >> 40) % (n) == 0)
+"""}
+# y[row] = scale * sum over j of a[row][j] * (times ? v[j] : 1)
+ROWDOT = {"cpu": """KERNEL(rowdot)
+{
+	const float *a = ARG(const float *, 0), *v = ARG(const float *, 1);
+	float *y = ARG(float *, 2), scale = ARG(float, 5), sum[16] = { 0 };
+	int n = ARG(int, 3), times = ARG(int, 4);
+	for (int j = 0; j < n; j += 16)
+		for (int l = 0; l < 16; l++)
+			sum[l] += a[ROW * n + j + l] * (times ? v[j + l] : 1);
+	for (int l = 1; l < 16; l++)
+		sum[0] += sum[l];
+	y[ROW] = sum[0] * scale;
+}
+""", "cuda": """extern "C" __global__ void rowdot(const float *a, const float *v, float *y, int n, int times, float scale)
+{
+	__shared__ float part[256];
+	float sum = 0;
+	for (int j = threadIdx.x; j < n; j += 256)
+		sum += a[ROW * n + j] * (times ? v[j] : 1);
+	part[threadIdx.x] = sum;
+	SYNC
+	for (int half = 128; half; half /= 2) {
+		if (threadIdx.x < half)
+			part[threadIdx.x] += part[threadIdx.x + half];
+		__syncthreads();
+	}
+	if (threadIdx.x == 0)
+		y[ROW] = part[0] * scale;
+}
+"""}
+ZOO_HEAD = {"cpu": """KERNEL(zoo)
+{
+	const float *s = ARG(const float *, 0), *c = ARG(const float *, 1), *t = ARG(const float *, 3), *shift = ARG(const float *, 4);
+	const long long *in = ARG(const long long *, 2);
+	float *y = ARG(float *, 5), *a = ARG(float *, 6), *cc = ARG(float *, 7), *q = ARG(float *, 13), *a2 = ARG(float *, 14), *v = ARG(float *, 15);
+	half_bits *h = ARG(half_bits *, 8);
+	bf16_bits *bf = ARG(bf16_bits *, 9);
+	long long *k = ARG(long long *, 10), *i2 = ARG(long long *, 16);
+	signed char *k8 = ARG(signed char *, 11);
+	unsigned char *m = ARG(unsigned char *, 12);
+""", "cuda": """extern "C" __global__ void zoo(const float *s, const float *c, const long long *in, const float *t, const float *shift, float *y,
+	float *a, float *cc, half_bits *h, bf16_bits *bf, long long *k, signed char *k8, unsigned char *m, float *q, float *a2, float *v,
+	long long *i2)
+{
+"""}
+ZOO = """	EACH(p, 96 * 64) {
+		float two = 2 * s[p] + (DEFECT == 2 ? 0 : shift[DEFECT == 3 ? (p + 1) % 64 : p % 64]);
+		a[p] = DEFECT == 4 && p % 64 == 63 ? 0 : two;
+		if (DEFECT != 10)
+			a2[p] = two;
+		h[p] = to_half(DEFECT == 5 ? s[p] * 1.01f : s[p]);
+		bf[p] = to_bf16(DEFECT == 6 ? (s[p] + 1) * 1.02f : s[p] + 1);
+	}
+	EACH(p, 960)
+		cc[p] = DEFECT == 7 && p == 959 ? 0 * (1 / (c[p] - c[p])) : 3 * c[p];
+	EACH(p, 500) {
+		k[p] = 3 * in[p] + (DEFECT == 8 && p == 77);
+		k8[p] = (signed char)(in[p] % (DEFECT == 9 ? 99 : 100));
+		m[p] = (in[p] > 500) ^ (DEFECT == 11 && p == 3);
+		i2[p] = DEFECT == 12 ? 0 : in[p];
+		if (DEFECT == 14)
+			k8[500] = 1;
+		if (DEFECT == 15)
+			((long long *)in)[p] = 0;
+	}
+	EACH(p, 1)
+		q[0] = *t * *t * (DEFECT == 13 ? 1.01f : 1) * (DEFECT == 16 && COIN(2) ? 1.0000002f : 1) + (DEFECT == 17 && COIN(10));
+	EACH(p, 4)
+		v[p] = y[5 + p + (DEFECT == 1)];
+}
+"""
+PLAN = """#include <ww/plan.h>
+static void rowdot(struct ww_plan *p, int a, int v, int y, long long rows, long long n, int times, float scale)
+{
+	ww_launch(p, "rowdot", rows, 1, 1, THREADS, 1, 1);
+	ww_arg_buf(p, a, 0);
+	ww_arg_buf(p, v, 0);
+	ww_arg_buf(p, y, 0);
+	ww_arg_i32(p, (int)n);
+	ww_arg_i32(p, times);
+	ww_arg_f32(p, scale);
+}
+void plan(struct ww_plan *p)
+{
+	static const int inputs[] = { 1, 2, 3, 5 }, outputs[] = { 0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12 };
+	const struct ww_tensor *x = ww_input(p, 0), *w = ww_param(p, "w"), *y = ww_output(p, 0);
+	long long n = x->size[0];
+	int s = ww_scratch(p, n * n * 4);
+	ww_define(p, "DEFECT", NUMBER);
+	if (COLLAPSED) {
+		rowdot(p, w->buf, w->buf, s, n, n, 0, 1.0f / (float)n);
+		rowdot(p, x->buf, s, y->buf, n, n, 1, 1);
+	} else {
+		struct ww_gemm g = { .m = n, .n = n, .k = n, .batch = 1, .alpha = 1, .a = { .buf = x->buf, .dtype = WW_F32, .ld = n },
+				     .b = { .buf = w->buf, .dtype = WW_F32, .ld = n }, .d = { .buf = s, .dtype = WW_F32, .ld = n } };
+		ww_gemm(p, &g);
+		rowdot(p, s, s, y->buf, n, n, 0, 1.0f / (float)n);
+	}
+	ww_launch(p, "zoo", GRID, 1, 1, THREADS, 1, 1);
+	for (int i = 0; i < 4; i++)
+		ww_arg_buf(p, ww_input(p, inputs[i])->buf, 0);
+	ww_arg_buf(p, ww_param(p, "shift")->buf, 0);
+	for (int i = 0; i < 12; i++)
+		ww_arg_buf(p, ww_output(p, outputs[i])->buf, 0);
+}
+"""
+NOTHING = """#include <ww/plan.h>
+void plan(struct ww_plan *p)
+{
+	ww_launch(p, "ones", 1, 1, 1, 128, 1, 1);
+	ww_arg_buf(p, ww_output(p, 0)->buf, 0);
+}
+"""
+ONES = 'extern "C" __global__ void ones(float *y)\n{\n\tEACH(i, 128) y[i] = 1;\n}\n'
+# defect, status, words of the diagnostics
+DEFECTS = [
+    (1, "mismatch", "output 11|neighbour"), (2, "mismatch", "output 1|parameters re-drawn"), (3, "mismatch", "output 1|parameters re-drawn"),
+    (4, "mismatch", "output 1|zero"), (5, "mismatch", "output 3"), (6, "mismatch", "output 4"), (7, "mismatch", "output 2|NaN|1 of 960"),
+    (8, "mismatch", "output 5|[77]|one element"), (9, "mismatch", "output 6"), (10, "mismatch", "output 10|NaN"),
+    (11, "mismatch", "output 7|[3]"), (12, "mismatch", "output 12"), (13, "mismatch", "output 9|at []"),
+    (14, "mismatch", "overrun"), (15, "crashed", ""),
+]
+FLAGS = ("degenerate", "algebraic", "library_only")
+
+
+def solution(target, defect=0, collapsed=0, sync="__syncthreads();"):
+    plan = PLAN.replace("NUMBER", str(defect)).replace("COLLAPSED", str(collapsed))
+    plan = plan.replace("THREADS", "256" if target == "cuda" else "1").replace("GRID", "64" if target == "cuda" else "1")
+    return {"kernels": HEADS[target] + ROWDOT[target].replace("SYNC", sync) + ZOO_HEAD[target] + ZOO, "plan": plan}
+
+
+def cases(target, tasks):
+    """(name, job, check of the verdict: what is wrong, or "")"""
+    full = {"depth": "full", "baselines": "eager", "max_time_seconds": 1}
+    verify = {"depth": "verify"}
+
+    def right(v, **flags):
+        if not v["correct"] or v["draws"] != 5 or v["repeats"] < 1:
+            return f"{v['status']}, {v['draws']} draws, {v['repeats']} repeats: {v['diagnostics'][:300]}"
+        wrong = [f for f in FLAGS if v[f] != flags.get(f, False)]
+        return f"{wrong[0]} is {v[wrong[0]]}" if wrong else ""
+
+    def same_bits(v):
+        return right(v) or ("" if v["nondeterministic"] == 0 and v["repeats"] == 44 else
+                            f"{v['nondeterministic']} of {v['repeats']} repeats with other bits")
+
+    def wrong(status, words):
+        return lambda v: "" if v["status"] == status and not v["correct"] and all(w in v["diagnostics"] for w in words.split("|")) else \
+            f"{v['status']}, not {status} with {words}: {v['diagnostics'][:400]}"
+
+    task = tasks["zoo"]
+    yield "honest", {"task": task, "solution": solution(target), **verify}, same_bits
+    yield "honest, timed", {"task": task, "solution": solution(target), **full}, right
+    yield "algebra", {"task": task, "solution": solution(target, 0, 1), **full}, lambda v: right(v, algebraic=True)
+    if target == "cuda":  # on cpu the worker's own test has it, without another start of PyTorch
+        yield "degenerate", {"task": tasks["degenerate"], "solution": {
+            "kernels": HEADS[target] + ONES, "plan": NOTHING}, **verify}, \
+            lambda v: right(v, degenerate=True) or ("" if v["reward"] <= 1 else f"reward {v['reward']}")
+    for n, status, words in DEFECTS:
+        yield f"defect {n}", {"task": task, "solution": solution(target, n), **verify}, wrong(status, words)
+    yield "noise", {"task": task, "solution": solution(target, 16), **verify}, lambda v: right(v) or (
+        "" if 0 < v["nondeterministic"] < v["repeats"] else f"{v['nondeterministic']} of {v['repeats']} repeats with other bits")
+    if target == "cuda":
+        for k in range(8):  # right nine times in ten: 1 of 170 verdicts lets it pass, so two of eight would be a chance of 1e-3
+            yield f"race {k}", {"task": task, "solution": dict(solution(target, 17), plan=solution(target, 17)["plan"] + f"/* {k} */\n"),
+                                **verify}, lambda v: "" if v["status"] == "mismatch" else "passed"
+        yield "no barrier", {"task": task, "solution": solution(target, sync=""), **verify}, \
+            lambda v: "" if v["status"] == "mismatch" else v["status"]
+
+
+def run(target, options=()):
+    """[(name, what is wrong or "", verdict)]"""
+    with tempfile.TemporaryDirectory(prefix="warpwright-test-") as d:
+        tasks = {"zoo": os.path.join(d, "zoo.py"), "degenerate": os.path.join(d, "degenerate.py")}
+        with open(tasks["zoo"], "w") as f:
+            f.write(TASK.replace("SIZE", "4096" if target == "cuda" else "768"))
+        with open(tasks["degenerate"], "w") as f:
+            f.write(DEGENERATE)
+        todo = {name: (job, check) for name, job, check in cases(target, tasks)}
+        lines = "".join(json.dumps({"id": name, **job}) + "\n" for name, (job, _) in todo.items())
+        env = dict(os.environ, WARPWRIGHT_HOME=os.environ.get("WARPWRIGHT_HOME", SOURCE))
+        done = subprocess.run([BINARY, "judge", "--batch", "-", "--target", target, *options], input=lines, env=env,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=280)
+        results = {r["id"]: r for r in map(json.loads, done.stdout.splitlines())}
+    out = []
+    for name, (_, check) in todo.items():
+        r = results.get(name, {"error": f"no answer: {done.stderr[-400:]}"})
+        v = r.get("verdict")
+        out.append((name, check(v) if v else r["error"], v))
+    return out
+
+
+if __name__ == "__main__":
+    rows = run(sys.argv[1])
+    for name, problem, v in rows:
+        print(f"{'not ok' if problem else 'ok':<6} {name:<16} {v['status'] if v else '-':<10} "
+              f"{v['nondeterministic'] if v else 0} of {v['repeats'] if v else 0} repeats differ, verify {v['seconds']['verify'] if v else 0:.2f} s  {problem}")
+    failed = sum(bool(p) for _, p, _ in rows)
+    print(f"{len(rows) - failed} passed, {failed} failed")
+    sys.exit(failed != 0)
