@@ -233,6 +233,8 @@ CASES = [
     ("wrong_constant", ADD, kernel(each("1.001f * x[i] + bias[i % cols]")), plan(), "mismatch", "expected", FAST),
     ("not_written", ADD, kernel(""), plan(), "mismatch", "NaN", FAST),
     ("unwritten_scratch", ADD, kernel(each("x[i] + bias[i % cols] + 0 * scratch[0]")), plan(), "mismatch", "zero", FAST),
+    ("sometimes_wrong", ADD, kernel(GOOD + " if (i == 7 && clock64() * 0x9e3779b97f4a7c15ull >> 40 & 1) y[i] += 1;"), plan(), "mismatch", "[0, 7]", FAST),
+    ("other_bits", ADD, kernel(each("(x[i] + bias[i % cols]) * (clock64() & 4 ? 1.0000002f : 1)")), plan(), "ok", "", FAST),
     ("store_to_input", ADD, kernel(GOOD + " ((float *)x)[0] = 1;"), plan(), "crashed", "ILLEGAL_ADDRESS", FAST),
     ("store_to_parameter", ADD, kernel(GOOD + " ((float *)bias)[0] = 1;"), plan(), "crashed", "ILLEGAL_ADDRESS", FAST),
     ("far_beyond_output", ADD, kernel(GOOD + " if (i == 0) y[n + 600000] = 1;"), plan(), "crashed", "ILLEGAL_ADDRESS", FAST),

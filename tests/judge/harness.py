@@ -80,6 +80,7 @@ def problem(verdict, code, stderr, status, word):
 def summary(verdict):
     t = verdict["time"]["device_us"]
     if t is None:
-        return (verdict["diagnostics"].strip().split("\n") or [""])[0][:120]
+        repeats = f"{verdict['nondeterministic']} of {verdict['repeats']} repeats with other bits  " if verdict["repeats"] else ""
+        return repeats + (verdict["diagnostics"].strip().split("\n") or [""])[0][:120]
     ratios = " ".join(f"{b} {r['mid']:.3f}x[{r['lo']:.3f},{r['hi']:.3f}]" for b, r in verdict["speedup"].items() if r)
     return f"{t:.1f} us (call {verdict['time']['call_us']:.1f})  {ratios}  err {verdict['err_rel']:.2g}  reward {verdict['reward']:g}"
