@@ -2,10 +2,10 @@
 #include "agent/budget.h"
 
 #include "base/json.h"
+#include "episode/view.h"
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 struct ww_budget {
@@ -62,34 +62,10 @@ double ww_budget_profile_gpu_s(const json_t *data)
 	return ww_json_num(data, "device_seconds", 0);
 }
 
-static double recorded_profile_s(const struct ww_message *m)
-{
-	if (m->role != WW_ROLE_TOOL || !m->data || strcmp(m->tool, "profile"))
-		return 0;
-	json_t *data = json_loads(m->data, 0, NULL);
-	double s = ww_budget_profile_gpu_s(data);
-	json_decref(data);
-	return s;
-}
-
 struct ww_budget_use ww_budget_use_of(const struct ww_episode *e)
 {
-	struct ww_budget_use u = { 0 };
-	for (size_t i = 0; i < e->n_messages; i++) {
-		const struct ww_reply *r = &e->messages[i].reply;
-		u.usd += r->usd;
-		u.tokens += r->prompt_tokens + r->completion_tokens;
-		u.gpu_s += recorded_profile_s(&r->message);
-	}
-	for (size_t i = 0; i < e->n_lost; i++) {
-		u.usd += e->lost[i].usd;
-		u.tokens += e->lost[i].prompt_tokens + e->lost[i].completion_tokens;
-	}
-	for (size_t i = 0; i < e->n_verdicts; i++) {
-		const json_t *s = json_object_get(e->verdicts[i].verdict, "seconds");
-		u.gpu_s += ww_json_num(s, "verify", 0) + ww_json_num(s, "time", 0);
-	}
-	return u;
+	struct ww_episode_use u = ww_episode_use_of(e);
+	return (struct ww_budget_use){ u.usd, u.gpu_s, u.prompt_tokens + u.completion_tokens };
 }
 
 void ww_budget_spend(struct ww_budget *b, const struct ww_budget_use *u)

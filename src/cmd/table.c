@@ -14,6 +14,7 @@ const struct ww_cmd *const ww_cmd_table[] = {
 	&ww_cmd_judge,
 	&ww_cmd_profile,
 	&ww_cmd_export,
+	&ww_cmd_episode,
 	&ww_cmd_model,
 	NULL
 };

@@ -52,7 +52,8 @@ static void write_sample(void)
 	int32_t ids[3] = { 5, 0, 151935 };
 	float lp[3] = { -0.1f, -1e-30f, -17.25f }, slp[3] = { 0, -0.333333343f, -2 };
 	struct ww_reply a = {
-		.message = { .role = WW_ROLE_ASSISTANT, .text = (char *)"", .calls = calls, .n_calls = 2 },
+		.message = { .role = WW_ROLE_ASSISTANT, .text = (char *)"", .calls = calls, .n_calls = 2,
+			     .reasoning = (char *)"because\n", .native = (char *)"{\"protocol\":\"x\",\"n\":[1,0.1]}" },
 		.finish = WW_FINISH_TOOL_CALLS,
 		.n_tokens = 3,
 		.token_ids = ids,
@@ -76,6 +77,11 @@ static void write_sample(void)
 	json_t *v = json_pack("{s:s, s:n}", "status", "ok", "reward");
 	assert_int_equal(ww_episode_add_verdict(w, 1, "call_1_1", "id1", "full", v, &err), WW_OK);
 	json_decref(v);
+	struct ww_episode_lost l = { .usd = 0.125, .prompt_tokens = 7, .completion_tokens = 2, .why = (char *)"cut" };
+	assert_int_equal(ww_episode_add_lost(w, 1, &l, &err), WW_OK);
+	char *ids_out[] = { (char *)"call_1_0" };
+	struct ww_episode_compaction c = { .call_ids = ids_out, .n_calls = 1, .bytes = 3 };
+	assert_int_equal(ww_episode_add_compaction(w, 1, &c, &err), WW_OK);
 	struct ww_episode_end end = {
 		.reason = "submitted", .best = "id1", .reward_final = 3, .reward_best = 3, .seconds = 1.5
 	};
@@ -107,6 +113,14 @@ static void test_round_trip(void **state)
 	assert_true(a->sampling_logprobs[1] == -0.333333343f);
 	assert_int_equal(a->prompt_tokens, 100);
 	assert_true(a->usd == 0.25);
+	assert_string_equal(a->message.reasoning, "because\n");
+	assert_string_equal(a->message.native, "{\"protocol\":\"x\",\"n\":[1,0.10000000000000001]}");
+	assert_int_equal(e.n_lost, 1);
+	assert_true(e.lost[0].usd == 0.125 && e.lost[0].prompt_tokens == 7 && e.lost[0].completion_tokens == 2);
+	assert_string_equal(e.lost[0].why, "cut");
+	assert_int_equal(e.n_compactions, 1);
+	assert_string_equal(e.compactions[0].call_ids[0], "call_1_0");
+	assert_int_equal(e.compactions[0].bytes, 3);
 	assert_string_equal(e.messages[2].reply.message.data, "{\"x\":[1,2.5,null]}");
 	assert_int_equal(e.messages[2].reply.message.is_error, 1);
 	assert_int_equal(e.messages[2].turn, 1);
@@ -143,7 +157,7 @@ static void test_cut_anywhere(void **state)
 		}
 		struct ww_episode_writer *w;
 		assert_int_equal(ww_episode_append(path, &e, &w, &err), WW_OK);
-		assert_int_equal(1 + e.n_messages + e.n_solutions + e.n_verdicts + (size_t)e.ended, lines);
+		assert_int_equal(1 + e.n_messages + e.n_solutions + e.n_verdicts + e.n_lost + e.n_compactions + (size_t)e.ended, lines);
 		assert_int_equal(e.whole_bytes, whole);
 		ww_episode_release(&e);
 		struct ww_reply user = { .message = { .role = WW_ROLE_USER, .text = (char *)"again" } };

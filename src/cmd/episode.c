@@ -1,0 +1,243 @@
+/* episode.c - `warpwright episode`: look at records of runs, count them, hand them to trainers. */
+#include "base/fs.h"
+#include "base/json.h"
+#include "cmd/cmd.h"
+#include "episode/view.h"
+
+#include <dirent.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { DEPTH_MAX = 16 };
+
+struct values {
+	int json, full, html;
+	const char *output, *arguments;
+	double min_reward;
+};
+
+static const struct ww_opt opts[] = {
+	{ "full", 0, WW_OPT_FLAG, offsetof(struct values, full), NULL, NULL, 0, 0, "show: shorten nothing, and show what the policy was told" },
+	{ "html", 0, WW_OPT_FLAG, offsetof(struct values, html), NULL, NULL, 0, 0, "show: one page that needs nothing else, to be opened in a browser" },
+	{ "min-reward", 0, WW_OPT_NUM, offsetof(struct values, min_reward), "R", "-1", -1, 3,
+	  "export: only episodes whose solution at the end has at least this reward" },
+	{ "arguments", 0, WW_OPT_CHOICE, offsetof(struct values, arguments), "object|text", "object", 0, 0,
+	  "export: arguments of tool calls as objects (TRL, chat templates) or as JSON text (chat completions)" },
+	{ "output", 'o', WW_OPT_STR, offsetof(struct values, output), "FILE", NULL, 0, 0, "show --html, export: write here instead of to standard output" },
+	WW_OPT_JSON(struct values, json),
+	WW_OPT_END
+};
+
+/* What is done with each episode that is found. */
+struct visit {
+	const struct values *v;
+	enum ww_rc (*each)(struct visit *w, const char *path, const struct ww_episode *e, struct ww_err *err);
+	struct ww_episode_stats *stats;
+	FILE *to;
+	int64_t found, written, left_out;
+};
+
+static enum ww_rc visit_file(struct visit *w, const char *path, struct ww_err *err)
+{
+	struct ww_episode e;
+	enum ww_rc rc = (enum ww_rc)ww_episode_read(path, &e, err);
+	if (rc != WW_OK)
+		return rc;
+	w->found++;
+	rc = w->each(w, path, &e, err);
+	ww_episode_release(&e);
+	return rc;
+}
+
+/* Every episode.jsonl below a directory, in the order of names. */
+static enum ww_rc visit_dir(struct visit *w, const char *dir, int depth, struct ww_err *err)
+{
+	struct dirent **names;
+	int n = scandir(dir, &names, NULL, alphasort);
+	enum ww_rc rc = n < 0 ? ww_err_errno(err, WW_ERR_IO, "cannot read directory %s", dir) : WW_OK;
+	for (int i = 0; i < n; i++) {
+		char path[PATH_MAX];
+		const char *name = names[i]->d_name;
+		int skip = !strcmp(name, ".") || !strcmp(name, "..") || names[i]->d_type == DT_LNK;
+		if (rc == WW_OK && !skip)
+			rc = ww_fs_join(path, dir, name, err);
+		if (rc == WW_OK && !skip && !strcmp(name, "episode.jsonl"))
+			rc = visit_file(w, path, err);
+		else if (rc == WW_OK && !skip && depth < DEPTH_MAX && ww_fs_is_dir(path))
+			rc = visit_dir(w, path, depth + 1, err);
+		free(names[i]);
+	}
+	if (n >= 0)
+		free(names);
+	return rc;
+}
+
+static enum ww_rc visit_all(struct visit *w, char **paths, int n, struct ww_err *err)
+{
+	enum ww_rc rc = WW_OK;
+	for (int i = 0; i < n && rc == WW_OK; i++)
+		rc = ww_fs_is_dir(paths[i]) ? visit_dir(w, paths[i], 0, err) : visit_file(w, paths[i], err);
+	if (rc == WW_OK && !w->found)
+		rc = ww_err_set(err, WW_ERR_USAGE, "no episode.jsonl below %s", paths[0]);
+	return rc;
+}
+
+/* A file that is whole or not there; standard output where none is named. */
+static enum ww_rc put_text(const char *path, const struct ww_str *text, struct ww_err *err)
+{
+	if (text->cut)
+		return ww_err_set(err, WW_ERR_LIMIT, "the output would be larger than %zu bytes", text->max);
+	if (path)
+		return ww_fs_write(path, text->p, text->len, err);
+	fwrite(text->p, 1, text->len, stdout);
+	return WW_OK;
+}
+
+/* ---- show ---------------------------------------------------------------------------------------------------------- */
+
+static json_t *summary_json(const struct ww_episode *e)
+{
+	struct ww_episode_use u = ww_episode_use_of(e);
+	json_t *o = ww_episode_to_chat(e, 0);
+	json_object_del(o, "messages");
+	json_object_del(o, "tools");
+	json_object_update_new(o, json_pack("{s:f, s:f, s:f, s:I, s:I}", "seconds", e->seconds, "gpu_seconds", u.gpu_s, "usd", u.usd,
+					    "prompt_tokens", (json_int_t)u.prompt_tokens, "completion_tokens",
+					    (json_int_t)u.completion_tokens));
+	return o;
+}
+
+static enum ww_rc show_one(struct visit *w, const char *path, const struct ww_episode *e, struct ww_err *err)
+{
+	const struct values *v = w->v;
+	struct ww_str text = WW_STR_INIT((size_t)1 << 30);
+	struct ww_episode_show how = { isatty(STDOUT_FILENO) && !getenv("NO_COLOR"), v->full };
+	if (w->found > 1)
+		return ww_err_set(err, WW_ERR_USAGE, "there is more than one episode (%s); name one of them", path);
+	if (v->json) {
+		json_t *o = summary_json(e);
+		ww_json_add_pretty(&text, o);
+		ww_str_addc(&text, '\n');
+		json_decref(o);
+	} else if (v->html) {
+		ww_episode_html(e, &text);
+	} else {
+		ww_episode_text(e, &how, &text);
+	}
+	enum ww_rc rc = put_text(v->html && !v->json ? v->output : NULL, &text, err);
+	ww_str_release(&text);
+	return rc;
+}
+
+/* ---- stats --------------------------------------------------------------------------------------------------------- */
+
+static enum ww_rc count_one(struct visit *w, const char *path, const struct ww_episode *e, struct ww_err *err)
+{
+	(void)path;
+	return (enum ww_rc)ww_episode_stats_add(w->stats, e, err);
+}
+
+static enum ww_rc run_stats(struct visit *w, char **paths, int n, struct ww_err *err)
+{
+	struct ww_str text = WW_STR_INIT(16 << 20);
+	w->each = count_one;
+	if (!(w->stats = ww_episode_stats_new()))
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	enum ww_rc rc = visit_all(w, paths, n, err);
+	if (rc == WW_OK && w->v->json) {
+		json_t *o = ww_episode_stats_json(w->stats);
+		ww_json_add_pretty(&text, o);
+		ww_str_addc(&text, '\n');
+		json_decref(o);
+	} else if (rc == WW_OK) {
+		ww_episode_stats_text(w->stats, &text);
+	}
+	if (rc == WW_OK)
+		rc = put_text(NULL, &text, err);
+	ww_episode_stats_free(w->stats);
+	ww_str_release(&text);
+	return rc;
+}
+
+/* ---- export -------------------------------------------------------------------------------------------------------- */
+
+static enum ww_rc export_one(struct visit *w, const char *path, const struct ww_episode *e, struct ww_err *err)
+{
+	struct ww_str line = WW_STR_INIT((size_t)1 << 30);
+	if (!e->ended || e->end.reward_final < w->v->min_reward) {
+		w->left_out++;
+		return WW_OK;
+	}
+	json_t *o = ww_episode_to_chat(e, !strcmp(w->v->arguments, "text"));
+	json_object_set_new(o, "episode", json_string(path));
+	ww_json_add(&line, o);
+	ww_str_addc(&line, '\n');
+	json_decref(o);
+	int ok = !line.cut && line.len > 2 && fwrite(line.p, 1, line.len, w->to) == line.len;
+	ww_str_release(&line);
+	w->written++;
+	return ok ? WW_OK : ww_err_errno(err, WW_ERR_IO, "cannot write the conversation of %s", path);
+}
+
+static enum ww_rc run_export(struct visit *w, char **paths, int n, struct ww_err *err)
+{
+	char tmp[PATH_MAX] = "";
+	const char *to = w->v->output;
+	enum ww_rc rc;
+	w->each = export_one;
+	w->to = stdout;
+	if (to && (size_t)snprintf(tmp, sizeof(tmp), "%s.new-%d", to, (int)getpid()) >= sizeof(tmp))
+		return ww_err_set(err, WW_ERR_USAGE, "path too long: %s", to);
+	if (to && !(w->to = fopen(tmp, "wxe")))
+		return ww_err_errno(err, WW_ERR_IO, "cannot create %s", to);
+	rc = visit_all(w, paths, n, err);
+	if (to && (fflush(w->to) || fsync(fileno(w->to)) || fclose(w->to)) && rc == WW_OK)
+		rc = ww_err_errno(err, WW_ERR_IO, "cannot write %s", to);
+	if (to && rc == WW_OK && rename(tmp, to) < 0)
+		rc = ww_err_errno(err, WW_ERR_IO, "cannot create %s", to);
+	if (to && rc != WW_OK)
+		unlink(tmp);
+	if (rc == WW_OK && to && w->v->json)
+		printf("{\"written\": %lld, \"left_out\": %lld}\n", (long long)w->written, (long long)w->left_out);
+	else if (rc == WW_OK && to)
+		printf("%lld conversations in %s; %lld episodes left out\n", (long long)w->written, to, (long long)w->left_out);
+	return rc;
+}
+
+/* ---- The command ----------------------------------------------------------------------------------------------------- */
+
+static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct visit w = { .v = values, .each = show_one };
+	enum ww_rc rc;
+	(void)cmd;
+	if (!strcmp(argv[0], "show"))
+		rc = argc == 2 ? visit_all(&w, argv + 1, 1, &err)
+			       : ww_err_set(&err, WW_ERR_USAGE, "episode show takes one episode; warpwright episode -h explains it");
+	else if (!strcmp(argv[0], "stats"))
+		rc = run_stats(&w, argv + 1, argc - 1, &err);
+	else if (!strcmp(argv[0], "export"))
+		rc = run_export(&w, argv + 1, argc - 1, &err);
+	else
+		rc = ww_err_set(&err, WW_ERR_USAGE, "episode: \"%.40s\" is not one of show, stats, export", argv[0]);
+	return rc == WW_OK ? 0 : ww_cmd_fail(&err);
+}
+
+const struct ww_cmd ww_cmd_episode = {
+	.name = "episode",
+	.args = "show|stats|export PATH...",
+	.summary = "look at records of runs, count them, hand them to trainers",
+	.details = "  episode show PATH         one episode on the terminal, or as a page (--html -o FILE)\n"
+		   "  episode stats PATH...     rewards, turns, tokens, cost of many, by policy and target\n"
+		   "  episode export PATH...    one conversation a line, as Hugging Face datasets and TRL read it\n\n"
+		   "PATH is an episode.jsonl, or a directory: everything of that name below it. docs/formats/episode.md has both forms.",
+	.opts = opts,
+	.values_size = sizeof(struct values),
+	.min_args = 2,
+	.max_args = -1,
+	.run = run,
+};

@@ -1,0 +1,74 @@
+/* chat.c - an episode as a conversation for those who train on it (form: view.h).
+ *
+ * The messages are those that were said, also where a compaction later hid some of them from the policy: runs whose episodes are
+ * trained on switch compaction off.  Arguments are objects, as TRL and chat templates have it; a call whose text is not an
+ * object keeps its text under "INVALID_JSON", so that no message is dropped and none is invented.
+ */
+#include "episode/view.h"
+
+#include "base/json.h"
+
+#include <string.h>
+
+static json_t *arguments(const struct ww_tool_call *c, int as_text)
+{
+	if (as_text)
+		return json_string(c->arguments);
+	json_t *o = json_loads(*c->arguments ? c->arguments : "{}", 0, NULL);
+	if (json_is_object(o))
+		return o;
+	json_decref(o);
+	return json_pack("{s:s}", "INVALID_JSON", c->arguments);
+}
+
+static json_t *calls(const struct ww_message *m, int as_text)
+{
+	json_t *list = json_array();
+	for (size_t i = 0; i < m->n_calls; i++)
+		json_array_append_new(list, json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", m->calls[i].id, "type", "function", "function",
+						      "name", m->calls[i].name, "arguments", arguments(&m->calls[i], as_text)));
+	return list;
+}
+
+static json_t *message(const struct ww_message *m, int as_text)
+{
+	json_t *o = json_pack("{s:s, s:s}", "role", ww_role_name(m->role), "content", m->text);
+	if (m->reasoning)
+		json_object_set_new(o, "reasoning_content", json_string(m->reasoning));
+	if (m->n_calls)
+		json_object_set_new(o, "tool_calls", calls(m, as_text));
+	if (m->role == WW_ROLE_TOOL) {
+		json_object_set_new(o, "tool_call_id", json_string(m->call_id));
+		json_object_set_new(o, "name", json_string(m->tool));
+	}
+	return o;
+}
+
+static json_t *tools(const json_t *header)
+{
+	json_t *list = json_array(), *t;
+	size_t i;
+	json_array_foreach(header, i, t)
+		json_array_append_new(list, json_pack("{s:s, s:O}", "type", "function", "function", t));
+	return list;
+}
+
+json_t *ww_episode_to_chat(const struct ww_episode *e, int text_arguments)
+{
+	const struct ww_episode_header *h = &e->header;
+	json_t *list = json_array();
+	int turns = 0;
+	for (size_t i = 0; i < e->n_messages; i++) {
+		turns += e->messages[i].reply.message.role == WW_ROLE_ASSISTANT;
+		json_array_append_new(list, message(&e->messages[i].reply.message, text_arguments));
+	}
+	json_t *o = json_pack("{s:o, s:o, s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:b, s:b}", "messages", list, "tools", tools(h->tools),
+			      "task", h->task_path, "task_id", h->task_id, "target", h->target, "device", h->device, "rule", h->rule,
+			      "policy", h->policy, "turns", turns, "ended", e->ended, "compacted", e->n_compactions > 0);
+	if (!o)
+		return NULL;
+	json_object_set_new(o, "reason", e->ended ? json_string(e->end.reason) : json_null());
+	json_object_set_new(o, "reward_final", e->ended ? ww_json_real(e->end.reward_final) : json_null());
+	json_object_set_new(o, "reward_best", e->ended ? ww_json_real(e->end.reward_best) : json_null());
+	return o;
+}
