@@ -56,7 +56,7 @@ struct ww_verdict {
 	char *diagnostics;		/* bounded, clean text for a policy; malloc'ed, may be "" */
 	struct {
 		double reference, plan, compile, verify, time, total;	/* by stage; reference: in the worker, whatever the stage */
-		double load, draw, run, compare, baseline;	/* verify and time again, by what was done */
+		double load, draw, run, compare, repeat, baseline;	/* verify and time again, by what was done */
 	} seconds;
 	char device_name[64];
 	char solution_id[65], task_id[65];	/* content hashes */

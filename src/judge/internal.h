@@ -65,7 +65,7 @@ struct ww_judge_task {
 	double flops, bytes;		/* from the graph: arithmetic asked for, bytes that must move */
 	double matrix_flops;		/* of products, convolutions and attentions alone */
 	double reference_s;		/* spent in the reference worker by the judgement in progress */
-	struct ww_spent { double load, draw, run, compare, baseline; } spent;	/* by it, for the verdict's `seconds` */
+	struct ww_spent { double load, draw, run, compare, repeat, baseline; } spent;	/* by it, for the verdict's `seconds` */
 	uint64_t draw_counter;		/* with a public seed: the stream of draws */
 };
 

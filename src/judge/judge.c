@@ -446,6 +446,7 @@ static enum ww_rc measure_again(void *ctx, struct ww_err *err)
 	v->seconds.draw = t->spent.draw;
 	v->seconds.run = t->spent.run;
 	v->seconds.compare = t->spent.compare;
+	v->seconds.repeat = t->spent.repeat;
 	v->seconds.baseline = t->spent.baseline;
 	return rc;
 }

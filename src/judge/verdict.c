@@ -80,10 +80,10 @@ static json_t *times(struct ww_times t)
 
 static json_t *seconds(const struct ww_verdict *v)
 {
-	return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "reference", v->seconds.reference, "plan",
+	return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "reference", v->seconds.reference, "plan",
 			 v->seconds.plan, "compile", v->seconds.compile, "verify", v->seconds.verify, "time", v->seconds.time, "total",
 			 v->seconds.total, "load", v->seconds.load, "draw", v->seconds.draw, "run", v->seconds.run, "compare",
-			 v->seconds.compare, "baseline", v->seconds.baseline);
+			 v->seconds.compare, "repeat", v->seconds.repeat, "baseline", v->seconds.baseline);
 }
 
 json_t *ww_verdict_to_json(const struct ww_verdict *v)
@@ -250,6 +250,7 @@ enum ww_rc ww_verdict_from_json(const json_t *o, struct ww_verdict *v, struct ww
 	v->seconds.draw = ww_json_num(s, "draw", 0);
 	v->seconds.run = ww_json_num(s, "run", 0);
 	v->seconds.compare = ww_json_num(s, "compare", 0);
+	v->seconds.repeat = ww_json_num(s, "repeat", 0);
 	v->seconds.baseline = ww_json_num(s, "baseline", 0);
 out:
 	if (rc != WW_OK)

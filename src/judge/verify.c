@@ -14,6 +14,8 @@
  * what is asked and what follows. */
 #include "judge/internal.h"
 
+#include "base/time.h"
+
 struct variant { double scale, shift; enum ww_ref_params params; const char *name; };
 
 static const struct variant strict_draws[] = {
@@ -69,8 +71,11 @@ enum ww_rc ww_judge_verify(struct ww_session *s, struct ww_err *err)
 		else
 			WW_TRY(changed_draw(s, d, &t->variant_useless[i], err));
 	}
-	if (strict && !s->failed)
+	if (strict && !s->failed) {
+		uint64_t start = ww_now_ns();
 		WW_TRY(ww_judge_repeat(s, err));
+		t->spent.repeat += ww_seconds_since(start);
+	}
 	if (!s->failed)
 		s->v->correct = 1;
 	WW_TRY(ww_ref_free(t->ref, 0, err));
