@@ -12,7 +12,9 @@
  * billed for it or is stopped with its output half written.  (Looking costs 20 to 60 us, going on about 10; baselines are timed
  * the same way, but for the latter.)
  *
- * Once it is READY it gets no more than SPARE_BYTES of further address space: a kernel can map memory, but not all of it. */
+ * Memory, on cpu: scratch that is more than MEMORY_SHARE of what the machine has left is refused before it is asked for, since
+ * poison touches all of it; once the runner is READY it gets no more than SPARE_BYTES of further address space, so that a kernel
+ * can map memory, but not all of it. */
 #include "judge/run/client.h"
 
 #include "base/fs.h"
@@ -33,6 +35,7 @@
 #include <time.h>
 #include <unistd.h>
 
+static const double MEMORY_SHARE = 0.8;
 enum { START_LIMIT_S = 60, SMALL_LIMIT_S = 30, QUIET_LIMIT_S = 5, STOP_NS = 20000, SPARE_BYTES = 256 << 20 };
 
 struct ww_runner {
@@ -282,10 +285,41 @@ static int make_memfd(const char *name, const void *bytes, size_t n)
 	return fd;
 }
 
+/* What the machine could still give away, by its own estimate; without one, everything. */
+static double available_bytes(void)
+{
+	char line[128];
+	unsigned long long kib = 0;
+	FILE *f = fopen("/proc/meminfo", "re");
+	while (f && !kib && fgets(line, sizeof(line), f))
+		(void)!sscanf(line, "MemAvailable: %llu kB", &kib);
+	if (f)
+		fclose(f);
+	return kib ? (double)kib * 1024 : INFINITY;
+}
+
+/* cpu: 0 and the reason in *out where the plan's scratch does not fit beside everything else. */
+static int scratch_fits(const struct ww_runner *r, const struct ww_image *m, struct ww_run_result *out)
+{
+	double scratch = 0, left = available_bytes();
+	for (uint32_t i = 0; i < m->n_buffers; i++)
+		if (ww_image_buffers(m)[i].role == WW_BUF_SCRATCH)
+			scratch += (double)ww_image_buffers(m)[i].bytes;
+	if (r->target != WW_TARGET_CPU || scratch <= MEMORY_SHARE * left)
+		return 1;
+	memset(out, 0, sizeof(*out));
+	out->kind = WW_RUN_NOMEM;
+	out->device_us = out->call_us = NAN;
+	snprintf(out->text, sizeof(out->text), "%.0f MiB of scratch, the machine has %.0f MiB left", scratch / 1048576, left / 1048576);
+	return 0;
+}
+
 enum ww_rc ww_runner_load(struct ww_runner *r, const struct ww_image *image, const void *binary, size_t binary_bytes,
 			  const struct ww_exec_kernel *kernels, int n_kernels, double limit_s, struct ww_run_result *out,
 			  struct ww_err *err)
 {
+	if (!scratch_fits(r, image, out))
+		return WW_OK;
 	struct ww_run_load load = { image->total_bytes, binary_bytes };
 	struct ww_str payload = WW_STR_INIT(WW_RUN_MAX_PAYLOAD);
 	int fds[2] = { make_memfd("plan", image, image->total_bytes), make_memfd("kernels", binary, binary_bytes) };
