@@ -114,7 +114,24 @@ class Worker:
     def arm(self, q, fds):
         if len(fds) != 2:
             raise Refuse("request", "arm needs two descriptors")
-        return self.loaded().clock().arm(q["which"], *fds), []
+        return self.loaded().clock().arm(q["which"], *fds, bool(q.get("collect"))), []
+
+    def origin(self, q, fds):
+        return self.loaded().origin(), []
+
+    def wipe(self, q, fds):
+        self.loaded().wipe(bool(q["poison"]), bool(q["flush"]))
+        return {}, []
+
+    def keep(self, q, fds):
+        self.loaded().keep()
+        return {}, []
+
+    def same(self, q, fds):
+        return {"same": self.loaded().same()}, []
+
+    def trace(self, q, fds):
+        return self.loaded().trace(), []
 
     def profile(self, q, fds):
         from wwbridge.profile import profile
@@ -127,7 +144,7 @@ class Worker:
 
 
 REQUESTS = ("check", "hello", "peaks", "load", "graph", "buffers", "draw", "reference", "compare", "degenerate", "baseline", "time",
-            "arm", "profile", "free")
+            "arm", "profile", "free", "origin", "wipe", "keep", "same", "trace")
 
 
 def answer(worker, q, fds):

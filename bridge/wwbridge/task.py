@@ -113,7 +113,7 @@ class Task:
         self.device = target.device
         self.id = hashlib.sha256(text.encode()).hexdigest()
         self.filename = f"<{name}>"
-        self._graph = self._shared = self._clock = self._references = self._draw_key = None
+        self._graph = self._shared = self._clock = self._references = self._draw_key = self._kept = None
         self._pool = Pool(target, target.pool_bytes)
         self.out_meta = []
         self.module = self._execute()
@@ -396,6 +396,7 @@ class Task:
             raise Refuse("request", "draw: params must be redraw, init or keep")
         if keep not in ("", "strict", "paper") or (keep and params == "keep"):
             raise Refuse("request", "draw: keep must be strict or paper, and with new parameters")
+        self._kept = None
         self._draw_key = (seed, scale, shift, params, keep) if keep else None
         self._references, inputs = self._pool.get(self._draw_key)
         with torch.no_grad(), self.lightly():
@@ -510,7 +511,44 @@ class Task:
         if rule not in ("strict", "paper"):
             raise Refuse("request", "compare: rule must be strict or paper")
         with self.lightly():
-            return self._references.compare(self._shared.outputs, rule)
+            return self._references.compare(self._shared.outputs if self._kept is None else self._kept, rule)
+
+    # ---- Candidates that are not the judge's own process to begin with (the PyTorch forms)
+
+    def origin(self):
+        """How the model was made: another module made so gets the same values."""
+        return {"model_seed": sub_seed(self.seed, "model"), "on_host": sorted(self._host_made)}
+
+    def wipe(self, poison, flush):
+        self._kept = None
+        if poison and self._shared is not None:
+            self._shared.poison()
+        if flush and self.target.kind == "cuda":
+            self.clock().flush()
+        self.target.sync()
+
+    def keep(self):
+        """Take what lies in the shared outputs now: compare() and same() go by it until they are wiped."""
+        if self._shared is None:
+            raise Refuse("request", "keep needs buffers")
+        with torch.no_grad():
+            self._kept = [span(t).clone().as_strided(t.shape, t.stride()) for t in self._shared.outputs]
+        self.target.sync()
+
+    def same(self):
+        if self._kept is None:
+            raise Refuse("request", "same needs outputs that were kept")
+        pairs = zip(self._kept, self._shared.outputs)
+        return all(torch.equal(span(a).view(torch.uint8), span(b).view(torch.uint8)) for a, b in pairs)
+
+    def trace(self):
+        from .trace import Trace
+
+        mode = Trace()
+        with mode:
+            self.forward()
+        self.target.sync()
+        return {"aten": mode.answer()}
 
     def degenerate(self, seed_a, seed_b):
         from .reference import degenerate

@@ -35,7 +35,9 @@ struct ww_verdict {
 	enum ww_form form;
 	int degenerate;			/* the task's output does not depend on its input, is constant, or is about zero */
 	int algebraic;			/* the plan does clearly less arithmetic than the graph asks */
-	int library_only;		/* the plan has library, memset and copy nodes only */
+	int library_only;		/* the plan has library, memset and copy nodes only; in a PyTorch form: see aten_ops */
+	char aten_ops[1024];		/* a PyTorch form: ATen operators that compute in its call, separated by spaces; "" none or
+					 * a plan.  All of the task's own among them: library_only */
 	int suspect;			/* faster than the bytes provably needed allow */
 	int disturbed;			/* the times are not to be trusted, after `attempts` measurements; see `disturbance` */
 	char disturbance[96];		/* why, in words; "" */
@@ -66,6 +68,8 @@ void ww_verdict_init(struct ww_verdict *v);
 void ww_verdict_release(struct ww_verdict *v);
 const char *ww_status_name(enum ww_status s);		/* "compile_failed" */
 const char *ww_baseline_name(enum ww_baseline b);	/* "eager" */
+const char *ww_form_name(enum ww_form f);		/* "kernelbench" */
+const char *ww_form_guarantees(enum ww_form f);		/* one sentence: what a verdict on this form does not hold */
 /* -1 not correct; 3 more than 5% faster than eager and compile; 2 than eager only; 1 otherwise, and at most 1 where the
  * verdict is degenerate or library_only.  "More than 5%": 1 - 1/speedup > 0.05 at the interval's lower end. */
 double ww_verdict_reward(const struct ww_verdict *v);

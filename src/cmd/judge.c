@@ -104,7 +104,7 @@ static void print_us(double us)
 static void print_flags(const struct ww_verdict *v)
 {
 	const struct { int on; const char *name; } flags[] = {
-		{ v->degenerate, "degenerate task" }, { v->algebraic, "algebraic" }, { v->library_only, "library nodes only" },
+		{ v->degenerate, "degenerate task" }, { v->algebraic, "algebraic" }, { v->library_only, "library operators only" },
 		{ v->suspect, "suspect: faster than its bytes allow" },
 	};
 	for (size_t i = 0; i < WW_ARRAY_LEN(flags); i++)
@@ -130,6 +130,10 @@ static void print_verdict(const struct ww_verdict *v)
 {
 	printf("status     %s%s\n", ww_status_name(v->status), v->correct ? " (correct)" : "");
 	printf("device     %s\n", v->device_name);
+	if (v->form != WW_FORM_PLAN)
+		printf("form       %s; guarantees are %s\n", ww_form_name(v->form), ww_form_guarantees(v->form));
+	if (v->aten_ops[0])
+		printf("ATen ops   %s\n", v->aten_ops);
 	print_flags(v);
 	if (isfinite(v->err_rel))
 		printf("error      %.3g relative, %.3g largest absolute; %d draws and %d timed calls compared\n", v->err_rel,

@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/time.h"
+#include "judge/forms/forms.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -23,6 +24,11 @@ enum { METHOD_VERSION = 2, MIN_CALLS = 8, MAX_CALLS = 40, WARM_CALLS = 3, CALL_S
        MAX_VALUE_BYTES = 1 << 20 };
 static const double MAX_SECONDS = 6, NARROW = 0.02;
 
+struct ww_base *ww_base_of(struct ww_judge_task *t, int b)
+{
+	return t->by_clock ? &t->clocked[b] : &t->base[b];
+}
+
 /* ---- The store --------------------------------------------------------------------------------------------------- */
 
 static void key_of(const struct ww_judge_task *t, enum ww_baseline b, char hex[WW_HASH_HEX])
@@ -30,7 +36,7 @@ static void key_of(const struct ww_judge_task *t, enum ww_baseline b, char hex[W
 	const struct ww_ref_info *i = ww_ref_info(t->ref);
 	const struct ww_device *d = &t->facts.device;
 	struct ww_str key = WW_STR_INIT(4096);
-	ww_str_addf(&key, "%d|%s|%s|%d|%s|%s|%d|%d|%s|%s|%s|%s|%s", METHOD_VERSION, ww_baseline_name(b), t->task.id, d->target,
+	ww_str_addf(&key, "%d%s|%s|%s|%d|%s|%s|%d|%d|%s|%s|%s|%s|%s", METHOD_VERSION, t->by_clock ? "c" : "", ww_baseline_name(b), t->task.id, d->target,
 		    t->judge->facts.name, t->judge->facts.uuid, d->sm_count, d->threads, i->driver, i->torch, i->cudnn, i->cublas,
 		    i->cuda);
 	ww_hash_hex(key.p, key.len, hex);
@@ -54,7 +60,7 @@ static enum ww_rc look_up(struct ww_judge_task *t, enum ww_baseline b, struct ww
 {
 	struct ww_str text = WW_STR_INIT(MAX_VALUE_BYTES);
 	struct ww_err bad = WW_ERR_INIT;
-	struct ww_base *to = &t->base[b];
+	struct ww_base *to = ww_base_of(t, b);
 	char key[WW_HASH_HEX];
 	json_t *o = NULL;
 	int found;
@@ -85,10 +91,10 @@ static json_t *samples_json(const double *x, int n)
 	return a;
 }
 
-static enum ww_rc keep(const struct ww_judge_task *t, enum ww_baseline b, struct ww_err *err)
+static enum ww_rc keep(struct ww_judge_task *t, enum ww_baseline b, struct ww_err *err)
 {
 	struct ww_str text = WW_STR_INIT(MAX_VALUE_BYTES);
-	const struct ww_base *e = &t->base[b];
+	const struct ww_base *e = ww_base_of(t, b);
 	char key[WW_HASH_HEX];
 	json_t *o = json_pack("{s:s, s:o, s:o}", "method", e->method, "device_us", samples_json(e->us, e->n), "call_us",
 			      samples_json(e->call_us, e->n_call));
@@ -102,16 +108,20 @@ static enum ww_rc keep(const struct ww_judge_task *t, enum ww_baseline b, struct
 
 /* ---- Measuring --------------------------------------------------------------------------------------------------- */
 
-static enum ww_rc cpu_once(struct ww_judge_task *t, enum ww_baseline b, double *us, struct ww_err *err)
+/* By our clock.  As a solution in a PyTorch form: the outputs copied, and ended when the process stands still. */
+static enum ww_rc clock_once(struct ww_judge_task *t, enum ww_baseline b, int as_form, double *us, struct ww_err *err)
 {
 	uint64_t ns = 0, deadline;
 	enum ww_rc rc;
 
-	WW_TRY(ww_ref_arm(t->ref, b, err));
-	memset(t->judge->flush, 1, t->judge->flush_bytes);
+	WW_TRY(ww_ref_arm(t->ref, b, as_form, err));
+	if (t->judge->flush)
+		memset(t->judge->flush, 1, t->judge->flush_bytes);
 	for (deadline = ww_now_ns() + 1000000000ull; !ww_ref_quiet(t->ref) && ww_now_ns() < deadline;)
 		;
 	WW_TRY(ww_ref_fire(t->ref, &ns, err));
+	if (as_form)
+		ns += ww_candidate_pause_ns(ww_ref_pid(t->ref));
 	*us = (double)ns * 1e-3;
 out:
 	return rc;
@@ -121,8 +131,8 @@ enum ww_rc ww_base_once(struct ww_judge_task *t, enum ww_baseline b, enum ww_ref
 			double *us, struct ww_err *err)
 {
 	uint64_t start = ww_now_ns();
-	enum ww_rc rc = t->judge->opts.target == WW_TARGET_CPU ? cpu_once(t, b, us, err)
-							       : ww_ref_time(t->ref, b, mode, 1, 1, us, err);
+	enum ww_rc rc = mode == WW_REF_CLOCK || t->judge->opts.target == WW_TARGET_CPU
+				? clock_once(t, b, mode == WW_REF_CLOCK, us, err) : ww_ref_time(t->ref, b, mode, 1, 1, us, err);
 	t->reference_s += ww_seconds_since(start);
 	t->spent.baseline += ww_seconds_since(start);
 	return rc;
@@ -131,7 +141,7 @@ enum ww_rc ww_base_once(struct ww_judge_task *t, enum ww_baseline b, enum ww_ref
 enum ww_rc ww_base_prepare(struct ww_judge_task *t, enum ww_baseline b, struct ww_err *err)
 {
 	struct ww_ref_baseline info;
-	struct ww_base *e = &t->base[b];
+	struct ww_base *e = ww_base_of(t, b);
 	char stage[64];
 	if (e->prepared)
 		return WW_OK;
@@ -150,7 +160,7 @@ enum ww_rc ww_base_prepare(struct ww_judge_task *t, enum ww_baseline b, struct w
 		snprintf(e->reason, sizeof(e->reason), "%s", info.reason);
 		ww_log(WW_LOG_WARN, "baseline %s is not available: %s", ww_baseline_name(b), info.reason);
 	} else if (!e->method[0]) {
-		snprintf(e->method, sizeof(e->method), "%s", info.device_method);
+		snprintf(e->method, sizeof(e->method), "%s", t->by_clock ? "clock" : info.device_method);
 	}
 	return WW_OK;
 }
@@ -162,7 +172,7 @@ enum ww_rc ww_base_eager_estimate(struct ww_judge_task *t, struct ww_err *err)
 	if (t->eager_us > 0)
 		return WW_OK;
 	WW_TRY(ww_base_prepare(t, WW_BASE_EAGER, err));
-	if (!t->base[WW_BASE_EAGER].prepared)
+	if (!ww_base_of(t, WW_BASE_EAGER)->prepared)
 		goto out;
 	WW_TRY(ww_session_draw_unchecked(t, WW_REF_PARAMS_INIT, err));
 	for (int k = 0; k < 2; k++)
@@ -183,15 +193,15 @@ static enum ww_rc round_of(struct ww_judge_task *t, unsigned which, int keep, st
 	enum ww_rc rc;
 	WW_TRY(ww_session_draw_unchecked(t, WW_REF_PARAMS_KEEP, err));
 	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++) {
-		struct ww_base *e = &t->base[b];
+		struct ww_base *e = ww_base_of(t, b);
 		double us = 0;
 		if (!(which & (1u << b)))
 			continue;
 		WW_TRY(ww_judge_interrupted(t->judge, err));
-		WW_TRY(ww_base_once(t, (enum ww_baseline)b, WW_REF_DEVICE, &us, err));
+		WW_TRY(ww_base_once(t, (enum ww_baseline)b, t->by_clock ? WW_REF_CLOCK : WW_REF_DEVICE, &us, err));
 		if (keep)
 			e->us[e->n++] = us;
-		if (!keep || t->judge->opts.target == WW_TARGET_CPU || e->n_call >= CALL_SAMPLES)
+		if (!keep || t->by_clock || t->judge->opts.target == WW_TARGET_CPU || e->n_call >= CALL_SAMPLES)
 			continue;
 		WW_TRY(ww_base_once(t, (enum ww_baseline)b, WW_REF_CALL, &us, err));
 		e->call_us[e->n_call++] = us;
@@ -215,7 +225,7 @@ static enum ww_rc series(struct ww_judge_task *t, unsigned which, uint64_t start
 		WW_TRY(round_of(t, which, 1, err));
 		done = 1;
 		for (int b = 0; b < WW_BASE_TORCH_COUNT; b++)
-			if ((which & (1u << b)) && !steady(&t->base[b]))
+			if ((which & (1u << b)) && !steady(ww_base_of(t, b)))
 				done = 0;
 		done |= k + 1 >= MIN_CALLS && ww_seconds_since(start) > limit_s(t->judge);
 	}
@@ -223,10 +233,10 @@ out:
 	return rc;
 }
 
-static int all_steady(const struct ww_judge_task *t, unsigned which)
+static int all_steady(struct ww_judge_task *t, unsigned which)
 {
 	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++)
-		if ((which & (1u << b)) && !steady(&t->base[b]))
+		if ((which & (1u << b)) && !steady(ww_base_of(t, b)))
 			return 0;
 	return 1;
 }
@@ -244,7 +254,7 @@ static enum ww_rc measure(struct ww_judge_task *t, unsigned which, int *good, st
 		uint64_t begin = ww_now_ns();
 		for (int b = 0; b < WW_BASE_TORCH_COUNT; b++)
 			if (which & (1u << b))
-				t->base[b].n = t->base[b].n_call = 0;
+				ww_base_of(t, b)->n = ww_base_of(t, b)->n_call = 0;
 		ww_load_start(&load, t->judge, &own, 1);
 		WW_TRY(series(t, which, start, err));
 		ww_load_end(&load, &d);
@@ -255,10 +265,10 @@ static enum ww_rc measure(struct ww_judge_task *t, unsigned which, int *good, st
 	if (!*good)
 		ww_log(WW_LOG_INFO, "the baselines were measured while %s; they are not kept", d.why);
 	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++) {
-		struct ww_base *e = &t->base[b];
+		struct ww_base *e = ww_base_of(t, b);
 		if (!(which & (1u << b)))
 			continue;
-		if (t->judge->opts.target == WW_TARGET_CPU) {
+		if (t->by_clock || t->judge->opts.target == WW_TARGET_CPU) {
 			e->n_call = e->n;
 			memcpy(e->call_us, e->us, sizeof(e->us));
 		}
@@ -277,13 +287,13 @@ enum ww_rc ww_base_all(struct ww_judge_task *t, enum ww_baseline *fastest, struc
 	enum ww_rc rc = WW_OK;
 
 	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++) {
-		if (!(t->judge->opts.baselines & (1u << b)) || t->base[b].known)
+		if (!(t->judge->opts.baselines & (1u << b)) || ww_base_of(t, b)->known)
 			continue;
 		WW_TRY(look_up(t, (enum ww_baseline)b, err));
-		if (t->base[b].known)
+		if (ww_base_of(t, b)->known)
 			continue;
 		WW_TRY(ww_base_prepare(t, (enum ww_baseline)b, err));
-		if (t->base[b].prepared)
+		if (ww_base_of(t, b)->prepared)
 			missing |= 1u << b;
 	}
 	if (missing) {
@@ -295,9 +305,9 @@ enum ww_rc ww_base_all(struct ww_judge_task *t, enum ww_baseline *fastest, struc
 	}
 	*fastest = WW_BASE_COUNT;
 	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++) {
-		if (!(t->judge->opts.baselines & (1u << b)) || !t->base[b].available)
+		if (!(t->judge->opts.baselines & (1u << b)) || !ww_base_of(t, b)->available)
 			continue;
-		double m = ww_stats_median(t->base[b].us, t->base[b].n);
+		double m = ww_stats_median(ww_base_of(t, b)->us, ww_base_of(t, b)->n);
 		if (m < best) {
 			best = m;
 			*fastest = (enum ww_baseline)b;

@@ -29,6 +29,8 @@ struct ww_judge {
 	pthread_mutex_t lock;		/* spares, peaks */
 	struct ww_runner *spares[WW_JUDGE_SPARES];	/* warm; as many as one verdict uses at once, a baseline solution's too */
 	int n_spares;
+	pthread_mutex_t forms_lock;	/* candidates; held while they are started */
+	struct ww_candidates *candidates;	/* started when the first solution in a PyTorch form comes */
 	char *flush;			/* cpu: written before each call of a baseline, as runners do before a candidate's */
 	size_t flush_bytes;
 };
@@ -55,6 +57,7 @@ struct ww_judge_task {
 	json_t *graph;
 	struct ww_ref_shapes shapes;
 	struct ww_facts facts;
+	char torch_version[48];
 	struct ww_ref_buffers buffers;
 	struct ww_pool *pool;		/* draws whose references are kept; NULL: every draw is a new one */
 	int variant_useless[8];		/* of verify.c's draws: the references were not finite */
@@ -62,6 +65,8 @@ struct ww_judge_task {
 	double eager_us;		/* rough, for time limits; 0 unknown */
 	char rival_id[65];		/* the baseline solution that was last found correct */
 	struct ww_base base[WW_BASE_COUNT];
+	struct ww_base clocked[WW_BASE_COUNT];	/* the same baselines timed as a solution in a PyTorch form is */
+	int by_clock;			/* which of the two the judgement in progress is about */
 	double flops, bytes;		/* from the graph: arithmetic asked for, bytes that must move */
 	double matrix_flops;		/* of products, convolutions and attentions alone */
 	double reference_s;		/* spent in the reference worker by the judgement in progress */
@@ -76,7 +81,8 @@ struct ww_candidate_ops {
 	enum ww_rc (*go)(void *self, double limit_s, struct ww_run_result *res, struct ww_err *err);
 	enum ww_rc (*guards)(void *self, struct ww_run_result *res, struct ww_err *err);
 	pid_t (*pid)(const void *self);
-	int by_clock;			/* cuda: *res has no device_us; elapsed_ns is compared with the baselines' calls */
+	void (*close)(void *self);
+	int by_clock;			/* cuda: *res has no device_us; elapsed_ns is compared with whole calls of the baselines */
 };
 
 /* One judgement in progress: the runner holds the candidate, everything is bound. */
@@ -137,6 +143,8 @@ enum ww_rc ww_base_all(struct ww_judge_task *t, enum ww_baseline *fastest, struc
 enum ww_rc ww_base_once(struct ww_judge_task *t, enum ww_baseline b, enum ww_ref_mode mode,
 			double *us, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_base_prepare(struct ww_judge_task *t, enum ww_baseline b, struct ww_err *err) WW_MUST_CHECK;
+/* What is known of a baseline, for the judgement in progress. */
+struct ww_base *ww_base_of(struct ww_judge_task *t, int b);
 /* A rough time of one eager call, for limits. */
 enum ww_rc ww_base_eager_estimate(struct ww_judge_task *t, struct ww_err *err) WW_MUST_CHECK;
 

@@ -12,6 +12,8 @@
  *
  * Lock order: task lock, then lease, then judge lock. */
 #include "judge/internal.h"
+#include "judge/forms/form.h"
+#include "judge/forms/forms.h"
 #include "judge/known.h"
 #include "judge/solution.h"
 
@@ -78,6 +80,7 @@ enum ww_rc ww_judge_open(struct ww_judge **out, const struct ww_judge_opts *opts
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 	j->opts = *opts;
 	pthread_mutex_init(&j->lock, NULL);
+	pthread_mutex_init(&j->forms_lock, NULL);
 	if (opts->target != WW_TARGET_CPU)
 		j->opts.threads = 0;
 	else if (j->opts.threads <= 0)
@@ -107,12 +110,14 @@ void ww_judge_close(struct ww_judge *j)
 		return;
 	while (j->n_spares)
 		ww_runner_free(j->spares[--j->n_spares]);
+	ww_candidates_close(j->candidates);
 	ww_compiler_close(j->compiler);
 	ww_builder_close(j->builder);
 	ww_store_close(j->store);
 	if (j->flush)
 		munmap(j->flush, j->flush_bytes);
 	pthread_mutex_destroy(&j->lock);
+	pthread_mutex_destroy(&j->forms_lock);
 	free(j);
 }
 
@@ -125,7 +130,7 @@ static void drop_ref(struct ww_judge_task *t)
 	ww_ref_buffers_release(&t->buffers);
 	memset(&t->buffers, 0, sizeof(t->buffers));
 	for (int b = 0; b < WW_BASE_COUNT; b++)
-		t->base[b].prepared = 0;
+		t->base[b].prepared = t->clocked[b].prepared = 0;
 }
 
 /* Start the worker and load the task into it; the graph is read the first time only, since it is a function of the task. */
@@ -155,6 +160,7 @@ static void set_facts(struct ww_judge_task *t)
 				      .n_inputs = t->shapes.n_inputs, .n_params = t->shapes.n_params,
 				      .n_outputs = t->shapes.n_outputs, .scalars = t->shapes.scalars,
 				      .n_scalars = t->shapes.n_scalars, .device = t->judge->facts.device };
+	snprintf(t->torch_version, sizeof(t->torch_version), "%s", ww_ref_info(t->ref)->torch);
 	t->flops = json_number_value(json_object_get(totals, "flops"));
 	t->bytes = json_number_value(json_object_get(totals, "bytes"));
 	t->matrix_flops = json_number_value(json_object_get(totals, "matrix_flops"));
@@ -227,6 +233,8 @@ struct built {
 	struct ww_compiled binary;
 	int ok;
 	enum ww_status status;		/* when not ok */
+	const struct ww_solution *form;	/* a solution in a PyTorch form: instead of image and binary */
+	int extensions;			/* its compiled extensions, a memfd; -1: none */
 	char id[65];			/* of the solution; a rival's */
 };
 
@@ -272,6 +280,8 @@ static void built_release(struct built *b)
 {
 	free(b->image);
 	ww_compiled_release(&b->binary);
+	if (b->form)
+		ww_fd_close(&b->extensions);
 }
 
 static int has_launches(const struct ww_image *m)
@@ -356,23 +366,29 @@ static enum ww_rc measure(struct ww_judge_task *t, struct built *b, const struct
 	uint64_t start = ww_now_ns();
 	enum ww_rc rc;
 
+	t->by_clock = b->form != NULL;
 	ww_judge_progress(t->judge, "verify");
 	ww_pool_begin(t->pool);
 	WW_TRY(look_for_degeneracy(t, err));
 	v->degenerate = t->degenerate[v->rule];
 	WW_TRY(ww_base_eager_estimate(t, err));
 	s.limit_s = run_limit_s(t);
-	WW_TRY(ww_session_open(&s, &b->binary, err));
+	if (b->form)
+		WW_TRY(ww_form_open(&s, b->form, b->extensions, err));
+	else
+		WW_TRY(ww_session_open(&s, &b->binary, err));
 	if (!s.failed)
 		WW_TRY(ww_judge_verify(&s, err));
 	v->seconds.verify = ww_seconds_since(start);
 	if (!s.failed && depth >= WW_JUDGE_BRIEF)
 		WW_TRY(time_it(&s, rival, err));
+	if (!s.failed && b->form)
+		WW_TRY(ww_form_trace(&s, err));
 out:
 	if (s.failed)
 		ww_pool_spoil(t->pool);
 	ww_session_close(&s);
-	if (rc == WW_OK && v->correct && depth >= WW_JUDGE_BRIEF && !v->library_only)
+	if (rc == WW_OK && v->correct && depth >= WW_JUDGE_BRIEF && !v->library_only && !b->form)
 		rc = ww_judge_decoys(t, b->image, s.limit_s, &v->library_only, err);
 	ww_str_adds(diag, s.diag.p);
 	ww_str_release(&s.diag);
@@ -390,6 +406,7 @@ static void forget(struct ww_verdict *v, struct ww_str *diag)
 	struct ww_verdict fresh;
 	ww_verdict_init(&fresh);
 	fresh.rule = v->rule;
+	fresh.form = v->form;
 	fresh.library_only = v->library_only;
 	fresh.seconds = v->seconds;
 	memcpy(fresh.device_name, v->device_name, sizeof(fresh.device_name));
@@ -464,12 +481,15 @@ static void set_ids(const struct ww_judge_task *t, const struct ww_solution *s, 
 	memcpy(v->task_id, t->task.id, sizeof(v->task_id));
 	snprintf(v->device_name, sizeof(v->device_name), "%s", t->judge->facts.name);
 	v->rule = t->judge->opts.rule;
-	v->form = WW_FORM_PLAN;
+	v->form = s->form;
 }
 
 static int too_large(const struct ww_solution *s, struct ww_verdict *v, struct ww_str *diag)
 {
-	if (s->device_bytes <= WW_SOLUTION_MAX_BYTES && s->plan_bytes <= WW_SOLUTION_MAX_BYTES)
+	size_t largest = s->device_bytes > s->plan_bytes ? s->device_bytes : s->plan_bytes;
+	for (int i = 0; i < s->n_files; i++)
+		largest = s->files[i].bytes > largest ? s->files[i].bytes : largest;
+	if (largest <= WW_SOLUTION_MAX_BYTES)
 		return 0;
 	ww_str_addf(diag, "refused: a source file is larger than %d bytes", WW_SOLUTION_MAX_BYTES);
 	v->status = WW_STATUS_REFUSED;
@@ -482,6 +502,16 @@ static enum ww_rc build_stages(struct ww_judge_task *t, const struct ww_solution
 	uint64_t start = ww_now_ns();
 	enum ww_rc rc;
 
+	if (s->form != WW_FORM_PLAN) {
+		b->form = s;
+		b->extensions = -1;
+		ww_judge_progress(t->judge, "compile");
+		rc = ww_form_build(t, s, &b->extensions, &b->ok, &b->status, diag, err);
+		v->seconds.compile = ww_seconds_since(start);
+		if (rc == WW_OK && !b->ok)
+			v->status = b->status;
+		return rc;
+	}
 	ww_judge_progress(t->judge, "plan");
 	WW_TRY(build_plan(t, s, b, diag, err));
 	v->seconds.plan = ww_seconds_since(start);
@@ -518,6 +548,8 @@ static enum ww_rc build_rival(struct ww_judge_task *t, const struct ww_solution 
 {
 	struct ww_str diag = WW_STR_INIT(DIAG_MAX_BYTES);
 	enum ww_rc rc;
+	if (s->form != WW_FORM_PLAN)
+		return ww_err_set(err, WW_ERR_USAGE, "a baseline solution must be a plan");
 	ww_solution_id(s, b->id);
 	WW_TRY(build_plan(t, s, b, &diag, err));
 	if (b->ok)
@@ -543,8 +575,6 @@ enum ww_rc ww_judge_run_against(struct ww_judge_task *t, const struct ww_solutio
 	uint64_t start = ww_now_ns();
 	enum ww_rc rc = WW_OK;
 
-	if (s->form != WW_FORM_PLAN)
-		return ww_err_set(err, WW_ERR_USAGE, "this version judges plans only");
 	ww_verdict_release(v);
 	ww_compiled_init(&b.binary);
 	ww_compiled_init(&rival.binary);

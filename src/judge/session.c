@@ -75,7 +75,8 @@ static pid_t runner_pid(const void *self)
 	return ww_runner_pid(self);
 }
 
-static const struct ww_candidate_ops runner_ops = { runner_prepare, runner_go, runner_guards, runner_pid, 0 };
+/* A runner goes back to its judge: ww_session_close(). */
+static const struct ww_candidate_ops runner_ops = { runner_prepare, runner_go, runner_guards, runner_pid, NULL, 0 };
 
 /* ---- Binding ----------------------------------------------------------------------------------------------------- */
 
@@ -166,7 +167,10 @@ void ww_session_close(struct ww_session *s)
 {
 	if (s->runner)
 		give_runner(s->t->judge, s->runner);
+	else if (s->candidate)
+		s->ops->close(s->candidate);
 	s->runner = NULL;
+	s->candidate = NULL;
 }
 
 /* ---- Running and comparing --------------------------------------------------------------------------------------- */

@@ -68,14 +68,7 @@ static int takes_part(const struct timing *x, enum side side)
 /* What PyTorch's baselines are compared by: where the candidate is timed by the clock, a whole call of theirs. */
 static enum ww_ref_mode base_mode(const struct timing *x)
 {
-	return x->s->ops->by_clock ? WW_REF_CALL : WW_REF_DEVICE;
-}
-
-static const double *base_samples(const struct timing *x, const struct ww_base *e, int *n)
-{
-	int calls = base_mode(x) == WW_REF_CALL;
-	*n = calls ? e->n_call : e->n;
-	return calls ? e->call_us : e->us;
+	return x->s->ops->by_clock ? WW_REF_CLOCK : WW_REF_DEVICE;
 }
 
 /* ---- One call of a side ------------------------------------------------------------------------------------------ */
@@ -310,28 +303,26 @@ static void set_rival(const struct timing *x)
 
 static void set_ratios(const struct timing *x)
 {
-	const struct ww_judge_task *t = x->s->t;
+	struct ww_judge_task *t = x->s->t;
 	struct ww_verdict *v = x->s->v;
 	const struct series *e = &x->best;
 	double moved = 1;
-	int n;
 	if (x->pivot != WW_BASE_COUNT) {
-		const double *before = base_samples(x, &t->base[x->pivot], &n);
-		moved = ww_stats_median(e->us[PIVOT], e->n) / ww_stats_median(before, n);
+		const struct ww_base *before = ww_base_of(t, (int)x->pivot);
+		moved = ww_stats_median(e->us[PIVOT], e->n) / ww_stats_median(before->us, before->n);
 	}
 	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++) {
-		const struct ww_base *base = &t->base[b];
-		const double *us = base_samples(x, base, &n);
+		const struct ww_base *base = ww_base_of(t, b);
 		if (!(t->judge->opts.baselines & (1u << b)) || !base->available)
 			continue;
 		if (!strcmp(base->method, "kernels"))	/* a baseline that cannot be captured: the sum of its kernels' times */
 			strcpy(v->device_method, "kernels");
 		v->baseline_measured[b] = 1;
-		v->baselines[b].device_us = ww_stats_median(us, n) * moved;
+		v->baselines[b].device_us = ww_stats_median(base->us, base->n) * moved;
 		v->baselines[b].call_us = ww_stats_median(base->call_us, base->n_call) * moved;
 		v->speedup[b] = (int)x->pivot == b ? ww_stats_ratio_paired(e->us[PIVOT], e->us[CANDIDATE], e->n)
-						   : ww_stats_ratio(us, n, moved, e->us[CANDIDATE], e->n);
-		if (on_cpu(x))
+						   : ww_stats_ratio(base->us, base->n, moved, e->us[CANDIDATE], e->n);
+		if (on_cpu(x) || t->by_clock)
 			v->speedup_call[b] = v->speedup[b];
 	}
 }

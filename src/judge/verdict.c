@@ -25,6 +25,20 @@ const char *ww_baseline_name(enum ww_baseline b)
 	return (size_t)b < WW_ARRAY_LEN(baseline_names) ? baseline_names[b] : "?";
 }
 
+const char *ww_form_name(enum ww_form f)
+{
+	return (size_t)f < WW_ARRAY_LEN(form_names) ? form_names[f] : "?";
+}
+
+const char *ww_form_guarantees(enum ww_form f)
+{
+	if (f == WW_FORM_PLAN)
+		return "full: the solution's host code is data, its device code runs in a process of ours";
+	return "weaker: the solution's own Python and native code run in the process that is timed, confined and stopped between calls; "
+	       "the clock, the draws, the references and the comparison are the judge's, what the process says of itself (aten_ops) is not "
+	       "proven, and work hidden on the GPU for about 0.2 ms after a call may go unseen";
+}
+
 void ww_verdict_init(struct ww_verdict *v)
 {
 	const struct ww_ratio none = { NAN, NAN, NAN };
@@ -86,6 +100,28 @@ static json_t *seconds(const struct ww_verdict *v)
 			 v->seconds.compare, "repeat", v->seconds.repeat, "baseline", v->seconds.baseline);
 }
 
+static json_t *words_json(const char *words)
+{
+	json_t *a = json_array();
+	for (const char *p = words; a && *p;) {
+		size_t n = strcspn(p, " ");
+		json_array_append_new(a, json_stringn(p, n));
+		p += n + (p[n] == ' ');
+	}
+	return a;
+}
+
+static void read_words(const json_t *a, char *out, size_t size)
+{
+	struct ww_str s = WW_STR_INIT(size - 1);
+	size_t i;
+	json_t *x;
+	json_array_foreach((json_t *)(uintptr_t)a, i, x)
+		ww_str_addf(&s, "%s%s", i ? " " : "", json_string_value(x) ? json_string_value(x) : "");
+	snprintf(out, size, "%s", s.p);
+	ww_str_release(&s);
+}
+
 json_t *ww_verdict_to_json(const struct ww_verdict *v)
 {
 	json_t *baselines = json_object(), *speedup = json_object(), *call = json_object();
@@ -111,6 +147,8 @@ json_t *ww_verdict_to_json(const struct ww_verdict *v)
 	json_object_set_new(o, "floor_us", number(v->floor_us));
 	json_object_set_new(o, "floor_flops_us", number(v->floor_flops_us));
 	json_object_set_new(o, "reward", json_real(v->reward));
+	json_object_set_new(o, "guarantees", json_string(ww_form_guarantees(v->form)));
+	json_object_set_new(o, "aten_ops", words_json(v->aten_ops));
 	json_object_set_new(o, "draws", json_integer(v->draws));
 	json_object_set_new(o, "checked_calls", json_integer(v->checked_calls));
 	json_object_set_new(o, "attempts", json_integer(v->attempts));
@@ -226,6 +264,7 @@ enum ww_rc ww_verdict_from_json(const json_t *o, struct ww_verdict *v, struct ww
 	}
 	WW_TRY(read_texts(o, v, err));
 	read_baselines(o, v);
+	read_words(json_object_get(o, "aten_ops"), v->aten_ops, sizeof(v->aten_ops));
 	v->err_rel = read_number(o, "err_rel");
 	v->err_abs = read_number(o, "err_abs");
 	v->floor_us = read_number(o, "floor_us");

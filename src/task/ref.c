@@ -556,12 +556,12 @@ static enum ww_rc arm_byte(struct ww_ref *r, char expected, struct ww_err *err)
 	return rc;
 }
 
-enum ww_rc ww_ref_arm(struct ww_ref *r, enum ww_baseline which, struct ww_err *err)
+enum ww_rc ww_ref_arm(struct ww_ref *r, enum ww_baseline which, int collect, struct ww_err *err)
 {
 	int go[2] = { -1, -1 }, done[2] = { -1, -1 };
 	enum ww_rc rc = WW_OK;
 	WW_BUG(r->armed);
-	json_t *q = json_pack("{s:s, s:s}", "request", "arm", "which", which_name(which));
+	json_t *q = json_pack("{s:s, s:s, s:b}", "request", "arm", "which", which_name(which), "collect", collect);
 	if (!q || pipe2(go, O_CLOEXEC) < 0 || pipe2(done, O_CLOEXEC) < 0) {
 		rc = ww_err_errno(err, WW_ERR_SYSTEM, "cannot make pipes for a baseline");
 		goto out;
@@ -639,4 +639,48 @@ enum ww_rc ww_ref_free(struct ww_ref *r, int all, struct ww_err *err)
 	json_t *b;
 	enum ww_rc rc = ask(r, json_pack("{s:s, s:b}", "request", "free", "all", all), request_s(r), &b, err);
 	return rc == WW_OK ? finish(r, b, WW_OK, err) : rc;
+}
+
+/* ---- For candidates of the PyTorch forms */
+
+static enum ww_rc ask_object(struct ww_ref *r, json_t *q, json_t **out, struct ww_err *err)
+{
+	enum ww_rc rc = ask(r, q, request_s(r), out, err);
+	if (rc == WW_OK)
+		json_object_del(*out, "ok");
+	return rc;
+}
+
+enum ww_rc ww_ref_origin(struct ww_ref *r, json_t **out, struct ww_err *err)
+{
+	return ask_object(r, json_pack("{s:s}", "request", "origin"), out, err);
+}
+
+enum ww_rc ww_ref_trace(struct ww_ref *r, json_t **out, struct ww_err *err)
+{
+	return ask_object(r, json_pack("{s:s}", "request", "trace"), out, err);
+}
+
+enum ww_rc ww_ref_wipe(struct ww_ref *r, int poison, int flush, struct ww_err *err)
+{
+	json_t *b;
+	enum ww_rc rc = ask(r, json_pack("{s:s, s:b, s:b}", "request", "wipe", "poison", poison, "flush", flush), request_s(r), &b, err);
+	return rc == WW_OK ? finish(r, b, WW_OK, err) : rc;
+}
+
+enum ww_rc ww_ref_keep(struct ww_ref *r, struct ww_err *err)
+{
+	json_t *b;
+	enum ww_rc rc = ask(r, json_pack("{s:s}", "request", "keep"), request_s(r), &b, err);
+	return rc == WW_OK ? finish(r, b, WW_OK, err) : rc;
+}
+
+enum ww_rc ww_ref_same(struct ww_ref *r, int *same, struct ww_err *err)
+{
+	json_t *b;
+	enum ww_rc rc = ask(r, json_pack("{s:s}", "request", "same"), request_s(r), &b, err);
+	if (rc != WW_OK)
+		return rc;
+	rc = ww_json_get_bool(b, "same", what, same, err);
+	return finish(r, b, rc, err);
 }

@@ -122,6 +122,17 @@ static int all_stand(pid_t pid)
 	return stand;
 }
 
+uint64_t ww_candidate_pause_ns(pid_t pid)
+{
+	uint64_t start = ww_now_ns(), deadline = start + STOP_LIMIT_S * 1000000000ull;
+	kill(pid, SIGSTOP);
+	while (!all_stand(pid) && ww_now_ns() < deadline)
+		;
+	uint64_t ns = ww_now_ns() - start;
+	kill(pid, SIGCONT);
+	return ns;
+}
+
 /* ---- Ends -------------------------------------------------------------------------------------------------------- */
 
 static void set_end(struct ww_run_result *res, enum ww_run_kind kind, const char *fmt, ...) WW_PRINTF(3, 4);

@@ -56,4 +56,8 @@ enum ww_rc ww_candidate_ask(struct ww_candidate *c, json_t *request, const int *
 enum ww_rc ww_candidate_call(struct ww_candidate *c, double limit_s, struct ww_candidate_answer *a, struct ww_run_result *res,
 			     struct ww_err *err) WW_MUST_CHECK;
 
+/* Stop process pid, see that all its threads stand, let it go on: what that took.  A baseline that is compared with a candidate
+ * ends as a candidate's call ends. */
+uint64_t ww_candidate_pause_ns(pid_t pid);
+
 #endif

@@ -1,0 +1,567 @@
+/* form.c - a solution in a PyTorch form as a session's candidate.
+ *
+ *     build    a process without GPU and without buffers runs model_new.py once, for the extensions that it compiles; what lies in
+ *              its build directory is kept in the store under the solution's own content (bridge/wwcandidate/build.py)
+ *     open     a process with the GPU and the task's buffers runs it again, finds its extensions built, and makes ModelNew
+ *     calls    as every candidate's: outputs poisoned, inputs and parameters drawn, one call, compared while it stands still
+ *     trace    at the end, one call under a dispatch mode
+ *
+ * Order of a timed call: poison; draw; (cuda: flush L2); `g`.  The process stands from the end of one call to the beginning of the
+ * next, so it sees a draw only while the clock runs.  cuda: stopping a process does not stop what it has queued on the GPU, so
+ * the reference worker takes the outputs over at once when the call has ended, compares what it took, and looks a little later
+ * whether the buffers still hold the same; if not, the solution went on working and is refused. */
+#include "judge/forms/form.h"
+
+#include "base/fs.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/time.h"
+#include "judge/forms/forms.h"
+#include "judge/solution.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { BUILD_LIMIT_S = 300, SETUP_LIMIT_S = 120, TRACE_LIMIT_S = 120, SETTLE_US = 2000, MAX_FDS = 1024, BUILD_VERSION = 1 };
+
+struct form {
+	struct ww_session *s;
+	struct ww_candidate *c;
+	struct ww_candidate_answer answer;
+	int flush;			/* cuda: before the next call */
+};
+
+static int on_cuda(const struct ww_judge_task *t)
+{
+	return t->judge->opts.target == WW_TARGET_CUDA;
+}
+
+static enum ww_rc candidates_of(struct ww_judge *j, struct ww_candidates **out, struct ww_err *err)
+{
+	struct ww_candidates_opts o = { .target = j->opts.target, .interrupted = j->opts.interrupted };
+	enum ww_rc rc = WW_OK;
+	pthread_mutex_lock(&j->forms_lock);
+	if (!j->candidates)
+		rc = ww_candidates_open(&j->candidates, &o, err);
+	*out = j->candidates;
+	pthread_mutex_unlock(&j->forms_lock);
+	return rc;
+}
+
+/* ---- Requests ---------------------------------------------------------------------------------------------------- */
+
+static const char *form_name(enum ww_form f)
+{
+	return f == WW_FORM_CUDA_AGENT ? "cuda-agent" : "kernelbench";
+}
+
+/* NULL where a file is not UTF-8. */
+static json_t *request(const struct ww_judge_task *t, const char *what, const struct ww_solution *s)
+{
+	json_t *files = json_array();
+	for (int i = 0; files && i < s->n_files; i++) {
+		json_t *f = json_pack("{s:s, s:s}", "path", s->files[i].path, "text", s->files[i].text);
+		if (!f) {
+			json_decref(files);
+			return NULL;
+		}
+		json_array_append_new(files, f);
+	}
+	return json_pack("{s:s, s:s, s:o, s:i, s:i}", "request", what, "form", form_name(s->form), "files", files, "arch",
+			 (int)t->judge->facts.device.cc, "jobs", (int)sysconf(_SC_NPROCESSORS_ONLN));
+}
+
+static int add_rows(json_t *rows, const json_t *list, const char *role, const struct ww_ref_buffers *b, int at)
+{
+	size_t i;
+	json_t *x;
+	json_array_foreach((json_t *)(uintptr_t)list, i, x) {
+		if (at >= b->n)
+			return at;
+		json_array_append_new(rows, json_pack("{s:s, s:s, s:O, s:O, s:O, s:I}", "role", role, "name", ww_json_str(x, "name", ""),
+						      "dtype", json_object_get(x, "dtype"), "sizes", json_object_get(x, "sizes"),
+						      "strides", json_object_get(x, "strides"), "alloc_bytes",
+						      (json_int_t)b->b[at].alloc_bytes));
+		at++;
+	}
+	return at;
+}
+
+static int is_mutated(const json_t *graph, const char *name)
+{
+	size_t i;
+	json_t *x;
+	json_array_foreach(json_object_get(graph, "mutated"), i, x)
+		if (!strcmp(json_string_value(x) ? json_string_value(x) : "", name))
+			return 1;
+	return 0;
+}
+
+static json_t *param_rows(const json_t *graph)
+{
+	json_t *rows = json_array(), *x;
+	size_t i;
+	json_array_foreach(json_object_get(graph, "params"), i, x) {
+		const char *name = ww_json_str(x, "name", "");
+		if (strcmp(ww_json_str(x, "role", ""), "constant"))
+			json_array_append_new(rows, json_pack("{s:s, s:b}", "name", name, "mutated", is_mutated(graph, name)));
+	}
+	return rows;
+}
+
+/* cpu: inputs and parameters by descriptors that can only be read. */
+static int read_only(int fd)
+{
+	char path[64];
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+static enum ww_rc collect_fds(const struct ww_judge_task *t, int *fds, int *own, int *n, struct ww_err *err)
+{
+	int first_output = t->facts.n_inputs + t->facts.n_params;
+	if (t->buffers.n + 1 > MAX_FDS)
+		return ww_err_set(err, WW_ERR_LIMIT, "the task has %d tensors; a solution in a PyTorch form can be given %d", t->buffers.n,
+				  MAX_FDS - 1);
+	for (*n = 0; *n < t->buffers.n; (*n)++) {
+		int fd = t->buffers.b[*n].fd;
+		own[*n] = -1;
+		if (!on_cuda(t) && *n < first_output && (fd = own[*n] = read_only(fd)) < 0)
+			return ww_err_errno(err, WW_ERR_SYSTEM, "cannot open a shared buffer read-only");
+		fds[*n] = fd;
+	}
+	return WW_OK;
+}
+
+/* ---- Failures ---------------------------------------------------------------------------------------------------- */
+
+static enum ww_status status_of(const struct ww_run_result *res, const struct ww_candidate_answer *a)
+{
+	switch (res->kind) {
+	case WW_RUN_FAULT:
+		return !strcmp(a->kind, "output") ? WW_STATUS_MISMATCH : !strcmp(a->kind, "call") ? WW_STATUS_CRASHED
+													: WW_STATUS_COMPILE_FAILED;
+	case WW_RUN_LATE: return WW_STATUS_TIMEOUT;
+	case WW_RUN_REFUSED: case WW_RUN_NOMEM: return WW_STATUS_REFUSED;
+	default: return WW_STATUS_CRASHED;
+	}
+}
+
+static void describe(const struct ww_run_result *res, const struct ww_candidate_answer *a, const char *stage, struct ww_str *diag)
+{
+	if (res->kind != WW_RUN_FAULT) {
+		const char *word = res->kind == WW_RUN_LATE ? "timeout" : res->kind == WW_RUN_REFUSED ? "refused" :
+				   res->kind == WW_RUN_NOMEM ? "out of memory" : "crashed";
+		ww_str_addf(diag, "%s (%s): %s\n", word, stage, res->text);
+		return;
+	}
+	ww_str_addf(diag, "%s:\n%s", !strcmp(a->kind, "build") ? "an extension does not compile" :
+		    !strcmp(a->kind, "output") ? "the output cannot be compared" : !strcmp(a->kind, "call") ? "forward() raised" :
+		    "no ModelNew can be made of the solution", a->text.p);
+}
+
+static void fail(struct ww_session *s, const struct ww_run_result *res, const struct ww_candidate_answer *a, const char *stage)
+{
+	describe(res, a, stage, &s->diag);
+	s->v->status = status_of(res, a);
+	s->v->correct = 0;
+	s->failed = 1;
+}
+
+/* ---- Building ---------------------------------------------------------------------------------------------------- */
+
+static int compiles(const struct ww_solution *s)
+{
+	if (s->form == WW_FORM_CUDA_AGENT)
+		return s->n_files > 1;
+	for (int i = 0; i < s->n_files; i++)
+		if (strstr(s->files[i].text, "cpp_extension") || strstr(s->files[i].text, "load_inline"))
+			return 1;
+	return 0;
+}
+
+/* A compiler by its file: another one makes another build. */
+static void add_program(struct ww_str *key, const char *name)
+{
+	char path[PATH_MAX];
+	struct stat st;
+	if (ww_fs_which(name, path) && stat(path, &st) == 0)
+		ww_str_addf(key, "|%s %lld %lld", path, (long long)st.st_size, (long long)st.st_mtime);
+}
+
+static void build_key(const struct ww_judge_task *t, const struct ww_solution *s, char hex[WW_HASH_HEX])
+{
+	struct ww_str key = WW_STR_INIT(4 * PATH_MAX);
+	char id[65], python[PATH_MAX] = "";
+	struct ww_err ignored = WW_ERR_INIT;
+	ww_solution_id(s, id);
+	(void)!ww_ref_find_python(python, &ignored);
+	ww_str_addf(&key, "%d|%s|%d|%d|%s|%s", BUILD_VERSION, id, (int)t->judge->opts.target, t->judge->facts.device.cc, python,
+		    t->torch_version);
+	add_program(&key, "c++");
+	add_program(&key, "nvcc");
+	ww_hash_hex(key.p, key.len, hex);
+	ww_str_release(&key);
+}
+
+static enum ww_rc as_memfd(const struct ww_str *bytes, int *fd, struct ww_err *err)
+{
+	*fd = memfd_create("build", MFD_CLOEXEC);
+	for (size_t done = 0; *fd >= 0 && done < bytes->len;) {
+		ssize_t n = write(*fd, bytes->p + done, bytes->len - done);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			ww_fd_close(fd);
+		else
+			done += (size_t)n;
+	}
+	return *fd < 0 ? ww_err_errno(err, WW_ERR_SYSTEM, "cannot hold a finished build") : WW_OK;
+}
+
+/* What the building process left: copied, so that nothing of it can change it any more. */
+static enum ww_rc take_build(struct ww_judge *j, const char *key, int from, int *build, struct ww_err *err)
+{
+	struct ww_str bytes = WW_STR_INIT(WW_STORE_MAX_VALUE_BYTES);
+	struct stat st;
+	enum ww_rc rc = WW_OK;
+	if (fstat(from, &st) < 0 || st.st_size > WW_STORE_MAX_VALUE_BYTES || !ww_str_reserve(&bytes, (size_t)st.st_size))
+		goto out;		/* too large to keep: the next process builds it again */
+	while (bytes.len < (size_t)st.st_size) {
+		ssize_t n = pread(from, bytes.p + bytes.len, (size_t)st.st_size - bytes.len, (off_t)bytes.len);
+		if (n <= 0)
+			goto out;
+		bytes.len += (size_t)n;
+	}
+	WW_TRY(ww_store_put(j->store, "extension", key, bytes.p, bytes.len, err));
+	rc = as_memfd(&bytes, build, err);
+out:
+	ww_str_release(&bytes);
+	return rc;
+}
+
+static enum ww_rc look_up(struct ww_judge *j, const char *key, int *build, int *found, struct ww_err *err)
+{
+	struct ww_str bytes = WW_STR_INIT(WW_STORE_MAX_VALUE_BYTES);
+	enum ww_rc rc = ww_store_get(j->store, "extension", key, &bytes, found, err);
+	if (rc == WW_OK && *found)
+		rc = as_memfd(&bytes, build, err);
+	ww_str_release(&bytes);
+	return rc;
+}
+
+static int has_cuda_file(const struct ww_solution *s)
+{
+	for (int i = 0; i < s->n_files; i++) {
+		const char *dot = strrchr(s->files[i].path, '.');
+		if (dot && (!strcmp(dot, ".cu") || !strcmp(dot, ".cuh")))
+			return i + 1;
+	}
+	return 0;
+}
+
+static enum ww_rc make_build(struct ww_judge_task *t, const struct ww_solution *s, const char *key, int *build, int *ok,
+			     enum ww_status *status, struct ww_str *diag, struct ww_err *err)
+{
+	struct ww_judge *j = t->judge;
+	double limit_s = j->opts.max_compile_s > 0 ? j->opts.max_compile_s : BUILD_LIMIT_S;
+	struct ww_candidates *z;
+	struct ww_candidate *c = NULL;
+	struct ww_candidate_answer a;
+	struct ww_run_result res;
+	json_t *q = request(t, "build", s);
+	enum ww_rc rc;
+
+	ww_candidate_answer_init(&a);
+	if (!q) {
+		ww_str_adds(diag, "refused: a file of the solution is not UTF-8\n");
+		*status = WW_STATUS_REFUSED;
+		return WW_OK;
+	}
+	WW_TRY(candidates_of(j, &z, err));
+	WW_TRY(ww_candidate_new(&c, z, 0, err));
+	rc = ww_candidate_ask(c, q, NULL, 0, limit_s, &a, &res, err);
+	q = NULL;
+	if (rc != WW_OK)
+		goto out;
+	*ok = res.kind == WW_RUN_OK;
+	if (*ok && a.fd >= 0)
+		WW_TRY(take_build(j, key, a.fd, build, err));
+	if (!*ok) {
+		*status = res.kind == WW_RUN_LATE ? WW_STATUS_COMPILE_FAILED : status_of(&res, &a);
+		describe(&res, &a, "build", diag);
+	}
+out:
+	json_decref(q);
+	ww_candidate_answer_release(&a);
+	ww_candidate_free(c);
+	return rc;
+}
+
+enum ww_rc ww_form_build(struct ww_judge_task *t, const struct ww_solution *s, int *build, int *ok, enum ww_status *status,
+			 struct ww_str *diag, struct ww_err *err)
+{
+	char key[WW_HASH_HEX];
+	int found = 0, cuda_file = has_cuda_file(s);
+	enum ww_rc rc = WW_OK;
+
+	*build = -1;
+	*ok = 0;
+	if (!on_cuda(t) && cuda_file) {
+		ww_str_addf(diag, "refused: %s is CUDA, which the cpu target cannot run; use --target cuda\n", s->files[cuda_file - 1].path);
+		*status = WW_STATUS_REFUSED;
+		return WW_OK;
+	}
+	if (!compiles(s)) {
+		*ok = 1;
+		return WW_OK;
+	}
+	build_key(t, s, key);
+	WW_TRY(look_up(t->judge, key, build, &found, err));
+	*ok = found;
+	if (!found)
+		rc = make_build(t, s, key, build, ok, status, diag, err);
+out:
+	return rc;
+}
+
+/* ---- Calling ----------------------------------------------------------------------------------------------------- */
+
+static enum ww_rc form_prepare(void *self, unsigned flags, struct ww_run_result *res, struct ww_err *err)
+{
+	struct form *f = self;
+	memset(res, 0, sizeof(*res));
+	f->flush = on_cuda(f->s->t) && (flags & WW_RUN_FLUSH);
+	return ww_ref_wipe(f->s->t->ref, (flags & WW_RUN_POISON) != 0, 0, err);
+}
+
+static enum ww_rc form_go(void *self, double limit_s, struct ww_run_result *res, struct ww_err *err)
+{
+	struct form *f = self;
+	enum ww_rc rc = WW_OK;
+	memset(res, 0, sizeof(*res));
+	if (f->flush)
+		WW_TRY(ww_ref_wipe(f->s->t->ref, 0, 1, err));
+	f->flush = 0;
+	WW_TRY(ww_candidate_call(f->c, limit_s, &f->answer, res, err));
+	if (res->kind == WW_RUN_OK && on_cuda(f->s->t))
+		WW_TRY(ww_ref_keep(f->s->t->ref, err));
+	if (res->kind != WW_RUN_OK)
+		fail(f->s, res, &f->answer, "run");
+	res->kind = WW_RUN_OK;		/* it is in the verdict */
+out:
+	return rc;
+}
+
+static enum ww_rc form_guards(void *self, struct ww_run_result *res, struct ww_err *err)
+{
+	struct form *f = self;
+	int same = 1;
+	memset(res, 0, sizeof(*res));
+	if (!on_cuda(f->s->t))
+		return WW_OK;
+	usleep(SETTLE_US);
+	enum ww_rc rc = ww_ref_same(f->s->t->ref, &same, err);
+	if (rc == WW_OK && !same) {
+		res->kind = WW_RUN_REFUSED;
+		snprintf(res->text, sizeof(res->text), "the outputs changed after the end of the call: work was left on the device");
+	}
+	return rc;
+}
+
+static pid_t form_pid(const void *self)
+{
+	const struct form *f = self;
+	return ww_candidate_pid(f->c);
+}
+
+static void form_close(void *self)
+{
+	struct form *f = self;
+	ww_candidate_free(f->c);
+	ww_candidate_answer_release(&f->answer);
+	free(f);
+}
+
+static const struct ww_candidate_ops form_ops = { form_prepare, form_go, form_guards, form_pid, form_close, 1 };
+
+/* ---- Opening ----------------------------------------------------------------------------------------------------- */
+
+static json_t *setup_request(struct ww_session *s, const struct ww_solution *solution, int build, struct ww_err *err)
+{
+	struct ww_judge_task *t = s->t;
+	json_t *q, *rows, *origin = NULL;
+	int at;
+	if (ww_ref_origin(t->ref, &origin, err) != WW_OK)
+		return NULL;
+	q = request(t, "setup", solution);
+	rows = json_array();
+	at = add_rows(rows, json_object_get(t->graph, "inputs"), "input", &t->buffers, 0);
+	at = add_rows(rows, json_object_get(t->graph, "params"), "param", &t->buffers, at);
+	at = add_rows(rows, json_object_get(t->graph, "outputs"), "output", &t->buffers, at);
+	if (!q || at != t->buffers.n) {
+		json_decref(q);
+		json_decref(rows);
+		json_decref(origin);
+		(void)!ww_err_set(err, WW_ERR_PROTOCOL, "the task's graph and its buffers do not agree");
+		return NULL;
+	}
+	json_object_set_new(q, "task", json_stringn(t->task.source, t->task.source_bytes));
+	json_object_set_new(q, "device", json_integer(t->judge->opts.device));
+	json_object_set_new(q, "threads", json_integer(t->judge->opts.threads));
+	json_object_set_new(q, "with_build", json_boolean(build >= 0));
+	json_object_set_new(q, "buffers", rows);
+	json_object_set_new(q, "params", param_rows(t->graph));
+	json_object_update_missing(q, origin);
+	json_decref(origin);
+	return q;
+}
+
+static void note_unmatched(struct ww_session *s, const json_t *body)
+{
+	size_t i;
+	json_t *x;
+	json_array_foreach(json_object_get(body, "unmatched"), i, x) {
+		struct ww_str clean = WW_STR_INIT(256);
+		const char *name = json_string_value(x) ? json_string_value(x) : "";
+		ww_str_add_bounded(&clean, name, strlen(name), 120);
+		ww_str_addf(&s->diag, "note: no counterpart in the task for the parameter or buffer | %s\n", clean.p);
+		ww_str_release(&clean);
+	}
+}
+
+enum ww_rc ww_form_open(struct ww_session *s, const struct ww_solution *solution, int build, struct ww_err *err)
+{
+	struct form *f = calloc(1, sizeof(*f));
+	int fds[MAX_FDS], own[MAX_FDS], n = 0;
+	struct ww_candidates *z;
+	struct ww_run_result res = { 0 };
+	uint64_t start = ww_now_ns();
+	json_t *q;
+	enum ww_rc rc;
+
+	if (!f)
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	f->s = s;
+	ww_candidate_answer_init(&f->answer);
+	WW_TRY(candidates_of(s->t->judge, &z, err));
+	WW_TRY(ww_candidate_new(&f->c, z, on_cuda(s->t), err));
+	/* The buffers hold what the module was created with: parameters under other names are found by their values. */
+	WW_TRY(ww_session_draw(s->t, 1, 0, WW_REF_PARAMS_INIT, err));
+	WW_TRY(collect_fds(s->t, fds, own, &n, err));
+	q = setup_request(s, solution, build, err);
+	if (!q) {
+		rc = err->rc;
+		goto out;
+	}
+	if (build >= 0)
+		fds[n] = build;
+	WW_TRY(ww_candidate_ask(f->c, q, fds, n + (build >= 0), SETUP_LIMIT_S, &f->answer, &res, err));
+	if (res.kind == WW_RUN_OK)
+		note_unmatched(s, f->answer.body);
+	else
+		fail(s, &res, &f->answer, "setup");
+	s->ops = &form_ops;
+	s->candidate = f;
+	f = NULL;
+out:
+	for (int i = 0; i < n; i++)
+		ww_fd_close(&own[i]);
+	if (f)
+		form_close(f);
+	s->t->spent.load += ww_seconds_since(start);
+	return rc;
+}
+
+/* ---- What it asks of PyTorch ------------------------------------------------------------------------------------- */
+
+static json_int_t calls_of(const json_t *list, const char *name)
+{
+	size_t i;
+	json_t *x;
+	json_array_foreach((json_t *)(uintptr_t)list, i, x) {
+		const char *n = json_string_value(json_array_get(x, 0));
+		if (n && !strcmp(n, name))
+			return json_integer_value(json_array_get(x, 1));
+	}
+	return 0;
+}
+
+/* Every computing operator of the task, as often as the task asks for it. */
+static int covers(const json_t *mine, const json_t *tasks)
+{
+	size_t i;
+	json_t *x;
+	json_array_foreach((json_t *)(uintptr_t)tasks, i, x) {
+		const char *n = json_string_value(json_array_get(x, 0));
+		if (!n || calls_of(mine, n) < json_integer_value(json_array_get(x, 1)))
+			return 0;
+	}
+	return json_array_size(tasks) > 0;
+}
+
+/* Kernels of PyTorch's and NVIDIA's libraries, by how they are named. */
+static int is_library_kernel(const char *name)
+{
+	static const char *const marks[] = { "at::native", "at_cuda_detail", "cublas", "cudnn", "cutlass::", "cutlass_", "xmma_", "gemmSN",
+					     "gemv2", "splitKreduce", "nvjet", "implicit_convolve", "winograd" };
+	for (size_t i = 0; i < WW_ARRAY_LEN(marks); i++)
+		if (strstr(name, marks[i]))
+			return 1;
+	return 0;
+}
+
+static int only_library_kernels(const json_t *kernels)
+{
+	size_t i;
+	json_t *x;
+	json_array_foreach((json_t *)(uintptr_t)kernels, i, x) {
+		const char *n = json_string_value(json_array_get(x, 0));
+		if (!n || !is_library_kernel(n))
+			return 0;
+	}
+	return json_array_size(kernels) > 0;
+}
+
+static void list_ops(const json_t *aten, char *out, size_t size)
+{
+	struct ww_str s = WW_STR_INIT(size - 1);
+	size_t i;
+	json_t *x;
+	json_array_foreach((json_t *)(uintptr_t)aten, i, x) {
+		const char *n = json_string_value(json_array_get(x, 0));
+		if (n && strspn(n, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.") == strlen(n) &&
+		    s.len + strlen(n) + 2 < size)
+			ww_str_addf(&s, "%s%s", s.len ? " " : "", n);
+	}
+	snprintf(out, size, "%s", s.p);
+	ww_str_release(&s);
+}
+
+enum ww_rc ww_form_trace(struct ww_session *s, struct ww_err *err)
+{
+	struct form *f = s->candidate;
+	struct ww_run_result res;
+	json_t *tasks = NULL, *body;
+	enum ww_rc rc;
+
+	WW_TRY(ww_ref_trace(s->t->ref, &tasks, err));
+	WW_TRY(ww_candidate_ask(f->c, json_pack("{s:s}", "request", "trace"), NULL, 0, TRACE_LIMIT_S, &f->answer, &res, err));
+	if (res.kind != WW_RUN_OK) {
+		fail(s, &res, &f->answer, "a call that is not timed");
+		goto out;
+	}
+	body = f->answer.body;
+	list_ops(json_object_get(body, "aten"), s->v->aten_ops, sizeof(s->v->aten_ops));
+	s->v->library_only = covers(json_object_get(body, "aten"), json_object_get(tasks, "aten")) ||
+			     only_library_kernels(json_object_get(body, "kernels"));
+out:
+	json_decref(tasks);
+	return rc;
+}

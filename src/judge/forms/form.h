@@ -1,0 +1,16 @@
+/* form.h - a solution in a PyTorch form inside a judgement: built, set up, called through a session's operations, traced. */
+#ifndef WW_JUDGE_FORMS_FORM_H
+#define WW_JUDGE_FORMS_FORM_H
+
+#include "judge/internal.h"
+
+/* Compile its extensions, where it has any, in a process without a GPU; *build becomes a memfd with what ww_form_open() needs, or -1.
+ * Takes no lock of the task and no lease.  A solution that does not build: *status, and the reason in diag. */
+enum ww_rc ww_form_build(struct ww_judge_task *t, const struct ww_solution *s, int *build, int *ok, enum ww_status *status,
+			 struct ww_str *diag, struct ww_err *err) WW_MUST_CHECK;
+/* Put it into a fresh process on the task's buffers: s->ops and s->candidate.  What fails is in the verdict, s->failed set. */
+enum ww_rc ww_form_open(struct ww_session *s, const struct ww_solution *solution, int build, struct ww_err *err) WW_MUST_CHECK;
+/* One call more, untimed: which ATen operators compute?  Sets aten_ops and library_only of the verdict. */
+enum ww_rc ww_form_trace(struct ww_session *s, struct ww_err *err) WW_MUST_CHECK;
+
+#endif
