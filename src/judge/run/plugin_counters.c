@@ -170,26 +170,31 @@ static int open_cupti(struct counters *x)
 
 /* ---- What to count -------------------------------------------------------------------------------------------------- */
 
-/* The host side: which of our counters this chip has, and the image that programs them. */
-static int make_config(struct counters *x)
+static int open_host(struct counters *x, const char *chip)
+{
+	struct host_init host = { SIZE(host_init, host), NULL, 0, chip, x->availability, NULL };
+	if (!good(x, x->c.cuptiProfilerHostInitialize(&host), "cuptiProfilerHostInitialize"))
+		return 0;
+	x->host = host.host;
+	return 1;
+}
+
+static void close_host(struct counters *x)
+{
+	struct host_only host = { SIZE(host_only, host), NULL, x->host };
+	if (x->host)
+		x->c.cuptiProfilerHostDeinitialize(&host);
+	x->host = NULL;
+}
+
+/* Which of our counters this chip has: tried one by one, for one unknown name refuses them all. */
+static int try_counters(struct counters *x, const char *chip)
 {
 #define X(id, name, cupti) cupti,
 	static const char *const wanted[] = { WW_COUNTER_MAP(X) };
 #undef X
-	struct init init = { SIZE(init, priv), NULL };
-	struct chip_name chip = { SIZE(chip_name, name), NULL, (size_t)x->plan->device, NULL };
-	struct availability have = { SIZE(availability, image), NULL, x->plan->context, 0, NULL };
-	if (!good(x, x->c.cuptiProfilerInitialize(&init), "cuptiProfilerInitialize") ||
-	    !good(x, x->c.cuptiDeviceGetChipName(&chip), "cuptiDeviceGetChipName") ||
-	    !good(x, x->c.cuptiProfilerGetCounterAvailability(&have), "cuptiProfilerGetCounterAvailability"))
+	if (!open_host(x, chip))
 		return 0;
-	have.image = x->availability = calloc(1, have.bytes + 1);
-	if (!have.image || !good(x, x->c.cuptiProfilerGetCounterAvailability(&have), "cuptiProfilerGetCounterAvailability"))
-		return 0;
-	struct host_init host = { SIZE(host_init, host), NULL, 0, chip.name, x->availability, NULL };
-	if (!good(x, x->c.cuptiProfilerHostInitialize(&host), "cuptiProfilerHostInitialize"))
-		return 0;
-	x->host = host.host;
 	for (int i = 0; i < WW_COUNTER_COUNT; i++) {
 		const char *one[] = { wanted[i] };
 		struct add_metrics add = { SIZE(add_metrics, n), NULL, x->host, one, 1 };
@@ -198,10 +203,32 @@ static int make_config(struct counters *x)
 		x->names[x->n] = wanted[i];
 		x->ids[x->n++] = i;
 	}
-	if (!x->n)
-		return refuse(x, "CUPTI knows none of the counters on this chip");
+	close_host(x);
+	return x->n ? 1 : refuse(x, "CUPTI knows none of the counters on this chip");
+}
+
+static int get_availability(struct counters *x)
+{
+	struct availability have = { SIZE(availability, image), NULL, x->plan->context, 0, NULL };
+	if (!good(x, x->c.cuptiProfilerGetCounterAvailability(&have), "cuptiProfilerGetCounterAvailability"))
+		return 0;
+	have.image = x->availability = calloc(1, have.bytes + 1);
+	return have.image && good(x, x->c.cuptiProfilerGetCounterAvailability(&have), "cuptiProfilerGetCounterAvailability");
+}
+
+/* The host side: the image that programs the counters.  All of them are added at once, so that they share passes. */
+static int make_config(struct counters *x)
+{
+	struct init init = { SIZE(init, priv), NULL };
+	struct chip_name chip = { SIZE(chip_name, name), NULL, (size_t)x->plan->device, NULL };
+	if (!good(x, x->c.cuptiProfilerInitialize(&init), "cuptiProfilerInitialize") ||
+	    !good(x, x->c.cuptiDeviceGetChipName(&chip), "cuptiDeviceGetChipName") || !get_availability(x) ||
+	    !try_counters(x, chip.name) || !open_host(x, chip.name))
+		return 0;
+	struct add_metrics add = { SIZE(add_metrics, n), NULL, x->host, x->names, (size_t)x->n };
 	struct config_size size = { SIZE(config_size, bytes), NULL, x->host, 0 };
-	if (!good(x, x->c.cuptiProfilerHostGetConfigImageSize(&size), "cuptiProfilerHostGetConfigImageSize"))
+	if (!good(x, x->c.cuptiProfilerHostConfigAddMetrics(&add), "cuptiProfilerHostConfigAddMetrics") ||
+	    !good(x, x->c.cuptiProfilerHostGetConfigImageSize(&size), "cuptiProfilerHostGetConfigImageSize"))
 		return 0;
 	x->config = calloc(1, size.bytes + 1);
 	x->config_bytes = size.bytes;
@@ -331,11 +358,9 @@ int ww_cuda_counters(const struct ww_cuda_plan *p, struct ww_run_profile *out, s
 		refuse(x, x->n_chosen ? "out of memory" : "the plan is empty");
 	CUresult device = x->device;
 	struct object_only object = { SIZE(object_only, object), NULL, x->object };
-	struct host_only host = { SIZE(host_only, host), NULL, x->host };
 	if (x->object && device == CUDA_SUCCESS)
 		x->c.cuptiRangeProfilerDisable(&object);
-	if (x->host)
-		x->c.cuptiProfilerHostDeinitialize(&host);
+	close_host(x);
 	free(x->availability);
 	free(x->config);
 	free(x->data);

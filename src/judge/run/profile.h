@@ -14,13 +14,12 @@
 	X(DURATION_NS, "duration_ns", "gpu__time_duration.sum")                                        \
 	X(DRAM_READ, "dram_read_bytes", "dram__bytes_read.sum")                                        \
 	X(DRAM_WRITE, "dram_write_bytes", "dram__bytes_write.sum")                                     \
-	X(DRAM_PCT, "dram_pct", "dram__throughput.avg.pct_of_peak_sustained_elapsed")                  \
-	X(L2_PCT, "l2_pct", "lts__throughput.avg.pct_of_peak_sustained_elapsed")                       \
+	X(DRAM_PCT, "dram_pct", "dram__bytes.sum.pct_of_peak_sustained_elapsed")                  \
+	X(L2_PCT, "l2_pct", "lts__t_sectors.avg.pct_of_peak_sustained_elapsed")                       \
 	X(L2_HIT_PCT, "l2_hit_pct", "lts__t_sector_hit_rate.pct")                                      \
-	X(L1_PCT, "l1_pct", "l1tex__throughput.avg.pct_of_peak_sustained_elapsed")                     \
+	X(L1_PCT, "l1_pct", "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed")                     \
 	X(LOAD_SECTORS, "sectors_per_load", "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio") \
 	X(BANK_CONFLICTS, "shared_bank_conflicts", "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum") \
-	X(SM_PCT, "sm_pct", "sm__throughput.avg.pct_of_peak_sustained_elapsed")                        \
 	X(ISSUE_PCT, "issue_pct", "sm__inst_issued.avg.pct_of_peak_sustained_elapsed")                 \
 	X(FMA_PCT, "fma_pct", "sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_elapsed")          \
 	X(TENSOR_PCT, "tensor_pct", "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed") \
