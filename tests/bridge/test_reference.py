@@ -57,6 +57,38 @@ def close(a, b, tol):
     assert (a - b).norm().item() <= tol * size, f"error {(a - b).norm().item() / size:.3e} beyond {tol}"
 
 
+# ---- What a source shows before it is run
+
+NEEDED = "def get_inputs(): return []\ndef get_init_inputs(): return []\n"
+UNUSABLE = {"syntax error in line 2": "\ndef f(:\n", "does not define Model, get_inputs, get_init_inputs": "x = 1\n",
+            "does not define Model": NEEDED, "package no_such_package_here": "import no_such_package_here.part\n",
+            "package absent_one": "from absent_one.part import x\n"}
+# Whether these are tasks can only be known by running them.
+PERHAPS = {"a name made at run time": "exec('class Model: pass')\n" + NEEDED, "a name by import": "from os import *\n" + NEEDED,
+           "a name in a branch": "if True:\n    class Model: pass\n" + NEEDED, "a name assigned": "Model = object\n" + NEEDED,
+           "a name in an except": "try:\n    pass\nexcept ValueError:\n    pass\nelse:\n    Model = 1\n" + NEEDED,
+           "a package that may be missing": "try:\n    import no_such_package_here\nexcept ImportError: pass\nModel = 1\n" + NEEDED,
+           "a path of its own": "import sys\nsys.path.append('/x')\nimport no_such_package_here\nModel = 1\n" + NEEDED}
+
+
+@test
+def a_source_is_refused_only_for_certain():
+    from wwbridge import source
+
+    for word, text in UNUSABLE.items():
+        try:
+            source.check(text, "test.py")
+        except Refuse as e:
+            assert e.kind == "task" and word in str(e), str(e)
+        else:
+            raise AssertionError(f"passed: {text!r}")
+    for what, text in PERHAPS.items():
+        try:
+            source.check(text, "test.py")
+        except Refuse as e:
+            raise AssertionError(f"{what}: {e}")
+
+
 # ---- The reference is fp64
 
 # forward, __init__, and the same in plain fp64 written out by hand: x, k (the task) -> outputs

@@ -31,25 +31,29 @@ first = os.path.join(TMP, "first")
 code, out, err = run(command(task, first, *replay))
 ok(code == 1 and episode(first)[-1].get("reason") == "submitted", "an undisturbed run, to compare with", out + err)
 total = len(lines_of(first))
-for how, name, moments in ((signal.SIGINT, "Ctrl-C", (0, 12)), (signal.SIGKILL, "kill -9", (9, total - 1))):
-    for moment in moments:
-        where = os.path.join(TMP, f"{name.replace(' ', '')}{moment}")
-        code, out, err = run_until(where, moment, how)
-        if how == signal.SIGINT:
-            ok(code == 3 and err.count("\n") == 1 and "interrupted" in err, f"{name} at line {moment} ends in one line", f"{code}\n{err}")
-            if moment:
-                ok("go on with" in out, f"{name} at line {moment} says how to go on", out)
-            else:
-                ok(not os.path.exists(where), f"{name} before the run began leaves no directory")
-                ok(not orphans(), f"{name} before the run began leaves no process", orphans())
-                continue
-        ok(not orphans(), f"{name} at line {moment} leaves no process", orphans())
-        had_best = os.path.exists(os.path.join(where, "verdict.json"))
-        whole = not had_best or get(where, "solution", "kernels.c") == RIGHT
-        code, out, err = run(command(task, where, *replay))
-        ok(code == 1 and whole and essence(where) == essence(first), f"{name} at line {moment}: gone on with, the run ends the same",
-           f"{code}\n{out}\n{err}\n" + "\n".join(str(x)[:200] for x in essence(where)))
-        ok(get(where, "solution", "kernels.c") == RIGHT, f"{name} at line {moment}: the best solution is there")
+
+where = os.path.join(TMP, "early")
+code, out, err = run_until(where, 0, signal.SIGINT)
+ok(code == 3 and err.count("\n") == 1 and "interrupted" in err, "Ctrl-C before the run began ends in one line", f"{code}\n{err}")
+ok(not os.path.exists(where), "and leaves no directory")
+ok(not orphans(), "and no process", orphans())
+
+# One run, disturbed three times: each time it must go on where it was, and what is the best must stay whole.
+where = os.path.join(TMP, "thrice")
+for how, name, moment in ((signal.SIGKILL, "kill -9", 9), (signal.SIGINT, "Ctrl-C", 12), (signal.SIGKILL, "kill -9", total - 1)):
+    had = len(lines_of(where))
+    code, out, err = run_until(where, moment, how)
+    if how == signal.SIGINT:
+        ok(code == 3 and err.count("\n") == 1 and "interrupted" in err, f"{name} at line {moment} ends in one line", f"{code}\n{err}")
+        ok("go on with" in out, f"{name} at line {moment} says how to go on", out)
+    ok(not orphans(), f"{name} at line {moment} leaves no process", orphans())
+    ok(had < moment <= len(lines_of(where)) < total, f"{name} at line {moment} came in the middle of the run", f"{had} {len(lines_of(where))} of {total}")
+    had_best = os.path.exists(os.path.join(where, "verdict.json"))
+    ok(not had_best or get(where, "solution", "kernels.c") == RIGHT, f"{name} at line {moment}: the best so far is whole")
+code, out, err = run(command(task, where, *replay))
+ok(code == 1 and essence(where) == essence(first), "gone on with after all three, the run ends the same",
+   f"{code}\n{out}\n{err}\n" + "\n".join(str(x)[:200] for x in essence(where)))
+ok(had_best and get(where, "solution", "kernels.c") == RIGHT, "and the best solution is there")
 
 # ---- A worker is killed
 

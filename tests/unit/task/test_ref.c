@@ -53,7 +53,7 @@ static void tasks_that_cannot_be_used(void **state)
 		{ "missing_package", "a_package_that_does_not_exist" }, { "complex_fft", "complex" }, { "autograd", "autograd" },
 		{ "dropout", "random" }, { "generator", "random" }, { "dynamic", "data-dependent" }, { "item", "data-dependent" },
 		{ "text_output", "returns a str" }, { "no_output", "no tensor" }, { "writes_input", "writes into its input" },
-		{ "raises", "line 13: ValueError: a reason" }, { "sysexit", "sys.exit" },
+		{ "raises", "line 13: ValueError: a reason" }, { "sysexit", "sys.exit" }, { "large", "memory" },
 	};
 	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
 		struct ww_task t;
@@ -62,7 +62,26 @@ static void tasks_that_cannot_be_used(void **state)
 		assert_int_equal(ww_ref_load(shared, &t, 1, &err), WW_ERR_TASK);
 		if (!strstr(err.msg, rows[i].word))
 			fail_msg("%s: \"%s\" lacks \"%s\"", rows[i].task, err.msg, rows[i].word);
+		assert_null(strchr(err.msg, '\n'));	/* what commands print: one line */
 		assert_true(ww_ref_alive(shared));
+		ww_task_release(&t);
+	}
+}
+
+/* Without PyTorch: in a fraction of the time that its import takes. */
+static void refused_before_pytorch_is_imported(void **state)
+{
+	(void)state;
+	static const struct { const char *task, *word; } rows[] = { { "syntax", "line 4" }, { "no_model", "does not define Model" } };
+	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
+		struct ww_ref *r;
+		struct ww_task t;
+		struct ww_err err = WW_ERR_INIT;
+		load_file(&t, rows[i].task);
+		struct ww_ref_opts o = { .target = WW_TARGET_CPU, .first = &t };
+		assert_int_equal(ww_ref_open(&r, &o, &err), WW_ERR_TASK);
+		assert_non_null(strstr(err.msg, rows[i].word));
+		assert_null(r);
 		ww_task_release(&t);
 	}
 }
@@ -210,8 +229,10 @@ static void noisy_and_forking_tasks(void **state)
 static void tasks_that_end_their_worker(void **state)
 {
 	(void)state;
-	static const struct { const char *task, *word; } rows[] = { { "exits", "code 7" }, { "hangs", "within 3 s" },
-								    { "allocates", "MiB of memory" } };
+	static const struct { const char *task, *word, *also; } rows[] = {
+		{ "exits", "ended the process", "code 7" }, { "hangs", "within 3 s", "did not load" },
+		{ "allocates", "MiB of memory", "while it was loaded" },
+	};
 	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
 		struct ww_ref *r;
 		struct ww_task t, ok;
@@ -222,7 +243,7 @@ static void tasks_that_end_their_worker(void **state)
 			fail_msg("%s", err.msg);
 		load_file(&t, rows[i].task);
 		assert_int_equal(ww_ref_load(r, &t, 1, &err), WW_ERR_TASK);
-		if (!strstr(err.msg, rows[i].word))
+		if (!strstr(err.msg, rows[i].word) || !strstr(err.msg, rows[i].also) || strchr(err.msg, '\n'))
 			fail_msg("%s: \"%s\" lacks \"%s\"", rows[i].task, err.msg, rows[i].word);
 		assert_false(ww_ref_alive(r));
 		ww_ref_close(r);
@@ -272,7 +293,7 @@ static void nothing_is_left_behind(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(tasks_that_cannot_be_used), cmocka_unit_test(requests_out_of_order),
+		cmocka_unit_test(tasks_that_cannot_be_used), cmocka_unit_test(refused_before_pytorch_is_imported), cmocka_unit_test(requests_out_of_order),
 		cmocka_unit_test(a_task_from_end_to_end), cmocka_unit_test(eager_by_the_judges_clock),
 		cmocka_unit_test(noisy_and_forking_tasks), cmocka_unit_test(tasks_that_end_their_worker),
 		cmocka_unit_test(nothing_is_left_behind),
