@@ -393,8 +393,9 @@ static void set_call(const struct ww_judge_task *t, struct ww_verdict *v, const 
 	v->time.call_us = ww_stats_median(us, n);
 	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++) {
 		const struct ww_base *e = &t->base[b];
+		double moved = v->baselines[b].call_us / ww_stats_median(e->call_us, e->n_call);	/* as set_ratios() found */
 		if (v->baseline_measured[b] && e->n_call)
-			v->speedup_call[b] = ww_stats_ratio(e->call_us, e->n_call, 1, us, n);
+			v->speedup_call[b] = ww_stats_ratio(e->call_us, e->n_call, moved, us, n);
 	}
 }
 
