@@ -45,6 +45,10 @@ add_test(NAME dev/test_ops_base COMMAND test-ops cpu exact)
 set_tests_properties(dev/test_ops dev/test_ops_base PROPERTIES LABELS unit TIMEOUT 300)
 set_tests_properties(dev/test_ops_base PROPERTIES ENVIRONMENT WARPWRIGHT_CPU_KERNELS=base)
 
+# What the agent's loop costs by itself (bench/results/agent.md).
+add_executable(bench-loop bench/loop/loop.c)
+target_link_libraries(bench-loop PRIVATE -Wl,--start-group ${WW_LIBS} -Wl,--end-group ${WW_SYSTEM_LIBS})
+
 # Scripts print TAP; `prove` fails on a wrong plan, a failed line or a bad exit code.  "# label: gpu" in the head of a
 # script adds a label, "# timeout: 900" gives it more than 300 seconds, "# processors: 2" says that it keeps two busy.  Those
 # that may take longest start first; two that measure wait for each other by the judge's own lease on the device.

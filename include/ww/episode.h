@@ -167,6 +167,7 @@ double ww_episode_seconds(const struct ww_episode_writer *w);
 /* Each of these returns when the line is on the disk.  Where that fails (disk full), the file is cut back to whole
  * lines. */
 int ww_episode_add_message(struct ww_episode_writer *w, int turn, const struct ww_reply *r, struct ww_err *err);
+/* The exception: on the disk with the line of the verdict that it is for. */
 int ww_episode_add_solution(struct ww_episode_writer *w, int turn, const char *id, const struct ww_episode_file *files,
 			    size_t n_files, struct ww_err *err);
 /* `verdict` is borrowed. */

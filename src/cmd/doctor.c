@@ -138,13 +138,25 @@ static void check_python(struct report *r)
 
 /* ---- Libraries and GPUs ------------------------------------------------------------------------------------------ */
 
-static void check_openblas(struct report *r)
+/* A library of the system that one feature needs. */
+static void check_library(struct report *r, const char *name, const char *const *names, const char *lost, const char *fix)
 {
-	static const char *const names[] = { "libopenblas.so.0", "libopenblas.so", NULL };
-	struct part *p = add(r, "OpenBLAS", 0, "GEMM library nodes on the cpu target", APT "libopenblas0");
+	struct part *p = add(r, name, 0, lost, fix);
 	p->ok = ww_host_library(names, p->found, sizeof(p->found));
 	if (!p->ok)
 		snprintf(p->found, sizeof(p->found), "not found");
+}
+
+static void check_openblas(struct report *r)
+{
+	static const char *const names[] = { "libopenblas.so.0", "libopenblas.so", NULL };
+	check_library(r, "OpenBLAS", names, "GEMM library nodes on the cpu target", APT "libopenblas0");
+}
+
+static void check_curl(struct report *r)
+{
+	static const char *const names[] = { "libcurl.so.4", "libcurl-gnutls.so.4", NULL };
+	check_library(r, "libcurl", names, "policies over HTTP (openai:, anthropic:)", APT "curl");
 }
 
 static void check_cudalib(struct report *r, const char *name, const char *const *names, int needs, const char *lost,
@@ -255,6 +267,7 @@ static int doctor(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 	check_sandbox(&r);
 	check_python(&r);
 	check_openblas(&r);
+	check_curl(&r);
 	check_gpus(&r);
 	check_cudalib(&r, "NVRTC", ww_cudalib_nvrtc, NEEDS_CUDA, "the cuda target: kernels cannot be compiled",
 		      "make setup   (PyTorch's wheels bring it)");

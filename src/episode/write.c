@@ -54,7 +54,7 @@ void ww_episode_close(struct ww_episode_writer *w)
 
 /* ---- One line --------------------------------------------------------------------------------------------------- */
 
-static enum ww_rc write_line(struct ww_episode_writer *w, const struct ww_str *line, struct ww_err *err)
+static enum ww_rc write_line(struct ww_episode_writer *w, const struct ww_str *line, int sync, struct ww_err *err)
 {
 	struct stat st;
 	if (fstat(w->fd, &st) < 0)
@@ -68,7 +68,7 @@ static enum ww_rc write_line(struct ww_episode_writer *w, const struct ww_str *l
 			goto undo;
 		put += (size_t)n;
 	}
-	if (fdatasync(w->fd) < 0)
+	if (sync && fdatasync(w->fd) < 0)
 		goto undo;
 	return WW_OK;
 undo:;
@@ -78,8 +78,8 @@ undo:;
 	return rc;
 }
 
-/* Takes `obj`. */
-static enum ww_rc add_object(struct ww_episode_writer *w, json_t *obj, struct ww_err *err)
+/* Takes `obj`.  Without `sync` the line is the kernel's, and on the disk with the next one. */
+static enum ww_rc add_line(struct ww_episode_writer *w, json_t *obj, int sync, struct ww_err *err)
 {
 	struct ww_str line = WW_STR_INIT(LINE_MAX_BYTES);
 	enum ww_rc rc;
@@ -91,10 +91,15 @@ static enum ww_rc add_object(struct ww_episode_writer *w, json_t *obj, struct ww
 		rc = ww_err_set(err, WW_ERR_LIMIT, "a line of %s would be longer than %d bytes", w->path,
 				LINE_MAX_BYTES);
 	else
-		rc = write_line(w, &line, err);
+		rc = write_line(w, &line, sync, err);
 	ww_str_release(&line);
 	json_decref(obj);
 	return rc;
+}
+
+static enum ww_rc add_object(struct ww_episode_writer *w, json_t *obj, struct ww_err *err)
+{
+	return add_line(w, obj, 1, err);
 }
 
 static json_t *new_line(const struct ww_episode_writer *w, const char *type, int turn)
@@ -311,7 +316,7 @@ int ww_episode_add_solution(struct ww_episode_writer *w, int turn, const char *i
 		}
 	}
 	json_object_set_new(line, "files", o);
-	return add_object(w, line, err);
+	return add_line(w, line, 0, err);
 }
 
 int ww_episode_add_verdict(struct ww_episode_writer *w, int turn, const char *call_id, const char *solution_id,
