@@ -267,6 +267,30 @@ def examples():
         yield (f"example_{name}", *text, "ok", "", FULL)
 
 
+def times_problem(v):
+    """What is wrong with the verdict of a solution against itself with its call timed, or ""."""
+    ratio, call, device = v["speedup"]["solution"], v["time"]["call_us"], v["time"]["device_us"]
+    if not ratio or 1 - 1 / ratio["lo"] > 0.05 or 1 - ratio["hi"] > 0.05:
+        return f"against itself: {ratio}"
+    if call is None or not 0.8 * device < call < device + 1000:
+        return f"call_us {call} beside device_us {device}: {v['diagnostics'][:300]}"
+    if not v["speedup_call"]["eager"] or not 1 <= v["attempts"] <= 3 or v["disturbed"] != bool(v["disturbance"]):
+        return f"speedup_call {v['speedup_call']}, attempts {v['attempts']}, disturbance {v['disturbance']!r}"
+    return ""
+
+
+def times():
+    """A solution against itself, and the exported operator's call."""
+    start = time.monotonic()
+    itself = os.path.join(h.dir.name, "itself")
+    options = ("--baselines", "eager", "--baseline", itself, "--call")
+    v, code, err, _ = h.judge("itself", ADD, HONEST, plan(), options)
+    why = problem(v, code, err, "ok", "") or times_problem(v)
+    print(f"{'not ok' if why else 'ok':<6} {'itself_and_call':<20} {v['status'] if v else '-':<14} {time.monotonic() - start:5.1f} s  "
+          f"{why or summary(v)}", flush=True)
+    return bool(why)
+
+
 def main(names):
     quick = "--quick" in names
     names = [n for n in names if not n.startswith("-")]
@@ -281,6 +305,9 @@ def main(names):
         failed += bool(why)
         print(f"{'not ok' if why else 'ok':<6} {name:<20} {v['status'] if v else '-':<14} {time.monotonic() - start:5.1f} s  "
               f"{why or summary(v)}", flush=True)
+    if not quick and not names:
+        failed += times()
+        chosen.append(None)
     print(f"{len(chosen) - failed} passed, {failed} failed")
     return failed != 0
 

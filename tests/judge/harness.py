@@ -83,4 +83,7 @@ def summary(verdict):
         repeats = f"{verdict['nondeterministic']} of {verdict['repeats']} repeats with other bits  " if verdict["repeats"] else ""
         return repeats + (verdict["diagnostics"].strip().split("\n") or [""])[0][:120]
     ratios = " ".join(f"{b} {r['mid']:.3f}x[{r['lo']:.3f},{r['hi']:.3f}]" for b, r in verdict["speedup"].items() if r)
-    return f"{t:.1f} us (call {verdict['time']['call_us']:.1f})  {ratios}  err {verdict['err_rel']:.2g}  reward {verdict['reward']:g}"
+    call = verdict["time"]["call_us"]
+    ratios += "" if call is None else f"  call {call:.1f} us"
+    ratios += f"  DISTURBED: {verdict['disturbance']}" if verdict["disturbed"] else ""
+    return f"{t:.1f} us  {ratios}  err {verdict['err_rel']:.2g}  reward {verdict['reward']:g}"
