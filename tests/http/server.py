@@ -296,9 +296,15 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"<html>\x1b[31mbad gateway\xff</html>".ljust(40))
 
     def play_agent(self, n, body):
+        """A reply of some 30 ms, so that a client can be killed in the middle of one."""
         turn = sum(m["role"] == "assistant" for m in body["messages"])
-        time.sleep(0.02)
-        self.good(script[turn] if turn < len(script) else [])
+        play = script[turn] if turn < len(script) else []
+        parts = self.wire(chunks(play) if self.openai else events(play))
+        self.begin()
+        for some in range(6):
+            self.put(b"".join(parts[len(parts) * some // 6:len(parts) * (some + 1) // 6]))
+            time.sleep(0.005)
+        self.wfile.write(b"0\r\n\r\n")
 
     def play_second(self, n, body):
         if n == 1:
@@ -326,6 +332,7 @@ if __name__ == "__main__":
         with open(sys.argv[2], encoding="utf-8") as f:
             script = json.load(f)
     server = Server(("127.0.0.1", 0), Handler)
-    print(server.server_address[1], flush=True)
+    sys.stdout.write(f"{server.server_address[1]}\n")
+    sys.stdout.flush()
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     sys.stdin.read()

@@ -95,7 +95,7 @@ static enum ww_rc report_lost(struct question *q, const char *why, struct ww_err
 {
 	const struct ww_meter *m = q->ask->meter;
 	struct ww_wire_usage u = usage_of(q);
-	if (!m || !q->n_events)
+	if (!m)
 		return WW_OK;
 	return (enum ww_rc)m->lost(m->ctx, ww_price_usd(&q->h->price, &u), u.input + u.cache_read + u.cache_write, u.output, why,
 				   err);
@@ -262,7 +262,11 @@ static enum ww_rc attempt(struct question *q, int number, int *again, int *too_l
 		ww_journal_sync(&q->journal);
 		goto out;
 	}
-	WW_TRY(report_lost(q, q->why, err));
+	/* A request that was taken is paid for, also where nothing came back. */
+	if (q->n_events || t.end == WW_TRANSFER_CUT || t.end == WW_TRANSFER_INTERRUPTED)
+		WW_TRY(report_lost(q, q->why, err));
+	if (q->ask->journal)
+		(void)remove(q->ask->journal);	/* reported; a resumed run must not report it once more */
 	if (t.end == WW_TRANSFER_INTERRUPTED)
 		rc = ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted");
 	else if (!is_passing(&t))
@@ -273,10 +277,7 @@ static enum ww_rc attempt(struct question *q, int number, int *again, int *too_l
 		rc = back_off(q, number, &t, err);
 	*again = rc == WW_OK;
 out:
-	/* Reported, so a resumed run must not report it once more. */
 	ww_journal_end(&q->journal);
-	if (q->ask->journal && !(rc == WW_OK && !*again) && q->n_events)
-		(void)remove(q->ask->journal);
 	ww_transfer_result_release(&t);
 	return rc;
 }
@@ -290,14 +291,15 @@ static enum ww_rc take_event(void *ctx, const char *data, size_t n, struct ww_er
 	return WW_OK;
 }
 
-/* A reply that a killed process had received as a whole; part of one is accounted for and asked for again. */
+/* A reply that a killed process had received as a whole; part of one, or a request without an answer, is accounted for and asked
+ * again. */
 static enum ww_rc recover(struct question *q, int *whole, struct ww_err *err)
 {
 	int found;
 	begin_reply(q);
 	enum ww_rc rc = ww_journal_read(q->ask->journal, q->ask->n, &found, take_event, q, err);
 	*whole = rc == WW_OK && found && is_whole(q);
-	return rc == WW_OK && found && !*whole ? report_lost(q, "the process was killed while the reply arrived", err) : rc;
+	return rc == WW_OK && found && !*whole ? report_lost(q, "the process was killed during the call", err) : rc;
 }
 
 static enum ww_rc fill(struct question *q, int too_long, struct ww_reply *out, struct ww_err *err)

@@ -81,7 +81,7 @@ enum ww_rc ww_journal_read(const char *path, size_t asked, int *found,
 		return WW_OK;
 	enum ww_rc rc = ww_fs_read(path, JOURNAL_MAX_BYTES, &text, err);
 	size_t n = (size_t)snprintf(head, sizeof(head), "{\"asked\":%zu}\n", asked);
-	*found = rc == WW_OK && text.len > n && !memcmp(text.p, head, n);
+	*found = rc == WW_OK && text.len >= n && !memcmp(text.p, head, n);
 	const char *p = text.p + n, *end = text.p + text.len;
 	for (const char *nl; rc == WW_OK && *found && p < end && (nl = memchr(p, '\n', (size_t)(end - p))); p = nl + 1)
 		rc = fn(ctx, p, (size_t)(nl - p), err);

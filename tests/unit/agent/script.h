@@ -155,7 +155,7 @@ static inline void normal_form(const char *dir, struct ww_str *out)
 {
 	struct ww_err err = WW_ERR_INIT;
 	struct ww_str text = WW_STR_INIT(16 << 20);
-	char path[128];
+	char path[256];
 	snprintf(path, sizeof(path), "%s/episode.jsonl", dir);
 	assert_int_equal(ww_fs_read(path, 16 << 20, &text, &err), WW_OK);
 	for (char *p = text.p, *nl; (nl = strchr(p, '\n')); p = nl + 1) {

@@ -2,22 +2,20 @@
  * nothing is paid for twice, and the key appears nowhere. */
 #include "unit.h"
 
+#include "../../http/server.h"
+
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/time.h"
 #include "policy/http/key.h"
 #include "policy/http/price.h"
 
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #define KEY "sk-test-5up3r-s3cr3t-key"
 
 static const char *const protocols[] = { "openai", "anthropic" };
 static char dir[64], log_path[96], journal_path[96];
-static int port, server_in = -1;
-static pid_t server;
+static int port;
+static struct http_server server;
 
 static const struct ww_tool_spec tools[] = { { "inspect", "Look.", "{\"type\":\"object\",\"properties\":{}}" } };
 static const struct ww_message opening[] = { { .role = WW_ROLE_SYSTEM, .text = (char *)"You write kernels." },
@@ -25,39 +23,22 @@ static const struct ww_message opening[] = { { .role = WW_ROLE_SYSTEM, .text = (
 
 static int start_server(void **state)
 {
-	int in[2], out[2];
-	char script[512], text[32] = "";
-	const char *root = getenv("WW_SOURCE_DIR");
 	(void)state;
 	snprintf(dir, sizeof(dir), "/tmp/ww-http-XXXXXX");
-	if (!mkdtemp(dir) || pipe(in) || pipe(out))
+	if (!mkdtemp(dir))
 		return -1;
 	snprintf(log_path, sizeof(log_path), "%s/requests.jsonl", dir);
 	snprintf(journal_path, sizeof(journal_path), "%s/reply.journal", dir);
-	snprintf(script, sizeof(script), "%s/tests/http/server.py", root ? root : ".");
-	server = fork();
-	if (!server) {
-		dup2(in[0], 0);
-		dup2(out[1], 1);
-		close(in[0]), close(in[1]), close(out[0]), close(out[1]);
-		execlp("python3", "python3", script, log_path, (char *)NULL);
-		_exit(127);
-	}
-	close(in[0]);
-	close(out[1]);
-	server_in = in[1];
-	ssize_t n = read(out[0], text, sizeof(text) - 1);
-	close(out[0]);
-	port = n > 0 ? atoi(text) : 0;
-	return port ? 0 : -1;
+	int rc = http_server_start(&server, log_path, NULL);
+	port = server.port;
+	return rc;
 }
 
 static int stop_server(void **state)
 {
 	struct ww_err err;
 	(void)state;
-	close(server_in);
-	waitpid(server, NULL, 0);
+	http_server_stop(&server);
 	return ww_fs_remove_tree(dir, &err);
 }
 
