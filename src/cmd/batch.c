@@ -8,6 +8,7 @@
  * the same command goes on where it was. */
 #include "cmd/batch.h"
 
+#include "base/fs.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/time.h"
@@ -224,6 +225,8 @@ out:
 
 static enum ww_rc open_jobs(const char *path, int *fd, struct ww_err *err)
 {
+	if (ww_fs_is_dir(path))
+		return ww_err_set(err, WW_ERR_USAGE, "%s is a directory; --batch wants a file of jobs", path);
 	*fd = strcmp(path, "-") ? open(path, O_RDONLY | O_CLOEXEC) : dup(0);
 	return *fd >= 0 ? WW_OK : ww_err_errno(err, errno == ENOENT ? WW_ERR_USAGE : WW_ERR_IO, "cannot open %s", path);
 }

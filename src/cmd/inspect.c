@@ -200,7 +200,8 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 	struct ww_store *store = NULL;
 	struct ww_ref_peaks peaks;
 	struct ww_host_gpus gpus;
-	json_t *graph = NULL, *all = NULL;
+	struct ww_known known = { .graph = NULL };
+	json_t *all = NULL;
 	struct ww_str out = WW_STR_INIT(64 << 20);
 	struct ww_ref_opts o = {
 		.target = strcmp(v->target, "cpu") ? WW_TARGET_CUDA : WW_TARGET_CPU, .device = (int)v->device,
@@ -214,21 +215,22 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 	}
 	WW_TRY(ww_store_open(&store, NULL, &err));
 	WW_TRY(ww_ref_open(&r, &o, &err));
-	WW_TRY(ww_known_load(store, r, &task, 1, &graph, &err));
+	WW_TRY(ww_known_load(&known, store, r, &task, 1, &err));
+	WW_TRY(ww_known_graph(&known, store, r, &err));
 	if (v->peaks)
 		WW_TRY(ww_ref_peaks(r, &peaks, &err));
 	if (v->json) {
-		all = as_json(graph, r, v->peaks ? &peaks : NULL);
+		all = as_json(known.graph, r, v->peaks ? &peaks : NULL);
 		ww_json_add(&out, all);
 		ww_str_adds(&out, "\n");
 	} else {
-		add_text(&out, graph, ww_ref_info(r), v->peaks ? &peaks : NULL);
+		add_text(&out, known.graph, ww_ref_info(r), v->peaks ? &peaks : NULL);
 	}
 	fwrite(out.p, 1, out.len, stdout);
 out:
 	ww_str_release(&out);
 	json_decref(all);
-	json_decref(graph);
+	json_decref(known.graph);
 	ww_ref_close(r);
 	ww_store_close(store);
 	ww_task_release(&task);

@@ -60,7 +60,7 @@ static enum ww_rc keep(const struct ww_judge *j, struct ww_err *err)
 
 static enum ww_rc measure(struct ww_judge *j, struct ww_err *err)
 {
-	struct ww_lease lease = { -1 };
+	struct ww_lease lease = WW_LEASE_INIT;
 	struct ww_runner *r = NULL;
 	struct ww_run_facts facts;
 	enum ww_rc rc;

@@ -5,6 +5,7 @@
 #include "judge/build/build.h"
 #include "judge/compile/compile.h"
 #include "judge/judge.h"
+#include "judge/known.h"
 #include "judge/lease.h"
 #include "judge/pool.h"
 #include "judge/run/client.h"
@@ -16,7 +17,7 @@
 #include <limits.h>
 #include <pthread.h>
 
-enum { WW_JUDGE_SPARES = 2 };
+enum { WW_JUDGE_SPARES = 3 };
 
 struct ww_judge {
 	struct ww_judge_opts opts;
@@ -28,7 +29,7 @@ struct ww_judge {
 	char cache_dir[PATH_MAX];
 	pthread_mutex_t lock;		/* spares, peaks */
 	struct ww_runner *spares[WW_JUDGE_SPARES];	/* warm; as many as one verdict uses at once, a baseline solution's too */
-	int n_spares;
+	int n_spares, runners_taken;
 	pthread_mutex_t forms_lock;	/* candidates; held while they are started */
 	struct ww_candidates *candidates;	/* started when the first solution in a PyTorch form comes */
 	char *flush;			/* cpu: written before each call of a baseline, as runners do before a candidate's */
@@ -132,6 +133,11 @@ uint64_t ww_digest(uint64_t key, const void *bytes, size_t n);
 /* algebra.c: sets the verdict's `algebraic` from the time measured.  The library nodes' arithmetic is exact. */
 enum ww_rc ww_judge_algebraic(struct ww_session *s, struct ww_err *err) WW_MUST_CHECK;
 double ww_library_flops(const struct ww_image *m);
+
+/* spares.c: a runner that is ready, for one candidate (and its rival another); gone through, it comes back here. */
+enum ww_rc ww_spare_take(struct ww_judge *j, struct ww_runner **out, struct ww_err *err) WW_MUST_CHECK;
+void ww_spare_give(struct ww_judge *j, struct ww_runner *r);
+void ww_spare_free_all(struct ww_judge *j);
 
 /* verify.c */
 enum ww_rc ww_judge_verify(struct ww_session *s, struct ww_err *err) WW_MUST_CHECK;

@@ -108,8 +108,7 @@ void ww_judge_close(struct ww_judge *j)
 {
 	if (!j)
 		return;
-	while (j->n_spares)
-		ww_runner_free(j->spares[--j->n_spares]);
+	ww_spare_free_all(j);
 	ww_candidates_close(j->candidates);
 	ww_compiler_close(j->compiler);
 	ww_builder_close(j->builder);
@@ -133,23 +132,53 @@ static void drop_ref(struct ww_judge_task *t)
 		t->base[b].prepared = t->clocked[b].prepared = 0;
 }
 
-/* Start the worker and load the task into it; the graph is read the first time only, since it is a function of the task. */
-static enum ww_rc start_ref(struct ww_judge_task *t, struct ww_err *err)
+static enum ww_rc share_buffers(struct ww_judge_task *t, struct ww_err *err)
+{
+	enum ww_rc rc = ww_ref_buffers(t->ref, &t->buffers, err);
+	if (rc == WW_OK && t->buffers.n != t->shapes.n_inputs + t->shapes.n_params + t->shapes.n_outputs)
+		rc = ww_err_set(err, WW_ERR_PROTOCOL, "the reference worker shares %d buffers for another number of tensors", t->buffers.n);
+	return rc;
+}
+
+/* Start the worker and load the task into it.  `lease`: not held yet, to be taken for what uses the device. */
+static enum ww_rc start_ref(struct ww_judge_task *t, struct ww_lease *lease, struct ww_err *err)
 {
 	struct ww_judge *j = t->judge;
+	struct ww_known known = { .graph = t->graph };
 	enum ww_rc rc;
 
 	ww_judge_progress(j, "reference");
 	WW_TRY(ww_ref_open(&t->ref, &t->ref_opts, err));
-	WW_TRY(ww_known_load(j->store, t->ref, &t->task, ww_session_seed(t), &t->graph, err));
+	if (lease)
+		WW_TRY(ww_lease_take(lease, j->facts.uuid, j->opts.interrupted, err));
+	WW_TRY(ww_known_load(&known, j->store, t->ref, &t->task, ww_session_seed(t), err));
+	if (lease && !known.graph)
+		ww_lease_drop(lease);
+	WW_TRY(ww_known_graph(&known, j->store, t->ref, err));
 	if (!t->shapes.owner)
-		WW_TRY(ww_ref_shapes(t->graph, &t->shapes, err));
-	WW_TRY(ww_ref_buffers(t->ref, &t->buffers, err));
-	if (t->buffers.n != t->shapes.n_inputs + t->shapes.n_params + t->shapes.n_outputs)
-		rc = ww_err_set(err, WW_ERR_PROTOCOL, "the reference worker shares %d buffers for another number of tensors", t->buffers.n);
+		WW_TRY(ww_ref_shapes(known.graph, &t->shapes, err));
+	if (lease && lease->fd < 0)
+		WW_TRY(ww_lease_take(lease, j->facts.uuid, j->opts.interrupted, err));
+	WW_TRY(share_buffers(t, err));
 out:
+	t->graph = known.graph;
+	if (lease)
+		ww_lease_drop(lease);
 	if (rc != WW_OK)
 		drop_ref(t);
+	return rc;
+}
+
+/* When a task is opened others may be measured: on cuda this waits with what the GPU would feel, on cpu with everything. */
+static enum ww_rc start_first_ref(struct ww_judge_task *t, struct ww_err *err)
+{
+	struct ww_lease lease = WW_LEASE_INIT;
+	int cpu = t->judge->opts.target == WW_TARGET_CPU;
+	if (cpu)
+		ww_work_begin();
+	enum ww_rc rc = start_ref(t, cpu ? NULL : &lease, err);
+	if (cpu)
+		ww_work_end();
 	return rc;
 }
 
@@ -192,7 +221,7 @@ enum ww_rc ww_judge_task_open(struct ww_judge *j, const struct ww_task *task, st
 	t->ref_opts = (struct ww_ref_opts){ .target = j->opts.target, .device = j->opts.device, .threads = j->opts.threads,
 					    .cache_dir = t->ref_cache, .first = &t->task, .interrupted = j->opts.interrupted,
 					    .pool_bytes = pool_bytes(j) };
-	WW_TRY(start_ref(t, err));
+	WW_TRY(start_first_ref(t, err));
 	set_facts(t);
 	if (!j->opts.seed)
 		WW_TRY(ww_pool_open(&t->pool, &t->shapes, j->opts.target, j->opts.rule, t->ref_opts.pool_bytes, err));
@@ -339,9 +368,12 @@ static enum ww_rc time_it(struct ww_session *s, const struct built *rival, struc
 {
 	struct ww_verdict v;
 	struct ww_session r = { .t = s->t, .image = rival ? rival->image : NULL, .v = &v, .diag = WW_STR_INIT(DIAG_MAX_BYTES) };
-	uint64_t start = ww_now_ns();
+	int cpu = s->t->judge->opts.target == WW_TARGET_CPU;
 	enum ww_rc rc;
 
+	if (cpu)
+		ww_quiet_begin();
+	uint64_t start = ww_now_ns();
 	ww_verdict_init(&v);
 	if (rival) {
 		WW_TRY(open_rival(&r, rival, err));
@@ -350,6 +382,8 @@ static enum ww_rc time_it(struct ww_session *s, const struct built *rival, struc
 	WW_TRY(ww_judge_time(s, err));
 	s->v->seconds.time = ww_seconds_since(start);
 out:
+	if (cpu)
+		ww_quiet_end();
 	s->rival = NULL;
 	ww_session_close(&r);
 	ww_str_release(&r.diag);
@@ -418,18 +452,18 @@ static void forget(struct ww_verdict *v, struct ww_str *diag)
 
 enum ww_rc ww_judge_hold(struct ww_judge_task *t, enum ww_rc (*fn)(void *ctx, struct ww_err *err), void *ctx, struct ww_err *err)
 {
-	struct ww_lease lease = { -1 };
+	struct ww_lease lease = WW_LEASE_INIT;
 	enum ww_rc rc;
 
 	pthread_mutex_lock(&t->lock);
 	WW_TRY(ww_lease_take(&lease, t->judge->facts.uuid, t->judge->opts.interrupted, err));
 	if (ref_lost(t))
-		WW_TRY(start_ref(t, err));
+		WW_TRY(start_ref(t, NULL, err));
 	rc = fn(ctx, err);
 	if (rc != WW_OK && rc != WW_ERR_INTERRUPTED && ref_lost(t)) {
 		ww_log(WW_LOG_WARN, "the reference worker is started again: %s", err->msg);
 		drop_ref(t);
-		WW_TRY(start_ref(t, err));
+		WW_TRY(start_ref(t, NULL, err));
 		rc = fn(ctx, err);
 	}
 out:
@@ -496,35 +530,48 @@ static int too_large(const struct ww_solution *s, struct ww_verdict *v, struct w
 	return 1;
 }
 
-static enum ww_rc build_stages(struct ww_judge_task *t, const struct ww_solution *s, struct built *b, struct ww_verdict *v,
+static enum ww_rc build_a_form(struct ww_judge_task *t, const struct ww_solution *s, struct built *b, struct ww_verdict *v,
+			       struct ww_str *diag, struct ww_err *err)
+{
+	uint64_t start = ww_now_ns();
+	b->form = s;
+	b->extensions = -1;
+	ww_judge_progress(t->judge, "compile");
+	enum ww_rc rc = ww_form_build(t, s, &b->extensions, &b->ok, &b->status, diag, err);
+	v->seconds.compile = ww_seconds_since(start);
+	return rc;
+}
+
+static enum ww_rc build_a_plan(struct ww_judge_task *t, const struct ww_solution *s, struct built *b, struct ww_verdict *v,
 			       struct ww_str *diag, struct ww_err *err)
 {
 	uint64_t start = ww_now_ns();
 	enum ww_rc rc;
-
-	if (s->form != WW_FORM_PLAN) {
-		b->form = s;
-		b->extensions = -1;
-		ww_judge_progress(t->judge, "compile");
-		rc = ww_form_build(t, s, &b->extensions, &b->ok, &b->status, diag, err);
-		v->seconds.compile = ww_seconds_since(start);
-		if (rc == WW_OK && !b->ok)
-			v->status = b->status;
-		return rc;
-	}
 	ww_judge_progress(t->judge, "plan");
 	WW_TRY(build_plan(t, s, b, diag, err));
 	v->seconds.plan = ww_seconds_since(start);
-	if (b->ok) {
-		v->library_only = !has_launches(b->image);
-		start = ww_now_ns();
-		ww_judge_progress(t->judge, "compile");
-		WW_TRY(compile_code(t, s, b, diag, err));
-		v->seconds.compile = ww_seconds_since(start);
-	}
 	if (!b->ok)
-		v->status = b->status;
+		goto out;
+	v->library_only = !has_launches(b->image);
+	start = ww_now_ns();
+	ww_judge_progress(t->judge, "compile");
+	WW_TRY(compile_code(t, s, b, diag, err));
+	v->seconds.compile = ww_seconds_since(start);
 out:
+	return rc;
+}
+
+static enum ww_rc build_stages(struct ww_judge_task *t, const struct ww_solution *s, struct built *b, struct ww_verdict *v,
+			       struct ww_str *diag, struct ww_err *err)
+{
+	int cpu = t->judge->opts.target == WW_TARGET_CPU;
+	if (cpu)
+		ww_work_begin();
+	enum ww_rc rc = (s->form == WW_FORM_PLAN ? build_a_plan : build_a_form)(t, s, b, v, diag, err);
+	if (cpu)
+		ww_work_end();
+	if (rc == WW_OK && !b->ok)
+		v->status = b->status;
 	return rc;
 }
 

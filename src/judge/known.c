@@ -48,23 +48,28 @@ static enum ww_rc keep(struct ww_store *s, const char *key, const json_t *graph,
 	return rc;
 }
 
-enum ww_rc ww_known_load(struct ww_store *s, struct ww_ref *r, const struct ww_task *task, uint64_t seed, json_t **graph,
+enum ww_rc ww_known_load(struct ww_known *k, struct ww_store *s, struct ww_ref *r, const struct ww_task *task, uint64_t seed,
 			 struct ww_err *err)
 {
-	char key[WW_HASH_HEX];
-	int named = s && key_of(r, task, key), used;
-	json_t *known = *graph ? json_incref(*graph) : named ? look_up(s, key) : NULL;
-	enum ww_rc rc;
-
-	WW_TRY(ww_ref_load_known(r, task, seed, known, &used, err));
-	if (used && !*graph)
-		*graph = json_incref(known);
-	if (*graph)
-		goto out;
-	WW_TRY(ww_ref_graph(r, graph, err));
-	if (named)
-		WW_TRY(keep(s, key, *graph, err));
-out:
+	int used;
+	if (!s || !key_of(r, task, k->key))
+		k->key[0] = 0;
+	json_t *known = k->graph ? json_incref(k->graph) : k->key[0] ? look_up(s, k->key) : NULL;
+	enum ww_rc rc = ww_ref_load_known(r, task, seed, known, &used, err);
+	if (rc == WW_OK && used && !k->graph)
+		k->graph = json_incref(known);
 	json_decref(known);
+	return rc;
+}
+
+enum ww_rc ww_known_graph(struct ww_known *k, struct ww_store *s, struct ww_ref *r, struct ww_err *err)
+{
+	enum ww_rc rc = WW_OK;
+	if (k->graph)
+		return WW_OK;
+	WW_TRY(ww_ref_graph(r, &k->graph, err));
+	if (k->key[0])
+		WW_TRY(keep(s, k->key, k->graph, err));
+out:
 	return rc;
 }

@@ -6,12 +6,19 @@
 #ifndef WW_JUDGE_KNOWN_H
 #define WW_JUDGE_KNOWN_H
 
+#include "base/hash.h"
 #include "store/store.h"
 #include "task/ref.h"
 
-/* ww_ref_load(), then the graph.  *graph: NULL, or the graph of an earlier load of this task; gets the graph (a reference of the
- * caller's).  s may be NULL. */
-enum ww_rc ww_known_load(struct ww_store *s, struct ww_ref *r, const struct ww_task *task, uint64_t seed, json_t **graph,
+/* Two steps, since the first uses the device and the second, which takes seconds, does not. */
+struct ww_known {
+	json_t *graph;			/* in: NULL, or that of an earlier load; out: once it is there.  A reference of the caller's */
+	char key[WW_HASH_HEX];		/* in the store; "" where it has none */
+};
+/* ww_ref_load(), with a graph that the store or *k holds.  s may be NULL. */
+enum ww_rc ww_known_load(struct ww_known *k, struct ww_store *s, struct ww_ref *r, const struct ww_task *task, uint64_t seed,
 			 struct ww_err *err) WW_MUST_CHECK;
+/* The graph, made and kept where the load did not find one. */
+enum ww_rc ww_known_graph(struct ww_known *k, struct ww_store *s, struct ww_ref *r, struct ww_err *err) WW_MUST_CHECK;
 
 #endif

@@ -94,47 +94,6 @@ static enum ww_rc bind_all(struct ww_session *s, struct ww_run_result *res, stru
 	return WW_OK;
 }
 
-static enum ww_rc take_runner(struct ww_judge *j, struct ww_runner **out, struct ww_err *err)
-{
-	struct ww_run_facts facts;
-	enum ww_rc rc = WW_OK;
-
-	pthread_mutex_lock(&j->lock);
-	*out = j->n_spares ? j->spares[--j->n_spares] : NULL;
-	pthread_mutex_unlock(&j->lock);
-	if (!*out)
-		rc = ww_runner_new(out, j->opts.target, j->opts.device, j->opts.threads, 0, err);
-	/* A spare that came back from a candidate has been greeted already; a fresh one has its greeting to be read. */
-	if (rc == WW_OK && !ww_runner_greeted(*out) && (rc = ww_runner_facts(*out, &facts, err)) != WW_OK) {
-		ww_runner_free(*out);
-		*out = NULL;
-	}
-	return rc;
-}
-
-/* A cuda runner that did nothing wrong is kept, since its context takes 0.3 s to make; a cpu runner never is. */
-static void give_runner(struct ww_judge *j, struct ww_runner *r)
-{
-	struct ww_run_result res;
-	struct ww_err err = WW_ERR_INIT;
-	struct ww_runner *keep = NULL;
-
-	if (j->opts.target == WW_TARGET_CUDA && ww_runner_usable(r) && ww_runner_unload(r, &res, &err) == WW_OK &&
-	    res.kind == WW_RUN_OK)
-		keep = r;
-	else
-		ww_runner_free(r);
-	if (!keep && ww_runner_new(&keep, j->opts.target, j->opts.device, j->opts.threads, 0, &err) != WW_OK)
-		keep = NULL;	/* the next judgement tries again and reports why */
-	pthread_mutex_lock(&j->lock);
-	if (keep && j->n_spares < WW_JUDGE_SPARES) {
-		j->spares[j->n_spares++] = keep;
-		keep = NULL;
-	}
-	pthread_mutex_unlock(&j->lock);
-	ww_runner_free(keep);
-}
-
 enum ww_rc ww_session_open(struct ww_session *s, const struct ww_compiled *binary, struct ww_err *err)
 {
 	struct ww_exec_kernel *kernels = calloc((size_t)binary->n_kernels + 1, sizeof(*kernels));
@@ -147,7 +106,7 @@ enum ww_rc ww_session_open(struct ww_session *s, const struct ww_compiled *binar
 	for (int i = 0; i < binary->n_kernels; i++)
 		kernels[i] = (struct ww_exec_kernel){ binary->kernels[i].kernel, binary->kernels[i].symbol };
 	s->binary = binary;
-	WW_TRY(take_runner(s->t->judge, &s->runner, err));
+	WW_TRY(ww_spare_take(s->t->judge, &s->runner, err));
 	s->ops = &runner_ops;
 	s->candidate = s->runner;
 	WW_TRY(ww_runner_load(s->runner, s->image, binary->binary, binary->binary_bytes, kernels, binary->n_kernels, LOAD_LIMIT_S,
@@ -166,7 +125,7 @@ out:
 void ww_session_close(struct ww_session *s)
 {
 	if (s->runner)
-		give_runner(s->t->judge, s->runner);
+		ww_spare_give(s->t->judge, s->runner);
 	else if (s->candidate)
 		s->ops->close(s->candidate);
 	s->runner = NULL;

@@ -403,7 +403,7 @@ enum ww_rc ww_judge_time_call(struct ww_judge_task *t, const struct ww_solution 
 			      struct ww_err *err)
 {
 	struct ww_judge *j = t->judge;
-	struct ww_lease lease = { -1 };
+	struct ww_lease lease = WW_LEASE_INIT;
 	double us[CALLS];
 	int n = 0;
 	enum ww_rc rc;

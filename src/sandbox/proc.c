@@ -16,10 +16,12 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -165,6 +167,7 @@ static void child(struct launch *l, int namespaces)
 	if (namespaces && ww_sandbox_map_ids(l->uid, l->gid) < 0)
 		goto fail;
 	setsid();
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	reset_signals();
 	if (place_fds(l) < 0)
 		goto fail;
@@ -176,12 +179,88 @@ fail:;
 	_exit(127);
 }
 
-static pid_t start(struct launch *l, int namespaces)
+/* ---- The nursery: the one thread that starts workers, so that their death signal is that of the process ------------- */
+
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	int running;			/* the thread is there */
+	struct launch *next;		/* to be started; NULL: nothing to do */
+	int namespaces, done;
+	pid_t pid;
+} nursery = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+
+static pid_t clone_worker(struct launch *l, int namespaces)
 {
-	fill_env(l, namespaces);
 	pid_t pid = (pid_t)syscall(SYS_clone, SIGCHLD | (namespaces ? WW_SANDBOX_CLONE_FLAGS : 0), 0, 0, 0, 0);
 	if (pid == 0)
 		child(l, namespaces);
+	return pid;
+}
+
+static void *nurse(void *unused)
+{
+	sigset_t all;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, NULL);	/* signals are for those who know what to do with them */
+	pthread_mutex_lock(&nursery.lock);
+	for (;;) {
+		while (!nursery.next)
+			pthread_cond_wait(&nursery.changed, &nursery.lock);
+		nursery.pid = clone_worker(nursery.next, nursery.namespaces);
+		if (nursery.pid < 0)
+			nursery.pid = -errno;
+		nursery.next = NULL;
+		nursery.done = 1;
+		pthread_cond_broadcast(&nursery.changed);
+	}
+	return unused;
+}
+
+/* A fork's child has none of its parent's threads. */
+static void forget_nursery(void)
+{
+	pthread_mutex_init(&nursery.lock, NULL);
+	pthread_cond_init(&nursery.changed, NULL);
+	nursery.running = 0;
+	nursery.next = NULL;
+}
+
+static void open_nursery(void)
+{
+	static int registered;
+	pthread_attr_t detached;
+	pthread_t t;
+	if (!registered)
+		registered = !pthread_atfork(NULL, NULL, forget_nursery);
+	pthread_attr_init(&detached);
+	pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+	nursery.running = !pthread_create(&t, &detached, nurse, NULL);
+	pthread_attr_destroy(&detached);
+}
+
+static pid_t start(struct launch *l, int namespaces)
+{
+	fill_env(l, namespaces);
+	pthread_mutex_lock(&nursery.lock);
+	if (!nursery.running)
+		open_nursery();
+	while (nursery.running && (nursery.next || nursery.done))
+		pthread_cond_wait(&nursery.changed, &nursery.lock);
+	pid_t pid = -EAGAIN;
+	if (nursery.running) {
+		nursery.next = l;
+		nursery.namespaces = namespaces;
+		pthread_cond_broadcast(&nursery.changed);
+		while (!nursery.done)
+			pthread_cond_wait(&nursery.changed, &nursery.lock);
+		nursery.done = 0;
+		pid = nursery.pid;
+		pthread_cond_broadcast(&nursery.changed);
+	}
+	pthread_mutex_unlock(&nursery.lock);
+	if (pid < 0)
+		errno = -pid;
 	return pid;
 }
 

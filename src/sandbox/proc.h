@@ -7,8 +7,9 @@
  *
  * A worker ends when its socket ends: every worker loop treats end of file as the order to exit, so that none survives
  * a killed parent; in a pid namespace the death of the worker takes everything with it that it started.
- * (PR_SET_PDEATHSIG would fire when the *thread* that spawned it ends, which is no reason to die; workers use it
- * themselves for what they fork.)
+ * One that cannot look at its socket, because a stranger's endless loop runs in it, is ended by the kernel
+ * (PR_SET_PDEATHSIG): that fires when the *thread* that spawned it ends, so all workers are spawned by one thread that lives
+ * as long as the process.
  *
  * A struct ww_proc belongs to one thread at a time.  Its pid is ours until ww_proc_wait() or ww_proc_kill() has reaped
  * it, so that no signal can hit a stranger.

@@ -25,6 +25,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +37,7 @@
 #include <unistd.h>
 
 static const double MEMORY_SHARE = 0.8;
-enum { START_LIMIT_S = 60, SMALL_LIMIT_S = 30, QUIET_LIMIT_S = 5, STOP_NS = 20000, SPARE_BYTES = 256 << 20 };
+enum { START_LIMIT_S = 60, SMALL_LIMIT_S = 30, QUIET_LIMIT_S = 5, STOP_NS = 20000, LOOK_MS = 50, SPARE_BYTES = 256 << 20 };
 
 struct ww_runner {
 	struct ww_proc proc;
@@ -45,6 +46,7 @@ struct ww_runner {
 	int usable, greeted;
 	int stopped;			/* cpu: it does not run now */
 	int strange;			/* cpu: a stranger's code has run in it */
+	const volatile int *interrupted;	/* may be NULL */
 };
 
 static const char *const cuda_env[] = { "HOME", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "WW_CUDA_LIBS",
@@ -101,6 +103,11 @@ int ww_runner_greeted(const struct ww_runner *r)
 int ww_runner_usable(const struct ww_runner *r)
 {
 	return r->usable;
+}
+
+int ww_runner_alive(const struct ww_runner *r)
+{
+	return r->usable && ww_proc_alive(&r->proc);
 }
 
 enum ww_rc ww_runner_facts(struct ww_runner *r, struct ww_run_facts *facts, struct ww_err *err)
@@ -199,6 +206,24 @@ static void limit_memory(const struct ww_runner *r)
 		fclose(f);
 }
 
+void ww_runner_interruptible(struct ww_runner *r, const volatile int *interrupted)
+{
+	r->interrupted = interrupted;
+}
+
+/* Until there is something to read, or nothing will come in time: receiving finds out which. */
+static enum ww_rc await(struct ww_runner *r, uint64_t deadline, struct ww_err *err)
+{
+	struct pollfd p = { .fd = r->proc.fd, .events = POLLIN };
+	while (poll(&p, 1, LOOK_MS) <= 0 && ww_now_ns() < deadline)
+		if (r->interrupted && *r->interrupted) {
+			r->usable = 0;
+			ww_proc_kill(&r->proc);
+			return ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted");
+		}
+	return WW_OK;
+}
+
 /* One request and its reply, which is followed by exactly more_bytes where it is OK (and may be else).  Everything that can
  * go wrong here is the candidate's doing, or looks like it. */
 static enum ww_rc call_more(struct ww_runner *r, uint32_t op, const void *payload, size_t bytes, const int *fds, int n_fds,
@@ -220,6 +245,10 @@ static enum ww_rc call_more(struct ww_runner *r, uint32_t op, const void *payloa
 	memset(&reply, 0, sizeof(reply));
 	let_run(r);
 	enum ww_rc rc = ww_run_send(r->proc.fd, op, payload, bytes, fds, n_fds, &why);
+	if (rc == WW_OK && await(r, deadline, err) != WW_OK) {
+		free(both);
+		return err->rc;
+	}
 	if (rc == WW_OK)
 		rc = ww_run_recv(r->proc.fd, &h, both, sizeof(reply) + more_bytes, NULL, 0, deadline, &why);
 	if (rc == WW_OK && h.bytes >= sizeof(reply))

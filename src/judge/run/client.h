@@ -37,6 +37,10 @@ int ww_runner_greeted(const struct ww_runner *r);	/* ww_runner_facts() was answe
 void ww_runner_free(struct ww_runner *r);		/* kill and reap; NULL is fine */
 pid_t ww_runner_pid(const struct ww_runner *r);
 int ww_runner_usable(const struct ww_runner *r);	/* no operation has failed so far */
+int ww_runner_alive(const struct ww_runner *r);		/* and its process is there */
+
+/* From now on a wait for this runner ends soon after *interrupted is set: WW_ERR_INTERRUPTED, and the runner is killed. */
+void ww_runner_interruptible(struct ww_runner *r, const volatile int *interrupted);
 
 enum ww_rc ww_runner_load(struct ww_runner *r, const struct ww_image *image, const void *binary, size_t binary_bytes,
 			  const struct ww_exec_kernel *kernels, int n_kernels, double limit_s, struct ww_run_result *out,

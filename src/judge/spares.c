@@ -1,0 +1,95 @@
+/* spares.c - runners that are warm when a judgement wants one.
+ *
+ * A cuda runner takes 0.3 to 0.5 s to make (its context) and serves one candidate after another as long as they do nothing
+ * wrong; a cpu runner takes 10 ms and serves one.  From its second judgement on a judge keeps one runner ready beside the one
+ * that is in use, so that a candidate that takes its runner along does not cost the next one the wait; a judge that judges
+ * once does not start it.  Starting is spawning only: the process gets ready while somebody else is judged.
+ *
+ * Of the spares, one that has served is taken before one that is new: CUDA's libraries are loaded in it.  One that died
+ * while it was idle is thrown away here, for else its death would look like the next candidate's doing. */
+#include "judge/internal.h"
+
+#include <string.h>
+
+static enum ww_rc start(const struct ww_judge *j, struct ww_runner **out, struct ww_err *err)
+{
+	return ww_runner_new(out, j->opts.target, j->opts.device, j->opts.threads, 0, err);
+}
+
+/* Put it beside the others, or, where there are enough, end it.  NULL is fine. */
+static void put(struct ww_judge *j, struct ww_runner *r)
+{
+	pthread_mutex_lock(&j->lock);
+	if (r && j->n_spares < WW_JUDGE_SPARES) {
+		j->spares[j->n_spares++] = r;
+		r = NULL;
+	}
+	pthread_mutex_unlock(&j->lock);
+	ww_runner_free(r);
+}
+
+static void put_new(struct ww_judge *j)
+{
+	struct ww_runner *r = NULL;
+	struct ww_err ignored = WW_ERR_INIT;	/* the next judgement tries again and reports why */
+	if (start(j, &r, &ignored) == WW_OK)
+		put(j, r);
+}
+
+/* The last that has served, else the oldest; NULL where there is none. */
+static struct ww_runner *pop(struct ww_judge *j)
+{
+	struct ww_runner *r = NULL;
+	int k = j->n_spares - 1;
+	pthread_mutex_lock(&j->lock);
+	while (k > 0 && !ww_runner_greeted(j->spares[k]))
+		k--;
+	if (j->n_spares) {
+		r = j->spares[k];
+		j->n_spares--;
+		memmove(&j->spares[k], &j->spares[k + 1], (size_t)(j->n_spares - k) * sizeof(j->spares[0]));
+	}
+	pthread_mutex_unlock(&j->lock);
+	return r;
+}
+
+enum ww_rc ww_spare_take(struct ww_judge *j, struct ww_runner **out, struct ww_err *err)
+{
+	struct ww_run_facts facts;
+	enum ww_rc rc = WW_OK;
+	while ((*out = pop(j)) != NULL && !ww_runner_alive(*out))
+		ww_runner_free(*out);
+	if (!*out)
+		WW_TRY(start(j, out, err));
+	if (!j->n_spares && j->runners_taken++)
+		put_new(j);
+	ww_runner_interruptible(*out, j->opts.interrupted);
+	/* One that came back from a candidate has been greeted already; a new one has its greeting to be read. */
+	if (!ww_runner_greeted(*out))
+		WW_TRY(ww_runner_facts(*out, &facts, err));
+out:
+	if (rc != WW_OK) {
+		ww_runner_free(*out);
+		*out = NULL;
+	}
+	return rc;
+}
+
+void ww_spare_give(struct ww_judge *j, struct ww_runner *r)
+{
+	struct ww_run_result res;
+	struct ww_err err = WW_ERR_INIT;
+	if (j->opts.target == WW_TARGET_CUDA && ww_runner_usable(r) && ww_runner_unload(r, &res, &err) == WW_OK &&
+	    res.kind == WW_RUN_OK) {
+		put(j, r);
+		return;
+	}
+	ww_runner_free(r);
+	put_new(j);
+}
+
+void ww_spare_free_all(struct ww_judge *j)
+{
+	while (j->n_spares)
+		ww_runner_free(j->spares[--j->n_spares]);
+}
