@@ -47,7 +47,7 @@ leaks = looked = 0
 while p.poll() is None:
     leaks += environments(os.getpid()) 
     looked += 1
-    time.sleep(0.2)
+    time.sleep(1)
 stdout, stderr = p.communicate()
 try:
     said = json.loads(stdout)
@@ -70,7 +70,7 @@ ok(records[0][0]["limits"]["usd"] == 1 and {t["name"] for t in records[0][0]["to
 ok(get(out, "solution", "kernels.c") == RIGHT, "the best solution is in the run's directory")
 ok(not any(f == "reply.journal" for _, _, files in os.walk(out) for f in files), "no journal is left")
 found = [os.path.join(d, f) for d, _, files in os.walk(out) for f in files if KEY.encode() in open(os.path.join(d, f), "rb").read()]
-ok(looked > 10 and not leaks and not found and KEY not in stdout + stderr, "the key is in no file, no output and no child's environment",
+ok(looked >= 3 and not leaks and not found and KEY not in stdout + stderr, "the key is in no file, no output and no child's environment",
    f"{leaks} {found}")
 ok(not orphans() or children_of(os.getpid()) == [str(server.pid)], "no process is left")
 code, text, err = run(command(task, out, "--policy", "openai:scripted"), env=ENV)

@@ -151,7 +151,7 @@ static int mentions(const struct ww_transfer_result *t, const char *const *words
 	return 0;
 }
 
-/* A conversation that the model cannot take any more is not a fault of anybody. */
+/* A conversation that has outgrown the model is not a fault of anybody; one that never fitted is the user's to mend. */
 static int is_too_long(const struct ww_transfer_result *t)
 {
 	static const char *const words[] = { "context_length", "context length", "prompt is too long", "maximum context", "too many tokens",
@@ -175,6 +175,14 @@ static int is_passing(const struct ww_transfer_result *t)
 	return t->status == 408 || t->status == 409 || t->status == 425 || t->status == 429 || t->status >= 500;
 }
 
+static int is_first(const struct ww_ask *ask)
+{
+	for (size_t i = 0; i < ask->n; i++)
+		if (ask->msgs[i].role == WW_ROLE_ASSISTANT)
+			return 0;
+	return 1;
+}
+
 static enum ww_rc refuse(const struct question *q, const struct ww_transfer_result *t, struct ww_err *err)
 {
 	const struct http *h = q->h;
@@ -183,6 +191,11 @@ static enum ww_rc refuse(const struct question *q, const struct ww_transfer_resu
 					   h->wire->key_variable, q->why)
 			      : ww_err_set(err, WW_ERR_USAGE, "%s: the server wants a key; put it into %s (%s)", h->spec,
 					   h->wire->key_variable, q->why);
+	if (is_too_long(t))
+		return ww_err_set(err, WW_ERR_USAGE,
+				  "%s: the task and a reply of %lld tokens do not fit into this model; lower --context-tokens and "
+				  "--max-reply-tokens (%s)",
+				  h->spec, (long long)q->max_tokens, q->why);
 	if (t->status == 404)
 		return ww_err_set(err, WW_ERR_USAGE, "%s: no such model, or not the right --base-url: %s (%s)", h->spec, h->url.p,
 				  q->why);
@@ -257,7 +270,7 @@ static enum ww_rc attempt(struct question *q, int number, int *again, int *too_l
 					    q->prompt_tokens + q->max_tokens, err));
 	WW_TRY(ww_journal_begin(&q->journal, q->ask->journal, q->ask->n, err));
 	transfer(q, &t);
-	*too_long = is_too_long(&t);
+	*too_long = is_too_long(&t) && !is_first(q->ask);
 	if (is_whole(q) || *too_long) {
 		ww_journal_sync(&q->journal);
 		goto out;

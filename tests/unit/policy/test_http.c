@@ -238,7 +238,7 @@ static void test_outcomes(void **state)
 {
 	static const struct { const char *scenario; enum ww_finish finish; size_t calls; } cases[] = {
 		{ "refusal", WW_FINISH_REFUSAL, 0 },	   { "filtered", WW_FINISH_REFUSAL, 0 },
-		{ "length", WW_FINISH_LENGTH, 0 },	   { "toolong", WW_FINISH_LENGTH, 0 },
+		{ "length", WW_FINISH_LENGTH, 0 },
 		{ "wrongtool", WW_FINISH_TOOL_CALLS, 2 }, { "badarguments", WW_FINISH_TOOL_CALLS, 1 },
 		{ "giant", WW_FINISH_LENGTH, 1 },
 	};
@@ -263,6 +263,7 @@ static void test_errors(void **state)
 	static const struct { const char *scenario; int rc, requests; const char *says; } cases[] = {
 		{ "wrongkey", WW_ERR_USAGE, 1, "does not accept the key" },
 		{ "nomodel", WW_ERR_USAGE, 1, "no such model" },
+		{ "toolong", WW_ERR_USAGE, 1, "--max-reply-tokens" },
 		{ "quota", WW_ERR_IO, 1, "insufficient_quota" },
 		{ "down", WW_ERR_IO, 4, "given up after 4 attempts" },
 		{ "html", WW_ERR_IO, 4, "bad gateway" },
@@ -279,6 +280,23 @@ static void test_errors(void **state)
 			assert_null(strstr(a.err.msg, KEY));
 			done(&a);
 		}
+}
+
+/* A conversation that has become too long ends as an outcome; one that never fitted is an error (above). */
+static void test_outgrown(void **state)
+{
+	struct ww_message msgs[] = { opening[0], opening[1], { .role = WW_ROLE_ASSISTANT, .text = (char *)"look" }, opening[1] };
+	(void)state;
+	for (int p = 0; p < 2; p++) {
+		struct asked a;
+		open_policy(&a, protocols[p], "toolong");
+		ask_with(&a, msgs, 4, NULL);
+		assert_int_equal(a.rc, WW_OK);
+		assert_int_equal(a.reply.finish, WW_FINISH_LENGTH);
+		assert_int_equal(a.reply.message.n_calls, 0);
+		assert_true(a.reply.usd == 0 && a.count.lost == 0);
+		done(&a);
+	}
 }
 
 static void test_unreachable(void **state)
@@ -444,7 +462,7 @@ int main(void)
 		cmocka_unit_test(test_nothing_is_lost),	   cmocka_unit_test(test_whole_without_stream),
 		cmocka_unit_test(test_cut_after_the_end),  cmocka_unit_test(test_ten_parallel_calls),
 		cmocka_unit_test(test_outcomes),	   cmocka_unit_test(test_errors),
-		cmocka_unit_test(test_unreachable),	   cmocka_unit_test(test_native_goes_back),
+		cmocka_unit_test(test_outgrown),	   cmocka_unit_test(test_unreachable),	   cmocka_unit_test(test_native_goes_back),
 		cmocka_unit_test(test_meter_refuses),	   cmocka_unit_test(test_journal),
 		cmocka_unit_test(test_key_is_nowhere),	   cmocka_unit_test(test_bad_options),
 		cmocka_unit_test(test_prices),
