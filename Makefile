@@ -6,7 +6,7 @@ NINJA := cmake --build $(BUILD)
 # Tests side by side: each that judges holds a PyTorch of its own (about 1 GB), and measuring is one at a time in any case.
 JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
 
-.PHONY: all setup demo check check-cheats check-cheats-gpu check-gpu check-san check-all dist bench install clean
+.PHONY: all setup demo fuzz check check-cheats check-cheats-gpu check-gpu check-san check-all dist bench install clean
 
 all: $(BUILD)/build.ninja
 	@$(NINJA)
@@ -45,6 +45,17 @@ check-cheats-gpu: setup all
 check-san: setup
 	@cmake -G Ninja -S . -B build-san -DWW_SANITIZE=ON > /dev/null && cmake --build build-san
 	@cd build-san && ctest -j $(JOBS) --output-on-failure -L unit
+
+# libFuzzer and AddressSanitizer on what strangers send us: plans, the bridge from both sides, and the engine's files.
+FUZZ_RUNS ?= 10000
+FUZZ_TARGETS := fuzz_image fuzz_bridge fuzz_nn_safetensors fuzz_nn_config fuzz_nn_tokenizer
+fuzz: setup all
+	@cmake -G Ninja -S . -B build-fuzz -DCMAKE_C_COMPILER=clang -DWW_FUZZ=ON -DWW_WERROR=OFF > /dev/null && cmake --build build-fuzz --target $(FUZZ_TARGETS)
+	@for t in $(FUZZ_TARGETS); do \
+		$(BUILD)/$$t --corpus build-fuzz/corpus-$$t && echo "== $$t" && \
+		build-fuzz/$$t -runs=$(FUZZ_RUNS) -max_len=65536 -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 build-fuzz/corpus-$$t \
+			2> build-fuzz/$$t.log; code=$$?; grep -E "^stat::number_of_executed|ERROR|SUMMARY" build-fuzz/$$t.log; [ $$code = 0 ] || exit 1; done
+	@echo "== fuzz_worker.py" && $(PYTHON) fuzz/fuzz_worker.py $(FUZZ_RUNS) 1 --torch
 
 dist: all
 	@tools/dist $(BUILD)

@@ -38,7 +38,10 @@ class Channel:
         magic, version, length, count = HEADER.unpack(begun + self._exactly(HEADER.size - len(begun)))
         if magic != MAGIC or version != VERSION or length > MAX_BODY or count > 4096:
             raise EOFError
-        body = json.loads(self._exactly(length))
+        try:
+            body = json.loads(self._exactly(length))
+        except RecursionError:
+            raise ValueError("brackets nested too deeply")
         fds = array.array("i")
         while len(fds) < count:
             data, ancillary, _, _ = self.sock.recvmsg(1, socket.CMSG_SPACE(FDS_PER_MESSAGE * 4))
