@@ -67,8 +67,8 @@ struct ww_run_reply {
 	uint32_t differs;		/* REPEAT: the last of them gave other bits; its outputs lie in the buffers */
 	uint32_t reserved;
 	uint64_t digest;		/* REPEAT: of the outputs that the others were compared with */
-	double device_us;		/* GO on cuda: between the events */
-	double call_us;			/* GO on cuda: host clock around launch and synchronisation */
+	double device_us;		/* GO on cuda: between the events, unless the host's clock contradicts them */
+	double call_us;			/* GO on cuda: by the host's clock */
 	char text[480];			/* one line, NUL-terminated; "" where nothing is to be said */
 };
 
