@@ -33,7 +33,10 @@ if(CMOCKA)
 			set_tests_properties(${mod}/${name} PROPERTIES LABELS "unit;oracle" TIMEOUT 300)
 		endif()
 	endforeach()
-	set_tests_properties(judge/test_judge_cpu PROPERTIES TIMEOUT 240)	# starts PyTorch
+	# Those that start PyTorch: longer, and begun early (COST orders a first run).
+	set_tests_properties(judge/test_judge_cpu PROPERTIES TIMEOUT 240 COST 290)
+	set_tests_properties(task/test_ref PROPERTIES TIMEOUT 240 COST 280)
+	set_tests_properties(judge/test_candidate PROPERTIES TIMEOUT 240 COST 270)
 endif()
 
 # Every operation of a device against the scalar reference; prints a table, fails on an error above its limit.

@@ -111,14 +111,13 @@ static enum ww_rc keep(struct ww_judge_task *t, enum ww_baseline b, struct ww_er
 /* By our clock.  As a solution in a PyTorch form: the outputs copied, and ended when the process stands still. */
 static enum ww_rc clock_once(struct ww_judge_task *t, enum ww_baseline b, int as_form, double *us, struct ww_err *err)
 {
-	uint64_t ns = 0, deadline;
+	uint64_t ns = 0;
 	enum ww_rc rc;
 
 	WW_TRY(ww_ref_arm(t->ref, b, as_form, err));
 	if (t->judge->flush)
 		memset(t->judge->flush, 1, t->judge->flush_bytes);
-	for (deadline = ww_now_ns() + 1000000000ull; !ww_ref_quiet(t->ref) && ww_now_ns() < deadline;)
-		;
+	ww_ref_settle(t->ref);
 	WW_TRY(ww_ref_fire(t->ref, &ns, err));
 	if (as_form)
 		ns += ww_candidate_pause_ns(ww_ref_pid(t->ref));

@@ -73,18 +73,12 @@ static enum ww_ref_mode base_mode(const struct timing *x)
 
 /* ---- One call of a side ------------------------------------------------------------------------------------------ */
 
-static void wait_quiet(struct ww_judge_task *t)
-{
-	uint64_t deadline = ww_now_ns() + 1000000000ull;
-	while (t->judge->opts.target == WW_TARGET_CPU && !ww_ref_quiet(t->ref) && ww_now_ns() < deadline)
-		;
-}
-
 /* A session's candidate once, on the current draw; prepared before it was made. */
 static enum ww_rc go_once(struct ww_session *s, double *us, struct ww_err *err)
 {
 	struct ww_run_result res;
-	wait_quiet(s->t);
+	if (s->t->judge->opts.target == WW_TARGET_CPU)
+		ww_ref_settle(s->t->ref);
 	enum ww_rc rc = ww_session_go(s, &res, err);
 	if (rc != WW_OK || s->failed)
 		return rc;

@@ -19,10 +19,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static const char what[] = "the reference worker's answer";
-static const double START_S = 120, QUIT_S = 1;
+static const double START_S = 120, QUIT_S = 1, SETTLE_S = 1;
 
 struct ww_ref {
 	struct ww_worker worker;
@@ -620,6 +621,13 @@ int ww_ref_quiet(const struct ww_ref *r)
 	if (d)
 		closedir(d);
 	return quiet;
+}
+
+void ww_ref_settle(const struct ww_ref *r)
+{
+	static const struct timespec pause = { 0, 50000 };
+	for (uint64_t by = deadline(SETTLE_S); !ww_ref_quiet(r) && ww_now_ns() < by;)
+		nanosleep(&pause, NULL);
 }
 
 enum ww_rc ww_ref_profile(struct ww_ref *r, json_t **out, struct ww_err *err)

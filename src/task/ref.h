@@ -193,6 +193,8 @@ enum ww_rc ww_ref_arm(struct ww_ref *r, enum ww_baseline which, int collect, str
 enum ww_rc ww_ref_fire(struct ww_ref *r, uint64_t *elapsed_ns, struct ww_err *err) WW_MUST_CHECK;
 /* 1 when every thread of the worker sleeps (PyTorch's threads spin a little after a call). */
 int ww_ref_quiet(const struct ww_ref *r);
+/* Wait until they do, at most a second.  Looks every 50 us: looking without pause would keep a processor from the threads. */
+void ww_ref_settle(const struct ww_ref *r);
 
 /* What each operator of the graph takes in eager mode, on the current draw (docs/formats/bridge.md, "profile"); a new
  * reference for the caller. */

@@ -52,4 +52,8 @@ parts = {p["name"]: p for p in report["parts"]}
 ok(code == 1 and not report["targets"]["cpu"], "without compiler and Python no target works: exit code 1", out)
 ok(not parts["C compiler"]["ok"] and "apt-get" in parts["C compiler"]["mend"], "the missing compiler is named", parts["C compiler"])
 ok(not parts["PyTorch"]["ok"], "the missing PyTorch is named", parts["PyTorch"])
+# What a lower level of the sandbox does not hold is said, with the switch that would raise it.
+for level, gap in (("seccomp", "read this user's files"), ("landlock", "the network stack are shared")):
+    part = next(p for p in json.loads(run("--json", WARPWRIGHT_SANDBOX=level)[1])["parts"] if p["name"] == "sandbox")
+    ok(not part["ok"] and level in part["found"] and gap in part["lost"] and part["mend"], f"at sandbox level {level} it says what is not held", part)
 print(f"1..{count}")
