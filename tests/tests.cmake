@@ -16,7 +16,7 @@ if(CMOCKA)
 		set_target_properties(${t} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 		add_dependencies(${t} warpwright)
 		add_test(NAME ${mod}/${name} COMMAND ${t})
-		set_tests_properties(${mod}/${name} PROPERTIES LABELS unit ENVIRONMENT "${WW_TEST_ENV}" TIMEOUT 60
+		set_tests_properties(${mod}/${name} PROPERTIES LABELS unit ENVIRONMENT "${WW_TEST_ENV}" TIMEOUT 180
 			SKIP_RETURN_CODE 77)
 		# The cpu cookbook once more as the judge compiles it, at the machine's own vector width.
 		if(name MATCHES "^test_cpu_" AND mod STREQUAL "cookbook")
@@ -26,7 +26,7 @@ if(CMOCKA)
 			target_link_libraries(${t}_native PRIVATE ${CMOCKA} Threads::Threads m)
 			set_target_properties(${t}_native PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 			add_test(NAME ${mod}/${name}_native COMMAND ${t}_native)
-			set_tests_properties(${mod}/${name}_native PROPERTIES LABELS unit TIMEOUT 60)
+			set_tests_properties(${mod}/${name}_native PROPERTIES LABELS unit TIMEOUT 180)
 		endif()
 		# Comparisons with Python libraries; without .venv-oracle (tools/setup oracle) they say that they skip.
 		if(name MATCHES "^test_oracle_")
