@@ -56,35 +56,39 @@ static const char *top_stall(const struct ww_limit_facts *f, double *warps)
 	return top;
 }
 
+/* Bytes that the counters saw, in percent of what a copy reaches: DRAM's own peak is never reached. */
+static double moved_pct(const struct ww_limit_facts *f)
+{
+	double bytes = counter(f, WW_COUNTER_DRAM_READ) + counter(f, WW_COUNTER_DRAM_WRITE);
+	return f->us > 0 && f->roof->bytes_per_s > 0 ? 100 * bytes / (f->us * 1e-6) / f->roof->bytes_per_s : NAN;
+}
+
 static const char *by_counters(const struct ww_limit_facts *f, struct ww_str *s)
 {
-	static const struct { enum ww_counter id; int feeding; const char *name, *text; } units[] = {
-		{ WW_COUNTER_DRAM_PCT, 0, "memory", "the device's memory" },
-		{ WW_COUNTER_TENSOR_PCT, 0, "compute", "the tensor cores" },
-		{ WW_COUNTER_FMA_PCT, 0, "compute", "the fp32 units" },
-		{ WW_COUNTER_L2_PCT, 1, "cache", "the L2 cache" },
-		{ WW_COUNTER_L1_PCT, 1, "cache", "the L1 cache and shared memory" },
-		{ WW_COUNTER_ISSUE_PCT, 1, "issue", "the instruction issue" },
+	/* What feeds the units (caches, issue) is near its peak whenever they are: it counts only where they are not. */
+	const struct { double used; int feeding; const char *name, *text, *of; } units[] = {
+		{ moved_pct(f), 0, "memory", "the device's memory", "what a copy reaches" },
+		{ counter(f, WW_COUNTER_TENSOR_PCT), 0, "compute", "the tensor cores", "the peak" },
+		{ counter(f, WW_COUNTER_FMA_PCT), 0, "compute", "the fp32 units", "the peak" },
+		{ counter(f, WW_COUNTER_L2_PCT), 1, "cache", "the L2 cache", "the peak" },
+		{ counter(f, WW_COUNTER_L1_PCT), 1, "cache", "the L1 cache and shared memory", "the peak" },
+		{ counter(f, WW_COUNTER_ISSUE_PCT), 1, "issue", "the instruction issue", "the peak" },
 	};
 	int top = -1;
-	double warps, used;
-	/* What feeds the units (caches, issue) is near its peak whenever they are: it counts only where they are not. */
+	double warps;
 	for (int feeding = 0; feeding < 2; feeding++) {
-		for (size_t i = 0; i < WW_ARRAY_LEN(units); i++) {
-			double v = counter(f, units[i].id);
-			if (units[i].feeding == feeding && isfinite(v) && (top < 0 || v > counter(f, units[top].id)))
+		for (size_t i = 0; i < WW_ARRAY_LEN(units); i++)
+			if (units[i].feeding == feeding && isfinite(units[i].used) && (top < 0 || units[i].used > units[top].used))
 				top = (int)i;
-		}
-		if (top >= 0 && (used = counter(f, units[top].id)) >= USED_PCT) {
-			ww_str_addf(s, "%s: %.0f%% of the peak is in use (counters)", units[top].text, used);
+		if (top >= 0 && units[top].used >= USED_PCT) {
+			ww_str_addf(s, "%s: %.0f%% of %s is in use (counters)", units[top].text, units[top].used, units[top].of);
 			return units[top].name;
 		}
 	}
 	if (top < 0)
 		return NULL;
 	const char *stall = top_stall(f, &warps);
-	ww_str_addf(s, "latency: nothing is saturated (the most used is %s, %.0f%%)", units[top].text,
-		    counter(f, units[top].id));
+	ww_str_addf(s, "latency: nothing is saturated (the most used is %s, %.0f%% of %s)", units[top].text, units[top].used, units[top].of);
 	if (stall)
 		ww_str_addf(s, "; for each instruction issued %.1f warps wait for %s", warps, stall);
 	return "latency";
@@ -160,11 +164,6 @@ static const char *by_roofline(const struct ww_limit_facts *f, struct ww_str *s)
 		ww_str_addf(s, ", %.0f%% of the %s peak (which launch does how much of it is not known)", 100 * f->plan->of_compute, f->plan->peak);
 		return "compute";
 	}
-	if (f->us < (cpu ? CPU_SHORT_US : CUDA_SHORT_US)) {
-		ww_str_addf(s, "its length: %.1f us is little more than starting %s takes; do the work in another node", f->us,
-			    cpu ? "the threads" : "a kernel");
-		return "short";
-	}
 	if (cpu)
 		reason = cpu_reason(f, s);
 	else if (f->node->kind == WW_NODE_LAUNCH)
@@ -181,6 +180,12 @@ static const char *by_roofline(const struct ww_limit_facts *f, struct ww_str *s)
 
 const char *ww_limit_name(const struct ww_limit_facts *f, struct ww_str *sentence)
 {
+	int cpu = f->roof->target == WW_TARGET_CPU;
+	if (f->us < (cpu ? CPU_SHORT_US : CUDA_SHORT_US) && !(f->position->of_roofline >= NEAR)) {
+		ww_str_addf(sentence, "its length: %.1f us is little more than starting %s takes; do the work in another node", f->us,
+			    cpu ? "the threads" : "a kernel");
+		return "short";
+	}
 	const char *name = by_counters(f, sentence);
 	return name ? name : by_roofline(f, sentence);
 }

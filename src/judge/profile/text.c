@@ -36,9 +36,14 @@ static void add_percent(struct ww_str *s, double v)
 	ww_str_addf(s, "%6s", text);
 }
 
+/* The beginning of a stranger's text, on one line. */
 static void add_name(struct ww_str *s, const char *text, size_t max)
 {
-	ww_str_add_bounded(s, text, strlen(text), max);
+	size_t n = strlen(text);
+	for (size_t i = 0; i < n && i < max; i++)
+		ww_str_addc(s, text[i] >= ' ' && text[i] <= '~' ? text[i] : '?');
+	if (n > max)
+		ww_str_adds(s, "...");
 }
 
 static void add_device(const json_t *profile, struct ww_str *s)
@@ -145,7 +150,11 @@ static void reference_text(const json_t *profile, struct ww_str *s)
 	ww_str_addc(s, '\n');
 	add_kernels(rows, s);
 	add_device(profile, s);
-	ww_str_addf(s, "times: %s; bytes and flop are those of the graph\n", ww_json_str(profile, "method", "?"));
+	const char *method = ww_json_str(profile, "method", "?");
+	ww_str_addf(s, "times: %s; bytes and flop are those of the graph\n",
+		    !strcmp(method, "kernels") ? "of the kernels that were launched for an operator (torch.profiler)"
+		    : !strcmp(method, "events") ? "CUDA events around each operator, gaps included (torch.profiler saw no kernels)"
+						: "a clock around each operator");
 }
 
 /* ---- Of a solution ------------------------------------------------------------------------------------------------------ */

@@ -9,7 +9,8 @@
 
 #include <stdint.h>
 
-/* Hardware counters: our name (unit at its end) and CUPTI's.  What a chip does not have is left out by itself. */
+/* Hardware counters: our name (unit at its end) and CUPTI's.  What a chip does not have is left out by itself.  DURATION_NS is
+ * the range around a node, some 30 us longer than the node. */
 #define WW_COUNTER_MAP(X)                                                                              \
 	X(DURATION_NS, "duration_ns", "gpu__time_duration.sum")                                        \
 	X(DRAM_READ, "dram_read_bytes", "dram__bytes_read.sum")                                        \

@@ -127,7 +127,7 @@ struct case_ {
 	double bytes, flops, us;
 	long long grid;
 	int local, fit;
-	double busy, counter[2];	/* dram_pct, sm issue; 0: no counters */
+	double busy, counter[2];	/* bytes that DRAM moved, issue_pct; 0: no counters */
 	const char *name, *word;
 };
 
@@ -143,8 +143,10 @@ static void limits(void **state)
 		{ &gpu, 1e6, NAN, 100, 4096, 0, 1, 0, { 0 }, "occupancy", "12%" },
 		{ &gpu, 1e6, NAN, 100, 1100, 0, 8, 0, { 0 }, "tail", "1.04 waves" },
 		{ &gpu, 1e6, NAN, 100, 8448, 0, 8, 0, { 0 }, "latency", "does not count" },
-		{ &gpu, 4e8, NAN, 110, 4096, 96, 8, 0, { 91, 20 }, "memory", "91% of the peak" },
-		{ &gpu, 4e8, NAN, 110, 4096, 0, 8, 0, { 20, 30 }, "latency", "30%" },
+		{ &gpu, 4e8, NAN, 110, 4096, 96, 8, 0, { 400.4e6, 20 }, "memory", "91% of what a copy reaches is in use" },
+		{ &gpu, 4e8, NAN, 110, 4096, 0, 8, 0, { 88e6, 30 }, "latency", "30%" },
+		{ &gpu, 1e6, NAN, 110, 4096, 0, 8, 0, { 308e6, 95 }, "memory", "70% of what a copy" },	/* issue only feeds it */
+		{ &gpu, 1e3, NAN, 3, 4096, 0, 8, 0, { 1e3, 1 }, "short", "3.0 us" },
 		{ &cpu, 27e6, 1e6, 1000, 64, 0, 0, 4, { 0 }, "memory", "90%" },
 		{ &cpu, 1e6, 80e6, 1000, 64, 0, 0, 4, { 0 }, "compute", "80%" },
 		{ &cpu, 1e6, 1e6, 1000, 2, 0, 0, 1.5, { 0 }, "threads", "the grid has 2 blocks" },
@@ -164,7 +166,8 @@ static void limits(void **state)
 		for (int k = 0; k < WW_COUNTER_COUNT; k++)
 			row.counter[k] = NAN;
 		if (c->counter[0] > 0) {
-			row.counter[WW_COUNTER_DRAM_PCT] = c->counter[0];
+			row.counter[WW_COUNTER_DRAM_READ] = 0.75 * c->counter[0];
+			row.counter[WW_COUNTER_DRAM_WRITE] = 0.25 * c->counter[0];
 			row.counter[WW_COUNTER_ISSUE_PCT] = c->counter[1];
 			row.counter[WW_COUNTER_STALL_LONG] = 3;
 		}
