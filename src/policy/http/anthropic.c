@@ -80,27 +80,16 @@ static json_t *result_block(const struct ww_message *m, const char *id)
 
 static json_t *messages_json(const struct ww_ask *ask)
 {
-	json_t *list = json_array(), *native = NULL;
-	const struct ww_message *asked = NULL;
-	size_t answered = 0;
-	for (size_t i = 0; i < ask->n; i++) {
-		const struct ww_message *m = &ask->msgs[i];
-		if (m->role == WW_ROLE_ASSISTANT) {
-			json_decref(native);
-			native = ww_wire_native(&ww_wire_anthropic, m);
-			asked = m;
-			answered = 0;
-			json_array_append_new(list, assistant_json(m, native));
-		} else if (m->role == WW_ROLE_TOOL) {
-			const char *id = asked && answered < asked->n_calls ? ww_wire_call_id(native, asked, answered)
-									    : m->call_id;
-			answered++;
-			json_array_append_new(user_content(list), result_block(m, id));
-		} else if (m->role == WW_ROLE_USER) {
+	struct ww_wire_walk w = { .wire = &ww_wire_anthropic, .ask = ask };
+	json_t *list = json_array();
+	for (const struct ww_message *m; (m = ww_wire_next(&w));) {
+		if (m->role == WW_ROLE_ASSISTANT)
+			json_array_append_new(list, assistant_json(m, w.native));
+		else if (m->role == WW_ROLE_TOOL)
+			json_array_append_new(user_content(list), result_block(m, w.call_id));
+		else if (m->role == WW_ROLE_USER)
 			json_array_append_new(user_content(list), text_block(m->text));
-		}
 	}
-	json_decref(native);
 	return list;
 }
 

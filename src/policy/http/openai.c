@@ -40,28 +40,17 @@ static json_t *assistant_json(const struct ww_message *m, const json_t *native)
 
 static json_t *messages_json(const struct ww_ask *ask)
 {
-	json_t *list = json_array(), *native = NULL;
-	const struct ww_message *asked = NULL;
-	size_t answered = 0;
-	for (size_t i = 0; i < ask->n; i++) {
-		const struct ww_message *m = &ask->msgs[i];
-		if (m->role == WW_ROLE_ASSISTANT) {
-			json_decref(native);
-			native = ww_wire_native(&ww_wire_openai, m);
-			asked = m;
-			answered = 0;
-			json_array_append_new(list, assistant_json(m, native));
-		} else if (m->role == WW_ROLE_TOOL) {
-			const char *id = asked && answered < asked->n_calls ? ww_wire_call_id(native, asked, answered)
-									    : m->call_id;
-			answered++;
-			json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "role", "tool", "tool_call_id", id, "content",
-							      m->text));
-		} else {
+	struct ww_wire_walk w = { .wire = &ww_wire_openai, .ask = ask };
+	json_t *list = json_array();
+	for (const struct ww_message *m; (m = ww_wire_next(&w));) {
+		if (m->role == WW_ROLE_ASSISTANT)
+			json_array_append_new(list, assistant_json(m, w.native));
+		else if (m->role == WW_ROLE_TOOL)
+			json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "role", "tool", "tool_call_id", w.call_id,
+							      "content", m->text));
+		else
 			json_array_append_new(list, json_pack("{s:s, s:s}", "role", ww_role_name(m->role), "content", m->text));
-		}
 	}
-	json_decref(native);
 	return list;
 }
 

@@ -143,13 +143,29 @@ json_t *ww_wire_arguments(const char *text)
 	return json_pack("{s:s}", "INVALID_JSON", text);
 }
 
-json_t *ww_wire_native(const struct ww_wire *w, const struct ww_message *m)
+/* msg->native where it was written by this wire, else NULL. */
+static json_t *native_of(const struct ww_wire *w, const struct ww_message *m)
 {
 	json_t *o = m->native ? json_loads(m->native, 0, NULL) : NULL;
 	if (o && !strcmp(ww_json_str(o, "protocol", ""), w->name))
 		return o;
 	json_decref(o);
 	return NULL;
+}
+
+const struct ww_message *ww_wire_next(struct ww_wire_walk *w)
+{
+	const struct ww_message *m = w->at < w->ask->n ? &w->ask->msgs[w->at++] : NULL;
+	if (!m || m->role == WW_ROLE_ASSISTANT) {
+		json_decref(w->native);
+		w->native = m ? native_of(w->wire, m) : NULL;
+		w->asked = m;
+		w->answered = 0;
+	} else if (m->role == WW_ROLE_TOOL) {
+		int known = w->asked && w->answered < w->asked->n_calls;
+		w->call_id = known ? ww_wire_call_id(w->native, w->asked, w->answered++) : m->call_id;
+	}
+	return m;
 }
 
 const char *ww_wire_call_id(const json_t *native, const struct ww_message *m, size_t index)

@@ -81,9 +81,19 @@ enum ww_rc ww_wire_finish(const struct ww_wire *w, struct ww_wire_reply *r, stru
 
 /* The arguments of a call as the object that they should be; what is not one is wrapped, so that it can be sent back. */
 json_t *ww_wire_arguments(const char *text);
-/* The index-th text of msg->native's array "ids" where that is of this protocol, else the call's own id. */
+/* Goes through a conversation: the next message, with msg->native of the newest assistant message where this wire wrote it
+ * (else NULL), and for an answer of a tool the id under which the server knows its call.  NULL at the end. */
+struct ww_wire_walk {
+	const struct ww_wire *wire;
+	const struct ww_ask *ask;
+	size_t at;
+	json_t *native;
+	const struct ww_message *asked;
+	size_t answered;
+	const char *call_id;
+};
+const struct ww_message *ww_wire_next(struct ww_wire_walk *w);
+/* The id of a call of `m` as the server gave it, else the call's own. */
 const char *ww_wire_call_id(const json_t *native, const struct ww_message *m, size_t index);
-/* msg->native where it was written by this wire, else NULL. */
-json_t *ww_wire_native(const struct ww_wire *w, const struct ww_message *m);
 
 #endif
