@@ -1,11 +1,12 @@
 /* loop.c - what the agent's loop costs by itself: no model, no judge.
  *
- *     bench-loop [EPISODES [TURNS [DIR]]]      64 episodes of 200 turns side by side, records under DIR (default: a new one in /tmp)
+ *     bench-loop [EPISODES [TURNS [DIR]]]      64 episodes of 200 turns side by side, records under DIR (default: a new
+ * one in /tmp)
  *
- * A recorded episode of that many turns is made first, with kernels of 4 KB, reasoning, verdicts and tool outputs as models have them;
- * then it is played by that many replay policies against a judge that answers at once.  Printed: CPU time a turn (user and
- * system, all threads), the growth of resident memory an episode, wall time, and whether every message of every episode has
- * the same bytes as the first one's.
+ * A recorded episode of that many turns is made first, with kernels of 4 KB, reasoning, verdicts and tool outputs as
+ * models have them; then it is played by that many replay policies against a judge that answers at once.  Printed: CPU
+ * time a turn (user and system, all threads), the growth of resident memory an episode, wall time, and whether every
+ * message of every episode has the same bytes as the first one's.
  */
 #include "agent/many.h"
 #include "base/fs.h"
@@ -20,9 +21,11 @@
 
 enum { KERNEL_BYTES = 4096, THINKING_BYTES = 1024 };
 
-/* ---- A judge that answers at once ---------------------------------------------------------------------------------- */
+/* ---- A judge that answers at once ----------------------------------------------------------------------------------
+ */
 
-static enum ww_rc judge_run(void *ctx, const struct ww_solution *s, enum ww_judge_depth depth, struct ww_verdict *v, struct ww_err *err)
+static enum ww_rc judge_run(void *ctx, const struct ww_solution *s, enum ww_judge_depth depth, struct ww_verdict *v,
+			    struct ww_err *err)
 {
 	(void)ctx, (void)err;
 	v->status = WW_STATUS_OK;
@@ -44,11 +47,13 @@ static enum ww_rc judge_run(void *ctx, const struct ww_solution *s, enum ww_judg
 static enum ww_rc judge_profile(void *ctx, const struct ww_solution *s, json_t **out, struct ww_err *err)
 {
 	(void)ctx, (void)s, (void)err;
-	*out = json_pack("{s:s, s:s, s:{s:f}, s:[]}", "what", "reference", "status", "ok", "totals", "us", 12.5, "operators");
+	*out = json_pack("{s:s, s:s, s:{s:f}, s:[]}", "what", "reference", "status", "ok", "totals", "us", 12.5,
+			 "operators");
 	return WW_OK;
 }
 
-/* ---- The recording -------------------------------------------------------------------------------------------------- */
+/* ---- The recording --------------------------------------------------------------------------------------------------
+ */
 
 static void fill(char *p, size_t n, int salt)
 {
@@ -110,13 +115,15 @@ static enum ww_rc record(const char *path, const struct ww_episode_header *h, in
 	return rc;
 }
 
-/* ---- Measuring ------------------------------------------------------------------------------------------------------ */
+/* ---- Measuring ------------------------------------------------------------------------------------------------------
+ */
 
 static double cpu_s(void)
 {
 	struct rusage u;
 	getrusage(RUSAGE_SELF, &u);
-	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
+	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+	       (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
 }
 
 static double resident_mib(const char *which)
@@ -144,7 +151,8 @@ static enum ww_rc messages(const char *dir, int i, struct ww_str *out, struct ww
 	WW_TRY((enum ww_rc)ww_episode_read(path, &e, err));
 	for (size_t k = 0; k < e.n_messages; k++) {
 		const struct ww_message *m = &e.messages[k].reply.message;
-		ww_str_addf(out, "%d %s %s %s\n", m->role, m->text, m->data ? m->data : "", m->reasoning ? m->reasoning : "");
+		ww_str_addf(out, "%d %s %s %s\n", m->role, m->text, m->data ? m->data : "",
+			    m->reasoning ? m->reasoning : "");
 		for (size_t c = 0; c < m->n_calls; c++)
 			ww_str_addf(out, "%s %s %s\n", m->calls[c].id, m->calls[c].name, m->calls[c].arguments);
 	}
@@ -167,7 +175,8 @@ static enum ww_rc compare(const char *dir, int n, int *different, struct ww_err 
 	return rc;
 }
 
-static enum ww_rc play(const char *dir, const char *recording, const struct ww_episode_header *h, int n, int turns, struct ww_err *err)
+static enum ww_rc play(const char *dir, const char *recording, const struct ww_episode_header *h, int n, int turns,
+		       struct ww_err *err)
 {
 	struct ww_policy *policies[WW_AGENT_MANY_MAX] = { NULL };
 	static struct ww_agent_result results[WW_AGENT_MANY_MAX];
@@ -197,10 +206,12 @@ static enum ww_rc play(const char *dir, const char *recording, const struct ww_e
 		ended += results[i].ended && results[i].turns == turns;
 	if (rc == WW_OK)
 		rc = compare(dir, n, &different, err);
-	printf("episodes %d, turns each %d: ended %d, with other bytes than the first %d\n", n, turns, ended, different);
+	printf("episodes %d, turns each %d: ended %d, with other bytes than the first %d\n", n, turns, ended,
+	       different);
 	printf("cpu %.3f ms a turn (%.2f s in all; reading the recordings %.2f s beside it), wall %.2f s\n",
 	       used * 1e3 / n / turns, used, replay_cpu - cpu, wall);
-	printf("memory %.2f MiB an episode at the peak, %.2f MiB of it the replayed recording\n", (peak - mib) / n, (replay_mib - mib) / n);
+	printf("memory %.2f MiB an episode at the peak, %.2f MiB of it the replayed recording\n", (peak - mib) / n,
+	       (replay_mib - mib) / n);
 	for (int i = 0; i < n; i++) {
 		ww_agent_result_release(&results[i]);
 		if (policies[i])
@@ -228,8 +239,14 @@ int main(int argc, char **argv)
 		return 3;
 	}
 	snprintf(recording, sizeof(recording), "%s/recording.jsonl", dir);
-	struct ww_episode_header h = { .task_path = (char *)"t.py", .task_id = "t", .target = (char *)"cpu", .device = (char *)"bench",
-				       .policy = (char *)"replay", .rule = (char *)"strict", .started = "now", .versions = json_object() };
+	struct ww_episode_header h = { .task_path = (char *)"t.py",
+				       .task_id = "t",
+				       .target = (char *)"cpu",
+				       .device = (char *)"bench",
+				       .policy = (char *)"replay",
+				       .rule = (char *)"strict",
+				       .started = "now",
+				       .versions = json_object() };
 	WW_TRY(record(recording, &h, turns, &err));
 	rc = play(dir, recording, &h, n, turns, &err);
 out:

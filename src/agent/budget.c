@@ -15,8 +15,8 @@ struct ww_budget {
 	struct ww_budget_use used;
 	double held_usd;
 	int64_t held_tokens;
-	int episodes;			/* running */
-	double longest_gpu_s;		/* of the verdicts so far */
+	int episodes;	      /* running */
+	double longest_gpu_s; /* of the verdicts so far */
 };
 
 struct ww_budget *ww_budget_new(const struct ww_budget_limits *limits)

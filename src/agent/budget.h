@@ -1,9 +1,9 @@
 /* budget.h - what a run may use up: USD, tokens, GPU seconds, shared by all episodes of the run.
  *
- * The promise is that a limit is never passed by more than what one call costs at most, however many episodes run side by side.
- * So a call of a policy holds its known maximum while it is under way, and begins only while what is spent and what is held lie
- * below the limit.  The closing judgements of running episodes are held back from the GPU seconds in the same way.
- * What was spent is in the episodes and nowhere else: a resumed run adds it up from there.
+ * The promise is that a limit is never passed by more than what one call costs at most, however many episodes run side
+ * by side. So a call of a policy holds its known maximum while it is under way, and begins only while what is spent and
+ * what is held lie below the limit.  The closing judgements of running episodes are held back from the GPU seconds in
+ * the same way. What was spent is in the episodes and nowhere else: a resumed run adds it up from there.
  */
 #ifndef WW_AGENT_BUDGET_H
 #define WW_AGENT_BUDGET_H
@@ -17,12 +17,22 @@
 
 struct ww_budget;
 /* 0: no limit. */
-struct ww_budget_limits { double usd, gpu_s; int64_t tokens; };
-struct ww_budget_use { double usd, gpu_s; int64_t tokens; };
+struct ww_budget_limits {
+	double usd, gpu_s;
+	int64_t tokens;
+};
+struct ww_budget_use {
+	double usd, gpu_s;
+	int64_t tokens;
+};
 /* What a call in progress may still cost. */
-struct ww_budget_hold { int active; double usd; int64_t tokens; };
+struct ww_budget_hold {
+	int active;
+	double usd;
+	int64_t tokens;
+};
 
-struct ww_budget *ww_budget_new(const struct ww_budget_limits *limits);	/* NULL: out of memory */
+struct ww_budget *ww_budget_new(const struct ww_budget_limits *limits); /* NULL: out of memory */
 void ww_budget_free(struct ww_budget *b);
 struct ww_budget_use ww_budget_used(struct ww_budget *b);
 const struct ww_budget_limits *ww_budget_limits(const struct ww_budget *b);
@@ -40,8 +50,8 @@ void ww_budget_enter(struct ww_budget *b);
 void ww_budget_leave(struct ww_budget *b);
 /* A limit that is reached, as the episode's end names it ("usd", "tokens", "gpu_seconds"), or NULL. */
 const char *ww_budget_reached(struct ww_budget *b);
-/* Hold a call's maximum in place of what `hold` held before; waits while others hold what is left.  WW_ERR_LIMIT: a limit is
- * reached.  *interrupted (may be NULL) ends the wait. */
+/* Hold a call's maximum in place of what `hold` held before; waits while others hold what is left.  WW_ERR_LIMIT: a
+ * limit is reached.  *interrupted (may be NULL) ends the wait. */
 enum ww_rc ww_budget_hold(struct ww_budget *b, struct ww_budget_hold *hold, double usd, int64_t tokens,
 			  const volatile int *interrupted, struct ww_err *err) WW_MUST_CHECK;
 void ww_budget_drop(struct ww_budget *b, struct ww_budget_hold *hold);

@@ -1,9 +1,10 @@
 /* context.c - see context.h.
  *
- * The count is the provider's own as far as the last reply goes (`usage` of that call: prompt and completion together are the
- * conversation up to there), and the policy's estimate, which is on the high side, for what came after.  When it fills up, old
- * outputs of tools go, because they are the largest part and can be had again by calling the tool; what the policy itself wrote
- * stays.  They go many at once and rarely: each compaction changes the prefix that providers cache.
+ * The count is the provider's own as far as the last reply goes (`usage` of that call: prompt and completion together
+ * are the conversation up to there), and the policy's estimate, which is on the high side, for what came after.  When
+ * it fills up, old outputs of tools go, because they are the largest part and can be had again by calling the tool;
+ * what the policy itself wrote stays.  They go many at once and rarely: each compaction changes the prefix that
+ * providers cache.
  *
  * Rejected: having the policy write a summary.  It costs a call, and what a summary leaves out cannot be named.
  */
@@ -33,7 +34,8 @@ int64_t ww_context_tokens(const struct ww_context *c, struct ww_policy *p, const
 		return c->counted + count(p, msgs + c->upto, n - c->upto);
 	int64_t told = 0;
 	for (size_t i = 0; i < n_tools; i++)
-		told += (int64_t)(strlen(tools[i].name) + strlen(tools[i].description) + strlen(tools[i].schema)) / 3 + 16;
+		told += (int64_t)(strlen(tools[i].name) + strlen(tools[i].description) + strlen(tools[i].schema)) / 3 +
+			16;
 	return count(p, msgs, n) + told;
 }
 
@@ -49,7 +51,8 @@ static size_t end_of_old(const struct ww_message *msgs, size_t n)
 
 static int can_go(const struct ww_message *m)
 {
-	return m->role == WW_ROLE_TOOL && strlen(m->text) >= SHORT_BYTES && strncmp(m->text, removed, sizeof(removed) - 1) != 0;
+	return m->role == WW_ROLE_TOOL && strlen(m->text) >= SHORT_BYTES &&
+	       strncmp(m->text, removed, sizeof(removed) - 1) != 0;
 }
 
 enum ww_rc ww_context_plan(const struct ww_message *msgs, size_t n, int64_t tokens, struct ww_episode_compaction *out,
@@ -80,7 +83,8 @@ void ww_context_release(struct ww_episode_compaction *c)
 static enum ww_rc take_out(struct ww_message *m, struct ww_err *err)
 {
 	struct ww_str s = WW_STR_INIT(512);
-	ww_str_addf(&s, "%s%zu bytes of %.64s; call it again where they are needed]", removed, strlen(m->text), m->tool);
+	ww_str_addf(&s, "%s%zu bytes of %.64s; call it again where they are needed]", removed, strlen(m->text),
+		    m->tool);
 	char *text = ww_str_take(&s);
 	if (!text)
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
@@ -89,8 +93,8 @@ static enum ww_rc take_out(struct ww_message *m, struct ww_err *err)
 	return WW_OK;
 }
 
-enum ww_rc ww_context_apply(struct ww_context *c, struct ww_message *msgs, size_t n, const struct ww_episode_compaction *plan,
-			    struct ww_err *err)
+enum ww_rc ww_context_apply(struct ww_context *c, struct ww_message *msgs, size_t n,
+			    const struct ww_episode_compaction *plan, struct ww_err *err)
 {
 	size_t k = 0;
 	enum ww_rc rc = WW_OK;

@@ -7,8 +7,9 @@
  * durable before the next begins, so what is done again is at most one tool call, and a verdict that was recorded
  * before its answer was is taken from the record.
  *
- * A policy's reply is durable three times: event by event in its journal while it arrives, as a line of the episode, and only
- * then is the journal removed and a call carried out.  What a call may cost is held in the budget while it is under way.
+ * A policy's reply is durable three times: event by event in its journal while it arrives, as a line of the episode,
+ * and only then is the journal removed and a call carried out.  What a call may cost is held in the budget while it is
+ * under way.
  *
  * Rejected: a saved state beside the episode (two truths that a kill can separate), and asking the policy again for a
  * reply that is recorded (a paid-for reply is never asked for twice).
@@ -287,11 +288,13 @@ static int meter_begin(void *ctx, double max_usd, int64_t max_tokens, struct ww_
 	return rc;
 }
 
-static int meter_lost(void *ctx, double usd, int64_t prompt_tokens, int64_t completion_tokens, const char *why, struct ww_err *err)
+static int meter_lost(void *ctx, double usd, int64_t prompt_tokens, int64_t completion_tokens, const char *why,
+		      struct ww_err *err)
 {
 	struct loop *l = ctx;
-	struct ww_episode_lost lost = { .usd = usd, .prompt_tokens = prompt_tokens, .completion_tokens = completion_tokens,
-					.why = (char *)why };
+	struct ww_episode_lost lost = {
+		.usd = usd, .prompt_tokens = prompt_tokens, .completion_tokens = completion_tokens, .why = (char *)why
+	};
 	if (l->opts->budget)
 		ww_budget_spend(l->opts->budget, &(struct ww_budget_use){ usd, 0, prompt_tokens + completion_tokens });
 	return ww_episode_add_lost(l->episode, l->turn, &lost, err);
@@ -328,7 +331,11 @@ static enum ww_rc ask(struct loop *l, int64_t max_tokens, struct ww_reply *r, st
 {
 	struct ww_policy *p = l->opts->policy;
 	struct ww_meter meter = { l, meter_begin, meter_lost };
-	struct ww_ask a = { .msgs = l->msgs, .n = l->n_msgs, .max_tokens = max_tokens, .journal = l->journal, .meter = &meter,
+	struct ww_ask a = { .msgs = l->msgs,
+			    .n = l->n_msgs,
+			    .max_tokens = max_tokens,
+			    .journal = l->journal,
+			    .meter = &meter,
 			    .interrupted = l->opts->interrupted };
 	a.tools = ww_tools_specs(&a.n_tools);
 	enum ww_rc rc = (enum ww_rc)p->ops->next(p, &a, r, err);

@@ -1,9 +1,9 @@
 /* many.c - see many.h.
  *
- * A thread an episode: a policy over HTTP waits most of its time, a judgement has a process of its own, and a thread that waits
- * costs a few pages.  The judge promises to be callable from several threads but not in which order they get the device, so those who
- * want it stand in a line here: an episode has one call at a time, so first come, first served is also fair.  Building and compiling
- * need no device and do not stand in line.
+ * A thread an episode: a policy over HTTP waits most of its time, a judgement has a process of its own, and a thread
+ * that waits costs a few pages.  The judge promises to be callable from several threads but not in which order they get
+ * the device, so those who want it stand in a line here: an episode has one call at a time, so first come, first served
+ * is also fair.  Building and compiling need no device and do not stand in line.
  *
  * Rejected: an event loop over all episodes.  Tools, judge and policies would all have to be written inside out for it.
  */
@@ -21,13 +21,16 @@
 
 enum { STACK_BYTES = 1 << 20 };
 
-/* ---- The line before the judge ------------------------------------------------------------------------------------ */
+/* ---- The line before the judge ------------------------------------------------------------------------------------
+ */
 
-struct waiter { struct waiter *next; };
+struct waiter {
+	struct waiter *next;
+};
 struct line {
 	pthread_mutex_t lock;
 	pthread_cond_t moved;
-	struct waiter *first, *last;		/* the first one has the judge */
+	struct waiter *first, *last; /* the first one has the judge */
 	struct ww_agent_judge judge;
 	const volatile int *interrupted;
 };
@@ -99,7 +102,8 @@ static enum ww_rc profile_in_turn(void *ctx, const struct ww_solution *s, json_t
 	return rc;
 }
 
-/* ---- One episode -------------------------------------------------------------------------------------------------- */
+/* ---- One episode --------------------------------------------------------------------------------------------------
+ */
 
 struct one {
 	struct ww_agent_opts opts;
@@ -154,8 +158,8 @@ static void *thread_main(void *arg)
 	return NULL;
 }
 
-static enum ww_rc begin(struct one *o, const struct ww_agent_opts *common, struct line *line, struct ww_policy *policy, int i,
-			struct ww_agent_result *result, struct ww_err *err)
+static enum ww_rc begin(struct one *o, const struct ww_agent_opts *common, struct line *line, struct ww_policy *policy,
+			int i, struct ww_agent_result *result, struct ww_err *err)
 {
 	pthread_attr_t attr;
 	enum ww_rc rc;
@@ -183,7 +187,8 @@ out:
 	return rc;
 }
 
-/* ---- All of them -------------------------------------------------------------------------------------------------- */
+/* ---- All of them --------------------------------------------------------------------------------------------------
+ */
 
 static void init_results(struct ww_agent_result *results, int n)
 {
@@ -202,7 +207,8 @@ int ww_agent_many_best(const struct ww_agent_result *results, int n)
 }
 
 /* Solution and verdict of the best episode, beside the episodes. */
-static enum ww_rc publish(const struct ww_agent_opts *common, const struct ww_agent_result *results, int n, struct ww_err *err)
+static enum ww_rc publish(const struct ww_agent_opts *common, const struct ww_agent_result *results, int n,
+			  struct ww_err *err)
 {
 	struct ww_workspace_content c;
 	char dir[PATH_MAX];
@@ -227,7 +233,8 @@ static enum ww_rc first_failure(const struct one *all, int n, struct ww_err *err
 {
 	enum ww_rc rc = WW_OK;
 	for (int i = 0; i < n; i++) {
-		if (all[i].rc == WW_OK || (rc != WW_OK && (rc != WW_ERR_INTERRUPTED || all[i].rc == WW_ERR_INTERRUPTED)))
+		if (all[i].rc == WW_OK ||
+		    (rc != WW_OK && (rc != WW_ERR_INTERRUPTED || all[i].rc == WW_ERR_INTERRUPTED)))
 			continue;
 		rc = all[i].rc;
 		*err = all[i].err;
@@ -262,7 +269,8 @@ enum ww_rc ww_agent_many(const struct ww_agent_opts *common, struct ww_policy *c
 	return rc;
 }
 
-/* ---- From the records --------------------------------------------------------------------------------------------- */
+/* ---- From the records ---------------------------------------------------------------------------------------------
+ */
 
 int ww_agent_many_count(const char *dir)
 {

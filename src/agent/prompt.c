@@ -36,12 +36,15 @@ static const char solution_text[] =
 	"next, and every access outside a buffer is a fault. <ww/...> has a cookbook of device functions and plan "
 	"recipes.\n\n";
 
-static const char workflow[] =
-	"WORKFLOW. inspect the graph and the device; profile the reference to see where its time goes; write both files; compile "
-	"until it builds; verify until it is correct; profile your solution to see what limits it; change one thing, verify, and keep "
-	"what is faster. Submit with the best solution in the workspace: it is judged once more from scratch, and that judgement is your "
-	"reward. A message without a tool call ends the episode as well; so does the fifth call in a row that is not valid, and a "
-	"budget that is used up.\n\n";
+static const char workflow[] = "WORKFLOW. inspect the graph and the device; profile the reference to see where its "
+			       "time goes; write both files; compile "
+			       "until it builds; verify until it is correct; profile your solution to see what limits "
+			       "it; change one thing, verify, and keep "
+			       "what is faster. Submit with the best solution in the workspace: it is judged once more "
+			       "from scratch, and that judgement is your "
+			       "reward. A message without a tool call ends the episode as well; so does the fifth call "
+			       "in a row that is not valid, and a "
+			       "budget that is used up.\n\n";
 
 static void add_budget(struct ww_str *s, const struct ww_agent_opts *o)
 {
@@ -78,8 +81,8 @@ char *ww_prompt_system(const struct ww_agent_opts *o)
 json_t *ww_prompt_limits(const struct ww_agent_opts *o)
 {
 	const struct ww_budget_limits none = { 0 }, *l = o->budget ? ww_budget_limits(o->budget) : &none;
-	json_t *j = json_pack("{s:i, s:f, s:I, s:b}", "turns", o->max_turns, "seconds", o->max_seconds, "context_tokens",
-			      (json_int_t)o->context_tokens, "compaction", !o->no_compaction);
+	json_t *j = json_pack("{s:i, s:f, s:I, s:b}", "turns", o->max_turns, "seconds", o->max_seconds,
+			      "context_tokens", (json_int_t)o->context_tokens, "compaction", !o->no_compaction);
 	if (l->usd > 0)
 		json_object_set_new(j, "usd", json_real(l->usd));
 	if (l->tokens > 0)

@@ -35,7 +35,8 @@ static const struct ww_opt option_table[] = {
 	{ "policy", 0, WW_OPT_STR, offsetof(struct options, policy), "P", "planner", 0, 0,
 	  "who writes the kernel: planner, openai:MODEL, anthropic:MODEL, or replay:EPISODE" },
 	{ "base-url", 0, WW_OPT_STR, offsetof(struct options, base_url), "URL", NULL, 0, 0,
-	  "server of an openai: or anthropic: policy (default OPENAI_BASE_URL or ANTHROPIC_BASE_URL, else the provider's)" },
+	  "server of an openai: or anthropic: policy (default OPENAI_BASE_URL or ANTHROPIC_BASE_URL, else the "
+	  "provider's)" },
 	{ "effort", 0, WW_OPT_STR, offsetof(struct options, effort), "WORD", NULL, 0, 0,
 	  "how much a model is to think, as its provider calls it: low, medium, high" },
 	{ "prices", 0, WW_OPT_STR, offsetof(struct options, prices), "FILE", NULL, 0, 0,
@@ -184,10 +185,15 @@ static json_t *component_versions(void)
 
 static enum ww_rc open_judge(struct run *r, struct ww_err *err)
 {
-	struct ww_judge_opts opts = { .target = r->target, .device = (int)r->o->device, .rule = r->rule,
-				      .baselines = r->baselines, .max_time_s = r->o->max_time_s,
+	struct ww_judge_opts opts = { .target = r->target,
+				      .device = (int)r->o->device,
+				      .rule = r->rule,
+				      .baselines = r->baselines,
+				      .max_time_s = r->o->max_time_s,
 				      .interrupted = &ww_cmd_interrupted,
-				      .progress = ww_progress_stage, .progress_ctx = r->progress, .caller = &ww_export_caller };
+				      .progress = ww_progress_stage,
+				      .progress_ctx = r->progress,
+				      .caller = &ww_export_caller };
 	enum ww_rc rc = ww_judge_open(&r->judge, &opts, err);
 	return rc == WW_OK ? ww_judge_task_open(r->judge, &r->task, &r->judged, err) : rc;
 }
@@ -233,7 +239,8 @@ static enum ww_rc run_agent(struct run *r, struct ww_err *err)
 	ww_utc_text(h.started);
 	h.versions = component_versions();
 	release_results(r);
-	enum ww_rc rc = r->n > 1 ? ww_agent_many(&a, r->policies, r->n, r->many, err) : ww_agent_run(&a, &r->result, err);
+	enum ww_rc rc =
+		r->n > 1 ? ww_agent_many(&a, r->policies, r->n, r->many, err) : ww_agent_run(&a, &r->result, err);
 	json_decref(h.versions);
 	return rc;
 }
@@ -463,7 +470,8 @@ static void say_how_to_go_on(const struct run *r, struct ww_err *err)
 {
 	struct ww_err was = *err;
 	if (err->rc != WW_ERR_INTERRUPTED && ww_fs_is_file(r->dir.episode))
-		ww_err_set(err, was.rc, "%.700s; the same command with -o %.250s goes on from here", was.msg, r->dir.path);
+		ww_err_set(err, was.rc, "%.700s; the same command with -o %.250s goes on from here", was.msg,
+			   r->dir.path);
 }
 
 static int optimize(const struct ww_cmd *cmd, void *values, int argc, char **argv)

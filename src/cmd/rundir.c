@@ -60,14 +60,17 @@ static enum ww_rc check_parallel(const struct ww_rundir *d, int parallel, struct
 	int n = ww_agent_many_count(d->path);
 	enum ww_rc rc = ww_fs_join(single, d->path, "episode.jsonl", err);
 	if (rc == WW_OK && parallel > 1 && ww_fs_is_file(single))
-		rc = ww_err_set(err, WW_ERR_USAGE, "%s holds a run of one episode; leave out --parallel, or choose another -o", d->path);
+		rc = ww_err_set(err, WW_ERR_USAGE,
+				"%s holds a run of one episode; leave out --parallel, or choose another -o", d->path);
 	if (rc == WW_OK && (parallel > 1 ? n > parallel : n > 0))
-		rc = ww_err_set(err, WW_ERR_USAGE, "%s holds a run of %d episodes; give --parallel %d, or choose another -o", d->path, n, n);
+		rc = ww_err_set(err, WW_ERR_USAGE,
+				"%s holds a run of %d episodes; give --parallel %d, or choose another -o", d->path, n,
+				n);
 	return rc;
 }
 
-enum ww_rc ww_rundir_open(struct ww_rundir *d, const char *dir, const struct ww_task *task, const char *target, int parallel,
-			  struct ww_err *err)
+enum ww_rc ww_rundir_open(struct ww_rundir *d, const char *dir, const struct ww_task *task, const char *target,
+			  int parallel, struct ww_err *err)
 {
 	char copy[PATH_MAX];
 	enum ww_rc rc;

@@ -101,7 +101,8 @@ static void add_many(const struct ww_summary *s, struct ww_str *out)
 		const struct ww_agent_result *r = &s->many[i];
 		ww_str_addf(out, "  episode %-3d %3d turns  ", i + 1, r->turns);
 		if (r->ended)
-			ww_str_addf(out, "%s, reward %g (best %g)", r->end.reason, r->end.reward_final, r->end.reward_best);
+			ww_str_addf(out, "%s, reward %g (best %g)", r->end.reason, r->end.reward_final,
+				    r->end.reward_best);
 		else
 			ww_str_adds(out, "not ended");
 		if (r->has_best && !isnan(r->best.time.device_us))
@@ -182,8 +183,9 @@ json_t *ww_summary_json(const struct ww_summary *s)
 		json_object_set_new(o, "episodes", many_json(s));
 	if (s->budget) {
 		struct ww_budget_use u = ww_budget_used(s->budget);
-		json_object_set_new(o, "used", json_pack("{s:f, s:I, s:f}", "usd", u.usd, "tokens", (json_int_t)u.tokens, "gpu_seconds",
-							 u.gpu_s));
+		json_object_set_new(o, "used",
+				    json_pack("{s:f, s:I, s:f}", "usd", u.usd, "tokens", (json_int_t)u.tokens,
+					      "gpu_seconds", u.gpu_s));
 	}
 	return o;
 }

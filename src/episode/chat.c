@@ -1,8 +1,8 @@
 /* chat.c - an episode as a conversation for those who train on it (form: view.h).
  *
- * The messages are those that were said, also where a compaction later hid some of them from the policy: runs whose episodes are
- * trained on switch compaction off.  Arguments are objects, as TRL and chat templates have it; a call whose text is not an
- * object keeps its text under "INVALID_JSON", so that no message is dropped and none is invented.
+ * The messages are those that were said, also where a compaction later hid some of them from the policy: runs whose
+ * episodes are trained on switch compaction off.  Arguments are objects, as TRL and chat templates have it; a call
+ * whose text is not an object keeps its text under "INVALID_JSON", so that no message is dropped and none is invented.
  */
 #include "episode/view.h"
 
@@ -25,8 +25,9 @@ static json_t *calls(const struct ww_message *m, int as_text)
 {
 	json_t *list = json_array();
 	for (size_t i = 0; i < m->n_calls; i++)
-		json_array_append_new(list, json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", m->calls[i].id, "type", "function", "function",
-						      "name", m->calls[i].name, "arguments", arguments(&m->calls[i], as_text)));
+		json_array_append_new(list, json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", m->calls[i].id, "type",
+						      "function", "function", "name", m->calls[i].name, "arguments",
+						      arguments(&m->calls[i], as_text)));
 	return list;
 }
 
@@ -62,9 +63,10 @@ json_t *ww_episode_to_chat(const struct ww_episode *e, int text_arguments)
 		turns += e->messages[i].reply.message.role == WW_ROLE_ASSISTANT;
 		json_array_append_new(list, message(&e->messages[i].reply.message, text_arguments));
 	}
-	json_t *o = json_pack("{s:o, s:o, s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:b, s:b}", "messages", list, "tools", tools(h->tools),
-			      "task", h->task_path, "task_id", h->task_id, "target", h->target, "device", h->device, "rule", h->rule,
-			      "policy", h->policy, "turns", turns, "ended", e->ended, "compacted", e->n_compactions > 0);
+	json_t *o = json_pack("{s:o, s:o, s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:b, s:b}", "messages", list, "tools",
+			      tools(h->tools), "task", h->task_path, "task_id", h->task_id, "target", h->target,
+			      "device", h->device, "rule", h->rule, "policy", h->policy, "turns", turns, "ended",
+			      e->ended, "compacted", e->n_compactions > 0);
 	if (!o)
 		return NULL;
 	json_object_set_new(o, "reason", e->ended ? json_string(e->end.reason) : json_null());

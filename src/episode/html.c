@@ -1,7 +1,7 @@
 /* html.c - an episode as one page.
  *
- * Everything that comes from the episode goes through add_escaped(), inside attributes too; there is no script, and a policy that
- * forbids all loading stands in the head, so a page made of hostile text stays text.
+ * Everything that comes from the episode goes through add_escaped(), inside attributes too; there is no script, and a
+ * policy that forbids all loading stands in the head, so a page made of hostile text stays text.
  */
 #include "episode/view.h"
 
@@ -13,11 +13,14 @@
 enum { BLOCK_MAX_BYTES = 256 << 10, WIDTH = 900, HEIGHT = 180, MARGIN = 30 };
 
 static const char style[] =
-	"body{font:15px/1.45 system-ui,sans-serif;max-width:980px;margin:2em auto;padding:0 1em;color:#1c1e21;background:#fff}"
+	"body{font:15px/1.45 system-ui,sans-serif;max-width:980px;margin:2em auto;padding:0 "
+	"1em;color:#1c1e21;background:#fff}"
 	"h1{font-size:1.3em}h2{font-size:1em;margin:1.6em 0 .3em;border-top:1px solid #ddd;padding-top:.8em}"
 	"pre{background:#f5f6f7;padding:.6em .8em;overflow:auto;white-space:pre-wrap;margin:.3em 0;font-size:13px}"
-	"table{border-collapse:collapse}td,th{padding:.15em .8em .15em 0;text-align:left;font-weight:normal}th{color:#666}"
-	".r{color:#666;font-style:italic;white-space:pre-wrap}.e{color:#b00020}.g{color:#10652f}.s{color:#666;font-weight:normal}"
+	"table{border-collapse:collapse}td,th{padding:.15em .8em .15em "
+	"0;text-align:left;font-weight:normal}th{color:#666}"
+	".r{color:#666;font-style:italic;white-space:pre-wrap}.e{color:#b00020}.g{color:#10652f}.s{color:#666;font-"
+	"weight:normal}"
 	"summary{cursor:pointer}details{margin:.2em 0}svg{width:100%;height:auto}";
 
 static void add_escaped(struct ww_str *out, const char *text, size_t max_bytes)
@@ -52,11 +55,14 @@ static void add_fold(struct ww_str *out, const char *title, const char *text, in
 	ww_str_adds(out, "</pre></details>\n");
 }
 
-/* ---- Times of correct solutions over the turns -------------------------------------------------------------------- */
+/* ---- Times of correct solutions over the turns --------------------------------------------------------------------
+ */
 
 static double time_of(const struct ww_episode_verdict *v)
 {
-	return ww_json_bool(v->verdict, "correct", 0) ? ww_json_num(json_object_get(v->verdict, "time"), "device_us", NAN) : NAN;
+	return ww_json_bool(v->verdict, "correct", 0)
+		       ? ww_json_num(json_object_get(v->verdict, "time"), "device_us", NAN)
+		       : NAN;
 }
 
 static void add_plot(struct ww_str *out, const struct ww_episode *e)
@@ -71,21 +77,27 @@ static void add_plot(struct ww_str *out, const struct ww_episode *e)
 	}
 	if (n < 2 || top <= 0)
 		return;
-	ww_str_addf(out, "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"time of correct solutions by turn\">"
-			 "<line x1=\"%d\" y1=\"%d\" x2=\"%d\" y2=\"%d\" stroke=\"#bbb\"/><text x=\"0\" y=\"14\" font-size=\"12\" "
-			 "fill=\"#666\">%.1f us</text><text x=\"%d\" y=\"%d\" font-size=\"12\" fill=\"#666\">turn %d</text>\n",
-		    WIDTH, HEIGHT, MARGIN, HEIGHT - MARGIN, WIDTH, HEIGHT - MARGIN, top, WIDTH - 60, HEIGHT - 8, turns);
+	ww_str_addf(
+		out,
+		"<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"time of correct solutions by turn\">"
+		"<line x1=\"%d\" y1=\"%d\" x2=\"%d\" y2=\"%d\" stroke=\"#bbb\"/><text x=\"0\" y=\"14\" "
+		"font-size=\"12\" "
+		"fill=\"#666\">%.1f us</text><text x=\"%d\" y=\"%d\" font-size=\"12\" fill=\"#666\">turn %d</text>\n",
+		WIDTH, HEIGHT, MARGIN, HEIGHT - MARGIN, WIDTH, HEIGHT - MARGIN, top, WIDTH - 60, HEIGHT - 8, turns);
 	for (size_t i = 0; i < e->n_verdicts; i++) {
 		double us = time_of(&e->verdicts[i]);
 		if (!isnan(us))
-			ww_str_addf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"#10652f\"><title>turn %d: %.1f us</title></circle>\n",
+			ww_str_addf(out,
+				    "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"#10652f\"><title>turn %d: %.1f "
+				    "us</title></circle>\n",
 				    MARGIN + (WIDTH - 2.0 * MARGIN) * e->verdicts[i].turn / turns,
 				    HEIGHT - MARGIN - (HEIGHT - 2.0 * MARGIN) * us / top, e->verdicts[i].turn, us);
 	}
 	ww_str_adds(out, "</svg>\n");
 }
 
-/* ---- The conversation --------------------------------------------------------------------------------------------- */
+/* ---- The conversation ---------------------------------------------------------------------------------------------
+ */
 
 static void add_call(struct ww_str *out, const struct ww_tool_call *c)
 {
@@ -93,7 +105,8 @@ static void add_call(struct ww_str *out, const struct ww_tool_call *c)
 	json_t *o = json_loads(c->arguments, 0, NULL), *v;
 	const char *key;
 	ww_str_addf(&title, "call %.64s", c->name);
-	json_object_foreach(o, key, v) {
+	json_object_foreach(o, key, v)
+	{
 		ww_str_addf(&body, "%s: ", key);
 		if (json_is_string(v))
 			ww_str_adds(&body, json_string_value(v));
@@ -150,7 +163,8 @@ static void add_head(struct ww_str *out, const struct ww_episode *e)
 	const struct ww_episode_header *h = &e->header;
 	struct ww_episode_use u = ww_episode_use_of(e);
 	char line[256];
-	ww_str_adds(out, "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta http-equiv=\"Content-Security-Policy\" "
+	ww_str_adds(out, "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta "
+			 "http-equiv=\"Content-Security-Policy\" "
 			 "content=\"default-src 'none'; style-src 'unsafe-inline'\"><title>");
 	add_escaped(out, h->task_path, 200);
 	ww_str_addf(out, "</title><style>%s</style></head><body>\n<h1>", style);
@@ -174,7 +188,8 @@ static void add_head(struct ww_str *out, const struct ww_episode *e)
 
 static void add_best(struct ww_str *out, const struct ww_episode *e)
 {
-	const struct ww_episode_solution *s = e->ended && *e->end.best ? ww_episode_find_solution(e, e->end.best) : NULL;
+	const struct ww_episode_solution *s =
+		e->ended && *e->end.best ? ww_episode_find_solution(e, e->end.best) : NULL;
 	if (!s)
 		return;
 	ww_str_adds(out, "<h2>the best solution</h2>\n");

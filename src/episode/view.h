@@ -6,7 +6,9 @@
 
 #include <ww/episode.h>
 
-struct ww_episode_show { int color, full; };	/* full: nothing is shortened */
+struct ww_episode_show {
+	int color, full;
+}; /* full: nothing is shortened */
 /* For a terminal. */
 void ww_episode_text(const struct ww_episode *e, const struct ww_episode_show *how, struct ww_str *out);
 /* One HTML page that needs nothing else: no scripts, no fonts, no pictures from elsewhere. */
@@ -17,18 +19,21 @@ const struct ww_episode_verdict *ww_episode_verdict_of(const struct ww_episode *
 /* "ok, 120.0 us, 1.67x eager, reward 3" of a verdict's object. */
 void ww_episode_verdict_line(const json_t *verdict, struct ww_str *out);
 /* Tokens, USD and GPU seconds of the whole episode, lost calls included. */
-struct ww_episode_use { double usd, gpu_s; int64_t prompt_tokens, completion_tokens; };
+struct ww_episode_use {
+	double usd, gpu_s;
+	int64_t prompt_tokens, completion_tokens;
+};
 struct ww_episode_use ww_episode_use_of(const struct ww_episode *e);
 
-/* {"messages": [...], "tools": [...], "task", "target", "policy", "reward_final", ...}: a conversation as Hugging Face datasets, TRL
- * and chat templates read it.  text_arguments: the arguments of calls as the policy wrote them, else as objects.  NULL out of
- * memory. */
+/* {"messages": [...], "tools": [...], "task", "target", "policy", "reward_final", ...}: a conversation as Hugging Face
+ * datasets, TRL and chat templates read it.  text_arguments: the arguments of calls as the policy wrote them, else as
+ * objects.  NULL out of memory. */
 json_t *ww_episode_to_chat(const struct ww_episode *e, int text_arguments);
 
 /* ---- Many ------------------------------------------------------------------------------------------------------ */
 
 struct ww_episode_stats;
-struct ww_episode_stats *ww_episode_stats_new(void);	/* NULL: out of memory */
+struct ww_episode_stats *ww_episode_stats_new(void); /* NULL: out of memory */
 void ww_episode_stats_free(struct ww_episode_stats *s);
 /* WW_ERR_NOMEM is the only failure. */
 int ww_episode_stats_add(struct ww_episode_stats *s, const struct ww_episode *e, struct ww_err *err);

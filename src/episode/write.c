@@ -340,7 +340,8 @@ int ww_episode_add_lost(struct ww_episode_writer *w, int turn, const struct ww_e
 	return add_object(w, line, err);
 }
 
-int ww_episode_add_compaction(struct ww_episode_writer *w, int turn, const struct ww_episode_compaction *c, struct ww_err *err)
+int ww_episode_add_compaction(struct ww_episode_writer *w, int turn, const struct ww_episode_compaction *c,
+			      struct ww_err *err)
 {
 	json_t *line = new_line(w, "compaction", turn), *ids = json_array();
 	for (size_t i = 0; i < c->n_calls; i++)

@@ -1,12 +1,12 @@
 /* anthropic.c - messages with tools, as Anthropic speaks it.
  *
- *   request   the system text apart from the messages; user and assistant take turns, so the answers of all calls of one turn are
- *             the tool_result blocks of one user message.  Two cache marks: the system text (with the tools before it) and the end of
- *             the conversation, so that a turn pays for what is new.
- *   stream    message_start, then for each block content_block_start, _delta ..., _stop, then message_delta with stop_reason and
- *             usage, then message_stop; ping and error in between.
- *   thinking  blocks with a signature, and redacted ones, go back byte for byte and in their places among text and calls: `native`
- *             holds the blocks.  The input of a call is not repeated there, it is the call's arguments.
+ *   request   the system text apart from the messages; user and assistant take turns, so the answers of all calls of
+ * one turn are the tool_result blocks of one user message.  Two cache marks: the system text (with the tools before it)
+ * and the end of the conversation, so that a turn pays for what is new. stream    message_start, then for each block
+ * content_block_start, _delta ..., _stop, then message_delta with stop_reason and usage, then message_stop; ping and
+ * error in between. thinking  blocks with a signature, and redacted ones, go back byte for byte and in their places
+ * among text and calls: `native` holds the blocks.  The input of a call is not repeated there, it is the call's
+ * arguments.
  */
 #include "policy/http/wire.h"
 
@@ -36,7 +36,8 @@ static json_t *blocks_of(const struct ww_message *m, const json_t *native)
 {
 	json_t *list = json_array(), *b;
 	size_t i, call = 0;
-	json_array_foreach(json_object_get(native, "content"), i, b) {
+	json_array_foreach(json_object_get(native, "content"), i, b)
+	{
 		if (strcmp(ww_json_str(b, "type", ""), "tool_use"))
 			json_array_append(list, b);
 		else if (call < m->n_calls) {
@@ -54,7 +55,7 @@ static json_t *assistant_json(const struct ww_message *m, const json_t *native)
 		json_array_append_new(content, text_block(m->text));
 	for (size_t i = 0; !native && i < m->n_calls; i++)
 		json_array_append_new(content, call_block(&m->calls[i], m->calls[i].id));
-	if (!json_array_size(content))	/* empty content is refused */
+	if (!json_array_size(content)) /* empty content is refused */
 		json_array_append_new(content, text_block("(nothing)"));
 	return json_pack("{s:s, s:o}", "role", "assistant", "content", content);
 }
@@ -121,8 +122,8 @@ static json_t *request(const struct ww_wire_opts *o, const struct ww_ask *ask, i
 	json_t *last = json_object_get(json_array_get(messages, json_array_size(messages) - 1), "content");
 	if (json_array_size(last))
 		mark_cached(json_array_get(last, json_array_size(last) - 1));
-	json_t *body = json_pack("{s:s, s:I, s:o, s:b}", "model", o->model, "max_tokens", (json_int_t)max_tokens, "messages",
-				 messages, "stream", 1);
+	json_t *body = json_pack("{s:s, s:I, s:o, s:b}", "model", o->model, "max_tokens", (json_int_t)max_tokens,
+				 "messages", messages, "stream", 1);
 	if (json_array_size(system))
 		json_object_set(body, "system", system);
 	json_decref(system);
@@ -165,7 +166,7 @@ static void begin_block(struct ww_wire_reply *r, int64_t index, json_t *b)
 		p->raw = r->too_long ? NULL : json_incref(b);
 	}
 	json_t *input = json_object_get(b, "input");
-	if (kind == WW_WIRE_CALL && json_object_size(input)) {	/* whole already: a server that does not stream */
+	if (kind == WW_WIRE_CALL && json_object_size(input)) { /* whole already: a server that does not stream */
 		struct ww_str text = WW_STR_INIT(WW_WIRE_REPLY_MAX_BYTES);
 		ww_json_add(&text, input);
 		ww_wire_add(r, &p->text, text.p);
@@ -191,10 +192,10 @@ static void add_delta(struct ww_wire_reply *r, struct ww_wire_part *p, const jso
 static void set_finish(struct ww_wire_reply *r, const char *reason)
 {
 	r->finished = 1;
-	r->finish = !strcmp(reason, "refusal")					? WW_FINISH_REFUSAL
-		    : !strcmp(reason, "max_tokens")				? WW_FINISH_LENGTH
-		    : !strcmp(reason, "model_context_window_exceeded")	? WW_FINISH_LENGTH
-									: WW_FINISH_STOP;
+	r->finish = !strcmp(reason, "refusal")			       ? WW_FINISH_REFUSAL
+		    : !strcmp(reason, "max_tokens")		       ? WW_FINISH_LENGTH
+		    : !strcmp(reason, "model_context_window_exceeded") ? WW_FINISH_LENGTH
+								       : WW_FINISH_STOP;
 }
 
 /* Counts are cumulative; a later event repeats only those that changed. */
@@ -213,8 +214,7 @@ static void take_whole(struct ww_wire_reply *r, const json_t *message)
 {
 	json_t *b;
 	size_t i;
-	json_array_foreach(json_object_get(message, "content"), i, b)
-		begin_block(r, (int64_t)i, b);
+	json_array_foreach(json_object_get(message, "content"), i, b) begin_block(r, (int64_t)i, b);
 	set_usage(r, json_object_get(message, "usage"));
 	set_finish(r, ww_json_str(message, "stop_reason", "end_turn"));
 	r->done = 1;
@@ -254,13 +254,12 @@ static json_t *block_json(const struct ww_wire_part *p)
 {
 	switch (p->kind) {
 	case WW_WIRE_TEXT:
-		return p->text.len ? text_block(p->text.p) : NULL;	/* an empty one is refused when it is sent back */
+		return p->text.len ? text_block(p->text.p) : NULL; /* an empty one is refused when it is sent back */
 	case WW_WIRE_THINKING:
-		return json_pack("{s:s, s:s, s:s}", "type", "thinking", "thinking", p->text.p, "signature", p->signature.p);
-	case WW_WIRE_CALL:
-		return json_pack("{s:s, s:s}", "type", "tool_use", "id", p->id.p);
-	case WW_WIRE_OTHER:
-		return p->raw ? json_incref(p->raw) : NULL;
+		return json_pack("{s:s, s:s, s:s}", "type", "thinking", "thinking", p->text.p, "signature",
+				 p->signature.p);
+	case WW_WIRE_CALL: return json_pack("{s:s, s:s}", "type", "tool_use", "id", p->id.p);
+	case WW_WIRE_OTHER: return p->raw ? json_incref(p->raw) : NULL;
 	}
 	return NULL;
 }

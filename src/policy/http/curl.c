@@ -7,7 +7,10 @@
 #include <string.h>
 
 static const char *const libraries[] = { "libcurl.so.4", "libcurl-gnutls.so.4" };
-static const struct { const char *name; size_t offset; } symbols[] = {
+static const struct {
+	const char *name;
+	size_t offset;
+} symbols[] = {
 	{ "curl_easy_init", offsetof(struct ww_curl, easy_init) },
 	{ "curl_easy_reset", offsetof(struct ww_curl, easy_reset) },
 	{ "curl_easy_cleanup", offsetof(struct ww_curl, easy_cleanup) },
@@ -49,5 +52,6 @@ enum ww_rc ww_curl_load(const struct ww_curl **out, struct ww_err *err)
 	*out = &table;
 	return loaded ? WW_OK
 		      : ww_err_set(err, WW_ERR_MISSING,
-				   "there is no libcurl.so.4, which HTTP policies need; on Debian and Ubuntu: apt install curl");
+				   "there is no libcurl.so.4, which HTTP policies need; on Debian and Ubuntu: apt "
+				   "install curl");
 }

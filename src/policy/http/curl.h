@@ -1,7 +1,8 @@
 /* curl.h - libcurl, loaded when it is first needed.
  *
- * Most commands never speak HTTP, and libcurl brings some twenty libraries with it, which would triple the time that the program
- * takes to start.  A distribution carries none of them: the system's own libcurl knows where its certificates are.
+ * Most commands never speak HTTP, and libcurl brings some twenty libraries with it, which would triple the time that
+ * the program takes to start.  A distribution carries none of them: the system's own libcurl knows where its
+ * certificates are.
  */
 #ifndef WW_POLICY_HTTP_CURL_H
 #define WW_POLICY_HTTP_CURL_H

@@ -7,12 +7,13 @@
  *         ▲                              │ cut, overloaded, 429, 5xx: what was received is reported as lost
  *         └──── wait (Retry-After) ◀─────┘
  *
- * What a server says about a conversation (refused, too long, cut off by length) is a reply with a `finish`; what it says about
- * us (key, model) is an error of the user; what goes away by itself is tried again.  A reply that broke off is asked for anew as a
- * whole: neither protocol can go on with half a tool call.  The half is lost as a message, but not from the accounts.
+ * What a server says about a conversation (refused, too long, cut off by length) is a reply with a `finish`; what it
+ * says about us (key, model) is an error of the user; what goes away by itself is tried again.  A reply that broke off
+ * is asked for anew as a whole: neither protocol can go on with half a tool call.  The half is lost as a message, but
+ * not from the accounts.
  *
- * Tokens are counted by the provider, in `usage`.  Before a call there is only an estimate: a token is taken for three bytes,
- * which is more tokens than any tokenizer in use makes of code and English.
+ * Tokens are counted by the provider, in `usage`.  Before a call there is only an estimate: a token is taken for three
+ * bytes, which is more tokens than any tokenizer in use makes of code and English.
  */
 #include "policy/http/http.h"
 
@@ -43,7 +44,7 @@ struct http {
 	const char *key;
 	struct ww_policy_opts opts;
 	struct ww_price price;
-	int official, reached;		/* reached: the server has answered this instance once */
+	int official, reached; /* reached: the server has answered this instance once */
 };
 
 /* One question in work. */
@@ -51,11 +52,11 @@ struct question {
 	struct http *h;
 	const struct ww_ask *ask;
 	struct ww_str body;
-	int64_t prompt_tokens, max_tokens;	/* estimate; bound */
+	int64_t prompt_tokens, max_tokens; /* estimate; bound */
 	struct ww_wire_reply reply;
 	struct ww_journal journal;
 	int n_events;
-	char why[768];				/* the newest attempt failed */
+	char why[768]; /* the newest attempt failed */
 };
 
 /* ---- Counting ---------------------------------------------------------------------------------------------------- */
@@ -97,8 +98,8 @@ static enum ww_rc report_lost(struct question *q, const char *why, struct ww_err
 	struct ww_wire_usage u = usage_of(q);
 	if (!m)
 		return WW_OK;
-	return (enum ww_rc)m->lost(m->ctx, ww_price_usd(&q->h->price, &u), u.input + u.cache_read + u.cache_write, u.output, why,
-				   err);
+	return (enum ww_rc)m->lost(m->ctx, ww_price_usd(&q->h->price, &u), u.input + u.cache_read + u.cache_write,
+				   u.output, why, err);
 }
 
 /* ---- One attempt ------------------------------------------------------------------------------------------------- */
@@ -111,7 +112,8 @@ static enum ww_rc on_event(void *ctx, const char *data, size_t n, struct ww_err 
 	enum ww_rc rc = q->h->wire->event(&q->reply, data, n, err);
 	/* Once the reply is beyond all bounds, or the server has said what broke, nothing that follows is of use. */
 	if (rc == WW_OK && (q->reply.too_long || q->reply.failed))
-		rc = ww_err_set(err, WW_ERR_LIMIT, "%s", q->reply.failed ? q->reply.failure.p : "a reply beyond all bounds");
+		rc = ww_err_set(err, WW_ERR_LIMIT, "%s",
+				q->reply.failed ? q->reply.failure.p : "a reply beyond all bounds");
 	return rc;
 }
 
@@ -132,7 +134,8 @@ static void explain(const struct ww_transfer_result *t, struct ww_str *out)
 {
 	json_t *o = json_loadb(t->body.p, t->body.len, 0, NULL);
 	const json_t *e = json_object_get(o, "error");
-	const char *said = json_is_string(e) ? json_string_value(e) : ww_json_str(e, "message", ww_json_str(o, "message", NULL));
+	const char *said =
+		json_is_string(e) ? json_string_value(e) : ww_json_str(e, "message", ww_json_str(o, "message", NULL));
 	ww_str_adds(out, t->why);
 	if (said || t->body.len) {
 		ww_str_adds(out, ": ");
@@ -154,15 +157,21 @@ static int mentions(const struct ww_transfer_result *t, const char *const *words
 /* A conversation that has outgrown the model is not a fault of anybody; one that never fitted is the user's to mend. */
 static int is_too_long(const struct ww_transfer_result *t)
 {
-	static const char *const words[] = { "context_length", "context length", "prompt is too long", "maximum context", "too many tokens",
-					     "exceed_context_size", NULL };
+	static const char *const words[] = { "context_length",
+					     "context length",
+					     "prompt is too long",
+					     "maximum context",
+					     "too many tokens",
+					     "exceed_context_size",
+					     NULL };
 	return t->end == WW_TRANSFER_REFUSED && (t->status == 413 || (t->status == 400 && mentions(t, words)));
 }
 
 /* No waiting helps: the account is empty. */
 static int is_unpaid(const struct ww_transfer_result *t)
 {
-	static const char *const words[] = { "insufficient_quota", "billing", "credit_balance", "spend_limit", "usage_limit", NULL };
+	static const char *const words[] = { "insufficient_quota", "billing",	  "credit_balance",
+					     "spend_limit",	   "usage_limit", NULL };
 	return t->status == 402 || (t->status == 429 && mentions(t, words));
 }
 
@@ -187,18 +196,19 @@ static enum ww_rc refuse(const struct question *q, const struct ww_transfer_resu
 {
 	const struct http *h = q->h;
 	if (t->status == 401 || t->status == 403)
-		return h->key ? ww_err_set(err, WW_ERR_USAGE, "%s: the server does not accept the key in %s (%s)", h->spec,
-					   h->wire->key_variable, q->why)
-			      : ww_err_set(err, WW_ERR_USAGE, "%s: the server wants a key; put it into %s (%s)", h->spec,
-					   h->wire->key_variable, q->why);
+		return h->key ? ww_err_set(err, WW_ERR_USAGE, "%s: the server does not accept the key in %s (%s)",
+					   h->spec, h->wire->key_variable, q->why)
+			      : ww_err_set(err, WW_ERR_USAGE, "%s: the server wants a key; put it into %s (%s)",
+					   h->spec, h->wire->key_variable, q->why);
 	if (is_too_long(t))
 		return ww_err_set(err, WW_ERR_USAGE,
-				  "%s: the task and a reply of %lld tokens do not fit into this model; lower --context-tokens and "
+				  "%s: the task and a reply of %lld tokens do not fit into this model; lower "
+				  "--context-tokens and "
 				  "--max-reply-tokens (%s)",
 				  h->spec, (long long)q->max_tokens, q->why);
 	if (t->status == 404)
-		return ww_err_set(err, WW_ERR_USAGE, "%s: no such model, or not the right --base-url: %s (%s)", h->spec, h->url.p,
-				  q->why);
+		return ww_err_set(err, WW_ERR_USAGE, "%s: no such model, or not the right --base-url: %s (%s)", h->spec,
+				  h->url.p, q->why);
 	return ww_err_set(err, t->status >= 500 || t->status == 429 ? WW_ERR_IO : WW_ERR_USAGE,
 			  "%s: the server refuses the request (%s)", h->spec, q->why);
 }
@@ -218,15 +228,16 @@ static enum ww_rc wait_s(const struct question *q, double s, struct ww_err *err)
 	return WW_OK;
 }
 
-static enum ww_rc back_off(const struct question *q, int attempt, const struct ww_transfer_result *t, struct ww_err *err)
+static enum ww_rc back_off(const struct question *q, int attempt, const struct ww_transfer_result *t,
+			   struct ww_err *err)
 {
 	double s = q->h->opts.backoff_s;
 	for (int i = 0; i < attempt && s < backoff_max_s; i++)
 		s *= 2;
 	s = (s < backoff_max_s ? s : backoff_max_s) * (0.5 + 0.5 * (double)(ww_rng_secret() % 1024) / 1024);
 	if (t->retry_after_s > wait_max_s)
-		return ww_err_set(err, WW_ERR_IO, "%s: the server asks to come back in %.0f s (%s)", q->h->spec, t->retry_after_s,
-				  q->why);
+		return ww_err_set(err, WW_ERR_IO, "%s: the server asks to come back in %.0f s (%s)", q->h->spec,
+				  t->retry_after_s, q->why);
 	return wait_s(q, t->retry_after_s > s ? t->retry_after_s : s, err);
 }
 
@@ -279,13 +290,14 @@ static enum ww_rc attempt(struct question *q, int number, int *again, int *too_l
 	if (q->n_events || t.end == WW_TRANSFER_CUT || t.end == WW_TRANSFER_INTERRUPTED)
 		WW_TRY(report_lost(q, q->why, err));
 	if (q->ask->journal)
-		(void)remove(q->ask->journal);	/* reported; a resumed run must not report it once more */
+		(void)remove(q->ask->journal); /* reported; a resumed run must not report it once more */
 	if (t.end == WW_TRANSFER_INTERRUPTED)
 		rc = ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted");
 	else if (!is_passing(&t))
 		rc = refuse(q, &t, err);
 	else if (number + 1 >= (q->h->reached ? q->h->opts.attempts : FIRST_CONTACT_ATTEMPTS))
-		rc = ww_err_set(err, WW_ERR_IO, "%s: %s: given up after %d attempts: %s", q->h->spec, q->h->url.p, number + 1, q->why);
+		rc = ww_err_set(err, WW_ERR_IO, "%s: %s: given up after %d attempts: %s", q->h->spec, q->h->url.p,
+				number + 1, q->why);
 	else
 		rc = back_off(q, number, &t, err);
 	*again = rc == WW_OK;
@@ -304,8 +316,8 @@ static enum ww_rc take_event(void *ctx, const char *data, size_t n, struct ww_er
 	return WW_OK;
 }
 
-/* A reply that a killed process had received as a whole; part of one, or a request without an answer, is accounted for and asked
- * again. */
+/* A reply that a killed process had received as a whole; part of one, or a request without an answer, is accounted for
+ * and asked again. */
 static enum ww_rc recover(struct question *q, int *whole, struct ww_err *err)
 {
 	int found;
@@ -337,11 +349,13 @@ static enum ww_rc prepare(struct question *q, struct ww_err *err)
 	struct ww_wire_opts o = { h->model, h->effort, h->official };
 	json_t *body = h->wire->request(&o, q->ask, q->max_tokens);
 	if (!body)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory, or text that is not UTF-8, in a request to %s", h->spec);
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory, or text that is not UTF-8, in a request to %s",
+				  h->spec);
 	ww_json_add(&q->body, body);
 	json_decref(body);
 	if (q->body.cut)
-		return ww_err_set(err, WW_ERR_LIMIT, "a request to %s would be larger than %d bytes", h->spec, BODY_MAX_BYTES);
+		return ww_err_set(err, WW_ERR_LIMIT, "a request to %s would be larger than %d bytes", h->spec,
+				  BODY_MAX_BYTES);
 	q->prompt_tokens = tokens_of(q->body.len);
 	return WW_OK;
 }
@@ -390,8 +404,8 @@ static int add_header(struct http *h, const char *text)
 static enum ww_rc set_headers(struct http *h, struct ww_err *err)
 {
 	struct ww_str line = WW_STR_INIT(2048);
-	int ok = add_header(h, "Content-Type: application/json") && add_header(h, "Accept: text/event-stream, application/json") &&
-		 add_header(h, "Expect:");
+	int ok = add_header(h, "Content-Type: application/json") &&
+		 add_header(h, "Accept: text/event-stream, application/json") && add_header(h, "Expect:");
 	if (h->key) {
 		ww_str_addf(&line, "%s%s", h->wire->key_header, h->key);
 		ok = ok && add_header(h, line.p);
@@ -404,16 +418,21 @@ static enum ww_rc set_headers(struct http *h, struct ww_err *err)
 
 static enum ww_rc set_url(struct http *h, struct ww_err *err)
 {
-	const char *env = getenv(h->wire->base_variable), *base = h->opts.base_url ? h->opts.base_url : env && *env ? env : NULL;
+	const char *env = getenv(h->wire->base_variable), *base = h->opts.base_url ? h->opts.base_url
+								  : env && *env	   ? env
+										   : NULL;
 	if (!base)
 		base = h->wire->default_base;
 	size_t n = strlen(base);
 	while (n && base[n - 1] == '/')
 		n--;
 	if (strncmp(base, "http://", 7) && strncmp(base, "https://", 8))
-		return ww_err_set(err, WW_ERR_USAGE, "the base URL of %s must begin with http:// or https://, not \"%.200s\"", h->spec, base);
+		return ww_err_set(err, WW_ERR_USAGE,
+				  "the base URL of %s must begin with http:// or https://, not \"%.200s\"", h->spec,
+				  base);
 	if (strpbrk(base, " \t\r\n") || strchr(base, '@'))
-		return ww_err_set(err, WW_ERR_USAGE, "the base URL of %s may hold neither spaces nor a password; keys go into %s", h->spec,
+		return ww_err_set(err, WW_ERR_USAGE,
+				  "the base URL of %s may hold neither spaces nor a password; keys go into %s", h->spec,
 				  h->wire->key_variable);
 	h->official = n == strlen(h->wire->default_base) && !memcmp(base, h->wire->default_base, n);
 	ww_str_add(&h->url, base, n);
@@ -426,7 +445,8 @@ static enum ww_rc set_price(struct http *h, struct ww_err *err)
 	enum ww_rc rc = ww_price_load(h->opts.prices, h->official, h->spec, &h->price, err);
 	if (rc == WW_OK && h->opts.need_price && !h->price.known)
 		rc = ww_err_set(err, WW_ERR_USAGE,
-				"a budget in USD needs the price of %s, which is not known%s; write a line for it into a file and give that with "
+				"a budget in USD needs the price of %s, which is not known%s; write a line for it into "
+				"a file and give that with "
 				"--prices (docs/policies.md)",
 				h->spec, h->official ? "" : " at a base URL of your own");
 	return rc;
@@ -446,8 +466,8 @@ static char *dup_text(const char *s)
 	return s ? strdup(s) : NULL;
 }
 
-int ww_http_policy_new(const struct ww_wire *wire, const char *model, const struct ww_policy_opts *opts, struct ww_policy **out,
-		       struct ww_err *err)
+int ww_http_policy_new(const struct ww_wire *wire, const char *model, const struct ww_policy_opts *opts,
+		       struct ww_policy **out, struct ww_err *err)
 {
 	struct http *h = calloc(1, sizeof(*h));
 	enum ww_rc rc;
@@ -468,7 +488,8 @@ int ww_http_policy_new(const struct ww_wire *wire, const char *model, const stru
 	WW_TRY(set_url(h, err));
 	h->key = ww_key_find(wire->key_variable);
 	if (!h->key && h->official)
-		rc = ww_err_set(err, WW_ERR_USAGE, "%s needs a key: put it into the environment variable %s", h->spec, wire->key_variable);
+		rc = ww_err_set(err, WW_ERR_USAGE, "%s needs a key: put it into the environment variable %s", h->spec,
+				wire->key_variable);
 	WW_TRY(rc);
 	WW_TRY(set_price(h, err));
 	WW_TRY(ww_curl_load(&h->curl, err));
@@ -476,7 +497,7 @@ int ww_http_policy_new(const struct ww_wire *wire, const char *model, const stru
 		rc = ww_err_set(err, WW_ERR_NOMEM, "libcurl cannot start");
 	WW_TRY(rc);
 	WW_TRY(set_headers(h, err));
-	h->opts.spec = h->opts.base_url = h->opts.prices = h->opts.effort = NULL;	/* the caller's */
+	h->opts.spec = h->opts.base_url = h->opts.prices = h->opts.effort = NULL; /* the caller's */
 	*out = &h->base;
 	return WW_OK;
 out:

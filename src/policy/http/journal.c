@@ -53,7 +53,7 @@ void ww_journal_event(struct ww_journal *j, const char *data, size_t n)
 	ww_str_add(&line, data, n);
 	for (size_t i = 0; i < line.len; i++)
 		if (line.p[i] == '\n')
-			line.p[i] = ' ';	/* between the lines of one event; inside strings JSON has none */
+			line.p[i] = ' '; /* between the lines of one event; inside strings JSON has none */
 	ww_str_addc(&line, '\n');
 	(void)put(j->fd, line.p, line.len);
 	ww_str_release(&line);

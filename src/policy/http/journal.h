@@ -1,9 +1,9 @@
 /* journal.h - a reply on the disk while it arrives.
  *
- * A text file: first {"asked":N}, N being the number of messages that were sent, then the data of each event on a line as it
- * came.  Bytes are handed to the kernel event by event, so a killed process loses nothing that it had read; the disk has them
- * when the reply is complete.  Room for an ordinary reply is reserved before the request is sent: a disk that fills up meanwhile
- * cannot lose a reply that is paid for.
+ * A text file: first {"asked":N}, N being the number of messages that were sent, then the data of each event on a line
+ * as it came.  Bytes are handed to the kernel event by event, so a killed process loses nothing that it had read; the
+ * disk has them when the reply is complete.  Room for an ordinary reply is reserved before the request is sent: a disk
+ * that fills up meanwhile cannot lose a reply that is paid for.
  */
 #ifndef WW_POLICY_HTTP_JOURNAL_H
 #define WW_POLICY_HTTP_JOURNAL_H
@@ -11,7 +11,9 @@
 #include "base/err.h"
 #include "base/str.h"
 
-struct ww_journal { int fd; };	/* -1: none is kept */
+struct ww_journal {
+	int fd;
+}; /* -1: none is kept */
 
 /* Begin a new one; path NULL: keep none. */
 enum ww_rc ww_journal_begin(struct ww_journal *j, const char *path, size_t asked, struct ww_err *err) WW_MUST_CHECK;

@@ -1,9 +1,9 @@
 /* key.c - see key.h.
  *
- * Judges, compilers and the reference worker run other people's code and inherit our environment; /proc/PID/environ shows the
- * block that a process was started with even after unsetenv().  So the keys are copied once, at start, and their bytes in that
- * block are overwritten.  What a server says may repeat a key (some do, in the error about a wrong one): every text from
- * outside is scrubbed before anything else sees it.
+ * Judges, compilers and the reference worker run other people's code and inherit our environment; /proc/PID/environ
+ * shows the block that a process was started with even after unsetenv().  So the keys are copied once, at start, and
+ * their bytes in that block are overwritten.  What a server says may repeat a key (some do, in the error about a wrong
+ * one): every text from outside is scrubbed before anything else sees it.
  */
 #include "policy/http/key.h"
 
@@ -13,7 +13,10 @@
 #include <string.h>
 #include <ww/policy.h>
 
-static struct { const char *name; char value[1024]; } keys[] = { { "OPENAI_API_KEY", "" }, { "ANTHROPIC_API_KEY", "" } };
+static struct {
+	const char *name;
+	char value[1024];
+} keys[] = { { "OPENAI_API_KEY", "" }, { "ANTHROPIC_API_KEY", "" } };
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void take(void)

@@ -1,11 +1,11 @@
 /* openai.c - chat completions with tools, as OpenAI and the servers that are compatible with it speak it.
  *
- *   request   model, messages, tools, stream with usage in the last chunk.  The bound of a reply is max_completion_tokens for
- *             OpenAI itself, which refuses the old name on newer models, and max_tokens for all others, which know that one.
- *   stream    data: {"choices":[{"delta":{...},"finish_reason":...}],"usage":...}, closed by data: [DONE].  Tool calls come in
- *             pieces, told apart by `index`; id and name in the first piece.  Some servers leave the index out and send
- *             whole calls: a piece without one belongs to the call with its id, else to the last.
- *   thinking  "reasoning" or "reasoning_content", by server; sent back under the name that it came under.
+ *   request   model, messages, tools, stream with usage in the last chunk.  The bound of a reply is
+ * max_completion_tokens for OpenAI itself, which refuses the old name on newer models, and max_tokens for all others,
+ * which know that one. stream    data: {"choices":[{"delta":{...},"finish_reason":...}],"usage":...}, closed by data:
+ * [DONE].  Tool calls come in pieces, told apart by `index`; id and name in the first piece.  Some servers leave the
+ * index out and send whole calls: a piece without one belongs to the call with its id, else to the last. thinking
+ * "reasoning" or "reasoning_content", by server; sent back under the name that it came under.
  *
  * A server that ignores `stream` sends one object with "message" in place of "delta"; that is read as one big piece.
  */
@@ -19,9 +19,9 @@ static json_t *calls_json(const struct ww_message *m, const json_t *native)
 {
 	json_t *calls = json_array();
 	for (size_t i = 0; i < m->n_calls; i++)
-		json_array_append_new(calls, json_pack("{s:s, s:s, s:{s:s, s:s}}", "id", ww_wire_call_id(native, m, i), "type",
-						       "function", "function", "name", m->calls[i].name, "arguments",
-						       m->calls[i].arguments));
+		json_array_append_new(calls, json_pack("{s:s, s:s, s:{s:s, s:s}}", "id", ww_wire_call_id(native, m, i),
+						       "type", "function", "function", "name", m->calls[i].name,
+						       "arguments", m->calls[i].arguments));
 	return calls;
 }
 
@@ -46,10 +46,11 @@ static json_t *messages_json(const struct ww_ask *ask)
 		if (m->role == WW_ROLE_ASSISTANT)
 			json_array_append_new(list, assistant_json(m, w.native));
 		else if (m->role == WW_ROLE_TOOL)
-			json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "role", "tool", "tool_call_id", w.call_id,
-							      "content", m->text));
+			json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "role", "tool", "tool_call_id",
+							      w.call_id, "content", m->text));
 		else
-			json_array_append_new(list, json_pack("{s:s, s:s}", "role", ww_role_name(m->role), "content", m->text));
+			json_array_append_new(
+				list, json_pack("{s:s, s:s}", "role", ww_role_name(m->role), "content", m->text));
 	}
 	return list;
 }
@@ -59,8 +60,8 @@ static json_t *tools_json(const struct ww_ask *ask)
 	json_t *list = json_array();
 	for (size_t i = 0; i < ask->n_tools; i++) {
 		const struct ww_tool_spec *t = &ask->tools[i];
-		json_array_append_new(list, json_pack("{s:s, s:{s:s, s:s, s:o}}", "type", "function", "function", "name", t->name,
-						      "description", t->description, "parameters",
+		json_array_append_new(list, json_pack("{s:s, s:{s:s, s:s, s:o}}", "type", "function", "function",
+						      "name", t->name, "description", t->description, "parameters",
 						      json_loads(t->schema, 0, NULL)));
 	}
 	return list;
@@ -68,8 +69,8 @@ static json_t *tools_json(const struct ww_ask *ask)
 
 static json_t *request(const struct ww_wire_opts *o, const struct ww_ask *ask, int64_t max_tokens)
 {
-	json_t *body = json_pack("{s:s, s:o, s:b, s:{s:b}, s:I}", "model", o->model, "messages", messages_json(ask), "stream", 1,
-				 "stream_options", "include_usage", 1,
+	json_t *body = json_pack("{s:s, s:o, s:b, s:{s:b}, s:I}", "model", o->model, "messages", messages_json(ask),
+				 "stream", 1, "stream_options", "include_usage", 1,
 				 o->official ? "max_completion_tokens" : "max_tokens", (json_int_t)max_tokens);
 	if (ask->n_tools)
 		json_object_set_new(body, "tools", tools_json(ask));
@@ -100,7 +101,8 @@ static int64_t call_index(const struct ww_wire_reply *r, const json_t *piece)
 
 static void add_call(struct ww_wire_reply *r, const json_t *piece)
 {
-	const json_t *function = json_object_get(piece, "function"), *arguments = json_object_get(function, "arguments");
+	const json_t *function = json_object_get(piece, "function"),
+		     *arguments = json_object_get(function, "arguments");
 	struct ww_wire_part *p = ww_wire_part(r, WW_WIRE_CALL, call_index(r, piece));
 	if (!p)
 		return;
@@ -108,7 +110,7 @@ static void add_call(struct ww_wire_reply *r, const json_t *piece)
 		ww_str_adds(&p->id, ww_json_str(piece, "id", ""));
 	if (!p->name.len)
 		ww_str_adds(&p->name, ww_json_str(function, "name", ""));
-	if (json_is_object(arguments)) {	/* some servers parse them already */
+	if (json_is_object(arguments)) { /* some servers parse them already */
 		struct ww_str text = WW_STR_INIT(WW_WIRE_REPLY_MAX_BYTES);
 		ww_json_add(&text, arguments);
 		ww_wire_add(r, &p->text, text.p);
@@ -133,7 +135,7 @@ static void add_delta(struct ww_wire_reply *r, const json_t *delta)
 	for (i = 0; i < WW_ARRAY_LEN(fields); i++) {
 		const char *text = ww_json_str(delta, fields[i], "");
 		if (!*text || (*r->reasoning_field && strcmp(r->reasoning_field, fields[i])))
-			continue;	/* a server that sends both sends the same twice */
+			continue; /* a server that sends both sends the same twice */
 		strcpy(r->reasoning_field, fields[i]);
 		add_text(r, WW_WIRE_THINKING, text);
 	}
@@ -142,8 +144,7 @@ static void add_delta(struct ww_wire_reply *r, const json_t *delta)
 		add_text(r, WW_WIRE_TEXT, ww_json_str(delta, "refusal", ""));
 		r->finish = WW_FINISH_REFUSAL;
 	}
-	json_array_foreach(json_object_get(delta, "tool_calls"), i, piece)
-		add_call(r, piece);
+	json_array_foreach(json_object_get(delta, "tool_calls"), i, piece) add_call(r, piece);
 }
 
 static void set_finish(struct ww_wire_reply *r, const char *reason)
@@ -154,7 +155,7 @@ static void set_finish(struct ww_wire_reply *r, const char *reason)
 	else if (!strcmp(reason, "length"))
 		r->finish = WW_FINISH_LENGTH;
 	else
-		r->finish = WW_FINISH_STOP;	/* whether there were calls, the parts say */
+		r->finish = WW_FINISH_STOP; /* whether there were calls, the parts say */
 }
 
 static void set_usage(struct ww_wire_reply *r, const json_t *usage)

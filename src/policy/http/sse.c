@@ -45,7 +45,8 @@ static enum ww_rc end_line(struct ww_sse *s, struct ww_err *err)
 		ww_str_add(&s->data, p + skip, n - skip);
 		s->has_data = 1;
 		if (s->data.cut)
-			rc = ww_err_set(err, WW_ERR_LIMIT, "an event of the stream is longer than %zu bytes", s->data.max);
+			rc = ww_err_set(err, WW_ERR_LIMIT, "an event of the stream is longer than %zu bytes",
+					s->data.max);
 	}
 	ww_str_reset(&s->line);
 	return rc;

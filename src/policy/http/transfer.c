@@ -1,7 +1,7 @@
 /* transfer.c - see transfer.h.
  *
- * Redirects are not followed: the key would go along.  Compressed answers are not asked for: a stream of events must arrive as it
- * is written.  Time-outs are three: 30 s for a connection, stall_s without a byte, call_s in all.
+ * Redirects are not followed: the key would go along.  Compressed answers are not asked for: a stream of events must
+ * arrive as it is written.  Time-outs are three: 30 s for a connection, stall_s without a byte, call_s in all.
  */
 #include "policy/http/transfer.h"
 
@@ -20,9 +20,9 @@ struct run {
 	struct ww_transfer_result *out;
 	struct ww_sse sse;
 	struct ww_err err;
-	int is_json;			/* one object instead of a stream */
+	int is_json; /* one object instead of a stream */
 	struct ww_str whole;
-	int failed;			/* on_event did not take an event */
+	int failed; /* on_event did not take an event */
 };
 
 static enum ww_rc on_data(void *ctx, const char *data, size_t n, struct ww_err *err)
@@ -103,7 +103,8 @@ static size_t on_header(char *line, size_t size, size_t n, void *ctx)
 		on_retry_after(r, v);
 	else if (header_value(line, n, "x-should-retry", v, sizeof(v)))
 		r->out->never_again = !strcasecmp(v, "false");
-	else if (header_value(line, n, "request-id", v, sizeof(v)) || header_value(line, n, "x-request-id", v, sizeof(v)))
+	else if (header_value(line, n, "request-id", v, sizeof(v)) ||
+		 header_value(line, n, "x-request-id", v, sizeof(v)))
 		on_request_id(r, v);
 	else if (header_value(line, n, "content-type", v, sizeof(v)))
 		r->is_json = !strncasecmp(v, "application/json", 16);
@@ -146,8 +147,9 @@ static void set_up(struct run *r, const char *body, size_t n)
 
 static int unreached(CURLcode code)
 {
-	return code == CURLE_COULDNT_RESOLVE_HOST || code == CURLE_COULDNT_RESOLVE_PROXY || code == CURLE_COULDNT_CONNECT ||
-	       code == CURLE_SSL_CONNECT_ERROR || code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_URL_MALFORMAT ||
+	return code == CURLE_COULDNT_RESOLVE_HOST || code == CURLE_COULDNT_RESOLVE_PROXY ||
+	       code == CURLE_COULDNT_CONNECT || code == CURLE_SSL_CONNECT_ERROR ||
+	       code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_URL_MALFORMAT ||
 	       code == CURLE_UNSUPPORTED_PROTOCOL;
 }
 

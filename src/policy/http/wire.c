@@ -14,7 +14,8 @@ void ww_wire_reply_release(struct ww_wire_reply *r)
 {
 	for (size_t i = 0; i < r->n_parts; i++) {
 		struct ww_wire_part *p = &r->parts[i];
-		ww_str_release(&p->text), ww_str_release(&p->id), ww_str_release(&p->name), ww_str_release(&p->signature);
+		ww_str_release(&p->text), ww_str_release(&p->id), ww_str_release(&p->name),
+			ww_str_release(&p->signature);
 		json_decref(p->raw);
 	}
 	free(r->parts);
@@ -61,7 +62,8 @@ void ww_wire_add(struct ww_wire_reply *r, struct ww_str *to, const char *text)
 
 void ww_wire_fail(struct ww_wire_reply *r, const json_t *error)
 {
-	const char *message = json_is_string(error) ? json_string_value(error) : ww_json_str(error, "message", "no reason given");
+	const char *message =
+		json_is_string(error) ? json_string_value(error) : ww_json_str(error, "message", "no reason given");
 	r->failed = 1;
 	ww_str_reset(&r->failure);
 	ww_str_adds(&r->failure, ww_json_str(error, "type", ""));
@@ -120,15 +122,15 @@ enum ww_rc ww_wire_finish(const struct ww_wire *w, struct ww_wire_reply *r, stru
 		free(m->reasoning);
 		m->reasoning = NULL;
 	}
-	if (!refused)	/* what a model called before it refused is not carried out */
+	if (!refused) /* what a model called before it refused is not carried out */
 		ok = ok && take_calls(r, m);
 	if (refused || r->too_long) {
-		free(m->native);	/* cut, or without its calls: nothing that could be sent back unchanged */
+		free(m->native); /* cut, or without its calls: nothing that could be sent back unchanged */
 		m->native = NULL;
 	}
 	out->finish = r->too_long ? WW_FINISH_LENGTH : r->finish;
 	if (out->finish == WW_FINISH_STOP && m->n_calls)
-		out->finish = WW_FINISH_TOOL_CALLS;	/* some servers say "stop" after calls */
+		out->finish = WW_FINISH_TOOL_CALLS; /* some servers say "stop" after calls */
 	return ok && m->text ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory for a reply");
 }
 
