@@ -576,7 +576,7 @@ class Task:
         """Giving memory back takes milliseconds, now and when it is wanted again; but runners and other tasks want some, too."""
         free, total = torch.cuda.mem_get_info(self.device)
         idle = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
-        return free < total // 3 or idle > max(self.target.pool_bytes // 2, 1 << 30)
+        return free < total // 3 or idle > max(self.target.pool_bytes, 2 << 30)
 
     def close(self):
         self._references = self._clock = None

@@ -58,6 +58,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) silu_pool(const float *x, 
 			float t = v_x[k] * v_weight[k] + v_bias[k];
 			top = fmaxf(top, t / (1.0f + expf(-t)));
 		}
-		out[(long long)blockIdx.x * (COLS / 4) + i * THREADS + threadIdx.x] = top;
+		top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
+		top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+		if (threadIdx.x % 4 == 0)
+			out[(at + 4 * (i * THREADS + threadIdx.x)) / 16] = top;
 	}
 }

@@ -68,13 +68,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) silu_pool(const float *x, 
 			float t = v_x[k] * v_weight[k] + v_bias[k];
 			top = fmaxf(top, t / (1.0f + expf(-t)));
 		}
-		out[(long long)blockIdx.x * (COLS / 4) + i * THREADS + threadIdx.x] = top;
+		top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
+		top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+		if (threadIdx.x % 4 == 0)
+			out[(at + 4 * (i * THREADS + threadIdx.x)) / 16] = top;
 	}
 }
 
 torch::Tensor run(torch::Tensor x, torch::Tensor weight, torch::Tensor bias)
 {
-	auto out = torch::empty({x.size(0), COLS / 4}, x.options());
+	auto out = torch::empty({x.size(0), COLS / 16}, x.options());
 	silu_pool<<<x.size(0), THREADS, 0, at::cuda::getCurrentCUDAStream()>>>(x.data_ptr<float>(), weight.data_ptr<float>(), bias.data_ptr<float>(), out.data_ptr<float>());
 	return out;
 }
