@@ -97,6 +97,7 @@ struct ww_session {
 	struct ww_verdict *v;
 	struct ww_str diag;
 	double limit_s;			/* of one run */
+	int calls, contradicted;	/* timed ones; those whose events the host's clock contradicts (ww_run_result) */
 	int flush;			/* cpu: the next call starts with cold caches */
 	int brief;			/* time it for a few seconds only */
 	int failed;			/* v->status says how; nothing more is done */

@@ -148,6 +148,17 @@ enum ww_rc ww_session_prepare(struct ww_session *s, unsigned prepare, struct ww_
 	return rc;
 }
 
+/* One call may have been held up on the host; four in five are not. */
+static void believe_clock(struct ww_session *s, const struct ww_run_result *res)
+{
+	enum { ENOUGH = 8 };
+	s->calls += isfinite(res->call_us);
+	s->contradicted += res->contradicted;
+	if (s->contradicted >= ENOUGH && 5 * s->contradicted >= 4 * s->calls)
+		ww_session_fail(s, WW_STATUS_REFUSED, "refused: the event clock was tampered with: %d of %d timed calls took much longer by the "
+				"host's clock than by their events", s->contradicted, s->calls);
+}
+
 enum ww_rc ww_session_go(struct ww_session *s, struct ww_run_result *res, struct ww_err *err)
 {
 	uint64_t start = ww_now_ns();
@@ -157,6 +168,8 @@ enum ww_rc ww_session_go(struct ww_session *s, struct ww_run_result *res, struct
 	s->t->spent.run += ww_seconds_since(start);
 	if (rc == WW_OK)
 		ww_session_fail_run(s, res, "run");
+	if (rc == WW_OK && !s->failed)
+		believe_clock(s, res);
 	return rc;
 }
 

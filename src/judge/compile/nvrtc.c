@@ -209,6 +209,13 @@ static int binds(struct ww_sandbox_bind *out, int max)
 	return g.has_pch ? 3 : 2;
 }
 
+/* NVRTC maps a precompiled header where it was made, and cannot where that place is taken.  It says so and gives up; this job
+ * then goes on as if there had been none. */
+static int header_did_not_fit(const struct ww_compile_job *j, enum ww_compile_result r)
+{
+	return r == WW_COMPILE_FAILED && g.has_pch && (strstr(j->log.p, "unable to obtain mapped memory") || strstr(j->log.p, "PCH heap"));
+}
+
 static enum ww_compile_result run(struct ww_compile_job *j)
 {
 	struct ww_str text = WW_STR_INIT(8 << 20);
@@ -216,7 +223,17 @@ static enum ww_compile_result run(struct ww_compile_job *j)
 	ww_str_add(&text, j->macros, j->macros_bytes);
 	ww_str_adds(&text, "#line 1 \"kernels.cu\"\n");
 	ww_str_add(&text, j->source, j->source_bytes);
-	return text.cut ? WW_COMPILE_LIMIT : compile(text.p, j);
+	if (text.cut)
+		return WW_COMPILE_LIMIT;
+	enum ww_compile_result r = compile(text.p, j);
+	if (header_did_not_fit(j, r)) {
+		g.has_pch = 0;
+		ww_str_reset(&j->log);
+		ww_str_reset(&j->symbols);
+		ww_str_reset(&j->binary);
+		r = compile(text.p, j);
+	}
+	return r;
 }
 
 const struct ww_compile_backend ww_compile_nvrtc = { load, binds, run };

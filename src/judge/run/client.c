@@ -273,6 +273,7 @@ static enum ww_rc call_more(struct ww_runner *r, uint32_t op, const void *payloa
 		if (r->target == WW_TARGET_CUDA) {
 			out->device_us = reply.device_us;
 			out->call_us = reply.call_us;
+			out->contradicted = reply.contradicted != 0;
 			out->made = (int)reply.made;
 			out->differs = reply.differs != 0;
 			out->digest = reply.digest;

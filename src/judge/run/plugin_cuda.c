@@ -19,7 +19,8 @@
  * on an H200: 2.7 us for 2 ms).  So the host's clock runs beside them, from before the flush until a second round of flush and
  * events without a graph has ended, which a kernel that goes on behind a forged end would delay.  Less what two such rounds take
  * on this device before any launch of the candidate's (READY measures that), it is the device's time again, give or take a few
- * microseconds; where it is more than that above what the events say, it counts instead of them.
+ * microseconds; where it is more than that above what the events say, it counts instead of them, and where it is much more in most
+ * calls the session refuses the candidate.
  *
  * Repeats.  The outputs' digest (repeat.c defines it) is computed by a kernel of ours behind the candidate's graph on the same
  * stream: the sum is set to zero after the candidate has ended and fetched before its next run begins, so that none of its
@@ -31,6 +32,7 @@
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -596,6 +598,9 @@ static int cuda_prepare(void *self, unsigned flags, struct ww_run_reply *r)
 	return e == CUDA_SUCCESS ? kind : fault(x, r, e);
 }
 
+/* No delay of an honest call's on the host is that long, call after call. */
+static const double GROSS = 1.25, GROSS_US = 20;
+
 static int cuda_go(void *self, struct ww_run_reply *r)
 {
 	struct cuda *x = self;
@@ -605,10 +610,11 @@ static int cuda_go(void *self, struct ww_run_reply *r)
 	if (!x->graph_exec)
 		return WW_RUN_BROKEN;
 	e = between_events(x, x->flush_next, x->graph_exec, &r->device_us, &host_us);
-	r->call_us = host_us;
+	r->call_us = NAN;
 	if (e == CUDA_SUCCESS && x->flush_next) {
 		e = between_events(x, 1, NULL, &none, &empty_us);
 		r->call_us = host_us + empty_us - 2 * x->empty_us;
+		r->contradicted = r->call_us > GROSS * r->device_us + GROSS_US + x->slack_us;
 		if (r->call_us - x->slack_us > r->device_us)
 			r->device_us = r->call_us;
 	}

@@ -65,10 +65,10 @@ struct ww_run_reply {
 	uint32_t kind;			/* enum ww_run_kind */
 	uint32_t made;			/* REPEAT: runs made */
 	uint32_t differs;		/* REPEAT: the last of them gave other bits; its outputs lie in the buffers */
-	uint32_t reserved;
+	uint32_t contradicted;		/* GO on cuda: the host's clock says much more than the events do */
 	uint64_t digest;		/* REPEAT: of the outputs that the others were compared with */
 	double device_us;		/* GO on cuda: between the events, unless the host's clock contradicts them */
-	double call_us;			/* GO on cuda: by the host's clock */
+	double call_us;			/* GO on cuda: by the host's clock; NAN where there was no flush */
 	char text[480];			/* one line, NUL-terminated; "" where nothing is to be said */
 };
 
