@@ -12,6 +12,8 @@
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <unistd.h>
+#include <sys/wait.h>
 
 static const char task_source[] =
 	"import torch\n"
@@ -121,6 +123,34 @@ static void a_full_verdict(void **state)
 	assert_false(v.degenerate);
 	assert_false(v.library_only);
 	assert_false(v.algebraic);
+	ww_verdict_release(&v);
+}
+
+/* As many strangers as processors: the verdict is still one, and says that its times are not to be trusted. */
+static void a_disturbed_measurement_says_so(void **state)
+{
+	struct ww_verdict v;
+	pid_t pids[64];
+	long n = sysconf(_SC_NPROCESSORS_ONLN);
+	(void)state;
+	n = n > 64 ? 64 : n;
+	for (long i = 0; i < n; i++) {
+		pids[i] = fork();
+		if (pids[i] == 0) {
+			alarm(60);
+			for (volatile unsigned k = 0;; k++)
+				;
+		}
+	}
+	ww_verdict_init(&v);
+	run(good_kernel, good_plan, WW_JUDGE_FULL, &v);
+	for (long i = 0; i < n; i++) {
+		kill(pids[i], SIGKILL);
+		waitpid(pids[i], NULL, 0);
+	}
+	assert_int_equal(v.status, WW_STATUS_OK);
+	assert_true(v.correct && v.disturbed && v.attempts >= 1 && v.time.device_us > 0);
+	assert_true(strstr(v.disturbance, "other processes") || strstr(v.disturbance, "the times"));
 	ww_verdict_release(&v);
 }
 
@@ -341,6 +371,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(statuses), cmocka_unit_test(a_full_verdict), cmocka_unit_test(against_another_solution),
+		cmocka_unit_test(a_disturbed_measurement_says_so),
 		cmocka_unit_test(compile_depth_runs_nothing), cmocka_unit_test(profile_of_the_reference),
 		cmocka_unit_test(profile_of_solutions),
 		cmocka_unit_test(noise_is_counted), cmocka_unit_test(a_race_falls_to_the_repeats), cmocka_unit_test(strangers_are_quoted),
