@@ -39,7 +39,7 @@ static void add_flags(const struct ww_verdict *v, struct ww_str *out)
 		{ v->nondeterministic > 0, "nondeterministic: not the same bits every time, within the tolerance so far" },
 		{ v->library_only, "library_only: no kernel of your own, so the reward is at most 1" },
 		{ v->suspect, "suspect: faster than the bytes that must be moved allow" },
-		{ v->disturbed, "disturbed: somebody else used the device while it was measured" },
+		{ v->disturbed, "disturbed: others used the device, or its speed changed, while it was measured; do not trust the times" },
 	};
 	for (size_t i = 0; i < WW_ARRAY_LEN(flags); i++)
 		if (flags[i].set)
