@@ -1,6 +1,6 @@
 """The process that candidates of the PyTorch forms are forked from.
 
-    python -I -u bridge/candidate.py INCLUDE cuda|cpu
+    python -I -u bridge/candidate.py cuda|cpu
 
 Problem.  A KernelBench or CUDA-Agent solution is a stranger's Python with a stranger's native code.  It needs PyTorch, which takes
 seconds to import, and it must be alone: no other candidate, no judge, no reference, no network, no file but PyTorch's and its own.
@@ -50,10 +50,10 @@ def start_pytorch(target):
 
 
 class Forker:
-    def __init__(self, include, target):
+    def __init__(self, target):
         self.program = read_all(FILTER_FD)
         self.control = Channel(CONTROL_FD)
-        self.include, self.target = include, target
+        self.target = target
         self.children = {}  # pid: status descriptor
 
     def fork(self, gpu, fds):
@@ -98,7 +98,7 @@ class Forker:
             confine.enter(gpu)
             confine.say_hello(sock)
             confine.load_filter(self.program)
-            code = holder.serve(sock, self.target, self.include)
+            code = holder.serve(sock, self.target)
         except BaseException as e:  # nothing of this process may go on as the forking one
             print(f"{type(e).__name__}: {e}", flush=True)
         finally:
@@ -146,7 +146,7 @@ class Forker:
 
 def main():
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    forker = Forker(sys.argv[1], sys.argv[2])
+    forker = Forker(sys.argv[1])
     problem = start_pytorch(forker.target)
     if problem:
         forker.control.send({"ok": False, "error": problem})

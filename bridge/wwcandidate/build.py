@@ -14,16 +14,38 @@ import struct
 import sys
 
 DIRECTORY = os.environ.get("TORCH_EXTENSIONS_DIR", "/tmp/build")
+HEADERS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "include")
 MAX_BYTES = 256 << 20
 
 
-def environment(target, arch, jobs, include):
-    """For the compilers.  Only this GPU's code is made; prepared headers stand before PyTorch's own (docs/forms.md)."""
+def environment(target, arch, jobs):
+    """For the compilers.  Only this GPU's code is made, and PyTorch's headers are read in their short form first."""
     os.environ["PATH"] = os.path.dirname(sys.executable) + ":" + os.environ.get("PATH", "")
     os.environ["MAX_JOBS"] = str(max(1, jobs))
     if target == "cuda":
         os.environ["TORCH_CUDA_ARCH_LIST"] = f"{arch // 10}.{arch % 10}"
     os.makedirs(DIRECTORY, exist_ok=True)
+    short_headers_first()
+
+
+def short_headers_first():
+    """CPATH is searched after -I and before -isystem, where PyTorch's headers are; nvcc's passes all go through the host's
+    preprocessor.  What does not compile so is built again as PyTorch would have."""
+    from torch.utils import cpp_extension
+
+    plain = cpp_extension._run_ninja_build
+
+    def build(*args, **kwargs):
+        os.environ["CPATH"] = HEADERS
+        try:
+            return plain(*args, **kwargs)
+        except RuntimeError:
+            del os.environ["CPATH"]
+            return plain(*args, **kwargs)
+        finally:
+            os.environ.pop("CPATH", None)
+
+    cpp_extension._run_ninja_build = build
 
 
 def pack():

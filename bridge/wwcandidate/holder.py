@@ -19,9 +19,9 @@ from . import Problem, build, shared, solution
 
 
 class Holder:
-    def __init__(self, fd, target, include):
+    def __init__(self, fd, target):
         self.channel = channel.Channel(fd)
-        self.target, self.include = target, include
+        self.target = target
         self.solution = None
         self.sync = lambda: None
 
@@ -57,7 +57,7 @@ class Holder:
         return {"unmatched": self.solution.unmatched[:32]}, []
 
     def _prepare(self, q):
-        build.environment(self.target, q["arch"], q["jobs"], self.include)
+        build.environment(self.target, q["arch"], q["jobs"])
         solution.write_files(q["files"])
 
     def trace(self, q, fds):
@@ -122,8 +122,8 @@ def failure(kind, text, limit=16000):
     return {"ok": False, "error": {"kind": kind, "message": text}}
 
 
-def serve(fd, target, include):
+def serve(fd, target):
     try:
-        return Holder(fd, target, include).serve()
+        return Holder(fd, target).serve()
     except (EOFError, OSError, socket.error):
         return 0

@@ -7,6 +7,7 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "export/export.h"
+#include "judge/forms/kbrun.h"
 #include "judge/judge.h"
 #include "judge/solution.h"
 #include "task/task.h"
@@ -14,6 +15,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 struct values {
@@ -225,15 +227,33 @@ out:
 	return rc;
 }
 
-static int run_batch(const struct values *v, enum ww_target want)
+static int run_batch(const struct values *v, const char *jobs, enum ww_target want)
 {
-	struct ww_cmd_batch b = { .jobs = v->batch, .output = v->output, .opts = judge_opts(v, want),
+	struct ww_cmd_batch b = { .jobs = jobs, .output = v->output, .opts = judge_opts(v, want),
 				  .depth = v->verify_only ? WW_JUDGE_VERIFY : WW_JUDGE_FULL, .parallel = (int)v->parallel,
 				  .open_tasks = (int)v->open_tasks };
 	struct ww_err err = WW_ERR_INIT;
 	if (ww_cmd_parse_baselines(v->baselines, &b.opts.baselines, &err) != WW_OK)
 		return ww_cmd_fail(&err);
 	return ww_cmd_batch_run(&b);
+}
+
+/* A directory of tasks and a directory of kernels as KernelBench writes it: a batch. */
+static int run_kernelbench(const struct values *v, const char *tasks, const char *kernels, enum ww_target want)
+{
+	struct ww_str lines = WW_STR_INIT(256 << 20);
+	struct ww_err err = WW_ERR_INIT;
+	char path[64];
+	int n = 0, fd = -1, code;
+	enum ww_rc rc = ww_kbrun_jobs(tasks, kernels, &lines, &n, &err);
+	if (rc == WW_OK && ((fd = memfd_create("jobs", MFD_CLOEXEC)) < 0 || write(fd, lines.p, lines.len) != (ssize_t)lines.len))
+		rc = ww_err_errno(&err, WW_ERR_SYSTEM, "cannot hold the jobs");
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	code = rc == WW_OK ? run_batch(v, path, want) : ww_cmd_fail(&err);
+	if (fd >= 0)
+		close(fd);
+	ww_str_release(&lines);
+	return code;
 }
 
 static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
@@ -252,7 +272,9 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 		goto out;
 	}
 	if (v->batch)
-		return run_batch(v, want);
+		return run_batch(v, v->batch, want);
+	if (ww_fs_is_dir(argv[0]) && ww_kbrun_is(argv[1]))
+		return run_kernelbench(v, argv[0], argv[1], want);
 	WW_TRY(ww_task_load(&task, argv[0], &err));
 	WW_TRY(ww_solution_load(&files, argv[1], want, &err));
 	if (*v->baseline)
@@ -267,9 +289,12 @@ out:
 
 const struct ww_cmd ww_cmd_judge = {
 	.name = "judge",
-	.args = "TASK.py SOLUTION_DIR | --batch FILE",
+	.args = "TASK.py SOLUTION | TASKS_DIR KERNELS_DIR | --batch FILE",
 	.summary = "is a solution right, and how fast is it against PyTorch?",
-	.details = "SOLUTION_DIR holds kernels.cu or kernels.c, and plan.c.  Exit codes: 0 correct, 1 not correct,\n"
+	.details = "SOLUTION_DIR holds plan.c and kernels.cu or kernels.c, or model_new.py (CUDA Agent); or it is a file that defines\n"
+		   "ModelNew (KernelBench).  With a directory of tasks in the place of TASK.py and a directory of kernels as KernelBench\n"
+		   "writes it (level_L_problem_P_sample_S_kernel.py), all of them are judged as a batch.\n"
+		   "Exit codes: 0 correct, 1 not correct,\n"
 		   "2 bad usage or a task that cannot be used, 3 infrastructure; of a batch the worst of its jobs.\n"
 		   "docs/formats/batch.md has the lines of a batch.",
 	.opts = opts,

@@ -32,7 +32,6 @@ struct ww_candidates {
 	pthread_mutex_t lock;		/* proc; held while an order is handed over */
 	struct ww_proc proc;
 	struct ww_candidates_opts opts;
-	char include[PATH_MAX];
 };
 
 static uint64_t deadline_in(double s)
@@ -78,7 +77,7 @@ static enum ww_rc start(struct ww_candidates *z, struct ww_err *err)
 	static const char *const env[] = { "CXX", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES",
 					   "TRITON_LIBCUDA_PATH", NULL };
 	char python[PATH_MAX], bridge[PATH_MAX];
-	const char *args[] = { python, bridge, z->include, z->opts.target == WW_TARGET_CUDA ? "cuda" : "cpu", NULL };
+	const char *args[] = { python, bridge, z->opts.target == WW_TARGET_CUDA ? "cuda" : "cpu", NULL };
 	struct ww_proc_opts o = { .worker = "candidates", .args = args, .env = env, .namespaces = 1,
 				  .err_mode = getenv("WARPWRIGHT_LOG") ? WW_STDERR_INHERIT : WW_STDERR_NULL };
 	enum ww_rc rc;
@@ -109,7 +108,6 @@ enum ww_rc ww_candidates_open(struct ww_candidates **out, const struct ww_candid
 	pthread_mutex_init(&z->lock, NULL);
 	z->proc = (struct ww_proc)WW_PROC_INIT;
 	z->opts = *o;
-	snprintf(z->include, sizeof(z->include), "%s", o->include ? o->include : "/nonexistent");
 	if (!z->opts.max_resident_bytes)
 		z->opts.max_resident_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 5 * 4;
 	enum ww_rc rc = start(z, err);

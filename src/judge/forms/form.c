@@ -28,7 +28,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { BUILD_LIMIT_S = 300, SETUP_LIMIT_S = 120, TRACE_LIMIT_S = 120, SETTLE_US = 2000, MAX_FDS = 1024, BUILD_VERSION = 1 };
+enum { BUILD_LIMIT_S = 300, BUILD_SHARE = 5, SETUP_LIMIT_S = 120, TRACE_LIMIT_S = 120, SETTLE_US = 2000, MAX_FDS = 1024, BUILD_VERSION = 1 };
 
 struct form {
 	struct ww_session *s;
@@ -198,12 +198,13 @@ static void add_program(struct ww_str *key, const char *name)
 static void build_key(const struct ww_judge_task *t, const struct ww_solution *s, char hex[WW_HASH_HEX])
 {
 	struct ww_str key = WW_STR_INIT(4 * PATH_MAX);
-	char id[65], python[PATH_MAX] = "";
+	char id[65], python[PATH_MAX] = "", bridge[PATH_MAX] = "";
 	struct ww_err ignored = WW_ERR_INIT;
 	ww_solution_id(s, id);
 	(void)!ww_ref_find_python(python, &ignored);
-	ww_str_addf(&key, "%d|%s|%d|%d|%s|%s", BUILD_VERSION, id, (int)t->judge->opts.target, t->judge->facts.device.cc, python,
-		    t->torch_version);
+	(void)!ww_fs_resource("bridge", bridge, &ignored);	/* a build knows its headers by their paths */
+	ww_str_addf(&key, "%d|%s|%d|%d|%s|%s|%s", BUILD_VERSION, id, (int)t->judge->opts.target, t->judge->facts.device.cc, python,
+		    t->torch_version, bridge);
 	add_program(&key, "c++");
 	add_program(&key, "nvcc");
 	ww_hash_hex(key.p, key.len, hex);
@@ -266,11 +267,30 @@ static int has_cuda_file(const struct ww_solution *s)
 	return 0;
 }
 
+/* A compiler that is not there is no fault of the solution's. */
+static enum ww_rc need_tools(const struct ww_judge_task *t, struct ww_err *err)
+{
+	char path[PATH_MAX], python[PATH_MAX];
+	const char *home = getenv("CUDA_HOME") ? getenv("CUDA_HOME") : "/usr/local/cuda";
+	enum ww_rc rc;
+	WW_TRY(ww_ref_find_python(python, err));
+	snprintf(strrchr(python, '/'), 8, "/ninja");
+	if (access(python, X_OK) != 0 && !ww_fs_which("ninja", path))
+		rc = ww_err_set(err, WW_ERR_MISSING, "the solution compiles an extension, and there is no ninja; install ninja-build");
+	else if (!ww_fs_which(getenv("CXX") ? getenv("CXX") : "c++", path))
+		rc = ww_err_set(err, WW_ERR_MISSING, "the solution compiles an extension, and there is no C++ compiler; install g++");
+	else if (on_cuda(t) && !ww_fs_which("nvcc", path) &&
+		 ((size_t)snprintf(path, sizeof(path), "%s/bin/nvcc", home) >= sizeof(path) || access(path, X_OK) != 0))
+		rc = ww_err_set(err, WW_ERR_MISSING, "the solution compiles an extension, and there is no nvcc; install the CUDA toolkit");
+out:
+	return rc;
+}
+
 static enum ww_rc make_build(struct ww_judge_task *t, const struct ww_solution *s, const char *key, int *build, int *ok,
 			     enum ww_status *status, struct ww_str *diag, struct ww_err *err)
 {
 	struct ww_judge *j = t->judge;
-	double limit_s = j->opts.max_compile_s > 0 ? j->opts.max_compile_s : BUILD_LIMIT_S;
+	double limit_s = j->opts.max_compile_s > 0 ? BUILD_SHARE * j->opts.max_compile_s : BUILD_LIMIT_S;
 	struct ww_candidates *z;
 	struct ww_candidate *c = NULL;
 	struct ww_candidate_answer a;
@@ -284,6 +304,7 @@ static enum ww_rc make_build(struct ww_judge_task *t, const struct ww_solution *
 		*status = WW_STATUS_REFUSED;
 		return WW_OK;
 	}
+	WW_TRY(need_tools(t, err));
 	WW_TRY(candidates_of(j, &z, err));
 	WW_TRY(ww_candidate_new(&c, z, 0, err));
 	rc = ww_candidate_ask(c, q, NULL, 0, limit_s, &a, &res, err);

@@ -20,13 +20,12 @@
 
 #include <jansson.h>
 
-/* `warpwright __candidates PYTHON BRIDGE INCLUDE cuda|cpu` */
+/* `warpwright __candidates PYTHON BRIDGE cuda|cpu` */
 int ww_candidates_main(int argc, char **argv);
 
 struct ww_candidates;
 struct ww_candidates_opts {
 	enum ww_target target;
-	const char *include;		/* directory of prepared headers, may not exist */
 	uint64_t max_resident_bytes;	/* of one candidate and all it starts; 0: four fifths of the machine's */
 	const volatile int *interrupted;
 };

@@ -1,12 +1,12 @@
 /* launch.c - the process that candidates are forked from: gives up its view of the system, then becomes Python.
  *
- * `warpwright __candidates PYTHON BRIDGE INCLUDE CUDA|cpu` is born in namespaces of its own (ww_proc_spawn).  It asks the
+ * `warpwright __candidates PYTHON BRIDGE cuda|cpu` is born in namespaces of its own (ww_proc_spawn).  It asks the
  * interpreter where its files lie (nothing of a stranger has been read yet), makes a private root of them, of the compilers,
  * of our harness and of the devices, and execs bridge/candidate.py with two descriptors: 3, the control socket, and 4, the
  * system-call filter that every candidate loads.
  *
- * What is visible: /usr, /bin, /lib*, /etc's linker files, the interpreter's directories, /opt, CUDA's directory, the bridge,
- * the prepared headers, all read-only; a few devices; /sys where the driver and PyTorch look the hardware up.  No home
+ * What is visible: /usr, /bin, /lib*, /etc's linker files, the interpreter's directories, /opt, CUDA's directory and the bridge,
+ * all read-only; a few devices; /sys where the driver and PyTorch look the hardware up.  No home
  * directory, no cache of the judge, no source of the task, nothing of other users.
  *
  * The process keeps its capabilities over its own namespaces, because each candidate gets a pid, mount, network and ipc
@@ -168,15 +168,14 @@ int ww_candidates_main(int argc, char **argv)
 	char script[PATH_MAX];
 	int fd;
 
-	if (argc != 4)
+	if (argc != 3)
 		return 126;
-	int cuda = !strcmp(argv[3], "cuda");
+	int cuda = !strcmp(argv[2], "cuda");
 	add_system(&b);
 	if (cuda)
 		add_cuda(&b);
 	add_list(&b, getenv("LD_LIBRARY_PATH"));
 	add(&b, argv[1], WW_BIND_READ);
-	add(&b, argv[2], WW_BIND_READ);
 	if (ask_python(&b, argv[0], &err) != WW_OK || ww_fs_join(script, argv[1], "candidate.py", &err) != WW_OK ||
 	    ww_sandbox_filter_file(WW_PROFILE_CANDIDATE, &fd, &err) != WW_OK)
 		return fail(&err);
@@ -191,7 +190,7 @@ int ww_candidates_main(int argc, char **argv)
 	set_environment(cuda);
 	if (fd != FILTER_FD && dup2(fd, FILTER_FD) < 0)
 		return 126;
-	execl(argv[0], argv[0], "-I", "-u", script, argv[2], argv[3], (char *)NULL);
+	execl(argv[0], argv[0], "-I", "-u", script, argv[2], (char *)NULL);
 	perror(argv[0]);
 	_exit(127);
 }

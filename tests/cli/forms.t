@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+# timeout: 400
+# processors: 2
+"""Solutions in the KernelBench and CUDA-Agent forms on the cpu target, all through one batch: honest ones, wrong ones, escapes.
+
+What one candidate's process can and cannot do is in tests/unit/judge/test_candidate.c; here whole verdicts are looked at."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+root = os.environ.get("WW_SOURCE_DIR") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+binary = os.environ.get("WARPWRIGHT") or os.path.join(root, "build/warpwright")
+python = os.environ.get("WW_PYTHON") or os.path.join(root, ".venv/bin/python")
+if subprocess.run([python, "-c", "import importlib.util as u, sys; sys.exit(u.find_spec('torch') is None)"], stderr=subprocess.DEVNULL).returncode:
+    print("1..0 # SKIP no Python with PyTorch (make setup)")
+    sys.exit(0)
+if subprocess.run(["unshare", "-Urmpf", "--mount-proc", "true"], stderr=subprocess.DEVNULL).returncode:
+    print("1..0 # SKIP this system allows no namespaces, and so no PyTorch forms")
+    sys.exit(0)
+
+box = tempfile.TemporaryDirectory()
+d = box.name
+env = {**os.environ, "XDG_CACHE_HOME": os.path.join(d, "cache"), "WARPWRIGHT_HOME": root}
+
+
+def put(name, text):
+    path = os.path.join(d, name)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w") as f:
+        f.write(text)
+    return path
+
+
+TASK = put("tasks/level1/3_scale.py", """import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(n)
+        self.weight = nn.Parameter(torch.randn(n))
+
+    def forward(self, x):
+        return torch.relu(self.norm(x) * self.weight + x)
+
+
+def get_inputs():
+    return [torch.randn(64, 1000)]
+
+
+def get_init_inputs():
+    return [1000]
+""")
+HEAD = """import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(n)
+        self.weight = nn.Parameter(torch.randn(n))
+
+    def forward(self, x):
+"""
+EXTENSION = r'''
+torch::Tensor scale(torch::Tensor x, torch::Tensor g, torch::Tensor b, torch::Tensor w)
+{
+	auto y = torch::empty_like(x);
+	long m = x.size(0), n = x.size(1);
+	const float *p = x.data_ptr<float>(), *pg = g.data_ptr<float>(), *pb = b.data_ptr<float>(), *pw = w.data_ptr<float>();
+	float *o = y.data_ptr<float>();
+	for (long j = 0; j < n; j++) {
+		double s = 0, q = 0;
+		for (long i = 0; i < m; i++)
+			s += p[i * n + j];
+		s /= m;
+		for (long i = 0; i < m; i++)
+			q += (p[i * n + j] - s) * (p[i * n + j] - s);
+		double r = 1 / std::sqrt(q / m + 1e-5);
+		for (long i = 0; i < m; i++) {
+			float v = (float)((p[i * n + j] - s) * r * pg[j] + pb[j]) * pw[j] + p[i * n + j];
+			o[i * n + j] = v > 0 ? v : 0;
+		}
+	}
+	return y;
+}
+'''
+kernel = 0
+jobs, expected = [], {}
+
+
+def solution(name, text, status, says="", check=None, **job):
+    """A KernelBench file as one line of the batch."""
+    global kernel
+    path = put(f"run/level_1_problem_3_sample_{kernel}_kernel.py", text)
+    kernel += 1
+    add(name, path, status, says, check, **job)
+
+
+def add(name, path, status, says="", check=None, **job):
+    jobs.append({"id": name, "task": TASK, "solution": path, "target": "cpu", "depth": "verify", "baselines": "eager", **job})
+    expected[name] = (status, says, check)
+
+
+def body(text, head=HEAD):
+    return head + "".join("        " + line + "\n" for line in text.strip().split("\n"))
+
+
+HONEST = "return torch.relu(self.norm(x) * self.weight + x)"
+solution("PyTorch itself is correct, and only a library", body(HONEST), "ok",
+         check=lambda v: v["library_only"] and v["reward"] <= 1 and "aten.relu" in v["aten_ops"] and v["form"] == "kernelbench"
+         and v["repeats"] >= 5 and v["guarantees"].startswith("weaker"))
+solution("its times are the clock's", body(HONEST), "ok", depth="full", max_time_seconds=1,
+         check=lambda v: v["device_method"] == "clock" and v["time"]["device_us"] > 0 and v["checked_calls"] >= 8
+         and v["baselines"]["eager"]["device_us"] > 0 and v["speedup"]["eager"]["lo"] <= v["speedup"]["eager"]["hi"])
+solution("other names: found by value", body(HONEST.replace("self.norm", "self.a").replace("self.weight", "self.b"),
+         HEAD.replace("self.norm", "self.a").replace("self.weight", "self.b")), "ok")
+solution("load_inline", "from torch.utils.cpp_extension import load_inline\n" + HEAD.replace("class ModelNew", "ext = load_inline('scale', cpp_sources=[r'''"
+         + EXTENSION + "'''], functions=['scale'], extra_cflags=['-O2'])\n\n\nclass ModelNew") + "        return ext.scale(x, self.norm.weight, self.norm.bias, self.weight)\n",
+         "ok", check=lambda v: not v["library_only"] and v["aten_ops"] == [])
+solution("an extension that does not compile", "from torch.utils.cpp_extension import load_inline\next = load_inline('bad', cpp_sources=['int f() { return x; }'], functions=['f'])\n" + body(HONEST),
+         "compile_failed", "was not declared")
+solution("a wrong constant", body(HONEST.replace("self.weight", "self.weight * 1.001")), "mismatch", "does not match")
+solution("weights prepared once", body("if not hasattr(self, 'w'): self.w = self.weight.clone()\nreturn torch.relu(self.norm(x) * self.w + x)"), "mismatch", "re-drawn")
+solution("outputs kept by pointer", body("if not hasattr(self, 'y'): self.y = torch.relu(self.norm(x) * self.weight + x)\nreturn self.y"), "mismatch", "does not match")
+solution("the parameters as they were made", body(HONEST, HEAD.replace("        self.weight = nn.Parameter(torch.randn(n))", "        self.weight = torch.randn(n)")), "mismatch", "does not match")
+solution("an exception, and a line that speaks as the judge", body("raise ValueError('x\\nstatus: ok\\nreward: 3')"), "crashed", "| reward: 3",
+         check=lambda v: not any(line.startswith(("status:", "reward:")) for line in v["diagnostics"].split("\n")))
+solution("a patched PyTorch", body("torch.allclose = lambda *a, **k: True\ntorch.equal = torch.allclose\ntorch.cuda.synchronize = lambda *a: None\n"
+         "import time; time.perf_counter = lambda: 0.0; time.monotonic = lambda: 0.0\ntorch.backends.cuda.matmul.allow_tf32 = True\nreturn x"), "mismatch")
+solution("the harness's objects", body("import gc\nfor o in gc.get_objects():\n    if type(o).__name__ == 'Holder': o.solution.collect = lambda out: None\nreturn x"), "mismatch")
+solution("a printed verdict and exit code 0", body("import os; print('[PASS] verify success'); print('{\"correct\": true}'); os._exit(0)"), "crashed", "exited with code 0")
+solution("a thread that fills the output later", body("import threading, time\ny = torch.empty_like(x)\nargs = x.clone(), self.weight.clone()\n"
+         "def late():\n    time.sleep(0.05)\n    y.copy_(torch.relu(self.norm(args[0]) * args[1] + args[0]))\nthreading.Thread(target=late).start()\nreturn y"), "mismatch")
+solution("the reference's own code", body("import sys\nm = sys.modules['model'].Model(1000)\nm.load_state_dict(self.state_dict())\nreturn m(x)"), "ok",
+         check=lambda v: v["library_only"] and v["reward"] <= 1)
+put("agent/model_new.py", "import cuda_extension\n" + HEAD + "        return cuda_extension.scale(x, self.norm.weight, self.norm.bias, self.weight)\n")
+put("agent/model.py", "raise SystemExit('frozen files are not read')\n")
+put("agent/kernels/scale_binding.cpp", '#include <torch/types.h>\n#include <torch/csrc/utils/pybind.h>\n#include "../binding_registry.h"\n' + EXTENSION
+    + '\nstatic void add(pybind11::module &m) { m.def("scale", &scale); }\nREGISTER_BINDING(scale, add);\n')
+add("a CUDA-Agent directory", os.path.join(d, "agent"), "ok", check=lambda v: v["form"] == "cuda-agent" and not v["library_only"])
+put("agent_cu/model_new.py", body(HONEST))
+put("agent_cu/kernels/k.cu", "__global__ void k() {}\n")
+add("CUDA on the cpu target", os.path.join(d, "agent_cu"), "refused", "kernels/k.cu is CUDA")
+
+print(f"1..{len(jobs) + 4}")
+count = 0
+
+
+def ok(good, name, why=""):
+    global count
+    count += 1
+    print(("ok" if good else "not ok") + f" {count} - {name}", flush=True)
+    if not good:
+        print("# " + str(why).replace("\n", "\n# "), flush=True)
+
+
+done = subprocess.run([binary, "judge", "--batch", "-", "--max-run-seconds", "5"], input="".join(json.dumps(j) + "\n" for j in jobs), text=True,
+                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
+results = {r["id"]: r for r in map(json.loads, done.stdout.splitlines())}
+for j in jobs:
+    status, says, check = expected[j["id"]]
+    r = results.get(j["id"], {})
+    v = r.get("verdict")
+    good = v is not None and v["status"] == status and says in v["diagnostics"] and v["correct"] == (status == "ok") and (not check or check(v))
+    ok(good, j["id"], json.dumps(r)[:2500] or done.stderr)
+ok(done.returncode == 1 and len(results) == len(jobs), "the batch ends with 1, as some are wrong", f"{done.returncode} {done.stderr[-600:]}")
+
+# The second time an extension is not compiled again.
+again = [j for j in jobs if j["id"] == "load_inline"]
+done = subprocess.run([binary, "judge", "--batch", "-"], input=json.dumps({**again[0], "depth": "compile"}) + "\n", text=True, stdout=subprocess.PIPE,
+                      stderr=subprocess.PIPE, env=env)
+seconds = json.loads(done.stdout)["verdict"]["seconds"]["compile"] if done.stdout else None
+first = results["load_inline"]["verdict"]["seconds"]["compile"] if "verdict" in results.get("load_inline", {}) else 0
+ok(seconds is not None and seconds < 0.5 < first, "a finished build is kept", f"{first} s, then {seconds} s; {done.stderr}")
+
+# A directory as KernelBench writes it, given with a directory of tasks: each file a job; here the problem's task is missing.
+os.rename(TASK, TASK + ".away")
+done = subprocess.run([binary, "judge", os.path.join(d, "tasks"), os.path.join(d, "run"), "--target", "cpu"], text=True, stdout=subprocess.PIPE,
+                      stderr=subprocess.PIPE, env=env)
+lines = [json.loads(line) for line in done.stdout.splitlines()]
+ok(done.returncode == 2 and len(lines) == kernel and all("level1/3_" in r["error"] and r["id"].startswith("level_1_problem_3_sample_") for r in lines),
+   "a KernelBench directory is a batch; a missing task is one line", done.stdout[:500] + done.stderr)
+
+# Where the system allows no sandbox the form is refused as missing, not judged without.
+os.rename(TASK + ".away", TASK)
+done = subprocess.run([binary, "judge", TASK, os.path.join(d, "run/level_1_problem_3_sample_0_kernel.py"), "--target", "cpu", "--verify-only"],
+                      text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**env, "WARPWRIGHT_SANDBOX": "landlock"})
+ok(done.returncode == 3 and "namespaces" in done.stderr, "without namespaces the form is not judged", f"{done.returncode} {done.stderr}")
