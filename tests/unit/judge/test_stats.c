@@ -31,6 +31,26 @@ static void intervals_hold_the_median_and_repeat(void **state)
 	assert_memory_equal(&a, &b, sizeof(a));
 }
 
+/* Few enough samples that the bootstrap's distribution can be worked out by hand. */
+static void intervals_of_few(void **state)
+{
+	const double two[] = { 3, 1 }, three[] = { 10, 1, 2 }, ties[] = { 5, 9, 5, 5 };
+	(void)state;
+	struct ww_ratio r = ww_stats_interval(two, 2);		/* medians 1, 2, 3 with 1/4, 1/2, 1/4 */
+	assert_true(r.lo == 1 && r.mid == 2 && r.hi == 3);
+	r = ww_stats_interval(three, 3);			/* 1, 2, 10 with 7/27, 13/27, 7/27 */
+	assert_true(r.lo == 1 && r.mid == 2 && r.hi == 10);
+	r = ww_stats_interval(ties, 4);				/* 5, 7, 9 with 189/256, 54/256, 13/256: the last beyond 2.5% */
+	assert_true(r.lo == 5 && r.mid == 5 && r.hi == 9);
+	r = ww_stats_interval(two, 1);
+	assert_true(r.lo == 3 && r.mid == 3 && r.hi == 3);
+	const double base[] = { 6, 2 };			/* twice each sample: paired, so the ratio never moves */
+	r = ww_stats_ratio_paired(base, two, 2);
+	assert_true(r.lo == 2 && r.mid == 2 && r.hi == 2);
+	r = ww_stats_ratio(base, 2, 1, two, 2);			/* taken apart it does: 2/3 with 1/16 */
+	assert_true(r.lo == 2.0 / 3 && r.mid == 2 && r.hi == 6);
+}
+
 /* Over many sets of samples the 95% interval holds the true median about 95 times in 100. */
 static void intervals_cover(void **state)
 {
@@ -77,7 +97,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(medians), cmocka_unit_test(intervals_hold_the_median_and_repeat),
-		cmocka_unit_test(intervals_cover), cmocka_unit_test(ratios), cmocka_unit_test(spread),
+		cmocka_unit_test(intervals_of_few), cmocka_unit_test(intervals_cover), cmocka_unit_test(ratios), cmocka_unit_test(spread),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
