@@ -279,11 +279,16 @@ static void tell_said(struct loop *l, const char *text)
 
 /* ---- Asking ------------------------------------------------------------------------------------------------------ */
 
+/* Asked before every attempt, so a server that fails again and again cannot keep an episode beyond its time either. */
 static int meter_begin(void *ctx, double max_usd, int64_t max_tokens, struct ww_err *err)
 {
 	struct loop *l = ctx;
 	struct ww_budget *b = l->opts->budget;
-	enum ww_rc rc = b ? ww_budget_hold(b, &l->hold, max_usd, max_tokens, l->opts->interrupted, err) : WW_OK;
+	enum ww_rc rc = WW_OK;
+	if (ww_episode_seconds(l->episode) >= l->opts->max_seconds)
+		rc = ww_err_set(err, WW_ERR_LIMIT, "the time of the episode is over");
+	else if (b)
+		rc = ww_budget_hold(b, &l->hold, max_usd, max_tokens, l->opts->interrupted, err);
 	l->out_of_budget = rc == WW_ERR_LIMIT;
 	return rc;
 }

@@ -212,6 +212,13 @@ class Handler(BaseHTTPRequestHandler):
     def play_r429(self, n, body):
         self.good("plain") if n > 1 else self.refuse(429, {"error": {"type": "rate_limit_error", "message": "slowly"}}, Retry_After="1")
 
+    def play_later(self, n, body):
+        self.refuse(429, {"error": {"type": "rate_limit_error", "message": "much slower"}}, Retry_After="60")
+
+    def play_silent(self, n, body):
+        time.sleep(3)
+        self.close_connection = True
+
     def play_r5xx(self, n, body):
         status = {1: 500, 2: 529, 3: 503}.get(n)
         self.refuse(status, {"type": "error", "error": {"type": "overloaded_error", "message": "busy"}}) if status else self.good("plain")

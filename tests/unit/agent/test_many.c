@@ -201,6 +201,34 @@ static void test_tokens(void **state)
 	finish_many(&m);
 }
 
+/* A policy that tries again and again. */
+static int stubborn_next(struct ww_policy *self, const struct ww_ask *ask, struct ww_reply *out, struct ww_err *err)
+{
+	int rc = WW_OK;
+	(void)self, (void)out;
+	for (int i = 0; i < 1000 && rc == WW_OK; i++) {
+		usleep(5000);
+		rc = ask->meter->begin(ask->meter->ctx, 0, 0, err);
+	}
+	assert_int_equal(rc, WW_ERR_LIMIT);
+	return rc;
+}
+
+/* The time of an episode ends its attempts, also without a budget. */
+static void test_attempts_end_in_time(void **state)
+{
+	static const struct ww_policy_ops ops = { "stubborn", stubborn_next, NULL, NULL };
+	struct fixture f;
+	(void)state;
+	prepare(&f, dir, graph, looks, 1);
+	f.policy.base.ops = &ops;
+	f.opts.max_seconds = 0.05;
+	assert_int_equal(ww_agent_run(&f.opts, &f.result, &f.err), WW_OK);
+	assert_string_equal(f.result.end.reason, "seconds");
+	assert_int_equal(f.result.turns, 0);
+	finish(&f);
+}
+
 /* Judgements of 1 s each on a device that is paid by the second: the closing ones are kept back. */
 static void test_gpu_seconds(void **state)
 {
@@ -419,7 +447,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(test_side_by_side), T(test_one_fails),     T(test_usd),	  T(test_tokens),
-		T(test_gpu_seconds),  T(test_fair),	     T(test_hundred_kills), T(test_compaction),
+		T(test_attempts_end_in_time), T(test_gpu_seconds), T(test_fair),	     T(test_hundred_kills), T(test_compaction),
 		T(test_no_compaction), T(test_same_bytes),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,6 +10,8 @@
 #include "policy/http/key.h"
 #include "policy/http/price.h"
 
+#include <pthread.h>
+
 #define KEY "sk-test-5up3r-s3cr3t-key"
 
 static const char *const protocols[] = { "openai", "anthropic" };
@@ -75,6 +77,7 @@ struct asked {
 	struct ww_err err;
 	struct count count;
 	struct ww_meter meter;
+	const volatile int *interrupted;
 	int rc;
 	double seconds;
 };
@@ -100,7 +103,8 @@ static void open_policy(struct asked *a, const char *protocol, const char *scena
 
 static void ask_with(struct asked *a, const struct ww_message *msgs, size_t n, const char *journal)
 {
-	struct ww_ask ask = { .msgs = msgs, .n = n, .tools = tools, .n_tools = 1, .meter = &a->meter, .journal = journal };
+	struct ww_ask ask = { .msgs = msgs, .n = n, .tools = tools, .n_tools = 1, .meter = &a->meter, .journal = journal,
+			      .interrupted = a->interrupted };
 	uint64_t start = ww_now_ns();
 	ww_reply_release(&a->reply);
 	a->rc = a->policy->ops->next(a->policy, &ask, &a->reply, &a->err);
@@ -338,6 +342,34 @@ static void test_native_goes_back(void **state)
 	}
 }
 
+static void *interrupt(void *flag)
+{
+	usleep(150000);
+	*(volatile int *)flag = 1;
+	return NULL;
+}
+
+/* Ctrl-C while the server is silent, and while it is waited for: over within a second, and what was begun is accounted for. */
+static void test_interrupted(void **state)
+{
+	static const struct { const char *scenario; int lost; } cases[] = { { "silent", 1 }, { "later", 0 } };
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(cases); i++) {
+		struct asked a;
+		volatile int flag = 0;
+		pthread_t t;
+		open_policy(&a, protocols[0], cases[i].scenario);
+		a.interrupted = &flag;
+		assert_int_equal(pthread_create(&t, NULL, interrupt, (void *)&flag), 0);
+		ask_with(&a, opening, 2, journal_path);
+		pthread_join(t, NULL);
+		assert_int_equal(a.rc, WW_ERR_INTERRUPTED);
+		assert_true(a.seconds < 1.5);
+		assert_int_equal(a.count.lost, cases[i].lost);
+		done(&a);
+	}
+}
+
 /* A budget that is used up ends the attempts. */
 static void test_meter_refuses(void **state)
 {
@@ -463,7 +495,7 @@ int main(void)
 		cmocka_unit_test(test_cut_after_the_end),  cmocka_unit_test(test_ten_parallel_calls),
 		cmocka_unit_test(test_outcomes),	   cmocka_unit_test(test_errors),
 		cmocka_unit_test(test_outgrown),	   cmocka_unit_test(test_unreachable),	   cmocka_unit_test(test_native_goes_back),
-		cmocka_unit_test(test_meter_refuses),	   cmocka_unit_test(test_journal),
+		cmocka_unit_test(test_interrupted),	   cmocka_unit_test(test_meter_refuses),	   cmocka_unit_test(test_journal),
 		cmocka_unit_test(test_key_is_nowhere),	   cmocka_unit_test(test_bad_options),
 		cmocka_unit_test(test_prices),
 	};
