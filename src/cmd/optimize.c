@@ -457,7 +457,7 @@ static enum ww_rc prepare(struct run *r, const char *path, struct ww_err *err)
 		WW_TRY(each_word(r->o->formats, add_format, r, err));
 	WW_TRY(ww_task_load(&r->task, path, err));
 	WW_TRY(choose_target(r, r->o->json ? stderr : stdout, err));
-	WW_TRY(ww_rundir_open(&r->dir, r->o->dir, &r->task, target_name(r), r->n, err));
+	WW_TRY(ww_rundir_open(&r->dir, r->o->dir, &r->task, target_name(r), r->o->policy, r->n, err));
 	rc = prepare_run(r, err);
 	if (rc != WW_OK)
 		ww_rundir_undo(&r->dir);

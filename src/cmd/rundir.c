@@ -41,7 +41,7 @@ static enum ww_rc check_empty(const char *path, struct ww_err *err)
 	return rc;
 }
 
-static enum ww_rc check_past(struct ww_rundir *d, const struct ww_task *task, struct ww_err *err)
+static enum ww_rc check_past(struct ww_rundir *d, const struct ww_task *task, const char *policy, struct ww_err *err)
 {
 	enum ww_rc rc = (enum ww_rc)ww_episode_read(d->episode, &d->past, err);
 	if (rc != WW_OK)
@@ -50,6 +50,9 @@ static enum ww_rc check_past(struct ww_rundir *d, const struct ww_task *task, st
 	if (strcmp(d->past.header.task_id, task->id))
 		return ww_err_set(err, WW_ERR_USAGE, "%s holds a run of another task (%s); choose another -o", d->path,
 				  d->past.header.task_path);
+	if (!d->past.ended && strcmp(d->past.header.policy, policy))
+		return ww_err_set(err, WW_ERR_USAGE, "%s holds a run with another policy (%s, not %s); choose another -o", d->path,
+				  d->past.header.policy, policy);
 	return WW_OK;
 }
 
@@ -70,7 +73,7 @@ static enum ww_rc check_parallel(const struct ww_rundir *d, int parallel, struct
 }
 
 enum ww_rc ww_rundir_open(struct ww_rundir *d, const char *dir, const struct ww_task *task, const char *target,
-			  int parallel, struct ww_err *err)
+			  const char *policy, int parallel, struct ww_err *err)
 {
 	char copy[PATH_MAX];
 	enum ww_rc rc;
@@ -88,7 +91,7 @@ enum ww_rc ww_rundir_open(struct ww_rundir *d, const char *dir, const struct ww_
 	d->made = !ww_fs_is_dir(d->path);
 	WW_TRY(ww_fs_mkdirs(d->path, err));
 	WW_TRY(check_parallel(d, parallel, err));
-	WW_TRY(ww_fs_is_file(d->episode) ? check_past(d, task, err) : check_empty(d->path, err));
+	WW_TRY(ww_fs_is_file(d->episode) ? check_past(d, task, policy, err) : check_empty(d->path, err));
 	WW_TRY(ww_fs_write(copy, task->source, task->source_bytes, err));
 out:
 	if (rc != WW_OK)

@@ -27,10 +27,11 @@ struct ww_rundir {
 	struct ww_episode past;		/* where it holds a run already; of several episodes the first */
 };
 
-/* `dir` NULL: runs/NAME-TARGET-TIME.  parallel: how many episodes run side by side; `episode` is the path of the first.  Makes the directory, checks that it is empty or holds a run of this task, and
- * writes task.py, so that a directory that cannot be written is known before any work begins. */
-enum ww_rc ww_rundir_open(struct ww_rundir *d, const char *dir, const struct ww_task *task, const char *target, int parallel,
-			  struct ww_err *err) WW_MUST_CHECK;
+/* `dir` NULL: runs/NAME-TARGET-TIME.  parallel: how many episodes run side by side; `episode` is the path of the first.  Makes
+ * the directory, checks that it is empty or holds a run of this task (by this policy, if it has not ended), and writes task.py,
+ * so that a directory that cannot be written is known before any work begins. */
+enum ww_rc ww_rundir_open(struct ww_rundir *d, const char *dir, const struct ww_task *task, const char *target,
+			  const char *policy, int parallel, struct ww_err *err) WW_MUST_CHECK;
 /* The run did not begin: leave no trace of it. */
 void ww_rundir_undo(struct ww_rundir *d);
 void ww_rundir_release(struct ww_rundir *d);

@@ -9,8 +9,12 @@ import warnings
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(HERE)), "bridge"))
 
-import torch  # noqa: E402
-from wwbridge import Refuse, facts  # noqa: E402
+os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # nothing is timed here
+from wwbridge import NoCollection, Refuse  # noqa: E402
+
+with NoCollection():
+    import torch  # noqa: E402
+    from wwbridge import facts  # noqa: E402
 from wwbridge.task import Task, span  # noqa: E402
 
 warnings.simplefilter("ignore")

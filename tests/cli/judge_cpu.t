@@ -51,7 +51,6 @@ def loop(value, to="n"):
 
 
 HONEST = loop("x[row * n + i] + bias[i]")
-FAST = ("--verify-only", "--baselines", "eager", "--max-run-seconds", "4")
 print("1..10")
 count = 0
 
@@ -79,12 +78,14 @@ if not why:
         why = f"a baseline that nobody asked for, or reward {v['reward']}"
 ok(not why, "a full verdict has times, intervals and checked calls", why)
 
-# Rule paper lets a small error pass that strict does not.
+# Rule paper lets a small error pass that strict does not; device code that does not compile is a verdict.  One process judges them.
 small = kernel(loop("1.0005f * x[row * n + i] + bias[i]"))
-v, code, err, _ = h.judge("paper", TASK, small, PLAN, FAST + ("--rule", "paper"))
-ok(not problem(v, code, err, "ok", ""), "rule paper takes an error of 5e-4", problem(v, code, err, "ok", ""))
-v, code, err, _ = h.judge("strict", TASK, small, PLAN, FAST)
-ok(not problem(v, code, err, "mismatch", "limit"), "rule strict does not", problem(v, code, err, "mismatch", "limit"))
+v = h.batch(TASK, PLAN, {"paper": (small, {"rule": "paper"}), "strict": (small, {}), "broken": (kernel("syntax error"), {})},
+            ("--verify-only", "--baselines", "eager", "--max-run-seconds", "4"))
+for name, status, word, what in (("paper", "ok", "", "rule paper takes an error of 5e-4"), ("strict", "mismatch", "limit", "rule strict does not"),
+                                 ("broken", "compile_failed", "error", "device code that does not compile is a verdict")):
+    why = problem(v.get(name), 0 if status == "ok" else 1, v[""], status, word)
+    ok(not why, what, why)
 
 # A kill -9 of the runner is the candidate's crash; the command still ends with a verdict and leaves nobody behind.
 slow = kernel("for (volatile long long i = 0; i < 20000000000ll; ) i++;")
@@ -178,9 +179,6 @@ ok(killed and p.returncode == 0 and '"correct":true' in out.replace(" ", ""), "a
    f"{killed} {p.returncode} {out[:300]} {err[:300]}")
 time.sleep(0.5)
 ok(len(seen) >= 4 and not survivors(seen), "and leaves no process", f"{seen} {survivors(seen)}")
-
-v, code, err, _ = h.judge("broken", TASK, kernel("syntax error"), PLAN, FAST)
-ok(not problem(v, code, err, "compile_failed", "error"), "device code that does not compile is a verdict", problem(v, code, err, "compile_failed", "error"))
 
 # Bad usage.
 code = subprocess.run([h.command("usage", TASK, small, PLAN, ())[0], "judge", "/nonexistent.py", h.dir.name], env=h.env,
