@@ -52,6 +52,11 @@ set_tests_properties(dev/test_ops_base PROPERTIES ENVIRONMENT WARPWRIGHT_CPU_KER
 add_executable(bench-loop bench/loop/loop.c)
 target_link_libraries(bench-loop PRIVATE -Wl,--start-group ${WW_LIBS} -Wl,--end-group ${WW_SYSTEM_LIBS})
 
+# What bench/accuracy judges; links to little, so that it runs on a machine that has only a distribution of ours.
+add_executable(accuracy-variants bench/accuracy/variants.c)
+target_link_libraries(accuracy-variants PRIVATE -Wl,--as-needed ww_policy ww_base ${WW_SYSTEM_LIBS})
+set_target_properties(accuracy-variants PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+
 # Scripts print TAP; `prove` fails on a wrong plan, a failed line or a bad exit code.  "# label: gpu" in the head of a
 # script adds a label, "# timeout: 900" gives it more than 300 seconds, "# processors: 2" says that it keeps two busy.  Those
 # that may take longest start first; two that measure wait for each other by the judge's own lease on the device.

@@ -62,6 +62,7 @@ struct ww_verdict {
 	} seconds;
 	char device_name[64];
 	char solution_id[65], task_id[65];	/* content hashes */
+	char binary_id[65];		/* of plan image and compiled device code: what ran; "" where nothing was built */
 };
 
 void ww_verdict_init(struct ww_verdict *v);

@@ -445,6 +445,7 @@ static void forget(struct ww_verdict *v, struct ww_str *diag)
 	fresh.seconds = v->seconds;
 	memcpy(fresh.device_name, v->device_name, sizeof(fresh.device_name));
 	memcpy(fresh.solution_id, v->solution_id, sizeof(fresh.solution_id));
+	memcpy(fresh.binary_id, v->binary_id, sizeof(fresh.binary_id));
 	memcpy(fresh.task_id, v->task_id, sizeof(fresh.task_id));
 	*v = fresh;
 	ww_str_reset(diag);
@@ -530,6 +531,13 @@ static int too_large(const struct ww_solution *s, struct ww_verdict *v, struct w
 	return 1;
 }
 
+/* Two solutions of one id run the same: their texts may differ. */
+static void binary_id(const struct built *b, char out[WW_HASH_HEX])
+{
+	struct ww_hash_part parts[] = { { b->image, b->image->total_bytes }, { b->binary.binary, b->binary.binary_bytes } };
+	ww_hash_parts_hex(parts, WW_ARRAY_LEN(parts), out);
+}
+
 static enum ww_rc build_a_form(struct ww_judge_task *t, const struct ww_solution *s, struct built *b, struct ww_verdict *v,
 			       struct ww_str *diag, struct ww_err *err)
 {
@@ -557,6 +565,8 @@ static enum ww_rc build_a_plan(struct ww_judge_task *t, const struct ww_solution
 	ww_judge_progress(t->judge, "compile");
 	WW_TRY(compile_code(t, s, b, diag, err));
 	v->seconds.compile = ww_seconds_since(start);
+	if (b->ok)
+		binary_id(b, v->binary_id);
 out:
 	return rc;
 }

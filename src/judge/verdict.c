@@ -159,6 +159,7 @@ json_t *ww_verdict_to_json(const struct ww_verdict *v)
 	json_object_set_new(o, "seconds", seconds(v));
 	json_object_set_new(o, "device", json_string(v->device_name));
 	json_object_set_new(o, "solution_id", json_string(v->solution_id));
+	json_object_set_new(o, "binary_id", json_string(v->binary_id));
 	json_object_set_new(o, "task_id", json_string(v->task_id));
 	return o;
 }
@@ -232,6 +233,7 @@ static enum ww_rc read_texts(const json_t *o, struct ww_verdict *v, struct ww_er
 	snprintf(v->device_method, sizeof(v->device_method), "%s", method);
 	snprintf(v->device_name, sizeof(v->device_name), "%s", device);
 	snprintf(v->solution_id, sizeof(v->solution_id), "%s", solution);
+	snprintf(v->binary_id, sizeof(v->binary_id), "%s", ww_json_str(o, "binary_id", ""));
 	snprintf(v->task_id, sizeof(v->task_id), "%s", task);
 out:
 	return rc;
