@@ -179,6 +179,9 @@ DEFECTS = [
     (11, "mismatch", "output 7|[3]"), (12, "mismatch", "output 12"), (13, "mismatch", "output 9|at []"),
     (14, "mismatch", "overrun"), (15, "crashed", ""),
 ]
+# Right nine times in ten: 41% fall to the draws, 58% to the repeats, 0.6% escape.  More than three of 16 escape with a chance of
+# 2e-6, and none falls to the repeats with one of 6e-7.
+RACES, ESCAPES = 16, 3
 FLAGS = ("degenerate", "algebraic", "library_only")
 
 
@@ -220,9 +223,8 @@ def cases(target, tasks):
     yield "noise", {"task": task, "solution": solution(target, 16), **verify}, lambda v: right(v) or (
         "" if 0 < v["nondeterministic"] < v["repeats"] else f"{v['nondeterministic']} of {v['repeats']} repeats with other bits")
     if target == "cuda":
-        for k in range(8):  # right nine times in ten: 1 of 170 verdicts lets it pass, so two of eight would be a chance of 1e-3
-            yield f"race {k}", {"task": task, "solution": dict(solution(target, 17), plan=solution(target, 17)["plan"] + f"/* {k} */\n"),
-                                **verify}, lambda v: "" if v["status"] == "mismatch" else "passed"
+        for k in range(RACES):
+            yield f"race {k}", {"task": task, "solution": solution(target, 17), **verify}, lambda v: ""
         yield "no barrier", {"task": task, "solution": solution(target, sync=""), **verify}, \
             lambda v: "" if v["status"] == "mismatch" else v["status"]
 
@@ -241,7 +243,12 @@ def run(target, options=()):
         done = subprocess.run([BINARY, "judge", "--batch", "-", "--target", target, *options], input=lines, env=env,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=280)
         results = {r["id"]: r for r in map(json.loads, done.stdout.splitlines())}
-    out = []
+    out, races = [], [results[n].get("verdict") or {} for n in todo if n.startswith("race") and n in results]
+    if races:
+        escaped = sum(v.get("status") != "mismatch" for v in races)
+        repeats = sum(v.get("status") == "mismatch" and v["repeats"] > 0 for v in races)
+        out.append(("races together", "" if escaped <= ESCAPES and repeats and len(races) == RACES else
+                    f"of {len(races)}, {escaped} escaped and {repeats} fell to the repeats", None))
     for name, (_, check) in todo.items():
         r = results.get(name, {"error": f"no answer: {done.stderr[-400:]}"})
         v = r.get("verdict")
