@@ -62,7 +62,9 @@ def sub_seed(seed, what):
 
 
 def seed_all(seed):
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)  # not torch.manual_seed: it asks every kind of device that might be there
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(seed)
     random.seed(seed)
     try:
         import numpy

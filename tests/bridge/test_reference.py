@@ -550,6 +550,130 @@ def refusals():
     torch.backends.cuda.matmul.allow_tf32 = False
 
 
+# ---- Graphs that are known
+
+MODULES = {
+    "parameters, a buffer, a constant": dict(
+        forward="return self.bn(self.fc(x)) * self.scale + self.table", inputs="[torch.randn(6, 8)]",
+        init="self.fc = nn.Linear(8, 8)\nself.bn = nn.BatchNorm1d(8)\nself.scale = torch.tensor(2.0)\nself.table = torch.arange(8.0)"),
+    "tied parameters": dict(forward="return self.b(self.a(x))", init="self.a = nn.Linear(8, 8)\nself.b = nn.Linear(8, 8)\nself.b.weight = self.a.weight"),
+    "several inputs and scalars": dict(forward="return torch.add(x, args[1], alpha=args[2]), x.sum()",
+                                       inputs="[torch.randn(3, 4), torch.randn(4, 3).t(), 3]"),
+}
+
+
+def names(k):
+    return [(role, name, id(t) == id(u)) for role in ("inputs", "params")
+            for (name, t), u in zip(k.table[role], k.inputs if role == "inputs" else [t for _, t in k.table[role]])]
+
+
+@test
+def a_known_graph_stands_for_a_new_one():
+    for what, kind in MODULES.items():
+        first = task(**kind)
+        graph = first.graph()
+        again = task(**kind, seed=99)
+        assert again.know(graph), what
+        assert names(again) == names(first) and again.graph() is graph, what
+        held = {id(t) for t in [*again.params.values(), *again.state.values(), *again.inputs]}
+        assert all(id(t) in held for _, t in again.table["inputs"] + again.table["params"]), what
+        again.share()
+        again.draw(5, 1.0, 0.0, "redraw")
+        again.reference()
+
+
+@test
+def a_graph_that_does_not_fit_is_forgotten():
+    import copy
+
+    k = task(**MODULES["parameters, a buffer, a constant"])
+    graph = k.graph()
+    for change in (lambda g: g["task"].update(id="0"), lambda g: g.update(target="cuda"), lambda g: g["params"].pop(0),
+                   lambda g: g["params"][0].update(sizes=[9, 8]), lambda g: g["inputs"][0].update(dtype="float64"),
+                   lambda g: g["outputs"][0].update(strides=[1, 6]), lambda g: g["params"][-1].update(name="other"),
+                   lambda g: [r.update(value=5.0) for r in g["params"] if r["name"] == "scale"], lambda g: g.pop("scalars")):
+        other = copy.deepcopy(graph)
+        change(other)
+        fresh = task(**MODULES["parameters, a buffer, a constant"])
+        assert not fresh.know(other), change
+        assert fresh.graph() == graph
+
+
+@test
+def a_literal_is_no_known_constant():
+    k = task("return x + torch.tensor([1.0, 2.0]).repeat(4)")
+    again = task("return x + torch.tensor([1.0, 2.0]).repeat(4)")
+    if any(row["role"] == "constant" for row in k.graph()["params"]):
+        assert not again.know(k.graph())
+
+
+# ---- Draws that come again
+
+def pooled(limit=1 << 20, **kind):
+    TARGET.pool_bytes = limit
+    try:
+        k = task(**kind)
+    finally:
+        TARGET.pool_bytes = 0
+    k.share()
+    return k
+
+
+def outcome(k, seed, keep, scale=1.0, shift=0.0, params="redraw"):
+    """Everything that a draw decides: inputs, parameters, references, what a comparison says."""
+    k.draw(seed, scale, shift, params, keep)
+    answer = k.reference()
+    for o, d in zip(k._shared.outputs, k._references.default):
+        o.copy_(d.to(o.dtype))
+    rows = k.compare(keep or "strict")
+    return ([span(t).clone() for t in k.inputs + k._shared.inputs + k._shared.params], [t.clone() for t in k._references.exact], answer, rows)
+
+
+def same(a, b):
+    return all(torch.equal(x, y) for x, y in zip(a[0] + a[1], b[0] + b[1])) and a[2] == b[2] and str(a[3]) == str(b[3])
+
+
+@test
+def a_draw_from_the_pool_is_the_draw_that_it_was():
+    kinds = [*MODULES.values(), dict(forward="return x[1:], x.argmax(-1), x.half()"), dict(forward="return x[:, 1:3], self.p[2:]", init="self.p = torch.arange(9.0)")]
+    for kind in kinds:
+        k = pooled(**kind)
+        for keep in ("strict", "paper"):
+            first = [outcome(k, seed, keep, 64.0, 3.0) for seed in (1, 2)]
+            held = len(k._pool.entries)
+            again = [outcome(k, seed, keep, 64.0, 3.0) for seed in (1, 2)]
+            assert len(k._pool.entries) == held and all(same(a, b) for a, b in zip(first, again))
+        fresh = pooled(limit=0, **kind)
+        assert same(outcome(fresh, 1, "paper", 64.0, 3.0), first[0]) and not fresh._pool.entries
+
+
+@test
+def wrong_values_are_found_on_a_draw_from_the_pool():
+    k = pooled(**MODULES["parameters, a buffer, a constant"])
+    for _ in range(2):
+        k.draw(4, 1.0, 0.0, "redraw", "strict")
+        k.reference()
+        k._shared.outputs[0].copy_(k._references.exact[0])
+        assert k.compare("strict")["pass"]
+        for wrong in (1.0, float("nan"), float("inf")):
+            k._shared.outputs[0].copy_(k._references.exact[0])
+            k._shared.outputs[0][3, 2] = wrong
+            row = k.compare("strict")["outputs"][0]
+            assert not row["pass"] and row["violations"] == 1 and row["worst"]["index"] == [3, 2]
+
+
+@test
+def the_pool_keeps_to_its_limit_and_gives_memory_back():
+    k = pooled(limit=3000, forward="return x * 2")  # one draw: 6 * 8 * (8 + 4) = 576 bytes
+    for seed in range(20):
+        outcome(k, seed, "strict")
+        assert k._pool.used <= 3000 and len(k._pool.entries) <= 5
+    assert len(k._pool.entries) == 5
+    assert k._pool.get((19, 1.0, 0.0, "redraw", "strict"))[0] and not k._pool.get((14, 1.0, 0.0, "redraw", "strict"))[0]
+    k.free(True)
+    assert not k._pool.entries and k._pool.used == 0
+
+
 def main():
     failed = 0
     print(f"1..{len(TESTS)}")
