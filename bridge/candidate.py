@@ -10,10 +10,10 @@ three descriptors of the candidate's: its socket, its log, its status pipe.  A f
 into them, where it is process 1: its end is the end of all that it started.  How it ended is written into the status pipe here, by
 the only process that can know it, as struct ww_job_end (src/sandbox/zygote.h).
 
+This process ends when its socket does, and with it, as the first of its pid namespace, every candidate.
 Nothing of a stranger is ever read here; this process keeps capabilities over its own namespaces that the candidates lose.
 """
 
-import ctypes
 import os
 import select
 import signal
@@ -145,7 +145,6 @@ class Forker:
 
 
 def main():
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     forker = Forker(sys.argv[1])
     problem = start_pytorch(forker.target)
     if problem:

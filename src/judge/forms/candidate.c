@@ -343,7 +343,8 @@ static struct ww_run_result fresh_result(void)
 
 static struct waiting waiting_for(struct ww_candidate *c, double limit_s, struct ww_run_result *res)
 {
-	return (struct waiting){ c, ww_now_ns() + (uint64_t)(limit_s * 1e9), 0, limit_s, res };
+	uint64_t now = ww_now_ns();	/* short calls are over before anybody looks, and not disturbed by it */
+	return (struct waiting){ c, now + (uint64_t)(limit_s * 1e9), now + WATCH_MS * 1000000ull, limit_s, res };
 }
 
 enum ww_rc ww_candidate_ask(struct ww_candidate *c, json_t *request, const int *fds, int n_fds, double limit_s,

@@ -5,7 +5,7 @@
  * of our harness and of the devices, and execs bridge/candidate.py with two descriptors: 3, the control socket, and 4, the
  * system-call filter that every candidate loads.
  *
- * What is visible: /usr, /bin, /lib*, /etc's linker files, the interpreter's directories, /opt, CUDA's directory and the bridge,
+ * What is visible: /usr, /bin, /lib*, what PATH and LD_LIBRARY_PATH name, /etc's linker files, the interpreter's directories, /opt, CUDA's directory and the bridge,
  * all read-only; a few devices; /sys where the driver and PyTorch look the hardware up.  No home
  * directory, no cache of the judge, no source of the task, nothing of other users.
  *
@@ -175,6 +175,7 @@ int ww_candidates_main(int argc, char **argv)
 	if (cuda)
 		add_cuda(&b);
 	add_list(&b, getenv("LD_LIBRARY_PATH"));
+	add_list(&b, getenv("PATH"));
 	add(&b, argv[1], WW_BIND_READ);
 	if (ask_python(&b, argv[0], &err) != WW_OK || ww_fs_join(script, argv[1], "candidate.py", &err) != WW_OK ||
 	    ww_sandbox_filter_file(WW_PROFILE_CANDIDATE, &fd, &err) != WW_OK)
