@@ -122,7 +122,7 @@ solution("other names: found by value", body(HONEST.replace("self.norm", "self.a
 solution("load_inline", "from torch.utils.cpp_extension import load_inline\n" + HEAD.replace("class ModelNew", "ext = load_inline('scale', cpp_sources=[r'''"
          + EXTENSION + "'''], functions=['scale'], extra_cflags=['-O2'])\n\n\nclass ModelNew") + "        return ext.scale(x, self.norm.weight, self.norm.bias, self.weight)\n",
          "ok", check=lambda v: not v["library_only"] and v["aten_ops"] == [])
-solution("an extension that does not compile", "from torch.utils.cpp_extension import load_inline\next = load_inline('bad', cpp_sources=['int f() { return x; }'], functions=['f'])\n" + body(HONEST),
+solution("an extension that does not compile", "from torch.utils.cpp_extension import load_inline\next = load_inline('bad', cpp_sources=['int f() { return x; }'], no_implicit_headers=True)\n" + body(HONEST),
          "compile_failed", "was not declared")
 solution("a wrong constant", body(HONEST.replace("self.weight", "self.weight * 1.001")), "mismatch", "does not match")
 solution("weights prepared once", body("if not hasattr(self, 'w'): self.w = self.weight.clone()\nreturn torch.relu(self.norm(x) * self.w + x)"), "mismatch", "re-drawn")
