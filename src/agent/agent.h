@@ -14,6 +14,7 @@
 #define WW_AGENT_AGENT_H
 
 #include "agent/budget.h"
+#include "agent/skill.h"
 #include "base/err.h"
 #include "judge/judge.h"
 
@@ -55,6 +56,7 @@ struct ww_agent_opts {
 	struct ww_agent_judge judge;
 	const char *dir;			/* exists */
 	const char *task_source;
+	const struct ww_skill *skill;		/* what the policy may read; NULL: none */
 	enum ww_target target;
 	enum ww_rule rule;
 	int max_turns;

@@ -64,7 +64,7 @@ static void add_budget(struct ww_str *s, const struct ww_agent_opts *o)
 
 char *ww_prompt_system(const struct ww_agent_opts *o)
 {
-	struct ww_str s = WW_STR_INIT(64 << 10);
+	struct ww_str s = WW_STR_INIT(2 << 20);
 	size_t n;
 	const struct ww_tool_spec *specs = ww_tools_specs(&n);
 	ww_str_adds(&s, intro);
@@ -75,6 +75,11 @@ char *ww_prompt_system(const struct ww_agent_opts *o)
 	for (size_t i = 0; i < n; i++)
 		ww_str_addf(&s, "- %s: %s\n", specs[i].name, specs[i].description);
 	add_budget(&s, o);
+	if (o->skill)
+		ww_str_addf(&s,
+			    "\nSKILL. What follows is the skill \"%s\". Its other files are read with the tool read: a path in it like "
+			    "references/plan.md is skill/references/plan.md there. Read what you need before you write.\n\n%s",
+			    o->skill->name, o->skill->body.p);
 	return ww_str_take(&s);
 }
 

@@ -78,21 +78,38 @@ static void add_lines(struct ww_str *out, const struct ww_str *text, int64_t fir
 	ww_str_add_bounded(out, p, (size_t)(stop - p), WW_TOOL_TEXT_MAX_BYTES);
 }
 
+static const struct ww_skill *skill_of(const struct ww_tool_env *env, const char *path)
+{
+	return env->opts && !strncmp(path, "skill/", 6) ? env->opts->skill : NULL;
+}
+
+static enum ww_rc load_skill(const struct ww_skill *s, const char *path, struct ww_str *text, int *found,
+			     struct ww_tool_result *r, struct ww_err *err)
+{
+	enum ww_rc rc = ww_skill_read(s, path + 6, text, found, err);
+	if (rc == WW_OK && !*found) {
+		ww_str_adds(&r->text, "the skill has no file of that name; read skill/ lists what there is");
+		r->is_error = 1;
+	}
+	return rc;
+}
+
 static enum ww_rc read_run(struct ww_tool_env *env, const json_t *args, struct ww_tool_result *r, struct ww_err *err)
 {
 	const char *path = ww_json_str(args, "path", "");
+	const struct ww_skill *skill = skill_of(env, path);
 	struct ww_str text = WW_STR_INIT(WW_SOLUTION_MAX_BYTES);
 	int found = 0;
-	if (!known_path(env, path, r))
+	if (!skill && !known_path(env, path, r))
 		return WW_OK;
-	enum ww_rc rc = load(env, path, &text, &found, r, err);
+	enum ww_rc rc = skill ? load_skill(skill, path, &text, &found, r, err) : load(env, path, &text, &found, r, err);
 	if (rc == WW_OK && found)
 		add_lines(&r->text, &text, ww_json_int(args, "first_line", 1), ww_json_int(args, "lines", 1 << 30));
 	ww_str_release(&text);
 	return rc;
 }
 
-const struct ww_tool ww_tool_read = { { "read", "Read a file of the solution.",
+const struct ww_tool ww_tool_read = { { "read", "Read a file of the solution, or a file or folder of the skill (skill/...).",
 					"{\"type\":\"object\",\"properties\":{" PATH_PROPERTY
 					",\"first_line\":{\"type\":\"integer\",\"description\":\"1 is "
 					"the first\"},\"lines\":{\"type\":\"integer\",\"description\":\"how many; all "

@@ -21,7 +21,7 @@
 #include <string.h>
 
 struct options {
-	const char *target, *policy, *rule, *baselines, *dir, *formats, *base_url, *prices, *effort;
+	const char *target, *policy, *rule, *baselines, *dir, *formats, *base_url, *prices, *effort, *skill;
 	int64_t device, max_turns, seed, parallel, max_tokens, context_tokens, max_reply_tokens;
 	double max_seconds, max_time_s, max_usd, max_gpu_s, call_s;
 	int json, no_compaction;
@@ -41,6 +41,8 @@ static const struct ww_opt option_table[] = {
 	  "how much a model is to think, as its provider calls it: low, medium, high" },
 	{ "prices", 0, WW_OPT_STR, offsetof(struct options, prices), "FILE", NULL, 0, 0,
 	  "prices of models that go before the built-in ones (docs/policies.md)" },
+	{ "skill", 0, WW_OPT_STR, offsetof(struct options, skill), "DIR", "cuda", 0, 0,
+	  "what the policy is told and may read: a folder with SKILL.md; cuda: the one that comes along; none" },
 	{ "parallel", 0, WW_OPT_INT, offsetof(struct options, parallel), "N", "1", 1, WW_AGENT_MANY_MAX,
 	  "run so many episodes side by side under one budget and keep the best" },
 	{ "max-turns", 0, WW_OPT_INT, offsetof(struct options, max_turns), "N", "150", 1, 100000,
@@ -87,6 +89,8 @@ struct run {
 	int n_formats;
 	char device_name[96];
 	struct ww_rundir dir;
+	struct ww_skill skill;
+	int has_skill;
 	struct ww_policy *policies[WW_AGENT_MANY_MAX];	/* one an episode */
 	int n;						/* episodes */
 	struct ww_budget *budget;
@@ -224,6 +228,7 @@ static enum ww_rc run_agent(struct run *r, struct ww_err *err)
 				   .judge = ww_agent_use_judge(r->judged, r->device_name),
 				   .dir = r->dir.path,
 				   .task_source = r->task.source,
+				   .skill = r->has_skill ? &r->skill : NULL,
 				   .target = r->target,
 				   .rule = r->rule,
 				   .max_turns = (int)r->o->max_turns,
@@ -238,6 +243,8 @@ static enum ww_rc run_agent(struct run *r, struct ww_err *err)
 	memcpy(h.task_id, r->task.id, sizeof(h.task_id));
 	ww_utc_text(h.started);
 	h.versions = component_versions();
+	if (r->has_skill)
+		json_object_set_new(h.versions, "skill", json_sprintf("%s %.16s", r->skill.name, r->skill.id));
 	release_results(r);
 	enum ww_rc rc =
 		r->n > 1 ? ww_agent_many(&a, r->policies, r->n, r->many, err) : ww_agent_run(&a, &r->result, err);
@@ -395,6 +402,8 @@ static void release(struct run *r)
 		if (r->policies[i])
 			r->policies[i]->ops->free(r->policies[i]);
 	ww_budget_free(r->budget);
+	if (r->has_skill)
+		ww_skill_close(&r->skill);
 	ww_rundir_release(&r->dir);
 	ww_task_release(&r->task);
 	free(r->last_text);
@@ -445,6 +454,15 @@ out:
 	return rc;
 }
 
+static enum ww_rc open_skill(struct run *r, struct ww_err *err)
+{
+	const char *which = r->o->skill;
+	if (!strcmp(which, "none"))
+		return WW_OK;
+	r->has_skill = 1;
+	return strcmp(which, "cuda") ? ww_skill_open(&r->skill, which, err) : ww_skill_open_builtin(&r->skill, err);
+}
+
 static enum ww_rc prepare(struct run *r, const char *path, struct ww_err *err)
 {
 	enum ww_rc rc;
@@ -455,6 +473,7 @@ static enum ww_rc prepare(struct run *r, const char *path, struct ww_err *err)
 	WW_TRY(each_word(r->o->baselines, add_baseline, r, err));
 	if (strcmp(r->o->formats, "none"))
 		WW_TRY(each_word(r->o->formats, add_format, r, err));
+	WW_TRY(open_skill(r, err));
 	WW_TRY(ww_task_load(&r->task, path, err));
 	WW_TRY(choose_target(r, r->o->json ? stderr : stdout, err));
 	WW_TRY(ww_rundir_open(&r->dir, r->o->dir, &r->task, target_name(r), r->o->policy, r->n, err));
