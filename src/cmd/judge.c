@@ -22,7 +22,7 @@ struct values {
 	const char *target, *rule, *baselines, *baseline, *batch, *output;
 	int64_t device, threads, repeat, parallel, open_tasks;
 	double max_run_s, max_compile_s, max_time_s;
-	int show_plan, verify_only, call, json;
+	int show_plan, verify_only, sanitize, call, json;
 };
 
 static const struct ww_opt opts[] = {
@@ -45,6 +45,8 @@ static const struct ww_opt opts[] = {
 	  "judge it N times with the task kept open, one verdict after the other" },
 	{ "call", 0, WW_OPT_FLAG, offsetof(struct values, call), NULL, NULL, 0, 0,
 	  "cuda: also time the exported operator's call in a fresh process (5 s)" },
+	{ "sanitize", 0, WW_OPT_FLAG, offsetof(struct values, sanitize), NULL, NULL, 0, 0,
+	  "after a mismatch or a crash: run it once more under compute-sanitizer and put its report into the diagnostics" },
 	{ "verify-only", 0, WW_OPT_FLAG, offsetof(struct values, verify_only), NULL, NULL, 0, 0, "do not time" },
 	{ "batch", 0, WW_OPT_STR, offsetof(struct values, batch), "FILE", NULL, 0, 0,
 	  "judge the jobs of this file (-: standard input), one JSON object a line; verdicts come out one a line" },
@@ -186,7 +188,7 @@ static struct ww_judge_opts judge_opts(const struct values *v, enum ww_target ta
 {
 	return (struct ww_judge_opts){ .target = target, .device = (int)v->device, .threads = (int)v->threads,
 				       .rule = strcmp(v->rule, "paper") ? WW_RULE_STRICT : WW_RULE_PAPER, .max_run_s = v->max_run_s, .max_compile_s = v->max_compile_s,
-				       .max_time_s = v->max_time_s, .interrupted = &ww_cmd_interrupted,
+				       .max_time_s = v->max_time_s, .sanitize = v->sanitize, .interrupted = &ww_cmd_interrupted,
 				       .progress = isatty(2) ? progress : NULL, .caller = &ww_export_caller };
 }
 

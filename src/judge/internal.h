@@ -107,6 +107,9 @@ struct ww_session {
 /* session.c */
 enum ww_rc ww_session_open(struct ww_session *s, const struct ww_compiled *binary, struct ww_err *err) WW_MUST_CHECK;
 void ww_session_close(struct ww_session *s);
+/* Put a plan into a runner and bind the task's buffers to it. */
+enum ww_rc ww_session_load(const struct ww_judge_task *t, struct ww_runner *r, const struct ww_image *image,
+			   const struct ww_compiled *binary, struct ww_run_result *res, struct ww_err *err) WW_MUST_CHECK;
 /* Poison outputs and scratch (enum ww_run_prepare), then run once.  A result other than OK goes into the verdict and sets
  * s->failed.  Where a call is timed, the inputs are drawn between the two: what a cpu runner can see before its clock starts, it
  * can work on before its clock starts. */
@@ -139,6 +142,10 @@ double ww_library_flops(const struct ww_image *m);
 enum ww_rc ww_spare_take(struct ww_judge *j, struct ww_runner **out, struct ww_err *err) WW_MUST_CHECK;
 void ww_spare_give(struct ww_judge *j, struct ww_runner *r);
 void ww_spare_free_all(struct ww_judge *j);
+
+/* sanitize.c: one run on the current draw under compute-sanitizer; its report, quoted, into diag. */
+enum ww_rc ww_judge_sanitize(struct ww_judge_task *t, const struct ww_image *image, const struct ww_compiled *binary,
+			     struct ww_str *diag, struct ww_err *err) WW_MUST_CHECK;
 
 /* verify.c */
 enum ww_rc ww_judge_verify(struct ww_session *s, struct ww_err *err) WW_MUST_CHECK;

@@ -37,6 +37,7 @@ struct ww_judge_opts {
 	double max_run_s;		/* one candidate run, 0: ten times eager + 1 s */
 	double max_compile_s;		/* 0: 60 s */
 	int open_tasks;			/* how many tasks will be open at once, for shares of memory; 0: 1 */
+	int sanitize;			/* run what mismatches or crashes once more under compute-sanitizer */
 	double max_time_s;		/* timing one solution, 0: 10 s; ten rounds are made in any case */
 	const volatile int *interrupted;	/* may be NULL; non-zero ends the call with WW_ERR_INTERRUPTED */
 	void (*progress)(void *ctx, const char *stage);	/* may be NULL; "reference", "baseline compile", "verify", ... */

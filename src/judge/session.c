@@ -80,45 +80,53 @@ static const struct ww_candidate_ops runner_ops = { runner_prepare, runner_go, r
 
 /* ---- Binding ----------------------------------------------------------------------------------------------------- */
 
-static enum ww_rc bind_all(struct ww_session *s, struct ww_run_result *res, struct ww_err *err)
+static enum ww_rc bind_all(const struct ww_judge_task *t, struct ww_runner *r, struct ww_run_result *res, struct ww_err *err)
 {
-	const struct ww_judge_task *t = s->t;
 	int first_output = t->facts.n_inputs + t->facts.n_params;
 
 	for (int i = 0; i < t->buffers.n; i++) {
 		struct ww_run_bind b = { (uint32_t)i, i >= first_output, t->buffers.b[i].bytes, t->buffers.b[i].alloc_bytes, 0 };
-		enum ww_rc rc = ww_runner_bind(s->runner, &b, t->buffers.b[i].fd, res, err);
+		enum ww_rc rc = ww_runner_bind(r, &b, t->buffers.b[i].fd, res, err);
 		if (rc != WW_OK || res->kind != WW_RUN_OK)
 			return rc;
 	}
 	return WW_OK;
 }
 
-enum ww_rc ww_session_open(struct ww_session *s, const struct ww_compiled *binary, struct ww_err *err)
+enum ww_rc ww_session_load(const struct ww_judge_task *t, struct ww_runner *r, const struct ww_image *image,
+			   const struct ww_compiled *binary, struct ww_run_result *res, struct ww_err *err)
 {
 	struct ww_exec_kernel *kernels = calloc((size_t)binary->n_kernels + 1, sizeof(*kernels));
-	struct ww_run_result res;
-	uint64_t start = ww_now_ns();
 	enum ww_rc rc;
 
 	if (!kernels)
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 	for (int i = 0; i < binary->n_kernels; i++)
 		kernels[i] = (struct ww_exec_kernel){ binary->kernels[i].kernel, binary->kernels[i].symbol };
+	WW_TRY(ww_runner_load(r, image, binary->binary, binary->binary_bytes, kernels, binary->n_kernels, LOAD_LIMIT_S, res, err));
+	if (res->kind == WW_RUN_OK)
+		WW_TRY(bind_all(t, r, res, err));
+	if (res->kind == WW_RUN_OK)
+		WW_TRY(ww_runner_ready(r, READY_LIMIT_S, res, err));
+out:
+	free(kernels);
+	return rc;
+}
+
+enum ww_rc ww_session_open(struct ww_session *s, const struct ww_compiled *binary, struct ww_err *err)
+{
+	struct ww_run_result res;
+	uint64_t start = ww_now_ns();
+	enum ww_rc rc;
+
 	s->binary = binary;
 	WW_TRY(ww_spare_take(s->t->judge, &s->runner, err));
 	s->ops = &runner_ops;
 	s->candidate = s->runner;
-	WW_TRY(ww_runner_load(s->runner, s->image, binary->binary, binary->binary_bytes, kernels, binary->n_kernels, LOAD_LIMIT_S,
-			      &res, err));
-	if (res.kind == WW_RUN_OK)
-		WW_TRY(bind_all(s, &res, err));
-	if (res.kind == WW_RUN_OK)
-		WW_TRY(ww_runner_ready(s->runner, READY_LIMIT_S, &res, err));
+	WW_TRY(ww_session_load(s->t, s->runner, s->image, binary, &res, err));
 	ww_session_fail_run(s, &res, "load");
 out:
 	s->t->spent.load += ww_seconds_since(start);
-	free(kernels);
 	return rc;
 }
 

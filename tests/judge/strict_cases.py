@@ -229,7 +229,20 @@ def cases(target, tasks):
             lambda v: "" if v["status"] == "mismatch" else v["status"]
 
 
-def run(target, options=()):
+def sanitized(tasks):
+    """What compute-sanitizer must say (cuda)."""
+    verify = {"depth": "verify", "task": tasks["zoo"]}
+    beyond, unwritten = solution("cuda"), solution("cuda", 10)
+    beyond["kernels"] = beyond["kernels"].replace("\tEACH(p, 960)", "\tEACH(p, 1)\n\t\ty[4096 + 600000] = 1;\n\tEACH(p, 960)")
+    unwritten["kernels"] = unwritten["kernels"].replace("a2[p] = two;", "a2[p] = two;\n\t\telse\n\t\t\ta2[p] = a2[p] * 2;")
+    for name, s, words in (("beyond an output", beyond, "memcheck|Invalid __global__ write"),
+                           ("no barrier", solution("cuda", sync=""), "racecheck|| Error: Race reported"),
+                           ("reads what nobody wrote", unwritten, "initcheck|Uninitialized __global__ memory read")):
+        yield f"sanitize: {name}", {**verify, "solution": s}, lambda v, words=words: "" if all(
+            w in v["diagnostics"] for w in words.split("|") if w) and not v["correct"] else v["diagnostics"]
+
+
+def run(target):
     """[(name, what is wrong or "", verdict)]"""
     with tempfile.TemporaryDirectory(prefix="warpwright-test-") as d:
         tasks = {"zoo": os.path.join(d, "zoo.py"), "degenerate": os.path.join(d, "degenerate.py")}
@@ -237,12 +250,17 @@ def run(target, options=()):
             f.write(TASK.replace("SIZE", "4096" if target == "cuda" else "768"))
         with open(tasks["degenerate"], "w") as f:
             f.write(DEGENERATE)
-        todo = {name: (job, check) for name, job, check in cases(target, tasks)}
-        lines = "".join(json.dumps({"id": name, **job}) + "\n" for name, (job, _) in todo.items())
-        env = dict(os.environ, WARPWRIGHT_HOME=os.environ.get("WARPWRIGHT_HOME", SOURCE))
-        done = subprocess.run([BINARY, "judge", "--batch", "-", "--target", target, *options], input=lines, env=env,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=280)
-        results = {r["id"]: r for r in map(json.loads, done.stdout.splitlines())}
+        out = judged(target, list(cases(target, tasks)))
+        return out + judged(target, list(sanitized(tasks)), "--sanitize") if target == "cuda" else out
+
+
+def judged(target, rows, *options):
+    todo = {name: (job, check) for name, job, check in rows}
+    lines = "".join(json.dumps({"id": name, **job}) + "\n" for name, (job, _) in todo.items())
+    env = dict(os.environ, WARPWRIGHT_HOME=os.environ.get("WARPWRIGHT_HOME", SOURCE))
+    done = subprocess.run([BINARY, "judge", "--batch", "-", "--target", target, *options], input=lines, env=env,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=280)
+    results = {r["id"]: r for r in map(json.loads, done.stdout.splitlines())}
     out, races = [], [results[n].get("verdict") or {} for n in todo if n.startswith("race") and n in results]
     if races:
         escaped = sum(v.get("status") != "mismatch" for v in races)

@@ -37,7 +37,7 @@
 #include <unistd.h>
 
 static const double MEMORY_SHARE = 0.8;
-enum { START_LIMIT_S = 60, SMALL_LIMIT_S = 30, QUIET_LIMIT_S = 5, STOP_NS = 20000, LOOK_MS = 50, SPARE_BYTES = 256 << 20 };
+enum { MAX_TOOL_ARGS = 16, START_LIMIT_S = 60, SMALL_LIMIT_S = 30, QUIET_LIMIT_S = 5, STOP_NS = 20000, LOOK_MS = 50, SPARE_BYTES = 256 << 20 };
 
 struct ww_runner {
 	struct ww_proc proc;
@@ -47,6 +47,7 @@ struct ww_runner {
 	int stopped;			/* cpu: it does not run now */
 	int strange;			/* cpu: a stranger's code has run in it */
 	const volatile int *interrupted;	/* may be NULL */
+	int watched;			/* runs under a tool that ends after it and is not killed with it */
 };
 
 static const char *const cuda_env[] = { "HOME", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "WW_CUDA_LIBS",
@@ -54,24 +55,41 @@ static const char *const cuda_env[] = { "HOME", "CUDA_VISIBLE_DEVICES", "NVIDIA_
 /* One thread for OpenBLAS before its library is loaded, else it starts more. */
 static const char *const cpu_env[] = { "LD_LIBRARY_PATH", "OPENBLAS_NUM_THREADS=1", "WARPWRIGHT_SANDBOX", NULL };
 
-enum ww_rc ww_runner_new(struct ww_runner **out, enum ww_target target, int device, int threads, int measure,
-			 struct ww_err *err)
+/* `tool`: the program that starts the runner in its own way, with tool_args before ours; NULL: none. */
+static enum ww_rc start(struct ww_runner **out, enum ww_target target, int device, int threads, int measure, const char *tool,
+			const char *const *tool_args, struct ww_err *err)
 {
-	char dev[16], thr[16];
-	const char *args[] = { target == WW_TARGET_CPU ? "cpu" : "cuda", dev, thr, NULL };
-	struct ww_proc_opts o = { .worker = "runner", .args = args, .env = target == WW_TARGET_CPU ? cpu_env : cuda_env,
-				  .err_mode = WW_STDERR_NULL };
+	char dev[16], thr[16], self[PATH_MAX];
+	const char *args[MAX_TOOL_ARGS + 8];
+	struct ww_proc_opts o = { .args = args, .env = target == WW_TARGET_CPU ? cpu_env : cuda_env, .err_mode = WW_STDERR_NULL };
 	struct ww_run_flags flags = { measure ? WW_RUN_MEASURE : 0, 0 };
 	struct ww_runner *r = calloc(1, sizeof(*r));
 	enum ww_rc rc;
+	int n = 0;
 
 	if (!r)
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 	r->proc = (struct ww_proc)WW_PROC_INIT;
 	r->target = target;
 	r->threads = threads;
+	r->watched = tool != NULL;
+	o.program = tool;
+	o.worker = tool ? NULL : "runner";
+	for (; tool && tool_args[n]; n++) {
+		WW_BUG(n >= MAX_TOOL_ARGS);
+		args[n] = tool_args[n];
+	}
+	if (tool) {
+		WW_TRY(ww_proc_self(self, err));
+		args[n++] = self;
+		args[n++] = "__runner";
+	}
 	snprintf(dev, sizeof(dev), "%d", device);
 	snprintf(thr, sizeof(thr), "%d", threads);
+	args[n++] = target == WW_TARGET_CPU ? "cpu" : "cuda";
+	args[n++] = dev;
+	args[n++] = thr;
+	args[n] = NULL;
 	WW_TRY(ww_proc_spawn(&r->proc, &o, err));
 	WW_TRY(ww_run_send(r->proc.fd, WW_RUN_HELLO, &flags, sizeof(flags), NULL, 0, err));
 	r->usable = 1;
@@ -80,6 +98,30 @@ enum ww_rc ww_runner_new(struct ww_runner **out, enum ww_target target, int devi
 out:
 	ww_runner_free(r);
 	return ww_err_wrap(err, "cannot start a runner");
+}
+
+enum ww_rc ww_runner_new(struct ww_runner **out, enum ww_target target, int device, int threads, int measure,
+			 struct ww_err *err)
+{
+	return start(out, target, device, threads, measure, NULL, NULL, err);
+}
+
+enum ww_rc ww_runner_new_watched(struct ww_runner **out, int device, const char *tool, const char *const *tool_args,
+				 struct ww_err *err)
+{
+	return start(out, WW_TARGET_CUDA, device, 0, 0, tool, tool_args, err);
+}
+
+void ww_runner_end(struct ww_runner *r, double limit_s)
+{
+	struct ww_err ignored = WW_ERR_INIT;
+	int status;
+	if (!r)
+		return;
+	ww_fd_close(&r->proc.fd);
+	if (r->proc.pid)
+		(void)!ww_proc_wait(&r->proc, ww_now_ns() + (uint64_t)(limit_s * 1e9), &status, &ignored);
+	ww_runner_free(r);
 }
 
 void ww_runner_free(struct ww_runner *r)
@@ -283,7 +325,7 @@ static enum ww_rc call_more(struct ww_runner *r, uint32_t op, const void *payloa
 		stop(r);
 	if (out->kind == WW_RUN_FAULT || out->kind == WW_RUN_DIED || out->kind == WW_RUN_LATE || out->kind == WW_RUN_BROKEN) {
 		r->usable = 0;
-		if (out->kind != WW_RUN_DIED || r->proc.pid)
+		if (!r->watched && (out->kind != WW_RUN_DIED || r->proc.pid))
 			ww_proc_kill(&r->proc);
 	}
 	if (out->kind == WW_RUN_BROKEN)

@@ -34,6 +34,11 @@ enum ww_rc ww_runner_new(struct ww_runner **out, enum ww_target target, int devi
 			 struct ww_err *err) WW_MUST_CHECK;
 /* Wait until it is ready: the device's facts. */
 enum ww_rc ww_runner_facts(struct ww_runner *r, struct ww_run_facts *facts, struct ww_err *err) WW_MUST_CHECK;
+/* The same on cuda, started by another program (compute-sanitizer) that watches it; tool_args ends with NULL. */
+enum ww_rc ww_runner_new_watched(struct ww_runner **out, int device, const char *tool, const char *const *tool_args,
+				 struct ww_err *err) WW_MUST_CHECK;
+/* Close its socket, let it (and what watches it) come to an end of its own for at most so long, free it. */
+void ww_runner_end(struct ww_runner *r, double limit_s);
 int ww_runner_greeted(const struct ww_runner *r);	/* ww_runner_facts() was answered */
 void ww_runner_free(struct ww_runner *r);		/* kill and reap; NULL is fine */
 pid_t ww_runner_pid(const struct ww_runner *r);

@@ -213,6 +213,7 @@ static void a_race_falls_to_the_repeats(void **state)
 	assert_true(v.draws == 5 && v.nondeterministic == 1 && !v.correct);
 	assert_non_null(strstr(v.diagnostics, "on which the first run was right"));
 	assert_non_null(strstr(v.diagnostics, "[0, 7]"));
+	assert_non_null(strstr(v.diagnostics, "note: --sanitize is for the cuda target"));
 	ww_verdict_release(&v);
 }
 
@@ -343,7 +344,7 @@ static void profile_of_solutions(void **state)
 
 static int open_all(void **state)
 {
-	struct ww_judge_opts o = { .target = WW_TARGET_CPU, .baselines = 1u << WW_BASE_EAGER, .max_run_s = 3, .max_time_s = 1 };
+	struct ww_judge_opts o = { .target = WW_TARGET_CPU, .sanitize = 1, .baselines = 1u << WW_BASE_EAGER, .max_run_s = 3, .max_time_s = 1 };
 	struct ww_err err = WW_ERR_INIT;
 	struct ww_task t;
 	char dir[] = "/tmp/warpwright-test-XXXXXX";
