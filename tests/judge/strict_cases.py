@@ -279,6 +279,8 @@ if __name__ == "__main__":
     for name, problem, v in rows:
         print(f"{'not ok' if problem else 'ok':<6} {name:<16} {v['status'] if v else '-':<10} "
               f"{v['nondeterministic'] if v else 0} of {v['repeats'] if v else 0} repeats differ, verify {v['seconds']['verify'] if v else 0:.2f} s  {problem}")
+        if name.startswith("sanitize") and v:
+            print("\n".join("    " + line for line in v["diagnostics"].splitlines()[-14:]))
     failed = sum(bool(p) for _, p, _ in rows)
     print(f"{len(rows) - failed} passed, {failed} failed")
     sys.exit(failed != 0)
