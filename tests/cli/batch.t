@@ -2,7 +2,7 @@
 # timeout: 600
 """`warpwright judge --batch`: jobs in every form, bad lines, the results file after kill -9 and after Ctrl-C, no orphans.
 
-Two processes and two reference workers in all: the first is killed in the middle of a job, the second resumes and is interrupted
+Two processes and a few reference workers in all: the first is killed in the middle of a job, the second resumes and is interrupted
 in the middle of another."""
 import json
 import os
@@ -137,12 +137,14 @@ ok(done.returncode == 2 and "--batch" in done.stderr, "a batch beside a task is 
 done = subprocess.run([BINARY, "judge", "--batch", os.path.join(h.dir.name, "none")], env=h.env, capture_output=True, text=True)
 ok(done.returncode == 2, "a batch that is not there is exit code 2", done.stderr)
 
-p = start()
-feed(p, honest, wrong, compiles)
-first = take(p, 3)
+p = start("--open-tasks", "1")
+other = h.write("other.py", add_task(67, 1000) + "# another task\n")
+feed(p, honest, {**compiles, "id": "b1", "task": other}, wrong, {**compiles, "id": "b2", "task": other}, compiles)
+first = take(p, 5)
 statuses = {i: r.get("verdict", {}).get("status") for i, r in first.items()}
-ok(statuses == {"dir": "ok", 2: "mismatch", 4: "ok"}, "jobs given as directory and as text, at two depths", first)
+ok(statuses == {"dir": "ok", 2: "mismatch", 4: "ok", "b1": "ok", "b2": "ok"}, "jobs given as directory and as text, at two depths", first)
 ok(first["dir"]["verdict"]["correct"] and not first[4]["verdict"]["correct"], "what was only compiled is not called correct", first)
+ok(sum(r["opened_s"] > 0 for r in first.values()) == 2, "with room for one task, each of two is opened once", first)
 feed(p, endless)
 running = busy_runner(p)
 second = subprocess.run([BINARY, "judge", "--batch", "-", "-o", results], env=h.env, input="", capture_output=True, text=True)
@@ -151,7 +153,7 @@ seen = descendants(p.pid)
 p.send_signal(signal.SIGKILL)
 p.wait()
 ok(running and len(seen) >= 4 and not survivors(seen), "kill -9 leaves no process", f"{running} {seen} {survivors(seen)}")
-ok({r["id"] for r in lines()} == {"dir", 2, 4}, "and every finished verdict", open(results).read())
+ok({r["id"] for r in lines()} == set(first), "and every finished verdict", open(results).read())
 with open(results, "a") as f:
     f.write('{"id":"cut","job":"0","verdict":{"cor')
 
