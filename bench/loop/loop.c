@@ -183,7 +183,7 @@ static enum ww_rc play(const char *dir, const char *recording, const struct ww_e
 	struct ww_budget_limits none = { 0 };
 	struct ww_device device = { .target = WW_TARGET_CPU };
 	json_t *graph = json_pack("{s:[]}", "nodes");
-	struct ww_agent_opts o = { .judge = { NULL, judge_run, judge_profile, graph, &device, "bench" },
+	struct ww_agent_opts o = { .judge = { NULL, judge_run, judge_profile, 0, graph, &device, "bench" },
 				   .dir = dir,
 				   .task_source = "class Model: pass",
 				   .target = WW_TARGET_CPU,

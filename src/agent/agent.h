@@ -28,6 +28,7 @@ struct ww_agent_judge {
 			  struct ww_err *err);
 	/* A profile (docs/profile.md) of the solution, or with s = NULL of the task's reference; a new reference. */
 	enum ww_rc (*profile)(void *ctx, const struct ww_solution *s, json_t **out, struct ww_err *err);
+	int accounts;		/* device seconds go into the budget in run() and profile() already */
 	const json_t *graph;
 	const struct ww_device *device;
 	const char *device_name;

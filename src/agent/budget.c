@@ -111,6 +111,14 @@ static const char *reached(const struct ww_budget *b)
 	return NULL;
 }
 
+int ww_budget_device_is_spent(struct ww_budget *b)
+{
+	pthread_mutex_lock(&b->lock);
+	int spent = b->limits.gpu_s > 0 && b->used.gpu_s >= b->limits.gpu_s;
+	pthread_mutex_unlock(&b->lock);
+	return spent;
+}
+
 const char *ww_budget_reached(struct ww_budget *b)
 {
 	pthread_mutex_lock(&b->lock);

@@ -48,6 +48,8 @@ double ww_budget_profile_gpu_s(const json_t *data);
 /* An episode begins or ends: its closing judgement must fit into the GPU seconds. */
 void ww_budget_enter(struct ww_budget *b);
 void ww_budget_leave(struct ww_budget *b);
+/* The GPU seconds are used up to the last: nothing is judged any more, closing judgements included. */
+int ww_budget_device_is_spent(struct ww_budget *b);
 /* A limit that is reached, as the episode's end names it ("usd", "tokens", "gpu_seconds"), or NULL. */
 const char *ww_budget_reached(struct ww_budget *b);
 /* Hold a call's maximum in place of what `hold` held before; waits while others hold what is left.  WW_ERR_LIMIT: a

@@ -22,7 +22,10 @@ static enum ww_rc profile(void *ctx, const struct ww_solution *s, json_t **out, 
 
 struct ww_agent_judge ww_agent_use_judge(struct ww_judge_task *t, const char *device_name)
 {
-	return (struct ww_agent_judge){
-		t, run, profile, ww_judge_task_graph(t), &ww_judge_task_facts(t)->device, device_name
-	};
+	return (struct ww_agent_judge){ .ctx = t,
+					.run = run,
+					.profile = profile,
+					.graph = ww_judge_task_graph(t),
+					.device = &ww_judge_task_facts(t)->device,
+					.device_name = device_name };
 }

@@ -44,6 +44,7 @@ struct loop {
 	enum ww_finish last_finish;		/* of the newest assistant message */
 	struct ww_context context;
 	struct ww_budget_hold hold;
+	int not_judged;				/* the newest judgement, for want of device seconds */
 	int out_of_budget, out_of_context;	/* the newest question could not be asked */
 	char journal[PATH_MAX];
 	char (*recorded)[65];			/* ids of the solution lines */
@@ -164,6 +165,18 @@ static const struct ww_episode_verdict *past_verdict(const struct loop *l, const
 	return NULL;
 }
 
+static void spend_device(const struct loop *l, double s)
+{
+	if (l->opts->budget && !l->opts->judge.accounts)
+		ww_budget_spend(l->opts->budget, &(struct ww_budget_use){ .gpu_s = s });
+}
+
+static int device_is_spent(const struct loop *l)
+{
+	return l->opts->budget && ww_budget_device_is_spent(l->opts->budget);
+}
+
+/* WW_ERR_LIMIT with l->not_judged: the budget of device seconds is used up. */
 static enum ww_rc judge_content(struct loop *l, const struct ww_workspace_content *c, const char *call_id,
 				enum ww_judge_depth depth, struct ww_verdict *v, json_t **data, struct ww_err *err)
 {
@@ -176,9 +189,12 @@ static enum ww_rc judge_content(struct loop *l, const struct ww_workspace_conten
 		return ww_verdict_from_json(past->verdict, v, err);
 	}
 	WW_TRY(record_solution(l, c, err));
-	WW_TRY(l->opts->judge.run(l->opts->judge.ctx, &s, depth, v, err));
-	if (l->opts->budget)
-		ww_budget_spend(l->opts->budget, &(struct ww_budget_use){ .gpu_s = ww_budget_gpu_s(v) });
+	rc = depth != WW_JUDGE_COMPILE && device_is_spent(l)
+		     ? ww_err_set(err, WW_ERR_LIMIT, "the device's time is used up")
+		     : l->opts->judge.run(l->opts->judge.ctx, &s, depth, v, err);
+	l->not_judged = rc == WW_ERR_LIMIT && device_is_spent(l);
+	WW_TRY(rc);
+	spend_device(l, ww_budget_gpu_s(v));
 	memcpy(v->solution_id, c->id, sizeof(v->solution_id));
 	if (!(*data = ww_verdict_to_json(v)))
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory for a verdict");
@@ -228,10 +244,15 @@ static enum ww_rc answer_call(struct loop *l, const struct ww_tool_call *call, s
 	struct ww_message *m = &reply.message;
 	tell(l, (struct ww_agent_event){ .kind = WW_AGENT_TOOL, .tool = call->name });
 	enum ww_rc rc = ww_tools_call(&l->env, call, &r, err);
+	if (rc == WW_ERR_LIMIT && device_is_spent(l)) {
+		ww_str_adds(&r.text, "the budget of seconds on the device is used up; the episode ends");
+		r.is_error = 1;
+		rc = WW_OK;
+	}
 	if (rc != WW_OK)
 		goto out;
-	if (l->opts->budget && !strcmp(call->name, "profile"))
-		ww_budget_spend(l->opts->budget, &(struct ww_budget_use){ .gpu_s = ww_budget_profile_gpu_s(r.data) });
+	if (!strcmp(call->name, "profile"))
+		spend_device(l, ww_budget_profile_gpu_s(r.data));
 	if (r.malformed && !r.data)
 		r.data = json_pack("{s:b}", "malformed", 1);
 	m->is_error = r.is_error;
@@ -436,6 +457,20 @@ static enum ww_rc work(struct loop *l, const char **reason, struct ww_err *err)
 
 /* ---- The closing judgement --------------------------------------------------------------------------------------- */
 
+/* No device seconds are left for a closing judgement: what the record says about these very files counts. */
+static enum ww_rc take_recorded(struct loop *l, const struct ww_workspace_content *c, struct ww_agent_result *chosen,
+				double *reward, struct ww_err *err)
+{
+	*reward = -1;
+	if (!l->result->has_best || strcmp(l->result->best_id, c->id))
+		return WW_OK;
+	*reward = l->result->best.reward;
+	json_t *data = ww_verdict_to_json(&l->result->best);
+	enum ww_rc rc = ww_best_note(chosen, c->id, data, err);
+	json_decref(data);
+	return rc;
+}
+
 /* One solution from scratch; a correct one that is better than what `chosen` holds takes its place. */
 static enum ww_rc judge_final(struct loop *l, const struct ww_workspace_content *c, const char *call_id,
 			      struct ww_agent_result *chosen, double *reward, struct ww_err *err)
@@ -444,7 +479,12 @@ static enum ww_rc judge_final(struct loop *l, const struct ww_workspace_content 
 	json_t *data = NULL;
 	enum ww_rc rc;
 	ww_verdict_init(&v);
-	WW_TRY(judge_content(l, c, call_id, WW_JUDGE_CALL, &v, &data, err));
+	rc = judge_content(l, c, call_id, WW_JUDGE_CALL, &v, &data, err);
+	if (rc == WW_ERR_LIMIT && l->not_judged) {
+		rc = take_recorded(l, c, chosen, reward, err);
+		goto out;
+	}
+	WW_TRY(rc);
 	*reward = v.reward;
 	int is_best = ww_best_improves(chosen, &v);
 	if (is_best)

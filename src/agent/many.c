@@ -32,6 +32,7 @@ struct line {
 	pthread_cond_t moved;
 	struct waiter *first, *last; /* the first one has the judge */
 	struct ww_agent_judge judge;
+	struct ww_budget *budget;		/* may be NULL */
 	const volatile int *interrupted;
 };
 
@@ -63,13 +64,19 @@ static enum ww_rc stand(struct line *l, struct waiter *me, struct ww_err *err)
 	if (l->first != me) {
 		leave(l, me);
 		rc = ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted");
+	} else if (l->budget && ww_budget_device_is_spent(l->budget)) {
+		leave(l, me);	/* used up by those who stood before */
+		rc = ww_err_set(err, WW_ERR_LIMIT, "the device's time is used up");
 	}
 	pthread_mutex_unlock(&l->lock);
 	return rc;
 }
 
-static void go(struct line *l, struct waiter *me)
+/* What was used is in the budget before the next one steps forward. */
+static void go(struct line *l, struct waiter *me, double device_s)
 {
+	if (l->budget)
+		ww_budget_spend(l->budget, &(struct ww_budget_use){ .gpu_s = device_s });
 	pthread_mutex_lock(&l->lock);
 	leave(l, me);
 	pthread_mutex_unlock(&l->lock);
@@ -86,7 +93,7 @@ static enum ww_rc judge_in_turn(void *ctx, const struct ww_solution *s, enum ww_
 	if (rc != WW_OK)
 		return rc;
 	rc = l->judge.run(l->judge.ctx, s, depth, v, err);
-	go(l, &me);
+	go(l, &me, rc == WW_OK ? ww_budget_gpu_s(v) : 0);
 	return rc;
 }
 
@@ -98,7 +105,7 @@ static enum ww_rc profile_in_turn(void *ctx, const struct ww_solution *s, json_t
 	if (rc != WW_OK)
 		return rc;
 	rc = l->judge.profile(l->judge.ctx, s, out, err);
-	go(l, &me);
+	go(l, &me, rc == WW_OK ? ww_budget_profile_gpu_s(*out) : 0);
 	return rc;
 }
 
@@ -172,6 +179,7 @@ static enum ww_rc begin(struct one *o, const struct ww_agent_opts *common, struc
 	o->opts.judge.ctx = line;
 	o->opts.judge.run = judge_in_turn;
 	o->opts.judge.profile = profile_in_turn;
+	o->opts.judge.accounts = 1;
 	o->result = result;
 	WW_TRY(ww_agent_many_dir(common->dir, i, o->dir, err));
 	WW_TRY(ww_fs_mkdirs(o->dir, err));
@@ -246,7 +254,7 @@ static enum ww_rc first_failure(const struct one *all, int n, struct ww_err *err
 enum ww_rc ww_agent_many(const struct ww_agent_opts *common, struct ww_policy *const *policies, int n,
 			 struct ww_agent_result *results, struct ww_err *err)
 {
-	struct line line = { .judge = common->judge, .interrupted = common->interrupted };
+	struct line line = { .judge = common->judge, .budget = common->budget, .interrupted = common->interrupted };
 	struct one *all = calloc((size_t)n, sizeof(*all));
 	enum ww_rc rc = WW_OK;
 	init_results(results, n);

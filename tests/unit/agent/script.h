@@ -135,7 +135,7 @@ static inline void prepare(struct fixture *f, const char *dir, json_t *graph, co
 						.started = "now",
 						.versions = json_object() };
 	f->opts = (struct ww_agent_opts){ .policy = &f->policy.base,
-					  .judge = { &f->judge, judge_run, judge_profile, graph, &f->device, "test" },
+					  .judge = { &f->judge, judge_run, judge_profile, 0, graph, &f->device, "test" },
 					  .dir = dir,
 					  .task_source = "class Model: pass",
 					  .target = WW_TARGET_CPU,

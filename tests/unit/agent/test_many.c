@@ -229,6 +229,34 @@ static void test_attempts_end_in_time(void **state)
 	finish(&f);
 }
 
+/* A limit that the first judgements pass: those who still stand in line are not judged, closing judgements are left out, and
+ * the limit is passed by less than one judgement. */
+static void test_gpu_seconds_at_once(void **state)
+{
+	static const struct line verifies[] = { KERNEL("120"), KERNEL("110"), KERNEL("100") };
+	struct ww_budget_limits limits = { .gpu_s = 2.5 };
+	struct ww_budget *b = ww_budget_new(&limits);
+	struct many m;
+	double best = -1;
+	(void)state;
+	prepare_many(&m, verifies, 3);
+	m.f.judge.gpu_s = 2;
+	m.f.judge.pause_us = 5000;
+	m.f.opts.budget = b;
+	run_many(&m);
+	assert_int_equal(m.rc, WW_OK);
+	expect_reasons(&m, "gpu_seconds");
+	assert_true(ww_budget_used(b).gpu_s >= 2.5 && ww_budget_used(b).gpu_s < 2.5 + 2);
+	for (int i = 0; i < MANY; i++) {
+		const struct ww_agent_result *r = &m.results[i];
+		assert_true(r->end.reward_final == (r->has_best ? 3 : -1));
+		best = r->end.reward_best > best ? r->end.reward_best : best;
+	}
+	assert_true(best == 3);
+	ww_budget_free(b);
+	finish_many(&m);
+}
+
 /* Judgements of 1 s each on a device that is paid by the second: the closing ones are kept back. */
 static void test_gpu_seconds(void **state)
 {
@@ -447,7 +475,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(test_side_by_side), T(test_one_fails),     T(test_usd),	  T(test_tokens),
-		T(test_attempts_end_in_time), T(test_gpu_seconds), T(test_fair),	     T(test_hundred_kills), T(test_compaction),
+		T(test_attempts_end_in_time), T(test_gpu_seconds), T(test_gpu_seconds_at_once), T(test_fair),	     T(test_hundred_kills), T(test_compaction),
 		T(test_no_compaction), T(test_same_bytes),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
