@@ -148,13 +148,21 @@ out:
 	return rc;
 }
 
-/* At least three calls, and until two in a row agree. */
+/* The pivot once; then candidate and rival at least three times, and until two times in a row agree.  All on one draw: nothing
+ * that is measured here counts. */
 static enum ww_rc warm_up(struct timing *x, struct ww_err *err)
 {
 	double us[SIDES] = { 0 }, last = 0;
-	enum ww_rc rc = WW_OK;
+	enum ww_rc rc;
+	WW_TRY(ww_session_draw_unchecked(x->s->t, WW_REF_PARAMS_REDRAW, err));
+	if (takes_part(x, PIVOT))
+		WW_TRY(side_once(x, PIVOT, 0, &us[PIVOT], err));
 	for (int k = 0; k < MAX_WARM && !x->s->failed; k++) {
-		WW_TRY(one_round(x, 0, us, err));
+		WW_TRY(prepare(x->s, err));
+		if (!x->s->failed)
+			WW_TRY(side_once(x, CANDIDATE, 0, &us[CANDIDATE], err));
+		if (!x->s->failed && takes_part(x, RIVAL))
+			WW_TRY(side_once(x, RIVAL, 0, &us[RIVAL], err));
 		if (k + 1 >= MIN_WARM && fabs(us[CANDIDATE] - last) <= STEADY * us[CANDIDATE])
 			break;
 		last = us[CANDIDATE];
