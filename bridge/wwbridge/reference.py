@@ -373,6 +373,9 @@ def judge_strict(found, exact, default, own):
 def judge_exact(found, exact, default, own):
     """Integers and booleans: equal to the reference, except where PyTorch's own run is not."""
     v, ignored = Violations(), 0
+    if torch.equal(found, exact):  # most comparisons
+        out = row(found, exact, own, {"err_rel": 0.0, "err_abs": 0.0, "at": None}, v, True, 0.0, 0.0)
+        return {**out, "ignored": 0}
     for start, (f, e, d) in chunks(found, exact, default):
         trusted = d == e
         ignored += int((~trusted).sum())

@@ -45,4 +45,6 @@ with concurrent.futures.ThreadPoolExecutor(2) as pool:
         verdict = summary.get("verdict") or {}
         ok(verdict.get("correct") is True and summary["code"] == 1 and summary["reason"] == "turns",
            f"{name}: correct by strict", note)
+        ok(verdict.get("degenerate") is False and verdict.get("algebraic") is False,
+           f"{name}: neither degenerate nor algebraic", json.dumps(verdict)[:600])
 done()

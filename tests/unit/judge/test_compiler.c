@@ -6,6 +6,7 @@
 #include "image_maker.h"
 #include "judge/compile/binary_check.h"
 #include "judge/compile/compile.h"
+#include "judge/compile/cubin_scan.h"
 
 #include <limits.h>
 #include <signal.h>
@@ -292,6 +293,34 @@ static void cuda_refusals(void **state)
 	expect_cuda(K "{ const float t[4] = { 4, 3, 2, 1 }; y[0] = t[n & 3]; }\n", WW_COMPILE_OK, NULL);
 }
 
+/* Which binaries have tensor-core instructions: every kind of mma and wgmma, none without, and yes where it cannot be known. */
+static void cuda_tensor_cores(void **state)
+{
+	static const struct { const char *source; int has; } rows[] = {
+		{ K "{ for (int i = 0; i < n; i++) y[i] = fmaf(y[i], 3, y[i + 1]); }\n", 0 },
+		{ K "{ __half2 *h = (__half2 *)y; h[n] = __hfma2(h[0], h[1], h[2]); }\n", 0 },
+		{ K "{ unsigned *a = (unsigned *)y; asm volatile(\"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "
+		    "{%4, %4, %4, %4}, {%4, %4}, {%0, %1, %2, %3};\" : \"+f\"(y[0]), \"+f\"(y[1]), \"+f\"(y[2]), \"+f\"(y[3]) : \"r\"(a[n])); }\n", 1 },
+		{ K "{ unsigned *a = (unsigned *)y; asm volatile(\"mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, "
+		    "{%4, %4, %4, %4}, {%4, %4}, {%0, %1, %2, %3};\" : \"+f\"(y[0]), \"+f\"(y[1]), \"+f\"(y[2]), \"+f\"(y[3]) : \"r\"(a[n])); }\n", 1 },
+		{ K "{ asm volatile(\"wgmma.fence.sync.aligned; wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, %4, %4, "
+		    "1, 1, 1, 0, 0; wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;\" : \"+f\"(y[0]), \"+f\"(y[1]), "
+		    "\"+f\"(y[2]), \"+f\"(y[3]) : \"l\"((unsigned long long)n)); }\n", 1 },
+	};
+	(void)state;
+	need_cuda();
+	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
+		struct compiled r = compile(cuda, WW_TARGET_CUDA, rows[i].source, k);
+		assert_int_equal(r.result, WW_COMPILE_OK);
+		assert_int_equal(ww_cubin_tensor_cores(r.out.binary, r.out.binary_bytes, 90), rows[i].has);
+		assert_true(ww_cubin_tensor_cores(r.out.binary, r.out.binary_bytes, 100));	/* an encoding that nobody has looked at */
+		for (size_t n = 0; n < r.out.binary_bytes; n += 97)	/* cut anywhere: no crash, and never a false "none" of half a file */
+			(void)ww_cubin_tensor_cores(r.out.binary, n, 90);
+		assert_true(ww_cubin_tensor_cores(r.out.binary, 40, 90));
+		ww_compiled_release(&r.out);
+	}
+}
+
 static void cuda_bombs(void **state)
 {
 	(void)state;
@@ -376,7 +405,7 @@ int main(void)
 		cmocka_unit_test(cpu_bombs),        cmocka_unit_test(cpu_survives_a_killed_zygote),
 		cmocka_unit_test(missing_compiler), cmocka_unit_test(lower_levels),
 		cmocka_unit_test(broken_objects),   cmocka_unit_test(cuda_good),
-		cmocka_unit_test(cuda_errors),      cmocka_unit_test(cuda_refusals),
+		cmocka_unit_test(cuda_errors),      cmocka_unit_test(cuda_refusals), cmocka_unit_test(cuda_tensor_cores),
 		cmocka_unit_test(cuda_bombs),
 	};
 	return cmocka_run_group_tests_name("judge/compiler", tests, open_compilers, close_compilers);
