@@ -1,7 +1,7 @@
 """Answers the judge from the candidate's process, and makes the calls that it asks for.
 
     g                    one call: `d` when the outputs lie in the judge's buffers and the device is idle, `e` and a frame where it failed
-    a frame              {"request": NAME, ...}: build, setup, trace (docs/forms.md)
+    a frame              {"request": NAME, ...}: build, or attach, setup, trace (docs/forms.md)
 
 The judge stops this process whenever it is not asked for something, so all that happens before a call (restoring state) happens in
 it.  After the solution's code has run nothing here is believed by anybody: a byte says when the judge may look, not what is true.
@@ -22,7 +22,7 @@ class Holder:
     def __init__(self, fd, target):
         self.channel = channel.Channel(fd)
         self.target = target
-        self.solution = None
+        self.ground = self.solution = None
         self.sync = lambda: None
 
     # ---- Requests
@@ -38,21 +38,27 @@ class Holder:
         blob = build.pack()
         return {"bytes": len(blob)}, [build.as_memfd(blob)] if blob else []
 
-    def setup(self, q, fds):
-        self._prepare(q)
-        if q["with_build"]:
-            build.unpack(build.from_memfd(fds.pop()))
+    def attach(self, q, fds):
+        """Everything that is ours: what fails here is no fault of a solution, of which nothing has been read yet."""
         device = torch.device("cpu")
         if self.target == "cuda":
             device = torch.device("cuda", q["device"])
             torch.cuda.set_device(device)
+            torch.zeros(1, device=device)
             self.sync = torch.cuda.synchronize
         else:
             torch.set_num_threads(q["threads"])
         buffers = shared.Shared(q["buffers"], fds, device)
         for fd in fds:
             os.close(fd)
-        self.solution = solution.Solution(q, buffers, device)
+        self.ground = solution.Ground(q, buffers, device)
+        return {}, []
+
+    def setup(self, q, fds):
+        self._prepare(q)
+        for fd in fds:
+            build.unpack(build.from_memfd(fd))
+        self.solution = solution.Solution(q, self.ground)
         self.sync()
         return {"unmatched": self.solution.unmatched[:32]}, []
 

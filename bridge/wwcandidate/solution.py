@@ -81,38 +81,58 @@ def load_task(source):
     return module
 
 
-class Solution:
+class Ground:
+    """What the task brings: its module, its arguments on the judge's buffers.  Made before anything of the solution's runs."""
+
     def __init__(self, q, shared, device):
         self.shared, self.device = shared, device
-        self.outputs = shared.outputs
-        self.task = load_task(q["task"])
-        module = load_module(q["form"], q["files"])
+        self.seed, self.on_host = q["model_seed"], set(q["on_host"])
+        self.params = q["params"]
         with torch.no_grad():
-            self.model = self._make(module.ModelNew, q)
-            self._adopt(q["params"])
-            self._arguments()
+            self.task = load_task(q["task"])
+            self.init = self.make("get_init_inputs()", self.seed, self.task.get_init_inputs)
+            self.args = self._arguments()
 
-    # ---- Making
-
-    def _on_device(self, call, on_host, seed):
+    def make(self, what, seed, call):
+        """As the reference worker makes it: under a seed, on the device where that works."""
         seed_all(seed)
-        if self.device.type == "cpu" or on_host:
+        if self.device.type == "cpu" or what in self.on_host:
             return call()
         with self.device:
             return call()
 
-    def _make(self, cls, q):
-        host, seed = set(q["on_host"]), q["model_seed"]
-        init = self._on_device(self.task.get_init_inputs, "get_init_inputs()" in host, seed)
-        model = guarded("solution", self._on_device, lambda: cls(*init), "Model(...)" in host, seed)
+    def _arguments(self):
+        try:
+            args = self.make("get_inputs()", 0, self.task.get_inputs)
+        except Exception:
+            args = self.task.get_inputs()
+        leaves, spec = tree_flatten(list(args))
+        places = iter(self.shared.inputs)
+        return tree_unflatten([next(places) if isinstance(x, torch.Tensor) else x for x in leaves], spec)
+
+
+class Solution:
+    def __init__(self, q, ground):
+        self.ground, self.args, self.outputs = ground, ground.args, ground.shared.outputs
+        module = load_module(q["form"], q["files"])
+        with torch.no_grad():
+            self.model = self._make(module.ModelNew)
+            self._adopt(ground.params)
+
+    # ---- Making
+
+    def _make(self, cls):
+        g = self.ground
+        model = guarded("solution", g.make, "Model(...)", g.seed, lambda: cls(*g.init))
         if not isinstance(model, torch.nn.Module):
             raise Problem("solution", "ModelNew is no torch.nn.Module")
-        return guarded("solution", model.to, self.device)
+        return guarded("solution", model.to, g.device)
 
     def _adopt(self, rows):
         mutated = {r["name"] for r in rows if r["mutated"]}
         mine = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
-        theirs = {n: t for n, t in self.shared.params.items()}
+        shared = self.ground.shared.params
+        theirs = dict(shared)
         pairs = [(n, n) for n in mine if n in theirs and alike(mine[n], theirs[n])]
         for n, _ in pairs:
             theirs.pop(n)
@@ -126,22 +146,10 @@ class Solution:
                 pairs.append((n, found))
         self.refresh = []
         for name, other in pairs:
-            t, s = mine[name], self.shared.params[other]
             if other in mutated:
-                self.refresh.append((t, s))
+                self.refresh.append((mine[name], shared[other]))
             else:
-                t.data = s
-
-    def _arguments(self):
-        seed_all(0)
-        try:
-            args = self._on_device(self.task.get_inputs, False, 0)
-        except Exception:
-            args = self._on_device(self.task.get_inputs, True, 0)
-        leaves, spec = tree_flatten(list(args))
-        places = iter(self.shared.inputs)
-        leaves = [next(places) if isinstance(x, torch.Tensor) else x for x in leaves]
-        self.args = tree_unflatten(leaves, spec)
+                mine[name].data = shared[other]
 
     # ---- Calling
 

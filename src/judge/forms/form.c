@@ -2,7 +2,8 @@
  *
  *     build    a process without GPU and without buffers runs model_new.py once, for the extensions that it compiles; what lies in
  *              its build directory is kept in the store under the solution's own content (bridge/wwcandidate/build.py)
- *     open     a process with the GPU and the task's buffers runs it again, finds its extensions built, and makes ModelNew
+ *     open     a process with the GPU and the task's buffers runs it again, finds its extensions built, and makes ModelNew; what
+ *              fails before it has read the solution is an error of ours
  *     calls    as every candidate's: outputs poisoned, inputs and parameters drawn, one call, compared while it stands still
  *     trace    at the end, one call under a dispatch mode
  *
@@ -126,9 +127,9 @@ static int read_only(int fd)
 static enum ww_rc collect_fds(const struct ww_judge_task *t, int *fds, int *own, int *n, struct ww_err *err)
 {
 	int first_output = t->facts.n_inputs + t->facts.n_params;
-	if (t->buffers.n + 1 > MAX_FDS)
+	if (t->buffers.n > MAX_FDS)
 		return ww_err_set(err, WW_ERR_LIMIT, "the task has %d tensors; a solution in a PyTorch form can be given %d", t->buffers.n,
-				  MAX_FDS - 1);
+				  (int)MAX_FDS);
 	for (*n = 0; *n < t->buffers.n; (*n)++) {
 		int fd = t->buffers.b[*n].fd;
 		own[*n] = -1;
@@ -414,34 +415,55 @@ static const struct ww_candidate_ops form_ops = { form_prepare, form_go, form_gu
 
 /* ---- Opening ----------------------------------------------------------------------------------------------------- */
 
-static json_t *setup_request(struct ww_session *s, const struct ww_solution *solution, int build, struct ww_err *err)
+static json_t *attach_request(struct ww_judge_task *t, struct ww_err *err)
 {
-	struct ww_judge_task *t = s->t;
-	json_t *q, *rows, *origin = NULL;
-	int at;
-	if (ww_ref_origin(t->ref, &origin, err) != WW_OK)
-		return NULL;
-	q = request(t, "setup", solution);
-	rows = json_array();
-	at = add_rows(rows, json_object_get(t->graph, "inputs"), "input", &t->buffers, 0);
-	at = add_rows(rows, json_object_get(t->graph, "params"), "param", &t->buffers, at);
-	at = add_rows(rows, json_object_get(t->graph, "outputs"), "output", &t->buffers, at);
+	json_t *q = NULL, *rows = json_array();
+	int at = 0;
+	if (ww_ref_origin(t->ref, &q, err) == WW_OK) {
+		at = add_rows(rows, json_object_get(t->graph, "inputs"), "input", &t->buffers, 0);
+		at = add_rows(rows, json_object_get(t->graph, "params"), "param", &t->buffers, at);
+		at = add_rows(rows, json_object_get(t->graph, "outputs"), "output", &t->buffers, at);
+	}
 	if (!q || at != t->buffers.n) {
-		json_decref(q);
+		if (q)
+			(void)!ww_err_set(err, WW_ERR_PROTOCOL, "the task's graph and its buffers do not agree");
 		json_decref(rows);
-		json_decref(origin);
-		(void)!ww_err_set(err, WW_ERR_PROTOCOL, "the task's graph and its buffers do not agree");
+		json_decref(q);
 		return NULL;
 	}
+	json_object_set_new(q, "request", json_string("attach"));
 	json_object_set_new(q, "task", json_stringn(t->task.source, t->task.source_bytes));
 	json_object_set_new(q, "device", json_integer(t->judge->opts.device));
 	json_object_set_new(q, "threads", json_integer(t->judge->opts.threads));
-	json_object_set_new(q, "with_build", json_boolean(build >= 0));
 	json_object_set_new(q, "buffers", rows);
 	json_object_set_new(q, "params", param_rows(t->graph));
-	json_object_update_missing(q, origin);
-	json_decref(origin);
 	return q;
+}
+
+/* The process on the task's buffers, before it has read anything of the solution: what fails is ours. */
+static enum ww_rc attach(struct form *f, struct ww_err *err)
+{
+	struct ww_judge_task *t = f->s->t;
+	int fds[MAX_FDS], own[MAX_FDS], n = 0;
+	struct ww_run_result res;
+	json_t *q;
+	enum ww_rc rc;
+
+	/* The buffers hold what the module was created with: parameters under other names are found by their values. */
+	WW_TRY(ww_session_draw(t, 1, 0, WW_REF_PARAMS_INIT, err));
+	WW_TRY(collect_fds(t, fds, own, &n, err));
+	q = attach_request(t, err);
+	if (!q) {
+		rc = err->rc;
+		goto out;
+	}
+	WW_TRY(ww_candidate_ask(f->c, q, fds, n, SETUP_LIMIT_S, &f->answer, &res, err));
+	if (res.kind != WW_RUN_OK)
+		rc = ww_err_set(err, WW_ERR_DEVICE, "a process for the solution cannot be prepared: %s %.500s", res.text, f->answer.text.p);
+out:
+	for (int i = 0; i < n; i++)
+		ww_fd_close(&own[i]);
+	return rc;
 }
 
 static void note_unmatched(struct ww_session *s, const json_t *body)
@@ -460,7 +482,6 @@ static void note_unmatched(struct ww_session *s, const json_t *body)
 enum ww_rc ww_form_open(struct ww_session *s, const struct ww_solution *solution, int build, struct ww_err *err)
 {
 	struct form *f = calloc(1, sizeof(*f));
-	int fds[MAX_FDS], own[MAX_FDS], n = 0;
 	struct ww_candidates *z;
 	struct ww_run_result res = { 0 };
 	uint64_t start = ww_now_ns();
@@ -470,35 +491,28 @@ enum ww_rc ww_form_open(struct ww_session *s, const struct ww_solution *solution
 	if (!f)
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 	f->s = s;
+	s->ops = &form_ops;
+	s->candidate = f;		/* released with the session */
 	ww_candidate_answer_init(&f->answer);
+	q = request(s->t, "setup", solution);
+	if (!q) {
+		ww_session_fail(s, WW_STATUS_REFUSED, "refused: a file of the solution is not UTF-8");
+		return WW_OK;
+	}
 	WW_TRY(candidates_of(s->t->judge, &z, err));
 	WW_TRY(ww_candidate_new(&f->c, z, on_cuda(s->t), err));
-	/* The buffers hold what the module was created with: parameters under other names are found by their values. */
-	WW_TRY(ww_session_draw(s->t, 1, 0, WW_REF_PARAMS_INIT, err));
-	WW_TRY(collect_fds(s->t, fds, own, &n, err));
-	q = setup_request(s, solution, build, err);
-	if (!q) {
-		rc = err->rc;
-		goto out;
-	}
-	if (build >= 0)
-		fds[n] = build;
-	WW_TRY(ww_candidate_ask(f->c, q, fds, n + (build >= 0), SETUP_LIMIT_S, &f->answer, &res, err));
-	if (res.kind == WW_RUN_OK) {
+	WW_TRY(attach(f, err));
+	rc = ww_candidate_ask(f->c, q, &build, build >= 0, SETUP_LIMIT_S, &f->answer, &res, err);
+	q = NULL;
+	if (rc == WW_OK && res.kind == WW_RUN_OK) {
 		note_unmatched(s, f->answer.body);
 		/* What is compiled and loaded at the first call (Triton, torch.compile, cuBLAS) has its own, long limit. */
-		WW_TRY(ww_candidate_call(f->c, SETUP_LIMIT_S, &f->answer, &res, err));
+		rc = ww_candidate_call(f->c, SETUP_LIMIT_S, &f->answer, &res, err);
 	}
-	if (res.kind != WW_RUN_OK)
+	if (rc == WW_OK && res.kind != WW_RUN_OK)
 		fail(s, &res, &f->answer, "setup");
-	s->ops = &form_ops;
-	s->candidate = f;
-	f = NULL;
 out:
-	for (int i = 0; i < n; i++)
-		ww_fd_close(&own[i]);
-	if (f)
-		form_close(f);
+	json_decref(q);
 	s->t->spent.load += ww_seconds_since(start);
 	return rc;
 }

@@ -59,13 +59,17 @@ static void open_rig_with(struct rig *r, const char *source, const float *w)
 		r->x[i] = (float)i, r->w[i] = w ? w[i] : (float)(i % 7), r->y[i] = -1;
 	if (ww_candidate_new(&r->c, candidates, 0, &err) != WW_OK)
 		fail_msg("%s", err.msg);
-	json_t *q = json_pack("{s:s, s:s, s:s, s:[{s:s, s:s}], s:I, s:[], s:i, s:i, s:i, s:i, s:b, s:[{s:s, s:b}]}", "request", "setup",
-			      "form", "kernelbench", "task", task, "files", "path", "model_new.py", "text", source, "model_seed",
-			      (json_int_t)5, "on_host", "device", 0, "threads", 1, "arch", 0, "jobs", 1, "with_build", 0, "params",
-			      "name", "weight", "mutated", 0);
+	json_t *q = json_pack("{s:s, s:s, s:I, s:[], s:i, s:i, s:[{s:s, s:b}]}", "request", "attach", "task", task, "model_seed",
+			      (json_int_t)5, "on_host", "device", 0, "threads", 1, "params", "name", "weight", "mutated", 0);
 	assert_non_null(q);
 	json_object_set_new(q, "buffers", json_pack("[o, o, o]", row("input", "x"), row("param", "weight"), row("output", "output0")));
 	assert_int_equal(ww_candidate_ask(r->c, q, r->fds, 3, 20, &r->a, &r->res, &err), WW_OK);
+	if (r->res.kind != WW_RUN_OK)
+		fail_msg("%s %s", r->res.text, r->a.text.p);
+	q = json_pack("{s:s, s:s, s:[{s:s, s:s}], s:i, s:i}", "request", "setup", "form", "kernelbench", "files", "path", "model_new.py",
+		      "text", source, "arch", 0, "jobs", 1);
+	assert_non_null(q);
+	assert_int_equal(ww_candidate_ask(r->c, q, NULL, 0, 20, &r->a, &r->res, &err), WW_OK);
 }
 
 static void open_rig(struct rig *r, const char *source)
@@ -83,7 +87,7 @@ static void close_rig(struct rig *r)
 {
 	pid_t pid = ww_candidate_pid(r->c);
 	ww_candidate_free(r->c);
-	for (int i = 0; i < 200 && kill(pid, 0) == 0; i++)
+	for (int i = 0; i < 4000 && kill(pid, 0) == 0; i++)
 		usleep(5000);
 	assert_int_equal(kill(pid, 0), -1);
 	ww_candidate_answer_release(&r->a);
