@@ -94,10 +94,12 @@ CPU = [
     ("dropped tail", "last of M", "plan", r"\.m = ([^,}]+?)(,| \})", r".m = (\1) - 1\2", None, 1),
     ("dropped tail", "last of N", "plan", r"\.n = ([^,}]+?)(,| \})", r".n = (\1) - 1\2", None, 1),
     ("dropped tail", "last of K", "plan", r"\.k = ([^,}]+?)(,| \})", r".k = (\1) - 1\2", None, 1),
-    ("off by one", "row", "kernels", r"const long long (i\d+) = (row|r);", r"const long long \1 = \2 > 0 ? \2 - 1 : 0;", None, 2),
-    ("missing bias", "addend", "kernels", r"\((v\d+|x\d|acc) \+ (x[1-9]|v\d+)\)", r"(\1)", None, 2),
-    ("missing bias", "factor", "kernels", r"\((v\d+|x\d) \* (x[1-9]|v\d+)\)", r"(\1)", None, 2),
-    ("constant", "literal", "kernels", FLOAT, literal, None, 4),
+    ("off by one", "row", "kernels", r"const ix_t (i\d+) = (r|row);", r"const ix_t \1 = \2 > 0 ? \2 - 1 : 0;", None, 2),
+    ("off by one", "row of a scan", "kernels", r"const ix_t (i\d+) = r / 1 % S0;", r"const ix_t \1 = (r + 1) % S0;", None, 2),
+    ("off by one", "column", "kernels", r"(ww_vf_load_ahead\(\w+ \+ \([^;]*?)\), n\)", r"\1 + 1), n)", None, 1),
+    ("missing bias", "addend", "kernels", r"\((v\d+|x\d|acc) \+ (x[1-9]|v\d+)\)", r"(\1)", None, 1),
+    ("missing bias", "factor", "kernels", r"\((v|v\d+|x\d) \* (x[1-9]|v\d+)\)", r"(\1)", None, 1),
+    ("constant", "literal", "kernels", FLOAT, literal, None, 3),  # what follows is the code of a remainder that these sizes do not have
 ]
 
 
