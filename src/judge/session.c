@@ -162,6 +162,9 @@ static void believe_clock(struct ww_session *s, const struct ww_run_result *res)
 	enum { ENOUGH = 8 };
 	s->calls += isfinite(res->call_us);
 	s->contradicted += res->contradicted;
+	if (isfinite(res->call_us))
+		ww_log(WW_LOG_DEBUG, "a call: %.2f us, by the host's clock %.2f us%s", res->device_us, res->call_us,
+		       res->contradicted ? ", contradicted" : "");
 	if (s->contradicted >= ENOUGH && 5 * s->contradicted >= 4 * s->calls)
 		ww_session_fail(s, WW_STATUS_REFUSED, "refused: the event clock was tampered with: %d of %d timed calls took much longer by the "
 				"host's clock than by their events", s->contradicted, s->calls);
