@@ -15,7 +15,7 @@ import torch
 
 from wwbridge import channel
 
-from . import Problem, build, shared, solution
+from . import Problem, build, confine, shared, solution
 
 
 class Holder:
@@ -48,6 +48,7 @@ class Holder:
             self.sync = torch.cuda.synchronize
         else:
             torch.set_num_threads(q["threads"])
+            confine.limit_data(q["memory_bytes"])
         buffers = shared.Shared(q["buffers"], fds, device)
         for fd in fds:
             os.close(fd)

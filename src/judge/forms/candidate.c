@@ -435,6 +435,21 @@ pid_t ww_candidate_pid(const struct ww_candidate *c)
 	return c->pid;
 }
 
+static uint64_t most_memory(void)
+{
+	return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 5 * 4;
+}
+
+void ww_candidate_limit_memory(struct ww_candidate *c, uint64_t max_resident_bytes)
+{
+	c->max_resident_bytes = max_resident_bytes < most_memory() ? max_resident_bytes : most_memory();
+}
+
+uint64_t ww_candidate_memory(const struct ww_candidate *c)
+{
+	return c->max_resident_bytes;
+}
+
 int ww_candidate_alive(const struct ww_candidate *c)
 {
 	return !c->gone;

@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 enum { START_LIMIT_S = 120, FORK_LIMIT_S = 30 };
+static const uint64_t BUILD_MAX_BYTES = 16ull << 30;
 
 struct patience { int fd; uint64_t deadline_ns; };
 
@@ -109,7 +110,7 @@ enum ww_rc ww_candidates_open(struct ww_candidates **out, const struct ww_candid
 	z->proc = (struct ww_proc)WW_PROC_INIT;
 	z->opts = *o;
 	if (!z->opts.max_resident_bytes)
-		z->opts.max_resident_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 5 * 4;
+		z->opts.max_resident_bytes = BUILD_MAX_BYTES;
 	enum ww_rc rc = start(z, err);
 	if (rc != WW_OK) {
 		ww_candidates_close(z);
@@ -203,7 +204,7 @@ enum ww_rc ww_candidate_new(struct ww_candidate **out, struct ww_candidates *z, 
 	if (!c)
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 	c->sock = c->log_fd = c->status_fd = c->pidfd = -1;
-	c->max_resident_bytes = z->opts.max_resident_bytes;
+	ww_candidate_limit_memory(c, z->opts.max_resident_bytes);
 	c->interrupted = z->opts.interrupted;
 	WW_TRY(make_ends(&e, err));
 	WW_TRY(order(z, with_gpu, &e, err));

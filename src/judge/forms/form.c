@@ -415,7 +415,21 @@ static const struct ww_candidate_ops form_ops = { form_prepare, form_go, form_gu
 
 /* ---- Opening ----------------------------------------------------------------------------------------------------- */
 
-static json_t *attach_request(struct ww_judge_task *t, struct ww_err *err)
+/* The most that the reference worker ever held, twice, and 2 GiB: a solution of the task needs no more. */
+static uint64_t memory_for(const struct ww_judge_task *t)
+{
+	char path[64], line[256];
+	unsigned long long peak_kib = 0;
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)ww_ref_pid(t->ref));
+	FILE *f = fopen(path, "re");
+	while (f && fgets(line, sizeof(line), f) && sscanf(line, "VmHWM: %llu", &peak_kib) != 1)
+		;
+	if (f)
+		fclose(f);
+	return 2 * 1024 * (uint64_t)peak_kib + (2ull << 30);
+}
+
+static json_t *attach_request(struct ww_judge_task *t, uint64_t memory_bytes, struct ww_err *err)
 {
 	json_t *q = NULL, *rows = json_array();
 	int at = 0;
@@ -435,6 +449,7 @@ static json_t *attach_request(struct ww_judge_task *t, struct ww_err *err)
 	json_object_set_new(q, "task", json_stringn(t->task.source, t->task.source_bytes));
 	json_object_set_new(q, "device", json_integer(t->judge->opts.device));
 	json_object_set_new(q, "threads", json_integer(t->judge->opts.threads));
+	json_object_set_new(q, "memory_bytes", json_integer((json_int_t)memory_bytes));
 	json_object_set_new(q, "buffers", rows);
 	json_object_set_new(q, "params", param_rows(t->graph));
 	return q;
@@ -452,7 +467,8 @@ static enum ww_rc attach(struct form *f, struct ww_err *err)
 	/* The buffers hold what the module was created with: parameters under other names are found by their values. */
 	WW_TRY(ww_session_draw(t, 1, 0, WW_REF_PARAMS_INIT, err));
 	WW_TRY(collect_fds(t, fds, own, &n, err));
-	q = attach_request(t, err);
+	ww_candidate_limit_memory(f->c, memory_for(t));
+	q = attach_request(t, ww_candidate_memory(f->c), err);
 	if (!q) {
 		rc = err->rc;
 		goto out;

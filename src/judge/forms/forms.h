@@ -26,7 +26,7 @@ int ww_candidates_main(int argc, char **argv);
 struct ww_candidates;
 struct ww_candidates_opts {
 	enum ww_target target;
-	uint64_t max_resident_bytes;	/* of one candidate and all it starts; 0: four fifths of the machine's */
+	uint64_t max_resident_bytes;	/* of one candidate and all it starts; 0: four fifths of the machine's, at most 16 GiB */
 	const volatile int *interrupted;
 };
 /* Start it.  WW_ERR_MISSING where the system allows no sandbox that would hold (namespaces), or where there is no PyTorch. */
@@ -38,6 +38,9 @@ struct ww_candidate;
 enum ww_rc ww_candidate_new(struct ww_candidate **out, struct ww_candidates *z, int with_gpu, struct ww_err *err) WW_MUST_CHECK;
 void ww_candidate_free(struct ww_candidate *c);		/* kill it and all it started; NULL is fine */
 pid_t ww_candidate_pid(const struct ww_candidate *c);
+/* From now on; never more than four fifths of the machine's. */
+void ww_candidate_limit_memory(struct ww_candidate *c, uint64_t max_resident_bytes);
+uint64_t ww_candidate_memory(const struct ww_candidate *c);
 int ww_candidate_alive(const struct ww_candidate *c);
 
 /* One request (a new reference, consumed) with descriptors (borrowed) and its answer, after which the process stands still. */

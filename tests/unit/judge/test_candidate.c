@@ -11,6 +11,7 @@
 
 enum { N = 1024 };
 static struct ww_candidates *candidates;
+static uint64_t memory = 64ull << 30;	/* what a candidate limits itself to; the judge watches its own limit */
 static const char task[] =
 	"import torch\n"
 	"class Model(torch.nn.Module):\n"
@@ -59,8 +60,9 @@ static void open_rig_with(struct rig *r, const char *source, const float *w)
 		r->x[i] = (float)i, r->w[i] = w ? w[i] : (float)(i % 7), r->y[i] = -1;
 	if (ww_candidate_new(&r->c, candidates, 0, &err) != WW_OK)
 		fail_msg("%s", err.msg);
-	json_t *q = json_pack("{s:s, s:s, s:I, s:[], s:i, s:i, s:[{s:s, s:b}]}", "request", "attach", "task", task, "model_seed",
-			      (json_int_t)5, "on_host", "device", 0, "threads", 1, "params", "name", "weight", "mutated", 0);
+	json_t *q = json_pack("{s:s, s:s, s:I, s:[], s:i, s:i, s:I, s:[{s:s, s:b}]}", "request", "attach", "task", task, "model_seed",
+			      (json_int_t)5, "on_host", "device", 0, "threads", 1, "memory_bytes",
+			      (json_int_t)memory, "params", "name", "weight", "mutated", 0);
 	assert_non_null(q);
 	json_object_set_new(q, "buffers", json_pack("[o, o, o]", row("input", "x"), row("param", "weight"), row("output", "output0")));
 	assert_int_equal(ww_candidate_ask(r->c, q, r->fds, 3, 20, &r->a, &r->res, &err), WW_OK);
@@ -193,6 +195,20 @@ static const struct attack attacks[] = {
 	  "        import time; time.sleep(60)\n", 0, WW_RUN_DIED, "protocol" },
 };
 
+/* The other half of the limit: memory that is refused at once, before anybody looks. */
+static void memory_is_refused(void **state)
+{
+	(void)state;
+	struct rig r;
+	memory = 900ull << 20;
+	open_rig(&r, source_of("    def forward(self, x, b):\n        return torch.zeros(1 << 29)\n"));
+	call(&r, 10);
+	memory = 64ull << 30;
+	assert_int_equal(r.res.kind, WW_RUN_FAULT);
+	assert_non_null(strstr(r.a.text.p, "memory"));
+	close_rig(&r);
+}
+
 static void ends(void **state)
 {
 	(void)state;
@@ -321,7 +337,7 @@ static int close_candidates(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(computes), cmocka_unit_test(pairs_by_value), cmocka_unit_test(ends),
+	const struct CMUnitTest tests[] = { cmocka_unit_test(computes), cmocka_unit_test(pairs_by_value), cmocka_unit_test(ends), cmocka_unit_test(memory_is_refused),
 					    cmocka_unit_test(stays_inside), cmocka_unit_test(stands_between_calls),
 					    cmocka_unit_test(starts_are_cheap) };
 	return cmocka_run_group_tests_name("judge/candidate", tests, open_candidates, close_candidates);
