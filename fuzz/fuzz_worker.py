@@ -12,6 +12,7 @@ import signal
 import socket
 import struct
 import sys
+import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "bridge"))
@@ -31,7 +32,7 @@ def get_init_inputs():
     return []
 """
 REQUESTS = [
-    {"request": "hello", "target": "cpu", "device": 0, "threads": 1, "cache_dir": "/nonexistent"},
+    {"request": "hello", "target": "cpu", "device": 0, "threads": 1, "cache_dir": "cache"},
     {"request": "load", "source": TASK, "name": "fuzz.py", "seed": 1},
     {"request": "graph"},
     {"request": "buffers"},
@@ -46,6 +47,8 @@ REQUESTS = [
 ]
 VALUES = [None, True, False, 0, 1, -1, 2**31, 2**63, -(2**63), 10**30, 0.5, float("inf"), "", "x", "cuda", "redraw", "\x00", "é" * 50, [], {}, [[]], {"a": 1}]
 LIMIT_S = 10
+HERE = tempfile.TemporaryDirectory(prefix="ww-fuzz-")  # whatever a mutated cache_dir names is made below it
+os.chdir(HERE.name)
 
 
 def mutated_bytes(rng):
