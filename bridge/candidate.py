@@ -39,9 +39,14 @@ def start_pytorch(target):
     """Everything that every candidate would import; nothing that starts threads or the device."""
     try:
         import torch
+
+        asks = torch.cuda.is_available  # importing cpp_extension asks, for a warning; that would start the driver here
+        torch.cuda.is_available = lambda: True
         import torch.utils.cpp_extension
 
         import wwcandidate.holder  # noqa: F401
+
+        torch.cuda.is_available = asks
     except ImportError as e:
         return f"PyTorch cannot be imported ({e}); `make setup` installs it"
     if target == "cuda" and not torch.version.cuda:
