@@ -88,10 +88,13 @@ static const char *by_counters(const struct ww_limit_facts *f, struct ww_str *s)
 	if (top < 0)
 		return NULL;
 	const char *stall = top_stall(f, &warps);
-	ww_str_addf(s, "latency: nothing is saturated (the most used is %s, %.0f%% of %s)", units[top].text, units[top].used, units[top].of);
+	ww_str_addf(s, "nothing is saturated (the most used is %s, %.0f%% of %s)", units[top].text, units[top].used, units[top].of);
 	if (stall)
 		ww_str_addf(s, "; for each instruction issued %.1f warps wait for %s", warps, stall);
-	return "latency";
+	if (f->row->local_bytes <= 0)
+		return "latency";
+	ww_str_addf(s, "; %d bytes a thread of stack or spilled registers go through the memory", f->row->local_bytes);
+	return "spills";
 }
 
 /* ---- Without ------------------------------------------------------------------------------------------------------------ */

@@ -145,6 +145,7 @@ static void limits(void **state)
 		{ &gpu, 1e6, NAN, 100, 8448, 0, 8, 0, { 0 }, "latency", "does not count" },
 		{ &gpu, 4e8, NAN, 110, 4096, 96, 8, 0, { 400.4e6, 20 }, "memory", "91% of what a copy reaches is in use" },
 		{ &gpu, 4e8, NAN, 110, 4096, 0, 8, 0, { 88e6, 30 }, "latency", "30%" },
+		{ &gpu, 4e8, NAN, 110, 4096, 96, 8, 0, { 88e6, 30 }, "spills", "96 bytes" },
 		{ &gpu, 1e6, NAN, 110, 4096, 0, 8, 0, { 308e6, 95 }, "memory", "70% of what a copy" },	/* issue only feeds it */
 		{ &gpu, 1e3, NAN, 3, 4096, 0, 8, 0, { 1e3, 1 }, "short", "3.0 us" },
 		{ &cpu, 27e6, 1e6, 1000, 64, 0, 0, 4, { 0 }, "memory", "90%" },
