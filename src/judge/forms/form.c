@@ -29,7 +29,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { BUILD_LIMIT_S = 300, BUILD_SHARE = 5, SETUP_LIMIT_S = 120, TRACE_LIMIT_S = 120, SETTLE_US = 2000, MAX_FDS = 1024, BUILD_VERSION = 1 };
+enum { BUILD_LIMIT_S = 300, BUILD_SHARE = 5, SETUP_LIMIT_S = 120, FIRST_CALL_LIMIT_S = 30, TRACE_LIMIT_S = 120, SETTLE_US = 2000, MAX_FDS = 1024, BUILD_VERSION = 1 };
 
 struct form {
 	struct ww_session *s;
@@ -523,7 +523,7 @@ enum ww_rc ww_form_open(struct ww_session *s, const struct ww_solution *solution
 	if (rc == WW_OK && res.kind == WW_RUN_OK) {
 		note_unmatched(s, f->answer.body);
 		/* What is compiled and loaded at the first call (Triton, torch.compile, cuBLAS) has its own, long limit. */
-		rc = ww_candidate_call(f->c, SETUP_LIMIT_S, &f->answer, &res, err);
+		rc = ww_candidate_call(f->c, FIRST_CALL_LIMIT_S, &f->answer, &res, err);
 	}
 	if (rc == WW_OK && res.kind != WW_RUN_OK)
 		fail(s, &res, &f->answer, "setup");

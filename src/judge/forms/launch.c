@@ -5,9 +5,9 @@
  * of our harness and of the devices, and execs bridge/candidate.py with two descriptors: 3, the control socket, and 4, the
  * system-call filter that every candidate loads.
  *
- * What is visible: /usr, /bin, /lib*, what PATH and LD_LIBRARY_PATH name, /etc's linker files, the interpreter's directories, /opt, CUDA's directory and the bridge,
- * all read-only; a few devices; /sys where the driver and PyTorch look the hardware up.  No home
- * directory, no cache of the judge, no source of the task, nothing of other users.
+ * What is visible: /usr, /bin, /lib*, /opt, what PATH and LD_LIBRARY_PATH name, /etc's linker files, the interpreter's
+ * directories, CUDA's, and the bridge, all read-only; a few devices; /sys where the driver and PyTorch look the hardware
+ * up.  No home directory, no cache of the judge, no source of the task, nothing of other users.
  *
  * The process keeps its capabilities over its own namespaces, because each candidate gets a pid, mount, network and ipc
  * namespace of its own below them; candidate.py takes the capabilities from what it forks.  Rejected: one set of namespaces

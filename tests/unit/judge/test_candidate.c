@@ -228,7 +228,7 @@ static void ends(void **state)
 
 /* Python that tries to get out; each line of `probe` raises when it is held back. */
 static const char probes[] =
-	"import os, socket, ctypes\ngot = []\n"
+	"import os, socket, ctypes, torch\ngot = []\n"
 	"def held(name, f, *a):\n"
 	"    try: f(*a)\n"
 	"    except (OSError, PermissionError, ProcessLookupError): return True\n"
@@ -251,6 +251,7 @@ static const char probes[] =
 	"    ok &= held('time', lambda: __import__('time').clock_settime(0, 0))\n"
 	"    others = [p for p in os.listdir('/proc') if p.isdigit() and int(p) != os.getpid()]\n"
 	"    got.extend(others)\n"
+	"    if torch.cuda._is_in_bad_fork(): got.append('forked from a process that had asked for the GPU'); ok = False\n"
 	"    secrets = [k for k in os.environ if 'KEY' in k or 'WARPWRIGHT' in k]\n"
 	"    got.extend(secrets)\n"
 	"    return ok and not others and os.getpid() == 1 and not secrets\n"
