@@ -17,7 +17,7 @@ import tempfile
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "bridge"))
 import worker as bridge  # noqa: E402
-from wwbridge.channel import HEADER, Channel  # noqa: E402
+from wwbridge.channel import HEADER, Channel, encode  # noqa: E402
 
 TASK = """import torch
 class Model(torch.nn.Module):
@@ -113,9 +113,9 @@ def ask(worker, q, limit_s=LIMIT_S):
         body, fds = bridge.answer(worker, q, [])
     finally:
         signal.alarm(0)
-    text = json.dumps(body, allow_nan=False)
+    body = json.loads(encode(body))
     if body["ok"] is not True and not (body["error"]["message"] and "\n" not in body["error"]["message"]):
-        raise AssertionError(f"{q}: {text[:200]}")
+        raise AssertionError(f"{q}: {body}")
     return body["ok"]
 
 

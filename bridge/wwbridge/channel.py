@@ -55,14 +55,22 @@ class Channel:
         return body, list(fds)
 
     def send(self, body, fds=()):
-        data = json.dumps(body, allow_nan=False, separators=(",", ":")).encode()
+        data = encode(body)
         if len(data) > MAX_BODY:
-            data = json.dumps(failure("task", f"the answer has {len(data)} bytes, more than {MAX_BODY}")).encode()
+            data = encode(failure("task", f"the answer has {len(data)} bytes, more than {MAX_BODY}"))
             fds = ()
         self.sock.sendall(HEADER.pack(MAGIC, VERSION, len(data), len(fds)) + data)
         for i in range(0, len(fds), FDS_PER_MESSAGE):
             part = array.array("i", fds[i : i + FDS_PER_MESSAGE])
             self.sock.sendmsg([b"F"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, part)])
+
+
+def encode(body):
+    """An answer as JSON, which has no NaN: where one slipped in, the request failed, and the worker lives on."""
+    try:
+        return json.dumps(body, allow_nan=False, separators=(",", ":")).encode()
+    except ValueError as e:
+        return json.dumps(failure("internal", f"an answer that is not JSON: {e}")).encode()
 
 
 def move_high(fd):
