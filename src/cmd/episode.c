@@ -119,8 +119,7 @@ static enum ww_rc show_one(struct visit *w, const char *path, const struct ww_ep
 	const struct values *v = w->v;
 	struct ww_str text = WW_STR_INIT((size_t)1 << 30);
 	struct ww_episode_show how = { isatty(STDOUT_FILENO) && !getenv("NO_COLOR"), v->full };
-	if (w->found > 1)
-		return ww_err_set(err, WW_ERR_USAGE, "there is more than one episode (%s); name one of them", path);
+	(void)path;
 	if (v->json) {
 		json_t *o = summary_json(e);
 		ww_json_add_pretty(&text, o);
@@ -133,6 +132,26 @@ static enum ww_rc show_one(struct visit *w, const char *path, const struct ww_ep
 	}
 	enum ww_rc rc = put_text(v->html && !v->json ? v->output : NULL, &text, err);
 	ww_str_release(&text);
+	return rc;
+}
+
+static enum ww_rc only_one(struct visit *w, const char *path, const struct ww_episode *e, struct ww_err *err)
+{
+	(void)e;
+	return w->found > 1
+		       ? ww_err_set(err, WW_ERR_USAGE, "there is more than one episode (%s); name one of them", path)
+		       : WW_OK;
+}
+
+/* Nothing is printed before it is known that there is one. */
+static enum ww_rc run_show(struct visit *w, char **paths, struct ww_err *err)
+{
+	enum ww_rc rc;
+	w->each = only_one;
+	WW_TRY(visit_all(w, paths, 1, err));
+	w->each = show_one;
+	rc = visit_all(w, paths, 1, err);
+out:
 	return rc;
 }
 
@@ -220,11 +239,11 @@ static enum ww_rc run_export(struct visit *w, char **paths, int n, struct ww_err
 static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 {
 	struct ww_err err = WW_ERR_INIT;
-	struct visit w = { .v = values, .each = show_one };
+	struct visit w = { .v = values };
 	enum ww_rc rc;
 	(void)cmd;
 	if (!strcmp(argv[0], "show"))
-		rc = argc == 2 ? visit_all(&w, argv + 1, 1, &err)
+		rc = argc == 2 ? run_show(&w, argv + 1, &err)
 			       : ww_err_set(&err, WW_ERR_USAGE,
 					    "episode show takes one episode; warpwright episode -h explains it");
 	else if (!strcmp(argv[0], "stats"))
