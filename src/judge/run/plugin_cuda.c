@@ -82,6 +82,7 @@ struct cuda {
 	void **addresses;
 	CUfunction digest;
 	CUdeviceptr sum;		/* of the digest, 8 bytes */
+	uint64_t guards;		/* digest of the guard bytes when they were written */
 	int sm_count;
 	CUgraph graph;
 	CUgraphExec graph_exec;
@@ -539,6 +540,58 @@ out:
 	return kind;
 }
 
+/* ---- Digests ----------------------------------------------------------------------------------------------------- */
+
+/* Add the digest of `bytes` bytes, a multiple of 16, to the sum. */
+static CUresult queue_digest(struct cuda *x, CUdeviceptr at, size_t bytes, uint64_t key)
+{
+	unsigned long long pairs = bytes / 16, blocks = (pairs + 255) / 256, most = 8ull * (unsigned)x->sm_count;
+	void *args[] = { &at, &pairs, &key, &x->sum };
+	if (!pairs)
+		return CUDA_SUCCESS;
+	return x->cuLaunchKernel(x->digest, (unsigned)(blocks < most ? blocks : most), 1, 1, 256, 1, 1, 0, x->stream, args, NULL);
+}
+
+static CUresult take_sum(struct cuda *x, CUresult e, uint64_t *out)
+{
+	if (e == CUDA_SUCCESS)
+		e = x->cuStreamSynchronize(x->stream);
+	return e == CUDA_SUCCESS ? x->cuMemcpyDtoH(out, x->sum, 8) : e;
+}
+
+/* All outputs as they are when everything queued has ended.  Whole pairs of words: what lies behind a buffer in its granule
+ * holds guard bytes. */
+static CUresult digest_outputs(struct cuda *x, uint64_t key, uint64_t *out)
+{
+	CUresult e = x->cuMemsetD8Async(x->sum, 0, 8, x->stream);
+	for (uint32_t i = 0; e == CUDA_SUCCESS && i < x->image->n_buffers; i++) {
+		const struct buffer *b = &x->buffers[i];
+		if (b->role == WW_BUF_OUTPUT)
+			e = queue_digest(x, b->data, (b->bytes + 15) & ~(size_t)15, key + b->index);
+	}
+	return take_sum(x, e, out);
+}
+
+static CUdeviceptr guards_behind(const struct buffer *b)
+{
+	return (b->data + b->bytes + 15) & ~(CUdeviceptr)15;
+}
+
+/* What lies beside the writable buffers, but for up to 15 bytes behind each. */
+static CUresult digest_guards(struct cuda *x, uint64_t *out)
+{
+	CUresult e = x->cuMemsetD8Async(x->sum, 0, 8, x->stream);
+	for (uint32_t i = 0; e == CUDA_SUCCESS && i < x->image->n_buffers; i++) {
+		const struct buffer *b = &x->buffers[i];
+		if (!b->writable)
+			continue;
+		e = queue_digest(x, b->map, (size_t)(b->data - b->map), 2 * i);
+		if (e == CUDA_SUCCESS)
+			e = queue_digest(x, guards_behind(b), (size_t)(b->map + b->map_bytes - guards_behind(b)), 2 * i + 1);
+	}
+	return take_sum(x, e, out);
+}
+
 static int cuda_ready(void *self, struct ww_run_reply *r)
 {
 	struct cuda *x = self;
@@ -556,7 +609,10 @@ static int cuda_ready(void *self, struct ww_run_reply *r)
 		x->addresses[i] = (void *)(uintptr_t)x->buffers[i].data;
 	}
 	int kind = measure_empty(x, r);
-	return kind == WW_RUN_OK ? capture(x, r) : kind;
+	if (kind == WW_RUN_OK)
+		kind = capture(x, r);
+	CUresult e = kind == WW_RUN_OK ? digest_guards(x, &x->guards) : CUDA_SUCCESS;
+	return e == CUDA_SUCCESS ? kind : failed(x, r, WW_RUN_BROKEN, "digest", e);
 }
 
 static const char *fault_text(CUresult e)
@@ -640,26 +696,6 @@ static int cuda_go(void *self, struct ww_run_reply *r)
 
 /* ---- Repeats ----------------------------------------------------------------------------------------------------- */
 
-/* The digest of all outputs as they are when everything queued has ended. */
-static CUresult digest_outputs(struct cuda *x, uint64_t key, uint64_t *out)
-{
-	CUresult e = x->cuMemsetD8Async(x->sum, 0, 8, x->stream);
-	for (uint32_t i = 0; e == CUDA_SUCCESS && i < x->image->n_buffers; i++) {
-		const struct buffer *b = &x->buffers[i];
-		if (b->role != WW_BUF_OUTPUT || !b->bytes)
-			continue;
-		/* Whole pairs of words: what lies behind the buffer in its granule holds guard bytes. */
-		unsigned long long pairs = (b->bytes + 15) / 16, own_key = key + b->index;
-		CUdeviceptr data = b->data;
-		void *args[] = { &data, &pairs, &own_key, &x->sum };
-		unsigned long long blocks = (pairs + 255) / 256, most = 8ull * (unsigned)x->sm_count;
-		e = x->cuLaunchKernel(x->digest, (unsigned)(blocks < most ? blocks : most), 1, 1, 256, 1, 1, 0, x->stream, args, NULL);
-	}
-	if (e == CUDA_SUCCESS)
-		e = x->cuStreamSynchronize(x->stream);
-	return e == CUDA_SUCCESS ? x->cuMemcpyDtoH(out, x->sum, 8) : e;
-}
-
 static int cuda_repeat(void *self, const struct ww_run_repeat *q, struct ww_run_reply *r)
 {
 	struct cuda *x = self;
@@ -715,27 +751,50 @@ static int range_intact(struct cuda *x, CUdeviceptr at, size_t n, unsigned char 
 	return 1;
 }
 
-static int cuda_guards(void *self, struct ww_run_reply *r)
+/* Most often nothing has changed, and the device can tell: no copy of megabytes, no loop over them on the host. */
+static int guards_unchanged(struct cuda *x)
 {
-	struct cuda *x = self;
-	unsigned char *host = malloc(x->granule);
-	CUresult e = CUDA_SUCCESS;
-	int kind = host ? WW_RUN_OK : WW_RUN_BROKEN;
+	unsigned char edge[16];
+	uint64_t now;
+	CUresult e = digest_guards(x, &now);
+	int same = e == CUDA_SUCCESS && now == x->guards;
+	for (uint32_t i = 0; same && i < x->image->n_buffers; i++) {
+		const struct buffer *b = &x->buffers[i];
+		CUdeviceptr end = b->data + b->bytes;
+		same = !b->writable || range_intact(x, end, (size_t)(guards_behind(b) - end), edge, &e);
+	}
+	return same;
+}
 
-	for (uint32_t i = 0; kind == WW_RUN_OK && i < x->image->n_buffers; i++) {
+static int find_overrun(struct cuda *x, unsigned char *host, struct ww_run_reply *r)
+{
+	CUresult e = CUDA_SUCCESS;
+	for (uint32_t i = 0; i < x->image->n_buffers; i++) {
 		const struct buffer *b = &x->buffers[i];
 		if (!b->writable)
 			continue;
 		/* Both gaps are smaller than a granule: an allocation is the buffer rounded up to one. */
 		size_t front = (size_t)(b->data - b->map), behind = b->map_bytes - front - b->bytes;
 		if (front > x->granule || behind > x->granule)
-			kind = WW_RUN_BROKEN;
-		else if (!range_intact(x, b->map, front, host, &e) || !range_intact(x, b->data + b->bytes, behind, host, &e))
-			kind = e == CUDA_SUCCESS ? WW_RUN_OVERRUN : fault(x, r, e);
-		if (kind == WW_RUN_OVERRUN)
-			snprintf(r->text, sizeof(r->text), "the bytes beside %s %u were overwritten",
-				 b->role == WW_BUF_OUTPUT ? "output" : "scratch", b->index);
+			return WW_RUN_BROKEN;
+		if (range_intact(x, b->map, front, host, &e) && range_intact(x, b->data + b->bytes, behind, host, &e))
+			continue;
+		if (e != CUDA_SUCCESS)
+			return fault(x, r, e);
+		snprintf(r->text, sizeof(r->text), "the bytes beside %s %u were overwritten",
+			 b->role == WW_BUF_OUTPUT ? "output" : "scratch", b->index);
+		return WW_RUN_OVERRUN;
 	}
+	return WW_RUN_OK;
+}
+
+static int cuda_guards(void *self, struct ww_run_reply *r)
+{
+	struct cuda *x = self;
+	if (guards_unchanged(x))
+		return WW_RUN_OK;
+	unsigned char *host = malloc(x->granule);
+	int kind = host ? find_overrun(x, host, r) : WW_RUN_BROKEN;
 	free(host);
 	return kind;
 }
