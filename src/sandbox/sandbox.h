@@ -44,7 +44,7 @@ enum ww_sandbox_profile {
 				 * exec or socket: its threads are started before the filter */
 	WW_PROFILE_RUNNER_CUDA, /* what the CUDA driver needs: ioctl, open within the paths, threads; no process, exec, connection */
 	WW_PROFILE_REFERENCE, /* Python and PyTorch: files, threads, processes, exec within the paths; no network, ptrace, mounts */
-	WW_PROFILE_CANDIDATE, /* a stranger's Python and native code: as REFERENCE, without any socket but a pair */
+	WW_PROFILE_CANDIDATE, /* a stranger's Python and native code, in namespaces of its own: as REFERENCE, and no IPC */
 	WW_PROFILE_COUNT
 };
 
