@@ -116,7 +116,7 @@ struct ww_policy_opts {
 	int need_price;			/* an HTTP policy whose price is not known is an error */
 	int64_t max_reply_tokens;	/* 32,768 */
 	double call_s;			/* one attempt takes at most so long: 1,800 s */
-	double stall_s;			/* and so long without a byte: 300 s */
+	double stall_s;			/* and so long without a byte: 600 s, since some servers send none while a model thinks */
 	double backoff_s;		/* first wait before a repetition: 0.5 s */
 	int attempts;			/* in all: 8 */
 };

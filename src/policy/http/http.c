@@ -12,8 +12,8 @@
  * is asked for anew as a whole: neither protocol can go on with half a tool call.  The half is lost as a message, but
  * not from the accounts.
  *
- * Tokens are counted by the provider, in `usage`.  Before a call there is only an estimate: a token is taken for three
- * bytes, which is more tokens than any tokenizer in use makes of code and English.
+ * Tokens are counted by the provider, in `usage`.  Before a call there are only estimates: a token is taken for three
+ * bytes of text, as code and English have it, and for two where the most that a call can cost is asked for.
  */
 #include "policy/http/http.h"
 
@@ -29,7 +29,7 @@
 #include <strings.h>
 #include <time.h>
 
-enum { BODY_MAX_BYTES = 256 << 20, BYTES_A_TOKEN = 3, TOKENS_A_MESSAGE = 8 };
+enum { BODY_MAX_BYTES = 256 << 20, BYTES_A_TOKEN = 3, FEWEST_BYTES_A_TOKEN = 2, TOKENS_A_MESSAGE = 8 };
 enum { FIRST_CONTACT_ATTEMPTS = 3 };
 static const double wait_max_s = 600, backoff_max_s = 60;
 
@@ -52,7 +52,8 @@ struct question {
 	struct http *h;
 	const struct ww_ask *ask;
 	struct ww_str body;
-	int64_t prompt_tokens, max_tokens; /* estimate; bound */
+	int64_t prompt_tokens;			/* estimate */
+	int64_t most_prompt_tokens, max_tokens; /* bounds of the prompt and of the reply */
 	struct ww_wire_reply reply;
 	struct ww_journal journal;
 	int n_events;
@@ -277,8 +278,8 @@ static enum ww_rc attempt(struct question *q, int number, int *again, int *too_l
 	ww_str_init(&t.body, 1);
 	ww_str_init(&t.request_id, 1);
 	if (m)
-		WW_TRY((enum ww_rc)m->begin(m->ctx, ww_price_most(&q->h->price, q->prompt_tokens, q->max_tokens),
-					    q->prompt_tokens + q->max_tokens, err));
+		WW_TRY((enum ww_rc)m->begin(m->ctx, ww_price_most(&q->h->price, q->most_prompt_tokens, q->max_tokens),
+					    q->most_prompt_tokens + q->max_tokens, err));
 	WW_TRY(ww_journal_begin(&q->journal, q->ask->journal, q->ask->n, err));
 	transfer(q, &t);
 	*too_long = is_too_long(&t) && !is_first(q->ask);
@@ -357,6 +358,7 @@ static enum ww_rc prepare(struct question *q, struct ww_err *err)
 		return ww_err_set(err, WW_ERR_LIMIT, "a request to %s would be larger than %d bytes", h->spec,
 				  BODY_MAX_BYTES);
 	q->prompt_tokens = tokens_of(q->body.len);
+	q->most_prompt_tokens = (int64_t)(q->body.len / FEWEST_BYTES_A_TOKEN) + 1;
 	return WW_OK;
 }
 
@@ -456,7 +458,7 @@ static void set_defaults(struct ww_policy_opts *o)
 {
 	o->max_reply_tokens = o->max_reply_tokens ? o->max_reply_tokens : 32768;
 	o->call_s = o->call_s > 0 ? o->call_s : 1800;
-	o->stall_s = o->stall_s > 0 ? o->stall_s : 300;
+	o->stall_s = o->stall_s > 0 ? o->stall_s : 600;
 	o->backoff_s = o->backoff_s > 0 ? o->backoff_s : 0.5;
 	o->attempts = o->attempts > 0 ? o->attempts : 8;
 }
