@@ -297,6 +297,17 @@ static void look_for_others(struct ww_candidate *c, struct ww_run_result *res)
 	kill_it(c);
 }
 
+/* While it stands nothing may lie in the socket: an answer to a question that has not been asked. */
+static int spoke_unasked(struct ww_candidate *c, struct ww_run_result *res)
+{
+	char byte;
+	if (!c->stopped || recv(c->sock, &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0)
+		return 0;
+	set_end(res, WW_RUN_REFUSED, "the solution answered for the harness before it was asked");
+	kill_it(c);
+	return 1;
+}
+
 /* ---- Asking ------------------------------------------------------------------------------------------------------ */
 
 void ww_candidate_answer_init(struct ww_candidate_answer *a)
@@ -361,6 +372,10 @@ enum ww_rc ww_candidate_ask(struct ww_candidate *c, json_t *request, const int *
 		json_decref(request);
 		return WW_OK;
 	}
+	if (spoke_unasked(c, res)) {
+		json_decref(request);
+		return WW_OK;
+	}
 	go_on(c);
 	rc = ww_wire_send(&wire, request, fds, n_fds, err);
 	json_decref(request);
@@ -390,6 +405,8 @@ enum ww_rc ww_candidate_call(struct ww_candidate *c, double limit_s, struct ww_c
 		set_end(res, WW_RUN_DIED, "the process that held the solution has ended");
 		return WW_OK;
 	}
+	if (spoke_unasked(c, res))
+		return WW_OK;
 	uint64_t start_ns = ww_now_ns();
 	if (send(c->sock, &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT) != 1)
 		rc = WW_ERR_WORKER;

@@ -301,6 +301,25 @@ static void stands_between_calls(void **state)
 	close_rig(&r);
 }
 
+/* A byte too many: the next call would seem to end at once. */
+static void answers_twice(void **state)
+{
+	(void)state;
+	struct rig r;
+	open_rig(&r, source_of("    def forward(self, x, b):\n        import os\n        for fd in range(100, 300):\n"
+			       "            try: os.write(fd, b'd')\n            except OSError: pass\n"
+			       "        return self.k * x * self.weight + b\n"));
+	call(&r, 10);
+	assert_int_equal(r.res.kind, WW_RUN_OK);
+	usleep(20000);
+	call(&r, 10);
+	if (r.res.kind != WW_RUN_REFUSED || !strstr(r.res.text, "before it was asked"))
+		call(&r, 10);	/* the first call's own answer came after the stop */
+	assert_int_equal(r.res.kind, WW_RUN_REFUSED);
+	assert_non_null(strstr(r.res.text, "before it was asked"));
+	close_rig(&r);
+}
+
 /* Starts of a process, after the first: what a solution costs beyond its own work. */
 static void starts_are_cheap(void **state)
 {
@@ -342,6 +361,6 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(computes), cmocka_unit_test(pairs_by_value), cmocka_unit_test(ends), cmocka_unit_test(memory_is_refused),
 					    cmocka_unit_test(stays_inside), cmocka_unit_test(stands_between_calls),
-					    cmocka_unit_test(starts_are_cheap) };
+					    cmocka_unit_test(answers_twice), cmocka_unit_test(starts_are_cheap) };
 	return cmocka_run_group_tests_name("judge/candidate", tests, open_candidates, close_candidates);
 }
