@@ -29,7 +29,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { BUILD_LIMIT_S = 300, BUILD_SHARE = 5, SETUP_LIMIT_S = 120, FIRST_CALL_LIMIT_S = 30, TRACE_LIMIT_S = 120, SETTLE_US = 2000, MAX_FDS = 1024, BUILD_VERSION = 1 };
+enum { BUILD_LIMIT_S = 300, BUILD_SHARE = 5, SETUP_LIMIT_S = 120, FIRST_CALL_LIMIT_S = 30, TRACE_LIMIT_S = 120,
+       SETTLE_US = 2000, MAX_FDS = 1024, BUILD_VERSION = 1 };
 
 struct form {
 	struct ww_session *s;
@@ -563,8 +564,9 @@ static int covers(const json_t *mine, const json_t *tasks)
 /* Kernels of PyTorch's and NVIDIA's libraries, by how they are named. */
 static int is_library_kernel(const char *name)
 {
-	static const char *const marks[] = { "at::native", "at_cuda_detail", "cublas", "cudnn", "cutlass::", "cutlass_", "xmma_", "gemmSN",
-					     "gemv2", "splitKreduce", "nvjet", "implicit_convolve", "winograd" };
+	static const char *const marks[] = { "at::native", "at_cuda_detail", "cublas", "cudnn", "cutlass_75_", "cutlass_80_",
+					     "cutlass_90_", "cutlass_100_", "xmma_", "gemmSN", "gemv2", "splitKreduce", "nvjet",
+					     "implicit_convolve", "winograd" };
 	for (size_t i = 0; i < WW_ARRAY_LEN(marks); i++)
 		if (strstr(name, marks[i]))
 			return 1;
