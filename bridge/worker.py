@@ -78,6 +78,7 @@ class Worker:
         here = os.path.dirname(os.path.abspath(__file__))
         sys.path[:] = [p for p in sys.path if p != here]
         self.task = Task(q["source"], q["name"], int(q["seed"]), self.target)
+        self.task.trim()
         known = self.task.know(q["graph"]) if q.get("graph") else False
         return {**self.task.summary(), "known": known}, []
 
@@ -139,7 +140,7 @@ class Worker:
         return profile(self.loaded()), []
 
     def free(self, q, fds):
-        self.loaded().free(bool(q.get("all")))
+        self.loaded().free(bool(q.get("all")), q.get("baseline"))
         return {}, []
 
 
@@ -163,7 +164,7 @@ def answer(worker, q, fds):
         return failure("internal", f"{name}: {type(e).__name__}: {e}"), []
     except BaseException as e:  # a task may raise anything, SystemExit too
         traceback.print_exc()
-        kind = "device" if "CUDA error" in str(e) else "internal"
+        kind = "memory" if "out of memory" in str(e) else "device" if "CUDA error" in str(e) else "internal"
         return failure(kind, f"{name}: {type(e).__name__}: {e}"), []
 
 

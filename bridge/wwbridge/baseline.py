@@ -17,6 +17,7 @@ import torch
 from torch.utils._pytree import tree_flatten
 
 from . import NoCollection, Refuse, one_line
+from .task import out_of_memory
 
 WHICH = ("eager", "compile", "autotune")
 WARM_CALLS = 3
@@ -75,6 +76,8 @@ class Runner:
             torch.cuda.synchronize()
             self.graph, self.method = graph, "graph"
         except Exception as e:
+            if out_of_memory(e):
+                raise
             print(f"CUDA graph capture of {self.which} failed: {one_line(e)}", flush=True)
             self.graph = self.graph_out = None
             torch.cuda.synchronize()
@@ -109,16 +112,23 @@ class Clock:
                 with NoCollection():
                     self.runners[which] = Runner(self.task, which)
             except Exception as e:
-                if "CUDA error" in str(e) and "out of memory" not in str(e):
+                if out_of_memory(e):  # which says something about the device now, nothing about the baseline
+                    raise Refuse("memory", f"baseline {which} does not fit into the memory of this device: {e}")
+                if "CUDA error" in str(e):
                     raise
                 self.runners[which] = one_line(f"{type(e).__name__}: {e}", 240)
             finally:
                 self.task.restore()
+                self.task.trim()
             self.task._check_settings(f"baseline {which}")
         r = self.runners[which]
         if isinstance(r, str):
             return {"available": False, "reason": r, "device_method": "", "seconds": 0.0}
         return {"available": True, "reason": "", "device_method": r.method, "seconds": r.seconds}
+
+    def forget(self, which):
+        if isinstance(self.runners.get(which), Runner):
+            del self.runners[which]
 
     def _runner(self, which):
         r = self.runners.get(which)

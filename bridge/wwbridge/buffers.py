@@ -82,7 +82,7 @@ class Driver:
             self.lib.cuGetErrorName(rc, ctypes.byref(text))
             why = (text.value or b"?").decode()
             if rc == 2:  # CUDA_ERROR_OUT_OF_MEMORY
-                raise Refuse("task", "the task's shared buffers do not fit into the memory of this device")
+                raise Refuse("memory", "the task's shared buffers do not fit into the memory of this device")
             raise Refuse("device", f"{name}: {why} ({rc})")
 
 

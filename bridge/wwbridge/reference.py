@@ -161,7 +161,7 @@ class References:
             self.exact, self.mode = promoted_run(task, torch.float32)
         except Exception as e:
             if out_of_memory(e):
-                raise Refuse("task", f"{task.name}: the reference does not fit into the memory of this device")
+                raise Refuse("memory", f"{task.name}: the reference does not fit into the memory of this device")
             raise self._failed(e)
 
     def _failed(self, e):

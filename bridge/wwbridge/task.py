@@ -128,7 +128,7 @@ class Task:
                 raise
             except (torch.OutOfMemoryError, MemoryError, RuntimeError) as e:
                 if out_of_memory(e):
-                    raise Refuse("task", f"{name} does not fit into the memory of this device: {e}")
+                    raise Refuse("memory", f"{name} does not fit into the memory of this device: {e}")
                 raise
         self._check_settings("the task")
 
@@ -153,7 +153,7 @@ class Task:
             raise
         except BaseException as e:
             if out_of_memory(e):
-                raise Refuse("task", f"{self.name} does not fit into the memory of this device ({what}): {e}")
+                raise Refuse("memory", f"{self.name} does not fit into the memory of this device ({what}): {e}")
             if isinstance(e, SystemExit):
                 raise Refuse("task", f"{self.name}: {what} called sys.exit")
             if "does not require grad" in str(e):
@@ -178,7 +178,7 @@ class Task:
                 return call()
         except BaseException as e:
             if out_of_memory(e):
-                raise Refuse("task", f"{self.name} does not fit into the memory of this device ({what}): {e}")
+                raise Refuse("memory", f"{self.name} does not fit into the memory of this device ({what}): {e}")
             self._host_made.add(what)
             return self._made_on_device(what, seed, call)
 
@@ -556,7 +556,9 @@ class Task:
         from .reference import degenerate
 
         self._references = self._draw_key = None
-        return degenerate(self, seed_a, seed_b)
+        answer = degenerate(self, seed_a, seed_b)
+        self.trim()
+        return answer
 
     def clock(self):
         from .baseline import Clock
@@ -566,19 +568,25 @@ class Task:
         self._check_settings("something")
         return self._clock
 
-    def free(self, everything):
+    def free(self, everything, baseline=None):
         self._references = self._draw_key = None
+        if baseline and self._clock:
+            self._clock.forget(baseline)
         if everything:
             self._clock = None
             self._pool.clear()
-        if self.target.kind == "cuda" and (everything or self._short_of_memory()):
-            torch.cuda.empty_cache()
+        self.trim(everything or baseline)
 
-    def _short_of_memory(self):
-        """Giving memory back takes milliseconds, now and when it is wanted again; but runners and other tasks want some, too."""
+    def trim(self, everything=False):
+        """Give memory back that PyTorch's allocator holds idle, beyond what a draw wants again at once: runners and other
+        tasks' workers share this device, and what the references needed for a moment is many times what lasts."""
+        if self.target.kind != "cuda":
+            return
         free, total = torch.cuda.mem_get_info(self.device)
         idle = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
-        return free < total // 3 or idle > max(self.target.pool_bytes, 2 << 30)
+        once = 2 * sum(t.nbytes for t in self.inputs)  # a draw's tensors, and the like
+        if everything or idle > max(once, 1 << 30) or (free < total // 5 and idle > 1 << 28):
+            torch.cuda.empty_cache()
 
     def close(self):
         self._references = self._clock = None

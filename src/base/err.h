@@ -14,6 +14,7 @@
 	X(WW_OK, 0, "ok")                                                               \
 	X(WW_ERR_USAGE, 2, "bad usage or bad input file")                               \
 	X(WW_ERR_TASK, 2, "the task cannot be used")                                    \
+	X(WW_ERR_ROOM, 2, "the device's memory has no room for the task now")           \
 	X(WW_ERR_IO, 3, "input/output error")                                           \
 	X(WW_ERR_FULL, 3, "no space left on the device or in the quota")                \
 	X(WW_ERR_NOMEM, 3, "out of memory")                                             \

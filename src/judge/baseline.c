@@ -277,6 +277,20 @@ out:
 	return rc;
 }
 
+/* Only the fastest is called from now on; a CUDA graph of eager holds all its intermediate tensors for as long as it lives. */
+static enum ww_rc drop_others(struct ww_judge_task *t, enum ww_baseline fastest, struct ww_err *err)
+{
+	enum ww_rc rc = WW_OK;
+	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++) {
+		if (t->judge->opts.target == WW_TARGET_CPU || b == (int)fastest || !ww_base_of(t, b)->prepared)
+			continue;
+		WW_TRY(ww_ref_free_baseline(t->ref, (enum ww_baseline)b, err));
+		t->base[b].prepared = t->clocked[b].prepared = 0;
+	}
+out:
+	return rc;
+}
+
 /* The reference worker may refuse a baseline in its own way; what stays unknown is not measured in vain again. */
 enum ww_rc ww_base_all(struct ww_judge_task *t, enum ww_baseline *fastest, struct ww_err *err)
 {
@@ -312,6 +326,7 @@ enum ww_rc ww_base_all(struct ww_judge_task *t, enum ww_baseline *fastest, struc
 			*fastest = (enum ww_baseline)b;
 		}
 	}
+	rc = drop_others(t, *fastest, err);
 out:
 	return rc;
 }

@@ -25,7 +25,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_THREADS = 64, MAX_JUDGES = 8, MAX_TASKS = 64, MAX_OPENING = 4, DEFAULT_QUEUE = 256, PATIENCE = 1024 };
+enum { MAX_ATTEMPTS = 8, MAX_THREADS = 64, MAX_JUDGES = 8, MAX_TASKS = 64, MAX_OPENING = 4, DEFAULT_QUEUE = 256, PATIENCE = 1024 };
+static const double SHRINK_S = 30;
 static const uint64_t HOST_BYTES_PER_TASK = 3ull << 29;	/* a PyTorch process and its task, roughly */
 
 enum state { UNUSED, OPENING, OPEN, FAILED, CLOSING };
@@ -234,10 +235,14 @@ static void reserve(struct ww_batch *b, struct work *w, struct task_entry *place
 	w->task->used = ++b->clock;
 }
 
-/* Choose; 0: nothing can be done now. */
+/* Choose; 0: nothing can be done now.  Without a job: only close a task, of which more are open than may be. */
 static int take(struct ww_batch *b, struct work *w)
 {
 	memset(w, 0, sizeof(*w));
+	if (count_tasks(b, 0) > b->o.open_tasks && ((w->evict = find_idle(b, 1)) != NULL || (w->evict = find_idle(b, 0)) != NULL)) {
+		w->evict->state = CLOSING;
+		return 1;
+	}
 	if (!b->head)
 		return 0;
 	struct task_entry *place = free_task(b);
@@ -349,6 +354,61 @@ static void judge_job(struct ww_batch *b, struct work *w)
 		leave_task(b, w->task);
 }
 
+/* Close idle tasks until no more are open than may be, or nobody has left one for a while.  The lock is held. */
+static void shrink(struct ww_batch *b)
+{
+	uint64_t start = ww_now_ns();
+	while (count_tasks(b, 0) > b->o.open_tasks && !interrupted(b) && ww_seconds_since(start) < SHRINK_S) {
+		struct task_entry *e = find_idle(b, 1);
+		if (!e && !(e = find_idle(b, 0))) {
+			wait_changed(b);
+			continue;
+		}
+		e->state = CLOSING;
+		pthread_mutex_unlock(&b->lock);
+		close_task(b, e);
+		pthread_mutex_lock(&b->lock);
+	}
+}
+
+/* The device's memory is full: keep fewer tasks open, and try again.  0: it was the only one, or has been tried enough. */
+static int try_again(struct ww_batch *b, struct ww_batch_job *job)
+{
+	pthread_mutex_lock(&b->lock);
+	int n = count_tasks(b, 0), again = n > 1 && ++job->attempts < MAX_ATTEMPTS && !interrupted(b);
+	if (again) {
+		if (n - 1 < b->o.open_tasks) {
+			b->o.open_tasks = n - 1;
+			ww_log(WW_LOG_WARN, "%d tasks are kept open from now on: %s", b->o.open_tasks, job->err.msg);
+		}
+		shrink(b);
+		ww_verdict_release(&job->verdict);
+		job->rc = WW_OK;
+		job->next = b->head;
+		b->head = job;
+		if (!job->next)
+			b->tail = &job->next;
+		b->queued++;
+		pthread_cond_broadcast(&b->changed);
+	}
+	pthread_mutex_unlock(&b->lock);
+	return again;
+}
+
+static void do_job(struct ww_batch *b, struct work *w)
+{
+	w->job->queued_s = ww_seconds_since(w->job->added_ns);
+	if (interrupted(b) && !w->task)
+		w->job->rc = ww_err_set(&w->job->err, WW_ERR_INTERRUPTED, "interrupted");
+	else
+		judge_job(b, w);
+	if (w->job->rc == WW_ERR_ROOM && try_again(b, w->job))
+		return;
+	pthread_mutex_lock(&b->done_lock);
+	b->o.done(b->o.ctx, w->job);
+	pthread_mutex_unlock(&b->done_lock);
+}
+
 static void *thread_main(void *arg)
 {
 	struct ww_batch *b = arg;
@@ -364,14 +424,8 @@ static void *thread_main(void *arg)
 		pthread_mutex_unlock(&b->lock);
 		if (w.evict)
 			close_task(b, w.evict);
-		w.job->queued_s = ww_seconds_since(w.job->added_ns);
-		if (interrupted(b) && !w.task)
-			w.job->rc = ww_err_set(&w.job->err, WW_ERR_INTERRUPTED, "interrupted");
-		else
-			judge_job(b, &w);
-		pthread_mutex_lock(&b->done_lock);
-		b->o.done(b->o.ctx, w.job);
-		pthread_mutex_unlock(&b->done_lock);
+		if (w.job)
+			do_job(b, &w);
 		pthread_mutex_lock(&b->lock);
 		b->running--;
 		pthread_cond_broadcast(&b->changed);

@@ -5,6 +5,9 @@
  * to start); a task that waits and for which there is room is opened ahead, beside the work on others; where there is no room
  * the task that was used longest ago is closed, once nobody works on it.  A job that has been passed over too often goes first.
  *
+ * A task, a reference or a solution that finds no memory on a GPU beside the open tasks is no failure while there are several:
+ * fewer are kept open from then on, and the job comes again.
+ *
  * A job's judge (target, rule, baselines, limits) is opened when the first job wants it and serves all that want the same.
  */
 #ifndef WW_JUDGE_BATCH_H
@@ -33,6 +36,7 @@ struct ww_batch_job {
 	/* The batch's own. */
 	struct ww_batch_job *next;
 	uint64_t added_ns, passed;
+	int attempts;
 };
 void ww_batch_job_release(struct ww_batch_job *j);
 

@@ -175,6 +175,9 @@ enum ww_rc ww_judge_decoys(struct ww_judge_task *t, const struct ww_image *image
 			   struct ww_err *err) WW_MUST_CHECK;
 
 /* judge.c */
+/* 1: other tasks of this process are open on the device.  What finds no memory then is no verdict and no task's fault:
+ * WW_ERR_ROOM, and whoever opened them closes some. */
+int ww_judge_crowded(const struct ww_judge *j);
 void ww_judge_progress(const struct ww_judge *j, const char *stage);
 enum ww_rc ww_judge_interrupted(const struct ww_judge *j, struct ww_err *err) WW_MUST_CHECK;
 

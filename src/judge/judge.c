@@ -23,6 +23,7 @@
 
 #include <math.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,6 +121,14 @@ void ww_judge_close(struct ww_judge *j)
 	free(j);
 }
 
+/* Tasks that this process has open on GPUs; of several GPUs together, which errs on the side of trying again. */
+static atomic_int open_on_gpus;
+
+int ww_judge_crowded(const struct ww_judge *j)
+{
+	return j->opts.target == WW_TARGET_CUDA && atomic_load(&open_on_gpus) > 1;
+}
+
 /* ---- Tasks ------------------------------------------------------------------------------------------------------- */
 
 static void drop_ref(struct ww_judge_task *t)
@@ -213,6 +222,8 @@ enum ww_rc ww_judge_task_open(struct ww_judge *j, const struct ww_task *task, st
 	if (!t)
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 	t->judge = j;
+	if (j->opts.target == WW_TARGET_CUDA)
+		atomic_fetch_add(&open_on_gpus, 1);
 	t->degenerate[0] = t->degenerate[1] = -1;
 	pthread_mutex_init(&t->lock, NULL);
 	WW_TRY(ww_task_from_text(&t->task, task->name, task->source, task->source_bytes, err));
@@ -237,6 +248,8 @@ void ww_judge_task_close(struct ww_judge_task *t)
 	if (!t)
 		return;
 	drop_ref(t);
+	if (t->judge->opts.target == WW_TARGET_CUDA)
+		atomic_fetch_sub(&open_on_gpus, 1);
 	ww_ref_shapes_release(&t->shapes);
 	json_decref(t->graph);
 	ww_task_release(&t->task);

@@ -113,6 +113,14 @@ out:
 	return rc;
 }
 
+/* Memory that other open tasks hold is missing: nothing is known about the candidate. */
+static enum ww_rc no_room(const struct ww_session *s, const struct ww_run_result *res, struct ww_err *err)
+{
+	if (res->kind == WW_RUN_NOMEM && ww_judge_crowded(s->t->judge))
+		return ww_err_set(err, WW_ERR_ROOM, "the device's memory has no room for the solution beside the open tasks: %.300s", res->text);
+	return WW_OK;
+}
+
 enum ww_rc ww_session_open(struct ww_session *s, const struct ww_compiled *binary, struct ww_err *err)
 {
 	struct ww_run_result res;
@@ -124,6 +132,7 @@ enum ww_rc ww_session_open(struct ww_session *s, const struct ww_compiled *binar
 	s->ops = &runner_ops;
 	s->candidate = s->runner;
 	WW_TRY(ww_session_load(s->t, s->runner, s->image, binary, &res, err));
+	WW_TRY(no_room(s, &res, err));
 	ww_session_fail_run(s, &res, "load");
 out:
 	s->t->spent.load += ww_seconds_since(start);
@@ -310,6 +319,8 @@ enum ww_rc ww_session_check(struct ww_session *s, const char *when, int *finite,
 	c->pass = 1;
 	if (finite)
 		*finite = rc != WW_OK || reference.finite;
+	if (rc == WW_OK && !reference.fp64 && ww_judge_crowded(t->judge))
+		rc = ww_err_set(err, WW_ERR_ROOM, "the device's memory has no room for the fp64 reference beside the open tasks");
 	if (rc == WW_OK && (!finite || reference.finite))
 		rc = ww_ref_compare(t->ref, t->judge->opts.rule, c, err);
 	ww_log(WW_LOG_DEBUG, "reference: %.3f s, compare: %.3f s", reference_s, ww_seconds_since(start) - reference_s);

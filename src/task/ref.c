@@ -51,7 +51,7 @@ static enum ww_rc answered_error(const json_t *body, struct ww_err *err)
 {
 	const json_t *e = json_object_get(body, "error");
 	const char *kind = ww_json_str(e, "kind", "internal"), *text = ww_json_str(e, "message", "no reason given");
-	enum ww_rc rc = !strcmp(kind, "task") ? WW_ERR_TASK : !strcmp(kind, "missing") ? WW_ERR_MISSING :
+	enum ww_rc rc = !strcmp(kind, "task") ? WW_ERR_TASK : !strcmp(kind, "memory") ? WW_ERR_ROOM : !strcmp(kind, "missing") ? WW_ERR_MISSING :
 			!strcmp(kind, "device") ? WW_ERR_DEVICE : !strcmp(kind, "request") ? WW_ERR_USAGE : WW_ERR_WORKER;
 	return ww_err_set(err, rc, "%s%s", rc == WW_ERR_WORKER ? "the reference worker failed: " : "", text);
 }
@@ -640,6 +640,14 @@ enum ww_rc ww_ref_profile(struct ww_ref *r, json_t **out, struct ww_err *err)
 		ww_worker_kill(&r->worker, err);
 	}
 	return rc;
+}
+
+enum ww_rc ww_ref_free_baseline(struct ww_ref *r, enum ww_baseline which, struct ww_err *err)
+{
+	json_t *b;
+	enum ww_rc rc = ask(r, json_pack("{s:s, s:b, s:s}", "request", "free", "all", 0, "baseline", which_name(which)),
+			    request_s(r), &b, err);
+	return rc == WW_OK ? finish(r, b, WW_OK, err) : rc;
 }
 
 enum ww_rc ww_ref_free(struct ww_ref *r, int all, struct ww_err *err)

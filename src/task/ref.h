@@ -8,6 +8,7 @@
  * workers may live at once; one ww_ref belongs to one thread at a time.
  *
  * Return codes, besides WW_OK:
+ *   WW_ERR_ROOM      the device's memory has no room for it now; the worker lives on
  *   WW_ERR_TASK      the task cannot be used, and why; the worker lives on (unless the task ended it: then it is dead)
  *   WW_ERR_TIMEOUT   a deadline passed (killed)        WW_ERR_LIMIT     resident memory beyond the limit (killed)
  *   WW_ERR_WORKER    it died; the message has its last log line    WW_ERR_PROTOCOL  it sent nonsense (killed)
@@ -200,8 +201,10 @@ void ww_ref_settle(const struct ww_ref *r);
  * reference for the caller. */
 enum ww_rc ww_ref_profile(struct ww_ref *r, json_t **out, struct ww_err *err) WW_MUST_CHECK;
 
-/* Drop the references of the current draw, or with all = 1 baselines and CUDA graphs too; the task stays loaded. */
+/* Drop the references of the current draw, or with all = 1 kept ones, baselines and CUDA graphs too; the task stays loaded. */
 enum ww_rc ww_ref_free(struct ww_ref *r, int all, struct ww_err *err) WW_MUST_CHECK;
+/* Drop a baseline with its CUDA graph, which holds the memory of a whole run; it can be prepared again. */
+enum ww_rc ww_ref_free_baseline(struct ww_ref *r, enum ww_baseline which, struct ww_err *err) WW_MUST_CHECK;
 
 /* For candidates of the PyTorch forms (docs/forms.md).  How the model was made: {"model_seed", "on_host"}; the ATen operators that
  * compute in one call: {"aten": [[name, calls]]}.  New references for the caller. */

@@ -230,7 +230,7 @@ def main():
         c.ask("load", source=BIG.replace("4096, 2048", "1 << 22, 1 << 20"), name="big.py", seed=1)
         check("too large is refused", False)
     except bridge.Failed as e:
-        check("too large is refused", e.kind == "task" and "memory" in str(e), str(e))
+        check("too large is refused", e.kind == "memory" and "memory" in str(e), str(e))
     c.ask("load", source=BIG, name="big.py", seed=1)
     check("the worker lives on after that", True)
     c.close()
