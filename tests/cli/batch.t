@@ -11,14 +11,15 @@ import subprocess
 import sys
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
+sys.dont_write_bytecode = True
+from tap import finish, need_pytorch, ok  # noqa: E402
+
 root = os.environ.get("WW_SOURCE_DIR") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(root, "tests/judge"))
 from harness import BINARY, Harness, add_task  # noqa: E402
 
-python = os.environ.get("WW_PYTHON") or os.path.join(root, ".venv/bin/python")
-if subprocess.run([python, "-c", "import importlib.util as u, sys; sys.exit(u.find_spec('torch') is None)"], stderr=subprocess.DEVNULL).returncode:
-    print("1..0 # SKIP no Python with PyTorch (make setup)")
-    sys.exit(0)
+need_pytorch()
 
 h = Harness("cpu")
 PLAN = """#include <ww/plan.h>
@@ -64,16 +65,6 @@ wrong = {"id": 2, "task": task, "target": "cpu", "solution": inline(kernel("x[ro
 crash = {"id": 3, "task": task, "target": "cpu", "solution": inline(kernel(GOOD, "*(volatile int *)0 = 0;"))}
 compiles = {"id": 4, "task": task, "target": "cpu", "depth": "compile", "solution": inline(kernel(GOOD) + "// other\n")}
 endless = {"id": "endless", "task": task, "target": "cpu", "solution": inline(kernel(GOOD, "for (volatile int i = 0; ; ) i++;"))}
-count = 0
-
-
-def ok(good, what, why=""):
-    global count
-    count += 1
-    print(f"{'ok' if good else 'not ok'} {count} - {what}")
-    if not good:
-        print("# " + str(why)[:1500].replace("\n", "\n# "))
-    sys.stdout.flush()
 
 
 def start(*more):
@@ -183,4 +174,4 @@ done = subprocess.run([BINARY, "judge", "--batch", "-", "-o", results, *OPTIONS]
 ok(done.returncode == 1 and not done.stdout, "a batch of jobs that are done starts nothing and ends as they did", done.stderr)
 done = subprocess.run([BINARY, "judge", "--batch", "-", "-o", results, *OPTIONS], env=h.env, input=json.dumps(honest), capture_output=True, text=True)
 ok(done.returncode == 0, "with exit code 0 where all are correct", done.stderr)
-print(f"1..{count}")
+finish()

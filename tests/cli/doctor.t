@@ -3,19 +3,12 @@
 import json
 import os
 import subprocess
+import sys
 import time
 
-ROOT = os.environ.get("WW_SOURCE_DIR", os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
-WW = os.environ.get("WARPWRIGHT", os.path.join(ROOT, "build/warpwright"))
-count = 0
-
-
-def ok(good, what, note=""):
-    global count
-    count += 1
-    print(f"{'ok' if good else 'not ok'} {count} - {what}")
-    if not good and note:
-        print("# " + str(note).replace("\n", "\n# "))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
+sys.dont_write_bytecode = True
+from tap import finish, ok, skip, WW  # noqa: E402
 
 
 def run(*args, **env):
@@ -43,8 +36,7 @@ trace = subprocess.run(["strace", "-f", "-e", "trace=execve", WW, "doctor"], cap
 if trace:
     ok("python" not in trace.stderr, "it does not start Python", trace.stderr)
 else:
-    count += 1
-    print(f"ok {count} - it does not start Python # SKIP no strace")
+    skip("it does not start Python", "no strace")
 
 code, out, err, _ = run("--json", PATH="/nonexistent", WW_PYTHON="/nonexistent/python")
 report = json.loads(out)
@@ -56,4 +48,4 @@ ok(not parts["PyTorch"]["ok"], "the missing PyTorch is named", parts["PyTorch"])
 for level, gap in (("seccomp", "read this user's files"), ("landlock", "the network stack are shared")):
     part = next(p for p in json.loads(run("--json", WARPWRIGHT_SANDBOX=level)[1])["parts"] if p["name"] == "sandbox")
     ok(not part["ok"] and level in part["found"] and gap in part["lost"] and part["mend"], f"at sandbox level {level} it says what is not held", part)
-print(f"1..{count}")
+finish()

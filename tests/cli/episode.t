@@ -6,19 +6,12 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = os.environ.get("WW_SOURCE_DIR", os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
-WW = os.environ.get("WARPWRIGHT", os.path.join(ROOT, "build/warpwright"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
+sys.dont_write_bytecode = True
+from tap import finish, ok, WW  # noqa: E402
+
 TMP = tempfile.mkdtemp(prefix="ww-episode-")
-count = 0
 EVIL = "<script>alert('x')</script>\x1b[31m &\"\u202e"
-
-
-def ok(good, what, note=""):
-    global count
-    count += 1
-    print(f"{'ok' if good else 'not ok'} {count} - {what}")
-    if not good:
-        print("# " + str(note).replace("\n", "\n# "))
 
 
 def run(*args):
@@ -132,4 +125,4 @@ ok(code == 3 and "line 9" in err and err.count("\n") == 1 and not [f for f in os
 code, out, err = run("export", one, "-o", "/proc/nothing/here")
 ok(code == 3 and err.count("\n") == 1 or code == 2, "an output that cannot be written is one line", f"{code} {err}")
 subprocess.run(["rm", "-rf", TMP], check=False)
-print(f"1..{count}")
+finish()

@@ -10,12 +10,13 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
+sys.dont_write_bytecode = True
+from tap import finish, need_pytorch, ok  # noqa: E402
+
 root = os.environ.get("WW_SOURCE_DIR") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 binary = os.environ.get("WARPWRIGHT") or os.path.join(root, "build/warpwright")
-python = os.environ.get("WW_PYTHON") or os.path.join(root, ".venv/bin/python")
-if subprocess.run([python, "-c", "import importlib.util as u, sys; sys.exit(u.find_spec('torch') is None)"], stderr=subprocess.DEVNULL).returncode:
-    print("1..0 # SKIP no Python with PyTorch (make setup)")
-    sys.exit(0)
+need_pytorch()
 if subprocess.run(["unshare", "-Urmpf", "--mount-proc", "true"], stderr=subprocess.DEVNULL).returncode:
     print("1..0 # SKIP this system allows no namespaces, and so no PyTorch forms")
     sys.exit(0)
@@ -147,17 +148,6 @@ put("agent_cu/model_new.py", body(HONEST))
 put("agent_cu/kernels/k.cu", "__global__ void k() {}\n")
 add("CUDA on the cpu target", os.path.join(d, "agent_cu"), "refused", "kernels/k.cu is CUDA")
 
-print(f"1..{len(jobs) + 4}")
-count = 0
-
-
-def ok(good, name, why=""):
-    global count
-    count += 1
-    print(("ok" if good else "not ok") + f" {count} - {name}", flush=True)
-    if not good:
-        print("# " + str(why).replace("\n", "\n# "), flush=True)
-
 
 done = subprocess.run([binary, "judge", "--batch", "-", "--max-run-seconds", "5"], input="".join(json.dumps(j) + "\n" for j in jobs), text=True,
                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
@@ -191,3 +181,4 @@ os.rename(TASK + ".away", TASK)
 done = subprocess.run([binary, "judge", TASK, os.path.join(d, "run/level_1_problem_3_sample_0_kernel.py"), "--target", "cpu", "--verify-only"],
                       text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**env, "WARPWRIGHT_SANDBOX": "landlock"})
 ok(done.returncode == 3 and "namespaces" in done.stderr, "without namespaces the form is not judged", f"{done.returncode} {done.stderr}")
+finish()

@@ -8,18 +8,11 @@ import subprocess
 import sys
 import time
 
-ROOT = os.environ.get("WW_SOURCE_DIR", os.path.join(os.path.dirname(__file__), "../.."))
-WW = os.environ.get("WARPWRIGHT", os.path.join(ROOT, "build/warpwright"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
+sys.dont_write_bytecode = True
+from tap import finish, ok, ROOT, WW  # noqa: E402
+
 DOC = os.path.join(ROOT, "docs/commands.md")
-count = 0
-
-
-def ok(good, what, note=""):
-    global count
-    count += 1
-    print(f"{'ok' if good else 'not ok'} {count} - {what}")
-    if not good and note:
-        print("# " + note.replace("\n", "\n# "))
 
 
 def run(*args):
@@ -55,7 +48,6 @@ code, out, err = run()
 ok(code == 2, "no command is usage")
 
 
-
 def fastest(argv):
     """Of 20 starts: what is left is the program's own, whatever else this machine does."""
     best = 9.0
@@ -68,4 +60,4 @@ def fastest(argv):
 
 spent = fastest([WW, "-h"]) - fastest(["/bin/true"])
 ok(spent < 0.010, f"the program starts in under 10 ms ({spent * 1000:.1f} ms more than /bin/true)")
-print(f"1..{count}")
+finish()

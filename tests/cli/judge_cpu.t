@@ -9,14 +9,15 @@ import subprocess
 import sys
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
+sys.dont_write_bytecode = True
+from tap import finish, need_pytorch, ok  # noqa: E402
+
 root = os.environ.get("WW_SOURCE_DIR") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(root, "tests/judge"))
 from harness import Harness, add_task, problem  # noqa: E402
 
-python = os.environ.get("WW_PYTHON") or os.path.join(root, ".venv/bin/python")
-if subprocess.run([python, "-c", "import importlib.util as u, sys; sys.exit(u.find_spec('torch') is None)"], stderr=subprocess.DEVNULL).returncode:
-    print("1..0 # SKIP no Python with PyTorch (make setup)")
-    sys.exit(0)
+need_pytorch()
 
 h = Harness("cpu")
 TASK = add_task(67, 1000)
@@ -51,16 +52,6 @@ def loop(value, to="n"):
 
 
 HONEST = loop("x[row * n + i] + bias[i]")
-print("1..10")
-count = 0
-
-
-def ok(good, name, why=""):
-    global count
-    count += 1
-    print(("ok" if good else "not ok") + f" {count} - {name}", flush=True)
-    if not good:
-        print("# " + str(why).replace("\n", "\n# "), flush=True)
 
 
 # A whole verdict, with times.
@@ -187,3 +178,4 @@ ok(code == 2, "a task that is not there is exit code 2", code)
 done = subprocess.run(h.command("baselines", TASK, small, PLAN, ("--baselines", "faster")), env=h.env, stdout=subprocess.PIPE,
                       stderr=subprocess.PIPE, text=True)
 ok(done.returncode == 2 and "faster" in done.stderr, "an unknown baseline is exit code 2", done.stderr)
+finish()

@@ -7,19 +7,12 @@ import os
 import random
 import shutil
 import subprocess
+import sys
 import tempfile
 
-ROOT = os.environ.get("WW_SOURCE_DIR", os.path.join(os.path.dirname(__file__), "../.."))
-WW = os.environ.get("WARPWRIGHT", os.path.join(ROOT, "build/warpwright"))
-count = 0
-
-
-def ok(good, what, note=""):
-    global count
-    count += 1
-    print(f"{'ok' if good else 'not ok'} {count} - {what}")
-    if not good and note:
-        print("# " + str(note).replace("\n", "\n# "))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
+sys.dont_write_bytecode = True
+from tap import finish, ok, WW  # noqa: E402
 
 
 def model(*args, **kw):
@@ -147,6 +140,6 @@ refused("an unknown word is refused", "rnu", "rnu", "a")
 ok(subprocess.run(["sh", "-c", f"ulimit -f 8; trap '' XFSZ; exec '{WW}' model init config.json full"], capture_output=True).returncode
    == 3 and not any(n.startswith("full") for n in os.listdir(".")), "a full disk leaves nothing behind")
 
-print(f"1..{count}")
+finish()
 os.chdir("/")
 shutil.rmtree(tmp)

@@ -7,25 +7,16 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
+sys.dont_write_bytecode = True
+from tap import finish, need_pytorch, ok  # noqa: E402
+
 root = os.environ.get("WW_SOURCE_DIR") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 binary = os.environ.get("WARPWRIGHT") or os.path.join(root, "build/warpwright")
 sys.path.insert(0, os.path.join(root, "tests/judge"))
 from harness import add_task  # noqa: E402
 
-python = os.environ.get("WW_PYTHON") or os.path.join(root, ".venv/bin/python")
-if subprocess.run([python, "-c", "import importlib.util as u, sys; sys.exit(u.find_spec('torch') is None)"], stderr=subprocess.DEVNULL).returncode:
-    print("1..0 # SKIP no Python with PyTorch (make setup)")
-    sys.exit(0)
-
-count = 0
-
-
-def ok(good, name, why=""):
-    global count
-    count += 1
-    print(("ok" if good else "not ok") + f" {count} - {name}", flush=True)
-    if not good:
-        print("# " + str(why).replace("\n", "\n# "), flush=True)
+need_pytorch()
 
 
 def run(*args):
@@ -59,4 +50,4 @@ with tempfile.TemporaryDirectory(prefix="warpwright-test-") as d:
         o = {}
     ok(code == 1 and o.get("status") == "compile_failed" and "error" in o.get("diagnostics", "") and "nodes" not in o and not err,
        "a solution that does not build: exit code 1 and the compiler's words", f"{code} {out[:400]} {err}")
-print(f"1..{count}")
+finish()

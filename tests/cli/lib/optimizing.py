@@ -7,28 +7,15 @@ import subprocess
 import tempfile
 import time
 
-ROOT = os.environ.get("WW_SOURCE_DIR", os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../.."))
-WW = os.environ.get("WARPWRIGHT", os.path.join(ROOT, "build/warpwright"))
+import tap
+from tap import ROOT, WW, ok, skip  # noqa: F401
+
 TMP = tempfile.mkdtemp(prefix="ww-optimize-")
-count = 0
 
 # Whatever our processes leave behind becomes a child of this one and can be counted.
 PR_SET_CHILD_SUBREAPER = 36
 ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
-
-def ok(good, what, note=""):
-    global count
-    count += 1
-    print(f"{'ok' if good else 'not ok'} {count} - {what}", flush=True)
-    if not good and note:
-        print("# " + str(note).rstrip().replace("\n", "\n# "), flush=True)
-
-
-def skip(what, why):
-    global count
-    count += 1
-    print(f"ok {count} - {what} # SKIP {why}", flush=True)
 
 
 def put(name, text):
@@ -184,4 +171,4 @@ quick = recording("quick.jsonl", False)
 
 def done():
     shutil.rmtree(TMP, ignore_errors=True)
-    print(f"1..{count}")
+    tap.finish()

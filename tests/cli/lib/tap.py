@@ -1,0 +1,40 @@
+"""What scripts that print TAP share: ok(), skip(), and the plan at the end, which is missing where a script ended early."""
+import os
+import subprocess
+import sys
+
+ROOT = os.environ.get("WW_SOURCE_DIR") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+WW = os.environ.get("WARPWRIGHT") or os.path.join(ROOT, "build/warpwright")
+count = 0
+
+
+def ok(good, what, note=""):
+    global count
+    count += 1
+    print(f"{'ok' if good else 'not ok'} {count} - {what}", flush=True)
+    if not good and note:
+        print("# " + str(note).rstrip()[:4000].replace("\n", "\n# "), flush=True)
+
+
+def skip(what, why):
+    global count
+    count += 1
+    print(f"ok {count} - {what} # SKIP {why}", flush=True)
+
+
+def finish():
+    print(f"1..{count}")
+
+
+def skip_all(why):
+    print(f"1..0 # SKIP {why}")
+    sys.exit(0)
+
+
+def need_pytorch():
+    """The interpreter that judges use; without PyTorch there is nothing to test."""
+    python = os.environ.get("WW_PYTHON") or os.path.join(ROOT, ".venv/bin/python")
+    look = "import importlib.util as u, sys; sys.exit(u.find_spec('torch') is None)"
+    if subprocess.run([python, "-c", look], stderr=subprocess.DEVNULL, check=False).returncode:
+        skip_all("no Python with PyTorch (make setup)")
+    return python
