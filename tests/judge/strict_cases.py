@@ -2,8 +2,8 @@
 
 The task has strided, channels-last, integer, empty and 0-d inputs and thirteen outputs: float32 (one of them a matrix product
 followed by a mean, which collapses), half, bfloat16, int64, int8, bool, empty, 0-d, in other strides than rows, an output twice, a view
-of another output, an input.  One kernel writes them; DEFECT n spoils one of them.  run() judges everything in one batch, so that one
-reference worker serves it all."""
+of another output, an input.  One kernel writes them; its last argument says which of them it spoils, so that one binary does for
+all.  run() judges everything in one batch, so that one reference worker serves it all."""
 import json
 import os
 import subprocess
@@ -97,35 +97,36 @@ ZOO_HEAD = {"cpu": """KERNEL(zoo)
 	long long *k = ARG(long long *, 10), *i2 = ARG(long long *, 16);
 	signed char *k8 = ARG(signed char *, 11);
 	unsigned char *m = ARG(unsigned char *, 12);
+	const int defect = ARG(int, 17);
 """, "cuda": """extern "C" __global__ void zoo(const float *s, const float *c, const long long *in, const float *t, const float *shift, float *y,
 	float *a, float *cc, half_bits *h, bf16_bits *bf, long long *k, signed char *k8, unsigned char *m, float *q, float *a2, float *v,
-	long long *i2)
+	long long *i2, int defect)
 {
 """}
 ZOO = """	EACH(p, 96 * 64) {
-		float two = 2 * s[p] + (DEFECT == 2 ? 0 : shift[DEFECT == 3 ? (p + 1) % 64 : p % 64]);
-		a[p] = DEFECT == 4 && p % 64 == 63 ? 0 : two;
-		if (DEFECT != 10)
+		float two = 2 * s[p] + (defect == 2 ? 0 : shift[defect == 3 ? (p + 1) % 64 : p % 64]);
+		a[p] = defect == 4 && p % 64 == 63 ? 0 : two;
+		if (defect != 10)
 			a2[p] = two;
-		h[p] = to_half(DEFECT == 5 ? s[p] * 1.01f : s[p]);
-		bf[p] = to_bf16(DEFECT == 6 ? (s[p] + 1) * 1.02f : s[p] + 1);
+		h[p] = to_half(defect == 5 ? s[p] * 1.01f : s[p]);
+		bf[p] = to_bf16(defect == 6 ? (s[p] + 1) * 1.02f : s[p] + 1);
 	}
 	EACH(p, 960)
-		cc[p] = DEFECT == 7 && p == 959 ? 0 * (1 / (c[p] - c[p])) : 3 * c[p];
+		cc[p] = defect == 7 && p == 959 ? 0 * (1 / (c[p] - c[p])) : 3 * c[p];
 	EACH(p, 500) {
-		k[p] = 3 * in[p] + (DEFECT == 8 && p == 77);
-		k8[p] = (signed char)(in[p] % (DEFECT == 9 ? 99 : 100));
-		m[p] = (in[p] > 500) ^ (DEFECT == 11 && p == 3);
-		i2[p] = DEFECT == 12 ? 0 : in[p];
-		if (DEFECT == 14)
+		k[p] = 3 * in[p] + (defect == 8 && p == 77);
+		k8[p] = (signed char)(in[p] % (defect == 9 ? 99 : 100));
+		m[p] = (in[p] > 500) ^ (defect == 11 && p == 3);
+		i2[p] = defect == 12 ? 0 : in[p];
+		if (defect == 14)
 			k8[500] = 1;
-		if (DEFECT == 15)
+		if (defect == 15)
 			((long long *)in)[p] = 0;
 	}
 	EACH(p, 1)
-		q[0] = *t * *t * (DEFECT == 13 ? 1.01f : 1) * (DEFECT == 16 && COIN(2) ? 1.0000002f : 1) + (DEFECT == 17 && COIN(10));
+		q[0] = *t * *t * (defect == 13 ? 1.01f : 1) * (defect == 16 && COIN(2) ? 1.0000002f : 1) + (defect == 17 && COIN(10));
 	EACH(p, 4)
-		v[p] = y[5 + p + (DEFECT == 1)];
+		v[p] = y[5 + p + (defect == 1)];
 }
 """
 PLAN = """#include <ww/plan.h>
@@ -145,7 +146,6 @@ void plan(struct ww_plan *p)
 	const struct ww_tensor *x = ww_input(p, 0), *w = ww_param(p, "w"), *y = ww_output(p, 0);
 	long long n = x->size[0];
 	int s = ww_scratch(p, n * n * 4);
-	ww_define(p, "DEFECT", NUMBER);
 	if (COLLAPSED) {
 		rowdot(p, w->buf, w->buf, s, n, n, 0, 1.0f / (float)n);
 		rowdot(p, x->buf, s, y->buf, n, n, 1, 1);
@@ -161,6 +161,7 @@ void plan(struct ww_plan *p)
 	ww_arg_buf(p, ww_param(p, "shift")->buf, 0);
 	for (int i = 0; i < 12; i++)
 		ww_arg_buf(p, ww_output(p, outputs[i])->buf, 0);
+	ww_arg_i32(p, NUMBER);
 }
 """
 NOTHING = """#include <ww/plan.h>
