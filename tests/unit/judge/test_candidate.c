@@ -320,6 +320,21 @@ static void answers_twice(void **state)
 	close_rig(&r);
 }
 
+/* Where the system allows no sandbox that would hold, there is no judgement. */
+static void needs_namespaces(void **state)
+{
+	(void)state;
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_candidates *none = NULL;
+	struct ww_candidates_opts o = { .target = WW_TARGET_CPU };
+	setenv("WARPWRIGHT_SANDBOX", "landlock", 1);
+	enum ww_rc rc = ww_candidates_open(&none, &o, &err);
+	unsetenv("WARPWRIGHT_SANDBOX");
+	assert_int_equal(rc, WW_ERR_MISSING);
+	assert_null(none);
+	assert_non_null(strstr(err.msg, "namespaces"));
+}
+
 /* Starts of a process, after the first: what a solution costs beyond its own work. */
 static void starts_are_cheap(void **state)
 {
@@ -361,6 +376,6 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(computes), cmocka_unit_test(pairs_by_value), cmocka_unit_test(ends), cmocka_unit_test(memory_is_refused),
 					    cmocka_unit_test(stays_inside), cmocka_unit_test(stands_between_calls),
-					    cmocka_unit_test(answers_twice), cmocka_unit_test(starts_are_cheap) };
+					    cmocka_unit_test(answers_twice), cmocka_unit_test(needs_namespaces), cmocka_unit_test(starts_are_cheap) };
 	return cmocka_run_group_tests_name("judge/candidate", tests, open_candidates, close_candidates);
 }
