@@ -14,7 +14,6 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/time.h"
-#include "judge/forms/forms.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -108,7 +107,7 @@ static enum ww_rc keep(struct ww_judge_task *t, enum ww_baseline b, struct ww_er
 
 /* ---- Measuring --------------------------------------------------------------------------------------------------- */
 
-/* By our clock.  As a solution in a PyTorch form: the outputs copied, and ended when the process stands still. */
+/* By our clock.  As a solution in a PyTorch form: the outputs copied, the device idle. */
 static enum ww_rc clock_once(struct ww_judge_task *t, enum ww_baseline b, int as_form, double *us, struct ww_err *err)
 {
 	uint64_t ns = 0;
@@ -119,8 +118,6 @@ static enum ww_rc clock_once(struct ww_judge_task *t, enum ww_baseline b, int as
 		memset(t->judge->flush, 1, t->judge->flush_bytes);
 	ww_ref_settle(t->ref);
 	WW_TRY(ww_ref_fire(t->ref, &ns, err));
-	if (as_form)
-		ns += ww_candidate_pause_ns(ww_ref_pid(t->ref));
 	*us = (double)ns * 1e-3;
 out:
 	return rc;

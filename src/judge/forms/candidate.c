@@ -1,8 +1,9 @@
 /* candidate.c - one candidate's process: asked, called, timed, stopped, watched, killed (forms.h).
  *
- * Order of a call: write `g`; let the process go on; wait for its byte; stop it; see that every thread stands.  The byte is
- * written first, so that there is no moment in which the process runs and the clock does not.  Stopping takes 30 to 100 us,
- * which are the candidate's: baselines of this form are stopped and timed likewise.
+ * Order of a call: write `g`; let the process go on; wait for its byte; send the stop; take the time; see that every thread
+ * stands.  The byte is written first, so that there is no moment in which the process runs and the clock does not.  That all
+ * threads stand is seen after the time was taken: looking costs more the more threads there are, and the baselines' process,
+ * which ends its calls with the same byte, has others.
  *
  * SIGSTOP cannot be caught, also not by the first process of a pid namespace when it comes from outside.  It stops one process,
  * and a candidate could leave others behind; so once it has answered, a process besides it is a refusal. */
@@ -120,17 +121,6 @@ static int all_stand(pid_t pid)
 	if (d)
 		closedir(d);
 	return stand;
-}
-
-uint64_t ww_candidate_pause_ns(pid_t pid)
-{
-	uint64_t start = ww_now_ns(), deadline = start + STOP_LIMIT_S * 1000000000ull;
-	kill(pid, SIGSTOP);
-	while (!all_stand(pid) && ww_now_ns() < deadline)
-		;
-	uint64_t ns = ww_now_ns() - start;
-	kill(pid, SIGCONT);
-	return ns;
 }
 
 /* ---- Ends -------------------------------------------------------------------------------------------------------- */
@@ -269,20 +259,22 @@ static void go_on(struct ww_candidate *c)
 	c->stopped = 0;
 }
 
-static void stop(struct ww_candidate *c, struct ww_run_result *res)
+/* Returns when the signal was sent: from then on nothing of the process is in the time of a call. */
+static uint64_t stop(struct ww_candidate *c, struct ww_run_result *res)
 {
-	uint64_t deadline = ww_now_ns() + STOP_LIMIT_S * 1000000000ull;
 	if (c->gone || c->stopped)
-		return;
+		return ww_now_ns();
 	signal_it(c, SIGSTOP);
+	uint64_t sent_ns = ww_now_ns(), deadline = sent_ns + STOP_LIMIT_S * 1000000000ull;
 	while (!all_stand(c->pid)) {
 		if (ww_now_ns() < deadline)
 			continue;
 		set_end(res, WW_RUN_LATE, "threads went on after the end of the call");
 		kill_it(c);
-		return;
+		return sent_ns;
 	}
 	c->stopped = 1;
+	return sent_ns;
 }
 
 static void look_for_others(struct ww_candidate *c, struct ww_run_result *res)
@@ -386,7 +378,7 @@ enum ww_rc ww_candidate_ask(struct ww_candidate *c, json_t *request, const int *
 	rc = settle(c, rc, res, err);
 	if (rc != WW_OK)
 		return rc;
-	stop(c, res);
+	(void)stop(c, res);
 	look_for_others(c, res);
 	return WW_OK;
 }
@@ -417,13 +409,12 @@ enum ww_rc ww_candidate_call(struct ww_candidate *c, double limit_s, struct ww_c
 	if (rc == WW_OK && n <= 0)
 		rc = WW_ERR_WORKER;
 	if (rc == WW_OK && byte == 'd') {
-		stop(c, res);
-		res->elapsed_ns = ww_now_ns() - start_ns;
+		res->elapsed_ns = stop(c, res) - start_ns;
 	} else if (rc == WW_OK && byte == 'e') {
 		rc = ww_wire_receive(&wire, &a->body, &a->fd, err);
 		if (rc == WW_OK)
 			take_error(a, res);
-		stop(c, res);
+		(void)stop(c, res);
 	} else if (rc == WW_OK) {
 		rc = WW_ERR_PROTOCOL;
 	}

@@ -5,7 +5,8 @@
  *
  * A candidate runs only while the judge lets it.  It is stopped (SIGSTOP) as soon as it has answered and goes on when it is
  * asked again, so that it computes nothing outside the time that it is charged with.  A call is one byte: `g` is written, the
- * clock starts, the process goes on; `d` arrives, the process is stopped, and the clock ends when all its threads stand.
+ * clock starts, the process goes on; `d` arrives, the process is sent a stop, and the clock ends; nothing is looked at before
+ * all its threads stand.
  * The process is not believed: what it says is either an error text (cleaned before anybody sees it) or the fact that a byte came.
  *
  * Functions return an error for our own trouble only.  What the candidate does is in *res, with the kinds of run/client.h:
@@ -57,9 +58,5 @@ enum ww_rc ww_candidate_ask(struct ww_candidate *c, json_t *request, const int *
 /* One call; res->elapsed_ns is its time. */
 enum ww_rc ww_candidate_call(struct ww_candidate *c, double limit_s, struct ww_candidate_answer *a, struct ww_run_result *res,
 			     struct ww_err *err) WW_MUST_CHECK;
-
-/* Stop process pid, see that all its threads stand, let it go on: what that took.  A baseline that is compared with a candidate
- * ends as a candidate's call ends. */
-uint64_t ww_candidate_pause_ns(pid_t pid);
 
 #endif
