@@ -2,7 +2,7 @@
  *
  * The state of a run is the list of its messages and nothing else: the turn is the number of assistant messages, what
  * is to do next follows from the last of them (calls without an answer first), the stop after repeated malformed
- * calls counts trailing answers, the workspace is what the answered write and edit calls left.  Going on after a kill
+ * calls counts trailing answers, the workspace is what the answered calls that change files left.  Going on after a kill
  * therefore needs no code path of its own: read the lines, rebuild the workspace, take the next step.  A step is
  * durable before the next begins, so what is done again is at most one tool call, and a verdict that was recorded
  * before its answer was is taken from the record.
@@ -580,7 +580,7 @@ out:
 	return rc;
 }
 
-/* Carry out again the writes and edits that were answered; their answers are not recorded a second time. */
+/* Carry out again the calls that were answered and changed files; their answers are not recorded a second time. */
 static enum ww_rc rebuild_workspace(struct loop *l, struct ww_err *err)
 {
 	const struct ww_message *asked = NULL;
@@ -594,7 +594,7 @@ static enum ww_rc rebuild_workspace(struct loop *l, struct ww_err *err)
 		if (m->role != WW_ROLE_TOOL || !asked || k >= asked->n_calls)
 			continue;
 		const struct ww_tool_call *call = &asked->calls[k++];
-		if (m->is_error || (strcmp(call->name, "write") && strcmp(call->name, "edit")))
+		if (m->is_error || !ww_tools_changes_files(call->name))
 			continue;
 		struct ww_tool_result r;
 		rc = ww_tools_call(&l->env, call, &r, err);
@@ -701,13 +701,13 @@ static enum ww_rc open_all(struct loop *l, struct ww_err *err)
 	int exists = ww_fs_is_file(path);
 	if (exists)
 		WW_TRY((enum ww_rc)ww_episode_append(path, &l->past, &l->episode, err));
-	else
-		WW_TRY(create(l, path, err));
 	if (l->past.ended)
 		return ww_err_set(err, WW_ERR_USAGE, "the run in %s has ended; choose another -o", l->opts->dir);
-	WW_TRY(ww_workspace_open(&l->workspace, dir, l->opts->target, err));
+	WW_TRY(ww_workspace_open(&l->workspace, dir, l->opts->target, exists, err));
 	if (exists)
 		WW_TRY(take_past(l, err));
+	else
+		WW_TRY(create(l, path, err));
 	if (l->n_msgs < 1)
 		WW_TRY(say_text(l, WW_ROLE_SYSTEM, ww_prompt_system(l->opts), err));
 	if (l->n_msgs < 2)

@@ -28,7 +28,8 @@ static const char rule_paper[] =
 	"RULE paper. Five secret draws; every element within atol = rtol = 1e-2 of PyTorch's output.\n\n";
 
 static const char solution_text[] =
-	"SOLUTION. Two files: %s (device code) and plan.c. plan.c includes <ww/plan.h> and defines void plan(struct "
+	"SOLUTION. Two files at the top of the workspace: %s (device code) and plan.c; whatever else you keep there is "
+	"yours and not judged. plan.c includes <ww/plan.h> and defines void plan(struct "
 	"ww_plan *p): it sees shapes, strides, dtypes and device facts, never data, and lists buffers and nodes "
 	"(launches, memset, copy, GEMM and convolution by library) in program order on one stream. It is compiled by "
 	"a small C compiler and has no libc. Read sizes from the tensors; never write them down. Outputs and scratch "

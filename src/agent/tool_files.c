@@ -1,64 +1,77 @@
-/* tool_files.c - write, read, edit: the two files of a solution.
+/* tool_files.c - write, read, edit, multi_edit: the files of the workspace, and those of the skill to read.
  *
- * All three are idempotent over a resume: a call whose answer was not recorded is carried out again on a workspace that
- * was rebuilt from the answered calls only.
+ * All of them are idempotent over a resume: a call whose answer was not recorded is carried out again on a workspace that
+ * was rebuilt from the answered calls only.  A call changes one file, whole or not at all, so that an answer which
+ * reports an error has changed nothing and can be left out of that.
  */
 #include "agent/tools.h"
 
 #include "base/json.h"
 
+#include <stdio.h>
 #include <string.h>
 
-#define PATH_PROPERTY                                                                                                  \
-	"\"path\":{\"type\":\"string\",\"description\":\"kernels.cu (kernels.c on the cpu target) or plan.c\"}"
+enum { EDITS_MAX = 64 };
 
-static int known_path(struct ww_tool_env *env, const char *path, struct ww_tool_result *r)
+#define PATH_PROPERTY                                                                                                  \
+	"\"path\":{\"type\":\"string\",\"description\":\"relative to the workspace; kernels.cu (kernels.c on the cpu "         \
+	"target) and plan.c are the solution\"}"
+
+static int known_path(const char *path, struct ww_tool_result *r)
 {
 	struct ww_str why = WW_STR_INIT(512);
-	int ok = ww_workspace_knows(env->workspace, path, &why);
+	int ok = ww_workspace_knows(path, &why);
 	if (!ok)
 		ww_tool_malformed(r, "%s", why.p);
 	ww_str_release(&why);
 	return ok;
 }
 
+/* What the workspace did not allow, as the answer. */
+static void refuse(struct ww_tool_result *r, const struct ww_str *why)
+{
+	ww_str_adds(&r->text, why->p);
+	r->is_error = 1;
+}
+
 static enum ww_rc store(struct ww_tool_env *env, const char *path, const char *text, size_t n, struct ww_tool_result *r,
 			struct ww_err *err)
 {
-	if (n > WW_SOLUTION_MAX_BYTES) {
-		ww_tool_malformed(r, "%s would be %zu bytes; a file may have at most %d", path, n,
-				  WW_SOLUTION_MAX_BYTES);
-		return WW_OK;
+	struct ww_str why = WW_STR_INIT(512);
+	enum ww_rc rc = ww_workspace_write(env->workspace, path, text, n, &why, err);
+	if (rc == WW_OK && why.len)
+		refuse(r, &why);
+	else if (rc == WW_OK) {
+		ww_str_addf(&r->text, "%s: %zu bytes written", path, n);
+		r->data = json_pack("{s:b}", "ok", 1);
 	}
-	enum ww_rc rc = ww_workspace_write(env->workspace, path, text, n, err);
-	if (rc != WW_OK)
-		return rc;
-	ww_str_addf(&r->text, "%s: %zu bytes written", path, n);
-	r->data = json_pack("{s:b}", "ok", 1);
-	return WW_OK;
+	ww_str_release(&why);
+	return rc;
 }
 
 static enum ww_rc write_run(struct ww_tool_env *env, const json_t *args, struct ww_tool_result *r, struct ww_err *err)
 {
 	const char *path = ww_json_str(args, "path", ""), *text = ww_json_str(args, "text", "");
-	return known_path(env, path, r) ? store(env, path, text, strlen(text), r, err) : WW_OK;
+	return known_path(path, r) ? store(env, path, text, strlen(text), r, err) : WW_OK;
 }
 
-const struct ww_tool ww_tool_write = { { "write", "Replace a file of the solution.",
-					 "{\"type\":\"object\",\"properties\":{" PATH_PROPERTY
-					 ",\"text\":{\"type\":\"string\",\"description\":\"the whole "
-					 "file\"}},\"required\":[\"path\",\"text\"],\"additionalProperties\":false}" },
-				       write_run };
+const struct ww_tool ww_tool_write = {
+	{ "write", "Write a whole file of the workspace; folders above it are made.",
+	  "{\"type\":\"object\",\"properties\":{" PATH_PROPERTY
+	  ",\"text\":{\"type\":\"string\",\"description\":\"the whole "
+	  "file\"}},\"required\":[\"path\",\"text\"],\"additionalProperties\":false}" },
+	write_run, 1
+};
 
-/* The file into `text`; a file that is not there answers the call. */
+/* The file into `text`; a file that cannot be read answers the call. */
 static enum ww_rc load(struct ww_tool_env *env, const char *path, struct ww_str *text, int *found,
 		       struct ww_tool_result *r, struct ww_err *err)
 {
-	enum ww_rc rc = ww_workspace_read(env->workspace, path, text, found, err);
-	if (rc == WW_OK && !*found) {
-		ww_str_addf(&r->text, "%s does not exist yet; write it first", path);
-		r->is_error = 1;
-	}
+	struct ww_str why = WW_STR_INIT(512);
+	enum ww_rc rc = ww_workspace_read(env->workspace, path, text, found, &why, err);
+	if (rc == WW_OK && !*found)
+		refuse(r, &why);
+	ww_str_release(&why);
 	return rc;
 }
 
@@ -98,9 +111,9 @@ static enum ww_rc read_run(struct ww_tool_env *env, const json_t *args, struct w
 {
 	const char *path = ww_json_str(args, "path", "");
 	const struct ww_skill *skill = skill_of(env, path);
-	struct ww_str text = WW_STR_INIT(WW_SOLUTION_MAX_BYTES);
+	struct ww_str text = WW_STR_INIT(WW_WORKSPACE_FILE_BYTES);
 	int found = 0;
-	if (!skill && !known_path(env, path, r))
+	if (!skill && !known_path(path, r))
 		return WW_OK;
 	enum ww_rc rc = skill ? load_skill(skill, path, &text, &found, r, err) : load(env, path, &text, &found, r, err);
 	if (rc == WW_OK && found)
@@ -109,52 +122,122 @@ static enum ww_rc read_run(struct ww_tool_env *env, const json_t *args, struct w
 	return rc;
 }
 
-const struct ww_tool ww_tool_read = { { "read", "Read a file of the solution, or a file or folder of the skill (skill/...).",
-					"{\"type\":\"object\",\"properties\":{" PATH_PROPERTY
-					",\"first_line\":{\"type\":\"integer\",\"description\":\"1 is "
-					"the first\"},\"lines\":{\"type\":\"integer\",\"description\":\"how many; all "
-					"by default\"}},\"required\":[\"path\"],"
-					"\"additionalProperties\":false}" },
-				      read_run };
+const struct ww_tool ww_tool_read = {
+	{ "read", "Read a file of the workspace, or a file or folder of the skill (skill/...).",
+	  "{\"type\":\"object\",\"properties\":{" PATH_PROPERTY ",\"first_line\":{\"type\":\"integer\",\"description\":\"1 is "
+	  "the first\"},\"lines\":{\"type\":\"integer\",\"description\":\"how many; all by default\"}},"
+	  "\"required\":[\"path\"],\"additionalProperties\":false}" },
+	read_run, 0
+};
 
-static enum ww_rc replace_once(struct ww_tool_env *env, const char *path, const struct ww_str *text, const char *old,
-			       const char *with, struct ww_tool_result *r, struct ww_err *err)
+/* ---- Edits -------------------------------------------------------------------------------------------------------- */
+
+static size_t count_of(const char *text, const char *old)
 {
-	const char *at = *old ? strstr(text->p, old) : NULL;
-	if (!at || strstr(at + 1, old)) {
-		ww_str_addf(&r->text, "\"old\" %s in %s; it must occur exactly once, nothing was changed",
-			    !at ? "does not occur" : "occurs more than once", path);
+	size_t n = 0;
+	for (const char *at = text; *old && (at = strstr(at, old)); at += strlen(old))
+		n++;
+	return n;
+}
+
+/* One replacement in `text`; 0 with the answer in r where it cannot be made.  `place` says which of several it is. */
+static int replace(struct ww_str *text, const json_t *edit, const char *place, const char *path,
+		   struct ww_tool_result *r)
+{
+	const char *old = ww_json_str(edit, "old", ""), *with = ww_json_str(edit, "new", "");
+	size_t n = count_of(text->p, old);
+	if (!n || (n > 1 && !ww_json_bool(edit, "all", 0))) {
+		ww_str_addf(&r->text, "%s\"old\" %s in %s; it must occur exactly once (or \"all\" be true), nothing was changed",
+			    place, !n ? "does not occur" : "occurs more than once", path);
 		r->is_error = 1;
-		return WW_OK;
+		return 0;
 	}
-	struct ww_str out = WW_STR_INIT(2 * WW_SOLUTION_MAX_BYTES);
-	ww_str_add(&out, text->p, (size_t)(at - text->p));
-	ww_str_adds(&out, with);
-	ww_str_adds(&out, at + strlen(old));
-	enum ww_rc rc = store(env, path, out.p, out.len + (out.cut ? WW_SOLUTION_MAX_BYTES : 0), r, err);
+	struct ww_str out = WW_STR_INIT(2 * WW_WORKSPACE_FILE_BYTES);
+	const char *p = text->p;
+	for (const char *at; (at = strstr(p, old)); p = at + strlen(old)) {
+		ww_str_add(&out, p, (size_t)(at - p));
+		ww_str_adds(&out, with);
+	}
+	ww_str_adds(&out, p);
+	int fits = !out.cut && out.len <= WW_WORKSPACE_FILE_BYTES;
+	if (fits) {
+		struct ww_str was = *text;
+		*text = out;
+		out = was;
+	} else {
+		ww_str_addf(&r->text, "%s%s would be larger than %d bytes; nothing was changed", place, path,
+			    WW_WORKSPACE_FILE_BYTES);
+		r->is_error = 1;
+	}
 	ww_str_release(&out);
+	return fits;
+}
+
+static int replace_all(struct ww_str *text, const json_t *edits, const char *path, struct ww_tool_result *r)
+{
+	char place[32];
+	json_t *edit;
+	size_t i;
+	json_array_foreach(edits, i, edit) {
+		snprintf(place, sizeof(place), "edit %zu: ", i + 1);
+		if (!replace(text, edit, place, path, r))
+			return 0;
+	}
+	return 1;
+}
+
+/* With `edits` all of them, one after the other; else the one that args is. */
+static enum ww_rc edit_file(struct ww_tool_env *env, const json_t *args, const json_t *edits, struct ww_tool_result *r,
+			    struct ww_err *err)
+{
+	const char *path = ww_json_str(args, "path", "");
+	struct ww_str text = WW_STR_INIT(WW_WORKSPACE_FILE_BYTES);
+	int found = 0;
+	if (!known_path(path, r))
+		return WW_OK;
+	enum ww_rc rc = load(env, path, &text, &found, r, err);
+	if (rc == WW_OK && found && memchr(text.p, 0, text.len)) {
+		ww_str_addf(&r->text, "%s is not text", path);
+		r->is_error = 1;
+	} else if (rc == WW_OK && found && (edits ? replace_all(&text, edits, path, r) : replace(&text, args, "", path, r)))
+		rc = store(env, path, text.p, text.len, r, err);
+	ww_str_release(&text);
 	return rc;
 }
 
 static enum ww_rc edit_run(struct ww_tool_env *env, const json_t *args, struct ww_tool_result *r, struct ww_err *err)
 {
-	const char *path = ww_json_str(args, "path", "");
-	struct ww_str text = WW_STR_INIT(WW_SOLUTION_MAX_BYTES);
-	int found = 0;
-	if (!known_path(env, path, r))
-		return WW_OK;
-	enum ww_rc rc = load(env, path, &text, &found, r, err);
-	if (rc == WW_OK && found)
-		rc = replace_once(env, path, &text, ww_json_str(args, "old", ""), ww_json_str(args, "new", ""), r, err);
-	ww_str_release(&text);
-	return rc;
+	return edit_file(env, args, NULL, r, err);
 }
 
+static enum ww_rc multi_edit_run(struct ww_tool_env *env, const json_t *args, struct ww_tool_result *r,
+				 struct ww_err *err)
+{
+	const json_t *edits = json_object_get(args, "edits");
+	if (!json_array_size(edits) || json_array_size(edits) > EDITS_MAX) {
+		ww_tool_malformed(r, "multi_edit: \"edits\" must have 1 to %d elements", (int)EDITS_MAX);
+		return WW_OK;
+	}
+	return edit_file(env, args, edits, r, err);
+}
+
+#define EDIT_PROPERTIES                                                                                                \
+	"\"old\":{\"type\":\"string\",\"description\":\"the passage, which must occur exactly once\"},\"new\":{\"type\":\"string\"," \
+	"\"description\":\"what stands there instead\"},\"all\":{\"type\":\"boolean\",\"description\":\"true: replace it wherever "  \
+	"it occurs\"}"
+
 const struct ww_tool ww_tool_edit = {
-	{ "edit", "Replace one passage of a file of the solution.",
+	{ "edit", "Replace one passage of a file of the workspace.",
+	  "{\"type\":\"object\",\"properties\":{" PATH_PROPERTY "," EDIT_PROPERTIES
+	  "},\"required\":[\"path\",\"old\",\"new\"],\"additionalProperties\":false}" },
+	edit_run, 1
+};
+
+const struct ww_tool ww_tool_multi_edit = {
+	{ "multi_edit", "Replace several passages of one file, one after the other; all of them or none.",
 	  "{\"type\":\"object\",\"properties\":{" PATH_PROPERTY
-	  ",\"old\":{\"type\":\"string\",\"description\":\"the passage, "
-	  "which must occur exactly once\"},\"new\":{\"type\":\"string\",\"description\":\"what stands there "
-	  "instead\"}},\"required\":[\"path\",\"old\",\"new\"],\"additionalProperties\":false}" },
-	edit_run
+	  ",\"edits\":{\"type\":\"array\",\"description\":\"each sees what the ones before it left\",\"items\":{\"type\":\"object\","
+	  "\"properties\":{" EDIT_PROPERTIES "},\"required\":[\"old\",\"new\"],\"additionalProperties\":false}}},"
+	  "\"required\":[\"path\",\"edits\"],\"additionalProperties\":false}" },
+	multi_edit_run, 1
 };

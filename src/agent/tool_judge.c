@@ -77,7 +77,8 @@ static enum ww_rc judge_to_result(struct ww_tool_env *env, enum ww_judge_depth d
 	ww_verdict_init(&v);
 	enum ww_rc rc = env->judge_workspace(env->ctx, env->call_id, depth, &v, &r->data, &missing, err);
 	if (rc == WW_OK && missing) {
-		ww_str_addf(&r->text, "there is nothing to judge yet: write %s first", missing);
+		ww_str_addf(&r->text, "there is nothing to judge yet: write %s first, a file of text of at most %d bytes", missing,
+			    WW_SOLUTION_MAX_BYTES);
 		r->is_error = 1;
 	} else if (rc == WW_OK) {
 		ww_tool_verdict_text(&v, depth, &r->text);
@@ -107,7 +108,7 @@ static enum ww_rc profile_solution(struct ww_tool_env *env, struct ww_tool_resul
 	ww_workspace_content_init(&c);
 	WW_TRY(ww_workspace_take(env->workspace, &c, &missing, err));
 	if (missing) {
-		ww_str_addf(&r->text, "there is no solution to profile yet: write %s first, or ask for \"what\": \"reference\"", missing);
+		ww_str_addf(&r->text, "there is no solution to profile yet: write %s first (text), or ask for \"what\": \"reference\"", missing);
 		r->is_error = 1;
 		goto out;
 	}
@@ -138,7 +139,7 @@ static enum ww_rc profile_run(struct ww_tool_env *env, const json_t *args, struc
 
 const struct ww_tool ww_tool_compile = {
 	{ "compile", "Build the plan, check it, and compile the device code. Fast; runs nothing.", NO_ARGS },
-	compile_run
+	compile_run, 0
 };
 
 const struct ww_tool ww_tool_verify = {
@@ -147,7 +148,7 @@ const struct ww_tool ww_tool_verify = {
 	  "correctness; true (default): also time it\"},\"brief\":{\"type\":\"boolean\",\"description\":\"true: time it for a "
 	  "few seconds only, enough to choose between variants; false (default): until the intervals are narrow\"}},"
 	  "\"additionalProperties\":false}" },
-	verify_run
+	verify_run, 0
 };
 
 const struct ww_tool ww_tool_profile = {
@@ -156,5 +157,5 @@ const struct ww_tool ww_tool_profile = {
 	  "\"solution\" (default): each node of your plan, what limits it, registers, occupancy, counters, machine code.",
 	  "{\"type\":\"object\",\"properties\":{\"what\":{\"type\":\"string\",\"description\":\"solution (default) or "
 	  "reference\"}},\"additionalProperties\":false}" },
-	profile_run
+	profile_run, 0
 };

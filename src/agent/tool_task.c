@@ -1,4 +1,8 @@
-/* tool_task.c - inspect and submit: the two ends of an episode. */
+/* tool_task.c - inspect, todo and submit: the beginning, the middle and the end of an episode.
+ *
+ * todo keeps no list of its own: each call states the whole list, so the newest call is the list, is in the record, and
+ * stays when old outputs of tools are removed from a full context (what a policy wrote itself does).
+ */
 #include "agent/tools.h"
 
 #include "base/json.h"
@@ -35,7 +39,54 @@ static enum ww_rc inspect_run(struct ww_tool_env *env, const json_t *args, struc
 const struct ww_tool ww_tool_inspect = {
 	{ "inspect", "The task's ATen graph with shapes, dtypes and parameters, and the facts of the device.",
 	  "{\"type\":\"object\",\"properties\":{},\"additionalProperties\":false}" },
-	inspect_run
+	inspect_run, 0
+};
+
+enum { TODO_MAX = 64, TODO_TEXT_MAX_BYTES = 400 };
+
+/* "[x] text" for one item; 0 where its state is none. */
+static int add_item(struct ww_str *out, const json_t *item, int *open)
+{
+	const char *state = ww_json_str(item, "state", ""), *text = ww_json_str(item, "text", "");
+	const char *mark = !strcmp(state, "open") ? "[ ] " : !strcmp(state, "doing") ? "[>] " : !strcmp(state, "done") ? "[x] " : NULL;
+	if (!mark)
+		return 0;
+	*open += strcmp(state, "done") != 0;
+	ww_str_adds(out, mark);
+	ww_str_add_bounded(out, text, strcspn(text, "\r\n"), TODO_TEXT_MAX_BYTES);
+	ww_str_addc(out, '\n');
+	return 1;
+}
+
+static enum ww_rc todo_run(struct ww_tool_env *env, const json_t *args, struct ww_tool_result *r, struct ww_err *err)
+{
+	const json_t *items = json_object_get(args, "items");
+	struct ww_str list = WW_STR_INIT(TODO_MAX * (TODO_TEXT_MAX_BYTES + 64));
+	json_t *item;
+	size_t i;
+	int open = 0;
+	(void)env, (void)err;
+	if (json_array_size(items) > TODO_MAX)
+		ww_tool_malformed(r, "todo: a list may have at most %d items", (int)TODO_MAX);
+	json_array_foreach(items, i, item)
+		if (!r->malformed && !add_item(&list, item, &open))
+			ww_tool_malformed(r, "todo: \"state\" of item %zu must be open, doing or done", i + 1);
+	if (!r->malformed) {
+		ww_str_adds(&r->text, list.p);
+		ww_str_addf(&r->text, "%d of %zu to do", open, json_array_size(items));
+		r->data = json_pack("{s:b}", "ok", 1);
+	}
+	ww_str_release(&list);
+	return WW_OK;
+}
+
+const struct ww_tool ww_tool_todo = {
+	{ "todo", "Your list of what to do, for yourself; each call replaces the whole list.",
+	  "{\"type\":\"object\",\"properties\":{\"items\":{\"type\":\"array\",\"description\":\"the whole list\",\"items\":{"
+	  "\"type\":\"object\",\"properties\":{\"text\":{\"type\":\"string\",\"description\":\"one line\"},\"state\":{\"type\":"
+	  "\"string\",\"description\":\"open, doing or done\"}},\"required\":[\"text\",\"state\"],\"additionalProperties\":false}}},"
+	  "\"required\":[\"items\"],\"additionalProperties\":false}" },
+	todo_run, 0
 };
 
 static enum ww_rc submit_run(struct ww_tool_env *env, const json_t *args, struct ww_tool_result *r, struct ww_err *err)
@@ -49,5 +100,5 @@ static enum ww_rc submit_run(struct ww_tool_env *env, const json_t *args, struct
 const struct ww_tool ww_tool_submit = {
 	{ "submit", "End the episode with the solution that is in the workspace.",
 	  "{\"type\":\"object\",\"properties\":{},\"additionalProperties\":false}" },
-	submit_run
+	submit_run, 0
 };

@@ -1,7 +1,7 @@
 /* tools.c - the list of tools, and the check of a call against its schema.
  *
- * The schemas use a small part of JSON Schema: an object with "properties" of plain types, "required", and no other
- * members.  Checking against the schema itself instead of a second table means that what a model is told and what is
+ * The schemas use a small part of JSON Schema: an object with "properties" of plain types or lists of such objects,
+ * "required", and no other members.  Checking against the schema itself instead of a second table means that what a model is told and what is
  * accepted cannot drift apart.
  */
 #include "agent/tools.h"
@@ -12,7 +12,8 @@
 #include <stdarg.h>
 #include <string.h>
 
-static const struct ww_tool *const tools[] = { &ww_tool_inspect, &ww_tool_write,  &ww_tool_read,    &ww_tool_edit,
+static const struct ww_tool *const tools[] = { &ww_tool_inspect, &ww_tool_write, &ww_tool_read,    &ww_tool_edit,
+					       &ww_tool_multi_edit, &ww_tool_glob, &ww_tool_grep,  &ww_tool_todo,
 					       &ww_tool_compile, &ww_tool_verify, &ww_tool_profile, &ww_tool_submit };
 
 static struct ww_tool_spec specs[WW_ARRAY_LEN(tools)];
@@ -68,10 +69,30 @@ static int has_type(const json_t *v, const char *type)
 	return !strcmp(type, "string")    ? json_is_string(v)
 	       : !strcmp(type, "boolean") ? json_is_boolean(v)
 	       : !strcmp(type, "integer") ? json_is_integer(v)
+	       : !strcmp(type, "array")   ? json_is_array(v)
 					  : json_is_number(v);
 }
 
-static int check_args(const struct ww_tool *t, const json_t *schema, json_t *args, struct ww_tool_result *r)
+static int check_object(const struct ww_tool *t, const json_t *schema, json_t *args, struct ww_tool_result *r);
+
+static int check_items(const struct ww_tool *t, const json_t *schema, const char *key, json_t *list,
+		       struct ww_tool_result *r)
+{
+	json_t *item;
+	size_t i;
+	json_array_foreach(list, i, item) {
+		if (!json_is_object(item)) {
+			ww_tool_malformed(r, "%s: \"%s\"[%zu] must be an object; the arguments are %s", t->spec.name, key, i,
+					  t->spec.schema);
+			return 0;
+		}
+		if (!check_object(t, schema, item, r))
+			return 0;
+	}
+	return 1;
+}
+
+static int check_object(const struct ww_tool *t, const json_t *schema, json_t *args, struct ww_tool_result *r)
 {
 	json_t *properties = json_object_get(schema, "properties"), *name, *v;
 	const char *key;
@@ -83,7 +104,8 @@ static int check_args(const struct ww_tool *t, const json_t *schema, json_t *arg
 			return 0;
 		}
 	json_object_foreach(args, key, v) {
-		const char *type = ww_json_str(json_object_get(properties, key), "type", NULL);
+		const json_t *property = json_object_get(properties, key);
+		const char *type = ww_json_str(property, "type", NULL);
 		if (!type) {
 			ww_tool_malformed(r, "%s has no argument \"%s\"; the arguments are %s", t->spec.name, key,
 					  t->spec.schema);
@@ -93,6 +115,8 @@ static int check_args(const struct ww_tool *t, const json_t *schema, json_t *arg
 			ww_tool_malformed(r, "%s: argument \"%s\" must be of type %s", t->spec.name, key, type);
 			return 0;
 		}
+		if (json_is_array(v) && !check_items(t, json_object_get(property, "items"), key, v, r))
+			return 0;
 	}
 	return 1;
 }
@@ -113,13 +137,27 @@ static json_t *parse_args(const struct ww_tool *t, const char *text, struct ww_t
 	if (!ok)
 		ww_tool_malformed(r, "%s: the arguments must be a JSON object", t->spec.name);
 	else
-		ok = check_args(t, schema, args, r);
+		ok = check_object(t, schema, args, r);
 	json_decref(schema);
 	if (!ok) {
 		json_decref(args);
 		return NULL;
 	}
 	return args;
+}
+
+static const struct ww_tool *find(const char *name)
+{
+	for (size_t i = 0; i < WW_ARRAY_LEN(tools); i++)
+		if (!strcmp(tools[i]->spec.name, name))
+			return tools[i];
+	return NULL;
+}
+
+int ww_tools_changes_files(const char *name)
+{
+	const struct ww_tool *t = find(name);
+	return t && t->changes_files;
 }
 
 static void unknown_tool(const char *name, struct ww_tool_result *r)
@@ -136,10 +174,7 @@ enum ww_rc ww_tools_call(struct ww_tool_env *env, const struct ww_tool_call *cal
 {
 	*r = (struct ww_tool_result){ .data = NULL };
 	ww_str_init(&r->text, WW_TOOL_TEXT_MAX_BYTES + 1024);
-	const struct ww_tool *t = NULL;
-	for (size_t i = 0; i < WW_ARRAY_LEN(tools) && !t; i++)
-		if (!strcmp(tools[i]->spec.name, call->name))
-			t = tools[i];
+	const struct ww_tool *t = find(call->name);
 	if (!t) {
 		unknown_tool(call->name, r);
 		return WW_OK;

@@ -34,15 +34,18 @@ struct ww_tool {
 	struct ww_tool_spec spec;
 	/* An error return is infrastructure; what the policy did wrong goes into r. */
 	enum ww_rc (*run)(struct ww_tool_env *env, const json_t *args, struct ww_tool_result *r, struct ww_err *err);
+	int changes_files;	/* carried out again on an empty workspace, its calls lead to the same files */
 };
 
-extern const struct ww_tool ww_tool_inspect, ww_tool_write, ww_tool_read, ww_tool_edit, ww_tool_compile, ww_tool_verify,
-	ww_tool_profile, ww_tool_submit;
+extern const struct ww_tool ww_tool_inspect, ww_tool_write, ww_tool_read, ww_tool_edit, ww_tool_multi_edit, ww_tool_glob,
+	ww_tool_grep, ww_tool_todo, ww_tool_compile, ww_tool_verify, ww_tool_profile, ww_tool_submit;
 
 /* All tools, in the order they are told to policies. */
 const struct ww_tool_spec *ww_tools_specs(size_t *n);
 /* The same as the header of an episode has it: [{"name", "description", "parameters"}]; NULL out of memory. */
 json_t *ww_tools_json(void);
+/* 1 where the answered calls of this tool are what the workspace is rebuilt from. */
+int ww_tools_changes_files(const char *name);
 /* Carry out one call.  `r` is initialised here and released by the caller. */
 enum ww_rc ww_tools_call(struct ww_tool_env *env, const struct ww_tool_call *call, struct ww_tool_result *r,
 			 struct ww_err *err) WW_MUST_CHECK;

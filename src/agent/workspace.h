@@ -1,9 +1,16 @@
-/* workspace.h - the directory that a policy writes its solution in.
+/* workspace.h - the directory tree that a policy works in.
  *
- * Two names exist in it, kernels.cu (kernels.c on the cpu target) and plan.c; every other path is refused by name.
- * Files are taken by content: the judge gets bytes, never a path.  All opens are relative to a descriptor of the
- * directory and refuse symbolic links and anything that is not a regular file, so that whatever else runs inside
- * cannot redirect them.
+ * A policy may keep what it likes here: notes, variants, programs that test an idea.  Two names alone are the solution,
+ * kernels.cu (kernels.c on the cpu target) and plan.c at the top, and they are taken by content: the judge gets bytes,
+ * never a path.
+ *
+ * A path is relative, made of printable ASCII names that do not begin with a dot, and goes at most WW_WORKSPACE_DEPTH
+ * names deep; "skill" at the top is the skill's.  Each name is opened below the descriptor of the folder before it, and
+ * symbolic links and anything that is neither a folder nor a regular file are refused where they are met.  So whatever
+ * else runs inside cannot redirect an access, whenever it exchanges what: there is no moment between a check and a use.
+ *
+ * Limits are those of a workspace, not of a call: entries (files and folders) and bytes in all.  A write that would
+ * pass them is refused and changes nothing.
  */
 #ifndef WW_AGENT_WORKSPACE_H
 #define WW_AGENT_WORKSPACE_H
@@ -12,6 +19,16 @@
 #include "base/str.h"
 
 #include <ww/plan.h>
+
+#include <stdint.h>
+
+enum {
+	WW_WORKSPACE_ENTRIES = 256,		/* files and folders */
+	WW_WORKSPACE_BYTES = 16 << 20,
+	WW_WORKSPACE_FILE_BYTES = 1 << 20,	/* of a file that tools write or read */
+	WW_WORKSPACE_DEPTH = 8,			/* names in a path */
+	WW_WORKSPACE_PATH_BYTES = 240
+};
 
 struct ww_workspace {
 	int dirfd;
@@ -24,23 +41,44 @@ struct ww_workspace_content {
 	char id[65];
 };
 
-/* Open (and create) `dir`; files left from before are removed: the episode says what the workspace holds. */
-enum ww_rc ww_workspace_open(struct ww_workspace *w, const char *dir, enum ww_target target,
+struct ww_workspace_entry {
+	char *path;
+	int is_dir;
+	int64_t bytes;
+};
+
+/* What tools can name, sorted by path; `more` where the workspace holds more than a list may (bash can make them). */
+struct ww_workspace_list {
+	struct ww_workspace_entry *entries;
+	size_t n, cap;
+	int64_t bytes;		/* of all regular files that were seen */
+	int more;
+};
+
+/* Open (and create) `dir`.  Where it is the run's own (`ours`), files left from before are removed: the episode says what
+ * the workspace holds.  Else a folder with anything in it is a WW_ERR_USAGE, and nothing is touched. */
+enum ww_rc ww_workspace_open(struct ww_workspace *w, const char *dir, enum ww_target target, int ours,
 			     struct ww_err *err) WW_MUST_CHECK;
 void ww_workspace_close(struct ww_workspace *w);
 
-/* 1 where `path` is one of the two names; else 0, and why (for the policy) in `why`. */
-int ww_workspace_knows(const struct ww_workspace *w, const char *path, struct ww_str *why);
-/* Replace a file; atomic.  `path` must be known, n at most WW_SOLUTION_MAX_BYTES. */
+/* 1 where `path` is one that a workspace can hold; else 0, and why (for the policy) in `why`. */
+int ww_workspace_knows(const char *path, struct ww_str *why);
+/* Replace a file, atomically, and make the folders above it.  What the workspace does not allow goes into `why`, and
+ * nothing was changed then.  `path` must be known. */
 enum ww_rc ww_workspace_write(const struct ww_workspace *w, const char *path, const char *text, size_t n,
-			      struct ww_err *err) WW_MUST_CHECK;
-/* Append a file to out.  *found is 0 where there is none, or something that is not a regular file. */
+			      struct ww_str *why, struct ww_err *err) WW_MUST_CHECK;
+/* Append a file to out.  Where there is none that can be read (absent, a folder, a link, a device, longer than out may
+ * be) `why` says so and *found is 0. */
 enum ww_rc ww_workspace_read(const struct ww_workspace *w, const char *path, struct ww_str *out, int *found,
+			     struct ww_str *why, struct ww_err *err) WW_MUST_CHECK;
+/* Every folder and regular file; `out` is released by the caller in any case. */
+enum ww_rc ww_workspace_list(const struct ww_workspace *w, struct ww_workspace_list *out,
 			     struct ww_err *err) WW_MUST_CHECK;
+void ww_workspace_list_release(struct ww_workspace_list *l);
 
 void ww_workspace_content_init(struct ww_workspace_content *c);
 void ww_workspace_content_release(struct ww_workspace_content *c);
-/* Both files and their id; *missing names the first file that is not there, or is NULL. */
+/* Both files and their id; *missing names the first that is not there as a regular file of text, or is NULL. */
 enum ww_rc ww_workspace_take(const struct ww_workspace *w, struct ww_workspace_content *c, const char **missing,
 			     struct ww_err *err) WW_MUST_CHECK;
 

@@ -259,13 +259,13 @@ static void test_malformed(void **state)
 		{ "",
 		  { "verify", "verify", "write" },
 		  { "{\"time\":1}", "{\"tyme\":true}", "{\"path\":\"../plan.c\",\"text\":\"\"}" } },
-		{ "", { "write" }, { "{\"path\":\"kernels.cu\",\"text\":\"\"}" } },
+		{ "", { "write" }, { "{\"path\":\"skill/x\",\"text\":\"\"}" } },
 		{ "", { "read" }, { "{\"path\":\"/etc/passwd\"}" } },
 		{ "never said", { "inspect" }, { "{}" } },
 	};
 	static const char *const says[] = {
 		"no tool \"fly\"", "not valid JSON", "JSON object", "\"text\" is missing",  "",
-		"of type boolean", "\"tyme\"",	     "../plan.c",   "kernels.c and plan.c", "/etc/passwd"
+		"of type boolean", "\"tyme\"",	     "../plan.c",   "belongs to the skill", "/etc/passwd"
 	};
 	struct fixture f;
 	struct ww_episode e;
@@ -370,7 +370,7 @@ static void test_schemas_are_json(void **state)
 	size_t n;
 	const struct ww_tool_spec *specs = ww_tools_specs(&n);
 	(void)state;
-	assert_int_equal(n, 8);
+	assert_int_equal(n, 12);
 	for (size_t i = 0; i < n; i++) {
 		json_t *o = json_loads(specs[i].schema, JSON_REJECT_DUPLICATES, NULL), *p,
 		       *required = json_object_get(o, "required"), *r;
@@ -379,7 +379,7 @@ static void test_schemas_are_json(void **state)
 		assert_non_null(o);
 		assert_string_equal(json_string_value(json_object_get(o, "type")), "object");
 		json_object_foreach(json_object_get(o, "properties"), key, p) assert_non_null(
-			strstr("string boolean integer number", json_string_value(json_object_get(p, "type"))));
+			strstr("string boolean integer number array", json_string_value(json_object_get(p, "type"))));
 		json_array_foreach(required, k, r)
 			assert_non_null(json_object_get(json_object_get(o, "properties"), json_string_value(r)));
 		json_decref(o);
@@ -402,7 +402,7 @@ static void test_files(void **state)
 	char path[128], secret[128];
 	(void)state;
 	snprintf(path, sizeof(path), "%s/workspace", dir);
-	assert_int_equal(ww_workspace_open(&w, path, WW_TARGET_CUDA, &err), WW_OK);
+	assert_int_equal(ww_workspace_open(&w, path, WW_TARGET_CUDA, 1, &err), WW_OK);
 	call(&w, "write", "{\"path\":\"kernels.cu\",\"text\":\"one\\ntwo\\nthree\\nthree\\n\"}", &r);
 	assert_false(r.is_error);
 	ww_tool_result_release(&r);
@@ -442,7 +442,7 @@ static void test_output_is_bounded(void **state)
 	char path[128];
 	(void)state;
 	snprintf(path, sizeof(path), "%s/workspace", dir);
-	assert_int_equal(ww_workspace_open(&w, path, WW_TARGET_CPU, &err), WW_OK);
+	assert_int_equal(ww_workspace_open(&w, path, WW_TARGET_CPU, 1, &err), WW_OK);
 	for (int size = 1 << 19; size <= 1 << 21; size *= 4) {
 		ww_str_reset(&args);
 		ww_str_adds(&args, "{\"path\":\"plan.c\",\"text\":\"");
@@ -450,7 +450,7 @@ static void test_output_is_bounded(void **state)
 			ww_str_addc(&args, 'a');
 		ww_str_adds(&args, "\"}");
 		call(&w, "write", args.p, &r);
-		assert_int_equal(r.malformed, size > WW_SOLUTION_MAX_BYTES);
+		assert_int_equal(r.is_error, size > WW_SOLUTION_MAX_BYTES);
 		ww_tool_result_release(&r);
 	}
 	call(&w, "read", "{\"path\":\"plan.c\"}", &r);
