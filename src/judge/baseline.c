@@ -35,7 +35,7 @@ static void key_of(const struct ww_judge_task *t, enum ww_baseline b, char hex[W
 	const struct ww_ref_info *i = ww_ref_info(t->ref);
 	const struct ww_device *d = &t->facts.device;
 	struct ww_str key = WW_STR_INIT(4096);
-	ww_str_addf(&key, "%d%s|%s|%s|%d|%s|%s|%d|%d|%s|%s|%s|%s|%s", METHOD_VERSION, t->by_clock ? "c" : "",
+	ww_str_addf(&key, "%d%s|%s|%s|%d|%s|%s|%d|%d|%s|%s|%s|%s|%s", METHOD_VERSION, t->by_clock ? "-call" : "",
 		    ww_baseline_name(b), t->task.id, d->target, t->judge->facts.name, t->judge->facts.uuid, d->sm_count, d->threads, i->driver, i->torch, i->cudnn, i->cublas,
 		    i->cuda);
 	ww_hash_hex(key.p, key.len, hex);
