@@ -1,0 +1,385 @@
+/* mcp_call.c - calls of tools: checked, started in a thread, cancelled, answered.
+ *
+ * A call belongs to its thread; what other threads touch (cancelled, flag, steps, task) is under the server's lock.  Nothing
+ * is sent while that lock is held, so a client that does not read holds up its own calls only.  The order at the end of a
+ * call: it leaves the list under the lock, which settles whether it was cancelled before, then the answer is sent, then the
+ * thread is counted out; whoever waits for "no calls" therefore also waits for the last answer.
+ */
+#include "serve/mcp_internal.h"
+
+#include "base/json.h"
+#include "base/time.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Arguments ---------------------------------------------------------------------------------------------------- */
+
+static int type_fits(const char *type, const json_t *v)
+{
+	return !strcmp(type, "string") ? json_is_string(v) : !strcmp(type, "boolean") ? json_is_boolean(v)
+	     : !strcmp(type, "integer") ? json_is_integer(v) : !strcmp(type, "number") ? json_is_number(v)
+	     : !strcmp(type, "array") ? json_is_array(v) : !strcmp(type, "object") ? json_is_object(v) : 0;
+}
+
+static int value_fits(const char *name, const json_t *rule, const json_t *v, struct ww_str *why)
+{
+	const char *type = ww_json_str(rule, "type", "object");
+	const json_t *choices = json_object_get(rule, "enum"), *c, *least = json_object_get(rule, "minimum"),
+		     *most = json_object_get(rule, "maximum");
+	size_t i;
+	if (!type_fits(type, v)) {
+		ww_str_addf(why, "\"%s\" must be of type %s", name, type);
+		return 0;
+	}
+	if ((least && json_number_value(v) < json_number_value(least)) || (most && json_number_value(v) > json_number_value(most))) {
+		ww_str_addf(why, "\"%s\" must be from %g to %g", name, json_number_value(least), json_number_value(most));
+		return 0;
+	}
+	json_array_foreach(choices, i, c)
+		if (json_equal(c, v))
+			return 1;
+	if (!choices)
+		return 1;
+	ww_str_addf(why, "\"%s\" must be one of ", name);
+	ww_json_add(why, choices);
+	return 0;
+}
+
+int ww_mcp_arguments_fit(const json_t *schema, const json_t *args, struct ww_str *why)
+{
+	const json_t *properties = json_object_get(schema, "properties"), *v;
+	const char *name;
+	size_t i;
+	json_array_foreach(json_object_get(schema, "required"), i, v)
+		if (!json_object_get(args, json_string_value(v))) {
+			ww_str_addf(why, "\"%s\" is missing", json_string_value(v));
+			return 0;
+		}
+	json_object_foreach((json_t *)(uintptr_t)args, name, v) {
+		const json_t *rule = json_object_get(properties, name);
+		if (!rule) {
+			ww_str_addf(why, "there is no argument \"%.100s\"", name);
+			return 0;
+		}
+		if (!value_fits(name, rule, v, why))
+			return 0;
+	}
+	return 1;
+}
+
+/* ---- One call ------------------------------------------------------------------------------------------------------ */
+
+static json_t *answer_json(const struct ww_mcp_answer *a)
+{
+	struct ww_str text = WW_STR_INIT(4 * WW_MCP_TEXT_MAX_BYTES);
+	ww_str_add_bounded(&text, a->text.p, a->text.len, WW_MCP_TEXT_MAX_BYTES);
+	json_t *o = json_pack("{s:[{s:s, s:s}], s:b}", "content", "type", "text", "text", text.p, "isError", a->is_error);
+	if (a->data && !a->is_error)
+		json_object_set(o, "structuredContent", a->data);
+	ww_str_release(&text);
+	return o;
+}
+
+static json_t *error_answer(const char *text)
+{
+	return json_pack("{s:[{s:s, s:s}], s:b}", "content", "type", "text", "text", text, "isError", 1);
+}
+
+static json_t *work(struct ww_mcp_call *c)
+{
+	struct ww_mcp_answer a = { .text = WW_STR_INIT(64 << 20) };
+	struct ww_err err = WW_ERR_INIT;
+	if (c->tool->run(c->m->o.ctx, c->args, c, &a, &err) != WW_OK) {
+		a.is_error = 1;
+		ww_str_reset(&a.text);
+		ww_str_adds(&a.text, err.msg);
+	}
+	json_t *o = answer_json(&a);
+	json_decref(a.data);
+	ww_str_release(&a.text);
+	return o;
+}
+
+static void call_free(struct ww_mcp_call *c)		/* under the lock */
+{
+	ww_mcp_peer_unref(c->peer);
+	json_decref(c->id);
+	json_decref(c->args);
+	json_decref(c->token);
+	free(c);
+}
+
+static void leave_list(struct ww_mcp_call *c)
+{
+	struct ww_mcp_call **at = &c->m->calls;
+	while (*at != c)
+		at = &(*at)->next;
+	*at = c->next;
+}
+
+/* Under the lock: the task's state, and who waits for its result. */
+static struct ww_mcp_waiter *end_task(struct ww_mcp_call *c, json_t *result)
+{
+	struct ww_mcp_task *t = c->task;
+	int failed = ww_json_bool(result, "isError", 0);
+	t->call = NULL;
+	if (t->status == WW_MCP_WORKING)
+		ww_mcp_task_ended(t, failed && c->revision != WW_MCP_2026_07_28 ? WW_MCP_FAILED : WW_MCP_COMPLETED,
+				  failed ? "the tool failed; the result says how" : "done", json_deep_copy(result));
+	struct ww_mcp_waiter *w = t->waiters;
+	t->waiters = NULL;
+	return w;
+}
+
+static void *call_main(void *arg)
+{
+	struct ww_mcp_call *c = arg;
+	struct ww_mcp *m = c->m;
+	json_t *result = work(c);
+	struct ww_mcp_waiter *waiters = NULL;
+	char task_id[33] = "";
+	enum ww_mcp_status status = WW_MCP_COMPLETED;
+
+	pthread_mutex_lock(&m->lock);
+	leave_list(c);
+	int silent = c->cancelled;
+	if (c->task) {
+		waiters = end_task(c, result);
+		memcpy(task_id, c->task->id, sizeof(task_id));
+		status = c->task->status;
+	}
+	pthread_mutex_unlock(&m->lock);
+
+	if (*task_id)
+		ww_mcp_answer_waiters(m, waiters, task_id, status, result);
+	else if (!silent)
+		ww_mcp_respond(c->peer, c->id, ww_mcp_complete(c->revision, json_incref(result)));
+	json_decref(result);
+
+	pthread_mutex_lock(&m->lock);
+	call_free(c);
+	m->n_calls--;
+	pthread_cond_broadcast(&m->idle);
+	pthread_mutex_unlock(&m->lock);
+	return NULL;
+}
+
+/* Under the lock; NULL: out of memory. */
+static struct ww_mcp_call *call_new(const struct ww_mcp_request *r, const struct ww_mcp_tool *tool, const json_t *args)
+{
+	struct ww_mcp_call *c = calloc(1, sizeof(*c));
+	const json_t *token = json_object_get(r->meta, "progressToken");
+	if (!c)
+		return NULL;
+	c->m = r->peer->m;
+	c->peer = ww_mcp_peer_ref(r->peer);
+	c->revision = r->revision;
+	c->tool = tool;
+	c->id = json_deep_copy(r->id);
+	c->args = args ? json_deep_copy(args) : json_object();
+	c->token = json_is_string(token) || json_is_integer(token) ? json_deep_copy(token) : NULL;
+	return c;
+}
+
+/* Under the lock.  *created gets the answer where the call became a task.  0: it could not be started. */
+static int start(struct ww_mcp_call *c, int as_task, json_t **created)
+{
+	struct ww_mcp *m = c->m;
+	pthread_attr_t attr;
+	pthread_t thread;
+	if (as_task && !(c->task = ww_mcp_task_new(m, c->peer)))
+		return 0;
+	if (c->task) {
+		c->task->call = c;
+		*created = ww_mcp_task_json(c->task, c->revision);
+	}
+	c->next = m->calls;
+	m->calls = c;
+	m->n_calls++;
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	int failed = pthread_create(&thread, &attr, call_main, c);
+	pthread_attr_destroy(&attr);
+	if (failed) {
+		m->calls = c->next;
+		m->n_calls--;
+		if (c->task) {
+			c->task->call = NULL;
+			ww_mcp_task_ended(c->task, WW_MCP_FAILED, "no thread could be started", error_answer("no thread could be started"));
+		}
+	}
+	return !failed;
+}
+
+/* What the client is told at once about a task, in its revision's form. */
+static json_t *created_json(const struct ww_mcp_request *r, json_t *task)
+{
+	if (r->revision != WW_MCP_2026_07_28)
+		return json_pack("{s:o}", "task", task);
+	json_object_set_new(task, "resultType", json_string("task"));
+	return ww_mcp_complete(r->revision, task);
+}
+
+static int is_running(const struct ww_mcp_request *r)
+{
+	for (const struct ww_mcp_call *c = r->peer->m->calls; c; c = c->next)
+		if (c->peer == r->peer && !c->task && json_equal(c->id, r->id))
+			return 1;
+	return 0;
+}
+
+static void begin(const struct ww_mcp_request *r, const struct ww_mcp_tool *tool, const json_t *args, int as_task)
+{
+	struct ww_mcp *m = r->peer->m;
+	const char *why = NULL;
+	json_t *created = NULL;
+	struct ww_mcp_call *c = NULL;
+	pthread_mutex_lock(&m->lock);
+	if (m->n_calls >= m->o.max_running)
+		why = "too many calls run already: wait for one of them, or cancel it";
+	else if (is_running(r))
+		why = "a call with this id runs already";
+	else if (!(c = call_new(r, tool, args)) || !start(c, as_task, &created))
+		why = "the call could not be started: out of memory or threads";
+	if (why && c)
+		call_free(c);
+	/* The thread may have ended already and the task be gone, but `created` is ours. */
+	pthread_mutex_unlock(&m->lock);
+	if (why) {
+		json_decref(created);
+		ww_mcp_fail(r->peer, r->id, WW_MCP_BUSY, NULL, "%s", why);
+	} else if (created) {
+		ww_mcp_respond(r->peer, r->id, created_json(r, created));
+	}
+}
+
+void ww_mcp_tools_call(const struct ww_mcp_request *r)
+{
+	struct ww_mcp *m = r->peer->m;
+	const char *name = ww_json_str(r->params, "name", NULL);
+	const json_t *args = json_object_get(r->params, "arguments"), *want = json_object_get(r->params, "task");
+	size_t i = 0;
+	while (name && i < m->o.n_tools && strcmp(m->o.tools[i].name, name))
+		i++;
+	if (!name || i == m->o.n_tools || (args && !json_is_object(args))) {
+		ww_mcp_fail(r->peer, r->id, WW_MCP_INVALID_PARAMS, NULL, !name || i < m->o.n_tools
+			    ? "tools/call needs \"name\" and, if any, \"arguments\" as an object" : "Unknown tool: %.100s", name);
+		return;
+	}
+	int slow = m->o.tools[i].slow, as_task = r->revision == WW_MCP_2026_07_28 ? slow && r->follows_tasks
+					       : r->revision == WW_MCP_2025_11_25 && json_is_object(want);
+	if (as_task && !slow) {
+		ww_mcp_fail(r->peer, r->id, WW_MCP_NO_METHOD, NULL, "%s is quick and cannot be a task", name);
+		return;
+	}
+	struct ww_str why = WW_STR_INIT(1024);
+	if (ww_mcp_arguments_fit(m->inputs[i], args, &why)) {
+		begin(r, &m->o.tools[i], args, as_task);
+	} else if (as_task && r->revision != WW_MCP_2026_07_28) {
+		ww_mcp_fail(r->peer, r->id, WW_MCP_INVALID_PARAMS, NULL, "%s: %s", name, why.p);
+	} else {	/* for the model to read and to mend */
+		struct ww_str text = WW_STR_INIT(2048);
+		ww_str_addf(&text, "%s: %s", name, why.p);
+		ww_mcp_respond(r->peer, r->id, ww_mcp_complete(r->revision, error_answer(text.p)));
+		ww_str_release(&text);
+	}
+	ww_str_release(&why);
+}
+
+/* ---- What tools ask ------------------------------------------------------------------------------------------------ */
+
+int ww_mcp_call_cancelled(struct ww_mcp_call *c)
+{
+	pthread_mutex_lock(&c->m->lock);
+	int cancelled = c->cancelled;
+	pthread_mutex_unlock(&c->m->lock);
+	return cancelled;
+}
+
+void ww_mcp_call_watch(struct ww_mcp_call *c, volatile int *flag)
+{
+	pthread_mutex_lock(&c->m->lock);
+	c->flag = flag;
+	if (flag && c->cancelled)
+		*flag = 1;
+	pthread_mutex_unlock(&c->m->lock);
+}
+
+void ww_mcp_call_progress(struct ww_mcp_call *c, const char *text)
+{
+	struct ww_str clean = WW_STR_INIT(1024);
+	char task_id[33] = "";
+	ww_str_add_bounded(&clean, text, strlen(text), 240);
+	pthread_mutex_lock(&c->m->lock);
+	int64_t step = ++c->steps;
+	int silent = c->cancelled;
+	if (c->task && c->task->status == WW_MCP_WORKING) {
+		snprintf(c->task->message, sizeof(c->task->message), "%s", clean.p);
+		ww_utc_text(c->task->updated);
+		memcpy(task_id, c->task->id, sizeof(task_id));
+	}
+	pthread_mutex_unlock(&c->m->lock);
+	/* With 2026-07-28 the request of a task is over when the task is made: its status is polled. */
+	if (c->token && !silent && !(c->task && c->revision == WW_MCP_2026_07_28)) {
+		json_t *o = json_pack("{s:s, s:s, s:{s:O, s:I, s:s}}", "jsonrpc", "2.0", "method", "notifications/progress", "params",
+				      "progressToken", c->token, "progress", (json_int_t)step, "message", clean.p);
+		if (*task_id)
+			json_object_set_new(json_object_get(o, "params"), "_meta",
+					    json_pack("{s:{s:s}}", "io.modelcontextprotocol/related-task", "taskId", task_id));
+		ww_mcp_send(c->peer, o);
+	}
+	ww_str_release(&clean);
+}
+
+/* ---- Cancelling ---------------------------------------------------------------------------------------------------- */
+
+void ww_mcp_call_cancel(struct ww_mcp_call *c)
+{
+	c->cancelled = 1;
+	if (c->flag)
+		*c->flag = 1;
+}
+
+void ww_mcp_cancel_request(struct ww_mcp_peer *p, const json_t *id)
+{
+	pthread_mutex_lock(&p->m->lock);
+	for (struct ww_mcp_call *c = p->m->calls; c; c = c->next)
+		if (c->peer == p && !c->task && json_equal(c->id, id))
+			ww_mcp_call_cancel(c);
+	pthread_mutex_unlock(&p->m->lock);
+}
+
+void ww_mcp_cancel_peer(struct ww_mcp_peer *p)
+{
+	pthread_mutex_lock(&p->m->lock);
+	for (struct ww_mcp_call *c = p->m->calls; c; c = c->next)
+		if (c->peer == p && !c->task)
+			ww_mcp_call_cancel(c);
+	pthread_mutex_unlock(&p->m->lock);
+}
+
+void ww_mcp_stop_calls(struct ww_mcp *m)
+{
+	pthread_mutex_lock(&m->lock);
+	for (struct ww_mcp_call *c = m->calls; c; c = c->next)
+		ww_mcp_call_cancel(c);
+	while (m->n_calls)
+		pthread_cond_wait(&m->idle, &m->lock);
+	while (m->tasks) {
+		struct ww_mcp_task *t = m->tasks;
+		m->tasks = t->next;
+		ww_mcp_task_free(t);
+	}
+	pthread_mutex_unlock(&m->lock);
+}
+
+int ww_mcp_running(struct ww_mcp *m)
+{
+	pthread_mutex_lock(&m->lock);
+	int n = m->n_calls;
+	pthread_mutex_unlock(&m->lock);
+	return n;
+}
