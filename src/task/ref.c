@@ -171,9 +171,10 @@ static void read_device(struct ww_device *d, const json_t *o, enum ww_target tar
 static enum ww_rc hello(struct ww_ref *r, struct ww_err *err)
 {
 	json_t *device, *versions;
-	enum ww_rc rc = ask(r, json_pack("{s:s, s:s, s:i, s:i, s:b, s:s}", "request", "hello", "target",
+	enum ww_rc rc = ask(r, json_pack("{s:s, s:s, s:i, s:i, s:b, s:I, s:s}", "request", "hello", "target",
 					 r->opts.target == WW_TARGET_CUDA ? "cuda" : "cpu", "device", r->opts.device,
-					 "threads", r->opts.threads, "bandwidth", r->opts.bandwidth, "cache_dir",
+					 "threads", r->opts.threads, "bandwidth", r->opts.bandwidth, "pool_bytes",
+					 (json_int_t)r->opts.pool_bytes, "cache_dir",
 					 r->cache_dir ? r->cache_dir : r->worker.dir.path),
 			    START_S, &r->hello, err);
 	if (rc != WW_OK)
