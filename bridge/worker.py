@@ -61,7 +61,7 @@ class Worker:
         with NoCollection():
             self.target = facts.start(q)
             self.target.pool_bytes = int(q.get("pool_bytes") or 0)
-        return facts.describe(self.target, q), []
+        return {**facts.describe(self.target, q), "pool_bytes": self.target.pool_bytes}, []
 
     def peaks(self, q, fds):
         from wwbridge import facts

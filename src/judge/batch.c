@@ -246,18 +246,18 @@ static int take(struct ww_batch *b, struct work *w)
 	if (!b->head)
 		return 0;
 	struct task_entry *place = free_task(b);
-	int room = place && count_tasks(b, 0) < b->o.open_tasks && count_tasks(b, 1) < MAX_OPENING;
+	int may_open = place && count_tasks(b, 1) < MAX_OPENING, full = count_tasks(b, 0) >= b->o.open_tasks;
 	int impatient = b->head->passed > PATIENCE && warmth(b, b->head) == COLD;
 	struct ww_batch_job **cold = first(b, COLD), **hot = first(b, HOT), **which = NULL;
 	if (interrupted(b)) {
 		w->job = unlink_job(b, &b->head);
 		return 1;
 	}
-	if (cold && room)
+	if (cold && may_open && !full)
 		which = cold;
 	else if (hot && !impatient)
 		which = hot;
-	else if (cold && place && (w->evict = find_idle(b, !impatient)) != NULL)
+	else if (cold && may_open && full && (w->evict = find_idle(b, !impatient)) != NULL)
 		which = cold;
 	if (!which)
 		return 0;

@@ -28,10 +28,12 @@ static int open_shared(void **state)
 {
 	(void)state;
 	struct ww_err err = WW_ERR_INIT;
-	struct ww_ref_opts o = { .target = WW_TARGET_CPU, .threads = 1, .max_load_s = 30 };
+	struct ww_ref_opts o = { .target = WW_TARGET_CPU, .threads = 1, .pool_bytes = 1 << 20, .max_load_s = 30 };
 	enum ww_rc rc = ww_ref_open(&shared, &o, &err);
 	if (rc != WW_OK)
 		fprintf(stderr, "%s\n", err.msg);
+	else if (json_integer_value(json_object_get(ww_ref_hello(shared), "pool_bytes")) != 1 << 20)
+		rc = WW_ERR_PROTOCOL;	/* without it no reference is kept, and everything works, ten times slower */
 	return rc != WW_OK;
 }
 
@@ -59,7 +61,8 @@ static void tasks_that_cannot_be_used(void **state)
 		struct ww_task t;
 		struct ww_err err = WW_ERR_INIT;
 		load_file(&t, rows[i].task);
-		assert_int_equal(ww_ref_load(shared, &t, 1, &err), WW_ERR_TASK);
+		/* What does not fit may fit another time; with what is refused for good it shares the exit code. */
+		assert_int_equal(ww_ref_load(shared, &t, 1, &err), strcmp(rows[i].task, "large") ? WW_ERR_TASK : WW_ERR_ROOM);
 		if (!strstr(err.msg, rows[i].word))
 			fail_msg("%s: \"%s\" lacks \"%s\"", rows[i].task, err.msg, rows[i].word);
 		assert_null(strchr(err.msg, '\n'));	/* what commands print: one line */
