@@ -136,8 +136,9 @@ def body(text):
 def sites(task, solution, target):
     """Every defect that can be planted in a solution: (class, name, number of the place, spoiled solution)."""
     for kind, name, where, pattern, replacement, tasks, most in (CUDA if target == "cuda" else CPU):
-        if tasks is not None and task not in tasks or name == "carry" and ".chunks = 1" not in solution["plan"]:
-            continue  # a carry counts only where a row has more than one tile
+        if tasks is not None and task not in tasks or name == "carry" and (
+                ".chunks = 1" not in solution["plan"] or ".threads = 1024" in solution["plan"]):
+            continue  # a carry is read where a row has more than one tile, and is more than the last sum where it has more than two
         text = solution[where]
         start = body(text) if where == "kernels" and replacement is literal else 0
         found = 0

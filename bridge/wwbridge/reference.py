@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from . import Refuse
-from .task import out_of_memory
+from .task import out_of_memory, sub_seed
 
 CHUNK = 1 << 23  # elements at a time on a GPU
 HOST_CHUNK = 1 << 15  # the same on the cpu: a chunk in fp64 stays in the cache, and an operator on it in one thread
@@ -462,16 +462,32 @@ def trivial(other, exact, default, own, rule):
             "zero": number_passes(0.0)}
 
 
+FLAGS = ("independent", "constant", "zero")
+# What an answer that ignores the input must survive besides: two more draws, by strict also two that are scaled and shifted as
+# the rule's own are.  One pair of draws of a mean can agree by chance.
+MORE_DRAWS = {"strict": ((1.0, 0.0), (1.0, 0.0), (64.0, 0.0), (1.0, 3.0)), "paper": ((1.0, 0.0), (1.0, 0.0))}
+
+
 def degenerate(task, seed_a, seed_b):
     """Would the rule take an answer that ignores the input: the output of another draw, a number, zero?  For both rules."""
     task.draw(seed_b, 1.0, 0.0, "keep")
     other = default_run(task)
-    task.draw(seed_a, 1.0, 0.0, "keep")
-    r = References(task)
+
+    def look(seed, scale, shift, rule):
+        task.draw(seed, scale, shift, "keep")
+        r = References(task)
+        if not all(r.finite) and (scale, shift) != (1.0, 0.0):
+            return None
+        return [trivial(o, e, d, own, rule) for o, e, d, own in zip(other, r.exact, r.default, r.own) if d.numel()]
+
     answer = {}
-    for rule in ("strict", "paper"):
-        with task.lightly():
-            rows = [trivial(o, e, d, own, rule) for o, e, d, own in zip(other, r.exact, r.default, r.own) if d.numel()]
+    for rule, more in MORE_DRAWS.items():
+        rows = look(seed_a, 1.0, 0.0, rule)
+        for i, (scale, shift) in enumerate(more):
+            if not all(any(t.values()) for t in rows):
+                break
+            again = look(sub_seed(seed_a, f"again {i}"), scale, shift, rule)
+            rows = rows if again is None else [{k: a[k] and b[k] for k in FLAGS} for a, b in zip(rows, again)]
         answer[rule] = {"degenerate": all(any(t.values()) for t in rows), "outputs": rows,
-                        **{k: bool(rows) and all(t[k] for t in rows) for k in ("independent", "constant", "zero")}}
+                        **{k: bool(rows) and all(t[k] for t in rows) for k in FLAGS}}
     return answer

@@ -397,6 +397,8 @@ DEGENERATE = {
     "return torch.softmax(x, 1)": ("", ""),
     "return 1 + 1e-3 * x": ("", "constant independent"),  # closer to 1 than the paper's rule looks
     "return torch.where(x > 0, x / 0, x)": ("", ""),
+    "return torch.sigmoid(x + 30)": ("", "constant independent"),  # 1 for these inputs, not for 64 times as large ones
+    "return 11 + 2e-5 * x.sum()": ("", "independent"),  # nearly the same for every draw: not for scaled and shifted ones
 }
 
 
