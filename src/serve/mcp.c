@@ -22,12 +22,27 @@ static const char *const revision_names[] = { "", "2025-06-18", "2025-11-25", "2
 
 /* ---- Sending ----------------------------------------------------------------------------------------------------- */
 
+/* An answer that is too long is answered so: a client that hears nothing would wait. */
+static void serialise(const json_t *message, struct ww_str *s)
+{
+	json_t *id = json_object_get(message, "id");
+	ww_json_add(s, message);
+	if (!s->cut || !id)
+		return;
+	json_t *o = json_pack("{s:s, s:O, s:{s:i, s:s}}", "jsonrpc", "2.0", "id", id, "error", "code", WW_MCP_INTERNAL, "message",
+			      "the answer is longer than 64 MiB");
+	ww_str_release(s);
+	ww_str_init(s, WW_MCP_MAX_SEND_BYTES);
+	ww_json_add(s, o);
+	json_decref(o);
+}
+
 void ww_mcp_send(struct ww_mcp_peer *p, json_t *message)
 {
 	struct ww_str s = WW_STR_INIT(WW_MCP_MAX_SEND_BYTES);
 	if (!message)
 		return;		/* out of memory: the client's own time limit tells it */
-	ww_json_add(&s, message);
+	serialise(message, &s);
 	json_decref(message);
 	pthread_mutex_lock(&p->send_lock);
 	if (!p->closed && !s.cut)

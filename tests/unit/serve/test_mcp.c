@@ -70,6 +70,18 @@ static enum ww_rc fail_run(void *ctx, const json_t *args, struct ww_mcp_call *ca
 	return ww_err_set(err, WW_ERR_TASK, "the task is not usable");
 }
 
+static enum ww_rc big_run(void *ctx, const json_t *args, struct ww_mcp_call *call, struct ww_mcp_answer *a, struct ww_err *err)
+{
+	const size_t n = WW_MCP_MAX_SEND_BYTES;
+	char *text = malloc(n);
+	(void)ctx, (void)args, (void)call, (void)err;
+	assert_non_null(text);
+	memset(text, 'x', n);
+	a->data = json_pack("{s:o}", "text", json_stringn_nocheck(text, n));
+	free(text);
+	return WW_OK;
+}
+
 #define OBJECT "{\"type\":\"object\",\"properties\":{},\"additionalProperties\":false}"
 static const struct ww_mcp_tool tools[] = {
 	{ "echo", "Echo", "says it again", "{\"type\":\"object\",\"properties\":{\"text\":{\"type\":\"string\"},\"n\":{\"type\":\"integer\","
@@ -77,6 +89,7 @@ static const struct ww_mcp_tool tools[] = {
 	  "{\"type\":\"object\"}", 1, 0, echo_run },
 	{ "slow", "Slow", "takes its time", OBJECT, "{\"type\":\"object\"}", 0, 1, slow_run },
 	{ "fail", "Fail", "fails", OBJECT, "{\"type\":\"object\"}", 0, 1, fail_run },
+	{ "big", "Big", "says too much", OBJECT, "{\"type\":\"object\"}", 0, 0, big_run },
 };
 
 static struct ww_mcp *server;
@@ -247,7 +260,7 @@ static void test_modern(void **state)
 	assert_string_equal(ww_json_str(at(r, "_meta", "io.modelcontextprotocol/serverInfo"), "name", ""), "warpwright");
 	say("{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"tools/list\",\"params\":{" NEW("") "}}");
 	r = at(hear(), "result", NULL);
-	assert_int_equal(json_array_size(at(r, "tools", NULL)), 3);
+	assert_int_equal(json_array_size(at(r, "tools", NULL)), WW_ARRAY_LEN(tools));
 	assert_string_equal(ww_json_str(r, "cacheScope", ""), "public");
 	say(CALL("3", "fail", "{}", "," NEW("")));
 	r = at(hear(), "result", NULL);
@@ -312,6 +325,16 @@ static void test_progress_and_cancel(void **state)
 	release_slow = 1;
 	say(CALL("6", "slow", "{}", ""));
 	assert_true(is_false(at(hear(), "result", "isError")));
+}
+
+static void test_too_long(void **state)
+{
+	(void)state;
+	begin("2025-06-18", "2025-06-18");
+	say(CALL("5", "big", "{}", ""));
+	const json_t *o = hear();
+	assert_int_equal(error_of(o), -32603);
+	assert_int_equal(json_integer_value(at(o, "id", NULL)), 5);
 }
 
 static void test_too_many(void **state)
@@ -458,7 +481,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 		T(test_bad_messages), T(test_mutations), T(test_modern), T(test_handshakes), T(test_arguments),
-		T(test_progress_and_cancel), T(test_too_many), T(test_modern_tasks), T(test_modern_cancel), T(test_middle_tasks),
+		T(test_progress_and_cancel), T(test_too_many), T(test_too_long), T(test_modern_tasks), T(test_modern_cancel), T(test_middle_tasks),
 		T(test_peer_leaves),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
