@@ -39,6 +39,7 @@ struct loop {
 	struct ww_message *msgs;
 	size_t n_msgs, cap_msgs;
 	struct ww_workspace workspace;
+	struct ww_shell shell;
 	struct ww_tool_env env;
 	int turn;
 	enum ww_finish last_finish;		/* of the newest assistant message */
@@ -580,7 +581,7 @@ out:
 	return rc;
 }
 
-/* Carry out again the calls that were answered and changed files; their answers are not recorded a second time. */
+/* What the answered calls did to files and shell, once more; their answers are not recorded a second time. */
 static enum ww_rc rebuild_workspace(struct loop *l, struct ww_err *err)
 {
 	const struct ww_message *asked = NULL;
@@ -594,11 +595,8 @@ static enum ww_rc rebuild_workspace(struct loop *l, struct ww_err *err)
 		if (m->role != WW_ROLE_TOOL || !asked || k >= asked->n_calls)
 			continue;
 		const struct ww_tool_call *call = &asked->calls[k++];
-		if (m->is_error || !ww_tools_changes_files(call->name))
-			continue;
-		struct ww_tool_result r;
-		rc = ww_tools_call(&l->env, call, &r, err);
-		ww_tool_result_release(&r);
+		if (!m->is_error)
+			rc = ww_tools_redo(&l->env, call, m->data, err);
 	}
 	return rc;
 }
@@ -723,7 +721,9 @@ enum ww_rc ww_agent_run(const struct ww_agent_opts *opts, struct ww_agent_result
 	enum ww_rc rc;
 	memset(out, 0, sizeof(*out));
 	ww_verdict_init(&out->best);
-	l.env = (struct ww_tool_env){ opts, &l.workspace, judge_workspace, &l, "" };
+	ww_shell_init(&l.shell);
+	l.shell.interrupted = opts->interrupted;
+	l.env = (struct ww_tool_env){ opts, &l.workspace, &l.shell, judge_workspace, &l, "" };
 	if (opts->budget)
 		ww_budget_enter(opts->budget);
 	WW_TRY(open_all(&l, err));
@@ -739,6 +739,7 @@ out:
 		ww_message_release(&l.msgs[i]);
 	free(l.msgs);
 	free(l.recorded);
+	ww_shell_close(&l.shell);
 	ww_workspace_close(&l.workspace);
 	ww_episode_release(&l.past);
 	ww_episode_close(l.episode);

@@ -4,6 +4,7 @@
  * was rebuilt from the answered calls only.  A call changes one file, whole or not at all, so that an answer which
  * reports an error has changed nothing and can be left out of that.
  */
+#include "agent/tool_bash.h"
 #include "agent/tools.h"
 
 #include "base/json.h"
@@ -42,6 +43,7 @@ static enum ww_rc store(struct ww_tool_env *env, const char *path, const char *t
 	if (rc == WW_OK && why.len)
 		refuse(r, &why);
 	else if (rc == WW_OK) {
+		ww_tool_bash_put(env, path, text, n);
 		ww_str_addf(&r->text, "%s: %zu bytes written", path, n);
 		r->data = json_pack("{s:b}", "ok", 1);
 	}
@@ -60,7 +62,7 @@ const struct ww_tool ww_tool_write = {
 	  "{\"type\":\"object\",\"properties\":{" PATH_PROPERTY
 	  ",\"text\":{\"type\":\"string\",\"description\":\"the whole "
 	  "file\"}},\"required\":[\"path\",\"text\"],\"additionalProperties\":false}" },
-	write_run, 1
+	write_run, 1, NULL
 };
 
 /* The file into `text`; a file that cannot be read answers the call. */
@@ -127,7 +129,7 @@ const struct ww_tool ww_tool_read = {
 	  "{\"type\":\"object\",\"properties\":{" PATH_PROPERTY ",\"first_line\":{\"type\":\"integer\",\"description\":\"1 is "
 	  "the first\"},\"lines\":{\"type\":\"integer\",\"description\":\"how many; all by default\"}},"
 	  "\"required\":[\"path\"],\"additionalProperties\":false}" },
-	read_run, 0
+	read_run, 0, NULL
 };
 
 /* ---- Edits -------------------------------------------------------------------------------------------------------- */
@@ -230,7 +232,7 @@ const struct ww_tool ww_tool_edit = {
 	{ "edit", "Replace one passage of a file of the workspace.",
 	  "{\"type\":\"object\",\"properties\":{" PATH_PROPERTY "," EDIT_PROPERTIES
 	  "},\"required\":[\"path\",\"old\",\"new\"],\"additionalProperties\":false}" },
-	edit_run, 1
+	edit_run, 1, NULL
 };
 
 const struct ww_tool ww_tool_multi_edit = {
@@ -239,5 +241,5 @@ const struct ww_tool ww_tool_multi_edit = {
 	  ",\"edits\":{\"type\":\"array\",\"description\":\"each sees what the ones before it left\",\"items\":{\"type\":\"object\","
 	  "\"properties\":{" EDIT_PROPERTIES "},\"required\":[\"old\",\"new\"],\"additionalProperties\":false}}},"
 	  "\"required\":[\"path\",\"edits\"],\"additionalProperties\":false}" },
-	multi_edit_run, 1
+	multi_edit_run, 1, NULL
 };

@@ -139,7 +139,7 @@ static enum ww_rc profile_run(struct ww_tool_env *env, const json_t *args, struc
 
 const struct ww_tool ww_tool_compile = {
 	{ "compile", "Build the plan, check it, and compile the device code. Fast; runs nothing.", NO_ARGS },
-	compile_run, 0
+	compile_run, 0, NULL
 };
 
 const struct ww_tool ww_tool_verify = {
@@ -148,7 +148,7 @@ const struct ww_tool ww_tool_verify = {
 	  "correctness; true (default): also time it\"},\"brief\":{\"type\":\"boolean\",\"description\":\"true: time it for a "
 	  "few seconds only, enough to choose between variants; false (default): until the intervals are narrow\"}},"
 	  "\"additionalProperties\":false}" },
-	verify_run, 0
+	verify_run, 0, NULL
 };
 
 const struct ww_tool ww_tool_profile = {
@@ -157,5 +157,5 @@ const struct ww_tool ww_tool_profile = {
 	  "\"solution\" (default): each node of your plan, what limits it, registers, occupancy, counters, machine code.",
 	  "{\"type\":\"object\",\"properties\":{\"what\":{\"type\":\"string\",\"description\":\"solution (default) or "
 	  "reference\"}},\"additionalProperties\":false}" },
-	profile_run, 0
+	profile_run, 0, NULL
 };

@@ -1,8 +1,8 @@
 /* tools.c - the list of tools, and the check of a call against its schema.
  *
  * The schemas use a small part of JSON Schema: an object with "properties" of plain types or lists of such objects,
- * "required", and no other members.  Checking against the schema itself instead of a second table means that what a model is told and what is
- * accepted cannot drift apart.
+ * "required", and no other members.  Checking against the schema itself instead of a second table means that what a
+ * model is told and what is accepted cannot drift apart.
  */
 #include "agent/tools.h"
 
@@ -14,6 +14,7 @@
 
 static const struct ww_tool *const tools[] = { &ww_tool_inspect, &ww_tool_write, &ww_tool_read,    &ww_tool_edit,
 					       &ww_tool_multi_edit, &ww_tool_glob, &ww_tool_grep,  &ww_tool_todo,
+					       &ww_tool_bash, &ww_tool_bash_output, &ww_tool_kill_bash,
 					       &ww_tool_compile, &ww_tool_verify, &ww_tool_profile, &ww_tool_submit };
 
 static struct ww_tool_spec specs[WW_ARRAY_LEN(tools)];
@@ -154,12 +155,6 @@ static const struct ww_tool *find(const char *name)
 	return NULL;
 }
 
-int ww_tools_changes_files(const char *name)
-{
-	const struct ww_tool *t = find(name);
-	return t && t->changes_files;
-}
-
 static void unknown_tool(const char *name, struct ww_tool_result *r)
 {
 	struct ww_str list = WW_STR_INIT(256);
@@ -185,5 +180,23 @@ enum ww_rc ww_tools_call(struct ww_tool_env *env, const struct ww_tool_call *cal
 	env->call_id = call->id;
 	enum ww_rc rc = t->run(env, args, r, err);
 	json_decref(args);
+	return rc;
+}
+
+enum ww_rc ww_tools_redo(struct ww_tool_env *env, const struct ww_tool_call *call, const char *data, struct ww_err *err)
+{
+	const struct ww_tool *t = find(call->name);
+	enum ww_rc rc = WW_OK;
+	if (t && t->changes_files) {
+		struct ww_tool_result r;
+		rc = ww_tools_call(env, call, &r, err);
+		ww_tool_result_release(&r);
+	} else if (t && t->redo && data) {
+		json_t *j = NULL;
+		rc = ww_json_parse(data, strlen(data), "a recorded answer", &j, err);
+		if (rc == WW_OK)
+			rc = t->redo(env, j, err);
+		json_decref(j);
+	}
 	return rc;
 }

@@ -8,6 +8,7 @@
 #define WW_AGENT_TOOLS_H
 
 #include "agent/agent.h"
+#include "agent/shell/shell.h"
 #include "agent/workspace.h"
 
 enum { WW_TOOL_TEXT_MAX_BYTES = 24 << 10 };
@@ -24,6 +25,7 @@ struct ww_tool_result {
 struct ww_tool_env {
 	const struct ww_agent_opts *opts;
 	struct ww_workspace *workspace;
+	struct ww_shell *shell;		/* of the episode; NULL: there is none */
 	enum ww_rc (*judge_workspace)(void *ctx, const char *call_id, enum ww_judge_depth depth, struct ww_verdict *v,
 				      json_t **data, const char **missing, struct ww_err *err);
 	void *ctx;
@@ -35,17 +37,21 @@ struct ww_tool {
 	/* An error return is infrastructure; what the policy did wrong goes into r. */
 	enum ww_rc (*run)(struct ww_tool_env *env, const json_t *args, struct ww_tool_result *r, struct ww_err *err);
 	int changes_files;	/* carried out again on an empty workspace, its calls lead to the same files */
+	/* Instead of carrying it out again: bring about what the recorded answer's data says that the call did. */
+	enum ww_rc (*redo)(struct ww_tool_env *env, const json_t *data, struct ww_err *err);
 };
 
 extern const struct ww_tool ww_tool_inspect, ww_tool_write, ww_tool_read, ww_tool_edit, ww_tool_multi_edit, ww_tool_glob,
-	ww_tool_grep, ww_tool_todo, ww_tool_compile, ww_tool_verify, ww_tool_profile, ww_tool_submit;
+	ww_tool_grep, ww_tool_todo, ww_tool_bash, ww_tool_bash_output, ww_tool_kill_bash,
+	ww_tool_compile, ww_tool_verify, ww_tool_profile, ww_tool_submit;
 
 /* All tools, in the order they are told to policies. */
 const struct ww_tool_spec *ww_tools_specs(size_t *n);
 /* The same as the header of an episode has it: [{"name", "description", "parameters"}]; NULL out of memory. */
 json_t *ww_tools_json(void);
-/* 1 where the answered calls of this tool are what the workspace is rebuilt from. */
-int ww_tools_changes_files(const char *name);
+/* What an answered call did to the files of the workspace and to the shell, once more; `data` is that of its answer. */
+enum ww_rc ww_tools_redo(struct ww_tool_env *env, const struct ww_tool_call *call, const char *data,
+			 struct ww_err *err) WW_MUST_CHECK;
 /* Carry out one call.  `r` is initialised here and released by the caller. */
 enum ww_rc ww_tools_call(struct ww_tool_env *env, const struct ww_tool_call *call, struct ww_tool_result *r,
 			 struct ww_err *err) WW_MUST_CHECK;

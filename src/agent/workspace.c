@@ -317,6 +317,30 @@ enum ww_rc ww_workspace_write(const struct ww_workspace *w, const char *path, co
 	return rc;
 }
 
+enum ww_rc ww_workspace_remove(const struct ww_workspace *w, const char *path, struct ww_err *err)
+{
+	char above[WW_WORKSPACE_PATH_BYTES + 1];
+	const char *leaf;
+	int at = enter(w->dirfd, path, 0, &leaf);
+	if (at < 0 || unlinkat(at, leaf, 0) < 0) {
+		int e = errno;
+		ww_fd_close(&at);
+		errno = e;
+		return e == ENOENT || e == ENOTDIR ? WW_OK : ww_err_errno(err, WW_ERR_IO, "cannot remove the workspace's %s", path);
+	}
+	ww_fd_close(&at);
+	snprintf(above, sizeof(above), "%s", path);
+	for (char *slash; (slash = strrchr(above, '/'));) {
+		*slash = 0;
+		at = enter(w->dirfd, above, 0, &leaf);
+		int more = at >= 0 && unlinkat(at, leaf, AT_REMOVEDIR) == 0;
+		ww_fd_close(&at);
+		if (!more)
+			break;
+	}
+	return WW_OK;
+}
+
 /* The regular file `path`, or -1 and errno. */
 static int open_file(const struct ww_workspace *w, const char *path)
 {

@@ -4,6 +4,7 @@
 #include "judge/compile/compile.h"
 #include "judge/forms/forms.h"
 #include "judge/run/proto.h"
+#include "agent/shell/shell.h"
 #include "task/confined.h"
 
 /* Add a command: its file src/cmd/NAME.c, and one line in each list, in the order of `warpwright -h`. */
@@ -25,6 +26,7 @@ const struct ww_worker_main ww_worker_table[] = {
 	{ "candidates", ww_candidates_main },
 	{ "compiler", ww_compiler_main },
 	{ "confined", ww_confined_main },
+	{ "shell", ww_shell_main },
 	{ "runner", ww_runner_main },
 	{ NULL, NULL }
 };

@@ -1,7 +1,7 @@
 /* filter.c - system-call filters, one a profile.
  *
  * Two shapes.  BUILDER and RUNNER_CPU run native code of a stranger that needs almost nothing: a list of what is
- * allowed, all else fails.  COMPILER, RUNNER_CUDA, REFERENCE and CANDIDATE run large programs of ours or of the system: a list of
+ * allowed, all else fails.  COMPILER, RUNNER_CUDA, REFERENCE, CANDIDATE and SHELL run large programs of ours or of the system: a list of
  * what is forbidden, since an allow-list of theirs breaks with every new libc and holds little more (the file view and
  * the namespaces hold the rest).  A forbidden call fails with EPERM, so that a library degrades; calls that only an
  * attack makes kill the process.
@@ -132,6 +132,14 @@ static const char *const denied_reference[] = { "mknod", "mknodat", NULL };
 /* Unix sockets stay: the CUDA driver binds one when it starts.  They reach nobody from a network namespace of their own. */
 static const char *const denied_candidate[] = { "mknod", "mknodat", "shmget", "msgget", "semget", "mq_open", "seccomp", NULL };
 
+/* Beside sockets: memory that neither a file system nor a resident size shows, and what a shell has no use for. */
+static const char *const denied_shell[] = { "socket", "socketpair", "connect", "bind", "listen", "accept", "accept4", "mknod",
+					    "mknodat", "shmget", "msgget", "semget", "mq_open", "seccomp", "memfd_create",
+					    "memfd_secret", "setpriority", "sched_setscheduler", "sched_setattr", "mlock",
+					    "mlock2", "mlockall", "ioprio_set", "inotify_init",
+					    "inotify_init1", "fanotify_mark", "pidfd_open", "landlock_create_ruleset", "lookup_dcookie",
+					    "modify_ldt", "vmsplice", NULL };
+
 static const char *const allowed_builder[] = { "brk",     "mmap",  "munmap",     "mprotect",     "mremap",
 					       "madvise", "exit",  "exit_group", "rt_sigreturn", "rt_sigprocmask",
 					       "futex",   "close", NULL };
@@ -244,11 +252,12 @@ static int add_deny_profile(scmp_filter_ctx f, enum ww_sandbox_profile profile)
 	int r = add_list(f, SCMP_ACT_ERRNO(EPERM), denied_always);
 	if (r == 0)
 		r = restrict_clone(f, profile == WW_PROFILE_RUNNER_CUDA);
-	if (r == 0 && profile != WW_PROFILE_COMPILER)
+	if (r == 0 && profile != WW_PROFILE_COMPILER && profile != WW_PROFILE_SHELL)
 		r = local_sockets_only(f);
 	if (r == 0)
 		r = add_list(f, SCMP_ACT_ERRNO(EPERM), profile == WW_PROFILE_COMPILER ? denied_compiler :
 			     profile == WW_PROFILE_RUNNER_CUDA ? denied_runner_cuda :
+			     profile == WW_PROFILE_SHELL ? denied_shell :
 			     profile == WW_PROFILE_CANDIDATE ? denied_candidate : denied_reference);
 	return r;
 }

@@ -75,6 +75,8 @@ struct launch {
 	char *envp[MAX_ENV + 2];
 	int n_env;
 	int sock, err_w, report;	/* the child's ends */
+	int program;			/* of a nobody, who may not be able to reach its path; else -1 */
+	int mapped[2];			/* a pipe: the parent has written the maps of a nobody; else -1 */
 	unsigned uid, gid;
 	const struct ww_proc_opts *o;
 };
@@ -148,8 +150,13 @@ static int place_fds(struct launch *l)
 	for (int i = 0; i < n; i++)
 		if (dup2(high[i], WW_PROC_FIRST_EXTRA_FD + i) < 0)
 			return -1;
-	return syscall(SYS_close_range, WW_PROC_FIRST_EXTRA_FD + n, l->report - 1, 0) < 0 && errno != ENOSYS ? -1 :
-	       syscall(SYS_close_range, l->report + 1, ~0u, 0) < 0 && errno != ENOSYS ? -1 : 0;
+	unsigned first = (unsigned)l->report, last = first;	/* what must live until exec; it closes then */
+	if (l->program >= 0) {
+		first = (unsigned)(l->program < l->report ? l->program : l->report);
+		last = (unsigned)(l->program < l->report ? l->report : l->program);
+	}
+	return syscall(SYS_close_range, WW_PROC_FIRST_EXTRA_FD + n, first - 1, 0) < 0 && errno != ENOSYS ? -1 :
+	       syscall(SYS_close_range, last + 1, ~0u, 0) < 0 && errno != ENOSYS ? -1 : 0;
 }
 
 static void reset_signals(void)
@@ -162,16 +169,32 @@ static void reset_signals(void)
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
+/* Wait for the maps, then be the root that they make of us. */
+static int become_nobody(struct launch *l)
+{
+	char byte;
+	close(l->mapped[1]);
+	return read(l->mapped[0], &byte, 1) == 1 && syscall(SYS_setgroups, 0, NULL) == 0 &&
+			       syscall(SYS_setresgid, 0, 0, 0) == 0 && syscall(SYS_setresuid, 0, 0, 0) == 0
+		       ? 0
+		       : -1;
+}
+
 static void child(struct launch *l, int namespaces)
 {
-	if (namespaces && ww_sandbox_map_ids(l->uid, l->gid) < 0)
+	if (l->program >= 0 ? become_nobody(l) < 0 : namespaces && ww_sandbox_map_ids(l->uid, l->gid) < 0)
 		goto fail;
 	setsid();
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	reset_signals();
+	if (l->program >= 0 && (l->program = move_high(l->program)) < 0)
+		goto fail;
 	if (place_fds(l) < 0)
 		goto fail;
-	execve(l->path, l->argv, l->envp);
+	if (l->program >= 0)
+		syscall(SYS_execveat, l->program, "", l->argv, l->envp, AT_EMPTY_PATH);
+	else
+		execve(l->path, l->argv, l->envp);
 fail:;
 	int e = errno;
 	if (write(l->report, &e, sizeof(e)) < 0)
@@ -190,11 +213,29 @@ static struct {
 	pid_t pid;
 } nursery = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
 
+static int write_map(pid_t pid, const char *name)
+{
+	static const char map[] = "0 65534 1";
+	char path[64];
+	snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+	ssize_t n = fd >= 0 ? write(fd, map, sizeof(map) - 1) : -1;
+	if (fd >= 0)
+		close(fd);
+	return n < 0 ? -1 : 0;
+}
+
 static pid_t clone_worker(struct launch *l, int namespaces)
 {
 	pid_t pid = (pid_t)syscall(SYS_clone, SIGCHLD | (namespaces ? WW_SANDBOX_CLONE_FLAGS : 0), 0, 0, 0, 0);
 	if (pid == 0)
 		child(l, namespaces);
+	/* Without its byte the child reads the end of the pipe, which it holds no end of, and says that it failed. */
+	if (pid > 0 && l->program >= 0 && write_map(pid, "uid_map") == 0 && write_map(pid, "gid_map") == 0 &&
+	    write(l->mapped[1], "", 1) < 0)
+		kill(pid, SIGKILL);
+	if (l->program >= 0)
+		ww_fd_close(&l->mapped[1]);
 	return pid;
 }
 
@@ -283,6 +324,7 @@ enum ww_rc ww_proc_spawn(struct ww_proc *p, const struct ww_proc_opts *o, struct
 	if (!l)
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 	l->o = o;
+	l->program = l->mapped[0] = l->mapped[1] = -1;
 	WW_BUG(o->n_extra_fds > WW_PROC_MAX_EXTRA_FDS);
 	WW_TRY(fill_argv(l, err));
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0 || pipe2(report, O_CLOEXEC) < 0 ||
@@ -290,9 +332,16 @@ enum ww_rc ww_proc_spawn(struct ww_proc *p, const struct ww_proc_opts *o, struct
 		rc = ww_err_errno(err, WW_ERR_SYSTEM, "cannot make a channel for %s", l->path);
 		goto out;
 	}
+	p->namespaces = o->namespaces && ww_sandbox_probe() == WW_SANDBOX_NAMESPACES;
+	if (o->nobody && p->namespaces && geteuid() == 0) {
+		l->program = open(l->path, O_PATH | O_CLOEXEC);
+		if (l->program < 0 || pipe2(l->mapped, O_CLOEXEC) < 0) {
+			rc = ww_err_errno(err, WW_ERR_SYSTEM, "cannot start %s", l->path);
+			goto out;
+		}
+	}
 	l->sock = pair[1], l->err_w = errs[1], l->report = report[1];
 	l->uid = geteuid(), l->gid = getegid();
-	p->namespaces = o->namespaces && ww_sandbox_probe() == WW_SANDBOX_NAMESPACES;
 	p->pid = start(l, p->namespaces);
 	if (p->pid < 0) {
 		p->pid = 0;
@@ -313,7 +362,9 @@ out:
 		ww_fd_close(&pair[i]);
 		ww_fd_close(&errs[i]);
 		ww_fd_close(&report[i]);
+		ww_fd_close(&l->mapped[i]);
 	}
+	ww_fd_close(&l->program);
 	free(l);
 	return rc;
 }
@@ -391,13 +442,15 @@ static uint64_t resident_of(pid_t pid)
 	return resident * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
+enum { TREE_DEPTH_MAX = 128 };	/* more than a sandbox with a limit on processes can be deep */
+
 /* Children of every thread of pid, as the kernel lists them. */
 static uint64_t resident_tree(pid_t pid, int depth)
 {
 	char path[64];
 	uint64_t sum = resident_of(pid);
 	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
-	DIR *d = depth < 8 ? opendir(path) : NULL;
+	DIR *d = depth < TREE_DEPTH_MAX ? opendir(path) : NULL;
 	for (struct dirent *e; d && (e = readdir(d));) {
 		char list[PATH_MAX];
 		if (e->d_name[0] == '.' ||

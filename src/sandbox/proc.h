@@ -42,6 +42,9 @@ struct ww_proc_opts {
 	const int *extra_fds;		/* become descriptors 4, 5, ... there */
 	int n_extra_fds;
 	int namespaces;			/* try for its own user, mount, pid, net, ipc and uts namespaces */
+	/* With namespaces, where we are root: its root is the user 65534 outside, whom limits on processes hold (they do not
+	 * hold root) and to whom no file of ours belongs.  It keeps the descriptor of its program, not its path. */
+	int nobody;
 	enum ww_stderr err_mode;
 };
 

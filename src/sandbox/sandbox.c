@@ -214,10 +214,11 @@ static enum ww_rc bind_one(const struct ww_sandbox_bind *b, int fd, const char *
 
 static enum ww_rc mount_tmp(const struct ww_sandbox_opts *o, const char *root, struct ww_err *err)
 {
-	char at[PATH_MAX], opts[64];
+	char at[PATH_MAX], opts[96];
 	if ((size_t)snprintf(at, sizeof(at), "%s%s", root, o->tmp) >= sizeof(at))
 		return ww_err_set(err, WW_ERR_LIMIT, "path too long: %s", o->tmp);
-	snprintf(opts, sizeof(opts), "mode=0700,size=%lld", (long long)(o->tmp_bytes ? o->tmp_bytes : 256 << 20));
+	snprintf(opts, sizeof(opts), "mode=0700,size=%lld,nr_inodes=%d", (long long)(o->tmp_bytes ? o->tmp_bytes : 256 << 20),
+		 o->tmp_entries);
 	if (make_parents(at, 1) < 0 || mount("tmpfs", at, "tmpfs", MS_NOSUID | MS_NODEV, opts) < 0)
 		return ww_err_errno(err, WW_ERR_SYSTEM, "sandbox: cannot mount %s", o->tmp);
 	return WW_OK;
@@ -316,7 +317,8 @@ enum ww_rc ww_sandbox_limit(const struct ww_sandbox_limits *l, struct ww_err *er
 {
 	struct rlimit no_core = { 0, 0 };
 	int bad = setrlimit(RLIMIT_CORE, &no_core) < 0 || lower(RLIMIT_FSIZE, l->file_bytes) < 0 ||
-		  lower(RLIMIT_CPU, l->cpu_s) < 0 || lower(RLIMIT_NOFILE, l->files) < 0;
+		  lower(RLIMIT_CPU, l->cpu_s) < 0 || lower(RLIMIT_NOFILE, l->files) < 0 ||
+		  lower(RLIMIT_NPROC, l->processes) < 0;
 #ifndef WW_SANITIZE	/* AddressSanitizer reserves 20 TB */
 	bad = bad || lower(RLIMIT_AS, l->address_space_bytes) < 0;
 #endif

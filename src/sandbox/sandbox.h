@@ -45,6 +45,7 @@ enum ww_sandbox_profile {
 	WW_PROFILE_RUNNER_CUDA, /* what the CUDA driver needs: ioctl, open within the paths, threads; no process, exec, connection */
 	WW_PROFILE_REFERENCE, /* Python and PyTorch: files, threads, processes, exec within the paths; no network, ptrace, mounts */
 	WW_PROFILE_CANDIDATE, /* a stranger's Python and native code, in namespaces of its own: as REFERENCE, and no IPC */
+	WW_PROFILE_SHELL, /* a stranger's shell and whatever it starts: files, processes, exec; no socket, no memory that no limit sees */
 	WW_PROFILE_COUNT
 };
 
@@ -57,6 +58,7 @@ struct ww_sandbox_limits {		/* 0: left as it is */
 	int64_t file_bytes;		/* of any file it writes */
 	int64_t cpu_s;
 	int64_t files;			/* open descriptors */
+	int64_t processes;		/* of this user in this user namespace (see ww_proc_opts.nobody) */
 };
 
 struct ww_sandbox_opts {
@@ -66,6 +68,7 @@ struct ww_sandbox_opts {
 	const char *tmp; /* a writable private directory: at NAMESPACES a fresh tmpfs mounted there (the path
 					 * is made); below, a directory that the caller made and removes.  NULL: none */
 	int64_t tmp_bytes;		/* size of that tmpfs; 0: 256 MiB */
+	int tmp_entries;		/* files and folders of that tmpfs; 0: as many as fit */
 	int with_proc;			/* NAMESPACES: mount /proc of its own pid namespace (PyTorch, CUDA) */
 	int keep_capabilities;		/* NAMESPACES: a trusted process that makes further namespaces inside its own */
 	struct ww_sandbox_limits limits;

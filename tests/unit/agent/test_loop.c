@@ -2,6 +2,8 @@
  * that a run which is cut anywhere goes on to the same end. */
 #include "script.h"
 
+#include "sandbox/sandbox.h"
+
 #include "agent/tools.h"
 
 /* ---- Set-up ------------------------------------------------------------------------------------------------------ */
@@ -91,17 +93,16 @@ static void test_story(void **state)
 
 /* A kill leaves a prefix of the file, with or without a part of the next line, and an output directory that may be
  * behind or (solution/) wiped: from each of them the run ends as the undisturbed one did. */
-static void test_cut_at_every_line(void **state)
+static int cut_everywhere(const struct line *lines, int n, const char *device)
 {
 	struct fixture f;
 	struct ww_err err = WW_ERR_INIT;
 	struct ww_str whole = WW_STR_INIT(16 << 20), want = WW_STR_INIT(16 << 20), got = WW_STR_INIT(16 << 20);
 	char path[128], solution[128];
 	int cuts = 0;
-	(void)state;
 	snprintf(path, sizeof(path), "%s/episode.jsonl", dir);
 	snprintf(solution, sizeof(solution), "%s/solution", dir);
-	prepare(&f, dir, graph, story, 6);
+	prepare(&f, dir, graph, lines, n);
 	assert_int_equal(run(&f), WW_OK);
 	finish(&f);
 	assert_int_equal(ww_fs_read(path, 16 << 20, &whole, &err), WW_OK);
@@ -111,18 +112,46 @@ static void test_cut_at_every_line(void **state)
 			size_t keep = (size_t)(p - whole.p) + (part ? (size_t)(nl - p) / 2 : 0);
 			assert_int_equal(ww_fs_write(path, whole.p, keep, &err), WW_OK);
 			assert_int_equal(ww_fs_remove_tree(solution, &err), WW_OK);
-			prepare(&f, dir, graph, story, 6);
+			prepare(&f, dir, graph, lines, n);
 			assert_int_equal(run(&f), WW_OK);
 			ww_str_reset(&got);
 			normal_form(dir, &got);
 			assert_string_equal(got.p, want.p);
-			expect_file("solution/kernels.c", "us=120");
+			expect_file("solution/kernels.c", device);
 			finish(&f);
 		}
-	assert_true(cuts > 60);
 	ww_str_release(&whole);
 	ww_str_release(&want);
 	ww_str_release(&got);
+	return cuts;
+}
+
+static void test_cut_at_every_line(void **state)
+{
+	(void)state;
+	assert_true(cut_everywhere(story, 6, "us=120") > 60);
+}
+
+/* The same where commands write the files: appending shows whether one was carried out twice or not at all. */
+static void test_cut_with_a_shell(void **state)
+{
+	static const struct line lines[] = {
+		{ "", { "bash", "write" },
+		  { "{\"command\":\"mkdir d; cd d; export N=1; echo one >> log\"}", "{\"path\":\"plan.c\",\"text\":\"p\"}" } },
+		{ "", { "bash", "verify" }, { "{\"command\":\"echo $N $PWD >> log; printf us=12%d 0 > ../kernels.c\"}", "{}" } },
+		{ "", { "bash", "read", "submit" }, { "{\"command\":\"cat log; rm log; ls ..\"}", "{\"path\":\"kernels.c\"}", "{}" } },
+	};
+	(void)state;
+	if (ww_sandbox_probe() != WW_SANDBOX_NAMESPACES)
+		skip();
+	assert_true(cut_everywhere(lines, 3, "us=120") > 20);
+	struct ww_episode e;
+	read_episode(&e);
+	int seen = 0;
+	for (size_t i = 0; i < e.n_messages; i++)
+		seen += strstr(e.messages[i].reply.message.text, "one\n1 /workspace/d\nd\nkernels.c\nplan.c\n[exit code 0]") != NULL;
+	assert_int_equal(seen, 1);
+	ww_episode_release(&e);
 }
 
 /* A verdict that was recorded is not asked for again, though its answer was not. */
@@ -370,7 +399,7 @@ static void test_schemas_are_json(void **state)
 	size_t n;
 	const struct ww_tool_spec *specs = ww_tools_specs(&n);
 	(void)state;
-	assert_int_equal(n, 12);
+	assert_int_equal(n, 15);
 	for (size_t i = 0; i < n; i++) {
 		json_t *o = json_loads(specs[i].schema, JSON_REJECT_DUPLICATES, NULL), *p,
 		       *required = json_object_get(o, "required"), *r;
@@ -468,6 +497,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_story),
 		T(test_cut_at_every_line),
+		T(test_cut_with_a_shell),
 		T(test_recorded_verdict_is_used),
 		T(test_judge_trouble),
 		T(test_interrupted_at_every_event),

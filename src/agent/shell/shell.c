@@ -1,0 +1,194 @@
+/* shell.c - the episode's side of shell.h. */
+#include "agent/shell/shell.h"
+#include "agent/shell/wire.h"
+
+#include "base/fs.h"
+#include "base/time.h"
+#include "sandbox/sandbox.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static const double start_limit_s = 20, slack_s = 10;
+static const uint64_t max_resident_bytes = UINT64_C(3) << 30;	/* where the worker, which holds them to 1 GiB, does not */
+
+/* What a shell begins with. */
+static const char first_state[] = "/workspace\0PATH=/usr/local/bin:/usr/bin:/bin\0HOME=/workspace\0TMPDIR=/workspace/.tmp\0"
+				  "LANG=C.UTF-8\0TERM=dumb";
+
+void ww_shell_init(struct ww_shell *s)
+{
+	s->proc = (struct ww_proc)WW_PROC_INIT;
+	s->tree = (struct ww_workspace){ .dirfd = -1 };
+	s->last_id = 0;
+	s->interrupted = NULL;
+	ww_str_init(&s->state, WW_SHELL_STATE_MAX);
+	ww_str_add(&s->state, first_state, sizeof(first_state));
+}
+
+int ww_shell_is_open(const struct ww_shell *s)
+{
+	return s->tree.dirfd >= 0;
+}
+
+void ww_shell_stop(struct ww_shell *s)
+{
+	ww_proc_kill(&s->proc);
+	ww_fd_close(&s->tree.dirfd);
+}
+
+void ww_shell_close(struct ww_shell *s)
+{
+	ww_shell_stop(s);
+	ww_str_release(&s->state);
+}
+
+/* The worker's first message: the descriptor, or why there is none. */
+static enum ww_rc take_tree(struct ww_shell *s, struct ww_err *err)
+{
+	union { struct cmsghdr head; char bytes[CMSG_SPACE(sizeof(int))]; } control;
+	char line[256] = "";
+	struct iovec io = { line, sizeof(line) };
+	struct msghdr m = { .msg_iov = &io, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control) };
+	struct pollfd pf = { s->proc.fd, POLLIN, 0 };
+	if (poll(&pf, 1, (int)(start_limit_s * 1000)) <= 0 || recvmsg(s->proc.fd, &m, MSG_CMSG_CLOEXEC) != (ssize_t)sizeof(line))
+		return ww_err_set(err, WW_ERR_WORKER, "the shell's sandbox did not start");
+	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+	line[sizeof(line) - 1] = 0;
+	if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS || c->cmsg_len != CMSG_LEN(sizeof(int)))
+		return ww_err_set(err, WW_ERR_MISSING, "%s", line);
+	memcpy(&s->tree.dirfd, CMSG_DATA(c), sizeof(int));
+	return WW_OK;
+}
+
+enum ww_rc ww_shell_open(struct ww_shell *s, enum ww_target target, struct ww_err *err)
+{
+	struct ww_proc_opts o = { .worker = "shell", .namespaces = 1, .nobody = 1, .err_mode = WW_STDERR_NULL };
+	if (ww_sandbox_probe() != WW_SANDBOX_NAMESPACES)
+		return ww_err_set(err, WW_ERR_MISSING, "this system allows no sandbox that could hold a shell");
+	enum ww_rc rc = ww_proc_spawn(&s->proc, &o, err);
+	if (rc == WW_OK)
+		rc = take_tree(s, err);
+	s->tree.target = target;
+	if (rc != WW_OK)
+		ww_shell_stop(s);
+	return rc;
+}
+
+/* ---- Asking ------------------------------------------------------------------------------------------------------- */
+
+/* Until there is something to read, or the deadline. */
+static enum ww_rc wait_for_reply(const struct ww_shell *s, uint64_t deadline, struct ww_err *err)
+{
+	struct pollfd pf = { s->proc.fd, POLLIN, 0 };
+	while (poll(&pf, 1, 50) == 0 && ww_now_ns() < deadline)
+		if (s->interrupted && *s->interrupted)
+			return ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted");
+	return WW_OK;
+}
+
+static enum ww_rc take_reply(struct ww_shell *s, uint64_t deadline, struct ww_shell_answer *a, struct ww_err *err)
+{
+	struct ww_shell_reply r;
+	char *bytes = NULL;
+	enum ww_rc rc;
+	WW_TRY(wait_for_reply(s, deadline, err));
+	WW_TRY(ww_proc_read(&s->proc, &r, sizeof(r), deadline, max_resident_bytes, err));
+	if (r.n_out > WW_SHELL_OUT_MAX || r.n_state > WW_SHELL_STATE_MAX || r.total < r.n_out) {
+		rc = ww_err_set(err, WW_ERR_WORKER, "the shell's sandbox says what makes no sense");
+		goto out;
+	}
+	bytes = malloc(r.n_out + r.n_state + 1);
+	if (!bytes)
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory for a command's output");
+	WW_TRY(ww_proc_read(&s->proc, bytes, r.n_out + r.n_state, deadline, max_resident_bytes, err));
+	a->known = r.known != 0, a->running = r.running != 0, a->timed_out = r.timed_out != 0;
+	a->status = r.status, a->total = r.total;
+	size_t head = r.total > r.n_out ? r.n_out / 2 : r.n_out;
+	ww_str_add(&a->out, bytes, head);
+	if (head < r.n_out) {
+		ww_str_addf(&a->out, "\n[... %llu bytes cut ...]\n", (unsigned long long)(r.total - r.n_out));
+		ww_str_add(&a->out, bytes + head, r.n_out - head);
+	}
+	if (r.n_state && bytes[r.n_out] == '/' && !bytes[r.n_out + r.n_state - 1]) {
+		ww_str_reset(&s->state);
+		ww_str_add(&s->state, bytes + r.n_out, r.n_state);
+	}
+out:
+	free(bytes);
+	return rc;
+}
+
+static enum ww_rc ask(struct ww_shell *s, enum ww_shell_op op, unsigned id, const struct ww_str *text, double timeout_s,
+		      struct ww_shell_answer *a, struct ww_err *err)
+{
+	uint64_t deadline = ww_now_ns() + (uint64_t)((timeout_s + slack_s) * 1e9);
+	enum ww_rc rc;
+	memset(a, 0, sizeof(*a));
+	ww_str_init(&a->out, WW_SHELL_OUT_MAX + 256);
+	struct ww_shell_ask q = { op, id, (uint32_t)(timeout_s * 1000), text ? (uint32_t)text->len : 0 };
+	WW_TRY(ww_fd_write(s->proc.fd, &q, sizeof(q), deadline, err));
+	if (text)
+		WW_TRY(ww_fd_write(s->proc.fd, text->p, text->len, deadline, err));
+	WW_TRY(take_reply(s, deadline, a, err));
+out:
+	if (rc != WW_OK)
+		ww_shell_stop(s);
+	return rc;
+}
+
+static enum ww_rc ask_command(struct ww_shell *s, enum ww_shell_op op, const char *command, double timeout_s,
+			      struct ww_shell_answer *a, struct ww_err *err)
+{
+	struct ww_str text = WW_STR_INIT(WW_SHELL_COMMAND_MAX + WW_SHELL_STATE_MAX);
+	ww_str_add(&text, command, strlen(command) + 1);
+	ww_str_add(&text, s->state.p, s->state.len);
+	enum ww_rc rc = ask(s, op, ++s->last_id, &text, timeout_s, a, err);
+	ww_str_release(&text);
+	return rc;
+}
+
+enum ww_rc ww_shell_run(struct ww_shell *s, const char *command, double timeout_s, struct ww_shell_answer *a,
+			struct ww_err *err)
+{
+	return ask_command(s, WW_SHELL_RUN, command, timeout_s, a, err);
+}
+
+enum ww_rc ww_shell_start(struct ww_shell *s, const char *command, struct ww_shell_answer *a, struct ww_err *err)
+{
+	return ask_command(s, WW_SHELL_START, command, 0, a, err);
+}
+
+enum ww_rc ww_shell_look(struct ww_shell *s, unsigned id, struct ww_shell_answer *a, struct ww_err *err)
+{
+	return ask(s, WW_SHELL_LOOK, id, NULL, 0, a, err);
+}
+
+enum ww_rc ww_shell_kill(struct ww_shell *s, unsigned id, struct ww_shell_answer *a, struct ww_err *err)
+{
+	return ask(s, WW_SHELL_KILL, id, NULL, 0, a, err);
+}
+
+enum ww_rc ww_shell_put(struct ww_shell *s, const char *path, const char *text, size_t n, struct ww_str *why,
+			struct ww_err *err)
+{
+	struct ww_str both = WW_STR_INIT(WW_WORKSPACE_FILE_BYTES + WW_WORKSPACE_PATH_BYTES + 1);
+	struct ww_shell_answer a;
+	ww_str_add(&both, path, strlen(path) + 1);
+	ww_str_add(&both, text, n);
+	enum ww_rc rc = ask(s, WW_SHELL_PUT, 0, &both, 0, &a, err);
+	if (rc == WW_OK)
+		ww_str_adds(why, a.out.p);
+	ww_shell_answer_release(&a);
+	ww_str_release(&both);
+	return rc;
+}
+
+void ww_shell_answer_release(struct ww_shell_answer *a)
+{
+	ww_str_release(&a->out);
+}

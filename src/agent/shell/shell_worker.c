@@ -1,0 +1,378 @@
+/* shell_worker.c - the process 1 of a shell's sandbox: starts commands, waits, reports, reaps.
+ *
+ * A command's output goes to a file of the workspace's file system that has no name any more, so that it counts against the
+ * same limit as everything else, blocks nobody, and can be looked at while it grows.  Each command is a session of its own;
+ * its group is killed when its bash ends.  Limits that the kernel holds are a process's own, so the memory of all of them
+ * together is summed up here every 20 ms, through a /proc that no command can reach.
+ */
+#include "agent/shell/shell.h"
+#include "agent/shell/wire.h"
+
+#include "base/fs.h"
+#include "base/time.h"
+#include "sandbox/sandbox.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { WATCH_MS = 20, JOBS_MAX = 16, STATE_FD = 9, MAX_ENV = 512 };
+enum { TREE_BYTES = 64 << 20, TREE_ENTRIES = 4096, FILE_BYTES = 32 << 20, PROCESSES = 64, FILES = 256, CPU_S = 900 };
+static const int64_t address_space_bytes = INT64_C(1) << 30, max_resident_bytes = INT64_C(1) << 30;
+static int proc_fd = -1;	/* /proc of our own processes; it is mounted nowhere that they see */
+
+struct job { unsigned id; pid_t pid; int out, status; };
+static struct job jobs[JOBS_MAX];
+
+/* Runs in bash around every command: the state is written at its end, wherever that is. */
+static const char around[] = "trap '{ printf \"%s\\0\" \"$PWD\"; env -0; } >&9 2>/dev/null' EXIT\neval \"$1\"";
+
+/* ---- Memory ------------------------------------------------------------------------------------------------------- */
+
+/* Before the private root covers everything: a /proc that only this descriptor leads to. */
+static enum ww_rc open_proc(struct ww_err *err)
+{
+	if (!ww_sandbox_private_dir() || mount("proc", "/sys", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0 ||
+	    (proc_fd = open("/sys", O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
+		return ww_err_errno(err, WW_ERR_MISSING, "this system allows no sandbox that could hold a shell");
+	return WW_OK;
+}
+
+static int64_t resident_of(const char *pid)
+{
+	char path[64], text[64];
+	long long total, resident;
+	snprintf(path, sizeof(path), "%.32s/statm", pid);
+	int fd = openat(proc_fd, path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : 0;
+	ww_fd_close(&fd);
+	text[n > 0 ? n : 0] = 0;
+	return sscanf(text, "%lld %lld", &total, &resident) == 2 ? resident * sysconf(_SC_PAGESIZE) : 0;
+}
+
+/* All processes together, whoever started them and whether anybody waits: beyond the limit all of them go. */
+static void watch_memory(void)
+{
+	static uint64_t looked_ns;
+	int64_t sum = 0;
+	if (ww_now_ns() - looked_ns < WATCH_MS * UINT64_C(1000000))
+		return;
+	looked_ns = ww_now_ns();
+	int fd = openat(proc_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+	for (struct dirent *e; d && (e = readdir(d));)
+		if (e->d_name[0] >= '1' && e->d_name[0] <= '9')
+			sum += resident_of(e->d_name);
+	if (d)
+		closedir(d);
+	if (sum > max_resident_bytes)
+		kill(-1, SIGKILL);	/* everybody but us */
+}
+
+/* ---- Commands ----------------------------------------------------------------------------------------------------- */
+
+static int unnamed_file(const char *name)
+{
+	unlink(name);
+	int fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC | O_APPEND, 0600);
+	if (fd >= 0)
+		unlink(name);
+	return fd;
+}
+
+static void become(char *const *envp, const char *command, const char *dir, int out, int state)
+{
+	char *argv[] = { (char *)"bash", (char *)"--noprofile", (char *)"--norc", (char *)"-c", (char *)(uintptr_t)around,
+			 (char *)"bash", (char *)(uintptr_t)command, NULL };
+	sigset_t none;
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	signal(SIGPIPE, SIG_DFL);
+	setsid();
+	int null = open("/dev/null", O_RDWR);
+	if (null < 0 || dup2(null, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0 || (state >= 0 && dup2(state, STATE_FD) < 0))
+		_exit(126);
+	if (null > 2 && null != STATE_FD)
+		close(null);
+	struct rlimit memory = { (rlim_t)address_space_bytes, (rlim_t)address_space_bytes };
+	if ((chdir(dir) < 0 && chdir("/workspace") < 0) || setrlimit(RLIMIT_AS, &memory) < 0)
+		_exit(126);
+	execve("/bin/bash", argv, envp);
+	_exit(127);
+}
+
+/* -1 and errno where it cannot be started: a full disk, a full process table. */
+static int start_command(struct job *j, const char *text, size_t n, int state)
+{
+	char *envp[MAX_ENV + 1];
+	const char *dir = text + strlen(text) + 1, *p = dir + strlen(dir) + 1;
+	int n_env = 0;
+	for (; p < text + n && n_env < MAX_ENV; p += strlen(p) + 1)
+		envp[n_env++] = (char *)(uintptr_t)p;
+	envp[n_env] = NULL;
+	j->out = unnamed_file("/workspace/.out");
+	if (j->out < 0)
+		return -1;
+	j->pid = fork();
+	if (j->pid == 0)
+		become(envp, text, dir, j->out, state);
+	if (j->pid < 0)
+		ww_fd_close(&j->out);
+	return j->pid < 0 ? -1 : 0;
+}
+
+/* Take what has ended; process 1 is everybody's last parent. */
+static void reap(void)
+{
+	int status;
+	for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;)
+		for (int i = 0; i < JOBS_MAX; i++)
+			if (jobs[i].pid == pid) {
+				kill(-pid, SIGKILL);
+				jobs[i].pid = 0;
+				jobs[i].status = status;
+			}
+}
+
+static void kill_job(struct job *j)
+{
+	if (j->pid > 0) {
+		kill(-j->pid, SIGKILL);
+		kill(j->pid, SIGKILL);
+	}
+	while (j->pid > 0) {
+		reap();
+		usleep(500);
+	}
+}
+
+static struct job *find(unsigned id)
+{
+	for (int i = 0; i < JOBS_MAX; i++)
+		if (jobs[i].id == id)
+			return &jobs[i];
+	return NULL;
+}
+
+static void forget(struct job *j)
+{
+	ww_fd_close(&j->out);
+	memset(j, 0, sizeof(*j));
+	j->out = -1;
+}
+
+/* ---- Answers ------------------------------------------------------------------------------------------------------ */
+
+static uint32_t add_output(int fd, char *to, uint64_t *total)
+{
+	struct stat st;
+	size_t half = WW_SHELL_OUT_MAX / 2;
+	*total = fd >= 0 && fstat(fd, &st) == 0 ? (uint64_t)st.st_size : 0;
+	ssize_t n = *total ? pread(fd, to, *total > 2 * half ? half : *total, 0) : 0;
+	if (n < 0)
+		n = 0;
+	if (*total > 2 * half) {
+		ssize_t k = pread(fd, to + n, half, (off_t)(*total - half));
+		n += k > 0 ? k : 0;
+	}
+	return (uint32_t)n;
+}
+
+static void answer(struct ww_shell_reply *r, int out, int state)
+{
+	static char bytes[WW_SHELL_OUT_MAX + WW_SHELL_STATE_MAX];
+	struct ww_err err = WW_ERR_INIT;
+	r->n_out = add_output(out, bytes, &r->total);
+	ssize_t n = state >= 0 ? pread(state, bytes + r->n_out, WW_SHELL_STATE_MAX, 0) : 0;
+	r->n_state = n > 0 && n < WW_SHELL_STATE_MAX && !bytes[r->n_out + (size_t)n - 1] ? (uint32_t)n : 0;
+	if (ww_fd_write(WW_PROC_FD, r, sizeof(*r), 0, &err) != WW_OK ||
+	    ww_fd_write(WW_PROC_FD, bytes, r->n_out + r->n_state, 0, &err) != WW_OK)
+		_exit(1);
+}
+
+static void run(const struct ww_shell_ask *q, const char *text, struct job *j)
+{
+	struct ww_shell_reply r = { .known = 1 };
+	uint64_t deadline = ww_now_ns() + q->timeout_ms * UINT64_C(1000000);
+	int state = unnamed_file("/workspace/.state");
+	if (state < 0 || start_command(j, text, q->n, state) < 0) {
+		r.status = 126 << 8;
+		goto out;
+	}
+	j->id = q->id;
+	for (unsigned us = 200; j->pid > 0; us = us < 4000 ? 2 * us : us) {
+		reap();
+		watch_memory();
+		if (j->pid > 0 && ww_now_ns() >= deadline) {
+			r.timed_out = 1;
+			kill_job(j);
+		}
+		if (j->pid > 0)
+			usleep(us);
+	}
+	r.status = j->status;
+out:
+	answer(&r, j->out, state);
+	ww_fd_close(&state);
+	forget(j);
+}
+
+static void start(const struct ww_shell_ask *q, const char *text, struct job *j)
+{
+	struct ww_shell_reply r = { .known = 1, .running = 1 };
+	if (start_command(j, text, q->n, -1) == 0)
+		j->id = q->id;
+	else
+		r = (struct ww_shell_reply){ .known = 1, .status = 126 << 8 };
+	answer(&r, -1, -1);
+}
+
+static void look(const struct ww_shell_ask *q)
+{
+	struct job *j = q->id ? find(q->id) : NULL;
+	struct ww_shell_reply r = { .known = j != NULL };
+	if (j && q->op == WW_SHELL_KILL)
+		kill_job(j);
+	reap();
+	if (j) {
+		r.running = j->pid > 0;
+		r.status = j->status;
+	}
+	answer(&r, j ? j->out : -1, -1);
+	if (j && !r.running)
+		forget(j);
+}
+
+/* What the tree does not take is told as output. */
+static void put(const struct ww_workspace *tree, const char *text, size_t n)
+{
+	struct ww_str why = WW_STR_INIT(512);
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_shell_reply r = { .known = 1 };
+	const char *file = text + strlen(text) + 1;
+	if (!ww_workspace_knows(text, &why) || file > text + n)
+		_exit(1);
+	if (ww_workspace_write(tree, text, file, (size_t)(text + n - file), &why, &err) != WW_OK)
+		ww_str_adds(&why, err.msg);
+	r.total = r.n_out = (uint32_t)why.len;
+	if (ww_fd_write(WW_PROC_FD, &r, sizeof(r), 0, &err) != WW_OK ||
+	    ww_fd_write(WW_PROC_FD, why.p, why.len, 0, &err) != WW_OK)
+		_exit(1);
+	ww_str_release(&why);
+}
+
+static void serve(const struct ww_workspace *tree)
+{
+	static char text[WW_WORKSPACE_FILE_BYTES + WW_WORKSPACE_PATH_BYTES + 2];
+	struct ww_shell_ask q;
+	struct ww_err err = WW_ERR_INIT;
+	for (;;) {
+		struct pollfd pf = { WW_PROC_FD, POLLIN, 0 };
+		while (poll(&pf, 1, WATCH_MS) == 0) {
+			reap();
+			watch_memory();
+		}
+		if (ww_fd_read(WW_PROC_FD, &q, sizeof(q), 0, &err) != WW_OK || q.n > sizeof(text) - 1 ||
+		    ww_fd_read(WW_PROC_FD, text, q.n, 0, &err) != WW_OK)
+			_exit(0);
+		text[q.n] = 0;
+		struct job *j = find(0);
+		if (q.op == WW_SHELL_PUT)
+			put(tree, text, q.n);
+		else if (q.op >= WW_SHELL_LOOK)
+			look(&q);
+		else if (!j)
+			answer(&(struct ww_shell_reply){ .known = 0 }, -1, -1);
+		else if (q.op == WW_SHELL_RUN)
+			run(&q, text, j);
+		else
+			start(&q, text, j);
+	}
+}
+
+/* ---- Beginning ---------------------------------------------------------------------------------------------------- */
+
+static enum ww_rc confine(struct ww_err *err)
+{
+	/* Not /usr/local, where we may be installed ourselves. */
+	static const struct ww_sandbox_bind binds[] = {
+		{ "/usr/bin", WW_BIND_READ },	    { "/usr/sbin", WW_BIND_READ },	   { "/usr/lib", WW_BIND_READ },
+		{ "/usr/lib64", WW_BIND_READ },	    { "/usr/libexec", WW_BIND_READ },	   { "/usr/include", WW_BIND_READ },
+		{ "/usr/share", WW_BIND_READ },	    { "/bin", WW_BIND_READ },		   { "/lib", WW_BIND_READ },
+		{ "/lib64", WW_BIND_READ },	    { "/etc/alternatives", WW_BIND_READ }, { "/etc/ld.so.cache", WW_BIND_READ },
+		{ "/dev/null", WW_BIND_DEVICE },    { "/dev/zero", WW_BIND_DEVICE },
+		{ "/dev/urandom", WW_BIND_DEVICE }, { "/dev/random", WW_BIND_DEVICE },
+	};
+	const struct ww_sandbox_opts o = {
+		.profile = WW_PROFILE_SHELL,
+		.binds = binds,
+		.n_binds = WW_ARRAY_LEN(binds),
+		.tmp = "/workspace",
+		.tmp_bytes = TREE_BYTES,
+		.tmp_entries = TREE_ENTRIES,
+		.limits = { .file_bytes = FILE_BYTES, .cpu_s = CPU_S, .files = FILES, .processes = PROCESSES },
+	};
+	enum ww_sandbox_level reached;
+	enum ww_rc rc = ww_sandbox_isolate(&o, &reached, err);
+	if (rc == WW_OK && reached != WW_SANDBOX_NAMESPACES)
+		rc = ww_err_set(err, WW_ERR_MISSING, "this system allows no sandbox that could hold a shell");
+	if (rc == WW_OK && access("/bin/bash", X_OK) < 0)
+		rc = ww_err_set(err, WW_ERR_MISSING, "there is no /bin/bash");
+	return rc;
+}
+
+/* The tree's descriptor to the parent; a message without one is a failure, and its text says which. */
+static int send_tree(int fd, const char *text)
+{
+	union { struct cmsghdr head; char bytes[CMSG_SPACE(sizeof(int))]; } control;
+	char line[256] = "";
+	struct iovec io = { line, sizeof(line) };
+	struct msghdr m = { .msg_iov = &io, .msg_iovlen = 1 };
+	snprintf(line, sizeof(line), "%s", text);
+	if (fd >= 0) {
+		memset(&control, 0, sizeof(control));
+		m.msg_control = &control;
+		m.msg_controllen = sizeof(control);
+		struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(c), &fd, sizeof(int));
+	}
+	return sendmsg(WW_PROC_FD, &m, MSG_NOSIGNAL) == (ssize_t)sizeof(line) ? 0 : -1;
+}
+
+int ww_shell_main(int argc, char **argv)
+{
+	struct ww_err err = WW_ERR_INIT;
+	(void)argc, (void)argv;
+	fcntl(WW_PROC_FD, F_SETFD, FD_CLOEXEC);
+	signal(SIGPIPE, SIG_IGN);
+	for (int i = 0; i < JOBS_MAX; i++)
+		jobs[i].out = -1;
+	enum ww_rc rc = open_proc(&err);
+	if (rc == WW_OK)
+		rc = confine(&err);
+	int tree = rc == WW_OK ? open("/workspace", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+	umask(022);
+	(void)!nice(10);	/* commands yield to whoever else works here */
+	if (tree >= 0 && (mkdirat(tree, ".tmp", 0700) < 0 || chdir("/workspace") < 0))
+		ww_fd_close(&tree);
+	if (rc == WW_OK && tree >= 0 && (rc = ww_sandbox_filter(WW_PROFILE_SHELL, &err)) != WW_OK)
+		ww_fd_close(&tree);
+	if (send_tree(tree, rc == WW_OK ? "cannot open the workspace" : err.msg) < 0 || tree < 0)
+		_exit(1);
+	serve(&(struct ww_workspace){ .dirfd = tree });
+	return 0;
+}

@@ -1,0 +1,25 @@
+/* wire.h - what a shell's two sides say to each other: a fixed head and then bytes, over the worker's socket.
+ *
+ * The worker is as trusted as what runs beside it, that is not at all: its replies are read with limits, and the
+ * descriptor of its tree is used as any workspace is.
+ */
+#ifndef WW_AGENT_SHELL_WIRE_H
+#define WW_AGENT_SHELL_WIRE_H
+
+#include <stdint.h>
+
+enum ww_shell_op { WW_SHELL_RUN, WW_SHELL_START, WW_SHELL_LOOK, WW_SHELL_KILL, WW_SHELL_PUT };
+enum { WW_SHELL_STATE_MAX = 64 << 10, WW_SHELL_COMMAND_MAX = 64 << 10, WW_SHELL_OUT_MAX = 24 << 10 };
+
+/* Followed by n bytes: the command and its NUL, the directory and its NUL, then the environment, each with a NUL; or, of PUT,
+ * a path and its NUL, then the file.  (The parent cannot write into the tree: where it is root, its user has no number there.) */
+struct ww_shell_ask { uint32_t op, id, timeout_ms, n; };
+/* Followed by n_out bytes of output (head and tail of `total` bytes) and n_state bytes: the directory, the environment. */
+struct ww_shell_reply {
+	uint32_t known, running, timed_out;
+	int32_t status;			/* as waitpid(2) has it */
+	uint64_t total;
+	uint32_t n_out, n_state;
+};
+
+#endif

@@ -1,0 +1,349 @@
+/* tool_bash.c - bash, bash_output, kill_bash: commands in the episode's sandbox, and what they did to the workspace.
+ *
+ * Two trees hold the same files: the workspace, which the judge, the file tools and the user see, and the one in memory
+ * that commands see.  A tool that writes a file writes both; after each call of the three tools here, what has changed in
+ * the second is brought to the first, by content and under the workspace's limits.  So nothing that runs ever has the
+ * workspace itself in reach, and a full or hostile tree is a matter of its own.
+ *
+ * What a call changed, and the directory and variables that it ended with, are its answer's data.  The state of an episode
+ * thus remains a function of its lines: a resumed one applies the data of the calls that were answered, a call whose
+ * answer was not recorded has left nothing, and the next command starts a shell from that state.
+ *
+ * Rejected: a snapshot beside the record (a second truth, and a rule for when it may be removed), and binding the workspace
+ * into the sandbox (its limits would be those of the user's disk).
+ */
+#include "agent/tool_bash.h"
+
+#include "base/json.h"
+
+#include <string.h>
+#include <sys/wait.h>
+
+enum { COMMAND_MAX_BYTES = 60000, TIMEOUT_S = 120, TIMEOUT_MAX_S = 600 };
+
+/* ---- The two trees ------------------------------------------------------------------------------------------------ */
+
+static void put(struct ww_shell *s, const char *path, const char *text, size_t n)
+{
+	struct ww_str why = WW_STR_INIT(512);
+	struct ww_err ignored = WW_ERR_INIT;	/* an error closes the shell, which is what there is to do */
+	if (ww_shell_put(s, path, text, n, &why, &ignored) == WW_OK && why.len)
+		ww_shell_stop(s);
+	ww_str_release(&why);
+}
+
+void ww_tool_bash_put(struct ww_tool_env *env, const char *path, const char *text, size_t n)
+{
+	if (env->shell && ww_shell_is_open(env->shell))
+		put(env->shell, path, text, n);
+}
+
+/* Text as itself, other bytes as {"hex"}. */
+static json_t *content_json(const struct ww_str *s)
+{
+	static const char digits[] = "0123456789abcdef";
+	json_t *text = memchr(s->p, 0, s->len) ? NULL : json_stringn(s->p, s->len);
+	struct ww_str hex = WW_STR_INIT(2 * WW_WORKSPACE_FILE_BYTES);
+	if (text)
+		return text;
+	for (size_t i = 0; i < s->len; i++) {
+		ww_str_addc(&hex, digits[(unsigned char)s->p[i] >> 4]);
+		ww_str_addc(&hex, digits[s->p[i] & 15]);
+	}
+	json_t *j = json_pack("{s:s}", "hex", hex.p);
+	ww_str_release(&hex);
+	return j;
+}
+
+static void content_of_json(const json_t *j, struct ww_str *out)
+{
+	static const char digits[] = "0123456789abcdef";
+	const char *hex = ww_json_str(j, "hex", "");
+	if (json_is_string(j))
+		ww_str_add(out, json_string_value(j), json_string_length(j));
+	for (; hex[0] && hex[1]; hex += 2) {
+		const char *hi = strchr(digits, hex[0]), *lo = strchr(digits, hex[1]);
+		ww_str_addc(out, (char)((hi ? hi - digits : 0) << 4 | (lo ? lo - digits : 0)));
+	}
+}
+
+struct sync {
+	struct ww_tool_env *env;
+	json_t *files;			/* path: content, or null where it is gone */
+	struct ww_str theirs, ours, why;
+	struct ww_str kept_back;	/* paths that the workspace did not take */
+};
+
+static enum ww_rc read_both(struct sync *s, const char *path, int *in_theirs, int *in_ours, struct ww_err *err)
+{
+	enum ww_rc rc;
+	ww_str_reset(&s->theirs), ww_str_reset(&s->ours), ww_str_reset(&s->why);
+	s->theirs.cut = s->ours.cut = 0;
+	WW_TRY(ww_workspace_read(&s->env->shell->tree, path, &s->theirs, in_theirs, &s->why, err));
+	WW_TRY(ww_workspace_read(s->env->workspace, path, &s->ours, in_ours, &s->why, err));
+out:
+	return rc;
+}
+
+static enum ww_rc bring_one(struct sync *s, const char *path, struct ww_err *err)
+{
+	int in_theirs, in_ours;
+	enum ww_rc rc;
+	WW_TRY(read_both(s, path, &in_theirs, &in_ours, err));
+	if (in_theirs && in_ours && s->theirs.len == s->ours.len && !memcmp(s->theirs.p, s->ours.p, s->ours.len))
+		goto out;
+	ww_str_reset(&s->why);
+	if (in_theirs)
+		WW_TRY(ww_workspace_write(s->env->workspace, path, s->theirs.p, s->theirs.len, &s->why, err));
+	else if (in_ours)
+		WW_TRY(ww_workspace_remove(s->env->workspace, path, err));
+	if (!in_theirs || s->why.len)
+		ww_str_addf(&s->kept_back, "%s%s", s->kept_back.len ? ", " : "", path);
+	if ((in_theirs || in_ours) && !s->why.len)
+		json_object_set_new(s->files, path, in_theirs ? content_json(&s->theirs) : json_null());
+out:
+	return rc;
+}
+
+static enum ww_rc bring_listed(struct sync *s, const struct ww_workspace_list *l, struct ww_err *err)
+{
+	enum ww_rc rc = WW_OK;
+	for (size_t i = 0; i < l->n && rc == WW_OK; i++)
+		if (!l->entries[i].is_dir)
+			rc = bring_one(s, l->entries[i].path, err);
+	return rc;
+}
+
+/* Files that are gone make room first. */
+static enum ww_rc bring_all(struct sync *s, struct ww_err *err)
+{
+	struct ww_workspace_list theirs = { 0 }, ours = { 0 };
+	enum ww_rc rc;
+	WW_TRY(ww_workspace_list(s->env->workspace, &ours, err));
+	WW_TRY(ww_workspace_list(&s->env->shell->tree, &theirs, err));
+	WW_TRY(bring_listed(s, &ours, err));
+	ww_str_reset(&s->kept_back);
+	WW_TRY(bring_listed(s, &theirs, err));
+out:
+	ww_workspace_list_release(&theirs);
+	ww_workspace_list_release(&ours);
+	return rc;
+}
+
+/* Directory and variables, as a list of strings; what is no text is not kept. */
+static json_t *state_json(const struct ww_str *state)
+{
+	json_t *list = json_array();
+	for (size_t at = 0; at < state->len; at += strlen(state->p + at) + 1) {
+		json_t *one = json_string(state->p + at);
+		if (one)
+			json_array_append_new(list, one);
+	}
+	return list;
+}
+
+static enum ww_rc record(struct ww_tool_env *env, struct ww_tool_result *r, struct ww_err *err)
+{
+	struct sync s = { .env = env, .files = json_object() };
+	ww_str_init(&s.theirs, WW_WORKSPACE_FILE_BYTES);
+	ww_str_init(&s.ours, WW_WORKSPACE_FILE_BYTES);
+	ww_str_init(&s.why, 512);
+	ww_str_init(&s.kept_back, 512);
+	enum ww_rc rc = bring_all(&s, err);
+	if (rc == WW_OK && s.kept_back.len)
+		ww_str_addf(&r->text, "\n[the shell alone has, beyond the limits of the workspace: %s]", s.kept_back.p);
+	if (rc == WW_OK)
+		r->data = json_pack("{s:o, s:i, s:O}", "state", state_json(&env->shell->state), "jobs", (int)env->shell->last_id,
+				    "files", s.files);
+	json_decref(s.files);
+	ww_str_release(&s.theirs);
+	ww_str_release(&s.ours);
+	ww_str_release(&s.why);
+	ww_str_release(&s.kept_back);
+	return rc;
+}
+
+static enum ww_rc redo_files(struct ww_tool_env *env, json_t *files, int gone, struct ww_err *err)
+{
+	struct ww_str text = WW_STR_INIT(WW_WORKSPACE_FILE_BYTES), why = WW_STR_INIT(512);
+	enum ww_rc rc = WW_OK;
+	const char *path;
+	json_t *v;
+	json_object_foreach(files, path, v) {
+		if (json_is_null(v) != gone || !ww_workspace_knows(path, &why))
+			continue;
+		ww_str_reset(&text);
+		content_of_json(v, &text);
+		rc = gone ? ww_workspace_remove(env->workspace, path, err)
+			  : ww_workspace_write(env->workspace, path, text.p, text.len, &why, err);
+		if (rc != WW_OK)
+			break;
+	}
+	ww_str_release(&text);
+	ww_str_release(&why);
+	return rc;
+}
+
+static enum ww_rc bash_redo(struct ww_tool_env *env, const json_t *data, struct ww_err *err)
+{
+	json_t *files = json_object_get(data, "files"), *state = json_object_get(data, "state"), *one;
+	size_t i;
+	enum ww_rc rc = redo_files(env, files, 1, err);
+	if (rc == WW_OK)
+		rc = redo_files(env, files, 0, err);
+	if (rc == WW_OK && env->shell)
+		env->shell->last_id = (unsigned)ww_json_int(data, "jobs", 0);
+	if (rc == WW_OK && env->shell && json_array_size(state)) {
+		ww_str_reset(&env->shell->state);
+		json_array_foreach(state, i, one)
+			ww_str_add(&env->shell->state, json_string_value(one), json_string_length(one) + 1);
+	}
+	return rc;
+}
+
+/* ---- The tools ---------------------------------------------------------------------------------------------------- */
+
+/* The shell, with the workspace's files in it. */
+static enum ww_rc open_shell(struct ww_tool_env *env, struct ww_err *err)
+{
+	struct ww_workspace_list l = { 0 };
+	struct ww_str text = WW_STR_INIT(WW_WORKSPACE_FILE_BYTES), why = WW_STR_INIT(512);
+	int found;
+	enum ww_rc rc = WW_OK;
+	if (!env->shell)
+		return ww_err_set(err, WW_ERR_MISSING, "there is no shell here");
+	if (ww_shell_is_open(env->shell))
+		return WW_OK;
+	WW_TRY(ww_shell_open(env->shell, env->workspace->target, err));
+	WW_TRY(ww_workspace_list(env->workspace, &l, err));
+	for (size_t i = 0; i < l.n && ww_shell_is_open(env->shell); i++) {
+		if (l.entries[i].is_dir)
+			continue;
+		ww_str_reset(&text);
+		WW_TRY(ww_workspace_read(env->workspace, l.entries[i].path, &text, &found, &why, err));
+		if (found)
+			put(env->shell, l.entries[i].path, text.p, text.len);
+	}
+	if (!ww_shell_is_open(env->shell))
+		rc = ww_err_set(err, WW_ERR_WORKER, "the shell's sandbox did not take the workspace's files");
+out:
+	ww_workspace_list_release(&l);
+	ww_str_release(&text);
+	ww_str_release(&why);
+	return rc;
+}
+
+static void describe(const struct ww_shell_answer *a, unsigned job, double timeout_s, struct ww_tool_result *r)
+{
+	ww_str_add_bounded(&r->text, a->out.p, a->out.len, WW_TOOL_TEXT_MAX_BYTES - 1024);
+	if (r->text.len && r->text.p[r->text.len - 1] != '\n')
+		ww_str_addc(&r->text, '\n');
+	if (!a->known)
+		ww_str_adds(&r->text, "[no such job: it has ended and was reported, or the shell was started anew]");
+	else if (a->running)
+		ww_str_addf(&r->text, "[job %u runs]", job);
+	else if (a->timed_out)
+		ww_str_addf(&r->text, "[killed after %g seconds]", timeout_s);
+	else if (WIFSIGNALED(a->status))
+		ww_str_addf(&r->text, "[killed by signal %d]", WTERMSIG(a->status));
+	else
+		ww_str_addf(&r->text, "[exit code %d]", WEXITSTATUS(a->status));
+}
+
+/* A shell that could not be had, or broke, is an answer: the next command begins a new one with the recorded state. */
+static enum ww_rc answer(struct ww_tool_env *env, enum ww_rc rc, const struct ww_shell_answer *a, double timeout_s, unsigned job,
+			 struct ww_tool_result *r, struct ww_err *err)
+{
+	if (rc == WW_OK) {
+		describe(a, job, timeout_s, r);
+		return record(env, r, err);
+	}
+	if (rc == WW_ERR_NOMEM || rc == WW_ERR_INTERRUPTED)
+		return rc;
+	ww_str_addf(&r->text, "the shell %s: %s", rc == WW_ERR_MISSING ? "is not available" : "broke, and what it did is undone",
+		    err->msg);
+	r->is_error = 1;
+	*err = (struct ww_err)WW_ERR_INIT;
+	return WW_OK;
+}
+
+static enum ww_rc bash_run(struct ww_tool_env *env, const json_t *args, struct ww_tool_result *r, struct ww_err *err)
+{
+	const char *command = ww_json_str(args, "command", "");
+	int64_t timeout_s = ww_json_int(args, "timeout", TIMEOUT_S);
+	int background = ww_json_bool(args, "background", 0);
+	struct ww_shell_answer a = { 0 };
+	ww_str_init(&a.out, 0);
+	if (strlen(command) > COMMAND_MAX_BYTES || timeout_s < 1 || timeout_s > TIMEOUT_MAX_S) {
+		ww_tool_malformed(r, "bash: \"timeout\" is 1 to %d seconds, and \"command\" at most %d bytes", (int)TIMEOUT_MAX_S,
+				  (int)COMMAND_MAX_BYTES);
+		return WW_OK;
+	}
+	enum ww_rc rc = open_shell(env, err);
+	if (rc == WW_OK)
+		rc = background ? ww_shell_start(env->shell, command, &a, err)
+				: ww_shell_run(env->shell, command, (double)timeout_s, &a, err);
+	if (rc == WW_OK && !a.known) {
+		ww_str_adds(&r->text, "there are too many jobs; look at those that have ended, or kill one");
+		r->is_error = 1;
+		goto out;
+	}
+	rc = answer(env, rc, &a, (double)timeout_s, env->shell ? env->shell->last_id : 0, r, err);
+out:
+	ww_shell_answer_release(&a);
+	return rc;
+}
+
+const struct ww_tool ww_tool_bash = {
+	{ "bash",
+	  "Run a command in the workspace (bash, compilers, the usual programs; no network, no device, nothing of the judge's). "
+	  "Directory and exported variables stay for the next one.",
+	  "{\"type\":\"object\",\"properties\":{\"command\":{\"type\":\"string\",\"description\":\"the command\"},\"timeout\":{"
+	  "\"type\":\"integer\",\"description\":\"seconds, 1 to 600; default 120\"},\"background\":{\"type\":\"boolean\","
+	  "\"description\":\"true: start it as a job and do not wait; default false\"}},\"required\":[\"command\"],"
+	  "\"additionalProperties\":false}" },
+	bash_run, 0, bash_redo
+};
+
+static enum ww_rc job_run(struct ww_tool_env *env, const json_t *args, int is_kill, struct ww_tool_result *r,
+			  struct ww_err *err)
+{
+	int64_t job = ww_json_int(args, "job", 0);
+	struct ww_shell_answer a = { 0 };
+	ww_str_init(&a.out, 0);
+	if (job < 1 || job > INT32_MAX) {
+		ww_tool_malformed(r, "\"job\" is a number that bash gave");
+		return WW_OK;
+	}
+	enum ww_rc rc = open_shell(env, err);
+	if (rc == WW_OK)
+		rc = is_kill ? ww_shell_kill(env->shell, (unsigned)job, &a, err)
+			     : ww_shell_look(env->shell, (unsigned)job, &a, err);
+	rc = answer(env, rc, &a, 0, (unsigned)job, r, err);
+	ww_shell_answer_release(&a);
+	return rc;
+}
+
+static enum ww_rc output_run(struct ww_tool_env *env, const json_t *args, struct ww_tool_result *r, struct ww_err *err)
+{
+	return job_run(env, args, 0, r, err);
+}
+
+static enum ww_rc kill_run(struct ww_tool_env *env, const json_t *args, struct ww_tool_result *r, struct ww_err *err)
+{
+	return job_run(env, args, 1, r, err);
+}
+
+#define JOB_SCHEMA                                                                                                     \
+	"{\"type\":\"object\",\"properties\":{\"job\":{\"type\":\"integer\",\"description\":\"its number\"}},"                   \
+	"\"required\":[\"job\"],\"additionalProperties\":false}"
+
+const struct ww_tool ww_tool_bash_output = {
+	{ "bash_output", "What a job that bash started has written so far, and whether it still runs.", JOB_SCHEMA },
+	output_run, 0, bash_redo
+};
+
+const struct ww_tool ww_tool_kill_bash = {
+	{ "kill_bash", "Kill a job that bash started; what it wrote.", JOB_SCHEMA },
+	kill_run, 0, bash_redo
+};
