@@ -115,7 +115,7 @@ class Worker:
     def arm(self, q, fds):
         if len(fds) != 2:
             raise Refuse("request", "arm needs two descriptors")
-        return self.loaded().clock().arm(q["which"], *fds, bool(q.get("collect"))), []
+        return self.loaded().clock().arm(q["which"], *fds), []
 
     def origin(self, q, fds):
         return self.loaded().origin(), []

@@ -14,7 +14,6 @@ import os
 import time
 
 import torch
-from torch.utils._pytree import tree_flatten
 
 from . import NoCollection, Refuse, one_line
 from .task import out_of_memory
@@ -102,7 +101,7 @@ class Runner:
 class Clock:
     def __init__(self, task):
         self.task, self.runners = task, {}
-        self._flush = self._outputs = None
+        self._flush = None
 
     def prepare(self, which):
         if which not in WHICH:
@@ -182,33 +181,17 @@ class Clock:
         self.task.restore()
         return {"us": times, "method": r.method if mode == "device" else "call"}
 
-    def arm(self, which, go, done, collect):
-        """Ready, steady: the times between the bytes are the caller's.  With collect, a call is what it is for a solution in a
-        PyTorch form: the outputs lie in buffers of their own and the device is idle when it ends."""
-        r = self._runner(which)
-        call, into = r.python_call, self._collected() if collect else []
+    def arm(self, which, go, done):
+        """Ready, steady: the times between the bytes are the caller's."""
+        call = self._runner(which).python_call
         self.task.restore()
-        if collect and self.task.target.kind == "cuda":
-            self.flush()
-        self.task.target.sync()
         args = self.task.args()
         with torch.no_grad():
-            if which == "autotune":
-                torch.compiler.cudagraph_mark_step_begin()
             os.write(done, b"r")
             if os.read(go, 1) != b"g":
                 raise Refuse("request", "arm: the starting byte did not come")
             out = call(*args)
-            if collect:
-                for to, t in zip(into, (x for x in tree_flatten(out)[0] if x is not None)):
-                    to.copy_(t)
-                self.task.target.sync()
             os.write(done, b"d")
         del out
         self.task.restore()
         return {}
-
-    def _collected(self):
-        if self._outputs is None:
-            self._outputs = [torch.empty_strided(*m[:2], dtype=m[2], device=self.task.device) for m in self.task.out_meta]
-        return self._outputs

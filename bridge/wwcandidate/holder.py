@@ -49,14 +49,15 @@ class Holder:
         else:
             torch.set_num_threads(q["threads"])
             confine.limit_data(q["memory_bytes"])
-        buffers = shared.Shared(q["buffers"], fds, device)
+        buffers = shared.Shared(q["buffers"], fds, device, q["own_outputs"])
         for fd in fds:
             os.close(fd)
         self.ground = solution.Ground(q, buffers, device)
         return {}, []
 
     def setup(self, q, fds):
-        self._prepare(q)
+        if q["form"] != "task":
+            self._prepare(q)
         for fd in fds:
             build.unpack(build.from_memfd(fd))
         self.solution = solution.Solution(q, self.ground)

@@ -49,8 +49,12 @@ class DeviceMemory:
 class Shared:
     """Lists of tensors in the order of the task's graph; params also by name."""
 
-    def __init__(self, rows, fds, device):
+    def __init__(self, rows, fds, device, own_outputs):
         self.inputs, self.params, self.outputs, self.memory = [], {}, [], []
+        if own_outputs:
+            mine = [r for r in rows if r["role"] == "output"]
+            rows = [r for r in rows if r["role"] != "output"]
+            self.outputs = [torch.empty_strided(r["sizes"], r["strides"], dtype=DTYPES[r["dtype"]], device=device) for r in mine]
         for row, fd in zip(rows, fds):
             writable = row["role"] == "output"
             if device.type == "cuda":

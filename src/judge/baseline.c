@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/time.h"
+#include "judge/forms/form.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -107,15 +108,13 @@ static enum ww_rc keep(struct ww_judge_task *t, enum ww_baseline b, struct ww_er
 
 /* ---- Measuring --------------------------------------------------------------------------------------------------- */
 
-/* By our clock.  As a solution in a PyTorch form: the outputs copied, the device idle. */
-static enum ww_rc clock_once(struct ww_judge_task *t, enum ww_baseline b, int as_form, double *us, struct ww_err *err)
+static enum ww_rc cpu_once(struct ww_judge_task *t, enum ww_baseline b, double *us, struct ww_err *err)
 {
 	uint64_t ns = 0;
 	enum ww_rc rc;
 
-	WW_TRY(ww_ref_arm(t->ref, b, as_form, err));
-	if (t->judge->flush)
-		memset(t->judge->flush, 1, t->judge->flush_bytes);
+	WW_TRY(ww_ref_arm(t->ref, b, err));
+	memset(t->judge->flush, 1, t->judge->flush_bytes);
 	ww_ref_settle(t->ref);
 	WW_TRY(ww_ref_fire(t->ref, &ns, err));
 	*us = (double)ns * 1e-3;
@@ -127,8 +126,9 @@ enum ww_rc ww_base_once(struct ww_judge_task *t, enum ww_baseline b, enum ww_ref
 			double *us, struct ww_err *err)
 {
 	uint64_t start = ww_now_ns();
-	enum ww_rc rc = mode == WW_REF_CLOCK || t->judge->opts.target == WW_TARGET_CPU
-				? clock_once(t, b, mode == WW_REF_CLOCK, us, err) : ww_ref_time(t->ref, b, mode, 1, 1, us, err);
+	enum ww_rc rc = mode == WW_REF_CLOCK ? ww_form_base_call(t, b, us, err)
+			: t->judge->opts.target == WW_TARGET_CPU ? cpu_once(t, b, us, err)
+			: ww_ref_time(t->ref, b, mode, 1, 1, us, err);
 	t->reference_s += ww_seconds_since(start);
 	t->spent.baseline += ww_seconds_since(start);
 	return rc;
@@ -145,7 +145,7 @@ enum ww_rc ww_base_prepare(struct ww_judge_task *t, enum ww_baseline b, struct w
 	ww_judge_progress(t->judge, stage);
 	memset(&info, 0, sizeof(info));
 	uint64_t start = ww_now_ns();
-	enum ww_rc rc = ww_ref_baseline(t->ref, b, &info, err);
+	enum ww_rc rc = t->by_clock ? ww_form_base_open(t, b, &info, err) : ww_ref_baseline(t->ref, b, &info, err);
 	t->reference_s += ww_seconds_since(start);
 	if (rc != WW_OK)
 		return rc;
@@ -156,7 +156,7 @@ enum ww_rc ww_base_prepare(struct ww_judge_task *t, enum ww_baseline b, struct w
 		snprintf(e->reason, sizeof(e->reason), "%s", info.reason);
 		ww_log(WW_LOG_WARN, "baseline %s is not available: %s", ww_baseline_name(b), info.reason);
 	} else if (!e->method[0]) {
-		snprintf(e->method, sizeof(e->method), "%s", t->by_clock ? "clock" : info.device_method);
+		snprintf(e->method, sizeof(e->method), "%s", info.device_method);
 	}
 	return WW_OK;
 }
@@ -172,7 +172,7 @@ enum ww_rc ww_base_eager_estimate(struct ww_judge_task *t, struct ww_err *err)
 		goto out;
 	WW_TRY(ww_session_draw_unchecked(t, WW_REF_PARAMS_INIT, err));
 	for (int k = 0; k < 2; k++)
-		WW_TRY(ww_base_once(t, WW_BASE_EAGER, WW_REF_DEVICE, &us, err));
+		WW_TRY(ww_base_once(t, WW_BASE_EAGER, t->by_clock ? WW_REF_CLOCK : WW_REF_DEVICE, &us, err));
 	t->eager_us = us;
 out:
 	return rc;
@@ -240,7 +240,8 @@ static int all_steady(struct ww_judge_task *t, unsigned which)
 /* A disturbed series is made again while there is time; *good: enough for later judges. */
 static enum ww_rc measure(struct ww_judge_task *t, unsigned which, int *good, struct ww_err *err)
 {
-	const pid_t own = ww_ref_pid(t->ref);
+	const pid_t own[] = { ww_ref_pid(t->ref), ww_form_base_pid(t, WW_BASE_EAGER), ww_form_base_pid(t, WW_BASE_COMPILE),
+			      ww_form_base_pid(t, WW_BASE_AUTOTUNE) };
 	uint64_t start = ww_now_ns();
 	struct ww_disturbance d;
 	struct ww_load load;
@@ -251,7 +252,7 @@ static enum ww_rc measure(struct ww_judge_task *t, unsigned which, int *good, st
 		for (int b = 0; b < WW_BASE_TORCH_COUNT; b++)
 			if (which & (1u << b))
 				ww_base_of(t, b)->n = ww_base_of(t, b)->n_call = 0;
-		ww_load_start(&load, t->judge, &own, 1);
+		ww_load_start(&load, t->judge, own, WW_ARRAY_LEN(own));
 		WW_TRY(series(t, which, start, err));
 		ww_load_end(&load, &d);
 		*good = !d.certain && (!d.noticed || all_steady(t, which));
@@ -279,10 +280,12 @@ static enum ww_rc drop_others(struct ww_judge_task *t, enum ww_baseline fastest,
 {
 	enum ww_rc rc = WW_OK;
 	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++) {
-		if (t->judge->opts.target == WW_TARGET_CPU || b == (int)fastest || !ww_base_of(t, b)->prepared)
+		if (b != (int)fastest)
+			ww_form_base_close(t, (enum ww_baseline)b);
+		if (t->by_clock || t->judge->opts.target == WW_TARGET_CPU || b == (int)fastest || !t->base[b].prepared)
 			continue;
 		WW_TRY(ww_ref_free_baseline(t->ref, (enum ww_baseline)b, err));
-		t->base[b].prepared = t->clocked[b].prepared = 0;
+		t->base[b].prepared = 0;
 	}
 out:
 	return rc;
@@ -317,6 +320,10 @@ enum ww_rc ww_base_all(struct ww_judge_task *t, enum ww_baseline *fastest, struc
 	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++) {
 		if (!(t->judge->opts.baselines & (1u << b)) || !ww_base_of(t, b)->available)
 			continue;
+		if (t->by_clock && b == WW_BASE_EAGER) {	/* its process is made in no time, a compiled one's is not */
+			*fastest = WW_BASE_EAGER;
+			break;
+		}
 		double m = ww_stats_median(ww_base_of(t, b)->us, ww_base_of(t, b)->n);
 		if (m < best) {
 			best = m;

@@ -67,6 +67,7 @@ struct ww_judge_task {
 	char rival_id[65];		/* the baseline solution that was last found correct */
 	struct ww_base base[WW_BASE_COUNT];
 	struct ww_base clocked[WW_BASE_COUNT];	/* the same baselines timed as a solution in a PyTorch form is */
+	struct ww_candidate *form_base[WW_BASE_TORCH_COUNT];	/* the processes that are then called (forms/base.c) */
 	int by_clock;			/* which of the two the judgement in progress is about */
 	double flops, bytes;		/* from the graph: arithmetic asked for, bytes that must move */
 	double matrix_flops;		/* of products, convolutions and attentions alone */
@@ -190,7 +191,7 @@ enum ww_rc ww_judge_device_facts(struct ww_judge *j, struct ww_err *err) WW_MUST
 enum ww_rc ww_judge_device_peaks(struct ww_judge_task *t, struct ww_err *err) WW_MUST_CHECK;
 
 /* load.c: was the machine ours alone, and as fast at the end as at the start, while we measured? */
-enum { WW_LOAD_PROCESSES = 3 };
+enum { WW_LOAD_PROCESSES = 4 };
 struct ww_load {
 	const struct ww_judge *judge;
 	pid_t own[WW_LOAD_PROCESSES];	/* beside this one; 0: none */

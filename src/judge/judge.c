@@ -133,6 +133,8 @@ int ww_judge_crowded(const struct ww_judge *j)
 
 static void drop_ref(struct ww_judge_task *t)
 {
+	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++)
+		ww_form_base_close(t, (enum ww_baseline)b);	/* they hold the worker's buffers */
 	ww_ref_close(t->ref);
 	t->ref = NULL;
 	ww_ref_buffers_release(&t->buffers);

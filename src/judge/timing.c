@@ -24,6 +24,7 @@
  * less what the last cache can hold: a time below it is `suspect`.  Arithmetic that cannot have been done in the time is
  * algebra.c's business (`algebraic`, which is allowed).  After either, 20 more calls are checked. */
 #include "judge/internal.h"
+#include "judge/forms/form.h"
 
 #include "base/log.h"
 #include "base/rng.h"
@@ -277,7 +278,8 @@ static void look_for_disturbance(struct timing *x, const struct ww_load *load)
 static enum ww_rc attempt(struct timing *x, struct ww_err *err)
 {
 	const struct ww_session *s = x->s;
-	const pid_t own[] = { ww_ref_pid(s->t->ref), s->ops->pid(s->candidate), s->rival ? s->rival->ops->pid(s->rival->candidate) : 0 };
+	const pid_t own[] = { ww_ref_pid(s->t->ref), s->ops->pid(s->candidate), s->rival ? s->rival->ops->pid(s->rival->candidate) : 0,
+			      ww_form_base_pid(s->t, x->pivot) };
 	struct ww_load load;
 	enum ww_rc rc;
 	x->now.n = 0;

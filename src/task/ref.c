@@ -558,12 +558,12 @@ static enum ww_rc arm_byte(struct ww_ref *r, char expected, struct ww_err *err)
 	return rc;
 }
 
-enum ww_rc ww_ref_arm(struct ww_ref *r, enum ww_baseline which, int collect, struct ww_err *err)
+enum ww_rc ww_ref_arm(struct ww_ref *r, enum ww_baseline which, struct ww_err *err)
 {
 	int go[2] = { -1, -1 }, done[2] = { -1, -1 };
 	enum ww_rc rc = WW_OK;
 	WW_BUG(r->armed);
-	json_t *q = json_pack("{s:s, s:s, s:b}", "request", "arm", "which", which_name(which), "collect", collect);
+	json_t *q = json_pack("{s:s, s:s}", "request", "arm", "which", which_name(which));
 	if (!q || pipe2(go, O_CLOEXEC) < 0 || pipe2(done, O_CLOEXEC) < 0) {
 		rc = ww_err_errno(err, WW_ERR_SYSTEM, "cannot make pipes for a baseline");
 		goto out;

@@ -182,15 +182,14 @@ enum ww_rc ww_ref_baseline(struct ww_ref *r, enum ww_baseline which, struct ww_r
 			   struct ww_err *err) WW_MUST_CHECK;
 /* cuda: n times in microseconds, on the inputs of the current draw, buffers restored before each; device: the captured
  * CUDA graph (or the sum of its kernels), call: events around the Python call. */
-enum ww_ref_mode { WW_REF_DEVICE, WW_REF_CALL, WW_REF_CLOCK };	/* CLOCK: the judge's own, see ww_ref_arm() */
+enum ww_ref_mode { WW_REF_DEVICE, WW_REF_CALL, WW_REF_CLOCK };	/* CLOCK: as a solution in a PyTorch form, by no request here */
 enum ww_rc ww_ref_time(struct ww_ref *r, enum ww_baseline which, enum ww_ref_mode mode, int n, int flush_l2, double *us,
 		       struct ww_err *err) WW_MUST_CHECK;
 
-/* One call by the caller's clock: cpu, and with collect either target (then the call ends when its outputs have been copied
- * into buffers of their own and the device is idle, as a call of a solution in a PyTorch form does).  ww_ref_arm() returns when the worker waits for the starting byte; the caller
+/* cpu: one call by the caller's clock.  ww_ref_arm() returns when the worker waits for the starting byte; the caller
  * makes sure that the machine is quiet (ww_ref_quiet), then ww_ref_fire() gives the byte and returns when the call is
  * done, with the time between by CLOCK_MONOTONIC.  Every arm needs its fire. */
-enum ww_rc ww_ref_arm(struct ww_ref *r, enum ww_baseline which, int collect, struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_ref_arm(struct ww_ref *r, enum ww_baseline which, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_ref_fire(struct ww_ref *r, uint64_t *elapsed_ns, struct ww_err *err) WW_MUST_CHECK;
 /* 1 when every thread of the worker sleeps (PyTorch's threads spin a little after a call). */
 int ww_ref_quiet(const struct ww_ref *r);

@@ -2,8 +2,7 @@
  *
  * Order of a call: write `g`; let the process go on; wait for its byte; send the stop; take the time; see that every thread
  * stands.  The byte is written first, so that there is no moment in which the process runs and the clock does not.  That all
- * threads stand is seen after the time was taken: looking costs more the more threads there are, and the baselines' process,
- * which ends its calls with the same byte, has others.
+ * threads stand is seen after the time was taken: looking costs more the more threads there are.
  *
  * SIGSTOP cannot be caught, also not by the first process of a pid namespace when it comes from outside.  It stops one process,
  * and a candidate could leave others behind; so once it has answered, a process besides it is a refusal. */

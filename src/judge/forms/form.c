@@ -17,7 +17,6 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/time.h"
-#include "judge/forms/forms.h"
 #include "judge/solution.h"
 
 #include <errno.h>
@@ -430,7 +429,7 @@ static uint64_t memory_for(const struct ww_judge_task *t)
 	return 2 * 1024 * (uint64_t)peak_kib + (2ull << 30);
 }
 
-static json_t *attach_request(struct ww_judge_task *t, uint64_t memory_bytes, struct ww_err *err)
+static json_t *attach_request(struct ww_judge_task *t, uint64_t memory_bytes, int own_outputs, struct ww_err *err)
 {
 	json_t *q = NULL, *rows = json_array();
 	int at = 0;
@@ -453,31 +452,39 @@ static json_t *attach_request(struct ww_judge_task *t, uint64_t memory_bytes, st
 	json_object_set_new(q, "memory_bytes", json_integer((json_int_t)memory_bytes));
 	json_object_set_new(q, "buffers", rows);
 	json_object_set_new(q, "params", param_rows(t->graph));
+	json_object_set_new(q, "own_outputs", json_boolean(own_outputs));
 	return q;
 }
 
-/* The process on the task's buffers, before it has read anything of the solution: what fails is ours. */
-static enum ww_rc attach(struct form *f, struct ww_err *err)
+enum ww_rc ww_form_attach(struct ww_judge_task *t, int own_outputs, struct ww_candidate **out, struct ww_candidate_answer *a,
+			  struct ww_err *err)
 {
-	struct ww_judge_task *t = f->s->t;
 	int fds[MAX_FDS], own[MAX_FDS], n = 0;
+	struct ww_candidates *z;
+	struct ww_candidate *c = NULL;
 	struct ww_run_result res;
 	json_t *q;
 	enum ww_rc rc;
 
-	/* The buffers hold what the module was created with: parameters under other names are found by their values. */
-	WW_TRY(ww_session_draw(t, 1, 0, WW_REF_PARAMS_INIT, err));
+	*out = NULL;
+	WW_TRY(candidates_of(t->judge, &z, err));
+	WW_TRY(ww_candidate_new(&c, z, on_cuda(t), err));
 	WW_TRY(collect_fds(t, fds, own, &n, err));
-	ww_candidate_limit_memory(f->c, memory_for(t));
-	q = attach_request(t, ww_candidate_memory(f->c), err);
+	ww_candidate_limit_memory(c, memory_for(t));
+	q = attach_request(t, ww_candidate_memory(c), own_outputs, err);
 	if (!q) {
 		rc = err->rc;
 		goto out;
 	}
-	WW_TRY(ww_candidate_ask(f->c, q, fds, n, SETUP_LIMIT_S, &f->answer, &res, err));
-	if (res.kind != WW_RUN_OK)
-		rc = ww_err_set(err, WW_ERR_DEVICE, "a process for the solution cannot be prepared: %s %.500s", res.text, f->answer.text.p);
+	WW_TRY(ww_candidate_ask(c, q, fds, own_outputs ? n - t->facts.n_outputs : n, SETUP_LIMIT_S, a, &res, err));
+	if (res.kind != WW_RUN_OK) {
+		rc = ww_err_set(err, WW_ERR_DEVICE, "a process for the solution cannot be prepared: %s %.500s", res.text, a->text.p);
+		goto out;
+	}
+	*out = c;
+	c = NULL;
 out:
+	ww_candidate_free(c);
 	for (int i = 0; i < n; i++)
 		ww_fd_close(&own[i]);
 	return rc;
@@ -499,7 +506,6 @@ static void note_unmatched(struct ww_session *s, const json_t *body)
 enum ww_rc ww_form_open(struct ww_session *s, const struct ww_solution *solution, int build, struct ww_err *err)
 {
 	struct form *f = calloc(1, sizeof(*f));
-	struct ww_candidates *z;
 	struct ww_run_result res = { 0 };
 	uint64_t start = ww_now_ns();
 	json_t *q;
@@ -516,9 +522,9 @@ enum ww_rc ww_form_open(struct ww_session *s, const struct ww_solution *solution
 		ww_session_fail(s, WW_STATUS_REFUSED, "refused: a file of the solution is not UTF-8");
 		return WW_OK;
 	}
-	WW_TRY(candidates_of(s->t->judge, &z, err));
-	WW_TRY(ww_candidate_new(&f->c, z, on_cuda(s->t), err));
-	WW_TRY(attach(f, err));
+	/* The buffers hold what the module was created with: parameters under other names are found by their values. */
+	WW_TRY(ww_session_draw(s->t, 1, 0, WW_REF_PARAMS_INIT, err));
+	WW_TRY(ww_form_attach(s->t, 0, &f->c, &f->answer, err));
 	rc = ww_candidate_ask(f->c, q, &build, build >= 0, SETUP_LIMIT_S, &f->answer, &res, err);
 	q = NULL;
 	if (rc == WW_OK && res.kind == WW_RUN_OK) {

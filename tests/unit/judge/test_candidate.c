@@ -60,9 +60,9 @@ static void open_rig_with(struct rig *r, const char *source, const float *w)
 		r->x[i] = (float)i, r->w[i] = w ? w[i] : (float)(i % 7), r->y[i] = -1;
 	if (ww_candidate_new(&r->c, candidates, 0, &err) != WW_OK)
 		fail_msg("%s", err.msg);
-	json_t *q = json_pack("{s:s, s:s, s:I, s:[], s:i, s:i, s:I, s:[{s:s, s:b}]}", "request", "attach", "task", task, "model_seed",
+	json_t *q = json_pack("{s:s, s:s, s:I, s:[], s:i, s:i, s:I, s:b, s:[{s:s, s:b}]}", "request", "attach", "task", task, "model_seed",
 			      (json_int_t)5, "on_host", "device", 0, "threads", 1, "memory_bytes",
-			      (json_int_t)memory, "params", "name", "weight", "mutated", 0);
+			      (json_int_t)memory, "own_outputs", 0, "params", "name", "weight", "mutated", 0);
 	assert_non_null(q);
 	json_object_set_new(q, "buffers", json_pack("[o, o, o]", row("input", "x"), row("param", "weight"), row("output", "output0")));
 	assert_int_equal(ww_candidate_ask(r->c, q, r->fds, 3, 20, &r->a, &r->res, &err), WW_OK);

@@ -1,0 +1,94 @@
+/* base.c - PyTorch's baselines for solutions in a PyTorch form: the task's own module, in a process of the same kind.
+ *
+ * A candidate's call is paid by its process being woken, by caches and a GPU that worked for another process just before, by
+ * the copy of its outputs.  A baseline called in the reference worker, which made the inputs and flushed the caches itself,
+ * pays for none of that: measured on an H200, PyTorch's own code looked a third slower than itself.  So the baseline is a
+ * solution too: `Model` in the place of ModelNew, forked, stopped, woken and timed by the same code.  It gets no output
+ * buffer of the judge's, or what it wrote there could be taken for a candidate's.
+ *
+ * One process lives as long as the task for the baseline that is called in every round, eager where it is asked for; the
+ * others live while their samples are taken, which the store keeps. */
+#include "judge/forms/form.h"
+
+#include "base/time.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { COMPILE_LIMIT_S = 600, CALL_LIMIT_S = 60, WARM_CALLS = 3 };
+
+/* What failed, in one line. */
+static void explain(const struct ww_run_result *res, const struct ww_candidate_answer *a, char *out, size_t size)
+{
+	const char *text = res->kind == WW_RUN_FAULT ? a->text.p : res->text;
+	snprintf(out, size, "%.*s", (int)size - 1, text);
+	for (char *p = out; *p; p++)
+		if (*p == '\n')
+			*p = ' ';
+}
+
+enum ww_rc ww_form_base_open(struct ww_judge_task *t, enum ww_baseline b, struct ww_ref_baseline *info, struct ww_err *err)
+{
+	struct ww_candidate_answer a;
+	struct ww_run_result res;
+	uint64_t start = ww_now_ns();
+	enum ww_rc rc;
+
+	memset(info, 0, sizeof(*info));
+	snprintf(info->device_method, sizeof(info->device_method), "clock");
+	ww_candidate_answer_init(&a);
+	ww_form_base_close(t, b);
+	WW_TRY(ww_form_attach(t, 1, &t->form_base[b], &a, err));
+	WW_TRY(ww_candidate_ask(t->form_base[b], json_pack("{s:s, s:s, s:s}", "request", "setup", "form", "task", "compile",
+							   ww_baseline_name(b)), NULL, 0, COMPILE_LIMIT_S, &a, &res, err));
+	for (int k = 0; k < WARM_CALLS && res.kind == WW_RUN_OK; k++)
+		WW_TRY(ww_candidate_call(t->form_base[b], COMPILE_LIMIT_S, &a, &res, err));
+	info->available = res.kind == WW_RUN_OK;
+	info->seconds = ww_seconds_since(start);
+	if (!info->available) {
+		explain(&res, &a, info->reason, sizeof(info->reason));
+		ww_form_base_close(t, b);
+	}
+out:
+	if (rc != WW_OK)
+		ww_form_base_close(t, b);
+	ww_candidate_answer_release(&a);
+	return rc;
+}
+
+enum ww_rc ww_form_base_call(struct ww_judge_task *t, enum ww_baseline b, double *us, struct ww_err *err)
+{
+	struct ww_candidate_answer a;
+	struct ww_run_result res;
+	char why[256];
+	enum ww_rc rc = WW_OK;
+
+	ww_candidate_answer_init(&a);
+	if (t->judge->flush)
+		memset(t->judge->flush, 1, t->judge->flush_bytes);
+	else
+		WW_TRY(ww_ref_wipe(t->ref, 0, 1, err));
+	WW_TRY(ww_candidate_call(t->form_base[b], CALL_LIMIT_S, &a, &res, err));
+	*us = (double)res.elapsed_ns * 1e-3;
+	if (res.kind != WW_RUN_OK) {
+		explain(&res, &a, why, sizeof(why));
+		rc = ww_err_set(err, WW_ERR_WORKER, "baseline %s failed: %s", ww_baseline_name(b), why);
+	}
+out:
+	if (rc != WW_OK)
+		ww_form_base_close(t, b);
+	ww_candidate_answer_release(&a);
+	return rc;
+}
+
+pid_t ww_form_base_pid(const struct ww_judge_task *t, enum ww_baseline b)
+{
+	return (int)b < (int)WW_BASE_TORCH_COUNT && t->form_base[b] ? ww_candidate_pid(t->form_base[b]) : 0;
+}
+
+void ww_form_base_close(struct ww_judge_task *t, enum ww_baseline b)
+{
+	ww_candidate_free(t->form_base[b]);
+	t->form_base[b] = NULL;
+	t->clocked[b].prepared = 0;
+}
