@@ -478,7 +478,8 @@ def degenerate(task, seed_a, seed_b):
         r = References(task)
         if not all(r.finite) and (scale, shift) != (1.0, 0.0):
             return None
-        return [trivial(o, e, d, own, rule) for o, e, d, own in zip(other, r.exact, r.default, r.own) if d.numel()]
+        with task.lightly():
+            return [trivial(o, e, d, own, rule) for o, e, d, own in zip(other, r.exact, r.default, r.own) if d.numel()]
 
     answer = {}
     for rule, more in MORE_DRAWS.items():
