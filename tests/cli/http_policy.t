@@ -45,9 +45,9 @@ argv = command(task, out, "--policy", "openai:scripted", "--base-url", base, "--
 p = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENV)
 leaks = looked = 0
 while p.poll() is None:
-    leaks += environments(os.getpid()) 
+    time.sleep(1)  # not in its first moment: it takes the keys out of its own environment first
+    leaks += environments(os.getpid())
     looked += 1
-    time.sleep(1)
 stdout, stderr = p.communicate()
 try:
     said = json.loads(stdout)
