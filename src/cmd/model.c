@@ -284,7 +284,7 @@ struct output {
 	struct ww_detok detok;
 	struct ww_str text;
 	json_t *tokens, *logprobs;
-	enum ww_finish finish;
+	enum ww_end end;
 	size_t shown;			/* bytes of text that are on the screen */
 };
 
@@ -305,15 +305,16 @@ static int is_end(const struct ww_config *c, int32_t id)
 	return 0;
 }
 
-static void on_token(void *arg, const struct ww_infer_event *e)
+static int on_token(void *arg, const struct ww_infer_event *e)
 {
 	struct output *o = arg;
-	o->finish = e->finish;
-	json_array_append_new(o->tokens, json_integer(e->sampled.token));
-	json_array_append_new(o->logprobs, ww_json_real((double)e->sampled.logp));
-	if (!is_end(&o->m->config, e->sampled.token))
-		ww_detok_add(&o->detok, e->sampled.token, &o->text);
+	o->end = e->end;
+	json_array_append_new(o->tokens, json_integer(e->drawn.token));
+	json_array_append_new(o->logprobs, ww_json_real((double)e->drawn.logp));
+	if (!is_end(&o->m->config, e->drawn.token))
+		ww_detok_add(&o->detok, e->drawn.token, &o->text);
 	show(o);
+	return 0;
 }
 
 /* The prompt's ids, and the tokens that end an answer. */
@@ -373,7 +374,7 @@ static void print_run(struct output *o, size_t prompt_n)
 		return;
 	}
 	print_json(json_pack("{s:s, s:O, s:O, s:s, s:i}", "text", o->text.p, "tokens", o->tokens, "logprobs", o->logprobs, "finish",
-			     o->finish == WW_FINISH_STOP ? "stop" : "length", "prompt_tokens", (int)prompt_n));
+			     o->end == WW_END_STOP ? "stop" : "length", "prompt_tokens", (int)prompt_n));
 }
 
 static enum ww_rc run_run(const struct values *v, char **argv, struct ww_dev *dev, struct ww_err *err)

@@ -69,6 +69,26 @@ struct ww_adamw {
 	int64_t step;				/* from 1 */
 };
 
+/* How a token is drawn: temperature first, then top_k, then top_p of what is left, then min_p. */
+struct ww_sampling {
+	double temperature;			/* 0: the likeliest token, the smallest id of equals */
+	int64_t top_k;				/* 0: all; what is as likely as the last one kept is kept too */
+	double top_p;				/* 1: all */
+	double min_p;				/* 0: all; else at least so much of the likeliest token's probability */
+};
+#define WW_SAMPLING_INIT { 1.0, 0, 1.0, 0.0 }
+/* Draw number `position` of the stream of random numbers (seed, stream): the result depends on nothing else. */
+struct ww_draw {
+	struct ww_sampling sampling;
+	uint64_t seed, stream, position;
+};
+struct ww_drawn {
+	int32_t token;				/* -1: a logit is NaN, or none is finite */
+	float logp;				/* at temperature 1 and untruncated: logit - lse */
+	float logp_sampling;			/* under the distribution that it was drawn from */
+};
+#define WW_DRAW_UNIT 0x1p40			/* the likeliest token's weight (draw.c) */
+
 struct ww_dev_ops {
 	const char *name;
 	/* Memory is 64-byte aligned; its contents are undefined. */
@@ -134,6 +154,12 @@ struct ww_dev_ops {
 	void (*softmax_bwd)(struct ww_stream *s, struct ww_arr dlogits, const float *logits, const int32_t *targets,
 			    const float *lse, const float *dlogp, int64_t t, int64_t first, int64_t n);
 
+	/* A token for each of t rows, out[i] by how[i] (both device).  The logits lie in chunks of columns as gemm wrote them: that
+	 * of row i and column j is logits[t * c + i * w + j - c], c being j rounded down to a multiple of `chunk` and w the columns
+	 * of that chunk, min(chunk, v - c). */
+	void (*draw)(struct ww_stream *s, struct ww_drawn *out, const struct ww_draw *how, const float *logits, const float *lse,
+		     int64_t t, int64_t v, int64_t chunk);
+
 	/* out[0] += sum of x^2, by a fixed order */
 	void (*sumsq)(struct ww_stream *s, float *out, const float *x, int64_t n);
 	/* out[0] = min(1, limit / sqrt(in[0])); 1 where in[0] is 0 */
@@ -152,6 +178,11 @@ struct ww_dev {
 /* "ref" or "cpu".  exact: see above. */
 enum ww_rc ww_dev_open(const char *name, int exact, struct ww_dev **out, struct ww_err *err) WW_MUST_CHECK;
 void ww_dev_close(struct ww_dev *d);		/* NULL is fine */
+
+/* One row of the operation `draw` on the host, for backends and tests; weight: room for v numbers. */
+void ww_dev_draw(const float *logits, int64_t v, float lse, const struct ww_draw *d, uint64_t *weight, struct ww_drawn *out);
+/* Row i of chunked logits (see `draw`) into out (v). */
+void ww_dev_draw_row(const float *logits, int64_t i, int64_t t, int64_t v, int64_t chunk, float *out);
 
 /* bf16 on the host: round to nearest even (NaN stays NaN), and back. */
 uint16_t ww_bf16_from(float x);

@@ -1,40 +1,57 @@
 /* infer.c - continuous batching.
  *
- * A request is admitted when a slot is free and the cache has pages for its whole life (prompt and max_new), so nothing ever
- * has to be thrown out and computed again; the price is cache that a sequence which stops early did not need.  Each step takes one
- * token from every sequence that generates and fills the rest of the step with prompts, in order of submission.
+ * Each step takes one token from every sequence that generates and fills the rest of the step with prompts, in order of
+ * submission.  A sequence takes pages as it grows; when none is left, the sequence that was submitted last gives up all of
+ * its own and waits to be computed again.  So the cache is never reserved for tokens that may not come, and the first one
+ * always goes on: any single request fits the cache.
+ *
+ * Full pages are known by what they hold (pages.c) and outlive their sequence, so the next turn of a conversation, or another
+ * request that begins alike, finds its beginning in the cache.  A request whose beginning another one is computing just now
+ * waits for it: a group of samples of one prompt costs one prompt.
  *
  * What a sequence generates depends on itself alone: in exact mode the device promises that a row's numbers do not depend on
- * the batch, and random numbers are counted by the sequence's own stream and position.
+ * the batch, and random numbers are counted by the sequence's own stream and position.  So neither neighbours nor pages found
+ * nor a second computation can be seen in the result.
  */
 #include "infer/infer.h"
+#include "infer/pages.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 struct seq {
 	struct ww_request q;		/* prompt and stop point into `ids` and `stops` */
-	int64_t id, n, cached, want;	/* known tokens, those in the cache, tokens at most */
+	int64_t id, n, want;		/* known tokens; tokens at most */
+	int64_t cached, reused;		/* tokens in the cache; of the prompt when it was admitted first */
 	int32_t *ids, *stops, *pages;
-	int64_t page_n;
-	int running, rows_at;		/* rows_at: its row of logits in this step, or -1 */
+	int64_t page_n, shared;		/* pages held; how many of them, from the first, are known by content */
+	int64_t step_n;			/* tokens in this step */
+	int running, admitted, row;	/* row: its draw in this step, or -1 */
 };
 
 struct ww_infer {
 	struct ww_model *m;
-	struct ww_run *run;
+	struct ww_generate *gen;
 	struct ww_kv *kv;
+	struct ww_pages *pages;
 	struct ww_infer_limits l;
-	int32_t *free_pages;
-	int64_t free_n, next_id, stride;
+	struct ww_infer_stats stats;
+	int64_t next_id, stride;
 	struct seq **all;		/* in order of submission */
 	int64_t count, cap, running;
 	/* one step */
 	int32_t *ids, *starts, *cached, *table, *rows;
-	float *logits, *lse;
+	struct ww_draw *how;
+	struct ww_drawn *drawn;
 };
 
 static int64_t pages_for(int64_t tokens) { return (tokens + WW_KV_PAGE - 1) / WW_KV_PAGE; }
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+uint64_t ww_infer_bytes(const struct ww_model *m, const struct ww_infer_limits *l)
+{
+	return (uint64_t)pages_for(l->cache_tokens) * ww_kv_page_bytes(m) + ww_generate_bytes(m, l->step_tokens, l->max_sequences);
+}
 
 enum ww_rc ww_infer_new(struct ww_model *m, const struct ww_infer_limits *l, struct ww_infer **out, struct ww_err *err)
 {
@@ -42,28 +59,25 @@ enum ww_rc ww_infer_new(struct ww_model *m, const struct ww_infer_limits *l, str
 	enum ww_rc rc;
 	if (!f)
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
-	WW_BUG(l->max_sequences < 1 || l->max_sequences > WW_RUN_ROWS || l->step_tokens < l->max_sequences || l->cache_tokens < 1);
+	WW_BUG(l->max_sequences < 1 || l->max_sequences > WW_GENERATE_ROWS || l->step_tokens < l->max_sequences || l->cache_tokens < 1);
 	f->m = m;
 	f->l = *l;
-	f->free_n = pages_for(l->cache_tokens);
-	f->stride = pages_for(m->config.max_position);
+	f->stride = ww_kv_stride(m);
 	size_t s = (size_t)l->max_sequences;
-	f->free_pages = malloc((size_t)f->free_n * sizeof(*f->free_pages));
 	f->ids = malloc((size_t)l->step_tokens * sizeof(*f->ids));
 	f->starts = malloc((s + 1) * sizeof(*f->starts));
 	f->cached = malloc(s * sizeof(*f->cached));
 	f->rows = malloc(s * sizeof(*f->rows));
 	f->table = malloc(s * (size_t)f->stride * sizeof(*f->table));
-	f->lse = malloc(s * sizeof(*f->lse));
-	f->logits = malloc(s * (size_t)m->config.vocab_size * sizeof(*f->logits));
-	if (!f->free_pages || !f->ids || !f->starts || !f->cached || !f->rows || !f->table || !f->lse || !f->logits) {
+	f->how = malloc(s * sizeof(*f->how));
+	f->drawn = malloc(s * sizeof(*f->drawn));
+	if (!f->ids || !f->starts || !f->cached || !f->rows || !f->table || !f->how || !f->drawn) {
 		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 		goto out;
 	}
-	for (int64_t i = 0; i < f->free_n; i++)
-		f->free_pages[i] = (int32_t)(f->free_n - 1 - i);
-	WW_TRY(ww_kv_new(m, f->free_n, &f->kv, err));
-	WW_TRY(ww_run_new(m, l->step_tokens, l->max_sequences, 0, &f->run, err));
+	WW_TRY(ww_pages_new(pages_for(l->cache_tokens), &f->pages, err));
+	WW_TRY(ww_kv_new(m, pages_for(l->cache_tokens), &f->kv, err));
+	WW_TRY(ww_generate_new(m, l->step_tokens, l->max_sequences, &f->gen, err));
 	*out = f;
 out:
 	if (rc != WW_OK)
@@ -71,13 +85,22 @@ out:
 	return rc;
 }
 
+/* ---- requests */
+
+/* Give up pages and the place in the batch. */
+static void stop_running(struct ww_infer *f, struct seq *s)
+{
+	ww_pages_drop(f->pages, s->pages, s->page_n);
+	s->page_n = s->shared = s->cached = 0;
+	f->running -= s->running;
+	s->running = 0;
+}
+
 static void seq_free(struct ww_infer *f, struct seq *s)
 {
 	if (!s)
 		return;
-	for (int64_t i = 0; i < s->page_n; i++)
-		f->free_pages[f->free_n++] = s->pages[i];
-	f->running -= s->running;
+	stop_running(f, s);
 	free(s->ids);
 	free(s->stops);
 	free(s->pages);
@@ -90,21 +113,21 @@ void ww_infer_free(struct ww_infer *f)
 		return;
 	for (int64_t i = 0; i < f->count; i++)
 		seq_free(f, f->all[i]);
-	ww_run_free(f->run);
+	ww_generate_free(f->gen);
 	ww_kv_free(f->kv);
+	ww_pages_free(f->pages);
 	free(f->all);
-	free(f->free_pages);
 	free(f->ids);
 	free(f->starts);
 	free(f->cached);
 	free(f->rows);
 	free(f->table);
-	free(f->lse);
-	free(f->logits);
+	free(f->how);
+	free(f->drawn);
 	free(f);
 }
 
-static enum ww_rc check_request(const struct ww_infer *f, const struct ww_request *q, struct ww_err *err)
+enum ww_rc ww_infer_check(const struct ww_infer *f, const struct ww_request *q, struct ww_err *err)
 {
 	const struct ww_config *c = &f->m->config;
 	WW_BUG(q->prompt_n < 1 || q->max_new < 1);
@@ -124,7 +147,7 @@ static enum ww_rc check_request(const struct ww_infer *f, const struct ww_reques
 
 enum ww_rc ww_infer_submit(struct ww_infer *f, const struct ww_request *q, int64_t *id, struct ww_err *err)
 {
-	enum ww_rc rc = check_request(f, q, err);
+	enum ww_rc rc = ww_infer_check(f, q, err);
 	if (rc != WW_OK)
 		return rc;
 	if (f->count == f->cap) {
@@ -171,74 +194,154 @@ void ww_infer_cancel(struct ww_infer *f, int64_t id)
 		}
 }
 
-/* Strictly in order: a long request at the head is not overtaken for ever by short ones. */
+/* ---- who runs, and where */
+
+/* Hold the known pages that s begins with.  One token is always computed: its logits are wanted. */
+static void find_beginning(struct ww_infer *f, struct seq *s)
+{
+	while ((s->page_n + 1) * WW_KV_PAGE < s->n) {
+		int32_t i = ww_pages_find(f->pages, s->page_n ? s->pages[s->page_n - 1] : -1, s->ids + s->page_n * WW_KV_PAGE);
+		if (i < 0)
+			break;
+		s->pages[s->page_n++] = i;
+	}
+	s->shared = s->page_n;
+	s->cached = s->page_n * WW_KV_PAGE;
+}
+
+/* A running sequence is computing the page that s needs next. */
+static int is_coming(const struct ww_infer *f, const struct seq *s)
+{
+	int64_t n = s->cached + WW_KV_PAGE;
+	for (int64_t i = 0; n < s->n && i < f->count; i++) {
+		const struct seq *r = f->all[i];
+		if (r->running && r->cached < n && r->n >= n && !memcmp(r->ids, s->ids, (size_t)n * sizeof(*s->ids)))
+			return 1;
+	}
+	return 0;
+}
+
+/* Strictly in order, so that a long request at the head is not overtaken for ever by short ones; only those that wait for a
+ * neighbour's pages let others pass.  One page more than the known tokens need keeps a newcomer from being thrown out again
+ * at once. */
 static void admit(struct ww_infer *f)
 {
 	for (int64_t i = 0; i < f->count && f->running < f->l.max_sequences; i++) {
 		struct seq *s = f->all[i];
-		int64_t need = pages_for(s->want - 1);
 		if (s->running)
 			continue;
-		if (need > f->free_n)
+		find_beginning(f, s);
+		int coming = is_coming(f, s);
+		if (coming || least(pages_for(s->n) + 1, pages_for(s->want - 1)) - s->page_n > ww_pages_left(f->pages)) {
+			stop_running(f, s);
+			if (coming)
+				continue;
 			return;
-		while (s->page_n < need)
-			s->pages[s->page_n++] = f->free_pages[--f->free_n];
-		s->running = 1;
+		}
+		if (!s->admitted)
+			f->stats.reused_tokens += s->reused = s->cached;
+		s->running = s->admitted = 1;
 		f->running++;
 	}
 }
 
-/* The step's batch; *chosen rows of logits. */
+/* The running sequence that was submitted last. */
+static struct seq *youngest(struct ww_infer *f)
+{
+	int64_t i = f->count - 1;
+	while (!f->all[i]->running)
+		i--;
+	return f->all[i];
+}
+
+/* Pages for all tokens of this step; 0 where s itself had to give up its own. */
+static int get_pages(struct ww_infer *f, struct seq *s, int64_t tokens)
+{
+	while (s->running && s->page_n < pages_for(tokens)) {
+		int32_t page = ww_pages_take(f->pages);
+		if (page >= 0) {
+			s->pages[s->page_n++] = page;
+			continue;
+		}
+		f->stats.preempted++;
+		stop_running(f, youngest(f));
+	}
+	return s->running;
+}
+
+/* How many tokens each takes: oldest first, and one is kept for each that follows. */
+static void share_out(struct ww_infer *f)
+{
+	int64_t t = 0, placed = 0;
+	for (int64_t i = 0; i < f->count; i++) {
+		struct seq *s = f->all[i];
+		if (!s->running)
+			continue;
+		int64_t n = least(s->n - s->cached, f->l.step_tokens - t - (f->running - placed - 1));
+		if (!get_pages(f, s, s->cached + n))
+			continue;
+		s->step_n = n;
+		t += n;
+		placed++;
+	}
+}
+
+/* The step's batch; *chosen rows of it draw. */
 static struct ww_batch build(struct ww_infer *f, int64_t *chosen)
 {
-	int64_t t = 0, q = 0, waiting = 0;
-	for (int64_t i = 0; i < f->count; i++)
-		waiting += f->all[i]->running;
+	int64_t t = 0, q = 0;
 	*chosen = 0;
 	f->starts[0] = 0;
 	for (int64_t i = 0; i < f->count; i++) {
 		struct seq *s = f->all[i];
-		s->rows_at = -1;
+		s->row = -1;
 		if (!s->running)
 			continue;
-		int64_t room = f->l.step_tokens - t - --waiting, n = s->n - s->cached;	/* one token is kept for each that follows */
-		n = n < room ? n : room;
-		memcpy(f->ids + t, s->ids + s->cached, (size_t)n * sizeof(*f->ids));
-		memcpy(f->table + q * f->stride, s->pages, (size_t)s->page_n * sizeof(*f->table));
-		for (int64_t k = s->page_n; k < f->stride; k++)
-			f->table[q * f->stride + k] = -1;
+		int32_t *table = f->table + q * f->stride;
+		memcpy(f->ids + t, s->ids + s->cached, (size_t)s->step_n * sizeof(*f->ids));
+		memcpy(table, s->pages, (size_t)s->page_n * sizeof(*table));
+		memset(table + s->page_n, 0xff, (size_t)(f->stride - s->page_n) * sizeof(*table));
 		f->cached[q] = (int32_t)s->cached;
-		t += n;
+		t += s->step_n;
 		f->starts[++q] = (int32_t)t;
-		s->cached += n;
-		if (s->cached == s->n) {
-			s->rows_at = (int)*chosen;
-			f->rows[(*chosen)++] = (int32_t)t - 1;
-		}
+		if (s->cached + s->step_n < s->n)
+			continue;
+		f->how[*chosen] = (struct ww_draw){ s->q.sampling, s->q.seed, s->q.stream, (uint64_t)s->n };
+		f->rows[*chosen] = (int32_t)t - 1;
+		s->row = (int)(*chosen)++;
 	}
 	return (struct ww_batch){ .ids = f->ids, .starts = f->starts, .t = t, .sequences = q, .kv = f->kv, .cached = f->cached,
 				  .pages = f->table, .pages_stride = f->stride };
 }
 
-static enum ww_rc sample_one(struct ww_infer *f, struct seq *s, struct ww_infer_event *e, struct ww_err *err)
+/* ---- what came out */
+
+/* The step's tokens are in the cache; pages that they filled can be found. */
+static void note_cached(struct ww_infer *f, struct seq *s)
 {
-	int64_t v = f->m->config.vocab_size;
-	*e = (struct ww_infer_event){ .user = s->q.user, .id = s->id };
-	enum ww_rc rc = ww_sample(f->logits + s->rows_at * v, v, f->lse[s->rows_at], &s->q.sampling, s->q.seed, s->q.stream,
-				  (uint64_t)s->n, &e->sampled, err);
-	if (rc != WW_OK)
-		return rc;
-	s->ids[s->n++] = e->sampled.token;
-	for (int i = 0; i < s->q.stop_n; i++)
-		if (s->stops[i] == e->sampled.token)
-			e->finish = WW_FINISH_STOP;
-	if (e->finish == WW_FINISH_NONE && s->n == s->want)
-		e->finish = WW_FINISH_LENGTH;
-	return WW_OK;
+	f->stats.prompt_tokens += least(s->cached + s->step_n, s->q.prompt_n) - least(s->cached, s->q.prompt_n);
+	s->cached += s->step_n;
+	for (; (s->shared + 1) * WW_KV_PAGE <= s->cached; s->shared++) {
+		int32_t parent = s->shared ? s->pages[s->shared - 1] : -1;
+		s->pages[s->shared] = ww_pages_know(f->pages, s->pages[s->shared], parent, s->ids + s->shared * WW_KV_PAGE);
+	}
 }
 
-enum ww_rc ww_infer_step(struct ww_infer *f, void (*on_token)(void *arg, const struct ww_infer_event *e), void *arg,
-			 int64_t *left, struct ww_err *err)
+static struct ww_infer_event take_token(struct ww_infer *f, struct seq *s)
+{
+	struct ww_infer_event e = { .user = s->q.user, .id = s->id, .drawn = f->drawn[s->row], .reused = s->reused };
+	s->ids[s->n++] = e.drawn.token;
+	for (int i = 0; i < s->q.stop_n; i++)
+		if (s->stops[i] == e.drawn.token)
+			e.end = WW_END_STOP;
+	if (e.end == WW_END_NONE && s->n == s->want)
+		e.end = WW_END_LENGTH;
+	f->stats.new_tokens++;
+	return e;
+}
+
+enum ww_rc ww_infer_step(struct ww_infer *f, int (*on_token)(void *arg, const struct ww_infer_event *e), void *arg, int64_t *left,
+			 struct ww_err *err)
 {
 	int64_t chosen;
 	enum ww_rc rc = WW_OK;
@@ -246,28 +349,35 @@ enum ww_rc ww_infer_step(struct ww_infer *f, void (*on_token)(void *arg, const s
 	*left = f->count;
 	if (!f->running)
 		return WW_OK;
+	share_out(f);
 	struct ww_batch b = build(f, &chosen);
-	WW_TRY(ww_run_forward(f->run, &b, err));
-	if (chosen)
-		WW_TRY(ww_run_logits(f->run, f->rows, chosen, f->logits, f->lse, err));
+	WW_TRY(ww_generate_step(f->gen, &b, f->rows, f->how, chosen, f->drawn, err));
+	f->stats.steps++;
+	for (int64_t i = 0; i < f->count; i++)
+		if (f->all[i]->running)
+			note_cached(f, f->all[i]);
 	for (int64_t i = 0; i < f->count;) {
 		struct seq *s = f->all[i];
-		struct ww_infer_event e;
-		if (!s->running || s->rows_at < 0) {
+		if (!s->running || s->row < 0) {
 			i++;
 			continue;
 		}
-		WW_TRY(sample_one(f, s, &e, err));
-		s->rows_at = -1;
-		if (e.finish != WW_FINISH_NONE)
+		struct ww_infer_event e = take_token(f, s);
+		if (on_token(arg, &e) || e.end != WW_END_NONE)
 			drop(f, i);
 		else
 			i++;
-		on_token(arg, &e);
 	}
 	*left = f->count;
 out:
 	return rc;
 }
 
-int64_t ww_infer_free_pages(const struct ww_infer *f) { return f->free_n; }
+void ww_infer_forget(struct ww_infer *f)
+{
+	WW_BUG(f->count);
+	ww_pages_forget(f->pages);
+}
+
+int64_t ww_infer_pages_left(const struct ww_infer *f) { return ww_pages_left(f->pages); }
+struct ww_infer_stats ww_infer_stats(const struct ww_infer *f) { return f->stats; }

@@ -2,18 +2,17 @@
 #ifndef WW_INFER_INFER_H
 #define WW_INFER_INFER_H
 
-#include "infer/sample.h"
-#include "nn/model.h"
+#include "nn/generate.h"
 
 struct ww_infer;
 
 struct ww_infer_limits {
-	int64_t cache_tokens;		/* of all running sequences, rounded up to pages */
-	int64_t max_sequences;		/* running at once, at most WW_RUN_ROWS */
+	int64_t cache_tokens;		/* of all sequences, rounded up to pages */
+	int64_t max_sequences;		/* running at once, at most WW_GENERATE_ROWS */
 	int64_t step_tokens;		/* computed in one step: longer prompts go in chunks; at least max_sequences */
 };
 
-enum ww_finish { WW_FINISH_NONE, WW_FINISH_STOP, WW_FINISH_LENGTH };
+enum ww_end { WW_END_NONE, WW_END_STOP, WW_END_LENGTH };
 
 struct ww_request {
 	const int32_t *prompt;		/* at least one token; copied */
@@ -29,21 +28,35 @@ struct ww_request {
 struct ww_infer_event {
 	void *user;
 	int64_t id;
-	struct ww_sampled sampled;
-	enum ww_finish finish;
+	struct ww_drawn drawn;
+	enum ww_end end;
+	int64_t reused;			/* tokens of the prompt that were in the cache already */
+};
+
+/* What happened since the start. */
+struct ww_infer_stats {
+	int64_t steps, prompt_tokens, new_tokens, reused_tokens, preempted;
 };
 
 enum ww_rc ww_infer_new(struct ww_model *m, const struct ww_infer_limits *l, struct ww_infer **out, struct ww_err *err)
 	WW_MUST_CHECK;
 void ww_infer_free(struct ww_infer *f);		/* NULL is fine */
-/* Queue a request.  One that could never run (longer than the context or the cache) is refused now. */
+/* Bytes of device memory that ww_infer_new() would take. */
+uint64_t ww_infer_bytes(const struct ww_model *m, const struct ww_infer_limits *l);
+/* A request that could never run (longer than the context or the cache, unknown tokens) is an error.  Any thread may ask. */
+enum ww_rc ww_infer_check(const struct ww_infer *f, const struct ww_request *q, struct ww_err *err) WW_MUST_CHECK;
+/* Queue a request; one that could never run is refused now. */
 enum ww_rc ww_infer_submit(struct ww_infer *f, const struct ww_request *q, int64_t *id, struct ww_err *err) WW_MUST_CHECK;
-/* Drop a request, queued or running; unknown ids are fine. */
+/* Drop a request, queued or running; unknown ids are fine.  Not from within on_token. */
 void ww_infer_cancel(struct ww_infer *f, int64_t id);
 /* One batch: a token for every sequence whose prompt is in, and prompts as far as there is room.  on_token is called for each
- * new token, in the order of submission.  *left: requests that are not finished. */
-enum ww_rc ww_infer_step(struct ww_infer *f, void (*on_token)(void *arg, const struct ww_infer_event *e), void *arg,
-			 int64_t *left, struct ww_err *err) WW_MUST_CHECK;
-int64_t ww_infer_free_pages(const struct ww_infer *f);
+ * new token, in the order of submission; not 0: the sequence ends with it.  *left: requests that are not finished. */
+enum ww_rc ww_infer_step(struct ww_infer *f, int (*on_token)(void *arg, const struct ww_infer_event *e), void *arg, int64_t *left,
+			 struct ww_err *err) WW_MUST_CHECK;
+/* The weights have changed: what is in the cache belongs to the old ones.  No request may be there. */
+void ww_infer_forget(struct ww_infer *f);
+/* Pages that no sequence holds. */
+int64_t ww_infer_pages_left(const struct ww_infer *f);
+struct ww_infer_stats ww_infer_stats(const struct ww_infer *f);
 
 #endif

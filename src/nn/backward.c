@@ -51,31 +51,6 @@ enum ww_rc ww_run_logprobs(struct ww_run *r, const int32_t *targets, float *logp
 	return r->ops->sync(r->s, err);
 }
 
-/* The chunks of columns as in ww_run_logprobs(), so that the sum is the same to the last bit. */
-enum ww_rc ww_run_logits(struct ww_run *r, const int32_t *rows, int64_t n, float *logits, float *lse, struct ww_err *err)
-{
-	int64_t v = r->m->config.vocab_size, h = r->m->config.hidden_size;
-	float *chunk = malloc((size_t)n * WW_HEAD_V * sizeof(*chunk));
-	enum ww_rc rc = chunk ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
-	WW_BUG(n < 1 || n > WW_RUN_ROWS || n > r->t);
-	r->ops->upload(r->s, r->targets, rows, (size_t)n * 4);
-	r->ops->embed(r->s, r->tmp, r->hidden, r->targets, n, h);	/* gathers */
-	for (int64_t v0 = 0; rc == WW_OK && v0 < v; v0 += WW_HEAD_V) {
-		int64_t nv = least(WW_HEAD_V, v - v0);
-		r->ops->gemm(r->s, WW_GEMM_NT, f32(r->logits), r->tmp, at(weight(r, r->head), v0 * h), n, nv, h, 0);
-		r->ops->softmax_chunk(r->s, r->state, r->logits, r->targets, n, v0, nv);
-		r->ops->download(r->s, chunk, r->logits, (size_t)(n * nv) * sizeof(*chunk));
-		rc = r->ops->sync(r->s, err);
-		for (int64_t i = 0; rc == WW_OK && i < n; i++)
-			memcpy(logits + i * v + v0, chunk + i * nv, (size_t)nv * sizeof(*chunk));
-	}
-	r->ops->softmax_finish(r->s, NULL, r->lse, r->state, n);
-	r->ops->download(r->s, lse, r->lse, (size_t)n * sizeof(*lse));
-	r->has_logits = 0;
-	free(chunk);
-	return rc == WW_OK ? r->ops->sync(r->s, err) : rc;
-}
-
 /* dhidden (fp32) and the head's gradient. */
 static void head_backward(struct ww_run *r)
 {

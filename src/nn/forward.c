@@ -83,7 +83,7 @@ static uint64_t cut_all(struct ww_run *r, void *base)
 	r->targets = cut(&c, t, 4);
 	r->start = cut(&c, r->max_sequences + 1, 4);
 	r->rows = cut(&c, t, 4);
-	r->pages_stride = (f->max_position + WW_KV_PAGE - 1) / WW_KV_PAGE;
+	r->pages_stride = ww_kv_stride(r->m);
 	r->pages = r->train ? NULL : cut(&c, r->max_sequences * r->pages_stride, 4);
 	r->cs = cut(&c, t * f->head_dim, 4);
 	for (int64_t i = 0; i < f->layers; i++) {
@@ -252,7 +252,7 @@ static enum ww_rc check_batch(const struct ww_run *r, const struct ww_batch *b, 
 	if (b->t < 1 || b->t > r->max_t || b->sequences < 1 || b->sequences > r->max_sequences)
 		return ww_err_set(err, WW_ERR_LIMIT, "a batch of %lld tokens in %lld sequences does not fit this workspace (%lld, %lld)",
 				  (long long)b->t, (long long)b->sequences, (long long)r->max_t, (long long)r->max_sequences);
-	WW_BUG(b->starts[0] != 0 || b->starts[b->sequences] != b->t || (b->kv && (r->train || b->pages_stride > r->pages_stride)));
+	WW_BUG(b->starts[0] != 0 || b->starts[b->sequences] != b->t || (b->kv && (r->train || b->pages_stride != r->pages_stride)));
 	for (int64_t q = 0; q < b->sequences; q++) {
 		int64_t n = b->starts[q + 1] - b->starts[q] + (b->kv ? b->cached[q] : 0);
 		WW_BUG(b->starts[q + 1] < b->starts[q]);
@@ -286,11 +286,10 @@ static void upload_places(struct ww_run *r, const struct ww_batch *b)
 	if (!b->kv)
 		return;
 	r->ops->upload(r->s, r->rows, rows, (size_t)b->t * 4);
-	for (int64_t q = 0; q < b->sequences; q++)
-		r->ops->upload(r->s, r->pages + q * r->pages_stride, b->pages + q * b->pages_stride, (size_t)b->pages_stride * 4);
+	r->ops->upload(r->s, r->pages, b->pages, (size_t)(b->sequences * r->pages_stride) * 4);
 }
 
-static enum ww_rc upload_batch(struct ww_run *r, const struct ww_batch *b, struct ww_err *err)
+enum ww_rc ww_run_upload(struct ww_run *r, const struct ww_batch *b, struct ww_err *err)
 {
 	enum ww_rc rc = check_batch(r, b, err);
 	if (rc != WW_OK)
@@ -304,18 +303,23 @@ static enum ww_rc upload_batch(struct ww_run *r, const struct ww_batch *b, struc
 	return WW_OK;
 }
 
-enum ww_rc ww_run_forward(struct ww_run *r, const struct ww_batch *b, struct ww_err *err)
+void ww_run_compute(struct ww_run *r)
 {
 	const struct ww_config *f = &r->m->config;
-	enum ww_rc rc = upload_batch(r, b, err);
-	if (rc != WW_OK)
-		return rc;
 	r->has_logits = 0;
 	r->ops->rope_table(r->s, r->cs, r->pos, r->m->rope_freq, r->m->rope_factor, r->t, f->head_dim);
 	r->ops->embed(r->s, r->layers[0].x_in, weight(r, &r->m->params[0]), r->ids, r->t, f->hidden_size);
 	for (int64_t i = 0; i < f->layers; i++)
 		layer_forward(r, &r->layers[i], i + 1 < f->layers ? r->layers[i + 1].x_in : r->x_out);
 	r->ops->rmsnorm(r->s, r->hidden, r->rstd, r->x_out, weight(r, r->norm), r->t, f->hidden_size, (float)f->rms_eps);
+}
+
+enum ww_rc ww_run_forward(struct ww_run *r, const struct ww_batch *b, struct ww_err *err)
+{
+	enum ww_rc rc = ww_run_upload(r, b, err);
+	if (rc != WW_OK)
+		return rc;
+	ww_run_compute(r);
 	return r->ops->sync(r->s, err);
 }
 

@@ -62,6 +62,8 @@ enum ww_rc ww_kv_new(struct ww_model *m, int64_t pages, struct ww_kv **out, stru
 void ww_kv_free(struct ww_kv *kv);		/* NULL is fine */
 /* Bytes of device memory a page takes in all layers. */
 uint64_t ww_kv_page_bytes(const struct ww_model *m);
+/* Pages of a sequence as long as the model's context. */
+int64_t ww_kv_stride(const struct ww_model *m);
 
 /* Sequences packed one behind the other, on the host. */
 struct ww_batch {
@@ -69,7 +71,7 @@ struct ww_batch {
 	const int32_t *starts;		/* (sequences + 1): first token of each, and t */
 	int64_t t, sequences;
 	/* With a cache (never in training): sequence s has cached[s] tokens in the pages pages[s * pages_stride ...], and the
-	 * batch's tokens follow them; the pages for these are there too. */
+	 * batch's tokens follow them; the pages for these are there too.  pages_stride is ww_kv_stride(). */
 	struct ww_kv *kv;
 	const int32_t *cached, *pages;
 	int64_t pages_stride;
@@ -89,11 +91,6 @@ struct ww_arr ww_run_hidden(const struct ww_run *r);		/* (T, H) on the device */
 /* logp[i] (host): the log-probability of targets[i] (host) after token i; targets outside the vocabulary are refused.  The
  * logits are never whole. */
 enum ww_rc ww_run_logprobs(struct ww_run *r, const int32_t *targets, float *logp, struct ww_err *err) WW_MUST_CHECK;
-/* The logits of n chosen tokens of the batch, logits[i * V ...] (host) for token rows[i], and the log of their exponentials'
- * sum; logits - lse is to the last bit what ww_run_logprobs() gives.  n is at most WW_RUN_ROWS. */
-enum { WW_RUN_ROWS = 1024 };
-enum ww_rc ww_run_logits(struct ww_run *r, const int32_t *rows, int64_t n, float *logits, float *lse, struct ww_err *err)
-	WW_MUST_CHECK;
 /* After forward and logprobs: add to the gradients those of sum(dlogp[i] * logp[i]); dlogp (host).  Minimising a mean
  * cross-entropy is dlogp = -1/t. */
 enum ww_rc ww_run_backward(struct ww_run *r, const float *dlogp, struct ww_err *err) WW_MUST_CHECK;

@@ -1,4 +1,4 @@
-/* run.h - the workspace of a batch, for forward.c, head.c and backward.c only. */
+/* run.h - the workspace of a batch, for forward.c, backward.c and generate.c only. */
 #ifndef WW_NN_RUN_H
 #define WW_NN_RUN_H
 
@@ -42,5 +42,10 @@ struct ww_run {
 	struct ww_arr dres, dn, dq, dk, dv, datt, dg, du;
 	int32_t *host;			/* staging for pos, seq and rows */
 };
+
+/* The two halves of ww_run_forward(), without a wait: what depends on the batch's numbers, and what depends on its shape
+ * alone.  The batch must stay as it is until the stream is synchronised. */
+enum ww_rc ww_run_upload(struct ww_run *r, const struct ww_batch *b, struct ww_err *err) WW_MUST_CHECK;
+void ww_run_compute(struct ww_run *r);
 
 #endif

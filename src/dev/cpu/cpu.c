@@ -406,6 +406,33 @@ static void cpu_softmax_bwd(struct ww_stream *s, struct ww_arr dlogits, const fl
 				   .scale = dlogp, .first = first, .t = t, .h = n }, 4 * n);
 }
 
+/* ---- drawing tokens: a row is a part, with a copy of its logits and its weights for each thread */
+
+struct draws {
+	struct ww_drawn *out;
+	const struct ww_draw *how;
+	const float *logits, *lse;
+	int64_t t, v, chunk;
+	float *room;
+};
+
+static void draw_part(void *arg, int64_t i, int worker)
+{
+	const struct draws *d = arg;
+	uint64_t *weight = (uint64_t *)(d->room + worker * 4 * d->v);
+	float *row = (float *)(weight + d->v);
+	ww_dev_draw_row(d->logits, i, d->t, d->v, d->chunk, row);
+	ww_dev_draw(row, d->v, d->lse[i], &d->how[i], weight, &d->out[i]);
+}
+
+static void cpu_draw(struct ww_stream *s, struct ww_drawn *out, const struct ww_draw *how, const float *logits, const float *lse,
+		     int64_t t, int64_t v, int64_t chunk)
+{
+	struct draws d = { out, how, logits, lse, t, v, chunk, ww_cpu_scratch(s, 1, 4 * v * ww_pool_threads(s->d->pool)) };
+	if (s->err.rc == WW_OK)
+		ww_pool_run(s->d->pool, t, draw_part, &d);
+}
+
 /* ---- sums over tokens that meet in one row, and the optimizer */
 
 struct scatter { struct ww_stream *s; float *dtable; struct ww_arr dy; const int32_t *ids; int64_t t, h; };
@@ -506,7 +533,7 @@ static const struct ww_dev_ops cpu_ops = {
 	.embed_bwd = cpu_embed_bwd, .scatter = cpu_scatter, .rmsnorm = cpu_rmsnorm, .rmsnorm_bwd = cpu_rmsnorm_bwd, .rope_table = cpu_rope_table,
 	.rope = cpu_rope, .attention = ww_cpu_attention, .attention_bwd = ww_cpu_attention_bwd, .swiglu = cpu_swiglu,
 	.swiglu_bwd = cpu_swiglu_bwd, .softmax_chunk = cpu_softmax_chunk, .softmax_finish = cpu_softmax_finish,
-	.softmax_bwd = cpu_softmax_bwd, .sumsq = cpu_sumsq, .clip_factor = cpu_clip_factor, .adamw = cpu_adamw,
+	.softmax_bwd = cpu_softmax_bwd, .draw = cpu_draw, .sumsq = cpu_sumsq, .clip_factor = cpu_clip_factor, .adamw = cpu_adamw,
 };
 
 enum ww_rc ww_dev_cpu_open(int exact, struct ww_dev **out, struct ww_err *err)

@@ -337,6 +337,21 @@ static void ref_softmax_bwd(struct ww_stream *s, struct ww_arr dlogits, const fl
 		}
 }
 
+static void ref_draw(struct ww_stream *s, struct ww_drawn *out, const struct ww_draw *how, const float *logits, const float *lse,
+		     int64_t t, int64_t v, int64_t chunk)
+{
+	uint64_t *weight = malloc((size_t)v * sizeof(*weight));
+	float *row = malloc((size_t)v * sizeof(*row));
+	(void)s;
+	WW_BUG(!weight || !row);
+	for (int64_t i = 0; i < t; i++) {
+		ww_dev_draw_row(logits, i, t, v, chunk, row);
+		ww_dev_draw(row, v, lse[i], &how[i], weight, &out[i]);
+	}
+	free(weight);
+	free(row);
+}
+
 static void ref_sumsq(struct ww_stream *s, float *out, const float *x, int64_t n)
 {
 	double sum = 0;
@@ -376,7 +391,7 @@ static const struct ww_dev_ops ref_ops = {
 	.embed_bwd = ref_embed_bwd, .scatter = ref_scatter, .rmsnorm = ref_rmsnorm, .rmsnorm_bwd = ref_rmsnorm_bwd, .rope_table = ref_rope_table, .rope = ref_rope,
 	.attention = ref_attention, .attention_bwd = ref_attention_bwd, .swiglu = ref_swiglu, .swiglu_bwd = ref_swiglu_bwd,
 	.softmax_chunk = ref_softmax_chunk, .softmax_finish = ref_softmax_finish, .softmax_bwd = ref_softmax_bwd,
-	.sumsq = ref_sumsq, .clip_factor = ref_clip_factor, .adamw = ref_adamw,
+	.draw = ref_draw, .sumsq = ref_sumsq, .clip_factor = ref_clip_factor, .adamw = ref_adamw,
 };
 
 enum ww_rc ww_dev_ref_open(struct ww_dev **out, struct ww_err *err)

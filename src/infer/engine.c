@@ -1,0 +1,491 @@
+/* engine.c - see engine.h.
+ *
+ * One thread owns everything that computes (struct ww_infer is not made for two); the others leave requests in a list and get
+ * their tokens by a call from that thread.  A job is in exactly one of two lists: `fresh`, which any thread fills under the
+ * lock, and `jobs`, which only the engine's thread changes (under the lock, since others look for an id in it).  Every job
+ * gets exactly one last event, whatever happens to it, so its owner knows when nothing refers to it any more.
+ *
+ * Engines are shared by their options: the episodes of a run each open the same model and get the same engine, so they are
+ * batched without knowing of each other.
+ */
+#include "infer/engine.h"
+#include "infer/text.h"
+
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { ANSWER_TEXT_MAX = 64 << 20, CPU_STEP_TOKENS = 512, CUDA_STEP_TOKENS = 4096, CPU_SEQUENCES = 32, CUDA_SEQUENCES = 256,
+       LEAST_CACHE_TOKENS = 1024 };
+#define CPU_CACHE_BYTES ((uint64_t)2 << 30)
+#define CUDA_CACHE_BYTES ((uint64_t)24 << 30)
+
+struct job {
+	struct job *next;
+	int64_t id, infer_id;
+	struct ww_request q;		/* prompt and stop are the job's own */
+	int32_t *prompt, *stop_ids;
+	struct ww_text text;
+	void (*on_event)(void *ctx, const struct ww_engine_event *e);
+	void *ctx;
+	int64_t reused;
+	int cancelled;			/* by any thread, under the lock */
+	int done;
+};
+
+struct ww_engine {
+	struct ww_engine *next;		/* in the list of open engines */
+	int users;
+	char dir[PATH_MAX], device[16];
+	struct ww_engine_opts asked;	/* its strings are the two above */
+	struct ww_dev *dev;
+	struct ww_model *model;
+	struct ww_tok *tok;
+	struct ww_infer *infer;
+	struct ww_infer_limits limits;
+	pthread_t thread;
+	int started;
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	struct job *fresh, **fresh_end, *jobs;
+	int64_t next_id;
+	int closing;
+	struct ww_infer_stats stats;
+	struct ww_str piece;		/* the engine's thread: text of one token */
+};
+
+static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ww_engine *open_engines;
+
+/* ---- jobs */
+
+static void job_free(struct job *j)
+{
+	if (!j)
+		return;
+	ww_text_release(&j->text);
+	free(j->prompt);
+	free(j->stop_ids);
+	free(j);
+}
+
+static void finish(struct job *j, enum ww_engine_end end, const struct ww_err *err)
+{
+	struct ww_engine_event e = { .end = end, .reused = j->reused, .err = err, .text = "" };
+	if (!j->done)
+		j->on_event(j->ctx, &e);
+	j->done = 1;
+}
+
+static int on_token(void *arg, const struct ww_infer_event *t)
+{
+	struct ww_engine *e = arg;
+	struct job *j = t->user;
+	struct ww_engine_event v = { .drawn = &t->drawn, .reused = t->reused };
+	ww_str_reset(&e->piece);
+	j->reused = t->reused;
+	int stopped = t->end == WW_END_STOP || ww_text_add(&j->text, t->drawn.token, &e->piece);
+	if (stopped || t->end != WW_END_NONE) {
+		ww_text_finish(&j->text, &e->piece);
+		v.end = stopped || j->text.stopped ? WW_ENGINE_STOP : WW_ENGINE_LENGTH;
+	}
+	v.text = e->piece.p;
+	v.text_n = e->piece.len;
+	j->done = v.end != WW_ENGINE_GOES_ON;
+	j->on_event(j->ctx, &v);
+	return j->done;
+}
+
+/* Jobs whose last event is out leave the list. */
+static void sweep(struct ww_engine *e)
+{
+	pthread_mutex_lock(&e->lock);
+	for (struct job **at = &e->jobs; *at;) {
+		struct job *j = *at;
+		if (!j->done) {
+			at = &j->next;
+			continue;
+		}
+		*at = j->next;
+		job_free(j);
+	}
+	e->stats = ww_infer_stats(e->infer);
+	pthread_mutex_unlock(&e->lock);
+}
+
+/* Fresh jobs become jobs; 0 when the engine is to end. */
+static int take_fresh(struct ww_engine *e)
+{
+	pthread_mutex_lock(&e->lock);
+	while (!e->closing && !e->fresh && !e->jobs)
+		pthread_cond_wait(&e->wake, &e->lock);
+	if (e->fresh) {
+		*e->fresh_end = e->jobs;
+		e->jobs = e->fresh;
+		e->fresh = NULL;
+		e->fresh_end = &e->fresh;
+	}
+	int goes_on = !e->closing;
+	pthread_mutex_unlock(&e->lock);
+	return goes_on;
+}
+
+static void end_all(struct ww_engine *e, enum ww_engine_end end, const struct ww_err *err)
+{
+	for (struct job *j = e->jobs; j; j = j->next) {
+		ww_infer_cancel(e->infer, j->infer_id);
+		finish(j, end, err);
+	}
+}
+
+/* Hand on what is new, end what was cancelled. */
+static void settle(struct ww_engine *e)
+{
+	for (struct job *j = e->jobs; j; j = j->next) {
+		struct ww_err err = WW_ERR_INIT;
+		pthread_mutex_lock(&e->lock);
+		int cancelled = j->cancelled;
+		pthread_mutex_unlock(&e->lock);
+		if (cancelled) {
+			ww_infer_cancel(e->infer, j->infer_id);
+			finish(j, WW_ENGINE_CANCELLED, NULL);
+		} else if (j->infer_id < 0 && ww_infer_submit(e->infer, &j->q, &j->infer_id, &err) != WW_OK) {
+			finish(j, WW_ENGINE_FAILED, &err);
+		}
+	}
+}
+
+static void *thread_main(void *arg)
+{
+	struct ww_engine *e = arg;
+	while (take_fresh(e)) {
+		struct ww_err err = WW_ERR_INIT;
+		int64_t left;
+		settle(e);
+		if (ww_infer_step(e->infer, on_token, e, &left, &err) != WW_OK)
+			end_all(e, WW_ENGINE_FAILED, &err);
+		sweep(e);
+	}
+	end_all(e, WW_ENGINE_CANCELLED, NULL);
+	sweep(e);
+	return NULL;
+}
+
+/* ---- opening */
+
+static enum ww_rc open_device(const struct ww_engine_opts *o, struct ww_dev **out, struct ww_err *err)
+{
+	struct ww_err ignored = WW_ERR_INIT;
+	if (o->device)
+		return ww_dev_open(o->device, !o->fast, out, err);
+	return ww_dev_open("cuda", !o->fast, out, &ignored) == WW_OK ? WW_OK : ww_dev_open("cpu", !o->fast, out, err);
+}
+
+static int64_t clamp(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
+
+/* What the options leave open. */
+static void choose_limits(struct ww_engine *e)
+{
+	struct ww_infer_limits *l = &e->limits;
+	int cuda = !strcmp(e->dev->ops->name, "cuda");
+	uint64_t token_bytes = ww_kv_page_bytes(e->model) / WW_KV_PAGE;
+	*l = e->asked.limits;
+	if (!l->max_sequences)
+		l->max_sequences = cuda ? CUDA_SEQUENCES : CPU_SEQUENCES;
+	l->max_sequences = clamp(l->max_sequences, 1, WW_GENERATE_ROWS);
+	if (!l->step_tokens)
+		l->step_tokens = cuda ? CUDA_STEP_TOKENS : CPU_STEP_TOKENS;
+	if (l->step_tokens < l->max_sequences)
+		l->step_tokens = l->max_sequences;
+	int64_t most = l->max_sequences * e->model->config.max_position;
+	if (!l->cache_tokens)
+		l->cache_tokens = clamp((int64_t)((cuda ? CUDA_CACHE_BYTES : CPU_CACHE_BYTES) / token_bytes), 1, most);
+}
+
+/* A cache whose size was not asked for is halved until it fits. */
+static enum ww_rc open_infer(struct ww_engine *e, struct ww_err *err)
+{
+	enum ww_rc rc;
+	choose_limits(e);
+	while ((rc = ww_infer_new(e->model, &e->limits, &e->infer, err)) != WW_OK)
+		if (e->asked.limits.cache_tokens || (e->limits.cache_tokens /= 2) < LEAST_CACHE_TOKENS)
+			break;
+	return rc;
+}
+
+static void engine_free(struct ww_engine *e)
+{
+	if (!e)
+		return;
+	if (e->started) {
+		pthread_mutex_lock(&e->lock);
+		e->closing = 1;
+		pthread_cond_signal(&e->wake);
+		pthread_mutex_unlock(&e->lock);
+		pthread_join(e->thread, NULL);
+	}
+	ww_infer_free(e->infer);
+	ww_model_free(e->model);
+	ww_dev_close(e->dev);
+	ww_tok_free(e->tok);
+	pthread_cond_destroy(&e->wake);
+	pthread_mutex_destroy(&e->lock);
+	ww_str_release(&e->piece);
+	free(e);
+}
+
+static enum ww_rc engine_new(const struct ww_engine_opts *o, const char *dir, struct ww_engine **out, struct ww_err *err)
+{
+	struct ww_engine *e = calloc(1, sizeof(*e));
+	enum ww_rc rc;
+	if (!e)
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	pthread_mutex_init(&e->lock, NULL);
+	pthread_cond_init(&e->wake, NULL);
+	ww_str_init(&e->piece, WW_TEXT_HELD_MAX);
+	e->fresh_end = &e->fresh;
+	e->users = 1;
+	e->asked = *o;
+	e->asked.dir = strcpy(e->dir, dir);
+	snprintf(e->device, sizeof(e->device), "%s", o->device ? o->device : "");
+	e->asked.device = o->device ? e->device : NULL;
+	WW_TRY(ww_tok_open(dir, &e->tok, err));
+	WW_TRY(open_device(o, &e->dev, err));
+	WW_TRY(ww_model_open(dir, e->dev, o->dtype, &e->model, err));
+	WW_TRY(open_infer(e, err));
+	e->started = pthread_create(&e->thread, NULL, thread_main, e) == 0;
+	if (!e->started)
+		rc = ww_err_set(err, WW_ERR_SYSTEM, "cannot start the engine's thread");
+	*out = e;
+out:
+	if (rc != WW_OK)
+		engine_free(e);
+	return rc;
+}
+
+static int same_text(const char *a, const char *b) { return a == b || (a && b && !strcmp(a, b)); }
+
+static int is_same(const struct ww_engine *e, const struct ww_engine_opts *o, const char *dir)
+{
+	const struct ww_engine_opts *a = &e->asked;
+	return !strcmp(e->dir, dir) && same_text(a->device, o->device) && a->fast == o->fast && a->dtype == o->dtype &&
+	       !memcmp(&a->limits, &o->limits, sizeof(o->limits));
+}
+
+enum ww_rc ww_engine_open(const struct ww_engine_opts *o, struct ww_engine **out, struct ww_err *err)
+{
+	char dir[PATH_MAX];
+	enum ww_rc rc = WW_OK;
+	if (!realpath(o->dir, dir))
+		return ww_err_errno(err, WW_ERR_USAGE, "cannot open the model %s", o->dir);
+	pthread_mutex_lock(&open_lock);
+	struct ww_engine *e = open_engines;
+	while (e && !is_same(e, o, dir))
+		e = e->next;
+	if (e) {
+		e->users++;
+	} else if ((rc = engine_new(o, dir, &e, err)) == WW_OK) {
+		e->next = open_engines;
+		open_engines = e;
+	}
+	pthread_mutex_unlock(&open_lock);
+	if (rc == WW_OK)
+		*out = e;
+	return rc;
+}
+
+void ww_engine_close(struct ww_engine *e)
+{
+	if (!e)
+		return;
+	pthread_mutex_lock(&open_lock);
+	int last = !--e->users;
+	for (struct ww_engine **at = &open_engines; last && *at; at = &(*at)->next)
+		if (*at == e) {
+			*at = e->next;
+			break;
+		}
+	pthread_mutex_unlock(&open_lock);
+	if (last)
+		engine_free(e);
+}
+
+struct ww_tok *ww_engine_tok(struct ww_engine *e) { return e->tok; }
+const struct ww_config *ww_engine_config(const struct ww_engine *e) { return &e->model->config; }
+const char *ww_engine_device(const struct ww_engine *e) { return e->dev->ops->name; }
+
+int64_t ww_engine_context(const struct ww_engine *e)
+{
+	int64_t cache = (e->limits.cache_tokens + WW_KV_PAGE - 1) / WW_KV_PAGE * WW_KV_PAGE;
+	return cache < e->model->config.max_position ? cache : e->model->config.max_position;
+}
+
+struct ww_infer_stats ww_engine_stats(struct ww_engine *e)
+{
+	pthread_mutex_lock(&e->lock);
+	struct ww_infer_stats s = e->stats;
+	pthread_mutex_unlock(&e->lock);
+	return s;
+}
+
+/* ---- asking */
+
+static enum ww_rc job_new(struct ww_engine *e, const struct ww_engine_request *q, struct job **out, struct ww_err *err)
+{
+	const struct ww_config *c = &e->model->config;
+	struct job *j = calloc(1, sizeof(*j));
+	int stops = q->stop_ids_n + c->eos_count;
+	enum ww_rc rc = WW_OK;
+	if (!j)
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	*j = (struct job){ .infer_id = -1, .on_event = q->on_event, .ctx = q->ctx };
+	j->prompt = malloc((size_t)(q->prompt_n + 1) * sizeof(*j->prompt));
+	j->stop_ids = malloc((size_t)(stops + 1) * sizeof(*j->stop_ids));
+	if (!j->prompt || !j->stop_ids) {
+		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		goto out;
+	}
+	memcpy(j->prompt, q->prompt, (size_t)q->prompt_n * sizeof(*j->prompt));
+	for (int i = 0; i < stops; i++)
+		j->stop_ids[i] = i < q->stop_ids_n ? q->stop_ids[i] : (int32_t)c->eos[i - q->stop_ids_n];
+	j->q = (struct ww_request){ .prompt = j->prompt, .prompt_n = q->prompt_n, .max_new = q->max_new, .sampling = q->sampling,
+				    .seed = q->seed, .stream = q->stream, .stop = j->stop_ids, .stop_n = stops, .user = j };
+	WW_TRY(ww_text_init(&j->text, e->tok, q->stop, q->stop_n, err));
+	WW_TRY(ww_infer_check(e->infer, &j->q, err));
+	*out = j;
+out:
+	if (rc != WW_OK)
+		job_free(j);
+	return rc;
+}
+
+static int64_t room_for(const struct ww_engine *e, const struct ww_engine_request *q)
+{
+	return q->max_new ? q->max_new : ww_engine_context(e) - q->prompt_n + 1;
+}
+
+enum ww_rc ww_engine_submit(struct ww_engine *e, const struct ww_engine_request *request, int64_t *id, struct ww_err *err)
+{
+	struct ww_engine_request q = *request;
+	struct job *j = NULL;
+	q.max_new = room_for(e, &q);
+	if (q.prompt_n < 1)
+		return ww_err_set(err, WW_ERR_USAGE, "the prompt has no tokens");
+	if (q.max_new < 1)
+		return ww_err_set(err, WW_ERR_LIMIT, "the prompt has %lld tokens, the context is %lld", (long long)q.prompt_n,
+				  (long long)ww_engine_context(e));
+	enum ww_rc rc = job_new(e, &q, &j, err);
+	if (rc != WW_OK)
+		return rc;
+	pthread_mutex_lock(&e->lock);
+	*id = j->id = e->next_id++;
+	*e->fresh_end = j;
+	e->fresh_end = &j->next;
+	pthread_cond_signal(&e->wake);
+	pthread_mutex_unlock(&e->lock);
+	return WW_OK;
+}
+
+void ww_engine_cancel(struct ww_engine *e, int64_t id)
+{
+	pthread_mutex_lock(&e->lock);
+	for (int list = 0; list < 2; list++)
+		for (struct job *j = list ? e->jobs : e->fresh; j; j = j->next)
+			if (j->id == id)
+				j->cancelled = 1;
+	pthread_mutex_unlock(&e->lock);
+}
+
+/* ---- whole answers */
+
+struct waiter {
+	pthread_mutex_t lock;
+	pthread_cond_t moved;
+	struct ww_engine_answer *out;
+	struct ww_err err;
+};
+
+static void collect(void *ctx, const struct ww_engine_event *v)
+{
+	struct waiter *w = ctx;
+	struct ww_engine_answer *a = w->out;
+	pthread_mutex_lock(&w->lock);
+	if (v->drawn) {
+		a->logp[a->ids.n] = v->drawn->logp;
+		a->logp_sampling[a->ids.n] = v->drawn->logp_sampling;
+		if (!ww_ids_add(&a->ids, v->drawn->token))
+			ww_err_set(&w->err, WW_ERR_NOMEM, "out of memory");
+	}
+	ww_str_add(&a->text, v->text, v->text_n);
+	a->reused = v->reused;
+	a->end = v->end;
+	if (v->err)
+		w->err = *v->err;
+	if (v->end != WW_ENGINE_GOES_ON)
+		pthread_cond_signal(&w->moved);
+	pthread_mutex_unlock(&w->lock);
+}
+
+static void wait_for_end(struct ww_engine *e, struct waiter *w, int64_t id, const volatile int *interrupted)
+{
+	pthread_mutex_lock(&w->lock);
+	while (w->out->end == WW_ENGINE_GOES_ON) {
+		struct timespec until;
+		clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_nsec += 200000000;
+		until.tv_sec += until.tv_nsec / 1000000000;
+		until.tv_nsec %= 1000000000;
+		pthread_cond_timedwait(&w->moved, &w->lock, &until);
+		if (!interrupted || !*interrupted)
+			continue;
+		pthread_mutex_unlock(&w->lock);
+		ww_engine_cancel(e, id);
+		pthread_mutex_lock(&w->lock);
+	}
+	pthread_mutex_unlock(&w->lock);
+}
+
+enum ww_rc ww_engine_ask(struct ww_engine *e, const struct ww_engine_request *request, const volatile int *interrupted,
+			 struct ww_engine_answer *out, struct ww_err *err)
+{
+	struct ww_engine_request q = *request;
+	struct waiter w = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, out, WW_ERR_INIT };
+	int64_t id;
+	enum ww_rc rc = WW_OK;
+	q.on_event = collect;
+	q.ctx = &w;
+	q.max_new = room_for(e, &q);
+	size_t room = (size_t)(q.max_new > 0 ? q.max_new : 0) + 1;
+	*out = (struct ww_engine_answer){ .ids = WW_IDS_INIT(room), .text = WW_STR_INIT(ANSWER_TEXT_MAX),
+					  .logp = malloc(room * sizeof(float)), .logp_sampling = malloc(room * sizeof(float)) };
+	if (!out->logp || !out->logp_sampling)
+		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	else
+		rc = ww_engine_submit(e, &q, &id, err);
+	if (rc == WW_OK) {
+		wait_for_end(e, &w, id, interrupted);
+		if (out->end == WW_ENGINE_CANCELLED)
+			rc = ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted");
+		else if (w.err.rc != WW_OK) {
+			*err = w.err;
+			rc = w.err.rc;
+		}
+	}
+	pthread_cond_destroy(&w.moved);
+	pthread_mutex_destroy(&w.lock);
+	if (rc != WW_OK)
+		ww_engine_answer_release(out);
+	return rc;
+}
+
+void ww_engine_answer_release(struct ww_engine_answer *a)
+{
+	ww_ids_release(&a->ids);
+	ww_str_release(&a->text);
+	free(a->logp);
+	free(a->logp_sampling);
+	*a = (struct ww_engine_answer){ .ids = WW_IDS_INIT(0), .text = WW_STR_INIT(ANSWER_TEXT_MAX) };
+}

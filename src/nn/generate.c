@@ -1,0 +1,113 @@
+/* generate.c - one step of generation.
+ *
+ * The host sends what changes from step to step (ids, places, pages, how to draw), the device does the rest, and one wait
+ * brings back 12 bytes a sequence.  Logits never leave the device: with 150,000 words and 64 sequences they would be 39 MB
+ * a step.  They are whole there, in chunks of columns as ww_run_logprobs() makes them, so that the sum over the
+ * vocabulary is the same to the last bit.
+ */
+#include "nn/generate.h"
+#include "nn/run.h"
+#include "nn/safetensors.h"
+
+#include <stdlib.h>
+
+struct ww_generate {
+	struct ww_model *m;
+	struct ww_run *run;
+	int64_t max_n;
+	void *base;
+	int32_t *rows;		/* device from here */
+	struct ww_draw *how;
+	struct ww_drawn *out;
+	float *logits;		/* (max_n, V) in chunks */
+};
+
+static int64_t most_rows(int64_t max_sequences) { return max_sequences < WW_GENERATE_ROWS ? max_sequences : WW_GENERATE_ROWS; }
+static uint64_t room(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+static uint64_t own_bytes(const struct ww_model *m, int64_t n)
+{
+	uint64_t rows = (uint64_t)n;
+	return room(rows * sizeof(int32_t)) + room(rows * sizeof(struct ww_draw)) + room(rows * sizeof(struct ww_drawn)) +
+	       rows * (uint64_t)m->config.vocab_size * sizeof(float);
+}
+
+uint64_t ww_generate_bytes(const struct ww_model *m, int64_t max_t, int64_t max_sequences)
+{
+	return own_bytes(m, most_rows(max_sequences)) + ww_run_bytes(m, max_t, max_sequences, 0);
+}
+
+enum ww_rc ww_generate_new(struct ww_model *m, int64_t max_t, int64_t max_sequences, struct ww_generate **out, struct ww_err *err)
+{
+	struct ww_generate *g = calloc(1, sizeof(*g));
+	enum ww_rc rc;
+	if (!g)
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	g->m = m;
+	g->max_n = most_rows(max_sequences);
+	uint64_t n = (uint64_t)g->max_n;
+	WW_TRY(m->dev->ops->alloc(m->dev, own_bytes(m, g->max_n), &g->base, err));
+	g->rows = g->base;
+	g->how = (void *)((char *)g->rows + room(n * sizeof(*g->rows)));
+	g->out = (void *)((char *)g->how + room(n * sizeof(*g->how)));
+	g->logits = (void *)((char *)g->out + room(n * sizeof(*g->out)));
+	WW_TRY(ww_run_new(m, max_t, max_sequences, 0, &g->run, err));
+	*out = g;
+out:
+	if (rc != WW_OK)
+		ww_generate_free(g);
+	return rc;
+}
+
+void ww_generate_free(struct ww_generate *g)
+{
+	if (!g)
+		return;
+	ww_run_free(g->run);
+	if (g->base)
+		g->m->dev->ops->free(g->m->dev, g->base);
+	free(g);
+}
+
+/* Logits of n rows, their sums and draws; no row number is on the host's side any more. */
+static void head(struct ww_generate *g, int64_t n)
+{
+	struct ww_run *r = g->run;
+	const struct ww_dev_ops *ops = r->ops;
+	struct ww_arr w = ww_model_weight(g->m, r->head);
+	int64_t v = g->m->config.vocab_size, h = g->m->config.hidden_size;
+	ops->embed(r->s, r->tmp, r->hidden, g->rows, n, h);	/* gathers */
+	for (int64_t v0 = 0; v0 < v; v0 += WW_HEAD_V) {
+		int64_t nv = v - v0 < WW_HEAD_V ? v - v0 : WW_HEAD_V;
+		float *logits = g->logits + n * v0;
+		struct ww_arr part = { (char *)w.p + (size_t)(v0 * h) * ww_dtype_bytes(w.dtype), w.dtype };
+		ops->gemm(r->s, WW_GEMM_NT, (struct ww_arr){ logits, WW_F32 }, r->tmp, part, n, nv, h, 0);
+		ops->softmax_chunk(r->s, r->state, logits, g->rows, n, v0, nv);	/* targets are of no interest */
+	}
+	ops->softmax_finish(r->s, NULL, r->lse, r->state, n);
+	ops->draw(r->s, g->out, g->how, g->logits, r->lse, n, v, WW_HEAD_V);
+}
+
+enum ww_rc ww_generate_step(struct ww_generate *g, const struct ww_batch *b, const int32_t *rows, const struct ww_draw *how,
+			    int64_t n, struct ww_drawn *out, struct ww_err *err)
+{
+	struct ww_run *r = g->run;
+	enum ww_rc rc = ww_run_upload(r, b, err);
+	if (rc != WW_OK)
+		return rc;
+	WW_BUG(n < 0 || n > g->max_n || n > b->t);
+	if (n) {
+		r->ops->upload(r->s, g->rows, rows, (size_t)n * sizeof(*rows));
+		r->ops->upload(r->s, g->how, how, (size_t)n * sizeof(*how));
+	}
+	ww_run_compute(r);
+	if (n) {
+		head(g, n);
+		r->ops->download(r->s, out, g->out, (size_t)n * sizeof(*out));
+	}
+	rc = r->ops->sync(r->s, err);
+	for (int64_t i = 0; rc == WW_OK && i < n; i++)
+		if (out[i].token < 0)
+			rc = ww_err_set(err, WW_ERR_DEVICE, "the model's logits are not finite");
+	return rc;
+}
