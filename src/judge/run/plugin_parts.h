@@ -1,4 +1,8 @@
-/* plugin_parts.h - between the files of the cuda plug-in: what the profile needs to know of the back end. */
+/* plugin_parts.h - between the files of the cuda plug-in: plugin_cuda.c (load, graph, clock, runs), plugin_device.c (driver,
+ * context, facts), plugin_memory.c (buffers, guards, digests), plugin_profile.c and plugin_counters.c.
+ *
+ * One plug-in holds one device and at most one plan; struct ww_cuda is all of it.  A function that returns int returns a
+ * WW_RUN_ kind and has said in r->text what went wrong. */
 #ifndef WW_JUDGE_RUN_PLUGIN_PARTS_H
 #define WW_JUDGE_RUN_PLUGIN_PARTS_H
 
@@ -6,6 +10,88 @@
 #include "judge/run/proto.h"
 
 #include <cuda.h>
+
+#define WW_CUDA_DRIVER_MAP(X)                                                                                             \
+	X(cuInit) X(cuGetErrorName) X(cuDriverGetVersion) X(cuDeviceGetCount) X(cuDeviceGet) X(cuDeviceGetName)           \
+	X(cuDeviceGetUuid) X(cuDeviceGetAttribute) X(cuDeviceTotalMem) X(cuDevicePrimaryCtxRetain) X(cuCtxSetCurrent)     \
+	X(cuStreamCreate) X(cuStreamSynchronize) X(cuStreamBeginCapture) X(cuStreamEndCapture) X(cuGraphInstantiate)      \
+	X(cuGraphUpload) X(cuGraphLaunch) X(cuGraphExecDestroy) X(cuGraphDestroy) X(cuEventCreate) X(cuEventRecord)       \
+	X(cuEventElapsedTime) X(cuMemImportFromShareableHandle) X(cuMemGetAllocationGranularity) X(cuMemCreate)           \
+	X(cuMemAddressReserve) X(cuMemAddressFree) X(cuMemMap) X(cuMemUnmap) X(cuMemSetAccess) X(cuMemRelease)            \
+	X(cuModuleLoadData) X(cuModuleGetFunction) X(cuLaunchKernel)                                                      \
+	X(cuCtxResetPersistingL2Cache) X(cuMemsetD8Async) X(cuMemcpyDtoH) X(cuMemcpyDtoDAsync) X(cuMemAlloc) X(cuMemFree)
+
+struct ww_cuda_buffer {
+	CUdeviceptr reserve, map, data;
+	size_t reserve_bytes, map_bytes, bytes;
+	int writable, mapped;
+	uint32_t role, index;
+};
+
+struct ww_cuda {
+#define X(name) __typeof__(&name) name;
+	WW_CUDA_DRIVER_MAP(X)
+#undef X
+	const struct ww_run_host *host;
+	CUdevice device;
+	CUcontext context;
+	CUstream stream;
+	CUevent start, stop;
+	size_t granule;
+	CUdeviceptr flush;
+	size_t flush_bytes;
+	int flush_next;			/* before the next call */
+	double empty_us;		/* a call without a graph by the host's clock, median */
+	const struct ww_image *image;
+	struct ww_exec *exec;
+	struct ww_cuda_buffer *buffers;	/* image->n_buffers */
+	void **addresses;
+	CUfunction digest;
+	CUdeviceptr sum;		/* of the digest, 8 bytes */
+	uint64_t guards;		/* digest of the guard bytes when they were written */
+	int sm_count;
+	CUgraph graph;
+	CUgraphExec graph_exec;
+};
+
+/* Run a driver call; on an error set `kind` and go to out. */
+#define WW_CUDA_TRY(call, what)                                                        \
+	do {                                                                           \
+		CUresult cu_result_ = (call);                                          \
+		if (cu_result_ != CUDA_SUCCESS) {                                      \
+			kind = ww_cuda_failed(x, r, WW_RUN_BROKEN, what, cu_result_);  \
+			goto out;                                                      \
+		}                                                                      \
+	} while (0)
+
+/* ---- plugin_device.c */
+
+/* Says "what: NAME OF THE ERROR"; kind, or WW_RUN_NOMEM where memory ran out. */
+int ww_cuda_failed(struct ww_cuda *x, struct ww_run_reply *r, int kind, const char *what, CUresult e);
+/* The device reported an error while the candidate's work was on it: WW_RUN_FAULT. */
+int ww_cuda_fault(struct ww_cuda *x, struct ww_run_reply *r, CUresult e);
+int ww_cuda_attribute(struct ww_cuda *x, CUdevice_attribute a);
+int ww_cuda_open(void **self, int device, int threads, const struct ww_run_host *host, struct ww_run_reply *r);
+int ww_cuda_hello(void *self, int measure, struct ww_run_facts *f, struct ww_run_reply *r);
+
+/* ---- plugin_memory.c */
+
+/* Once, with a context that is current and before any candidate is there. */
+int ww_cuda_memory_open(struct ww_cuda *x, struct ww_run_reply *r);
+int ww_cuda_bind(void *self, const struct ww_run_bind *q, int fd, struct ww_run_reply *r);
+/* Memory of the plan's own for a buffer that is not bound. */
+int ww_cuda_scratch(struct ww_cuda *x, struct ww_cuda_buffer *b, size_t bytes, struct ww_run_reply *r);
+void ww_cuda_unmap(struct ww_cuda *x, struct ww_cuda_buffer *b);
+/* Queue the poison of all that the plan may write. */
+CUresult ww_cuda_poison(struct ww_cuda *x);
+/* The outputs as they are when everything queued has ended; waits. */
+CUresult ww_cuda_digest_outputs(struct ww_cuda *x, uint64_t key, uint64_t *out);
+/* What lies beside the writable buffers, but for up to 15 bytes behind each; waits. */
+CUresult ww_cuda_digest_guards(struct ww_cuda *x, uint64_t *out);
+/* WW_RUN_OVERRUN where a guard byte has changed. */
+int ww_cuda_guards(void *self, struct ww_run_reply *r);
+
+/* ---- plugin_profile.c, plugin_counters.c */
 
 /* A plan that is ready, borrowed from plugin_cuda.c. */
 struct ww_cuda_plan {
