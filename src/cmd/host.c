@@ -161,6 +161,24 @@ enum ww_rc ww_host_need_gpu(int device, const struct ww_host_gpus *gpus, struct 
 	return ww_err_set(err, WW_ERR_MISSING, "--target cuda: %s; use --target cpu here, and see warpwright doctor", gpus->why);
 }
 
+enum ww_rc ww_host_choose_target(const char *word, int device, enum ww_target *target, char *name, size_t cap,
+				 struct ww_host_gpus *gpus, struct ww_err *err)
+{
+	*target = WW_TARGET_CPU;
+	if (strcmp(word, "cpu")) {
+		ww_host_gpus(gpus);
+		if (gpus->n > device) {
+			*target = WW_TARGET_CUDA;
+			snprintf(name, cap, "%s", gpus->gpu[device].name);
+			return WW_OK;
+		}
+		if (!strcmp(word, "cuda"))
+			return ww_host_need_gpu(device, gpus, err);
+	}
+	ww_host_cpu_name(name, cap);
+	return WW_OK;
+}
+
 /* ---- Processor, libraries, memory -------------------------------------------------------------------------------- */
 
 void ww_host_cpu_name(char *out, size_t cap)

@@ -8,6 +8,8 @@
 
 #include "base/err.h"
 
+#include <ww/plan.h>
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,6 +25,10 @@ struct ww_host_gpus {
 void ww_host_gpus(struct ww_host_gpus *out);
 /* Whether there is GPU number `device`; the error says what to do instead. */
 enum ww_rc ww_host_need_gpu(int device, const struct ww_host_gpus *gpus, struct ww_err *err) WW_MUST_CHECK;
+
+/* Which target "auto", "cuda" or "cpu" means here, and its device's name.  *gpus is filled unless the word is "cpu". */
+enum ww_rc ww_host_choose_target(const char *word, int device, enum ww_target *target, char *name, size_t cap,
+				 struct ww_host_gpus *gpus, struct ww_err *err) WW_MUST_CHECK;
 
 /* "AMD EPYC 9654 96-Core Processor", or the machine's architecture. */
 void ww_host_cpu_name(char *out, size_t cap);

@@ -35,27 +35,10 @@ static const struct ww_opt options[] = {
 	WW_OPT_END
 };
 
-static enum ww_rc choose_target(const struct values *v, enum ww_target *target, char *name, size_t cap, struct ww_err *err)
-{
-	struct ww_host_gpus gpus;
-	*target = WW_TARGET_CPU;
-	if (strcmp(v->target, "cpu")) {
-		ww_host_gpus(&gpus);
-		if (gpus.n > v->device) {
-			*target = WW_TARGET_CUDA;
-			snprintf(name, cap, "%s", gpus.gpu[v->device].name);
-			return WW_OK;
-		}
-		if (!strcmp(v->target, "cuda"))
-			return ww_host_need_gpu((int)v->device, &gpus, err);
-	}
-	ww_host_cpu_name(name, cap);
-	return WW_OK;
-}
-
 static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 {
 	const struct values *v = values;
+	struct ww_host_gpus gpus;
 	char name[96];
 	struct ww_desk_opts o = { .device_name = name, .open_tasks = (int)v->open_tasks,
 				  .judge = { .device = (int)v->device, .threads = (int)v->threads, .max_time_s = v->max_time_s,
@@ -67,7 +50,7 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 	enum ww_rc rc;
 	(void)cmd, (void)argc, (void)argv;
 	WW_TRY(ww_cmd_parse_baselines(v->baselines, &o.judge.baselines, &err));
-	WW_TRY(choose_target(v, &o.judge.target, name, sizeof(name), &err));
+	WW_TRY(ww_host_choose_target(v->target, (int)v->device, &o.judge.target, name, sizeof(name), &gpus, &err));
 	if (!(desk = ww_desk_new(&o)))
 		WW_TRY(ww_err_set(&err, WW_ERR_NOMEM, "out of memory"));
 	struct ww_mcp_opts mo = { .tools = ww_serve_tools, .n_tools = ww_serve_n_tools, .ctx = desk,

@@ -145,23 +145,12 @@ static enum ww_rc add_format(struct run *r, const char *word, struct ww_err *err
 static enum ww_rc choose_target(struct run *r, FILE *say, struct ww_err *err)
 {
 	struct ww_host_gpus gpus;
-	const char *want = r->o->target;
-	r->target = WW_TARGET_CPU;
-	if (strcmp(want, "cpu")) {
-		ww_host_gpus(&gpus);
-		if (gpus.n > r->o->device) {
-			r->target = WW_TARGET_CUDA;
-			snprintf(r->device_name, sizeof(r->device_name), "%s", gpus.gpu[r->o->device].name);
-		} else if (!strcmp(want, "cuda")) {
-			return ww_host_need_gpu((int)r->o->device, &gpus, err);
-		}
-	}
-	if (r->target == WW_TARGET_CPU)
-		ww_host_cpu_name(r->device_name, sizeof(r->device_name));
-	if (!strcmp(want, "auto"))
+	enum ww_rc rc = ww_host_choose_target(r->o->target, (int)r->o->device, &r->target, r->device_name, sizeof(r->device_name),
+					      &gpus, err);
+	if (rc == WW_OK && !strcmp(r->o->target, "auto"))
 		fprintf(say, "target %s: %s\n", r->target == WW_TARGET_CUDA ? "cuda" : "cpu",
 			r->target == WW_TARGET_CUDA ? r->device_name : gpus.why);
-	return WW_OK;
+	return rc;
 }
 
 static const char *target_name(const struct run *r)

@@ -98,7 +98,7 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 	const struct values *v = values;
 	struct ww_task task = { .path = NULL };
 	struct ww_solution_files files = { .target = 0 };
-	enum ww_target want = !strcmp(v->target, "cuda") ? WW_TARGET_CUDA : !strcmp(v->target, "cpu") ? WW_TARGET_CPU : 0;
+	enum ww_target want = ww_cmd_target(v->target);
 	struct ww_err err = WW_ERR_INIT;
 	enum ww_rc rc;
 	int ok = 0;

@@ -1,34 +1,16 @@
 """See judge_selftest.sh."""
-import ctypes
 import glob
 import os
 import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../judge"))
-from harness import SOURCE, Harness, add_task, problem, summary  # noqa: E402
+from harness import LINEAR_PLAN, SOURCE, Harness, add_task, linear_task, need_driver, problem, summary  # noqa: E402
 
-try:
-    ctypes.CDLL("libcuda.so.1")
-except OSError:
-    print("1..0 # SKIP no NVIDIA driver")
-    sys.exit(77)
-
+need_driver()
 h = Harness("cuda")
 ADD = add_task(4099, 4096)
-LINEAR = """import torch
-import torch.nn as nn
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc = nn.Linear(1024, 1536)
-    def forward(self, x):
-        return torch.relu(self.fc(x))
-def get_inputs():
-    return [torch.randn(2048, 1024)]
-def get_init_inputs():
-    return []
-"""
+LINEAR = linear_task(2048, 1024, 1536)
 CONV = """import torch
 import torch.nn as nn
 class Model(nn.Module):
@@ -165,18 +147,6 @@ TEMPLATE = """template <typename T, int V> __global__ void k(const T *x, const T
 	long long i = (blockIdx.x * (long long)blockDim.x + threadIdx.x) * V;
 	for (int j = 0; j < V; j++)
 		if (i + j < n) { T v = x[i + j] + bias[(i + j) % cols]; y[i + j] = v > 0 ? 2 * v : 0; }
-}
-"""
-LINEAR_PLAN = """#include <ww/plan.h>
-void plan(struct ww_plan *p)
-{
-	const struct ww_tensor *x = ww_input(p, 0), *w = ww_param(p, "fc.weight"), *b = ww_param(p, "fc.bias"), *y = ww_output(p, 0);
-	struct ww_gemm g = { .m = x->size[0], .n = w->size[0], .k = x->size[1], .batch = 1, .alpha = 1,
-			     .a = { .buf = x->buf, .dtype = WW_F32, .ld = x->size[1] },
-			     .b = { .buf = w->buf, .dtype = WW_F32, .trans = 1, .ld = w->size[1] },
-			     .d = { .buf = y->buf, .dtype = WW_F32, .ld = w->size[0] },
-			     .math = MATH, .epilogue = WW_EPI_BIAS_RELU, .bias_buf = b->buf, .workspace_bytes = 32 << 20 };
-	ww_gemm(p, &g);
 }
 """
 BATCHED_PLAN = """#include <ww/plan.h>

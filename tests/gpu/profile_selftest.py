@@ -1,5 +1,4 @@
 """See profile_selftest.sh."""
-import ctypes
 import json
 import math
 import os
@@ -8,14 +7,9 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../judge"))
-from harness import BINARY, SOURCE, Harness, add_task  # noqa: E402
+from harness import BINARY, LINEAR_PLAN, SOURCE, Harness, add_task, linear_task, need_driver  # noqa: E402
 
-try:
-    ctypes.CDLL("libcuda.so.1")
-except OSError:
-    print("1..0 # SKIP no NVIDIA driver")
-    sys.exit(77)
-
+need_driver()
 h = Harness("cuda")
 OUT = os.environ.get("OUT")
 ADD = add_task(4096, 8192)  # 128 MiB in, 128 MiB out
@@ -45,31 +39,7 @@ KERNEL = """extern "C" __global__ void k(const float *x, const float *bias, floa
 """
 GOOD = "for (int j = 0; j < 4; j++) { long long i = first + j * 256; if (i < n) { float v = x[i] + bias[i % cols]; y[i] = v > 0 ? 2 * v : 0; } }"
 SPILLS = "volatile float a[200]; for (int j = 0; j < 200; j++) a[j] = x[(first + j * 37) % n]; float s = 0; for (int j = 0; j < 200; j++) s += a[(j * 7 + cols) % 200]; " + GOOD + " if (s == 12345.f) y[0] = s;"
-LINEAR = """import torch
-import torch.nn as nn
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc = nn.Linear(4096, 4096)
-    def forward(self, x):
-        return torch.relu(self.fc(x))
-def get_inputs():
-    return [torch.randn(4096, 4096)]
-def get_init_inputs():
-    return []
-"""
-LINEAR_PLAN = """#include <ww/plan.h>
-void plan(struct ww_plan *p)
-{
-	const struct ww_tensor *x = ww_input(p, 0), *w = ww_param(p, "fc.weight"), *b = ww_param(p, "fc.bias"), *y = ww_output(p, 0);
-	struct ww_gemm g = { .m = x->size[0], .n = w->size[0], .k = x->size[1], .batch = 1, .alpha = 1,
-			     .a = { .buf = x->buf, .dtype = WW_F32, .ld = x->size[1] },
-			     .b = { .buf = w->buf, .dtype = WW_F32, .trans = 1, .ld = w->size[1] },
-			     .d = { .buf = y->buf, .dtype = WW_F32, .ld = w->size[0] },
-			     .math = WW_MATH_FP32, .epilogue = WW_EPI_BIAS_RELU, .bias_buf = b->buf, .workspace_bytes = 32 << 20 };
-	ww_gemm(p, &g);
-}
-"""
+LINEAR = linear_task(4096, 4096, 4096)
 
 
 def text(path):
@@ -160,7 +130,7 @@ CASES = [
     ("streams", ADD, KERNEL.replace("BODY", GOOD), PLAN.replace("MORE", ""), 0, "ok", streams, True),
     ("spills", ADD, KERNEL.replace("BODY", SPILLS), PLAN.replace("MORE", ""), 0, "ok", spilled, False),
     ("pdl", ADD, KERNEL.replace("BODY", 'asm volatile("griddepcontrol.wait;");' + GOOD), TWICE, 0, "ok", lambda o: whole_solution(o, 4), False),
-    ("gemm", LINEAR, "/* library nodes only */\n", LINEAR_PLAN, 0, "ok", multiplied, True),
+    ("gemm", LINEAR, "/* library nodes only */\n", LINEAR_PLAN.replace("MATH", "WW_MATH_FP32"), 0, "ok", multiplied, True),
     ("softmax", *bench("softmax"), 0, "ok", whole_solution, False),
     ("mlp", *bench("mlp"), 0, "ok", whole_solution, True),
     ("crash", ADD, KERNEL.replace("BODY", GOOD + " y[n + 600000 + first] = 1;"), PLAN.replace("MORE", ""), 1, "crashed", "ILLEGAL_ADDRESS", False),

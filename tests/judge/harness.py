@@ -2,9 +2,11 @@
 
 A case is a task, a kernels file, a plan.c, the status, a word that the diagnostics must hold, and options.  judge_cpu.t and
 judge_selftest.sh hold the cases.  $WARPWRIGHT is the binary, $WW_SOURCE_DIR the source tree."""
+import ctypes
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -24,10 +26,48 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
+LINEAR_TASK = """import torch
+import torch.nn as nn
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(COLS, OUT)
+    def forward(self, x):
+        return torch.relu(self.fc(x))
+def get_inputs():
+    return [torch.randn(ROWS, COLS)]
+def get_init_inputs():
+    return []
+"""
+# y = relu(x W^T + b) by one library node; MATH is to be replaced.
+LINEAR_PLAN = """#include <ww/plan.h>
+void plan(struct ww_plan *p)
+{
+	const struct ww_tensor *x = ww_input(p, 0), *w = ww_param(p, "fc.weight"), *b = ww_param(p, "fc.bias"), *y = ww_output(p, 0);
+	struct ww_gemm g = { .m = x->size[0], .n = w->size[0], .k = x->size[1], .batch = 1, .alpha = 1,
+			     .a = { .buf = x->buf, .dtype = WW_F32, .ld = x->size[1] },
+			     .b = { .buf = w->buf, .dtype = WW_F32, .trans = 1, .ld = w->size[1] },
+			     .d = { .buf = y->buf, .dtype = WW_F32, .ld = w->size[0] },
+			     .math = MATH, .epilogue = WW_EPI_BIAS_RELU, .bias_buf = b->buf, .workspace_bytes = 32 << 20 };
+	ww_gemm(p, &g);
+}
+"""
 
 
 def add_task(rows, cols):
     return ADD_TASK.replace("ROWS", str(rows)).replace("COLS", str(cols))
+
+
+def linear_task(rows, cols, out):
+    return LINEAR_TASK.replace("ROWS", str(rows)).replace("COLS", str(cols)).replace("OUT", str(out))
+
+
+def need_driver():
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        print("1..0 # SKIP no NVIDIA driver")
+        sys.exit(77)
 
 
 class Harness:

@@ -94,15 +94,9 @@ static json_t *messages_json(const struct ww_ask *ask)
 	return list;
 }
 
-static json_t *tools_json(const struct ww_ask *ask)
+static json_t *tool_json(const struct ww_tool_spec *t, json_t *schema)
 {
-	json_t *list = json_array();
-	for (size_t i = 0; i < ask->n_tools; i++) {
-		const struct ww_tool_spec *t = &ask->tools[i];
-		json_array_append_new(list, json_pack("{s:s, s:s, s:o}", "name", t->name, "description", t->description,
-						      "input_schema", json_loads(t->schema, 0, NULL)));
-	}
-	return list;
+	return json_pack("{s:s, s:s, s:o}", "name", t->name, "description", t->description, "input_schema", schema);
 }
 
 static json_t *system_json(const struct ww_ask *ask)
@@ -128,7 +122,7 @@ static json_t *request(const struct ww_wire_opts *o, const struct ww_ask *ask, i
 		json_object_set(body, "system", system);
 	json_decref(system);
 	if (ask->n_tools)
-		json_object_set_new(body, "tools", tools_json(ask));
+		json_object_set_new(body, "tools", ww_wire_tools(ask, tool_json));
 	if (o->effort) {
 		json_object_set_new(body, "thinking", json_pack("{s:s}", "type", "adaptive"));
 		json_object_set_new(body, "output_config", json_pack("{s:s}", "effort", o->effort));

@@ -55,16 +55,10 @@ static json_t *messages_json(const struct ww_ask *ask)
 	return list;
 }
 
-static json_t *tools_json(const struct ww_ask *ask)
+static json_t *tool_json(const struct ww_tool_spec *t, json_t *schema)
 {
-	json_t *list = json_array();
-	for (size_t i = 0; i < ask->n_tools; i++) {
-		const struct ww_tool_spec *t = &ask->tools[i];
-		json_array_append_new(list, json_pack("{s:s, s:{s:s, s:s, s:o}}", "type", "function", "function",
-						      "name", t->name, "description", t->description, "parameters",
-						      json_loads(t->schema, 0, NULL)));
-	}
-	return list;
+	return json_pack("{s:s, s:{s:s, s:s, s:o}}", "type", "function", "function", "name", t->name, "description",
+			 t->description, "parameters", schema);
 }
 
 static json_t *request(const struct ww_wire_opts *o, const struct ww_ask *ask, int64_t max_tokens)
@@ -73,7 +67,7 @@ static json_t *request(const struct ww_wire_opts *o, const struct ww_ask *ask, i
 				 "stream", 1, "stream_options", "include_usage", 1,
 				 o->official ? "max_completion_tokens" : "max_tokens", (json_int_t)max_tokens);
 	if (ask->n_tools)
-		json_object_set_new(body, "tools", tools_json(ask));
+		json_object_set_new(body, "tools", ww_wire_tools(ask, tool_json));
 	if (o->effort)
 		json_object_set_new(body, "reasoning_effort", json_string(o->effort));
 	return body;

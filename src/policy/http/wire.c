@@ -145,6 +145,14 @@ json_t *ww_wire_arguments(const char *text)
 	return json_pack("{s:s}", "INVALID_JSON", text);
 }
 
+json_t *ww_wire_tools(const struct ww_ask *ask, json_t *(*one)(const struct ww_tool_spec *t, json_t *schema))
+{
+	json_t *list = json_array();
+	for (size_t i = 0; i < ask->n_tools; i++)
+		json_array_append_new(list, one(&ask->tools[i], json_loads(ask->tools[i].schema, 0, NULL)));
+	return list;
+}
+
 /* msg->native where it was written by this wire, else NULL. */
 static json_t *native_of(const struct ww_wire *w, const struct ww_message *m)
 {

@@ -86,6 +86,8 @@ enum ww_rc ww_wire_finish(const struct ww_wire *w, struct ww_wire_reply *r, stru
 /* The arguments of a call as the object that they should be; what is not one is wrapped, so that it can be sent back.
  */
 json_t *ww_wire_arguments(const char *text);
+/* A list of what `one` makes of each tool; one takes the schema over. */
+json_t *ww_wire_tools(const struct ww_ask *ask, json_t *(*one)(const struct ww_tool_spec *t, json_t *schema));
 /* Goes through a conversation: the next message, with msg->native of the newest assistant message where this wire wrote
  * it (else NULL), and for an answer of a tool the id under which the server knows its call.  NULL at the end. */
 struct ww_wire_walk {

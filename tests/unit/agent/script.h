@@ -11,6 +11,27 @@
 #include <math.h>
 #include <unistd.h>
 
+/* ---- Where runs are written: in memory where the system has such a directory, for thousands of synced writes ------- */
+
+static char dir[64];
+static json_t *graph;
+
+static inline int script_setup(void **state)
+{
+	(void)state;
+	strcpy(dir, access("/dev/shm", W_OK) == 0 ? "/dev/shm/ww-script-XXXXXX" : "/tmp/ww-script-XXXXXX");
+	graph = json_pack("{s:[]}", "nodes");
+	return mkdtemp(dir) ? 0 : -1;
+}
+
+static inline int script_teardown(void **state)
+{
+	struct ww_err err;
+	(void)state;
+	json_decref(graph);
+	return ww_fs_remove_tree(dir, &err);
+}
+
 /* ---- A policy that says a list of messages ----------------------------------------------------------------------- */
 
 struct line { const char *text, *tool[3], *args[3]; };
@@ -121,7 +142,7 @@ struct fixture {
 	struct ww_err err;
 };
 
-static inline void prepare(struct fixture *f, const char *dir, json_t *graph, const struct line *lines, int n)
+static inline void prepare(struct fixture *f, const char *where, const struct line *lines, int n)
 {
 	memset(f, 0, sizeof(*f));
 	f->policy = (struct scripted){ .base = { &scripted_ops }, .lines = lines, .n = n, .last = WW_FINISH_STOP };
@@ -136,7 +157,7 @@ static inline void prepare(struct fixture *f, const char *dir, json_t *graph, co
 						.versions = json_object() };
 	f->opts = (struct ww_agent_opts){ .policy = &f->policy.base,
 					  .judge = { &f->judge, judge_run, judge_profile, 0, graph, &f->device, "test" },
-					  .dir = dir,
+					  .dir = where,
 					  .task_source = "class Model: pass",
 					  .target = WW_TARGET_CPU,
 					  .max_turns = 50,
@@ -151,12 +172,12 @@ static inline void finish(struct fixture *f)
 }
 
 /* The episode without its clock. */
-static inline void normal_form(const char *dir, struct ww_str *out)
+static inline void normal_form(const char *where, struct ww_str *out)
 {
 	struct ww_err err = WW_ERR_INIT;
 	struct ww_str text = WW_STR_INIT(16 << 20);
 	char path[256];
-	snprintf(path, sizeof(path), "%s/episode.jsonl", dir);
+	snprintf(path, sizeof(path), "%s/episode.jsonl", where);
 	assert_int_equal(ww_fs_read(path, 16 << 20, &text, &err), WW_OK);
 	for (char *p = text.p, *nl; (nl = strchr(p, '\n')); p = nl + 1) {
 		json_t *o = json_loadb(p, (size_t)(nl - p), 0, NULL);

@@ -12,8 +12,7 @@
 
 enum { MANY = 3, KILLS = 24 };
 
-static char dir[64], run_dir[96], log_path[96];
-static json_t *graph;
+static char run_dir[96], log_path[96];
 static struct http_server server;
 
 #define TURN(us) "[[\"write\",{\"path\":\"kernels.c\",\"text\":\"us=" us "\"}],[\"write\",{\"path\":\"plan.c\",\"text\":\"p\"}],[\"verify\",{}]],"
@@ -24,11 +23,8 @@ static int setup(void **state)
 {
 	struct ww_err err = WW_ERR_INIT;
 	char path[96];
-	(void)state;
-	strcpy(dir, access("/dev/shm", W_OK) == 0 ? "/dev/shm/ww-loop-http-XXXXXX" : "/tmp/ww-loop-http-XXXXXX");
-	if (!mkdtemp(dir))
+	if (script_setup(state))
 		return -1;
-	graph = json_pack("{s:[]}", "nodes");
 	snprintf(run_dir, sizeof(run_dir), "%s/run", dir);
 	snprintf(log_path, sizeof(log_path), "%s/requests.jsonl", dir);
 	snprintf(path, sizeof(path), "%s/play.json", dir);
@@ -39,11 +35,8 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	struct ww_err err;
-	(void)state;
 	http_server_stop(&server);
-	json_decref(graph);
-	return ww_fs_remove_tree(dir, &err);
+	return script_teardown(state);
 }
 
 static enum ww_rc run_many(const char *protocol, struct ww_agent_result *results, struct ww_err *err)
@@ -55,7 +48,7 @@ static enum ww_rc run_many(const char *protocol, struct ww_agent_result *results
 	snprintf(spec, sizeof(spec), "%s:m", protocol);
 	struct ww_policy_opts o = { .spec = spec, .base_url = base, .backoff_s = 0.01 };
 	assert_int_equal(ww_fs_mkdirs(run_dir, err), WW_OK);
-	prepare(&f, run_dir, graph, story, 6);
+	prepare(&f, run_dir, story, 6);
 	for (int i = 0; i < MANY; i++)
 		assert_int_equal(ww_policy_open(&o, &list[i], err), WW_OK);
 	enum ww_rc rc = ww_agent_many(&f.opts, list, MANY, results, err);

@@ -6,28 +6,6 @@
 
 #include "agent/tools.h"
 
-/* ---- Set-up ------------------------------------------------------------------------------------------------------ */
-
-static char dir[64];
-static json_t *graph;
-
-static int setup(void **state)
-{
-	(void)state;
-	/* A thousand synced writes: in memory where the system has such a directory. */
-	strcpy(dir, access("/dev/shm", W_OK) == 0 ? "/dev/shm/ww-loop-XXXXXX" : "/tmp/ww-loop-XXXXXX");
-	graph = json_pack("{s:[]}", "nodes");
-	return mkdtemp(dir) ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-	struct ww_err err;
-	(void)state;
-	json_decref(graph);
-	return ww_fs_remove_tree(dir, &err);
-}
-
 static enum ww_rc run(struct fixture *f)
 {
 	return ww_agent_run(&f->opts, &f->result, &f->err);
@@ -57,7 +35,7 @@ static void test_story(void **state)
 	struct fixture f;
 	struct ww_episode e;
 	(void)state;
-	prepare(&f, dir, graph, story, 6);
+	prepare(&f, dir, story, 6);
 	assert_int_equal(run(&f), WW_OK);
 	assert_true(f.result.ended);
 	assert_string_equal(f.result.end.reason, "submitted");
@@ -102,7 +80,7 @@ static int cut_everywhere(const struct line *lines, int n, const char *device)
 	int cuts = 0;
 	snprintf(path, sizeof(path), "%s/episode.jsonl", dir);
 	snprintf(solution, sizeof(solution), "%s/solution", dir);
-	prepare(&f, dir, graph, lines, n);
+	prepare(&f, dir, lines, n);
 	assert_int_equal(run(&f), WW_OK);
 	finish(&f);
 	assert_int_equal(ww_fs_read(path, 16 << 20, &whole, &err), WW_OK);
@@ -112,7 +90,7 @@ static int cut_everywhere(const struct line *lines, int n, const char *device)
 			size_t keep = (size_t)(p - whole.p) + (part ? (size_t)(nl - p) / 2 : 0);
 			assert_int_equal(ww_fs_write(path, whole.p, keep, &err), WW_OK);
 			assert_int_equal(ww_fs_remove_tree(solution, &err), WW_OK);
-			prepare(&f, dir, graph, lines, n);
+			prepare(&f, dir, lines, n);
 			assert_int_equal(run(&f), WW_OK);
 			ww_str_reset(&got);
 			normal_form(dir, &got);
@@ -163,7 +141,7 @@ static void test_recorded_verdict_is_used(void **state)
 	char path[128];
 	(void)state;
 	snprintf(path, sizeof(path), "%s/episode.jsonl", dir);
-	prepare(&f, dir, graph, story, 6);
+	prepare(&f, dir, story, 6);
 	assert_int_equal(run(&f), WW_OK);
 	int all = f.judge.calls;
 	finish(&f);
@@ -171,7 +149,7 @@ static void test_recorded_verdict_is_used(void **state)
 	char *first = strstr(whole.p, "{\"type\":\"verdict\"");
 	size_t keep = (size_t)(strchr(first, '\n') + 1 - whole.p);
 	assert_int_equal(ww_fs_write(path, whole.p, keep, &err), WW_OK);
-	prepare(&f, dir, graph, story, 6);
+	prepare(&f, dir, story, 6);
 	assert_int_equal(run(&f), WW_OK);
 	assert_int_equal(f.judge.calls, all - 1);
 	finish(&f);
@@ -185,7 +163,7 @@ static void test_judge_trouble(void **state)
 	struct ww_episode e;
 	(void)state;
 	for (int at = 1; at <= 3; at++) {
-		prepare(&f, dir, graph, story, 6);
+		prepare(&f, dir, story, 6);
 		f.judge.fail_at = at == 1 ? 1 : 2;
 		assert_int_equal(run(&f), WW_ERR_WORKER);
 		assert_false(f.result.ended);
@@ -194,7 +172,7 @@ static void test_judge_trouble(void **state)
 	read_episode(&e);
 	assert_false(e.ended);
 	ww_episode_release(&e);
-	prepare(&f, dir, graph, story, 6);
+	prepare(&f, dir, story, 6);
 	assert_int_equal(run(&f), WW_OK);
 	assert_string_equal(f.result.end.reason, "submitted");
 	finish(&f);
@@ -217,7 +195,7 @@ static void test_interrupted_at_every_event(void **state)
 	(void)state;
 	for (int done = 0; !done;) {
 		struct interrupter i = { 0, 2 };
-		prepare(&f, dir, graph, story, 6);
+		prepare(&f, dir, story, 6);
 		f.opts.interrupted = &i.flag;
 		f.opts.on_event = count_down;
 		f.opts.event_ctx = &i;
@@ -238,7 +216,7 @@ static void expect_end(const struct line *lines, int n, int max_turns, enum ww_f
 		       int turns)
 {
 	struct fixture f;
-	prepare(&f, dir, graph, lines, n);
+	prepare(&f, dir, lines, n);
 	f.opts.max_turns = max_turns;
 	f.policy.last = last;
 	assert_int_equal(run(&f), WW_OK);
@@ -270,7 +248,7 @@ static void test_seconds(void **state)
 	static const struct line looks[] = { { "", { "inspect" }, { "{}" } } };
 	struct fixture f;
 	(void)state;
-	prepare(&f, dir, graph, looks, 1);
+	prepare(&f, dir, looks, 1);
 	f.opts.max_seconds = 0;
 	assert_int_equal(run(&f), WW_OK);
 	assert_string_equal(f.result.end.reason, "seconds");
@@ -299,7 +277,7 @@ static void test_malformed(void **state)
 	struct fixture f;
 	struct ww_episode e;
 	(void)state;
-	prepare(&f, dir, graph, lines, 6);
+	prepare(&f, dir, lines, 6);
 	assert_int_equal(run(&f), WW_OK);
 	assert_string_equal(f.result.end.reason, "malformed");
 	assert_int_equal(f.result.turns, 5);
@@ -330,7 +308,7 @@ static void test_nothing_to_judge(void **state)
 	};
 	struct fixture f;
 	(void)state;
-	prepare(&f, dir, graph, lines, 2);
+	prepare(&f, dir, lines, 2);
 	assert_int_equal(run(&f), WW_OK);
 	assert_string_equal(f.result.end.reason, "stopped");
 	assert_int_equal(f.judge.calls, 0);
@@ -353,7 +331,7 @@ static void test_profiles(void **state)
 	const struct ww_message *tool[6];
 	size_t n = 0;
 	(void)state;
-	prepare(&f, dir, graph, lines, 2);
+	prepare(&f, dir, lines, 2);
 	assert_int_equal(run(&f), WW_OK);
 	assert_int_equal(f.judge.calls, 1);	/* the closing judgement: a profile is none */
 	read_episode(&e);
@@ -376,16 +354,16 @@ static void test_other_run_is_refused(void **state)
 	static const struct line looks[] = { { "", { "inspect" }, { "{}" } } };
 	struct fixture f;
 	(void)state;
-	prepare(&f, dir, graph, looks, 1);
+	prepare(&f, dir, looks, 1);
 	f.judge.fail_at = 1;
 	f.opts.max_turns = 1;
 	assert_int_equal(run(&f), WW_OK);
 	finish(&f);
-	prepare(&f, dir, graph, looks, 1);
+	prepare(&f, dir, looks, 1);
 	assert_int_equal(run(&f), WW_ERR_USAGE);
 	assert_non_null(strstr(f.err.msg, "has ended"));
 	finish(&f);
-	prepare(&f, dir, graph, looks, 1);
+	prepare(&f, dir, looks, 1);
 	strcpy(f.header.task_id, "task2");
 	assert_int_equal(run(&f), WW_ERR_USAGE);
 	assert_non_null(strstr(f.err.msg, dir));
@@ -490,7 +468,7 @@ static void test_output_is_bounded(void **state)
 	ww_workspace_close(&w);
 }
 
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define T(name) cmocka_unit_test_setup_teardown(name, script_setup, script_teardown)
 
 int main(void)
 {

@@ -11,25 +11,6 @@
 
 enum { MANY = 6 };
 
-static char dir[64];
-static json_t *graph;
-
-static int setup(void **state)
-{
-	(void)state;
-	strcpy(dir, access("/dev/shm", W_OK) == 0 ? "/dev/shm/ww-many-XXXXXX" : "/tmp/ww-many-XXXXXX");
-	graph = json_pack("{s:[]}", "nodes");
-	return mkdtemp(dir) ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-	struct ww_err err;
-	(void)state;
-	json_decref(graph);
-	return ww_fs_remove_tree(dir, &err);
-}
-
 /* MANY policies that say the same; what differs is when. */
 struct many {
 	struct fixture f;
@@ -42,7 +23,7 @@ struct many {
 static void prepare_many(struct many *m, const struct line *lines, int n)
 {
 	memset(m, 0, sizeof(*m));
-	prepare(&m->f, dir, graph, lines, n);
+	prepare(&m->f, dir, lines, n);
 	for (int i = 0; i < MANY; i++) {
 		m->policies[i] = m->f.policy;
 		m->list[i] = &m->policies[i].base;
@@ -220,7 +201,7 @@ static void test_attempts_end_in_time(void **state)
 	static const struct ww_policy_ops ops = { "stubborn", stubborn_next, NULL, NULL };
 	struct fixture f;
 	(void)state;
-	prepare(&f, dir, graph, looks, 1);
+	prepare(&f, dir, looks, 1);
 	f.policy.base.ops = &ops;
 	f.opts.max_seconds = 0.05;
 	assert_int_equal(ww_agent_run(&f.opts, &f.result, &f.err), WW_OK);
@@ -391,7 +372,7 @@ enum { READER = sizeof(reader) / sizeof(reader[0]), CONTEXT = 8000 };
 
 static enum ww_rc run_reader(struct fixture *f, int no_compaction)
 {
-	prepare(f, dir, graph, reader, READER);
+	prepare(f, dir, reader, READER);
 	f->policy.base.ops = &counting_ops;
 	f->policy.usage = 10;
 	f->opts.context_tokens = CONTEXT;
@@ -457,7 +438,7 @@ static void test_same_bytes(void **state)
 	lines[199] = story[5];
 	for (int i = 0; i < 2; i++) {
 		wipe();
-		prepare(&f, dir, graph, lines, 200);
+		prepare(&f, dir, lines, 200);
 		f.opts.max_turns = 200;
 		assert_int_equal(ww_agent_run(&f.opts, &f.result, &f.err), WW_OK);
 		assert_int_equal(f.result.turns, 200);
@@ -469,7 +450,7 @@ static void test_same_bytes(void **state)
 	ww_str_release(&two);
 }
 
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define T(name) cmocka_unit_test_setup_teardown(name, script_setup, script_teardown)
 
 int main(void)
 {

@@ -163,127 +163,145 @@ static void expect_plain(struct asked *a, const char *protocol)
 	assert_true(a->reply.usd > usd * 0.999999 && a->reply.usd < usd * 1.000001);
 }
 
+/* One scenario in both protocols: each reply is looked at by `check`, and the requests that it took are counted. */
+static void in_both(const char *scenario, int requests, void (*check)(struct asked *a, int p, const void *expected), const void *expected)
+{
+	for (int p = 0; p < 2; p++) {
+		struct asked a;
+		ask(&a, protocols[p], scenario);
+		check(&a, p, expected);
+		if (requests_of(protocols[p], scenario) != requests)
+			fail_msg("%s %s: %d requests, not %d", protocols[p], scenario, requests_of(protocols[p], scenario), requests);
+		done(&a);
+	}
+}
+
 /* ---- Tests --------------------------------------------------------------------------------------------------------- */
+
+struct loss { int requests, lost; double least_s; };
+
+static void expect_whole(struct asked *a, int p, const void *expected)
+{
+	const struct loss *want = expected;
+	expect_plain(a, protocols[p]);
+	assert_int_equal(a->count.begun, want->requests);
+	assert_int_equal(a->count.lost, want->lost);
+	assert_true((a->count.lost_usd > 0) == (want->lost > 0));
+	assert_true(a->seconds >= want->least_s);
+	assert_true(a->count.most_usd > a->reply.usd);
+}
 
 /* Scenarios that end in the reply "plain" after so many requests, so many of them with something lost. */
 static void test_nothing_is_lost(void **state)
 {
-	static const struct { const char *scenario; int requests, lost; double least_s; } cases[] = {
-		{ "plain", 1, 0, 0 },	{ "reasoning", 1, 0, 0 }, { "drip", 1, 0, 0.05 }, { "r429", 2, 0, 1 },
-		{ "r5xx", 4, 0, 0 },	{ "cut", 2, 1, 0 },	  { "stall", 2, 1, 0.3 }, { "badjson", 2, 1, 0 },
-		{ "inerror", 2, 1, 0 },
+	static const struct { const char *scenario; struct loss want; } cases[] = {
+		{ "plain", { 1, 0, 0 } }, { "reasoning", { 1, 0, 0 } }, { "drip", { 1, 0, 0.05 } }, { "r429", { 2, 0, 1 } },
+		{ "r5xx", { 4, 0, 0 } },  { "cut", { 2, 1, 0 } },	{ "stall", { 2, 1, 0.3 } }, { "badjson", { 2, 1, 0 } },
+		{ "inerror", { 2, 1, 0 } },
 	};
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(cases); i++)
-		for (int p = 0; p < 2; p++) {
-			struct asked a;
-			ask(&a, protocols[p], cases[i].scenario);
-			if (a.rc != WW_OK)
-				fail_msg("%s %s: %s", protocols[p], cases[i].scenario, a.err.msg);
-			expect_plain(&a, protocols[p]);
-			assert_int_equal(requests_of(protocols[p], cases[i].scenario), cases[i].requests);
-			assert_int_equal(a.count.begun, cases[i].requests);
-			assert_int_equal(a.count.lost, cases[i].lost);
-			assert_true((a.count.lost_usd > 0) == (cases[i].lost > 0));
-			assert_true(a.seconds >= cases[i].least_s);
-			assert_true(a.count.most_usd > a.reply.usd);
-			done(&a);
-		}
+		in_both(cases[i].scenario, cases[i].want.requests, expect_whole, &cases[i].want);
+}
+
+static void expect_unstreamed(struct asked *a, int p, const void *expected)
+{
+	(void)p, (void)expected;
+	assert_int_equal(a->rc, WW_OK);
+	assert_string_equal(a->reply.message.text, said);
+	assert_string_equal(a->reply.message.reasoning, thinking);
+	assert_int_equal(a->reply.message.n_calls, 2);
+	assert_int_equal(a->reply.completion_tokens, 50);
 }
 
 static void test_whole_without_stream(void **state)
 {
 	(void)state;
-	for (int p = 0; p < 2; p++) {
-		struct asked a;
-		ask(&a, protocols[p], "whole");
-		assert_int_equal(a.rc, WW_OK);
-		assert_string_equal(a.reply.message.text, said);
-		assert_string_equal(a.reply.message.reasoning, thinking);
-		assert_int_equal(a.reply.message.n_calls, 2);
-		assert_int_equal(a.reply.completion_tokens, 50);
-		done(&a);
-	}
+	in_both("whole", 1, expect_unstreamed, NULL);
+}
+
+static void expect_estimated(struct asked *a, int p, const void *expected)
+{
+	(void)p, (void)expected;
+	assert_int_equal(a->rc, WW_OK);
+	assert_string_equal(a->reply.message.text, said);
+	assert_true(a->reply.prompt_tokens > 50 && a->reply.completion_tokens > 20);
 }
 
 /* Cut after the server had said why it stopped: the reply is whole, its usage an estimate. */
 static void test_cut_after_the_end(void **state)
 {
 	(void)state;
-	for (int p = 0; p < 2; p++) {
-		struct asked a;
-		ask(&a, protocols[p], "late");
-		assert_int_equal(a.rc, WW_OK);
-		assert_string_equal(a.reply.message.text, said);
-		assert_int_equal(requests_of(protocols[p], "late"), 1);
-		assert_true(a.reply.prompt_tokens > 50 && a.reply.completion_tokens > 20);
-		done(&a);
+	in_both("late", 1, expect_estimated, NULL);
+}
+
+static void expect_ten_calls(struct asked *a, int p, const void *expected)
+{
+	(void)p, (void)expected;
+	assert_int_equal(a->rc, WW_OK);
+	assert_int_equal(a->reply.message.n_calls, 10);
+	for (int i = 0; i < 10; i++) {
+		char want[64];
+		snprintf(want, sizeof(want), "{\"path\": \"plan.c\", \"lines\": %d}", i);
+		assert_string_equal(a->reply.message.calls[i].arguments, want);
 	}
 }
 
 static void test_ten_parallel_calls(void **state)
 {
 	(void)state;
-	for (int p = 0; p < 2; p++) {
-		struct asked a;
-		ask(&a, protocols[p], "calls10");
-		assert_int_equal(a.rc, WW_OK);
-		assert_int_equal(a.reply.message.n_calls, 10);
-		for (int i = 0; i < 10; i++) {
-			char want[64];
-			snprintf(want, sizeof(want), "{\"path\": \"plan.c\", \"lines\": %d}", i);
-			assert_string_equal(a.reply.message.calls[i].arguments, want);
-		}
-		done(&a);
-	}
+	in_both("calls10", 1, expect_ten_calls, NULL);
+}
+
+struct outcome { enum ww_finish finish; size_t calls; };
+
+static void expect_outcome(struct asked *a, int p, const void *expected)
+{
+	const struct outcome *want = expected;
+	if (a->rc != WW_OK)
+		fail_msg("%s: %s", protocols[p], a->err.msg);
+	assert_int_equal(a->reply.finish, want->finish);
+	assert_int_equal(a->reply.message.n_calls, want->calls);
+	for (size_t i = 0; i < want->calls; i++)
+		assert_true(strlen(a->reply.message.calls[i].arguments) <= WW_WIRE_REPLY_MAX_BYTES);
 }
 
 static void test_outcomes(void **state)
 {
-	static const struct { const char *scenario; enum ww_finish finish; size_t calls; } cases[] = {
-		{ "refusal", WW_FINISH_REFUSAL, 0 },	   { "filtered", WW_FINISH_REFUSAL, 0 },
-		{ "length", WW_FINISH_LENGTH, 0 },
-		{ "wrongtool", WW_FINISH_TOOL_CALLS, 2 }, { "badarguments", WW_FINISH_TOOL_CALLS, 1 },
-		{ "giant", WW_FINISH_LENGTH, 1 },
+	static const struct { const char *scenario; struct outcome want; } cases[] = {
+		{ "refusal", { WW_FINISH_REFUSAL, 0 } },      { "filtered", { WW_FINISH_REFUSAL, 0 } },
+		{ "length", { WW_FINISH_LENGTH, 0 } },	      { "wrongtool", { WW_FINISH_TOOL_CALLS, 2 } },
+		{ "badarguments", { WW_FINISH_TOOL_CALLS, 1 } }, { "giant", { WW_FINISH_LENGTH, 1 } },
 	};
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(cases); i++)
-		for (int p = 0; p < 2; p++) {
-			struct asked a;
-			ask(&a, protocols[p], cases[i].scenario);
-			if (a.rc != WW_OK)
-				fail_msg("%s %s: %s", protocols[p], cases[i].scenario, a.err.msg);
-			assert_int_equal(a.reply.finish, cases[i].finish);
-			assert_int_equal(a.reply.message.n_calls, cases[i].calls);
-			assert_int_equal(requests_of(protocols[p], cases[i].scenario), 1);
-			if (!strcmp(cases[i].scenario, "giant"))
-				assert_true(strlen(a.reply.message.calls[0].arguments) <= WW_WIRE_REPLY_MAX_BYTES);
-			done(&a);
-		}
+		in_both(cases[i].scenario, 1, expect_outcome, &cases[i].want);
+}
+
+struct trouble { int rc; const char *says; };
+
+static void expect_trouble(struct asked *a, int p, const void *expected)
+{
+	const struct trouble *want = expected;
+	(void)p;
+	assert_int_equal(a->rc, want->rc);
+	if (!strstr(a->err.msg, want->says) || strchr(a->err.msg, '\033'))
+		fail_msg("no \"%s\" in: %s", want->says, a->err.msg);
 }
 
 static void test_errors(void **state)
 {
-	static const struct { const char *scenario; int rc, requests; const char *says; } cases[] = {
-		{ "wrongkey", WW_ERR_USAGE, 1, "does not accept the key" },
-		{ "nomodel", WW_ERR_USAGE, 1, "no such model" },
-		{ "toolong", WW_ERR_USAGE, 1, "--max-reply-tokens" },
-		{ "quota", WW_ERR_IO, 1, "insufficient_quota" },
-		{ "down", WW_ERR_IO, 4, "given up after 4 attempts" },
-		{ "html", WW_ERR_IO, 4, "bad gateway" },
+	static const struct { const char *scenario; int requests; struct trouble want; } cases[] = {
+		{ "wrongkey", 1, { WW_ERR_USAGE, "does not accept the key" } },
+		{ "nomodel", 1, { WW_ERR_USAGE, "no such model" } },
+		{ "toolong", 1, { WW_ERR_USAGE, "--max-reply-tokens" } },
+		{ "quota", 1, { WW_ERR_IO, "insufficient_quota" } },
+		{ "down", 4, { WW_ERR_IO, "given up after 4 attempts" } },
+		{ "html", 4, { WW_ERR_IO, "bad gateway" } },
 	};
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(cases); i++)
-		for (int p = 0; p < 2; p++) {
-			struct asked a;
-			ask(&a, protocols[p], cases[i].scenario);
-			assert_int_equal(a.rc, cases[i].rc);
-			if (!strstr(a.err.msg, cases[i].says) || strchr(a.err.msg, '\033'))
-				fail_msg("%s: %s", cases[i].scenario, a.err.msg);
-			assert_int_equal(requests_of(protocols[p], cases[i].scenario), cases[i].requests);
-			assert_null(strstr(a.err.msg, KEY));
-			done(&a);
-		}
+		in_both(cases[i].scenario, cases[i].requests, expect_trouble, &cases[i].want);
 }
 
 /* A conversation that has become too long ends as an outcome; one that never fitted is an error (above). */
