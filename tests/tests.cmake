@@ -1,7 +1,21 @@
-# Tests.  Labels: unit (cmocka), cli (TAP scripts through prove), gpu, fault, slow.
+# Tests.  Labels: unit (cmocka), cli (TAP scripts through prove), gpu, fault, slow.  tests/README.md says what a test may cost.
 enable_testing()
 find_library(CMOCKA cmocka)
 set(WW_TEST_ENV "WARPWRIGHT=$<TARGET_FILE:warpwright>;WW_SOURCE_DIR=${CMAKE_SOURCE_DIR};WARPWRIGHT_HOME=${CMAKE_SOURCE_DIR}")
+
+# ww_test(NAME SOURCE COMMAND...): a test whose processor time is noted (tests/cost/cost.c).  Its budget stands in SOURCE as
+# "budget: 20 CPU-seconds", else it is 3; those with the largest begin first, so that no core is idle at the end.
+add_executable(test-cost tests/cost/cost.c)
+set_target_properties(test-cost PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+function(ww_test name source)
+	file(STRINGS ${source} budget REGEX "budget: [0-9]+ CPU-seconds" LIMIT_COUNT 1)
+	string(REGEX REPLACE ".*budget: ([0-9]+) CPU-seconds.*" "\\1" budget "${budget}")
+	if(NOT budget)
+		set(budget 3)
+	endif()
+	add_test(NAME ${name} COMMAND test-cost run ${CMAKE_BINARY_DIR}/test-costs ${name} ${budget} ${ARGN})
+	set_tests_properties(${name} PROPERTIES COST ${budget} ENVIRONMENT "${WW_TEST_ENV}" TIMEOUT 180 SKIP_RETURN_CODE 77)
+endfunction()
 
 if(CMOCKA)
 	file(GLOB_RECURSE unit_srcs CONFIGURE_DEPENDS tests/unit/*/test_*.c)
@@ -15,9 +29,8 @@ if(CMOCKA)
 		target_link_libraries(${t} PRIVATE -Wl,--start-group ${WW_LIBS} -Wl,--end-group ${WW_SYSTEM_LIBS} ${CMOCKA})
 		set_target_properties(${t} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 		add_dependencies(${t} warpwright)
-		add_test(NAME ${mod}/${name} COMMAND ${t})
-		set_tests_properties(${mod}/${name} PROPERTIES LABELS unit ENVIRONMENT "${WW_TEST_ENV}" TIMEOUT 180
-			SKIP_RETURN_CODE 77)
+		ww_test(${mod}/${name} ${src} $<TARGET_FILE:${t}>)
+		set_tests_properties(${mod}/${name} PROPERTIES LABELS unit)
 		# The cpu cookbook once more as the judge compiles it, at the machine's own vector width.
 		if(name MATCHES "^test_cpu_" AND mod STREQUAL "cookbook")
 			add_executable(${t}_native ${src})
@@ -25,26 +38,24 @@ if(CMOCKA)
 			target_compile_options(${t}_native PRIVATE -O3 -march=native -fno-math-errno -fno-trapping-math -ffp-contract=fast)
 			target_link_libraries(${t}_native PRIVATE ${CMOCKA} Threads::Threads m)
 			set_target_properties(${t}_native PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-			add_test(NAME ${mod}/${name}_native COMMAND ${t}_native)
-			set_tests_properties(${mod}/${name}_native PROPERTIES LABELS unit TIMEOUT 180)
+			ww_test(${mod}/${name}_native ${src} $<TARGET_FILE:${t}_native>)
+			set_tests_properties(${mod}/${name}_native PROPERTIES LABELS unit)
 		endif()
 		# Comparisons with Python libraries; without .venv-oracle (tools/setup oracle) they say that they skip.
 		if(name MATCHES "^test_oracle_")
 			set_tests_properties(${mod}/${name} PROPERTIES LABELS "unit;oracle" TIMEOUT 300)
 		endif()
 	endforeach()
-	# Those that start PyTorch: longer, and begun early (COST orders a first run).
-	set_tests_properties(judge/test_judge_cpu PROPERTIES TIMEOUT 240 COST 290)
-	set_tests_properties(task/test_ref PROPERTIES TIMEOUT 240 COST 280)
-	set_tests_properties(judge/test_candidate PROPERTIES TIMEOUT 240 COST 270)
+	# Those that start PyTorch.
+	set_tests_properties(judge/test_judge_cpu task/test_ref judge/test_candidate PROPERTIES TIMEOUT 240)
 endif()
 
 # Every operation of a device against the scalar reference; prints a table, fails on an error above its limit.
 add_executable(test-ops tests/ops/test_ops.c)
 target_link_libraries(test-ops PRIVATE -Wl,--start-group ${WW_LIBS} -Wl,--end-group ${WW_SYSTEM_LIBS})
 set_target_properties(test-ops PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-add_test(NAME dev/test_ops COMMAND test-ops cpu)
-add_test(NAME dev/test_ops_base COMMAND test-ops cpu exact)
+ww_test(dev/test_ops tests/ops/test_ops.c $<TARGET_FILE:test-ops> cpu)
+ww_test(dev/test_ops_base tests/ops/test_ops.c $<TARGET_FILE:test-ops> cpu exact)
 set_tests_properties(dev/test_ops dev/test_ops_base PROPERTIES LABELS unit TIMEOUT 300)
 set_tests_properties(dev/test_ops_base PROPERTIES ENVIRONMENT WARPWRIGHT_CPU_KERNELS=base)
 
@@ -58,8 +69,8 @@ target_link_libraries(accuracy-variants PRIVATE -Wl,--as-needed ww_policy ww_bas
 set_target_properties(accuracy-variants PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 
 # Scripts print TAP; `prove` fails on a wrong plan, a failed line or a bad exit code.  "# label: gpu" in the head of a
-# script adds a label, "# timeout: 900" gives it more than 300 seconds, "# processors: 2" says that it keeps two busy.  Those
-# that may take longest start first; two that measure wait for each other by the judge's own lease on the device.
+# script adds a label, "# timeout: 900" gives it more than 300 seconds, "# processors: 2" says that it keeps two busy.  Two
+# that measure wait for each other by the judge's own lease on the device.
 file(GLOB cli_tests CONFIGURE_DEPENDS tests/cli/*.t)
 foreach(script ${cli_tests})
 	get_filename_component(name ${script} NAME_WE)
@@ -75,9 +86,9 @@ foreach(script ${cli_tests})
 	if(NOT busy)
 		set(busy 1)
 	endif()
-	add_test(NAME cli/${name} COMMAND prove -v --exec "" ${script} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
-	set_tests_properties(cli/${name} PROPERTIES LABELS "cli;${labels}" ENVIRONMENT "${WW_TEST_ENV}" TIMEOUT ${limit}
-		COST ${limit} PROCESSORS ${busy})
+	ww_test(cli/${name} ${script} prove -v --exec env ${script})
+	set_tests_properties(cli/${name} PROPERTIES LABELS "cli;${labels}" TIMEOUT ${limit} PROCESSORS ${busy}
+		WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
 endforeach()
 
 # Known cheats (tests/cheats): on the cpu target those that need no timing, and those of the cuda target as far as they get
@@ -86,6 +97,6 @@ add_executable(cheats-compile tests/cheats/compile_cuda.c)
 target_link_libraries(cheats-compile PRIVATE -Wl,--start-group ${WW_LIBS} -Wl,--end-group ${WW_SYSTEM_LIBS})
 set_target_properties(cheats-compile PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 foreach(kind quick compile-only)
-	add_test(NAME cheats/${kind} COMMAND ${CMAKE_SOURCE_DIR}/tests/cheats/run --${kind})
-	set_tests_properties(cheats/${kind} PROPERTIES LABELS cli ENVIRONMENT "${WW_TEST_ENV}" TIMEOUT 300 SKIP_RETURN_CODE 77)
+	ww_test(cheats/${kind} tests/cheats/run ${CMAKE_SOURCE_DIR}/tests/cheats/run --${kind})
+	set_tests_properties(cheats/${kind} PROPERTIES LABELS cli TIMEOUT 300)
 endforeach()
