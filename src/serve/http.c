@@ -6,9 +6,9 @@
  *
  * Rejected: libwebsockets, which would give all this without writing it.  In the version that Debian has (4.1.6, by its source) a
  * connection whose answer is still awaited is not read, so a client that leaves is not noticed and its work goes on; the
- * limit on a body starts again with each piece of it; chunked bodies are not understood; sockets are accepted without
- * close-on-exec, in a process that starts sandboxes for hostile programs; and it is linked to OpenSSL, which a distribution of
- * ours would have to carry for nothing.  What is written here instead is a parser without state (http_parse.c, fuzzed), a
+ * limit on a body starts again with each piece of it; chunked bodies are not understood; close-on-exec is set after a socket
+ * is accepted, in a process that starts sandboxes for hostile programs meanwhile; and it is linked to OpenSSL, which a
+ * distribution of ours would have to carry for nothing.  What is written here instead is a parser without state (http_parse.c, fuzzed), a
  * connection (http_conn.c) and this file.
  */
 #include "serve/http_internal.h"
