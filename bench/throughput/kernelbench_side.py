@@ -7,6 +7,8 @@ import os
 import sys
 import types
 
+import solutions
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -55,21 +57,21 @@ def kernelbench():
     return module
 
 
-def read(*path):
-    with open(os.path.join(HERE, *path)) as f:
+def task(name):
+    with open(os.path.join(HERE, "tasks", name + ".py"), encoding="utf-8") as f:
         return f.read()
 
 
 def main():
     what, name, build_dir = sys.argv[1:]
     module = kernelbench()
-    solution = read("kernels", name, "model_new.py")
+    solution = solutions.model_new(name)
     os.makedirs(build_dir, exist_ok=True)
     if what == "build":
         ok, out, error = module.build_compile_cache(solution, build_dir=build_dir)
         print(out, error)
         return 0 if ok else 1
-    r = module.eval_kernel_against_ref(read("tasks", name + ".py"), solution, num_correct_trials=5, num_perf_trials=100,
+    r = module.eval_kernel_against_ref(task(name), solution, num_correct_trials=5, num_perf_trials=100,
                                        measure_performance=True, build_dir=build_dir, device=0)
     print(f"compiled {r.compiled} correct {r.correctness} {r.runtime} ms, reference {getattr(r, 'ref_runtime', None)} ms")
     return 0 if r.compiled and r.correctness else 1

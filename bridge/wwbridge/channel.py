@@ -33,9 +33,8 @@ class Channel:
             out += part
         return bytes(out)
 
-    def receive(self, begun=b""):
-        """One message; `begun`: bytes of its header that were read already."""
-        magic, version, length, count = HEADER.unpack(begun + self._exactly(HEADER.size - len(begun)))
+    def receive(self):
+        magic, version, length, count = HEADER.unpack(self._exactly(HEADER.size))
         if magic != MAGIC or version != VERSION or length > MAX_BODY or count > 4096:
             raise EOFError
         try:

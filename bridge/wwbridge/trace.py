@@ -42,18 +42,3 @@ class Trace(TorchDispatchMode):
             key = name[:-1] if name.endswith("_") and not name.endswith("__") else name
             plain[key] = plain.get(key, 0) + n
         return [[k, plain[k]] for k in sorted(plain)]
-
-
-def kernels(call, sync):
-    """Names and numbers of the kernels that a call launches, by CUPTI, whatever thread launches them; [] where it may not look."""
-    from torch.profiler import ProfilerActivity, profile
-
-    try:
-        sync()
-        with torch.no_grad(), profile(activities=[ProfilerActivity.CUDA], acc_events=True) as p:
-            call()
-            sync()
-        return [[e.key[:160], e.count] for e in p.key_averages() if not e.key.startswith(("Memcpy", "Memset", "cuda"))][:64]
-    except Exception as e:
-        print(f"no profile: {e}", flush=True)
-        return []

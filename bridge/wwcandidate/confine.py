@@ -7,6 +7,7 @@ and /tmp, no GPU where it only builds, and the capabilities.  The filter's progr
 import ctypes
 import glob
 import os
+import re
 import resource
 import socket
 
@@ -31,7 +32,7 @@ def new_namespaces():
 
 
 def mount(source, target, kind, flags, data=None):
-    check(libc.mount(source.encode(), target.encode(), kind and kind.encode(), ctypes.c_ulong(flags), data and data.encode()),
+    check(libc.mount(os.fsencode(source), os.fsencode(target), kind and kind.encode(), ctypes.c_ulong(flags), data and data.encode()),
           f"mount {target}")
 
 
@@ -63,9 +64,30 @@ def limit_data(nbytes):
     limit(resource.RLIMIT_DATA, nbytes)
 
 
+def mounts_below(directory):
+    """Outer ones first."""
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as f:
+        paths = [re.sub(r"\\(\d{3})", lambda m: chr(int(m[1], 8)), line.split(" ")[4]) for line in f]
+    return [p for p in paths if p.startswith(directory + "/")]
+
+
+def private_tmp():
+    """A /tmp of its own.  What the private root shows below /tmp (a checkout or an interpreter may lie there) is shown in it again,
+    as it was mounted, read-only."""
+    held = [(path, os.open(path, os.O_PATH)) for path in mounts_below("/tmp")]
+    mount("tmpfs", "/tmp", "tmpfs", NOSUID | NODEV, f"mode=0700,size={TMP_BYTES}")
+    for path, fd in held:
+        place = f"/proc/self/fd/{fd}"
+        os.makedirs(path if os.path.isdir(place) else os.path.dirname(path), exist_ok=True)
+        if not os.path.exists(path):
+            os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
+        mount(place, path, None, BIND)
+        os.close(fd)
+
+
 def enter(gpu):
     mount("proc", "/proc", "proc", NOSUID | NODEV | NOEXEC)
-    mount("tmpfs", "/tmp", "tmpfs", NOSUID | NODEV, f"mode=0700,size={TMP_BYTES}")
+    private_tmp()
     if not gpu:
         for device in glob.glob("/dev/nvidia*"):
             if not os.path.isdir(device):

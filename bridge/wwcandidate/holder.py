@@ -1,7 +1,10 @@
 """Answers the judge from the candidate's process, and makes the calls that it asks for.
 
-    g                    one call: `d` when the outputs lie in the judge's buffers and the device is idle, `e` and a frame where it failed
-    a frame              {"request": NAME, ...}: build, or attach, setup, trace (docs/forms.md)
+    g NUMBER             one call: `d NUMBER` when the outputs lie in the judge's buffers and the device is idle, `e NUMBER` and a
+                         frame where it failed
+    q NUMBER frame       {"request": NAME, ...}: build, or attach, setup, trace, kernels (docs/forms.md); `a NUMBER` and a frame
+
+NUMBER is 8 bytes that the judge has drawn: nobody can answer a question before it is asked (src/judge/forms/candidate.c).
 
 The judge stops this process whenever it is not asked for something, so all that happens before a call (restoring state) happens in
 it.  After the solution's code has run nothing here is believed by anybody: a byte says when the judge may look, not what is true.
@@ -15,7 +18,7 @@ import torch
 
 from wwbridge import channel
 
-from . import Problem, build, confine, shared, solution
+from . import Problem, build, confine, launches, shared, solution
 
 
 class Holder:
@@ -30,6 +33,8 @@ class Holder:
     def build(self, q, fds):
         """Run the file for the sake of the extensions it compiles; what else fails here is left for setup to find."""
         self._prepare(q)
+        if self.target == "cuda":
+            os.nice(10)  # others are measured beside it
         try:
             solution.load_module(q["form"], q["files"])
         except Problem as e:
@@ -69,14 +74,16 @@ class Holder:
         solution.write_files(q["files"])
 
     def trace(self, q, fds):
-        from wwbridge.trace import Trace, kernels
+        from wwbridge.trace import Trace
 
         mode = Trace()
         with torch.no_grad(), mode:
             self.solution.run()
         self.sync()
-        names = kernels(self.solution.run, self.sync) if self.target == "cuda" else []
-        return {"aten": mode.answer(), "kernels": names}, []
+        return {"aten": mode.answer()}, []
+
+    def kernels(self, q, fds):
+        return {"kernels": launches.kernels(self.solution.run, self.sync)}, []
 
     # ---- Calls
 
@@ -90,39 +97,39 @@ class Holder:
     def serve(self):
         sock = self.channel.sock
         while True:
-            byte = sock.recv(1)
-            if byte == b"g":
-                try:
-                    self.call()
-                    answer = b"d"
-                except Problem as e:
-                    answer = failure(e.kind, str(e))
-                except BaseException as e:
-                    answer = failure("call", solution.own_traceback(e))
-                if isinstance(answer, bytes):
-                    sock.sendall(answer)
-                else:
-                    sock.sendall(b"e")
-                    self.channel.send(answer)
-            elif byte:
-                self.answer(byte)
-            else:
+            question = sock.recv(9, socket.MSG_WAITALL)
+            if len(question) < 9:
                 return 0
+            number = question[1:]
+            if question[:1] == b"g":
+                failed = self.try_call()
+                sock.sendall((b"e" if failed else b"d") + number)
+                if failed:
+                    self.channel.send(failed)
+            else:
+                body, out = self.answer(*self.channel.receive())
+                sock.sendall(b"a" + number)
+                self.channel.send(body, out)
+                for fd in out:
+                    os.close(fd)
 
-    def answer(self, begun):
-        q, fds = self.channel.receive(begun)
-        out = []
+    def try_call(self):
+        try:
+            self.call()
+        except Problem as e:
+            return failure(e.kind, str(e))
+        except BaseException as e:
+            return failure("call", solution.own_traceback(e))
+
+    def answer(self, q, fds):
         try:
             body, out = getattr(self, q["request"])(q, fds)
-            body = {"ok": True, **body}
+            return {"ok": True, **body}, out
         except Problem as e:
-            body = failure(e.kind, str(e))
+            return failure(e.kind, str(e)), []
         except BaseException as e:
             traceback.print_exc()
-            body = failure("solution", solution.own_traceback(e))
-        self.channel.send(body, out)
-        for fd in out:
-            os.close(fd)
+            return failure("solution", solution.own_traceback(e)), []
 
 
 def failure(kind, text, limit=16000):

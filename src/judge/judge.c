@@ -431,8 +431,11 @@ static enum ww_rc measure(struct ww_judge_task *t, struct built *b, const struct
 	v->seconds.verify = ww_seconds_since(start);
 	if (!s.failed && depth >= WW_JUDGE_BRIEF)
 		WW_TRY(time_it(&s, rival, err));
-	if (!s.failed && b->form)
+	if (!s.failed && b->form) {
+		start = ww_now_ns();
 		WW_TRY(ww_form_trace(&s, err));
+		v->seconds.verify += ww_seconds_since(start);
+	}
 out:
 	if (s.failed)
 		ww_pool_spoil(t->pool);

@@ -236,11 +236,11 @@ static enum ww_rc mount_proc(const char *root, struct ww_err *err)
 static enum ww_rc fill_root(const struct ww_sandbox_opts *o, const int *fds, const char *root, struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;
+	if (o->tmp)		/* first: a bound path may lie below it */
+		WW_TRY(mount_tmp(o, root, err));
 	for (int i = 0; i < o->n_binds; i++)
 		if (fds[i] >= 0)
 			WW_TRY(bind_one(&o->binds[i], fds[i], root, err));
-	if (o->tmp)
-		WW_TRY(mount_tmp(o, root, err));
 	if (o->with_proc)
 		WW_TRY(mount_proc(root, err));
 out:

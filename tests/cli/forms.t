@@ -6,6 +6,7 @@
 What one candidate's process can and cannot do is in tests/unit/judge/test_candidate.c; here whole verdicts are looked at."""
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,14 +17,14 @@ from tap import finish, need_pytorch, ok  # noqa: E402
 
 root = os.environ.get("WW_SOURCE_DIR") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 binary = os.environ.get("WARPWRIGHT") or os.path.join(root, "build/warpwright")
-need_pytorch()
+python = need_pytorch()
 if subprocess.run(["unshare", "-Urmpf", "--mount-proc", "true"], stderr=subprocess.DEVNULL).returncode:
     print("1..0 # SKIP this system allows no namespaces, and so no PyTorch forms")
     sys.exit(0)
 
-box = tempfile.TemporaryDirectory()
+# All of it lies below /tmp, as a checkout may: the program, what belongs to it, and the interpreter.  Sandboxes have a /tmp of their own.
+box = tempfile.TemporaryDirectory(dir="/tmp")
 d = box.name
-env = {**os.environ, "XDG_CACHE_HOME": os.path.join(d, "cache"), "WARPWRIGHT_HOME": root}
 
 
 def put(name, text):
@@ -34,6 +35,25 @@ def put(name, text):
     return path
 
 
+def below_tmp():
+    """Copies of the program and of its folders, and an environment of the interpreter that finds PyTorch where it is."""
+    for folder in ("bridge", "include", "skills/cuda/include"):
+        shutil.copytree(os.path.join(root, folder), os.path.join(d, "home", folder))
+    os.mkdir(os.path.join(d, "bin"))
+    shutil.copy(binary, os.path.join(d, "bin/warpwright"))
+    ask = ("import sys, importlib.util as u; print(sys._base_executable); print('python%d.%d' % sys.version_info[:2]); "
+           "print(u.find_spec('torch').submodule_search_locations[0])")
+    base, version, torch = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True).stdout.split()
+    put("venv/pyvenv.cfg", f"home = {os.path.dirname(base)}\n")
+    put(f"venv/lib/{version}/site-packages/torch.pth", os.path.dirname(torch) + "\n")
+    os.mkdir(os.path.join(d, "venv/bin"))
+    os.symlink(base, os.path.join(d, "venv/bin/python"))
+    return os.path.join(d, "bin/warpwright"), {"WARPWRIGHT_HOME": os.path.join(d, "home"), "WW_PYTHON": os.path.join(d, "venv/bin/python"),
+                                               "XDG_CACHE_HOME": os.path.join(d, "cache")}
+
+
+binary, places = below_tmp()
+env = {**os.environ, **places}
 TASK = put("tasks/level1/3_scale.py", """import torch
 import torch.nn as nn
 
@@ -125,6 +145,7 @@ solution("load_inline", "from torch.utils.cpp_extension import load_inline\n" + 
          "ok", check=lambda v: not v["library_only"] and v["aten_ops"] == [])
 solution("an extension that does not compile", "from torch.utils.cpp_extension import load_inline\next = load_inline('bad', cpp_sources=['int f() { return x; }'], no_implicit_headers=True)\n" + body(HONEST),
          "compile_failed", "was not declared")
+solution("the program's files are there, to be read only", body("import wwbridge\nassert wwbridge.__file__.startswith('/tmp/')\nopen(wwbridge.__file__, 'a')"), "crashed", "Read-only file system")
 solution("a wrong constant", body(HONEST.replace("self.weight", "self.weight * 1.001")), "mismatch", "does not match")
 solution("weights prepared once", body("if not hasattr(self, 'w'): self.w = self.weight.clone()\nreturn torch.relu(self.norm(x) * self.w + x)"), "mismatch", "re-drawn")
 solution("outputs kept by pointer", body("if not hasattr(self, 'y'): self.y = torch.relu(self.norm(x) * self.weight + x)\nreturn self.y"), "mismatch", "does not match")

@@ -1,8 +1,19 @@
 /* candidate.c - one candidate's process: asked, called, timed, stopped, watched, killed (forms.h).
  *
- * Order of a call: write `g`; let the process go on; wait for its byte; send the stop; take the time; see that every thread
- * stands.  The byte is written first, so that there is no moment in which the process runs and the clock does not.  That all
- * threads stand is seen after the time was taken: looking costs more the more threads there are.
+ *     question = kind 'g' or 'q' | number (8 bytes) | after 'q' a frame
+ *     answer   = kind 'd', 'e' or 'a' | the question's number | after 'e' and 'a' a frame
+ *
+ * The number of a question is drawn when it is asked.  The socket is in the stranger's process, and whoever writes into it can
+ * answer for the harness; what he cannot do is answer a question that has not been asked.  Every answer is read with its
+ * number, so a byte too many, written at whatever moment, stands in front of some later answer and is found there: the
+ * solution is refused.  What is left is an early answer to the question in hand, by a stranger who looks the number up in his
+ * own process.  That is his right: the process is stopped then, and what lies in the outputs is what is compared; and the harness's
+ * own answer, if it still comes, is the byte too many.  Rejected: looking into the socket while the process stands, which sees
+ * only what was written before the stop arrived; numbers that count up, which can be written ahead.
+ *
+ * Order of a call: write the question; let the process go on; wait for its answer; send the stop; take the time; see that every
+ * thread stands.  The question is written first, so that there is no moment in which the process runs and the clock does not.
+ * That all threads stand is seen after the time was taken: looking costs more the more threads there are.
  *
  * SIGSTOP cannot be caught, also not by the first process of a pid namespace when it comes from outside.  It stops one process,
  * and a candidate could leave others behind; so once it has answered, a process besides it is a refusal. */
@@ -10,6 +21,7 @@
 
 #include "base/fs.h"
 #include "base/json.h"
+#include "base/rng.h"
 #include "base/time.h"
 #include "sandbox/proc.h"
 #include "sandbox/zygote.h"
@@ -288,17 +300,6 @@ static void look_for_others(struct ww_candidate *c, struct ww_run_result *res)
 	kill_it(c);
 }
 
-/* While it stands nothing may lie in the socket: an answer to a question that has not been asked. */
-static int spoke_unasked(struct ww_candidate *c, struct ww_run_result *res)
-{
-	char byte;
-	if (!c->stopped || recv(c->sock, &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0)
-		return 0;
-	set_end(res, WW_RUN_REFUSED, "the solution answered for the harness before it was asked");
-	kill_it(c);
-	return 1;
-}
-
 /* ---- Asking ------------------------------------------------------------------------------------------------------ */
 
 void ww_candidate_answer_init(struct ww_candidate_answer *a)
@@ -349,31 +350,72 @@ static struct waiting waiting_for(struct ww_candidate *c, double limit_s, struct
 	return (struct waiting){ c, now + (uint64_t)(limit_s * 1e9), now + WATCH_MS * 1000000ull, limit_s, res };
 }
 
+struct mark { char kind; uint64_t number; } __attribute__((packed));
+
+static enum ww_rc put_question(const struct ww_wire *w, char kind, struct mark *q, struct ww_err *err)
+{
+	*q = (struct mark){ kind, ww_rng_secret() };
+	return ww_wire_put(w, q, sizeof(*q), err);
+}
+
+/* The kind of the answer to q: one of `kinds`. */
+static enum ww_rc get_answer(const struct ww_wire *w, const struct mark *q, const char *kinds, char *kind, struct ww_run_result *res,
+			     struct ww_err *err)
+{
+	struct waiting *waiting = w->ctx;
+	struct mark a;
+	enum ww_rc rc = ww_wire_get(w, &a, sizeof(a), err);
+	if (rc != WW_OK)
+		return rc;
+	*kind = a.kind;
+	if (a.number != q->number) {
+		set_end(res, WW_RUN_REFUSED, "the solution answered for the harness, before it was asked or more than once");
+		kill_it(waiting->c);
+		return WW_ERR_LIMIT;
+	}
+	return a.kind && strchr(kinds, a.kind) ? WW_OK : WW_ERR_PROTOCOL;
+}
+
+static enum ww_rc get_body(const struct ww_wire *w, struct ww_candidate_answer *a, struct ww_run_result *res, struct ww_err *err)
+{
+	enum ww_rc rc = ww_wire_receive(w, &a->body, &a->fd, err);
+	if (rc == WW_OK && !json_is_true(json_object_get(a->body, "ok")))
+		take_error(a, res);
+	return rc;
+}
+
+/* 1 where there is nobody to ask. */
+static int begin(struct ww_candidate *c, struct ww_candidate_answer *a, struct ww_run_result *res)
+{
+	*res = fresh_result();
+	ww_candidate_answer_release(a);
+	if (c->gone)
+		set_end(res, WW_RUN_DIED, "the process that held the solution has ended");
+	return c->gone;
+}
+
 enum ww_rc ww_candidate_ask(struct ww_candidate *c, json_t *request, const int *fds, int n_fds, double limit_s,
 			    struct ww_candidate_answer *a, struct ww_run_result *res, struct ww_err *err)
 {
-	*res = fresh_result();
 	struct waiting w = waiting_for(c, limit_s, res);
 	struct ww_wire wire = { c->sock, wait_candidate, &w };
+	struct mark q;
+	char kind;
 	enum ww_rc rc;
 
-	ww_candidate_answer_release(a);
-	if (c->gone) {
-		set_end(res, WW_RUN_DIED, "the process that held the solution has ended");
-		json_decref(request);
-		return WW_OK;
-	}
-	if (spoke_unasked(c, res)) {
+	if (begin(c, a, res)) {
 		json_decref(request);
 		return WW_OK;
 	}
 	go_on(c);
-	rc = ww_wire_send(&wire, request, fds, n_fds, err);
+	rc = put_question(&wire, 'q', &q, err);
+	if (rc == WW_OK)
+		rc = ww_wire_send(&wire, request, fds, n_fds, err);
 	json_decref(request);
 	if (rc == WW_OK)
-		rc = ww_wire_receive(&wire, &a->body, &a->fd, err);
-	if (rc == WW_OK && !json_is_true(json_object_get(a->body, "ok")))
-		take_error(a, res);
+		rc = get_answer(&wire, &q, "a", &kind, res, err);
+	if (rc == WW_OK)
+		rc = get_body(&wire, a, res, err);
 	rc = settle(c, rc, res, err);
 	if (rc != WW_OK)
 		return rc;
@@ -385,37 +427,25 @@ enum ww_rc ww_candidate_ask(struct ww_candidate *c, json_t *request, const int *
 enum ww_rc ww_candidate_call(struct ww_candidate *c, double limit_s, struct ww_candidate_answer *a, struct ww_run_result *res,
 			     struct ww_err *err)
 {
-	char byte = 'g';
-	*res = fresh_result();
 	struct waiting w = waiting_for(c, limit_s, res);
 	struct ww_wire wire = { c->sock, wait_candidate, &w };
-	enum ww_rc rc = WW_OK;
+	struct mark q;
+	char kind = 0;
+	enum ww_rc rc;
 
-	ww_candidate_answer_release(a);
-	if (c->gone) {
-		set_end(res, WW_RUN_DIED, "the process that held the solution has ended");
-		return WW_OK;
-	}
-	if (spoke_unasked(c, res))
+	if (begin(c, a, res))
 		return WW_OK;
 	uint64_t start_ns = ww_now_ns();
-	if (send(c->sock, &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT) != 1)
-		rc = WW_ERR_WORKER;
+	rc = put_question(&wire, 'g', &q, err);
 	go_on(c);
-	ssize_t n = -1;
-	while (rc == WW_OK && (n = recv(c->sock, &byte, 1, MSG_DONTWAIT)) < 0 && (errno == EAGAIN || errno == EINTR))
-		rc = wait_candidate(&w, POLLIN, err);
-	if (rc == WW_OK && n <= 0)
-		rc = WW_ERR_WORKER;
-	if (rc == WW_OK && byte == 'd') {
-		res->elapsed_ns = stop(c, res) - start_ns;
-	} else if (rc == WW_OK && byte == 'e') {
-		rc = ww_wire_receive(&wire, &a->body, &a->fd, err);
-		if (rc == WW_OK)
-			take_error(a, res);
-		(void)stop(c, res);
-	} else if (rc == WW_OK) {
-		rc = WW_ERR_PROTOCOL;
+	if (rc == WW_OK)
+		rc = get_answer(&wire, &q, "de", &kind, res, err);
+	if (rc == WW_OK && kind == 'e')
+		rc = get_body(&wire, a, res, err);
+	if (rc == WW_OK) {
+		uint64_t end_ns = stop(c, res);
+		if (kind == 'd')
+			res->elapsed_ns = end_ns - start_ns;
 	}
 	rc = settle(c, rc, res, err);
 	if (rc == WW_OK)

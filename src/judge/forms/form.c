@@ -28,7 +28,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { BUILD_LIMIT_S = 300, BUILD_SHARE = 5, SETUP_LIMIT_S = 120, FIRST_CALL_LIMIT_S = 30, TRACE_LIMIT_S = 120,
+enum { BUILD_LIMIT_S = 300, BUILD_SHARE = 5, ATTACH_LIMIT_S = 120, SETUP_LIMIT_S = 60, FIRST_CALL_LIMIT_S = 30, TRACE_LIMIT_S = 120,
        SETTLE_US = 2000, MAX_FDS = 1024, BUILD_VERSION = 1 };
 
 struct form {
@@ -476,7 +476,7 @@ enum ww_rc ww_form_attach(struct ww_judge_task *t, int own_outputs, struct ww_ca
 		rc = err->rc;
 		goto out;
 	}
-	WW_TRY(ww_candidate_ask(c, q, fds, own_outputs ? n - t->facts.n_outputs : n, SETUP_LIMIT_S, a, &res, err));
+	WW_TRY(ww_candidate_ask(c, q, fds, own_outputs ? n - t->facts.n_outputs : n, ATTACH_LIMIT_S, a, &res, err));
 	if (res.kind != WW_RUN_OK) {
 		rc = ww_err_set(err, WW_ERR_DEVICE, "a process for the solution cannot be prepared: %s %.500s", res.text, a->text.p);
 		goto out;
@@ -503,6 +503,12 @@ static void note_unmatched(struct ww_session *s, const json_t *body)
 	}
 }
 
+/* While a solution gets ready it holds the device. */
+static double setup_limit_s(const struct ww_judge *j)
+{
+	return j->opts.max_compile_s > 0 ? j->opts.max_compile_s : SETUP_LIMIT_S;
+}
+
 enum ww_rc ww_form_open(struct ww_session *s, const struct ww_solution *solution, int build, struct ww_err *err)
 {
 	struct form *f = calloc(1, sizeof(*f));
@@ -525,7 +531,7 @@ enum ww_rc ww_form_open(struct ww_session *s, const struct ww_solution *solution
 	/* The buffers hold what the module was created with: parameters under other names are found by their values. */
 	WW_TRY(ww_session_draw(s->t, 1, 0, WW_REF_PARAMS_INIT, err));
 	WW_TRY(ww_form_attach(s->t, 0, &f->c, &f->answer, err));
-	rc = ww_candidate_ask(f->c, q, &build, build >= 0, SETUP_LIMIT_S, &f->answer, &res, err);
+	rc = ww_candidate_ask(f->c, q, &build, build >= 0, setup_limit_s(s->t->judge), &f->answer, &res, err);
 	q = NULL;
 	if (rc == WW_OK && res.kind == WW_RUN_OK) {
 		note_unmatched(s, f->answer.body);
@@ -606,25 +612,37 @@ static void list_ops(const json_t *aten, char *out, size_t size)
 	ww_str_release(&s);
 }
 
-enum ww_rc ww_form_trace(struct ww_session *s, struct ww_err *err)
+/* Asks the candidate for one more call, watched.  Whoever does not let himself be looked at is taken for what he may be. */
+static enum ww_rc watch(struct ww_session *s, const char *how, json_t **body, struct ww_err *err)
 {
 	struct form *f = s->candidate;
 	struct ww_run_result res;
+	enum ww_rc rc = ww_candidate_ask(f->c, json_pack("{s:s}", "request", how), NULL, 0, TRACE_LIMIT_S, &f->answer, &res, err);
+	*body = rc == WW_OK && res.kind == WW_RUN_OK ? f->answer.body : NULL;
+	if (rc == WW_OK && !*body) {
+		ww_str_adds(&s->diag, "note: the call could not be traced and counts as PyTorch's own: ");
+		describe(&res, &f->answer, "trace", &s->diag);
+		s->v->library_only = 1;
+	}
+	return rc;
+}
+
+enum ww_rc ww_form_trace(struct ww_session *s, struct ww_err *err)
+{
 	json_t *tasks = NULL, *body;
 	enum ww_rc rc;
 
 	WW_TRY(ww_ref_trace(s->t->ref, &tasks, err));
-	WW_TRY(ww_candidate_ask(f->c, json_pack("{s:s}", "request", "trace"), NULL, 0, TRACE_LIMIT_S, &f->answer, &res, err));
-	if (res.kind != WW_RUN_OK) {	/* whoever does not let himself be looked at is taken for what he may be */
-		ww_str_adds(&s->diag, "note: the call could not be traced and counts as PyTorch's own: ");
-		describe(&res, &f->answer, "trace", &s->diag);
-		s->v->library_only = 1;
+	WW_TRY(watch(s, "trace", &body, err));
+	if (!body)
 		goto out;
-	}
-	body = f->answer.body;
 	list_ops(json_object_get(body, "aten"), s->v->aten_ops, sizeof(s->v->aten_ops));
-	s->v->library_only = covers(json_object_get(body, "aten"), json_object_get(tasks, "aten")) ||
-			     only_library_kernels(json_object_get(body, "kernels"));
+	s->v->library_only = covers(json_object_get(body, "aten"), json_object_get(tasks, "aten"));
+	if (s->v->library_only || !on_cuda(s->t))
+		goto out;
+	WW_TRY(watch(s, "kernels", &body, err));
+	if (body)
+		s->v->library_only = only_library_kernels(json_object_get(body, "kernels"));
 out:
 	json_decref(tasks);
 	return rc;

@@ -4,10 +4,10 @@
  *     struct ww_candidate    one of them: builds a solution's extensions, or holds its ModelNew and calls it
  *
  * A candidate runs only while the judge lets it.  It is stopped (SIGSTOP) as soon as it has answered and goes on when it is
- * asked again, so that it computes nothing outside the time that it is charged with.  A call is one byte: `g` is written, the
- * clock starts, the process goes on; `d` arrives, the process is sent a stop, and the clock ends; nothing is looked at before
- * all its threads stand.
- * The process is not believed: what it says is either an error text (cleaned before anybody sees it) or the fact that a byte came.
+ * asked again, so that it computes nothing outside the time that it is charged with.  A call is `g` and a number drawn for it: they
+ * are written, the clock starts, the process goes on; `d` and the number arrive, the process is sent a stop, and the clock
+ * ends; nothing is looked at before all its threads stand.
+ * The process is not believed: what it says is either an error text (cleaned before anybody sees it) or the fact that an answer came.
  *
  * Functions return an error for our own trouble only.  What the candidate does is in *res, with the kinds of run/client.h:
  * WW_RUN_FAULT where it answered an error (see the answer), WW_RUN_REFUSED where it did what no candidate may, WW_RUN_DIED,

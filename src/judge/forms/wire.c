@@ -21,7 +21,7 @@ static enum ww_rc closed(struct ww_err *err)
 	return ww_err_set(err, WW_ERR_WORKER, "the other side closed the connection");
 }
 
-static enum ww_rc put(const struct ww_wire *w, const void *bytes, size_t n, struct ww_err *err)
+enum ww_rc ww_wire_put(const struct ww_wire *w, const void *bytes, size_t n, struct ww_err *err)
 {
 	for (size_t done = 0; done < n;) {
 		ssize_t k = send(w->sock, (const char *)bytes + done, n - done, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -77,8 +77,8 @@ enum ww_rc ww_wire_send(const struct ww_wire *w, const json_t *body, const int *
 		goto out;
 	}
 	ww_frame_pack(header, &(struct ww_frame){ (uint32_t)text.len, (uint32_t)n_fds });
-	WW_TRY(put(w, header, sizeof(header), err));
-	WW_TRY(put(w, text.p, text.len, err));
+	WW_TRY(ww_wire_put(w, header, sizeof(header), err));
+	WW_TRY(ww_wire_put(w, text.p, text.len, err));
 	for (int i = 0; i < n_fds; i += WW_FRAME_FDS_PER_BYTE)
 		WW_TRY(put_fds(w, fds + i, n_fds - i < WW_FRAME_FDS_PER_BYTE ? n_fds - i : WW_FRAME_FDS_PER_BYTE, err));
 out:
@@ -86,7 +86,7 @@ out:
 	return rc;
 }
 
-static enum ww_rc get(const struct ww_wire *w, void *bytes, size_t n, struct ww_err *err)
+enum ww_rc ww_wire_get(const struct ww_wire *w, void *bytes, size_t n, struct ww_err *err)
 {
 	for (size_t done = 0; done < n;) {
 		ssize_t k = recv(w->sock, (char *)bytes + done, n - done, MSG_DONTWAIT);
@@ -144,7 +144,7 @@ enum ww_rc ww_wire_receive(const struct ww_wire *w, json_t **body, int *fd, stru
 
 	*body = NULL;
 	*fd = -1;
-	WW_TRY(get(w, header, sizeof(header), err));
+	WW_TRY(ww_wire_get(w, header, sizeof(header), err));
 	WW_TRY(ww_frame_parse(header, &f, err));
 	if (f.n_fds > 1) {
 		rc = ww_err_set(err, WW_ERR_PROTOCOL, "more descriptors than one");
@@ -155,7 +155,7 @@ enum ww_rc ww_wire_receive(const struct ww_wire *w, json_t **body, int *fd, stru
 		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 		goto out;
 	}
-	WW_TRY(get(w, text, f.body_bytes, err));
+	WW_TRY(ww_wire_get(w, text, f.body_bytes, err));
 	if (f.n_fds)
 		WW_TRY(get_fd(w, fd, err));
 	rc = ww_json_parse(text, f.body_bytes, "an answer", body, err);

@@ -20,7 +20,9 @@ static const char task[] =
 	"def get_inputs(): return [torch.rand(1024), 3.0]\n"
 	"def get_init_inputs(): return [2]\n";
 static const char head[] =
-	"import torch\n"
+	"import os, sys, torch\n"
+	"def harness():\n"		/* the variables of the function that answers the judge, as any stranger can find them */
+	"    f = sys._getframe()\n    while f.f_code.co_name != 'serve': f = f.f_back\n    return f.f_locals\n"
 	"class ModelNew(torch.nn.Module):\n"
 	"    def __init__(self, k):\n        super().__init__()\n        self.weight = torch.nn.Parameter(torch.rand(1024))\n        self.k = k\n";
 static const char honest[] = "    def forward(self, x, b):\n        return self.k * x * self.weight + b\n";
@@ -189,10 +191,18 @@ static const struct attack attacks[] = {
 	{ "wrong shape", "    def forward(self, x, b):\n        return x[1:]\n", 0, WW_RUN_FAULT, "output 0 is" },
 	{ "wrong number", "    def forward(self, x, b):\n        return x, x\n", 0, WW_RUN_FAULT, "returned 2 tensors" },
 	{ "lazy subclass", "    def forward(self, x, b):\n        class T(torch.Tensor): pass\n        return (x * 2).as_subclass(T)\n", 0, WW_RUN_FAULT, "not a torch.Tensor" },
-	{ "forged byte", "    def forward(self, x, b):\n        import os\n        for fd in range(3, 300):\n            try: os.write(fd, b'd')\n            except OSError: pass\n"
-	  "        import time; time.sleep(60)\n", 0, WW_RUN_OK, "" },
-	{ "protocol", "    def forward(self, x, b):\n        import os\n        for fd in range(3, 300):\n            try: os.write(fd, b'?')\n            except OSError: pass\n"
-	  "        import time; time.sleep(60)\n", 0, WW_RUN_DIED, "protocol" },
+	{ "forged byte", "    def forward(self, x, b):\n        for fd in range(3, 300):\n            try: os.write(fd, b'd')\n            except OSError: pass\n"
+	  "        return x + 0\n", 0, WW_RUN_REFUSED, "answered for the harness" },
+	{ "forged answer", "    def forward(self, x, b):\n        for fd in range(3, 300):\n            try: os.write(fd, b'd12345678')\n            except OSError: pass\n"
+	  "        import time; time.sleep(60)\n", 0, WW_RUN_REFUSED, "answered for the harness" },
+	{ "ahead, in setup", "    def forward(self, x, b):\n        return self.k * x * self.weight + b\nfor fd in range(3, 300):\n    try: os.write(fd, b'a12345678')\n"
+	  "    except OSError: pass\n", 1, WW_RUN_REFUSED, "answered for the harness" },
+	{ "protocol", "    def forward(self, x, b):\n        f = harness(); f['sock'].sendall(b'?' + f['number'])\n        import time; time.sleep(60)\n", 0,
+	  WW_RUN_DIED, "protocol" },
+	{ "half an answer", "    def forward(self, x, b):\n        f = harness(); f['sock'].sendall(b'd' + f['number'][:7])\n        import time; time.sleep(60)\n", 0,
+	  WW_RUN_LATE, "no end" },
+	{ "a frame without end", "    def forward(self, x, b):\n        f = harness(); f['sock'].sendall(b'e' + f['number'] + b'WWBR')\n        import time; time.sleep(60)\n", 0,
+	  WW_RUN_LATE, "no end" },
 };
 
 /* The other half of the limit: memory that is refused at once, before anybody looks. */
@@ -301,22 +311,20 @@ static void stands_between_calls(void **state)
 	close_rig(&r);
 }
 
-/* A byte too many: the next call would seem to end at once. */
+/* A right answer, early, by a stranger who has looked the number of the question up: it ends that call, and nothing has been
+ * computed then.  The harness's own answer to it comes behind, in the socket or still to be sent, and is no answer to the next. */
 static void answers_twice(void **state)
 {
 	(void)state;
 	struct rig r;
-	open_rig(&r, source_of("    def forward(self, x, b):\n        import os\n        for fd in range(100, 300):\n"
-			       "            try: os.write(fd, b'd')\n            except OSError: pass\n"
+	open_rig(&r, source_of("    def forward(self, x, b):\n        f = harness(); f['sock'].sendall(b'd' + f['number'])\n"
 			       "        return self.k * x * self.weight + b\n"));
+	assert_int_equal(r.res.kind, WW_RUN_OK);
 	call(&r, 10);
 	assert_int_equal(r.res.kind, WW_RUN_OK);
-	usleep(20000);
 	call(&r, 10);
-	if (r.res.kind != WW_RUN_REFUSED || !strstr(r.res.text, "before it was asked"))
-		call(&r, 10);	/* the first call's own answer came after the stop */
 	assert_int_equal(r.res.kind, WW_RUN_REFUSED);
-	assert_non_null(strstr(r.res.text, "before it was asked"));
+	assert_non_null(strstr(r.res.text, "more than once"));
 	close_rig(&r);
 }
 
