@@ -69,6 +69,40 @@ static const struct ww_opt *find_long(const struct ww_cmd *cmd, const char *name
 	return NULL;
 }
 
+/* Letters to change, add or drop between two words. */
+static size_t distance(const char *a, const char *b)
+{
+	enum { WORD = 40 };
+	size_t n = strnlen(b, WORD), row[WORD + 1];
+	for (size_t j = 0; j <= n; j++)
+		row[j] = j;
+	for (size_t i = 0; a[i] && i < WORD; i++) {
+		size_t diagonal = row[0];
+		row[0] = i + 1;
+		for (size_t j = 0; j < n; j++) {
+			size_t above = row[j + 1], best = diagonal + (a[i] != b[j]);
+			best = above + 1 < best ? above + 1 : best;
+			row[j + 1] = row[j] + 1 < best ? row[j] + 1 : best;
+			diagonal = above;
+		}
+	}
+	return row[n];
+}
+
+static const char *nearest(const struct ww_cmd *cmd, const char *name)
+{
+	const char *best = NULL;
+	size_t least = SIZE_MAX;
+	for (const struct ww_opt *o = cmd->opts; o && o->name; o++) {
+		size_t d = distance(o->name, name);
+		if (d < least) {
+			least = d;
+			best = o->name;
+		}
+	}
+	return best;
+}
+
 static const struct ww_opt *find_letter(const struct ww_cmd *cmd, char letter)
 {
 	for (const struct ww_opt *o = cmd->opts; o && o->name; o++)
@@ -81,22 +115,29 @@ enum ww_rc ww_opt_set(const struct ww_cmd *cmd, void *values, const char *name, 
 {
 	const struct ww_opt *o = find_long(cmd, name, strlen(name));
 	if (!o)
-		return ww_err_set(err, WW_ERR_USAGE, "%s has no option \"%s\"", cmd->name, name);
+		return ww_err_set(err, WW_ERR_USAGE, "%s has no option \"%.60s\"; the nearest is \"%s\"", cmd->name, name,
+				  nearest(cmd, name));
 	return set_value(o, values, text, err);
 }
 
-enum ww_rc ww_opt_parse(const struct ww_cmd *cmd, int argc, char **argv, void *values, int *rest, struct ww_err *err)
+void ww_opt_defaults(const struct ww_cmd *cmd, void *values)
 {
+	struct ww_err err = WW_ERR_INIT;
 	memset(values, 0, cmd->values_size);
 	for (const struct ww_opt *o = cmd->opts; o && o->name; o++) {
-		enum ww_rc rc = o->def ? set_value(o, values, o->def, err) : WW_OK;
+		enum ww_rc rc = o->def ? set_value(o, values, o->def, &err) : WW_OK;
 		WW_BUG(rc != WW_OK);
 	}
+}
+
+enum ww_rc ww_opt_parse_over(const struct ww_cmd *cmd, int argc, char **argv, void *values, int *rest, struct ww_err *err)
+{
 	*rest = 0;
 	int only_args = 0;
 	for (int i = 0; i < argc; i++) {
 		char *a = argv[i];
 		if (only_args || a[0] != '-' || !a[1]) {
+			memmove(argv + *rest + 1, argv + *rest, (size_t)(i - *rest) * sizeof(*argv));
 			argv[(*rest)++] = a;
 			continue;
 		}
@@ -127,6 +168,15 @@ enum ww_rc ww_opt_parse(const struct ww_cmd *cmd, int argc, char **argv, void *v
 		if (rc != WW_OK)
 			return rc;
 	}
+	return WW_OK;
+}
+
+enum ww_rc ww_opt_parse(const struct ww_cmd *cmd, int argc, char **argv, void *values, int *rest, struct ww_err *err)
+{
+	ww_opt_defaults(cmd, values);
+	enum ww_rc rc = ww_opt_parse_over(cmd, argc, argv, values, rest, err);
+	if (rc != WW_OK)
+		return rc;
 	if (*rest < cmd->min_args || (cmd->max_args >= 0 && *rest > cmd->max_args))
 		return ww_err_set(err, WW_ERR_USAGE, "%s arguments; usage: warpwright %s [options] %s",
 				  *rest < cmd->min_args ? "missing" : "too many", cmd->name, cmd->args);

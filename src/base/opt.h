@@ -49,10 +49,16 @@ struct ww_cmd {
 };
 
 /* Fill `values` (zeroed and set to the defaults first) from argv[0..argc-1] (without program and command name) and move
- * the positional arguments to the front of argv, their number in *rest.  "--" ends the options.  Errors name the option. */
+ * the positional arguments to the front of argv, their number in *rest; the options follow in their order.  "--" ends the
+ * options.  Errors name the option. */
 enum ww_rc ww_opt_parse(const struct ww_cmd *cmd, int argc, char **argv, void *values, int *rest, struct ww_err *err)
 	WW_MUST_CHECK;
-/* Set one option by name from text (recipe files). */
+/* The parts of it, for a command that has a recipe: the defaults, then the recipe by ww_opt_set(), and over that once more
+ * what ww_opt_parse() left behind the arguments. */
+void ww_opt_defaults(const struct ww_cmd *cmd, void *values);
+enum ww_rc ww_opt_parse_over(const struct ww_cmd *cmd, int argc, char **argv, void *values, int *rest, struct ww_err *err)
+	WW_MUST_CHECK;
+/* Set one option by name from text (recipe files).  An unknown name is refused with the nearest one that there is. */
 enum ww_rc ww_opt_set(const struct ww_cmd *cmd, void *values, const char *name, const char *text, struct ww_err *err)
 	WW_MUST_CHECK;
 /* The text of `warpwright CMD -h`. */

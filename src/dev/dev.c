@@ -1,7 +1,11 @@
-/* dev.c - opens a device by name. */
+/* dev.c - opens a device by name; memory of devices that use the host's. */
 #include "dev/dev.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+enum { HEAD = 64 };	/* before each block: its size, so that freeing it can be counted */
 
 enum ww_rc ww_dev_open(const char *name, int exact, struct ww_dev **out, struct ww_err *err)
 {
@@ -16,6 +20,64 @@ void ww_dev_close(struct ww_dev *d)
 {
 	if (d)
 		d->ops->close(d);
+}
+
+enum ww_rc ww_dev_host_alloc(struct ww_dev *d, size_t bytes, void **out, struct ww_err *err)
+{
+	size_t whole = bytes > SIZE_MAX - 2 * HEAD ? 0 : (bytes + 2 * HEAD - 1) & ~(size_t)(HEAD - 1);
+	char *p = whole ? aligned_alloc(HEAD, whole) : NULL;
+	if (!p)
+		return ww_err_set(err, WW_ERR_NOMEM, "cannot allocate %zu bytes", bytes);
+	memcpy(p, &whole, sizeof(whole));
+	ww_dev_count(d, (int64_t)whole);
+	*out = p + HEAD;
+	return WW_OK;
+}
+
+void ww_dev_host_free(struct ww_dev *d, void *p)
+{
+	size_t whole;
+	if (!p)
+		return;
+	memcpy(&whole, (char *)p - HEAD, sizeof(whole));
+	ww_dev_count(d, -(int64_t)whole);
+	free((char *)p - HEAD);
+}
+
+/* The one number in a file; 0 where there is none. */
+static uint64_t number_in(const char *path)
+{
+	unsigned long long v = 0;
+	FILE *f = fopen(path, "re");
+	if (f && fscanf(f, "%llu", &v) != 1)
+		v = 0;
+	if (f)
+		fclose(f);
+	return v;
+}
+
+void ww_dev_host_memory(struct ww_dev *d, uint64_t *free_bytes, uint64_t *total_bytes)
+{
+	char line[128];
+	unsigned long long kib;
+	FILE *f = fopen("/proc/meminfo", "re");
+	(void)d;
+	*free_bytes = *total_bytes = 0;
+	while (f && fgets(line, sizeof(line), f)) {
+		if (sscanf(line, "MemTotal: %llu", &kib) == 1)
+			*total_bytes = kib << 10;
+		else if (sscanf(line, "MemAvailable: %llu", &kib) == 1)
+			*free_bytes = kib << 10;
+	}
+	if (f)
+		fclose(f);
+	/* A container's limit counts before the machine's memory. */
+	uint64_t limit = number_in("/sys/fs/cgroup/memory.max"), used = number_in("/sys/fs/cgroup/memory.current");
+	if (limit && limit < *total_bytes) {
+		*total_bytes = limit;
+		if (used < limit && limit - used < *free_bytes)
+			*free_bytes = limit - used;
+	}
 }
 
 uint16_t ww_bf16_from(float x)

@@ -94,6 +94,8 @@ struct ww_dev_ops {
 	/* Memory is 64-byte aligned; its contents are undefined. */
 	enum ww_rc (*alloc)(struct ww_dev *d, size_t bytes, void **out, struct ww_err *err);
 	void (*free)(struct ww_dev *d, void *p);
+	/* Bytes that could be allocated now, and that the device has. */
+	void (*memory)(struct ww_dev *d, uint64_t *free_bytes, uint64_t *total_bytes);
 	enum ww_rc (*stream_new)(struct ww_dev *d, struct ww_stream **out, struct ww_err *err);
 	void (*stream_free)(struct ww_stream *s);
 	/* Wait for all work on the stream; the first error since the last sync, if any. */
@@ -173,7 +175,19 @@ struct ww_dev_ops {
 struct ww_dev {
 	const struct ww_dev_ops *ops;
 	int exact;
+	/* Bytes taken by alloc and by the backend's own workspaces, and the most there ever were; a backend counts with
+	 * ww_dev_count(). */
+	int64_t used_bytes, peak_bytes;
 };
+
+/* Count `bytes` more (or less, where negative) in use.  Safe from several threads. */
+static inline void ww_dev_count(struct ww_dev *d, int64_t bytes)
+{
+	int64_t now = __atomic_add_fetch(&d->used_bytes, bytes, __ATOMIC_RELAXED);
+	int64_t peak = __atomic_load_n(&d->peak_bytes, __ATOMIC_RELAXED);
+	while (now > peak && !__atomic_compare_exchange_n(&d->peak_bytes, &peak, now, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		continue;
+}
 
 /* "ref" or "cpu".  exact: see above. */
 enum ww_rc ww_dev_open(const char *name, int exact, struct ww_dev **out, struct ww_err *err) WW_MUST_CHECK;
@@ -187,6 +201,11 @@ void ww_dev_draw_row(const float *logits, int64_t i, int64_t t, int64_t v, int64
 /* bf16 on the host: round to nearest even (NaN stays NaN), and back. */
 uint16_t ww_bf16_from(float x);
 float ww_bf16_to(uint16_t x);
+
+/* Memory of devices whose memory is the host's: alloc, free and memory of the table above. */
+enum ww_rc ww_dev_host_alloc(struct ww_dev *d, size_t bytes, void **out, struct ww_err *err) WW_MUST_CHECK;
+void ww_dev_host_free(struct ww_dev *d, void *p);
+void ww_dev_host_memory(struct ww_dev *d, uint64_t *free_bytes, uint64_t *total_bytes);
 
 /* The backends' constructors. */
 enum ww_rc ww_dev_ref_open(struct ww_dev **out, struct ww_err *err) WW_MUST_CHECK;

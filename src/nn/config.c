@@ -23,10 +23,10 @@
 
 enum { CONFIG_MAX_BYTES = 4 << 20 };
 
-static const struct { const char *model_type, *architecture; } archs[] = {
-	[WW_ARCH_LLAMA] = { "llama", "LlamaForCausalLM" },
-	[WW_ARCH_QWEN2] = { "qwen2", "Qwen2ForCausalLM" },
-	[WW_ARCH_QWEN3] = { "qwen3", "Qwen3ForCausalLM" },
+static const struct { const char *model_type, *architecture, *critic; } archs[] = {
+	[WW_ARCH_LLAMA] = { "llama", "LlamaForCausalLM", "LlamaForSequenceClassification" },
+	[WW_ARCH_QWEN2] = { "qwen2", "Qwen2ForCausalLM", "Qwen2ForSequenceClassification" },
+	[WW_ARCH_QWEN3] = { "qwen3", "Qwen3ForCausalLM", "Qwen3ForSequenceClassification" },
 };
 
 static const char *const rope_names[] = {
@@ -203,7 +203,8 @@ static void read_arch(struct reader *r, struct ww_config *c)
 		if (strcmp(name, archs[i].model_type))
 			continue;
 		c->arch = (enum ww_arch)i;
-		if (cls && strcmp(cls, archs[i].architecture))
+		c->critic = cls && !strcmp(cls, archs[i].critic);
+		if (cls && !c->critic && strcmp(cls, archs[i].architecture))
 			r->rc = ww_err_set(r->err, WW_ERR_USAGE, "%s: architecture %.60s is not supported; %s is", r->what, cls,
 					   archs[i].architecture);
 		return;
@@ -212,7 +213,7 @@ static void read_arch(struct reader *r, struct ww_config *c)
 			   name ? name : "(none)");
 }
 
-static void read_refusals(struct reader *r)
+static void read_refusals(struct reader *r, const struct ww_config *c)
 {
 	const char *act = json_string_value(member(r, "hidden_act"));
 	if (act && strcmp(act, "silu"))
@@ -223,6 +224,9 @@ static void read_refusals(struct reader *r)
 		refuse(r, "quantization_config", "is not supported: convert the model to bfloat16 first");
 	if (number(r, "partial_rotary_factor", 0, 1, 1) != 1)
 		refuse(r, "partial_rotary_factor", "other than 1 is not supported");
+	const json_t *labels = member(r, "id2label");
+	if (c->critic && whole(r, "num_labels", 0, 1 << 20, labels ? (int64_t)json_object_size(labels) : 2) != 1)
+		refuse(r, "num_labels", "other than 1 is not supported: a classifier is read as a critic, which has one value");
 	const json_t *kinds = member(r, "layer_types");
 	for (size_t i = 0; i < json_array_size(kinds); i++) {
 		const char *kind = json_string_value(json_array_get(kinds, i));
@@ -260,7 +264,7 @@ enum ww_rc ww_config_from_json(const json_t *v, const char *what, struct ww_conf
 	read_rope(r, c);
 	read_ids(r, c);
 	read_dtype(r, c);
-	read_refusals(r);
+	read_refusals(r, c);
 	if (r->rc == WW_OK && c->heads % c->kv_heads)
 		r->rc = ww_err_set(err, WW_ERR_USAGE, "%s: %lld attention heads cannot be shared by %lld key-value heads", what,
 				   (long long)c->heads, (long long)c->kv_heads);
@@ -318,7 +322,7 @@ json_t *ww_config_to_json(const struct ww_config *c)
 		if (dtypes[i].dtype == c->dtype)
 			dtype = dtypes[i].name;
 	json_t *v = json_pack("{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:o, s:b, s:s, s:s, s:b}",
-		"architectures", archs[c->arch].architecture, "model_type", archs[c->arch].model_type,
+		"architectures", c->critic ? archs[c->arch].critic : archs[c->arch].architecture, "model_type", archs[c->arch].model_type,
 		"vocab_size", (json_int_t)c->vocab_size, "hidden_size", (json_int_t)c->hidden_size,
 		"intermediate_size", (json_int_t)c->intermediate_size, "num_hidden_layers", (json_int_t)c->layers,
 		"num_attention_heads", (json_int_t)c->heads, "num_key_value_heads", (json_int_t)c->kv_heads,
@@ -327,6 +331,10 @@ json_t *ww_config_to_json(const struct ww_config *c)
 		"rope_scaling", rope_to_json(&c->rope), "tie_word_embeddings", c->tie_embeddings, "hidden_act", "silu",
 		"torch_dtype", dtype, "use_cache", 1);
 	WW_BUG(!v);
+	if (c->critic) {
+		json_object_set_new(v, "id2label", json_pack("{s:s}", "0", "value"));
+		json_object_set_new(v, "label2id", json_pack("{s:i}", "value", 0));
+	}
 	if (c->arch != WW_ARCH_QWEN2)
 		json_object_set_new(v, "attention_bias", json_boolean(c->qkv_bias));
 	if (c->arch == WW_ARCH_LLAMA)
@@ -365,7 +373,8 @@ uint64_t ww_config_params(const struct ww_config *c)
 	layer += c->o_bias ? h : 0;
 	layer += c->mlp_bias ? 2 * f + h : 0;
 	layer += c->qk_norm ? 2 * d : 0;
-	return (uint64_t)c->layers * layer + h + (uint64_t)c->vocab_size * h * (c->tie_embeddings ? 1 : 2);
+	uint64_t head = c->critic ? h : c->tie_embeddings ? 0 : (uint64_t)c->vocab_size * h;
+	return (uint64_t)c->layers * layer + h + (uint64_t)c->vocab_size * h + head;
 }
 
 static double llama3_frequency(const struct ww_rope *r, double f)

@@ -31,6 +31,7 @@ struct ww_config {
 	struct ww_rope rope;
 	int tie_embeddings;
 	int qkv_bias, o_bias, mlp_bias, qk_norm;
+	int critic;				/* one number a token instead of a distribution over the vocabulary */
 	int64_t bos, pad;			/* -1: none */
 	int64_t eos[WW_EOS_MAX];
 	int eos_count;

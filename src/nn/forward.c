@@ -2,7 +2,9 @@
  *
  * Sequences are packed one behind the other; only attention and positions know where one ends.  The workspace is one block
  * of device memory, cut by the same function that first measures it, so that what a run takes is known before it starts.
- * With `train` every layer keeps its activations; without, all layers share one set.
+ * Without a backward pass all layers share one set of activations.  With one, each layer has its own, or only its input: the
+ * last `keep` layers have sets of their own; the layers before them share that of the last, which the backward pass is done
+ * with when it comes to compute theirs again.
  *
  *   x_in -> norm1 -> q k v -> [q,k norm] -> rope -> attention -> o  (+ x_in)  = x_mid
  *   x_mid -> norm2 -> gate, up -> swiglu -> down  (+ x_mid)  = x_in of the next layer
@@ -53,6 +55,25 @@ static void cut_layer(struct cutter *c, const struct ww_config *f, int dtype, in
 	l->lse = cut(c, t * f->heads, 4);
 }
 
+/* All layers, from the last to the first. */
+static void cut_layers(struct cutter *c, struct ww_run *r, int64_t t)
+{
+	const struct ww_config *f = &r->m->config;
+	int64_t last = f->layers - 1;
+	for (int64_t i = last; i >= 0; i--) {
+		struct ww_layer *l = &r->layers[i];
+		if (i == last || f->layers - i <= r->keep) {
+			cut_layer(c, f, r->m->dtype, t, l);
+			continue;
+		}
+		struct ww_layer own = *l;
+		*l = r->layers[last];
+		l->w = own.w;
+		if (r->keep)
+			l->x_in = cut_arr(c, t * f->hidden_size, r->m->dtype);
+	}
+}
+
 static void cut_backward(struct cutter *c, struct ww_run *r, int64_t t)
 {
 	const struct ww_config *f = &r->m->config;
@@ -60,7 +81,10 @@ static void cut_backward(struct cutter *c, struct ww_run *r, int64_t t)
 	r->grads = cut(c, r->m->n, 4);
 	r->dhidden = cut(c, t * f->hidden_size, 4);
 	r->dlogp = cut(c, t, 4);
-	r->dlogits = dtype == WW_F32 ? (struct ww_arr){ r->logits, WW_F32 } : cut_arr(c, (int64_t)WW_HEAD_T * WW_HEAD_V, dtype);
+	if (f->critic)
+		r->dlogits = cut_arr(c, t, dtype);
+	else
+		r->dlogits = dtype == WW_F32 ? (struct ww_arr){ r->logits, WW_F32 } : cut_arr(c, (int64_t)WW_HEAD_T * WW_HEAD_V, dtype);
 	r->dres = cut_arr(c, t * f->hidden_size, dtype);
 	r->dn = cut_arr(c, t * f->hidden_size, dtype);
 	r->dq = cut_arr(c, t * f->heads * f->head_dim, dtype);
@@ -84,26 +108,18 @@ static uint64_t cut_all(struct ww_run *r, void *base)
 	r->start = cut(&c, r->max_sequences + 1, 4);
 	r->rows = cut(&c, t, 4);
 	r->pages_stride = ww_kv_stride(r->m);
-	r->pages = r->train ? NULL : cut(&c, r->max_sequences * r->pages_stride, 4);
+	r->pages = r->keep ? NULL : cut(&c, r->max_sequences * r->pages_stride, 4);
 	r->cs = cut(&c, t * f->head_dim, 4);
-	for (int64_t i = 0; i < f->layers; i++) {
-		if (r->train || !i) {
-			cut_layer(&c, f, r->m->dtype, t, &r->layers[i]);
-			continue;
-		}
-		struct ww_layer own = r->layers[i];
-		r->layers[i] = r->layers[0];	/* the buffers; the parameters are its own */
-		r->layers[i].w = own.w;
-	}
-	r->x_out = r->train ? cut_arr(&c, t * f->hidden_size, r->m->dtype) : r->layers[0].x_in;
+	cut_layers(&c, r, t);
+	r->x_out = r->keep ? cut_arr(&c, t * f->hidden_size, r->m->dtype) : r->layers[0].x_in;
 	r->hidden = cut_arr(&c, t * f->hidden_size, r->m->dtype);
 	r->tmp = cut_arr(&c, t * f->hidden_size, r->m->dtype);
 	r->rstd = cut(&c, t, 4);
 	r->state = cut(&c, 3 * t, 4);
 	r->lse = cut(&c, t, 4);
 	r->logp = cut(&c, t, 4);
-	r->logits = cut(&c, (int64_t)WW_HEAD_T * WW_HEAD_V, 4);
-	if (r->train)
+	r->logits = f->critic ? NULL : cut(&c, (int64_t)WW_HEAD_T * WW_HEAD_V, 4);
+	if (r->keep)
 		cut_backward(&c, r, t);
 	return c.at;
 }
@@ -140,24 +156,31 @@ static void find_layer(const struct ww_model *m, int64_t i, struct ww_layer *l)
 	l->w.down = find_lin(m, i, "mlp.down_proj");
 }
 
-uint64_t ww_run_bytes(const struct ww_model *m, int64_t max_t, int64_t max_sequences, int train)
+enum ww_rc ww_run_bytes(const struct ww_config *c, int dtype, int64_t max_t, int64_t max_sequences, int64_t keep, uint64_t *bytes,
+			struct ww_err *err)
 {
-	struct ww_run r = { .m = (struct ww_model *)m, .train = train, .max_t = max_t, .max_sequences = max_sequences };
-	r.layers = calloc((size_t)m->config.layers, sizeof(*r.layers));
-	uint64_t bytes = r.layers ? cut_all(&r, NULL) : 0;
+	struct ww_model m = { .config = *c, .dtype = dtype };
+	struct ww_run r = { .m = &m, .keep = keep, .max_t = max_t, .max_sequences = max_sequences };
+	enum ww_rc rc = ww_params_list(c, &m.params, &m.count, &m.n, err);
+	r.layers = calloc((size_t)c->layers, sizeof(*r.layers));
+	if (rc == WW_OK && !r.layers)
+		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	if (rc == WW_OK)
+		*bytes = cut_all(&r, NULL);
+	free(m.params);
 	free(r.layers);
-	return bytes;
+	return rc;
 }
 
-enum ww_rc ww_run_new(struct ww_model *m, int64_t max_t, int64_t max_sequences, int train, struct ww_run **out,
+enum ww_rc ww_run_new(struct ww_model *m, int64_t max_t, int64_t max_sequences, int64_t keep, struct ww_run **out,
 		      struct ww_err *err)
 {
 	struct ww_run *r = calloc(1, sizeof(*r));
 	enum ww_rc rc = WW_OK;
 	if (!r)
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
-	WW_BUG(max_t < 1 || max_sequences < 1 || max_t > INT32_MAX);
-	*r = (struct ww_run){ .m = m, .ops = m->dev->ops, .s = m->stream, .train = train, .max_t = max_t,
+	WW_BUG(max_t < 1 || max_sequences < 1 || max_t > INT32_MAX || keep < 0);
+	*r = (struct ww_run){ .m = m, .ops = m->dev->ops, .s = m->stream, .keep = keep, .max_t = max_t,
 			      .max_sequences = max_sequences };
 	r->layers = calloc((size_t)m->config.layers, sizeof(*r->layers));
 	r->host = malloc((size_t)max_t * 3 * sizeof(*r->host));
@@ -171,7 +194,7 @@ enum ww_rc ww_run_new(struct ww_model *m, int64_t max_t, int64_t max_sequences, 
 	r->head = ww_model_head(m);
 	WW_TRY(r->ops->alloc(m->dev, cut_all(r, NULL), &r->base, err));
 	cut_all(r, r->base);
-	if (train)
+	if (keep)
 		ww_run_zero_grads(r);
 	*out = r;
 out:
@@ -191,14 +214,12 @@ void ww_run_free(struct ww_run *r)
 	free(r);
 }
 
-static struct ww_arr weight(const struct ww_run *r, const struct ww_param *p) { return ww_model_weight(r->m, p); }
-
 /* y (T, out) = x W^T + b */
 static void linear(struct ww_run *r, struct ww_arr y, struct ww_arr x, struct ww_lin l)
 {
-	r->ops->gemm(r->s, WW_GEMM_NT, y, x, weight(r, l.w), r->t, l.w->rows, l.w->cols, 0);
+	r->ops->gemm(r->s, WW_GEMM_NT, y, x, ww_run_weight(r, l.w), r->t, l.w->rows, l.w->cols, 0);
 	if (l.b)
-		r->ops->bias(r->s, y, weight(r, l.b), r->t, l.w->rows);
+		r->ops->bias(r->s, y, ww_run_weight(r, l.b), r->t, l.w->rows);
 }
 
 static void attend(struct ww_run *r, struct ww_layer *l)
@@ -209,8 +230,8 @@ static void attend(struct ww_run *r, struct ww_layer *l)
 	linear(r, l->k_pre, l->n1, l->w.k);
 	linear(r, l->vh, l->n1, l->w.v);
 	if (l->w.q_norm) {
-		r->ops->rmsnorm(r->s, l->qh, l->rstd_q, l->q_pre, weight(r, l->w.q_norm), r->t * f->heads, f->head_dim, eps);
-		r->ops->rmsnorm(r->s, l->kh, l->rstd_k, l->k_pre, weight(r, l->w.k_norm), r->t * f->kv_heads, f->head_dim, eps);
+		r->ops->rmsnorm(r->s, l->qh, l->rstd_q, l->q_pre, ww_run_weight(r, l->w.q_norm), r->t * f->heads, f->head_dim, eps);
+		r->ops->rmsnorm(r->s, l->kh, l->rstd_k, l->k_pre, ww_run_weight(r, l->w.k_norm), r->t * f->kv_heads, f->head_dim, eps);
 	}
 	r->ops->rope(r->s, l->qh, r->cs, 0, r->t, f->heads, f->head_dim);
 	r->ops->rope(r->s, l->kh, r->cs, 0, r->t, f->kv_heads, f->head_dim);
@@ -232,18 +253,23 @@ static void attend(struct ww_run *r, struct ww_layer *l)
 	r->ops->add(r->s, l->x_mid, l->x_in, r->tmp, r->t * f->hidden_size);
 }
 
-static void layer_forward(struct ww_run *r, struct ww_layer *l, struct ww_arr next)
+void ww_run_layer(struct ww_run *r, struct ww_layer *l)
 {
 	const struct ww_config *f = &r->m->config;
 	float eps = (float)f->rms_eps;
-	r->ops->rmsnorm(r->s, l->n1, l->rstd1, l->x_in, weight(r, l->w.norm1), r->t, f->hidden_size, eps);
+	r->ops->rmsnorm(r->s, l->n1, l->rstd1, l->x_in, ww_run_weight(r, l->w.norm1), r->t, f->hidden_size, eps);
 	attend(r, l);
-	r->ops->rmsnorm(r->s, l->n2, l->rstd2, l->x_mid, weight(r, l->w.norm2), r->t, f->hidden_size, eps);
+	r->ops->rmsnorm(r->s, l->n2, l->rstd2, l->x_mid, ww_run_weight(r, l->w.norm2), r->t, f->hidden_size, eps);
 	linear(r, l->g, l->n2, l->w.gate);
 	linear(r, l->u, l->n2, l->w.up);
 	r->ops->swiglu(r->s, l->act, l->g, l->u, r->t * f->intermediate_size);
+}
+
+static void layer_forward(struct ww_run *r, struct ww_layer *l, struct ww_arr next)
+{
+	ww_run_layer(r, l);
 	linear(r, r->tmp, l->act, l->w.down);
-	r->ops->add(r->s, next, l->x_mid, r->tmp, r->t * f->hidden_size);
+	r->ops->add(r->s, next, l->x_mid, r->tmp, r->t * r->m->config.hidden_size);
 }
 
 static enum ww_rc check_batch(const struct ww_run *r, const struct ww_batch *b, struct ww_err *err)
@@ -252,7 +278,7 @@ static enum ww_rc check_batch(const struct ww_run *r, const struct ww_batch *b, 
 	if (b->t < 1 || b->t > r->max_t || b->sequences < 1 || b->sequences > r->max_sequences)
 		return ww_err_set(err, WW_ERR_LIMIT, "a batch of %lld tokens in %lld sequences does not fit this workspace (%lld, %lld)",
 				  (long long)b->t, (long long)b->sequences, (long long)r->max_t, (long long)r->max_sequences);
-	WW_BUG(b->starts[0] != 0 || b->starts[b->sequences] != b->t || (b->kv && (r->train || b->pages_stride != r->pages_stride)));
+	WW_BUG(b->starts[0] != 0 || b->starts[b->sequences] != b->t || (b->kv && (r->keep || b->pages_stride != r->pages_stride)));
 	for (int64_t q = 0; q < b->sequences; q++) {
 		int64_t n = b->starts[q + 1] - b->starts[q] + (b->kv ? b->cached[q] : 0);
 		WW_BUG(b->starts[q + 1] < b->starts[q]);
@@ -306,12 +332,12 @@ enum ww_rc ww_run_upload(struct ww_run *r, const struct ww_batch *b, struct ww_e
 void ww_run_compute(struct ww_run *r)
 {
 	const struct ww_config *f = &r->m->config;
-	r->has_logits = 0;
+	r->has_head = 0;
 	r->ops->rope_table(r->s, r->cs, r->pos, r->m->rope_freq, r->m->rope_factor, r->t, f->head_dim);
-	r->ops->embed(r->s, r->layers[0].x_in, weight(r, &r->m->params[0]), r->ids, r->t, f->hidden_size);
+	r->ops->embed(r->s, r->layers[0].x_in, ww_run_weight(r, &r->m->params[0]), r->ids, r->t, f->hidden_size);
 	for (int64_t i = 0; i < f->layers; i++)
 		layer_forward(r, &r->layers[i], i + 1 < f->layers ? r->layers[i + 1].x_in : r->x_out);
-	r->ops->rmsnorm(r->s, r->hidden, r->rstd, r->x_out, weight(r, r->norm), r->t, f->hidden_size, (float)f->rms_eps);
+	r->ops->rmsnorm(r->s, r->hidden, r->rstd, r->x_out, ww_run_weight(r, r->norm), r->t, f->hidden_size, (float)f->rms_eps);
 }
 
 enum ww_rc ww_run_forward(struct ww_run *r, const struct ww_batch *b, struct ww_err *err)

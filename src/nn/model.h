@@ -33,6 +33,10 @@ struct ww_model {
  * unknown tensors, and weights that are not finite, are refused. */
 enum ww_rc ww_model_open(const char *dir, struct ww_dev *dev, int dtype, struct ww_model **out, struct ww_err *err)
 	WW_MUST_CHECK;
+/* A critic on a trunk of its own: the weights in `dir`, a policy's or a critic's; where there is no value head yet, one of
+ * zeros.  It is saved as a sequence classifier of one label, which transformers loads. */
+enum ww_rc ww_model_open_critic(const char *dir, struct ww_dev *dev, int dtype, struct ww_model **out, struct ww_err *err)
+	WW_MUST_CHECK;
 /* New weights: normal with the config's deviation, norms 1, biases 0; the same for the same seed on every device. */
 enum ww_rc ww_model_new(const struct ww_config *c, struct ww_dev *dev, int dtype, uint64_t seed, struct ww_model **out,
 			struct ww_err *err) WW_MUST_CHECK;
@@ -47,7 +51,7 @@ enum ww_rc ww_params_list(const struct ww_config *c, struct ww_param **out, int 
 const struct ww_param *ww_model_param(const struct ww_model *m, const char *name);	/* NULL where there is none */
 /* A parameter's weights on the device. */
 struct ww_arr ww_model_weight(const struct ww_model *m, const struct ww_param *p);
-/* The output layer's weights (V, H): the embedding's where they are tied. */
+/* The output layer's weights (V, H): the embedding's where they are tied; of a critic (1, H). */
 const struct ww_param *ww_model_head(const struct ww_model *m);
 
 /* Keys and values of earlier tokens, in pages of WW_KV_PAGE positions that a sequence need not own in a row. */
@@ -78,12 +82,16 @@ struct ww_batch {
 };
 
 struct ww_run;
-/* Workspace for up to max_t tokens and max_sequences.  train: keep what the backward pass needs, and gradients. */
-enum ww_rc ww_run_new(struct ww_model *m, int64_t max_t, int64_t max_sequences, int train, struct ww_run **out,
+/* Workspace for up to max_t tokens and max_sequences.  keep: 0 for a run without a backward pass; else how many layers, the
+ * last ones, keep what the backward pass needs.  The others keep their input only and are computed again: less memory, more
+ * time, and the same gradients to the last bit.  More than there are layers means all. */
+enum { WW_RUN_KEEP_ALL = 1 << 30 };
+enum ww_rc ww_run_new(struct ww_model *m, int64_t max_t, int64_t max_sequences, int64_t keep, struct ww_run **out,
 		      struct ww_err *err) WW_MUST_CHECK;
 void ww_run_free(struct ww_run *r);		/* NULL is fine */
-/* Bytes of device memory that ww_run_new() would take. */
-uint64_t ww_run_bytes(const struct ww_model *m, int64_t max_t, int64_t max_sequences, int train);
+/* Bytes of device memory that ww_run_new() would take for a model of this shape and type. */
+enum ww_rc ww_run_bytes(const struct ww_config *c, int dtype, int64_t max_t, int64_t max_sequences, int64_t keep, uint64_t *bytes,
+			struct ww_err *err) WW_MUST_CHECK;
 
 /* Compute the hidden states after the last norm. */
 enum ww_rc ww_run_forward(struct ww_run *r, const struct ww_batch *b, struct ww_err *err) WW_MUST_CHECK;
@@ -94,14 +102,25 @@ enum ww_rc ww_run_logprobs(struct ww_run *r, const int32_t *targets, float *logp
 /* After forward and logprobs: add to the gradients those of sum(dlogp[i] * logp[i]); dlogp (host).  Minimising a mean
  * cross-entropy is dlogp = -1/t. */
 enum ww_rc ww_run_backward(struct ww_run *r, const float *dlogp, struct ww_err *err) WW_MUST_CHECK;
+/* Of a critic, after forward: values[i] (host), what it expects at token i. */
+enum ww_rc ww_run_values(struct ww_run *r, float *values, struct ww_err *err) WW_MUST_CHECK;
+/* After that: add to the gradients those of sum(dvalues[i] * values[i]); dvalues (host). */
+enum ww_rc ww_run_values_backward(struct ww_run *r, const float *dvalues, struct ww_err *err) WW_MUST_CHECK;
 /* Gradients of all parameters, laid out as the weights, fp32 on the device. */
 float *ww_run_grads(struct ww_run *r);
 void ww_run_zero_grads(struct ww_run *r);
 
-/* AdamW over the whole model: masters and moments are fp32 on the device, the model's weights their rounded copy. */
+/* AdamW over the whole model: masters and moments are fp32 on the device.  The weights of a bf16 model are the masters'
+ * rounded copy, those of an fp32 model are the masters. */
 struct ww_optim;
 enum ww_rc ww_optim_new(struct ww_model *m, struct ww_optim **out, struct ww_err *err) WW_MUST_CHECK;
 void ww_optim_free(struct ww_optim *o);		/* NULL is fine */
+/* Bytes of device memory that ww_optim_new() would take. */
+enum ww_rc ww_optim_bytes(const struct ww_config *c, int dtype, uint64_t *bytes, struct ww_err *err) WW_MUST_CHECK;
+/* Write its state as safetensors into `dir`, which exists and is empty: master.NAME (of a bf16 model only), mean.NAME and
+ * var.NAME for each parameter, fp32.  Load replaces the state and, of a bf16 model, the weights by the masters' copy. */
+enum ww_rc ww_optim_save(struct ww_optim *o, const char *dir, struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_optim_load(struct ww_optim *o, const char *dir, struct ww_err *err) WW_MUST_CHECK;
 /* Clip to max_norm (0: no clipping), update, zero the gradients; *norm is that before clipping.  h->step counts from 1.
  * Weight decay spares norms and biases.  Gradients that are not finite change nothing and are reported as a norm of NaN. */
 enum ww_rc ww_optim_step(struct ww_optim *o, struct ww_run *r, const struct ww_adamw *h, float max_norm, float *norm,

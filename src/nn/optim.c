@@ -1,19 +1,43 @@
-/* optim.c - AdamW over all parameters.
+/* optim.c - AdamW over all parameters, and its state on disk.
  *
- * Masters and moments are fp32 in one device block, laid out as the weights.  Each parameter is one call, since matrices
- * decay and norms and biases do not.  The norm of the gradient and the factor that clips it stay on the device; the host
- * reads the norm once a step, and a norm that is not finite means that nothing is changed: one bad batch must not cost a run.
+ * Masters and moments are fp32, laid out as the weights; an fp32 model's weights are its masters, so only a bf16 model pays
+ * for both.  Each parameter is one call, since matrices decay and norms and biases do not.  The norm of the gradient and the
+ * factor that clips it stay on the device; the host reads the norm once a step, and a norm that is not finite means that
+ * nothing is changed: one bad batch must not cost a run.
  */
 #include "nn/run.h"
-#include "nn/safetensors.h"
+#include "nn/state.h"
 
 #include <math.h>
 #include <stdlib.h>
 
+enum { SCALARS = 16 };		/* floats between two of them, so that each has a line of its own */
+
 struct ww_optim {
 	struct ww_model *m;
-	float *master, *mean, *var, *norm, *scale;	/* device; master begins the block */
+	float *base, *master, *mean, *var, *norm, *scale;	/* device */
 };
+
+static uint64_t bytes_of(int64_t n, int dtype)
+{
+	return (uint64_t)(dtype == WW_F32 ? 2 : 3) * (uint64_t)n * sizeof(float) + 2 * SCALARS * sizeof(float);
+}
+
+enum ww_rc ww_optim_bytes(const struct ww_config *c, int dtype, uint64_t *bytes, struct ww_err *err)
+{
+	struct ww_param *params;
+	int count;
+	int64_t n;
+	enum ww_rc rc = ww_params_list(c, &params, &count, &n, err);
+	if (rc != WW_OK)
+		return rc;
+	free(params);
+	*bytes = bytes_of(n, dtype);
+	return WW_OK;
+}
+
+static struct ww_arr f32(float *p) { return (struct ww_arr){ p, WW_F32 }; }
+static struct ww_arr weights(const struct ww_model *m) { return (struct ww_arr){ m->weights, m->dtype }; }
 
 enum ww_rc ww_optim_new(struct ww_model *m, struct ww_optim **out, struct ww_err *err)
 {
@@ -22,15 +46,16 @@ enum ww_rc ww_optim_new(struct ww_model *m, struct ww_optim **out, struct ww_err
 	if (!o)
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 	o->m = m;
-	size_t bytes = (size_t)m->n * sizeof(float);
-	enum ww_rc rc = ops->alloc(m->dev, 3 * bytes + 128, (void **)&o->master, err);
+	enum ww_rc rc = ops->alloc(m->dev, bytes_of(m->n, m->dtype), (void **)&o->base, err);
 	if (rc == WW_OK) {
-		o->mean = o->master + m->n;
+		o->mean = o->base;
 		o->var = o->mean + m->n;
 		o->norm = o->var + m->n;
-		o->scale = o->norm + 16;
-		ops->cast(m->stream, (struct ww_arr){ o->master, WW_F32 }, (struct ww_arr){ m->weights, m->dtype }, m->n);
-		ops->zero(m->stream, o->mean, 2 * bytes);
+		o->scale = o->norm + SCALARS;
+		o->master = m->dtype == WW_F32 ? m->weights : o->scale + SCALARS;
+		ops->zero(m->stream, o->mean, 2 * (size_t)m->n * sizeof(float));
+		if (m->dtype != WW_F32)
+			ops->cast(m->stream, f32(o->master), weights(m), m->n);
 		rc = ops->sync(m->stream, err);
 	}
 	if (rc == WW_OK)
@@ -44,8 +69,8 @@ void ww_optim_free(struct ww_optim *o)
 {
 	if (!o)
 		return;
-	if (o->master)
-		o->m->dev->ops->free(o->m->dev, o->master);
+	if (o->base)
+		o->m->dev->ops->free(o->m->dev, o->base);
 	free(o);
 }
 
@@ -65,11 +90,40 @@ enum ww_rc ww_optim_step(struct ww_optim *o, struct ww_run *r, const struct ww_a
 	*norm = isfinite(sum) ? sqrtf(sum) : NAN;
 	for (int i = 0; isfinite(sum) && i < m->count; i++) {
 		const struct ww_param *p = &m->params[i];
+		struct ww_arr copy = m->dtype == WW_F32 ? f32(NULL) : ww_model_weight(m, p);
 		struct ww_adamw own = *h;
 		own.weight_decay = p->rank == 1 ? 0 : h->weight_decay;
-		ops->adamw(m->stream, o->master + p->offset, ww_model_weight(m, p), o->mean + p->offset, o->var + p->offset,
-			   r->grads + p->offset, o->scale, &own, p->n);
+		ops->adamw(m->stream, o->master + p->offset, copy, o->mean + p->offset, o->var + p->offset, r->grads + p->offset,
+			   o->scale, &own, p->n);
 	}
 	ww_run_zero_grads(r);
 	return ops->sync(m->stream, err);
+}
+
+/* The parts on disk: an fp32 model's masters are in its own checkpoint. */
+static size_t parts_of(struct ww_optim *o, struct ww_state_part parts[3])
+{
+	size_t n = 0;
+	parts[n++] = (struct ww_state_part){ "mean.", f32(o->mean) };
+	parts[n++] = (struct ww_state_part){ "var.", f32(o->var) };
+	if (o->m->dtype != WW_F32)
+		parts[n++] = (struct ww_state_part){ "master.", f32(o->master) };
+	return n;
+}
+
+enum ww_rc ww_optim_save(struct ww_optim *o, const char *dir, struct ww_err *err)
+{
+	struct ww_state_part parts[3];
+	size_t n = parts_of(o, parts);
+	return ww_state_write(o->m, parts, n, dir, err);
+}
+
+enum ww_rc ww_optim_load(struct ww_optim *o, const char *dir, struct ww_err *err)
+{
+	struct ww_state_part parts[3];
+	size_t n = parts_of(o, parts);
+	enum ww_rc rc = ww_state_read(o->m, parts, n, dir, err);
+	if (rc == WW_OK && o->m->dtype != WW_F32)
+		o->m->dev->ops->cast(o->m->stream, weights(o->m), f32(o->master), o->m->n);
+	return rc == WW_OK ? o->m->dev->ops->sync(o->m->stream, err) : rc;
 }

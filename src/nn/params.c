@@ -10,6 +10,7 @@
  */
 #include "nn/model.h"
 #include "nn/safetensors.h"
+#include "nn/state.h"
 #include "base/fs.h"
 #include "base/rng.h"
 
@@ -24,7 +25,6 @@
 #include <unistd.h>
 
 enum { ALIGN = 64, PIECE = 1 << 20, TOKENIZER_FILE_MAX = 256 << 20 };
-#define SHARD_MAX ((uint64_t)5 << 30)
 
 struct list {
 	struct ww_param *p;
@@ -90,7 +90,9 @@ enum ww_rc ww_params_list(const struct ww_config *c, struct ww_param **out, int 
 	for (int i = 0; i < c->layers; i++)
 		add_layer(&l, c, i);
 	add(&l, -1, "model.norm.weight", c->hidden_size, 0);
-	if (!c->tie_embeddings)
+	if (c->critic)
+		add(&l, -1, "score.weight", 1, c->hidden_size);
+	else if (!c->tie_embeddings)
 		add(&l, -1, "lm_head.weight", c->vocab_size, c->hidden_size);
 	if (l.failed) {
 		free(l.p);
@@ -117,7 +119,7 @@ struct ww_arr ww_model_weight(const struct ww_model *m, const struct ww_param *p
 
 const struct ww_param *ww_model_head(const struct ww_model *m)
 {
-	return m->config.tie_embeddings ? &m->params[0] : &m->params[m->count - 1];
+	return m->config.tie_embeddings && !m->config.critic ? &m->params[0] : &m->params[m->count - 1];
 }
 
 static enum ww_rc model_alloc(const struct ww_config *c, struct ww_dev *dev, int dtype, struct ww_model **out, struct ww_err *err)
@@ -262,13 +264,15 @@ static enum ww_rc load_param(struct ww_model *m, const struct ww_st *st, const s
 	return WW_OK;
 }
 
-static enum ww_rc check_unknown(const struct ww_model *m, const struct ww_st *st, const char *dir, struct ww_err *err)
+/* from_policy: the file is a policy's, whose head a critic leaves behind. */
+static enum ww_rc check_unknown(const struct ww_model *m, const struct ww_st *st, int from_policy, const char *dir,
+				struct ww_err *err)
 {
 	static const char old[] = ".rotary_emb.inv_freq";
 	for (size_t i = 0; i < ww_st_count(st); i++) {
 		const char *name = ww_st_at(st, i)->name;
 		size_t n = strlen(name);
-		if (ww_model_param(m, name) || (m->config.tie_embeddings && !strcmp(name, "lm_head.weight")) ||
+		if (ww_model_param(m, name) || ((m->config.tie_embeddings || from_policy) && !strcmp(name, "lm_head.weight")) ||
 		    (n > sizeof(old) && !strcmp(name + n - sizeof(old) + 1, old)))
 			continue;
 		return ww_err_set(err, WW_ERR_USAGE, "%s: tensor %s does not belong to a %s model of this config", dir, name,
@@ -277,11 +281,12 @@ static enum ww_rc check_unknown(const struct ww_model *m, const struct ww_st *st
 	return WW_OK;
 }
 
-enum ww_rc ww_model_open(const char *dir, struct ww_dev *dev, int dtype, struct ww_model **out, struct ww_err *err)
+static enum ww_rc open_model(const char *dir, struct ww_dev *dev, int dtype, int critic, struct ww_model **out, struct ww_err *err)
 {
 	struct ww_config c;
 	struct ww_model *m = NULL;
 	struct ww_st *st = NULL;
+	int from_policy = 0;
 	char path[PATH_MAX];
 	float *x = malloc(PIECE * sizeof(*x));
 	uint16_t *half = malloc(PIECE * sizeof(*half));
@@ -290,13 +295,17 @@ enum ww_rc ww_model_open(const char *dir, struct ww_dev *dev, int dtype, struct 
 		rc = ww_fs_join(path, dir, "config.json", err);
 	if (rc == WW_OK)
 		rc = ww_config_read(path, &c, err);
+	if (rc == WW_OK && critic) {
+		from_policy = !c.critic;
+		c.critic = 1;
+	}
 	if (rc == WW_OK)
 		rc = ww_st_open(dir, &st, err);
 	if (rc == WW_OK)
 		rc = model_alloc(&c, dev, dtype ? dtype : c.dtype, &m, err);
 	if (rc == WW_OK)
-		rc = check_unknown(m, st, dir, err);
-	for (int i = 0; rc == WW_OK && i < m->count; i++)
+		rc = check_unknown(m, st, from_policy, dir, err);
+	for (int i = 0; rc == WW_OK && i < m->count - from_policy; i++)	/* a new value head, the last one, stays zero */
 		rc = load_param(m, st, &m->params[i], dir, x, half, err);
 	ww_st_free(st);
 	free(x);
@@ -308,37 +317,17 @@ enum ww_rc ww_model_open(const char *dir, struct ww_dev *dev, int dtype, struct 
 	return rc;
 }
 
-/* ---- writing */
-
-static enum ww_rc save_weights(struct ww_model *m, const char *dir, struct ww_err *err)
+enum ww_rc ww_model_open(const char *dir, struct ww_dev *dev, int dtype, struct ww_model **out, struct ww_err *err)
 {
-	struct ww_st_decl *decls = calloc((size_t)m->count, sizeof(*decls));
-	size_t item = ww_dtype_bytes(m->dtype);
-	char *buf = malloc(PIECE * item);
-	struct ww_st_writer *w = NULL;
-	enum ww_rc rc = decls && buf ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
-	for (int i = 0; rc == WW_OK && i < m->count; i++) {
-		const struct ww_param *p = &m->params[i];
-		decls[i] = (struct ww_st_decl){ p->name, m->dtype, p->rank, { (uint64_t)p->rows, (uint64_t)p->cols } };
-	}
-	if (rc == WW_OK)
-		rc = ww_st_writer_new(dir, decls, (size_t)m->count, SHARD_MAX, &w, err);
-	for (int i = 0; rc == WW_OK && i < m->count; i++)
-		for (int64_t at = 0; rc == WW_OK && at < m->params[i].n; at += PIECE) {
-			int64_t n = m->params[i].n - at < PIECE ? m->params[i].n - at : PIECE;
-			m->dev->ops->download(m->stream, buf, (char *)m->weights + (size_t)(m->params[i].offset + at) * item,
-					      (size_t)n * item);
-			rc = m->dev->ops->sync(m->stream, err);
-			if (rc == WW_OK)
-				rc = ww_st_writer_add(w, buf, (size_t)n * item, err);
-		}
-	if (rc == WW_OK)
-		rc = ww_st_writer_commit(w, err);
-	ww_st_writer_free(w);
-	free(decls);
-	free(buf);
-	return rc;
+	return open_model(dir, dev, dtype, 0, out, err);
 }
+
+enum ww_rc ww_model_open_critic(const char *dir, struct ww_dev *dev, int dtype, struct ww_model **out, struct ww_err *err)
+{
+	return open_model(dir, dev, dtype, 1, out, err);
+}
+
+/* ---- writing */
 
 static enum ww_rc copy_tokenizer(const char *from, const char *dir, struct ww_err *err)
 {
@@ -393,7 +382,7 @@ enum ww_rc ww_model_save(struct ww_model *m, const char *dir, const char *from, 
 	if (rc == WW_OK)
 		rc = ww_config_write(path, &c, err);
 	if (rc == WW_OK)
-		rc = save_weights(m, tmp, err);
+		rc = ww_state_write(m, &(struct ww_state_part){ "", { m->weights, m->dtype } }, 1, tmp, err);
 	if (rc == WW_OK && from)
 		rc = copy_tokenizer(from, tmp, err);
 	if (rc == WW_OK && rename(tmp, dir) < 0)

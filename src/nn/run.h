@@ -24,7 +24,8 @@ struct ww_run {
 	struct ww_model *m;
 	const struct ww_dev_ops *ops;
 	struct ww_stream *s;
-	int train, has_logits;
+	int has_head;			/* log-probabilities or values of this batch were computed */
+	int64_t keep;			/* layers that keep activations; 0: no backward pass */
 	int64_t max_t, max_sequences, t, sequences;
 	void *base;
 	int32_t *ids, *pos, *seq, *start, *targets, *rows, *pages;
@@ -36,7 +37,7 @@ struct ww_run {
 	struct ww_arr x_out, hidden, tmp;
 	float *rstd;
 	float *state, *lse, *logp, *dlogp, *logits;
-	struct ww_arr dlogits;
+	struct ww_arr dlogits;		/* of a critic: the gradients of the values, in the model's type */
 	/* backward */
 	float *grads, *dhidden;
 	struct ww_arr dres, dn, dq, dk, dv, datt, dg, du;
@@ -47,5 +48,14 @@ struct ww_run {
  * alone.  The batch must stay as it is until the stream is synchronised. */
 enum ww_rc ww_run_upload(struct ww_run *r, const struct ww_batch *b, struct ww_err *err) WW_MUST_CHECK;
 void ww_run_compute(struct ww_run *r);
+
+static inline struct ww_arr ww_run_weight(const struct ww_run *r, const struct ww_param *p) { return ww_model_weight(r->m, p); }
+static inline float *ww_run_grad(const struct ww_run *r, const struct ww_param *p) { return r->grads + p->offset; }
+
+/* A layer from its input up to the product that `down` takes: all that the backward pass reads. */
+void ww_run_layer(struct ww_run *r, struct ww_layer *l);
+/* The head's own part of the backward pass: dhidden (fp32), and its gradient. */
+void ww_run_head_backward(struct ww_run *r);
+void ww_run_values_head_backward(struct ww_run *r);
 
 #endif

@@ -27,26 +27,15 @@ const struct ww_cpu_kernels *ww_cpu_kernels_best(void)
 	return &ww_cpu_kernels_base;
 }
 
-static enum ww_rc cpu_alloc(struct ww_dev *d, size_t bytes, void **out, struct ww_err *err)
-{
-	(void)d;
-	*out = bytes > SIZE_MAX - 64 ? NULL : aligned_alloc(64, (bytes + 64) & ~(size_t)63);
-	return *out ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "cannot allocate %zu bytes", bytes);
-}
-
-static void cpu_free(struct ww_dev *d, void *p)
-{
-	(void)d;
-	free(p);
-}
-
 float *ww_cpu_scratch(struct ww_stream *s, int slot, int64_t floats)
 {
 	size_t bytes = ((size_t)floats * sizeof(float) + 127) & ~(size_t)63;
 	if (s->scratch[slot].cap < bytes) {
+		ww_dev_count(&s->d->dev, -(int64_t)s->scratch[slot].cap);
 		free(s->scratch[slot].p);
 		s->scratch[slot].p = aligned_alloc(64, bytes);
 		s->scratch[slot].cap = s->scratch[slot].p ? bytes : 0;
+		ww_dev_count(&s->d->dev, (int64_t)s->scratch[slot].cap);
 	}
 	if (!s->scratch[slot].p && s->err.rc == WW_OK)
 		ww_err_set(&s->err, WW_ERR_NOMEM, "cannot allocate %zu bytes of workspace", bytes);
@@ -64,8 +53,10 @@ static enum ww_rc cpu_stream_new(struct ww_dev *d, struct ww_stream **out, struc
 
 static void cpu_stream_free(struct ww_stream *s)
 {
-	for (int i = 0; s && i < WW_CPU_SLOTS; i++)
+	for (int i = 0; s && i < WW_CPU_SLOTS; i++) {
+		ww_dev_count(&s->d->dev, -(int64_t)s->scratch[i].cap);
 		free(s->scratch[i].p);
+	}
 	free(s);
 }
 
@@ -527,7 +518,8 @@ static void cpu_adamw(struct ww_stream *s, float *master, struct ww_arr model, f
 }
 
 static const struct ww_dev_ops cpu_ops = {
-	.name = "cpu", .alloc = cpu_alloc, .free = cpu_free, .stream_new = cpu_stream_new, .stream_free = cpu_stream_free,
+	.name = "cpu", .alloc = ww_dev_host_alloc, .free = ww_dev_host_free, .memory = ww_dev_host_memory,
+	.stream_new = cpu_stream_new, .stream_free = cpu_stream_free,
 	.sync = cpu_sync, .close = cpu_close, .upload = cpu_move, .download = cpu_move, .zero = cpu_zero, .cast = ww_cpu_cast,
 	.gemm = ww_cpu_gemm, .bias = cpu_bias, .bias_bwd = cpu_bias_bwd, .add = cpu_add, .embed = cpu_embed,
 	.embed_bwd = cpu_embed_bwd, .scatter = cpu_scatter, .rmsnorm = cpu_rmsnorm, .rmsnorm_bwd = cpu_rmsnorm_bwd, .rope_table = cpu_rope_table,

@@ -25,19 +25,6 @@ static void set(struct ww_arr a, int64_t i, double v)
 		((uint16_t *)a.p)[i] = ww_bf16_from((float)v);
 }
 
-static enum ww_rc ref_alloc(struct ww_dev *d, size_t bytes, void **out, struct ww_err *err)
-{
-	(void)d;
-	*out = aligned_alloc(64, (bytes + 64) & ~(size_t)63);
-	return *out ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "cannot allocate %zu bytes", bytes);
-}
-
-static void ref_free(struct ww_dev *d, void *p)
-{
-	(void)d;
-	free(p);
-}
-
 static enum ww_rc ref_stream_new(struct ww_dev *d, struct ww_stream **out, struct ww_err *err)
 {
 	(void)d;
@@ -385,7 +372,8 @@ static void ref_adamw(struct ww_stream *s, float *master, struct ww_arr model, f
 }
 
 static const struct ww_dev_ops ref_ops = {
-	.name = "ref", .alloc = ref_alloc, .free = ref_free, .stream_new = ref_stream_new, .stream_free = ref_stream_free,
+	.name = "ref", .alloc = ww_dev_host_alloc, .free = ww_dev_host_free, .memory = ww_dev_host_memory,
+	.stream_new = ref_stream_new, .stream_free = ref_stream_free,
 	.sync = ref_sync, .close = ref_close, .upload = ref_move, .download = ref_move, .zero = ref_zero, .cast = ref_cast,
 	.gemm = ref_gemm, .bias = ref_bias, .bias_bwd = ref_bias_bwd, .add = ref_add, .embed = ref_embed,
 	.embed_bwd = ref_embed_bwd, .scatter = ref_scatter, .rmsnorm = ref_rmsnorm, .rmsnorm_bwd = ref_rmsnorm_bwd, .rope_table = ref_rope_table, .rope = ref_rope,

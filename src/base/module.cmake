@@ -1,0 +1,3 @@
+# YAML: recipes and suites.
+pkg_check_modules(FYAML REQUIRED IMPORTED_TARGET libfyaml)
+list(APPEND WW_SYSTEM_LIBS PkgConfig::FYAML)

@@ -1,0 +1,347 @@
+/* data.c - reads and tokenises what a model learns from.
+ *
+ * Everything is held in memory as ids: four bytes a token and four for its weight.  What fine-tuning needs fits by far, and a
+ * run can then shuffle as it likes and prove on resuming that its data is what it was (the hash).  Rejected: a binary cache
+ * on disk, which is one more format and one more thing that can be stale; tokenising is a small part of any run.
+ *
+ * A directory is walked in the order of names, hidden entries and links left out, so that the same tree gives the same
+ * sequences on every machine.  In it, files that are no text are passed over and counted; a file that was named must be usable.
+ */
+#include "train/data.h"
+#include "base/fs.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "nn/chat.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <glob.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define TOKENS_MAX ((int64_t)1 << 31)
+enum { FILE_MAX = 1 << 30, LINE_IDS_MAX = 1 << 24, DEPTH_MAX = 64 };
+
+struct reader {
+	const struct ww_data_opts *o;
+	struct ww_data *d;
+	struct ww_err *err;
+	int has_format;
+	enum ww_chat_format format;
+};
+
+/* ---- sequences */
+
+static int grow(void **p, size_t *cap, size_t need, size_t item)
+{
+	size_t next = *cap ? *cap : 1024;
+	while (next < need)
+		next *= 2;
+	void *q = next == *cap ? *p : realloc(*p, next * item);
+	if (!q)
+		return 0;
+	*p = q;
+	*cap = next;
+	return 1;
+}
+
+static enum ww_rc add_seq(struct reader *r, int64_t at, int64_t n)
+{
+	struct ww_data *d = r->d;
+	double sum = 0;
+	for (int64_t i = 1; i < n; i++)
+		sum += fabs((double)d->weight[at + i]);
+	if (sum <= 0) {
+		d->empty++;
+		return WW_OK;
+	}
+	if (!grow((void **)&d->seqs, &d->seqs_cap, (size_t)d->count + 1, sizeof(*d->seqs)))
+		return ww_err_set(r->err, WW_ERR_NOMEM, "out of memory");
+	d->seqs[d->count++] = (struct ww_seq){ at, n };
+	return WW_OK;
+}
+
+/* Append ids with their weights (NULL: all 1), and cut them into sequences. */
+static enum ww_rc add_ids(struct reader *r, const struct ww_ids *ids, const float *weight, float factor, int is_document)
+{
+	struct ww_data *d = r->d;
+	int64_t n = (int64_t)ids->n, most = r->o->max_inputs + 1, begin = d->tokens;
+	enum ww_rc rc = WW_OK;
+	if (!is_document && n > most) {
+		n = most;
+		d->cut++;
+	}
+	if (d->tokens + n > TOKENS_MAX)
+		return ww_err_set(r->err, WW_ERR_LIMIT, "the data has more than %lld tokens", (long long)TOKENS_MAX);
+	for (size_t i = 0; i < ids->n; i++)
+		if (ids->p[i] < 0 || ids->p[i] >= r->o->config->vocab_size)
+			return ww_err_set(r->err, WW_ERR_USAGE, "token %d is outside the model's vocabulary of %lld", ids->p[i],
+					  (long long)r->o->config->vocab_size);
+	size_t cap = d->ids_cap;
+	if (!grow((void **)&d->ids, &cap, (size_t)(begin + n), sizeof(*d->ids)) ||
+	    !grow((void **)&d->weight, &d->ids_cap, (size_t)(begin + n), sizeof(*d->weight)))
+		return ww_err_set(r->err, WW_ERR_NOMEM, "out of memory");
+	for (int64_t i = 0; i < n; i++) {
+		d->ids[begin + i] = ids->p[i];
+		d->weight[begin + i] = weight ? weight[i] * factor : factor;
+	}
+	d->tokens += n;
+	for (int64_t at = 0; rc == WW_OK && at + 1 < n; at += most - 1)
+		rc = add_seq(r, begin + at, n - at < most ? n - at : most);
+	return rc;
+}
+
+static enum ww_rc add_document(struct reader *r, const char *text, size_t n, float factor)
+{
+	struct ww_ids ids = WW_IDS_INIT(LINE_IDS_MAX);
+	enum ww_rc rc = WW_OK;
+	if (!r->o->tok)
+		rc = ww_err_set(r->err, WW_ERR_USAGE, "text needs a tokenizer, and the model has none");
+	if (rc == WW_OK)
+		rc = ww_tok_encode(r->o->tok, text, n, 0, 1, &ids, r->err);
+	if (rc == WW_OK && r->o->config->eos_count && !ww_ids_add(&ids, (int32_t)r->o->config->eos[0]))
+		rc = ww_err_set(r->err, WW_ERR_LIMIT, "a document has more than %d tokens", LINE_IDS_MAX);
+	if (rc == WW_OK)
+		rc = add_ids(r, &ids, NULL, factor, 1);
+	r->d->documents++;
+	ww_ids_release(&ids);
+	return rc;
+}
+
+/* ---- lines */
+
+static enum ww_rc add_conversation(struct reader *r, const json_t *v, float factor)
+{
+	struct ww_ids ids = WW_IDS_INIT(LINE_IDS_MAX);
+	struct ww_str learn = WW_STR_INIT(LINE_IDS_MAX);
+	struct ww_chat chat;
+	float *weight = NULL;
+	enum ww_rc rc = WW_OK;
+	ww_chat_init(&chat, FILE_MAX);
+	if (!r->o->tok)
+		rc = ww_err_set(r->err, WW_ERR_USAGE, "a conversation needs a tokenizer, and the model has none");
+	if (rc == WW_OK && !r->has_format)
+		rc = ww_chat_detect(r->o->tok, &r->format, r->err);
+	r->has_format = rc == WW_OK;
+	if (rc == WW_OK)
+		rc = ww_chat_render(r->format, json_object_get(v, "messages"), json_object_get(v, "tools"), 0, &chat, r->err);
+	if (rc == WW_OK)
+		rc = ww_chat_encode(r->o->tok, &chat, &ids, &learn, r->err);
+	if (rc == WW_OK && !(weight = malloc((ids.n + 1) * sizeof(*weight))))
+		rc = ww_err_set(r->err, WW_ERR_NOMEM, "out of memory");
+	for (size_t i = 0; rc == WW_OK && i < ids.n; i++)
+		weight[i] = r->o->learn_all || learn.p[i];
+	if (rc == WW_OK)
+		rc = add_ids(r, &ids, weight, factor, 0);
+	r->d->conversations++;
+	free(weight);
+	ww_chat_release(&chat);
+	ww_str_release(&learn);
+	ww_ids_release(&ids);
+	return rc;
+}
+
+static enum ww_rc add_given_ids(struct reader *r, const json_t *v, float factor)
+{
+	const json_t *list = json_object_get(v, "ids"), *weights = json_object_get(v, "weights"), *x;
+	struct ww_ids ids = WW_IDS_INIT(LINE_IDS_MAX);
+	size_t n = json_array_size(list), i;
+	float *weight = weights ? malloc((n + 1) * sizeof(*weight)) : NULL;
+	enum ww_rc rc = weights && !weight ? ww_err_set(r->err, WW_ERR_NOMEM, "out of memory") : WW_OK;
+	if (rc == WW_OK && (!n || (weights && json_array_size(weights) != n)))
+		rc = ww_err_set(r->err, WW_ERR_USAGE, "\"ids\" must be a list of token ids, and \"weights\" one of as many numbers");
+	json_array_foreach(list, i, x) {
+		json_int_t id = json_is_integer(x) ? json_integer_value(x) : -1;
+		if (rc == WW_OK && (id < 0 || id > INT32_MAX))
+			rc = ww_err_set(r->err, WW_ERR_USAGE, "element %zu of \"ids\" is not a token id", i);
+		else if (rc == WW_OK && !ww_ids_add(&ids, (int32_t)id))
+			rc = ww_err_set(r->err, WW_ERR_LIMIT, "more than %d ids", LINE_IDS_MAX);
+	}
+	for (i = 0; rc == WW_OK && weights && i < n; i++) {
+		x = json_array_get(weights, i);
+		weight[i] = (float)json_number_value(x);
+		if (!json_is_number(x) || !isfinite(weight[i]))
+			rc = ww_err_set(r->err, WW_ERR_USAGE, "element %zu of \"weights\" is not a number", i);
+	}
+	if (rc == WW_OK)
+		rc = add_ids(r, &ids, weight, factor, 0);
+	free(weight);
+	ww_ids_release(&ids);
+	return rc;
+}
+
+static enum ww_rc add_line(struct reader *r, const char *line, size_t n)
+{
+	static const char *const known[] = { "messages", "tools", "text", "ids", "weights", "weight" };
+	json_t *v = NULL;
+	const char *key;
+	json_t *member;
+	enum ww_rc rc = ww_json_parse(line, n, "the line", &v, r->err);
+	if (rc != WW_OK)
+		return r->err->rc = WW_ERR_USAGE;
+	json_object_foreach(v, key, member) {
+		size_t k = 0;
+		while (k < WW_ARRAY_LEN(known) && strcmp(known[k], key))
+			k++;
+		if (rc == WW_OK && k == WW_ARRAY_LEN(known))
+			rc = ww_err_set(r->err, WW_ERR_USAGE, "unknown member \"%.40s\"; messages, tools, text, ids, weights and weight "
+					"are known", key);
+	}
+	const json_t *text = json_object_get(v, "text"), *w = json_object_get(v, "weight");
+	float factor = w ? (float)json_number_value(w) : 1;
+	int kinds = !!text + !!json_object_get(v, "messages") + !!json_object_get(v, "ids");
+	if (rc == WW_OK && w && (!json_is_number(w) || !isfinite(factor)))
+		rc = ww_err_set(r->err, WW_ERR_USAGE, "\"weight\" is not a number");
+	else if (rc == WW_OK && (kinds != 1 || (text && !json_is_string(text))))
+		rc = ww_err_set(r->err, WW_ERR_USAGE, "needs one of \"messages\", \"text\" and \"ids\"");
+	else if (rc == WW_OK && text)
+		rc = add_document(r, json_string_value(text), json_string_length(text), factor);
+	else if (rc == WW_OK)
+		rc = json_object_get(v, "ids") ? add_given_ids(r, v, factor) : add_conversation(r, v, factor);
+	json_decref(v);
+	return rc;
+}
+
+static enum ww_rc add_lines(struct reader *r, const char *path, const struct ww_str *text)
+{
+	int64_t number = 0;
+	for (const char *p = text->p, *end = text->p + text->len; p < end;) {
+		const char *nl = memchr(p, '\n', (size_t)(end - p));
+		size_t n = (size_t)((nl ? nl : end) - p);
+		number++;
+		if (strspn(p, " \t\r") < n) {
+			enum ww_rc rc = add_line(r, p, n);
+			if (rc != WW_OK)
+				return ww_err_wrap(r->err, "%s:%lld", path, (long long)number);
+		}
+		p += n + 1;
+	}
+	return WW_OK;
+}
+
+/* ---- files */
+
+static int is_jsonl(const char *path)
+{
+	size_t n = strlen(path);
+	return n > 6 && !strcmp(path + n - 6, ".jsonl");
+}
+
+static enum ww_rc add_file(struct reader *r, const char *path, int named)
+{
+	struct ww_str text = WW_STR_INIT(FILE_MAX);
+	enum ww_rc rc = ww_fs_read(path, FILE_MAX, &text, r->err);
+	if (rc == WW_OK && is_jsonl(path)) {
+		rc = add_lines(r, path, &text);
+	} else if (rc == WW_OK && memchr(text.p, 0, text.len)) {
+		if (named)
+			rc = ww_err_set(r->err, WW_ERR_USAGE, "%s is not text", path);
+		r->d->binary++;
+		goto out;
+	} else if (rc == WW_OK && text.len) {
+		rc = add_document(r, text.p, text.len, 1);
+		if (rc != WW_OK)
+			ww_err_wrap(r->err, "%s", path);
+	}
+	r->d->files++;
+out:
+	ww_str_release(&text);
+	return rc;
+}
+
+static int visible(const struct dirent *e) { return e->d_name[0] != '.'; }
+static int by_name(const struct dirent **a, const struct dirent **b) { return strcmp((*a)->d_name, (*b)->d_name); }
+
+static enum ww_rc add_tree(struct reader *r, const char *dir, int depth)
+{
+	struct dirent **list = NULL;
+	char path[PATH_MAX];
+	struct stat st;
+	int n = scandir(dir, &list, visible, by_name);
+	enum ww_rc rc = n < 0 ? ww_err_errno(r->err, WW_ERR_IO, "cannot read %s", dir) : WW_OK;
+	if (rc == WW_OK && depth > DEPTH_MAX)
+		rc = ww_err_set(r->err, WW_ERR_LIMIT, "%s is nested too deeply", dir);
+	for (int i = 0; i < n; i++) {
+		if (rc == WW_OK)
+			rc = ww_fs_join(path, dir, list[i]->d_name, r->err);
+		if (rc == WW_OK && lstat(path, &st) == 0) {
+			if (S_ISDIR(st.st_mode))
+				rc = add_tree(r, path, depth + 1);
+			else if (S_ISREG(st.st_mode))
+				rc = add_file(r, path, 0);
+		}
+		free(list[i]);
+	}
+	free(list);
+	return rc;
+}
+
+static enum ww_rc add_path(struct reader *r, const char *path)
+{
+	glob_t g = { 0 };
+	enum ww_rc rc = WW_OK;
+	if (ww_fs_is_dir(path))
+		return add_tree(r, path, 0);
+	if (ww_fs_is_file(path))
+		return add_file(r, path, 1);
+	if (glob(path, 0, NULL, &g) || !g.gl_pathc)
+		rc = ww_err_set(r->err, WW_ERR_USAGE, "no data: %s is no file, no directory, and matches nothing", path);
+	for (size_t i = 0; rc == WW_OK && i < g.gl_pathc; i++)
+		rc = ww_fs_is_dir(g.gl_pathv[i]) ? add_tree(r, g.gl_pathv[i], 0) : add_file(r, g.gl_pathv[i], 1);
+	globfree(&g);
+	return rc;
+}
+
+static enum ww_rc add_all(struct reader *r)
+{
+	char path[PATH_MAX];
+	enum ww_rc rc = WW_OK;
+	for (const char *p = r->o->paths; rc == WW_OK && *p;) {
+		p += strspn(p, ", \n");
+		size_t n = strcspn(p, ",\n");
+		if (!n)
+			continue;
+		if (n >= sizeof(path))
+			return ww_err_set(r->err, WW_ERR_LIMIT, "a path in the data is too long");
+		memcpy(path, p, n);
+		path[n] = 0;
+		rc = add_path(r, path);
+		p += n;
+	}
+	if (rc == WW_OK && !r->d->count)
+		rc = ww_err_set(r->err, WW_ERR_USAGE, "the data holds nothing to learn (%lld files read, %lld sequences without a token "
+				"that has weight)", (long long)r->d->files, (long long)r->d->empty);
+	return rc;
+}
+
+enum ww_rc ww_data_open(const struct ww_data_opts *o, struct ww_data **out, struct ww_err *err)
+{
+	struct reader r = { .o = o, .d = calloc(1, sizeof(*r.d)), .err = err };
+	if (!r.d)
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	enum ww_rc rc = add_all(&r);
+	if (rc != WW_OK) {
+		ww_data_free(r.d);
+		return rc;
+	}
+	struct ww_hash_part parts[] = { { r.d->ids, (size_t)r.d->tokens * sizeof(*r.d->ids) },
+					{ r.d->weight, (size_t)r.d->tokens * sizeof(*r.d->weight) },
+					{ r.d->seqs, (size_t)r.d->count * sizeof(*r.d->seqs) } };
+	ww_hash_parts_hex(parts, WW_ARRAY_LEN(parts), r.d->hash);
+	*out = r.d;
+	return WW_OK;
+}
+
+void ww_data_free(struct ww_data *d)
+{
+	if (!d)
+		return;
+	free(d->ids);
+	free(d->weight);
+	free(d->seqs);
+	free(d);
+}

@@ -1,0 +1,106 @@
+/* plan.c - which sequences of an epoch lie in which row.
+ *
+ * A row is what one sequence of full length costs.  Sequences are taken in the epoch's order, each into the first open row that
+ * has room; when too many rows are open the oldest is closed.  So rows fill up well with short sequences (the holes are what
+ * the last ones leave), no sequence is divided, and the result depends on nothing but the lengths, the seed and the epoch.
+ * Rejected: sorting by length first, which fills a little better and makes neighbours of what is alike.
+ */
+#include "train/data.h"
+#include "base/rng.h"
+
+#include <stdlib.h>
+
+enum { OPEN_MAX = 256 };
+
+struct packer {
+	const struct ww_data *d;
+	int64_t row_inputs;
+	int64_t *row_of, *left;		/* (sequences): its row; (rows): room */
+	int64_t rows, oldest;		/* rows before `oldest` are closed */
+};
+
+/* Fisher and Yates. */
+static void shuffle_order(int64_t *order, int64_t n, uint64_t seed, int64_t epoch)
+{
+	struct ww_rng rng;
+	ww_rng_init(&rng, seed, (uint64_t)epoch);
+	for (int64_t i = n - 1; i > 0; i--) {
+		int64_t j = (int64_t)ww_rng_below(&rng, (uint64_t)i + 1), t = order[i];
+		order[i] = order[j];
+		order[j] = t;
+	}
+}
+
+static void place(struct packer *p, int64_t seq)
+{
+	int64_t inputs = p->d->seqs[seq].n - 1, r = p->oldest;
+	while (r < p->rows && p->left[r] < inputs)
+		r++;
+	if (r == p->rows)
+		p->left[p->rows++] = p->row_inputs;
+	p->left[r] -= inputs;
+	p->row_of[seq] = r;
+	while (p->oldest < p->rows && (p->rows - p->oldest > OPEN_MAX || p->left[p->oldest] < 1))
+		p->oldest++;
+}
+
+/* Sequences by row, within a row in the epoch's order: a counting sort. */
+static void fill_rows(const struct packer *p, const int64_t *order, struct ww_plan *plan)
+{
+	int64_t n = p->d->count;
+	for (int64_t i = 0; i < n; i++)
+		plan->rows[p->row_of[i] + 1]++;
+	for (int64_t r = 0; r < p->rows; r++) {
+		plan->rows[r + 1] += plan->rows[r];
+		p->left[r] = plan->rows[r];	/* from here on: the next place in the row */
+	}
+	for (int64_t i = 0; i < n; i++)
+		plan->seqs[p->left[p->row_of[order[i]]]++] = order[i];
+}
+
+enum ww_rc ww_plan_new(const struct ww_data *d, int64_t row_inputs, int shuffle, uint64_t seed, int64_t epoch, struct ww_plan **out,
+		       struct ww_err *err)
+{
+	struct packer p = { .d = d, .row_inputs = row_inputs };
+	size_t n = (size_t)d->count;
+	struct ww_plan *plan = calloc(1, sizeof(*plan));
+	int64_t *order = malloc(n * sizeof(*order));
+	enum ww_rc rc = WW_OK;
+	p.row_of = malloc(n * sizeof(*p.row_of));
+	p.left = malloc((n + 1) * sizeof(*p.left));
+	if (plan) {
+		plan->seqs = malloc(n * sizeof(*plan->seqs));
+		plan->rows = calloc(n + 1, sizeof(*plan->rows));
+	}
+	if (!plan || !order || !p.row_of || !p.left || !plan->seqs || !plan->rows) {
+		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		goto out;
+	}
+	for (int64_t i = 0; i < d->count; i++)
+		order[i] = i;
+	if (shuffle)
+		shuffle_order(order, d->count, seed, epoch);
+	for (int64_t i = 0; i < d->count; i++) {
+		WW_BUG(d->seqs[order[i]].n - 1 > row_inputs);
+		place(&p, order[i]);
+	}
+	fill_rows(&p, order, plan);
+	plan->count = p.rows;
+	*out = plan;
+	plan = NULL;
+out:
+	ww_plan_free(plan);
+	free(order);
+	free(p.row_of);
+	free(p.left);
+	return rc;
+}
+
+void ww_plan_free(struct ww_plan *p)
+{
+	if (!p)
+		return;
+	free(p->seqs);
+	free(p->rows);
+	free(p);
+}

@@ -1,0 +1,285 @@
+/* Layers that are computed again give the bits of layers that were kept; a critic's gradients against finite differences;
+ * what a run takes is what was said; optimizer state survives the disk to the last bit. */
+#include "unit.h"
+
+#include "base/fs.h"
+#include "base/rng.h"
+#include "base/tmpdir.h"
+#include "nn/model.h"
+
+#include <math.h>
+
+enum { T = 150, V = 311 };
+#define STEP 0x1p-7f
+static int32_t ids[T], targets[T];
+static float upstream[T];
+static const int32_t starts[] = { 0, 70, 71, T };
+static const struct ww_batch batch = { .ids = ids, .starts = starts, .t = T, .sequences = 3 };
+
+static struct ww_config config(int critic)
+{
+	return (struct ww_config){ .arch = WW_ARCH_QWEN3, .vocab_size = V, .hidden_size = 48, .intermediate_size = 80, .layers = 4, .heads = 4,
+				   .kv_heads = 2, .head_dim = 16, .max_position = 128, .rms_eps = 1e-6, .initializer_range = 0.2,
+				   .rope = { .theta = 10000, .factor = 1, .attention_factor = 1 }, .tie_embeddings = 1, .qk_norm = 1,
+				   .critic = critic, .bos = -1, .pad = -1, .dtype = WW_F32 };
+}
+
+static void fill(void)
+{
+	struct ww_rng r;
+	ww_rng_init(&r, 5, 0);
+	for (int i = 0; i < T; i++) {
+		ids[i] = (int32_t)ww_rng_below(&r, V);
+		targets[i] = (int32_t)ww_rng_below(&r, V);
+		upstream[i] = (float)(ww_rng_uniform(&r) - 0.5);
+	}
+}
+
+static float *grads_of(struct ww_model *m, int64_t keep, float *out)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_run *r;
+	float *logp = malloc(T * sizeof(*logp));
+	float *g = malloc((size_t)m->n * sizeof(*g));
+	assert_int_equal(ww_run_new(m, T, 3, keep, &r, &err), WW_OK);
+	for (int twice = 0; twice < 2; twice++) {	/* gradients add up, whatever was kept */
+		assert_int_equal(ww_run_forward(r, &batch, &err), WW_OK);
+		assert_int_equal(m->config.critic ? ww_run_values(r, logp, &err) : ww_run_logprobs(r, targets, logp, &err), WW_OK);
+		assert_int_equal(m->config.critic ? ww_run_values_backward(r, upstream, &err) : ww_run_backward(r, upstream, &err), WW_OK);
+	}
+	m->dev->ops->download(m->stream, g, ww_run_grads(r), (size_t)m->n * sizeof(*g));
+	assert_int_equal(m->dev->ops->sync(m->stream, &err), WW_OK);
+	if (out)
+		memcpy(out, logp, T * sizeof(*logp));
+	ww_run_free(r);
+	free(logp);
+	return g;
+}
+
+static void recomputed_layers_give_the_same_bits(void **state)
+{
+	static const struct { int dtype, exact, critic; } cases[] = { { WW_F32, 1, 0 }, { WW_BF16, 1, 0 }, { WW_F32, 0, 0 }, { WW_BF16, 1, 1 } };
+	(void)state;
+	fill();
+	for (size_t k = 0; k < WW_ARRAY_LEN(cases); k++) {
+		struct ww_err err = WW_ERR_INIT;
+		struct ww_config c = config(cases[k].critic);
+		struct ww_dev *dev;
+		struct ww_model *m;
+		float a[T], b[T];
+		assert_int_equal(ww_dev_open("cpu", cases[k].exact, &dev, &err), WW_OK);
+		assert_int_equal(ww_model_new(&c, dev, cases[k].dtype, 3, &m, &err), WW_OK);
+		float *all = grads_of(m, WW_RUN_KEEP_ALL, a), *no = grads_of(m, 1, b);
+		assert_memory_equal(a, b, sizeof(a));
+		assert_memory_equal(all, no, (size_t)m->n * sizeof(*all));
+		double sum = 0;
+		for (int64_t i = 0; i < m->n; i++)
+			sum += fabs((double)all[i]);
+		assert_true(isfinite(sum) && sum > 0);
+		free(no);
+		no = grads_of(m, 2, b);
+		assert_memory_equal(all, no, (size_t)m->n * sizeof(*all));
+		free(all);
+		free(no);
+		ww_model_free(m);
+		ww_dev_close(dev);
+	}
+}
+
+static void a_run_takes_what_was_said(void **state)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_config c = config(0);
+	struct ww_dev *dev;
+	struct ww_model *m;
+	struct ww_run *r;
+	struct ww_optim *o;
+	uint64_t last = 0, bytes, free_bytes, total_bytes;
+	(void)state;
+	assert_int_equal(ww_dev_open("cpu", 1, &dev, &err), WW_OK);
+	assert_int_equal(ww_model_new(&c, dev, WW_BF16, 3, &m, &err), WW_OK);
+	for (int64_t keep = 0; keep < 6; keep++) {
+		int64_t before = dev->used_bytes;
+		assert_int_equal(ww_run_bytes(&c, WW_BF16, T, 3, keep, &bytes, &err), WW_OK);
+		assert_int_equal(ww_run_new(m, T, 3, keep, &r, &err), WW_OK);
+		assert_in_range(dev->used_bytes - before, bytes, bytes + 256);
+		assert_true(keep < 5 ? bytes > last : bytes == last);	/* there are four layers */
+		last = bytes;
+		ww_run_free(r);
+		assert_int_equal(dev->used_bytes, before);
+		assert_true(dev->peak_bytes >= before + (int64_t)bytes);
+	}
+	int64_t before = dev->used_bytes;
+	assert_int_equal(ww_optim_bytes(&c, WW_BF16, &bytes, &err), WW_OK);
+	assert_int_equal(ww_optim_new(m, &o, &err), WW_OK);
+	assert_in_range(dev->used_bytes - before, bytes, bytes + 256);
+	dev->ops->memory(dev, &free_bytes, &total_bytes);
+	assert_true(free_bytes > 0 && free_bytes <= total_bytes);
+	ww_optim_free(o);
+	ww_model_free(m);
+	assert_int_equal(dev->used_bytes, 0);
+	ww_dev_close(dev);
+}
+
+/* sum(upstream * value) of the scalar reference. */
+static double objective(struct ww_run *r)
+{
+	struct ww_err err = WW_ERR_INIT;
+	float values[T];
+	double sum = 0;
+	assert_int_equal(ww_run_forward(r, &batch, &err), WW_OK);
+	assert_int_equal(ww_run_values(r, values, &err), WW_OK);
+	for (int i = 0; i < T; i++)
+		sum += (double)upstream[i] * (double)values[i];
+	return sum;
+}
+
+static void a_critics_gradients_are_differences(void **state)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_config c = config(1);
+	struct ww_dev *dev;
+	struct ww_model *m;
+	struct ww_run *r;
+	struct ww_rng rng;
+	(void)state;
+	fill();
+	assert_int_equal(ww_dev_open("ref", 1, &dev, &err), WW_OK);
+	assert_int_equal(ww_model_new(&c, dev, WW_F32, 3, &m, &err), WW_OK);
+	assert_string_equal(m->params[m->count - 1].name, "score.weight");
+	assert_int_equal(ww_run_new(m, T, 3, WW_RUN_KEEP_ALL, &r, &err), WW_OK);
+	objective(r);
+	assert_int_equal(ww_run_values_backward(r, upstream, &err), WW_OK);
+	float *w = m->weights, *g = ww_run_grads(r);	/* the reference's memory is the host's */
+	ww_rng_init(&rng, 9, 0);
+	for (int i = 0; i < m->count; i += m->params[i].rank == 2 && i ? 1 : 2) {
+		const struct ww_param *p = &m->params[i];
+		int64_t at = p->offset + (i ? (int64_t)ww_rng_below(&rng, (uint64_t)p->n) : ids[0] * c.hidden_size + 7);
+		float keep = w[at];
+		double f[4];
+		for (int k = 0; k < 4; k++) {		/* at -2h, -h, h, 2h: exact up to the fourth power of h */
+			w[at] = keep + (float)(k < 2 ? k - 2 : k - 1) * STEP;
+			f[k] = objective(r);
+		}
+		w[at] = keep;
+		double slope = (8 * (f[2] - f[1]) - (f[3] - f[0])) / (12 * (double)STEP);
+		if (fabs(slope - (double)g[at]) > 1e-3 * fmax(1, fabs(slope)))
+			fail_msg("%s: gradient %g, difference %g", p->name, (double)g[at], slope);
+	}
+	ww_run_free(r);
+	ww_model_free(m);
+	ww_dev_close(dev);
+}
+
+static void a_critic_has_a_trunk_and_a_head(void **state)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_config c = config(0);
+	struct ww_tmpdir tmp;
+	struct ww_dev *dev;
+	struct ww_model *policy, *critic, *again;
+	struct ww_run *r;
+	char dir[PATH_MAX], dir2[PATH_MAX];
+	float values[T], logp[T];
+	(void)state;
+	fill();
+	assert_int_equal(ww_tmpdir_new(&tmp, "test", &err), WW_OK);
+	assert_int_equal(ww_fs_join(dir, tmp.path, "policy", &err), WW_OK);
+	assert_int_equal(ww_fs_join(dir2, tmp.path, "critic", &err), WW_OK);
+	c.tie_embeddings = 0;
+	assert_int_equal(ww_dev_open("cpu", 1, &dev, &err), WW_OK);
+	assert_int_equal(ww_model_new(&c, dev, WW_F32, 3, &policy, &err), WW_OK);
+	assert_int_equal(ww_model_save(policy, dir, NULL, &err), WW_OK);
+	assert_int_equal(ww_model_open_critic(dir, dev, 0, &critic, &err), WW_OK);
+	assert_int_equal(critic->count, policy->count);
+	int64_t trunk = critic->params[critic->count - 1].offset;
+	assert_memory_equal(critic->weights, policy->weights, (size_t)trunk * 4);
+	assert_int_equal(ww_run_new(critic, T, 3, 0, &r, &err), WW_OK);
+	objective(r);
+	assert_int_equal(ww_run_values(r, values, &err), WW_OK);
+	for (int i = 0; i < T; i++)
+		assert_true(values[i] == 0);		/* a new head */
+	assert_int_equal(ww_run_logprobs(r, targets, logp, &err), WW_ERR_USAGE);
+	assert_non_null(strstr(err.msg, "critic"));
+	ww_run_free(r);
+	((float *)critic->weights)[trunk + 3] = 0.5f;
+	assert_int_equal(ww_model_save(critic, dir2, NULL, &err), WW_OK);
+	assert_int_equal(ww_model_open(dir2, dev, 0, &again, &err), WW_OK);
+	assert_true(again->config.critic);
+	assert_memory_equal(again->weights, critic->weights, (size_t)critic->n * 4);
+	ww_model_free(again);
+	assert_int_equal(ww_model_open_critic(dir2, dev, 0, &again, &err), WW_OK);	/* a critic stays one, head and all */
+	assert_memory_equal(again->weights, critic->weights, (size_t)critic->n * 4);
+	ww_model_free(again);
+	ww_model_free(critic);
+	ww_model_free(policy);
+	ww_dev_close(dev);
+	ww_tmpdir_remove(&tmp);
+}
+
+/* Six steps at once, and three, to the disk and back, three more. */
+static void optimizer_state_survives_the_disk(void **state)
+{
+	static const int dtypes[] = { WW_F32, WW_BF16 };
+	(void)state;
+	fill();
+	for (size_t k = 0; k < 2; k++) {
+		struct ww_err err = WW_ERR_INIT;
+		struct ww_config c = config(0);
+		struct ww_tmpdir tmp;
+		struct ww_dev *dev;
+		struct ww_model *m[2];
+		float logp[T], norm;
+		char weights[PATH_MAX], optim[PATH_MAX];
+		assert_int_equal(ww_tmpdir_new(&tmp, "test", &err), WW_OK);
+		assert_int_equal(ww_fs_join(weights, tmp.path, "model", &err), WW_OK);
+		assert_int_equal(ww_fs_join(optim, tmp.path, "optim", &err), WW_OK);
+		assert_int_equal(ww_fs_mkdirs(optim, &err), WW_OK);
+		assert_int_equal(ww_dev_open("cpu", 1, &dev, &err), WW_OK);
+		for (int way = 0; way < 2; way++) {
+			struct ww_optim *o;
+			struct ww_run *r;
+			assert_int_equal(ww_model_new(&c, dev, dtypes[k], 3, &m[way], &err), WW_OK);
+			assert_int_equal(ww_optim_new(m[way], &o, &err), WW_OK);
+			assert_int_equal(ww_run_new(m[way], T, 3, 2, &r, &err), WW_OK);
+			for (int step = 1; step <= 6; step++) {
+				struct ww_adamw h = { 1e-3f, 0.9f, 0.95f, 1e-8f, 0.1f, step };
+				if (way && step == 4) {
+					assert_int_equal(ww_model_save(m[1], weights, NULL, &err), WW_OK);
+					assert_int_equal(ww_optim_save(o, optim, &err), WW_OK);
+					ww_run_free(r);
+					ww_optim_free(o);
+					ww_model_free(m[1]);
+					assert_int_equal(ww_model_open(weights, dev, 0, &m[1], &err), WW_OK);
+					assert_int_equal(ww_optim_new(m[1], &o, &err), WW_OK);
+					assert_int_equal(ww_optim_load(o, optim, &err), WW_OK);
+					assert_int_equal(ww_run_new(m[1], T, 3, 2, &r, &err), WW_OK);
+				}
+				assert_int_equal(ww_run_forward(r, &batch, &err), WW_OK);
+				assert_int_equal(ww_run_logprobs(r, targets, logp, &err), WW_OK);
+				assert_int_equal(ww_run_backward(r, upstream, &err), WW_OK);
+				assert_int_equal(ww_optim_step(o, r, &h, 1, &norm, &err), WW_OK);
+				assert_true(norm > 0);
+			}
+			ww_run_free(r);
+			ww_optim_free(o);
+		}
+		assert_memory_equal(m[0]->weights, m[1]->weights, (size_t)m[0]->n * (dtypes[k] == WW_F32 ? 4 : 2));
+		ww_model_free(m[0]);
+		ww_model_free(m[1]);
+		ww_dev_close(dev);
+		ww_tmpdir_remove(&tmp);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(recomputed_layers_give_the_same_bits),
+		cmocka_unit_test(a_run_takes_what_was_said),
+		cmocka_unit_test(a_critics_gradients_are_differences),
+		cmocka_unit_test(a_critic_has_a_trunk_and_a_head),
+		cmocka_unit_test(optimizer_state_survives_the_disk),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
