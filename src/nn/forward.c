@@ -156,20 +156,14 @@ static void find_layer(const struct ww_model *m, int64_t i, struct ww_layer *l)
 	l->w.down = find_lin(m, i, "mlp.down_proj");
 }
 
-enum ww_rc ww_run_bytes(const struct ww_config *c, int dtype, int64_t max_t, int64_t max_sequences, int64_t keep, uint64_t *bytes,
-			struct ww_err *err)
+uint64_t ww_run_bytes(const struct ww_config *c, int dtype, int64_t max_t, int64_t max_sequences, int64_t keep)
 {
-	struct ww_model m = { .config = *c, .dtype = dtype };
+	struct ww_model m = { .config = *c, .dtype = dtype, .n = ww_params_padded(c) };
 	struct ww_run r = { .m = &m, .keep = keep, .max_t = max_t, .max_sequences = max_sequences };
-	enum ww_rc rc = ww_params_list(c, &m.params, &m.count, &m.n, err);
 	r.layers = calloc((size_t)c->layers, sizeof(*r.layers));
-	if (rc == WW_OK && !r.layers)
-		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
-	if (rc == WW_OK)
-		*bytes = cut_all(&r, NULL);
-	free(m.params);
+	uint64_t bytes = r.layers && m.n ? cut_all(&r, NULL) : 0;
 	free(r.layers);
-	return rc;
+	return bytes;
 }
 
 enum ww_rc ww_run_new(struct ww_model *m, int64_t max_t, int64_t max_sequences, int64_t keep, struct ww_run **out,

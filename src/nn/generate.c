@@ -34,7 +34,7 @@ static uint64_t own_bytes(const struct ww_model *m, int64_t n)
 
 uint64_t ww_generate_bytes(const struct ww_model *m, int64_t max_t, int64_t max_sequences)
 {
-	return own_bytes(m, most_rows(max_sequences)) + ww_run_bytes(m, max_t, max_sequences, 0);
+	return own_bytes(m, most_rows(max_sequences)) + ww_run_bytes(&m->config, m->dtype, max_t, max_sequences, 0);
 }
 
 enum ww_rc ww_generate_new(struct ww_model *m, int64_t max_t, int64_t max_sequences, struct ww_generate **out, struct ww_err *err)
@@ -43,6 +43,10 @@ enum ww_rc ww_generate_new(struct ww_model *m, int64_t max_t, int64_t max_sequen
 	enum ww_rc rc;
 	if (!g)
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	if (m->config.critic) {
+		rc = ww_err_set(err, WW_ERR_USAGE, "this model is a critic: it values tokens and cannot say any");
+		goto out;
+	}
 	g->m = m;
 	g->max_n = most_rows(max_sequences);
 	uint64_t n = (uint64_t)g->max_n;

@@ -44,6 +44,8 @@ enum ww_rc ww_model_new(const struct ww_config *c, struct ww_dev *dev, int dtype
  * be empty; it appears whole or not at all. */
 enum ww_rc ww_model_save(struct ww_model *m, const char *dir, const char *from, struct ww_err *err) WW_MUST_CHECK;
 void ww_model_free(struct ww_model *m);		/* NULL is fine */
+/* Bytes of device memory that a model of this shape and type takes; 0: out of memory. */
+uint64_t ww_model_bytes(const struct ww_config *c, int dtype);
 
 /* The parameters of an architecture, in the order of the checkpoint; free with free(). */
 enum ww_rc ww_params_list(const struct ww_config *c, struct ww_param **out, int *count, int64_t *n, struct ww_err *err)
@@ -89,9 +91,8 @@ enum { WW_RUN_KEEP_ALL = 1 << 30 };
 enum ww_rc ww_run_new(struct ww_model *m, int64_t max_t, int64_t max_sequences, int64_t keep, struct ww_run **out,
 		      struct ww_err *err) WW_MUST_CHECK;
 void ww_run_free(struct ww_run *r);		/* NULL is fine */
-/* Bytes of device memory that ww_run_new() would take for a model of this shape and type. */
-enum ww_rc ww_run_bytes(const struct ww_config *c, int dtype, int64_t max_t, int64_t max_sequences, int64_t keep, uint64_t *bytes,
-			struct ww_err *err) WW_MUST_CHECK;
+/* Bytes of device memory that ww_run_new() would take for a model of this shape and type; 0: out of memory. */
+uint64_t ww_run_bytes(const struct ww_config *c, int dtype, int64_t max_t, int64_t max_sequences, int64_t keep);
 
 /* Compute the hidden states after the last norm. */
 enum ww_rc ww_run_forward(struct ww_run *r, const struct ww_batch *b, struct ww_err *err) WW_MUST_CHECK;
@@ -115,8 +116,8 @@ void ww_run_zero_grads(struct ww_run *r);
 struct ww_optim;
 enum ww_rc ww_optim_new(struct ww_model *m, struct ww_optim **out, struct ww_err *err) WW_MUST_CHECK;
 void ww_optim_free(struct ww_optim *o);		/* NULL is fine */
-/* Bytes of device memory that ww_optim_new() would take. */
-enum ww_rc ww_optim_bytes(const struct ww_config *c, int dtype, uint64_t *bytes, struct ww_err *err) WW_MUST_CHECK;
+/* Bytes of device memory that ww_optim_new() would take; 0: out of memory. */
+uint64_t ww_optim_bytes(const struct ww_config *c, int dtype);
 /* Write its state as safetensors into `dir`, which exists and is empty: master.NAME (of a bf16 model only), mean.NAME and
  * var.NAME for each parameter, fp32.  Load replaces the state and, of a bf16 model, the weights by the masters' copy. */
 enum ww_rc ww_optim_save(struct ww_optim *o, const char *dir, struct ww_err *err) WW_MUST_CHECK;

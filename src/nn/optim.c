@@ -23,17 +23,10 @@ static uint64_t bytes_of(int64_t n, int dtype)
 	return (uint64_t)(dtype == WW_F32 ? 2 : 3) * (uint64_t)n * sizeof(float) + 2 * SCALARS * sizeof(float);
 }
 
-enum ww_rc ww_optim_bytes(const struct ww_config *c, int dtype, uint64_t *bytes, struct ww_err *err)
+uint64_t ww_optim_bytes(const struct ww_config *c, int dtype)
 {
-	struct ww_param *params;
-	int count;
-	int64_t n;
-	enum ww_rc rc = ww_params_list(c, &params, &count, &n, err);
-	if (rc != WW_OK)
-		return rc;
-	free(params);
-	*bytes = bytes_of(n, dtype);
-	return WW_OK;
+	int64_t n = ww_params_padded(c);
+	return n ? bytes_of(n, dtype) : 0;
 }
 
 static struct ww_arr f32(float *p) { return (struct ww_arr){ p, WW_F32 }; }

@@ -8,7 +8,7 @@
  * that the model computes something that this program does not.  Only two exceptions are known: rotary frequencies that old
  * versions stored, and the second copy of tied weights.
  */
-#include "nn/model.h"
+#include "nn/run.h"
 #include "nn/safetensors.h"
 #include "nn/state.h"
 #include "base/fs.h"
@@ -102,6 +102,24 @@ enum ww_rc ww_params_list(const struct ww_config *c, struct ww_param **out, int 
 	*count = l.count;
 	*n = l.at;
 	return WW_OK;
+}
+
+int64_t ww_params_padded(const struct ww_config *c)
+{
+	struct ww_param *params;
+	struct ww_err ignored;
+	int64_t n;
+	int count;
+	if (ww_params_list(c, &params, &count, &n, &ignored) != WW_OK)
+		return 0;
+	free(params);
+	return n;
+}
+
+uint64_t ww_model_bytes(const struct ww_config *c, int dtype)
+{
+	uint64_t n = (uint64_t)ww_params_padded(c);
+	return n ? n * ww_dtype_bytes(dtype) + WW_HEAD_DIM_MAX / 2 * sizeof(float) : 0;
 }
 
 const struct ww_param *ww_model_param(const struct ww_model *m, const char *name)

@@ -52,6 +52,8 @@ void ww_run_compute(struct ww_run *r);
 static inline struct ww_arr ww_run_weight(const struct ww_run *r, const struct ww_param *p) { return ww_model_weight(r->m, p); }
 static inline float *ww_run_grad(const struct ww_run *r, const struct ww_param *p) { return r->grads + p->offset; }
 
+/* Elements of all parameters with their padding; 0: out of memory. */
+int64_t ww_params_padded(const struct ww_config *c);
 /* A layer from its input up to the product that `down` takes: all that the backward pass reads. */
 void ww_run_layer(struct ww_run *r, struct ww_layer *l);
 /* The head's own part of the backward pass: dhidden (fp32), and its gradient. */
