@@ -147,22 +147,27 @@ def cublas_version():
     return ""
 
 
-def timed(t, call, n):
-    """Best seconds of n calls."""
+def best_seconds(t, call):
+    """Of calls until the last SAME in a row were no better by 1%, at most MOST: what the machine does meanwhile only adds."""
+    SAME, MOST = 6, 40
     torch = t.torch
-    best = float("inf")
-    for _ in range(n):
+    best, since = float("inf"), 0
+    for _ in range(MOST):
         if t.kind == "cuda":
             a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             a.record()
             call()
             b.record()
             b.synchronize()
-            best = min(best, a.elapsed_time(b) * 1e-3)
+            seconds = a.elapsed_time(b) * 1e-3
         else:
             start_ns = time.perf_counter_ns()
             call()
-            best = min(best, (time.perf_counter_ns() - start_ns) * 1e-9)
+            seconds = (time.perf_counter_ns() - start_ns) * 1e-9
+        since = 0 if seconds < 0.99 * best else since + 1
+        best = min(best, seconds)
+        if since == SAME:
+            break
     return best
 
 
@@ -174,7 +179,7 @@ def copy_bandwidth(t):
         b = t.torch.zeros_like(a)
     except RuntimeError:
         return 0.0
-    rate = 2 * n / timed(t, lambda: b.copy_(a), 5)
+    rate = 2 * n / best_seconds(t, lambda: b.copy_(a))
     del a, b
     if t.kind == "cuda":
         t.torch.cuda.empty_cache()
@@ -183,7 +188,8 @@ def copy_bandwidth(t):
 
 def peaks(t):
     torch = t.torch
-    n = 8192 if t.kind == "cuda" else 1024
+    threads = torch.get_num_threads()
+    n = 8192 if t.kind == "cuda" else 1024 if threads <= 4 else 2048 if threads <= 32 else 4096
     out = {"fp32_flops": 0.0, "tf32_flops": 0.0, "fp16_flops": 0.0, "bf16_flops": 0.0,
            "memory_bytes_per_s": copy_bandwidth(t)}
 
@@ -191,7 +197,7 @@ def peaks(t):
         a = torch.randn(n, n, device=t.device).to(dtype)
         b = torch.randn(n, n, device=t.device).to(dtype)
         a @ b
-        return 2.0 * n**3 / timed(t, lambda: a @ b, 5)
+        return 2.0 * n**3 / best_seconds(t, lambda: a @ b)
 
     out["fp32_flops"] = measure(torch.float32)
     if t.kind == "cuda":

@@ -13,9 +13,10 @@
  *                have been measured on a busy machine, and half-precision units count half where operands are fp32.
  *
  * A candidate of another form than a plan has no list of nodes and no binary: all of its arithmetic counts as possible at the highest
- * peak.  The tag is set where asked - library > possible, and where there is no launch that could make up the difference.  It finds
- * those who gained by it.  It misses a solution that saves arithmetic and is slow otherwise, one whose task is bound by memory
- * either way, and one that carries tensor-core instructions for show.
+ * peak.  The tag is set where asked - library > possible, and where there is no launch that could make up the difference; never where
+ * PyTorch itself, timed beside the candidate, did its arithmetic at that rate, and never before the peaks have been measured once more
+ * (facts.c).  It finds those who gained by it.  It misses a solution that saves arithmetic and is slow otherwise, one whose task is bound
+ * by memory either way, and one that carries tensor-core instructions for show.
  *
  * Rejected: recognising tasks that collapse by patterns of their graph (there is always another identity, and an honest
  * solution of such a task is no less honest); bounding a kernel's loops from its machine code (not decidable in general). */
@@ -65,9 +66,8 @@ static double highest_peak(const struct ww_ref_peaks *p)
 }
 
 /* What the launches of this binary could have reached, flop/s; 0 unknown. */
-static double launch_peak(const struct ww_session *s)
+static double launch_peak(const struct ww_session *s, const struct ww_ref_peaks *p)
 {
-	const struct ww_ref_peaks *p = &s->t->judge->peaks;
 	const struct ww_device *d = &s->t->facts.device;
 	double half = fmax(p->fp16_flops, p->bf16_flops);
 	if (d->target == WW_TARGET_CPU)
@@ -75,6 +75,24 @@ static double launch_peak(const struct ww_session *s)
 	if (!s->binary || ww_cubin_tensor_cores(s->binary->binary, s->binary->binary_bytes, d->cc))
 		return PEAK_MARGIN * highest_peak(p);
 	return PEAK_MARGIN * (half_operands(&s->t->facts) ? 2 * p->fp32_flops : p->fp32_flops);
+}
+
+/* Could so much arithmetic not have been done in the time measured? */
+static int impossible(const struct ww_session *s, double flops)
+{
+	struct ww_ref_peaks p;
+	ww_judge_peaks(s->t->judge, &p);
+	double peak = launch_peak(s, &p);
+	return peak > 0 && flops > peak * s->v->time.device_us * 1e-6;
+}
+
+/* PyTorch does all that is asked for; who does so much of it at no higher rate need not have saved anything. */
+static int faster_than_pytorch(const struct ww_verdict *v, double share)
+{
+	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++)
+		if (v->baseline_measured[b] && v->time.device_us >= share * v->baselines[b].device_us)
+			return 0;
+	return 1;
 }
 
 static int has_launch(const struct ww_image *m)
@@ -85,22 +103,36 @@ static int has_launch(const struct ww_image *m)
 	return 0;
 }
 
+static enum ww_rc look(struct ww_session *s, double asked, struct ww_err *err)
+{
+	struct ww_verdict *v = s->v;
+	double left = s->image ? asked - ww_library_flops(s->image) : asked;
+	enum ww_rc rc = WW_OK;
+
+	if (left <= NEGLIGIBLE * asked)
+		return WW_OK;
+	v->algebraic = s->image && !has_launch(s->image);
+	if (v->algebraic || !faster_than_pytorch(v, left / asked) || !impossible(s, left))
+		return WW_OK;
+	WW_TRY(ww_judge_device_again(s->t, err));
+	v->algebraic = impossible(s, left);
+out:
+	return rc;
+}
+
 enum ww_rc ww_judge_algebraic(struct ww_session *s, struct ww_err *err)
 {
-	double asked = s->t->matrix_flops, left, peak;
+	double asked = s->t->matrix_flops;
+	struct ww_ref_peaks p;
 	enum ww_rc rc = WW_OK;
 
 	if (asked <= 0)
 		return WW_OK;
 	WW_TRY(ww_judge_device_peaks(s->t, err));
-	peak = highest_peak(&s->t->judge->peaks);
-	if (peak > 0)
-		s->v->floor_flops_us = asked / peak * 1e6;
-	left = s->image ? asked - ww_library_flops(s->image) : asked;
-	if (left <= NEGLIGIBLE * asked)
-		return WW_OK;
-	peak = launch_peak(s);
-	s->v->algebraic = (s->image && !has_launch(s->image)) || (peak > 0 && left > peak * s->v->time.device_us * 1e-6);
+	WW_TRY(look(s, asked, err));
+	ww_judge_peaks(s->t->judge, &p);
+	if (highest_peak(&p) > 0)
+		s->v->floor_flops_us = asked / highest_peak(&p) * 1e6;
 out:
 	return rc;
 }

@@ -2,15 +2,24 @@
  *
  * One entry of the store, kind "device", under the hash of the device's name, identity, driver and number of threads.  The
  * bandwidth is measured by a runner of its own that never holds a candidate, under the device's lease; the peaks by the
- * reference worker (large matrix products), when the first timed verdict of a task with matrix products wants them. */
+ * reference worker (large matrix products, and a copy), when the first timed verdict of a task with matrix products wants them.
+ *
+ * A peak is the most that was ever seen.  What is measured on a busy machine, or while a GPU's clock is held down, is too low,
+ * and by it an honest solution would look impossibly fast.  So what is kept only grows: whoever writes first reads what others
+ * have seen meanwhile.  And before a number from here speaks against a solution (`algebraic`, `suspect`) it is measured again,
+ * beside that solution's own times and under the same lease, so that the machine's state is the same for both.  A maximum that
+ * was right once and can no longer be reached (a clock that was locked since) misses flags and invents none. */
 #include "judge/internal.h"
 
 #include "base/json.h"
 #include "base/log.h"
+#include "base/time.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { MAX_VALUE_BYTES = 65536 };
+static const double AGAIN_S = 20;	/* what was measured so short a time ago is not measured again */
 
 static void key_of(const struct ww_judge *j, char hex[WW_HASH_HEX])
 {
@@ -20,7 +29,17 @@ static void key_of(const struct ww_judge *j, char hex[WW_HASH_HEX])
 	ww_str_release(&key);
 }
 
-static enum ww_rc look_up(struct ww_judge *j, struct ww_err *err)
+static void raise_to(struct ww_ref_peaks *p, const struct ww_ref_peaks *seen)
+{
+	p->fp32_flops = fmax(p->fp32_flops, seen->fp32_flops);
+	p->tf32_flops = fmax(p->tf32_flops, seen->tf32_flops);
+	p->fp16_flops = fmax(p->fp16_flops, seen->fp16_flops);
+	p->bf16_flops = fmax(p->bf16_flops, seen->bf16_flops);
+	p->memory_bytes_per_s = fmax(p->memory_bytes_per_s, seen->memory_bytes_per_s);
+}
+
+/* What is kept of this device; zeros where nothing is. */
+static enum ww_rc look_up(const struct ww_judge *j, struct ww_ref_peaks *out, struct ww_err *err)
 {
 	struct ww_str text = WW_STR_INIT(MAX_VALUE_BYTES);
 	struct ww_err bad = WW_ERR_INIT;
@@ -32,24 +51,21 @@ static enum ww_rc look_up(struct ww_judge *j, struct ww_err *err)
 	WW_TRY(ww_store_get(j->store, "device", key, &text, &found, err));
 	if (found && ww_json_parse(text.p, text.len, "a device's kept figures", &o, &bad) != WW_OK)
 		ww_log(WW_LOG_WARN, "%s", bad.msg);
-	j->facts.device.memory_bytes_per_s = ww_json_num(o, "memory_bytes_per_s", 0);
-	j->peaks.fp32_flops = ww_json_num(o, "fp32_flops", 0);
-	j->peaks.tf32_flops = ww_json_num(o, "tf32_flops", 0);
-	j->peaks.fp16_flops = ww_json_num(o, "fp16_flops", 0);
-	j->peaks.bf16_flops = ww_json_num(o, "bf16_flops", 0);
+	*out = (struct ww_ref_peaks){ ww_json_num(o, "fp32_flops", 0), ww_json_num(o, "tf32_flops", 0), ww_json_num(o, "fp16_flops", 0),
+				      ww_json_num(o, "bf16_flops", 0), ww_json_num(o, "memory_bytes_per_s", 0) };
 out:
 	json_decref(o);
 	ww_str_release(&text);
 	return rc;
 }
 
-static enum ww_rc keep(const struct ww_judge *j, struct ww_err *err)
+static enum ww_rc keep(const struct ww_judge *j, const struct ww_ref_peaks *p, struct ww_err *err)
 {
 	struct ww_str text = WW_STR_INIT(MAX_VALUE_BYTES);
 	char key[WW_HASH_HEX];
-	json_t *o = json_pack("{s:s, s:f, s:f, s:f, s:f, s:f}", "device", j->facts.name, "memory_bytes_per_s",
-			      j->facts.device.memory_bytes_per_s, "fp32_flops", j->peaks.fp32_flops, "tf32_flops",
-			      j->peaks.tf32_flops, "fp16_flops", j->peaks.fp16_flops, "bf16_flops", j->peaks.bf16_flops);
+	json_t *o = json_pack("{s:s, s:f, s:f, s:f, s:f, s:f}", "device", j->facts.name, "memory_bytes_per_s", p->memory_bytes_per_s,
+			      "fp32_flops", p->fp32_flops, "tf32_flops", p->tf32_flops, "fp16_flops", p->fp16_flops,
+			      "bf16_flops", p->bf16_flops);
 	key_of(j, key);
 	ww_json_add(&text, o);
 	enum ww_rc rc = ww_store_put(j->store, "device", key, text.p, text.len, err);
@@ -58,7 +74,28 @@ static enum ww_rc keep(const struct ww_judge *j, struct ww_err *err)
 	return rc;
 }
 
-static enum ww_rc measure(struct ww_judge *j, struct ww_err *err)
+enum ww_rc ww_judge_peaks_seen(struct ww_judge *j, const struct ww_ref_peaks *seen, struct ww_err *err)
+{
+	struct ww_ref_peaks most;
+	enum ww_rc rc;
+	pthread_mutex_lock(&j->lock);
+	WW_TRY(look_up(j, &most, err));
+	raise_to(&most, seen);
+	raise_to(&j->peaks, &most);
+	rc = keep(j, &j->peaks, err);
+out:
+	pthread_mutex_unlock(&j->lock);
+	return rc;
+}
+
+void ww_judge_peaks(struct ww_judge *j, struct ww_ref_peaks *out)
+{
+	pthread_mutex_lock(&j->lock);
+	*out = j->peaks;
+	pthread_mutex_unlock(&j->lock);
+}
+
+static enum ww_rc measure_bandwidth(struct ww_judge *j, struct ww_err *err)
 {
 	struct ww_lease lease = WW_LEASE_INIT;
 	struct ww_runner *r = NULL;
@@ -69,7 +106,7 @@ static enum ww_rc measure(struct ww_judge *j, struct ww_err *err)
 	WW_TRY(ww_lease_take(&lease, j->facts.uuid, j->opts.interrupted, err));
 	WW_TRY(ww_runner_new(&r, j->opts.target, j->opts.device, j->opts.threads, 1, err));
 	WW_TRY(ww_runner_facts(r, &facts, err));
-	j->facts.device.memory_bytes_per_s = facts.device.memory_bytes_per_s;
+	rc = ww_judge_peaks_seen(j, &(struct ww_ref_peaks){ .memory_bytes_per_s = facts.device.memory_bytes_per_s }, err);
 out:
 	ww_runner_free(r);
 	ww_lease_drop(&lease);
@@ -79,32 +116,37 @@ out:
 enum ww_rc ww_judge_device_facts(struct ww_judge *j, struct ww_err *err)
 {
 	enum ww_rc rc;
-	WW_TRY(look_up(j, err));
-	if (j->facts.device.memory_bytes_per_s > 0)
-		goto out;
-	WW_TRY(measure(j, err));
-	WW_TRY(keep(j, err));
+	WW_TRY(look_up(j, &j->peaks, err));
+	if (j->peaks.memory_bytes_per_s <= 0)
+		WW_TRY(measure_bandwidth(j, err));
+	j->facts.device.memory_bytes_per_s = j->peaks.memory_bytes_per_s;
 out:
 	return rc;
 }
 
-/* Called with the lease held. */
-enum ww_rc ww_judge_device_peaks(struct ww_judge_task *t, struct ww_err *err)
+enum ww_rc ww_judge_device_again(struct ww_judge_task *t, struct ww_err *err)
 {
 	struct ww_judge *j = t->judge;
 	struct ww_ref_peaks p;
 	enum ww_rc rc = WW_OK;
 
 	pthread_mutex_lock(&j->lock);
-	int known = j->peaks.fp32_flops > 0;
+	int fresh = j->peaks_ns && ww_seconds_since(j->peaks_ns) < AGAIN_S;
 	pthread_mutex_unlock(&j->lock);
-	if (known)
+	if (fresh)
 		return WW_OK;
 	WW_TRY(ww_ref_peaks(t->ref, &p, err));
+	WW_TRY(ww_judge_peaks_seen(j, &p, err));
 	pthread_mutex_lock(&j->lock);
-	j->peaks = p;
-	rc = keep(j, err);
+	j->peaks_ns = ww_now_ns();
 	pthread_mutex_unlock(&j->lock);
 out:
 	return rc;
+}
+
+enum ww_rc ww_judge_device_peaks(struct ww_judge_task *t, struct ww_err *err)
+{
+	struct ww_ref_peaks p;
+	ww_judge_peaks(t->judge, &p);
+	return p.fp32_flops > 0 ? WW_OK : ww_judge_device_again(t, err);
 }

@@ -25,7 +25,8 @@ struct ww_judge {
 	struct ww_builder *builder;
 	struct ww_compiler *compiler;
 	struct ww_run_facts facts;	/* of the device, measured bandwidth included */
-	struct ww_ref_peaks peaks;	/* arithmetic peaks; zeros until a task had them measured */
+	struct ww_ref_peaks peaks;	/* the most that was seen; arithmetic: zeros until a task had it measured */
+	uint64_t peaks_ns;		/* when it was last measured here, 0: never */
 	char cache_dir[PATH_MAX];
 	pthread_mutex_t lock;		/* spares, peaks */
 	struct ww_runner *spares[WW_JUDGE_SPARES];	/* warm; as many as one verdict uses at once, a baseline solution's too */
@@ -186,9 +187,14 @@ enum ww_rc ww_judge_interrupted(const struct ww_judge *j, struct ww_err *err) WW
 enum ww_rc ww_judge_hold(struct ww_judge_task *t, enum ww_rc (*fn)(void *ctx, struct ww_err *err), void *ctx,
 			 struct ww_err *err) WW_MUST_CHECK;
 
-/* facts.c: bandwidth and peaks of this device, kept in the cache directory. */
+/* facts.c: bandwidth and peaks of this device, kept in the store.  The first at the judge's start, the second when a task first
+ * needs arithmetic peaks, the third before they are held against a solution; both with the lease held. */
 enum ww_rc ww_judge_device_facts(struct ww_judge *j, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_judge_device_peaks(struct ww_judge_task *t, struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_judge_device_again(struct ww_judge_task *t, struct ww_err *err) WW_MUST_CHECK;
+/* Something ran at these rates (0: unknown): what is lower in the judge and in the store is raised. */
+enum ww_rc ww_judge_peaks_seen(struct ww_judge *j, const struct ww_ref_peaks *seen, struct ww_err *err) WW_MUST_CHECK;
+void ww_judge_peaks(struct ww_judge *j, struct ww_ref_peaks *out);
 
 /* load.c: was the machine ours alone, and as fast at the end as at the start, while we measured? */
 enum { WW_LOAD_PROCESSES = 4 };

@@ -172,9 +172,6 @@ static void believe_clock(struct ww_session *s, const struct ww_run_result *res)
 	s->calls += isfinite(res->call_us);
 	s->contradicted += res->contradicted;
 	if (isfinite(res->call_us))
-		ww_log(WW_LOG_DEBUG, "a call: %.2f us, by the host's clock %.2f us%s", res->device_us, res->call_us,
-		       res->contradicted ? ", contradicted" : "");
-	if (isfinite(res->call_us))
 		ww_log(WW_LOG_DEBUG, "clocks: %.1f us by the events, %.1f us by the host%s", res->device_us, res->call_us,
 		       res->contradicted ? ": a contradiction" : "");
 	if (s->contradicted >= ENOUGH && 4 * s->contradicted >= 3 * s->calls)

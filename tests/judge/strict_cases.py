@@ -3,12 +3,17 @@
 The task has strided, channels-last, integer, empty and 0-d inputs and thirteen outputs: float32 (one of them a matrix product
 followed by a mean, which collapses), half, bfloat16, int64, int8, bool, empty, 0-d, in other strides than rows, an output twice, a view
 of another output, an input.  One kernel writes them; its last argument says which of them it spoils, so that one binary does for
-all.  run() judges everything in one batch, so that one reference worker serves it all."""
+all.  run() judges everything in one batch, so that one reference worker serves it all, and says each case as it ends.
+
+What compute-sanitizer is tried on is small and without library nodes: the tools instrument every kernel that is loaded, a library's too, and
+a product that takes a millisecond takes a minute under racecheck."""
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from harness import BINARY, SOURCE  # noqa: E402
@@ -231,57 +236,79 @@ def cases(target, tasks):
 
 
 def sanitized(tasks):
-    """What compute-sanitizer must say (cuda)."""
-    verify = {"depth": "verify", "task": tasks["zoo"]}
-    beyond, unwritten = solution("cuda"), solution("cuda", 10)
+    """What compute-sanitizer must say (cuda): each of its three tools finds one of these."""
+    verify = {"depth": "verify", "task": tasks["small"]}
+    beyond, both = solution("cuda", 0, 1), solution("cuda", 10, 1, sync="")
     beyond["kernels"] = beyond["kernels"].replace("\tEACH(p, 960)", "\tEACH(p, 1)\n\t\ty[4096 + 600000] = 1;\n\tEACH(p, 960)")
-    unwritten["kernels"] = unwritten["kernels"].replace("a2[p] = two;", "a2[p] = two;\n\t\telse\n\t\t\ta2[p] = a2[p] * 2;")
+    both["kernels"] = both["kernels"].replace("a2[p] = two;", "a2[p] = two;\n\t\telse\n\t\t\ta2[p] = a2[p] * 2;")
     for name, s, words in (("beyond an output", beyond, "memcheck|Invalid __global__ write"),
-                           ("no barrier", solution("cuda", sync=""), "racecheck|| Error: Race reported"),
-                           ("reads what nobody wrote", unwritten, "initcheck|Uninitialized __global__ memory read")):
+                           ("no barrier, unwritten", both, "racecheck|Race reported|initcheck|Uninitialized __global__ memory read")):
         yield f"sanitize: {name}", {**verify, "solution": s}, lambda v, words=words: "" if all(
-            w in v["diagnostics"] for w in words.split("|") if w) and not v["correct"] else v["diagnostics"]
+            w in v["diagnostics"] for w in words.split("|")) and not v["correct"] else f"not all of {words}: {v['diagnostics']}"
 
 
-def run(target):
-    """[(name, what is wrong or "", verdict)]"""
+def run(target, say=None):
+    """[(name, what is wrong or "", verdict)]; say(name, what is wrong, verdict, seconds) of each as it ends."""
+    say = say or (lambda *_: None)
     with tempfile.TemporaryDirectory(prefix="warpwright-test-") as d:
-        tasks = {"zoo": os.path.join(d, "zoo.py"), "degenerate": os.path.join(d, "degenerate.py")}
-        with open(tasks["zoo"], "w") as f:
-            f.write(TASK.replace("SIZE", "4096" if target == "cuda" else "768"))
-        with open(tasks["degenerate"], "w") as f:
-            f.write(DEGENERATE)
-        out = judged(target, list(cases(target, tasks)))
-        return out + judged(target, list(sanitized(tasks)), "--sanitize") if target == "cuda" else out
+        tasks = {}
+        for name, text in (("zoo", TASK.replace("SIZE", "4096" if target == "cuda" else "768")), ("small", TASK.replace("SIZE", "256")),
+                           ("degenerate", DEGENERATE)):
+            tasks[name] = os.path.join(d, name + ".py")
+            with open(tasks[name], "w") as f:
+                f.write(text)
+        out = judged(target, list(cases(target, tasks)), say)
+        return out + judged(target, list(sanitized(tasks)), say, "--sanitize") if target == "cuda" else out
 
 
-def judged(target, rows, *options):
+def races_together(verdicts):
+    escaped = sum(v.get("status") != "mismatch" for v in verdicts)
+    repeats = sum(v.get("status") == "mismatch" and v["repeats"] > 0 for v in verdicts)
+    return "" if escaped <= ESCAPES and repeats and len(verdicts) == RACES else \
+        f"of {len(verdicts)}, {escaped} escaped and {repeats} fell to the repeats"
+
+
+def judged(target, rows, say, *options):
     todo = {name: (job, check) for name, job, check in rows}
     lines = "".join(json.dumps({"id": name, **job}) + "\n" for name, (job, _) in todo.items())
     env = dict(os.environ, WARPWRIGHT_HOME=os.environ.get("WARPWRIGHT_HOME", SOURCE))
-    done = subprocess.run([BINARY, "judge", "--batch", "-", "--target", target, *options], input=lines, env=env,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=280)
-    results = {r["id"]: r for r in map(json.loads, done.stdout.splitlines())}
-    out, races = [], [results[n].get("verdict") or {} for n in todo if n.startswith("race") and n in results]
-    if races:
-        escaped = sum(v.get("status") != "mismatch" for v in races)
-        repeats = sum(v.get("status") == "mismatch" and v["repeats"] > 0 for v in races)
-        out.append(("races together", "" if escaped <= ESCAPES and repeats and len(races) == RACES else
-                    f"of {len(races)}, {escaped} escaped and {repeats} fell to the repeats", None))
-    for name, (_, check) in todo.items():
-        r = results.get(name, {"error": f"no answer: {done.stderr[-400:]}"})
+    start = time.monotonic()
+    p = subprocess.Popen([BINARY, "judge", "--batch", "-", "--target", target, *options], env=env, text=True, stdin=subprocess.PIPE,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    stderr = []
+    watch = [threading.Timer(280, p.kill), threading.Thread(target=lambda: stderr.append(p.stderr.read())),
+             threading.Thread(target=lambda: (p.stdin.write(lines), p.stdin.close()))]
+    for t in watch:
+        t.start()
+    out, races = [], []
+
+    def add(name, problem, verdict):
+        out.append((name, problem, verdict))
+        say(name, problem, verdict, time.monotonic() - start)
+
+    for line in p.stdout:
+        r = json.loads(line)
         v = r.get("verdict")
-        out.append((name, check(v) if v else r["error"], v))
+        add(r["id"], todo.pop(r["id"])[1](v) if v else r["error"], v)
+        races += [v or {}] if r["id"].startswith("race") else []
+    p.wait()
+    watch[0].cancel()
+    watch[1].join()
+    for name in todo:
+        add(name, f"no answer, exit {p.returncode}: {stderr[0][-400:]}", None)
+    if races:
+        add("races together", races_together(races), None)
     return out
 
 
+def said(name, problem, v, seconds):
+    count = f"{v['nondeterministic']} of {v['repeats']} repeats differ, verify {v['seconds']['verify']:.2f} s" if v else ""
+    print(f"{'not ok' if problem else 'ok':<6} {seconds:5.1f} s  {name:<31} {v['status'] if v else '-':<9} {count}  {problem}", flush=True)
+    if name.startswith("sanitize") and v:
+        print("\n".join("    " + line for line in v["diagnostics"].splitlines()[-24:]), flush=True)
+
+
 if __name__ == "__main__":
-    rows = run(sys.argv[1])
-    for name, problem, v in rows:
-        print(f"{'not ok' if problem else 'ok':<6} {name:<16} {v['status'] if v else '-':<10} "
-              f"{v['nondeterministic'] if v else 0} of {v['repeats'] if v else 0} repeats differ, verify {v['seconds']['verify'] if v else 0:.2f} s  {problem}")
-        if name.startswith("sanitize") and v:
-            print("\n".join("    " + line for line in v["diagnostics"].splitlines()[-14:]))
-    failed = sum(bool(p) for _, p, _ in rows)
-    print(f"{len(rows) - failed} passed, {failed} failed")
-    sys.exit(failed != 0)
+    failed = [name for name, problem, _ in run(sys.argv[1], said) if problem]
+    print(f"{len(failed)} failed" + "".join(f", {name}" for name in failed))
+    sys.exit(bool(failed))

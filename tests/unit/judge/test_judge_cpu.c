@@ -3,7 +3,7 @@
 #include "unit.h"
 
 #include "base/json.h"
-#include "judge/judge.h"
+#include "judge/internal.h"
 #include "judge/profile/profile.h"
 #include "task/ref.h"
 #include "task/task.h"
@@ -123,6 +123,39 @@ static void a_full_verdict(void **state)
 	assert_false(v.degenerate);
 	assert_false(v.library_only);
 	assert_false(v.algebraic);
+	ww_verdict_release(&v);
+}
+
+/* Peaks that were measured when the machine was busy accuse nobody: they are measured again, and what is kept only grows. */
+static void low_peaks_accuse_nobody(void **state)
+{
+	const struct ww_ref_peaks low = { 1e3, 1e3, 1e3, 1e3, 1e3 }, lower = { 1, 1, 1, 1, 1 };
+	struct ww_err err = WW_ERR_INIT;
+	double asked = task->matrix_flops, bytes = task->bytes;
+	unsigned baselines = judge->opts.baselines;
+	struct ww_verdict v;
+	(void)state;
+	ww_verdict_init(&v);
+	judge->peaks = low;
+	task->matrix_flops = 1000;
+	task->bytes = (double)task->facts.device.l3_bytes + 4e5;
+	judge->opts.baselines = 0;
+	run(good_kernel, good_plan, WW_JUDGE_BRIEF, &v);
+	assert_int_equal(v.status, WW_STATUS_OK);
+	assert_false(v.algebraic);
+	assert_true(judge->peaks.fp32_flops > 1e8 && judge->peaks.memory_bytes_per_s > 1e8);
+	double most = judge->peaks.fp32_flops;
+	assert_int_equal(ww_judge_peaks_seen(judge, &lower, &err), WW_OK);
+	assert_true(judge->peaks.fp32_flops == most);
+	judge->peaks = low;		/* as another judge, which has measured long ago; the store knows better */
+	assert_int_equal(ww_judge_peaks_seen(judge, &lower, &err), WW_OK);
+	assert_true(judge->peaks.fp32_flops == most);
+	task->matrix_flops = 1e15;	/* more than anything can have done */
+	run(good_kernel, good_plan, WW_JUDGE_BRIEF, &v);
+	assert_true(v.algebraic);
+	task->matrix_flops = asked;
+	task->bytes = bytes;
+	judge->opts.baselines = baselines;
 	ww_verdict_release(&v);
 }
 
@@ -372,6 +405,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(statuses), cmocka_unit_test(a_full_verdict), cmocka_unit_test(against_another_solution),
+		cmocka_unit_test(low_peaks_accuse_nobody),
 		cmocka_unit_test(a_disturbed_measurement_says_so),
 		cmocka_unit_test(compile_depth_runs_nothing), cmocka_unit_test(profile_of_the_reference),
 		cmocka_unit_test(profile_of_solutions),
