@@ -85,7 +85,7 @@ struct ww_draw {
 struct ww_drawn {
 	int32_t token;				/* -1: a logit is NaN, or none is finite */
 	float logp;				/* at temperature 1 and untruncated: logit - lse */
-	float logp_sampling;			/* under the distribution that it was drawn from */
+	float logp_sampling;			/* under the distribution that it was drawn from; at temperature 1 and untruncated logp */
 };
 #define WW_DRAW_UNIT 0x1p40			/* the likeliest token's weight (draw.c) */
 

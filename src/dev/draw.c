@@ -83,6 +83,12 @@ static uint32_t keep_from(const float *logits, uint64_t *weight, int64_t v, cons
 	return least;
 }
 
+/* Drawn as the model has it: both log-probabilities are one, to the last bit. */
+static int is_plain(const struct ww_sampling *s, int64_t v)
+{
+	return s->temperature == 1 && (s->top_k <= 0 || s->top_k >= v) && s->top_p >= 1 && s->min_p <= 0;
+}
+
 void ww_dev_draw(const float *logits, int64_t v, float lse, const struct ww_draw *d, uint64_t *weight, struct ww_drawn *out)
 {
 	int64_t best = likeliest(logits, v), k = 0;
@@ -108,8 +114,9 @@ void ww_dev_draw(const float *logits, int64_t v, float lse, const struct ww_draw
 		if (sum > point)
 			break;
 	}
-	*out = (struct ww_drawn){ (int32_t)k, logits[k] - lse,
-				  (float)(((double)logits[k] - (double)logits[best]) / t - log((double)total / WW_DRAW_UNIT)) };
+	*out = (struct ww_drawn){ (int32_t)k, logits[k] - lse, logits[k] - lse };
+	if (!is_plain(&d->sampling, v))
+		out->logp_sampling = (float)(((double)logits[k] - (double)logits[best]) / t - log((double)total / WW_DRAW_UNIT));
 }
 
 void ww_dev_draw_row(const float *logits, int64_t i, int64_t t, int64_t v, int64_t chunk, float *out)

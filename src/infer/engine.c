@@ -11,6 +11,9 @@
 #include "infer/engine.h"
 #include "infer/text.h"
 
+#include "base/fs.h"
+#include "base/json.h"
+
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -19,7 +22,8 @@
 #include <time.h>
 
 enum { ANSWER_TEXT_MAX = 64 << 20, CPU_STEP_TOKENS = 512, CUDA_STEP_TOKENS = 4096, CPU_SEQUENCES = 32, CUDA_SEQUENCES = 256,
-       LEAST_CACHE_TOKENS = 1024 };
+       LEAST_CACHE_TOKENS = 1024,
+       GENERATION_CONFIG_MAX = 1 << 20 };
 #define CPU_CACHE_BYTES ((uint64_t)2 << 30)
 #define CUDA_CACHE_BYTES ((uint64_t)24 << 30)
 
@@ -46,6 +50,7 @@ struct ww_engine {
 	struct ww_tok *tok;
 	struct ww_infer *infer;
 	struct ww_infer_limits limits;
+	struct ww_sampling sampling;
 	pthread_t thread;
 	int started;
 	pthread_mutex_t lock;
@@ -184,6 +189,26 @@ static enum ww_rc open_device(const struct ww_engine_opts *o, struct ww_dev **ou
 	return ww_dev_open("cuda", !o->fast, out, &ignored) == WW_OK ? WW_OK : ww_dev_open("cpu", !o->fast, out, err);
 }
 
+static enum ww_rc read_sampling(const char *dir, struct ww_sampling *s, struct ww_err *err)
+{
+	char path[PATH_MAX];
+	json_t *v = NULL;
+	*s = (struct ww_sampling)WW_SAMPLING_INIT;
+	enum ww_rc rc = ww_fs_join(path, dir, "generation_config.json", err);
+	if (rc != WW_OK || !ww_fs_is_file(path))
+		return rc;
+	if ((rc = ww_json_read_file(path, GENERATION_CONFIG_MAX, &v, err)) != WW_OK)
+		return rc;
+	s->temperature = ww_json_bool(v, "do_sample", 1) ? ww_json_num(v, "temperature", 1) : 0;
+	s->top_k = ww_json_int(v, "top_k", 0);
+	s->top_p = ww_json_num(v, "top_p", 1);
+	s->min_p = ww_json_num(v, "min_p", 0);
+	json_decref(v);
+	if (!(s->temperature >= 0) || s->top_k < 0 || !(s->top_p >= 0 && s->top_p <= 1) || !(s->min_p >= 0 && s->min_p <= 1))
+		return ww_err_set(err, WW_ERR_USAGE, "%s: temperature, top_k, top_p or min_p is out of range", path);
+	return WW_OK;
+}
+
 static int64_t clamp(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
 
 /* What the options leave open. */
@@ -253,6 +278,7 @@ static enum ww_rc engine_new(const struct ww_engine_opts *o, const char *dir, st
 	snprintf(e->device, sizeof(e->device), "%s", o->device ? o->device : "");
 	e->asked.device = o->device ? e->device : NULL;
 	WW_TRY(ww_tok_open(dir, &e->tok, err));
+	WW_TRY(read_sampling(dir, &e->sampling, err));
 	WW_TRY(open_device(o, &e->dev, err));
 	WW_TRY(ww_model_open(dir, e->dev, o->dtype, &e->model, err));
 	WW_TRY(open_infer(e, err));
@@ -315,6 +341,7 @@ void ww_engine_close(struct ww_engine *e)
 
 struct ww_tok *ww_engine_tok(struct ww_engine *e) { return e->tok; }
 const struct ww_config *ww_engine_config(const struct ww_engine *e) { return &e->model->config; }
+struct ww_sampling ww_engine_sampling(const struct ww_engine *e) { return e->sampling; }
 const char *ww_engine_device(const struct ww_engine *e) { return e->dev->ops->name; }
 
 int64_t ww_engine_context(const struct ww_engine *e)

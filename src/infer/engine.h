@@ -26,6 +26,8 @@ void ww_engine_close(struct ww_engine *e);		/* NULL is fine */
 
 struct ww_tok *ww_engine_tok(struct ww_engine *e);
 const struct ww_config *ww_engine_config(const struct ww_engine *e);
+/* How the model wants to be sampled: its generation_config.json, else temperature 1 and nothing cut off. */
+struct ww_sampling ww_engine_sampling(const struct ww_engine *e);
 const char *ww_engine_device(const struct ww_engine *e);
 /* Tokens of the longest sequence: what context and cache both allow. */
 int64_t ww_engine_context(const struct ww_engine *e);

@@ -383,18 +383,36 @@ enum ww_rc ww_chat_detect(const struct ww_tok *t, enum ww_chat_format *out, stru
 	return WW_OK;
 }
 
-enum ww_rc ww_chat_encode(struct ww_tok *t, const struct ww_chat *c, struct ww_ids *ids, struct ww_str *learn, struct ww_err *err)
+int32_t ww_chat_end_id(const struct ww_tok *t, enum ww_chat_format f)
+{
+	return ww_tok_id(t, f == WW_CHAT_CHATML ? "<|im_end|>" : "<|eot_id|>");
+}
+
+static enum ww_rc add_said(struct ww_ids *ids, const struct ww_chat_said *said, struct ww_err *err)
+{
+	for (size_t i = 0; i < said->n; i++)
+		if (!ww_ids_add(ids, said->ids[i]))
+			return ww_err_set(err, WW_ERR_LIMIT, "the conversation has more than %zu tokens", ids->max);
+	return WW_OK;
+}
+
+enum ww_rc ww_chat_encode_said(struct ww_tok *t, const struct ww_chat *c, const struct ww_chat_said *said, size_t said_n,
+			       struct ww_ids *ids, struct ww_str *learn, struct ww_err *err)
 {
 	struct ww_tok_span *spans = calloc(c->count + 1, sizeof(*spans));
 	enum ww_rc rc = spans ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
-	for (size_t i = 0, begin = 0; rc == WW_OK && i < c->count;) {
+	for (size_t i = 0, begin = 0, turn = 0; rc == WW_OK && i < c->count;) {
 		size_t n = 0, before = ids->n;
 		int is_learn = c->parts[i].learn;
 		for (; i < c->count && c->parts[i].learn == is_learn; i++) {
 			spans[n++] = (struct ww_tok_span){ c->text.p + begin, c->parts[i].end - begin, c->parts[i].special };
 			begin = c->parts[i].end;
 		}
-		rc = ww_tok_encode_spans(t, spans, n, 0, ids, err);
+		if (is_learn && turn < said_n && said[turn].n)
+			rc = add_said(ids, &said[turn], err);
+		else
+			rc = ww_tok_encode_spans(t, spans, n, 0, ids, err);
+		turn += (size_t)is_learn;
 		for (size_t k = before; learn && k < ids->n; k++)
 			ww_str_addc(learn, (char)is_learn);
 	}
@@ -402,6 +420,11 @@ enum ww_rc ww_chat_encode(struct ww_tok *t, const struct ww_chat *c, struct ww_i
 		rc = ww_err_set(err, WW_ERR_LIMIT, "the conversation has too many tokens");
 	free(spans);
 	return rc;
+}
+
+enum ww_rc ww_chat_encode(struct ww_tok *t, const struct ww_chat *c, struct ww_ids *ids, struct ww_str *learn, struct ww_err *err)
+{
+	return ww_chat_encode_said(t, c, NULL, 0, ids, learn, err);
 }
 
 /* ---- answers */
@@ -498,4 +521,54 @@ json_t *ww_chat_parse(enum ww_chat_format f, const char *text, size_t n)
 	json_decref(calls);
 	ww_str_release(&content);
 	return m;
+}
+
+/* The string after "KEY": in text that is not quite JSON. */
+static void loose_string(const char *text, size_t n, const char *key, struct ww_str *out)
+{
+	const char *end = text + n, *p = find(text, end, key);
+	p = p ? memchr(p, ':', (size_t)(end - p)) : NULL;
+	p = p ? memchr(p, '"', (size_t)(end - p)) : NULL;
+	const char *q = p ? memchr(p + 1, '"', (size_t)(end - p) - 1) : NULL;
+	if (q)
+		ww_str_add(out, p + 1, (size_t)(q - p) - 1);
+}
+
+static json_t *broken_call(const char *text, size_t n, const char *args_key)
+{
+	struct ww_str name = WW_STR_INIT(128);
+	const char *end = text + n, *args = find(text, end, args_key);
+	loose_string(text, n, "\"name\"", &name);
+	args = args ? memchr(args, ':', (size_t)(end - args)) : NULL;
+	args = args ? args + 1 : text;
+	size_t left = (size_t)(end - args);
+	trim_span(&args, &left);
+	if (args != text && left > 1 && args[left - 1] == '}')	/* that of the call around them */
+		left--;
+	json_t *a = json_stringn(args, left), *m = json_string(name.p);
+	json_t *call = json_pack("{s:s, s:s, s:{s:o, s:o}}", "id", "", "type", "function", "function", "name", m ? m : json_string(""),
+				 "arguments", a ? a : json_string(""));
+	ww_str_release(&name);
+	return call;
+}
+
+json_t *ww_chat_broken_calls(enum ww_chat_format f, const char *content)
+{
+	static const char open[] = "<tool_call>", close[] = "</tool_call>";
+	json_t *calls = json_array();
+	const char *end = content + strlen(content), *p = content;
+	if (f == WW_CHAT_LLAMA3) {
+		size_t n = (size_t)(end - p);
+		trim_span(&p, &n);
+		if (n && *p == '{' && find(p, p + n, "\"name\""))
+			json_array_append_new(calls, broken_call(p, n, "\"parameters\""));
+		return calls;
+	}
+	while ((p = find(p, end, open))) {
+		const char *b = find(p, end, close);
+		p += sizeof(open) - 1;
+		json_array_append_new(calls, broken_call(p, (size_t)((b ? b : end) - p), "\"arguments\""));
+		p = b ? b + sizeof(close) - 1 : end;
+	}
+	return calls;
 }

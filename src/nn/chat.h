@@ -34,8 +34,20 @@ enum ww_rc ww_chat_render(enum ww_chat_format f, const json_t *messages, const j
  * is encoded by itself, as it was when it was sampled, so a merge never crosses the border of its turn. */
 enum ww_rc ww_chat_encode(struct ww_tok *t, const struct ww_chat *c, struct ww_ids *ids, struct ww_str *learn,
 			  struct ww_err *err) WW_MUST_CHECK;
+/* The same with the tokens of earlier turns as they were sampled: said[k] stands for all that the k-th assistant's message of the
+ * conversation would be encoded as, where its n is not 0.  What was never sampled is encoded from its text. */
+struct ww_chat_said { const int32_t *ids; size_t n; };
+enum ww_rc ww_chat_encode_said(struct ww_tok *t, const struct ww_chat *c, const struct ww_chat_said *said, size_t said_n,
+			       struct ww_ids *ids, struct ww_str *learn, struct ww_err *err) WW_MUST_CHECK;
+/* The token that ends a turn. */
+int32_t ww_chat_end_id(const struct ww_tok *t, enum ww_chat_format f);
+
 /* An assistant's text (without the ending token) as a message: "content", "reasoning_content", "tool_calls".  A call that is
  * not valid JSON stays in the content, where its author can see it.  NULL only when out of memory. */
 json_t *ww_chat_parse(enum ww_chat_format f, const char *text, size_t n);
+/* Calls that were meant but cannot be read, of the content that ww_chat_parse() left: an array like "tool_calls", with what can
+ * be made out as the name ("" where nothing) and the rest, unparsed, as the arguments.  For those who answer a broken call
+ * with its fault. */
+json_t *ww_chat_broken_calls(enum ww_chat_format f, const char *content);
 
 #endif

@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/str.h"
 #include "policy/http/http.h"
+#include "policy/model.h"
 
 #include <string.h>
 #include <ww/policy.h>
@@ -19,6 +20,11 @@ static int open_replay(const char *rest, const struct ww_policy_opts *o, struct 
 {
 	(void)o;
 	return ww_replay_new(rest, out, err);
+}
+
+static int open_model(const char *rest, const struct ww_policy_opts *o, struct ww_policy **out, struct ww_err *err)
+{
+	return ww_model_policy_new(rest, o, out, err);
 }
 
 static int open_openai(const char *rest, const struct ww_policy_opts *o, struct ww_policy **out, struct ww_err *err)
@@ -36,6 +42,7 @@ static const struct {
 	int (*open)(const char *rest, const struct ww_policy_opts *o, struct ww_policy **out, struct ww_err *err);
 } policies[] = {
 	{ "planner", NULL, "rules and templates, no model", open_planner },
+	{ "model", "DIR", "a model in Hugging Face's form, run here", open_model },
 	{ "openai", "MODEL", "a model behind a chat completions server", open_openai },
 	{ "anthropic", "MODEL", "a model behind a messages server", open_anthropic },
 	{ "replay", "FILE", "the recorded messages of an episode", open_replay },

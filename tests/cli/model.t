@@ -13,6 +13,7 @@ import tempfile
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
 sys.dont_write_bytecode = True
 from tap import finish, ok, WW  # noqa: E402
+from tiny_model import write_tokenizer  # noqa: E402
 
 
 def model(*args, **kw):
@@ -71,14 +72,7 @@ ok(code == 0 and os.path.getsize("half/model.safetensors") < os.path.getsize("a/
    and 0 < abs(half["sum"] - whole["sum"]) < 0.5, "convert to bf16 halves it and moves the score a little", (half["sum"], whole["sum"]))
 
 # A tokenizer of all bytes and two special tokens, so that the model can be given text.
-printable = [b for b in range(256) if 33 <= b <= 126 or 161 <= b <= 172 or b >= 174]
-letters = {b: chr(b) for b in printable}
-letters.update({b: chr(256 + i) for i, b in enumerate(b for b in range(256) if b not in letters)})
-with open("a/tokenizer.json", "w") as f:
-    json.dump(dict(added_tokens=[dict(id=256 + i, content=c, special=True, normalized=False) for i, c in
-                                 enumerate(("<|im_start|>", "<|im_end|>"))],
-                   pre_tokenizer=dict(type="ByteLevel", add_prefix_space=False), decoder=dict(type="ByteLevel"),
-                   model=dict(type="BPE", vocab={c: b for b, c in letters.items()}, merges=[])), f)
+write_tokenizer("a")
 run = json.loads(model("run", "a", "caf\u00e9", "--max-new", "40", "--seed", "5", "--json")[1])
 ok(run["prompt_tokens"] == 5 and len(run["tokens"]) == 40 == len(run["logprobs"]) and run["finish"] == "length",
    "run generates", run)

@@ -1,0 +1,280 @@
+/* model.c - model:DIR, a policy that is a model of ours.
+ *
+ * The conversation goes to the model in its own chat form (nn/chat.c).  What the model said in earlier turns goes back token by
+ * token as it was sampled: each reply carries its tokens in `native`.  So the context is exactly what log-probabilities were
+ * recorded for, and each turn begins with the whole of the one before, whose keys are still in the cache.
+ *
+ * A reply's random numbers belong to the episode's seed and the number of the turn; with the same messages a fresh instance
+ * says the same.  That is also why there is no journal: a reply that was cut off by a kill is computed again, to the same
+ * tokens.
+ *
+ * A call that cannot be read is handed on with what can be made out of it, since the loop answers broken calls with their fault;
+ * as plain text it would end the episode.  The conversation that does not fit the context any more ends it with `length`, as
+ * a server's refusal does.
+ */
+#include "base/json.h"
+#include "infer/engine.h"
+#include "policy/model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ww/policy.h>
+
+enum { CHAT_MAX_BYTES = 256 << 20, DEFAULT_REPLY_TOKENS = 32768 };
+
+struct model {
+	struct ww_policy base;
+	struct ww_engine *engine;
+	enum ww_chat_format format;
+	uint64_t seed;
+	int64_t max_reply;
+};
+
+/* ---- Messages to tokens ------------------------------------------------------------------------------------------ */
+
+static json_t *text_json(const char *s) { return json_stringn_nocheck(s, strlen(s)); }
+
+static json_t *message_json(const struct ww_message *m, int was_sampled)
+{
+	json_t *o = json_pack("{s:s, s:o}", "role", ww_role_name(m->role), "content", text_json(was_sampled ? "" : m->text));
+	if (was_sampled)
+		return o;
+	if (m->reasoning)
+		json_object_set_new(o, "reasoning_content", text_json(m->reasoning));
+	json_t *calls = m->n_calls ? json_array() : NULL;
+	for (size_t i = 0; i < m->n_calls; i++)
+		json_array_append_new(calls, json_pack("{s:{s:o, s:o}}", "function", "name", text_json(m->calls[i].name), "arguments",
+						       text_json(m->calls[i].arguments)));
+	if (calls)
+		json_object_set_new(o, "tool_calls", calls);
+	return o;
+}
+
+static json_t *tools_json(const struct ww_ask *ask)
+{
+	json_t *list = json_array();
+	for (size_t i = 0; i < ask->n_tools; i++) {
+		const struct ww_tool_spec *t = &ask->tools[i];
+		json_array_append_new(list, json_pack("{s:s, s:{s:s, s:s, s:o}}", "type", "function", "function", "name", t->name,
+						      "description", t->description, "parameters", json_loads(t->schema, 0, NULL)));
+	}
+	return list;
+}
+
+/* The tokens that a message of ours was sampled as, with the one that ends the turn; n 0 where it is not of ours. */
+static enum ww_rc sampled_ids(const struct model *m, const struct ww_message *msg, struct ww_ids *ids, struct ww_err *err)
+{
+	json_t *native = msg->native ? json_loads(msg->native, 0, NULL) : NULL, *v;
+	int32_t end = ww_chat_end_id(ww_engine_tok(m->engine), m->format);
+	size_t i;
+	enum ww_rc rc = WW_OK;
+	json_array_foreach(json_object_get(native, "tokens"), i, v)
+		if (!ww_ids_add(ids, (int32_t)json_integer_value(v)))
+			rc = ww_err_set(err, WW_ERR_LIMIT, "a reply has more than %zu tokens", ids->max);
+	int cut = ww_json_bool(native, "cut", 0);
+	if (rc == WW_OK && cut && !ww_ids_add(ids, end))
+		rc = ww_err_set(err, WW_ERR_LIMIT, "a reply has more than %zu tokens", ids->max);
+	json_decref(native);
+	return rc;
+}
+
+/* Append the conversation's tokens. */
+static enum ww_rc encode(struct model *m, const struct ww_ask *ask, int generate, struct ww_ids *ids, struct ww_err *err)
+{
+	struct ww_chat chat;
+	struct ww_ids *own = calloc(ask->n + 1, sizeof(*own));
+	struct ww_chat_said *said = calloc(ask->n + 1, sizeof(*said));
+	json_t *list = json_array(), *tools = tools_json(ask);
+	size_t turns = 0;
+	enum ww_rc rc = WW_OK;
+	ww_chat_init(&chat, CHAT_MAX_BYTES);
+	if (!own || !said) {
+		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		goto out;
+	}
+	for (size_t i = 0; i < ask->n; i++) {
+		struct ww_ids *mine = &own[turns];
+		if (ask->msgs[i].role == WW_ROLE_ASSISTANT) {
+			mine->max = ids->max;
+			WW_TRY(sampled_ids(m, &ask->msgs[i], mine, err));
+			said[turns++] = (struct ww_chat_said){ mine->p, mine->n };
+		}
+		json_array_append_new(list, message_json(&ask->msgs[i], ask->msgs[i].role == WW_ROLE_ASSISTANT && mine->n));
+	}
+	WW_TRY(ww_chat_render(m->format, list, json_array_size(tools) ? tools : NULL, generate, &chat, err));
+	WW_TRY(ww_chat_encode_said(ww_engine_tok(m->engine), &chat, said, turns, ids, NULL, err));
+out:
+	for (size_t i = 0; own && i <= ask->n; i++)
+		ww_ids_release(&own[i]);
+	free(own);
+	free(said);
+	json_decref(list);
+	json_decref(tools);
+	ww_chat_release(&chat);
+	return rc;
+}
+
+static int64_t model_count(struct ww_policy *self, const struct ww_message *msgs, size_t n)
+{
+	struct ww_ids ids = WW_IDS_INIT(SIZE_MAX / 8);
+	struct ww_err ignored = WW_ERR_INIT;
+	struct ww_ask ask = { .msgs = msgs, .n = n };
+	int64_t count = encode((struct model *)self, &ask, 1, &ids, &ignored) == WW_OK ? (int64_t)ids.n : INT64_MAX / 4;
+	ww_ids_release(&ids);
+	return count ? count : 1;
+}
+
+/* ---- Tokens to a reply ------------------------------------------------------------------------------------------- */
+
+static enum ww_rc add_calls(struct ww_message *m, const json_t *calls, struct ww_err *err)
+{
+	const json_t *call;
+	size_t i;
+	if (!json_array_size(calls))
+		return WW_OK;
+	m->calls = calloc(json_array_size(calls), sizeof(*m->calls));
+	json_array_foreach(calls, i, call) {
+		const json_t *f = json_object_get(call, "function");
+		if (!m->calls)
+			break;
+		struct ww_tool_call *c = &m->calls[m->n_calls++];
+		c->id = strdup(ww_json_str(call, "id", ""));
+		c->name = strdup(ww_json_str(f, "name", ""));
+		c->arguments = strdup(ww_json_str(f, "arguments", ""));
+		if (!c->id || !c->name || !c->arguments)
+			return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	}
+	return m->calls ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+}
+
+enum ww_rc ww_model_read_reply(enum ww_chat_format f, const char *text, size_t n, int whole, struct ww_message *m,
+			       struct ww_err *err)
+{
+	json_t *v = ww_chat_parse(f, text, n), *broken = NULL;
+	const char *content = ww_json_str(v, "content", ""), *thought = ww_json_str(v, "reasoning_content", NULL);
+	const json_t *calls = json_object_get(v, "tool_calls");
+	enum ww_rc rc = v ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	m->role = WW_ROLE_ASSISTANT;
+	m->text = strdup(content);
+	m->reasoning = thought ? strdup(thought) : NULL;
+	if (rc == WW_OK && (!m->text || (thought && !m->reasoning)))
+		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	if (rc == WW_OK && whole && !calls)
+		calls = broken = ww_chat_broken_calls(f, content);
+	if (rc == WW_OK)
+		rc = add_calls(m, calls, err);
+	json_decref(broken);
+	json_decref(v);
+	return rc;
+}
+
+/* What goes back to the model in later turns. */
+static char *native_of(const struct ww_engine_answer *a)
+{
+	struct ww_str s = WW_STR_INIT(a->ids.n * 12 + 64);
+	ww_str_adds(&s, "{\"tokens\":[");
+	for (size_t i = 0; i < a->ids.n; i++)
+		ww_str_addf(&s, "%s%d", i ? "," : "", a->ids.p[i]);
+	ww_str_addf(&s, "]%s}", a->end == WW_ENGINE_LENGTH ? ",\"cut\":true" : "");
+	return ww_str_take(&s);
+}
+
+static enum ww_rc take_answer(struct model *m, struct ww_engine_answer *a, int64_t prompt_n, struct ww_reply *out,
+			      struct ww_err *err)
+{
+	enum ww_rc rc = ww_model_read_reply(m->format, a->text.p, a->text.len, a->end == WW_ENGINE_STOP, &out->message, err);
+	if (rc != WW_OK)
+		return rc;
+	out->finish = out->message.n_calls ? WW_FINISH_TOOL_CALLS : a->end == WW_ENGINE_LENGTH ? WW_FINISH_LENGTH : WW_FINISH_STOP;
+	out->prompt_tokens = prompt_n;
+	out->completion_tokens = (int64_t)a->ids.n;
+	out->n_tokens = a->ids.n;
+	out->token_ids = a->ids.p;
+	out->logprobs = a->logp;
+	out->sampling_logprobs = a->logp_sampling;
+	out->message.native = native_of(a);
+	a->ids.p = NULL;
+	a->logp = a->logp_sampling = NULL;
+	return out->message.native ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+}
+
+/* ---- A question -------------------------------------------------------------------------------------------------- */
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static enum ww_rc no_room(struct ww_reply *out, int64_t prompt_n, struct ww_err *err)
+{
+	out->message.role = WW_ROLE_ASSISTANT;
+	out->message.text = strdup("");
+	out->finish = WW_FINISH_LENGTH;
+	out->prompt_tokens = prompt_n;
+	return out->message.text ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+}
+
+static enum ww_rc answer(struct model *m, const struct ww_ask *ask, const struct ww_ids *ids, struct ww_reply *out,
+			 struct ww_err *err)
+{
+	struct ww_engine_answer a;
+	uint64_t turn = 0;
+	int32_t end = ww_chat_end_id(ww_engine_tok(m->engine), m->format);
+	int64_t prompt_n = (int64_t)ids->n, max_new = least(m->max_reply, ww_engine_context(m->engine) - prompt_n + 1);
+	if (ask->max_tokens > 0)
+		max_new = least(max_new, ask->max_tokens);
+	if (max_new < 1)
+		return no_room(out, prompt_n, err);
+	for (size_t i = 0; i < ask->n; i++)
+		turn += ask->msgs[i].role == WW_ROLE_ASSISTANT;
+	if (ask->meter) {
+		enum ww_rc rc = (enum ww_rc)ask->meter->begin(ask->meter->ctx, 0, prompt_n + max_new, err);
+		if (rc != WW_OK)
+			return rc;
+	}
+	struct ww_engine_request q = { .prompt = ids->p, .prompt_n = prompt_n, .max_new = max_new, .seed = m->seed, .stream = turn,
+				       .sampling = ww_engine_sampling(m->engine), .stop_ids = &end, .stop_ids_n = 1 };
+	enum ww_rc rc = ww_engine_ask(m->engine, &q, ask->interrupted, &a, err);
+	if (rc != WW_OK)
+		return rc;
+	rc = take_answer(m, &a, prompt_n, out, err);
+	ww_engine_answer_release(&a);
+	return rc;
+}
+
+static int model_next(struct ww_policy *self, const struct ww_ask *ask, struct ww_reply *out, struct ww_err *err)
+{
+	struct model *m = (struct model *)self;
+	struct ww_ids ids = WW_IDS_INIT((size_t)INT32_MAX);
+	enum ww_rc rc = encode(m, ask, 1, &ids, err);
+	if (rc == WW_OK)
+		rc = answer(m, ask, &ids, out, err);
+	ww_ids_release(&ids);
+	return rc;
+}
+
+static void model_free(struct ww_policy *self)
+{
+	struct model *m = (struct model *)self;
+	ww_engine_close(m->engine);
+	free(m);
+}
+
+static const struct ww_policy_ops model_ops = { "model", model_next, model_count, model_free };
+
+int ww_model_policy_new(const char *dir, const struct ww_policy_opts *o, struct ww_policy **out, struct ww_err *err)
+{
+	struct ww_engine_opts opts = { .dir = dir };
+	struct model *m = calloc(1, sizeof(*m));
+	enum ww_rc rc;
+	if (!m)
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	m->base.ops = &model_ops;
+	m->seed = o->seed;
+	m->max_reply = o->max_reply_tokens ? o->max_reply_tokens : DEFAULT_REPLY_TOKENS;
+	WW_TRY(ww_engine_open(&opts, &m->engine, err));
+	WW_TRY(ww_chat_detect(ww_engine_tok(m->engine), &m->format, err));
+	*out = &m->base;
+out:
+	if (rc != WW_OK)
+		model_free(&m->base);
+	return rc;
+}

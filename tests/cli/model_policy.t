@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""optimize --policy model:DIR: a random model works through the same loop; two episodes share an engine and stay themselves."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
+sys.dont_write_bytecode = True
+from tap import finish, need_pytorch, ok, WW  # noqa: E402
+import tiny_model  # noqa: E402
+
+need_pytorch()
+tmp = tempfile.mkdtemp(prefix="ww-model-policy-")
+os.chdir(tmp)
+tiny_model.make("m", 65536, num_hidden_layers=1, num_attention_heads=1, num_key_value_heads=1, hidden_size=16)
+with open("t.py", "w", encoding="utf-8") as f:
+    f.write("import torch\nimport torch.nn as nn\n\n\nclass Model(nn.Module):\n    def forward(self, x):\n        return torch.relu(x)\n\n\n"
+            "def get_inputs():\n    return [torch.randn(64, 64)]\n\n\ndef get_init_inputs():\n    return []\n")
+
+
+def episode(i):
+    with open(f"out/episodes/{i}/episode.jsonl", encoding="utf-8") as f:
+        return [json.loads(line) for line in f]
+
+
+p = subprocess.run([WW, "optimize", "t.py", "--target", "cpu", "--policy", "model:m", "--max-turns", "3", "--parallel", "2", "--seed", "4",
+                    "--max-reply-tokens", "60", "-o", "out"], capture_output=True, text=True, timeout=300, check=False)
+ok(p.returncode == 1, "a random model finds nothing: exit code 1", p.stdout + p.stderr)
+both = [episode(1), episode(2)]
+said = [[m for m in e if m["type"] == "message" and m["role"] == "assistant"] for e in both]
+ok(all(e[-1]["type"] == "end" and e[-1]["reward_final"] == -1 for e in both), "both episodes are whole", both[0][-1])
+for s in said:
+    tokens, usage = s[0]["tokens"], s[0]["usage"]
+    ok(len(tokens["ids"]) == len(tokens["logprobs"]) == usage["completion_tokens"] <= 60 and tokens["logprobs"] == tokens["sampling_logprobs"]
+       and all(x < 0 for x in tokens["logprobs"]), "tokens and log-probabilities are in the episode", s[0])
+ok(said[0][0]["tokens"]["ids"] != said[1][0]["tokens"]["ids"], "each episode has a seed of its own")
+
+# What is recorded is what anybody can compute again: the prompt in ChatML, then the reply, scored as a whole.
+system, user = [m["text"] for m in both[0] if m["type"] == "message"][:2]
+first = said[0][0]
+tools = "\n".join(json.dumps({"type": "function", "function": t}, ensure_ascii=False) for t in both[0][0]["tools"])
+prompt = [tiny_model.START] + list(f"system\n{system}\n\n# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are "
+                                   "provided with function signatures within <tools></tools> XML tags:\n<tools>\n".encode() + tools.encode() +
+                                   b"\n</tools>\n\nFor each function call, return a json object with function name and arguments within "
+                                   b"<tool_call></tool_call> XML tags:\n<tool_call>\n{\"name\": <function-name>, \"arguments\": <args-json-object>}"
+                                   b"\n</tool_call>") + [tiny_model.END, 10, tiny_model.START] + list(f"user\n{user}".encode()) + \
+    [tiny_model.END, 10, tiny_model.START] + list(b"assistant\n")
+ok(len(prompt) == first["usage"]["prompt_tokens"], "the prompt is counted in tokens", (len(prompt), first["usage"]))
+with open("ids.json", "w", encoding="utf-8") as f:
+    json.dump(prompt + first["tokens"]["ids"], f)
+p = subprocess.run([WW, "model", "score", "m", "ids.json", "--ids", "--json"], capture_output=True, text=True, timeout=300, check=False)
+ok(p.returncode == 0 and json.loads(p.stdout)["logprobs"][len(prompt):] == first["tokens"]["logprobs"],
+   "the recorded log-probabilities are those of `model score`, to the last bit", p.stderr)
+p = subprocess.run([WW, "optimize", "t.py", "--target", "cpu", "--policy", "model:t.py"], capture_output=True, text=True, timeout=300, check=False)
+ok(p.returncode == 2 and p.stderr.count("\n") == 1 and "t.py" in p.stderr, "what is no model is refused", p.stderr)
+shutil.rmtree(tmp)
+finish()

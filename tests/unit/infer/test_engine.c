@@ -1,0 +1,215 @@
+/* An engine answers many threads as it answers one; stop strings; cancelling; shared by its options. */
+#include "unit.h"
+
+#include "infer/text.h"
+#include "tiny.h"
+
+#include <pthread.h>
+
+static struct ww_tmpdir tmp = WW_TMPDIR_INIT;
+static char dir[4200];
+static struct ww_engine *engine;
+
+static int setup(void **state)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_engine_opts o = { .device = "cpu", .limits = { 2000, 4, 64 } };
+	(void)state;
+	if (ww_tmpdir_new(&tmp, "test-engine", &err) != WW_OK)
+		return -1;
+	snprintf(dir, sizeof(dir), "%s/model", tmp.path);
+	o.dir = dir;
+	return tiny_model(dir, 512) && ww_engine_open(&o, &engine, &err) == WW_OK ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	ww_engine_close(engine);
+	ww_tmpdir_remove(&tmp);
+	return 0;
+}
+
+/* ---- text */
+
+/* What comes out after each byte of `said`, with "|" between, and what the end gives after "$". */
+static void check_text(const char *said, const char *const *stop, int stop_n, const char *want)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_text t;
+	struct ww_str out = WW_STR_INIT(1000);
+	assert_int_equal(ww_text_init(&t, ww_engine_tok(engine), stop, stop_n, &err), WW_OK);
+	for (const char *p = said; *p; p++) {
+		int stopped = ww_text_add(&t, (unsigned char)*p, &out);
+		ww_str_adds(&out, stopped ? "#" : "|");
+		if (stopped)
+			break;
+	}
+	ww_str_adds(&out, "$");
+	ww_text_finish(&t, &out);
+	assert_string_equal(out.p, want);
+	ww_str_release(&out);
+	ww_text_release(&t);
+}
+
+static void text_ends_before_a_stop_string(void **state)
+{
+	static const char *const one[] = { "END" }, *const two[] = { "aab", "b" }, *const wide[] = { "\u00e9" };
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_text t;
+	(void)state;
+	check_text("hi", NULL, 0, "h|i|$");
+	check_text("xENDy", one, 1, "x|||#$");
+	check_text("xEN", one, 1, "x|||$EN");
+	check_text("EENEND", one, 1, "|E||EN||#$");
+	check_text("aaab", two, 2, "||a|#$");
+	check_text("caat", two, 2, "c|||aat|$");
+	check_text("x\u00e9y", wide, 1, "x||#$");
+	check_text("\u00e8", wide, 1, "|\u00e8|$");
+	assert_int_equal(ww_text_init(&t, ww_engine_tok(engine), (const char *const[]){ "" }, 1, &err), WW_ERR_USAGE);
+	ww_text_release(&t);
+}
+
+/* ---- answers */
+
+static struct ww_engine_request question(int32_t *prompt, int i)
+{
+	for (int k = 0; k < 80; k++)
+		prompt[k] = k < 70 ? k : i;
+	return (struct ww_engine_request){ .prompt = prompt, .prompt_n = 80, .max_new = 40, .sampling = WW_SAMPLING_INIT, .seed = 5,
+					   .stream = (uint64_t)i };
+}
+
+static struct ww_engine_answer ask(struct ww_engine *e, int i, const char *const *stop, int stop_n)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_engine_answer a;
+	int32_t prompt[80];
+	struct ww_engine_request q = question(prompt, i);
+	q.stop = stop;
+	q.stop_n = stop_n;
+	if (ww_engine_ask(e, &q, NULL, &a, &err) != WW_OK)
+		fail_msg("%s", err.msg);
+	return a;
+}
+
+enum { THREADS = 8 };
+static struct ww_engine_answer crowd[THREADS];
+
+static void *ask_in_thread(void *arg)
+{
+	int i = (int)(intptr_t)arg;
+	crowd[i] = ask(engine, i, NULL, 0);
+	return NULL;
+}
+
+static void many_threads_get_what_one_gets(void **state)
+{
+	pthread_t thread[THREADS];
+	(void)state;
+	for (intptr_t i = 0; i < THREADS; i++)
+		assert_int_equal(pthread_create(&thread[i], NULL, ask_in_thread, (void *)i), 0);
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(thread[i], NULL);
+	for (int i = 0; i < THREADS; i++) {
+		struct ww_engine_answer a = ask(engine, i, NULL, 0);
+		assert_int_equal(a.ids.n, crowd[i].ids.n);
+		assert_memory_equal(a.ids.p, crowd[i].ids.p, a.ids.n * sizeof(*a.ids.p));
+		assert_memory_equal(a.logp, crowd[i].logp, a.ids.n * sizeof(*a.logp));
+		assert_int_equal(a.reused, 64);
+		assert_int_equal(a.end, WW_ENGINE_LENGTH);
+		assert_int_equal(a.ids.n, 40);
+		ww_engine_answer_release(&a);
+		ww_engine_answer_release(&crowd[i]);
+	}
+}
+
+static void a_stop_string_ends_an_answer(void **state)
+{
+	struct ww_engine_answer whole = ask(engine, 3, NULL, 0);
+	char stop[3] = { 0 };
+	size_t at = 0;
+	(void)state;
+	/* Two bytes in a row that are ASCII: tokens are bytes here. */
+	while (at + 1 < whole.text.len && ((unsigned char)whole.text.p[at] >= 128 || (unsigned char)whole.text.p[at + 1] >= 128))
+		at++;
+	assert_true(at + 1 < whole.text.len);
+	memcpy(stop, whole.text.p + at, 2);
+	at = (size_t)(strstr(whole.text.p, stop) - whole.text.p);
+	struct ww_engine_answer a = ask(engine, 3, (const char *const[]){ "never said", stop }, 2);
+	assert_int_equal(a.end, WW_ENGINE_STOP);
+	assert_int_equal(a.text.len, at);
+	assert_memory_equal(a.text.p, whole.text.p, at);
+	assert_true(a.ids.n < whole.ids.n);
+	ww_engine_answer_release(&a);
+	ww_engine_answer_release(&whole);
+}
+
+static void impossible_requests_are_refused(void **state)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_engine_answer a;
+	int32_t prompt[80];
+	(void)state;
+	struct ww_engine_request q = question(prompt, 0);
+	q.max_new = 1000;
+	assert_int_equal(ww_engine_ask(engine, &q, NULL, &a, &err), WW_ERR_LIMIT);
+	q.max_new = 1;
+	q.prompt_n = 0;
+	assert_int_equal(ww_engine_ask(engine, &q, NULL, &a, &err), WW_ERR_USAGE);
+	q.prompt_n = 80;
+	prompt[7] = TINY_VOCAB;
+	assert_int_equal(ww_engine_ask(engine, &q, NULL, &a, &err), WW_ERR_USAGE);
+}
+
+static void count_end(void *ctx, const struct ww_engine_event *e)
+{
+	int *ends = ctx;
+	if (e->end != WW_ENGINE_GOES_ON)
+		__atomic_add_fetch(&ends[e->end], 1, __ATOMIC_SEQ_CST);
+}
+
+/* Every request has one end, also when it is cancelled or the engine closes under it. */
+static void every_request_ends_once(void **state)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_engine *mine, *same;
+	struct ww_engine_opts o = { .dir = dir, .device = "cpu", .limits = { 1000, 2, 32 } };
+	int ends[WW_ENGINE_FAILED + 1] = { 0 };
+	int32_t prompt[80];
+	int64_t id[6];
+	volatile int stop = 1;
+	struct ww_engine_answer a;
+	(void)state;
+	assert_int_equal(ww_engine_open(&o, &mine, &err), WW_OK);
+	assert_int_equal(ww_engine_open(&o, &same, &err), WW_OK);
+	assert_ptr_equal(mine, same);
+	assert_ptr_not_equal(mine, engine);
+	ww_engine_close(same);
+	struct ww_engine_request q = question(prompt, 1);
+	q.max_new = 400;
+	q.on_event = count_end;
+	q.ctx = ends;
+	for (int i = 0; i < 6; i++)
+		assert_int_equal(ww_engine_submit(mine, &q, &id[i], &err), WW_OK);
+	ww_engine_cancel(mine, id[0]);
+	ww_engine_cancel(mine, id[5]);
+	assert_int_equal(ww_engine_ask(mine, &q, &stop, &a, &err), WW_ERR_INTERRUPTED);
+	ww_engine_close(mine);
+	assert_true(ends[WW_ENGINE_CANCELLED] >= 2);
+	assert_int_equal(ends[WW_ENGINE_CANCELLED] + ends[WW_ENGINE_STOP] + ends[WW_ENGINE_LENGTH], 6);
+	o.dir = "/nonexistent";
+	assert_int_equal(ww_engine_open(&o, &mine, &err), WW_ERR_USAGE);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(text_ends_before_a_stop_string),
+		cmocka_unit_test(many_threads_get_what_one_gets),
+		cmocka_unit_test(a_stop_string_ends_an_answer),
+		cmocka_unit_test(impossible_requests_are_refused),
+		cmocka_unit_test(every_request_ends_once),
+	};
+	return cmocka_run_group_tests(tests, setup, teardown);
+}

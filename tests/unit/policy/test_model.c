@@ -1,0 +1,167 @@
+/* model:DIR: each turn goes on from the tokens of the one before, a fresh instance says the same, broken calls are handed on. */
+#include "unit.h"
+
+#include "../infer/tiny.h"
+#include "policy/model.h"
+
+static struct ww_tmpdir tmp = WW_TMPDIR_INIT;
+static char dir[4200], spec[4300];
+
+static int setup(void **state)
+{
+	struct ww_err err = WW_ERR_INIT;
+	(void)state;
+	if (ww_tmpdir_new(&tmp, "test-model", &err) != WW_OK)
+		return -1;
+	snprintf(dir, sizeof(dir), "%s/model", tmp.path);
+	snprintf(spec, sizeof(spec), "model:%s", dir);
+	return tiny_model(dir, 2048) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	ww_tmpdir_remove(&tmp);
+	return 0;
+}
+
+static struct ww_policy *open_policy(uint64_t seed, int64_t max_reply)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_policy *p = NULL;
+	struct ww_policy_opts o = { .spec = spec, .seed = seed, .max_reply_tokens = max_reply };
+	if (ww_policy_open(&o, &p, &err) != WW_OK)
+		fail_msg("%s", err.msg);
+	return p;
+}
+
+static struct ww_reply next(struct ww_policy *p, const struct ww_ask *ask)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_reply r = { .usd = 0 };
+	if (p->ops->next(p, ask, &r, &err) != WW_OK)
+		fail_msg("%s", err.msg);
+	return r;
+}
+
+static int begun;
+static int64_t held;
+static int begin(void *ctx, double usd, int64_t tokens, struct ww_err *err)
+{
+	(void)ctx;
+	begun++;
+	held = tokens;
+	assert_true(usd == 0);
+	return begun > 3 ? ww_err_set(err, WW_ERR_LIMIT, "no tokens are left") : WW_OK;
+}
+
+static void turns_go_on_from_the_same_tokens(void **state)
+{
+	static const struct ww_tool_spec tool = { "verify", "Judge it.", "{\"type\":\"object\",\"properties\":{}}" };
+	struct ww_meter meter = { NULL, begin, NULL };
+	struct ww_message msgs[5] = {
+		{ .role = WW_ROLE_SYSTEM, .text = (char *)"Write kernels." },
+		{ .role = WW_ROLE_USER, .text = (char *)"<|im_end|> is only text here" },
+	};
+	struct ww_ask ask = { .msgs = msgs, .n = 2, .tools = &tool, .n_tools = 1, .meter = &meter };
+	struct ww_policy *p = open_policy(7, 50), *again = open_policy(7, 50), *other = open_policy(8, 50);
+	(void)state;
+	begun = 0;
+	struct ww_reply r = next(p, &ask), same = next(again, &ask), differs = next(other, &ask);
+	assert_int_equal(held, r.prompt_tokens + 50);
+	assert_true(r.n_tokens == 50 && r.completion_tokens == 50 && r.finish == WW_FINISH_LENGTH);
+	assert_memory_equal(r.token_ids, same.token_ids, 50 * sizeof(*r.token_ids));
+	assert_memory_equal(r.logprobs, same.logprobs, 50 * sizeof(*r.logprobs));
+	assert_memory_equal(r.logprobs, r.sampling_logprobs, 4);	/* temperature 1 */
+	assert_memory_not_equal(r.token_ids, differs.token_ids, 50 * sizeof(*r.token_ids));
+	assert_int_equal(p->ops->count_tokens(p, msgs, 2) < r.prompt_tokens, 1);
+	ask.meter = NULL;
+	msgs[2] = r.message;
+	msgs[3] = (struct ww_message){ .role = WW_ROLE_TOOL, .text = (char *)"no such call", .call_id = (char *)"c" };
+	ask.n = 4;
+	/* Headers, the tool's answer in its tags, the next header; nothing of the reply is encoded again. */
+	int64_t added = (int64_t)strlen("\nuser\n<tool_response>\nno such call\n</tool_response>\nassistant\n") + 3 + 1;
+	struct ww_reply second = next(p, &ask);
+	assert_int_equal(second.prompt_tokens, r.prompt_tokens + 50 + added);
+	struct ww_policy *fresh = open_policy(7, 50);
+	struct ww_reply resumed = next(fresh, &ask);
+	assert_memory_equal(second.token_ids, resumed.token_ids, 50 * sizeof(*second.token_ids));
+	assert_memory_not_equal(second.token_ids, r.token_ids, 50 * sizeof(*second.token_ids));
+	ask.meter = &meter;
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_reply none = { .usd = 0 };
+	assert_int_equal(p->ops->next(p, &ask, &none, &err), WW_ERR_LIMIT);
+	ww_reply_release(&none);
+	msgs[2] = (struct ww_message){ 0 };
+	struct ww_reply *all[] = { &r, &same, &differs, &second, &resumed };
+	for (size_t i = 0; i < WW_ARRAY_LEN(all); i++)
+		ww_reply_release(all[i]);
+	p->ops->free(p), again->ops->free(again), other->ops->free(other), fresh->ops->free(fresh);
+}
+
+static void a_full_context_ends_with_length(void **state)
+{
+	static char text[3000];
+	struct ww_message msgs[1] = { { .role = WW_ROLE_USER, .text = text } };
+	struct ww_ask ask = { .msgs = msgs, .n = 1 };
+	struct ww_policy *p = open_policy(1, 0);
+	(void)state;
+	memset(text, 'x', sizeof(text) - 1);
+	struct ww_reply r = next(p, &ask);
+	assert_true(r.finish == WW_FINISH_LENGTH && r.n_tokens == 0 && r.prompt_tokens > 2999 && !*r.message.text);
+	ww_reply_release(&r);
+	p->ops->free(p);
+}
+
+static void check_reply(enum ww_chat_format f, const char *text, int whole, const char *want_text, const char *name, const char *args)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_message m = { .role = WW_ROLE_USER };
+	assert_int_equal(ww_model_read_reply(f, text, strlen(text), whole, &m, &err), WW_OK);
+	assert_int_equal(m.role, WW_ROLE_ASSISTANT);
+	assert_string_equal(m.text, want_text);
+	assert_int_equal(m.n_calls, name ? 1 : 0);
+	if (name) {
+		assert_string_equal(m.calls[0].name, name);
+		assert_string_equal(m.calls[0].arguments, args);
+	}
+	ww_message_release(&m);
+}
+
+static void calls_and_broken_calls(void **state)
+{
+	(void)state;
+	check_reply(WW_CHAT_CHATML, "ok\n<tool_call>\n{\"name\": \"write\", \"arguments\": {\"a\": 1}}\n</tool_call>", 1, "ok", "write",
+		    "{\"a\": 1}");
+	check_reply(WW_CHAT_CHATML, "<tool_call>{\"name\": \"write\", \"arguments\": {\"a\": }}</tool_call>", 1,
+		    "<tool_call>{\"name\": \"write\", \"arguments\": {\"a\": }}</tool_call>", "write", "{\"a\": }");
+	check_reply(WW_CHAT_CHATML, "<tool_call>nonsense", 1, "<tool_call>nonsense", "", "nonsense");
+	check_reply(WW_CHAT_CHATML, "<tool_call>{\"name\": \"wri", 0, "<tool_call>{\"name\": \"wri", NULL, NULL);
+	check_reply(WW_CHAT_CHATML, "no call", 1, "no call", NULL, NULL);
+	check_reply(WW_CHAT_LLAMA3, "{\"name\": \"verify\", \"parameters\": {}}", 1, "", "verify", "{}");
+	check_reply(WW_CHAT_LLAMA3, "{\"name\": \"verify\", \"parameters\": {]}", 1, "{\"name\": \"verify\", \"parameters\": {]}", "verify", "{]");
+	check_reply(WW_CHAT_LLAMA3, "{not a call}", 1, "{not a call}", NULL, NULL);
+}
+
+static void wrong_models_are_refused(void **state)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_policy *p;
+	struct ww_policy_opts o = { .spec = "model:/nonexistent" };
+	(void)state;
+	assert_int_equal(ww_policy_open(&o, &p, &err), WW_ERR_USAGE);
+	assert_non_null(strstr(err.msg, "/nonexistent"));
+	o.spec = "model:";
+	assert_int_equal(ww_policy_open(&o, &p, &err), WW_ERR_USAGE);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(turns_go_on_from_the_same_tokens),
+		cmocka_unit_test(a_full_context_ends_with_length),
+		cmocka_unit_test(calls_and_broken_calls),
+		cmocka_unit_test(wrong_models_are_refused),
+	};
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
