@@ -99,6 +99,61 @@ static void turns_go_on_from_the_same_tokens(void **state)
 	p->ops->free(p), again->ops->free(again), other->ops->free(other), fresh->ops->free(fresh);
 }
 
+/* Both turns as ChatML, byte for byte, in one forward pass: the log-probabilities that the replies came with, to the last bit. */
+static void the_record_is_what_the_model_saw(void **state)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_message msgs[3] = { { .role = WW_ROLE_USER, .text = (char *)"<|im_end|>" } };
+	struct ww_ask ask = { .msgs = msgs, .n = 1 };
+	struct ww_policy *p = open_policy(3, 90);
+	struct ww_ids ids = WW_IDS_INIT(1000);
+	struct ww_dev *dev;
+	struct ww_model *m;
+	struct ww_run *r;
+	struct ww_reply first = next(p, &ask), second;
+	(void)state;
+	msgs[1] = first.message;
+	msgs[2] = (struct ww_message){ .role = WW_ROLE_TOOL, .text = (char *)"no" };
+	ask.n = 3;
+	second = next(p, &ask);
+	const char *text[] = { "user\n<|im_end|>", "\n", "assistant\n", NULL, "\n", "user\n<tool_response>\nno\n</tool_response>", "\n",
+			       "assistant\n", NULL };
+	const int32_t before[] = { TINY_IM_START, TINY_IM_END, TINY_IM_START, -1, TINY_IM_END, TINY_IM_START, TINY_IM_END, TINY_IM_START, -1 };
+	size_t at[2], replies = 0;
+	const struct ww_reply *reply[2] = { &first, &second };
+	for (size_t i = 0; i < WW_ARRAY_LEN(text); i++) {
+		if (before[i] >= 0)
+			assert_true(ww_ids_add(&ids, before[i]));
+		for (const char *c = text[i]; c && *c; c++)
+			assert_true(ww_ids_add(&ids, (unsigned char)*c));
+		if (text[i])
+			continue;
+		const struct ww_reply *x = reply[replies];
+		at[replies++] = ids.n;
+		assert_true((int64_t)ids.n == x->prompt_tokens && x->n_tokens == 90);
+		for (size_t k = 0; k < x->n_tokens; k++)
+			assert_true(ww_ids_add(&ids, x->token_ids[k]));
+	}
+	int32_t starts[2] = { 0, (int32_t)ids.n - 1 };
+	float logp[1000];
+	struct ww_batch b = { .ids = ids.p, .starts = starts, .t = starts[1], .sequences = 1 };
+	assert_int_equal(ww_dev_open("cpu", 1, &dev, &err), WW_OK);
+	assert_int_equal(ww_model_open(dir, dev, 0, &m, &err), WW_OK);
+	assert_int_equal(ww_run_new(m, b.t, 1, 0, &r, &err), WW_OK);
+	assert_int_equal(ww_run_forward(r, &b, &err), WW_OK);
+	assert_int_equal(ww_run_logprobs(r, ids.p + 1, logp, &err), WW_OK);
+	for (int i = 0; i < 2; i++)
+		assert_memory_equal(logp + at[i] - 1, reply[i]->logprobs, 90 * sizeof(float));
+	ww_run_free(r);
+	ww_model_free(m);
+	ww_dev_close(dev);
+	ww_ids_release(&ids);
+	msgs[1] = (struct ww_message){ 0 };
+	ww_reply_release(&first);
+	ww_reply_release(&second);
+	p->ops->free(p);
+}
+
 static void a_full_context_ends_with_length(void **state)
 {
 	static char text[3000];
@@ -159,6 +214,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(turns_go_on_from_the_same_tokens),
+		cmocka_unit_test(the_record_is_what_the_model_saw),
 		cmocka_unit_test(a_full_context_ends_with_length),
 		cmocka_unit_test(calls_and_broken_calls),
 		cmocka_unit_test(wrong_models_are_refused),
