@@ -32,6 +32,8 @@
 #include <unistd.h>
 
 enum { APPLICATION_ID = 0x57575331, VERSION = 1, BUSY_MS = 2000, LOCK_MS = 5000, MAX_REPLACED = 3, LOG_KEPT_BYTES = 16 << 20 };
+/* Of pages in memory: a value is read or written once, so a larger cache would only grow with the file, up to 2 MiB. */
+enum { CACHE_KIB = 128 };
 enum { USED_GRAIN_MS = 60 * 1000 };
 static const uint64_t DEFAULT_MAX_BYTES = 1ull << 30, SHUN_NS = 30ull * 1000000000;
 
@@ -138,8 +140,9 @@ static int look_at_schema(sqlite3 *db)
 static int open_db(struct ww_store *s)
 {
 	int keep = 1, rc;
-	char text[96];
+	char text[96], settings[128];
 	struct stat st;
+	snprintf(settings, sizeof(settings), "PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; PRAGMA cache_size = -%d", CACHE_KIB);
 	rc = sqlite3_open_v2(s->path, &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_FULLMUTEX | SQLITE_OPEN_PRIVATECACHE,
 			     NULL);
 	if (rc != SQLITE_OK)
@@ -149,7 +152,7 @@ static int open_db(struct ww_store *s)
 	sqlite3_file_control(s->db, "main", SQLITE_FCNTL_PERSIST_WAL, &keep);
 	snprintf(text, sizeof(text), "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA journal_size_limit = %d", LOG_KEPT_BYTES);
 	if ((rc = sqlite3_exec(s->db, text, NULL, NULL, NULL)) != SQLITE_OK ||
-	    (rc = sqlite3_exec(s->db, "PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON", NULL, NULL, NULL)) != SQLITE_OK ||
+	    (rc = sqlite3_exec(s->db, settings, NULL, NULL, NULL)) != SQLITE_OK ||
 	    (rc = look_at_schema(s->db)) != SQLITE_OK)
 		return rc;
 	for (int i = 0; i < N_STATEMENTS; i++)

@@ -24,17 +24,18 @@ base = f"http://127.0.0.1:{int(server.stdout.readline())}/agent/v1"
 prices = put("prices", "openai:scripted 1 0.5 1 10\n")
 
 
+def holds_key(pid):
+    """Is it in the environment that /proc shows of this process?"""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as f:
+            return KEY.encode() in f.read()
+    except OSError:
+        return False
+
+
 def environments(pid):
-    """Of every process below this one, as /proc shows them; 1 where the key is in one."""
-    bad = 0
-    for child in children_of(pid):
-        try:
-            with open(f"/proc/{child}/environ", "rb") as f:
-                bad += KEY.encode() in f.read()
-        except OSError:
-            pass
-        bad += environments(child)
-    return bad
+    """In how many of the processes below this one?"""
+    return sum(holds_key(child) + environments(child) for child in children_of(pid))
 
 
 # ---- A run
@@ -43,11 +44,13 @@ out = os.path.join(TMP, "run")
 argv = command(task, out, "--policy", "openai:scripted", "--base-url", base, "--prices", prices, "--parallel", "2", "--max-usd", "1",
                "--max-tokens", "1000000", "--json")
 p = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENV)
+while p.poll() is None and holds_key(p.pid):
+    time.sleep(0.01)  # it takes the keys out of its own environment before it starts anything
 leaks = looked = 0
 while p.poll() is None:
-    time.sleep(1)  # not in its first moment: it takes the keys out of its own environment first
     leaks += environments(os.getpid())
     looked += 1
+    time.sleep(0.5)
 stdout, stderr = p.communicate()
 try:
     said = json.loads(stdout)

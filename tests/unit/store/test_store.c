@@ -146,6 +146,25 @@ static void test_size_is_bounded(void **state)
 }
 
 /* An entry that is used is newer than before: a get writes the time, but not at every call. */
+/* Memory does not follow the file: a judge of thousands of solutions stays as large as it was. */
+static void test_memory_is_bounded(void **state)
+{
+	(void)state;
+	struct ww_store *s = open_store(0);
+	char key[32], value[4096];
+	memset(value, 'x', sizeof(value));
+	sqlite3_int64 before = 0;
+	for (int i = 0; i < 2000; i++) {
+		snprintf(key, sizeof(key), "%d", i);
+		put(s, "image", key, value, sizeof(value));
+		assert_true(has(s, "image", key, value, sizeof(value)));
+		if (i == 100)
+			before = sqlite3_memory_used();
+	}
+	assert_true(sqlite3_memory_used() - before < 64 << 10);
+	ww_store_close(s);
+}
+
 static void test_use_is_noticed(void **state)
 {
 	struct ww_store *s = open_store(0);
@@ -368,7 +387,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-		T(test_values), T(test_limits_of_a_value), T(test_size_is_bounded), T(test_use_is_noticed), T(test_what_is_no_store),
+		T(test_values), T(test_limits_of_a_value), T(test_size_is_bounded), T(test_memory_is_bounded), T(test_use_is_noticed), T(test_what_is_no_store),
 		T(test_damage_while_open), T(test_a_changed_value_is_not_taken), T(test_nowhere_to_keep_it),
 		T(test_threads_and_handles), T(test_kill),
 	};
