@@ -39,7 +39,7 @@
  *     id         content hash over both files
  *     files      object: "kernels.cu" or "kernels.c", and "plan.c" -> text
  *   "verdict"   what the judge said.
- *     call_id    of the tool call that asked; "final" for the judging that closes the episode
+ *     call_id    of the tool call that asked ("ID.2": the second one made by processes of the shell during it); "final" for the judging that closes the episode
  *     solution   id
  *     depth      "compile", "verify", "brief" or "full"
  *     verdict    the object of `judge --json`

@@ -216,24 +216,49 @@ static enum ww_rc note_best(struct loop *l, const struct ww_workspace_content *c
 	return rc == WW_OK ? ww_best_store(l->opts->dir, l->opts->target, c, data, err) : rc;
 }
 
-static enum ww_rc judge_workspace(void *ctx, const char *call_id, enum ww_judge_depth depth, struct ww_verdict *v,
-				  json_t **data, const char **missing, struct ww_err *err)
+/* ---- What tools ask of the loop ---------------------------------------------------------------------------------- */
+
+static enum ww_rc judge_for_tool(struct ww_tool_env *env, enum ww_judge_depth depth, struct ww_verdict *v, json_t **data,
+				 const char **missing, struct ww_err *err)
 {
-	struct loop *l = ctx;
+	struct loop *l = env->ctx;
 	struct ww_workspace_content c;
 	int is_best = 0;
 	enum ww_rc rc;
 	ww_workspace_content_init(&c);
-	WW_TRY(ww_workspace_take(&l->workspace, &c, missing, err));
+	WW_TRY(ww_workspace_take(env->workspace, &c, missing, err));
 	if (*missing)
 		goto out;
-	WW_TRY(judge_content(l, &c, call_id, depth, v, data, err));
+	WW_TRY(judge_content(l, &c, env->call_id, depth, v, data, err));
 	if (depth != WW_JUDGE_COMPILE)
 		WW_TRY(note_best(l, &c, *data, v, &is_best, err));
 	tell(l, (struct ww_agent_event){ .kind = WW_AGENT_VERDICT, .verdict = v, .is_best = is_best });
 out:
 	ww_workspace_content_release(&c);
 	return rc;
+}
+
+static enum ww_rc profile_for_tool(struct ww_tool_env *env, const struct ww_solution *s, json_t **data, struct ww_err *err)
+{
+	const struct loop *l = env->ctx;
+	if (device_is_spent(l))
+		return ww_err_set(err, WW_ERR_LIMIT, "the device's time is used up");
+	enum ww_rc rc = l->opts->judge.profile(l->opts->judge.ctx, s, data, err);
+	if (rc == WW_OK)
+		spend_device(l, ww_budget_profile_gpu_s(*data));
+	return rc;
+}
+
+static const char *used_up(const struct loop *l)
+{
+	if (ww_episode_seconds(l->episode) >= l->opts->max_seconds)
+		return "seconds";
+	return l->opts->budget ? ww_budget_reached(l->opts->budget) : NULL;
+}
+
+static const char *out_of_for_tool(struct ww_tool_env *env)
+{
+	return used_up(env->ctx);
 }
 
 /* ---- One step --------------------------------------------------------------------------------------------------- */
@@ -252,8 +277,6 @@ static enum ww_rc answer_call(struct loop *l, const struct ww_tool_call *call, s
 	}
 	if (rc != WW_OK)
 		goto out;
-	if (!strcmp(call->name, "profile"))
-		spend_device(l, ww_budget_profile_gpu_s(r.data));
 	if (r.malformed && !r.data)
 		r.data = json_pack("{s:b}", "malformed", 1);
 	m->is_error = r.is_error;
@@ -435,11 +458,7 @@ static const char *stop_reason(const struct loop *l)
 		return "malformed";
 	if (l->turn >= l->opts->max_turns)
 		return "turns";
-	if (ww_episode_seconds(l->episode) >= l->opts->max_seconds)
-		return "seconds";
-	if (l->out_of_context)
-		return "context";
-	return l->opts->budget ? ww_budget_reached(l->opts->budget) : NULL;
+	return l->out_of_context ? "context" : used_up(l);
 }
 
 static enum ww_rc work(struct loop *l, const char **reason, struct ww_err *err)
@@ -723,7 +742,9 @@ enum ww_rc ww_agent_run(const struct ww_agent_opts *opts, struct ww_agent_result
 	ww_verdict_init(&out->best);
 	ww_shell_init(&l.shell);
 	l.shell.interrupted = opts->interrupted;
-	l.env = (struct ww_tool_env){ opts, &l.workspace, &l.shell, judge_workspace, &l, "" };
+	l.shell.skill = opts->skill;
+	l.env = (struct ww_tool_env){ .opts = opts, .workspace = &l.workspace, .shell = &l.shell, .judge = judge_for_tool,
+				      .profile = profile_for_tool, .out_of = out_of_for_tool, .ctx = &l, .call_id = "" };
 	if (opts->budget)
 		ww_budget_enter(opts->budget);
 	WW_TRY(open_all(&l, err));

@@ -79,7 +79,7 @@ char *ww_prompt_system(const struct ww_agent_opts *o)
 	if (o->skill)
 		ww_str_addf(&s,
 			    "\nSKILL. What follows is the skill \"%s\". Its other files are read with the tool read: a path in it like "
-			    "references/plan.md is skill/references/plan.md there. Read what you need before you write.\n\n%s",
+			    "references/plan.md is skill/references/plan.md there, and in the shell. Read what you need before you write.\n\n%s",
 			    o->skill->name, o->skill->body.p);
 	return ww_str_take(&s);
 }

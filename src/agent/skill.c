@@ -167,7 +167,7 @@ enum ww_rc ww_skill_open(struct ww_skill *s, const char *dir, struct ww_err *err
 	struct ww_str text = WW_STR_INIT(FILE_MAX_BYTES);
 	int found = 0;
 	enum ww_rc rc = WW_OK;
-	*s = (struct ww_skill){ .dirfd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) };
+	*s = (struct ww_skill){ .dirfd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), .pack_fd = -1 };
 	ww_str_init(&s->body, FILE_MAX_BYTES);
 	ww_str_init(&f.name, 256);
 	ww_str_init(&f.description, DESCRIPTION_MAX);
@@ -184,6 +184,7 @@ enum ww_rc ww_skill_open(struct ww_skill *s, const char *dir, struct ww_err *err
 	else
 		rc = check_front(&f, dir, err);
 	WW_TRY(rc);
+	WW_TRY(ww_skill_pack(s->dirfd, &s->pack_fd, err));
 	snprintf(s->name, sizeof(s->name), "%.64s", f.name.p);
 	ww_hash_hex(text.p, text.len, s->id);
 	ww_str_adds(&s->body, body);
@@ -199,7 +200,7 @@ out:
 enum ww_rc ww_skill_open_builtin(struct ww_skill *s, struct ww_err *err)
 {
 	char dir[PATH_MAX];
-	*s = (struct ww_skill){ .dirfd = -1 };
+	*s = (struct ww_skill){ .dirfd = -1, .pack_fd = -1 };
 	ww_str_init(&s->body, 0);
 	enum ww_rc rc = ww_fs_resource("skills/cuda", dir, err);
 	return rc == WW_OK ? ww_skill_open(s, dir, err) : rc;
@@ -208,6 +209,7 @@ enum ww_rc ww_skill_open_builtin(struct ww_skill *s, struct ww_err *err)
 void ww_skill_close(struct ww_skill *s)
 {
 	ww_fd_close(&s->dirfd);
+	ww_fd_close(&s->pack_fd);
 	ww_str_release(&s->body);
 	s->name[0] = 0;
 }

@@ -8,10 +8,13 @@
 #include "base/err.h"
 #include "base/str.h"
 
+#include <stdint.h>
+
 struct ww_skill {
 	int dirfd;
 	char name[65];
 	char id[65];		/* content hash of SKILL.md */
+	int pack_fd;		/* its files for a shell's sandbox (skill_pack.c); read with pread() alone, others share the offset */
 	struct ww_str body;	/* after the front matter */
 };
 
@@ -25,5 +28,11 @@ void ww_skill_close(struct ww_skill *s);	/* once it was tried to be opened */
  * link and anything that is neither file nor folder is not found. */
 enum ww_rc ww_skill_read(const struct ww_skill *s, const char *path, struct ww_str *out, int *found,
 			 struct ww_err *err) WW_MUST_CHECK;
+
+/* The pack: one record a file, struct ww_skill_packed and then path and bytes.  Files above 1 MiB, and what is beyond 512 files
+ * or 8 MiB, are not in it; hidden names, links and whatever is neither file nor folder are never. */
+struct ww_skill_packed { uint32_t path_bytes, file_bytes; };
+enum { WW_SKILL_PACK_PATH = 512, WW_SKILL_PACK_FILE = 1 << 20 };
+enum ww_rc ww_skill_pack(int dirfd, int *pack_fd, struct ww_err *err) WW_MUST_CHECK;
 
 #endif

@@ -13,6 +13,7 @@
  * into the sandbox (its limits would be those of the user's disk).
  */
 #include "agent/tool_bash.h"
+#include "agent/tool_call.h"
 
 #include "base/json.h"
 
@@ -142,7 +143,7 @@ static json_t *state_json(const struct ww_str *state)
 	return list;
 }
 
-static enum ww_rc record(struct ww_tool_env *env, struct ww_tool_result *r, struct ww_err *err)
+static enum ww_rc record(struct ww_tool_env *env, const struct ww_tool_calls *calls, struct ww_tool_result *r, struct ww_err *err)
 {
 	struct sync s = { .env = env, .files = json_object() };
 	ww_str_init(&s.theirs, WW_WORKSPACE_FILE_BYTES);
@@ -155,6 +156,8 @@ static enum ww_rc record(struct ww_tool_env *env, struct ww_tool_result *r, stru
 	if (rc == WW_OK)
 		r->data = json_pack("{s:o, s:i, s:O}", "state", state_json(&env->shell->state), "jobs", (int)env->shell->last_id,
 				    "files", s.files);
+	if (rc == WW_OK && calls->list)
+		json_object_set(r->data, "calls", calls->list);
 	json_decref(s.files);
 	ww_str_release(&s.theirs);
 	ww_str_release(&s.ours);
@@ -250,19 +253,54 @@ static void describe(const struct ww_shell_answer *a, unsigned job, double timeo
 		ww_str_addf(&r->text, "[exit code %d]", WEXITSTATUS(a->status));
 }
 
-/* A shell that could not be had, or broke, is an answer: the next command begins a new one with the recorded state. */
-static enum ww_rc answer(struct ww_tool_env *env, enum ww_rc rc, const struct ww_shell_answer *a, double timeout_s, unsigned job,
-			 struct ww_tool_result *r, struct ww_err *err)
+/* What a tool of the shell does: open it, ask, say what came of it.  A shell that could not be had, or broke, is an answer:
+ * the next command begins a new one with the recorded state.  What a called tool could not do is an error of ours. */
+struct work {
+	struct ww_tool_env *env;
+	struct ww_tool_calls calls;
+	enum ww_rc call_rc;
+	struct ww_shell_answer a;
+};
+
+static enum ww_rc called(void *ctx, const char *words, struct ww_str *text, unsigned *code, struct ww_err *err)
+{
+	struct work *w = ctx;
+	return w->call_rc = ww_tool_call_run(&w->calls, words, text, code, err);
+}
+
+static enum ww_rc begin(struct work *w, struct ww_tool_env *env, struct ww_err *err)
+{
+	*w = (struct work){ .env = env, .calls = { .env = env } };
+	ww_str_init(&w->a.out, 0);
+	enum ww_rc rc = open_shell(env, err);
+	if (rc == WW_OK) {
+		env->shell->on_call = called;
+		env->shell->on_call_ctx = w;
+	}
+	return rc;
+}
+
+static void end(struct work *w)
+{
+	if (w->env->shell)
+		w->env->shell->on_call = NULL;
+	json_decref(w->calls.list);
+	ww_shell_answer_release(&w->a);
+}
+
+static enum ww_rc answer(struct work *w, enum ww_rc rc, double timeout_s, unsigned job, struct ww_tool_result *r, struct ww_err *err)
 {
 	if (rc == WW_OK) {
-		describe(a, job, timeout_s, r);
-		return record(env, r, err);
+		describe(&w->a, job, timeout_s, r);
+		return record(w->env, &w->calls, r, err);
 	}
-	if (rc == WW_ERR_NOMEM || rc == WW_ERR_INTERRUPTED)
+	if (rc == WW_ERR_NOMEM || rc == WW_ERR_INTERRUPTED || w->call_rc != WW_OK)
 		return rc;
 	ww_str_addf(&r->text, "the shell %s: %s", rc == WW_ERR_MISSING ? "is not available" : "broke, and what it did is undone",
 		    err->msg);
 	r->is_error = 1;
+	if (w->calls.list)
+		r->data = json_pack("{s:O}", "calls", w->calls.list);
 	*err = (struct ww_err)WW_ERR_INIT;
 	return WW_OK;
 }
@@ -272,55 +310,53 @@ static enum ww_rc bash_run(struct ww_tool_env *env, const json_t *args, struct w
 	const char *command = ww_json_str(args, "command", "");
 	int64_t timeout_s = ww_json_int(args, "timeout", TIMEOUT_S);
 	int background = ww_json_bool(args, "background", 0);
-	struct ww_shell_answer a = { 0 };
-	ww_str_init(&a.out, 0);
+	struct work w;
 	if (strlen(command) > COMMAND_MAX_BYTES || timeout_s < 1 || timeout_s > TIMEOUT_MAX_S) {
 		ww_tool_malformed(r, "bash: \"timeout\" is 1 to %d seconds, and \"command\" at most %d bytes", (int)TIMEOUT_MAX_S,
 				  (int)COMMAND_MAX_BYTES);
 		return WW_OK;
 	}
-	enum ww_rc rc = open_shell(env, err);
+	enum ww_rc rc = begin(&w, env, err);
 	if (rc == WW_OK)
-		rc = background ? ww_shell_start(env->shell, command, &a, err)
-				: ww_shell_run(env->shell, command, (double)timeout_s, &a, err);
-	if (rc == WW_OK && !a.known) {
+		rc = background ? ww_shell_start(env->shell, command, &w.a, err)
+				: ww_shell_run(env->shell, command, (double)timeout_s, &w.a, err);
+	if (rc == WW_OK && !w.a.known) {
 		ww_str_adds(&r->text, "there are too many jobs; look at those that have ended, or kill one");
 		r->is_error = 1;
 		goto out;
 	}
-	rc = answer(env, rc, &a, (double)timeout_s, env->shell ? env->shell->last_id : 0, r, err);
+	rc = answer(&w, rc, (double)timeout_s, env->shell ? env->shell->last_id : 0, r, err);
 out:
-	ww_shell_answer_release(&a);
+	end(&w);
 	return rc;
 }
 
 const struct ww_tool ww_tool_bash = {
 	{ "bash",
 	  "Run a command in the workspace (bash, compilers, the usual programs; no network, no device, nothing of the judge's). "
-	  "Directory and exported variables stay for the next one.",
+	  "Directory and exported variables stay for the next one. verify, profile, compile and inspect are commands there too (-h).",
 	  "{\"type\":\"object\",\"properties\":{\"command\":{\"type\":\"string\",\"description\":\"the command\"},\"timeout\":{"
 	  "\"type\":\"integer\",\"description\":\"seconds, 1 to 600; default 120\"},\"background\":{\"type\":\"boolean\","
 	  "\"description\":\"true: start it as a job and do not wait; default false\"}},\"required\":[\"command\"],"
 	  "\"additionalProperties\":false}" },
-	bash_run, 0, bash_redo
+	.run = bash_run, .redo = bash_redo
 };
 
 static enum ww_rc job_run(struct ww_tool_env *env, const json_t *args, int is_kill, struct ww_tool_result *r,
 			  struct ww_err *err)
 {
 	int64_t job = ww_json_int(args, "job", 0);
-	struct ww_shell_answer a = { 0 };
-	ww_str_init(&a.out, 0);
+	struct work w;
 	if (job < 1 || job > INT32_MAX) {
 		ww_tool_malformed(r, "\"job\" is a number that bash gave");
 		return WW_OK;
 	}
-	enum ww_rc rc = open_shell(env, err);
+	enum ww_rc rc = begin(&w, env, err);
 	if (rc == WW_OK)
-		rc = is_kill ? ww_shell_kill(env->shell, (unsigned)job, &a, err)
-			     : ww_shell_look(env->shell, (unsigned)job, &a, err);
-	rc = answer(env, rc, &a, 0, (unsigned)job, r, err);
-	ww_shell_answer_release(&a);
+		rc = is_kill ? ww_shell_kill(env->shell, (unsigned)job, &w.a, err)
+			     : ww_shell_look(env->shell, (unsigned)job, &w.a, err);
+	rc = answer(&w, rc, 0, (unsigned)job, r, err);
+	end(&w);
 	return rc;
 }
 
@@ -340,10 +376,10 @@ static enum ww_rc kill_run(struct ww_tool_env *env, const json_t *args, struct w
 
 const struct ww_tool ww_tool_bash_output = {
 	{ "bash_output", "What a job that bash started has written so far, and whether it still runs.", JOB_SCHEMA },
-	output_run, 0, bash_redo
+	.run = output_run, .redo = bash_redo
 };
 
 const struct ww_tool ww_tool_kill_bash = {
 	{ "kill_bash", "Kill a job that bash started; what it wrote.", JOB_SCHEMA },
-	kill_run, 0, bash_redo
+	.run = kill_run, .redo = bash_redo
 };

@@ -62,7 +62,7 @@ const struct ww_tool ww_tool_write = {
 	  "{\"type\":\"object\",\"properties\":{" PATH_PROPERTY
 	  ",\"text\":{\"type\":\"string\",\"description\":\"the whole "
 	  "file\"}},\"required\":[\"path\",\"text\"],\"additionalProperties\":false}" },
-	write_run, 1, NULL
+	.run = write_run, .changes_files = 1
 };
 
 /* The file into `text`; a file that cannot be read answers the call. */
@@ -129,7 +129,7 @@ const struct ww_tool ww_tool_read = {
 	  "{\"type\":\"object\",\"properties\":{" PATH_PROPERTY ",\"first_line\":{\"type\":\"integer\",\"description\":\"1 is "
 	  "the first\"},\"lines\":{\"type\":\"integer\",\"description\":\"how many; all by default\"}},"
 	  "\"required\":[\"path\"],\"additionalProperties\":false}" },
-	read_run, 0, NULL
+	.run = read_run
 };
 
 /* ---- Edits -------------------------------------------------------------------------------------------------------- */
@@ -232,7 +232,7 @@ const struct ww_tool ww_tool_edit = {
 	{ "edit", "Replace one passage of a file of the workspace.",
 	  "{\"type\":\"object\",\"properties\":{" PATH_PROPERTY "," EDIT_PROPERTIES
 	  "},\"required\":[\"path\",\"old\",\"new\"],\"additionalProperties\":false}" },
-	edit_run, 1, NULL
+	.run = edit_run, .changes_files = 1
 };
 
 const struct ww_tool ww_tool_multi_edit = {
@@ -241,5 +241,5 @@ const struct ww_tool ww_tool_multi_edit = {
 	  ",\"edits\":{\"type\":\"array\",\"description\":\"each sees what the ones before it left\",\"items\":{\"type\":\"object\","
 	  "\"properties\":{" EDIT_PROPERTIES "},\"required\":[\"old\",\"new\"],\"additionalProperties\":false}}},"
 	  "\"required\":[\"path\",\"edits\"],\"additionalProperties\":false}" },
-	multi_edit_run, 1, NULL
+	.run = multi_edit_run, .changes_files = 1
 };

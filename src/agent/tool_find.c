@@ -134,7 +134,7 @@ const struct ww_tool ww_tool_glob = {
 	  "{\"type\":\"object\",\"properties\":{\"pattern\":{\"type\":\"string\",\"description\":\"* any part of a name, ? one "
 	  "character, ** any number of folders; without a slash it is about names in every folder\"}},\"required\":[\"pattern\"],"
 	  "\"additionalProperties\":false}" },
-	glob_run, 0, NULL
+	.run = glob_run
 };
 
 /* ---- grep --------------------------------------------------------------------------------------------------------- */
@@ -287,5 +287,5 @@ const struct ww_tool ww_tool_grep = {
 	  "\"type\":\"string\",\"description\":\"only in files that match this, as glob has it; all by default\"},\"ignore_case\":{"
 	  "\"type\":\"boolean\",\"description\":\"default false\"},\"context\":{\"type\":\"integer\",\"description\":\"lines shown "
 	  "around each match, 0 to 10; default 0\"}},\"required\":[\"pattern\"],\"additionalProperties\":false}" },
-	grep_run, 0, NULL
+	.run = grep_run
 };

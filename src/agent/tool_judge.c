@@ -75,7 +75,7 @@ static enum ww_rc judge_to_result(struct ww_tool_env *env, enum ww_judge_depth d
 	struct ww_verdict v;
 	const char *missing = NULL;
 	ww_verdict_init(&v);
-	enum ww_rc rc = env->judge_workspace(env->ctx, env->call_id, depth, &v, &r->data, &missing, err);
+	enum ww_rc rc = env->judge(env, depth, &v, &r->data, &missing, err);
 	if (rc == WW_OK && missing) {
 		ww_str_addf(&r->text, "there is nothing to judge yet: write %s first, a file of text of at most %d bytes", missing,
 			    WW_SOLUTION_MAX_BYTES);
@@ -101,7 +101,6 @@ static enum ww_rc verify_run(struct ww_tool_env *env, const json_t *args, struct
 
 static enum ww_rc profile_solution(struct ww_tool_env *env, struct ww_tool_result *r, struct ww_err *err)
 {
-	const struct ww_agent_judge *j = &env->opts->judge;
 	struct ww_workspace_content c;
 	const char *missing = NULL;
 	enum ww_rc rc;
@@ -114,7 +113,7 @@ static enum ww_rc profile_solution(struct ww_tool_env *env, struct ww_tool_resul
 	}
 	struct ww_solution s = { .device_source = c.device.p, .plan_source = c.plan.p, .device_bytes = c.device.len,
 				 .plan_bytes = c.plan.len };
-	rc = j->profile(j->ctx, &s, &r->data, err);
+	rc = env->profile(env, &s, &r->data, err);
 out:
 	ww_workspace_content_release(&c);
 	return rc;
@@ -122,14 +121,13 @@ out:
 
 static enum ww_rc profile_run(struct ww_tool_env *env, const json_t *args, struct ww_tool_result *r, struct ww_err *err)
 {
-	const struct ww_agent_judge *j = &env->opts->judge;
 	const char *what = ww_json_str(args, "what", "solution");
 	enum ww_rc rc;
 	if (strcmp(what, "solution") && strcmp(what, "reference")) {
 		ww_tool_malformed(r, "profile: \"what\" is \"solution\" or \"reference\"");
 		return WW_OK;
 	}
-	rc = strcmp(what, "reference") ? profile_solution(env, r, err) : j->profile(j->ctx, NULL, &r->data, err);
+	rc = strcmp(what, "reference") ? profile_solution(env, r, err) : env->profile(env, NULL, &r->data, err);
 	if (rc == WW_OK && r->data)
 		ww_profile_text(r->data, &r->text);
 	return rc;
@@ -139,7 +137,7 @@ static enum ww_rc profile_run(struct ww_tool_env *env, const json_t *args, struc
 
 const struct ww_tool ww_tool_compile = {
 	{ "compile", "Build the plan, check it, and compile the device code. Fast; runs nothing.", NO_ARGS },
-	compile_run, 0, NULL
+	.run = compile_run, .in_shell = 1
 };
 
 const struct ww_tool ww_tool_verify = {
@@ -148,7 +146,7 @@ const struct ww_tool ww_tool_verify = {
 	  "correctness; true (default): also time it\"},\"brief\":{\"type\":\"boolean\",\"description\":\"true: time it for a "
 	  "few seconds only, enough to choose between variants; false (default): until the intervals are narrow\"}},"
 	  "\"additionalProperties\":false}" },
-	verify_run, 0, NULL
+	.run = verify_run, .in_shell = 1
 };
 
 const struct ww_tool ww_tool_profile = {
@@ -157,5 +155,5 @@ const struct ww_tool ww_tool_profile = {
 	  "\"solution\" (default): each node of your plan, what limits it, registers, occupancy, counters, machine code.",
 	  "{\"type\":\"object\",\"properties\":{\"what\":{\"type\":\"string\",\"description\":\"solution (default) or "
 	  "reference\"}},\"additionalProperties\":false}" },
-	profile_run, 0, NULL
+	.run = profile_run, .in_shell = 1
 };

@@ -39,7 +39,7 @@ static enum ww_rc inspect_run(struct ww_tool_env *env, const json_t *args, struc
 const struct ww_tool ww_tool_inspect = {
 	{ "inspect", "The task's ATen graph with shapes, dtypes and parameters, and the facts of the device.",
 	  "{\"type\":\"object\",\"properties\":{},\"additionalProperties\":false}" },
-	inspect_run, 0, NULL
+	.run = inspect_run, .in_shell = 1
 };
 
 enum { TODO_MAX = 64, TODO_TEXT_MAX_BYTES = 400 };
@@ -86,7 +86,7 @@ const struct ww_tool ww_tool_todo = {
 	  "\"type\":\"object\",\"properties\":{\"text\":{\"type\":\"string\",\"description\":\"one line\"},\"state\":{\"type\":"
 	  "\"string\",\"description\":\"open, doing or done\"}},\"required\":[\"text\",\"state\"],\"additionalProperties\":false}}},"
 	  "\"required\":[\"items\"],\"additionalProperties\":false}" },
-	todo_run, 0, NULL
+	.run = todo_run
 };
 
 static enum ww_rc submit_run(struct ww_tool_env *env, const json_t *args, struct ww_tool_result *r, struct ww_err *err)
@@ -100,5 +100,5 @@ static enum ww_rc submit_run(struct ww_tool_env *env, const json_t *args, struct
 const struct ww_tool ww_tool_submit = {
 	{ "submit", "End the episode with the solution that is in the workspace.",
 	  "{\"type\":\"object\",\"properties\":{},\"additionalProperties\":false}" },
-	submit_run, 0, NULL
+	.run = submit_run
 };

@@ -147,7 +147,7 @@ static json_t *parse_args(const struct ww_tool *t, const char *text, struct ww_t
 	return args;
 }
 
-static const struct ww_tool *find(const char *name)
+const struct ww_tool *ww_tools_find(const char *name)
 {
 	for (size_t i = 0; i < WW_ARRAY_LEN(tools); i++)
 		if (!strcmp(tools[i]->spec.name, name))
@@ -169,7 +169,7 @@ enum ww_rc ww_tools_call(struct ww_tool_env *env, const struct ww_tool_call *cal
 {
 	*r = (struct ww_tool_result){ .data = NULL };
 	ww_str_init(&r->text, WW_TOOL_TEXT_MAX_BYTES + 1024);
-	const struct ww_tool *t = find(call->name);
+	const struct ww_tool *t = ww_tools_find(call->name);
 	if (!t) {
 		unknown_tool(call->name, r);
 		return WW_OK;
@@ -185,7 +185,7 @@ enum ww_rc ww_tools_call(struct ww_tool_env *env, const struct ww_tool_call *cal
 
 enum ww_rc ww_tools_redo(struct ww_tool_env *env, const struct ww_tool_call *call, const char *data, struct ww_err *err)
 {
-	const struct ww_tool *t = find(call->name);
+	const struct ww_tool *t = ww_tools_find(call->name);
 	enum ww_rc rc = WW_OK;
 	if (t && t->changes_files) {
 		struct ww_tool_result r;

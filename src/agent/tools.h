@@ -20,14 +20,19 @@ struct ww_tool_result {
 	int malformed;		/* counts towards the stop after repeated ones */
 };
 
-/* What tools work on.  `judge_solution` judges the workspace and records solution and verdict; it belongs to the loop
- * because a verdict that is recorded already (a resumed run) must not be asked for twice. */
+/* What tools work on.  The functions belong to the loop, because a verdict that is recorded already (a resumed run) must not
+ * be asked for twice, and because whatever the device does is counted. */
 struct ww_tool_env {
 	const struct ww_agent_opts *opts;
-	struct ww_workspace *workspace;
+	const struct ww_workspace *workspace;
 	struct ww_shell *shell;		/* of the episode; NULL: there is none */
-	enum ww_rc (*judge_workspace)(void *ctx, const char *call_id, enum ww_judge_depth depth, struct ww_verdict *v,
-				      json_t **data, const char **missing, struct ww_err *err);
+	/* Judge the solution in `workspace`, and record solution and verdict under `call_id`. */
+	enum ww_rc (*judge)(struct ww_tool_env *env, enum ww_judge_depth depth, struct ww_verdict *v, json_t **data,
+			    const char **missing, struct ww_err *err);
+	/* Profile a solution, or with s = NULL the reference. */
+	enum ww_rc (*profile)(struct ww_tool_env *env, const struct ww_solution *s, json_t **data, struct ww_err *err);
+	/* The budget that is used up, or NULL. */
+	const char *(*out_of)(struct ww_tool_env *env);
 	void *ctx;
 	const char *call_id;
 };
@@ -37,6 +42,7 @@ struct ww_tool {
 	/* An error return is infrastructure; what the policy did wrong goes into r. */
 	enum ww_rc (*run)(struct ww_tool_env *env, const json_t *args, struct ww_tool_result *r, struct ww_err *err);
 	int changes_files;	/* carried out again on an empty workspace, its calls lead to the same files */
+	int in_shell;		/* also a command inside the shell's sandbox (tool_call.h) */
 	/* Instead of carrying it out again: bring about what the recorded answer's data says that the call did. */
 	enum ww_rc (*redo)(struct ww_tool_env *env, const json_t *data, struct ww_err *err);
 };
@@ -52,6 +58,8 @@ json_t *ww_tools_json(void);
 /* What an answered call did to the files of the workspace and to the shell, once more; `data` is that of its answer. */
 enum ww_rc ww_tools_redo(struct ww_tool_env *env, const struct ww_tool_call *call, const char *data,
 			 struct ww_err *err) WW_MUST_CHECK;
+/* The tool of that name, or NULL. */
+const struct ww_tool *ww_tools_find(const char *name);
 /* Carry out one call.  `r` is initialised here and released by the caller. */
 enum ww_rc ww_tools_call(struct ww_tool_env *env, const struct ww_tool_call *call, struct ww_tool_result *r,
 			 struct ww_err *err) WW_MUST_CHECK;

@@ -154,6 +154,13 @@ static void add_answer(struct ww_str *out, const struct ww_episode *e, const str
 	}
 	ww_str_addf(out, "<div class=\"%s\">", m->is_error ? "e" : "g");
 	add_fold(out, title.p, m->text, m->is_error);
+	for (size_t at = 0; (v = ww_episode_verdict_inside(e, m->call_id, &at));) {
+		ww_str_reset(&title);
+		ww_episode_verdict_line(v->verdict, &title);
+		ww_str_adds(out, "<div>&bull; verdict: ");
+		add_escaped(out, title.p, 600);
+		ww_str_adds(out, "</div>\n");
+	}
 	ww_str_adds(out, "</div>\n");
 	ww_str_release(&title);
 }

@@ -97,6 +97,13 @@ static void count_messages(struct group *g, const struct ww_episode *e)
 		g->malformed += malformed;
 		if (!malformed) /* else the name may be anything */
 			count_word(g->tools, m->tool);
+		json_t *inside = ww_episode_calls_inside(m), *one;
+		size_t k;
+		json_array_foreach(inside, k, one) {
+			g->calls++;
+			count_word(g->tools, ww_json_str(one, "name", "?"));
+		}
+		json_decref(inside);
 	}
 }
 

@@ -39,13 +39,39 @@ void ww_episode_verdict_line(const json_t *v, struct ww_str *out)
 	ww_str_addf(out, ", reward %g", ww_json_num(v, "reward", -1));
 }
 
-/* A profile says in its data how long it held the device. */
+const struct ww_episode_verdict *ww_episode_verdict_inside(const struct ww_episode *e, const char *call_id, size_t *at)
+{
+	size_t n = strlen(call_id);
+	while (*at < e->n_verdicts) {
+		const struct ww_episode_verdict *v = &e->verdicts[(*at)++];
+		if (!strncmp(v->call_id, call_id, n) && v->call_id[n] == '.')
+			return v;
+	}
+	return NULL;
+}
+
+json_t *ww_episode_calls_inside(const struct ww_message *m)
+{
+	if (m->role != WW_ROLE_TOOL || !m->data || !strstr(m->tool, "bash") || !strstr(m->data, "\"calls\":"))
+		return NULL;
+	json_t *data = json_loads(m->data, 0, NULL), *calls = json_incref(json_object_get(data, "calls"));
+	json_decref(data);
+	return calls;
+}
+
+/* Profiles say in their data how long they held the device. */
 static double profile_s(const struct ww_message *m)
 {
+	double s = 0;
+	json_t *inside = ww_episode_calls_inside(m), *one;
+	size_t i;
+	json_array_foreach(inside, i, one)
+		s += ww_json_num(one, "device_seconds", 0);
+	json_decref(inside);
 	if (m->role != WW_ROLE_TOOL || !m->data || strcmp(m->tool, "profile"))
-		return 0;
+		return s;
 	json_t *data = json_loads(m->data, 0, NULL);
-	double s = ww_json_num(data, "device_seconds", 0);
+	s += ww_json_num(data, "device_seconds", 0);
 	json_decref(data);
 	return s;
 }
@@ -179,6 +205,12 @@ static void add_answer(const struct view *v, const struct ww_message *m)
 	ww_str_addc(v->out, '\n');
 	if (!verdict || !ww_json_bool(verdict->verdict, "correct", 0) || v->how->full)
 		add_block(v, "    ", m->text, verdict ? SHORT_BYTES : 600);
+	const struct ww_episode_verdict *inside;
+	for (size_t at = 0; (inside = ww_episode_verdict_inside(v->e, m->call_id, &at));) {
+		ww_str_adds(v->out, "    . verdict: ");
+		ww_episode_verdict_line(inside->verdict, v->out);
+		ww_str_addc(v->out, '\n');
+	}
 }
 
 static void add_between(const struct view *v, int turn)

@@ -16,6 +16,10 @@ void ww_episode_html(const struct ww_episode *e, struct ww_str *out);
 
 /* What happened where, for both: the verdict that answers a call, NULL where the call asked for none. */
 const struct ww_episode_verdict *ww_episode_verdict_of(const struct ww_episode *e, const char *call_id);
+/* The next verdict, from *at on, that a process of the shell asked for during the call of the policy; NULL: no more. */
+const struct ww_episode_verdict *ww_episode_verdict_inside(const struct ww_episode *e, const char *call_id, size_t *at);
+/* What processes of the shell called meanwhile: [{"id", "name", ...}] of its answer, a new reference; NULL: nothing. */
+json_t *ww_episode_calls_inside(const struct ww_message *answer);
 /* "ok, 120.0 us, 1.67x eager, reward 3" of a verdict's object. */
 void ww_episode_verdict_line(const json_t *verdict, struct ww_str *out);
 /* Tokens, USD and GPU seconds of the whole episode, lost calls included. */

@@ -243,6 +243,8 @@ static enum ww_rc fill_root(const struct ww_sandbox_opts *o, const int *fds, con
 			WW_TRY(bind_one(&o->binds[i], fds[i], root, err));
 	if (o->with_proc)
 		WW_TRY(mount_proc(root, err));
+	if (o->furnish && o->furnish(o->furnish_ctx, root) < 0)
+		rc = ww_err_errno(err, WW_ERR_SYSTEM, "sandbox: cannot furnish the private root");
 out:
 	return rc;
 }
@@ -260,7 +262,7 @@ static enum ww_rc enter_root(const struct ww_sandbox_opts *o, struct ww_err *err
 	for (; n < o->n_binds; n++)
 		fds[n] = open(o->binds[n].path, O_PATH | O_CLOEXEC);
 	if (mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
-	    mount("tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=1m") < 0) {
+	    mount("tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=16m") < 0) {
 		rc = ww_err_errno(err, WW_ERR_SYSTEM, "sandbox: cannot make a private root");
 		goto out;
 	}

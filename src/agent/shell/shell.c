@@ -1,5 +1,6 @@
 /* shell.c - the episode's side of shell.h. */
 #include "agent/shell/shell.h"
+#include "agent/shell/calls.h"
 #include "agent/shell/wire.h"
 
 #include "base/fs.h"
@@ -25,6 +26,8 @@ void ww_shell_init(struct ww_shell *s)
 	s->proc = (struct ww_proc)WW_PROC_INIT;
 	s->tree = (struct ww_workspace){ .dirfd = -1 };
 	s->last_id = 0;
+	s->skill = NULL;
+	s->on_call = NULL;
 	s->interrupted = NULL;
 	ww_str_init(&s->state, WW_SHELL_STATE_MAX);
 	ww_str_add(&s->state, first_state, sizeof(first_state));
@@ -67,7 +70,10 @@ static enum ww_rc take_tree(struct ww_shell *s, struct ww_err *err)
 
 enum ww_rc ww_shell_open(struct ww_shell *s, enum ww_target target, struct ww_err *err)
 {
-	struct ww_proc_opts o = { .worker = "shell", .namespaces = 1, .nobody = 1, .err_mode = WW_STDERR_NULL };
+	static const char *const with_skill[] = { "skill", NULL };
+	int pack = s->skill ? s->skill->pack_fd : -1;
+	struct ww_proc_opts o = { .worker = "shell", .namespaces = 1, .nobody = 1, .err_mode = WW_STDERR_NULL,
+				  .args = pack >= 0 ? with_skill : NULL, .extra_fds = &pack, .n_extra_fds = pack >= 0 };
 	if (ww_sandbox_probe() != WW_SANDBOX_NAMESPACES)
 		return ww_err_set(err, WW_ERR_MISSING, "this system allows no sandbox that could hold a shell");
 	enum ww_rc rc = ww_proc_spawn(&s->proc, &o, err);
@@ -91,16 +97,47 @@ static enum ww_rc wait_for_reply(const struct ww_shell *s, uint64_t deadline, st
 	return WW_OK;
 }
 
+static enum ww_rc take_head(struct ww_shell *s, uint64_t deadline, struct ww_shell_reply *r, struct ww_err *err)
+{
+	enum ww_rc rc;
+	WW_TRY(wait_for_reply(s, deadline, err));
+	WW_TRY(ww_proc_read(&s->proc, r, sizeof(*r), deadline, max_resident_bytes, err));
+	if (r->n_out > (r->call ? WW_SHELL_CALL_MAX - 1 : WW_SHELL_OUT_MAX) || r->n_state > WW_SHELL_STATE_MAX || r->total < r->n_out)
+		rc = ww_err_set(err, WW_ERR_WORKER, "the shell's sandbox says what makes no sense");
+out:
+	return rc;
+}
+
+static enum ww_rc answer_call(struct ww_shell *s, size_t n, uint64_t deadline, struct ww_err *err)
+{
+	char words[WW_SHELL_CALL_MAX] = "";
+	struct ww_str text = WW_STR_INIT(WW_SHELL_CALL_TEXT_MAX);
+	unsigned code = 3;
+	enum ww_rc rc;
+	WW_TRY(ww_proc_read(&s->proc, words, n, deadline, max_resident_bytes, err));
+	if (s->on_call)
+		WW_TRY(s->on_call(s->on_call_ctx, words, &text, &code, err));
+	struct ww_shell_ask q = { WW_SHELL_ANSWER, code, 0, (uint32_t)text.len };
+	deadline = ww_now_ns() + (uint64_t)(slack_s * 1e9);
+	WW_TRY(ww_fd_write(s->proc.fd, &q, sizeof(q), deadline, err));
+	WW_TRY(ww_fd_write(s->proc.fd, text.p, text.len, deadline, err));
+out:
+	ww_str_release(&text);
+	return rc;
+}
+
 static enum ww_rc take_reply(struct ww_shell *s, uint64_t deadline, struct ww_shell_answer *a, struct ww_err *err)
 {
 	struct ww_shell_reply r;
 	char *bytes = NULL;
 	enum ww_rc rc;
-	WW_TRY(wait_for_reply(s, deadline, err));
-	WW_TRY(ww_proc_read(&s->proc, &r, sizeof(r), deadline, max_resident_bytes, err));
-	if (r.n_out > WW_SHELL_OUT_MAX || r.n_state > WW_SHELL_STATE_MAX || r.total < r.n_out) {
-		rc = ww_err_set(err, WW_ERR_WORKER, "the shell's sandbox says what makes no sense");
-		goto out;
+	for (;;) {
+		WW_TRY(take_head(s, deadline, &r, err));
+		if (!r.call)
+			break;
+		uint64_t start = ww_now_ns();
+		WW_TRY(answer_call(s, r.n_out, deadline, err));
+		deadline += ww_now_ns() - start;
 	}
 	bytes = malloc(r.n_out + r.n_state + 1);
 	if (!bytes)

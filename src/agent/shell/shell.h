@@ -7,6 +7,9 @@
  * and none of its commands has that.  Nothing less than namespaces will do: where the system does not allow them,
  * ww_shell_open() says so and there is no shell.
  *
+ * In it the skill is read-only under /skill, which /workspace/skill leads to, and `verify`, `profile`, `compile` and `inspect` are
+ * commands (calls.h): what a process calls while a command of ours is under way is handed to `on_call`, one call at a time.
+ *
  * A shell that persists is one bash process a command, which begins with the directory and the exported variables that the
  * one before it ended with.  That is all its state, it is in the record, and a shell that is started again after a kill
  * begins with it like any other command.
@@ -14,16 +17,24 @@
 #ifndef WW_AGENT_SHELL_SHELL_H
 #define WW_AGENT_SHELL_SHELL_H
 
+#include "agent/skill.h"
 #include "agent/workspace.h"
 #include "base/err.h"
 #include "base/str.h"
 #include "sandbox/proc.h"
+
+enum { WW_SHELL_CALL_TEXT_MAX = 30 << 10 };
 
 struct ww_shell {
 	struct ww_proc proc;
 	struct ww_workspace tree;	/* /workspace as its processes see it; to read */
 	struct ww_str state;		/* directory, exported variables: each with a NUL */
 	unsigned last_id;		/* of jobs */
+	const struct ww_skill *skill;	/* what it shows; NULL: none.  Set before it is opened */
+	/* A call of a tool: `words` have tabs between them and come from anybody in the sandbox.  What it prints, at most
+	 * WW_SHELL_CALL_TEXT_MAX bytes, and its exit code.  An error ends the command and the sandbox.  NULL: no tool is there. */
+	enum ww_rc (*on_call)(void *ctx, const char *words, struct ww_str *text, unsigned *code, struct ww_err *err);
+	void *on_call_ctx;
 	const volatile int *interrupted;	/* ends a wait with WW_ERR_INTERRUPTED and the sandbox with it; may be NULL */
 };
 
@@ -43,7 +54,7 @@ enum ww_rc ww_shell_open(struct ww_shell *s, enum ww_target target, struct ww_er
 void ww_shell_stop(struct ww_shell *s);
 void ww_shell_close(struct ww_shell *s);
 
-/* Run a command to its end, at most timeout_s; what it left behind in its process group is killed.  WW_ERR_LIMIT and
+/* Run a command to its end, at most timeout_s beside what calls of tools take; what it left behind in its process group is killed.  WW_ERR_LIMIT and
  * WW_ERR_WORKER: the sandbox used too much memory or broke, and is closed; the next open begins with `state`. */
 enum ww_rc ww_shell_run(struct ww_shell *s, const char *command, double timeout_s, struct ww_shell_answer *a,
 			struct ww_err *err) WW_MUST_CHECK;

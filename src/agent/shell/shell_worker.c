@@ -4,7 +4,13 @@
  * same limit as everything else, blocks nobody, and can be looked at while it grows.  Each command is a session of its own;
  * its group is killed when its bash ends.  Limits that the kernel holds are a process's own, so the memory of all of them
  * together is summed up here every 20 ms, through a /proc that no command can reach.
+ *
+ * Tools that commands call (calls.h) are passed on while the parent waits for a reply, and at no other time: what an episode
+ * does then remains a sequence.  A job's call that comes in between waits for the next bash or bash_output.  While a call is under
+ * way no command's time runs.
  */
+#include "agent/shell/calls.h"
+#include "agent/shell/furnish.h"
 #include "agent/shell/shell.h"
 #include "agent/shell/wire.h"
 
@@ -34,6 +40,7 @@ static int proc_fd = -1;	/* /proc of our own processes; it is mounted nowhere th
 
 struct job { unsigned id; pid_t pid; int out, status; };
 static struct job jobs[JOBS_MAX];
+static struct ww_shell_calls calls;
 
 /* Runs in bash around every command: the state is written at its end, wherever that is. */
 static const char around[] = "trap '{ printf \"%s\\0\" \"$PWD\"; env -0; } >&9 2>/dev/null' EXIT\neval \"$1\"";
@@ -101,7 +108,8 @@ static void become(char *const *envp, const char *command, const char *dir, int 
 	signal(SIGPIPE, SIG_DFL);
 	setsid();
 	int null = open("/dev/null", O_RDWR);
-	if (null < 0 || dup2(null, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0 || (state >= 0 && dup2(state, STATE_FD) < 0))
+	if (null < 0 || dup2(null, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0 ||
+	    (state >= 0 && (dup2(state, STATE_FD) < 0 || fcntl(STATE_FD, F_SETFD, 0) < 0)))	/* it may have that number already */
 		_exit(126);
 	if (null > 2 && null != STATE_FD)
 		close(null);
@@ -201,6 +209,48 @@ static void answer(struct ww_shell_reply *r, int out, int state)
 		_exit(1);
 }
 
+/* ---- Calls of tools ------------------------------------------------------------------------------------------------ */
+
+/* Pass a call on, where somebody makes one. */
+static int begin_call(void)
+{
+	char words[WW_SHELL_CALL_MAX];
+	struct ww_err err = WW_ERR_INIT;
+	size_t n = ww_shell_calls_take(&calls, words);
+	struct ww_shell_reply r = { .call = 1, .total = n, .n_out = (uint32_t)n };
+	if (n && (ww_fd_write(WW_PROC_FD, &r, sizeof(r), 0, &err) != WW_OK || ww_fd_write(WW_PROC_FD, words, n, 0, &err) != WW_OK))
+		_exit(1);
+	return n > 0;
+}
+
+static void end_call(void)
+{
+	static char text[WW_SHELL_ANSWER_MAX];
+	struct ww_shell_ask q;
+	struct ww_err err = WW_ERR_INIT;
+	if (ww_fd_read(WW_PROC_FD, &q, sizeof(q), 0, &err) != WW_OK || q.op != WW_SHELL_ANSWER || q.n > sizeof(text) ||
+	    ww_fd_read(WW_PROC_FD, text, q.n, 0, &err) != WW_OK)
+		_exit(0);
+	ww_shell_calls_answer(&calls, q.id, text, q.n);
+}
+
+/* Carry one out, if there is one, from its beginning to its end; how long that took, in ns. */
+static uint64_t serve_call(void)
+{
+	uint64_t start = ww_now_ns();
+	struct pollfd pf = { WW_PROC_FD, POLLIN, 0 };
+	if (!begin_call())
+		return 0;
+	while (poll(&pf, 1, WATCH_MS) == 0) {
+		reap();
+		watch_memory();
+	}
+	end_call();
+	return ww_now_ns() - start;
+}
+
+/* ---- Commands of the parent ---------------------------------------------------------------------------------------- */
+
 static void run(const struct ww_shell_ask *q, const char *text, struct job *j)
 {
 	struct ww_shell_reply r = { .known = 1 };
@@ -214,6 +264,8 @@ static void run(const struct ww_shell_ask *q, const char *text, struct job *j)
 	for (unsigned us = 200; j->pid > 0; us = us < 4000 ? 2 * us : us) {
 		reap();
 		watch_memory();
+		if (j->pid > 0)
+			deadline += serve_call();
 		if (j->pid > 0 && ww_now_ns() >= deadline) {
 			r.timed_out = 1;
 			kill_job(j);
@@ -244,6 +296,7 @@ static void look(const struct ww_shell_ask *q)
 	struct ww_shell_reply r = { .known = j != NULL };
 	if (j && q->op == WW_SHELL_KILL)
 		kill_job(j);
+	serve_call();
 	reap();
 	if (j) {
 		r.running = j->pid > 0;
@@ -303,7 +356,13 @@ static void serve(const struct ww_workspace *tree)
 
 /* ---- Beginning ---------------------------------------------------------------------------------------------------- */
 
-static enum ww_rc confine(struct ww_err *err)
+static int furnish(void *ctx, const char *root)
+{
+	const int *pack_fd = ctx;
+	return ww_shell_calls_make(root) < 0 || (*pack_fd >= 0 && ww_shell_furnish_skill(root, *pack_fd) < 0) ? -1 : 0;
+}
+
+static enum ww_rc confine(int *pack_fd, struct ww_err *err)
 {
 	/* Not /usr/local, where we may be installed ourselves. */
 	static const struct ww_sandbox_bind binds[] = {
@@ -321,6 +380,8 @@ static enum ww_rc confine(struct ww_err *err)
 		.tmp = "/workspace",
 		.tmp_bytes = TREE_BYTES,
 		.tmp_entries = TREE_ENTRIES,
+		.furnish = furnish,
+		.furnish_ctx = pack_fd,
 		.limits = { .file_bytes = FILE_BYTES, .cpu_s = CPU_S, .files = FILES, .processes = PROCESSES },
 	};
 	enum ww_sandbox_level reached;
@@ -356,18 +417,21 @@ static int send_tree(int fd, const char *text)
 int ww_shell_main(int argc, char **argv)
 {
 	struct ww_err err = WW_ERR_INIT;
-	(void)argc, (void)argv;
+	int pack_fd = argc > 0 && !strcmp(argv[0], "skill") ? WW_PROC_FIRST_EXTRA_FD : -1;
 	fcntl(WW_PROC_FD, F_SETFD, FD_CLOEXEC);
 	signal(SIGPIPE, SIG_IGN);
 	for (int i = 0; i < JOBS_MAX; i++)
 		jobs[i].out = -1;
 	enum ww_rc rc = open_proc(&err);
 	if (rc == WW_OK)
-		rc = confine(&err);
+		rc = confine(&pack_fd, &err);
+	ww_fd_close(&pack_fd);
 	int tree = rc == WW_OK ? open("/workspace", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
 	umask(022);
 	(void)!nice(10);	/* commands yield to whoever else works here */
-	if (tree >= 0 && (mkdirat(tree, ".tmp", 0700) < 0 || chdir("/workspace") < 0))
+	int has_skill = access("/skill", F_OK) == 0;
+	if (tree >= 0 && (mkdirat(tree, ".tmp", 0700) < 0 || (has_skill && symlinkat("/skill", tree, "skill") < 0) ||
+			  ww_shell_calls_open(&calls) < 0 || chdir("/workspace") < 0))
 		ww_fd_close(&tree);
 	if (rc == WW_OK && tree >= 0 && (rc = ww_sandbox_filter(WW_PROFILE_SHELL, &err)) != WW_OK)
 		ww_fd_close(&tree);
