@@ -7,16 +7,19 @@
  *     asked      multiply-adds of the graph's matrix products, convolutions and attentions, times two.  Pointwise
  *                work is left out: fusing and common subexpressions save it honestly.  Half of a causal attention is counted.
  *     library    what the plan's library nodes do of it, exactly: their sizes are in the plan.
- *     possible   what the launches can have done in the time measured, at 1.25 times the highest arithmetic peak measured
- *                on this device for the instructions that the binary has.  Without tensor-core instructions that is the fp32 peak
- *                (twice it where operands are half or bfloat16: two to a register).  On cpu the margin is 2, since a peak may
- *                have been measured on a busy machine, and half-precision units count half where operands are fp32.
+ *     possible   what the launches can have done in the time measured, at the rate that the device cannot exceed: its units, times
+ *                what they do in a cycle, times its highest clock (struct ww_run_facts).  Without tensor-core instructions in the
+ *                binary that is the fp32 rate (twice it where operands are half or bfloat16: two to a register).
  *
- * A candidate of another form than a plan has no list of nodes and no binary: all of its arithmetic counts as possible at the highest
- * peak.  The tag is set where asked - library > possible, and where there is no launch that could make up the difference; never where
- * PyTorch itself, timed beside the candidate, did its arithmetic at that rate, and never before the peaks have been measured once more
- * (facts.c).  It finds those who gained by it.  It misses a solution that saves arithmetic and is slow otherwise, one whose task is bound
- * by memory either way, and one that carries tensor-core instructions for show.
+ * The limit is by construction, since any that is measured is too low when the machine was busy: a peak that came from such a machine
+ * has called honest solutions algebraic (noise in the time measured only adds to it, which is the safe side).  A device that is not known
+ * has no limit, and nobody is tagged for his time there.  On cpu the time is that which the processors spent on it.
+ *
+ * A candidate of another form than a plan has no list of nodes and no binary: all of its arithmetic counts as possible by matrix units.
+ * The tag is set where asked - library > possible, and where there is no launch that could make up the difference; never where
+ * PyTorch itself, timed beside the candidate, did its arithmetic at that rate (Winograd's convolutions do less than the direct ones that
+ * are counted).  It finds those who gained by it.  It misses a solution that saves arithmetic and is slow otherwise, one whose task is
+ * bound by memory either way, and one that carries tensor-core instructions for show.
  *
  * Rejected: recognising tasks that collapse by patterns of their graph (there is always another identity, and an honest
  * solution of such a task is no less honest); bounding a kernel's loops from its machine code (not decidable in general). */
@@ -26,7 +29,7 @@
 
 #include <math.h>
 
-static const double PEAK_MARGIN = 1.25, CPU_MARGIN = 2, NEGLIGIBLE = 0.01;
+static const double NEGLIGIBLE = 0.01;
 
 static double conv_flops(const struct ww_conv *c)
 {
@@ -65,25 +68,27 @@ static double highest_peak(const struct ww_ref_peaks *p)
 	return fmax(fmax(p->fp32_flops, p->tf32_flops), fmax(p->fp16_flops, p->bf16_flops));
 }
 
-/* What the launches of this binary could have reached, flop/s; 0 unknown. */
-static double launch_peak(const struct ww_session *s, const struct ww_ref_peaks *p)
+/* What the launches of this binary cannot have exceeded, flop/s; 0 unknown. */
+static double launch_limit(const struct ww_session *s)
 {
-	const struct ww_device *d = &s->t->facts.device;
-	double half = fmax(p->fp16_flops, p->bf16_flops);
-	if (d->target == WW_TARGET_CPU)
-		return CPU_MARGIN * fmax(p->fp32_flops, half_operands(&s->t->facts) ? half : half / 2);
-	if (!s->binary || ww_cubin_tensor_cores(s->binary->binary, s->binary->binary_bytes, d->cc))
-		return PEAK_MARGIN * highest_peak(p);
-	return PEAK_MARGIN * (half_operands(&s->t->facts) ? 2 * p->fp32_flops : p->fp32_flops);
+	const struct ww_run_facts *f = &s->t->judge->facts;
+	int half = half_operands(&s->t->facts);
+	if (f->device.target == WW_TARGET_CPU)
+		return fmax(f->plain_limit_flops, half ? f->matrix_limit_flops : f->matrix_limit_flops / 2);
+	if (!s->binary || ww_cubin_tensor_cores(s->binary->binary, s->binary->binary_bytes, f->device.cc))
+		return f->matrix_limit_flops;
+	return half ? 2 * f->plain_limit_flops : f->plain_limit_flops;
 }
 
-/* Could so much arithmetic not have been done in the time measured? */
+/* Could so much arithmetic not have been done in the time measured?  On cpu in the processors' time, mean of all calls: it is free of
+ * what others did meanwhile. */
 static int impossible(const struct ww_session *s, double flops)
 {
-	struct ww_ref_peaks p;
-	ww_judge_peaks(s->t->judge, &p);
-	double peak = launch_peak(s, &p);
-	return peak > 0 && flops > peak * s->v->time.device_us * 1e-6;
+	double limit = launch_limit(s), time_s = s->v->time.device_us * 1e-6;
+	int threads = s->t->judge->facts.device.threads;
+	if (s->used_calls && threads > 0)
+		time_s = s->used_s / s->used_calls / threads;
+	return limit > 0 && flops > limit * time_s;
 }
 
 /* PyTorch does all that is asked for; who does so much of it at no higher rate need not have saved anything. */
@@ -103,21 +108,12 @@ static int has_launch(const struct ww_image *m)
 	return 0;
 }
 
-static enum ww_rc look(struct ww_session *s, double asked, struct ww_err *err)
+static int computed_less(const struct ww_session *s, double asked)
 {
-	struct ww_verdict *v = s->v;
 	double left = s->image ? asked - ww_library_flops(s->image) : asked;
-	enum ww_rc rc = WW_OK;
-
 	if (left <= NEGLIGIBLE * asked)
-		return WW_OK;
-	v->algebraic = s->image && !has_launch(s->image);
-	if (v->algebraic || !faster_than_pytorch(v, left / asked) || !impossible(s, left))
-		return WW_OK;
-	WW_TRY(ww_judge_device_again(s->t, err));
-	v->algebraic = impossible(s, left);
-out:
-	return rc;
+		return 0;
+	return (s->image && !has_launch(s->image)) || (faster_than_pytorch(s->v, left / asked) && impossible(s, left));
 }
 
 enum ww_rc ww_judge_algebraic(struct ww_session *s, struct ww_err *err)
@@ -128,8 +124,8 @@ enum ww_rc ww_judge_algebraic(struct ww_session *s, struct ww_err *err)
 
 	if (asked <= 0)
 		return WW_OK;
+	s->v->algebraic = computed_less(s, asked);
 	WW_TRY(ww_judge_device_peaks(s->t, err));
-	WW_TRY(look(s, asked, err));
 	ww_judge_peaks(s->t->judge, &p);
 	if (highest_peak(&p) > 0)
 		s->v->floor_flops_us = asked / highest_peak(&p) * 1e6;

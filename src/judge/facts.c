@@ -6,9 +6,9 @@
  *
  * A peak is the most that was ever seen.  What is measured on a busy machine, or while a GPU's clock is held down, is too low,
  * and by it an honest solution would look impossibly fast.  So what is kept only grows: whoever writes first reads what others
- * have seen meanwhile.  And before a number from here speaks against a solution (`algebraic`, `suspect`) it is measured again,
- * beside that solution's own times and under the same lease, so that the machine's state is the same for both.  A maximum that
- * was right once and can no longer be reached (a clock that was locked since) misses flags and invents none. */
+ * have seen meanwhile.  And before the bandwidth speaks against a solution (`suspect`) it is measured again, beside that
+ * solution's own times and under the same lease, so that the machine's state is the same for both.  A maximum that was right once and
+ * can no longer be reached misses flags and invents none.  The arithmetic peaks accuse nobody (algebra.c). */
 #include "judge/internal.h"
 
 #include "base/json.h"

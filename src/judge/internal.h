@@ -100,6 +100,8 @@ struct ww_session {
 	struct ww_str diag;
 	double limit_s;			/* of one run */
 	int calls, contradicted;	/* timed ones; those whose events the host's clock contradicts (ww_run_result) */
+	double used_s;			/* cpu: processor time of used_calls calls together */
+	int used_calls;
 	int flush;			/* cpu: the next call starts with cold caches */
 	int brief;			/* time it for a few seconds only */
 	int failed;			/* v->status says how; nothing more is done */
@@ -188,7 +190,7 @@ enum ww_rc ww_judge_hold(struct ww_judge_task *t, enum ww_rc (*fn)(void *ctx, st
 			 struct ww_err *err) WW_MUST_CHECK;
 
 /* facts.c: bandwidth and peaks of this device, kept in the store.  The first at the judge's start, the second when a task first
- * needs arithmetic peaks, the third before they are held against a solution; both with the lease held. */
+ * needs arithmetic peaks, the third before the bandwidth is held against a solution; both with the lease held. */
 enum ww_rc ww_judge_device_facts(struct ww_judge *j, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_judge_device_peaks(struct ww_judge_task *t, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_judge_device_again(struct ww_judge_task *t, struct ww_err *err) WW_MUST_CHECK;

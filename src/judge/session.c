@@ -188,8 +188,11 @@ enum ww_rc ww_session_go(struct ww_session *s, struct ww_run_result *res, struct
 	s->t->spent.run += ww_seconds_since(start);
 	if (rc == WW_OK)
 		ww_session_fail_run(s, res, "run");
-	if (rc == WW_OK && !s->failed)
-		believe_clock(s, res);
+	if (rc != WW_OK || s->failed)
+		return rc;
+	believe_clock(s, res);
+	s->used_s += (double)res->used_ns * 1e-9;
+	s->used_calls += res->used_ns > 0;
 	return rc;
 }
 

@@ -5,8 +5,9 @@ followed by a mean, which collapses), half, bfloat16, int64, int8, bool, empty, 
 of another output, an input.  One kernel writes them; its last argument says which of them it spoils, so that one binary does for
 all.  run() judges everything in one batch, so that one reference worker serves it all, and says each case as it ends.
 
-What compute-sanitizer is tried on is small and without library nodes: the tools instrument every kernel that is loaded, a library's too, and
-a product that takes a millisecond takes a minute under racecheck."""
+The product is so large that no device can do it in the time of the sums that it collapses into.  What compute-sanitizer is tried on is
+small and without library nodes: the tools instrument every kernel that is loaded, a library's too, and a product that takes a
+millisecond takes a minute under racecheck."""
 import json
 import os
 import subprocess
@@ -23,14 +24,14 @@ import torch.nn as nn
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
-        self.w = nn.Parameter(torch.randn(SIZE, SIZE) / SIZE ** 0.5)
+        self.w = nn.Parameter(torch.randn(INNER, SIZE) / INNER ** 0.5)
         self.shift = nn.Parameter(torch.zeros(64))
     def forward(self, x, s, c, i, e, t):
         y = (x @ self.w).mean(1)
         a = s * 2 + self.shift[:, None]
         return y, a, c * 3, s.half(), (s + 1).bfloat16(), i * 3, (i % 100).to(torch.int8), i > 500, e * 2, t * t, a, y[5:9], i
 def get_inputs():
-    return [torch.randn(SIZE, SIZE), torch.randn(96, 64).t(), torch.randn(2, 8, 6, 10).to(memory_format=torch.channels_last),
+    return [torch.randn(SIZE, INNER), torch.randn(96, 64).t(), torch.randn(2, 8, 6, 10).to(memory_format=torch.channels_last),
             torch.randint(0, 1000, (500,)), torch.randn(0, 3), torch.randn(())]
 def get_init_inputs():
     return []
@@ -149,13 +150,13 @@ void plan(struct ww_plan *p)
 {
 	static const int inputs[] = { 1, 2, 3, 5 }, outputs[] = { 0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12 };
 	const struct ww_tensor *x = ww_input(p, 0), *w = ww_param(p, "w"), *y = ww_output(p, 0);
-	long long n = x->size[0];
+	long long n = x->size[0], k = x->size[1];
 	int s = ww_scratch(p, n * n * 4);
 	if (COLLAPSED) {
-		rowdot(p, w->buf, w->buf, s, n, n, 0, 1.0f / (float)n);
-		rowdot(p, x->buf, s, y->buf, n, n, 1, 1);
+		rowdot(p, w->buf, w->buf, s, k, n, 0, 1.0f / (float)n);
+		rowdot(p, x->buf, s, y->buf, n, k, 1, 1);
 	} else {
-		struct ww_gemm g = { .m = n, .n = n, .k = n, .batch = 1, .alpha = 1, .a = { .buf = x->buf, .dtype = WW_F32, .ld = n },
+		struct ww_gemm g = { .m = n, .n = n, .k = k, .batch = 1, .alpha = 1, .a = { .buf = x->buf, .dtype = WW_F32, .ld = k },
 				     .b = { .buf = w->buf, .dtype = WW_F32, .ld = n }, .d = { .buf = s, .dtype = WW_F32, .ld = n } };
 		ww_gemm(p, &g);
 		rowdot(p, s, s, y->buf, n, n, 0, 1.0f / (float)n);
@@ -189,6 +190,10 @@ DEFECTS = [
 # 2e-6, and none falls to the repeats with one of 6e-7.
 RACES, ESCAPES = 16, 3
 FLAGS = ("degenerate", "algebraic", "library_only")
+
+
+def zoo(size, inner):
+    return TASK.replace("SIZE", str(size)).replace("INNER", str(inner))
 
 
 def solution(target, defect=0, collapsed=0, sync="__syncthreads();"):
@@ -252,7 +257,7 @@ def run(target, say=None):
     say = say or (lambda *_: None)
     with tempfile.TemporaryDirectory(prefix="warpwright-test-") as d:
         tasks = {}
-        for name, text in (("zoo", TASK.replace("SIZE", "4096" if target == "cuda" else "768")), ("small", TASK.replace("SIZE", "256")),
+        for name, text in (("zoo", zoo(4096, 4096) if target == "cuda" else zoo(3072, 128)), ("small", zoo(256, 256)),
                            ("degenerate", DEGENERATE)):
             tasks[name] = os.path.join(d, name + ".py")
             with open(tasks[name], "w") as f:

@@ -445,8 +445,8 @@ enum ww_rc ww_runner_prepare(struct ww_runner *r, unsigned flags, struct ww_run_
 	return call(r, WW_RUN_PREPARE, &f, sizeof(f), NULL, 0, SMALL_LIMIT_S, out, err);
 }
 
-/* Wait for the end of a cpu call that has been answered, and stop the process there. */
-static void end_call(struct ww_runner *r, uint64_t start, double limit_s, struct ww_run_result *out)
+/* Wait for the end of a cpu call that has been answered, and stop the process there.  used_before: its processor time at the start. */
+static void end_call(struct ww_runner *r, uint64_t start, uint64_t used_before, double limit_s, struct ww_run_result *out)
 {
 	while (!ww_run_quiet(r->proc.pid)) {
 		if (ww_now_ns() - start > (uint64_t)((limit_s + QUIET_LIMIT_S) * 1e9)) {
@@ -461,15 +461,16 @@ static void end_call(struct ww_runner *r, uint64_t start, double limit_s, struct
 	stop(r);
 	uint64_t now = used_ns(r), more = now > used ? now - used : 0;
 	out->elapsed_ns = end - start + (more > (uint64_t)STOP_NS * (uint64_t)r->threads ? more : 0);
+	out->used_ns = now > used_before ? now - used_before : 0;
 }
 
 enum ww_rc ww_runner_go(struct ww_runner *r, double limit_s, struct ww_run_result *out, struct ww_err *err)
 {
-	uint64_t start = ww_now_ns();
+	uint64_t used = r->target == WW_TARGET_CPU ? used_ns(r) : 0, start = ww_now_ns();
 	r->strange = r->target == WW_TARGET_CPU;
 	enum ww_rc rc = call(r, WW_RUN_GO, NULL, 0, NULL, 0, limit_s, out, err);
 	if (rc == WW_OK && out->kind == WW_RUN_OK && r->target == WW_TARGET_CPU)
-		end_call(r, start, limit_s, out);
+		end_call(r, start, used, limit_s, out);
 	return rc;
 }
 

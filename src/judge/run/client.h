@@ -27,6 +27,7 @@ struct ww_run_result {
 	int made, differs;		/* ww_runner_repeat() */
 	uint64_t digest;
 	uint64_t elapsed_ns;		/* by our clock, from the starting frame until every thread of the runner slept */
+	uint64_t used_ns;		/* cpu: processor time of all its threads meanwhile; 0 unknown */
 };
 
 /* Start a process; it gets ready while the caller does something else. */

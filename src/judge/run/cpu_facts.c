@@ -3,6 +3,9 @@
 
 #include "base/time.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +22,22 @@ static int vector_bytes(void)
 	return __builtin_cpu_supports("avx2") ? 32 : 16;
 #else
 	return 16;
+#endif
+}
+
+/* Two units that multiply and add a vector in each cycle, at a clock that no processor exceeds (a virtual machine does not tell
+ * its own); pairs of halves, or AMX's tiles. */
+static void limits(struct ww_run_facts *f)
+{
+#if defined(__x86_64__)
+	static const double CLOCK_HZ = 6.2e9, TILE_FLOPS = 1024;
+	unsigned a, b, c, d = 0;
+	double plain = 2 * 2 * (f->device.vector_bytes / 4), matrix = 2 * plain;
+	int amx = __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 24 & 1);
+	f->plain_limit_flops = f->device.threads * CLOCK_HZ * plain;
+	f->matrix_limit_flops = f->device.threads * CLOCK_HZ * (amx ? TILE_FLOPS : matrix);
+#else
+	(void)f;
 #endif
 }
 
@@ -109,6 +128,7 @@ void ww_cpu_facts(struct ww_run_facts *f, int threads, int measure)
 	f->device.target = WW_TARGET_CPU;
 	f->device.threads = threads;
 	f->device.vector_bytes = vector_bytes();
+	limits(f);
 	f->device.shared_per_block_bytes = WW_CPU_SHARED_BYTES;
 	f->device.l1_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE, 32 << 10);
 	f->device.l2_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE, 512 << 10);

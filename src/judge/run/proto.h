@@ -38,7 +38,7 @@
 #include <stdint.h>
 
 #define WW_RUN_MAGIC 0x314e5257u	/* "WRN1" */
-#define WW_RUN_ABI 2
+#define WW_RUN_ABI 3
 enum { WW_RUN_MAX_PAYLOAD = 4 << 20, WW_RUN_MAX_FDS = 4, WW_RUN_SOCKET_FD = 3 };
 
 enum ww_run_op {
@@ -75,6 +75,9 @@ struct ww_run_reply {
 struct ww_run_facts {
 	int32_t abi, reserved;
 	struct ww_device device;
+	/* Multiplications and additions a second that the device cannot exceed at its highest clock, dense: in fp32 by plain instructions,
+	 * and in half precision by matrix units; 0: not known.  By construction, not by measurement: no load makes them smaller. */
+	double plain_limit_flops, matrix_limit_flops;
 	char name[64];			/* "NVIDIA H200", "AMD EPYC 9654, 2 threads" */
 	char uuid[48];			/* of the GPU, or "cpu" */
 	char driver[64];		/* "13000", or the kernel's release */
