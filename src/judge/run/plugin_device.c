@@ -149,6 +149,21 @@ static void uuid_text(const unsigned char *u, char *out, size_t n)
 		at += (size_t)snprintf(out + at, n - at, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", u[i]);
 }
 
+/* Per SM and cycle; newer GPUs than those listed: not known. */
+static void limits(struct ww_cuda *x, struct ww_run_facts *f)
+{
+	static const struct { int cc; double plain, matrix; } rates[] = {
+		{ 70, 128, 1024 }, { 75, 128, 1024 }, { 80, 128, 2048 }, { 86, 256, 1024 }, { 87, 256, 1024 }, { 89, 256, 1024 },
+		{ 90, 256, 4096 }, { 100, 256, 8192 }, { 103, 256, 8192 }, { 120, 256, 1024 }, { 121, 256, 1024 },
+	};
+	double cycles = 1e3 * ww_cuda_attribute(x, CU_DEVICE_ATTRIBUTE_CLOCK_RATE) * f->device.sm_count;
+	for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++)
+		if (rates[i].cc == f->device.cc) {
+			f->plain_limit_flops = cycles * rates[i].plain;
+			f->matrix_limit_flops = cycles * rates[i].matrix;
+		}
+}
+
 int ww_cuda_hello(void *self, int measure, struct ww_run_facts *f, struct ww_run_reply *r)
 {
 	struct ww_cuda *x = self;
@@ -177,6 +192,7 @@ int ww_cuda_hello(void *self, int measure, struct ww_run_facts *f, struct ww_run
 	d->shared_per_sm_bytes = ww_cuda_attribute(x, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR);
 	d->l2_bytes = ww_cuda_attribute(x, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
 	d->memory_bytes = (long long)total;
+	limits(x, f);
 	if (measure)
 		d->memory_bytes_per_s = copy_bandwidth(x);
 out:
