@@ -10,7 +10,7 @@
 int ww_cmd_fail(const struct ww_err *err);
 /* An option's word for a target; 0 for none of them ("auto"). */
 enum ww_target ww_cmd_target(const char *word);
-/* Set by SIGINT and SIGTERM (handlers are installed by main); long work looks at it and ends in good order. */
+/* How often SIGINT and SIGTERM came (handlers are installed by main); long work looks at it and ends in good order. */
 extern volatile int ww_cmd_interrupted;
 
 #endif

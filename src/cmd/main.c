@@ -19,7 +19,7 @@ volatile int ww_cmd_interrupted;
 static void on_signal(int sig)
 {
 	(void)sig;
-	ww_cmd_interrupted = 1;
+	ww_cmd_interrupted = ww_cmd_interrupted + 1;
 }
 
 static void install_signals(void)

@@ -51,8 +51,7 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 	(void)cmd, (void)argc, (void)argv;
 	WW_TRY(ww_cmd_parse_baselines(v->baselines, &o.judge.baselines, &err));
 	WW_TRY(ww_host_choose_target(v->target, (int)v->device, &o.judge.target, name, sizeof(name), &gpus, &err));
-	if (!(desk = ww_desk_new(&o)))
-		WW_TRY(ww_err_set(&err, WW_ERR_NOMEM, "out of memory"));
+	WW_TRY(ww_desk_new(&desk, &o, &err));
 	struct ww_mcp_opts mo = { .tools = ww_serve_tools, .n_tools = ww_serve_n_tools, .ctx = desk,
 				  .instructions = ww_serve_instructions };
 	WW_TRY(ww_mcp_new(&m, &mo, &err));

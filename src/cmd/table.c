@@ -18,6 +18,7 @@ const struct ww_cmd *const ww_cmd_table[] = {
 	&ww_cmd_episode,
 	&ww_cmd_model,
 	&ww_cmd_mcp,
+	&ww_cmd_serve,
 	NULL
 };
 

@@ -288,11 +288,22 @@ static void close_task(struct ww_batch *b, struct task_entry *e)
 	pthread_mutex_unlock(&b->lock);
 }
 
+/* A judge serves many jobs, so it cannot know whose stage it tells; it tells it in the thread that works on the job. */
+static _Thread_local struct ww_batch_job *in_hand;
+
+static void tell_stage(void *ctx, const char *stage)
+{
+	(void)ctx;
+	if (in_hand && in_hand->progress)
+		in_hand->progress(in_hand, stage);
+}
+
 static void open_judge(struct ww_batch *b, struct judge_entry *e)
 {
 	struct ww_judge_opts o = e->opts;
 	o.interrupted = b->o.interrupted;
-	o.progress = NULL;
+	o.progress = tell_stage;
+	o.progress_ctx = NULL;
 	o.open_tasks = b->o.open_tasks;
 	enum ww_rc rc = ww_judge_open(&e->judge, &o, &e->err);
 	set_state(b, &e->state, rc == WW_OK ? OPEN : FAILED);
@@ -347,6 +358,8 @@ static void judge_job(struct ww_batch *b, struct work *w)
 		fail(job, &w->judge->err);
 	else if (w->task->state == FAILED)
 		fail(job, &w->task->err);
+	else if (job->work)
+		job->rc = job->work(job, w->task->task, &job->err);
 	else
 		job->rc = ww_judge_run_against(w->task->task, &job->files.solution, job->has_baseline ? &job->baseline.solution : NULL,
 					       job->depth, &job->verdict, &job->err);
@@ -398,10 +411,12 @@ static int try_again(struct ww_batch *b, struct ww_batch_job *job)
 static void do_job(struct ww_batch *b, struct work *w)
 {
 	w->job->queued_s = ww_seconds_since(w->job->added_ns);
+	in_hand = w->job;
 	if (interrupted(b) && !w->task)
 		w->job->rc = ww_err_set(&w->job->err, WW_ERR_INTERRUPTED, "interrupted");
 	else
 		judge_job(b, w);
+	in_hand = NULL;
 	if (w->job->rc == WW_ERR_ROOM && try_again(b, w->job))
 		return;
 	pthread_mutex_lock(&b->done_lock);

@@ -28,6 +28,10 @@ struct ww_batch_job {
 	struct ww_solution_files baseline;	/* another solution to time against */
 	int has_baseline;
 	void *ctx;			/* the caller's */
+	/* Instead of judging: something else about the open task, in the batch's thread.  NULL: judge. */
+	enum ww_rc (*work)(struct ww_batch_job *job, struct ww_judge_task *t, struct ww_err *err);
+	/* What the judge does about it now, in the thread that does it; may be NULL. */
+	void (*progress)(struct ww_batch_job *job, const char *stage);
 	/* What came of it. */
 	enum ww_rc rc;			/* WW_OK: the verdict is there */
 	struct ww_err err;

@@ -1,77 +1,124 @@
 /* desk.c - see desk.h.
  *
- * The judge looks at one int to learn that it is to stop (judge.h).  The desk owns that int and lends it to the call that it
- * serves (ww_mcp_call_watch), so the judge's options never change while it lives.
+ * A question is a job of a batch, owned by two: the thread that asked and the batch.  Whoever is done last frees it, so that a
+ * question can be left behind.  The results are written by the batch's thread before it says `done` under the lock, and read
+ * after.
  */
 #include "serve/desk.h"
 
+#include "judge/batch.h"
+
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-struct open_task { char id[WW_HASH_HEX]; struct ww_judge_task *task; uint64_t used; };
+enum { QUEUE = 4096, LOOK_MS = 100, STAGE_BYTES = 64 };
 
 struct ww_desk {
 	struct ww_desk_opts o;
-	pthread_mutex_t lock;
-	pthread_cond_t free_again;
-	int busy;			/* under the lock; what follows belongs to who is served */
-	struct ww_judge *judge;
-	struct open_task *tasks;	/* open_tasks of them */
-	uint64_t clock;
+	struct ww_batch *batch;
 	volatile int interrupted;
-	struct ww_mcp_call *call;
+	pthread_mutex_t lock;		/* of all questions */
 };
 
-static void progress(void *ctx, const char *stage)
+struct question {
+	struct ww_batch_job job;	/* first */
+	struct ww_desk *desk;
+	struct ww_desk_ask ask;		/* task and files are the job's */
+	struct ww_desk_result result;
+	pthread_cond_t changed;
+	int refs, done;			/* under the desk's lock, as the stage */
+	char stage[STAGE_BYTES];
+	int stages;
+};
+
+void ww_desk_result_release(struct ww_desk_result *r)
 {
-	struct ww_desk *d = ctx;
-	if (d->call)
-		ww_mcp_call_progress(d->call, stage);
+	ww_verdict_release(&r->verdict);
+	json_decref(r->data);
+	ww_str_release(&r->text);
+	r->data = NULL;
 }
 
-struct ww_desk *ww_desk_new(const struct ww_desk_opts *o)
+void ww_desk_ask_release(struct ww_desk_ask *a)
+{
+	ww_task_release(&a->task);
+	ww_solution_files_release(&a->files);
+}
+
+/* Under the lock. */
+static void unref(struct question *q)
+{
+	if (--q->refs)
+		return;
+	ww_batch_job_release(&q->job);
+	ww_desk_result_release(&q->result);
+	pthread_cond_destroy(&q->changed);
+	free(q);
+}
+
+/* ---- In the batch's threads ---------------------------------------------------------------------------------------- */
+
+static void on_stage(struct ww_batch_job *job, const char *stage)
+{
+	struct question *q = (struct question *)job;
+	pthread_mutex_lock(&q->desk->lock);
+	snprintf(q->stage, sizeof(q->stage), "%s", stage);
+	q->stages++;
+	pthread_cond_signal(&q->changed);
+	pthread_mutex_unlock(&q->desk->lock);
+}
+
+static enum ww_rc do_work(struct ww_batch_job *job, struct ww_judge_task *t, struct ww_err *err)
+{
+	struct question *q = (struct question *)job;
+	const struct ww_solution *s = &job->files.solution;
+	return q->ask.work(q->desk, t, s->plan_source || s->n_files ? s : NULL, &q->result, err);
+}
+
+static void on_done(void *ctx, struct ww_batch_job *job)
+{
+	struct question *q = (struct question *)job;
+	struct ww_desk *d = ctx;
+	pthread_mutex_lock(&d->lock);
+	q->done = 1;
+	pthread_cond_signal(&q->changed);
+	unref(q);
+	pthread_mutex_unlock(&d->lock);
+}
+
+/* ---- Asking -------------------------------------------------------------------------------------------------------- */
+
+enum ww_rc ww_desk_new(struct ww_desk **out, const struct ww_desk_opts *o, struct ww_err *err)
 {
 	struct ww_desk *d = calloc(1, sizeof(*d));
-	if (!d || !(d->tasks = calloc((size_t)o->open_tasks, sizeof(*d->tasks)))) {
-		free(d);
-		return NULL;
-	}
+	enum ww_rc rc;
+	*out = NULL;
+	if (!d)
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 	d->o = *o;
-	d->o.judge.open_tasks = o->open_tasks;
-	d->o.judge.interrupted = &d->interrupted;
-	d->o.judge.progress = progress;
-	d->o.judge.progress_ctx = d;
 	pthread_mutex_init(&d->lock, NULL);
-	pthread_cond_init(&d->free_again, NULL);
-	return d;
-}
-
-static void close_task(struct open_task *t)
-{
-	if (t->task)
-		ww_judge_task_close(t->task);
-	memset(t, 0, sizeof(*t));
-}
-
-static void close_all(struct ww_desk *d)
-{
-	for (int i = 0; i < d->o.open_tasks; i++)
-		close_task(&d->tasks[i]);
-	if (d->judge)
-		ww_judge_close(d->judge);
-	d->judge = NULL;
+	struct ww_batch_opts bo = { .threads = o->threads, .open_tasks = o->open_tasks, .queue = QUEUE,
+				    .interrupted = &d->interrupted, .done = on_done, .ctx = d };
+	WW_TRY(ww_batch_open(&d->batch, &bo, err));
+	*out = d;
+	return WW_OK;
+out:
+	ww_desk_free(d);
+	return rc;
 }
 
 void ww_desk_free(struct ww_desk *d)
 {
 	if (!d)
 		return;
-	close_all(d);
+	d->interrupted = 1;
+	if (d->batch)
+		ww_batch_drain(d->batch);
+	ww_batch_close(d->batch);
 	pthread_mutex_destroy(&d->lock);
-	pthread_cond_destroy(&d->free_again);
-	free(d->tasks);
 	free(d);
 }
 
@@ -80,82 +127,113 @@ const struct ww_desk_opts *ww_desk_opts_of(const struct ww_desk *d)
 	return &d->o;
 }
 
-/* The place of this task, else the one that was used longest ago. */
-static struct open_task *place(struct ww_desk *d, const char *id)
+/* Takes what the ask holds; NULL: out of memory. */
+static struct question *question_new(struct ww_desk *d, struct ww_desk_ask *a)
 {
-	struct open_task *oldest = d->tasks;
-	for (int i = 0; i < d->o.open_tasks; i++) {
-		struct open_task *t = &d->tasks[i];
-		if (t->task && !strcmp(t->id, id))
-			return t;
-		if (t->used < oldest->used)
-			oldest = t;
-	}
-	close_task(oldest);
-	return oldest;
+	struct question *q = calloc(1, sizeof(*q));
+	pthread_condattr_t attr;
+	if (!q)
+		return NULL;
+	q->desk = d;
+	q->ask = *a;
+	q->refs = 2;
+	q->job.opts = d->o.judge;
+	q->job.depth = a->depth;
+	q->job.task = a->task;
+	q->job.files = a->files;
+	q->job.err = (struct ww_err)WW_ERR_INIT;
+	q->job.progress = on_stage;
+	q->job.work = a->work ? do_work : NULL;
+	ww_verdict_init(&q->result.verdict);
+	ww_str_init(&q->result.text, (size_t)64 << 20);
+	memset(&a->task, 0, sizeof(a->task));
+	memset(&a->files, 0, sizeof(a->files));
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&q->changed, &attr);
+	pthread_condattr_destroy(&attr);
+	return q;
 }
 
-static enum ww_rc open_task(struct ww_desk *d, const struct ww_task *task, struct ww_judge_task **out, struct ww_err *err)
+static void wait_a_while(struct question *q)
 {
-	enum ww_rc rc = d->judge ? WW_OK : ww_judge_open(&d->judge, &d->o.judge, err);
-	if (rc != WW_OK)
-		return rc;
-	struct open_task *t = place(d, task->id);
-	if (!t->task) {
-		rc = ww_judge_task_open(d->judge, task, &t->task, err);
-		if (rc != WW_OK) {
-			t->task = NULL;
-			return rc;
-		}
-		memcpy(t->id, task->id, sizeof(t->id));
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	t.tv_nsec += LOOK_MS * 1000000l;
+	t.tv_sec += t.tv_nsec / 1000000000;
+	t.tv_nsec %= 1000000000;
+	pthread_cond_timedwait(&q->changed, &q->desk->lock, &t);
+}
+
+/* Until it is answered (1) or nobody wants it any more (0).  The desk's lock is held, but not while the waiter is told. */
+static int await(struct question *q, const struct ww_desk_waiter *w)
+{
+	int told = 0, cancelled = 0;
+	while (!q->done && !cancelled) {
+		char stage[STAGE_BYTES];
+		int news = told != q->stages;
+		memcpy(stage, q->stage, sizeof(stage));
+		told = q->stages;
+		pthread_mutex_unlock(&q->desk->lock);
+		if (news && w->progress)
+			w->progress(w->ctx, stage);
+		cancelled = w->cancelled && w->cancelled(w->ctx);
+		pthread_mutex_lock(&q->desk->lock);
+		if (!q->done && !cancelled && told == q->stages)
+			wait_a_while(q);
+		if (!q->done && !q->stages)
+			snprintf(q->stage, sizeof(q->stage), "waiting for the judge"), q->stages++;
 	}
-	t->used = ++d->clock;
-	*out = t->task;
+	return q->done;
+}
+
+static enum ww_rc take_result(struct question *q, struct ww_desk_result *out, struct ww_err *err)
+{
+	if (q->job.rc != WW_OK) {
+		*err = q->job.err;
+		return q->job.rc;
+	}
+	if (q->ask.work) {
+		struct ww_desk_result mine = *out;
+		*out = q->result;
+		q->result = mine;
+	} else {
+		struct ww_verdict mine = out->verdict;
+		out->verdict = q->job.verdict;
+		q->job.verdict = mine;
+	}
 	return WW_OK;
 }
 
-/* One's turn, or cancelled while waiting for it. */
-static enum ww_rc wait_turn(struct ww_desk *d, struct ww_mcp_call *call, struct ww_err *err)
+/* In place of the judges. */
+static enum ww_rc answer_at_once(struct ww_desk *d, struct ww_desk_ask *a, struct ww_desk_result *out, struct ww_err *err)
 {
-	int said = 0, cancelled = 0;
-	pthread_mutex_lock(&d->lock);
-	while (!(cancelled = ww_mcp_call_cancelled(call)) && d->busy) {
-		struct timespec until;
-		if (!said++)
-			ww_mcp_call_progress(call, "waiting for the judge");
-		clock_gettime(CLOCK_REALTIME, &until);
-		until.tv_sec++;
-		pthread_cond_timedwait(&d->free_again, &d->lock, &until);
-	}
-	if (!cancelled)
-		d->busy = 1;
-	pthread_mutex_unlock(&d->lock);
-	return cancelled ? ww_err_set(err, WW_ERR_INTERRUPTED, "cancelled") : WW_OK;
-}
-
-enum ww_rc ww_desk_take(struct ww_desk *d, struct ww_mcp_call *call, const struct ww_task *task, struct ww_judge_task **out,
-			struct ww_err *err)
-{
-	enum ww_rc rc = wait_turn(d, call, err);
-	if (rc != WW_OK)
-		return rc;
-	d->interrupted = 0;
-	d->call = call;
-	ww_mcp_call_watch(call, &d->interrupted);
-	rc = open_task(d, task, out, err);
-	if (rc != WW_OK)
-		ww_desk_give(d, call, rc);
+	enum ww_rc rc = a->work ? ww_err_set(err, WW_ERR_MISSING, "there is no judge here")
+				: d->o.answer(&a->files.solution, a->depth, &out->verdict, err);
+	ww_desk_ask_release(a);
 	return rc;
 }
 
-void ww_desk_give(struct ww_desk *d, struct ww_mcp_call *call, enum ww_rc rc)
+enum ww_rc ww_desk_ask(struct ww_desk *d, struct ww_desk_ask *a, const struct ww_desk_waiter *w, struct ww_desk_result *out,
+		       struct ww_err *err)
 {
-	ww_mcp_call_watch(call, NULL);
-	d->call = NULL;
-	if (rc != WW_OK && rc != WW_ERR_USAGE && rc != WW_ERR_TASK)
-		close_all(d);
+	memset(out, 0, sizeof(*out));
+	ww_verdict_init(&out->verdict);
+	ww_str_init(&out->text, (size_t)64 << 20);
+	if (d->o.answer)
+		return answer_at_once(d, a, out, err);
+	struct question *q = question_new(d, a);
+	if (!q) {
+		ww_desk_ask_release(a);
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory for a question");
+	}
+	enum ww_rc rc = ww_batch_add(d->batch, &q->job, err);
 	pthread_mutex_lock(&d->lock);
-	d->busy = 0;
-	pthread_cond_signal(&d->free_again);
+	if (rc != WW_OK)
+		q->refs--;		/* the batch has not taken it */
+	else
+		rc = await(q, w) ? take_result(q, out, err) : ww_err_set(err, WW_ERR_INTERRUPTED, "cancelled");
+	unref(q);
 	pthread_mutex_unlock(&d->lock);
+	return rc;
 }

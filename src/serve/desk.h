@@ -1,30 +1,57 @@
-/* desk.h - one judge with the tasks that were asked about last, kept open for the next question.
+/* desk.h - where questions about tasks are answered: one pool of judges with the tasks that were asked about last kept open.
  *
- * Bringing a task up costs seconds (a Python process with PyTorch), a second question about it milliseconds.  The desk serves
- * one question at a time: device time is exclusive anyway, and a question that is cancelled can end the judge's work without
- * hitting another one's.  After a cancelled question or a fault the judge is closed, and the next question starts a new one.
+ * Bringing a task up costs seconds (a Python process with PyTorch), a second question about it milliseconds.  Questions come from
+ * any thread and wait in it; plans and device code are built side by side, measuring has its turn (src/judge/batch.h).  Whoever
+ * no longer wants the answer stops waiting at once, and what was begun for him is finished and thrown away: an interruption
+ * belongs to a judge, and would hit the neighbours' questions.
  */
 #ifndef WW_SERVE_DESK_H
 #define WW_SERVE_DESK_H
 
 #include "judge/judge.h"
-#include "serve/mcp.h"
+#include "judge/solution.h"
 #include "task/task.h"
 
+struct ww_desk;
+struct ww_desk_result;
+
 struct ww_desk_opts {
-	struct ww_judge_opts judge;	/* interrupted and progress are the desk's own */
+	struct ww_judge_opts judge;	/* of every question; interrupted and progress are the desk's own */
 	const char *device_name;
 	int open_tasks;			/* kept open; at least 1 */
+	int threads;			/* questions that are worked on at a time; 0: as many as fit */
+	/* Measuring of the server itself: answers in place of the judges.  NULL: the judges do. */
+	enum ww_rc (*answer)(const struct ww_solution *s, enum ww_judge_depth depth, struct ww_verdict *v, struct ww_err *err);
 };
-struct ww_desk;
 
-struct ww_desk *ww_desk_new(const struct ww_desk_opts *o);	/* starts nothing; NULL: out of memory */
+/* A question: judge a solution, or with `work` something else about the open task.  The desk takes what it holds. */
+struct ww_desk_ask {
+	struct ww_task task;
+	struct ww_solution_files files;	/* .solution is all zero where there is none */
+	enum ww_judge_depth depth;
+	enum ww_rc (*work)(const struct ww_desk *d, struct ww_judge_task *t, const struct ww_solution *s, struct ww_desk_result *r,
+			   struct ww_err *err);
+};
+struct ww_desk_result {
+	struct ww_verdict verdict;	/* without work */
+	json_t *data;			/* of work */
+	struct ww_str text;
+};
+/* Who waits; looked at a few times a second. */
+struct ww_desk_waiter {
+	int (*cancelled)(void *ctx);
+	void (*progress)(void *ctx, const char *stage);
+	void *ctx;
+};
+
+enum ww_rc ww_desk_new(struct ww_desk **out, const struct ww_desk_opts *o, struct ww_err *err) WW_MUST_CHECK;	/* starts no judge */
+/* Ends what is still worked on.  Nobody may wait any more. */
 void ww_desk_free(struct ww_desk *d);
 const struct ww_desk_opts *ww_desk_opts_of(const struct ww_desk *d);
-/* Wait for the desk, then open the task or find it open.  Whatever comes back, ww_desk_give() follows an OK only. */
-enum ww_rc ww_desk_take(struct ww_desk *d, struct ww_mcp_call *call, const struct ww_task *task, struct ww_judge_task **out,
-			struct ww_err *err) WW_MUST_CHECK;
-/* rc: how the question went. */
-void ww_desk_give(struct ww_desk *d, struct ww_mcp_call *call, enum ww_rc rc);
+/* *out is released by the caller in any case; WW_ERR_INTERRUPTED: cancelled. */
+enum ww_rc ww_desk_ask(struct ww_desk *d, struct ww_desk_ask *a, const struct ww_desk_waiter *w, struct ww_desk_result *out,
+		       struct ww_err *err) WW_MUST_CHECK;
+void ww_desk_result_release(struct ww_desk_result *r);
+void ww_desk_ask_release(struct ww_desk_ask *a);	/* one that was never asked */
 
 #endif

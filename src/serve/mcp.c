@@ -37,18 +37,31 @@ static void serialise(const json_t *message, struct ww_str *s)
 	json_decref(o);
 }
 
+static void hand_over(struct ww_mcp_peer *p, const struct ww_mcp_out *o)
+{
+	pthread_mutex_lock(&p->send_lock);
+	if (!p->closed)
+		p->send(p->ctx, o);
+	pthread_mutex_unlock(&p->send_lock);
+}
+
 void ww_mcp_send(struct ww_mcp_peer *p, json_t *message)
 {
 	struct ww_str s = WW_STR_INIT(WW_MCP_MAX_SEND_BYTES);
 	if (!message)
 		return;		/* out of memory: the client's own time limit tells it */
 	serialise(message, &s);
+	struct ww_mcp_out o = { .text = s.p, .n = s.len, .final = !json_object_get(message, "method"),
+				.error = (int)ww_json_int(json_object_get(message, "error"), "code", 0) };
 	json_decref(message);
-	pthread_mutex_lock(&p->send_lock);
-	if (!p->closed && !s.cut)
-		p->send(p->ctx, s.p, s.len);
-	pthread_mutex_unlock(&p->send_lock);
+	if (!s.cut)
+		hand_over(p, &o);
 	ww_str_release(&s);
+}
+
+void ww_mcp_no_answer(struct ww_mcp_peer *p)
+{
+	hand_over(p, &(struct ww_mcp_out){ .final = 1 });
 }
 
 void ww_mcp_respond(struct ww_mcp_peer *p, const json_t *id, json_t *result)
@@ -115,9 +128,10 @@ static void initialize(const struct ww_mcp_request *r)
 		ww_mcp_fail(r->peer, r->id, WW_MCP_INVALID_PARAMS, NULL, "initialize needs protocolVersion");
 		return;
 	}
-	r->peer->legacy = strcmp(want, revision_names[WW_MCP_2025_06_18]) ? WW_MCP_2025_11_25 : WW_MCP_2025_06_18;
-	ww_mcp_respond(r->peer, r->id, json_pack("{s:s, s:o, s:o, s:s}", "protocolVersion", revision_names[r->peer->legacy],
-						 "capabilities", capabilities(r->peer->legacy), "serverInfo", server_info(),
+	enum ww_mcp_revision v = strcmp(want, revision_names[WW_MCP_2025_06_18]) ? WW_MCP_2025_11_25 : WW_MCP_2025_06_18;
+	r->peer->conversation->legacy = v;
+	ww_mcp_respond(r->peer, r->id, json_pack("{s:s, s:o, s:o, s:s}", "protocolVersion", revision_names[v],
+						 "capabilities", capabilities(v), "serverInfo", server_info(),
 						 "instructions", r->peer->m->o.instructions));
 }
 
@@ -189,7 +203,7 @@ static int choose_revision(struct ww_mcp_request *r)
 {
 	const json_t *v = json_object_get(r->meta, META "protocolVersion");
 	const json_t *c = json_object_get(r->meta, META "clientCapabilities");
-	r->revision = r->peer->legacy;
+	r->revision = r->peer->conversation->legacy;
 	if (!v)
 		return 1;
 	if (!json_is_string(v) || !json_is_object(c)) {
@@ -231,7 +245,7 @@ static int is_id(const json_t *id)
 	return json_is_string(id) || json_is_integer(id);
 }
 
-static void on_message(struct ww_mcp_peer *p, const json_t *o)
+void ww_mcp_receive_json(struct ww_mcp_peer *p, const json_t *o)
 {
 	const json_t *id = json_object_get(o, "id"), *params = json_object_get(o, "params");
 	const char *version = ww_json_str(o, "jsonrpc", ""), *method = ww_json_str(o, "method", NULL);
@@ -269,7 +283,7 @@ void ww_mcp_receive(struct ww_mcp_peer *p, const char *text, size_t n)
 	else if (ww_json_parse(text, n, "message", &o, &err) != WW_OK)
 		ww_mcp_unreadable(p, err.msg);
 	else
-		on_message(p, o);
+		ww_mcp_receive_json(p, o);
 	json_decref(o);
 }
 
@@ -285,11 +299,13 @@ void ww_mcp_peer_unref(struct ww_mcp_peer *p)
 {
 	if (--p->refs)
 		return;
+	if (p->conversation != p)
+		ww_mcp_peer_unref(p->conversation);
 	pthread_mutex_destroy(&p->send_lock);
 	free(p);
 }
 
-struct ww_mcp_peer *ww_mcp_peer_new(struct ww_mcp *m, void (*send)(void *ctx, const char *text, size_t n), void *ctx)
+static struct ww_mcp_peer *new_peer(struct ww_mcp *m, struct ww_mcp_peer *conversation, ww_mcp_send_fn *send, void *ctx)
 {
 	struct ww_mcp_peer *p = calloc(1, sizeof(*p));
 	if (!p)
@@ -301,8 +317,24 @@ struct ww_mcp_peer *ww_mcp_peer_new(struct ww_mcp *m, void (*send)(void *ctx, co
 	p->refs = 1;
 	pthread_mutex_lock(&m->lock);
 	p->serial = ++m->peers;
+	p->conversation = conversation ? ww_mcp_peer_ref(conversation) : p;
 	pthread_mutex_unlock(&m->lock);
 	return p;
+}
+
+struct ww_mcp_peer *ww_mcp_peer_new(struct ww_mcp *m, ww_mcp_send_fn *send, void *ctx)
+{
+	return new_peer(m, NULL, send, ctx);
+}
+
+struct ww_mcp_peer *ww_mcp_peer_join(struct ww_mcp_peer *conversation, ww_mcp_send_fn *send, void *ctx)
+{
+	return new_peer(conversation->m, conversation, send, ctx);
+}
+
+const char *ww_mcp_peer_revision(const struct ww_mcp_peer *p)
+{
+	return revision_names[p->conversation->legacy];
 }
 
 void ww_mcp_peer_close(struct ww_mcp_peer *p)
@@ -311,7 +343,8 @@ void ww_mcp_peer_close(struct ww_mcp_peer *p)
 	pthread_mutex_lock(&p->send_lock);
 	p->closed = 1;
 	pthread_mutex_unlock(&p->send_lock);
-	ww_mcp_cancel_peer(p);
+	if (p->conversation == p)
+		ww_mcp_cancel_request(p, NULL);
 	pthread_mutex_lock(&m->lock);
 	ww_mcp_peer_unref(p);
 	pthread_mutex_unlock(&m->lock);

@@ -42,6 +42,7 @@ struct ww_mcp_tool {
 	int slow;			/* may become a task */
 	/* An error return becomes an answer with is_error and its message. */
 	enum ww_rc (*run)(void *ctx, const json_t *args, struct ww_mcp_call *call, struct ww_mcp_answer *a, struct ww_err *err);
+	int resumes;			/* can be gone on with later: cancelled, not waited for, when the server ends */
 };
 
 struct ww_mcp_opts {
@@ -57,17 +58,37 @@ enum ww_rc ww_mcp_new(struct ww_mcp **out, const struct ww_mcp_opts *o, struct w
 /* Cancel what runs, wait for it, and free.  All peers must be closed. */
 void ww_mcp_free(struct ww_mcp *m);
 
-/* `send` gets one JSON object without newlines; it may be called from several threads, one at a time for a peer.  NULL: out
- * of memory. */
-struct ww_mcp_peer *ww_mcp_peer_new(struct ww_mcp *m, void (*send)(void *ctx, const char *text, size_t n), void *ctx);
-/* Nothing is sent after it; calls that are no tasks are cancelled, tasks go on. */
+/* What is to be sent: one JSON object without newlines.  A request gets one that is final, in the end: its answer, or no
+ * text at all where it was cancelled. */
+struct ww_mcp_out {
+	const char *text;		/* NULL: nothing */
+	size_t n;
+	int final;
+	int error;			/* the code of an answer that is an error, else 0 */
+};
+typedef void ww_mcp_send_fn(void *ctx, const struct ww_mcp_out *o);
+
+/* `send` may be called from several threads, one at a time for a peer.  NULL: out of memory. */
+struct ww_mcp_peer *ww_mcp_peer_new(struct ww_mcp *m, ww_mcp_send_fn *send, void *ctx);
+/* Another way to the client of a conversation, for the answers to what is received on it: same revision, same tasks, and each may
+ * cancel calls of the other.  Closing it cancels nothing. */
+struct ww_mcp_peer *ww_mcp_peer_join(struct ww_mcp_peer *conversation, ww_mcp_send_fn *send, void *ctx);
+/* Nothing is sent after it; calls of the conversation that are no tasks are cancelled, tasks go on. */
 void ww_mcp_peer_close(struct ww_mcp_peer *p);
+/* Cancel what was received on this very peer and is not answered; nobody waits for it any more. */
+void ww_mcp_peer_cancel(struct ww_mcp_peer *p);
+/* The revision that `initialize` chose for the conversation ("2025-11-25"), "" before it. */
+const char *ww_mcp_peer_revision(const struct ww_mcp_peer *p);
 /* One message, any bytes. */
 void ww_mcp_receive(struct ww_mcp_peer *p, const char *text, size_t n);
+/* The same, parsed. */
+void ww_mcp_receive_json(struct ww_mcp_peer *p, const json_t *message);
 /* Answer that a message could not be read at all ("longer than 16 MiB"). */
 void ww_mcp_unreadable(struct ww_mcp_peer *p, const char *why);
 /* Calls that run now. */
 int ww_mcp_running(struct ww_mcp *m);
+/* The server is to end: cancel the calls of tools that can be gone on with. */
+void ww_mcp_wind_up(struct ww_mcp *m);
 
 /* ---- For tools */
 int ww_mcp_call_cancelled(struct ww_mcp_call *c);

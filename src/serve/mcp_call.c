@@ -157,6 +157,8 @@ static void *call_main(void *arg)
 		ww_mcp_answer_waiters(m, waiters, task_id, status, result);
 	else if (!silent)
 		ww_mcp_respond(c->peer, c->id, ww_mcp_complete(c->revision, json_incref(result)));
+	else
+		ww_mcp_no_answer(c->peer);
 	json_decref(result);
 
 	pthread_mutex_lock(&m->lock);
@@ -226,7 +228,7 @@ static json_t *created_json(const struct ww_mcp_request *r, json_t *task)
 static int is_running(const struct ww_mcp_request *r)
 {
 	for (const struct ww_mcp_call *c = r->peer->m->calls; c; c = c->next)
-		if (c->peer == r->peer && !c->task && json_equal(c->id, r->id))
+		if (c->peer->conversation == r->peer->conversation && !c->task && json_equal(c->id, r->id))
 			return 1;
 	return 0;
 }
@@ -343,22 +345,35 @@ void ww_mcp_call_cancel(struct ww_mcp_call *c)
 		*c->flag = 1;
 }
 
+/* id NULL: all of the conversation. */
 void ww_mcp_cancel_request(struct ww_mcp_peer *p, const json_t *id)
 {
 	pthread_mutex_lock(&p->m->lock);
 	for (struct ww_mcp_call *c = p->m->calls; c; c = c->next)
-		if (c->peer == p && !c->task && json_equal(c->id, id))
+		if (c->peer->conversation == p->conversation && !c->task && (!id || json_equal(c->id, id)))
 			ww_mcp_call_cancel(c);
 	pthread_mutex_unlock(&p->m->lock);
 }
 
-void ww_mcp_cancel_peer(struct ww_mcp_peer *p)
+void ww_mcp_peer_cancel(struct ww_mcp_peer *p)
 {
 	pthread_mutex_lock(&p->m->lock);
 	for (struct ww_mcp_call *c = p->m->calls; c; c = c->next)
 		if (c->peer == p && !c->task)
 			ww_mcp_call_cancel(c);
+	int waited = ww_mcp_drop_waiters(p);
 	pthread_mutex_unlock(&p->m->lock);
+	if (waited)
+		ww_mcp_no_answer(p);
+}
+
+void ww_mcp_wind_up(struct ww_mcp *m)
+{
+	pthread_mutex_lock(&m->lock);
+	for (struct ww_mcp_call *c = m->calls; c; c = c->next)
+		if (c->tool->resumes)
+			ww_mcp_call_cancel(c);
+	pthread_mutex_unlock(&m->lock);
 }
 
 void ww_mcp_stop_calls(struct ww_mcp *m)

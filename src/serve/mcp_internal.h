@@ -13,17 +13,18 @@ enum ww_mcp_revision { WW_MCP_NONE, WW_MCP_2025_06_18, WW_MCP_2025_11_25, WW_MCP
 enum {
 	WW_MCP_PARSE_ERROR = -32700, WW_MCP_INVALID_REQUEST = -32600, WW_MCP_NO_METHOD = -32601,
 	WW_MCP_INVALID_PARAMS = -32602, WW_MCP_INTERNAL = -32603, WW_MCP_BUSY = -32000, WW_MCP_NEED_CAPABILITY = -32021,
-	WW_MCP_UNSUPPORTED_VERSION = -32022
+	WW_MCP_HEADER_MISMATCH = -32020, WW_MCP_UNSUPPORTED_VERSION = -32022
 };
 
 struct ww_mcp_peer {
 	struct ww_mcp *m;
-	uint64_t serial;		/* whose tasks `tasks/list` lists */
-	enum ww_mcp_revision legacy;	/* what `initialize` chose; only the receiving thread touches it */
+	struct ww_mcp_peer *conversation;	/* itself, or the one that it joined (a reference) */
+	uint64_t serial;		/* of a conversation: whose tasks `tasks/list` lists */
+	enum ww_mcp_revision legacy;	/* of a conversation: what `initialize` chose; only the receiving thread touches it */
 	int refs;			/* under m->lock */
 	pthread_mutex_t send_lock;
 	int closed;			/* under send_lock */
-	void (*send)(void *ctx, const char *text, size_t n);
+	ww_mcp_send_fn *send;
 	void *ctx;
 };
 
@@ -78,6 +79,8 @@ struct ww_mcp {
 void ww_mcp_send(struct ww_mcp_peer *p, json_t *message);				/* takes the message */
 void ww_mcp_respond(struct ww_mcp_peer *p, const json_t *id, json_t *result);		/* takes the result */
 void ww_mcp_fail(struct ww_mcp_peer *p, const json_t *id, int code, json_t *data, const char *fmt, ...) WW_PRINTF(5, 6);
+/* The request is over and gets no answer. */
+void ww_mcp_no_answer(struct ww_mcp_peer *p);
 /* Adds what the revision wants in every result. */
 json_t *ww_mcp_complete(enum ww_mcp_revision v, json_t *result);
 struct ww_mcp_peer *ww_mcp_peer_ref(struct ww_mcp_peer *p);				/* both under m->lock */
@@ -86,7 +89,6 @@ void ww_mcp_peer_unref(struct ww_mcp_peer *p);
 /* ---- mcp_call.c */
 void ww_mcp_tools_call(const struct ww_mcp_request *r);
 void ww_mcp_cancel_request(struct ww_mcp_peer *p, const json_t *id);
-void ww_mcp_cancel_peer(struct ww_mcp_peer *p);
 void ww_mcp_stop_calls(struct ww_mcp *m);	/* cancels all, waits, frees the tasks */
 
 /* ---- mcp_task.c */
@@ -97,6 +99,8 @@ void ww_mcp_task_free(struct ww_mcp_task *t);
 void ww_mcp_call_cancel(struct ww_mcp_call *c);
 /* Answer `tasks/result` requests of a task that has ended; not under m->lock. */
 void ww_mcp_answer_waiters(struct ww_mcp *m, struct ww_mcp_waiter *w, const char *task_id, enum ww_mcp_status status, json_t *result);
+/* Waiters of this very peer are taken away; under the lock. */
+int ww_mcp_drop_waiters(struct ww_mcp_peer *p);
 void ww_mcp_tasks_get(const struct ww_mcp_request *r);
 void ww_mcp_tasks_result(const struct ww_mcp_request *r);
 void ww_mcp_tasks_list(const struct ww_mcp_request *r);

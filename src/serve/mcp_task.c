@@ -75,7 +75,7 @@ struct ww_mcp_task *ww_mcp_task_new(struct ww_mcp *m, struct ww_mcp_peer *p)
 	drop_some(m);
 	for (size_t i = 0; i < sizeof(bits); i++)
 		snprintf(t->id + 2 * i, 3, "%02x", bits[i]);
-	t->owner = p->serial;
+	t->owner = p->conversation->serial;
 	t->created_ns = ww_now_ns();
 	ww_utc_text(t->created);
 	memcpy(t->updated, t->created, sizeof(t->updated));
@@ -143,6 +143,25 @@ void ww_mcp_answer_waiters(struct ww_mcp *m, struct ww_mcp_waiter *w, const char
 	}
 }
 
+int ww_mcp_drop_waiters(struct ww_mcp_peer *p)
+{
+	int n = 0;
+	for (struct ww_mcp_task *t = p->m->tasks; t; t = t->next)
+		for (struct ww_mcp_waiter **at = &t->waiters; *at;) {
+			struct ww_mcp_waiter *w = *at;
+			if (w->peer != p) {
+				at = &w->next;
+				continue;
+			}
+			*at = w->next;
+			json_decref(w->id);
+			ww_mcp_peer_unref(p);	/* its owner has one more */
+			free(w);
+			n++;
+		}
+	return n;
+}
+
 /* ---- Methods ------------------------------------------------------------------------------------------------------- */
 
 void ww_mcp_tasks_get(const struct ww_mcp_request *r)
@@ -192,7 +211,7 @@ void ww_mcp_tasks_list(const struct ww_mcp_request *r)
 	json_t *list = json_array();
 	pthread_mutex_lock(&r->peer->m->lock);
 	for (const struct ww_mcp_task *t = r->peer->m->tasks; t; t = t->next)
-		if (t->owner == r->peer->serial)
+		if (t->owner == r->peer->conversation->serial)
 			json_array_append_new(list, ww_mcp_task_json(t, r->revision));
 	pthread_mutex_unlock(&r->peer->m->lock);
 	ww_mcp_respond(r->peer, r->id, json_pack("{s:o}", "tasks", list));

@@ -16,13 +16,13 @@
 struct line { struct ww_str text; int too_long; };
 struct writer { int fd; volatile int broken; };
 
-static void send_line(void *ctx, const char *text, size_t n)
+static void send_line(void *ctx, const struct ww_mcp_out *o)
 {
 	struct writer *w = ctx;
 	struct ww_err ignored = WW_ERR_INIT;
-	if (w->broken)
+	if (w->broken || !o->text)
 		return;
-	if (ww_fd_write(w->fd, text, n, 0, &ignored) != WW_OK || ww_fd_write(w->fd, "\n", 1, 0, &ignored) != WW_OK)
+	if (ww_fd_write(w->fd, o->text, o->n, 0, &ignored) != WW_OK || ww_fd_write(w->fd, "\n", 1, 0, &ignored) != WW_OK)
 		w->broken = 1;
 }
 

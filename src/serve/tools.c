@@ -1,6 +1,6 @@
 /* tools.c - what a client's model may ask for, and how each tool does it.
  *
- * inspect, compile, verify and profile ask the judge at the desk; optimize and export are our commands in a process of their
+ * inspect, compile, verify and profile ask the judges at the desk; optimize and export are our commands in a process of their
  * own.  A task is a file of the user's or a text; a solution is a directory or two texts, taken by content when the call begins.
  * What decides a verdict (target, rule, baselines, seeds) is chosen by who starts the server: a model cannot ask
  * for an easier judge.  `optimize` always runs the planner: a client has a model already, and its calls must not spend
@@ -9,6 +9,7 @@
  * The text of an answer is for models, short; structuredContent is the same object that the command prints with --json.
  */
 #include "serve/tools.h"
+#include "serve/mcp.h"
 
 #include "agent/tools.h"
 #include "base/fs.h"
@@ -40,120 +41,136 @@ static enum ww_rc load_task(const json_t *args, struct ww_task *t, struct ww_err
 		    : ww_task_from_text(t, "task", json_string_value(text), json_string_length(text), err);
 }
 
-struct given { struct ww_solution_files files; struct ww_solution texts; const struct ww_solution *s; };
-
-static enum ww_rc text_solution(const json_t *args, struct given *g, struct ww_err *err)
+static enum ww_rc text_solution(const json_t *args, struct ww_solution_files *f, struct ww_err *err)
 {
 	const json_t *kernels = json_object_get(args, "kernels"), *plan = json_object_get(args, "plan");
 	if (!kernels || !plan)
 		return ww_err_set(err, WW_ERR_USAGE, "give the solution as \"solution\" (a directory), or as \"kernels\" and \"plan\" (texts)");
-	g->texts = (struct ww_solution){ .device_source = json_string_value(kernels), .device_bytes = json_string_length(kernels),
-					 .plan_source = json_string_value(plan), .plan_bytes = json_string_length(plan) };
-	if (g->texts.device_bytes > WW_SOLUTION_MAX_BYTES || g->texts.plan_bytes > WW_SOLUTION_MAX_BYTES)
+	if (json_string_length(kernels) > WW_SOLUTION_MAX_BYTES || json_string_length(plan) > WW_SOLUTION_MAX_BYTES)
 		return ww_err_set(err, WW_ERR_USAGE, "each file of a solution holds at most %d bytes", WW_SOLUTION_MAX_BYTES);
-	g->s = &g->texts;
+	ww_str_init(&f->device, WW_SOLUTION_MAX_BYTES);
+	ww_str_init(&f->plan, WW_SOLUTION_MAX_BYTES);
+	ww_str_add(&f->device, json_string_value(kernels), json_string_length(kernels));
+	ww_str_add(&f->plan, json_string_value(plan), json_string_length(plan));
+	if (f->device.cut || f->plan.cut)
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory for a solution");
+	f->solution = (struct ww_solution){ .device_source = f->device.p, .device_bytes = f->device.len, .plan_source = f->plan.p,
+					    .plan_bytes = f->plan.len, .form = WW_FORM_PLAN };
 	return WW_OK;
 }
 
-static enum ww_rc load_solution(const struct ww_desk *d, const json_t *args, struct given *g, struct ww_err *err)
+static enum ww_rc load_solution(const struct ww_desk *d, const json_t *args, struct ww_solution_files *f, struct ww_err *err)
 {
 	const char *dir = ww_json_str(args, "solution", NULL);
 	if (!dir)
-		return text_solution(args, g, err);
+		return text_solution(args, f, err);
 	if (json_object_get(args, "kernels") || json_object_get(args, "plan"))
 		return ww_err_set(err, WW_ERR_USAGE, "\"solution\" goes without \"kernels\" and \"plan\"");
-	g->s = &g->files.solution;
-	return ww_solution_load(&g->files, dir, ww_desk_opts_of(d)->judge.target, err);
+	return ww_solution_load(f, dir, ww_desk_opts_of(d)->judge.target, err);
 }
 
 /* ---- Questions to the judge ---------------------------------------------------------------------------------------- */
 
-struct question {
-	struct ww_desk *desk;
-	const json_t *args;
-	struct ww_mcp_call *call;
-	struct ww_mcp_answer *a;
-	enum ww_judge_depth depth;
-};
-typedef enum ww_rc ask_fn(struct question *q, struct ww_judge_task *t, const struct ww_solution *s, struct ww_err *err);
-
-static enum ww_rc ask(struct question *q, int needs_solution, ask_fn *fn, struct ww_err *err)
+static int call_cancelled(void *ctx)
 {
-	struct ww_task task = { 0 };
-	struct given g = { .files = { .device = WW_STR_INIT(0), .plan = WW_STR_INIT(0) } };
-	struct ww_judge_task *t = NULL;
+	return ww_mcp_call_cancelled(ctx);
+}
+
+static void call_progress(void *ctx, const char *stage)
+{
+	ww_mcp_call_progress(ctx, stage);
+}
+
+/* Ask the desk about what the arguments name; r is released by the caller in any case. */
+static enum ww_rc ask(struct ww_desk *d, const json_t *args, int needs_solution, struct ww_desk_ask *a, struct ww_mcp_call *call,
+		      struct ww_desk_result *r, struct ww_err *err)
+{
+	const struct ww_desk_waiter w = { call_cancelled, call_progress, call };
 	enum ww_rc rc;
-	WW_TRY(load_task(q->args, &task, err));
+	memset(r, 0, sizeof(*r));
+	WW_TRY(load_task(args, &a->task, err));
 	if (needs_solution)
-		WW_TRY(load_solution(q->desk, q->args, &g, err));
-	WW_TRY(ww_desk_take(q->desk, q->call, &task, &t, err));
-	rc = fn(q, t, g.s, err);
-	ww_desk_give(q->desk, q->call, rc);
+		WW_TRY(load_solution(d, args, &a->files, err));
+	return ww_desk_ask(d, a, &w, r, err);
 out:
-	ww_solution_files_release(&g.files);
-	ww_task_release(&task);
+	ww_desk_ask_release(a);
 	return rc;
 }
 
-static enum ww_rc ask_inspect(struct question *q, struct ww_judge_task *t, const struct ww_solution *s, struct ww_err *err)
+static enum ww_rc inspect_work(const struct ww_desk *d, struct ww_judge_task *t, const struct ww_solution *s, struct ww_desk_result *r,
+			       struct ww_err *err)
 {
-	const struct ww_desk_opts *o = ww_desk_opts_of(q->desk);
+	const struct ww_desk_opts *o = ww_desk_opts_of(d);
 	struct ww_agent_opts agent = { .judge = ww_agent_use_judge(t, o->device_name), .target = o->judge.target };
 	struct ww_tool_env env = { .opts = &agent };
-	struct ww_tool_result r = { .text = WW_STR_INIT(64 << 20) };
+	struct ww_tool_result tool = { .text = WW_STR_INIT(64 << 20) };
 	(void)s;
-	enum ww_rc rc = ww_tool_inspect.run(&env, NULL, &r, err);
-	ww_str_add(&q->a->text, r.text.p, r.text.len);
-	/* The graph belongs to the task, which other calls may close: the answer gets a copy. */
-	q->a->data = rc == WW_OK ? json_deep_copy(r.data) : NULL;
-	ww_tool_result_release(&r);
+	enum ww_rc rc = ww_tool_inspect.run(&env, NULL, &tool, err);
+	ww_str_add(&r->text, tool.text.p, tool.text.len);
+	/* The graph belongs to the task, which may be closed before the answer is sent: it gets a copy. */
+	r->data = rc == WW_OK ? json_deep_copy(tool.data) : NULL;
+	ww_tool_result_release(&tool);
 	return rc;
 }
 
-static enum ww_rc ask_verdict(struct question *q, struct ww_judge_task *t, const struct ww_solution *s, struct ww_err *err)
+static enum ww_rc profile_work(const struct ww_desk *d, struct ww_judge_task *t, const struct ww_solution *s, struct ww_desk_result *r,
+			       struct ww_err *err)
 {
-	struct ww_verdict v;
-	ww_verdict_init(&v);
-	enum ww_rc rc = ww_judge_run(t, s, q->depth, &v, err);
-	if (rc == WW_OK) {
-		ww_tool_verdict_text(&v, q->depth, &q->a->text);
-		q->a->data = ww_verdict_to_json(&v);
-	}
-	ww_verdict_release(&v);
-	return rc;
-}
-
-static enum ww_rc ask_profile(struct question *q, struct ww_judge_task *t, const struct ww_solution *s, struct ww_err *err)
-{
-	enum ww_rc rc = s ? ww_profile_solution(t, s, &q->a->data, err) : ww_profile_reference(t, &q->a->data, err);
+	(void)d;
+	enum ww_rc rc = s ? ww_profile_solution(t, s, &r->data, err) : ww_profile_reference(t, &r->data, err);
 	if (rc == WW_OK)
-		ww_profile_text(q->a->data, &q->a->text);
+		ww_profile_text(r->data, &r->text);
+	return rc;
+}
+
+/* What a desk's work answered. */
+static enum ww_rc work(struct ww_desk *d, const json_t *args, int needs_solution, struct ww_desk_ask *ask_it, struct ww_mcp_call *call,
+		       struct ww_mcp_answer *a, struct ww_err *err)
+{
+	struct ww_desk_result r;
+	enum ww_rc rc = ask(d, args, needs_solution, ask_it, call, &r, err);
+	if (rc == WW_OK) {
+		ww_str_add(&a->text, r.text.p, r.text.len);
+		a->data = json_incref(r.data);
+	}
+	ww_desk_result_release(&r);
+	return rc;
+}
+
+static enum ww_rc verdict(struct ww_desk *d, const json_t *args, enum ww_judge_depth depth, struct ww_mcp_call *call,
+			  struct ww_mcp_answer *a, struct ww_err *err)
+{
+	struct ww_desk_ask ask_it = { .depth = depth };
+	struct ww_desk_result r;
+	enum ww_rc rc = ask(d, args, 1, &ask_it, call, &r, err);
+	if (rc == WW_OK) {
+		ww_tool_verdict_text(&r.verdict, depth, &a->text);
+		a->data = ww_verdict_to_json(&r.verdict);
+	}
+	ww_desk_result_release(&r);
 	return rc;
 }
 
 static enum ww_rc inspect_run(void *ctx, const json_t *args, struct ww_mcp_call *call, struct ww_mcp_answer *a, struct ww_err *err)
 {
-	struct question q = { ctx, args, call, a, WW_JUDGE_COMPILE };
-	return ask(&q, 0, ask_inspect, err);
+	return work(ctx, args, 0, &(struct ww_desk_ask){ .work = inspect_work }, call, a, err);
 }
 
 static enum ww_rc compile_run(void *ctx, const json_t *args, struct ww_mcp_call *call, struct ww_mcp_answer *a, struct ww_err *err)
 {
-	struct question q = { ctx, args, call, a, WW_JUDGE_COMPILE };
-	return ask(&q, 1, ask_verdict, err);
+	return verdict(ctx, args, WW_JUDGE_COMPILE, call, a, err);
 }
 
 static enum ww_rc verify_run(void *ctx, const json_t *args, struct ww_mcp_call *call, struct ww_mcp_answer *a, struct ww_err *err)
 {
 	enum ww_judge_depth timed = ww_json_bool(args, "brief", 0) ? WW_JUDGE_BRIEF : WW_JUDGE_FULL;
-	struct question q = { ctx, args, call, a, ww_json_bool(args, "time", 1) ? timed : WW_JUDGE_VERIFY };
-	return ask(&q, 1, ask_verdict, err);
+	return verdict(ctx, args, ww_json_bool(args, "time", 1) ? timed : WW_JUDGE_VERIFY, call, a, err);
 }
 
 static enum ww_rc profile_run(void *ctx, const json_t *args, struct ww_mcp_call *call, struct ww_mcp_answer *a, struct ww_err *err)
 {
-	struct question q = { ctx, args, call, a, WW_JUDGE_COMPILE };
-	return ask(&q, strcmp(ww_json_str(args, "what", "solution"), "reference") != 0, ask_profile, err);
+	int of_solution = strcmp(ww_json_str(args, "what", "solution"), "reference") != 0;
+	return work(ctx, args, of_solution, &(struct ww_desk_ask){ .work = profile_work }, call, a, err);
 }
 
 /* ---- Commands ------------------------------------------------------------------------------------------------------ */
@@ -259,25 +276,25 @@ const struct ww_mcp_tool ww_serve_tools[] = {
 	{ "inspect", "Inspect a task",
 	  "The task's ATen graph (not decomposed) with shapes, dtypes, parameters, bytes and flops, and the facts of the device.",
 	  INPUT(TASK), "{\"type\":\"object\",\"properties\":{\"target\":{\"type\":\"string\"},\"device\":{\"type\":\"object\"},"
-	  "\"graph\":{\"type\":\"object\"}},\"required\":[\"target\",\"device\",\"graph\"]}", 1, 0, inspect_run },
+	  "\"graph\":{\"type\":\"object\"}},\"required\":[\"target\",\"device\",\"graph\"]}", 1, 0, inspect_run, 0 },
 	{ "compile", "Compile a solution",
 	  "Build the plan, check it, and compile the device code; runs nothing. The first call about a task takes some seconds, "
-	  "later ones milliseconds.", INPUT(TASK "," SOLUTION), VERDICT, 1, 0, compile_run },
+	  "later ones milliseconds.", INPUT(TASK "," SOLUTION), VERDICT, 1, 0, compile_run, 0 },
 	{ "verify", "Verify and time a solution",
 	  "Judge the solution: is it correct under the server's rule, and how fast is it against PyTorch's baselines?",
 	  INPUT(TASK "," SOLUTION ",\"time\":{\"type\":\"boolean\",\"description\":\"false: only check correctness; true (default): "
 	  "also time it\"},\"brief\":{\"type\":\"boolean\",\"description\":\"true: time it for a few seconds only; false (default): "
-	  "until the intervals are narrow\"}"), VERDICT, 1, 1, verify_run },
+	  "until the intervals are narrow\"}"), VERDICT, 1, 1, verify_run, 0 },
 	{ "profile", "Profile a task or a solution",
 	  "Where the time goes: each operator of the task in PyTorch (what = reference), or each node of a solution's plan, with "
 	  "what limits it.", INPUT(TASK "," SOLUTION ",\"what\":{\"type\":\"string\",\"enum\":[\"solution\",\"reference\"],"
-	  "\"description\":\"solution (default) or reference\"}"), ANY_OBJECT, 1, 1, profile_run },
+	  "\"description\":\"solution (default) or reference\"}"), ANY_OBJECT, 1, 1, profile_run, 0 },
 	{ "optimize", "Optimize a task",
 	  "Let the built-in planner write a kernel, prove it and export it; takes minutes. The result names the directory with "
 	  "solution, verdict and exports; calling it again with the same output goes on where it was cancelled.",
 	  INPUT(TASK "," STRING("output", "directory for the run (default runs/NAME-TARGET-TIME)") ",\"max_seconds\":{\"type\":"
 	  "\"number\",\"minimum\":1,\"maximum\":86400,\"description\":\"stop after so long (default 600)\"},\"max_turns\":{\"type\":\"integer\","
-	  "\"minimum\":1,\"maximum\":100000,\"description\":\"stop after so many steps (default 150)\"}"), ANY_OBJECT, 0, 1, optimize_run },
+	  "\"minimum\":1,\"maximum\":100000,\"description\":\"stop after so many steps (default 150)\"}"), ANY_OBJECT, 0, 1, optimize_run, 1 },
 	{ "export", "Export a solution",
 	  "Write a judged solution as a PyTorch operator (torch), a KernelBench file (kernelbench) or a C library (c), and check "
 	  "it in a fresh process.",
@@ -286,6 +303,6 @@ const struct ww_mcp_tool ww_serve_tools[] = {
 	  "DIR/exports/FORMAT)") ",\"format\":{\"type\":\"string\",\"enum\":[\"torch\",\"kernelbench\",\"c\"],\"description\":"
 	  "\"torch (default), kernelbench or c\"}},\"required\":[\"dir\"],\"additionalProperties\":false}",
 	  "{\"type\":\"object\",\"properties\":{\"format\":{\"type\":\"string\"},\"dir\":{\"type\":\"string\"},\"checked\":"
-	  "{\"type\":\"boolean\"}},\"required\":[\"format\",\"dir\",\"checked\"]}", 0, 1, export_run },
+	  "{\"type\":\"boolean\"}},\"required\":[\"format\",\"dir\",\"checked\"]}", 0, 1, export_run, 0 },
 };
 const size_t ww_serve_n_tools = WW_ARRAY_LEN(ww_serve_tools);

@@ -3,6 +3,7 @@
 #define WW_SERVE_TOOLS_H
 
 #include "serve/desk.h"
+#include "serve/mcp.h"
 
 extern const struct ww_mcp_tool ww_serve_tools[];	/* run with a struct ww_desk as context */
 extern const size_t ww_serve_n_tools;

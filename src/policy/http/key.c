@@ -16,7 +16,7 @@
 static struct {
 	const char *name;
 	char value[1024];
-} keys[] = { { "OPENAI_API_KEY", "" }, { "ANTHROPIC_API_KEY", "" } };
+} keys[] = { { "OPENAI_API_KEY", "" }, { "ANTHROPIC_API_KEY", "" }, { "WARPWRIGHT_TOKEN", "" } };
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void take(void)

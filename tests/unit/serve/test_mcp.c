@@ -24,9 +24,13 @@ static void nap(void)
 	nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
 }
 
-static void on_send(void *ctx, const char *text, size_t n)
+static void on_send(void *ctx, const struct ww_mcp_out *out)
 {
 	struct client *c = ctx;
+	const char *text = out->text;
+	size_t n = out->n;
+	if (!text)
+		return;		/* a cancelled request is over */
 	assert_null(memchr(text, '\n', n));
 	json_t *o = json_loadb(text, n, 0, NULL);
 	pthread_mutex_lock(&c->lock);
@@ -86,10 +90,10 @@ static enum ww_rc big_run(void *ctx, const json_t *args, struct ww_mcp_call *cal
 static const struct ww_mcp_tool tools[] = {
 	{ "echo", "Echo", "says it again", "{\"type\":\"object\",\"properties\":{\"text\":{\"type\":\"string\"},\"n\":{\"type\":\"integer\","
 	  "\"minimum\":1,\"maximum\":3},\"word\":{\"type\":\"string\",\"enum\":[\"a\",\"b\"]}},\"required\":[\"text\"]}",
-	  "{\"type\":\"object\"}", 1, 0, echo_run },
-	{ "slow", "Slow", "takes its time", OBJECT, "{\"type\":\"object\"}", 0, 1, slow_run },
-	{ "fail", "Fail", "fails", OBJECT, "{\"type\":\"object\"}", 0, 1, fail_run },
-	{ "big", "Big", "says too much", OBJECT, "{\"type\":\"object\"}", 0, 0, big_run },
+	  "{\"type\":\"object\"}", 1, 0, echo_run, 0 },
+	{ "slow", "Slow", "takes its time", OBJECT, "{\"type\":\"object\"}", 0, 1, slow_run, 0 },
+	{ "fail", "Fail", "fails", OBJECT, "{\"type\":\"object\"}", 0, 1, fail_run, 0 },
+	{ "big", "Big", "says too much", OBJECT, "{\"type\":\"object\"}", 0, 0, big_run, 0 },
 };
 
 static struct ww_mcp *server;

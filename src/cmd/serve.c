@@ -1,0 +1,164 @@
+/* serve.c - `warpwright serve`: the same tools for programs elsewhere, over HTTP.
+ *
+ * Protocols are src/serve; this file fixes what a client cannot choose (where and how is judged, who may ask) and puts the
+ * doors into one server: MCP on /mcp.  SIGTERM and Ctrl-C end it in good order: no new work, what is being answered is finished;
+ * a second one ends it at once.
+ */
+#include "base/fs.h"
+#include "cmd/batch.h"
+#include "cmd/cmd.h"
+#include "cmd/host.h"
+#include "export/export.h"
+#include "policy/http/key.h"
+#include "serve/mcp_http.h"
+#include "serve/tools.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct values {
+	const char *host, *token_file, *target, *rule, *baselines;
+	int64_t port, device, threads, open_tasks, parallel;
+	double max_time_s;
+	int json;
+};
+
+static const struct ww_opt options[] = {
+	{ "port", 0, WW_OPT_INT, offsetof(struct values, port), "N", "8000", 0, 65535, "where to listen; 0: any port that is free" },
+	{ "host", 0, WW_OPT_STR, offsetof(struct values, host), "ADDRESS", "127.0.0.1", 0, 0,
+	  "the address to listen on; any but a loopback address needs a token" },
+	{ "token-file", 0, WW_OPT_STR, offsetof(struct values, token_file), "FILE", NULL, 0, 0,
+	  "what clients must show as Authorization: Bearer (default: the environment's WARPWRIGHT_TOKEN)" },
+	{ "target", 0, WW_OPT_CHOICE, offsetof(struct values, target), "auto|cuda|cpu", "auto", 0, 0,
+	  "where kernels run; auto: cuda where a GPU is found, else cpu" },
+	{ "device", 0, WW_OPT_INT, offsetof(struct values, device), "N", "0", 0, 1023, "which GPU, as CUDA counts them" },
+	{ "threads", 0, WW_OPT_INT, offsetof(struct values, threads), "N", "0", 0, 1024, "cpu target: threads; 0: all cores" },
+	{ "rule", 0, WW_OPT_CHOICE, offsetof(struct values, rule), "strict|paper", "strict", 0, 0, "what counts as correct" },
+	{ "baselines", 0, WW_OPT_STR, offsetof(struct values, baselines), "LIST", "eager,compile", 0, 0,
+	  "what to be measured against: eager, compile, autotune" },
+	{ "max-time-seconds", 0, WW_OPT_NUM, offsetof(struct values, max_time_s), "S", "10", 0.1, 10,
+	  "time one solution for at most so long; less gives wider intervals" },
+	{ "open-tasks", 0, WW_OPT_INT, offsetof(struct values, open_tasks), "N", "4", 1, 32,
+	  "tasks that are kept loaded for further questions, a process with PyTorch each" },
+	{ "parallel", 0, WW_OPT_INT, offsetof(struct values, parallel), "N", "0", 0, 64,
+	  "questions that are worked on at a time, measuring one by one; 0: as many as fit" },
+	WW_OPT_JSON(struct values, json),
+	WW_OPT_END
+};
+
+enum { MAX_ROUTES = 32, MAX_CALLS = 256, TOKEN_BYTES = 4096 };
+
+struct server {
+	const struct values *v;
+	char device_name[96];
+	struct ww_str token;
+	struct ww_desk *desk;
+	struct ww_mcp *mcp;
+	struct ww_mcp_http *mcp_http;
+	struct ww_http *http;
+};
+
+/* From the file, else the environment; blanks around it do not count. */
+static enum ww_rc read_token(struct server *s, struct ww_err *err)
+{
+	const char *found = ww_key_find("WARPWRIGHT_TOKEN");
+	enum ww_rc rc = WW_OK;
+	if (!s->v->token_file) {
+		ww_str_adds(&s->token, found ? found : "");
+		return WW_OK;
+	}
+	struct ww_str text = WW_STR_INIT(TOKEN_BYTES);
+	WW_TRY(ww_fs_read(s->v->token_file, TOKEN_BYTES, &text, err));
+	size_t from = strspn(text.p, " \t\r\n"), n = strcspn(text.p + from, " \t\r\n");
+	ww_str_add(&s->token, text.p + from, n);
+	if (!n)
+		rc = ww_err_set(err, WW_ERR_USAGE, "%s holds no token", s->v->token_file);
+out:
+	ww_str_release(&text);
+	return rc;
+}
+
+static void on_stop(void *ctx)
+{
+	struct server *s = ctx;
+	ww_mcp_http_stop(s->mcp_http);
+	fprintf(stderr, "warpwright: finishing what is being answered; once more to stop at once\n");
+}
+
+static enum ww_rc open_doors(struct server *s, struct ww_err *err)
+{
+	const struct ww_mcp_opts mo = { .tools = ww_serve_tools, .n_tools = ww_serve_n_tools, .ctx = s->desk,
+					.instructions = ww_serve_instructions, .max_running = MAX_CALLS };
+	enum ww_rc rc;
+	WW_TRY(ww_mcp_new(&s->mcp, &mo, err));
+	if (!(s->mcp_http = ww_mcp_http_new(s->mcp)))
+		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+out:
+	return rc;
+}
+
+static enum ww_rc open_desk(struct server *s, struct ww_err *err)
+{
+	const struct values *v = s->v;
+	struct ww_host_gpus gpus;
+	struct ww_desk_opts o = { .device_name = s->device_name, .open_tasks = (int)v->open_tasks, .threads = (int)v->parallel,
+				  .judge = { .device = (int)v->device, .threads = (int)v->threads, .max_time_s = v->max_time_s,
+					     .rule = strcmp(v->rule, "paper") ? WW_RULE_STRICT : WW_RULE_PAPER,
+					     .caller = &ww_export_caller } };
+	enum ww_rc rc;
+	WW_TRY(ww_cmd_parse_baselines(v->baselines, &o.judge.baselines, err));
+	WW_TRY(ww_host_choose_target(v->target, (int)v->device, &o.judge.target, s->device_name, sizeof(s->device_name), &gpus, err));
+	WW_TRY(ww_desk_new(&s->desk, &o, err));
+out:
+	return rc;
+}
+
+static enum ww_rc listen_and_serve(struct server *s, struct ww_err *err)
+{
+	struct ww_http_route routes[MAX_ROUTES];
+	size_t n = WW_MCP_HTTP_ROUTES;
+	ww_mcp_http_routes(s->mcp_http, routes);
+	struct ww_http_opts o = { .host = s->v->host, .port = (int)s->v->port, .token = s->token.len ? s->token.p : NULL, .routes = routes,
+				  .n_routes = n, .on_stop = on_stop, .ctx = s };
+	enum ww_rc rc;
+	WW_TRY(ww_http_open(&s->http, &o, err));
+	const char *brackets = strchr(s->v->host, ':') ? "[]" : "";
+	if (s->v->json)
+		printf("{\"host\": \"%s\", \"port\": %d, \"target\": \"%s\"}\n", s->v->host, ww_http_port(s->http),
+		       ww_desk_opts_of(s->desk)->judge.target == WW_TARGET_CUDA ? "cuda" : "cpu");
+	else
+		printf("listening on http://%.1s%s%.1s:%d: MCP on /mcp\n", brackets, s->v->host, *brackets ? "]" : "",
+		       ww_http_port(s->http));
+	fflush(stdout);
+	WW_TRY(ww_http_serve(s->http, &ww_cmd_interrupted, err));
+out:
+	return rc;
+}
+
+static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
+{
+	struct server s = { .v = values, .token = WW_STR_INIT(TOKEN_BYTES) };
+	struct ww_err err = WW_ERR_INIT;
+	enum ww_rc rc;
+	(void)cmd, (void)argc, (void)argv;
+	WW_TRY(read_token(&s, &err));
+	WW_TRY(open_desk(&s, &err));
+	WW_TRY(open_doors(&s, &err));
+	WW_TRY(listen_and_serve(&s, &err));
+out:
+	ww_http_close(s.http);
+	ww_mcp_http_free(s.mcp_http);
+	ww_mcp_free(s.mcp);
+	ww_desk_free(s.desk);
+	ww_str_release(&s.token);
+	return rc == WW_OK ? 0 : ww_cmd_fail(&err);
+}
+
+const struct ww_cmd ww_cmd_serve = {
+	"serve", "", "give programs elsewhere the tools over HTTP (MCP)",
+	"MCP on /mcp, in the revisions 2026-07-28, 2025-11-25 and 2025-06-18.  Prints one line when it listens.  What decides a\n"
+	"verdict is chosen here and not by clients; it reads and writes files with your rights.  Without a token only this machine can\n"
+	"reach it.  There is no TLS: beyond the machine use a tunnel or a proxy.  SIGTERM and Ctrl-C: no new work, what is being answered\n"
+	"is finished; a second one ends at once.  docs/serve.md says the rest.",
+	options, sizeof(struct values), 0, 0, run
+};
