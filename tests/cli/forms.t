@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # timeout: 400
 # processors: 2
+# budget: 35 CPU-seconds
 """Solutions in the KernelBench and CUDA-Agent forms on the cpu target, all through one batch: honest ones, wrong ones, escapes.
 
 What one candidate's process can and cannot do is in tests/unit/judge/test_candidate.c; here whole verdicts are looked at."""
@@ -87,14 +88,7 @@ class ModelNew(nn.Module):
 
     def forward(self, x):
 """
-EXTENSION = r'''
-torch::Tensor scale(torch::Tensor x, torch::Tensor g, torch::Tensor b, torch::Tensor w)
-{
-	auto y = torch::empty_like(x);
-	long m = x.size(0), n = x.size(1);
-	const float *p = x.data_ptr<float>(), *pg = g.data_ptr<float>(), *pb = b.data_ptr<float>(), *pw = w.data_ptr<float>();
-	float *o = y.data_ptr<float>();
-	for (long j = 0; j < n; j++) {
+LOOPS = '''	for (long j = 0; j < n; j++) {
 		double s = 0, q = 0;
 		for (long i = 0; i < m; i++)
 			s += p[i * n + j];
@@ -107,7 +101,15 @@ torch::Tensor scale(torch::Tensor x, torch::Tensor g, torch::Tensor b, torch::Te
 			o[i * n + j] = v > 0 ? v : 0;
 		}
 	}
-	return y;
+'''
+EXTENSION = '''
+torch::Tensor scale(torch::Tensor x, torch::Tensor g, torch::Tensor b, torch::Tensor w)
+{
+	auto y = torch::empty_like(x);
+	long m = x.size(0), n = x.size(1);
+	const float *p = x.data_ptr<float>(), *pg = g.data_ptr<float>(), *pb = b.data_ptr<float>(), *pw = w.data_ptr<float>();
+	float *o = y.data_ptr<float>();
+''' + LOOPS + '''	return y;
 }
 '''
 kernel = 0
@@ -160,34 +162,51 @@ solution("a thread that fills the output later", body("import threading, time\ny
          "def late():\n    time.sleep(0.05)\n    y.copy_(torch.relu(self.norm(args[0]) * args[1] + args[0]))\nthreading.Thread(target=late).start()\nreturn y"), "mismatch")
 solution("the reference's own code", body("import sys\nm = sys.modules['model'].Model(1000)\nm.load_state_dict(self.state_dict())\nreturn m(x)"), "ok",
          check=lambda v: v["library_only"] and v["reward"] <= 1)
-put("agent/model_new.py", "import cuda_extension\n" + HEAD + "        return cuda_extension.scale(x, self.norm.weight, self.norm.bias, self.weight)\n")
+put("agent/model_new.py", "import cuda_extension\n" + HEAD + "        y = torch.empty_like(x)\n        cuda_extension.scale(*(t.data_ptr() for t in (x, self.norm.weight, "
+    "self.norm.bias, self.weight, y)), *x.shape)\n        return y\n")
 put("agent/model.py", "raise SystemExit('frozen files are not read')\n")
-put("agent/kernels/scale_binding.cpp", '#include <torch/types.h>\n#include <torch/csrc/utils/pybind.h>\n#include "../binding_registry.h"\n' + EXTENSION
-    + '\nstatic void add(pybind11::module &m) { m.def("scale", &scale); }\nREGISTER_BINDING(scale, add);\n')
+# Addresses, not tensors: PyTorch's headers are read by the extension above already, and take seconds.
+put("agent/kernels/scale.h", "void scale(const float *p, const float *pg, const float *pb, const float *pw, float *o, long m, long n);\n")
+put("agent/kernels/scale.cpp", '#include <cmath>\n#include "scale.h"\nvoid scale(const float *p, const float *pg, const float *pb, const float *pw, float *o, long m, long n)\n{\n' + LOOPS + "}\n")
+put("agent/kernels/scale_binding.cpp", """#include "../binding_registry.h"
+#include "scale.h"
+static void add(pybind11::module &m)
+{
+	m.def("scale", [](size_t x, size_t g, size_t b, size_t w, size_t y, long rows, long cols) {
+		scale((float *)x, (float *)g, (float *)b, (float *)w, (float *)y, rows, cols);
+	});
+}
+REGISTER_BINDING(scale, add);
+""")
 add("a CUDA-Agent directory", os.path.join(d, "agent"), "ok", check=lambda v: v["form"] == "cuda-agent" and not v["library_only"])
 put("agent_cu/model_new.py", body(HONEST))
 put("agent_cu/kernels/k.cu", "__global__ void k() {}\n")
 add("CUDA on the cpu target", os.path.join(d, "agent_cu"), "refused", "kernels/k.cu is CUDA")
 
 
-done = subprocess.run([binary, "judge", "--batch", "-", "--max-run-seconds", "5"], input="".join(json.dumps(j) + "\n" for j in jobs), text=True,
-                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
-results = {r["id"]: r for r in map(json.loads, done.stdout.splitlines())}
+# One batch; when the extension has been built, the same job comes once more and finds it built.
+p = subprocess.Popen([binary, "judge", "--batch", "-", "--max-run-seconds", "5"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+again = {**next(j for j in jobs if j["id"] == "load_inline"), "id": "again", "depth": "compile"}
+p.stdin.write("".join(json.dumps(j) + "\n" for j in jobs))
+p.stdin.flush()
+results = {}
+for line in p.stdout:
+    r = json.loads(line)
+    results[r["id"]] = r
+    if r["id"] == "load_inline":
+        p.stdin.write(json.dumps(again) + "\n")
+        p.stdin.close()
+p.wait()
+log = p.stderr.read()
 for j in jobs:
     status, says, check = expected[j["id"]]
     r = results.get(j["id"], {})
     v = r.get("verdict")
     good = v is not None and v["status"] == status and says in v["diagnostics"] and v["correct"] == (status == "ok") and (not check or check(v))
-    ok(good, j["id"], json.dumps(r)[:2500] or done.stderr)
-ok(done.returncode == 1 and len(results) == len(jobs), "the batch ends with 1, as some are wrong", f"{done.returncode} {done.stderr[-600:]}")
-
-# The second time an extension is not compiled again.
-again = [j for j in jobs if j["id"] == "load_inline"]
-done = subprocess.run([binary, "judge", "--batch", "-"], input=json.dumps({**again[0], "depth": "compile"}) + "\n", text=True, stdout=subprocess.PIPE,
-                      stderr=subprocess.PIPE, env=env)
-seconds = json.loads(done.stdout)["verdict"]["seconds"]["compile"] if done.stdout else None
-first = results["load_inline"]["verdict"]["seconds"]["compile"] if "verdict" in results.get("load_inline", {}) else 0
-ok(seconds is not None and seconds < 0.5 < first, "a finished build is kept", f"{first} s, then {seconds} s; {done.stderr}")
+    ok(good, j["id"], json.dumps(r)[:2500] or log)
+first, second = (results.get(i, {}).get("verdict", {}).get("seconds", {}).get("compile") for i in ("load_inline", "again"))
+ok(first and second is not None and second < 0.5 < first, "a finished build is kept", f"{first} s, then {second} s; {log[-600:]}")
+ok(p.returncode == 1 and len(results) == len(jobs) + 1, "the batch ends with 1, as some are wrong", f"{p.returncode} {log[-600:]}")
 
 # A directory as KernelBench writes it, given with a directory of tasks: each file a job; here the problem's task is missing.
 os.rename(TASK, TASK + ".away")
