@@ -21,6 +21,7 @@
 #define WW_DEV_DEV_H
 
 #include "base/err.h"
+#include "dev/draw.h"
 
 #include <ww/plan.h>
 
@@ -68,26 +69,6 @@ struct ww_adamw {
 	float lr, beta1, beta2, eps, weight_decay;
 	int64_t step;				/* from 1 */
 };
-
-/* How a token is drawn: temperature first, then top_k, then top_p of what is left, then min_p. */
-struct ww_sampling {
-	double temperature;			/* 0: the likeliest token, the smallest id of equals */
-	int64_t top_k;				/* 0: all; what is as likely as the last one kept is kept too */
-	double top_p;				/* 1: all */
-	double min_p;				/* 0: all; else at least so much of the likeliest token's probability */
-};
-#define WW_SAMPLING_INIT { 1.0, 0, 1.0, 0.0 }
-/* Draw number `position` of the stream of random numbers (seed, stream): the result depends on nothing else. */
-struct ww_draw {
-	struct ww_sampling sampling;
-	uint64_t seed, stream, position;
-};
-struct ww_drawn {
-	int32_t token;				/* -1: a logit is NaN, or none is finite */
-	float logp;				/* at temperature 1 and untruncated: logit - lse */
-	float logp_sampling;			/* under the distribution that it was drawn from; at temperature 1 and untruncated logp */
-};
-#define WW_DRAW_UNIT 0x1p40			/* the likeliest token's weight (draw.c) */
 
 struct ww_dev_ops {
 	const char *name;

@@ -1,8 +1,8 @@
 /* draw.c - one token out of a row of logits, in plain C: for `ref` and `cpu`, and what other backends are compared with.
  *
  * Two devices must draw the same token from the same logits, and a row must draw the same token whatever order a device adds
- * in.  So nothing here is a sum of floating-point numbers: the weight of a token is exp((logit - max) / temperature) as a
- * whole number of 2^-40ths, and sums of whole numbers have no order.  A vocabulary of 2^24 tokens fits into 64 bits; what is
+ * in.  So no sum here is one of floating-point numbers: the weight of a token is exp((logit - max) / temperature) as a whole
+ * number of 2^-40ths (draw.h), and sums of whole numbers have no order.  A vocabulary of 2^23 tokens fits into 64 bits; what is
  * less than 2^-41 as likely as the likeliest token is never drawn.
  *
  * Truncation keeps a token by its logit alone: top-k and top-p each have a smallest logit that is kept, found digit by digit
@@ -11,6 +11,7 @@
  * Rejected: Gumbel noise for each token (as order-free, but 150,000 random numbers and two logarithms each instead of one),
  * and sorting (a device would have to sort the whole vocabulary for the sake of the top 50).
  */
+#include "dev/draw.h"
 #include "base/rng.h"
 #include "dev/dev.h"
 
@@ -18,15 +19,7 @@
 #include <string.h>
 
 enum { DIGIT_BITS = 8, BINS = 1 << DIGIT_BITS };
-
-/* Greater logits have greater keys; the two zeros have one. */
-static uint32_t key_of(float x)
-{
-	uint32_t u;
-	x += 0.0f;
-	memcpy(&u, &x, 4);
-	return u & 0x80000000u ? ~u : u | 0x80000000u;
-}
+static const double unit = (double)(1ull << WW_DRAW_BITS);
 
 /* The likeliest token, the smaller of equals; -1 where a logit is NaN or none is finite. */
 static int64_t likeliest(const float *logits, int64_t v)
@@ -50,7 +43,7 @@ static uint32_t edge(const float *logits, const uint64_t *weight, int64_t v, uin
 		uint64_t bins[BINS] = { 0 };
 		int d = BINS - 1;
 		for (int64_t i = 0; i < v; i++) {
-			uint32_t k = key_of(logits[i]);
+			uint32_t k = ww_draw_key(logits[i]);
 			if (k >= least && (uint64_t)k >> shift >> DIGIT_BITS == prefix)
 				bins[k >> shift & (BINS - 1)] += weight ? weight[i] : 1;
 		}
@@ -65,7 +58,7 @@ static uint64_t mass(const float *logits, const uint64_t *weight, int64_t v, uin
 {
 	uint64_t sum = 0;
 	for (int64_t i = 0; i < v; i++)
-		sum += key_of(logits[i]) >= least ? weight[i] : 0;
+		sum += ww_draw_key(logits[i]) >= least ? weight[i] : 0;
 	return sum;
 }
 
@@ -78,7 +71,7 @@ static uint32_t keep_from(const float *logits, uint64_t *weight, int64_t v, cons
 		least = edge(logits, weight, v, least, need > 1 ? (uint64_t)need : 1);
 	}
 	for (int64_t i = 0; s->min_p > 0 && i < v; i++)
-		if ((double)weight[i] < s->min_p * WW_DRAW_UNIT)
+		if ((double)weight[i] < s->min_p * unit)
 			weight[i] = 0;
 	return least;
 }
@@ -93,6 +86,7 @@ void ww_dev_draw(const float *logits, int64_t v, float lse, const struct ww_draw
 {
 	int64_t best = likeliest(logits, v), k = 0;
 	double t = d->sampling.temperature;
+	float rate = ww_draw_rate(t > 0 ? t : 1);
 	struct ww_rng r;
 	if (best < 0) {
 		*out = (struct ww_drawn){ -1, 0, 0 };
@@ -103,20 +97,20 @@ void ww_dev_draw(const float *logits, int64_t v, float lse, const struct ww_draw
 		return;
 	}
 	for (int64_t i = 0; i < v; i++)
-		weight[i] = (uint64_t)(exp(((double)logits[i] - (double)logits[best]) / t) * WW_DRAW_UNIT + 0.5);
+		weight[i] = ww_draw_weight(logits[i] - logits[best], rate);
 	uint32_t least = keep_from(logits, weight, v, &d->sampling);
 	uint64_t total = mass(logits, weight, v, least), sum = 0;
 	ww_rng_init(&r, d->seed, d->stream);
 	r.counter = d->position;
 	uint64_t point = (uint64_t)((unsigned __int128)ww_rng_u64(&r) * total >> 64);
 	for (;; k++) {
-		sum += key_of(logits[k]) >= least ? weight[k] : 0;
+		sum += ww_draw_key(logits[k]) >= least ? weight[k] : 0;
 		if (sum > point)
 			break;
 	}
 	*out = (struct ww_drawn){ (int32_t)k, logits[k] - lse, logits[k] - lse };
 	if (!is_plain(&d->sampling, v))
-		out->logp_sampling = (float)(((double)logits[k] - (double)logits[best]) / t - log((double)total / WW_DRAW_UNIT));
+		out->logp_sampling = (float)(((double)logits[k] - (double)logits[best]) / t - log((double)total / unit));
 }
 
 void ww_dev_draw_row(const float *logits, int64_t i, int64_t t, int64_t v, int64_t chunk, float *out)
