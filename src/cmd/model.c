@@ -2,7 +2,7 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "cmd/cmd.h"
-#include "infer/infer.h"
+#include "cmd/model.h"
 #include "nn/chat.h"
 #include "nn/model.h"
 #include "nn/safetensors.h"
@@ -14,46 +14,44 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SCORE_FILE_MAX = 64 << 20, SCORE_IDS_MAX = 1 << 22, STEP_TOKENS = 512, STOPS_MAX = WW_EOS_MAX + 2 };
-
-struct values {
-	int json, ids, fast, chat;
-	const char *dtype, *device, *tokenizer;
-	int64_t seed, max_new, top_k;
-	double temperature, top_p, min_p;
-};
+enum { SCORE_FILE_MAX = 64 << 20, SCORE_IDS_MAX = 1 << 22 };
 
 static const struct ww_opt opts[] = {
-	{ "dtype", 0, WW_OPT_CHOICE, offsetof(struct values, dtype), "same|fp32|bf16", "same", 0, 0,
+	{ "dtype", 0, WW_OPT_CHOICE, offsetof(struct ww_model_values, dtype), "same|fp32|bf16", "same", 0, 0,
 	  "type of the weights in memory and in what is written; same: as in the file" },
-	{ "device", 0, WW_OPT_CHOICE, offsetof(struct values, device), "cpu|ref", "cpu", 0, 0,
-	  "where to compute; ref is the scalar reference" },
-	{ "fast", 0, WW_OPT_FLAG, offsetof(struct values, fast), NULL, NULL, 0, 0,
-	  "do not insist on results that are equal to the last bit in any batch" },
-	{ "seed", 0, WW_OPT_INT, offsetof(struct values, seed), "N", "0", 0, 9e15, "init: seed of the weights; run: of the random numbers" },
-	{ "tokenizer", 0, WW_OPT_STR, offsetof(struct values, tokenizer), "DIR", NULL, 0, 0,
+	{ "device", 0, WW_OPT_CHOICE, offsetof(struct ww_model_values, device), "auto|cuda|cpu|ref", "auto", 0, 0,
+	  "where to compute; auto: cuda where it works, else cpu; ref is the scalar reference" },
+	{ "fast", 0, WW_OPT_FLAG, offsetof(struct ww_model_values, fast), NULL, NULL, 0, 0,
+	  "do not insist on results that are equal to the last bit in any batch; bench: only this mode" },
+	{ "seed", 0, WW_OPT_INT, offsetof(struct ww_model_values, seed), "N", "0", 0, 9e15, "init: seed of the weights; run: of the random numbers" },
+	{ "tokenizer", 0, WW_OPT_STR, offsetof(struct ww_model_values, tokenizer), "DIR", NULL, 0, 0,
 	  "init: copy the tokenizer's files from this directory" },
-	{ "ids", 0, WW_OPT_FLAG, offsetof(struct values, ids), NULL, NULL, 0, 0,
+	{ "ids", 0, WW_OPT_FLAG, offsetof(struct ww_model_values, ids), NULL, NULL, 0, 0,
 	  "score: FILE is a JSON array of token ids, not text" },
-	{ "chat", 0, WW_OPT_FLAG, offsetof(struct values, chat), NULL, NULL, 0, 0,
+	{ "chat", 0, WW_OPT_FLAG, offsetof(struct ww_model_values, chat), NULL, NULL, 0, 0,
 	  "run: PROMPT is a user's message in the model's chat form" },
-	{ "max-new", 0, WW_OPT_INT, offsetof(struct values, max_new), "N", "256", 1, 1 << 22, "run: tokens at most" },
-	{ "temperature", 0, WW_OPT_NUM, offsetof(struct values, temperature), "T", "1", 0, 100,
+	{ "max-new", 0, WW_OPT_INT, offsetof(struct ww_model_values, max_new), "N", "256", 1, 1 << 22, "run, bench: tokens at most" },
+	{ "temperature", 0, WW_OPT_NUM, offsetof(struct ww_model_values, temperature), "T", "1", 0, 100,
 	  "run: 0 takes the likeliest token each time" },
-	{ "top-k", 0, WW_OPT_INT, offsetof(struct values, top_k), "N", "0", 0, 1 << 22, "run: only the N likeliest tokens; 0: all" },
-	{ "top-p", 0, WW_OPT_NUM, offsetof(struct values, top_p), "P", "1", 0, 1, "run: only the likeliest tokens that make up P" },
-	{ "min-p", 0, WW_OPT_NUM, offsetof(struct values, min_p), "P", "0", 0, 1,
+	{ "top-k", 0, WW_OPT_INT, offsetof(struct ww_model_values, top_k), "N", "0", 0, 1 << 22, "run: only the N likeliest tokens; 0: all" },
+	{ "top-p", 0, WW_OPT_NUM, offsetof(struct ww_model_values, top_p), "P", "1", 0, 1, "run: only the likeliest tokens that make up P" },
+	{ "min-p", 0, WW_OPT_NUM, offsetof(struct ww_model_values, min_p), "P", "0", 0, 1,
 	  "run: only tokens with P of the likeliest one's probability" },
-	WW_OPT_JSON(struct values, json),
+	{ "stop", 0, WW_OPT_STR, offsetof(struct ww_model_values, stop), "TEXT", NULL, 0, 0, "run: end before this text" },
+	{ "batches", 0, WW_OPT_STR, offsetof(struct ww_model_values, batches), "LIST", "1,8,64", 0, 0,
+	  "bench: numbers of sequences at once" },
+	{ "prompt-tokens", 0, WW_OPT_INT, offsetof(struct ww_model_values, prompt_tokens), "N", "512", 1, 1 << 22,
+	  "bench: length of each prompt" },
+	WW_OPT_JSON(struct ww_model_values, json),
 	WW_OPT_END
 };
 
-static int dtype_of(const struct values *v)
+int ww_model_dtype(const struct ww_model_values *v)
 {
 	return !strcmp(v->dtype, "fp32") ? WW_F32 : !strcmp(v->dtype, "bf16") ? WW_BF16 : 0;
 }
 
-static void print_json(json_t *v)
+void ww_model_print_json(json_t *v)
 {
 	struct ww_str s = WW_STR_INIT((size_t)1 << 30);
 	ww_json_add(&s, v);
@@ -124,14 +122,14 @@ static void info_text(const json_t *v)
 		puts("tokenizer: none");
 }
 
-static enum ww_rc run_info(const struct values *v, char **argv, struct ww_err *err)
+static enum ww_rc run_info(const struct ww_model_values *v, char **argv, struct ww_err *err)
 {
 	json_t *info = NULL;
 	enum ww_rc rc = info_json(argv[1], &info, err);
 	if (rc != WW_OK)
 		return rc;
 	if (v->json) {
-		print_json(info);
+		ww_model_print_json(info);
 		return WW_OK;
 	}
 	info_text(info);
@@ -141,34 +139,34 @@ static enum ww_rc run_info(const struct values *v, char **argv, struct ww_err *e
 
 /* ---- init and convert */
 
-static enum ww_rc finish_save(const struct values *v, struct ww_model *m, const char *dir, const char *from, struct ww_err *err)
+static enum ww_rc finish_save(const struct ww_model_values *v, struct ww_model *m, const char *dir, const char *from, struct ww_err *err)
 {
 	enum ww_rc rc = ww_model_save(m, dir, from, err);
 	if (rc == WW_OK && v->json)
-		print_json(json_pack("{s:s, s:I, s:s}", "saved", dir, "parameters", (json_int_t)ww_config_params(&m->config), "dtype",
+		ww_model_print_json(json_pack("{s:s, s:I, s:s}", "saved", dir, "parameters", (json_int_t)ww_config_params(&m->config), "dtype",
 				     m->dtype == WW_BF16 ? "bf16" : "fp32"));
 	else if (rc == WW_OK)
 		printf("%s: %.1f M parameters, %s\n", dir, (double)ww_config_params(&m->config) / 1e6, m->dtype == WW_BF16 ? "bf16" : "fp32");
 	return rc;
 }
 
-static enum ww_rc run_init(const struct values *v, char **argv, struct ww_dev *dev, struct ww_err *err)
+static enum ww_rc run_init(const struct ww_model_values *v, char **argv, struct ww_dev *dev, struct ww_err *err)
 {
 	struct ww_config c;
 	struct ww_model *m = NULL;
 	enum ww_rc rc = ww_config_read(argv[1], &c, err);
 	if (rc == WW_OK)
-		rc = ww_model_new(&c, dev, dtype_of(v), (uint64_t)v->seed, &m, err);
+		rc = ww_model_new(&c, dev, ww_model_dtype(v), (uint64_t)v->seed, &m, err);
 	if (rc == WW_OK)
 		rc = finish_save(v, m, argv[2], v->tokenizer, err);
 	ww_model_free(m);
 	return rc;
 }
 
-static enum ww_rc run_convert(const struct values *v, char **argv, struct ww_dev *dev, struct ww_err *err)
+static enum ww_rc run_convert(const struct ww_model_values *v, char **argv, struct ww_dev *dev, struct ww_err *err)
 {
 	struct ww_model *m = NULL;
-	enum ww_rc rc = ww_model_open(argv[1], dev, dtype_of(v), &m, err);
+	enum ww_rc rc = ww_model_open(argv[1], dev, ww_model_dtype(v), &m, err);
 	if (rc == WW_OK)
 		rc = finish_save(v, m, argv[2], argv[1], err);
 	ww_model_free(m);
@@ -196,7 +194,7 @@ static enum ww_rc ids_of_array(const char *path, const struct ww_str *text, stru
 	return rc;
 }
 
-static enum ww_rc read_ids(const struct values *v, const char *dir, const char *path, struct ww_ids *ids, size_t *bytes,
+static enum ww_rc read_ids(const struct ww_model_values *v, const char *dir, const char *path, struct ww_ids *ids, size_t *bytes,
 			   struct ww_err *err)
 {
 	struct ww_str text = WW_STR_INIT(SCORE_FILE_MAX);
@@ -218,7 +216,7 @@ out:
 	return rc;
 }
 
-static void print_score(const struct values *v, const struct ww_ids *ids, const float *logp, size_t bytes)
+static void print_score(const struct ww_model_values *v, const struct ww_ids *ids, const float *logp, size_t bytes)
 {
 	double sum = 0, n = (double)(ids->n - 1);
 	for (size_t i = 0; i + 1 < ids->n; i++)
@@ -237,11 +235,11 @@ static void print_score(const struct values *v, const struct ww_ids *ids, const 
 		if (i + 1 < ids->n)
 			json_array_append_new(list, ww_json_real((double)logp[i]));
 	}
-	print_json(json_pack("{s:o, s:o, s:o, s:o, s:o}", "tokens", tokens, "logprobs", list, "sum", ww_json_real(sum), "mean",
+	ww_model_print_json(json_pack("{s:o, s:o, s:o, s:o, s:o}", "tokens", tokens, "logprobs", list, "sum", ww_json_real(sum), "mean",
 			     ww_json_real(sum / n), "perplexity", ww_json_real(exp(-sum / n))));
 }
 
-static enum ww_rc run_score(const struct values *v, char **argv, struct ww_dev *dev, struct ww_err *err)
+static enum ww_rc run_score(const struct ww_model_values *v, char **argv, struct ww_dev *dev, struct ww_err *err)
 {
 	struct ww_model *m = NULL;
 	struct ww_run *r = NULL;
@@ -250,7 +248,7 @@ static enum ww_rc run_score(const struct values *v, char **argv, struct ww_dev *
 	size_t bytes = 0;
 	enum ww_rc rc;
 	WW_TRY(read_ids(v, argv[1], argv[2], &ids, &bytes, err));
-	WW_TRY(ww_model_open(argv[1], dev, dtype_of(v), &m, err));
+	WW_TRY(ww_model_open(argv[1], dev, ww_model_dtype(v), &m, err));
 	/* The last token is only a target. */
 	int32_t starts[2] = { 0, (int32_t)ids.n - 1 };
 	struct ww_batch b = { .ids = ids.p, .starts = starts, .t = starts[1], .sequences = 1 };
@@ -276,184 +274,62 @@ out:
 	return rc;
 }
 
-/* ---- run */
-
-struct output {
-	const struct values *v;
-	const struct ww_model *m;
-	struct ww_detok detok;
-	struct ww_str text;
-	json_t *tokens, *logprobs;
-	enum ww_end end;
-	size_t shown;			/* bytes of text that are on the screen */
-};
-
-static void show(struct output *o)
-{
-	if (o->v->json)
-		return;
-	fwrite(o->text.p + o->shown, 1, o->text.len - o->shown, stdout);
-	fflush(stdout);
-	o->shown = o->text.len;
-}
-
-static int is_end(const struct ww_config *c, int32_t id)
-{
-	for (int i = 0; i < c->eos_count; i++)
-		if (c->eos[i] == id)
-			return 1;
-	return 0;
-}
-
-static int on_token(void *arg, const struct ww_infer_event *e)
-{
-	struct output *o = arg;
-	o->end = e->end;
-	json_array_append_new(o->tokens, json_integer(e->drawn.token));
-	json_array_append_new(o->logprobs, ww_json_real((double)e->drawn.logp));
-	if (!is_end(&o->m->config, e->drawn.token))
-		ww_detok_add(&o->detok, e->drawn.token, &o->text);
-	show(o);
-	return 0;
-}
-
-/* The prompt's ids, and the tokens that end an answer. */
-static enum ww_rc prompt_ids(const struct values *v, struct ww_tok *t, const char *prompt, struct ww_ids *ids, struct ww_ids *stops,
-			     struct ww_err *err)
-{
-	enum ww_chat_format f;
-	struct ww_chat c;
-	if (!v->chat)
-		return ww_tok_encode(t, prompt, strlen(prompt), 1, 1, ids, err);
-	ww_chat_init(&c, SCORE_FILE_MAX);
-	json_t *messages = json_pack("[{s:s, s:s}]", "role", "user", "content", prompt);
-	enum ww_rc rc = messages ? ww_chat_detect(t, &f, err) : ww_err_set(err, WW_ERR_USAGE, "the prompt is not UTF-8");
-	if (rc == WW_OK)
-		rc = ww_chat_render(f, messages, NULL, 1, &c, err);
-	if (rc == WW_OK)
-		rc = ww_chat_encode(t, &c, ids, NULL, err);
-	if (rc == WW_OK && !ww_ids_add(stops, ww_tok_id(t, f == WW_CHAT_CHATML ? "<|im_end|>" : "<|eot_id|>")))
-		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
-	json_decref(messages);
-	ww_chat_release(&c);
-	return rc;
-}
-
-static enum ww_rc generate(const struct values *v, struct ww_model *m, const struct ww_ids *ids, const struct ww_ids *stops,
-			   struct output *o, struct ww_err *err)
-{
-	int64_t left = 1, id, room = m->config.max_position - (int64_t)ids->n + 1;
-	struct ww_request q = { .prompt = ids->p, .prompt_n = (int64_t)ids->n, .max_new = v->max_new < room ? v->max_new : room,
-				.sampling = { v->temperature, v->top_k, v->top_p, v->min_p }, .seed = (uint64_t)v->seed,
-				.stop = stops->p, .stop_n = (int)stops->n };
-	struct ww_infer *f = NULL;
-	enum ww_rc rc;
-	if (!ids->n || room < 1)
-		return ww_err_set(err, WW_ERR_LIMIT, "the prompt has %zu tokens, the model's context is %lld", ids->n,
-				  (long long)m->config.max_position);
-	struct ww_infer_limits l = { q.prompt_n + q.max_new, 1, STEP_TOKENS };
-	WW_TRY(ww_infer_new(m, &l, &f, err));
-	WW_TRY(ww_infer_submit(f, &q, &id, err));
-	while (left) {
-		if (ww_cmd_interrupted) {
-			rc = ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted");
-			goto out;
-		}
-		WW_TRY(ww_infer_step(f, on_token, o, &left, err));
-	}
-out:
-	ww_infer_free(f);
-	return rc;
-}
-
-static void print_run(struct output *o, size_t prompt_n)
-{
-	if (!o->v->json) {
-		show(o);
-		putchar('\n');
-		return;
-	}
-	print_json(json_pack("{s:s, s:O, s:O, s:s, s:i}", "text", o->text.p, "tokens", o->tokens, "logprobs", o->logprobs, "finish",
-			     o->end == WW_END_STOP ? "stop" : "length", "prompt_tokens", (int)prompt_n));
-}
-
-static enum ww_rc run_run(const struct values *v, char **argv, struct ww_dev *dev, struct ww_err *err)
-{
-	struct ww_tok *t = NULL;
-	struct ww_model *m = NULL;
-	struct ww_ids ids = WW_IDS_INIT(SCORE_IDS_MAX), stops = WW_IDS_INIT(STOPS_MAX);
-	struct output o = { .v = v, .text = WW_STR_INIT(SCORE_FILE_MAX), .tokens = json_array(), .logprobs = json_array() };
-	enum ww_rc rc;
-	WW_TRY(ww_tok_open(argv[1], &t, err));
-	WW_TRY(prompt_ids(v, t, argv[2], &ids, &stops, err));
-	WW_TRY(ww_model_open(argv[1], dev, dtype_of(v), &m, err));
-	for (int i = 0; i < m->config.eos_count; i++)
-		if (!ww_ids_add(&stops, (int32_t)m->config.eos[i])) {
-			rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
-			goto out;
-		}
-	o.m = m;
-	ww_detok_init(&o.detok, t, 1);
-	WW_TRY(generate(v, m, &ids, &stops, &o, err));
-	ww_detok_finish(&o.detok, &o.text);
-	print_run(&o, ids.n);
-out:
-	json_decref(o.tokens);
-	json_decref(o.logprobs);
-	ww_str_release(&o.text);
-	ww_ids_release(&ids);
-	ww_ids_release(&stops);
-	ww_model_free(m);
-	ww_tok_free(t);
-	return rc;
-}
-
 /* ---- the command */
 
+/* With `on_device` it is called with the device that --device names; else it opens what it needs itself. */
 static const struct verb {
 	const char *name;
 	int args;
-	enum ww_rc (*run)(const struct values *v, char **argv, struct ww_dev *dev, struct ww_err *err);
-} verbs[] = { { "info", 1, NULL }, { "init", 2, run_init }, { "convert", 2, run_convert }, { "score", 2, run_score },
-	      { "run", 2, run_run } };
+	enum ww_rc (*alone)(const struct ww_model_values *v, char **argv, struct ww_err *err);
+	enum ww_rc (*on_device)(const struct ww_model_values *v, char **argv, struct ww_dev *dev, struct ww_err *err);
+} verbs[] = { { "info", 1, run_info, NULL }, { "init", 2, NULL, run_init }, { "convert", 2, NULL, run_convert },
+	      { "score", 2, NULL, run_score }, { "run", 2, ww_model_run, NULL }, { "bench", 1, ww_model_bench, NULL } };
+
+static enum ww_rc run_verb(const struct verb *verb, const struct ww_model_values *v, char **argv, struct ww_err *err)
+{
+	struct ww_dev *dev = NULL;
+	if (verb->alone)
+		return verb->alone(v, argv, err);
+	enum ww_rc rc = ww_dev_open(v->device, !v->fast, &dev, err);
+	if (rc == WW_OK)
+		rc = verb->on_device(v, argv, dev, err);
+	ww_dev_close(dev);
+	return rc;
+}
 
 static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 {
-	const struct values *v = values;
+	const struct ww_model_values *v = values;
 	struct ww_err err = WW_ERR_INIT;
-	struct ww_dev *dev = NULL;
 	(void)cmd;
 	for (size_t i = 0; i < WW_ARRAY_LEN(verbs); i++) {
 		if (strcmp(argv[0], verbs[i].name))
 			continue;
-		enum ww_rc rc = WW_OK;
 		if (argc - 1 != verbs[i].args)
-			rc = ww_err_set(&err, WW_ERR_USAGE, "model %s needs %d argument%s; warpwright model -h explains them", argv[0],
-					verbs[i].args, verbs[i].args > 1 ? "s" : "");
-		else if (!verbs[i].run)
-			rc = run_info(v, argv, &err);
-		else if ((rc = ww_dev_open(v->device, !v->fast, &dev, &err)) == WW_OK)
-			rc = verbs[i].run(v, argv, dev, &err);
-		ww_dev_close(dev);
-		return rc == WW_OK ? 0 : ww_cmd_fail(&err);
+			ww_err_set(&err, WW_ERR_USAGE, "model %s needs %d argument%s; warpwright model -h explains them", argv[0],
+				   verbs[i].args, verbs[i].args > 1 ? "s" : "");
+		else if (run_verb(&verbs[i], v, argv, &err) == WW_OK)
+			return 0;
+		return ww_cmd_fail(&err);
 	}
-	ww_err_set(&err, WW_ERR_USAGE, "model: \"%.40s\" is not one of info, init, convert, score, run", argv[0]);
+	ww_err_set(&err, WW_ERR_USAGE, "model: \"%.40s\" is not one of info, init, convert, score, run, bench", argv[0]);
 	return ww_cmd_fail(&err);
 }
 
 const struct ww_cmd ww_cmd_model = {
 	.name = "model",
-	.args = "run|info|init|convert|score ARGUMENTS",
-	.summary = "run, look at, make, convert and score transformer models",
+	.args = "run|info|init|convert|score|bench ARGUMENTS",
+	.summary = "run, look at, make, convert, score and time transformer models",
 	.details = "  model run DIR PROMPT           what the model says after a text, or to a message (--chat)\n"
 		   "  model info DIR                 config, parameters, tokenizer of a model in Hugging Face's form\n"
 		   "  model init CONFIG.json DIR     a new model with random weights\n"
 		   "  model convert DIR NEW_DIR      the same model with weights of another type (--dtype)\n"
-		   "  model score DIR FILE           log-probability of every token of a text, or of given ids (--ids)\n\n"
+		   "  model score DIR FILE           log-probability of every token of a text, or of given ids (--ids)\n"
+		   "  model bench DIR                tokens a second of prompts and of answers, exact and fast, by batch\n\n"
 		   "Llama, Qwen2 and Qwen3 architectures.  What is written loads in transformers; it is whole or not there, and\n"
 		   "never replaces something.",
 	.opts = opts,
-	.values_size = sizeof(struct values),
+	.values_size = sizeof(struct ww_model_values),
 	.min_args = 1,
 	.max_args = 3,
 	.run = run,

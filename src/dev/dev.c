@@ -9,6 +9,9 @@ enum { HEAD = 64 };	/* before each block: its size, so that freeing it can be co
 
 enum ww_rc ww_dev_open(const char *name, int exact, struct ww_dev **out, struct ww_err *err)
 {
+	struct ww_err ignored = WW_ERR_INIT;
+	if (!strcmp(name, "auto"))
+		return ww_dev_open("cuda", exact, out, &ignored) == WW_OK ? WW_OK : ww_dev_cpu_open(exact, out, err);
 	if (!strcmp(name, "ref"))
 		return ww_dev_ref_open(out, err);
 	if (!strcmp(name, "cpu"))

@@ -170,7 +170,7 @@ static inline void ww_dev_count(struct ww_dev *d, int64_t bytes)
 		continue;
 }
 
-/* "ref" or "cpu".  exact: see above. */
+/* "ref", "cpu", or "auto": cuda where it works, else cpu.  exact: see above. */
 enum ww_rc ww_dev_open(const char *name, int exact, struct ww_dev **out, struct ww_err *err) WW_MUST_CHECK;
 void ww_dev_close(struct ww_dev *d);		/* NULL is fine */
 

@@ -181,14 +181,6 @@ static void *thread_main(void *arg)
 
 /* ---- opening */
 
-static enum ww_rc open_device(const struct ww_engine_opts *o, struct ww_dev **out, struct ww_err *err)
-{
-	struct ww_err ignored = WW_ERR_INIT;
-	if (o->device)
-		return ww_dev_open(o->device, !o->fast, out, err);
-	return ww_dev_open("cuda", !o->fast, out, &ignored) == WW_OK ? WW_OK : ww_dev_open("cpu", !o->fast, out, err);
-}
-
 static enum ww_rc read_sampling(const char *dir, struct ww_sampling *s, struct ww_err *err)
 {
 	char path[PATH_MAX];
@@ -279,7 +271,7 @@ static enum ww_rc engine_new(const struct ww_engine_opts *o, const char *dir, st
 	e->asked.device = o->device ? e->device : NULL;
 	WW_TRY(ww_tok_open(dir, &e->tok, err));
 	WW_TRY(read_sampling(dir, &e->sampling, err));
-	WW_TRY(open_device(o, &e->dev, err));
+	WW_TRY(ww_dev_open(o->device ? o->device : "auto", !o->fast, &e->dev, err));
 	WW_TRY(ww_model_open(dir, e->dev, o->dtype, &e->model, err));
 	WW_TRY(open_infer(e, err));
 	e->started = pthread_create(&e->thread, NULL, thread_main, e) == 0;
@@ -433,6 +425,7 @@ struct waiter {
 	pthread_cond_t moved;
 	struct ww_engine_answer *out;
 	struct ww_err err;
+	const struct ww_engine_request *asked;
 };
 
 static void collect(void *ctx, const struct ww_engine_event *v)
@@ -451,6 +444,8 @@ static void collect(void *ctx, const struct ww_engine_event *v)
 	a->end = v->end;
 	if (v->err)
 		w->err = *v->err;
+	if (w->asked->on_event)
+		w->asked->on_event(w->asked->ctx, v);
 	if (v->end != WW_ENGINE_GOES_ON)
 		pthread_cond_signal(&w->moved);
 	pthread_mutex_unlock(&w->lock);
@@ -479,7 +474,7 @@ enum ww_rc ww_engine_ask(struct ww_engine *e, const struct ww_engine_request *re
 			 struct ww_engine_answer *out, struct ww_err *err)
 {
 	struct ww_engine_request q = *request;
-	struct waiter w = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, out, WW_ERR_INIT };
+	struct waiter w = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, out, WW_ERR_INIT, request };
 	int64_t id;
 	enum ww_rc rc = WW_OK;
 	q.on_event = collect;

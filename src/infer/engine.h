@@ -73,7 +73,7 @@ struct ww_engine_answer {
 	enum ww_engine_end end;
 	int64_t reused;
 };
-/* Submit and wait; q->on_event is not looked at.  *interrupted (may be NULL) ends the wait with WW_ERR_INTERRUPTED. */
+/* Submit and wait; q->on_event may be NULL here.  *interrupted (may be NULL) ends the wait with WW_ERR_INTERRUPTED. */
 enum ww_rc ww_engine_ask(struct ww_engine *e, const struct ww_engine_request *q, const volatile int *interrupted,
 			 struct ww_engine_answer *out, struct ww_err *err) WW_MUST_CHECK;
 void ww_engine_answer_release(struct ww_engine_answer *a);

@@ -73,23 +73,43 @@ ok(code == 0 and os.path.getsize("half/model.safetensors") < os.path.getsize("a/
 
 # A tokenizer of all bytes and two special tokens, so that the model can be given text.
 write_tokenizer("a")
-run = json.loads(model("run", "a", "caf\u00e9", "--max-new", "40", "--seed", "5", "--json")[1])
+
+
+def generated(*args):
+    answer = json.loads(model("run", "a", *args, "--json")[1])
+    seconds = answer.pop("seconds")
+    assert 0 < seconds["open"] < seconds["first_token"] <= seconds["total"]
+    return answer
+
+
+run = generated("caf\u00e9", "--max-new", "40", "--seed", "5")
 ok(run["prompt_tokens"] == 5 and len(run["tokens"]) == 40 == len(run["logprobs"]) and run["finish"] == "length",
    "run generates", run)
-ok(run == json.loads(model("run", "a", "caf\u00e9", "--max-new", "40", "--seed", "5", "--json")[1])
-   != json.loads(model("run", "a", "caf\u00e9", "--max-new", "40", "--seed", "6", "--json")[1]), "the seed decides")
+ok(run == generated("caf\u00e9", "--max-new", "40", "--seed", "5") != generated("caf\u00e9", "--max-new", "40", "--seed", "6"), "the seed decides")
+letters = [i for i in range(1, len(run["text"])) if run["text"][i].isascii()]
+stop = run["text"][letters[0]]
+cut = generated("caf\u00e9", "--max-new", "40", "--seed", "5", "--stop", stop)
+ok(cut["text"] == run["text"].split(stop)[0] and cut["finish"] == "stop" and cut["tokens"] == run["tokens"][:len(cut["tokens"])],
+   "--stop ends before the text", (cut, stop))
 with open("said.json", "w") as f:
     json.dump(list("caf\u00e9".encode()) + run["tokens"], f)
 said = json.loads(model("score", "a", "said.json", "--ids", "--json")[1])
 ok(said["logprobs"][5:] == run["logprobs"], "score gives what run sampled, to the last bit")
 text = model("run", "a", "caf\u00e9", "--max-new", "40", "--seed", "5")[1]
 ok(text == run["text"] + "\n", "the text streams whole", (text, run["text"]))
-greedy = json.loads(model("run", "a", "x", "--max-new", "4", "--temperature", "0", "--json")[1])
-ok(greedy["tokens"] == json.loads(model("run", "a", "x", "--max-new", "4", "--top-k", "1", "--seed", "9", "--json")[1])["tokens"],
+greedy = generated("x", "--max-new", "4", "--temperature", "0")
+ok(greedy["tokens"] == generated("x", "--max-new", "4", "--top-k", "1", "--seed", "9")["tokens"],
    "temperature 0 is top-k 1")
-chat = json.loads(model("run", "a", "hi <|im_end|>", "--chat", "--max-new", "3", "--json")[1])
+chat = generated("hi <|im_end|>", "--chat", "--max-new", "3")
 # <|im_start|> user \n, 13 bytes that are no special token, <|im_end|> \n, <|im_start|> assistant \n
 ok(chat["prompt_tokens"] == 1 + 5 + 13 + 2 + 1 + 10, "chat wraps a message, and a message forges nothing", chat)
+
+code, out, err = model("bench", "a", "--batches", "1,3", "--prompt-tokens", "20", "--max-new", "10", "--json")
+bench = json.loads(out)
+ok(code == 0 and [(r["mode"], r["batch"]) for r in bench["rows"]] == [("exact", 1), ("exact", 3), ("fast", 1), ("fast", 3)]
+   and all(r[k] > 0 for r in bench["rows"] for k in ("prefill_tokens_s", "decode_tokens_s", "step_ms", "first_token_ms", "gb_s", "memory_bytes"))
+   and bench["start_exact"]["first_token_s"] > bench["start_exact"]["open_s"] > 0, "bench measures both modes", out + err)
+ok("decode tok/s" in model("bench", "a", "--batches", "1", "--prompt-tokens", "5", "--max-new", "3", "--fast")[1], "bench for people")
 
 # Bad input: exit 2, one line that names the trouble, nothing left behind.
 def refused(what, says, *args):
@@ -116,9 +136,9 @@ broken("nan", good[:-4] + b"\x00\x00\xc0\x7f")
 refused("NaN in weights is refused", "NaN", "score", "nan", "ids.json", "--ids")
 with open("half/model.safetensors", "rb") as f:
     half_file = f.read()
-broken("nan", half_file[:-64] + b"\x80\xff" + half_file[-62:])
-refused("infinity in bf16 too", "infinity", "score", "nan", "ids.json", "--ids")
-refused("also where it is converted", "infinity", "score", "nan", "ids.json", "--ids", "--dtype", "fp32")
+broken("inf", half_file[:-64] + b"\x80\xff" + half_file[-62:])
+refused("infinity in bf16 too", "infinity", "score", "inf", "ids.json", "--ids")
+refused("also where it is converted", "infinity", "score", "inf", "ids.json", "--ids", "--dtype", "fp32")
 broken("other", vocab_size=501)
 refused("a wrong shape is refused", "shape", "score", "other", "ids.json", "--ids")
 broken("more", num_hidden_layers=3)
@@ -135,6 +155,8 @@ with open("outside.json", "w") as f:
 refused("an id outside the vocabulary is refused", "500", "score", "a", "outside.json", "--ids")
 refused("text without a tokenizer is refused", "tokenizer.json", "score", "b", "ids.json")
 refused("a prompt beyond the context is refused", "context is 128", "run", "a", "x" * 200)
+refused("bench with a wrong list is refused", "--batches", "bench", "a", "--batches", "1,x")
+refused("bench beyond the context is refused", "context", "bench", "a", "--prompt-tokens", "128", "--max-new", "1")
 refused("an unknown word is refused", "rnu", "rnu", "a")
 ok(subprocess.run(["sh", "-c", f"ulimit -f 8; trap '' XFSZ; exec '{WW}' model init config.json full"], capture_output=True).returncode
    == 3 and not any(n.startswith("full") for n in os.listdir(".")), "a full disk leaves nothing behind")
