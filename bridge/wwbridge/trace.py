@@ -19,6 +19,10 @@ class Trace(TorchDispatchMode):
         super().__init__()
         self.counts = {}
 
+    @classmethod
+    def _should_skip_dynamo(cls):
+        return False  # as in task.Watch: else all of torch.compile is imported, two seconds in every candidate
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
         if self.computes(func, args, kwargs):
