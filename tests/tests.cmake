@@ -56,6 +56,12 @@ target_link_libraries(test-ops PRIVATE -Wl,--start-group ${WW_LIBS} -Wl,--end-gr
 set_target_properties(test-ops PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 ww_test(dev/test_ops tests/ops/test_ops.c $<TARGET_FILE:test-ops> cpu)
 ww_test(dev/test_ops_base tests/ops/test_ops.c $<TARGET_FILE:test-ops> cpu exact)
+ww_test(dev/test_ops_cuda tests/ops/test_ops.c $<TARGET_FILE:test-ops> cuda)
+set_tests_properties(dev/test_ops_cuda PROPERTIES LABELS gpu)
+if(TARGET dev_test_exact)
+	ww_test(dev/test_exact_cuda tests/unit/dev/test_exact.c $<TARGET_FILE:dev_test_exact> cuda)
+	set_tests_properties(dev/test_exact_cuda PROPERTIES LABELS gpu)
+endif()
 set_tests_properties(dev/test_ops dev/test_ops_base PROPERTIES LABELS unit TIMEOUT 300)
 set_tests_properties(dev/test_ops_base PROPERTIES ENVIRONMENT WARPWRIGHT_CPU_KERNELS=base)
 

@@ -9,7 +9,7 @@
 #include "cmd/cmd.h"
 #include "cmd/host.h"
 #include "judge/build/build.h"
-#include "judge/compile/cudalibs.h"
+#include "base/cudalibs.h"
 #include "sandbox/sandbox.h"
 #include "task/ref.h"
 

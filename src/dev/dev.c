@@ -1,9 +1,48 @@
-/* dev.c - opens a device by name; memory of devices that use the host's. */
+/* dev.c - opens a device by name.
+ *
+ * `cuda` is a plug-in (src/dev/cuda), so that the program starts where there is no driver.  It lies beside the binary in a build and in
+ * ../lib/warpwright of a distribution or an installation.  Also here: memory of devices that use the host's.
+ */
 #include "dev/dev.h"
 
+#include "base/fs.h"
+
+#include <dlfcn.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+/* The plug-in's path; 0 where it is not there. */
+static int find_plugin(char out[PATH_MAX])
+{
+	static const char *const dirs[] = { "", "../", "../lib/warpwright/" };	/* tests lie one directory below the binary */
+	char exe[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+	if (n <= 0)
+		return 0;
+	exe[n] = 0;
+	*strrchr(exe, '/') = 0;
+	for (size_t i = 0; i < WW_ARRAY_LEN(dirs); i++)
+		if ((size_t)snprintf(out, PATH_MAX, "%s/%s%s", exe, dirs[i], WW_DEV_PLUGIN_CUDA) < PATH_MAX && ww_fs_is_file(out))
+			return 1;
+	return 0;
+}
+
+static enum ww_rc open_plugin(int exact, struct ww_dev **out, struct ww_err *err)
+{
+	char path[PATH_MAX];
+	__typeof__(&ww_dev_cuda_open) open_device = NULL;
+	if (!find_plugin(path))
+		return ww_err_set(err, WW_ERR_MISSING, "no %s beside the program: build it where nvcc is found", WW_DEV_PLUGIN_CUDA);
+	void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);	/* stays: CUDA cannot be unloaded */
+	if (lib)
+		*(void **)&open_device = dlsym(lib, "ww_dev_cuda_open");
+	if (!open_device)
+		return ww_err_set(err, WW_ERR_MISSING, "the plug-in %.300s cannot be used: %.300s", path, dlerror());
+	return open_device(sizeof(struct ww_dev_ops), exact, out, err);
+}
 
 enum { HEAD = 64 };	/* before each block: its size, so that freeing it can be counted */
 
@@ -16,7 +55,9 @@ enum ww_rc ww_dev_open(const char *name, int exact, struct ww_dev **out, struct 
 		return ww_dev_ref_open(out, err);
 	if (!strcmp(name, "cpu"))
 		return ww_dev_cpu_open(exact, out, err);
-	return ww_err_set(err, WW_ERR_USAGE, "no device \"%.40s\"; ref and cpu are known", name);
+	if (!strcmp(name, "cuda"))
+		return open_plugin(exact, out, err);
+	return ww_err_set(err, WW_ERR_USAGE, "no device \"%.40s\"; ref, cpu and cuda are known", name);
 }
 
 void ww_dev_close(struct ww_dev *d)

@@ -42,8 +42,9 @@ enum ww_gemm_form {
 	WW_GEMM_TN,		/* c (m,n) = a (k,m)^T . b (k,n) : dW = dy^T x */
 };
 
-/* Causal attention of T query rows, of any sequences, over keys and values in rows of (K, D).  Row t belongs to sequence
- * seq[t] at position pos[t] and sees positions 0..pos[t].  Position p of sequence s lies in row
+/* Causal attention of T query rows over keys and values in rows of (K, D).  Rows come sequence by sequence: sequence s has rows
+ * start[s]..start[s+1]-1 (none is fine), in order of their positions, which follow one another.  Row t belongs to sequence seq[t]
+ * and sees positions 0..pos[t].  Position p of sequence s lies in row
  *   pages ? pages[s * pages_stride + p / page_size] * page_size + p % page_size : start[s] + p.
  * Keys are taken in blocks of WW_ATTN_BLOCK that begin at position 0 and merged from left to right. */
 enum { WW_ATTN_BLOCK = 64 };
@@ -52,16 +53,18 @@ struct ww_attn {
 	struct ww_arr k, v;			/* rows of (K, D) */
 	float *lse;				/* (T, A) log of the sum of exponentials, or NULL */
 	const int32_t *seq, *pos;		/* (T) */
-	const int32_t *start;			/* (sequences) */
+	const int32_t *start;			/* (sequences + 1) */
 	const int32_t *pages;			/* (sequences, pages_stride), or NULL */
 	int64_t pages_stride, page_size;
-	int64_t t, heads, kv_heads, head_dim;
+	int64_t t, sequences, heads, kv_heads, head_dim;
+	/* Upper bounds of a sequence's rows here and of its positions: they choose kernels and sizes of workspaces, never a result.
+	 * A captured graph is good for batches within the bounds that it was captured with. */
+	int64_t rows_max, keys_max;
 	float scale;
 };
-/* The gradients, for a packed batch: keys and queries are the same rows, sequence s being start[s]..start[s+1]-1. */
+/* The gradients, for a packed batch: keys and queries are the same rows. */
 struct ww_attn_bwd {
-	struct ww_attn fwd;			/* as run, with lse; pages NULL; start has sequences + 1 entries */
-	int64_t sequences;
+	struct ww_attn fwd;			/* as run, with lse; pages NULL */
 	struct ww_arr dout, dq, dk, dv;		/* dout (T, A, D) is read, the others are written */
 };
 
@@ -170,7 +173,7 @@ static inline void ww_dev_count(struct ww_dev *d, int64_t bytes)
 		continue;
 }
 
-/* "ref", "cpu", or "auto": cuda where it works, else cpu.  exact: see above. */
+/* "ref", "cpu", "cuda", or "auto": cuda where it works, else cpu.  exact: see above. */
 enum ww_rc ww_dev_open(const char *name, int exact, struct ww_dev **out, struct ww_err *err) WW_MUST_CHECK;
 void ww_dev_close(struct ww_dev *d);		/* NULL is fine */
 
@@ -191,5 +194,10 @@ void ww_dev_host_memory(struct ww_dev *d, uint64_t *free_bytes, uint64_t *total_
 /* The backends' constructors. */
 enum ww_rc ww_dev_ref_open(struct ww_dev **out, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_dev_cpu_open(int exact, struct ww_dev **out, struct ww_err *err) WW_MUST_CHECK;
+
+/* The cuda backend is a plug-in that exports this function.  ops_bytes is the caller's sizeof(struct ww_dev_ops): a plug-in of another
+ * build is refused. */
+#define WW_DEV_PLUGIN_CUDA "libwarpwright-engine-cuda.so"
+enum ww_rc ww_dev_cuda_open(size_t ops_bytes, int exact, struct ww_dev **out, struct ww_err *err) WW_MUST_CHECK;
 
 #endif

@@ -42,9 +42,10 @@ static void attention_backward(struct ww_run *r, struct ww_layer *l)
 {
 	const struct ww_config *f = &r->m->config;
 	struct ww_attn_bwd a = { .fwd = { .q = l->qh, .k = l->kh, .v = l->vh, .out = l->att, .lse = l->lse, .seq = r->seq,
-					  .pos = r->pos, .start = r->start, .t = r->t, .heads = f->heads, .kv_heads = f->kv_heads,
+					  .pos = r->pos, .start = r->start, .t = r->t, .sequences = r->sequences, .rows_max = r->rows_max,
+					  .keys_max = r->keys_max, .heads = f->heads, .kv_heads = f->kv_heads,
 					  .head_dim = f->head_dim, .scale = (float)(1 / sqrt((double)f->head_dim)) },
-				 .sequences = r->sequences, .dout = r->datt, .dq = r->dq, .dk = r->dk, .dv = r->dv };
+				 .dout = r->datt, .dq = r->dq, .dk = r->dk, .dv = r->dv };
 	linear_backward(r, r->datt, r->dres, l->att, l->w.o, 0);
 	r->ops->attention_bwd(r->s, &a);
 	r->ops->rope(r->s, r->dq, r->cs, 1, r->t, f->heads, f->head_dim);

@@ -230,7 +230,8 @@ static void attend(struct ww_run *r, struct ww_layer *l)
 	r->ops->rope(r->s, l->qh, r->cs, 0, r->t, f->heads, f->head_dim);
 	r->ops->rope(r->s, l->kh, r->cs, 0, r->t, f->kv_heads, f->head_dim);
 	struct ww_attn a = { .q = l->qh, .k = l->kh, .v = l->vh, .out = l->att, .lse = l->lse, .seq = r->seq, .pos = r->pos,
-			     .start = r->start, .t = r->t, .heads = f->heads, .kv_heads = f->kv_heads, .head_dim = f->head_dim,
+			     .start = r->start, .t = r->t, .sequences = r->sequences, .rows_max = r->rows_max, .keys_max = r->keys_max,
+			     .heads = f->heads, .kv_heads = f->kv_heads, .head_dim = f->head_dim,
 			     .scale = (float)(1 / sqrt((double)f->head_dim)) };
 	if (r->kv) {
 		int64_t i = l - r->layers, width = f->kv_heads * f->head_dim;
@@ -317,6 +318,12 @@ enum ww_rc ww_run_upload(struct ww_run *r, const struct ww_batch *b, struct ww_e
 	r->t = b->t;
 	r->sequences = b->sequences;
 	r->kv = b->kv;
+	r->rows_max = r->keys_max = 0;
+	for (int64_t q = 0; q < b->sequences; q++) {
+		int64_t n = b->starts[q + 1] - b->starts[q], keys = n + (b->kv ? b->cached[q] : 0);
+		r->rows_max = n > r->rows_max ? n : r->rows_max;
+		r->keys_max = keys > r->keys_max ? keys : r->keys_max;
+	}
 	r->ops->upload(r->s, r->ids, b->ids, (size_t)b->t * 4);
 	r->ops->upload(r->s, r->start, b->starts, (size_t)(b->sequences + 1) * 4);
 	upload_places(r, b);

@@ -27,6 +27,7 @@ struct ww_run {
 	int has_head;			/* log-probabilities or values of this batch were computed */
 	int64_t keep;			/* layers that keep activations; 0: no backward pass */
 	int64_t max_t, max_sequences, t, sequences;
+	int64_t rows_max, keys_max;	/* of a sequence in the batch: its tokens, and with those in the cache */
 	void *base;
 	int32_t *ids, *pos, *seq, *start, *targets, *rows, *pages;
 	int64_t pages_stride;		/* room for each sequence in `pages` */

@@ -1,6 +1,6 @@
 /* test_ops.c - every operation of a device against the scalar reference: op, shape, type, error and speed.
  *
- *   test-ops [DEVICE [exact|fast]]       default: cpu in both modes
+ *   test-ops [DEVICE [exact|fast]]       default: cpu in both modes; 77 where the device is not there
  *
  * Errors are relative to the reference's norm (`norm`) and elementwise to |ref| + rms(ref) (`elem`).  A line that passes its
  * limit ends the program with 1.  Limits: fp32 follows from sums of a few thousand roundings; bf16 is the rounding of inputs'
@@ -40,7 +40,7 @@ static void check(enum ww_rc rc, const struct ww_err *err)
 	if (rc == WW_OK)
 		return;
 	fprintf(stderr, "test-ops: %s\n", err->msg);
-	exit(3);
+	exit(rc == WW_ERR_MISSING ? 77 : 3);
 }
 
 static const struct ww_dev_ops *ops(struct test *t, int i) { return t->b->dev[i]->ops; }
@@ -365,7 +365,8 @@ static int32_t page_of(struct test *t, int64_t i)
 static struct ww_attn attn(struct test *t, int i)
 {
 	struct ww_attn a = { .q = arr(t, 0, i), .k = arr(t, 1, i), .v = arr(t, 2, i), .out = arr(t, 3, i), .lse = t->p[4].p[i],
-			     .seq = t->p[5].p[i], .pos = t->p[6].p[i], .start = t->p[7].p[i], .t = t->d[0], .heads = t->d[1],
+			     .seq = t->p[5].p[i], .pos = t->p[6].p[i], .start = t->p[7].p[i], .t = t->d[0],
+			     .sequences = WW_ARRAY_LEN(lengths), .rows_max = 130, .keys_max = 130, .heads = t->d[1],
 			     .kv_heads = t->d[2], .head_dim = t->d[3], .scale = 0.3f };
 	if (t->d[4]) {
 		a.pages = t->p[8].p[i];
@@ -381,7 +382,7 @@ static void run_attention(struct test *t, int i)
 }
 static void run_attention_bwd(struct test *t, int i)
 {
-	struct ww_attn_bwd a = { .fwd = attn(t, i), .sequences = WW_ARRAY_LEN(lengths), .dout = arr(t, 8, i), .dq = arr(t, 9, i),
+	struct ww_attn_bwd a = { .fwd = attn(t, i), .dout = arr(t, 8, i), .dq = arr(t, 9, i),
 				 .dk = arr(t, 10, i), .dv = arr(t, 11, i) };
 	ops(t, i)->attention_bwd(t->b->s[i], &a);
 }

@@ -133,11 +133,11 @@ void ww_cpu_attention_bwd(struct ww_stream *s, const struct ww_attn_bwd *b)
 	if (s->err.rc != WW_OK)
 		return;
 	WW_BUG(b->fwd.pages || !b->fwd.lse);
-	for (int64_t i = 0; i < b->sequences; i++)
+	for (int64_t i = 0; i < b->fwd.sequences; i++)
 		if (b->fwd.start[i + 1] - b->fwd.start[i] > w.rows_max)
 			w.rows_max = b->fwd.start[i + 1] - b->fwd.start[i];
 	w.per_worker = (4 * w.rows_max + 4) * b->fwd.head_dim;
 	w.scratch = ww_cpu_scratch(s, 3, w.per_worker * ww_pool_threads(s->d->pool));
 	if (w.scratch)
-		ww_pool_run(s->d->pool, b->sequences * b->fwd.kv_heads, bwd_part, &w);
+		ww_pool_run(s->d->pool, b->fwd.sequences * b->fwd.kv_heads, bwd_part, &w);
 }

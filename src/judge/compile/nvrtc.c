@@ -9,7 +9,7 @@
 #include "judge/compile/compile_wire.h"
 
 #include "base/fs.h"
-#include "judge/compile/cudalibs.h"
+#include "base/cudalibs.h"
 
 #include <dlfcn.h>
 #include <limits.h>

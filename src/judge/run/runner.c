@@ -12,9 +12,9 @@
  * children, every write to a file, every read outside of libraries, /proc, /sys and /dev. */
 #include "judge/run/proto.h"
 
+#include "base/cudalibs.h"
 #include "base/fs.h"
 #include "base/str.h"
-#include "judge/compile/cudalibs.h"
 #include "sandbox/sandbox.h"
 
 #include <dlfcn.h>

@@ -134,7 +134,8 @@ static void rope_gradient(void **state)
 static struct ww_attn attn(void)
 {
 	return (struct ww_attn){ .q = f32(x[0]), .k = f32(x[1]), .v = f32(x[2]), .out = f32(y), .lse = lse, .seq = seq, .pos = pos,
-				 .start = start, .t = T, .heads = A, .kv_heads = K, .head_dim = D, .scale = 0.7f };
+				 .start = start, .t = T, .sequences = 3, .rows_max = 5, .keys_max = 5, .heads = A, .kv_heads = K,
+				 .head_dim = D, .scale = 0.7f };
 }
 static void attention_forward(void)
 {
@@ -145,7 +146,7 @@ static void attention_gradients(void **state)
 {
 	(void)state;
 	attention_forward();
-	struct ww_attn_bwd b = { .fwd = attn(), .sequences = 3, .dout = f32(g), .dq = f32(dx[0]), .dk = f32(dx[1]), .dv = f32(dx[2]) };
+	struct ww_attn_bwd b = { .fwd = attn(), .dout = f32(g), .dq = f32(dx[0]), .dk = f32(dx[1]), .dv = f32(dx[2]) };
 	ops->attention_bwd(s, &b);
 	check(attention_forward, T * A * D, 0, T * A * D);
 	check(attention_forward, T * A * D, 1, T * K * D);

@@ -10,8 +10,8 @@
  *     $CUDA_HOME, $CUDA_PATH, /usr/local/cuda, /usr/local/cuda-*: lib64
  *     the dynamic linker's own directories, $LD_LIBRARY_PATH among them
  */
-#ifndef WW_JUDGE_COMPILE_CUDALIBS_H
-#define WW_JUDGE_COMPILE_CUDALIBS_H
+#ifndef WW_BASE_CUDALIBS_H
+#define WW_BASE_CUDALIBS_H
 
 #include "base/err.h"
 

@@ -1,5 +1,5 @@
 /* cudalibs.c - see cudalibs.h. */
-#include "judge/compile/cudalibs.h"
+#include "base/cudalibs.h"
 
 #include "base/fs.h"
 

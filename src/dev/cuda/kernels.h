@@ -1,0 +1,99 @@
+/* kernels.h - the launchers of the cuda backend's kernels: what C calls and the .cu files define.
+ *
+ * Every launcher puts work on a stream and returns a cudaError_t as int.  `bf16` says that the untyped arrays are bf16 and not
+ * fp32; arrays named float * are always fp32.  Workspaces come from the caller, sized by the functions beside the launchers.
+ * Shapes and meanings are those of dev.h.
+ */
+#ifndef WW_DEV_CUDA_KERNELS_H
+#define WW_DEV_CUDA_KERNELS_H
+
+#include <cuda_runtime_api.h>
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- point.cu: elements on their own */
+int ww_cu_cast(cudaStream_t s, void *dst, int dst_bf16, const void *src, int src_bf16, int64_t n);
+int ww_cu_add(cudaStream_t s, int bf16, void *y, const void *a, const void *b, int64_t n);
+int ww_cu_bias(cudaStream_t s, int bf16, void *y, const void *bias, int64_t t, int64_t n);
+int ww_cu_swiglu(cudaStream_t s, int bf16, void *y, const void *gate, const void *up, int64_t n);
+int ww_cu_swiglu_bwd(cudaStream_t s, int bf16, void *dgate, void *dup, const void *dy, const void *gate, const void *up, int64_t n);
+int ww_cu_embed(cudaStream_t s, int bf16, void *y, const void *table, const int32_t *ids, int64_t t, int64_t h);
+int ww_cu_scatter(cudaStream_t s, int bf16, void *dst, const void *src, const int32_t *rows, int64_t t, int64_t width);
+int ww_cu_rope_table(cudaStream_t s, float *cs, const int32_t *pos, const float *freq, float factor, int64_t t, int64_t d);
+int ww_cu_rope(cudaStream_t s, int bf16, void *x, const float *cs, int backward, int64_t t, int64_t heads, int64_t d);
+
+struct ww_cu_adamw { float lr, beta1, beta2, eps, decay, c1, c2; };	/* c1, c2: 1 / (1 - beta^step) */
+int ww_cu_adamw(cudaStream_t s, float *master, void *model, int model_bf16, float *m, float *v, const float *grad,
+		const float *scale, const struct ww_cu_adamw *h, int64_t n);
+int ww_cu_clip_factor(cudaStream_t s, float *out, const float *in, float limit);
+
+/* ---- rows.cu: sums over rows and columns */
+int64_t ww_cu_rows_max_width(void);			/* of rmsnorm and its gradient */
+int ww_cu_rmsnorm(cudaStream_t s, int bf16, void *y, float *rstd, const void *x, const void *w, int64_t t, int64_t h, float eps);
+size_t ww_cu_rmsnorm_bwd_bytes(int64_t t, int64_t h);
+int ww_cu_rmsnorm_bwd(cudaStream_t s, int bf16, void *dx, float *dw, const void *dy, const void *x, const void *w,
+		      const float *rstd, int64_t t, int64_t h, float *work);
+size_t ww_cu_bias_bwd_bytes(int64_t t, int64_t n);
+int ww_cu_bias_bwd(cudaStream_t s, int bf16, float *dbias, const void *dy, int64_t t, int64_t n, float *work);
+size_t ww_cu_embed_bwd_bytes(int64_t t);
+int ww_cu_embed_bwd(cudaStream_t s, int bf16, float *dtable, const void *dy, const int32_t *ids, int64_t t, int64_t h,
+		    int32_t *work);
+int ww_cu_softmax_chunk(cudaStream_t s, float *state, const float *logits, const int32_t *targets, int64_t t, int64_t first,
+			int64_t n);
+int ww_cu_softmax_finish(cudaStream_t s, float *logp, float *lse, const float *state, int64_t t);
+int ww_cu_softmax_bwd(cudaStream_t s, int bf16, void *dlogits, const float *logits, const int32_t *targets, const float *lse,
+		      const float *dlogp, int64_t t, int64_t first, int64_t n);
+struct ww_draw;
+struct ww_drawn;
+int ww_cu_draws(cudaStream_t s, struct ww_drawn *out, const struct ww_draw *how, const float *logits, const float *lse, int64_t t,
+		int64_t v, int64_t chunk);
+size_t ww_cu_sumsq_bytes(void);
+int ww_cu_sumsq(cudaStream_t s, float *out, const float *x, int64_t n, double *work);
+
+/* ---- gemm_own.cu: element (i, l) of a is a[i * ai + l * al], (l, j) of b is b[l * bl + j * bj]; sums run along l from 0 */
+int ww_cu_gemm(cudaStream_t s, int ab_bf16, int c_bf16, void *c, const void *a, int64_t ai, int64_t al, const void *b, int64_t bl,
+	       int64_t bj, int64_t m, int64_t n, int64_t k, int accumulate);
+/* *differ (device) is set to 1 where the bytes of a and b are not equal. */
+int ww_cu_differ(cudaStream_t s, int *differ, const void *a, const void *b, size_t bytes);
+/* Numbers in -1..1 that depend on seed and index only. */
+int ww_cu_random(cudaStream_t s, int bf16, void *x, int64_t n, uint32_t seed);
+
+/* ---- attn_fwd.cu, attn_bwd.cu, attn_any.cu */
+struct ww_cu_attn {
+	const void *q, *k, *v;
+	void *out;
+	float *lse;
+	const int32_t *seq, *pos, *start, *pages;
+	int64_t pages_stride, page_size;
+	int64_t t, sequences, rows_max, keys_max;
+	int heads, kv_heads, head_dim;
+	float scale;
+};
+struct ww_cu_attn_bwd {
+	struct ww_cu_attn fwd;
+	const void *dout;
+	void *dq, *dk, *dv;
+};
+
+/* Whether the tensor core kernels take this shape (bf16 only). */
+int ww_cu_attn_fits(const struct ww_cu_attn *a);
+size_t ww_cu_attn_fwd_bytes(const struct ww_cu_attn *a, int sms);
+int ww_cu_attn_fwd(cudaStream_t s, const struct ww_cu_attn *a, int sms, void *work);
+size_t ww_cu_attn_bwd_bytes(const struct ww_cu_attn *a);		/* also that of ww_cu_attn_any_bwd() */
+int ww_cu_attn_bwd(cudaStream_t s, const struct ww_cu_attn_bwd *b, void *work);
+/* Any shape up to ww_cu_attn_any_max() dimensions, one warp a row. */
+int ww_cu_attn_any_max(void);
+int ww_cu_attn_any_fwd(cudaStream_t s, int bf16, const struct ww_cu_attn *a);
+int ww_cu_attn_any_bwd(cudaStream_t s, int bf16, const struct ww_cu_attn_bwd *b, void *work);
+/* delta (T, A) = sum of dout * out */
+int ww_cu_attn_delta(cudaStream_t s, int bf16, float *delta, const void *dout, const void *out, int64_t rows, int d);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

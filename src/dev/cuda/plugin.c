@@ -1,0 +1,464 @@
+/* plugin.c - the cuda backend: device, memory, streams, and the table of operations around the kernels.
+ *
+ * This and the other files of the folder make a library of their own that is loaded when the device "cuda" is opened (dev.c), so
+ * that the program starts without a driver.  The runtime is linked in statically and finds the driver itself; cuBLASLt is
+ * opened by gemm.c.
+ *
+ * Nothing waits for the device but sync, freeing memory, and a staging area that is full.
+ *
+ * Staging.  Copies from and to pageable memory would make the driver wait or copy twice, so host memory passes through pinned
+ * areas.  Uploads are copied at once, the caller's memory is free when upload() returns; the area has two halves, and one is
+ * used again when an event says that its copies have ended.  Downloads land in the area and reach the caller's memory in sync.
+ *
+ * Scratch.  An operation's workspace is the stream's one block, which grows to the largest that was asked for: operations of a
+ * stream follow one another, so they can share it.
+ *
+ * Errors.  The first one stays on the stream until sync, later work does nothing.  A fault in a kernel is sticky: the context is
+ * lost, and every later call says so.
+ */
+#include "dev/cuda/cuda.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { UP_HALF = 4 << 20, DOWN_BYTES = 8 << 20, COPIES_MAX = 1 << 16, ALIGN = 64 };
+
+void ww_cu_note(struct ww_stream *s, int rc, const char *what)
+{
+	if (!rc)
+		return;
+	cudaGetLastError();	/* one that is not sticky must not be seen again */
+	if (s->err.rc == WW_OK)
+		ww_err_set(&s->err, rc == (int)cudaErrorMemoryAllocation ? WW_ERR_NOMEM : WW_ERR_DEVICE, "%s: %s", what,
+			   cudaGetErrorString((cudaError_t)rc));
+}
+
+int ww_cu_capturing(struct ww_stream *s)
+{
+	enum cudaStreamCaptureStatus st = cudaStreamCaptureStatusNone;
+	return cudaStreamIsCapturing(s->s, &st) != cudaSuccess || st != cudaStreamCaptureStatusNone;
+}
+
+void *ww_cu_scratch(struct ww_stream *s, size_t bytes)
+{
+	if (s->err.rc != WW_OK)
+		return NULL;
+	if (s->scratch_cap >= bytes && s->scratch)
+		return s->scratch;
+	bytes = bytes < 1 << 20 ? 1 << 20 : bytes;
+	cudaFree(s->scratch);	/* waits for the work that uses it */
+	ww_dev_count(&s->d->dev, -(int64_t)s->scratch_cap);
+	s->scratch = NULL;
+	s->scratch_cap = 0;
+	ww_cu_note(s, (int)cudaMalloc(&s->scratch, bytes), "workspace on the GPU");
+	if (s->err.rc == WW_OK)
+		s->scratch_cap = bytes;
+	ww_dev_count(&s->d->dev, (int64_t)s->scratch_cap);
+	return s->scratch;
+}
+
+static enum ww_rc failed(struct ww_err *err, int rc, const char *what)
+{
+	cudaGetLastError();
+	return ww_err_set(err, rc == (int)cudaErrorMemoryAllocation ? WW_ERR_NOMEM : WW_ERR_DEVICE, "%s: %s", what,
+			  cudaGetErrorString((cudaError_t)rc));
+}
+
+/* ---- memory and streams */
+
+/* The size of each block, so that freeing it can be counted: a block, its size and the next one. */
+struct ww_cu_block { void *p; size_t bytes; struct ww_cu_block *next; };
+
+static enum ww_rc cuda_alloc(struct ww_dev *dev, size_t bytes, void **out, struct ww_err *err)
+{
+	struct ww_cuda *d = (struct ww_cuda *)dev;
+	struct ww_cu_block *block = malloc(sizeof(*block));
+	size_t left = 0, all = 0;
+	int rc = block ? (int)cudaMalloc(out, bytes ? bytes : 1) : (int)cudaErrorMemoryAllocation;
+	if (!rc) {
+		*block = (struct ww_cu_block){ *out, bytes, NULL };
+		pthread_mutex_lock(&d->lock);
+		block->next = d->blocks;
+		d->blocks = block;
+		pthread_mutex_unlock(&d->lock);
+		ww_dev_count(dev, (int64_t)bytes);
+		return WW_OK;
+	}
+	free(block);
+	*out = NULL;
+	if (rc != (int)cudaErrorMemoryAllocation)
+		return failed(err, rc, "cannot allocate memory on the GPU");
+	cudaGetLastError();
+	cudaMemGetInfo(&left, &all);
+	return ww_err_set(err, WW_ERR_NOMEM, "cannot allocate %.1f MiB on the GPU: %.1f of %.1f MiB are free", (double)bytes / 1048576,
+			  (double)left / 1048576, (double)all / 1048576);
+}
+
+static void cuda_free(struct ww_dev *dev, void *p)
+{
+	struct ww_cuda *d = (struct ww_cuda *)dev;
+	pthread_mutex_lock(&d->lock);
+	struct ww_cu_block **at = &d->blocks, *found;
+	while (*at && (*at)->p != p)
+		at = &(*at)->next;
+	found = *at;
+	if (found)
+		*at = found->next;
+	pthread_mutex_unlock(&d->lock);
+	ww_dev_count(dev, found ? -(int64_t)found->bytes : 0);
+	free(found);
+	cudaFree(p);
+}
+
+static void cuda_memory(struct ww_dev *d, uint64_t *free_bytes, uint64_t *total_bytes)
+{
+	size_t left = 0, all = 0;
+	(void)d;
+	cudaMemGetInfo(&left, &all);
+	*free_bytes = left;
+	*total_bytes = all;
+}
+
+static void cuda_stream_free(struct ww_stream *s)
+{
+	if (!s)
+		return;
+	ww_dev_count(&s->d->dev, -(int64_t)(s->scratch_cap + (s->ready ? WW_CU_GEMM_WORK : 0)));
+	if (s->s)
+		cudaStreamSynchronize(s->s);
+	for (int i = 0; i < 2; i++)
+		if (s->up.free[i])
+			cudaEventDestroy(s->up.free[i]);
+	cudaFreeHost(s->up.p);
+	cudaFreeHost(s->down.p);
+	cudaFree(s->scratch);
+	cudaFree(s->gemm_work);
+	if (s->s)
+		cudaStreamDestroy(s->s);
+	free(s->down.copies);
+	free(s);
+}
+
+static enum ww_rc cuda_stream_new(struct ww_dev *d, struct ww_stream **out, struct ww_err *err)
+{
+	struct ww_stream *s = calloc(1, sizeof(*s));
+	int rc;
+	if (!s)
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	s->d = (struct ww_cuda *)d;
+	if ((rc = (int)cudaStreamCreateWithFlags(&s->s, cudaStreamNonBlocking)) ||
+	    (rc = (int)cudaMallocHost((void **)&s->up.p, 2 * UP_HALF)) || (rc = (int)cudaMallocHost((void **)&s->down.p, DOWN_BYTES)) ||
+	    (rc = (int)cudaMalloc(&s->gemm_work, WW_CU_GEMM_WORK)) ||
+	    (rc = (int)cudaEventCreateWithFlags(&s->up.free[0], cudaEventDisableTiming)) ||
+	    (rc = (int)cudaEventCreateWithFlags(&s->up.free[1], cudaEventDisableTiming))) {
+		cuda_stream_free(s);
+		return failed(err, rc, "cannot make a stream on the GPU");
+	}
+	ww_dev_count(d, WW_CU_GEMM_WORK);
+	s->ready = 1;
+	*out = s;
+	return WW_OK;
+}
+
+/* Wait, and hand what was downloaded to its owners. */
+static void drain(struct ww_stream *s)
+{
+	ww_cu_note(s, (int)cudaStreamSynchronize(s->s), "work on the GPU");
+	for (int i = 0; s->err.rc == WW_OK && i < s->down.n; i++)
+		memcpy(s->down.copies[i].host, s->down.p + s->down.copies[i].at, s->down.copies[i].bytes);
+	s->down.n = 0;
+	s->down.at = 0;
+	s->up.at = 0;
+}
+
+static enum ww_rc cuda_sync(struct ww_stream *s, struct ww_err *err)
+{
+	drain(s);
+	enum ww_rc rc = s->err.rc;
+	if (rc != WW_OK)
+		*err = s->err;
+	s->err = (struct ww_err)WW_ERR_INIT;
+	return rc;
+}
+
+static void cuda_upload(struct ww_stream *s, void *dst, const void *host, size_t bytes)
+{
+	for (size_t done = 0, n; s->err.rc == WW_OK && done < bytes; done += n) {
+		if (s->up.at == UP_HALF) {
+			ww_cu_note(s, (int)cudaEventRecord(s->up.free[s->up.half], s->s), "upload");
+			s->up.half ^= 1;
+			s->up.at = 0;
+			ww_cu_note(s, (int)cudaEventSynchronize(s->up.free[s->up.half]), "upload");
+		}
+		n = bytes - done < UP_HALF - s->up.at ? bytes - done : UP_HALF - s->up.at;
+		char *p = s->up.p + s->up.half * UP_HALF + s->up.at;
+		memcpy(p, (const char *)host + done, n);
+		ww_cu_note(s, (int)cudaMemcpyAsync((char *)dst + done, p, n, cudaMemcpyHostToDevice, s->s), "upload");
+		s->up.at += (n + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+	}
+}
+
+static int add_copy(struct ww_stream *s, void *host, size_t bytes)
+{
+	if (s->down.n == s->down.cap) {
+		int cap = s->down.cap ? 2 * s->down.cap : 64;
+		struct ww_cu_copy *c = cap > COPIES_MAX ? NULL : realloc(s->down.copies, (size_t)cap * sizeof(*c));
+		if (!c)
+			return 0;
+		s->down.copies = c;
+		s->down.cap = cap;
+	}
+	s->down.copies[s->down.n++] = (struct ww_cu_copy){ host, s->down.at, bytes };
+	return 1;
+}
+
+static void cuda_download(struct ww_stream *s, void *host, const void *src, size_t bytes)
+{
+	for (size_t done = 0, n; s->err.rc == WW_OK && done < bytes; done += n) {
+		if (s->down.at == DOWN_BYTES || s->down.n == COPIES_MAX / 2)
+			drain(s);
+		n = bytes - done < DOWN_BYTES - s->down.at ? bytes - done : DOWN_BYTES - s->down.at;
+		ww_cu_note(s, (int)cudaMemcpyAsync(s->down.p + s->down.at, (const char *)src + done, n, cudaMemcpyDeviceToHost, s->s),
+			   "download");
+		if (!add_copy(s, (char *)host + done, n))
+			ww_cu_note(s, (int)cudaErrorMemoryAllocation, "download");
+		s->down.at += (n + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+	}
+}
+
+/* ---- operations: check the types, find a workspace, launch */
+
+#define LAUNCH(what, call)                                                             \
+	do {                                                                           \
+		if (s->err.rc == WW_OK)                                                \
+			ww_cu_note(s, (call), what);                                   \
+	} while (0)
+
+static int half(struct ww_arr a) { return a.dtype == WW_BF16; }
+
+static void cuda_zero(struct ww_stream *s, void *dst, size_t bytes)
+{
+	LAUNCH("zero", (int)cudaMemsetAsync(dst, 0, bytes, s->s));
+}
+
+static void cuda_cast(struct ww_stream *s, struct ww_arr dst, struct ww_arr src, int64_t n)
+{
+	LAUNCH("cast", ww_cu_cast(s->s, dst.p, half(dst), src.p, half(src), n));
+}
+
+static void cuda_bias(struct ww_stream *s, struct ww_arr y, struct ww_arr bias, int64_t t, int64_t n)
+{
+	WW_BUG(y.dtype != bias.dtype);
+	LAUNCH("bias", ww_cu_bias(s->s, half(y), y.p, bias.p, t, n));
+}
+
+static void cuda_bias_bwd(struct ww_stream *s, float *dbias, struct ww_arr dy, int64_t t, int64_t n)
+{
+	float *work = ww_cu_scratch(s, ww_cu_bias_bwd_bytes(t, n));
+	LAUNCH("bias_bwd", ww_cu_bias_bwd(s->s, half(dy), dbias, dy.p, t, n, work));
+}
+
+static void cuda_add(struct ww_stream *s, struct ww_arr y, struct ww_arr a, struct ww_arr b, int64_t n)
+{
+	WW_BUG(y.dtype != a.dtype || y.dtype != b.dtype);
+	LAUNCH("add", ww_cu_add(s->s, half(y), y.p, a.p, b.p, n));
+}
+
+static void cuda_embed(struct ww_stream *s, struct ww_arr y, struct ww_arr table, const int32_t *ids, int64_t t, int64_t h)
+{
+	WW_BUG(y.dtype != table.dtype);
+	LAUNCH("embed", ww_cu_embed(s->s, half(y), y.p, table.p, ids, t, h));
+}
+
+static void cuda_embed_bwd(struct ww_stream *s, float *dtable, struct ww_arr dy, const int32_t *ids, int64_t t, int64_t h)
+{
+	int32_t *work = ww_cu_scratch(s, ww_cu_embed_bwd_bytes(t));
+	LAUNCH("embed_bwd", ww_cu_embed_bwd(s->s, half(dy), dtable, dy.p, ids, t, h, work));
+}
+
+static void cuda_scatter(struct ww_stream *s, struct ww_arr dst, struct ww_arr src, const int32_t *rows, int64_t t, int64_t width)
+{
+	WW_BUG(dst.dtype != src.dtype);
+	LAUNCH("scatter", ww_cu_scatter(s->s, half(dst), dst.p, src.p, rows, t, width));
+}
+
+static void cuda_rmsnorm(struct ww_stream *s, struct ww_arr y, float *rstd, struct ww_arr x, struct ww_arr w, int64_t t, int64_t h,
+			 float eps)
+{
+	WW_BUG(y.dtype != x.dtype || y.dtype != w.dtype || h > ww_cu_rows_max_width());
+	LAUNCH("rmsnorm", ww_cu_rmsnorm(s->s, half(y), y.p, rstd, x.p, w.p, t, h, eps));
+}
+
+static void cuda_rmsnorm_bwd(struct ww_stream *s, struct ww_arr dx, float *dw, struct ww_arr dy, struct ww_arr x, struct ww_arr w,
+			     const float *rstd, int64_t t, int64_t h)
+{
+	float *work = ww_cu_scratch(s, ww_cu_rmsnorm_bwd_bytes(t, h));
+	WW_BUG(dx.dtype != dy.dtype || dx.dtype != x.dtype || dx.dtype != w.dtype || h > ww_cu_rows_max_width());
+	LAUNCH("rmsnorm_bwd", ww_cu_rmsnorm_bwd(s->s, half(dx), dx.p, dw, dy.p, x.p, w.p, rstd, t, h, work));
+}
+
+static void cuda_rope_table(struct ww_stream *s, float *cs, const int32_t *pos, const float *freq, float factor, int64_t t, int64_t d)
+{
+	LAUNCH("rope_table", ww_cu_rope_table(s->s, cs, pos, freq, factor, t, d));
+}
+
+static void cuda_rope(struct ww_stream *s, struct ww_arr x, const float *cs, int backward, int64_t t, int64_t heads, int64_t d)
+{
+	WW_BUG(d % 2);
+	LAUNCH("rope", ww_cu_rope(s->s, half(x), x.p, cs, backward, t, heads, d));
+}
+
+static struct ww_cu_attn attn_of(const struct ww_attn *a)
+{
+	WW_BUG(a->q.dtype != a->k.dtype || a->q.dtype != a->v.dtype || a->q.dtype != a->out.dtype || a->heads % a->kv_heads ||
+	       a->head_dim > ww_cu_attn_any_max());
+	return (struct ww_cu_attn){ .q = a->q.p, .k = a->k.p, .v = a->v.p, .out = a->out.p, .lse = a->lse, .seq = a->seq, .pos = a->pos,
+				    .start = a->start, .pages = a->pages, .pages_stride = a->pages_stride, .page_size = a->page_size,
+				    .t = a->t, .sequences = a->sequences, .rows_max = a->rows_max, .keys_max = a->keys_max,
+				    .heads = (int)a->heads, .kv_heads = (int)a->kv_heads, .head_dim = (int)a->head_dim, .scale = a->scale };
+}
+
+static void cuda_attention(struct ww_stream *s, const struct ww_attn *a)
+{
+	struct ww_cu_attn c = attn_of(a);
+	if (!a->t)
+		return;
+	if (!half(a->q) || !ww_cu_attn_fits(&c)) {
+		LAUNCH("attention", ww_cu_attn_any_fwd(s->s, half(a->q), &c));
+		return;
+	}
+	void *work = ww_cu_scratch(s, ww_cu_attn_fwd_bytes(&c, s->d->sms));
+	LAUNCH("attention", ww_cu_attn_fwd(s->s, &c, s->d->sms, work));
+}
+
+static void cuda_attention_bwd(struct ww_stream *s, const struct ww_attn_bwd *b)
+{
+	struct ww_cu_attn_bwd c = { attn_of(&b->fwd), b->dout.p, b->dq.p, b->dk.p, b->dv.p };
+	int type = b->fwd.q.dtype;
+	WW_BUG(b->fwd.pages || !b->fwd.lse || b->dout.dtype != type || b->dq.dtype != type || b->dk.dtype != type || b->dv.dtype != type);
+	if (!b->fwd.t)
+		return;
+	void *work = ww_cu_scratch(s, ww_cu_attn_bwd_bytes(&c.fwd));
+	int fits = type == WW_BF16 && ww_cu_attn_fits(&c.fwd) && !(((uintptr_t)c.dout | (uintptr_t)c.dq | (uintptr_t)c.dk | (uintptr_t)c.dv) & 15);
+	if (fits)
+		LAUNCH("attention_bwd", ww_cu_attn_bwd(s->s, &c, work));
+	else
+		LAUNCH("attention_bwd", ww_cu_attn_any_bwd(s->s, type == WW_BF16, &c, work));
+}
+
+static void cuda_swiglu(struct ww_stream *s, struct ww_arr y, struct ww_arr gate, struct ww_arr up, int64_t n)
+{
+	WW_BUG(y.dtype != gate.dtype || y.dtype != up.dtype);
+	LAUNCH("swiglu", ww_cu_swiglu(s->s, half(y), y.p, gate.p, up.p, n));
+}
+
+static void cuda_swiglu_bwd(struct ww_stream *s, struct ww_arr dgate, struct ww_arr dup, struct ww_arr dy, struct ww_arr gate,
+			    struct ww_arr up, int64_t n)
+{
+	WW_BUG(dgate.dtype != dup.dtype || dup.dtype != dy.dtype || dy.dtype != gate.dtype || gate.dtype != up.dtype);
+	LAUNCH("swiglu_bwd", ww_cu_swiglu_bwd(s->s, half(dy), dgate.p, dup.p, dy.p, gate.p, up.p, n));
+}
+
+static void cuda_softmax_chunk(struct ww_stream *s, float *state, const float *logits, const int32_t *targets, int64_t t, int64_t first,
+			       int64_t n)
+{
+	LAUNCH("softmax", ww_cu_softmax_chunk(s->s, state, logits, targets, t, first, n));
+}
+
+static void cuda_softmax_finish(struct ww_stream *s, float *logp, float *lse, const float *state, int64_t t)
+{
+	LAUNCH("softmax", ww_cu_softmax_finish(s->s, logp, lse, state, t));
+}
+
+static void cuda_softmax_bwd(struct ww_stream *s, struct ww_arr dlogits, const float *logits, const int32_t *targets, const float *lse,
+			     const float *dlogp, int64_t t, int64_t first, int64_t n)
+{
+	LAUNCH("softmax_bwd", ww_cu_softmax_bwd(s->s, half(dlogits), dlogits.p, logits, targets, lse, dlogp, t, first, n));
+}
+
+static void cuda_draw(struct ww_stream *s, struct ww_drawn *out, const struct ww_draw *how, const float *logits, const float *lse,
+		      int64_t t, int64_t v, int64_t chunk)
+{
+	LAUNCH("draw", ww_cu_draws(s->s, out, how, logits, lse, t, v, chunk));
+}
+
+static void cuda_sumsq(struct ww_stream *s, float *out, const float *x, int64_t n)
+{
+	double *work = ww_cu_scratch(s, ww_cu_sumsq_bytes());
+	LAUNCH("sumsq", ww_cu_sumsq(s->s, out, x, n, work));
+}
+
+static void cuda_clip_factor(struct ww_stream *s, float *out, const float *in, float limit)
+{
+	LAUNCH("clip_factor", ww_cu_clip_factor(s->s, out, in, limit));
+}
+
+static void cuda_adamw(struct ww_stream *s, float *master, struct ww_arr model, float *m, float *v, const float *grad,
+		       const float *scale, const struct ww_adamw *h, int64_t n)
+{
+	struct ww_cu_adamw c = { h->lr, h->beta1, h->beta2, h->eps, h->weight_decay,
+				 (float)(1 / (1 - pow((double)h->beta1, (double)h->step))),
+				 (float)(1 / (1 - pow((double)h->beta2, (double)h->step))) };
+	LAUNCH("adamw", ww_cu_adamw(s->s, master, model.p, half(model), m, v, grad, scale, &c, n));
+}
+
+static void cuda_close(struct ww_dev *dev)
+{
+	struct ww_cuda *d = (struct ww_cuda *)dev;
+	ww_cu_gemms_free(d->gemms);
+	while (d->blocks) {
+		struct ww_cu_block *next = d->blocks->next;
+		free(d->blocks);
+		d->blocks = next;
+	}
+	pthread_mutex_destroy(&d->lock);
+	free(d);
+}
+
+static const struct ww_dev_ops cuda_ops = {
+	.name = "cuda", .alloc = cuda_alloc, .free = cuda_free, .memory = cuda_memory, .stream_new = cuda_stream_new, .stream_free = cuda_stream_free,
+	.sync = cuda_sync, .close = cuda_close, .upload = cuda_upload, .download = cuda_download, .zero = cuda_zero, .cast = cuda_cast,
+	.gemm = ww_cu_product, .bias = cuda_bias, .bias_bwd = cuda_bias_bwd, .add = cuda_add, .embed = cuda_embed,
+	.embed_bwd = cuda_embed_bwd, .scatter = cuda_scatter, .rmsnorm = cuda_rmsnorm, .rmsnorm_bwd = cuda_rmsnorm_bwd,
+	.rope_table = cuda_rope_table, .rope = cuda_rope, .attention = cuda_attention, .attention_bwd = cuda_attention_bwd,
+	.swiglu = cuda_swiglu, .swiglu_bwd = cuda_swiglu_bwd, .softmax_chunk = cuda_softmax_chunk,
+	.softmax_finish = cuda_softmax_finish, .softmax_bwd = cuda_softmax_bwd, .draw = cuda_draw, .sumsq = cuda_sumsq, .clip_factor = cuda_clip_factor,
+	.adamw = cuda_adamw,
+};
+
+/* A GPU that the kernels run on. */
+static enum ww_rc find_gpu(struct ww_cuda *d, struct ww_err *err)
+{
+	int n = 0, major = 0, rc = (int)cudaGetDeviceCount(&n);
+	if (rc || !n)
+		return ww_err_set(err, WW_ERR_MISSING, "no GPU that CUDA can use (%s); the device \"cpu\" works without one",
+				  rc ? cudaGetErrorString((cudaError_t)rc) : "none is there");
+	if ((rc = (int)cudaSetDevice(0)) || (rc = (int)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0)) ||
+	    (rc = (int)cudaDeviceGetAttribute(&d->sms, cudaDevAttrMultiProcessorCount, 0)))
+		return failed(err, rc, "cannot use the GPU");
+	if (major < 9)
+		return ww_err_set(err, WW_ERR_MISSING, "the engine needs a GPU of compute capability 9.0 or later, this one has %d.x", major);
+	return WW_OK;
+}
+
+__attribute__((visibility("default"))) enum ww_rc ww_dev_cuda_open(size_t ops_bytes, int exact, struct ww_dev **out,
+								   struct ww_err *err)
+{
+	if (ops_bytes != sizeof(struct ww_dev_ops))
+		return ww_err_set(err, WW_ERR_MISSING, WW_DEV_PLUGIN_CUDA " belongs to another version of this program");
+	struct ww_cuda *d = calloc(1, sizeof(*d));
+	enum ww_rc rc;
+	if (!d)
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	d->dev.ops = &cuda_ops;
+	d->dev.exact = exact;
+	pthread_mutex_init(&d->lock, NULL);
+	WW_TRY(find_gpu(d, err));
+	WW_TRY(ww_cu_gemms_new(d, &d->gemms, err));
+	*out = &d->dev;
+out:
+	if (rc != WW_OK)
+		free(d);
+	return rc;
+}

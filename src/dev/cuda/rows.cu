@@ -1,0 +1,423 @@
+/* rows.cu - norms, softmax and the sums over tokens.
+ *
+ * A row is one group of threads, a warp or a block, chosen by the row's width; what a thread adds, and in which order, follows
+ * from the width too, so a row's result does not depend on the other rows.  Sums over rows (gradients of weights) go through
+ * partial sums of a number of groups that follows from the shape, and the partial sums are added in order: equal calls give
+ * equal bits.  Floats are never added atomically.
+ *
+ * The gradient of an embedding adds rows that share a token.  A first pass links each token to the next one of its id, a second
+ * one walks each chain from its first token: one writer a row of the table, in the order of the batch.  Sorting would
+ * be cheaper than the quadratic first pass beyond some 300,000 tokens a step.
+ */
+#include "dev/cuda/common.cuh"
+
+enum { SLOTS_MAX = 1056, COLUMN_BLOCKS = 264, COLS = 32, COL_ROWS = 8, SUM_BLOCKS = 512, SOFTMAX_THREADS = 256, CHAIN_THREADS = 128, ROWS_MAX = 16384 };
+
+extern "C" int64_t ww_cu_rows_max_width(void) { return ROWS_MAX; }
+
+/* Width to threads a row and vectors a thread. */
+#define BY_WIDTH(h, CALL)                                                                                             \
+	do {                                                                                                          \
+		if ((h) <= 256)                                                                                       \
+			CALL(32, 1);                                                                                  \
+		else if ((h) <= 1024)                                                                                 \
+			CALL(128, 1);                                                                                 \
+		else if ((h) <= 2048)                                                                                 \
+			CALL(256, 1);                                                                                 \
+		else if ((h) <= 4096)                                                                                 \
+			CALL(256, 2);                                                                                 \
+		else if ((h) <= 8192)                                                                                 \
+			CALL(256, 4);                                                                                 \
+		else                                                                                                  \
+			CALL(256, 8);                                                                                 \
+	} while (0)
+
+/* N threads share a row; a block of narrow rows holds several. */
+template <int N> struct shape { enum { BLOCK = N < 256 ? 128 : N, PER_BLOCK = BLOCK / N }; };
+
+template <class T, bool FAST, int N, int K>
+__global__ void rmsnorm_k(void *y, float *rstd, const void *x, const void *w, int64_t t, int h, float eps)
+{
+	int64_t row = (int64_t)blockIdx.x * shape<N>::PER_BLOCK + threadIdx.x / N;
+	int lane = threadIdx.x % N;
+	float v[K][VEC], g[VEC], sum = 0;
+	if (row >= t)
+		return;		/* a whole warp: blocks of wider rows have one row only */
+#pragma unroll
+	for (int k = 0; k < K; k++) {
+		int c = (k * N + lane) * VEC;
+		read8<T, FAST>(v[k], (const T *)x + row * h + c, h - c);
+#pragma unroll
+		for (int i = 0; i < VEC; i++)
+			sum = fmaf(v[k][i], v[k][i], sum);
+	}
+	sum = group_sum<N>(sum);
+	float r = 1.0f / sqrtf(sum / (float)h + eps);
+	if (rstd && lane == 0)
+		rstd[row] = r;
+#pragma unroll
+	for (int k = 0; k < K; k++) {
+		int c = (k * N + lane) * VEC;
+		read8<T, FAST>(g, (const T *)w + c, h - c);
+#pragma unroll
+		for (int i = 0; i < VEC; i++)
+			v[k][i] = v[k][i] * r * g[i];
+		write8<T, FAST>((T *)y + row * h + c, v[k], h - c);
+	}
+}
+
+#define NORM(T, FAST, N, K)                                                                                           \
+	rmsnorm_k<T, FAST, N, K><<<blocks_for(t, shape<N>::PER_BLOCK), shape<N>::BLOCK, 0, s>>>(y, rstd, x, w, t, (int)h, eps)
+#define NORM_HALF_FAST(N, K) NORM(bf16_t, true, N, K)
+#define NORM_HALF(N, K) NORM(bf16_t, false, N, K)
+#define NORM_FLOAT_FAST(N, K) NORM(float, true, N, K)
+#define NORM_FLOAT(N, K) NORM(float, false, N, K)
+
+extern "C" int ww_cu_rmsnorm(cudaStream_t s, int bf16, void *y, float *rstd, const void *x, const void *w, int64_t t, int64_t h,
+			     float eps)
+{
+	int fast = h % VEC == 0 && aligned16(y, x, w);
+	if (!t)
+		return 0;
+	if (bf16 && fast)
+		BY_WIDTH(h, NORM_HALF_FAST);
+	else if (bf16)
+		BY_WIDTH(h, NORM_HALF);
+	else if (fast)
+		BY_WIDTH(h, NORM_FLOAT_FAST);
+	else
+		BY_WIDTH(h, NORM_FLOAT);
+	return launched();
+}
+
+/* out (n) += the sum of `parts` rows of part (parts, n), from first to last. */
+__global__ void add_parts_k(float *out, const float *part, int parts, int64_t n)
+{
+	__shared__ float sums[COL_ROWS][COLS];
+	int64_t c = (int64_t)blockIdx.x * COLS + threadIdx.x;
+	float sum = 0;
+	for (int i = threadIdx.y; c < n && i < parts; i += COL_ROWS)
+		sum += part[(int64_t)i * n + c];
+	sums[threadIdx.y][threadIdx.x] = sum;
+	__syncthreads();
+	if (threadIdx.y || c >= n)
+		return;
+	for (int i = 1; i < COL_ROWS; i++)
+		sum += sums[i][threadIdx.x];
+	out[c] += sum;
+}
+
+static int add_parts(cudaStream_t s, float *out, const float *part, int parts, int64_t n)
+{
+	add_parts_k<<<blocks_for(n, COLS), dim3(COLS, COL_ROWS), 0, s>>>(out, part, parts, n);
+	return launched();
+}
+
+/* Blocks of the gradient kernel: enough to keep a chip's memory busy, few enough partial sums. */
+static int norm_slots(int64_t t, int64_t per_block)
+{
+	int64_t blocks = (t + per_block - 1) / per_block, most = per_block > 1 ? SLOTS_MAX : SLOTS_MAX / 2;
+	return (int)(blocks < most ? blocks : most);
+}
+
+/* With n = x r and g = dy w:  dx = r (g - n mean(g n)),  dw = sum of dy n. */
+template <class T, bool FAST, int N, int K>
+__global__ void rmsnorm_bwd_k(void *dx, float *part, const void *dy, const void *x, const void *w_, const float *rstd, int64_t t,
+			      int h)
+{
+	enum { PER_BLOCK = shape<N>::PER_BLOCK };
+	__shared__ float other[PER_BLOCK > 1 ? PER_BLOCK : 1][PER_BLOCK > 1 ? N * VEC : 1];
+	int lane = threadIdx.x % N, mine = threadIdx.x / N;
+	float w[K][VEC], dw[K][VEC] = {};
+#pragma unroll
+	for (int k = 0; k < K; k++)
+		read8<T, FAST>(w[k], (const T *)w_ + (k * N + lane) * VEC, h - (k * N + lane) * VEC);
+	for (int64_t row = (int64_t)blockIdx.x * PER_BLOCK + mine; row < t; row += (int64_t)gridDim.x * PER_BLOCK) {
+		float n[K][VEC], g[K][VEC], r = rstd[row], mean = 0;
+#pragma unroll
+		for (int k = 0; k < K; k++) {
+			int c = (k * N + lane) * VEC;
+			read8<T, FAST>(n[k], (const T *)x + row * h + c, h - c);
+			read8<T, FAST>(g[k], (const T *)dy + row * h + c, h - c);
+#pragma unroll
+			for (int i = 0; i < VEC; i++) {
+				n[k][i] *= r;
+				dw[k][i] = fmaf(g[k][i], n[k][i], dw[k][i]);
+				g[k][i] *= w[k][i];
+				mean = fmaf(g[k][i], n[k][i], mean);
+			}
+		}
+		mean = group_sum<N>(mean) / (float)h;
+#pragma unroll
+		for (int k = 0; k < K; k++) {
+			int c = (k * N + lane) * VEC;
+#pragma unroll
+			for (int i = 0; i < VEC; i++)
+				g[k][i] = r * (g[k][i] - n[k][i] * mean);
+			write8<T, FAST>((T *)dx + row * h + c, g[k], h - c);
+		}
+	}
+	if (PER_BLOCK > 1) {	/* K is 1: narrow rows */
+#pragma unroll
+		for (int i = 0; i < VEC; i++)
+			other[mine][lane * VEC + i] = dw[0][i];
+		__syncthreads();
+		if (mine)
+			return;
+		for (int p = 1; p < PER_BLOCK; p++)
+#pragma unroll
+			for (int i = 0; i < VEC; i++)
+				dw[0][i] += other[p][lane * VEC + i];
+	}
+#pragma unroll
+	for (int k = 0; k < K; k++) {
+		int c = (k * N + lane) * VEC;
+		write8<float, false>(part + (int64_t)blockIdx.x * h + c, dw[k], h - c);
+	}
+}
+
+extern "C" size_t ww_cu_rmsnorm_bwd_bytes(int64_t t, int64_t h)
+{
+	(void)t;
+	return (size_t)SLOTS_MAX * (size_t)h * sizeof(float);
+}
+
+#define NORM_BWD(T, FAST, N, K)                                                                                       \
+	rmsnorm_bwd_k<T, FAST, N, K><<<slots = norm_slots(t, shape<N>::PER_BLOCK), shape<N>::BLOCK, 0, s>>>(dx, work, dy, x, w, rstd, t, (int)h)
+#define NORM_BWD_HALF_FAST(N, K) NORM_BWD(bf16_t, true, N, K)
+#define NORM_BWD_HALF(N, K) NORM_BWD(bf16_t, false, N, K)
+#define NORM_BWD_FLOAT_FAST(N, K) NORM_BWD(float, true, N, K)
+#define NORM_BWD_FLOAT(N, K) NORM_BWD(float, false, N, K)
+
+extern "C" int ww_cu_rmsnorm_bwd(cudaStream_t s, int bf16, void *dx, float *dw, const void *dy, const void *x, const void *w,
+				 const float *rstd, int64_t t, int64_t h, float *work)
+{
+	int fast = h % VEC == 0 && aligned16(dx, dy, x, w), slots = 0;
+	if (!t)
+		return 0;
+	if (bf16 && fast)
+		BY_WIDTH(h, NORM_BWD_HALF_FAST);
+	else if (bf16)
+		BY_WIDTH(h, NORM_BWD_HALF);
+	else if (fast)
+		BY_WIDTH(h, NORM_BWD_FLOAT_FAST);
+	else
+		BY_WIDTH(h, NORM_BWD_FLOAT);
+	return add_parts(s, dw, work, slots, h);
+}
+
+/* part (gridDim.y, n): the sums over a block of rows. */
+template <class T> __global__ void column_sums_k(float *part, const void *x, int64_t t, int64_t n, int64_t rows)
+{
+	__shared__ float sums[COL_ROWS][COLS];
+	int64_t c = (int64_t)blockIdx.x * COLS + threadIdx.x, first = (int64_t)blockIdx.y * rows;
+	int64_t end = first + rows < t ? first + rows : t;
+	float sum = 0;
+	for (int64_t i = first + threadIdx.y; c < n && i < end; i += COL_ROWS)
+		sum += widen(((const T *)x)[i * n + c]);
+	sums[threadIdx.y][threadIdx.x] = sum;
+	__syncthreads();
+	if (threadIdx.y || c >= n)
+		return;
+	for (int i = 1; i < COL_ROWS; i++)
+		sum += sums[i][threadIdx.x];
+	part[(int64_t)blockIdx.y * n + c] = sum;
+}
+
+static int64_t column_rows(int64_t t)
+{
+	int64_t rows = (t + COLUMN_BLOCKS - 1) / COLUMN_BLOCKS;
+	return rows < 64 ? 64 : rows;
+}
+
+extern "C" size_t ww_cu_bias_bwd_bytes(int64_t t, int64_t n)
+{
+	return (size_t)blocks_for(t, column_rows(t)) * (size_t)n * sizeof(float);
+}
+
+extern "C" int ww_cu_bias_bwd(cudaStream_t s, int bf16, float *dbias, const void *dy, int64_t t, int64_t n, float *work)
+{
+	int64_t rows = column_rows(t);
+	dim3 grid(blocks_for(n, COLS), blocks_for(t, rows)), block(COLS, COL_ROWS);
+	if (!t || !n)
+		return 0;
+	if (bf16)
+		column_sums_k<bf16_t><<<grid, block, 0, s>>>(work, dy, t, n, rows);
+	else
+		column_sums_k<float><<<grid, block, 0, s>>>(work, dy, t, n, rows);
+	return add_parts(s, dbias, work, (int)grid.y, n);
+}
+
+/* next[i]: the next token of the same id, or t; head[i]: whether no earlier one has it. */
+__global__ void chain_k(int32_t *next, int32_t *head, const int32_t *ids, int t)
+{
+	__shared__ int32_t tile[CHAIN_THREADS];
+	int me = blockIdx.x * CHAIN_THREADS + threadIdx.x, id = me < t ? ids[me] : -1, after = t, first = 1;
+	for (int base = 0; base < t; base += CHAIN_THREADS) {
+		__syncthreads();
+		tile[threadIdx.x] = base + (int)threadIdx.x < t ? ids[base + threadIdx.x] : -2;
+		__syncthreads();
+#pragma unroll 8
+		for (int i = 0; i < CHAIN_THREADS; i++)
+			if (tile[i] == id) {
+				int at = base + i;
+				first = at < me ? 0 : first;
+				after = at > me && at < after ? at : after;
+			}
+	}
+	if (me < t) {
+		next[me] = after;
+		head[me] = first;
+	}
+}
+
+template <class T>
+__global__ void embed_bwd_k(float *dtable, const void *dy, const int32_t *ids, const int32_t *next, const int32_t *head, int t,
+			    int64_t h)
+{
+	int64_t c = (int64_t)blockIdx.y * blockDim.x + threadIdx.x;
+	if (!head[blockIdx.x] || c >= h)
+		return;
+	float *to = dtable + ids[blockIdx.x] * h + c, sum = *to;
+	for (int i = blockIdx.x; i < t; i = next[i])
+		sum += widen(((const T *)dy)[i * h + c]);
+	*to = sum;
+}
+
+extern "C" size_t ww_cu_embed_bwd_bytes(int64_t t) { return 2 * (size_t)t * sizeof(int32_t); }
+
+extern "C" int ww_cu_embed_bwd(cudaStream_t s, int bf16, float *dtable, const void *dy, const int32_t *ids, int64_t t, int64_t h,
+			       int32_t *work)
+{
+	dim3 grid((unsigned)t, blocks_for(h, 256));
+	if (!t || !h)
+		return 0;
+	chain_k<<<blocks_for(t, CHAIN_THREADS), CHAIN_THREADS, 0, s>>>(work, work + t, ids, (int)t);
+	if (bf16)
+		embed_bwd_k<bf16_t><<<grid, 256, 0, s>>>(dtable, dy, ids, work, work + t, (int)t, h);
+	else
+		embed_bwd_k<float><<<grid, 256, 0, s>>>(dtable, dy, ids, work, work + t, (int)t, h);
+	return launched();
+}
+
+__global__ void softmax_chunk_k(float *state, const float *logits, const int32_t *targets, int64_t first, int64_t n)
+{
+	const float *l = logits + (int64_t)blockIdx.x * n;
+	float *st = state + 3 * (int64_t)blockIdx.x, max = -INFINITY, sum = 0;
+	for (int64_t i = threadIdx.x; i < n; i += SOFTMAX_THREADS)
+		max = fmaxf(max, l[i]);
+	max = group_max<SOFTMAX_THREADS>(max);
+	float old = first ? st[0] : -INFINITY;
+	max = fmaxf(max, old);
+	for (int64_t i = threadIdx.x; i < n; i += SOFTMAX_THREADS)
+		sum += expf(l[i] - max);
+	sum = group_sum<SOFTMAX_THREADS>(sum);	/* its barriers lie between the reads of st above and the writes below */
+	if (threadIdx.x)
+		return;
+	int64_t target = targets[blockIdx.x] - first;
+	float hit = first ? st[2] : 0;
+	st[1] = (first ? st[1] * expf(old - max) : 0) + sum;
+	st[0] = max;
+	st[2] = target >= 0 && target < n ? l[target] : hit;
+}
+
+extern "C" int ww_cu_softmax_chunk(cudaStream_t s, float *state, const float *logits, const int32_t *targets, int64_t t,
+				   int64_t first, int64_t n)
+{
+	if (t)
+		softmax_chunk_k<<<(unsigned)t, SOFTMAX_THREADS, 0, s>>>(state, logits, targets, first, n);
+	return launched();
+}
+
+__global__ void softmax_finish_k(float *logp, float *lse, const float *state, int64_t t)
+{
+	int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+	if (i >= t)
+		return;
+	float v = state[3 * i] + logf(state[3 * i + 1]);
+	if (logp)
+		logp[i] = state[3 * i + 2] - v;
+	if (lse)
+		lse[i] = v;
+}
+
+extern "C" int ww_cu_softmax_finish(cudaStream_t s, float *logp, float *lse, const float *state, int64_t t)
+{
+	if (t)
+		softmax_finish_k<<<blocks_for(t, 256), 256, 0, s>>>(logp, lse, state, t);
+	return launched();
+}
+
+template <class T>
+__global__ void softmax_bwd_k(void *dlogits, const float *logits, const int32_t *targets, const float *lse, const float *dlogp,
+			      int64_t first, int64_t n)
+{
+	int64_t row = blockIdx.x;
+	const float *l = logits + row * n;
+	float shift = lse[row], d = dlogp[row];
+	int64_t target = targets[row] - first;
+	for (int64_t i = threadIdx.x; i < n; i += SOFTMAX_THREADS)
+		narrow((T *)dlogits + row * n + i, d * ((i == target ? 1.0f : 0.0f) - expf(l[i] - shift)));
+}
+
+extern "C" int ww_cu_softmax_bwd(cudaStream_t s, int bf16, void *dlogits, const float *logits, const int32_t *targets,
+				 const float *lse, const float *dlogp, int64_t t, int64_t first, int64_t n)
+{
+	if (!t)
+		return 0;
+	if (bf16)
+		softmax_bwd_k<bf16_t><<<(unsigned)t, SOFTMAX_THREADS, 0, s>>>(dlogits, logits, targets, lse, dlogp, first, n);
+	else
+		softmax_bwd_k<float><<<(unsigned)t, SOFTMAX_THREADS, 0, s>>>(dlogits, logits, targets, lse, dlogp, first, n);
+	return launched();
+}
+
+static __device__ double block_sum(double x)
+{
+	__shared__ double part[256 / WARP];
+#pragma unroll
+	for (int d = WARP / 2; d; d /= 2)
+		x += __shfl_xor_sync(0xffffffffu, x, d);
+	if (threadIdx.x % WARP == 0)
+		part[threadIdx.x / WARP] = x;
+	__syncthreads();
+	x = 0;
+	for (int i = 0; i < 256 / WARP; i++)
+		x += part[i];
+	return x;
+}
+
+/* Squares are added in fp32 over at most 64 elements and in double beyond. */
+__global__ void sumsq_k(double *part, const float *x, int64_t n)
+{
+	double sum = 0;
+	for (int64_t base = (int64_t)blockIdx.x * 256 * 64; base < n; base += (int64_t)SUM_BLOCKS * 256 * 64) {
+		float own = 0;
+#pragma unroll 8
+		for (int k = 0; k < 64; k++) {
+			int64_t i = base + k * 256 + threadIdx.x;
+			float v = i < n ? x[i] : 0.0f;
+			own = fmaf(v, v, own);
+		}
+		sum += (double)own;
+	}
+	sum = block_sum(sum);
+	if (!threadIdx.x)
+		part[blockIdx.x] = sum;
+}
+
+__global__ void sumsq_end_k(float *out, const double *part)
+{
+	double sum = block_sum(part[threadIdx.x] + part[threadIdx.x + 256]);
+	if (!threadIdx.x)
+		*out += (float)sum;
+}
+
+extern "C" size_t ww_cu_sumsq_bytes(void) { return SUM_BLOCKS * sizeof(double); }
+
+extern "C" int ww_cu_sumsq(cudaStream_t s, float *out, const float *x, int64_t n, double *work)
+{
+	sumsq_k<<<SUM_BLOCKS, 256, 0, s>>>(work, x, n);
+	sumsq_end_k<<<1, 256, 0, s>>>(out, work);
+	return launched();
+}
