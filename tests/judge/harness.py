@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 SOURCE = os.environ.get("WW_SOURCE_DIR") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -68,6 +69,29 @@ def need_driver():
     except OSError:
         print("1..0 # SKIP no NVIDIA driver")
         sys.exit(77)
+
+
+def stream(target, jobs, *options, limit_s=280):
+    """One `judge --batch` over jobs, each with an id: (result, seconds since its start) as they end, then an error for each id without."""
+    env = dict(os.environ, WARPWRIGHT_HOME=os.environ.get("WARPWRIGHT_HOME", SOURCE))
+    start, left, stderr = time.monotonic(), {job["id"] for job in jobs}, []
+    lines = "".join(json.dumps(job) + "\n" for job in jobs)
+    p = subprocess.Popen([BINARY, "judge", "--batch", "-", "--target", target, *options], env=env, text=True, stdin=subprocess.PIPE,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    clock = threading.Timer(limit_s, p.kill)
+    pipes = [threading.Thread(target=lambda: stderr.append(p.stderr.read())), threading.Thread(target=lambda: (p.stdin.write(lines), p.stdin.close()))]
+    for t in (clock, *pipes):
+        t.start()
+    for line in p.stdout:
+        result = json.loads(line)
+        left.discard(result["id"])
+        yield result, time.monotonic() - start
+    p.wait()
+    clock.cancel()
+    for t in pipes:
+        t.join()
+    for name in left:
+        yield {"id": name, "error": f"no answer, exit {p.returncode}: {stderr[0][-400:]}"}, time.monotonic() - start
 
 
 class Harness:

@@ -8,16 +8,12 @@ all.  run() judges everything in one batch, so that one reference worker serves 
 The product is so large that no device can do it in the time of the sums that it collapses into.  What compute-sanitizer is tried on is
 small and without library nodes: the tools instrument every kernel that is loaded, a library's too, and a product that takes a
 millisecond takes a minute under racecheck."""
-import json
 import os
-import subprocess
 import sys
 import tempfile
-import threading
-import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from harness import BINARY, SOURCE  # noqa: E402
+from harness import stream  # noqa: E402
 
 TASK = """import torch
 import torch.nn as nn
@@ -274,35 +270,19 @@ def races_together(verdicts):
 
 
 def judged(target, rows, say, *options):
-    todo = {name: (job, check) for name, job, check in rows}
-    lines = "".join(json.dumps({"id": name, **job}) + "\n" for name, (job, _) in todo.items())
-    env = dict(os.environ, WARPWRIGHT_HOME=os.environ.get("WARPWRIGHT_HOME", SOURCE))
-    start = time.monotonic()
-    p = subprocess.Popen([BINARY, "judge", "--batch", "-", "--target", target, *options], env=env, text=True, stdin=subprocess.PIPE,
-                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    stderr = []
-    watch = [threading.Timer(280, p.kill), threading.Thread(target=lambda: stderr.append(p.stderr.read())),
-             threading.Thread(target=lambda: (p.stdin.write(lines), p.stdin.close()))]
-    for t in watch:
-        t.start()
+    checks = {name: check for name, _, check in rows}
     out, races = [], []
 
-    def add(name, problem, verdict):
+    def add(name, problem, verdict, seconds):
         out.append((name, problem, verdict))
-        say(name, problem, verdict, time.monotonic() - start)
+        say(name, problem, verdict, seconds)
 
-    for line in p.stdout:
-        r = json.loads(line)
+    for r, seconds in stream(target, [{"id": name, **job} for name, job, _ in rows], *options):
         v = r.get("verdict")
-        add(r["id"], todo.pop(r["id"])[1](v) if v else r["error"], v)
+        add(r["id"], checks[r["id"]](v) if v else r["error"], v, seconds)
         races += [v or {}] if r["id"].startswith("race") else []
-    p.wait()
-    watch[0].cancel()
-    watch[1].join()
-    for name in todo:
-        add(name, f"no answer, exit {p.returncode}: {stderr[0][-400:]}", None)
     if races:
-        add("races together", races_together(races), None)
+        add("races together", races_together(races), None, seconds)
     return out
 
 
