@@ -54,8 +54,8 @@ struct ww_engine_request {
 	int stop_ids_n;
 	const char *const *stop;	/* strings, not part of the answer either */
 	int stop_n;
-	/* Called in the engine's thread, once for each token and with `end` exactly once, as the last call.  It must be short and
-	 * must not call the engine. */
+	/* Called in the engine's thread, once for each token and with `end` exactly once, as the last call.  It must be short; of the
+	 * engine's functions it may call ww_engine_cancel(). */
 	void (*on_event)(void *ctx, const struct ww_engine_event *e);
 	void *ctx;
 };
