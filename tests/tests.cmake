@@ -65,6 +65,11 @@ endif()
 set_tests_properties(dev/test_ops dev/test_ops_base PROPERTIES LABELS unit TIMEOUT 300)
 set_tests_properties(dev/test_ops_base PROPERTIES ENVIRONMENT WARPWRIGHT_CPU_KERNELS=base)
 
+# How fast a device's operations are at the shapes of a model.
+add_executable(bench-ops bench/ops/bench_ops.c)
+target_link_libraries(bench-ops PRIVATE -Wl,--start-group ${WW_LIBS} -Wl,--end-group ${WW_SYSTEM_LIBS})
+set_target_properties(bench-ops PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+
 # What the agent's loop costs by itself (bench/results/agent.md).
 add_executable(bench-loop bench/loop/loop.c)
 target_link_libraries(bench-loop PRIVATE -Wl,--start-group ${WW_LIBS} -Wl,--end-group ${WW_SYSTEM_LIBS})
