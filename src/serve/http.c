@@ -1,15 +1,15 @@
 /* http.c - the server: listening, the loop, its end.
  *
- * One thread waits for sockets (epoll) and for word from other threads (an eventfd: some channel has something to send) and
- * looks at all time limits four times a second; a few hundred connections need no timer structure.  Handlers are called in it,
- * so two of them never run at once, and what takes time is their business to hand over.
+ * HTTP is GNU libmicrohttpd's, the frames of WebSockets are wslay's; ours are the routes, who may ask, the limits, and answers
+ * that come from other threads.  One thread runs all of it: it waits for libmicrohttpd's descriptor (an epoll of its
+ * own), the WebSockets, and for word from other threads (an eventfd: some channel has something to send), and looks at all
+ * time limits four times a second; a few hundred connections need no timer structure.  Handlers are called in it, so two of
+ * them never run at once, and what takes time is their business to hand over.
  *
- * Rejected: libwebsockets, which would give all this without writing it.  In the version that Debian has (4.1.6, by its source) a
- * connection whose answer is still awaited is not read, so a client that leaves is not noticed and its work goes on; the
- * limit on a body starts again with each piece of it; chunked bodies are not understood; close-on-exec is set after a socket
- * is accepted, in a process that starts sandboxes for hostile programs meanwhile; and it is linked to OpenSSL, which a
- * distribution of ours would have to carry for nothing.  What is written here instead is a parser without state (http_parse.c, fuzzed), a
- * connection (http_conn.c) and this file.
+ * Rejected: libwebsockets, which has both.  In the version that Debian has (4.1.6, by its source) a connection whose
+ * answer is awaited is not read while its descriptor stays in the poll set, so a client that sends ahead or leaves makes the
+ * loop spin; requests whose body has no Content-Length are read up to 100 MiB; chunked bodies are not understood; paths are
+ * rewritten before a handler sees them; and headers that it does not know cannot be listed.
  */
 #include "serve/http_internal.h"
 
@@ -18,7 +18,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +28,11 @@
 #include <unistd.h>
 
 enum { SCAN_MS = 250, EVENTS = 64, DEFAULT_CONNECTIONS = 256 };
+
+double ww_http_limit(double given, double otherwise)
+{
+	return given > 0 ? given : otherwise;
+}
 
 /* ---- Beginning ----------------------------------------------------------------------------------------------------- */
 
@@ -74,15 +79,29 @@ static enum ww_rc listen_on(struct ww_http *h, struct ww_err *err)
 	return WW_OK;
 }
 
+static enum ww_rc start_daemon(struct ww_http *h, struct ww_err *err)
+{
+	double silent_s = ww_http_limit(h->o.silent_s, 30);
+	h->daemon = h->mhd->start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_ALLOW_UPGRADE, 0, NULL, NULL, ww_http_request_go, h,
+					 MHD_OPTION_LISTEN_SOCKET, h->listen_fd,
+					 MHD_OPTION_CONNECTION_LIMIT, (unsigned)h->o.max_connections,
+					 MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)WW_HTTP_MAX_HEAD_BYTES,
+					 MHD_OPTION_CONNECTION_TIMEOUT, silent_s < 1 ? 1u : (unsigned)silent_s,
+					 MHD_OPTION_STRICT_FOR_CLIENT, 1,
+					 MHD_OPTION_URI_LOG_CALLBACK, ww_http_request_new, h,
+					 MHD_OPTION_NOTIFY_COMPLETED, ww_http_request_end, h,
+					 MHD_OPTION_NOTIFY_CONNECTION, ww_http_client_change, h, MHD_OPTION_END);
+	return h->daemon ? WW_OK : ww_err_set(err, WW_ERR_SYSTEM, "libmicrohttpd cannot start on port %d of %s", h->port, h->host);
+}
+
 static enum ww_rc make_loop(struct ww_http *h, struct ww_err *err)
 {
-	struct epoll_event wake = { .events = EPOLLIN, .data.ptr = &h->wake_fd }, clients = { .events = EPOLLIN, .data.ptr = &h->listen_fd };
+	struct epoll_event wake = { .events = EPOLLIN, .data.ptr = &h->wake_fd }, http = { .events = EPOLLIN, .data.ptr = h };
 	h->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	h->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	if (h->epoll_fd < 0 || h->wake_fd < 0 || epoll_ctl(h->epoll_fd, EPOLL_CTL_ADD, h->wake_fd, &wake) ||
-	    epoll_ctl(h->epoll_fd, EPOLL_CTL_ADD, h->listen_fd, &clients))
+	    epoll_ctl(h->epoll_fd, EPOLL_CTL_ADD, h->mhd->get_daemon_info(h->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd, &http))
 		return ww_err_errno(err, WW_ERR_SYSTEM, "cannot make an event loop");
-	h->listens = 1;
 	return WW_OK;
 }
 
@@ -103,7 +122,9 @@ enum ww_rc ww_http_open(struct ww_http **out, const struct ww_http_opts *o, stru
 	if (!ww_http_is_loopback(h->host) && (!o->token || strlen(o->token) < 16))
 		WW_TRY(ww_err_set(err, WW_ERR_USAGE, "others can reach %s, so clients must show a token of at least 16 characters: "
 				  "put one into WARPWRIGHT_TOKEN, or name a file that holds it by --token-file", h->host));
+	WW_TRY(ww_mhd_load(&h->mhd, err));
 	WW_TRY(listen_on(h, err));
+	WW_TRY(start_daemon(h, err));
 	WW_TRY(make_loop(h, err));
 	*out = h;
 	return WW_OK;
@@ -126,39 +147,12 @@ void ww_http_wake(struct ww_http *h)
 	(void)ignored;		/* full: it is awake */
 }
 
-static void listen_again(struct ww_http *h, int yes)
+static void kicked(struct ww_http_channel *ch)
 {
-	struct epoll_event e = { .events = yes ? EPOLLIN : 0, .data.ptr = &h->listen_fd };
-	if (h->listens != yes && h->listen_fd >= 0)
-		epoll_ctl(h->epoll_fd, EPOLL_CTL_MOD, h->listen_fd, &e);
-	h->listens = yes;
-}
-
-/* The kept connection that has been silent for longest makes room; 0: all of them are at work. */
-static int make_room(struct ww_http *h)
-{
-	struct ww_http_conn *idle = NULL;
-	for (struct ww_http_conn *c = h->conns; c; c = c->next)
-		if (c->state == WW_HTTP_READS_HEAD && !c->in.len && (!idle || c->since_ns < idle->since_ns))
-			idle = c;
-	if (idle)
-		ww_http_conn_close(idle);
-	return idle != NULL;
-}
-
-static void accept_some(struct ww_http *h)
-{
-	int one = 1;
-	while (h->n_conns < h->o.max_connections || make_room(h)) {
-		int fd = accept4(h->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-		if (fd < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == ECONNABORTED))
-			return;
-		if (fd < 0)
-			break;		/* out of descriptors: those who wait are looked at again soon */
-		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-		ww_http_conn_accept(h, fd);
-	}
-	listen_again(h, 0);
+	if (ch->is_ws)
+		ww_http_ws_kick((struct ww_http_ws *)ch);
+	else if (((struct ww_http_reply *)ch)->x)
+		ww_http_request_resume(((struct ww_http_reply *)ch)->x);
 }
 
 static void take_word(struct ww_http *h)
@@ -175,11 +169,24 @@ static void take_word(struct ww_http *h)
 		struct ww_http_channel *next = ch->next_dirty;
 		ch->dirty = 0;
 		pthread_mutex_unlock(&h->lock);
-		if (ch->conn)
-			ww_http_conn_kick(ch->conn);
+		kicked(ch);
 		ww_http_channel_unref(ch);
 		ch = next;
 	}
+}
+
+/* Where as many are connected as may be and another one waits, the kept connection that has been silent for longest makes room. */
+static void make_room(struct ww_http *h)
+{
+	struct pollfd waits = { h->listen_fd, POLLIN, 0 };
+	struct ww_http_client *idle = NULL;
+	if (h->n_clients < h->o.max_connections || h->listen_fd < 0 || poll(&waits, 1, 0) <= 0)
+		return;
+	for (struct ww_http_client *c = h->clients; c; c = c->next)
+		if (!c->x && !c->is_ws && (!idle || c->since_ns < idle->since_ns))
+			idle = c;
+	if (idle)
+		shutdown(idle->fd, SHUT_RDWR);
 }
 
 static void scan(struct ww_http *h)
@@ -188,25 +195,30 @@ static void scan(struct ww_http *h)
 	if (now - h->scanned_ns < SCAN_MS * 1000000ull)
 		return;
 	h->scanned_ns = now;
-	for (struct ww_http_conn *c = h->conns, *next; c; c = next) {
+	for (struct ww_http_client *c = h->clients, *next; c; c = next) {
 		next = c->next;
-		ww_http_conn_scan(c, now);
+		ww_http_client_scan(c, now);
 	}
-	listen_again(h, h->n_conns < h->o.max_connections);
+	for (struct ww_http_ws *ws = h->sockets, *next; ws; ws = next) {
+		next = ws->next;
+		ww_http_ws_scan(ws, now);
+	}
+	make_room(h);
 }
 
 static void bury(struct ww_http *h)
 {
 	while (h->dead) {
-		struct ww_http_conn *c = h->dead;
-		h->dead = c->next;
-		ww_http_conn_free(c);
+		struct ww_http_ws *ws = h->dead;
+		h->dead = ws->next;
+		ww_http_channel_unref(&ws->ch);
 	}
 }
 
 static void begin_stop(struct ww_http *h)
 {
 	h->stopping = 1;
+	h->mhd->quiesce_daemon(h->daemon);
 	close(h->listen_fd);
 	h->listen_fd = -1;
 	h->scanned_ns = 0;	/* close who waits for nothing */
@@ -214,26 +226,31 @@ static void begin_stop(struct ww_http *h)
 		h->o.on_stop(h->o.ctx);
 }
 
+static int wait_ms(struct ww_http *h)
+{
+	MHD_UNSIGNED_LONG_LONG ms;
+	return h->mhd->get_timeout(h->daemon, &ms) == MHD_YES && ms < SCAN_MS ? (int)ms : SCAN_MS;
+}
+
 enum ww_rc ww_http_serve(struct ww_http *h, const volatile int *stop, struct ww_err *err)
 {
 	struct epoll_event events[EVENTS];
 	for (;;) {
-		if (*stop > 1 || (h->stopping && !h->conns))
+		if (*stop > 1 || (h->stopping && !h->clients && !h->sockets))
 			return WW_OK;
 		if (*stop && !h->stopping)
 			begin_stop(h);
-		int n = epoll_wait(h->epoll_fd, events, EVENTS, SCAN_MS);
+		int n = epoll_wait(h->epoll_fd, events, EVENTS, wait_ms(h));
 		if (n < 0 && errno != EINTR)
 			return ww_err_errno(err, WW_ERR_SYSTEM, "cannot wait for clients");
 		for (int i = 0; i < n; i++) {
 			void *p = events[i].data.ptr;
 			if (p == &h->wake_fd)
 				take_word(h);
-			else if (p == &h->listen_fd)
-				accept_some(h);
-			else
-				ww_http_conn_event(p, events[i].events);
+			else if (p != h)
+				ww_http_ws_event(p, events[i].events);
 		}
+		h->mhd->run(h->daemon);
 		scan(h);
 		bury(h);
 	}
@@ -258,11 +275,22 @@ void ww_http_close(struct ww_http *h)
 {
 	if (!h)
 		return;
-	while (h->conns)
-		ww_http_conn_close(h->conns);
-	bury(h);
+	h->stopping = 1;
+	while (h->sockets)
+		ww_http_ws_drop(h->sockets);
+	for (struct ww_http_client *c = h->clients; c; c = c->next)
+		if (c->x) {		/* libmicrohttpd wants none suspended when it stops */
+			c->x->left = 1;
+			ww_http_request_resume(c->x);
+		}
+	if (h->daemon)
+		h->mhd->stop_daemon(h->daemon);
+	pthread_mutex_lock(&h->lock);
+	h->closed = 1;
+	pthread_mutex_unlock(&h->lock);
 	if (h->wake_fd >= 0)
 		take_word(h);
+	bury(h);
 	if (h->listen_fd >= 0)
 		close(h->listen_fd);
 	if (h->epoll_fd >= 0)

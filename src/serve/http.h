@@ -69,8 +69,9 @@ struct ww_http_opts {
 	size_t n_routes;
 	size_t max_body_bytes, max_message_bytes;	/* 0: 16 MiB */
 	int max_connections;		/* 0: 256 */
-	/* Seconds; 0: 10 for a head, 20 for a body and one more a 64 KiB of it, 60 for a kept connection, 30 without a byte taken. */
-	double head_s, body_s, idle_s, send_s;
+	/* Seconds.  head: from the connection or the last answer to a whole head (0: 60); body (0: 20, and one more for each 64 KiB);
+	 * silent: without a byte where one of the two must act, whole seconds, at least one (0: 30). */
+	double head_s, body_s, silent_s;
 	/* Once, in the loop's thread, when the server is told to stop: end streams that have no end of their own, and sessions. */
 	void (*on_stop)(void *ctx);
 	void *ctx;

@@ -1,9 +1,8 @@
 /* http_reply.c - the handles that other threads hold.
  *
- * A handle is a bounded queue of bytes in the form in which they go out, and a flag in the loop's list of queues to look at.
- * So a thread that streams never waits for a socket, and the loop never waits for a thread: whoever writes faster than the
- * client reads is told that the queue is full.  A single write is taken whole if the queue is empty, however long it is, as
- * the bound on one answer is its maker's.
+ * A handle is a bounded queue of bytes and a flag in the loop's list of queues to look at.  So a thread that streams never waits
+ * for a socket, and the loop never waits for a thread: whoever writes faster than the client reads is told that the queue is
+ * full.  A single write is taken whole if the queue is empty, however long it is, as the bound on one answer is its maker's.
  *
  * on_gone() runs outside the lock, because what it calls may be waiting in ww_http_reply_write().
  */
@@ -21,11 +20,11 @@ enum { QUEUE_MAX_BYTES = 128 << 20 };	/* of one write */
 
 /* ---- Channels ------------------------------------------------------------------------------------------------------ */
 
-void ww_http_channel_init(struct ww_http_channel *ch, struct ww_http_conn *c)
+void ww_http_channel_init(struct ww_http_channel *ch, struct ww_http *h, int is_ws)
 {
 	pthread_condattr_t attr;
-	ch->h = c->h;
-	ch->conn = c;
+	ch->h = h;
+	ch->is_ws = is_ws;
 	atomic_init(&ch->refs, 2);
 	ww_str_init(&ch->queue, QUEUE_MAX_BYTES);
 	pthread_condattr_init(&attr);
@@ -33,9 +32,9 @@ void ww_http_channel_init(struct ww_http_channel *ch, struct ww_http_conn *c)
 	pthread_mutex_init(&ch->lock, NULL);
 	pthread_cond_init(&ch->room, &attr);
 	pthread_condattr_destroy(&attr);
-	pthread_mutex_lock(&c->h->lock);
-	c->h->refs++;
-	pthread_mutex_unlock(&c->h->lock);
+	pthread_mutex_lock(&h->lock);
+	h->refs++;
+	pthread_mutex_unlock(&h->lock);
 }
 
 void ww_http_channel_unref(struct ww_http_channel *ch)
@@ -44,6 +43,8 @@ void ww_http_channel_unref(struct ww_http_channel *ch)
 		return;
 	struct ww_http *h = ch->h;
 	ww_str_release(&ch->queue);
+	if (!ch->is_ws)
+		ww_str_release(&((struct ww_http_reply *)ch)->headers);
 	pthread_mutex_destroy(&ch->lock);
 	pthread_cond_destroy(&ch->room);
 	free(ch);
@@ -55,7 +56,7 @@ static void kick(struct ww_http_channel *ch)
 {
 	struct ww_http *h = ch->h;
 	pthread_mutex_lock(&h->lock);
-	int was = ch->dirty;
+	int was = ch->dirty || h->closed;
 	if (!was) {
 		atomic_fetch_add(&ch->refs, 1);
 		ch->dirty = 1;
@@ -86,81 +87,50 @@ static void call_gone(struct ww_http_channel *ch)
 void ww_http_channel_lost(struct ww_http_channel *ch)
 {
 	pthread_mutex_lock(&ch->lock);
-	ch->conn = NULL;
 	ch->gone = 1;
 	ww_str_release(&ch->queue);
+	ch->at = 0;
 	pthread_cond_broadcast(&ch->room);
 	call_gone(ch);
 	pthread_mutex_unlock(&ch->lock);
-	ww_http_channel_unref(ch);
 }
 
 /* Under the lock. */
 static enum ww_http_sent room(const struct ww_http_channel *ch, size_t n)
 {
-	return ch->gone ? WW_HTTP_GONE : ch->queue.len && ch->queue.len + n > WW_HTTP_MAX_QUEUED_BYTES ? WW_HTTP_FULL : WW_HTTP_QUEUED;
+	size_t waits = ch->queue.len - ch->at;
+	return ch->gone ? WW_HTTP_GONE : waits && waits + n > WW_HTTP_MAX_QUEUED_BYTES ? WW_HTTP_FULL : WW_HTTP_QUEUED;
 }
 
 /* ---- Replies ------------------------------------------------------------------------------------------------------- */
 
-struct ww_http_reply *ww_http_reply_new(struct ww_http_conn *c, int keep_alive)
+struct ww_http_reply *ww_http_reply_new(struct ww_http_exchange *x)
 {
 	struct ww_http_reply *r = calloc(1, sizeof(*r));
 	if (!r)
 		return NULL;
-	ww_http_channel_init(&r->ch, c);
-	r->minor = c->head.minor;
-	r->head_only = c->head.r.method && !strcmp(c->head.r.method, "HEAD");
-	r->keep_alive = keep_alive;
+	ww_http_channel_init(&r->ch, x->h, 0);
+	ww_str_init(&r->headers, WW_HTTP_MAX_HEAD_BYTES);
+	r->x = x;
 	return r;
 }
 
-static const char *phrase(int status)
-{
-	static const struct { int status; const char *phrase; } known[] = {
-		{ 200, "OK" }, { 202, "Accepted" }, { 204, "No Content" }, { 400, "Bad Request" }, { 401, "Unauthorized" },
-		{ 403, "Forbidden" }, { 404, "Not Found" }, { 405, "Method Not Allowed" }, { 406, "Not Acceptable" },
-		{ 408, "Request Timeout" }, { 409, "Conflict" }, { 410, "Gone" }, { 413, "Content Too Large" },
-		{ 415, "Unsupported Media Type" }, { 422, "Unprocessable Content" }, { 426, "Upgrade Required" },
-		{ 429, "Too Many Requests" }, { 431, "Request Header Fields Too Large" }, { 500, "Internal Server Error" },
-		{ 501, "Not Implemented" }, { 503, "Service Unavailable" }, { 505, "HTTP Version Not Supported" },
-	};
-	for (size_t i = 0; i < WW_ARRAY_LEN(known); i++)
-		if (known[i].status == status)
-			return known[i].phrase;
-	return "Status";
-}
-
-static int has_body(int status)
-{
-	return status != 204 && status >= 200;
-}
-
 /* length < 0: it is not known yet.  Under the lock. */
-static void add_head(struct ww_http_reply *r, int status, const char *type, const char *headers, int64_t length)
+static void begin(struct ww_http_reply *r, int status, const char *type, const char *headers, int64_t length)
 {
-	struct ww_str *q = &r->ch.queue;
+	WW_BUG(r->begun);
 	r->begun = 1;
-	r->chunked = length < 0 && r->minor && has_body(status);
-	if (length < 0 && !r->chunked)
-		r->keep_alive = 0;	/* HTTP/1.0: the end is where the connection ends */
-	ww_str_addf(q, "HTTP/1.1 %d %s\r\n", status, phrase(status));
+	r->status = status;
+	r->length = length;
 	if (type)
-		ww_str_addf(q, "Content-Type: %s\r\n", type);
-	if (r->chunked)
-		ww_str_adds(q, "Transfer-Encoding: chunked\r\n");
-	else if (length >= 0 && has_body(status))
-		ww_str_addf(q, "Content-Length: %lld\r\n", (long long)length);
-	ww_str_addf(q, "X-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n%s%s\r\n", headers ? headers : "",
-		    r->keep_alive ? "" : "Connection: close\r\n");
+		ww_str_addf(&r->headers, "Content-Type: %s\r\n", type);
+	ww_str_addf(&r->headers, "X-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n%s", headers ? headers : "");
 }
 
 void ww_http_reply_begin(struct ww_http_reply *h, int status, const char *content_type, const char *headers)
 {
 	pthread_mutex_lock(&h->ch.lock);
-	WW_BUG(h->begun);
-	if (!h->ch.gone)
-		add_head(h, status, content_type, headers, -1);
+	begin(h, status, content_type, headers, -1);
 	pthread_mutex_unlock(&h->ch.lock);
 	kick(&h->ch);
 }
@@ -169,13 +139,8 @@ enum ww_http_sent ww_http_reply_write(struct ww_http_reply *h, const void *bytes
 {
 	pthread_mutex_lock(&h->ch.lock);
 	enum ww_http_sent sent = room(&h->ch, n);
-	if (sent == WW_HTTP_QUEUED && n && !h->head_only) {
-		if (h->chunked)
-			ww_str_addf(&h->ch.queue, "%zx\r\n", n);
+	if (sent == WW_HTTP_QUEUED)
 		ww_str_add(&h->ch.queue, bytes, n);
-		if (h->chunked)
-			ww_str_adds(&h->ch.queue, "\r\n");
-	}
 	pthread_mutex_unlock(&h->ch.lock);
 	if (sent == WW_HTTP_QUEUED)
 		kick(&h->ch);
@@ -223,8 +188,6 @@ void ww_http_reply_end(struct ww_http_reply *h)
 	ww_http_reply_on_gone(h, NULL, NULL);
 	pthread_mutex_lock(&h->ch.lock);
 	WW_BUG(!h->begun && !h->ch.gone);
-	if (!h->ch.gone && h->chunked && !h->head_only)
-		ww_str_adds(&h->ch.queue, "0\r\n\r\n");
 	h->ch.ended = 1;
 	pthread_mutex_unlock(&h->ch.lock);
 	kick(&h->ch);
@@ -235,12 +198,9 @@ void ww_http_reply_all(struct ww_http_reply *h, int status, const char *content_
 		       size_t n)
 {
 	pthread_mutex_lock(&h->ch.lock);
-	WW_BUG(h->begun);
-	if (!h->ch.gone) {
-		add_head(h, status, content_type, headers, (int64_t)n);
-		if (!h->head_only && has_body(status))
-			ww_str_add(&h->ch.queue, bytes, n);
-	}
+	if (!h->ch.gone)
+		ww_str_add(&h->ch.queue, bytes, n);
+	begin(h, status, content_type, headers, (int64_t)h->ch.queue.len);
 	pthread_mutex_unlock(&h->ch.lock);
 	ww_http_reply_end(h);
 }
@@ -275,10 +235,15 @@ void ww_http_reply_error(struct ww_http_reply *h, int status, const char *fmt, .
 
 enum ww_http_sent ww_http_ws_send(struct ww_http_ws *ws, const char *text, size_t n)
 {
+	uint32_t length = (uint32_t)n;
 	pthread_mutex_lock(&ws->ch.lock);
 	enum ww_http_sent sent = ws->ch.ended ? WW_HTTP_GONE : room(&ws->ch, n);
-	if (sent == WW_HTTP_QUEUED)
-		ww_ws_frame_add(&ws->ch.queue, WW_WS_TEXT, text, n);
+	if (sent == WW_HTTP_QUEUED && n > QUEUE_MAX_BYTES - sizeof(length) - ws->ch.queue.len)
+		sent = WW_HTTP_FULL;
+	if (sent == WW_HTTP_QUEUED) {
+		ww_str_add(&ws->ch.queue, &length, sizeof(length));
+		ww_str_add(&ws->ch.queue, text, n);
+	}
 	pthread_mutex_unlock(&ws->ch.lock);
 	if (sent == WW_HTTP_QUEUED)
 		kick(&ws->ch);
@@ -287,10 +252,9 @@ enum ww_http_sent ww_http_ws_send(struct ww_http_ws *ws, const char *text, size_
 
 void ww_http_ws_close(struct ww_http_ws *ws, int code)
 {
-	unsigned char payload[2] = { (unsigned char)(code >> 8), (unsigned char)code };
 	pthread_mutex_lock(&ws->ch.lock);
-	if (!ws->ch.ended && !ws->ch.gone)
-		ww_ws_frame_add(&ws->ch.queue, WW_WS_CLOSE, payload, 2);
+	if (!ws->ch.ended)
+		ws->close_code = code;
 	ws->ch.ended = 1;
 	pthread_mutex_unlock(&ws->ch.lock);
 	kick(&ws->ch);

@@ -1,0 +1,131 @@
+/* http_guard.c - who may ask the server, and the handshake of a WebSocket.
+ *
+ * A browser sends what any page asks it to send, to this machine too.  So a server that answers for this machine alone wants a
+ * Host that means this machine (a page's name can be made to resolve to 127.0.0.1), and a request that a page of another site
+ * has made (Origin) is refused, with or without a token.
+ */
+#include "serve/http_guard.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sha1.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+const char *ww_http_header(const struct ww_http_request *r, const char *name)
+{
+	for (size_t i = 0; i < r->n_headers; i++)
+		if (!strcasecmp(r->headers[i].name, name))
+			return r->headers[i].value;
+	return NULL;
+}
+
+int ww_http_lists(const char *list, const char *word)
+{
+	size_t n = strlen(word);
+	while (list && *list) {
+		list += strspn(list, " \t,");
+		size_t k = strcspn(list, ",");
+		size_t trimmed = k;
+		while (trimmed && strchr(" \t", list[trimmed - 1]))
+			trimmed--;
+		if (trimmed == n && !strncasecmp(list, word, n))
+			return 1;
+		list += k;
+	}
+	return 0;
+}
+
+static void base64(const unsigned char *p, size_t n, char *out)
+{
+	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	for (size_t i = 0; i < n; i += 3) {
+		uint32_t v = (uint32_t)p[i] << 16 | (i + 1 < n ? (uint32_t)p[i + 1] << 8 : 0) | (i + 2 < n ? p[i + 2] : 0);
+		*out++ = digits[v >> 18];
+		*out++ = digits[v >> 12 & 63];
+		*out++ = i + 1 < n ? digits[v >> 6 & 63] : '=';
+		*out++ = i + 2 < n ? digits[v & 63] : '=';
+	}
+	*out = 0;
+}
+
+int ww_ws_accept(const char *key, char out[29])
+{
+	unsigned char digest[SHA1_DIGEST_LENGTH];
+	SHA1_CTX c;
+	if (!key || strlen(key) != 24 || strcmp(key + 22, "=="))
+		return 0;
+	SHA1Init(&c);
+	SHA1Update(&c, (const uint8_t *)key, 24);
+	SHA1Update(&c, (const uint8_t *)"258EAFA5-E914-47DA-95CA-C5AB0DC85B11", 36);
+	SHA1Final(digest, &c);
+	base64(digest, sizeof(digest), out);
+	return 1;
+}
+
+/* ---- Who may ask --------------------------------------------------------------------------------------------------- */
+
+/* "[::1]:8000" or "name:8000" without the port and the brackets. */
+static void host_name(const char *host, char *out, size_t cap)
+{
+	size_t n = *host == '[' ? strcspn(++host, "]") : strcspn(host, ":");
+	snprintf(out, cap, "%.*s", (int)(n < cap ? n : cap - 1), host);
+}
+
+int ww_http_is_loopback(const char *host)
+{
+	struct in_addr v4;
+	struct in6_addr v6;
+	char name[256];
+	if (inet_pton(AF_INET6, host, &v6) == 1)
+		return IN6_IS_ADDR_LOOPBACK(&v6);
+	host_name(host, name, sizeof(name));
+	if (inet_pton(AF_INET6, name, &v6) == 1)
+		return IN6_IS_ADDR_LOOPBACK(&v6);
+	return !strcasecmp(name, "localhost") || (inet_pton(AF_INET, name, &v4) == 1 && ntohl(v4.s_addr) >> 24 == 127);
+}
+
+/* Takes as long for a token that is nearly right as for any other of its length. */
+static int same_token(const char *given, const char *token)
+{
+	size_t n = strlen(token), k = strlen(given);
+	unsigned char differ = n != k;
+	for (size_t i = 0; i < k; i++)
+		differ |= (unsigned char)(given[i] ^ token[i < n ? i : 0]);
+	return !differ;
+}
+
+static int has_token(const struct ww_http_request *r, const char *token)
+{
+	const char *a = ww_http_header(r, "Authorization");
+	return a && !strncasecmp(a, "Bearer ", 7) && same_token(a + 7 + strspn(a + 7, " "), token);
+}
+
+/* A page that a browser shows may ask only where it comes from this server, or from this machine. */
+static int origin_fits(const char *origin, const char *host)
+{
+	const char *name = strstr(origin, "://");
+	if (!name || (strncmp(origin, "http://", 7) && strncmp(origin, "https://", 8)))
+		return 0;
+	return !strcasecmp(name + 3, host) || (ww_http_is_loopback(name + 3) && ww_http_is_loopback(host));
+}
+
+int ww_http_admit(const struct ww_http_request *r, const char *host, const char *token, const char **why)
+{
+	const char *asked = ww_http_header(r, "Host"), *origin = ww_http_header(r, "Origin");
+	if (asked && ww_http_is_loopback(host) && !ww_http_is_loopback(asked)) {
+		*why = "the Host header names another machine; this server answers for this one only";
+		return 403;
+	}
+	if (origin && !origin_fits(origin, asked ? asked : host)) {
+		*why = "pages of other sites may not ask this server (Origin)";
+		return 403;
+	}
+	if (token && !has_token(r, token)) {
+		*why = "this server needs its token: Authorization: Bearer TOKEN";
+		return 401;
+	}
+	return 0;
+}
