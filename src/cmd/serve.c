@@ -1,7 +1,7 @@
 /* serve.c - `warpwright serve`: the same tools for programs elsewhere, over HTTP.
  *
  * Protocols are src/serve; this file fixes what a client cannot choose (where and how is judged, who may ask) and puts the
- * doors into one server: MCP on /mcp.  SIGTERM and Ctrl-C end it in good order: no new work, what is being answered is finished;
+ * doors into one server: MCP on /mcp, OpenEnv on /ws and beside it.  SIGTERM and Ctrl-C end it in good order: no new work, what is being answered is finished;
  * a second one ends it at once.
  */
 #include "base/fs.h"
@@ -11,15 +11,16 @@
 #include "export/export.h"
 #include "policy/http/key.h"
 #include "serve/mcp_http.h"
+#include "serve/openenv.h"
 #include "serve/tools.h"
 
 #include <stdio.h>
 #include <string.h>
 
 struct values {
-	const char *host, *token_file, *target, *rule, *baselines;
-	int64_t port, device, threads, open_tasks, parallel;
-	double max_time_s;
+	const char *host, *token_file, *target, *rule, *baselines, *tasks, *episodes, *skill;
+	int64_t port, device, threads, open_tasks, parallel, max_sessions, max_turns;
+	double max_time_s, max_seconds;
 	int json;
 };
 
@@ -42,6 +43,15 @@ static const struct ww_opt options[] = {
 	  "tasks that are kept loaded for further questions, a process with PyTorch each" },
 	{ "parallel", 0, WW_OPT_INT, offsetof(struct values, parallel), "N", "0", 0, 64,
 	  "questions that are worked on at a time, measuring one by one; 0: as many as fit" },
+	{ "tasks", 0, WW_OPT_STR, offsetof(struct values, tasks), "DIR", NULL, 0, 0,
+	  "tasks that an environment may be reset to by name, and draws from (OpenEnv)" },
+	{ "episodes", 0, WW_OPT_STR, offsetof(struct values, episodes), "DIR", NULL, 0, 0,
+	  "keep the record of each episode of an environment here (default: none is kept)" },
+	{ "skill", 0, WW_OPT_STR, offsetof(struct values, skill), "DIR", "cuda", 0, 0,
+	  "what an environment's policy is told and may read: a folder with SKILL.md; cuda: the one that comes along; none" },
+	{ "max-sessions", 0, WW_OPT_INT, offsetof(struct values, max_sessions), "N", "64", 1, 4096, "environments at a time" },
+	{ "max-turns", 0, WW_OPT_INT, offsetof(struct values, max_turns), "N", "150", 1, 100000, "steps of an episode, at most" },
+	{ "max-seconds", 0, WW_OPT_NUM, offsetof(struct values, max_seconds), "S", "3600", 1, 1e7, "seconds of an episode, at most" },
 	WW_OPT_JSON(struct values, json),
 	WW_OPT_END
 };
@@ -55,6 +65,9 @@ struct server {
 	struct ww_desk *desk;
 	struct ww_mcp *mcp;
 	struct ww_mcp_http *mcp_http;
+	struct ww_skill skill;
+	int has_skill;
+	struct ww_openenv *openenv;
 	struct ww_http *http;
 };
 
@@ -82,7 +95,17 @@ static void on_stop(void *ctx)
 {
 	struct server *s = ctx;
 	ww_mcp_http_stop(s->mcp_http);
+	ww_openenv_stop(s->openenv);
 	fprintf(stderr, "warpwright: finishing what is being answered; once more to stop at once\n");
+}
+
+static enum ww_rc open_skill(struct server *s, struct ww_err *err)
+{
+	const char *dir = s->v->skill;
+	if (!strcmp(dir, "none"))
+		return WW_OK;
+	s->has_skill = 1;
+	return strcmp(dir, "cuda") ? ww_skill_open(&s->skill, dir, err) : ww_skill_open_builtin(&s->skill, err);
 }
 
 static enum ww_rc open_doors(struct server *s, struct ww_err *err)
@@ -92,7 +115,18 @@ static enum ww_rc open_doors(struct server *s, struct ww_err *err)
 	enum ww_rc rc;
 	WW_TRY(ww_mcp_new(&s->mcp, &mo, err));
 	if (!(s->mcp_http = ww_mcp_http_new(s->mcp)))
-		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	WW_TRY(open_skill(s, err));
+	struct ww_openenv_opts oo = { .mcp = s->mcp, .max_sessions = (int)s->v->max_sessions,
+				      .env = { .desk = s->desk, .episodes = s->v->episodes, .tasks = s->v->tasks,
+					       .skill = s->has_skill ? &s->skill : NULL, .max_turns = (int)s->v->max_turns,
+					       .max_seconds = s->v->max_seconds } };
+	if (s->v->tasks && !ww_fs_is_dir(s->v->tasks))
+		rc = ww_err_set(err, WW_ERR_USAGE, "--tasks: %s is no directory", s->v->tasks);
+	else if (s->v->episodes)
+		rc = ww_fs_mkdirs(s->v->episodes, err);
+	if (rc == WW_OK)
+		rc = ww_openenv_new(&s->openenv, &oo, err);
 out:
 	return rc;
 }
@@ -116,8 +150,9 @@ out:
 static enum ww_rc listen_and_serve(struct server *s, struct ww_err *err)
 {
 	struct ww_http_route routes[MAX_ROUTES];
-	size_t n = WW_MCP_HTTP_ROUTES;
+	size_t n = WW_MCP_HTTP_ROUTES + WW_OPENENV_ROUTES;
 	ww_mcp_http_routes(s->mcp_http, routes);
+	ww_openenv_routes(s->openenv, routes + WW_MCP_HTTP_ROUTES);
 	struct ww_http_opts o = { .host = s->v->host, .port = (int)s->v->port, .token = s->token.len ? s->token.p : NULL, .routes = routes,
 				  .n_routes = n, .on_stop = on_stop, .ctx = s };
 	enum ww_rc rc;
@@ -127,7 +162,7 @@ static enum ww_rc listen_and_serve(struct server *s, struct ww_err *err)
 		printf("{\"host\": \"%s\", \"port\": %d, \"target\": \"%s\"}\n", s->v->host, ww_http_port(s->http),
 		       ww_desk_opts_of(s->desk)->judge.target == WW_TARGET_CUDA ? "cuda" : "cpu");
 	else
-		printf("listening on http://%.1s%s%.1s:%d: MCP on /mcp\n", brackets, s->v->host, *brackets ? "]" : "",
+		printf("listening on http://%.1s%s%.1s:%d: MCP on /mcp, OpenEnv on /ws\n", brackets, s->v->host, *brackets ? "]" : "",
 		       ww_http_port(s->http));
 	fflush(stdout);
 	WW_TRY(ww_http_serve(s->http, &ww_cmd_interrupted, err));
@@ -147,18 +182,22 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 	WW_TRY(listen_and_serve(&s, &err));
 out:
 	ww_http_close(s.http);
+	ww_openenv_free(s.openenv);
 	ww_mcp_http_free(s.mcp_http);
 	ww_mcp_free(s.mcp);
 	ww_desk_free(s.desk);
+	if (s.has_skill)
+		ww_skill_close(&s.skill);
 	ww_str_release(&s.token);
 	return rc == WW_OK ? 0 : ww_cmd_fail(&err);
 }
 
 const struct ww_cmd ww_cmd_serve = {
-	"serve", "", "give programs elsewhere the tools over HTTP (MCP)",
-	"MCP on /mcp, in the revisions 2026-07-28, 2025-11-25 and 2025-06-18.  Prints one line when it listens.  What decides a\n"
-	"verdict is chosen here and not by clients; it reads and writes files with your rights.  Without a token only this machine can\n"
-	"reach it.  There is no TLS: beyond the machine use a tunnel or a proxy.  SIGTERM and Ctrl-C: no new work, what is being answered\n"
-	"is finished; a second one ends at once.  docs/serve.md says the rest.",
+	"serve", "", "give programs elsewhere the tools over HTTP (MCP), and trainers an environment (OpenEnv)",
+	"MCP on /mcp, in the revisions 2026-07-28, 2025-11-25 and 2025-06-18; OpenEnv on /ws, with /reset, /step, /state, /health,\n"
+	"/metadata, /schema and /openapi.json.  Prints one line when it listens.  What decides a verdict is chosen here and not by\n"
+	"clients; it reads and writes files with your rights.  Without a token only this machine can reach it.  There is no TLS:\n"
+	"beyond the machine use a tunnel or a proxy.  SIGTERM and Ctrl-C: no new work, what is being answered is finished; a second\n"
+	"one ends at once.  docs/serve.md says the rest.",
 	options, sizeof(struct values), 0, 0, run
 };

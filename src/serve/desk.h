@@ -34,8 +34,9 @@ struct ww_desk_ask {
 };
 struct ww_desk_result {
 	struct ww_verdict verdict;	/* without work */
-	json_t *data;			/* of work */
+	json_t *data;			/* of work, as what follows */
 	struct ww_str text;
+	struct ww_device device;
 };
 /* Who waits; looked at a few times a second. */
 struct ww_desk_waiter {

@@ -17,25 +17,49 @@
 
 /* ---- Arguments ---------------------------------------------------------------------------------------------------- */
 
-static int type_fits(const char *type, const json_t *v)
+static int word_fits(const char *type, const json_t *v)
 {
 	return !strcmp(type, "string") ? json_is_string(v) : !strcmp(type, "boolean") ? json_is_boolean(v)
 	     : !strcmp(type, "integer") ? json_is_integer(v) : !strcmp(type, "number") ? json_is_number(v)
-	     : !strcmp(type, "array") ? json_is_array(v) : !strcmp(type, "object") ? json_is_object(v) : 0;
+	     : !strcmp(type, "array") ? json_is_array(v) : !strcmp(type, "object") ? json_is_object(v)
+	     : !strcmp(type, "null") ? json_is_null(v) : 0;
+}
+
+/* One type, or a list of those that are allowed; *types gets it in words. */
+static int type_fits(const json_t *rule, const json_t *v, struct ww_str *types)
+{
+	const json_t *type = json_object_get(rule, "type"), *t;
+	size_t i;
+	if (json_is_string(type)) {
+		ww_str_adds(types, json_string_value(type));
+		return word_fits(json_string_value(type), v);
+	}
+	json_array_foreach(type, i, t) {
+		ww_str_addf(types, "%s%s", i ? " or " : "", json_string_value(t));
+		if (word_fits(json_string_value(t), v))
+			return 1;
+	}
+	return !type;
 }
 
 static int value_fits(const char *name, const json_t *rule, const json_t *v, struct ww_str *why)
 {
-	const char *type = ww_json_str(rule, "type", "object");
+	struct ww_str types = WW_STR_INIT(256);
 	const json_t *choices = json_object_get(rule, "enum"), *c, *least = json_object_get(rule, "minimum"),
 		     *most = json_object_get(rule, "maximum");
 	size_t i;
-	if (!type_fits(type, v)) {
-		ww_str_addf(why, "\"%s\" must be of type %s", name, type);
+	int fits = type_fits(rule, v, &types);
+	if (!fits)
+		ww_str_addf(why, "\"%s\" must be of type %s", name, types.p);
+	ww_str_release(&types);
+	if (!fits)
+		return 0;
+	if (json_is_number(v) && least && json_number_value(v) < json_number_value(least)) {
+		ww_str_addf(why, "\"%s\" must be at least %g", name, json_number_value(least));
 		return 0;
 	}
-	if ((least && json_number_value(v) < json_number_value(least)) || (most && json_number_value(v) > json_number_value(most))) {
-		ww_str_addf(why, "\"%s\" must be from %g to %g", name, json_number_value(least), json_number_value(most));
+	if (json_is_number(v) && most && json_number_value(v) > json_number_value(most)) {
+		ww_str_addf(why, "\"%s\" must be at most %g", name, json_number_value(most));
 		return 0;
 	}
 	json_array_foreach(choices, i, c)

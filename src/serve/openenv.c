@@ -1,0 +1,655 @@
+/* openenv.c - see openenv.h.
+ *
+ * A session is an environment and a thread that answers its messages one after the other; the loop's thread only puts them into
+ * its queue.  Over HTTP an environment is made by POST /reset and named by its episode_id in POST /step and GET /state; a
+ * thread answers each request.  Both kinds count against one limit, and those over HTTP that nobody asks for ten minutes go.
+ *
+ * OpenEnv's own server makes a fresh environment for each POST, which is of no use to an episode of many steps; clients that send no
+ * episode_id get what they would get there: an environment in which nothing has happened.
+ */
+#include "serve/openenv.h"
+
+#include "base/json.h"
+#include "base/time.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { QUEUE = 16, IDLE_S = 600, ANSWER_BYTES = 64 << 20 };
+static const char json_mime[] = "application/json";
+
+struct session {
+	struct ww_openenv *o;
+	struct ww_env *env;
+	struct ww_http_ws *ws;
+	struct session *next;
+	pthread_mutex_t lock;		/* what follows */
+	pthread_cond_t changed;
+	char *queue[QUEUE];
+	size_t bytes[QUEUE];
+	int head, n, ending;		/* ending: the client has closed, or the server ends */
+};
+
+/* An environment over HTTP. */
+struct lodger {
+	struct ww_env *env;
+	char id[256];
+	int busy;			/* a request is at work on it */
+	uint64_t used_ns;
+	struct lodger *next;
+};
+
+struct ww_openenv {
+	struct ww_openenv_opts o;
+	pthread_mutex_t lock;		/* what follows */
+	pthread_cond_t idle;
+	struct session *sessions;
+	struct lodger *lodgers;
+	int n_envs, n_threads, stopping;
+};
+
+/* ---- Messages ------------------------------------------------------------------------------------------------------ */
+
+static json_t *error_json(const char *code, const char *text)
+{
+	return json_pack("{s:s, s:{s:s, s:s}}", "type", "error", "data", "message", text, "code", code);
+}
+
+static const char *code_of(enum ww_rc rc)
+{
+	return rc == WW_ERR_USAGE || rc == WW_ERR_TASK ? "VALIDATION_ERROR" : "EXECUTION_ERROR";
+}
+
+static json_t *observed(struct ww_openenv *o, struct ww_env *e, enum ww_rc rc, struct ww_err *err)
+{
+	json_t *data = NULL;
+	if (rc == WW_OK)
+		rc = ww_env_observe(e, o->o.wait_s, &data, err);
+	return rc == WW_OK ? json_pack("{s:s, s:o}", "type", "observation", "data", data) : error_json(code_of(rc), err->msg);
+}
+
+static void take_answer(void *ctx, const struct ww_mcp_out *out)
+{
+	struct ww_err ignored;
+	if (out->final && out->text && ww_json_parse(out->text, out->n, "answer", (json_t **)ctx, &ignored) != WW_OK)
+		*(json_t **)ctx = NULL;
+}
+
+/* A message of MCP, which has no handshake here: what takes no time is answered. */
+static json_t *mcp_answer(struct ww_openenv *o, const json_t *data)
+{
+	json_t *answer = NULL, *hello = json_pack("{s:s, s:i, s:s, s:{s:s}}", "jsonrpc", "2.0", "id", 0, "method", "initialize", "params",
+						  "protocolVersion", "2025-06-18");
+	const char *method = ww_json_str(data, "method", "");
+	struct ww_mcp_peer *p = strcmp(method, "tools/call") ? ww_mcp_peer_new(o->o.mcp, take_answer, &answer) : NULL;
+	if (p) {
+		ww_mcp_receive_json(p, hello);
+		json_decref(answer);
+		answer = NULL;
+		ww_mcp_receive_json(p, data);
+		ww_mcp_peer_close(p);
+	}
+	json_decref(hello);
+	if (!answer)
+		answer = json_pack("{s:s, s:O?, s:{s:i, s:s}}", "jsonrpc", "2.0", "id", json_object_get(data, "id"), "error", "code", -32601,
+				   "message", "tools are called by step here, or by MCP on /mcp");
+	return json_pack("{s:s, s:o}", "type", "mcp", "data", answer);
+}
+
+json_t *ww_openenv_answer(struct ww_openenv *o, struct ww_env *e, const char *text, size_t n)
+{
+	struct ww_err err = WW_ERR_INIT;
+	json_t *message = NULL, *answer = NULL, *data, *none = json_object();
+	if (ww_json_parse(text, n, "message", &message, &err) != WW_OK || !json_is_object(message)) {
+		answer = error_json("INVALID_JSON", message ? "a message is an object" : err.msg);
+		goto out;
+	}
+	const char *type = ww_json_str(message, "type", "");
+	data = json_object_get(message, "data");
+	if (!data || json_is_null(data))
+		data = none;
+	if (!strcmp(type, "reset"))
+		answer = observed(o, e, ww_env_reset(e, data, &err), &err);
+	else if (!strcmp(type, "step"))
+		answer = observed(o, e, ww_env_step(e, data, &err), &err);
+	else if (!strcmp(type, "state"))
+		answer = json_pack("{s:s, s:o}", "type", "state", "data", ww_env_state(e));
+	else if (!strcmp(type, "mcp"))
+		answer = mcp_answer(o, data);
+	else if (strcmp(type, "close"))
+		answer = error_json("UNKNOWN_TYPE", "a message's type is reset, step, state, mcp or close");
+out:
+	json_decref(message);
+	json_decref(none);
+	return answer;
+}
+
+/* ---- Places -------------------------------------------------------------------------------------------------------- */
+
+static void free_lodger(struct lodger *l)
+{
+	ww_env_free(l->env);
+	free(l);
+}
+
+/* Under the lock: those that nobody asks any more are taken out. */
+static struct lodger *take_idle(struct ww_openenv *o)
+{
+	struct lodger *out = NULL;
+	for (struct lodger **at = &o->lodgers; *at;) {
+		struct lodger *l = *at;
+		if (l->busy || ww_seconds_since(l->used_ns) < IDLE_S) {
+			at = &l->next;
+			continue;
+		}
+		*at = l->next;
+		l->next = out;
+		out = l;
+		o->n_envs--;
+	}
+	return out;
+}
+
+/* 1: there is room for one more environment, and it is counted. */
+static int take_place(struct ww_openenv *o)
+{
+	pthread_mutex_lock(&o->lock);
+	struct lodger *idle = take_idle(o);
+	int room = o->n_envs < o->o.max_sessions && !o->stopping;
+	o->n_envs += room;
+	pthread_mutex_unlock(&o->lock);
+	for (struct lodger *next; idle; idle = next) {
+		next = idle->next;
+		free_lodger(idle);
+	}
+	return room;
+}
+
+static void leave_place(struct ww_openenv *o)
+{
+	pthread_mutex_lock(&o->lock);
+	o->n_envs--;
+	pthread_mutex_unlock(&o->lock);
+}
+
+static int start_thread(struct ww_openenv *o, void *(*fn)(void *), void *arg)
+{
+	pthread_attr_t attr;
+	pthread_t t;
+	pthread_mutex_lock(&o->lock);
+	o->n_threads++;
+	pthread_mutex_unlock(&o->lock);
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	int good = !pthread_create(&t, &attr, fn, arg);
+	pthread_attr_destroy(&attr);
+	if (!good) {
+		pthread_mutex_lock(&o->lock);
+		o->n_threads--;
+		pthread_mutex_unlock(&o->lock);
+	}
+	return good;
+}
+
+static void end_thread(struct ww_openenv *o)
+{
+	pthread_mutex_lock(&o->lock);
+	o->n_threads--;
+	pthread_cond_broadcast(&o->idle);
+	pthread_mutex_unlock(&o->lock);
+}
+
+/* ---- WebSocket sessions -------------------------------------------------------------------------------------------- */
+
+static void say(struct session *s, json_t *answer)
+{
+	struct ww_str text = WW_STR_INIT(ANSWER_BYTES);
+	ww_json_add(&text, answer);
+	if (text.cut) {
+		json_t *o = error_json("EXECUTION_ERROR", "the answer is longer than 64 MiB");
+		ww_str_release(&text);
+		ww_str_init(&text, ANSWER_BYTES);
+		ww_json_add(&text, o);
+		json_decref(o);
+	}
+	ww_http_ws_send(s->ws, text.p, text.len);
+	ww_str_release(&text);
+	json_decref(answer);
+}
+
+/* The next message, NULL at the end. */
+static char *next_message(struct session *s, size_t *n)
+{
+	char *text = NULL;
+	pthread_mutex_lock(&s->lock);
+	while (!s->n && !s->ending)
+		pthread_cond_wait(&s->changed, &s->lock);
+	if (s->n) {
+		text = s->queue[s->head];
+		*n = s->bytes[s->head];
+		s->head = (s->head + 1) % QUEUE;
+		s->n--;
+	}
+	pthread_mutex_unlock(&s->lock);
+	return text;
+}
+
+static void session_free(struct session *s)
+{
+	struct ww_openenv *o = s->o;
+	pthread_mutex_lock(&o->lock);
+	struct session **at = &o->sessions;
+	while (*at != s)
+		at = &(*at)->next;
+	*at = s->next;
+	pthread_mutex_unlock(&o->lock);
+	ww_env_free(s->env);
+	leave_place(o);
+	for (; s->n; s->n--, s->head = (s->head + 1) % QUEUE)
+		free(s->queue[s->head]);
+	ww_http_ws_release(s->ws);
+	pthread_mutex_destroy(&s->lock);
+	pthread_cond_destroy(&s->changed);
+	free(s);
+}
+
+static void *session_main(void *arg)
+{
+	struct session *s = arg;
+	struct ww_openenv *o = s->o;
+	size_t n = 0;
+	int code = 1001;
+	for (char *text; (text = next_message(s, &n));) {
+		json_t *answer = ww_openenv_answer(o, s->env, text, n);
+		free(text);
+		if (!answer) {
+			code = 1000;
+			break;
+		}
+		say(s, answer);
+	}
+	ww_http_ws_close(s->ws, code);
+	/* closed() is the loop's last word about us. */
+	pthread_mutex_lock(&s->lock);
+	while (s->ending < 2)
+		pthread_cond_wait(&s->changed, &s->lock);
+	pthread_mutex_unlock(&s->lock);
+	session_free(s);
+	end_thread(o);
+	return NULL;
+}
+
+static void *on_open(void *ctx, const struct ww_http_request *r, struct ww_http_ws *ws)
+{
+	struct ww_openenv *o = ctx;
+	struct ww_err ignored;
+	struct session *s = take_place(o) ? calloc(1, sizeof(*s)) : NULL;
+	(void)r;
+	if (!s) {
+		ww_http_ws_release(ws);
+		return NULL;
+	}
+	s->o = o;
+	s->ws = ws;
+	pthread_mutex_init(&s->lock, NULL);
+	pthread_cond_init(&s->changed, NULL);
+	pthread_mutex_lock(&o->lock);
+	s->next = o->sessions;
+	o->sessions = s;
+	pthread_mutex_unlock(&o->lock);
+	if (ww_env_new(&s->env, &o->o.env, &ignored) != WW_OK || !start_thread(o, session_main, s)) {
+		session_free(s);
+		return NULL;
+	}
+	return s;
+}
+
+static void on_message(void *session, const char *text, size_t n)
+{
+	struct session *s = session;
+	char *copy = malloc(n + 1);
+	pthread_mutex_lock(&s->lock);
+	int full = !copy || s->n == QUEUE;
+	if (!full) {
+		memcpy(copy, text, n);
+		copy[n] = 0;
+		int at = (s->head + s->n++) % QUEUE;
+		s->queue[at] = copy;
+		s->bytes[at] = n;
+		pthread_cond_signal(&s->changed);
+	}
+	pthread_mutex_unlock(&s->lock);
+	if (full) {
+		free(copy);
+		ww_http_ws_close(s->ws, 1008);	/* it asks on without hearing its answers */
+	}
+}
+
+static void on_closed(void *session)
+{
+	struct session *s = session;
+	ww_env_stop(s->env);
+	pthread_mutex_lock(&s->lock);
+	s->ending = 2;
+	pthread_cond_signal(&s->changed);
+	pthread_mutex_unlock(&s->lock);
+}
+
+static const struct ww_http_ws_ops ws_ops = { on_open, on_message, on_closed };
+
+/* ---- Over HTTP ----------------------------------------------------------------------------------------------------- */
+
+struct request {
+	struct ww_openenv *o;
+	struct ww_http_reply *reply;
+	struct lodger *lodger;
+	json_t *body;
+	int is_reset;
+};
+
+static void reply_json(struct ww_http_reply *reply, int status, json_t *o)
+{
+	struct ww_str text = WW_STR_INIT(ANSWER_BYTES);
+	ww_json_add(&text, o);
+	ww_http_reply_all(reply, status, json_mime, NULL, text.p, text.len);
+	ww_str_release(&text);
+	json_decref(o);
+}
+
+/* In OpenEnv's form, which is that of its framework. */
+static void reply_detail(struct ww_http_reply *reply, int status, const char *text)
+{
+	reply_json(reply, status, json_pack("{s:[{s:s, s:s}]}", "detail", "type", "value_error", "msg", text));
+}
+
+/* id: what its episode is called from now on; NULL: as before. */
+static void put_back(struct ww_openenv *o, struct lodger *l, const char *id)
+{
+	pthread_mutex_lock(&o->lock);
+	if (id)
+		snprintf(l->id, sizeof(l->id), "%s", id);
+	l->busy = 0;
+	l->used_ns = ww_now_ns();
+	pthread_mutex_unlock(&o->lock);
+}
+
+static void remove_lodger(struct ww_openenv *o, struct lodger *l)
+{
+	pthread_mutex_lock(&o->lock);
+	for (struct lodger **at = &o->lodgers; *at; at = &(*at)->next)
+		if (*at == l) {
+			*at = l->next;
+			break;
+		}
+	o->n_envs--;
+	pthread_mutex_unlock(&o->lock);
+	free_lodger(l);
+}
+
+static void *request_main(void *arg)
+{
+	struct request *q = arg;
+	struct ww_openenv *o = q->o;
+	struct ww_err err = WW_ERR_INIT;
+	json_t *data = NULL;
+	struct ww_env *e = q->lodger->env;
+	enum ww_rc rc = q->is_reset ? ww_env_reset(e, q->body, &err) : ww_env_step(e, json_object_get(q->body, "action"), &err);
+	if (rc == WW_OK)
+		rc = ww_env_observe(e, o->o.wait_s, &data, &err);
+	int lost = rc != WW_OK && (q->is_reset || (rc != WW_ERR_USAGE && rc != WW_ERR_TASK));
+	int over = ww_json_bool(data, "done", 0);
+	if (lost || over)
+		remove_lodger(o, q->lodger);	/* an episode that has ended needs no place */
+	else
+		put_back(o, q->lodger, ww_json_str(json_object_get(data, "observation"), "episode_id", NULL));
+	if (rc == WW_OK)
+		reply_json(q->reply, 200, data);
+	else
+		reply_detail(q->reply, rc == WW_ERR_USAGE || rc == WW_ERR_TASK ? 422 : 500, err.msg);
+	json_decref(q->body);
+	free(q);
+	end_thread(o);
+	return NULL;
+}
+
+static void begin_request(struct ww_openenv *o, struct lodger *l, json_t *body, int is_reset, struct ww_http_reply *reply)
+{
+	struct request *q = malloc(sizeof(*q));
+	if (q)
+		*q = (struct request){ o, reply, l, body, is_reset };
+	if (q && start_thread(o, request_main, q))
+		return;
+	free(q);
+	json_decref(body);
+	if (is_reset)
+		remove_lodger(o, l);
+	else
+		put_back(o, l, NULL);
+	reply_detail(reply, 503, "no thread could be started");
+}
+
+/* The body as an object; NULL: it has been refused. */
+static json_t *body_of(const struct ww_http_request *r, struct ww_http_reply *reply)
+{
+	struct ww_err err = WW_ERR_INIT;
+	json_t *o = NULL;
+	if (!r->body_bytes)
+		return json_object();
+	if (ww_json_parse(r->body, r->body_bytes, "body", &o, &err) == WW_OK && json_is_object(o))
+		return o;
+	reply_detail(reply, 422, o ? "the body is no object" : err.msg);
+	json_decref(o);
+	return NULL;
+}
+
+static void on_reset(void *ctx, const struct ww_http_request *r, struct ww_http_reply *reply)
+{
+	struct ww_openenv *o = ctx;
+	struct ww_err err = WW_ERR_INIT;
+	json_t *body = body_of(r, reply);
+	if (!body)
+		return;
+	struct lodger *l = take_place(o) ? calloc(1, sizeof(*l)) : NULL;
+	if (!l) {
+		json_decref(body);
+		reply_detail(reply, 503, "there is no room for another environment now");
+		return;
+	}
+	if (ww_env_new(&l->env, &o->o.env, &err) != WW_OK) {
+		leave_place(o);
+		free(l);
+		json_decref(body);
+		reply_detail(reply, 503, err.msg);
+		return;
+	}
+	l->busy = 1;
+	pthread_mutex_lock(&o->lock);
+	l->next = o->lodgers;
+	o->lodgers = l;
+	pthread_mutex_unlock(&o->lock);
+	begin_request(o, l, body, 1, reply);
+}
+
+/* Found and marked as busy; *busy: it is somebody else's now. */
+static struct lodger *find_lodger(struct ww_openenv *o, const char *id, int *busy)
+{
+	pthread_mutex_lock(&o->lock);
+	struct lodger *l = o->lodgers;
+	while (l && (!*l->id || strcmp(l->id, id)))
+		l = l->next;
+	*busy = l && l->busy;
+	if (l && !l->busy)
+		l->busy = 1;
+	pthread_mutex_unlock(&o->lock);
+	return *busy ? NULL : l;
+}
+
+static void on_step(void *ctx, const struct ww_http_request *r, struct ww_http_reply *reply)
+{
+	struct ww_openenv *o = ctx;
+	json_t *body = body_of(r, reply);
+	int busy;
+	if (!body)
+		return;
+	const char *id = ww_json_str(body, "episode_id", NULL);
+	struct lodger *l = id ? find_lodger(o, id, &busy) : NULL;
+	if (!l) {
+		int taken = id && busy;
+		json_decref(body);
+		reply_detail(reply, taken ? 409 : 422, !id ? "name the episode: \"episode_id\", as the answer to /reset has it"
+			     : taken ? "this episode is at work on another request" : "there is no such episode (any more): reset");
+		return;
+	}
+	begin_request(o, l, body, 0, reply);
+}
+
+static void on_state(void *ctx, const struct ww_http_request *r, struct ww_http_reply *reply)
+{
+	struct ww_openenv *o = ctx;
+	json_t *state = NULL;
+	const char *id = !strncmp(r->query, "episode_id=", 11) ? r->query + 11 : NULL;
+	if (!id) {
+		reply_json(reply, 200, json_pack("{s:n, s:i}", "episode_id", "step_count", 0));
+		return;
+	}
+	pthread_mutex_lock(&o->lock);
+	for (struct lodger *l = o->lodgers; l && !state; l = l->next)
+		if (*l->id && !strcmp(l->id, id))
+			state = ww_env_state(l->env);
+	pthread_mutex_unlock(&o->lock);
+	if (state)
+		reply_json(reply, 200, state);
+	else
+		reply_detail(reply, 404, "there is no such episode (any more)");
+}
+
+/* ---- What the environment is --------------------------------------------------------------------------------------- */
+
+static void on_health(void *ctx, const struct ww_http_request *r, struct ww_http_reply *reply)
+{
+	(void)ctx, (void)r;
+	reply_json(reply, 200, json_pack("{s:s}", "status", "healthy"));
+}
+
+static void on_metadata(void *ctx, const struct ww_http_request *r, struct ww_http_reply *reply)
+{
+	(void)ctx, (void)r;
+	reply_json(reply, 200, json_pack("{s:s, s:s, s:s}", "name", "warpwright", "description",
+		   "Write fast kernels: an episode is a PyTorch module, a workspace, tools to write, compile, verify and profile a solution, "
+		   "and a judge whose verdict on the last one is the reward.", "version", WW_VERSION));
+}
+
+static json_t *schema(const char *text)
+{
+	return json_loads(text, 0, NULL);
+}
+
+static void on_schema(void *ctx, const struct ww_http_request *r, struct ww_http_reply *reply)
+{
+	(void)ctx, (void)r;
+	reply_json(reply, 200, json_pack("{s:o, s:o, s:o, s:o}", "action", schema(ww_env_action_schema), "observation",
+		   schema(ww_env_observation_schema), "state", schema(ww_env_state_schema), "reset", schema(ww_env_reset_schema)));
+}
+
+/* A path with one method: what it takes (a schema, or NULL) and what it answers. */
+static json_t *operation(const char *method, const char *summary, json_t *body, json_t *answer)
+{
+	json_t *o = json_pack("{s:s, s:{s:{s:s, s:{s:{s:o}}}}}", "summary", summary, "responses", "200", "description", "the answer", "content",
+			      json_mime, "schema", answer);
+	if (body)
+		json_object_set_new(o, "requestBody", json_pack("{s:{s:{s:o}}}", "content", json_mime, "schema", body));
+	return json_pack("{s:o}", method, o);
+}
+
+static json_t *observation_answer(void)
+{
+	return json_pack("{s:s, s:{s:o, s:{s:[s,s]}, s:{s:s}}, s:[s,s]}", "type", "object", "properties", "observation",
+			 schema(ww_env_observation_schema), "reward", "type", "number", "null", "done", "type", "boolean", "required", "observation",
+			 "done");
+}
+
+static void on_openapi(void *ctx, const struct ww_http_request *r, struct ww_http_reply *reply)
+{
+	json_t *any = json_pack("{s:s}", "type", "object"), *paths = json_object();
+	(void)ctx, (void)r;
+	json_object_set_new(paths, "/health", operation("get", "Is the server there?", NULL, json_deep_copy(any)));
+	json_object_set_new(paths, "/metadata", operation("get", "Name, description, version", NULL, json_deep_copy(any)));
+	json_object_set_new(paths, "/schema", operation("get", "Schemas of action, observation, state and reset", NULL, json_deep_copy(any)));
+	json_object_set_new(paths, "/reset", operation("post", "Begin an episode", schema(ww_env_reset_schema), observation_answer()));
+	json_object_set_new(paths, "/step", operation("post", "A step of the episode that episode_id names",
+		json_pack("{s:s, s:{s:o, s:{s:s}}, s:[s,s]}", "type", "object", "properties", "action", schema(ww_env_action_schema), "episode_id",
+			  "type", "string", "required", "action", "episode_id"), observation_answer()));
+	json_object_set_new(paths, "/state", operation("get", "State of the episode that ?episode_id= names", NULL, schema(ww_env_state_schema)));
+	json_object_set_new(paths, "/mcp", operation("post", "Model Context Protocol", json_deep_copy(any), json_deep_copy(any)));
+	json_decref(any);
+	reply_json(reply, 200, json_pack("{s:s, s:{s:s, s:s}, s:o}", "openapi", "3.1.0", "info", "title", "Warpwright", "version", "1.0.0",
+		   "paths", paths));
+}
+
+/* ---- The whole ----------------------------------------------------------------------------------------------------- */
+
+enum ww_rc ww_openenv_new(struct ww_openenv **out, const struct ww_openenv_opts *opts, struct ww_err *err)
+{
+	struct ww_openenv *o = *out = calloc(1, sizeof(*o));
+	if (!o)
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	o->o = *opts;
+	if (o->o.wait_s <= 0)
+		o->o.wait_s = 45;
+	pthread_mutex_init(&o->lock, NULL);
+	pthread_cond_init(&o->idle, NULL);
+	return WW_OK;
+}
+
+void ww_openenv_routes(struct ww_openenv *o, struct ww_http_route out[WW_OPENENV_ROUTES])
+{
+	const struct ww_http_route routes[WW_OPENENV_ROUTES] = {
+		{ .method = "GET", .path = "/ws", .ws = &ws_ops, .ctx = o },
+		{ .method = "GET", .path = "/health", .handle = on_health, .flags = WW_HTTP_NO_TOKEN },
+		{ .method = "GET", .path = "/metadata", .handle = on_metadata },
+		{ .method = "GET", .path = "/schema", .handle = on_schema },
+		{ .method = "GET", .path = "/openapi.json", .handle = on_openapi },
+		{ .method = "POST", .path = "/reset", .handle = on_reset, .ctx = o },
+		{ .method = "POST", .path = "/step", .handle = on_step, .ctx = o },
+		{ .method = "GET", .path = "/state", .handle = on_state, .ctx = o },
+	};
+	memcpy(out, routes, sizeof(routes));
+}
+
+void ww_openenv_stop(struct ww_openenv *o)
+{
+	pthread_mutex_lock(&o->lock);
+	o->stopping = 1;
+	for (struct session *s = o->sessions; s; s = s->next) {
+		pthread_mutex_lock(&s->lock);
+		if (!s->ending)
+			s->ending = 1;
+		pthread_cond_signal(&s->changed);
+		pthread_mutex_unlock(&s->lock);
+	}
+	pthread_mutex_unlock(&o->lock);
+}
+
+void ww_openenv_free(struct ww_openenv *o)
+{
+	if (!o)
+		return;
+	ww_openenv_stop(o);
+	pthread_mutex_lock(&o->lock);
+	for (struct lodger *l = o->lodgers; l; l = l->next)
+		ww_env_stop(l->env);
+	while (o->n_threads)
+		pthread_cond_wait(&o->idle, &o->lock);
+	pthread_mutex_unlock(&o->lock);
+	while (o->lodgers) {
+		struct lodger *l = o->lodgers;
+		o->lodgers = l->next;
+		free_lodger(l);
+	}
+	pthread_mutex_destroy(&o->lock);
+	pthread_cond_destroy(&o->idle);
+	free(o);
+}
