@@ -73,6 +73,15 @@ struct ww_adamw {
 	int64_t step;				/* from 1 */
 };
 
+/* What training will ask of a device, as far as its workspace depends on it. */
+struct ww_work {
+	int dtype;
+	int64_t t, longest;			/* tokens of a batch, of a sequence */
+	int64_t widest, head_dim;		/* columns of the widest activation */
+	int64_t matrix;				/* elements of the largest matrix of weights */
+	int64_t head_t, head_v;			/* rows and columns of logits */
+};
+
 struct ww_dev_ops {
 	const char *name;
 	/* Memory is 64-byte aligned; its contents are undefined. */
@@ -80,6 +89,8 @@ struct ww_dev_ops {
 	void (*free)(struct ww_dev *d, void *p);
 	/* Bytes that could be allocated now, and that the device has. */
 	void (*memory)(struct ww_dev *d, uint64_t *free_bytes, uint64_t *total_bytes);
+	/* Bytes that the backend takes for itself, at most, to do such work; NULL where it takes next to none. */
+	uint64_t (*workspace)(struct ww_dev *d, const struct ww_work *w);
 	enum ww_rc (*stream_new)(struct ww_dev *d, struct ww_stream **out, struct ww_err *err);
 	void (*stream_free)(struct ww_stream *s);
 	/* Wait for all work on the stream; the first error since the last sync, if any. */

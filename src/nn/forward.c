@@ -31,6 +31,12 @@ static struct ww_arr cut_arr(struct cutter *c, int64_t n, int dtype)
 	return (struct ww_arr){ cut(c, n, ww_dtype_bytes(dtype)), dtype };
 }
 
+/* Elements of the largest chunk of logits. */
+static int64_t logits_of(const struct ww_config *f, int64_t t)
+{
+	return (t < WW_HEAD_T ? t : WW_HEAD_T) * (f->vocab_size < WW_HEAD_V ? f->vocab_size : WW_HEAD_V);
+}
+
 static void cut_layer(struct cutter *c, const struct ww_config *f, int dtype, int64_t t, struct ww_layer *l)
 {
 	int64_t h = t * f->hidden_size, q = t * f->heads * f->head_dim, kv = t * f->kv_heads * f->head_dim;
@@ -84,7 +90,7 @@ static void cut_backward(struct cutter *c, struct ww_run *r, int64_t t)
 	if (f->critic)
 		r->dlogits = cut_arr(c, t, dtype);
 	else
-		r->dlogits = dtype == WW_F32 ? (struct ww_arr){ r->logits, WW_F32 } : cut_arr(c, (int64_t)WW_HEAD_T * WW_HEAD_V, dtype);
+		r->dlogits = dtype == WW_F32 ? (struct ww_arr){ r->logits, WW_F32 } : cut_arr(c, logits_of(f, t), dtype);
 	r->dres = cut_arr(c, t * f->hidden_size, dtype);
 	r->dn = cut_arr(c, t * f->hidden_size, dtype);
 	r->dq = cut_arr(c, t * f->heads * f->head_dim, dtype);
@@ -118,7 +124,7 @@ static uint64_t cut_all(struct ww_run *r, void *base)
 	r->state = cut(&c, 3 * t, 4);
 	r->lse = cut(&c, t, 4);
 	r->logp = cut(&c, t, 4);
-	r->logits = f->critic ? NULL : cut(&c, (int64_t)WW_HEAD_T * WW_HEAD_V, 4);
+	r->logits = f->critic ? NULL : cut(&c, logits_of(f, t), 4);
 	if (r->keep)
 		cut_backward(&c, r, t);
 	return c.at;
@@ -164,6 +170,16 @@ uint64_t ww_run_bytes(const struct ww_config *c, int dtype, int64_t max_t, int64
 	uint64_t bytes = r.layers && m.n ? cut_all(&r, NULL) : 0;
 	free(r.layers);
 	return bytes;
+}
+
+struct ww_work ww_run_work(const struct ww_config *c, int dtype, int64_t max_t, int64_t longest)
+{
+	int64_t q = c->heads * c->head_dim, widest = c->hidden_size > q ? c->hidden_size : q;
+	widest = widest > c->intermediate_size ? widest : c->intermediate_size;
+	int64_t head_v = c->critic ? 1 : c->vocab_size < WW_HEAD_V ? c->vocab_size : WW_HEAD_V;
+	int64_t rows = widest > head_v ? widest : head_v;
+	return (struct ww_work){ .dtype = dtype, .t = max_t, .longest = longest, .widest = widest, .head_dim = c->head_dim,
+				 .matrix = rows * c->hidden_size, .head_t = max_t < WW_HEAD_T ? max_t : WW_HEAD_T, .head_v = head_v };
 }
 
 enum ww_rc ww_run_new(struct ww_model *m, int64_t max_t, int64_t max_sequences, int64_t keep, struct ww_run **out,

@@ -94,6 +94,9 @@ void ww_run_free(struct ww_run *r);		/* NULL is fine */
 /* Bytes of device memory that ww_run_new() would take for a model of this shape and type; 0: out of memory. */
 uint64_t ww_run_bytes(const struct ww_config *c, int dtype, int64_t max_t, int64_t max_sequences, int64_t keep);
 
+/* What such a run asks of the device, for ops->workspace. */
+struct ww_work ww_run_work(const struct ww_config *c, int dtype, int64_t max_t, int64_t longest);
+
 /* Compute the hidden states after the last norm. */
 enum ww_rc ww_run_forward(struct ww_run *r, const struct ww_batch *b, struct ww_err *err) WW_MUST_CHECK;
 struct ww_arr ww_run_hidden(const struct ww_run *r);		/* (T, H) on the device */

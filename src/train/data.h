@@ -42,12 +42,12 @@ void ww_data_free(struct ww_data *d);		/* NULL is fine */
 
 /* One epoch: which sequences lie in which row.  Row r holds seqs[rows[r] .. rows[r + 1] - 1]; its predictions are at most
  * row_inputs.  No sequence is divided.  shuffle: the order depends on seed and epoch alone, else it is that of the files. */
-struct ww_plan {
+struct ww_packing {
 	int64_t *seqs, *rows;
 	int64_t count;			/* rows */
 };
-enum ww_rc ww_plan_new(const struct ww_data *d, int64_t row_inputs, int shuffle, uint64_t seed, int64_t epoch, struct ww_plan **out,
+enum ww_rc ww_packing_new(const struct ww_data *d, int64_t row_inputs, int shuffle, uint64_t seed, int64_t epoch, struct ww_packing **out,
 		       struct ww_err *err) WW_MUST_CHECK;
-void ww_plan_free(struct ww_plan *p);		/* NULL is fine */
+void ww_packing_free(struct ww_packing *p);		/* NULL is fine */
 
 #endif

@@ -60,6 +60,19 @@ static void cpu_stream_free(struct ww_stream *s)
 	free(s);
 }
 
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* The four kinds of scratch memory: the operands of a product and its result where they are widened from bf16, sums over
+ * rows, and what each thread needs for a row or for one head of a sequence. */
+static uint64_t cpu_workspace(struct ww_dev *dev, const struct ww_work *w)
+{
+	int64_t acts = w->t * w->widest, half = w->dtype != WW_F32;
+	int64_t a = half ? most(acts, w->head_t * w->head_v) : w->widest;
+	int64_t b = most(half ? most(acts, w->matrix) : 0, CHUNKS_MAX * w->widest), c = half ? acts : 0;
+	int64_t row = most(3 * most(w->widest, w->head_v) + 16, (4 * w->longest + 4) * w->head_dim);
+	return (uint64_t)(a + b + c + row * ww_pool_threads(((struct ww_cpu *)dev)->pool)) * sizeof(float);
+}
+
 static enum ww_rc cpu_sync(struct ww_stream *s, struct ww_err *err)
 {
 	enum ww_rc rc = s->err.rc;
@@ -519,6 +532,7 @@ static void cpu_adamw(struct ww_stream *s, float *master, struct ww_arr model, f
 
 static const struct ww_dev_ops cpu_ops = {
 	.name = "cpu", .alloc = ww_dev_host_alloc, .free = ww_dev_host_free, .memory = ww_dev_host_memory,
+	.workspace = cpu_workspace,
 	.stream_new = cpu_stream_new, .stream_free = cpu_stream_free,
 	.sync = cpu_sync, .close = cpu_close, .upload = cpu_move, .download = cpu_move, .zero = cpu_zero, .cast = ww_cpu_cast,
 	.gemm = ww_cpu_gemm, .bias = cpu_bias, .bias_bwd = cpu_bias_bwd, .add = cpu_add, .embed = cpu_embed,

@@ -1,4 +1,4 @@
-/* plan.c - which sequences of an epoch lie in which row.
+/* packing.c - which sequences of an epoch lie in which row.
  *
  * A row is what one sequence of full length costs.  Sequences are taken in the epoch's order, each into the first open row that
  * has room; when too many rows are open the oldest is closed.  So rows fill up well with short sequences (the holes are what
@@ -45,7 +45,7 @@ static void place(struct packer *p, int64_t seq)
 }
 
 /* Sequences by row, within a row in the epoch's order: a counting sort. */
-static void fill_rows(const struct packer *p, const int64_t *order, struct ww_plan *plan)
+static void fill_rows(const struct packer *p, const int64_t *order, struct ww_packing *plan)
 {
 	int64_t n = p->d->count;
 	for (int64_t i = 0; i < n; i++)
@@ -58,12 +58,12 @@ static void fill_rows(const struct packer *p, const int64_t *order, struct ww_pl
 		plan->seqs[p->left[p->row_of[order[i]]]++] = order[i];
 }
 
-enum ww_rc ww_plan_new(const struct ww_data *d, int64_t row_inputs, int shuffle, uint64_t seed, int64_t epoch, struct ww_plan **out,
+enum ww_rc ww_packing_new(const struct ww_data *d, int64_t row_inputs, int shuffle, uint64_t seed, int64_t epoch, struct ww_packing **out,
 		       struct ww_err *err)
 {
 	struct packer p = { .d = d, .row_inputs = row_inputs };
 	size_t n = (size_t)d->count;
-	struct ww_plan *plan = calloc(1, sizeof(*plan));
+	struct ww_packing *plan = calloc(1, sizeof(*plan));
 	int64_t *order = malloc(n * sizeof(*order));
 	enum ww_rc rc = WW_OK;
 	p.row_of = malloc(n * sizeof(*p.row_of));
@@ -89,14 +89,14 @@ enum ww_rc ww_plan_new(const struct ww_data *d, int64_t row_inputs, int shuffle,
 	*out = plan;
 	plan = NULL;
 out:
-	ww_plan_free(plan);
+	ww_packing_free(plan);
 	free(order);
 	free(p.row_of);
 	free(p.left);
 	return rc;
 }
 
-void ww_plan_free(struct ww_plan *p)
+void ww_packing_free(struct ww_packing *p)
 {
 	if (!p)
 		return;

@@ -1,0 +1,244 @@
+/* train.c - `warpwright train`: a recipe, and the command line over it.
+ *
+ * The option table is the recipe's format: its names are the keys, its help the documentation, and what the command line says
+ * counts before what the recipe says.  A key that is not in the table is refused with the nearest one.
+ */
+#include "base/json.h"
+#include "base/time.h"
+#include "base/yaml.h"
+#include "cmd/cmd.h"
+#include "train/recipe.h"
+#include "train/schedule.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { RECIPE_MAX = 1 << 20, LINE_EVERY_S = 10 };
+
+#define AT(field) offsetof(struct ww_recipe, field)
+
+static const struct ww_opt opts[] = {
+	{ "stage", 0, WW_OPT_CHOICE, AT(stage), "sft", "sft", 0, 0, "what to do: sft trains on texts and conversations" },
+	{ "model", 0, WW_OPT_STR, AT(model), "DIR", NULL, 0, 0, "begin with this model, in Hugging Face's form" },
+	{ "config", 0, WW_OPT_STR, AT(config), "FILE", NULL, 0, 0, "begin with new weights of this config.json instead" },
+	{ "tokenizer", 0, WW_OPT_STR, AT(tokenizer), "DIR", NULL, 0, 0, "directory with tokenizer.json, where it is not the model's" },
+	{ "data", 0, WW_OPT_STR, AT(data), "PATHS", NULL, 0, 0,
+	  "files, directories and patterns, with commas between them; NAME.jsonl holds lines of messages, text or ids, other files are texts" },
+	{ "learn", 0, WW_OPT_CHOICE, AT(learn), "assistant|all", "assistant", 0, 0, "which tokens of conversations have weight" },
+	{ "order", 0, WW_OPT_CHOICE, AT(order), "shuffled|file", "shuffled", 0, 0, "order of sequences: anew each epoch, or as they are read" },
+	{ "output", 'o', WW_OPT_STR, AT(output), "DIR", NULL, 0, 0, "the run's directory; a run that is there is resumed" },
+	{ "sequence", 0, WW_OPT_INT, AT(sequence), "N", "2048", 1, 1 << 24, "tokens of a row; longer documents are cut into pieces" },
+	{ "step-tokens", 0, WW_OPT_INT, AT(step_tokens), "N", "65536", 1, 1 << 30, "tokens of a step, rounded down to whole rows" },
+	{ "micro", 0, WW_OPT_INT, AT(micro), "N", "0", 0, 1 << 20,
+	  "rows at a time, their gradients added up; 0: as many as make 16,384 tokens" },
+	{ "steps", 0, WW_OPT_INT, AT(steps), "N", "0", 0, 1e12, "steps of the whole run; 0: as many as the epochs have" },
+	{ "epochs", 0, WW_OPT_INT, AT(epochs), "N", "1", 1, 1e6, "times through the data, where steps is 0" },
+	{ "lr", 0, WW_OPT_NUM, AT(lr), "X", "1e-4", 0, 10, "learning rate at its highest" },
+	{ "schedule", 0, WW_OPT_CHOICE, AT(schedule), WW_SCHEDULE_NAMES, "cosine", 0, 0,
+	  "of the learning rate after the warm-up; wsd: constant, then linear over the last steps" },
+	{ "warmup", 0, WW_OPT_INT, AT(warmup), "N", "0", 0, 1e12, "steps in which the learning rate rises from 0" },
+	{ "decay", 0, WW_OPT_INT, AT(decay), "N", "0", 0, 1e12, "last steps, in which wsd falls; 0: a tenth of the run" },
+	{ "min-lr", 0, WW_OPT_NUM, AT(min_lr), "X", "0.1", 0, 1, "where the schedule ends, as a part of lr" },
+	{ "beta1", 0, WW_OPT_NUM, AT(beta1), "X", "0.9", 0, 0.9999999, "AdamW: decay of the mean" },
+	{ "beta2", 0, WW_OPT_NUM, AT(beta2), "X", "0.95", 0, 0.9999999, "AdamW: decay of the mean square" },
+	{ "eps", 0, WW_OPT_NUM, AT(eps), "X", "1e-8", 1e-30, 1, "AdamW: added to the root of the mean square" },
+	{ "weight-decay", 0, WW_OPT_NUM, AT(weight_decay), "X", "0.1", 0, 10, "AdamW: of matrices; norms and biases have none" },
+	{ "clip", 0, WW_OPT_NUM, AT(clip), "X", "1", 0, 1e9, "norm of the gradient at most; 0: no clipping" },
+	{ "spike", 0, WW_OPT_NUM, AT(spike), "X", "20", 0, 1e9,
+	  "skip a step whose loss is so many median deviations above the median of the last 64; 0: never" },
+	{ "max-skips", 0, WW_OPT_INT, AT(max_skips), "N", "8", 1, 1e9, "stop after so many skipped steps in a row" },
+	{ "seed", 0, WW_OPT_INT, AT(seed), "N", "0", 0, 9e15, "of new weights and of the order" },
+	{ "device", 0, WW_OPT_CHOICE, AT(device), "cpu|ref", "cpu", 0, 0, "where to compute; ref is the scalar reference" },
+	{ "dtype", 0, WW_OPT_CHOICE, AT(dtype), "same|fp32|bf16", "same", 0, 0,
+	  "of weights and activations; masters, moments and gradients are fp32; same: as the config says" },
+	{ "numbers", 0, WW_OPT_CHOICE, AT(numbers), "exact|fast", "exact", 0, 0,
+	  "exact: log-probabilities are those of generation, to the last bit" },
+	{ "memory", 0, WW_OPT_NUM, AT(memory), "GB", "0", 0, 1e9, "device memory to take at most; 0: what is free" },
+	{ "keep-layers", 0, WW_OPT_INT, AT(keep_layers), "N", "0", 0, 1 << 20,
+	  "layers that keep their activations, the others are computed again; 0: as many as fit" },
+	{ "checkpoint-every", 0, WW_OPT_INT, AT(checkpoint_every), "N", "200", 0, 1e12, "steps between checkpoints; 0: only at the end" },
+	{ "keep-checkpoints", 0, WW_OPT_INT, AT(keep_checkpoints), "N", "2", 1, 1e9, "how many of the newest to keep" },
+	WW_OPT_JSON(struct ww_recipe, json),
+	WW_OPT_END
+};
+
+/* ---- the recipe */
+
+/* A value as the command line would have it: lists with commas. */
+static enum ww_rc value_text(const char *path, const char *key, const json_t *v, struct ww_str *out, struct ww_err *err)
+{
+	const json_t *item;
+	size_t i;
+	ww_str_reset(out);
+	if (json_is_string(v))
+		ww_str_adds(out, json_string_value(v));
+	else if (!json_is_array(v))
+		return ww_err_set(err, WW_ERR_USAGE, "%s: \"%s\" needs a value or a list", path, key);
+	json_array_foreach(v, i, item) {
+		if (!json_is_string(item))
+			return ww_err_set(err, WW_ERR_USAGE, "%s: \"%s\" is a list of something else than words", path, key);
+		ww_str_addf(out, "%s%s", i ? "," : "", json_string_value(item));
+	}
+	return WW_OK;
+}
+
+/* texts owns what the options point to. */
+static enum ww_rc read_recipe(const struct ww_cmd *cmd, const char *path, struct ww_recipe *r, json_t *texts, struct ww_err *err)
+{
+	struct ww_str text = WW_STR_INIT(RECIPE_MAX);
+	json_t *recipe = NULL, *v;
+	const char *key;
+	enum ww_rc rc;
+	WW_TRY(ww_yaml_read(path, RECIPE_MAX, &recipe, err));
+	if (!json_is_object(recipe))
+		rc = ww_err_set(err, WW_ERR_USAGE, "%s: a recipe is a mapping of keys to values", path);
+	json_object_foreach(recipe, key, v) {
+		if (rc == WW_OK && !strcmp(key, "json"))
+			rc = ww_err_set(err, WW_ERR_USAGE, "%s: json belongs to the command line", path);
+		if (rc == WW_OK && json_is_null(v))
+			continue;
+		if (rc == WW_OK)
+			rc = value_text(path, key, v, &text, err);
+		json_t *kept = rc == WW_OK ? json_string(text.p) : NULL;
+		json_array_append_new(texts, kept);
+		if (kept && ww_opt_set(cmd, r, key, json_string_value(kept), err) != WW_OK)
+			rc = ww_err_wrap(err, "%s", path);
+	}
+out:
+	json_decref(recipe);
+	ww_str_release(&text);
+	return rc;
+}
+
+/* All options with their values, as the run keeps them. */
+static json_t *values_json(const struct ww_recipe *r)
+{
+	json_t *v = json_object();
+	for (const struct ww_opt *o = opts; o->name; o++) {
+		const void *at = (const char *)r + o->offset;
+		const char *text = o->type == WW_OPT_STR || o->type == WW_OPT_CHOICE ? *(const char *const *)at : NULL;
+		if (o->type == WW_OPT_INT)
+			json_object_set_new(v, o->name, json_integer(*(const int64_t *)at));
+		else if (o->type == WW_OPT_NUM)
+			json_object_set_new(v, o->name, json_real(*(const double *)at));
+		else if (o->type != WW_OPT_FLAG)
+			json_object_set_new(v, o->name, text ? json_string(text) : json_null());
+	}
+	return v;
+}
+
+/* ---- progress */
+
+struct screen {
+	int quiet, live;
+	uint64_t start_ns, last_ns;
+	int64_t tokens, first;
+};
+
+static int stop(void *ctx)
+{
+	(void)ctx;
+	return ww_cmd_interrupted;
+}
+
+static void say(void *ctx, const char *line)
+{
+	struct screen *s = ctx;
+	fprintf(stderr, "%s%s%s\n", s->live ? "\r" : "", line, s->live ? "\033[K" : "");
+}
+
+static void add_duration(struct ww_str *out, double seconds)
+{
+	int64_t n = (int64_t)fmin(seconds, 1e12);
+	if (n >= 3600)
+		ww_str_addf(out, "%" PRId64 ":%02d:%02d", n / 3600, (int)(n / 60 % 60), (int)(n % 60));
+	else
+		ww_str_addf(out, "%d:%02d", (int)(n / 60), (int)(n % 60));
+}
+
+/* On a terminal one line that changes; else a line every few seconds. */
+static void on_step(void *ctx, const struct ww_train_step *r)
+{
+	struct screen *s = ctx;
+	struct ww_str line = WW_STR_INIT(512);
+	double spent = ww_seconds_since(s->start_ns);
+	s->tokens += r->tokens;
+	s->first = s->first ? s->first : r->step;
+	int64_t done = r->step - s->first + 1;
+	if (!s->live && r->step < r->steps && s->last_ns && ww_seconds_since(s->last_ns) < LINE_EVERY_S)
+		return;
+	s->last_ns = ww_now_ns();
+	ww_str_addf(&line, "step %" PRId64 "/%" PRId64 "  loss %.4f  lr %.3g  norm %.3g  %.0f tokens/s  left ", r->step, r->steps, r->loss, r->lr,
+		    r->norm, (double)s->tokens / fmax(spent, 1e-9));
+	add_duration(&line, spent / (double)done * (double)(r->steps - r->step));
+	fprintf(stderr, "%s%s%s", s->live ? "\r" : "", line.p, s->live ? "\033[K" : "\n");
+	ww_str_release(&line);
+}
+
+/* ---- the command */
+
+static void print_result(const struct ww_recipe *r, const struct ww_train_result *t)
+{
+	double rate = (double)t->tokens / fmax(t->seconds, 1e-9);
+	if (!r->json) {
+		printf("%s: step %" PRId64 ", loss %.4f, %.0f tokens/s, memory %.3f GB of %.3f predicted\n", t->checkpoint, t->last.step,
+		       t->last.loss, rate, (double)t->last.device_bytes / 1e9, (double)t->predicted_bytes / 1e9);
+		return;
+	}
+	struct ww_str text = WW_STR_INIT(65536);
+	json_t *v = json_pack("{s:s, s:s, s:I, s:I, s:o, s:I, s:f, s:f, s:I, s:I}", "run", r->output, "checkpoint", t->checkpoint, "first_step",
+			      (json_int_t)t->first_step, "step", (json_int_t)t->last.step, "loss", ww_json_real(t->last.loss), "skipped",
+			      (json_int_t)t->skipped, "seconds", t->seconds, "tokens_per_second", rate, "predicted_bytes",
+			      (json_int_t)t->predicted_bytes, "device_bytes", (json_int_t)t->last.device_bytes);
+	ww_json_add(&text, v);
+	puts(text.p);
+	json_decref(v);
+	ww_str_release(&text);
+}
+
+static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
+{
+	struct ww_recipe *r = values;
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_train_result result = { 0 };
+	const char *term = getenv("TERM");
+	struct screen screen = { .live = isatty(2) && term && strcmp(term, "dumb"), .start_ns = ww_now_ns() };
+	struct ww_train_hooks hooks = { stop, say, on_step, &screen };
+	json_t *texts = json_array(), *now = NULL;
+	int rest, words = 0;
+	while (argv[argc + words])
+		words++;
+	ww_opt_defaults(cmd, r);
+	enum ww_rc rc = read_recipe(cmd, argv[0], r, texts, &err);
+	if (rc == WW_OK)
+		rc = ww_opt_parse_over(cmd, words, argv + argc, r, &rest, &err);
+	if (rc == WW_OK) {
+		now = values_json(r);
+		rc = ww_sft_run(r, now, &hooks, &result, &err);
+	}
+	if (screen.live && result.last.step)
+		fputc('\n', stderr);
+	if (rc == WW_OK)
+		print_result(r, &result);
+	json_decref(now);
+	json_decref(texts);
+	return rc == WW_OK ? 0 : ww_cmd_fail(&err);
+}
+
+const struct ww_cmd ww_cmd_train = {
+	.name = "train",
+	.args = "RECIPE.yaml",
+	.summary = "train a model as a recipe says",
+	.details = "A recipe is a YAML file whose keys are the options below (without the dashes in front); what the command line says\n"
+		   "counts before it.  Ctrl-C writes a checkpoint and stops; the same command goes on from the newest checkpoint in\n"
+		   "output, to the same weights as without the stop.  docs/train.md explains; `report` draws a run.",
+	.opts = opts,
+	.values_size = sizeof(struct ww_recipe),
+	.min_args = 1,
+	.max_args = 1,
+	.run = run,
+};

@@ -1,0 +1,235 @@
+/* checkpoint.c - saving and finding the state of a run.
+ *
+ * Everything is written into a directory whose name begins with a dot, synced, and renamed: what carries a name that begins
+ * with "step-" is whole.  Removing goes the other way: an old checkpoint is renamed to a dotted name first, so a kill in the
+ * middle leaves rubbish that the next run sweeps away and never half a checkpoint.  A model in Hugging Face's form with
+ * everything else beside it, rather than a format of our own: what a run leaves behind can be loaded by anybody, at every step.
+ */
+#include "train/checkpoint.h"
+#include "base/fs.h"
+#include "base/json.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { STATE_MAX = 1 << 20, FORMAT = 1 };
+
+static enum ww_rc sync_dir(const char *path, struct ww_err *err)
+{
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int bad = fd < 0 || fsync(fd) < 0;
+	enum ww_rc rc = bad ? ww_err_errno(err, WW_ERR_IO, "cannot sync %s", path) : WW_OK;
+	if (fd >= 0)
+		close(fd);
+	return rc;
+}
+
+/* ---- state.json */
+
+static enum ww_rc write_state(const char *dir, const struct ww_train_state *s, struct ww_err *err)
+{
+	struct ww_str text = WW_STR_INIT(STATE_MAX);
+	char path[PATH_MAX];
+	json_t *losses = json_array();
+	int64_t n = s->guard.seen < WW_GUARD_STEPS ? s->guard.seen : WW_GUARD_STEPS;
+	for (int64_t i = 0; i < n; i++)
+		json_array_append_new(losses, json_real(s->guard.losses[i]));
+	json_t *v = json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:{s:I, s:I, s:I, s:o}}", "format", FORMAT, "step", (json_int_t)s->step,
+			      "updates", (json_int_t)s->updates, "epoch", (json_int_t)s->epoch, "row", (json_int_t)s->row,
+			      "total_tokens", (json_int_t)s->total_tokens, "log_bytes", (json_int_t)s->log_bytes, "guard", "seen",
+			      (json_int_t)s->guard.seen, "skipped", (json_int_t)s->guard.skipped, "skipped_in_row",
+			      (json_int_t)s->guard.skipped_in_row, "losses", losses);
+	enum ww_rc rc = v ? ww_fs_join(path, dir, "state.json", err) : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	ww_json_add_pretty(&text, v);
+	ww_str_addc(&text, '\n');
+	if (rc == WW_OK)
+		rc = ww_fs_write(path, text.p, text.len, err);
+	json_decref(v);
+	ww_str_release(&text);
+	return rc;
+}
+
+static enum ww_rc read_guard(const json_t *v, const char *what, struct ww_guard *g, struct ww_err *err)
+{
+	json_t *losses = NULL, *x;
+	size_t i;
+	enum ww_rc rc;
+	WW_TRY(ww_json_get_int(v, "seen", what, &g->seen, err));
+	WW_TRY(ww_json_get_int(v, "skipped", what, &g->skipped, err));
+	WW_TRY(ww_json_get_int(v, "skipped_in_row", what, &g->skipped_in_row, err));
+	WW_TRY(ww_json_get_array(v, "losses", what, &losses, err));
+	if ((int64_t)json_array_size(losses) != (g->seen < WW_GUARD_STEPS ? g->seen : WW_GUARD_STEPS))
+		return ww_err_set(err, WW_ERR_USAGE, "%s: the guard's losses do not fit their number", what);
+	json_array_foreach(losses, i, x)
+		g->losses[i] = json_number_value(x);
+out:
+	return rc;
+}
+
+enum ww_rc ww_checkpoint_state(const char *dir, struct ww_train_state *s, struct ww_err *err)
+{
+	static const struct { const char *key; size_t offset; } fields[] = {
+		{ "step", offsetof(struct ww_train_state, step) }, { "updates", offsetof(struct ww_train_state, updates) },
+		{ "epoch", offsetof(struct ww_train_state, epoch) }, { "row", offsetof(struct ww_train_state, row) },
+		{ "total_tokens", offsetof(struct ww_train_state, total_tokens) },
+		{ "log_bytes", offsetof(struct ww_train_state, log_bytes) },
+	};
+	char path[PATH_MAX];
+	json_t *v = NULL, *guard;
+	int64_t format, *field;
+	enum ww_rc rc;
+	memset(s, 0, sizeof(*s));
+	WW_TRY(ww_fs_join(path, dir, "state.json", err));
+	WW_TRY(ww_json_read_file(path, STATE_MAX, &v, err));
+	WW_TRY(ww_json_get_int(v, "format", path, &format, err));
+	if (format != FORMAT) {
+		rc = ww_err_set(err, WW_ERR_USAGE, "%s: format %" PRId64 ", this program writes %d", path, format, FORMAT);
+		goto out;
+	}
+	for (size_t i = 0; i < WW_ARRAY_LEN(fields); i++) {
+		field = (int64_t *)(void *)((char *)s + fields[i].offset);
+		WW_TRY(ww_json_get_int(v, fields[i].key, path, field, err));
+		if (*field < 0) {
+			rc = ww_err_set(err, WW_ERR_USAGE, "%s: \"%s\" is negative", path, fields[i].key);
+			goto out;
+		}
+	}
+	WW_TRY(ww_json_get_object(v, "guard", path, &guard, err));
+	WW_TRY(read_guard(guard, path, &s->guard, err));
+out:
+	json_decref(v);
+	return rc;
+}
+
+/* ---- the directory of checkpoints */
+
+static int64_t step_of(const char *name)
+{
+	char *end;
+	if (strncmp(name, "step-", 5))
+		return -1;
+	long long n = strtoll(name + 5, &end, 10);
+	return *end || end == name + 5 || n < 0 ? -1 : n;
+}
+
+static int is_entry(const struct dirent *e) { return strcmp(e->d_name, ".") && strcmp(e->d_name, ".."); }
+
+static int newest_first(const struct dirent **a, const struct dirent **b)
+{
+	int64_t x = step_of((*a)->d_name), y = step_of((*b)->d_name);
+	return (x < y) - (x > y);
+}
+
+static void free_list(struct dirent **list, int n)
+{
+	for (int i = 0; i < n; i++)
+		free(list[i]);
+	free(list);
+}
+
+/* Remove rubbish, and checkpoints beyond the newest `keep`; the newest one's name into newest (NULL: of no interest). */
+static enum ww_rc sweep(const char *dir, int64_t keep, char *newest, struct ww_err *err)
+{
+	struct dirent **list = NULL;
+	char path[PATH_MAX], gone[PATH_MAX];
+	int64_t seen = 0;
+	int n = scandir(dir, &list, is_entry, newest_first);
+	enum ww_rc rc = n < 0 && errno != ENOENT ? ww_err_errno(err, WW_ERR_IO, "cannot read %s", dir) : WW_OK;
+	for (int i = 0; rc == WW_OK && i < n; i++) {
+		const char *name = list[i]->d_name;
+		int is_step = step_of(name) >= 0;
+		rc = ww_fs_join(path, dir, name, err);
+		if (rc == WW_OK && is_step && !seen++ && newest)
+			snprintf(newest, PATH_MAX, "%s", path);
+		if (rc == WW_OK && is_step && seen > keep) {
+			rc = snprintf(gone, PATH_MAX, "%s/.old-%s", dir, name) < PATH_MAX ? WW_OK : ww_err_set(err, WW_ERR_LIMIT, "path too long");
+			if (rc == WW_OK && rename(path, gone) < 0)
+				rc = ww_err_errno(err, WW_ERR_IO, "cannot remove %s", path);
+			if (rc == WW_OK)
+				rc = ww_fs_remove_tree(gone, err);
+		} else if (rc == WW_OK && name[0] == '.') {
+			rc = ww_fs_remove_tree(path, err);
+		}
+	}
+	free_list(list, n);
+	return rc;
+}
+
+enum ww_rc ww_checkpoint_find(const char *run, char *path, struct ww_err *err)
+{
+	char dir[PATH_MAX];
+	path[0] = 0;
+	enum ww_rc rc = ww_fs_join(dir, run, "checkpoints", err);
+	return rc == WW_OK ? sweep(dir, INT64_MAX, path, err) : rc;
+}
+
+/* Replaces an earlier link in one step. */
+static enum ww_rc point_model(const char *run, const char *name, struct ww_err *err)
+{
+	char link_path[PATH_MAX], tmp[PATH_MAX], target[PATH_MAX];
+	enum ww_rc rc;
+	WW_TRY(ww_fs_join(link_path, run, "model", err));
+	WW_TRY(ww_fs_join(tmp, run, ".model", err));
+	WW_TRY(ww_fs_join(target, "checkpoints", name, err));
+	unlink(tmp);
+	if (symlink(target, tmp) < 0 || rename(tmp, link_path) < 0)
+		rc = ww_err_errno(err, WW_ERR_IO, "cannot link %s", link_path);
+out:
+	return rc;
+}
+
+static enum ww_rc write_all(const char *tmp, struct ww_model *m, struct ww_learner *l, const char *tokenizer_dir,
+			    const struct ww_train_state *s, struct ww_err *err)
+{
+	char optim[PATH_MAX];
+	enum ww_rc rc;
+	WW_TRY(ww_model_save(m, tmp, tokenizer_dir, err));
+	WW_TRY(ww_fs_join(optim, tmp, "optimizer", err));
+	WW_TRY(ww_fs_mkdirs(optim, err));
+	WW_TRY(ww_learner_save(l, optim, err));
+	WW_TRY(write_state(tmp, s, err));
+	WW_TRY(sync_dir(optim, err));
+	WW_TRY(sync_dir(tmp, err));
+out:
+	return rc;
+}
+
+enum ww_rc ww_checkpoint_save(const char *run, struct ww_model *m, struct ww_learner *l, const char *tokenizer_dir,
+			      const struct ww_train_state *s, int64_t keep, struct ww_err *err)
+{
+	char dir[PATH_MAX], tmp[PATH_MAX], final[PATH_MAX], name[32];
+	struct ww_err ignored;
+	enum ww_rc rc;
+	snprintf(name, sizeof(name), "step-%08" PRId64, s->step);
+	WW_TRY(ww_fs_join(dir, run, "checkpoints", err));
+	WW_TRY(ww_fs_mkdirs(dir, err));
+	WW_TRY(ww_fs_join(tmp, dir, ".new", err));
+	WW_TRY(ww_fs_join(final, dir, name, err));
+	rc = write_all(tmp, m, l, tokenizer_dir, s, err);
+	if (rc == WW_OK && rename(tmp, final) < 0)
+		rc = ww_err_errno(err, WW_ERR_IO, "cannot create %s", final);
+	if (rc != WW_OK) {
+		enum ww_rc swept = sweep(dir, INT64_MAX, NULL, &ignored);
+		(void)swept;	/* else the next run sweeps */
+		return rc;
+	}
+	WW_TRY(sync_dir(dir, err));
+	WW_TRY(point_model(run, name, err));
+	WW_TRY(sweep(dir, keep, NULL, err));
+out:
+	return rc;
+}
+
+enum ww_rc ww_checkpoint_load(const char *path, struct ww_learner *l, const struct ww_train_state *s, struct ww_err *err)
+{
+	char optim[PATH_MAX];
+	enum ww_rc rc = ww_fs_join(optim, path, "optimizer", err);
+	return rc == WW_OK ? ww_learner_load(l, optim, s->updates, err) : rc;
+}

@@ -1,0 +1,31 @@
+/* checkpoint.h - the state of a run on disk: whole or not there, at any moment.
+ *
+ *     RUN/checkpoints/step-00000200/      a model that transformers loads: config, weights, the tokenizer's files
+ *         optimizer/                      moments (and masters) in safetensors
+ *         state.json                      struct ww_train_state
+ *     RUN/model                           link to the newest
+ */
+#ifndef WW_TRAIN_CHECKPOINT_H
+#define WW_TRAIN_CHECKPOINT_H
+
+#include "train/learner.h"
+#include "train/schedule.h"
+
+struct ww_train_state {
+	int64_t step, updates;		/* done */
+	int64_t epoch, row;		/* of the next row */
+	int64_t total_tokens, log_bytes;
+	struct ww_guard guard;
+};
+
+/* Write a checkpoint, point RUN/model at it, and remove all but the newest `keep`.  On any error, a full disk too, the
+ * earlier ones are as they were. */
+enum ww_rc ww_checkpoint_save(const char *run, struct ww_model *m, struct ww_learner *l, const char *tokenizer_dir,
+			      const struct ww_train_state *s, int64_t keep, struct ww_err *err) WW_MUST_CHECK;
+/* The newest one's directory into path (PATH_MAX bytes), "" where there is none; removes what an interrupted save left. */
+enum ww_rc ww_checkpoint_find(const char *run, char *path, struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_checkpoint_state(const char *path, struct ww_train_state *out, struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_checkpoint_load(const char *path, struct ww_learner *l, const struct ww_train_state *s, struct ww_err *err)
+	WW_MUST_CHECK;
+
+#endif

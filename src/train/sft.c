@@ -1,0 +1,479 @@
+/* sft.c - stage `sft`: a model learns to continue texts, or to answer as the assistant of its conversations does.
+ *
+ * Opening comes first and is complete before anything is written: recipe, data, tokenizer, memory.  Then each step takes its
+ * rows, adds their gradients batch by batch, and updates once.  All that a step depends on is in the checkpoint or follows
+ * from the recipe (weights, moments, counters, the guard's memory, the place in the data), so a run that was killed at any
+ * moment and started again makes the weights of one that was not, to the last bit.
+ *
+ * The log is written before the checkpoint that counts its bytes, and cut back to them on resuming: it never holds a step twice.
+ *
+ *     RUN/run.json       the recipe, the data's hash, the memory that was predicted
+ *     RUN/log.jsonl      one object a step (docs/formats/train.md)
+ *     RUN/checkpoints/   checkpoint.h
+ */
+#include "train/checkpoint.h"
+#include "train/recipe.h"
+#include "train/rows.h"
+#include "base/fs.h"
+#include "base/json.h"
+#include "base/time.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+enum { RUN_JSON_MAX = 1 << 20, LINE_MAX_BYTES = 4096, MICRO_TOKENS = 16384 };
+
+struct sft {
+	const struct ww_recipe *o;
+	const struct ww_train_hooks *hooks;
+	struct ww_train_result *out;
+	struct ww_config config;
+	int dtype, lock_fd, log_fd;
+	char tokenizer_dir[PATH_MAX], log_path[PATH_MAX];
+	struct ww_dev *dev;
+	struct ww_data *data;
+	struct ww_cursor cursor;
+	struct ww_step_rows rows;
+	struct ww_micro micro;
+	struct ww_memory memory;
+	struct ww_model *model;
+	struct ww_learner *learner;
+	struct ww_schedule schedule;
+	struct ww_train_state state;
+	int64_t rows_per_step, rows_per_micro, end_epoch, saved_step;
+};
+
+static void say(struct sft *s, const char *fmt, ...) WW_PRINTF(2, 3);
+static void say(struct sft *s, const char *fmt, ...)
+{
+	struct ww_str line = WW_STR_INIT(LINE_MAX_BYTES);
+	va_list ap;
+	va_start(ap, fmt);
+	ww_str_vaddf(&line, fmt, ap);
+	va_end(ap);
+	s->hooks->say(s->hooks->ctx, line.p);
+	ww_str_release(&line);
+}
+
+/* ---- opening */
+
+static enum ww_rc check_recipe(const struct ww_recipe *o, struct ww_err *err)
+{
+	if (!o->data || !o->output)
+		return ww_err_set(err, WW_ERR_USAGE, "a recipe needs data and output");
+	if (!o->model == !o->config)
+		return ww_err_set(err, WW_ERR_USAGE, "a recipe needs either model (a directory) or config (a config.json, for new weights)");
+	if (o->decay && strcmp(o->schedule, "wsd"))
+		return ww_err_set(err, WW_ERR_USAGE, "decay belongs to the schedule wsd");
+	return WW_OK;
+}
+
+static enum ww_rc open_config(struct sft *s, struct ww_err *err)
+{
+	const struct ww_recipe *o = s->o;
+	char path[PATH_MAX];
+	enum ww_rc rc = WW_OK;
+	if (o->model)
+		rc = ww_fs_join(path, o->model, "config.json", err);
+	if (rc == WW_OK)
+		rc = ww_config_read(o->model ? path : o->config, &s->config, err);
+	if (rc != WW_OK)
+		return rc;
+	s->dtype = !strcmp(o->dtype, "fp32") ? WW_F32 : !strcmp(o->dtype, "bf16") ? WW_BF16 : s->config.dtype == WW_F32 ? WW_F32 : WW_BF16;
+	s->config.dtype = s->dtype;
+	if (s->config.critic)
+		return ww_err_set(err, WW_ERR_USAGE, "%s is a critic: it has no distribution over tokens to train", o->model ? o->model : path);
+	if (o->sequence > s->config.max_position)
+		return ww_err_set(err, WW_ERR_USAGE, "sequence is %" PRId64 ", the model has %" PRId64 " positions", o->sequence,
+				  s->config.max_position);
+	return WW_OK;
+}
+
+static enum ww_rc open_data(struct sft *s, struct ww_err *err)
+{
+	const struct ww_recipe *o = s->o;
+	const char *dir = o->tokenizer ? o->tokenizer : o->model;
+	struct ww_data_opts d = { .paths = o->data, .max_inputs = o->sequence, .learn_all = !strcmp(o->learn, "all"), .config = &s->config };
+	struct ww_tok *tok = NULL;
+	enum ww_rc rc = WW_OK;
+	if (dir)
+		rc = ww_fs_join(s->tokenizer_dir, dir, "tokenizer.json", err);
+	if (rc == WW_OK && dir && (o->tokenizer || ww_fs_is_file(s->tokenizer_dir)))
+		rc = ww_tok_open(s->tokenizer_dir, &tok, err);
+	if (rc == WW_OK && tok && ww_tok_size(tok) > s->config.vocab_size)
+		rc = ww_err_set(err, WW_ERR_USAGE, "%s has %d tokens, the model's vocabulary %" PRId64, s->tokenizer_dir, (int)ww_tok_size(tok),
+				s->config.vocab_size);
+	snprintf(s->tokenizer_dir, sizeof(s->tokenizer_dir), "%s", tok ? dir : "");
+	d.tok = tok;
+	if (rc == WW_OK)
+		rc = ww_data_open(&d, &s->data, err);
+	ww_tok_free(tok);
+	if (rc != WW_OK)
+		return rc;
+	say(s, "data: %" PRId64 " tokens in %" PRId64 " sequences (%" PRId64 " files, %" PRId64 " documents, %" PRId64 " conversations; %" PRId64
+	       " cut off, %" PRId64 " with nothing to learn, %" PRId64 " files that are no text)", s->data->tokens, s->data->count,
+	    s->data->files, s->data->documents, s->data->conversations, s->data->cut, s->data->empty, s->data->binary);
+	return WW_OK;
+}
+
+static enum ww_rc open_rows(struct sft *s, struct ww_err *err)
+{
+	const struct ww_recipe *o = s->o;
+	int64_t rows = 0;
+	enum ww_rc rc;
+	s->cursor = (struct ww_cursor){ .data = s->data, .row_inputs = o->sequence, .shuffle = !strcmp(o->order, "shuffled"),
+					.seed = (uint64_t)o->seed };
+	s->rows_per_step = o->step_tokens / o->sequence > 1 ? o->step_tokens / o->sequence : 1;
+	s->rows_per_micro = o->micro ? o->micro : MICRO_TOKENS / o->sequence > 1 ? MICRO_TOKENS / o->sequence : 1;
+	if (s->rows_per_micro > s->rows_per_step)
+		s->rows_per_micro = s->rows_per_step;
+	s->end_epoch = o->steps ? 0 : o->epochs;
+	WW_TRY(ww_micro_init(&s->micro, s->rows_per_micro * o->sequence, err));
+	WW_TRY(ww_cursor_count(&s->cursor, 0, o->steps ? 1 : o->epochs, &rows, err));
+	s->schedule = (struct ww_schedule){ .kind = ww_schedule_kind_of(o->schedule), .lr = o->lr, .floor = o->min_lr, .warmup = o->warmup,
+					    .steps = o->steps ? o->steps : (rows + s->rows_per_step - 1) / s->rows_per_step };
+	s->schedule.decay = o->decay ? o->decay : s->schedule.steps / 10;
+	if (s->schedule.warmup + (s->schedule.kind == WW_SCHEDULE_WSD ? s->schedule.decay : 0) > s->schedule.steps)
+		rc = ww_err_set(err, WW_ERR_USAGE, "warmup and decay are longer than the run's %" PRId64 " steps", s->schedule.steps);
+out:
+	return rc;
+}
+
+static enum ww_rc open_memory(struct sft *s, struct ww_err *err)
+{
+	const struct ww_recipe *o = s->o;
+	enum ww_rc rc = ww_memory_plan(&s->config, s->dtype, s->dev, s->micro.max_t, o->sequence, o->keep_layers, (uint64_t)(o->memory * 1e9),
+				       &s->memory, err);
+	s->out->predicted_bytes = s->memory.total;
+	if (rc != WW_OK)
+		return rc;
+	say(s, "memory: %.3f GB (weights %.3f, optimizer %.3f, gradients and activations %.3f); %" PRId64 " of %" PRId64
+	       " layers keep their activations", (double)s->memory.total / 1e9, (double)s->memory.model / 1e9, (double)s->memory.optim / 1e9,
+	    (double)(s->memory.run + s->memory.workspace) / 1e9, s->memory.keep, s->memory.layers);
+	return WW_OK;
+}
+
+/* ---- the run's directory */
+
+static enum ww_rc lock_run(struct sft *s, struct ww_err *err)
+{
+	char path[PATH_MAX];
+	enum ww_rc rc;
+	WW_TRY(ww_fs_mkdirs(s->o->output, err));
+	WW_TRY(ww_fs_join(path, s->o->output, ".lock", err));
+	s->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+	if (s->lock_fd < 0)
+		rc = ww_err_errno(err, WW_ERR_IO, "cannot create %s", path);
+	else if (flock(s->lock_fd, LOCK_EX | LOCK_NB) < 0)
+		rc = ww_err_set(err, WW_ERR_USAGE, "another process trains in %s", s->o->output);
+out:
+	return rc;
+}
+
+/* Keys that may change between a run and its resumption: they do not touch a single bit of the weights. */
+static int may_change(const char *key)
+{
+	static const char *const keys[] = { "output", "memory", "keep-layers", "checkpoint-every", "keep-checkpoints", "max-skips" };
+	for (size_t i = 0; i < WW_ARRAY_LEN(keys); i++)
+		if (!strcmp(keys[i], key))
+			return 1;
+	return 0;
+}
+
+static enum ww_rc compare_recipe(const char *path, const json_t *then, const json_t *now, struct ww_err *err)
+{
+	const char *key;
+	json_t *v;
+	json_object_foreach((json_t *)now, key, v) {
+		const json_t *old = json_object_get(then, key);
+		struct ww_str a = WW_STR_INIT(512), b = WW_STR_INIT(512);
+		enum ww_rc rc = WW_OK;
+		ww_json_add(&a, old);
+		ww_json_add(&b, v);
+		if (!may_change(key) && (!old || strcmp(a.p, b.p)))
+			rc = ww_err_set(err, WW_ERR_USAGE, "%s: the run was begun with %s %s, not %s; give the changed one another output", path, key,
+					old ? a.p : "unknown", b.p);
+		ww_str_release(&a);
+		ww_str_release(&b);
+		if (rc != WW_OK)
+			return rc;
+	}
+	return WW_OK;
+}
+
+/* run.json: written by the first process of a run, compared by the next ones. */
+static enum ww_rc open_run_json(struct sft *s, const json_t *values, struct ww_err *err)
+{
+	struct ww_str text = WW_STR_INIT(RUN_JSON_MAX);
+	char path[PATH_MAX], now[21];
+	json_t *v = NULL;
+	enum ww_rc rc;
+	WW_TRY(ww_fs_join(path, s->o->output, "run.json", err));
+	if (ww_fs_is_file(path)) {
+		WW_TRY(ww_json_read_file(path, RUN_JSON_MAX, &v, err));
+		WW_TRY(compare_recipe(path, json_object_get(v, "recipe"), values, err));
+		if (strcmp(ww_json_str(json_object_get(v, "data"), "hash", ""), s->data->hash))
+			rc = ww_err_set(err, WW_ERR_USAGE, "%s: the data is not what it was when the run began; give the run on the new data another "
+					"output", path);
+		goto out;
+	}
+	ww_utc_text(now);
+	v = json_pack("{s:i, s:s, s:s, s:s, s:I, s:I, s:O, s:{s:s, s:I, s:I, s:I, s:I, s:I, s:I}, s:{s:I, s:I, s:I, s:I, s:I, s:I}}",
+		      "format", 1, "kind", "train", "version", WW_VERSION, "began", now, "steps", (json_int_t)s->schedule.steps, "parameters",
+		      (json_int_t)ww_config_params(&s->config), "recipe", (json_t *)values, "data", "hash", s->data->hash, "tokens",
+		      (json_int_t)s->data->tokens, "sequences", (json_int_t)s->data->count, "files", (json_int_t)s->data->files, "cut",
+		      (json_int_t)s->data->cut, "empty", (json_int_t)s->data->empty, "binary", (json_int_t)s->data->binary, "memory", "model",
+		      (json_int_t)s->memory.model, "optimizer", (json_int_t)s->memory.optim, "run", (json_int_t)s->memory.run, "workspace",
+		      (json_int_t)s->memory.workspace, "total", (json_int_t)s->memory.total, "keep_layers", (json_int_t)s->memory.keep);
+	WW_BUG(!v);
+	ww_json_add_pretty(&text, v);
+	ww_str_addc(&text, '\n');
+	WW_TRY(ww_fs_write(path, text.p, text.len, err));
+out:
+	json_decref(v);
+	ww_str_release(&text);
+	return rc;
+}
+
+static enum ww_rc open_log(struct sft *s, struct ww_err *err)
+{
+	enum ww_rc rc = ww_fs_join(s->log_path, s->o->output, "log.jsonl", err);
+	if (rc != WW_OK)
+		return rc;
+	s->log_fd = open(s->log_path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+	if (s->log_fd < 0)
+		return ww_err_errno(err, WW_ERR_IO, "cannot open %s", s->log_path);
+	off_t end = lseek(s->log_fd, 0, SEEK_END);
+	if (end < s->state.log_bytes)
+		return ww_err_set(err, WW_ERR_USAGE, "%s is shorter than the checkpoint says", s->log_path);
+	if (ftruncate(s->log_fd, s->state.log_bytes) < 0 || lseek(s->log_fd, 0, SEEK_END) < 0)
+		return ww_err_errno(err, WW_ERR_IO, "cannot cut %s", s->log_path);
+	return WW_OK;
+}
+
+/* Weights: of the last checkpoint, of a model, or new ones. */
+static enum ww_rc open_learner(struct sft *s, struct ww_err *err)
+{
+	const struct ww_recipe *o = s->o;
+	char from[PATH_MAX];
+	enum ww_rc rc;
+	WW_TRY(ww_checkpoint_find(o->output, from, err));
+	if (from[0]) {
+		WW_TRY(ww_checkpoint_state(from, &s->state, err));
+		say(s, "resuming %s", from);
+		snprintf(s->out->checkpoint, sizeof(s->out->checkpoint), "%s", from);
+	}
+	if (from[0] || o->model)
+		WW_TRY(ww_model_open(from[0] ? from : o->model, s->dev, s->dtype, &s->model, err));
+	else
+		WW_TRY(ww_model_new(&s->config, s->dev, s->dtype, (uint64_t)o->seed, &s->model, err));
+	struct ww_learner_opts l = { .beta1 = (float)o->beta1, .beta2 = (float)o->beta2, .eps = (float)o->eps,
+				     .weight_decay = (float)o->weight_decay, .clip = (float)o->clip, .max_tokens = s->micro.max_t,
+				     .keep = s->memory.keep };
+	WW_TRY(ww_learner_new(s->model, &l, &s->learner, err));
+	if (from[0])
+		WW_TRY(ww_checkpoint_load(from, s->learner, &s->state, err));
+	s->state.guard.factor = o->spike;
+	s->cursor.epoch = s->state.epoch;
+	s->cursor.row = s->state.row;
+	s->saved_step = from[0] ? s->state.step : -1;
+	s->out->first_step = s->state.step + 1;
+	s->out->last = (struct ww_train_step){ .step = s->state.step, .loss = NAN };
+	if (s->state.step == s->schedule.steps)
+		say(s, "the run is complete");
+out:
+	return rc;
+}
+
+/* ---- steps */
+
+struct cross_entropy { const struct ww_micro *m; double weight, loss; };
+
+static enum ww_rc cross_entropy(void *ctx, const float *logp, float *dlogp, int64_t t, struct ww_err *err)
+{
+	struct cross_entropy *c = ctx;
+	(void)err;
+	for (int64_t i = 0; i < t; i++) {
+		double w = (double)c->m->weight[i] / c->weight;
+		if (w != 0)
+			c->loss -= w * (double)logp[i];
+		dlogp[i] = (float)-w;
+	}
+	return WW_OK;
+}
+
+static int wants_stop(const struct sft *s) { return s->hooks->stop(s->hooks->ctx); }
+
+/* The gradient and the loss of the step's rows; *stopped: somebody wants to stop, and nothing was changed. */
+static enum ww_rc gradient(struct sft *s, double *loss, int *stopped, struct ww_err *err)
+{
+	struct cross_entropy c = { .m = &s->micro, .weight = s->rows.weight };
+	struct ww_loss l = { cross_entropy, &c };
+	for (int64_t r = 0; r < s->rows.count; r += s->rows_per_micro) {
+		int64_t end = r + s->rows_per_micro < s->rows.count ? r + s->rows_per_micro : s->rows.count;
+		*stopped = wants_stop(s);
+		if (*stopped)
+			break;
+		ww_micro_fill(&s->micro, s->data, &s->rows, r, end);
+		struct ww_batch b = { .ids = s->micro.ids, .starts = s->micro.starts, .t = s->micro.t, .sequences = s->micro.sequences };
+		enum ww_rc rc = ww_learner_add(s->learner, &b, s->micro.targets, &l, err);
+		if (rc != WW_OK)
+			return rc;
+	}
+	*loss = c.loss;
+	return WW_OK;
+}
+
+static enum ww_rc write_log(struct sft *s, const struct ww_train_step *r, struct ww_err *err)
+{
+	struct ww_str line = WW_STR_INIT(LINE_MAX_BYTES);
+	json_t *v = json_pack("{s:I, s:o, s:f, s:o, s:s?, s:I, s:I, s:I, s:f, s:f, s:f, s:I}", "step", (json_int_t)r->step, "loss",
+			      ww_json_real(r->loss), "lr", r->lr, "norm", ww_json_real(r->norm), "skipped", r->skipped, "tokens",
+			      (json_int_t)r->tokens, "learned", (json_int_t)r->learned, "total_tokens", (json_int_t)r->total_tokens, "epoch",
+			      r->epoch, "seconds", r->seconds, "tokens_per_second", (double)r->tokens / fmax(r->seconds, 1e-9), "device_bytes",
+			      (json_int_t)r->device_bytes);
+	enum ww_rc rc = v ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	ww_json_add(&line, v);
+	ww_str_addc(&line, '\n');
+	for (size_t at = 0; rc == WW_OK && at < line.len;) {
+		ssize_t n = write(s->log_fd, line.p + at, line.len - at);
+		if (n < 0 && errno != EINTR)
+			rc = ww_err_errno(err, WW_ERR_IO, "cannot write %s", s->log_path);
+		at += n > 0 ? (size_t)n : 0;
+	}
+	s->state.log_bytes += (int64_t)line.len;
+	json_decref(v);
+	ww_str_release(&line);
+	return rc;
+}
+
+/* Update, or skip; what became of the step goes into the record. */
+static enum ww_rc update(struct sft *s, double loss, struct ww_train_step *r, struct ww_err *err)
+{
+	static const char *const words[] = { NULL, "nan", "spike" };
+	enum ww_guard_word word = ww_guard_look(&s->state.guard, loss);
+	float norm = NAN;
+	enum ww_rc rc = WW_OK;
+	if (word == WW_GUARD_FINE) {
+		rc = ww_learner_update(s->learner, r->lr, &norm, err);
+		word = isnan(norm) ? WW_GUARD_NAN : word;
+	} else {
+		ww_learner_drop(s->learner);
+	}
+	ww_guard_note(&s->state.guard, word, loss);
+	r->norm = (double)norm;
+	r->skipped = words[word];
+	if (r->skipped)
+		say(s, "step %" PRId64 " skipped: %s (loss %g)", r->step, word == WW_GUARD_NAN ? "not finite" : "a spike", loss);
+	return rc;
+}
+
+static enum ww_rc one_step(struct sft *s, int *stopped, struct ww_err *err)
+{
+	uint64_t start = ww_now_ns();
+	struct ww_train_step r = { .step = s->state.step + 1, .steps = s->schedule.steps };
+	enum ww_rc rc;
+	WW_TRY(ww_step_rows_take(&s->rows, &s->cursor, s->rows_per_step, s->end_epoch, err));
+	WW_TRY(gradient(s, &r.loss, stopped, err));
+	if (*stopped)
+		goto out;
+	r.lr = ww_schedule_lr(&s->schedule, r.step);
+	WW_TRY(update(s, r.loss, &r, err));
+	s->state.step = r.step;
+	s->state.updates = ww_learner_updates(s->learner);
+	s->state.epoch = s->cursor.epoch;
+	s->state.row = s->cursor.row;
+	s->state.total_tokens += s->rows.tokens;
+	r.tokens = s->rows.tokens;
+	r.learned = s->rows.learned;
+	r.total_tokens = s->state.total_tokens;
+	r.epoch = ww_cursor_epochs(&s->cursor);
+	r.device_bytes = s->dev->peak_bytes;
+	r.seconds = ww_seconds_since(start);
+	WW_TRY(write_log(s, &r, err));
+	s->out->last = r;
+	s->out->seconds += r.seconds;
+	s->out->tokens += r.tokens;
+	s->out->skipped += r.skipped != NULL;
+	s->hooks->on_step(s->hooks->ctx, &r);
+out:
+	return rc;
+}
+
+static enum ww_rc save(struct sft *s, struct ww_err *err)
+{
+	if (s->saved_step == s->state.step)
+		return WW_OK;
+	if (fdatasync(s->log_fd) < 0)
+		return ww_err_errno(err, WW_ERR_IO, "cannot sync %s", s->log_path);
+	enum ww_rc rc = ww_checkpoint_save(s->o->output, s->model, s->learner, s->tokenizer_dir[0] ? s->tokenizer_dir : NULL, &s->state,
+					   s->o->keep_checkpoints, err);
+	if (rc != WW_OK)
+		return rc;
+	s->saved_step = s->state.step;
+	snprintf(s->out->checkpoint, sizeof(s->out->checkpoint), "%.4000s/checkpoints/step-%08" PRId64, s->o->output, s->state.step);
+	return WW_OK;
+}
+
+static enum ww_rc loop(struct sft *s, struct ww_err *err)
+{
+	int stopped = 0;
+	enum ww_rc rc = WW_OK;
+	while (s->state.step < s->schedule.steps && !stopped) {
+		WW_TRY(one_step(s, &stopped, err));
+		if (s->state.guard.skipped_in_row >= s->o->max_skips) {
+			rc = ww_err_set(err, WW_ERR_LIMIT, "%" PRId64 " steps in a row were skipped, the last one %" PRId64 "; the newest checkpoint is "
+					"of step %" PRId64 "; a lower lr may help", s->state.guard.skipped_in_row, s->state.step, s->saved_step < 0 ? 0 :
+					s->saved_step);
+			goto out;
+		}
+		stopped = stopped || wants_stop(s);
+		if (stopped || s->state.step == s->schedule.steps || (s->o->checkpoint_every && s->state.step % s->o->checkpoint_every == 0))
+			WW_TRY(save(s, err));
+	}
+	if (stopped && s->state.step < s->schedule.steps)
+		rc = ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted after step %" PRId64 "; the same command goes on from there", s->state.step);
+out:
+	return rc;
+}
+
+enum ww_rc ww_sft_run(const struct ww_recipe *o, const json_t *values, const struct ww_train_hooks *hooks, struct ww_train_result *out,
+		      struct ww_err *err)
+{
+	struct sft *s = calloc(1, sizeof(*s));
+	enum ww_rc rc;
+	if (!s)
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	memset(out, 0, sizeof(*out));
+	*s = (struct sft){ .o = o, .hooks = hooks, .out = out, .lock_fd = -1, .log_fd = -1 };
+	WW_TRY(check_recipe(o, err));
+	WW_TRY(open_config(s, err));
+	WW_TRY(ww_dev_open(o->device, !strcmp(o->numbers, "exact"), &s->dev, err));
+	WW_TRY(open_data(s, err));
+	WW_TRY(open_rows(s, err));
+	WW_TRY(open_memory(s, err));
+	WW_TRY(lock_run(s, err));
+	WW_TRY(open_run_json(s, values, err));
+	WW_TRY(open_learner(s, err));
+	WW_TRY(open_log(s, err));
+	WW_TRY(loop(s, err));
+out:
+	ww_learner_free(s->learner);
+	ww_model_free(s->model);
+	ww_cursor_release(&s->cursor);
+	ww_step_rows_release(&s->rows);
+	ww_micro_release(&s->micro);
+	ww_data_free(s->data);
+	ww_dev_close(s->dev);
+	ww_fd_close(&s->log_fd);
+	ww_fd_close(&s->lock_fd);
+	free(s);
+	return rc;
+}
