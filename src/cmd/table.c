@@ -16,6 +16,7 @@ const struct ww_cmd *const ww_cmd_table[] = {
 	&ww_cmd_profile,
 	&ww_cmd_export,
 	&ww_cmd_episode,
+	&ww_cmd_report,
 	&ww_cmd_train,
 	&ww_cmd_model,
 	&ww_cmd_mcp,

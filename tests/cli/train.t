@@ -1,0 +1,215 @@
+#!/usr/bin/env python3
+"""warpwright train: killed and resumed to the same bits, losses of PyTorch, memory as predicted, bad input refused in one line."""
+import hashlib
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
+sys.dont_write_bytecode = True
+from tap import finish, ok, skip, ROOT, WW  # noqa: E402
+
+tmp = tempfile.mkdtemp(prefix="ww-train-")
+os.chdir(tmp)
+random.seed(4)
+config = dict(model_type="qwen3", architectures=["Qwen3ForCausalLM"], vocab_size=300, hidden_size=64, intermediate_size=128,
+              num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, head_dim=16, max_position_embeddings=256,
+              tie_word_embeddings=True)
+with open("config.json", "w") as f:
+    json.dump(config, f)
+
+
+def markov(n):
+    x = [random.randrange(300)]
+    while len(x) < n:
+        x.append((x[-1] * 7 + random.choice([1, 2, 3, 5])) % 300)
+    return x
+
+
+def write_rows(path, lengths):
+    with open(path, "w") as out:
+        out.writelines(json.dumps({"ids": markov(n)}) + "\n" for n in lengths)
+
+
+write_rows("mixed.jsonl", [random.randrange(2, 129) for _ in range(300)])
+write_rows("rows.jsonl", [65] * 80)
+BASE = dict(config="config.json", data="mixed.jsonl", sequence=128, steps=24, lr=2e-3, warmup=4, seed=3)
+BASE.update({"step-tokens": 512, "micro": 2, "checkpoint-every": 3})
+
+
+def recipe(name, **changes):
+    values = {**BASE, "output": name, **{k.replace("_", "-"): v for k, v in changes.items()}}
+    with open(name + ".yaml", "w") as out:
+        out.writelines(f"{k}: {v}\n" for k, v in values.items() if v is not None)
+    return name + ".yaml"
+
+
+def train(name, *args, **kw):
+    p = subprocess.run([WW, "train", name, *args], capture_output=True, text=True, timeout=120, **kw)
+    return p.returncode, p.stdout, p.stderr
+
+
+def log_of(run):
+    with open(run + "/log.jsonl") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def state_of(run):
+    """Hashes of weights and optimizer state of the newest checkpoint."""
+    out = []
+    for name in ("model/model.safetensors", "model/optimizer/model.safetensors"):
+        with open(os.path.join(run, name), "rb") as data:
+            out.append(hashlib.sha256(data.read()).hexdigest())
+    return out
+
+
+# ---- a whole run
+code, out, err = train(recipe("whole"), "--json")
+whole, result, log = state_of("whole") if code == 0 else None, json.loads(out or "{}"), log_of("whole")
+ok(code == 0 and result["step"] == 24 == len(log) and result["checkpoint"] == "whole/checkpoints/step-00000024", "a run ends", err)
+ok([r["step"] for r in log] == list(range(1, 25)) and log[-1]["loss"] < log[0]["loss"] - 0.3 and all(r["skipped"] is None for r in log),
+   "the log has a line a step, and the model learns", (log[0], log[-1]))
+ok(sorted(os.listdir("whole/checkpoints")) == ["step-00000021", "step-00000024"], "the newest two checkpoints are kept",
+   os.listdir("whole/checkpoints"))
+predicted, measured = result["predicted_bytes"], result["device_bytes"]
+ok(abs(predicted - measured) < 0.1 * measured, f"memory: {predicted} bytes predicted, {measured} measured")
+ok(train("whole.yaml")[0] == 0 and state_of("whole") == whole and len(log_of("whole")) == 24, "a complete run stays as it is")
+score = subprocess.run([WW, "model", "info", "whole/model", "--json"], capture_output=True, text=True, check=False)
+ok(score.returncode == 0, "model is the newest checkpoint, and a model", score.stderr)
+
+# ---- killed at any moment
+name, kills = recipe("killed"), 0
+for attempt in range(40):
+    p = subprocess.Popen([WW, "train", name], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    try:
+        p.wait(timeout=random.uniform(0.03, 0.4) if attempt < 30 else 60)
+    except subprocess.TimeoutExpired:
+        p.kill()
+        kills += 1
+        p.wait()
+    if p.returncode == 0:
+        break
+same = [{k: v for k, v in r.items() if "second" not in k and k != "device_bytes"} for r in log]
+again = [{k: v for k, v in r.items() if "second" not in k and k != "device_bytes"} for r in log_of("killed")]
+ok(kills >= 2 and p.returncode == 0 and state_of("killed") == whole, f"killed {kills} times: the same weights and moments to the last bit")
+ok(again == same, "and the same log")
+ok(sorted(os.listdir("killed")) == sorted(os.listdir("whole")) and
+   sorted(os.listdir("killed/checkpoints")) == sorted(os.listdir("whole/checkpoints")), "nothing is left behind", os.listdir("killed"))
+
+# ---- Ctrl-C
+p = subprocess.Popen([WW, "train", recipe("stopped", checkpoint_every=0)], stderr=subprocess.PIPE, text=True)
+while not os.path.exists("stopped/log.jsonl") or not os.path.getsize("stopped/log.jsonl"):
+    time.sleep(0.005)
+p.send_signal(signal.SIGINT)
+err = p.communicate()[1]
+steps = os.listdir("stopped/checkpoints")
+ok(p.returncode == 3 and "the same command goes on" in err and len(steps) == 1 and steps[0] < "step-00000024", "Ctrl-C leaves a checkpoint", err)
+shutil.copytree("stopped", "full", symlinks=True)
+ok(train("stopped.yaml")[0] == 0 and state_of("stopped") == whole, "from which the run goes on to the same bits")
+
+# ---- what changes no bit, and what may change the last ones
+for what, changes in (("layers computed again", dict(keep_layers=1)), ("one thread", {})):
+    code, _, err = train(recipe("other", **changes), env={**os.environ, "WARPWRIGHT_THREADS": "1"} if not changes else None)
+    ok(code == 0 and state_of("other") == whole, f"{what}: the same bits", err)
+    shutil.rmtree("other")
+train(recipe("micro", micro=1))
+near = max(abs(a["loss"] - b["loss"]) for a, b in zip(log, log_of("micro")))
+ok(near < 1e-3, f"other micro-batches: the same losses within {near:.1e}")
+code, _, err = train(recipe("half", dtype="bf16", steps=8, checkpoint_every=4))
+p, q = log_of("half")[-1]["loss"], log_of("whole")[7]["loss"]
+ok(code == 0 and 0 < abs(p - q) < 0.05, "bf16 learns likewise", (err, p, q))
+shutil.rmtree("half/checkpoints/step-00000008")
+kept = state_of("half") if os.path.exists("half/model/model.safetensors") else None
+ok(train("half.yaml")[0] == 0 and log_of("half")[-1]["loss"] == p, "and resumes from its masters to the same loss", kept)
+
+# ---- the guard
+with open("spiky.jsonl", "w") as f:
+    for i in range(96):
+        f.write(json.dumps({"ids": [7, 8, 9, 10] * 16 if i != 80 else [random.randrange(300) for _ in range(64)]}) + "\n")
+spiky = dict(data="spiky.jsonl", order="file", step_tokens=1, sequence=64, micro=1, steps=96, checkpoint_every=0, warmup=0)
+code, _, err = train(recipe("spiky", **spiky))
+skipped = [(r["step"], r["skipped"], r["norm"]) for r in log_of("spiky") if r["skipped"]]
+ok(code == 0 and skipped == [(81, "spike", "nan")], "a spike is skipped, and the run goes on", (skipped, err))
+code, _, err = train(recipe("wild", lr=10, clip=0, warmup=0, spike=0, max_skips=3, beta2=0, eps=1e-30, steps=2000, checkpoint_every=0, weight_decay=10))
+last = log_of("wild")[-3:]
+ok(code == 3 and "3 steps in a row" in err and all(r["skipped"] == "nan" for r in last), "a run that fell apart ends and says so", err[-300:])
+
+def small_files():
+    """As a full disk: a write beyond 300 kB fails."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300000, 300000))
+
+
+# ---- refused in one line, and nothing changes
+
+def refused(what, says, name, *args, **kw):
+    before = sorted(os.listdir("."))
+    code, out, err = train(name, *args, **kw)
+    lines = [line for line in err.splitlines() if line.startswith("warpwright: ")]
+    ok(code in (2, 3) and len(lines) == 1 and says in lines[0] and out == "" and sorted(os.listdir(".")) == before, what, f"{code} {err}")
+
+
+def text_recipe(name, text):
+    with open(name, "w") as f:
+        f.write(text)
+    return name
+
+
+refused("a misspelt key is refused with the nearest", '"warmup"', recipe("bad1", warmpu=3))
+refused("so is a wrong value", "cosine", recipe("bad2", schedule="cosin"))
+refused("so is text that is no YAML", "bad3.yaml:2: not YAML", text_recipe("bad3.yaml", "lr: [1\n"))
+refused("so is a key that occurs twice", "duplicate key", text_recipe("bad4.yaml", "lr: 1\nlr: 2\n"))
+refused("so is a list as a recipe", "mapping", text_recipe("bad5.yaml", "- lr\n"))
+refused("so is a nested value", "data", text_recipe("bad6.yaml", "data: {a: b}\n"))
+refused("no data is refused", "data", recipe("bad7", data=None))
+refused("model and config together are refused", "either", recipe("bad8", model="whole/model"))
+refused("sequences beyond the context are refused", "256 positions", recipe("bad9", sequence=300))
+refused("a warm-up longer than the run is refused", "warmup", recipe("bad10", warmup=100))
+refused("what cannot fit is refused, and says by how much", "too much for the budget", recipe("bad11", memory=0.001))
+refused("a changed recipe is refused", "lr 0.002, not 0.003", "whole.yaml", "--lr", "3e-3")
+write_rows("mixed.jsonl.new", [64] * 10)
+os.rename("mixed.jsonl", "old.jsonl")
+os.rename("mixed.jsonl.new", "mixed.jsonl")
+refused("changed data is refused", "data is not what it was", "whole.yaml")
+os.rename("old.jsonl", "mixed.jsonl")
+before = state_of("full")
+code, out, err = train(recipe("full", checkpoint_every=0), preexec_fn=small_files)
+ok(code == 3 and "cannot write" in err and state_of("full") == before and len(os.listdir("full/checkpoints")) == 1,
+   "a full disk is an error, and the last checkpoint is as it was", err)
+ok(train("full.yaml")[0] == 0 and state_of("full") == whole, "with room again the run goes on, to the same bits")
+holder = subprocess.Popen([WW, "train", recipe("held", steps=100000, checkpoint_every=0)], stderr=subprocess.DEVNULL)
+while not os.path.exists("held/log.jsonl"):
+    time.sleep(0.005)
+refused("two processes cannot train in one place", "another process", "held.yaml")
+holder.kill()
+holder.wait()
+
+# ---- report
+code = subprocess.run([WW, "report", "whole", "-o", "r.html"], capture_output=True, check=False).returncode
+with open("r.html") as f:
+    page = f.read()
+ok(code == 0 and page.count("<svg") == 4 and "http" not in page and "<script" not in page, "report draws four plots and needs nothing else")
+p = subprocess.run([WW, "report", "."], capture_output=True, text=True, check=False)
+ok(p.returncode == 2 and "run.json" in p.stderr, "what is no run is refused", p.stderr)
+
+# ---- PyTorch's losses on the same weights, rows and steps
+python = os.environ.get("WW_PYTHON") or os.path.join(ROOT, ".venv/bin/python")
+if subprocess.run([python, "-c", "import torch"], stderr=subprocess.DEVNULL, check=False).returncode:
+    skip("PyTorch's losses", "no Python with PyTorch (make setup)")
+else:
+    p = subprocess.run([python, ROOT + "/bench/train/compare.py", "--config", "config.json", "--data", "rows.jsonl", "--sequence", "64",
+                        "--rows", "4", "--micro", "2", "--steps", "20", "--lr", "3e-3", "--warmup", "3", "--json"],
+                       capture_output=True, text=True, timeout=200, check=False)
+    r = json.loads(p.stdout or "{}")
+    ok(p.returncode == 0 and r["loss_differs_by"] < 1e-3 and r["loss_last"][0] < r["loss_first"][0] - 0.2,
+       f"20 steps: PyTorch's losses within 1e-3 ({r.get('loss_differs_by')})", p.stderr + p.stdout)
+finish()
+os.chdir("/")
+shutil.rmtree(tmp)
