@@ -219,14 +219,19 @@ static enum ww_rc open_run_json(struct sft *s, const json_t *values, struct ww_e
 	if (ww_fs_is_file(path)) {
 		WW_TRY(ww_json_read_file(path, RUN_JSON_MAX, &v, err));
 		WW_TRY(compare_recipe(path, json_object_get(v, "recipe"), values, err));
+		if (strcmp(ww_json_str(v, "device", ""), s->dev->ops->name))
+			rc = ww_err_set(err, WW_ERR_USAGE, "%s: the run was begun on the device %s, this is %s; their last bits differ", path,
+					ww_json_str(v, "device", "?"), s->dev->ops->name);
+		if (rc != WW_OK)
+			goto out;
 		if (strcmp(ww_json_str(json_object_get(v, "data"), "hash", ""), s->data->hash))
 			rc = ww_err_set(err, WW_ERR_USAGE, "%s: the data is not what it was when the run began; give the run on the new data another "
 					"output", path);
 		goto out;
 	}
 	ww_utc_text(now);
-	v = json_pack("{s:i, s:s, s:s, s:s, s:I, s:I, s:O, s:{s:s, s:I, s:I, s:I, s:I, s:I, s:I}, s:{s:I, s:I, s:I, s:I, s:I, s:I}}",
-		      "format", 1, "kind", "train", "version", WW_VERSION, "began", now, "steps", (json_int_t)s->schedule.steps, "parameters",
+	v = json_pack("{s:i, s:s, s:s, s:s, s:s, s:I, s:I, s:O, s:{s:s, s:I, s:I, s:I, s:I, s:I, s:I}, s:{s:I, s:I, s:I, s:I, s:I, s:I}}",
+		      "format", 1, "kind", "train", "version", WW_VERSION, "began", now, "device", s->dev->ops->name, "steps", (json_int_t)s->schedule.steps, "parameters",
 		      (json_int_t)ww_config_params(&s->config), "recipe", (json_t *)values, "data", "hash", s->data->hash, "tokens",
 		      (json_int_t)s->data->tokens, "sequences", (json_int_t)s->data->count, "files", (json_int_t)s->data->files, "cut",
 		      (json_int_t)s->data->cut, "empty", (json_int_t)s->data->empty, "binary", (json_int_t)s->data->binary, "memory", "model",

@@ -40,7 +40,7 @@ def write_rows(path, lengths):
 
 write_rows("mixed.jsonl", [random.randrange(2, 129) for _ in range(300)])
 write_rows("rows.jsonl", [65] * 80)
-BASE = dict(config="config.json", data="mixed.jsonl", sequence=128, steps=24, lr=2e-3, warmup=4, seed=3)
+BASE = dict(config="config.json", data="mixed.jsonl", sequence=128, steps=24, lr=2e-3, warmup=4, seed=3, device="cpu")
 BASE.update({"step-tokens": 512, "micro": 2, "checkpoint-every": 3})
 
 
