@@ -1,23 +1,27 @@
 /* loop.c - what the agent's loop costs by itself: no model, no judge.
  *
- *     bench-loop [EPISODES [TURNS [DIR]]]      64 episodes of 200 turns side by side, records under DIR (default: a new
- * one in /tmp)
+ *     bench-loop [EPISODES [TURNS [DIR [shell]]]]      64 episodes of 200 turns side by side, records under DIR (default: a new
+ * one in /tmp); with "shell" every third turn is a command that calls verify from inside the sandbox
  *
  * A recorded episode of that many turns is made first, with kernels of 4 KB, reasoning, verdicts and tool outputs as
  * models have them; then it is played by that many replay policies against a judge that answers at once.  Printed: CPU
  * time a turn (user and system, all threads), the growth of resident memory an episode, wall time, and whether every
- * message of every episode has the same bytes as the first one's.
+ * message of every episode has the same bytes as the first one's.  Of the sandboxes, with "shell": CPU time a command, and the
+ * proportional memory (PSS) of all their processes at its highest, an episode; their files in memory come on top.
  */
 #include "agent/many.h"
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/time.h"
 
+#include <dirent.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 enum { KERNEL_BYTES = 4096, THINKING_BYTES = 1024 };
 
@@ -77,6 +81,9 @@ static void add_call(struct ww_message *m, const char *name, char *arguments)
 	m->calls[m->n_calls++] = (struct ww_tool_call){ strdup("x"), strdup(name), arguments };
 }
 
+static int with_shell;
+static const char command[] = "{\"command\":\"cp kernels.c k.c; verify --brief | grep reward; echo code $?\"}";
+
 static void one_turn(struct ww_reply *r, int turn, int turns)
 {
 	struct ww_message *m = &r->message;
@@ -93,7 +100,7 @@ static void one_turn(struct ww_reply *r, int turn, int turns)
 		add_call(m, "inspect", strdup("{}"));
 		add_call(m, "write", write_call("plan.c", 0));
 	} else if (turn % 3 == 0) {
-		add_call(m, "read", strdup("{\"path\":\"kernels.c\"}"));
+		add_call(m, with_shell ? "bash" : "read", strdup(with_shell ? command : "{\"path\":\"kernels.c\"}"));
 	} else {
 		add_call(m, "write", write_call("kernels.c", turn));
 		add_call(m, "verify", strdup("{}"));
@@ -118,10 +125,10 @@ static enum ww_rc record(const char *path, const struct ww_episode_header *h, in
 /* ---- Measuring ------------------------------------------------------------------------------------------------------
  */
 
-static double cpu_s(void)
+static double cpu_s(int who)
 {
 	struct rusage u;
-	getrusage(RUSAGE_SELF, &u);
+	getrusage(who, &u);
 	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
 	       (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
 }
@@ -137,6 +144,61 @@ static double resident_mib(const char *which)
 	if (f)
 		fclose(f);
 	return kib / 1024;
+}
+
+/* Proportional memory of everything below us, in MiB. */
+static int parent_of(int pid)
+{
+	char path[64], text[512];
+	int ppid = 0;
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	FILE *f = fopen(path, "r");
+	if (f && fgets(text, sizeof(text), f) && strrchr(text, ')'))
+		sscanf(strrchr(text, ')') + 1, " %*c %d", &ppid);
+	if (f)
+		fclose(f);
+	return ppid;
+}
+
+static double pss_mib(int pid)
+{
+	char path[64], line[256];
+	double kib = 0;
+	snprintf(path, sizeof(path), "/proc/%d/smaps_rollup", pid);
+	FILE *f = fopen(path, "r");
+	while (f && fgets(line, sizeof(line), f))
+		if (!strncmp(line, "Pss:", 4))
+			kib = atof(line + 4);
+	if (f)
+		fclose(f);
+	return kib / 1024;
+}
+
+static double below_us_mib(void)
+{
+	double sum = 0;
+	DIR *d = opendir("/proc");
+	for (struct dirent *e; d && (e = readdir(d));) {
+		int pid = atoi(e->d_name), at = pid;
+		for (int up = 0; at > 1 && at != (int)getpid() && up < 8; up++)
+			at = parent_of(at);
+		if (pid > 0 && pid != (int)getpid() && at == (int)getpid())
+			sum += pss_mib(pid);
+	}
+	if (d)
+		closedir(d);
+	return sum;
+}
+
+static volatile int watching;
+static double most_mib;
+
+static void *watch(void *unused)
+{
+	(void)unused;
+	for (; watching; usleep(200000))
+		most_mib = fmax(most_mib, below_us_mib());
+	return NULL;
 }
 
 /* The messages of an episode as bytes, without what the clock says. */
@@ -194,14 +256,20 @@ static enum ww_rc play(const char *dir, const char *recording, const struct ww_e
 				   .header = h };
 	int different = 0, ended = 0;
 	enum ww_rc rc = WW_OK;
-	double mib = resident_mib("VmRSS:"), cpu = cpu_s();
+	double mib = resident_mib("VmRSS:"), cpu = cpu_s(RUSAGE_SELF);
 	for (int i = 0; i < n && rc == WW_OK; i++)
 		rc = (enum ww_rc)ww_replay_new(recording, &policies[i], err);
-	double replay_mib = resident_mib("VmRSS:"), replay_cpu = cpu_s();
+	double replay_mib = resident_mib("VmRSS:"), replay_cpu = cpu_s(RUSAGE_SELF);
+	pthread_t watcher;
+	watching = with_shell && pthread_create(&watcher, NULL, watch, NULL) == 0;
+	int watched = watching;
 	uint64_t start = ww_now_ns();
 	if (rc == WW_OK)
 		rc = ww_agent_many(&o, policies, n, results, err);
-	double wall = ww_seconds_since(start), used = cpu_s() - replay_cpu, peak = resident_mib("VmHWM:");
+	watching = 0;
+	if (watched)
+		pthread_join(watcher, NULL);
+	double wall = ww_seconds_since(start), used = cpu_s(RUSAGE_SELF) - replay_cpu, peak = resident_mib("VmHWM:");
 	for (int i = 0; i < n; i++)
 		ended += results[i].ended && results[i].turns == turns;
 	if (rc == WW_OK)
@@ -212,6 +280,9 @@ static enum ww_rc play(const char *dir, const char *recording, const struct ww_e
 	       used * 1e3 / n / turns, used, replay_cpu - cpu, wall);
 	printf("memory %.2f MiB an episode at the peak, %.2f MiB of it the replayed recording\n", (peak - mib) / n,
 	       (replay_mib - mib) / n);
+	if (with_shell)
+		printf("sandboxes: cpu %.1f ms a command with one verify, %.2f MiB (PSS) an episode at the peak\n",
+		       cpu_s(RUSAGE_CHILDREN) * 1e3 / n / (turns / 3), most_mib / n);
 	for (int i = 0; i < n; i++) {
 		ww_agent_result_release(&results[i]);
 		if (policies[i])
@@ -229,9 +300,10 @@ int main(int argc, char **argv)
 	struct ww_err err = WW_ERR_INIT, ignored = WW_ERR_INIT;
 	enum ww_rc rc = WW_OK;
 	if (n < 1 || n > WW_AGENT_MANY_MAX || turns < 2 || turns > 100000) {
-		fprintf(stderr, "usage: bench-loop [EPISODES [TURNS [DIR]]]\n");
+		fprintf(stderr, "usage: bench-loop [EPISODES [TURNS [DIR [shell]]]]\n");
 		return 2;
 	}
+	with_shell = argc > 4 && !strcmp(argv[4], "shell");
 	if (argc > 3)
 		snprintf(dir, sizeof(dir), "%s/ww-bench-loop-XXXXXX", argv[3]);
 	if (!mkdtemp(dir)) {

@@ -157,7 +157,7 @@ static void add_answer(struct ww_str *out, const struct ww_episode *e, const str
 	for (size_t at = 0; (v = ww_episode_verdict_inside(e, m->call_id, &at));) {
 		ww_str_reset(&title);
 		ww_episode_verdict_line(v->verdict, &title);
-		ww_str_adds(out, "<div>&bull; verdict: ");
+		ww_str_addf(out, "<div>&bull; %s: ", ww_episode_asked(v));
 		add_escaped(out, title.p, 600);
 		ww_str_adds(out, "</div>\n");
 	}

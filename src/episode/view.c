@@ -50,6 +50,11 @@ const struct ww_episode_verdict *ww_episode_verdict_inside(const struct ww_episo
 	return NULL;
 }
 
+const char *ww_episode_asked(const struct ww_episode_verdict *v)
+{
+	return strcmp(v->depth, "compile") ? "verify" : "compile";
+}
+
 json_t *ww_episode_calls_inside(const struct ww_message *m)
 {
 	if (m->role != WW_ROLE_TOOL || !m->data || !strstr(m->tool, "bash") || !strstr(m->data, "\"calls\":"))
@@ -207,7 +212,7 @@ static void add_answer(const struct view *v, const struct ww_message *m)
 		add_block(v, "    ", m->text, verdict ? SHORT_BYTES : 600);
 	const struct ww_episode_verdict *inside;
 	for (size_t at = 0; (inside = ww_episode_verdict_inside(v->e, m->call_id, &at));) {
-		ww_str_adds(v->out, "    . verdict: ");
+		ww_str_addf(v->out, "    . %s: ", ww_episode_asked(inside));
 		ww_episode_verdict_line(inside->verdict, v->out);
 		ww_str_addc(v->out, '\n');
 	}

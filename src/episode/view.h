@@ -18,6 +18,8 @@ void ww_episode_html(const struct ww_episode *e, struct ww_str *out);
 const struct ww_episode_verdict *ww_episode_verdict_of(const struct ww_episode *e, const char *call_id);
 /* The next verdict, from *at on, that a process of the shell asked for during the call of the policy; NULL: no more. */
 const struct ww_episode_verdict *ww_episode_verdict_inside(const struct ww_episode *e, const char *call_id, size_t *at);
+/* The tool that it answers. */
+const char *ww_episode_asked(const struct ww_episode_verdict *v);
 /* What processes of the shell called meanwhile: [{"id", "name", ...}] of its answer, a new reference; NULL: nothing. */
 json_t *ww_episode_calls_inside(const struct ww_message *answer);
 /* "ok, 120.0 us, 1.67x eager, reward 3" of a verdict's object. */

@@ -15,7 +15,7 @@ KEY = "sk-cli-53cr3t-0123456789"
 ENV = {**os.environ, "OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": KEY}
 turns = [[("inspect", {})],
          [("write", {"path": "kernels.c", "text": WRONG}), ("write", {"path": "plan.c", "text": PLAN}), ("verify", {"time": False})],
-         [("fly", {}), ("write", {"path": "kernels.c", "text": RIGHT}), ("verify", {"time": False})],
+         [("fly", {}), ("write", {"path": "kernels.c", "text": RIGHT}), ("bash", {"command": "verify --no-time; echo code $?; ls skill"})],
          [("submit", {})]]
 log = put("requests.jsonl", "")
 server = subprocess.Popen([sys.executable, os.path.join(ROOT, "tests/http/server.py"), log, put("script.json", json.dumps(turns))],
@@ -70,6 +70,12 @@ ok(len(replies) == calls and all(m["usd"] > 0 and m["reasoning"] and m["native"]
    "replies are recorded with their price, their reasoning and what the protocol wants back")
 ok(records[0][0]["limits"]["usd"] == 1 and {t["name"] for t in records[0][0]["tools"]} >= {"verify", "submit"},
    "the header holds limits and tools")
+shells = [line["text"] for r in records for line in r if line["type"] == "message" and line.get("tool") == "bash"]
+if all("not available" in text for text in shells):
+    skip("commands of the shell call tools", "this system allows no namespaces")
+else:
+    inside = [line["verdict"]["correct"] for r in records for line in r if line["type"] == "verdict" and line["call_id"] == "call_3_2.1"]
+    ok(inside == [True, True] and all("correct: yes" in t and "code 0\nSKILL.md\n" in t for t in shells), "commands of the shell call tools", shells)
 ok(get(out, "solution", "kernels.c") == RIGHT, "the best solution is in the run's directory")
 ok(not any(f == "reply.journal" for _, _, files in os.walk(out) for f in files), "no journal is left")
 found = [os.path.join(d, f) for d, _, files in os.walk(out) for f in files if KEY.encode() in open(os.path.join(d, f), "rb").read()]

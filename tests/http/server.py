@@ -250,6 +250,19 @@ class Handler(BaseHTTPRequestHandler):
         time.sleep(1.5)
         self.close_connection = True
 
+    def play_slow(self, n, body):
+        """A stream that goes on, a byte at a time, and never comes to its end."""
+        if n > 1:
+            return self.good("plain")
+        self.begin()
+        try:
+            for b in pieces(b"".join(self.wire(chunks("plain") if self.openai else events("plain"))), 1)[:300]:
+                self.put(b)
+                time.sleep(0.01)
+        except OSError:
+            pass    # the client has waited long enough
+        self.close_connection = True
+
     def play_badjson(self, n, body):
         parts = self.wire(chunks("plain") if self.openai else events("plain"))
         self.good("plain") if n > 1 else self.stream(parts[:3] + [b"data: {\"broken\": \n\n"] + parts[3:])

@@ -109,9 +109,9 @@ static void test_answers(void **state)
 	struct ww_str text = WW_STR_INIT(1 << 20), page = WW_STR_INIT(1 << 20);
 	struct ww_episode_show how = { 0, 0 };
 	ww_episode_text(&p.e, &how, &text);
-	assert_non_null(strstr(text.p, "    . verdict: ok, 120.0 us"));
+	assert_non_null(strstr(text.p, "    . verify: ok, 120.0 us"));
 	ww_episode_html(&p.e, &page);
-	assert_non_null(strstr(page.p, "verdict: ok, 120.0 us"));
+	assert_non_null(strstr(page.p, "&bull; verify: ok, 120.0 us"));
 	ww_str_release(&text);
 	ww_str_release(&page);
 	played(&p);

@@ -95,7 +95,7 @@ static void open_policy(struct asked *a, const char *protocol, const char *scena
 	snprintf(base, sizeof(base), "http://127.0.0.1:%d/%s%s", port, scenario, protocol == protocols[0] ? "/v1" : "");
 	snprintf(spec, sizeof(spec), "%s:m", protocol);
 	struct ww_policy_opts o = { .spec = spec, .base_url = base, .prices = prices, .need_price = 1, .backoff_s = 0.01,
-				    .stall_s = 1, .call_s = strcmp(scenario, "stall") ? 20 : 0.4, .attempts = 4,
+				    .stall_s = 1, .call_s = strcmp(scenario, "stall") && strcmp(scenario, "slow") ? 20 : 0.4, .attempts = 4,
 				    .max_reply_tokens = 4000 };
 	if (ww_policy_open(&o, &a->policy, &err) != WW_OK)
 		fail_msg("%s", err.msg);
@@ -197,7 +197,7 @@ static void test_nothing_is_lost(void **state)
 	static const struct { const char *scenario; struct loss want; } cases[] = {
 		{ "plain", { 1, 0, 0 } }, { "reasoning", { 1, 0, 0 } }, { "drip", { 1, 0, 0.05 } }, { "r429", { 2, 0, 1 } },
 		{ "r5xx", { 4, 0, 0 } },  { "cut", { 2, 1, 0 } },	{ "stall", { 2, 1, 0.3 } }, { "badjson", { 2, 1, 0 } },
-		{ "inerror", { 2, 1, 0 } },
+		{ "inerror", { 2, 1, 0 } }, { "slow", { 2, 1, 0.3 } },
 	};
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(cases); i++)
