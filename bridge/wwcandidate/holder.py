@@ -33,8 +33,6 @@ class Holder:
     def build(self, q, fds):
         """Run the file for the sake of the extensions it compiles; what else fails here is left for setup to find."""
         self._prepare(q)
-        if self.target == "cuda":
-            os.nice(10)  # others are measured beside it
         try:
             solution.load_module(q["form"], q["files"])
         except Problem as e:
