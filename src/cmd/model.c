@@ -26,6 +26,8 @@ static const struct ww_opt opts[] = {
 	{ "seed", 0, WW_OPT_INT, offsetof(struct ww_model_values, seed), "N", "0", 0, 9e15, "init: seed of the weights; run: of the random numbers" },
 	{ "tokenizer", 0, WW_OPT_STR, offsetof(struct ww_model_values, tokenizer), "DIR", NULL, 0, 0,
 	  "init: copy the tokenizer's files from this directory" },
+	{ "critic", 0, WW_OPT_FLAG, offsetof(struct ww_model_values, critic), NULL, NULL, 0, 0,
+	  "convert: a critic on a copy of the trunk, with a value head of zeros instead of the vocabulary's" },
 	{ "ids", 0, WW_OPT_FLAG, offsetof(struct ww_model_values, ids), NULL, NULL, 0, 0,
 	  "score: FILE is a JSON array of token ids, not text" },
 	{ "chat", 0, WW_OPT_FLAG, offsetof(struct ww_model_values, chat), NULL, NULL, 0, 0,
@@ -166,7 +168,7 @@ static enum ww_rc run_init(const struct ww_model_values *v, char **argv, struct 
 static enum ww_rc run_convert(const struct ww_model_values *v, char **argv, struct ww_dev *dev, struct ww_err *err)
 {
 	struct ww_model *m = NULL;
-	enum ww_rc rc = ww_model_open(argv[1], dev, ww_model_dtype(v), &m, err);
+	enum ww_rc rc = (v->critic ? ww_model_open_critic : ww_model_open)(argv[1], dev, ww_model_dtype(v), &m, err);
 	if (rc == WW_OK)
 		rc = finish_save(v, m, argv[2], argv[1], err);
 	ww_model_free(m);

@@ -6,7 +6,7 @@
 #include "dev/dev.h"
 
 struct ww_model_values {
-	int json, ids, fast, chat;
+	int json, ids, fast, chat, critic;
 	const char *dtype, *device, *tokenizer, *stop, *batches;
 	int64_t seed, max_new, top_k, prompt_tokens;
 	double temperature, top_p, min_p;

@@ -71,6 +71,13 @@ half = json.loads(model("score", "half", "ids.json", "--ids", "--json")[1])
 ok(code == 0 and os.path.getsize("half/model.safetensors") < os.path.getsize("a/model.safetensors") * 0.55
    and 0 < abs(half["sum"] - whole["sum"]) < 0.5, "convert to bf16 halves it and moves the score a little", (half["sum"], whole["sum"]))
 
+code, out, err = model("convert", "a", "critic", "--critic", "--json")
+head = json.loads(model("info", "critic", "--json")[1])
+ok(code == 0 and head["parameters"] == params + 64 and head["config"]["architectures"] == ["Qwen3ForSequenceClassification"],
+   "convert --critic puts a value head on the trunk", err)
+code, _, err = model("score", "critic", "ids.json", "--ids")
+ok(code == 2 and "critic" in err and err.count("\n") == 1, "a critic has no log-probabilities to score", err)
+
 # A tokenizer of all bytes and two special tokens, so that the model can be given text.
 write_tokenizer("a")
 
