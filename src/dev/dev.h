@@ -30,6 +30,7 @@
 
 struct ww_dev;
 struct ww_stream;
+struct ww_graph;
 
 struct ww_arr {
 	void *p;		/* device memory */
@@ -96,6 +97,15 @@ struct ww_dev_ops {
 	/* Wait for all work on the stream; the first error since the last sync, if any. */
 	enum ww_rc (*sync)(struct ww_stream *s, struct ww_err *err);
 	void (*close)(struct ww_dev *d);
+
+	/* Operations that are put on the stream between graph_begin and graph_end are not done but recorded, and done by each
+	 * graph_run with what their arrays hold then.  They are to be recorded after some plain runs with the same arguments, so
+	 * that nothing has to be chosen or allocated any more.  graph_end: NULL: an error, which is on the stream.  graph_run: 0: nothing was done,
+	 * record anew.  graph_begin is NULL where a device has no graphs; uploads, downloads and sync are not recorded. */
+	void (*graph_begin)(struct ww_stream *s);
+	struct ww_graph *(*graph_end)(struct ww_stream *s);
+	int (*graph_run)(struct ww_stream *s, struct ww_graph *g);
+	void (*graph_free)(struct ww_graph *g);		/* NULL is fine; before its stream is freed */
 
 	/* Host memory must stay as it is until sync. */
 	void (*upload)(struct ww_stream *s, void *dst, const void *host, size_t bytes);

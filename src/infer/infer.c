@@ -50,7 +50,7 @@ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 uint64_t ww_infer_bytes(const struct ww_model *m, const struct ww_infer_limits *l)
 {
-	return (uint64_t)pages_for(l->cache_tokens) * ww_kv_page_bytes(m) + ww_generate_bytes(m, l->step_tokens, l->max_sequences);
+	return (uint64_t)(pages_for(l->cache_tokens) + 1) * ww_kv_page_bytes(m) + ww_generate_bytes(m, l->step_tokens, l->max_sequences);
 }
 
 enum ww_rc ww_infer_new(struct ww_model *m, const struct ww_infer_limits *l, struct ww_infer **out, struct ww_err *err)
@@ -76,7 +76,7 @@ enum ww_rc ww_infer_new(struct ww_model *m, const struct ww_infer_limits *l, str
 		goto out;
 	}
 	WW_TRY(ww_pages_new(pages_for(l->cache_tokens), &f->pages, err));
-	WW_TRY(ww_kv_new(m, pages_for(l->cache_tokens), &f->kv, err));
+	WW_TRY(ww_kv_new(m, pages_for(l->cache_tokens) + 1, &f->kv, err));	/* one that fill_up() writes to */
 	WW_TRY(ww_generate_new(m, l->step_tokens, l->max_sequences, &f->gen, err));
 	*out = f;
 out:
@@ -135,9 +135,10 @@ enum ww_rc ww_infer_check(const struct ww_infer *f, const struct ww_request *q, 
 	if (q->prompt_n > c->max_position || q->max_new - 1 > c->max_position - q->prompt_n)
 		return ww_err_set(err, WW_ERR_LIMIT, "a prompt of %lld tokens and %lld new ones do not fit the context of %lld",
 				  (long long)q->prompt_n, (long long)q->max_new, (long long)c->max_position);
-	if (pages_for(q->prompt_n + q->max_new - 1) > f->kv->pages)
+	int64_t pages = pages_for(f->l.cache_tokens);
+	if (pages_for(q->prompt_n + q->max_new - 1) > pages)
 		return ww_err_set(err, WW_ERR_LIMIT, "a prompt of %lld tokens and %lld new ones do not fit the cache of %lld",
-				  (long long)q->prompt_n, (long long)q->max_new, (long long)(f->kv->pages * WW_KV_PAGE));
+				  (long long)q->prompt_n, (long long)q->max_new, (long long)(pages * WW_KV_PAGE));
 	for (int64_t i = 0; i < q->prompt_n; i++)
 		if (q->prompt[i] < 0 || q->prompt[i] >= c->vocab_size)
 			return ww_err_set(err, WW_ERR_USAGE, "token %d is outside the model's vocabulary of %lld", q->prompt[i],
@@ -286,6 +287,21 @@ static void share_out(struct ww_infer *f)
 	}
 }
 
+/* Sequences of one token that nobody asked for, in a page of their own, up to a size of batch that the device has recorded. */
+static void fill_up(struct ww_infer *f, int64_t *t, int64_t *chosen)
+{
+	for (int64_t full = ww_generate_fill(f->gen, *t); *t < full; (*t)++, (*chosen)++) {
+		int32_t *table = f->table + *t * f->stride;
+		memset(table, 0xff, (size_t)f->stride * sizeof(*table));
+		table[0] = (int32_t)(f->kv->pages - 1);
+		f->ids[*t] = 0;
+		f->cached[*t] = 0;
+		f->starts[*t + 1] = (int32_t)*t + 1;
+		f->how[*t] = (struct ww_draw){ .sampling = { .top_p = 1 } };
+		f->rows[*t] = (int32_t)*t;
+	}
+}
+
 /* The step's batch; *chosen rows of it draw. */
 static struct ww_batch build(struct ww_infer *f, int64_t *chosen)
 {
@@ -309,6 +325,10 @@ static struct ww_batch build(struct ww_infer *f, int64_t *chosen)
 		f->how[*chosen] = (struct ww_draw){ s->q.sampling, s->q.seed, s->q.stream, (uint64_t)s->n };
 		f->rows[*chosen] = (int32_t)t - 1;
 		s->row = (int)(*chosen)++;
+	}
+	if (*chosen == t) {	/* one token each */
+		fill_up(f, &t, chosen);
+		q = t;
 	}
 	return (struct ww_batch){ .ids = f->ids, .starts = f->starts, .t = t, .sequences = q, .kv = f->kv, .cached = f->cached,
 				  .pages = f->table, .pages_stride = f->stride };

@@ -4,6 +4,10 @@
  * brings back 12 bytes a sequence.  Logits never leave the device: with 150,000 words and 64 sequences they would be 39 MB
  * a step.  They are whole there, in chunks of columns as ww_run_logprobs() makes them, so that the sum over the
  * vocabulary is the same to the last bit.
+ *
+ * A step that gives every sequence one token has some hundred small operations whose arguments depend only on the number of
+ * sequences and on a bound of their lengths.  Where the device can, they are recorded once for each such shape and replayed:
+ * what changes from step to step lies in buffers.
  */
 #include "nn/generate.h"
 #include "nn/run.h"
@@ -11,8 +15,20 @@
 
 #include <stdlib.h>
 
+enum { SLOTS = 64, WARM = 4, KEYS_LEAST = 512 };
+
+/* A shape of step that has been seen; recorded after WARM plain runs. */
+struct slot {
+	int64_t t, keys;
+	const struct ww_kv *kv;
+	int runs;
+	struct ww_graph *graph;
+};
+
 struct ww_generate {
 	struct ww_model *m;
+	struct slot slots[SLOTS];
+	int slot_n;
 	struct ww_run *run;
 	int64_t max_n;
 	void *base;
@@ -67,6 +83,9 @@ void ww_generate_free(struct ww_generate *g)
 {
 	if (!g)
 		return;
+	for (int i = 0; i < g->slot_n; i++)
+		if (g->slots[i].graph)
+			g->m->dev->ops->graph_free(g->slots[i].graph);
 	ww_run_free(g->run);
 	if (g->base)
 		g->m->dev->ops->free(g->m->dev, g->base);
@@ -92,6 +111,66 @@ static void head(struct ww_generate *g, int64_t n)
 	ops->draw(r->s, g->out, g->how, g->logits, r->lse, n, v, WW_HEAD_V);
 }
 
+/* ---- recorded steps */
+
+int64_t ww_generate_fill(const struct ww_generate *g, int64_t n)
+{
+	int64_t step = n <= 8 ? 1 : n <= 64 ? 8 : n <= 256 ? 16 : 64, full = (n + step - 1) / step * step;
+	return g->m->dev->ops->graph_begin && full <= g->max_n ? full : n;
+}
+
+/* The slot of this step, or NULL where it is not to be recorded: prompts among it, or too many shapes. */
+static struct slot *slot_of(struct ww_generate *g, const struct ww_batch *b, int64_t n)
+{
+	int64_t keys = KEYS_LEAST;
+	if (!g->run->ops->graph_begin || n != b->t || n != b->sequences)
+		return NULL;
+	while (keys < g->run->keys_max)
+		keys *= 2;
+	for (int i = 0; i < g->slot_n; i++)
+		if (g->slots[i].t == n && g->slots[i].keys == keys && g->slots[i].kv == b->kv)
+			return &g->slots[i];
+	if (g->slot_n == SLOTS)
+		return NULL;
+	g->slots[g->slot_n] = (struct slot){ .t = n, .keys = keys, .kv = b->kv };
+	return &g->slots[g->slot_n++];
+}
+
+static void compute(struct ww_generate *g, int64_t n)
+{
+	ww_run_compute(g->run);
+	if (n)
+		head(g, n);
+}
+
+/* The step's work: replayed, or recorded and replayed, or just done. */
+static void work(struct ww_generate *g, const struct ww_batch *b, int64_t n)
+{
+	struct ww_run *r = g->run;
+	struct slot *s = slot_of(g, b, n);
+	if (!s) {
+		compute(g, n);
+		return;
+	}
+	r->keys_max = s->keys;
+	if (s->graph && r->ops->graph_run(r->s, s->graph))
+		return;
+	if (s->graph) {		/* it cannot run any more */
+		r->ops->graph_free(s->graph);
+		s->graph = NULL;
+		s->runs = WARM - 1;
+	}
+	if (s->runs++ < WARM) {
+		compute(g, n);
+		return;
+	}
+	r->ops->graph_begin(r->s);
+	compute(g, n);
+	s->graph = r->ops->graph_end(r->s);
+	if (s->graph && !r->ops->graph_run(r->s, s->graph))
+		compute(g, n);
+}
+
 enum ww_rc ww_generate_step(struct ww_generate *g, const struct ww_batch *b, const int32_t *rows, const struct ww_draw *how,
 			    int64_t n, struct ww_drawn *out, struct ww_err *err)
 {
@@ -104,11 +183,9 @@ enum ww_rc ww_generate_step(struct ww_generate *g, const struct ww_batch *b, con
 		r->ops->upload(r->s, g->rows, rows, (size_t)n * sizeof(*rows));
 		r->ops->upload(r->s, g->how, how, (size_t)n * sizeof(*how));
 	}
-	ww_run_compute(r);
-	if (n) {
-		head(g, n);
+	work(g, b, n);
+	if (n)
 		r->ops->download(r->s, out, g->out, (size_t)n * sizeof(*out));
-	}
 	rc = r->ops->sync(r->s, err);
 	for (int64_t i = 0; rc == WW_OK && i < n; i++)
 		if (out[i].token < 0)

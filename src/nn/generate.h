@@ -15,6 +15,10 @@ void ww_generate_free(struct ww_generate *g);		/* NULL is fine */
 /* Bytes of device memory that ww_generate_new() would take. */
 uint64_t ww_generate_bytes(const struct ww_model *m, int64_t max_t, int64_t max_sequences);
 
+/* How many sequences a step of one token each should have when `n` are wanted: such steps are recorded for a few sizes only, the
+ * batch is filled up to one of them.  n where the device records nothing. */
+int64_t ww_generate_fill(const struct ww_generate *g, int64_t n);
+
 /* Compute the batch (with a cache) and draw out[i] by how[i] from the logits of token rows[i], for n of them.  n may be 0.
  * A row's logp is to the last bit what ww_run_logprobs() gives in exact mode.  Logits that are not finite are
  * WW_ERR_DEVICE. */

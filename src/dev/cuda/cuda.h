@@ -39,6 +39,11 @@ void ww_cu_note(struct ww_stream *s, int rc, const char *what);
 void *ww_cu_scratch(struct ww_stream *s, size_t bytes);
 int ww_cu_capturing(struct ww_stream *s);
 
+void ww_cu_graph_begin(struct ww_stream *s);
+struct ww_graph *ww_cu_graph_end(struct ww_stream *s);
+int ww_cu_graph_run(struct ww_stream *s, struct ww_graph *g);
+void ww_cu_graph_free(struct ww_graph *g);
+
 enum ww_rc ww_cu_gemms_new(struct ww_cuda *d, struct ww_cu_gemms **out, struct ww_err *err) WW_MUST_CHECK;
 void ww_cu_gemms_free(struct ww_cu_gemms *g);		/* NULL is fine; writes the cache of choices */
 void ww_cu_product(struct ww_stream *s, enum ww_gemm_form form, struct ww_arr c, struct ww_arr a, struct ww_arr b, int64_t m, int64_t n,

@@ -418,7 +418,8 @@ static void cuda_close(struct ww_dev *dev)
 
 static const struct ww_dev_ops cuda_ops = {
 	.name = "cuda", .alloc = cuda_alloc, .free = cuda_free, .memory = cuda_memory, .stream_new = cuda_stream_new, .stream_free = cuda_stream_free,
-	.sync = cuda_sync, .close = cuda_close, .upload = cuda_upload, .download = cuda_download, .zero = cuda_zero, .cast = cuda_cast,
+	.sync = cuda_sync, .close = cuda_close, .graph_begin = ww_cu_graph_begin, .graph_end = ww_cu_graph_end,
+	.graph_run = ww_cu_graph_run, .graph_free = ww_cu_graph_free, .upload = cuda_upload, .download = cuda_download, .zero = cuda_zero, .cast = cuda_cast,
 	.gemm = ww_cu_product, .bias = cuda_bias, .bias_bwd = cuda_bias_bwd, .add = cuda_add, .embed = cuda_embed,
 	.embed_bwd = cuda_embed_bwd, .scatter = cuda_scatter, .rmsnorm = cuda_rmsnorm, .rmsnorm_bwd = cuda_rmsnorm_bwd,
 	.rope_table = cuda_rope_table, .rope = cuda_rope, .attention = cuda_attention, .attention_bwd = cuda_attention_bwd,

@@ -222,6 +222,46 @@ static void beginnings_are_shared(void **state)
 	ww_infer_free(f);
 }
 
+/* A device that records steps gets its batches filled up, and what is recorded may have to be recorded again: no bit of it shows. */
+static int recordings, refusals, frees;
+static void begin_graph(struct ww_stream *s) { (void)s; recordings++; }
+static struct ww_graph *end_graph(struct ww_stream *s) { return (struct ww_graph *)s; }
+static int run_graph(struct ww_stream *s, struct ww_graph *g) { (void)s, (void)g; refusals++; return 0; }
+static void free_graph(struct ww_graph *g) { (void)g; frees++; }
+
+static void recorded_steps_do_not_show(void **state)
+{
+	enum { MANY = 13 };
+	static struct out fresh[REQUESTS], filled[MANY];
+	struct ww_dev_ops ops = *dev->ops, *own = (struct ww_dev_ops *)dev->ops;
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_infer *f;
+	int64_t id, left;
+	(void)state;
+	for (int i = 0; i < REQUESTS; i++)
+		generate(&(struct ww_infer_limits){ 300, 1, 300 }, i, i, fresh);
+	ops.graph_begin = begin_graph;
+	ops.graph_end = end_graph;
+	ops.graph_run = run_graph;
+	ops.graph_free = free_graph;
+	dev->ops = &ops;
+	assert_int_equal(ww_infer_new(model, &(struct ww_infer_limits){ 4000, 16, 600 }, &f, &err), WW_OK);
+	for (int i = 0; i < MANY; i++) {
+		struct ww_request q = request(i % REQUESTS);
+		q.user = &filled[i];
+		assert_int_equal(ww_infer_submit(f, &q, &id, &err), WW_OK);
+	}
+	do
+		if (ww_infer_step(f, take, NULL, &left, &err) != WW_OK)
+			fail_msg("%s", err.msg);
+	while (left);
+	for (int i = 0; i < MANY; i++)
+		compare(fresh, filled + i - i % REQUESTS, i % REQUESTS);
+	ww_infer_free(f);
+	dev->ops = own;
+	assert_true(recordings > 2 && refusals > recordings && frees == recordings);
+}
+
 static void stop_limits_and_cancel(void **state)
 {
 	struct ww_err err = WW_ERR_INIT;
@@ -271,6 +311,7 @@ int main(void)
 		cmocka_unit_test_prestate_setup_teardown(a_sequence_does_not_see_the_others, setup, teardown, &bf16),
 		cmocka_unit_test_setup_teardown(reuse_and_want_of_pages_do_not_show, setup, teardown),
 		cmocka_unit_test_setup_teardown(beginnings_are_shared, setup, teardown),
+		cmocka_unit_test_setup_teardown(recorded_steps_do_not_show, setup, teardown),
 		cmocka_unit_test_setup_teardown(stop_limits_and_cancel, setup, teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
