@@ -578,7 +578,8 @@ static int is_library_kernel(const char *name)
 {
 	static const char *const marks[] = { "at::native", "at_cuda_detail", "cublas", "cudnn", "cutlass_75_", "cutlass_80_",
 					     "cutlass_90_", "cutlass_100_", "xmma_", "gemmSN", "gemv2", "splitKreduce", "nvjet",
-					     "implicit_convolve", "winograd" };
+					     "implicit_convolve", "winograd", "ampere_sgemm", "ampere_dgemm", "ampere_fp16_",
+					     "ampere_bf16_", "turing_fp16_", "volta_sgemm", "volta_fp16_", "maxwell_sgemm", "gemvNSP" };
 	for (size_t i = 0; i < WW_ARRAY_LEN(marks); i++)
 		if (strstr(name, marks[i]))
 			return 1;
