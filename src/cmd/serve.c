@@ -1,7 +1,7 @@
 /* serve.c - `warpwright serve`: the same tools for programs elsewhere, over HTTP.
  *
  * Protocols are src/serve; this file fixes what a client cannot choose (where and how is judged, who may ask) and puts the
- * doors into one server: MCP on /mcp, OpenEnv on /ws and beside it.  SIGTERM and Ctrl-C end it in good order: no new work, what is being answered is finished;
+ * doors into one server: MCP on /mcp, OpenEnv on /ws and beside it, completions by models of our own on /v1.  SIGTERM and Ctrl-C end it in good order: no new work, what is being answered is finished;
  * a second one ends it at once.
  */
 #include "base/fs.h"
@@ -10,15 +10,17 @@
 #include "cmd/host.h"
 #include "export/export.h"
 #include "policy/http/key.h"
+#include "serve/completions.h"
 #include "serve/mcp_http.h"
 #include "serve/openenv.h"
 #include "serve/tools.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct values {
-	const char *host, *token_file, *target, *rule, *baselines, *tasks, *episodes, *skill;
+	const char *host, *token_file, *target, *rule, *baselines, *tasks, *episodes, *skill, *models;
 	int64_t port, device, threads, open_tasks, parallel, max_sessions, max_turns;
 	double max_time_s, max_seconds;
 	int json;
@@ -52,11 +54,13 @@ static const struct ww_opt options[] = {
 	{ "max-sessions", 0, WW_OPT_INT, offsetof(struct values, max_sessions), "N", "64", 1, 4096, "environments at a time" },
 	{ "max-turns", 0, WW_OPT_INT, offsetof(struct values, max_turns), "N", "150", 1, 100000, "steps of an episode, at most" },
 	{ "max-seconds", 0, WW_OPT_NUM, offsetof(struct values, max_seconds), "S", "3600", 1, 1e7, "seconds of an episode, at most" },
+	{ "models", 0, WW_OPT_STR, offsetof(struct values, models), "LIST", NULL, 0, 0,
+	  "models that answer /v1/chat/completions: DIR or NAME=DIR, separated by commas" },
 	WW_OPT_JSON(struct values, json),
 	WW_OPT_END
 };
 
-enum { MAX_ROUTES = 32, MAX_CALLS = 256, TOKEN_BYTES = 4096 };
+enum { MAX_ROUTES = 32, MAX_CALLS = 256, TOKEN_BYTES = 4096, MAX_MODELS = 16 };
 
 struct server {
 	const struct values *v;
@@ -68,6 +72,7 @@ struct server {
 	struct ww_skill skill;
 	int has_skill;
 	struct ww_openenv *openenv;
+	struct ww_completions *completions;	/* NULL: no models */
 	struct ww_http *http;
 };
 
@@ -106,6 +111,26 @@ static enum ww_rc open_skill(struct server *s, struct ww_err *err)
 		return WW_OK;
 	s->has_skill = 1;
 	return strcmp(dir, "cuda") ? ww_skill_open(&s->skill, dir, err) : ww_skill_open_builtin(&s->skill, err);
+}
+
+static enum ww_rc open_models(struct server *s, struct ww_err *err)
+{
+	const char *dirs[MAX_MODELS];
+	struct ww_completions_opts o = { .models = dirs };
+	char *list = s->v->models ? strdup(s->v->models) : NULL, *rest = list, *dir;
+	enum ww_rc rc = WW_OK;
+	if (!s->v->models)
+		return WW_OK;
+	while (list && rc == WW_OK && (dir = strsep(&rest, ","))) {
+		if (!*dir || o.n_models == MAX_MODELS)
+			rc = ww_err_set(err, WW_ERR_USAGE, "--models: a list of up to %d directories, separated by commas", MAX_MODELS);
+		else
+			dirs[o.n_models++] = dir;
+	}
+	if (rc == WW_OK)
+		rc = list ? ww_completions_new(&o, &s->completions, err) : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	free(list);
+	return rc;
 }
 
 static enum ww_rc open_doors(struct server *s, struct ww_err *err)
@@ -153,6 +178,10 @@ static enum ww_rc listen_and_serve(struct server *s, struct ww_err *err)
 	size_t n = WW_MCP_HTTP_ROUTES + WW_OPENENV_ROUTES;
 	ww_mcp_http_routes(s->mcp_http, routes);
 	ww_openenv_routes(s->openenv, routes + WW_MCP_HTTP_ROUTES);
+	if (s->completions) {
+		ww_completions_routes(s->completions, routes + n);
+		n += WW_COMPLETIONS_ROUTES;
+	}
 	struct ww_http_opts o = { .host = s->v->host, .port = (int)s->v->port, .token = s->token.len ? s->token.p : NULL, .routes = routes,
 				  .n_routes = n, .on_stop = on_stop, .ctx = s };
 	enum ww_rc rc;
@@ -162,8 +191,8 @@ static enum ww_rc listen_and_serve(struct server *s, struct ww_err *err)
 		printf("{\"host\": \"%s\", \"port\": %d, \"target\": \"%s\"}\n", s->v->host, ww_http_port(s->http),
 		       ww_desk_opts_of(s->desk)->judge.target == WW_TARGET_CUDA ? "cuda" : "cpu");
 	else
-		printf("listening on http://%.1s%s%.1s:%d: MCP on /mcp, OpenEnv on /ws\n", brackets, s->v->host, *brackets ? "]" : "",
-		       ww_http_port(s->http));
+		printf("listening on http://%.1s%s%.1s:%d: MCP on /mcp, OpenEnv on /ws%s\n", brackets, s->v->host, *brackets ? "]" : "",
+		       ww_http_port(s->http), s->completions ? ", completions on /v1" : "");
 	fflush(stdout);
 	WW_TRY(ww_http_serve(s->http, &ww_cmd_interrupted, err));
 out:
@@ -178,10 +207,12 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 	(void)cmd, (void)argc, (void)argv;
 	WW_TRY(read_token(&s, &err));
 	WW_TRY(open_desk(&s, &err));
+	WW_TRY(open_models(&s, &err));
 	WW_TRY(open_doors(&s, &err));
 	WW_TRY(listen_and_serve(&s, &err));
 out:
 	ww_http_close(s.http);
+	ww_completions_free(s.completions);
 	ww_openenv_free(s.openenv);
 	ww_mcp_http_free(s.mcp_http);
 	ww_mcp_free(s.mcp);
@@ -195,9 +226,9 @@ out:
 const struct ww_cmd ww_cmd_serve = {
 	"serve", "", "give programs elsewhere the tools over HTTP (MCP), and trainers an environment (OpenEnv)",
 	"MCP on /mcp, in the revisions 2026-07-28, 2025-11-25 and 2025-06-18; OpenEnv on /ws, with /reset, /step, /state, /health,\n"
-	"/metadata, /schema and /openapi.json.  Prints one line when it listens.  What decides a verdict is chosen here and not by\n"
-	"clients; it reads and writes files with your rights.  Without a token only this machine can reach it.  There is no TLS:\n"
-	"beyond the machine use a tunnel or a proxy.  SIGTERM and Ctrl-C: no new work, what is being answered is finished; a second\n"
-	"one ends at once.  docs/serve.md says the rest.",
+	"/metadata, /schema and /openapi.json; with --models OpenAI's chat and text completions on /v1.  Prints one line when it\n"
+	"listens.  What decides a verdict is chosen here and not by clients; it reads and writes files with your rights.  Without a\n"
+	"token only this machine can reach it.  There is no TLS: beyond the machine use a tunnel or a proxy.  SIGTERM and Ctrl-C:\n"
+	"no new work, what is being answered is finished; a second one ends at once.  docs/serve.md says the rest.",
 	options, sizeof(struct values), 0, 0, run
 };
