@@ -24,7 +24,7 @@ struct options {
 	const char *target, *policy, *rule, *baselines, *dir, *formats, *base_url, *prices, *effort, *skill;
 	int64_t device, max_turns, seed, parallel, max_tokens, context_tokens, max_reply_tokens;
 	double max_seconds, max_time_s, max_usd, max_gpu_s, call_s;
-	int json, no_compaction;
+	int json, no_compaction, resume;
 };
 
 static const struct ww_opt option_table[] = {
@@ -73,6 +73,8 @@ static const struct ww_opt option_table[] = {
 	  "of the policy; the judge's own is secret" },
 	{ "output", 'o', WW_OPT_STR, offsetof(struct options, dir), "DIR", NULL, 0, 0,
 	  "where everything goes; an unfinished run in it is gone on with (default runs/NAME-TARGET-TIME)" },
+	{ "resume", 0, WW_OPT_FLAG, offsetof(struct options, resume), NULL, NULL, 0, 0,
+	  "only go on with the run in -o DIR; without it a new one begins where DIR holds none" },
 	{ "formats", 0, WW_OPT_STR, offsetof(struct options, formats), "LIST", "torch,kernelbench,c", 0, 0,
 	  "which exports to write: torch, kernelbench, c, or none" },
 	WW_OPT_JSON(struct options, json),
@@ -462,11 +464,16 @@ static enum ww_rc prepare(struct run *r, const char *path, struct ww_err *err)
 	WW_TRY(each_word(r->o->baselines, add_baseline, r, err));
 	if (strcmp(r->o->formats, "none"))
 		WW_TRY(each_word(r->o->formats, add_format, r, err));
+	if (r->o->resume && !r->o->dir)
+		return ww_err_set(err, WW_ERR_USAGE, "--resume needs -o DIR");
 	WW_TRY(open_skill(r, err));
 	WW_TRY(ww_task_load(&r->task, path, err));
 	WW_TRY(choose_target(r, r->o->json ? stderr : stdout, err));
 	WW_TRY(ww_rundir_open(&r->dir, r->o->dir, &r->task, target_name(r), r->o->policy, r->n, err));
-	rc = prepare_run(r, err);
+	if (r->o->resume && !r->dir.has_past && !(r->n > 1 && ww_agent_many_count(r->dir.path)))
+		rc = ww_err_set(err, WW_ERR_USAGE, "%s holds no run to go on with", r->dir.path);
+	else
+		rc = prepare_run(r, err);
 	if (rc != WW_OK)
 		ww_rundir_undo(&r->dir);
 out:

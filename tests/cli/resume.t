@@ -51,7 +51,9 @@ for how, name, moment in ((signal.SIGKILL, "kill -9", 9), (signal.SIGINT, "Ctrl-
     ok(len(lines_of(where)) >= moment, f"{name} at line {moment} came when the run had gone on", f"{had} {len(lines_of(where))} of {total}")
     had_best = os.path.exists(os.path.join(where, "verdict.json"))
     ok(not had_best or get(where, "solution", "kernels.c") == RIGHT, f"{name} at line {moment}: the best so far is whole")
-code, out, err = run(command(task, where, *replay))
+code, out, err = run(command(task, os.path.join(TMP, "typo"), *replay, "--resume"))
+ok(code == 2 and err.count("\n") == 1 and "holds no run" in err and not os.path.exists(os.path.join(TMP, "typo")), "--resume begins no new run", err)
+code, out, err = run(command(task, where, *replay, "--resume"))
 ok(code == 1 and essence(where) == essence(first), "gone on with after all three, the run ends the same",
    f"{code}\n{out}\n{err}\n" + "\n".join(str(x)[:200] for x in essence(where)))
 ok(had_best and get(where, "solution", "kernels.c") == RIGHT, "and the best solution is there")

@@ -1,0 +1,58 @@
+/* Each tool has a page in docs/tools/, and its table of arguments is that of the schema: names, types, which are needed. */
+#include "unit.h"
+
+#include "agent/tools.h"
+#include "base/fs.h"
+#include "base/json.h"
+
+static void read_doc(const char *name, struct ww_str *out)
+{
+	struct ww_err err = WW_ERR_INIT;
+	char path[512];
+	snprintf(path, sizeof(path), "%s/docs/%s.md", getenv("WARPWRIGHT_HOME"), name);
+	ww_str_reset(out);
+	if (ww_fs_read(path, 1 << 20, out, &err) != WW_OK)
+		fail_msg("%s", err.msg);
+}
+
+static void test_pages(void **state)
+{
+	struct ww_str doc = WW_STR_INIT(1 << 20), index = WW_STR_INIT(1 << 20);
+	size_t n;
+	const struct ww_tool_spec *specs = ww_tools_specs(&n);
+	(void)state;
+	read_doc("tools", &index);
+	for (size_t i = 0; i < n; i++) {
+		char line[160];
+		json_t *schema = json_loads(specs[i].schema, 0, NULL), *p, *needed = json_object_get(schema, "required"), *one;
+		const char *key;
+		size_t k, rows = 0, arguments = json_object_size(json_object_get(schema, "properties"));
+		snprintf(line, sizeof(line), "tools/%s", specs[i].name);
+		read_doc(line, &doc);
+		snprintf(line, sizeof(line), "[%s](tools/%s.md)", specs[i].name, specs[i].name);
+		assert_non_null(strstr(index.p, line));
+		json_object_foreach(json_object_get(schema, "properties"), key, p) {
+			int is_needed = 0;
+			json_array_foreach(needed, k, one)
+				is_needed |= !strcmp(json_string_value(one), key);
+			snprintf(line, sizeof(line), "\n| `%s` | %s | %s | ", key, ww_json_str(p, "type", ""), is_needed ? "yes" : "no");
+			if (!strstr(doc.p, line))
+				fail_msg("docs/tools/%s.md lacks:%s", specs[i].name, line);
+		}
+		for (const char *at = doc.p; (at = strstr(at, "\n| `")); at++)
+			rows++;
+		assert_int_equal(rows, arguments);
+		assert_true(arguments || strstr(doc.p, "\nNo arguments.\n"));
+		snprintf(line, sizeof(line), "command of the shell: `%s`", specs[i].name);
+		assert_int_equal(strstr(doc.p, line) != NULL, ww_tools_find(specs[i].name)->in_shell);
+		json_decref(schema);
+	}
+	ww_str_release(&doc);
+	ww_str_release(&index);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_pages) };
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
