@@ -1,7 +1,8 @@
 # Tests.  Labels: unit (cmocka), cli (TAP scripts through prove), gpu, fault, slow.  tests/README.md says what a test may cost.
 enable_testing()
 find_library(CMOCKA cmocka)
-set(WW_TEST_ENV "WARPWRIGHT=$<TARGET_FILE:warpwright>;WW_SOURCE_DIR=${CMAKE_SOURCE_DIR};WARPWRIGHT_HOME=${CMAKE_SOURCE_DIR}")
+set(WW_TEST_ENV "WARPWRIGHT=$<TARGET_FILE:warpwright>;WW_SOURCE_DIR=${CMAKE_SOURCE_DIR};WARPWRIGHT_HOME=${CMAKE_SOURCE_DIR}"
+	"XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/test-cache")	# what judges keep, by content, lasts from run to run; the user's stays out of it
 
 # ww_test(NAME SOURCE COMMAND...): a test whose processor time is noted (tests/cost/cost.c).  Its budget stands in SOURCE as
 # "budget: 20 CPU-seconds", else it is 3; those with the largest begin first, so that no core is idle at the end.

@@ -105,6 +105,7 @@ static int run_export(const struct ww_cmd *cmd, void *values, int argc, char **a
 		snprintf(out, sizeof(out), "%s", o->out);
 	else if ((size_t)snprintf(out, sizeof(out), "%s/exports/%s", argv[0], o->format) >= sizeof(out))
 		WW_TRY(ww_err_set(&err, WW_ERR_LIMIT, "path too long: %s", argv[0]));
+	WW_TRY(ww_export_check_place(out, &err));	/* before PyTorch is started */
 	WW_TRY(ww_task_load(&task, task_path, &err));
 	if (!o->task)
 		name_as_given(&task, argv[0]);

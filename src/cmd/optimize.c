@@ -22,7 +22,7 @@
 
 struct options {
 	const char *target, *policy, *rule, *baselines, *dir, *formats, *base_url, *prices, *effort, *skill;
-	int64_t device, max_turns, seed, parallel, max_tokens, context_tokens, max_reply_tokens;
+	int64_t device, threads, max_turns, seed, parallel, max_tokens, context_tokens, max_reply_tokens;
 	double max_seconds, max_time_s, max_usd, max_gpu_s, call_s;
 	int json, no_compaction, resume;
 };
@@ -32,6 +32,7 @@ static const struct ww_opt option_table[] = {
 	  "where the kernel runs; auto: cuda where a GPU is found, else cpu" },
 	{ "device", 0, WW_OPT_INT, offsetof(struct options, device), "N", "0", 0, 1023,
 	  "which GPU, as CUDA counts them" },
+	{ "threads", 0, WW_OPT_INT, offsetof(struct options, threads), "N", "0", 0, 1024, "cpu target: threads; 0: all cores" },
 	{ "policy", 0, WW_OPT_STR, offsetof(struct options, policy), "P", "planner", 0, 0,
 	  "who writes the kernel: planner, openai:MODEL, anthropic:MODEL, or replay:EPISODE" },
 	{ "base-url", 0, WW_OPT_STR, offsetof(struct options, base_url), "URL", NULL, 0, 0,
@@ -181,7 +182,7 @@ static json_t *component_versions(void)
 static enum ww_rc open_judge(struct run *r, struct ww_err *err)
 {
 	struct ww_judge_opts opts = { .target = r->target,
-				      .device = (int)r->o->device,
+				      .device = (int)r->o->device, .threads = (int)r->o->threads,
 				      .rule = r->rule,
 				      .baselines = r->baselines,
 				      .max_time_s = r->o->max_time_s,

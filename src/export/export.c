@@ -240,13 +240,13 @@ static enum ww_rc move_in_place(struct ww_export *x, struct ww_err *err)
 	return WW_OK;
 }
 
-static enum ww_rc check_place(const struct ww_export_opts *o, struct ww_err *err)
+enum ww_rc ww_export_check_place(const char *dir, struct ww_err *err)
 {
 	char marker[PATH_MAX];
-	enum ww_rc rc = ww_fs_join(marker, o->dir, "check.py", err);
-	if (rc != WW_OK || access(o->dir, F_OK) != 0 || ww_fs_is_file(marker))
+	enum ww_rc rc = ww_fs_join(marker, dir, "check.py", err);
+	if (rc != WW_OK || access(dir, F_OK) != 0 || ww_fs_is_file(marker))
 		return rc;
-	return ww_err_set(err, WW_ERR_USAGE, "%s exists and is no earlier export; name another directory", o->dir);
+	return ww_err_set(err, WW_ERR_USAGE, "%s exists and is no earlier export; name another directory", dir);
 }
 
 enum ww_rc ww_export_begin(struct ww_export *x, const struct ww_export_opts *o, struct ww_err *err)
@@ -276,7 +276,7 @@ void ww_export_end(struct ww_export *x)
 enum ww_rc ww_export(const struct ww_export_opts *o, struct ww_err *err)
 {
 	struct ww_export x;
-	enum ww_rc rc = check_place(o, err);
+	enum ww_rc rc = ww_export_check_place(o->dir, err);
 	int made = 0;
 	if (rc != WW_OK)
 		return rc;

@@ -22,7 +22,7 @@ def smaller(text):
     """The same task with the numbers of its one line of sizes divided."""
     def shrink(match):
         sizes = [int(v) for v in match.group(2).split(",")]
-        return match.group(1) + " = " + ", ".join(str(v // 8 if v >= 1024 else v // 2 if v >= 32 else v) for v in sizes)
+        return match.group(1) + " = " + ", ".join(str(v // 8 if v >= 1024 else v // 4 if v >= 64 else v // 2 if v >= 32 else v) for v in sizes)
     changed, n = re.subn(r"^([a-z_]+(?:, [a-z_]+)*) = (\d+(?:, \d+)*)$", shrink, text, flags=re.M)
     return changed if n == 1 else None
 

@@ -49,8 +49,7 @@ def below_tmp():
     put(f"venv/lib/{version}/site-packages/torch.pth", os.path.dirname(torch) + "\n")
     os.mkdir(os.path.join(d, "venv/bin"))
     os.symlink(base, os.path.join(d, "venv/bin/python"))
-    return os.path.join(d, "bin/warpwright"), {"WARPWRIGHT_HOME": os.path.join(d, "home"), "WW_PYTHON": os.path.join(d, "venv/bin/python"),
-                                               "XDG_CACHE_HOME": os.path.join(d, "cache")}
+    return os.path.join(d, "bin/warpwright"), {"WARPWRIGHT_HOME": os.path.join(d, "home"), "WW_PYTHON": os.path.join(d, "venv/bin/python")}
 
 
 binary, places = below_tmp()
