@@ -397,8 +397,8 @@ static void *episode_main(void *arg)
 	enum ww_rc rc;
 	memset(&result, 0, sizeof(result));
 	ww_verdict_init(&result.best);
-	WW_TRY(make_dir(e, &err));
 	WW_TRY(open_task(e, &err));
+	WW_TRY(make_dir(e, &err));
 	WW_TRY(run_loop(e, &result, &err));
 out:
 	pthread_mutex_lock(&e->lock);
