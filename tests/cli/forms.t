@@ -5,12 +5,13 @@
 """Solutions in the KernelBench and CUDA-Agent forms on the cpu target, all through one batch: honest ones, wrong ones, escapes.
 
 What one candidate's process can and cannot do is in tests/unit/judge/test_candidate.c; here whole verdicts are looked at."""
+import atexit
+import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
 sys.dont_write_bytecode = True
@@ -24,8 +25,11 @@ if subprocess.run(["unshare", "-Urmpf", "--mount-proc", "true"], stderr=subproce
     sys.exit(0)
 
 # All of it lies below /tmp, as a checkout may: the program, what belongs to it, and the interpreter.  Sandboxes have a /tmp of their own.
-box = tempfile.TemporaryDirectory(dir="/tmp")
-d = box.name
+# Always at one place, since the judge keeps finished extensions by the interpreter's path too.
+d = f"/tmp/warpwright-forms-{os.getuid()}-{hashlib.sha256(root.encode()).hexdigest()[:12]}"
+shutil.rmtree(d, ignore_errors=True)
+os.mkdir(d, 0o700)
+atexit.register(shutil.rmtree, d, True)
 
 
 def put(name, text):
@@ -204,7 +208,9 @@ for j in jobs:
     good = v is not None and v["status"] == status and says in v["diagnostics"] and v["correct"] == (status == "ok") and (not check or check(v))
     ok(good, j["id"], json.dumps(r)[:2500] or log)
 first, second = (results.get(i, {}).get("verdict", {}).get("seconds", {}).get("compile") for i in ("load_inline", "again"))
-ok(first and second is not None and second < 0.5 < first, "a finished build is kept", f"{first} s, then {second} s; {log[-600:]}")
+# The first may have found it too, in the store of an earlier run of this test.
+ok(first and second is not None and second < 0.5 and (second < first / 2 or first < 0.5), "a finished build is kept",
+   f"{first} s, then {second} s; {log[-600:]}")
 ok(p.returncode == 1 and len(results) == len(jobs) + 1, "the batch ends with 1, as some are wrong", f"{p.returncode} {log[-600:]}")
 
 # A directory as KernelBench writes it, given with a directory of tasks: each file a job; here the problem's task is missing.
