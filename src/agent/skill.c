@@ -113,16 +113,16 @@ static void add_value(struct ww_str *to, const char *p, size_t n)
 static const char *parse_front(const char *text, struct front *f)
 {
 	struct ww_str other = WW_STR_INIT(1), *value = NULL;
-	const char *p = text;
+	const char *p = text, *body = NULL;
 	if (strncmp(p, "---\n", 4) && strncmp(p, "---\r\n", 5))
 		return NULL;
-	for (p = strchr(p, '\n') + 1; *p;) {
+	for (p = strchr(p, '\n') + 1; *p && !body;) {
 		size_t n = strcspn(p, "\n"), key = strcspn(p, ":\n");
 		const char *line = p;
 		p += n + (p[n] == '\n');
 		if (!strncmp(line, "---", 3) && n - strspn(line, "-") <= 1)
-			return p;
-		if (*line == ' ' || *line == '\t') {
+			body = p;
+		else if (*line == ' ' || *line == '\t') {
 			if (value)
 				add_value(value, line, n);
 		} else if (line[key] == ':') {
@@ -132,7 +132,8 @@ static const char *parse_front(const char *text, struct front *f)
 			add_value(value, line + key + 1, n - key - 1);
 		}
 	}
-	return NULL;
+	ww_str_release(&other);
+	return body;
 }
 
 static int good_name(const char *s)
