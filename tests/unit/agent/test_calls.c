@@ -149,8 +149,13 @@ static const struct line jobs[] = {
 	BACKGROUND("verify > a.out; echo done >> a.out; verify --no-time > b.out; echo done >> b.out; sleep 60"),
 	BASH("for i in $(seq 200); do grep -q done b.out 2>/dev/null && break; sleep 0.05; done; cat a.out b.out"),
 	JOB("kill_bash", "2"),
-	BACKGROUND("sleep 0.3; verify; sleep 60"),	/* job 4: asks after the turn has ended, and is killed before anybody serves it */
-	{ "", { "todo", "kill_bash", "bash" }, { "{\"items\":[]}", "{\"job\":4}", "{\"command\":\"sleep 0.1\"}" } },
+};
+
+/* One that asks after the turn has ended, and is killed before anybody serves it. */
+static const struct line late[] = {
+	BASH("echo us=120 > kernels.c; echo p > plan.c"),
+	BACKGROUND("sleep 0.1; verify; sleep 60"),
+	{ "", { "kill_bash", "bash" }, { "{\"job\":2}", "{\"command\":\"sleep 0.2\"}" } },
 };
 
 /* A policy that thinks for half a second, so that the last job asks while nobody serves. */
@@ -164,17 +169,17 @@ static void test_jobs(void **state)
 {
 	struct played p;
 	(void)state;
-	play(&p, jobs, 4);
+	play(&p, jobs, WW_ARRAY_LEN(jobs));
 	EXPECT(&p, 2, "status: ok", "reward: 3", "done", "correct: yes", "done", "[exit code 0]");
 	assert_string_equal(p.e.verdicts[0].call_id, "call_3_0.1");	/* of the command that waited, not of the job's own turn */
 	assert_string_equal(p.e.verdicts[1].call_id, "call_3_0.2");
 	played(&p);
 	wipe();
 	static const struct ww_policy_ops ops = { "slow", slow_next, NULL, NULL };
-	prepare(&p.f, dir, jobs + 3, 3);
+	prepare(&p.f, dir, late, WW_ARRAY_LEN(late));
 	p.f.policy.base.ops = &ops;
 	assert_int_equal(ww_agent_run(&p.f.opts, &p.f.result, &p.f.err), WW_OK);
-	assert_int_equal(p.f.judge.calls, 0);
+	assert_int_equal(p.f.judge.calls, 1);	/* the closing judgement */
 	finish(&p.f);
 }
 
