@@ -102,6 +102,7 @@ struct ww_session {
 	int calls, contradicted;	/* timed ones; those whose events the host's clock contradicts (ww_run_result) */
 	double used_s;			/* cpu: processor time of used_calls calls together */
 	int used_calls;
+	double witness_us;		/* cuda: the last timed call by the stamps (run/clocks.h); NAN else */
 	int flush;			/* cpu: the next call starts with cold caches */
 	int brief;			/* time it for a few seconds only */
 	int failed;			/* v->status says how; nothing more is done */

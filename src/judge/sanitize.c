@@ -3,7 +3,8 @@
  * A runner of its own is started by the tool, which puts itself between the process and the driver; it gets the same plan, the
  * task's buffers and the draw that they hold, runs once, and ends by itself, because the tool writes its summary then.  One
  * process a tool: memcheck (out of bounds, misaligned), racecheck (hazards on shared memory), initcheck (reads of memory that nobody wrote;
- * for it scratch and outputs are not poisoned, since poison is a write).
+ * for it scratch and outputs are not poisoned, since poison is a write).  The buffers are copies in allocations of their own
+ * (WW_RUN_EXACT), since a tool knows neither the ends nor the state of what another process has shared.
  *
  * The report is made of what a stranger's code has brought about: bounded, without the tool's ornaments, quoted.  Nothing that goes
  * wrong in here is an error of the judgement, which is over; it is a line in the diagnostics. */
@@ -79,7 +80,9 @@ static enum ww_rc one_tool(struct ww_judge_task *t, const char *program, const c
 	struct ww_runner *r = NULL;
 	struct ww_err why = WW_ERR_INIT;
 	char log[PATH_MAX];
-	const char *args[] = { "--tool", tool, "--log-file", log, "--print-limit", "12", "--show-backtrace", "device", NULL };
+	/* Our own calls of the driver are none of the candidate's business (exec_cuda.c asks for a parameter too many on purpose). */
+	const char *args[] = { "--tool", tool, "--log-file", log, "--print-limit", "12", "--show-backtrace", "device",
+			       strcmp(tool, "memcheck") ? NULL : "--report-api-errors", "no", NULL };
 	enum ww_rc rc;
 
 	WW_TRY(ww_tmpdir_new(&dir, "sanitize", err));

@@ -172,11 +172,11 @@ static void believe_clock(struct ww_session *s, const struct ww_run_result *res)
 	s->calls += isfinite(res->call_us);
 	s->contradicted += res->contradicted;
 	if (isfinite(res->call_us))
-		ww_log(WW_LOG_DEBUG, "clocks: %.1f us by the events, %.1f us by the host%s", res->device_us, res->call_us,
-		       res->contradicted ? ": a contradiction" : "");
+		ww_log(WW_LOG_DEBUG, "clocks: %.2f us, %.2f us by the stamps, %.2f us by the host%s", res->device_us, res->stamp_us,
+		       res->call_us, res->contradicted ? ": a contradiction" : "");
 	if (s->contradicted >= ENOUGH && 4 * s->contradicted >= 3 * s->calls)
-		ww_session_fail(s, WW_STATUS_REFUSED, "refused: the event clock was tampered with: %d of %d timed calls took much longer by the "
-				"host's clock than by their events", s->contradicted, s->calls);
+		ww_session_fail(s, WW_STATUS_REFUSED, "refused: the event clock was tampered with: %d of %d timed calls took much longer by "
+				"another clock than by their events", s->contradicted, s->calls);
 }
 
 enum ww_rc ww_session_go(struct ww_session *s, struct ww_run_result *res, struct ww_err *err)
@@ -191,6 +191,7 @@ enum ww_rc ww_session_go(struct ww_session *s, struct ww_run_result *res, struct
 	if (rc != WW_OK || s->failed)
 		return rc;
 	believe_clock(s, res);
+	s->witness_us = res->stamp_us;
 	s->used_s += (double)res->used_ns * 1e-9;
 	s->used_calls += res->used_ns > 0;
 	return rc;

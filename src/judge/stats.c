@@ -161,6 +161,19 @@ struct ww_ratio ww_stats_ratio(const double *base, int n_base, double scale, con
 	return percentiles(estimates, ww_stats_median(base, n_base) * scale / ww_stats_median(x, n));
 }
 
+void ww_stats_hold(double *us, const double *witness, int n, double slack, double share)
+{
+	double more[WW_STATS_MAX_SAMPLES];
+	int known = 0;
+	for (int i = 0; i < n; i++)
+		if (isfinite(witness[i]))
+			more[known++] = witness[i] - us[i] - share * us[i];
+	if (!known || ww_stats_median(more, known) <= slack)
+		return;
+	for (int i = 0; i < n; i++)
+		us[i] = witness[i] > us[i] ? witness[i] : us[i];
+}
+
 double ww_stats_width(struct ww_ratio r)
 {
 	return (r.hi - r.lo) / r.mid;

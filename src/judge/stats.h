@@ -16,6 +16,9 @@ struct ww_ratio ww_stats_interval(const double *x, int n);
 struct ww_ratio ww_stats_ratio_paired(const double *base, const double *x, int n);
 /* median(base) * scale / median(x), resampled independently: base was taken at another time. */
 struct ww_ratio ww_stats_ratio(const double *base, int n_base, double scale, const double *x, int n);
+/* us[i] is by a clock that can be lied to, witness[i], of the same thing, by one that cannot, which is less exact.  Where the witness says more
+ * by over slack + share * us in the middle of all n (those that are not finite left out), us becomes what it says, where that is more. */
+void ww_stats_hold(double *us, const double *witness, int n, double slack, double share);
 /* Width of an interval relative to its middle. */
 double ww_stats_width(struct ww_ratio r);
 /* 75th less 25th percentile over the median: how restless a measurement was. */

@@ -16,7 +16,8 @@
  * A measurement that was disturbed (load.c, and what its own samples show) is made again, up to MAX_ATTEMPTS times and while
  * the time lasts; the first undisturbed one counts, else the one with the narrowest intervals, and the verdict says so.
  *
- * What the times mean.  cuda, device_us: between two events around the launch of the plan as a CUDA graph.  cpu, and candidates
+ * What the times mean.  cuda, device_us: between two events around the launch of the plan as a CUDA graph, unless a second clock that no
+ * kernel can forge says more in the middle of all calls (run/clocks.h): then what that one says.  cpu, and candidates
  * of another form: the judge's clock, from the starting frame until every thread sleeps.  call_us is the exported operator's
  * in a fresh process, where it is asked for; on cpu the same as device_us.
  *
@@ -37,13 +38,14 @@
 
 enum { MIN_WARM = 3, MAX_WARM = 10, MIN_ROUNDS = 10, MAX_ROUNDS = 60, MIN_CHECKED = 8, MIN_UNCHECKED = 3, SUSPECT_CHECKED = 20, MAX_ATTEMPTS = 3, CALLS = 30 };
 static const double MAX_SECONDS = 10, BRIEF_SECONDS = 3, NARROW = 0.02, STEADY = 0.05, RESTLESS = 0.15, DRIFT = 0.03;
-static const double COPY_MARGIN = 1.15, SAME = 0.03;
+static const double COPY_MARGIN = 1.15, SAME = 0.03, WITNESS_SLACK_US = 2.5, WITNESS_SHARE = 0.01;
 
 enum side { CANDIDATE, PIVOT, RIVAL, SIDES };
 
 /* One attempt: sample i of every side is of the same round. */
 struct series {
 	double us[SIDES][WW_STATS_MAX_SAMPLES];
+	double witness_us[WW_STATS_MAX_SAMPLES];	/* of the candidate */
 	int n;
 	char disturbance[96];		/* "" where it was not disturbed */
 };
@@ -180,6 +182,7 @@ static enum ww_rc sampled_round(struct timing *x, int check, struct ww_err *err)
 		return rc;
 	for (int side = 0; side < SIDES; side++)
 		x->now.us[side][x->now.n] = us[side];
+	x->now.witness_us[x->now.n] = x->s->witness_us;
 	x->now.n++;
 	return WW_OK;
 }
@@ -243,6 +246,7 @@ static enum ww_rc sample(struct timing *x, struct ww_err *err)
 		if (x->now.n >= MIN_ROUNDS && (width(x, &x->now) < NARROW || ww_seconds_since(x->start_ns) > limit_s(x)))
 			break;
 	}
+	ww_stats_hold(x->now.us[CANDIDATE], x->now.witness_us, x->now.n, WITNESS_SLACK_US, WITNESS_SHARE);
 	hold_to_checked(&x->now, check);
 out:
 	return rc;

@@ -342,7 +342,7 @@ static void take_error(struct ww_candidate_answer *a, struct ww_run_result *res)
 
 static struct ww_run_result fresh_result(void)
 {
-	struct ww_run_result r = { .kind = WW_RUN_OK, .device_us = NAN, .call_us = NAN };
+	struct ww_run_result r = { .kind = WW_RUN_OK, .device_us = NAN, .stamp_us = NAN, .call_us = NAN };
 	return r;
 }
 

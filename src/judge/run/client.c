@@ -62,7 +62,7 @@ static enum ww_rc start(struct ww_runner **out, enum ww_target target, int devic
 	char dev[16], thr[16], self[PATH_MAX];
 	const char *args[MAX_TOOL_ARGS + 8];
 	struct ww_proc_opts o = { .args = args, .env = target == WW_TARGET_CPU ? cpu_env : cuda_env, .err_mode = WW_STDERR_NULL };
-	struct ww_run_flags flags = { measure ? WW_RUN_MEASURE : 0, 0 };
+	struct ww_run_flags flags = { (measure ? WW_RUN_MEASURE : 0) | (tool ? WW_RUN_EXACT : 0), 0 };
 	struct ww_runner *r = calloc(1, sizeof(*r));
 	enum ww_rc rc;
 	int n = 0;
@@ -278,7 +278,7 @@ static enum ww_rc call_more(struct ww_runner *r, uint32_t op, const void *payloa
 	uint64_t deadline = ww_now_ns() + (uint64_t)(limit_s * 1e9);
 
 	memset(out, 0, sizeof(*out));
-	out->device_us = out->call_us = NAN;
+	out->device_us = out->stamp_us = out->call_us = NAN;
 	if (!both || !r->usable) {
 		free(both);
 		return !both ? ww_err_set(err, WW_ERR_NOMEM, "out of memory")
@@ -314,6 +314,7 @@ static enum ww_rc call_more(struct ww_runner *r, uint32_t op, const void *payloa
 		clean_text(out, reply.text);
 		if (r->target == WW_TARGET_CUDA) {
 			out->device_us = reply.device_us;
+			out->stamp_us = reply.stamp_us;
 			out->call_us = reply.call_us;
 			out->contradicted = reply.contradicted != 0;
 			out->made = (int)reply.made;
@@ -381,7 +382,7 @@ static int scratch_fits(const struct ww_runner *r, const struct ww_image *m, str
 		return 1;
 	memset(out, 0, sizeof(*out));
 	out->kind = WW_RUN_NOMEM;
-	out->device_us = out->call_us = NAN;
+	out->device_us = out->stamp_us = out->call_us = NAN;
 	snprintf(out->text, sizeof(out->text), "%.0f MiB of scratch, the machine has %.0f MiB left", scratch / 1048576, left / 1048576);
 	return 0;
 }

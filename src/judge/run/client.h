@@ -22,8 +22,8 @@ struct ww_runner;
 struct ww_run_result {
 	enum ww_run_kind kind;
 	char text[512];			/* clean, one line; "" where nothing is to be said */
-	double device_us, call_us;	/* cuda; NAN else */
-	int contradicted;		/* cuda: by the host's clock the call took much longer than its events say */
+	double device_us, stamp_us, call_us;	/* cuda: what it took, and by two other clocks (clocks.h); NAN else */
+	int contradicted;		/* cuda: another clock says that the call took much longer than its events do */
 	int made, differs;		/* ww_runner_repeat() */
 	uint64_t digest;
 	uint64_t elapsed_ns;		/* by our clock, from the starting frame until every thread of the runner slept */

@@ -39,11 +39,11 @@ static int cpu_open(void **self, int device, int threads, const struct ww_run_ho
 	return WW_RUN_OK;
 }
 
-static int cpu_hello(void *self, int measure, struct ww_run_facts *facts, struct ww_run_reply *r)
+static int cpu_hello(void *self, unsigned flags, struct ww_run_facts *facts, struct ww_run_reply *r)
 {
 	struct cpu *x = self;
 	(void)r;
-	ww_cpu_facts(facts, x->threads, measure);
+	ww_cpu_facts(facts, x->threads, (flags & WW_RUN_MEASURE) != 0);
 	return WW_RUN_OK;
 }
 

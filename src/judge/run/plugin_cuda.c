@@ -1,23 +1,11 @@
-/* plugin_cuda.c - the cuda back end of the runner: the graph and its clock around exec_cuda.c.
+/* plugin_cuda.c - the cuda back end of the runner: the graph around exec_cuda.c.
  *
  * A plug-in (libwarpwright-judge-cuda.so) so that the program starts where there is no driver; it links to nothing of CUDA
  * and to nothing of ours, and is built wherever <cuda.h> is found.  plugin_device.c opens the device, plugin_memory.c has the
- * buffers with their guards and digests.
+ * buffers with their guards and digests, plugin_clock.c the clock.
  *
- * Time.  The plan is captured into a CUDA graph once.  A timed call: everything before it has ended; the flush (a write of
- * twice the L2 cache) is queued, behind it the first event, the graph, the second event.  The flush keeps the device busy
- * while the host queues the rest, so what the events see is the device's work and no launch latency.  Baselines are timed in the
- * same way by the reference worker.
- *
- * The events cannot be believed alone: the driver keeps their time stamps in memory that device code can reach, and a kernel
- * that writes there takes as long as it likes to have taken (tried on an H200: 2.7 us for 2 ms).  Two things are done about it.
- * That memory lies at the same address in every process, so some address space is taken away before the driver starts, and it
- * has to go elsewhere, by lot: a kernel that writes where it was told beforehand faults.  And the host's clock runs beside the
- * events, from before the flush until another round of flush and events without a graph has ended, which a kernel that goes on
- * behind a forged end would delay.  Less what two rounds without a graph take on this device (READY measures that, before any
- * launch of the candidate's) it is the device's time again, but for what the machine does meanwhile; so it is not a time that is
- * reported, but one that tells a gross lie.  A round without a graph comes first, too: after another process has had the
- * device, some hundred microseconds go by until this one has it back.
+ * The plan is captured into a CUDA graph once.  A call that counts has three clocks around it, because events cannot be believed
+ * alone (plugin_clock.c); the others have the events only.
  *
  * Repeats.  Poison, the graph and the digest of the outputs follow one another on one stream.
  *
@@ -131,7 +119,7 @@ out:
 	return kind;
 }
 
-/* ---- The graph and its clock ------------------------------------------------------------------------------------- */
+/* ---- The graph ------------------------------------------------------------------------------------- */
 
 static int capture(struct ww_cuda *x, struct ww_run_reply *r)
 {
@@ -159,66 +147,21 @@ static double now_us(void)
 	return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
 }
 
-static int make_flush(struct ww_cuda *x, struct ww_run_reply *r)
+/* A call that does not count: what the events say of it. */
+static CUresult run_graph(struct ww_cuda *x, double *event_us)
 {
-	int kind = WW_RUN_OK;
-	if (x->flush)
-		return kind;
-	x->flush_bytes = 2 * (size_t)ww_cuda_attribute(x, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
-	if (x->flush_bytes < ((size_t)1 << 20))
-		x->flush_bytes = (size_t)1 << 20;
-	WW_CUDA_TRY(x->cuMemAlloc(&x->flush, x->flush_bytes), "memory to flush the cache");
-out:
-	return kind;
-}
-
-/* The flush, where there is one, then the graph between two events (NULL: nothing), and wait for the end.  What the events say, and
- * what the host's clock says of all of it. */
-static CUresult between_events(struct ww_cuda *x, int flush, CUgraphExec graph, double *event_us, double *host_us)
-{
-	CUresult e = CUDA_SUCCESS;
 	float ms = 0;
-	*host_us = now_us();
-	if (flush)
-		e = x->cuMemsetD8Async(x->flush, 0, x->flush_bytes, x->stream);
+	CUresult e = x->cuEventRecord(x->start, x->stream);
 	if (e == CUDA_SUCCESS)
-		e = x->cuEventRecord(x->start, x->stream);
-	if (e == CUDA_SUCCESS && graph)
-		e = x->cuGraphLaunch(graph, x->stream);
+		e = x->cuGraphLaunch(x->graph_exec, x->stream);
 	if (e == CUDA_SUCCESS)
 		e = x->cuEventRecord(x->stop, x->stream);
 	if (e == CUDA_SUCCESS)
 		e = x->cuStreamSynchronize(x->stream);
-	*host_us = now_us() - *host_us;
 	if (e == CUDA_SUCCESS)
 		e = x->cuEventElapsedTime(&ms, x->start, x->stop);
 	*event_us = (double)ms * 1e3;
 	return e;
-}
-
-static int by_size(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-	return (x > y) - (x < y);
-}
-
-/* What a call without a graph takes by the host's clock, before anything of the candidate's has run in this load. */
-static int measure_empty(struct ww_cuda *x, struct ww_run_reply *r)
-{
-	enum { WARM = 12, N = 32 };
-	double us[N], event_us, host_us;
-	int kind = make_flush(x, r);
-	for (int i = 0; kind == WW_RUN_OK && i < WARM + N; i++) {
-		WW_CUDA_TRY(between_events(x, 1, NULL, &event_us, &host_us), "a call without a graph");
-		if (i >= WARM)
-			us[i - WARM] = host_us;
-	}
-	if (kind != WW_RUN_OK)
-		goto out;
-	qsort(us, N, sizeof(*us), by_size);
-	x->empty_us = us[N / 2];
-out:
-	return kind;
 }
 
 /* ---- Runs -------------------------------------------------------------------------------------------------------- */
@@ -227,19 +170,22 @@ static int cuda_ready(void *self, struct ww_run_reply *r)
 {
 	struct ww_cuda *x = self;
 	const struct ww_image_buffer *b = ww_image_buffers(x->image);
-	for (uint32_t i = 0; i < x->image->n_buffers; i++) {
-		if (!x->buffers[i].mapped) {
-			if (b[i].role != WW_BUF_SCRATCH) {
-				snprintf(r->text, sizeof(r->text), "buffer %u was not bound", i);
-				return WW_RUN_BROKEN;
-			}
-			int kind = ww_cuda_scratch(x, &x->buffers[i], b[i].bytes, r);
-			if (kind != WW_RUN_OK)
-				return kind;
+	int kind = WW_RUN_OK;
+	for (uint32_t i = 0; kind == WW_RUN_OK && i < x->image->n_buffers; i++) {
+		if (x->buffers[i].mapped)
+			continue;
+		if (b[i].role != WW_BUF_SCRATCH) {
+			snprintf(r->text, sizeof(r->text), "buffer %u was not bound", i);
+			return WW_RUN_BROKEN;
 		}
-		x->addresses[i] = (void *)(uintptr_t)x->buffers[i].data;
+		kind = ww_cuda_scratch(x, &x->buffers[i], b[i].bytes, r);
 	}
-	int kind = measure_empty(x, r);
+	if (kind == WW_RUN_OK && x->exact)
+		kind = ww_cuda_exact(x, r);
+	for (uint32_t i = 0; i < x->image->n_buffers; i++)
+		x->addresses[i] = (void *)(uintptr_t)x->buffers[i].data;
+	if (kind == WW_RUN_OK)
+		kind = ww_cuda_clock_set(x, r);
 	if (kind == WW_RUN_OK)
 		kind = capture(x, r);
 	CUresult e = kind == WW_RUN_OK ? ww_cuda_digest_guards(x, &x->guards) : CUDA_SUCCESS;
@@ -253,7 +199,7 @@ static int cuda_prepare(void *self, unsigned flags, struct ww_run_reply *r)
 	CUresult e = CUDA_SUCCESS;
 
 	x->flush_next = (flags & WW_RUN_FLUSH) != 0;
-	if (x->flush_next && (kind = make_flush(x, r)) != WW_RUN_OK)
+	if (x->flush_next && (kind = ww_cuda_flush_open(x, r)) != WW_RUN_OK)
 		return kind;
 	if (x->flush_next)
 		e = x->cuCtxResetPersistingL2Cache();	/* lines that a kernel has marked to outlive others, the flush too */
@@ -264,31 +210,23 @@ static int cuda_prepare(void *self, unsigned flags, struct ww_run_reply *r)
 	return e == CUDA_SUCCESS ? kind : ww_cuda_fault(x, r, e);
 }
 
-/* Whether the host's clock tells so much more than the events that no delay of the host explains it, call after call. */
-static int is_gross(const struct ww_cuda *x, double host_us, double event_us)
-{
-	static const double SHARE = 0.5, ROUNDS = 4, DELAY_US = 200;
-	double more = host_us - event_us;
-	return more > SHARE * host_us && more > ROUNDS * x->empty_us + DELAY_US;
-}
-
 static int cuda_go(void *self, struct ww_run_reply *r)
 {
 	struct ww_cuda *x = self;
-	double host_us = 0, before_us, after_us = 0, none;
-	CUresult e = CUDA_SUCCESS;
+	struct ww_believed b = { 0 };
+	CUresult e;
 
+	r->stamp_us = r->call_us = NAN;
 	if (!x->graph_exec)
 		return WW_RUN_BROKEN;
-	if (x->flush_next)
-		e = between_events(x, 1, NULL, &none, &before_us);
-	if (e == CUDA_SUCCESS)
-		e = between_events(x, x->flush_next, x->graph_exec, &r->device_us, &host_us);
-	r->call_us = NAN;
-	if (e == CUDA_SUCCESS && x->flush_next) {
-		e = between_events(x, 1, NULL, &none, &after_us);
-		r->call_us = host_us + after_us - 2 * x->empty_us;
-		r->contradicted = is_gross(x, r->call_us, r->device_us);
+	if (x->flush_next) {
+		e = ww_cuda_clock_call(x, &b);
+		r->device_us = b.device_us;
+		r->stamp_us = b.stamp_us;
+		r->call_us = b.host_us;
+		r->contradicted = (uint32_t)b.contradicted;
+	} else {
+		e = run_graph(x, &r->device_us);
 	}
 	return e == CUDA_SUCCESS ? WW_RUN_OK : ww_cuda_fault(x, r, e);
 }
@@ -322,7 +260,7 @@ static int cuda_repeat(void *self, const struct ww_run_repeat *q, struct ww_run_
 static int cuda_profile(void *self, const struct ww_run_profile_ask *ask, struct ww_run_profile *out, struct ww_run_reply *r)
 {
 	struct ww_cuda *x = self;
-	int kind = x->graph_exec ? make_flush(x, r) : WW_RUN_BROKEN;
+	int kind = x->graph_exec ? ww_cuda_flush_open(x, r) : WW_RUN_BROKEN;
 	if (kind != WW_RUN_OK)
 		return kind;
 	struct ww_cuda_plan p = { .host = x->host, .device = x->device, .context = x->context, .stream = x->stream,

@@ -5,7 +5,7 @@
  *
  * Where the driver keeps its own data.  It maps what device and host share at the same addresses in every process, and some of
  * that (the time stamps of events) is what a candidate would like to write.  So a part of the address space that is chosen by
- * lot is taken away before the driver starts: plugin_cuda.c says against what. */
+ * lot is taken away before the driver starts: plugin_clock.c says against what. */
 #include "judge/run/plugin_parts.h"
 
 #include <dlfcn.h>
@@ -164,7 +164,7 @@ static void limits(struct ww_cuda *x, struct ww_run_facts *f)
 		}
 }
 
-int ww_cuda_hello(void *self, int measure, struct ww_run_facts *f, struct ww_run_reply *r)
+int ww_cuda_hello(void *self, unsigned flags, struct ww_run_facts *f, struct ww_run_reply *r)
 {
 	struct ww_cuda *x = self;
 	struct ww_device *d = &f->device;
@@ -193,7 +193,8 @@ int ww_cuda_hello(void *self, int measure, struct ww_run_facts *f, struct ww_run
 	d->l2_bytes = ww_cuda_attribute(x, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
 	d->memory_bytes = (long long)total;
 	limits(x, f);
-	if (measure)
+	x->exact = (flags & WW_RUN_EXACT) != 0;
+	if (flags & WW_RUN_MEASURE)
 		d->memory_bytes_per_s = copy_bandwidth(x);
 out:
 	return kind;

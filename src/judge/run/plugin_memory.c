@@ -9,7 +9,7 @@
  * Digests (repeat.c defines them) are computed by a kernel of ours on the candidate's stream: the sum is set to zero after the
  * candidate has ended and fetched before its next run begins, so that none of its kernels is alive while the sum means
  * anything.  The guards have a digest too: most often nothing has changed, and the device can tell without a copy. */
-#include "judge/run/digest_ptx.h"
+#include "judge/run/kernels_ptx.h"
 #include "judge/run/plugin_parts.h"
 
 #include <stdio.h>
@@ -26,7 +26,7 @@ static void memory_prop(struct ww_cuda *x, CUmemAllocationProp *p)
 	p->location.id = x->device;
 }
 
-/* Our own kernel is there before any candidate: the driver's compiler for PTX is a library that it loads now. */
+/* Our own kernels are there before any candidate: the driver's compiler for PTX is a library that it loads now. */
 int ww_cuda_memory_open(struct ww_cuda *x, struct ww_run_reply *r)
 {
 	CUmemAllocationProp prop;
@@ -35,8 +35,9 @@ int ww_cuda_memory_open(struct ww_cuda *x, struct ww_run_reply *r)
 	memory_prop(x, &prop);
 	WW_CUDA_TRY(x->cuMemGetAllocationGranularity(&x->granule, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
 		    "cuMemGetAllocationGranularity");
-	WW_CUDA_TRY(x->cuModuleLoadData(&module, ww_digest_ptx), "the driver cannot compile the digest kernel");
+	WW_CUDA_TRY(x->cuModuleLoadData(&module, ww_kernels_ptx), "the driver cannot compile the runner's kernels");
 	WW_CUDA_TRY(x->cuModuleGetFunction(&x->digest, module, "ww_digest"), "digest");
+	WW_CUDA_TRY(x->cuModuleGetFunction(&x->stamp, module, "ww_stamp"), "stamp");
 	WW_CUDA_TRY(x->cuMemAlloc(&x->sum, 8), "memory for the digest");
 	x->sm_count = ww_cuda_attribute(x, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
 out:
@@ -125,6 +126,24 @@ int ww_cuda_scratch(struct ww_cuda *x, struct ww_cuda_buffer *b, size_t bytes, s
 	b->data = b->map + ((n - bytes) & ~(size_t)255);
 	b->bytes = bytes;
 	kind = guard_buffer(x, b, r);
+out:
+	return kind;
+}
+
+int ww_cuda_exact(struct ww_cuda *x, struct ww_run_reply *r)
+{
+	int kind = WW_RUN_OK;
+	for (uint32_t i = 0; i < x->image->n_buffers; i++) {
+		struct ww_cuda_buffer *b = &x->buffers[i];
+		CUdeviceptr p;
+		WW_CUDA_TRY(x->cuMemAlloc(&p, b->bytes ? b->bytes : 1), "memory");
+		if (!b->writable && b->bytes)
+			WW_CUDA_TRY(x->cuMemcpyDtoDAsync(p, b->data, b->bytes, x->stream), "a copy");
+		WW_CUDA_TRY(x->cuStreamSynchronize(x->stream), "a copy");
+		ww_cuda_unmap(x, b);
+		b->map = b->data = p;
+		b->map_bytes = (b->bytes + 15) & ~(size_t)15;	/* no guards */
+	}
 out:
 	return kind;
 }

@@ -1,11 +1,12 @@
-/* plugin_parts.h - between the files of the cuda plug-in: plugin_cuda.c (load, graph, clock, runs), plugin_device.c (driver,
- * context, facts), plugin_memory.c (buffers, guards, digests), plugin_profile.c and plugin_counters.c.
+/* plugin_parts.h - between the files of the cuda plug-in: plugin_cuda.c (load, graph, runs), plugin_clock.c (the clock around a call
+ * that counts), plugin_device.c (driver, context, facts), plugin_memory.c (buffers, guards, digests), plugin_profile.c and plugin_counters.c.
  *
  * One plug-in holds one device and at most one plan; struct ww_cuda is all of it.  A function that returns int returns a
  * WW_RUN_ kind and has said in r->text what went wrong. */
 #ifndef WW_JUDGE_RUN_PLUGIN_PARTS_H
 #define WW_JUDGE_RUN_PLUGIN_PARTS_H
 
+#include "judge/run/clocks.h"
 #include "judge/run/exec.h"
 #include "judge/run/proto.h"
 
@@ -19,7 +20,8 @@
 	X(cuEventElapsedTime) X(cuMemImportFromShareableHandle) X(cuMemGetAllocationGranularity) X(cuMemCreate)           \
 	X(cuMemAddressReserve) X(cuMemAddressFree) X(cuMemMap) X(cuMemUnmap) X(cuMemSetAccess) X(cuMemRelease)            \
 	X(cuModuleLoadData) X(cuModuleGetFunction) X(cuLaunchKernel)                                                      \
-	X(cuCtxResetPersistingL2Cache) X(cuMemsetD8Async) X(cuMemcpyDtoH) X(cuMemcpyDtoDAsync) X(cuMemAlloc) X(cuMemFree)
+	X(cuCtxResetPersistingL2Cache) X(cuMemsetD8Async) X(cuMemcpyDtoH) X(cuMemcpyDtoDAsync) X(cuMemAlloc) X(cuMemFree) \
+	X(cuMemAllocHost)
 
 struct ww_cuda_buffer {
 	CUdeviceptr reserve, map, data;
@@ -40,16 +42,18 @@ struct ww_cuda {
 	size_t granule;
 	CUdeviceptr flush;
 	size_t flush_bytes;
-	int flush_next;			/* before the next call */
-	double empty_us;		/* a call without a graph by the host's clock, median */
+	int flush_next;			/* before the next call, which counts */
+	struct ww_cuda_stamps *stamps;	/* plugin_clock.c */
+	struct ww_clocks_empty empty;
 	const struct ww_image *image;
 	struct ww_exec *exec;
 	struct ww_cuda_buffer *buffers;	/* image->n_buffers */
 	void **addresses;
-	CUfunction digest;
+	CUfunction digest, stamp;
 	CUdeviceptr sum;		/* of the digest, 8 bytes */
 	uint64_t guards;		/* digest of the guard bytes when they were written */
 	int sm_count;
+	int exact;			/* WW_RUN_EXACT */
 	CUgraph graph;
 	CUgraphExec graph_exec;
 };
@@ -72,7 +76,7 @@ int ww_cuda_failed(struct ww_cuda *x, struct ww_run_reply *r, int kind, const ch
 int ww_cuda_fault(struct ww_cuda *x, struct ww_run_reply *r, CUresult e);
 int ww_cuda_attribute(struct ww_cuda *x, CUdevice_attribute a);
 int ww_cuda_open(void **self, int device, int threads, const struct ww_run_host *host, struct ww_run_reply *r);
-int ww_cuda_hello(void *self, int measure, struct ww_run_facts *f, struct ww_run_reply *r);
+int ww_cuda_hello(void *self, unsigned flags, struct ww_run_facts *f, struct ww_run_reply *r);
 
 /* ---- plugin_memory.c */
 
@@ -82,6 +86,8 @@ int ww_cuda_bind(void *self, const struct ww_run_bind *q, int fd, struct ww_run_
 /* Memory of the plan's own for a buffer that is not bound. */
 int ww_cuda_scratch(struct ww_cuda *x, struct ww_cuda_buffer *b, size_t bytes, struct ww_run_reply *r);
 void ww_cuda_unmap(struct ww_cuda *x, struct ww_cuda_buffer *b);
+/* Once everything is bound and made: the same contents in allocations that end where the buffers end. */
+int ww_cuda_exact(struct ww_cuda *x, struct ww_run_reply *r);
 /* Queue the poison of all that the plan may write. */
 CUresult ww_cuda_poison(struct ww_cuda *x);
 /* The outputs as they are when everything queued has ended; waits. */
@@ -90,6 +96,16 @@ CUresult ww_cuda_digest_outputs(struct ww_cuda *x, uint64_t key, uint64_t *out);
 CUresult ww_cuda_digest_guards(struct ww_cuda *x, uint64_t *out);
 /* WW_RUN_OVERRUN where a guard byte has changed. */
 int ww_cuda_guards(void *self, struct ww_run_reply *r);
+
+/* ---- plugin_clock.c */
+
+struct ww_cuda_stamps;
+/* The memory that is written to flush the caches. */
+int ww_cuda_flush_open(struct ww_cuda *x, struct ww_run_reply *r);
+/* Find out what a call without a graph takes, before anything of a candidate's runs in this load. */
+int ww_cuda_clock_set(struct ww_cuda *x, struct ww_run_reply *r);
+/* The graph once, on flushed caches. */
+CUresult ww_cuda_clock_call(struct ww_cuda *x, struct ww_believed *out);
 
 /* ---- plugin_profile.c, plugin_counters.c */
 

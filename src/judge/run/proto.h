@@ -38,7 +38,7 @@
 #include <stdint.h>
 
 #define WW_RUN_MAGIC 0x314e5257u	/* "WRN1" */
-#define WW_RUN_ABI 3
+#define WW_RUN_ABI 4
 enum { WW_RUN_MAX_PAYLOAD = 4 << 20, WW_RUN_MAX_FDS = 4, WW_RUN_SOCKET_FD = 3 };
 
 enum ww_run_op {
@@ -65,10 +65,10 @@ struct ww_run_reply {
 	uint32_t kind;			/* enum ww_run_kind */
 	uint32_t made;			/* REPEAT: runs made */
 	uint32_t differs;		/* REPEAT: the last of them gave other bits; its outputs lie in the buffers */
-	uint32_t contradicted;		/* GO on cuda: the host's clock says much more than the events do */
+	uint32_t contradicted;		/* GO on cuda: another clock says much more than the events do */
 	uint64_t digest;		/* REPEAT: of the outputs that the others were compared with */
-	double device_us;		/* GO on cuda: between the events, unless the host's clock contradicts them */
-	double call_us;			/* GO on cuda: by the host's clock; NAN where there was no flush */
+	double device_us;		/* GO on cuda: what the call took (clocks.h) */
+	double stamp_us, call_us;	/* GO on cuda: by the stamps, by the host's clock; NAN where there was no flush */
 	char text[480];			/* one line, NUL-terminated; "" where nothing is to be said */
 };
 
@@ -105,7 +105,9 @@ struct ww_run_repeat {
 enum ww_run_prepare { WW_RUN_POISON = 1, WW_RUN_FLUSH = 2 };	/* FLUSH: cuda; on cpu the judge does it, after the inputs */
 /* Payload of HELLO and PREPARE. */
 struct ww_run_flags { uint32_t flags, reserved; };
-enum { WW_RUN_MEASURE = 1 };		/* HELLO: measure the memory bandwidth too */
+/* HELLO: measure the memory bandwidth too; give every buffer an allocation of its own that ends where it ends, and the writable
+ * ones one that nobody has written (cuda, for a tool that watches; the outputs cannot be compared then). */
+enum { WW_RUN_MEASURE = 1, WW_RUN_EXACT = 2 };
 
 /* What a back end may ask of the program that loaded it: a plug-in links to nothing of ours. */
 struct ww_run_host {
@@ -120,7 +122,7 @@ struct ww_run_host {
 struct ww_run_backend {
 	int abi;			/* WW_RUN_ABI */
 	int (*open)(void **self, int device, int threads, const struct ww_run_host *host, struct ww_run_reply *r);
-	int (*hello)(void *self, int measure, struct ww_run_facts *facts, struct ww_run_reply *r);
+	int (*hello)(void *self, unsigned flags, struct ww_run_facts *facts, struct ww_run_reply *r);
 	/* `symbols` as in LOAD, ended by an empty name; image and symbols stay valid until unload(). */
 	int (*load)(void *self, const struct ww_image *image, int binary_fd, size_t binary_bytes, const char *symbols,
 		    struct ww_run_reply *r);

@@ -249,7 +249,7 @@ static int serve(struct runner *x, const struct ww_run_head *h, const int *fds)
 	answering = h->op;
 	switch (h->op) {
 	case WW_RUN_HELLO:
-		kind = x->be->hello(x->self, (flags_of(x, h) & WW_RUN_MEASURE) != 0, &facts, &r);
+		kind = x->be->hello(x->self, flags_of(x, h), &facts, &r);
 		more = &facts;
 		more_bytes = sizeof(facts);
 		break;

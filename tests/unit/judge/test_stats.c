@@ -93,11 +93,35 @@ static void spread(void **state)
 	assert_true(ww_stats_spread(restless, 8) == 1);
 }
 
+static void held_to_a_witness(void **state)
+{
+	double honest[9], noisy[9], forged[9], half[9];
+	(void)state;
+	for (int i = 0; i < 9; i++) {
+		honest[i] = half[i] = 10;
+		noisy[i] = 10 + (i % 3);	/* by a microsecond in the middle */
+		forged[i] = 2;
+		if (i < 3)
+			half[i] = 2;	/* fewer than half: the median of what is reported is that of the others */
+	}
+	ww_stats_hold(honest, noisy, 9, 2.5, 0.01);
+	assert_true(ww_stats_median(honest, 9) == 10);
+	ww_stats_hold(forged, noisy, 9, 2.5, 0.01);
+	assert_true(ww_stats_median(forged, 9) == 11);
+	ww_stats_hold(half, noisy, 9, 2.5, 0.01);
+	assert_true(ww_stats_median(half, 9) == 10);
+	double unknown[9] = { 1, 1, 1, 1, 1, 1, 1, 1, 1 };
+	const double none[9] = { NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN };
+	ww_stats_hold(unknown, none, 9, 2.5, 0.01);
+	assert_true(unknown[0] == 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(medians), cmocka_unit_test(intervals_hold_the_median_and_repeat),
 		cmocka_unit_test(intervals_of_few), cmocka_unit_test(intervals_cover), cmocka_unit_test(ratios), cmocka_unit_test(spread),
+		cmocka_unit_test(held_to_a_witness),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,16 @@
-/* digest_ptx.h - the kernel that digests outputs on the device (repeat.c says what the digest is and why), as PTX.
+/* kernels_ptx.h - the runner's own kernels, as PTX.
  *
  *     ww_digest(const ulonglong2 *p, u64 pairs, u64 key, u64 *sum)
+ *     ww_stamp(u64 *at)
  *
- * adds the digest of pairs * 16 bytes at p to *sum.  PTX, because the plug-in is built without nvcc and must run on GPUs that
- * did not exist when it was; the driver compiles it in a few milliseconds when the runner starts.  Each thread takes every
- * grid-sized step's pair of words, a warp adds its sums up by shuffles, and one lane adds them to memory. */
-#ifndef WW_JUDGE_RUN_DIGEST_PTX_H
-#define WW_JUDGE_RUN_DIGEST_PTX_H
+ * ww_digest adds the digest of pairs * 16 bytes at p to *sum (repeat.c says what the digest is and why).  Each thread takes every
+ * grid-sized step's pair of words, a warp adds its sums up by shuffles, and one lane adds them to memory.  ww_stamp, one thread,
+ * writes the device's nanoseconds where the host sees them at once (plugin_clock.c).
+ *
+ * PTX, because the plug-in is built without nvcc and must run on GPUs that did not exist when it was; the driver compiles it in
+ * a few milliseconds when the runner starts. */
+#ifndef WW_JUDGE_RUN_KERNELS_PTX_H
+#define WW_JUDGE_RUN_KERNELS_PTX_H
 
 #define WW_PTX_MIX(w, t)                                                                                                  \
 	"shr.u64 " t ", " w ", 32; xor.b64 " w ", " w ", " t "; mul.lo.u64 " w ", " w ", 0xd6e8feb86659fd93;\n"           \
@@ -18,7 +22,7 @@
 	"shfl.sync.down.b32 %hi, %hi, " lanes ", 31, -1;\n"                                                               \
 	"mov.b64 %t, {%lo, %hi}; add.u64 %s, %s, %t;\n"
 
-static const char ww_digest_ptx[] =
+static const char ww_kernels_ptx[] =
 	".version 7.0\n"
 	".target sm_70\n"
 	".address_size 64\n"
@@ -48,6 +52,15 @@ static const char ww_digest_ptx[] =
 	"and.b32 %tx, %tx, 31; setp.ne.u32 %q, %tx, 0; @%q bra END;\n"
 	"red.global.add.u64 [%sum], %s;\n"
 	"END:\n"
+	"ret;\n"
+	"}\n"
+	".visible .entry ww_stamp(.param .u64 a_at)\n"
+	"{\n"
+	".reg .b64 %at, %now;\n"
+	"ld.param.u64 %at, [a_at]; cvta.to.global.u64 %at, %at;\n"
+	"mov.u64 %now, %globaltimer;\n"
+	"st.volatile.global.u64 [%at], %now;\n"
+	"membar.sys;\n"
 	"ret;\n"
 	"}\n";
 
