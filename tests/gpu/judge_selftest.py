@@ -279,6 +279,8 @@ def main(names):
         name, _, _, _, status, word, _ = chosen[r["id"]]
         v = r.get("verdict")
         why = problem(v, 0 if status == "ok" else 1, "", status, word) if v else r["error"]
+        if v and v["library_only"] and v["nondeterministic"]:
+            why = why or f"library nodes alone, and {v['nondeterministic']} of {v['repeats']} repeats with other bits"
         failed += bool(why)
         print(f"{'not ok' if why else 'ok':<6} {seconds:5.1f} s  {name:<20} {v['status'] if v else '-':<14} {why or summary(v)}", flush=True)
     if not quick and not names:
