@@ -62,8 +62,7 @@ static void attention_backward(struct ww_run *r, struct ww_layer *l)
 	norm_backward(r, l->x_in, l->w.norm1, l->rstd1);
 }
 
-/* From dhidden down to the embedding. */
-static enum ww_rc trunk_backward(struct ww_run *r, struct ww_err *err)
+enum ww_rc ww_run_trunk_backward(struct ww_run *r, struct ww_err *err)
 {
 	const struct ww_config *f = &r->m->config;
 	r->ops->cast(r->s, r->dn, f32(r->dhidden), r->t * f->hidden_size);
@@ -85,7 +84,7 @@ enum ww_rc ww_run_backward(struct ww_run *r, const float *dlogp, struct ww_err *
 	WW_BUG(!r->keep || !r->has_head || r->m->config.critic);
 	r->ops->upload(r->s, r->dlogp, dlogp, (size_t)r->t * 4);
 	ww_run_head_backward(r);
-	return trunk_backward(r, err);
+	return ww_run_trunk_backward(r, err);
 }
 
 enum ww_rc ww_run_values_backward(struct ww_run *r, const float *dvalues, struct ww_err *err)
@@ -93,5 +92,5 @@ enum ww_rc ww_run_values_backward(struct ww_run *r, const float *dvalues, struct
 	WW_BUG(!r->keep || !r->has_head || !r->m->config.critic);
 	r->ops->upload(r->s, r->dlogp, dvalues, (size_t)r->t * 4);
 	ww_run_values_head_backward(r);
-	return trunk_backward(r, err);
+	return ww_run_trunk_backward(r, err);
 }

@@ -31,10 +31,14 @@ static struct ww_arr cut_arr(struct cutter *c, int64_t n, int dtype)
 	return (struct ww_arr){ cut(c, n, ww_dtype_bytes(dtype)), dtype };
 }
 
-/* Elements of the largest chunk of logits. */
-static int64_t logits_of(const struct ww_config *f, int64_t t)
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Tokens whose logits are there at a time; a multiple of 128 where there are more. */
+static int64_t head_t_of(const struct ww_config *f, int64_t t, int64_t keep)
 {
-	return (t < WW_HEAD_T ? t : WW_HEAD_T) * (f->vocab_size < WW_HEAD_V ? f->vocab_size : WW_HEAD_V);
+	int64_t n = WW_HEAD_LOGITS / f->vocab_size / 128 * 128;
+	n = n < 128 ? 128 : least(n, WW_HEAD_T_MAX);
+	return least(t, keep ? n : WW_HEAD_T);
 }
 
 static void cut_layer(struct cutter *c, const struct ww_config *f, int dtype, int64_t t, struct ww_layer *l)
@@ -89,8 +93,8 @@ static void cut_backward(struct cutter *c, struct ww_run *r, int64_t t)
 	r->dlogp = cut(c, t, 4);
 	if (f->critic)
 		r->dlogits = cut_arr(c, t, dtype);
-	else
-		r->dlogits = dtype == WW_F32 ? (struct ww_arr){ r->logits, WW_F32 } : cut_arr(c, logits_of(f, t), dtype);
+	else if (dtype != WW_F32)
+		r->dlogits = cut_arr(c, r->head_t * least(f->vocab_size, WW_HEAD_V), dtype);
 	r->dres = cut_arr(c, t * f->hidden_size, dtype);
 	r->dn = cut_arr(c, t * f->hidden_size, dtype);
 	r->dq = cut_arr(c, t * f->heads * f->head_dim, dtype);
@@ -124,7 +128,8 @@ static uint64_t cut_all(struct ww_run *r, void *base)
 	r->state = cut(&c, 3 * t, 4);
 	r->lse = cut(&c, t, 4);
 	r->logp = cut(&c, t, 4);
-	r->logits = f->critic ? NULL : cut(&c, logits_of(f, t), 4);
+	r->head_t = head_t_of(f, t, r->keep);
+	r->logits = f->critic ? NULL : cut(&c, r->head_t * (r->keep ? f->vocab_size : least(f->vocab_size, WW_HEAD_V)), 4);
 	if (r->keep)
 		cut_backward(&c, r, t);
 	return c.at;
@@ -179,7 +184,7 @@ struct ww_work ww_run_work(const struct ww_config *c, int dtype, int64_t max_t, 
 	int64_t head_v = c->critic ? 1 : c->vocab_size < WW_HEAD_V ? c->vocab_size : WW_HEAD_V;
 	int64_t rows = widest > head_v ? widest : head_v;
 	return (struct ww_work){ .dtype = dtype, .t = max_t, .longest = longest, .widest = widest, .head_dim = c->head_dim,
-				 .matrix = rows * c->hidden_size, .head_t = max_t < WW_HEAD_T ? max_t : WW_HEAD_T, .head_v = head_v };
+				 .matrix = rows * c->hidden_size, .head_t = head_t_of(c, max_t, 1), .head_v = head_v };
 }
 
 enum ww_rc ww_run_new(struct ww_model *m, int64_t max_t, int64_t max_sequences, int64_t keep, struct ww_run **out,

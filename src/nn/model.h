@@ -106,6 +106,10 @@ enum ww_rc ww_run_logprobs(struct ww_run *r, const int32_t *targets, float *logp
 /* After forward and logprobs: add to the gradients those of sum(dlogp[i] * logp[i]); dlogp (host).  Minimising a mean
  * cross-entropy is dlogp = -1/t. */
 enum ww_rc ww_run_backward(struct ww_run *r, const float *dlogp, struct ww_err *err) WW_MUST_CHECK;
+/* Forward, log-probabilities and backward at once, where dlogp is known beforehand: the same bits, and no logit is computed
+ * twice. */
+enum ww_rc ww_run_learn(struct ww_run *r, const struct ww_batch *b, const int32_t *targets, const float *dlogp, float *logp,
+			struct ww_err *err) WW_MUST_CHECK;
 /* Of a critic, after forward: values[i] (host), what it expects at token i. */
 enum ww_rc ww_run_values(struct ww_run *r, float *values, struct ww_err *err) WW_MUST_CHECK;
 /* After that: add to the gradients those of sum(dvalues[i] * values[i]); dvalues (host). */

@@ -4,8 +4,10 @@
 
 #include "nn/model.h"
 
-/* Logits exist for so many tokens and columns of the vocabulary at a time. */
-enum { WW_HEAD_T = 1024, WW_HEAD_V = 8192 };
+/* Logits are made in chunks of so many columns; outside of training for so many tokens at a time, in training for as many
+ * as make WW_HEAD_LOGITS of them, but at most WW_HEAD_T_MAX: the gradient of a large vocabulary is read and written once for
+ * each group of tokens. */
+enum { WW_HEAD_T = 1024, WW_HEAD_V = 8192, WW_HEAD_T_MAX = 4096, WW_HEAD_LOGITS = 1 << 29 };
 
 /* A linear layer's parameters; bias may be NULL. */
 struct ww_lin { const struct ww_param *w, *b; };
@@ -25,6 +27,7 @@ struct ww_run {
 	const struct ww_dev_ops *ops;
 	struct ww_stream *s;
 	int has_head;			/* log-probabilities or values of this batch were computed */
+	int64_t head_t;			/* tokens whose logits are there at a time */
 	int64_t keep;			/* layers that keep activations; 0: no backward pass */
 	int64_t max_t, max_sequences, t, sequences;
 	int64_t rows_max, keys_max;	/* of a sequence in the batch: its tokens, and with those in the cache */
@@ -38,7 +41,7 @@ struct ww_run {
 	struct ww_arr x_out, hidden, tmp;
 	float *rstd;
 	float *state, *lse, *logp, *dlogp, *logits;
-	struct ww_arr dlogits;		/* of a critic: the gradients of the values, in the model's type */
+	struct ww_arr dlogits;		/* NULL: in place of the logits; of a critic: gradients of values, in the model's type */
 	/* backward */
 	float *grads, *dhidden;
 	struct ww_arr dres, dn, dq, dk, dv, datt, dg, du;
@@ -60,5 +63,7 @@ void ww_run_layer(struct ww_run *r, struct ww_layer *l);
 /* The head's own part of the backward pass: dhidden (fp32), and its gradient. */
 void ww_run_head_backward(struct ww_run *r);
 void ww_run_values_head_backward(struct ww_run *r);
+/* From dhidden down to the embedding. */
+enum ww_rc ww_run_trunk_backward(struct ww_run *r, struct ww_err *err) WW_MUST_CHECK;
 
 #endif

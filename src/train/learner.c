@@ -58,6 +58,13 @@ out:
 	return rc;
 }
 
+enum ww_rc ww_learner_add_known(struct ww_learner *l, const struct ww_batch *b, const int32_t *targets, const float *dlogp,
+				const float **logp, struct ww_err *err)
+{
+	*logp = l->logp;
+	return ww_run_learn(l->run, b, targets, dlogp, l->logp, err);
+}
+
 enum ww_rc ww_learner_update(struct ww_learner *l, double lr, float *norm, struct ww_err *err)
 {
 	struct ww_adamw h = { (float)lr, l->o.beta1, l->o.beta2, l->o.eps, l->o.weight_decay, l->updates + 1 };

@@ -299,40 +299,37 @@ out:
 
 /* ---- steps */
 
-struct cross_entropy { const struct ww_micro *m; double weight, loss; };
-
-static enum ww_rc cross_entropy(void *ctx, const float *logp, float *dlogp, int64_t t, struct ww_err *err)
-{
-	struct cross_entropy *c = ctx;
-	(void)err;
-	for (int64_t i = 0; i < t; i++) {
-		double w = (double)c->m->weight[i] / c->weight;
-		if (w != 0)
-			c->loss -= w * (double)logp[i];
-		dlogp[i] = (float)-w;
-	}
-	return WW_OK;
-}
-
 static int wants_stop(const struct sft *s) { return s->hooks->stop(s->hooks->ctx); }
+
+/* Of a batch: weights become the derivatives of the step's loss, in place, and its part of the loss is added. */
+static enum ww_rc add_batch(struct sft *s, double *loss, struct ww_err *err)
+{
+	struct ww_micro *m = &s->micro;
+	struct ww_batch b = { .ids = m->ids, .starts = m->starts, .t = m->t, .sequences = m->sequences };
+	const float *logp;
+	for (int64_t i = 0; i < m->t; i++)
+		m->weight[i] = (float)(-(double)m->weight[i] / s->rows.weight);
+	enum ww_rc rc = ww_learner_add_known(s->learner, &b, m->targets, m->weight, &logp, err);
+	for (int64_t i = 0; rc == WW_OK && i < m->t; i++)
+		if (m->weight[i] != 0)
+			*loss += (double)m->weight[i] * (double)logp[i];
+	return rc;
+}
 
 /* The gradient and the loss of the step's rows; *stopped: somebody wants to stop, and nothing was changed. */
 static enum ww_rc gradient(struct sft *s, double *loss, int *stopped, struct ww_err *err)
 {
-	struct cross_entropy c = { .m = &s->micro, .weight = s->rows.weight };
-	struct ww_loss l = { cross_entropy, &c };
+	*loss = 0;
 	for (int64_t r = 0; r < s->rows.count; r += s->rows_per_micro) {
 		int64_t end = r + s->rows_per_micro < s->rows.count ? r + s->rows_per_micro : s->rows.count;
 		*stopped = wants_stop(s);
 		if (*stopped)
 			break;
 		ww_micro_fill(&s->micro, s->data, &s->rows, r, end);
-		struct ww_batch b = { .ids = s->micro.ids, .starts = s->micro.starts, .t = s->micro.t, .sequences = s->micro.sequences };
-		enum ww_rc rc = ww_learner_add(s->learner, &b, s->micro.targets, &l, err);
+		enum ww_rc rc = add_batch(s, loss, err);
 		if (rc != WW_OK)
 			return rc;
 	}
-	*loss = c.loss;
 	return WW_OK;
 }
 

@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-enum { T = 150, V = 311 };
+enum { T = 150, V = 311, LONG = 4200 };
 #define STEP 0x1p-7f
 static int32_t ids[T], targets[T];
 static float upstream[T];
@@ -35,14 +35,20 @@ static void fill(void)
 	}
 }
 
+/* keep < 0: all, and forward and back at once. */
 static float *grads_of(struct ww_model *m, int64_t keep, float *out)
 {
+	int at_once = keep < 0;
 	struct ww_err err = WW_ERR_INIT;
 	struct ww_run *r;
 	float *logp = malloc(T * sizeof(*logp));
 	float *g = malloc((size_t)m->n * sizeof(*g));
-	assert_int_equal(ww_run_new(m, T, 3, keep, &r, &err), WW_OK);
+	assert_int_equal(ww_run_new(m, T, 3, at_once ? WW_RUN_KEEP_ALL : keep, &r, &err), WW_OK);
 	for (int twice = 0; twice < 2; twice++) {	/* gradients add up, whatever was kept */
+		if (at_once) {
+			assert_int_equal(ww_run_learn(r, &batch, targets, upstream, logp, &err), WW_OK);
+			continue;
+		}
 		assert_int_equal(ww_run_forward(r, &batch, &err), WW_OK);
 		assert_int_equal(m->config.critic ? ww_run_values(r, logp, &err) : ww_run_logprobs(r, targets, logp, &err), WW_OK);
 		assert_int_equal(m->config.critic ? ww_run_values_backward(r, upstream, &err) : ww_run_backward(r, upstream, &err), WW_OK);
@@ -58,12 +64,14 @@ static float *grads_of(struct ww_model *m, int64_t keep, float *out)
 
 static void recomputed_layers_give_the_same_bits(void **state)
 {
-	static const struct { int dtype, exact, critic; } cases[] = { { WW_F32, 1, 0 }, { WW_BF16, 1, 0 }, { WW_F32, 0, 0 }, { WW_BF16, 1, 1 } };
+	static const struct { int dtype, exact, critic, vocab; } cases[] = {
+		{ WW_F32, 1, 0, V }, { WW_BF16, 1, 0, 9000 }, { WW_F32, 0, 0, 9000 }, { WW_BF16, 1, 1, V } };
 	(void)state;
 	fill();
 	for (size_t k = 0; k < WW_ARRAY_LEN(cases); k++) {
 		struct ww_err err = WW_ERR_INIT;
 		struct ww_config c = config(cases[k].critic);
+		c.vocab_size = cases[k].vocab;
 		struct ww_dev *dev;
 		struct ww_model *m;
 		float a[T], b[T];
@@ -79,11 +87,61 @@ static void recomputed_layers_give_the_same_bits(void **state)
 		free(no);
 		no = grads_of(m, 2, b);
 		assert_memory_equal(all, no, (size_t)m->n * sizeof(*all));
+		free(no);
+		no = cases[k].critic ? NULL : grads_of(m, -1, b);
+		if (no)
+			assert_memory_equal(all, no, (size_t)m->n * sizeof(*all));
+		assert_memory_equal(a, b, sizeof(a));
 		free(all);
 		free(no);
 		ww_model_free(m);
 		ww_dev_close(dev);
 	}
+}
+
+/* More tokens than logits are there for at a time, in training and outside of it. */
+static void many_tokens_go_in_groups(void **state)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_config c = config(0);
+	struct ww_dev *dev;
+	struct ww_model *m;
+	struct ww_run *r;
+	static int32_t from[LONG], to[LONG], begins[LONG / 60 + 1];
+	static float up[LONG], logp[3][LONG];
+	const struct ww_batch b = { .ids = from, .starts = begins, .t = LONG, .sequences = LONG / 60 };
+	float *grads[2];
+	(void)state;
+	for (int i = 0; i < LONG; i++) {
+		from[i] = i * 7 % V;
+		to[i] = i * 11 % V;
+		up[i] = (float)(i % 13 - 6) / LONG;
+	}
+	for (int i = 0; i <= LONG / 60; i++)
+		begins[i] = 60 * i;
+	c.layers = 1;
+	assert_int_equal(ww_dev_open("cpu", 1, &dev, &err), WW_OK);
+	assert_int_equal(ww_model_new(&c, dev, WW_F32, 3, &m, &err), WW_OK);
+	for (int way = 0; way < 3; way++) {
+		assert_int_equal(ww_run_new(m, LONG, LONG, way < 2 ? WW_RUN_KEEP_ALL : 0, &r, &err), WW_OK);
+		if (way)
+			assert_int_equal(ww_run_forward(r, &b, &err), WW_OK);
+		assert_int_equal(way ? ww_run_logprobs(r, to, logp[way], &err) : ww_run_learn(r, &b, to, up, logp[way], &err), WW_OK);
+		if (way == 1)
+			assert_int_equal(ww_run_backward(r, up, &err), WW_OK);
+		if (way < 2) {
+			grads[way] = malloc((size_t)m->n * 4);
+			memcpy(grads[way], ww_run_grads(r), (size_t)m->n * 4);
+		}
+		ww_run_free(r);
+	}
+	assert_memory_equal(logp[0], logp[1], sizeof(logp[0]));
+	assert_memory_equal(logp[0], logp[2], sizeof(logp[0]));
+	assert_memory_equal(grads[0], grads[1], (size_t)m->n * 4);
+	free(grads[0]);
+	free(grads[1]);
+	ww_model_free(m);
+	ww_dev_close(dev);
 }
 
 static void a_run_takes_what_was_said(void **state)
@@ -278,6 +336,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(recomputed_layers_give_the_same_bits),
+		cmocka_unit_test(many_tokens_go_in_groups),
 		cmocka_unit_test(a_run_takes_what_was_said),
 		cmocka_unit_test(a_critics_gradients_are_differences),
 		cmocka_unit_test(a_critic_has_a_trunk_and_a_head),
