@@ -18,13 +18,14 @@
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { ALIGN = 64, PIECE = 1 << 20, TOKENIZER_FILE_MAX = 256 << 20 };
+enum { ALIGN = 64, PIECE = 1 << 20, FILL_THREADS = 16, FILL_LEAST = 1 << 16, TOKENIZER_FILE_MAX = 256 << 20 };
 
 struct list {
 	struct ww_param *p;
@@ -193,18 +194,41 @@ static enum ww_rc put(struct ww_model *m, int64_t at, const float *x, int64_t n,
 	return m->dev->ops->sync(m->stream, err);
 }
 
-static void fill_new(const struct ww_param *p, double deviation, struct ww_rng *r, float *x, int64_t n)
+/* Random numbers of a matrix are counted by its elements, so threads can share the work without changing a number. */
+struct fill { double deviation; struct ww_rng rng; float *x; int64_t n; };
+
+static void *fill_normal(void *arg)
 {
-	int is_bias = strstr(p->name, ".bias") != NULL;
-	for (int64_t i = 0; i < n; i++) {
-		if (p->rank == 1) {
-			x[i] = is_bias ? 0 : 1;
-			continue;
-		}
-		uint64_t v = ww_rng_u64(r);
+	struct fill *f = arg;
+	for (int64_t i = 0; i < f->n; i++) {
+		uint64_t v = ww_rng_u64(&f->rng);
 		double u = ((double)(v >> 32) + 0.5) * 0x1p-32, w = (double)(v & 0xffffffff) * 0x1p-32;
-		x[i] = (float)(deviation * sqrt(-2 * log(u)) * cos(2 * M_PI * w));
+		f->x[i] = (float)(f->deviation * sqrt(-2 * log(u)) * cos(2 * M_PI * w));
 	}
+	return NULL;
+}
+
+/* Elements at..at+n-1 of parameter number i. */
+static void fill_new(const struct ww_param *p, double deviation, uint64_t seed, int i, int64_t at, float *x, int64_t n)
+{
+	struct fill parts[FILL_THREADS];
+	pthread_t threads[FILL_THREADS];
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	int count = n < FILL_LEAST || cpus < 1 ? 1 : cpus < FILL_THREADS ? (int)cpus : FILL_THREADS, running = 0;
+	for (int64_t k = 0; p->rank == 1 && k < n; k++)
+		x[k] = strstr(p->name, ".bias") ? 0 : 1;
+	for (int k = 0; p->rank == 2 && k < count; k++) {
+		int64_t begin = n * k / count;
+		parts[k] = (struct fill){ deviation, { 0 }, x + begin, n * (k + 1) / count - begin };
+		ww_rng_init(&parts[k].rng, seed, (uint64_t)i);
+		parts[k].rng.counter = (uint64_t)(at + begin);
+		if (k + 1 < count && pthread_create(&threads[running], NULL, fill_normal, &parts[k]) == 0)
+			running++;
+		else
+			fill_normal(&parts[k]);
+	}
+	while (running)
+		pthread_join(threads[--running], NULL);
 }
 
 enum ww_rc ww_model_new(const struct ww_config *c, struct ww_dev *dev, int dtype, uint64_t seed, struct ww_model **out,
@@ -216,11 +240,9 @@ enum ww_rc ww_model_new(const struct ww_config *c, struct ww_dev *dev, int dtype
 	enum ww_rc rc = x && half ? model_alloc(c, dev, dtype ? dtype : c->dtype, &m, err) : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 	for (int i = 0; rc == WW_OK && i < m->count; i++) {
 		const struct ww_param *p = &m->params[i];
-		struct ww_rng r;
-		ww_rng_init(&r, seed, (uint64_t)i);
 		for (int64_t at = 0; rc == WW_OK && at < p->n; at += PIECE) {
 			int64_t n = p->n - at < PIECE ? p->n - at : PIECE;
-			fill_new(p, c->initializer_range, &r, x, n);
+			fill_new(p, c->initializer_range, seed, i, at, x, n);
 			rc = put(m, p->offset + at, x, n, half, err);
 		}
 	}
