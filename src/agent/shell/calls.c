@@ -19,7 +19,8 @@ enum { PIPE_BYTES = 64 << 10 };
 static const char *const names[] = { "compile", "inspect", "profile", "verify" };
 
 /* The lock goes with descriptor 8.  What a caller that was killed did not read of its answer is thrown away before asking, so that
- * what is read begins with a head; the answer to one that was killed while it waited may still come, and is passed over. */
+ * what is read begins with a head; the answer to one that was killed while it waited may still come, and is passed over.  The call
+ * begins with a newline, which ends whatever else somebody wrote. */
 static const char script[] =
 	"#!/bin/bash\n"
 	"# Asks the tool of this name and prints its answer.  Exit code: 0 good, 1 a negative verdict, 2 not valid, 3 no answer.\n"
@@ -33,7 +34,7 @@ static const char script[] =
 	"exec 7</calls/answer 8</calls/turn || exit 3\n"
 	"flock 8 || exit 3\n"
 	"dd if=/calls/answer of=/dev/null iflag=nonblock bs=64k 2>/dev/null\n"
-	"printf '%s%s\\n' \"$id\" \"$line\" >/calls/ask || exit 3\n"
+	"printf '\\n%s%s\\n' \"$id\" \"$line\" >/calls/ask || exit 3\n"
 	"while read -r got code n <&7 && [[ $got != \"$id\" ]]; do\n"
 	"	head -c \"$n\" <&7 >/dev/null\n"
 	"done\n"

@@ -4,7 +4,7 @@
  * they use two pipes with names, which the worker made before the root became read-only:
  *
  *     /calls/turn      a file to lock: whoever holds the lock may call, and the kernel takes it from whoever ends
- *     /calls/ask       "ID<TAB>WORD<TAB>WORD...<NEWLINE>", at most WW_SHELL_CALL_MAX bytes, written at once
+ *     /calls/ask       "<NEWLINE>ID<TAB>WORD<TAB>WORD...<NEWLINE>", at most WW_SHELL_CALL_MAX bytes, written at once
  *     /calls/answer    "ID CODE BYTES<NEWLINE>" and so many bytes
  *
  * Nothing that a process in there can do with them reaches further than the scripts do: what arrives is words, from anybody in the
