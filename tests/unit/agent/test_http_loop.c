@@ -16,7 +16,9 @@ static char run_dir[96], log_path[96];
 static struct http_server server;
 
 #define TURN(us) "[[\"write\",{\"path\":\"kernels.c\",\"text\":\"us=" us "\"}],[\"write\",{\"path\":\"plan.c\",\"text\":\"p\"}],[\"verify\",{}]],"
-static const char play[] = "[[[\"inspect\",{}]]," TURN("180") TURN("170") TURN("160") TURN("150") "[[\"submit\",{}]]]";
+/* A tool that there is not, and ten more calls in one reply. */
+#define TWO "[\"todo\",{\"items\":[]}],[\"read\",{\"path\":\"none\"}]"
+static const char play[] = "[[[\"inspect\",{}],[\"fly\",{}]," TWO "," TWO "," TWO "," TWO "," TWO "]," TURN("180") TURN("170") TURN("160") TURN("150") "[[\"submit\",{}]]]";
 enum { TURNS = 6 };
 
 static int setup(void **state)
