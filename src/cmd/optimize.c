@@ -34,7 +34,7 @@ static const struct ww_opt option_table[] = {
 	  "which GPU, as CUDA counts them" },
 	{ "threads", 0, WW_OPT_INT, offsetof(struct options, threads), "N", "0", 0, 1024, "cpu target: threads; 0: all cores" },
 	{ "policy", 0, WW_OPT_STR, offsetof(struct options, policy), "P", "planner", 0, 0,
-	  "who writes the kernel: planner, openai:MODEL, anthropic:MODEL, or replay:EPISODE" },
+	  "who writes the kernel: planner, model:DIR, openai:MODEL, anthropic:MODEL, or replay:EPISODE" },
 	{ "base-url", 0, WW_OPT_STR, offsetof(struct options, base_url), "URL", NULL, 0, 0,
 	  "server of an openai: or anthropic: policy (default OPENAI_BASE_URL or ANTHROPIC_BASE_URL, else the "
 	  "provider's)" },

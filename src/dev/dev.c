@@ -6,6 +6,7 @@
 #include "dev/dev.h"
 
 #include "base/fs.h"
+#include "base/log.h"
 
 #include <dlfcn.h>
 #include <limits.h>
@@ -46,11 +47,21 @@ static enum ww_rc open_plugin(int exact, struct ww_dev **out, struct ww_err *err
 
 enum { HEAD = 64 };	/* before each block: its size, so that freeing it can be counted */
 
+/* A GPU that is there and cannot be used is worth a word. */
+static enum ww_rc open_auto(int exact, struct ww_dev **out, struct ww_err *err)
+{
+	struct ww_err why = WW_ERR_INIT;
+	if (open_plugin(exact, out, &why) == WW_OK)
+		return WW_OK;
+	if (!access("/dev/nvidia0", F_OK))
+		ww_log(WW_LOG_WARN, "the model runs on the cpu: %s", why.msg);
+	return ww_dev_cpu_open(exact, out, err);
+}
+
 enum ww_rc ww_dev_open(const char *name, int exact, struct ww_dev **out, struct ww_err *err)
 {
-	struct ww_err ignored = WW_ERR_INIT;
 	if (!strcmp(name, "auto"))
-		return ww_dev_open("cuda", exact, out, &ignored) == WW_OK ? WW_OK : ww_dev_cpu_open(exact, out, err);
+		return open_auto(exact, out, err);
 	if (!strcmp(name, "ref"))
 		return ww_dev_ref_open(out, err);
 	if (!strcmp(name, "cpu"))
