@@ -138,18 +138,43 @@ static __device__ __forceinline__ int64_t key_row(const struct ww_cu_attn &a, in
 	return (int64_t)a.pages[s * a.pages_stride + p / size] * size + p % size;
 }
 
-/* Start copying rows p0..p0+63 of keys or values into a tile; positions from `end` on become zeros. */
+/* The 64 rows of a block follow one another in memory, unless pages are smaller than a block. */
+static __device__ __forceinline__ int in_a_row(const struct ww_cu_attn &a) { return !a.pages || a.page_size % BLOCK_KEYS == 0; }
+
+/* Start copying rows p0..p0+63 of keys or values into a tile; positions from `end` on become zeros.  row: key_row() of p0, which
+ * is looked up once a block: 64-bit arithmetic for every 16 bytes would cost more than the copies. */
 template <int DP, int THREADS>
-static __device__ __forceinline__ void fetch_block(bf16_t *tile, const struct ww_cu_attn &a, const bf16_t *base, int s, int kh, int p0,
-						   int end)
+static __device__ __forceinline__ void fetch_block_at(bf16_t *tile, const struct ww_cu_attn &a, const bf16_t *base, int64_t row, int s, int kh,
+						      int p0, int end)
 {
-	enum { CHUNKS = DP / 8, LD = DP + PAD };
-#pragma unroll
-	for (int i = threadIdx.x; i < BLOCK_KEYS * CHUNKS; i += THREADS) {
-		int j = i / CHUNKS, c = i % CHUNKS * 8, there = p0 + j < end && c < a.head_dim;
-		const bf16_t *src = there ? base + (key_row(a, s, p0 + j) * a.kv_heads + kh) * a.head_dim + c : base;
-		copy16(tile + j * LD + c, src, there);
+	enum { CHUNKS = DP / 8, LD = DP + PAD, STEP = THREADS / CHUNKS, PASSES = BLOCK_KEYS / STEP };
+	static_assert(STEP >= 1 && STEP <= BLOCK_KEYS, "a pass copies at most a block");
+	int j = threadIdx.x / CHUNKS, c = threadIdx.x % CHUNKS * 8, left = c < a.head_dim ? end - p0 - j : 0;
+	bf16_t *dst = tile + j * LD + c;
+	if (!in_a_row(a)) {
+		for (int i = 0; i < PASSES; i++, left -= STEP) {
+			const bf16_t *src = left > 0 ? base + (key_row(a, s, p0 + j + i * STEP) * a.kv_heads + kh) * a.head_dim + c : base;
+			copy16(dst + i * STEP * LD, src, left > 0);
+		}
+		return;
 	}
+	int64_t stride = (int64_t)a.kv_heads * a.head_dim;
+	const bf16_t *src = base + row * stride + kh * a.head_dim + j * stride + c;
+	if (left > BLOCK_KEYS - STEP) {
+#pragma unroll
+		for (int i = 0; i < PASSES; i++, src += STEP * stride)
+			copy16(dst + i * STEP * LD, src, 1);
+		return;
+	}
+#pragma unroll
+	for (int i = 0; i < PASSES; i++, src += STEP * stride, left -= STEP)
+		copy16(dst + i * STEP * LD, left > 0 ? src : base, left > 0);
+}
+
+template <int DP, int THREADS>
+static __device__ __forceinline__ void fetch_block(bf16_t *tile, const struct ww_cu_attn &a, const bf16_t *base, int s, int kh, int p0, int end)
+{
+	fetch_block_at<DP, THREADS>(tile, a, base, in_a_row(a) ? key_row(a, s, p0) : 0, s, kh, p0, end);
 }
 
 /* Start copying `rows` rows (token, head of the group) of a (T, A, D) array, tokens from t0, into a tile; others are zeros. */

@@ -225,6 +225,8 @@ template <int DP> __global__ void __launch_bounds__(THREADS) few_k(struct ww_cu_
 		}
 		copies_commit();
 	}
+	/* Where the next block lies is looked up a block before it is wanted. */
+	int64_t row = in_a_row(a) && first + FEW_STAGES - 1 < stop ? key_row(a, s, (first + FEW_STAGES - 1) * BLOCK_KEYS) : 0;
 	for (int b = first; b < stop; b++) {
 		const bf16_t *keys = ks + (b - first) % FEW_STAGES * KV, *vals = vs + (b - first) % FEW_STAGES * KV;
 		int ahead = b + FEW_STAGES - 1, to = (ahead - first) % FEW_STAGES * KV;
@@ -233,10 +235,12 @@ template <int DP> __global__ void __launch_bounds__(THREADS) few_k(struct ww_cu_
 		copies_wait<FEW_STAGES - 2>();
 		__syncthreads();	/* block b is there, and nobody reads the stage of block b - 1 or its weights any more */
 		if (ahead < stop) {
-			fetch_block<DP, THREADS>(ks + to, a, (const bf16_t *)a.k, s, kh, ahead * BLOCK_KEYS, end);
-			fetch_block<DP, THREADS>(vs + to, a, (const bf16_t *)a.v, s, kh, ahead * BLOCK_KEYS, end);
+			fetch_block_at<DP, THREADS>(ks + to, a, (const bf16_t *)a.k, row, s, kh, ahead * BLOCK_KEYS, end);
+			fetch_block_at<DP, THREADS>(vs + to, a, (const bf16_t *)a.v, row, s, kh, ahead * BLOCK_KEYS, end);
 		}
 		copies_commit();
+		if (ahead + 1 < stop && in_a_row(a))
+			row = key_row(a, s, (ahead + 1) * BLOCK_KEYS);
 		if (b == first)
 #pragma unroll
 			for (int k = 0; k < DP / 16; k++)
