@@ -162,14 +162,6 @@ static enum ww_rc sweep(const char *dir, int64_t keep, char *newest, struct ww_e
 	return rc;
 }
 
-enum ww_rc ww_checkpoint_find(const char *run, char *path, struct ww_err *err)
-{
-	char dir[PATH_MAX];
-	path[0] = 0;
-	enum ww_rc rc = ww_fs_join(dir, run, "checkpoints", err);
-	return rc == WW_OK ? sweep(dir, INT64_MAX, path, err) : rc;
-}
-
 /* Replaces an earlier link in one step. */
 static enum ww_rc point_model(const char *run, const char *name, struct ww_err *err)
 {
@@ -181,6 +173,19 @@ static enum ww_rc point_model(const char *run, const char *name, struct ww_err *
 	unlink(tmp);
 	if (symlink(target, tmp) < 0 || rename(tmp, link_path) < 0)
 		rc = ww_err_errno(err, WW_ERR_IO, "cannot link %s", link_path);
+out:
+	return rc;
+}
+
+enum ww_rc ww_checkpoint_find(const char *run, int64_t keep, char *path, struct ww_err *err)
+{
+	char dir[PATH_MAX];
+	enum ww_rc rc;
+	path[0] = 0;
+	WW_TRY(ww_fs_join(dir, run, "checkpoints", err));
+	WW_TRY(sweep(dir, keep, path, err));
+	if (path[0])
+		WW_TRY(point_model(run, strrchr(path, '/') + 1, err));
 out:
 	return rc;
 }

@@ -22,8 +22,9 @@ struct ww_train_state {
  * earlier ones are as they were. */
 enum ww_rc ww_checkpoint_save(const char *run, struct ww_model *m, struct ww_learner *l, const char *tokenizer_dir,
 			      const struct ww_train_state *s, int64_t keep, struct ww_err *err) WW_MUST_CHECK;
-/* The newest one's directory into path (PATH_MAX bytes), "" where there is none; removes what an interrupted save left. */
-enum ww_rc ww_checkpoint_find(const char *run, char *path, struct ww_err *err) WW_MUST_CHECK;
+/* The newest one's directory into path (PATH_MAX bytes), "" where there is none; finishes what an interrupted save left:
+ * rubbish, checkpoints beyond the newest `keep`, the link. */
+enum ww_rc ww_checkpoint_find(const char *run, int64_t keep, char *path, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_checkpoint_state(const char *path, struct ww_train_state *out, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_checkpoint_load(const char *path, struct ww_learner *l, const struct ww_train_state *s, struct ww_err *err)
 	WW_MUST_CHECK;

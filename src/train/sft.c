@@ -269,7 +269,7 @@ static enum ww_rc open_learner(struct sft *s, struct ww_err *err)
 	const struct ww_recipe *o = s->o;
 	char from[PATH_MAX];
 	enum ww_rc rc;
-	WW_TRY(ww_checkpoint_find(o->output, from, err));
+	WW_TRY(ww_checkpoint_find(o->output, o->keep_checkpoints, from, err));
 	if (from[0]) {
 		WW_TRY(ww_checkpoint_state(from, &s->state, err));
 		say(s, "resuming %s", from);

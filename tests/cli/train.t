@@ -101,7 +101,7 @@ again = [{k: v for k, v in r.items() if "second" not in k and k != "device_bytes
 ok(kills >= 2 and p.returncode == 0 and state_of("killed") == whole, f"killed {kills} times: the same weights and moments to the last bit")
 ok(again == same, "and the same log")
 ok(sorted(os.listdir("killed")) == sorted(os.listdir("whole")) and
-   sorted(os.listdir("killed/checkpoints")) == sorted(os.listdir("whole/checkpoints")), "nothing is left behind", os.listdir("killed"))
+   sorted(os.listdir("killed/checkpoints")) == sorted(os.listdir("whole/checkpoints")), "nothing is left behind", (os.listdir("killed"), os.listdir("killed/checkpoints")))
 
 # ---- Ctrl-C
 p = subprocess.Popen([WW, "train", recipe("stopped", checkpoint_every=0)], stderr=subprocess.PIPE, text=True)
