@@ -47,7 +47,8 @@ enum ww_gemm_form {
  * start[s]..start[s+1]-1 (none is fine), in order of their positions, which follow one another.  Row t belongs to sequence seq[t]
  * and sees positions 0..pos[t].  Position p of sequence s lies in row
  *   pages ? pages[s * pages_stride + p / page_size] * page_size + p % page_size : start[s] + p.
- * Keys are taken in blocks of WW_ATTN_BLOCK that begin at position 0 and merged from left to right. */
+ * Keys are taken in blocks of WW_ATTN_BLOCK that begin at position 0 and merged from left to right.  A page holds a multiple of eight
+ * positions; what lies in pages behind a sequence's last position is finite, or was never written. */
 enum { WW_ATTN_BLOCK = 64 };
 struct ww_attn {
 	struct ww_arr q, out;			/* (T, A, D) */

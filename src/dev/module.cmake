@@ -20,7 +20,8 @@ if(NVCC)
 		get_filename_component(name ${src} NAME_WE)
 		set(object ${CMAKE_BINARY_DIR}/cuda/${name}.o)
 		add_custom_command(OUTPUT ${object} DEPENDS ${src} DEPFILE ${object}.d COMMAND ${NVCC} -std=c++17 -O3 
-			-I${CMAKE_SOURCE_DIR}/src -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_90,code=compute_90
+			-I${CMAKE_SOURCE_DIR}/src
+			-I${CMAKE_SOURCE_DIR}/skills/cuda/include -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_90,code=compute_90
 			--compress-mode=size -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-threadsafe-statics -MD -MF ${object}.d -MT ${object} -c -o ${object} ${src}
 			COMMENT "Building CUDA object ${name}.o")
 		list(APPEND cuda_objects ${object})

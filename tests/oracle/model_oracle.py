@@ -27,6 +27,9 @@ configs = {
                                                       original_max_position_embeddings=64)),
     "qwen3": Qwen3Config(**{**base, "head_dim": 32}, tie_word_embeddings=True,
                          rope_parameters=dict(rope_type="default", rope_theta=1000000.0)),
+    # heads as large models have them: devices have kernels of their own for these
+    "qwen3_wide": Qwen3Config(**{**base, "head_dim": 128, "num_hidden_layers": 2}, tie_word_embeddings=True,
+                              rope_parameters=dict(rope_type="default", rope_theta=1000000.0)),
 }
 lengths = [70, 1, 33, 129]
 

@@ -211,4 +211,72 @@ static __device__ __forceinline__ struct tile find_tile(const struct ww_cu_attn 
 }
 static inline int64_t tile_count(int64_t t, int64_t sequences, int per) { return t / per + sequences; }
 
+/* Parts in memory: values (sequence, kv head, block, row, DP), then {max, sum} of each row of them. */
+struct parts { float *values, *state; int blocks, rows; };
+static __device__ __forceinline__ int64_t part_row(const struct ww_cu_attn &a, struct parts w, int s, int kh, int block, int r)
+{
+	return (((int64_t)s * a.kv_heads + kh) * w.blocks + block) * w.rows + r;
+}
+
+/* Which kernels a forward pass takes: that of whole tiles, that of sequences with at most few_rows rows here (its blocks in so many pieces,
+ * with parts in memory where there is more than one), or both. */
+struct choice { int tiles, few, splits; struct parts parts; size_t bytes; };
+static inline struct choice choose(const struct ww_cu_attn *a, int sms, int few_rows, int dp)
+{
+	int64_t group = a->heads / a->kv_heads, ctas = a->sequences * a->kv_heads, blocks = (a->keys_max + BLOCK_KEYS - 1) / BLOCK_KEYS;
+	int64_t most = a->rows_max * group < few_rows ? a->rows_max * group : few_rows, splits = 1;
+	struct choice c = {};
+	c.tiles = a->rows_max * group > few_rows;
+	c.few = !c.tiles || (a->pages && a->sequences > 1 && group <= few_rows);
+	if (c.few && ctas < sms)
+		splits = 2 * sms / ctas < blocks / 2 ? 2 * sms / ctas : blocks / 2;
+	c.splits = splits > 1 ? (int)splits : 1;
+	c.parts.blocks = (int)blocks;
+	c.parts.rows = (int)most;
+	c.bytes = c.splits > 1 ? (size_t)(ctas * blocks * most * (dp + 2)) * sizeof(float) : 0;
+	if (c.bytes > (size_t)1 << 29) {
+		c.splits = 1;
+		c.bytes = 0;
+	}
+	return c;
+}
+static inline void place_parts(struct choice *c, const struct ww_cu_attn *a, float *work, int dp)
+{
+	c->parts.values = work;
+	c->parts.state = work + (size_t)(a->sequences * a->kv_heads * c->parts.blocks * c->parts.rows) * dp;
+}
+
+static __device__ __forceinline__ int64_t out_row(const struct ww_cu_attn &a, int64_t t0, int kh, int r)
+{
+	int group = a.heads / a.kv_heads;	/* where row r of a tile whose first token is t0 goes, and the index of its lse */
+	return (t0 + r / group) * a.heads + kh * group + r % group;
+}
+
+/* Merges parts from left to right, as the kernels do that need not write them: a thread has one dimension of one row. */
+template <int DP> __global__ void join_k(struct ww_cu_attn a, float c, struct parts w, int few_rows)
+{
+	int group = a.heads / a.kv_heads, s = blockIdx.x, kh = blockIdx.y;
+	int64_t t0 = a.start[s];
+	int tokens = a.start[s + 1] - (int)t0, rows = tokens * group;
+	if (rows < 1 || rows > few_rows)
+		return;
+	int blocks = (a.pos[t0 + tokens - 1] + BLOCK_KEYS) / BLOCK_KEYS;
+	for (int i = threadIdx.x; i < rows * DP; i += blockDim.x) {
+		int r = i / DP, d = i % DP;
+		float o = 0, max = -INFINITY, sum = 0;
+#pragma unroll 4
+		for (int b = 0; b < blocks; b++) {
+			int64_t row = part_row(a, w, s, kh, b, r);
+			float2 st = *(const float2 *)(w.state + row * 2);
+			float pv = w.values[row * DP + d];
+			o = merge_value(o, pv, merge_state(&max, &sum, st.x, st.y, c));
+		}
+		int64_t to = out_row(a, t0, kh, r);
+		if (d < a.head_dim)
+			narrow((bf16_t *)a.out + to * a.head_dim + d, o * (1.0f / sum));
+		if (a.lse && !d)
+			a.lse[to] = lse_of(max, sum, c);
+	}
+}
+
 #endif

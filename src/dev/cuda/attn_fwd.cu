@@ -99,13 +99,6 @@ static __device__ __forceinline__ void merge_tile(float o[4], const float pv[4],
 	o[3] = merge_value(o[3], pv[3], f[1]);
 }
 
-/* Where row r of a tile whose first token is t0 goes, and the index of its lse. */
-static __device__ __forceinline__ int64_t out_row(const struct ww_cu_attn &a, int64_t t0, int kh, int r)
-{
-	int group = a.heads / a.kv_heads;
-	return (t0 + r / group) * a.heads + kh * group + r % group;
-}
-
 template <int TILES>
 static __device__ __forceinline__ void store_row(const struct ww_cu_attn &a, int64_t row, const float o[TILES][4], int half, int d0,
 						 float max, float sum, float c, int lane)
@@ -178,13 +171,6 @@ template <int DP> __global__ void __launch_bounds__(THREADS) tile_k(struct ww_cu
 		store_row<DP / 8>(a, out_row(a, t0, kh, r0), o, 0, 0, max[0], sum[0], c, lane);
 	if (r1 < rows)
 		store_row<DP / 8>(a, out_row(a, t0, kh, r1), o, 1, 0, max[1], sum[1], c, lane);
-}
-
-/* Parts in memory: values (sequence, kv head, block, row, DP), then {max, sum} of each row of them. */
-struct parts { float *values, *state; int blocks, rows; };
-static __device__ __forceinline__ int64_t part_row(const struct ww_cu_attn &a, struct parts w, int s, int kh, int block, int r)
-{
-	return (((int64_t)s * a.kv_heads + kh) * w.blocks + block) * w.rows + r;
 }
 
 template <int TILES>
@@ -298,64 +284,14 @@ template <int DP> __global__ void __launch_bounds__(THREADS) few_k(struct ww_cu_
 		store_row<TILES>(a, out_row(a, t0, kh, g + 8), o, 1, warp * TILES * 8, max[1], sum[1], c, lane);
 }
 
-/* Merges the parts of few_k: a thread has one dimension of one row. */
-template <int DP> __global__ void join_k(struct ww_cu_attn a, float c, struct parts w)
-{
-	int group = a.heads / a.kv_heads, s = blockIdx.x, kh = blockIdx.y;
-	int64_t t0 = a.start[s];
-	int tokens = a.start[s + 1] - (int)t0, rows = tokens * group;
-	if (rows < 1 || rows > FEW_ROWS)
-		return;
-	int blocks = (a.pos[t0 + tokens - 1] + BLOCK_KEYS) / BLOCK_KEYS;
-	for (int i = threadIdx.x; i < rows * DP; i += blockDim.x) {
-		int r = i / DP, d = i % DP;
-		float o = 0, max = -INFINITY, sum = 0;
-#pragma unroll 4
-		for (int b = 0; b < blocks; b++) {
-			int64_t row = part_row(a, w, s, kh, b, r);
-			float2 st = *(const float2 *)(w.state + row * 2);
-			float pv = w.values[row * DP + d];
-			o = merge_value(o, pv, merge_state(&max, &sum, st.x, st.y, c));
-		}
-		int64_t to = out_row(a, t0, kh, r);
-		if (d < a.head_dim)
-			narrow((bf16_t *)a.out + to * a.head_dim + d, o * (1.0f / sum));
-		if (a.lse && !d)
-			a.lse[to] = lse_of(max, sum, c);
-	}
-}
-
 extern "C" int ww_cu_attn_fits(const struct ww_cu_attn *a)
 {
 	return a->head_dim % 8 == 0 && a->head_dim <= 128 && a->heads / a->kv_heads <= TILE_ROWS && aligned16(a->q, a->k, a->v, a->out);
 }
 
-/* Which kernels run, and into how many pieces few_k's blocks go. */
-struct choice { int tiles, few, splits; struct parts parts; size_t bytes; };
-
-static struct choice choose(const struct ww_cu_attn *a, int sms, int dp)
-{
-	int64_t group = a->heads / a->kv_heads, ctas = a->sequences * a->kv_heads, blocks = (a->keys_max + BLOCK_KEYS - 1) / BLOCK_KEYS;
-	int64_t most = a->rows_max * group < FEW_ROWS ? a->rows_max * group : FEW_ROWS, splits = 1;
-	struct choice c = {};
-	c.tiles = a->rows_max * group > FEW_ROWS;
-	c.few = !c.tiles || (a->pages && a->sequences > 1 && group <= FEW_ROWS);
-	if (c.few && ctas < sms)
-		splits = 2 * sms / ctas < blocks / 2 ? 2 * sms / ctas : blocks / 2;
-	c.splits = splits > 1 ? (int)splits : 1;
-	c.parts.blocks = (int)blocks;
-	c.parts.rows = (int)most;
-	c.bytes = c.splits > 1 ? (size_t)(ctas * blocks * most * (dp + 2)) * sizeof(float) : 0;
-	if (c.bytes > (size_t)1 << 29) {
-		c.splits = 1;
-		c.bytes = 0;
-	}
-	return c;
-}
-
 static int padded(int d) { return d <= 32 ? 32 : d <= 64 ? 64 : 128; }
 
-extern "C" size_t ww_cu_attn_fwd_bytes(const struct ww_cu_attn *a, int sms) { return choose(a, sms, padded(a->head_dim)).bytes; }
+extern "C" size_t ww_cu_attn_fwd_bytes(const struct ww_cu_attn *a, int sms) { return choose(a, sms, FEW_ROWS, padded(a->head_dim)).bytes; }
 
 template <int DP> static int run(cudaStream_t s, const struct ww_cu_attn *a, struct choice c, float *work)
 {
@@ -363,14 +299,13 @@ template <int DP> static int run(cudaStream_t s, const struct ww_cu_attn *a, str
 	int group = a->heads / a->kv_heads, rc = 0;
 	if (c.few) {
 		dim3 grid((unsigned)a->sequences, (unsigned)a->kv_heads, (unsigned)c.splits);
-		c.parts.values = work;
-		c.parts.state = work + (size_t)(a->sequences * a->kv_heads * c.parts.blocks * c.parts.rows) * DP;
+		place_parts(&c, a, work, DP);
 		rc = (int)cudaFuncSetAttribute(few_k<DP>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizes<DP>::FEW_BYTES);
 		if (rc)
 			return rc;
 		few_k<DP><<<grid, THREADS, sizes<DP>::FEW_BYTES, s>>>(*a, scale, c.parts);
 		if (c.splits > 1)
-			join_k<DP><<<dim3(grid.x, grid.y), 256, 0, s>>>(*a, scale, c.parts);
+			join_k<DP><<<dim3(grid.x, grid.y), 256, 0, s>>>(*a, scale, c.parts, FEW_ROWS);
 	}
 	if (c.tiles) {
 		dim3 grid((unsigned)tile_count(a->t, a->sequences, TILE_ROWS / group), (unsigned)a->kv_heads);
@@ -385,7 +320,7 @@ template <int DP> static int run(cudaStream_t s, const struct ww_cu_attn *a, str
 extern "C" int ww_cu_attn_fwd(cudaStream_t s, const struct ww_cu_attn *a, int sms, void *work)
 {
 	int dp = padded(a->head_dim);
-	struct choice c = choose(a, sms, dp);
+	struct choice c = choose(a, sms, FEW_ROWS, dp);
 	if (dp == 32)
 		return run<32>(s, a, c, (float *)work);
 	return dp == 64 ? run<64>(s, a, c, (float *)work) : run<128>(s, a, c, (float *)work);

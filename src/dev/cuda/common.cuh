@@ -86,13 +86,15 @@ static __device__ __forceinline__ float warp_max(float x)
 	return x;
 }
 
-/* Over the N threads of a row: one warp, or the whole block.  All of them get the result. */
+/* Over the N threads of a row: a part of a warp, or the whole block.  All of them get the result. */
 template <int N> static __device__ __forceinline__ float group_sum(float x)
 {
-	x = warp_sum(x);
-	if (N == WARP)
+#pragma unroll
+	for (int d = (N < WARP ? N : WARP) / 2; d; d /= 2)
+		x += __shfl_xor_sync(0xffffffffu, x, d);
+	if (N <= WARP)
 		return x;
-	__shared__ float part[N / WARP];
+	__shared__ float part[N > WARP ? N / WARP : 1];
 	__syncthreads();
 	if (threadIdx.x % WARP == 0)
 		part[threadIdx.x / WARP] = x;

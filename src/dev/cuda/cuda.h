@@ -11,7 +11,7 @@ struct ww_cu_gemms;			/* gemm.c: cuBLASLt and the algorithms chosen so far */
 
 struct ww_cuda {
 	struct ww_dev dev;		/* first */
-	int sms;
+	int sms, hopper;		/* hopper: has that chip's own instructions */
 	pthread_mutex_t lock;		/* of blocks */
 	struct ww_cu_block *blocks;	/* all memory given out */
 	struct ww_cu_gemms *gemms;

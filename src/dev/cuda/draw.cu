@@ -23,6 +23,19 @@ static __device__ __forceinline__ float logit_at(const struct row &r, int64_t j)
 	return r.logits[r.t * c + r.i * w + j - c];
 }
 
+/* f(token, logit) for tokens first, first + step, .. below end. */
+template <class F> static __device__ __forceinline__ void each_logit(const struct row &r, int64_t first, int64_t end, int from, int step, F f)
+{
+	for (int64_t j = first; j < end;) {
+		int64_t c = j / r.chunk * r.chunk, w = r.v - c < r.chunk ? r.v - c : r.chunk, stop = c + w < end ? c + w : end;
+		const float *p = r.logits + r.t * c + r.i * w - c;
+#pragma unroll 4
+		for (int64_t k = j + from; k < stop; k += step)
+			f(k, p[k]);
+		j = stop;
+	}
+}
+
 static __device__ __forceinline__ uint64_t weight_at(const struct row &r, float logit)
 {
 	return ww_draw_weight(__fsub_rn(logit, r.best), r.rate);
@@ -65,14 +78,13 @@ static __device__ int64_t likeliest(const struct row &r, float *logit)
 	float best = -INFINITY;
 	int64_t where = -1;
 	int nan = 0;
-	for (int64_t j = threadIdx.x; j < r.v; j += THREADS) {
-		float x = logit_at(r, j);
+	each_logit(r, 0, r.v, threadIdx.x, THREADS, [&](int64_t j, float x) {
 		nan |= isnan(x);
 		if (x > best || where < 0) {
 			best = x;
 			where = j;
 		}
-	}
+	});
 	nan = __syncthreads_or(nan);
 #pragma unroll
 	for (int d = WARP / 2; d; d /= 2) {
@@ -111,12 +123,11 @@ static __device__ uint32_t edge(const struct row &r, int weighed, uint32_t least
 		for (int i = threadIdx.x; i < BINS; i += THREADS)
 			bins[i] = 0;
 		__syncthreads();
-		for (int64_t j = threadIdx.x; j < r.v; j += THREADS) {
-			float x = logit_at(r, j);
+		each_logit(r, 0, r.v, threadIdx.x, THREADS, [&](int64_t, float x) {
 			uint32_t k = ww_draw_key(x);
 			if (k >= least && (uint64_t)k >> shift >> DIGIT_BITS == prefix)
 				atomicAdd(&bins[k >> shift & (BINS - 1)], (unsigned long long)(weighed ? weight_at(r, x) : 1));
-		}
+		});
 		__syncthreads();
 		if (!threadIdx.x) {
 			int d = BINS - 1;
@@ -190,18 +201,15 @@ __global__ void __launch_bounds__(THREADS) draw_k(struct ww_drawn *out, const st
 	uint32_t least = topped ? edge(r, 0, 0, (uint64_t)how_to.top_k) : 0;
 	if (how_to.top_p < 1) {
 		uint64_t mass = 0;
-		for (int64_t j = threadIdx.x; j < v; j += THREADS) {
-			float x = logit_at(r, j);
-			mass += ww_draw_key(x) >= least ? weight_at(r, x) : 0;
-		}
+		each_logit(r, 0, v, threadIdx.x, THREADS,
+			   [&](int64_t, float x) { mass += ww_draw_key(x) >= least ? weight_at(r, x) : 0; });
 		double need = ceil(how_to.top_p * (double)block_total(mass));
 		least = edge(r, 1, least, need > 1 ? (uint64_t)need : 1);
 	}
 	int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
 	int64_t each = (v + WARPS - 1) / WARPS, first = warp * each, end = first + each < v ? first + each : v;
 	uint64_t own = 0, total = 0, before = 0;
-	for (int64_t j = first + lane; j < end; j += WARP)
-		own += kept(r, logit_at(r, j), least);
+	each_logit(r, first, end, lane, WARP, [&](int64_t, float x) { own += kept(r, x, least); });
 	own = warp_total(own);
 	if (!lane)
 		totals[warp] = own;

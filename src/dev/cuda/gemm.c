@@ -3,7 +3,7 @@
  * cuBLASLt thinks in columns: a row-major (m, n) array is a column-major (n, m) one, so c = a.b is asked for as c' = b'.a'.
  *
  * Exact mode.  A product has a canonical algorithm: the library's first proposal without split sums for CANON_M rows (for
- * products of the backward pass, whose rows no other call computes, for the shape itself).  Proposals depend on shape, GPU and
+ * products of the backward pass, whose rows no other call computes, its first one for the shape itself, split or not).  Proposals depend on shape, GPU and
  * library version only.  For each range of m (a power of two and what lies under it) the library's other proposals are
  * run on random numbers beside the canonical one; of those whose results are equal to the last bit the fastest is taken.  So measuring can
  * change speed and never a result, and a wrong measurement costs time only.  Fast mode takes the fastest of all.
@@ -127,7 +127,8 @@ static int propose(const struct ww_cu_gemms *g, const struct key *k, int64_t m, 
 	cublasLtMatmulPreference_t pref = NULL;
 	struct call x;
 	size_t work = WW_CU_GEMM_WORK;
-	uint32_t schemes = g->d->dev.exact ? CUBLASLT_REDUCTION_SCHEME_NONE : CUBLASLT_REDUCTION_SCHEME_MASK, align = 16;
+	int split = !g->d->dev.exact || k->form != WW_GEMM_NT;	/* its partial sums are added in order: equal calls stay equal */
+	uint32_t schemes = split ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_NONE, align = 16;
 	int n = 0, good = 0;
 	if (call_init(g, &x, k, m))
 		return 0;

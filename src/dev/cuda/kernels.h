@@ -86,6 +86,11 @@ size_t ww_cu_attn_fwd_bytes(const struct ww_cu_attn *a, int sms);
 int ww_cu_attn_fwd(cudaStream_t s, const struct ww_cu_attn *a, int sms, void *work);
 size_t ww_cu_attn_bwd_bytes(const struct ww_cu_attn *a);		/* also that of ww_cu_attn_any_bwd() */
 int ww_cu_attn_bwd(cudaStream_t s, const struct ww_cu_attn_bwd *b, void *work);
+/* The same on Hopper's own instructions, which only that chip has. */
+int ww_cu_attn_hopper_fits(const struct ww_cu_attn *a);
+size_t ww_cu_attn_hopper_fwd_bytes(const struct ww_cu_attn *a, int sms);
+int ww_cu_attn_hopper_fwd(cudaStream_t s, const struct ww_cu_attn *a, int sms, void *work);
+int ww_cu_attn_hopper_bwd(cudaStream_t s, const struct ww_cu_attn_bwd *b, void *work);
 /* Any shape up to ww_cu_attn_any_max() dimensions, one warp a row. */
 int ww_cu_attn_any_max(void);
 int ww_cu_attn_any_fwd(cudaStream_t s, int bf16, const struct ww_cu_attn *a);

@@ -46,6 +46,10 @@ void *ww_cu_scratch(struct ww_stream *s, size_t bytes)
 		return NULL;
 	if (s->scratch_cap >= bytes && s->scratch)
 		return s->scratch;
+	if (ww_cu_capturing(s)) {
+		ww_err_set(&s->err, WW_ERR_DEVICE, "an operation was recorded that needs more workspace than any before it");
+		return NULL;
+	}
 	bytes = bytes < 1 << 20 ? 1 << 20 : bytes;
 	cudaFree(s->scratch);	/* waits for the work that uses it */
 	ww_dev_count(&s->d->dev, -(int64_t)s->scratch_cap);
@@ -76,6 +80,9 @@ static enum ww_rc cuda_alloc(struct ww_dev *dev, size_t bytes, void **out, struc
 	struct ww_cu_block *block = malloc(sizeof(*block));
 	size_t left = 0, all = 0;
 	int rc = block ? (int)cudaMalloc(out, bytes ? bytes : 1) : (int)cudaErrorMemoryAllocation;
+	/* zeros, because attention multiplies what lies behind a sequence's end in its last page by zero: it must be a number */
+	if (!rc && ((rc = (int)cudaMemset(*out, 0, bytes)) || (rc = (int)cudaStreamSynchronize(NULL))))
+		cudaFree(*out);
 	if (!rc) {
 		*block = (struct ww_cu_block){ *out, bytes, NULL };
 		pthread_mutex_lock(&d->lock);
@@ -319,17 +326,22 @@ static struct ww_cu_attn attn_of(const struct ww_attn *a)
 				    .heads = (int)a->heads, .kv_heads = (int)a->kv_heads, .head_dim = (int)a->head_dim, .scale = a->scale };
 }
 
+/* Three families of kernels: one shape always goes to one of them, whatever the batch, since their bits differ. */
 static void cuda_attention(struct ww_stream *s, const struct ww_attn *a)
 {
 	struct ww_cu_attn c = attn_of(a);
+	int sms = s->d->sms, hopper = s->d->hopper && half(a->q) && ww_cu_attn_hopper_fits(&c);
 	if (!a->t)
 		return;
 	if (!half(a->q) || !ww_cu_attn_fits(&c)) {
 		LAUNCH("attention", ww_cu_attn_any_fwd(s->s, half(a->q), &c));
 		return;
 	}
-	void *work = ww_cu_scratch(s, ww_cu_attn_fwd_bytes(&c, s->d->sms));
-	LAUNCH("attention", ww_cu_attn_fwd(s->s, &c, s->d->sms, work));
+	void *work = ww_cu_scratch(s, hopper ? ww_cu_attn_hopper_fwd_bytes(&c, sms) : ww_cu_attn_fwd_bytes(&c, sms));
+	if (hopper)
+		LAUNCH("attention", ww_cu_attn_hopper_fwd(s->s, &c, sms, work));
+	else
+		LAUNCH("attention", ww_cu_attn_fwd(s->s, &c, sms, work));
 }
 
 static void cuda_attention_bwd(struct ww_stream *s, const struct ww_attn_bwd *b)
@@ -341,7 +353,9 @@ static void cuda_attention_bwd(struct ww_stream *s, const struct ww_attn_bwd *b)
 		return;
 	void *work = ww_cu_scratch(s, ww_cu_attn_bwd_bytes(&c.fwd));
 	int fits = type == WW_BF16 && ww_cu_attn_fits(&c.fwd) && !(((uintptr_t)c.dout | (uintptr_t)c.dq | (uintptr_t)c.dk | (uintptr_t)c.dv) & 15);
-	if (fits)
+	if (fits && s->d->hopper && ww_cu_attn_hopper_fits(&c.fwd))
+		LAUNCH("attention_bwd", ww_cu_attn_hopper_bwd(s->s, &c, work));
+	else if (fits)
 		LAUNCH("attention_bwd", ww_cu_attn_bwd(s->s, &c, work));
 	else
 		LAUNCH("attention_bwd", ww_cu_attn_any_bwd(s->s, type == WW_BF16, &c, work));
@@ -431,15 +445,17 @@ static const struct ww_dev_ops cuda_ops = {
 /* A GPU that the kernels run on. */
 static enum ww_rc find_gpu(struct ww_cuda *d, struct ww_err *err)
 {
-	int n = 0, major = 0, rc = (int)cudaGetDeviceCount(&n);
+	int n = 0, major = 0, minor = 0, rc = (int)cudaGetDeviceCount(&n);
 	if (rc || !n)
 		return ww_err_set(err, WW_ERR_MISSING, "no GPU that CUDA can use (%s); the device \"cpu\" works without one",
 				  rc ? cudaGetErrorString((cudaError_t)rc) : "none is there");
 	if ((rc = (int)cudaSetDevice(0)) || (rc = (int)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0)) ||
+	    (rc = (int)cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0)) ||
 	    (rc = (int)cudaDeviceGetAttribute(&d->sms, cudaDevAttrMultiProcessorCount, 0)))
 		return failed(err, rc, "cannot use the GPU");
 	if (major < 9)
-		return ww_err_set(err, WW_ERR_MISSING, "the engine needs a GPU of compute capability 9.0 or later, this one has %d.x", major);
+		return ww_err_set(err, WW_ERR_MISSING, "the engine needs a GPU of compute capability 9.0 or later, this one has %d.%d", major, minor);
+	d->hopper = major == 9 && minor == 0;
 	return WW_OK;
 }
 

@@ -18,7 +18,9 @@ extern "C" int64_t ww_cu_rows_max_width(void) { return ROWS_MAX; }
 /* Width to threads a row and vectors a thread. */
 #define BY_WIDTH(h, CALL)                                                                                             \
 	do {                                                                                                          \
-		if ((h) <= 256)                                                                                       \
+		if ((h) <= 128)                                                                                       \
+			CALL(16, 1);                                                                                  \
+		else if ((h) <= 256)                                                                                  \
 			CALL(32, 1);                                                                                  \
 		else if ((h) <= 1024)                                                                                 \
 			CALL(128, 1);                                                                                 \
@@ -40,20 +42,19 @@ __global__ void rmsnorm_k(void *y, float *rstd, const void *x, const void *w, in
 {
 	int64_t row = (int64_t)blockIdx.x * shape<N>::PER_BLOCK + threadIdx.x / N;
 	int lane = threadIdx.x % N;
+	int width = row < t ? h : 0;	/* other rows of the warp may be there where this one is not */
 	float v[K][VEC], g[VEC], sum = 0;
-	if (row >= t)
-		return;		/* a whole warp: blocks of wider rows have one row only */
 #pragma unroll
 	for (int k = 0; k < K; k++) {
 		int c = (k * N + lane) * VEC;
-		read8<T, FAST>(v[k], (const T *)x + row * h + c, h - c);
+		read8<T, FAST>(v[k], (const T *)x + row * h + c, width - c);
 #pragma unroll
 		for (int i = 0; i < VEC; i++)
 			sum = fmaf(v[k][i], v[k][i], sum);
 	}
 	sum = group_sum<N>(sum);
 	float r = 1.0f / sqrtf(sum / (float)h + eps);
-	if (rstd && lane == 0)
+	if (rstd && lane == 0 && width)
 		rstd[row] = r;
 #pragma unroll
 	for (int k = 0; k < K; k++) {
@@ -62,7 +63,7 @@ __global__ void rmsnorm_k(void *y, float *rstd, const void *x, const void *w, in
 #pragma unroll
 		for (int i = 0; i < VEC; i++)
 			v[k][i] = v[k][i] * r * g[i];
-		write8<T, FAST>((T *)y + row * h + c, v[k], h - c);
+		write8<T, FAST>((T *)y + row * h + c, v[k], width - c);
 	}
 }
 
@@ -116,8 +117,8 @@ static int add_parts(cudaStream_t s, float *out, const float *part, int parts, i
 /* Blocks of the gradient kernel: enough to keep a chip's memory busy, few enough partial sums. */
 static int norm_slots(int64_t t, int64_t per_block)
 {
-	int64_t blocks = (t + per_block - 1) / per_block, most = per_block > 1 ? SLOTS_MAX : SLOTS_MAX / 2;
-	return (int)(blocks < most ? blocks : most);
+	int64_t blocks = (t + per_block - 1) / per_block;
+	return (int)(blocks < SLOTS_MAX ? blocks : SLOTS_MAX);
 }
 
 /* With n = x r and g = dy w:  dx = r (g - n mean(g n)),  dw = sum of dy n. */
@@ -132,13 +133,15 @@ __global__ void rmsnorm_bwd_k(void *dx, float *part, const void *dy, const void 
 #pragma unroll
 	for (int k = 0; k < K; k++)
 		read8<T, FAST>(w[k], (const T *)w_ + (k * N + lane) * VEC, h - (k * N + lane) * VEC);
-	for (int64_t row = (int64_t)blockIdx.x * PER_BLOCK + mine; row < t; row += (int64_t)gridDim.x * PER_BLOCK) {
-		float n[K][VEC], g[K][VEC], r = rstd[row], mean = 0;
+	for (int64_t first = (int64_t)blockIdx.x * PER_BLOCK; first < t; first += (int64_t)gridDim.x * PER_BLOCK) {
+		int64_t row = first + mine;
+		int width = row < t ? h : 0;
+		float n[K][VEC], g[K][VEC], r = width ? rstd[row] : 0, mean = 0;
 #pragma unroll
 		for (int k = 0; k < K; k++) {
 			int c = (k * N + lane) * VEC;
-			read8<T, FAST>(n[k], (const T *)x + row * h + c, h - c);
-			read8<T, FAST>(g[k], (const T *)dy + row * h + c, h - c);
+			read8<T, FAST>(n[k], (const T *)x + row * h + c, width - c);
+			read8<T, FAST>(g[k], (const T *)dy + row * h + c, width - c);
 #pragma unroll
 			for (int i = 0; i < VEC; i++) {
 				n[k][i] *= r;
@@ -154,7 +157,7 @@ __global__ void rmsnorm_bwd_k(void *dx, float *part, const void *dy, const void 
 #pragma unroll
 			for (int i = 0; i < VEC; i++)
 				g[k][i] = r * (g[k][i] - n[k][i] * mean);
-			write8<T, FAST>((T *)dx + row * h + c, g[k], h - c);
+			write8<T, FAST>((T *)dx + row * h + c, g[k], width - c);
 		}
 	}
 	if (PER_BLOCK > 1) {	/* K is 1: narrow rows */

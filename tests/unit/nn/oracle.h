@@ -1,4 +1,4 @@
-/* oracle.h - run a script of tests/oracle in .venv-oracle, or say that it is not there.
+/* oracle.h - run a script of tests/oracle in .venv-oracle (or by $WW_ORACLE_PYTHON), or say that it is not there.
  *
  * Each script writes what a Python library computes into a directory of its own under /tmp, and the test compares.
  */
@@ -19,7 +19,11 @@ static inline int oracle_run(const char *script, const char *args, char *dir)
 	char root[PATH_MAX], python[PATH_MAX + 32], command[3 * PATH_MAX];
 	const char *source = getenv("WW_SOURCE_DIR");
 	snprintf(root, sizeof(root), "%s", source ? source : ".");
-	snprintf(python, sizeof(python), "%s/.venv-oracle/bin/python", root);
+	const char *own = getenv("WW_ORACLE_PYTHON");	/* another interpreter that has the libraries */
+	if (own)
+		snprintf(python, sizeof(python), "%s", own);
+	else
+		snprintf(python, sizeof(python), "%s/.venv-oracle/bin/python", root);
 	if (access(python, X_OK) != 0) {
 		printf("# skip: no .venv-oracle here (tools/setup oracle makes it)\n");
 		return 0;
