@@ -42,7 +42,7 @@ def arguments():
 def ours(a, tmp):
     """Our losses and seconds a step, and the values of the recipe as the run resolved them."""
     run = os.path.join(tmp, "run")
-    subprocess.run([WW, "model", "init", a.config, os.path.join(tmp, "init"), "--seed", "1", "--dtype", "fp32"], check=True,
+    subprocess.run([WW, "model", "init", a.config, os.path.join(tmp, "init"), "--seed", "1", "--dtype", a.dtype], check=True,
                    stdout=subprocess.DEVNULL)
     recipe = dict(stage="sft", model=os.path.join(tmp, "init"), data=a.data, order="file", output=run, sequence=a.sequence,
                   micro=a.micro, steps=a.steps, lr=a.lr, schedule=a.schedule, warmup=a.warmup, device=a.device, dtype=a.dtype,
