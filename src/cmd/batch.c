@@ -17,6 +17,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -24,7 +25,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_LINE_BYTES = 8 << 20, MAX_RESULT_BYTES = 16 << 20, PROGRESS_S = 30 };
+enum { MAX_LINE_BYTES = 8 << 20, MAX_RESULT_BYTES = 16 << 20, PROGRESS_S = 30, MAX_ARENAS = 2 };
 
 /* A job that is with the batch. */
 struct entry {
@@ -249,6 +250,8 @@ int ww_cmd_batch_run(const struct ww_cmd_batch *o)
 	int fd = -1;
 	enum ww_rc rc;
 
+	/* An arena for each of many threads, each as large as the largest job it met, would grow for a long time. */
+	mallopt(M_ARENA_MAX, MAX_ARENAS);
 	r.shown_ns = r.start_ns;
 	WW_TRY(open_jobs(o->jobs, &fd, &err));
 	WW_TRY(ww_results_open(&r.results, o->output, &strange, &err));
