@@ -76,6 +76,10 @@ set_target_properties(bench-ops PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINA
 add_executable(bench-loop bench/loop/loop.c)
 target_link_libraries(bench-loop PRIVATE -Wl,--start-group ${WW_LIBS} -Wl,--end-group ${WW_SYSTEM_LIBS})
 
+# Many clients of `serve` at a time (bench/results/serve.md).
+add_executable(bench-serve bench/serve/load.c)
+target_link_libraries(bench-serve PRIVATE -Wl,--start-group ${WW_LIBS} -Wl,--end-group ${WW_SYSTEM_LIBS})
+
 # What bench/accuracy judges; links to little, so that it runs on a machine that has only a distribution of ours.
 add_executable(accuracy-variants bench/accuracy/variants.c)
 target_link_libraries(accuracy-variants PRIVATE -Wl,--as-needed ww_policy ww_base ${WW_SYSTEM_LIBS})

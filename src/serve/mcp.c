@@ -362,6 +362,7 @@ enum ww_rc ww_mcp_new(struct ww_mcp **out, const struct ww_mcp_opts *o, struct w
 		m->o.max_running = 16;
 	pthread_mutex_init(&m->lock, NULL);
 	pthread_cond_init(&m->idle, NULL);
+	pthread_cond_init(&m->work, NULL);
 	m->inputs = calloc(o->n_tools, sizeof(json_t *));
 	m->outputs = calloc(o->n_tools, sizeof(json_t *));
 	if (!m->inputs || !m->outputs)
@@ -391,5 +392,6 @@ void ww_mcp_free(struct ww_mcp *m)
 	free(m->outputs);
 	pthread_mutex_destroy(&m->lock);
 	pthread_cond_destroy(&m->idle);
+	pthread_cond_destroy(&m->work);
 	free(m);
 }

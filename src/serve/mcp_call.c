@@ -3,7 +3,8 @@
  * A call belongs to its thread; what other threads touch (cancelled, flag, steps, task) is under the server's lock.  Nothing
  * is sent while that lock is held, so a client that does not read holds up its own calls only.  The order at the end of a
  * call: it leaves the list under the lock, which settles whether it was cancelled before, then the answer is sent, then the
- * thread is counted out; whoever waits for "no calls" therefore also waits for the last answer.
+ * call is counted out; whoever waits for "no calls" therefore also waits for the last answer.  A thread that has carried out
+ * its call waits half a minute for another one before it goes.
  */
 #include "serve/mcp_internal.h"
 
@@ -14,6 +15,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+enum { PARKED_S = 30 };
 
 /* ---- Arguments ---------------------------------------------------------------------------------------------------- */
 
@@ -158,9 +162,8 @@ static struct ww_mcp_waiter *end_task(struct ww_mcp_call *c, json_t *result)
 	return w;
 }
 
-static void *call_main(void *arg)
+static void carry_out(struct ww_mcp_call *c)
 {
-	struct ww_mcp_call *c = arg;
 	struct ww_mcp *m = c->m;
 	json_t *result = work(c);
 	struct ww_mcp_waiter *waiters = NULL;
@@ -190,7 +193,64 @@ static void *call_main(void *arg)
 	m->n_calls--;
 	pthread_cond_broadcast(&m->idle);
 	pthread_mutex_unlock(&m->lock);
+}
+
+/* ---- Threads ------------------------------------------------------------------------------------------------------- */
+
+/* Under the lock: the next call to carry out; NULL: nobody wants anything for a while, or the server ends. */
+static struct ww_mcp_call *next_call(struct ww_mcp *m)
+{
+	struct timespec until;
+	int late = 0;
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += PARKED_S;
+	m->n_parked++;
+	while (!m->handed && !m->ends && !late)
+		late = pthread_cond_timedwait(&m->work, &m->lock, &until) != 0;
+	m->n_parked--;
+	struct ww_mcp_call *c = m->handed;
+	if (c) {
+		m->handed = c->next_handed;
+		m->n_handed--;
+	}
+	return c;
+}
+
+static void *thread_main(void *arg)
+{
+	struct ww_mcp_call *c = arg;
+	struct ww_mcp *m = c->m;
+	pthread_mutex_lock(&m->lock);
+	while (c) {
+		pthread_mutex_unlock(&m->lock);
+		carry_out(c);
+		pthread_mutex_lock(&m->lock);
+		c = next_call(m);
+	}
+	m->n_threads--;
+	pthread_cond_broadcast(&m->idle);
+	pthread_mutex_unlock(&m->lock);
 	return NULL;
+}
+
+/* Under the lock: to a thread that is parked, else to a new one.  0: there can be none. */
+static int hand_out(struct ww_mcp *m, struct ww_mcp_call *c)
+{
+	pthread_attr_t attr;
+	pthread_t thread;
+	if (m->n_parked > m->n_handed) {
+		c->next_handed = m->handed;
+		m->handed = c;
+		m->n_handed++;
+		pthread_cond_signal(&m->work);
+		return 1;
+	}
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	int good = !pthread_create(&thread, &attr, thread_main, c);
+	pthread_attr_destroy(&attr);
+	m->n_threads += good;
+	return good;
 }
 
 /* Under the lock; NULL: out of memory. */
@@ -214,8 +274,6 @@ static struct ww_mcp_call *call_new(const struct ww_mcp_request *r, const struct
 static int start(struct ww_mcp_call *c, int as_task, json_t **created)
 {
 	struct ww_mcp *m = c->m;
-	pthread_attr_t attr;
-	pthread_t thread;
 	if (as_task && !(c->task = ww_mcp_task_new(m, c->peer)))
 		return 0;
 	if (c->task) {
@@ -225,10 +283,7 @@ static int start(struct ww_mcp_call *c, int as_task, json_t **created)
 	c->next = m->calls;
 	m->calls = c;
 	m->n_calls++;
-	pthread_attr_init(&attr);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	int failed = pthread_create(&thread, &attr, call_main, c);
-	pthread_attr_destroy(&attr);
+	int failed = !hand_out(m, c);
 	if (failed) {
 		m->calls = c->next;
 		m->n_calls--;
@@ -405,7 +460,9 @@ void ww_mcp_stop_calls(struct ww_mcp *m)
 	pthread_mutex_lock(&m->lock);
 	for (struct ww_mcp_call *c = m->calls; c; c = c->next)
 		ww_mcp_call_cancel(c);
-	while (m->n_calls)
+	m->ends = 1;
+	pthread_cond_broadcast(&m->work);
+	while (m->n_calls || m->n_threads)
 		pthread_cond_wait(&m->idle, &m->lock);
 	while (m->tasks) {
 		struct ww_mcp_task *t = m->tasks;

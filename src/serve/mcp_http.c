@@ -1,8 +1,9 @@
 /* mcp_http.c - see mcp_http.h.
  *
  * Every POST with a request is an exchange: a peer of the protocol core whose messages go into this one answer.  What comes
- * first decides its form: a final answer at once is plain JSON; if the work takes longer and the client reads event streams, it
- * becomes one, in which progress goes ahead of the answer.
+ * first decides its form: a final answer is plain JSON; where progress is to be told before it, or the work takes longer than a
+ * second, and the client reads event streams, it becomes one.  A thread looks every second for those, and says something
+ * without a meaning on streams that have been silent for a while, so that nobody on the way takes them for dead.
  *
  * In 2026-07-28 there is no session: an exchange is a conversation of its own, its headers must say what its body says, and a
  * client that closes has cancelled it.  The older revisions get a session with `initialize`; an exchange in it joins the
@@ -24,8 +25,9 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/random.h>
+#include <time.h>
 
-enum { MAX_SESSIONS = 256, MAX_EXCHANGES = 4096, SESSION_IDLE_S = 3600, SLOW_CLIENT_S = 30 };
+enum { MAX_SESSIONS = 256, MAX_EXCHANGES = 4096, SESSION_IDLE_S = 3600, SLOW_CLIENT_S = 30, STREAM_AFTER_S = 1, SILENT_S = 15 };
 static const char events[] = "text/event-stream", event_headers[] = "X-Accel-Buffering: no\r\n", modern[] = "2026-07-28";
 static const char *const legacy[] = { "2025-11-25", "2025-06-18", "2025-03-26" };
 
@@ -45,6 +47,7 @@ struct exchange {
 	int modern, reads_events, begun;
 	int error_status;		/* of an answer that is an error and has no status of its own */
 	char headers[96];
+	uint64_t said_ns;		/* the request came, or something was said */
 	pthread_mutex_t lock;
 	int finished, error;
 	struct exchange *next, **at;	/* among those under way; `next` alone among the finished */
@@ -54,7 +57,11 @@ struct ww_mcp_http {
 	struct ww_mcp *m;
 	struct session *sessions;	/* the loop's */
 	int n_sessions;
+	pthread_t ticker;
+	int has_ticker;
 	pthread_mutex_t lock;		/* what follows */
+	pthread_cond_t ending;
+	int ends;
 	struct exchange *running, *finished;
 	int n_exchanges;
 };
@@ -79,6 +86,7 @@ static void write_event(struct exchange *e, const struct ww_mcp_out *o)
 	ww_str_adds(&s, "event: message\ndata: ");
 	ww_str_add(&s, o->text, o->n);
 	ww_str_adds(&s, "\n\n");
+	e->said_ns = start;
 	while (!s.cut && ww_http_reply_write(e->reply, s.p, s.len) == WW_HTTP_FULL && o->final && ww_seconds_since(start) < SLOW_CLIENT_S)
 		(void)ww_http_reply_wait(e->reply, 0.1);
 	ww_str_release(&s);
@@ -89,6 +97,37 @@ static void begin_events(struct exchange *e)
 	if (!e->begun)
 		ww_http_reply_begin(e->reply, 200, events, event_headers);
 	e->begun = 1;
+}
+
+/* Under h->lock, so in the wrong order for e->lock: whoever has it is saying something. */
+static void look_at(struct exchange *e)
+{
+	if (!e->reads_events || pthread_mutex_trylock(&e->lock))
+		return;
+	double silent = ww_seconds_since(e->said_ns);
+	if (!e->finished && !e->begun && silent > STREAM_AFTER_S)
+		begin_events(e);
+	if (!e->finished && e->begun && silent > SILENT_S) {
+		(void)ww_http_reply_write(e->reply, ": \n\n", 4);
+		e->said_ns = ww_now_ns();
+	}
+	pthread_mutex_unlock(&e->lock);
+}
+
+static void *tick(void *arg)
+{
+	struct ww_mcp_http *h = arg;
+	pthread_mutex_lock(&h->lock);
+	while (!h->ends) {
+		struct timespec t;
+		clock_gettime(CLOCK_REALTIME, &t);
+		t.tv_sec++;
+		pthread_cond_timedwait(&h->ending, &h->lock, &t);
+		for (struct exchange *e = h->running; e; e = e->next)
+			look_at(e);
+	}
+	pthread_mutex_unlock(&h->lock);
+	return NULL;
 }
 
 /* Under e->lock. */
@@ -185,6 +224,7 @@ static struct exchange *exchange_new(struct ww_mcp_http *h, const struct ww_http
 	e->h = h;
 	e->reply = reply;
 	e->reads_events = accepts(r, events);
+	e->said_ns = ww_now_ns();
 	pthread_mutex_init(&e->lock, NULL);
 	pthread_mutex_lock(&h->lock);
 	e->next = h->running;
@@ -204,8 +244,6 @@ static void exchange_run(struct exchange *e, const json_t *message)
 	pthread_mutex_lock(&e->lock);
 	if (!e->finished && e->modern)
 		ww_http_reply_on_gone(e->reply, on_gone, e);
-	if (!e->finished && e->reads_events)
-		begin_events(e);
 	pthread_mutex_unlock(&e->lock);
 }
 
@@ -489,7 +527,12 @@ struct ww_mcp_http *ww_mcp_http_new(struct ww_mcp *m)
 		return NULL;
 	h->m = m;
 	pthread_mutex_init(&h->lock, NULL);
-	return h;
+	pthread_cond_init(&h->ending, NULL);
+	h->has_ticker = !pthread_create(&h->ticker, NULL, tick, h);
+	if (h->has_ticker)
+		return h;
+	ww_mcp_http_free(h);
+	return NULL;
 }
 
 void ww_mcp_http_routes(struct ww_mcp_http *h, struct ww_http_route out[WW_MCP_HTTP_ROUTES])
@@ -510,6 +553,12 @@ void ww_mcp_http_free(struct ww_mcp_http *h)
 {
 	if (!h)
 		return;
+	pthread_mutex_lock(&h->lock);
+	h->ends = 1;
+	pthread_cond_signal(&h->ending);
+	pthread_mutex_unlock(&h->lock);
+	if (h->has_ticker)
+		pthread_join(h->ticker, NULL);
 	while (h->sessions)
 		session_free(h, h->sessions);
 	for (;;) {
@@ -527,5 +576,6 @@ void ww_mcp_http_free(struct ww_mcp_http *h)
 	}
 	sweep(h);
 	pthread_mutex_destroy(&h->lock);
+	pthread_cond_destroy(&h->ending);
 	free(h);
 }

@@ -61,7 +61,7 @@ struct ww_mcp_call {
 	int cancelled;			/* these four under m->lock */
 	volatile int *flag;
 	int64_t steps;
-	struct ww_mcp_call *next;
+	struct ww_mcp_call *next, *next_handed;
 };
 
 struct ww_mcp {
@@ -71,6 +71,9 @@ struct ww_mcp {
 	pthread_cond_t idle;
 	struct ww_mcp_call *calls;
 	int n_calls, n_tasks;
+	pthread_cond_t work;		/* for threads that are parked */
+	struct ww_mcp_call *handed;	/* to them, and not taken yet */
+	int n_threads, n_parked, n_handed, ends;
 	struct ww_mcp_task *tasks;
 	uint64_t peers;
 };
