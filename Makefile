@@ -52,7 +52,7 @@ check-san: setup
 
 # libFuzzer and AddressSanitizer on what strangers send us: plans, the bridge from both sides, and the engine's files.
 FUZZ_RUNS ?= 10000
-FUZZ_TARGETS := fuzz_image fuzz_bridge fuzz_nn_safetensors fuzz_nn_config fuzz_nn_tokenizer
+FUZZ_TARGETS := fuzz_image fuzz_bridge fuzz_nn_safetensors fuzz_nn_config fuzz_nn_tokenizer fuzz_serve
 fuzz: setup all
 	@cmake -G Ninja -S . -B build-fuzz -DCMAKE_C_COMPILER=clang -DWW_FUZZ=ON -DWW_WERROR=OFF > /dev/null && cmake --build build-fuzz --target $(FUZZ_TARGETS)
 	@for t in $(FUZZ_TARGETS); do \
