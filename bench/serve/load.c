@@ -3,9 +3,9 @@
  *     bench-serve at-once [REQUESTS [CLIENTS]]                        what the server itself costs: a judge that answers at once
  *     bench-serve PORT PID TASK.py KERNELS PLAN [REQUESTS [CLIENTS]]  a running `warpwright serve` and its real judge
  *
- * Each client keeps its connection and has one request under way: tools/call of verify without timing, MCP 2026-07-28, alone in its
- * solution: it carries its number, and every third one is wrong in one of two ways, so that an answer which belongs to
- * another request is seen.  The judge that answers at once repeats the number in its diagnostics.
+ * Each client keeps its connection and has one request under way: tools/call of verify without timing, MCP 2026-07-28.  Every third
+ * solution is wrong in one of two ways, so that an answer which belongs to another request is seen.  The judge that answers
+ * at once repeats the request's number in its diagnostics; for the real one there are 24 different texts, each judged anew.
  *
  * Printed as JSON.  ms: from the first byte sent to the last byte received, the client's own work included (one thread for all
  * clients, so with a judge that answers at once they wait for each other and for the server's processors); paced_ms: the
@@ -30,7 +30,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MAX_CLIENTS = 1024, ANSWER_BYTES = 1 << 20, PACED = 1000, PACE_US = 2000 };
+enum { MAX_CLIENTS = 1024, ANSWER_BYTES = 1 << 20, PACED = 1000, PACE_US = 2000, VARIANTS = 24 };
 
 /* ---- The judge that answers at once -------------------------------------------------------------------------------- */
 
@@ -113,12 +113,16 @@ static void make_request(struct load *l, struct client *c)
 {
 	struct ww_str kernels = WW_STR_INIT(1 << 20), body = WW_STR_INIT(4 << 20);
 	const char *kind = expected(c->number);
-	ww_str_addf(&kernels, "/* request %d */\n", c->number);
-	if (!strcmp(kind, "mismatch"))
-		ww_str_adds(&kernels, "#define WRONG 1	/* wrong */\n");
+	const char *gelu = strstr(l->kernels, "ww_vf_gelu(v)");
+	ww_str_addf(&kernels, "/* request %d */\n", *l->kernels ? c->number % VARIANTS : c->number);
 	if (!strcmp(kind, "compile_failed"))
 		ww_str_adds(&kernels, "nonsense\n");
-	ww_str_adds(&kernels, l->kernels);
+	if (!strcmp(kind, "mismatch"))
+		ww_str_adds(&kernels, "/* wrong */\n");
+	if (!strcmp(kind, "mismatch") && gelu)
+		ww_str_addf(&kernels, "%.*s(v)%s", (int)(gelu - l->kernels), l->kernels, gelu + 13);
+	else
+		ww_str_adds(&kernels, l->kernels);
 	json_t *o = json_pack("{s:s, s:i, s:s, s:{s:s, s:{s:s, s:s, s:s, s:b}, s:{s:s, s:{}}}}", "jsonrpc", "2.0", "id", c->number, "method",
 			      "tools/call", "params", "name", "verify", "arguments", "task_source", l->task, "kernels", kernels.p, "plan", l->plan,
 			      "time", 0, "_meta", "io.modelcontextprotocol/protocolVersion", "2026-07-28",
@@ -316,7 +320,7 @@ static int at_once(struct load *l, int requests)
 		return 3;
 	l->pid = fork();
 	if (!l->pid)
-		_exit(serve_at_once(fd[1]));
+		exit(serve_at_once(fd[1]));
 	if (read(fd[0], &l->port, sizeof(l->port)) != sizeof(l->port))
 		return 3;
 	l->task = "class Model: pass\n";
