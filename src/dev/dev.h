@@ -70,6 +70,17 @@ struct ww_attn_bwd {
 	struct ww_arr dout, dq, dk, dv;		/* dout (T, A, D) is read, the others are written */
 };
 
+/* Queries, keys and values on their way from the products to attention over a cache: q (T, A, D) and k (T, K, D) are normed head by
+ * head where there are weights (p not NULL) and turned by cs, in place; k and v (T, K, D) go to rows `rows` of the cache. */
+struct ww_place {
+	struct ww_arr q, k, v, q_norm, k_norm;
+	struct ww_arr k_cache, v_cache;		/* rows of (K, D) */
+	const float *cs;			/* (T, D) of rope_table */
+	const int32_t *rows;			/* (T) */
+	int64_t t, heads, kv_heads, head_dim;
+	float eps;
+};
+
 struct ww_adamw {
 	float lr, beta1, beta2, eps, weight_decay;
 	int64_t step;				/* from 1 */
@@ -130,7 +141,7 @@ struct ww_dev_ops {
 	/* Row rows[i] of dst = row i of src (T, width); one type.  Fills the key-value cache. */
 	void (*scatter)(struct ww_stream *s, struct ww_arr dst, struct ww_arr src, const int32_t *rows, int64_t t, int64_t width);
 
-	/* y = x * rstd * w, rstd = 1/sqrt(mean(x^2) + eps), over rows of h; rstd (T) may be NULL.  Serves the norm of queries and
+	/* y = x * rstd * w, rstd = 1/sqrt(mean(x^2) + eps), over rows of h; y may be x, rstd (T) may be NULL.  Serves the norm of queries and
 	 * keys too, with t = rows * heads and h = D. */
 	void (*rmsnorm)(struct ww_stream *s, struct ww_arr y, float *rstd, struct ww_arr x, struct ww_arr w, int64_t t, int64_t h,
 			float eps);
@@ -142,6 +153,12 @@ struct ww_dev_ops {
 	void (*rope_table)(struct ww_stream *s, float *cs, const int32_t *pos, const float *freq, float factor, int64_t t, int64_t d);
 	/* In place on x (T, A, D): the pair (i, i + D/2) turns by its angle.  The gradient is the inverse turn, backward = 1. */
 	void (*rope)(struct ww_stream *s, struct ww_arr x, const float *cs, int backward, int64_t t, int64_t heads, int64_t d);
+
+	/* Several operations in one pass over memory, with the bits that they give one after the other.
+	 * add_rmsnorm: add into sum, rmsnorm of sum into y.  place: rmsnorm, rope, scatter; what is left in k is undefined. */
+	void (*add_rmsnorm)(struct ww_stream *s, struct ww_arr sum, struct ww_arr y, float *rstd, struct ww_arr a, struct ww_arr b,
+			    struct ww_arr w, int64_t t, int64_t h, float eps);
+	void (*place)(struct ww_stream *s, const struct ww_place *p);
 
 	void (*attention)(struct ww_stream *s, const struct ww_attn *a);
 	void (*attention_bwd)(struct ww_stream *s, const struct ww_attn_bwd *a);
@@ -198,6 +215,11 @@ static inline void ww_dev_count(struct ww_dev *d, int64_t bytes)
 /* "ref", "cpu", "cuda", or "auto": cuda where it works, else cpu.  exact: see above. */
 enum ww_rc ww_dev_open(const char *name, int exact, struct ww_dev **out, struct ww_err *err) WW_MUST_CHECK;
 void ww_dev_close(struct ww_dev *d);		/* NULL is fine */
+
+/* The joined operations as one after the other, for backends that gain nothing by more. */
+void ww_dev_add_rmsnorm(const struct ww_dev_ops *ops, struct ww_stream *s, struct ww_arr sum, struct ww_arr y, float *rstd, struct ww_arr a,
+			struct ww_arr b, struct ww_arr w, int64_t t, int64_t h, float eps);
+void ww_dev_place(const struct ww_dev_ops *ops, struct ww_stream *s, const struct ww_place *p);
 
 /* One row of the operation `draw` on the host, for backends and tests; weight: room for v numbers. */
 void ww_dev_draw(const float *logits, int64_t v, float lse, const struct ww_draw *d, uint64_t *weight, struct ww_drawn *out);

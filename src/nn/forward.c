@@ -237,55 +237,86 @@ static void linear(struct ww_run *r, struct ww_arr y, struct ww_arr x, struct ww
 		r->ops->bias(r->s, y, ww_run_weight(r, l.b), r->t, l.w->rows);
 }
 
-static void attend(struct ww_run *r, struct ww_layer *l)
+/* Queries, keys and values of the batch, ready for attention. */
+static void separate_heads(struct ww_run *r, struct ww_layer *l, struct ww_attn *a)
 {
 	const struct ww_config *f = &r->m->config;
 	float eps = (float)f->rms_eps;
-	linear(r, l->q_pre, l->n1, l->w.q);
-	linear(r, l->k_pre, l->n1, l->w.k);
-	linear(r, l->vh, l->n1, l->w.v);
 	if (l->w.q_norm) {
 		r->ops->rmsnorm(r->s, l->qh, l->rstd_q, l->q_pre, ww_run_weight(r, l->w.q_norm), r->t * f->heads, f->head_dim, eps);
 		r->ops->rmsnorm(r->s, l->kh, l->rstd_k, l->k_pre, ww_run_weight(r, l->w.k_norm), r->t * f->kv_heads, f->head_dim, eps);
 	}
 	r->ops->rope(r->s, l->qh, r->cs, 0, r->t, f->heads, f->head_dim);
 	r->ops->rope(r->s, l->kh, r->cs, 0, r->t, f->kv_heads, f->head_dim);
-	struct ww_attn a = { .q = l->qh, .k = l->kh, .v = l->vh, .out = l->att, .lse = l->lse, .seq = r->seq, .pos = r->pos,
-			     .start = r->start, .t = r->t, .sequences = r->sequences, .rows_max = r->rows_max, .keys_max = r->keys_max,
-			     .heads = f->heads, .kv_heads = f->kv_heads, .head_dim = f->head_dim,
-			     .scale = (float)(1 / sqrt((double)f->head_dim)) };
-	if (r->kv) {
-		int64_t i = l - r->layers, width = f->kv_heads * f->head_dim;
-		r->ops->scatter(r->s, r->kv->k[i], l->kh, r->rows, r->t, width);
-		r->ops->scatter(r->s, r->kv->v[i], l->vh, r->rows, r->t, width);
-		a.k = r->kv->k[i];
-		a.v = r->kv->v[i];
-		a.pages = r->pages;
-		a.pages_stride = r->pages_stride;
-		a.page_size = WW_KV_PAGE;
+	a->q = l->qh;
+	a->k = l->kh;
+	a->v = l->vh;
+}
+
+/* The same with a cache, by the same arithmetic. */
+static void place_heads(struct ww_run *r, struct ww_layer *l, struct ww_attn *a)
+{
+	const struct ww_config *f = &r->m->config;
+	int64_t i = l - r->layers;
+	struct ww_place p = { .q = l->q_pre, .k = l->k_pre, .v = l->vh, .k_cache = r->kv->k[i], .v_cache = r->kv->v[i], .cs = r->cs,
+			      .rows = r->rows, .t = r->t, .heads = f->heads, .kv_heads = f->kv_heads, .head_dim = f->head_dim,
+			      .eps = (float)f->rms_eps };
+	if (l->w.q_norm) {
+		p.q_norm = ww_run_weight(r, l->w.q_norm);
+		p.k_norm = ww_run_weight(r, l->w.k_norm);
 	}
+	r->ops->place(r->s, &p);
+	a->q = l->q_pre;
+	a->k = p.k_cache;
+	a->v = p.v_cache;
+	a->pages = r->pages;
+	a->pages_stride = r->pages_stride;
+	a->page_size = WW_KV_PAGE;
+}
+
+/* From the normed input to x_mid and its norm. */
+static void attend(struct ww_run *r, struct ww_layer *l)
+{
+	const struct ww_config *f = &r->m->config;
+	struct ww_attn a = { .out = l->att, .lse = l->lse, .seq = r->seq, .pos = r->pos, .start = r->start, .t = r->t,
+			     .sequences = r->sequences, .rows_max = r->rows_max, .keys_max = r->keys_max, .heads = f->heads,
+			     .kv_heads = f->kv_heads, .head_dim = f->head_dim, .scale = (float)(1 / sqrt((double)f->head_dim)) };
+	linear(r, l->q_pre, l->n1, l->w.q);
+	linear(r, l->k_pre, l->n1, l->w.k);
+	linear(r, l->vh, l->n1, l->w.v);
+	if (r->kv)
+		place_heads(r, l, &a);
+	else
+		separate_heads(r, l, &a);
 	r->ops->attention(r->s, &a);
 	linear(r, r->tmp, l->att, l->w.o);
-	r->ops->add(r->s, l->x_mid, l->x_in, r->tmp, r->t * f->hidden_size);
+	r->ops->add_rmsnorm(r->s, l->x_mid, l->n2, l->rstd2, l->x_in, r->tmp, ww_run_weight(r, l->w.norm2), r->t, f->hidden_size,
+			    (float)f->rms_eps);
+}
+
+/* From n1 to what the layer's last product takes. */
+static void layer_body(struct ww_run *r, struct ww_layer *l)
+{
+	attend(r, l);
+	linear(r, l->g, l->n2, l->w.gate);
+	linear(r, l->u, l->n2, l->w.up);
+	r->ops->swiglu(r->s, l->act, l->g, l->u, r->t * r->m->config.intermediate_size);
 }
 
 void ww_run_layer(struct ww_run *r, struct ww_layer *l)
 {
 	const struct ww_config *f = &r->m->config;
-	float eps = (float)f->rms_eps;
-	r->ops->rmsnorm(r->s, l->n1, l->rstd1, l->x_in, ww_run_weight(r, l->w.norm1), r->t, f->hidden_size, eps);
-	attend(r, l);
-	r->ops->rmsnorm(r->s, l->n2, l->rstd2, l->x_mid, ww_run_weight(r, l->w.norm2), r->t, f->hidden_size, eps);
-	linear(r, l->g, l->n2, l->w.gate);
-	linear(r, l->u, l->n2, l->w.up);
-	r->ops->swiglu(r->s, l->act, l->g, l->u, r->t * f->intermediate_size);
+	r->ops->rmsnorm(r->s, l->n1, l->rstd1, l->x_in, ww_run_weight(r, l->w.norm1), r->t, f->hidden_size, (float)f->rms_eps);
+	layer_body(r, l);
 }
 
-static void layer_forward(struct ww_run *r, struct ww_layer *l, struct ww_arr next)
+/* The layer's last product, the sum, and the norm that the next layer begins with, or that of the end. */
+static void layer_end(struct ww_run *r, const struct ww_layer *l, const struct ww_layer *next)
 {
-	ww_run_layer(r, l);
+	const struct ww_config *f = &r->m->config;
 	linear(r, r->tmp, l->act, l->w.down);
-	r->ops->add(r->s, next, l->x_mid, r->tmp, r->t * r->m->config.hidden_size);
+	r->ops->add_rmsnorm(r->s, next ? next->x_in : r->x_out, next ? next->n1 : r->hidden, next ? next->rstd1 : r->rstd, l->x_mid, r->tmp,
+			    ww_run_weight(r, next ? next->w.norm1 : r->norm), r->t, f->hidden_size, (float)f->rms_eps);
 }
 
 static enum ww_rc check_batch(const struct ww_run *r, const struct ww_batch *b, struct ww_err *err)
@@ -357,9 +388,14 @@ void ww_run_compute(struct ww_run *r)
 	r->has_head = 0;
 	r->ops->rope_table(r->s, r->cs, r->pos, r->m->rope_freq, r->m->rope_factor, r->t, f->head_dim);
 	r->ops->embed(r->s, r->layers[0].x_in, ww_run_weight(r, &r->m->params[0]), r->ids, r->t, f->hidden_size);
-	for (int64_t i = 0; i < f->layers; i++)
-		layer_forward(r, &r->layers[i], i + 1 < f->layers ? r->layers[i + 1].x_in : r->x_out);
-	r->ops->rmsnorm(r->s, r->hidden, r->rstd, r->x_out, ww_run_weight(r, r->norm), r->t, f->hidden_size, (float)f->rms_eps);
+	for (int64_t i = 0; i < f->layers; i++) {
+		struct ww_layer *l = &r->layers[i];
+		if (i)
+			layer_body(r, l);	/* the layer before has left its norm */
+		else
+			ww_run_layer(r, l);
+		layer_end(r, l, i + 1 < f->layers ? l + 1 : NULL);
+	}
 }
 
 enum ww_rc ww_run_forward(struct ww_run *r, const struct ww_batch *b, struct ww_err *err)

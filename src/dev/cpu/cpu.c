@@ -530,6 +530,16 @@ static void cpu_adamw(struct ww_stream *s, float *master, struct ww_arr model, f
 		ww_pool_run(s->d->pool, (n + PIECE - 1) / PIECE, adamw_part, &e);
 }
 
+static const struct ww_dev_ops cpu_ops;
+
+static void cpu_add_rmsnorm(struct ww_stream *s, struct ww_arr sum, struct ww_arr y, float *rstd, struct ww_arr a, struct ww_arr b,
+			    struct ww_arr w, int64_t t, int64_t h, float eps)
+{
+	ww_dev_add_rmsnorm(&cpu_ops, s, sum, y, rstd, a, b, w, t, h, eps);
+}
+
+static void cpu_place(struct ww_stream *s, const struct ww_place *p) { ww_dev_place(&cpu_ops, s, p); }
+
 static const struct ww_dev_ops cpu_ops = {
 	.name = "cpu", .alloc = ww_dev_host_alloc, .free = ww_dev_host_free, .memory = ww_dev_host_memory,
 	.workspace = cpu_workspace,
@@ -539,7 +549,8 @@ static const struct ww_dev_ops cpu_ops = {
 	.embed_bwd = cpu_embed_bwd, .scatter = cpu_scatter, .rmsnorm = cpu_rmsnorm, .rmsnorm_bwd = cpu_rmsnorm_bwd, .rope_table = cpu_rope_table,
 	.rope = cpu_rope, .attention = ww_cpu_attention, .attention_bwd = ww_cpu_attention_bwd, .swiglu = cpu_swiglu,
 	.swiglu_bwd = cpu_swiglu_bwd, .softmax_chunk = cpu_softmax_chunk, .softmax_finish = cpu_softmax_finish,
-	.softmax_bwd = cpu_softmax_bwd, .draw = cpu_draw, .sumsq = cpu_sumsq, .clip_factor = cpu_clip_factor, .adamw = cpu_adamw,
+	.softmax_bwd = cpu_softmax_bwd, .draw = cpu_draw, .add_rmsnorm = cpu_add_rmsnorm,
+	.place = cpu_place, .sumsq = cpu_sumsq, .clip_factor = cpu_clip_factor, .adamw = cpu_adamw,
 };
 
 enum ww_rc ww_dev_cpu_open(int exact, struct ww_dev **out, struct ww_err *err)

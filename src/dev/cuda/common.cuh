@@ -120,6 +120,16 @@ template <int N> static __device__ __forceinline__ float group_max(float x)
 	return x;
 }
 
+/* A pair (x, y) turned by an angle: its first and its second number. */
+static __device__ __forceinline__ float turn_first(float x, float y, float cosine, float sine)
+{
+	return __fmaf_rn(x, cosine, -__fmul_rn(y, sine));
+}
+static __device__ __forceinline__ float turn_second(float x, float y, float cosine, float sine)
+{
+	return __fmaf_rn(y, cosine, __fmul_rn(x, sine));
+}
+
 static inline int aligned16(const void *a, const void *b = 0, const void *c = 0, const void *d = 0, const void *e = 0)
 {
 	return (((uintptr_t)a | (uintptr_t)b | (uintptr_t)c | (uintptr_t)d | (uintptr_t)e) & 15) == 0;

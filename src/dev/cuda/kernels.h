@@ -55,6 +55,22 @@ int ww_cu_draws(cudaStream_t s, struct ww_drawn *out, const struct ww_draw *how,
 size_t ww_cu_sumsq_bytes(void);
 int ww_cu_sumsq(cudaStream_t s, float *out, const float *x, int64_t n, double *work);
 
+/* ---- joined.cu: what the single operations give, bit for bit; for shapes that fit */
+int ww_cu_add_rmsnorm_fits(const void *sum, const void *y, const void *a, const void *b, const void *w, int64_t h);
+int ww_cu_add_rmsnorm(cudaStream_t s, int bf16, void *sum, void *y, float *rstd, const void *a, const void *b, const void *w, int64_t t,
+		      int64_t h, float eps);
+struct ww_cu_place {
+	void *q;
+	const void *k, *v, *q_norm, *k_norm;
+	void *k_cache, *v_cache;
+	const float *cs;
+	const int32_t *rows;
+	int64_t t, heads, kv_heads, head_dim;
+	float eps;
+};
+int ww_cu_place_fits(const struct ww_cu_place *p);
+int ww_cu_place(cudaStream_t s, int bf16, const struct ww_cu_place *p);
+
 /* ---- gemm_own.cu: element (i, l) of a is a[i * ai + l * al], (l, j) of b is b[l * bl + j * bj]; sums run along l from 0 */
 int ww_cu_gemm(cudaStream_t s, int ab_bf16, int c_bf16, void *c, const void *a, int64_t ai, int64_t al, const void *b, int64_t bl,
 	       int64_t bj, int64_t m, int64_t n, int64_t k, int accumulate);

@@ -430,13 +430,37 @@ static void cuda_close(struct ww_dev *dev)
 	free(d);
 }
 
+static const struct ww_dev_ops cuda_ops;
+
+static void cuda_add_rmsnorm(struct ww_stream *s, struct ww_arr sum, struct ww_arr y, float *rstd, struct ww_arr a, struct ww_arr b,
+			     struct ww_arr w, int64_t t, int64_t h, float eps)
+{
+	WW_BUG(sum.dtype != a.dtype || sum.dtype != b.dtype || sum.dtype != y.dtype || sum.dtype != w.dtype);
+	if (ww_cu_add_rmsnorm_fits(sum.p, y.p, a.p, b.p, w.p, h))
+		LAUNCH("add_rmsnorm", ww_cu_add_rmsnorm(s->s, half(y), sum.p, y.p, rstd, a.p, b.p, w.p, t, h, eps));
+	else
+		ww_dev_add_rmsnorm(&cuda_ops, s, sum, y, rstd, a, b, w, t, h, eps);
+}
+
+static void cuda_place(struct ww_stream *s, const struct ww_place *p)
+{
+	struct ww_cu_place c = { .q = p->q.p, .k = p->k.p, .v = p->v.p, .q_norm = p->q_norm.p, .k_norm = p->k_norm.p,
+				 .k_cache = p->k_cache.p, .v_cache = p->v_cache.p, .cs = p->cs, .rows = p->rows, .t = p->t,
+				 .heads = p->heads, .kv_heads = p->kv_heads, .head_dim = p->head_dim, .eps = p->eps };
+	WW_BUG(p->q.dtype != p->k.dtype || p->q.dtype != p->v.dtype || p->q.dtype != p->k_cache.dtype || p->q.dtype != p->v_cache.dtype);
+	if (ww_cu_place_fits(&c))
+		LAUNCH("place", ww_cu_place(s->s, half(p->q), &c));
+	else
+		ww_dev_place(&cuda_ops, s, p);
+}
+
 static const struct ww_dev_ops cuda_ops = {
 	.name = "cuda", .alloc = cuda_alloc, .free = cuda_free, .memory = cuda_memory, .stream_new = cuda_stream_new, .stream_free = cuda_stream_free,
 	.sync = cuda_sync, .close = cuda_close, .graph_begin = ww_cu_graph_begin, .graph_end = ww_cu_graph_end,
 	.graph_run = ww_cu_graph_run, .graph_free = ww_cu_graph_free, .upload = cuda_upload, .download = cuda_download, .zero = cuda_zero, .cast = cuda_cast,
 	.gemm = ww_cu_product, .bias = cuda_bias, .bias_bwd = cuda_bias_bwd, .add = cuda_add, .embed = cuda_embed,
 	.embed_bwd = cuda_embed_bwd, .scatter = cuda_scatter, .rmsnorm = cuda_rmsnorm, .rmsnorm_bwd = cuda_rmsnorm_bwd,
-	.rope_table = cuda_rope_table, .rope = cuda_rope, .attention = cuda_attention, .attention_bwd = cuda_attention_bwd,
+	.rope_table = cuda_rope_table, .rope = cuda_rope, .add_rmsnorm = cuda_add_rmsnorm, .place = cuda_place, .attention = cuda_attention, .attention_bwd = cuda_attention_bwd,
 	.swiglu = cuda_swiglu, .swiglu_bwd = cuda_swiglu_bwd, .softmax_chunk = cuda_softmax_chunk,
 	.softmax_finish = cuda_softmax_finish, .softmax_bwd = cuda_softmax_bwd, .draw = cuda_draw, .sumsq = cuda_sumsq, .clip_factor = cuda_clip_factor,
 	.adamw = cuda_adamw,

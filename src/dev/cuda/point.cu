@@ -221,8 +221,8 @@ __global__ void rope_k(void *x_, const float *cs, int backward, int64_t total, i
 #pragma unroll
 	for (int k = 0; k < VEC; k++) {
 		float sine = backward ? -n[k] : n[k], a = u[k], b = v[k];
-		u[k] = a * c[k] - b * sine;
-		v[k] = b * c[k] + a * sine;
+		u[k] = turn_first(a, b, c[k], sine);
+		v[k] = turn_second(a, b, c[k], sine);
 	}
 	write8<T, FAST>(x, u, left);
 	write8<T, FAST>(x + half, v, left);

@@ -371,6 +371,16 @@ static void ref_adamw(struct ww_stream *s, float *master, struct ww_arr model, f
 	}
 }
 
+static const struct ww_dev_ops ref_ops;
+
+static void ref_add_rmsnorm(struct ww_stream *s, struct ww_arr sum, struct ww_arr y, float *rstd, struct ww_arr a, struct ww_arr b,
+			    struct ww_arr w, int64_t t, int64_t h, float eps)
+{
+	ww_dev_add_rmsnorm(&ref_ops, s, sum, y, rstd, a, b, w, t, h, eps);
+}
+
+static void ref_place(struct ww_stream *s, const struct ww_place *p) { ww_dev_place(&ref_ops, s, p); }
+
 static const struct ww_dev_ops ref_ops = {
 	.name = "ref", .alloc = ww_dev_host_alloc, .free = ww_dev_host_free, .memory = ww_dev_host_memory,
 	.stream_new = ref_stream_new, .stream_free = ref_stream_free,
@@ -379,7 +389,8 @@ static const struct ww_dev_ops ref_ops = {
 	.embed_bwd = ref_embed_bwd, .scatter = ref_scatter, .rmsnorm = ref_rmsnorm, .rmsnorm_bwd = ref_rmsnorm_bwd, .rope_table = ref_rope_table, .rope = ref_rope,
 	.attention = ref_attention, .attention_bwd = ref_attention_bwd, .swiglu = ref_swiglu, .swiglu_bwd = ref_swiglu_bwd,
 	.softmax_chunk = ref_softmax_chunk, .softmax_finish = ref_softmax_finish, .softmax_bwd = ref_softmax_bwd,
-	.draw = ref_draw, .sumsq = ref_sumsq, .clip_factor = ref_clip_factor, .adamw = ref_adamw,
+	.draw = ref_draw, .add_rmsnorm = ref_add_rmsnorm,
+	.place = ref_place, .sumsq = ref_sumsq, .clip_factor = ref_clip_factor, .adamw = ref_adamw,
 };
 
 enum ww_rc ww_dev_ref_open(struct ww_dev **out, struct ww_err *err)

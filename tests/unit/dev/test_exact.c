@@ -84,6 +84,7 @@ static void compare(struct side *d, struct ww_arr a, struct ww_arr b, int64_t n)
 	void *x = malloc(bytes), *y = malloc(bytes);
 	struct ww_err err = WW_ERR_INIT;
 	d->ops->download(d->s, x, a.p, bytes);
+	struct ww_err err = WW_ERR_INIT;
 	d->ops->download(d->s, y, b.p, bytes);
 	assert_int_equal(d->ops->sync(d->s, &err), WW_OK);
 	assert_memory_equal(x, y, bytes);
@@ -211,6 +212,69 @@ static void rows_of_norms_and_softmax_stand_alone(void **state)
 	close_side(&d);
 }
 
+static void joined_norm(int dtype, int64_t h)
+{
+	struct side d = open_side("2");
+	struct ww_arr a = random_arr(&d, 1, dtype, M * h), b = random_arr(&d, 2, dtype, M * h), w = random_arr(&d, 3, dtype, h), out[2], sum[2];
+	for (int i = 0; i < 2; i++) {
+		out[i] = random_arr(&d, 4, dtype, M * h);
+		sum[i] = random_arr(&d, 5, dtype, M * h);
+	}
+	float *rstd[2] = { room(&d, M * 4), room(&d, M * 4) };
+	d.ops->add_rmsnorm(d.s, sum[0], out[0], rstd[0], a, b, w, M, h, 1e-6f);
+	d.ops->add(d.s, sum[1], a, b, M * h);
+	d.ops->rmsnorm(d.s, out[1], rstd[1], sum[1], w, M, h, 1e-6f);
+	compare(&d, out[0], out[1], M * h);
+	compare(&d, sum[0], sum[1], M * h);
+	compare(&d, (struct ww_arr){ rstd[0], WW_F32 }, (struct ww_arr){ rstd[1], WW_F32 }, M);
+	close_side(&d);
+}
+
+static void joined_place(int dtype, int64_t dim, int normed)
+{
+	enum { ROWS = 3 * M };
+	struct side d = open_side("2");
+	struct ww_arr qw = random_arr(&d, 1, dtype, dim), kw = random_arr(&d, 2, dtype, dim), q[2], k[2], v, kc[2], vc[2];
+	struct ww_arr freq = random_arr(&d, 3, WW_F32, dim);
+	int32_t *pos = ints(&d, M, 5, 7), *rows = ints(&d, M, 2, 3);
+	float *cs = room(&d, (size_t)(M * dim) * 4);
+	d.ops->rope_table(d.s, cs, pos, freq.p, 1.25f, M, dim);
+	v = random_arr(&d, 6, dtype, M * K * dim);
+	for (int i = 0; i < 2; i++) {
+		q[i] = random_arr(&d, 4, dtype, M * A * dim);
+		k[i] = random_arr(&d, 5, dtype, M * K * dim);
+		kc[i] = random_arr(&d, 7, dtype, ROWS * K * dim);
+		vc[i] = random_arr(&d, 8, dtype, ROWS * K * dim);
+		struct ww_place p = { .q = q[i], .k = k[i], .v = v, .k_cache = kc[i], .v_cache = vc[i], .cs = cs, .rows = rows, .t = M,
+				      .heads = A, .kv_heads = K, .head_dim = dim, .eps = 1e-6f };
+		if (normed) {
+			p.q_norm = qw;
+			p.k_norm = kw;
+		}
+		if (i)
+			ww_dev_place(d.ops, d.s, &p);
+		else
+			d.ops->place(d.s, &p);
+	}
+	compare(&d, q[0], q[1], M * A * dim);
+	compare(&d, kc[0], kc[1], ROWS * K * dim);
+	compare(&d, vc[0], vc[1], ROWS * K * dim);
+	close_side(&d);
+}
+
+/* Joined operations give the bits of the single ones that stand for them. */
+static void joined_is_one_after_the_other(void **state)
+{
+	static const int64_t widths[] = { 384, 1024, 2048, 4096, 100 }, dims[] = { 32, 64, 128, 256, 20 };
+	(void)state;
+	for (size_t i = 0; i < sizeof(widths) / sizeof(*widths); i++)
+		for (int dtype = 0; dtype < 2; dtype++) {
+			joined_norm(dtype ? WW_BF16 : WW_F32, widths[i]);
+			joined_place(dtype ? WW_BF16 : WW_F32, dims[i], 1);
+			joined_place(dtype ? WW_BF16 : WW_F32, dims[i], 0);
+		}
+}
+
 enum { OUTS = 6 };
 
 /* Everything that sums over rows, with so many threads; the results are copied to the host. */
@@ -246,7 +310,7 @@ static void gradients(const char *threads, float *out[OUTS], int64_t n[OUTS])
 	for (int i = 0; i < OUTS; i++) {
 		n[i] = sizes[i];
 		out[i] = malloc((size_t)sizes[i] * 4);
-		d.ops->download(d.s, out[i], src[i], (size_t)sizes[i] * 4);
+		d.ops->download(d.s, out[i], src[i], (size_t)sizes[i] * 4);	/* close_side() waits */
 	}
 	close_side(&d);
 }
@@ -279,6 +343,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_row_of_a_product_does_not_see_its_neighbours),
 		cmocka_unit_test(attention_is_the_same_in_decode_and_in_a_batch),
 		cmocka_unit_test(rows_of_norms_and_softmax_stand_alone),
+		cmocka_unit_test(joined_is_one_after_the_other),
 		cmocka_unit_test(gradients_do_not_depend_on_the_number_of_threads),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
