@@ -25,6 +25,7 @@
  * solution of such a task is no less honest); bounding a kernel's loops from its machine code (not decidable in general). */
 #include "judge/internal.h"
 
+#include "base/log.h"
 #include "judge/compile/cubin_scan.h"
 
 #include <math.h>
@@ -88,6 +89,7 @@ static int impossible(const struct ww_session *s, double flops)
 	int threads = s->t->judge->facts.device.threads;
 	if (s->used_calls && threads > 0)
 		time_s = s->used_s / s->used_calls / threads;
+	ww_log(WW_LOG_DEBUG, "arithmetic: %.3g left to the launches, %.3g possible in %.1f us", flops, limit * time_s, time_s * 1e6);
 	return limit > 0 && flops > limit * time_s;
 }
 

@@ -253,7 +253,7 @@ def run(target, say=None):
     say = say or (lambda *_: None)
     with tempfile.TemporaryDirectory(prefix="warpwright-test-") as d:
         tasks = {}
-        for name, text in (("zoo", zoo(4096, 4096) if target == "cuda" else zoo(3072, 128)), ("small", zoo(256, 256)),
+        for name, text in (("zoo", zoo(4096, 4096) if target == "cuda" else zoo(1536, 128)), ("small", zoo(256, 256)),
                            ("degenerate", DEGENERATE)):
             tasks[name] = os.path.join(d, name + ".py")
             with open(tasks[name], "w") as f:
