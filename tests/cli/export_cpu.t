@@ -21,21 +21,6 @@ for form in c torch kernelbench; do
 	ok $? "export $form"
 done
 
-# Both checks again, from another directory, in one process; the torch form is used by a program of its own below.
-cat > "$tmp/again.py" <<'PY'
-import runpy, sys
-for path in sys.argv[1:]:
-    try:
-        runpy.run_path(path, run_name="__main__")
-    except SystemExit as end:
-        print(path, "passed" if not end.code else "failed")
-PY
-"$python" "$tmp/again.py" "$tmp/c/check.py" "$tmp/kernelbench/check.py" > "$tmp/log" 2>&1
-for form in c kernelbench; do
-	grep -q "/$form/check.py passed" "$tmp/log"
-	ok $? "$form passes its check again"
-done
-
 # A wrong kernel must fail the check and leave nothing.
 cp -r $data/solution "$tmp/wrong"
 sed -i 's/v + shift/v - shift/' "$tmp/wrong/kernels.c"
@@ -43,9 +28,15 @@ run "$tmp/wrong" --task $data/scaled_relu.py --format kernelbench -o "$tmp/wrong
 [ $? -eq 3 ] && [ ! -e "$tmp/wrong-export" ] && grep -q 'failed its check' "$tmp/log"; ok $? "a wrong solution is not exported"
 [ "$(ls "$tmp" | grep -c 'new-')" -eq 0 ]; ok $? "nothing half-written is left"
 
-# In use: torch.compile, state_dict, fall-back that says so once, gradients.
+# Both checks again, from another directory, and the torch form in use: torch.compile, state_dict, fall-back that says so once, gradients.
+# All in one process.
 cat > "$tmp/use.py" <<'PY'
-import sys, warnings, torch
+import runpy, sys, warnings, torch
+for form in ("c", "kernelbench"):
+    try:
+        runpy.run_path(f"{sys.argv[2]}/{form}/check.py", run_name="__main__")
+    except SystemExit as end:
+        print(form, "passed" if not end.code else "failed")
 sys.path.insert(0, sys.argv[1])
 from warpwright_scaled_relu import Model, ModelNew, optimized, get_inputs, get_init_inputs
 model = Model(*get_init_inputs())
@@ -71,7 +62,12 @@ with warnings.catch_warnings(record=True) as seen:
         assert torch.equal(new.double()(x.double(), shift)[0], model.double()(x.double(), shift)[0])
 print("used")
 PY
-"$python" "$tmp/use.py" "$tmp/torch" > "$tmp/log" 2>&1 && grep -q used "$tmp/log"; ok $? "the torch form in a program of its own"
+"$python" "$tmp/use.py" "$tmp/torch" "$tmp" > "$tmp/log" 2>&1
+grep -q '^used' "$tmp/log"; ok $? "the torch form in a program of its own"
+for form in c kernelbench; do
+	grep -q "^$form passed" "$tmp/log"
+	ok $? "$form passes its check again"
+done
 
 run $data/solution --task $data/scaled_relu.py --format nope -o "$tmp/x"; [ $? -eq 2 ] && grep -q 'torch' "$tmp/log"; ok $? "an unknown format names the formats"
 run $data/solution --format torch -o "$tmp/x"; [ $? -eq 2 ] && grep -q -- '--task' "$tmp/log"; ok $? "no task says how to name one"

@@ -382,10 +382,7 @@ static int open_all(void **state)
 	struct ww_judge_opts o = { .target = WW_TARGET_CPU, .sanitize = 1, .baselines = 1u << WW_BASE_EAGER, .max_run_s = 3, .max_time_s = 1 };
 	struct ww_err err = WW_ERR_INIT;
 	struct ww_task t;
-	char dir[] = "/tmp/warpwright-test-XXXXXX";
 	(void)state;
-	if (mkdtemp(dir))
-		setenv("XDG_CACHE_HOME", dir, 1);
 	if (ww_task_from_text(&t, "add", task_source, sizeof(task_source) - 1, &err) != WW_OK ||
 	    ww_judge_open(&judge, &o, &err) != WW_OK || ww_judge_task_open(judge, &t, &task, &err) != WW_OK) {
 		print_error("%s\n", err.msg);
