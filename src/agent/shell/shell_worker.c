@@ -33,7 +33,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { WATCH_MS = 20, JOBS_MAX = 16, STATE_FD = 9, MAX_ENV = 512 };
+enum { WATCH_MS = 20, GROUP_DIES_MS = 2000, JOBS_MAX = 16, STATE_FD = 9, MAX_ENV = 512 };
 enum { TREE_BYTES = 64 << 20, TREE_ENTRIES = 4096, FILE_BYTES = 32 << 20, PROCESSES = 64, FILES = 256, CPU_S = 900 };
 static const int64_t address_space_bytes = INT64_C(1) << 30, max_resident_bytes = INT64_C(1) << 30;
 static int proc_fd = -1;	/* /proc of our own processes; it is mounted nowhere that they see */
@@ -153,13 +153,15 @@ static void reap(void)
 			}
 }
 
+/* And waits for its whole group: what still dies holds its locks and pipes. */
 static void kill_job(struct job *j)
 {
-	if (j->pid > 0) {
-		kill(-j->pid, SIGKILL);
-		kill(j->pid, SIGKILL);
-	}
-	while (j->pid > 0) {
+	pid_t group = j->pid;
+	if (group <= 0)
+		return;
+	kill(-group, SIGKILL);
+	kill(group, SIGKILL);
+	for (int i = 0; j->pid > 0 || (i < GROUP_DIES_MS * 2 && kill(-group, 0) == 0); i++) {
 		reap();
 		usleep(500);
 	}

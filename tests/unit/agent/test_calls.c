@@ -3,6 +3,7 @@
 #include "script.h"
 
 #include "agent/tool_call.h"
+#include "base/rng.h"
 #include "base/time.h"
 #include "episode/view.h"
 #include "sandbox/sandbox.h"
@@ -225,6 +226,58 @@ static void test_hostile(void **state)
 	played(&p);
 }
 
+/* ---- Words --------------------------------------------------------------------------------------------------------- */
+
+static enum ww_rc profile_nothing(struct ww_tool_env *env, const struct ww_solution *s, json_t **data, struct ww_err *err)
+{
+	(void)env;
+	return judge_profile(NULL, s, data, err);
+}
+
+static enum ww_rc judge_nothing(struct ww_tool_env *env, enum ww_judge_depth depth, struct ww_verdict *v, json_t **data, const char **missing,
+				struct ww_err *err)
+{
+	(void)env, (void)depth, (void)v, (void)data, (void)err;
+	*missing = "kernels.c";
+	return WW_OK;
+}
+
+/* Twenty thousand lines made of pieces of options and of any bytes: each is answered. */
+static void test_words(void **state)
+{
+	static const char *const pieces[] = { "verify", "compile", "\t", "\t--", "no-", "time", "brief", "=", "true", "false", "12", "-h", "submit", "bash", "what",
+					      "\"", "{", "\\", "\377", "\303\251", "%s", " ", "x" };
+	struct fixture f;
+	struct ww_shell shell;
+	struct ww_rng r;
+	int codes[4] = { 0 };
+	(void)state;
+	prepare(&f, dir, NULL, 0);
+	ww_shell_init(&shell);
+	assert_int_equal(ww_workspace_open(&shell.tree, dir, WW_TARGET_CPU, 0, &f.err), WW_OK);
+	ww_rng_init(&r, 7, 0);
+	for (int i = 0; i < 20000; i++) {
+		struct ww_tool_env env = { .opts = &f.opts, .workspace = &shell.tree, .shell = &shell, .judge = judge_nothing,
+					   .profile = profile_nothing, .call_id = "call_1_0" };
+		struct ww_tool_calls calls = { .env = &env };
+		struct ww_str words = WW_STR_INIT(2000), text = WW_STR_INIT(WW_SHELL_CALL_TEXT_MAX);
+		struct ww_err err = WW_ERR_INIT;
+		unsigned code = 99;
+		ww_str_adds(&words, i % 3 == 0 ? "verify\t--" : i % 3 == 1 ? "profile\t" : "");
+		for (int n = (int)(ww_rng_uniform(&r) * 12); n >= 0; n--)
+			ww_str_adds(&words, pieces[(size_t)(ww_rng_uniform(&r) * (double)WW_ARRAY_LEN(pieces))]);
+		assert_int_equal(ww_tool_call_run(&calls, words.p, &text, &code, &err), WW_OK);
+		assert_true(code <= 3 && text.len > 0 && !text.cut);
+		codes[code]++;
+		json_decref(calls.list);
+		ww_str_release(&words);
+		ww_str_release(&text);
+	}
+	assert_true(codes[0] > 20 && codes[2] > 200 && codes[3] > 2000);
+	ww_shell_close(&shell);
+	finish(&f);
+}
+
 /* ---- The skill ---------------------------------------------------------------------------------------------------- */
 
 static void test_skill(void **state)
@@ -294,6 +347,27 @@ static void test_cut_everywhere(void **state)
 	ww_str_release(&got);
 }
 
+/* A judge that fails inside a command is trouble of ours, not an answer; the run is gone on with and ends the same. */
+static void test_judge_trouble(void **state)
+{
+	struct ww_str want = WW_STR_INIT(16 << 20), got = WW_STR_INIT(16 << 20);
+	(void)state;
+	run_tuned(&want);
+	wipe();
+	for (int at = 1; at <= 3; at++) {
+		struct fixture f;
+		prepare(&f, dir, tuned, WW_ARRAY_LEN(tuned));
+		f.judge.fail_at = 2;
+		assert_int_equal(ww_agent_run(&f.opts, &f.result, &f.err), WW_ERR_WORKER);
+		assert_false(f.result.ended);
+		finish(&f);
+	}
+	run_tuned(&got);
+	assert_string_equal(got.p, want.p);
+	ww_str_release(&want);
+	ww_str_release(&got);
+}
+
 /* kill -9 while commands call tools: no sandbox stays behind, and the record of the run that comes through is the same. */
 static void test_killed(void **state)
 {
@@ -334,7 +408,7 @@ int main(void)
 		puts("skipped: this system allows no namespaces");
 		return 77;
 	}
-	const struct CMUnitTest tests[] = { T(test_answers), T(test_budgets), T(test_jobs), T(test_hostile), T(test_skill),
-					    T(test_cut_everywhere), T(test_killed) };
+	const struct CMUnitTest tests[] = { T(test_answers), T(test_budgets), T(test_jobs), T(test_hostile), T(test_words), T(test_skill),
+					    T(test_cut_everywhere), T(test_judge_trouble), T(test_killed) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
