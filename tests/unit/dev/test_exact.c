@@ -84,7 +84,6 @@ static void compare(struct side *d, struct ww_arr a, struct ww_arr b, int64_t n)
 	void *x = malloc(bytes), *y = malloc(bytes);
 	struct ww_err err = WW_ERR_INIT;
 	d->ops->download(d->s, x, a.p, bytes);
-	struct ww_err err = WW_ERR_INIT;
 	d->ops->download(d->s, y, b.p, bytes);
 	assert_int_equal(d->ops->sync(d->s, &err), WW_OK);
 	assert_memory_equal(x, y, bytes);

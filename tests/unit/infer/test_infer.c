@@ -1,4 +1,7 @@
-/* Generation: the same tokens and the same bits alone, in a crowd, in chunks, and when scored as training scores. */
+/* Generation: the same tokens and the same bits alone, in a crowd, in chunks, and when scored as training scores.
+ *
+ *   infer_test_infer [cpu|cuda]          77 where there is no GPU
+ */
 #include "unit.h"
 
 #include "base/rng.h"
@@ -10,6 +13,7 @@ enum { REQUESTS = 6, NEW = 70 };
 
 struct out { int32_t token[NEW]; float logp[NEW]; int n; enum ww_end end; };
 
+static const char *device = "cpu";
 static struct ww_dev *dev;
 static struct ww_model *model;
 
@@ -21,7 +25,7 @@ static int setup(void **state)
 			       .initializer_range = 0.3, .rope = { .theta = 10000, .factor = 1, .attention_factor = 1 },
 			       .tie_embeddings = 1, .qk_norm = 1, .bos = -1, .pad = -1, .dtype = WW_F32 };
 	int dtype = *state ? *(int *)*state : WW_F32;
-	if (ww_dev_open("cpu", 1, &dev, &err) != WW_OK || ww_model_new(&c, dev, dtype, 3, &model, &err) != WW_OK)
+	if (ww_dev_open(device, 1, &dev, &err) != WW_OK || ww_model_new(&c, dev, dtype, 3, &model, &err) != WW_OK)
 		return -1;
 	return 0;
 }
@@ -303,9 +307,17 @@ static void stop_limits_and_cancel(void **state)
 	ww_infer_free(f);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	static int bf16 = WW_BF16;
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_dev *d = NULL;
+	device = argc > 1 ? argv[1] : device;
+	if (!strcmp(device, "cuda") && ww_dev_open(device, 1, &d, &err) == WW_ERR_MISSING) {
+		printf("skipped: %s\n", err.msg);
+		return 77;
+	}
+	ww_dev_close(d);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(a_sequence_does_not_see_the_others, setup, teardown),
 		cmocka_unit_test_prestate_setup_teardown(a_sequence_does_not_see_the_others, setup, teardown, &bf16),
