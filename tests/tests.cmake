@@ -67,10 +67,12 @@ endif()
 set_tests_properties(dev/test_ops dev/test_ops_base PROPERTIES LABELS unit TIMEOUT 300)
 set_tests_properties(dev/test_ops_base PROPERTIES ENVIRONMENT WARPWRIGHT_CPU_KERNELS=base)
 
-# How fast a device's operations are at the shapes of a model.
-add_executable(bench-ops bench/ops/bench_ops.c)
-target_link_libraries(bench-ops PRIVATE -Wl,--start-group ${WW_LIBS} -Wl,--end-group ${WW_SYSTEM_LIBS})
-set_target_properties(bench-ops PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+# How fast a device's operations are at the shapes of a model, and a step of training made of them.
+foreach(kind ops step)
+	add_executable(bench-${kind} bench/ops/bench_${kind}.c)
+	target_link_libraries(bench-${kind} PRIVATE -Wl,--start-group ${WW_LIBS} -Wl,--end-group ${WW_SYSTEM_LIBS})
+	set_target_properties(bench-${kind} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+endforeach()
 
 # What the agent's loop costs by itself (bench/results/agent.md).
 add_executable(bench-loop bench/loop/loop.c)

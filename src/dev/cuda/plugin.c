@@ -127,6 +127,18 @@ static void cuda_memory(struct ww_dev *d, uint64_t *free_bytes, uint64_t *total_
 	*total_bytes = all;
 }
 
+static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
+
+/* That of cuBLASLt, and the largest that an operation of training takes. */
+static uint64_t cuda_workspace(struct ww_dev *d, const struct ww_work *w)
+{
+	struct ww_cu_attn heads = { .t = w->t, .heads = (int)(w->widest / w->head_dim) };
+	size_t most = larger(ww_cu_rmsnorm_bwd_bytes(w->t, w->widest), ww_cu_bias_bwd_bytes(w->t, w->widest));
+	(void)d;
+	most = larger(larger(most, ww_cu_embed_bwd_bytes(w->t)), larger(ww_cu_attn_bwd_bytes(&heads), 1 << 20));
+	return WW_CU_GEMM_WORK + most;
+}
+
 static void cuda_stream_free(struct ww_stream *s)
 {
 	if (!s)
@@ -455,7 +467,8 @@ static void cuda_place(struct ww_stream *s, const struct ww_place *p)
 }
 
 static const struct ww_dev_ops cuda_ops = {
-	.name = "cuda", .alloc = cuda_alloc, .free = cuda_free, .memory = cuda_memory, .stream_new = cuda_stream_new, .stream_free = cuda_stream_free,
+	.name = "cuda", .alloc = cuda_alloc, .free = cuda_free, .memory = cuda_memory, .workspace = cuda_workspace,
+	.stream_new = cuda_stream_new, .stream_free = cuda_stream_free,
 	.sync = cuda_sync, .close = cuda_close, .graph_begin = ww_cu_graph_begin, .graph_end = ww_cu_graph_end,
 	.graph_run = ww_cu_graph_run, .graph_free = ww_cu_graph_free, .upload = cuda_upload, .download = cuda_download, .zero = cuda_zero, .cast = cuda_cast,
 	.gemm = ww_cu_product, .bias = cuda_bias, .bias_bwd = cuda_bias_bwd, .add = cuda_add, .embed = cuda_embed,
