@@ -16,15 +16,27 @@ replay = ("--policy", f"replay:{quick}")
 # ---- Interrupted and gone on with
 
 
-def run_until(out, n_lines, how):
-    """Start, wait until the record has so many lines (0: until the directory is there, so work has begun), send the signal."""
+def kill_child(pid, what):
+    """Kill the child whose command line has `what` in it; how many there are."""
+    victims = [c for c in children_of(pid) if what in command_line(c)]
+    for c in victims[:1]:
+        os.kill(int(c), signal.SIGKILL)
+    return len(victims)
+
+
+def run_until(out, n_lines, how, victim="", victim_at=0):
+    """Start, wait until the record has so many lines (0: until the directory is there, so work has begun), send the signal (None: let
+    it end).  A child that is called `victim` is killed once the record has its line `victim_at`."""
     p = subprocess.Popen(command(task, out, *replay), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    victims = 0
     while p.poll() is None and (len(lines_of(out)) < n_lines or not os.path.exists(os.path.join(out, "task.py"))):
+        if victim and not victims and len(lines_of(out)) >= victim_at:
+            victims = kill_child(p.pid, victim)
         time.sleep(0.002)
-    if p.poll() is None:
+    if p.poll() is None and how:
         p.send_signal(how)
-    stdout, stderr = p.communicate(timeout=60)
-    return p.returncode, stdout, stderr
+    stdout, stderr = p.communicate(timeout=120)
+    return p.returncode, victims, stdout, stderr
 
 
 first = os.path.join(TMP, "first")
@@ -33,17 +45,21 @@ ok(code == 1 and episode(first)[-1].get("reason") == "submitted", "an undisturbe
 total = len(lines_of(first))
 
 where = os.path.join(TMP, "early")
-code, out, err = run_until(where, 0, signal.SIGINT)
+code, _, out, err = run_until(where, 0, signal.SIGINT)
 ok(code == 3 and err.count("\n") == 1 and "interrupted" in err, "Ctrl-C before the run began ends in one line", f"{code}\n{err}")
 ok(not os.path.exists(where), "and leaves no directory")
 ok(not orphans(), "and no process", orphans())
 
-# One run, disturbed three times: each time it must go on where it was, and what is the best must stay whole.
+# One run, disturbed four times: each time it must go on where it was, and what is the best must stay whole.  First its reference
+# worker is killed, which it must outlive by some lines.
 where = os.path.join(TMP, "thrice")
-for how, name, moment in ((signal.SIGKILL, "kill -9", 9), (signal.SIGINT, "Ctrl-C", 12), (signal.SIGKILL, "kill -9", total - 1)):
+for how, name, moment, victim in ((signal.SIGKILL, "kill -9", 12, "worker.py"), (signal.SIGINT, "Ctrl-C", 14, ""),
+                                  (signal.SIGKILL, "kill -9", total - 1, "")):
     had = len(lines_of(where))
     moment = max(moment, had + 1)  # the signal before may have come some lines late
-    code, out, err = run_until(where, moment, how)
+    code, victims, out, err = run_until(where, moment, how, victim, 9)
+    if victim:
+        ok(victims, f"{victim} was killed when the record had 9 lines")
     if how == signal.SIGINT:
         ok(code == 3 and err.count("\n") == 1 and "interrupted" in err, f"{name} at line {moment} ends in one line", f"{code}\n{err}")
         ok("go on with" in out, f"{name} at line {moment} says how to go on", out)
@@ -54,31 +70,15 @@ for how, name, moment in ((signal.SIGKILL, "kill -9", 9), (signal.SIGINT, "Ctrl-
 code, out, err = run(command(task, os.path.join(TMP, "typo"), *replay, "--resume"))
 ok(code == 2 and err.count("\n") == 1 and "holds no run" in err and not os.path.exists(os.path.join(TMP, "typo")), "--resume begins no new run", err)
 code, out, err = run(command(task, where, *replay, "--resume"))
-ok(code == 1 and essence(where) == essence(first), "gone on with after all three, the run ends the same",
+ok(code == 1 and essence(where) == essence(first), "gone on with after all four, the run ends the same",
    f"{code}\n{out}\n{err}\n" + "\n".join(str(x)[:200] for x in essence(where)))
 ok(had_best and get(where, "solution", "kernels.c") == RIGHT, "and the best solution is there")
 
-# ---- A worker is killed
+# ---- The runner is killed: it looks like a candidate that died.  That one verdict says so, and the next ones are right.
 
-
-def kill_worker(what, out):
-    """Run; once the record has its 9th line, kill the child whose command line has `what` in it."""
-    p = subprocess.Popen(command(task, out, *replay), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    while p.poll() is None and len(lines_of(out)) < 9:
-        time.sleep(0.002)
-    victims = [c for c in children_of(p.pid) if what in command_line(c)]
-    for c in victims[:1]:
-        os.kill(int(c), signal.SIGKILL)
-    stdout, stderr = p.communicate(timeout=120)
-    return p.returncode, len(victims), stdout, stderr
-
-
-for what in ("worker.py", "__runner"):
-    where = os.path.join(TMP, what.strip("_").replace(".", ""))
-    code, victims, out, err = kill_worker(what, where)
-    # A runner that is killed looks like a candidate that died: that one verdict says so, and the next ones are right.
-    same = essence(where)[-1] == essence(first)[-1] if what == "__runner" else essence(where) == essence(first)
-    ok(victims and code == 1 and same and get(where, "solution", "kernels.c") == RIGHT,
-       f"kill -9 of {what}: the run goes on to the same end", f"{code} {victims}\n{out}\n{err}")
+where = os.path.join(TMP, "runner")
+code, victims, out, err = run_until(where, total, None, "__runner", 9)
+ok(victims and code == 1 and essence(where)[-1] == essence(first)[-1] and get(where, "solution", "kernels.c") == RIGHT,
+   "kill -9 of __runner: the run goes on to the same end", f"{code} {victims}\n{out}\n{err}")
 
 done()
