@@ -123,8 +123,8 @@ enum ww_rc ww_memory_plan(const struct ww_config *c, int dtype, struct ww_dev *d
 	if (!out->model || !out->optim || !out->run)
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 	if (out->total > out->budget)
-		return ww_err_set(err, WW_ERR_ROOM, "training would take %.2f GB with %lld of %lld layers keeping their activations; %.2f GB "
-				  "too much for %s (%.2f GB for weights, gradients and optimizer, the rest for %lld tokens at a time)",
+		return ww_err_set(err, WW_ERR_ROOM, "training would take %.3f GB with %lld of %lld layers keeping their activations; %.3f GB "
+				  "too much for %s (%.3f GB for weights, gradients and optimizer, the rest for %lld tokens at a time)",
 				  (double)out->total / 1e9, (long long)out->keep, (long long)out->layers,
 				  (double)(out->total - out->budget) / 1e9, budget ? "the budget" : "what is free on the device",
 				  (double)(out->model + out->optim + out->model * (dtype == WW_F32 ? 1 : 2)) / 1e9,
