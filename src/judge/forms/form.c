@@ -573,13 +573,14 @@ static int covers(const json_t *mine, const json_t *tasks)
 	return json_array_size(tasks) > 0;
 }
 
-/* Kernels of PyTorch's and NVIDIA's libraries, by how they are named. */
+/* Kernels of PyTorch's and NVIDIA's libraries, by how they are named.  A few of PyTorch's stand outside its namespaces. */
 static int is_library_kernel(const char *name)
 {
 	static const char *const marks[] = { "at::native", "at_cuda_detail", "cublas", "cudnn", "cutlass_75_", "cutlass_80_",
 					     "cutlass_90_", "cutlass_100_", "xmma_", "gemmSN", "gemv2", "splitKreduce", "nvjet",
 					     "implicit_convolve", "winograd", "ampere_sgemm", "ampere_dgemm", "ampere_fp16_",
-					     "ampere_bf16_", "turing_fp16_", "volta_sgemm", "volta_fp16_", "maxwell_sgemm", "gemvNSP" };
+					     "ampere_bf16_", "turing_fp16_", "volta_sgemm", "volta_fp16_", "maxwell_sgemm", "gemvNSP",
+					     "(anonymous namespace)::softmax_warp_", "pytorch_flash::", "PyTorchMemEffAttention" };
 	for (size_t i = 0; i < WW_ARRAY_LEN(marks); i++)
 		if (strstr(name, marks[i]))
 			return 1;
@@ -592,6 +593,7 @@ static int only_library_kernels(const json_t *kernels)
 	json_t *x;
 	json_array_foreach((json_t *)(uintptr_t)kernels, i, x) {
 		const char *n = json_string_value(json_array_get(x, 0));
+		ww_log(WW_LOG_DEBUG, "a kernel of the call: %.200s", n ? n : "?");
 		if (!n || !is_library_kernel(n))
 			return 0;
 	}
