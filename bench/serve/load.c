@@ -92,14 +92,14 @@ out:
 struct client {
 	int fd, number;			/* of its request; -1: none under way */
 	uint64_t start_ns;
-	struct ww_str out, in;
-	size_t sent;
+	struct ww_str in;
 };
 
 struct load {
 	int port, pid, epoll_fd, clients, requests, next, answered, lost, mixed;
 	const char *task, *kernels, *plan;
 	struct client c[MAX_CLIENTS];
+	struct ww_str *ready;		/* requests by number, made beforehand */
 	double *ms;
 	long rss_fifth, rss_most;
 };
@@ -109,12 +109,12 @@ static const char *expected(int number)
 	return number % 6 == 2 ? "mismatch" : number % 6 == 5 ? "compile_failed" : "ok";
 }
 
-static void make_request(struct load *l, struct client *c)
+static void make_request(struct load *l, int number, struct ww_str *out)
 {
 	struct ww_str kernels = WW_STR_INIT(1 << 20), body = WW_STR_INIT(4 << 20);
-	const char *kind = expected(c->number);
+	const char *kind = expected(number);
 	const char *gelu = strstr(l->kernels, "ww_vf_gelu(v)");
-	ww_str_addf(&kernels, "/* request %d */\n", *l->kernels ? c->number % VARIANTS : c->number);
+	ww_str_addf(&kernels, "/* request %d */\n", *l->kernels ? number % VARIANTS : number);
 	if (!strcmp(kind, "compile_failed"))
 		ww_str_adds(&kernels, "nonsense\n");
 	if (!strcmp(kind, "mismatch"))
@@ -123,17 +123,17 @@ static void make_request(struct load *l, struct client *c)
 		ww_str_addf(&kernels, "%.*s(v)%s", (int)(gelu - l->kernels), l->kernels, gelu + 13);
 	else
 		ww_str_adds(&kernels, l->kernels);
-	json_t *o = json_pack("{s:s, s:i, s:s, s:{s:s, s:{s:s, s:s, s:s, s:b}, s:{s:s, s:{}}}}", "jsonrpc", "2.0", "id", c->number, "method",
+	json_t *o = json_pack("{s:s, s:i, s:s, s:{s:s, s:{s:s, s:s, s:s, s:b}, s:{s:s, s:{}}}}", "jsonrpc", "2.0", "id", number, "method",
 			      "tools/call", "params", "name", "verify", "arguments", "task_source", l->task, "kernels", kernels.p, "plan", l->plan,
 			      "time", 0, "_meta", "io.modelcontextprotocol/protocolVersion", "2026-07-28",
 			      "io.modelcontextprotocol/clientCapabilities");
 	ww_json_add(&body, o);
 	json_decref(o);
-	ww_str_reset(&c->out);
-	ww_str_addf(&c->out, "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nAccept: application/json, "
+	ww_str_init(out, 4 << 20);
+	ww_str_addf(out, "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nAccept: application/json, "
 		    "text/event-stream\r\nMCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: verify\r\n"
 		    "Content-Length: %zu\r\n\r\n", body.len);
-	ww_str_add(&c->out, body.p, body.len);
+	ww_str_add(out, body.p, body.len);
 	ww_str_release(&kernels);
 	ww_str_release(&body);
 }
@@ -155,11 +155,11 @@ static void dial(struct load *l, struct client *c)
 static void begin(struct load *l, struct client *c)
 {
 	c->number = l->next++;
-	make_request(l, c);
+	const struct ww_str *out = &l->ready[c->number];
 	ww_str_reset(&c->in);
 	c->start_ns = ww_now_ns();
-	for (size_t at = 0; at < c->out.len;) {		/* a few KiB: they fit into the socket */
-		ssize_t n = send(c->fd, c->out.p + at, c->out.len - at, MSG_NOSIGNAL);
+	for (size_t at = 0; at < out->len;) {		/* a few KiB: they fit into the socket */
+		ssize_t n = send(c->fd, out->p + at, out->len - at, MSG_NOSIGNAL);
 		if (n <= 0)
 			break;
 		at += (size_t)n;
@@ -281,9 +281,12 @@ static double cpu_s(int pid)
 static int measure(struct load *l, int requests, int paced)
 {
 	l->epoll_fd = epoll_create1(0);
-	l->ms = calloc((size_t)(requests > PACED ? requests : PACED), sizeof(*l->ms));
+	int most = requests > PACED ? requests : PACED;
+	l->ms = calloc((size_t)most, sizeof(*l->ms));
+	l->ready = calloc((size_t)most, sizeof(*l->ready));
+	for (int i = 0; i < most; i++)
+		make_request(l, i, &l->ready[i]);
 	for (int i = 0; i < l->clients; i++) {
-		ww_str_init(&l->c[i].out, 4 << 20);
 		ww_str_init(&l->c[i].in, ANSWER_BYTES);
 		dial(l, &l->c[i]);
 	}
