@@ -201,7 +201,7 @@ static void print_table(const json_t *v)
 enum ww_rc ww_model_bench(const struct ww_model_values *v, char **argv, struct ww_err *err)
 {
 	int64_t batches[BATCHES_MAX];
-	int n;
+	int n = 0;
 	json_t *out = json_pack("{s:s, s:I, s:I, s:[]}", "model", argv[1], "prompt_tokens", (json_int_t)v->prompt_tokens, "new_tokens",
 				(json_int_t)v->max_new, "rows");
 	enum ww_rc rc = out ? read_batches(v->batches, batches, &n, err) : ww_err_set(err, WW_ERR_USAGE, "the path is not UTF-8");
