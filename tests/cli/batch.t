@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# budget: 15 CPU-seconds
 # timeout: 600
 """`warpwright judge --batch`: jobs in every form, bad lines, the results file after kill -9 and after Ctrl-C, no orphans.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# budget: 40 CPU-seconds
 # timeout: 900
 # processors: 2
 """One whole `optimize` for each example family on the cpu target: the planner's first version of each is correct by `strict`.

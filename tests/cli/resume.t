@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# budget: 20 CPU-seconds
 # timeout: 900
 """`optimize` interrupted by Ctrl-C and by kill -9, of itself and of its workers, and gone on with: the end is the same."""
 import os

@@ -1,4 +1,6 @@
-/* Unit tests of the compile workers: real compilations for both targets, and what sources try. */
+/* Unit tests of the compile workers: real compilations for both targets, and what sources try.
+ *
+ * budget: 5 CPU-seconds */
 #include "unit.h"
 
 #include "base/fs.h"

@@ -1,4 +1,6 @@
-/* The whole conversation with a real worker on the cpu target; make check sets PyTorch up, so that it cannot be missing. */
+/* The whole conversation with a real worker on the cpu target; make check sets PyTorch up, so that it cannot be missing.
+ *
+ * budget: 12 CPU-seconds */
 #include "unit.h"
 
 #include "base/fs.h"
