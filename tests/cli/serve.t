@@ -17,7 +17,7 @@ import time
 ROOT = os.environ.get("WW_SOURCE_DIR") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 WW = os.environ.get("WARPWRIGHT") or os.path.join(ROOT, "build/warpwright")
 SOLUTION = os.path.join(ROOT, "examples/solutions/cpu/bias_gelu")
-TASK = os.path.join(SOLUTION, "task.py")
+TASK = os.path.join(ROOT, "bench/serve/task.py")    # the same as the solution's, and small
 PYTHON = os.environ.get("WW_PYTHON") or os.path.join(ROOT, ".venv/bin/python")
 TORCH = subprocess.run([PYTHON, "-c", "import importlib.util as u, sys; sys.exit(u.find_spec('torch') is None)"], check=False,
                        stderr=subprocess.DEVNULL).returncode == 0 if os.path.exists(PYTHON) else False
@@ -139,7 +139,8 @@ print(f"1..{35 if TORCH else 24}")
 tasks, episodes = os.path.join(work.name, "tasks"), os.path.join(work.name, "episodes")
 os.mkdir(tasks)
 with open(os.path.join(tasks, "gelu.py"), "w", encoding="utf-8") as f:
-    f.write(read("task.py"))
+    with open(TASK, encoding="utf-8") as g:
+        f.write(g.read())
 s = Server("--baselines", "eager", "--max-time-seconds", "0.2", "--max-sessions", "3", "--max-turns", "12", "--tasks", tasks,
            "--episodes", episodes)
 
