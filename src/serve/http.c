@@ -61,8 +61,7 @@ static enum ww_rc listen_on(struct ww_http *h, struct ww_err *err)
 	struct sockaddr_storage a;
 	socklen_t n;
 	int one = 1;
-	if (!make_address(h->host, h->o.port, &a, &n))
-		return ww_err_set(err, WW_ERR_USAGE, "\"%s\" is no address to listen on (127.0.0.1, ::1, 0.0.0.0, ...)", h->host);
+	WW_BUG(!make_address(h->host, h->o.port, &a, &n));
 	h->listen_fd = socket(a.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (h->listen_fd < 0)
 		return ww_err_errno(err, WW_ERR_SYSTEM, "cannot make a socket");
@@ -108,6 +107,8 @@ static enum ww_rc make_loop(struct ww_http *h, struct ww_err *err)
 enum ww_rc ww_http_open(struct ww_http **out, const struct ww_http_opts *o, struct ww_err *err)
 {
 	struct ww_http *h = calloc(1, sizeof(*h));
+	struct sockaddr_storage a;
+	socklen_t n;
 	enum ww_rc rc;
 	*out = NULL;
 	if (!h)
@@ -119,6 +120,8 @@ enum ww_rc ww_http_open(struct ww_http **out, const struct ww_http_opts *o, stru
 		h->o.max_connections = DEFAULT_CONNECTIONS;
 	pthread_mutex_init(&h->lock, NULL);
 	snprintf(h->host, sizeof(h->host), "%s", o->host ? o->host : "127.0.0.1");
+	if (!make_address(h->host, 0, &a, &n))
+		WW_TRY(ww_err_set(err, WW_ERR_USAGE, "\"%s\" is no address to listen on (127.0.0.1, ::1, 0.0.0.0, ...)", h->host));
 	if (!ww_http_is_loopback(h->host) && (!o->token || strlen(o->token) < 16))
 		WW_TRY(ww_err_set(err, WW_ERR_USAGE, "others can reach %s, so clients must show a token of at least 16 characters: "
 				  "put one into WARPWRIGHT_TOKEN, or name a file that holds it by --token-file", h->host));

@@ -346,6 +346,7 @@ static void test_token(void **state)
 	assert_non_null(strstr(err.msg, "in use"));
 	o = (struct ww_http_opts){ .host = "nowhere" };
 	assert_int_equal(ww_http_open(&other, &o, &err), WW_ERR_USAGE);
+	assert_non_null(strstr(err.msg, "no address"));
 	end();
 }
 
