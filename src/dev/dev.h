@@ -71,9 +71,11 @@ struct ww_attn_bwd {
 };
 
 /* Queries, keys and values on their way from the products to attention over a cache: q (T, A, D) and k (T, K, D) are normed head by
- * head where there are weights (p not NULL) and turned by cs, in place; k and v (T, K, D) go to rows `rows` of the cache. */
+ * head where there are weights (p not NULL) and turned by cs; q goes to q_out, which may be q, k and v (T, K, D) to rows `rows` of
+ * the cache.  The tokens of q, k and v lie `stride` elements apart; 0: one behind the other, each in its own array. */
 struct ww_place {
-	struct ww_arr q, k, v, q_norm, k_norm;
+	struct ww_arr q, k, v, q_norm, k_norm, q_out;
+	int64_t stride;
 	struct ww_arr k_cache, v_cache;		/* rows of (K, D) */
 	const float *cs;			/* (T, D) of rope_table */
 	const int32_t *rows;			/* (T) */
@@ -155,10 +157,12 @@ struct ww_dev_ops {
 	void (*rope)(struct ww_stream *s, struct ww_arr x, const float *cs, int backward, int64_t t, int64_t heads, int64_t d);
 
 	/* Several operations in one pass over memory, with the bits that they give one after the other.
-	 * add_rmsnorm: add into sum, rmsnorm of sum into y.  place: rmsnorm, rope, scatter; what is left in k is undefined. */
+	 * add_rmsnorm: add into sum, rmsnorm of sum into y.  place: rmsnorm, rope, scatter; what is left in q and k is undefined.
+	 * swiglu_pairs: rows of gu (T, 2F) hold gate and up. */
 	void (*add_rmsnorm)(struct ww_stream *s, struct ww_arr sum, struct ww_arr y, float *rstd, struct ww_arr a, struct ww_arr b,
 			    struct ww_arr w, int64_t t, int64_t h, float eps);
 	void (*place)(struct ww_stream *s, const struct ww_place *p);
+	void (*swiglu_pairs)(struct ww_stream *s, struct ww_arr y, struct ww_arr gu, int64_t t, int64_t f);
 
 	void (*attention)(struct ww_stream *s, const struct ww_attn *a);
 	void (*attention_bwd)(struct ww_stream *s, const struct ww_attn_bwd *a);
@@ -198,6 +202,7 @@ struct ww_dev_ops {
 struct ww_dev {
 	const struct ww_dev_ops *ops;
 	int exact;
+	int wide;		/* one product is faster than several of the same rows, and need not give their bits */
 	/* Bytes taken by alloc and by the backend's own workspaces, and the most there ever were; a backend counts with
 	 * ww_dev_count(). */
 	int64_t used_bytes, peak_bytes;
@@ -220,6 +225,7 @@ void ww_dev_close(struct ww_dev *d);		/* NULL is fine */
 void ww_dev_add_rmsnorm(const struct ww_dev_ops *ops, struct ww_stream *s, struct ww_arr sum, struct ww_arr y, float *rstd, struct ww_arr a,
 			struct ww_arr b, struct ww_arr w, int64_t t, int64_t h, float eps);
 void ww_dev_place(const struct ww_dev_ops *ops, struct ww_stream *s, const struct ww_place *p);
+void ww_dev_swiglu_pairs(const struct ww_dev_ops *ops, struct ww_stream *s, struct ww_arr y, struct ww_arr gu, int64_t t, int64_t f);
 
 /* One row of the operation `draw` on the host, for backends and tests; weight: room for v numbers. */
 void ww_dev_draw(const float *logits, int64_t v, float lse, const struct ww_draw *d, uint64_t *weight, struct ww_drawn *out);

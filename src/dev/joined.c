@@ -8,15 +8,48 @@ void ww_dev_add_rmsnorm(const struct ww_dev_ops *ops, struct ww_stream *s, struc
 	ops->rmsnorm(s, y, rstd, sum, w, t, h, eps);
 }
 
-void ww_dev_place(const struct ww_dev_ops *ops, struct ww_stream *s, const struct ww_place *p)
+static struct ww_arr at(struct ww_arr a, int64_t i)
+{
+	return (struct ww_arr){ (char *)a.p + (size_t)i * (a.dtype == WW_F32 ? 4 : 2), a.dtype };
+}
+
+/* Rows one behind the other. */
+static void place_rows(const struct ww_dev_ops *ops, struct ww_stream *s, const struct ww_place *p)
 {
 	int64_t width = p->kv_heads * p->head_dim;
 	if (p->q_norm.p)
-		ops->rmsnorm(s, p->q, NULL, p->q, p->q_norm, p->t * p->heads, p->head_dim, p->eps);
+		ops->rmsnorm(s, p->q_out, NULL, p->q, p->q_norm, p->t * p->heads, p->head_dim, p->eps);
+	else if (p->q_out.p != p->q.p)
+		ops->cast(s, p->q_out, p->q, p->t * p->heads * p->head_dim);
 	if (p->k_norm.p)
 		ops->rmsnorm(s, p->k, NULL, p->k, p->k_norm, p->t * p->kv_heads, p->head_dim, p->eps);
-	ops->rope(s, p->q, p->cs, 0, p->t, p->heads, p->head_dim);
+	ops->rope(s, p->q_out, p->cs, 0, p->t, p->heads, p->head_dim);
 	ops->rope(s, p->k, p->cs, 0, p->t, p->kv_heads, p->head_dim);
 	ops->scatter(s, p->k_cache, p->k, p->rows, p->t, width);
 	ops->scatter(s, p->v_cache, p->v, p->rows, p->t, width);
+}
+
+void ww_dev_place(const struct ww_dev_ops *ops, struct ww_stream *s, const struct ww_place *p)
+{
+	if (!p->stride) {
+		place_rows(ops, s, p);
+		return;
+	}
+	for (int64_t i = 0; i < p->t; i++) {
+		struct ww_place one = *p;
+		one.t = 1;
+		one.q = at(p->q, i * p->stride);
+		one.k = at(p->k, i * p->stride);
+		one.v = at(p->v, i * p->stride);
+		one.q_out = at(p->q_out, i * p->heads * p->head_dim);
+		one.cs = p->cs + i * p->head_dim;
+		one.rows = p->rows + i;
+		place_rows(ops, s, &one);
+	}
+}
+
+void ww_dev_swiglu_pairs(const struct ww_dev_ops *ops, struct ww_stream *s, struct ww_arr y, struct ww_arr gu, int64_t t, int64_t f)
+{
+	for (int64_t i = 0; i < t; i++)
+		ops->swiglu(s, at(y, i * f), at(gu, 2 * i * f), at(gu, (2 * i + 1) * f), f);
 }

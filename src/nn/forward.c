@@ -124,6 +124,10 @@ static uint64_t cut_all(struct ww_run *r, void *base)
 	r->x_out = r->keep ? cut_arr(&c, t * f->hidden_size, r->m->dtype) : r->layers[0].x_in;
 	r->hidden = cut_arr(&c, t * f->hidden_size, r->m->dtype);
 	r->tmp = cut_arr(&c, t * f->hidden_size, r->m->dtype);
+	if (!r->keep) {
+		int64_t heads = (f->heads + 2 * f->kv_heads) * f->head_dim, inner = 2 * f->intermediate_size;
+		r->wide = cut_arr(&c, t * (heads > inner ? heads : inner), r->m->dtype);
+	}
 	r->rstd = cut(&c, t, 4);
 	r->state = cut(&c, 3 * t, 4);
 	r->lse = cut(&c, t, 4);
@@ -253,14 +257,41 @@ static void separate_heads(struct ww_run *r, struct ww_layer *l, struct ww_attn 
 	a->v = l->vh;
 }
 
-/* The same with a cache, by the same arithmetic. */
-static void place_heads(struct ww_run *r, struct ww_layer *l, struct ww_attn *a)
+static int side_by_side(const struct ww_param *a, const struct ww_param *b) { return !a == !b && (!a || b->offset == a->offset + a->n); }
+
+/* One product for layers whose weights lie side by side, into r->wide; 0 where it is not to be. */
+static int linear_wide(struct ww_run *r, struct ww_arr x, const struct ww_lin *l, int n)
+{
+	int64_t rows = l[0].w->rows;
+	if (!r->m->dev->wide || !r->kv)
+		return 0;
+	for (int i = 1; i < n; i++) {
+		if (!side_by_side(l[i - 1].w, l[i].w) || !side_by_side(l[i - 1].b, l[i].b))
+			return 0;
+		rows += l[i].w->rows;
+	}
+	r->ops->gemm(r->s, WW_GEMM_NT, r->wide, x, ww_run_weight(r, l[0].w), r->t, rows, l[0].w->cols, 0);
+	if (l[0].b)
+		r->ops->bias(r->s, r->wide, ww_run_weight(r, l[0].b), r->t, rows);
+	return 1;
+}
+
+static struct ww_arr part(struct ww_arr a, int64_t at) { return (struct ww_arr){ (char *)a.p + (size_t)at * ww_dtype_bytes(a.dtype), a.dtype }; }
+
+/* The same with a cache, by the same arithmetic; is_wide: they lie in r->wide. */
+static void place_heads(struct ww_run *r, struct ww_layer *l, int is_wide, struct ww_attn *a)
 {
 	const struct ww_config *f = &r->m->config;
-	int64_t i = l - r->layers;
-	struct ww_place p = { .q = l->q_pre, .k = l->k_pre, .v = l->vh, .k_cache = r->kv->k[i], .v_cache = r->kv->v[i], .cs = r->cs,
-			      .rows = r->rows, .t = r->t, .heads = f->heads, .kv_heads = f->kv_heads, .head_dim = f->head_dim,
-			      .eps = (float)f->rms_eps };
+	int64_t i = l - r->layers, q = f->heads * f->head_dim, kv = f->kv_heads * f->head_dim;
+	struct ww_place p = { .q = l->q_pre, .k = l->k_pre, .v = l->vh, .q_out = l->q_pre, .k_cache = r->kv->k[i], .v_cache = r->kv->v[i],
+			      .cs = r->cs, .rows = r->rows, .t = r->t, .heads = f->heads, .kv_heads = f->kv_heads,
+			      .head_dim = f->head_dim, .eps = (float)f->rms_eps };
+	if (is_wide) {
+		p.q = r->wide;
+		p.k = part(r->wide, q);
+		p.v = part(r->wide, q + kv);
+		p.stride = q + 2 * kv;
+	}
 	if (l->w.q_norm) {
 		p.q_norm = ww_run_weight(r, l->w.q_norm);
 		p.k_norm = ww_run_weight(r, l->w.k_norm);
@@ -281,11 +312,14 @@ static void attend(struct ww_run *r, struct ww_layer *l)
 	struct ww_attn a = { .out = l->att, .lse = l->lse, .seq = r->seq, .pos = r->pos, .start = r->start, .t = r->t,
 			     .sequences = r->sequences, .rows_max = r->rows_max, .keys_max = r->keys_max, .heads = f->heads,
 			     .kv_heads = f->kv_heads, .head_dim = f->head_dim, .scale = (float)(1 / sqrt((double)f->head_dim)) };
-	linear(r, l->q_pre, l->n1, l->w.q);
-	linear(r, l->k_pre, l->n1, l->w.k);
-	linear(r, l->vh, l->n1, l->w.v);
+	int is_wide = linear_wide(r, l->n1, (struct ww_lin[]){ l->w.q, l->w.k, l->w.v }, 3);
+	if (!is_wide) {
+		linear(r, l->q_pre, l->n1, l->w.q);
+		linear(r, l->k_pre, l->n1, l->w.k);
+		linear(r, l->vh, l->n1, l->w.v);
+	}
 	if (r->kv)
-		place_heads(r, l, &a);
+		place_heads(r, l, is_wide, &a);
 	else
 		separate_heads(r, l, &a);
 	r->ops->attention(r->s, &a);
@@ -297,10 +331,15 @@ static void attend(struct ww_run *r, struct ww_layer *l)
 /* From n1 to what the layer's last product takes. */
 static void layer_body(struct ww_run *r, struct ww_layer *l)
 {
+	int64_t inner = r->m->config.intermediate_size;
 	attend(r, l);
+	if (linear_wide(r, l->n2, (struct ww_lin[]){ l->w.gate, l->w.up }, 2)) {
+		r->ops->swiglu_pairs(r->s, l->act, r->wide, r->t, inner);
+		return;
+	}
 	linear(r, l->g, l->n2, l->w.gate);
 	linear(r, l->u, l->n2, l->w.up);
-	r->ops->swiglu(r->s, l->act, l->g, l->u, r->t * r->m->config.intermediate_size);
+	r->ops->swiglu(r->s, l->act, l->g, l->u, r->t * inner);
 }
 
 void ww_run_layer(struct ww_run *r, struct ww_layer *l)

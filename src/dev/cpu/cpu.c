@@ -540,6 +540,11 @@ static void cpu_add_rmsnorm(struct ww_stream *s, struct ww_arr sum, struct ww_ar
 
 static void cpu_place(struct ww_stream *s, const struct ww_place *p) { ww_dev_place(&cpu_ops, s, p); }
 
+static void cpu_swiglu_pairs(struct ww_stream *s, struct ww_arr y, struct ww_arr gu, int64_t t, int64_t f)
+{
+	ww_dev_swiglu_pairs(&cpu_ops, s, y, gu, t, f);
+}
+
 static const struct ww_dev_ops cpu_ops = {
 	.name = "cpu", .alloc = ww_dev_host_alloc, .free = ww_dev_host_free, .memory = ww_dev_host_memory,
 	.workspace = cpu_workspace,
@@ -550,7 +555,7 @@ static const struct ww_dev_ops cpu_ops = {
 	.rope = cpu_rope, .attention = ww_cpu_attention, .attention_bwd = ww_cpu_attention_bwd, .swiglu = cpu_swiglu,
 	.swiglu_bwd = cpu_swiglu_bwd, .softmax_chunk = cpu_softmax_chunk, .softmax_finish = cpu_softmax_finish,
 	.softmax_bwd = cpu_softmax_bwd, .draw = cpu_draw, .add_rmsnorm = cpu_add_rmsnorm,
-	.place = cpu_place, .sumsq = cpu_sumsq, .clip_factor = cpu_clip_factor, .adamw = cpu_adamw,
+	.place = cpu_place, .swiglu_pairs = cpu_swiglu_pairs, .sumsq = cpu_sumsq, .clip_factor = cpu_clip_factor, .adamw = cpu_adamw,
 };
 
 enum ww_rc ww_dev_cpu_open(int exact, struct ww_dev **out, struct ww_err *err)

@@ -120,6 +120,8 @@ template <int N> static __device__ __forceinline__ float group_max(float x)
 	return x;
 }
 
+static __device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + __expf(-x)); }
+
 /* A pair (x, y) turned by an angle: its first and its second number. */
 static __device__ __forceinline__ float turn_first(float x, float y, float cosine, float sine)
 {

@@ -84,9 +84,9 @@ template <class T, int G> __global__ void place_k(struct ww_cu_place p)
 		return;		/* a whole group, and shuffles below name their own group only */
 	unsigned group = (G == WARP ? 0xffffffffu : ((1u << G % WARP) - 1)) << threadIdx.x % WARP / G * G;
 	int is_query = head < p.heads, is_value = head >= p.heads + p.kv_heads, kv = is_query ? 0 : (head - (int)p.heads) % (int)p.kv_heads;
-	const T *from = is_query ? (const T *)p.q + (t * p.heads + head) * D
-				 : (const T *)(is_value ? p.v : p.k) + (t * p.kv_heads + kv) * D;
-	T *to = is_query ? (T *)p.q + (t * p.heads + head) * D
+	const T *from = is_query ? (const T *)p.q + t * p.q_stride + head * D
+				 : (const T *)(is_value ? p.v : p.k) + t * p.kv_stride + kv * D;
+	T *to = is_query ? (T *)p.q_out + (t * p.heads + head) * D
 			 : (T *)(is_value ? p.v_cache : p.k_cache) + (p.rows[t] * p.kv_heads + kv) * D;
 	const T *w = is_query ? (const T *)p.q_norm : is_value ? (const T *)0 : (const T *)p.k_norm;
 	float v[VEC], g[VEC], cosine[VEC], sine[VEC];
@@ -122,7 +122,7 @@ extern "C" int ww_cu_place_fits(const struct ww_cu_place *p)
 {
 	int d = (int)p->head_dim;
 	return (d == 32 || d == 64 || d == 128 || d == 256) && aligned16(p->q, p->k, p->v, p->k_cache, p->v_cache) &&
-	       aligned16(p->q_norm, p->k_norm, p->cs);
+	       aligned16(p->q_norm, p->k_norm, p->cs, p->q_out) && p->q_stride % VEC == 0 && p->kv_stride % VEC == 0;
 }
 
 template <class T> static void place(cudaStream_t s, const struct ww_cu_place *p)
@@ -147,5 +147,34 @@ extern "C" int ww_cu_place(cudaStream_t s, int bf16, const struct ww_cu_place *p
 		place<bf16_t>(s, p);
 	else
 		place<float>(s, p);
+	return launched();
+}
+
+/* Rows of gu hold gate and up. */
+template <class T> __global__ void swiglu_pairs_k(void *y, const void *gu, int64_t t, int64_t f)
+{
+	int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * VEC, row = i / f, c = i % f;
+	float g[VEC], u[VEC];
+	if (row >= t)
+		return;
+	read8<T, true>(g, (const T *)gu + 2 * row * f + c, VEC);
+	read8<T, true>(u, (const T *)gu + (2 * row + 1) * f + c, VEC);
+#pragma unroll
+	for (int k = 0; k < VEC; k++)
+		g[k] = g[k] * sigmoid(g[k]) * u[k];
+	write8<T, true>((T *)y + i, g, VEC);
+}
+
+extern "C" int ww_cu_swiglu_pairs_fits(const void *y, const void *gu, int64_t f) { return f % VEC == 0 && aligned16(y, gu); }
+
+extern "C" int ww_cu_swiglu_pairs(cudaStream_t s, int bf16, void *y, const void *gu, int64_t t, int64_t f)
+{
+	unsigned blocks = blocks_for(t * f / VEC, THREADS);
+	if (!t)
+		return 0;
+	if (bf16)
+		swiglu_pairs_k<bf16_t><<<blocks, THREADS, 0, s>>>(y, gu, t, f);
+	else
+		swiglu_pairs_k<float><<<blocks, THREADS, 0, s>>>(y, gu, t, f);
 	return launched();
 }

@@ -60,9 +60,9 @@ int ww_cu_add_rmsnorm_fits(const void *sum, const void *y, const void *a, const 
 int ww_cu_add_rmsnorm(cudaStream_t s, int bf16, void *sum, void *y, float *rstd, const void *a, const void *b, const void *w, int64_t t,
 		      int64_t h, float eps);
 struct ww_cu_place {
-	void *q;
-	const void *k, *v, *q_norm, *k_norm;
-	void *k_cache, *v_cache;
+	const void *q, *k, *v, *q_norm, *k_norm;
+	void *q_out, *k_cache, *v_cache;
+	int64_t q_stride, kv_stride;		/* elements from one token to the next */
 	const float *cs;
 	const int32_t *rows;
 	int64_t t, heads, kv_heads, head_dim;
@@ -70,6 +70,8 @@ struct ww_cu_place {
 };
 int ww_cu_place_fits(const struct ww_cu_place *p);
 int ww_cu_place(cudaStream_t s, int bf16, const struct ww_cu_place *p);
+int ww_cu_swiglu_pairs_fits(const void *y, const void *gu, int64_t f);
+int ww_cu_swiglu_pairs(cudaStream_t s, int bf16, void *y, const void *gu, int64_t t, int64_t f);
 
 /* ---- gemm_own.cu: element (i, l) of a is a[i * ai + l * al], (l, j) of b is b[l * bl + j * bj]; sums run along l from 0 */
 int ww_cu_gemm(cudaStream_t s, int ab_bf16, int c_bf16, void *c, const void *a, int64_t ai, int64_t al, const void *b, int64_t bl,

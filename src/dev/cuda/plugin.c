@@ -457,13 +457,24 @@ static void cuda_add_rmsnorm(struct ww_stream *s, struct ww_arr sum, struct ww_a
 static void cuda_place(struct ww_stream *s, const struct ww_place *p)
 {
 	struct ww_cu_place c = { .q = p->q.p, .k = p->k.p, .v = p->v.p, .q_norm = p->q_norm.p, .k_norm = p->k_norm.p,
-				 .k_cache = p->k_cache.p, .v_cache = p->v_cache.p, .cs = p->cs, .rows = p->rows, .t = p->t,
+				 .q_out = p->q_out.p, .k_cache = p->k_cache.p, .v_cache = p->v_cache.p,
+				 .q_stride = p->stride ? p->stride : p->heads * p->head_dim,
+				 .kv_stride = p->stride ? p->stride : p->kv_heads * p->head_dim, .cs = p->cs, .rows = p->rows, .t = p->t,
 				 .heads = p->heads, .kv_heads = p->kv_heads, .head_dim = p->head_dim, .eps = p->eps };
 	WW_BUG(p->q.dtype != p->k.dtype || p->q.dtype != p->v.dtype || p->q.dtype != p->k_cache.dtype || p->q.dtype != p->v_cache.dtype);
 	if (ww_cu_place_fits(&c))
 		LAUNCH("place", ww_cu_place(s->s, half(p->q), &c));
 	else
 		ww_dev_place(&cuda_ops, s, p);
+}
+
+static void cuda_swiglu_pairs(struct ww_stream *s, struct ww_arr y, struct ww_arr gu, int64_t t, int64_t f)
+{
+	WW_BUG(y.dtype != gu.dtype);
+	if (ww_cu_swiglu_pairs_fits(y.p, gu.p, f))
+		LAUNCH("swiglu", ww_cu_swiglu_pairs(s->s, half(y), y.p, gu.p, t, f));
+	else
+		ww_dev_swiglu_pairs(&cuda_ops, s, y, gu, t, f);
 }
 
 static const struct ww_dev_ops cuda_ops = {
@@ -473,7 +484,8 @@ static const struct ww_dev_ops cuda_ops = {
 	.graph_run = ww_cu_graph_run, .graph_free = ww_cu_graph_free, .upload = cuda_upload, .download = cuda_download, .zero = cuda_zero, .cast = cuda_cast,
 	.gemm = ww_cu_product, .bias = cuda_bias, .bias_bwd = cuda_bias_bwd, .add = cuda_add, .embed = cuda_embed,
 	.embed_bwd = cuda_embed_bwd, .scatter = cuda_scatter, .rmsnorm = cuda_rmsnorm, .rmsnorm_bwd = cuda_rmsnorm_bwd,
-	.rope_table = cuda_rope_table, .rope = cuda_rope, .add_rmsnorm = cuda_add_rmsnorm, .place = cuda_place, .attention = cuda_attention, .attention_bwd = cuda_attention_bwd,
+	.rope_table = cuda_rope_table, .rope = cuda_rope, .add_rmsnorm = cuda_add_rmsnorm, .place = cuda_place,
+	.swiglu_pairs = cuda_swiglu_pairs, .attention = cuda_attention, .attention_bwd = cuda_attention_bwd,
 	.swiglu = cuda_swiglu, .swiglu_bwd = cuda_swiglu_bwd, .softmax_chunk = cuda_softmax_chunk,
 	.softmax_finish = cuda_softmax_finish, .softmax_bwd = cuda_softmax_bwd, .draw = cuda_draw, .sumsq = cuda_sumsq, .clip_factor = cuda_clip_factor,
 	.adamw = cuda_adamw,
@@ -507,6 +519,7 @@ __attribute__((visibility("default"))) enum ww_rc ww_dev_cuda_open(size_t ops_by
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 	d->dev.ops = &cuda_ops;
 	d->dev.exact = exact;
+	d->dev.wide = !exact;
 	pthread_mutex_init(&d->lock, NULL);
 	WW_TRY(find_gpu(d, err));
 	WW_TRY(ww_cu_gemms_new(d, &d->gemms, err));

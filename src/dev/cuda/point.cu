@@ -94,8 +94,6 @@ extern "C" int ww_cu_bias(cudaStream_t s, int bf16, void *y, const void *bias, i
 	EACH(bf16, aligned16(y, bias) && n % VEC == 0, bias_k, t * n, y, bias, t * n, n);
 }
 
-static __device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + __expf(-x)); }
-
 template <class T, bool FAST> __global__ void swiglu_k(void *y, const void *gate, const void *up, int64_t n)
 {
 	int64_t i = first_element();

@@ -381,6 +381,11 @@ static void ref_add_rmsnorm(struct ww_stream *s, struct ww_arr sum, struct ww_ar
 
 static void ref_place(struct ww_stream *s, const struct ww_place *p) { ww_dev_place(&ref_ops, s, p); }
 
+static void ref_swiglu_pairs(struct ww_stream *s, struct ww_arr y, struct ww_arr gu, int64_t t, int64_t f)
+{
+	ww_dev_swiglu_pairs(&ref_ops, s, y, gu, t, f);
+}
+
 static const struct ww_dev_ops ref_ops = {
 	.name = "ref", .alloc = ww_dev_host_alloc, .free = ww_dev_host_free, .memory = ww_dev_host_memory,
 	.stream_new = ref_stream_new, .stream_free = ref_stream_free,
@@ -390,7 +395,7 @@ static const struct ww_dev_ops ref_ops = {
 	.attention = ref_attention, .attention_bwd = ref_attention_bwd, .swiglu = ref_swiglu, .swiglu_bwd = ref_swiglu_bwd,
 	.softmax_chunk = ref_softmax_chunk, .softmax_finish = ref_softmax_finish, .softmax_bwd = ref_softmax_bwd,
 	.draw = ref_draw, .add_rmsnorm = ref_add_rmsnorm,
-	.place = ref_place, .sumsq = ref_sumsq, .clip_factor = ref_clip_factor, .adamw = ref_adamw,
+	.place = ref_place, .swiglu_pairs = ref_swiglu_pairs, .sumsq = ref_sumsq, .clip_factor = ref_clip_factor, .adamw = ref_adamw,
 };
 
 enum ww_rc ww_dev_ref_open(struct ww_dev **out, struct ww_err *err)

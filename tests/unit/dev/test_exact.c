@@ -244,8 +244,8 @@ static void joined_place(int dtype, int64_t dim, int normed)
 		k[i] = random_arr(&d, 5, dtype, M * K * dim);
 		kc[i] = random_arr(&d, 7, dtype, ROWS * K * dim);
 		vc[i] = random_arr(&d, 8, dtype, ROWS * K * dim);
-		struct ww_place p = { .q = q[i], .k = k[i], .v = v, .k_cache = kc[i], .v_cache = vc[i], .cs = cs, .rows = rows, .t = M,
-				      .heads = A, .kv_heads = K, .head_dim = dim, .eps = 1e-6f };
+		struct ww_place p = { .q = q[i], .k = k[i], .v = v, .q_out = q[i], .k_cache = kc[i], .v_cache = vc[i], .cs = cs, .rows = rows,
+				      .t = M, .heads = A, .kv_heads = K, .head_dim = dim, .eps = 1e-6f };
 		if (normed) {
 			p.q_norm = qw;
 			p.k_norm = kw;
@@ -261,6 +261,50 @@ static void joined_place(int dtype, int64_t dim, int normed)
 	close_side(&d);
 }
 
+/* Rows of q, k, v and of gate, up as one product makes them: as if they came one by one. */
+static void joined_rows(int dtype, int64_t dim)
+{
+	enum { ROWS = 3 * M };
+	struct side d = open_side("2");
+	int64_t stride = (A + 2 * K) * dim, f = 5 * dim;
+	struct ww_arr wide = random_arr(&d, 1, dtype, M * stride), w = random_arr(&d, 2, dtype, dim), freq = random_arr(&d, 3, WW_F32, dim);
+	struct ww_arr q[2], kc[2], vc[2], wides[2], gu = random_arr(&d, 9, dtype, 2 * M * f), y[2];
+	int32_t *pos = ints(&d, M, 5, 7), *rows = ints(&d, M, 2, 3);
+	float *cs = room(&d, (size_t)(M * dim) * 4);
+	d.ops->rope_table(d.s, cs, pos, freq.p, 1.25f, M, dim);
+	for (int i = 0; i < 2; i++) {
+		wides[i] = random_arr(&d, 1, dtype, M * stride);
+		q[i] = random_arr(&d, 4, dtype, M * A * dim);
+		kc[i] = random_arr(&d, 7, dtype, ROWS * K * dim);
+		vc[i] = random_arr(&d, 8, dtype, ROWS * K * dim);
+		y[i] = random_arr(&d, 10, dtype, M * f);
+		struct ww_place p = { .q = wides[i], .k = at(wides[i], A * dim), .v = at(wides[i], (A + K) * dim), .stride = stride, .q_norm = w,
+				      .k_norm = w, .q_out = q[i], .k_cache = kc[i], .v_cache = vc[i], .cs = cs, .rows = rows, .t = M,
+				      .heads = A, .kv_heads = K, .head_dim = dim, .eps = 1e-6f };
+		if (!i) {
+			d.ops->place(d.s, &p);
+			d.ops->swiglu_pairs(d.s, y[i], gu, M, f);
+			continue;
+		}
+		/* By hand: token by token, operation by operation. */
+		for (int64_t t = 0; t < M; t++) {
+			struct ww_arr k = at(wide, t * stride + A * dim), v = at(wide, t * stride + (A + K) * dim), one = at(q[i], t * A * dim);
+			d.ops->rmsnorm(d.s, one, NULL, at(wide, t * stride), w, A, dim, 1e-6f);
+			d.ops->rmsnorm(d.s, k, NULL, k, w, K, dim, 1e-6f);
+			d.ops->rope(d.s, one, cs + t * dim, 0, 1, A, dim);
+			d.ops->rope(d.s, k, cs + t * dim, 0, 1, K, dim);
+			d.ops->scatter(d.s, kc[i], k, rows + t, 1, K * dim);
+			d.ops->scatter(d.s, vc[i], v, rows + t, 1, K * dim);
+			d.ops->swiglu(d.s, at(y[i], t * f), at(gu, 2 * t * f), at(gu, (2 * t + 1) * f), f);
+		}
+	}
+	compare(&d, q[0], q[1], M * A * dim);
+	compare(&d, kc[0], kc[1], ROWS * K * dim);
+	compare(&d, vc[0], vc[1], ROWS * K * dim);
+	compare(&d, y[0], y[1], M * f);
+	close_side(&d);
+}
+
 /* Joined operations give the bits of the single ones that stand for them. */
 static void joined_is_one_after_the_other(void **state)
 {
@@ -271,6 +315,7 @@ static void joined_is_one_after_the_other(void **state)
 			joined_norm(dtype ? WW_BF16 : WW_F32, widths[i]);
 			joined_place(dtype ? WW_BF16 : WW_F32, dims[i], 1);
 			joined_place(dtype ? WW_BF16 : WW_F32, dims[i], 0);
+			joined_rows(dtype ? WW_BF16 : WW_F32, dims[i]);
 		}
 }
 

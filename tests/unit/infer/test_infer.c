@@ -266,6 +266,21 @@ static void recorded_steps_do_not_show(void **state)
 	assert_true(recordings > 2 && refusals > recordings && frees == recordings);
 }
 
+/* One product for weights that lie side by side.  Only a device whose elements do not depend on the width of a product, as the
+ * cpu's, gives the same bits; elsewhere this is for fast mode alone. */
+static void wide_products_are_the_same_on_the_cpu(void **state)
+{
+	static struct out narrow[REQUESTS], wide[REQUESTS];
+	(void)state;
+	if (strcmp(device, "cpu"))
+		skip();
+	generate(&(struct ww_infer_limits){ 4000, REQUESTS, 1000 }, 0, REQUESTS - 1, narrow);
+	dev->wide = 1;
+	generate(&(struct ww_infer_limits){ 4000, REQUESTS, 100 }, 0, REQUESTS - 1, wide);
+	for (int i = 0; i < REQUESTS; i++)
+		compare(narrow, wide, i);
+}
+
 static void stop_limits_and_cancel(void **state)
 {
 	struct ww_err err = WW_ERR_INIT;
@@ -324,6 +339,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(reuse_and_want_of_pages_do_not_show, setup, teardown),
 		cmocka_unit_test_setup_teardown(beginnings_are_shared, setup, teardown),
 		cmocka_unit_test_setup_teardown(recorded_steps_do_not_show, setup, teardown),
+		cmocka_unit_test_setup_teardown(wide_products_are_the_same_on_the_cpu, setup, teardown),
 		cmocka_unit_test_setup_teardown(stop_limits_and_cancel, setup, teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
