@@ -27,12 +27,14 @@ def kill_child(pid, what):
 
 def run_until(out, n_lines, how, victim="", victim_at=0):
     """Start, wait until the record has so many lines (0: until the directory is there, so work has begun), send the signal (None: let
-    it end).  A child that is called `victim` is killed once the record has its line `victim_at`."""
+    it end).  A child that is called `victim` is killed once the record has `victim_at` lines, and is outlived by three at least."""
     p = subprocess.Popen(command(task, out, *replay), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     victims = 0
-    while p.poll() is None and (len(lines_of(out)) < n_lines or not os.path.exists(os.path.join(out, "task.py"))):
-        if victim and not victims and len(lines_of(out)) >= victim_at:
+    while p.poll() is None and (len(lines_of(out)) < n_lines or not os.path.exists(os.path.join(out, "task.py")) or (victim and not victims)):
+        had = len(lines_of(out))
+        if victim and not victims and had >= victim_at:
             victims = kill_child(p.pid, victim)
+            n_lines = max(n_lines, had + 3)
         time.sleep(0.002)
     if p.poll() is None and how:
         p.send_signal(how)
@@ -58,9 +60,9 @@ for how, name, moment, victim in ((signal.SIGKILL, "kill -9", 12, "worker.py"), 
                                   (signal.SIGKILL, "kill -9", total - 1, "")):
     had = len(lines_of(where))
     moment = max(moment, had + 1)  # the signal before may have come some lines late
-    code, victims, out, err = run_until(where, moment, how, victim, 9)
+    code, victims, out, err = run_until(where, moment, how, victim, 5)
     if victim:
-        ok(victims, f"{victim} was killed when the record had 9 lines")
+        ok(victims, f"{victim} was killed when the record had a few lines")
     if how == signal.SIGINT:
         ok(code == 3 and err.count("\n") == 1 and "interrupted" in err, f"{name} at line {moment} ends in one line", f"{code}\n{err}")
         ok("go on with" in out, f"{name} at line {moment} says how to go on", out)
