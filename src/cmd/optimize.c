@@ -278,37 +278,56 @@ static int exports_present(const struct run *r)
 	return 1;
 }
 
-/* One export; that it cannot be made is said in the summary, an interruption ends the command. */
-static enum ww_rc export_one(struct run *r, const struct ww_solution *s, enum ww_export_format f, struct ww_err *err)
+/* Make those that are not there, side by side; rc[i] and errs[i] belong to formats[i]. */
+static void export_missing(struct run *r, const struct ww_solution *s, enum ww_rc *rc, struct ww_err *errs)
 {
-	struct ww_summary_export *e = &r->summary.exports[r->summary.n_exports++];
-	char path[PATH_MAX], stage[64];
-	struct ww_export_opts o = { .judged = r->judged, .task = &r->task, .solution = s, .verdict = &chosen(r)->best,
-				    .format = f, .dir = path, .interrupted = &ww_cmd_interrupted };
-	e->format = ww_export_format_name(f);
-	enum ww_rc rc = export_path(r, f, path, err);
-	if (rc == WW_OK && !ww_fs_is_dir(path)) {
-		snprintf(stage, sizeof(stage), "exporting %s and checking it", e->format);
-		ww_progress_stage(r->progress, stage);
-		rc = ww_export(&o, err);
+	struct ww_export_opts o[WW_EXPORT_COUNT];
+	char paths[WW_EXPORT_COUNT][PATH_MAX];
+	enum ww_rc done[WW_EXPORT_COUNT];
+	struct ww_err why[WW_EXPORT_COUNT];
+	int of[WW_EXPORT_COUNT], n = 0;
+	for (int i = 0; i < r->n_formats; i++) {
+		rc[i] = export_path(r, r->formats[i], paths[n], &errs[i]);
+		if (rc[i] != WW_OK || ww_fs_is_dir(paths[n]))
+			continue;
+		o[n] = (struct ww_export_opts){ .judged = r->judged, .task = &r->task, .solution = s, .verdict = &chosen(r)->best,
+						.format = r->formats[i], .dir = paths[n], .interrupted = &ww_cmd_interrupted };
+		why[n] = (struct ww_err)WW_ERR_INIT;
+		of[n++] = i;
 	}
-	if (rc == WW_OK)
-		memcpy(e->path, path, sizeof(e->path));
-	else
-		snprintf(e->why, sizeof(e->why), "%.500s", err->msg);
-	return rc == WW_ERR_INTERRUPTED ? rc : WW_OK;
+	if (n)
+		ww_progress_stage(r->progress, "exporting and checking the exports");
+	ww_exports(o, n, done, why);
+	for (int k = 0; k < n; k++) {
+		rc[of[k]] = done[k];
+		errs[of[k]] = why[k];
+	}
 }
 
+/* That one cannot be made is said in the summary, an interruption ends the command. */
 static enum ww_rc export_all(struct run *r, struct ww_err *err)
 {
 	struct ww_solution_files f;
-	enum ww_rc rc;
+	enum ww_rc rc, made[WW_EXPORT_COUNT];
+	struct ww_err why[WW_EXPORT_COUNT];
 	if (!chosen(r)->has_best || !r->n_formats)
 		return WW_OK;
 	WW_TRY(ww_solution_load(&f, r->dir.solution, r->target, err));
 	WW_TRY(ww_fs_mkdirs(r->dir.exports, err));
-	for (int i = 0; i < r->n_formats && rc == WW_OK; i++)
-		rc = export_one(r, &f.solution, r->formats[i], err);
+	export_missing(r, &f.solution, made, why);
+	for (int i = 0; i < r->n_formats; i++) {
+		struct ww_summary_export *e = &r->summary.exports[r->summary.n_exports++];
+		e->format = ww_export_format_name(r->formats[i]);
+		if (made[i] == WW_OK)
+			made[i] = export_path(r, r->formats[i], e->path, &why[i]);
+		if (made[i] == WW_OK)
+			continue;
+		snprintf(e->why, sizeof(e->why), "%.500s", why[i].msg);
+		if (made[i] == WW_ERR_INTERRUPTED) {
+			*err = why[i];
+			rc = made[i];
+		}
+	}
 out:
 	ww_solution_files_release(&f);
 	return rc;

@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -273,40 +274,87 @@ void ww_export_end(struct ww_export *x)
 	ww_arena_release(&x->arena);
 }
 
-enum ww_rc ww_export(const struct ww_export_opts *o, struct ww_err *err)
-{
+/* One export on its way. */
+struct making {
 	struct ww_export x;
-	enum ww_rc rc = ww_export_check_place(o->dir, err);
-	int made = 0;
-	if (rc != WW_OK)
-		return rc;
-	WW_TRY(ww_export_begin(&x, o, err));
+	char staging[PATH_MAX];
+	int begun, made;
+	pthread_t checker;
+	enum ww_rc rc;
+	struct ww_err *err;
+};
+
+/* Everything but the check, into a directory beside the one that is wanted. */
+static enum ww_rc write_all(struct making *m, const struct ww_export_opts *o, struct ww_err *err)
+{
 	char parent[PATH_MAX];
+	enum ww_rc rc;
+	WW_TRY(ww_export_check_place(o->dir, err));
+	m->begun = 1;
+	WW_TRY(ww_export_begin(&m->x, o, err));
 	snprintf(parent, sizeof(parent), "%s", o->dir);
 	char *slash = strrchr(parent, '/');
 	if (slash && slash != parent) {
 		*slash = 0;
 		WW_TRY(ww_fs_mkdirs(parent, err));
 	}
-	char staging[PATH_MAX];
-	if ((size_t)snprintf(staging, sizeof(staging), "%s.new-XXXXXX", o->dir) >= sizeof(staging) - 128 || !mkdtemp(staging)) {
-		rc = ww_err_errno(err, WW_ERR_IO, "cannot create a directory beside %s", o->dir);
-		goto out;
-	}
-	made = 1;
-	WW_TRY(ww_fs_join(x.dir, staging, "export", err));
-	WW_TRY(formats[o->format].write(&x, err));
-	WW_TRY(ww_export_render(&x, "check.py", "src/export/templates/check.py.in", err));
-	WW_TRY(write_readme(&x, err));
-	WW_TRY(x.vars.failed ? ww_err_set(err, WW_ERR_NOMEM, "out of memory while exporting") : WW_OK);
-	WW_TRY(run_check(&x, err));
-	WW_TRY(move_in_place(&x, err));
+	if ((size_t)snprintf(m->staging, sizeof(m->staging), "%s.new-XXXXXX", o->dir) >= sizeof(m->staging) - 128 || !mkdtemp(m->staging))
+		return ww_err_errno(err, WW_ERR_IO, "cannot create a directory beside %s", o->dir);
+	m->made = 1;
+	WW_TRY(ww_fs_join(m->x.dir, m->staging, "export", err));
+	WW_TRY(formats[o->format].write(&m->x, err));
+	WW_TRY(ww_export_render(&m->x, "check.py", "src/export/templates/check.py.in", err));
+	WW_TRY(write_readme(&m->x, err));
+	WW_TRY(m->x.vars.failed ? ww_err_set(err, WW_ERR_NOMEM, "out of memory while exporting") : WW_OK);
 out:
-	if (made) {
-		struct ww_err ignored;
-		if (ww_fs_remove_tree(staging, &ignored) != WW_OK && rc == WW_OK)
-			rc = ww_err_set(err, WW_ERR_IO, "%s", ignored.msg);
+	return rc;
+}
+
+static void *check_main(void *making)
+{
+	struct making *m = making;
+	m->rc = run_check(&m->x, m->err);
+	return NULL;
+}
+
+static void end(struct making *m)
+{
+	struct ww_err ignored;
+	if (m->rc == WW_OK)
+		m->rc = move_in_place(&m->x, m->err);
+	if (m->made && ww_fs_remove_tree(m->staging, &ignored) != WW_OK && m->rc == WW_OK)
+		m->rc = ww_err_set(m->err, WW_ERR_IO, "%s", ignored.msg);
+	if (m->begun)
+		ww_export_end(&m->x);
+}
+
+void ww_exports(const struct ww_export_opts *o, int n, enum ww_rc *rc, struct ww_err *errs)
+{
+	struct making *all = calloc((size_t)n, sizeof(*all));
+	for (int i = 0; i < n; i++) {
+		if (!all) {
+			rc[i] = ww_err_set(&errs[i], WW_ERR_NOMEM, "out of memory while exporting");
+			continue;
+		}
+		all[i].err = &errs[i];
+		all[i].rc = write_all(&all[i], &o[i], &errs[i]);
+		if (all[i].rc == WW_OK && pthread_create(&all[i].checker, NULL, check_main, &all[i])) {
+			all[i].checker = 0;
+			check_main(&all[i]);
+		}
 	}
-	ww_export_end(&x);
+	for (int i = 0; all && i < n; i++) {
+		if (all[i].checker)
+			pthread_join(all[i].checker, NULL);
+		end(&all[i]);
+		rc[i] = all[i].rc;
+	}
+	free(all);
+}
+
+enum ww_rc ww_export(const struct ww_export_opts *o, struct ww_err *err)
+{
+	enum ww_rc rc;
+	ww_exports(o, 1, &rc, err);
 	return rc;
 }

@@ -35,6 +35,8 @@ enum ww_rc ww_export_check_place(const char *dir, struct ww_err *err) WW_MUST_CH
 /* Write the export into a directory beside `dir`, run its check in a fresh Python process (torch, kernelbench) or a fresh C
  * program fed by one (c), and only then rename it to `dir`.  WW_ERR_USAGE where the plan has no such form and why. */
 enum ww_rc ww_export(const struct ww_export_opts *o, struct ww_err *err) WW_MUST_CHECK;
+/* n exports, their checks side by side; what became of each is in rc[i] and errs[i]. */
+void ww_exports(const struct ww_export_opts *o, int n, enum ww_rc *rc, struct ww_err *errs);
 
 /* Times the exported operator's call (form torch) in a fresh, confined Python process, as a caller of PyTorch sees it: events
  * around the call, new inputs and a flushed cache before each. */
