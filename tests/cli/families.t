@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # budget: 40 CPU-seconds
 # timeout: 900
-# processors: 2
 """One whole `optimize` for each example family on the cpu target: the planner's first version of each is correct by `strict`.
 
 The sizes are those of examples/cpu made smaller, and the search and the timing are cut short: how fast the results are is

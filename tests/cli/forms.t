@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # timeout: 400
-# processors: 2
 # budget: 35 CPU-seconds
 """Solutions in the KernelBench and CUDA-Agent forms on the cpu target, all through one batch: honest ones, wrong ones, escapes.
 

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # timeout: 300
-# processors: 2
 # budget: 15 CPU-seconds
 """Rule strict on the cpu target: every kind of output, every kind of defect, repeats, algebra (tests/judge/strict_cases.py)."""
 import os
