@@ -62,6 +62,15 @@ def log_of(run):
         return [json.loads(line) for line in lines]
 
 
+def lines_of(run):
+    """How many lines its log has; the last may be half written."""
+    try:
+        with open(run + "/log.jsonl") as lines:
+            return lines.read().count("\n")
+    except FileNotFoundError:
+        return 0
+
+
 def state_of(run):
     """Hashes of weights and optimizer state of the newest checkpoint."""
     out = []
@@ -90,7 +99,10 @@ name, kills = recipe("killed"), 0
 for attempt in range(40):
     p = subprocess.Popen([WW, "train", name], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     try:
-        p.wait(timeout=random.uniform(0.03, 0.4) if attempt < 30 else 60)
+        # Twice in the middle, however fast the machine is, then anywhere.
+        while attempt < 2 and p.poll() is None and lines_of("killed") < 6 * attempt + 4:
+            time.sleep(0.001)
+        p.wait(timeout=0 if attempt < 2 else random.uniform(0.03, 0.4) if attempt < 30 else 60)
     except subprocess.TimeoutExpired:
         p.kill()
         kills += 1
