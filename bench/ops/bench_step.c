@@ -1,8 +1,9 @@
 /* bench_step.c - how fast a model trains: forward, loss, backward and AdamW on random tokens, with nothing around them.
  *
- *   bench-step DIR [DEVICE [exact|fast [SEQUENCES LENGTH [STEPS [LAYERS]]]]]     default: cpu exact 1 128 3, all layers kept
+ *   bench-step DIR [DEVICE [exact|fast [SEQUENCES LENGTH [STEPS [LAYERS [WARM]]]]]]     default: cpu exact 1 128 3, all, 4
  *
- * DIR is a model in Hugging Face's form, trained in bf16; LAYERS layers keep their activations, the others are computed again.
+ * DIR is a model in Hugging Face's form, trained in bf16; LAYERS layers keep their activations, the others are computed again; WARM steps come
+ * before the ones that count, since products choose their algorithms in the first three.
  * The floating-point operations counted are 6 N a token (N: all parameters) and those of causal attention, half of the square; the
  * fraction is of 989 TFLOP/s, the peak of an H100 and an H200 for dense bf16.
  */
@@ -13,8 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { WARM = 4 };	/* by then products have chosen their algorithms */
 
 static void check(enum ww_rc rc, const struct ww_err *err)
 {
@@ -41,8 +40,8 @@ int main(int argc, char **argv)
 	struct ww_rng rng;
 	const char *device = argc > 2 ? argv[2] : "cpu", *mode = argc > 3 ? argv[3] : "exact";
 	int64_t sequences = number(argc, argv, 4, 1), length = number(argc, argv, 5, 128), steps = number(argc, argv, 6, 3);
-	int64_t keep = number(argc, argv, 7, WW_RUN_KEEP_ALL), t = sequences * length;
-	if (argc < 2 || sequences < 1 || length < 2 || steps < 1 || keep < 1) {
+	int64_t keep = number(argc, argv, 7, WW_RUN_KEEP_ALL), warm = number(argc, argv, 8, 4), t = sequences * length;
+	if (argc < 2 || sequences < 1 || length < 2 || steps < 1 || keep < 1 || warm < 0) {
 		fprintf(stderr, "usage: bench-step DIR [DEVICE [exact|fast [SEQUENCES LENGTH [STEPS [LAYERS]]]]]\n");
 		return 2;
 	}
@@ -61,13 +60,13 @@ int main(int argc, char **argv)
 		dlogp[i] = -1.0f / (float)t;
 	struct ww_batch b = { .ids = ids, .starts = starts, .t = t, .sequences = sequences };
 	double loss = 0, learn_s = 0, all_s = 0, forward_s = 0;
-	for (int64_t i = 0; i < WARM + steps; i++) {
+	for (int64_t i = 0; i < warm + steps; i++) {
 		struct ww_adamw h = { 1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f, i + 1 };
 		uint64_t begun = ww_now_ns();
 		check(ww_run_learn(r, &b, ids + 1, dlogp, logp, &err), &err);
-		learn_s += i < WARM ? 0 : ww_seconds_since(begun);
+		learn_s += i < warm ? 0 : ww_seconds_since(begun);
 		check(ww_optim_step(o, r, &h, 1.0f, &norm, &err), &err);
-		all_s += i < WARM ? 0 : ww_seconds_since(begun);
+		all_s += i < warm ? 0 : ww_seconds_since(begun);
 	}
 	for (int64_t i = 0; i < steps; i++) {
 		uint64_t begun = ww_now_ns();

@@ -163,6 +163,14 @@ struct ww_dev_ops {
 			    struct ww_arr w, int64_t t, int64_t h, float eps);
 	void (*place)(struct ww_stream *s, const struct ww_place *p);
 	void (*swiglu_pairs)(struct ww_stream *s, struct ww_arr y, struct ww_arr gu, int64_t t, int64_t f);
+	/* norm_rope: rmsnorm of x (T, A, D) into y, rope of y.  norm_rope_bwd: dx, which holds the gradient of y, turned back by rope and then
+	 * through rmsnorm_bwd.  rmsnorm_bwd_add: dres += what rmsnorm_bwd writes; what is left in dy is undefined. */
+	void (*norm_rope)(struct ww_stream *s, struct ww_arr y, float *rstd, struct ww_arr x, struct ww_arr w, const float *cs, int64_t t,
+			  int64_t heads, int64_t d, float eps);
+	void (*norm_rope_bwd)(struct ww_stream *s, struct ww_arr dx, float *dw, struct ww_arr x, struct ww_arr w, const float *rstd,
+			      const float *cs, int64_t t, int64_t heads, int64_t d);
+	void (*rmsnorm_bwd_add)(struct ww_stream *s, struct ww_arr dres, float *dw, struct ww_arr dy, struct ww_arr x, struct ww_arr w,
+				const float *rstd, int64_t t, int64_t h);
 
 	void (*attention)(struct ww_stream *s, const struct ww_attn *a);
 	void (*attention_bwd)(struct ww_stream *s, const struct ww_attn_bwd *a);
@@ -226,6 +234,12 @@ void ww_dev_add_rmsnorm(const struct ww_dev_ops *ops, struct ww_stream *s, struc
 			struct ww_arr b, struct ww_arr w, int64_t t, int64_t h, float eps);
 void ww_dev_place(const struct ww_dev_ops *ops, struct ww_stream *s, const struct ww_place *p);
 void ww_dev_swiglu_pairs(const struct ww_dev_ops *ops, struct ww_stream *s, struct ww_arr y, struct ww_arr gu, int64_t t, int64_t f);
+void ww_dev_norm_rope(const struct ww_dev_ops *ops, struct ww_stream *s, struct ww_arr y, float *rstd, struct ww_arr x, struct ww_arr w,
+		      const float *cs, int64_t t, int64_t heads, int64_t d, float eps);
+void ww_dev_norm_rope_bwd(const struct ww_dev_ops *ops, struct ww_stream *s, struct ww_arr dx, float *dw, struct ww_arr x, struct ww_arr w,
+			  const float *rstd, const float *cs, int64_t t, int64_t heads, int64_t d);
+void ww_dev_rmsnorm_bwd_add(const struct ww_dev_ops *ops, struct ww_stream *s, struct ww_arr dres, float *dw, struct ww_arr dy, struct ww_arr x,
+			    struct ww_arr w, const float *rstd, int64_t t, int64_t h);
 
 /* One row of the operation `draw` on the host, for backends and tests; weight: room for v numbers. */
 void ww_dev_draw(const float *logits, int64_t v, float lse, const struct ww_draw *d, uint64_t *weight, struct ww_drawn *out);

@@ -53,3 +53,24 @@ void ww_dev_swiglu_pairs(const struct ww_dev_ops *ops, struct ww_stream *s, stru
 	for (int64_t i = 0; i < t; i++)
 		ops->swiglu(s, at(y, i * f), at(gu, 2 * i * f), at(gu, (2 * i + 1) * f), f);
 }
+
+void ww_dev_norm_rope(const struct ww_dev_ops *ops, struct ww_stream *s, struct ww_arr y, float *rstd, struct ww_arr x, struct ww_arr w,
+		      const float *cs, int64_t t, int64_t heads, int64_t d, float eps)
+{
+	ops->rmsnorm(s, y, rstd, x, w, t * heads, d, eps);
+	ops->rope(s, y, cs, 0, t, heads, d);
+}
+
+void ww_dev_norm_rope_bwd(const struct ww_dev_ops *ops, struct ww_stream *s, struct ww_arr dx, float *dw, struct ww_arr x, struct ww_arr w,
+			  const float *rstd, const float *cs, int64_t t, int64_t heads, int64_t d)
+{
+	ops->rope(s, dx, cs, 1, t, heads, d);
+	ops->rmsnorm_bwd(s, dx, dw, dx, x, w, rstd, t * heads, d);
+}
+
+void ww_dev_rmsnorm_bwd_add(const struct ww_dev_ops *ops, struct ww_stream *s, struct ww_arr dres, float *dw, struct ww_arr dy, struct ww_arr x,
+			    struct ww_arr w, const float *rstd, int64_t t, int64_t h)
+{
+	ops->rmsnorm_bwd(s, dy, dw, dy, x, w, rstd, t, h);
+	ops->add(s, dres, dres, dy, t * h);
+}

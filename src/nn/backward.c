@@ -24,8 +24,7 @@ static void linear_backward(struct ww_run *r, struct ww_arr dx, struct ww_arr dy
 static void norm_backward(struct ww_run *r, struct ww_arr x, const struct ww_param *w, const float *rstd)
 {
 	int64_t h = r->m->config.hidden_size;
-	r->ops->rmsnorm_bwd(r->s, r->dn, ww_run_grad(r, w), r->dn, x, ww_run_weight(r, w), rstd, r->t, h);
-	r->ops->add(r->s, r->dres, r->dres, r->dn, r->t * h);
+	r->ops->rmsnorm_bwd_add(r->s, r->dres, ww_run_grad(r, w), r->dn, x, ww_run_weight(r, w), rstd, r->t, h);
 }
 
 static void mlp_backward(struct ww_run *r, struct ww_layer *l)
@@ -48,13 +47,14 @@ static void attention_backward(struct ww_run *r, struct ww_layer *l)
 				 .dout = r->datt, .dq = r->dq, .dk = r->dk, .dv = r->dv };
 	linear_backward(r, r->datt, r->dres, l->att, l->w.o, 0);
 	r->ops->attention_bwd(r->s, &a);
-	r->ops->rope(r->s, r->dq, r->cs, 1, r->t, f->heads, f->head_dim);
-	r->ops->rope(r->s, r->dk, r->cs, 1, r->t, f->kv_heads, f->head_dim);
 	if (l->w.q_norm) {
-		r->ops->rmsnorm_bwd(r->s, r->dq, ww_run_grad(r, l->w.q_norm), r->dq, l->q_pre, ww_run_weight(r, l->w.q_norm), l->rstd_q, r->t * f->heads,
-				    f->head_dim);
-		r->ops->rmsnorm_bwd(r->s, r->dk, ww_run_grad(r, l->w.k_norm), r->dk, l->k_pre, ww_run_weight(r, l->w.k_norm), l->rstd_k,
-				    r->t * f->kv_heads, f->head_dim);
+		r->ops->norm_rope_bwd(r->s, r->dq, ww_run_grad(r, l->w.q_norm), l->q_pre, ww_run_weight(r, l->w.q_norm), l->rstd_q, r->cs, r->t,
+				      f->heads, f->head_dim);
+		r->ops->norm_rope_bwd(r->s, r->dk, ww_run_grad(r, l->w.k_norm), l->k_pre, ww_run_weight(r, l->w.k_norm), l->rstd_k, r->cs, r->t,
+				      f->kv_heads, f->head_dim);
+	} else {
+		r->ops->rope(r->s, r->dq, r->cs, 1, r->t, f->heads, f->head_dim);
+		r->ops->rope(r->s, r->dk, r->cs, 1, r->t, f->kv_heads, f->head_dim);
 	}
 	linear_backward(r, r->dn, r->dq, l->n1, l->w.q, 0);
 	linear_backward(r, r->dn, r->dk, l->n1, l->w.k, 1);

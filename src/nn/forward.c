@@ -247,11 +247,12 @@ static void separate_heads(struct ww_run *r, struct ww_layer *l, struct ww_attn 
 	const struct ww_config *f = &r->m->config;
 	float eps = (float)f->rms_eps;
 	if (l->w.q_norm) {
-		r->ops->rmsnorm(r->s, l->qh, l->rstd_q, l->q_pre, ww_run_weight(r, l->w.q_norm), r->t * f->heads, f->head_dim, eps);
-		r->ops->rmsnorm(r->s, l->kh, l->rstd_k, l->k_pre, ww_run_weight(r, l->w.k_norm), r->t * f->kv_heads, f->head_dim, eps);
+		r->ops->norm_rope(r->s, l->qh, l->rstd_q, l->q_pre, ww_run_weight(r, l->w.q_norm), r->cs, r->t, f->heads, f->head_dim, eps);
+		r->ops->norm_rope(r->s, l->kh, l->rstd_k, l->k_pre, ww_run_weight(r, l->w.k_norm), r->cs, r->t, f->kv_heads, f->head_dim, eps);
+	} else {
+		r->ops->rope(r->s, l->qh, r->cs, 0, r->t, f->heads, f->head_dim);
+		r->ops->rope(r->s, l->kh, r->cs, 0, r->t, f->kv_heads, f->head_dim);
 	}
-	r->ops->rope(r->s, l->qh, r->cs, 0, r->t, f->heads, f->head_dim);
-	r->ops->rope(r->s, l->kh, r->cs, 0, r->t, f->kv_heads, f->head_dim);
 	a->q = l->qh;
 	a->k = l->kh;
 	a->v = l->vh;

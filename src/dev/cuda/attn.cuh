@@ -10,7 +10,7 @@
  * lie in different banks.
  *
  * The canonical order of a row (DESIGN: exactness).  Keys come in blocks of 64 from position 0.  A block's part is its own
- * maximum m_b, sum l_b of exp2((s - m_b) c) and product pv_b with the values: it depends on the row and the block alone, since
+ * maximum m_b, sum l_b of exp2(s c - m_b c) and product pv_b with the values: it depends on the row and the block alone, since
  * pv_b begins at zero.  Parts are merged from left to right:
  *   M' = max(M, m_b), a = exp2((M - M') c), b = exp2((m_b - M') c), L = L a + l_b b, O = O a + pv_b b
  * A block of which a row sees nothing changes no bit of it (a = 1, b = 0).  Parts may therefore be computed anywhere, by any
@@ -90,11 +90,9 @@ static __device__ __forceinline__ float quad_sum(float x)
 	return __fadd_rn(x, __shfl_xor_sync(0xffffffffu, x, 2));
 }
 
-/* exp2((s - m) c) of a visible score; m is the block's maximum, -inf where nothing is visible. */
-static __device__ __forceinline__ float weight_of(float s, float m, float c)
-{
-	return s == -INFINITY ? 0.0f : exp2_fast(__fmul_rn(__fsub_rn(s, m), c));
-}
+/* exp2(s c - m c) of a score, 0 of one that is -inf; `shift` is shift_of() the block's maximum m. */
+static __device__ __forceinline__ float shift_of(float m, float c) { return m == -INFINITY ? 0.0f : __fmul_rn(m, c); }
+static __device__ __forceinline__ float weight_of(float s, float shift, float c) { return exp2_fast(__fmaf_rn(s, c, -shift)); }
 
 /* The sum of a row's 64 rounded weights from its A fragments: `half` 0 is row g, 1 is row g + 8. */
 static __device__ __forceinline__ float weights_sum(const uint32_t p[4][4], int half)

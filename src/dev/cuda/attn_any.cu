@@ -49,8 +49,8 @@ template <class T> __global__ void any_fwd_k(struct ww_cu_attn a, float c)
 			sc[i] = key <= pos ? dot_row(qs[warp], (const T *)a.k + (at_row[i] * a.kv_heads + kh) * d, d) : -INFINITY;
 		}
 		float m = warp_max(fmaxf(sc[0], sc[1]));
-		p[0] = weight_of(sc[0], m, c);
-		p[1] = weight_of(sc[1], m, c);
+		p[0] = weight_of(sc[0], shift_of(m, c), c);
+		p[1] = weight_of(sc[1], shift_of(m, c), c);
 		float l = warp_sum(__fadd_rn(p[0], p[1]));
 		for (int j = 0; j < BLOCK_KEYS && at + j <= pos; j++) {
 			float w = __shfl_sync(0xffffffffu, p[j / WARP], j % WARP);

@@ -69,10 +69,11 @@ template <int TILES> static __device__ __forceinline__ void row_maxima(float m[2
 template <int TILES>
 static __device__ __forceinline__ void weights(uint32_t p[TILES / 2][4], const float s[TILES][4], const float m[2], float c)
 {
+	float h0 = shift_of(m[0], c), h1 = shift_of(m[1], c);
 #pragma unroll
 	for (int j = 0; j < TILES; j++) {
-		p[j / 2][j % 2 * 2] = pack2(weight_of(s[j][0], m[0], c), weight_of(s[j][1], m[0], c));
-		p[j / 2][j % 2 * 2 + 1] = pack2(weight_of(s[j][2], m[1], c), weight_of(s[j][3], m[1], c));
+		p[j / 2][j % 2 * 2] = pack2(weight_of(s[j][0], h0, c), weight_of(s[j][1], h0, c));
+		p[j / 2][j % 2 * 2 + 1] = pack2(weight_of(s[j][2], h1, c), weight_of(s[j][3], h1, c));
 	}
 }
 

@@ -138,6 +138,36 @@ template <int STAGES> static __device__ __forceinline__ void init_bars(unsigned 
 	__syncthreads();
 }
 
+/* Blocks 0..n - 1 in turn by even and odd, each told at compile time whether one follows: registers that take turns cannot be chosen by a
+ * number, and products in flight forbid branches around them. */
+struct follows { enum { value = 1 }; };
+struct ends { enum { value = 0 }; };
+template <class Even, class Odd> static __device__ __forceinline__ void in_pairs(int n, Even even, Odd odd)
+{
+	int i = 0;
+	for (; i + 2 < n; i += 2) {
+		even(i, follows());
+		odd(i + 1, follows());
+	}
+	if (i + 1 < n) {
+		even(i, follows());
+		odd(i + 1, ends());
+	} else {
+		even(i, ends());
+	}
+}
+
+/* Blocks that only the other warpgroup needs. */
+template <int STAGES> static __device__ __forceinline__ void skip_blocks(struct ring<STAGES> r, int stage, unsigned phase, int n, int lane)
+{
+	for (; n > 0; n--) {
+		ww::bar_wait(r.full + 8 * stage, phase);
+		if (lane == 0)
+			ww::bar_arrive(r.empty + 8 * stage);
+		ring<STAGES>::next(stage, phase);
+	}
+}
+
 static __device__ __forceinline__ void store_pairs(bf16_t *to, const float *acc, int tiles, int half, float by, int lane)
 {
 #pragma unroll
@@ -198,9 +228,10 @@ static __device__ __forceinline__ void weigh(uint32_t (&p)[4][4], float (&top)[2
 		top[i % 4 / 2] = fmaxf(top[i % 4 / 2], s[i]);
 	top[0] = quad_max(top[0]);
 	top[1] = quad_max(top[1]);
+	float shift[2] = { shift_of(top[0], c), shift_of(top[1], c) };
 #pragma unroll
 	for (int i = 0; i < 32; i++)
-		s[i] = weight_of(s[i], top[i % 4 / 2], c);
+		s[i] = weight_of(s[i], shift[i % 4 / 2], c);
 	fragments(p, s);
 }
 
@@ -251,36 +282,42 @@ __global__ void __launch_bounds__(BLOCK, 1) forward_k(const __grid_constant__ st
 	rows = rows < 0 ? 0 : rows > per * group ? per * group : rows;
 	int pos[2] = { r0 < rows ? a.pos[w0 + r0 / group] : -1, r0 + 8 < rows ? a.pos[w0 + (r0 + 8) / group] : -1 };
 	int wg_all = rows == per * group ? a.pos[w0] : -1, wg_end = rows ? a.pos[w0 + (rows - 1) / group] : -1;
-	float o[DP / 2], pv[DP / 2], s[32], max[2] = { -INFINITY, -INFINITY }, sum[2] = { 0, 0 };
-	uint32_t p[4][4];
-	int stage = 0;
-	unsigned phase = 0;
+	float o[DP / 2], sa[32], sb[32], max[2] = { -INFINITY, -INFINITY }, sum[2] = { 0, 0 };
+	int blocks = (end + KEYS - 1) / KEYS, ours = __shfl_sync(0xffffffffu, wg_end / KEYS + (rows > 0), 0), stage = 0;
+	unsigned phase = 0, rows_at = base + wg * TILE;
 #pragma unroll
 	for (int i = 0; i < DP / 2; i++)
 		o[i] = 0;
 	ww::bar_wait(once, 0);
-	for (int at = 0; at < end; at += KEYS) {
-		unsigned k = base + room::RING + stage * 2 * TILE;
-		ww::bar_wait(r.full + 8 * stage, phase);
-		if (at <= wg_end) {
-			start_scores<DP>(s, base + wg * TILE, PANEL, k, PANEL);
+	if (ours > 0) {
+		ww::bar_wait(r.full, 0);
+		start_scores<DP>(sa, rows_at, PANEL, base + room::RING, PANEL);
+		auto block = [&](float (&s)[32], float (&next)[32], int n, auto more) {
+			unsigned v = base + room::RING + stage * 2 * TILE + TILE, empty = r.empty + 8 * stage;
+			uint32_t p[4][4];
+			float top[2], pv[DP / 2];
 			ww::wgmma_wait<0>();
 			ww::wgmma_pin(s);
-			float top[2];
-			weigh(p, top, s, at, pos, wg_all, c, lane);
-			start_rows<DP>(pv, p, k + TILE, PANEL, 0);
+			ring<ROW_STAGES>::next(stage, phase);
+			if (more.value) {
+				ww::bar_wait(r.full + 8 * stage, phase);
+				start_scores<DP>(next, rows_at, PANEL, base + room::RING + stage * 2 * TILE, PANEL);
+			}
+			weigh(p, top, s, n * KEYS, pos, wg_all, c, lane);
+			start_rows<DP>(pv, p, v, PANEL, 0);
 			struct merge f[2] = { merge_state(&max[0], &sum[0], top[0], weights_sum(p, 0), c),
 					      merge_state(&max[1], &sum[1], top[1], weights_sum(p, 1), c) };
 			ww::wgmma_wait<0>();
 			ww::wgmma_pin(pv);
+			if (lane == 0)
+				ww::bar_arrive(empty);
 #pragma unroll
 			for (int i = 0; i < DP / 2; i++)
 				o[i] = merge_value(o[i], pv[i], f[i % 4 / 2]);
-		}
-		if (lane == 0)
-			ww::bar_arrive(r.empty + 8 * stage);
-		ring<ROW_STAGES>::next(stage, phase);
+		};
+		in_pairs(ours, [&](int n, auto more) { block(sa, sb, n, more); }, [&](int n, auto more) { block(sb, sa, n, more); });
 	}
+	skip_blocks(r, stage, phase, blocks - (ours > 0 ? ours : 0), lane);
 	store_out<DP>(a, o, max, sum, c, w0, kh, r0, rows, lane);
 #endif
 }
@@ -508,8 +545,10 @@ __global__ void __launch_bounds__(BLOCK, 1) dq_k(const __grid_constant__ struct 
 	int r0 = threadIdx.x / WARP % 4 * 16 + lane / 4, first = t.first + wg * per, rows = (t.n - wg * per) * group;
 	rows = rows < 0 ? 0 : rows > per * group ? per * group : rows;
 	int p[2] = { first + r0 / group, first + (r0 + 8) / group }, stage = 0;
-	float dq[DP / 2], lse[2], delta[2];
-	unsigned phase = 0;
+	float dq[DP / 2], lse[2], delta[2], sa[32], da[32], sb[32], db[32];
+	int blocks = (end + KEYS - 1) / KEYS, last = first + (rows - 1) / group;
+	int ours = __shfl_sync(0xffffffffu, rows ? last / KEYS + 1 : 0, 0);
+	unsigned phase = 0, q_at = base + wg * TILE, g_at = base + (HALVES + wg) * TILE;
 #pragma unroll
 	for (int half = 0; half < 2; half++) {
 		int row = r0 + half * 8;
@@ -521,37 +560,39 @@ __global__ void __launch_bounds__(BLOCK, 1) dq_k(const __grid_constant__ struct 
 	for (int i = 0; i < DP / 2; i++)
 		dq[i] = 0;
 	ww::bar_wait(once, 0);
-	for (int at = 0; at < end; at += KEYS) {
-		unsigned k = base + room::RING + stage * 2 * TILE;
-		ww::bar_wait(r.full + 8 * stage, phase);
-		if (rows && at < first + per) {
-			float s[32], dp[32];
+	if (ours > 0) {
+		ww::bar_wait(r.full, 0);
+		start_scores<DP>(sa, q_at, PANEL, base + room::RING, PANEL);
+		start_scores<DP>(da, g_at, PANEL, base + room::RING + TILE, PANEL);
+		auto block = [&](float (&s)[32], float (&dp)[32], float (&s_next)[32], float (&dp_next)[32], int n, auto more) {
+			unsigned k = base + room::RING + stage * 2 * TILE, empty = r.empty + 8 * stage;
 			uint32_t f[4][4];
-			start_scores<DP>(s, base + wg * TILE, PANEL, k, PANEL);
-			start_scores<DP>(dp, base + (HALVES + wg) * TILE, PANEL, k + TILE, PANEL);
-			ww::wgmma_wait<1>();
+			ww::wgmma_wait<0>();
 			ww::wgmma_pin(s);
-			int whole = at + KEYS - 1 <= first;
+			ww::wgmma_pin(dp);
+			ring<ROW_STAGES>::next(stage, phase);
+			if (more.value) {
+				ww::bar_wait(r.full + 8 * stage, phase);
+				start_scores<DP>(s_next, q_at, PANEL, base + room::RING + stage * 2 * TILE, PANEL);
+				start_scores<DP>(dp_next, g_at, PANEL, base + room::RING + stage * 2 * TILE + TILE, PANEL);
+			}
+			int whole = n * KEYS + KEYS - 1 <= first;
 #pragma unroll
 			for (int i = 0; i < 32; i++) {
-				int key = at + i / 4 * 8 + lane % 4 * 2 + i % 2, half = i % 4 / 2;
+				int key = n * KEYS + i / 4 * 8 + lane % 4 * 2 + i % 2, half = i % 4 / 2;
 				float e = exp2_fast(s[i] * c - lse[half]);
-				s[i] = whole || key <= p[half] ? e : 0;
+				dp[i] = (whole || key <= p[half] ? e : 0) * (dp[i] - delta[half]) * a.scale;
 			}
-			ww::wgmma_wait<0>();
-			ww::wgmma_pin(dp);
-#pragma unroll
-			for (int i = 0; i < 32; i++)
-				dp[i] = s[i] * (dp[i] - delta[i % 4 / 2]) * a.scale;
 			fragments(f, dp);
 			start_rows<DP>(dq, f, k, PANEL, 1);
 			ww::wgmma_wait<0>();
 			ww::wgmma_pin(dq);
-		}
-		if (lane == 0)
-			ww::bar_arrive(r.empty + 8 * stage);
-		ring<ROW_STAGES>::next(stage, phase);
+			if (lane == 0)
+				ww::bar_arrive(empty);
+		};
+		in_pairs(ours, [&](int n, auto more) { block(sa, da, sb, db, n, more); }, [&](int n, auto more) { block(sb, db, sa, da, n, more); });
 	}
+	skip_blocks(r, stage, phase, blocks - ours, lane);
 #pragma unroll
 	for (int half = 0; half < 2; half++) {
 		int row = r0 + half * 8;

@@ -120,7 +120,7 @@ template <int N> static __device__ __forceinline__ float group_max(float x)
 	return x;
 }
 
-static __device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + __expf(-x)); }
+static __device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
 /* A pair (x, y) turned by an angle: its first and its second number. */
 static __device__ __forceinline__ float turn_first(float x, float y, float cosine, float sine)
@@ -131,6 +131,11 @@ static __device__ __forceinline__ float turn_second(float x, float y, float cosi
 {
 	return __fmaf_rn(y, cosine, __fmul_rn(x, sine));
 }
+
+/* As written to memory and read again. */
+template <class T> static __device__ __forceinline__ float rounded(float x);
+template <> __device__ __forceinline__ float rounded<float>(float x) { return x; }
+template <> __device__ __forceinline__ float rounded<bf16_t>(float x) { return __bfloat162float(__float2bfloat16_rn(x)); }
 
 static inline int aligned16(const void *a, const void *b = 0, const void *c = 0, const void *d = 0, const void *e = 0)
 {

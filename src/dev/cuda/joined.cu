@@ -7,11 +7,6 @@
 
 enum { THREADS = 256 };
 
-/* As written to memory and read again. */
-template <class T> static __device__ __forceinline__ float rounded(float x);
-template <> __device__ __forceinline__ float rounded<float>(float x) { return x; }
-template <> __device__ __forceinline__ float rounded<bf16_t>(float x) { return __bfloat162float(__float2bfloat16_rn(x)); }
-
 /* N threads have a row of h <= N * K * 8 elements, as in rows.cu. */
 template <class T, int N, int K>
 __global__ void add_rmsnorm_k(void *sum_, void *y, float *rstd, const void *a, const void *b, const void *w, int64_t t, int h, float eps)

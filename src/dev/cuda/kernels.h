@@ -38,6 +38,14 @@ int ww_cu_rmsnorm(cudaStream_t s, int bf16, void *y, float *rstd, const void *x,
 size_t ww_cu_rmsnorm_bwd_bytes(int64_t t, int64_t h);
 int ww_cu_rmsnorm_bwd(cudaStream_t s, int bf16, void *dx, float *dw, const void *dy, const void *x, const void *w,
 		      const float *rstd, int64_t t, int64_t h, float *work);
+/* Joined as dev.h says.  norm_rope fits heads of 32, 64, 128 and 256 dimensions at aligned addresses. */
+int ww_cu_rmsnorm_bwd_add(cudaStream_t s, int bf16, void *dres, float *dw, const void *dy, const void *x, const void *w, const float *rstd,
+			  int64_t t, int64_t h, float *work);
+int ww_cu_norm_rope_fits(const void *y, const void *x, const void *w, const float *cs, int64_t d);
+int ww_cu_norm_rope(cudaStream_t s, int bf16, void *y, float *rstd, const void *x, const void *w, const float *cs, int64_t t, int64_t heads,
+		    int64_t d, float eps);
+int ww_cu_norm_rope_bwd(cudaStream_t s, int bf16, void *dx, float *dw, const void *x, const void *w, const float *rstd, const float *cs,
+			int64_t t, int64_t heads, int64_t d, float *work);	/* work: ww_cu_rmsnorm_bwd_bytes(t * heads, d) */
 size_t ww_cu_bias_bwd_bytes(int64_t t, int64_t n);
 int ww_cu_bias_bwd(cudaStream_t s, int bf16, float *dbias, const void *dy, int64_t t, int64_t n, float *work);
 size_t ww_cu_embed_bwd_bytes(int64_t t);

@@ -444,6 +444,35 @@ static void cuda_close(struct ww_dev *dev)
 
 static const struct ww_dev_ops cuda_ops;
 
+static void cuda_norm_rope(struct ww_stream *s, struct ww_arr y, float *rstd, struct ww_arr x, struct ww_arr w, const float *cs, int64_t t,
+			   int64_t heads, int64_t d, float eps)
+{
+	WW_BUG(y.dtype != x.dtype || y.dtype != w.dtype);
+	if (ww_cu_norm_rope_fits(y.p, x.p, w.p, cs, d))
+		LAUNCH("norm_rope", ww_cu_norm_rope(s->s, half(y), y.p, rstd, x.p, w.p, cs, t, heads, d, eps));
+	else
+		ww_dev_norm_rope(&cuda_ops, s, y, rstd, x, w, cs, t, heads, d, eps);
+}
+
+static void cuda_norm_rope_bwd(struct ww_stream *s, struct ww_arr dx, float *dw, struct ww_arr x, struct ww_arr w, const float *rstd,
+			       const float *cs, int64_t t, int64_t heads, int64_t d)
+{
+	float *work = ww_cu_scratch(s, ww_cu_rmsnorm_bwd_bytes(t * heads, d));
+	WW_BUG(dx.dtype != x.dtype || dx.dtype != w.dtype);
+	if (ww_cu_norm_rope_fits(dx.p, x.p, w.p, cs, d))
+		LAUNCH("norm_rope_bwd", ww_cu_norm_rope_bwd(s->s, half(dx), dx.p, dw, x.p, w.p, rstd, cs, t, heads, d, work));
+	else
+		ww_dev_norm_rope_bwd(&cuda_ops, s, dx, dw, x, w, rstd, cs, t, heads, d);
+}
+
+static void cuda_rmsnorm_bwd_add(struct ww_stream *s, struct ww_arr dres, float *dw, struct ww_arr dy, struct ww_arr x, struct ww_arr w,
+				 const float *rstd, int64_t t, int64_t h)
+{
+	float *work = ww_cu_scratch(s, ww_cu_rmsnorm_bwd_bytes(t, h));
+	WW_BUG(dres.dtype != dy.dtype || dres.dtype != x.dtype || dres.dtype != w.dtype || h > ww_cu_rows_max_width());
+	LAUNCH("rmsnorm_bwd_add", ww_cu_rmsnorm_bwd_add(s->s, half(dres), dres.p, dw, dy.p, x.p, w.p, rstd, t, h, work));
+}
+
 static void cuda_add_rmsnorm(struct ww_stream *s, struct ww_arr sum, struct ww_arr y, float *rstd, struct ww_arr a, struct ww_arr b,
 			     struct ww_arr w, int64_t t, int64_t h, float eps)
 {
@@ -485,6 +514,7 @@ static const struct ww_dev_ops cuda_ops = {
 	.gemm = ww_cu_product, .bias = cuda_bias, .bias_bwd = cuda_bias_bwd, .add = cuda_add, .embed = cuda_embed,
 	.embed_bwd = cuda_embed_bwd, .scatter = cuda_scatter, .rmsnorm = cuda_rmsnorm, .rmsnorm_bwd = cuda_rmsnorm_bwd,
 	.rope_table = cuda_rope_table, .rope = cuda_rope, .add_rmsnorm = cuda_add_rmsnorm, .place = cuda_place,
+	.norm_rope = cuda_norm_rope, .norm_rope_bwd = cuda_norm_rope_bwd, .rmsnorm_bwd_add = cuda_rmsnorm_bwd_add,
 	.swiglu_pairs = cuda_swiglu_pairs, .attention = cuda_attention, .attention_bwd = cuda_attention_bwd,
 	.swiglu = cuda_swiglu, .swiglu_bwd = cuda_swiglu_bwd, .softmax_chunk = cuda_softmax_chunk,
 	.softmax_finish = cuda_softmax_finish, .softmax_bwd = cuda_softmax_bwd, .draw = cuda_draw, .sumsq = cuda_sumsq, .clip_factor = cuda_clip_factor,

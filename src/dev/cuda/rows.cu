@@ -34,11 +34,50 @@ extern "C" int64_t ww_cu_rows_max_width(void) { return ROWS_MAX; }
 			CALL(256, 8);                                                                                 \
 	} while (0)
 
+/* The same for the gradient, where a row's two sums would make the threads of a block wait for each other: warps, as far as registers go. */
+#define BY_WIDTH_BWD(h, CALL)                                                                                         \
+	do {                                                                                                          \
+		if ((h) <= 128)                                                                                       \
+			CALL(16, 1);                                                                                  \
+		else if ((h) <= 256)                                                                                  \
+			CALL(32, 1);                                                                                  \
+		else if ((h) <= 512)                                                                                  \
+			CALL(32, 2);                                                                                  \
+		else if ((h) <= 1024)                                                                                 \
+			CALL(32, 4);                                                                                  \
+		else if ((h) <= 2048)                                                                                 \
+			CALL(256, 1);                                                                                 \
+		else if ((h) <= 4096)                                                                                 \
+			CALL(256, 2);                                                                                 \
+		else if ((h) <= 8192)                                                                                 \
+			CALL(256, 4);                                                                                 \
+		else                                                                                                  \
+			CALL(256, 8);                                                                                 \
+	} while (0)
+
 /* N threads share a row; a block of narrow rows holds several. */
 template <int N> struct shape { enum { BLOCK = N < 256 ? 128 : N, PER_BLOCK = BLOCK / N }; };
 
+/* What may be joined to a norm of heads: rows are `heads` heads of each token, turned by its row of cs (NULL: not turned). */
+struct turn { const float *cs; int heads; };
+
+/* Turn the head that the threads of a row hold, v being elements c.. of it; a narrow row's partners are h / 16 threads apart. */
+template <class T>
+static __device__ __forceinline__ void turn_head(float (&v)[VEC], struct turn turn, int64_t row, int c, int h, int here, float sign)
+{
+	const float *cs = turn.cs + row / turn.heads * h + c % (h / 2);
+	float cosine[VEC], sine[VEC];
+	read8<float, true>(cosine, cs, here ? VEC : 0);
+	read8<float, true>(sine, cs + h / 2, here ? VEC : 0);
+#pragma unroll
+	for (int i = 0; i < VEC; i++) {
+		float other = __shfl_xor_sync(0xffffffffu, v[i], h / 16);
+		v[i] = c < h / 2 ? turn_first(v[i], other, cosine[i], sign * sine[i]) : turn_second(other, v[i], cosine[i], sign * sine[i]);
+	}
+}
+
 template <class T, bool FAST, int N, int K>
-__global__ void rmsnorm_k(void *y, float *rstd, const void *x, const void *w, int64_t t, int h, float eps)
+__global__ void rmsnorm_k(void *y, float *rstd, const void *x, const void *w, int64_t t, int h, float eps, struct turn turn)
 {
 	int64_t row = (int64_t)blockIdx.x * shape<N>::PER_BLOCK + threadIdx.x / N;
 	int lane = threadIdx.x % N;
@@ -63,19 +102,24 @@ __global__ void rmsnorm_k(void *y, float *rstd, const void *x, const void *w, in
 #pragma unroll
 		for (int i = 0; i < VEC; i++)
 			v[k][i] = v[k][i] * r * g[i];
+		if (K == 1 && N <= WARP && FAST && turn.cs) {
+#pragma unroll
+			for (int i = 0; i < VEC; i++)
+				v[k][i] = rounded<T>(v[k][i]);
+			turn_head<T>(v[k], turn, row, c, h, c < width, 1.0f);
+		}
 		write8<T, FAST>((T *)y + row * h + c, v[k], width - c);
 	}
 }
 
 #define NORM(T, FAST, N, K)                                                                                           \
-	rmsnorm_k<T, FAST, N, K><<<blocks_for(t, shape<N>::PER_BLOCK), shape<N>::BLOCK, 0, s>>>(y, rstd, x, w, t, (int)h, eps)
+	rmsnorm_k<T, FAST, N, K><<<blocks_for(t, shape<N>::PER_BLOCK), shape<N>::BLOCK, 0, s>>>(y, rstd, x, w, t, (int)h, eps, turn)
 #define NORM_HALF_FAST(N, K) NORM(bf16_t, true, N, K)
 #define NORM_HALF(N, K) NORM(bf16_t, false, N, K)
 #define NORM_FLOAT_FAST(N, K) NORM(float, true, N, K)
 #define NORM_FLOAT(N, K) NORM(float, false, N, K)
 
-extern "C" int ww_cu_rmsnorm(cudaStream_t s, int bf16, void *y, float *rstd, const void *x, const void *w, int64_t t, int64_t h,
-			     float eps)
+static int norm(cudaStream_t s, int bf16, void *y, float *rstd, const void *x, const void *w, int64_t t, int64_t h, float eps, struct turn turn)
 {
 	int fast = h % VEC == 0 && aligned16(y, x, w);
 	if (!t)
@@ -89,6 +133,25 @@ extern "C" int ww_cu_rmsnorm(cudaStream_t s, int bf16, void *y, float *rstd, con
 	else
 		BY_WIDTH(h, NORM_FLOAT);
 	return launched();
+}
+
+extern "C" int ww_cu_rmsnorm(cudaStream_t s, int bf16, void *y, float *rstd, const void *x, const void *w, int64_t t, int64_t h,
+			     float eps)
+{
+	struct turn none = { 0, 1 };
+	return norm(s, bf16, y, rstd, x, w, t, h, eps, none);
+}
+
+extern "C" int ww_cu_norm_rope_fits(const void *y, const void *x, const void *w, const float *cs, int64_t d)
+{
+	return (d == 32 || d == 64 || d == 128 || d == 256) && aligned16(y, x, w, cs);
+}
+
+extern "C" int ww_cu_norm_rope(cudaStream_t s, int bf16, void *y, float *rstd, const void *x, const void *w, const float *cs, int64_t t,
+			       int64_t heads, int64_t d, float eps)
+{
+	struct turn turn = { cs, (int)heads };
+	return norm(s, bf16, y, rstd, x, w, t * heads, d, eps, turn);
 }
 
 /* out (n) += the sum of `parts` rows of part (parts, n), from first to last. */
@@ -121,13 +184,14 @@ static int norm_slots(int64_t t, int64_t per_block)
 	return (int)(blocks < SLOTS_MAX ? blocks : SLOTS_MAX);
 }
 
-/* With n = x r and g = dy w:  dx = r (g - n mean(g n)),  dw = sum of dy n. */
+/* With n = x r and g = dy w:  dx = r (g - n mean(g n)),  dw = sum of dy n.  dy may have to be turned back first; with res, dx is added to it
+ * and not written. */
 template <class T, bool FAST, int N, int K>
 __global__ void rmsnorm_bwd_k(void *dx, float *part, const void *dy, const void *x, const void *w_, const float *rstd, int64_t t,
-			      int h)
+			      int h, struct turn turn, void *res)
 {
 	enum { PER_BLOCK = shape<N>::PER_BLOCK };
-	__shared__ float other[PER_BLOCK > 1 ? PER_BLOCK : 1][PER_BLOCK > 1 ? N * VEC : 1];
+	__shared__ float other[PER_BLOCK > 1 ? PER_BLOCK : 1][PER_BLOCK > 1 ? N * VEC * K : 1];
 	int lane = threadIdx.x % N, mine = threadIdx.x / N;
 	float w[K][VEC], dw[K][VEC] = {};
 #pragma unroll
@@ -142,6 +206,12 @@ __global__ void rmsnorm_bwd_k(void *dx, float *part, const void *dy, const void 
 			int c = (k * N + lane) * VEC;
 			read8<T, FAST>(n[k], (const T *)x + row * h + c, width - c);
 			read8<T, FAST>(g[k], (const T *)dy + row * h + c, width - c);
+			if (K == 1 && N <= WARP && FAST && turn.cs) {
+				turn_head<T>(g[k], turn, row, c, h, c < width, -1.0f);
+#pragma unroll
+				for (int i = 0; i < VEC; i++)
+					g[k][i] = rounded<T>(g[k][i]);
+			}
 #pragma unroll
 			for (int i = 0; i < VEC; i++) {
 				n[k][i] *= r;
@@ -157,20 +227,30 @@ __global__ void rmsnorm_bwd_k(void *dx, float *part, const void *dy, const void 
 #pragma unroll
 			for (int i = 0; i < VEC; i++)
 				g[k][i] = r * (g[k][i] - n[k][i] * mean);
-			write8<T, FAST>((T *)dx + row * h + c, g[k], width - c);
+			if (res) {
+				read8<T, FAST>(n[k], (const T *)res + row * h + c, width - c);
+#pragma unroll
+				for (int i = 0; i < VEC; i++)
+					g[k][i] = n[k][i] + rounded<T>(g[k][i]);
+			}
+			write8<T, FAST>((T *)(res ? res : dx) + row * h + c, g[k], width - c);
 		}
 	}
-	if (PER_BLOCK > 1) {	/* K is 1: narrow rows */
+	if (PER_BLOCK > 1) {	/* one partial sum a block */
 #pragma unroll
-		for (int i = 0; i < VEC; i++)
-			other[mine][lane * VEC + i] = dw[0][i];
+		for (int k = 0; k < K; k++)
+#pragma unroll
+			for (int i = 0; i < VEC; i++)
+				other[mine][(k * N + lane) * VEC + i] = dw[k][i];
 		__syncthreads();
 		if (mine)
 			return;
 		for (int p = 1; p < PER_BLOCK; p++)
 #pragma unroll
-			for (int i = 0; i < VEC; i++)
-				dw[0][i] += other[p][lane * VEC + i];
+			for (int k = 0; k < K; k++)
+#pragma unroll
+				for (int i = 0; i < VEC; i++)
+					dw[k][i] += other[p][(k * N + lane) * VEC + i];
 	}
 #pragma unroll
 	for (int k = 0; k < K; k++) {
@@ -186,27 +266,48 @@ extern "C" size_t ww_cu_rmsnorm_bwd_bytes(int64_t t, int64_t h)
 }
 
 #define NORM_BWD(T, FAST, N, K)                                                                                       \
-	rmsnorm_bwd_k<T, FAST, N, K><<<slots = norm_slots(t, shape<N>::PER_BLOCK), shape<N>::BLOCK, 0, s>>>(dx, work, dy, x, w, rstd, t, (int)h)
+	rmsnorm_bwd_k<T, FAST, N, K><<<slots = norm_slots(t, shape<N>::PER_BLOCK), shape<N>::BLOCK, 0, s>>>(dx, work, dy, x, w, rstd, t, (int)h, turn, res)
 #define NORM_BWD_HALF_FAST(N, K) NORM_BWD(bf16_t, true, N, K)
 #define NORM_BWD_HALF(N, K) NORM_BWD(bf16_t, false, N, K)
 #define NORM_BWD_FLOAT_FAST(N, K) NORM_BWD(float, true, N, K)
 #define NORM_BWD_FLOAT(N, K) NORM_BWD(float, false, N, K)
 
-extern "C" int ww_cu_rmsnorm_bwd(cudaStream_t s, int bf16, void *dx, float *dw, const void *dy, const void *x, const void *w,
-				 const float *rstd, int64_t t, int64_t h, float *work)
+static int norm_bwd(cudaStream_t s, int bf16, void *dx, float *dw, const void *dy, const void *x, const void *w, const float *rstd, int64_t t,
+		    int64_t h, float *work, struct turn turn, void *res)
 {
-	int fast = h % VEC == 0 && aligned16(dx, dy, x, w), slots = 0;
+	int fast = h % VEC == 0 && aligned16(dx, dy, x, w, res), slots = 0;
 	if (!t)
 		return 0;
 	if (bf16 && fast)
-		BY_WIDTH(h, NORM_BWD_HALF_FAST);
+		BY_WIDTH_BWD(h, NORM_BWD_HALF_FAST);
 	else if (bf16)
-		BY_WIDTH(h, NORM_BWD_HALF);
+		BY_WIDTH_BWD(h, NORM_BWD_HALF);
 	else if (fast)
-		BY_WIDTH(h, NORM_BWD_FLOAT_FAST);
+		BY_WIDTH_BWD(h, NORM_BWD_FLOAT_FAST);
 	else
-		BY_WIDTH(h, NORM_BWD_FLOAT);
+		BY_WIDTH_BWD(h, NORM_BWD_FLOAT);
 	return add_parts(s, dw, work, slots, h);
+}
+
+extern "C" int ww_cu_rmsnorm_bwd(cudaStream_t s, int bf16, void *dx, float *dw, const void *dy, const void *x, const void *w,
+				 const float *rstd, int64_t t, int64_t h, float *work)
+{
+	struct turn none = { 0, 1 };
+	return norm_bwd(s, bf16, dx, dw, dy, x, w, rstd, t, h, work, none, 0);
+}
+
+extern "C" int ww_cu_rmsnorm_bwd_add(cudaStream_t s, int bf16, void *dres, float *dw, const void *dy, const void *x, const void *w,
+				     const float *rstd, int64_t t, int64_t h, float *work)
+{
+	struct turn none = { 0, 1 };
+	return norm_bwd(s, bf16, 0, dw, dy, x, w, rstd, t, h, work, none, dres);
+}
+
+extern "C" int ww_cu_norm_rope_bwd(cudaStream_t s, int bf16, void *dx, float *dw, const void *x, const void *w, const float *rstd,
+				   const float *cs, int64_t t, int64_t heads, int64_t d, float *work)
+{
+	struct turn turn = { cs, (int)heads };
+	return norm_bwd(s, bf16, dx, dw, dx, x, w, rstd, t * heads, d, work, turn, 0);
 }
 
 /* part (gridDim.y, n): the sums over a block of rows. */

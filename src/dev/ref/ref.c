@@ -373,6 +373,24 @@ static void ref_adamw(struct ww_stream *s, float *master, struct ww_arr model, f
 
 static const struct ww_dev_ops ref_ops;
 
+static void ref_norm_rope(struct ww_stream *s, struct ww_arr y, float *rstd, struct ww_arr x, struct ww_arr w, const float *cs, int64_t t,
+			  int64_t heads, int64_t d, float eps)
+{
+	ww_dev_norm_rope(&ref_ops, s, y, rstd, x, w, cs, t, heads, d, eps);
+}
+
+static void ref_norm_rope_bwd(struct ww_stream *s, struct ww_arr dx, float *dw, struct ww_arr x, struct ww_arr w, const float *rstd,
+			      const float *cs, int64_t t, int64_t heads, int64_t d)
+{
+	ww_dev_norm_rope_bwd(&ref_ops, s, dx, dw, x, w, rstd, cs, t, heads, d);
+}
+
+static void ref_rmsnorm_bwd_add(struct ww_stream *s, struct ww_arr dres, float *dw, struct ww_arr dy, struct ww_arr x, struct ww_arr w,
+				const float *rstd, int64_t t, int64_t h)
+{
+	ww_dev_rmsnorm_bwd_add(&ref_ops, s, dres, dw, dy, x, w, rstd, t, h);
+}
+
 static void ref_add_rmsnorm(struct ww_stream *s, struct ww_arr sum, struct ww_arr y, float *rstd, struct ww_arr a, struct ww_arr b,
 			    struct ww_arr w, int64_t t, int64_t h, float eps)
 {
@@ -394,7 +412,8 @@ static const struct ww_dev_ops ref_ops = {
 	.embed_bwd = ref_embed_bwd, .scatter = ref_scatter, .rmsnorm = ref_rmsnorm, .rmsnorm_bwd = ref_rmsnorm_bwd, .rope_table = ref_rope_table, .rope = ref_rope,
 	.attention = ref_attention, .attention_bwd = ref_attention_bwd, .swiglu = ref_swiglu, .swiglu_bwd = ref_swiglu_bwd,
 	.softmax_chunk = ref_softmax_chunk, .softmax_finish = ref_softmax_finish, .softmax_bwd = ref_softmax_bwd,
-	.draw = ref_draw, .add_rmsnorm = ref_add_rmsnorm,
+	.draw = ref_draw, .add_rmsnorm = ref_add_rmsnorm, .norm_rope = ref_norm_rope,
+	.norm_rope_bwd = ref_norm_rope_bwd, .rmsnorm_bwd_add = ref_rmsnorm_bwd_add,
 	.place = ref_place, .swiglu_pairs = ref_swiglu_pairs, .sumsq = ref_sumsq, .clip_factor = ref_clip_factor, .adamw = ref_adamw,
 };
 

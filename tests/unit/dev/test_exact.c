@@ -305,6 +305,44 @@ static void joined_rows(int dtype, int64_t dim)
 	close_side(&d);
 }
 
+/* Norm and turn of heads and their gradients, and the gradient of a norm into what is there. */
+static void joined_training(int dtype, int64_t dim, int64_t h)
+{
+	struct side d = open_side("2");
+	struct ww_arr w = random_arr(&d, 1, dtype, dim), x = random_arr(&d, 2, dtype, M * A * dim), freq = random_arr(&d, 3, WW_F32, dim);
+	struct ww_arr wh = random_arr(&d, 6, dtype, h), xh = random_arr(&d, 7, dtype, M * h), y[2], dx[2], res[2], dw[2], dwh[2], rstd[2];
+	struct ww_arr rstd_h = { room(&d, M * 4), WW_F32 };
+	int32_t *pos = ints(&d, M, 5, 7);
+	float *cs = room(&d, (size_t)(M * dim) * 4);
+	d.ops->rope_table(d.s, cs, pos, freq.p, 1.25f, M, dim);
+	d.ops->rmsnorm(d.s, (struct ww_arr){ room(&d, (size_t)(M * h) * 4), dtype }, rstd_h.p, xh, wh, M, h, 1e-6f);
+	for (int i = 0; i < 2; i++) {
+		struct ww_arr dy = random_arr(&d, 8, dtype, M * h);
+		rstd[i] = (struct ww_arr){ room(&d, M * A * 4), WW_F32 };
+		y[i] = random_arr(&d, 4, dtype, M * A * dim);
+		dx[i] = random_arr(&d, 5, dtype, M * A * dim);
+		res[i] = random_arr(&d, 9, dtype, M * h);
+		dw[i] = random_arr(&d, 10, WW_F32, dim);
+		dwh[i] = random_arr(&d, 11, WW_F32, h);
+		if (i) {
+			ww_dev_norm_rope(d.ops, d.s, y[i], rstd[i].p, x, w, cs, M, A, dim, 1e-6f);
+			ww_dev_norm_rope_bwd(d.ops, d.s, dx[i], dw[i].p, x, w, rstd[i].p, cs, M, A, dim);
+			ww_dev_rmsnorm_bwd_add(d.ops, d.s, res[i], dwh[i].p, dy, xh, wh, rstd_h.p, M, h);
+		} else {
+			d.ops->norm_rope(d.s, y[i], rstd[i].p, x, w, cs, M, A, dim, 1e-6f);
+			d.ops->norm_rope_bwd(d.s, dx[i], dw[i].p, x, w, rstd[i].p, cs, M, A, dim);
+			d.ops->rmsnorm_bwd_add(d.s, res[i], dwh[i].p, dy, xh, wh, rstd_h.p, M, h);
+		}
+	}
+	compare(&d, y[0], y[1], M * A * dim);
+	compare(&d, rstd[0], rstd[1], M * A);
+	compare(&d, dx[0], dx[1], M * A * dim);
+	compare(&d, dw[0], dw[1], dim);
+	compare(&d, res[0], res[1], M * h);
+	compare(&d, dwh[0], dwh[1], h);
+	close_side(&d);
+}
+
 /* Joined operations give the bits of the single ones that stand for them. */
 static void joined_is_one_after_the_other(void **state)
 {
@@ -313,6 +351,7 @@ static void joined_is_one_after_the_other(void **state)
 	for (size_t i = 0; i < sizeof(widths) / sizeof(*widths); i++)
 		for (int dtype = 0; dtype < 2; dtype++) {
 			joined_norm(dtype ? WW_BF16 : WW_F32, widths[i]);
+			joined_training(dtype ? WW_BF16 : WW_F32, dims[i], widths[i]);
 			joined_place(dtype ? WW_BF16 : WW_F32, dims[i], 1);
 			joined_place(dtype ? WW_BF16 : WW_F32, dims[i], 0);
 			joined_rows(dtype ? WW_BF16 : WW_F32, dims[i]);
