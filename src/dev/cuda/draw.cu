@@ -7,7 +7,7 @@
 #include "dev/cuda/common.cuh"
 #include "dev/draw.h"
 
-enum { THREADS = 1024, WARPS = THREADS / WARP, DIGIT_BITS = 8, BINS = 1 << DIGIT_BITS };
+enum { THREADS = 1024, WARPS = THREADS / WARP, DIGIT_BITS = 8, BINS = 1 << DIGIT_BITS, COPIES = 16 };
 #define UNIT ((double)(1ull << WW_DRAW_BITS))
 
 struct row {
@@ -111,28 +111,34 @@ static __device__ int64_t likeliest(const struct row &r, float *logit)
 	return nan || !isfinite(best) ? -1 : where;
 }
 
-/* The largest key such that tokens from it (and from `least`) on have `need` together: counted, or weighed. */
+/* Logits are much alike, so most of a warp wants one bin: each bin is in COPIES, neighbours in memory, and a thread takes its own.
+ *
+ * The largest key such that tokens from it (and from `least`) on have `need` together: counted, or weighed. */
 static __device__ uint32_t edge(const struct row &r, int weighed, uint32_t least, uint64_t need)
 {
-	__shared__ unsigned long long bins[BINS];
+	__shared__ unsigned long long bins[BINS][COPIES];
 	__shared__ uint64_t found_above;
 	__shared__ int found;
 	uint64_t above = 0;
 	uint32_t prefix = 0;
 	for (int shift = 32 - DIGIT_BITS; shift >= 0; shift -= DIGIT_BITS) {
-		for (int i = threadIdx.x; i < BINS; i += THREADS)
-			bins[i] = 0;
+		for (int i = threadIdx.x; i < BINS * COPIES; i += THREADS)
+			bins[i / COPIES][i % COPIES] = 0;
 		__syncthreads();
 		each_logit(r, 0, r.v, threadIdx.x, THREADS, [&](int64_t, float x) {
 			uint32_t k = ww_draw_key(x);
 			if (k >= least && (uint64_t)k >> shift >> DIGIT_BITS == prefix)
-				atomicAdd(&bins[k >> shift & (BINS - 1)], (unsigned long long)(weighed ? weight_at(r, x) : 1));
+				atomicAdd(&bins[k >> shift & (BINS - 1)][threadIdx.x % COPIES], (unsigned long long)(weighed ? weight_at(r, x) : 1));
 		});
+		__syncthreads();
+		if (threadIdx.x < BINS)
+			for (int i = 1; i < COPIES; i++)
+				bins[threadIdx.x][0] += bins[threadIdx.x][i];
 		__syncthreads();
 		if (!threadIdx.x) {
 			int d = BINS - 1;
-			while (d > 0 && above + bins[d] < need)
-				above += bins[d--];
+			while (d > 0 && above + bins[d][0] < need)
+				above += bins[d--][0];
 			found = d;
 			found_above = above;
 		}
