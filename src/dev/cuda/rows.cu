@@ -34,27 +34,6 @@ extern "C" int64_t ww_cu_rows_max_width(void) { return ROWS_MAX; }
 			CALL(256, 8);                                                                                 \
 	} while (0)
 
-/* The same for the gradient, where a row's two sums would make the threads of a block wait for each other: warps, as far as registers go. */
-#define BY_WIDTH_BWD(h, CALL)                                                                                         \
-	do {                                                                                                          \
-		if ((h) <= 128)                                                                                       \
-			CALL(16, 1);                                                                                  \
-		else if ((h) <= 256)                                                                                  \
-			CALL(32, 1);                                                                                  \
-		else if ((h) <= 512)                                                                                  \
-			CALL(32, 2);                                                                                  \
-		else if ((h) <= 1024)                                                                                 \
-			CALL(32, 4);                                                                                  \
-		else if ((h) <= 2048)                                                                                 \
-			CALL(256, 1);                                                                                 \
-		else if ((h) <= 4096)                                                                                 \
-			CALL(256, 2);                                                                                 \
-		else if ((h) <= 8192)                                                                                 \
-			CALL(256, 4);                                                                                 \
-		else                                                                                                  \
-			CALL(256, 8);                                                                                 \
-	} while (0)
-
 /* N threads share a row; a block of narrow rows holds several. */
 template <int N> struct shape { enum { BLOCK = N < 256 ? 128 : N, PER_BLOCK = BLOCK / N }; };
 
@@ -226,7 +205,7 @@ __global__ void rmsnorm_bwd_k(void *dx, float *part, const void *dy, const void 
 			int c = (k * N + lane) * VEC;
 #pragma unroll
 			for (int i = 0; i < VEC; i++)
-				g[k][i] = r * (g[k][i] - n[k][i] * mean);
+				g[k][i] = __fmul_rn(r, g[k][i] - n[k][i] * mean);	/* not joined with the sum below */
 			if (res) {
 				read8<T, FAST>(n[k], (const T *)res + row * h + c, width - c);
 #pragma unroll
@@ -279,13 +258,13 @@ static int norm_bwd(cudaStream_t s, int bf16, void *dx, float *dw, const void *d
 	if (!t)
 		return 0;
 	if (bf16 && fast)
-		BY_WIDTH_BWD(h, NORM_BWD_HALF_FAST);
+		BY_WIDTH(h, NORM_BWD_HALF_FAST);
 	else if (bf16)
-		BY_WIDTH_BWD(h, NORM_BWD_HALF);
+		BY_WIDTH(h, NORM_BWD_HALF);
 	else if (fast)
-		BY_WIDTH_BWD(h, NORM_BWD_FLOAT_FAST);
+		BY_WIDTH(h, NORM_BWD_FLOAT_FAST);
 	else
-		BY_WIDTH_BWD(h, NORM_BWD_FLOAT);
+		BY_WIDTH(h, NORM_BWD_FLOAT);
 	return add_parts(s, dw, work, slots, h);
 }
 
