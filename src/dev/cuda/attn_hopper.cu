@@ -545,10 +545,8 @@ __global__ void __launch_bounds__(BLOCK, 1) dq_k(const __grid_constant__ struct 
 	int r0 = threadIdx.x / WARP % 4 * 16 + lane / 4, first = t.first + wg * per, rows = (t.n - wg * per) * group;
 	rows = rows < 0 ? 0 : rows > per * group ? per * group : rows;
 	int p[2] = { first + r0 / group, first + (r0 + 8) / group }, stage = 0;
-	float dq[DP / 2], lse[2], delta[2], sa[32], da[32], sb[32], db[32];
-	int blocks = (end + KEYS - 1) / KEYS, last = first + (rows - 1) / group;
-	int ours = __shfl_sync(0xffffffffu, rows ? last / KEYS + 1 : 0, 0);
-	unsigned phase = 0, q_at = base + wg * TILE, g_at = base + (HALVES + wg) * TILE;
+	float dq[DP / 2], lse[2], delta[2];
+	unsigned phase = 0;
 #pragma unroll
 	for (int half = 0; half < 2; half++) {
 		int row = r0 + half * 8;
@@ -560,39 +558,37 @@ __global__ void __launch_bounds__(BLOCK, 1) dq_k(const __grid_constant__ struct 
 	for (int i = 0; i < DP / 2; i++)
 		dq[i] = 0;
 	ww::bar_wait(once, 0);
-	if (ours > 0) {
-		ww::bar_wait(r.full, 0);
-		start_scores<DP>(sa, q_at, PANEL, base + room::RING, PANEL);
-		start_scores<DP>(da, g_at, PANEL, base + room::RING + TILE, PANEL);
-		auto block = [&](float (&s)[32], float (&dp)[32], float (&s_next)[32], float (&dp_next)[32], int n, auto more) {
-			unsigned k = base + room::RING + stage * 2 * TILE, empty = r.empty + 8 * stage;
+	for (int at = 0; at < end; at += KEYS) {
+		unsigned k = base + room::RING + stage * 2 * TILE;
+		ww::bar_wait(r.full + 8 * stage, phase);
+		if (rows && at < first + per) {
+			float s[32], dp[32];
 			uint32_t f[4][4];
-			ww::wgmma_wait<0>();
+			start_scores<DP>(s, base + wg * TILE, PANEL, k, PANEL);
+			start_scores<DP>(dp, base + (HALVES + wg) * TILE, PANEL, k + TILE, PANEL);
+			ww::wgmma_wait<1>();
 			ww::wgmma_pin(s);
-			ww::wgmma_pin(dp);
-			ring<ROW_STAGES>::next(stage, phase);
-			if (more.value) {
-				ww::bar_wait(r.full + 8 * stage, phase);
-				start_scores<DP>(s_next, q_at, PANEL, base + room::RING + stage * 2 * TILE, PANEL);
-				start_scores<DP>(dp_next, g_at, PANEL, base + room::RING + stage * 2 * TILE + TILE, PANEL);
-			}
-			int whole = n * KEYS + KEYS - 1 <= first;
+			int whole = at + KEYS - 1 <= first;
 #pragma unroll
 			for (int i = 0; i < 32; i++) {
-				int key = n * KEYS + i / 4 * 8 + lane % 4 * 2 + i % 2, half = i % 4 / 2;
+				int key = at + i / 4 * 8 + lane % 4 * 2 + i % 2, half = i % 4 / 2;
 				float e = exp2_fast(s[i] * c - lse[half]);
-				dp[i] = (whole || key <= p[half] ? e : 0) * (dp[i] - delta[half]) * a.scale;
+				s[i] = whole || key <= p[half] ? e : 0;
 			}
+			ww::wgmma_wait<0>();
+			ww::wgmma_pin(dp);
+#pragma unroll
+			for (int i = 0; i < 32; i++)
+				dp[i] = s[i] * (dp[i] - delta[i % 4 / 2]) * a.scale;
 			fragments(f, dp);
 			start_rows<DP>(dq, f, k, PANEL, 1);
 			ww::wgmma_wait<0>();
 			ww::wgmma_pin(dq);
-			if (lane == 0)
-				ww::bar_arrive(empty);
-		};
-		in_pairs(ours, [&](int n, auto more) { block(sa, da, sb, db, n, more); }, [&](int n, auto more) { block(sb, db, sa, da, n, more); });
+		}
+		if (lane == 0)
+			ww::bar_arrive(r.empty + 8 * stage);
+		ring<ROW_STAGES>::next(stage, phase);
 	}
-	skip_blocks(r, stage, phase, blocks - ours, lane);
 #pragma unroll
 	for (int half = 0; half < 2; half++) {
 		int row = r0 + half * 8;
