@@ -456,16 +456,18 @@ static void wait_for_end(struct ww_engine *e, struct waiter *w, int64_t id, cons
 	pthread_mutex_lock(&w->lock);
 	while (w->out->end == WW_ENGINE_GOES_ON) {
 		struct timespec until;
+		if (interrupted && *interrupted) {
+			pthread_mutex_unlock(&w->lock);
+			ww_engine_cancel(e, id);
+			pthread_mutex_lock(&w->lock);
+			if (w->out->end != WW_ENGINE_GOES_ON)
+				break;
+		}
 		clock_gettime(CLOCK_REALTIME, &until);
 		until.tv_nsec += 200000000;
 		until.tv_sec += until.tv_nsec / 1000000000;
 		until.tv_nsec %= 1000000000;
 		pthread_cond_timedwait(&w->moved, &w->lock, &until);
-		if (!interrupted || !*interrupted)
-			continue;
-		pthread_mutex_unlock(&w->lock);
-		ww_engine_cancel(e, id);
-		pthread_mutex_lock(&w->lock);
 	}
 	pthread_mutex_unlock(&w->lock);
 }
