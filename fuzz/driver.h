@@ -17,6 +17,21 @@ struct fuzz_target {
 	int (*try_one)(const uint8_t *p, size_t n);		/* 1: accepted */
 };
 
+/* A corpus of texts, a file each; the exit code. */
+static inline int fuzz_write_texts(const char *name, const char *dir, const char *const *texts, int n)
+{
+	for (int i = 0; i < n; i++) {
+		char path[4096];
+		struct ww_err err = WW_ERR_INIT;
+		snprintf(path, sizeof(path), "%s/seed%d", dir, i);
+		if (ww_fs_mkdirs(dir, &err) != WW_OK || ww_fs_write(path, texts[i], strlen(texts[i]), &err) != WW_OK) {
+			fprintf(stderr, "%s: %s\n", name, err.msg);
+			return 1;
+		}
+	}
+	return 0;
+}
+
 static inline int fuzz_main(const struct fuzz_target *t, int argc, char **argv)
 {
 	if (argc == 3 && !strcmp(argv[1], "--corpus"))

@@ -187,16 +187,7 @@ enum { SEEDS = sizeof(seeds) / sizeof(seeds[0]) };
 
 static int write_corpus(const char *dir)
 {
-	for (int i = 0; i < SEEDS; i++) {
-		char path[4096];
-		struct ww_err err = WW_ERR_INIT;
-		snprintf(path, sizeof(path), "%s/seed%d", dir, i);
-		if (ww_fs_mkdirs(dir, &err) != WW_OK || ww_fs_write(path, seeds[i], strlen(seeds[i]), &err) != WW_OK) {
-			fprintf(stderr, "fuzz_serve: %s\n", err.msg);
-			return 1;
-		}
-	}
-	return 0;
+	return fuzz_write_texts("fuzz_serve", dir, seeds, SEEDS);
 }
 
 /* One change: a byte, a removed or doubled stretch, or a word that means something in another place. */
