@@ -61,11 +61,17 @@ def get_init_inputs():
     return []
 '''
 passed, failed = [], []
+started = time.monotonic()
+
+
+def say(mark, text):
+    """Each line with its time, at once: of a run that was cut off the last line says where."""
+    print(f"{mark:<8}{time.monotonic() - started:5.1f} s  {text}", flush=True)
 
 
 def check(name, ok, note=""):
     (passed if ok else failed).append(name)
-    print(("ok      " if ok else "FAILED  ") + name + (f"  ({note})" if note else ""), flush=True)
+    say("ok" if ok else "FAILED", name + (f"  ({note})" if note else ""))
 
 
 class Mapped:
@@ -105,7 +111,7 @@ def whole_task(torch, name, source, expect_graph=True):
 def _whole_task(torch, c, name, source, expect_graph):
     start = time.monotonic()
     c.ask("load", source=source, name=name + ".py", seed=7)
-    print(f"        {name}: load {time.monotonic() - start:.2f} s")
+    say("", f"{name}: load {time.monotonic() - start:.2f} s")
     graph, _ = c.ask("graph")
     check(f"{name}: graph", bool(graph["nodes"]), f"{graph['source']}, {[n['op'] for n in graph['nodes']][:6]}")
     table, fds = c.ask("buffers")
@@ -133,7 +139,7 @@ def _whole_task(torch, c, name, source, expect_graph):
                for a, b in zip(first, inputs) if a.is_floating_point())
     check(f"{name}: scaled and shifted", good)
     times = [draw(100 + i, params="keep") for i in range(5)]
-    print(f"        {name}: a draw takes {statistics.median(times) * 1e3:.2f} ms")
+    say("", f"{name}: a draw takes {statistics.median(times) * 1e3:.2f} ms")
 
     for params in ("init", "redraw"):
         draw(21, params=params)
@@ -220,7 +226,7 @@ def main():
         return 77
     torch.zeros(1, device="cuda")
     c = bridge.Client("cuda", device=0, threads=0, bandwidth=True)
-    print("        hello:", c.hello["versions"], c.hello["device"])
+    say("", f"hello: {c.hello['versions']} {c.hello['device']}")
     d = c.hello["device"]
     check("device facts", all(d[k] > 0 for k in ("cc", "sm_count", "shared_per_block_bytes", "l2_bytes", "memory_bytes",
                                                    "memory_bytes_per_s", "regs_per_sm", "max_threads_per_sm")))

@@ -5,7 +5,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../judge"))
-from harness import LINEAR_PLAN, SOURCE, Harness, add_task, linear_task, need_driver, problem, summary  # noqa: E402
+from harness import LINEAR_PLAN, SOURCE, Harness, add_task, linear_task, need_driver, problem, stream, summary  # noqa: E402
 
 need_driver()
 h = Harness("cuda")
