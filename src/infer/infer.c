@@ -270,20 +270,26 @@ static int get_pages(struct ww_infer *f, struct seq *s, int64_t tokens)
 	return s->running;
 }
 
-/* How many tokens each takes: oldest first, and one is kept for each that follows. */
+static int64_t missing(const struct seq *s) { return s->n - s->cached; }
+
+/* How many tokens each takes.  Those that lack one token, as all do that generate, have it in any case; the others fill the
+ * rest in order, whole prompts as far as there is room: a crumb of every prompt in every step costs a pass over its keys each. */
 static void share_out(struct ww_infer *f)
 {
-	int64_t t = 0, placed = 0;
+	int64_t left = f->l.step_tokens, kept = 0;
+	for (int64_t i = 0; i < f->count; i++)
+		kept += f->all[i]->running && missing(f->all[i]) == 1;
 	for (int64_t i = 0; i < f->count; i++) {
 		struct seq *s = f->all[i];
+		s->step_n = 0;
 		if (!s->running)
 			continue;
-		int64_t n = least(s->n - s->cached, f->l.step_tokens - t - (f->running - placed - 1));
-		if (!get_pages(f, s, s->cached + n))
+		kept -= missing(s) == 1;
+		int64_t n = least(missing(s), left - kept);
+		if (!n || !get_pages(f, s, s->cached + n))
 			continue;
 		s->step_n = n;
-		t += n;
-		placed++;
+		left -= n;
 	}
 }
 
@@ -311,7 +317,7 @@ static struct ww_batch build(struct ww_infer *f, int64_t *chosen)
 	for (int64_t i = 0; i < f->count; i++) {
 		struct seq *s = f->all[i];
 		s->row = -1;
-		if (!s->running)
+		if (!s->step_n)
 			continue;
 		int32_t *table = f->table + q * f->stride;
 		memcpy(f->ids + t, s->ids + s->cached, (size_t)s->step_n * sizeof(*f->ids));

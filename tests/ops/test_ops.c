@@ -1,6 +1,6 @@
 /* test_ops.c - every operation of a device against the scalar reference: op, shape, type, error and speed.
  *
- *   test-ops [DEVICE [exact|fast]]       default: cpu in both modes; 77 where the device is not there
+ *   test-ops [DEVICE [exact|fast [OP...]]]       default: cpu in both modes, every operation; 77 where the device is not there
  *
  * Errors are relative to the reference's norm (`norm`) and elementwise to |ref| + rms(ref) (`elem`).  A line that passes its
  * limit ends the program with 1.  Limits: fp32 follows from sums of a few thousand roundings; bf16 is the rounding of inputs'
@@ -25,6 +25,7 @@ struct bench {
 	struct ww_stream *s[2];
 	struct ww_rng rng;
 	int failed, lines;
+	char **only;			/* names of operations, NULL-terminated; none: all */
 };
 
 struct test {
@@ -42,6 +43,14 @@ static void check(enum ww_rc rc, const struct ww_err *err)
 		return;
 	fprintf(stderr, "test-ops: %s\n", err->msg);
 	exit(rc == WW_ERR_MISSING ? 77 : 3);
+}
+
+static int wanted(const struct bench *b, const char *op)
+{
+	int found = !*b->only;
+	for (char **o = b->only; *o; o++)
+		found |= !strcmp(*o, op);
+	return found;
 }
 
 static const struct ww_dev_ops *ops(struct test *t, int i) { return t->b->dev[i]->ops; }
@@ -187,6 +196,8 @@ static void test_gemm(struct bench *b, int dtype)
 				int64_t m = shapes[k][0], n = shapes[k][1], l = shapes[k][2];
 				snprintf(shape, sizeof(shape), "%ldx%ldx%ld%s", (long)m, (long)n, (long)l, acc ? " +=" : "");
 				struct test t = begin(b, forms[form], shape, run_gemm);
+				if (!wanted(b, t.op))
+					continue;
 				memcpy(t.d, (int64_t[]){ m, n, l, form, acc }, 5 * sizeof(int64_t));
 				fill(&t, 0, dtype, m * l, 0, 1);
 				fill(&t, 1, dtype, n * l, 0, 0.1);
@@ -238,6 +249,8 @@ static void test_rows(struct bench *b, int dtype)
 		};
 		for (size_t o = 0; o < WW_ARRAY_LEN(list); o++) {
 			struct test t = begin(b, list[o].op, shape, list[o].run);
+			if (!wanted(b, t.op))
+				continue;
 			int wide = list[o].run == run_add || list[o].run == run_swiglu || list[o].run == run_swiglu_bwd;
 			t.d[0] = r;
 			t.d[1] = h;
@@ -283,6 +296,8 @@ static void test_embed(struct bench *b, int dtype)
 {
 	for (int backward = 0; backward < 2; backward++) {
 		struct test t = begin(b, backward ? "embed_bwd" : "embed", "700 of 50 x 130", backward ? run_embed_bwd : run_embed);
+		if (!wanted(b, t.op))
+			continue;
 		memcpy(t.d, (int64_t[]){ 700, 130, 50 }, 3 * sizeof(int64_t));
 		put_ints(&t, 0, 700, random_id);
 		fill(&t, 1, backward ? WW_F32 : dtype, 50 * 130, 0, 1);
@@ -305,6 +320,8 @@ static void run_scatter(struct test *t, int i)
 static void test_scatter(struct bench *b, int dtype)
 {
 	struct test t = begin(b, "scatter", "90 of 101 x 33", run_scatter);
+	if (!wanted(b, t.op))
+		return;
 	t.d[0] = 90;
 	t.d[1] = 33;
 	put_ints(&t, 0, 90, shuffled);
@@ -326,6 +343,8 @@ static void test_rope(struct bench *b, int dtype)
 			char shape[64];
 			snprintf(shape, sizeof(shape), "70 x 3 x %ld%s", (long)d, backward ? " backward" : "");
 			struct test t = begin(b, "rope", shape, run_rope);
+			if (!wanted(b, t.op))
+				continue;
 			memcpy(t.d, (int64_t[]){ 70, 3, 5000, d, backward }, 5 * sizeof(int64_t));
 			fill(&t, 0, dtype, 70 * 3 * d, 0, 1);
 			put_ints(&t, 1, 70, random_id);
@@ -405,6 +424,8 @@ static void test_attention(struct bench *b, int dtype)
 			int64_t a = heads[k][0], kv = heads[k][1], d = heads[k][2], rows = mode == 1 ? 45 * 16 : n;
 			snprintf(shape, sizeof(shape), "%ldx%ld/%ldx%ld%s", (long)n, (long)a, (long)kv, (long)d, mode == 1 ? " paged" : "");
 			struct test t = begin(b, mode == 2 ? "attention_bwd" : "attention", shape, mode == 2 ? run_attention_bwd : run_attention);
+			if (!wanted(b, t.op))
+				continue;
 			memcpy(t.d, (int64_t[]){ n, a, kv, d, mode == 1 }, 5 * sizeof(int64_t));
 			fill(&t, 0, dtype, n * a * d, 0, 1);
 			fill(&t, 1, dtype, rows * kv * d, 0, 1);
@@ -448,6 +469,8 @@ static void test_softmax(struct bench *b, int dtype)
 			char shape[64];
 			snprintf(shape, sizeof(shape), "90 x 2*%ld", (long)n);
 			struct test t = begin(b, backward ? "softmax_bwd" : "softmax", shape, backward ? run_softmax_bwd : run_softmax);
+			if (!wanted(b, t.op))
+				continue;
 			memcpy(t.d, (int64_t[]){ 90, n, 2 * n }, 3 * sizeof(int64_t));
 			fill(&t, 0, WW_F32, 90 * n, 0, 5);
 			fill(&t, 1, WW_F32, 90 * n, 3, 5);
@@ -478,6 +501,8 @@ static void test_adamw(struct bench *b, int dtype)
 		char shape[64];
 		snprintf(shape, sizeof(shape), "%ld", (long)n);
 		struct test t = begin(b, "clip+adamw", shape, run_adamw);
+		if (!wanted(b, t.op))
+			continue;
 		t.d[0] = n;
 		t.d[1] = 3;
 		fill(&t, 0, WW_F32, n, 0, 1);
@@ -491,10 +516,10 @@ static void test_adamw(struct bench *b, int dtype)
 	}
 }
 
-static int run_device(const char *name, int exact)
+static int run_device(const char *name, int exact, char **only)
 {
 	struct ww_err err = WW_ERR_INIT;
-	struct bench b = { 0 };
+	struct bench b = { .only = only };
 	check(ww_dev_open("ref", 1, &b.dev[0], &err), &err);
 	check(ww_dev_open(name, exact, &b.dev[1], &err), &err);
 	for (int i = 0; i < 2; i++)
@@ -513,6 +538,7 @@ static int run_device(const char *name, int exact)
 		test_softmax(&b, dtype);
 		test_adamw(&b, dtype);
 	}
+	b.failed += !b.lines;	/* no operation has that name */
 	printf("# %d lines, %d failed\n", b.lines, b.failed);
 	for (int i = 0; i < 2; i++) {
 		b.dev[i]->ops->stream_free(b.s[i]);
@@ -524,10 +550,11 @@ static int run_device(const char *name, int exact)
 int main(int argc, char **argv)
 {
 	const char *name = argc > 1 ? argv[1] : "cpu";
+	char **only = argv + (argc > 3 ? 3 : argc);
 	int failed = 0;
 	if (argc <= 2 || !strcmp(argv[2], "exact"))
-		failed += run_device(name, 1);
+		failed += run_device(name, 1, only);
 	if (argc <= 2 || !strcmp(argv[2], "fast"))
-		failed += run_device(name, 0);
+		failed += run_device(name, 0, only);
 	return failed ? 1 : 0;
 }

@@ -244,13 +244,20 @@ static inline void place_parts(struct choice *c, const struct ww_cu_attn *a, flo
 	c->parts.state = work + (size_t)(a->sequences * a->kv_heads * c->parts.blocks * c->parts.rows) * dp;
 }
 
+enum { JOIN_THREADS = 256 };
+static inline dim3 join_grid(const struct ww_cu_attn *a, const struct choice *c, int dp)
+{
+	return dim3((unsigned)a->sequences, (unsigned)a->kv_heads, (unsigned)((c->parts.rows * dp + JOIN_THREADS - 1) / JOIN_THREADS));
+}
+
 static __device__ __forceinline__ int64_t out_row(const struct ww_cu_attn &a, int64_t t0, int kh, int r)
 {
 	int group = a.heads / a.kv_heads;	/* where row r of a tile whose first token is t0 goes, and the index of its lse */
 	return (t0 + r / group) * a.heads + kh * group + r % group;
 }
 
-/* Merges parts from left to right, as the kernels do that need not write them: a thread has one dimension of one row. */
+/* Merges parts from left to right, as the kernels do that need not write them: a thread has one dimension of one row, gridDim.z blocks
+ * share the rows. */
 template <int DP> __global__ void join_k(struct ww_cu_attn a, float c, struct parts w, int few_rows)
 {
 	int group = a.heads / a.kv_heads, s = blockIdx.x, kh = blockIdx.y;
@@ -259,7 +266,7 @@ template <int DP> __global__ void join_k(struct ww_cu_attn a, float c, struct pa
 	if (rows < 1 || rows > few_rows)
 		return;
 	int blocks = (a.pos[t0 + tokens - 1] + BLOCK_KEYS) / BLOCK_KEYS;
-	for (int i = threadIdx.x; i < rows * DP; i += blockDim.x) {
+	for (int i = blockIdx.z * blockDim.x + threadIdx.x; i < rows * DP; i += gridDim.z * blockDim.x) {
 		int r = i / DP, d = i % DP;
 		float o = 0, max = -INFINITY, sum = 0;
 #pragma unroll 4

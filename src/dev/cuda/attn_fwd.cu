@@ -306,7 +306,7 @@ template <int DP> static int run(cudaStream_t s, const struct ww_cu_attn *a, str
 			return rc;
 		few_k<DP><<<grid, THREADS, sizes<DP>::FEW_BYTES, s>>>(*a, scale, c.parts);
 		if (c.splits > 1)
-			join_k<DP><<<dim3(grid.x, grid.y), 256, 0, s>>>(*a, scale, c.parts, FEW_ROWS);
+			join_k<DP><<<join_grid(a, &c, DP), JOIN_THREADS, 0, s>>>(*a, scale, c.parts, FEW_ROWS);
 	}
 	if (c.tiles) {
 		dim3 grid((unsigned)tile_count(a->t, a->sequences, TILE_ROWS / group), (unsigned)a->kv_heads);

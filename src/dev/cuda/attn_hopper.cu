@@ -671,7 +671,7 @@ template <int DP> static int run_forward(cudaStream_t s, const struct ww_cu_attn
 			return rc;
 		few_k<DP><<<grid, FEW_BLOCK, few_room<DP>::BYTES, s>>>(m, *a, scale, c.parts, box_of(a));
 		if (c.splits > 1)
-			join_k<DP><<<dim3(grid.x, grid.y), 256, 0, s>>>(*a, scale, c.parts, SIDE);
+			join_k<DP><<<join_grid(a, &c, DP), JOIN_THREADS, 0, s>>>(*a, scale, c.parts, SIDE);
 		rc = launched();
 	}
 	if (!rc && c.tiles) {

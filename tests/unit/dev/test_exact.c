@@ -1,6 +1,6 @@
 /* Exact mode: a row's bits depend on that row alone, and nothing depends on the number of threads.
  *
- *   dev_test_exact [cpu|cuda]            77 where there is no GPU
+ *   dev_test_exact [cpu|cuda [NAME]]     77 where there is no GPU; NAME: only tests whose names match it, as in joined*
  */
 #include "unit.h"
 
@@ -422,6 +422,8 @@ int main(int argc, char **argv)
 		return 77;
 	}
 	ww_dev_close(d);
+	if (argc > 2)
+		cmocka_set_test_filter(argv[2]);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_row_of_a_product_does_not_see_its_neighbours),
 		cmocka_unit_test(attention_is_the_same_in_decode_and_in_a_batch),
