@@ -2,14 +2,17 @@
 
 #include <sha2.h>
 #include <stdint.h>
-#include <stdio.h>
 
 static void finish(SHA2_CTX *ctx, char out[WW_HASH_HEX])
 {
 	uint8_t digest[SHA256_DIGEST_LENGTH];
+	static const char digits[] = "0123456789abcdef";
 	SHA256Final(digest, ctx);
-	for (size_t i = 0; i < sizeof(digest); i++)
-		snprintf(out + 2 * i, 3, "%02x", digest[i]);
+	for (size_t i = 0; i < sizeof(digest); i++) {
+		out[2 * i] = digits[digest[i] >> 4];
+		out[2 * i + 1] = digits[digest[i] & 15];
+	}
+	out[2 * sizeof(digest)] = 0;
 }
 
 void ww_hash_hex(const void *bytes, size_t n, char out[WW_HASH_HEX])

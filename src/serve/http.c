@@ -115,7 +115,8 @@ enum ww_rc ww_http_open(struct ww_http **out, const struct ww_http_opts *o, stru
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory for a server");
 	h->o = *o;
 	h->listen_fd = h->epoll_fd = h->wake_fd = -1;
-	h->refs = 1;
+	atomic_init(&h->refs, 1);
+	h->dirty_end = &h->dirty;
 	if (!h->o.max_connections)
 		h->o.max_connections = DEFAULT_CONNECTIONS;
 	pthread_mutex_init(&h->lock, NULL);
@@ -164,17 +165,18 @@ static void take_word(struct ww_http *h)
 	ssize_t ignored = read(h->wake_fd, &n, sizeof(n));
 	(void)ignored;
 	pthread_mutex_lock(&h->lock);
-	struct ww_http_channel *ch = h->dirty;
-	h->dirty = NULL;
-	pthread_mutex_unlock(&h->lock);
-	while (ch) {
-		pthread_mutex_lock(&h->lock);
-		struct ww_http_channel *next = ch->next_dirty;
+	struct ww_http_channel *first = h->dirty;
+	for (struct ww_http_channel *ch = first; ch; ch = ch->next_dirty) {
+		ch->next_taken = ch->next_dirty;
 		ch->dirty = 0;
-		pthread_mutex_unlock(&h->lock);
+	}
+	h->dirty = NULL;
+	h->dirty_end = &h->dirty;
+	pthread_mutex_unlock(&h->lock);
+	for (struct ww_http_channel *ch = first, *next; ch; ch = next) {
+		next = ch->next_taken;
 		kicked(ch);
 		ww_http_channel_unref(ch);
-		ch = next;
 	}
 }
 
@@ -263,10 +265,7 @@ enum ww_rc ww_http_serve(struct ww_http *h, const volatile int *stop, struct ww_
 
 void ww_http_unref(struct ww_http *h)
 {
-	pthread_mutex_lock(&h->lock);
-	int left = --h->refs;
-	pthread_mutex_unlock(&h->lock);
-	if (left)
+	if (atomic_fetch_sub(&h->refs, 1) > 1)
 		return;
 	if (h->wake_fd >= 0)
 		close(h->wake_fd);

@@ -21,7 +21,7 @@ struct ww_http_reply;
 struct ww_http_ws;
 
 enum {
-	WW_HTTP_MAX_HEAD_BYTES = 32 << 10, WW_HTTP_MAX_HEADERS = 100,
+	WW_HTTP_MAX_HEAD_BYTES = 16 << 10, WW_HTTP_MAX_HEADERS = 100,
 	WW_HTTP_MAX_QUEUED_BYTES = 4 << 20	/* that wait to be sent to one client, beyond the first write */
 };
 

@@ -28,6 +28,7 @@ struct ww_http_channel {
 	pthread_t caller;
 	int dirty;			/* under the server's lock, as the next one */
 	struct ww_http_channel *next_dirty;
+	struct ww_http_channel *next_taken;	/* the loop's */
 };
 
 struct ww_http_reply {
@@ -55,16 +56,6 @@ struct ww_http_ws {
 	struct ww_http_ws *next, **at;	/* in the server's list; `next` alone among the dead */
 };
 
-/* A connection, as long as it speaks HTTP. */
-struct ww_http_client {
-	struct ww_http *h;
-	int fd;
-	uint64_t since_ns;		/* it connected, or the last answer was out */
-	struct ww_http_exchange *x;	/* the request that is being read or answered */
-	int is_ws;			/* it was upgraded: http_ws.c looks after it */
-	struct ww_http_client *next, **at;
-};
-
 /* BEGINS: the head is not whole; READS: the body; ANSWERS: the handler was called; SENDS: libmicrohttpd has the response. */
 enum ww_http_state { WW_HTTP_BEGINS, WW_HTTP_READS, WW_HTTP_ANSWERS, WW_HTTP_SENDS };
 struct ww_http_exchange {
@@ -75,11 +66,23 @@ struct ww_http_exchange {
 	int suspended, left, too_long;	/* left: the client has closed while it was suspended */
 	const struct ww_http_route *route;
 	char *uri;
-	struct ww_http_header headers[WW_HTTP_MAX_HEADERS];
 	struct ww_http_request r;
-	struct ww_str body;
 	struct ww_http_reply *reply;
 	struct ww_http_ws *ws;		/* until it is upgraded */
+	/* From here on not cleared for the next request of the connection. */
+	struct ww_str body;
+	struct ww_http_header headers[WW_HTTP_MAX_HEADERS];
+};
+
+/* A connection, as long as it speaks HTTP. */
+struct ww_http_client {
+	struct ww_http *h;
+	int fd;
+	uint64_t since_ns;		/* it connected, or the last answer was out */
+	struct ww_http_exchange *x;	/* the request that is being read or answered: room, or NULL */
+	int is_ws;			/* it was upgraded: http_ws.c looks after it */
+	struct ww_http_client *next, **at;
+	struct ww_http_exchange room;
 };
 
 struct ww_http {
@@ -93,9 +96,10 @@ struct ww_http {
 	int n_clients;
 	size_t body_bytes;		/* of requests that are being read or answered */
 	uint64_t scanned_ns;
+	atomic_int refs;
 	pthread_mutex_t lock;		/* what follows */
-	struct ww_http_channel *dirty;
-	int refs, closed;
+	struct ww_http_channel *dirty, **dirty_end;	/* in the order in which they came */
+	int closed;
 };
 
 /* ---- http.c */

@@ -32,9 +32,7 @@ void ww_http_channel_init(struct ww_http_channel *ch, struct ww_http *h, int is_
 	pthread_mutex_init(&ch->lock, NULL);
 	pthread_cond_init(&ch->room, &attr);
 	pthread_condattr_destroy(&attr);
-	pthread_mutex_lock(&h->lock);
-	h->refs++;
-	pthread_mutex_unlock(&h->lock);
+	atomic_fetch_add(&h->refs, 1);
 }
 
 void ww_http_channel_unref(struct ww_http_channel *ch)
@@ -56,15 +54,17 @@ static void kick(struct ww_http_channel *ch)
 {
 	struct ww_http *h = ch->h;
 	pthread_mutex_lock(&h->lock);
-	int was = ch->dirty || h->closed;
-	if (!was) {
+	int wake = 0;
+	if (!ch->dirty && !h->closed) {
+		wake = !h->dirty;	/* else whoever put the first one there has */
 		atomic_fetch_add(&ch->refs, 1);
 		ch->dirty = 1;
-		ch->next_dirty = h->dirty;
-		h->dirty = ch;
+		ch->next_dirty = NULL;
+		*h->dirty_end = ch;
+		h->dirty_end = &ch->next_dirty;
 	}
 	pthread_mutex_unlock(&h->lock);
-	if (!was)
+	if (wake)
 		ww_http_wake(h);
 }
 

@@ -14,12 +14,13 @@
 #include "base/time.h"
 
 #include <poll.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
 
-enum { MAX_BODIES_BYTES = 256 << 20, BLOCK_BYTES = 32 << 10 };
+enum { MAX_BODIES_BYTES = 256 << 20, BLOCK_BYTES = 32 << 10, KEPT_BODY_BYTES = 16 << 10 };
 static const double BODY_BYTES_PER_S = 65536;
 
 /* ---- Clients ------------------------------------------------------------------------------------------------------- */
@@ -35,6 +36,7 @@ void ww_http_client_change(void *server, struct MHD_Connection *mc, void **clien
 		c->h = h;
 		c->fd = h->mhd->get_connection_info(mc, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
 		c->since_ns = ww_now_ns();
+		ww_str_init(&c->room.body, 0);
 		c->next = h->clients;
 		c->at = &h->clients;
 		if (c->next)
@@ -46,6 +48,7 @@ void ww_http_client_change(void *server, struct MHD_Connection *mc, void **clien
 		if (c->next)
 			c->next->at = c->at;
 		h->n_clients--;
+		ww_str_release(&c->room.body);
 		free(c);
 	}
 }
@@ -192,20 +195,28 @@ void *ww_http_request_new(void *server, const char *uri, struct MHD_Connection *
 {
 	struct ww_http *h = server;
 	struct ww_http_client *c = h->mhd->get_connection_info(mc, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
-	struct ww_http_exchange *x = calloc(1, sizeof(*x));
 	char *copy = strdup(uri);
-	if (!x || !copy || !c) {
-		free(x);
+	if (!copy || !c) {
 		free(copy);
 		return NULL;
 	}
+	struct ww_http_exchange *x = c->x = &c->room;
+	memset(x, 0, offsetof(struct ww_http_exchange, body));
 	x->h = h;
 	x->mc = mc;
 	x->client = c;
 	x->uri = copy;
-	ww_str_init(&x->body, 0);
-	c->x = x;
 	return x;
+}
+
+/* A short body's memory is kept for the connection's next one. */
+static void drop_body(struct ww_http_exchange *x)
+{
+	x->h->body_bytes -= x->body.len;
+	if (x->body.cap > KEPT_BODY_BYTES)
+		ww_str_release(&x->body);
+	else
+		ww_str_reset(&x->body);
 }
 
 void ww_http_request_end(void *server, struct MHD_Connection *mc, void **request, enum MHD_RequestTerminationCode why)
@@ -223,12 +234,10 @@ void ww_http_request_end(void *server, struct MHD_Connection *mc, void **request
 		ww_http_ws_drop(x->ws);
 		ww_http_channel_unref(&x->ws->ch);
 	}
-	x->h->body_bytes -= x->body.len;
+	drop_body(x);
+	free(x->uri);
 	x->client->x = NULL;
 	x->client->since_ns = ww_now_ns();
-	ww_str_release(&x->body);
-	free(x->uri);
-	free(x);
 	*request = NULL;
 }
 
@@ -344,7 +353,7 @@ static enum MHD_Result begin(struct ww_http_exchange *x, const char *method)
 		return full ? refuse(x, 503, "there is no room for another session now")
 			    : refuse(x, 426, "this path speaks WebSocket, version 13");
 	}
-	ww_str_init(&x->body, body_limit(x));
+	x->body.max = body_limit(x);
 	x->state = WW_HTTP_READS;
 	x->client->since_ns = ww_now_ns();
 	return MHD_YES;
@@ -370,8 +379,7 @@ static enum MHD_Result call_handler(struct ww_http_exchange *x)
 	x->r.body = x->body.p;
 	x->r.body_bytes = x->body.len;
 	x->route->handle(x->route->ctx, &x->r, x->reply);
-	x->h->body_bytes -= x->body.len;
-	ww_str_release(&x->body);
+	drop_body(x);
 	return answer(x);
 }
 

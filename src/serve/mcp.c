@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { USUAL_BYTES = 4000 };	/* of a message: most need no more */
+
 #define META "io.modelcontextprotocol/"
 #define TASKS_EXTENSION META "tasks"
 
@@ -26,6 +28,7 @@ static const char *const revision_names[] = { "", "2025-06-18", "2025-11-25", "2
 static void serialise(const json_t *message, struct ww_str *s)
 {
 	json_t *id = json_object_get(message, "id");
+	ww_str_reserve(s, USUAL_BYTES);
 	ww_json_add(s, message);
 	if (!s->cut || !id)
 		return;
@@ -343,9 +346,9 @@ void ww_mcp_peer_close(struct ww_mcp_peer *p)
 	pthread_mutex_lock(&p->send_lock);
 	p->closed = 1;
 	pthread_mutex_unlock(&p->send_lock);
-	if (p->conversation == p)
-		ww_mcp_cancel_request(p, NULL);
 	pthread_mutex_lock(&m->lock);
+	if (p->conversation == p)
+		ww_mcp_cancel_all(p);
 	ww_mcp_peer_unref(p);
 	pthread_mutex_unlock(&m->lock);
 }
@@ -372,6 +375,7 @@ enum ww_rc ww_mcp_new(struct ww_mcp **out, const struct ww_mcp_opts *o, struct w
 		WW_TRY(ww_json_parse(t->input_schema, strlen(t->input_schema), t->name, &m->inputs[i], err));
 		WW_TRY(ww_json_parse(t->output_schema, strlen(t->output_schema), t->name, &m->outputs[i], err));
 	}
+	WW_TRY(ww_mcp_start_thread(m, err));
 	*out = m;
 	return WW_OK;
 out:

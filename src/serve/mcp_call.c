@@ -3,8 +3,12 @@
  * A call belongs to its thread; what other threads touch (cancelled, flag, steps, task) is under the server's lock.  Nothing
  * is sent while that lock is held, so a client that does not read holds up its own calls only.  The order at the end of a
  * call: it leaves the list under the lock, which settles whether it was cancelled before, then the answer is sent, then the
- * call is counted out; whoever waits for "no calls" therefore also waits for the last answer.  A thread that has carried out
- * its call waits half a minute for another one before it goes.
+ * call is counted out; whoever waits for "no calls" therefore also waits for the last answer.
+ *
+ * Calls wait in a queue for a thread, and a thread that has carried one out takes the next; without one for half a minute it
+ * goes, unless it is the only one.  Whoever finds calls waiting and no thread on its way wakes one, parked or new, and that one wakes the next if there are
+ * more: so calls that take long get a thread each, while quick ones are carried out by the few that are awake.  Rejected: to
+ * wake a thread for each call.  Waking costs more than a quick call, and a hundred threads then pass two processors around.
  */
 #include "serve/mcp_internal.h"
 
@@ -162,6 +166,7 @@ static struct ww_mcp_waiter *end_task(struct ww_mcp_call *c, json_t *result)
 	return w;
 }
 
+/* Returns with the lock held. */
 static void carry_out(struct ww_mcp_call *c)
 {
 	struct ww_mcp *m = c->m;
@@ -192,40 +197,77 @@ static void carry_out(struct ww_mcp_call *c)
 	call_free(c);
 	m->n_calls--;
 	pthread_cond_broadcast(&m->idle);
-	pthread_mutex_unlock(&m->lock);
 }
 
 /* ---- Threads ------------------------------------------------------------------------------------------------------- */
 
-/* Under the lock: the next call to carry out; NULL: nobody wants anything for a while, or the server ends. */
-static struct ww_mcp_call *next_call(struct ww_mcp *m)
+static void *thread_main(void *arg);
+
+static int new_thread(struct ww_mcp *m)
+{
+	pthread_attr_t attr;
+	pthread_t thread;
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	int good = !pthread_create(&thread, &attr, thread_main, m);
+	pthread_attr_destroy(&attr);
+	return good;
+}
+
+/* Leaves the lock, and has one more thread look at the queue if calls wait there and none is on its way: one that is parked, or a new
+ * one.  Outside the lock, since the first thing that the thread wants is the lock. */
+static void unlock_and_wake(struct ww_mcp *m)
+{
+	int wanted = m->first && !m->waking, parked = m->n_parked > 0;
+	if (wanted) {
+		m->waking = 1;
+		m->n_threads += !parked;
+	}
+	pthread_mutex_unlock(&m->lock);
+	if (wanted && parked) {
+		pthread_cond_signal(&m->work);
+	} else if (wanted && !new_thread(m)) {	/* there can be no more: the calls wait for those that there are */
+		pthread_mutex_lock(&m->lock);
+		m->waking = 0;
+		m->n_threads--;
+		pthread_cond_broadcast(&m->idle);
+		pthread_mutex_unlock(&m->lock);
+	}
+}
+
+static void park(struct ww_mcp *m, int *late)
 {
 	struct timespec until;
-	int late = 0;
 	clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_sec += PARKED_S;
 	m->n_parked++;
-	while (!m->handed && !m->ends && !late)
-		late = pthread_cond_timedwait(&m->work, &m->lock, &until) != 0;
+	*late = pthread_cond_timedwait(&m->work, &m->lock, &until) != 0;
 	m->n_parked--;
-	struct ww_mcp_call *c = m->handed;
-	if (c) {
-		m->handed = c->next_handed;
-		m->n_handed--;
-	}
+	m->waking = 0;
+}
+
+/* Under the lock: the call that has waited longest; NULL: nobody wants anything for a while and other threads are there, or the server
+ * ends. */
+static struct ww_mcp_call *next_call(struct ww_mcp *m)
+{
+	int late = 0;
+	while (!m->first && !m->ends && !(late && m->n_threads > 1))
+		park(m, &late);
+	struct ww_mcp_call *c = m->first;
+	if (c)
+		m->first = c->next_queued;
 	return c;
 }
 
 static void *thread_main(void *arg)
 {
-	struct ww_mcp_call *c = arg;
-	struct ww_mcp *m = c->m;
+	struct ww_mcp *m = arg;
+	struct ww_mcp_call *c;
 	pthread_mutex_lock(&m->lock);
-	while (c) {
-		pthread_mutex_unlock(&m->lock);
+	m->waking = 0;
+	while ((c = next_call(m))) {
+		unlock_and_wake(m);
 		carry_out(c);
-		pthread_mutex_lock(&m->lock);
-		c = next_call(m);
 	}
 	m->n_threads--;
 	pthread_cond_broadcast(&m->idle);
@@ -233,24 +275,30 @@ static void *thread_main(void *arg)
 	return NULL;
 }
 
-/* Under the lock: to a thread that is parked, else to a new one.  0: there can be none. */
-static int hand_out(struct ww_mcp *m, struct ww_mcp_call *c)
+enum ww_rc ww_mcp_start_thread(struct ww_mcp *m, struct ww_err *err)
 {
-	pthread_attr_t attr;
-	pthread_t thread;
-	if (m->n_parked > m->n_handed) {
-		c->next_handed = m->handed;
-		m->handed = c;
-		m->n_handed++;
-		pthread_cond_signal(&m->work);
-		return 1;
-	}
-	pthread_attr_init(&attr);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	int good = !pthread_create(&thread, &attr, thread_main, c);
-	pthread_attr_destroy(&attr);
-	m->n_threads += good;
-	return good;
+	m->n_threads = m->waking = 1;
+	if (new_thread(m))
+		return WW_OK;
+	m->n_threads = 0;
+	return ww_err_set(err, WW_ERR_SYSTEM, "no thread could be started for the calls of tools");
+}
+
+/* Under the lock. */
+static void enqueue(struct ww_mcp *m, struct ww_mcp_call *c)
+{
+	c->next_queued = NULL;
+	if (m->first)
+		m->last->next_queued = c;
+	else
+		m->first = c;
+	m->last = c;
+}
+
+/* A part of the message, which nobody changes any more. */
+static json_t *keep(const json_t *v)
+{
+	return json_incref((json_t *)(uintptr_t)v);
 }
 
 /* Under the lock; NULL: out of memory. */
@@ -264,13 +312,13 @@ static struct ww_mcp_call *call_new(const struct ww_mcp_request *r, const struct
 	c->peer = ww_mcp_peer_ref(r->peer);
 	c->revision = r->revision;
 	c->tool = tool;
-	c->id = json_deep_copy(r->id);
-	c->args = args ? json_deep_copy(args) : json_object();
-	c->token = json_is_string(token) || json_is_integer(token) ? json_deep_copy(token) : NULL;
+	c->id = keep(r->id);
+	c->args = args ? keep(args) : json_object();
+	c->token = json_is_string(token) || json_is_integer(token) ? keep(token) : NULL;
 	return c;
 }
 
-/* Under the lock.  *created gets the answer where the call became a task.  0: it could not be started. */
+/* Under the lock.  *created gets the answer where the call became a task.  0: out of memory. */
 static int start(struct ww_mcp_call *c, int as_task, json_t **created)
 {
 	struct ww_mcp *m = c->m;
@@ -283,16 +331,8 @@ static int start(struct ww_mcp_call *c, int as_task, json_t **created)
 	c->next = m->calls;
 	m->calls = c;
 	m->n_calls++;
-	int failed = !hand_out(m, c);
-	if (failed) {
-		m->calls = c->next;
-		m->n_calls--;
-		if (c->task) {
-			c->task->call = NULL;
-			ww_mcp_task_ended(c->task, WW_MCP_FAILED, "no thread could be started", error_answer("no thread could be started"));
-		}
-	}
-	return !failed;
+	enqueue(m, c);
+	return 1;
 }
 
 /* What the client is told at once about a task, in its revision's form. */
@@ -324,11 +364,11 @@ static void begin(const struct ww_mcp_request *r, const struct ww_mcp_tool *tool
 	else if (is_running(r))
 		why = "a call with this id runs already";
 	else if (!(c = call_new(r, tool, args)) || !start(c, as_task, &created))
-		why = "the call could not be started: out of memory or threads";
+		why = "the call could not be started: out of memory";
 	if (why && c)
 		call_free(c);
+	unlock_and_wake(m);
 	/* The thread may have ended already and the task be gone, but `created` is ours. */
-	pthread_mutex_unlock(&m->lock);
 	if (why) {
 		json_decref(created);
 		ww_mcp_fail(r->peer, r->id, WW_MCP_BUSY, NULL, "%s", why);
@@ -425,12 +465,24 @@ void ww_mcp_call_cancel(struct ww_mcp_call *c)
 }
 
 /* id NULL: all of the conversation. */
-void ww_mcp_cancel_request(struct ww_mcp_peer *p, const json_t *id)
+static void cancel_some(struct ww_mcp_peer *p, const json_t *id)
 {
-	pthread_mutex_lock(&p->m->lock);
 	for (struct ww_mcp_call *c = p->m->calls; c; c = c->next)
 		if (c->peer->conversation == p->conversation && !c->task && (!id || json_equal(c->id, id)))
 			ww_mcp_call_cancel(c);
+}
+
+void ww_mcp_cancel_all(struct ww_mcp_peer *p)
+{
+	cancel_some(p, NULL);
+}
+
+void ww_mcp_cancel_request(struct ww_mcp_peer *p, const json_t *id)
+{
+	if (!id)
+		return;
+	pthread_mutex_lock(&p->m->lock);
+	cancel_some(p, id);
 	pthread_mutex_unlock(&p->m->lock);
 }
 

@@ -63,7 +63,7 @@ struct ww_mcp_http {
 	pthread_cond_t ending;
 	int ends;
 	struct exchange *running, *finished;
-	int n_exchanges;
+	int n_exchanges, n_finished;	/* the former with the latter */
 };
 
 /* ---- Exchanges ----------------------------------------------------------------------------------------------------- */
@@ -151,6 +151,7 @@ static void finish(struct exchange *e, const struct ww_mcp_out *o)
 		e->next->at = e->at;
 	e->next = h->finished;
 	h->finished = e;
+	h->n_finished++;
 	pthread_mutex_unlock(&h->lock);
 }
 
@@ -193,13 +194,12 @@ static void sweep(struct ww_mcp_http *h)
 	pthread_mutex_lock(&h->lock);
 	struct exchange *e = h->finished;
 	h->finished = NULL;
+	h->n_exchanges -= h->n_finished;
+	h->n_finished = 0;
 	pthread_mutex_unlock(&h->lock);
 	for (struct exchange *next; e; e = next) {
 		next = e->next;
 		exchange_free(e);
-		pthread_mutex_lock(&h->lock);
-		h->n_exchanges--;
-		pthread_mutex_unlock(&h->lock);
 	}
 }
 

@@ -61,7 +61,7 @@ struct ww_mcp_call {
 	int cancelled;			/* these four under m->lock */
 	volatile int *flag;
 	int64_t steps;
-	struct ww_mcp_call *next, *next_handed;
+	struct ww_mcp_call *next, *next_queued;
 };
 
 struct ww_mcp {
@@ -72,8 +72,9 @@ struct ww_mcp {
 	struct ww_mcp_call *calls;
 	int n_calls, n_tasks;
 	pthread_cond_t work;		/* for threads that are parked */
-	struct ww_mcp_call *handed;	/* to them, and not taken yet */
-	int n_threads, n_parked, n_handed, ends;
+	struct ww_mcp_call *first, *last;	/* no thread has taken them yet */
+	int n_threads, n_parked, ends;
+	int waking;			/* a thread is on its way to the queue */
 	struct ww_mcp_task *tasks;
 	uint64_t peers;
 };
@@ -91,7 +92,9 @@ void ww_mcp_peer_unref(struct ww_mcp_peer *p);
 
 /* ---- mcp_call.c */
 void ww_mcp_tools_call(const struct ww_mcp_request *r);
+enum ww_rc ww_mcp_start_thread(struct ww_mcp *m, struct ww_err *err) WW_MUST_CHECK;	/* the first one, which stays */
 void ww_mcp_cancel_request(struct ww_mcp_peer *p, const json_t *id);
+void ww_mcp_cancel_all(struct ww_mcp_peer *p);	/* under the lock: of the conversation */
 void ww_mcp_stop_calls(struct ww_mcp *m);	/* cancels all, waits, frees the tasks */
 
 /* ---- mcp_task.c */

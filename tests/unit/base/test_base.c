@@ -241,6 +241,34 @@ static void json_reals_survive(void **state)
 	assert_int_equal(ww_json_parse("{\"a\":1,\"a\":2}", 13, "test", &v, &err), WW_ERR_PROTOCOL);
 }
 
+/* What ww_json_add() writes is what jansson would. */
+static void json_bytes_are_jansson_s(void **state)
+{
+	(void)state;
+	static const char *const texts[] = {
+		"{}", "[]", "null", "true", "\"\"", "0", "-0", "-0.0", "1.5", "1e300", "-2.5e-300", "0.1", "100.0", "-3.0", "999999999999999.0", "1e15", "1e17", "123456789012345678.0", "9223372036854775807",
+		"-9223372036854775808", "{\"\":[{},[],[[]],{\"a\":null}],\"b\":[1,-2,3.25,false,true,\"x\"],\"quote\\\"\\n\":1}",
+		"\"\\u0001\\b\\t\\n\\u000b\\f\\r\\u001f \\\" \\\\ / \\u007f \xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80\"" };
+	for (size_t i = 0; i < WW_ARRAY_LEN(texts); i++) {
+		struct ww_str s = WW_STR_INIT(4096);
+		struct ww_err err = WW_ERR_INIT;
+		json_t *v = NULL;
+		assert_int_equal(ww_json_parse(texts[i], strlen(texts[i]), "test", &v, &err), WW_OK);
+		char *want = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
+		ww_json_add(&s, v);
+		assert_string_equal(s.p, want);
+		free(want);
+		json_decref(v);
+		ww_str_release(&s);
+	}
+	struct ww_str s = WW_STR_INIT(64);
+	json_t *zero = json_stringn("a\0b", 3);
+	ww_json_add(&s, zero);
+	assert_string_equal(s.p, "\"a\\u0000b\"");
+	json_decref(zero);
+	ww_str_release(&s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -249,7 +277,7 @@ int main(void)
 		cmocka_unit_test(arena_refuses_beyond_maximum), cmocka_unit_test(err_is_one_line_and_maps_full_disks),
 		cmocka_unit_test(philox_known_answers), cmocka_unit_test(rng_below_is_in_range_and_even),
 		cmocka_unit_test(hash_known_answer), cmocka_unit_test(files_are_whole_or_absent),
-		cmocka_unit_test(options_parse_and_complain), cmocka_unit_test(json_reals_survive),
+		cmocka_unit_test(options_parse_and_complain), cmocka_unit_test(json_reals_survive), cmocka_unit_test(json_bytes_are_jansson_s),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
