@@ -60,15 +60,20 @@ static enum ww_rc open_auto(int exact, struct ww_dev **out, struct ww_err *err)
 
 enum ww_rc ww_dev_open(const char *name, int exact, struct ww_dev **out, struct ww_err *err)
 {
+	enum ww_rc rc;
 	if (!strcmp(name, "auto"))
-		return open_auto(exact, out, err);
-	if (!strcmp(name, "ref"))
-		return ww_dev_ref_open(out, err);
-	if (!strcmp(name, "cpu"))
-		return ww_dev_cpu_open(exact, out, err);
-	if (!strcmp(name, "cuda"))
-		return open_plugin(exact, out, err);
-	return ww_err_set(err, WW_ERR_USAGE, "no device \"%.40s\"; ref, cpu and cuda are known", name);
+		rc = open_auto(exact, out, err);
+	else if (!strcmp(name, "ref"))
+		rc = ww_dev_ref_open(out, err);
+	else if (!strcmp(name, "cpu"))
+		rc = ww_dev_cpu_open(exact, out, err);
+	else if (!strcmp(name, "cuda"))
+		rc = open_plugin(exact, out, err);
+	else
+		rc = ww_err_set(err, WW_ERR_USAGE, "no device \"%.40s\"; ref, cpu and cuda are known", name);
+	if (rc == WW_OK && !(*out)->id[0])
+		snprintf((*out)->id, sizeof((*out)->id), "cpu");
+	return rc;
 }
 
 void ww_dev_close(struct ww_dev *d)

@@ -214,6 +214,7 @@ struct ww_dev {
 	/* Bytes taken by alloc and by the backend's own workspaces, and the most there ever were; a backend counts with
 	 * ww_dev_count(). */
 	int64_t used_bytes, peak_bytes;
+	char id[48];		/* what it is called where processes share it (base/lease.h): a GPU's uuid, "cpu" */
 };
 
 /* Count `bytes` more (or less, where negative) in use.  Safe from several threads. */

@@ -5,6 +5,9 @@
  * lock, and `jobs`, which only the engine's thread changes (under the lock, since others look for an id in it).  Every job
  * gets exactly one last event, whatever happens to it, so its owner knows when nothing refers to it any more.
  *
+ * A step is made with a share of the device (base/lease.h): while a judge measures there, of this process or another, the
+ * engine's thread waits, and attends to nothing but cancelled requests and its own end.
+ *
  * Engines are shared by their options: the episodes of a run each open the same model and get the same engine, so they are
  * batched without knowing of each other.
  */
@@ -13,6 +16,8 @@
 
 #include "base/fs.h"
 #include "base/json.h"
+#include "base/lease.h"
+#include "base/log.h"
 
 #include <limits.h>
 #include <pthread.h>
@@ -58,6 +63,9 @@ struct ww_engine {
 	struct job *fresh, **fresh_end, *jobs;
 	int64_t next_id;
 	int closing;
+	volatile int nudged;		/* something was cancelled or is closing: not a time to wait for the device */
+	struct ww_share share;		/* of the device; the engine's thread */
+	int alone;			/* it cannot be shared: steps are made without asking */
 	struct ww_infer_stats stats;
 	struct ww_str piece;		/* the engine's thread: text of one token */
 };
@@ -125,8 +133,11 @@ static void sweep(struct ww_engine *e)
 static int take_fresh(struct ww_engine *e)
 {
 	pthread_mutex_lock(&e->lock);
-	while (!e->closing && !e->fresh && !e->jobs)
+	while (!e->closing && !e->fresh && !e->jobs) {
+		ww_share_rest(&e->share);
 		pthread_cond_wait(&e->wake, &e->lock);
+	}
+	e->nudged = 0;
 	if (e->fresh) {
 		*e->fresh_end = e->jobs;
 		e->jobs = e->fresh;
@@ -163,6 +174,18 @@ static void settle(struct ww_engine *e)
 	}
 }
 
+/* 1 when a step may be made; 0 when there is something else to look at first. */
+static int may_compute(struct ww_engine *e)
+{
+	struct ww_err err = WW_ERR_INIT;
+	enum ww_rc rc = e->alone ? WW_OK : ww_share_step(&e->share, &e->nudged, &err);
+	if (rc == WW_OK || rc == WW_ERR_INTERRUPTED)
+		return rc == WW_OK;
+	ww_log(WW_LOG_WARN, "the model and judges may use the device at the same time: %s", err.msg);
+	e->alone = 1;
+	return 1;
+}
+
 static void *thread_main(void *arg)
 {
 	struct ww_engine *e = arg;
@@ -170,7 +193,7 @@ static void *thread_main(void *arg)
 		struct ww_err err = WW_ERR_INIT;
 		int64_t left;
 		settle(e);
-		if (ww_infer_step(e->infer, on_token, e, &left, &err) != WW_OK)
+		if (may_compute(e) && ww_infer_step(e->infer, on_token, e, &left, &err) != WW_OK)
 			end_all(e, WW_ENGINE_FAILED, &err);
 		sweep(e);
 	}
@@ -233,17 +256,26 @@ static enum ww_rc open_infer(struct ww_engine *e, struct ww_err *err)
 	return rc;
 }
 
+static void open_share(struct ww_engine *e)
+{
+	struct ww_err err = WW_ERR_INIT;
+	e->alone = ww_share_open(&e->share, e->dev->id, &err) != WW_OK;
+	if (e->alone)
+		ww_log(WW_LOG_WARN, "the model and judges may use the device at the same time: %s", err.msg);
+}
+
 static void engine_free(struct ww_engine *e)
 {
 	if (!e)
 		return;
 	if (e->started) {
 		pthread_mutex_lock(&e->lock);
-		e->closing = 1;
+		e->closing = e->nudged = 1;
 		pthread_cond_signal(&e->wake);
 		pthread_mutex_unlock(&e->lock);
 		pthread_join(e->thread, NULL);
 	}
+	ww_share_close(&e->share);
 	ww_infer_free(e->infer);
 	ww_model_free(e->model);
 	ww_dev_close(e->dev);
@@ -265,6 +297,7 @@ static enum ww_rc engine_new(const struct ww_engine_opts *o, const char *dir, st
 	ww_str_init(&e->piece, WW_TEXT_HELD_MAX);
 	e->fresh_end = &e->fresh;
 	e->users = 1;
+	e->share = (struct ww_share)WW_SHARE_INIT;
 	e->asked = *o;
 	e->asked.dir = strcpy(e->dir, dir);
 	snprintf(e->device, sizeof(e->device), "%s", o->device ? o->device : "");
@@ -274,6 +307,7 @@ static enum ww_rc engine_new(const struct ww_engine_opts *o, const char *dir, st
 	WW_TRY(ww_dev_open(o->device ? o->device : "auto", !o->fast, &e->dev, err));
 	WW_TRY(ww_model_open(dir, e->dev, o->dtype, &e->model, err));
 	WW_TRY(open_infer(e, err));
+	open_share(e);
 	e->started = pthread_create(&e->thread, NULL, thread_main, e) == 0;
 	if (!e->started)
 		rc = ww_err_set(err, WW_ERR_SYSTEM, "cannot start the engine's thread");
@@ -414,7 +448,7 @@ void ww_engine_cancel(struct ww_engine *e, int64_t id)
 	for (int list = 0; list < 2; list++)
 		for (struct job *j = list ? e->jobs : e->fresh; j; j = j->next)
 			if (j->id == id)
-				j->cancelled = 1;
+				j->cancelled = e->nudged = 1;
 	pthread_mutex_unlock(&e->lock);
 }
 

@@ -6,7 +6,6 @@
 #include "judge/compile/compile.h"
 #include "judge/judge.h"
 #include "judge/known.h"
-#include "judge/lease.h"
 #include "judge/pool.h"
 #include "judge/run/client.h"
 #include "judge/stats.h"

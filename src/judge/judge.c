@@ -15,9 +15,11 @@
 #include "judge/forms/form.h"
 #include "judge/forms/forms.h"
 #include "judge/known.h"
+#include "judge/quiet.h"
 #include "judge/solution.h"
 
 #include "base/fs.h"
+#include "base/lease.h"
 #include "base/log.h"
 #include "base/time.h"
 

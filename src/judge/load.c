@@ -5,13 +5,14 @@
  * the machine gone makes a measurement worthless; a twentieth is noticed, and the samples have to show whether it mattered.
  *
  * cuda: NVML, where the driver's library is there.  A compute process on the GPU that is none of a judge's is a stranger.
- * (Other judges hold memory there, but they measure under the same lease; they are known by their command lines.  A container
- * may hide the ids of strangers, never their number.)  A slowdown by heat or power supply makes a measurement worthless; a
+ * (Other judges hold memory there, but they measure under the same lease; they are known by their command lines.  Engines step aside
+ * while somebody measures; they have the device's lease and CUDA open.  A container may hide the ids of strangers, never their number.)  A slowdown by heat or power supply makes a measurement worthless; a
  * power cap, or SM clocks that differ between start and end, are noticed.
  *
  * Nothing here finds everything; timing.c looks at the samples beside it. */
 #include "judge/internal.h"
 
+#include "base/lease.h"
 #include "base/time.h"
 
 #include <ctype.h>
@@ -136,18 +137,38 @@ static int is_judges(const char *pid)
 	return strstr(line, "__runner cuda") || strstr(line, "/bridge/");
 }
 
-static int judges_processes(void)
+/* A judge has the lease's file open too, but computes in processes of its own. */
+static int is_engine(const char *pid, const char *device)
+{
+	char dir[64], name[400], to[64];
+	int cuda = 0;
+	if (!ww_lease_takes_part(atoi(pid), device))
+		return 0;
+	snprintf(dir, sizeof(dir), "/proc/%.16s/fd", pid);
+	DIR *d = opendir(dir);
+	for (struct dirent *e; !cuda && d && (e = readdir(d));) {
+		snprintf(name, sizeof(name), "%s/%s", dir, e->d_name);
+		ssize_t n = readlink(name, to, sizeof(to) - 1);
+		to[n > 0 ? n : 0] = 0;
+		cuda = !strcmp(to, "/dev/nvidia-uvm");
+	}
+	if (d)
+		closedir(d);
+	return cuda;
+}
+
+static int known_processes(const char *device)
 {
 	int n = 0;
 	DIR *d = opendir("/proc");
 	for (struct dirent *e; d && (e = readdir(d));)
-		n += isdigit((unsigned char)e->d_name[0]) && is_judges(e->d_name);
+		n += isdigit((unsigned char)e->d_name[0]) && (is_judges(e->d_name) || is_engine(e->d_name, device));
 	if (d)
 		closedir(d);
 	return n;
 }
 
-static int strangers(const struct nvml *n)
+static int strangers(const struct nvml *n, const char *device)
 {
 	unsigned found = 0;
 	if (!n->running)
@@ -155,7 +176,7 @@ static int strangers(const struct nvml *n)
 	int rc = n->running(n->device, &found, NULL);	/* 0: none; 7: there are so many, the list did not fit */
 	if ((rc != 0 && rc != 7) || found <= 2)		/* the reference worker and a runner, at least */
 		return 0;
-	int ours = judges_processes();
+	int ours = known_processes(device);
 	return (int)found > ours ? (int)found - ours : 0;
 }
 
@@ -178,7 +199,7 @@ static void end_cuda(const struct ww_load *l, struct ww_disturbance *d)
 		return;
 	unsigned long long slow = slow_reasons(&n);
 	unsigned mhz = sm_clock_mhz(&n);
-	int others = strangers(&n);
+	int others = strangers(&n, l->judge->facts.uuid);
 	if (others) {
 		d->certain = 1;
 		snprintf(d->why, sizeof(d->why), "%d other process%s used the GPU", others, others > 1 ? "es" : "");

@@ -27,6 +27,7 @@
 #include "judge/internal.h"
 #include "judge/forms/form.h"
 
+#include "base/lease.h"
 #include "base/log.h"
 #include "base/rng.h"
 #include "base/time.h"

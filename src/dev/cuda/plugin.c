@@ -19,6 +19,7 @@
 #include "dev/cuda/cuda.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -522,19 +523,30 @@ static const struct ww_dev_ops cuda_ops = {
 };
 
 /* A GPU that the kernels run on. */
+/* As the driver's tools write it, and the judge. */
+static void name_gpu(struct ww_cuda *d, const struct cudaDeviceProp *p)
+{
+	size_t at = (size_t)snprintf(d->dev.id, sizeof(d->dev.id), "GPU-");
+	for (int i = 0; i < 16; i++)
+		at += (size_t)snprintf(d->dev.id + at, sizeof(d->dev.id) - at, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
+				       (unsigned char)p->uuid.bytes[i]);
+}
+
 static enum ww_rc find_gpu(struct ww_cuda *d, struct ww_err *err)
 {
+	struct cudaDeviceProp p;
 	int n = 0, major = 0, minor = 0, rc = (int)cudaGetDeviceCount(&n);
 	if (rc || !n)
 		return ww_err_set(err, WW_ERR_MISSING, "no GPU that CUDA can use (%s); the device \"cpu\" works without one",
 				  rc ? cudaGetErrorString((cudaError_t)rc) : "none is there");
 	if ((rc = (int)cudaSetDevice(0)) || (rc = (int)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0)) ||
 	    (rc = (int)cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0)) ||
-	    (rc = (int)cudaDeviceGetAttribute(&d->sms, cudaDevAttrMultiProcessorCount, 0)))
+	    (rc = (int)cudaDeviceGetAttribute(&d->sms, cudaDevAttrMultiProcessorCount, 0)) || (rc = (int)cudaGetDeviceProperties(&p, 0)))
 		return failed(err, rc, "cannot use the GPU");
 	if (major < 9)
 		return ww_err_set(err, WW_ERR_MISSING, "the engine needs a GPU of compute capability 9.0 or later, this one has %d.%d", major, minor);
 	d->hopper = major == 9 && minor == 0;
+	name_gpu(d, &p);
 	return WW_OK;
 }
 
