@@ -3,7 +3,7 @@
  *     bench-serve at-once [REQUESTS [CLIENTS]]                        what the server itself costs: a judge that answers at once
  *     bench-serve PORT PID TASK.py KERNELS PLAN [REQUESTS [CLIENTS]]  a running `warpwright serve` and its real judge
  *
- * Each client keeps its connection and has one request under way: tools/call of verify without timing, MCP 2026-07-28.  Every third
+ * Each client opens its connection before the clock starts, keeps it, and has one request under way: tools/call of verify without timing, MCP 2026-07-28.  Every third
  * solution is wrong in one of two ways, so that an answer which belongs to another request is seen.  The judge that answers
  * at once repeats the request's number in its diagnostics; for the real one there are 24 different texts, each judged anew.
  *
@@ -30,7 +30,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MAX_CLIENTS = 1024, ANSWER_BYTES = 1 << 20, PACED = 1000, PACE_US = 2000, VARIANTS = 24 };
+enum { MAX_CLIENTS = 1024, ANSWER_BYTES = 1 << 20, PACED = 1000, PACE_US = 2000, VARIANTS = 24, SETTLE_US = 100000,
+       MEMORY_EVERY = 50 };
 
 /* ---- The judge that answers at once -------------------------------------------------------------------------------- */
 
@@ -166,24 +167,27 @@ static void begin(struct load *l, struct client *c)
 	}
 }
 
-/* Has the whole answer come? */
-static int is_whole(const struct ww_str *s)
+/* The body of an answer that has come whole, else NULL. */
+static const char *whole_body(const struct ww_str *s)
 {
-	const char *body = strstr(s->p, "\r\n\r\n"), *length = strcasestr(s->p, "\r\nContent-Length: ");
+	const char *body = strstr(s->p, "\r\n\r\n");
 	if (!body)
-		return 0;
+		return NULL;
+	body += 4;
+	const char *length = strstr(s->p, "\r\nContent-Length: ");
 	if (length && length < body)
-		return s->len >= (size_t)(body - s->p) + 4 + strtoull(length + 18, NULL, 10);
-	return s->len >= 5 && !strcmp(s->p + s->len - 5, "0\r\n\r\n");
+		return s->len >= (size_t)(body - s->p) + strtoull(length + 18, NULL, 10) ? body : NULL;
+	return s->len >= 5 && !strcmp(s->p + s->len - 5, "0\r\n\r\n") ? body : NULL;
 }
 
-static int is_mine(const struct load *l, const struct client *c)
+/* Is it the answer to this client's request?  The text is looked at, not parsed: the client shares the processors. */
+static int is_mine(const struct load *l, const struct client *c, const char *body)
 {
-	char id[32], status[64], diagnostics[64];
+	char id[64], status[64], diagnostics[64];
 	snprintf(id, sizeof(id), "\"id\":%d,", c->number);
 	snprintf(status, sizeof(status), "\"status\":\"%s\"", expected(c->number));
 	snprintf(diagnostics, sizeof(diagnostics), "\"diagnostics\":\"request %d \"", c->number);
-	return strstr(c->in.p, id) && strstr(c->in.p, status) && (l->kernels[0] || strstr(c->in.p, diagnostics));
+	return strstr(body, id) && strstr(body, status) && (l->kernels[0] || strstr(body, diagnostics));
 }
 
 static long rss_kib(int pid)
@@ -202,7 +206,7 @@ static long rss_kib(int pid)
 
 static void note_memory(struct load *l)
 {
-	long now = l->answered >= l->requests / 5 && l->answered % 16 == 0 ? rss_kib(l->pid) : 0;
+	long now = l->answered >= l->requests / 5 && l->answered % MEMORY_EVERY == 0 ? rss_kib(l->pid) : 0;
 	if (now && !l->rss_fifth)
 		l->rss_fifth = l->rss_most = now;
 	l->rss_most = now > l->rss_most ? now : l->rss_most;
@@ -215,11 +219,12 @@ static int hear(struct load *l, struct client *c)
 	ssize_t n = recv(c->fd, buf, sizeof(buf), 0);
 	if (n > 0)
 		ww_str_add(&c->in, buf, (size_t)n);
-	if (n > 0 && !is_whole(&c->in))
+	const char *body = n > 0 ? whole_body(&c->in) : NULL;
+	if (n > 0 && !body)
 		return 0;
 	l->ms[l->answered++] = (double)(ww_now_ns() - c->start_ns) * 1e-6;
 	l->lost += n <= 0;
-	if (n > 0 && !is_mine(l, c)) {
+	if (n > 0 && !is_mine(l, c, body)) {
 		l->mixed++;
 		fprintf(stderr, "bench-serve: request %d (%s) got %.400s\n", c->number, expected(c->number), c->in.p);
 	}
@@ -290,6 +295,7 @@ static int measure(struct load *l, int requests, int paced)
 		ww_str_init(&l->c[i].in, ANSWER_BYTES);
 		dial(l, &l->c[i]);
 	}
+	usleep(SETTLE_US);		/* the server takes the connections */
 	double before = cpu_s(l->pid);
 	uint64_t start = ww_now_ns();
 	run_all(l, requests, l->clients);
