@@ -358,6 +358,7 @@ int pl_dim(struct pl *pl, struct gnode *n, int64_t d, int rank);
 struct val *pl_gather(struct pl *pl, struct val *src, struct val *at, int dim, int rank, const struct ix *const *size,
 		      const struct ix *const *map);
 struct val *pl_softmax(struct pl *pl, struct val *x, int dim, int is_log);
+void pl_einsum(struct pl *pl, struct gnode *n);
 
 /* ---- special.c */
 struct val *pl_gemm(struct pl *pl, struct gnode *n, struct val *a, struct val *b);

@@ -9,6 +9,7 @@
 #include "policy/planner/planner.h"
 
 #include <dirent.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 static const char *source_dir(void)
@@ -185,6 +186,53 @@ static void test_unknown_operator_is_named(void **state)
 	json_decref(g);
 }
 
+/* ---- Spellings of torch.einsum: equations that mean the same give the same texts. */
+
+static char *einsum_text(const char *equation, const char *target)
+{
+	json_t *g = fixture("matmuls.json"), *node;
+	struct pl_result r;
+	size_t i;
+	char *text;
+
+	json_array_foreach(json_object_get(g, "nodes"), i, node)
+		if (!strcmp(ww_json_str(node, "name", ""), "einsum"))
+			json_array_set_new(json_object_get(node, "args"), 0, json_string(equation));
+	build(g, target, &r);
+	text = strdup(r.ok ? r.device_text : r.why);
+	ww_pl_result_release(&r);
+	json_decref(g);
+	return text;
+}
+
+static void test_einsum_spellings(void **state)
+{
+	static const char *const same[] = { "bij , bjk -> bik", "...ij,...jk->...ik", "...ij,...jk", "b...j,bjk->b...k" };
+	static const char *const wrong[] = { "bii,bjk->bik", "bij,bjk->bikz", "bij,bjk->bi", "bi,bjk->bik", "bij->bij", "b1j,bjk->bik", "" };
+	char *plain, *other;
+
+	(void)state;
+	for (int t = 0; t < 2; t++) {
+		const char *target = t ? "cuda" : "cpu";
+
+		plain = einsum_text("bij,bjk->bik", target);
+		assert_non_null(strstr(plain, "arg"));
+		for (size_t i = 0; i < WW_ARRAY_LEN(same); i++) {
+			other = einsum_text(same[i], target);
+			if (strcmp(plain, other))
+				fail_msg("\"%s\" for %s gives other kernels: %.200s", same[i], target, other);
+			free(other);
+		}
+		for (size_t i = 0; i < WW_ARRAY_LEN(wrong); i++) {
+			other = einsum_text(wrong[i], target);
+			if (!strstr(other, "cannot cover aten.einsum"))
+				fail_msg("\"%s\" was taken", wrong[i]);
+			free(other);
+		}
+		free(plain);
+	}
+}
+
 static void test_hostile_graphs(void **state)
 {
 	static const char *const text[] = {
@@ -299,7 +347,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_every_fixture_is_covered), cmocka_unit_test(test_fusion), cmocka_unit_test(test_row_skeletons), cmocka_unit_test(test_kept_values),
-		cmocka_unit_test(test_unknown_operator_is_named),
+		cmocka_unit_test(test_unknown_operator_is_named), cmocka_unit_test(test_einsum_spellings),
 		cmocka_unit_test(test_hostile_graphs), cmocka_unit_test(test_texts_compile),
 	};
 
