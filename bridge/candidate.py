@@ -48,7 +48,7 @@ def start_pytorch(target):
 
         torch.cuda.is_available = asks
     except ImportError as e:
-        return f"PyTorch cannot be imported ({e}); `make setup` installs it"
+        return f"PyTorch cannot be imported ({e}); `warpwright doctor` says how to install it"
     if target == "cuda" and not torch.version.cuda:
         return "this PyTorch was built without CUDA"
     return None

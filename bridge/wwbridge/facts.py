@@ -45,7 +45,7 @@ def start(q):
     try:
         import torch
     except ImportError as e:
-        raise Refuse("missing", f"PyTorch cannot be imported ({e}); `make setup` installs it")
+        raise Refuse("missing", f"PyTorch cannot be imported ({e}); `warpwright doctor` says how to install it")
     if q["target"] == "cuda":
         if not torch.cuda.is_available():
             raise Refuse("missing", "PyTorch sees no CUDA device; use --target cpu, or look at `nvidia-smi`")

@@ -3,6 +3,7 @@ of a second.  Only what is certain is refused: a name that may be made at run ti
 
 import ast
 import importlib.util
+import os
 import sys
 
 from . import Refuse
@@ -28,7 +29,10 @@ def refuse_missing(name, missing):
 
 
 def refuse_package(name, package):
-    raise Refuse("task", f"{name} needs the Python package {package}, which is not installed")
+    python = os.path.join(os.path.realpath(os.path.dirname(sys.executable)), os.path.basename(sys.executable))
+    if package == "torch":
+        raise Refuse("missing", f"PyTorch is not installed for {python}; `warpwright doctor` says how to install it")
+    raise Refuse("task", f"{name} needs the Python package {package}; install it: {python} -m pip install {package.split('.')[0]}")
 
 
 def check(source, name):

@@ -25,7 +25,7 @@ enum needs { NEEDS_CPU = 1, NEEDS_CUDA = 2 };	/* which target cannot be used wit
 struct part {
 	const char *name;
 	int ok, needs;
-	char found[192], lost[160], mend[160];
+	char found[192], lost[160], mend[1024];		/* a command may name two paths */
 };
 struct report { struct part parts[MAX_PARTS]; int n; };
 
@@ -90,10 +90,10 @@ static void check_sandbox(struct report *r)
 /* ---- Python ----------------------------------------------------------------------------------------------------- */
 
 static void check_package(struct report *r, const char *python, const char *part, const char *package, int needs,
-			  const char *lost)
+			  const char *lost, const char *mend)
 {
 	char version[64] = "";
-	struct part *p = add(r, part, needs, lost, "make setup");
+	struct part *p = add(r, part, needs, lost, mend);
 	p->ok = *python && ww_host_python_package(python, package, version, sizeof(version), NULL);
 	if (p->ok)
 		snprintf(p->found, sizeof(p->found), "%s", version);
@@ -114,12 +114,11 @@ static void tidy(const char *path, char *out, size_t cap)
 		snprintf(out, cap, "%s%s", real, slash);
 }
 
-static void check_python(struct report *r)
+static void check_python(struct report *r, const char *setup)
 {
 	char python[PATH_MAX] = "", version[32] = "", shown[2 * PATH_MAX];
 	struct ww_err err = WW_ERR_INIT;
-	struct part *p =
-		add(r, "Python", NEEDS_CPU | NEEDS_CUDA, "everything: tasks are PyTorch modules", "make setup");
+	struct part *p = add(r, "Python", NEEDS_CPU | NEEDS_CUDA, "everything: tasks are PyTorch modules", setup);
 	p->ok = ww_ref_find_python(python, &err) == WW_OK;
 	if (p->ok) {
 		ww_host_python_version(python, version, sizeof(version));
@@ -129,8 +128,8 @@ static void check_python(struct report *r)
 		*python = 0;
 		snprintf(p->found, sizeof(p->found), "%.190s", err.msg);
 	}
-	check_package(r, python, "PyTorch", "torch", NEEDS_CPU | NEEDS_CUDA, "everything: there is no reference");
-	check_package(r, python, "numpy", "numpy", 0, "tasks that use it");
+	check_package(r, python, "PyTorch", "torch", NEEDS_CPU | NEEDS_CUDA, "everything: there is no reference", setup);
+	check_package(r, python, "numpy", "numpy", 0, "tasks that use it", setup);
 	p = add(r, "Python headers", 0, "the torch.compile baseline: it builds extension modules", APT "python3-dev");
 	p->ok = *python && ww_host_python_headers(python);
 	snprintf(p->found, sizeof(p->found), "%s", p->ok ? "Python.h" : "Python.h not found");
@@ -169,19 +168,35 @@ static void check_cudalib(struct report *r, const char *name, const char *const 
 	snprintf(p->found, sizeof(p->found), "%.190s", p->ok ? path : "not found");
 }
 
+/* A driver runs what was compiled by a CUDA of its own major version or an older one. */
+static int nvrtc_major(void)
+{
+	static const char name[] = "libnvrtc.so.";
+	char path[PATH_MAX];
+	struct ww_err ignored = WW_ERR_INIT;
+	const char *at = ww_cudalib_find(ww_cudalib_nvrtc, path, &ignored) == WW_OK ? strstr(path, name) : NULL;
+	return at ? atoi(at + strlen(name)) : 12;
+}
+
 static void check_gpus(struct report *r)
 {
-	static const char lost[] = "the cuda target";
+	static const char lost[] = "the cuda target", nothing[] = "nothing on this machine: it has no NVIDIA GPU";
+	char driver[512];
 	struct ww_host_gpus g;
+	int hardware = ww_host_nvidia_hardware(), needed = nvrtc_major();
 	ww_host_gpus(&g);
-	struct part *p = add(r, "CUDA driver", NEEDS_CUDA, lost, APT "nvidia-driver");
-	p->ok = g.cuda_version >= 12000;
+	ww_host_driver_mend(driver, sizeof(driver));
+	struct part *p = add(r, "CUDA driver", NEEDS_CUDA, lost, hardware || g.cuda_version ? driver : nothing);
+	p->ok = g.cuda_version / 1000 >= needed;
 	if (g.cuda_version)
 		snprintf(p->found, sizeof(p->found), "%s%sCUDA %d.%d", g.driver, *g.driver ? ", " : "",
 			 g.cuda_version / 1000, g.cuda_version % 1000 / 10);
 	else
 		snprintf(p->found, sizeof(p->found), "%s", g.why);
-	p = add(r, "GPU", NEEDS_CUDA, lost, "nvidia-smi   (see what the driver says)");
+	if (g.cuda_version && !p->ok)
+		snprintf(p->found + strlen(p->found), sizeof(p->found) - strlen(p->found), ", too old: PyTorch's libraries are CUDA %d",
+			 needed);
+	p = add(r, "GPU", NEEDS_CUDA, lost, !hardware ? nothing : g.cuda_version ? "nvidia-smi   (see what the driver says)" : driver);
 	p->ok = g.n > 0;
 	if (!p->ok)
 		snprintf(p->found, sizeof(p->found), "%s", g.why);
@@ -259,21 +274,24 @@ static const struct ww_opt option_table[] = { WW_OPT_JSON(struct options, json),
 static int doctor(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 {
 	struct report r = { .n = 0 };
+	struct ww_str setup = WW_STR_INIT(sizeof(r.parts[0].mend) - 1);
 	(void)cmd, (void)argc, (void)argv;
+	ww_ref_python_mend(&setup);
 	check_program(&r, "C compiler", "cc", NEEDS_CPU, "the cpu target, and building exports", APT "build-essential");
 	check_program(&r, "C++ compiler", "g++", 0, "the torch.compile baseline on the cpu target",
 		      APT "build-essential");
 	check_builder(&r);
 	check_sandbox(&r);
-	check_python(&r);
+	check_python(&r, setup.p);
 	check_openblas(&r);
 	check_curl(&r);
 	check_gpus(&r);
 	check_cudalib(&r, "NVRTC", ww_cudalib_nvrtc, NEEDS_CUDA, "the cuda target: kernels cannot be compiled",
-		      "make setup   (PyTorch's wheels bring it)");
-	check_cudalib(&r, "cuBLASLt", ww_cudalib_cublaslt, 0, "GEMM library nodes on the cuda target", "make setup");
-	check_cudalib(&r, "cuDNN", ww_cudalib_cudnn, 0, "convolution library nodes on the cuda target", "make setup");
+		      setup.p);
+	check_cudalib(&r, "cuBLASLt", ww_cudalib_cublaslt, 0, "GEMM library nodes on the cuda target", setup.p);
+	check_cudalib(&r, "cuDNN", ww_cudalib_cudnn, 0, "convolution library nodes on the cuda target", setup.p);
 	check_room(&r);
+	ww_str_release(&setup);
 	if (((struct options *)values)->json)
 		print_json(&r);
 	else

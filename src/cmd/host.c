@@ -152,6 +152,58 @@ void ww_host_gpus(struct ww_host_gpus *out)
 	driver_version(out->driver, sizeof(out->driver));
 }
 
+static int read_line(const char *path, char *out, size_t cap)
+{
+	FILE *f = fopen(path, "re");
+	int ok = f && fgets(out, (int)cap, f);
+	if (f)
+		fclose(f);
+	return ok;
+}
+
+/* PCI: vendor 0x10de, class 0x03 (display).  Under WSL, and in some containers, a GPU is not on that bus. */
+int ww_host_nvidia_hardware(void)
+{
+	static const char bus[] = "/sys/bus/pci/devices";
+	char path[PATH_MAX], vendor[16], class[16];
+	int found = access("/dev/dxg", F_OK) == 0 || access("/dev/nvidiactl", F_OK) == 0;
+	DIR *d = opendir(bus);
+	if (!d)
+		return 1;
+	for (struct dirent *e; !found && (e = readdir(d));) {
+		snprintf(path, sizeof(path), "%s/%s/vendor", bus, e->d_name);
+		if (!read_line(path, vendor, sizeof(vendor)) || strncmp(vendor, "0x10de", 6))
+			continue;
+		snprintf(path, sizeof(path), "%s/%s/class", bus, e->d_name);
+		found = read_line(path, class, sizeof(class)) && !strncmp(class, "0x03", 4);
+	}
+	closedir(d);
+	return found;
+}
+
+/* Distributions lag behind what PyTorch's wheels need, so the driver comes from NVIDIA's repository for them. */
+void ww_host_driver_mend(char *out, size_t cap)
+{
+	char line[128], id[32] = "", version[32] = "", distribution[65];
+	FILE *f = fopen("/etc/os-release", "re");
+	while (f && fgets(line, sizeof(line), f)) {
+		(void)!sscanf(line, "ID=%31[a-z]", id);
+		(void)!sscanf(line, "VERSION_ID=\"%31[0-9.]", version);
+	}
+	if (f)
+		fclose(f);
+	snprintf(distribution, sizeof(distribution), "%s%s", id, version);
+	if (strlen(version) == 5 && version[2] == '.')		/* "24.04" is "2404" there */
+		snprintf(distribution, sizeof(distribution), "%s%.2s%s", id, version, version + 3);
+	if (strcmp(id, "debian") && strcmp(id, "ubuntu"))
+		snprintf(out, cap, "https://docs.nvidia.com/datacenter/tesla/driver-installation-guide   (then reboot)");
+	else
+		snprintf(out, cap,
+			 "wget https://developer.download.nvidia.com/compute/cuda/repos/%s/x86_64/cuda-keyring_1.1-1_all.deb && "
+			 "sudo apt-get install -y ./cuda-keyring_1.1-1_all.deb && sudo apt-get update && "
+			 "sudo apt-get install -y nvidia-open   (then reboot)", distribution);
+}
+
 enum ww_rc ww_host_need_gpu(int device, const struct ww_host_gpus *gpus, struct ww_err *err)
 {
 	if (gpus->n > device)

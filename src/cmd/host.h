@@ -23,6 +23,10 @@ struct ww_host_gpus {
 	struct ww_host_gpu gpu[WW_HOST_MAX_GPUS];
 };
 void ww_host_gpus(struct ww_host_gpus *out);
+/* Is there NVIDIA hardware, with or without a driver?  1 also where the system does not tell. */
+int ww_host_nvidia_hardware(void);
+/* The command that installs NVIDIA's current driver on this distribution. */
+void ww_host_driver_mend(char *out, size_t cap);
 /* Whether there is GPU number `device`; the error says what to do instead. */
 enum ww_rc ww_host_need_gpu(int device, const struct ww_host_gpus *gpus, struct ww_err *err) WW_MUST_CHECK;
 

@@ -123,24 +123,6 @@ static enum ww_rc finish(struct ww_ref *r, json_t *body, enum ww_rc rc, struct w
 
 /* ---- Opening and closing */
 
-enum ww_rc ww_ref_find_python(char *out, struct ww_err *err)
-{
-	const char *named = getenv("WW_PYTHON");
-	struct ww_err ignored = WW_ERR_INIT;
-	char bridge[PATH_MAX];
-	if (named && *named) {
-		if (!access(named, X_OK) && (size_t)snprintf(out, PATH_MAX, "%s", named) < PATH_MAX)
-			return WW_OK;
-		return ww_err_set(err, WW_ERR_MISSING, "WW_PYTHON names %s, which is no program; unset or mend it", named);
-	}
-	if (ww_fs_resource("bridge", bridge, &ignored) == WW_OK &&
-	    (size_t)snprintf(out, PATH_MAX, "%s/../.venv/bin/python", bridge) < PATH_MAX && !access(out, X_OK))
-		return WW_OK;
-	if (ww_fs_which("python3", out))
-		return WW_OK;
-	return ww_err_set(err, WW_ERR_MISSING, "there is no Python; `make setup` installs one with PyTorch");
-}
-
 static void read_text(char *out, size_t size, const json_t *o, const char *key)
 {
 	snprintf(out, size, "%s", ww_json_str(o, key, ""));

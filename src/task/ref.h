@@ -20,6 +20,7 @@
 #define WW_TASK_REF_H
 
 #include "base/err.h"
+#include "base/str.h"
 #include "task/task.h"
 
 #include <jansson.h>
@@ -59,6 +60,9 @@ pid_t ww_ref_pid(const struct ww_ref *r);
 const char *ww_ref_log(struct ww_ref *r);
 /* The interpreter that ww_ref_open() would use, into out (PATH_MAX bytes), without starting it; doctor asks. */
 enum ww_rc ww_ref_find_python(char *out, struct ww_err *err) WW_MUST_CHECK;
+/* The command that gives this program a Python with PyTorch, whatever is missing: for a checkout, or for a distribution. */
+void ww_ref_python_mend(struct ww_str *out);
+#define WW_REF_TORCH "2.11.0"		/* the version that tools/setup installs and that everything is tested with */
 
 /* What hello answered.  Texts are "" where unknown. */
 struct ww_ref_info {

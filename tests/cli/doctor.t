@@ -2,13 +2,15 @@
 """`doctor`: says ✓ or ✗ for every part with what mends it, in under a second, without starting Python."""
 import json
 import os
+import re
 import subprocess
 import sys
+import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
 sys.dont_write_bytecode = True
-from tap import finish, ok, skip, WW  # noqa: E402
+from tap import finish, ok, ROOT, skip, WW  # noqa: E402
 
 
 def run(*args, **env):
@@ -44,6 +46,16 @@ parts = {p["name"]: p for p in report["parts"]}
 ok(code == 1 and not report["targets"]["cpu"], "without compiler and Python no target works: exit code 1", out)
 ok(not parts["C compiler"]["ok"] and "apt-get" in parts["C compiler"]["mend"], "the missing compiler is named", parts["C compiler"])
 ok(not parts["PyTorch"]["ok"], "the missing PyTorch is named", parts["PyTorch"])
+ok(parts["PyTorch"]["mend"].startswith("unset WW_PYTHON; make -C /"), "in a checkout its own set-up mends it, once WW_PYTHON is out of the way",
+   parts["PyTorch"])
+
+# A distribution has no Makefile: there the environment is made by hand, with the PyTorch that the set-up of a checkout takes.
+with tempfile.TemporaryDirectory() as home:
+    os.mkdir(os.path.join(home, "bridge"))
+    mend = {p["name"]: p for p in json.loads(run("--json", PATH="/nonexistent", WARPWRIGHT_HOME=home, WW_PYTHON="")[1])["parts"]}["PyTorch"]["mend"]
+    torch = re.search(r"^torch=(\S+)$", open(os.path.join(ROOT, "tools/setup")).read(), re.M).group(1)
+    home = os.path.realpath(home)
+    ok(mend == f"python3 -m venv {home}/.venv && {home}/.venv/bin/pip install torch=={torch} numpy", "in a distribution it is a command for that", mend)
 # What a lower level of the sandbox does not hold is said, with the switch that would raise it.
 for level, gap in (("seccomp", "read this user's files"), ("landlock", "the network stack are shared")):
     part = next(p for p in json.loads(run("--json", WARPWRIGHT_SANDBOX=level)[1])["parts"] if p["name"] == "sandbox")
