@@ -68,6 +68,9 @@ static enum ww_rc open_flush(struct ww_judge *j, struct ww_err *err)
 	void *m = mmap(NULL, j->flush_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (m == MAP_FAILED)
 		return ww_err_errno(err, WW_ERR_NOMEM, "no memory to flush the caches");
+	/* Large pages where there are any.  A worker that is forked must not share it: every page would fault again at the next write. */
+	madvise(m, j->flush_bytes, MADV_HUGEPAGE);
+	madvise(m, j->flush_bytes, MADV_DONTFORK);
 	j->flush = m;
 	return WW_OK;
 }

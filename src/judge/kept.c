@@ -1,34 +1,24 @@
 /* kept.c - see kept.h.
  *
- * The program's identity is the size and time of its binary rather than the hash of its 20 MB (40 ms at every start), and the
- * content of the headers and of the bridge, which are small.  The processor belongs to it because the cpu target compiles for
- * the machine it runs on, and a home directory may be shared by several. */
+ * Who made it is known by content: of the sources that a builder's or a compiler's answer comes from, hashed when the program is built
+ * (module.cmake), of the headers that they read, and of the bridge, where graphs come from.  The processor belongs to it because the
+ * cpu target compiles for the machine it runs on, and a home directory may be shared by several.  Rejected: the binary's size and
+ * time, or its build id, since then every change of anything throws all away. */
 #include "judge/kept.h"
 
 #include "base/fs.h"
 #include "base/log.h"
-#include "sandbox/proc.h"
+#include "judge_makers.h"
 
 #include <fts.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { MAX_IDENTITY_BYTES = 4 << 20, CPUINFO_BYTES = 8192, MAX_PARTS = 8 };
 
 /* ---- Identity ---------------------------------------------------------------------------------------------------- */
-
-static void add_binary(struct ww_str *s)
-{
-	char path[PATH_MAX];
-	struct ww_err ignored = WW_ERR_INIT;
-	struct stat st;
-	if (ww_proc_self(path, &ignored) == WW_OK && stat(path, &st) == 0)
-		ww_str_addf(s, "%s %lld %lld.%09ld\n", WW_VERSION, (long long)st.st_size, (long long)st.st_mtim.tv_sec,
-			    st.st_mtim.tv_nsec);
-}
 
 static void add_processor(struct ww_str *s)
 {
@@ -73,46 +63,49 @@ static enum ww_rc add_tree(struct ww_str *s, const char *resource, const char *s
 	return rc;
 }
 
-static enum ww_rc identity(int bridge, char out[WW_HASH_HEX], struct ww_err *err)
+static enum ww_rc finish(struct ww_str *s, enum ww_rc rc, char out[WW_HASH_HEX], struct ww_err *err)
 {
-	struct ww_str s = WW_STR_INIT(MAX_IDENTITY_BYTES);
-	enum ww_rc rc;
-	add_binary(&s);
-	add_processor(&s);
-	WW_TRY(add_tree(&s, "include", "", err));
-	WW_TRY(add_tree(&s, "skills/cuda/include", "", err));
-	if (bridge)
-		WW_TRY(add_tree(&s, "bridge", ".py", err));
-	ww_hash_hex(s.p, s.len, out);
-out:
-	ww_str_release(&s);
+	if (rc == WW_OK && s->cut)
+		rc = ww_err_set(err, WW_ERR_LIMIT, "more than %d bytes of headers", MAX_IDENTITY_BYTES);
+	if (rc == WW_OK)
+		ww_hash_hex(s->p, s->len, out);
+	ww_str_release(s);
 	return rc;
 }
 
-enum ww_rc ww_program_id(char out[WW_HASH_HEX], struct ww_err *err)
+enum ww_rc ww_makers_id(char out[WW_HASH_HEX], struct ww_err *err)
 {
-	return identity(0, out, err);
+	struct ww_str s = WW_STR_INIT(MAX_IDENTITY_BYTES);
+	enum ww_rc rc;
+	ww_str_adds(&s, WW_MAKERS_HASH);
+	add_processor(&s);
+	WW_TRY(add_tree(&s, "include", "", err));
+	WW_TRY(add_tree(&s, "skills/cuda/include", "", err));
+out:
+	return finish(&s, rc, out, err);
 }
 
-enum ww_rc ww_program_bridge_id(char out[WW_HASH_HEX], struct ww_err *err)
+enum ww_rc ww_bridge_id(char out[WW_HASH_HEX], struct ww_err *err)
 {
-	return identity(1, out, err);
+	struct ww_str s = WW_STR_INIT(MAX_IDENTITY_BYTES);
+	add_processor(&s);
+	return finish(&s, add_tree(&s, "bridge", ".py", err), out, err);
 }
 
 /* ---- Answers ----------------------------------------------------------------------------------------------------- */
 
 void ww_kept_init(struct ww_kept *k, struct ww_store *store, const char *kind, const char *compiler)
 {
-	char program[WW_HASH_HEX];
+	char makers[WW_HASH_HEX];
 	struct ww_err err = WW_ERR_INIT;
 	*k = (struct ww_kept){ .store = store, .kind = kind };
-	if (store && ww_program_id(program, &err) != WW_OK) {
+	if (store && ww_makers_id(makers, &err) != WW_OK) {
 		ww_log(WW_LOG_WARN, "no %s is kept in the cache: %s", kind, err.msg);
 		k->store = NULL;
 	}
 	if (!k->store)
 		return;
-	struct ww_hash_part parts[] = { { program, strlen(program) }, { compiler, compiler ? strlen(compiler) : 0 } };
+	struct ww_hash_part parts[] = { { makers, strlen(makers) }, { compiler, compiler ? strlen(compiler) : 0 } };
 	ww_hash_parts_hex(parts, WW_ARRAY_LEN(parts), k->identity);
 }
 

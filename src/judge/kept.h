@@ -1,6 +1,6 @@
 /* kept.h - answers of the builder and of the compilers by content, in the store (store/store.h).
  *
- * What a zygote's job answers is a function of its request, of the compiler and of this program.  A good answer is kept under
+ * What a zygote's job answers is a function of its request, of the compiler and of the code of ours that asks it.  A good answer is kept under
  * the hash of all three and given out in place of a job; whoever asked checks it exactly as he would check a job's, so a
  * store that somebody wrote into can cost time, never trust.  Only answers that passed those checks are kept: a failure is
  * asked for again, since it may have been the machine's (a time limit, no memory).
@@ -12,15 +12,15 @@
 #include "sandbox/zygote.h"
 #include "store/store.h"
 
-/* Which program this is: the binary, the headers that solutions may include, the processor, as a hash. */
-enum ww_rc ww_program_id(char out[WW_HASH_HEX], struct ww_err *err) WW_MUST_CHECK;
-/* The same with the bridge's files, on which graphs depend. */
-enum ww_rc ww_program_bridge_id(char out[WW_HASH_HEX], struct ww_err *err) WW_MUST_CHECK;
+/* What makes images and binaries: the sources of builder and compile workers, the headers that solutions may include, the processor. */
+enum ww_rc ww_makers_id(char out[WW_HASH_HEX], struct ww_err *err) WW_MUST_CHECK;
+/* What makes graphs, beside PyTorch: the bridge's files, the processor. */
+enum ww_rc ww_bridge_id(char out[WW_HASH_HEX], struct ww_err *err) WW_MUST_CHECK;
 
 struct ww_kept {
 	struct ww_store *store;		/* borrowed; NULL: nothing is kept */
 	const char *kind;		/* "image", "binary" */
-	char identity[WW_HASH_HEX];	/* of program and compiler */
+	char identity[WW_HASH_HEX];	/* of makers and compiler */
 };
 
 /* identity: the compiler's, in words; may be NULL.  On an error nothing is kept. */

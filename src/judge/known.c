@@ -9,17 +9,17 @@
 
 enum { MAX_GRAPH_BYTES = 16 << 20 };
 
-/* 0: without a name for this program nothing can be kept. */
+/* 0: without a name for what makes graphs nothing can be kept. */
 static int key_of(const struct ww_ref *r, const struct ww_task *task, char key[WW_HASH_HEX])
 {
 	const struct ww_ref_info *i = ww_ref_info(r);
-	char program[WW_HASH_HEX], target = (char)('0' + i->device.target);
+	char bridge[WW_HASH_HEX], target = (char)('0' + i->device.target);
 	struct ww_err err = WW_ERR_INIT;
-	if (ww_program_bridge_id(program, &err) != WW_OK) {
+	if (ww_bridge_id(bridge, &err) != WW_OK) {
 		ww_log(WW_LOG_WARN, "no graph is kept in the cache: %s", err.msg);
 		return 0;
 	}
-	struct ww_hash_part parts[] = { { program, strlen(program) }, { i->torch, strlen(i->torch) },
+	struct ww_hash_part parts[] = { { bridge, strlen(bridge) }, { i->torch, strlen(i->torch) },
 					{ i->python, strlen(i->python) }, { &target, 1 },
 					{ task->name, strlen(task->name) }, { task->id, strlen(task->id) } };
 	ww_hash_parts_hex(parts, WW_ARRAY_LEN(parts), key);
