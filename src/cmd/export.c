@@ -1,4 +1,5 @@
-/* export.c - `warpwright export DIR --format F`: DIR is what optimize left (task.py and solution/). */
+/* export.c - `warpwright export DIR --format F[,F]`: DIR is what optimize left (task.py and solution/).  Several formats share one
+ * reference worker; each is checked in a fresh process of its own, side by side, and one that fails does not take the others with it. */
 #include "cmd/cmd.h"
 
 #include "base/fs.h"
@@ -23,10 +24,10 @@ struct export_values {
 };
 
 static const struct ww_opt options[] = {
-	{ "format", 'f', WW_OPT_STR, offsetof(struct export_values, format), "FORMAT", "torch", 0, 0,
-	  "torch, kernelbench or c" },
+	{ "format", 'f', WW_OPT_STR, offsetof(struct export_values, format), "LIST", "torch", 0, 0,
+	  "torch, kernelbench, c, or several separated by commas" },
 	{ "out", 'o', WW_OPT_STR, offsetof(struct export_values, out), "OUT", NULL, 0, 0,
-	  "where to write it (default DIR/exports/FORMAT)" },
+	  "where to write it (default DIR/exports/FORMAT); several formats go to OUT/FORMAT" },
 	{ "task", 't', WW_OPT_STR, offsetof(struct export_values, task), "TASK.py", NULL, 0, 0,
 	  "the task, where DIR is a solution alone (kernels.*, plan.c)" },
 	{ "device", 'd', WW_OPT_INT, offsetof(struct export_values, device), "N", "0", 0, 63, "which GPU" },
@@ -84,6 +85,77 @@ static void name_as_given(struct ww_task *task, const char *dir)
 	task->name = name;
 }
 
+struct place { enum ww_export_format format; char dir[PATH_MAX]; };
+
+static enum ww_rc place_of(const struct export_values *o, const char *from, int several, struct place *p, struct ww_err *err)
+{
+	const char *name = ww_export_format_name(p->format);
+	int n = !o->out	    ? snprintf(p->dir, sizeof(p->dir), "%s/exports/%s", from, name)
+		: several   ? snprintf(p->dir, sizeof(p->dir), "%s/%s", o->out, name)
+			    : snprintf(p->dir, sizeof(p->dir), "%s", o->out);
+	if ((size_t)n >= sizeof(p->dir))
+		return ww_err_set(err, WW_ERR_LIMIT, "path too long: %s", o->out ? o->out : from);
+	return ww_export_check_place(p->dir, err);
+}
+
+/* The formats of the list, each once, and where each goes; nothing has been started yet. */
+static enum ww_rc find_places(const struct export_values *o, const char *from, struct place places[WW_EXPORT_COUNT], int *n, struct ww_err *err)
+{
+	enum ww_rc rc = WW_OK;
+	int several = strchr(o->format, ',') != NULL;
+	enum ww_export_format format;
+	unsigned seen = 0;
+	char name[32];
+	*n = 0;
+	for (const char *p = o->format;; p++) {
+		size_t length = strcspn(p, ",");
+		snprintf(name, sizeof(name), "%.*s", (int)(length < sizeof(name) ? length : sizeof(name)), p);
+		WW_TRY(ww_export_format_parse(name, &format, err));
+		if (seen & 1u << format)
+			return ww_err_set(err, WW_ERR_USAGE, "--format names %s twice", name);
+		seen |= 1u << format;
+		struct place *x = &places[(*n)++];	/* as many as there are formats at most, since none comes twice */
+		x->format = format;
+		WW_TRY(place_of(o, from, several, x, err));
+		p += length;
+		if (!*p)
+			break;
+	}
+out:
+	return rc;
+}
+
+static void tell(const struct place *p, int json, uint64_t start)
+{
+	if (json)
+		printf("{\"format\": \"%s\", \"dir\": \"%s\", \"checked\": true, \"seconds\": %.3f}\n", ww_export_format_name(p->format), p->dir,
+		       ww_seconds_since(start));
+	else
+		printf("%s: checked against the original module in a fresh process\n", p->dir);
+	fflush(stdout);
+}
+
+/* All of them; the first that failed is the error. */
+static enum ww_rc export_all(const struct place *places, int n, const struct ww_export_opts *common, int json, uint64_t start, struct ww_err *err)
+{
+	struct ww_export_opts each[WW_EXPORT_COUNT];
+	enum ww_rc done[WW_EXPORT_COUNT];
+	struct ww_err errs[WW_EXPORT_COUNT];
+	for (int i = 0; i < n; i++) {
+		each[i] = *common;
+		each[i].format = places[i].format;
+		each[i].dir = places[i].dir;
+	}
+	ww_exports(each, n, done, errs);
+	for (int i = 0; i < n; i++) {
+		if (done[i] == WW_OK)
+			tell(&places[i], json, start);
+		else if (err->rc == WW_OK)
+			*err = errs[i];
+	}
+	return err->rc;
+}
+
 static int run_export(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 {
 	(void)cmd, (void)argc;
@@ -94,18 +166,14 @@ static int run_export(const struct ww_cmd *cmd, void *values, int argc, char **a
 	struct ww_judge *judge = NULL;
 	struct ww_judge_task *judged = NULL;
 	struct ww_verdict verdict;
-	enum ww_export_format format;
-	char task_path[PATH_MAX], solution_dir[PATH_MAX], out[PATH_MAX];
+	struct place places[WW_EXPORT_COUNT];
+	char task_path[PATH_MAX], solution_dir[PATH_MAX];
 	uint64_t start = ww_now_ns();
 	enum ww_rc rc;
+	int n;
 	ww_verdict_init(&verdict);
-	WW_TRY(ww_export_format_parse(o->format, &format, &err));
 	WW_TRY(find_parts(argv[0], o->task, task_path, solution_dir, &err));
-	if (o->out)
-		snprintf(out, sizeof(out), "%s", o->out);
-	else if ((size_t)snprintf(out, sizeof(out), "%s/exports/%s", argv[0], o->format) >= sizeof(out))
-		WW_TRY(ww_err_set(&err, WW_ERR_LIMIT, "path too long: %s", argv[0]));
-	WW_TRY(ww_export_check_place(out, &err));	/* before PyTorch is started */
+	WW_TRY(find_places(o, argv[0], places, &n, &err));
 	WW_TRY(ww_task_load(&task, task_path, &err));
 	if (!o->task)
 		name_as_given(&task, argv[0]);
@@ -113,17 +181,10 @@ static int run_export(const struct ww_cmd *cmd, void *values, int argc, char **a
 	struct ww_judge_opts opts = { .target = files.target, .device = (int)o->device, .interrupted = &ww_cmd_interrupted };
 	WW_TRY(ww_judge_open(&judge, &opts, &err));
 	WW_TRY(ww_judge_task_open(judge, &task, &judged, &err));
-	struct ww_export_opts e = {
-		.judged = judged, .task = &task, .solution = &files.solution, .format = format, .dir = out,
+	WW_TRY(export_all(places, n, &(struct ww_export_opts){
+		.judged = judged, .task = &task, .solution = &files.solution, .interrupted = &ww_cmd_interrupted,
 		.verdict = read_verdict(argv[0], &files.solution, &verdict) ? &verdict : NULL,
-		.interrupted = &ww_cmd_interrupted,
-	};
-	WW_TRY(ww_export(&e, &err));
-	if (o->json)
-		printf("{\"format\": \"%s\", \"dir\": \"%s\", \"checked\": true, \"seconds\": %.3f}\n", o->format, out,
-		       ww_seconds_since(start));
-	else
-		printf("%s: checked against the original module in a fresh process\n", out);
+	}, o->json, start, &err));
 out:
 	if (judged)
 		ww_judge_task_close(judged);
@@ -138,6 +199,6 @@ out:
 const struct ww_cmd ww_cmd_export = {
 	"export", "DIR", "write a judged solution as a PyTorch operator, a KernelBench file or a C library",
 	"DIR is what `warpwright optimize -o DIR` left, or a directory with kernels.* and plan.c (then name the task).\n"
-	"The export is run in a fresh process and compared with the original module before it is kept.",
+	"Each export is run in a fresh process and compared with the original module before it is kept.",
 	options, sizeof(struct export_values), 1, 1, run_export
 };

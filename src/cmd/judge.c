@@ -21,7 +21,7 @@
 struct values {
 	const char *target, *rule, *baselines, *baseline, *batch, *output;
 	int64_t device, threads, repeat, parallel, open_tasks;
-	double max_run_s, max_compile_s, max_time_s;
+	double max_run_s, max_compile_s, max_time_s, max_repeat_s;
 	int show_plan, verify_only, sanitize, call, json;
 };
 
@@ -41,6 +41,8 @@ static const struct ww_opt opts[] = {
 	  "limit of compiling the device code" },
 	{ "max-time-seconds", 0, WW_OPT_NUM, offsetof(struct values, max_time_s), "S", "10", 0.1, 10,
 	  "time one solution for at most so long; less gives wider intervals" },
+	{ "max-repeat-seconds", 0, WW_OPT_NUM, offsetof(struct values, max_repeat_s), "S", "2", 0.01, 3600,
+	  "repeat one draw, 44 times, for at most so long: more catches rarer races of a slow solution" },
 	{ "repeat", 0, WW_OPT_INT, offsetof(struct values, repeat), "N", "1", 1, 100000,
 	  "judge it N times with the task kept open, one verdict after the other" },
 	{ "call", 0, WW_OPT_FLAG, offsetof(struct values, call), NULL, NULL, 0, 0,
@@ -188,7 +190,7 @@ static struct ww_judge_opts judge_opts(const struct values *v, enum ww_target ta
 {
 	return (struct ww_judge_opts){ .target = target, .device = (int)v->device, .threads = (int)v->threads,
 				       .rule = strcmp(v->rule, "paper") ? WW_RULE_STRICT : WW_RULE_PAPER, .max_run_s = v->max_run_s, .max_compile_s = v->max_compile_s,
-				       .max_time_s = v->max_time_s, .sanitize = v->sanitize, .interrupted = &ww_cmd_interrupted,
+				       .max_time_s = v->max_time_s, .max_repeat_s = v->max_repeat_s, .sanitize = v->sanitize, .interrupted = &ww_cmd_interrupted,
 				       .progress = isatty(2) ? progress : NULL, .caller = &ww_export_caller };
 }
 

@@ -94,7 +94,7 @@ static int same_opts(const struct ww_judge_opts *a, const struct ww_judge_opts *
 {
 	return a->target == b->target && a->device == b->device && a->threads == b->threads && a->rule == b->rule &&
 	       a->baselines == b->baselines && a->max_run_s == b->max_run_s && a->max_compile_s == b->max_compile_s &&
-	       a->max_time_s == b->max_time_s && a->seed == b->seed;
+	       a->max_time_s == b->max_time_s && a->max_repeat_s == b->max_repeat_s && a->seed == b->seed;
 }
 
 static struct judge_entry *find_judge(struct ww_batch *b, const struct ww_judge_opts *o)

@@ -39,6 +39,7 @@ struct ww_judge_opts {
 	int open_tasks;			/* how many tasks will be open at once, for shares of memory; 0: 1 */
 	int sanitize;			/* run what mismatches or crashes once more under compute-sanitizer */
 	double max_time_s;		/* timing one solution, 0: 10 s; ten rounds are made in any case */
+	double max_repeat_s;		/* repeats of one draw, 0: 2 s; one is made in any case */
 	const volatile int *interrupted;	/* may be NULL; non-zero ends the call with WW_ERR_INTERRUPTED */
 	void (*progress)(void *ctx, const char *stage);	/* may be NULL; "reference", "baseline compile", "verify", ... */
 	void *progress_ctx;

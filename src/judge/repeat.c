@@ -23,7 +23,7 @@
 #include <sys/mman.h>
 
 enum { REPEATS = 44 };
-static const double REPEAT_SECONDS = 2;
+static const double MAX_SECONDS = 2;
 
 struct repeats {
 	uint64_t key, first;		/* digest of the first run's outputs, once known */
@@ -168,10 +168,10 @@ enum ww_rc ww_judge_repeat(struct ww_session *s, struct ww_err *err)
 	struct repeats x = { .key = ww_rng_secret() };
 	struct ww_verdict *v = s->v;
 	uint64_t start = ww_now_ns();
-	double left = REPEAT_SECONDS;
+	double asked = s->t->judge->opts.max_repeat_s, limit = asked > 0 ? asked : MAX_SECONDS, left = limit;
 	enum ww_rc rc = WW_OK;
 
-	for (v->repeats = 0; v->repeats < REPEATS && left > 0 && !s->failed; left = REPEAT_SECONDS - ww_seconds_since(start)) {
+	for (v->repeats = 0; v->repeats < REPEATS && left > 0 && !s->failed; left = limit - ww_seconds_since(start)) {
 		int made, differs = 0;
 		if (s->t->judge->opts.target == WW_TARGET_CPU)
 			WW_TRY(repeat_cpu(s, &x, &made, &differs, err));

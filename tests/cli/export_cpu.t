@@ -10,15 +10,17 @@ python=${WW_PYTHON:-.venv/bin/python}
 n=0
 ok() { n=$((n + 1)); if [ "$1" -eq 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; sed 's/^/# /' "$tmp/log"; fi; }
 run() { "$WARPWRIGHT" export "$@" > "$tmp/log" 2>&1; }
-echo 1..13
+echo 1..14
 
-# An earlier export in the place of the new one, as its check.py shows.
+# An earlier export in the place of a new one, as its check.py shows.
 mkdir "$tmp/c"
 echo 'raise SystemExit(1)' > "$tmp/c/check.py"
 echo old > "$tmp/c/old.txt"
 
+run $data/solution --task $data/scaled_relu.py --format c,torch,kernelbench -o "$tmp"
+code=$?
 for form in c torch kernelbench; do
-	run $data/solution --task $data/scaled_relu.py --format $form -o "$tmp/$form"
+	[ $code -eq 0 ] && grep -q "^$tmp/$form: checked" "$tmp/log"
 	ok $? "export $form"
 done
 
@@ -71,6 +73,7 @@ for form in c kernelbench; do
 done
 
 run $data/solution --task $data/scaled_relu.py --format nope -o "$tmp/x"; [ $? -eq 2 ] && grep -q 'torch' "$tmp/log"; ok $? "an unknown format names the formats"
+run $data/solution --task $data/scaled_relu.py --format c,c -o "$tmp/x"; [ $? -eq 2 ] && grep -q 'c twice' "$tmp/log"; ok $? "a format that is named twice"
 run $data/solution --format torch -o "$tmp/x"; [ $? -eq 2 ] && grep -q -- '--task' "$tmp/log"; ok $? "no task says how to name one"
 mkdir "$tmp/empty"
 run "$tmp/empty" --task $data/scaled_relu.py -o "$tmp/x"; [ $? -eq 2 ] && grep -q 'kernels' "$tmp/log"; ok $? "no solution says what is missing"

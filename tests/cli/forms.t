@@ -187,7 +187,7 @@ add("CUDA on the cpu target", os.path.join(d, "agent_cu"), "refused", "kernels/k
 
 
 # One batch; when the extension has been built, the same job comes once more and finds it built.
-p = subprocess.Popen([binary, "judge", "--batch", "-", "--max-run-seconds", "5"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+p = subprocess.Popen([binary, "judge", "--batch", "-", "--max-run-seconds", "5", "--threads", "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
 again = {**next(j for j in jobs if j["id"] == "load_inline"), "id": "again", "depth": "compile"}
 p.stdin.write("".join(json.dumps(j) + "\n" for j in jobs))
 p.stdin.flush()

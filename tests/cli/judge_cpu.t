@@ -4,6 +4,7 @@
 """`warpwright judge` on the cpu target as a command: a whole verdict, rules, a killed runner, exit codes.
 
 Wrong solutions and faults one by one are in tests/unit/judge/test_judge_cpu.c, where one reference worker serves them all."""
+import json
 import os
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from tap import finish, need_pytorch, ok  # noqa: E402
 
 root = os.environ.get("WW_SOURCE_DIR") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(root, "tests/judge"))
-from harness import Harness, add_task, problem  # noqa: E402
+from harness import BINARY, Harness, add_task, problem  # noqa: E402
 
 need_pytorch()
 
@@ -53,37 +54,6 @@ def loop(value, to="n"):
 
 
 HONEST = loop("x[row * n + i] + bias[i]")
-
-
-# A whole verdict, with times.  Rule paper lets a small error pass that strict does not; device code that does not compile is a verdict.  One
-# process judges them; what the command does with one solution alone is looked at below.
-small = kernel(loop("1.0005f * x[row * n + i] + bias[i]"))
-all_of_them = h.batch(TASK, PLAN, {"full": (kernel(HONEST), {"depth": "full", "max_time_seconds": 1}), "paper": (small, {"rule": "paper"}),
-                                   "strict": (small, {}), "broken": (kernel("syntax error"), {})},
-                      ("--verify-only", "--baselines", "eager", "--max-run-seconds", "4"))
-v = all_of_them.get("full")
-why = problem(v, 0, all_of_them[""], "ok", "")
-if not why:
-    t = v["time"]["device_us"]
-    if not (t and v["time_device"]["lo"] <= t <= v["time_device"]["hi"]):
-        why = f"time {v['time']} and interval {v['time_device']}"
-    elif v["draws"] < 5 or v["checked_calls"] < 8 or v["device_method"] != "clock":
-        why = f"{v['draws']} draws, {v['checked_calls']} timed calls checked, method {v['device_method']}"
-    elif not v["speedup"]["eager"]["lo"] <= v["speedup"]["eager"]["mid"] <= v["speedup"]["eager"]["hi"]:
-        why = f"speedup {v['speedup']}"
-    elif v["baselines"]["compile"] is not None or v["reward"] not in (1, 2):
-        why = f"a baseline that nobody asked for, or reward {v['reward']}"
-ok(not why, "a full verdict has times, intervals and checked calls", why)
-
-for name, status, word, what in (("paper", "ok", "", "rule paper takes an error of 5e-4"), ("strict", "mismatch", "limit", "rule strict does not"),
-                                 ("broken", "compile_failed", "error", "device code that does not compile is a verdict")):
-    why = problem(all_of_them.get(name), 0 if status == "ok" else 1, all_of_them[""], status, word)
-    ok(not why, what, why)
-
-# A kill -9 of the runner is the candidate's crash; the command still ends with a verdict and leaves nobody behind.
-slow = kernel("for (volatile long long i = 0; i < 20000000000ll; ) i++;")
-p = subprocess.Popen(h.command("killed", TASK, slow, PLAN, ("--verify-only", "--baselines", "eager", "--max-run-seconds", "60")),
-                     env=h.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def children(pid, word):
@@ -127,31 +97,79 @@ def descendants(pid):
 
 
 def survivors(seen):
-    """Those of seen that still run."""
-    left = []
-    for pid, started in seen.items():
-        try:
-            with open(f"/proc/{pid}/stat") as f:
-                fields = f.read().rsplit(")", 1)[1].split()
-            if fields[19] == started and fields[0] != "Z":
-                left.append(pid)
-        except (OSError, IndexError):
-            pass
-    return left
+    """Those of seen that still run, some seconds later."""
+    deadline = time.monotonic() + 10
+    while True:
+        left = []
+        for pid, started in seen.items():
+            try:
+                with open(f"/proc/{pid}/stat") as f:
+                    fields = f.read().rsplit(")", 1)[1].split()
+                if fields[19] == started and fields[0] != "Z":
+                    left.append(pid)
+            except (OSError, IndexError):
+                pass
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(0.05)
 
 
+# A whole verdict, with times.  Rule paper lets a small error pass that strict does not; device code that does not compile is a verdict.  A
+# kill -9 of the runner is the candidate's crash, and no other's.  One process judges them; what the command does with one solution alone is
+# looked at below.
+small = kernel(loop("1.0005f * x[row * n + i] + bias[i]"))
+endless = kernel("for (volatile long long i = 0; i < 20000000000ll; ) i++;")
+task = h.write("batch.py", TASK)
+p = subprocess.Popen([BINARY, "judge", "--batch", "-", "--target", "cpu", "--baselines", "eager", "--max-time-seconds", "0.5", "--max-run-seconds", "60"],
+                     env=h.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def feed(**jobs):
+    """{id: (kernels, members of the job)} to the batch, and the verdicts: {id: verdict}."""
+    for name, (kernels, members) in jobs.items():
+        p.stdin.write(json.dumps({"id": name, "task": task, "solution": {"kernels": kernels, "plan": PLAN}, "depth": "verify", **members}) + "\n")
+    p.stdin.flush()
+    return lambda: {r["id"]: r.get("verdict") for r in (json.loads(p.stdout.readline()) for _ in jobs)}
+
+
+all_of_them = feed(full=(kernel(HONEST), {"depth": "full"}), paper=(small, {"rule": "paper"}), strict=(small, {}), broken=(kernel("syntax error"), {}))()
+v = all_of_them.get("full")
+why = problem(v, 0, "", "ok", "")
+if not why:
+    t = v["time"]["device_us"]
+    if not (t and v["time_device"]["lo"] <= t <= v["time_device"]["hi"]):
+        why = f"time {v['time']} and interval {v['time_device']}"
+    elif v["draws"] < 5 or v["checked_calls"] < 8 or v["device_method"] != "clock":
+        why = f"{v['draws']} draws, {v['checked_calls']} timed calls checked, method {v['device_method']}"
+    elif not v["speedup"]["eager"]["lo"] <= v["speedup"]["eager"]["mid"] <= v["speedup"]["eager"]["hi"]:
+        why = f"speedup {v['speedup']}"
+    elif v["baselines"]["compile"] is not None or v["reward"] not in (1, 2):
+        why = f"a baseline that nobody asked for, or reward {v['reward']}"
+ok(not why, "a full verdict has times, intervals and checked calls", why)
+
+for name, status, word, what in (("paper", "ok", "", "rule paper takes an error of 5e-4"), ("strict", "mismatch", "limit", "rule strict does not"),
+                                 ("broken", "compile_failed", "error", "device code that does not compile is a verdict")):
+    why = problem(all_of_them.get(name), 0 if status == "ok" else 1, "", status, word)
+    ok(not why, what, why)
+
+answer = feed(killed=(endless, {}))
 victim, seen = None, {}
 deadline = time.monotonic() + 120
 while not victim and time.monotonic() < deadline and p.poll() is None:
-    busy = [pid for pid, ticks in children(p.pid, "__runner") if ticks > 30]
+    busy = [pid for pid, ticks in children(p.pid, "__runner") if ticks > 100]
     victim = busy[0] if busy else None
     seen.update(descendants(p.pid))
     time.sleep(0.1)
 if victim:
     os.kill(victim, signal.SIGKILL)
+v = answer()["killed"]
+why = problem(v, 1, "", "crashed", "")
+ok(victim and not why, "a runner killed from outside is a crash", f"{victim} {why}")
+v = feed(after=(kernel(HONEST), {}))()["after"]
+why = problem(v, 0, "", "ok", "")
+ok(not why, "and the next verdict is right", why)
 out, err = p.communicate(timeout=120)
-ok(victim and p.returncode == 1 and '"crashed"' in out, "a runner killed from outside is a crash", f"{victim} {p.returncode} {out[:300]} {err[:300]}")
-time.sleep(0.5)
+ok(p.returncode == 1 and not out, "a batch that holds a wrong one ends with exit code 1", f"{p.returncode} {out[:300]} {err[:300]}")
 ok(len(seen) >= 4 and not survivors(seen), "no process is left", f"{seen} {survivors(seen)}")
 
 # A kill -9 of the reference worker is nobody's verdict: it is started again and the judgement repeated.
@@ -170,7 +188,6 @@ while not killed and time.monotonic() < deadline and p.poll() is None:
 out, err = p.communicate(timeout=200)
 ok(killed and p.returncode == 0 and '"correct":true' in out.replace(" ", ""), "a reference worker killed from outside is started again",
    f"{killed} {p.returncode} {out[:300]} {err[:300]}")
-time.sleep(0.5)
 ok(len(seen) >= 4 and not survivors(seen), "and leaves no process", f"{seen} {survivors(seen)}")
 
 # Bad usage.

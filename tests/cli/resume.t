@@ -35,7 +35,7 @@ def run_until(out, n_lines, how, victim="", victim_at=0):
         if victim and not victims and had >= victim_at:
             victims = kill_child(p.pid, victim)
             n_lines = max(n_lines, had + 3)
-        time.sleep(0.002)
+        time.sleep(0.01)
     if p.poll() is None and how:
         p.send_signal(how)
     stdout, stderr = p.communicate(timeout=120)

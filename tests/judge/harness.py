@@ -125,16 +125,6 @@ class Harness:
             verdict = None
         return verdict, done.returncode, done.stderr.strip(), seconds
 
-    def batch(self, task, plan, jobs, options=()):
-        """{name: (kernels, members of the job)} by one `judge --batch`: {name: verdict}, and under "" its stderr."""
-        task_path = self.write("batch/task.py", task)
-        lines = [json.dumps({"id": name, "task": task_path, "solution": {"kernels": kernels, "plan": plan}, **members}) + "\n"
-                 for name, (kernels, members) in jobs.items()]
-        done = subprocess.run([BINARY, "judge", "--batch", self.write("batch/jobs", "".join(lines)), "--target", self.target, *options],
-                              env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=280)
-        results = [json.loads(line) for line in done.stdout.splitlines()]
-        return {"": done.stderr.strip() + "".join(r.get("error", "") for r in results), **{r["id"]: r.get("verdict") for r in results}}
-
 
 def problem(verdict, code, stderr, status, word):
     """What is wrong with an answer, or ""."""

@@ -228,7 +228,7 @@ static void noise_is_counted(void **state)
 	assert_true(v.repeats > 0 && v.nondeterministic == v.repeats);
 	run(good_kernel, good_plan, WW_JUDGE_VERIFY, &v);
 	assert_true(v.correct && v.nondeterministic == 0);
-	assert_true(v.repeats == 44 || v.seconds.repeat > 1.5);	/* two seconds end them where the machine is busy */
+	assert_int_equal(v.repeats, 44);
 	ww_verdict_release(&v);
 }
 
@@ -379,7 +379,7 @@ static void profile_of_solutions(void **state)
 
 static int open_all(void **state)
 {
-	struct ww_judge_opts o = { .target = WW_TARGET_CPU, .sanitize = 1, .baselines = 1u << WW_BASE_EAGER, .max_run_s = 3, .max_time_s = 1 };
+	struct ww_judge_opts o = { .target = WW_TARGET_CPU, .sanitize = 1, .baselines = 1u << WW_BASE_EAGER, .max_run_s = 3, .max_time_s = 0.3, .max_repeat_s = 60, .threads = 1 };
 	struct ww_err err = WW_ERR_INIT;
 	struct ww_task t;
 	(void)state;
