@@ -22,8 +22,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 WW = os.environ.get("WARPWRIGHT") or os.path.join(ROOT, "build/warpwright")
 
 
-def arguments():
-    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def arguments(doc, **more):
+    p = argparse.ArgumentParser(description=doc.split("\n")[0])
     for name in ("config", "data"):
         p.add_argument("--" + name, required=True)
     for name, default in (("sequence", 2048), ("rows", 8), ("steps", 20), ("micro", 0), ("warmup", 0)):
@@ -33,50 +33,87 @@ def arguments():
     p.add_argument("--numbers", default="exact")
     p.add_argument("--lr", type=float, default=1e-3)
     p.add_argument("--schedule", default="cosine")
+    for name, default in more.items():
+        p.add_argument("--" + name, type=type(default), default=default)
     p.add_argument("--report")
     p.add_argument("--compile", action="store_true")
     p.add_argument("--json", action="store_true")
     return p.parse_args()
 
 
-def ours(a, tmp):
-    """Our losses and seconds a step, and the values of the recipe as the run resolved them."""
-    run = os.path.join(tmp, "run")
+def start(a, tmp):
+    """The weights that all sides begin with."""
     subprocess.run([WW, "model", "init", a.config, os.path.join(tmp, "init"), "--seed", "1", "--dtype", a.dtype], check=True,
                    stdout=subprocess.DEVNULL)
+
+
+def ours(a, tmp, numbers, micro, name="run", quiet=True):
+    """The lines of our log, and run.json: the recipe as the run resolved it."""
+    run = os.path.join(tmp, name)
     recipe = dict(stage="sft", model=os.path.join(tmp, "init"), data=a.data, order="file", output=run, sequence=a.sequence,
-                  micro=a.micro, steps=a.steps, lr=a.lr, schedule=a.schedule, warmup=a.warmup, device=a.device, dtype=a.dtype,
-                  numbers=a.numbers, spike=0)
+                  micro=micro, steps=a.steps, lr=a.lr, schedule=a.schedule, warmup=a.warmup, device=a.device, dtype=a.dtype,
+                  numbers=numbers, spike=0)
     recipe["step-tokens"], recipe["checkpoint-every"] = a.rows * a.sequence, 0
-    with open(os.path.join(tmp, "recipe.yaml"), "w", encoding="utf-8") as f:
+    with open(run + ".yaml", "w", encoding="utf-8") as f:
         f.writelines(f"{k}: {v}\n" for k, v in recipe.items())
-    subprocess.run([WW, "train", os.path.join(tmp, "recipe.yaml")], check=True, stdout=subprocess.DEVNULL, stderr=None if not a.json
-                   else subprocess.DEVNULL)
+    subprocess.run([WW, "train", run + ".yaml"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL if quiet else None)
     with open(os.path.join(run, "log.jsonl"), encoding="utf-8") as f:
         log = [json.loads(line) for line in f]
     with open(os.path.join(run, "run.json"), encoding="utf-8") as f:
-        described = json.load(f)
-    if a.report:
-        subprocess.run([WW, "report", run, "-o", a.report], check=True)
-    return log, described
+        return log, json.load(f)
 
 
-def theirs(a, tmp, log, recipe):
+def rows_of(a):
+    import torch
+    with open(a.data, encoding="utf-8") as f:
+        rows = [json.loads(line)["ids"] for line, _ in zip(f, range(a.rows * a.steps))]
+    rows = [rows[i % len(rows)] for i in range(a.rows * a.steps)]
+    return torch.tensor(rows).view(a.steps, a.rows, -1).to(a.device)
+
+
+class Copies:
+    """bf16 copies of fp32 weights: the model computes with the copies, the optimizer moves the weights."""
+
+    def __init__(self, model):
+        import copy
+        self.masters = list(model.parameters())
+        self.model = copy.deepcopy(model).bfloat16()
+
+    def gradients(self):
+        for p, c in zip(self.masters, self.model.parameters()):
+            p.grad, c.grad = c.grad.float(), None
+
+    def refresh(self):
+        import torch
+        with torch.no_grad():
+            for p, c in zip(self.masters, self.model.parameters()):
+                c.copy_(p)
+
+
+def theirs(a, tmp, log, recipe, kind="autocast"):
+    """PyTorch's losses and seconds a step; spread.py says what the kinds are."""
+    import contextlib
+
     import torch
 
     import torch_model
     with open(os.path.join(tmp, "init/config.json"), encoding="utf-8") as f:
         config = json.load(f)
-    with open(a.data, encoding="utf-8") as f:
-        rows = [json.loads(line)["ids"] for line, _ in zip(f, range(a.rows * a.steps))]
-    if len(rows) < a.rows * a.steps:
-        rows = [rows[i % len(rows)] for i in range(a.rows * a.steps)]
-    rows = torch.tensor(rows).view(a.steps, a.rows, -1).to(a.device)
-    torch.backends.cuda.matmul.allow_tf32 = False
-    model = torch_model.Model(config).load(os.path.join(tmp, "init")).to(a.device)
+    rows = rows_of(a)
+    torch.backends.cuda.matmul.allow_tf32 = kind == "tf32"
+    model = torch_model.Model(config, residual=torch.bfloat16 if kind == "residual" else None, head_fp32=kind == "head")
+    model.load(os.path.join(tmp, "init")).to(a.device)
+    if kind == "nudged":
+        torch.manual_seed(1)
+        with torch.no_grad():
+            for p in model.parameters():
+                p.mul_(1 + 1e-4 * torch.randn_like(p))
     optim = torch_model.optimizer(model, recipe, a.device == "cuda")
-    step_fn = torch.compile(model) if a.compile else model
-    micro = a.micro or max(1, 16384 // a.sequence)
+    copies = Copies(model) if kind == "copies" else None
+    step_fn = copies.model if copies else torch.compile(model) if kind == "compiled" else model
+    is_cast = a.dtype == "bf16" and kind not in ("fp32", "tf32", "copies")
+    micro = max(1, a.rows // 4) if kind == "parts" else a.micro or max(1, 16384 // a.sequence) if kind in ("autocast", "compiled") else a.rows
+    efficient = torch.nn.attention.SDPBackend.EFFICIENT_ATTENTION
     losses, seconds = [], []
 
     def wait():
@@ -88,13 +125,18 @@ def theirs(a, tmp, log, recipe):
         for group in optim.param_groups:
             group["lr"] = log[step]["lr"]
         for part in rows[step].split(micro):
-            with torch.autocast(a.device, torch.bfloat16, enabled=a.dtype == "bf16"):
+            with torch.autocast(a.device, torch.bfloat16, enabled=is_cast), \
+                    torch.nn.attention.sdpa_kernel(efficient) if kind == "efficient" else contextlib.nullcontext():
                 piece = step_fn(part[:, :-1], part[:, 1:]) * (len(part) / a.rows)
             piece.backward()
             loss += piece.detach()
+        if copies:
+            copies.gradients()
         torch.nn.utils.clip_grad_norm_(model.parameters(), recipe["clip"])
         optim.step()
         optim.zero_grad()
+        if copies:
+            copies.refresh()
         losses.append(float(loss))
         wait()
         seconds.append(time.perf_counter() - start)
@@ -107,10 +149,13 @@ def rate(seconds, tokens):
 
 
 def main():
-    a = arguments()
+    a = arguments(__doc__)
     with tempfile.TemporaryDirectory(prefix="ww-compare-") as tmp:
-        log, run = ours(a, tmp)
-        losses, seconds = theirs(a, tmp, log, run["recipe"])
+        start(a, tmp)
+        log, run = ours(a, tmp, a.numbers, a.micro, quiet=a.json)
+        if a.report:
+            subprocess.run([WW, "report", os.path.join(tmp, "run"), "-o", a.report], check=True, stdout=sys.stderr)
+        losses, seconds = theirs(a, tmp, log, run["recipe"], "compiled" if a.compile else "autocast")
     worst = max(abs(r["loss"] - x) for r, x in zip(log, losses))
     tokens = a.rows * a.sequence
     out = dict(steps=a.steps, tokens_per_step=tokens, parameters=run["parameters"], loss_first=[log[0]["loss"], losses[0]],

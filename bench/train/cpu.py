@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """A model of five million parameters on the cpu, here and in PyTorch: seconds a step, of the clock and of the processors.
 
-usage: cpu.py IDS.jsonl [--threads N] [--rounds R] [--rows R]        IDS.jsonl: rows of 513 ids (bench/train/corpus.py DIR 512 OUT)
+usage: .venv/bin/python bench/train/cpu.py [--threads N] [--rounds R] [--rows R] [--compile] [--data IDS.jsonl]
 
 Both sides train the same weights on the same rows with the same number of threads, in turns: ours, PyTorch's, ours, ...  A turn is twelve steps
 of which the first two do not count; what is printed is the median over all turns.  Processor seconds are those of the whole process, so they
-can be compared on a machine that does other things too.
+can be compared on a machine that does other things too.  Without --data the rows are drawn, few tokens often and most of them seldom as in a
+text; with it they are rows of 513 ids (bench/train/corpus.py DIR 512 OUT).  --compile: PyTorch's side by torch.compile, too.
 """
 import argparse
 import json
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -67,12 +69,12 @@ def theirs(a, tmp):
     optim = torch_model.optimizer(model, {"lr": 1e-3, "weight-decay": 0.1, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8}, False)
     with open(a.data, encoding="utf-8") as f:
         rows = torch.tensor([json.loads(x)["ids"] for x, _ in zip(f, range(STEPS * a.rows))]).view(STEPS, a.rows, -1)
-    seconds = []
+    step_fn, seconds = torch.compile(model) if a.compile else model, []
     for step in range(STEPS):
         if step == SKIP:
             cpu = time.process_time()
         start = time.perf_counter()
-        loss = model(rows[step][:, :-1], rows[step][:, 1:])
+        loss = step_fn(rows[step][:, :-1], rows[step][:, 1:])
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optim.step()
@@ -81,11 +83,20 @@ def theirs(a, tmp):
     return seconds[SKIP:], (time.process_time() - cpu) / (STEPS - SKIP), float(loss)
 
 
+def draw_rows(path, count):
+    rng = random.Random(1)
+    with open(path, "w", encoding="utf-8") as f:
+        for _ in range(count):
+            f.write(json.dumps({"ids": [min(4095, int(rng.paretovariate(0.5)) - 1) for _ in range(513)]}) + "\n")
+    return path
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    p.add_argument("data")
     for name, default in (("threads", 2), ("rounds", 3), ("rows", 4)):
         p.add_argument("--" + name, type=int, default=default)
+    p.add_argument("--data")
+    p.add_argument("--compile", action="store_true")
     p.add_argument("--child")
     a = p.parse_args()
     if a.child:
@@ -93,16 +104,19 @@ def main():
         return
     os.environ["OMP_NUM_THREADS"] = str(a.threads)
     with tempfile.TemporaryDirectory(prefix="ww-cpu-") as tmp:
+        a.data = a.data or draw_rows(os.path.join(tmp, "rows.jsonl"), STEPS * a.rows)
         subprocess.run([WW, "model", "init", os.path.join(HERE, "cpu-5m.json"), os.path.join(tmp, "init")], check=True, stdout=subprocess.DEVNULL)
         clock, processor = {0: [], 1: []}, {0: [], 1: []}
         for turn in range(a.rounds):
-            answer = subprocess.run([sys.executable, *sys.argv, "--child", tmp], check=True, capture_output=True, text=True).stdout
-            for side, (seconds, cpu, _) in enumerate((ours(a, tmp, turn), json.loads(answer))):
+            answer = subprocess.run([sys.executable, *sys.argv, "--data", a.data, "--child", tmp], check=True, stdout=subprocess.PIPE, text=True).stdout
+            for side, (seconds, cpu, _) in enumerate((ours(a, tmp, turn), json.loads(answer.splitlines()[-1]))):
                 clock[side] += seconds
                 processor[side].append(cpu)
-    for side, name in enumerate(("warpwright", "PyTorch")):
+    for side, name in enumerate(("warpwright", "PyTorch" + " compiled" * a.compile)):
         print(f"{name:10} {a.threads} threads, {512 * a.rows} tokens a step: {statistics.median(clock[side]):.3f} s of the clock, "
               f"{statistics.median(processor[side]):.3f} s of processors")
+    print(f"PyTorch / warpwright: {statistics.median(clock[1]) / statistics.median(clock[0]):.2f} by the clock, "
+          f"{statistics.median(processor[1]) / statistics.median(processor[0]):.2f} by the processors")
 
 
 if __name__ == "__main__":

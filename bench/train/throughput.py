@@ -3,7 +3,8 @@
 
 usage: throughput.py [--config FILE] [--sequence N] [--rows R] [--micro M] [--numbers exact|fast] [--device cuda|cpu] [--dtype D]
                      [--seconds S] [--skip N] [--peak-tflops X] [--json]
-       throughput.py --transformers [--config FILE] [--sequence N] [--batch B] ...     the same shape in transformers, compiled
+       throughput.py --transformers [--batches 4,8] ...     transformers beside ours, in one run: the same shape in bf16, torch.compile,
+                     scaled_dot_product_attention, fused AdamW on bf16 weights, one batch a step; the best of the batches counts
 
 A step has R rows of N tokens, M at a time.  The run is stopped after S seconds of steps, before it writes a checkpoint; the first
 --skip steps do not count.  Flops: six times the parameters that are in products (a tied embedding once) and attention's causal half.
@@ -25,8 +26,9 @@ WW = os.environ.get("WARPWRIGHT") or os.path.join(ROOT, "build/warpwright")
 def arguments():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--config", default=os.path.join(ROOT, "bench/train/qwen3-0.6b.json"))
-    for name, default in (("sequence", 4096), ("rows", 16), ("micro", 4), ("batch", 4), ("skip", 3)):
+    for name, default in (("sequence", 4096), ("rows", 16), ("micro", 4), ("skip", 3)):
         p.add_argument("--" + name, type=int, default=default)
+    p.add_argument("--batches", default="4,8")
     p.add_argument("--numbers", default="exact")
     p.add_argument("--device", default="cuda")
     p.add_argument("--dtype", default="bf16")
@@ -77,45 +79,62 @@ def ours(a, c):
                                                  keep_layers=memory["keep_layers"], loss=log[-1]["loss"])
 
 
-def theirs(a, c):
+def theirs(a, c, batch):
     import torch
     import transformers
     torch.manual_seed(0)
+    torch._dynamo.reset()                               # shapes of this batch, not of any
     config = transformers.Qwen3Config(**{k: v for k, v in c.items() if k not in ("architectures", "model_type", "torch_dtype", "rope_theta")},
                                       rope_parameters={"rope_type": "default", "rope_theta": c["rope_theta"]})
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, attn_implementation="sdpa").to(a.device)
     optim = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
     step_fn = torch.compile(model)
-    ids = torch.randint(c["vocab_size"], (a.batch, a.sequence), device=a.device)
+    ids = torch.randint(c["vocab_size"], (batch, a.sequence), device=a.device)
+    gpu = torch.cuda if a.device == "cuda" else None
     seconds, begun = [], time.time()
     while len(seconds) <= a.skip + 2 or (sum(seconds[a.skip:]) < a.seconds and time.time() - begun < 240):
-        torch.cuda.synchronize()
         start = time.perf_counter()
-        step_fn(input_ids=ids, labels=ids, use_cache=False).loss.backward()
+        loss = step_fn(input_ids=ids, labels=ids, use_cache=False).loss
+        loss.backward()
         optim.step()
         optim.zero_grad()
-        torch.cuda.synchronize()
+        if gpu:
+            gpu.synchronize()
         seconds.append(time.perf_counter() - start)
-    return seconds, dict(device_bytes=torch.cuda.max_memory_allocated())
+    return seconds, dict(device_bytes=gpu.max_memory_allocated() if gpu else 0)
+
+
+def said(a, c, side, tokens, seconds, more):
+    """One side's figures, printed: the median of the steps that count."""
+    steady = sorted(seconds[a.skip:])
+    rate = tokens / steady[len(steady) // 2]
+    out = dict(side=side, sequence=a.sequence, tokens_per_step=tokens, steps=len(steady), tokens_per_second=rate,
+               of_peak=rate * flops_per_token(c, a.sequence) / a.peak_tflops / 1e12, begun_s=seconds[0], **more)
+    if a.json:
+        print(json.dumps(out), flush=True)
+        return rate
+    print(f"{out['side']}: {rate:.0f} tokens/s, {100 * out['of_peak']:.1f}% of {a.peak_tflops:.0f} TFLOP/s, {tokens} tokens a step, sequences of "
+          f"{a.sequence}; {len(steady)} steps after one of {seconds[0]:.1f} s; device memory {more['device_bytes'] / 1e9:.2f} GB" +
+          (f", predicted {more['predicted_bytes'] / 1e9:.2f}, {more['keep_layers']} layers kept, loss {more['loss']:.3f}"
+           if "loss" in more else ""), flush=True)
+    return rate
 
 
 def main():
     a = arguments()
     with open(a.config, encoding="utf-8") as f:
         c = json.load(f)
-    seconds, more = (theirs if a.transformers else ours)(a, c)
-    steady = sorted(seconds[a.skip:])
-    tokens = (a.batch if a.transformers else a.rows) * a.sequence
-    rate = tokens / steady[len(steady) // 2]
-    out = dict(side="transformers" if a.transformers else "warpwright " + a.numbers, sequence=a.sequence, tokens_per_step=tokens,
-               steps=len(steady), tokens_per_second=rate, of_peak=rate * flops_per_token(c, a.sequence) / a.peak_tflops / 1e12, **more)
-    if a.json:
-        print(json.dumps(out))
-    else:
-        print(f"{out['side']}: {rate:.0f} tokens/s, {100 * out['of_peak']:.1f}% of {a.peak_tflops:.0f} TFLOP/s, {tokens} tokens a step, sequences of "
-              f"{a.sequence}; device memory {more['device_bytes'] / 1e9:.2f} GB" +
-              (f", predicted {more['predicted_bytes'] / 1e9:.2f}, {more['keep_layers']} layers kept, loss {more['loss']:.3f}"
-               if "loss" in more else ""), flush=True)
+    own = said(a, c, "warpwright " + a.numbers, a.rows * a.sequence, *ours(a, c))
+    best = 0
+    for batch in [int(b) for b in a.batches.split(",")] if a.transformers else []:
+        try:
+            seconds, more = theirs(a, c, batch)
+        except RuntimeError as e:                       # a batch that does not fit is not their best one
+            print(f"transformers, batch {batch}: {str(e).splitlines()[0]}", flush=True)
+            continue
+        best = max(best, said(a, c, f"transformers, batch {batch}", batch * a.sequence, seconds, more))
+    if best and not a.json:
+        print(f"{own / best:.2f} times transformers")
 
 
 if __name__ == "__main__":

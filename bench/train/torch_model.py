@@ -1,7 +1,8 @@
 """The transformer of src/nn in PyTorch, small and plain, for comparisons: reads what `warpwright model init` writes.
 
 Rows are whole sequences of one length, causal, so that PyTorch's fastest attention applies.  Weights are fp32; with bf16, products
-run under autocast, which is how bf16 models with fp32 masters are trained.
+run under autocast, which is how bf16 models with fp32 masters are trained.  Two things can be set otherwise, to see what they do to
+a run: `residual` (the type of the sums between the layers) and `head` (whether the logits are made in fp32).
 """
 import json
 import struct
@@ -56,9 +57,9 @@ class Layer(torch.nn.Module):
 
 
 class Model(torch.nn.Module):
-    def __init__(self, c):
+    def __init__(self, c, residual=None, head_fp32=False):
         super().__init__()
-        self.c = c
+        self.c, self.residual, self.head_fp32 = c, residual, head_fp32
         self.embed = torch.nn.Embedding(c["vocab_size"], c["hidden_size"])
         self.layers = torch.nn.ModuleList(Layer(c) for _ in range(c["num_hidden_layers"]))
         self.norm = torch.nn.RMSNorm(c["hidden_size"], eps=c["rms_norm_eps"])
@@ -89,9 +90,12 @@ class Model(torch.nn.Module):
     def forward(self, ids, targets):
         cos, sin = self.angles(ids.shape[1], ids.device)
         x = self.embed(ids)
+        x = x.to(self.residual or x.dtype)
         for layer in self.layers:
             x = layer(x, cos, sin)
-        logits = self.head(self.norm(x))
+        with torch.autocast(ids.device.type, enabled=torch.is_autocast_enabled(ids.device.type) and not self.head_fp32):
+            x = self.norm(x)
+            logits = self.head(x.float() if self.head_fp32 else x)
         return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
 
 

@@ -12,6 +12,7 @@
 
 static const char *const names[] = { "llama", "llama_mha", "qwen2", "qwen3", "qwen3_wide" };
 static const char *on = "cpu";
+static int failed;		/* what did not hold was printed; the other models are looked at all the same */
 
 struct fixture {
 	char dir[PATH_MAX];
@@ -29,6 +30,15 @@ static const void *data(struct fixture *f, const char *name)
 	if (!t)
 		fail_msg("the case has no %s", name);
 	return t->data;
+}
+
+/* A limit that is passed is an error of the test, but not its end: one run is to say everything. */
+static void hold(const char *what, double is, double limit)
+{
+	if (is <= limit)
+		return;
+	printf("# FAILED: %s: %.2e, the limit is %.1e\n", what, is, limit);
+	failed++;
 }
 
 /* The largest |a - b| and the norm-wise relative difference. */
@@ -66,7 +76,7 @@ static void check_logits(struct fixture *f)
 	assert_int_equal(ops->sync(f->m->stream, &err), WW_OK);
 	double e = largest(host, data(f, "logits"), n);
 	printf("#   logits differ by at most %.1e\n", e);
-	assert_true(e < 1e-4);
+	hold("logits", e, 1e-4);
 	ops->free(f->m->dev, logits);
 	free(host);
 }
@@ -84,8 +94,7 @@ static void check_grads(struct fixture *f)
 		ops->download(f->m->stream, host, ww_run_grads(f->r) + p->offset, (size_t)p->n * 4);
 		assert_int_equal(ops->sync(f->m->stream, &err), WW_OK);
 		double e = relative(host, data(f, name), p->n);
-		if (!(e < 1e-4))
-			fail_msg("%s: relative difference %g", name, e);
+		hold(name, e, 1e-4);
 		worst = e > worst ? e : worst;
 		free(host);
 	}
@@ -96,13 +105,13 @@ static void check_training(struct fixture *f)
 {
 	struct ww_err err = WW_ERR_INIT;
 	struct ww_optim *o;
-	const float *want = data(f, "losses");
+	const float *want = data(f, "losses"), *lr = data(f, "lr");
 	float *d = malloc((size_t)f->b.t * 4), norm;
 	double worst = 0, loss = 0;
 	assert_int_equal(ww_optim_new(f->m, &o, &err), WW_OK);
 	ww_run_zero_grads(f->r);
 	for (int step = 0; step < 100; step++) {
-		struct ww_adamw h = { 1e-3f, 0.9f, 0.95f, 1e-8f, 0.1f, step + 1 };
+		struct ww_adamw h = { lr[step], 0.9f, 0.95f, 1e-8f, 0.1f, step + 1 };
 		loss = 0;
 		assert_int_equal(ww_run_forward(f->r, &f->b, &err), WW_OK);
 		assert_int_equal(ww_run_logprobs(f->r, f->targets, f->logp, &err), WW_OK);
@@ -112,10 +121,14 @@ static void check_training(struct fixture *f)
 		}
 		assert_int_equal(ww_run_backward(f->r, d, &err), WW_OK);
 		assert_int_equal(ww_optim_step(o, f->r, &h, 0.5f, &norm, &err), WW_OK);
-		worst = fmax(worst, fabs(loss - (double)want[step]));
+		double apart = fabs(loss - (double)want[step]);
+		worst = apart > worst || isnan(apart) ? apart : worst;
+		if (step % 10 == 9)
+			printf("%s %.0e", step == 9 ? "#   apart after 10, 20, ... steps:" : "", apart);
 	}
+	printf("\n");
 	printf("#   100 steps of AdamW: loss %.4f to %.4f, differs by at most %.1e\n", (double)want[0], loss, worst);
-	assert_true(worst < 1e-3);
+	hold("loss", worst, 1e-3);
 	ww_optim_free(o);
 	free(d);
 }
@@ -140,7 +153,7 @@ static void check_model(const char *root, const char *name, const char *device, 
 	assert_int_equal(ww_run_forward(f.r, &f.b, &err), WW_OK);
 	check_logits(&f);
 	assert_int_equal(ww_run_logprobs(f.r, f.targets, f.logp, &err), WW_OK);
-	assert_true(largest(f.logp, data(&f, "logp"), f.b.t) < 1e-4);
+	hold("log-probabilities", largest(f.logp, data(&f, "logp"), f.b.t), 1e-4);
 	assert_int_equal(ww_run_backward(f.r, data(&f, "weight"), &err), WW_OK);
 	check_grads(&f);
 	if (whole) {
@@ -177,7 +190,8 @@ static void check_bf16(const char *root, const char *name)
 	assert_int_equal(ww_run_logprobs(f.r, data(&f, "targets"), f.logp, &err), WW_OK);
 	double ours = relative(f.logp, data(&f, "logp"), f.b.t), theirs = relative(data(&f, "logp_bf16"), data(&f, "logp"), f.b.t);
 	printf("# %s in bf16: relative difference %.1e, PyTorch's own %.1e\n", name, ours, theirs);
-	assert_true(ours > 0 && ours <= theirs);
+	assert_true(ours > 0);
+	hold("bf16", ours, theirs);
 	ww_run_free(f.r);
 	ww_model_free(f.m);
 	ww_st_free(f.st);
@@ -202,6 +216,7 @@ static void models_compute_what_transformers_computes(void **state)
 	assert_true(oracle_run("model_oracle.py", args, dir2));
 	oracle_clean(dir);
 	oracle_clean(dir2);
+	assert_int_equal(failed, 0);
 }
 
 int main(int argc, char **argv)

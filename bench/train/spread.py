@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""How far do equal runs part?  One training, by `warpwright train` and by PyTorch, each in several arithmetics; losses side by side.
+
+usage: spread.py --config CONFIG.json --data IDS.jsonl [--sequence N] [--rows R] [--steps S] [--dtype fp32|bf16] [--lr X] [--warmup N]
+                 [--runs NAME,NAME,...] [--seconds S] [--out FILE.json]
+
+Every run has the same starting weights, rows and learning rates (compare.py's), so in exact arithmetic all of them were one.  Roundings make
+them part, and a run that has parted stays apart: the difference of two losses says something about a program only where it is larger than what
+one program differs from itself.  The table has mean losses of each quarter of the steps, and the largest difference to the first run.
+
+  ours:exact        numbers exact, a step in one batch         torch:autocast    fp32 weights, eager, autocast, a step in one batch
+  ours:fast         numbers fast                               torch:compiled    the same by torch.compile
+  ours:parts        exact, a step in four batches              torch:parts       a step in four batches
+                                                               torch:efficient   another kernel of scaled_dot_product_attention
+                                                               torch:nudged      starting weights times 1 + 1e-4 normal numbers
+                                                               torch:residual    sums between the layers in bf16, as ours
+                                                               torch:head        logits in fp32, as ours
+                                                               torch:copies      bf16 copies of fp32 weights everywhere, as ours
+                                                               torch:fp32, tf32  no bf16 anywhere
+
+Ours run beside PyTorch's at the same time, so this says nothing about speed.  No run is begun after --seconds.
+"""
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import compare
+
+RUNS = ("ours:exact,torch:autocast,ours:parts,torch:nudged,torch:copies,ours:fast,torch:residual,torch:head,torch:parts,"
+        "torch:compiled,torch:efficient,torch:tf32")
+
+
+def our_run(a, tmp, kind):
+    how = dict(numbers="fast" if kind == "fast" else "exact", micro=max(1, a.rows // (4 if kind == "parts" else 1)), name=kind)
+    return compare.ours(a, tmp, **how)
+
+
+def quarters(losses):
+    n = max(1, len(losses) // 4)
+    return [sum(losses[i * n:(i + 1) * n]) / n for i in range(4)]
+
+
+class Table:
+    def __init__(self):
+        self.runs, self.lock = {}, threading.Lock()
+
+    def add(self, name, losses, begun):
+        with self.lock:
+            self.runs[name] = losses
+            first = next(iter(self.runs.values()))
+            worst = max(abs(x - y) for x, y in zip(losses, first))
+            cells = " ".join(f"{q:9.5f}" for q in quarters(losses))
+            print(f"{name:16} {cells} {losses[-1]:9.5f} {worst:9.1e}   {time.time() - begun:4.0f} s", flush=True)
+
+    def groups(self):
+        """What each side's runs say together: the mean over its runs of the last quarter, and how far its runs lie apart."""
+        for side in ("ours", "torch"):
+            last = [quarters(losses)[3] for name, losses in self.runs.items() if name.startswith(side)]
+            if last:
+                print(f"{side}: {len(last)} runs, last quarter {min(last):.5f} to {max(last):.5f}, mean {sum(last) / len(last):.5f}")
+
+
+def main():
+    a = compare.arguments(__doc__, runs=RUNS, seconds=1e9, out="")
+    table, begun, failed = Table(), time.time(), []
+    names = a.runs.split(",")
+    print(f"{'':16} " + " ".join(f"{'quarter ' + str(i):>9}" for i in (1, 2, 3, 4)) + f" {'last':>9} {'apart':>9}", flush=True)
+
+    def go(name, run):
+        if time.time() - begun > a.seconds:
+            return print(f"{name:16} not begun: no time left", flush=True)
+        try:
+            table.add(name, run(), begun)
+        except Exception as e:                          # one run that cannot be made must not hide the others
+            failed.append(name)
+            print(f"{name:16} failed: {e}", flush=True)
+
+    with tempfile.TemporaryDirectory(prefix="ww-spread-") as tmp:
+        compare.start(a, tmp)
+        log, described = our_run(a, tmp, "exact")
+        table.add("ours:exact", [r["loss"] for r in log], begun)
+        own = [n for n in names if n.startswith("ours:") and n != "ours:exact"]
+        side = threading.Thread(target=lambda: [go(n, lambda n=n: [r["loss"] for r in our_run(a, tmp, n[5:])[0]]) for n in own])
+        side.start()
+        for name in (n for n in names if n.startswith("torch:")):
+            go(name, lambda n=name: compare.theirs(a, tmp, log, described["recipe"], n[6:])[0])
+        side.join()
+    table.groups()
+    if a.out:
+        with open(a.out, "w", encoding="utf-8") as f:
+            json.dump(dict(arguments=vars(a), losses=table.runs), f)
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
