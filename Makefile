@@ -50,9 +50,10 @@ check-san: setup
 	@cmake -G Ninja -S . -B build-san -DWW_SANITIZE=ON > /dev/null && cmake --build build-san
 	@cd build-san && ctest -j $(JOBS) --output-on-failure -L unit
 
-# libFuzzer and AddressSanitizer on what strangers send us: plans, the bridge from both sides, and the engine's files.
+# libFuzzer and AddressSanitizer on what strangers send us: plans, the bridge from both sides, the engine's files, streams of model
+# servers, clients of `serve`, and what a model writes.
 FUZZ_RUNS ?= 10000
-FUZZ_TARGETS := fuzz_image fuzz_bridge fuzz_nn_safetensors fuzz_nn_config fuzz_nn_tokenizer fuzz_serve
+FUZZ_TARGETS := fuzz_image fuzz_bridge fuzz_nn_safetensors fuzz_nn_config fuzz_nn_tokenizer fuzz_wire fuzz_serve fuzz_chat
 fuzz: setup all
 	@cmake -G Ninja -S . -B build-fuzz -DCMAKE_C_COMPILER=clang -DWW_FUZZ=ON -DWW_WERROR=OFF > /dev/null && cmake --build build-fuzz --target $(FUZZ_TARGETS)
 	@for t in $(FUZZ_TARGETS); do \

@@ -9,10 +9,9 @@
  *              fuzz_chat --mutate N SEED   N mutations of them; prints how many were accepted
  *              fuzz_chat FILE...           run these inputs
  */
-#include "driver.h"
+#include "mutate.h"
 
 #include "../tests/unit/infer/tiny.h"
-#include "base/rng.h"
 #include "policy/model.h"
 
 enum { INPUT_MAX = 1 << 20 };
@@ -129,54 +128,18 @@ static int write_corpus(const char *dir)
 	return fuzz_write_texts("fuzz_chat", dir, seeds, SEEDS);
 }
 
-/* One change: a byte, a removed or doubled stretch, or a word that the forms know in another place. */
-static size_t mutate(struct ww_rng *r, uint8_t *p, size_t n, size_t cap)
-{
-	static const char *const words[] = { "<tool_call>", "</tool_call>", "<think>", "</think>", "<|im_end|>", "<|im_start|>", "\"name\"",
-					     "\"arguments\":", "{", "}", "[", "]", "\"", "\\u0000", "\\ud800", "\xff", "\xf0\x9f", "null", ":",
-					     "\"role\": \"tool\"", "\"content\": {}" };
-	size_t at = ww_rng_below(r, n), k = 1 + ww_rng_below(r, 40);
-	k = k < n - at ? k : n - at;
-	if (ww_rng_below(r, 3) == 0) {
-		p[at] = (uint8_t)ww_rng_u64(r);
-		return n;
-	}
-	if (ww_rng_below(r, 3) == 0) {
-		memmove(p + at, p + at + k, n - at - k);
-		return n > k ? n - k : n;
-	}
-	const char *w = words[ww_rng_below(r, WW_ARRAY_LEN(words))];
-	size_t len = strlen(w);
-	if (n + len > cap)
-		return n;
-	memmove(p + at + len, p + at, n - at);
-	memcpy(p + at, w, len);
-	return n + len;
-}
+static const char *const words[] = {
+	"<tool_call>", "</tool_call>", "<think>", "</think>", "<|im_end|>", "<|im_start|>", "\"name\"",
+	"\"arguments\":", "{", "}", "[", "]", "\"", "\\u0000", "\\ud800", "\xff", "\xf0\x9f", "null", ":",
+	"\"role\": \"tool\"", "\"content\": {}"
+};
 
 static int run_mutations(uint64_t count, uint64_t seed)
 {
-	enum { CAP = 1 << 16 };
-	static uint8_t p[CAP];
-	uint64_t accepted = 0;
-	struct ww_rng r;
-	ww_rng_init(&r, seed, 0);
-	for (uint64_t i = 0; i < count; i++) {
-		const char *s = seeds[i % SEEDS];
-		size_t n = strlen(s);
-		memcpy(p, s, n);
-		for (uint64_t k = ww_rng_below(&r, 6); k > 0; k--)
-			n = mutate(&r, p, n, CAP);
-		uint8_t *exact = malloc(n);	/* so that a read beyond the end is seen */
-		if (!exact)
-			abort();
-		memcpy(exact, p, n);
-		accepted += (uint64_t)try_input(exact, n);
-		free(exact);
-	}
-	printf("fuzz_chat: %llu inputs, %llu accepted\n", (unsigned long long)count, (unsigned long long)accepted);
+	static const struct fuzz_texts texts = { "fuzz_chat", seeds, words, SEEDS, WW_ARRAY_LEN(words), 0, 5, try_input };
+	int code = fuzz_mutate_texts(&texts, count, seed);
 	ww_tok_free(tok);
-	return accepted == 0 || accepted == count;
+	return code;
 }
 
 int main(int argc, char **argv)

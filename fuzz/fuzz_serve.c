@@ -10,10 +10,9 @@
  *              fuzz_serve --mutate N SEED   N mutations of them; prints how many were understood
  *              fuzz_serve FILE...           run these inputs
  */
-#include "driver.h"
+#include "mutate.h"
 
 #include "base/json.h"
-#include "base/rng.h"
 #include "serve/openenv.h"
 
 #include <sched.h>
@@ -190,70 +189,17 @@ static int write_corpus(const char *dir)
 	return fuzz_write_texts("fuzz_serve", dir, seeds, SEEDS);
 }
 
-/* One change: a byte, a removed or doubled stretch, or a word that means something in another place. */
-static size_t mutate(struct ww_rng *r, uint8_t *p, size_t n, size_t cap)
-{
-	static const char *const words[] = { "null", "-1", "99999999999999999999", "{}", "[]", "\"\\u0000\"", "\"\\ud800\"", "\xff", "\n", "1e999",
-					     "\"id\":1,", "\"method\":\"tasks/get\",", "\"taskId\":\"x\",", "\"tool\":\"submit\",", "\"tool\":\"verify\",",
-					     "\"type\":\"close\",", "\"type\":\"reset\",", "\"calls\":[],", "\"cursor\":\"\",", "true", "\"a\":" };
-	size_t at = 1 + ww_rng_below(r, n - 1), k = 1 + ww_rng_below(r, 40);
-	k = k < n - at ? k : n - at;
-	switch (ww_rng_below(r, 4)) {
-	case 0:		/* a letter or digit stays one, so that most of them are still JSON */
-		if (ww_rng_below(r, 8) && ((p[at] >= '0' && p[at] <= '9') || ((p[at] | 32) >= 'a' && (p[at] | 32) <= 'z')))
-			p[at] = "0123456789aeinrstAEINRST"[ww_rng_below(r, p[at] <= '9' ? 10 : 24)];
-		else
-			p[at] = (uint8_t)ww_rng_u64(r);
-		return n;
-	case 1:
-		memmove(p + at, p + at + k, n - at - k);
-		return n - k > 2 ? n - k : n;
-	case 2:
-		if (n + k > cap)
-			return n;
-		memmove(p + at + k, p + at, n - at);
-		return n + k;
-	default: {
-		const char *w = words[ww_rng_below(r, WW_ARRAY_LEN(words))];
-		size_t len = strlen(w);
-		const uint8_t *brace = memchr(p + at, '{', n - at);
-		if (n + len > cap)
-			return n;
-		if (brace && w[len - 1] == ',')
-			at = (size_t)(brace - p) + 1;
-		memmove(p + at + len, p + at, n - at);
-		memcpy(p + at, w, len);
-		return n + len;
-	}
-	}
-}
+static const char *const words[] = {
+	"null", "-1", "99999999999999999999", "{}", "[]", "\"\\u0000\"", "\"\\ud800\"", "\xff", "\n", "1e999",
+	"\"id\":1,", "\"method\":\"tasks/get\",", "\"taskId\":\"x\",", "\"tool\":\"submit\",",
+	"\"tool\":\"verify\",", "\"type\":\"close\",", "\"type\":\"reset\",", "\"calls\":[],", "\"cursor\":\"\",",
+	"true", "\"a\":"
+};
 
 static int run_mutations(uint64_t count, uint64_t seed)
 {
-	struct ww_rng r;
-	uint64_t understood = 0;
-	static uint8_t buffer[8192];
-	ww_rng_init(&r, seed, 0);
-	for (int i = 0; i < SEEDS; i++)
-		if (!try_message((const uint8_t *)seeds[i], strlen(seeds[i]))) {
-			fprintf(stderr, "fuzz_serve: seed %d is not understood\n", i);
-			return 1;
-		}
-	for (uint64_t k = 0; k < count; k++) {
-		const char *from = seeds[ww_rng_below(&r, SEEDS)];
-		size_t n = strlen(from);
-		memcpy(buffer, from, n);
-		for (uint64_t m = 1 + ww_rng_below(&r, 3); m; m--)
-			n = mutate(&r, buffer, n, sizeof(buffer));
-		uint8_t *exact = malloc(n);
-		if (!exact)
-			return 1;
-		memcpy(exact, buffer, n);
-		understood += (uint64_t)try_message(exact, n);
-		free(exact);
-	}
-	printf("%llu mutations, %llu understood, no crash\n", (unsigned long long)count, (unsigned long long)understood);
-	return 0;
+	static const struct fuzz_texts texts = { "fuzz_serve", seeds, words, SEEDS, WW_ARRAY_LEN(words), 1, 3, try_message };
+	return fuzz_mutate_texts(&texts, count, seed);
 }
 
 int main(int argc, char **argv)

@@ -9,9 +9,8 @@
  *              fuzz_wire --mutate N SEED   N mutations of them; prints how many were whole replies
  *              fuzz_wire FILE...           run these inputs
  */
-#include "driver.h"
+#include "mutate.h"
 
-#include "base/rng.h"
 #include "policy/http/sse.h"
 #include "policy/http/wire.h"
 
@@ -142,64 +141,16 @@ static int write_corpus(const char *dir)
 	return fuzz_write_texts("fuzz_wire", dir, seeds, SEEDS);
 }
 
-/* One change: a byte, a removed or doubled stretch, or a word that the protocols know in another place. */
-static size_t mutate(struct ww_rng *r, uint8_t *p, size_t n, size_t cap)
-{
-	static const char *const words[] = { "null", "-1", "\"index\":0", "99999999999999999999", "{}", "[]", "\"\\u0000\"", "\"\\ud800\"",
-					     "\xff", "\n", "\r", "\r\n\r\n", "data:", "data: [DONE]\n\n", "\"finish_reason\":\"length\"",
-					     "\"type\":\"tool_use\"", "\"id\":\"x\"", "\xef\xbb\xbf" };
-	size_t at = ww_rng_below(r, n), k = 1 + ww_rng_below(r, 40);
-	k = k < n - at ? k : n - at;
-	switch (ww_rng_below(r, 4)) {
-	case 0:
-		p[at] = (uint8_t)ww_rng_u64(r);
-		return n;
-	case 1:
-		memmove(p + at, p + at + k, n - at - k);
-		return n - k > 0 ? n - k : n;
-	case 2:
-		if (n + k > cap)
-			return n;
-		memmove(p + at + k, p + at, n - at);
-		return n + k;
-	default: {
-		const char *w = words[ww_rng_below(r, WW_ARRAY_LEN(words))];
-		size_t len = strlen(w);
-		if (n + len > cap)
-			return n;
-		memmove(p + at + len, p + at, n - at);
-		memcpy(p + at, w, len);
-		return n + len;
-	}
-	}
-}
+static const char *const words[] = {
+	"null", "-1", "\"index\":0", "99999999999999999999", "{}", "[]", "\"\\u0000\"", "\"\\ud800\"", "\xff", "\n",
+	"\r", "\r\n\r\n", "data:", "data: [DONE]\n\n", "\"finish_reason\":\"length\"", "\"type\":\"tool_use\"",
+	"\"id\":\"x\"", "\xef\xbb\xbf"
+};
 
 static int run_mutations(uint64_t count, uint64_t seed)
 {
-	struct ww_rng r;
-	uint64_t whole = 0;
-	static uint8_t buffer[8192];
-	ww_rng_init(&r, seed, 0);
-	for (int i = 0; i < SEEDS; i++)
-		if (!try_stream((const uint8_t *)seeds[i], strlen(seeds[i]))) {
-			fprintf(stderr, "fuzz_wire: seed %d is not a whole reply\n", i);
-			return 1;
-		}
-	for (uint64_t k = 0; k < count; k++) {
-		const char *from = seeds[ww_rng_below(&r, SEEDS)];
-		size_t n = strlen(from);
-		memcpy(buffer, from, n);
-		for (uint64_t m = 1 + ww_rng_below(&r, 4); m; m--)
-			n = mutate(&r, buffer, n, sizeof(buffer));
-		uint8_t *exact = malloc(n);
-		if (!exact)
-			return 1;
-		memcpy(exact, buffer, n);
-		whole += (uint64_t)try_stream(exact, n);
-		free(exact);
-	}
-	printf("%llu mutations, %llu whole replies, no crash\n", (unsigned long long)count, (unsigned long long)whole);
-	return 0;
+	static const struct fuzz_texts texts = { "fuzz_wire", seeds, words, SEEDS, WW_ARRAY_LEN(words), 0, 4, try_stream };
+	return fuzz_mutate_texts(&texts, count, seed);
 }
 
 int main(int argc, char **argv)

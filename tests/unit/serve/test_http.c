@@ -191,12 +191,21 @@ static void end(void)
 
 /* ---- A client ------------------------------------------------------------------------------------------------------ */
 
+/* -1: nobody listens there. */
+static int try_dial(int port)
+{
+	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	if (!connect(fd, (struct sockaddr *)&a, sizeof(a)))
+		return fd;
+	close(fd);
+	return -1;
+}
+
 static int dial(void)
 {
-	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)ww_http_port(server)),
-				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	int fd = socket(AF_INET, SOCK_STREAM, 0);
-	assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof(a)), 0);
+	int fd = try_dial(ww_http_port(server));
+	assert_int_not_equal(fd, -1);
 	return fd;
 }
 
@@ -230,6 +239,18 @@ static int hear(int fd, struct ww_str *s, const char *text, int *ended)
 	return text && memmem(s->p, s->len, text, strlen(text)) != NULL;
 }
 
+/* A connection whose request is not answered until the test does, through `held`. */
+static int dial_and_hold(void)
+{
+	int fd = dial();
+	held = NULL;
+	gone_calls = 0;
+	put(fd, "POST /hold HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nab");
+	while (!held)
+		nap();
+	return fd;
+}
+
 /* One request on a connection of its own: does the answer hold this? */
 static void expect(const char *request, const char *answer)
 {
@@ -256,6 +277,8 @@ static void expect_end(int fd, const char *text)
 }
 
 #define HOST "Host: localhost\r\n"
+#define GET(target) "GET " target " HTTP/1.1\r\n" HOST
+#define POST(target) "POST " target " HTTP/1.1\r\n" HOST
 
 /* ---- Tests --------------------------------------------------------------------------------------------------------- */
 
@@ -263,15 +286,15 @@ static void test_requests(void **state)
 {
 	(void)state;
 	start(NULL, 0);
-	expect("GET /hello HTTP/1.1\r\n" HOST "\r\n", "X-Own: yes\r\nContent-Length: 5\r\n\r\nhello");
+	expect(GET("/hello") "\r\n", "X-Own: yes\r\nContent-Length: 5\r\n\r\nhello");
 	expect("GET /hello HTTP/1.0\r\n\r\n", "Connection: close");
 	expect("HEAD /hello HTTP/1.1\r\n" HOST "\r\n", "Content-Length: 5");
-	expect("POST /echo?q=1 HTTP/1.1\r\n" HOST "X-A:  v\r\nContent-Length: 3\r\n\r\nabc", "POST q=1 v abc");
-	expect("GET /under/any HTTP/1.1\r\n" HOST "\r\n", "GET  - ");
-	expect("POST /echo HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nT: r\r\n\r\n", " abcde");
-	expect("POST /echo HTTP/1.1\r\n" HOST "Expect: 100-continue\r\nContent-Length: 3\r\n\r\n", "HTTP/1.1 100 Continue\r\n\r\n");
-	expect("POST /echo HTTP/1.1\r\n" HOST "Content-Length: 0\r\n\r\n", "POST  - ");
-	expect("GET /stream HTTP/1.1\r\n" HOST "\r\n", "data: 2\n\n\r\n0\r\n\r\n");
+	expect(POST("/echo?q=1") "X-A:  v\r\nContent-Length: 3\r\n\r\nabc", "POST q=1 v abc");
+	expect(GET("/under/any") "\r\n", "GET  - ");
+	expect(POST("/echo") "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nT: r\r\n\r\n", " abcde");
+	expect(POST("/echo") "Expect: 100-continue\r\nContent-Length: 3\r\n\r\n", "HTTP/1.1 100 Continue\r\n\r\n");
+	expect(POST("/echo") "Content-Length: 0\r\n\r\n", "POST  - ");
+	expect(GET("/stream") "\r\n", "data: 2\n\n\r\n0\r\n\r\n");
 	expect("GET /stream HTTP/1.0\r\n\r\n", "\r\n\r\ndata: 0\n\ndata: 1\n\ndata: 2\n\n");
 	end();
 }
@@ -279,45 +302,45 @@ static void test_requests(void **state)
 static void test_refusals(void **state)
 {
 	static const struct { const char *request; const char *status; } cases[] = {
-		{ "GET /none HTTP/1.1\r\n" HOST "\r\n", "404 Not Found" },
-		{ "POST /hello HTTP/1.1\r\n" HOST "Content-Length: 0\r\n\r\n", "405 Method" },
-		{ "GET /ws HTTP/1.1\r\n" HOST "\r\n", "426 Upgrade" },
+		{ GET("/none") "\r\n", "404 Not Found" },
+		{ POST("/hello") "Content-Length: 0\r\n\r\n", "405 Method" },
+		{ GET("/ws") "\r\n", "426 Upgrade" },
 		{ "GET /hello HTTP/1.1\r\n\r\n", "400 Bad" },
-		{ "GET /hello HTTP/1.1\r\n" HOST HOST "\r\n", "400 Bad" },
+		{ GET("/hello") HOST "\r\n", "400 Bad" },
 		{ "GET /hello HTTP/2.0\r\n" HOST "\r\n", "505 HTTP" },
-		{ "GET hello HTTP/1.1\r\n" HOST "\r\n", "404 Not" },
+		{ GET("hello") "\r\n", "404 Not" },
 		{ "GET /hello\r\n" HOST "\r\n", "400 Bad" },
-		{ "POST /echo HTTP/1.1\r\n" HOST "Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd", "400 Bad" },
-		{ "POST /echo HTTP/1.1\r\n" HOST "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\nabc", "400 Bad" },
-		{ "POST /echo HTTP/1.1\r\n" HOST "Content-Length: -3\r\n\r\nabc", "400 Bad" },
-		{ "POST /echo HTTP/1.1\r\n" HOST "Content-Length: 99999999999999999999\r\n\r\nabc", "413 Content" },
-		{ "POST /echo HTTP/1.1\r\n" HOST "Transfer-Encoding: gzip\r\n\r\nabc", "501 Not" },
-		{ "POST /echo HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\nzz\r\n", "400 Bad" },
-		{ "POST /echo HTTP/1.1\r\n" HOST "Content-Length: 1001\r\n\r\n", "413 Content" },
+		{ POST("/echo") "Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd", "400 Bad" },
+		{ POST("/echo") "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\nabc", "400 Bad" },
+		{ POST("/echo") "Content-Length: -3\r\n\r\nabc", "400 Bad" },
+		{ POST("/echo") "Content-Length: 99999999999999999999\r\n\r\nabc", "413 Content" },
+		{ POST("/echo") "Transfer-Encoding: gzip\r\n\r\nabc", "501 Not" },
+		{ POST("/echo") "Transfer-Encoding: chunked\r\n\r\nzz\r\n", "400 Bad" },
+		{ POST("/echo") "Content-Length: 1001\r\n\r\n", "413 Content" },
 		{ "GET /hello HTTP/1.1\r\nHost: evil.example\r\n\r\n", "403 Forbidden" },
-		{ "GET /hello HTTP/1.1\r\n" HOST "Origin: http://evil.example\r\n\r\n", "403 Forbidden" },
-		{ "GET /hello HTTP/1.1\r\n" HOST "Origin: null\r\n\r\n", "403 Forbidden" },
-		{ "GET /hello HTTP/1.1\r\n" HOST "Origin: http://localhost:3000\r\n\r\n", "200 OK" },
+		{ GET("/hello") "Origin: http://evil.example\r\n\r\n", "403 Forbidden" },
+		{ GET("/hello") "Origin: null\r\n\r\n", "403 Forbidden" },
+		{ GET("/hello") "Origin: http://localhost:3000\r\n\r\n", "200 OK" },
 	};
 	(void)state;
 	start(NULL, 0);
 	for (size_t i = 0; i < WW_ARRAY_LEN(cases); i++)
 		expect(cases[i].request, cases[i].status);
 	struct ww_str s = WW_STR_INIT(1 << 20);
-	ww_str_adds(&s, "POST /echo HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n3e9\r\n");
+	ww_str_adds(&s, POST("/echo") "Transfer-Encoding: chunked\r\n\r\n3e9\r\n");
 	for (int i = 0; i < 1001; i++)
 		ww_str_addc(&s, 'a');
 	ww_str_adds(&s, "\r\n0\r\n\r\n");
 	expect(s.p, "413 Content");
 	ww_str_reset(&s);
-	ww_str_adds(&s, "GET /hello HTTP/1.1\r\n" HOST);
+	ww_str_adds(&s, GET("/hello"));
 	for (int i = 0; i < 101; i++)
 		ww_str_adds(&s, "A: b\r\n");
 	ww_str_adds(&s, "\r\n");
 	expect(s.p, "431 Request");
 	ww_str_reset(&s);
 	ww_str_adds(&s, "GET /hello HTTP/1.1\r\nA: ");
-	for (int i = 0; i < 33 << 10; i++)
+	for (int i = 0; i < WW_HTTP_MAX_HEAD_BYTES; i++)
 		ww_str_addc(&s, 'a');
 	expect(s.p, "431 Request");
 	ww_str_release(&s);
@@ -331,14 +354,14 @@ static void test_token(void **state)
 	struct ww_err err = WW_ERR_INIT;
 	(void)state;
 	start("0123456789abcdef", 0);
-	expect("GET /hello HTTP/1.1\r\n" HOST "\r\n", "200 OK");
-	expect("GET /none HTTP/1.1\r\n" HOST "\r\n", "401 Unauthorized");
-	expect("GET /under/x HTTP/1.1\r\n" HOST "\r\n", "WWW-Authenticate: Bearer");
-	expect("GET /under/x HTTP/1.1\r\n" HOST "Authorization: Bearer 0123456789abcde\r\n\r\n", "401");
-	expect("GET /under/x HTTP/1.1\r\n" HOST "Authorization: Bearer 0123456789abcdeff\r\n\r\n", "401");
-	expect("GET /under/x HTTP/1.1\r\n" HOST "Authorization: Bearer \r\n\r\n", "401");
-	expect("GET /ws HTTP/1.1\r\n" HOST "Upgrade: websocket\r\nConnection: Upgrade\r\n\r\n", "401");
-	expect("GET /under/x HTTP/1.1\r\n" HOST "Authorization: bearer 0123456789abcdef\r\n\r\n", "200 OK");
+	expect(GET("/hello") "\r\n", "200 OK");
+	expect(GET("/none") "\r\n", "401 Unauthorized");
+	expect(GET("/under/x") "\r\n", "WWW-Authenticate: Bearer");
+	expect(GET("/under/x") "Authorization: Bearer 0123456789abcde\r\n\r\n", "401");
+	expect(GET("/under/x") "Authorization: Bearer 0123456789abcdeff\r\n\r\n", "401");
+	expect(GET("/under/x") "Authorization: Bearer \r\n\r\n", "401");
+	expect(GET("/ws") "Upgrade: websocket\r\nConnection: Upgrade\r\n\r\n", "401");
+	expect(GET("/under/x") "Authorization: bearer 0123456789abcdef\r\n\r\n", "200 OK");
 	assert_int_equal(ww_http_open(&other, &o, &err), WW_ERR_USAGE);
 	assert_non_null(strstr(err.msg, "token"));
 	o = (struct ww_http_opts){ .port = ww_http_port(server) };
@@ -353,7 +376,7 @@ static void test_token(void **state)
 /* Kept alive, pipelined, and byte by byte. */
 static void test_stream_of_requests(void **state)
 {
-	static const char two[] = "POST /echo HTTP/1.1\r\n" HOST "Content-Length: 3\r\n\r\nabcGET /under/z?9 HTTP/1.1\r\n" HOST "\r\n";
+	static const char two[] = POST("/echo") "Content-Length: 3\r\n\r\nabcGET /under/z?9 HTTP/1.1\r\n" HOST "\r\n";
 	struct ww_str s = WW_STR_INIT(1 << 20);
 	int fd, ended;
 	(void)state;
@@ -362,10 +385,10 @@ static void test_stream_of_requests(void **state)
 	for (int i = 0; i < 200; i++)
 		put(fd, two);
 	for (int i = 0; i < 2; i++) {
-		put(fd, "GET /stream HTTP/1.1\r\n" HOST "\r\n");
+		put(fd, GET("/stream") "\r\n");
 		put(fd, two);
 	}
-	put(fd, "GET /under/last HTTP/1.1\r\n" HOST "Connection: close\r\n\r\n");
+	put(fd, GET("/under/last") "Connection: close\r\n\r\n");
 	hear(fd, &s, NULL, &ended);
 	assert_true(ended);
 	int n = 0;
@@ -391,14 +414,9 @@ static void test_gone(void **state)
 	(void)state;
 	start(NULL, 0);
 	for (int i = 0; i < 3; i++) {
-		int fd = dial();
-		gone_calls = 0;
-		held = NULL;
-		put(fd, "POST /hold HTTP/1.1\r\n" HOST "Content-Length: 2\r\n\r\nab");
-		while (!held)
-			nap();
+		int fd = dial_and_hold();
 		if (i == 1)
-			put(fd, "GET /hello HTTP/1.1\r\n" HOST "\r\n");	/* sends ahead, then leaves */
+			put(fd, GET("/hello") "\r\n");	/* sends ahead, then leaves */
 		if (i == 2) {
 			char *ahead = calloc(1, 100000);	/* more than is read ahead */
 			put_n(fd, ahead, 100000);
@@ -413,7 +431,7 @@ static void test_gone(void **state)
 	int fd = dial();
 	char some[1000];
 	stream_end = 0;
-	put(fd, "GET /flood HTTP/1.1\r\n" HOST "\r\n");
+	put(fd, GET("/flood") "\r\n");
 	assert_true(recv(fd, some, sizeof(some), 0) > 0);
 	for (int i = 0; i < 100; i++)
 		nap();
@@ -434,11 +452,10 @@ static void test_slow(void **state)
 	fd[1] = dial();
 	put(fd[1], "GET /hello HT");		/* half a head */
 	fd[2] = dial();
-	put(fd[2], "POST /echo HTTP/1.1\r\n" HOST "Content-Length: 9\r\n\r\nab");	/* half a body */
+	put(fd[2], POST("/echo") "Content-Length: 9\r\n\r\nab");	/* half a body */
 	fd[3] = dial();
-	put(fd[3], "GET /flood HTTP/1.1\r\n" HOST "\r\n");	/* reads nothing */
-	fd[4] = dial();
-	put(fd[4], "POST /hold HTTP/1.1\r\n" HOST "Content-Length: 0\r\n\r\n");	/* its answer takes long: that is no fault */
+	put(fd[3], GET("/flood") "\r\n");	/* reads nothing */
+	fd[4] = dial_and_hold();			/* its answer takes long: that is no fault */
 	for (int i = 0; i < 3; i++)
 		expect_end(fd[i], NULL);
 	assert_true(within(5, &stream_end, 1));
@@ -467,7 +484,7 @@ static void test_crowd(void **state)
 	for (int i = 0; i < 24; i++)
 		fd[i] = dial();
 	nap();
-	expect("GET /hello HTTP/1.1\r\n" HOST "\r\n", "hello");
+	expect(GET("/hello") "\r\n", "hello");
 	for (int i = 0; i < 24; i++)
 		close(fd[i]);
 	end();
@@ -475,7 +492,7 @@ static void test_crowd(void **state)
 
 /* ---- WebSockets */
 
-#define UPGRADE "GET /ws HTTP/1.1\r\n" HOST "Upgrade: websocket\r\nConnection: keep-alive, Upgrade\r\n" \
+#define UPGRADE GET("/ws") "Upgrade: websocket\r\nConnection: keep-alive, Upgrade\r\n" \
 	"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
 
 /* A masked frame. */
@@ -580,32 +597,20 @@ static void test_stop(void **state)
 	int ended;
 	(void)state;
 	start(NULL, 0);
-	int fd = dial(), idle = dial(), port = ww_http_port(server);
-	held = NULL;
+	int fd = dial_and_hold(), idle = dial(), port = ww_http_port(server);
 	stops_heard = 0;
-	put(fd, "POST /hold HTTP/1.1\r\n" HOST "Content-Length: 0\r\n\r\n");
-	while (!held)
-		nap();
 	stop = 1;
 	ww_http_wake(server);
 	expect_end(idle, NULL);
 	assert_int_equal(stops_heard, 1);
-	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	int late = socket(AF_INET, SOCK_STREAM, 0);
-	assert_int_not_equal(connect(late, (struct sockaddr *)&a, sizeof(a)), 0);
-	close(late);
+	assert_int_equal(try_dial(port), -1);
 	ww_http_reply_all(held, 200, "text/plain", NULL, "done", 4);
 	pthread_join(loop, NULL);
 	assert_true(hear(fd, &s, "\r\n\r\ndone", &ended));
 	close(fd);
 	ww_http_close(server);
 	start(NULL, 0);
-	fd = dial();
-	held = NULL;
-	gone_calls = 0;
-	put(fd, "POST /hold HTTP/1.1\r\n" HOST "Content-Length: 0\r\n\r\n");
-	while (!held)
-		nap();
+	fd = dial_and_hold();
 	stop = 2;
 	ww_http_wake(server);
 	pthread_join(loop, NULL);
