@@ -1,11 +1,12 @@
 /* load.c - verdict requests over HTTP from many clients at a time: is each answered, with its own answer, how fast, in how much memory?
  *
- *     bench-serve at-once [REQUESTS [CLIENTS]]                        what the server itself costs: a judge that answers at once
+ *     bench-serve at-once [REQUESTS [CLIENTS [BYTES]]]                what the server itself costs: a judge that answers at once
  *     bench-serve PORT PID TASK.py KERNELS PLAN [REQUESTS [CLIENTS]]  a running `warpwright serve` and its real judge
  *
- * Each client opens its connection before the clock starts, keeps it, and has one request under way: tools/call of verify without timing, MCP 2026-07-28.  Every third
- * solution is wrong in one of two ways, so that an answer which belongs to another request is seen.  The judge that answers
- * at once repeats the request's number in its diagnostics; for the real one there are 24 different texts, each judged anew.
+ * Each client opens its connection before the clock starts, keeps it, and has one request under way: tools/call of verify without
+ * timing, MCP 2026-07-28.  Every third solution is wrong in one of two ways, so that an answer which belongs to another request is
+ * seen.  The judge that answers at once repeats the request's number in its diagnostics; for the real one there are 24 different
+ * texts, each judged anew.  The solutions of the former have so many BYTES more (0).
  *
  * Printed as JSON.  ms: from the first byte sent to the last byte received, the client's own work included (one thread for all
  * clients, so with a judge that answers at once they wait for each other and for the server's processors); paced_ms: the
@@ -97,7 +98,7 @@ struct client {
 };
 
 struct load {
-	int port, pid, epoll_fd, clients, requests, next, answered, lost, mixed;
+	int real, port, pid, epoll_fd, clients, requests, next, answered, lost, mixed;
 	const char *task, *kernels, *plan;
 	struct client c[MAX_CLIENTS];
 	struct ww_str *ready;		/* requests by number, made beforehand */
@@ -115,7 +116,7 @@ static void make_request(struct load *l, int number, struct ww_str *out)
 	struct ww_str kernels = WW_STR_INIT(1 << 20), body = WW_STR_INIT(4 << 20);
 	const char *kind = expected(number);
 	const char *gelu = strstr(l->kernels, "ww_vf_gelu(v)");
-	ww_str_addf(&kernels, "/* request %d */\n", *l->kernels ? number % VARIANTS : number);
+	ww_str_addf(&kernels, "/* request %d */\n", l->real ? number % VARIANTS : number);
 	if (!strcmp(kind, "compile_failed"))
 		ww_str_adds(&kernels, "nonsense\n");
 	if (!strcmp(kind, "mismatch"))
@@ -155,11 +156,13 @@ static void dial(struct load *l, struct client *c)
 
 static void begin(struct load *l, struct client *c)
 {
+	if (c->fd < 0)
+		dial(l, c);
 	c->number = l->next++;
 	const struct ww_str *out = &l->ready[c->number];
 	ww_str_reset(&c->in);
 	c->start_ns = ww_now_ns();
-	for (size_t at = 0; at < out->len;) {		/* a few KiB: they fit into the socket */
+	for (size_t at = 0; at < out->len;) {		/* some KiB: they fit into the socket */
 		ssize_t n = send(c->fd, out->p + at, out->len - at, MSG_NOSIGNAL);
 		if (n <= 0)
 			break;
@@ -187,7 +190,7 @@ static int is_mine(const struct load *l, const struct client *c, const char *bod
 	snprintf(id, sizeof(id), "\"id\":%d,", c->number);
 	snprintf(status, sizeof(status), "\"status\":\"%s\"", expected(c->number));
 	snprintf(diagnostics, sizeof(diagnostics), "\"diagnostics\":\"request %d \"", c->number);
-	return strstr(body, id) && strstr(body, status) && (l->kernels[0] || strstr(body, diagnostics));
+	return strstr(body, id) && strstr(body, status) && (l->real || strstr(body, diagnostics));
 }
 
 static long rss_kib(int pid)
@@ -217,6 +220,12 @@ static int hear(struct load *l, struct client *c)
 {
 	char buf[65536];
 	ssize_t n = recv(c->fd, buf, sizeof(buf), 0);
+	if (n <= 0) {
+		close(c->fd);
+		c->fd = -1;
+	}
+	if (c->number < 0)		/* the server has closed a connection without a request */
+		return 0;
 	if (n > 0)
 		ww_str_add(&c->in, buf, (size_t)n);
 	const char *body = n > 0 ? whole_body(&c->in) : NULL;
@@ -227,10 +236,6 @@ static int hear(struct load *l, struct client *c)
 	if (n > 0 && !is_mine(l, c, body)) {
 		l->mixed++;
 		fprintf(stderr, "bench-serve: request %d (%s) got %.400s\n", c->number, expected(c->number), c->in.p);
-	}
-	if (n <= 0) {
-		close(c->fd);
-		dial(l, c);
 	}
 	c->number = -1;
 	note_memory(l);
@@ -293,6 +298,7 @@ static int measure(struct load *l, int requests, int paced)
 		make_request(l, i, &l->ready[i]);
 	for (int i = 0; i < l->clients; i++) {
 		ww_str_init(&l->c[i].in, ANSWER_BYTES);
+		l->c[i].number = -1;
 		dial(l, &l->c[i]);
 	}
 	usleep(SETTLE_US);		/* the server takes the connections */
@@ -322,7 +328,16 @@ static int measure(struct load *l, int requests, int paced)
 	return l->lost || l->mixed;
 }
 
-static int at_once(struct load *l, int requests)
+/* Some text as long as a solution is. */
+static char *filler(size_t bytes)
+{
+	struct ww_str s = WW_STR_INIT(1 << 20);
+	while (s.len < bytes)
+		ww_str_adds(&s, "\tout[i] = in[i] * 0.5f;\t/* \"half\" */\n");
+	return ww_str_take(&s);
+}
+
+static int at_once(struct load *l, int requests, int bytes)
 {
 	int fd[2], status = 0;
 	if (pipe(fd))
@@ -333,7 +348,7 @@ static int at_once(struct load *l, int requests)
 	if (read(fd[0], &l->port, sizeof(l->port)) != sizeof(l->port))
 		return 3;
 	l->task = "class Model: pass\n";
-	l->kernels = "";
+	l->kernels = filler((size_t)bytes);
 	l->plan = "void plan(struct ww_plan *p) { }\n";
 	int code = measure(l, requests, 1);
 	kill(l->pid, SIGTERM);
@@ -358,13 +373,15 @@ int main(int argc, char **argv)
 	int real = argc >= 6, first = real ? 6 : 2;
 	int requests = argc > first ? atoi(argv[first]) : real ? 1000 : 20000;
 	l.clients = argc > first + 1 ? atoi(argv[first + 1]) : 64;
+	int bytes = argc > first + 2 ? atoi(argv[first + 2]) : 0;
 	if ((!real && (argc < 2 || strcmp(argv[1], "at-once"))) || requests < 10 || l.clients < 1 || l.clients > MAX_CLIENTS) {
-		fputs("usage: bench-serve at-once [REQUESTS [CLIENTS]]\n"
+		fputs("usage: bench-serve at-once [REQUESTS [CLIENTS [BYTES]]]\n"
 		      "       bench-serve PORT PID TASK.py KERNELS PLAN [REQUESTS [CLIENTS]]\n", stderr);
 		return 2;
 	}
 	if (!real)
-		return at_once(&l, requests);
+		return at_once(&l, requests, bytes);
+	l.real = 1;
 	l.port = atoi(argv[1]);
 	l.pid = atoi(argv[2]);
 	l.task = text_of(argv[3]);

@@ -21,7 +21,13 @@ enum { DEPTH = 256, INTEGER_DIGITS = 18, NUMBER_BYTES = 64, KEY_BYTES = 64 };
 
 struct reader {
 	const char *p, *end;
-	struct ww_str text;		/* a string with escapes, decoded */
+	char *text;			/* a string with escapes, decoded: room for as many bytes as the whole has, or NULL */
+	size_t text_bytes;
+};
+struct span {
+	const char *p;			/* NULL: no string */
+	size_t n;
+	unsigned char bits;		/* of all its bytes: below 128, it is ASCII */
 };
 
 static json_t *read_value(struct reader *r, int depth);
@@ -59,11 +65,10 @@ static int hex4(struct reader *r, unsigned *out)
 	return 1;
 }
 
-/* After "\u". */
-static int unicode(struct reader *r)
+/* After "\u": the bytes in UTF-8, 0: none. */
+static size_t unicode(struct reader *r, char *out)
 {
 	unsigned c, low;
-	char utf8[4];
 	if (!hex4(r, &c) || !c || (c >= 0xdc00 && c < 0xe000))
 		return 0;
 	if (c >= 0xd800 && c < 0xdc00) {
@@ -73,56 +78,61 @@ static int unicode(struct reader *r)
 	}
 	size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
 	for (size_t i = n - 1; i; i--, c >>= 6)
-		utf8[i] = (char)(0x80 | (c & 0x3f));
-	utf8[0] = (char)(n == 1 ? c : (0xf00u >> n & 0xff) | c);
-	ww_str_add(&r->text, utf8, n);
-	return 1;
+		out[i] = (char)(0x80 | (c & 0x3f));
+	out[0] = (char)(n == 1 ? c : (0xf00u >> n & 0xff) | c);
+	return n;
 }
 
-static int escape(struct reader *r)
+/* After a backslash: likewise. */
+static size_t escape(struct reader *r, char *out)
 {
-	static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
-	if (r->p == r->end)
-		return 0;
-	char c = *r->p++;
-	if (c == 'u')
-		return unicode(r);
-	const char *at = memchr(from, c, sizeof(from) - 1);
-	if (at)
-		ww_str_addc(&r->text, to[at - from]);
-	return at != NULL;
-}
-
-/* After the opening quote: the string's bytes, in the text itself or decoded.  They are UTF-8 if jansson finds so. */
-static const char *string_bytes(struct reader *r, size_t *n)
-{
-	const char *from = r->p;
-	ww_str_reset(&r->text);
-	for (;;) {
-		while (r->p < r->end && *r->p != '"' && *r->p != '\\' && (unsigned char)*r->p >= 32)
-			r->p++;
-		if (r->p == r->end || (unsigned char)*r->p < 32)
-			return NULL;
-		if (*r->p == '"' && !r->text.len && !r->text.cut) {	/* no escapes */
-			*n = (size_t)(r->p++ - from);
-			return from;
-		}
-		ww_str_add(&r->text, from, (size_t)(r->p - from));
-		if (*r->p++ == '"') {
-			*n = r->text.len;
-			return r->text.cut ? NULL : r->text.p;
-		}
-		if (!escape(r))
-			return NULL;
-		from = r->p;
+	char c = r->p < r->end ? *r->p++ : 0;
+	switch (c) {
+	case 'n': *out = '\n'; return 1;
+	case 't': *out = '\t'; return 1;
+	case 'r': *out = '\r'; return 1;
+	case 'b': *out = '\b'; return 1;
+	case 'f': *out = '\f'; return 1;
+	case '"': case '\\': case '/': *out = c; return 1;
+	case 'u': return unicode(r, out);
+	default: return 0;
 	}
 }
 
+/* After the opening quote: the string's bytes, in the text itself or decoded; in both cases until the next string is read. */
+static struct span string_bytes(struct reader *r)
+{
+	const char *from = r->p, *p = from, *end = r->end;
+	struct span s = { 0 }, none = { 0 };
+	size_t n;
+	for (;;) {
+		for (; p < end && *p != '"' && *p != '\\' && (unsigned char)*p >= 32; p++)
+			s.bits |= (unsigned char)*p;
+		r->p = p + 1;
+		if (p == end || (unsigned char)*p < 32)
+			return none;
+		if (*p == '"' && !s.p)
+			return (struct span){ from, (size_t)(p - from), s.bits };
+		if (!r->text && !(r->text = malloc(r->text_bytes)))
+			return none;
+		s.p = r->text;
+		memcpy(r->text + s.n, from, (size_t)(p - from));
+		s.n += (size_t)(p - from);
+		if (*p == '"')
+			return s;
+		if (!(n = escape(r, r->text + s.n)))
+			return none;
+		for (; n; n--)
+			s.bits |= (unsigned char)r->text[s.n++];
+		from = p = r->p;
+	}
+}
+
+/* jansson says what is UTF-8. */
 static json_t *read_string(struct reader *r)
 {
-	size_t n;
-	const char *bytes = string_bytes(r, &n);
-	return bytes ? json_stringn(bytes, n) : NULL;
+	struct span s = string_bytes(r);
+	return !s.p ? NULL : s.bits < 128 ? json_stringn_nocheck(s.p, s.n) : json_stringn(s.p, s.n);
 }
 
 /* ---- Numbers ------------------------------------------------------------------------------------------------------- */
@@ -178,20 +188,21 @@ static json_t *read_number(struct reader *r)
 
 static int read_member(struct reader *r, json_t *o, int depth)
 {
-	size_t n;
-	const char *key = take(r, '"') ? string_bytes(r, &n) : NULL;
-	if (!key || json_object_getn(o, key, n))
+	struct span key = { 0 };
+	if (take(r, '"'))
+		key = string_bytes(r);
+	if (!key.p || json_object_getn(o, key.p, key.n))
 		return 0;
 	char kept[KEY_BYTES], *copy = NULL;
-	if (key == r->text.p) {		/* the value's strings use that room too */
-		copy = n < sizeof(kept) ? kept : malloc(n);
+	if (key.p == r->text) {		/* the value's strings use that room too */
+		copy = key.n < sizeof(kept) ? kept : malloc(key.n);
 		if (!copy)
 			return 0;
-		memcpy(copy, key, n);
-		key = copy;
+		memcpy(copy, key.p, key.n);
+		key.p = copy;
 	}
 	json_t *v = take(r, ':') ? read_value(r, depth) : NULL;
-	int good = v && !json_object_setn_new(o, key, n, v);
+	int good = v && !json_object_setn_new(o, key.p, key.n, v);
 	if (copy != kept)
 		free(copy);
 	return good;
@@ -258,13 +269,13 @@ static json_t *read_value(struct reader *r, int depth)
 
 json_t *ww_json_read(const char *text, size_t n)
 {
-	struct reader r = { .p = text, .end = text + n, .text = WW_STR_INIT(n) };
+	struct reader r = { .p = text, .end = text + n, .text_bytes = n };
 	json_t *v = read_value(&r, 0);
 	skip_blanks(&r);
 	if (v && r.p != r.end) {
 		json_decref(v);
 		v = NULL;
 	}
-	ww_str_release(&r.text);
+	free(r.text);
 	return v;
 }

@@ -291,12 +291,24 @@ static void test_requests(void **state)
 	expect("HEAD /hello HTTP/1.1\r\n" HOST "\r\n", "Content-Length: 5");
 	expect(POST("/echo?q=1") "X-A:  v\r\nContent-Length: 3\r\n\r\nabc", "POST q=1 v abc");
 	expect(GET("/under/any") "\r\n", "GET  - ");
-	expect(POST("/echo") "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nT: r\r\n\r\n", " abcde");
+	expect(POST("/echo") "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\nT: r\r\n\r\n", " abcde");
 	expect(POST("/echo") "Expect: 100-continue\r\nContent-Length: 3\r\n\r\n", "HTTP/1.1 100 Continue\r\n\r\n");
 	expect(POST("/echo") "Content-Length: 0\r\n\r\n", "POST  - ");
 	expect(GET("/stream") "\r\n", "data: 2\n\n\r\n0\r\n\r\n");
 	expect("GET /stream HTTP/1.0\r\n\r\n", "\r\n\r\ndata: 0\n\ndata: 1\n\ndata: 2\n\n");
 	end();
+}
+
+/* What libmicrohttpd's versions see differently: it ends, and no handler has had it, unless it was read `right`. */
+static void expect_end_or(const char *request, const char *right)
+{
+	struct ww_str s = WW_STR_INIT(1 << 20);
+	int fd = dial(), ended;
+	put(fd, request);
+	if (!hear(fd, &s, right, &ended) && (!ended || (!strstr(s.p, "HTTP/1.1 400 ") && !strstr(s.p, "HTTP/1.1 501 ")) || strstr(s.p, "POST ")))
+		fail_msg("asked\n%s\ngot\n%s", request, s.p);
+	close(fd);
+	ww_str_release(&s);
 }
 
 static void test_refusals(void **state)
@@ -314,7 +326,6 @@ static void test_refusals(void **state)
 		{ POST("/echo") "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\nabc", "400 Bad" },
 		{ POST("/echo") "Content-Length: -3\r\n\r\nabc", "400 Bad" },
 		{ POST("/echo") "Content-Length: 99999999999999999999\r\n\r\nabc", "413 Content" },
-		{ POST("/echo") "Transfer-Encoding: gzip\r\n\r\nabc", "501 Not" },
 		{ POST("/echo") "Transfer-Encoding: chunked\r\n\r\nzz\r\n", "400 Bad" },
 		{ POST("/echo") "Content-Length: 1001\r\n\r\n", "413 Content" },
 		{ "GET /hello HTTP/1.1\r\nHost: evil.example\r\n\r\n", "403 Forbidden" },
@@ -326,6 +337,10 @@ static void test_refusals(void **state)
 	start(NULL, 0);
 	for (size_t i = 0; i < WW_ARRAY_LEN(cases); i++)
 		expect(cases[i].request, cases[i].status);
+	/* 0.9.75 skips what may follow a chunk's length, 1.0.1 refuses it; a coding that it does not know 1.0.1 refuses by itself. */
+	expect_end_or(POST("/echo") "Transfer-Encoding: chunked\r\n\r\n2;x=y\r\nde\r\n0\r\n\r\n", " de");
+	expect_end_or(POST("/echo") "Transfer-Encoding: gzip\r\n\r\nabc", NULL);
+	expect_end_or(POST("/echo") "Transfer-Encoding: gzip, chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n", NULL);
 	struct ww_str s = WW_STR_INIT(1 << 20);
 	ww_str_adds(&s, POST("/echo") "Transfer-Encoding: chunked\r\n\r\n3e9\r\n");
 	for (int i = 0; i < 1001; i++)
