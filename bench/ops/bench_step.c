@@ -1,9 +1,9 @@
 /* bench_step.c - how fast a model trains: forward, loss, backward and AdamW on random tokens, with nothing around them.
  *
- *   bench-step DIR [DEVICE [exact|fast [SEQUENCES LENGTH [STEPS [LAYERS [WARM]]]]]]     default: cpu exact 1 128 3, all, 4
+ *   bench-step DIR [DEVICE [exact|fast [SEQUENCES LENGTH [STEPS [LAYERS [WARM [fp32|bf16]]]]]]]     default: cpu exact 1 128 3, all, 4, bf16
  *
- * DIR is a model in Hugging Face's form, trained in bf16; LAYERS layers keep their activations, the others are computed again; WARM steps come
- * before the ones that count, since products choose their algorithms in the first three.
+ * DIR is a model in Hugging Face's form; LAYERS layers (0: all) keep their activations, the others are computed again; WARM steps come before the
+ * ones that count, since products choose their algorithms in the first three.
  * The floating-point operations counted are 6 N a token (N: all parameters) and those of causal attention, half of the square; the
  * fraction is of 989 TFLOP/s, the peak of an H100 and an H200 for dense bf16.
  */
@@ -40,14 +40,15 @@ int main(int argc, char **argv)
 	struct ww_rng rng;
 	const char *device = argc > 2 ? argv[2] : "cpu", *mode = argc > 3 ? argv[3] : "exact";
 	int64_t sequences = number(argc, argv, 4, 1), length = number(argc, argv, 5, 128), steps = number(argc, argv, 6, 3);
-	int64_t keep = number(argc, argv, 7, WW_RUN_KEEP_ALL), warm = number(argc, argv, 8, 4), t = sequences * length;
-	if (argc < 2 || sequences < 1 || length < 2 || steps < 1 || keep < 1 || warm < 0) {
-		fprintf(stderr, "usage: bench-step DIR [DEVICE [exact|fast [SEQUENCES LENGTH [STEPS [LAYERS]]]]]\n");
+	int64_t keep = number(argc, argv, 7, 0), warm = number(argc, argv, 8, 4), t = sequences * length;
+	int dtype = argc > 9 && !strcmp(argv[9], "fp32") ? WW_F32 : WW_BF16;
+	if (argc < 2 || sequences < 1 || length < 2 || steps < 1 || keep < 0 || warm < 0) {
+		fprintf(stderr, "usage: bench-step DIR [DEVICE [exact|fast [SEQUENCES LENGTH [STEPS [LAYERS [WARM [fp32|bf16]]]]]]]\n");
 		return 2;
 	}
 	check(ww_dev_open(device, !strcmp(mode, "exact"), &dev, &err), &err);
-	check(ww_model_open(argv[1], dev, WW_BF16, &m, &err), &err);
-	check(ww_run_new(m, t, sequences, keep, &r, &err), &err);
+	check(ww_model_open(argv[1], dev, dtype, &m, &err), &err);
+	check(ww_run_new(m, t, sequences, keep ? keep : WW_RUN_KEEP_ALL, &r, &err), &err);
 	check(ww_optim_new(m, &o, &err), &err);
 	int32_t *ids = malloc((size_t)(t + 1) * 4), *starts = malloc((size_t)(sequences + 1) * 4);
 	float *dlogp = malloc((size_t)t * 4), *logp = malloc((size_t)t * 4), norm = 0;

@@ -1,8 +1,8 @@
 /* attn_any.cu - attention for fp32 and for head dimensions that the tensor cores do not take.
  *
  * One warp a row: its lanes stand for keys while scores are made and for dimensions while values are summed.  Blocks, their
- * parts and their order are those of attn.cuh, in fp32 throughout.  Slow and plain: models that are trained and run have
- * dimensions that attn_fwd.cu takes.
+ * parts and their order are those of attn.cuh, in fp32 throughout.  Slow and plain: bf16 models have dimensions that attn_fwd.cu
+ * takes, and fp32 with more than a few rows goes to attn_f32.cu, which gives the same bits.
  *
  * The gradient is two kernels without a shared sum: any_dq_k has a query row and walks the keys, any_dkv_k has a key row and
  * walks the queries behind it, each in order.

@@ -89,7 +89,7 @@ int ww_cu_differ(cudaStream_t s, int *differ, const void *a, const void *b, size
 /* Numbers in -1..1 that depend on seed and index only. */
 int ww_cu_random(cudaStream_t s, int bf16, void *x, int64_t n, uint32_t seed);
 
-/* ---- attn_fwd.cu, attn_bwd.cu, attn_any.cu */
+/* ---- attn_*.cu */
 struct ww_cu_attn {
 	const void *q, *k, *v;
 	void *out;
@@ -121,6 +121,11 @@ int ww_cu_attn_hopper_bwd(cudaStream_t s, const struct ww_cu_attn_bwd *b, void *
 int ww_cu_attn_any_max(void);
 int ww_cu_attn_any_fwd(cudaStream_t s, int bf16, const struct ww_cu_attn *a);
 int ww_cu_attn_any_bwd(cudaStream_t s, int bf16, const struct ww_cu_attn_bwd *b, void *work);
+/* fp32 in tiles of 64 rows, forward with the bits of ww_cu_attn_any_fwd(); many: the batch has rows enough for it to pay. */
+int ww_cu_attn_f32_fits(const struct ww_cu_attn *a);
+int ww_cu_attn_f32_many(const struct ww_cu_attn *a);
+int ww_cu_attn_f32_fwd(cudaStream_t s, const struct ww_cu_attn *a);
+int ww_cu_attn_f32_bwd(cudaStream_t s, const struct ww_cu_attn_bwd *b, void *work);
 /* delta (T, A) = sum of dout * out */
 int ww_cu_attn_delta(cudaStream_t s, int bf16, float *delta, const void *dout, const void *out, int64_t rows, int d);
 

@@ -339,6 +339,9 @@ static struct ww_cu_attn attn_of(const struct ww_attn *a)
 				    .heads = (int)a->heads, .kv_heads = (int)a->kv_heads, .head_dim = (int)a->head_dim, .scale = a->scale };
 }
 
+/* fp32 many rows at a time, where that pays and fits: the bits of the plain kernels. */
+static int tiled_f32(const struct ww_attn *a, const struct ww_cu_attn *c) { return !half(a->q) && ww_cu_attn_f32_many(c) && ww_cu_attn_f32_fits(c); }
+
 /* Three families of kernels: one shape always goes to one of them, whatever the batch, since their bits differ. */
 static void cuda_attention(struct ww_stream *s, const struct ww_attn *a)
 {
@@ -346,6 +349,10 @@ static void cuda_attention(struct ww_stream *s, const struct ww_attn *a)
 	int sms = s->d->sms, hopper = s->d->hopper && half(a->q) && ww_cu_attn_hopper_fits(&c);
 	if (!a->t)
 		return;
+	if (tiled_f32(a, &c)) {
+		LAUNCH("attention", ww_cu_attn_f32_fwd(s->s, &c));
+		return;
+	}
 	if (!half(a->q) || !ww_cu_attn_fits(&c)) {
 		LAUNCH("attention", ww_cu_attn_any_fwd(s->s, half(a->q), &c));
 		return;
@@ -365,8 +372,11 @@ static void cuda_attention_bwd(struct ww_stream *s, const struct ww_attn_bwd *b)
 	if (!b->fwd.t)
 		return;
 	void *work = ww_cu_scratch(s, ww_cu_attn_bwd_bytes(&c.fwd));
-	int fits = type == WW_BF16 && ww_cu_attn_fits(&c.fwd) && !(((uintptr_t)c.dout | (uintptr_t)c.dq | (uintptr_t)c.dk | (uintptr_t)c.dv) & 15);
-	if (fits && s->d->hopper && ww_cu_attn_hopper_fits(&c.fwd))
+	int aligned = !(((uintptr_t)c.dout | (uintptr_t)c.dq | (uintptr_t)c.dk | (uintptr_t)c.dv) & 15);
+	int fits = type == WW_BF16 && ww_cu_attn_fits(&c.fwd) && aligned;
+	if (aligned && tiled_f32(&b->fwd, &c.fwd))
+		LAUNCH("attention_bwd", ww_cu_attn_f32_bwd(s->s, &c, work));
+	else if (fits && s->d->hopper && ww_cu_attn_hopper_fits(&c.fwd))
 		LAUNCH("attention_bwd", ww_cu_attn_hopper_bwd(s->s, &c, work));
 	else if (fits)
 		LAUNCH("attention_bwd", ww_cu_attn_bwd(s->s, &c, work));
@@ -545,7 +555,8 @@ static enum ww_rc find_gpu(struct ww_cuda *d, struct ww_err *err)
 		return failed(err, rc, "cannot use the GPU");
 	if (major < 9)
 		return ww_err_set(err, WW_ERR_MISSING, "the engine needs a GPU of compute capability 9.0 or later, this one has %d.%d", major, minor);
-	d->hopper = major == 9 && minor == 0;
+	const char *kernels = getenv("WARPWRIGHT_CUDA_KERNELS");	/* portable: without Hopper's own instructions */
+	d->hopper = major == 9 && minor == 0 && !(kernels && !strcmp(kernels, "portable"));
 	name_gpu(d, &p);
 	return WW_OK;
 }
