@@ -42,6 +42,7 @@ struct ww_verdict {
 	int disturbed;			/* the times are not to be trusted, after `attempts` measurements; see `disturbance` */
 	char disturbance[96];		/* why, in words; "" */
 	int attempts;			/* how often it was measured; the others were disturbed */
+	int set_aside;			/* timed rounds that do not count: others had the processors (cpu) */
 	double err_rel, err_abs;	/* worst over outputs and draws: norm-wise relative, largest absolute */
 	struct ww_times time;		/* device_us: NAN unless correct and timed */
 	struct ww_ratio time_device;	/* interval of time.device_us, microseconds */

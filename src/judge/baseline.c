@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/time.h"
+#include "base/waited.h"
 #include "judge/forms/form.h"
 
 #include <math.h>
@@ -116,7 +117,9 @@ static enum ww_rc cpu_once(struct ww_judge_task *t, enum ww_baseline b, double *
 	WW_TRY(ww_ref_arm(t->ref, b, err));
 	memset(t->judge->flush, 1, t->judge->flush_bytes);
 	ww_ref_settle(t->ref);
+	uint64_t waited = ww_waited_ns(ww_ref_pid(t->ref));
 	WW_TRY(ww_ref_fire(t->ref, &ns, err));
+	t->base_waited_us = ww_waited_us_since(ww_ref_pid(t->ref), waited);
 	*us = (double)ns * 1e-3;
 out:
 	return rc;
@@ -180,7 +183,7 @@ out:
 
 static int steady(const struct ww_base *e)
 {
-	return e->n >= MIN_CALLS && ww_stats_width(ww_stats_interval(e->us, e->n)) < NARROW;
+	return e->n >= MIN_CALLS && ww_stats_width(ww_stats_interval(e->us, e->n, WW_STATS_95)) < NARROW;
 }
 
 /* One round: a new draw, then each baseline once. */

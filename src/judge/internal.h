@@ -71,6 +71,7 @@ struct ww_judge_task {
 	int by_clock;			/* which of the two the judgement in progress is about */
 	double flops, bytes;		/* from the graph: arithmetic asked for, bytes that must move */
 	double matrix_flops;		/* of products, convolutions and attentions alone */
+	double base_waited_us;		/* cpu: what others made the baseline wait for processors in its last timed call */
 	double reference_s;		/* spent in the reference worker by the judgement in progress */
 	struct ww_spent { double load, draw, run, compare, repeat, baseline; } spent;	/* by it, for the verdict's `seconds` */
 	uint64_t draw_counter;		/* with a public seed: the stream of draws */
@@ -101,6 +102,7 @@ struct ww_session {
 	int calls, contradicted;	/* timed ones; those whose events the host's clock contradicts (ww_run_result) */
 	double used_s;			/* cpu: processor time of used_calls calls together */
 	int used_calls;
+	double waited_us;		/* cpu: what others made the candidate wait for processors in its last call */
 	double witness_us;		/* cuda: the last timed call by the stamps (run/clocks.h); NAN else */
 	int flush;			/* cpu: the next call starts with cold caches */
 	int brief;			/* time it for a few seconds only */
@@ -210,6 +212,7 @@ struct ww_load {
 struct ww_disturbance {
 	int certain;			/* no number measured meanwhile is to be trusted */
 	int noticed;			/* something was there; whether it mattered shows in the samples */
+	double others_s;		/* cpu: processor time of others meanwhile */
 	char why[96];			/* "" or in words */
 };
 void ww_load_start(struct ww_load *l, const struct ww_judge *j, const pid_t *own, int n_own);

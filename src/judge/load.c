@@ -70,6 +70,7 @@ static void end_cpu(const struct ww_load *l, struct ww_disturbance *d)
 {
 	double others = machine_busy_s() - l->busy_s - (own_s(l) - l->own_s);
 	double share = others / (ww_seconds_since(l->start_ns) * (double)sysconf(_SC_NPROCESSORS_ONLN));
+	d->others_s = others;
 	d->noticed = share > OTHERS_NOTICED;
 	d->certain = share > OTHERS_CERTAIN;
 	if (d->noticed)

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "base/time.h"
+#include "base/waited.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -181,10 +182,13 @@ static void believe_clock(struct ww_session *s, const struct ww_run_result *res)
 
 enum ww_rc ww_session_go(struct ww_session *s, struct ww_run_result *res, struct ww_err *err)
 {
+	int cpu = s->t->judge->opts.target == WW_TARGET_CPU;
 	uint64_t start = ww_now_ns();
 	if (s->flush)
 		memset(s->t->judge->flush, 1, s->t->judge->flush_bytes);
+	uint64_t waited = cpu ? ww_waited_ns(s->ops->pid(s->candidate)) : 0;
 	enum ww_rc rc = s->ops->go(s->candidate, s->limit_s, res, err);
+	s->waited_us = cpu && !s->failed ? ww_waited_us_since(s->ops->pid(s->candidate), waited) : 0;
 	s->t->spent.run += ww_seconds_since(start);
 	if (rc == WW_OK)
 		ww_session_fail_run(s, res, "run");

@@ -38,10 +38,11 @@ double ww_stats_median(const double *x, int n)
 	return median_in_place(copy, n);
 }
 
-static struct ww_ratio percentiles(double *estimates, double mid)
+static struct ww_ratio percentiles(double *estimates, double mid, enum ww_stats_sure sure)
 {
+	int cut = sure == WW_STATS_999 ? 0 : RESAMPLES * 25 / 1000;
 	qsort(estimates, RESAMPLES, sizeof(*estimates), compare);
-	return (struct ww_ratio){ estimates[RESAMPLES * 25 / 1000], mid, estimates[RESAMPLES * 975 / 1000 - 1] };
+	return (struct ww_ratio){ estimates[cut], mid, estimates[RESAMPLES - 1 - cut] };
 }
 
 /* Samples in order of size, and where each one went. */
@@ -113,7 +114,7 @@ static double resample(struct picker *p, const struct ranked *r)
 	return counted_median(r, count);
 }
 
-struct ww_ratio ww_stats_interval(const double *x, int n)
+struct ww_ratio ww_stats_interval(const double *x, int n, enum ww_stats_sure sure)
 {
 	double estimates[RESAMPLES];
 	struct ranked r;
@@ -123,10 +124,10 @@ struct ww_ratio ww_stats_interval(const double *x, int n)
 	struct picker g = picker_of(1, (uint64_t)n);
 	for (int k = 0; k < RESAMPLES; k++)
 		estimates[k] = resample(&g, &r);
-	return percentiles(estimates, ww_stats_median(x, n));
+	return percentiles(estimates, ww_stats_median(x, n), sure);
 }
 
-struct ww_ratio ww_stats_ratio_paired(const double *base, const double *x, int n)
+struct ww_ratio ww_stats_ratio_paired(const double *base, const double *x, int n, enum ww_stats_sure sure)
 {
 	double estimates[RESAMPLES];
 	struct ranked b, a;
@@ -144,10 +145,11 @@ struct ww_ratio ww_stats_ratio_paired(const double *base, const double *x, int n
 		}
 		estimates[e] = counted_median(&b, of_base) / counted_median(&a, of_x);
 	}
-	return percentiles(estimates, ww_stats_median(base, n) / ww_stats_median(x, n));
+	return percentiles(estimates, ww_stats_median(base, n) / ww_stats_median(x, n), sure);
 }
 
-struct ww_ratio ww_stats_ratio(const double *base, int n_base, double scale, const double *x, int n)
+struct ww_ratio ww_stats_ratio(const double *base, int n_base, double scale, const double *x, int n,
+			       enum ww_stats_sure sure)
 {
 	double estimates[RESAMPLES];
 	struct ranked b, a;
@@ -158,7 +160,7 @@ struct ww_ratio ww_stats_ratio(const double *base, int n_base, double scale, con
 	struct picker g = picker_of(3, (uint64_t)(n * 1000 + n_base));
 	for (int k = 0; k < RESAMPLES; k++)
 		estimates[k] = resample(&g, &b) * scale / resample(&g, &a);
-	return percentiles(estimates, ww_stats_median(base, n_base) * scale / ww_stats_median(x, n));
+	return percentiles(estimates, ww_stats_median(base, n_base) * scale / ww_stats_median(x, n), sure);
 }
 
 void ww_stats_hold(double *us, const double *witness, int n, double slack, double share)

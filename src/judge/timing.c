@@ -13,6 +13,12 @@
  * rounds or seconds.  A caller may lower the seconds, never the first MIN_ROUNDS or what is checked in them: the intervals
  * get wider and say so.  Other baselines come from baseline.c, multiplied by the drift seen on the pivot.
  *
+ * Waiting (cpu).  What a side waited for processors while it was called is known to the nanosecond (base/waited.h).  A round in which
+ * one waited for more than WAIT_US and 2% of its time is set aside and made again, up to MAX_ASIDE times, and the verdict says how often; MIN_CHECKED
+ * of those that count have been compared in any case.  Where time or patience end before there are MIN_ROUNDS others, all
+ * rounds count, the measurement is disturbed, and its intervals are those that one resample in a thousand leaves instead of one in twenty: what others took
+ * from one side is not to look like the other's speed.  Whoever waited longer than others computed waited for his own threads: then all count as well.
+ *
  * A measurement that was disturbed (load.c, and what its own samples show) is made again, up to MAX_ATTEMPTS times and while
  * the time lasts; the first undisturbed one counts, else the one with the narrowest intervals, and the verdict says so.
  *
@@ -31,23 +37,36 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "base/time.h"
+#include "base/waited.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MIN_WARM = 3, MAX_WARM = 10, MIN_ROUNDS = 10, MAX_ROUNDS = 60, MIN_CHECKED = 8, MIN_UNCHECKED = 3, SUSPECT_CHECKED = 20, MAX_ATTEMPTS = 3, CALLS = 30 };
+enum { MIN_WARM = 3, MAX_WARM = 10, MIN_ROUNDS = 10, MAX_ROUNDS = 60, MIN_CHECKED = 8, MIN_UNCHECKED = 3, SUSPECT_CHECKED = 20, MAX_ASIDE = 180,
+       MAX_ATTEMPTS = 3, CALLS = 30 };
 static const double MAX_SECONDS = 10, BRIEF_SECONDS = 3, NARROW = 0.02, STEADY = 0.05, RESTLESS = 0.15, DRIFT = 0.03;
 static const double COPY_MARGIN = 1.15, SAME = 0.03, WITNESS_SLACK_US = 2.5, WITNESS_SHARE = 0.01;
+static const double WAIT_US = 30, WAIT_SHARE = 0.02, OWN_WAIT = 1.5, OWN_WAIT_S = 0.05;
 
 enum side { CANDIDATE, PIVOT, RIVAL, SIDES };
 
-/* One attempt: sample i of every side is of the same round. */
+/* One call of each side on one draw. */
+struct round {
+	double us[SIDES], waited_us[SIDES];
+	double witness_us;		/* of the candidate */
+	int check;			/* it was compared */
+};
+
+/* One attempt.  Sample i of every side is of the same round.  While it is made the n that count stand in front of those set aside. */
 struct series {
-	double us[SIDES][WW_STATS_MAX_SAMPLES];
-	double witness_us[WW_STATS_MAX_SAMPLES];	/* of the candidate */
-	int n;
+	struct round rounds[WW_STATS_MAX_SAMPLES];
+	int n, aside;
+	int again;			/* the last one was set aside */
+	int clean;			/* cpu: nobody waited in any that counts */
+	enum ww_stats_sure sure;
+	double us[SIDES][WW_STATS_MAX_SAMPLES];	/* of the n */
 	char disturbance[96];		/* "" where it was not disturbed */
 };
 
@@ -122,6 +141,11 @@ static enum ww_rc side_once(struct timing *x, enum side side, int check, double 
 	}
 }
 
+static double waited_us(const struct timing *x, enum side side)
+{
+	return side == PIVOT ? x->s->t->base_waited_us : side == CANDIDATE ? x->s->waited_us : x->s->rival->waited_us;
+}
+
 /* ---- Rounds ------------------------------------------------------------------------------------------------------ */
 
 static enum ww_rc prepare(struct ww_session *s, struct ww_err *err)
@@ -134,8 +158,8 @@ static enum ww_rc prepare(struct ww_session *s, struct ww_err *err)
 	return rc == WW_OK ? ww_session_prepare(s, flags, err) : rc;
 }
 
-/* us[side] gets the time of each side that takes part. */
-static enum ww_rc one_round(struct timing *x, int check, double *us, struct ww_err *err)
+/* r->us[side] gets the time of each side that takes part. */
+static enum ww_rc one_round(struct timing *x, int check, struct round *r, struct ww_err *err)
 {
 	static const enum side orders[2][SIDES] = { { CANDIDATE, RIVAL, PIVOT }, { PIVOT, CANDIDATE, RIVAL } };
 	const enum side *order = orders[ww_rng_below(&x->rng, 2)];
@@ -146,8 +170,12 @@ static enum ww_rc one_round(struct timing *x, int check, double *us, struct ww_e
 	WW_TRY(check ? ww_session_draw(x->s->t, 1, 0, WW_REF_PARAMS_REDRAW, err)
 		     : ww_session_draw_unchecked(x->s->t, WW_REF_PARAMS_REDRAW, err));
 	for (int k = 0; k < SIDES && !x->s->failed; k++)
-		if (takes_part(x, order[k]))
-			WW_TRY(side_once(x, order[k], check, &us[order[k]], err));
+		if (takes_part(x, order[k])) {
+			WW_TRY(side_once(x, order[k], check, &r->us[order[k]], err));
+			r->waited_us[order[k]] = on_cpu(x) ? waited_us(x, order[k]) : 0;
+		}
+	r->witness_us = x->s->witness_us;
+	r->check = check;
 out:
 	return rc;
 }
@@ -175,17 +203,38 @@ out:
 	return rc;
 }
 
+static int somebody_waited(const struct round *r)
+{
+	for (int side = 0; side < SIDES; side++)
+		if (r->waited_us[side] > WAIT_US && r->waited_us[side] > WAIT_SHARE * r->us[side])
+			return 1;
+	return 0;
+}
+
 static enum ww_rc sampled_round(struct timing *x, int check, struct ww_err *err)
 {
-	double us[SIDES] = { 0 };
-	enum ww_rc rc = one_round(x, check, us, err);
+	struct series *e = &x->now;
+	struct round r = { { 0 }, { 0 }, NAN, 0 };
+	enum ww_rc rc = one_round(x, check, &r, err);
 	if (rc != WW_OK || x->s->failed)
 		return rc;
-	for (int side = 0; side < SIDES; side++)
-		x->now.us[side][x->now.n] = us[side];
-	x->now.witness_us[x->now.n] = x->s->witness_us;
-	x->now.n++;
+	e->again = somebody_waited(&r);
+	e->rounds[e->n + e->aside] = r;
+	if (e->again) {
+		e->aside++;
+		return WW_OK;
+	}
+	e->rounds[e->n + e->aside] = e->rounds[e->n];
+	e->rounds[e->n++] = r;
 	return WW_OK;
+}
+
+/* The samples of the rounds that count. */
+static void lay_out(struct series *e)
+{
+	for (int k = 0; k < e->n; k++)
+		for (int side = 0; side < SIDES; side++)
+			e->us[side][k] = e->rounds[k].us[side];
 }
 
 /* Which rounds are checked: MIN_CHECKED of the first MIN_ROUNDS, later ones with probability 1/8. */
@@ -201,13 +250,23 @@ static void choose(struct ww_rng *g, char *check, int n)
 	}
 }
 
+static struct ww_ratio ratio(const struct series *e, enum side base)
+{
+	return ww_stats_ratio_paired(e->us[base], e->us[CANDIDATE], e->n, e->sure);
+}
+
+static struct ww_ratio interval(const struct series *e)
+{
+	return ww_stats_interval(e->us[CANDIDATE], e->n, e->sure);
+}
+
 /* The widest of the intervals that the verdict rests on. */
 static double width(const struct timing *x, const struct series *e)
 {
-	double w = ww_stats_width(ww_stats_interval(e->us[CANDIDATE], e->n));
+	double w = ww_stats_width(interval(e));
 	for (int side = PIVOT; side < SIDES; side++)
 		if (takes_part(x, side))
-			w = fmax(w, ww_stats_width(ww_stats_ratio_paired(e->us[side], e->us[CANDIDATE], e->n)));
+			w = fmax(w, ww_stats_width(ratio(e, side)));
 	return w;
 }
 
@@ -219,22 +278,61 @@ static double limit_s(const struct timing *x)
 
 /* A candidate that counts its calls knows that few of the later ones are compared.  What it saves in the others must not pay: where
  * those that nobody looked at were faster, only those that were compared count. */
-static void hold_to_checked(struct series *e, const char *check)
+static void hold_to_checked(struct series *e)
 {
 	double us[2][WW_STATS_MAX_SAMPLES];
 	int n[2] = { 0, 0 }, kept = 0;
-	for (int k = 0; k < e->n; k++)
-		us[check[k] != 0][n[check[k] != 0]++] = e->us[CANDIDATE][k];
+	for (int k = 0; k < e->n; k++) {
+		int check = e->rounds[k].check != 0;
+		us[check][n[check]++] = e->us[CANDIDATE][k];
+	}
 	if (n[0] < MIN_UNCHECKED || n[1] < MIN_CHECKED || ww_stats_median(us[0], n[0]) >= (1 - SAME) * ww_stats_median(us[1], n[1]))
 		return;
 	for (int k = 0; k < e->n; k++) {
-		if (!check[k])
+		if (!e->rounds[k].check)
 			continue;
 		for (int side = 0; side < SIDES; side++)
 			e->us[side][kept] = e->us[side][k];
-		kept++;
+		e->rounds[kept++] = e->rounds[k];
 	}
 	e->n = kept;
+}
+
+static void hold_to_stamps(struct series *e)
+{
+	double witness_us[WW_STATS_MAX_SAMPLES];
+	for (int k = 0; k < e->n; k++)
+		witness_us[k] = e->rounds[k].witness_us;
+	ww_stats_hold(e->us[CANDIDATE], witness_us, e->n, WITNESS_SLACK_US, WITNESS_SHARE);
+}
+
+static int enough(struct timing *x)
+{
+	struct series *e = &x->now;
+	if (e->n + e->aside >= MIN_ROUNDS && ww_seconds_since(x->start_ns) > limit_s(x))
+		return 1;
+	if (e->n < MIN_ROUNDS || e->again)
+		return e->aside >= MAX_ASIDE;
+	lay_out(e);
+	return e->n >= MAX_ROUNDS || width(x, e) < NARROW;
+}
+
+/* A round that is made again is compared or not by a lot of its own, as likely as the one that was set aside. */
+static int shall_check(struct timing *x, const char *check)
+{
+	const struct series *e = &x->now;
+	if (!e->again)
+		return check[e->n];
+	return e->n < MIN_ROUNDS ? ww_rng_below(&x->rng, MIN_ROUNDS) < MIN_CHECKED : ww_rng_below(&x->rng, 8) == 0;
+}
+
+/* Of the rounds that will count. */
+static int n_checked(const struct series *e)
+{
+	int n = 0;
+	for (int k = 0; k < (e->n < MIN_ROUNDS ? e->n + e->aside : e->n); k++)
+		n += e->rounds[k].check;
+	return n;
 }
 
 static enum ww_rc sample(struct timing *x, struct ww_err *err)
@@ -242,15 +340,33 @@ static enum ww_rc sample(struct timing *x, struct ww_err *err)
 	char check[MAX_ROUNDS];
 	enum ww_rc rc = WW_OK;
 	choose(&x->rng, check, MAX_ROUNDS);
-	for (int k = 0; k < MAX_ROUNDS && !x->s->failed; k++) {
-		WW_TRY(sampled_round(x, check[k], err));
-		if (x->now.n >= MIN_ROUNDS && (width(x, &x->now) < NARROW || ww_seconds_since(x->start_ns) > limit_s(x)))
-			break;
-	}
-	ww_stats_hold(x->now.us[CANDIDATE], x->now.witness_us, x->now.n, WITNESS_SLACK_US, WITNESS_SHARE);
-	hold_to_checked(&x->now, check);
+	do
+		WW_TRY(sampled_round(x, shall_check(x, check), err));
+	while (!x->s->failed && !enough(x));
+	while (!x->s->failed && n_checked(&x->now) < MIN_CHECKED && x->now.aside < MAX_ASIDE)
+		WW_TRY(sampled_round(x, 1, err));
 out:
 	return rc;
+}
+
+/* Which rounds count? */
+static void settle(struct timing *x, const struct ww_disturbance *d)
+{
+	struct series *e = &x->now;
+	double waited_s = 0;
+	for (int k = 0; k < e->n + e->aside; k++)
+		for (int side = 0; side < SIDES; side++)
+			waited_s += e->rounds[k].waited_us[side] * 1e-6;
+	int own = waited_s > OWN_WAIT * d->others_s + OWN_WAIT_S;
+	e->clean = e->n >= MIN_ROUNDS && !own && on_cpu(x) && ww_waited_known();
+	e->sure = e->n < MIN_ROUNDS ? WW_STATS_999 : WW_STATS_95;
+	if (e->n < MIN_ROUNDS || own) {
+		e->n += e->aside;
+		e->aside = 0;
+	}
+	lay_out(e);
+	hold_to_stamps(e);
+	hold_to_checked(e);
 }
 
 /* ---- Attempts ---------------------------------------------------------------------------------------------------- */
@@ -262,22 +378,23 @@ static double drift(const double *us, int n)
 }
 
 /* What the machine tells and what the samples show: neither alone misses nothing. */
-static void look_for_disturbance(struct timing *x, const struct ww_load *load)
+static void look_for_disturbance(struct timing *x, const struct ww_disturbance *d)
 {
-	struct ww_disturbance d;
 	struct series *e = &x->now;
 	double w = width(x, e), moved = drift(e->us[CANDIDATE], e->n), spread = ww_stats_spread(e->us[CANDIDATE], e->n);
 
-	ww_load_end(load, &d);
 	e->disturbance[0] = 0;
-	if (d.certain || (d.noticed && w >= NARROW))
-		snprintf(e->disturbance, sizeof(e->disturbance), "%s", d.why);
+	if ((d->certain && !e->clean) || (d->noticed && w >= NARROW))
+		snprintf(e->disturbance, sizeof(e->disturbance), "%s", d->why);
+	else if (e->sure == WW_STATS_999)
+		snprintf(e->disturbance, sizeof(e->disturbance), "others had the processors in nearly all calls");
 	else if (moved > DRIFT && moved > 2 * w)
 		snprintf(e->disturbance, sizeof(e->disturbance), "the times drifted by %.0f%%", 100 * moved);
 	else if (spread > RESTLESS && w >= NARROW)
 		snprintf(e->disturbance, sizeof(e->disturbance), "the times vary by %.0f%%", 100 * spread);
-	ww_log(WW_LOG_DEBUG, "timed: %d rounds, widest interval %.2f%%, drift %.2f%%, spread %.2f%%; %s", e->n, 100 * w, 100 * moved,
-	       100 * spread, e->disturbance[0] ? e->disturbance : d.noticed ? d.why : "undisturbed");
+	ww_log(WW_LOG_DEBUG, "timed: %d rounds%s, %d set aside, widest interval %.2f%%, drift %.2f%%, spread %.2f%%; %s", e->n,
+	       e->sure == WW_STATS_999 ? " with waiting" : "", e->aside, 100 * w, 100 * moved, 100 * spread,
+	       e->disturbance[0] ? e->disturbance : d->noticed ? d->why : "undisturbed");
 }
 
 static enum ww_rc attempt(struct timing *x, struct ww_err *err)
@@ -285,16 +402,21 @@ static enum ww_rc attempt(struct timing *x, struct ww_err *err)
 	const struct ww_session *s = x->s;
 	const pid_t own[] = { ww_ref_pid(s->t->ref), s->ops->pid(s->candidate), s->rival ? s->rival->ops->pid(s->rival->candidate) : 0,
 			      ww_form_base_pid(s->t, x->pivot) };
+	struct ww_disturbance d;
 	struct ww_load load;
 	enum ww_rc rc;
-	x->now.n = 0;
+	x->now.n = x->now.aside = x->now.again = 0;
+	x->now.sure = WW_STATS_95;
 	WW_TRY(warm_up(x, err));
 	if (s->failed)
 		goto out;
 	ww_load_start(&load, s->t->judge, own, WW_ARRAY_LEN(own));
 	WW_TRY(sample(x, err));
-	if (!s->failed)
-		look_for_disturbance(x, &load);
+	if (s->failed)
+		goto out;
+	ww_load_end(&load, &d);
+	settle(x, &d);
+	look_for_disturbance(x, &d);
 out:
 	return rc;
 }
@@ -315,6 +437,7 @@ static enum ww_rc measure(struct timing *x, struct ww_err *err)
 			break;
 	}
 	v->disturbed = x->best.disturbance[0] != 0;
+	v->set_aside = x->best.aside;
 	snprintf(v->disturbance, sizeof(v->disturbance), "%s", x->best.disturbance);
 out:
 	return rc;
@@ -328,7 +451,7 @@ static void set_rival(const struct timing *x)
 	const struct series *e = &x->best;
 	v->baseline_measured[WW_BASE_SOLUTION] = 1;
 	v->baselines[WW_BASE_SOLUTION] = (struct ww_times){ ww_stats_median(e->us[RIVAL], e->n), NAN };
-	v->speedup[WW_BASE_SOLUTION] = ww_stats_ratio_paired(e->us[RIVAL], e->us[CANDIDATE], e->n);
+	v->speedup[WW_BASE_SOLUTION] = ratio(e, RIVAL);
 }
 
 static void set_ratios(const struct timing *x)
@@ -350,8 +473,8 @@ static void set_ratios(const struct timing *x)
 		v->baseline_measured[b] = 1;
 		v->baselines[b].device_us = ww_stats_median(base->us, base->n) * moved;
 		v->baselines[b].call_us = ww_stats_median(base->call_us, base->n_call) * moved;
-		v->speedup[b] = (int)x->pivot == b ? ww_stats_ratio_paired(e->us[PIVOT], e->us[CANDIDATE], e->n)
-						   : ww_stats_ratio(base->us, base->n, moved, e->us[CANDIDATE], e->n);
+		v->speedup[b] = (int)x->pivot == b ? ratio(e, PIVOT)
+						   : ww_stats_ratio(base->us, base->n, moved, e->us[CANDIDATE], e->n, e->sure);
 		if (on_cpu(x) || t->by_clock)
 			v->speedup_call[b] = v->speedup[b];
 	}
@@ -360,7 +483,7 @@ static void set_ratios(const struct timing *x)
 static void set_times(const struct timing *x)
 {
 	struct ww_verdict *v = x->s->v;
-	v->time_device = ww_stats_interval(x->best.us[CANDIDATE], x->best.n);
+	v->time_device = interval(&x->best);
 	v->time.device_us = v->time_device.mid;
 	if (on_cpu(x) || x->s->ops->by_clock)
 		v->time.call_us = v->time.device_us;
@@ -395,7 +518,7 @@ out:
 static enum ww_rc check_more(struct timing *x, struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;
-	x->now.n = 0;
+	x->now.n = x->now.aside = 0;
 	for (int k = 0; rc == WW_OK && k < SUSPECT_CHECKED && !x->s->failed; k++)
 		rc = sampled_round(x, 1, err);
 	return rc;
@@ -440,7 +563,7 @@ static void set_call(const struct ww_judge_task *t, struct ww_verdict *v, const 
 		const struct ww_base *e = &t->base[b];
 		double moved = v->baselines[b].call_us / ww_stats_median(e->call_us, e->n_call);	/* as set_ratios() found */
 		if (v->baseline_measured[b] && e->n_call)
-			v->speedup_call[b] = ww_stats_ratio(e->call_us, e->n_call, moved, us, n);
+			v->speedup_call[b] = ww_stats_ratio(e->call_us, e->n_call, moved, us, n, WW_STATS_95);
 	}
 }
 

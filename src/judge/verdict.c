@@ -152,6 +152,7 @@ json_t *ww_verdict_to_json(const struct ww_verdict *v)
 	json_object_set_new(o, "draws", json_integer(v->draws));
 	json_object_set_new(o, "checked_calls", json_integer(v->checked_calls));
 	json_object_set_new(o, "attempts", json_integer(v->attempts));
+	json_object_set_new(o, "set_aside", json_integer(v->set_aside));
 	json_object_set_new(o, "disturbance", json_string(v->disturbance));
 	json_object_set_new(o, "repeats", json_integer(v->repeats));
 	json_object_set_new(o, "nondeterministic", json_integer(v->nondeterministic));
@@ -272,6 +273,7 @@ enum ww_rc ww_verdict_from_json(const json_t *o, struct ww_verdict *v, struct ww
 	v->floor_us = read_number(o, "floor_us");
 	v->floor_flops_us = read_number(o, "floor_flops_us");
 	v->attempts = (int)ww_json_int(o, "attempts", 0);
+	v->set_aside = (int)ww_json_int(o, "set_aside", 0);
 	snprintf(v->disturbance, sizeof(v->disturbance), "%s", ww_json_str(o, "disturbance", ""));
 	v->time.device_us = read_number(json_object_get(o, "time"), "device_us");
 	v->time.call_us = read_number(json_object_get(o, "time"), "call_us");

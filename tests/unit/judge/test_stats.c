@@ -24,7 +24,7 @@ static void intervals_hold_the_median_and_repeat(void **state)
 	ww_rng_init(&g, 9, 0);
 	for (int i = 0; i < 50; i++)
 		x[i] = 100 + ww_rng_uniform(&g);
-	struct ww_ratio a = ww_stats_interval(x, 50), b = ww_stats_interval(x, 50);
+	struct ww_ratio a = ww_stats_interval(x, 50, WW_STATS_95), b = ww_stats_interval(x, 50, WW_STATS_95);
 	assert_true(a.lo <= a.mid && a.mid <= a.hi);
 	assert_true(a.lo < a.hi);
 	assert_true(a.lo > 100.2 && a.hi < 100.8);
@@ -36,19 +36,38 @@ static void intervals_of_few(void **state)
 {
 	const double two[] = { 3, 1 }, three[] = { 10, 1, 2 }, ties[] = { 5, 9, 5, 5 };
 	(void)state;
-	struct ww_ratio r = ww_stats_interval(two, 2);		/* medians 1, 2, 3 with 1/4, 1/2, 1/4 */
+	struct ww_ratio r = ww_stats_interval(two, 2, WW_STATS_95);		/* medians 1, 2, 3 with 1/4, 1/2, 1/4 */
 	assert_true(r.lo == 1 && r.mid == 2 && r.hi == 3);
-	r = ww_stats_interval(three, 3);			/* 1, 2, 10 with 7/27, 13/27, 7/27 */
+	r = ww_stats_interval(three, 3, WW_STATS_95);			/* 1, 2, 10 with 7/27, 13/27, 7/27 */
 	assert_true(r.lo == 1 && r.mid == 2 && r.hi == 10);
-	r = ww_stats_interval(ties, 4);				/* 5, 7, 9 with 189/256, 54/256, 13/256: the last beyond 2.5% */
+	r = ww_stats_interval(ties, 4, WW_STATS_95);				/* 5, 7, 9 with 189/256, 54/256, 13/256: the last beyond 2.5% */
 	assert_true(r.lo == 5 && r.mid == 5 && r.hi == 9);
-	r = ww_stats_interval(two, 1);
+	r = ww_stats_interval(two, 1, WW_STATS_95);
 	assert_true(r.lo == 3 && r.mid == 3 && r.hi == 3);
 	const double base[] = { 6, 2 };			/* twice each sample: paired, so the ratio never moves */
-	r = ww_stats_ratio_paired(base, two, 2);
+	r = ww_stats_ratio_paired(base, two, 2, WW_STATS_95);
 	assert_true(r.lo == 2 && r.mid == 2 && r.hi == 2);
-	r = ww_stats_ratio(base, 2, 1, two, 2);			/* taken apart it does: 2/3 with 1/16 */
+	r = ww_stats_ratio(base, 2, 1, two, 2, WW_STATS_95);			/* taken apart it does: 2/3 with 1/16 */
 	assert_true(r.lo == 2.0 / 3 && r.mid == 2 && r.hi == 6);
+}
+
+/* Of a disturbed measurement everything that a resample gave is in the interval: nothing is cut off. */
+static void surer_intervals_are_wider(void **state)
+{
+	double x[16], base[16];
+	struct ww_rng g;
+	(void)state;
+	ww_rng_init(&g, 11, 0);
+	for (int i = 0; i < 16; i++) {
+		x[i] = 1 + ww_rng_uniform(&g);
+		base[i] = 1 + ww_rng_uniform(&g);
+	}
+	struct ww_ratio a = ww_stats_interval(x, 16, WW_STATS_95), b = ww_stats_interval(x, 16, WW_STATS_999);
+	assert_true(b.lo < a.lo && b.hi > a.hi && a.mid == b.mid);
+	a = ww_stats_ratio_paired(base, x, 16, WW_STATS_95), b = ww_stats_ratio_paired(base, x, 16, WW_STATS_999);
+	assert_true(b.lo < a.lo && b.hi > a.hi && a.mid == b.mid);
+	a = ww_stats_ratio(base, 16, 1, x, 16, WW_STATS_95), b = ww_stats_ratio(base, 16, 1, x, 16, WW_STATS_999);
+	assert_true(b.lo < a.lo && b.hi > a.hi && a.mid == b.mid);
 }
 
 /* Over many sets of samples the 95% interval holds the true median about 95 times in 100. */
@@ -62,7 +81,7 @@ static void intervals_cover(void **state)
 		double x[31];
 		for (int i = 0; i < 31; i++)
 			x[i] = 1 + ww_rng_uniform(&g);
-		struct ww_ratio r = ww_stats_interval(x, 31);
+		struct ww_ratio r = ww_stats_interval(x, 31, WW_STATS_95);
 		held += r.lo <= 1.5 && 1.5 <= r.hi;
 	}
 	assert_in_range(held, 270, 297);
@@ -76,13 +95,13 @@ static void ratios(void **state)
 		x[i] = 10 + i % 3;
 		base[i] = 2 * x[i];	/* the same disturbance hits both of a pair */
 	}
-	struct ww_ratio p = ww_stats_ratio_paired(base, x, 20);
+	struct ww_ratio p = ww_stats_ratio_paired(base, x, 20, WW_STATS_95);
 	assert_true(p.lo == 2 && p.mid == 2 && p.hi == 2);
-	struct ww_ratio u = ww_stats_ratio(base, 20, 1.5, x, 20);
+	struct ww_ratio u = ww_stats_ratio(base, 20, 1.5, x, 20, WW_STATS_95);
 	assert_true(u.mid == 3);
 	assert_true(u.lo < 3 && u.hi > 3);
 	assert_true(fabs(ww_stats_width(u) - (u.hi - u.lo) / 3) < 1e-12);
-	assert_true(isnan(ww_stats_ratio_paired(base, x, 0).mid));
+	assert_true(isnan(ww_stats_ratio_paired(base, x, 0, WW_STATS_95).mid));
 }
 
 static void spread(void **state)
@@ -120,7 +139,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(medians), cmocka_unit_test(intervals_hold_the_median_and_repeat),
-		cmocka_unit_test(intervals_of_few), cmocka_unit_test(intervals_cover), cmocka_unit_test(ratios), cmocka_unit_test(spread),
+		cmocka_unit_test(intervals_of_few),	cmocka_unit_test(surer_intervals_are_wider), cmocka_unit_test(intervals_cover), cmocka_unit_test(ratios), cmocka_unit_test(spread),
 		cmocka_unit_test(held_to_a_witness),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
