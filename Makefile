@@ -4,9 +4,10 @@ PREFIX ?= /usr/local
 PYTHON := .venv/bin/python
 NINJA := cmake --build $(BUILD)
 # Tests side by side: each that judges holds a PyTorch of its own (about 1 GB), and measuring is one at a time in any case.
-JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
+# One more than cores, since some wait for the device, a time limit or a server; four at most, for the memory.
+JOBS ?= $(shell n=$$(nproc); echo $$((n < 3 ? n + 1 : 4)))
 
-.PHONY: all setup demo fuzz check check-cheats check-cheats-gpu check-gpu check-san check-all dist bench install clean
+.PHONY: all setup setup-check demo fuzz check check-cheats check-cheats-gpu check-gpu check-san check-all dist bench install clean
 
 all: $(BUILD)/build.ninja
 	@$(NINJA)
@@ -22,6 +23,10 @@ setup-build:
 setup:
 	@tools/setup all
 
+# And the Python libraries that tests compare us with.
+setup-check:
+	@tools/setup check
+
 # Set up everything, build, and optimize one example: on the GPU where there is one, else on the cpu target.
 demo: setup all
 	@tools/demo
@@ -29,14 +34,15 @@ demo: setup all
 # What the tests cost is shown behind them (tests/README.md).
 CTEST := run() { cd $(BUILD) && rm -f test-costs && ctest "$$@"; code=$$?; tests/test-cost show test-costs; return $$code; }; run
 
-check: setup all
+check: setup-check all
 	@$(CTEST) -j $(JOBS) --output-on-failure -LE "gpu|slow"
 
 # Needs a GPU, and no build: tests/gpu/run is satisfied with a directory of `make dist` and a Python with PyTorch.
 check-gpu: setup all
 	@tests/gpu/run
 
-check-all: setup all
+check-all: all
+	@tools/setup oracle
 	@$(CTEST) -j $(JOBS) --output-on-failure
 
 # Every known way to cheat the judge, as an attack beside its honest twin (docs/threat-model.md).

@@ -30,7 +30,13 @@ if(CMOCKA)
 		target_link_libraries(${t} PRIVATE -Wl,--start-group ${WW_LIBS} -Wl,--end-group ${WW_SYSTEM_LIBS} ${CMOCKA})
 		set_target_properties(${t} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 		add_dependencies(${t} warpwright)
-		ww_test(${mod}/${name} ${src} $<TARGET_FILE:${t}>)
+		set(part "")		# of what a comparison with a Python library can look at; all of it below
+		if(name STREQUAL "test_oracle_model")
+			set(part cpu 20)
+		elseif(name STREQUAL "test_oracle_tokenizer")
+			set(part 1000)
+		endif()
+		ww_test(${mod}/${name} ${src} $<TARGET_FILE:${t}> ${part})
 		set_tests_properties(${mod}/${name} PROPERTIES LABELS unit)
 		# The cpu cookbook once more as the judge compiles it, at the machine's own vector width.
 		if(name MATCHES "^test_cpu_" AND mod STREQUAL "cookbook")
@@ -42,13 +48,20 @@ if(CMOCKA)
 			ww_test(${mod}/${name}_native ${src} $<TARGET_FILE:${t}_native>)
 			set_tests_properties(${mod}/${name}_native PROPERTIES LABELS unit)
 		endif()
-		# Comparisons with Python libraries; without .venv-oracle (tools/setup oracle) they say that they skip.
+		# Comparisons with Python libraries; without .venv-oracle (tools/setup check) they say that they skip.
 		if(name MATCHES "^test_oracle_")
 			set_tests_properties(${mod}/${name} PROPERTIES LABELS "unit;oracle" TIMEOUT 300 SKIP_REGULAR_EXPRESSION "# skip: ")
 		endif()
 	endforeach()
 	# Those that start PyTorch.
 	set_tests_properties(judge/test_judge_cpu task/test_ref judge/test_candidate PROPERTIES TIMEOUT 240)
+endif()
+
+if(TARGET nn_test_oracle_tokenizer)
+	ww_test(nn/test_oracle_tokenizer_all tests/unit/nn/test_oracle_tokenizer.c $<TARGET_FILE:nn_test_oracle_tokenizer>)
+	ww_test(nn/test_oracle_model_all tests/unit/nn/test_oracle_model.c $<TARGET_FILE:nn_test_oracle_model>)
+	set_tests_properties(nn/test_oracle_tokenizer_all nn/test_oracle_model_all PROPERTIES LABELS "oracle;slow" TIMEOUT 900
+		SKIP_REGULAR_EXPRESSION "# skip: ")
 endif()
 
 # Every operation of a device against the scalar reference; prints a table, fails on an error above its limit.

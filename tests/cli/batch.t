@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# budget: 15 CPU-seconds
+# budget: 16 CPU-seconds
 # timeout: 600
 """`warpwright judge --batch`: jobs in every form, bad lines, the results file after kill -9 and after Ctrl-C, no orphans.
 
@@ -109,12 +109,19 @@ def busy_runner(p):
     return False
 
 
+def runs(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            return f.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def survivors(seen):
     deadline = time.monotonic() + 10
     alive = seen
     while alive and time.monotonic() < deadline:
-        alive = {pid: a for pid, a in alive.items() if os.path.exists(f"/proc/{pid}") and
-                 open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[0] != "Z"}
+        alive = {pid: a for pid, a in alive.items() if runs(pid)}
         time.sleep(0.1)
     return alive
 

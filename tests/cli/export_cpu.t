@@ -1,5 +1,5 @@
 #!/bin/sh
-# budget: 25 CPU-seconds
+# budget: 22 CPU-seconds
 # timeout: 600
 # `warpwright export` on the cpu target: each form is written, checked, and usable; wrong arguments leave nothing behind.
 cd "$WW_SOURCE_DIR" || exit 1
@@ -34,7 +34,9 @@ run "$tmp/wrong" --task $data/scaled_relu.py --format kernelbench -o "$tmp/wrong
 # Both checks again, from another directory, and the torch form in use: torch.compile, state_dict, fall-back that says so once, gradients.
 # All in one process.
 cat > "$tmp/use.py" <<'PY'
-import runpy, sys, warnings, torch
+import gc, runpy, sys, warnings
+gc.disable()
+import torch
 for form in ("c", "kernelbench"):
     try:
         runpy.run_path(f"{sys.argv[2]}/{form}/check.py", run_name="__main__")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# budget: 18 CPU-seconds
+# budget: 22 CPU-seconds
 # timeout: 900
 """A whole `optimize` for each family of examples on the cpu target: what the planner writes first for each of the twelve is correct by `strict`.
 

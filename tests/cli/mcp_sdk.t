@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # label: oracle
-"""`warpwright mcp` and the official MCP Python SDK (tests/oracle/mcp_client.py, with .venv-oracle: tools/setup oracle)."""
+# budget: 8 CPU-seconds
+"""`warpwright mcp` and the official MCP Python SDK (tests/oracle/mcp_client.py, with .venv-oracle: tools/setup check)."""
 import os
 import subprocess
 import sys
@@ -18,6 +19,6 @@ def has(python, package):
 
 for python, package in ((ORACLE, "mcp"), (PYTHON, "torch")):
     if not has(python, package):
-        print(f"1..0 # SKIP no {package} (tools/setup oracle)")
+        print(f"1..0 # SKIP no {package} (tools/setup check)")
         sys.exit(0)
 os.execv(ORACLE, [ORACLE, os.path.join(ROOT, "tests/oracle/mcp_client.py"), WW, ROOT])

@@ -2,7 +2,7 @@
 # label: oracle
 # budget: 15 CPU-seconds
 """`warpwright serve`, the official MCP Python SDK and the official OpenEnv client (tests/oracle/serve_client.py, with .venv-oracle: tools/setup
-oracle)."""
+check)."""
 import os
 import subprocess
 import sys
@@ -20,6 +20,6 @@ def has(python, package):
 
 for python, package in ((ORACLE, "mcp"), (ORACLE, "openenv"), (PYTHON, "torch")):
     if not has(python, package):
-        print(f"1..0 # SKIP no {package} (tools/setup oracle)")
+        print(f"1..0 # SKIP no {package} (tools/setup check)")
         sys.exit(0)
 os.execv(ORACLE, [ORACLE, os.path.join(ROOT, "tests/oracle/serve_client.py"), WW, ROOT])

@@ -13,7 +13,7 @@ from tap import ROOT, WW, finish, ok, skip_all  # noqa: E402
 
 REF = os.path.join(ROOT, ".venv-oracle/bin/agentskills")
 if not os.path.exists(REF):
-    skip_all("no agentskills (tools/setup oracle)")
+    skip_all("no agentskills (tools/setup check)")
 TMP = tempfile.mkdtemp(prefix="ww-skill-")
 SKILL = os.path.join(ROOT, "skills/cuda")
 

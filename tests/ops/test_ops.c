@@ -6,7 +6,7 @@
  * limit ends the program with 1.  Limits: fp32 follows from sums of a few thousand roundings; bf16 is the rounding of inputs'
  * products to 8 bits (half a unit in the last place is 2^-9).
  *
- * budget: 5 CPU-seconds */
+ * budget: 6 CPU-seconds */
 #include "base/rng.h"
 #include "base/time.h"
 #include "dev/dev.h"

@@ -1,8 +1,8 @@
 """What transformers computes for tiny random models of every supported kind, in fp32.
 
-usage: model_oracle.py DIR make       per model DIR/NAME: the checkpoint, and case.safetensors with
+usage: model_oracle.py DIR make STEPS per model DIR/NAME: the checkpoint, and case.safetensors with
            ids, starts, targets, weight (the gradient by each log-probability), logits, logp, grad.* for every parameter, logp_bf16,
-           losses of 100 AdamW steps on that batch (mean cross-entropy, clipped to 0.5, decay 0.1 on matrices), and lr of each step
+           losses of STEPS AdamW steps on that batch (mean cross-entropy, clipped to 0.5, decay 0.1 on matrices), and lr of each step
        model_oracle.py DIR check FROM  load each FROM/NAME/saved with transformers and compare its logits with case.safetensors
 """
 import copy
@@ -44,7 +44,7 @@ def logits_of(model, ids, starts):
     return torch.cat([model(ids[None, a:b].long()).logits[0] for a, b in zip(starts[:-1], starts[1:])])
 
 
-def make(out):
+def make(out, steps):
     for number, (name, config) in enumerate(configs.items()):
         torch.manual_seed(number)
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
@@ -68,7 +68,7 @@ def make(out):
         groups = [dict(params=[p for p in model.parameters() if p.dim() == 2], weight_decay=0.1),
                   dict(params=[p for p in model.parameters() if p.dim() == 1], weight_decay=0.0)]
         optim, losses = torch.optim.AdamW(groups, lr=lr[0], betas=(0.9, 0.95), eps=1e-8), []
-        for now in lr:
+        for now in lr[:steps]:
             for group in optim.param_groups:
                 group["lr"] = now
             optim.zero_grad()
@@ -77,7 +77,7 @@ def make(out):
             torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
             optim.step()
             losses.append(loss.item())
-        case["losses"], case["lr"] = torch.tensor(losses), torch.tensor(lr)
+        case["losses"], case["lr"] = torch.tensor(losses), torch.tensor(lr[:steps])
         save_file(case, f"{out}/{name}/case.safetensors")
 
 
@@ -93,4 +93,4 @@ def check(source):
 
 
 os.environ["HF_HUB_OFFLINE"] = "1"
-make(sys.argv[1]) if sys.argv[2] == "make" else check(sys.argv[3])
+make(sys.argv[1], int(sys.argv[3])) if sys.argv[2] == "make" else check(sys.argv[3])

@@ -25,7 +25,7 @@ static inline int oracle_run(const char *script, const char *args, char *dir)
 	else
 		snprintf(python, sizeof(python), "%s/.venv-oracle/bin/python", root);
 	if (access(python, X_OK) != 0) {
-		printf("# skip: no .venv-oracle here (tools/setup oracle makes it)\n");
+		printf("# skip: no .venv-oracle here (tools/setup check makes it)\n");
 		return 0;
 	}
 	snprintf(dir, PATH_MAX, "/tmp/ww-oracle-XXXXXX");

@@ -1,7 +1,7 @@
 /* Layers that are computed again give the bits of layers that were kept; a critic's gradients against finite differences;
  * what a run takes is what was said; optimizer state survives the disk to the last bit.
  *
- * budget: 4 CPU-seconds */
+ * budget: 6 CPU-seconds */
 #include "unit.h"
 
 #include "base/fs.h"

@@ -1,4 +1,6 @@
-/* Requests of both HTTP policies against the official SDKs' own types. */
+/* Requests of both HTTP policies against the official SDKs' own types.
+ *
+ * budget: 4 CPU-seconds */
 #include "../nn/oracle.h"
 
 #include "base/json.h"
