@@ -17,6 +17,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <malloc.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdio.h>
@@ -104,6 +105,13 @@ static enum ww_rc make_loop(struct ww_http *h, struct ww_err *err)
 	return WW_OK;
 }
 
+/* Hundreds of threads may wait for answers, and glibc makes up to eight heaps a processor for them:
+ * memory that each touches once and keeps. */
+static void bound_heaps(void)
+{
+	mallopt(M_ARENA_MAX, (int)sysconf(_SC_NPROCESSORS_ONLN) + 2);
+}
+
 enum ww_rc ww_http_open(struct ww_http **out, const struct ww_http_opts *o, struct ww_err *err)
 {
 	struct ww_http *h = calloc(1, sizeof(*h));
@@ -126,6 +134,7 @@ enum ww_rc ww_http_open(struct ww_http **out, const struct ww_http_opts *o, stru
 	if (!ww_http_is_loopback(h->host) && (!o->token || strlen(o->token) < 16))
 		WW_TRY(ww_err_set(err, WW_ERR_USAGE, "others can reach %s, so clients must show a token of at least 16 characters: "
 				  "put one into WARPWRIGHT_TOKEN, or name a file that holds it by --token-file", h->host));
+	bound_heaps();
 	WW_TRY(ww_mhd_load(&h->mhd, err));
 	WW_TRY(listen_on(h, err));
 	WW_TRY(start_daemon(h, err));
