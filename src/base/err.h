@@ -9,26 +9,26 @@
 #ifndef WW_BASE_ERR_H
 #define WW_BASE_ERR_H
 
-/* name, exit code of the process that ends with it, short text */
-#define WW_RC_MAP(X)                                                                    \
-	X(WW_OK, 0, "ok")                                                               \
-	X(WW_ERR_USAGE, 2, "bad usage or bad input file")                               \
-	X(WW_ERR_TASK, 2, "the task cannot be used")                                    \
-	X(WW_ERR_ROOM, 2, "the device's memory has no room for the task now")           \
-	X(WW_ERR_IO, 3, "input/output error")                                           \
-	X(WW_ERR_FULL, 3, "no space left on the device or in the quota")                \
-	X(WW_ERR_NOMEM, 3, "out of memory")                                             \
-	X(WW_ERR_LIMIT, 3, "a documented limit was exceeded")                           \
-	X(WW_ERR_TIMEOUT, 3, "a time limit was reached")                                \
-	X(WW_ERR_WORKER, 3, "a worker process died")                                    \
-	X(WW_ERR_PROTOCOL, 3, "a worker or peer broke the protocol")                    \
-	X(WW_ERR_MISSING, 3, "something that is needed is not installed")               \
-	X(WW_ERR_DEVICE, 3, "the device failed")                                        \
-	X(WW_ERR_SYSTEM, 3, "a system call failed")                                     \
-	X(WW_ERR_INTERRUPTED, 3, "interrupted")
+/* name, exit code of the process that ends with it */
+#define WW_RC_MAP(X) \
+	X(WW_OK, 0)                    /* ok */ \
+	X(WW_ERR_USAGE, 2)             /* bad usage or bad input file */ \
+	X(WW_ERR_TASK, 2)              /* the task cannot be used */ \
+	X(WW_ERR_ROOM, 2)              /* the device's memory has no room for the task now */ \
+	X(WW_ERR_IO, 3)                /* input/output error */ \
+	X(WW_ERR_FULL, 3)              /* no space left on the device or in the quota */ \
+	X(WW_ERR_NOMEM, 3)             /* out of memory */ \
+	X(WW_ERR_LIMIT, 3)             /* a documented limit was exceeded */ \
+	X(WW_ERR_TIMEOUT, 3)           /* a time limit was reached */ \
+	X(WW_ERR_WORKER, 3)            /* a worker process died */ \
+	X(WW_ERR_PROTOCOL, 3)          /* a worker or peer broke the protocol */ \
+	X(WW_ERR_MISSING, 3)           /* something that is needed is not installed */ \
+	X(WW_ERR_DEVICE, 3)            /* the device failed */ \
+	X(WW_ERR_SYSTEM, 3)            /* a system call failed */ \
+	X(WW_ERR_INTERRUPTED, 3)       /* interrupted */
 
 enum ww_rc {
-#define X(name, code, text) name,
+#define X(name, code) name,
 	WW_RC_MAP(X)
 #undef X
 	WW_RC_COUNT
@@ -52,7 +52,6 @@ enum ww_rc ww_err_errno(struct ww_err *err, enum ww_rc rc, const char *fmt, ...)
 enum ww_rc ww_err_wrap(struct ww_err *err, const char *fmt, ...) WW_PRINTF(2, 3);
 
 const char *ww_rc_name(enum ww_rc rc);	/* "WW_ERR_IO" */
-const char *ww_rc_text(enum ww_rc rc);	/* "input/output error" */
 int ww_rc_exit(enum ww_rc rc);		/* 0, 2 or 3 */
 
 /* A broken invariant of ours: print where, and abort.  Never for input. */

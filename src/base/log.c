@@ -19,7 +19,7 @@ static void read_level(void)
 			level_max = (enum ww_log_level)i;
 }
 
-int ww_log_enabled(enum ww_log_level level)
+static int is_enabled(enum ww_log_level level)
 {
 	pthread_once(&level_once, read_level);
 	return level <= level_max;
@@ -27,7 +27,7 @@ int ww_log_enabled(enum ww_log_level level)
 
 void ww_log(enum ww_log_level level, const char *fmt, ...)
 {
-	if (!ww_log_enabled(level))
+	if (!is_enabled(level))
 		return;
 	char line[2048];
 	int n = snprintf(line, sizeof(line), "warpwright: ");

@@ -6,6 +6,5 @@
 enum ww_log_level { WW_LOG_ERROR, WW_LOG_WARN, WW_LOG_INFO, WW_LOG_DEBUG };
 
 void ww_log(enum ww_log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-int ww_log_enabled(enum ww_log_level level);
 
 #endif

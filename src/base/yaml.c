@@ -106,7 +106,7 @@ static enum ww_rc parse_error(struct fy_diag *diag, const char *what, struct ww_
 	return ww_err_set(err, WW_ERR_USAGE, "%s: not YAML", what);
 }
 
-enum ww_rc ww_yaml_parse(const char *text, size_t n, const char *what, json_t **out, struct ww_err *err)
+static enum ww_rc parse(const char *text, size_t n, const char *what, json_t **out, struct ww_err *err)
 {
 	struct fy_diag_cfg quiet;
 	struct fy_document *doc = NULL;
@@ -129,7 +129,7 @@ enum ww_rc ww_yaml_read(const char *path, size_t max_bytes, json_t **out, struct
 	struct ww_str text = WW_STR_INIT(max_bytes);
 	enum ww_rc rc = ww_fs_read(path, max_bytes, &text, err);
 	if (rc == WW_OK)
-		rc = ww_yaml_parse(text.p, text.len, path, out, err);
+		rc = parse(text.p, text.len, path, out, err);
 	ww_str_release(&text);
 	return rc;
 }

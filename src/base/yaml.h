@@ -10,6 +10,5 @@
 /* Mappings become objects in the file's order, sequences arrays, and every scalar a string, as it is written: the reader
  * knows what type it expects.  null, ~ and nothing become JSON null.  Aliases and tags are refused, as are keys that occur twice. */
 enum ww_rc ww_yaml_read(const char *path, size_t max_bytes, json_t **out, struct ww_err *err) WW_MUST_CHECK;
-enum ww_rc ww_yaml_parse(const char *text, size_t n, const char *what, json_t **out, struct ww_err *err) WW_MUST_CHECK;
 
 #endif

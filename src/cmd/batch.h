@@ -37,7 +37,6 @@ enum ww_rc ww_results_open(struct ww_results **out, const char *path, int64_t *s
 void ww_results_close(struct ww_results *r);
 /* The verdict that the file held for this job when it was opened: 1 correct, 0 not correct, -1 none. */
 int ww_results_have(const struct ww_results *r, const json_t *id, const char *key);
-size_t ww_results_count(const struct ww_results *r);
 /* Append one line (without its end); it is on the disk when this returns. */
 enum ww_rc ww_results_append(struct ww_results *r, const char *line, size_t n, struct ww_err *err) WW_MUST_CHECK;
 

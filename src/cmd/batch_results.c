@@ -163,11 +163,6 @@ int ww_results_have(const struct ww_results *r, const json_t *id, const char *ke
 	return found ? json_is_true(found) : -1;
 }
 
-size_t ww_results_count(const struct ww_results *r)
-{
-	return json_object_size(r->finished);
-}
-
 enum ww_rc ww_results_append(struct ww_results *r, const char *line, size_t n, struct ww_err *err)
 {
 	if (r->fd < 0)

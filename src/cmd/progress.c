@@ -33,7 +33,8 @@ struct ww_progress {
 	pthread_t thread;
 };
 
-void ww_progress_times(const struct ww_verdict *v, struct ww_str *out)
+/* "812.4 us, 1.52x eager [1.50, 1.54], 1.31x compile [1.30, 1.33]" */
+static void add_times(const struct ww_verdict *v, struct ww_str *out)
 {
 	if (isnan(v->time.device_us)) {
 		ww_str_adds(out, "correct, not timed");
@@ -195,13 +196,13 @@ static void on_verdict(struct ww_progress *p, const struct ww_agent_event *e)
 	int is_best = is_best_of_all(p, e);
 	if (is_best) {
 		ww_str_reset(&p->best);
-		ww_progress_times(e->verdict, &p->best);
+		add_times(e->verdict, &p->best);
 	}
 	add_stamp(e, &line);
 	ww_str_addf(&line, "%s: %s", p->tool[e->episode], ww_status_name(e->verdict->status));
 	if (e->verdict->correct) {
 		ww_str_adds(&line, ", ");
-		ww_progress_times(e->verdict, &line);
+		add_times(e->verdict, &line);
 	}
 	if (is_best)
 		ww_str_adds(&line, "  (best so far)");

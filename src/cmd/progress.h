@@ -24,7 +24,4 @@ void ww_progress_stage(void *ctx, const char *stage);
 /* A line that stays. */
 void ww_progress_say(struct ww_progress *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* "812.40 us, 1.52x eager [1.50, 1.54], 1.31x compile [1.30, 1.33]" */
-void ww_progress_times(const struct ww_verdict *v, struct ww_str *out);
-
 #endif

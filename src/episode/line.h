@@ -4,7 +4,6 @@
 
 #include <ww/policy.h>
 
-const char *ww_episode_finish_name(enum ww_finish f);			/* "tool_calls" */
-int ww_episode_finish_parse(const char *name, enum ww_finish *out);	/* 0: no such word */
+const char *ww_episode_finish_name(enum ww_finish f);	/* "tool_calls" */
 
 #endif

@@ -25,7 +25,7 @@ const char *ww_episode_finish_name(enum ww_finish f)
 	return finish_names[f];
 }
 
-int ww_episode_finish_parse(const char *name, enum ww_finish *out)
+static int parse_finish(const char *name, enum ww_finish *out)
 {
 	for (size_t i = 0; i < WW_ARRAY_LEN(finish_names); i++)
 		if (!strcmp(name, finish_names[i])) {
@@ -210,7 +210,7 @@ static enum ww_rc read_assistant(const json_t *o, struct ww_reply *r, struct ww_
 	WW_TRY(get_value(o, "native", &r->message.native, err));
 	WW_TRY(read_calls(o, &r->message, err));
 	WW_TRY(ww_json_get_str(o, "finish", "message", &finish, err));
-	if (!ww_episode_finish_parse(finish, &r->finish))
+	if (!parse_finish(finish, &r->finish))
 		return ww_err_set(err, WW_ERR_PROTOCOL, "unknown finish \"%s\"", finish);
 	const json_t *usage = json_object_get(o, "usage"), *tokens = json_object_get(o, "tokens");
 	r->prompt_tokens = ww_json_int(usage, "prompt_tokens", 0);

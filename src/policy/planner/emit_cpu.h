@@ -21,7 +21,6 @@ void pl_axes(struct pl *pl, struct kern *k, struct ww_str *s, int from, int to, 
 /* The variable of axis d of a special, made up where its size is 1. */
 const struct ix_atom *pl_lane_of(struct pl *pl, struct kern *k, int d);
 const char *pl_bytes(struct pl *pl, const struct operand *o);
-const char *pl_numbers(struct pl *pl, const int64_t *v, int nd);
 void pl_cpu_stores(struct expr *e, struct kern *k, int level);
 /* Do the outputs of a row kernel depend on its columns? */
 int pl_cpu_stores_per_column(struct kern *k);

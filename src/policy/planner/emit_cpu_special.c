@@ -179,7 +179,7 @@ static const char *triple(struct pl *pl, const struct val *v, int first, int nd)
 	return t;
 }
 
-const char *pl_numbers(struct pl *pl, const int64_t *v, int nd)
+static const char *numbers(struct pl *pl, const int64_t *v, int nd)
 {
 	const char *t = "";
 
@@ -217,7 +217,7 @@ static void conv(struct pl *pl, struct kern *k, struct ww_str *s)
 		k->name, nd, sp->transposed, sp->groups, ix_text(pl, out->size[0]), ix_text(pl, sp->x_size[1]), ix_text(pl, out->size[1]),
 		triple(pl, &(struct val){ .size = { sp->x_size[2], sp->x_size[3], sp->x_size[4] } }, 0, nd),
 		triple(pl, &(struct val){ .size = { sp->w_size[2], sp->w_size[3], sp->w_size[4] } }, 0, nd), triple(pl, out, 2, nd),
-		pl_numbers(pl, sp->stride, nd), pl_numbers(pl, sp->pad, nd), pl_numbers(pl, sp->dil, nd), pl_plan_buf(pl, x->buf), pl_plan_buf(pl, w->buf),
+		numbers(pl, sp->stride, nd), numbers(pl, sp->pad, nd), numbers(pl, sp->dil, nd), pl_plan_buf(pl, x->buf), pl_plan_buf(pl, w->buf),
 		pl_bytes(pl, x), pl_bytes(pl, w), kn->tile, kn->block, pl_plan_args(pl, k, "\t"));
 }
 

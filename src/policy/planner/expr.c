@@ -65,6 +65,8 @@ void pl_kern_arg(struct pl *pl, struct kern *k, struct buf *b)
 
 int pl_has_lane(const struct expr *e, const struct ix *x) { return e->lane && ix_has(x, e->lane); }
 
+static int level_of(const struct expr *e, const struct ix *x);
+
 static int atom_level(const struct expr *e, const struct ix_atom *t)
 {
 	int a, b;
@@ -78,13 +80,13 @@ static int atom_level(const struct expr *e, const struct ix_atom *t)
 				return 2;
 		return t->value ? (int)t->value : 1;
 	default:
-		a = pl_level(e, t->a);
-		b = pl_level(e, t->b);
+		a = level_of(e, t->a);
+		b = level_of(e, t->b);
 		return a > b ? a : b;
 	}
 }
 
-int pl_level(const struct expr *e, const struct ix *x)
+static int level_of(const struct expr *e, const struct ix *x)
 {
 	int level = 1;
 
@@ -320,7 +322,7 @@ static struct etext load(struct expr *e, struct buf *b, const struct ix *const *
 	if (m)
 		return m->text;
 	pl_kern_arg(pl, e->k, b);
-	t.level = at_level(e, pl_level(e, off));
+	t.level = at_level(e, level_of(e, off));
 	if (e->cuda_vec && !e->scope && (b->dt == WW_F32 || b->dt == WW_F16 || b->dt == WW_BF16) && pl_has_lane(e, off) &&
 	    ix_affine(pl, off, e->lane, &coef, &rest) && ix_is(coef, 1))
 		return load_cuda_vec(e, b, off, t.level);
@@ -428,7 +430,7 @@ static struct etext operation(struct expr *e, struct val *v, const struct ix *co
 static int max_level(struct expr *e, const struct ix *const *idx, int n, int least)
 {
 	for (int d = 0; d < n; d++) {
-		int l = pl_level(e, idx[d]);
+		int l = level_of(e, idx[d]);
 
 		least = l > least ? l : least;
 	}
@@ -463,7 +465,7 @@ static struct etext guarded(struct expr *e, struct val *v, const struct ix *cons
 	pl_map_index(e->pl, v, &v->cond, 1, idx, &cond);
 	if (ix_is(cond, 1))
 		return pl_expr(e, v->arg[0], sub);
-	level = at_level(e, max_level(e, idx, v->rank, pl_level(e, cond)));
+	level = at_level(e, max_level(e, idx, v->rank, level_of(e, cond)));
 	if (e->vec && pl_has_lane(e, cond)) {
 		e->need_scalar = 1;
 		t.t = "ww_vf_zero()";
@@ -600,7 +602,7 @@ static struct etext indexed(struct expr *e, struct val *v, const struct ix *cons
 	const struct ix *x;
 
 	pl_map_index(e->pl, v, &v->index, 1, idx, &x);
-	t.level = at_level(e, pl_level(e, x));
+	t.level = at_level(e, level_of(e, x));
 	t.vec = e->vec && pl_has_lane(e, x);
 	t.t = temp(e);
 	if (t.vec)

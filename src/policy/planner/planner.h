@@ -439,7 +439,6 @@ const char *pl_acc_type(int dt);		/* as computed */
 const char *pl_to_store(struct expr *e, const char *text, int from, int to);
 const struct ix *pl_offset(struct pl *pl, const struct buf *b, const struct ix *const *idx);
 void pl_kern_arg(struct pl *pl, struct kern *k, struct buf *b);
-int pl_level(const struct expr *e, const struct ix *x);
 const char *pl_literal(struct pl *pl, int dt, double f, int64_t i);
 const char *pl_ident(struct pl *pl, enum pl_red red, int dt);
 const char *pl_combine(struct pl *pl, enum pl_red red, int dt, const char *a, const char *b, int vec);
