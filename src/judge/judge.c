@@ -78,7 +78,7 @@ static enum ww_rc open_flush(struct ww_judge *j, struct ww_err *err)
 enum ww_rc ww_judge_open(struct ww_judge **out, const struct ww_judge_opts *opts, struct ww_err *err)
 {
 	struct ww_judge *j = calloc(1, sizeof(*j));
-	struct ww_compiler_opts c = { .target = opts->target, .max_s = opts->max_compile_s };
+	struct ww_compiler_opts c = { .target = opts->target, .max_s = opts->max_compile_s, .interrupted = opts->interrupted };
 	enum ww_rc rc;
 
 	*out = NULL;

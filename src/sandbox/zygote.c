@@ -19,7 +19,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { MAX_WORKER_ARGS = 16 };
+enum { MAX_WORKER_ARGS = 16, LOOK_MS = 50 };
 static const double warm_limit_s = 60, slack_s = 5;
 
 struct ww_zygote {
@@ -30,6 +30,7 @@ struct ww_zygote {
 	const char *args[MAX_WORKER_ARGS + 2];	/* the worker's own, after the directory for its jobs */
 	struct ww_tmpdir tmp;		/* made by us where the worker has no private root */
 	size_t max_reply;
+	const volatile int *interrupted;
 	struct ww_zygote_ready ready;
 };
 
@@ -38,13 +39,30 @@ static uint64_t deadline_in(double s)
 	return ww_now_ns() + (uint64_t)(s * 1e9);
 }
 
+/* An interruption ends the waiting and not the job: who was interrupted closes the zygote, and that ends it. */
+static enum ww_rc wait_read(const struct ww_zygote *z, int fd, void *out, size_t n, double limit_s, struct ww_err *err)
+{
+	uint64_t deadline = deadline_in(limit_s);
+	while (z->interrupted) {
+		struct pollfd p = { .fd = fd, .events = POLLIN };
+		if (*z->interrupted)
+			return ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted");
+		int ready = poll(&p, 1, LOOK_MS);
+		if (ready > 0 || (ready < 0 && errno != EINTR) || ww_now_ns() >= deadline)
+			break;
+	}
+	return ww_fd_read(fd, out, n, deadline, err);
+}
+
 static enum ww_rc start(struct ww_zygote *z, struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;
 	struct ww_proc_opts po = { .worker = z->worker, .args = z->args, .namespaces = 1,
 				   .err_mode = WW_STDERR_INHERIT };
 	WW_TRY(ww_proc_spawn(&z->proc, &po, err));
-	rc = ww_fd_read(z->proc.fd, &z->ready, sizeof(z->ready), deadline_in(warm_limit_s), err);
+	rc = wait_read(z, z->proc.fd, &z->ready, sizeof(z->ready), warm_limit_s, err);
+	if (rc == WW_ERR_INTERRUPTED)
+		goto out;
 	if (rc != WW_OK) {
 		ww_err_wrap(err, "the %s process did not start", z->worker);
 		goto out;
@@ -84,6 +102,7 @@ enum ww_rc ww_zygote_open(struct ww_zygote **out, const struct ww_zygote_opts *o
 	z->proc = (struct ww_proc)WW_PROC_INIT;
 	z->tmp = (struct ww_tmpdir)WW_TMPDIR_INIT;
 	z->max_reply = o->max_reply_bytes;
+	z->interrupted = o->interrupted;
 	snprintf(z->worker, sizeof(z->worker), "%s", o->worker);
 	WW_TRY(make_tmp(z, &z->args[0], err));
 	for (const char *const *a = o->args; a && *a; a++) {
@@ -237,7 +256,7 @@ static enum ww_rc run_once(struct ww_zygote *z, const struct ww_zygote_part *par
 	WW_TRY(make_job(z, parts, n, fds, err));
 	WW_TRY(hand_over(z, &order, fds, &generation, err));
 	ww_fd_close(&fds[2]);	/* now only the zygote can write, and its death is an end of file */
-	rc = ww_fd_read(fds[3], end, sizeof(*end), deadline_in(limit_s + slack_s), err);
+	rc = wait_read(z, fds[3], end, sizeof(*end), limit_s + slack_s, err);
 	if (rc == WW_ERR_TIMEOUT || rc == WW_ERR_WORKER)
 		give_up_on(z, generation);
 	if (rc == WW_OK && end->how == WW_JOB_NOT_STARTED) {

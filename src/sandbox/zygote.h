@@ -44,6 +44,7 @@ struct ww_zygote_opts {
 	const char *worker;		/* "builder" */
 	const char *const *args;	/* ends with NULL; may be NULL */
 	size_t max_reply_bytes;
+	const volatile int *interrupted;	/* where it becomes nonzero, waiting ends with WW_ERR_INTERRUPTED; may be NULL */
 };
 /* Start it and wait until it is warm.  If it cannot get ready, the error is the one that it reported. */
 enum ww_rc ww_zygote_open(struct ww_zygote **out, const struct ww_zygote_opts *o, struct ww_err *err) WW_MUST_CHECK;

@@ -41,7 +41,7 @@ enum ww_rc ww_compiler_open(struct ww_compiler **out, const struct ww_compiler_o
 	snprintf(cc, sizeof(cc), "%d", opts->cc);
 	snprintf(memory, sizeof(memory), "%lld", (long long)c->o.max_memory_bytes);
 	const char *args[] = { opts->target == WW_TARGET_CUDA ? "cuda" : "cpu", cc, memory, NULL };
-	struct ww_zygote_opts zo = { .worker = "compiler", .args = args,
+	struct ww_zygote_opts zo = { .worker = "compiler", .args = args, .interrupted = opts->interrupted,
 				     .max_reply_bytes = sizeof(struct ww_compile_reply) + WW_COMPILE_NAMES_BYTES +
 							WW_COMPILE_RAW_LOG_BYTES + WW_COMPILE_MAX_BINARY };
 	enum ww_rc rc = ww_zygote_open(&c->z, &zo, err);

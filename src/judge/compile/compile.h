@@ -48,6 +48,7 @@ struct ww_compiler_opts {
 	int cc;				/* cuda: compute capability, 90 for 9.0 (compiled for sm_90a) */
 	double max_s;			/* one compilation; 0: 60 s */
 	int64_t max_memory_bytes;	/* address space of one compiler process; 0: 4 GiB */
+	const volatile int *interrupted;	/* ends the waiting for a compilation where it becomes nonzero; may be NULL */
 };
 
 /* Start the zygote; the compiler may then be used by any number of threads at once (one job process each).

@@ -173,6 +173,45 @@ static void cpu_survives_a_killed_zygote(void **state)
 	expect_cpu(good_c, WW_COMPILE_OK, NULL);
 }
 
+static volatile int interrupted;
+
+static void on_alarm(int sig)
+{
+	(void)sig;
+	interrupted = 1;
+}
+
+/* An interruption ends the waiting for a long compilation at once; the compiler stays good. */
+static void cpu_interrupted(void **state)
+{
+	(void)state;
+	static const char endless[] = "#define A(x) x x x x x x x x\n#define B(x) A(A(A(x)))\nint n = 0 B(B(B(+1)));\nvoid k(void) { }\n";
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_compiler_opts o = { .target = WW_TARGET_CPU, .max_s = 30, .interrupted = &interrupted };
+	struct ww_compiler *kept = cpu;
+	struct ww_facts f = maker_facts(WW_TARGET_CPU);
+	struct ww_plan *p = maker_plan(&f);
+	enum ww_compile_result result;
+	struct ww_compiled out;
+	ww_launch(p, "k", 1, 1, 1, 1, 1, 1);
+	struct ww_image *m = maker_image(p);
+	assert_non_null(m);
+	assert_int_equal(ww_compiler_open(&cpu, &o, &err), WW_OK);
+	ww_compiled_init(&out);
+	signal(SIGALRM, on_alarm);
+	ualarm(200000, 0);
+	uint64_t start = ww_now_ns();
+	assert_int_equal(ww_compiler_compile(cpu, endless, strlen(endless), m, &out, &result, &err), WW_ERR_INTERRUPTED);
+	assert_true(ww_seconds_since(start) < 5);
+	signal(SIGALRM, SIG_DFL);
+	interrupted = 0;
+	ww_compiled_release(&out);
+	free(m);
+	expect_cpu(good_c, WW_COMPILE_OK, NULL);
+	ww_compiler_close(cpu);
+	cpu = kept;
+}
+
 static void missing_compiler(void **state)
 {
 	(void)state;
@@ -405,6 +444,7 @@ int main(void)
 		cmocka_unit_test(cpu_good),         cmocka_unit_test(cpu_errors),
 		cmocka_unit_test(cpu_refusals),     cmocka_unit_test(cpu_reads_nothing),
 		cmocka_unit_test(cpu_bombs),        cmocka_unit_test(cpu_survives_a_killed_zygote),
+		cmocka_unit_test(cpu_interrupted),
 		cmocka_unit_test(missing_compiler), cmocka_unit_test(lower_levels),
 		cmocka_unit_test(broken_objects),   cmocka_unit_test(cuda_good),
 		cmocka_unit_test(cuda_errors),      cmocka_unit_test(cuda_refusals), cmocka_unit_test(cuda_tensor_cores),
