@@ -44,6 +44,10 @@ def out_of_memory(e):
             or "out of memory" in text or "CUBLAS_STATUS_ALLOC_FAILED" in text)
 
 
+def no_room(what, e):
+    return Refuse("memory", f"{what} does not fit into the memory of this device now; make its tensors smaller: {e}")
+
+
 def span(t):
     """The storage that a tensor's strides reach, as a flat tensor: copies of spans work for every layout, also for strides
     of zero and gaps."""
@@ -128,7 +132,7 @@ class Task:
                 raise
             except (torch.OutOfMemoryError, MemoryError, RuntimeError) as e:
                 if out_of_memory(e):
-                    raise Refuse("memory", f"{name} does not fit into the memory of this device: {e}")
+                    raise no_room(name, e)
                 raise
         self._check_settings("the task")
 
@@ -153,7 +157,7 @@ class Task:
             raise
         except BaseException as e:
             if out_of_memory(e):
-                raise Refuse("memory", f"{self.name} does not fit into the memory of this device ({what}): {e}")
+                raise no_room(f"{self.name} ({what})", e)
             if isinstance(e, SystemExit):
                 raise Refuse("task", f"{self.name}: {what} called sys.exit")
             if "does not require grad" in str(e):
@@ -178,7 +182,7 @@ class Task:
                 return call()
         except BaseException as e:
             if out_of_memory(e):
-                raise Refuse("memory", f"{self.name} does not fit into the memory of this device ({what}): {e}")
+                raise no_room(f"{self.name} ({what})", e)
             self._host_made.add(what)
             return self._made_on_device(what, seed, call)
 

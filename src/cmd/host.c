@@ -204,10 +204,8 @@ void ww_host_driver_mend(char *out, size_t cap)
 			 "sudo apt-get install -y nvidia-open   (then reboot)", distribution);
 }
 
-enum ww_rc ww_host_need_gpu(int device, const struct ww_host_gpus *gpus, struct ww_err *err)
+static enum ww_rc no_gpu(int device, const struct ww_host_gpus *gpus, struct ww_err *err)
 {
-	if (gpus->n > device)
-		return WW_OK;
 	if (gpus->n)
 		return ww_err_set(err, WW_ERR_USAGE, "there is no GPU %d; CUDA shows %d (numbered from 0)", device, gpus->n);
 	return ww_err_set(err, WW_ERR_MISSING, "--target cuda: %s; use --target cpu here, and see warpwright doctor", gpus->why);
@@ -225,7 +223,7 @@ enum ww_rc ww_host_choose_target(const char *word, int device, enum ww_target *t
 			return WW_OK;
 		}
 		if (!strcmp(word, "cuda"))
-			return ww_host_need_gpu(device, gpus, err);
+			return no_gpu(device, gpus, err);
 	}
 	ww_host_cpu_name(name, cap);
 	return WW_OK;

@@ -27,10 +27,9 @@ void ww_host_gpus(struct ww_host_gpus *out);
 int ww_host_nvidia_hardware(void);
 /* The command that installs NVIDIA's current driver on this distribution. */
 void ww_host_driver_mend(char *out, size_t cap);
-/* Whether there is GPU number `device`; the error says what to do instead. */
-enum ww_rc ww_host_need_gpu(int device, const struct ww_host_gpus *gpus, struct ww_err *err) WW_MUST_CHECK;
 
-/* Which target "auto", "cuda" or "cpu" means here, and its device's name.  *gpus is filled unless the word is "cpu". */
+/* Which target "auto", "cuda" or "cpu" means here, and its device's name.  *gpus is filled unless the word is "cpu".  Where the
+ * GPU that was asked for is not there, the error says what to do instead. */
 enum ww_rc ww_host_choose_target(const char *word, int device, enum ww_target *target, char *name, size_t cap,
 				 struct ww_host_gpus *gpus, struct ww_err *err) WW_MUST_CHECK;
 

@@ -16,7 +16,8 @@
 struct values { int json; const char *target; int64_t device, threads, seconds; int peaks; };
 
 static const struct ww_opt opts[] = {
-	{ "target", 0, WW_OPT_CHOICE, offsetof(struct values, target), "cuda|cpu", "cuda", 0, 0, "where the task runs" },
+	{ "target", 0, WW_OPT_CHOICE, offsetof(struct values, target), "auto|cuda|cpu", "auto", 0, 0,
+	  "where the task runs; auto: cuda where a GPU is found, else cpu" },
 	{ "device", 0, WW_OPT_INT, offsetof(struct values, device), "N", "0", 0, 1023, "CUDA device" },
 	{ "threads", 0, WW_OPT_INT, offsetof(struct values, threads), "N", "0", 0, 1024, "cpu target: threads, 0 for all" },
 	{ "peaks", 0, WW_OPT_FLAG, offsetof(struct values, peaks), NULL, NULL, 0, 0, "measure the device's arithmetic peaks too" },
@@ -200,19 +201,16 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 	struct ww_store *store = NULL;
 	struct ww_ref_peaks peaks;
 	struct ww_host_gpus gpus;
+	char name[96];
 	struct ww_known known = { .graph = NULL };
 	json_t *all = NULL;
 	struct ww_str out = WW_STR_INIT(64 << 20);
 	struct ww_ref_opts o = {
-		.target = strcmp(v->target, "cpu") ? WW_TARGET_CUDA : WW_TARGET_CPU, .device = (int)v->device,
-		.threads = (int)v->threads, .bandwidth = 1, .first = &task, .max_load_s = (double)v->seconds,
+		.device = (int)v->device, .threads = (int)v->threads, .bandwidth = 1, .first = &task, .max_load_s = (double)v->seconds,
 		.max_request_s = (double)v->seconds, .interrupted = &ww_cmd_interrupted,
 	};
 	WW_TRY(ww_task_load(&task, argv[0], &err));
-	if (o.target == WW_TARGET_CUDA) {
-		ww_host_gpus(&gpus);
-		WW_TRY(ww_host_need_gpu(o.device, &gpus, &err));
-	}
+	WW_TRY(ww_host_choose_target(v->target, o.device, &o.target, name, sizeof(name), &gpus, &err));
 	WW_TRY(ww_store_open(&store, NULL, &err));
 	WW_TRY(ww_ref_open(&r, &o, &err));
 	WW_TRY(ww_known_load(&known, store, r, &task, 1, &err));

@@ -6,11 +6,11 @@
 #include "cmd/table.h"
 
 #include "base/json.h"
+#include "cmd/host.h"
 #include "judge/profile/profile.h"
 #include "judge/solution.h"
 #include "task/task.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -57,15 +57,6 @@ static void print(const json_t *profile, int json)
 	ww_str_release(&s);
 }
 
-/* The target of a task without a solution.  Loading the driver's library starts nothing. */
-static enum ww_target here(void)
-{
-	void *lib = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
-	if (lib)
-		dlclose(lib);
-	return lib ? WW_TARGET_CUDA : WW_TARGET_CPU;
-}
-
 static enum ww_rc profile(const struct values *v, enum ww_target target, const struct ww_task *task, const struct ww_solution *s,
 			  int *ok, struct ww_err *err)
 {
@@ -99,6 +90,8 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 	struct ww_task task = { .path = NULL };
 	struct ww_solution_files files = { .target = 0 };
 	enum ww_target want = ww_cmd_target(v->target);
+	struct ww_host_gpus gpus;
+	char name[96];
 	struct ww_err err = WW_ERR_INIT;
 	enum ww_rc rc;
 	int ok = 0;
@@ -109,7 +102,8 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 		WW_TRY(ww_solution_load(&files, argv[1], want, &err));
 		WW_TRY(profile(v, files.target, &task, &files.solution, &ok, &err));
 	} else {
-		WW_TRY(profile(v, want ? want : here(), &task, NULL, &ok, &err));
+		WW_TRY(ww_host_choose_target(v->target, (int)v->device, &want, name, sizeof(name), &gpus, &err));
+		WW_TRY(profile(v, want, &task, NULL, &ok, &err));
 	}
 out:
 	ww_solution_files_release(&files);
