@@ -230,17 +230,18 @@ static inline void ww_dev_count(struct ww_dev *d, int64_t bytes)
 enum ww_rc ww_dev_open(const char *name, int exact, struct ww_dev **out, struct ww_err *err) WW_MUST_CHECK;
 void ww_dev_close(struct ww_dev *d);		/* NULL is fine */
 
-/* The joined operations as one after the other, for backends that gain nothing by more. */
-void ww_dev_add_rmsnorm(const struct ww_dev_ops *ops, struct ww_stream *s, struct ww_arr sum, struct ww_arr y, float *rstd, struct ww_arr a,
-			struct ww_arr b, struct ww_arr w, int64_t t, int64_t h, float eps);
-void ww_dev_place(const struct ww_dev_ops *ops, struct ww_stream *s, const struct ww_place *p);
-void ww_dev_swiglu_pairs(const struct ww_dev_ops *ops, struct ww_stream *s, struct ww_arr y, struct ww_arr gu, int64_t t, int64_t f);
-void ww_dev_norm_rope(const struct ww_dev_ops *ops, struct ww_stream *s, struct ww_arr y, float *rstd, struct ww_arr x, struct ww_arr w,
-		      const float *cs, int64_t t, int64_t heads, int64_t d, float eps);
-void ww_dev_norm_rope_bwd(const struct ww_dev_ops *ops, struct ww_stream *s, struct ww_arr dx, float *dw, struct ww_arr x, struct ww_arr w,
-			  const float *rstd, const float *cs, int64_t t, int64_t heads, int64_t d);
-void ww_dev_rmsnorm_bwd_add(const struct ww_dev_ops *ops, struct ww_stream *s, struct ww_arr dres, float *dw, struct ww_arr dy, struct ww_arr x,
-			    struct ww_arr w, const float *rstd, int64_t t, int64_t h);
+/* The joined operations as one after the other, for backends that gain nothing by more: they go into a table as they are.  They find the
+ * operations through the stream: every backend's struct ww_stream begins with a pointer to its device. */
+void ww_dev_add_rmsnorm(struct ww_stream *s, struct ww_arr sum, struct ww_arr y, float *rstd, struct ww_arr a, struct ww_arr b,
+			struct ww_arr w, int64_t t, int64_t h, float eps);
+void ww_dev_place(struct ww_stream *s, const struct ww_place *p);
+void ww_dev_swiglu_pairs(struct ww_stream *s, struct ww_arr y, struct ww_arr gu, int64_t t, int64_t f);
+void ww_dev_norm_rope(struct ww_stream *s, struct ww_arr y, float *rstd, struct ww_arr x, struct ww_arr w, const float *cs, int64_t t,
+		      int64_t heads, int64_t d, float eps);
+void ww_dev_norm_rope_bwd(struct ww_stream *s, struct ww_arr dx, float *dw, struct ww_arr x, struct ww_arr w, const float *rstd,
+			  const float *cs, int64_t t, int64_t heads, int64_t d);
+void ww_dev_rmsnorm_bwd_add(struct ww_stream *s, struct ww_arr dres, float *dw, struct ww_arr dy, struct ww_arr x, struct ww_arr w,
+			    const float *rstd, int64_t t, int64_t h);
 
 /* One row of the operation `draw` on the host, for backends and tests; weight: room for v numbers. */
 void ww_dev_draw(const float *logits, int64_t v, float lse, const struct ww_draw *d, uint64_t *weight, struct ww_drawn *out);

@@ -1,9 +1,19 @@
 /* joined.c - the joined operations of dev.h, one after the other. */
 #include "dev/dev.h"
 
-void ww_dev_add_rmsnorm(const struct ww_dev_ops *ops, struct ww_stream *s, struct ww_arr sum, struct ww_arr y, float *rstd, struct ww_arr a,
+#include <string.h>
+
+static const struct ww_dev_ops *ops_of(const struct ww_stream *s)
+{
+	struct ww_dev *d;
+	memcpy(&d, s, sizeof(d));	/* a stream begins with a pointer to its device */
+	return d->ops;
+}
+
+void ww_dev_add_rmsnorm(struct ww_stream *s, struct ww_arr sum, struct ww_arr y, float *rstd, struct ww_arr a,
 			struct ww_arr b, struct ww_arr w, int64_t t, int64_t h, float eps)
 {
+	const struct ww_dev_ops *ops = ops_of(s);
 	ops->add(s, sum, a, b, t * h);
 	ops->rmsnorm(s, y, rstd, sum, w, t, h, eps);
 }
@@ -14,8 +24,9 @@ static struct ww_arr at(struct ww_arr a, int64_t i)
 }
 
 /* Rows one behind the other. */
-static void place_rows(const struct ww_dev_ops *ops, struct ww_stream *s, const struct ww_place *p)
+static void place_rows(struct ww_stream *s, const struct ww_place *p)
 {
+	const struct ww_dev_ops *ops = ops_of(s);
 	int64_t width = p->kv_heads * p->head_dim;
 	if (p->q_norm.p)
 		ops->rmsnorm(s, p->q_out, NULL, p->q, p->q_norm, p->t * p->heads, p->head_dim, p->eps);
@@ -29,10 +40,10 @@ static void place_rows(const struct ww_dev_ops *ops, struct ww_stream *s, const 
 	ops->scatter(s, p->v_cache, p->v, p->rows, p->t, width);
 }
 
-void ww_dev_place(const struct ww_dev_ops *ops, struct ww_stream *s, const struct ww_place *p)
+void ww_dev_place(struct ww_stream *s, const struct ww_place *p)
 {
 	if (!p->stride) {
-		place_rows(ops, s, p);
+		place_rows(s, p);
 		return;
 	}
 	for (int64_t i = 0; i < p->t; i++) {
@@ -44,33 +55,37 @@ void ww_dev_place(const struct ww_dev_ops *ops, struct ww_stream *s, const struc
 		one.q_out = at(p->q_out, i * p->heads * p->head_dim);
 		one.cs = p->cs + i * p->head_dim;
 		one.rows = p->rows + i;
-		place_rows(ops, s, &one);
+		place_rows(s, &one);
 	}
 }
 
-void ww_dev_swiglu_pairs(const struct ww_dev_ops *ops, struct ww_stream *s, struct ww_arr y, struct ww_arr gu, int64_t t, int64_t f)
+void ww_dev_swiglu_pairs(struct ww_stream *s, struct ww_arr y, struct ww_arr gu, int64_t t, int64_t f)
 {
+	const struct ww_dev_ops *ops = ops_of(s);
 	for (int64_t i = 0; i < t; i++)
 		ops->swiglu(s, at(y, i * f), at(gu, 2 * i * f), at(gu, (2 * i + 1) * f), f);
 }
 
-void ww_dev_norm_rope(const struct ww_dev_ops *ops, struct ww_stream *s, struct ww_arr y, float *rstd, struct ww_arr x, struct ww_arr w,
+void ww_dev_norm_rope(struct ww_stream *s, struct ww_arr y, float *rstd, struct ww_arr x, struct ww_arr w,
 		      const float *cs, int64_t t, int64_t heads, int64_t d, float eps)
 {
+	const struct ww_dev_ops *ops = ops_of(s);
 	ops->rmsnorm(s, y, rstd, x, w, t * heads, d, eps);
 	ops->rope(s, y, cs, 0, t, heads, d);
 }
 
-void ww_dev_norm_rope_bwd(const struct ww_dev_ops *ops, struct ww_stream *s, struct ww_arr dx, float *dw, struct ww_arr x, struct ww_arr w,
+void ww_dev_norm_rope_bwd(struct ww_stream *s, struct ww_arr dx, float *dw, struct ww_arr x, struct ww_arr w,
 			  const float *rstd, const float *cs, int64_t t, int64_t heads, int64_t d)
 {
+	const struct ww_dev_ops *ops = ops_of(s);
 	ops->rope(s, dx, cs, 1, t, heads, d);
 	ops->rmsnorm_bwd(s, dx, dw, dx, x, w, rstd, t * heads, d);
 }
 
-void ww_dev_rmsnorm_bwd_add(const struct ww_dev_ops *ops, struct ww_stream *s, struct ww_arr dres, float *dw, struct ww_arr dy, struct ww_arr x,
+void ww_dev_rmsnorm_bwd_add(struct ww_stream *s, struct ww_arr dres, float *dw, struct ww_arr dy, struct ww_arr x,
 			    struct ww_arr w, const float *rstd, int64_t t, int64_t h)
 {
+	const struct ww_dev_ops *ops = ops_of(s);
 	ops->rmsnorm_bwd(s, dy, dw, dy, x, w, rstd, t, h);
 	ops->add(s, dres, dres, dy, t * h);
 }

@@ -530,39 +530,6 @@ static void cpu_adamw(struct ww_stream *s, float *master, struct ww_arr model, f
 		ww_pool_run(s->d->pool, (n + PIECE - 1) / PIECE, adamw_part, &e);
 }
 
-static const struct ww_dev_ops cpu_ops;
-
-static void cpu_norm_rope(struct ww_stream *s, struct ww_arr y, float *rstd, struct ww_arr x, struct ww_arr w, const float *cs, int64_t t,
-			  int64_t heads, int64_t d, float eps)
-{
-	ww_dev_norm_rope(&cpu_ops, s, y, rstd, x, w, cs, t, heads, d, eps);
-}
-
-static void cpu_norm_rope_bwd(struct ww_stream *s, struct ww_arr dx, float *dw, struct ww_arr x, struct ww_arr w, const float *rstd,
-			      const float *cs, int64_t t, int64_t heads, int64_t d)
-{
-	ww_dev_norm_rope_bwd(&cpu_ops, s, dx, dw, x, w, rstd, cs, t, heads, d);
-}
-
-static void cpu_rmsnorm_bwd_add(struct ww_stream *s, struct ww_arr dres, float *dw, struct ww_arr dy, struct ww_arr x, struct ww_arr w,
-				const float *rstd, int64_t t, int64_t h)
-{
-	ww_dev_rmsnorm_bwd_add(&cpu_ops, s, dres, dw, dy, x, w, rstd, t, h);
-}
-
-static void cpu_add_rmsnorm(struct ww_stream *s, struct ww_arr sum, struct ww_arr y, float *rstd, struct ww_arr a, struct ww_arr b,
-			    struct ww_arr w, int64_t t, int64_t h, float eps)
-{
-	ww_dev_add_rmsnorm(&cpu_ops, s, sum, y, rstd, a, b, w, t, h, eps);
-}
-
-static void cpu_place(struct ww_stream *s, const struct ww_place *p) { ww_dev_place(&cpu_ops, s, p); }
-
-static void cpu_swiglu_pairs(struct ww_stream *s, struct ww_arr y, struct ww_arr gu, int64_t t, int64_t f)
-{
-	ww_dev_swiglu_pairs(&cpu_ops, s, y, gu, t, f);
-}
-
 static const struct ww_dev_ops cpu_ops = {
 	.name = "cpu", .alloc = ww_dev_host_alloc, .free = ww_dev_host_free, .memory = ww_dev_host_memory,
 	.workspace = cpu_workspace,
@@ -572,9 +539,9 @@ static const struct ww_dev_ops cpu_ops = {
 	.embed_bwd = cpu_embed_bwd, .scatter = cpu_scatter, .rmsnorm = cpu_rmsnorm, .rmsnorm_bwd = cpu_rmsnorm_bwd, .rope_table = cpu_rope_table,
 	.rope = cpu_rope, .attention = ww_cpu_attention, .attention_bwd = ww_cpu_attention_bwd, .swiglu = cpu_swiglu,
 	.swiglu_bwd = cpu_swiglu_bwd, .softmax_chunk = cpu_softmax_chunk, .softmax_finish = cpu_softmax_finish,
-	.softmax_bwd = cpu_softmax_bwd, .draw = cpu_draw, .add_rmsnorm = cpu_add_rmsnorm, .norm_rope = cpu_norm_rope,
-	.norm_rope_bwd = cpu_norm_rope_bwd, .rmsnorm_bwd_add = cpu_rmsnorm_bwd_add,
-	.place = cpu_place, .swiglu_pairs = cpu_swiglu_pairs, .sumsq = cpu_sumsq, .clip_factor = cpu_clip_factor, .adamw = cpu_adamw,
+	.softmax_bwd = cpu_softmax_bwd, .draw = cpu_draw, .add_rmsnorm = ww_dev_add_rmsnorm, .norm_rope = ww_dev_norm_rope,
+	.norm_rope_bwd = ww_dev_norm_rope_bwd, .rmsnorm_bwd_add = ww_dev_rmsnorm_bwd_add,
+	.place = ww_dev_place, .swiglu_pairs = ww_dev_swiglu_pairs, .sumsq = cpu_sumsq, .clip_factor = cpu_clip_factor, .adamw = cpu_adamw,
 };
 
 enum ww_rc ww_dev_cpu_open(int exact, struct ww_dev **out, struct ww_err *err)

@@ -17,7 +17,7 @@ struct ww_cpu {
 };
 
 struct ww_stream {
-	struct ww_cpu *d;
+	struct ww_cpu *d;		/* first */
 	struct ww_err err;		/* the first error; rc WW_OK: none */
 	struct { float *p; size_t cap; } scratch[WW_CPU_SLOTS];
 };

@@ -21,7 +21,7 @@ struct ww_cuda {
 struct ww_cu_copy { void *host; size_t at, bytes; };
 
 struct ww_stream {
-	struct ww_cuda *d;
+	struct ww_cuda *d;		/* first */
 	cudaStream_t s;
 	struct ww_err err;		/* the first error; rc WW_OK: none */
 	void *scratch, *gemm_work;

@@ -453,8 +453,6 @@ static void cuda_close(struct ww_dev *dev)
 	free(d);
 }
 
-static const struct ww_dev_ops cuda_ops;
-
 static void cuda_norm_rope(struct ww_stream *s, struct ww_arr y, float *rstd, struct ww_arr x, struct ww_arr w, const float *cs, int64_t t,
 			   int64_t heads, int64_t d, float eps)
 {
@@ -462,7 +460,7 @@ static void cuda_norm_rope(struct ww_stream *s, struct ww_arr y, float *rstd, st
 	if (ww_cu_norm_rope_fits(y.p, x.p, w.p, cs, d))
 		LAUNCH("norm_rope", ww_cu_norm_rope(s->s, half(y), y.p, rstd, x.p, w.p, cs, t, heads, d, eps));
 	else
-		ww_dev_norm_rope(&cuda_ops, s, y, rstd, x, w, cs, t, heads, d, eps);
+		ww_dev_norm_rope(s, y, rstd, x, w, cs, t, heads, d, eps);
 }
 
 static void cuda_norm_rope_bwd(struct ww_stream *s, struct ww_arr dx, float *dw, struct ww_arr x, struct ww_arr w, const float *rstd,
@@ -473,7 +471,7 @@ static void cuda_norm_rope_bwd(struct ww_stream *s, struct ww_arr dx, float *dw,
 	if (ww_cu_norm_rope_fits(dx.p, x.p, w.p, cs, d))
 		LAUNCH("norm_rope_bwd", ww_cu_norm_rope_bwd(s->s, half(dx), dx.p, dw, x.p, w.p, rstd, cs, t, heads, d, work));
 	else
-		ww_dev_norm_rope_bwd(&cuda_ops, s, dx, dw, x, w, rstd, cs, t, heads, d);
+		ww_dev_norm_rope_bwd(s, dx, dw, x, w, rstd, cs, t, heads, d);
 }
 
 static void cuda_rmsnorm_bwd_add(struct ww_stream *s, struct ww_arr dres, float *dw, struct ww_arr dy, struct ww_arr x, struct ww_arr w,
@@ -491,7 +489,7 @@ static void cuda_add_rmsnorm(struct ww_stream *s, struct ww_arr sum, struct ww_a
 	if (ww_cu_add_rmsnorm_fits(sum.p, y.p, a.p, b.p, w.p, h))
 		LAUNCH("add_rmsnorm", ww_cu_add_rmsnorm(s->s, half(y), sum.p, y.p, rstd, a.p, b.p, w.p, t, h, eps));
 	else
-		ww_dev_add_rmsnorm(&cuda_ops, s, sum, y, rstd, a, b, w, t, h, eps);
+		ww_dev_add_rmsnorm(s, sum, y, rstd, a, b, w, t, h, eps);
 }
 
 static void cuda_place(struct ww_stream *s, const struct ww_place *p)
@@ -505,7 +503,7 @@ static void cuda_place(struct ww_stream *s, const struct ww_place *p)
 	if (ww_cu_place_fits(&c))
 		LAUNCH("place", ww_cu_place(s->s, half(p->q), &c));
 	else
-		ww_dev_place(&cuda_ops, s, p);
+		ww_dev_place(s, p);
 }
 
 static void cuda_swiglu_pairs(struct ww_stream *s, struct ww_arr y, struct ww_arr gu, int64_t t, int64_t f)
@@ -514,7 +512,7 @@ static void cuda_swiglu_pairs(struct ww_stream *s, struct ww_arr y, struct ww_ar
 	if (ww_cu_swiglu_pairs_fits(y.p, gu.p, f))
 		LAUNCH("swiglu", ww_cu_swiglu_pairs(s->s, half(y), y.p, gu.p, t, f));
 	else
-		ww_dev_swiglu_pairs(&cuda_ops, s, y, gu, t, f);
+		ww_dev_swiglu_pairs(s, y, gu, t, f);
 }
 
 static const struct ww_dev_ops cuda_ops = {

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct ww_stream { int unused; };
+struct ww_stream { struct ww_dev *d; };
 
 static double get(struct ww_arr a, int64_t i)
 {
@@ -27,9 +27,11 @@ static void set(struct ww_arr a, int64_t i, double v)
 
 static enum ww_rc ref_stream_new(struct ww_dev *d, struct ww_stream **out, struct ww_err *err)
 {
-	(void)d;
 	*out = calloc(1, sizeof(**out));
-	return *out ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	if (!*out)
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	(*out)->d = d;
+	return WW_OK;
 }
 
 static void ref_stream_free(struct ww_stream *s) { free(s); }
@@ -371,39 +373,6 @@ static void ref_adamw(struct ww_stream *s, float *master, struct ww_arr model, f
 	}
 }
 
-static const struct ww_dev_ops ref_ops;
-
-static void ref_norm_rope(struct ww_stream *s, struct ww_arr y, float *rstd, struct ww_arr x, struct ww_arr w, const float *cs, int64_t t,
-			  int64_t heads, int64_t d, float eps)
-{
-	ww_dev_norm_rope(&ref_ops, s, y, rstd, x, w, cs, t, heads, d, eps);
-}
-
-static void ref_norm_rope_bwd(struct ww_stream *s, struct ww_arr dx, float *dw, struct ww_arr x, struct ww_arr w, const float *rstd,
-			      const float *cs, int64_t t, int64_t heads, int64_t d)
-{
-	ww_dev_norm_rope_bwd(&ref_ops, s, dx, dw, x, w, rstd, cs, t, heads, d);
-}
-
-static void ref_rmsnorm_bwd_add(struct ww_stream *s, struct ww_arr dres, float *dw, struct ww_arr dy, struct ww_arr x, struct ww_arr w,
-				const float *rstd, int64_t t, int64_t h)
-{
-	ww_dev_rmsnorm_bwd_add(&ref_ops, s, dres, dw, dy, x, w, rstd, t, h);
-}
-
-static void ref_add_rmsnorm(struct ww_stream *s, struct ww_arr sum, struct ww_arr y, float *rstd, struct ww_arr a, struct ww_arr b,
-			    struct ww_arr w, int64_t t, int64_t h, float eps)
-{
-	ww_dev_add_rmsnorm(&ref_ops, s, sum, y, rstd, a, b, w, t, h, eps);
-}
-
-static void ref_place(struct ww_stream *s, const struct ww_place *p) { ww_dev_place(&ref_ops, s, p); }
-
-static void ref_swiglu_pairs(struct ww_stream *s, struct ww_arr y, struct ww_arr gu, int64_t t, int64_t f)
-{
-	ww_dev_swiglu_pairs(&ref_ops, s, y, gu, t, f);
-}
-
 static const struct ww_dev_ops ref_ops = {
 	.name = "ref", .alloc = ww_dev_host_alloc, .free = ww_dev_host_free, .memory = ww_dev_host_memory,
 	.stream_new = ref_stream_new, .stream_free = ref_stream_free,
@@ -412,9 +381,9 @@ static const struct ww_dev_ops ref_ops = {
 	.embed_bwd = ref_embed_bwd, .scatter = ref_scatter, .rmsnorm = ref_rmsnorm, .rmsnorm_bwd = ref_rmsnorm_bwd, .rope_table = ref_rope_table, .rope = ref_rope,
 	.attention = ref_attention, .attention_bwd = ref_attention_bwd, .swiglu = ref_swiglu, .swiglu_bwd = ref_swiglu_bwd,
 	.softmax_chunk = ref_softmax_chunk, .softmax_finish = ref_softmax_finish, .softmax_bwd = ref_softmax_bwd,
-	.draw = ref_draw, .add_rmsnorm = ref_add_rmsnorm, .norm_rope = ref_norm_rope,
-	.norm_rope_bwd = ref_norm_rope_bwd, .rmsnorm_bwd_add = ref_rmsnorm_bwd_add,
-	.place = ref_place, .swiglu_pairs = ref_swiglu_pairs, .sumsq = ref_sumsq, .clip_factor = ref_clip_factor, .adamw = ref_adamw,
+	.draw = ref_draw, .add_rmsnorm = ww_dev_add_rmsnorm, .norm_rope = ww_dev_norm_rope,
+	.norm_rope_bwd = ww_dev_norm_rope_bwd, .rmsnorm_bwd_add = ww_dev_rmsnorm_bwd_add,
+	.place = ww_dev_place, .swiglu_pairs = ww_dev_swiglu_pairs, .sumsq = ref_sumsq, .clip_factor = ref_clip_factor, .adamw = ref_adamw,
 };
 
 enum ww_rc ww_dev_ref_open(struct ww_dev **out, struct ww_err *err)

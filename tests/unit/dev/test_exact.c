@@ -251,7 +251,7 @@ static void joined_place(int dtype, int64_t dim, int normed)
 			p.k_norm = kw;
 		}
 		if (i)
-			ww_dev_place(d.ops, d.s, &p);
+			ww_dev_place(d.s, &p);
 		else
 			d.ops->place(d.s, &p);
 	}
@@ -325,9 +325,9 @@ static void joined_training(int dtype, int64_t dim, int64_t h)
 		dw[i] = random_arr(&d, 10, WW_F32, dim);
 		dwh[i] = random_arr(&d, 11, WW_F32, h);
 		if (i) {
-			ww_dev_norm_rope(d.ops, d.s, y[i], rstd[i].p, x, w, cs, M, A, dim, 1e-6f);
-			ww_dev_norm_rope_bwd(d.ops, d.s, dx[i], dw[i].p, x, w, rstd[i].p, cs, M, A, dim);
-			ww_dev_rmsnorm_bwd_add(d.ops, d.s, res[i], dwh[i].p, dy, xh, wh, rstd_h.p, M, h);
+			ww_dev_norm_rope(d.s, y[i], rstd[i].p, x, w, cs, M, A, dim, 1e-6f);
+			ww_dev_norm_rope_bwd(d.s, dx[i], dw[i].p, x, w, rstd[i].p, cs, M, A, dim);
+			ww_dev_rmsnorm_bwd_add(d.s, res[i], dwh[i].p, dy, xh, wh, rstd_h.p, M, h);
 		} else {
 			d.ops->norm_rope(d.s, y[i], rstd[i].p, x, w, cs, M, A, dim, 1e-6f);
 			d.ops->norm_rope_bwd(d.s, dx[i], dw[i].p, x, w, rstd[i].p, cs, M, A, dim);
