@@ -161,7 +161,8 @@ static void low_peaks_accuse_nobody(void **state)
 	ww_verdict_release(&v);
 }
 
-/* As many strangers as processors: the verdict is still one, and says that its times are not to be trusted. */
+/* As many strangers as processors: the verdict is still one, and says that its times are not to be trusted; or it has set aside
+ * what they spoilt and the rest agrees within 2%. */
 static void a_disturbed_measurement_says_so(void **state)
 {
 	struct ww_verdict v;
@@ -184,8 +185,9 @@ static void a_disturbed_measurement_says_so(void **state)
 		waitpid(pids[i], NULL, 0);
 	}
 	assert_int_equal(v.status, WW_STATUS_OK);
-	assert_true(v.correct && v.disturbed && v.attempts >= 1 && v.time.device_us > 0);
-	assert_true(strstr(v.disturbance, "other processes") || strstr(v.disturbance, "the times"));
+	assert_true(v.correct && v.attempts >= 1 && v.time.device_us > 0 && v.checked_calls >= 8);
+	assert_true(v.disturbed || v.time_device.hi - v.time_device.lo < 0.02 * v.time_device.mid);
+	assert_true(!v.disturbed || strstr(v.disturbance, "other") || strstr(v.disturbance, "the times"));
 	ww_verdict_release(&v);
 }
 
