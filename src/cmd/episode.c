@@ -230,6 +230,9 @@ static enum ww_rc run_export(struct visit *w, char **paths, int n, struct ww_err
 	else if (rc == WW_OK && to)
 		printf("%lld conversations in %s; %lld episodes left out\n", (long long)w->written, to,
 		       (long long)w->left_out);
+	else if (rc == WW_OK && w->left_out)
+		fprintf(stderr, "warpwright: episodes left out: %lld (not ended, or with a reward below %g)\n", (long long)w->left_out,
+			w->v->min_reward);
 	return rc;
 }
 

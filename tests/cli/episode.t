@@ -117,6 +117,8 @@ with open(cut, "w", encoding="utf-8") as f:
     f.write(text[:-40])
 code, out, err = run("show", cut)
 ok(code == 0 and "not ended" in out, "a cut last line is left out", err)
+code, out, err = run("export", cut)
+ok(code == 0 and not out and "left out: 1 " in err, "an episode that has not ended is not exported, and that is said", out + err)
 with open(cut, "w", encoding="utf-8") as f:
     f.write(text.replace('"type": "lost"', '"type": lost'))
 code, out, err = run("export", cut, "-o", os.path.join(TMP, "never"))
