@@ -124,8 +124,7 @@ enum ww_rc ww_cudalib_find(const char *const *names, char *out, struct ww_err *e
 	if (visit_all(&v))
 		return WW_OK;
 	return ww_err_set(err, WW_ERR_MISSING,
-			  "cannot find %s; `tools/setup all` installs PyTorch, which brings it, or set CUDA_HOME "
-			  "to a CUDA toolkit",
+			  "cannot find %s; warpwright doctor says what brings it, or set CUDA_HOME to a CUDA toolkit",
 			  names[0]);
 }
 
@@ -153,6 +152,5 @@ enum ww_rc ww_cuda_include_dir(char *out, struct ww_err *err)
 	if (visit_all(&v))
 		return WW_OK;
 	return ww_err_set(err, WW_ERR_MISSING,
-			  "cannot find cuda_fp16.h; `tools/setup all` installs PyTorch, which brings it, or set "
-			  "CUDA_HOME to a CUDA toolkit");
+			  "cannot find cuda_fp16.h; warpwright doctor says what brings it, or set CUDA_HOME to a CUDA toolkit");
 }

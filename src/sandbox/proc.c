@@ -55,7 +55,9 @@ enum ww_rc ww_proc_self(char *out, struct ww_err *err)
 	ssize_t n = readlink("/proc/self/exe", out, PATH_MAX - 1);
 	if (n > 0) {
 		out[n] = 0;
-		const char *name = strrchr(out, '/');
+		const char *name = strrchr(out, '/'), *gone = strstr(out, " (deleted)");
+		if (gone && !gone[strlen(" (deleted)")])	/* another build may speak another protocol */
+			return ww_err_set(err, WW_ERR_MISSING, "%.*s was replaced while it ran; start it again", (int)(gone - out), out);
 		if (name && !strcmp(name, "/warpwright"))
 			return WW_OK;
 	}
