@@ -53,6 +53,8 @@ static const char *const passed_on[] = { "PATH",
 enum ww_rc ww_proc_self(char *out, struct ww_err *err)
 {
 	ssize_t n = readlink("/proc/self/exe", out, PATH_MAX - 1);
+	const char *set = getenv("WARPWRIGHT");
+	int replaced = 0;
 	if (n > 0) {
 		out[n] = 0;
 		const char *name = strrchr(out, '/'), *gone = strstr(out, " (deleted)");
@@ -60,11 +62,13 @@ enum ww_rc ww_proc_self(char *out, struct ww_err *err)
 			return ww_err_set(err, WW_ERR_MISSING, "%.*s was replaced while it ran; start it again", (int)(gone - out), out);
 		if (name && !strcmp(name, "/warpwright"))
 			return WW_OK;
+		replaced = name && !strcmp(name, "/warpwright (deleted)");
 	}
-	const char *set = getenv("WARPWRIGHT");
-	if (!set || (size_t)snprintf(out, PATH_MAX, "%s", set) >= PATH_MAX || access(out, X_OK) < 0)
-		return ww_err_set(err, WW_ERR_MISSING, "cannot find the warpwright binary; set WARPWRIGHT to its path");
-	return WW_OK;
+	if (set && (size_t)snprintf(out, PATH_MAX, "%s", set) < PATH_MAX && access(out, X_OK) == 0)
+		return WW_OK;
+	if (replaced)
+		return ww_err_set(err, WW_ERR_SYSTEM, "the program was replaced while it ran (a build, an update): start it again");
+	return ww_err_set(err, WW_ERR_MISSING, "cannot find the warpwright binary; set WARPWRIGHT to its path");
 }
 
 /* ---- Starting ------------------------------------------------------------------------------------------------------
