@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -111,6 +112,16 @@ static const struct ww_opt *find_letter(const struct ww_cmd *cmd, char letter)
 	return NULL;
 }
 
+static enum ww_rc unknown(const struct ww_cmd *cmd, const char *a, struct ww_err *err)
+{
+	char word[64];
+	if (a[1] != '-')
+		return ww_err_set(err, WW_ERR_USAGE, "unknown option %.60s; see warpwright %s -h", a, cmd->name);
+	snprintf(word, sizeof(word), "%.*s", (int)strcspn(a, "="), a);
+	return ww_err_set(err, WW_ERR_USAGE, "unknown option %s; the nearest is --%s (warpwright %s -h explains them)", word,
+			  nearest(cmd, word + 2), cmd->name);
+}
+
 enum ww_rc ww_opt_set(const struct ww_cmd *cmd, void *values, const char *name, const char *text, struct ww_err *err)
 {
 	const struct ww_opt *o = find_long(cmd, name, strlen(name));
@@ -156,7 +167,7 @@ enum ww_rc ww_opt_parse_over(const struct ww_cmd *cmd, int argc, char **argv, vo
 			inline_value = a[2] ? a + 2 : NULL;
 		}
 		if (!o)
-			return ww_err_set(err, WW_ERR_USAGE, "unknown option %s; see warpwright %s -h", a, cmd->name);
+			return unknown(cmd, a, err);
 		if (o->type == WW_OPT_FLAG && inline_value)
 			return ww_err_set(err, WW_ERR_USAGE, "--%s takes no value", o->name);
 		if (o->type != WW_OPT_FLAG && !inline_value) {

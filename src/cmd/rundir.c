@@ -92,6 +92,7 @@ enum ww_rc ww_rundir_open(struct ww_rundir *d, const char *dir, const struct ww_
 	WW_TRY(ww_fs_mkdirs(d->path, err));
 	WW_TRY(check_parallel(d, parallel, err));
 	WW_TRY(ww_fs_is_file(d->episode) ? check_past(d, task, policy, err) : check_empty(d->path, err));
+	d->made_copy = !ww_fs_is_file(copy);
 	WW_TRY(ww_fs_write(copy, task->source, task->source_bytes, err));
 out:
 	if (rc != WW_OK)
@@ -103,10 +104,12 @@ void ww_rundir_undo(struct ww_rundir *d)
 {
 	char copy[PATH_MAX];
 	struct ww_err ignored;
-	if (!d->made || ww_fs_is_file(d->episode) || ww_fs_join(copy, d->path, "task.py", &ignored) != WW_OK)
+	if (ww_fs_is_file(d->episode) || ww_fs_join(copy, d->path, "task.py", &ignored) != WW_OK)
 		return;
-	unlink(copy);
-	rmdir(d->path);
+	if (d->made_copy)
+		unlink(copy);
+	if (d->made)
+		rmdir(d->path);
 }
 
 void ww_rundir_release(struct ww_rundir *d)

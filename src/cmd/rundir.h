@@ -22,7 +22,7 @@
 
 struct ww_rundir {
 	char path[PATH_MAX], episode[PATH_MAX], solution[PATH_MAX], exports[PATH_MAX];
-	int made;			/* by this process */
+	int made, made_copy;		/* by this process: the directory, task.py in it */
 	int has_past;
 	struct ww_episode past;		/* where it holds a run already; of several episodes the first */
 };

@@ -42,6 +42,8 @@ for n in names:
     ok(code == 2 and not out and err.count("\n") == 1 and "--no-such-option" in err, f"{n} refuses an unknown option in one line", err)
 with open(DOC, encoding="utf-8") as f:
     ok(f.read() == document, "docs/commands.md holds the same text (tests/cli/help.t --write brings it up to date)")
+code, out, err = run("doctor", "--jso=1")
+ok(code == 2 and err.count("\n") == 1 and "--json" in err, "a misspelled option is answered with the nearest", err)
 code, out, err = run("no-such-command")
 ok(code == 2 and err.count("\n") == 1, "an unknown command is one line and exit code 2", err)
 code, out, err = run()

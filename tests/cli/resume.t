@@ -72,6 +72,10 @@ for how, name, moment, victim in ((signal.SIGKILL, "kill -9", 12, "worker.py"), 
     ok(not had_best or get(where, "solution", "kernels.c") == RIGHT, f"{name} at line {moment}: the best so far is whole")
 code, out, err = run(command(task, os.path.join(TMP, "typo"), *replay, "--resume"))
 ok(code == 2 and err.count("\n") == 1 and "holds no run" in err and not os.path.exists(os.path.join(TMP, "typo")), "--resume begins no new run", err)
+empty = os.path.join(TMP, "empty")
+os.mkdir(empty)
+code, out, err = run(command(task, empty, *replay, "--resume"))
+ok(code == 2 and os.listdir(empty) == [], "and leaves nothing in a directory that was there", err)
 code, out, err = run(command(task, where, *replay, "--resume"))
 ok(code == 1 and essence(where) == essence(first), "gone on with after all four, the run ends the same",
    f"{code}\n{out}\n{err}\n" + "\n".join(str(x)[:200] for x in essence(where)))
