@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BATCHES_MAX = 16, STEP_TOKENS_CPU = 512, STEP_TOKENS_CUDA = 4096 };
+enum { BATCHES_MAX = 16, STEP_TOKENS_CPU = 512, STEP_TOKENS_CUDA = 8192 };
 
 struct bench {
 	const struct ww_model_values *v;

@@ -16,7 +16,7 @@ trap 'rm -rf "$tmp"' EXIT
 one() {
 	case $3 in
 	*_*_*) program=("$tests/dev_test_exact" cuda "$3") ;;
-	*) program=("$tests/test-ops" cuda exact "$3") ;;
+	*) program=("$tests/test-ops" cuda exact once "$3") ;;
 	esac
 	log=$tmp/$1.$2.$3
 	WARPWRIGHT_CUDA_KERNELS=$2 timeout 80 "$tool" --tool "$1" --error-exitcode 9 --print-limit 6 --show-backtrace device "${program[@]}" > "$log.out" 2>&1

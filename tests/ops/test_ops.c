@@ -1,6 +1,8 @@
 /* test_ops.c - every operation of a device against the scalar reference: op, shape, type, error and speed.
  *
- *   test-ops [DEVICE [exact|fast [OP...]]]       default: cpu in both modes, every operation; 77 where the device is not there
+ *   test-ops [DEVICE [exact|fast [once] [OP...]]]    default: cpu in both modes, every operation; 77 where the device is not there
+ *
+ * once: nothing is timed.  A line's numbers are drawn for it alone, so it says the same whichever other lines there are.
  *
  * Errors are relative to the reference's norm (`norm`) and elementwise to |ref| + rms(ref) (`elem`).  A line that passes its
  * limit ends the program with 1.  Limits: fp32 follows from sums of a few thousand roundings; bf16 is the rounding of inputs'
@@ -24,7 +26,7 @@ struct bench {
 	struct ww_dev *dev[2];
 	struct ww_stream *s[2];
 	struct ww_rng rng;
-	int failed, lines;
+	int failed, lines, once;
 	char **only;			/* names of operations, NULL-terminated; none: all */
 };
 
@@ -157,10 +159,10 @@ static void finish(struct test *t, int out0, int outs, int bf16)
 	for (int k = out0; k < out0 + outs; k++)
 		compare(t, k, &norm, &elem);
 	int bad = !(norm <= limit && elem <= limit_elem);
-	double us = time_us(t);
+	double us = t->b->once ? 0 : time_us(t);
 	printf("%-4s %-14s %-24s %-4s norm %.1e elem %.1e %9.1f us", bad ? "FAIL" : "ok", t->op, t->shape, bf16 ? "bf16" : "fp32",
 	       norm, elem, us);
-	if (t->flops > 0)
+	if (t->flops > 0 && us > 0)
 		printf(" %7.1f GFLOP/s", t->flops / us / 1e3);
 	putchar('\n');
 	t->b->failed += bad;
@@ -173,6 +175,12 @@ static void finish(struct test *t, int out0, int outs, int bf16)
 
 static struct test begin(struct bench *b, const char *op, char *shape, void (*run)(struct test *, int))
 {
+	uint64_t seed = 20261121;
+	for (const char *c = op; *c; c++)
+		seed = seed * 31 + (unsigned char)*c;
+	for (const char *c = shape; *c; c++)
+		seed = seed * 31 + (unsigned char)*c;
+	ww_rng_init(&b->rng, seed, 1);
 	return (struct test){ .b = b, .op = op, .shape = shape, .run = run };
 }
 
@@ -519,7 +527,8 @@ static void test_adamw(struct bench *b, int dtype)
 static int run_device(const char *name, int exact, char **only)
 {
 	struct ww_err err = WW_ERR_INIT;
-	struct bench b = { .only = only };
+	int once = *only && !strcmp(*only, "once");
+	struct bench b = { .only = only + once, .once = once };
 	check(ww_dev_open("ref", 1, &b.dev[0], &err), &err);
 	check(ww_dev_open(name, exact, &b.dev[1], &err), &err);
 	for (int i = 0; i < 2; i++)

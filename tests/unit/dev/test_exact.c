@@ -30,13 +30,19 @@ static struct side open_side(const char *threads)
 	return d;
 }
 
-static void close_side(struct side *d)
+/* Wait, and free what was allocated. */
+static void clear_side(struct side *d)
 {
 	struct ww_err err = WW_ERR_INIT;
 	assert_int_equal(d->ops->sync(d->s, &err), WW_OK);
-	d->ops->stream_free(d->s);
 	while (d->count)
 		d->ops->free(d->dev, d->mem[--d->count]);
+}
+
+static void close_side(struct side *d)
+{
+	clear_side(d);
+	d->ops->stream_free(d->s);
 	ww_dev_close(d->dev);
 }
 
@@ -211,39 +217,37 @@ static void rows_of_norms_and_softmax_stand_alone(void **state)
 	close_side(&d);
 }
 
-static void joined_norm(int dtype, int64_t h)
+static void joined_norm(struct side *d, int dtype, int64_t h)
 {
-	struct side d = open_side("2");
-	struct ww_arr a = random_arr(&d, 1, dtype, M * h), b = random_arr(&d, 2, dtype, M * h), w = random_arr(&d, 3, dtype, h), out[2], sum[2];
+	struct ww_arr a = random_arr(d, 1, dtype, M * h), b = random_arr(d, 2, dtype, M * h), w = random_arr(d, 3, dtype, h), out[2], sum[2];
 	for (int i = 0; i < 2; i++) {
-		out[i] = random_arr(&d, 4, dtype, M * h);
-		sum[i] = random_arr(&d, 5, dtype, M * h);
+		out[i] = random_arr(d, 4, dtype, M * h);
+		sum[i] = random_arr(d, 5, dtype, M * h);
 	}
-	float *rstd[2] = { room(&d, M * 4), room(&d, M * 4) };
-	d.ops->add_rmsnorm(d.s, sum[0], out[0], rstd[0], a, b, w, M, h, 1e-6f);
-	d.ops->add(d.s, sum[1], a, b, M * h);
-	d.ops->rmsnorm(d.s, out[1], rstd[1], sum[1], w, M, h, 1e-6f);
-	compare(&d, out[0], out[1], M * h);
-	compare(&d, sum[0], sum[1], M * h);
-	compare(&d, (struct ww_arr){ rstd[0], WW_F32 }, (struct ww_arr){ rstd[1], WW_F32 }, M);
-	close_side(&d);
+	float *rstd[2] = { room(d, M * 4), room(d, M * 4) };
+	d->ops->add_rmsnorm(d->s, sum[0], out[0], rstd[0], a, b, w, M, h, 1e-6f);
+	d->ops->add(d->s, sum[1], a, b, M * h);
+	d->ops->rmsnorm(d->s, out[1], rstd[1], sum[1], w, M, h, 1e-6f);
+	compare(d, out[0], out[1], M * h);
+	compare(d, sum[0], sum[1], M * h);
+	compare(d, (struct ww_arr){ rstd[0], WW_F32 }, (struct ww_arr){ rstd[1], WW_F32 }, M);
+	clear_side(d);
 }
 
-static void joined_place(int dtype, int64_t dim, int normed)
+static void joined_place(struct side *d, int dtype, int64_t dim, int normed)
 {
 	enum { ROWS = 3 * M };
-	struct side d = open_side("2");
-	struct ww_arr qw = random_arr(&d, 1, dtype, dim), kw = random_arr(&d, 2, dtype, dim), q[2], k[2], v, kc[2], vc[2];
-	struct ww_arr freq = random_arr(&d, 3, WW_F32, dim);
-	int32_t *pos = ints(&d, M, 5, 7), *rows = ints(&d, M, 2, 3);
-	float *cs = room(&d, (size_t)(M * dim) * 4);
-	d.ops->rope_table(d.s, cs, pos, freq.p, 1.25f, M, dim);
-	v = random_arr(&d, 6, dtype, M * K * dim);
+	struct ww_arr qw = random_arr(d, 1, dtype, dim), kw = random_arr(d, 2, dtype, dim), q[2], k[2], v, kc[2], vc[2];
+	struct ww_arr freq = random_arr(d, 3, WW_F32, dim);
+	int32_t *pos = ints(d, M, 5, 7), *rows = ints(d, M, 2, 3);
+	float *cs = room(d, (size_t)(M * dim) * 4);
+	d->ops->rope_table(d->s, cs, pos, freq.p, 1.25f, M, dim);
+	v = random_arr(d, 6, dtype, M * K * dim);
 	for (int i = 0; i < 2; i++) {
-		q[i] = random_arr(&d, 4, dtype, M * A * dim);
-		k[i] = random_arr(&d, 5, dtype, M * K * dim);
-		kc[i] = random_arr(&d, 7, dtype, ROWS * K * dim);
-		vc[i] = random_arr(&d, 8, dtype, ROWS * K * dim);
+		q[i] = random_arr(d, 4, dtype, M * A * dim);
+		k[i] = random_arr(d, 5, dtype, M * K * dim);
+		kc[i] = random_arr(d, 7, dtype, ROWS * K * dim);
+		vc[i] = random_arr(d, 8, dtype, ROWS * K * dim);
 		struct ww_place p = { .q = q[i], .k = k[i], .v = v, .q_out = q[i], .k_cache = kc[i], .v_cache = vc[i], .cs = cs, .rows = rows,
 				      .t = M, .heads = A, .kv_heads = K, .head_dim = dim, .eps = 1e-6f };
 		if (normed) {
@@ -251,111 +255,111 @@ static void joined_place(int dtype, int64_t dim, int normed)
 			p.k_norm = kw;
 		}
 		if (i)
-			ww_dev_place(d.s, &p);
+			ww_dev_place(d->s, &p);
 		else
-			d.ops->place(d.s, &p);
+			d->ops->place(d->s, &p);
 	}
-	compare(&d, q[0], q[1], M * A * dim);
-	compare(&d, kc[0], kc[1], ROWS * K * dim);
-	compare(&d, vc[0], vc[1], ROWS * K * dim);
-	close_side(&d);
+	compare(d, q[0], q[1], M * A * dim);
+	compare(d, kc[0], kc[1], ROWS * K * dim);
+	compare(d, vc[0], vc[1], ROWS * K * dim);
+	clear_side(d);
 }
 
 /* Rows of q, k, v and of gate, up as one product makes them: as if they came one by one. */
-static void joined_rows(int dtype, int64_t dim)
+static void joined_rows(struct side *d, int dtype, int64_t dim)
 {
 	enum { ROWS = 3 * M };
-	struct side d = open_side("2");
 	int64_t stride = (A + 2 * K) * dim, f = 5 * dim;
-	struct ww_arr wide = random_arr(&d, 1, dtype, M * stride), w = random_arr(&d, 2, dtype, dim), freq = random_arr(&d, 3, WW_F32, dim);
-	struct ww_arr q[2], kc[2], vc[2], wides[2], gu = random_arr(&d, 9, dtype, 2 * M * f), y[2];
-	int32_t *pos = ints(&d, M, 5, 7), *rows = ints(&d, M, 2, 3);
-	float *cs = room(&d, (size_t)(M * dim) * 4);
-	d.ops->rope_table(d.s, cs, pos, freq.p, 1.25f, M, dim);
+	struct ww_arr wide = random_arr(d, 1, dtype, M * stride), w = random_arr(d, 2, dtype, dim), freq = random_arr(d, 3, WW_F32, dim);
+	struct ww_arr q[2], kc[2], vc[2], wides[2], gu = random_arr(d, 9, dtype, 2 * M * f), y[2];
+	int32_t *pos = ints(d, M, 5, 7), *rows = ints(d, M, 2, 3);
+	float *cs = room(d, (size_t)(M * dim) * 4);
+	d->ops->rope_table(d->s, cs, pos, freq.p, 1.25f, M, dim);
 	for (int i = 0; i < 2; i++) {
-		wides[i] = random_arr(&d, 1, dtype, M * stride);
-		q[i] = random_arr(&d, 4, dtype, M * A * dim);
-		kc[i] = random_arr(&d, 7, dtype, ROWS * K * dim);
-		vc[i] = random_arr(&d, 8, dtype, ROWS * K * dim);
-		y[i] = random_arr(&d, 10, dtype, M * f);
+		wides[i] = random_arr(d, 1, dtype, M * stride);
+		q[i] = random_arr(d, 4, dtype, M * A * dim);
+		kc[i] = random_arr(d, 7, dtype, ROWS * K * dim);
+		vc[i] = random_arr(d, 8, dtype, ROWS * K * dim);
+		y[i] = random_arr(d, 10, dtype, M * f);
 		struct ww_place p = { .q = wides[i], .k = at(wides[i], A * dim), .v = at(wides[i], (A + K) * dim), .stride = stride, .q_norm = w,
 				      .k_norm = w, .q_out = q[i], .k_cache = kc[i], .v_cache = vc[i], .cs = cs, .rows = rows, .t = M,
 				      .heads = A, .kv_heads = K, .head_dim = dim, .eps = 1e-6f };
 		if (!i) {
-			d.ops->place(d.s, &p);
-			d.ops->swiglu_pairs(d.s, y[i], gu, M, f);
+			d->ops->place(d->s, &p);
+			d->ops->swiglu_pairs(d->s, y[i], gu, M, f);
 			continue;
 		}
 		/* By hand: token by token, operation by operation. */
 		for (int64_t t = 0; t < M; t++) {
 			struct ww_arr k = at(wide, t * stride + A * dim), v = at(wide, t * stride + (A + K) * dim), one = at(q[i], t * A * dim);
-			d.ops->rmsnorm(d.s, one, NULL, at(wide, t * stride), w, A, dim, 1e-6f);
-			d.ops->rmsnorm(d.s, k, NULL, k, w, K, dim, 1e-6f);
-			d.ops->rope(d.s, one, cs + t * dim, 0, 1, A, dim);
-			d.ops->rope(d.s, k, cs + t * dim, 0, 1, K, dim);
-			d.ops->scatter(d.s, kc[i], k, rows + t, 1, K * dim);
-			d.ops->scatter(d.s, vc[i], v, rows + t, 1, K * dim);
-			d.ops->swiglu(d.s, at(y[i], t * f), at(gu, 2 * t * f), at(gu, (2 * t + 1) * f), f);
+			d->ops->rmsnorm(d->s, one, NULL, at(wide, t * stride), w, A, dim, 1e-6f);
+			d->ops->rmsnorm(d->s, k, NULL, k, w, K, dim, 1e-6f);
+			d->ops->rope(d->s, one, cs + t * dim, 0, 1, A, dim);
+			d->ops->rope(d->s, k, cs + t * dim, 0, 1, K, dim);
+			d->ops->scatter(d->s, kc[i], k, rows + t, 1, K * dim);
+			d->ops->scatter(d->s, vc[i], v, rows + t, 1, K * dim);
+			d->ops->swiglu(d->s, at(y[i], t * f), at(gu, 2 * t * f), at(gu, (2 * t + 1) * f), f);
 		}
 	}
-	compare(&d, q[0], q[1], M * A * dim);
-	compare(&d, kc[0], kc[1], ROWS * K * dim);
-	compare(&d, vc[0], vc[1], ROWS * K * dim);
-	compare(&d, y[0], y[1], M * f);
-	close_side(&d);
+	compare(d, q[0], q[1], M * A * dim);
+	compare(d, kc[0], kc[1], ROWS * K * dim);
+	compare(d, vc[0], vc[1], ROWS * K * dim);
+	compare(d, y[0], y[1], M * f);
+	clear_side(d);
 }
 
 /* Norm and turn of heads and their gradients, and the gradient of a norm into what is there. */
-static void joined_training(int dtype, int64_t dim, int64_t h)
+static void joined_training(struct side *d, int dtype, int64_t dim, int64_t h)
 {
-	struct side d = open_side("2");
-	struct ww_arr w = random_arr(&d, 1, dtype, dim), x = random_arr(&d, 2, dtype, M * A * dim), freq = random_arr(&d, 3, WW_F32, dim);
-	struct ww_arr wh = random_arr(&d, 6, dtype, h), xh = random_arr(&d, 7, dtype, M * h), y[2], dx[2], res[2], dw[2], dwh[2], rstd[2];
-	struct ww_arr rstd_h = { room(&d, M * 4), WW_F32 };
-	int32_t *pos = ints(&d, M, 5, 7);
-	float *cs = room(&d, (size_t)(M * dim) * 4);
-	d.ops->rope_table(d.s, cs, pos, freq.p, 1.25f, M, dim);
-	d.ops->rmsnorm(d.s, (struct ww_arr){ room(&d, (size_t)(M * h) * 4), dtype }, rstd_h.p, xh, wh, M, h, 1e-6f);
+	struct ww_arr w = random_arr(d, 1, dtype, dim), x = random_arr(d, 2, dtype, M * A * dim), freq = random_arr(d, 3, WW_F32, dim);
+	struct ww_arr wh = random_arr(d, 6, dtype, h), xh = random_arr(d, 7, dtype, M * h), y[2], dx[2], res[2], dw[2], dwh[2], rstd[2];
+	struct ww_arr rstd_h = { room(d, M * 4), WW_F32 };
+	int32_t *pos = ints(d, M, 5, 7);
+	float *cs = room(d, (size_t)(M * dim) * 4);
+	d->ops->rope_table(d->s, cs, pos, freq.p, 1.25f, M, dim);
+	d->ops->rmsnorm(d->s, (struct ww_arr){ room(d, (size_t)(M * h) * 4), dtype }, rstd_h.p, xh, wh, M, h, 1e-6f);
 	for (int i = 0; i < 2; i++) {
-		struct ww_arr dy = random_arr(&d, 8, dtype, M * h);
-		rstd[i] = (struct ww_arr){ room(&d, M * A * 4), WW_F32 };
-		y[i] = random_arr(&d, 4, dtype, M * A * dim);
-		dx[i] = random_arr(&d, 5, dtype, M * A * dim);
-		res[i] = random_arr(&d, 9, dtype, M * h);
-		dw[i] = random_arr(&d, 10, WW_F32, dim);
-		dwh[i] = random_arr(&d, 11, WW_F32, h);
+		struct ww_arr dy = random_arr(d, 8, dtype, M * h);
+		rstd[i] = (struct ww_arr){ room(d, M * A * 4), WW_F32 };
+		y[i] = random_arr(d, 4, dtype, M * A * dim);
+		dx[i] = random_arr(d, 5, dtype, M * A * dim);
+		res[i] = random_arr(d, 9, dtype, M * h);
+		dw[i] = random_arr(d, 10, WW_F32, dim);
+		dwh[i] = random_arr(d, 11, WW_F32, h);
 		if (i) {
-			ww_dev_norm_rope(d.s, y[i], rstd[i].p, x, w, cs, M, A, dim, 1e-6f);
-			ww_dev_norm_rope_bwd(d.s, dx[i], dw[i].p, x, w, rstd[i].p, cs, M, A, dim);
-			ww_dev_rmsnorm_bwd_add(d.s, res[i], dwh[i].p, dy, xh, wh, rstd_h.p, M, h);
+			ww_dev_norm_rope(d->s, y[i], rstd[i].p, x, w, cs, M, A, dim, 1e-6f);
+			ww_dev_norm_rope_bwd(d->s, dx[i], dw[i].p, x, w, rstd[i].p, cs, M, A, dim);
+			ww_dev_rmsnorm_bwd_add(d->s, res[i], dwh[i].p, dy, xh, wh, rstd_h.p, M, h);
 		} else {
-			d.ops->norm_rope(d.s, y[i], rstd[i].p, x, w, cs, M, A, dim, 1e-6f);
-			d.ops->norm_rope_bwd(d.s, dx[i], dw[i].p, x, w, rstd[i].p, cs, M, A, dim);
-			d.ops->rmsnorm_bwd_add(d.s, res[i], dwh[i].p, dy, xh, wh, rstd_h.p, M, h);
+			d->ops->norm_rope(d->s, y[i], rstd[i].p, x, w, cs, M, A, dim, 1e-6f);
+			d->ops->norm_rope_bwd(d->s, dx[i], dw[i].p, x, w, rstd[i].p, cs, M, A, dim);
+			d->ops->rmsnorm_bwd_add(d->s, res[i], dwh[i].p, dy, xh, wh, rstd_h.p, M, h);
 		}
 	}
-	compare(&d, y[0], y[1], M * A * dim);
-	compare(&d, rstd[0], rstd[1], M * A);
-	compare(&d, dx[0], dx[1], M * A * dim);
-	compare(&d, dw[0], dw[1], dim);
-	compare(&d, res[0], res[1], M * h);
-	compare(&d, dwh[0], dwh[1], h);
-	close_side(&d);
+	compare(d, y[0], y[1], M * A * dim);
+	compare(d, rstd[0], rstd[1], M * A);
+	compare(d, dx[0], dx[1], M * A * dim);
+	compare(d, dw[0], dw[1], dim);
+	compare(d, res[0], res[1], M * h);
+	compare(d, dwh[0], dwh[1], h);
+	clear_side(d);
 }
 
 /* Joined operations give the bits of the single ones that stand for them. */
 static void joined_is_one_after_the_other(void **state)
 {
 	static const int64_t widths[] = { 384, 1024, 2048, 4096, 100 }, dims[] = { 32, 64, 128, 256, 20 };
+	struct side d = open_side("2");
 	(void)state;
 	for (size_t i = 0; i < sizeof(widths) / sizeof(*widths); i++)
 		for (int dtype = 0; dtype < 2; dtype++) {
-			joined_norm(dtype ? WW_BF16 : WW_F32, widths[i]);
-			joined_training(dtype ? WW_BF16 : WW_F32, dims[i], widths[i]);
-			joined_place(dtype ? WW_BF16 : WW_F32, dims[i], 1);
-			joined_place(dtype ? WW_BF16 : WW_F32, dims[i], 0);
-			joined_rows(dtype ? WW_BF16 : WW_F32, dims[i]);
+			joined_norm(&d, dtype ? WW_BF16 : WW_F32, widths[i]);
+			joined_training(&d, dtype ? WW_BF16 : WW_F32, dims[i], widths[i]);
+			joined_place(&d, dtype ? WW_BF16 : WW_F32, dims[i], 1);
+			joined_place(&d, dtype ? WW_BF16 : WW_F32, dims[i], 0);
+			joined_rows(&d, dtype ? WW_BF16 : WW_F32, dims[i]);
 		}
+	close_side(&d);
 }
 
 enum { OUTS = 6 };
