@@ -80,7 +80,7 @@ def theirs(a, tmp):
         optim.step()
         optim.zero_grad()
         seconds.append(time.perf_counter() - start)
-    return seconds[SKIP:], (time.process_time() - cpu) / (STEPS - SKIP), float(loss)
+    return seconds[SKIP:], (time.process_time() - cpu) / (STEPS - SKIP), float(loss.detach())
 
 
 def draw_rows(path, count):
