@@ -90,7 +90,7 @@ class Copies:
                 c.copy_(p)
 
 
-def theirs(a, tmp, log, recipe, kind="autocast"):
+def theirs(a, tmp, log, recipe, kind, micro):
     """PyTorch's losses and seconds a step; spread.py says what the kinds are."""
     import contextlib
 
@@ -112,7 +112,6 @@ def theirs(a, tmp, log, recipe, kind="autocast"):
     copies = Copies(model) if kind == "copies" else None
     step_fn = copies.model if copies else torch.compile(model) if kind == "compiled" else model
     is_cast = a.dtype == "bf16" and kind not in ("fp32", "tf32", "copies")
-    micro = max(1, a.rows // 4) if kind == "parts" else a.micro or max(1, 16384 // a.sequence) if kind in ("autocast", "compiled") else a.rows
     efficient = torch.nn.attention.SDPBackend.EFFICIENT_ATTENTION
     losses, seconds = [], []
 
@@ -155,7 +154,8 @@ def main():
         log, run = ours(a, tmp, a.numbers, a.micro, quiet=a.json)
         if a.report:
             subprocess.run([WW, "report", os.path.join(tmp, "run"), "-o", a.report], check=True, stdout=sys.stderr)
-        losses, seconds = theirs(a, tmp, log, run["recipe"], "compiled" if a.compile else "autocast")
+        losses, seconds = theirs(a, tmp, log, run["recipe"], "compiled" if a.compile else "autocast",
+                                 a.micro or max(1, 16384 // a.sequence))
     worst = max(abs(r["loss"] - x) for r, x in zip(log, losses))
     tokens = a.rows * a.sequence
     out = dict(steps=a.steps, tokens_per_step=tokens, parameters=run["parameters"], loss_first=[log[0]["loss"], losses[0]],

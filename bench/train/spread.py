@@ -2,7 +2,7 @@
 """How far do equal runs part?  One training, by `warpwright train` and by PyTorch, each in several arithmetics; losses side by side.
 
 usage: spread.py --config CONFIG.json --data IDS.jsonl [--sequence N] [--rows R] [--steps S] [--dtype fp32|bf16] [--lr X] [--warmup N]
-                 [--runs NAME,NAME,...] [--seconds S] [--out FILE.json]
+                 [--runs NAME,NAME,...] [--seconds S] [--out FILE.json]                at least four steps
 
 Every run has the same starting weights, rows and learning rates (compare.py's), so in exact arithmetic all of them were one.  Roundings make
 them part, and a run that has parted stays apart: the difference of two losses says something about a program only where it is larger than what
@@ -35,14 +35,17 @@ RUNS = ("ours:exact,torch:autocast,ours:parts,torch:nudged,torch:copies,ours:fas
         "torch:compiled,torch:efficient,torch:tf32")
 
 
+def batch(a, kind):
+    return max(1, a.rows // 4) if kind == "parts" else a.rows
+
+
 def our_run(a, tmp, kind):
-    how = dict(numbers="fast" if kind == "fast" else "exact", micro=max(1, a.rows // (4 if kind == "parts" else 1)), name=kind)
-    return compare.ours(a, tmp, **how)
+    return compare.ours(a, tmp, numbers="fast" if kind == "fast" else "exact", micro=batch(a, kind), name=kind)
 
 
 def quarters(losses):
-    n = max(1, len(losses) // 4)
-    return [sum(losses[i * n:(i + 1) * n]) / n for i in range(4)]
+    at = [len(losses) * i // 4 for i in range(5)]
+    return [sum(losses[b:e]) / max(1, e - b) for b, e in zip(at[:-1], at[1:])]
 
 
 class Table:
@@ -88,7 +91,7 @@ def main():
         side = threading.Thread(target=lambda: [go(n, lambda n=n: [r["loss"] for r in our_run(a, tmp, n[5:])[0]]) for n in own])
         side.start()
         for name in (n for n in names if n.startswith("torch:")):
-            go(name, lambda n=name: compare.theirs(a, tmp, log, described["recipe"], n[6:])[0])
+            go(name, lambda n=name: compare.theirs(a, tmp, log, described["recipe"], n[6:], batch(a, n[6:]))[0])
         side.join()
     table.groups()
     if a.out:
