@@ -1,8 +1,9 @@
 /* model_bench.c - `warpwright model bench`: how fast a model generates here, in exact and in fast mode.
  *
  * Prompts are random tokens, so nothing is shared between sequences.  Prefill is measured by sequences that end with their first
- * token; then the same prompts are asked again, which finds them in the cache, so that what is measured from their first
- * token on is decoding alone.  The weights are read once a step by a batch of any size: `gb_s` counts them and the
+ * token; then the same prompts are asked again, which finds them in the cache.  Of those steps the ones count as decoding that
+ * gave every sequence a token and took nothing of a prompt, after a whole round that warmed up: sequences do not begin
+ * and end in the same step.  The weights are read once a step by a batch of any size: `gb_s` counts them and the
  * cache that a step reads, and is to be held against the device's bandwidth.
  */
 #include "base/rng.h"
@@ -25,6 +26,8 @@ struct bench {
 	int32_t *prompts;
 	int64_t first, batch, prompt_n, new_n;	/* first tokens that came in this round */
 	uint64_t all_first_ns;			/* when the last of the batch had its first token */
+	uint64_t decode_ns;			/* in steps that decoded and did nothing else */
+	int64_t decode_steps;
 };
 
 static enum ww_rc read_batches(const char *list, int64_t *out, int *n, struct ww_err *err)
@@ -50,12 +53,27 @@ static int on_token(void *arg, const struct ww_infer_event *e)
 	return 0;
 }
 
-/* All prompts of the batch to the end; the time until every one had a token, and from then on. */
-static enum ww_rc round_of(struct bench *b, int64_t max_new, double *to_first_s, double *rest_s, struct ww_err *err)
+/* A step, counted as decoding where it was that alone. */
+static enum ww_rc one_step(struct bench *b, int64_t *left, struct ww_err *err)
+{
+	struct ww_infer_stats before = ww_infer_stats(b->f);
+	uint64_t begun = ww_now_ns();
+	enum ww_rc rc = ww_infer_step(b->f, on_token, b, left, err);
+	struct ww_infer_stats after = ww_infer_stats(b->f);
+	if (after.new_tokens - before.new_tokens == b->batch && after.prompt_tokens == before.prompt_tokens) {
+		b->decode_ns += ww_now_ns() - begun;
+		b->decode_steps++;
+	}
+	return rc;
+}
+
+/* All prompts of the batch to the end; the time until every one had a token. */
+static enum ww_rc round_of(struct bench *b, int64_t max_new, double *to_first_s, struct ww_err *err)
 {
 	int64_t id, left = 1, *seen = calloc((size_t)b->batch, sizeof(*seen));
 	enum ww_rc rc = seen ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
-	b->first = 0;
+	b->first = b->decode_steps = 0;
+	b->decode_ns = 0;
 	for (int64_t i = 0; rc == WW_OK && i < b->batch; i++) {
 		struct ww_request q = { .prompt = b->prompts + i * b->prompt_n, .prompt_n = b->prompt_n, .max_new = max_new,
 					.sampling = WW_SAMPLING_INIT, .seed = (uint64_t)b->v->seed, .stream = (uint64_t)i,
@@ -64,11 +82,10 @@ static enum ww_rc round_of(struct bench *b, int64_t max_new, double *to_first_s,
 	}
 	uint64_t begun = ww_now_ns();
 	while (rc == WW_OK && left) {
-		rc = ww_cmd_interrupted ? ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted") : ww_infer_step(b->f, on_token, b, &left, err);
+		rc = ww_cmd_interrupted ? ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted") : one_step(b, &left, err);
 	}
 	free(seen);
 	*to_first_s = (double)(b->all_first_ns - begun) * 1e-9;
-	*rest_s = (double)(ww_now_ns() - b->all_first_ns) * 1e-9;
 	return rc;
 }
 
@@ -92,7 +109,7 @@ static double step_bytes(const struct bench *b)
 
 static enum ww_rc one_batch(struct bench *b, int exact, json_t *rows, struct ww_err *err)
 {
-	double prefill_s, ignored_s, again_s, decode_s;
+	double prefill_s, again_s;
 	int64_t step_tokens = strcmp(b->m->dev->ops->name, "cuda") ? STEP_TOKENS_CPU : STEP_TOKENS_CUDA;
 	struct ww_infer_limits l = { b->batch * (b->prompt_n + b->new_n + WW_KV_PAGE), b->batch,
 				     step_tokens > b->batch ? step_tokens : b->batch };
@@ -107,12 +124,15 @@ static enum ww_rc one_batch(struct bench *b, int exact, json_t *rows, struct ww_
 	for (int round = 0; round < 2; round++) {
 		for (int64_t i = 0; i < b->batch * b->prompt_n; i++)
 			b->prompts[i] = (int32_t)ww_rng_below(&r, (uint64_t)b->m->config.vocab_size);
-		WW_TRY(round_of(b, 1, &prefill_s, &ignored_s, err));
-		if (!round)
-			WW_TRY(round_of(b, 3, &again_s, &ignored_s, err));
+		WW_TRY(round_of(b, 1, &prefill_s, err));
+		WW_TRY(round_of(b, b->new_n + 1, &again_s, err));
 	}
-	WW_TRY(round_of(b, b->new_n + 1, &again_s, &decode_s, err));
-	double tokens = (double)(b->batch * b->prompt_n), step_s = decode_s / (double)b->new_n;
+	if (!b->decode_steps) {
+		rc = ww_err_set(err, WW_ERR_USAGE, "--max-new %lld: the first of %lld sequences end before the last begin", (long long)b->new_n,
+				(long long)b->batch);
+		goto out;
+	}
+	double tokens = (double)(b->batch * b->prompt_n), step_s = (double)b->decode_ns * 1e-9 / (double)b->decode_steps;
 	json_array_append_new(rows, json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:I}", "mode", exact ? "exact" : "fast", "batch",
 					      (json_int_t)b->batch, "prefill_tokens_s", tokens / prefill_s, "prefill_tflop_s",
 					      (double)b->batch * prompt_flops(&b->m->config, b->prompt_n) / prefill_s * 1e-12,
@@ -129,14 +149,14 @@ out:
 /* Load, and say the first token: what a process needs before it is of use. */
 static enum ww_rc start_up(struct bench *b, uint64_t begun, double *first_s, struct ww_err *err)
 {
-	double to_first_s, rest_s;
+	double to_first_s;
 	int64_t batch = b->batch, prompt_n = b->prompt_n;
 	int32_t one = 0;
 	enum ww_rc rc;
 	b->batch = b->prompt_n = 1;
 	b->prompts = &one;
 	WW_TRY(ww_infer_new(b->m, &(struct ww_infer_limits){ WW_KV_PAGE, 1, 1 }, &b->f, err));
-	WW_TRY(round_of(b, 1, &to_first_s, &rest_s, err));
+	WW_TRY(round_of(b, 1, &to_first_s, err));
 	*first_s = ww_seconds_since(begun);
 out:
 	ww_infer_free(b->f);

@@ -12,7 +12,8 @@
  * - "+=" in a comment: adds to what is there.  Nothing else reads its output.
  * - Exactness.  With `exact` set on the device, each row of an output of gemm (NT form), rmsnorm, rope, swiglu, attention and
  *   the softmax over chunks depends on that row's inputs alone, bit for bit: not on the number of rows, on its place among
- *   them, nor on whether keys come from a page table or a packed batch.  All reductions have a fixed order in either mode, so
+ *   them, nor on whether keys come from a page table or a packed batch.  Nor does an element of that gemm depend on its neighbours'
+ *   columns: where all parts have a multiple of eight columns, a product with weights side by side has the bits of one product for each.  All reductions have a fixed order in either mode, so
  *   equal calls give equal bits.
  *
  * Shapes: T tokens (rows), H hidden, F intermediate, V vocabulary, A heads, K key-value heads, D dimensions of a head.
@@ -187,6 +188,10 @@ struct ww_dev_ops {
 			      int64_t first, int64_t n);
 	/* logp (T) = target logit - lse, lse (T) = max + log(sum); either may be NULL */
 	void (*softmax_finish)(struct ww_stream *s, float *logp, float *lse, const float *state, int64_t t);
+	/* lse (T) of whole rows of logits (T, V), with the bits that softmax_chunk over chunks of columns and softmax_finish give.  state (T, 3) and
+	 * targets are as there, and what is left in state is undefined. */
+	void (*lse_rows)(struct ww_stream *s, float *lse, float *state, const int32_t *targets, const float *logits, int64_t t, int64_t v,
+			 int64_t chunk);
 	/* dlogits (T, n) = dlogp[t] * ((target == column) - exp(logit - lse[t])); dlogits may be logits where it is fp32 */
 	void (*softmax_bwd)(struct ww_stream *s, struct ww_arr dlogits, const float *logits, const int32_t *targets,
 			    const float *lse, const float *dlogp, int64_t t, int64_t first, int64_t n);
@@ -210,7 +215,7 @@ struct ww_dev_ops {
 struct ww_dev {
 	const struct ww_dev_ops *ops;
 	int exact;
-	int wide;		/* one product is faster than several of the same rows, and need not give their bits */
+	int wide;		/* one product is faster than several of the same rows */
 	/* Bytes taken by alloc and by the backend's own workspaces, and the most there ever were; a backend counts with
 	 * ww_dev_count(). */
 	int64_t used_bytes, peak_bytes;
@@ -242,6 +247,9 @@ void ww_dev_norm_rope_bwd(struct ww_stream *s, struct ww_arr dx, float *dw, stru
 			  const float *cs, int64_t t, int64_t heads, int64_t d);
 void ww_dev_rmsnorm_bwd_add(struct ww_stream *s, struct ww_arr dres, float *dw, struct ww_arr dy, struct ww_arr x, struct ww_arr w,
 			    const float *rstd, int64_t t, int64_t h);
+
+void ww_dev_lse_rows(struct ww_stream *s, float *lse, float *state, const int32_t *targets, const float *logits, int64_t t, int64_t v,
+		     int64_t chunk);
 
 /* One row of the operation `draw` on the host, for backends and tests; weight: room for v numbers. */
 void ww_dev_draw(const float *logits, int64_t v, float lse, const struct ww_draw *d, uint64_t *weight, struct ww_drawn *out);

@@ -89,3 +89,13 @@ void ww_dev_rmsnorm_bwd_add(struct ww_stream *s, struct ww_arr dres, float *dw, 
 	ops->rmsnorm_bwd(s, dy, dw, dy, x, w, rstd, t, h);
 	ops->add(s, dres, dres, dy, t * h);
 }
+
+void ww_dev_lse_rows(struct ww_stream *s, float *lse, float *state, const int32_t *targets, const float *logits, int64_t t, int64_t v,
+		     int64_t chunk)
+{
+	const struct ww_dev_ops *ops = ops_of(s);
+	for (int64_t i = 0; i < t; i++)
+		for (int64_t c = 0; c < v; c += chunk)
+			ops->softmax_chunk(s, state + 3 * i, logits + i * v + c, targets + i, 1, c, v - c < chunk ? v - c : chunk);
+	ops->softmax_finish(s, NULL, lse, state, t);
+}

@@ -294,11 +294,11 @@ static void share_out(struct ww_infer *f)
 }
 
 /* Sequences of one token that nobody asked for, in a page of their own, up to a size of batch that the device has recorded. */
-static void fill_up(struct ww_infer *f, int64_t *t, int64_t *chosen)
+static void fill_up(struct ww_infer *f, int64_t stride, int64_t *t, int64_t *chosen)
 {
 	for (int64_t full = ww_generate_fill(f->gen, *t); *t < full; (*t)++, (*chosen)++) {
-		int32_t *table = f->table + *t * f->stride;
-		memset(table, 0xff, (size_t)f->stride * sizeof(*table));
+		int32_t *table = f->table + *t * stride;
+		memset(table, 0xff, (size_t)stride * sizeof(*table));
 		table[0] = (int32_t)(f->kv->pages - 1);
 		f->ids[*t] = 0;
 		f->cached[*t] = 0;
@@ -308,10 +308,19 @@ static void fill_up(struct ww_infer *f, int64_t *t, int64_t *chosen)
 	}
 }
 
+/* Pages of the sequence that has the most. */
+static int64_t most_pages(const struct ww_infer *f)
+{
+	int64_t most = 1;
+	for (int64_t i = 0; i < f->count; i++)
+		most = f->all[i]->running && f->all[i]->page_n > most ? f->all[i]->page_n : most;
+	return most;
+}
+
 /* The step's batch; *chosen rows of it draw. */
 static struct ww_batch build(struct ww_infer *f, int64_t *chosen)
 {
-	int64_t t = 0, q = 0;
+	int64_t t = 0, q = 0, stride = most_pages(f);
 	*chosen = 0;
 	f->starts[0] = 0;
 	for (int64_t i = 0; i < f->count; i++) {
@@ -319,10 +328,10 @@ static struct ww_batch build(struct ww_infer *f, int64_t *chosen)
 		s->row = -1;
 		if (!s->step_n)
 			continue;
-		int32_t *table = f->table + q * f->stride;
+		int32_t *table = f->table + q * stride;
 		memcpy(f->ids + t, s->ids + s->cached, (size_t)s->step_n * sizeof(*f->ids));
 		memcpy(table, s->pages, (size_t)s->page_n * sizeof(*table));
-		memset(table + s->page_n, 0xff, (size_t)(f->stride - s->page_n) * sizeof(*table));
+		memset(table + s->page_n, 0xff, (size_t)(stride - s->page_n) * sizeof(*table));
 		f->cached[q] = (int32_t)s->cached;
 		t += s->step_n;
 		f->starts[++q] = (int32_t)t;
@@ -333,11 +342,11 @@ static struct ww_batch build(struct ww_infer *f, int64_t *chosen)
 		s->row = (int)(*chosen)++;
 	}
 	if (*chosen == t) {	/* one token each */
-		fill_up(f, &t, chosen);
+		fill_up(f, stride, &t, chosen);
 		q = t;
 	}
 	return (struct ww_batch){ .ids = f->ids, .starts = f->starts, .t = t, .sequences = q, .kv = f->kv, .cached = f->cached,
-				  .pages = f->table, .pages_stride = f->stride };
+				  .pages = f->table, .pages_stride = stride };
 }
 
 /* ---- what came out */

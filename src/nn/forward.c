@@ -105,20 +105,25 @@ static void cut_backward(struct cutter *c, struct ww_run *r, int64_t t)
 	r->du = cut_arr(c, t * f->intermediate_size, dtype);
 }
 
+enum { PLACES_STEP = 16, KEYS_LEAST = 512 };	/* arrays of places begin at 64 bytes */
+
+static int64_t places_room(int64_t n) { return (n + PLACES_STEP - 1) / PLACES_STEP * PLACES_STEP; }
+
+/* Whole numbers that upload() packs at most. */
+static int64_t places_most(const struct ww_run *r)
+{
+	int64_t pages = r->keep ? 0 : r->max_sequences * ww_kv_stride(r->m);
+	return 4 * places_room(r->max_t) + places_room(r->max_sequences + 1) + places_room(pages);
+}
+
 /* Give every buffer its place behind base, or only measure where base is NULL. */
 static uint64_t cut_all(struct ww_run *r, void *base)
 {
 	struct cutter c = { base, 0 };
 	const struct ww_config *f = &r->m->config;
 	int64_t t = r->max_t;
-	r->ids = cut(&c, t, 4);
-	r->pos = cut(&c, t, 4);
-	r->seq = cut(&c, t, 4);
+	r->places = cut(&c, places_most(r), 4);
 	r->targets = cut(&c, t, 4);
-	r->start = cut(&c, r->max_sequences + 1, 4);
-	r->rows = cut(&c, t, 4);
-	r->pages_stride = ww_kv_stride(r->m);
-	r->pages = r->keep ? NULL : cut(&c, r->max_sequences * r->pages_stride, 4);
 	r->cs = cut(&c, t * f->head_dim, 4);
 	cut_layers(&c, r, t);
 	r->x_out = r->keep ? cut_arr(&c, t * f->hidden_size, r->m->dtype) : r->layers[0].x_in;
@@ -202,7 +207,7 @@ enum ww_rc ww_run_new(struct ww_model *m, int64_t max_t, int64_t max_sequences, 
 	*r = (struct ww_run){ .m = m, .ops = m->dev->ops, .s = m->stream, .keep = keep, .max_t = max_t,
 			      .max_sequences = max_sequences };
 	r->layers = calloc((size_t)m->config.layers, sizeof(*r->layers));
-	r->host = malloc((size_t)max_t * 3 * sizeof(*r->host));
+	r->host = malloc((size_t)places_most(r) * sizeof(*r->host));
 	if (!r->layers || !r->host) {
 		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 		goto out;
@@ -365,7 +370,7 @@ static enum ww_rc check_batch(const struct ww_run *r, const struct ww_batch *b, 
 	if (b->t < 1 || b->t > r->max_t || b->sequences < 1 || b->sequences > r->max_sequences)
 		return ww_err_set(err, WW_ERR_LIMIT, "a batch of %lld tokens in %lld sequences does not fit this workspace (%lld, %lld)",
 				  (long long)b->t, (long long)b->sequences, (long long)r->max_t, (long long)r->max_sequences);
-	WW_BUG(b->starts[0] != 0 || b->starts[b->sequences] != b->t || (b->kv && (r->keep || b->pages_stride != r->pages_stride)));
+	WW_BUG(b->starts[0] != 0 || b->starts[b->sequences] != b->t || (b->kv && r->keep));
 	for (int64_t q = 0; q < b->sequences; q++) {
 		int64_t n = b->starts[q + 1] - b->starts[q] + (b->kv ? b->cached[q] : 0);
 		WW_BUG(b->starts[q + 1] < b->starts[q]);
@@ -380,26 +385,57 @@ static enum ww_rc check_batch(const struct ww_run *r, const struct ww_batch *b, 
 	return WW_OK;
 }
 
-/* Position, sequence and, with a cache, row in its pages of every token. */
+/* Room for n numbers in what is to be uploaded; *device is where they will lie. */
+static int32_t *pack(struct ww_run *r, int32_t **device, int64_t n)
+{
+	int32_t *host = r->host + r->packed;
+	*device = r->places + r->packed;
+	r->packed += places_room(n);
+	return host;
+}
+
+/* Row in the sequence's pages of each of its tokens, and the pages up to r->keys_max. */
+static void pack_pages(struct ww_run *r, const struct ww_batch *b, const int32_t *pos)
+{
+	int64_t stride = r->pages_stride = least((r->keys_max + WW_KV_PAGE - 1) / WW_KV_PAGE, ww_kv_stride(r->m));
+	int32_t *rows = pack(r, &r->rows, b->t), *pages = pack(r, &r->pages, b->sequences * stride);
+	for (int64_t q = 0; q < b->sequences; q++) {
+		const int32_t *own = b->pages + q * b->pages_stride;
+		memcpy(pages + q * stride, own, (size_t)least(stride, b->pages_stride) * sizeof(*pages));
+		for (int32_t i = b->starts[q]; i < b->starts[q + 1]; i++) {
+			WW_BUG(pos[i] / WW_KV_PAGE >= b->pages_stride);
+			int32_t page = own[pos[i] / WW_KV_PAGE];
+			WW_BUG(page < 0 || page >= b->kv->pages);
+			rows[i] = page * WW_KV_PAGE + pos[i] % WW_KV_PAGE;
+		}
+	}
+}
+
+/* What the batch's places are, one array behind the other: one copy, since each costs some microseconds of a step. */
 static void upload_places(struct ww_run *r, const struct ww_batch *b)
 {
-	int32_t *pos = r->host, *seq = pos + r->max_t, *rows = seq + r->max_t;
+	r->packed = 0;
+	int32_t *ids = pack(r, &r->ids, b->t), *start = pack(r, &r->start, b->sequences + 1);
+	int32_t *pos = pack(r, &r->pos, b->t), *seq = pack(r, &r->seq, b->t);
+	memcpy(ids, b->ids, (size_t)b->t * sizeof(*ids));
+	memcpy(start, b->starts, (size_t)(b->sequences + 1) * sizeof(*start));
 	for (int64_t q = 0; q < b->sequences; q++)
 		for (int32_t i = b->starts[q]; i < b->starts[q + 1]; i++) {
 			pos[i] = i - b->starts[q] + (b->kv ? b->cached[q] : 0);
 			seq[i] = (int32_t)q;
-			if (b->kv) {
-				int32_t page = b->pages[q * b->pages_stride + pos[i] / WW_KV_PAGE];
-				WW_BUG(page < 0 || page >= b->kv->pages);
-				rows[i] = page * WW_KV_PAGE + pos[i] % WW_KV_PAGE;
-			}
 		}
-	r->ops->upload(r->s, r->pos, pos, (size_t)b->t * 4);
-	r->ops->upload(r->s, r->seq, seq, (size_t)b->t * 4);
-	if (!b->kv)
-		return;
-	r->ops->upload(r->s, r->rows, rows, (size_t)b->t * 4);
-	r->ops->upload(r->s, r->pages, b->pages, (size_t)(b->sequences * r->pages_stride) * 4);
+	if (b->kv)
+		pack_pages(r, b, pos);
+	r->ops->upload(r->s, r->places, r->host, (size_t)r->packed * sizeof(*r->host));
+}
+
+/* With a cache lengths are bounded by powers of two, so that steps of one shape have one bound while their sequences grow. */
+static int64_t bound_of(int64_t keys)
+{
+	int64_t bound = KEYS_LEAST;
+	while (bound < keys)
+		bound *= 2;
+	return bound;
 }
 
 enum ww_rc ww_run_upload(struct ww_run *r, const struct ww_batch *b, struct ww_err *err)
@@ -416,8 +452,8 @@ enum ww_rc ww_run_upload(struct ww_run *r, const struct ww_batch *b, struct ww_e
 		r->rows_max = n > r->rows_max ? n : r->rows_max;
 		r->keys_max = keys > r->keys_max ? keys : r->keys_max;
 	}
-	r->ops->upload(r->s, r->ids, b->ids, (size_t)b->t * 4);
-	r->ops->upload(r->s, r->start, b->starts, (size_t)(b->sequences + 1) * 4);
+	if (b->kv)
+		r->keys_max = bound_of(r->keys_max);
 	upload_places(r, b);
 	return WW_OK;
 }

@@ -14,8 +14,9 @@
 #include "nn/safetensors.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-enum { SLOTS = 64, WARM = 4, KEYS_LEAST = 512 };
+enum { SLOTS = 64, WARM = 4 };
 
 /* A shape of step that has been seen; recorded after WARM plain runs. */
 struct slot {
@@ -31,9 +32,10 @@ struct ww_generate {
 	int slot_n;
 	struct ww_run *run;
 	int64_t max_n;
-	void *base;
-	int32_t *rows;		/* device from here */
+	struct ww_draw *asked;	/* what is uploaded, on the host: how to draw, then the rows */
+	void *base;		/* device from here */
 	struct ww_draw *how;
+	int32_t *rows;		/* behind the step's last `how` */
 	struct ww_drawn *out;
 	float *logits;		/* (max_n, V) in chunks */
 };
@@ -41,10 +43,12 @@ struct ww_generate {
 static int64_t most_rows(int64_t max_sequences) { return max_sequences < WW_GENERATE_ROWS ? max_sequences : WW_GENERATE_ROWS; }
 static uint64_t room(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
+static uint64_t asked_bytes(uint64_t n) { return n * (sizeof(struct ww_draw) + sizeof(int32_t)); }
+
 static uint64_t own_bytes(const struct ww_model *m, int64_t n)
 {
 	uint64_t rows = (uint64_t)n;
-	return room(rows * sizeof(int32_t)) + room(rows * sizeof(struct ww_draw)) + room(rows * sizeof(struct ww_drawn)) +
+	return room(asked_bytes(rows)) + room(rows * sizeof(struct ww_drawn)) +
 	       rows * (uint64_t)m->config.vocab_size * sizeof(float);
 }
 
@@ -66,10 +70,14 @@ enum ww_rc ww_generate_new(struct ww_model *m, int64_t max_t, int64_t max_sequen
 	g->m = m;
 	g->max_n = most_rows(max_sequences);
 	uint64_t n = (uint64_t)g->max_n;
+	g->asked = malloc((size_t)asked_bytes(n));
+	if (!g->asked) {
+		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		goto out;
+	}
 	WW_TRY(m->dev->ops->alloc(m->dev, own_bytes(m, g->max_n), &g->base, err));
-	g->rows = g->base;
-	g->how = (void *)((char *)g->rows + room(n * sizeof(*g->rows)));
-	g->out = (void *)((char *)g->how + room(n * sizeof(*g->how)));
+	g->how = g->base;
+	g->out = (void *)((char *)g->how + room(asked_bytes(n)));
 	g->logits = (void *)((char *)g->out + room(n * sizeof(*g->out)));
 	WW_TRY(ww_run_new(m, max_t, max_sequences, 0, &g->run, err));
 	*out = g;
@@ -89,26 +97,41 @@ void ww_generate_free(struct ww_generate *g)
 	ww_run_free(g->run);
 	if (g->base)
 		g->m->dev->ops->free(g->m->dev, g->base);
+	free(g->asked);
 	free(g);
 }
 
-/* Logits of n rows, their sums and draws; no row number is on the host's side any more. */
-static void head(struct ww_generate *g, int64_t n)
+/* Logits in chunks of columns, and the sum over each row. */
+static void logits_in_chunks(struct ww_generate *g, int64_t n)
 {
 	struct ww_run *r = g->run;
-	const struct ww_dev_ops *ops = r->ops;
 	struct ww_arr w = ww_model_weight(g->m, r->head);
 	int64_t v = g->m->config.vocab_size, h = g->m->config.hidden_size;
-	ops->embed(r->s, r->tmp, r->hidden, g->rows, n, h);	/* gathers */
 	for (int64_t v0 = 0; v0 < v; v0 += WW_HEAD_V) {
 		int64_t nv = v - v0 < WW_HEAD_V ? v - v0 : WW_HEAD_V;
 		float *logits = g->logits + n * v0;
 		struct ww_arr part = { (char *)w.p + (size_t)(v0 * h) * ww_dtype_bytes(w.dtype), w.dtype };
-		ops->gemm(r->s, WW_GEMM_NT, (struct ww_arr){ logits, WW_F32 }, r->tmp, part, n, nv, h, 0);
-		ops->softmax_chunk(r->s, r->state, logits, g->rows, n, v0, nv);	/* targets are of no interest */
+		r->ops->gemm(r->s, WW_GEMM_NT, (struct ww_arr){ logits, WW_F32 }, r->tmp, part, n, nv, h, 0);
+		r->ops->softmax_chunk(r->s, r->state, logits, g->rows, n, v0, nv);	/* targets are of no interest */
 	}
-	ops->softmax_finish(r->s, NULL, r->lse, r->state, n);
-	ops->draw(r->s, g->out, g->how, g->logits, r->lse, n, v, WW_HEAD_V);
+	r->ops->softmax_finish(r->s, NULL, r->lse, r->state, n);
+}
+
+/* Logits of n rows, their sums and draws; no row number is on the host's side any more.  One product for all words where that has
+ * the bits of one for each chunk. */
+static void head(struct ww_generate *g, int64_t n)
+{
+	struct ww_run *r = g->run;
+	int64_t v = g->m->config.vocab_size, h = g->m->config.hidden_size;
+	int whole = g->m->dev->wide && v % 8 == 0;
+	r->ops->embed(r->s, r->tmp, r->hidden, g->rows, n, h);	/* gathers */
+	if (whole) {
+		r->ops->gemm(r->s, WW_GEMM_NT, (struct ww_arr){ g->logits, WW_F32 }, r->tmp, ww_model_weight(g->m, r->head), n, v, h, 0);
+		r->ops->lse_rows(r->s, r->lse, r->state, g->rows, g->logits, n, v, WW_HEAD_V);
+	} else {
+		logits_in_chunks(g, n);
+	}
+	r->ops->draw(r->s, g->out, g->how, g->logits, r->lse, n, v, whole ? v : WW_HEAD_V);
 }
 
 /* ---- recorded steps */
@@ -122,11 +145,9 @@ int64_t ww_generate_fill(const struct ww_generate *g, int64_t n)
 /* The slot of this step, or NULL where it is not to be recorded: prompts among it, or too many shapes. */
 static struct slot *slot_of(struct ww_generate *g, const struct ww_batch *b, int64_t n)
 {
-	int64_t keys = KEYS_LEAST;
+	int64_t keys = g->run->keys_max;
 	if (!g->run->ops->graph_begin || n != b->t || n != b->sequences)
 		return NULL;
-	while (keys < g->run->keys_max)
-		keys *= 2;
 	for (int i = 0; i < g->slot_n; i++)
 		if (g->slots[i].t == n && g->slots[i].keys == keys && g->slots[i].kv == b->kv)
 			return &g->slots[i];
@@ -152,7 +173,6 @@ static void work(struct ww_generate *g, const struct ww_batch *b, int64_t n)
 		compute(g, n);
 		return;
 	}
-	r->keys_max = s->keys;
 	if (s->graph && r->ops->graph_run(r->s, s->graph))
 		return;
 	if (s->graph) {		/* it cannot run any more */
@@ -171,6 +191,15 @@ static void work(struct ww_generate *g, const struct ww_batch *b, int64_t n)
 		compute(g, n);
 }
 
+static void upload_draws(struct ww_generate *g, const int32_t *rows, const struct ww_draw *how, int64_t n)
+{
+	struct ww_run *r = g->run;
+	memcpy(g->asked, how, (size_t)n * sizeof(*how));
+	memcpy(g->asked + n, rows, (size_t)n * sizeof(*rows));
+	g->rows = (void *)(g->how + n);
+	r->ops->upload(r->s, g->how, g->asked, (size_t)asked_bytes((uint64_t)n));
+}
+
 enum ww_rc ww_generate_step(struct ww_generate *g, const struct ww_batch *b, const int32_t *rows, const struct ww_draw *how,
 			    int64_t n, struct ww_drawn *out, struct ww_err *err)
 {
@@ -179,10 +208,8 @@ enum ww_rc ww_generate_step(struct ww_generate *g, const struct ww_batch *b, con
 	if (rc != WW_OK)
 		return rc;
 	WW_BUG(n < 0 || n > g->max_n || n > b->t);
-	if (n) {
-		r->ops->upload(r->s, g->rows, rows, (size_t)n * sizeof(*rows));
-		r->ops->upload(r->s, g->how, how, (size_t)n * sizeof(*how));
-	}
+	if (n)
+		upload_draws(g, rows, how, n);
 	work(g, b, n);
 	if (n)
 		r->ops->download(r->s, out, g->out, (size_t)n * sizeof(*out));

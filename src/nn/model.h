@@ -77,7 +77,7 @@ struct ww_batch {
 	const int32_t *starts;		/* (sequences + 1): first token of each, and t */
 	int64_t t, sequences;
 	/* With a cache (never in training): sequence s has cached[s] tokens in the pages pages[s * pages_stride ...], and the
-	 * batch's tokens follow them; the pages for these are there too.  pages_stride is ww_kv_stride(). */
+	 * batch's tokens follow them; the pages for these are there too. */
 	struct ww_kv *kv;
 	const int32_t *cached, *pages;
 	int64_t pages_stride;

@@ -30,10 +30,11 @@ struct ww_run {
 	int64_t head_t;			/* tokens whose logits are there at a time */
 	int64_t keep;			/* layers that keep activations; 0: no backward pass */
 	int64_t max_t, max_sequences, t, sequences;
-	int64_t rows_max, keys_max;	/* of a sequence in the batch: its tokens, and with those in the cache */
+	int64_t rows_max, keys_max;	/* of a sequence in the batch: its tokens, and a bound of these with those in the cache */
 	void *base;
-	int32_t *ids, *pos, *seq, *start, *targets, *rows, *pages;
-	int64_t pages_stride;		/* room for each sequence in `pages` */
+	int32_t *targets, *places;	/* places: the arrays of the next line, where upload puts them */
+	int32_t *ids, *pos, *seq, *start, *rows, *pages;
+	int64_t packed, pages_stride;	/* numbers in `places`; room for each sequence in `pages` */
 	struct ww_kv *kv;		/* of the batch, or NULL */
 	float *cs;			/* (T, D) */
 	struct ww_layer *layers;
@@ -46,11 +47,11 @@ struct ww_run {
 	/* backward */
 	float *grads, *dhidden;
 	struct ww_arr dres, dn, dq, dk, dv, datt, dg, du;
-	int32_t *host;			/* staging for pos, seq and rows */
+	int32_t *host;			/* `places` on their way */
 };
 
 /* The two halves of ww_run_forward(), without a wait: what depends on the batch's numbers, and what depends on its shape
- * alone.  The batch must stay as it is until the stream is synchronised. */
+ * alone: on numbers of tokens and sequences and on keys_max. */
 enum ww_rc ww_run_upload(struct ww_run *r, const struct ww_batch *b, struct ww_err *err) WW_MUST_CHECK;
 void ww_run_compute(struct ww_run *r);
 

@@ -470,6 +470,30 @@ static void run_softmax_bwd(struct test *t, int i)
 			       t->d[1]);
 }
 
+static void run_lse_rows(struct test *t, int i)
+{
+	ops(t, i)->lse_rows(t->b->s[i], t->p[3].p[i], t->p[1].p[i], t->p[2].p[i], t->p[0].p[i], t->d[0], t->d[1], t->d[2]);
+}
+
+static void test_lse_rows(struct bench *b)
+{
+	for (int64_t n = 7; n < 3000; n = n * 7 + 1) {
+		char shape[64];
+		snprintf(shape, sizeof(shape), "90 x %ld", (long)n);
+		struct test t = begin(b, "lse_rows", shape, run_lse_rows);
+		if (!wanted(b, t.op))
+			continue;
+		memcpy(t.d, (int64_t[]){ 90, n, 300 }, 3 * sizeof(int64_t));
+		fill(&t, 0, WW_F32, 90 * n, 0, 5);
+		fill(&t, 1, WW_F32, 90 * 3, 0, 1);
+		put_ints(&t, 2, 90, random_id);
+		fill(&t, 3, WW_F32, 90, 0, 1);
+		run_lse_rows(&t, 0);
+		run_lse_rows(&t, 1);
+		finish(&t, 3, 1, 0);
+	}
+}
+
 static void test_softmax(struct bench *b, int dtype)
 {
 	for (int64_t n = 7; n < 3000; n = n * 7 + 1)
@@ -547,6 +571,7 @@ static int run_device(const char *name, int exact, char **only)
 		test_softmax(&b, dtype);
 		test_adamw(&b, dtype);
 	}
+	test_lse_rows(&b);
 	b.failed += !b.lines;	/* no operation has that name */
 	printf("# %d lines, %d failed\n", b.lines, b.failed);
 	for (int i = 0; i < 2; i++) {

@@ -539,7 +539,7 @@ static const struct ww_dev_ops cpu_ops = {
 	.embed_bwd = cpu_embed_bwd, .scatter = cpu_scatter, .rmsnorm = cpu_rmsnorm, .rmsnorm_bwd = cpu_rmsnorm_bwd, .rope_table = cpu_rope_table,
 	.rope = cpu_rope, .attention = ww_cpu_attention, .attention_bwd = ww_cpu_attention_bwd, .swiglu = cpu_swiglu,
 	.swiglu_bwd = cpu_swiglu_bwd, .softmax_chunk = cpu_softmax_chunk, .softmax_finish = cpu_softmax_finish,
-	.softmax_bwd = cpu_softmax_bwd, .draw = cpu_draw, .add_rmsnorm = ww_dev_add_rmsnorm, .norm_rope = ww_dev_norm_rope,
+	.lse_rows = ww_dev_lse_rows, .softmax_bwd = cpu_softmax_bwd, .draw = cpu_draw, .add_rmsnorm = ww_dev_add_rmsnorm, .norm_rope = ww_dev_norm_rope,
 	.norm_rope_bwd = ww_dev_norm_rope_bwd, .rmsnorm_bwd_add = ww_dev_rmsnorm_bwd_add,
 	.place = ww_dev_place, .swiglu_pairs = ww_dev_swiglu_pairs, .sumsq = cpu_sumsq, .clip_factor = cpu_clip_factor, .adamw = cpu_adamw,
 };

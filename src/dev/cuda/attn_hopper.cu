@@ -5,7 +5,7 @@
  * multiply, 64 rows each; while one of them does its exponentials the other has the tensor cores.
  *
  *   forward_k   128 rows (token, head of the group); blocks of 64 keys stream by
- *   few_k       up to 64 rows of one sequence, for decoding: one warpgroup, two blocks a multiprocessor.  Most of its rows are not there,
+ *   few_k       up to 64 rows of one sequence, for decoding: one warpgroup, two or three blocks a multiprocessor.  Most of its rows are not there,
  *               but the tensor cores wait for memory in any case, and a part's bits are those of forward_k
  *   dkv_k       128 keys; tiles of 64 rows stream by.  Scores are transposed (keys are the rows of the fragments), so that weights
  *               are operands from registers for both products
@@ -29,7 +29,7 @@
 #include <ww/hopper.cuh>
 #endif
 
-enum { BLOCK = 384, FEW_BLOCK = 160, KEYS = BLOCK_KEYS, SIDE = 64, PANEL = 64 * 128, HALVES = 2, ROW_STAGES = 3, KEY_STAGES = 2, FEW_STAGES = 2 };
+enum { BLOCK = 384, FEW_BLOCK = 160, KEYS = BLOCK_KEYS, SIDE = 64, PANEL = 64 * 128, HALVES = 2, ROW_STAGES = 3, KEY_STAGES = 2 };
 
 /* Bytes of a tile of 64 rows. */
 template <int DP> struct tile_of { enum { PANELS = DP / 64, BYTES = PANELS * PANEL }; };
@@ -186,7 +186,8 @@ template <int DP, int STAGES> struct keys_room {
 	       BYTES = BARS + 256 + 1024 };
 };
 template <int DP> struct few_room {
-	enum { RING = tile_of<DP>::BYTES, BARS = RING + FEW_STAGES * 2 * tile_of<DP>::BYTES, BYTES = BARS + 256 + 1024 };
+	enum { BLOCKS = DP == 64 ? 3 : 2, STAGES = BLOCKS, RING = tile_of<DP>::BYTES, BARS = RING + STAGES * 2 * tile_of<DP>::BYTES,
+	       BYTES = BARS + 256 + 1024 };	/* BLOCKS: on a multiprocessor */
 };
 
 #ifdef HOPPER
@@ -323,15 +324,15 @@ __global__ void __launch_bounds__(BLOCK, 1) forward_k(const __grid_constant__ st
 }
 
 template <int DP>
-__global__ void __launch_bounds__(FEW_BLOCK, 2) few_k(const __grid_constant__ struct maps m, const struct ww_cu_attn a, float c, struct parts w, int box)
+__global__ void __launch_bounds__(FEW_BLOCK, few_room<DP>::BLOCKS) few_k(const __grid_constant__ struct maps m, const struct ww_cu_attn a, float c, struct parts w, int box)
 {
 #ifdef HOPPER
 	typedef few_room<DP> room;
 	enum { TILE = tile_of<DP>::BYTES };
 	extern __shared__ unsigned char raw[];
 	unsigned base = (ww::saddr(raw) + 1023) & ~1023u, once = base + room::BARS;
-	struct ring<FEW_STAGES> r = { once + 8, once + 8 + 8 * FEW_STAGES };
-	int group = a.heads / a.kv_heads, seq = blockIdx.x, kh = blockIdx.y, lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+	struct ring<room::STAGES> r = { once + 8, once + 8 + 8 * room::STAGES };
+	int group = a.heads / a.kv_heads, seq = blockIdx.y, kh = blockIdx.x, lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
 	int t0 = a.start[seq], tokens = a.start[seq + 1] - t0, rows = tokens * group;
 	if (rows < 1 || rows > SIDE)
 		return;
@@ -345,7 +346,7 @@ __global__ void __launch_bounds__(FEW_BLOCK, 2) few_k(const __grid_constant__ st
 			return;
 		ww::bar_expect(once, TILE);
 		fetch<DP>(base, &m.q, once, kh * group, t0);
-		produce_keys<DP, FEW_STAGES>(a, m, base + room::RING, r, seq, kh, first * KEYS, stop * KEYS < end ? stop * KEYS : end, box);
+		produce_keys<DP, room::STAGES>(a, m, base + room::RING, r, seq, kh, first * KEYS, stop * KEYS < end ? stop * KEYS : end, box);
 		return;
 	}
 	int r0 = warp * 16 + lane / 4, here = warp * 16 < rows, stage = 0;	/* here: this warp has rows that are there */
@@ -374,7 +375,7 @@ __global__ void __launch_bounds__(FEW_BLOCK, 2) few_k(const __grid_constant__ st
 		ww::wgmma_pin(pv);
 		if (lane == 0)
 			ww::bar_arrive(r.empty + 8 * stage);
-		ring<FEW_STAGES>::next(stage, phase);
+		ring<room::STAGES>::next(stage, phase);
 		if (gridDim.z > 1) {
 #pragma unroll
 			for (int half = 0; half < 2; half++) {
@@ -664,7 +665,7 @@ template <int DP> static int run_forward(cudaStream_t s, const struct ww_cu_attn
 	float scale = a->scale * LOG2E;
 	int per = HALVES * SIDE / (a->heads / a->kv_heads), rc = make_maps(&m, a, 0);
 	if (!rc && c.few) {
-		dim3 grid((unsigned)a->sequences, (unsigned)a->kv_heads, (unsigned)c.splits);
+		dim3 grid((unsigned)a->kv_heads, (unsigned)a->sequences, (unsigned)c.splits);	/* a sequence's heads together: they lie in the same pages */
 		place_parts(&c, a, work, DP);
 		rc = (int)cudaFuncSetAttribute(few_k<DP>, cudaFuncAttributeMaxDynamicSharedMemorySize, few_room<DP>::BYTES);
 		if (rc)

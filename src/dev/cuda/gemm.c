@@ -2,18 +2,22 @@
  *
  * cuBLASLt thinks in columns: a row-major (m, n) array is a column-major (n, m) one, so c = a.b is asked for as c' = b'.a'.
  *
- * Exact mode.  A product has a canonical algorithm: the library's first proposal without split sums for CANON_M rows (for
- * products of the backward pass, whose rows no other call computes, its first one for the shape itself, split or not).  Proposals depend on shape, GPU and
- * library version only.  For each range of m (a power of two and what lies under it) the library's other proposals are
- * run on random numbers beside the canonical one; of those whose results are equal to the last bit the fastest is taken.  So measuring can
- * change speed and never a result, and a wrong measurement costs time only.  Fast mode takes the fastest of all.
+ * Exact mode.  A product has a canonical algorithm.  For the forward pass (NT) it is the library's first proposal without split sums for CANON x CANON
+ * elements, so the bits of an element depend on k and the types alone: neither on the rows of its batch nor on the columns beside
+ * it, and layers whose weights lie side by side can be one product.  (Columns that are no multiple of CANON_STEP take the proposal for
+ * their own number.)  For products of the backward pass, whose rows no other call computes, it is the first one for the shape itself, split or not.
+ * Proposals depend on shape, GPU and library version only.  For each range of m (a power of two and what lies under it) the library's
+ * other proposals are run on random numbers beside the canonical one; of those whose results are equal to the last bit the fastest is taken.
+ * So measuring can change speed and never a result, and a wrong measurement costs time only.  Fast mode takes the fastest of all.
+ *
+ * A weight comes from memory: between two of its uses passes the rest of the model.  So L2 is washed before each timed run.
  *
  * A product of the backward pass is measured when it comes for the third time, one of the forward pass at once, and none while a graph
  * is being captured.  Choices are kept in $XDG_CACHE_HOME/warpwright/gemm-*.bin for GPU, library version and mode, since
  * measuring takes some milliseconds a shape.  The file is written when the device is closed; a file that is not whole is not read.
  *
  *   offset  bytes
- *        0      8  magic "wwgemm01"
+ *        0      8  magic "wwgemm02"
  *        8      8  number of records, n
  *       16    8 n  records of struct record, as in memory (x86-64 only, like the program)
  *      ...      8  hash of all bytes before it
@@ -38,8 +42,8 @@
 	X(cublasLtMatrixLayoutDestroy) X(cublasLtMatmulPreferenceCreate) X(cublasLtMatmulPreferenceDestroy)           \
 	X(cublasLtMatmulPreferenceSetAttribute) X(cublasLtMatmulAlgoGetHeuristic)
 
-enum { CANON_M = 4096, PROPOSALS = 16, TABLE = 4096, RUNS = 5, THIRD = 3 };
-static const char magic[8] = "wwgemm01";
+enum { CANON = 4096, CANON_STEP = 8, PROPOSALS = 48, TABLE = 4096, RUNS = 5, THIRD = 3, WASH_BYTES = 128 << 20 };
+static const char magic[8] = "wwgemm02";
 
 struct key { int32_t form, ab, c, accumulate; int64_t m, n, k; };	/* m: the upper end of its range */
 struct record { struct key key; cublasLtMatmulAlgo_t algo; };
@@ -156,7 +160,7 @@ struct trial {
 	const struct ww_cu_gemms *g;
 	struct ww_stream *s;
 	const struct key *k;
-	void *a, *b, *c, *want;		/* want: what the canonical algorithm gave */
+	void *a, *b, *c, *want, *wash;	/* want: what the canonical algorithm gave */
 	int *differ;
 	cudaEvent_t begin, end;
 };
@@ -168,6 +172,7 @@ static void trial_release(struct trial *t)
 	cudaFree(t->b);
 	cudaFree(t->c);
 	cudaFree(t->want);
+	cudaFree(t->wash);
 	cudaFree(t->differ);
 	if (t->begin)
 		cudaEventDestroy(t->begin);
@@ -183,7 +188,7 @@ static int trial_init(struct trial *t, int64_t rows)
 	size_t a = (size_t)(rows * k->k * size_of(k->ab)), b = (size_t)(k->n * k->k * size_of(k->ab));
 	size_t c = (size_t)(rows * k->n * size_of(k->c));
 	return !cudaMalloc(&t->a, a) && !cudaMalloc(&t->b, b) && !cudaMalloc(&t->c, c) && !cudaMalloc(&t->want, c) &&
-	       !cudaMalloc((void **)&t->differ, sizeof(int)) && !cudaEventCreate(&t->begin) && !cudaEventCreate(&t->end) &&
+	       !cudaMalloc(&t->wash, WASH_BYTES) && !cudaMalloc((void **)&t->differ, sizeof(int)) && !cudaEventCreate(&t->begin) && !cudaEventCreate(&t->end) &&
 	       !ww_cu_random(t->s->s, half, t->a, rows * k->k, 1) && !ww_cu_random(t->s->s, half, t->b, k->n * k->k, 2) &&
 	       !ww_cu_random(t->s->s, half_c, t->want, rows * k->n, 3);
 }
@@ -212,15 +217,15 @@ static int trial_same(struct trial *t, const cublasLtMatmulAlgo_t *algo, int64_t
 	       !cudaStreamSynchronize(t->s->s) && !differ;
 }
 
-/* The shortest of RUNS; a huge time where it does not run. */
-static float trial_ms(struct trial *t, const cublasLtMatmulAlgo_t *algo, int64_t m)
+/* The shortest of RUNS, or of fewer where they are clearly longer than `limit`; a huge time where it does not run. */
+static float trial_ms(struct trial *t, const cublasLtMatmulAlgo_t *algo, int64_t m, float limit)
 {
 	struct call x;
-	float best = 1e30f, ms;
+	float best = 1e30f, ms = 0;
 	if (call_init(t->g, &x, t->k, m))
 		return best;
-	for (int i = 0; i <= RUNS; i++) {
-		if (cudaEventRecord(t->begin, t->s->s) || call_run(t->g, t->s, &x, algo, t->c, t->a, t->b) ||
+	for (int i = 0; i <= RUNS && (i < 2 || ms < 1.5f * limit); i++) {
+		if (cudaMemsetAsync(t->wash, i, WASH_BYTES, t->s->s) || cudaEventRecord(t->begin, t->s->s) || call_run(t->g, t->s, &x, algo, t->c, t->a, t->b) ||
 		    cudaEventRecord(t->end, t->s->s) || cudaEventSynchronize(t->end) || cudaEventElapsedTime(&ms, t->begin, t->end)) {
 			best = 1e30f;
 			break;
@@ -231,7 +236,17 @@ static float trial_ms(struct trial *t, const cublasLtMatmulAlgo_t *algo, int64_t
 	return best;
 }
 
-static int64_t canon_rows(const struct key *k) { return k->form == WW_GEMM_NT && k->m < CANON_M ? CANON_M : k->m; }
+/* The shape whose first proposal is the canonical algorithm of k. */
+static struct key canonical(const struct key *k)
+{
+	struct key c = *k;
+	if (k->form != WW_GEMM_NT)
+		return c;
+	c.m = CANON;
+	if (k->n % CANON_STEP == 0)
+		c.n = CANON;
+	return c;
+}
 
 /* Replace the entry's algorithm, which is the canonical one, by the fastest that is allowed.  Without memory it stays. */
 static void measure(struct ww_cu_gemms *g, struct ww_stream *s, struct entry *e)
@@ -245,12 +260,11 @@ static void measure(struct ww_cu_gemms *g, struct ww_stream *s, struct entry *e)
 	e->measured = 1;
 	g->dirty = 1;
 	if (trial_init(&t, rows) && (!exact || trial_run(&t, &canon, rows, t.want))) {
-		float best = trial_ms(&t, &canon, k->m);
+		float best = trial_ms(&t, &canon, k->m, 1e30f);
 		for (int i = 0; i < n; i++) {
-			if (exact && !(trial_same(&t, &algos[i], k->m) && trial_same(&t, &algos[i], part)))
-				continue;
-			float ms = trial_ms(&t, &algos[i], k->m);
-			if (ms < 0.98f * best) {	/* noise must not make choices that differ from run to run for nothing */
+			float ms = trial_ms(&t, &algos[i], k->m, best);
+			/* 0.98: noise must not make choices that differ from run to run for nothing */
+			if (ms < 0.98f * best && (!exact || (trial_same(&t, &algos[i], k->m) && trial_same(&t, &algos[i], part)))) {
 				best = ms;
 				e->r.algo = algos[i];
 			}
@@ -335,7 +349,8 @@ static struct entry *entry_for(struct ww_cu_gemms *g, struct ww_stream *s, const
 	if (!e->used) {
 		cublasLtMatmulAlgo_t first;
 		e = add(g, k);
-		e->own = !propose(g, k, g->d->dev.exact ? canon_rows(k) : k->m, &first, 1);
+		struct key shape = g->d->dev.exact ? canonical(k) : *k;
+		e->own = !propose(g, &shape, shape.m, &first, 1);
 		if (!e->own)
 			e->r.algo = first;
 	} else if (e->used < THIRD) {

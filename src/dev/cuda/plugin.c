@@ -408,6 +408,15 @@ static void cuda_softmax_finish(struct ww_stream *s, float *logp, float *lse, co
 	LAUNCH("softmax", ww_cu_softmax_finish(s->s, logp, lse, state, t));
 }
 
+static void cuda_lse_rows(struct ww_stream *s, float *lse, float *state, const int32_t *targets, const float *logits, int64_t t, int64_t v,
+			  int64_t chunk)
+{
+	void *work = ww_cu_scratch(s, ww_cu_lse_rows_bytes(t, v, chunk));
+	(void)state;
+	(void)targets;
+	LAUNCH("lse_rows", ww_cu_lse_rows(s->s, lse, logits, t, v, chunk, work));
+}
+
 static void cuda_softmax_bwd(struct ww_stream *s, struct ww_arr dlogits, const float *logits, const int32_t *targets, const float *lse,
 			     const float *dlogp, int64_t t, int64_t first, int64_t n)
 {
@@ -526,7 +535,7 @@ static const struct ww_dev_ops cuda_ops = {
 	.norm_rope = cuda_norm_rope, .norm_rope_bwd = cuda_norm_rope_bwd, .rmsnorm_bwd_add = cuda_rmsnorm_bwd_add,
 	.swiglu_pairs = cuda_swiglu_pairs, .attention = cuda_attention, .attention_bwd = cuda_attention_bwd,
 	.swiglu = cuda_swiglu, .swiglu_bwd = cuda_swiglu_bwd, .softmax_chunk = cuda_softmax_chunk,
-	.softmax_finish = cuda_softmax_finish, .softmax_bwd = cuda_softmax_bwd, .draw = cuda_draw, .sumsq = cuda_sumsq, .clip_factor = cuda_clip_factor,
+	.softmax_finish = cuda_softmax_finish, .lse_rows = cuda_lse_rows, .softmax_bwd = cuda_softmax_bwd, .draw = cuda_draw, .sumsq = cuda_sumsq, .clip_factor = cuda_clip_factor,
 	.adamw = cuda_adamw,
 };
 
@@ -570,7 +579,7 @@ __attribute__((visibility("default"))) enum ww_rc ww_dev_cuda_open(size_t ops_by
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 	d->dev.ops = &cuda_ops;
 	d->dev.exact = exact;
-	d->dev.wide = !exact;
+	d->dev.wide = 1;
 	pthread_mutex_init(&d->lock, NULL);
 	WW_TRY(find_gpu(d, err));
 	WW_TRY(ww_cu_gemms_new(d, &d->gemms, err));

@@ -383,23 +383,35 @@ extern "C" int ww_cu_embed_bwd(cudaStream_t s, int bf16, float *dtable, const vo
 	return launched();
 }
 
+/* The sum of exponentials so far and that of the next chunk, as of their common maximum. */
+static __device__ __forceinline__ float join_sums(float sum, float max, float next_max, float next) { return __fmaf_rn(sum, expf(max - next_max), next); }
+
+static __device__ __forceinline__ float row_max(const float *l, int64_t n)
+{
+	float max = -INFINITY;
+	for (int64_t i = threadIdx.x; i < n; i += SOFTMAX_THREADS)
+		max = fmaxf(max, l[i]);
+	return group_max<SOFTMAX_THREADS>(max);
+}
+
+static __device__ __forceinline__ float row_sum(const float *l, int64_t n, float max)
+{
+	float sum = 0;
+	for (int64_t i = threadIdx.x; i < n; i += SOFTMAX_THREADS)
+		sum += expf(l[i] - max);
+	return group_sum<SOFTMAX_THREADS>(sum);
+}
+
 __global__ void softmax_chunk_k(float *state, const float *logits, const int32_t *targets, int64_t first, int64_t n)
 {
 	const float *l = logits + (int64_t)blockIdx.x * n;
-	float *st = state + 3 * (int64_t)blockIdx.x, max = -INFINITY, sum = 0;
-	for (int64_t i = threadIdx.x; i < n; i += SOFTMAX_THREADS)
-		max = fmaxf(max, l[i]);
-	max = group_max<SOFTMAX_THREADS>(max);
-	float old = first ? st[0] : -INFINITY;
-	max = fmaxf(max, old);
-	for (int64_t i = threadIdx.x; i < n; i += SOFTMAX_THREADS)
-		sum += expf(l[i] - max);
-	sum = group_sum<SOFTMAX_THREADS>(sum);	/* its barriers lie between the reads of st above and the writes below */
+	float *st = state + 3 * (int64_t)blockIdx.x, old = first ? st[0] : -INFINITY, max = fmaxf(row_max(l, n), old);
+	float sum = row_sum(l, n, max);		/* its barriers lie between the read of st above and the writes below */
 	if (threadIdx.x)
 		return;
 	int64_t target = targets[blockIdx.x] - first;
 	float hit = first ? st[2] : 0;
-	st[1] = (first ? st[1] * expf(old - max) : 0) + sum;
+	st[1] = first ? join_sums(st[1], old, max, sum) : sum;
 	st[0] = max;
 	st[2] = target >= 0 && target < n ? l[target] : hit;
 }
@@ -428,6 +440,58 @@ extern "C" int ww_cu_softmax_finish(cudaStream_t s, float *logp, float *lse, con
 {
 	if (t)
 		softmax_finish_k<<<blocks_for(t, 256), 256, 0, s>>>(logp, lse, state, t);
+	return launched();
+}
+
+/* Whole rows, all chunks at once: {maximum, sum as of the maximum so far} of each, then one thread a row joins them. */
+__global__ void chunk_max_k(float2 *part, const float *logits, int64_t v, int64_t chunk)
+{
+	int64_t c = blockIdx.x, row = blockIdx.y, n = v - c * chunk < chunk ? v - c * chunk : chunk;
+	float max = row_max(logits + row * v + c * chunk, n);
+	if (!threadIdx.x)
+		part[row * gridDim.x + c].x = max;
+}
+
+__global__ void chunk_sum_k(float2 *part, const float *logits, int64_t v, int64_t chunk)
+{
+	int64_t c = blockIdx.x, row = blockIdx.y, n = v - c * chunk < chunk ? v - c * chunk : chunk;
+	float2 *own = part + row * gridDim.x;
+	float max = -INFINITY;
+	for (int i = 0; i <= c; i++)
+		max = fmaxf(max, own[i].x);
+	float sum = row_sum(logits + row * v + c * chunk, n, max);
+	if (!threadIdx.x)
+		own[c].y = sum;
+}
+
+__global__ void lse_rows_k(float *lse, const float2 *part, int chunks, int64_t t)
+{
+	int64_t row = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+	if (row >= t)
+		return;
+	const float2 *own = part + row * chunks;
+	float max = own[0].x, sum = own[0].y;
+	for (int c = 1; c < chunks; c++) {
+		float top = fmaxf(max, own[c].x);
+		sum = join_sums(sum, max, top, own[c].y);
+		max = top;
+	}
+	lse[row] = max + logf(sum);
+}
+
+extern "C" size_t ww_cu_lse_rows_bytes(int64_t t, int64_t v, int64_t chunk) { return (size_t)(t * ((v + chunk - 1) / chunk)) * sizeof(float2); }
+
+extern "C" int ww_cu_lse_rows(cudaStream_t s, float *lse, const float *logits, int64_t t, int64_t v, int64_t chunk, void *work)
+{
+	dim3 grid(blocks_for(v, chunk), (unsigned)t);
+	float2 *part = (float2 *)work;
+	if (!t)
+		return 0;
+	if (t > 65535)
+		return (int)cudaErrorInvalidConfiguration;
+	chunk_max_k<<<grid, SOFTMAX_THREADS, 0, s>>>(part, logits, v, chunk);
+	chunk_sum_k<<<grid, SOFTMAX_THREADS, 0, s>>>(part, logits, v, chunk);
+	lse_rows_k<<<blocks_for(t, 256), 256, 0, s>>>(lse, part, (int)grid.x, t);
 	return launched();
 }
 

@@ -380,7 +380,7 @@ static const struct ww_dev_ops ref_ops = {
 	.gemm = ref_gemm, .bias = ref_bias, .bias_bwd = ref_bias_bwd, .add = ref_add, .embed = ref_embed,
 	.embed_bwd = ref_embed_bwd, .scatter = ref_scatter, .rmsnorm = ref_rmsnorm, .rmsnorm_bwd = ref_rmsnorm_bwd, .rope_table = ref_rope_table, .rope = ref_rope,
 	.attention = ref_attention, .attention_bwd = ref_attention_bwd, .swiglu = ref_swiglu, .swiglu_bwd = ref_swiglu_bwd,
-	.softmax_chunk = ref_softmax_chunk, .softmax_finish = ref_softmax_finish, .softmax_bwd = ref_softmax_bwd,
+	.softmax_chunk = ref_softmax_chunk, .softmax_finish = ref_softmax_finish, .lse_rows = ww_dev_lse_rows, .softmax_bwd = ref_softmax_bwd,
 	.draw = ref_draw, .add_rmsnorm = ww_dev_add_rmsnorm, .norm_rope = ww_dev_norm_rope,
 	.norm_rope_bwd = ww_dev_norm_rope_bwd, .rmsnorm_bwd_add = ww_dev_rmsnorm_bwd_add,
 	.place = ww_dev_place, .swiglu_pairs = ww_dev_swiglu_pairs, .sumsq = ref_sumsq, .clip_factor = ref_clip_factor, .adamw = ref_adamw,

@@ -1,4 +1,7 @@
-/* Drawing a token: distributions, truncation, ties, repeatability, broken logits; on every device that is there. */
+/* Drawing a token: distributions, truncation, ties, repeatability, broken logits.
+ *
+ *   dev_test_draw [cuda]            on ref and cpu, or on cuda alone; 77 where there is no GPU
+ */
 #include "unit.h"
 
 #include "dev/dev.h"
@@ -77,55 +80,80 @@ static void broken_logits_are_told(void **state)
 }
 
 /* Rows of chunked logits, each with settings of its own: the device draws what one row alone draws. */
-static void a_device_draws_the_same(void **state)
+static void draw_rows(const char *device, int64_t v, int64_t chunk)
 {
-	enum { ROWS = 5, WIDE = 1000, CHUNK = 300 };
-	static float all[ROWS * WIDE], row[WIDE], lse[ROWS];
-	static uint64_t weight[WIDE];
+	enum { ROWS = 7 };
+	float *all = malloc((size_t)(ROWS * v) * sizeof(*all)), *row = malloc((size_t)v * sizeof(*row)), lse[ROWS];
+	uint64_t *weight = malloc((size_t)v * sizeof(*weight));
 	struct ww_err err = WW_ERR_INIT;
 	struct ww_dev *dev;
 	struct ww_stream *s;
 	struct ww_draw how[ROWS];
 	struct ww_drawn out[ROWS], alone;
 	void *p[4];
-	const size_t bytes[4] = { sizeof(all), sizeof(lse), sizeof(how), sizeof(out) };
+	const size_t bytes[4] = { (size_t)(ROWS * v) * sizeof(*all), sizeof(lse), sizeof(how), sizeof(out) };
 	const void *from[3] = { all, lse, how };
 	memset(how, 0, sizeof(how));
-	for (int i = 0; i < ROWS * WIDE; i++)
+	for (int64_t i = 0; i < ROWS * v; i++)
 		all[i] = (float)((i * 7919LL) % 10007) / 1000.0f;
 	for (int i = 0; i < ROWS; i++) {
-		how[i] = (struct ww_draw){ { i ? 0.5 * i : 0, i == 2 ? 40 : 0, i == 3 ? 0.8 : 1, i == 4 ? 0.1 : 0 }, 9, (uint64_t)i, 77 };
+		how[i] = (struct ww_draw){ { i ? 0.5 * i : 0, i == 2 || i == 5 ? 40 : 0, i == 3 || i == 5 ? 0.8 : 1, i == 4 ? 0.1 : 0 }, 9, (uint64_t)i, 77 };
 		lse[i] = (float)i;
 	}
-	assert_int_equal(ww_dev_open(*state, 1, &dev, &err), WW_OK);
+	all[6 * v + v / 2] = NAN;
+	assert_int_equal(ww_dev_open(device, 1, &dev, &err), WW_OK);
 	assert_int_equal(dev->ops->stream_new(dev, &s, &err), WW_OK);
 	for (int i = 0; i < 4; i++) {
 		assert_int_equal(dev->ops->alloc(dev, bytes[i], &p[i], &err), WW_OK);
 		if (i < 3)
 			dev->ops->upload(s, p[i], from[i], bytes[i]);
 	}
-	dev->ops->draw(s, p[3], p[2], p[0], p[1], ROWS, WIDE, CHUNK);
+	dev->ops->draw(s, p[3], p[2], p[0], p[1], ROWS, v, chunk);
 	dev->ops->download(s, out, p[3], sizeof(out));
 	assert_int_equal(dev->ops->sync(s, &err), WW_OK);
 	for (int i = 0; i < ROWS; i++) {
-		ww_dev_draw_row(all, i, ROWS, WIDE, CHUNK, row);
-		assert_true(row[299] == all[300 * i + 299] && row[999] == all[ROWS * 900 + 100 * i + 99]);
-		ww_dev_draw(row, WIDE, lse[i], &how[i], weight, &alone);
+		ww_dev_draw_row(all, i, ROWS, v, chunk, row);
+		ww_dev_draw(row, v, lse[i], &how[i], weight, &alone);
 		assert_memory_equal(&alone, &out[i], sizeof(alone));
 	}
 	for (int i = 0; i < 4; i++)
 		dev->ops->free(dev, p[i]);
 	dev->ops->stream_free(s);
 	ww_dev_close(dev);
+	free(all);
+	free(row);
+	free(weight);
 }
 
-int main(void)
+/* Sizes that a device may cut differently: a row in one piece, in eight, and in pieces too large to keep. */
+static void a_device_draws_the_same(void **state)
+{
+	static const float six[] = { 0, 1, 10, 11, 2, 12 };
+	float row[3];
+	ww_dev_draw_row(six, 1, 2, 3, 2, row);
+	assert_true(row[0] == 10 && row[1] == 11 && row[2] == 12);
+	draw_rows(*state, 1000, 300);
+	draw_rows(*state, 70000, 8192);
+	draw_rows(*state, 70000, 70000);
+	draw_rows(*state, 330000, 330000);
+}
+
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(draws_follow_the_distribution),
 		cmocka_unit_test(broken_logits_are_told),
 		cmocka_unit_test_prestate(a_device_draws_the_same, (void *)"ref"),
 		cmocka_unit_test_prestate(a_device_draws_the_same, (void *)"cpu"),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	}, on_cuda[] = { cmocka_unit_test_prestate(a_device_draws_the_same, (void *)"cuda") };
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_dev *d = NULL;
+	if (argc < 2 || strcmp(argv[1], "cuda"))
+		return cmocka_run_group_tests(tests, NULL, NULL);
+	if (ww_dev_open("cuda", 1, &d, &err) == WW_ERR_MISSING) {
+		printf("skipped: %s\n", err.msg);
+		return 77;
+	}
+	ww_dev_close(d);
+	return cmocka_run_group_tests(on_cuda, NULL, NULL);
 }

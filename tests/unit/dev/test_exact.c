@@ -123,6 +123,41 @@ static void a_row_of_a_product_does_not_see_its_neighbours(void **state)
 	}
 }
 
+/* Layers whose weights lie side by side as one product, and one by one; out of few rows and of many. */
+static void product_columns(int dtype, int c_dtype, int64_t m, int64_t l)
+{
+	static const int64_t parts[] = { 128, 64, 64, 256, 8 };
+	struct side d = open_side("2");
+	int64_t all = 0, at_column = 0;
+	for (int i = 0; i < 5; i++)
+		all += parts[i];
+	struct ww_arr a = random_arr(&d, 1, dtype, m * l), b = random_arr(&d, 2, dtype, all * l), wide = random_arr(&d, 3, c_dtype, m * all);
+	char *whole = malloc((size_t)(m * all) * 4), *part = malloc((size_t)(m * all) * 4);
+	struct ww_err err = WW_ERR_INIT;
+	size_t item = size_of(c_dtype);
+	d.ops->gemm(d.s, WW_GEMM_NT, wide, a, b, m, all, l, 0);
+	d.ops->download(d.s, whole, wide.p, (size_t)(m * all) * item);
+	for (int i = 0; i < 5; at_column += parts[i++]) {
+		struct ww_arr one = random_arr(&d, 4, c_dtype, m * parts[i]);
+		d.ops->gemm(d.s, WW_GEMM_NT, one, a, at(b, at_column * l), m, parts[i], l, 0);
+		d.ops->download(d.s, part, one.p, (size_t)(m * parts[i]) * item);
+		assert_int_equal(d.ops->sync(d.s, &err), WW_OK);
+		for (int64_t r = 0; r < m; r++)
+			assert_memory_equal(part + (size_t)(r * parts[i]) * item, whole + (size_t)(r * all + at_column) * item, (size_t)parts[i] * item);
+	}
+	free(whole);
+	free(part);
+	close_side(&d);
+}
+
+static void a_column_of_a_product_does_not_see_its_neighbours(void **state)
+{
+	(void)state;
+	for (int64_t m = 1; m < 100; m = m * 9 + 2)
+		for (int k = 0; k < 3; k++)
+			product_columns(k ? WW_BF16 : WW_F32, k == 1 ? WW_BF16 : WW_F32, m, m < 10 ? 384 : 1024);
+}
+
 /* A sequence as a packed batch, against the same one token at a time over a paged cache, and against a chunk of it beside another
  * sequence's token. */
 static void attention_everywhere(int dtype, int64_t dim)
@@ -214,6 +249,22 @@ static void rows_of_norms_and_softmax_stand_alone(void **state)
 	}
 	compare(&d, whole, alone, M * N);
 	compare(&d, (struct ww_arr){ state_whole, WW_F32 }, (struct ww_arr){ state_alone, WW_F32 }, 3 * M);
+	close_side(&d);
+}
+
+static void the_sum_of_a_row_is_that_of_its_chunks(void **state)
+{
+	(void)state;
+	struct side d = open_side("2");
+	enum { COLUMNS = 5 * 1024 + 40 };
+	for (int64_t chunk = 1024; chunk < 3 * COLUMNS; chunk *= 3) {
+		struct ww_arr x = random_arr(&d, 1, WW_F32, M * COLUMNS), lse[2] = { random_arr(&d, 2, WW_F32, M), random_arr(&d, 3, WW_F32, M) };
+		float *parts = room(&d, M * 12);
+		int32_t *ids = ints(&d, M, 0, 3);
+		d.ops->lse_rows(d.s, lse[0].p, parts, ids, x.p, M, COLUMNS, chunk);
+		ww_dev_lse_rows(d.s, lse[1].p, parts, ids, x.p, M, COLUMNS, chunk);
+		compare(&d, lse[0], lse[1], M);
+	}
 	close_side(&d);
 }
 
@@ -430,8 +481,10 @@ int main(int argc, char **argv)
 		cmocka_set_test_filter(argv[2]);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_row_of_a_product_does_not_see_its_neighbours),
+		cmocka_unit_test(a_column_of_a_product_does_not_see_its_neighbours),
 		cmocka_unit_test(attention_is_the_same_in_decode_and_in_a_batch),
 		cmocka_unit_test(rows_of_norms_and_softmax_stand_alone),
+		cmocka_unit_test(the_sum_of_a_row_is_that_of_its_chunks),
 		cmocka_unit_test(joined_is_one_after_the_other),
 		cmocka_unit_test(gradients_do_not_depend_on_the_number_of_threads),
 	};
