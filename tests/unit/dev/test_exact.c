@@ -160,26 +160,25 @@ static void a_column_of_a_product_does_not_see_its_neighbours(void **state)
 
 /* A sequence as a packed batch, against the same one token at a time over a paged cache, and against a chunk of it beside another
  * sequence's token. */
-static void attention_everywhere(int dtype, int64_t dim)
+static void attention_everywhere(struct side *d, int dtype, int64_t dim)
 {
-	struct side d = open_side("2");
 	int64_t n = LEN * A * dim, kv = LEN * K * dim, row = A * dim;
-	struct ww_arr q = random_arr(&d, 1, dtype, n), key = random_arr(&d, 2, dtype, kv), val = random_arr(&d, 3, dtype, kv);
-	struct ww_arr whole = random_arr(&d, 4, dtype, n), alone = random_arr(&d, 4, dtype, n), mixed = random_arr(&d, 4, dtype, n);
-	struct ww_arr pk = random_arr(&d, 5, dtype, 3 * PAGES * PAGE * K * dim), pv = random_arr(&d, 5, dtype, 3 * PAGES * PAGE * K * dim);
-	float *lse = room(&d, LEN * A * 4), *lse_alone = room(&d, LEN * A * 4);
-	int32_t *zero = ints(&d, LEN, 0, 0), *pos = ints(&d, LEN, 0, 1), *pages = room(&d, 2 * PAGES * 4), host[2 * PAGES];
-	int32_t *start = ints(&d, 2, 0, LEN), *start_one = ints(&d, 2, 0, 1), *start_two = ints(&d, 3, 0, CHUNK);
+	struct ww_arr q = random_arr(d, 1, dtype, n), key = random_arr(d, 2, dtype, kv), val = random_arr(d, 3, dtype, kv);
+	struct ww_arr whole = random_arr(d, 4, dtype, n), alone = random_arr(d, 4, dtype, n), mixed = random_arr(d, 4, dtype, n);
+	struct ww_arr pk = random_arr(d, 5, dtype, 3 * PAGES * PAGE * K * dim), pv = random_arr(d, 5, dtype, 3 * PAGES * PAGE * K * dim);
+	float *lse = room(d, LEN * A * 4), *lse_alone = room(d, LEN * A * 4);
+	int32_t *zero = ints(d, LEN, 0, 0), *pos = ints(d, LEN, 0, 1), *pages = room(d, 2 * PAGES * 4), host[2 * PAGES];
+	int32_t *start = ints(d, 2, 0, LEN), *start_one = ints(d, 2, 0, 1), *start_two = ints(d, 3, 0, CHUNK);
 	for (int i = 0; i < 2 * PAGES; i++)	/* both sequences read the same pages */
 		host[i] = 1 + 2 * (i % PAGES);
-	d.ops->upload(d.s, pages, host, sizeof(host));
+	d->ops->upload(d->s, pages, host, sizeof(host));
 	struct ww_attn w = { .q = q, .k = key, .v = val, .out = whole, .lse = lse, .seq = zero, .pos = pos, .start = start, .t = LEN,
 			     .sequences = 1, .rows_max = LEN, .keys_max = LEN, .heads = A, .kv_heads = K, .head_dim = dim, .scale = 0.2f };
-	d.ops->attention(d.s, &w);
+	d->ops->attention(d->s, &w);
 	for (int64_t t = 0; t < LEN; t++) {
 		int64_t to = (1 + 2 * (t / PAGE)) * PAGE + t % PAGE;
-		d.ops->cast(d.s, at(pk, to * K * dim), at(key, t * K * dim), K * dim);
-		d.ops->cast(d.s, at(pv, to * K * dim), at(val, t * K * dim), K * dim);
+		d->ops->cast(d->s, at(pk, to * K * dim), at(key, t * K * dim), K * dim);
+		d->ops->cast(d->s, at(pv, to * K * dim), at(val, t * K * dim), K * dim);
 		struct ww_attn one = w;
 		one.q = at(q, t * row);
 		one.out = at(alone, t * row);
@@ -194,10 +193,10 @@ static void attention_everywhere(int dtype, int64_t dim)
 		one.pages_stride = PAGES;
 		one.page_size = PAGE;
 		one.t = 1;
-		d.ops->attention(d.s, &one);
+		d->ops->attention(d->s, &one);
 	}
-	compare(&d, whole, alone, n);
-	compare(&d, (struct ww_arr){ lse, WW_F32 }, (struct ww_arr){ lse_alone, WW_F32 }, LEN * A);
+	compare(d, whole, alone, n);
+	compare(d, (struct ww_arr){ lse, WW_F32 }, (struct ww_arr){ lse_alone, WW_F32 }, LEN * A);
 	/* positions 100.. of one sequence and position 100 + CHUNK of another */
 	int32_t seq_two[2 * CHUNK] = { 0 }, ends[3] = { 0, CHUNK, CHUNK + 1 };
 	seq_two[CHUNK] = 1;
@@ -206,10 +205,10 @@ static void attention_everywhere(int dtype, int64_t dim)
 	two.out = mixed;
 	two.lse = NULL;
 	two.pos = pos + 100;
-	two.seq = ints(&d, CHUNK + 1, 0, 0);
+	two.seq = ints(d, CHUNK + 1, 0, 0);
 	two.start = start_two;
-	d.ops->upload(d.s, (void *)two.seq, seq_two, (CHUNK + 1) * 4);
-	d.ops->upload(d.s, start_two, ends, sizeof(ends));
+	d->ops->upload(d->s, (void *)two.seq, seq_two, (CHUNK + 1) * 4);
+	d->ops->upload(d->s, start_two, ends, sizeof(ends));
 	two.sequences = 2;
 	two.rows_max = CHUNK;
 	two.keys_max = 101 + CHUNK;
@@ -219,18 +218,20 @@ static void attention_everywhere(int dtype, int64_t dim)
 	two.pages_stride = PAGES;
 	two.page_size = PAGE;
 	two.t = CHUNK + 1;
-	d.ops->attention(d.s, &two);
-	compare(&d, at(whole, 100 * row), mixed, (CHUNK + 1) * row);
-	close_side(&d);
+	d->ops->attention(d->s, &two);
+	compare(d, at(whole, 100 * row), mixed, (CHUNK + 1) * row);
+	clear_side(d);
 }
 
 static void attention_is_the_same_in_decode_and_in_a_batch(void **state)
 {
+	struct side d = open_side("2");
 	(void)state;
 	for (int k = 0; k < 2; k++) {
-		attention_everywhere(k ? WW_BF16 : WW_F32, D);
-		attention_everywhere(k ? WW_BF16 : WW_F32, 128);
+		attention_everywhere(&d, k ? WW_BF16 : WW_F32, D);
+		attention_everywhere(&d, k ? WW_BF16 : WW_F32, 128);
 	}
+	close_side(&d);
 }
 
 static void rows_of_norms_and_softmax_stand_alone(void **state)
@@ -319,29 +320,29 @@ static void joined_place(struct side *d, int dtype, int64_t dim, int normed)
 /* Rows of q, k, v and of gate, up as one product makes them: as if they came one by one. */
 static void joined_rows(struct side *d, int dtype, int64_t dim)
 {
-	enum { ROWS = 3 * M };
+	enum { FEW = 5, ROWS = 3 * FEW };
 	int64_t stride = (A + 2 * K) * dim, f = 5 * dim;
-	struct ww_arr wide = random_arr(d, 1, dtype, M * stride), w = random_arr(d, 2, dtype, dim), freq = random_arr(d, 3, WW_F32, dim);
-	struct ww_arr q[2], kc[2], vc[2], wides[2], gu = random_arr(d, 9, dtype, 2 * M * f), y[2];
-	int32_t *pos = ints(d, M, 5, 7), *rows = ints(d, M, 2, 3);
-	float *cs = room(d, (size_t)(M * dim) * 4);
-	d->ops->rope_table(d->s, cs, pos, freq.p, 1.25f, M, dim);
+	struct ww_arr wide = random_arr(d, 1, dtype, FEW * stride), w = random_arr(d, 2, dtype, dim), freq = random_arr(d, 3, WW_F32, dim);
+	struct ww_arr q[2], kc[2], vc[2], wides[2], gu = random_arr(d, 9, dtype, 2 * FEW * f), y[2];
+	int32_t *pos = ints(d, FEW, 5, 7), *rows = ints(d, FEW, 2, 3);
+	float *cs = room(d, (size_t)(FEW * dim) * 4);
+	d->ops->rope_table(d->s, cs, pos, freq.p, 1.25f, FEW, dim);
 	for (int i = 0; i < 2; i++) {
-		wides[i] = random_arr(d, 1, dtype, M * stride);
-		q[i] = random_arr(d, 4, dtype, M * A * dim);
+		wides[i] = random_arr(d, 1, dtype, FEW * stride);
+		q[i] = random_arr(d, 4, dtype, FEW * A * dim);
 		kc[i] = random_arr(d, 7, dtype, ROWS * K * dim);
 		vc[i] = random_arr(d, 8, dtype, ROWS * K * dim);
-		y[i] = random_arr(d, 10, dtype, M * f);
+		y[i] = random_arr(d, 10, dtype, FEW * f);
 		struct ww_place p = { .q = wides[i], .k = at(wides[i], A * dim), .v = at(wides[i], (A + K) * dim), .stride = stride, .q_norm = w,
-				      .k_norm = w, .q_out = q[i], .k_cache = kc[i], .v_cache = vc[i], .cs = cs, .rows = rows, .t = M,
+				      .k_norm = w, .q_out = q[i], .k_cache = kc[i], .v_cache = vc[i], .cs = cs, .rows = rows, .t = FEW,
 				      .heads = A, .kv_heads = K, .head_dim = dim, .eps = 1e-6f };
 		if (!i) {
 			d->ops->place(d->s, &p);
-			d->ops->swiglu_pairs(d->s, y[i], gu, M, f);
+			d->ops->swiglu_pairs(d->s, y[i], gu, FEW, f);
 			continue;
 		}
 		/* By hand: token by token, operation by operation. */
-		for (int64_t t = 0; t < M; t++) {
+		for (int64_t t = 0; t < FEW; t++) {
 			struct ww_arr k = at(wide, t * stride + A * dim), v = at(wide, t * stride + (A + K) * dim), one = at(q[i], t * A * dim);
 			d->ops->rmsnorm(d->s, one, NULL, at(wide, t * stride), w, A, dim, 1e-6f);
 			d->ops->rmsnorm(d->s, k, NULL, k, w, K, dim, 1e-6f);
@@ -352,10 +353,10 @@ static void joined_rows(struct side *d, int dtype, int64_t dim)
 			d->ops->swiglu(d->s, at(y[i], t * f), at(gu, 2 * t * f), at(gu, (2 * t + 1) * f), f);
 		}
 	}
-	compare(d, q[0], q[1], M * A * dim);
+	compare(d, q[0], q[1], FEW * A * dim);
 	compare(d, kc[0], kc[1], ROWS * K * dim);
 	compare(d, vc[0], vc[1], ROWS * K * dim);
-	compare(d, y[0], y[1], M * f);
+	compare(d, y[0], y[1], FEW * f);
 	clear_side(d);
 }
 
