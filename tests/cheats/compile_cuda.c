@@ -63,6 +63,11 @@ static int set_task(const char *path)
 		fc_params(1, 0, 512, 512);
 		outputs[0] = tensor("output0", 3, 256, 0);
 		facts.n_params = 2, facts.n_outputs = 1;
+	} else if (!strcmp(name, "cancel.py")) {
+		inputs[0] = tensor("x", 0, 64, 96);
+		fc_params(1, 0, 80, 96);
+		outputs[0] = tensor("output0", 3, 64, 1);
+		facts.n_params = 2, facts.n_outputs = 1;
 	} else {
 		return 0;
 	}
