@@ -21,6 +21,7 @@ import struct
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from wwbridge import NoCollection  # noqa: E402
 from wwbridge.channel import Channel  # noqa: E402
 
 EXITED, SIGNALED = 1, 2
@@ -38,15 +39,16 @@ def read_all(fd):
 def start_pytorch(target):
     """Everything that every candidate would import; nothing that starts threads or the device."""
     try:
-        import torch
+        with NoCollection():
+            import torch
 
-        asks = torch.cuda.is_available  # importing cpp_extension asks, for a warning; that would start the driver here
-        torch.cuda.is_available = lambda: True
-        import torch.utils.cpp_extension
+            asks = torch.cuda.is_available  # importing cpp_extension asks, for a warning; that would start the driver here
+            torch.cuda.is_available = lambda: True
+            import torch.utils.cpp_extension
 
-        import wwcandidate.holder  # noqa: F401
+            import wwcandidate.holder  # noqa: F401
 
-        torch.cuda.is_available = asks
+            torch.cuda.is_available = asks
     except ImportError as e:
         return f"PyTorch cannot be imported ({e}); `warpwright doctor` says how to install it"
     if target == "cuda" and not torch.version.cuda:
