@@ -204,6 +204,7 @@ enum ww_rc ww_candidate_new(struct ww_candidate **out, struct ww_candidates *z, 
 	if (!c)
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 	c->sock = c->log_fd = c->status_fd = c->pidfd = -1;
+	c->gpu = with_gpu;
 	ww_candidate_limit_memory(c, z->opts.max_resident_bytes);
 	c->interrupted = z->opts.interrupted;
 	WW_TRY(make_ends(&e, err));

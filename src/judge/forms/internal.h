@@ -14,6 +14,7 @@ struct ww_candidate {
 	int gone;			/* killed, or ended by itself */
 	int stopped;
 	uint64_t max_resident_bytes;
+	int gpu;			/* it has one */
 	const volatile int *interrupted;
 	char log[WW_CANDIDATE_LOG_BYTES];	/* the end of what it printed */
 	size_t log_len;
