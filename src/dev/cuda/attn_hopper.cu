@@ -202,10 +202,11 @@ static __device__ __forceinline__ void produce_keys(const struct ww_cu_attn &a, 
 	unsigned phase = 1;
 	for (int at = first; at < end; at += KEYS) {
 		unsigned to = base + stage * 2 * TILE;
+		int row = (int)key_row(a, seq, at < last ? at : last);	/* looked up while the tile is still in use */
 		ww::bar_wait(r.empty + 8 * stage, phase);
 		ww::bar_expect(r.full + 8 * stage, 2 * TILE);
 		for (int i = 0; i < KEYS; i += box) {
-			int row = (int)key_row(a, seq, at + i < last ? at + i : last);
+			row = i ? (int)key_row(a, seq, at + i < last ? at + i : last) : row;
 			fetch<DP>(to + i * 128, &m.k, r.full + 8 * stage, kh, row);
 			fetch<DP>(to + TILE + i * 128, &m.v, r.full + 8 * stage, kh, row);
 		}

@@ -73,9 +73,9 @@ extern "C" int ww_cu_add_rmsnorm(cudaStream_t s, int bf16, void *sum, void *y, f
 template <class T, int G> __global__ void place_k(struct ww_cu_place p)
 {
 	enum { D = G * VEC, HALF = D / 2 };
-	int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / G, all = p.heads + 2 * p.kv_heads, t = i / all;
-	int head = (int)(i % all), lane = threadIdx.x % G, c = lane * VEC;
-	if (t >= p.t)
+	int64_t t = blockIdx.x;
+	int head = (int)(blockIdx.y * THREADS + threadIdx.x) / G, lane = threadIdx.x % G, c = lane * VEC;
+	if (head >= p.heads + 2 * p.kv_heads)
 		return;		/* a whole group, and shuffles below name their own group only */
 	unsigned group = (G == WARP ? 0xffffffffu : ((1u << G % WARP) - 1)) << threadIdx.x % WARP / G * G;
 	int is_query = head < p.heads, is_value = head >= p.heads + p.kv_heads, kv = is_query ? 0 : (head - (int)p.heads) % (int)p.kv_heads;
@@ -123,7 +123,7 @@ extern "C" int ww_cu_place_fits(const struct ww_cu_place *p)
 template <class T> static void place(cudaStream_t s, const struct ww_cu_place *p)
 {
 	int g = (int)p->head_dim / VEC;
-	unsigned blocks = blocks_for(p->t * (p->heads + 2 * p->kv_heads) * g, THREADS);
+	dim3 blocks((unsigned)p->t, blocks_for((p->heads + 2 * p->kv_heads) * g, THREADS));
 	if (g == 4)
 		place_k<T, 4><<<blocks, THREADS, 0, s>>>(*p);
 	else if (g == 8)

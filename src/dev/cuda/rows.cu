@@ -7,11 +7,11 @@
  *
  * The gradient of an embedding adds rows that share a token.  A first pass links each token to the next one of its id, a second
  * one walks each chain from its first token: one writer a row of the table, in the order of the batch.  Sorting would
- * be cheaper than the quadratic first pass beyond some 300,000 tokens a step.
+ * be cheaper than the quadratic first pass beyond some 100,000 tokens a step.
  */
 #include "dev/cuda/common.cuh"
 
-enum { SLOTS_MAX = 1056, COLUMN_BLOCKS = 264, COLS = 32, COL_ROWS = 8, SUM_BLOCKS = 512, SOFTMAX_THREADS = 256, CHAIN_THREADS = 128, ROWS_MAX = 16384 };
+enum { NORM_WARPS = 28, SLOTS_MAX = 924, COLUMN_BLOCKS = 264, COLS = 32, COL_ROWS = 8, PART_ROWS = 32, SUM_BLOCKS = 512, SOFTMAX_THREADS = 256, CHAIN_THREADS = 128, ROWS_MAX = 16384 };
 
 extern "C" int64_t ww_cu_rows_max_width(void) { return ROWS_MAX; }
 
@@ -133,58 +133,104 @@ extern "C" int ww_cu_norm_rope(cudaStream_t s, int bf16, void *y, float *rstd, c
 	return norm(s, bf16, y, rstd, x, w, t * heads, d, eps, turn);
 }
 
-/* out (n) += the sum of `parts` rows of part (parts, n), from first to last. */
+/* out (n) += the sum of `parts` rows of part (parts, n), in an order that follows from their number. */
 __global__ void add_parts_k(float *out, const float *part, int parts, int64_t n)
 {
-	__shared__ float sums[COL_ROWS][COLS];
+	__shared__ float sums[PART_ROWS][COLS];
 	int64_t c = (int64_t)blockIdx.x * COLS + threadIdx.x;
 	float sum = 0;
-	for (int i = threadIdx.y; c < n && i < parts; i += COL_ROWS)
+#pragma unroll 4
+	for (int i = threadIdx.y; c < n && i < parts; i += PART_ROWS)
 		sum += part[(int64_t)i * n + c];
 	sums[threadIdx.y][threadIdx.x] = sum;
 	__syncthreads();
 	if (threadIdx.y || c >= n)
 		return;
-	for (int i = 1; i < COL_ROWS; i++)
+	for (int i = 1; i < PART_ROWS; i++)
 		sum += sums[i][threadIdx.x];
 	out[c] += sum;
 }
 
 static int add_parts(cudaStream_t s, float *out, const float *part, int parts, int64_t n)
 {
-	add_parts_k<<<blocks_for(n, COLS), dim3(COLS, COL_ROWS), 0, s>>>(out, part, parts, n);
+	add_parts_k<<<blocks_for(n, COLS), dim3(COLS, PART_ROWS), 0, s>>>(out, part, parts, n);
 	return launched();
 }
 
-/* Blocks of the gradient kernel: enough to keep a chip's memory busy, few enough partial sums. */
-static int norm_slots(int64_t t, int64_t per_block)
+/* Blocks of the gradient kernel, of so many threads: as many as a chip of 132 multiprocessors runs at a time, and few enough partial sums. */
+static int norm_slots(int64_t t, int64_t per_block, int threads)
 {
-	int64_t blocks = (t + per_block - 1) / per_block;
-	return (int)(blocks < SLOTS_MAX ? blocks : SLOTS_MAX);
+	int64_t blocks = (t + per_block - 1) / per_block, most = NORM_WARPS * WARP / threads * 132;
+	return (int)(blocks < most ? blocks : most);
 }
+
+/* Eight elements on their way, as they lie in memory: they are widened where they are used, so that nothing waits for them before.  Where rows are
+ * multiples of eight, either all of them are there or none. */
+template <class T, bool FAST> struct piece {
+	float v[VEC];
+	__device__ __forceinline__ void load(const T *p, int64_t left) { read8<T, false>(v, p, left); }
+	__device__ __forceinline__ void get(float (&to)[VEC]) const
+	{
+#pragma unroll
+		for (int i = 0; i < VEC; i++)
+			to[i] = v[i];
+	}
+};
+template <> struct piece<bf16_t, true> {
+	uint4 v;
+	__device__ __forceinline__ void load(const bf16_t *p, int64_t left) { v = left > 0 ? *(const uint4 *)p : make_uint4(0, 0, 0, 0); }
+	__device__ __forceinline__ void get(float (&to)[VEC]) const
+	{
+		to[0] = low2(v.x), to[1] = high2(v.x), to[2] = low2(v.y), to[3] = high2(v.y);
+		to[4] = low2(v.z), to[5] = high2(v.z), to[6] = low2(v.w), to[7] = high2(v.w);
+	}
+};
+
+/* What the gradient of a row reads, for one of its N threads; width 0: nothing. */
+template <class T, bool FAST, int N, int K> struct norm_row {
+	struct piece<T, FAST> n[K], g[K], res[K];
+	float r;
+	__device__ __forceinline__ void load(int64_t row, int width, int lane, const void *x, const void *dy, const void *to, const float *rstd)
+	{
+		r = width ? rstd[row] : 0;
+#pragma unroll
+		for (int k = 0; k < K; k++) {
+			int c = (k * N + lane) * VEC;
+			n[k].load((const T *)x + row * width + c, width - c);
+			g[k].load((const T *)dy + row * width + c, width - c);
+			if (to)
+				res[k].load((const T *)to + row * width + c, width - c);
+		}
+	}
+};
 
 /* With n = x r and g = dy w:  dx = r (g - n mean(g n)),  dw = sum of dy n.  dy may have to be turned back first; with res, dx is added to it
  * and not written. */
 template <class T, bool FAST, int N, int K>
-__global__ void rmsnorm_bwd_k(void *dx, float *part, const void *dy, const void *x, const void *w_, const float *rstd, int64_t t,
+__global__ void __launch_bounds__(shape<N>::BLOCK, sizeof(T) == 2 && FAST && K == 1 ? NORM_WARPS * WARP / shape<N>::BLOCK : 1) rmsnorm_bwd_k(void *dx, float *part, const void *dy, const void *x, const void *w_, const float *rstd, int64_t t,
 			      int h, struct turn turn, void *res)
 {
-	enum { PER_BLOCK = shape<N>::PER_BLOCK };
+	enum { PER_BLOCK = shape<N>::PER_BLOCK, AHEAD = sizeof(T) == 2 && FAST && K == 1 };	/* others have no registers left */
 	__shared__ float other[PER_BLOCK > 1 ? PER_BLOCK : 1][PER_BLOCK > 1 ? N * VEC * K : 1];
 	int lane = threadIdx.x % N, mine = threadIdx.x / N;
 	float w[K][VEC], dw[K][VEC] = {};
 #pragma unroll
 	for (int k = 0; k < K; k++)
 		read8<T, FAST>(w[k], (const T *)w_ + (k * N + lane) * VEC, h - (k * N + lane) * VEC);
-	for (int64_t first = (int64_t)blockIdx.x * PER_BLOCK; first < t; first += (int64_t)gridDim.x * PER_BLOCK) {
-		int64_t row = first + mine;
+	int64_t step = (int64_t)gridDim.x * PER_BLOCK, row = (int64_t)blockIdx.x * PER_BLOCK + mine;
+	struct norm_row<T, FAST, N, K> next;
+	next.load(row, row < t ? h : 0, lane, x, dy, res, rstd);
+	for (; row - mine < t; row += step) {
+		struct norm_row<T, FAST, N, K> at = next;
 		int width = row < t ? h : 0;
-		float n[K][VEC], g[K][VEC], r = width ? rstd[row] : 0, mean = 0;
+		float n[K][VEC], g[K][VEC], mean = 0;
+		if (AHEAD)	/* on its way while this row is added up */
+			next.load(row + step, row + step < t ? h : 0, lane, x, dy, res, rstd);
 #pragma unroll
 		for (int k = 0; k < K; k++) {
 			int c = (k * N + lane) * VEC;
-			read8<T, FAST>(n[k], (const T *)x + row * h + c, width - c);
-			read8<T, FAST>(g[k], (const T *)dy + row * h + c, width - c);
+			at.n[k].get(n[k]);
+			at.g[k].get(g[k]);
 			if (K == 1 && N <= WARP && FAST && turn.cs) {
 				turn_head<T>(g[k], turn, row, c, h, c < width, -1.0f);
 #pragma unroll
@@ -193,7 +239,7 @@ __global__ void rmsnorm_bwd_k(void *dx, float *part, const void *dy, const void 
 			}
 #pragma unroll
 			for (int i = 0; i < VEC; i++) {
-				n[k][i] *= r;
+				n[k][i] *= at.r;
 				dw[k][i] = fmaf(g[k][i], n[k][i], dw[k][i]);
 				g[k][i] *= w[k][i];
 				mean = fmaf(g[k][i], n[k][i], mean);
@@ -205,15 +251,17 @@ __global__ void rmsnorm_bwd_k(void *dx, float *part, const void *dy, const void 
 			int c = (k * N + lane) * VEC;
 #pragma unroll
 			for (int i = 0; i < VEC; i++)
-				g[k][i] = __fmul_rn(r, g[k][i] - n[k][i] * mean);	/* not joined with the sum below */
+				g[k][i] = __fmul_rn(at.r, g[k][i] - n[k][i] * mean);	/* not joined with the sum below */
 			if (res) {
-				read8<T, FAST>(n[k], (const T *)res + row * h + c, width - c);
+				at.res[k].get(n[k]);
 #pragma unroll
 				for (int i = 0; i < VEC; i++)
 					g[k][i] = n[k][i] + rounded<T>(g[k][i]);
 			}
 			write8<T, FAST>((T *)(res ? res : dx) + row * h + c, g[k], width - c);
 		}
+		if (!AHEAD)
+			next.load(row + step, row + step < t ? h : 0, lane, x, dy, res, rstd);
 	}
 	if (PER_BLOCK > 1) {	/* one partial sum a block */
 #pragma unroll
@@ -245,7 +293,7 @@ extern "C" size_t ww_cu_rmsnorm_bwd_bytes(int64_t t, int64_t h)
 }
 
 #define NORM_BWD(T, FAST, N, K)                                                                                       \
-	rmsnorm_bwd_k<T, FAST, N, K><<<slots = norm_slots(t, shape<N>::PER_BLOCK), shape<N>::BLOCK, 0, s>>>(dx, work, dy, x, w, rstd, t, (int)h, turn, res)
+	rmsnorm_bwd_k<T, FAST, N, K><<<slots = norm_slots(t, shape<N>::PER_BLOCK, shape<N>::BLOCK), shape<N>::BLOCK, 0, s>>>(dx, work, dy, x, w, rstd, t, (int)h, turn, res)
 #define NORM_BWD_HALF_FAST(N, K) NORM_BWD(bf16_t, true, N, K)
 #define NORM_BWD_HALF(N, K) NORM_BWD(bf16_t, false, N, K)
 #define NORM_BWD_FLOAT_FAST(N, K) NORM_BWD(float, true, N, K)
@@ -495,27 +543,37 @@ extern "C" int ww_cu_lse_rows(cudaStream_t s, float *lse, const float *logits, i
 	return launched();
 }
 
-template <class T>
+template <class T, bool FAST>
 __global__ void softmax_bwd_k(void *dlogits, const float *logits, const int32_t *targets, const float *lse, const float *dlogp,
 			      int64_t first, int64_t n)
 {
 	int64_t row = blockIdx.x;
 	const float *l = logits + row * n;
-	float shift = lse[row], d = dlogp[row];
+	T *to = (T *)dlogits + row * n;
+	float shift = lse[row], d = dlogp[row], v[VEC];
 	int64_t target = targets[row] - first;
-	for (int64_t i = threadIdx.x; i < n; i += SOFTMAX_THREADS)
-		narrow((T *)dlogits + row * n + i, d * ((i == target ? 1.0f : 0.0f) - expf(l[i] - shift)));
+#pragma unroll 2
+	for (int64_t i = threadIdx.x * VEC; i < n; i += SOFTMAX_THREADS * VEC) {
+		read8<float, FAST>(v, l + i, n - i);
+#pragma unroll
+		for (int k = 0; k < VEC; k++)
+			v[k] = d * ((i + k == target ? 1.0f : 0.0f) - expf(v[k] - shift));
+		write8<T, FAST>(to + i, v, n - i);
+	}
 }
 
 extern "C" int ww_cu_softmax_bwd(cudaStream_t s, int bf16, void *dlogits, const float *logits, const int32_t *targets,
 				 const float *lse, const float *dlogp, int64_t t, int64_t first, int64_t n)
 {
+	int fast = n % VEC == 0 && aligned16(dlogits, logits);
 	if (!t)
 		return 0;
+#define SOFTMAX_BWD(T, FAST) \
+	softmax_bwd_k<T, FAST><<<(unsigned)t, SOFTMAX_THREADS, 0, s>>>(dlogits, logits, targets, lse, dlogp, first, n)
 	if (bf16)
-		softmax_bwd_k<bf16_t><<<(unsigned)t, SOFTMAX_THREADS, 0, s>>>(dlogits, logits, targets, lse, dlogp, first, n);
+		fast ? SOFTMAX_BWD(bf16_t, true) : SOFTMAX_BWD(bf16_t, false);
 	else
-		softmax_bwd_k<float><<<(unsigned)t, SOFTMAX_THREADS, 0, s>>>(dlogits, logits, targets, lse, dlogp, first, n);
+		fast ? SOFTMAX_BWD(float, true) : SOFTMAX_BWD(float, false);
 	return launched();
 }
 
