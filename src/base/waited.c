@@ -39,6 +39,11 @@ uint64_t ww_waited_ns(pid_t pid)
 	return ns;
 }
 
+uint64_t ww_waited_here_ns(void)
+{
+	return waited_by(AT_FDCWD, "/proc/thread-self");
+}
+
 double ww_waited_us_since(pid_t pid, uint64_t before_ns)
 {
 	uint64_t now = ww_waited_ns(pid);

@@ -12,6 +12,8 @@
 int ww_waited_known(void);
 /* Nanoseconds, of all threads that the process has now together; 0 where nobody counts. */
 uint64_t ww_waited_ns(pid_t pid);
+/* Of the calling thread alone: whoever times another process waits himself. */
+uint64_t ww_waited_here_ns(void);
 /* Microseconds more than before_ns, which an earlier call gave; not less than 0, whoever has ended meanwhile. */
 double ww_waited_us_since(pid_t pid, uint64_t before_ns);
 
