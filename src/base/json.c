@@ -1,6 +1,5 @@
 #include "base/json.h"
 #include "base/fs.h"
-#include "base/json_read.h"
 
 #include <math.h>
 #include <string.h>
@@ -8,9 +7,6 @@
 enum ww_rc ww_json_parse(const char *text, size_t n, const char *what, json_t **out, struct ww_err *err)
 {
 	json_error_t e;
-	*out = ww_json_read(text, n);
-	if (*out)
-		return WW_OK;
 	*out = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &e);
 	if (!*out)
 		return ww_err_set(err, WW_ERR_PROTOCOL, "%s is not valid JSON: %s at line %d column %d", what, e.text,

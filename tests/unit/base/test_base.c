@@ -5,7 +5,6 @@
 #include "base/fs.h"
 #include "base/hash.h"
 #include "base/json.h"
-#include "base/json_read.h"
 #include "base/opt.h"
 #include "base/rng.h"
 #include "base/str.h"
@@ -270,54 +269,6 @@ static void json_bytes_are_jansson_s(void **state)
 	ww_str_release(&s);
 }
 
-static const char *const good_texts[] = {
-	"{\"jsonrpc\":\"2.0\",\"id\":17,\"params\":{\"_meta\":{\"io.x/y\":{}},\"arguments\":{\"plan\":\"void plan()\\n{\\n\\t\\\"x\\\"\\\\\\n}\"}}}",
-	" [1, -2 ,0, -0, 3.5, -0.25e-3, 1E5, 2e+3, 123456789012345678, true , false,null, \"\" ] ",
-	"\"\\u00e4 \\ud83d\\ude00 \\/ \\b\\f\\r\\t \xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80 \x7f\"",
-	"{\"a\\u0041\":[[[[]]],{}],\"b\":{\"a\":1,\"c\":{\"a\":2}},\"\":0,\"a very long key, longer than what is kept on the stack for a key with an \\n\":1}" };
-
-/* Texts as they are, which our own reader must take, and damaged at random: it may take none that jansson refuses, and reads what it
- * takes as jansson does. */
-static void json_is_read_as_by_jansson(void **state)
-{
-	enum { ROUNDS = 20000, TAKEN = 2000, MOST = 512 };
-	static const char bytes[] = "{}[]\":,\\u0d8e1-+.ntf \n\x01\xc3\xff";
-	uint64_t random = 1;
-	int taken = 0;
-	(void)state;
-	for (int round = 0; round < ROUNDS; round++) {
-		char text[MOST];
-		const char *good = good_texts[(unsigned)round % WW_ARRAY_LEN(good_texts)];
-		size_t n = strlen(good);
-		int damages = round < (int)WW_ARRAY_LEN(good_texts) ? 0 : 1 + round / 4 % 3;
-		memcpy(text, good, n);
-		for (int i = 0; i < damages; i++) {
-			random = random * 6364136223846793005u + 1442695040888963407u;
-			size_t at = (random >> 33) % n;
-			if (random >> 63)
-				text[at] = bytes[(random >> 20) % (sizeof(bytes) - 1)];
-			else	/* a byte less */
-				memmove(text + at, text + at + 1, --n - at);
-		}
-		json_t *mine = ww_json_read(text, n), *theirs = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, NULL);
-		assert_true(damages || mine);
-		if (mine) {
-			struct ww_str a = WW_STR_INIT(1 << 16), b = WW_STR_INIT(1 << 16);
-			assert_non_null(theirs);
-			ww_json_add(&a, mine);
-			ww_json_add(&b, theirs);
-			assert_string_equal(a.p, b.p);
-			assert_true(json_equal(mine, theirs));
-			ww_str_release(&a);
-			ww_str_release(&b);
-			taken++;
-		}
-		json_decref(mine);
-		json_decref(theirs);
-	}
-	assert_true(taken > TAKEN);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -327,7 +278,6 @@ int main(void)
 		cmocka_unit_test(philox_known_answers), cmocka_unit_test(rng_below_is_in_range_and_even),
 		cmocka_unit_test(hash_known_answer), cmocka_unit_test(files_are_whole_or_absent),
 		cmocka_unit_test(options_parse_and_complain), cmocka_unit_test(json_reals_survive), cmocka_unit_test(json_bytes_are_jansson_s),
-		cmocka_unit_test(json_is_read_as_by_jansson),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
