@@ -1,12 +1,17 @@
 /* Who may use a device: one alone or many in steps, between processes and threads, and neither kind shut out by the other. */
 #include "unit.h"
 
+#include "base/fs.h"
 #include "base/lease.h"
 #include "base/time.h"
 
+#include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -179,11 +184,31 @@ static void who_waited_has_it_as_long(void **state)
 	ww_share_close(&s);
 }
 
+/* Until another process is in the gate, where it stays while we have the device. */
+static void wait_for_gate(void)
+{
+	char dir[PATH_MAX], path[PATH_MAX + 64];
+	struct ww_err err = WW_ERR_INIT;
+	uint64_t begin = ww_now_ns();
+	int fd, taken = 0;
+	assert_int_equal(ww_fs_cache_dir(dir, &err), WW_OK);
+	snprintf(path, sizeof(path), "%s/lease-a_device_of_tests.gate", dir);
+	assert_true((fd = open(path, O_RDWR)) >= 0);
+	while (!taken && ww_seconds_since(begin) < 20) {
+		taken = flock(fd, LOCK_EX | LOCK_NB) != 0;
+		if (!taken) {
+			flock(fd, LOCK_UN);
+			usleep(5000);
+		}
+	}
+	close(fd);
+	assert_true(taken);
+}
+
 static void measure_once(void)
 {
 	struct ww_lease l;
 	struct ww_err err = WW_ERR_INIT;
-	told->ready = 1;
 	if (ww_lease_take(&l, device, NULL, &err) != WW_OK)
 		_exit(1);
 	told->measured++;
@@ -195,10 +220,11 @@ static void compute_once(void)
 	struct ww_err err = WW_ERR_INIT;
 	if (ww_share_open(&s, device, &err) != WW_OK)
 		_exit(1);
-	told->ready = 1;
 	if (ww_share_step(&s, NULL, &err) != WW_OK)
 		_exit(1);
 	told->steps++;
+	while (!told->stop)
+		usleep(1000);
 }
 
 static void who_waits_is_not_overtaken(void **state)
@@ -214,8 +240,7 @@ static void who_waits_is_not_overtaken(void **state)
 	memset(told, 0, sizeof(*told));
 	assert_int_equal(ww_share_step(&a, NULL, &err), WW_OK);
 	pid_t pid = start(measure_once);
-	wait_until_ready(1);
-	pass(0.3);
+	wait_for_gate();
 	assert_int_equal(ww_share_step(&b, &now, &err), WW_ERR_INTERRUPTED);
 	assert_int_equal(told->measured, 0);
 	ww_share_rest(&a);
@@ -226,11 +251,11 @@ static void who_waits_is_not_overtaken(void **state)
 	err = (struct ww_err)WW_ERR_INIT;
 	assert_int_equal(ww_lease_take(&l, device, NULL, &err), WW_OK);
 	pid = start(compute_once);
-	wait_until_ready(1);
-	pass(0.3);
+	wait_for_gate();
 	assert_int_equal(told->steps, 0);
 	ww_lease_drop(&l);
 	assert_int_equal(ww_lease_take(&l, device, &now, &err), WW_ERR_INTERRUPTED);
+	told->stop = 1;
 	end(pid);
 	assert_int_equal(told->steps, 1);
 	ww_share_close(&a);
