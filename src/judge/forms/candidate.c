@@ -493,8 +493,3 @@ uint64_t ww_candidate_memory(const struct ww_candidate *c)
 {
 	return c->max_resident_bytes;
 }
-
-int ww_candidate_alive(const struct ww_candidate *c)
-{
-	return !c->gone;
-}

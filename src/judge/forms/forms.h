@@ -42,7 +42,6 @@ pid_t ww_candidate_pid(const struct ww_candidate *c);
 /* From now on; never more than four fifths of the machine's. */
 void ww_candidate_limit_memory(struct ww_candidate *c, uint64_t max_resident_bytes);
 uint64_t ww_candidate_memory(const struct ww_candidate *c);
-int ww_candidate_alive(const struct ww_candidate *c);
 
 /* One request (a new reference, consumed) with descriptors (borrowed) and its answer, after which the process stands still. */
 struct ww_candidate_answer {
