@@ -39,13 +39,23 @@ uint64_t ww_waited_ns(pid_t pid)
 	return ns;
 }
 
-uint64_t ww_waited_here_ns(void)
-{
-	return waited_by(AT_FDCWD, "/proc/thread-self");
-}
-
 double ww_waited_us_since(pid_t pid, uint64_t before_ns)
 {
 	uint64_t now = ww_waited_ns(pid);
 	return now > before_ns ? (double)(now - before_ns) * 1e-3 : 0;
+}
+
+static uint64_t caller_ns(void)
+{
+	return waited_by(AT_FDCWD, "/proc/thread-self");
+}
+
+struct ww_timed_wait ww_timed_wait_begin(pid_t pid)
+{
+	return (struct ww_timed_wait){ pid, ww_waited_ns(pid), pid > 0 ? caller_ns() : 0 };
+}
+
+double ww_timed_wait_us(const struct ww_timed_wait *w)
+{
+	return w->pid > 0 ? ww_waited_us_since(w->pid, w->called_ns) + (double)(caller_ns() - w->caller_ns) * 1e-3 : 0;
 }

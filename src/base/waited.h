@@ -12,9 +12,16 @@
 int ww_waited_known(void);
 /* Nanoseconds, of all threads that the process has now together; 0 where nobody counts. */
 uint64_t ww_waited_ns(pid_t pid);
-/* Of the calling thread alone: whoever times another process waits himself. */
-uint64_t ww_waited_here_ns(void);
 /* Microseconds more than before_ns, which an earlier call gave; not less than 0, whoever has ended meanwhile. */
 double ww_waited_us_since(pid_t pid, uint64_t before_ns);
+
+/* A call of another process that the calling thread times: both may wait, and both are in the time. */
+struct ww_timed_wait {
+	pid_t pid;			/* 0: nobody is asked, and nobody waited */
+	uint64_t called_ns, caller_ns;
+};
+struct ww_timed_wait ww_timed_wait_begin(pid_t pid);
+/* Microseconds that the two have waited since, together. */
+double ww_timed_wait_us(const struct ww_timed_wait *w);
 
 #endif

@@ -117,9 +117,9 @@ static enum ww_rc cpu_once(struct ww_judge_task *t, enum ww_baseline b, double *
 	WW_TRY(ww_ref_arm(t->ref, b, err));
 	memset(t->judge->flush, 1, t->judge->flush_bytes);
 	ww_ref_settle(t->ref);
-	uint64_t waited = ww_waited_ns(ww_ref_pid(t->ref)), here = ww_waited_here_ns();
+	struct ww_timed_wait wait = ww_timed_wait_begin(ww_ref_pid(t->ref));
 	WW_TRY(ww_ref_fire(t->ref, &ns, err));
-	t->base_waited_us = ww_waited_us_since(ww_ref_pid(t->ref), waited) + (double)(ww_waited_here_ns() - here) * 1e-3;
+	t->base_waited_us = ww_timed_wait_us(&wait);
 	*us = (double)ns * 1e-3;
 out:
 	return rc;

@@ -186,10 +186,9 @@ enum ww_rc ww_session_go(struct ww_session *s, struct ww_run_result *res, struct
 	uint64_t start = ww_now_ns();
 	if (s->flush)
 		memset(s->t->judge->flush, 1, s->t->judge->flush_bytes);
-	uint64_t waited = cpu ? ww_waited_ns(s->ops->pid(s->candidate)) : 0, here = cpu ? ww_waited_here_ns() : 0;
+	struct ww_timed_wait wait = ww_timed_wait_begin(cpu ? s->ops->pid(s->candidate) : 0);
 	enum ww_rc rc = s->ops->go(s->candidate, s->limit_s, res, err);
-	s->waited_us = cpu && !s->failed ? ww_waited_us_since(s->ops->pid(s->candidate), waited) +
-				(double)(ww_waited_here_ns() - here) * 1e-3 : 0;
+	s->waited_us = s->failed ? 0 : ww_timed_wait_us(&wait);
 	s->t->spent.run += ww_seconds_since(start);
 	if (rc == WW_OK)
 		ww_session_fail_run(s, res, "run");

@@ -69,9 +69,9 @@ enum ww_rc ww_form_base_call(struct ww_judge_task *t, enum ww_baseline b, double
 		memset(t->judge->flush, 1, t->judge->flush_bytes);
 	else
 		WW_TRY(ww_ref_wipe(t->ref, 0, 1, err));
-	uint64_t waited = ww_waited_ns(ww_candidate_pid(t->form_base[b])), here = ww_waited_here_ns();
+	struct ww_timed_wait wait = ww_timed_wait_begin(t->judge->opts.target == WW_TARGET_CPU ? ww_candidate_pid(t->form_base[b]) : 0);
 	WW_TRY(ww_candidate_call(t->form_base[b], CALL_LIMIT_S, &a, &res, err));
-	t->base_waited_us = ww_waited_us_since(ww_candidate_pid(t->form_base[b]), waited) + (double)(ww_waited_here_ns() - here) * 1e-3;
+	t->base_waited_us = ww_timed_wait_us(&wait);
 	*us = (double)res.elapsed_ns * 1e-3;
 	if (res.kind != WW_RUN_OK) {
 		explain(&res, &a, why, sizeof(why));
