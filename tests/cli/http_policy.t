@@ -25,13 +25,17 @@ base = f"http://127.0.0.1:{int(server.stdout.readline())}/agent/v1"
 prices = put("prices", "openai:scripted 1 0.5 1 10\n")
 
 
-def holds_key(pid):
-    """Is it in the environment that /proc shows of this process?"""
+def environment(pid):
+    """What /proc shows of it: nothing of a process that has ended, or whose program is only being loaded."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as f:
-            return KEY.encode() in f.read()
+            return f.read()
     except OSError:
-        return False
+        return b""
+
+
+def holds_key(pid):
+    return KEY.encode() in environment(pid)
 
 
 def environments(pid):
@@ -45,13 +49,13 @@ out = os.path.join(TMP, "run")
 argv = command(task, out, "--policy", "openai:scripted", "--base-url", base, "--prices", prices, "--parallel", "2", "--max-usd", "1",
                "--max-tokens", "1000000", "--json")
 p = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENV)
-while p.poll() is None and holds_key(p.pid):
+while p.poll() is None and (not environment(p.pid) or holds_key(p.pid)):
     time.sleep(0.01)  # it takes the keys out of its own environment before it starts anything
 leaks = looked = 0
 while p.poll() is None:
     leaks += environments(os.getpid())
     looked += 1
-    time.sleep(0.1)  # on a fast machine the run takes a second
+    time.sleep(0.5)
 stdout, stderr = p.communicate()
 try:
     said = json.loads(stdout)
