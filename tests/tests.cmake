@@ -102,6 +102,11 @@ add_executable(accuracy-variants bench/accuracy/variants.c)
 target_link_libraries(accuracy-variants PRIVATE -Wl,--as-needed ww_policy ww_base ${WW_SYSTEM_LIBS})
 set_target_properties(accuracy-variants PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 
+# How far the planner gets with a graph (bench/coverage).
+add_executable(coverage-plan bench/coverage/plan.c)
+target_link_libraries(coverage-plan PRIVATE -Wl,--start-group ${WW_LIBS} -Wl,--end-group ${WW_SYSTEM_LIBS})
+set_target_properties(coverage-plan PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+
 # Scripts print TAP; `prove` fails on a wrong plan, a failed line or a bad exit code.  "# label: gpu" in the head of a
 # script adds a label, "# timeout: 900" gives it more than 300 seconds, "# processors: 2" says that it keeps two busy.  Two
 # that measure wait for each other by the judge's own lease on the device.

@@ -104,7 +104,7 @@ void ww_fail(struct ww_plan *p, const char *why);
 
 /* ---- What the device code is compiled with --------------------------------------------------------------------- */
 
-/* Define the macro `name` as the decimal integer `value` before kernels.* is compiled (at most 256 of them; a name is a C
+/* Define the macro `name` as the decimal integer `value` before kernels.* is compiled (at most 4096 of them; a name is a C
  * identifier that does not start with "WW_" or "__"). */
 void ww_define(struct ww_plan *p, const char *name, long long value);
 

@@ -144,6 +144,34 @@ static pl_lower_fn find(const char *name)
 	return NULL;
 }
 
+int ww_pl_has_rule(const char *op)
+{
+	char name[64];
+
+	op_name(op, name, sizeof name);
+	return find(name) != NULL;
+}
+
+/* Every operator that has no rule, named at once: whoever reads it wants to know how far away the whole module is. */
+static void refuse_unknown(struct pl *pl)
+{
+	struct gnode *first = NULL;
+	const char *more = "";
+
+	for (int i = 0; i < pl->n_node; i++) {
+		struct gnode *n = &pl->node[i];
+
+		if (ww_pl_has_rule(n->target))
+			continue;
+		if (!first)
+			first = n;
+		else if (strcmp(first->target, n->target) && !strstr(more, pl_fmt(pl, ", %s", n->target)))
+			more = pl_fmt(pl, "%s, %s", more, n->target);
+	}
+	if (first)
+		pl_cannot(pl, first, pl_fmt(pl, "no rule for this operator%s%s", *more ? ", nor for " : "", *more ? more + 2 : ""));
+}
+
 static void check_sizes(struct pl *pl, struct gnode *n)
 {
 	for (int o = 0; o < n->n_out; o++) {
@@ -205,6 +233,7 @@ static void rebind(struct pl *pl, struct gnode *n)
 
 void pl_lower(struct pl *pl)
 {
+	refuse_unknown(pl);
 	for (int i = 0; i < pl->n_node; i++) {
 		struct gnode *n = &pl->node[i];
 		pl_lower_fn fn;
@@ -212,8 +241,6 @@ void pl_lower(struct pl *pl)
 
 		op_name(n->target, name, sizeof name);
 		fn = find(name);
-		if (!fn)
-			pl_cannot(pl, n, "no rule for this operator");
 		if (n->n_out && !n->meta[0].dt)
 			pl_cannot(pl, n, "the type of its result");
 		guard_literals(pl, n);

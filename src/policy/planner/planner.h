@@ -25,7 +25,7 @@
 #include <setjmp.h>
 #include <ww/plan.h>
 
-enum { PL_MAX_RANK = 10, PL_MAX_ARGS = 4, PL_MAX_BUFS = 512, PL_MAX_VALS = 65536, PL_MAX_KERNELS = 1024, PL_MAX_OUTS = 16 };
+enum { PL_MAX_RANK = 10, PL_MAX_ARGS = 4, PL_MAX_BUFS = 4096, PL_MAX_VALS = 65536, PL_MAX_KERNELS = 1024, PL_MAX_OUTS = 16 };
 
 /* ---- Values ---------------------------------------------------------------------------------------------------- */
 
@@ -468,6 +468,8 @@ struct pl_result {
 /* Build a solution for a graph.  Never fails with an error: not ok says why. */
 void ww_pl_build(const json_t *graph, const json_t *device, const char *target, const struct knobs *knobs, int n_knobs,
 		 struct pl_result *out);
+/* Is there a rule for this operator ("aten.add.Tensor")?  Its arguments may still be outside of what the rule covers. */
+int ww_pl_has_rule(const char *op);
 void ww_pl_result_release(struct pl_result *r);
 
 #endif

@@ -176,8 +176,8 @@ static void limits_hold(void **state)
 	expect("for (int i = 0; i < 5000; i++) ww_scratch(p, 4);", WW_BUILD_LIMIT, "1024 scratch");
 	expect("ww_launch(p, \"k\", 1, 1, 1, 1, 1, 1); for (int i = 0; i < 65; i++) ww_arg_i32(p, i);", WW_BUILD_LIMIT,
 	       "64 arguments");
-	expect("for (int i = 0; i < 300; i++) ww_define(p, ww_fmt(p, \"A%d\", i), i);", WW_BUILD_LIMIT,
-	       "256 ww_define");
+	expect("for (int i = 0; i < 5000; i++) ww_define(p, ww_fmt(p, \"A%d\", i), i);", WW_BUILD_LIMIT,
+	       "4096 ww_define");
 	expect("ww_fmt(p, \"%2000d\", 1);", WW_BUILD_LIMIT, "1023 bytes");
 	expect("static char name[1 << 20]; for (int i = 0; i < (1 << 20) - 1; i++) name[i] = 'a';\n"
 	       "for (int i = 0; i < 100; i++) ww_launch(p, name, 1, 1, 1, 1, 1, 1);", WW_BUILD_LIMIT, "larger than");

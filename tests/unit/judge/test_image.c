@@ -170,7 +170,7 @@ static void structure(void **state)
 	REFUSE(m->n_nodes = UINT32_MAX, "4096 nodes");
 	REFUSE(m->n_args = UINT32_MAX, "arguments reach beyond");
 	REFUSE(m->n_args++, "not where they must be");
-	REFUSE(m->n_macros = 257, "256 macros");
+	REFUSE(m->n_macros = 4097, "4096 macros");
 	REFUSE(m->strings_bytes++, "strings reach beyond");
 	REFUSE(((char *)m)[n_ - 1] = 'x', "not terminated");
 	REFUSE(((struct ww_image_buffer *)(uintptr_t)ww_image_buffers(m))[B_X].bytes++, "buffer 0 is not the task's");
