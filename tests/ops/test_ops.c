@@ -2,6 +2,7 @@
  *
  *   test-ops [DEVICE [exact|fast [once] [OP...]]]    default: cpu in both modes, every operation; 77 where the device is not there
  *
+ * OP is a name, or NAME:SHAPE for one of its shapes.
  * once: nothing is timed.  A line's numbers are drawn for it alone, so it says the same whichever other lines there are.
  *
  * Errors are relative to the reference's norm (`norm`) and elementwise to |ref| + rms(ref) (`elem`).  A line that passes its
@@ -47,11 +48,15 @@ static void check(enum ww_rc rc, const struct ww_err *err)
 	exit(rc == WW_ERR_MISSING ? 77 : 3);
 }
 
-static int wanted(const struct bench *b, const char *op)
+/* Is the case among the OPs asked for: "gemm_nt", or "gemm_nt:7x33x65" for one of its shapes. */
+static int wanted(const struct bench *b, const char *op, const char *shape)
 {
 	int found = !*b->only;
-	for (char **o = b->only; *o; o++)
-		found |= !strcmp(*o, op);
+	for (char **o = b->only; *o; o++) {
+		const char *colon = strchr(*o, ':');
+		size_t n = colon ? (size_t)(colon - *o) : strlen(*o), width = strcspn(shape, " ");
+		found |= n == strlen(op) && !strncmp(*o, op, n) && (!colon || (strlen(colon + 1) == width && !strncmp(colon + 1, shape, width)));
+	}
 	return found;
 }
 
@@ -204,7 +209,7 @@ static void test_gemm(struct bench *b, int dtype)
 				int64_t m = shapes[k][0], n = shapes[k][1], l = shapes[k][2];
 				snprintf(shape, sizeof(shape), "%ldx%ldx%ld%s", (long)m, (long)n, (long)l, acc ? " +=" : "");
 				struct test t = begin(b, forms[form], shape, run_gemm);
-				if (!wanted(b, t.op))
+				if (!wanted(b, t.op, t.shape))
 					continue;
 				memcpy(t.d, (int64_t[]){ m, n, l, form, acc }, 5 * sizeof(int64_t));
 				fill(&t, 0, dtype, m * l, 0, 1);
@@ -257,7 +262,7 @@ static void test_rows(struct bench *b, int dtype)
 		};
 		for (size_t o = 0; o < WW_ARRAY_LEN(list); o++) {
 			struct test t = begin(b, list[o].op, shape, list[o].run);
-			if (!wanted(b, t.op))
+			if (!wanted(b, t.op, t.shape))
 				continue;
 			int wide = list[o].run == run_add || list[o].run == run_swiglu || list[o].run == run_swiglu_bwd;
 			t.d[0] = r;
@@ -304,7 +309,7 @@ static void test_embed(struct bench *b, int dtype)
 {
 	for (int backward = 0; backward < 2; backward++) {
 		struct test t = begin(b, backward ? "embed_bwd" : "embed", "700 of 50 x 130", backward ? run_embed_bwd : run_embed);
-		if (!wanted(b, t.op))
+		if (!wanted(b, t.op, t.shape))
 			continue;
 		memcpy(t.d, (int64_t[]){ 700, 130, 50 }, 3 * sizeof(int64_t));
 		put_ints(&t, 0, 700, random_id);
@@ -328,7 +333,7 @@ static void run_scatter(struct test *t, int i)
 static void test_scatter(struct bench *b, int dtype)
 {
 	struct test t = begin(b, "scatter", "90 of 101 x 33", run_scatter);
-	if (!wanted(b, t.op))
+	if (!wanted(b, t.op, t.shape))
 		return;
 	t.d[0] = 90;
 	t.d[1] = 33;
@@ -351,7 +356,7 @@ static void test_rope(struct bench *b, int dtype)
 			char shape[64];
 			snprintf(shape, sizeof(shape), "70 x 3 x %ld%s", (long)d, backward ? " backward" : "");
 			struct test t = begin(b, "rope", shape, run_rope);
-			if (!wanted(b, t.op))
+			if (!wanted(b, t.op, t.shape))
 				continue;
 			memcpy(t.d, (int64_t[]){ 70, 3, 5000, d, backward }, 5 * sizeof(int64_t));
 			fill(&t, 0, dtype, 70 * 3 * d, 0, 1);
@@ -432,7 +437,7 @@ static void test_attention(struct bench *b, int dtype)
 			int64_t a = heads[k][0], kv = heads[k][1], d = heads[k][2], rows = mode == 1 ? 45 * 16 : n;
 			snprintf(shape, sizeof(shape), "%ldx%ld/%ldx%ld%s", (long)n, (long)a, (long)kv, (long)d, mode == 1 ? " paged" : "");
 			struct test t = begin(b, mode == 2 ? "attention_bwd" : "attention", shape, mode == 2 ? run_attention_bwd : run_attention);
-			if (!wanted(b, t.op))
+			if (!wanted(b, t.op, t.shape))
 				continue;
 			memcpy(t.d, (int64_t[]){ n, a, kv, d, mode == 1 }, 5 * sizeof(int64_t));
 			fill(&t, 0, dtype, n * a * d, 0, 1);
@@ -481,7 +486,7 @@ static void test_lse_rows(struct bench *b)
 		char shape[64];
 		snprintf(shape, sizeof(shape), "90 x %ld", (long)n);
 		struct test t = begin(b, "lse_rows", shape, run_lse_rows);
-		if (!wanted(b, t.op))
+		if (!wanted(b, t.op, t.shape))
 			continue;
 		memcpy(t.d, (int64_t[]){ 90, n, 300 }, 3 * sizeof(int64_t));
 		fill(&t, 0, WW_F32, 90 * n, 0, 5);
@@ -501,7 +506,7 @@ static void test_softmax(struct bench *b, int dtype)
 			char shape[64];
 			snprintf(shape, sizeof(shape), "90 x 2*%ld", (long)n);
 			struct test t = begin(b, backward ? "softmax_bwd" : "softmax", shape, backward ? run_softmax_bwd : run_softmax);
-			if (!wanted(b, t.op))
+			if (!wanted(b, t.op, t.shape))
 				continue;
 			memcpy(t.d, (int64_t[]){ 90, n, 2 * n }, 3 * sizeof(int64_t));
 			fill(&t, 0, WW_F32, 90 * n, 0, 5);
@@ -533,7 +538,7 @@ static void test_adamw(struct bench *b, int dtype)
 		char shape[64];
 		snprintf(shape, sizeof(shape), "%ld", (long)n);
 		struct test t = begin(b, "clip+adamw", shape, run_adamw);
-		if (!wanted(b, t.op))
+		if (!wanted(b, t.op, t.shape))
 			continue;
 		t.d[0] = n;
 		t.d[1] = 3;

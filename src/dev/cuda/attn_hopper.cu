@@ -419,7 +419,7 @@ __global__ void __launch_bounds__(BLOCK, 1) dkv_k(const __grid_constant__ struct
 	if (t.n <= 0)
 		return;
 	int s0 = a.start[t.seq], len = a.start[t.seq + 1] - s0, stage = 0;
-	init_bars(once, r, WARP, 8);
+	init_bars(once, r, WARP, HALVES * 128);
 	if (wg < 0) {
 		unsigned phase = 1;
 		ww::regs_shrink<24>();
@@ -499,8 +499,7 @@ __global__ void __launch_bounds__(BLOCK, 1) dkv_k(const __grid_constant__ struct
 		ww::wgmma_wait<0>();
 		ww::wgmma_pin(dv);
 		ww::wgmma_pin(dk);
-		if (lane == 0)
-			ww::bar_arrive(r.empty + 8 * stage);
+		ww::bar_arrive(r.empty + 8 * stage);	/* every lane, since every lane has read facts */
 		ring<KEY_STAGES>::next(stage, phase);
 	}
 #pragma unroll
