@@ -16,7 +16,6 @@ trap 'rm -rf "$tmp"' EXIT
 one() {
 	case $3 in
 	*_*_*) program=("$tests/dev_test_exact" cuda "$3") ;;
-	gemm_*) program=("$tests/test-ops" cuda exact once "$3:7x33x65" "$3:3x1x1" "$3:13x40x17") ;;
 	*) program=("$tests/test-ops" cuda exact once "$3") ;;
 	esac
 	log=$tmp/$1.$2.$3
@@ -33,7 +32,7 @@ export -f one
 export tests tool tmp
 # Attention first: it takes longest.
 names="attention attention_bwd attention_is_the_same_in_decode_and_in_a_batch joined_is_one_after_the_other gradients_do_not_depend_on_the_number_of_threads
-rows_of_norms_and_softmax_stand_alone gemm_nt gemm_nn gemm_tn rmsnorm rmsnorm_bwd bias bias_bwd add cast swiglu swiglu_bwd embed embed_bwd scatter rope softmax
+rows_of_norms_and_softmax_stand_alone $(echo gemm_{nt,nn,tn}:{7x33x65,3x1x1,13x40x17}) rmsnorm rmsnorm_bwd bias bias_bwd add cast swiglu swiglu_bwd embed embed_bwd scatter rope softmax
 softmax_bwd clip+adamw"
 for name in $names; do
 	case " $* " in *" $name "* | "  ") ;; *) continue ;; esac

@@ -5,9 +5,11 @@
  * Exact mode.  A product has a canonical algorithm.  For the forward pass (NT) it is the library's first proposal without split sums for CANON x CANON
  * elements, so the bits of an element depend on k and the types alone: neither on the rows of its batch nor on the columns beside
  * it, and layers whose weights lie side by side can be one product.  (Columns that are no multiple of CANON_STEP take the proposal for
- * their own number.)  For products of the backward pass, whose rows no other call computes, it is the first one for the shape itself, split or not.
- * Proposals depend on shape, GPU and library version only.  For each range of m (a power of two and what lies under it) the library's
- * other proposals are run on random numbers beside the canonical one; of those whose results are equal to the last bit the fastest is taken.
+ * their own number.)  For products of the backward pass, whose rows no other call computes, it is the first one for the shape's range, split or not.
+ * Proposals depend on shape, GPU and library version only.  Tokens come in ranges, a power of two and what lies under it: they are the rows m, and
+ * in the gradient of a weight (TN) the sum k; batches of real text have another number of them in every step.  For each range the library's
+ * other proposals are run on random numbers beside the canonical one; of those whose results are equal to the last bit, with the most tokens of the
+ * range and with the fewest, the fastest is taken.
  * So measuring can change speed and never a result, and a wrong measurement costs time only.  Fast mode takes the fastest of all.
  *
  * A weight comes from memory: between two of its uses passes the rest of the model.  So L2 is washed before each timed run.
@@ -17,7 +19,7 @@
  * measuring takes some milliseconds a shape.  The file is written when the device is closed; a file that is not whole is not read.
  *
  *   offset  bytes
- *        0      8  magic "wwgemm02"
+ *        0      8  magic "wwgemm03"
  *        8      8  number of records, n
  *       16    8 n  records of struct record, as in memory (x86-64 only, like the program)
  *      ...      8  hash of all bytes before it
@@ -43,9 +45,9 @@
 	X(cublasLtMatmulPreferenceSetAttribute) X(cublasLtMatmulAlgoGetHeuristic)
 
 enum { CANON = 4096, CANON_STEP = 8, PROPOSALS = 48, TABLE = 4096, RUNS = 5, THIRD = 3, WASH_BYTES = 128 << 20 };
-static const char magic[8] = "wwgemm02";
+static const char magic[8] = "wwgemm03";
 
-struct key { int32_t form, ab, c, accumulate; int64_t m, n, k; };	/* m: the upper end of its range */
+struct key { int32_t form, ab, c, accumulate; int64_t m, n, k; };	/* tokens: the upper end of their range */
 struct record { struct key key; cublasLtMatmulAlgo_t algo; };
 struct entry {
 	struct record r;
@@ -82,6 +84,14 @@ static uint64_t hash_of(const void *bytes, size_t n)
 static int type_of(int dtype) { return dtype == WW_BF16 ? CUDA_R_16BF : CUDA_R_32F; }
 static int64_t size_of(int dtype) { return dtype == WW_BF16 ? 2 : 4; }
 
+/* Which of the sizes is the number of tokens. */
+static int64_t tokens_of(const struct key *k) { return k->form == WW_GEMM_TN ? k->k : k->m; }
+static struct key with_tokens(struct key k, int64_t tokens)
+{
+	*(k.form == WW_GEMM_TN ? &k.k : &k.m) = tokens;
+	return k;
+}
+
 static void call_release(const struct ww_cu_gemms *g, struct call *x)
 {
 	if (x->desc)
@@ -95,11 +105,11 @@ static void call_release(const struct ww_cu_gemms *g, struct call *x)
 	*x = (struct call){ 0 };
 }
 
-/* `b` of the product is the library's first operand, `a` its second. */
-static int call_init(const struct ww_cu_gemms *g, struct call *x, const struct key *k, int64_t m)
+/* `b` of the product is the library's first operand, `a` its second.  The key's own sizes count. */
+static int call_init(const struct ww_cu_gemms *g, struct call *x, const struct key *k)
 {
 	int ta = k->form == WW_GEMM_NT ? CUBLAS_OP_T : CUBLAS_OP_N, tb = k->form == WW_GEMM_TN ? CUBLAS_OP_T : CUBLAS_OP_N;
-	uint64_t n = (uint64_t)k->n, kk = (uint64_t)k->k, mm = (uint64_t)m;
+	uint64_t n = (uint64_t)k->n, kk = (uint64_t)k->k, mm = (uint64_t)k->m;
 	cublasOperation_t op_a = (cublasOperation_t)ta, op_b = (cublasOperation_t)tb;
 	cudaDataType_t ab = (cudaDataType_t)type_of(k->ab), c = (cudaDataType_t)type_of(k->c);
 	*x = (struct call){ .beta = k->accumulate ? 1.0f : 0.0f };
@@ -124,8 +134,8 @@ static int call_run(const struct ww_cu_gemms *g, struct ww_stream *s, const stru
 				      WW_CU_GEMM_WORK, s->s);
 }
 
-/* The library's proposals for m rows, best first by its own estimate; their number. */
-static int propose(const struct ww_cu_gemms *g, const struct key *k, int64_t m, cublasLtMatmulAlgo_t *out, int want)
+/* The library's proposals for a shape, best first by its own estimate; their number. */
+static int propose(const struct ww_cu_gemms *g, const struct key *k, cublasLtMatmulAlgo_t *out, int want)
 {
 	cublasLtMatmulHeuristicResult_t found[PROPOSALS];
 	cublasLtMatmulPreference_t pref = NULL;
@@ -134,7 +144,7 @@ static int propose(const struct ww_cu_gemms *g, const struct key *k, int64_t m, 
 	int split = !g->d->dev.exact || k->form != WW_GEMM_NT;	/* its partial sums are added in order: equal calls stay equal */
 	uint32_t schemes = split ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_NONE, align = 16;
 	int n = 0, good = 0;
-	if (call_init(g, &x, k, m))
+	if (call_init(g, &x, k))
 		return 0;
 	if (!g->cublasLtMatmulPreferenceCreate(&pref) &&
 	    !g->cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &work, sizeof(work)) &&
@@ -160,7 +170,7 @@ struct trial {
 	const struct ww_cu_gemms *g;
 	struct ww_stream *s;
 	const struct key *k;
-	void *a, *b, *c, *want, *wash;	/* want: what the canonical algorithm gave */
+	void *a, *b, *c, *want, *wash;	/* want: what the canonical algorithm gives */
 	int *differ;
 	cudaEvent_t begin, end;
 };
@@ -181,48 +191,51 @@ static void trial_release(struct trial *t)
 	cudaGetLastError();
 }
 
-static int trial_init(struct trial *t, int64_t rows)
+static int trial_init(struct trial *t, int64_t tokens)
 {
-	const struct key *k = t->k;
+	struct key most = with_tokens(*t->k, tokens), *k = &most;
 	int half = k->ab == WW_BF16, half_c = k->c == WW_BF16;
-	size_t a = (size_t)(rows * k->k * size_of(k->ab)), b = (size_t)(k->n * k->k * size_of(k->ab));
-	size_t c = (size_t)(rows * k->n * size_of(k->c));
+	size_t a = (size_t)(k->m * k->k * size_of(k->ab)), b = (size_t)(k->n * k->k * size_of(k->ab));
+	size_t c = (size_t)(k->m * k->n * size_of(k->c));
 	return !cudaMalloc(&t->a, a) && !cudaMalloc(&t->b, b) && !cudaMalloc(&t->c, c) && !cudaMalloc(&t->want, c) &&
 	       !cudaMalloc(&t->wash, WASH_BYTES) && !cudaMalloc((void **)&t->differ, sizeof(int)) && !cudaEventCreate(&t->begin) && !cudaEventCreate(&t->end) &&
-	       !ww_cu_random(t->s->s, half, t->a, rows * k->k, 1) && !ww_cu_random(t->s->s, half, t->b, k->n * k->k, 2) &&
-	       !ww_cu_random(t->s->s, half_c, t->want, rows * k->n, 3);
+	       !ww_cu_random(t->s->s, half, t->a, k->m * k->k, 1) && !ww_cu_random(t->s->s, half, t->b, k->n * k->k, 2) &&
+	       !ww_cu_random(t->s->s, half_c, t->want, k->m * k->n, 3);
 }
 
-/* Run once with m rows; the output before it is that of `want` before its run where products accumulate. */
-static int trial_run(struct trial *t, const cublasLtMatmulAlgo_t *algo, int64_t m, void *c)
+/* Run once with so many tokens; the output before it is that of `want` before its run where products accumulate. */
+static int trial_run(struct trial *t, const cublasLtMatmulAlgo_t *algo, int64_t tokens, void *c)
 {
+	struct key k = with_tokens(*t->k, tokens);
 	struct call x;
-	if (t->k->accumulate && ww_cu_random(t->s->s, t->k->c == WW_BF16, c, m * t->k->n, 3))
+	if (k.accumulate && ww_cu_random(t->s->s, k.c == WW_BF16, c, k.m * k.n, 3))
 		return 0;
-	if (call_init(t->g, &x, t->k, m))
+	if (call_init(t->g, &x, &k))
 		return 0;
 	int rc = call_run(t->g, t->s, &x, algo, c, t->a, t->b);
 	call_release(t->g, &x);
 	return !rc;
 }
 
-/* Whether the algorithm gives the canonical bits for the first m rows. */
-static int trial_same(struct trial *t, const cublasLtMatmulAlgo_t *algo, int64_t m)
+/* Whether the algorithm gives the canonical bits.  Those of the first rows are in `want`; where tokens are added up they depend on their number. */
+static int trial_same(struct trial *t, const cublasLtMatmulAlgo_t *canon, const cublasLtMatmulAlgo_t *algo, int64_t tokens)
 {
+	struct key k = with_tokens(*t->k, tokens);
 	int differ = 0;
-	size_t bytes = (size_t)(m * t->k->n * size_of(t->k->c));
-	return !cudaMemsetAsync(t->differ, 0, sizeof(int), t->s->s) && !cudaMemsetAsync(t->c, 0xff, bytes, t->s->s) &&
-	       trial_run(t, algo, m, t->c) && !ww_cu_differ(t->s->s, t->differ, t->c, t->want, bytes) &&
+	size_t bytes = (size_t)(k.m * k.n * size_of(k.c));
+	return (k.form != WW_GEMM_TN || trial_run(t, canon, tokens, t->want)) && !cudaMemsetAsync(t->differ, 0, sizeof(int), t->s->s) &&
+	       !cudaMemsetAsync(t->c, 0xff, bytes, t->s->s) && trial_run(t, algo, tokens, t->c) &&
+	       !ww_cu_differ(t->s->s, t->differ, t->c, t->want, bytes) &&
 	       !cudaMemcpyAsync(&differ, t->differ, sizeof(int), cudaMemcpyDeviceToHost, t->s->s) &&
 	       !cudaStreamSynchronize(t->s->s) && !differ;
 }
 
 /* The shortest of RUNS, or of fewer where they are clearly longer than `limit`; a huge time where it does not run. */
-static float trial_ms(struct trial *t, const cublasLtMatmulAlgo_t *algo, int64_t m, float limit)
+static float trial_ms(struct trial *t, const cublasLtMatmulAlgo_t *algo, float limit)
 {
 	struct call x;
 	float best = 1e30f, ms = 0;
-	if (call_init(t->g, &x, t->k, m))
+	if (call_init(t->g, &x, t->k))
 		return best;
 	for (int i = 0; i <= RUNS && (i < 2 || ms < 1.5f * limit); i++) {
 		if (cudaMemsetAsync(t->wash, i, WASH_BYTES, t->s->s) || cudaEventRecord(t->begin, t->s->s) || call_run(t->g, t->s, &x, algo, t->c, t->a, t->b) ||
@@ -254,17 +267,17 @@ static void measure(struct ww_cu_gemms *g, struct ww_stream *s, struct entry *e)
 	const struct key *k = &e->r.key;
 	cublasLtMatmulAlgo_t algos[PROPOSALS], canon = e->r.algo;
 	struct trial t = { .g = g, .s = s, .k = k };
-	int exact = g->d->dev.exact, n = propose(g, k, k->m, algos, PROPOSALS);
+	int exact = g->d->dev.exact, n = propose(g, k, algos, PROPOSALS);
 	/* 256 rows are enough to see which bits the canonical algorithm gives */
-	int64_t rows = k->form == WW_GEMM_NT && k->m < 256 ? 256 : k->m, part = k->form == WW_GEMM_NT ? k->m / 2 + 1 : k->m;
+	int64_t most = tokens_of(k), fewest = most / 2 + 1, rows = k->form == WW_GEMM_NT && most < 256 ? 256 : most;
 	e->measured = 1;
 	g->dirty = 1;
 	if (trial_init(&t, rows) && (!exact || trial_run(&t, &canon, rows, t.want))) {
-		float best = trial_ms(&t, &canon, k->m, 1e30f);
+		float best = trial_ms(&t, &canon, 1e30f);
 		for (int i = 0; i < n; i++) {
-			float ms = trial_ms(&t, &algos[i], k->m, best);
+			float ms = trial_ms(&t, &algos[i], best);
 			/* 0.98: noise must not make choices that differ from run to run for nothing */
-			if (ms < 0.98f * best && (!exact || (trial_same(&t, &algos[i], k->m) && trial_same(&t, &algos[i], part)))) {
+			if (ms < 0.98f * best && (!exact || (trial_same(&t, &canon, &algos[i], most) && trial_same(&t, &canon, &algos[i], fewest)))) {
 				best = ms;
 				e->r.algo = algos[i];
 			}
@@ -350,7 +363,7 @@ static struct entry *entry_for(struct ww_cu_gemms *g, struct ww_stream *s, const
 		cublasLtMatmulAlgo_t first;
 		e = add(g, k);
 		struct key shape = g->d->dev.exact ? canonical(k) : *k;
-		e->own = !propose(g, &shape, shape.m, &first, 1);
+		e->own = !propose(g, &shape, &first, 1);
 		if (!e->own)
 			e->r.algo = first;
 	} else if (e->used < THIRD) {
@@ -416,19 +429,19 @@ void ww_cu_gemms_free(struct ww_cu_gemms *g)
 
 /* ---- the operation */
 
-static void own(struct ww_stream *s, const struct key *k, int64_t m, void *c, const void *a, const void *b)
+static void own(struct ww_stream *s, const struct key *k, void *c, const void *a, const void *b)
 {
 	int a_first = k->form == WW_GEMM_TN, b_last = k->form == WW_GEMM_NT;
 	ww_cu_note(s,
-		   ww_cu_gemm(s->s, k->ab == WW_BF16, k->c == WW_BF16, c, a, a_first ? 1 : k->k, a_first ? m : 1, b,
-			      b_last ? 1 : k->n, b_last ? k->k : 1, m, k->n, k->k, k->accumulate),
+		   ww_cu_gemm(s->s, k->ab == WW_BF16, k->c == WW_BF16, c, a, a_first ? 1 : k->k, a_first ? k->m : 1, b,
+			      b_last ? 1 : k->n, b_last ? k->k : 1, k->m, k->n, k->k, k->accumulate),
 		   "matrix product");
 }
 
 /* Rows of both operands, and all addresses, are multiples of 16 bytes. */
-static int aligned(const struct key *k, int64_t m, const void *c, const void *a, const void *b)
+static int aligned(const struct key *k, const void *c, const void *a, const void *b)
 {
-	int64_t item = size_of(k->ab), row_a = k->form == WW_GEMM_TN ? m : k->k, row_b = k->form == WW_GEMM_NT ? k->k : k->n;
+	int64_t item = size_of(k->ab), row_a = k->form == WW_GEMM_TN ? k->m : k->k, row_b = k->form == WW_GEMM_NT ? k->k : k->n;
 	return row_a * item % 16 == 0 && row_b * item % 16 == 0 && (((uintptr_t)a | (uintptr_t)b | (uintptr_t)c) & 15) == 0;
 }
 
@@ -444,21 +457,17 @@ void ww_cu_product(struct ww_stream *s, enum ww_gemm_form form, struct ww_arr c,
 		   int64_t k, int accumulate)
 {
 	struct ww_cu_gemms *g = s->d->gemms;
-	struct key key = { form, a.dtype, c.dtype, accumulate != 0, form == WW_GEMM_TN ? m : range_of(m), n, k };
+	struct key key = { form, a.dtype, c.dtype, accumulate != 0, m, n, k }, range = with_tokens(key, range_of(tokens_of(&key)));
 	struct call x;
 	if (s->err.rc != WW_OK || !m || !n)
 		return;
 	WW_BUG(k <= 0 || m > INT_MAX || n > INT_MAX || k > INT_MAX || a.dtype != b.dtype);
-	if (!aligned(&key, m, c.p, a.p, b.p)) {
-		own(s, &key, m, c.p, a.p, b.p);
+	struct entry *e = aligned(&key, c.p, a.p, b.p) ? entry_for(g, s, &range) : NULL;
+	if (!e || e->own) {
+		own(s, &key, c.p, a.p, b.p);
 		return;
 	}
-	struct entry *e = entry_for(g, s, &key);
-	if (e->own) {
-		own(s, &key, m, c.p, a.p, b.p);
-		return;
-	}
-	int rc = call_init(g, &x, &key, m);
+	int rc = call_init(g, &x, &key);
 	if (!rc)
 		rc = call_run(g, s, &x, &e->r.algo, c.p, a.p, b.p);
 	call_release(g, &x);

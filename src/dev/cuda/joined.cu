@@ -7,28 +7,28 @@
 
 enum { THREADS = 256 };
 
-/* N threads have a row of h <= N * K * 8 elements, as in rows.cu. */
+/* N threads have a row of h <= N * K * 8 elements, as in rows.cu; those of a warp share a block with others. */
 template <class T, int N, int K>
 __global__ void add_rmsnorm_k(void *sum_, void *y, float *rstd, const void *a, const void *b, const void *w, int64_t t, int h, float eps)
 {
-	int64_t row = blockIdx.x;
-	int lane = threadIdx.x;
+	int64_t row = (int64_t)blockIdx.x * (blockDim.x / N) + threadIdx.x / N;
+	int lane = threadIdx.x % N, width = row < t ? h : 0;
 	float v[K][VEC], g[VEC], sum = 0;
 #pragma unroll
 	for (int k = 0; k < K; k++) {
 		int c = (k * N + lane) * VEC;
-		read8<T, true>(v[k], (const T *)a + row * h + c, h - c);
-		read8<T, true>(g, (const T *)b + row * h + c, h - c);
+		read8<T, true>(v[k], (const T *)a + row * h + c, width - c);
+		read8<T, true>(g, (const T *)b + row * h + c, width - c);
 #pragma unroll
 		for (int i = 0; i < VEC; i++) {
 			v[k][i] = rounded<T>(v[k][i] + g[i]);
 			sum = fmaf(v[k][i], v[k][i], sum);
 		}
-		write8<T, true>((T *)sum_ + row * h + c, v[k], h - c);
+		write8<T, true>((T *)sum_ + row * h + c, v[k], width - c);
 	}
 	sum = group_sum<N>(sum);
 	float r = 1.0f / sqrtf(sum / (float)h + eps);
-	if (rstd && lane == 0)
+	if (rstd && lane == 0 && width)
 		rstd[row] = r;
 #pragma unroll
 	for (int k = 0; k < K; k++) {
@@ -37,7 +37,7 @@ __global__ void add_rmsnorm_k(void *sum_, void *y, float *rstd, const void *a, c
 #pragma unroll
 		for (int i = 0; i < VEC; i++)
 			v[k][i] = v[k][i] * r * g[i];
-		write8<T, true>((T *)y + row * h + c, v[k], h - c);
+		write8<T, true>((T *)y + row * h + c, v[k], width - c);
 	}
 }
 
@@ -50,15 +50,18 @@ extern "C" int ww_cu_add_rmsnorm_fits(const void *sum, const void *y, const void
 extern "C" int ww_cu_add_rmsnorm(cudaStream_t s, int bf16, void *sum, void *y, float *rstd, const void *a, const void *b, const void *w,
 				 int64_t t, int64_t h, float eps)
 {
-#define ADD_NORM(T, N, K) add_rmsnorm_k<T, N, K><<<(unsigned)t, N, 0, s>>>(sum, y, rstd, a, b, w, t, (int)h, eps)
+#define ADD_NORM(T, N, K, ROWS) \
+	add_rmsnorm_k<T, N, K><<<blocks_for(t, ROWS), N * ROWS, 0, s>>>(sum, y, rstd, a, b, w, t, (int)h, eps)
 #define BY_WIDTH(T)                                                                                                   \
 	do {                                                                                                          \
-		if (h <= 1024)                                                                                        \
-			ADD_NORM(T, 128, 1);                                                                          \
+		if (h <= 512)                                                                                         \
+			ADD_NORM(T, 32, 2, 4);                                                                        \
+		else if (h <= 1024)                                                                                   \
+			ADD_NORM(T, 128, 1, 1);                                                                       \
 		else if (h <= 2048)                                                                                   \
-			ADD_NORM(T, 256, 1);                                                                          \
+			ADD_NORM(T, 256, 1, 1);                                                                       \
 		else                                                                                                  \
-			ADD_NORM(T, 256, 2);                                                                          \
+			ADD_NORM(T, 256, 2, 1);                                                                       \
 	} while (0)
 	if (!t)
 		return 0;

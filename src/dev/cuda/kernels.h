@@ -50,7 +50,7 @@ size_t ww_cu_bias_bwd_bytes(int64_t t, int64_t n);
 int ww_cu_bias_bwd(cudaStream_t s, int bf16, float *dbias, const void *dy, int64_t t, int64_t n, float *work);
 size_t ww_cu_embed_bwd_bytes(int64_t t);
 int ww_cu_embed_bwd(cudaStream_t s, int bf16, float *dtable, const void *dy, const int32_t *ids, int64_t t, int64_t h,
-		    int32_t *work);
+		    void *work);
 int ww_cu_softmax_chunk(cudaStream_t s, float *state, const float *logits, const int32_t *targets, int64_t t, int64_t first,
 			int64_t n);
 int ww_cu_softmax_finish(cudaStream_t s, float *logp, float *lse, const float *state, int64_t t);

@@ -293,7 +293,7 @@ static void cuda_embed(struct ww_stream *s, struct ww_arr y, struct ww_arr table
 
 static void cuda_embed_bwd(struct ww_stream *s, float *dtable, struct ww_arr dy, const int32_t *ids, int64_t t, int64_t h)
 {
-	int32_t *work = ww_cu_scratch(s, ww_cu_embed_bwd_bytes(t));
+	void *work = ww_cu_scratch(s, ww_cu_embed_bwd_bytes(t));
 	LAUNCH("embed_bwd", ww_cu_embed_bwd(s->s, half(dy), dtable, dy.p, ids, t, h, work));
 }
 

@@ -4,24 +4,24 @@
  * from the width too, so a row's result does not depend on the other rows.  Sums over rows (gradients of weights) go through
  * partial sums of a number of groups that follows from the shape, and the partial sums are added in order: equal calls give
  * equal bits.  Floats are never added atomically.
- *
- * The gradient of an embedding adds rows that share a token.  A first pass links each token to the next one of its id, a second
- * one walks each chain from its first token: one writer a row of the table, in the order of the batch.  Sorting would
- * be cheaper than the quadratic first pass beyond some 100,000 tokens a step.
  */
 #include "dev/cuda/common.cuh"
 
-enum { NORM_WARPS = 28, SLOTS_MAX = 924, COLUMN_BLOCKS = 264, COLS = 32, COL_ROWS = 8, PART_ROWS = 32, SUM_BLOCKS = 512, SOFTMAX_THREADS = 256, CHAIN_THREADS = 128, ROWS_MAX = 16384 };
+enum { NORM_WARPS = 28, NORM_WARPS_TWO = 16, SLOTS_MAX = 924, COLUMN_BLOCKS = 264, COLS = 32, COL_ROWS = 8, PART_ROWS = 32, SUM_BLOCKS = 512, SOFTMAX_THREADS = 256, ROWS_MAX = 16384 };
 
 extern "C" int64_t ww_cu_rows_max_width(void) { return ROWS_MAX; }
 
 /* Width to threads a row and vectors a thread. */
 #define BY_WIDTH(h, CALL)                                                                                             \
 	do {                                                                                                          \
-		if ((h) <= 128)                                                                                       \
+		if ((h) <= 64)                                                                                        \
+			CALL(8, 1);                                                                                   \
+		else if ((h) <= 128)                                                                                  \
 			CALL(16, 1);                                                                                  \
 		else if ((h) <= 256)                                                                                  \
 			CALL(32, 1);                                                                                  \
+		else if ((h) <= 512)                                                                                  \
+			CALL(32, 2);                                                                                  \
 		else if ((h) <= 1024)                                                                                 \
 			CALL(128, 1);                                                                                 \
 		else if ((h) <= 2048)                                                                                 \
@@ -44,7 +44,7 @@ struct turn { const float *cs; int heads; };
 template <class T>
 static __device__ __forceinline__ void turn_head(float (&v)[VEC], struct turn turn, int64_t row, int c, int h, int here, float sign)
 {
-	const float *cs = turn.cs + row / turn.heads * h + c % (h / 2);
+	const float *cs = turn.cs + (int64_t)((uint32_t)row / (uint32_t)turn.heads) * h + c % (h / 2);	/* 2^32 heads fit no memory */
 	float cosine[VEC], sine[VEC];
 	read8<float, true>(cosine, cs, here ? VEC : 0);
 	read8<float, true>(sine, cs + h / 2, here ? VEC : 0);
@@ -157,10 +157,17 @@ static int add_parts(cudaStream_t s, float *out, const float *part, int parts, i
 	return launched();
 }
 
-/* Blocks of the gradient kernel, of so many threads: as many as a chip of 132 multiprocessors runs at a time, and few enough partial sums. */
-static int norm_slots(int64_t t, int64_t per_block, int threads)
+/* The gradient kernel: a row's next values are on their way while one is added up (AHEAD) where
+ * registers allow; BLOCKS on a multiprocessor. */
+template <class T, bool FAST, int N, int K> struct norm_bwd_of {
+	enum { TWO = N == WARP && K == 2, AHEAD = sizeof(T) == 2 && FAST && (K == 1 || TWO),
+	       BLOCKS = (TWO ? NORM_WARPS_TWO : NORM_WARPS) * WARP / shape<N>::BLOCK };
+};
+
+/* Its blocks: as many as a chip of 132 multiprocessors runs at a time, and few enough partial sums. */
+static int norm_slots(int64_t t, int64_t per_block, int64_t blocks_at_a_time)
 {
-	int64_t blocks = (t + per_block - 1) / per_block, most = NORM_WARPS * WARP / threads * 132;
+	int64_t blocks = (t + per_block - 1) / per_block, most = blocks_at_a_time * 132;
 	return (int)(blocks < most ? blocks : most);
 }
 
@@ -207,10 +214,10 @@ template <class T, bool FAST, int N, int K> struct norm_row {
 /* With n = x r and g = dy w:  dx = r (g - n mean(g n)),  dw = sum of dy n.  dy may have to be turned back first; with res, dx is added to it
  * and not written. */
 template <class T, bool FAST, int N, int K>
-__global__ void __launch_bounds__(shape<N>::BLOCK, sizeof(T) == 2 && FAST && K == 1 ? NORM_WARPS * WARP / shape<N>::BLOCK : 1) rmsnorm_bwd_k(void *dx, float *part, const void *dy, const void *x, const void *w_, const float *rstd, int64_t t,
+__global__ void __launch_bounds__(shape<N>::BLOCK, norm_bwd_of<T, FAST, N, K>::AHEAD ? norm_bwd_of<T, FAST, N, K>::BLOCKS : 1) rmsnorm_bwd_k(void *dx, float *part, const void *dy, const void *x, const void *w_, const float *rstd, int64_t t,
 			      int h, struct turn turn, void *res)
 {
-	enum { PER_BLOCK = shape<N>::PER_BLOCK, AHEAD = sizeof(T) == 2 && FAST && K == 1 };	/* others have no registers left */
+	enum { PER_BLOCK = shape<N>::PER_BLOCK, AHEAD = norm_bwd_of<T, FAST, N, K>::AHEAD };
 	__shared__ float other[PER_BLOCK > 1 ? PER_BLOCK : 1][PER_BLOCK > 1 ? N * VEC * K : 1];
 	int lane = threadIdx.x % N, mine = threadIdx.x / N;
 	float w[K][VEC], dw[K][VEC] = {};
@@ -293,7 +300,7 @@ extern "C" size_t ww_cu_rmsnorm_bwd_bytes(int64_t t, int64_t h)
 }
 
 #define NORM_BWD(T, FAST, N, K)                                                                                       \
-	rmsnorm_bwd_k<T, FAST, N, K><<<slots = norm_slots(t, shape<N>::PER_BLOCK, shape<N>::BLOCK), shape<N>::BLOCK, 0, s>>>(dx, work, dy, x, w, rstd, t, (int)h, turn, res)
+	rmsnorm_bwd_k<T, FAST, N, K><<<slots = norm_slots(t, shape<N>::PER_BLOCK, norm_bwd_of<T, FAST, N, K>::BLOCKS), shape<N>::BLOCK, 0, s>>>(dx, work, dy, x, w, rstd, t, (int)h, turn, res)
 #define NORM_BWD_HALF_FAST(N, K) NORM_BWD(bf16_t, true, N, K)
 #define NORM_BWD_HALF(N, K) NORM_BWD(bf16_t, false, N, K)
 #define NORM_BWD_FLOAT_FAST(N, K) NORM_BWD(float, true, N, K)
@@ -377,58 +384,6 @@ extern "C" int ww_cu_bias_bwd(cudaStream_t s, int bf16, float *dbias, const void
 	else
 		column_sums_k<float><<<grid, block, 0, s>>>(work, dy, t, n, rows);
 	return add_parts(s, dbias, work, (int)grid.y, n);
-}
-
-/* next[i]: the next token of the same id, or t; head[i]: whether no earlier one has it. */
-__global__ void chain_k(int32_t *next, int32_t *head, const int32_t *ids, int t)
-{
-	__shared__ int32_t tile[CHAIN_THREADS];
-	int me = blockIdx.x * CHAIN_THREADS + threadIdx.x, id = me < t ? ids[me] : -1, after = t, first = 1;
-	for (int base = 0; base < t; base += CHAIN_THREADS) {
-		__syncthreads();
-		tile[threadIdx.x] = base + (int)threadIdx.x < t ? ids[base + threadIdx.x] : -2;
-		__syncthreads();
-#pragma unroll 8
-		for (int i = 0; i < CHAIN_THREADS; i++)
-			if (tile[i] == id) {
-				int at = base + i;
-				first = at < me ? 0 : first;
-				after = at > me && at < after ? at : after;
-			}
-	}
-	if (me < t) {
-		next[me] = after;
-		head[me] = first;
-	}
-}
-
-template <class T>
-__global__ void embed_bwd_k(float *dtable, const void *dy, const int32_t *ids, const int32_t *next, const int32_t *head, int t,
-			    int64_t h)
-{
-	int64_t c = (int64_t)blockIdx.y * blockDim.x + threadIdx.x;
-	if (!head[blockIdx.x] || c >= h)
-		return;
-	float *to = dtable + ids[blockIdx.x] * h + c, sum = *to;
-	for (int i = blockIdx.x; i < t; i = next[i])
-		sum += widen(((const T *)dy)[i * h + c]);
-	*to = sum;
-}
-
-extern "C" size_t ww_cu_embed_bwd_bytes(int64_t t) { return 2 * (size_t)t * sizeof(int32_t); }
-
-extern "C" int ww_cu_embed_bwd(cudaStream_t s, int bf16, float *dtable, const void *dy, const int32_t *ids, int64_t t, int64_t h,
-			       int32_t *work)
-{
-	dim3 grid((unsigned)t, blocks_for(h, 256));
-	if (!t || !h)
-		return 0;
-	chain_k<<<blocks_for(t, CHAIN_THREADS), CHAIN_THREADS, 0, s>>>(work, work + t, ids, (int)t);
-	if (bf16)
-		embed_bwd_k<bf16_t><<<grid, 256, 0, s>>>(dtable, dy, ids, work, work + t, (int)t, h);
-	else
-		embed_bwd_k<float><<<grid, 256, 0, s>>>(dtable, dy, ids, work, work + t, (int)t, h);
-	return launched();
 }
 
 /* The sum of exponentials so far and that of the next chunk, as of their common maximum. */
