@@ -65,7 +65,8 @@ honest = {"id": "dir", "task": task, "solution": os.path.join(h.dir.name, "good"
 wrong = {"id": 2, "task": task, "target": "cpu", "solution": inline(kernel("x[row * n + i]"))}
 crash = {"id": 3, "task": task, "target": "cpu", "solution": inline(kernel(GOOD, "*(volatile int *)0 = 0;"))}
 compiles = {"id": 4, "task": task, "target": "cpu", "depth": "compile", "solution": inline(kernel(GOOD) + "// other\n")}
-endless = {"id": "endless", "task": task, "target": "cpu", "solution": inline(kernel(GOOD, "for (volatile int i = 0; ; ) i++;"))}
+other = h.write("other.py", add_task(67, 1000) + "# another task\n")
+endless = {"id": "endless", "task": other, "target": "cpu", "solution": inline(kernel(GOOD, "for (volatile int i = 0; ; ) i++;"))}
 
 
 def start(*more):
@@ -137,7 +138,6 @@ done = subprocess.run([BINARY, "judge", "--batch", os.path.join(h.dir.name, "non
 ok(done.returncode == 2, "a batch that is not there is exit code 2", done.stderr)
 
 p = start("--open-tasks", "1")
-other = h.write("other.py", add_task(67, 1000) + "# another task\n")
 feed(p, honest, {**compiles, "id": "b1", "task": other}, wrong, {**compiles, "id": "b2", "task": other}, compiles)
 first = take(p, 5)
 statuses = {i: r.get("verdict", {}).get("status") for i, r in first.items()}
@@ -167,7 +167,7 @@ ok(errors[4][0] == 2 and "JSON" in errors[4][1] and "baseline_" in errors[5][1] 
    "target" in errors[6][1] and "KernelBench form" in errors[9][1] and all(e[0] == 2 for e in errors.values()),
    "a bad line is one error line, and says why", bad)
 ok(bad[3]["verdict"]["status"] == "crashed", "and the others go on; what the file has a verdict for is not done again", bad)
-feed(p, endless)
+feed(p, {**endless, "task": task})
 running = busy_runner(p)
 seen = descendants(p.pid)
 p.send_signal(signal.SIGINT)

@@ -31,8 +31,8 @@ run "$tmp/wrong" --task $data/scaled_relu.py --format kernelbench -o "$tmp/wrong
 [ $? -eq 3 ] && [ ! -e "$tmp/wrong-export" ] && grep -q 'failed its check' "$tmp/log"; ok $? "a wrong solution is not exported"
 [ "$(ls "$tmp" | grep -c 'new-')" -eq 0 ]; ok $? "nothing half-written is left"
 
-# Both checks again, from another directory, and the torch form in use: torch.compile, state_dict, fall-back that says so once, gradients.
-# All in one process.
+# Both checks again, from another directory, and the torch form in use: state_dict, fall-back that says so once, gradients.  All in one
+# process.  That it compiles without a break and stays right is part of the torch form's own check, above.
 cat > "$tmp/use.py" <<'PY'
 import gc, runpy, sys, warnings
 gc.disable()
@@ -52,7 +52,7 @@ with torch.no_grad(), warnings.catch_warnings():
     warnings.filterwarnings("error", message=".*original module")
     for a, b in zip(new(x, shift), model(x, shift)):
         assert torch.equal(a, b)
-    for a, b in zip(torch.compile(optimized(model), fullgraph=True, backend="aot_eager")(x, shift), model(x, shift)):
+    for a, b in zip(optimized(model)(x, shift), model(x, shift)):
         assert torch.equal(a, b)
 with warnings.catch_warnings(record=True) as seen:
     warnings.simplefilter("always")

@@ -139,7 +139,7 @@ HONEST = "return torch.relu(self.norm(x) * self.weight + x)"
 solution("PyTorch itself is correct, and only a library", body(HONEST), "ok",
          check=lambda v: v["library_only"] and v["reward"] <= 1 and "aten.relu" in v["aten_ops"] and v["form"] == "kernelbench"
          and v["repeats"] >= 5 and v["guarantees"].startswith("weaker"))
-solution("its times are the clock's", body(HONEST), "ok", depth="full", max_time_seconds=1,
+solution("its times are the clock's", body(HONEST), "ok", depth="full",
          check=lambda v: v["device_method"] == "clock" and v["time"]["device_us"] > 0 and v["checked_calls"] >= 8
          and v["baselines"]["eager"]["device_us"] > 0 and v["speedup"]["eager"]["lo"] <= v["speedup"]["eager"]["hi"])
 solution("other names: found by value", body(HONEST.replace("self.norm", "self.a").replace("self.weight", "self.b"),
@@ -187,7 +187,7 @@ add("CUDA on the cpu target", os.path.join(d, "agent_cu"), "refused", "kernels/k
 
 
 # One batch; when the extension has been built, the same job comes once more and finds it built.
-p = subprocess.Popen([binary, "judge", "--batch", "-", "--max-run-seconds", "5", "--threads", "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+p = subprocess.Popen([binary, "judge", "--batch", "-", "--max-run-seconds", "5", "--max-time-seconds", "1", "--threads", "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
 again = {**next(j for j in jobs if j["id"] == "load_inline"), "id": "again", "depth": "compile"}
 p.stdin.write("".join(json.dumps(j) + "\n" for j in jobs))
 p.stdin.flush()

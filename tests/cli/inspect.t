@@ -32,7 +32,7 @@ assert o["versions"]["torch"]'
 ok $? "one JSON object with graph, device, versions and peaks"
 says 2 "no file" $W inspect --target cpu "$D/nothing.py"
 says 2 "syntax error in line 4" $W inspect --target cpu "$D/syntax.py"
-says 2 "within 2 s" $W inspect --target cpu --max-seconds 2 "$D/hangs.py"
+says 2 "did not load and run once within 2 s" $W inspect --target cpu --max-seconds 2 "$D/hangs.py"
 says 3 "WW_PYTHON" env WW_PYTHON=/nowhere $W inspect --target cpu "$D/ok.py"
 if command -v nvidia-smi > /dev/null; then
 	n=$((n + 1))

@@ -1,19 +1,24 @@
 """What transformers computes for tiny random models of every supported kind, in fp32.
 
-usage: model_oracle.py DIR make STEPS per model DIR/NAME: the checkpoint, and case.safetensors with
+usage: model_oracle.py DIR STEPS       per model DIR/NAME: the checkpoint, and case.safetensors with
            ids, starts, targets, weight (the gradient by each log-probability), logits, logp, grad.* for every parameter, logp_bf16,
            losses of STEPS AdamW steps on that batch (mean cross-entropy, clipped to 0.5, decay 0.1 on matrices), and lr of each step
-       model_oracle.py DIR check FROM  load each FROM/NAME/saved with transformers and compare its logits with case.safetensors
+       then says "made", and when it gets a line loads each DIR/NAME/saved with transformers and compares its logits with
+       case.safetensors, and says "checked": one process, since transformers takes seconds to import
 """
 import copy
+import gc
 import math
 import os
 import sys
 
-import torch
-from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config
+gc.disable()  # its import is half as long uncollected
+import torch  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
+from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config  # noqa: E402
 
+gc.freeze()
+gc.enable()
 torch.set_num_threads(1)
 base = dict(vocab_size=311, hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=4,
             num_key_value_heads=2, max_position_embeddings=256, initializer_range=0.2, pad_token_id=None, bos_token_id=1,
@@ -93,4 +98,10 @@ def check(source):
 
 
 os.environ["HF_HUB_OFFLINE"] = "1"
-make(sys.argv[1], int(sys.argv[3])) if sys.argv[2] == "make" else check(sys.argv[3])
+make(sys.argv[1], int(sys.argv[2]))
+print("made", flush=True)
+if sys.stdin.readline():
+    check(sys.argv[1])
+    print("checked")
+sys.stdout.flush()
+gc.freeze()  # the interpreter's end would collect all of it

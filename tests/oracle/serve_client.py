@@ -6,14 +6,22 @@ import json
 import subprocess
 import sys
 import tempfile
+import types
 import warnings
 
-import mcp.client.session as session_module
-from mcp import Client, MCPError
-from openenv.cli._validation import validate_running_environment
-from openenv.core.env_server.types import EnvironmentMetadata, SchemaResponse, State, WSObservationResponse
-from openenv.core.generic_client import GenericEnvClient
-import requests
+# OpenEnv's package imports its server half too, and with it gradio, pandas and fastmcp: five seconds, for nothing of the client's.
+server_half = types.ModuleType("openenv.core.env_server.http_server")
+server_half.create_app = server_half.create_fastapi_app = server_half.HTTPEnvServer = None
+sys.modules[server_half.__name__] = server_half
+for optional in ("mcp_environment", "web_interface"):
+    sys.modules["openenv.core.env_server." + optional] = None
+
+import mcp.client.session as session_module  # noqa: E402
+from mcp import Client, MCPError  # noqa: E402
+from openenv.cli._validation import validate_running_environment  # noqa: E402
+from openenv.core.env_server.types import EnvironmentMetadata, SchemaResponse, State, WSObservationResponse  # noqa: E402
+from openenv.core.generic_client import GenericEnvClient  # noqa: E402
+import requests  # noqa: E402
 
 WW, ROOT = sys.argv[1], sys.argv[2]
 SOLUTION = ROOT + "/examples/solutions/cpu/bias_gelu"

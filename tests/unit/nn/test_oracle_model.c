@@ -203,21 +203,23 @@ static void check_bf16(const char *root, const char *name)
 static void models_compute_what_transformers_computes(void **state)
 {
 	(void)state;
-	char dir[PATH_MAX], dir2[PATH_MAX], args[PATH_MAX];
-	snprintf(args, sizeof(args), "make %.20s", steps);
-	if (!oracle_run("model_oracle.py", args, dir))
+	struct oracle o;
+	if (!oracle_start(&o, "model_oracle.py", steps))
 		skip();
+	if (!oracle_says(&o, "made"))
+		oracle_end(&o);
 	for (size_t i = 0; i < WW_ARRAY_LEN(names); i++) {
-		check_model(dir, names[i], on, 1, 1);
-		check_model(dir, names[i], on, 0, 0);
-		check_bf16(dir, names[i]);
+		check_model(o.dir, names[i], on, 1, 1);
+		check_model(o.dir, names[i], on, 0, 0);
+		check_bf16(o.dir, names[i]);
 	}
 	if (!strcmp(on, "cpu"))
-		check_model(dir, "qwen3", "ref", 1, 0);
-	snprintf(args, sizeof(args), "check '%.200s'", dir);
-	assert_true(oracle_run("model_oracle.py", args, dir2));
-	oracle_clean(dir);
-	oracle_clean(dir2);
+		check_model(o.dir, "qwen3", "ref", 1, 0);
+	fputs("check\n", o.talk);
+	assert_int_equal(fflush(o.talk), 0);
+	assert_true(oracle_says(&o, "checked"));
+	oracle_end(&o);
+	oracle_clean(o.dir);
 	assert_int_equal(failed, 0);
 }
 
