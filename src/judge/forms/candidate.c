@@ -32,6 +32,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/kcmp.h>
 #include <math.h>
 #include <poll.h>
 #include <signal.h>
@@ -88,7 +89,15 @@ static char state_of(const char *stat)
 	return p && p[1] ? p[2] : 'X';
 }
 
-static void walk(pid_t pid, struct tree *t)
+/* Whether a child has its parent's memory and not a copy: from vfork() to exec it has, and so has whoever is cloned so.  Where the
+ * system does not say, it counts twice. */
+static int shares_memory(pid_t parent, pid_t pid)
+{
+	return parent && syscall(SYS_kcmp, parent, pid, KCMP_VM, 0, 0) == 0;
+}
+
+/* Resident memory is counted for each process, so pages that a fork() has left shared count for each: an upper bound. */
+static void walk(pid_t parent, pid_t pid, struct tree *t)
 {
 	char path[64], text[4096];
 	unsigned long long all, resident;
@@ -102,8 +111,9 @@ static void walk(pid_t pid, struct tree *t)
 	char state = state_of(text);
 	if (state != 'Z' && state != 'X')
 		t->processes++;
+	int shares = shares_memory(parent, pid);	/* asked first: exec only ever gives it memory of its own */
 	slurp(dir, "statm", text, sizeof(text));
-	if (sscanf(text, "%llu %llu", &all, &resident) == 2)
+	if (!shares && sscanf(text, "%llu %llu", &all, &resident) == 2)
 		t->resident_bytes += resident * (uint64_t)sysconf(_SC_PAGESIZE);
 	int tasks = openat(dir, "task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	close(dir);
@@ -114,7 +124,7 @@ static void walk(pid_t pid, struct tree *t)
 			continue;
 		int used = 0, kid;
 		for (const char *p = text; sscanf(p, "%d%n", &kid, &used) == 1; p += used)
-			walk(kid, t);
+			walk(pid, kid, t);
 	}
 	if (d)
 		closedir(d);
@@ -220,7 +230,7 @@ static enum ww_rc look(struct waiting *w, struct ww_err *err)
 	if (now < w->look_ns)
 		return WW_OK;
 	w->look_ns = now + WATCH_MS * 1000000ull;
-	walk(c->pid, &t);
+	walk(0, c->pid, &t);
 	if (t.resident_bytes > c->max_resident_bytes)
 		set_end(w->res, WW_RUN_NOMEM, "the solution used more than %llu MiB of memory",
 			(unsigned long long)(c->max_resident_bytes >> 20));
@@ -298,7 +308,7 @@ static void look_for_others(struct ww_candidate *c, struct ww_run_result *res)
 	struct tree t = { 0, 0 };
 	if (c->gone)
 		return;
-	walk(c->pid, &t);
+	walk(0, c->pid, &t);
 	if (t.processes <= 1)
 		return;
 	set_end(res, WW_RUN_REFUSED, "the solution left a process running beside its own");

@@ -219,6 +219,24 @@ static void memory_is_refused(void **state)
 	close_rig(&r);
 }
 
+/* A child that has not come to its exec yet is its parent's memory, and no more of it. */
+static void memory_counts_once(void **state)
+{
+	(void)state;
+	struct rig r;
+	open_rig(&r, source_of("    def forward(self, x, b):\n        import ctypes\n        held = torch.ones(400 << 20, dtype=torch.uint8)\n"
+			       "        libc, stack = ctypes.CDLL(None), ctypes.create_string_buffer(1 << 16)\n"
+			       "        top = ctypes.c_void_p(ctypes.addressof(stack) + (1 << 16) - 64)\n"
+			       "        vm, vfork, sigchld = 0x100, 0x4000, 17\n"
+			       "        assert libc.clone(libc.usleep, top, vm | vfork | sigchld, ctypes.c_void_p(300000)) > 0\n"
+			       "        return self.k * x * self.weight + b\n"));
+	call(&r, 10);
+	if (r.res.kind != WW_RUN_OK)
+		fail_msg("%s %s", r.res.text, r.a.text.p);
+	assert_true(right(&r));
+	close_rig(&r);
+}
+
 static void ends(void **state)
 {
 	(void)state;
@@ -382,7 +400,7 @@ static int close_candidates(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(computes), cmocka_unit_test(pairs_by_value), cmocka_unit_test(ends), cmocka_unit_test(memory_is_refused),
+	const struct CMUnitTest tests[] = { cmocka_unit_test(computes), cmocka_unit_test(pairs_by_value), cmocka_unit_test(ends), cmocka_unit_test(memory_is_refused), cmocka_unit_test(memory_counts_once),
 					    cmocka_unit_test(stays_inside), cmocka_unit_test(stands_between_calls),
 					    cmocka_unit_test(answers_twice), cmocka_unit_test(needs_namespaces), cmocka_unit_test(starts_are_cheap) };
 	return cmocka_run_group_tests_name("judge/candidate", tests, open_candidates, close_candidates);
