@@ -516,8 +516,7 @@ class Task:
             raise Refuse("request", "compare needs buffers, a draw and its reference first")
         if rule not in ("strict", "paper"):
             raise Refuse("request", "compare: rule must be strict or paper")
-        with self.lightly():
-            return self._references.compare(self._shared.outputs if self._kept is None else self._kept, rule)
+        return self._references.compare(self._shared.outputs if self._kept is None else self._kept, rule)
 
     # ---- Candidates that are not the judge's own process to begin with (the PyTorch forms)
 

@@ -198,8 +198,10 @@ static enum ww_rc round_of(struct ww_judge_task *t, unsigned which, int keep, st
 			continue;
 		WW_TRY(ww_judge_interrupted(t->judge, err));
 		WW_TRY(ww_base_once(t, (enum ww_baseline)b, t->by_clock ? WW_REF_CLOCK : WW_REF_DEVICE, &us, err));
-		if (keep)
+		if (keep) {
 			e->us[e->n++] = us;
+			e->waited_us += t->judge->opts.target == WW_TARGET_CPU ? t->base_waited_us : 0;
+		}
 		if (!keep || t->by_clock || t->judge->opts.target == WW_TARGET_CPU || e->n_call >= CALL_SAMPLES)
 			continue;
 		WW_TRY(ww_base_once(t, (enum ww_baseline)b, WW_REF_CALL, &us, err));
@@ -240,6 +242,16 @@ static int all_steady(struct ww_judge_task *t, unsigned which)
 	return 1;
 }
 
+static void forget(struct ww_judge_task *t, unsigned which)
+{
+	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++)
+		if (which & (1u << b)) {
+			struct ww_base *e = ww_base_of(t, b);
+			e->n = e->n_call = 0;
+			e->waited_us = 0;
+		}
+}
+
 /* A disturbed series is made again while there is time; *good: enough for later judges. */
 static enum ww_rc measure(struct ww_judge_task *t, unsigned which, int *good, struct ww_err *err)
 {
@@ -252,9 +264,7 @@ static enum ww_rc measure(struct ww_judge_task *t, unsigned which, int *good, st
 
 	for (int attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
 		uint64_t begin = ww_now_ns();
-		for (int b = 0; b < WW_BASE_TORCH_COUNT; b++)
-			if (which & (1u << b))
-				ww_base_of(t, b)->n = ww_base_of(t, b)->n_call = 0;
+		forget(t, which);
 		ww_load_start(&load, t->judge, own, WW_ARRAY_LEN(own));
 		WW_TRY(series(t, which, start, err));
 		ww_load_end(&load, &d);
@@ -273,6 +283,7 @@ static enum ww_rc measure(struct ww_judge_task *t, unsigned which, int *good, st
 			memcpy(e->call_us, e->us, sizeof(e->us));
 		}
 		e->known = e->available = 1;
+		e->disturbed = !*good;
 	}
 out:
 	return rc;

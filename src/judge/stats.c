@@ -3,6 +3,11 @@
  * The percentile bootstrap with 1000 resamples: times are skewed (interruptions only ever add), so nothing that assumes a
  * normal distribution is used, and the median is what is resampled because it is what is reported.
  *
+ * A bootstrap takes rounds as independent of one another and whatever disturbs them as fair to both sides.  Of a measurement that somebody
+ * disturbed neither is known: trouble comes in blocks (so each half has to say it for itself), and a scheduler favours whoever
+ * has slept (of one kernel against itself, the side that went first was the faster in 31 of 40 measurements between busy processes, by a third in the middle).  What a side
+ * waited is known, what the waiting cost it lies between nothing and all of it (threads wait at the same time), and the interval holds both.
+ *
  * The samples are sorted once.  A resample is then a count for each rank, and its median is found by walking the counts: no
  * sorting inside the loop, which runs after every timed round of every verdict. */
 #include "judge/stats.h"
@@ -161,6 +166,25 @@ struct ww_ratio ww_stats_ratio(const double *base, int n_base, double scale, con
 	for (int k = 0; k < RESAMPLES; k++)
 		estimates[k] = resample(&g, &b) * scale / resample(&g, &a);
 	return percentiles(estimates, ww_stats_median(base, n_base) * scale / ww_stats_median(x, n), sure);
+}
+
+static struct ww_ratio both(struct ww_ratio a, struct ww_ratio b)
+{
+	return (struct ww_ratio){ fmin(a.lo, b.lo), a.mid, fmax(a.hi, b.hi) };
+}
+
+static struct ww_ratio of_part(struct ww_waits base, struct ww_waits x, int from, int n)
+{
+	struct ww_ratio r = ww_stats_ratio_paired(base.us + from, x.us + from, n, WW_STATS_999);
+	r.lo = ww_stats_ratio_paired(base.least_us + from, x.us + from, n, WW_STATS_999).lo;
+	r.hi = ww_stats_ratio_paired(base.us + from, x.least_us + from, n, WW_STATS_999).hi;
+	return r;
+}
+
+struct ww_ratio ww_stats_ratio_disturbed(struct ww_waits base, struct ww_waits x, int n)
+{
+	struct ww_ratio r = of_part(base, x, 0, n);
+	return n < 2 ? r : both(r, both(of_part(base, x, 0, n / 2), of_part(base, x, n / 2, n - n / 2)));
 }
 
 void ww_stats_hold(double *us, const double *witness, int n, double slack, double share)

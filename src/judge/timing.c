@@ -16,11 +16,13 @@
  * Waiting (cpu).  What a side waited for processors while it was called is known to the nanosecond (base/waited.h).  A round in which
  * one waited for more than WAIT_US and 2% of its time is set aside and made again, up to MAX_ASIDE times, and the verdict says how often; MIN_CHECKED
  * of those that count have been compared in any case.  Where time or patience end before there are MIN_ROUNDS others, all
- * rounds count, the measurement is disturbed, and its intervals are those that one resample in a thousand leaves instead of one in twenty: what others took
- * from one side is not to look like the other's speed.  Whoever waited longer than others computed waited for his own threads: then all count as well.
+ * rounds count, and the measurement is disturbed.  Whoever waited longer than others computed waited for his own threads: then all count as well.
  *
  * A measurement that was disturbed (load.c, and what its own samples show) is made again, up to MAX_ATTEMPTS times and while
- * the time lasts; the first undisturbed one counts, else the one with the narrowest intervals, and the verdict says so.
+ * the time lasts; the first undisturbed one counts, else the one with the narrowest intervals, and the verdict says so.  Its ratios are then no more than
+ * what was proven whoever was disturbed (ww_stats_ratio_disturbed()): a win is what is left of it when all that the baseline waited is taken off
+ * its time, in the first half as in the second.  So a kernel that is clearly faster keeps its reward on a restless machine, and nobody is paid for somebody else's
+ * noise.  Rejected: no reward beyond correctness for whatever was disturbed (a GPU whose host is restless would pay nobody).
  *
  * What the times mean.  cuda, device_us: between two events around the launch of the plan as a CUDA graph, unless a second clock that no
  * kernel can forge says more in the middle of all calls (run/clocks.h): then what that one says.  cpu, and candidates
@@ -48,7 +50,7 @@ enum { MIN_WARM = 3, MAX_WARM = 10, MIN_ROUNDS = 10, MAX_ROUNDS = 60, MAX_CALLS 
        MAX_ATTEMPTS = 3, CALLS = 30 };
 static const double MAX_SECONDS = 10, BRIEF_SECONDS = 3, NARROW = 0.02, STEADY = 0.05, RESTLESS = 0.15, DRIFT = 0.03;
 static const double COPY_MARGIN = 1.15, SAME = 0.03, WITNESS_SLACK_US = 2.5, WITNESS_SHARE = 0.01;
-static const double WAIT_US = 30, WAIT_SHARE = 0.02, OWN_WAIT = 1.5, OWN_WAIT_S = 0.05;
+static const double WAIT_US = 30, WAIT_SHARE = 0.02, OWN_WAIT = 1.5, OWN_WAIT_S = 0.05, LEAST_SHARE = 0.01;
 
 enum side { CANDIDATE, PIVOT, RIVAL, SIDES };
 
@@ -65,8 +67,9 @@ struct series {
 	int n, aside;
 	int again;			/* the last one was set aside */
 	int clean;			/* cpu: nobody waited in any that counts */
-	enum ww_stats_sure sure;
+	int too_few;			/* cpu: without waiting; all count */
 	double us[SIDES][WW_STATS_MAX_SAMPLES];	/* of the n */
+	double least_us[SIDES][WW_STATS_MAX_SAMPLES];	/* the same without what was waited */
 	char disturbance[96];		/* "" where it was not disturbed */
 };
 
@@ -233,8 +236,11 @@ static enum ww_rc sampled_round(struct timing *x, int check, struct ww_err *err)
 static void lay_out(struct series *e)
 {
 	for (int k = 0; k < e->n; k++)
-		for (int side = 0; side < SIDES; side++)
-			e->us[side][k] = e->rounds[k].us[side];
+		for (int side = 0; side < SIDES; side++) {
+			double us = e->rounds[k].us[side];
+			e->us[side][k] = us;
+			e->least_us[side][k] = fmax(us - e->rounds[k].waited_us[side], LEAST_SHARE * us);
+		}
 }
 
 /* Which rounds are checked: MIN_CHECKED of the first MIN_ROUNDS, later ones with probability 1/8. */
@@ -250,14 +256,20 @@ static void choose(struct ww_rng *g, char *check, int n)
 	}
 }
 
+static struct ww_waits waits(const struct series *e, enum side side)
+{
+	return (struct ww_waits){ e->us[side], e->least_us[side] };
+}
+
 static struct ww_ratio ratio(const struct series *e, enum side base)
 {
-	return ww_stats_ratio_paired(e->us[base], e->us[CANDIDATE], e->n, e->sure);
+	return e->disturbance[0] ? ww_stats_ratio_disturbed(waits(e, base), waits(e, CANDIDATE), e->n)
+				 : ww_stats_ratio_paired(e->us[base], e->us[CANDIDATE], e->n, WW_STATS_95);
 }
 
 static struct ww_ratio interval(const struct series *e)
 {
-	return ww_stats_interval(e->us[CANDIDATE], e->n, e->sure);
+	return ww_stats_interval(e->us[CANDIDATE], e->n, e->disturbance[0] ? WW_STATS_999 : WW_STATS_95);
 }
 
 /* The widest of the intervals that the verdict rests on. */
@@ -284,26 +296,26 @@ static void hold_to_checked(struct series *e)
 	int n[2] = { 0, 0 }, kept = 0;
 	for (int k = 0; k < e->n; k++) {
 		int check = e->rounds[k].check != 0;
-		us[check][n[check]++] = e->us[CANDIDATE][k];
+		us[check][n[check]++] = e->rounds[k].us[CANDIDATE];
 	}
 	if (n[0] < MIN_UNCHECKED || n[1] < MIN_CHECKED || ww_stats_median(us[0], n[0]) >= (1 - SAME) * ww_stats_median(us[1], n[1]))
 		return;
-	for (int k = 0; k < e->n; k++) {
-		if (!e->rounds[k].check)
-			continue;
-		for (int side = 0; side < SIDES; side++)
-			e->us[side][kept] = e->us[side][k];
-		e->rounds[kept++] = e->rounds[k];
-	}
+	for (int k = 0; k < e->n; k++)
+		if (e->rounds[k].check)
+			e->rounds[kept++] = e->rounds[k];
 	e->n = kept;
 }
 
 static void hold_to_stamps(struct series *e)
 {
-	double witness_us[WW_STATS_MAX_SAMPLES];
-	for (int k = 0; k < e->n; k++)
+	double us[WW_STATS_MAX_SAMPLES], witness_us[WW_STATS_MAX_SAMPLES];
+	for (int k = 0; k < e->n; k++) {
+		us[k] = e->rounds[k].us[CANDIDATE];
 		witness_us[k] = e->rounds[k].witness_us;
-	ww_stats_hold(e->us[CANDIDATE], witness_us, e->n, WITNESS_SLACK_US, WITNESS_SHARE);
+	}
+	ww_stats_hold(us, witness_us, e->n, WITNESS_SLACK_US, WITNESS_SHARE);
+	for (int k = 0; k < e->n; k++)
+		e->rounds[k].us[CANDIDATE] = us[k];
 }
 
 /* Whole calls of a process on cuda vary with what its host does: more of them are needed. */
@@ -367,14 +379,14 @@ static void settle(struct timing *x, const struct ww_disturbance *d)
 			waited_s += e->rounds[k].waited_us[side] * 1e-6;
 	int own = waited_s > OWN_WAIT * d->others_s + OWN_WAIT_S;
 	e->clean = e->n >= MIN_ROUNDS && !own && on_cpu(x) && ww_waited_known();
-	e->sure = e->n < MIN_ROUNDS ? WW_STATS_999 : WW_STATS_95;
-	if (e->n < MIN_ROUNDS || own) {
+	e->too_few = e->n < MIN_ROUNDS;
+	if (e->too_few || own) {
 		e->n += e->aside;
 		e->aside = 0;
 	}
-	lay_out(e);
 	hold_to_stamps(e);
 	hold_to_checked(e);
+	lay_out(e);
 }
 
 /* ---- Attempts ---------------------------------------------------------------------------------------------------- */
@@ -389,19 +401,19 @@ static double drift(const double *us, int n)
 static void look_for_disturbance(struct timing *x, const struct ww_disturbance *d)
 {
 	struct series *e = &x->now;
+	e->disturbance[0] = 0;
 	double w = width(x, e), moved = drift(e->us[CANDIDATE], e->n), spread = ww_stats_spread(e->us[CANDIDATE], e->n);
 
-	e->disturbance[0] = 0;
 	if ((d->certain && !e->clean) || (d->noticed && w >= NARROW))
 		snprintf(e->disturbance, sizeof(e->disturbance), "%s", d->why);
-	else if (e->sure == WW_STATS_999)
+	else if (e->too_few)
 		snprintf(e->disturbance, sizeof(e->disturbance), "others had the processors in nearly all calls");
 	else if (moved > DRIFT && moved > 2 * w)
 		snprintf(e->disturbance, sizeof(e->disturbance), "the times drifted by %.0f%%", 100 * moved);
 	else if (spread > RESTLESS && w >= NARROW)
 		snprintf(e->disturbance, sizeof(e->disturbance), "the times vary by %.0f%%", 100 * spread);
 	ww_log(WW_LOG_DEBUG, "timed: %d rounds%s, %d set aside, widest interval %.2f%%, drift %.2f%%, spread %.2f%%; %s", e->n,
-	       e->sure == WW_STATS_999 ? " with waiting" : "", e->aside, 100 * w, 100 * moved, 100 * spread,
+	       e->too_few ? " with waiting" : "", e->aside, 100 * w, 100 * moved, 100 * spread,
 	       e->disturbance[0] ? e->disturbance : d->noticed ? d->why : "undisturbed");
 }
 
@@ -414,7 +426,7 @@ static enum ww_rc attempt(struct timing *x, struct ww_err *err)
 	struct ww_load load;
 	enum ww_rc rc;
 	x->now.n = x->now.aside = x->now.again = 0;
-	x->now.sure = WW_STATS_95;
+	x->now.disturbance[0] = 0;
 	WW_TRY(warm_up(x, err));
 	if (s->failed)
 		goto out;
@@ -462,6 +474,29 @@ static void set_rival(const struct timing *x)
 	v->speedup[WW_BASE_SOLUTION] = ratio(e, RIVAL);
 }
 
+/* What others may have added to a baseline's times, as a share of them. */
+static double waited_share(const struct ww_base *base)
+{
+	double all_us = 0;
+	for (int k = 0; k < base->n; k++)
+		all_us += base->us[k];
+	return base->disturbed ? fmin(base->waited_us / all_us, 1 - LEAST_SHARE) : 0;
+}
+
+/* Against a baseline that was timed at another time.  Where that measurement or this one was disturbed, how much the machine has changed since is not known either: what is
+ * left are two ratios, each of sides that took turns. */
+static struct ww_ratio ratio_of_kept(const struct timing *x, const struct ww_base *base, double moved)
+{
+	const struct ww_base *before = ww_base_of(x->s->t, (int)x->pivot);
+	const struct series *e = &x->best;
+	struct ww_ratio r = ww_stats_ratio(base->us, base->n, moved, e->us[CANDIDATE], e->n, WW_STATS_95);
+	if (!e->disturbance[0] && !base->disturbed && !before->disturbed)
+		return r;
+	struct ww_ratio pivots = ww_stats_ratio(base->us, base->n, 1, before->us, before->n, WW_STATS_999), ours = ratio(e, PIVOT);
+	return (struct ww_ratio){ pivots.lo * ours.lo * (1 - waited_share(base)), r.mid,
+				  pivots.hi * ours.hi / (1 - waited_share(before)) };
+}
+
 static void set_ratios(const struct timing *x)
 {
 	struct ww_judge_task *t = x->s->t;
@@ -481,8 +516,7 @@ static void set_ratios(const struct timing *x)
 		v->baseline_measured[b] = 1;
 		v->baselines[b].device_us = ww_stats_median(base->us, base->n) * moved;
 		v->baselines[b].call_us = ww_stats_median(base->call_us, base->n_call) * moved;
-		v->speedup[b] = (int)x->pivot == b ? ratio(e, PIVOT)
-						   : ww_stats_ratio(base->us, base->n, moved, e->us[CANDIDATE], e->n, e->sure);
+		v->speedup[b] = (int)x->pivot == b ? ratio(e, PIVOT) : ratio_of_kept(x, base, moved);
 		if (on_cpu(x) || t->by_clock)
 			v->speedup_call[b] = v->speedup[b];
 	}

@@ -379,6 +379,77 @@ def half_outputs_have_their_own_floor():
     assert not row["pass"] and abs(row["limit_rel"] - max(4 * row["e_rel"], 2**-11)) < 1e-12
 
 
+KINDS = ((1.0, 0.0), (2.0**-6, 0.0), (64.0, 0.0), (1.0, 3.0))
+NEAR = "torch.softmax(x + 0.01 * args[1], 1)"
+PAIR = "[torch.randn(64, 128), torch.randn(64, 128)]"
+
+
+def in_lanes(x):
+    """A sum in fp32 that is as exact as a plain kernel's."""
+    lanes = x.reshape(-1, 16)
+    acc = lanes[0].clone()
+    for row in lanes[1:]:
+        acc += row
+    return acc.sum()
+
+
+def divergence(x, y):
+    y = torch.log_softmax(x + 0.01 * y, 1)
+    return in_lanes(y.exp() * (y - torch.log_softmax(x, 1))) / 64
+
+
+def rounded(x, bits):
+    """To so many bits of mantissa, as tensor cores take fp32."""
+    return (x.view(torch.int32) + (1 << (22 - bits)) & -1 << (23 - bits)).view(torch.float32)
+
+
+# One number each.  forward: inputs, an honest program, kinds of draws, how often it is taken by PyTorch's error on the draw alone, at most
+FEW = {
+    f"return F.kl_div(F.log_softmax(x, 1), {NEAR}, reduction='batchmean')": (PAIR, divergence, KINDS, 75),
+    "return x.mean()": ("[torch.randn(64, 1024)]", lambda x: in_lanes(x) / x.numel(), KINDS[:1], 19),
+}
+
+
+def answers(forward, inputs, program, kinds=KINDS):
+    """(taken by the draw's own error alone, taken) of twenty draws of each kind; nothing is left changed."""
+    k = task(forward, inputs=inputs)
+    k.share()
+    luck = taken = 0
+    for seed in range(20):
+        for scale, shift in kinds:
+            k.draw(seed, scale, shift, "redraw")
+            k.reference()
+            r, found = k._references, program(*k.inputs)
+            k._shared.outputs[0].copy_(found)
+            before = [t.clone() for t in k.inputs]
+            off = abs(found.item() - r.exact[0].item()) / r.own[0]["rms"]
+            luck += off <= max(4 * r.own[0]["err_rel"], 1e-5)
+            taken += k.compare("strict")["outputs"][0]["pass"]
+            assert all(torch.equal(a, b) for a, b in zip(before, k.inputs))
+    return luck, taken
+
+
+@test
+def one_number_is_not_judged_by_luck():
+    for forward, (inputs, program, kinds, most) in FEW.items():
+        luck, taken = answers(forward, inputs, program, kinds)
+        assert luck <= most and taken == 20 * len(kinds), f"{forward}: {luck} and {taken}"
+
+
+@test
+def one_number_still_has_to_be_exact():
+    product = "return (x @ args[1].t()).sum()"
+    for bits, what in ((10, "tf32"), (7, "bfloat16")):
+        taken = answers(product, PAIR, lambda x, y, bits=bits: (rounded(x, bits).double() @ rounded(y, bits).double().t()).sum(), KINDS[:1])[1]
+        assert taken <= 3, f"{what}: {taken} of 20"
+    masked = "return (x * (args[1] == 1)).sum() / 7"  # masks are not moved
+    inputs = "[torch.randn(64, 128), torch.randint(0, 2, (64, 128)).float() * 2 - 1]"
+    taken = answers(masked, inputs, lambda x, y: x.sum() / 7, KINDS[:1])[1]
+    assert taken == 0, f"a mask left out: {taken} of 20"
+    taken = answers("return x.mean()", "[torch.randn(32, 512)]", lambda x: x[:, :-1].sum() / x.numel(), KINDS[:1])[1]
+    assert taken == 0, f"a tail: {taken} of 20"
+
+
 # forward: what a solution could answer without looking at its input, by rule strict and by rule paper
 DEGENERATE = {
     "return x * 0 + 5": ("constant independent", "constant independent"),
