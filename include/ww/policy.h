@@ -94,6 +94,8 @@ struct ww_policy_ops {
 	/* Tokens that the messages take at most, 0 where the policy does not count in tokens. */
 	int64_t (*count_tokens)(struct ww_policy *self, const struct ww_message *msgs, size_t n);
 	void (*free)(struct ww_policy *self);
+	/* The most tokens that a question and its reply may have together, 0 where that is not known.  May be NULL: not known. */
+	int64_t (*context_tokens)(struct ww_policy *self);
 };
 
 void ww_message_release(struct ww_message *m);

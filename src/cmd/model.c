@@ -156,7 +156,12 @@ static enum ww_rc run_init(const struct ww_model_values *v, char **argv, struct 
 {
 	struct ww_config c;
 	struct ww_model *m = NULL;
-	enum ww_rc rc = ww_config_read(argv[1], &c, err);
+	char path[PATH_MAX];
+	enum ww_rc rc = v->tokenizer ? ww_fs_join(path, v->tokenizer, "tokenizer.json", err) : WW_OK;
+	if (rc == WW_OK && v->tokenizer && !ww_fs_is_file(path))
+		rc = ww_err_set(err, WW_ERR_USAGE, "there is no %s; --tokenizer takes the directory of a tokenizer in Hugging Face's form", path);
+	if (rc == WW_OK)
+		rc = ww_config_read(argv[1], &c, err);
 	if (rc == WW_OK)
 		rc = ww_model_new(&c, dev, ww_model_dtype(v), (uint64_t)v->seed, &m, err);
 	if (rc == WW_OK)

@@ -208,6 +208,14 @@ static const struct ww_agent_result *chosen(const struct run *r)
 	return r->n > 1 ? &r->many[best < 0 ? 0 : best] : &r->result;
 }
 
+/* How much of a conversation the policy is shown: what was asked for, or less where its model ends before. */
+static int64_t context_of(const struct run *r)
+{
+	struct ww_policy *p = r->policies[0];
+	int64_t own = p->ops->context_tokens ? p->ops->context_tokens(p) : 0;
+	return own && own < r->o->context_tokens ? own : r->o->context_tokens;
+}
+
 static enum ww_rc run_agent(struct run *r, struct ww_err *err)
 {
 	struct ww_episode_header h = { .task_path = r->task.path,
@@ -225,7 +233,7 @@ static enum ww_rc run_agent(struct run *r, struct ww_err *err)
 				   .rule = r->rule,
 				   .max_turns = (int)r->o->max_turns,
 				   .max_seconds = r->o->max_seconds,
-				   .context_tokens = r->o->context_tokens,
+				   .context_tokens = context_of(r),
 				   .no_compaction = r->o->no_compaction,
 				   .budget = r->budget,
 				   .header = &h,

@@ -136,6 +136,28 @@ static json_t *many_json(const struct ww_summary *s)
 	return list;
 }
 
+/* Why an episode without a correct solution ended, and what to change. */
+static const char *why_ended(const struct ww_agent_result *r)
+{
+	static const char *const words[][2] = {
+		{ "submitted", "the policy submitted one that is not correct" },
+		{ "stopped", "the policy called no tool any more" },
+		{ "turns", "its turns are used up (--max-turns)" },
+		{ "seconds", "its time is used up (--max-seconds)" },
+		{ "usd", "its money is used up (--max-usd)" },
+		{ "tokens", "its tokens are used up (--max-tokens)" },
+		{ "gpu_seconds", "its time on the device is used up (--max-gpu-seconds)" },
+		{ "context", "the conversation does not fit the policy's context; --context-tokens allows more where the model does" },
+		{ "malformed", "the policy's tool calls were not valid, several times in a row" },
+		{ "length", "a reply was cut off before it called a tool; --max-reply-tokens allows longer ones" },
+		{ "refusal", "the policy refused" },
+	};
+	for (size_t i = 0; r->ended && i < WW_ARRAY_LEN(words); i++)
+		if (!strcmp(r->end.reason, words[i][0]))
+			return words[i][1];
+	return NULL;
+}
+
 void ww_summary_text(const struct ww_summary *s, struct ww_str *out)
 {
 	const struct ww_agent_result *r = s->result;
@@ -145,7 +167,8 @@ void ww_summary_text(const struct ww_summary *s, struct ww_str *out)
 		add_table(&r->best, out);
 		add_verdict(&r->best, out);
 	} else {
-		ww_str_adds(out, "\n  no correct solution was found\n");
+		const char *why = why_ended(r);
+		ww_str_addf(out, "\n  no correct solution was found%s%s\n", why ? ": " : "", why ? why : "");
 		if (s->last_text && *s->last_text) {
 			ww_str_addf(out, "  the policy's last words: ");
 			ww_str_add_bounded(out, s->last_text, strlen(s->last_text), 1000);

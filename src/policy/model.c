@@ -9,8 +9,8 @@
  * tokens.
  *
  * A call that cannot be read is handed on with what can be made out of it, since the loop answers broken calls with their fault;
- * as plain text it would end the episode.  The conversation that does not fit the context any more ends it with `length`, as
- * a server's refusal does.
+ * as plain text it would end the episode.  The loop keeps the conversation within the model's context (context_tokens); who asks with
+ * one that does not fit gets an empty reply that was cut off, as from a server.
  */
 #include "base/json.h"
 #include "infer/engine.h"
@@ -258,7 +258,9 @@ static void model_free(struct ww_policy *self)
 	free(m);
 }
 
-static const struct ww_policy_ops model_ops = { "model", model_next, model_count, model_free };
+static int64_t model_context(struct ww_policy *self) { return ww_engine_context(((struct model *)self)->engine); }
+
+static const struct ww_policy_ops model_ops = { .name = "model", .next = model_next, .count_tokens = model_count, .free = model_free, .context_tokens = model_context };
 
 int ww_model_policy_new(const char *dir, const struct ww_policy_opts *o, struct ww_policy **out, struct ww_err *err)
 {

@@ -74,7 +74,7 @@ static void replay_free(struct ww_policy *self)
 	free(r);
 }
 
-static const struct ww_policy_ops replay_ops = { "replay", replay_next, replay_count, replay_free };
+static const struct ww_policy_ops replay_ops = { .name = "replay", .next = replay_next, .count_tokens = replay_count, .free = replay_free };
 
 int ww_replay_new(const char *episode_path, struct ww_policy **out, struct ww_err *err)
 {

@@ -238,7 +238,7 @@ static void policy_free(struct ww_policy *self)
 	(void)self;	/* part of the environment */
 }
 
-static const struct ww_policy_ops policy_ops = { "openenv", policy_next, policy_count, policy_free };
+static const struct ww_policy_ops policy_ops = { .name = "openenv", .next = policy_next, .count_tokens = policy_count, .free = policy_free };
 
 /* ---- The judge ----------------------------------------------------------------------------------------------------- */
 

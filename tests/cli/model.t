@@ -41,6 +41,8 @@ model("init", "config.json", "b", "--seed", "7")
 model("init", "config.json", "c", "--seed", "8")
 same = [digest(d + "/model.safetensors") for d in "abc"]
 ok(same[0] == same[1] != same[2], "the same seed gives the same bytes, another one others")
+code, out, err = model("init", "config.json", "no", "--tokenizer", "nowhere")
+ok(code == 2 and "nowhere/tokenizer.json" in err and not os.path.exists("no"), "a tokenizer that is not there makes no model without one", err)
 ok(model("init", "config.json", "a")[0] == 2 and digest("a/model.safetensors") == same[0], "nothing that exists is replaced")
 
 code, out, err = model("info", "a", "--json")

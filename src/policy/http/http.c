@@ -393,8 +393,10 @@ static void http_free(struct ww_policy *self)
 	free(h);
 }
 
-static const struct ww_policy_ops ops[] = { { "openai", http_next, http_count, http_free },
-					    { "anthropic", http_next, http_count, http_free } };
+static const struct ww_policy_ops ops[] = {
+	{ .name = "openai", .next = http_next, .count_tokens = http_count, .free = http_free },
+	{ .name = "anthropic", .next = http_next, .count_tokens = http_count, .free = http_free },
+};
 
 static int add_header(struct http *h, const char *text)
 {

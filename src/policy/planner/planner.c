@@ -197,7 +197,7 @@ static void planner_free(struct ww_policy *self) { free(self); }
 
 int ww_planner_new(uint64_t seed, struct ww_policy **out, struct ww_err *err)
 {
-	static const struct ww_policy_ops ops = { "planner", planner_next, planner_count, planner_free };
+	static const struct ww_policy_ops ops = { .name = "planner", .next = planner_next, .count_tokens = planner_count, .free = planner_free };
 	struct planner *p = calloc(1, sizeof *p);
 
 	if (!p)

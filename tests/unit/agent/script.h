@@ -85,8 +85,8 @@ static inline int scripted_next(struct ww_policy *self, const struct ww_ask *ask
 	return WW_OK;
 }
 
-static const struct ww_policy_ops scripted_ops __attribute__((unused)) = { "scripted", scripted_next, NULL, NULL };
-static const struct ww_policy_ops counting_ops __attribute__((unused)) = { "scripted", scripted_next, scripted_count, NULL };
+static const struct ww_policy_ops scripted_ops __attribute__((unused)) = { .name = "scripted", .next = scripted_next };
+static const struct ww_policy_ops counting_ops __attribute__((unused)) = { .name = "scripted", .next = scripted_next, .count_tokens = scripted_count };
 
 /* ---- A judge that reads its verdict in the kernel: "us=120" is correct and takes 120 us; eager 200, compile 150 ---- */
 

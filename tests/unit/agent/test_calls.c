@@ -176,7 +176,7 @@ static void test_jobs(void **state)
 	assert_string_equal(p.e.verdicts[1].call_id, "call_3_0.2");
 	played(&p);
 	wipe();
-	static const struct ww_policy_ops ops = { "slow", slow_next, NULL, NULL };
+	static const struct ww_policy_ops ops = { .name = "slow", .next = slow_next };
 	prepare(&p.f, dir, late, WW_ARRAY_LEN(late));
 	p.f.policy.base.ops = &ops;
 	assert_int_equal(ww_agent_run(&p.f.opts, &p.f.result, &p.f.err), WW_OK);

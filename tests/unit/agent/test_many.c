@@ -198,7 +198,7 @@ static int stubborn_next(struct ww_policy *self, const struct ww_ask *ask, struc
 /* The time of an episode ends its attempts, also without a budget. */
 static void test_attempts_end_in_time(void **state)
 {
-	static const struct ww_policy_ops ops = { "stubborn", stubborn_next, NULL, NULL };
+	static const struct ww_policy_ops ops = { .name = "stubborn", .next = stubborn_next };
 	struct fixture f;
 	(void)state;
 	prepare(&f, dir, looks, 1);
