@@ -106,7 +106,7 @@ int main(void)
 {
 	static char line[1 << 16];
 	struct ww_err err = WW_ERR_INIT;
-	struct ww_compiler_opts o = { .target = WW_TARGET_CUDA, .cc = 90, .max_s = 5 };
+	struct ww_compiler_opts o = { .target = WW_TARGET_CUDA, .cc = 90, .max_s = 5, .max_memory_bytes = 3ll << 29 };
 	struct ww_builder *b = NULL;
 	struct ww_compiler *c = NULL;
 
