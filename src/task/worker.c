@@ -51,8 +51,9 @@ static int env_add(struct child *c, const char *name, const char *value)
 	return 1;
 }
 
-/* What may pass: how to find programs, libraries and the GPU.  MALLOC_*: on the cpu target memory is recycled, so that
- * baselines are not timed by their page faults. */
+/* What may pass: how to find programs, libraries and the GPU.  OPENBLAS_*: numpy's, which PyTorch imports and does not compute with,
+ * starts a thread for each core that spins at first.  MALLOC_*: on the cpu target memory is recycled, so that baselines are not timed
+ * by their page faults. */
 static int build_env(struct child *c, const struct ww_ref_opts *o, const char *dir)
 {
 	static const char *const pass[] = {
@@ -66,7 +67,7 @@ static int build_env(struct child *c, const struct ww_ref_opts *o, const char *d
 	if (!getenv("PATH"))
 		ok &= env_add(c, "PATH", "/usr/local/bin:/usr/bin:/bin");
 	ok &= env_add(c, "LANG", "C.UTF-8") && env_add(c, "HOME", dir) && env_add(c, "TMPDIR", dir) &&
-	      env_add(c, "USER", "warpwright");
+	      env_add(c, "USER", "warpwright") && env_add(c, "OPENBLAS_NUM_THREADS", "1");
 	if (o->target == WW_TARGET_CPU)
 		ok &= env_add(c, "MALLOC_MMAP_MAX_", "0") && env_add(c, "MALLOC_TRIM_THRESHOLD_", "9999999999") &&
 		      env_add(c, "MALLOC_TOP_PAD_", "268435456");

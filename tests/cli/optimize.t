@@ -98,7 +98,7 @@ bad("a file with a syntax error", put("syntax.py", "def f(:\n"), 2, "line 1")
 bad("a file that is no task", put("other.py", "x = 1\n"), 2, "Model")
 bad("a missing package", put("package.py", "import no_such_package_here\n" + TASK), 2, "no_such_package_here")
 # What PyTorch must be started to refuse: every kind in tests/unit/task/test_ref.c, in one worker's life; as a command in inspect.t.
-uncovered = put("inverse.py", TASK.replace("torch.softmax(x * 0.5, dim=-1)", "torch.linalg.inv(x)").replace("512, 1000", "64, 64"))
+uncovered = put("inverse.py", TASK.replace("torch.softmax(x * 0.5, dim=-1)", "torch.linalg.inv(x)").replace("128, 1000", "64, 64"))
 code, out, err = run(command(uncovered, os.path.join(TMP, "uncovered"), "--policy", "planner"))
 ok(code == 1 and not err and "no correct solution" in out and "linalg_inv" in out and "verdict.json" not in out,
    "an operator that the planner does not cover is named: exit code 1", f"{code}\n{out}\n{err}")

@@ -93,7 +93,7 @@ class Model(nn.Module):
 
 
 def get_inputs():
-    return [torch.randn(512, 1000)]
+    return [torch.randn(128, 1000)]
 
 
 def get_init_inputs():
