@@ -93,10 +93,14 @@ class Copies:
 def theirs(a, tmp, log, recipe, kind, micro):
     """PyTorch's losses and seconds a step; spread.py says what the kinds are."""
     import contextlib
+    import gc
 
+    gc.disable()  # the import is half as long uncollected, and so is the end
     import torch
 
     import torch_model
+    gc.freeze()
+    gc.enable()
     with open(os.path.join(tmp, "init/config.json"), encoding="utf-8") as f:
         config = json.load(f)
     rows = rows_of(a)

@@ -244,6 +244,7 @@ ok(got == [403, 403, 200] and hidden and t.p.wait(10) == 0, "pages of other site
 
 if TORCH:
     kernels, plan = read("kernels.c"), read("plan.c")
+    TASK = os.path.join(tasks, "gelu.py")    # as the episode's, so that one reference worker serves both doors
     # ---- Verdicts over MCP
     status, headers, r = s.tool("verify", meta={"progressToken": "p"}, task=TASK, solution=SOLUTION, time=False)
     told = [x["params"] for x in r[:-1]]

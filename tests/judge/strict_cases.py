@@ -185,8 +185,9 @@ DEFECTS = [
 # Right nine times in ten: 41% fall to the draws, 58% to the repeats, 0.6% escape.  More than three of 16 escape with a chance of
 # 2e-6, and none falls to the repeats with one of 6e-7.
 RACES, ESCAPES = 16, 3
-# All repeats are made, however busy the machine is.  One thread: on cpu those of PyTorch would spin while they wait for their like.
-LIMITS = ("--max-repeat-seconds", "600", "--max-time-seconds", "0.5", "--threads", "1")
+# All repeats are made, however busy the machine is.  One thread: on cpu those of PyTorch would spin while they wait for their like.  The same
+# baselines for all jobs: one judge, and so one reference worker, serves them.
+LIMITS = ("--max-repeat-seconds", "600", "--max-time-seconds", "0.5", "--threads", "1", "--baselines", "eager")
 FLAGS = ("degenerate", "algebraic", "library_only")
 
 
@@ -202,7 +203,7 @@ def solution(target, defect=0, collapsed=0, sync="__syncthreads();"):
 
 def cases(target, tasks):
     """(name, job, check of the verdict: what is wrong, or "")"""
-    full = {"depth": "full", "baselines": "eager"}
+    full = {"depth": "full"}
     verify = {"depth": "verify"}
 
     def right(v, **flags):

@@ -2,6 +2,7 @@
 """Hold requests of our HTTP policies to the types of the official SDKs, and the scripted server to the SDKs' own clients.
 
     http_types.py DIR REQUESTS      REQUESTS: one {"protocol", "body"} a line, as src/policy/http makes them"""
+import gc
 import importlib.util
 import json
 import os
@@ -9,13 +10,17 @@ import sys
 import threading
 import typing
 
-import anthropic
-import openai
-import pydantic
-from anthropic.types import RawMessageStreamEvent
-from anthropic.types.message_create_params import MessageCreateParamsStreaming
-from openai.types.chat import ChatCompletion, ChatCompletionChunk
-from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
+gc.disable()  # half of what the imports take
+import anthropic  # noqa: E402
+import openai  # noqa: E402
+import pydantic  # noqa: E402
+from anthropic.types import RawMessageStreamEvent  # noqa: E402
+from anthropic.types.message_create_params import MessageCreateParamsStreaming  # noqa: E402
+from openai.types.chat import ChatCompletion, ChatCompletionChunk  # noqa: E402
+from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming  # noqa: E402
+
+gc.freeze()
+gc.enable()
 
 EXTENSIONS = {"reasoning", "reasoning_content", "max_tokens"}   # of compatible servers, outside OpenAI's own types
 PARAMS = {"openai": CompletionCreateParamsStreaming, "anthropic": MessageCreateParamsStreaming}

@@ -2,17 +2,22 @@
 """The official MCP Python SDK as a client of `warpwright mcp`: its own types check every message, its own code follows each
 revision, and a client extension follows tasks.  Prints TAP; one reference worker.     mcp_client.py WARPWRIGHT SOURCE_DIR"""
 import asyncio
+import gc
 import json
 import subprocess
 import sys
 import warnings
 from typing import Literal
 
-import mcp.client.session as session_module
-from mcp import Client, MCPError, StdioServerParameters
-from mcp.client.extension import ClientExtension, ResultClaim
-import mcp_types as types
-from mcp_types import CallToolResult, Request, RequestParams, Result
+gc.disable()  # half of what the imports take
+import mcp.client.session as session_module  # noqa: E402
+from mcp import Client, MCPError, StdioServerParameters  # noqa: E402
+from mcp.client.extension import ClientExtension, ResultClaim  # noqa: E402
+import mcp_types as types  # noqa: E402
+from mcp_types import CallToolResult, Request, RequestParams, Result  # noqa: E402
+
+gc.freeze()
+gc.enable()
 
 WW, ROOT = sys.argv[1], sys.argv[2]
 SOLUTION = ROOT + "/examples/solutions/cpu/bias_gelu"

@@ -2,6 +2,7 @@
 """The official MCP Python SDK and the official OpenEnv client, and its validator, at `warpwright serve`: their own types check every
 message.  Prints TAP; one reference worker.     serve_client.py WARPWRIGHT SOURCE_DIR"""
 import asyncio
+import gc
 import json
 import subprocess
 import sys
@@ -16,12 +17,16 @@ sys.modules[server_half.__name__] = server_half
 for optional in ("mcp_environment", "web_interface"):
     sys.modules["openenv.core.env_server." + optional] = None
 
+gc.disable()  # half of what the imports take
 import mcp.client.session as session_module  # noqa: E402
 from mcp import Client, MCPError  # noqa: E402
 from openenv.cli._validation import validate_running_environment  # noqa: E402
 from openenv.core.env_server.types import EnvironmentMetadata, SchemaResponse, State, WSObservationResponse  # noqa: E402
 from openenv.core.generic_client import GenericEnvClient  # noqa: E402
 import requests  # noqa: E402
+
+gc.freeze()
+gc.enable()
 
 WW, ROOT = sys.argv[1], sys.argv[2]
 SOLUTION = ROOT + "/examples/solutions/cpu/bias_gelu"
