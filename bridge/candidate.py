@@ -63,7 +63,7 @@ class Forker:
         self.target = target
         self.children = {}  # pid: status descriptor
 
-    def fork(self, gpu, fds):
+    def fork(self, called, gpu, fds):
         sock, log, status = fds
         told, tell = os.pipe()
         first = os.fork()
@@ -74,7 +74,7 @@ class Forker:
                 confine.new_namespaces()
                 pid = os.fork()
                 if pid == 0:
-                    self.become(gpu, sock, log)
+                    self.become(called, gpu, sock, log)
                 os.write(tell, struct.pack("i", pid))
             finally:
                 os._exit(0)
@@ -88,7 +88,7 @@ class Forker:
         else:
             os.close(status)
 
-    def become(self, gpu, sock, log):
+    def become(self, called, gpu, sock, log):
         """In the candidate's process; does not return."""
         code = 1
         try:
@@ -105,7 +105,10 @@ class Forker:
             confine.enter(gpu)
             if self.target == "cuda" and not gpu:
                 os.nice(10)  # it builds while others are measured
+            os.setsid()
             confine.say_hello(sock)
+            if called:
+                confine.load_filter(confine.ONE_GROUP)
             confine.load_filter(self.program)
             code = holder.serve(sock, self.target)
         except BaseException as e:  # nothing of this process may go on as the forking one
@@ -150,7 +153,7 @@ class Forker:
                     q, fds = self.control.receive()
                 except (EOFError, OSError, ValueError):
                     return
-                self.fork(bool(q.get("gpu")), fds)
+                self.fork(bool(q.get("called")), bool(q.get("gpu")), fds)
 
 
 def main():

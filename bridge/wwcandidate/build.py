@@ -81,14 +81,14 @@ def unpack(blob):
         at += size
 
 
-def as_memfd(blob):
-    fd = os.memfd_create("build", os.MFD_CLOEXEC)
+def as_file(blob):
+    fd = os.open("/tmp", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
     with open(fd, "wb", closefd=False) as f:
         f.write(blob)
     return fd
 
 
-def from_memfd(fd):
+def from_file(fd):
     with open(fd, "rb") as f:
         f.seek(0)
         return f.read()

@@ -10,6 +10,7 @@ import os
 import re
 import resource
 import socket
+import struct
 
 NEW_NAMESPACES = 0x00020000 | 0x04000000 | 0x08000000 | 0x20000000 | 0x40000000  # mount, uts, ipc, pid, net
 NOSUID, NODEV, NOEXEC, BIND = 2, 4, 8, 4096
@@ -17,6 +18,15 @@ PR_CAPBSET_DROP, PR_SET_SECUREBITS, PR_SET_NO_NEW_PRIVS = 24, 28, 38
 SECURE_ALL_LOCKED = 0x2F
 SYS_SECCOMP, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC = 317, 1, 1  # x86-64
 TMP_BYTES, FILE_BYTES, FILES, PROCESSES = 4 << 30, 2 << 30, 4096, 4096
+
+
+# A filter by hand: nobody leaves the process group, which the judge stops as one (src/judge/forms/candidate.c).  Builds may: ninja
+# gives each compiler a group.  Calls of other architectures are the main filter's business.
+SYS_SETPGID, SYS_SETSID, EPERM = 109, 112, 1
+ONE_GROUP = b"".join(struct.pack("<HBBI", *op) for op in (
+    (0x20, 0, 0, 0),  # the call's number
+    (0x15, 1, 0, SYS_SETPGID), (0x15, 0, 1, SYS_SETSID), (0x06, 0, 0, 0x00050000 | EPERM),
+    (0x06, 0, 0, 0x7FFF0000)))
 
 libc = ctypes.CDLL(None, use_errno=True)
 

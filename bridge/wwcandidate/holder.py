@@ -39,7 +39,7 @@ class Holder:
             if e.kind == "build":
                 raise
         blob = build.pack()
-        return {"bytes": len(blob)}, [build.as_memfd(blob)] if blob else []
+        return {"bytes": len(blob)}, [build.as_file(blob)] if blob else []
 
     def attach(self, q, fds):
         """Everything that is ours: what fails here is no fault of a solution, of which nothing has been read yet."""
@@ -62,7 +62,7 @@ class Holder:
         if q["form"] != "task":
             self._prepare(q)
         for fd in fds:
-            build.unpack(build.from_memfd(fd))
+            build.unpack(build.from_file(fd))
         self.solution = solution.Solution(q, self.ground)
         self.sync()
         return {"unmatched": self.solution.unmatched[:32]}, []

@@ -130,7 +130,9 @@ static const char *const denied_runner_cuda[] = { "execve",
 						  NULL };
 static const char *const denied_reference[] = { "mknod", "mknodat", NULL };
 /* Unix sockets stay: the CUDA driver binds one when it starts.  They reach nobody from a network namespace of their own. */
-static const char *const denied_candidate[] = { "mknod", "mknodat", "shmget", "msgget", "semget", "mq_open", "seccomp", NULL };
+/* Files in memory without a file system are in nobody's resident size and under no limit. */
+static const char *const denied_candidate[] = { "mknod", "mknodat", "shmget", "msgget", "semget", "mq_open", "seccomp", "memfd_create",
+						"memfd_secret", NULL };
 
 /* Beside sockets: memory that neither a file system nor a resident size shows, and what a shell has no use for. */
 static const char *const denied_shell[] = { "socket", "socketpair", "connect", "bind", "listen", "accept", "accept4", "mknod",

@@ -19,7 +19,10 @@
  * H200's host), which made calls of one kernel vary by a quarter.  On the cpu target it would take a processor away.
  *
  * SIGSTOP cannot be caught, also not by the first process of a pid namespace when it comes from outside.  It stops one process,
- * and a candidate could leave others behind; so once it has answered, a process besides it is a refusal. */
+ * and a candidate could leave others behind; so once it has answered, a process besides it is a refusal.  Looking for one takes time, in which a
+ * process can make another and end before its turn comes.  So the stop goes to the whole process group first, which the filter of
+ * those that are called does not let anybody leave (bridge/wwcandidate/confine.py), and the kernel gives it to all members at once: a fork() that
+ * has not ended by then begins again after the stop. */
 #include "judge/forms/internal.h"
 
 #include "base/fs.h"
@@ -89,6 +92,21 @@ static char state_of(const char *stat)
 	return p && p[1] ? p[2] : 'X';
 }
 
+/* Whether a process still has a thread.  Its first thread, which its own state is of, may have ended before the others. */
+static int lives(int dir)
+{
+	char path[64], text[1024];
+	int found = 0, tasks = openat(dir, "task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = tasks < 0 ? NULL : fdopendir(tasks);
+	for (struct dirent *e; !found && d && (e = readdir(d));) {
+		snprintf(path, sizeof(path), "%.20s/stat", e->d_name);
+		found = e->d_name[0] != '.' && slurp(dirfd(d), path, text, sizeof(text)) && !strchr("ZX", state_of(text));
+	}
+	if (d)
+		closedir(d);
+	return found;
+}
+
 /* Whether a child has its parent's memory and not a copy: from vfork() to exec it has, and so has whoever is cloned so.  Where the
  * system does not say, it counts twice. */
 static int shares_memory(pid_t parent, pid_t pid)
@@ -107,10 +125,7 @@ static void walk(pid_t parent, pid_t pid, struct tree *t)
 		ww_fd_close(&dir);
 		return;
 	}
-	slurp(dir, "stat", text, sizeof(text));
-	char state = state_of(text);
-	if (state != 'Z' && state != 'X')
-		t->processes++;
+	t->processes += lives(dir);
 	int shares = shares_memory(parent, pid);	/* asked first: exec only ever gives it memory of its own */
 	slurp(dir, "statm", text, sizeof(text));
 	if (!shares && sscanf(text, "%llu %llu", &all, &resident) == 2)
@@ -289,6 +304,7 @@ static uint64_t stop(struct ww_candidate *c, struct ww_run_result *res)
 	if (c->gone || c->stopped)
 		return ww_now_ns();
 	signal_it(c, SIGSTOP);
+	kill(-c->pid, SIGSTOP);		/* its number is its own: it does not end while it stands, and leads its group */
 	uint64_t sent_ns = ww_now_ns(), deadline = sent_ns + STOP_LIMIT_S * 1000000000ull;
 	while (!all_stand(c->pid)) {
 		if (ww_now_ns() < deadline) {

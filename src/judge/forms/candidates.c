@@ -1,6 +1,6 @@
 /* candidates.c - starts the process that candidates are forked from, and asks it for one.
  *
- * An order is one frame (the bridge's, {"request": "fork", "gpu": bool}) with three descriptors: the candidate's socket, the
+ * An order is one frame (the bridge's, {"request": "fork", "called": bool, "gpu": bool}) with three descriptors: the candidate's socket, the
  * write end of its log and the write end of its status pipe, on which the forking process, and nobody else, reports how the
  * candidate ended.  The answer is the candidate's own first byte; its credentials, which the kernel translates into our pid
  * namespace, say which process it is.  From then on it is addressed by a pidfd, which cannot mean another process later. */
@@ -177,10 +177,10 @@ static enum ww_rc meet(struct ww_candidate *c, struct ww_err *err)
 	return c->pidfd < 0 ? ww_err_errno(err, WW_ERR_SYSTEM, "cannot hold a candidate's process") : WW_OK;
 }
 
-static enum ww_rc order(struct ww_candidates *z, int with_gpu, const struct ends *e, struct ww_err *err)
+static enum ww_rc order(struct ww_candidates *z, unsigned what, const struct ends *e, struct ww_err *err)
 {
 	int fds[] = { e->sock[1], e->log[1], e->status[1] };
-	json_t *q = json_pack("{s:s, s:b}", "request", "fork", "gpu", with_gpu);
+	json_t *q = json_pack("{s:s, s:b, s:b}", "request", "fork", "called", what & WW_CANDIDATE_CALLED, "gpu", what & WW_CANDIDATE_GPU);
 	enum ww_rc rc = WW_ERR_WORKER;
 	pthread_mutex_lock(&z->lock);
 	for (int attempt = 0; attempt < 2 && rc != WW_OK; attempt++) {
@@ -194,7 +194,7 @@ static enum ww_rc order(struct ww_candidates *z, int with_gpu, const struct ends
 	return rc;
 }
 
-enum ww_rc ww_candidate_new(struct ww_candidate **out, struct ww_candidates *z, int with_gpu, struct ww_err *err)
+enum ww_rc ww_candidate_new(struct ww_candidate **out, struct ww_candidates *z, unsigned what, struct ww_err *err)
 {
 	struct ww_candidate *c = calloc(1, sizeof(*c));
 	struct ends e;
@@ -204,11 +204,11 @@ enum ww_rc ww_candidate_new(struct ww_candidate **out, struct ww_candidates *z, 
 	if (!c)
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 	c->sock = c->log_fd = c->status_fd = c->pidfd = -1;
-	c->gpu = with_gpu;
+	c->gpu = (what & WW_CANDIDATE_GPU) != 0;
 	ww_candidate_limit_memory(c, z->opts.max_resident_bytes);
 	c->interrupted = z->opts.interrupted;
 	WW_TRY(make_ends(&e, err));
-	WW_TRY(order(z, with_gpu, &e, err));
+	WW_TRY(order(z, what, &e, err));
 	c->sock = e.sock[0], c->log_fd = e.log[0], c->status_fd = e.status[0];
 	e.sock[0] = e.log[0] = e.status[0] = -1;
 	close_ends(&e);		/* so that the end of the candidate is the end of its pipes */

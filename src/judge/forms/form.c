@@ -468,7 +468,7 @@ enum ww_rc ww_form_attach(struct ww_judge_task *t, int own_outputs, struct ww_ca
 
 	*out = NULL;
 	WW_TRY(candidates_of(t->judge, &z, err));
-	WW_TRY(ww_candidate_new(&c, z, on_cuda(t), err));
+	WW_TRY(ww_candidate_new(&c, z, WW_CANDIDATE_CALLED | (on_cuda(t) ? WW_CANDIDATE_GPU : 0), err));
 	WW_TRY(collect_fds(t, fds, own, &n, err));
 	ww_candidate_limit_memory(c, memory_for(t));
 	q = attach_request(t, ww_candidate_memory(c), own_outputs, err);

@@ -35,8 +35,10 @@ enum ww_rc ww_candidates_open(struct ww_candidates **out, const struct ww_candid
 void ww_candidates_close(struct ww_candidates *z);
 
 struct ww_candidate;
-/* A fresh process, in namespaces of its own, that has read nothing yet.  with_gpu = 0 hides the devices from it. */
-enum ww_rc ww_candidate_new(struct ww_candidate **out, struct ww_candidates *z, int with_gpu, struct ww_err *err) WW_MUST_CHECK;
+/* What a process is for: building, if neither; being called, where it and all it starts stay one process group; with the devices, which are hidden else. */
+enum { WW_CANDIDATE_CALLED = 1, WW_CANDIDATE_GPU = 2 };
+/* A fresh process, in namespaces of its own, that has read nothing yet. */
+enum ww_rc ww_candidate_new(struct ww_candidate **out, struct ww_candidates *z, unsigned what, struct ww_err *err) WW_MUST_CHECK;
 void ww_candidate_free(struct ww_candidate *c);		/* kill it and all it started; NULL is fine */
 pid_t ww_candidate_pid(const struct ww_candidate *c);
 /* From now on; never more than four fifths of the machine's. */

@@ -60,7 +60,7 @@ static void open_rig_with(struct rig *r, const char *source, const float *w)
 	r->y = buffer(&r->fds[2]);
 	for (int i = 0; i < N; i++)
 		r->x[i] = (float)i, r->w[i] = w ? w[i] : (float)(i % 7), r->y[i] = -1;
-	if (ww_candidate_new(&r->c, candidates, 0, &err) != WW_OK)
+	if (ww_candidate_new(&r->c, candidates, WW_CANDIDATE_CALLED, &err) != WW_OK)
 		fail_msg("%s", err.msg);
 	json_t *q = json_pack("{s:s, s:s, s:I, s:[], s:i, s:i, s:I, s:b, s:[{s:s, s:b}]}", "request", "attach", "task", task, "model_seed",
 			      (json_int_t)5, "on_host", "device", 0, "threads", 1, "memory_bytes",
@@ -369,7 +369,7 @@ static void starts_are_cheap(void **state)
 	struct ww_candidate *c;
 	uint64_t start = ww_now_ns();
 	for (int k = 0; k < 10; k++) {
-		assert_int_equal(ww_candidate_new(&c, candidates, 0, &err), WW_OK);
+		assert_int_equal(ww_candidate_new(&c, candidates, WW_CANDIDATE_CALLED, &err), WW_OK);
 		ww_candidate_free(c);
 	}
 	print_message("a candidate's process: %.1f ms\n", ww_seconds_since(start) * 100);
