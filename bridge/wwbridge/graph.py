@@ -19,7 +19,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 
-from . import Refuse, one_line
+from . import Refuse, one_line, recurrent
 from .needed import Needed, distinct_bytes, op_name
 from .task import DTYPES, span_bytes
 
@@ -43,7 +43,8 @@ def build(task):
 
 def exported(task):
     """(graph, {placeholder: ("input", index) | ("param", name, tensor) | ("scalar",)})"""
-    program = torch.export.export(task.model, tuple(task.args()), strict=False)
+    with recurrent.by_shape():
+        program = torch.export.export(task.model, tuple(task.args()), strict=False)
     graph, kinds = program.graph, {}
     if any(n.op in ("get_attr", "call_module") or isinstance(n.target, torch._ops.HigherOrderOperator) for n in graph.nodes):
         raise ValueError("nested graphs")
@@ -236,7 +237,8 @@ class Writer:
         operands = [a.meta["val"] for a in n.all_input_nodes if isinstance(a.meta.get("val"), torch.Tensor)]  # each once
         if n.target is operator.getitem or not isinstance(n.target, torch._ops.OpOverload):
             return 0, 0
-        counted, aliased = self._run(n, operands)
+        counted = recurrent.flops(op_name(n.target), torch.fx.node.map_arg(n.args, lambda x: x.meta["val"]))
+        counted, aliased = (counted, False) if counted else self._run(n, operands)
         if aliased and not n.target._schema.is_mutable:
             return 0, 0  # a view, or nothing to do
         packet = op_name(n.target)

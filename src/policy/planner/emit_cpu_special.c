@@ -292,6 +292,29 @@ static void scan(struct pl *pl, struct kern *k, struct ww_str *s)
 		       ix_text(pl, rows), ix_text(pl, out->size[dim]), kn->tile, pl_plan_args(pl, k, "\t"));
 }
 
+/* No functors: the steps depend on each other's results as they are in memory. */
+static void rnn(struct pl *pl, struct kern *k, struct ww_str *s)
+{
+	static const char *const cells[] = { "TANH", "RELU", "GRU", "LSTM" };
+	struct spec *sp = k->spec;
+	const struct operand *gx = &sp->in[0];
+	int n = 1;
+
+	pl_kern_arg(pl, k, k->out[0]->root);
+	ww_str_addf(s, "/* %s */\nWW_KERNEL(%s)\n{\n\tconst struct ww_rnn r = { .cell = WW_CELL_%s, .steps = WW_ARG(long long, 0), .batch = WW_ARG(long long, 1), .hidden = WW_ARG(long long, 2),\n"
+		    "\t\t.step_stride = WW_ARG(long long, 3), .row_stride = WW_ARG(long long, 4), .per = WW_ARG(long long, 5), .reverse = %d, .gx = WW_ARG(const float *, WW_RNN_ARGS)",
+		    k->title, k->name, cells[sp->cell], sp->reverse);
+	for (; n < sp->n_in; n++)
+		ww_str_addf(s, ",\n\t\t.%s = WW_ARG(const float *, WW_RNN_ARGS + %d)", n == 1 ? "w" : n == 2 ? "h0" : n == 3 && sp->has_bias ? "bias" : "c0", n);
+	ww_str_addf(s, ",\n\t\t.out = WW_ARG(float *, WW_RNN_ARGS + %d) };\n\n\tww_cpu_rnn(b, &r);\n}\n\n", n);
+	k->launch = pl_fmt(pl, "\tww_recipe_cpu_rnn(p, \"%s\", &(struct ww_cpu_rnn){ .steps = %s, .batch = %s, .hidden = %s, .step_stride = %s, .row_stride = %s, .gates = %d });\n", k->name,
+			   ix_text(pl, sp->k), ix_text(pl, k->out[0]->size[1]), ix_text(pl, k->out[0]->size[2]), ix_text(pl, gx->stride[0]), ix_text(pl, gx->stride[1]),
+			   sp->cell == CELL_LSTM ? 4 : sp->cell == CELL_GRU ? 3 : 1);
+	for (int i = 0; i < sp->n_in; i++)
+		k->launch = pl_fmt(pl, "%s\tww_arg_buf(p, %s, %s);\n", k->launch, pl_plan_buf(pl, sp->in[i].buf), pl_bytes(pl, &sp->in[i]));
+	k->launch = pl_fmt(pl, "%s%s", k->launch, pl_plan_args(pl, k, "\t"));
+}
+
 void pl_cpu_special(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	switch (k->spec->kind) {
@@ -299,5 +322,7 @@ void pl_cpu_special(struct pl *pl, struct kern *k, struct ww_str *s)
 	case S_CONV: conv(pl, k, s); break;
 	case S_ATTN: attention(pl, k, s); break;
 	case S_SCAN: scan(pl, k, s); break;
+	case S_RNN: rnn(pl, k, s); break;
+	case S_COUNT: WW_BUG(1);
 	}
 }

@@ -463,7 +463,9 @@ void pl_emit_cuda(struct pl *pl)
 {
 	struct ww_str body = WW_STR_INIT(1 << 20);
 	const char *text;
-	int kinds[4] = { 0 };
+	static const struct { enum skind kind; const char *name; } headers[] = { { S_GEMM, "gemm" }, { S_CONV, "conv" }, { S_ATTN, "attention" }, { S_SCAN, "scan" }, { S_RNN, "rnn" } };
+	const char *device = "", *recipes = "";
+	int kinds[S_COUNT] = { 0 };
 
 	for (int i = 0; i < pl->n_kern; i++) {
 		struct kern *k = pl->kern[i];
@@ -481,14 +483,15 @@ void pl_emit_cuda(struct pl *pl)
 	if (body.cut)
 		pl->dev_text.cut = 1;
 	ww_str_release(&body);
-	ww_str_addf(&pl->dev_text, "/* Written by the planner. */\n#include <ww/vec.cuh>\n%s%s%s%s%s\n#if IX64_\ntypedef long long ix_t;\n#else\ntypedef int ix_t;\n#endif\n"
+	for (size_t i = 0; i < WW_ARRAY_LEN(headers); i++) {
+		device = kinds[headers[i].kind] ? pl_fmt(pl, "%s#include <ww/%s.cuh>\n", device, headers[i].name) : device;
+		recipes = kinds[headers[i].kind] ? pl_fmt(pl, "%s#include <ww/recipe/%s.h>\n", recipes, headers[i].name) : recipes;
+	}
+	pl->cuda_recipes = recipes;
+	ww_str_addf(&pl->dev_text, "/* Written by the planner. */\n#include <ww/vec.cuh>\n%s%s\n#if IX64_\ntypedef long long ix_t;\n#else\ntypedef int ix_t;\n#endif\n"
 		    "#define PL_FN static __device__ __forceinline__\n#define PL_INFF __int_as_float(0x7f800000)\n#define PL_INF __longlong_as_double(0x7ff0000000000000ll)\n"
 		    "#define PL_NANF __int_as_float(0x7fc00000)\n#define PL_NAN __longlong_as_double(0x7ff8000000000000ll)\n",
-		    kinds[S_GEMM] ? "#include <ww/gemm.cuh>\n" : "", kinds[S_CONV] ? "#include <ww/conv.cuh>\n" : "",
-		    kinds[S_ATTN] ? "#include <ww/attention.cuh>\n" : "", kinds[S_SCAN] ? "#include <ww/scan.cuh>\n" : "",
-		    strstr(text, "pl_cluster") ? "#include <ww/rowwise.cuh>\n" : "");
-	pl->cuda_recipes = pl_fmt(pl, "%s%s%s%s", kinds[S_GEMM] ? "#include <ww/recipe/gemm.h>\n" : "", kinds[S_CONV] ? "#include <ww/recipe/conv.h>\n" : "",
-				  kinds[S_ATTN] ? "#include <ww/recipe/attention.h>\n" : "", kinds[S_SCAN] ? "#include <ww/recipe/scan.h>\n" : "");
+		    device, strstr(text, "pl_cluster") ? "#include <ww/rowwise.cuh>\n" : "");
 	for (int i = 0; i < pl->n_sym; i++)
 		ww_str_addf(&pl->dev_text, "#define %s ((ix_t)%s_)\t/* %s */\n", pl->sym_name[i], pl->sym_name[i], pl->sym_def[i]);
 	ww_str_addf(&pl->dev_text, "%s%s%s\n%s", pl_preamble(pl, text), strstr(text, "pl_across") || strstr(text, "pl_down") ? helpers : "",

@@ -361,6 +361,31 @@ static void scan(struct pl *pl, struct kern *k, struct ww_str *s)
 		       ix_text(pl, rows), ix_text(pl, out->size[dim]), n, kn->block, kn->tile, pl_plan_args(pl, k, "\t"));
 }
 
+/* ---- Recurrent layers: no functor, the steps depend on each other's results as they are in memory ---- */
+
+static void rnn(struct pl *pl, struct kern *k, struct ww_str *s)
+{
+	static const char *const cells[] = { "TANH", "RELU", "GRU", "LSTM" };
+	struct spec *sp = k->spec;
+	const struct operand *gx = &sp->in[0];
+	const char *params = "", *inits = "", *args = "";
+
+	for (int i = 0; i < sp->n_in; i++) {
+		const char *name = i == 0 ? "gx" : i == 1 ? "w" : i == 2 ? "h0" : i == 3 && sp->has_bias ? "bias" : "c0";
+
+		params = pl_fmt(pl, "%s, const float *%s", params, name);
+		inits = pl_fmt(pl, "%s\ta.%s = %s;\n", inits, name, name);
+		args = pl_fmt(pl, "%s\tww_arg_buf(p, %s, %s);\n", args, pl_plan_buf(pl, sp->in[i].buf), pl_bytes(pl, &sp->in[i]));
+	}
+	pl_kern_arg(pl, k, k->out[0]->root);
+	ww_str_addf(s, "/* %s */\nextern \"C\" __global__ void __launch_bounds__(256) %s(unsigned *barrier, int steps, int batch, int hidden, int units, int rows,\n"
+		    "\t\tlong long step_stride, long long row_stride%s, float *out)\n{\n\tww::rnn_task a = { barrier, steps, batch, hidden, units, rows, step_stride, row_stride };\n\n%s\ta.out = out;\n"
+		    "\tww::rnn<ww::CELL_%s, %s_KEEP, %s>(a);\n}\n\n", k->title, k->name, params, inits, cells[sp->cell], k->name, sp->reverse ? "true" : "false");
+	k->launch = pl_fmt(pl, "\tww_recipe_rnn(p, &(struct ww_rnn){ .kernel = \"%s\", .gates = %d, .cells = %d, .steps = %s, .batch = %s, .hidden = %s, .step_stride = %s, .row_stride = %s });\n%s%s", k->name,
+			   sp->cell == CELL_LSTM ? 4 : sp->cell == CELL_GRU ? 3 : 1, sp->cell == CELL_LSTM, ix_text(pl, sp->k), ix_text(pl, k->out[0]->size[1]),
+			   ix_text(pl, k->out[0]->size[2]), ix_text(pl, gx->stride[0]), ix_text(pl, gx->stride[1]), args, pl_plan_args(pl, k, "\t"));
+}
+
 void pl_cuda_special(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	switch (k->spec->kind) {
@@ -368,5 +393,7 @@ void pl_cuda_special(struct pl *pl, struct kern *k, struct ww_str *s)
 	case S_CONV: conv(pl, k, s); break;
 	case S_ATTN: attention(pl, k, s); break;
 	case S_SCAN: scan(pl, k, s); break;
+	case S_RNN: rnn(pl, k, s); break;
+	case S_COUNT: WW_BUG(1);
 	}
 }

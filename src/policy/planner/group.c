@@ -369,7 +369,7 @@ static struct spec *epilogue_of(struct pl *pl, struct val *v, const struct ix **
 	for (struct leaf *l = w.first; l; l = l->next) {
 		struct spec *s = l->kind == LEAF_SPEC ? l->val->spec : NULL;
 
-		if (!s || s->consumers != 1 || s->scheduled || pl_numel_now(l->val) != pl_numel_now(v) || (best && best->id >= s->id))
+		if (!s || s->kind == S_RNN || s->consumers != 1 || s->scheduled || pl_numel_now(l->val) != pl_numel_now(v) || (best && best->id >= s->id))
 			continue;
 		pl_own_vars(pl, s->out, at);
 		same_position(pl, v, s->out, at, idx);

@@ -1,4 +1,4 @@
-/* lower_nn.c - matrix products, convolutions, pooling, recurrent cells, attention and scans as values.
+/* lower_nn.c - matrix products, convolutions, pooling, attention and scans as values.
  *
  * What the cookbook has a template for becomes a special (special.c); everything else becomes a reduction over a view: a
  * pooling window, a convolution of an odd kind, a product of integer matrices are "sum over the last dimensions of a windowed
@@ -72,8 +72,7 @@ static void matmul(struct pl *pl, struct gnode *n)
 	done(n, matmul_of(pl, n, pl_need_val(pl, n, 0, "self"), pl_need_val(pl, n, 1, "other")));
 }
 
-/* x w^T + b, the bias where there is one. */
-static struct val *projected(struct pl *pl, struct gnode *n, struct val *x, struct val *w, struct val *b)
+struct val *pl_linear(struct pl *pl, struct gnode *n, struct val *x, struct val *w, struct val *b)
 {
 	struct val *y = matmul_of(pl, n, x, swap_last(pl, w));
 
@@ -82,7 +81,7 @@ static struct val *projected(struct pl *pl, struct gnode *n, struct val *x, stru
 
 static void linear(struct pl *pl, struct gnode *n)
 {
-	done(n, projected(pl, n, pl_need_val(pl, n, 0, "input"), pl_need_val(pl, n, 1, "weight"), pl_arg_val(pl, n, 2, "bias")));
+	done(n, pl_linear(pl, n, pl_need_val(pl, n, 0, "input"), pl_need_val(pl, n, 1, "weight"), pl_arg_val(pl, n, 2, "bias")));
 }
 
 /* beta * input + alpha * (a b) */
@@ -324,44 +323,6 @@ static void adaptive_pool(struct pl *pl, struct gnode *n)
 	done(n, is_max ? y : pl_op2(pl, OP_DIV, y, pl_cast(pl, area, y->dt)));
 }
 
-/* ---- Recurrent cells ---- */
-
-/* Part `at` of `parts` equal ones of the last dimension. */
-static struct val *gate(struct pl *pl, struct val *all, int at, int parts)
-{
-	int last = all->rank - 1;
-	const struct ix *size = ix_div(pl, all->size[last], ix_const(pl, parts));
-
-	return pl_slice(pl, all, last, ix_mulc(pl, size, at), size, 1);
-}
-
-/* One step of torch.nn.LSTMCell, GRUCell and RNNCell: products of the input and of the state before, then gates of them. */
-static void recurrent_cell(struct pl *pl, struct gnode *n)
-{
-	struct garg *hx = pl_arg(n, 1, "hx");
-	int is_lstm = hx && hx->kind == G_LIST;
-	struct val *h = is_lstm && hx->n == 2 ? pl_val_of(pl, &hx->item[0]) : pl_need_val(pl, n, 1, "hx"), *in, *old, *r, *z, *c;
-
-	in = projected(pl, n, pl_need_val(pl, n, 0, "input"), pl_need_val(pl, n, 2, "w_ih"), pl_arg_val(pl, n, 4, "b_ih"));
-	old = projected(pl, n, h, pl_need_val(pl, n, 3, "w_hh"), pl_arg_val(pl, n, 5, "b_hh"));
-	if (is_lstm) {
-		in = pl_op2(pl, OP_ADD, in, old);	/* input, forget, cell and output gate */
-		c = pl_op2(pl, OP_MUL, pl_op1(pl, OP_SIGMOID, gate(pl, in, 1, 4)), pl_val_of(pl, &hx->item[1]));
-		z = pl_op2(pl, OP_MUL, pl_op1(pl, OP_SIGMOID, gate(pl, in, 0, 4)), pl_op1(pl, OP_TANH, gate(pl, in, 2, 4)));
-		n->out[1] = pl_op2(pl, OP_ADD, c, z);
-		done(n, pl_op2(pl, OP_MUL, pl_op1(pl, OP_SIGMOID, gate(pl, in, 3, 4)), pl_op1(pl, OP_TANH, n->out[1])));
-	} else if (strstr(n->target, "gru")) {
-		r = pl_op1(pl, OP_SIGMOID, pl_op2(pl, OP_ADD, gate(pl, in, 0, 3), gate(pl, old, 0, 3)));
-		z = pl_op1(pl, OP_SIGMOID, pl_op2(pl, OP_ADD, gate(pl, in, 1, 3), gate(pl, old, 1, 3)));
-		c = pl_op1(pl, OP_TANH, pl_op2(pl, OP_ADD, gate(pl, in, 2, 3), pl_op2(pl, OP_MUL, r, gate(pl, old, 2, 3))));
-		done(n, pl_op2(pl, OP_ADD, c, pl_op2(pl, OP_MUL, z, pl_op2(pl, OP_SUB, h, c))));
-	} else if (strstr(n->target, "relu")) {
-		done(n, pl_op2(pl, OP_MAXIMUM, pl_op2(pl, OP_ADD, in, old), pl_constf(pl, in->dt, 0)));
-	} else {
-		done(n, pl_op1(pl, OP_TANH, pl_op2(pl, OP_ADD, in, old)));
-	}
-}
-
 /* ---- Attention and scans ---- */
 
 static void sdpa(struct pl *pl, struct gnode *n)
@@ -418,7 +379,6 @@ const struct pl_lower_row pl_lower_nn[] = {
 	{ "adaptive_avg_pool1d", adaptive_pool }, { "adaptive_avg_pool2d", adaptive_pool }, { "adaptive_avg_pool3d", adaptive_pool },
 	{ "_adaptive_avg_pool2d", adaptive_pool }, { "_adaptive_avg_pool3d", adaptive_pool },
 	{ "adaptive_max_pool1d", adaptive_pool }, { "adaptive_max_pool2d", adaptive_pool }, { "adaptive_max_pool3d", adaptive_pool },
-	{ "lstm_cell", recurrent_cell }, { "gru_cell", recurrent_cell }, { "rnn_tanh_cell", recurrent_cell }, { "rnn_relu_cell", recurrent_cell },
 	{ "scaled_dot_product_attention", sdpa }, { "cumsum", scan }, { "cumprod", scan },
 	{ NULL, NULL }
 };

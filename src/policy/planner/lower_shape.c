@@ -260,7 +260,7 @@ static void unbind(struct pl *pl, struct gnode *n)
 }
 
 /* cat: the pieces side by side, by conditions on the index.  Each piece is read only where its condition holds. */
-static struct val *cat_of(struct pl *pl, struct val **v, int n, int d)
+struct val *pl_cat(struct pl *pl, struct val **v, int n, int d)
 {
 	const struct ix *size[PL_MAX_RANK], *map[PL_MAX_RANK], *total = ix_const(pl, 0), *at = total;
 	struct val *out = NULL;
@@ -314,7 +314,7 @@ static void cat(struct pl *pl, struct gnode *n)
 	struct val *v[64];
 	int k = list_vals(pl, n, v, 64);
 
-	done(n, cat_of(pl, v, k, pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), v[0]->rank)));
+	done(n, pl_cat(pl, v, k, pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), v[0]->rank)));
 }
 
 static void stack(struct pl *pl, struct gnode *n)
@@ -324,7 +324,7 @@ static void stack(struct pl *pl, struct gnode *n)
 
 	for (int i = 0; i < k; i++)
 		v[i] = pl_unsqueeze(pl, v[i], d);
-	done(n, cat_of(pl, v, k, d));
+	done(n, pl_cat(pl, v, k, d));
 }
 
 static void flip(struct pl *pl, struct gnode *n)

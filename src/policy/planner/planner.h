@@ -201,7 +201,8 @@ struct gnode {
 
 /* ---- Kernels --------------------------------------------------------------------------------------------------- */
 
-enum skind { S_GEMM, S_CONV, S_ATTN, S_SCAN };
+enum skind { S_GEMM, S_CONV, S_ATTN, S_SCAN, S_RNN, S_COUNT };
+enum pl_cell { CELL_TANH, CELL_RELU, CELL_GRU, CELL_LSTM };	/* numbered as in <ww/rnn.cuh> and <ww/cpu/rnn.h> */
 
 /* A strided operand of a special: element (idx) lies at base + sum idx*stride of a buffer. */
 struct operand {
@@ -214,18 +215,19 @@ struct spec {
 	enum skind kind;
 	int id;
 	const char *node, *what;
-	struct operand in[4];
+	struct operand in[5];
 	int n_in;
 	struct val *out;
 	/* GEMM: out (batch..., m, n) = a (batch..., m, k) b (batch..., k, n); ATTN: q, k, v; CONV: x, w */
-	const struct ix *k;
+	const struct ix *k;		/* GEMM: inner size; ATTN: keys; RNN: steps */
 	int nbatch;			/* leading dimensions */
 	double scale;			/* ATTN */
 	int causal;
-	int has_mask;
+	int has_bias, reverse;		/* RNN */
 	int nd, transposed, groups;	/* CONV */
 	int64_t stride[3], pad[3], dil[3], opad[3];
 	const struct ix *x_size[5], *w_size[5];
+	enum pl_cell cell;		/* RNN: gx, w, h0, bias where it has one, c0 of LSTM */
 	enum pl_red red;		/* SCAN: RED_SUM or RED_PROD along the last dimension */
 	int consumers;			/* roots that read it */
 	int fused;			/* done inside a consumer's kernel */
@@ -343,7 +345,7 @@ int64_t pl_numel_now(const struct val *a);
 void pl_lower(struct pl *pl);
 typedef void (*pl_lower_fn)(struct pl *pl, struct gnode *n);
 struct pl_lower_row { const char *op; pl_lower_fn fn; };
-extern const struct pl_lower_row pl_lower_shape[], pl_lower_resample[], pl_lower_point[], pl_lower_reduce[], pl_lower_nn[];
+extern const struct pl_lower_row pl_lower_shape[], pl_lower_resample[], pl_lower_point[], pl_lower_reduce[], pl_lower_nn[], pl_lower_rnn[];
 struct garg *pl_arg(struct gnode *n, int i, const char *name);
 struct val *pl_arg_val(struct pl *pl, struct gnode *n, int i, const char *name);	/* NULL for None */
 struct val *pl_need_val(struct pl *pl, struct gnode *n, int i, const char *name);
@@ -358,6 +360,9 @@ int pl_dim(struct pl *pl, struct gnode *n, int64_t d, int rank);
 struct val *pl_gather(struct pl *pl, struct val *src, struct val *at, int dim, int rank, const struct ix *const *size,
 		      const struct ix *const *map);
 struct val *pl_softmax(struct pl *pl, struct val *x, int dim, int is_log);
+struct val *pl_linear(struct pl *pl, struct gnode *n, struct val *x, struct val *w, struct val *b);	/* x w^T + b, b may be NULL */
+/* The n values side by side along dimension d. */
+struct val *pl_cat(struct pl *pl, struct val **v, int n, int d);
 void pl_einsum(struct pl *pl, struct gnode *n);
 
 /* ---- special.c */
@@ -367,6 +372,10 @@ struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w
 struct val *pl_attention(struct pl *pl, struct gnode *n, struct val *q, struct val *k, struct val *v, struct val *mask,
 			 int causal, double scale);
 struct val *pl_scan(struct pl *pl, struct gnode *n, struct val *x, int dim, enum pl_red red);
+/* All steps of a recurrent layer: (steps, batch, hidden), for LSTM one slot more with the cells at the end.  gx is (steps, batch, gates *
+ * hidden), w (gates * hidden, hidden), bias (may be NULL) is added to the product with the state, h0 and c0 (LSTM) are (batch, hidden). */
+struct val *pl_rnn(struct pl *pl, struct gnode *n, enum pl_cell cell, int reverse, struct val *gx, struct val *w, struct val *bias, struct val *h0,
+		   struct val *c0);
 
 /* ---- walk.c */
 /* out[0..n-1] = map[] of v with its placeholders replaced by idx. */

@@ -24,7 +24,9 @@ static int fits_template(struct pl *pl, const struct spec *s, int which, const s
 	const struct ix **st = (const struct ix **)o->stride;
 	int64_t row, col;
 
-	if (s->kind == S_CONV || s->kind == S_SCAN) {
+	if (s->kind == S_RNN && which == 0)	/* gx at any strides of steps and rows */
+		return ix_is(st[2], 1);
+	if (s->kind == S_CONV || s->kind == S_SCAN || s->kind == S_RNN) {
 		const struct ix *c[PL_MAX_RANK];
 
 		if (s->kind == S_SCAN)

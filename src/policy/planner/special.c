@@ -1,4 +1,4 @@
-/* special.c - the anchors that have templates of their own: GEMM, convolution, attention, scan.
+/* special.c - the anchors that have templates of their own: GEMM, convolution, attention, scan, recurrent layer.
  *
  * A special names what it computes and its operands; who stores its result, and what is fused behind it, is decided by the
  * grouping.  Operands must be readable by strides: a value that is a view of a buffer with affine indices is passed as it is
@@ -192,6 +192,26 @@ struct val *pl_attention(struct pl *pl, struct gnode *n, struct val *q, struct v
 	if (mask)
 		s = mask->dt == WW_BOOL ? pl_where(pl, mask, s, pl_constf(pl, s->dt, -INFINITY)) : pl_op2(pl, OP_ADD, s, mask);
 	return pl_gemm(pl, n, pl_softmax(pl, s, r - 1, 0), v);
+}
+
+struct val *pl_rnn(struct pl *pl, struct gnode *n, enum pl_cell cell, int reverse, struct val *gx, struct val *w, struct val *bias, struct val *h0,
+		   struct val *c0)
+{
+	struct spec *s = spec_new(pl, n, S_RNN, "recurrent layer");
+	const struct ix *size[3] = { cell == CELL_LSTM ? ix_addc(pl, gx->size[0], 1) : gx->size[0], gx->size[1], h0->size[1] };
+
+	s->cell = cell;
+	s->reverse = reverse;
+	s->has_bias = bias != NULL;
+	s->k = gx->size[0];
+	operand(s, gx);
+	operand(s, pl->target == WW_TARGET_CPU ? pl_permute(pl, w, (int[]){ 1, 0 }) : w);
+	operand(s, h0);
+	if (bias)
+		operand(s, bias);
+	if (c0)
+		operand(s, c0);
+	return spec_out(pl, s, gx->dt, 3, size);
 }
 
 struct val *pl_scan(struct pl *pl, struct gnode *n, struct val *x, int dim, enum pl_red red)

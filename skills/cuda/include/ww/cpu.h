@@ -86,5 +86,6 @@ WW_FN long long ww_max_ll(long long a, long long b) { return a > b ? a : b; }
 #include <ww/cpu/gemm.h>
 #include <ww/cpu/conv.h>
 #include <ww/cpu/attention.h>
+#include <ww/cpu/rnn.h>
 
 #endif

@@ -7,4 +7,5 @@
 #include <ww/recipe/cpu_gemm.h>
 #include <ww/recipe/cpu_conv.h>
 #include <ww/recipe/cpu_attention.h>
+#include <ww/recipe/cpu_rnn.h>
 #endif

@@ -1,0 +1,141 @@
+/* lower_rnn.c - recurrent cells and layers as values.
+ *
+ * One step of a cell is two matrix products and gates, like anything else.  A whole layer is taken apart into what all steps have in
+ * common, one product of the whole input with the input's weights, and a special for what has to go step by step (<ww/rnn.cuh>, <ww/cpu/rnn.h>). */
+#include "policy/planner/planner.h"
+
+#include <string.h>
+
+static void done(struct gnode *n, struct val *v) { n->out[0] = v; }
+
+/* ---- Cells ---- */
+
+/* Part `at` of `parts` equal ones of the last dimension. */
+static struct val *gate(struct pl *pl, struct val *all, int at, int parts)
+{
+	int last = all->rank - 1;
+	const struct ix *size = ix_div(pl, all->size[last], ix_const(pl, parts));
+
+	return pl_slice(pl, all, last, ix_mulc(pl, size, at), size, 1);
+}
+
+/* One step of torch.nn.LSTMCell, GRUCell and RNNCell: products of the input and of the state before, then gates of them. */
+static void recurrent_cell(struct pl *pl, struct gnode *n)
+{
+	struct garg *hx = pl_arg(n, 1, "hx");
+	int is_lstm = hx && hx->kind == G_LIST;
+	struct val *h = is_lstm && hx->n == 2 ? pl_val_of(pl, &hx->item[0]) : pl_need_val(pl, n, 1, "hx"), *in, *old, *r, *z, *c;
+
+	in = pl_linear(pl, n, pl_need_val(pl, n, 0, "input"), pl_need_val(pl, n, 2, "w_ih"), pl_arg_val(pl, n, 4, "b_ih"));
+	old = pl_linear(pl, n, h, pl_need_val(pl, n, 3, "w_hh"), pl_arg_val(pl, n, 5, "b_hh"));
+	if (is_lstm) {
+		in = pl_op2(pl, OP_ADD, in, old);	/* input, forget, cell and output gate */
+		c = pl_op2(pl, OP_MUL, pl_op1(pl, OP_SIGMOID, gate(pl, in, 1, 4)), pl_val_of(pl, &hx->item[1]));
+		z = pl_op2(pl, OP_MUL, pl_op1(pl, OP_SIGMOID, gate(pl, in, 0, 4)), pl_op1(pl, OP_TANH, gate(pl, in, 2, 4)));
+		n->out[1] = pl_op2(pl, OP_ADD, c, z);
+		done(n, pl_op2(pl, OP_MUL, pl_op1(pl, OP_SIGMOID, gate(pl, in, 3, 4)), pl_op1(pl, OP_TANH, n->out[1])));
+	} else if (strstr(n->target, "gru")) {
+		r = pl_op1(pl, OP_SIGMOID, pl_op2(pl, OP_ADD, gate(pl, in, 0, 3), gate(pl, old, 0, 3)));
+		z = pl_op1(pl, OP_SIGMOID, pl_op2(pl, OP_ADD, gate(pl, in, 1, 3), gate(pl, old, 1, 3)));
+		c = pl_op1(pl, OP_TANH, pl_op2(pl, OP_ADD, gate(pl, in, 2, 3), pl_op2(pl, OP_MUL, r, gate(pl, old, 2, 3))));
+		done(n, pl_op2(pl, OP_ADD, c, pl_op2(pl, OP_MUL, z, pl_op2(pl, OP_SUB, h, c))));
+	} else if (strstr(n->target, "relu")) {
+		done(n, pl_op2(pl, OP_MAXIMUM, pl_op2(pl, OP_ADD, in, old), pl_constf(pl, in->dt, 0)));
+	} else {
+		done(n, pl_op1(pl, OP_TANH, pl_op2(pl, OP_ADD, in, old)));
+	}
+}
+
+/* ---- Layers ---- */
+
+struct layers {
+	enum pl_cell cell;
+	int n_layer, n_dir, has_bias, batch_first, unbatched;
+	struct garg *param;		/* of each layer and direction: w_ih, w_hh, and with biases b_ih, b_hh */
+	struct val *h0, *c0;		/* (layers * directions, batch, hidden) */
+	struct val *h[64], *c[64];	/* the last states, as h0 */
+};
+
+static struct val *state_at(struct pl *pl, struct val *v, int at) { return pl_select(pl, v, 0, ix_const(pl, at)); }
+
+/* One direction of one layer: x (steps, batch, features) to (steps, batch, hidden). */
+static struct val *direction(struct pl *pl, struct gnode *n, struct layers *l, struct val *x, int layer, int dir)
+{
+	int at = layer * l->n_dir + dir, first = layer == 0 && l->batch_first;
+	struct garg *p = &l->param[at * (l->has_bias ? 4 : 2)];
+	struct val *bias = l->has_bias ? pl_val_of(pl, &p[2]) : NULL, *after = l->has_bias ? pl_val_of(pl, &p[3]) : NULL, *gx, *all;
+	const struct ix *steps = x->size[first ? 1 : 0], *last = ix_addc(pl, steps, -1);
+
+	if (l->has_bias && l->cell != CELL_GRU) {	/* only GRU scales the product with the state before it is added */
+		bias = pl_op2(pl, OP_ADD, bias, after);
+		after = NULL;
+	}
+	gx = pl_linear(pl, n, x, pl_val_of(pl, &p[0]), bias);
+	if (first)
+		gx = pl_permute(pl, gx, (int[]){ 1, 0, 2 });
+	all = pl_rnn(pl, n, l->cell, dir, gx, pl_val_of(pl, &p[1]), after, state_at(pl, l->h0, at), l->c0 ? state_at(pl, l->c0, at) : NULL);
+	l->h[at] = pl_select(pl, all, 0, dir ? ix_const(pl, 0) : last);
+	l->c[at] = l->c0 ? pl_select(pl, all, 0, steps) : NULL;
+	return pl_slice(pl, all, 0, ix_const(pl, 0), steps, 1);
+}
+
+static struct val *stacked(struct pl *pl, struct layers *l, struct val **state)
+{
+	struct val *v[64];
+	int k = l->n_layer * l->n_dir;
+
+	for (int i = 0; i < k; i++)
+		v[i] = pl_unsqueeze(pl, state[i], 0);
+	v[0] = pl_cat(pl, v, k, 0);
+	return l->unbatched ? pl_squeeze(pl, v[0], 1) : v[0];
+}
+
+/* aten.lstm.input, gru.input, rnn_tanh.input and rnn_relu.input. */
+static void recurrent_layers(struct pl *pl, struct gnode *n)
+{
+	struct val *x = pl_need_val(pl, n, 0, "input"), *part[2];
+	struct garg *hx = pl_arg(n, 1, "hx"), *params = pl_arg(n, 2, "params");
+	struct layers l = { .has_bias = (int)pl_arg_int(pl, n, 3, "has_biases", 1), .n_layer = (int)pl_arg_int(pl, n, 4, "num_layers", 1),
+			    .n_dir = pl_arg_int(pl, n, 7, "bidirectional", 0) ? 2 : 1, .batch_first = (int)pl_arg_int(pl, n, 8, "batch_first", 0) };
+
+	l.cell = strstr(n->target, "lstm") ? CELL_LSTM : strstr(n->target, "gru") ? CELL_GRU : strstr(n->target, "relu") ? CELL_RELU : CELL_TANH;
+	if (x->dt != WW_F32)
+		pl_cannot(pl, n, "type");
+	if (pl_arg_num(pl, n, 5, "dropout", 0) > 0 && pl_arg_int(pl, n, 6, "train", 0) && l.n_layer > 1)
+		pl_cannot(pl, n, "dropout is random");
+	if (!params || params->kind != G_LIST || l.n_layer < 1 || l.n_layer * l.n_dir > 64 || params->n != l.n_layer * l.n_dir * (l.has_bias ? 4 : 2))
+		pl_cannot(pl, n, "its parameters (a projection of the state is not covered)");
+	l.param = params->item;
+	if (l.cell == CELL_LSTM) {
+		if (!hx || hx->kind != G_LIST || hx->n != 2)
+			pl_cannot(pl, n, "its states");
+		l.h0 = pl_val_of(pl, &hx->item[0]);
+		l.c0 = pl_val_of(pl, &hx->item[1]);
+	} else {
+		l.h0 = pl_need_val(pl, n, 1, "hx");
+	}
+	l.unbatched = x->rank == 2;
+	if (l.unbatched) {
+		x = pl_unsqueeze(pl, x, 1);
+		l.batch_first = 0;
+		l.h0 = pl_unsqueeze(pl, l.h0, 1);
+		l.c0 = l.c0 ? pl_unsqueeze(pl, l.c0, 1) : NULL;
+	}
+	for (int i = 0; i < l.n_layer; i++) {
+		for (int d = 0; d < l.n_dir; d++)
+			part[d] = direction(pl, n, &l, x, i, d);
+		x = l.n_dir == 2 ? pl_cat(pl, part, 2, 2) : part[0];
+	}
+	if (l.batch_first)
+		x = pl_permute(pl, x, (int[]){ 1, 0, 2 });
+	n->out[0] = l.unbatched ? pl_squeeze(pl, x, 1) : x;
+	n->out[1] = stacked(pl, &l, l.h);
+	if (l.cell == CELL_LSTM)
+		n->out[2] = stacked(pl, &l, l.c);
+}
+
+const struct pl_lower_row pl_lower_rnn[] = {
+	{ "lstm_cell", recurrent_cell }, { "gru_cell", recurrent_cell }, { "rnn_tanh_cell", recurrent_cell }, { "rnn_relu_cell", recurrent_cell },
+	{ "lstm", recurrent_layers }, { "gru", recurrent_layers }, { "rnn_tanh", recurrent_layers }, { "rnn_relu", recurrent_layers },
+	{ NULL, NULL }
+};
