@@ -105,7 +105,7 @@ void ww_fail(struct ww_plan *p, const char *why);
 /* ---- What the device code is compiled with --------------------------------------------------------------------- */
 
 /* Define the macro `name` as the decimal integer `value` before kernels.* is compiled (at most 4096 of them; a name is a C
- * identifier that does not start with "WW_" or "__"). */
+ * identifier that does not start with "WW_" or "__").  The same value again is no error, another value is. */
 void ww_define(struct ww_plan *p, const char *name, long long value);
 
 /* printf into memory that lives as long as the plan, for kernel names such as ww_fmt(p, "gemm<%d, %d>", bm, bn).  At most

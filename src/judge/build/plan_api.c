@@ -191,6 +191,11 @@ void ww_define(struct ww_plan *p, const char *name, long long value)
 		fail(p, 1, "more than %d ww_define()s", WW_IMAGE_MAX_MACROS);
 	if (!name)
 		fail(p, 0, "ww_define() without a name");
+	for (size_t i = 0; name && i < p->macros.n; i++) {
+		const struct ww_image_macro *m = &((const struct ww_image_macro *)p->macros.p)[i];
+		if (m->value == value && !strcmp((const char *)p->strings.p + m->name, name))
+			return;	/* said before; another value is refused with the image */
+	}
 	struct ww_image_macro *m = grow(p, &p->macros, 1);
 	if (m)
 		*m = (struct ww_image_macro){ .name = add_string(p, name), .value = value };

@@ -520,23 +520,28 @@ static void row_kernel(struct pl *pl, struct kern *k, struct ww_str *s)
 
 void pl_emit_cpu(struct pl *pl)
 {
-	struct ww_str body = WW_STR_INIT(1 << 20);
+	struct ww_str body = WW_STR_INIT(1 << 20), one = WW_STR_INIT(1 << 19);
 	const char *text;
 
 	for (int i = 0; i < pl->n_kern; i++) {
 		struct kern *k = pl->kern[i];
 
 		if (k->kind == K_POINT)
-			point_kernel(pl, k, &body);
+			point_kernel(pl, k, &one);
 		else if (k->kind == K_ROW)
-			row_kernel(pl, k, &body);
+			row_kernel(pl, k, &one);
 		else
-			pl_cpu_special(pl, k, &body);
+			pl_cpu_special(pl, k, &one);
+		if (!pl_share_kernel(pl, k, one.p))
+			ww_str_adds(&body, one.p);
+		body.cut |= one.cut;
+		ww_str_reset(&one);
 	}
 	text = pl_fmt(pl, "%s", body.p);
 	if (body.cut)
 		pl->dev_text.cut = 1;
 	ww_str_release(&body);
+	ww_str_release(&one);
 	ww_str_adds(&pl->dev_text, "/* Written by the planner. */\n#include <ww/cpu.h>\n#include <math.h>\n\ntypedef long long ix_t;\n"
 		    "#define PL_FN WW_FN\n#define PL_INFF __builtin_inff()\n#define PL_INF __builtin_inf()\n#define PL_NANF __builtin_nanf(\"\")\n"
 		    "#define PL_NAN __builtin_nan(\"\")\n");

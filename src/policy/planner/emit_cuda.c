@@ -461,7 +461,7 @@ static const char helpers[] =
 
 void pl_emit_cuda(struct pl *pl)
 {
-	struct ww_str body = WW_STR_INIT(1 << 20);
+	struct ww_str body = WW_STR_INIT(1 << 20), one = WW_STR_INIT(1 << 19);
 	const char *text;
 	static const struct { enum skind kind; const char *name; } headers[] = { { S_GEMM, "gemm" }, { S_CONV, "conv" }, { S_ATTN, "attention" }, { S_SCAN, "scan" }, { S_RNN, "rnn" } };
 	const char *device = "", *recipes = "";
@@ -471,18 +471,23 @@ void pl_emit_cuda(struct pl *pl)
 		struct kern *k = pl->kern[i];
 
 		if (k->kind == K_POINT)
-			point_kernel(pl, k, &body);
+			point_kernel(pl, k, &one);
 		else if (k->kind == K_ROW)
-			row_kernel(pl, k, &body);
+			row_kernel(pl, k, &one);
 		else
-			pl_cuda_special(pl, k, &body);
+			pl_cuda_special(pl, k, &one);
 		if (k->spec)
 			kinds[k->spec->kind] = 1;
+		if (!pl_share_kernel(pl, k, one.p))
+			ww_str_adds(&body, one.p);
+		body.cut |= one.cut;
+		ww_str_reset(&one);
 	}
 	text = pl_fmt(pl, "%s", body.p);
 	if (body.cut)
 		pl->dev_text.cut = 1;
 	ww_str_release(&body);
+	ww_str_release(&one);
 	for (size_t i = 0; i < WW_ARRAY_LEN(headers); i++) {
 		device = kinds[headers[i].kind] ? pl_fmt(pl, "%s#include <ww/%s.cuh>\n", device, headers[i].name) : device;
 		recipes = kinds[headers[i].kind] ? pl_fmt(pl, "%s#include <ww/recipe/%s.h>\n", recipes, headers[i].name) : recipes;

@@ -64,7 +64,8 @@ void pl_emit_plan(struct pl *pl)
 
 	ww_str_adds(s, "/* Written by the planner.  Kernels, in order:\n");
 	for (int i = 0; i < pl->n_kern; i++)
-		ww_str_addf(s, " *   %s  %s\n", pl->kern[i]->name, pl->kern[i]->title);
+		ww_str_addf(s, " *   %s  %s%s%s%s\n", pl->kern[i]->name, pl->kern[i]->title, pl->kern[i]->shared ? " (" : "", pl->kern[i]->shared ? pl->kern[i]->shared : "",
+			    pl->kern[i]->shared ? " again)" : "");
 	ww_str_addf(s, " */\n#include <ww/plan.h>\n%s\nvoid plan(struct ww_plan *p)\n{\n",
 		    pl->target == WW_TARGET_CUDA ? pl->cuda_recipes : "#include <ww/recipe/cpu.h>\n");
 	for (int i = 0; i < pl->n_buf; i++)

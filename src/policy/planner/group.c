@@ -552,9 +552,10 @@ static struct val *output_value(struct pl *pl, int i)
 	if (v->kind == V_CONST)
 		pl_fail(pl, "output %d is a constant", i);
 	v = pl_cast(pl, v, m->dt);
-	if (v->kind == V_BUF || v->root)	/* an input as it is, or a value that is returned twice */
+	if (v->kind == V_BUF || (v->root && v->root->kind == B_OUTPUT))	/* an input as it is, or a value that is returned twice */
 		v = pl_view(pl, v, v->rank, v->size, pl->place);
-	b = pl_buf(pl, B_OUTPUT, m->dt, v->rank, v->size);
+	b = v->root ? v->root : pl_buf(pl, B_OUTPUT, m->dt, v->rank, v->size);
+	b->kind = B_OUTPUT;
 	b->index = i;
 	b->name = pl_fmt(pl, "out%d", i);
 	for (int d = m->rank - 1; d >= 0; d--) {

@@ -4,8 +4,6 @@
 
 #include "policy/planner/walk.h"
 
-/* Give v a buffer, if it has none: from now on it is read from memory. */
-void pl_make_root(struct pl *pl, struct val *v);
 /* Fresh variables for a shape; dimensions of size 1 are at 0. */
 void pl_own_vars(struct pl *pl, const struct val *v, const struct ix **idx);
 /* Count, for every special, the roots that reach it; make the roots that specials and splits demand. */

@@ -259,8 +259,8 @@ static void unbind(struct pl *pl, struct gnode *n)
 	pl_guard_eq(pl, ix_const(pl, n->n_out), a->size[d], "the size that is unbound");
 }
 
-/* cat: the pieces side by side, by conditions on the index.  Each piece is read only where its condition holds. */
-struct val *pl_cat(struct pl *pl, struct val **v, int n, int d)
+/* The pieces side by side, by conditions on the index.  Each piece is read only where its condition holds. */
+static struct val *beside(struct pl *pl, struct val **v, int n, int d)
 {
 	const struct ix *size[PL_MAX_RANK], *map[PL_MAX_RANK], *total = ix_const(pl, 0), *at = total;
 	struct val *out = NULL;
@@ -289,6 +289,26 @@ struct val *pl_cat(struct pl *pl, struct val **v, int n, int d)
 	return out;
 }
 
+/* Few pieces are an expression of whoever reads them.  Of many, every reader would ask for each piece again: they are stored, at most 16
+ * by one kernel. */
+struct val *pl_cat(struct pl *pl, struct val **v, int n, int d)
+{
+	enum { FEW = 4, PIECES = 16 };
+	struct val *all, **part;
+	int k = 0;
+
+	if (n <= PIECES) {
+		all = beside(pl, v, n, d);
+		if (n > FEW)
+			pl_make_root(pl, all);
+		return all;
+	}
+	part = pl_alloc(pl, (size_t)n * sizeof *part);
+	for (int i = 0; i < n; i += PIECES)
+		part[k++] = pl_cat(pl, v + i, n - i < PIECES ? n - i : PIECES, d);
+	return pl_cat(pl, part, k, d);
+}
+
 static int list_vals(struct pl *pl, struct gnode *n, struct val **v, int max)
 {
 	struct garg *l = pl_arg(n, 0, "tensors");
@@ -300,7 +320,7 @@ static int list_vals(struct pl *pl, struct gnode *n, struct val **v, int max)
 		struct val *a = pl_val_of(pl, &l->item[i]);
 
 		if (k >= max)
-			pl_cannot(pl, n, "more than 64 tensors");
+			pl_cannot(pl, n, "more than 4096 tensors");
 		if (pl_numel_now(a))
 			v[k++] = pl_cast(pl, a, n->meta[0].dt);
 	}
@@ -311,16 +331,16 @@ static int list_vals(struct pl *pl, struct gnode *n, struct val **v, int max)
 
 static void cat(struct pl *pl, struct gnode *n)
 {
-	struct val *v[64];
-	int k = list_vals(pl, n, v, 64);
+	struct val *v[4096];
+	int k = list_vals(pl, n, v, 4096);
 
 	done(n, pl_cat(pl, v, k, pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), v[0]->rank)));
 }
 
 static void stack(struct pl *pl, struct gnode *n)
 {
-	struct val *v[64];
-	int k = list_vals(pl, n, v, 64), d = pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), v[0]->rank + 1);
+	struct val *v[4096];
+	int k = list_vals(pl, n, v, 4096), d = pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), v[0]->rank + 1);
 
 	for (int i = 0; i < k; i++)
 		v[i] = pl_unsqueeze(pl, v[i], d);

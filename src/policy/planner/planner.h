@@ -6,6 +6,7 @@
  *   hoist.c     a reduction to store  -> the value to store in its place
  *   expr.c      value at an index     -> C expressions
  *   emit_*.c    kern                  -> device code, plan code
+ *   share.c     two kernels with one text -> one
  *   search.c    verdicts              -> which knobs to try next
  *   planner.c   messages              -> the next message
  *
@@ -259,6 +260,8 @@ struct kern {
 	struct buf *arg[64];
 	int n_arg;
 	const char *launch;		/* text of plan.c that adds the nodes */
+	const char *same_text, *same_launch;	/* share.c: texts without the names that mean nothing */
+	const char *shared;		/* the kernel whose text this one uses, or NULL */
 };
 
 /* Knobs of one kernel; 0 is "let the emitter choose". */
@@ -382,6 +385,8 @@ struct val *pl_rnn(struct pl *pl, struct gnode *n, enum pl_cell cell, int revers
 void pl_map_index(struct pl *pl, const struct val *v, const struct ix *const *map, int n, const struct ix *const *idx, const struct ix **out);
 
 /* ---- roots.c, axes.c, group.c */
+/* Give v a buffer, if it has none: from now on it is read from memory. */
+void pl_make_root(struct pl *pl, struct val *v);
 void pl_spec_operands(struct pl *pl, struct spec *s);
 void pl_group(struct pl *pl);
 
@@ -453,6 +458,10 @@ const char *pl_ident(struct pl *pl, enum pl_red red, int dt);
 const char *pl_combine(struct pl *pl, enum pl_red red, int dt, const char *a, const char *b, int vec);
 /* Helper functions (pl_max and friends) that the text uses, for both targets. */
 const char *pl_preamble(struct pl *pl, const char *body);
+
+/* ---- share.c */
+/* k has been written as `text` and its launch is known: 1 where an earlier kernel's text serves and the launch now names that one. */
+int pl_share_kernel(struct pl *pl, struct kern *k, const char *text);
 
 /* ---- emit_*.c */
 int pl_has_lane(const struct expr *e, const struct ix *x);

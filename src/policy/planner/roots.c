@@ -145,6 +145,8 @@ void pl_find_roots(struct pl *pl, struct val **todo, int n_todo)
 				for (int k = 0; k < s->n_in && !s->scheduled; k++)
 					found[nf++] = s->in[k].val;
 				s->scheduled = 1;
+			} else if (l->kind == LEAF_LOAD && l->val->kind != V_BUF) {
+				found[nf++] = l->val;
 			} else if (l->kind == LEAF_RED && l->val->force_root && !l->val->root) {
 				pl_make_root(pl, l->val);
 				found[nf++] = l->val;

@@ -172,6 +172,31 @@ static void test_row_skeletons(void **state)
 	}
 }
 
+/* Blocks that repeat are written once: a network of four convolutions with their norms, four layers and twenty steps of a cell. */
+static void test_repeated_kernels_are_shared(void **state)
+{
+	(void)state;
+	for (int t = 0; t < 2; t++) {
+		json_t *g = fixture("blocks.json");
+		struct pl_result r;
+		int shared = 0, written = 0;
+
+		build(g, t ? "cuda" : "cpu", &r);
+		assert_true(r.ok);
+		for (const char *at = r.plan_text; (at = strstr(at, " again)")); at++)
+			shared++;
+		for (const char *at = r.device_text; (at = strstr(at, t ? "__global__" : "WW_KERNEL(")); at++)
+			written++;
+		assert_true(shared >= 40);
+		assert_true(written <= 40);
+		assert_non_null(strstr(r.plan_text, "k3  rows"));
+		assert_null(strstr(r.device_text, t ? " k3(" : "WW_KERNEL(k3)"));
+		assert_null(strstr(r.plan_text, "\"k3\""));
+		ww_pl_result_release(&r);
+		json_decref(g);
+	}
+}
+
 static void test_unknown_operator_is_named(void **state)
 {
 	json_t *g = fixture("example_softmax.json");
@@ -347,7 +372,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_every_fixture_is_covered), cmocka_unit_test(test_fusion), cmocka_unit_test(test_row_skeletons), cmocka_unit_test(test_kept_values),
-		cmocka_unit_test(test_unknown_operator_is_named), cmocka_unit_test(test_einsum_spellings),
+		cmocka_unit_test(test_unknown_operator_is_named), cmocka_unit_test(test_repeated_kernels_are_shared), cmocka_unit_test(test_einsum_spellings),
 		cmocka_unit_test(test_hostile_graphs), cmocka_unit_test(test_texts_compile),
 	};
 
