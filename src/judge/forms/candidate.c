@@ -46,7 +46,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { WATCH_MS = 20, SPIN_MS = 20, STAND_US = 20, STOP_LIMIT_S = 10, END_LIMIT_MS = 2000, MAX_PROCESSES = 256, TEXT_BYTES = 12 << 10 };
+enum { WATCH_MS = 20, SPIN_MS = 20, STAND_US = 20, STOP_LIMIT_S = 10, END_LIMIT_MS = 2000, MAX_PROCESSES = 256, CHILDREN_BYTES = 1 << 16,
+       TEXT_BYTES = 12 << 10 };
 
 static void signal_it(const struct ww_candidate *c, int sig)
 {
@@ -75,14 +76,17 @@ static void drain_log(struct ww_candidate *c)
 
 struct tree { int processes; uint64_t resident_bytes; };
 
+/* All of it that fits: the kernel gives out lists a page at a time. */
 static size_t slurp(int dir, const char *name, char *text, size_t size)
 {
 	int fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : read(fd, text, size - 1);
+	size_t len = 0;
+	for (ssize_t n; fd >= 0 && len < size - 1 && (n = read(fd, text + len, size - 1 - len)) > 0;)
+		len += (size_t)n;
 	if (fd >= 0)
 		close(fd);
-	text[n > 0 ? n : 0] = 0;
-	return n > 0 ? (size_t)n : 0;
+	text[len] = 0;
+	return len;
 }
 
 /* The state letter of a process or thread whose stat line this is. */
@@ -114,10 +118,26 @@ static int shares_memory(pid_t parent, pid_t pid)
 	return parent && syscall(SYS_kcmp, parent, pid, KCMP_VM, 0, 0) == 0;
 }
 
+static void walk(pid_t parent, pid_t pid, struct tree *t);
+
+/* Those that a thread has started, dead ones that nobody has buried among them. */
+static void walk_children(pid_t pid, int tasks, const char *thread, struct tree *t)
+{
+	char path[64], *kids = malloc(CHILDREN_BYTES);
+	int used = 0, kid;
+	snprintf(path, sizeof(path), "%.20s/children", thread);
+	if (!kids || slurp(tasks, path, kids, CHILDREN_BYTES) == CHILDREN_BYTES - 1)
+		t->processes += MAX_PROCESSES;		/* more than anybody may have */
+	else
+		for (const char *p = kids; sscanf(p, "%d%n", &kid, &used) == 1; p += used)
+			walk(pid, kid, t);
+	free(kids);
+}
+
 /* Resident memory is counted for each process, so pages that a fork() has left shared count for each: an upper bound. */
 static void walk(pid_t parent, pid_t pid, struct tree *t)
 {
-	char path[64], text[4096];
+	char path[64], text[256];
 	unsigned long long all, resident;
 	snprintf(path, sizeof(path), "/proc/%d", (int)pid);
 	int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -133,14 +153,9 @@ static void walk(pid_t parent, pid_t pid, struct tree *t)
 	int tasks = openat(dir, "task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	close(dir);
 	DIR *d = tasks < 0 ? NULL : fdopendir(tasks);
-	for (struct dirent *e; d && (e = readdir(d));) {
-		snprintf(path, sizeof(path), "%.20s/children", e->d_name);
-		if (e->d_name[0] == '.' || !slurp(dirfd(d), path, text, sizeof(text)))
-			continue;
-		int used = 0, kid;
-		for (const char *p = text; sscanf(p, "%d%n", &kid, &used) == 1; p += used)
-			walk(pid, kid, t);
-	}
+	for (struct dirent *e; d && (e = readdir(d));)
+		if (e->d_name[0] != '.')
+			walk_children(pid, dirfd(d), e->d_name, t);
 	if (d)
 		closedir(d);
 }
