@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/kcmp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -450,11 +451,17 @@ static uint64_t resident_of(pid_t pid)
 
 enum { TREE_DEPTH_MAX = 128 };	/* more than a sandbox with a limit on processes can be deep */
 
+int ww_proc_shares_memory(pid_t parent, pid_t child)
+{
+	return syscall(SYS_kcmp, parent, child, KCMP_VM, 0, 0) == 0;
+}
+
 /* Children of every thread of pid, as the kernel lists them. */
-static uint64_t resident_tree(pid_t pid, int depth)
+static uint64_t resident_tree(pid_t parent, pid_t pid, int depth)
 {
 	char path[64];
-	uint64_t sum = resident_of(pid);
+	int shares = parent && ww_proc_shares_memory(parent, pid);	/* asked first: exec only ever gives it memory of its own */
+	uint64_t sum = shares ? 0 : resident_of(pid);
 	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
 	DIR *d = depth < TREE_DEPTH_MAX ? opendir(path) : NULL;
 	for (struct dirent *e; d && (e = readdir(d));) {
@@ -464,7 +471,7 @@ static uint64_t resident_tree(pid_t pid, int depth)
 			continue;
 		FILE *f = fopen(list, "re");
 		for (int kid; f && fscanf(f, "%d", &kid) == 1;)
-			sum += resident_tree(kid, depth + 1);
+			sum += resident_tree(pid, kid, depth + 1);
 		if (f)
 			fclose(f);
 	}
@@ -475,7 +482,7 @@ static uint64_t resident_tree(pid_t pid, int depth)
 
 uint64_t ww_proc_resident_bytes(const struct ww_proc *p)
 {
-	return p->pid > 0 ? resident_tree(p->pid, 0) : 0;
+	return p->pid > 0 ? resident_tree(0, p->pid, 0) : 0;
 }
 
 enum { WATCH_MS = 20 };

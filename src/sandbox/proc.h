@@ -56,8 +56,11 @@ void ww_proc_kill(struct ww_proc *p);
 enum ww_rc ww_proc_wait(struct ww_proc *p, uint64_t deadline_ns, int *status, struct ww_err *err) WW_MUST_CHECK;
 /* 1 while it runs (a zombie does not). */
 int ww_proc_alive(const struct ww_proc *p);
-/* Resident bytes of the worker and of everything below it; 0 where it is gone. */
+/* Resident bytes of the worker and of everything below it; 0 where it is gone.  Pages that fork() has left shared count for each process. */
 uint64_t ww_proc_resident_bytes(const struct ww_proc *p);
+/* 1 where a child has its parent's memory and not a copy: from vfork() to exec it has, and so has whoever is cloned so.  0 too where the system does
+ * not say. */
+int ww_proc_shares_memory(pid_t parent, pid_t child);
 /* "exited with code 3", "killed by signal 11 (Segmentation fault)". */
 void ww_proc_status_text(int status, struct ww_str *out);
 /* Path of our own binary: what runs now if it is called warpwright, else $WARPWRIGHT (unit tests).  PATH_MAX bytes. */

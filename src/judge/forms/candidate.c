@@ -35,7 +35,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/kcmp.h>
 #include <math.h>
 #include <poll.h>
 #include <signal.h>
@@ -111,13 +110,6 @@ static int lives(int dir)
 	return found;
 }
 
-/* Whether a child has its parent's memory and not a copy: from vfork() to exec it has, and so has whoever is cloned so.  Where the
- * system does not say, it counts twice. */
-static int shares_memory(pid_t parent, pid_t pid)
-{
-	return parent && syscall(SYS_kcmp, parent, pid, KCMP_VM, 0, 0) == 0;
-}
-
 static void walk(pid_t parent, pid_t pid, struct tree *t);
 
 /* Those that a thread has started, dead ones that nobody has buried among them. */
@@ -146,7 +138,7 @@ static void walk(pid_t parent, pid_t pid, struct tree *t)
 		return;
 	}
 	t->processes += lives(dir);
-	int shares = shares_memory(parent, pid);	/* asked first: exec only ever gives it memory of its own */
+	int shares = parent && ww_proc_shares_memory(parent, pid);	/* asked first: exec only ever gives it memory of its own */
 	slurp(dir, "statm", text, sizeof(text));
 	if (!shares && sscanf(text, "%llu %llu", &all, &resident) == 2)
 		t->resident_bytes += resident * (uint64_t)sysconf(_SC_PAGESIZE);
