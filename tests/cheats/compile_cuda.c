@@ -2,12 +2,16 @@
  * compiled by NVRTC and checked, for a device that is made up (an H100's numbers) and tasks whose shapes are written down here.
  *
  *     in    one job a line {"id", "task", "solution"}        out   {"id", "verdict": {status, correct, diagnostics, ...}}
+ *
+ * As in a judge, binaries that were good are kept in the store and checked again when they come from there; what is refused is
+ * compiled every time.
  */
 #include "base/json.h"
 #include "base/str.h"
 #include "judge/build/build.h"
 #include "judge/compile/compile.h"
 #include "judge/solution.h"
+#include "store/store.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,12 +113,15 @@ int main(void)
 	struct ww_compiler_opts o = { .target = WW_TARGET_CUDA, .cc = 90, .max_s = 5, .max_memory_bytes = 3ll << 29 };
 	struct ww_builder *b = NULL;
 	struct ww_compiler *c = NULL;
+	struct ww_store *store = NULL;
 
-	if (ww_builder_open(&b, &err) != WW_OK || ww_compiler_open(&c, &o, &err) != WW_OK) {
+	if (ww_store_open(&store, NULL, &err) != WW_OK || ww_builder_open(&b, &err) != WW_OK || ww_compiler_open(&c, &o, &err) != WW_OK) {
 		fprintf(stderr, "%s\n", err.msg);
 		ww_builder_close(b);
+		ww_store_close(store);
 		return err.rc == WW_ERR_MISSING ? 77 : 3;
 	}
+	ww_compiler_keep(c, store);
 	while (fgets(line, sizeof(line), stdin)) {
 		json_t *q = json_loads(line, 0, NULL), *a;
 		const char *id = ww_json_str(q, "id", ""), *task = ww_json_str(q, "task", ""), *status = NULL;
@@ -134,6 +141,7 @@ int main(void)
 		ww_str_release(&diag);
 	}
 	ww_compiler_close(c);
+	ww_store_close(store);
 	ww_builder_close(b);
 	return 0;
 }

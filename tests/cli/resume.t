@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # budget: 20 CPU-seconds
 # timeout: 900
-"""`optimize` interrupted by Ctrl-C and by kill -9, of itself and of its workers, and gone on with: the end is the same."""
+"""`optimize` interrupted by Ctrl-C and by kill -9, of itself and of its workers, and gone on with: the end is the same.  What is
+interrupted is a replay of a run's own record."""
 import os
 import signal
 import subprocess
@@ -11,8 +12,6 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
 sys.dont_write_bytecode = True
 from optimizing import *  # noqa: F403,E402
-
-replay = ("--policy", f"replay:{quick}")
 
 # ---- Interrupted and gone on with
 
@@ -43,9 +42,12 @@ def run_until(out, n_lines, how, victim="", victim_at=0):
 
 
 first = os.path.join(TMP, "first")
-code, out, err = run(command(task, first, *replay))
+code, out, err = run(command(task, first, "--policy", f"replay:{quick}"))
 ok(code == 1 and episode(first)[-1].get("reason") == "submitted", "an undisturbed run, to compare with", out + err)
+ok("correct by rule strict" in out and "\033" not in out and "\r" not in out, "it ends with a table, and nothing is drawn where no terminal is", out)
 total = len(lines_of(first))
+# All others replay its record: a replay has the same messages, solutions and correctness, disturbed or not.
+replay = ("--policy", f"replay:{first}/episode.jsonl")
 
 where = os.path.join(TMP, "early")
 code, _, out, err = run_until(where, 0, signal.SIGINT)

@@ -4,6 +4,7 @@ revision, and a client extension follows tasks.  Prints TAP; one reference worke
 import asyncio
 import gc
 import json
+import os
 import subprocess
 import sys
 import warnings
@@ -22,7 +23,9 @@ gc.enable()
 WW, ROOT = sys.argv[1], sys.argv[2]
 SOLUTION = ROOT + "/examples/solutions/cpu/bias_gelu"
 TASK = SOLUTION + "/task.py"
-SERVER = StdioServerParameters(command=WW, args=["mcp", "--target", "cpu", "--threads", "1"], env={"WARPWRIGHT_HOME": ROOT})
+# The SDK passes little on; without XDG_CACHE_HOME the store would be the user's own.
+ENV = {"WARPWRIGHT_HOME": ROOT, **{k: v for k, v in os.environ.items() if k == "XDG_CACHE_HOME"}}
+SERVER = StdioServerParameters(command=WW, args=["mcp", "--target", "cpu", "--threads", "1"], env=ENV)
 NAMES = ["inspect", "compile", "verify", "profile", "optimize", "export"]
 count = 0
 warnings.simplefilter("ignore")    # what the older revisions had is deprecated in the newest

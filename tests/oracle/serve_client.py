@@ -4,6 +4,7 @@ message.  Prints TAP; one reference worker.     serve_client.py WARPWRIGHT SOURC
 import asyncio
 import gc
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -114,7 +115,7 @@ def openenv_door(url):
 print("1..12")
 with tempfile.TemporaryDirectory() as work, subprocess.Popen(
         [WW, "serve", "--port", "0", "--json", "--target", "cpu", "--threads", "1", "--baselines", "eager", "--max-time-seconds", "0.2"],
-        stdout=subprocess.PIPE, cwd=work, env={"WARPWRIGHT_HOME": ROOT, "PATH": "/usr/bin:/bin", "HOME": work}) as server:
+        stdout=subprocess.PIPE, cwd=work, env={"WARPWRIGHT_HOME": ROOT, "PATH": "/usr/bin:/bin", "HOME": work, "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME", work)}) as server:
     base = f"http://127.0.0.1:{json.loads(server.stdout.readline())['port']}"
     asyncio.run(mcp_door(base + "/mcp"))
     openenv_door(base)
