@@ -381,7 +381,7 @@ static void profile_of_solutions(void **state)
 
 static int open_all(void **state)
 {
-	struct ww_judge_opts o = { .target = WW_TARGET_CPU, .sanitize = 1, .baselines = 1u << WW_BASE_EAGER, .max_run_s = 3, .max_time_s = 0.3, .max_repeat_s = 60, .threads = 1 };
+	struct ww_judge_opts o = { .target = WW_TARGET_CPU, .sanitize = 1, .baselines = 1u << WW_BASE_EAGER, .max_run_s = 2, .max_time_s = 0.3, .max_repeat_s = 60, .threads = 1 };
 	struct ww_err err = WW_ERR_INIT;
 	struct ww_task t;
 	(void)state;
