@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# budget: 10 CPU-seconds
+# budget: 9 CPU-seconds
 # timeout: 900
 """A whole `optimize` of the examples on the cpu target: what the planner writes first for each of the twelve is correct by `strict`.
 

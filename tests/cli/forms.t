@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # timeout: 400
-# budget: 15 CPU-seconds
+# budget: 9 CPU-seconds
 """Solutions in the KernelBench and CUDA-Agent forms on the cpu target, all through one batch: honest ones, wrong ones, escapes.
 
 What one candidate's process can and cannot do is in tests/unit/judge/test_candidate.c; here whole verdicts are looked at."""

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# budget: 8 CPU-seconds
+# budget: 6 CPU-seconds
 """`optimize` with a model behind an HTTP server: two episodes side by side under one budget, the key nowhere, nothing asked twice;
 and what is wrong before the first call."""
 import json

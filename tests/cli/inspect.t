@@ -1,5 +1,5 @@
 #!/bin/sh
-# budget: 9 CPU-seconds
+# budget: 7 CPU-seconds
 # warpwright inspect: the table, the JSON, and one clear line with the right exit code for what is no task.
 W=${WARPWRIGHT:-build/warpwright}
 D=${WW_SOURCE_DIR:-.}/tests/data/tasks

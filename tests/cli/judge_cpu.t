@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# budget: 17 CPU-seconds
+# budget: 10 CPU-seconds
 # timeout: 600
 """`warpwright judge` on the cpu target as a command: a whole verdict, rules, a killed runner, exit codes.
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # label: oracle
-# budget: 8 CPU-seconds
+# budget: 7 CPU-seconds
 """`warpwright mcp` and the official MCP Python SDK (tests/oracle/mcp_client.py, with .venv-oracle: tools/setup check)."""
 import os
 import subprocess

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# budget: 6 CPU-seconds
+# budget: 7 CPU-seconds
 """optimize --policy model:DIR: a random model works through the same loop; two episodes share an engine and stay themselves."""
 import json
 import os

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# budget: 20 CPU-seconds
+# budget: 14 CPU-seconds
 # timeout: 900
 """`optimize` interrupted by Ctrl-C and by kill -9, of itself and of its workers, and gone on with: the end is the same.  What is
 interrupted is a replay of a run's own record."""

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# budget: 10 CPU-seconds
+# budget: 9 CPU-seconds
 """warpwright train: killed and resumed to the same bits, losses of PyTorch, memory as predicted, bad input refused in one line."""
 import hashlib
 import json

@@ -1,5 +1,5 @@
 /* The whole judge on the cpu target: an honest solution, wrong ones, and every kind of fault, on one task with one reference
- * worker.  Skipped where there is no Python with PyTorch.  budget: 15 CPU-seconds */
+ * worker.  Skipped where there is no Python with PyTorch.  budget: 12 CPU-seconds */
 #include "unit.h"
 
 #include "base/json.h"

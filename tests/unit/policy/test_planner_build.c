@@ -1,7 +1,7 @@
 /* The planner's builds over recorded graphs: every fixture gives a solution for both targets, the same one each time, and the
  * texts compile.  Numbers are the judge's to check: tests/cli/optimize.t runs whole examples.
  *
- * budget: 9 CPU-seconds */
+ * budget: 7 CPU-seconds */
 #include "unit.h"
 
 #include "base/fs.h"

@@ -1,6 +1,6 @@
 /* The whole conversation with a real worker on the cpu target; make check sets PyTorch up, so that it cannot be missing.
  *
- * budget: 15 CPU-seconds */
+ * budget: 11 CPU-seconds */
 #include "unit.h"
 
 #include "base/fs.h"
