@@ -135,7 +135,7 @@ static void op_name(const char *target, char *out, size_t cap)
 
 static pl_lower_fn find(const char *name)
 {
-	static const struct pl_lower_row *const tables[] = { pl_lower_point, pl_lower_shape, pl_lower_resample, pl_lower_reduce, pl_lower_nn, pl_lower_rnn };
+	static const struct pl_lower_row *const tables[] = { pl_lower_point, pl_lower_shape, pl_lower_resample, pl_lower_reduce, pl_lower_nn, pl_lower_rnn, pl_lower_index, pl_lower_order };
 
 	for (size_t t = 0; t < WW_ARRAY_LEN(tables); t++)
 		for (const struct pl_lower_row *r = tables[t]; r->op; r++)
@@ -213,22 +213,9 @@ static void guard_literals(struct pl *pl, struct gnode *n)
 static void rebind(struct pl *pl, struct gnode *n)
 {
 	const char *dot = strchr(n->target + 5, '.');
-	struct gnode *self;
-	struct val *old;
 
-	if (strncmp(n->target, "aten.", 5) || !dot || dot[-1] != '_' || dot[-2] == '_' || !n->n_arg || n->arg[0].kind != G_VAL || !n->out[0])
-		return;
-	old = pl_val_of(pl, &n->arg[0]);
-	if (old->kind == V_VIEW)
-		pl_cannot(pl, n, "it writes into a view");
-	self = pl_graph_node(pl, n->arg[0].name);
-	if (self) {
-		self->out[0] = n->out[0];
-		return;
-	}
-	for (int i = 0; i < pl->n_buf; i++)
-		if (pl->buf[i]->val == old)
-			pl->buf[i]->val = n->out[0];
+	if (!strncmp(n->target, "aten.", 5) && dot && dot[-1] == '_' && dot[-2] != '_' && n->n_arg && n->arg[0].kind == G_VAL && n->out[0])
+		pl_write(pl, n, n->arg[0].name, NULL, n->out[0]);
 }
 
 void pl_lower(struct pl *pl)

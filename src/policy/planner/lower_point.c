@@ -70,9 +70,13 @@ static void unary(struct pl *pl, struct gnode *n)
 	base_name(n, name, sizeof name);
 	for (size_t i = 0; i < WW_ARRAY_LEN(map); i++)
 		if (!strcmp(map[i].name, name)) {
-			if (map[i].op == OP_ROUND && pl_arg_int(pl, n, 1, "decimals", 0))
-				pl_cannot(pl, n, "decimals");
-			done(n, pl_op1(pl, map[i].op, operand(pl, n, 0, "self")));
+			int64_t decimals = map[i].op == OP_ROUND ? pl_arg_int(pl, n, 1, "decimals", 0) : 0;
+			struct val *x = operand(pl, n, 0, "self"), *ten = N(pow(10, (double)(decimals < 0 ? -decimals : decimals)));
+
+			if (decimals)
+				done(n, decimals > 0 ? DIV(pl_op1(pl, OP_ROUND, MUL(x, ten)), ten) : MUL(pl_op1(pl, OP_ROUND, DIV(x, ten)), ten));
+			else
+				done(n, pl_op1(pl, map[i].op, x));
 			return;
 		}
 	pl_cannot(pl, n, "operator");
@@ -85,15 +89,13 @@ static void binary(struct pl *pl, struct gnode *n)
 		{ "minimum", OP_MINIMUM }, { "pow", OP_POW }, { "atan2", OP_ATAN2 }, { "fmod", OP_FMOD },
 		{ "remainder", OP_REM }, { "floor_divide", OP_FLOORDIV }, { "rsub", OP_SUB }, { "subtract", OP_SUB },
 		{ "float_power", OP_POW }, { "__lshift__", OP_SHL }, { "__rshift__", OP_SHR }, { "bitwise_left_shift", OP_SHL },
-		{ "bitwise_right_shift", OP_SHR }, { "fmax", OP_MAXIMUM }, { "fmin", OP_MINIMUM },
+		{ "bitwise_right_shift", OP_SHR },
 	};
 	struct val *a = operand(pl, n, 0, "self"), *b = operand(pl, n, 1, "other");
 	struct garg *alpha = pl_arg(n, 2, "alpha");
 	char name[64];
 
 	base_name(n, name, sizeof name);
-	if (!strcmp(name, "fmax") || !strcmp(name, "fmin"))
-		pl_cannot(pl, n, "NaN rule of fmax and fmin");
 	if (!strcmp(name, "rsub")) {
 		struct val *t = a;
 
@@ -149,9 +151,13 @@ static void division(struct pl *pl, struct gnode *n)
 	struct val *a = operand(pl, n, 0, "self"), *b = operand(pl, n, 1, "other"), *q;
 
 	if (!pl_is_float(n->meta[0].dt)) {
-		if (strcmp(mode, "floor"))
-			pl_cannot(pl, n, "integer division with truncation");
-		done(n, pl_op2(pl, OP_FLOORDIV, a, b));
+		q = pl_op2(pl, OP_FLOORDIV, a, b);
+		if (!strcmp(mode, "trunc")) {	/* away from the floor where the signs differ and something is left */
+			struct val *left = pl_op2(pl, OP_NE, MUL(q, b), a), *below = pl_op2(pl, OP_LXOR, pl_op2(pl, OP_LT, a, N(0)), pl_op2(pl, OP_LT, b, N(0)));
+
+			q = ADD(q, pl_cast(pl, pl_op2(pl, OP_LAND, left, below), a->dt));
+		}
+		done(n, q);
 		return;
 	}
 	if (b->kind == V_CONST && b->f != 0 && !*mode && log2(fabs(b->f)) == floor(log2(fabs(b->f))))
@@ -452,6 +458,102 @@ static void nan_to_num(struct pl *pl, struct gnode *n)
 	done(n, pl_where(pl, pl_op2(pl, OP_EQ, x, N(-INFINITY)), N(pl_arg_num(pl, n, 3, "neginf", -big)), x));
 }
 
+/* Functions of one number that are a few operations. */
+static void more_unary(struct pl *pl, struct gnode *n)
+{
+	struct val *raw = pl_need_val(pl, n, 0, "self"), *x = raw;
+	char name[64];
+	const char *op = base_name(n, name, sizeof name);
+	const double pi = 3.14159265358979323846;
+
+	if (strncmp(op, "is", 2) && strcmp(op, "signbit"))
+		x = operand(pl, n, 0, "self");
+	else if (!pl_is_float(raw->dt))
+		pl_cannot(pl, n, "type");
+	if (!strcmp(op, "isfinite"))
+		done(n, pl_op2(pl, OP_LT, pl_op1(pl, OP_ABS, x), pl_constf(pl, x->dt, INFINITY)));
+	else if (!strcmp(op, "isposinf") || !strcmp(op, "isneginf"))
+		done(n, pl_op2(pl, OP_EQ, x, pl_constf(pl, x->dt, op[2] == 'p' ? INFINITY : -INFINITY)));
+	else if (!strcmp(op, "signbit"))	/* 1 / -0 is -inf */
+		done(n, pl_op2(pl, OP_LOR, pl_op2(pl, OP_LT, x, pl_constf(pl, x->dt, 0)), pl_op2(pl, OP_LAND, pl_op2(pl, OP_EQ, x, pl_constf(pl, x->dt, 0)),
+			pl_op2(pl, OP_LT, pl_op1(pl, OP_RECIP, x), pl_constf(pl, x->dt, 0)))));
+	else if (!strcmp(op, "deg2rad"))
+		done(n, MUL(x, N(pi / 180)));
+	else if (!strcmp(op, "rad2deg"))
+		done(n, MUL(x, N(180 / pi)));
+	else if (!strcmp(op, "sinc"))
+		done(n, pl_where(pl, pl_op2(pl, OP_EQ, x, N(0)), N(1), DIV(pl_op1(pl, OP_SIN, MUL(x, N(pi))), MUL(x, N(pi)))));
+	else if (!strcmp(op, "special_ndtr"))	/* erfc keeps the small values of the left tail */
+		done(n, MUL(pl_op1(pl, OP_ERFC, MUL(x, N(-0.70710678118654752440))), N(0.5)));
+	else
+		pl_cannot(pl, n, "operator");
+}
+
+static void logit(struct pl *pl, struct gnode *n)
+{
+	struct val *x = operand(pl, n, 0, "self");
+	struct garg *eps = pl_arg(n, 1, "eps");
+
+	if (eps && eps->kind == G_FLOAT)
+		x = MIN(MAX(x, N(eps->f)), N(1 - eps->f));
+	done(n, pl_op1(pl, OP_LOG, DIV(x, SUB(N(1), x))));
+}
+
+static struct val *negative(struct pl *pl, struct gnode *n, struct val *x)	/* -0 counts */
+{
+	return pl_op2(pl, OP_LOR, pl_op2(pl, OP_LT, x, N(0)), pl_op2(pl, OP_LAND, pl_op2(pl, OP_EQ, x, N(0)), pl_op2(pl, OP_LT, pl_op1(pl, OP_RECIP, x), N(0))));
+}
+
+/* Functions of two numbers that are a few operations. */
+static void more_binary(struct pl *pl, struct gnode *n)
+{
+	char name[64];
+	const char *op = base_name(n, name, sizeof name);
+	struct val *a = operand(pl, n, 0, "self"), *b = operand(pl, n, 1, "other"), *hi, *lo;
+
+	if (!pl_is_float(n->meta[0].dt))
+		pl_cannot(pl, n, "type");
+	if (!strcmp(op, "hypot")) {	/* scaled, so that squares neither overflow nor vanish */
+		hi = MAX(pl_op1(pl, OP_ABS, a), pl_op1(pl, OP_ABS, b));
+		lo = MIN(pl_op1(pl, OP_ABS, a), pl_op1(pl, OP_ABS, b));
+		lo = pl_where(pl, GT(hi, N(0)), DIV(lo, hi), N(0));
+		done(n, MUL(hi, pl_op1(pl, OP_SQRT, ADD(N(1), MUL(lo, lo)))));
+	} else if (!strcmp(op, "copysign")) {
+		a = pl_op1(pl, OP_ABS, a);
+		done(n, pl_where(pl, negative(pl, n, b), pl_op1(pl, OP_NEG, a), a));
+	} else if (!strcmp(op, "heaviside")) {
+		done(n, pl_where(pl, pl_op2(pl, OP_EQ, a, N(0)), b, pl_where(pl, GT(a, N(0)), N(1), pl_where(pl, pl_op1(pl, OP_ISNAN, a), a, N(0)))));
+	} else if (!strcmp(op, "xlogy") || !strcmp(op, "special_xlogy") || !strcmp(op, "special_xlog1py")) {
+		struct val *l = pl_op1(pl, strstr(op, "1py") ? OP_LOG1P : OP_LOG, b);
+
+		done(n, pl_where(pl, pl_op2(pl, OP_LAND, pl_op2(pl, OP_EQ, a, N(0)), pl_op1(pl, OP_LNOT, pl_op1(pl, OP_ISNAN, b))), N(0), MUL(a, l)));
+	} else if (!strcmp(op, "fmax") || !strcmp(op, "fmin")) {
+		struct val *m = op[2] == 'a' ? MAX(a, b) : MIN(a, b);
+
+		done(n, pl_where(pl, pl_op1(pl, OP_ISNAN, a), b, pl_where(pl, pl_op1(pl, OP_ISNAN, b), a, m)));
+	} else if (!strcmp(op, "logaddexp2")) {
+		struct val *d = pl_op1(pl, OP_NEG, pl_op1(pl, OP_ABS, SUB(a, b)));
+
+		done(n, ADD(MAX(a, b), MUL(pl_op1(pl, OP_LOG1P, pl_op1(pl, OP_EXP2, d)), N(1.4426950408889634))));
+	} else if (!strcmp(op, "ldexp")) {
+		done(n, MUL(a, pl_op1(pl, OP_EXP2, b)));
+	} else {
+		pl_cannot(pl, n, "operator");
+	}
+}
+
+static void isclose(struct pl *pl, struct gnode *n)
+{
+	struct val *a = pl_need_val(pl, n, 0, "self"), *b = pl_cast(pl, pl_need_val(pl, n, 1, "other"), a->dt), *tol, *close;
+	double rtol = pl_arg_num(pl, n, 2, "rtol", 1e-5), atol = pl_arg_num(pl, n, 3, "atol", 1e-8);
+
+	if (!pl_is_float(a->dt) || pl_arg_int(pl, n, 4, "equal_nan", 0))
+		pl_cannot(pl, n, "type, or equal NaNs");
+	tol = ADD(MUL(pl_op1(pl, OP_ABS, b), pl_constf(pl, a->dt, rtol)), pl_constf(pl, a->dt, atol));
+	close = pl_op2(pl, OP_LAND, pl_op2(pl, OP_LE, pl_op1(pl, OP_ABS, SUB(a, b)), tol), pl_op2(pl, OP_LT, pl_op1(pl, OP_ABS, SUB(a, b)), pl_constf(pl, a->dt, INFINITY)));
+	done(n, pl_op2(pl, OP_LOR, close, pl_op2(pl, OP_EQ, a, b)));
+}
+
 #define U(name) { name, unary }
 #define B(name) { name, binary }
 #define C(name) { name, compare }
@@ -476,6 +578,11 @@ const struct pl_lower_row pl_lower_point[] = {
 	{ "hardswish", hardswish }, { "log_sigmoid", log_sigmoid }, { "softshrink", softshrink }, { "hardshrink", hardshrink },
 	{ "threshold", threshold }, { "square", square }, { "frac", frac }, { "logaddexp", logaddexp }, { "where", where },
 	{ "masked_fill", masked_fill }, { "lerp", lerp }, { "addcmul", addcx }, { "addcdiv", addcx }, { "glu", glu },
+	{ "isfinite", more_unary }, { "isposinf", more_unary }, { "isneginf", more_unary }, { "signbit", more_unary }, { "deg2rad", more_unary },
+	{ "rad2deg", more_unary }, { "sinc", more_unary }, { "special_ndtr", more_unary }, { "logit", logit }, { "special_logit", logit },
+	{ "hypot", more_binary }, { "copysign", more_binary }, { "heaviside", more_binary }, { "xlogy", more_binary }, { "special_xlogy", more_binary },
+	{ "special_xlog1py", more_binary }, { "fmax", more_binary }, { "fmin", more_binary }, { "logaddexp2", more_binary }, { "ldexp", more_binary },
+	{ "isclose", isclose },
 	{ "to", cast }, { "_to_copy", cast }, { "type_as", cast }, { "nan_to_num", nan_to_num },
 	{ NULL, NULL }
 };

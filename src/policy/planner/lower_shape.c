@@ -235,7 +235,8 @@ static void narrow(struct pl *pl, struct gnode *n)
 static void chunk(struct pl *pl, struct gnode *n)
 {
 	struct val *a = self(pl, n);
-	int d = pl_dim(pl, n, pl_arg_int(pl, n, 2, "dim", 0), a->rank);
+	int named = !strncmp(n->target + 6, "split", 5), own = n->target[5] == 'h' ? a->rank > 1 : n->target[5] == 'd' ? 2 : 0;	/* aten.Xsplit */
+	int d = named ? own : pl_dim(pl, n, pl_arg_int(pl, n, 2, "dim", 0), a->rank);
 	const struct ix *at = ix_const(pl, 0);
 
 	for (int i = 0; i < n->n_out; i++) {
@@ -347,6 +348,78 @@ static void stack(struct pl *pl, struct gnode *n)
 	done(n, pl_cat(pl, v, k, d));
 }
 
+/* hstack and its like: tensors of too few dimensions get some first. */
+static void stack_as(struct pl *pl, struct gnode *n)
+{
+	struct val *v[4096];
+	int k = list_vals(pl, n, v, 4096);
+	char kind = n->target[5];	/* aten.Xstack */
+
+	for (int i = 0; i < k; i++) {
+		if (kind == 'c' && v[i]->rank == 1)
+			v[i] = pl_unsqueeze(pl, v[i], 1);
+		else if (kind == 'v' && v[i]->rank == 1)
+			v[i] = pl_unsqueeze(pl, v[i], 0);
+		else if (kind == 'd' && v[i]->rank == 1)
+			v[i] = pl_unsqueeze(pl, pl_unsqueeze(pl, v[i], 0), 2);
+		else if (kind == 'd' && v[i]->rank == 2)
+			v[i] = pl_unsqueeze(pl, v[i], 2);
+	}
+	done(n, pl_cat(pl, v, k, kind == 'd' ? 2 : kind == 'v' ? 0 : kind == 'h' && v[0]->rank == 1 ? 0 : 1));
+}
+
+static void block_diag(struct pl *pl, struct gnode *n)
+{
+	struct val *v[4096], *out = NULL;
+	int k = list_vals(pl, n, v, 4096);
+	const struct ix *size[2] = { ix_const(pl, 0), ix_const(pl, 0) }, *at[2] = { size[0], size[1] };
+
+	for (int i = 0; i < k; i++)
+		for (int d = 0; d < 2; d++) {
+			if (v[i]->rank != 2)
+				pl_cannot(pl, n, "blocks that are no matrices");
+			size[d] = ix_add(pl, size[d], v[i]->size[d]);
+		}
+	for (int i = 0; i < k; i++) {
+		const struct ix *map[2], *in = ix_const(pl, 1);
+		struct val *part;
+
+		for (int d = 0; d < 2; d++) {
+			map[d] = ix_sub(pl, pl->place[d], at[d]);
+			in = ix_mul(pl, in, ix_mul(pl, ix_lt(pl, ix_addc(pl, at[d], -1), pl->place[d]), ix_lt(pl, map[d], v[i]->size[d])));
+			at[d] = ix_add(pl, at[d], v[i]->size[d]);
+		}
+		part = pl_view_if(pl, v[i], 2, size, map, in, 0);
+		out = out ? pl_op2(pl, OP_ADD, out, part) : part;
+	}
+	done(n, out);
+}
+
+static struct val *flipped(struct pl *pl, struct val *a, int d)
+{
+	const struct ix *map[PL_MAX_RANK];
+
+	for (int k = 0; k < a->rank; k++)
+		map[k] = k == d ? ix_sub(pl, ix_addc(pl, a->size[k], -1), pl->place[k]) : pl->place[k];
+	return pl_view(pl, a, a->rank, a->size, map);
+}
+
+static void flip_one(struct pl *pl, struct gnode *n) { done(n, flipped(pl, self(pl, n), strstr(n->target, "fliplr") ? 1 : 0)); }
+
+static void rot90(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n);
+	int64_t dims[2] = { 0, 1 }, k = pl_arg_int(pl, n, 1, "k", 1);
+	int x, y;
+
+	pl_arg_ints(pl, n, 2, "dims", dims, 2);
+	x = pl_dim(pl, n, dims[0], a->rank);
+	y = pl_dim(pl, n, dims[1], a->rank);
+	for (k = (k % 4 + 4) % 4; k > 0; k--)
+		a = flipped(pl, swap(pl, a, x, y), x);
+	done(n, a);
+}
+
 static void flip(struct pl *pl, struct gnode *n)
 {
 	struct val *a = self(pl, n);
@@ -371,8 +444,16 @@ static void roll(struct pl *pl, struct gnode *n)
 	int64_t by[PL_MAX_RANK], dims[PL_MAX_RANK];
 	int k = pl_arg_ints(pl, n, 1, "shifts", by, PL_MAX_RANK), kd = pl_arg_ints(pl, n, 2, "dims", dims, PL_MAX_RANK);
 
+	if (kd == 0 && k == 1) {
+		const struct ix *size[1] = { pl_numel(pl, a) };
+		int64_t total = ix_num(size[0]);
+
+		map[0] = ix_mod(pl, ix_addc(pl, pl->place[0], ((-by[0]) % total + total) % total), size[0]);
+		done(n, pl_reshape(pl, pl_view(pl, pl_reshape(pl, a, 1, size), 1, size, map), a->rank, a->size));
+		return;
+	}
 	if (kd != k)
-		pl_cannot(pl, n, "a roll of the flattened tensor");
+		pl_cannot(pl, n, "arguments");
 	for (int d = 0; d < a->rank; d++)
 		map[d] = pl->place[d];
 	for (int i = 0; i < k; i++) {
@@ -480,6 +561,113 @@ static void arange(struct pl *pl, struct gnode *n)
 	done(n, i);
 }
 
+/* linspace and logspace; from both ends, as PyTorch counts. */
+static void linspace(struct pl *pl, struct gnode *n)
+{
+	const struct ix *size[1] = { ix_const(pl, n->meta[0].size[0]) };
+	double a = pl_arg_num(pl, n, 0, "start", 0), b = pl_arg_num(pl, n, 1, "end", 0);
+	int64_t steps = n->meta[0].size[0], dt = n->meta[0].dt;
+	struct val *up, *down, *v, *i = pl_cast(pl, pl_index(pl, WW_I64, 1, size, pl->place[0]), WW_F64);
+	double step = steps > 1 ? (b - a) / (double)(steps - 1) : 0;
+
+	up = pl_op2(pl, OP_ADD, pl_op2(pl, OP_MUL, i, pl_constf(pl, WW_F64, step)), pl_constf(pl, WW_F64, a));
+	down = pl_op2(pl, OP_SUB, pl_constf(pl, WW_F64, b), pl_op2(pl, OP_MUL, pl_op2(pl, OP_SUB, pl_constf(pl, WW_F64, (double)(steps - 1)), i), pl_constf(pl, WW_F64, step)));
+	v = pl_where(pl, pl_index(pl, WW_BOOL, 1, size, ix_lt(pl, pl->place[0], ix_const(pl, steps / 2))), up, down);
+	if (strstr(n->target, "logspace"))
+		v = pl_op2(pl, OP_POW, pl_constf(pl, WW_F64, pl_arg_num(pl, n, 3, "base", 10)), v);
+	done(n, pl_cast(pl, v, (int)dt));
+}
+
+static void eye(struct pl *pl, struct gnode *n)
+{
+	const struct ix *size[2] = { ix_const(pl, n->meta[0].size[0]), ix_const(pl, n->meta[0].size[1]) };
+
+	done(n, pl_cast(pl, pl_index(pl, WW_BOOL, 2, size, ix_eqz(pl, ix_sub(pl, pl->place[0], pl->place[1]), ix_const(pl, 0))), n->meta[0].dt));
+}
+
+/* The last dimension onto the diagonal of a square. */
+static void diag_embed(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n);
+	int64_t off = pl_arg_int(pl, n, 1, "offset", 0);
+	int rank = a->rank + 1, d1 = pl_dim(pl, n, pl_arg_int(pl, n, 2, "dim1", -2), rank), d2 = pl_dim(pl, n, pl_arg_int(pl, n, 3, "dim2", -1), rank), o = 0;
+	const struct ix *size[PL_MAX_RANK], *map[PL_MAX_RANK], *side = ix_addc(pl, a->size[a->rank - 1], off < 0 ? -off : off), *in;
+
+	for (int d = 0; d < rank; d++) {
+		size[d] = d == d1 || d == d2 ? side : a->size[o];
+		if (d != d1 && d != d2)
+			map[o++] = pl->place[d];
+	}
+	map[o] = off >= 0 ? pl->place[d1] : pl->place[d2];
+	in = ix_mul(pl, ix_eqz(pl, ix_sub(pl, ix_addc(pl, pl->place[d1], off), pl->place[d2]), ix_const(pl, 0)), ix_lt(pl, map[o], a->size[a->rank - 1]));
+	done(n, pl_view_if(pl, a, rank, size, map, in, 0));
+}
+
+static void meshgrid(struct pl *pl, struct gnode *n)
+{
+	struct garg *l = pl_arg(n, 0, "tensors");
+	int xy = !strcmp(pl_arg_str(n, 1, "indexing", "ij"), "xy");
+
+	for (int i = 0; l && l->kind == G_LIST && i < l->n && i < n->n_out; i++) {
+		struct val *v = pl_val_of(pl, &l->item[i]);
+		const struct ix *size[PL_MAX_RANK], *map[1];
+		int at = xy && i < 2 && l->n > 1 ? 1 - i : i;
+
+		for (int k = 0; k < l->n; k++) {
+			struct val *o = pl_val_of(pl, &l->item[k]);
+			int d = xy && k < 2 && l->n > 1 ? 1 - k : k;
+
+			size[d] = o->rank ? o->size[0] : ix_const(pl, 1);
+		}
+		map[0] = pl->place[at];
+		n->out[i] = pl_view(pl, v, l->n, size, map);
+	}
+}
+
+static void diff(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n);
+	int d = pl_dim(pl, n, pl_arg_int(pl, n, 2, "dim", -1), a->rank);
+	int64_t times = pl_arg_int(pl, n, 1, "n", 1);
+
+	if (pl_arg_val(pl, n, 3, "prepend") || pl_arg_val(pl, n, 4, "append") || a->dt == WW_BOOL)
+		pl_cannot(pl, n, "what is put before or behind");
+	for (; times > 0; times--) {
+		const struct ix *less = ix_addc(pl, a->size[d], -1);
+
+		a = pl_op2(pl, OP_SUB, pl_slice(pl, a, d, ix_const(pl, 1), less, 1), pl_slice(pl, a, d, ix_const(pl, 0), less, 1));
+	}
+	done(n, a);
+}
+
+/* The places of the lower or upper triangle, row by row: the row is found by counting the elements of the rows above, 0 or 1 for each row. */
+static void tri_indices(struct pl *pl, struct gnode *n)
+{
+	int64_t rows = pl_arg_int(pl, n, 0, "row", 0), cols = pl_arg_int(pl, n, 1, "col", 0), off = pl_arg_int(pl, n, 2, "offset", 0);
+	const struct ix *size[2] = { ix_const(pl, 2), ix_const(pl, n->meta[0].size[1]) };
+	int lower = strstr(n->target, "tril") != NULL;
+	int64_t before = 0;
+	struct val *row = NULL, *col = NULL;
+
+	if (rows > 256)
+		pl_cannot(pl, n, "more than 256 rows");
+	for (int64_t r = 0; r < rows; r++) {
+		int64_t from = lower ? 0 : r + off < 0 ? 0 : r + off, to = lower ? (r + off + 1 < cols ? r + off + 1 : cols) : cols, len = to > from ? to - from : 0;
+		struct val *in, *c;
+
+		if (!len)
+			continue;
+		in = pl_index(pl, WW_BOOL, 2, size, ix_mul(pl, ix_lt(pl, ix_const(pl, before - 1), pl->place[1]), ix_lt(pl, pl->place[1], ix_const(pl, before + len))));
+		c = pl_index(pl, WW_I64, 2, size, ix_addc(pl, pl->place[1], from - before));
+		row = row ? pl_where(pl, in, pl_consti(pl, WW_I64, r), row) : pl_index(pl, WW_I64, 2, size, ix_const(pl, r));
+		col = col ? pl_where(pl, in, c, col) : c;
+		before += len;
+	}
+	if (!row)
+		pl_cannot(pl, n, "no elements");
+	done(n, pl_where(pl, pl_index(pl, WW_BOOL, 2, size, ix_lt(pl, pl->place[0], ix_const(pl, 1))), row, col));
+}
+
 /* out[idx] = src[..., index value, ...]: map[] for the other dimensions; `at` has the shape of the result. */
 struct val *pl_gather(struct pl *pl, struct val *src, struct val *at, int dim, int rank, const struct ix *const *size,
 			     const struct ix *const *map)
@@ -496,7 +684,7 @@ struct val *pl_gather(struct pl *pl, struct val *src, struct val *at, int dim, i
 }
 
 /* Dimension `dim` of src is replaced by the dimensions of the index. */
-static struct val *take(struct pl *pl, struct val *src, struct val *index, int dim)
+struct val *pl_take(struct pl *pl, struct val *src, struct val *index, int dim)
 {
 	const struct ix *size[PL_MAX_RANK], *map[PL_MAX_RANK], *imap[PL_MAX_RANK];
 	int rank = src->rank - 1 + index->rank;
@@ -518,17 +706,9 @@ static struct val *take(struct pl *pl, struct val *src, struct val *index, int d
 	return pl_gather(pl, src, pl_view(pl, index, rank, size, imap), dim, rank, size, map);
 }
 
-static struct val *wrapped(struct pl *pl, struct val *index, const struct ix *size)
-{
-	struct val *n = pl_index(pl, WW_I64, index->rank, index->size, size);
-
-	index = pl_cast(pl, index, WW_I64);
-	return pl_where(pl, pl_op2(pl, OP_LT, index, pl_consti(pl, WW_I64, 0)), pl_op2(pl, OP_ADD, index, n), index);
-}
-
 static void embedding(struct pl *pl, struct gnode *n)
 {
-	done(n, take(pl, pl_need_val(pl, n, 0, "weight"), pl_cast(pl, pl_need_val(pl, n, 1, "indices"), WW_I64), 0));
+	done(n, pl_take(pl, pl_need_val(pl, n, 0, "weight"), pl_cast(pl, pl_need_val(pl, n, 1, "indices"), WW_I64), 0));
 }
 
 static void index_select(struct pl *pl, struct gnode *n)
@@ -536,30 +716,7 @@ static void index_select(struct pl *pl, struct gnode *n)
 	struct val *a = self(pl, n);
 	int d = pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), a->rank);
 
-	done(n, take(pl, a, pl_cast(pl, pl_need_val(pl, n, 2, "index"), WW_I64), d));
-}
-
-static void index_tensor(struct pl *pl, struct gnode *n)
-{
-	struct val *a = self(pl, n), *at = NULL;
-	struct garg *l = pl_arg(n, 1, "indices");
-	int d = -1;
-
-	if (!l || l->kind != G_LIST)
-		pl_cannot(pl, n, "arguments");
-	for (int i = 0; i < l->n; i++) {
-		struct val *v = l->item[i].kind == G_NONE ? NULL : pl_val_of(pl, &l->item[i]);
-
-		if (v && at)
-			pl_cannot(pl, n, "several index tensors");
-		if (v) {
-			at = v;
-			d = i;
-		}
-	}
-	if (!at || at->dt == WW_BOOL)
-		pl_cannot(pl, n, "the result's shape depends on data");
-	done(n, take(pl, a, wrapped(pl, at, a->size[d]), d));
+	done(n, pl_take(pl, a, pl_cast(pl, pl_need_val(pl, n, 2, "index"), WW_I64), d));
 }
 
 static void gather(struct pl *pl, struct gnode *n)
@@ -601,6 +758,26 @@ static void diagonal(struct pl *pl, struct gnode *n)
 	pl_guard_eq(pl, a->size[d0], ix_const(pl, ix_num(a->size[d0])), "the size of a diagonal");
 	pl_guard_eq(pl, a->size[d1], ix_const(pl, ix_num(a->size[d1])), "the size of a diagonal");
 	done(n, pl_view(pl, a, o + 1, size, map));
+}
+
+/* Of a vector the matrix, of a matrix the diagonal, or its sum. */
+static void diag(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n);
+	int64_t off = strstr(n->target, "trace") ? 0 : pl_arg_int(pl, n, 1, "diagonal", 0);
+	const struct ix *size[1], *map[2];
+
+	if (a->rank == 1) {
+		diag_embed(pl, n);
+		return;
+	}
+	size[0] = ix_const(pl, strstr(n->target, "trace") ? (ix_num(a->size[0]) < ix_num(a->size[1]) ? ix_num(a->size[0]) : ix_num(a->size[1])) : n->meta[0].size[0]);
+	map[0] = ix_addc(pl, pl->place[0], off < 0 ? -off : 0);
+	map[1] = ix_addc(pl, pl->place[0], off > 0 ? off : 0);
+	for (int d = 0; d < 2; d++)
+		pl_guard_eq(pl, a->size[d], ix_const(pl, ix_num(a->size[d])), "the size of a diagonal");
+	a = pl_view(pl, a, 1, size, map);
+	done(n, strstr(n->target, "trace") ? pl_reduce(pl, RED_SUM, pl_cast(pl, a, n->meta[0].dt), 1, 0) : a);
 }
 
 /* The item of a node with several results. */
@@ -654,12 +831,15 @@ const struct pl_lower_row pl_lower_shape[] = {
 	{ "moveaxis", movedim }, { "expand", expand }, { "broadcast_to", expand }, { "expand_as", expand_as },
 	{ "unsqueeze", unsqueeze }, { "squeeze", squeeze }, { "slice", slice }, { "select", select_dim }, { "narrow", narrow },
 	{ "chunk", chunk }, { "split", chunk }, { "split_with_sizes", chunk }, { "tensor_split", chunk }, { "unbind", unbind },
+	{ "hsplit", chunk }, { "vsplit", chunk }, { "dsplit", chunk }, { "hstack", stack_as }, { "vstack", stack_as }, { "dstack", stack_as }, { "column_stack", stack_as },
+	{ "block_diag", block_diag }, { "fliplr", flip_one }, { "flipud", flip_one }, { "rot90", rot90 }, { "linspace", linspace }, { "logspace", linspace }, { "eye", eye },
+	{ "diag_embed", diag_embed }, { "diag", diag }, { "trace", diag }, { "meshgrid", meshgrid }, { "diff", diff }, { "tril_indices", tri_indices }, { "triu_indices", tri_indices },
 	{ "cat", cat }, { "concat", cat }, { "concatenate", cat }, { "stack", stack }, { "flip", flip }, { "roll", roll },
 	{ "repeat", repeat }, { "tile", repeat }, { "repeat_interleave", repeat_interleave },
 	{ "tril", tri }, { "triu", tri },
 	{ "zeros", full }, { "ones", full }, { "full", full }, { "zeros_like", full }, { "ones_like", full }, { "full_like", full },
 	{ "new_zeros", full }, { "new_ones", full }, { "new_full", full }, { "scalar_tensor", full }, { "arange", arange },
-	{ "embedding", embedding }, { "index_select", index_select }, { "index", index_tensor }, { "gather", gather },
+	{ "embedding", embedding }, { "index_select", index_select }, { "gather", gather },
 	{ "one_hot", one_hot }, { "diagonal", diagonal },
 	{ "getitem", getitem },
 	{ "broadcast_tensors", broadcast_tensors }, { "_assert_tensor_metadata", nothing }, { "_assert_async", nothing }, { "sym_size", nothing },

@@ -348,7 +348,7 @@ int64_t pl_numel_now(const struct val *a);
 void pl_lower(struct pl *pl);
 typedef void (*pl_lower_fn)(struct pl *pl, struct gnode *n);
 struct pl_lower_row { const char *op; pl_lower_fn fn; };
-extern const struct pl_lower_row pl_lower_shape[], pl_lower_resample[], pl_lower_point[], pl_lower_reduce[], pl_lower_nn[], pl_lower_rnn[];
+extern const struct pl_lower_row pl_lower_shape[], pl_lower_resample[], pl_lower_point[], pl_lower_reduce[], pl_lower_nn[], pl_lower_rnn[], pl_lower_index[], pl_lower_order[];
 struct garg *pl_arg(struct gnode *n, int i, const char *name);
 struct val *pl_arg_val(struct pl *pl, struct gnode *n, int i, const char *name);	/* NULL for None */
 struct val *pl_need_val(struct pl *pl, struct gnode *n, int i, const char *name);
@@ -362,6 +362,10 @@ int pl_dim(struct pl *pl, struct gnode *n, int64_t d, int rank);
 /* out[idx] = src[..., value of at, ...] in dimension dim; map[] for the others; `at` has the shape of the result. */
 struct val *pl_gather(struct pl *pl, struct val *src, struct val *at, int dim, int rank, const struct ix *const *size,
 		      const struct ix *const *map);
+/* Dimension dim of src is replaced by the dimensions of the index (int64, not negative). */
+struct val *pl_take(struct pl *pl, struct val *src, struct val *index, int dim);
+/* Node n writes v to the node or place `name`: later readers see it, through views as well.  `own`: the view that it is written through, or NULL. */
+void pl_write(struct pl *pl, struct gnode *n, const char *name, const char *own, struct val *v);
 struct val *pl_softmax(struct pl *pl, struct val *x, int dim, int is_log);
 struct val *pl_linear(struct pl *pl, struct gnode *n, struct val *x, struct val *w, struct val *b);	/* x w^T + b, b may be NULL */
 /* The n values side by side along dimension d. */

@@ -1,0 +1,474 @@
+/* lower_index.c - writing to places that data or a view name: scatter and its kin, assignments, and lookups in tables.
+ *
+ * Values are functions of an index, so a write is turned round: each element of the result asks which of the written elements came to it, by a
+ * reduction over them ("hits").  That is deterministic, needs no atomics, and costs the product of both sizes: fine for what models scatter (experts,
+ * caches, labels), slow for long lists.
+ *
+ * An assignment through a view (z[:, 3] = y) gives the view's parent a new value, and so on up to the tensor that owns the memory; nodes that name
+ * any of them later see it.  A view of that tensor that was taken before and is read afterwards is refused: it would have to change under its reader. */
+#include "policy/planner/planner.h"
+
+#include <math.h>
+#include <string.h>
+
+static void done(struct gnode *n, struct val *v) { n->out[0] = v; }
+static struct val *self(struct pl *pl, struct gnode *n) { return pl_need_val(pl, n, 0, "self"); }
+
+/* ---- Hits ---- */
+
+/* Written elements as seen from each element of the result: one dimension more, the last, counts them along dimension `dim`. */
+struct hits {
+	int rank, dim;
+	struct val *hit, *src;		/* bool; NULL where only one number is written */
+	struct val *count;		/* 0, 1, ... along the last dimension */
+};
+
+/* v (whose dimensions are those of the result, of other sizes) with the last place in dimension dim; outside of v it reads `fill`. */
+static struct val *along(struct pl *pl, const struct val *to, int dim, struct val *v, const struct ix *m, double fill)
+{
+	const struct ix *size[PL_MAX_RANK], *map[PL_MAX_RANK], *cond = ix_const(pl, 1);
+	int r = to->rank;
+
+	for (int d = 0; d < r; d++) {
+		size[d] = to->size[d];
+		map[d] = d == dim ? pl->place[r] : pl->place[d];
+		if (d != dim && ix_num(v->size[d]) < ix_num(to->size[d]))
+			cond = ix_mul(pl, cond, ix_lt(pl, pl->place[d], v->size[d]));
+	}
+	size[r] = m;
+	return pl_view_if(pl, v, r + 1, size, map, cond, fill);
+}
+
+static struct hits hits_of(struct pl *pl, struct gnode *n, struct val *to, int dim, struct val *index, struct val *src)
+{
+	struct hits h = { .rank = to->rank, .dim = dim };
+	const struct ix *m = index->size[dim];
+	struct val *at;
+
+	if (to->rank + 1 > PL_MAX_RANK)
+		pl_cannot(pl, n, "dimensions");
+	at = along(pl, to, dim, pl_cast(pl, index, WW_I64), m, -1);
+	h.hit = pl_op2(pl, OP_EQ, at, pl_index(pl, WW_I64, at->rank, at->size, pl->place[dim]));
+	h.src = src && src->kind != V_CONST ? along(pl, to, dim, pl_cast(pl, src, to->dt), m, 0) : NULL;
+	h.count = pl_index(pl, WW_I64, at->rank, at->size, pl->place[to->rank]);
+	return h;
+}
+
+static struct val *over(struct pl *pl, const struct hits *h, enum pl_red red, struct val *v, double none)
+{
+	return pl_reduce(pl, red, pl_where(pl, h->hit, v, pl_constf(pl, v->dt, none)), 1u << h->rank, 0);
+}
+
+static struct val *any_hit(struct pl *pl, const struct hits *h)
+{
+	return pl_op2(pl, OP_LE, pl_consti(pl, WW_I64, 0), over(pl, h, RED_MAX, h->count, -1));
+}
+
+/* The last one written stays. */
+static struct val *assigned(struct pl *pl, const struct hits *h, struct val *to, struct val *src)
+{
+	struct val *last, *v;
+	const struct ix *map[PL_MAX_RANK];
+
+	if (!h->src)
+		return pl_where(pl, any_hit(pl, h), pl_cast(pl, src, to->dt), to);
+	last = over(pl, h, RED_MAX, h->count, -1);
+	for (int d = 0; d < to->rank; d++)	/* outside of src nothing hits, and nothing may be read */
+		map[d] = ix_num(src->size[d]) < ix_num(to->size[d]) && d != h->dim ? ix_mul(pl, pl->place[d], ix_lt(pl, pl->place[d], src->size[d])) : pl->place[d];
+	v = pl_gather(pl, pl_cast(pl, src, to->dt), pl_op2(pl, OP_MAXIMUM, last, pl_consti(pl, WW_I64, 0)), h->dim, to->rank, to->size, map);
+	return pl_where(pl, pl_op2(pl, OP_LE, pl_consti(pl, WW_I64, 0), last), v, to);
+}
+
+static struct val *reduced_into(struct pl *pl, struct gnode *n, const struct hits *h, struct val *to, const char *how, int include_self)
+{
+	struct val *v, *cnt;
+	int is_float = pl_is_float(to->dt);
+
+	if (!h->src)
+		pl_cannot(pl, n, "a number that is reduced into a tensor");
+	if (!strcmp(how, "sum") || !strcmp(how, "add") || !strcmp(how, "mean")) {
+		v = over(pl, h, RED_SUM, h->src, 0);
+		cnt = pl_cast(pl, pl_reduce(pl, RED_SUM, pl_cast(pl, h->hit, WW_I64), 1u << h->rank, 0), to->dt);
+		if (!include_self)
+			to = pl_where(pl, any_hit(pl, h), pl_constf(pl, to->dt, 0), to);
+		v = pl_op2(pl, OP_ADD, to, v);
+		if (strcmp(how, "mean"))
+			return v;
+		if (!is_float)
+			pl_cannot(pl, n, "a mean of integers");
+		cnt = include_self ? pl_op2(pl, OP_ADD, cnt, pl_constf(pl, to->dt, 1)) : pl_op2(pl, OP_MAXIMUM, cnt, pl_constf(pl, to->dt, 1));
+		return pl_op2(pl, OP_DIV, v, cnt);
+	}
+	if (!is_float)
+		pl_cannot(pl, n, "this reduction of integers");
+	if (!strcmp(how, "prod") || !strcmp(how, "multiply")) {
+		v = over(pl, h, RED_PROD, h->src, 1);
+		return pl_op2(pl, OP_MUL, include_self ? to : pl_where(pl, any_hit(pl, h), pl_constf(pl, to->dt, 1), to), v);
+	}
+	if (!strcmp(how, "amax") || !strcmp(how, "amin")) {
+		int is_max = !strcmp(how, "amax");
+
+		v = over(pl, h, is_max ? RED_MAX : RED_MIN, h->src, is_max ? -INFINITY : INFINITY);
+		return include_self ? pl_op2(pl, is_max ? OP_MAXIMUM : OP_MINIMUM, to, v) : pl_where(pl, any_hit(pl, h), v, to);
+	}
+	pl_cannot(pl, n, "its reduction");
+}
+
+/* An index of one dimension as one for every element of src. */
+static struct val *index_rows(struct pl *pl, struct val *index, int dim, const struct val *like)
+{
+	const struct ix *map[1] = { pl->place[dim] }, *size[PL_MAX_RANK];
+
+	memcpy(size, like->size, sizeof size);
+	size[dim] = index->rank ? index->size[0] : ix_const(pl, 1);
+	return pl_view(pl, index, like->rank, size, map);
+}
+
+static struct val *wrapped(struct pl *pl, struct val *index, const struct ix *size)
+{
+	index = pl_cast(pl, index, WW_I64);
+	return pl_where(pl, pl_op2(pl, OP_LT, index, pl_consti(pl, WW_I64, 0)),
+			pl_op2(pl, OP_ADD, index, pl_index(pl, WW_I64, index->rank, index->size, size)), index);
+}
+
+static void scatter(struct pl *pl, struct gnode *n)
+{
+	struct val *to = self(pl, n), *index = pl_need_val(pl, n, 2, "index"), *src = pl_need_val(pl, n, 3, strstr(n->target, ".value") ? "value" : "src");
+	int dim = pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), to->rank);
+	const char *how = strstr(n->target, "scatter_add") ? "add" : pl_arg_str(n, 4, "reduce", "");
+	struct hits h = hits_of(pl, n, to, dim, index, src);
+
+	done(n, *how ? reduced_into(pl, n, &h, to, how, (int)pl_arg_int(pl, n, 5, "include_self", 1)) : assigned(pl, &h, to, src));
+}
+
+static void index_write(struct pl *pl, struct gnode *n)
+{
+	struct val *to = self(pl, n), *index = pl_need_val(pl, n, 2, "index"), *src = pl_need_val(pl, n, 3, strstr(n->target, "fill") ? "value" : "source");
+	int dim = pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), to->rank);
+	double alpha = strstr(n->target, "index_add") ? pl_arg_num(pl, n, 4, "alpha", 1) : 1;
+	struct hits h;
+
+	index = wrapped(pl, index, to->size[dim]);
+	if (src->kind != V_CONST && src->rank == 0)
+		src = pl_expand(pl, src, to->rank, to->size);
+	if (alpha != 1)
+		src = pl_op2(pl, OP_MUL, src, pl_constf(pl, src->dt, alpha));
+	h = hits_of(pl, n, to, dim, index_rows(pl, index, dim, to), src);
+	done(n, strstr(n->target, "index_add") ? reduced_into(pl, n, &h, to, "add", 1) :
+		strstr(n->target, "index_reduce") ? reduced_into(pl, n, &h, to, pl_arg_str(n, 4, "reduce", "mean"), (int)pl_arg_int(pl, n, 5, "include_self", 1)) :
+		assigned(pl, &h, to, src));
+}
+
+/* ---- Several index tensors ---- */
+
+/* Index tensors of neighbouring dimensions first, first + 1, ... as one index into these dimensions as one: *flat is the tensor so,
+ * *lin the index in the shape of all of them together. */
+static int joint_index(struct pl *pl, struct gnode *n, struct val *a, struct val **flat, struct val **lin)
+{
+	struct garg *l = pl_arg(n, 1, "indices");
+	const struct ix *size[PL_MAX_RANK], *merged = ix_const(pl, 1);
+	int first = -1, last = -1, r = 0;
+
+	if (!l || l->kind != G_LIST || l->n > a->rank)
+		pl_cannot(pl, n, "arguments");
+	*lin = NULL;
+	for (int d = 0; d < l->n; d++) {
+		struct val *at = l->item[d].kind == G_NONE ? NULL : pl_val_of(pl, &l->item[d]);
+
+		if (!at)
+			continue;
+		if (at->dt == WW_BOOL || at->dt == WW_U8)
+			pl_cannot(pl, n, "the result's shape depends on data");
+		if (last >= 0 && last != d - 1)
+			pl_cannot(pl, n, "index tensors of dimensions that are not neighbours");
+		first = first < 0 ? d : first;
+		last = d;
+		at = wrapped(pl, at, a->size[d]);
+		merged = ix_mul(pl, merged, a->size[d]);
+		*lin = !*lin ? at : pl_op2(pl, OP_ADD, pl_op2(pl, OP_MUL, *lin, pl_index(pl, WW_I64, 0, NULL, a->size[d])), at);
+	}
+	if (first < 0)
+		pl_cannot(pl, n, "no index");
+	for (int d = 0; d < a->rank; d++)
+		if (d == first)
+			size[r++] = merged;
+		else if (d < first || d > last)
+			size[r++] = a->size[d];
+	*flat = pl_reshape(pl, a, r, size);
+	return first;
+}
+
+static void index_tensor(struct pl *pl, struct gnode *n)
+{
+	struct val *flat, *lin;
+	int d = joint_index(pl, n, self(pl, n), &flat, &lin);
+
+	done(n, pl_take(pl, flat, lin, d));
+}
+
+static void index_put(struct pl *pl, struct gnode *n)
+{
+	struct val *to = self(pl, n), *src = pl_need_val(pl, n, 2, "values"), *flat, *lin, *v;
+	struct garg *l = pl_arg(n, 1, "indices");
+	const struct ix *size[PL_MAX_RANK], *rows = ix_const(pl, 1);
+	int accumulate = (int)pl_arg_int(pl, n, 3, "accumulate", 0), d, k = 0;
+	struct hits h;
+
+	src = pl_cast(pl, src, to->dt);
+	if (l && l->kind == G_LIST && l->n == 1 && l->item[0].kind == G_VAL && (v = pl_val_of(pl, &l->item[0]))->dt == WW_BOOL && pl_numel_now(src) == 1) {
+		for (int i = v->rank; i < to->rank; i++)
+			v = pl_unsqueeze(pl, v, i);
+		src = src->rank ? pl_reshape(pl, src, 0, NULL) : src;
+		done(n, pl_where(pl, v, accumulate ? pl_op2(pl, OP_ADD, to, src) : src, to));
+		return;
+	}
+	d = joint_index(pl, n, to, &flat, &lin);
+	for (int i = 0; i < flat->rank; i++) {	/* what is written, in the shape that indexing would give */
+		if (i != d)
+			size[k++] = flat->size[i];
+		for (int j = 0; i == d && j < lin->rank; j++) {
+			size[k++] = lin->size[j];
+			rows = ix_mul(pl, rows, lin->size[j]);
+		}
+	}
+	src = src->kind == V_CONST ? src : pl_expand(pl, src, k, size);
+	memcpy(size, flat->size, sizeof size);
+	size[d] = rows;
+	src = src->kind == V_CONST ? src : pl_reshape(pl, src, flat->rank, size);
+	if (src->kind == V_CONST && accumulate)
+		src = pl_expand(pl, pl_where(pl, pl_index(pl, WW_BOOL, 0, NULL, ix_const(pl, 1)), src, src), flat->rank, size);
+	h = hits_of(pl, n, flat, d, index_rows(pl, pl_reshape(pl, lin, 1, &rows), d, flat), src);
+	done(n, pl_reshape(pl, accumulate ? reduced_into(pl, n, &h, flat, "add", 1) : assigned(pl, &h, flat, src), to->rank, to->size));
+}
+
+static void take(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n), *at = pl_need_val(pl, n, 1, "index");
+	const struct ix *size[1] = { pl_numel(pl, a) };
+
+	done(n, pl_take(pl, pl_reshape(pl, a, 1, size), wrapped(pl, at, size[0]), 0));
+}
+
+static void take_along_dim(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n), *at = pl_cast(pl, pl_need_val(pl, n, 1, "indices"), WW_I64);
+	struct garg *g = pl_arg(n, 2, "dim");
+	const struct ix *map[PL_MAX_RANK];
+	int d;
+
+	if (!g || g->kind == G_NONE)
+		pl_cannot(pl, n, "no dimension");
+	d = pl_dim(pl, n, g->i, a->rank);
+	for (int i = 0; i < a->rank; i++)
+		map[i] = ix_is(a->size[i], 1) ? ix_const(pl, 0) : pl->place[i];
+	if (ix_num(at->size[0]) != n->meta[0].size[0])
+		pl_cannot(pl, n, "an index that is broadcast");
+	done(n, pl_gather(pl, a, at, d, at->rank, at->size, map));
+}
+
+/* Sums, means or maxima of rows of a table, a fixed number each. */
+static void embedding_bag(struct pl *pl, struct gnode *n)
+{
+	struct val *w = pl_need_val(pl, n, 0, "weight"), *at = pl_cast(pl, pl_need_val(pl, n, 1, "indices"), WW_I64), *v;
+	int64_t mode = pl_arg_int(pl, n, 4, "mode", 0);
+
+	if (at->rank != 2 || pl_arg_val(pl, n, 6, "per_sample_weights") || pl_arg_int(pl, n, 8, "padding_idx", -1) >= 0)
+		pl_cannot(pl, n, "bags of different lengths, weights or padding");
+	v = pl_take(pl, w, at, 0);
+	done(n, pl_reduce(pl, mode == 2 ? RED_MAX : RED_SUM, v, 2, 0));
+}
+
+/* How many of the sorted numbers lie before each value. */
+static void searchsorted(struct pl *pl, struct gnode *n)
+{
+	int bucket = strstr(n->target, "bucketize") != NULL, right;
+	struct val *edges = pl_need_val(pl, n, bucket ? 1 : 0, bucket ? "boundaries" : "sorted_sequence"), *v = pl_need_val(pl, n, bucket ? 0 : 1, "self"), *hit;
+	const char *side = pl_arg_str(n, 99, "side", "");
+	int r = v->rank;
+
+	right = (int)pl_arg_int(pl, n, 99, "right", 0) || !strcmp(side, "right");
+	if (edges->rank != 1 && edges->rank != r)
+		pl_cannot(pl, n, "dimensions");
+	if (edges->rank != 1)
+		edges = pl_unsqueeze(pl, edges, r - 1);
+	v = pl_unsqueeze(pl, v, r);
+	hit = right ? pl_op2(pl, OP_LE, edges, v) : pl_op2(pl, OP_LT, edges, v);
+	done(n, pl_cast(pl, pl_reduce(pl, RED_SUM, pl_cast(pl, hit, WW_I64), 1u << r, 0), n->meta[0].dt));
+}
+
+static void isin(struct pl *pl, struct gnode *n)
+{
+	struct val *a = pl_need_val(pl, n, 0, "elements"), *t = pl_need_val(pl, n, 1, "test_elements"), *hit;
+	const struct ix *size[1] = { pl_numel(pl, t) };
+
+	hit = pl_op2(pl, OP_EQ, pl_unsqueeze(pl, a, a->rank), pl_reshape(pl, t, 1, size));
+	hit = pl_cast(pl, pl_reduce(pl, RED_MAX, pl_cast(pl, hit, WW_I64), 1u << a->rank, 0), WW_BOOL);
+	done(n, pl_arg_int(pl, n, 99, "invert", 0) ? pl_op1(pl, OP_LNOT, hit) : hit);
+}
+
+/* ---- Writes to a part that the operator names ---- */
+
+/* `to` with `part` at start, start + step, ... of dimension dim. */
+static struct val *with_slice(struct pl *pl, struct val *to, struct val *part, int dim, const struct ix *start, int64_t step)
+{
+	const struct ix *map[PL_MAX_RANK], *off = ix_sub(pl, pl->place[dim], start), *in;
+	const struct ix *last = ix_add(pl, start, ix_mulc(pl, ix_addc(pl, part->size[dim], -1), step));
+
+	for (int d = 0; d < to->rank; d++)
+		map[d] = d == dim ? step == 1 ? off : ix_div(pl, off, ix_const(pl, step)) : pl->place[d];
+	in = ix_mul(pl, ix_lt(pl, ix_addc(pl, start, -1), pl->place[dim]), ix_lt(pl, pl->place[dim], ix_addc(pl, last, 1)));
+	if (step != 1)
+		in = ix_mul(pl, in, ix_eqz(pl, ix_mod(pl, off, ix_const(pl, step)), ix_const(pl, 0)));
+	return pl_where(pl, pl_index(pl, WW_BOOL, to->rank, to->size, in), pl_view_if(pl, pl_cast(pl, part, to->dt), to->rank, to->size, map, in, 0), to);
+}
+
+static const struct ix *bound(struct pl *pl, int64_t v, const struct ix *size)
+{
+	int64_t n = ix_num(size);
+
+	return v >= n ? size : ix_const(pl, v >= 0 ? v : v + n < 0 ? 0 : v + n);
+}
+
+static void slice_scatter(struct pl *pl, struct gnode *n)
+{
+	struct val *to = self(pl, n);
+	int dim = pl_dim(pl, n, pl_arg_int(pl, n, 2, "dim", 0), to->rank);
+
+	done(n, with_slice(pl, to, pl_need_val(pl, n, 1, "src"), dim, bound(pl, pl_arg_int(pl, n, 3, "start", 0), to->size[dim]), pl_arg_int(pl, n, 5, "step", 1)));
+}
+
+static void select_scatter(struct pl *pl, struct gnode *n)
+{
+	struct val *to = self(pl, n);
+	int dim = pl_dim(pl, n, pl_arg_int(pl, n, 2, "dim", 0), to->rank);
+	int64_t at = pl_arg_int(pl, n, 3, "index", 0);
+
+	done(n, with_slice(pl, to, pl_unsqueeze(pl, pl_need_val(pl, n, 1, "src"), dim), dim, at < 0 ? ix_addc(pl, to->size[dim], at) : ix_const(pl, at), 1));
+}
+
+/* copy_ and fill_: another value of the same shape and type. */
+static void overwrite(struct pl *pl, struct gnode *n)
+{
+	struct val *to = self(pl, n), *src = strstr(n->target, "zero_") ? pl_constf(pl, to->dt, 0) : pl_need_val(pl, n, 1, "src");
+
+	src = pl_cast(pl, src, to->dt);
+	if (src->kind == V_CONST)
+		src = pl_where(pl, pl_index(pl, WW_BOOL, to->rank, to->size, ix_const(pl, 1)), src, src);
+	done(n, pl_expand(pl, src, to->rank, to->size));
+}
+
+static int is_view(const struct gnode *n)
+{
+	static const char *const ops[] = { "slice", "select", "narrow", "unsqueeze", "squeeze", "transpose", "t", "permute", "view", "reshape", "alias", "detach", "expand", "diagonal",
+					   "unbind", "split", "split_with_sizes", "chunk", "flatten", "unflatten", "getitem", "movedim", "swapaxes", "unfold", "view_as", "expand_as", "mT", "contiguous", "to" };
+	const char *s = !strncmp(n->target, "aten.", 5) ? n->target + 5 : n->target;
+	size_t len = strcspn(s, ".");
+
+	for (size_t i = 0; i < WW_ARRAY_LEN(ops); i++)
+		if (strlen(ops[i]) == len && !strncmp(ops[i], s, len))
+			return 1;
+	return 0;
+}
+
+/* The parent's value, where the node's own has become v. */
+static struct val *parent_with(struct pl *pl, struct gnode *n, struct gnode *view, struct val *parent, struct val *v)
+{
+	const char *op = view->target;
+	int d;
+
+	if (!strncmp(op, "aten.slice.", 11)) {
+		d = pl_dim(pl, view, pl_arg_int(pl, view, 1, "dim", 0), parent->rank);
+		return with_slice(pl, parent, v, d, bound(pl, pl_arg_int(pl, view, 2, "start", 0), parent->size[d]), pl_arg_int(pl, view, 4, "step", 1));
+	}
+	if (!strncmp(op, "aten.select.", 12)) {
+		int64_t at = pl_arg_int(pl, view, 2, "index", 0);
+
+		d = pl_dim(pl, view, pl_arg_int(pl, view, 1, "dim", 0), parent->rank);
+		return with_slice(pl, parent, pl_unsqueeze(pl, v, d), d, at < 0 ? ix_addc(pl, parent->size[d], at) : ix_const(pl, at), 1);
+	}
+	if (!strncmp(op, "aten.transpose.", 15)) {
+		int perm[PL_MAX_RANK], x = pl_dim(pl, view, pl_arg_int(pl, view, 1, "dim0", 0), v->rank), y = pl_dim(pl, view, pl_arg_int(pl, view, 2, "dim1", 1), v->rank);
+
+		for (int i = 0; i < v->rank; i++)
+			perm[i] = i == x ? y : i == y ? x : i;
+		return pl_permute(pl, v, perm);
+	}
+	if (!strncmp(op, "aten.view.", 10) || !strncmp(op, "aten.unsqueeze.", 15) || !strncmp(op, "aten.squeeze.", 13) || !strncmp(op, "aten.alias.", 11) || !strncmp(op, "aten.detach.", 12))
+		return pl_reshape(pl, v, parent->rank, parent->size);
+	pl_cannot(pl, n, pl_fmt(pl, "it writes through %s", op));
+}
+
+static int refers(const struct garg *a, const char *name)
+{
+	for (int i = 0; a->kind == G_LIST && i < a->n; i++)
+		if (refers(&a->item[i], name))
+			return 1;
+	return a->kind == G_VAL && !strcmp(a->name, name);
+}
+
+static int read_later(struct pl *pl, int from, const char *name)
+{
+	for (int i = from; i < pl->n_node; i++)
+		for (int k = 0; k < pl->node[i].n_arg; k++)
+			if (refers(&pl->node[i].arg[k], name))
+				return 1;
+	for (int i = 0; i < pl->n_output; i++)
+		if (refers(&pl->output[i], name))
+			return 1;
+	return 0;
+}
+
+/* Views of `name` taken before node n, other than `own`, must not be read after it. */
+static void refuse_stale(struct pl *pl, struct gnode *n, const char *name, const char *own)
+{
+	for (int i = 0; &pl->node[i] < n; i++) {
+		struct gnode *v = &pl->node[i];
+
+		if (!v->n_arg || !is_view(v) || !refers(&v->arg[0], name) || (own && !strcmp(v->name, own)))
+			continue;
+		if (read_later(pl, (int)(n - pl->node) + 1, v->name))
+			pl_cannot(pl, n, "it writes to memory that a view is read from later");
+		refuse_stale(pl, n, v->name, NULL);
+	}
+}
+
+/* Of these only PyTorch knows whether they gave a view or a copy. */
+static int may_copy(const struct gnode *n)
+{
+	return !strncmp(n->target, "aten.contiguous", 15) || !strncmp(n->target, "aten.to.", 8) || !strncmp(n->target, "aten.reshape", 12) || !strncmp(n->target, "aten.flatten", 12);
+}
+
+static void refuse_read_ancestors(struct pl *pl, struct gnode *n, struct gnode *of)
+{
+	while (of && is_view(of) && of->n_arg && of->arg[0].kind == G_VAL) {
+		if (read_later(pl, (int)(n - pl->node) + 1, of->arg[0].name))
+			pl_cannot(pl, n, "it writes to what may be a view or a copy");
+		of = pl_graph_node(pl, of->arg[0].name);
+	}
+}
+
+void pl_write(struct pl *pl, struct gnode *n, const char *name, const char *own, struct val *v)
+{
+	struct gnode *to = pl_graph_node(pl, name);
+
+	refuse_stale(pl, n, name, own);
+	if (!to) {
+		for (int i = 0; i < pl->n_buf; i++)
+			if (pl->buf[i]->val && !strcmp(pl->buf[i]->pname, name))
+				pl->buf[i]->val = v;
+		return;
+	}
+	if (may_copy(to))
+		refuse_read_ancestors(pl, n, to);
+	else if (is_view(to) && to->n_arg && to->arg[0].kind == G_VAL)
+		pl_write(pl, n, to->arg[0].name, name, parent_with(pl, n, to, pl_val_of(pl, &to->arg[0]), v));
+	to->out[0] = v;
+}
+
+const struct pl_lower_row pl_lower_index[] = {
+	{ "scatter", scatter }, { "scatter_add", scatter }, { "scatter_reduce", scatter }, { "index_add", index_write }, { "index_copy", index_write },
+	{ "index_fill", index_write }, { "index_reduce", index_write }, { "index", index_tensor }, { "index_put", index_put }, { "take", take },
+	{ "take_along_dim", take_along_dim }, { "embedding_bag", embedding_bag }, { "searchsorted", searchsorted }, { "bucketize", searchsorted },
+	{ "isin", isin }, { "slice_scatter", slice_scatter }, { "select_scatter", select_scatter }, { "copy", overwrite }, { "fill", overwrite }, { "zero", overwrite },
+	{ NULL, NULL }
+};
