@@ -98,6 +98,176 @@ static void addmm(struct pl *pl, struct gnode *n)
 	done(n, c);
 }
 
+/* beta * input + alpha * the sum of all products of a batch. */
+static void addbmm(struct pl *pl, struct gnode *n)
+{
+	struct val *in = pl_need_val(pl, n, 0, "self"), *a = pl_need_val(pl, n, 1, "batch1"), *b = pl_need_val(pl, n, 2, "batch2"), *c;
+	double beta = pl_arg_num(pl, n, 99, "beta", 1), alpha = pl_arg_num(pl, n, 99, "alpha", 1);
+	const struct ix *sa[2] = { a->size[1], ix_mul(pl, a->size[0], a->size[2]) }, *sb[2] = { sa[1], b->size[2] };
+
+	/* the batch is one more inner dimension */
+	c = matmul_of(pl, n, pl_reshape(pl, pl_permute(pl, a, (int[]){ 1, 0, 2 }), 2, sa), pl_reshape(pl, b, 2, sb));
+	c = alpha == 1 ? c : pl_op2(pl, OP_MUL, c, pl_constf(pl, c->dt, alpha));
+	done(n, beta == 0 ? c : pl_op2(pl, OP_ADD, c, beta == 1 ? in : pl_op2(pl, OP_MUL, in, pl_constf(pl, c->dt, beta))));
+}
+
+static void addr(struct pl *pl, struct gnode *n)
+{
+	struct val *in = pl_need_val(pl, n, 0, "self"), *c;
+	double beta = pl_arg_num(pl, n, 99, "beta", 1), alpha = pl_arg_num(pl, n, 99, "alpha", 1);
+
+	c = pl_op2(pl, OP_MUL, pl_unsqueeze(pl, pl_need_val(pl, n, 1, "vec1"), 1), pl_unsqueeze(pl, pl_need_val(pl, n, 2, "vec2"), 0));
+	c = alpha == 1 ? c : pl_op2(pl, OP_MUL, c, pl_constf(pl, c->dt, alpha));
+	done(n, beta == 0 ? c : pl_op2(pl, OP_ADD, c, beta == 1 ? in : pl_op2(pl, OP_MUL, in, pl_constf(pl, c->dt, beta))));
+}
+
+/* Sums of products over the last dimension of both; of all pairs of rows (inner), or of rows that belong together (vecdot). */
+static void inner(struct pl *pl, struct gnode *n)
+{
+	struct val *a = pl_need_val(pl, n, 0, "self"), *b = pl_need_val(pl, n, 1, "other"), *p;
+	const struct ix *size[PL_MAX_RANK], *flat[2] = { ix_const(pl, 1), NULL };
+	int r = 0;
+
+	if (strstr(n->target, "vecdot")) {
+		p = pl_op2(pl, OP_MUL, a, b);
+		done(n, pl_reduce(pl, RED_SUM, p, 1u << pl_dim(pl, n, pl_arg_int(pl, n, 99, "dim", -1), p->rank), 0));
+		return;
+	}
+	if (!a->rank || !b->rank) {
+		done(n, pl_op2(pl, OP_MUL, a, b));
+		return;
+	}
+	for (int d = 0; d + 1 < b->rank; d++)
+		flat[0] = ix_mul(pl, flat[0], b->size[d]);
+	flat[1] = b->size[b->rank - 1];
+	for (int d = 0; d + 1 < a->rank; d++)
+		size[r++] = a->size[d];
+	for (int d = 0; d + 1 < b->rank; d++)
+		size[r++] = b->size[d];
+	if (a->rank == 1)
+		a = pl_unsqueeze(pl, a, 0);
+	done(n, pl_reshape(pl, matmul_of(pl, n, a, swap_last(pl, pl_reshape(pl, b, 2, flat))), r, size));
+}
+
+static void multi_dot(struct pl *pl, struct gnode *n)
+{
+	struct garg *l = pl_arg(n, 0, "tensors");
+	struct val *c;
+
+	if (!l || l->kind != G_LIST || l->n < 2)
+		pl_cannot(pl, n, "arguments");
+	c = pl_val_of(pl, &l->item[0]);
+	for (int i = 1; i < l->n; i++)	/* from the left: any order is right, and that of least work depends on sizes */
+		c = matmul_of(pl, n, c, pl_val_of(pl, &l->item[i]));
+	done(n, c);
+}
+
+static void matrix_power(struct pl *pl, struct gnode *n)
+{
+	struct val *a = pl_need_val(pl, n, 0, "self"), *c = NULL;
+	int64_t e = pl_arg_int(pl, n, 1, "n", 1);
+
+	if (e < 1 || e > 1024)
+		pl_cannot(pl, n, "a power below 1 or above 1024");
+	for (;; a = matmul_of(pl, n, a, a), e /= 2) {
+		if (e % 2)
+			c = c ? matmul_of(pl, n, c, a) : a;
+		if (e < 2)
+			break;
+	}
+	done(n, c);
+}
+
+/* Dimensions of both tensors that are summed over come last in one and first in the other. */
+static void tensordot(struct pl *pl, struct gnode *n)
+{
+	struct val *v[2] = { pl_need_val(pl, n, 0, "self"), pl_need_val(pl, n, 1, "other") };
+	const struct ix *size[PL_MAX_RANK], *flat[2];
+	int64_t dims[2][PL_MAX_RANK];
+	int k = pl_arg_ints(pl, n, 2, "dims_self", dims[0], PL_MAX_RANK), r = 0;
+
+	if (pl_arg_ints(pl, n, 3, "dims_other", dims[1], PL_MAX_RANK) != k)
+		pl_cannot(pl, n, "arguments");
+	for (int s = 0; s < 2; s++) {
+		int perm[PL_MAX_RANK], used[PL_MAX_RANK] = { 0 }, at = 0, first[2];
+
+		for (int i = 0; i < k; i++)
+			used[dims[s][i] = pl_dim(pl, n, dims[s][i], v[s]->rank)] = 1;
+		for (int i = 0; s && i < k; i++)
+			perm[at++] = (int)dims[s][i];
+		for (int d = 0; d < v[s]->rank; d++)
+			if (!used[d])
+				perm[at++] = d;
+		for (int i = 0; !s && i < k; i++)
+			perm[at++] = (int)dims[s][i];
+		first[0] = s ? k : v[s]->rank - k;	/* where the second group starts */
+		v[s] = pl_permute(pl, v[s], perm);
+		flat[0] = flat[1] = ix_const(pl, 1);
+		for (int d = 0; d < v[s]->rank; d++) {
+			flat[d >= first[0]] = ix_mul(pl, flat[d >= first[0]], v[s]->size[d]);
+			if ((s == 0 && d < first[0]) || (s == 1 && d >= first[0])) {
+				if (r >= PL_MAX_RANK)
+					pl_cannot(pl, n, "dimensions");
+				size[r++] = v[s]->size[d];
+			}
+		}
+		v[s] = pl_reshape(pl, v[s], 2, flat);
+	}
+	done(n, pl_reshape(pl, matmul_of(pl, n, v[0], v[1]), r, size));
+}
+
+/* out[.., o] = sum of x1[.., i] w[o, i, j] x2[.., j] + b[o] */
+static void bilinear(struct pl *pl, struct gnode *n)
+{
+	struct val *a = pl_need_val(pl, n, 0, "input1"), *c = pl_need_val(pl, n, 1, "input2"), *w = pl_need_val(pl, n, 2, "weight"), *b = pl_arg_val(pl, n, 3, "bias"), *y;
+	const struct ix *flat[2] = { ix_mul(pl, w->size[0], w->size[1]), w->size[2] }, *size[PL_MAX_RANK];
+	int r = c->rank;
+
+	if (r + 1 > PL_MAX_RANK)
+		pl_cannot(pl, n, "dimensions");
+	y = pl_linear(pl, n, c, pl_reshape(pl, w, 2, flat), NULL);	/* (.., o i) */
+	memcpy(size, y->size, sizeof size);
+	size[r - 1] = w->size[0];
+	size[r] = w->size[1];
+	y = pl_op2(pl, OP_MUL, pl_reshape(pl, y, r + 1, size), pl_unsqueeze(pl, a, r - 1));
+	y = pl_reduce(pl, RED_SUM, y, 1u << r, 0);
+	done(n, b ? pl_op2(pl, OP_ADD, y, b) : y);
+}
+
+static void kron(struct pl *pl, struct gnode *n)
+{
+	struct val *v[2] = { pl_need_val(pl, n, 0, "self"), pl_need_val(pl, n, 1, "other") };
+	int r = v[0]->rank > v[1]->rank ? v[0]->rank : v[1]->rank;
+	const struct ix *size[PL_MAX_RANK], *ma[PL_MAX_RANK], *mb[PL_MAX_RANK];
+
+	for (int s = 0; s < 2; s++)
+		while (v[s]->rank < r)
+			v[s] = pl_unsqueeze(pl, v[s], 0);
+	for (int d = 0; d < r; d++) {
+		size[d] = ix_mul(pl, v[0]->size[d], v[1]->size[d]);
+		ma[d] = ix_div(pl, pl->place[d], v[1]->size[d]);
+		mb[d] = ix_mod(pl, pl->place[d], v[1]->size[d]);
+	}
+	done(n, pl_op2(pl, OP_MUL, pl_view(pl, v[0], r, size, ma), pl_view(pl, v[1], r, size, mb)));
+}
+
+/* c[i] = a[i + 1] b[i + 2] - a[i + 2] b[i + 1] along a dimension of three. */
+static void cross(struct pl *pl, struct gnode *n)
+{
+	struct val *v[2] = { pl_need_val(pl, n, 0, "self"), pl_need_val(pl, n, 1, "other") }, *t[2][2];
+	int d = pl_dim(pl, n, pl_arg_int(pl, n, 2, "dim", -1), v[0]->rank);
+
+	for (int s = 0; s < 2; s++)
+		for (int k = 0; k < 2; k++) {
+			const struct ix *map[PL_MAX_RANK];
+
+			for (int i = 0; i < v[s]->rank; i++)
+				map[i] = i == d ? ix_mod(pl, ix_addc(pl, pl->place[i], k + 1), ix_const(pl, 3)) : pl->place[i];
+			t[s][k] = pl_view(pl, v[s], v[s]->rank, v[s]->size, map);
+		}
+	done(n, pl_op2(pl, OP_SUB, pl_op2(pl, OP_MUL, t[0][0], t[1][1]), pl_op2(pl, OP_MUL, t[0][1], t[1][0])));
+}
+
 static void outer(struct pl *pl, struct gnode *n)
 {
 	done(n, pl_op2(pl, OP_MUL, pl_unsqueeze(pl, pl_need_val(pl, n, 0, "self"), 1), pl_unsqueeze(pl, pl_need_val(pl, n, 1, "vec2"), 0)));
@@ -112,6 +282,16 @@ static void spatial(struct pl *pl, struct gnode *n, int i, const char *name, int
 
 	for (int d = 0; d < nd; d++)
 		out[d] = k == 0 ? def : k == 1 ? v[0] : v[d];
+}
+
+/* One zero behind the end of dimension d: what "same" pads more behind than in front. */
+static struct val *one_more(struct pl *pl, struct val *x, int d)
+{
+	const struct ix *size[PL_MAX_RANK];
+
+	memcpy(size, x->size, sizeof size);
+	size[d] = ix_addc(pl, x->size[d], 1);
+	return pl_view_if(pl, x, x->rank, size, pl->place, ix_lt(pl, pl->place[d], x->size[d]), 0);
 }
 
 static void convolution(struct pl *pl, struct gnode *n)
@@ -146,7 +326,7 @@ static void convolution(struct pl *pl, struct gnode *n)
 
 			pad[d] = strcmp(p->name, "same") ? 0 : total / 2;
 			if (!strcmp(p->name, "same") && total % 2)
-				pl_cannot(pl, n, "padding that differs on the two sides");
+				x = one_more(pl, x, 2 + d);
 		}
 	} else {
 		spatial(pl, n, 4, "padding", nd, 0, pad);
@@ -201,6 +381,34 @@ static struct val *windows(struct pl *pl, struct gnode *n, struct val *a, int nd
 static int pool_dims(const struct gnode *n) { return strstr(n->target, "3d") ? 3 : strstr(n->target, "2d") ? 2 : 1; }
 static unsigned last_dims(int rank, int nd) { return ((1u << nd) - 1) << (rank - nd); }
 
+/* Where in a's last nd dimensions, counted as one, the maximum of each window of w lies. */
+static struct val *place_of_max(struct pl *pl, struct val *a, struct val *w, int nd, const int64_t *k, const int64_t *s, const int64_t *p, const int64_t *dil)
+{
+	const struct ix *size[PL_MAX_RANK], *all = ix_const(pl, 1);
+	int r = a->rank, first = r - nd;
+	struct val *at, *lin = NULL;
+
+	for (int d = 0; d < r; d++)
+		size[d] = w->size[d];
+	for (int e = 0; e < nd; e++)
+		all = ix_mulc(pl, all, k[e]);
+	size[r] = all;
+	at = pl_reduce(pl, RED_ARGMAX, pl_reshape(pl, w, r + 1, size), 1u << r, 0);	/* within the window */
+	for (int e = nd - 1; e >= 0; e--) {
+		struct val *in = at, *pos;
+
+		for (int f = nd - 1; f > e; f--)
+			in = pl_op2(pl, OP_FLOORDIV, in, pl_consti(pl, WW_I64, k[f]));
+		in = pl_op2(pl, OP_REM, in, pl_consti(pl, WW_I64, k[e]));
+		pos = pl_index(pl, WW_I64, r, w->size, ix_addc(pl, ix_mulc(pl, pl->place[first + e], s[e]), -p[e]));
+		pos = pl_op2(pl, OP_ADD, pos, pl_op2(pl, OP_MUL, in, pl_consti(pl, WW_I64, dil[e])));
+		for (int f = nd - 1; f > e; f--)
+			pos = pl_op2(pl, OP_MUL, pos, pl_index(pl, WW_I64, 0, NULL, a->size[first + f]));
+		lin = lin ? pl_op2(pl, OP_ADD, lin, pos) : pos;
+	}
+	return lin;
+}
+
 static void max_pool(struct pl *pl, struct gnode *n)
 {
 	struct val *a = pl_need_val(pl, n, 0, "self"), *w;
@@ -217,6 +425,8 @@ static void max_pool(struct pl *pl, struct gnode *n)
 		pl_cannot(pl, n, "type");
 	w = windows(pl, n, a, nd, k, s, p, dil, -INFINITY);
 	n->out[0] = pl_reduce(pl, RED_MAX, w, last_dims(w->rank, nd), 0);
+	if (n->n_out > 1)
+		n->out[1] = place_of_max(pl, a, w, nd, k, s, p, dil);
 }
 
 static struct val *index_of_dim(struct pl *pl, const struct val *like, int d, const struct ix *e)
@@ -296,6 +506,8 @@ static void adaptive_pool(struct pl *pl, struct gnode *n)
 		double area_ = 1;
 
 		w = windows(pl, n, a, nd, k, k, p, dil, is_max ? -INFINITY : 0);
+		if (n->n_out > 1)
+			n->out[1] = place_of_max(pl, a, w, nd, k, k, p, dil);
 		y = pl_reduce(pl, is_max ? RED_MAX : RED_SUM, w, last_dims(w->rank, nd), 0);
 		for (int d = 0; d < nd; d++)
 			area_ *= (double)k[d];
@@ -369,6 +581,8 @@ static void scan(struct pl *pl, struct gnode *n)
 const struct pl_lower_row pl_lower_nn[] = {
 	{ "linear", linear }, { "mm", matmul }, { "bmm", matmul }, { "matmul", matmul }, { "mv", matmul }, { "dot", matmul },
 	{ "linalg_matmul", matmul }, { "vdot", matmul }, { "addmm", addmm }, { "baddbmm", addmm }, { "addmv", addmm },
+	{ "addbmm", addbmm }, { "addr", addr }, { "inner", inner }, { "linalg_vecdot", inner }, { "linalg_multi_dot", multi_dot }, { "matrix_power", matrix_power },
+	{ "linalg_matrix_power", matrix_power }, { "tensordot", tensordot }, { "bilinear", bilinear }, { "kron", kron }, { "linalg_cross", cross }, { "cross", cross },
 	{ "outer", outer }, { "ger", outer }, { "einsum", pl_einsum },
 	{ "conv1d", convolution }, { "conv2d", convolution }, { "conv3d", convolution }, { "conv_transpose1d", convolution },
 	{ "conv_transpose2d", convolution }, { "conv_transpose3d", convolution }, { "convolution", convolution },

@@ -458,6 +458,18 @@ static void nll_loss(struct pl *pl, struct gnode *n)
 		    pl_arg_int(pl, n, 3, "reduction", 1), pl_arg_int(pl, n, 4, "ignore_index", -100)));
 }
 
+/* The sum of the weights of all targets that count; `used` is 1 for them. */
+static struct val *target_weights(struct pl *pl, struct val *t, struct val *w, struct val *used, int64_t ignore)
+{
+	struct val *safe = pl_cast(pl, t, WW_I64), *pw;
+
+	if (!w)
+		return sum(pl, used, all_dims(used), 0);
+	safe = pl_where(pl, pl_op2(pl, OP_NE, safe, pl_consti(pl, WW_I64, ignore)), safe, pl_consti(pl, WW_I64, 0));
+	pw = pl_gather(pl, w, safe, 0, safe->rank, safe->size, pl->place);
+	return sum(pl, MUL(pw, used), all_dims(used), 0);
+}
+
 static void cross_entropy(struct pl *pl, struct gnode *n)
 {
 	struct val *x = self(pl, n), *t = pl_need_val(pl, n, 1, "target"), *w = pl_arg_val(pl, n, 2, "weight"), *logp, *l;
@@ -467,8 +479,12 @@ static void cross_entropy(struct pl *pl, struct gnode *n)
 
 	logp = pl_softmax(pl, x, c, 1);
 	if (pl_is_float(t->dt)) {
-		if (w || smooth != 0)
-			pl_cannot(pl, n, "weights or smoothing with class probabilities");
+		if (smooth != 0) {
+			pl_guard_eq(pl, x->size[c], ix_const(pl, ix_num(x->size[c])), "the number of classes");
+			t = ADD(MUL(t, F(t, 1 - smooth)), F(t, smooth / (double)ix_num(x->size[c])));
+		}
+		if (w)
+			logp = MUL(logp, x->rank > 1 ? per_channel(pl, w, x->rank) : w);
 		l = pl_op1(pl, OP_NEG, sum(pl, MUL(logp, t), 1u << c, 0));
 		if (how == 1)
 			l = DIV(sum(pl, l, all_dims(l), 0), count(pl, l, all_dims(l), l->dt));
@@ -482,13 +498,11 @@ static void cross_entropy(struct pl *pl, struct gnode *n)
 		struct val *used = pl_cast(pl, pl_op2(pl, OP_NE, pl_cast(pl, t, WW_I64), pl_consti(pl, WW_I64, pl_arg_int(pl, n, 4, "ignore_index", -100))), x->dt);
 		struct val *even;
 
-		if (w)
-			pl_cannot(pl, n, "weights with label smoothing");
-		even = MUL(pl_op1(pl, OP_NEG, sum(pl, logp, 1u << c, 0)), used);
+		even = MUL(pl_op1(pl, OP_NEG, sum(pl, w ? MUL(logp, x->rank > 1 ? per_channel(pl, w, x->rank) : w) : logp, 1u << c, 0)), used);
 		if (how != 0)
 			even = sum(pl, even, all_dims(even), 0);
 		if (how == 1)
-			even = DIV(even, sum(pl, used, all_dims(used), 0));
+			even = DIV(even, target_weights(pl, t, w, used, pl_arg_int(pl, n, 4, "ignore_index", -100)));
 		l = ADD(MUL(l, F(x, 1 - smooth)), MUL(even, F(x, smooth / (double)ix_num(x->size[c]))));
 		pl_guard_eq(pl, x->size[c], ix_const(pl, ix_num(x->size[c])), "the number of classes");
 	}
@@ -542,7 +556,143 @@ static void hinge(struct pl *pl, struct gnode *n)
 	done(n, reduced(pl, n, l, pl_arg_int(pl, n, 3, "reduction", 1)));
 }
 
+static void aminmax(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n);
+	struct garg *g = pl_arg(n, 99, "dim");
+	unsigned m = g && g->kind == G_INT ? 1u << pl_dim(pl, n, g->i, a->rank) : all_dims(a);
+
+	for (int i = 0; i < 2; i++)
+		n->out[i] = pl_reduce(pl, i ? RED_MAX : RED_MIN, a, m, (int)pl_arg_int(pl, n, 99, "keepdim", 0));
+}
+
+static void count_nonzero(struct pl *pl, struct gnode *n)
+{
+	struct val *a = pl_cast(pl, pl_cast(pl, self(pl, n), WW_BOOL), WW_I64);
+
+	done(n, sum(pl, a, dims(pl, n, 1, a), 0));
+}
+
+/* NaNs count as nothing. */
+static void nansum(struct pl *pl, struct gnode *n)
+{
+	struct val *a = pl_cast(pl, self(pl, n), n->meta[0].dt), *nan = pl_op1(pl, OP_ISNAN, a), *s;
+	unsigned m = dims(pl, n, 1, a);
+	int keep = keepdim(pl, n, 2);
+
+	s = sum(pl, pl_where(pl, nan, F(a, 0), a), m, keep);
+	done(n, strstr(n->target, "nanmean") ? DIV(s, sum(pl, pl_cast(pl, pl_op1(pl, OP_LNOT, nan), a->dt), m, keep)) : s);
+}
+
+/* Of matrices: Frobenius, the largest sum of a column (1) or of a row (inf), the smallest with the minus. */
+static void matrix_norm(struct pl *pl, struct gnode *n)
+{
+	struct val *a = pl_cast(pl, self(pl, n), n->meta[0].dt), *v;
+	int by_name = strstr(n->target, "str_ord") != NULL, keep = (int)pl_arg_int(pl, n, 3, "keepdim", 0), outer, inner;
+	int64_t d[2] = { -2, -1 };
+	double p = by_name ? 0 : pl_arg_num(pl, n, 1, "ord", 0);
+
+	pl_arg_ints(pl, n, 2, "dim", d, 2);
+	outer = pl_dim(pl, n, d[0], a->rank);
+	inner = pl_dim(pl, n, d[1], a->rank);
+	if (by_name) {
+		if (strcmp(pl_arg_str(n, 1, "ord", "fro"), "fro"))
+			pl_cannot(pl, n, "singular values");
+		done(n, norm_of(pl, n, a, 2, 1u << outer | 1u << inner, keep));
+		return;
+	}
+	if (fabs(p) != 1 && !isinf(p))
+		pl_cannot(pl, n, "singular values");
+	v = sum(pl, pl_op1(pl, OP_ABS, a), 1u << (isinf(p) ? inner : outer), 1);
+	v = pl_reduce(pl, p > 0 ? RED_MAX : RED_MIN, v, 1u << (isinf(p) ? outer : inner), 1);
+	done(n, drop_dims(pl, v, 1u << outer | 1u << inner, keep));
+}
+
+/* Distances of all pairs of rows, by their differences: nothing cancels. */
+static void cdist(struct pl *pl, struct gnode *n)
+{
+	struct val *a = pl_need_val(pl, n, 0, "x1"), *b = pl_need_val(pl, n, 1, "x2"), *d;
+
+	d = SUB(pl_unsqueeze(pl, a, a->rank - 1), pl_unsqueeze(pl, b, b->rank - 2));
+	done(n, norm_of(pl, n, d, pl_arg_num(pl, n, 2, "p", 2), 1u << (d->rank - 1), 0));
+}
+
+static void dist(struct pl *pl, struct gnode *n)
+{
+	struct val *d = SUB(self(pl, n), pl_need_val(pl, n, 1, "other"));
+
+	done(n, norm_of(pl, n, d, pl_arg_num(pl, n, 2, "p", 2), all_dims(d), 0));
+}
+
+/* Rows whose norm is above the limit are scaled down to it. */
+static void renorm(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n), *norm, *over;
+	int d = pl_dim(pl, n, pl_arg_int(pl, n, 2, "dim", 0), a->rank);
+	double limit = pl_arg_num(pl, n, 3, "maxnorm", 1);
+
+	norm = norm_of(pl, n, a, pl_arg_num(pl, n, 1, "p", 2), all_dims(a) & ~(1u << d), 1);
+	over = pl_op2(pl, OP_GT, norm, F(a, limit));
+	done(n, MUL(a, pl_where(pl, over, DIV(F(a, limit), ADD(norm, F(a, 1e-7))), F(a, 1))));
+}
+
+static void poisson_nll(struct pl *pl, struct gnode *n)
+{
+	struct val *x = self(pl, n), *t = pl_need_val(pl, n, 1, "target"), *l;
+	double eps = pl_arg_num(pl, n, 4, "eps", 1e-8);
+
+	l = pl_arg_int(pl, n, 2, "log_input", 1) ? SUB(pl_op1(pl, OP_EXP, x), MUL(t, x)) : SUB(x, MUL(t, pl_op1(pl, OP_LOG, ADD(x, F(x, eps)))));
+	if (pl_arg_int(pl, n, 3, "full", 0)) {
+		struct val *stirling = ADD(SUB(MUL(t, pl_op1(pl, OP_LOG, t)), t), MUL(pl_op1(pl, OP_LOG, MUL(t, F(x, 6.283185307179586))), F(x, 0.5)));
+
+		l = ADD(l, pl_where(pl, pl_op2(pl, OP_GT, t, F(t, 1)), stirling, F(x, 0)));
+	}
+	done(n, reduced(pl, n, l, pl_arg_int(pl, n, 5, "reduction", 1)));
+}
+
+static void margin_ranking(struct pl *pl, struct gnode *n)
+{
+	struct val *d = SUB(pl_need_val(pl, n, 0, "input1"), pl_need_val(pl, n, 1, "input2")), *l;
+
+	l = ADD(pl_op1(pl, OP_NEG, MUL(pl_need_val(pl, n, 2, "target"), d)), F(d, pl_arg_num(pl, n, 3, "margin", 0)));
+	done(n, reduced(pl, n, pl_op2(pl, OP_MAXIMUM, l, F(l, 0)), pl_arg_int(pl, n, 4, "reduction", 1)));
+}
+
+static void cosine_embedding(struct pl *pl, struct gnode *n)
+{
+	struct val *a = pl_need_val(pl, n, 0, "input1"), *b = pl_need_val(pl, n, 1, "input2"), *t = pl_need_val(pl, n, 2, "target"), *prod = MUL(a, b), *c, *l;
+	unsigned m = 1u << (prod->rank - 1);
+	double margin = pl_arg_num(pl, n, 3, "margin", 0);
+
+	c = MUL(ADD(sum(pl, MUL(a, a), m, 0), F(a, 1e-12)), ADD(sum(pl, MUL(b, b), m, 0), F(a, 1e-12)));
+	c = DIV(sum(pl, prod, m, 0), pl_op1(pl, OP_SQRT, c));
+	t = pl_cast(pl, t, c->dt);
+	l = pl_where(pl, pl_op2(pl, OP_EQ, t, F(c, 1)), SUB(F(c, 1), c), pl_where(pl, pl_op2(pl, OP_EQ, t, F(c, -1)), pl_op2(pl, OP_MAXIMUM, SUB(c, F(c, margin)), F(c, 0)), F(c, 0)));
+	done(n, reduced(pl, n, l, pl_arg_int(pl, n, 4, "reduction", 1)));
+}
+
+static void multi_margin(struct pl *pl, struct gnode *n)
+{
+	struct val *x = self(pl, n), *t = pl_cast(pl, pl_need_val(pl, n, 1, "target"), WW_I64), *w = pl_arg_val(pl, n, 4, "weight"), *own, *l, *other;
+	double p = pl_arg_num(pl, n, 2, "p", 1), margin = pl_arg_num(pl, n, 3, "margin", 1);
+
+	if (x->rank != 2)
+		pl_cannot(pl, n, "dimensions");
+	t = pl_unsqueeze(pl, t, 1);
+	own = pl_gather(pl, x, t, 1, 2, t->size, pl->place);
+	l = pl_op2(pl, OP_MAXIMUM, ADD(SUB(x, own), F(x, margin)), F(x, 0));
+	l = p == 2 ? MUL(l, l) : l;
+	if (w)
+		l = MUL(l, pl_gather(pl, w, t, 0, 2, t->size, pl->place));
+	other = pl_op2(pl, OP_NE, pl_index(pl, WW_I64, 2, x->size, pl->place[1]), t);
+	l = sum(pl, pl_where(pl, other, l, F(x, 0)), 2, 0);
+	done(n, reduced(pl, n, DIV(l, count(pl, x, 2, x->dt)), pl_arg_int(pl, n, 5, "reduction", 1)));
+}
+
 const struct pl_lower_row pl_lower_reduce[] = {
+	{ "aminmax", aminmax }, { "count_nonzero", count_nonzero }, { "nansum", nansum }, { "nanmean", nansum }, { "linalg_matrix_norm", matrix_norm },
+	{ "cdist", cdist }, { "dist", dist }, { "renorm", renorm }, { "poisson_nll_loss", poisson_nll }, { "margin_ranking_loss", margin_ranking },
+	{ "cosine_embedding_loss", cosine_embedding }, { "multi_margin_loss", multi_margin },
 	{ "sum", reduce_sum }, { "mean", reduce_mean }, { "prod", reduce_prod }, { "amax", amaxmin }, { "amin", amaxmin },
 	{ "max", maxmin }, { "min", maxmin }, { "argmax", argmaxmin }, { "argmin", argmaxmin }, { "any", anyall }, { "all", anyall },
 	{ "var", variance }, { "std", variance }, { "var_mean", variance }, { "std_mean", variance },
