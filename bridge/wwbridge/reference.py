@@ -13,11 +13,12 @@ Comparison runs in chunks of CHUNK elements, so that its memory does not grow wi
 
 Few numbers.  PyTorch's error is what the rule measures by, and of one number it is luck: of two equally exact programs one errs more than four times as
 much as the other in 15% of all draws; and a number that is what is left of a cancellation may lie near zero by chance, where 1e-5 of it is less than
-fp32 can hold.  So before an output of fewer than FEW numbers is called wrong, the task is run again on neighbours of the draw: inputs and parameters with some of their
-elements one unit in the last place nearer to zero.  They have the same condition and other roundings.  E is the largest error of PyTorch's over
-all of them, and the floor is what FLOOR is to a number that does not cancel, 84 units in the last place of the inputs: as many times
-what the neighbours' exact results differ by, up to CANCELLED.  Rounding to TF32 or bfloat16 is thousands of units and stays wrong.  What holds whole numbers is not
-moved: masks and labels would become others.  Rejected: the error over other draws (their sizes and conditions are others), and a wider floor for all.
+fp32 can hold.  So before an output of fewer than FEW numbers is called wrong, the task is run again on NEIGHBOURS of the draw: inputs and parameters with some of
+their elements one unit in the last place nearer to zero, or all of them by up to FAR.  They have the condition of the draw and other roundings.  E is then the error that
+PyTorch itself would exceed in one of 10,000 such draws, by the size of the errors seen; and the floor is what it is to a number that does not cancel, 84 units in
+the last place of the inputs: as many times what the exact result moves by when inputs move by one, up to CANCELLED.  Rounding to TF32 or bfloat16 is
+thousands of units and stays wrong.  Whole numbers are not moved: masks and labels would become others.  Rejected: the error over other draws (their sizes and conditions are
+others), the largest error seen (itself a matter of luck), and a wider floor for all.
 """
 
 import math
@@ -34,7 +35,8 @@ HOST_CHUNK = 1 << 15  # the same on the cpu: a chunk in fp64 stays in the cache,
 # Smallest tolerated relative error: 1e-5, or half a unit in the last place of the output's type.
 FLOOR = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-9}
 SIMPLE_FLOOR = 1e-5
-FEW, NEIGHBOURS, FAR, ENOUGH, HOPELESS, CANCELLED = 64, 32, 2.0**-6, 4, 100, 1e-3
+FEW, NEIGHBOURS, FAR, HOPELESS, CANCELLED = 64, 16, 2.0**-6, 1e4, 1e-3
+TAIL = 3.72  # of a normal distribution, 1 in 10,000 is beyond
 
 
 def floating(x):
@@ -160,7 +162,7 @@ class References:
         with task.lightly():
             self.own = [Distance(d, e).measure() for d, e in zip(self.default, self.exact)]
             self.finite = [all_finite(d) and all_finite(e) for d, e in zip(self.default, self.exact)]
-        self.known = []  # what measures() has found
+        self.known = None  # what among_neighbours() has found
         task.target.sync()
 
     def _again(self, task):
@@ -223,37 +225,30 @@ class References:
             if rule != "strict":
                 return judge_paper(found, exact, default, self.own[i])
             row = judge_strict(found, exact, default, self.own[i])
-        if row["pass"] or not floating(found) or found.numel() >= FEW or row["nonfinite"] or hopeless(row, 0):
+        if row["pass"] or not floating(found) or found.numel() >= FEW or row["nonfinite"] or row["err_rel"] > HOPELESS * row["limit_rel"]:
             return row
-        for n, own in enumerate(self.measures(), 1):
-            row = judge_strict(found, exact, default, own[i])
-            if row["pass"] or hopeless(row, n):
-                break
-        return row
+        return judge_strict(found, exact, default, self.among_neighbours()[i])
 
-    def measures(self):
-        """What PyTorch's errors are known to be after one neighbour more, up to NEIGHBOURS; remembered."""
-        yield from self.known
-        while len(self.known) < NEIGHBOURS:
-            last = self.known[-1] if self.known else self.own
-            try:
-                with Neighbour(self.task, len(self.known)) as unit:
-                    exact, default = promoted_run(self.task, self.dtype)[0], default_run(self.task)
-            except Exception as e:  # a task may refuse what no get_inputs() of its own would draw
-                if out_of_memory(e) or "CUDA error" in str(e):
-                    raise self._failed(e)
-                return
-            rows = zip(last, default, exact, self.exact)
-            self.known.append([o if e.numel() >= FEW or not floating(d) else wider(o, d, e, here, unit) for o, d, e, here in rows])
-            yield self.known[-1]
-
-
-def hopeless(row, neighbours):
-    return row["err_rel"] > HOPELESS ** (1 if neighbours >= ENOUGH else 2) * row["limit_rel"]
+    def among_neighbours(self):
+        """PyTorch's errors as far as neighbours of the draw tell; remembered."""
+        if self.known is None:
+            seen = []
+            for k in range(NEIGHBOURS):
+                try:
+                    with Neighbour(self.task, k) as unit:
+                        exact, default = promoted_run(self.task, self.dtype)[0], default_run(self.task)
+                except Exception as e:  # a task may refuse what no get_inputs() of its own would draw
+                    if out_of_memory(e) or "CUDA error" in str(e):
+                        raise self._failed(e)
+                    break
+                seen.append([errors(*row, unit) for row in zip(self.own, default, exact, self.exact)])
+            self.known = [wider(own, [row[i] for row in seen if row[i]], self.exact[i].numel()) for i, own in enumerate(self.own)]
+        return self.known
 
 
 class Neighbour:
-    """The task's inputs, parameters and statistics with some elements one unit in the last place nearer to zero, while it lasts; gives the coarsest unit."""
+    """The task's inputs, parameters and statistics while they are a little nearer to zero: some elements by one unit in the last place, which gives the coarsest such
+    unit, or every second time all of them by up to FAR, which gives inf."""
 
     def __init__(self, task, k):
         self.task, self.k = task, k
@@ -279,16 +274,30 @@ class Neighbour:
         self.task._keep_stats()
 
 
-def wider(own, default, exact, here, unit):
-    """own as it is with a neighbour's errors, relative to whichever of the two exact results is larger."""
+def errors(own, default, exact, here, unit):
+    """(relative, absolute, floor) of a neighbour, of what it would be at the size of the draw itself; None where that is not known."""
+    if exact.numel() >= FEW or not floating(default) or not (all_finite(default) and all_finite(exact) and all_finite(here)):
+        return None
     at, moved = Distance(default, exact).measure(), Distance(exact, here).measure()
     size = max(at["rms"], own["rms"])
-    if at["rms"] == 0 or not (all_finite(default) and all_finite(exact) and all_finite(here)):
-        return own
+    if at["rms"] == 0:
+        return None
     units = SIMPLE_FLOOR / max(unit, torch.finfo(torch.float32).eps)
-    return {**own, "err_rel": max(own["err_rel"], at["err_rel"] * at["rms"] / size),
-            "err_abs": max(own["err_abs"], at["err_abs"] * own["rms"] / size),
-            "floor": max(own.get("floor", 0.0), min(units * moved["err_rel"], CANCELLED))}
+    return at["err_rel"] * at["rms"] / size, at["err_abs"] * own["rms"] / size, min(units * moved["err_rel"], CANCELLED)
+
+
+def wider(own, seen, n):
+    """own with what was seen of n numbers: the error that one draw in TAIL's many exceeds, by the size of all that were seen."""
+    if not seen:
+        return own
+    usual = math.sqrt(sum(e * e for e in [own["err_rel"], *(rel for rel, _, _ in seen)]) / (len(seen) + 1))
+    return {**own, "err_rel": max(own["err_rel"], usual * tail(n)), "err_abs": max(own["err_abs"], *(size for _, size, _ in seen)),
+            "floor": max(floor for _, _, floor in seen)}
+
+
+def tail(n):
+    """How many times its root mean square the root mean square of n normal errors is at most, but for one time in 10,000 (Wilson and Hilferty)."""
+    return (1 - 2 / (9 * n) + TAIL * math.sqrt(2 / (9 * n))) ** 1.5
 
 
 def number(x):
