@@ -188,6 +188,9 @@ static const struct attack attacks[] = {
 	  WW_RUN_REFUSED, "processes" },
 	{ "leaves a process", "    def forward(self, x, b):\n        import subprocess; subprocess.Popen(['/bin/sleep', '60'])\n        return x + b\n", 0,
 	  WW_RUN_REFUSED, "left a process" },
+	{ "leaves a thread of a process that looks dead", "    def forward(self, x, b):\n        import ctypes, threading, time\n        if os.fork() == 0:\n"
+	  "            threading.Thread(target=time.sleep, args=(60,)).start(); ctypes.CDLL(None).syscall(60, 0)\n        return x + b\n", 0,
+	  WW_RUN_REFUSED, "left a process" },
 	{ "wrong shape", "    def forward(self, x, b):\n        return x[1:]\n", 0, WW_RUN_FAULT, "output 0 is" },
 	{ "wrong number", "    def forward(self, x, b):\n        return x, x\n", 0, WW_RUN_FAULT, "returned 2 tensors" },
 	{ "lazy subclass", "    def forward(self, x, b):\n        class T(torch.Tensor): pass\n        return (x * 2).as_subclass(T)\n", 0, WW_RUN_FAULT, "not a torch.Tensor" },
@@ -261,6 +264,10 @@ static const char probes[] =
 	"    try: f(*a)\n"
 	"    except (OSError, PermissionError, ProcessLookupError): return True\n"
 	"    got.append(name); return False\n"
+	"def in_child(f, *a):\n"		/* which leads no group */
+	"    pid = os.fork()\n"
+	"    if pid == 0: os._exit(0 if held('group', f, *a) else 1)\n"
+	"    return os.waitpid(pid, 0)[1] == 0\n"
 	"def probe():\n"
 	"    ok = held('tcp', lambda: socket.socket().connect(('127.0.0.1', 80)))\n"
 	"    ok &= held('packets', lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW))\n"
@@ -279,6 +286,8 @@ static const char probes[] =
 	"    ok &= held('mknod', os.mknod, '/tmp/n', 0o60644, os.makedev(8, 0))\n"
 	"    ok &= held('nice', os.nice, -5)\n"
 	"    ok &= held('time', lambda: __import__('time').clock_settime(0, 0))\n"
+	"    ok &= held('memfd', os.memfd_create, 'x')\n"
+	"    ok &= in_child(os.setsid) and in_child(os.setpgid, 0, 0)\n"
 	"    others = [p for p in os.listdir('/proc') if p.isdigit() and int(p) != os.getpid()]\n"
 	"    got.extend(others)\n"
 	"    if torch.cuda._is_in_bad_fork(): got.append('forked from a process that had asked for the GPU'); ok = False\n"
