@@ -142,7 +142,7 @@ if TORCH:
        and [p["progress"] for p in progress] == list(range(1, len(progress) + 1)), "its progress, in order", s.notes)
     made = s.tool("optimize", task=TASK, output="run")
     while not os.path.exists(os.path.join(s.dir.name, "run/episode.jsonl")) and s.ask("tasks/get", taskId=made["taskId"])["status"] == "working":
-        time.sleep(0.2)
+        time.sleep(0.02)
     s.ask("tasks/cancel", taskId=made["taskId"])
     t = s.ask("tasks/get", taskId=made["taskId"])
     ok(t["status"] == "cancelled" and os.path.exists(os.path.join(s.dir.name, "run/episode.jsonl")), "optimize begins, and is cancelled", t)
