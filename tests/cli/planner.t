@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+# budget: 12 CPU-seconds
+# timeout: 600
+"""The planner's first solution against PyTorch for operators that no example has: sorting, scattering, assignment through views, recurrent layers, products of
+tensors, places of maxima, losses.  They are the outputs of one task, so that one process of PyTorch and one judgement do for all of them."""
+import json
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
+sys.dont_write_bytecode = True
+from optimizing import *  # noqa: F403,E402
+
+EXPRESSIONS = """
+torch.topk(x, 3)[0]
+torch.topk(x, 2, dim=0, largest=False)[1]
+torch.topk(long, 3)[0]
+torch.sort(x, dim=0, descending=True)[1]
+torch.argsort(x, dim=-1)
+torch.median(x, dim=1)[0]
+torch.cummax(x, 1)[1]
+torch.logcumsumexp(x, 1)
+x.scatter_add(0, i, y)
+torch.scatter(x, 0, torch.argsort(y, dim=0)[:5], y)
+x.scatter_reduce(0, i, y, "amax")
+x.scatter_reduce(0, i, y, "mean", include_self=False)
+x.index_add(0, i[:, 0], y)
+x.index_fill(0, i[:3, 0], 2.0)
+x.index_put((i[:, 0], i[:, 1]), y[:, 0], accumulate=True)
+x[i, i]
+image[:, i % 6, i % 9]
+torch.take_along_dim(x, i, 0)
+assigned(x, y)
+cached(x, y)
+x.slice_scatter(y[:4], 0, 2, 6)
+torch.bucketize(x, torch.linspace(-1, 1, 9))
+torch.isin(i, torch.arange(4))
+self.lstm(x.view(2, 6, 16))[0]
+self.lstm(x.view(2, 6, 16))[1][1]
+self.gru(x.view(2, 6, 16))[0]
+self.gru(x.view(2, 6, 16))[1]
+self.rnn(x.view(2, 6, 16))[0]
+torch.tensordot(x, y, dims=([1], [1]))
+F.bilinear(x, y, self.w.view(1, 16, 16))
+torch.kron(x[:3], y[:2, :2])
+torch.linalg.cross(x[:, :3], y[:, :3])
+torch.inner(x, y)
+torch.cdist(x, y)
+torch.linalg.matrix_norm(x, 1)
+F.max_pool2d(image, 3, 2, 1, return_indices=True)[1]
+F.conv2d(image, self.w[:4, :12].reshape(2, 6, 2, 2), padding="same")
+torch.cat([x, y, x * y, x + y, x - y, y * 2], 1)
+torch.stack(list(x.unbind(0)) + list(y.unbind(0)))
+torch.rot90(x)
+torch.diag_embed(x)
+torch.roll(x, 3)
+torch.block_diag(x[:3], y[:2])
+torch.hypot(x, y)
+torch.copysign(y, x)
+torch.xlogy(x, y)
+torch.sinc(x)
+torch.round(x, decimals=2)
+torch.div(i - 6, 5, rounding_mode="trunc")
+torch.nansum(x)
+torch.count_nonzero(x > 0, 1)
+F.multi_margin_loss(x, i[:, 0])
+F.cosine_embedding_loss(x, y, (i[:, 0] % 2) * 2 - 1)
+F.cross_entropy(x, i[:, 0], weight=y[0], label_smoothing=0.1)
+""".split("\n")[1:-1]
+TASK = """import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+def assigned(x, y):
+    z = x.clone()
+    z[2:5] = y[2:5] * 2
+    z[:, 3] = 1.0
+    z[:, ::2] += y[:, ::2]
+    return z
+
+
+def cached(x, y):
+    z = torch.zeros(2, 20, 16)
+    z[:, 4:10] = x.view(2, 6, 16)
+    z[:, 10] = y[:2]
+    return z @ y.t()
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(16, 16))
+        self.lstm = nn.LSTM(16, 12, bidirectional=True, batch_first=True)
+        self.gru = nn.GRU(16, 9, num_layers=2)
+        self.rnn = nn.RNN(16, 7, nonlinearity="relu", bias=False)
+
+    def forward(self, x, y, i, image, long):
+        return LIST
+
+
+def get_inputs():
+    return [torch.randn(12, 16), torch.rand(12, 16) + 0.1, torch.randint(0, 12, (12, 16)), torch.randn(2, 6, 9, 11), torch.randn(3, 2000)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+out = os.path.join(TMP, "operators")
+code, stdout, err = run(command(put("operators.py", TASK.replace("LIST", f"({', '.join(EXPRESSIONS)})")), out, "--max-turns", "2", "--json"))
+try:
+    summary = json.loads(stdout)
+except ValueError:
+    summary = {}
+verdict = summary.get("verdict") or {}
+ok(len(EXPRESSIONS) >= 50 and verdict.get("correct") is True, f"{len(EXPRESSIONS)} operators are right", f"exit code {code}\n{stdout}\n{err}\n" + json.dumps(verdict)[:2000])
+done()
