@@ -135,7 +135,7 @@ static void op_name(const char *target, char *out, size_t cap)
 
 static pl_lower_fn find(const char *name)
 {
-	static const struct pl_lower_row *const tables[] = { pl_lower_point, pl_lower_shape, pl_lower_resample, pl_lower_reduce, pl_lower_nn, pl_lower_rnn, pl_lower_index, pl_lower_order };
+	static const struct pl_lower_row *const tables[] = { pl_lower_point, pl_lower_shape, pl_lower_resample, pl_lower_reduce, pl_lower_nn, pl_lower_rnn, pl_lower_index, pl_lower_order, pl_lower_create };
 
 	for (size_t t = 0; t < WW_ARRAY_LEN(tables); t++)
 		for (const struct pl_lower_row *r = tables[t]; r->op; r++)

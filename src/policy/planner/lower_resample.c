@@ -196,7 +196,243 @@ static void unfold_dim(struct pl *pl, struct gnode *n)
 	done(n, pl_view(pl, a, a->rank + 1, size, map));
 }
 
+/* Nearest by the middle of the pixel: floor((i + 0.5) * in / out), in integers. */
+static void upsample_exact(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n);
+	const struct ix *size[PL_MAX_RANK], *map[PL_MAX_RANK];
+
+	for (int d = 0; d < a->rank; d++) {
+		int64_t in = ix_num(a->size[d]), out = n->meta[0].size[d];
+
+		size[d] = in == out ? a->size[d] : ix_const(pl, out);
+		map[d] = in == out ? pl->place[d] : ix_div(pl, ix_addc(pl, ix_mulc(pl, pl->place[d], 2 * in), in), ix_const(pl, 2 * out));
+		if (in != out)
+			pl_guard_eq(pl, a->size[d], ix_const(pl, in), "a size that is resampled");
+	}
+	done(n, pl_view(pl, a, a->rank, size, map));
+}
+
+struct fold { int64_t k[2], dil[2], pad[2], step[2]; const struct ix *blocks[2]; };
+
+static void fold_args(struct pl *pl, struct gnode *n, int first, struct fold *f)
+{
+	static const char *const names[] = { "kernel_size", "dilation", "padding", "stride" };
+	int64_t *const to[] = { f->k, f->dil, f->pad, f->step };
+
+	for (int i = 0; i < 4; i++)
+		if (pl_arg_ints(pl, n, first + i, names[i], to[i], 2) == 1)
+			to[i][1] = to[i][0];
+}
+
+/* Windows of an image as columns: (N, C, H, W) to (N, C kh kw, blocks). */
+static void im2col(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n), *w;
+	const struct ix *size[7], *map[4], *cond = ix_const(pl, 1), *flat[3];
+	struct fold f;
+
+	fold_args(pl, n, 1, &f);
+	if (a->rank != 4)
+		pl_cannot(pl, n, "dimensions");
+	size[0] = a->size[0], size[1] = a->size[1];
+	map[0] = pl->place[0], map[1] = pl->place[1];
+	for (int e = 0; e < 2; e++) {
+		f.blocks[e] = ix_addc(pl, ix_div(pl, ix_addc(pl, a->size[2 + e], 2 * f.pad[e] - f.dil[e] * (f.k[e] - 1) - 1), ix_const(pl, f.step[e])), 1);
+		size[2 + e] = ix_const(pl, f.k[e]);
+		size[4 + e] = f.blocks[e];
+		map[2 + e] = ix_addc(pl, ix_add(pl, ix_mulc(pl, pl->place[4 + e], f.step[e]), ix_mulc(pl, pl->place[2 + e], f.dil[e])), -f.pad[e]);
+		if (f.pad[e])
+			cond = ix_mul(pl, cond, ix_mul(pl, ix_lt(pl, ix_const(pl, -1), map[2 + e]), ix_lt(pl, map[2 + e], a->size[2 + e])));
+	}
+	w = pl_view_if(pl, a, 6, size, map, cond, 0);
+	flat[0] = a->size[0];
+	flat[1] = ix_mulc(pl, a->size[1], f.k[0] * f.k[1]);
+	flat[2] = ix_mul(pl, f.blocks[0], f.blocks[1]);
+	done(n, pl_reshape(pl, w, 3, flat));
+}
+
+/* The way back: each pixel is the sum of all columns' elements that came from it, one for each place in the kernel. */
+static void col2im(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n), *w;
+	const struct ix *size[6], *map[6], *cond = ix_const(pl, 1), *cols[6];
+	struct fold f;
+	int64_t out[2];
+
+	fold_args(pl, n, 2, &f);
+	if (a->rank != 3 || pl_arg_ints(pl, n, 1, "output_size", out, 2) != 2)
+		pl_cannot(pl, n, "dimensions");
+	cols[0] = size[0] = a->size[0];
+	cols[1] = size[1] = ix_div(pl, a->size[1], ix_const(pl, f.k[0] * f.k[1]));
+	map[0] = pl->place[0], map[1] = pl->place[1];
+	for (int e = 0; e < 2; e++) {
+		const struct ix *from = ix_sub(pl, ix_addc(pl, pl->place[2 + e], f.pad[e]), ix_mulc(pl, pl->place[4 + e], f.dil[e])), *step = ix_const(pl, f.step[e]);
+
+		f.blocks[e] = ix_const(pl, (out[e] + 2 * f.pad[e] - f.dil[e] * (f.k[e] - 1) - 1) / f.step[e] + 1);
+		size[2 + e] = ix_const(pl, out[e]);
+		size[4 + e] = cols[2 + e] = ix_const(pl, f.k[e]);
+		cols[4 + e] = f.blocks[e];
+		map[2 + e] = pl->place[4 + e];
+		map[4 + e] = ix_div(pl, from, step);
+		cond = ix_mul(pl, cond, ix_mul(pl, ix_lt(pl, ix_const(pl, -1), from), ix_lt(pl, map[4 + e], f.blocks[e])));
+		if (f.step[e] != 1)
+			cond = ix_mul(pl, cond, ix_eqz(pl, ix_mod(pl, from, step), ix_const(pl, 0)));
+	}
+	pl_guard_eq(pl, ix_mul(pl, f.blocks[0], f.blocks[1]), a->size[2], "the number of blocks that are folded");
+	w = pl_view_if(pl, pl_reshape(pl, a, 6, cols), 6, size, map, cond, 0);
+	done(n, pl_reduce(pl, RED_SUM, w, 3u << 4, 0));
+}
+
+/* ---- Interpolation at computed places ---- */
+
+static struct val *f32(struct pl *pl, double v) { return pl_constf(pl, WW_F32, v); }
+#define OP(op, a, b) pl_op2(pl, OP_##op, (a), (b))
+
+/* Catmull-Rom with a = -0.75, PyTorch's: the weight of the neighbour k = -1 .. 2 for the fraction t. */
+static struct val *cubic(struct pl *pl, struct val *t, int k)
+{
+	struct val *x = k == -1 ? OP(ADD, t, f32(pl, 1)) : k == 0 ? t : k == 1 ? OP(SUB, f32(pl, 1), t) : OP(SUB, f32(pl, 2), t);
+
+	if (k == 0 || k == 1)	/* ((a + 2) x - (a + 3)) x x + 1 */
+		return OP(ADD, OP(MUL, OP(MUL, OP(SUB, OP(MUL, x, f32(pl, 1.25)), f32(pl, 2.25)), x), x), f32(pl, 1));
+	/* ((a x - 5 a) x + 8 a) x - 4 a */
+	return OP(ADD, OP(MUL, OP(SUB, OP(MUL, OP(ADD, OP(MUL, x, f32(pl, -0.75)), f32(pl, 3.75)), x), f32(pl, 6)), x), f32(pl, 3));
+}
+
+static struct val *cubic_axis(struct pl *pl, struct val *a, int d, int64_t out, int align)
+{
+	int64_t in = ix_num(a->size[d]);
+	double scale = align ? (out > 1 ? (double)(in - 1) / (double)(out - 1) : 0) : (double)in / (double)out;
+	const struct ix *size[PL_MAX_RANK], *one[1], *imap[1] = { pl->place[d] };
+	struct val *pos, *base, *t, *sum = NULL;
+
+	memcpy(size, a->size, sizeof size);
+	pl_guard_eq(pl, a->size[d], ix_const(pl, in), "a size that is resampled");
+	one[0] = size[d] = ix_const(pl, out);
+	pos = pl_cast(pl, pl_index(pl, WW_I64, 1, one, pl->place[0]), WW_F32);
+	pos = align ? OP(MUL, pos, f32(pl, scale)) : OP(SUB, OP(MUL, OP(ADD, pos, f32(pl, 0.5)), f32(pl, scale)), f32(pl, 0.5));
+	base = pl_op1(pl, OP_FLOOR, pos);
+	t = OP(SUB, pos, base);
+	for (int k = -1; k <= 2; k++) {
+		struct val *at = pl_cast(pl, OP(ADD, base, f32(pl, k)), WW_I64), *w = pl_view(pl, cubic(pl, t, k), a->rank, size, imap), *v;
+
+		at = OP(MINIMUM, OP(MAXIMUM, at, pl_consti(pl, WW_I64, 0)), pl_consti(pl, WW_I64, in - 1));
+		v = OP(MUL, w, pl_gather(pl, a, pl_view(pl, at, a->rank, size, imap), d, a->rank, size, pl->place));
+		sum = sum ? OP(ADD, sum, v) : v;
+	}
+	return sum;
+}
+
+static void upsample_bicubic(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n);
+	int align = (int)pl_arg_int(pl, n, 2, "align_corners", 0);
+
+	for (int d = a->rank - 1; d >= 2; d--)
+		if (ix_num(a->size[d]) != n->meta[0].size[d])
+			a = cubic_axis(pl, a, d, n->meta[0].size[d], align);
+	done(n, pl_cast(pl, a, n->meta[0].dt));
+}
+
+/* Where a coordinate in -1 .. 1 lies among `size` pixels. */
+static struct val *pixel_of(struct pl *pl, struct val *x, const struct ix *size, int align)
+{
+	struct val *n = pl_cast(pl, pl_index(pl, WW_I64, 0, NULL, size), WW_F32);
+
+	if (align)
+		return OP(MUL, OP(MUL, OP(ADD, x, f32(pl, 1)), f32(pl, 0.5)), OP(SUB, n, f32(pl, 1)));
+	return OP(MUL, OP(SUB, OP(MUL, OP(ADD, x, f32(pl, 1)), n), f32(pl, 1)), f32(pl, 0.5));
+}
+
+/* input at (.., y, x), 0 outside; y and x are integers as floats, of shape (N, H, W). */
+static struct val *pixel_at(struct pl *pl, struct val *in, struct val *y, struct val *x, const struct ix *const *size)
+{
+	const struct ix *merged[3] = { in->size[0], in->size[1], ix_mul(pl, in->size[2], in->size[3]) }, *omap[3] = { pl->place[0], pl->place[2], pl->place[3] };
+	struct val *h = pl_cast(pl, pl_index(pl, WW_I64, 0, NULL, in->size[2]), WW_F32), *w = pl_cast(pl, pl_index(pl, WW_I64, 0, NULL, in->size[3]), WW_F32), *ok, *lin, *v;
+
+	ok = OP(LAND, OP(LAND, OP(LE, f32(pl, 0), y), OP(LT, y, h)), OP(LAND, OP(LE, f32(pl, 0), x), OP(LT, x, w)));
+	y = pl_cast(pl, pl_where(pl, ok, y, f32(pl, 0)), WW_I64);
+	x = pl_cast(pl, pl_where(pl, ok, x, f32(pl, 0)), WW_I64);
+	lin = pl_view(pl, OP(ADD, OP(MUL, y, pl_index(pl, WW_I64, 0, NULL, in->size[3])), x), 4, size, omap);
+	v = pl_gather(pl, pl_reshape(pl, in, 3, merged), lin, 2, 4, size, (const struct ix *[]){ pl->place[0], pl->place[1], NULL });
+	return pl_where(pl, pl_view(pl, ok, 4, size, omap), v, f32(pl, 0));
+}
+
+/* Bilinear or nearest sampling with zeros outside, or the border. */
+static void grid_sampler(struct pl *pl, struct gnode *n)
+{
+	struct val *in = pl_need_val(pl, n, 0, "input"), *grid = pl_need_val(pl, n, 1, "grid"), *p[2], *low[2], *out = NULL;
+	int64_t mode = pl_arg_int(pl, n, 2, "interpolation_mode", 0), padding = pl_arg_int(pl, n, 3, "padding_mode", 0);
+	int align = (int)pl_arg_int(pl, n, 4, "align_corners", 0);
+	const struct ix *size[4], *omap[3] = { pl->place[0], pl->place[2], pl->place[3] };
+
+	if (in->rank != 4 || in->dt != WW_F32 || mode > 1 || padding > 1)
+		pl_cannot(pl, n, "volumes, other types, bicubic sampling or reflection");
+	size[0] = in->size[0], size[1] = in->size[1], size[2] = grid->size[1], size[3] = grid->size[2];
+	for (int i = 0; i < 2; i++) {	/* x, y */
+		struct val *last = pl_cast(pl, pl_index(pl, WW_I64, 0, NULL, ix_addc(pl, in->size[3 - i], -1)), WW_F32);
+
+		p[i] = pixel_of(pl, pl_select(pl, grid, 3, ix_const(pl, i)), in->size[3 - i], align);
+		p[i] = padding ? OP(MINIMUM, OP(MAXIMUM, p[i], f32(pl, 0)), last) : p[i];
+		low[i] = pl_op1(pl, mode ? OP_ROUND : OP_FLOOR, p[i]);
+	}
+	if (mode) {
+		done(n, pixel_at(pl, in, low[1], low[0], size));
+		return;
+	}
+	for (int k = 0; k < 4; k++) {
+		struct val *at[2], *w = NULL;
+
+		for (int i = 0; i < 2; i++) {
+			struct val *t = OP(SUB, p[i], low[i]), *part = k >> i & 1 ? t : OP(SUB, f32(pl, 1), t);
+
+			at[i] = k >> i & 1 ? OP(ADD, low[i], f32(pl, 1)) : low[i];
+			w = w ? OP(MUL, w, part) : part;
+		}
+		at[0] = OP(MUL, pixel_at(pl, in, at[1], at[0], size), pl_view(pl, w, 4, size, omap));
+		out = out ? OP(ADD, out, at[0]) : at[0];
+	}
+	done(n, out);
+}
+
+/* The middle (or corners) of n pixels in -1 .. 1, along place[d] of a shape. */
+static struct val *coordinate(struct pl *pl, int rank, const struct ix *const *size, int d, int64_t n, int align)
+{
+	struct val *i = pl_cast(pl, pl_index(pl, WW_I64, rank, size, pl->place[d]), WW_F32);
+	double step = align ? (n > 1 ? 2.0 / (double)(n - 1) : 0) : 2.0 / (double)n;
+
+	return OP(ADD, OP(MUL, i, f32(pl, step)), f32(pl, align ? (n > 1 ? -1 : 0) : 1.0 / (double)n - 1));
+}
+
+/* grid[n, h, w, :] = theta[n] (x, y, 1) */
+static void affine_grid(struct pl *pl, struct gnode *n)
+{
+	struct val *theta = pl_need_val(pl, n, 0, "theta"), *c[3], *out = NULL;
+	int64_t dims[5];
+	int k = pl_arg_ints(pl, n, 1, "size", dims, 5), align = (int)pl_arg_int(pl, n, 2, "align_corners", 0);
+	const struct ix *size[4];
+
+	if (k != 4 || theta->dt != WW_F32)
+		pl_cannot(pl, n, "volumes or other types");
+	size[0] = theta->size[0], size[1] = ix_const(pl, dims[2]), size[2] = ix_const(pl, dims[3]), size[3] = ix_const(pl, 2);
+	c[0] = coordinate(pl, 4, size, 2, dims[3], align);
+	c[1] = coordinate(pl, 4, size, 1, dims[2], align);
+	c[2] = NULL;
+	for (int i = 0; i < 3; i++) {
+		const struct ix *map[3] = { pl->place[0], pl->place[3], ix_const(pl, i) };
+		struct val *t = pl_view(pl, theta, 4, size, map);
+
+		t = c[i] ? OP(MUL, t, c[i]) : t;
+		out = out ? OP(ADD, out, t) : t;
+	}
+	done(n, out);
+}
+
 const struct pl_lower_row pl_lower_resample[] = {
+	{ "im2col", im2col }, { "col2im", col2im }, { "upsample_bicubic2d", upsample_bicubic }, { "grid_sampler", grid_sampler }, { "grid_sampler_2d", grid_sampler },
+	{ "affine_grid_generator", affine_grid }, { "_upsample_nearest_exact1d", upsample_exact }, { "_upsample_nearest_exact2d", upsample_exact },
+	{ "_upsample_nearest_exact3d", upsample_exact },
 	{ "pad", pad },
 	{ "constant_pad_nd", pad },
 	{ "reflection_pad1d", pad },

@@ -1,4 +1,4 @@
-/* lower_shape.c - views, copies, indexing and creation as values: an index map each, no memory moved. */
+/* lower_shape.c - views, copies and indexing as values: an index map each, no memory moved. */
 #include "policy/planner/planner.h"
 
 #include <math.h>
@@ -512,79 +512,6 @@ static void tri(struct pl *pl, struct gnode *n)
 	done(n, pl_where(pl, keep, a, pl_constf(pl, a->dt, 0)));
 }
 
-/* A tensor of one constant, of the recorded shape. */
-static struct val *filled(struct pl *pl, struct gnode *n, double f)
-{
-	const struct ix *size[PL_MAX_RANK];
-	struct val *c = pl_constf(pl, n->meta[0].dt, f), *z;
-
-	for (int d = 0; d < n->meta[0].rank; d++)
-		size[d] = ix_const(pl, n->meta[0].size[d]);
-	z = pl_index(pl, WW_I64, n->meta[0].rank, size, ix_const(pl, 0));
-	return pl_where(pl, pl_cast(pl, z, WW_BOOL), c, c);
-}
-
-static void full(struct pl *pl, struct gnode *n)
-{
-	double f = 0;
-
-	if (strstr(n->target, "ones"))
-		f = 1;
-	else if (strstr(n->target, "full") || strstr(n->target, "fill"))
-		f = pl_arg_num(pl, n, 1, "fill_value", 0);
-	else if (strstr(n->target, "scalar_tensor"))
-		f = pl_arg_num(pl, n, 0, "s", 0);
-	if (strstr(n->target, "empty"))
-		pl_cannot(pl, n, "uninitialised memory");
-	done(n, filled(pl, n, f));
-}
-
-static void arange(struct pl *pl, struct gnode *n)
-{
-	const struct ix *size[1] = { ix_const(pl, n->meta[0].size[0]) };
-	int from_start = strstr(n->target, ".start") != NULL, step_form = strstr(n->target, "step") != NULL;
-	struct garg *first = pl_arg(n, 0, from_start ? "start" : "end"), *st = step_form ? pl_arg(n, 2, "step") : NULL;
-	double start = from_start ? pl_arg_num(pl, n, 0, "start", 0) : 0, step = step_form ? pl_arg_num(pl, n, 2, "step", 1) : 1;
-	int dt = n->meta[0].dt;
-	struct val *i;
-
-	if ((from_start && first && first->kind == G_FLOAT) || (st && st->kind == G_FLOAT) || pl_is_float(dt)) {
-		i = pl_cast(pl, pl_index(pl, WW_I64, 1, size, pl->place[0]), dt);
-		if (step != 1)
-			i = pl_op2(pl, OP_MUL, i, pl_constf(pl, dt, step));
-		if (start != 0)
-			i = pl_op2(pl, OP_ADD, i, pl_constf(pl, dt, start));
-		done(n, i);
-		return;
-	}
-	i = pl_index(pl, dt, 1, size, ix_addc(pl, ix_mulc(pl, pl->place[0], (int64_t)step), (int64_t)start));
-	done(n, i);
-}
-
-/* linspace and logspace; from both ends, as PyTorch counts. */
-static void linspace(struct pl *pl, struct gnode *n)
-{
-	const struct ix *size[1] = { ix_const(pl, n->meta[0].size[0]) };
-	double a = pl_arg_num(pl, n, 0, "start", 0), b = pl_arg_num(pl, n, 1, "end", 0);
-	int64_t steps = n->meta[0].size[0], dt = n->meta[0].dt;
-	struct val *up, *down, *v, *i = pl_cast(pl, pl_index(pl, WW_I64, 1, size, pl->place[0]), WW_F64);
-	double step = steps > 1 ? (b - a) / (double)(steps - 1) : 0;
-
-	up = pl_op2(pl, OP_ADD, pl_op2(pl, OP_MUL, i, pl_constf(pl, WW_F64, step)), pl_constf(pl, WW_F64, a));
-	down = pl_op2(pl, OP_SUB, pl_constf(pl, WW_F64, b), pl_op2(pl, OP_MUL, pl_op2(pl, OP_SUB, pl_constf(pl, WW_F64, (double)(steps - 1)), i), pl_constf(pl, WW_F64, step)));
-	v = pl_where(pl, pl_index(pl, WW_BOOL, 1, size, ix_lt(pl, pl->place[0], ix_const(pl, steps / 2))), up, down);
-	if (strstr(n->target, "logspace"))
-		v = pl_op2(pl, OP_POW, pl_constf(pl, WW_F64, pl_arg_num(pl, n, 3, "base", 10)), v);
-	done(n, pl_cast(pl, v, (int)dt));
-}
-
-static void eye(struct pl *pl, struct gnode *n)
-{
-	const struct ix *size[2] = { ix_const(pl, n->meta[0].size[0]), ix_const(pl, n->meta[0].size[1]) };
-
-	done(n, pl_cast(pl, pl_index(pl, WW_BOOL, 2, size, ix_eqz(pl, ix_sub(pl, pl->place[0], pl->place[1]), ix_const(pl, 0))), n->meta[0].dt));
-}
-
 /* The last dimension onto the diagonal of a square. */
 static void diag_embed(struct pl *pl, struct gnode *n)
 {
@@ -638,34 +565,6 @@ static void diff(struct pl *pl, struct gnode *n)
 		a = pl_op2(pl, OP_SUB, pl_slice(pl, a, d, ix_const(pl, 1), less, 1), pl_slice(pl, a, d, ix_const(pl, 0), less, 1));
 	}
 	done(n, a);
-}
-
-/* The places of the lower or upper triangle, row by row: the row is found by counting the elements of the rows above, 0 or 1 for each row. */
-static void tri_indices(struct pl *pl, struct gnode *n)
-{
-	int64_t rows = pl_arg_int(pl, n, 0, "row", 0), cols = pl_arg_int(pl, n, 1, "col", 0), off = pl_arg_int(pl, n, 2, "offset", 0);
-	const struct ix *size[2] = { ix_const(pl, 2), ix_const(pl, n->meta[0].size[1]) };
-	int lower = strstr(n->target, "tril") != NULL;
-	int64_t before = 0;
-	struct val *row = NULL, *col = NULL;
-
-	if (rows > 256)
-		pl_cannot(pl, n, "more than 256 rows");
-	for (int64_t r = 0; r < rows; r++) {
-		int64_t from = lower ? 0 : r + off < 0 ? 0 : r + off, to = lower ? (r + off + 1 < cols ? r + off + 1 : cols) : cols, len = to > from ? to - from : 0;
-		struct val *in, *c;
-
-		if (!len)
-			continue;
-		in = pl_index(pl, WW_BOOL, 2, size, ix_mul(pl, ix_lt(pl, ix_const(pl, before - 1), pl->place[1]), ix_lt(pl, pl->place[1], ix_const(pl, before + len))));
-		c = pl_index(pl, WW_I64, 2, size, ix_addc(pl, pl->place[1], from - before));
-		row = row ? pl_where(pl, in, pl_consti(pl, WW_I64, r), row) : pl_index(pl, WW_I64, 2, size, ix_const(pl, r));
-		col = col ? pl_where(pl, in, c, col) : c;
-		before += len;
-	}
-	if (!row)
-		pl_cannot(pl, n, "no elements");
-	done(n, pl_where(pl, pl_index(pl, WW_BOOL, 2, size, ix_lt(pl, pl->place[0], ix_const(pl, 1))), row, col));
 }
 
 /* out[idx] = src[..., index value, ...]: map[] for the other dimensions; `at` has the shape of the result. */
@@ -832,13 +731,11 @@ const struct pl_lower_row pl_lower_shape[] = {
 	{ "unsqueeze", unsqueeze }, { "squeeze", squeeze }, { "slice", slice }, { "select", select_dim }, { "narrow", narrow },
 	{ "chunk", chunk }, { "split", chunk }, { "split_with_sizes", chunk }, { "tensor_split", chunk }, { "unbind", unbind },
 	{ "hsplit", chunk }, { "vsplit", chunk }, { "dsplit", chunk }, { "hstack", stack_as }, { "vstack", stack_as }, { "dstack", stack_as }, { "column_stack", stack_as },
-	{ "block_diag", block_diag }, { "fliplr", flip_one }, { "flipud", flip_one }, { "rot90", rot90 }, { "linspace", linspace }, { "logspace", linspace }, { "eye", eye },
-	{ "diag_embed", diag_embed }, { "diag", diag }, { "trace", diag }, { "meshgrid", meshgrid }, { "diff", diff }, { "tril_indices", tri_indices }, { "triu_indices", tri_indices },
+	{ "block_diag", block_diag }, { "fliplr", flip_one }, { "flipud", flip_one }, { "rot90", rot90 },
+	{ "diag_embed", diag_embed }, { "diag", diag }, { "trace", diag }, { "meshgrid", meshgrid }, { "diff", diff },
 	{ "cat", cat }, { "concat", cat }, { "concatenate", cat }, { "stack", stack }, { "flip", flip }, { "roll", roll },
 	{ "repeat", repeat }, { "tile", repeat }, { "repeat_interleave", repeat_interleave },
 	{ "tril", tri }, { "triu", tri },
-	{ "zeros", full }, { "ones", full }, { "full", full }, { "zeros_like", full }, { "ones_like", full }, { "full_like", full },
-	{ "new_zeros", full }, { "new_ones", full }, { "new_full", full }, { "scalar_tensor", full }, { "arange", arange },
 	{ "embedding", embedding }, { "index_select", index_select }, { "gather", gather },
 	{ "one_hot", one_hot }, { "diagonal", diagonal },
 	{ "getitem", getitem },

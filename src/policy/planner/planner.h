@@ -348,7 +348,7 @@ int64_t pl_numel_now(const struct val *a);
 void pl_lower(struct pl *pl);
 typedef void (*pl_lower_fn)(struct pl *pl, struct gnode *n);
 struct pl_lower_row { const char *op; pl_lower_fn fn; };
-extern const struct pl_lower_row pl_lower_shape[], pl_lower_resample[], pl_lower_point[], pl_lower_reduce[], pl_lower_nn[], pl_lower_rnn[], pl_lower_index[], pl_lower_order[];
+extern const struct pl_lower_row pl_lower_shape[], pl_lower_resample[], pl_lower_point[], pl_lower_reduce[], pl_lower_nn[], pl_lower_rnn[], pl_lower_index[], pl_lower_order[], pl_lower_create[];
 struct garg *pl_arg(struct gnode *n, int i, const char *name);
 struct val *pl_arg_val(struct pl *pl, struct gnode *n, int i, const char *name);	/* NULL for None */
 struct val *pl_need_val(struct pl *pl, struct gnode *n, int i, const char *name);
