@@ -21,8 +21,8 @@
  * A measurement that was disturbed (load.c, and what its own samples show) is made again, up to MAX_ATTEMPTS times and while
  * the time lasts; the first undisturbed one counts, else the one with the narrowest intervals, and the verdict says so.  Its ratios are then no more than
  * what was proven whoever was disturbed (ww_stats_ratio_disturbed()): a win is what is left of it when all that the baseline waited is taken off
- * its time, in the first half as in the second.  So a kernel that is clearly faster keeps its reward on a restless machine, and nobody is paid for somebody else's
- * noise.  Rejected: no reward beyond correctness for whatever was disturbed (a GPU whose host is restless would pay nobody).
+ * its time, in the first half as in the second.  So a kernel that is clearly faster keeps its reward where times vary, nobody is paid for somebody else's noise, and where others had the
+ * processors most of the time nothing is proven.  Rejected: no reward beyond correctness for whatever was disturbed (a GPU whose host is restless would pay nobody).
  *
  * What the times mean.  cuda, device_us: between two events around the launch of the plan as a CUDA graph, unless a second clock that no
  * kernel can forge says more in the middle of all calls (run/clocks.h): then what that one says.  cpu, and candidates
