@@ -270,6 +270,19 @@ static const char *loaded(struct pl *pl, const char *p, int dt)
 	}
 }
 
+/* A place that was looked up inside the loop over the lanes: another one for each. */
+static int looked_up(const struct ix *x)
+{
+	for (int i = 0; x && i < x->n; i++)
+		for (int a = 0; a < x->m[i].n; a++) {
+			const struct ix_atom *t = x->m[i].atom[a];
+
+			if (t->kind == IX_TEMP ? t->value > 1 : t->kind != IX_SYM && t->kind != IX_VAR && (looked_up(t->a) || looked_up(t->b)))
+				return 1;
+		}
+	return 0;
+}
+
 static struct etext load_cuda_vec(struct expr *e, struct buf *b, const struct ix *off, int level)
 {
 	struct pl *pl = e->pl;
@@ -324,7 +337,7 @@ static struct etext load(struct expr *e, struct buf *b, const struct ix *const *
 	pl_kern_arg(pl, e->k, b);
 	t.level = at_level(e, level_of(e, off));
 	if (e->cuda_vec && !e->scope && (b->dt == WW_F32 || b->dt == WW_F16 || b->dt == WW_BF16) && pl_has_lane(e, off) &&
-	    ix_affine(pl, off, e->lane, &coef, &rest) && ix_is(coef, 1))
+	    ix_affine(pl, off, e->lane, &coef, &rest) && ix_is(coef, 1) && !looked_up(rest))
 		return load_cuda_vec(e, b, off, t.level);
 	t.t = temp(e);
 	at = pl_fmt(pl, "%s + %s", b->name, ix_text(pl, off));

@@ -352,7 +352,7 @@ static void test_texts_compile(void **state)
 {
 	static const char *const cpu[] = { "sums.json", "pools.json", "shapes.json", "losses.json", "transformer.json", "convs.json", "scans.json", "half.json", "example_softmax.json",
 		"example_cross_entropy.json", "mlp3.json" };
-	static const char *const gpu[] = { "sums.json", "pools.json", "shapes.json", "groupnorm.json" };
+	static const char *const gpu[] = { "sums.json", "pools.json", "shapes.json", "groupnorm.json", "gather.json" };
 	char dir[] = "/tmp/ww_planner_XXXXXX", tool[4096];
 	struct ww_err err = WW_ERR_INIT;
 
