@@ -28,25 +28,32 @@ static struct val *before(struct pl *pl, struct val *a, struct val *b, int desce
 	return pl_op2(pl, OP_LOR, less, descending ? pl_op2(pl, OP_LAND, nan_a, pl_op1(pl, OP_LNOT, nan_b)) : pl_op2(pl, OP_LAND, nan_b, pl_op1(pl, OP_LNOT, nan_a)));
 }
 
-/* For every element along dimension d its place in the sorted row. */
-static struct val *places(struct pl *pl, struct gnode *n, struct val *x, int d, int descending)
+/* Beside every element, in one dimension more (the last; size: of all), the elements of its row along d. */
+static struct val *rows_of(struct pl *pl, struct gnode *n, struct val *x, int d, const struct ix **size)
 {
-	const struct ix *size[PL_MAX_RANK], *mine[PL_MAX_RANK], *other[PL_MAX_RANK];
-	struct val *a, *b, *tie, *first;
+	const struct ix *other[PL_MAX_RANK];
 	int r = x->rank;
 
 	if (r + 1 > PL_MAX_RANK)
 		pl_cannot(pl, n, "dimensions");
-	if ((double)pl_numel_now(x) * (double)ix_num(x->size[d]) > MAX_COMPARISONS)
-		pl_cannot(pl, n, pl_fmt(pl, "rows of %lld elements are too long to sort", (long long)ix_num(x->size[d])));
 	for (int i = 0; i < r; i++) {
 		size[i] = x->size[i];
-		mine[i] = pl->place[i];
 		other[i] = i == d ? pl->place[r] : pl->place[i];
 	}
 	size[r] = x->size[d];
-	a = pl_view(pl, x, r + 1, size, mine);
-	b = pl_view(pl, x, r + 1, size, other);
+	return pl_view(pl, x, r + 1, size, other);
+}
+
+/* For every element along dimension d its place in the sorted row. */
+static struct val *places(struct pl *pl, struct gnode *n, struct val *x, int d, int descending)
+{
+	const struct ix *size[PL_MAX_RANK];
+	struct val *a, *b = rows_of(pl, n, x, d, size), *tie, *first;
+	int r = x->rank;
+
+	if ((double)pl_numel_now(x) * (double)ix_num(x->size[d]) > MAX_COMPARISONS)
+		pl_cannot(pl, n, pl_fmt(pl, "rows of %lld elements are too long to sort", (long long)ix_num(x->size[d])));
+	a = pl_view(pl, x, r + 1, size, pl->place);
 	first = pl_index(pl, WW_BOOL, r + 1, size, ix_lt(pl, pl->place[r], pl->place[d]));
 	tie = pl_op2(pl, OP_LAND, pl_op1(pl, OP_LNOT, before(pl, a, b, descending)), first);
 	return pl_reduce(pl, RED_SUM, pl_cast(pl, pl_op2(pl, OP_LOR, before(pl, b, a, descending), tie), WW_F32), 1u << r, 0);
@@ -164,16 +171,11 @@ static void cummax(struct pl *pl, struct gnode *n)
 {
 	struct val *x = stored(pl, self(pl, n)), *b, *in, *top, *hit;
 	int d = pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), x->rank), is_max = strstr(n->target, "cummax") != NULL, r = x->rank;
-	const struct ix *size[PL_MAX_RANK], *other[PL_MAX_RANK];
+	const struct ix *size[PL_MAX_RANK];
 
-	if (r + 1 > PL_MAX_RANK || !pl_is_float(x->dt))
-		pl_cannot(pl, n, "type or dimensions");
-	for (int i = 0; i < r; i++) {
-		size[i] = x->size[i];
-		other[i] = i == d ? pl->place[r] : pl->place[i];
-	}
-	size[r] = x->size[d];
-	b = pl_view(pl, x, r + 1, size, other);
+	if (!pl_is_float(x->dt))
+		pl_cannot(pl, n, "type");
+	b = rows_of(pl, n, x, d, size);
 	in = pl_index(pl, WW_BOOL, r + 1, size, ix_lt(pl, pl->place[r], ix_addc(pl, pl->place[d], 1)));
 	top = stored(pl, pl_reduce(pl, is_max ? RED_MAX : RED_MIN, pl_where(pl, in, b, pl_constf(pl, x->dt, is_max ? -INFINITY : INFINITY)), 1u << r, 0));
 	hit = pl_op2(pl, OP_LAND, in, pl_op2(pl, OP_EQ, b, pl_unsqueeze(pl, top, r)));
@@ -186,16 +188,9 @@ static void logcumsumexp(struct pl *pl, struct gnode *n)
 {
 	struct val *x = stored(pl, self(pl, n)), *b, *in, *top;
 	int d = pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), x->rank), r = x->rank;
-	const struct ix *size[PL_MAX_RANK], *other[PL_MAX_RANK];
+	const struct ix *size[PL_MAX_RANK];
 
-	if (r + 1 > PL_MAX_RANK)
-		pl_cannot(pl, n, "dimensions");
-	for (int i = 0; i < r; i++) {
-		size[i] = x->size[i];
-		other[i] = i == d ? pl->place[r] : pl->place[i];
-	}
-	size[r] = x->size[d];
-	b = pl_view(pl, x, r + 1, size, other);
+	b = rows_of(pl, n, x, d, size);
 	in = pl_index(pl, WW_BOOL, r + 1, size, ix_lt(pl, pl->place[r], ix_addc(pl, pl->place[d], 1)));
 	top = pl_reduce(pl, RED_MAX, pl_where(pl, in, b, pl_constf(pl, x->dt, -INFINITY)), 1u << r, 0);
 	b = pl_where(pl, in, pl_op1(pl, OP_EXP, pl_op2(pl, OP_SUB, b, pl_unsqueeze(pl, top, r))), pl_constf(pl, x->dt, 0));
