@@ -29,7 +29,7 @@ def episode(i):
 
 p = subprocess.run([WW, "optimize", "t.py", "--target", "cpu", "--policy", "model:m", "--skill", "none", "--max-turns", "3", "--parallel", "2",
                     "--seed", "4", "--max-reply-tokens", "60", "-o", "out"], capture_output=True, text=True, timeout=300, check=False)
-ok(p.returncode == 1, "a random model finds nothing: exit code 1", p.stdout + p.stderr)
+ok(p.returncode == 1 and "no correct solution was found: " in p.stdout, "a random model finds nothing: exit code 1, and why it ended", p.stdout + p.stderr)
 both = [episode(1), episode(2)]
 said = [[m for m in e if m["type"] == "message" and m["role"] == "assistant"] for e in both]
 ok(all(e[-1]["type"] == "end" and e[-1]["reward_final"] == -1 for e in both), "both episodes are whole", both[0][-1])
@@ -50,15 +50,6 @@ prompt = [tiny_model.START] + list(f"system\n{system}\n\n# Tools\n\nYou may call
                                    b"\n</tool_call>") + [tiny_model.END, 10, tiny_model.START] + list(f"user\n{user}".encode()) + \
     [tiny_model.END, 10, tiny_model.START] + list(b"assistant\n")
 ok(len(prompt) == first["usage"]["prompt_tokens"], "the prompt is counted in tokens", (len(prompt), first["usage"]))
-
-# A model whose context is shorter than what is asked for: the conversation has to fit the model's.
-tiny_model.make("short", 4096, num_hidden_layers=1, num_attention_heads=1, num_key_value_heads=1, hidden_size=16)
-p = subprocess.run([WW, "optimize", "t.py", "--target", "cpu", "--policy", "model:short", "--skill", "none", "-o", "short-out"], capture_output=True,
-                   text=True, timeout=300, check=False)
-with open("short-out/episode.jsonl", encoding="utf-8") as f:
-    last = json.loads(f.readlines()[-1])
-ok(p.returncode == 1 and last["reason"] == "context" and last["turn"] == 0 and "does not fit the policy's context" in p.stdout,
-   "a conversation that is longer than the model's context ends there, and is said so", (last, p.stdout + p.stderr))
 p = subprocess.run([WW, "optimize", "t.py", "--target", "cpu", "--policy", "model:t.py"], capture_output=True, text=True, timeout=300, check=False)
 ok(p.returncode == 2 and p.stderr.count("\n") == 1 and "t.py" in p.stderr, "what is no model is refused", p.stderr)
 shutil.rmtree(tmp)

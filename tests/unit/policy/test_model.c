@@ -164,6 +164,7 @@ static void a_full_context_ends_with_length(void **state)
 	memset(text, 'x', sizeof(text) - 1);
 	struct ww_reply r = next(p, &ask);
 	assert_true(r.finish == WW_FINISH_LENGTH && r.n_tokens == 0 && r.prompt_tokens > 2999 && !*r.message.text);
+	assert_true(p->ops->context_tokens(p) > 0 && p->ops->context_tokens(p) < r.prompt_tokens);	/* who asks could have known */
 	ww_reply_release(&r);
 	p->ops->free(p);
 }
