@@ -226,6 +226,9 @@ while (again := WebSocket(s)).status != 101 and time.time() < until:
 ok([x.status for x in more] == [101, 101] and full == 503 and again.status == 101, "a session more than there may be, and one when there is room", full)
 for x in (*more, again):
     x.s.close()
+until = time.time() + 10  # the server sees that they are gone when it reads from them
+while s.ask("POST", "/reset", {"nonsense": 1})[0] == 503 and time.time() < until:
+    time.sleep(0.05)
 got = [s.ask("POST", "/step", {"action": {"tool": "compile"}})[0], s.ask("POST", "/step", {"episode_id": "x", "action": {}})[0],
        s.ask("POST", "/reset", {"nonsense": 1})[0], s.ask("POST", "/reset", b"[]")[0], s.ask("GET", "/state?episode_id=x")[0]]
 ok(got == [422, 422, 422, 422, 404], "over HTTP: what cannot be done", got)
