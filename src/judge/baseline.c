@@ -198,10 +198,8 @@ static enum ww_rc round_of(struct ww_judge_task *t, unsigned which, int keep, st
 			continue;
 		WW_TRY(ww_judge_interrupted(t->judge, err));
 		WW_TRY(ww_base_once(t, (enum ww_baseline)b, t->by_clock ? WW_REF_CLOCK : WW_REF_DEVICE, &us, err));
-		if (keep) {
+		if (keep)
 			e->us[e->n++] = us;
-			e->waited_us += t->judge->opts.target == WW_TARGET_CPU ? t->base_waited_us : 0;
-		}
 		if (!keep || t->by_clock || t->judge->opts.target == WW_TARGET_CPU || e->n_call >= CALL_SAMPLES)
 			continue;
 		WW_TRY(ww_base_once(t, (enum ww_baseline)b, WW_REF_CALL, &us, err));
@@ -248,7 +246,6 @@ static void forget(struct ww_judge_task *t, unsigned which)
 		if (which & (1u << b)) {
 			struct ww_base *e = ww_base_of(t, b);
 			e->n = e->n_call = 0;
-			e->waited_us = 0;
 		}
 }
 

@@ -42,7 +42,6 @@ struct ww_base {
 	int available;
 	int prepared;			/* in the reference worker that lives now */
 	int disturbed;			/* while it was measured */
-	double waited_us;		/* cpu: what others made it wait, in all of us[] together */
 	int n, n_call;
 	double us[WW_STATS_MAX_SAMPLES];	/* device times */
 	double call_us[WW_STATS_MAX_SAMPLES];

@@ -5,8 +5,9 @@
  *
  * A bootstrap takes rounds as independent of one another and whatever disturbs them as fair to both sides.  Of a measurement that somebody
  * disturbed neither is known: trouble comes in blocks (so each half has to say it for itself), and a scheduler favours whoever
- * has slept (of one kernel against itself, the side that went first was the faster in 126 of 184 measurements between busy processes).  What a side
- * waited is known, what the waiting cost it lies between nothing and all of it (threads wait at the same time), and the interval holds both.
+ * has slept (of one kernel against itself, the side that went first was the faster in 126 of 184 measurements between busy processes); so the
+ * interval is what all resamples of the whole and of each half leave.  Rejected: taking what the base waited for processors off its time as well.  That bounds what
+ * others did, but a call's own threads wait for each other too, on some kernels in nearly every call of an idle machine, and nothing would be proven there.
  *
  * The samples are sorted once.  A resample is then a count for each rank, and its median is found by walking the counts: no
  * sorting inside the loop, which runs after every timed round of every verdict. */
@@ -173,18 +174,13 @@ static struct ww_ratio both(struct ww_ratio a, struct ww_ratio b)
 	return (struct ww_ratio){ fmin(a.lo, b.lo), a.mid, fmax(a.hi, b.hi) };
 }
 
-static struct ww_ratio of_part(struct ww_waits base, struct ww_waits x, int from, int n)
+struct ww_ratio ww_stats_ratio_disturbed(const double *base, const double *x, int n)
 {
-	struct ww_ratio r = ww_stats_ratio_paired(base.us + from, x.us + from, n, WW_STATS_999);
-	r.lo = ww_stats_ratio_paired(base.least_us + from, x.us + from, n, WW_STATS_999).lo;
-	r.hi = ww_stats_ratio_paired(base.us + from, x.least_us + from, n, WW_STATS_999).hi;
-	return r;
-}
-
-struct ww_ratio ww_stats_ratio_disturbed(struct ww_waits base, struct ww_waits x, int n)
-{
-	struct ww_ratio r = of_part(base, x, 0, n);
-	return n < 2 ? r : both(r, both(of_part(base, x, 0, n / 2), of_part(base, x, n / 2, n - n / 2)));
+	struct ww_ratio r = ww_stats_ratio_paired(base, x, n, WW_STATS_999);
+	int half = n / 2;
+	return n < 2 ? r
+		     : both(r, both(ww_stats_ratio_paired(base, x, half, WW_STATS_999),
+				    ww_stats_ratio_paired(base + half, x + half, n - half, WW_STATS_999)));
 }
 
 void ww_stats_hold(double *us, const double *witness, int n, double slack, double share)

@@ -20,8 +20,8 @@
  *
  * A measurement that was disturbed (load.c, and what its own samples show) is made again, up to MAX_ATTEMPTS times and while
  * the time lasts; the first undisturbed one counts, else the one with the narrowest intervals, and the verdict says so.  Its ratios are then no more than
- * what was proven whoever was disturbed (ww_stats_ratio_disturbed()): a win is what is left of it when all that the baseline waited is taken off
- * its time, in the first half as in the second.  So a kernel that is clearly faster keeps its reward where times vary, nobody is paid for somebody else's noise, and where others had the
+ * what was proven whoever was disturbed (ww_stats_ratio_disturbed()): a win is what all resamples of the whole and of each half
+ * agree on.  So a kernel that is clearly faster keeps its reward where times vary, nobody is paid for somebody else's noise, and where others had the
  * processors most of the time nothing is proven.  Rejected: no reward beyond correctness for whatever was disturbed (a GPU whose host is restless would pay nobody).
  *
  * What the times mean.  cuda, device_us: between two events around the launch of the plan as a CUDA graph, unless a second clock that no
@@ -50,7 +50,7 @@ enum { MIN_WARM = 3, MAX_WARM = 10, MIN_ROUNDS = 10, MAX_ROUNDS = 60, MAX_CALLS 
        MAX_ATTEMPTS = 3, CALLS = 30 };
 static const double MAX_SECONDS = 10, BRIEF_SECONDS = 3, NARROW = 0.02, STEADY = 0.05, RESTLESS = 0.15, DRIFT = 0.03;
 static const double COPY_MARGIN = 1.15, SAME = 0.03, WITNESS_SLACK_US = 2.5, WITNESS_SHARE = 0.01;
-static const double WAIT_US = 30, WAIT_SHARE = 0.02, OWN_WAIT = 1.5, OWN_WAIT_S = 0.05, LEAST_SHARE = 0.01;
+static const double WAIT_US = 30, WAIT_SHARE = 0.02, OWN_WAIT = 1.5, OWN_WAIT_S = 0.05;
 
 enum side { CANDIDATE, PIVOT, RIVAL, SIDES };
 
@@ -69,7 +69,6 @@ struct series {
 	int clean;			/* cpu: nobody waited in any that counts */
 	int too_few;			/* cpu: without waiting; all count */
 	double us[SIDES][WW_STATS_MAX_SAMPLES];	/* of the n */
-	double least_us[SIDES][WW_STATS_MAX_SAMPLES];	/* the same without what was waited */
 	char disturbance[96];		/* "" where it was not disturbed */
 };
 
@@ -236,11 +235,8 @@ static enum ww_rc sampled_round(struct timing *x, int check, struct ww_err *err)
 static void lay_out(struct series *e)
 {
 	for (int k = 0; k < e->n; k++)
-		for (int side = 0; side < SIDES; side++) {
-			double us = e->rounds[k].us[side];
-			e->us[side][k] = us;
-			e->least_us[side][k] = fmax(us - e->rounds[k].waited_us[side], LEAST_SHARE * us);
-		}
+		for (int side = 0; side < SIDES; side++)
+			e->us[side][k] = e->rounds[k].us[side];
 }
 
 /* Which rounds are checked: MIN_CHECKED of the first MIN_ROUNDS, later ones with probability 1/8. */
@@ -256,14 +252,9 @@ static void choose(struct ww_rng *g, char *check, int n)
 	}
 }
 
-static struct ww_waits waits(const struct series *e, enum side side)
-{
-	return (struct ww_waits){ e->us[side], e->least_us[side] };
-}
-
 static struct ww_ratio ratio(const struct series *e, enum side base)
 {
-	return e->disturbance[0] ? ww_stats_ratio_disturbed(waits(e, base), waits(e, CANDIDATE), e->n)
+	return e->disturbance[0] ? ww_stats_ratio_disturbed(e->us[base], e->us[CANDIDATE], e->n)
 				 : ww_stats_ratio_paired(e->us[base], e->us[CANDIDATE], e->n, WW_STATS_95);
 }
 
@@ -474,15 +465,6 @@ static void set_rival(const struct timing *x)
 	v->speedup[WW_BASE_SOLUTION] = ratio(e, RIVAL);
 }
 
-/* What others may have added to a baseline's times, as a share of them. */
-static double waited_share(const struct ww_base *base)
-{
-	double all_us = 0;
-	for (int k = 0; k < base->n; k++)
-		all_us += base->us[k];
-	return base->disturbed ? fmin(base->waited_us / all_us, 1 - LEAST_SHARE) : 0;
-}
-
 /* Against a baseline that was timed at another time.  Where that measurement or this one was disturbed, how much the machine has changed since is not known either: what is
  * left are two ratios, each of sides that took turns. */
 static struct ww_ratio ratio_of_kept(const struct timing *x, const struct ww_base *base, double moved)
@@ -493,8 +475,7 @@ static struct ww_ratio ratio_of_kept(const struct timing *x, const struct ww_bas
 	if (!e->disturbance[0] && !base->disturbed && !before->disturbed)
 		return r;
 	struct ww_ratio pivots = ww_stats_ratio(base->us, base->n, 1, before->us, before->n, WW_STATS_999), ours = ratio(e, PIVOT);
-	return (struct ww_ratio){ pivots.lo * ours.lo * (1 - waited_share(base)), r.mid,
-				  pivots.hi * ours.hi / (1 - waited_share(before)) };
+	return (struct ww_ratio){ pivots.lo * ours.lo, r.mid, pivots.hi * ours.hi };
 }
 
 static void set_ratios(const struct timing *x)
