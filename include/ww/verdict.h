@@ -26,7 +26,7 @@ enum ww_baseline { WW_BASE_EAGER = 0, WW_BASE_COMPILE = 1, WW_BASE_AUTOTUNE = 2,
 enum { WW_BASE_TORCH_COUNT = WW_BASE_SOLUTION };
 
 struct ww_times { double device_us, call_us; };			/* medians */
-struct ww_ratio { double lo, mid, hi; };	/* 95% bootstrap interval; where the measurement was disturbed, whatever that may have changed as well */
+struct ww_ratio { double lo, mid, hi; };	/* 95% bootstrap interval; where the measurement was disturbed, all resamples of the whole and of each half */
 
 struct ww_verdict {
 	enum ww_status status;
@@ -39,7 +39,7 @@ struct ww_verdict {
 	char aten_ops[1024];		/* a PyTorch form: ATen operators that compute in its call, separated by spaces; "" none or
 					 * a plan.  All of the task's own among them: library_only */
 	int suspect;			/* faster than the bytes provably needed allow */
-	int disturbed;			/* all of `attempts` measurements: the medians are not to be trusted, the intervals are; see `disturbance` */
+	int disturbed;			/* all of `attempts` measurements: the medians are not to be trusted; see `disturbance` */
 	char disturbance[96];		/* why, in words; "" */
 	int attempts;			/* how often it was measured; the others were disturbed */
 	int set_aside;			/* timed rounds that do not count: others had the processors (cpu) */

@@ -39,7 +39,7 @@ static void add_flags(const struct ww_verdict *v, struct ww_str *out)
 		{ v->nondeterministic > 0, "nondeterministic: not the same bits every time, within the tolerance so far" },
 		{ v->library_only, "library_only: no kernel of your own, so the reward is at most 1" },
 		{ v->suspect, "suspect: faster than the bytes that must be moved allow" },
-		{ v->disturbed, "disturbed: others used the device, or its speed changed, while it was measured; the intervals of the speed-ups hold what that may have changed, and a win has to show at "
+		{ v->disturbed, "disturbed: others used the device, or its speed changed, while it was measured; the intervals of the speed-ups are wider for it, and a win has to show at "
 		  "their lower end: judge again on a quiet machine" },
 	};
 	for (size_t i = 0; i < WW_ARRAY_LEN(flags); i++)

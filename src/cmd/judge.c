@@ -117,7 +117,7 @@ static void print_flags(const struct ww_verdict *v)
 		if (flags[i].on)
 			printf("note       %s\n", flags[i].name);
 	if (v->disturbed)
-		printf("note       disturbed in %d measurement%s: %s; the intervals hold what that may have changed, and a win has to show at their lower end\n",
+		printf("note       disturbed in %d measurement%s: %s; the intervals are wider for it, and a win has to show at their lower end\n",
 		       v->attempts, v->attempts > 1 ? "s" : "", v->disturbance);
 }
 

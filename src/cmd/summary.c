@@ -68,7 +68,7 @@ static void add_verdict(const struct ww_verdict *v, struct ww_str *out)
 		{ v->algebraic, "algebraic: it computes less than the module asks for" },
 		{ v->library_only, "library_only: the plan has library calls only" },
 		{ v->suspect, "suspect: faster than the bytes that must be moved allow" },
-		{ v->disturbed, "disturbed: others used the device, or its speed changed, while it was measured; the intervals of the speed-ups hold what that may have changed, and a win has to show at "
+		{ v->disturbed, "disturbed: others used the device, or its speed changed, while it was measured; the intervals of the speed-ups are wider for it, and a win has to show at "
 		  "their lower end: judge again on a quiet machine" },
 	};
 	for (size_t i = 0; i < WW_ARRAY_LEN(flags); i++)

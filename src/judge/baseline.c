@@ -115,8 +115,7 @@ static enum ww_rc cpu_once(struct ww_judge_task *t, enum ww_baseline b, double *
 	enum ww_rc rc;
 
 	WW_TRY(ww_ref_arm(t->ref, b, err));
-	memset(t->judge->flush, 1, t->judge->flush_bytes);
-	ww_ref_settle(t->ref);
+	ww_judge_flush(t);
 	struct ww_timed_wait wait = ww_timed_wait_begin(ww_ref_pid(t->ref));
 	WW_TRY(ww_ref_fire(t->ref, &ns, err));
 	t->base_waited_us = ww_timed_wait_us(&wait);

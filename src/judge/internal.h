@@ -185,6 +185,9 @@ enum ww_rc ww_judge_decoys(struct ww_judge_task *t, const struct ww_image *image
 /* 1: other tasks of this process are open on the device.  What finds no memory then is no verdict and no task's fault:
  * WW_ERR_ROOM, and whoever opened them closes some. */
 int ww_judge_crowded(const struct ww_judge *j);
+/* Before a timed call of either side on the cpu target: the caches hold nothing of the task's, and PyTorch's threads sleep, which spin for milliseconds
+ * behind what the reference worker computed last. */
+void ww_judge_flush(struct ww_judge_task *t);
 void ww_judge_progress(const struct ww_judge *j, const char *stage);
 enum ww_rc ww_judge_interrupted(const struct ww_judge *j, struct ww_err *err) WW_MUST_CHECK;
 

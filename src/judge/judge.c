@@ -129,6 +129,12 @@ void ww_judge_close(struct ww_judge *j)
 /* Tasks that this process has open on GPUs; of several GPUs together, which errs on the side of trying again. */
 static atomic_int open_on_gpus;
 
+void ww_judge_flush(struct ww_judge_task *t)
+{
+	memset(t->judge->flush, 1, t->judge->flush_bytes);
+	ww_ref_settle(t->ref);
+}
+
 int ww_judge_crowded(const struct ww_judge *j)
 {
 	return j->opts.target == WW_TARGET_CUDA && atomic_load(&open_on_gpus) > 1;

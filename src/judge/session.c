@@ -184,10 +184,8 @@ enum ww_rc ww_session_go(struct ww_session *s, struct ww_run_result *res, struct
 {
 	int cpu = s->t->judge->opts.target == WW_TARGET_CPU;
 	uint64_t start = ww_now_ns();
-	if (s->flush) {
-		ww_ref_settle(s->t->ref);	/* PyTorch's threads spin for milliseconds behind what it computed for this call */
-		memset(s->t->judge->flush, 1, s->t->judge->flush_bytes);
-	}
+	if (s->flush)
+		ww_judge_flush(s->t);
 	struct ww_timed_wait wait = ww_timed_wait_begin(cpu ? s->ops->pid(s->candidate) : 0);
 	enum ww_rc rc = s->ops->go(s->candidate, s->limit_s, res, err);
 	s->waited_us = s->failed ? 0 : ww_timed_wait_us(&wait);

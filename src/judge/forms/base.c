@@ -66,7 +66,7 @@ enum ww_rc ww_form_base_call(struct ww_judge_task *t, enum ww_baseline b, double
 
 	ww_candidate_answer_init(&a);
 	if (t->judge->flush)
-		memset(t->judge->flush, 1, t->judge->flush_bytes);
+		ww_judge_flush(t);
 	else
 		WW_TRY(ww_ref_wipe(t->ref, 0, 1, err));
 	struct ww_timed_wait wait = ww_timed_wait_begin(t->judge->opts.target == WW_TARGET_CPU ? ww_candidate_pid(t->form_base[b]) : 0);
