@@ -182,8 +182,11 @@ class Clock:
         return {"us": times, "method": r.method if mode == "device" else "call"}
 
     def arm(self, which, go, done):
-        """Ready, steady: the times between the bytes are the caller's."""
-        call = self._runner(which).python_call
+        """Ready, steady: the times between the bytes are the caller's.  The same call goes before, so that the memory which it
+        asks for has been touched: what else happened since the last one may have left less of it free."""
+        runner = self._runner(which)
+        call = runner.python_call
+        runner.once(call)
         self.task.restore()
         args = self.task.args()
         with torch.no_grad():

@@ -14,14 +14,13 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/time.h"
-#include "base/waited.h"
 #include "judge/forms/form.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { METHOD_VERSION = 2, MIN_CALLS = 8, MAX_CALLS = 40, WARM_CALLS = 3, CALL_SAMPLES = 10, MAX_ATTEMPTS = 3,
+enum { METHOD_VERSION = 3, MIN_CALLS = 8, MAX_CALLS = 40, WARM_CALLS = 3, CALL_SAMPLES = 10, MAX_ATTEMPTS = 3,
        MAX_VALUE_BYTES = 1 << 20 };
 static const double MAX_SECONDS = 6, NARROW = 0.02;
 
@@ -116,9 +115,7 @@ static enum ww_rc cpu_once(struct ww_judge_task *t, enum ww_baseline b, double *
 
 	WW_TRY(ww_ref_arm(t->ref, b, err));
 	ww_judge_flush(t);
-	struct ww_timed_wait wait = ww_timed_wait_begin(ww_ref_pid(t->ref));
-	WW_TRY(ww_ref_fire(t->ref, &ns, err));
-	t->base_waited_us = ww_timed_wait_us(&wait);
+	WW_TRY(ww_ref_fire(t->ref, &ns, &t->base_waited_us, err));
 	*us = (double)ns * 1e-3;
 out:
 	return rc;

@@ -11,7 +11,6 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "base/time.h"
-#include "base/waited.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -182,13 +181,10 @@ static void believe_clock(struct ww_session *s, const struct ww_run_result *res)
 
 enum ww_rc ww_session_go(struct ww_session *s, struct ww_run_result *res, struct ww_err *err)
 {
-	int cpu = s->t->judge->opts.target == WW_TARGET_CPU;
 	uint64_t start = ww_now_ns();
 	if (s->flush)
 		ww_judge_flush(s->t);
-	struct ww_timed_wait wait = ww_timed_wait_begin(cpu ? s->ops->pid(s->candidate) : 0);
 	enum ww_rc rc = s->ops->go(s->candidate, s->limit_s, res, err);
-	s->waited_us = s->failed ? 0 : ww_timed_wait_us(&wait);
 	s->t->spent.run += ww_seconds_since(start);
 	if (rc == WW_OK)
 		ww_session_fail_run(s, res, "run");
@@ -196,6 +192,7 @@ enum ww_rc ww_session_go(struct ww_session *s, struct ww_run_result *res, struct
 		return rc;
 	believe_clock(s, res);
 	s->witness_us = res->stamp_us;
+	s->waited_us = res->waited_us;
 	s->used_s += (double)res->used_ns * 1e-9;
 	s->used_calls += res->used_ns > 0;
 	return rc;

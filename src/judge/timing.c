@@ -13,10 +13,11 @@
  * rounds or seconds.  A caller may lower the seconds, never the first MIN_ROUNDS or what is checked in them: the intervals
  * get wider and say so.  Other baselines come from baseline.c, multiplied by the drift seen on the pivot.
  *
- * Waiting (cpu).  What a side waited for processors while it was called is known to the nanosecond (base/waited.h).  A round in which
+ * Waiting (cpu).  What a side waited for processors while it was called is known to the nanosecond (base/timed_call.h).  A round in which
  * one waited for more than WAIT_US and 2% of its time is set aside and made again, up to MAX_ASIDE times, and the verdict says how often; MIN_CHECKED
  * of those that count have been compared in any case.  Where time or patience end before there are MIN_ROUNDS others, all
- * rounds count, and the measurement is disturbed.  Whoever waited longer than others computed waited for his own threads: then all count as well.
+ * rounds count, and the measurement is disturbed if other processes computed enough to be noticed; if not, the threads of one side waited for one
+ * another and for what the kernel does, which is part of what a call takes here.  Whoever waited longer than others computed waited for his own threads: then all count as well.
  *
  * A measurement that was disturbed (load.c, and what its own samples show) is made again, up to MAX_ATTEMPTS times and while
  * the time lasts; the first undisturbed one counts, else the one with the narrowest intervals, and the verdict says so.  Its ratios are then no more than
@@ -26,7 +27,7 @@
  *
  * What the times mean.  cuda, device_us: between two events around the launch of the plan as a CUDA graph, unless a second clock that no
  * kernel can forge says more in the middle of all calls (run/clocks.h): then what that one says.  cpu, and candidates
- * of another form: the judge's clock, from the starting frame until every thread sleeps.  call_us is the exported operator's
+ * of another form: the judge's clock (run/client.h, forms/forms.h, task/ref.h).  call_us is the exported operator's
  * in a fresh process, where it is asked for; on cpu the same as device_us.
  *
  * Too good to be true.  floor_us is the time that the bytes which must move need at 1.15 times the measured copy bandwidth,
@@ -39,7 +40,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "base/time.h"
-#include "base/waited.h"
+#include "base/timed_call.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -397,7 +398,7 @@ static void look_for_disturbance(struct timing *x, const struct ww_disturbance *
 
 	if ((d->certain && !e->clean) || (d->noticed && w >= NARROW))
 		snprintf(e->disturbance, sizeof(e->disturbance), "%s", d->why);
-	else if (e->too_few)
+	else if (e->too_few && d->noticed)
 		snprintf(e->disturbance, sizeof(e->disturbance), "others had the processors in nearly all calls");
 	else if (moved > DRIFT && moved > 2 * w)
 		snprintf(e->disturbance, sizeof(e->disturbance), "the times drifted by %.0f%%", 100 * moved);

@@ -8,6 +8,7 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/time.h"
+#include "base/timed_call.h"
 #include "task/worker.h"
 
 #include <dirent.h>
@@ -567,14 +568,16 @@ out:
 	return rc;
 }
 
-enum ww_rc ww_ref_fire(struct ww_ref *r, uint64_t *elapsed_ns, struct ww_err *err)
+enum ww_rc ww_ref_fire(struct ww_ref *r, uint64_t *elapsed_ns, double *waited_us, struct ww_err *err)
 {
 	WW_BUG(!r->armed);
+	struct ww_timed_call *called = ww_timed_call_begin(r->worker.pid);
 	uint64_t start_ns = ww_now_ns();
 	enum ww_rc rc = ww_fd_write(r->go_fd, "g", 1, r->armed_deadline_ns, err);
 	if (rc == WW_OK)
 		rc = arm_byte(r, 'd', err);
 	*elapsed_ns = ww_now_ns() - start_ns;
+	*waited_us = ww_timed_call_end(called);
 	if (rc != WW_OK) {
 		r->armed = 0;
 		return rc;

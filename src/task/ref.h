@@ -192,9 +192,9 @@ enum ww_rc ww_ref_time(struct ww_ref *r, enum ww_baseline which, enum ww_ref_mod
 
 /* cpu: one call by the caller's clock.  ww_ref_arm() returns when the worker waits for the starting byte; the caller
  * makes sure that the machine is quiet (ww_ref_quiet), then ww_ref_fire() gives the byte and returns when the call is
- * done, with the time between by CLOCK_MONOTONIC.  Every arm needs its fire. */
+ * done, with the time between by CLOCK_MONOTONIC, and what of it was waiting for processors (base/timed_call.h).  Every arm needs its fire. */
 enum ww_rc ww_ref_arm(struct ww_ref *r, enum ww_baseline which, struct ww_err *err) WW_MUST_CHECK;
-enum ww_rc ww_ref_fire(struct ww_ref *r, uint64_t *elapsed_ns, struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_ref_fire(struct ww_ref *r, uint64_t *elapsed_ns, double *waited_us, struct ww_err *err) WW_MUST_CHECK;
 /* 1 when every thread of the worker sleeps (PyTorch's threads spin a little after a call). */
 int ww_ref_quiet(const struct ww_ref *r);
 /* Wait until they do, at most a second.  Looks every 50 us: looking without pause would keep a processor from the threads. */

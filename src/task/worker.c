@@ -14,6 +14,7 @@
 #include "task/worker.h"
 #include "base/fs.h"
 #include "base/json.h"
+#include "base/recycle.h"
 #include "base/time.h"
 #include "sandbox/proc.h"
 #include "task/frame.h"
@@ -52,8 +53,7 @@ static int env_add(struct child *c, const char *name, const char *value)
 }
 
 /* What may pass: how to find programs, libraries and the GPU.  OPENBLAS_*: numpy's, which PyTorch imports and does not compute with,
- * starts a thread for each core that spins at first.  MALLOC_*: on the cpu target memory is recycled, so that baselines are not timed
- * by their page faults. */
+ * starts a thread for each core that spins at first. */
 static int build_env(struct child *c, const struct ww_ref_opts *o, const char *dir)
 {
 	static const char *const pass[] = {
@@ -69,8 +69,8 @@ static int build_env(struct child *c, const struct ww_ref_opts *o, const char *d
 	ok &= env_add(c, "LANG", "C.UTF-8") && env_add(c, "HOME", dir) && env_add(c, "TMPDIR", dir) &&
 	      env_add(c, "USER", "warpwright") && env_add(c, "OPENBLAS_NUM_THREADS", "1");
 	if (o->target == WW_TARGET_CPU)
-		ok &= env_add(c, "MALLOC_MMAP_MAX_", "0") && env_add(c, "MALLOC_TRIM_THRESHOLD_", "9999999999") &&
-		      env_add(c, "MALLOC_TOP_PAD_", "268435456");
+		for (size_t i = 0; i < WW_ARRAY_LEN(ww_recycle_env); i++)
+			ok &= env_add(c, ww_recycle_env[i][0], ww_recycle_env[i][1]);
 	return ok;
 }
 

@@ -11,7 +11,6 @@
 #include "judge/forms/form.h"
 
 #include "base/time.h"
-#include "base/waited.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -69,9 +68,8 @@ enum ww_rc ww_form_base_call(struct ww_judge_task *t, enum ww_baseline b, double
 		ww_judge_flush(t);
 	else
 		WW_TRY(ww_ref_wipe(t->ref, 0, 1, err));
-	struct ww_timed_wait wait = ww_timed_wait_begin(t->judge->opts.target == WW_TARGET_CPU ? ww_candidate_pid(t->form_base[b]) : 0);
 	WW_TRY(ww_candidate_call(t->form_base[b], CALL_LIMIT_S, &a, &res, err));
-	t->base_waited_us = ww_timed_wait_us(&wait);
+	t->base_waited_us = res.waited_us;
 	*us = (double)res.elapsed_ns * 1e-3;
 	if (res.kind != WW_RUN_OK) {
 		explain(&res, &a, why, sizeof(why));

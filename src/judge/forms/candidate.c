@@ -29,6 +29,7 @@
 #include "base/json.h"
 #include "base/rng.h"
 #include "base/time.h"
+#include "base/timed_call.h"
 #include "sandbox/proc.h"
 #include "sandbox/zygote.h"
 
@@ -473,6 +474,7 @@ enum ww_rc ww_candidate_call(struct ww_candidate *c, double limit_s, struct ww_c
 
 	if (begin(c, a, res))
 		return WW_OK;
+	struct ww_timed_call *called = ww_timed_call_begin(c->gpu ? 0 : c->pid);
 	uint64_t start_ns = ww_now_ns();
 	if (c->gpu)
 		w.spin_ns = start_ns + SPIN_MS * 1000000ull;
@@ -482,10 +484,11 @@ enum ww_rc ww_candidate_call(struct ww_candidate *c, double limit_s, struct ww_c
 		rc = get_answer(&wire, &q, "de", &kind, res, err);
 	if (rc == WW_OK && kind == 'e')
 		rc = get_body(&wire, a, res, err);
-	if (rc == WW_OK) {
-		uint64_t end_ns = stop(c, res);
-		if (kind == 'd')
-			res->elapsed_ns = end_ns - start_ns;
+	uint64_t end_ns = rc == WW_OK ? stop(c, res) : 0;
+	double waited_us = ww_timed_call_end(called);
+	if (rc == WW_OK && kind == 'd') {
+		res->elapsed_ns = end_ns - start_ns;
+		res->waited_us = waited_us;
 	}
 	rc = settle(c, rc, res, err);
 	if (rc == WW_OK)

@@ -56,7 +56,7 @@ void ww_candidate_answer_init(struct ww_candidate_answer *a);
 void ww_candidate_answer_release(struct ww_candidate_answer *a);
 enum ww_rc ww_candidate_ask(struct ww_candidate *c, json_t *request, const int *fds, int n_fds, double limit_s,
 			    struct ww_candidate_answer *a, struct ww_run_result *res, struct ww_err *err) WW_MUST_CHECK;
-/* One call; res->elapsed_ns is its time. */
+/* One call; res->elapsed_ns is its time, res->waited_us what of it was waiting (cpu). */
 enum ww_rc ww_candidate_call(struct ww_candidate *c, double limit_s, struct ww_candidate_answer *a, struct ww_run_result *res,
 			     struct ww_err *err) WW_MUST_CHECK;
 

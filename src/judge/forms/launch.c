@@ -15,6 +15,7 @@
 #include "judge/forms/forms.h"
 
 #include "base/fs.h"
+#include "base/recycle.h"
 #include "sandbox/proc.h"
 #include "sandbox/sandbox.h"
 
@@ -137,8 +138,6 @@ static void set_environment(int cuda)
 		{ "TRITON_CACHE_DIR", "/tmp/triton" }, { "TORCHINDUCTOR_COMPILE_THREADS", "1" }, { "PYTHONDONTWRITEBYTECODE", "1" },
 		{ "OPENBLAS_NUM_THREADS", "1" },
 	};
-	static const char *const recycle[][2] = { { "MALLOC_MMAP_MAX_", "0" }, { "MALLOC_TRIM_THRESHOLD_", "9999999999" },
-						  { "MALLOC_TOP_PAD_", "268435456" } };
 	char *kept[WW_ARRAY_LEN(pass)];
 	for (size_t i = 0; i < WW_ARRAY_LEN(pass); i++)
 		kept[i] = getenv(pass[i]) ? strdup(getenv(pass[i])) : NULL;
@@ -150,8 +149,8 @@ static void set_environment(int cuda)
 		setenv("PATH", "/usr/local/bin:/usr/bin:/bin", 1);
 	for (size_t i = 0; i < WW_ARRAY_LEN(fixed); i++)
 		setenv(fixed[i][0], fixed[i][1], 1);
-	for (size_t i = 0; !cuda && i < WW_ARRAY_LEN(recycle); i++)
-		setenv(recycle[i][0], recycle[i][1], 1);
+	for (size_t i = 0; !cuda && i < WW_ARRAY_LEN(ww_recycle_env); i++)
+		setenv(ww_recycle_env[i][0], ww_recycle_env[i][1], 1);
 }
 
 static int fail(const struct ww_err *err)

@@ -7,10 +7,12 @@
  * answers itself, left threads behind, kept memory.  So from the first GO on a cpu runner runs only while a request of ours is
  * being answered; in between it is stopped (SIGSTOP, waited for).  A caller who writes new inputs after PREPARE and before GO,
  * as timing.c does, knows that nobody has seen them when the clock starts.  The clock starts before the process goes on and
- * stops when /proc says that every thread sleeps; what its threads still compute until they are stopped is added, beyond
- * STOP_NS each, which stopping itself takes.  So a kernel that answers early and works on, or naps while it is looked at, is
- * billed for it or is stopped with its output half written.  (Looking costs 20 to 60 us, going on about 10; baselines are timed
- * the same way, but for the latter.)
+ * stops at the answer; to it is added all processor time that the process uses from then on until /proc says that every thread
+ * sleeps, and what its threads still compute until they are stopped, beyond STOP_NS each, which stopping itself takes.  So a kernel
+ * that answers early and works on, or naps while it is looked at, is billed for it, threads side by side each for itself, or is stopped
+ * with its output half written.  (Going on costs about 10 us, falling asleep 5; baselines are timed the same way, but for these.)
+ * Rejected: the clock runs until every thread sleeps.  Woken by the answer, we take the processor of the thread that sent it, and keep
+ * looking at it while it waits there to fall asleep: until the end of a tick, 4 ms.
  *
  * Memory, on cpu: scratch that is more than MEMORY_SHARE of what the machine has left is refused before it is asked for, since
  * poison touches all of it; once the runner is READY it gets no more than SPARE_BYTES of further address space, so that a kernel
@@ -19,6 +21,7 @@
 
 #include "base/fs.h"
 #include "base/time.h"
+#include "base/timed_call.h"
 #include "sandbox/proc.h"
 
 #include <dirent.h>
@@ -37,7 +40,7 @@
 #include <unistd.h>
 
 static const double MEMORY_SHARE = 0.8;
-enum { MAX_TOOL_ARGS = 16, START_LIMIT_S = 60, SMALL_LIMIT_S = 30, QUIET_LIMIT_S = 5, STOP_NS = 20000, LOOK_MS = 50, SPARE_BYTES = 256 << 20 };
+enum { MAX_TOOL_ARGS = 16, START_LIMIT_S = 60, SMALL_LIMIT_S = 30, QUIET_LIMIT_S = 5, STOP_NS = 20000, PAUSE_NS = 20000, LOOK_MS = 50, SPARE_BYTES = 256 << 20 };
 
 struct ww_runner {
 	struct ww_proc proc;
@@ -446,9 +449,14 @@ enum ww_rc ww_runner_prepare(struct ww_runner *r, unsigned flags, struct ww_run_
 	return call(r, WW_RUN_PREPARE, &f, sizeof(f), NULL, 0, SMALL_LIMIT_S, out, err);
 }
 
-/* Wait for the end of a cpu call that has been answered, and stop the process there.  used_before: its processor time at the start. */
-static void end_call(struct ww_runner *r, uint64_t start, uint64_t used_before, double limit_s, struct ww_run_result *out)
+/* A cpu call has been answered: wait until every thread sleeps, and stop the process there.  Who is looked at needs processors to fall
+ * asleep, so we sleep between looks; what his threads compute meanwhile is known from their clock, and is billed.
+ * used_before: the process' processor time at the start. */
+static void end_call(struct ww_runner *r, struct ww_timed_call *called, uint64_t start, uint64_t used_before, double limit_s, struct ww_run_result *out)
 {
+	static const struct timespec pause = { 0, PAUSE_NS };
+	uint64_t answered_ns = ww_now_ns(), used_at_answer = used_ns(r);
+	out->waited_us = ww_timed_call_end(called);
 	while (!ww_run_quiet(r->proc.pid)) {
 		if (ww_now_ns() - start > (uint64_t)((limit_s + QUIET_LIMIT_S) * 1e9)) {
 			out->kind = WW_RUN_LATE;
@@ -457,21 +465,26 @@ static void end_call(struct ww_runner *r, uint64_t start, uint64_t used_before, 
 			ww_proc_kill(&r->proc);
 			return;
 		}
+		nanosleep(&pause, NULL);
 	}
-	uint64_t end = ww_now_ns(), used = used_ns(r);
+	uint64_t used_asleep = used_ns(r);
 	stop(r);
-	uint64_t now = used_ns(r), more = now > used ? now - used : 0;
-	out->elapsed_ns = end - start + (more > (uint64_t)STOP_NS * (uint64_t)r->threads ? more : 0);
-	out->used_ns = now > used_before ? now - used_before : 0;
+	uint64_t used = used_ns(r), more = used - used_asleep;
+	out->elapsed_ns = answered_ns - start + (used_asleep - used_at_answer) + (more > (uint64_t)STOP_NS * (uint64_t)r->threads ? more : 0);
+	out->used_ns = used - used_before;
 }
 
 enum ww_rc ww_runner_go(struct ww_runner *r, double limit_s, struct ww_run_result *out, struct ww_err *err)
 {
-	uint64_t used = r->target == WW_TARGET_CPU ? used_ns(r) : 0, start = ww_now_ns();
-	r->strange = r->target == WW_TARGET_CPU;
+	int cpu = r->target == WW_TARGET_CPU;
+	struct ww_timed_call *called = ww_timed_call_begin(cpu ? r->proc.pid : 0);
+	uint64_t used = cpu ? used_ns(r) : 0, start = ww_now_ns();
+	r->strange = cpu;
 	enum ww_rc rc = call(r, WW_RUN_GO, NULL, 0, NULL, 0, limit_s, out, err);
-	if (rc == WW_OK && out->kind == WW_RUN_OK && r->target == WW_TARGET_CPU)
-		end_call(r, start, used, limit_s, out);
+	if (rc == WW_OK && out->kind == WW_RUN_OK && cpu)
+		end_call(r, called, start, used, limit_s, out);
+	else
+		(void)ww_timed_call_end(called);
 	return rc;
 }
 
