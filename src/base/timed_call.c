@@ -100,8 +100,10 @@ static void subtract(struct threads *now, const struct threads *before)
 	for (int i = 0; i < now->n; i++) {
 		struct thread *t = &now->of[i];
 		const struct thread *b = bsearch(t, before->of, (size_t)before->n, sizeof(*b), by_id);
-		t->ran_ns -= b && b->ran_ns < t->ran_ns ? b->ran_ns : b ? t->ran_ns : 0;
-		t->waited_ns -= b && b->waited_ns < t->waited_ns ? b->waited_ns : b ? t->waited_ns : 0;
+		if (b) {
+			t->ran_ns = ww_grown(b->ran_ns, t->ran_ns);
+			t->waited_ns = ww_grown(b->waited_ns, t->waited_ns);
+		}
 	}
 }
 
@@ -146,7 +148,7 @@ static uint64_t caller_lag_ns(const struct ww_timed_call *c, uint64_t waited_ns)
 		uint64_t there = c->now.of[i].ran_ns + c->now.of[i].waited_ns;
 		longest = there > longest ? there : longest;
 	}
-	uint64_t idle = took_ns > longest ? took_ns - longest : 0;
+	uint64_t idle = ww_grown(longest, took_ns);
 	return waited_ns < idle ? waited_ns : idle;
 }
 
@@ -154,8 +156,7 @@ double ww_timed_call_end(struct ww_timed_call *c)
 {
 	if (!c)
 		return 0;
-	uint64_t waited = caller_ns();
-	waited = waited > c->caller_ns ? waited - c->caller_ns : 0;
+	uint64_t waited = ww_grown(c->caller_ns, caller_ns());
 	look(c->pid, &c->now);
 	subtract(&c->now, &c->before);
 	double us = (double)caller_lag_ns(c, waited) * 1e-3;

@@ -28,4 +28,10 @@ struct ww_timed_call *ww_timed_call_begin(pid_t pid);
  * above, within the caller's own processors; a process that may not be moved, or is gone, is left as it is. */
 double ww_timed_call_end(struct ww_timed_call *c);
 
+/* What a counter of a process or thread has grown by; 0 where it has not, since the number is another's now or nobody's. */
+static inline uint64_t ww_grown(uint64_t before, uint64_t now)
+{
+	return now > before ? now - before : 0;
+}
+
 #endif

@@ -449,11 +449,6 @@ enum ww_rc ww_runner_prepare(struct ww_runner *r, unsigned flags, struct ww_run_
 	return call(r, WW_RUN_PREPARE, &f, sizeof(f), NULL, 0, SMALL_LIMIT_S, out, err);
 }
 
-static uint64_t more_than(uint64_t now, uint64_t before)
-{
-	return now > before ? now - before : 0;		/* 0 also where nobody could say: it has ended */
-}
-
 /* A cpu call has been answered: wait until every thread sleeps, and stop the process there.  Who is looked at needs processors to fall
  * asleep, so we sleep between looks; what his threads compute meanwhile is known from their clock, and is billed.
  * used_before: the process' processor time at the start. */
@@ -474,9 +469,9 @@ static void end_call(struct ww_runner *r, struct ww_timed_call *called, uint64_t
 	}
 	uint64_t used_asleep = used_ns(r);
 	stop(r);
-	uint64_t used = used_ns(r), more = more_than(used, used_asleep);
-	out->elapsed_ns = answered_ns - start + more_than(used_asleep, used_at_answer) + (more > (uint64_t)STOP_NS * (uint64_t)r->threads ? more : 0);
-	out->used_ns = more_than(used, used_before);
+	uint64_t used = used_ns(r), more = ww_grown(used_asleep, used);
+	out->elapsed_ns = answered_ns - start + ww_grown(used_at_answer, used_asleep) + (more > (uint64_t)STOP_NS * (uint64_t)r->threads ? more : 0);
+	out->used_ns = ww_grown(used_before, used);
 }
 
 enum ww_rc ww_runner_go(struct ww_runner *r, double limit_s, struct ww_run_result *out, struct ww_err *err)
