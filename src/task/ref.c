@@ -7,6 +7,7 @@
 #include "task/ref.h"
 #include "base/fs.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/target.h"
 #include "base/time.h"
 #include "host/timed_call.h"
@@ -87,13 +88,15 @@ static enum ww_rc ask_fds(
 {
 	enum ww_rc rc = WW_OK;
 	int *got = NULL, n = 0;
-	uint64_t by = deadline(seconds);
+	uint64_t start = ww_now_ns(), by = deadline(seconds);
 	*body = NULL;
 	if (!q)
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 	WW_BUG(r->armed);
 	WW_TRY(ww_worker_send(&r->worker, q, NULL, 0, by, err));
 	WW_TRY(ww_worker_receive(&r->worker, body, &got, &n, by, err));
+	ww_log(
+		WW_LOG_DEBUG, "reference worker: %s, %.0f us", ww_json_str(q, "request", "?"), ww_seconds_since(start) * 1e6);
 	WW_TRY(check_answer(r, body, err));
 	if (fds) {
 		*fds = got;

@@ -20,6 +20,7 @@
 #include "judge/run/client.h"
 
 #include "base/fs.h"
+#include "base/log.h"
 #include "base/time.h"
 #include "base/target.h"
 #include "host/timed_call.h"
@@ -283,7 +284,7 @@ static enum ww_rc call_more(struct ww_runner *r, uint32_t op, const void *payloa
 	struct ww_run_head h = { 0, 0, 0, 0 };
 	char *both = malloc(sizeof(reply) + more_bytes);
 	struct ww_err why = WW_ERR_INIT;
-	uint64_t deadline = ww_now_ns() + (uint64_t)(limit_s * 1e9);
+	uint64_t start = ww_now_ns(), deadline = start + (uint64_t)(limit_s * 1e9);
 
 	memset(out, 0, sizeof(*out));
 	out->device_us = out->stamp_us = out->call_us = NAN;
@@ -301,6 +302,7 @@ static enum ww_rc call_more(struct ww_runner *r, uint32_t op, const void *payloa
 	}
 	if (rc == WW_OK)
 		rc = ww_run_recv(r->proc.fd, &h, both, sizeof(reply) + more_bytes, NULL, 0, deadline, &why);
+	ww_log(WW_LOG_DEBUG, "runner: request %u, %.0f us", op, ww_seconds_since(start) * 1e6);
 	if (rc == WW_OK && h.bytes >= sizeof(reply))
 		memcpy(&reply, both, sizeof(reply));
 	size_t got = h.bytes >= sizeof(reply) ? h.bytes - sizeof(reply) : 0;
