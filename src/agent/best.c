@@ -73,16 +73,13 @@ static enum ww_rc store_solution(
 	const char *dir, enum ww_target target, const struct ww_workspace_content *c, struct ww_err *err)
 {
 	char fresh[PATH_MAX], place[PATH_MAX];
-	enum ww_rc rc;
-	WW_TRY(ww_fs_join(fresh, dir, ".solution.new", err));
-	WW_TRY(ww_fs_join(place, dir, "solution", err));
-	WW_TRY(ww_fs_remove_tree(fresh, err));
-	WW_TRY(ww_fs_mkdirs(fresh, err));
-	WW_TRY(write_in(fresh, ww_solution_device_file(target), &c->device, err));
-	WW_TRY(write_in(fresh, "plan.c", &c->plan, err));
-	WW_TRY(swap_in(fresh, place, err));
-out:
-	return rc;
+	WW_CHECK(ww_fs_join(fresh, dir, ".solution.new", err));
+	WW_CHECK(ww_fs_join(place, dir, "solution", err));
+	WW_CHECK(ww_fs_remove_tree(fresh, err));
+	WW_CHECK(ww_fs_mkdirs(fresh, err));
+	WW_CHECK(write_in(fresh, ww_solution_device_file(target), &c->device, err));
+	WW_CHECK(write_in(fresh, "plan.c", &c->plan, err));
+	return swap_in(fresh, place, err);
 }
 
 enum ww_rc ww_best_store(const char *dir, enum ww_target target, const struct ww_workspace_content *c,

@@ -412,9 +412,7 @@ static enum ww_rc take_reply(struct loop *l, struct ww_reply *r, struct ww_err *
 	struct ww_budget_use use = { r->usd, 0, r->prompt_tokens + r->completion_tokens };
 	struct ww_reply usage = { .prompt_tokens = r->prompt_tokens, .completion_tokens = r->completion_tokens };
 	l->last_finish = r->finish;
-	enum ww_rc rc = say(l, r, err);
-	if (rc != WW_OK)
-		return rc;
+	WW_CHECK(say(l, r, err));
 	ww_context_note(&l->context, &usage, l->n_msgs);
 	(void)remove(l->journal);
 	if (l->opts->budget)
@@ -482,9 +480,7 @@ static enum ww_rc work(struct loop *l, const char **reason, struct ww_err *err)
 		const struct ww_tool_call *call = pending_call(l);
 		if (!call && (*reason = stop_reason(l)))
 			return WW_OK;
-		enum ww_rc rc = call ? answer_call(l, call, err) : ask_policy(l, err);
-		if (rc != WW_OK)
-			return rc;
+		WW_CHECK(call ? answer_call(l, call, err) : ask_policy(l, err));
 	}
 }
 
@@ -601,16 +597,13 @@ static enum ww_rc same(const char *what, const char *was, const char *is, const 
 static enum ww_rc check_same_run(const struct loop *l, struct ww_err *err)
 {
 	const struct ww_episode_header *was = &l->past.header, *is = l->opts->header;
-	enum ww_rc rc;
 	if (strcmp(was->task_id, is->task_id))
 		return ww_err_set(
 			err, WW_ERR_USAGE, "%s holds a run of another task (%s); choose another -o", l->opts->dir, was->task_path);
-	WW_TRY(same("target", was->target, is->target, l->opts->dir, err));
-	WW_TRY(same("device", was->device, is->device, l->opts->dir, err));
-	WW_TRY(same("rule", was->rule, is->rule, l->opts->dir, err));
-	WW_TRY(same("policy", was->policy, is->policy, l->opts->dir, err));
-out:
-	return rc;
+	WW_CHECK(same("target", was->target, is->target, l->opts->dir, err));
+	WW_CHECK(same("device", was->device, is->device, l->opts->dir, err));
+	WW_CHECK(same("rule", was->rule, is->rule, l->opts->dir, err));
+	return same("policy", was->policy, is->policy, l->opts->dir, err);
 }
 
 /* Repeat what the answered calls did to files and shell; their answers are not recorded again. */
@@ -677,17 +670,15 @@ static enum ww_rc compact_again(struct loop *l, int turn, struct ww_err *err)
 
 static enum ww_rc take_past_message(struct loop *l, struct ww_reply *r, struct ww_err *err)
 {
-	enum ww_rc rc;
 	int said = r->message.role == WW_ROLE_ASSISTANT;
 	if (said) {
-		WW_TRY(compact_again(l, l->turn, err));
+		WW_CHECK(compact_again(l, l->turn, err));
 		l->last_finish = r->finish;
 	}
-	WW_TRY(keep(l, &r->message, err));
+	WW_CHECK(keep(l, &r->message, err));
 	if (said)
 		ww_context_note(&l->context, r, l->n_msgs);
-out:
-	return rc;
+	return WW_OK;
 }
 
 static enum ww_rc take_past(struct loop *l, struct ww_err *err)
@@ -723,26 +714,24 @@ static enum ww_rc create(struct loop *l, const char *path, struct ww_err *err)
 static enum ww_rc open_all(struct loop *l, struct ww_err *err)
 {
 	char path[PATH_MAX], dir[PATH_MAX];
-	enum ww_rc rc;
-	WW_TRY(ww_fs_join(path, l->opts->dir, "episode.jsonl", err));
-	WW_TRY(ww_fs_join(dir, l->opts->dir, "workspace", err));
-	WW_TRY(ww_fs_join(l->journal, l->opts->dir, "reply.journal", err));
+	WW_CHECK(ww_fs_join(path, l->opts->dir, "episode.jsonl", err));
+	WW_CHECK(ww_fs_join(dir, l->opts->dir, "workspace", err));
+	WW_CHECK(ww_fs_join(l->journal, l->opts->dir, "reply.journal", err));
 	int exists = ww_fs_is_file(path);
 	if (exists)
-		WW_TRY((enum ww_rc)ww_episode_append(path, &l->past, &l->episode, err));
+		WW_CHECK((enum ww_rc)ww_episode_append(path, &l->past, &l->episode, err));
 	if (l->past.ended)
 		return ww_err_set(err, WW_ERR_USAGE, "the run in %s has ended; choose another -o", l->opts->dir);
-	WW_TRY(ww_workspace_open(&l->workspace, dir, l->opts->target, exists, err));
+	WW_CHECK(ww_workspace_open(&l->workspace, dir, l->opts->target, exists, err));
 	if (exists)
-		WW_TRY(take_past(l, err));
+		WW_CHECK(take_past(l, err));
 	else
-		WW_TRY(create(l, path, err));
+		WW_CHECK(create(l, path, err));
 	if (l->n_msgs < 1)
-		WW_TRY(say_text(l, WW_ROLE_SYSTEM, ww_prompt_system(l->opts), err));
+		WW_CHECK(say_text(l, WW_ROLE_SYSTEM, ww_prompt_system(l->opts), err));
 	if (l->n_msgs < 2)
-		WW_TRY(say_text(l, WW_ROLE_USER, ww_prompt_task(l->opts), err));
-out:
-	return rc;
+		WW_CHECK(say_text(l, WW_ROLE_USER, ww_prompt_task(l->opts), err));
+	return WW_OK;
 }
 
 enum ww_rc ww_agent_run(const struct ww_agent_opts *opts, struct ww_agent_result *out, struct ww_err *err)

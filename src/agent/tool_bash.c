@@ -72,13 +72,10 @@ struct sync {
 
 static enum ww_rc read_both(struct sync *s, const char *path, int *in_theirs, int *in_ours, struct ww_err *err)
 {
-	enum ww_rc rc;
 	ww_str_reset(&s->theirs), ww_str_reset(&s->ours), ww_str_reset(&s->why);
 	s->theirs.cut = s->ours.cut = 0;
-	WW_TRY(ww_workspace_read(&s->env->shell->tree, path, &s->theirs, in_theirs, &s->why, err));
-	WW_TRY(ww_workspace_read(s->env->workspace, path, &s->ours, in_ours, &s->why, err));
-out:
-	return rc;
+	WW_CHECK(ww_workspace_read(&s->env->shell->tree, path, &s->theirs, in_theirs, &s->why, err));
+	return ww_workspace_read(s->env->workspace, path, &s->ours, in_ours, &s->why, err);
 }
 
 static enum ww_rc bring_one(struct sync *s, const char *path, struct ww_err *err)

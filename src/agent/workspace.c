@@ -428,15 +428,13 @@ static enum ww_rc take_one(
 enum ww_rc ww_workspace_take(
 	const struct ww_workspace *w, struct ww_workspace_content *c, const char **missing, struct ww_err *err)
 {
-	enum ww_rc rc;
 	*missing = NULL;
-	WW_TRY(take_one(w, ww_solution_device_file(w->target), &c->device, missing, err));
-	WW_TRY(take_one(w, "plan.c", &c->plan, missing, err));
+	WW_CHECK(take_one(w, ww_solution_device_file(w->target), &c->device, missing, err));
+	WW_CHECK(take_one(w, "plan.c", &c->plan, missing, err));
 	ww_solution_id(&(struct ww_solution){ .device_source = c->device.p,
 					   .plan_source = c->plan.p,
 					   .device_bytes = c->device.len,
 					   .plan_bytes = c->plan.len },
 		c->id);
-out:
-	return rc;
+	return WW_OK;
 }

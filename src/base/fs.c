@@ -185,9 +185,7 @@ static enum ww_rc own_path(char *out, struct ww_err *err)
 static enum ww_rc find_beside(const char *const *dirs, size_t n, const char *what, char *out, struct ww_err *err)
 {
 	char exe[PATH_MAX];
-	enum ww_rc rc = own_path(exe, err);
-	if (rc != WW_OK)
-		return rc;
+	WW_CHECK(own_path(exe, err));
 	*strrchr(exe, '/') = 0;
 	for (size_t i = 0; i < n; i++)
 		if ((size_t)snprintf(out, PATH_MAX, "%s/%s%s", exe, dirs[i], what) < PATH_MAX && access(out, F_OK) == 0)
@@ -271,9 +269,7 @@ static enum ww_rc wait_fd(int fd, short events, unsigned long long deadline_ns, 
 enum ww_rc ww_fd_read(int fd, void *buf, size_t n, unsigned long long deadline_ns, struct ww_err *err)
 {
 	for (size_t got = 0; got < n;) {
-		enum ww_rc rc = wait_fd(fd, POLLIN, deadline_ns, err);
-		if (rc != WW_OK)
-			return rc;
+		WW_CHECK(wait_fd(fd, POLLIN, deadline_ns, err));
 		ssize_t r = read(fd, (char *)buf + got, n - got);
 		if (r < 0 && (errno == EINTR || errno == EAGAIN))
 			continue;
@@ -289,9 +285,7 @@ enum ww_rc ww_fd_read(int fd, void *buf, size_t n, unsigned long long deadline_n
 enum ww_rc ww_fd_write(int fd, const void *buf, size_t n, unsigned long long deadline_ns, struct ww_err *err)
 {
 	for (size_t put = 0; put < n;) {
-		enum ww_rc rc = wait_fd(fd, POLLOUT, deadline_ns, err);
-		if (rc != WW_OK)
-			return rc;
+		WW_CHECK(wait_fd(fd, POLLOUT, deadline_ns, err));
 		ssize_t w = send(fd, (const char *)buf + put, n - put, MSG_NOSIGNAL | MSG_DONTWAIT);
 		if (w < 0 && errno == ENOTSOCK)
 			w = write(fd, (const char *)buf + put, n - put);

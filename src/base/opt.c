@@ -180,9 +180,7 @@ enum ww_rc ww_opt_parse_over(
 				return ww_err_set(err, WW_ERR_USAGE, "--%s needs a value (%s)", o->name, o->arg);
 			inline_value = argv[++i];
 		}
-		enum ww_rc rc = set_value(o, values, inline_value ? inline_value : "1", err);
-		if (rc != WW_OK)
-			return rc;
+		WW_CHECK(set_value(o, values, inline_value ? inline_value : "1", err));
 	}
 	return WW_OK;
 }
@@ -190,9 +188,7 @@ enum ww_rc ww_opt_parse_over(
 enum ww_rc ww_opt_parse(const struct ww_cmd *cmd, int argc, char **argv, void *values, int *rest, struct ww_err *err)
 {
 	ww_opt_defaults(cmd, values);
-	enum ww_rc rc = ww_opt_parse_over(cmd, argc, argv, values, rest, err);
-	if (rc != WW_OK)
-		return rc;
+	WW_CHECK(ww_opt_parse_over(cmd, argc, argv, values, rest, err));
 	if (*rest < cmd->min_args || (cmd->max_args >= 0 && *rest > cmd->max_args))
 		return ww_err_set(err, WW_ERR_USAGE, "%s arguments; usage: warpwright %s [options]%s%s",
 			*rest < cmd->min_args ? "missing" : "too many", cmd->name, *cmd->args ? " " : "", cmd->args);

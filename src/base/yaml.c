@@ -46,9 +46,7 @@ static enum ww_rc convert_sequence(struct reader *r, struct fy_node *n, int dept
 	void *it = NULL;
 	for (struct fy_node *item; (item = fy_node_sequence_iterate(n, &it));) {
 		json_t *v = NULL;
-		enum ww_rc rc = convert(r, item, depth + 1, &v);
-		if (rc != WW_OK)
-			return rc;
+		WW_CHECK(convert(r, item, depth + 1, &v));
 		json_array_append_new(list, v);
 	}
 	return WW_OK;
@@ -69,9 +67,7 @@ static enum ww_rc convert_mapping(struct reader *r, struct fy_node *n, int depth
 		name[len] = 0;
 		if (json_object_get(object, name))
 			return ww_err_set(r->err, WW_ERR_USAGE, "%s: the key \"%s\" occurs twice", r->what, name);
-		enum ww_rc rc = convert(r, fy_node_pair_value(pair), depth + 1, &v);
-		if (rc != WW_OK)
-			return rc;
+		WW_CHECK(convert(r, fy_node_pair_value(pair), depth + 1, &v));
 		if (json_object_set_new(object, name, v) < 0)
 			return complain(r, k, "a key that is not UTF-8");
 	}

@@ -73,21 +73,19 @@ static enum ww_rc read_options(const json_t *o, struct ww_batch_job *job, enum w
 	static const enum ww_target target_values[] = { 0, WW_TARGET_CUDA, WW_TARGET_CPU };
 	int rule = job->opts.rule, depth = -1, target = -1;
 	const char *baselines;
-	enum ww_rc rc;
-	WW_TRY(read_word(o, "rule", rules, 2, &rule, err));
-	WW_TRY(read_word(o, "depth", depths, 4, &depth, err));
-	WW_TRY(read_word(o, "target", targets, 3, &target, err));
+	WW_CHECK(read_word(o, "rule", rules, 2, &rule, err));
+	WW_CHECK(read_word(o, "depth", depths, 4, &depth, err));
+	WW_CHECK(read_word(o, "target", targets, 3, &target, err));
 	if (json_object_get(o, "baselines")) {
-		WW_TRY(ww_json_get_str(o, "baselines", what, &baselines, err));
-		WW_TRY(ww_judging_baselines(baselines, &job->opts.baselines, err));
+		WW_CHECK(ww_json_get_str(o, "baselines", what, &baselines, err));
+		WW_CHECK(ww_judging_baselines(baselines, &job->opts.baselines, err));
 	}
-	WW_TRY(read_seconds(o, "max_run_seconds", 0, 3600, &job->opts.max_run_s, err));
-	WW_TRY(read_seconds(o, "max_time_seconds", 0.1, 10, &job->opts.max_time_s, err));
+	WW_CHECK(read_seconds(o, "max_run_seconds", 0, 3600, &job->opts.max_run_s, err));
+	WW_CHECK(read_seconds(o, "max_time_seconds", 0.1, 10, &job->opts.max_time_s, err));
 	job->opts.rule = (enum ww_rule)rule;
 	job->depth = depth < 0 ? job->depth : depth_values[depth];
 	*want = target < 0 ? job->opts.target : target_values[target];
-out:
-	return rc;
+	return WW_OK;
 }
 
 /* {"kernels": TEXT, "plan": TEXT} */

@@ -143,13 +143,10 @@ static enum ww_rc only_one(struct visit *w, const char *path, const struct ww_ep
 /* Nothing is printed before it is known that there is one. */
 static enum ww_rc run_show(struct visit *w, char **paths, struct ww_err *err)
 {
-	enum ww_rc rc;
 	w->each = only_one;
-	WW_TRY(visit_all(w, paths, 1, err));
+	WW_CHECK(visit_all(w, paths, 1, err));
 	w->each = show_one;
-	rc = visit_all(w, paths, 1, err);
-out:
-	return rc;
+	return visit_all(w, paths, 1, err);
 }
 
 /* ---- stats ------------------------------------------------------------------------------------------------------- */

@@ -109,7 +109,6 @@ static enum ww_rc place_of(
 static enum ww_rc find_places(
 	const struct export_values *o, const char *from, struct place places[WW_EXPORT_COUNT], int *n, struct ww_err *err)
 {
-	enum ww_rc rc = WW_OK;
 	int several = strchr(o->format, ',') != NULL;
 	enum ww_export_format format;
 	unsigned seen = 0;
@@ -118,19 +117,18 @@ static enum ww_rc find_places(
 	for (const char *p = o->format;; p++) {
 		size_t length = strcspn(p, ",");
 		snprintf(name, sizeof(name), "%.*s", (int)(length < sizeof(name) ? length : sizeof(name)), p);
-		WW_TRY(ww_export_format_parse(name, &format, err));
+		WW_CHECK(ww_export_format_parse(name, &format, err));
 		if (seen & 1u << format)
 			return ww_err_set(err, WW_ERR_USAGE, "--format names %s twice", name);
 		seen |= 1u << format;
 		struct place *x = &places[(*n)++]; /* as many as there are formats at most, since none comes twice */
 		x->format = format;
-		WW_TRY(place_of(o, from, several, x, err));
+		WW_CHECK(place_of(o, from, several, x, err));
 		p += length;
 		if (!*p)
 			break;
 	}
-out:
-	return rc;
+	return WW_OK;
 }
 
 static void tell(const struct place *p, int json, uint64_t start)

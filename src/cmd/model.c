@@ -118,9 +118,7 @@ static void info_text(const json_t *v)
 static enum ww_rc run_info(const struct ww_model_values *v, char **argv, struct ww_err *err)
 {
 	json_t *info = NULL;
-	enum ww_rc rc = info_json(argv[1], &info, err);
-	if (rc != WW_OK)
-		return rc;
+	WW_CHECK(info_json(argv[1], &info, err));
 	if (v->json) {
 		ww_cmd_print_json(info);
 		return WW_OK;

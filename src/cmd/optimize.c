@@ -368,24 +368,22 @@ static void print_summary(struct run *r)
 
 static enum ww_rc work(struct run *r, struct ww_err *err)
 {
-	enum ww_rc rc = WW_OK;
 	int done = is_done(r);
 	if (done)
 		ww_progress_say(r->progress, "%s holds a finished run; showing it", r->dir.path);
 	if (!done || !exports_present(r))
-		WW_TRY(open_judge(r, err));
+		WW_CHECK(open_judge(r, err));
 	if (!done)
-		WW_TRY(run_agent(r, err));
+		WW_CHECK(run_agent(r, err));
 	if (r->judged)
-		WW_TRY(export_all(r, err));
+		WW_CHECK(export_all(r, err));
 	else
 		for (int i = 0; chosen(r)->has_best && i < r->n_formats; i++) {
 			struct ww_summary_export *e = &r->summary.exports[r->summary.n_exports++];
 			e->format = ww_export_format_name(r->formats[i]);
-			WW_TRY(export_path(r, r->formats[i], e->path, err));
+			WW_CHECK(export_path(r, r->formats[i], e->path, err));
 		}
-out:
-	return rc;
+	return WW_OK;
 }
 
 static void release(struct run *r)
@@ -445,13 +443,11 @@ static enum ww_rc open_budget(struct run *r, struct ww_err *err)
 /* What earlier processes left in the directory, and what is needed to go on from there. */
 static enum ww_rc prepare_run(struct run *r, struct ww_err *err)
 {
-	enum ww_rc rc;
-	WW_TRY(take_past(r, err));
-	WW_TRY(open_budget(r, err));
+	WW_CHECK(take_past(r, err));
+	WW_CHECK(open_budget(r, err));
 	if (!is_done(r))
-		WW_TRY(open_policies(r, err));
-out:
-	return rc;
+		WW_CHECK(open_policies(r, err));
+	return WW_OK;
 }
 
 static enum ww_rc open_skill(struct run *r, struct ww_err *err)

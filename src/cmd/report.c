@@ -21,16 +21,13 @@ static const struct ww_opt opts[] = { { "output", 'o', WW_OPT_STR, offsetof(stru
 static enum ww_rc make_page(const char *dir, struct ww_str *html, struct ww_err *err)
 {
 	char train[PATH_MAX];
-	enum ww_rc rc;
 	if (ww_rundir_is_one(dir))
 		return ww_rundir_html(dir, html, err);
-	WW_TRY(ww_fs_join(train, dir, "run.json", err));
+	WW_CHECK(ww_fs_join(train, dir, "run.json", err));
 	if (ww_fs_is_file(train))
 		return ww_train_report(dir, html, err);
-	rc = ww_err_set(err, WW_ERR_USAGE,
+	return ww_err_set(err, WW_ERR_USAGE,
 		"%s holds neither a run of `optimize` (episode.jsonl, episodes/) nor one of `train` (run.json)", dir);
-out:
-	return rc;
 }
 
 static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)

@@ -30,34 +30,30 @@ static void release(struct run *r)
 static enum ww_rc read_episodes(struct run *r, const char *dir, struct ww_err *err)
 {
 	int parallel = ww_agent_parallel_count(dir), n = parallel ? parallel : 1;
-	enum ww_rc rc = WW_OK;
 	if (!(r->episodes = calloc((size_t)n, sizeof(*r->episodes))))
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 	for (int i = 0; i < n; i++) {
 		char folder[PATH_MAX], path[PATH_MAX];
 		if (parallel)
-			WW_TRY(ww_agent_parallel_dir(dir, i, folder, err));
-		WW_TRY(ww_fs_join(path, parallel ? folder : dir, "episode.jsonl", err));
-		WW_TRY(ww_episode_read(path, &r->episodes[i], err));
+			WW_CHECK(ww_agent_parallel_dir(dir, i, folder, err));
+		WW_CHECK(ww_fs_join(path, parallel ? folder : dir, "episode.jsonl", err));
+		WW_CHECK(ww_episode_read(path, &r->episodes[i], err));
 		r->n++;
 	}
-out:
-	return rc;
+	return WW_OK;
 }
 
 /* What may be missing: a run without a correct solution has no verdict. */
 static enum ww_rc read_rest(struct run *r, const char *dir, struct ww_err *err)
 {
 	char path[PATH_MAX];
-	enum ww_rc rc;
-	WW_TRY(ww_fs_join(path, dir, "verdict.json", err));
+	WW_CHECK(ww_fs_join(path, dir, "verdict.json", err));
 	if (ww_fs_is_file(path))
-		WW_TRY(ww_json_read_file(path, VERDICT_MAX, &r->verdict, err));
-	WW_TRY(ww_fs_join(path, dir, "task.py", err));
+		WW_CHECK(ww_json_read_file(path, VERDICT_MAX, &r->verdict, err));
+	WW_CHECK(ww_fs_join(path, dir, "task.py", err));
 	if (ww_fs_is_file(path))
-		WW_TRY(ww_fs_read(path, TASK_MAX, &r->source, err));
-out:
-	return rc;
+		WW_CHECK(ww_fs_read(path, TASK_MAX, &r->source, err));
+	return WW_OK;
 }
 
 int ww_rundir_is_one(const char *dir)

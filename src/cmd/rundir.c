@@ -42,9 +42,7 @@ static enum ww_rc check_empty(const char *path, struct ww_err *err)
 
 static enum ww_rc check_past(struct ww_rundir *d, const struct ww_task *task, const char *policy, struct ww_err *err)
 {
-	enum ww_rc rc = (enum ww_rc)ww_episode_read(d->episode, &d->past, err);
-	if (rc != WW_OK)
-		return rc;
+	WW_CHECK((enum ww_rc)ww_episode_read(d->episode, &d->past, err));
 	d->has_past = 1;
 	if (strcmp(d->past.header.task_id, task->id))
 		return ww_err_set(err, WW_ERR_USAGE, "%s holds a run of another task (%s); choose another -o", d->path,

@@ -169,13 +169,10 @@ static enum ww_rc open_broker(struct server *s, struct ww_err *err)
 	struct ww_broker_opts o = {
 		.device_name = s->device_name, .open_tasks = (int)v->open_tasks, .threads = (int)v->parallel
 	};
-	enum ww_rc rc;
-	WW_TRY(ww_judging_opts(&v->judging, &o.judge, err));
-	WW_TRY(ww_host_choose_target(
+	WW_CHECK(ww_judging_opts(&v->judging, &o.judge, err));
+	WW_CHECK(ww_host_choose_target(
 		v->judging.target, o.judge.device, &o.judge.target, s->device_name, sizeof(s->device_name), &gpus, err));
-	WW_TRY(ww_broker_new(&s->broker, &o, err));
-out:
-	return rc;
+	return ww_broker_new(&s->broker, &o, err);
 }
 
 static enum ww_rc listen_and_serve(struct server *s, struct ww_err *err)
@@ -196,8 +193,7 @@ static enum ww_rc listen_and_serve(struct server *s, struct ww_err *err)
 		.n_routes = n,
 		.on_stop = on_stop,
 		.ctx = s };
-	enum ww_rc rc;
-	WW_TRY(ww_http_open(&s->http, &o, err));
+	WW_CHECK(ww_http_open(&s->http, &o, err));
 	s->metrics = (struct ww_metrics){ s->http, s->broker, s->openenv, s->completions };
 	const char *brackets = strchr(s->v->host, ':') ? "[]" : "";
 	if (s->v->json)
@@ -207,9 +203,7 @@ static enum ww_rc listen_and_serve(struct server *s, struct ww_err *err)
 		printf("listening on http://%.1s%s%.1s:%d: MCP on /mcp, OpenEnv on /ws%s\n", brackets, s->v->host,
 			*brackets ? "]" : "", ww_http_port(s->http), s->completions ? ", completions on /v1" : "");
 	fflush(stdout);
-	WW_TRY(ww_http_serve(s->http, &ww_cmd_interrupted, err));
-out:
-	return rc;
+	return ww_http_serve(s->http, &ww_cmd_interrupted, err);
 }
 
 static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)

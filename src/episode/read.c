@@ -88,9 +88,7 @@ static enum ww_rc get_dup(const json_t *o, const char *key, char **out, struct w
 static enum ww_rc get_fixed(const json_t *o, const char *key, char *out, size_t cap, struct ww_err *err)
 {
 	const char *s;
-	enum ww_rc rc = ww_json_get_str(o, key, "line", &s, err);
-	if (rc != WW_OK)
-		return rc;
+	WW_CHECK(ww_json_get_str(o, key, "line", &s, err));
 	if (strlen(s) >= cap)
 		return ww_err_set(err, WW_ERR_PROTOCOL, "\"%s\" is longer than %zu bytes", key, cap - 1);
 	memcpy(out, s, strlen(s) + 1);
@@ -104,21 +102,20 @@ static enum ww_rc read_header(const json_t *o, struct ww_episode *e, struct ww_e
 	struct ww_episode_header *h = &e->header;
 	int64_t version, seed;
 	json_t *task, *versions;
-	enum ww_rc rc;
-	WW_TRY(ww_json_get_int(o, "version", "header", &version, err));
+	WW_CHECK(ww_json_get_int(o, "version", "header", &version, err));
 	if (version != WW_EPISODE_VERSION)
 		return ww_err_set(err, WW_ERR_PROTOCOL, "episode format version %lld; this program reads version %d",
 			(long long)version, WW_EPISODE_VERSION);
-	WW_TRY(ww_json_get_object(o, "task", "header", &task, err));
-	WW_TRY(get_dup(task, "path", &h->task_path, err));
-	WW_TRY(get_fixed(task, "id", h->task_id, sizeof(h->task_id), err));
-	WW_TRY(get_dup(o, "target", &h->target, err));
-	WW_TRY(get_dup(o, "device", &h->device, err));
-	WW_TRY(get_dup(o, "policy", &h->policy, err));
-	WW_TRY(ww_json_get_int(o, "seed", "header", &seed, err));
-	WW_TRY(get_dup(o, "rule", &h->rule, err));
-	WW_TRY(ww_json_get_object(o, "versions", "header", &versions, err));
-	WW_TRY(get_fixed(o, "started", h->started, sizeof(h->started), err));
+	WW_CHECK(ww_json_get_object(o, "task", "header", &task, err));
+	WW_CHECK(get_dup(task, "path", &h->task_path, err));
+	WW_CHECK(get_fixed(task, "id", h->task_id, sizeof(h->task_id), err));
+	WW_CHECK(get_dup(o, "target", &h->target, err));
+	WW_CHECK(get_dup(o, "device", &h->device, err));
+	WW_CHECK(get_dup(o, "policy", &h->policy, err));
+	WW_CHECK(ww_json_get_int(o, "seed", "header", &seed, err));
+	WW_CHECK(get_dup(o, "rule", &h->rule, err));
+	WW_CHECK(ww_json_get_object(o, "versions", "header", &versions, err));
+	WW_CHECK(get_fixed(o, "started", h->started, sizeof(h->started), err));
 	h->seed = (uint64_t)seed;
 	h->versions = json_incref(versions);
 	if (json_is_array(json_object_get(o, "command")))
@@ -127,16 +124,14 @@ static enum ww_rc read_header(const json_t *o, struct ww_episode *e, struct ww_e
 		h->tools = json_incref(json_object_get(o, "tools"));
 	if (json_is_object(json_object_get(o, "limits")))
 		h->limits = json_incref(json_object_get(o, "limits"));
-out:
-	return rc;
+	return WW_OK;
 }
 
 static enum ww_rc read_calls(const json_t *o, struct ww_message *m, struct ww_err *err)
 {
 	json_t *calls, *c;
 	size_t i;
-	enum ww_rc rc;
-	WW_TRY(ww_json_get_array(o, "calls", "message", &calls, err));
+	WW_CHECK(ww_json_get_array(o, "calls", "message", &calls, err));
 	if (!json_array_size(calls))
 		return WW_OK;
 	m->calls = calloc(json_array_size(calls), sizeof(*m->calls));
@@ -144,12 +139,11 @@ static enum ww_rc read_calls(const json_t *o, struct ww_message *m, struct ww_er
 		return no_memory(err);
 	json_array_foreach(calls, i, c) {
 		struct ww_tool_call *k = &m->calls[m->n_calls++];
-		WW_TRY(get_dup(c, "id", &k->id, err));
-		WW_TRY(get_dup(c, "name", &k->name, err));
-		WW_TRY(get_dup(c, "arguments", &k->arguments, err));
+		WW_CHECK(get_dup(c, "id", &k->id, err));
+		WW_CHECK(get_dup(c, "name", &k->name, err));
+		WW_CHECK(get_dup(c, "arguments", &k->arguments, err));
 	}
-out:
-	return rc;
+	return WW_OK;
 }
 
 static enum ww_rc read_floats(const json_t *tokens, const char *key, size_t n, float **out, struct ww_err *err)
@@ -169,8 +163,7 @@ static enum ww_rc read_floats(const json_t *tokens, const char *key, size_t n, f
 static enum ww_rc read_tokens(const json_t *tokens, struct ww_reply *r, struct ww_err *err)
 {
 	json_t *ids;
-	enum ww_rc rc;
-	WW_TRY(ww_json_get_array(tokens, "ids", "tokens", &ids, err));
+	WW_CHECK(ww_json_get_array(tokens, "ids", "tokens", &ids, err));
 	size_t n = json_array_size(ids);
 	if (!n)
 		return WW_OK;
@@ -179,10 +172,8 @@ static enum ww_rc read_tokens(const json_t *tokens, struct ww_reply *r, struct w
 	for (size_t i = 0; i < n; i++)
 		r->token_ids[i] = (int32_t)json_integer_value(json_array_get(ids, i));
 	r->n_tokens = n;
-	WW_TRY(read_floats(tokens, "logprobs", n, &r->logprobs, err));
-	WW_TRY(read_floats(tokens, "sampling_logprobs", n, &r->sampling_logprobs, err));
-out:
-	return rc;
+	WW_CHECK(read_floats(tokens, "logprobs", n, &r->logprobs, err));
+	return read_floats(tokens, "sampling_logprobs", n, &r->sampling_logprobs, err);
 }
 
 /* A JSON value as text; where there is none, *out stays NULL. */
@@ -220,13 +211,10 @@ out:
 
 static enum ww_rc read_tool(const json_t *o, struct ww_message *m, struct ww_err *err)
 {
-	enum ww_rc rc;
-	WW_TRY(get_dup(o, "call_id", &m->call_id, err));
-	WW_TRY(get_dup(o, "tool", &m->tool, err));
-	WW_TRY(ww_json_get_bool(o, "is_error", "message", &m->is_error, err));
-	rc = get_value(o, "data", &m->data, err);
-out:
-	return rc;
+	WW_CHECK(get_dup(o, "call_id", &m->call_id, err));
+	WW_CHECK(get_dup(o, "tool", &m->tool, err));
+	WW_CHECK(ww_json_get_bool(o, "is_error", "message", &m->is_error, err));
+	return get_value(o, "data", &m->data, err);
 }
 
 static enum ww_rc read_message(const json_t *o, struct ww_episode *e, struct ww_err *err)
@@ -260,42 +248,38 @@ static enum ww_rc read_solution(const json_t *o, struct ww_episode *e, struct ww
 	struct ww_episode_solution *s = push((void **)&e->solutions, &e->n_solutions, sizeof(*s));
 	json_t *files, *text;
 	const char *path;
-	enum ww_rc rc;
 	if (!s)
 		return no_memory(err);
 	s->turn = (int)ww_json_int(o, "turn", 0);
-	WW_TRY(get_fixed(o, "id", s->id, sizeof(s->id), err));
-	WW_TRY(ww_json_get_object(o, "files", "solution", &files, err));
+	WW_CHECK(get_fixed(o, "id", s->id, sizeof(s->id), err));
+	WW_CHECK(ww_json_get_object(o, "files", "solution", &files, err));
 	s->files = calloc(json_object_size(files) + 1, sizeof(*s->files));
 	if (!s->files)
 		return no_memory(err);
 	json_object_foreach(files, path, text) {
 		struct ww_episode_file *f = &s->files[s->n_files++];
 		f->path = strdup(path);
-		WW_TRY(get_dup(files, path, &f->text, err));
+		WW_CHECK(get_dup(files, path, &f->text, err));
 		if (!f->path)
 			return no_memory(err);
 	}
-out:
-	return rc;
+	return WW_OK;
 }
 
 static enum ww_rc read_verdict(const json_t *o, struct ww_episode *e, struct ww_err *err)
 {
 	struct ww_episode_verdict *v = push((void **)&e->verdicts, &e->n_verdicts, sizeof(*v));
 	json_t *verdict;
-	enum ww_rc rc;
 	if (!v)
 		return no_memory(err);
 	v->turn = (int)ww_json_int(o, "turn", 0);
 	v->t = ww_json_num(o, "t", 0);
-	WW_TRY(get_dup(o, "call_id", &v->call_id, err));
-	WW_TRY(get_fixed(o, "solution", v->solution, sizeof(v->solution), err));
-	WW_TRY(get_fixed(o, "depth", v->depth, sizeof(v->depth), err));
-	WW_TRY(ww_json_get_object(o, "verdict", "verdict", &verdict, err));
+	WW_CHECK(get_dup(o, "call_id", &v->call_id, err));
+	WW_CHECK(get_fixed(o, "solution", v->solution, sizeof(v->solution), err));
+	WW_CHECK(get_fixed(o, "depth", v->depth, sizeof(v->depth), err));
+	WW_CHECK(ww_json_get_object(o, "verdict", "verdict", &verdict, err));
 	v->verdict = json_incref(verdict);
-out:
-	return rc;
+	return WW_OK;
 }
 
 static enum ww_rc read_lost(const json_t *o, struct ww_episode *e, struct ww_err *err)
@@ -316,12 +300,11 @@ static enum ww_rc read_compaction(const json_t *o, struct ww_episode *e, struct 
 	struct ww_episode_compaction *c = push((void **)&e->compactions, &e->n_compactions, sizeof(*c));
 	json_t *ids, *id;
 	size_t i;
-	enum ww_rc rc;
 	if (!c)
 		return no_memory(err);
 	c->turn = (int)ww_json_int(o, "turn", 0);
 	c->bytes = ww_json_int(o, "bytes", 0);
-	WW_TRY(ww_json_get_array(o, "call_ids", "compaction", &ids, err));
+	WW_CHECK(ww_json_get_array(o, "call_ids", "compaction", &ids, err));
 	if (!(c->call_ids = calloc(json_array_size(ids) + 1, sizeof(char *))))
 		return no_memory(err);
 	json_array_foreach(ids, i, id) {
@@ -330,21 +313,18 @@ static enum ww_rc read_compaction(const json_t *o, struct ww_episode *e, struct 
 		if (!(c->call_ids[c->n_calls++] = strdup(json_string_value(id))))
 			return no_memory(err);
 	}
-out:
-	return rc;
+	return WW_OK;
 }
 
 static enum ww_rc read_end(const json_t *o, struct ww_episode *e, struct ww_err *err)
 {
-	enum ww_rc rc;
-	WW_TRY(get_fixed(o, "reason", e->end.reason, sizeof(e->end.reason), err));
-	WW_TRY(get_fixed(o, "best", e->end.best, sizeof(e->end.best), err));
-	WW_TRY(ww_json_get_num(o, "reward_final", "end", &e->end.reward_final, err));
-	WW_TRY(ww_json_get_num(o, "reward_best", "end", &e->end.reward_best, err));
-	WW_TRY(ww_json_get_num(o, "seconds", "end", &e->end.seconds, err));
+	WW_CHECK(get_fixed(o, "reason", e->end.reason, sizeof(e->end.reason), err));
+	WW_CHECK(get_fixed(o, "best", e->end.best, sizeof(e->end.best), err));
+	WW_CHECK(ww_json_get_num(o, "reward_final", "end", &e->end.reward_final, err));
+	WW_CHECK(ww_json_get_num(o, "reward_best", "end", &e->end.reward_best, err));
+	WW_CHECK(ww_json_get_num(o, "seconds", "end", &e->end.seconds, err));
 	e->ended = 1;
-out:
-	return rc;
+	return WW_OK;
 }
 
 static const struct {

@@ -275,19 +275,17 @@ enum ww_rc ww_export_check_place(const char *dir, struct ww_err *err)
 
 enum ww_rc ww_export_begin(struct ww_export *x, const struct ww_export_opts *o, struct ww_err *err)
 {
-	enum ww_rc rc;
 	*x = (struct ww_export){ .o = o, .facts = ww_judge_task_facts(o->judged), .graph = ww_judge_task_graph(o->judged) };
 	ww_arena_init(&x->arena, 256 << 20);
 	ww_compiled_init(&x->compiled);
 	x->vars.arena = &x->arena;
 	x->cuda = x->facts->device.target == WW_TARGET_CUDA;
 	x->name = identifier(&x->arena, o->task->name);
-	WW_TRY(x->name ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory while exporting"));
-	WW_TRY(ww_judge_artifacts(o->judged, o->solution, &x->image, &x->compiled, err));
+	WW_CHECK(x->name ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory while exporting"));
+	WW_CHECK(ww_judge_artifacts(o->judged, o->solution, &x->image, &x->compiled, err));
 	hash_all(x);
 	ww_export_vars(x);
-out:
-	return rc;
+	return WW_OK;
 }
 
 void ww_export_end(struct ww_export *x)
@@ -311,29 +309,26 @@ struct making {
 static enum ww_rc write_all(struct making *m, const struct ww_export_opts *o, struct ww_err *err)
 {
 	char parent[PATH_MAX];
-	enum ww_rc rc;
-	WW_TRY(ww_export_check_place(o->dir, err));
+	WW_CHECK(ww_export_check_place(o->dir, err));
 	m->begun = 1;
-	WW_TRY(ww_export_begin(&m->x, o, err));
+	WW_CHECK(ww_export_begin(&m->x, o, err));
 	snprintf(parent, sizeof(parent), "%s", o->dir);
 	char *slash = strrchr(parent, '/');
 	if (slash && slash != parent) {
 		*slash = 0;
-		WW_TRY(ww_fs_mkdirs(parent, err));
+		WW_CHECK(ww_fs_mkdirs(parent, err));
 	}
 	if ((size_t)snprintf(m->staging, sizeof(m->staging), "%s.new-XXXXXX", o->dir) >= sizeof(m->staging) - 128 ||
 		!mkdtemp(m->staging))
 		return ww_err_errno(err, WW_ERR_IO, "cannot create a directory beside %s", o->dir);
 	m->made = 1;
-	WW_TRY(ww_fs_join(m->x.dir, m->staging, "export", err));
-	WW_TRY(formats[o->format].write(&m->x, err));
-	WW_TRY(ww_export_render(&m->x, "check.py", "src/export/templates/check.py.in", err));
-	WW_TRY(write_readme(&m->x, err));
+	WW_CHECK(ww_fs_join(m->x.dir, m->staging, "export", err));
+	WW_CHECK(formats[o->format].write(&m->x, err));
+	WW_CHECK(ww_export_render(&m->x, "check.py", "src/export/templates/check.py.in", err));
+	WW_CHECK(write_readme(&m->x, err));
 	if (o->weights && o->format == WW_EXPORT_C)
-		WW_TRY(write_weights(&m->x, err));
-	WW_TRY(m->x.vars.failed ? ww_err_set(err, WW_ERR_NOMEM, "out of memory while exporting") : WW_OK);
-out:
-	return rc;
+		WW_CHECK(write_weights(&m->x, err));
+	return m->x.vars.failed ? ww_err_set(err, WW_ERR_NOMEM, "out of memory while exporting") : WW_OK;
 }
 
 static void *check_main(void *making)

@@ -39,9 +39,7 @@ static enum ww_rc scan_includes(struct ww_export *x, struct headers *h, const ch
 		if (n < 4 || n >= sizeof(name) || strncmp(q + 1, "ww/", 3))
 			continue;
 		snprintf(name, sizeof(name), "%.*s", (int)n, q + 1);
-		enum ww_rc rc = find_header(x, h, name, err);
-		if (rc != WW_OK)
-			return rc;
+		WW_CHECK(find_header(x, h, name, err));
 	}
 	return WW_OK;
 }
@@ -108,10 +106,7 @@ static enum ww_rc put_runtime(struct ww_export *x, struct ww_export_sink *sink, 
 	for (size_t i = 0; i < WW_ARRAY_LEN(files); i++) {
 		const struct ww_embedded *e = ww_embedded_find(files[i].from);
 		WW_BUG(!e);
-		enum ww_rc rc = files[i].target && files[i].target != target ? WW_OK
-																	 : put(x, sink, files[i].to, e->bytes, e->n, err);
-		if (rc != WW_OK)
-			return rc;
+		WW_CHECK(files[i].target && files[i].target != target ? WW_OK : put(x, sink, files[i].to, e->bytes, e->n, err));
 	}
 	return x->cuda ? put_rendered(x, sink, "recompile.c", "src/export/templates/recompile.c.in", err) : WW_OK;
 }
@@ -122,9 +117,7 @@ static enum ww_rc put_headers(
 	for (int i = 0; i < h->n; i++) {
 		char path[512];
 		snprintf(path, sizeof(path), "runtime/%s", h->name[i]);
-		enum ww_rc rc = put(x, sink, path, h->text[i], h->bytes[i], err);
-		if (rc != WW_OK)
-			return rc;
+		WW_CHECK(put(x, sink, path, h->text[i], h->bytes[i], err));
 	}
 	return WW_OK;
 }

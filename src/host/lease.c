@@ -43,23 +43,18 @@ enum {
 static enum ww_rc path_of(char path[PATH_MAX], const char *device, const char *suffix, struct ww_err *err)
 {
 	char dir[PATH_MAX], name[96];
-	enum ww_rc rc;
 	snprintf(name, sizeof(name), "lease-%.80s.%s", device, suffix);
 	for (char *p = name; *p; p++)
 		if (!isalnum((unsigned char)*p) && *p != '-' && *p != '.')
 			*p = '_';
-	WW_TRY(ww_fs_cache_dir(dir, err));
-	rc = ww_fs_join(path, dir, name, err);
-out:
-	return rc;
+	WW_CHECK(ww_fs_cache_dir(dir, err));
+	return ww_fs_join(path, dir, name, err);
 }
 
 static enum ww_rc open_file(int *fd, const char *device, const char *suffix, struct ww_err *err)
 {
 	char path[PATH_MAX];
-	enum ww_rc rc = path_of(path, device, suffix, err);
-	if (rc != WW_OK)
-		return rc;
+	WW_CHECK(path_of(path, device, suffix, err));
 	*fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
 	return *fd < 0 ? ww_err_errno(err, WW_ERR_IO, "cannot open the device's lock file %s", path) : WW_OK;
 }
@@ -223,9 +218,7 @@ enum ww_rc ww_share_step(struct ww_share *s, const volatile int *interrupted, st
 	let_go(s);
 	if (!s->asked_ns)
 		s->asked_ns = now;
-	enum ww_rc rc = pass(s->gate, s->fd, LOCK_SH, interrupted, err);
-	if (rc != WW_OK)
-		return rc;
+	WW_CHECK(pass(s->gate, s->fd, LOCK_SH, interrupted, err));
 	now = ww_now_ns();
 	uint64_t waited = now - s->asked_ns;
 	s->until_ns = now + (waited < LEAST_SHARE_NS ? LEAST_SHARE_NS : waited > MOST_SHARE_NS ? MOST_SHARE_NS : waited);

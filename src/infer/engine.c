@@ -530,9 +530,7 @@ enum ww_rc ww_engine_submit(
 	if (q.max_new < 1)
 		return ww_err_set(err, WW_ERR_LIMIT, "the prompt has %lld tokens, the context is %lld", (long long)q.prompt_n,
 			(long long)ww_engine_context(e));
-	enum ww_rc rc = job_new(e, &q, &j, err);
-	if (rc != WW_OK)
-		return rc;
+	WW_CHECK(job_new(e, &q, &j, err));
 	pthread_mutex_lock(&e->lock);
 	*id = j->id = e->next_id++;
 	*e->fresh_end = j;

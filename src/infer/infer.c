@@ -152,9 +152,7 @@ enum ww_rc ww_infer_check(const struct ww_infer *f, const struct ww_request *q, 
 
 enum ww_rc ww_infer_submit(struct ww_infer *f, const struct ww_request *q, int64_t *id, struct ww_err *err)
 {
-	enum ww_rc rc = ww_infer_check(f, q, err);
-	if (rc != WW_OK)
-		return rc;
+	WW_CHECK(ww_infer_check(f, q, err));
 	if (f->count == f->cap) {
 		int64_t cap = f->cap ? 2 * f->cap : 16;
 		struct seq **all = realloc(f->all, (size_t)cap * sizeof(*all));
@@ -403,16 +401,15 @@ enum ww_rc ww_infer_step(struct ww_infer *f, int (*on_token)(void *arg, const st
 	int64_t *left, struct ww_err *err)
 {
 	int64_t chosen;
-	enum ww_rc rc = WW_OK;
 	admit(f);
 	*left = f->count;
 	if (!f->running)
 		return WW_OK;
 	share_out(f);
 	struct ww_batch b = build(f, &chosen);
-	WW_TRY(ww_generate_step(f->gen, &b, f->rows, f->how, chosen, f->sampled, err));
+	WW_CHECK(ww_generate_step(f->gen, &b, f->rows, f->how, chosen, f->sampled, err));
 	for (int64_t i = 0; i < f->count; i++)
-		WW_TRY(show_logits(f, f->all[i], chosen, err));
+		WW_CHECK(show_logits(f, f->all[i], chosen, err));
 	f->stats.steps++;
 	for (int64_t i = 0; i < f->count; i++)
 		if (f->all[i]->running)
@@ -430,8 +427,7 @@ enum ww_rc ww_infer_step(struct ww_infer *f, int (*on_token)(void *arg, const st
 			i++;
 	}
 	*left = f->count;
-out:
-	return rc;
+	return WW_OK;
 }
 
 void ww_infer_forget(struct ww_infer *f)

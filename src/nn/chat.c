@@ -238,9 +238,7 @@ static enum ww_rc put_call(
 {
 	const char *name;
 	const json_t *args;
-	enum ww_rc rc = call_parts(call, &name, &args, err);
-	if (rc != WW_OK)
-		return rc;
+	WW_CHECK(call_parts(call, &name, &args, err));
 	put(c, open, MARKUP | LEARN);
 	put(c, name, LEARN);
 	put(c, middle, LEARN);

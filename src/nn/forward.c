@@ -481,9 +481,7 @@ static int64_t bound_of(int64_t keys)
 
 enum ww_rc ww_run_upload(struct ww_run *r, const struct ww_batch *b, struct ww_err *err)
 {
-	enum ww_rc rc = check_batch(r, b, err);
-	if (rc != WW_OK)
-		return rc;
+	WW_CHECK(check_batch(r, b, err));
 	r->t = b->t;
 	r->sequences = b->sequences;
 	r->kv = b->kv;
@@ -517,9 +515,7 @@ void ww_run_compute(struct ww_run *r)
 
 enum ww_rc ww_run_forward(struct ww_run *r, const struct ww_batch *b, struct ww_err *err)
 {
-	enum ww_rc rc = ww_run_upload(r, b, err);
-	if (rc != WW_OK)
-		return rc;
+	WW_CHECK(ww_run_upload(r, b, err));
 	ww_run_compute(r);
 	return r->ops->sync(r->s, err);
 }

@@ -75,9 +75,7 @@ static void rows_backward(struct ww_run *r, int64_t t0, int64_t n, int again)
 
 enum ww_rc ww_run_logprobs(struct ww_run *r, const int32_t *targets, float *logp, struct ww_err *err)
 {
-	enum ww_rc rc = check_targets(r, targets, r->t, err);
-	if (rc != WW_OK)
-		return rc;
+	WW_CHECK(check_targets(r, targets, r->t, err));
 	r->ops->upload(r->s, r->targets, targets, (size_t)r->t * 4);
 	for (int64_t t0 = 0; t0 < r->t; t0 += r->head_t)
 		rows_forward(r, t0, least(r->head_t, r->t - t0));
@@ -95,10 +93,9 @@ void ww_run_head_backward(struct ww_run *r)
 enum ww_rc ww_run_learn(struct ww_run *r, const struct ww_batch *b, const int32_t *targets, const float *dlogp,
 	float *logp, struct ww_err *err)
 {
-	enum ww_rc rc;
 	WW_BUG(!r->keep);
-	WW_TRY(check_targets(r, targets, b->t, err));
-	WW_TRY(ww_run_upload(r, b, err));
+	WW_CHECK(check_targets(r, targets, b->t, err));
+	WW_CHECK(ww_run_upload(r, b, err));
 	r->ops->upload(r->s, r->targets, targets, (size_t)r->t * 4);
 	r->ops->upload(r->s, r->dlogp, dlogp, (size_t)r->t * 4);
 	ww_run_compute(r);
@@ -107,9 +104,7 @@ enum ww_rc ww_run_learn(struct ww_run *r, const struct ww_batch *b, const int32_
 		rows_backward(r, t0, least(r->head_t, r->t - t0), 0);
 	}
 	r->ops->download(r->s, logp, r->logp, (size_t)r->t * 4);
-	WW_TRY(ww_run_trunk_backward(r, err));
-out:
-	return rc;
+	return ww_run_trunk_backward(r, err);
 }
 
 enum ww_rc ww_run_values(struct ww_run *r, float *values, struct ww_err *err)

@@ -77,9 +77,7 @@ enum ww_rc ww_optim_step(
 	ops->sumsq(m->stream, o->norm, r->grads, m->n);
 	ops->clip_factor(m->stream, o->scale, o->norm, max_norm > 0 ? max_norm : INFINITY);
 	ops->download(m->stream, &sum, o->norm, sizeof(sum));
-	enum ww_rc rc = ops->sync(m->stream, err);
-	if (rc != WW_OK)
-		return rc;
+	WW_CHECK(ops->sync(m->stream, err));
 	*norm = isfinite(sum) ? sqrtf(sum) : NAN;
 	for (int i = 0; isfinite(sum) && i < m->count; i++) {
 		const struct ww_param *p = &m->params[i];

@@ -332,9 +332,7 @@ static enum ww_rc load_param(struct ww_model *m, const struct ww_st *st, const s
 		int64_t n = p->n - at < PIECE ? p->n - at : PIECE;
 		if (!read_piece(t, at, n, x))
 			return ww_err_set(err, WW_ERR_USAGE, "%s: tensor %s holds NaN or infinity", dir, p->name);
-		enum ww_rc rc = put(m, p->offset + at, x, n, half, err);
-		if (rc != WW_OK)
-			return rc;
+		WW_CHECK(put(m, p->offset + at, x, n, half, err));
 	}
 	return WW_OK;
 }

@@ -135,9 +135,7 @@ static enum ww_rc read_entry(struct ww_arena *arena, const char *name, const jso
 	if (!item)
 		return ww_err_set(
 			err, WW_ERR_USAGE, "%s: tensor %s has the unknown type \"%.32s\"", file, name, dtype ? dtype : "(none)");
-	enum ww_rc rc = read_shape(json_object_get(v, "shape"), t, file, err);
-	if (rc != WW_OK)
-		return rc;
+	WW_CHECK(read_shape(json_object_get(v, "shape"), t, file, err));
 	if (__builtin_mul_overflow(t->numel, (uint64_t)item, &t->bytes))
 		return ww_err_set(err, WW_ERR_USAGE, "%s: tensor %s: the sizes overflow", file, name);
 	const json_t *b = json_array_get(span, 0), *e = json_array_get(span, 1);
@@ -313,9 +311,7 @@ static enum ww_rc shard(struct ww_st *st, const char *dir, const char *name, str
 	char path[PATH_MAX];
 	if (!*name || strchr(name, '/') || !strcmp(name, ".") || !strcmp(name, ".."))
 		return ww_err_set(err, WW_ERR_USAGE, "%s: the index names \"%.64s\", which is not a file beside it", dir, name);
-	enum ww_rc rc = ww_fs_join(path, dir, name, err);
-	if (rc != WW_OK)
-		return rc;
+	WW_CHECK(ww_fs_join(path, dir, name, err));
 	for (size_t i = 0; i < st->file_count; i++) {
 		*out = &st->files[i];
 		if (!strcmp((*out)->name, path))
@@ -334,9 +330,7 @@ static enum ww_rc add_from_index(
 	const char *file = json_string_value(v);
 	if (!file)
 		return ww_err_set(err, WW_ERR_USAGE, "%s: the index gives no file name for %s", dir, name);
-	enum ww_rc rc = shard(st, dir, file, &f, err);
-	if (rc != WW_OK)
-		return rc;
+	WW_CHECK(shard(st, dir, file, &f, err));
 	struct ww_st_tensor key = { .name = name };
 	struct ww_st_tensor *t = bsearch(&key, f->tensors, f->count, sizeof(key), by_name);
 	if (!t)

@@ -211,15 +211,11 @@ enum ww_rc ww_st_writer_add(struct ww_st_writer *w, const void *bytes, size_t n,
 		WW_BUG(w->current == w->shard_count);
 		uint64_t room = w->shards[w->current].bytes - w->written;
 		size_t k = n < room ? n : (size_t)room;
-		enum ww_rc rc = write_all(w, p, k, err);
-		if (rc != WW_OK)
-			return rc;
+		WW_CHECK(write_all(w, p, k, err));
 		w->written += k;
 		p += k;
 		n -= k;
-		rc = advance(w, err);
-		if (rc != WW_OK)
-			return rc;
+		WW_CHECK(advance(w, err));
 	}
 	return WW_OK;
 }

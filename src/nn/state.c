@@ -88,9 +88,7 @@ static enum ww_rc read_param(struct ww_model *m, const struct ww_state_part *par
 		if (part->at.dtype == WW_F32 && !all_finite(buf, n))
 			return ww_err_set(err, WW_ERR_USAGE, "%s: tensor %s holds NaN or infinity", dir, name);
 		m->dev->ops->upload(m->stream, (char *)part->at.p + (size_t)(p->offset + at) * item, buf, (size_t)n * item);
-		enum ww_rc rc = m->dev->ops->sync(m->stream, err);
-		if (rc != WW_OK)
-			return rc;
+		WW_CHECK(m->dev->ops->sync(m->stream, err));
 	}
 	return WW_OK;
 }

@@ -198,17 +198,13 @@ static enum ww_rc load_model(struct loader *l, const json_t *model, const json_t
 			return ww_err_set(l->err, WW_ERR_USAGE, "%s: \"%s\" is not supported", l->what, foreign[i]);
 	if (!json_is_object(vocab) || (added && !json_is_array(added)))
 		return bad(l, "\"vocab\" is not an object, or \"added_tokens\" not an array");
-	enum ww_rc rc = measure(l, vocab, added);
-	if (rc != WW_OK)
-		return rc;
+	WW_CHECK(measure(l, vocab, added));
 	size_t count = json_object_size(vocab) + json_array_size(added);
 	if (!ww_tok_words_init(&t->by_name, &t->arena, count) || !ww_tok_words_init(&t->by_bytes, &t->arena, count))
 		return nomem(l);
 	memset(t->byte_id, -1, sizeof(t->byte_id));
 	json_object_foreach(vocab, name, v) {
-		rc = load_word(l, name, v);
-		if (rc != WW_OK)
-			return rc;
+		WW_CHECK(load_word(l, name, v));
 	}
 	const char *unk = json_string_value(json_object_get(model, "unk_token"));
 	t->unk = unk ? ww_tok_words_get(&t->by_name, unk, strlen(unk)) : -1;
@@ -232,9 +228,7 @@ static enum ww_rc load_normalizer(struct loader *l, const json_t *v, int depth)
 		return ww_err_set(l->err, WW_ERR_USAGE, "%s: normalizer \"%.40s\" is not supported (NFC is)", l->what, type);
 	const json_t *list = json_object_get(v, "normalizers");
 	for (size_t i = 0; i < json_array_size(list); i++) {
-		enum ww_rc rc = load_normalizer(l, json_array_get(list, i), depth + 1);
-		if (rc != WW_OK)
-			return rc;
+		WW_CHECK(load_normalizer(l, json_array_get(list, i), depth + 1));
 	}
 	return WW_OK;
 }
@@ -300,9 +294,7 @@ static enum ww_rc load_pre_tokenizer(struct loader *l, const json_t *v, int dept
 			"%s: pre-tokenizer \"%.40s\" is not supported (Split, Digits and ByteLevel are)", l->what, type);
 	const json_t *list = json_object_get(v, "pretokenizers");
 	for (size_t i = 0; i < json_array_size(list); i++) {
-		enum ww_rc rc = load_pre_tokenizer(l, json_array_get(list, i), depth + 1);
-		if (rc != WW_OK)
-			return rc;
+		WW_CHECK(load_pre_tokenizer(l, json_array_get(list, i), depth + 1));
 	}
 	return WW_OK;
 }
@@ -332,9 +324,7 @@ static enum ww_rc load_added_token(struct loader *l, const json_t *v)
 	if (known >= 0 && known != id)
 		return ww_err_set(l->err, WW_ERR_USAGE, "%s: token \"%.40s\" has two ids", l->what, text);
 	if (known < 0) {
-		enum ww_rc rc = put_token(l, id, copy, n);
-		if (rc != WW_OK)
-			return rc;
+		WW_CHECK(put_token(l, id, copy, n));
 		ww_tok_words_add(&t->by_name, copy, n, (int32_t)id);
 	}
 	int special = ww_json_bool(v, "special", 0), normalized = !special && ww_json_bool(v, "normalized", 1);
@@ -360,9 +350,7 @@ static enum ww_rc load_added(struct loader *l, const json_t *added)
 			return nomem(l);
 	}
 	for (size_t i = 0; i < count; i++) {
-		enum ww_rc rc = load_added_token(l, json_array_get(added, i));
-		if (rc != WW_OK)
-			return rc;
+		WW_CHECK(load_added_token(l, json_array_get(added, i)));
 	}
 	for (int s = 0; s < 2; s++) {
 		ww_tok_added_sort(sets[s]);
@@ -410,9 +398,7 @@ static enum ww_rc load_post_processor(struct loader *l, const json_t *v, int dep
 		return ww_err_set(l->err, WW_ERR_USAGE, "%s: post-processor \"%.40s\" is not supported", l->what, type);
 	const json_t *list = json_object_get(v, "processors");
 	for (size_t i = 0; i < json_array_size(list); i++) {
-		enum ww_rc rc = load_post_processor(l, json_array_get(list, i), depth + 1);
-		if (rc != WW_OK)
-			return rc;
+		WW_CHECK(load_post_processor(l, json_array_get(list, i), depth + 1));
 	}
 	return WW_OK;
 }

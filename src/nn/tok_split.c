@@ -59,9 +59,7 @@ static enum ww_rc rewrite(const char *p, struct ww_str *out, const char *what, s
 	int in_class = 0;
 	for (; *p; p++) {
 		if (*p == '\\' && p[1]) {
-			enum ww_rc rc = rewrite_escape(out, *++p, in_class, what, err);
-			if (rc != WW_OK)
-				return rc;
+			WW_CHECK(rewrite_escape(out, *++p, in_class, what, err));
 			if (strchr("pPx", *p) && p[1] == '{' && strchr(p, '}')) /* these braces are no quantifier */
 				do
 					ww_str_addc(out, *++p);
@@ -236,9 +234,7 @@ enum ww_rc ww_tok_split(struct ww_tok *t, const char *text, size_t n, struct ww_
 	for (size_t i = 0; i < t->step_count; i++) {
 		t->spare.n = 0;
 		for (size_t k = 0; k < t->pieces.n; k++) {
-			enum ww_rc rc = split_piece(t, &t->steps[i], text, t->pieces.p[k], &t->spare, err);
-			if (rc != WW_OK)
-				return rc;
+			WW_CHECK(split_piece(t, &t->steps[i], text, t->pieces.p[k], &t->spare, err));
 		}
 		struct ww_tok_pieces swap = t->pieces;
 		t->pieces = t->spare;

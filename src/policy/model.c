@@ -150,10 +150,7 @@ static char *native_of(const struct ww_engine_answer *a)
 static enum ww_rc take_answer(
 	struct model *m, struct ww_engine_answer *a, int64_t prompt_n, struct ww_reply *out, struct ww_err *err)
 {
-	enum ww_rc rc = ww_model_read_reply(
-		m->format, a->text.p, a->text.len, a->end == WW_ENGINE_STOP, &out->message, err);
-	if (rc != WW_OK)
-		return rc;
+	WW_CHECK(ww_model_read_reply(m->format, a->text.p, a->text.len, a->end == WW_ENGINE_STOP, &out->message, err));
 	out->finish = out->message.n_calls ? WW_FINISH_TOOL_CALLS
 		: a->end == WW_ENGINE_LENGTH   ? WW_FINISH_LENGTH
 									   : WW_FINISH_STOP;

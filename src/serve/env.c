@@ -495,7 +495,6 @@ static enum ww_rc draw_task(struct ww_env *e, uint64_t number, struct ww_err *er
 static enum ww_rc named_task(struct ww_env *e, const char *name, struct ww_err *err)
 {
 	char path[PATH_MAX], file[300];
-	enum ww_rc rc;
 	size_t n = strlen(name);
 	if (!e->o.tasks)
 		return ww_err_set(
@@ -503,10 +502,8 @@ static enum ww_rc named_task(struct ww_env *e, const char *name, struct ww_err *
 	if (!n || n > 250 || *name == '.' || strchr(name, '/'))
 		return ww_err_set(err, WW_ERR_USAGE, "\"%.100s\" is no name of a task", name);
 	snprintf(file, sizeof(file), "%s%s", name, n > 3 && !strcmp(name + n - 3, ".py") ? "" : ".py");
-	WW_TRY(ww_fs_join(path, e->o.tasks, file, err));
-	WW_TRY(ww_task_load(&e->task, path, err));
-out:
-	return rc;
+	WW_CHECK(ww_fs_join(path, e->o.tasks, file, err));
+	return ww_task_load(&e->task, path, err);
 }
 
 static enum ww_rc choose_task(struct ww_env *e, const json_t *data, struct ww_err *err)
@@ -573,13 +570,11 @@ static int is_wait(const json_t *action) { return !strcmp(ww_json_str(action, "t
 static enum ww_rc check_action(struct ww_env *e, const json_t *action, struct ww_err *err)
 {
 	const json_t *calls;
-	enum ww_rc rc;
-	WW_TRY(fit(e->action_schema, action, "step", err));
+	WW_CHECK(fit(e->action_schema, action, "step", err));
 	calls = json_object_get(action, "calls");
 	if (json_is_array(calls) && (ww_json_str(action, "tool", NULL) || json_array_size(calls) > MAX_CALLS))
 		return ww_err_set(err, WW_ERR_USAGE, "step: \"calls\" goes without \"tool\", and holds at most %d", MAX_CALLS);
-out:
-	return rc;
+	return WW_OK;
 }
 
 enum ww_rc ww_env_step(struct ww_env *e, const json_t *action, struct ww_err *err)

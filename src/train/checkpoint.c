@@ -60,17 +60,15 @@ static enum ww_rc read_guard(const json_t *v, const char *what, struct ww_guard 
 {
 	json_t *losses = NULL, *x;
 	size_t i;
-	enum ww_rc rc;
-	WW_TRY(ww_json_get_int(v, "seen", what, &g->seen, err));
-	WW_TRY(ww_json_get_int(v, "skipped", what, &g->skipped, err));
-	WW_TRY(ww_json_get_int(v, "skipped_in_row", what, &g->skipped_in_row, err));
-	WW_TRY(ww_json_get_array(v, "losses", what, &losses, err));
+	WW_CHECK(ww_json_get_int(v, "seen", what, &g->seen, err));
+	WW_CHECK(ww_json_get_int(v, "skipped", what, &g->skipped, err));
+	WW_CHECK(ww_json_get_int(v, "skipped_in_row", what, &g->skipped_in_row, err));
+	WW_CHECK(ww_json_get_array(v, "losses", what, &losses, err));
 	if ((int64_t)json_array_size(losses) != (g->seen < WW_GUARD_STEPS ? g->seen : WW_GUARD_STEPS))
 		return ww_err_set(err, WW_ERR_USAGE, "%s: the guard's losses do not fit their number", what);
 	json_array_foreach(losses, i, x)
 		g->losses[i] = json_number_value(x);
-out:
-	return rc;
+	return WW_OK;
 }
 
 enum ww_rc ww_checkpoint_state(const char *dir, struct ww_train_state *s, struct ww_err *err)
@@ -185,30 +183,25 @@ out:
 enum ww_rc ww_checkpoint_find(const char *run, int64_t keep, char *path, struct ww_err *err)
 {
 	char dir[PATH_MAX];
-	enum ww_rc rc;
 	path[0] = 0;
-	WW_TRY(ww_fs_join(dir, run, "checkpoints", err));
-	WW_TRY(sweep(dir, keep, path, err));
+	WW_CHECK(ww_fs_join(dir, run, "checkpoints", err));
+	WW_CHECK(sweep(dir, keep, path, err));
 	if (path[0])
-		WW_TRY(point_model(run, strrchr(path, '/') + 1, err));
-out:
-	return rc;
+		WW_CHECK(point_model(run, strrchr(path, '/') + 1, err));
+	return WW_OK;
 }
 
 static enum ww_rc write_all(const char *tmp, struct ww_model *m, struct ww_learner *l, const char *tokenizer_dir,
 	const struct ww_train_state *s, struct ww_err *err)
 {
 	char optim[PATH_MAX];
-	enum ww_rc rc;
-	WW_TRY(ww_model_save(m, tmp, tokenizer_dir, err));
-	WW_TRY(ww_fs_join(optim, tmp, "optimizer", err));
-	WW_TRY(ww_fs_mkdirs(optim, err));
-	WW_TRY(ww_learner_save(l, optim, err));
-	WW_TRY(write_state(tmp, s, err));
-	WW_TRY(sync_dir(optim, err));
-	WW_TRY(sync_dir(tmp, err));
-out:
-	return rc;
+	WW_CHECK(ww_model_save(m, tmp, tokenizer_dir, err));
+	WW_CHECK(ww_fs_join(optim, tmp, "optimizer", err));
+	WW_CHECK(ww_fs_mkdirs(optim, err));
+	WW_CHECK(ww_learner_save(l, optim, err));
+	WW_CHECK(write_state(tmp, s, err));
+	WW_CHECK(sync_dir(optim, err));
+	return sync_dir(tmp, err);
 }
 
 enum ww_rc ww_checkpoint_save(const char *run, struct ww_model *m, struct ww_learner *l, const char *tokenizer_dir,

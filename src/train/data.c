@@ -164,18 +164,16 @@ static enum ww_rc conversation_ids(struct reader *r, const json_t *v, struct ww_
 	};
 	const json_t *m;
 	size_t i;
-	enum ww_rc rc;
 	if (!r->o->tok)
 		return ww_err_set(r->err, WW_ERR_USAGE, "a conversation needs a tokenizer, and the model has none");
 	if (!r->has_format)
-		WW_TRY(ww_chat_detect(r->o->tok, &r->format, r->err));
+		WW_CHECK(ww_chat_detect(r->o->tok, &r->format, r->err));
 	r->has_format = 1;
 	s.format = r->format;
-	WW_TRY(ww_chat_ids(r->o->tok, &s, ids, learn, r->err));
+	WW_CHECK(ww_chat_ids(r->o->tok, &s, ids, learn, r->err));
 	json_array_foreach(s.messages, i, m)
-		WW_TRY(check_tokens(r, &s, m, i));
-out:
-	return rc;
+		WW_CHECK(check_tokens(r, &s, m, i));
+	return WW_OK;
 }
 
 static enum ww_rc add_conversation(struct reader *r, const json_t *v, float factor)

@@ -50,13 +50,10 @@ void ww_learner_free(struct ww_learner *l)
 enum ww_rc ww_learner_add(struct ww_learner *l, const struct ww_batch *b, const int32_t *targets,
 	const struct ww_loss *loss, struct ww_err *err)
 {
-	enum ww_rc rc;
-	WW_TRY(ww_run_forward(l->run, b, err));
-	WW_TRY(ww_run_logprobs(l->run, targets, l->logp, err));
-	WW_TRY(loss->fn(loss->ctx, l->logp, l->dlogp, b->t, err));
-	WW_TRY(ww_run_backward(l->run, l->dlogp, err));
-out:
-	return rc;
+	WW_CHECK(ww_run_forward(l->run, b, err));
+	WW_CHECK(ww_run_logprobs(l->run, targets, l->logp, err));
+	WW_CHECK(loss->fn(loss->ctx, l->logp, l->dlogp, b->t, err));
+	return ww_run_backward(l->run, l->dlogp, err);
 }
 
 enum ww_rc ww_learner_add_targets(struct ww_learner *l, const struct ww_batch *b, const int32_t *targets,

@@ -58,9 +58,7 @@ static int grow(struct log *l)
 static enum ww_rc add_line(struct log *l, const char *line, size_t n, const char *path, struct ww_err *err)
 {
 	json_t *v = NULL;
-	enum ww_rc rc = ww_json_parse(line, n, path, &v, err);
-	if (rc != WW_OK)
-		return rc;
+	WW_CHECK(ww_json_parse(line, n, path, &v, err));
 	if (l->n == l->cap && !grow(l)) {
 		json_decref(v);
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");

@@ -20,9 +20,7 @@ enum ww_rc ww_cursor_count(const struct ww_cursor *c, int64_t first, int64_t las
 	*rows = 0;
 	for (int64_t e = first; e < last; e++) {
 		struct ww_packing *p;
-		enum ww_rc rc = ww_packing_new(c->data, c->row_inputs, c->shuffle, c->seed, e, &p, err);
-		if (rc != WW_OK)
-			return rc;
+		WW_CHECK(ww_packing_new(c->data, c->row_inputs, c->shuffle, c->seed, e, &p, err));
 		*rows += p->count;
 		ww_packing_free(p);
 	}
@@ -106,9 +104,7 @@ enum ww_rc ww_step_rows_take(struct ww_step_rows *s, struct ww_cursor *c, int64_
 	for (int64_t filled = 0; s->count < rows && !at_end(c, end);) {
 		const int64_t *seqs;
 		int64_t n;
-		enum ww_rc rc = ww_cursor_next(c, &seqs, &n, err);
-		if (rc != WW_OK)
-			return rc;
+		WW_CHECK(ww_cursor_next(c, &seqs, &n, err));
 		if (!room(&s->seqs, &s->seqs_cap, (size_t)(filled + n)) || !room(&s->ends, &s->ends_cap, (size_t)s->count + 1))
 			return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 		memcpy(s->seqs + filled, seqs, (size_t)n * sizeof(*seqs));

@@ -312,9 +312,7 @@ out:
 
 static enum ww_rc open_log(struct sft *s, struct ww_err *err)
 {
-	enum ww_rc rc = ww_fs_join(s->log_path, s->o->output, "log.jsonl", err);
-	if (rc != WW_OK)
-		return rc;
+	WW_CHECK(ww_fs_join(s->log_path, s->o->output, "log.jsonl", err));
 	s->log_fd = open(s->log_path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
 	if (s->log_fd < 0)
 		return ww_err_errno(err, WW_ERR_IO, "cannot open %s", s->log_path);
@@ -331,17 +329,16 @@ static enum ww_rc open_learner(struct sft *s, struct ww_err *err)
 {
 	const struct ww_recipe *o = s->o;
 	char from[PATH_MAX];
-	enum ww_rc rc;
-	WW_TRY(ww_checkpoint_find(o->output, o->keep_checkpoints, from, err));
+	WW_CHECK(ww_checkpoint_find(o->output, o->keep_checkpoints, from, err));
 	if (from[0]) {
-		WW_TRY(ww_checkpoint_state(from, &s->state, err));
+		WW_CHECK(ww_checkpoint_state(from, &s->state, err));
 		say(s, "resuming %s", from);
 		snprintf(s->out->checkpoint, sizeof(s->out->checkpoint), "%s", from);
 	}
 	if (from[0] || o->model)
-		WW_TRY(ww_model_open(from[0] ? from : o->model, s->dev, s->dtype, &s->model, err));
+		WW_CHECK(ww_model_open(from[0] ? from : o->model, s->dev, s->dtype, &s->model, err));
 	else
-		WW_TRY(ww_model_new(&s->config, s->dev, s->dtype, (uint64_t)o->seed, &s->model, err));
+		WW_CHECK(ww_model_new(&s->config, s->dev, s->dtype, (uint64_t)o->seed, &s->model, err));
 	struct ww_learner_opts l = { .beta1 = (float)o->beta1,
 		.beta2 = (float)o->beta2,
 		.eps = (float)o->eps,
@@ -349,9 +346,9 @@ static enum ww_rc open_learner(struct sft *s, struct ww_err *err)
 		.clip = (float)o->clip,
 		.max_tokens = s->micro.max_t,
 		.keep = s->memory.keep };
-	WW_TRY(ww_learner_new(s->model, &l, &s->learner, err));
+	WW_CHECK(ww_learner_new(s->model, &l, &s->learner, err));
 	if (from[0])
-		WW_TRY(ww_checkpoint_load(from, s->learner, &s->state, err));
+		WW_CHECK(ww_checkpoint_load(from, s->learner, &s->state, err));
 	s->state.guard.factor = o->spike;
 	s->cursor.epoch = s->state.epoch;
 	s->cursor.row = s->state.row;
@@ -360,8 +357,7 @@ static enum ww_rc open_learner(struct sft *s, struct ww_err *err)
 	s->out->last = (struct ww_train_step){ .step = s->state.step, .loss = NAN };
 	if (s->state.step == s->schedule.steps)
 		say(s, "the run is complete");
-out:
-	return rc;
+	return WW_OK;
 }
 
 /* ---- steps */
@@ -397,18 +393,16 @@ static enum ww_rc add_batch(struct sft *s, double *loss, struct ww_err *err)
 /* The gradient and the loss of the step's rows; *stopped: interrupted, and no weight was changed. */
 static enum ww_rc gradient(struct sft *s, double *loss, int *stopped, struct ww_err *err)
 {
-	enum ww_rc rc = WW_OK;
 	*loss = 0;
 	for (int64_t r = 0; r < s->rows.count; r += s->rows_per_micro) {
 		int64_t end = r + s->rows_per_micro < s->rows.count ? r + s->rows_per_micro : s->rows.count;
-		WW_TRY(wait_for_device(s, stopped, err));
+		WW_CHECK(wait_for_device(s, stopped, err));
 		if (*stopped)
 			break;
 		ww_micro_fill(&s->micro, s->data, &s->rows, r, end);
-		WW_TRY(add_batch(s, loss, err));
+		WW_CHECK(add_batch(s, loss, err));
 	}
-out:
-	return rc;
+	return WW_OK;
 }
 
 static enum ww_rc write_log(struct sft *s, const struct ww_train_step *r, struct ww_err *err)
@@ -494,10 +488,8 @@ static enum ww_rc save(struct sft *s, struct ww_err *err)
 		return WW_OK;
 	if (fdatasync(s->log_fd) < 0)
 		return ww_err_errno(err, WW_ERR_IO, "cannot sync %s", s->log_path);
-	enum ww_rc rc = ww_checkpoint_save(s->o->output, s->model, s->learner,
-		s->tokenizer_dir[0] ? s->tokenizer_dir : NULL, &s->state, s->o->keep_checkpoints, err);
-	if (rc != WW_OK)
-		return rc;
+	WW_CHECK(ww_checkpoint_save(s->o->output, s->model, s->learner, s->tokenizer_dir[0] ? s->tokenizer_dir : NULL,
+		&s->state, s->o->keep_checkpoints, err));
 	s->saved_step = s->state.step;
 	snprintf(s->out->checkpoint, sizeof(s->out->checkpoint), "%.4000s/checkpoints/step-%08" PRId64, s->o->output,
 		s->state.step);

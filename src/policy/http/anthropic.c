@@ -214,9 +214,7 @@ static void take_whole(struct ww_wire_reply *r, const json_t *message)
 static enum ww_rc event(struct ww_wire_reply *r, const char *data, size_t n, struct ww_err *err)
 {
 	json_t *o;
-	enum ww_rc rc = ww_json_parse(data, n, "an event of the stream", &o, err);
-	if (rc != WW_OK)
-		return rc;
+	WW_CHECK(ww_json_parse(data, n, "an event of the stream", &o, err));
 	const char *type = ww_json_str(o, "type", "");
 	int64_t index = ww_json_int(o, "index", 0);
 	json_t *delta = json_object_get(o, "delta");

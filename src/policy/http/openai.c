@@ -165,9 +165,7 @@ static enum ww_rc event(struct ww_wire_reply *r, const char *data, size_t n, str
 		r->done = 1;
 		return WW_OK;
 	}
-	enum ww_rc rc = ww_json_parse(data, n, "an event of the stream", &o, err);
-	if (rc != WW_OK)
-		return rc;
+	WW_CHECK(ww_json_parse(data, n, "an event of the stream", &o, err));
 	const json_t *choice = json_array_get(json_object_get(o, "choices"), 0), *error = json_object_get(o, "error");
 	const json_t *delta = json_object_get(choice, "delta"), *whole = json_object_get(choice, "message");
 	const char *reason = ww_json_str(choice, "finish_reason", NULL);
