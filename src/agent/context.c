@@ -95,16 +95,15 @@ enum ww_rc ww_context_apply(struct ww_context *c, struct ww_message *msgs, size_
 	const struct ww_episode_compaction *plan, struct ww_err *err)
 {
 	size_t k = 0;
-	enum ww_rc rc = WW_OK;
-	for (size_t i = 0; i < n && k < plan->n_calls && rc == WW_OK; i++) {
+	for (size_t i = 0; i < n && k < plan->n_calls; i++) {
 		struct ww_message *m = &msgs[i];
 		if (m->role != WW_ROLE_TOOL || strcmp(m->call_id, plan->call_ids[k]))
 			continue;
 		/* A token has at least a few bytes, so this never overstates what was freed. */
 		if (i < c->upto)
 			c->counted -= (int64_t)strlen(m->text) / BYTES_A_TOKEN;
-		rc = take_out(m, err);
+		WW_CHECK(take_out(m, err));
 		k++;
 	}
-	return rc;
+	return WW_OK;
 }

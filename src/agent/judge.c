@@ -13,11 +13,10 @@ static enum ww_rc run(
 static enum ww_rc profile(void *ctx, const struct ww_solution *s, json_t **out, struct ww_err *err)
 {
 	uint64_t start = ww_now_ns();
-	enum ww_rc rc = s ? ww_profile_solution(ctx, s, out, err) : ww_profile_reference(ctx, out, err);
+	WW_CHECK(s ? ww_profile_solution(ctx, s, out, err) : ww_profile_reference(ctx, out, err));
 	/* The budget counts how long it held the device; a resumed run reads it from the episode. */
-	if (rc == WW_OK)
-		json_object_set_new(*out, "device_seconds", json_real(ww_seconds_since(start)));
-	return rc;
+	json_object_set_new(*out, "device_seconds", json_real(ww_seconds_since(start)));
+	return WW_OK;
 }
 
 struct ww_agent_judge ww_agent_use_judge(struct ww_judge_task *t, const char *device_name)

@@ -610,8 +610,7 @@ static enum ww_rc check_same_run(const struct loop *l, struct ww_err *err)
 static enum ww_rc rebuild_workspace(struct loop *l, struct ww_err *err)
 {
 	const struct ww_message *asked = NULL;
-	enum ww_rc rc = WW_OK;
-	for (size_t i = 0, k = 0; i < l->n_msgs && rc == WW_OK; i++) {
+	for (size_t i = 0, k = 0; i < l->n_msgs; i++) {
 		const struct ww_message *m = &l->msgs[i];
 		if (m->role == WW_ROLE_ASSISTANT) {
 			asked = m;
@@ -621,9 +620,9 @@ static enum ww_rc rebuild_workspace(struct loop *l, struct ww_err *err)
 			continue;
 		const struct ww_tool_call *call = &asked->calls[k++];
 		if (!m->is_error)
-			rc = ww_tools_redo(&l->env, call, m->data, err);
+			WW_CHECK(ww_tools_redo(&l->env, call, m->data, err));
 	}
-	return rc;
+	return WW_OK;
 }
 
 /* The best solution that the episode records; solution/ is written again where a kill left an older one. */
@@ -661,11 +660,10 @@ static enum ww_rc rebuild_best(struct loop *l, struct ww_err *err)
 /* Compactions were recorded between the turn that they name and the next one. */
 static enum ww_rc compact_again(struct loop *l, int turn, struct ww_err *err)
 {
-	enum ww_rc rc = WW_OK;
-	for (size_t i = 0; i < l->past.n_compactions && rc == WW_OK; i++)
+	for (size_t i = 0; i < l->past.n_compactions; i++)
 		if (l->past.compactions[i].turn == turn)
-			rc = ww_context_apply(&l->context, l->msgs, l->n_msgs, &l->past.compactions[i], err);
-	return rc;
+			WW_CHECK(ww_context_apply(&l->context, l->msgs, l->n_msgs, &l->past.compactions[i], err));
+	return WW_OK;
 }
 
 static enum ww_rc take_past_message(struct loop *l, struct ww_reply *r, struct ww_err *err)
@@ -683,16 +681,14 @@ static enum ww_rc take_past_message(struct loop *l, struct ww_reply *r, struct w
 
 static enum ww_rc take_past(struct loop *l, struct ww_err *err)
 {
-	enum ww_rc rc = check_same_run(l, err);
-	for (size_t i = 0; i < l->past.n_messages && rc == WW_OK; i++)
-		rc = take_past_message(l, &l->past.messages[i].reply, err);
-	if (rc == WW_OK)
-		rc = compact_again(l, l->turn, err);
-	for (size_t i = 0; i < l->past.n_solutions && rc == WW_OK; i++)
-		rc = note_recorded(l, l->past.solutions[i].id, err);
-	if (rc == WW_OK)
-		rc = rebuild_workspace(l, err);
-	return rc == WW_OK ? rebuild_best(l, err) : rc;
+	WW_CHECK(check_same_run(l, err));
+	for (size_t i = 0; i < l->past.n_messages; i++)
+		WW_CHECK(take_past_message(l, &l->past.messages[i].reply, err));
+	WW_CHECK(compact_again(l, l->turn, err));
+	for (size_t i = 0; i < l->past.n_solutions; i++)
+		WW_CHECK(note_recorded(l, l->past.solutions[i].id, err));
+	WW_CHECK(rebuild_workspace(l, err));
+	return rebuild_best(l, err);
 }
 
 /* The header with what the loop alone knows. */

@@ -100,11 +100,10 @@ out:
 
 static enum ww_rc bring_listed(struct sync *s, const struct ww_workspace_list *l, struct ww_err *err)
 {
-	enum ww_rc rc = WW_OK;
-	for (size_t i = 0; i < l->n && rc == WW_OK; i++)
+	for (size_t i = 0; i < l->n; i++)
 		if (!l->entries[i].is_dir)
-			rc = bring_one(s, l->entries[i].path, err);
-	return rc;
+			WW_CHECK(bring_one(s, l->entries[i].path, err));
+	return WW_OK;
 }
 
 /* Files that are gone make room first. */

@@ -79,12 +79,11 @@ static enum ww_rc visit_dir(struct visit *w, const char *dir, int depth, struct 
 
 static enum ww_rc visit_all(struct visit *w, char **paths, int n, struct ww_err *err)
 {
-	enum ww_rc rc = WW_OK;
-	for (int i = 0; i < n && rc == WW_OK; i++)
-		rc = ww_fs_is_dir(paths[i]) ? visit_dir(w, paths[i], 0, err) : visit_file(w, paths[i], err);
-	if (rc == WW_OK && !w->found)
-		rc = ww_err_set(err, WW_ERR_USAGE, "no episode.jsonl below %s", paths[0]);
-	return rc;
+	for (int i = 0; i < n; i++)
+		WW_CHECK(ww_fs_is_dir(paths[i]) ? visit_dir(w, paths[i], 0, err) : visit_file(w, paths[i], err));
+	if (!w->found)
+		return ww_err_set(err, WW_ERR_USAGE, "no episode.jsonl below %s", paths[0]);
+	return WW_OK;
 }
 
 /* A file that is whole or not there; standard output where none is named. */

@@ -41,19 +41,17 @@ static const struct ww_opt options[] = { { "format", 'f', WW_OPT_STR, offsetof(s
 static enum ww_rc find_parts(
 	const char *dir, const char *task_option, char *task_path, char *solution_dir, struct ww_err *err)
 {
-	enum ww_rc rc = ww_fs_join(solution_dir, dir, "solution", err);
-	if (rc != WW_OK)
-		return rc;
+	WW_CHECK(ww_fs_join(solution_dir, dir, "solution", err));
 	if (!ww_fs_is_dir(solution_dir))
 		snprintf(solution_dir, PATH_MAX, "%s", dir);
 	if (task_option) {
 		snprintf(task_path, PATH_MAX, "%s", task_option);
 		return WW_OK;
 	}
-	rc = ww_fs_join(task_path, dir, "task.py", err);
-	if (rc == WW_OK && !ww_fs_is_file(task_path))
-		rc = ww_err_set(err, WW_ERR_USAGE, "%s has no task.py; name the task with --task TASK.py", dir);
-	return rc;
+	WW_CHECK(ww_fs_join(task_path, dir, "task.py", err));
+	if (!ww_fs_is_file(task_path))
+		return ww_err_set(err, WW_ERR_USAGE, "%s has no task.py; name the task with --task TASK.py", dir);
+	return WW_OK;
 }
 
 /* The verdict that optimize left beside the solution, if it is about exactly these bytes. */

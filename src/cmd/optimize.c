@@ -113,15 +113,14 @@ static enum ww_rc add_format(struct run *r, const char *word, struct ww_err *err
 
 static enum ww_rc add_formats(struct run *r, const char *list, struct ww_err *err)
 {
-	enum ww_rc rc = WW_OK;
-	while (*list && rc == WW_OK) {
+	while (*list) {
 		char word[32];
 		size_t n = strcspn(list, ",");
 		snprintf(word, sizeof(word), "%.*s", (int)(n < sizeof(word) ? n : sizeof(word) - 1), list);
-		rc = add_format(r, word, err);
+		WW_CHECK(add_format(r, word, err));
 		list += n + (list[n] == ',');
 	}
-	return rc;
+	return WW_OK;
 }
 
 static enum ww_rc choose_target(struct run *r, FILE *say, struct ww_err *err)
@@ -408,8 +407,7 @@ static void release(struct run *r)
 static enum ww_rc open_policies(struct run *r, struct ww_err *err)
 {
 	uint64_t seed = r->dir.has_past ? r->dir.past.header.seed : (uint64_t)r->o->seed;
-	enum ww_rc rc = WW_OK;
-	for (int i = 0; i < r->n && rc == WW_OK; i++) {
+	for (int i = 0; i < r->n; i++) {
 		struct ww_policy_opts o = { .spec = r->o->policy,
 			.seed = seed + (uint64_t)i,
 			.base_url = r->o->base_url,
@@ -420,9 +418,9 @@ static enum ww_rc open_policies(struct run *r, struct ww_err *err)
 			.model_batch = r->o->model_batch,
 			.model_cache = r->o->model_cache,
 			.call_s = r->o->call_s };
-		rc = (enum ww_rc)ww_policy_open(&o, &r->policies[i], err);
+		WW_CHECK((enum ww_rc)ww_policy_open(&o, &r->policies[i], err));
 	}
-	return rc;
+	return WW_OK;
 }
 
 /* The limits, and what earlier processes used of them. */

@@ -46,20 +46,19 @@ static enum ww_rc open_auto(int exact, struct ww_dev **out, struct ww_err *err)
 
 enum ww_rc ww_dev_open(const char *name, int exact, struct ww_dev **out, struct ww_err *err)
 {
-	enum ww_rc rc;
 	if (!strcmp(name, "auto"))
-		rc = open_auto(exact, out, err);
+		WW_CHECK(open_auto(exact, out, err));
 	else if (!strcmp(name, "ref"))
-		rc = ww_dev_ref_open(out, err);
+		WW_CHECK(ww_dev_ref_open(out, err));
 	else if (!strcmp(name, "cpu"))
-		rc = ww_dev_cpu_open(exact, out, err);
+		WW_CHECK(ww_dev_cpu_open(exact, out, err));
 	else if (!strcmp(name, "cuda"))
-		rc = open_plugin(exact, out, err);
+		WW_CHECK(open_plugin(exact, out, err));
 	else
-		rc = ww_err_set(err, WW_ERR_USAGE, "no device \"%.40s\"; ref, cpu and cuda are known", name);
-	if (rc == WW_OK && !(*out)->id[0])
+		return ww_err_set(err, WW_ERR_USAGE, "no device \"%.40s\"; ref, cpu and cuda are known", name);
+	if (!(*out)->id[0])
 		snprintf((*out)->id, sizeof((*out)->id), "cpu");
-	return rc;
+	return WW_OK;
 }
 
 void ww_dev_close(struct ww_dev *d)

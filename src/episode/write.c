@@ -251,10 +251,9 @@ static enum ww_rc add_tool(json_t *line, const struct ww_message *m, struct ww_e
 	if (!m->data)
 		return WW_OK;
 	json_t *data;
-	enum ww_rc rc = ww_json_parse(m->data, strlen(m->data), "a tool's result", &data, err);
-	if (rc == WW_OK)
-		json_object_set_new(line, "data", data);
-	return rc;
+	WW_CHECK(ww_json_parse(m->data, strlen(m->data), "a tool's result", &data, err));
+	json_object_set_new(line, "data", data);
+	return WW_OK;
 }
 
 int ww_episode_add_message(struct ww_episode_writer *w, int turn, const struct ww_reply *r, struct ww_err *err)

@@ -54,13 +54,11 @@ enum ww_rc ww_export_format_parse(const char *name, enum ww_export_format *out, 
 enum ww_rc ww_export_file(struct ww_export *x, const char *path, const void *bytes, size_t n, struct ww_err *err)
 {
 	char full[PATH_MAX], parent[PATH_MAX];
-	enum ww_rc rc = ww_fs_join(full, x->dir, path, err);
-	if (rc != WW_OK)
-		return rc;
+	WW_CHECK(ww_fs_join(full, x->dir, path, err));
 	snprintf(parent, sizeof(parent), "%s", full);
 	*strrchr(parent, '/') = 0;
-	rc = ww_fs_mkdirs(parent, err);
-	return rc == WW_OK ? ww_fs_write(full, bytes, n, err) : rc;
+	WW_CHECK(ww_fs_mkdirs(parent, err));
+	return ww_fs_write(full, bytes, n, err);
 }
 
 enum ww_rc ww_export_render(struct ww_export *x, const char *path, const char *template_path, struct ww_err *err)

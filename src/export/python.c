@@ -34,14 +34,12 @@ static enum ww_rc put_local(struct ww_export *x, const char *folder, struct ww_e
 enum ww_rc ww_export_c(struct ww_export *x, struct ww_err *err)
 {
 	struct ww_export_sink sink = { put_in_dir, "", NULL };
-	enum ww_rc rc = ww_export_library(x, &sink, err);
-	if (rc == WW_OK && !x->cuda)
-		rc = ww_export_render(x, "example.c", "src/export/templates/example.c.in", err);
-	if (rc == WW_OK)
-		rc = ww_export_render(x, "weights.py", "src/export/templates/weights.py.in", err);
-	if (rc == WW_OK)
-		rc = ww_export_file(x, "model.py", x->o->task->source, x->o->task->source_bytes, err);
-	return rc == WW_OK ? put_local(x, "", err) : rc;
+	WW_CHECK(ww_export_library(x, &sink, err));
+	if (!x->cuda)
+		WW_CHECK(ww_export_render(x, "example.c", "src/export/templates/example.c.in", err));
+	WW_CHECK(ww_export_render(x, "weights.py", "src/export/templates/weights.py.in", err));
+	WW_CHECK(ww_export_file(x, "model.py", x->o->task->source, x->o->task->source_bytes, err));
+	return put_local(x, "", err);
 }
 
 /* The package is called warpwright_NAME, so that no module of Python can have its name, and lies in a folder of its
@@ -53,13 +51,11 @@ enum ww_rc ww_export_torch(struct ww_export *x, struct ww_err *err)
 	snprintf(init, sizeof(init), "warpwright_%s/__init__.py", x->name);
 	snprintf(model, sizeof(model), "warpwright_%s/model.py", x->name);
 	struct ww_export_sink sink = { put_in_dir, lib, NULL };
-	enum ww_rc rc = ww_export_library(x, &sink, err);
-	if (rc == WW_OK)
-		rc = ww_export_render(x, init, "src/export/templates/torch_module.py.in", err);
-	if (rc == WW_OK)
-		rc = ww_export_file(x, model, x->o->task->source, x->o->task->source_bytes, err);
+	WW_CHECK(ww_export_library(x, &sink, err));
+	WW_CHECK(ww_export_render(x, init, "src/export/templates/torch_module.py.in", err));
+	WW_CHECK(ww_export_file(x, model, x->o->task->source, x->o->task->source_bytes, err));
 	*strrchr(model, '/') = 0;
-	return rc == WW_OK ? put_local(x, model, err) : rc;
+	return put_local(x, model, err);
 }
 
 static int is_text(const char *p, size_t n)

@@ -391,10 +391,9 @@ static enum ww_rc show_logits(struct ww_infer *f, struct seq *s, int64_t chosen,
 		return WW_OK;
 	if (!f->logits && !(f->logits = malloc((size_t)f->m->config.vocab_size * sizeof(*f->logits))))
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
-	enum ww_rc rc = ww_generate_logits(f->gen, chosen, s->row, f->logits, &lse, err);
-	if (rc == WW_OK)
-		s->q.on_logits(s->q.user, f->logits, lse, &f->how[s->row], &f->sampled[s->row]);
-	return rc;
+	WW_CHECK(ww_generate_logits(f->gen, chosen, s->row, f->logits, &lse, err));
+	s->q.on_logits(s->q.user, f->logits, lse, &f->how[s->row], &f->sampled[s->row]);
+	return WW_OK;
 }
 
 enum ww_rc ww_infer_step(struct ww_infer *f, int (*on_token)(void *arg, const struct ww_infer_event *e), void *arg,

@@ -318,13 +318,12 @@ static enum ww_rc chatml_system(struct ww_chat *c, const json_t *m, const json_t
 {
 	const json_t *tool;
 	size_t i;
-	enum ww_rc rc = WW_OK;
 	int has_tools = json_array_size(tools) > 0;
 	if (!m && !has_tools)
 		return WW_OK;
 	put(c, "<|im_start|>system\n", MARKUP);
 	if (m)
-		rc = put_content(c, m, 0, 0, err);
+		WW_CHECK(put_content(c, m, 0, 0, err));
 	if (m && has_tools)
 		put(c, "\n\n", 0);
 	if (has_tools) {
@@ -343,7 +342,7 @@ static enum ww_rc chatml_system(struct ww_chat *c, const json_t *m, const json_t
 			MARKUP);
 	}
 	put(c, "<|im_end|>\n", MARKUP);
-	return rc;
+	return WW_OK;
 }
 
 static int is_role(const json_t *messages, size_t i, const char *role)

@@ -166,13 +166,12 @@ static enum ww_rc close_shard(struct ww_st_writer *w, struct ww_err *err)
 /* Close every shard that is full (also empty ones) and open the next. */
 static enum ww_rc advance(struct ww_st_writer *w, struct ww_err *err)
 {
-	enum ww_rc rc = WW_OK;
-	while (rc == WW_OK && w->current < w->shard_count && w->written == w->shards[w->current].bytes) {
-		rc = close_shard(w, err);
-		if (rc == WW_OK && ++w->current < w->shard_count)
-			rc = open_shard(w, err);
+	while (w->current < w->shard_count && w->written == w->shards[w->current].bytes) {
+		WW_CHECK(close_shard(w, err));
+		if (++w->current < w->shard_count)
+			WW_CHECK(open_shard(w, err));
 	}
-	return rc;
+	return WW_OK;
 }
 
 enum ww_rc ww_st_writer_new(const char *dir, const struct ww_st_decl *decls, size_t count, uint64_t max_shard_bytes,

@@ -193,20 +193,19 @@ static enum ww_rc encode_segment(struct ww_tok *t, const char *text, size_t n, s
 static enum ww_rc encode_clean(struct ww_tok *t, const char *text, size_t n, const struct ww_tok_zone *zones,
 	size_t count, struct ww_ids *ids, struct ww_err *err)
 {
-	enum ww_rc rc = WW_OK;
 	size_t done = 0, from = 0;
 	struct ww_tok_match m;
-	while (rc == WW_OK && ww_tok_added_next(&t->raw, text, n, from, done, zones, count, &m)) {
+	while (ww_tok_added_next(&t->raw, text, n, from, done, zones, count, &m)) {
 		if (m.begin > done)
-			rc = encode_segment(t, text + done, m.begin - done, ids, err);
-		if (rc == WW_OK && !ww_ids_add(ids, m.id))
-			rc = ww_err_set(err, WW_ERR_LIMIT, "the text has more than %zu tokens", ids->n);
+			WW_CHECK(encode_segment(t, text + done, m.begin - done, ids, err));
+		if (!ww_ids_add(ids, m.id))
+			return ww_err_set(err, WW_ERR_LIMIT, "the text has more than %zu tokens", ids->n);
 		done = m.end;
 		from = m.resume;
 	}
-	if (rc == WW_OK && done < n)
-		rc = encode_segment(t, text + done, n - done, ids, err);
-	return rc;
+	if (done < n)
+		WW_CHECK(encode_segment(t, text + done, n - done, ids, err));
+	return WW_OK;
 }
 
 static enum ww_rc add_all(struct ww_ids *ids, const int32_t *p, size_t n, struct ww_err *err)

@@ -434,9 +434,8 @@ static enum ww_rc update(struct sft *s, double loss, struct ww_train_step *r, st
 	static const char *const words[] = { NULL, "nan", "spike" };
 	enum ww_guard_word word = ww_guard_look(&s->state.guard, loss);
 	float norm = NAN;
-	enum ww_rc rc = WW_OK;
 	if (word == WW_GUARD_FINE) {
-		rc = ww_learner_update(s->learner, r->lr, &norm, err);
+		WW_CHECK(ww_learner_update(s->learner, r->lr, &norm, err));
 		word = isnan(norm) ? WW_GUARD_NAN : word;
 	} else {
 		ww_learner_drop(s->learner);
@@ -447,7 +446,7 @@ static enum ww_rc update(struct sft *s, double loss, struct ww_train_step *r, st
 	if (r->skipped)
 		say(s, "step %" PRId64 " skipped: %s (loss %g)", r->step, word == WW_GUARD_NAN ? "not finite" : "a spike",
 			loss);
-	return rc;
+	return WW_OK;
 }
 
 static enum ww_rc one_step(struct sft *s, int *stopped, struct ww_err *err)

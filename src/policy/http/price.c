@@ -72,9 +72,8 @@ static enum ww_rc add_band(struct ww_price *out, const char *line, const char *w
 static enum ww_rc find(
 	const char *table, const char *where, const char *spec, size_t n, struct ww_price *out, struct ww_err *err)
 {
-	enum ww_rc rc = WW_OK;
 	int number = 0;
-	for (const char *p = table; *p && rc == WW_OK;) {
+	for (const char *p = table; *p;) {
 		size_t len = strcspn(p, "\n");
 		char line[512];
 		number++;
@@ -84,10 +83,10 @@ static enum ww_rc find(
 		line[len] = 0;
 		p += len + (p[len] == '\n');
 		if (strlen(line) > n && !memcmp(line, spec, n) && strchr(" \t", line[n]))
-			rc = add_band(out, line + n, where, number, err);
+			WW_CHECK(add_band(out, line + n, where, number, err));
 	}
 	out->known = out->n_bands > 0;
-	return rc;
+	return WW_OK;
 }
 
 enum ww_rc ww_price_find(

@@ -53,8 +53,7 @@ static enum ww_rc end_line(struct ww_sse *s, struct ww_err *err)
 
 enum ww_rc ww_sse_feed(struct ww_sse *s, const char *bytes, size_t n, struct ww_err *err)
 {
-	enum ww_rc rc = WW_OK;
-	for (const char *end = bytes + n; bytes < end && rc == WW_OK;) {
+	for (const char *end = bytes + n; bytes < end;) {
 		if (s->after_cr && *bytes == '\n') {
 			s->after_cr = 0;
 			bytes++;
@@ -69,9 +68,9 @@ enum ww_rc ww_sse_feed(struct ww_sse *s, const char *bytes, size_t n, struct ww_
 		if (bytes == end)
 			break;
 		s->after_cr = *bytes++ == '\r';
-		rc = end_line(s, err);
+		WW_CHECK(end_line(s, err));
 	}
-	return rc;
+	return WW_OK;
 }
 
 enum ww_rc ww_sse_end(struct ww_sse *s, struct ww_err *err) { return s->line.len ? WW_OK : dispatch(s, err); }
