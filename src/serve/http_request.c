@@ -6,7 +6,6 @@
 
 #include "base/time.h"
 
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
