@@ -32,34 +32,28 @@
 
 #include "base/log.h"
 #include "judge/compile/cubin_scan.h"
+#include "judge/profile/work.h"
 
 #include <math.h>
 
 static const double NEGLIGIBLE = 0.01;
 
-static double conv_flops(const struct ww_conv *c)
+int ww_library_node(const struct ww_image *m, uint32_t node)
 {
-	const long long *places = c->transposed ? c->in : c->out;
-	double n = 2.0 * (double)c->n * (double)c->c * (double)c->k / (c->groups > 0 ? c->groups : 1);
-	for (int i = 0; i < c->nd; i++)
-		n *= (double)places[i] * (double)c->kernel[i];
-	return n;
+	uint32_t kind = ww_image_nodes(m)[node].kind;
+	return kind == WW_NODE_GEMM || kind == WW_NODE_CONV;
 }
 
 double ww_library_flops(const struct ww_image *m)
 {
 	double sum = 0;
-	for (uint32_t i = 0; i < m->n_nodes; i++) {
-		const struct ww_image_node *n = &ww_image_nodes(m)[i];
-		if (n->kind == WW_NODE_GEMM)
-			sum += 2.0 * (double)n->gemm.m * (double)n->gemm.n * (double)n->gemm.k * (double)n->gemm.batch;
-		else if (n->kind == WW_NODE_CONV)
-			sum += conv_flops(&n->conv);
-	}
+	for (uint32_t i = 0; i < m->n_nodes; i++)
+		if (ww_library_node(m, i))
+			sum += ww_work_of_node(m, i).flops;
 	return sum;
 }
 
-static int half_operands(const struct ww_facts *f)
+int ww_half_operands(const struct ww_facts *f)
 {
 	int half = 0;
 	for (int i = 0; i < f->n_inputs; i++)
@@ -78,7 +72,7 @@ static double highest_peak(const struct ww_ref_peaks *p)
 static double launch_limit(const struct ww_session *s)
 {
 	const struct ww_run_facts *f = &s->t->judge->facts;
-	int half = half_operands(&s->t->facts);
+	int half = ww_half_operands(&s->t->facts);
 	if (f->device.target == WW_TARGET_CPU)
 		return fmax(f->plain_limit_flops, half ? f->matrix_limit_flops : f->matrix_limit_flops / 2);
 	if (!s->binary || ww_cubin_tensor_cores(s->binary->binary, s->binary->binary_bytes, f->device.cc))

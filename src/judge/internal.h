@@ -108,6 +108,7 @@ struct ww_session {
 	double witness_us;           /* cuda: the last timed call by the stamps (run/clocks.h); NAN else */
 	int flush;                   /* cpu: the next call starts with cold caches */
 	int brief;                   /* time it for a few seconds only */
+	double wrong, compared;      /* elements of the outputs last compared: beyond the elementwise limit; all */
 	int failed;                  /* v->status says how; nothing more is done */
 	struct ww_session *baseline; /* another solution, timed as the baseline WW_BASE_SOLUTION; NULL: none */
 };
@@ -149,6 +150,17 @@ uint64_t ww_digest(uint64_t key, const void *bytes, size_t n);
 /* algebra.c: sets the verdict's `algebraic` from the time measured.  The library nodes' arithmetic is exact. */
 enum ww_rc ww_judge_algebraic(struct ww_session *s, struct ww_err *err) WW_MUST_CHECK;
 double ww_library_flops(const struct ww_image *m);
+int ww_library_node(const struct ww_image *m, uint32_t node); /* a matrix product or a convolution */
+
+/* own_work.c: whose work a plan is.  `graph` is the task's; half: the task has half or bfloat16 operands, so that
+ * products of them are no parts of wider ones. */
+enum ww_own_work {
+	WW_WORK_OWN,    /* no library node */
+	WW_WORK_BOTH,   /* launches and library nodes, and the task asks for more than the latter do */
+	WW_WORK_LIBRARY /* no launch, or none with anything left to compute */
+};
+enum ww_own_work ww_judge_own_work(const json_t *graph, int half, const struct ww_image *m);
+int ww_half_operands(const struct ww_facts *f);
 
 /* spares.c: a runner that is ready, for one candidate (and its baseline another); gone through, it comes back here. */
 enum ww_rc ww_spare_take(struct ww_judge *j, struct ww_runner **out, struct ww_err *err) WW_MUST_CHECK;
@@ -181,10 +193,10 @@ enum ww_rc ww_judge_time(struct ww_session *s, struct ww_err *err) WW_MUST_CHECK
 enum ww_rc ww_judge_time_call(struct ww_judge_task *t, const struct ww_solution *s, struct ww_verdict *v,
 	struct ww_str *diag, struct ww_err *err) WW_MUST_CHECK;
 
-/* without_launches.c: whether a plan's outputs are right without its launches, so that its library nodes alone do the
- * task.  Not tried, and 0, where the plan does not have both. */
-enum ww_rc ww_judge_decoys(struct ww_judge_task *t, const struct ww_image *image, double limit_s, int *decoys,
-	struct ww_err *err) WW_MUST_CHECK;
+/* without_launches.c: run a plan of launches and library nodes without its launches.  *library_only: less than half of
+ * the outputs' elements are wrong then. */
+enum ww_rc ww_judge_without_launches(struct ww_judge_task *t, const struct ww_image *image, double limit_s,
+	int *library_only, struct ww_err *err) WW_MUST_CHECK;
 
 /* judge.c */
 /* 1: other tasks of this process are open on the device.  Where memory is short then, neither solution nor task is at

@@ -299,6 +299,7 @@ const struct ww_facts *ww_judge_task_facts(const struct ww_judge_task *t) { retu
 struct built {
 	struct ww_image *image;
 	struct ww_compiled binary;
+	enum ww_own_work work; /* of a plan */
 	int ok;
 	enum ww_status status;          /* when not ok */
 	const struct ww_solution *form; /* a solution in a PyTorch form: instead of image and binary */
@@ -352,14 +353,6 @@ static void built_release(struct built *b)
 	ww_compiled_release(&b->binary);
 	if (b->form)
 		ww_fd_close(&b->extensions);
-}
-
-static int has_launches(const struct ww_image *m)
-{
-	for (uint32_t i = 0; i < m->n_nodes; i++)
-		if (ww_image_nodes(m)[i].kind == WW_NODE_LAUNCH)
-			return 1;
-	return 0;
 }
 
 /* ---- Judging ----------------------------------------------------------------------------------------------------- */
@@ -473,8 +466,9 @@ out:
 	if (rc == WW_OK && s.failed && (t->judge->opts.sanitize || depth == WW_JUDGE_SANITIZE) && !b->form &&
 		(v->status == WW_STATUS_MISMATCH || v->status == WW_STATUS_CRASHED))
 		rc = ww_judge_sanitize(t, b->image, &b->binary, &s.diag, err);
-	if (rc == WW_OK && v->correct && depth >= WW_JUDGE_BRIEF && !v->library_only && !b->form)
-		rc = ww_judge_decoys(t, b->image, s.limit_s, &v->library_only, err);
+	if (rc == WW_OK && v->correct && depth >= WW_JUDGE_BRIEF && b->work == WW_WORK_BOTH && !v->library_only)
+		rc = ww_judge_without_launches(t, b->image, s.limit_s, &v->library_only, err);
+	v->library_fused = v->correct && !v->library_only && (b->form ? v->aten_ops[0] != 0 : b->work == WW_WORK_BOTH);
 	ww_str_adds(diag, s.diag.p);
 	ww_str_release(&s.diag);
 	return rc;
@@ -604,7 +598,8 @@ static enum ww_rc build_a_plan(struct ww_judge_task *t, const struct ww_solution
 	v->seconds.plan = ww_seconds_since(start);
 	if (!b->ok)
 		goto out;
-	v->library_only = !has_launches(b->image);
+	b->work = ww_judge_own_work(t->graph, ww_half_operands(&t->facts), b->image);
+	v->library_only = b->work == WW_WORK_LIBRARY;
 	start = ww_now_ns();
 	ww_judge_progress(t->judge, "compiling the kernels");
 	WW_TRY(compile_code(t, s, b, diag, err));

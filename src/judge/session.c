@@ -336,7 +336,10 @@ enum ww_rc ww_session_check(struct ww_session *s, const char *when, int *finite,
 	ww_log(WW_LOG_DEBUG, "reference: %.3f s, compare: %.3f s", reference_s, ww_seconds_since(start) - reference_s);
 	if (rc != WW_OK)
 		goto out;
+	s->wrong = s->compared = 0;
 	for (int i = 0; i < c->n_outputs; i++) {
+		s->wrong += (double)c->outputs[i].violations;
+		s->compared += (double)c->outputs[i].numel;
 		s->v->err_rel = worse(s->v->err_rel, c->outputs[i].err_rel);
 		s->v->err_abs = worse(s->v->err_abs, c->outputs[i].err_abs);
 	}
