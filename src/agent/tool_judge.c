@@ -39,7 +39,7 @@ void ww_tool_verdict_text(const struct ww_verdict *v, enum ww_judge_depth depth,
 			ww_str_addf(out, " (relative error %.3g, largest absolute error %.3g)", v->err_rel, v->err_abs);
 		ww_str_addc(out, '\n');
 	}
-	if (depth >= WW_JUDGE_BRIEF) {
+	if (depth >= WW_JUDGE_DECIDE) {
 		add_times(v, out);
 		ww_str_addf(out, "reward: %g\n", v->reward);
 	}

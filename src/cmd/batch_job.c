@@ -66,15 +66,15 @@ static enum ww_rc read_seconds(
 static enum ww_rc read_options(const json_t *o, struct ww_batch_job *job, enum ww_target *want, struct ww_err *err)
 {
 	static const char *const rules[] = { "strict", "paper" },
-							 *const depths[] = { "compile", "verify", "brief", "full" };
-	static const enum ww_judge_depth depth_values[] = { WW_JUDGE_COMPILE, WW_JUDGE_VERIFY, WW_JUDGE_BRIEF,
-		WW_JUDGE_FULL };
+							 *const depths[] = { "compile", "verify", "decide", "brief", "full" };
+	static const enum ww_judge_depth depth_values[] = { WW_JUDGE_COMPILE, WW_JUDGE_VERIFY, WW_JUDGE_DECIDE,
+		WW_JUDGE_BRIEF, WW_JUDGE_FULL };
 	static const char *const targets[] = { "auto", "cuda", "cpu" };
 	static const enum ww_target target_values[] = { 0, WW_TARGET_CUDA, WW_TARGET_CPU };
 	int rule = job->opts.rule, depth = -1, target = -1;
 	const char *baselines;
 	WW_CHECK(read_word(o, "rule", rules, 2, &rule, err));
-	WW_CHECK(read_word(o, "depth", depths, 4, &depth, err));
+	WW_CHECK(read_word(o, "depth", depths, 5, &depth, err));
 	WW_CHECK(read_word(o, "target", targets, 3, &target, err));
 	if (json_object_get(o, "baselines")) {
 		WW_CHECK(ww_json_get_str(o, "baselines", what, &baselines, err));

@@ -29,6 +29,7 @@ struct values {
 };
 
 static const struct ww_opt opts[] = { WW_OPTS_WHERE(struct values, judging), WW_OPTS_HOW(struct values, judging),
+	WW_OPT_DECIDE(struct values, judging),
 	{ "baseline", 0, WW_OPT_STR, offsetof(struct values, baseline), "DIR", "", 0, 0,
 		"time against this solution too, in turns; with --baselines \"\" against it alone" },
 	{ "max-run-seconds", 0, WW_OPT_NUM, offsetof(struct values, max_run_s), "S", "0", 0, 3600,
@@ -101,6 +102,8 @@ static void print_verdict(const struct ww_verdict *v)
 			v->err_abs, v->draws, v->checked_calls);
 	if (v->repeats)
 		printf("repeats    %d of one draw, %d with other bits than the first\n", v->repeats, v->nondeterministic);
+	if (v->decided)
+		printf("decided    after %d rounds; the intervals of the speed-ups hold at every round\n", v->rounds);
 	if (v->attempts > 1)
 		printf("measured   %d times, since others disturbed it\n", v->attempts);
 	if (isfinite(v->time.device_us)) {
@@ -146,10 +149,15 @@ static enum ww_rc judge_opts(const struct values *v, struct ww_judge_opts *o, st
 	return rc;
 }
 
+static enum ww_judge_depth depth_of(const struct values *v)
+{
+	return v->verify_only ? WW_JUDGE_VERIFY : v->call ? WW_JUDGE_CALL : ww_judging_depth(v->judging.decide);
+}
+
 static enum ww_rc judge(const struct values *v, const struct ww_task *task, const struct ww_solution_files *files,
 	const struct ww_solution *baseline, int *ok, struct ww_err *err)
 {
-	const enum ww_judge_depth depth = v->verify_only ? WW_JUDGE_VERIFY : v->call ? WW_JUDGE_CALL : WW_JUDGE_FULL;
+	const enum ww_judge_depth depth = depth_of(v);
 	struct ww_judge_opts o;
 	struct ww_progress *p = ww_progress_new(stderr);
 	struct ww_judge *j = NULL;
@@ -192,7 +200,7 @@ static int run_batch(const struct values *v, const char *jobs)
 {
 	struct ww_cmd_batch b = { .jobs = jobs,
 		.output = v->output,
-		.depth = v->verify_only ? WW_JUDGE_VERIFY : WW_JUDGE_FULL,
+		.depth = depth_of(v),
 		.parallel = (int)v->parallel,
 		.open_tasks = (int)v->open_tasks };
 	struct ww_err err = WW_ERR_INIT;

@@ -31,6 +31,11 @@ enum ww_rc ww_judging_baselines(const char *list, unsigned *out, struct ww_err *
 	return WW_OK;
 }
 
+enum ww_judge_depth ww_judging_depth(const char *decide)
+{
+	return decide && !strcmp(decide, "reward") ? WW_JUDGE_DECIDE : WW_JUDGE_FULL;
+}
+
 enum ww_rc ww_judging_opts(const struct ww_judging *v, struct ww_judge_opts *out, struct ww_err *err)
 {
 	*out = (struct ww_judge_opts){ .target = ww_target_of(v->target),

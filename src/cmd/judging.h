@@ -7,7 +7,7 @@
 
 /* A member of the command's values; the rows below fill it.  What a command has no row for stays 0. */
 struct ww_judging {
-	const char *target, *rule, *baselines;
+	const char *target, *rule, *baselines, *decide;
 	int64_t device, threads;
 	double max_time_s;
 };
@@ -29,6 +29,14 @@ struct ww_judging {
 		"time against these, separated by commas: eager, compile, autotune" }, \
 	{ "max-time-seconds", 0, WW_OPT_NUM, offsetof(type, judging.max_time_s), "S", "10", 0.1, 10, \
 		"time limit for timing one solution; less time gives wider intervals" }
+
+/* What is timed for: --decide. */
+#define WW_OPT_DECIDE(type, judging) \
+	{ "decide", 0, WW_OPT_CHOICE, offsetof(type, judging.decide), "times|reward", "times", 0, 0, \
+		"when timing ends: times: when their intervals are narrow; reward: as soon as the reward is certain" }
+
+/* WW_JUDGE_DECIDE or WW_JUDGE_FULL by the word of --decide; NULL: FULL. */
+enum ww_judge_depth ww_judging_depth(const char *decide);
 
 /* "eager,compile" to a bit per enum ww_baseline; an unknown word is WW_ERR_USAGE. */
 enum ww_rc ww_judging_baselines(const char *list, unsigned *out, struct ww_err *err) WW_MUST_CHECK;

@@ -109,6 +109,7 @@ struct ww_session {
 	int flush;                   /* cpu: the next call starts with cold caches */
 	int brief;                   /* time it for a few seconds only */
 	double wrong, compared;      /* elements of the outputs last compared: beyond the elementwise limit; all */
+	int decide;                  /* time it until its reward is certain */
 	int failed;                  /* v->status says how; nothing more is done */
 	struct ww_session *baseline; /* another solution, timed as the baseline WW_BASE_SOLUTION; NULL: none */
 };

@@ -432,9 +432,12 @@ out:
 static enum ww_rc measure(struct ww_judge_task *t, struct built *b, const struct built *baseline,
 	enum ww_judge_depth depth, struct ww_verdict *v, struct ww_str *diag, struct ww_err *err)
 {
-	struct ww_session s = {
-		.t = t, .image = b->image, .v = v, .diag = WW_STR_INIT(DIAG_MAX_BYTES), .brief = depth == WW_JUDGE_BRIEF
-	};
+	struct ww_session s = { .t = t,
+		.image = b->image,
+		.v = v,
+		.diag = WW_STR_INIT(DIAG_MAX_BYTES),
+		.brief = depth == WW_JUDGE_BRIEF,
+		.decide = depth == WW_JUDGE_DECIDE };
 	uint64_t start = ww_now_ns();
 	enum ww_rc rc;
 
@@ -452,7 +455,7 @@ static enum ww_rc measure(struct ww_judge_task *t, struct built *b, const struct
 	if (!s.failed)
 		WW_TRY(ww_judge_verify(&s, err));
 	v->seconds.verify = ww_seconds_since(start);
-	if (!s.failed && depth >= WW_JUDGE_BRIEF)
+	if (!s.failed && depth >= WW_JUDGE_DECIDE)
 		WW_TRY(time_it(&s, baseline, err));
 	if (!s.failed && b->form) {
 		start = ww_now_ns();
@@ -466,7 +469,7 @@ out:
 	if (rc == WW_OK && s.failed && (t->judge->opts.sanitize || depth == WW_JUDGE_SANITIZE) && !b->form &&
 		(v->status == WW_STATUS_MISMATCH || v->status == WW_STATUS_CRASHED))
 		rc = ww_judge_sanitize(t, b->image, &b->binary, &s.diag, err);
-	if (rc == WW_OK && v->correct && depth >= WW_JUDGE_BRIEF && b->work == WW_WORK_BOTH && !v->library_only)
+	if (rc == WW_OK && v->correct && depth >= WW_JUDGE_DECIDE && b->work == WW_WORK_BOTH && !v->library_only)
 		rc = ww_judge_without_launches(t, b->image, s.limit_s, &v->library_only, err);
 	v->library_fused = v->correct && !v->library_only && (b->form ? v->aten_ops[0] != 0 : b->work == WW_WORK_BOTH);
 	ww_str_adds(diag, s.diag.p);

@@ -69,6 +69,7 @@ enum ww_judge_depth {
 	WW_JUDGE_COMPILE,  /* build the plan, validate it, compile the device code */
 	WW_JUDGE_VERIFY,   /* and check that it is correct */
 	WW_JUDGE_SANITIZE, /* the same, and compute-sanitizer's report on what mismatches or crashes (cuda) */
+	WW_JUDGE_DECIDE,   /* and time it against the baselines until its reward is certain (timing.c) */
 	WW_JUDGE_BRIEF,    /* and time it against the baselines for a few seconds: enough to choose between variants */
 	WW_JUDGE_FULL,     /* the same until the intervals are narrow */
 	WW_JUDGE_CALL      /* and, on cuda, the time of the exported operator's call: 5 s more, for a closing judgement */

@@ -199,6 +199,53 @@ void ww_stats_hold(double *us, const double *witness, int n, double slack, doubl
 		us[i] = witness[i] > us[i] ? witness[i] : us[i];
 }
 
+/* ---- Sequences --------------------------------------------------------------------------------------------------- */
+
+enum { WEALTH = 40 };
+
+/* stats.h's E.  The integral is a beta function times a share of it, which is the chance that n + 1 tosses of a fair
+ * coin have at most k heads. */
+static double wealth(int n, int k)
+{
+	double ways = 1, tosses = exp2(-n - 1), share = tosses;
+	for (int i = 0; i < k; i++) {
+		ways *= (double)(n - i) / (i + 1);
+		tosses *= (double)(n + 1 - i) / (i + 1);
+		share += tosses;
+	}
+	return 0.5 * (k == n ? exp2(n) : 0) + 0.5 * exp2(n + 1) * share / ((n + 1) * ways);
+}
+
+/* The fewest of n above a number that show it to be too low; n + 1: not even all. */
+static int fewest_above(int n)
+{
+	int k = n + 1;
+	while (k > 0 && wealth(n, k - 1) >= WEALTH)
+		k--;
+	return k;
+}
+
+void ww_sequence_init(struct ww_sequence *s)
+{
+	s->n = 0;
+	s->lo = -INFINITY;
+	s->hi = INFINITY;
+}
+
+void ww_sequence_add(struct ww_sequence *s, double x)
+{
+	int at = s->n;
+	WW_BUG(s->n >= WW_STATS_MAX_SAMPLES);
+	for (; at > 0 && s->sorted[at - 1] > x; at--)
+		s->sorted[at] = s->sorted[at - 1];
+	s->sorted[at] = x;
+	int k = fewest_above(++s->n);
+	if (k > s->n)
+		return;
+	s->lo = fmax(s->lo, s->sorted[s->n - k]);
+	s->hi = fmin(s->hi, s->sorted[k - 1]);
+}
+
 double ww_stats_width(struct ww_ratio r) { return (r.hi - r.lo) / r.mid; }
 
 double ww_stats_spread(const double *x, int n)

@@ -25,6 +25,27 @@ struct ww_ratio ww_stats_ratio_disturbed(const double *base, const double *x, in
  * Where the witness says more by over slack + share * us in the middle of all n (those that are not finite left out),
  * us becomes what it says, where that is more. */
 void ww_stats_hold(double *us, const double *witness, int n, double slack, double share);
+
+/* An interval of a median that holds after every sample at once, so that sampling may stop when it says enough.
+ *
+ * The sequential sign test.  Were the median at most m, each sample would be above m with probability at most 1/2; so
+ * for k of n samples above m the wealth of a gambler who bets on more,
+ *
+ *     E = 1/2 [k = n] 2^n + 1/2 * 2 * integral over p from 1/2 to 1 of (2 p)^k (2 - 2 p)^(n - k),
+ *
+ * is a nonnegative supermartingale that begins at 1.  It ever reaches 40 with probability at most 1/40 (Ville 1939):
+ * then m is too low.  The other side is the same from above.  So with 95% the median lies in [lo, hi] at all n
+ * together; six samples on one side of a number are the fewest that decide.  The mixture over p is that of Robbins
+ * (1970); Howard et al., "Time-uniform, nonparametric, nonasymptotic confidence sequences" (2021), has the theory.  No
+ * distribution is assumed; samples must be independent. */
+struct ww_sequence {
+	int n;
+	double lo, hi; /* -INFINITY, INFINITY at first */
+	double sorted[WW_STATS_MAX_SAMPLES];
+};
+void ww_sequence_init(struct ww_sequence *s);
+void ww_sequence_add(struct ww_sequence *s, double x);
+
 /* Width of an interval relative to its middle. */
 double ww_stats_width(struct ww_ratio r);
 /* 75th less 25th percentile over the median: how restless a measurement was. */

@@ -9,6 +9,15 @@
  * computed only then.  MIN_CHECKED of the first MIN_ROUNDS are chosen at random, and each later round with probability
  * 1/8, so that a candidate cannot know which call is checked.
  *
+ * To decide (WW_JUDGE_DECIDE).  The reward asks only whether ratios are above one number.  After each round an interval
+ * of the median of log(pivot / candidate) that holds at every number of rounds together (stats.h, ww_sequence) gives
+ * two rewards, at its lower and its upper end; when they agree the reward is decided.  LEAST_TO_DECIDE rounds are the
+ * fewest that can; half of them are compared.  A decision after so few needs every round on the same side, so that a
+ * candidate that does less work in some calls is seen by those that are compared; later rounds are compared with
+ * probability 1/4.  Where nothing is decided sampling goes on as for a full verdict, and where the measurement was
+ * disturbed the next attempt is a full one.  Rejected: a normal model of the logarithms (their tails are heavy), and
+ * looking at bootstrap intervals again and again (of 100 kernels at the boundary 20 would get the higher reward).
+ *
  * Sampling goes on until the 95% intervals of the candidate's median and of the ratios are narrower than 2%, or to a
  * cap of rounds or seconds.  A caller may lower the seconds, which makes the intervals wider, but not the first
  * MIN_ROUNDS or the checks in them.  Other baselines come from baseline.c, multiplied by the drift seen on the pivot.
@@ -54,9 +63,11 @@ enum {
 	MIN_WARM = 3,
 	MAX_WARM = 10,
 	MIN_ROUNDS = 10,
+	LEAST_TO_DECIDE = 6,
 	MAX_ROUNDS = 60,
 	MAX_CALLS = 240,
 	MIN_CHECKED = 8,
+	CHECKED_TO_DECIDE = 3,
 	MIN_UNCHECKED = 3,
 	SUSPECT_CHECKED = 20,
 	MAX_ASIDE = 180,
@@ -84,6 +95,8 @@ struct series {
 	int again;                              /* the last one was set aside */
 	int clean;                              /* cpu: no side waited in a round that counts */
 	int too_few;                            /* cpu: without waiting; all count */
+	int decided;                            /* the reward is certain: bounds */
+	struct ww_sequence log_ratio;           /* to decide: of pivot and candidate, up to now */
 	double us[SIDES][WW_STATS_MAX_SAMPLES]; /* of the n */
 	char disturbance[96];                   /* "" where it was not disturbed */
 };
@@ -93,6 +106,8 @@ struct timing {
 	enum ww_baseline pivot; /* WW_BASE_COUNT: there is none */
 	struct ww_rng rng;      /* secret */
 	uint64_t start_ns;
+	int deciding;                                  /* this attempt ends when the reward is certain */
+	struct ww_ratio to_pivot[WW_BASE_TORCH_COUNT]; /* deciding: what the other baselines take of the pivot's time */
 	struct series now, best;
 };
 
@@ -249,13 +264,20 @@ static void lay_out(struct series *e)
 			e->us[side][k] = e->rounds[k].us[side];
 }
 
-/* Which rounds are checked: MIN_CHECKED of the first MIN_ROUNDS, later ones with probability 1/8. */
-static void choose(struct ww_rng *g, char *check, int n)
+static int min_rounds(const struct timing *x) { return x->deciding ? LEAST_TO_DECIDE : MIN_ROUNDS; }
+
+static int min_checked(const struct timing *x) { return x->deciding ? CHECKED_TO_DECIDE : MIN_CHECKED; }
+
+static int check_later(struct timing *x) { return ww_rng_below(&x->rng, x->deciding ? 4 : 8) == 0; }
+
+/* Which rounds are checked: of the first ones as many as must be, later ones by chance. */
+static void choose(struct timing *x, char *check, int n)
 {
+	int first = min_rounds(x);
 	for (int k = 0; k < n; k++)
-		check[k] = k < MIN_ROUNDS ? k < MIN_CHECKED : ww_rng_below(g, 8) == 0;
-	for (int k = MIN_ROUNDS - 1; k > 0; k--) {
-		int other = (int)ww_rng_below(g, (uint64_t)k + 1);
+		check[k] = k < first ? k < min_checked(x) : check_later(x);
+	for (int k = first - 1; k > 0; k--) {
+		int other = (int)ww_rng_below(&x->rng, (uint64_t)k + 1);
 		char swap = check[k];
 		check[k] = check[other];
 		check[other] = swap;
@@ -323,11 +345,74 @@ static void hold_to_stamps(struct series *e)
 /* Whole calls of a process on cuda vary with what its host does: more of them are needed. */
 static int most_rounds(const struct timing *x) { return x->s->ops->by_clock && !on_cpu(x) ? MAX_CALLS : MAX_ROUNDS; }
 
+/* ---- Deciding ---------------------------------------------------------------------------------------------------- */
+
+static void note_ratio(struct series *e, int k)
+{
+	ww_sequence_add(&e->log_ratio, log(e->rounds[k].us[PIVOT] / e->rounds[k].us[CANDIDATE]));
+}
+
+/* From one end of the interval to the other, by how a baseline compares with the pivot. */
+static struct ww_ratio bounds(const struct timing *x, const struct series *e, int b)
+{
+	const struct ww_ratio *r = &x->to_pivot[b];
+	return (struct ww_ratio){ exp(e->log_ratio.lo) * r->lo, NAN, exp(e->log_ratio.hi) * r->hi };
+}
+
+/* The reward of a solution whose speed-ups are the lower (or the upper) ends. */
+static double reward_at(const struct timing *x, const struct series *e, int upper)
+{
+	struct ww_verdict v = *x->s->v;
+	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++)
+		if (isfinite(x->to_pivot[b].mid)) {
+			struct ww_ratio r = bounds(x, e, b);
+			v.speedup[b].lo = upper ? r.hi : r.lo;
+		}
+	return ww_verdict_reward(&v);
+}
+
+static int is_decided(const struct timing *x, const struct series *e)
+{
+	return x->deciding && e->log_ratio.n >= LEAST_TO_DECIDE && reward_at(x, e, 0) == reward_at(x, e, 1);
+}
+
+/* Again, by the rounds that count in the end and as they count. */
+static void decide_again(const struct timing *x, struct series *e)
+{
+	ww_sequence_init(&e->log_ratio);
+	for (int k = 0; x->deciding && k < e->n; k++)
+		note_ratio(e, k);
+	e->decided = is_decided(x, e);
+}
+
+/* The baselines that are not called, by what was measured of them before.  mid is NAN where there is no such one. */
+static void compare_baselines(struct timing *x)
+{
+	struct ww_judge_task *t = x->s->t;
+	const struct ww_base *pivot = x->pivot == WW_BASE_COUNT ? NULL : ww_base_of(t, (int)x->pivot);
+	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++) {
+		const struct ww_base *base = ww_base_of(t, b);
+		x->to_pivot[b] = (struct ww_ratio){ NAN, NAN, NAN };
+		if (!pivot || !(t->judge->opts.baselines & (1u << b)) || !base->available)
+			continue;
+		enum ww_stats_sure sure = base->disturbed || pivot->disturbed ? WW_STATS_999 : WW_STATS_95;
+		x->to_pivot[b] = b == (int)x->pivot ? (struct ww_ratio){ 1, 1, 1 }
+											: ww_stats_ratio(base->us, base->n, 1, pivot->us, pivot->n, sure);
+	}
+}
+
+/* ---- When to stop ------------------------------------------------------------------------------------------------ */
+
 static int enough(struct timing *x)
 {
 	struct series *e = &x->now;
-	if (e->n + e->aside >= MIN_ROUNDS && ww_seconds_since(x->start_ns) > limit_s(x))
+	if (e->n + e->aside >= min_rounds(x) && ww_seconds_since(x->start_ns) > limit_s(x))
 		return 1;
+	if (x->deciding && !e->again) {
+		note_ratio(e, e->n - 1);
+		if (is_decided(x, e))
+			return 1;
+	}
 	if (e->n < MIN_ROUNDS || e->again)
 		return e->aside >= MAX_ASIDE;
 	if (e->n > MAX_ROUNDS && e->n % 8) /* many resamples: not after each */
@@ -342,14 +427,15 @@ static int shall_check(struct timing *x, const char *check)
 	const struct series *e = &x->now;
 	if (!e->again)
 		return check[e->n];
-	return e->n < MIN_ROUNDS ? ww_rng_below(&x->rng, MIN_ROUNDS) < MIN_CHECKED : ww_rng_below(&x->rng, 8) == 0;
+	return e->n < min_rounds(x) ? ww_rng_below(&x->rng, (uint64_t)min_rounds(x)) < (uint64_t)min_checked(x)
+								: check_later(x);
 }
 
 /* Of the rounds that will count. */
-static int n_checked(const struct series *e)
+static int n_checked(const struct timing *x, const struct series *e)
 {
 	int n = 0;
-	for (int k = 0; k < (e->n < MIN_ROUNDS ? e->n + e->aside : e->n); k++)
+	for (int k = 0; k < (e->n < min_rounds(x) ? e->n + e->aside : e->n); k++)
 		n += e->rounds[k].check;
 	return n;
 }
@@ -358,11 +444,12 @@ static enum ww_rc sample(struct timing *x, struct ww_err *err)
 {
 	char check[MAX_CALLS];
 	enum ww_rc rc = WW_OK;
-	choose(&x->rng, check, MAX_CALLS);
+	choose(x, check, MAX_CALLS);
 	do
 		WW_TRY(sampled_round(x, shall_check(x, check), err));
 	while (!x->s->failed && !enough(x));
-	while (!x->s->failed && n_checked(&x->now) < MIN_CHECKED && x->now.aside < MAX_ASIDE)
+	const int must = is_decided(x, &x->now) ? CHECKED_TO_DECIDE : MIN_CHECKED;
+	while (!x->s->failed && n_checked(x, &x->now) < must && x->now.aside < MAX_ASIDE)
 		WW_TRY(sampled_round(x, 1, err));
 out:
 	return rc;
@@ -377,14 +464,16 @@ static void settle(struct timing *x, const struct ww_disturbance *d)
 		for (int side = 0; side < SIDES; side++)
 			waited_s += e->rounds[k].waited_us[side] * 1e-6;
 	int own = waited_s > OWN_WAIT * d->others_s + OWN_WAIT_S;
-	e->clean = e->n >= MIN_ROUNDS && !own && on_cpu(x) && ww_wait_is_measured();
-	e->too_few = e->n < MIN_ROUNDS;
+	e->clean = e->n >= min_rounds(x) && !own && on_cpu(x) && ww_wait_is_measured();
+	e->too_few = e->n < min_rounds(x);
 	if (e->too_few || own) {
 		e->n += e->aside;
 		e->aside = 0;
 	}
 	hold_to_stamps(e);
-	hold_to_checked(e);
+	decide_again(x, e);
+	if (!e->decided)
+		hold_to_checked(e);
 	lay_out(e);
 }
 
@@ -403,16 +492,19 @@ static void look_for_disturbance(struct timing *x, const struct ww_disturbance *
 	e->disturbance[0] = 0;
 	double w = width(x, e), moved = drift(e->us[CANDIDATE], e->n), spread = ww_stats_spread(e->us[CANDIDATE], e->n);
 
-	if ((d->certain && !e->clean) || (d->noticed && w >= NARROW))
+	if ((d->certain && !e->clean) || (d->noticed && w >= NARROW && !e->decided))
 		snprintf(e->disturbance, sizeof(e->disturbance), "%s", d->why);
 	else if (e->too_few && d->noticed)
 		snprintf(e->disturbance, sizeof(e->disturbance), "others had the processors in nearly all calls");
+	else if (e->decided) /* by rounds that agree, each of sides that took turns: what changes slowly hits all */
+		e->disturbance[0] = 0;
 	else if (moved > DRIFT && moved > 2 * w)
 		snprintf(e->disturbance, sizeof(e->disturbance), "the times drifted by %.0f%%", 100 * moved);
 	else if (spread > RESTLESS && w >= NARROW)
 		snprintf(e->disturbance, sizeof(e->disturbance), "the times vary by %.0f%%", 100 * spread);
-	ww_log(WW_LOG_DEBUG, "timed: %d rounds%s, %d set aside, widest interval %.2f%%, drift %.2f%%, spread %.2f%%; %s",
-		e->n, e->too_few ? " with waiting" : "", e->aside, 100 * w, 100 * moved, 100 * spread,
+	ww_log(WW_LOG_DEBUG, "timed: %d rounds%s%s, %d set aside, widest interval %.2f%%, drift %.2f%%, spread %.2f%%; %s",
+		e->n, e->too_few ? " with waiting" : "", e->decided ? ", decided" : "", e->aside, 100 * w, 100 * moved,
+		100 * spread,
 		e->disturbance[0] ? e->disturbance
 			: d->noticed  ? d->why
 						  : "undisturbed");
@@ -426,8 +518,10 @@ static enum ww_rc attempt(struct timing *x, struct ww_err *err)
 	struct ww_disturbance d;
 	struct ww_load load;
 	enum ww_rc rc;
-	x->now.n = x->now.aside = x->now.again = 0;
+	x->now.n = x->now.aside = x->now.again = x->now.decided = 0;
 	x->now.disturbance[0] = 0;
+	x->deciding = s->decide && !s->v->attempts && x->pivot != WW_BASE_COUNT;
+	ww_sequence_init(&x->now.log_ratio);
 	WW_TRY(warm_up(x, err));
 	if (s->failed)
 		goto out;
@@ -460,6 +554,8 @@ static enum ww_rc measure(struct timing *x, struct ww_err *err)
 	}
 	v->disturbed = x->best.disturbance[0] != 0;
 	v->set_aside = x->best.aside;
+	v->rounds = x->best.n;
+	v->decided = x->best.decided && !v->disturbed;
 	snprintf(v->disturbance, sizeof(v->disturbance), "%s", x->best.disturbance);
 out:
 	return rc;
@@ -510,6 +606,10 @@ static void set_ratios(const struct timing *x)
 		v->baselines[b].device_us = ww_stats_median(base->us, base->n) * moved;
 		v->baselines[b].call_us = ww_stats_median(base->call_us, base->n_call) * moved;
 		v->speedup[b] = (int)x->pivot == b ? ratio(e, PIVOT) : ratio_of_cached(x, base, moved);
+		if (v->decided) {
+			struct ww_ratio sure = bounds(x, e, b);
+			v->speedup[b] = (struct ww_ratio){ sure.lo, v->speedup[b].mid, sure.hi };
+		}
 		if (on_cpu(x) || t->by_clock)
 			v->speedup_call[b] = v->speedup[b];
 	}
@@ -572,6 +672,7 @@ enum ww_rc ww_judge_time(struct ww_session *s, struct ww_err *err)
 	WW_TRY(ww_base_all(s->t, &x->pivot, err));
 	if (x->pivot != WW_BASE_COUNT)
 		WW_TRY(ww_base_prepare(s->t, x->pivot, err));
+	compare_baselines(x);
 	ww_judge_progress(s->t->judge, "timing the solution");
 	WW_TRY(measure(x, err));
 	if (s->failed)

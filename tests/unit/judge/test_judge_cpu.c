@@ -139,6 +139,22 @@ static void a_full_verdict(void **state)
 	ww_verdict_release(&v);
 }
 
+/* A kernel that does its work forty times: a few rounds say that it wins nothing.  On a busy machine nothing may be
+ * certain. */
+static void a_decided_verdict(void **state)
+{
+	static const char slow[] = KERNEL("", "for (volatile int again = 0; again < 40; again++) { " GOOD " }");
+	struct ww_verdict v;
+	(void)state;
+	ww_verdict_init(&v);
+	run(slow, good_plan, WW_JUDGE_DECIDE, &v);
+	assert_int_equal(v.status, WW_STATUS_OK);
+	assert_true(v.reward == 1 && v.draws >= 5 && v.repeats >= 1);
+	assert_true(v.rounds >= 6 && v.checked_calls >= (v.decided ? 3 : 8));
+	assert_true(!v.decided || (!v.disturbed && v.rounds <= 20 && v.speedup[WW_BASE_EAGER].hi < 1 / 0.95));
+	ww_verdict_release(&v);
+}
+
 /* Rates that were measured when the machine was busy accuse nobody: arithmetic is held to what the processor cannot
  * exceed, the bandwidth is measured again, and what is kept only grows. */
 static void low_peaks_accuse_nobody(void **state)
@@ -432,11 +448,11 @@ static int close_all(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(statuses), cmocka_unit_test(a_full_verdict),
-		cmocka_unit_test(against_another_solution), cmocka_unit_test(low_peaks_accuse_nobody),
-		cmocka_unit_test(a_disturbed_measurement_says_so), cmocka_unit_test(compile_depth_runs_nothing),
-		cmocka_unit_test(profile_of_the_reference), cmocka_unit_test(profile_of_solutions),
-		cmocka_unit_test(noise_is_counted), cmocka_unit_test(a_race_falls_to_the_repeats),
-		cmocka_unit_test(strangers_are_quoted) };
+		cmocka_unit_test(a_decided_verdict), cmocka_unit_test(against_another_solution),
+		cmocka_unit_test(low_peaks_accuse_nobody), cmocka_unit_test(a_disturbed_measurement_says_so),
+		cmocka_unit_test(compile_depth_runs_nothing), cmocka_unit_test(profile_of_the_reference),
+		cmocka_unit_test(profile_of_solutions), cmocka_unit_test(noise_is_counted),
+		cmocka_unit_test(a_race_falls_to_the_repeats), cmocka_unit_test(strangers_are_quoted) };
 	char python[PATH_MAX], command[PATH_MAX + 128];
 	struct ww_err err = WW_ERR_INIT;
 	if (ww_ref_find_python(python, &err) == WW_OK) {

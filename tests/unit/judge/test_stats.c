@@ -153,12 +153,86 @@ static void held_to_a_witness(void **state)
 	assert_true(unknown[0] == 1);
 }
 
+/* How many equal samples decide, and how many where the first ones were on the other side. */
+static void sequences_decide_early(void **state)
+{
+	static const int decided_at[] = { 6, 13, 17, 20 };
+	(void)state;
+	for (int against = 0; against < 4; against++) {
+		struct ww_sequence s;
+		ww_sequence_init(&s);
+		while (s.n < decided_at[against] - 1)
+			ww_sequence_add(&s, s.n < against ? -1 : 1);
+		assert_true(s.lo < 0);
+		ww_sequence_add(&s, 1);
+		assert_true(s.lo == 1);
+	}
+}
+
+static double normal(struct ww_rng *g)
+{
+	return sqrt(-2 * log(1 - ww_rng_uniform(g))) * cos(2 * acos(-1) * ww_rng_uniform(g));
+}
+
+/* Noise of one round: normal, with heavy tails (a ratio of normals), or skewed as interruptions make it; median 0. */
+static double noise(struct ww_rng *g, int kind)
+{
+	double a = normal(g), b = normal(g);
+	return kind == 0 ? 0.02 * a : kind == 1 ? 0.01 * a / b : 0.02 * (exp(a) - 1);
+}
+
+/* A kernel exactly 5% faster, looked at after each of 60 rounds: at most one in 40 is said to be more than that, and as
+ * many less. */
+static void sequences_keep_their_error_rate(void **state)
+{
+	enum { RUNS = 1500, ROUNDS = 60 };
+	const double boundary = -log(0.95);
+	struct ww_rng g;
+	(void)state;
+	ww_rng_init(&g, 11, 0);
+	for (int kind = 0; kind < 3; kind++) {
+		int won = 0, lost = 0;
+		for (int run = 0; run < RUNS; run++) {
+			struct ww_sequence s;
+			ww_sequence_init(&s);
+			while (s.n < ROUNDS)
+				ww_sequence_add(&s, boundary + noise(&g, kind));
+			won += s.lo > boundary;
+			lost += s.hi < boundary;
+		}
+		assert_in_range(won, 1, RUNS / 40);
+		assert_in_range(lost, 1, RUNS / 40);
+	}
+}
+
+/* A kernel 15% faster, and one as fast as the baseline: decided within a few rounds. */
+static void sequences_are_short(void **state)
+{
+	const double boundary = -log(0.95), at[] = { log(1.15), 0 };
+	struct ww_rng g;
+	(void)state;
+	ww_rng_init(&g, 12, 0);
+	for (int kind = 0; kind < 2; kind++) {
+		int rounds = 0;
+		for (int run = 0; run < 200; run++) {
+			struct ww_sequence s;
+			ww_sequence_init(&s);
+			while (s.lo <= boundary && s.hi >= boundary && s.n < 60)
+				ww_sequence_add(&s, at[kind] + noise(&g, 0));
+			assert_int_equal(kind == 0, s.lo > boundary);
+			rounds += s.n;
+		}
+		assert_in_range(rounds, 6 * 200, 8 * 200);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(medians),
 		cmocka_unit_test(intervals_hold_the_median_and_repeat), cmocka_unit_test(intervals_of_few),
 		cmocka_unit_test(surer_intervals_are_wider), cmocka_unit_test(disturbed_ratios),
 		cmocka_unit_test(intervals_cover), cmocka_unit_test(ratios), cmocka_unit_test(spread),
-		cmocka_unit_test(held_to_a_witness) };
+		cmocka_unit_test(held_to_a_witness), cmocka_unit_test(sequences_decide_early),
+		cmocka_unit_test(sequences_keep_their_error_rate), cmocka_unit_test(sequences_are_short) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
