@@ -85,16 +85,12 @@ static enum ww_rc store_solution(
 enum ww_rc ww_best_store(const char *dir, enum ww_target target, const struct ww_workspace_content *c,
 	const json_t *data, struct ww_err *err)
 {
-	struct ww_str text = WW_STR_INIT(16 << 20);
-	enum ww_rc rc = WW_OK;
+	ww_auto_str text = WW_STR_INIT(16 << 20);
 	if (c)
-		WW_TRY(store_solution(dir, target, c, err));
+		WW_CHECK(store_solution(dir, target, c, err));
 	ww_json_add_pretty(&text, data);
 	ww_str_addc(&text, '\n');
-	WW_TRY(write_in(dir, "verdict.json", &text, err));
-out:
-	ww_str_release(&text);
-	return rc;
+	return write_in(dir, "verdict.json", &text, err);
 }
 
 enum ww_rc ww_best_load(const char *dir, enum ww_target target, const char *id, struct ww_workspace_content *c,

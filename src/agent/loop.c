@@ -328,11 +328,10 @@ static enum ww_rc settle_call_ids(struct loop *l, struct ww_message *m, struct w
 
 static void tell_said(struct loop *l, const char *text)
 {
-	struct ww_str line = WW_STR_INIT(256);
+	ww_auto_str line = WW_STR_INIT(256);
 	text += strspn(text, " \t\r\n");
 	ww_str_add_bounded(&line, text, strcspn(text, "\r\n"), 160);
 	tell(l, (struct ww_agent_event){ .kind = WW_AGENT_SAID, .text = line.p });
-	ww_str_release(&line);
 }
 
 /* ---- Asking ------------------------------------------------------------------------------------------------------ */
@@ -494,10 +493,8 @@ static enum ww_rc take_recorded(struct loop *l, const struct ww_workspace_conten
 	if (!l->result->has_best || strcmp(l->result->best_id, c->id))
 		return WW_OK;
 	*reward = l->result->best.reward;
-	json_t *data = ww_verdict_to_json(&l->result->best);
-	enum ww_rc rc = ww_best_note(chosen, c->id, data, err);
-	json_decref(data);
-	return rc;
+	json_auto_t *data = ww_verdict_to_json(&l->result->best);
+	return ww_best_note(chosen, c->id, data, err);
 }
 
 /* One solution from scratch; a correct one that is better than what `chosen` holds takes its place. */
@@ -505,7 +502,7 @@ static enum ww_rc judge_final(struct loop *l, const struct ww_workspace_content 
 	struct ww_agent_result *chosen, double *reward, struct ww_err *err)
 {
 	struct ww_verdict v;
-	json_t *data = NULL;
+	json_auto_t *data = NULL;
 	enum ww_rc rc;
 	ww_verdict_init(&v);
 	rc = judge_content(l, c, call_id, WW_JUDGE_CALL, &v, &data, err);
@@ -522,7 +519,6 @@ static enum ww_rc judge_final(struct loop *l, const struct ww_workspace_content 
 		WW_TRY(ww_best_store(l->opts->dir, l->opts->target, v.correct ? c : NULL, data, err));
 	tell(l, (struct ww_agent_event){ .kind = WW_AGENT_VERDICT, .verdict = &v, .is_best = is_best });
 out:
-	json_decref(data);
 	ww_verdict_release(&v);
 	return rc;
 }

@@ -167,7 +167,6 @@ static enum ww_rc begin(struct one *o, const struct ww_agent_opts *common, struc
 	int i, struct ww_agent_result *result, struct ww_err *err)
 {
 	pthread_attr_t attr;
-	enum ww_rc rc;
 	o->opts = *common;
 	o->header = *common->header;
 	o->header.seed += (uint64_t)i;
@@ -179,8 +178,8 @@ static enum ww_rc begin(struct one *o, const struct ww_agent_opts *common, struc
 	o->opts.judge.profile = profile_in_turn;
 	o->opts.judge.accounts = 1;
 	o->result = result;
-	WW_TRY(ww_agent_parallel_dir(common->dir, i, o->dir, err));
-	WW_TRY(ww_fs_mkdirs(o->dir, err));
+	WW_CHECK(ww_agent_parallel_dir(common->dir, i, o->dir, err));
+	WW_CHECK(ww_fs_mkdirs(o->dir, err));
 	o->opts.dir = o->dir;
 	o->run_dir = common->dir;
 	pthread_attr_init(&attr);
@@ -188,9 +187,8 @@ static enum ww_rc begin(struct one *o, const struct ww_agent_opts *common, struc
 	o->started = pthread_create(&o->thread, &attr, thread_main, o) == 0;
 	pthread_attr_destroy(&attr);
 	if (!o->started)
-		rc = ww_err_set(err, WW_ERR_SYSTEM, "cannot start a thread for episode %d", i + 1);
-out:
-	return rc;
+		return ww_err_set(err, WW_ERR_SYSTEM, "cannot start a thread for episode %d", i + 1);
+	return WW_OK;
 }
 
 /* ---- All of them ------------------------------------------------------------------------------------------------- */
@@ -222,13 +220,12 @@ static enum ww_rc publish(
 	if (best < 0)
 		return WW_OK;
 	ww_workspace_content_init(&c);
-	json_t *data = ww_verdict_to_json(&results[best].best);
+	json_auto_t *data = ww_verdict_to_json(&results[best].best);
 	WW_TRY(ww_agent_parallel_dir(common->dir, best, dir, err));
 	WW_TRY(ww_best_load(dir, common->target, results[best].best_id, &c, &found, err));
 	if (found)
 		WW_TRY(ww_best_store(common->dir, common->target, &c, data, err));
 out:
-	json_decref(data);
 	ww_workspace_content_release(&c);
 	return rc;
 }
@@ -251,7 +248,7 @@ enum ww_rc ww_agent_parallel(const struct ww_agent_opts *common, struct ww_polic
 	struct ww_agent_result *results, struct ww_err *err)
 {
 	struct line line = { .judge = common->judge, .budget = common->budget, .interrupted = common->interrupted };
-	struct one *all = calloc((size_t)n, sizeof(*all));
+	ww_auto_free struct one *all = calloc((size_t)n, sizeof(*all));
 	enum ww_rc rc = WW_OK;
 	init_results(results, n);
 	if (!all)
@@ -263,14 +260,11 @@ enum ww_rc ww_agent_parallel(const struct ww_agent_opts *common, struct ww_polic
 	for (int i = 0; i < n; i++)
 		if (all[i].started)
 			pthread_join(all[i].thread, NULL);
-	if (rc == WW_OK)
-		rc = publish(common, results, n, err);
-	if (rc == WW_OK)
-		rc = first_failure(all, n, err);
 	pthread_cond_destroy(&line.moved);
 	pthread_mutex_destroy(&line.lock);
-	free(all);
-	return rc;
+	if (rc == WW_OK)
+		rc = publish(common, results, n, err);
+	return rc == WW_OK ? first_failure(all, n, err) : rc;
 }
 
 /* ---- From the records -------------------------------------------------------------------------------------------- */

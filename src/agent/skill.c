@@ -166,7 +166,7 @@ static enum ww_rc check_front(const struct front *f, const char *dir, struct ww_
 enum ww_rc ww_skill_open(struct ww_skill *s, const char *dir, struct ww_err *err)
 {
 	struct front f;
-	struct ww_str text = WW_STR_INIT(FILE_MAX_BYTES);
+	ww_auto_str text = WW_STR_INIT(FILE_MAX_BYTES);
 	int found = 0;
 	enum ww_rc rc = WW_OK;
 	*s = (struct ww_skill){ .dirfd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), .pack_fd = -1 };
@@ -191,7 +191,6 @@ enum ww_rc ww_skill_open(struct ww_skill *s, const char *dir, struct ww_err *err
 	ww_hash_hex(text.p, text.len, s->id);
 	ww_str_adds(&s->body, body);
 out:
-	ww_str_release(&text);
 	ww_str_release(&f.name);
 	ww_str_release(&f.description);
 	if (rc != WW_OK)

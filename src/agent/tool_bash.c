@@ -39,16 +39,14 @@ static json_t *content_json(const struct ww_str *s)
 {
 	static const char digits[] = "0123456789abcdef";
 	json_t *text = memchr(s->p, 0, s->len) ? NULL : json_stringn(s->p, s->len);
-	struct ww_str hex = WW_STR_INIT(2 * WW_WORKSPACE_FILE_BYTES);
+	ww_auto_str hex = WW_STR_INIT(2 * WW_WORKSPACE_FILE_BYTES);
 	if (text)
 		return text;
 	for (size_t i = 0; i < s->len; i++) {
 		ww_str_addc(&hex, digits[(unsigned char)s->p[i] >> 4]);
 		ww_str_addc(&hex, digits[s->p[i] & 15]);
 	}
-	json_t *j = json_pack("{s:s}", "hex", hex.p);
-	ww_str_release(&hex);
-	return j;
+	return json_pack("{s:s}", "hex", hex.p);
 }
 
 static void content_of_json(const json_t *j, struct ww_str *out)
@@ -81,21 +79,19 @@ static enum ww_rc read_both(struct sync *s, const char *path, int *in_theirs, in
 static enum ww_rc bring_one(struct sync *s, const char *path, struct ww_err *err)
 {
 	int in_theirs, in_ours;
-	enum ww_rc rc;
-	WW_TRY(read_both(s, path, &in_theirs, &in_ours, err));
+	WW_CHECK(read_both(s, path, &in_theirs, &in_ours, err));
 	if (in_theirs && in_ours && s->theirs.len == s->ours.len && !memcmp(s->theirs.p, s->ours.p, s->ours.len))
-		goto out;
+		return WW_OK;
 	ww_str_reset(&s->why);
 	if (in_theirs)
-		WW_TRY(ww_workspace_write(s->env->workspace, path, s->theirs.p, s->theirs.len, &s->why, err));
+		WW_CHECK(ww_workspace_write(s->env->workspace, path, s->theirs.p, s->theirs.len, &s->why, err));
 	else if (in_ours)
-		WW_TRY(ww_workspace_remove(s->env->workspace, path, err));
+		WW_CHECK(ww_workspace_remove(s->env->workspace, path, err));
 	if (!in_theirs || s->why.len)
 		ww_str_addf(&s->left_out, "%s%s", s->left_out.len ? ", " : "", path);
 	if ((in_theirs || in_ours) && !s->why.len)
 		json_object_set_new(s->files, path, in_theirs ? content_json(&s->theirs) : json_null());
-out:
-	return rc;
+	return WW_OK;
 }
 
 static enum ww_rc bring_listed(struct sync *s, const struct ww_workspace_list *l, struct ww_err *err)
@@ -160,7 +156,7 @@ static enum ww_rc record(
 
 static enum ww_rc redo_files(struct ww_tool_env *env, json_t *files, int gone, struct ww_err *err)
 {
-	struct ww_str text = WW_STR_INIT(WW_WORKSPACE_FILE_BYTES), why = WW_STR_INIT(512);
+	ww_auto_str text = WW_STR_INIT(WW_WORKSPACE_FILE_BYTES), why = WW_STR_INIT(512);
 	enum ww_rc rc = WW_OK;
 	const char *path;
 	json_t *v;
@@ -174,8 +170,6 @@ static enum ww_rc redo_files(struct ww_tool_env *env, json_t *files, int gone, s
 		if (rc != WW_OK)
 			break;
 	}
-	ww_str_release(&text);
-	ww_str_release(&why);
 	return rc;
 }
 
@@ -202,7 +196,7 @@ static enum ww_rc bash_redo(struct ww_tool_env *env, const json_t *data, struct 
 static enum ww_rc open_shell(struct ww_tool_env *env, struct ww_err *err)
 {
 	struct ww_workspace_list l = { 0 };
-	struct ww_str text = WW_STR_INIT(WW_WORKSPACE_FILE_BYTES), why = WW_STR_INIT(512);
+	ww_auto_str text = WW_STR_INIT(WW_WORKSPACE_FILE_BYTES), why = WW_STR_INIT(512);
 	int found;
 	enum ww_rc rc = WW_OK;
 	if (!env->shell)
@@ -225,8 +219,6 @@ out:
 	if (rc != WW_OK)
 		ww_shell_stop(env->shell);
 	ww_workspace_list_release(&l);
-	ww_str_release(&text);
-	ww_str_release(&why);
 	return rc;
 }
 

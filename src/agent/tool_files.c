@@ -18,11 +18,10 @@
 
 static int known_path(const char *path, struct ww_tool_result *r)
 {
-	struct ww_str why = WW_STR_INIT(512);
+	ww_auto_str why = WW_STR_INIT(512);
 	int ok = ww_workspace_knows(path, &why);
 	if (!ok)
 		ww_tool_malformed(r, "%s", why.p);
-	ww_str_release(&why);
 	return ok;
 }
 
@@ -37,41 +36,34 @@ static void refuse(struct ww_tool_result *r, const struct ww_str *why)
 static enum ww_rc put_back(
 	struct ww_tool_env *env, const char *path, const struct ww_str *old, int existed, struct ww_err *err)
 {
-	struct ww_str why = WW_STR_INIT(512);
-	enum ww_rc rc = existed ? ww_workspace_write(env->workspace, path, old->p, old->len, &why, err)
-							: ww_workspace_remove(env->workspace, path, err);
-	ww_str_release(&why);
-	return rc;
+	ww_auto_str why = WW_STR_INIT(512);
+	return existed ? ww_workspace_write(env->workspace, path, old->p, old->len, &why, err)
+				   : ww_workspace_remove(env->workspace, path, err);
 }
 
 /* Into the workspace and the shell's tree, or into neither. */
 static enum ww_rc store(
 	struct ww_tool_env *env, const char *path, const char *text, size_t n, struct ww_tool_result *r, struct ww_err *err)
 {
-	struct ww_str why = WW_STR_INIT(512), note = WW_STR_INIT(512), old = WW_STR_INIT(WW_WORKSPACE_FILE_BYTES);
+	ww_auto_str why = WW_STR_INIT(512), note = WW_STR_INIT(512), old = WW_STR_INIT(WW_WORKSPACE_FILE_BYTES);
 	int existed;
-	enum ww_rc rc;
-	WW_TRY(ww_workspace_read(env->workspace, path, &old, &existed, &why, err));
+	WW_CHECK(ww_workspace_read(env->workspace, path, &old, &existed, &why, err));
 	ww_str_reset(&why);
-	WW_TRY(ww_workspace_write(env->workspace, path, text, n, &why, err));
+	WW_CHECK(ww_workspace_write(env->workspace, path, text, n, &why, err));
 	if (!why.len) {
 		ww_tool_bash_put(env, path, text, n, &why, &note);
 		if (why.len) {
 			ww_str_adds(&why, " in the shell; nothing is changed; remove with bash what is in the way");
-			WW_TRY(put_back(env, path, &old, existed, err));
+			WW_CHECK(put_back(env, path, &old, existed, err));
 		}
 	}
 	if (why.len) {
 		refuse(r, &why);
-		goto out;
+		return WW_OK;
 	}
 	ww_str_addf(&r->text, "%s: %zu bytes written%s", path, n, note.p);
 	r->data = json_pack("{s:b}", "ok", 1);
-out:
-	ww_str_release(&old);
-	ww_str_release(&note);
-	ww_str_release(&why);
-	return rc;
+	return WW_OK;
 }
 
 static enum ww_rc write_run(struct ww_tool_env *env, const json_t *args, struct ww_tool_result *r, struct ww_err *err)
@@ -92,12 +84,11 @@ const struct ww_tool ww_tool_write = {
 static enum ww_rc load(struct ww_tool_env *env, const char *path, struct ww_str *text, int *found,
 	struct ww_tool_result *r, struct ww_err *err)
 {
-	struct ww_str why = WW_STR_INIT(512);
-	enum ww_rc rc = ww_workspace_read(env->workspace, path, text, found, &why, err);
-	if (rc == WW_OK && !*found)
+	ww_auto_str why = WW_STR_INIT(512);
+	WW_CHECK(ww_workspace_read(env->workspace, path, text, found, &why, err));
+	if (!*found)
 		refuse(r, &why);
-	ww_str_release(&why);
-	return rc;
+	return WW_OK;
 }
 
 /* `count` lines from line `first` (1-based) of text. */
@@ -136,15 +127,14 @@ static enum ww_rc read_run(struct ww_tool_env *env, const json_t *args, struct w
 {
 	const char *path = ww_json_str(args, "path", "");
 	const struct ww_skill *skill = skill_of(env, path);
-	struct ww_str text = WW_STR_INIT(WW_WORKSPACE_FILE_BYTES);
+	ww_auto_str text = WW_STR_INIT(WW_WORKSPACE_FILE_BYTES);
 	int found = 0;
 	if (!skill && !known_path(path, r))
 		return WW_OK;
-	enum ww_rc rc = skill ? load_skill(skill, path, &text, &found, r, err) : load(env, path, &text, &found, r, err);
-	if (rc == WW_OK && found)
+	WW_CHECK(skill ? load_skill(skill, path, &text, &found, r, err) : load(env, path, &text, &found, r, err));
+	if (found)
 		add_lines(&r->text, &text, ww_json_int(args, "first_line", 1), ww_json_int(args, "lines", 1 << 30));
-	ww_str_release(&text);
-	return rc;
+	return WW_OK;
 }
 
 const struct ww_tool ww_tool_read = {
@@ -179,7 +169,7 @@ static int replace(
 		r->is_error = 1;
 		return 0;
 	}
-	struct ww_str out = WW_STR_INIT(2 * WW_WORKSPACE_FILE_BYTES);
+	ww_auto_str out = WW_STR_INIT(2 * WW_WORKSPACE_FILE_BYTES);
 	const char *p = text->p;
 	for (const char *at; (at = strstr(p, old)); p = at + strlen(old)) {
 		ww_str_add(&out, p, (size_t)(at - p));
@@ -196,7 +186,6 @@ static int replace(
 			&r->text, "%s%s would be larger than %d bytes; nothing was changed", place, path, WW_WORKSPACE_FILE_BYTES);
 		r->is_error = 1;
 	}
-	ww_str_release(&out);
 	return fits;
 }
 
@@ -218,18 +207,18 @@ static enum ww_rc edit_file(
 	struct ww_tool_env *env, const json_t *args, const json_t *edits, struct ww_tool_result *r, struct ww_err *err)
 {
 	const char *path = ww_json_str(args, "path", "");
-	struct ww_str text = WW_STR_INIT(WW_WORKSPACE_FILE_BYTES);
+	ww_auto_str text = WW_STR_INIT(WW_WORKSPACE_FILE_BYTES);
 	int found = 0;
 	if (!known_path(path, r))
 		return WW_OK;
-	enum ww_rc rc = load(env, path, &text, &found, r, err);
-	if (rc == WW_OK && found && memchr(text.p, 0, text.len)) {
+	WW_CHECK(load(env, path, &text, &found, r, err));
+	if (found && memchr(text.p, 0, text.len)) {
 		ww_str_addf(&r->text, "%s is not text", path);
 		r->is_error = 1;
-	} else if (rc == WW_OK && found && (edits ? replace_all(&text, edits, path, r) : replace(&text, args, "", path, r)))
-		rc = store(env, path, text.p, text.len, r, err);
-	ww_str_release(&text);
-	return rc;
+	} else if (found && (edits ? replace_all(&text, edits, path, r) : replace(&text, args, "", path, r))) {
+		return store(env, path, text.p, text.len, r, err);
+	}
+	return WW_OK;
 }
 
 static enum ww_rc edit_run(struct ww_tool_env *env, const json_t *args, struct ww_tool_result *r, struct ww_err *err)

@@ -102,7 +102,7 @@ static void answer(struct ww_tool_result *r, const struct ww_str *all, const cha
 static enum ww_rc glob_run(struct ww_tool_env *env, const json_t *args, struct ww_tool_result *r, struct ww_err *err)
 {
 	const char *pattern = ww_json_str(args, "pattern", "");
-	struct ww_str all = WW_STR_INIT(OUTPUT_MAX_BYTES);
+	ww_auto_str all = WW_STR_INIT(OUTPUT_MAX_BYTES);
 	struct ww_workspace_list l = { 0 };
 	size_t n = 0;
 	enum ww_rc rc = WW_OK;
@@ -122,7 +122,6 @@ static enum ww_rc glob_run(struct ww_tool_env *env, const json_t *args, struct w
 	r->data = json_pack("{s:I, s:I}", "matches", (json_int_t)n, "of", (json_int_t)l.n);
 out:
 	ww_workspace_list_release(&l);
-	ww_str_release(&all);
 	return rc;
 }
 
@@ -223,14 +222,12 @@ static void search_text(struct search *s, const char *path, const struct ww_str 
 
 static enum ww_rc search_file(struct search *s, struct ww_tool_env *env, const char *path, struct ww_err *err)
 {
-	struct ww_str text = WW_STR_INIT(WW_WORKSPACE_FILE_BYTES), why = WW_STR_INIT(512);
+	ww_auto_str text = WW_STR_INIT(WW_WORKSPACE_FILE_BYTES), why = WW_STR_INIT(512);
 	int found;
-	enum ww_rc rc = ww_workspace_read(env->workspace, path, &text, &found, &why, err);
-	if (rc == WW_OK && found && !memchr(text.p, 0, text.len)) /* what is not text has no lines */
+	WW_CHECK(ww_workspace_read(env->workspace, path, &text, &found, &why, err));
+	if (found && !memchr(text.p, 0, text.len)) /* what is not text has no lines */
 		search_text(s, path, &text);
-	ww_str_release(&text);
-	ww_str_release(&why);
-	return rc;
+	return WW_OK;
 }
 
 static enum ww_rc search_all(struct search *s, struct ww_tool_env *env, const char *glob, struct ww_err *err)

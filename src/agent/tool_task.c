@@ -28,17 +28,14 @@ json_t *ww_tool_inspect_data(enum ww_target target, const struct ww_device *d, c
 
 static enum ww_rc inspect_run(struct ww_tool_env *env, const json_t *args, struct ww_tool_result *r, struct ww_err *err)
 {
-	struct ww_str text = WW_STR_INIT(64 << 20);
-	enum ww_rc rc;
+	ww_auto_str text = WW_STR_INIT(64 << 20);
 	(void)args;
-	WW_TRY(env->inspect(env, &r->data, err));
+	WW_CHECK(env->inspect(env, &r->data, err));
 	if (!r->data)
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory for the answer of inspect");
 	ww_json_add(&text, r->data);
 	ww_str_add_bounded(&r->text, text.p, text.len, WW_TOOL_TEXT_MAX_BYTES);
-out:
-	ww_str_release(&text);
-	return rc;
+	return WW_OK;
 }
 
 const struct ww_tool ww_tool_inspect = {
@@ -67,7 +64,7 @@ static void add_item(struct ww_str *out, const json_t *item, int *open)
 static enum ww_rc todo_run(struct ww_tool_env *env, const json_t *args, struct ww_tool_result *r, struct ww_err *err)
 {
 	const json_t *items = json_object_get(args, "items");
-	struct ww_str list = WW_STR_INIT(1 << 20);
+	ww_auto_str list = WW_STR_INIT(1 << 20);
 	json_t *item;
 	size_t i;
 	int open = 0;
@@ -77,7 +74,6 @@ static enum ww_rc todo_run(struct ww_tool_env *env, const json_t *args, struct w
 	ww_str_adds(&r->text, list.p);
 	ww_str_addf(&r->text, "%d of %zu to do", open, json_array_size(items));
 	r->data = json_pack("{s:b}", "ok", 1);
-	ww_str_release(&list);
 	return WW_OK;
 }
 

@@ -62,13 +62,12 @@ void ww_tool_result_release(struct ww_tool_result *r)
 
 void ww_tool_malformed(struct ww_tool_result *r, const char *fmt, ...)
 {
-	struct ww_str line = WW_STR_INIT(2048);
+	ww_auto_str line = WW_STR_INIT(2048);
 	va_list ap;
 	va_start(ap, fmt);
 	ww_str_vaddf(&line, fmt, ap);
 	va_end(ap);
 	ww_str_add_bounded(&r->text, line.p, line.len, 1024);
-	ww_str_release(&line);
 	r->is_error = r->malformed = 1;
 }
 
@@ -86,11 +85,10 @@ static json_t *parse_args(const struct ww_tool *t, const char *text, struct ww_t
 		return NULL;
 	}
 	WW_BUG(ww_json_parse(t->spec.schema, strlen(t->spec.schema), t->spec.name, &schema, &e) != WW_OK);
-	struct ww_str why = WW_STR_INIT(2048);
+	ww_auto_str why = WW_STR_INIT(2048);
 	int ok = ww_schema_fits(schema, args, &why);
 	if (!ok)
 		ww_tool_malformed(r, "%s: %s", t->spec.name, why.p);
-	ww_str_release(&why);
 	json_decref(schema);
 	if (!ok) {
 		json_decref(args);
@@ -117,11 +115,10 @@ int ww_tools_in_shell(const struct ww_tool *t)
 
 static void unknown_tool(const char *name, struct ww_tool_result *r)
 {
-	struct ww_str list = WW_STR_INIT(256);
+	ww_auto_str list = WW_STR_INIT(256);
 	for (size_t i = 0; i < WW_ARRAY_LEN(tools); i++)
 		ww_str_addf(&list, "%s%s", i ? ", " : "", tools[i]->spec.name);
 	ww_tool_malformed(r, "there is no tool \"%.64s\"; the tools are %s", name, list.p);
-	ww_str_release(&list);
 }
 
 enum ww_rc ww_tools_call(
@@ -134,29 +131,23 @@ enum ww_rc ww_tools_call(
 		unknown_tool(call->name, r);
 		return WW_OK;
 	}
-	json_t *args = parse_args(t, call->arguments, r);
+	json_auto_t *args = parse_args(t, call->arguments, r);
 	if (!args)
 		return WW_OK;
 	env->call_id = call->id;
-	enum ww_rc rc = t->run(env, args, r, err);
-	json_decref(args);
-	return rc;
+	return t->run(env, args, r, err);
 }
 
 enum ww_rc ww_tools_redo(struct ww_tool_env *env, const struct ww_tool_call *call, const char *data, struct ww_err *err)
 {
 	const struct ww_tool *t = ww_tools_find(call->name);
-	enum ww_rc rc = WW_OK;
 	if (t && t->changes_files) {
-		struct ww_tool_result r;
-		rc = ww_tools_call(env, call, &r, err);
-		ww_tool_result_release(&r);
+		WW_AUTO(ww_tool_result_release) struct ww_tool_result r;
+		return ww_tools_call(env, call, &r, err);
 	} else if (t && t->redo && data) {
-		json_t *j = NULL;
-		rc = ww_json_parse(data, strlen(data), "a recorded answer", &j, err);
-		if (rc == WW_OK)
-			rc = t->redo(env, j, err);
-		json_decref(j);
+		json_auto_t *j = NULL;
+		WW_CHECK(ww_json_parse(data, strlen(data), "a recorded answer", &j, err));
+		return t->redo(env, j, err);
 	}
-	return rc;
+	return WW_OK;
 }

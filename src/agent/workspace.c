@@ -127,20 +127,18 @@ static int is_empty(int dirfd)
 enum ww_rc ww_workspace_open(
 	struct ww_workspace *w, const char *dir, enum ww_target target, int ours, struct ww_err *err)
 {
-	enum ww_rc rc = WW_OK;
 	*w = (struct ww_workspace){ .dirfd = -1, .target = target };
 	if (ours)
-		WW_TRY(ww_fs_remove_tree(dir, err));
-	WW_TRY(ww_fs_mkdirs(dir, err));
+		WW_CHECK(ww_fs_remove_tree(dir, err));
+	WW_CHECK(ww_fs_mkdirs(dir, err));
 	w->dirfd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (w->dirfd < 0)
 		return ww_err_errno(err, WW_ERR_IO, "cannot open directory %s", dir);
 	if (!is_empty(w->dirfd)) {
 		ww_workspace_close(w);
-		rc = ww_err_set(err, WW_ERR_USAGE, "%s exists, is not empty and belongs to no run; choose another -o", dir);
+		return ww_err_set(err, WW_ERR_USAGE, "%s exists, is not empty and belongs to no run; choose another -o", dir);
 	}
-out:
-	return rc;
+	return WW_OK;
 }
 
 void ww_workspace_close(struct ww_workspace *w)
@@ -414,15 +412,14 @@ static int is_text(const struct ww_str *s)
 static enum ww_rc take_one(
 	const struct ww_workspace *w, const char *name, struct ww_str *to, const char **missing, struct ww_err *err)
 {
-	struct ww_str why = WW_STR_INIT(512);
+	ww_auto_str why = WW_STR_INIT(512);
 	int found;
 	ww_str_reset(to);
 	to->cut = 0;
-	enum ww_rc rc = ww_workspace_read(w, name, to, &found, &why, err);
-	if (rc == WW_OK && !*missing && (!found || !is_text(to)))
+	WW_CHECK(ww_workspace_read(w, name, to, &found, &why, err));
+	if (!*missing && (!found || !is_text(to)))
 		*missing = name;
-	ww_str_release(&why);
-	return rc;
+	return WW_OK;
 }
 
 enum ww_rc ww_workspace_take(

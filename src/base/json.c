@@ -16,12 +16,9 @@ enum ww_rc ww_json_parse(const char *text, size_t n, const char *what, json_t **
 
 enum ww_rc ww_json_read_file(const char *path, size_t max_bytes, json_t **out, struct ww_err *err)
 {
-	struct ww_str text = WW_STR_INIT(max_bytes);
-	enum ww_rc rc = ww_fs_read(path, max_bytes, &text, err);
-	if (rc == WW_OK)
-		rc = ww_json_parse(text.p, text.len, path, out, err);
-	ww_str_release(&text);
-	return rc;
+	ww_auto_str text = WW_STR_INIT(max_bytes);
+	WW_CHECK(ww_fs_read(path, max_bytes, &text, err));
+	return ww_json_parse(text.p, text.len, path, out, err);
 }
 
 static int dump_to_str(const char *bytes, size_t n, void *data)

@@ -240,7 +240,7 @@ static void add_row(struct ww_str *out, const char *left, int n_left, const char
 /* Paragraphs are filled; a line that begins with two spaces is a row of two columns. */
 static void add_details(struct ww_str *out, const char *text)
 {
-	struct ww_str part = WW_STR_INIT(65536);
+	ww_auto_str part = WW_STR_INIT(65536);
 	for (const char *p = text; *p; p += *p == '\n') {
 		int row = *p == ' ', n = (int)strcspn(p, "\n");
 		ww_str_addf(&part, "%.*s ", n, p);
@@ -256,20 +256,18 @@ static void add_details(struct ww_str *out, const char *text)
 			ww_str_addc(out, '\n');
 		ww_str_reset(&part);
 	}
-	ww_str_release(&part);
 }
 
 static void add_option(struct ww_str *out, const char *left, const char *help, const char *def)
 {
-	struct ww_str right = WW_STR_INIT(4096);
+	ww_auto_str right = WW_STR_INIT(4096);
 	ww_str_addf(&right, def ? "%s (default %s)" : "%s", help, def);
 	add_row(out, left, (int)strlen(left), right.p);
-	ww_str_release(&right);
 }
 
 void ww_opt_help(const struct ww_cmd *cmd, struct ww_str *out)
 {
-	struct ww_str line = WW_STR_INIT(4096);
+	ww_auto_str line = WW_STR_INIT(4096);
 	ww_str_addf(&line, "usage: warpwright %s [options] %s", cmd->name, cmd->args);
 	ww_opt_fill(out, line.p, 0, 8);
 	ww_str_adds(out, "\n\n");
@@ -288,5 +286,4 @@ void ww_opt_help(const struct ww_cmd *cmd, struct ww_str *out)
 		add_option(out, line.p, o->help, o->type != WW_OPT_FLAG && o->def && *o->def ? o->def : NULL);
 	}
 	add_option(out, "-h, --help", "this text", NULL);
-	ww_str_release(&line);
 }

@@ -43,7 +43,7 @@ static void add_allowed(struct ww_str *out, const json_t *rule)
 
 static void say_wrong(const char *name, const json_t *rule, const json_t *v, struct ww_str *why)
 {
-	struct ww_str given = WW_STR_INIT(16 << 20);
+	ww_auto_str given = WW_STR_INIT(16 << 20);
 	if (json_is_array(v))
 		ww_str_addf(&given, "an array of %zu elements", json_array_size(v));
 	else
@@ -51,7 +51,6 @@ static void say_wrong(const char *name, const json_t *rule, const json_t *v, str
 	ww_str_addf(why, "argument \"%s\" is %.*s%s, but must be ", name, GIVEN_BYTES, given.p,
 		given.len > GIVEN_BYTES ? "..." : "");
 	add_allowed(why, rule);
-	ww_str_release(&given);
 }
 
 static void say_missing(const char *name, const json_t *rule, struct ww_str *why)

@@ -8,7 +8,7 @@
 #ifndef WW_BASE_STR_H
 #define WW_BASE_STR_H
 
-#include "base/err.h"
+#include "base/mem.h"
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,6 +24,8 @@ extern char ww_str_empty[1];
 
 void ww_str_init(struct ww_str *s, size_t max_bytes);
 void ww_str_release(struct ww_str *s);
+/* Released where its block ends: ww_auto_str line = WW_STR_INIT(4096); */
+#define ww_auto_str WW_AUTO(ww_str_release) struct ww_str
 void ww_str_reset(struct ww_str *s); /* length 0, memory kept */
 void ww_str_add(struct ww_str *s, const void *bytes, size_t n);
 void ww_str_adds(struct ww_str *s, const char *text);

@@ -122,10 +122,7 @@ static enum ww_rc parse(const char *text, size_t n, const char *what, json_t **o
 
 enum ww_rc ww_yaml_read(const char *path, size_t max_bytes, json_t **out, struct ww_err *err)
 {
-	struct ww_str text = WW_STR_INIT(max_bytes);
-	enum ww_rc rc = ww_fs_read(path, max_bytes, &text, err);
-	if (rc == WW_OK)
-		rc = parse(text.p, text.len, path, out, err);
-	ww_str_release(&text);
-	return rc;
+	ww_auto_str text = WW_STR_INIT(max_bytes);
+	WW_CHECK(ww_fs_read(path, max_bytes, &text, err));
+	return parse(text.p, text.len, path, out, err);
 }

@@ -70,7 +70,7 @@ static int write_out(const char *line, size_t n)
 /* One result; consumes o.  The lock is held. */
 static void emit(struct run *r, json_t *o)
 {
-	struct ww_str line = WW_STR_INIT(MAX_RESULT_BYTES);
+	ww_auto_str line = WW_STR_INIT(MAX_RESULT_BYTES);
 	struct ww_err err = WW_ERR_INIT;
 	enum ww_rc rc = WW_OK;
 	if (o)
@@ -85,7 +85,6 @@ static void emit(struct run *r, json_t *o)
 		r->broken = err;
 		ww_cmd_interrupted = 1; /* nobody would hear of the rest */
 	}
-	ww_str_release(&line);
 	json_decref(o);
 }
 
@@ -184,21 +183,19 @@ static enum ww_rc end_line(struct run *r, struct ww_str *line, int64_t number, s
 	enum ww_rc rc = WW_OK;
 	if (line->cut) {
 		struct ww_err bad = WW_ERR_INIT;
-		json_t *id = json_integer(number);
+		json_auto_t *id = json_integer(number);
 		(void)!ww_err_set(&bad, WW_ERR_USAGE, "the job's line is longer than %d bytes", MAX_LINE_BYTES);
 		bad_line(r, id, &bad);
-		json_decref(id);
 	} else if (!blank(line)) {
 		rc = one_line(r, line->p, line->len, number, err);
 	}
 	ww_str_release(line);
-	ww_str_init(line, MAX_LINE_BYTES);
 	return rc;
 }
 
 static enum ww_rc read_jobs(struct run *r, int fd, struct ww_err *err)
 {
-	struct ww_str line = WW_STR_INIT(MAX_LINE_BYTES);
+	ww_auto_str line = WW_STR_INIT(MAX_LINE_BYTES);
 	char block[65536];
 	int64_t number = 1;
 	ssize_t n = 0;
@@ -219,7 +216,6 @@ static enum ww_rc read_jobs(struct run *r, int fd, struct ww_err *err)
 	else if (!ww_cmd_interrupted)
 		rc = end_line(r, &line, number, err);
 out:
-	ww_str_release(&line);
 	return rc == WW_ERR_INTERRUPTED ? WW_OK : rc;
 }
 

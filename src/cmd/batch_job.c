@@ -43,12 +43,10 @@ static enum ww_rc read_word(
 			*out = i;
 			return WW_OK;
 		}
-	struct ww_str list = WW_STR_INIT(256);
+	ww_auto_str list = WW_STR_INIT(256);
 	for (int i = 0; i < n; i++)
 		ww_str_addf(&list, "%s\"%s\"", !i ? "" : i + 1 < n ? ", " : " or ", words[i]);
-	enum ww_rc rc = ww_err_set(err, WW_ERR_USAGE, "%s's \"%s\" is not %s", what, key, list.p);
-	ww_str_release(&list);
-	return rc;
+	return ww_err_set(err, WW_ERR_USAGE, "%s's \"%s\" is not %s", what, key, list.p);
 }
 
 static enum ww_rc read_seconds(
@@ -93,16 +91,13 @@ static enum ww_rc take_inline(const json_t *s, enum ww_target want, struct ww_so
 {
 	static const char *const parts[] = { "kernels", "plan" };
 	const char *kernels, *plan;
-	enum ww_rc rc;
-	WW_TRY(check_members(s, parts, 2, "the job's solution", err));
-	WW_TRY(ww_json_get_str(s, "kernels", "the job's solution", &kernels, err));
-	WW_TRY(ww_json_get_str(s, "plan", "the job's solution", &plan, err));
+	WW_CHECK(check_members(s, parts, 2, "the job's solution", err));
+	WW_CHECK(ww_json_get_str(s, "kernels", "the job's solution", &kernels, err));
+	WW_CHECK(ww_json_get_str(s, "plan", "the job's solution", &plan, err));
 	if (!want)
-		rc = ww_err_set(err, WW_ERR_USAGE, "a solution that is given as text needs a \"target\"");
+		return ww_err_set(err, WW_ERR_USAGE, "a solution that is given as text needs a \"target\"");
 	else if (strlen(kernels) > WW_SOLUTION_MAX_BYTES || strlen(plan) > WW_SOLUTION_MAX_BYTES)
-		rc = ww_err_set(err, WW_ERR_USAGE, "a part of the solution is larger than %d bytes", WW_SOLUTION_MAX_BYTES);
-	if (rc != WW_OK)
-		goto out;
+		return ww_err_set(err, WW_ERR_USAGE, "a part of the solution is larger than %d bytes", WW_SOLUTION_MAX_BYTES);
 	ww_str_init(&f->device, WW_SOLUTION_MAX_BYTES);
 	ww_str_init(&f->plan, WW_SOLUTION_MAX_BYTES);
 	ww_str_adds(&f->device, kernels);
@@ -113,13 +108,12 @@ static enum ww_rc take_inline(const json_t *s, enum ww_target want, struct ww_so
 		.device_bytes = f->device.len,
 		.plan_bytes = f->plan.len,
 		.form = WW_FORM_PLAN };
-out:
-	return rc;
+	return WW_OK;
 }
 
 static void make_key(const struct ww_batch_job *job, char key[65])
 {
-	struct ww_str s = WW_STR_INIT(1024);
+	ww_auto_str s = WW_STR_INIT(1024);
 	char solution[65], baseline[65] = "";
 	ww_solution_id(&job->files.solution, solution);
 	if (job->has_baseline)
@@ -127,42 +121,37 @@ static void make_key(const struct ww_batch_job *job, char key[65])
 	ww_str_addf(&s, "1 %s %s %d %d %u %d %.17g %.17g %s", job->task.id, solution, (int)job->opts.target,
 		(int)job->opts.rule, job->opts.baselines, (int)job->depth, job->opts.max_run_s, job->opts.max_time_s, baseline);
 	ww_hash_hex(s.p, s.len, key);
-	ww_str_release(&s);
 }
 
 static enum ww_rc fill(const json_t *o, struct ww_batch_job *job, struct ww_err *err)
 {
 	const char *task, *baseline;
 	enum ww_target want;
-	enum ww_rc rc;
-	WW_TRY(check_members(o, members, WW_ARRAY_LEN(members), what, err));
-	WW_TRY(ww_json_get_str(o, "task", what, &task, err));
-	WW_TRY(read_options(o, job, &want, err));
-	WW_TRY(ww_task_load(&job->task, task, err));
+	WW_CHECK(check_members(o, members, WW_ARRAY_LEN(members), what, err));
+	WW_CHECK(ww_json_get_str(o, "task", what, &task, err));
+	WW_CHECK(read_options(o, job, &want, err));
+	WW_CHECK(ww_task_load(&job->task, task, err));
 	const json_t *solution = json_object_get(o, "solution");
 	if (json_is_string(solution))
-		WW_TRY(ww_solution_load(&job->files, json_string_value(solution), want, err));
+		WW_CHECK(ww_solution_load(&job->files, json_string_value(solution), want, err));
 	else if (json_is_object(solution))
-		WW_TRY(take_inline(solution, want, &job->files, err));
+		WW_CHECK(take_inline(solution, want, &job->files, err));
 	else
-		rc = ww_err_set(
+		return ww_err_set(
 			err, WW_ERR_USAGE, "%s has no \"solution\": a path, or an object with \"kernels\" and \"plan\"", what);
-	if (rc != WW_OK)
-		goto out;
 	job->opts.target = job->files.target;
 	if (json_object_get(o, "baseline")) {
-		WW_TRY(ww_json_get_str(o, "baseline", what, &baseline, err));
-		WW_TRY(ww_solution_load(&job->baseline, baseline, job->opts.target, err));
+		WW_CHECK(ww_json_get_str(o, "baseline", what, &baseline, err));
+		WW_CHECK(ww_solution_load(&job->baseline, baseline, job->opts.target, err));
 		job->has_baseline = 1;
 	}
-out:
-	return rc;
+	return WW_OK;
 }
 
 enum ww_rc ww_cmd_batch_parse(const struct ww_cmd_batch *o, const char *text, size_t n, int64_t line, json_t **id,
 	struct ww_batch_job *job, char key[65], struct ww_err *err)
 {
-	json_t *parsed = NULL;
+	json_auto_t *parsed = NULL;
 	enum ww_rc rc = ww_json_parse(text, n, what, &parsed, err);
 
 	job->opts = o->opts;
@@ -176,7 +165,6 @@ enum ww_rc ww_cmd_batch_parse(const struct ww_cmd_batch *o, const char *text, si
 		rc = ww_err_set(err, WW_ERR_USAGE, "a job's id is a text or an integer");
 	else if (rc == WW_OK && (rc = fill(parsed, job, err)) == WW_OK)
 		make_key(job, key);
-	json_decref(parsed);
 	if (rc != WW_OK && ww_rc_exit(rc) != 2 && rc != WW_ERR_NOMEM) {
 		err->rc = rc = WW_ERR_USAGE; /* unreadable, cut, too large: the line's fault */
 	}

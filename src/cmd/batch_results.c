@@ -39,8 +39,8 @@ static void name_of(const json_t *id, const char *key, struct ww_str *out)
 static int note(struct ww_results *r, const char *line, size_t n)
 {
 	struct ww_err err = WW_ERR_INIT;
-	struct ww_str name = WW_STR_INIT(65536);
-	json_t *o = NULL;
+	ww_auto_str name = WW_STR_INIT(65536);
+	json_auto_t *o = NULL;
 	if (ww_json_parse(line, n, "a result", &o, &err) != WW_OK)
 		return 0;
 	const json_t *id = json_object_get(o, "id"), *verdict = json_object_get(o, "verdict");
@@ -50,8 +50,6 @@ static int note(struct ww_results *r, const char *line, size_t n)
 		name_of(id, key, &name);
 		json_object_set_new(r->finished, name.p, json_boolean(ww_json_bool(verdict, "correct", 0)));
 	}
-	ww_str_release(&name);
-	json_decref(o);
 	return good;
 }
 
@@ -156,10 +154,9 @@ void ww_results_close(struct ww_results *r)
 
 int ww_results_have(const struct ww_results *r, const json_t *id, const char *key)
 {
-	struct ww_str name = WW_STR_INIT(65536);
+	ww_auto_str name = WW_STR_INIT(65536);
 	name_of(id, key, &name);
 	const json_t *found = json_object_get(r->finished, name.p);
-	ww_str_release(&name);
 	return found ? json_is_true(found) : -1;
 }
 
@@ -168,7 +165,7 @@ enum ww_rc ww_results_append(struct ww_results *r, const char *line, size_t n, s
 	if (r->fd < 0)
 		return WW_OK;
 	off_t start = lseek(r->fd, 0, SEEK_CUR);
-	struct ww_str whole = WW_STR_INIT(n + 1);
+	ww_auto_str whole = WW_STR_INIT(n + 1);
 	enum ww_rc rc = WW_OK;
 	ww_str_add(&whole, line, n);
 	ww_str_addc(&whole, '\n');
@@ -186,6 +183,5 @@ enum ww_rc ww_results_append(struct ww_results *r, const char *line, size_t n, s
 		rc = ww_err_errno(err, WW_ERR_IO, "cannot write to %s", r->path);
 	if (rc != WW_OK && start >= 0 && (ftruncate(r->fd, start) || lseek(r->fd, start, SEEK_SET) < 0))
 		ww_fd_close(&r->fd); /* a line after the cut one could not be told from it */
-	ww_str_release(&whole);
 	return rc;
 }

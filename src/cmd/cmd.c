@@ -16,10 +16,9 @@ int ww_cmd_reader_gone(void)
 /* An error may quote a task, a record or a policy. */
 static void say_line(const char *text)
 {
-	struct ww_str line = WW_STR_INIT(2 * sizeof(((struct ww_err *)0)->msg));
+	ww_auto_str line = WW_STR_INIT(2 * sizeof(((struct ww_err *)0)->msg));
 	ww_str_add_line(&line, text, line.max);
 	fprintf(stderr, "warpwright: %s\n", line.p);
-	ww_str_release(&line);
 }
 
 int ww_cmd_say(const struct ww_err *err)
@@ -31,11 +30,10 @@ int ww_cmd_say(const struct ww_err *err)
 
 void ww_cmd_print_json(json_t *v)
 {
-	struct ww_str text = WW_STR_INIT((size_t)1 << 30);
+	ww_auto_str text = WW_STR_INIT((size_t)1 << 30);
 	ww_json_add(&text, v);
 	ww_str_addc(&text, '\n');
 	fwrite(text.p, 1, text.len, stdout);
-	ww_str_release(&text);
 	json_decref(v);
 }
 

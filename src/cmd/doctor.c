@@ -49,7 +49,7 @@ static struct part *add(struct report *r, const char *name, int needs, const cha
 static void found_at(struct part *p, const char *version, const char *path, const char *note)
 {
 	char dir[PATH_MAX], real[PATH_MAX], tidy[2 * PATH_MAX];
-	struct ww_str word = WW_STR_INIT(3 * PATH_MAX);
+	ww_auto_str word = WW_STR_INIT(3 * PATH_MAX);
 	const char *slash = strrchr(path, '/');
 	snprintf(tidy, sizeof(tidy), "%s", path);
 	snprintf(dir, sizeof(dir), "%.*s", slash ? (int)(slash - path) : 0, path);
@@ -58,7 +58,6 @@ static void found_at(struct part *p, const char *version, const char *path, cons
 	ww_str_add_shell(&word, tidy);
 	snprintf(
 		p->found, sizeof(p->found), "%s%s%s%s%s", version, *version ? " (" : "", word.p, note, *version ? ")" : "");
-	ww_str_release(&word);
 }
 
 /* ---- Compilers and sandbox --------------------------------------------------------------------------------------- */
@@ -251,14 +250,13 @@ static void check_room(struct report *r)
 	const double gib = 1 << 30;
 	struct part *p = add(r, "disk", 0, "runs and caches: they may run out of space", "df -h .");
 	int have_cache = ww_fs_cache_dir(cache, &err) == WW_OK;
-	struct ww_str where = WW_STR_INIT(3 * PATH_MAX);
+	ww_auto_str where = WW_STR_INIT(3 * PATH_MAX);
 	uint64_t there = have_cache ? ww_host_free_bytes(cache) : 0;
 	p->ok = here >= (uint64_t)1 << 30 && there >= (uint64_t)1 << 30;
 	if (have_cache)
 		ww_str_add_shell(&where, cache);
 	snprintf(p->found, sizeof(p->found), "%.1f GiB free here, %.1f GiB for the cache (%.800s)", (double)here / gib,
 		(double)there / gib, have_cache ? where.p : "no cache directory");
-	ww_str_release(&where);
 	p = add(r, "memory", 0, "large tasks: the reference worker needs about 4 GiB", "free -h");
 	p->ok = available >= (uint64_t)4 << 30;
 	snprintf(p->found, sizeof(p->found), "%.1f GiB, %.1f available", (double)memory / gib, (double)available / gib);
@@ -287,7 +285,7 @@ static void print_text(const struct report *r)
 
 static void print_json(const struct report *r)
 {
-	struct ww_str text = WW_STR_INIT(1 << 16);
+	ww_auto_str text = WW_STR_INIT(1 << 16);
 	json_t *parts = json_array();
 	for (int i = 0; i < r->n; i++) {
 		const struct part *p = &r->parts[i];
@@ -302,7 +300,6 @@ static void print_json(const struct report *r)
 		usable(r, NEEDS_CPU), "cuda", usable(r, NEEDS_CUDA));
 	ww_json_add_pretty(&text, all);
 	puts(text.p);
-	ww_str_release(&text);
 	json_decref(all);
 }
 
@@ -316,7 +313,7 @@ static int doctor(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 {
 	struct report r = { .n = 0 };
 	char python[PATH_MAX] = "";
-	struct ww_str setup = WW_STR_INIT(sizeof(r.parts[0].mend) - 1);
+	ww_auto_str setup = WW_STR_INIT(sizeof(r.parts[0].mend) - 1);
 	(void)cmd, (void)argc, (void)argv;
 	ww_ref_python_mend(&setup);
 	check_program(&r, "C compiler", "cc", NEEDS_CPU, "the cpu target, and building exports", APT "build-essential");
@@ -334,7 +331,6 @@ static int doctor(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 	check_cudalib(&r, "cuDNN", ww_cudalib_cudnn, python, "nvidia_cudnn", 0,
 		"convolution library nodes on the cuda target", setup.p);
 	check_room(&r);
-	ww_str_release(&setup);
 	if (((struct options *)values)->json)
 		print_json(&r);
 	else

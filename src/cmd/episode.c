@@ -114,22 +114,19 @@ static json_t *summary_json(const struct ww_episode *e)
 static enum ww_rc show_one(struct visit *w, const char *path, const struct ww_episode *e, struct ww_err *err)
 {
 	const struct values *v = w->v;
-	struct ww_str text = WW_STR_INIT((size_t)1 << 30);
+	ww_auto_str text = WW_STR_INIT((size_t)1 << 30);
 	struct ww_episode_show how = { isatty(STDOUT_FILENO) && !getenv("NO_COLOR"), v->full };
 	(void)path;
 	if (v->json) {
-		json_t *o = summary_json(e);
+		json_auto_t *o = summary_json(e);
 		ww_json_add_pretty(&text, o);
 		ww_str_addc(&text, '\n');
-		json_decref(o);
 	} else if (v->html) {
 		ww_episode_html(e, &text);
 	} else {
 		ww_episode_text(e, &how, &text);
 	}
-	enum ww_rc rc = put_text(v->html && !v->json ? v->output : NULL, &text, err);
-	ww_str_release(&text);
-	return rc;
+	return put_text(v->html && !v->json ? v->output : NULL, &text, err);
 }
 
 static enum ww_rc only_one(struct visit *w, const char *path, const struct ww_episode *e, struct ww_err *err)
@@ -158,23 +155,21 @@ static enum ww_rc count_one(struct visit *w, const char *path, const struct ww_e
 
 static enum ww_rc run_stats(struct visit *w, char **paths, int n, struct ww_err *err)
 {
-	struct ww_str text = WW_STR_INIT(16 << 20);
+	ww_auto_str text = WW_STR_INIT(16 << 20);
 	w->each = count_one;
 	if (!(w->stats = ww_episode_stats_new()))
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 	enum ww_rc rc = visit_all(w, paths, n, err);
 	if (rc == WW_OK && w->v->json) {
-		json_t *o = ww_episode_stats_json(w->stats);
+		json_auto_t *o = ww_episode_stats_json(w->stats);
 		ww_json_add_pretty(&text, o);
 		ww_str_addc(&text, '\n');
-		json_decref(o);
 	} else if (rc == WW_OK) {
 		ww_episode_stats_text(w->stats, &text);
 	}
 	if (rc == WW_OK)
 		rc = put_text(NULL, &text, err);
 	ww_episode_stats_free(w->stats);
-	ww_str_release(&text);
 	return rc;
 }
 
@@ -182,7 +177,7 @@ static enum ww_rc run_stats(struct visit *w, char **paths, int n, struct ww_err 
 
 static enum ww_rc export_one(struct visit *w, const char *path, const struct ww_episode *e, struct ww_err *err)
 {
-	struct ww_str line = WW_STR_INIT((size_t)1 << 30);
+	ww_auto_str line = WW_STR_INIT((size_t)1 << 30);
 	if (!e->ended || e->end.reward_final < w->v->min_reward) {
 		w->left_out++;
 		return WW_OK;
@@ -195,7 +190,6 @@ static enum ww_rc export_one(struct visit *w, const char *path, const struct ww_
 	ww_str_addc(&line, '\n');
 	json_decref(o);
 	int ok = !line.cut && line.len > 2 && fwrite(line.p, 1, line.len, w->to) == line.len;
-	ww_str_release(&line);
 	w->written++;
 	return ok ? WW_OK : ww_err_errno(err, WW_ERR_IO, "cannot write the conversation of %s", path);
 }

@@ -59,13 +59,11 @@ static int read_verdict(const char *dir, const struct ww_solution *s, struct ww_
 {
 	char path[PATH_MAX], id[65];
 	struct ww_err err = WW_ERR_INIT;
-	json_t *o = NULL;
+	json_auto_t *o = NULL;
 	if (ww_fs_join(path, dir, "verdict.json", &err) != WW_OK || ww_json_read_file(path, 1 << 20, &o, &err) != WW_OK)
 		return 0;
 	ww_solution_id(s, id);
-	int ok = ww_verdict_from_json(o, v, &err) == WW_OK && !strcmp(v->solution_id, id);
-	json_decref(o);
-	return ok;
+	return ww_verdict_from_json(o, v, &err) == WW_OK && !strcmp(v->solution_id, id);
 }
 
 /* The copy in DIR is called task.py; what the user called it stands in the episode, and names the export. */

@@ -94,7 +94,7 @@ static void add_tensors(struct ww_str *s, const json_t *graph, const char *key, 
 
 static void add_node(struct ww_str *s, const json_t *n)
 {
-	struct ww_str call = WW_STR_INIT(4096);
+	ww_auto_str call = WW_STR_INIT(4096);
 	const json_t *args = json_object_get(n, "args"), *kwargs = json_object_get(n, "kwargs"), *v;
 	const char *key;
 	size_t i;
@@ -120,7 +120,6 @@ static void add_node(struct ww_str *s, const json_t *n)
 		add_count(s, ww_json_num(n, "flops", 0), "flop");
 	}
 	ww_str_adds(s, "\n");
-	ww_str_release(&call);
 }
 
 static void add_device(struct ww_str *s, const struct ww_ref_info *info, const struct ww_ref_peaks *peaks)
@@ -212,7 +211,7 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 	char name[96];
 	struct ww_cached_graph known = { .graph = NULL };
 	json_t *all = NULL;
-	struct ww_str out = WW_STR_INIT(64 << 20);
+	ww_auto_str out = WW_STR_INIT(64 << 20);
 	struct ww_ref_opts o = { .device = (int)v->judging.device,
 		.threads = (int)v->judging.threads,
 		.bandwidth = 1,
@@ -243,7 +242,6 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 	fwrite(out.p, 1, out.len, stdout);
 out:
 	ww_progress_free(p);
-	ww_str_release(&out);
 	json_decref(all);
 	json_decref(known.graph);
 	ww_ref_close(r);

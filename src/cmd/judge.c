@@ -71,10 +71,9 @@ static void print_us(double us)
 
 static void print_flags(const struct ww_verdict *v)
 {
-	struct ww_str text = WW_STR_INIT(8192);
+	ww_auto_str text = WW_STR_INIT(8192);
 	ww_verdict_add_flags(v, "flag       ", &text);
 	fputs(text.p, stdout);
-	ww_str_release(&text);
 }
 
 static void print_baseline(const struct ww_verdict *v, enum ww_baseline b)
@@ -129,13 +128,12 @@ static void print_verdict(const struct ww_verdict *v)
 
 static enum ww_rc show_plan(struct ww_judge_task *t, const struct ww_solution *s, int json, int *ok, struct ww_err *err)
 {
-	struct ww_str out = WW_STR_INIT(4 << 20);
+	ww_auto_str out = WW_STR_INIT(4 << 20);
 	enum ww_rc rc = ww_judge_show_plan(t, s, &out, ok, err);
 	if (rc == WW_OK && json)
 		ww_cmd_print_json(json_pack("{s:b, s:s}", "ok", *ok, *ok ? "plan" : "diagnostics", out.p));
 	else if (rc == WW_OK)
 		fputs(out.p, stdout);
-	ww_str_release(&out);
 	return rc;
 }
 
@@ -212,7 +210,7 @@ static int run_batch(const struct values *v, const char *jobs)
 /* A directory of tasks and a directory of kernels as KernelBench writes it: a batch. */
 static int run_kernelbench(const struct values *v, const char *tasks, const char *kernels)
 {
-	struct ww_str lines = WW_STR_INIT(256 << 20);
+	ww_auto_str lines = WW_STR_INIT(256 << 20);
 	struct ww_err err = WW_ERR_INIT;
 	char path[64];
 	int n = 0, fd = -1, code;
@@ -224,7 +222,6 @@ static int run_kernelbench(const struct values *v, const char *tasks, const char
 	code = rc == WW_OK ? run_batch(v, path) : ww_cmd_fail(&err);
 	if (fd >= 0)
 		close(fd);
-	ww_str_release(&lines);
 	return code;
 }
 

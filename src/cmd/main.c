@@ -39,7 +39,7 @@ static void add_command(struct ww_str *out, const char *name, const char *summar
 
 static void print_commands(FILE *to)
 {
-	struct ww_str text = WW_STR_INIT(65536);
+	ww_auto_str text = WW_STR_INIT(65536);
 	ww_str_adds(&text,
 		"usage: warpwright COMMAND [options] [arguments]\n\n"
 		"A PyTorch module in, a proven faster kernel out.\n\ncommands:\n");
@@ -50,15 +50,13 @@ static void print_commands(FILE *to)
 		"`warpwright version` prints the version; every command has --json.\n"
 		"exit codes: 0 ok, 1 negative verdict, 2 usage, 3 infrastructure\n");
 	fputs(text.p, to);
-	ww_str_release(&text);
 }
 
 static int print_help(const struct ww_cmd *cmd)
 {
-	struct ww_str help = WW_STR_INIT(65536);
+	ww_auto_str help = WW_STR_INIT(65536);
 	ww_opt_help(cmd, &help);
 	fputs(help.p, stdout);
-	ww_str_release(&help);
 	return 0;
 }
 
@@ -76,14 +74,12 @@ static int run_command(const struct ww_cmd *cmd, int argc, char **argv)
 	struct ww_err err = WW_ERR_INIT;
 	if (has_word(argc, argv, "-h", "--help"))
 		return print_help(cmd);
-	void *values = calloc(1, cmd->values_size ? cmd->values_size : 1);
+	ww_auto_free void *values = calloc(1, cmd->values_size ? cmd->values_size : 1);
 	if (!values)
 		return 3;
 	int rest = 0;
-	int code = ww_opt_parse(cmd, argc, argv, values, &rest, &err) == WW_OK ? cmd->run(cmd, values, rest, argv)
-																		   : ww_cmd_fail(&err);
-	free(values);
-	return code;
+	return ww_opt_parse(cmd, argc, argv, values, &rest, &err) == WW_OK ? cmd->run(cmd, values, rest, argv)
+																	   : ww_cmd_fail(&err);
 }
 
 static const struct ww_cmd *find_command(const char *name)

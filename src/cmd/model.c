@@ -196,7 +196,7 @@ static enum ww_rc ids_of_array(const char *path, const struct ww_str *text, stru
 static enum ww_rc read_ids(const struct ww_model_values *v, const char *dir, const char *path, struct ww_ids *ids,
 	size_t *bytes, struct ww_err *err)
 {
-	struct ww_str text = WW_STR_INIT(SCORE_FILE_MAX);
+	ww_auto_str text = WW_STR_INIT(SCORE_FILE_MAX);
 	struct ww_tok *t = NULL;
 	enum ww_rc rc;
 	WW_TRY(ww_fs_read(path, SCORE_FILE_MAX, &text, err));
@@ -211,7 +211,6 @@ static enum ww_rc read_ids(const struct ww_model_values *v, const char *dir, con
 		rc = ww_err_set(err, WW_ERR_USAGE, "%s has fewer than two tokens: nothing to score", path);
 out:
 	ww_tok_free(t);
-	ww_str_release(&text);
 	return rc;
 }
 

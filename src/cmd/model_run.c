@@ -31,22 +31,17 @@ static enum ww_rc prompt_ids(const struct ww_model_values *v, struct ww_tok *t, 
 	int32_t *end, struct ww_err *err)
 {
 	enum ww_chat_format f;
-	struct ww_chat c;
+	WW_AUTO(ww_chat_release) struct ww_chat c;
+	ww_chat_init(&c, PROMPT_MAX_BYTES);
 	*end = -1;
 	if (!v->chat)
 		return ww_tok_encode(t, prompt, strlen(prompt), 1, 1, ids, err);
-	ww_chat_init(&c, PROMPT_MAX_BYTES);
-	json_t *messages = json_pack("[{s:s, s:s}]", "role", "user", "content", prompt);
-	enum ww_rc rc = messages ? ww_chat_detect(t, &f, err) : ww_err_set(err, WW_ERR_USAGE, "the prompt is not UTF-8");
-	if (rc == WW_OK)
-		rc = ww_chat_render(f, messages, NULL, 1, &c, err);
-	if (rc == WW_OK)
-		rc = ww_chat_encode(t, &c, ids, NULL, err);
-	if (rc == WW_OK)
-		*end = ww_chat_end_id(t, f);
-	json_decref(messages);
-	ww_chat_release(&c);
-	return rc;
+	json_auto_t *messages = json_pack("[{s:s, s:s}]", "role", "user", "content", prompt);
+	WW_CHECK(messages ? ww_chat_detect(t, &f, err) : ww_err_set(err, WW_ERR_USAGE, "the prompt is not UTF-8"));
+	WW_CHECK(ww_chat_render(f, messages, NULL, 1, &c, err));
+	WW_CHECK(ww_chat_encode(t, &c, ids, NULL, err));
+	*end = ww_chat_end_id(t, f);
+	return WW_OK;
 }
 
 static void print_answer(const struct output *o, const struct ww_engine_answer *a, size_t prompt_n, double open_s)

@@ -335,7 +335,7 @@ static void take_last_text(struct run *r)
 static void print_summary(struct run *r)
 {
 	struct ww_summary *s = &r->summary;
-	struct ww_str text = WW_STR_INIT(1 << 20);
+	ww_auto_str text = WW_STR_INIT(1 << 20);
 	char verdict[PATH_MAX];
 	struct ww_err ignored;
 	take_last_text(r);
@@ -354,15 +354,13 @@ static void print_summary(struct run *r)
 	s->budget = r->budget;
 	s->last_text = r->last_text;
 	if (r->o->json) {
-		json_t *o = ww_summary_json(s);
+		json_auto_t *o = ww_summary_json(s);
 		ww_json_add_pretty(&text, o);
 		ww_str_addc(&text, '\n');
-		json_decref(o);
 	} else {
 		ww_summary_text(s, &text);
 	}
 	fwrite(text.p, 1, text.len, stdout);
-	ww_str_release(&text);
 }
 
 static enum ww_rc work(struct run *r, struct ww_err *err)

@@ -30,7 +30,7 @@ static const struct ww_opt opts[] = { WW_OPTS_WHERE(struct values, judging),
 
 static void print(const json_t *profile, int json)
 {
-	struct ww_str s = WW_STR_INIT(64 << 20);
+	ww_auto_str s = WW_STR_INIT(64 << 20);
 	if (json) {
 		ww_json_add(&s, profile);
 		ww_str_addc(&s, '\n');
@@ -38,7 +38,6 @@ static void print(const json_t *profile, int json)
 		ww_profile_text(profile, &s);
 	}
 	fputs(s.p, stdout);
-	ww_str_release(&s);
 }
 
 static enum ww_rc profile(const struct values *v, enum ww_target target, const struct ww_task *task,
@@ -48,7 +47,7 @@ static enum ww_rc profile(const struct values *v, enum ww_target target, const s
 	struct ww_progress *p = ww_progress_new(stderr);
 	struct ww_judge *j = NULL;
 	struct ww_judge_task *t = NULL;
-	json_t *made = NULL;
+	json_auto_t *made = NULL;
 	enum ww_rc rc;
 
 	WW_TRY(ww_judging_opts(&v->judging, &o, err));
@@ -67,7 +66,6 @@ static enum ww_rc profile(const struct values *v, enum ww_target target, const s
 	*ok = ww_profile_ok(made);
 out:
 	ww_progress_free(p);
-	json_decref(made);
 	ww_judge_task_close(t);
 	ww_judge_close(j);
 	return rc;

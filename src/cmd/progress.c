@@ -59,18 +59,17 @@ static size_t cut_to(const char *text, int columns)
 
 static void add_budget(const struct ww_progress *p, struct ww_str *line, const char *before)
 {
-	struct ww_str used = WW_STR_INIT(256);
+	ww_auto_str used = WW_STR_INIT(256);
 	if (p->budget)
 		ww_budget_text(p->budget, &used);
 	if (used.len)
 		ww_str_addf(line, "%s%s", before, used.p);
-	ww_str_release(&used);
 }
 
 static void draw(struct ww_progress *p)
 {
 	struct winsize w = { .ws_col = 80 };
-	struct ww_str line = WW_STR_INIT(1024);
+	ww_auto_str line = WW_STR_INIT(1024);
 	if (p->hidden)
 		return;
 	ioctl(fileno(p->to), TIOCGWINSZ, &w);
@@ -86,7 +85,6 @@ static void draw(struct ww_progress *p)
 		ww_str_addf(&line, "  (%s)", p->what.p);
 	fprintf(p->to, "\r%.*s\033[K", (int)cut_to(line.p, (w.ws_col ? w.ws_col : 80) - 1), line.p);
 	fflush(p->to);
-	ww_str_release(&line);
 }
 
 static void name_long_step(struct ww_progress *p)
@@ -181,7 +179,7 @@ static void print_line(struct ww_progress *p, const char *text)
 
 void ww_progress_say(struct ww_progress *p, const char *fmt, ...)
 {
-	struct ww_str line = WW_STR_INIT(4096);
+	ww_auto_str line = WW_STR_INIT(4096);
 	va_list ap;
 	va_start(ap, fmt);
 	ww_str_vaddf(&line, fmt, ap);
@@ -189,7 +187,6 @@ void ww_progress_say(struct ww_progress *p, const char *fmt, ...)
 	pthread_mutex_lock(&p->lock);
 	print_line(p, line.p);
 	pthread_mutex_unlock(&p->lock);
-	ww_str_release(&line);
 }
 
 static void set(struct ww_str *s, const char *text)
@@ -227,7 +224,7 @@ static int is_best_of_all(struct ww_progress *p, const struct ww_agent_event *e)
 
 static void on_verdict(struct ww_progress *p, const struct ww_agent_event *e)
 {
-	struct ww_str line = WW_STR_INIT(1024);
+	ww_auto_str line = WW_STR_INIT(1024);
 	int is_best = is_best_of_all(p, e);
 	if (is_best) {
 		ww_str_reset(&p->best);
@@ -243,13 +240,12 @@ static void on_verdict(struct ww_progress *p, const struct ww_agent_event *e)
 		ww_str_adds(&line, "  (best so far)");
 	if (!p->live)
 		print_line(p, line.p);
-	ww_str_release(&line);
 }
 
 /* What was said, or at least what it cost. */
 static void on_said(struct ww_progress *p, const struct ww_agent_event *e)
 {
-	struct ww_str line = WW_STR_INIT(1024), used = WW_STR_INIT(256);
+	ww_auto_str line = WW_STR_INIT(1024), used = WW_STR_INIT(256);
 	add_budget(p, &used, "");
 	if (*e->text)
 		set(&p->what, e->text);
@@ -257,8 +253,6 @@ static void on_said(struct ww_progress *p, const struct ww_agent_event *e)
 	ww_str_addf(&line, "%s%s%s%s", e->text, used.len ? "  (" : "", used.p, used.len ? ")" : "");
 	if (!p->live && (*e->text || used.len))
 		print_line(p, line.p);
-	ww_str_release(&line);
-	ww_str_release(&used);
 }
 
 void ww_progress_watch(struct ww_progress *p, struct ww_budget *b)

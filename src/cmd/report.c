@@ -34,7 +34,7 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 {
 	const struct values *v = values;
 	struct ww_err err = WW_ERR_INIT;
-	struct ww_str html = WW_STR_INIT(REPORT_MAX);
+	ww_auto_str html = WW_STR_INIT(REPORT_MAX);
 	(void)cmd, (void)argc;
 	enum ww_rc rc = make_page(argv[0], &html, &err);
 	if (rc == WW_OK)
@@ -43,7 +43,6 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 		ww_cmd_print_json(json_pack("{s:s, s:I}", "written", v->output, "bytes", (json_int_t)html.len));
 	else if (rc == WW_OK)
 		printf("%s: %zu bytes\n", v->output, html.len);
-	ww_str_release(&html);
 	return rc == WW_OK ? 0 : ww_cmd_fail(&err);
 }
 

@@ -97,12 +97,11 @@ out:
 
 json_t *ww_rundir_command(void)
 {
-	struct ww_str text = WW_STR_INIT(1 << 16);
+	ww_auto_str text = WW_STR_INIT(1 << 16);
 	struct ww_err ignored;
 	json_t *words = json_array();
 	if (ww_fs_read("/proc/self/cmdline", 1 << 16, &text, &ignored) == WW_OK)
 		for (const char *p = text.p; p < text.p + text.len; p += strlen(p) + 1)
 			json_array_append_new(words, json_string(p)); /* one that is not UTF-8 is left out */
-	ww_str_release(&text);
 	return words;
 }

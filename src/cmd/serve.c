@@ -79,22 +79,19 @@ struct server {
 static enum ww_rc read_token(struct server *s, struct ww_err *err)
 {
 	const char *found = ww_key_find("WARPWRIGHT_TOKEN");
-	enum ww_rc rc = WW_OK;
 	if (!s->v->token_file) {
 		ww_str_adds(&s->token, found ? found : "");
 		return WW_OK;
 	}
-	struct ww_str text = WW_STR_INIT(TOKEN_BYTES);
-	WW_TRY(ww_fs_read(s->v->token_file, TOKEN_BYTES, &text, err));
+	ww_auto_str text = WW_STR_INIT(TOKEN_BYTES);
+	WW_CHECK(ww_fs_read(s->v->token_file, TOKEN_BYTES, &text, err));
 	size_t from = strspn(text.p, " \t\r\n"), n = strcspn(text.p + from, " \t\r\n");
 	ww_str_add(&s->token, text.p + from, n);
 	if (!n)
-		rc = ww_err_set(err, WW_ERR_USAGE, "%s holds no token", s->v->token_file);
+		return ww_err_set(err, WW_ERR_USAGE, "%s holds no token", s->v->token_file);
 	else if (strlen(text.p) != text.len) /* it would end the token early */
-		rc = ww_err_set(err, WW_ERR_USAGE, "%s holds a NUL, which no token may", s->v->token_file);
-out:
-	ww_str_release(&text);
-	return rc;
+		return ww_err_set(err, WW_ERR_USAGE, "%s holds a NUL, which no token may", s->v->token_file);
+	return WW_OK;
 }
 
 static void on_stop(void *ctx)
@@ -138,12 +135,11 @@ static enum ww_rc open_models(struct server *s, struct ww_err *err)
 static enum ww_rc open_doors(struct server *s, struct ww_err *err)
 {
 	struct ww_mcp_opts mo = { .ctx = s->broker, .instructions = ww_serve_instructions, .max_running = MAX_CALLS };
-	enum ww_rc rc;
 	mo.tools = ww_serve_tools(&mo.n_tools);
-	WW_TRY(ww_mcp_new(&s->mcp, &mo, err));
+	WW_CHECK(ww_mcp_new(&s->mcp, &mo, err));
 	if (!(s->mcp_http = ww_mcp_http_new(s->mcp)))
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
-	WW_TRY(open_skill(s, err));
+	WW_CHECK(open_skill(s, err));
 	struct ww_openenv_opts oo = { .mcp = s->mcp,
 		.max_sessions = (int)s->v->max_sessions,
 		.env = { .broker = s->broker,
@@ -153,13 +149,10 @@ static enum ww_rc open_doors(struct server *s, struct ww_err *err)
 			.max_turns = (int)s->v->max_turns,
 			.max_seconds = s->v->max_seconds } };
 	if (s->v->tasks && !ww_fs_is_dir(s->v->tasks))
-		rc = ww_err_set(err, WW_ERR_USAGE, "--tasks: %s is no directory", s->v->tasks);
+		return ww_err_set(err, WW_ERR_USAGE, "--tasks: %s is no directory", s->v->tasks);
 	else if (s->v->episodes)
-		rc = ww_fs_mkdirs(s->v->episodes, err);
-	if (rc == WW_OK)
-		rc = ww_openenv_new(&s->openenv, &oo, err);
-out:
-	return rc;
+		WW_CHECK(ww_fs_mkdirs(s->v->episodes, err));
+	return ww_openenv_new(&s->openenv, &oo, err);
 }
 
 static enum ww_rc open_broker(struct server *s, struct ww_err *err)

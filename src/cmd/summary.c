@@ -28,7 +28,7 @@ static void add_number(struct ww_str *out, double us)
 static void add_row(struct ww_str *out, const char *name, const struct ww_times *t, const struct ww_ratio *device,
 	const struct ww_ratio *speedup)
 {
-	struct ww_str interval = WW_STR_INIT(64), ratio = WW_STR_INIT(64);
+	ww_auto_str interval = WW_STR_INIT(64), ratio = WW_STR_INIT(64);
 	if (device && !isnan(device->lo))
 		ww_str_addf(&interval, "[%.1f, %.1f]", device->lo, device->hi);
 	if (speedup && !isnan(speedup->mid))
@@ -38,8 +38,6 @@ static void add_row(struct ww_str *out, const char *name, const struct ww_times 
 	ww_str_addf(out, "  %-20s", interval.p);
 	add_number(out, t->call_us);
 	ww_str_addf(out, "  %s\n", ratio.p);
-	ww_str_release(&interval);
-	ww_str_release(&ratio);
 }
 
 static void add_table(const struct ww_verdict *v, struct ww_str *out)
@@ -118,12 +116,11 @@ static void add_parallel(const struct ww_summary *s, struct ww_str *out)
 
 static void add_used(const struct ww_summary *s, struct ww_str *out)
 {
-	struct ww_str used = WW_STR_INIT(256);
+	ww_auto_str used = WW_STR_INIT(256);
 	if (s->budget)
 		ww_budget_text(s->budget, &used);
 	if (used.len)
 		ww_str_addf(out, "\n  used: %s\n", used.p);
-	ww_str_release(&used);
 }
 
 static json_t *parallel_json(const struct ww_summary *s)

@@ -98,7 +98,7 @@ static enum ww_rc value_text(const char *path, const char *key, const json_t *v,
 static enum ww_rc read_recipe(
 	const struct ww_cmd *cmd, const char *path, struct ww_recipe *r, json_t *texts, struct ww_err *err)
 {
-	struct ww_str text = WW_STR_INIT(RECIPE_MAX);
+	ww_auto_str text = WW_STR_INIT(RECIPE_MAX);
 	json_t *recipe = NULL, *v;
 	const char *key;
 	enum ww_rc rc;
@@ -119,7 +119,6 @@ static enum ww_rc read_recipe(
 	}
 out:
 	json_decref(recipe);
-	ww_str_release(&text);
 	return rc;
 }
 
@@ -167,7 +166,7 @@ static void add_duration(struct ww_str *out, double seconds)
 static void on_step(void *ctx, const struct ww_train_step *r)
 {
 	struct screen *s = ctx;
-	struct ww_str line = WW_STR_INIT(512);
+	ww_auto_str line = WW_STR_INIT(512);
 	double spent = ww_seconds_since(s->start_ns);
 	s->tokens += r->tokens;
 	s->first = s->first ? s->first : r->step;
@@ -179,7 +178,6 @@ static void on_step(void *ctx, const struct ww_train_step *r)
 		r->steps, r->loss, r->lr, r->norm, (double)s->tokens / fmax(spent, 1e-9));
 	add_duration(&line, spent / (double)done * (double)(r->steps - r->step));
 	fprintf(stderr, "%s%s%s", s->live ? "\r" : "", line.p, s->live ? "\033[K" : "\n");
-	ww_str_release(&line);
 }
 
 /* ---- the command */

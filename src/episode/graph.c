@@ -65,7 +65,7 @@ static void add_tensor(struct ww_str *out, const json_t *t)
 /* "linear = aten.linear.default(x, up.weight, up.bias): float32[1024, 3072]" */
 static void add_node(struct ww_str *h, const json_t *node)
 {
-	struct ww_str line = WW_STR_INIT(4096);
+	ww_auto_str line = WW_STR_INIT(4096);
 	const char *key;
 	size_t i;
 	json_t *v;
@@ -88,7 +88,6 @@ static void add_node(struct ww_str *h, const json_t *node)
 	ww_str_adds(h, "</b>");
 	ww_page_text(h, line.p, 600);
 	ww_str_adds(h, "</div>\n");
-	ww_str_release(&line);
 }
 
 /* ---- Launches ---------------------------------------------------------------------------------------------------- */
@@ -211,7 +210,7 @@ static void add_all_nodes(struct graph_page *g)
 
 static void add_tensors(struct ww_str *h, const char *name, const json_t *list)
 {
-	struct ww_str text = WW_STR_INIT(1 << 16);
+	ww_auto_str text = WW_STR_INIT(1 << 16);
 	const json_t *t;
 	size_t i;
 	json_array_foreach((json_t *)list, i, t) {
@@ -221,7 +220,6 @@ static void add_tensors(struct ww_str *h, const char *name, const json_t *list)
 			ww_str_addf(&text, " = %s", ww_json_str(t, "ref", "?"));
 	}
 	ww_page_fact(h, name, "%s", text.p);
-	ww_str_release(&text);
 }
 
 static int count_lines(const char *list)

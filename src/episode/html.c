@@ -13,7 +13,7 @@ enum { TEXT_MAX_BYTES = 256 << 10 };
 
 static void add_call(struct ww_str *out, const struct ww_tool_call *c)
 {
-	struct ww_str title = WW_STR_INIT(400), body = WW_STR_INIT(4 << 20);
+	ww_auto_str title = WW_STR_INIT(400), body = WW_STR_INIT(4 << 20);
 	json_t *o = json_loads(c->arguments, 0, NULL), *v;
 	const char *key;
 	ww_str_addf(&title, "call %.64s", c->name);
@@ -29,8 +29,6 @@ static void add_call(struct ww_str *out, const struct ww_tool_call *c)
 	}
 	ww_page_fold(out, title.p, json_is_object(o) ? body.p : c->arguments, 0);
 	json_decref(o);
-	ww_str_release(&title);
-	ww_str_release(&body);
 }
 
 static void add_assistant(struct ww_str *out, const struct ww_episode_message *m)
@@ -65,7 +63,7 @@ static const char *answer_class(const struct ww_message *m, const struct ww_epis
 static void add_answer(struct ww_str *out, const struct ww_episode *e, const struct ww_message *m)
 {
 	const struct ww_episode_verdict *v = ww_episode_verdict_of(e, m->call_id);
-	struct ww_str title = WW_STR_INIT(600);
+	ww_auto_str title = WW_STR_INIT(600);
 	ww_str_addf(&title, "%.64s", m->tool);
 	ww_str_addf(out, "<div class=\"%s\">", answer_class(m, v));
 	if (v) {
@@ -79,7 +77,6 @@ static void add_answer(struct ww_str *out, const struct ww_episode *e, const str
 		ww_str_addf(&title, "\xe2\x80\xa2 %s: ", ww_episode_asked(v));
 		ww_episode_html_verdict_line(out, title.p, v->verdict);
 	}
-	ww_str_release(&title);
 }
 
 static void add_head(struct ww_str *out, const struct ww_episode *e)

@@ -81,7 +81,7 @@ static void measure(struct curve *c)
 static void draw_best(struct curve *c, size_t k)
 {
 	const struct ww_episode *e = &c->e[k];
-	struct ww_plot_point *at = calloc(2 * e->n_verdicts + 1, sizeof(*at));
+	ww_auto_free struct ww_plot_point *at = calloc(2 * e->n_verdicts + 1, sizeof(*at));
 	double best = NAN;
 	size_t n = 0;
 	for (size_t i = 0; at && i < e->n_verdicts; i++) {
@@ -95,12 +95,11 @@ static void draw_best(struct curve *c, size_t k)
 	if (n)
 		at[n++] = (struct ww_plot_point){ e->seconds, best };
 	ww_plot_line(&c->plot, color_of(k), at, n);
-	free(at);
 }
 
 static void draw_mark(struct curve *c, size_t k, const struct ww_episode_verdict *v)
 {
-	struct ww_str title = WW_STR_INIT(600);
+	ww_auto_str title = WW_STR_INIT(600);
 	double us = ww_episode_time_us(v->verdict) / c->unit;
 	if (isnan(us) && !failed(v))
 		return;
@@ -113,7 +112,6 @@ static void draw_mark(struct curve *c, size_t k, const struct ww_episode_verdict
 			: is_closing(v) ? WW_PLOT_RING
 							: WW_PLOT_DOT,
 		color_of(k), v->t, us, title.p);
-	ww_str_release(&title);
 }
 
 static void add_legend(struct curve *c)
@@ -231,7 +229,7 @@ static void add_times(struct ww_str *h, const json_t *v)
 
 static void add_flags(struct ww_str *h, const json_t *v)
 {
-	struct ww_str lines = WW_STR_INIT(8192);
+	ww_auto_str lines = WW_STR_INIT(8192);
 	ww_verdict_json_add_flags(v, "", &lines);
 	if (lines.len)
 		ww_str_adds(h, "<ul class=\"flags\">\n");
@@ -244,7 +242,6 @@ static void add_flags(struct ww_str *h, const json_t *v)
 	}
 	if (lines.len)
 		ww_str_adds(h, "</ul>\n");
-	ww_str_release(&lines);
 }
 
 static void add_floor(struct ww_str *h, const json_t *v)
@@ -289,13 +286,12 @@ void ww_episode_html_verdict(struct ww_str *h, const json_t *v)
 
 void ww_episode_html_verdict_line(struct ww_str *h, const char *before, const json_t *v)
 {
-	struct ww_str line = WW_STR_INIT(600);
+	ww_auto_str line = WW_STR_INIT(600);
 	ww_episode_verdict_line(v, &line);
 	ww_str_addf(h, "<p class=\"%s\">", strcmp(ww_json_str(v, "status", "?"), "ok") ? "bad" : "good");
 	ww_page_text(h, before, 200);
 	ww_page_text(h, line.p, 600);
 	ww_str_adds(h, "</p>\n");
-	ww_str_release(&line);
 }
 
 void ww_episode_html_files(struct ww_str *h, const struct ww_episode_solution *s)

@@ -191,12 +191,11 @@ static enum ww_rc get_value(const json_t *o, const char *key, char **out, struct
 static enum ww_rc read_assistant(const json_t *o, struct ww_reply *r, struct ww_err *err)
 {
 	const char *finish;
-	enum ww_rc rc;
 	if (json_object_get(o, "reasoning"))
-		WW_TRY(get_dup(o, "reasoning", &r->message.reasoning, err));
-	WW_TRY(get_value(o, "native", &r->message.native, err));
-	WW_TRY(read_calls(o, &r->message, err));
-	WW_TRY(ww_json_get_str(o, "finish", "message", &finish, err));
+		WW_CHECK(get_dup(o, "reasoning", &r->message.reasoning, err));
+	WW_CHECK(get_value(o, "native", &r->message.native, err));
+	WW_CHECK(read_calls(o, &r->message, err));
+	WW_CHECK(ww_json_get_str(o, "finish", "message", &finish, err));
 	if (!parse_finish(finish, &r->finish))
 		return ww_err_set(err, WW_ERR_PROTOCOL, "unknown finish \"%s\"", finish);
 	const json_t *usage = json_object_get(o, "usage"), *tokens = json_object_get(o, "tokens");
@@ -204,9 +203,8 @@ static enum ww_rc read_assistant(const json_t *o, struct ww_reply *r, struct ww_
 	r->completion_tokens = ww_json_int(usage, "completion_tokens", 0);
 	r->usd = ww_json_num(o, "usd", 0);
 	if (tokens)
-		rc = read_tokens(tokens, r, err);
-out:
-	return rc;
+		WW_CHECK(read_tokens(tokens, r, err));
+	return WW_OK;
 }
 
 static enum ww_rc read_tool(const json_t *o, struct ww_message *m, struct ww_err *err)
@@ -221,14 +219,13 @@ static enum ww_rc read_message(const json_t *o, struct ww_episode *e, struct ww_
 {
 	struct ww_episode_message *em = push((void **)&e->messages, &e->n_messages, sizeof(*em));
 	const char *role;
-	enum ww_rc rc;
 	if (!em)
 		return no_memory(err);
 	struct ww_message *m = &em->reply.message;
 	em->turn = (int)ww_json_int(o, "turn", 0);
 	em->t = ww_json_num(o, "t", 0);
-	WW_TRY(get_dup(o, "text", &m->text, err));
-	WW_TRY(ww_json_get_str(o, "role", "message", &role, err));
+	WW_CHECK(get_dup(o, "text", &m->text, err));
+	WW_CHECK(ww_json_get_str(o, "role", "message", &role, err));
 	size_t i = 0;
 	while (i < WW_ARRAY_LEN(role_names) && strcmp(role, role_names[i]))
 		i++;
@@ -236,11 +233,10 @@ static enum ww_rc read_message(const json_t *o, struct ww_episode *e, struct ww_
 		return ww_err_set(err, WW_ERR_PROTOCOL, "unknown role \"%s\"", role);
 	m->role = (enum ww_role)i;
 	if (m->role == WW_ROLE_ASSISTANT)
-		rc = read_assistant(o, &em->reply, err);
+		WW_CHECK(read_assistant(o, &em->reply, err));
 	if (m->role == WW_ROLE_TOOL)
-		rc = read_tool(o, m, err);
-out:
-	return rc;
+		WW_CHECK(read_tool(o, m, err));
+	return WW_OK;
 }
 
 static enum ww_rc read_solution(const json_t *o, struct ww_episode *e, struct ww_err *err)
@@ -361,15 +357,13 @@ out:
 static int parses(const char *line, size_t n)
 {
 	struct ww_err ignored;
-	json_t *o = NULL;
-	int ok = ww_json_parse(line, n, "line", &o, &ignored) == WW_OK;
-	json_decref(o);
-	return ok;
+	json_auto_t *o = NULL;
+	return ww_json_parse(line, n, "line", &o, &ignored) == WW_OK;
 }
 
 int ww_episode_read(const char *path, struct ww_episode *out, struct ww_err *err)
 {
-	struct ww_str text = WW_STR_INIT(EPISODE_MAX_BYTES);
+	ww_auto_str text = WW_STR_INIT(EPISODE_MAX_BYTES);
 	memset(out, 0, sizeof(*out));
 	enum ww_rc rc = ww_fs_read(path, EPISODE_MAX_BYTES, &text, err);
 	int number = 0;
@@ -385,7 +379,6 @@ int ww_episode_read(const char *path, struct ww_episode *out, struct ww_err *err
 	}
 	if (rc == WW_OK && !number)
 		rc = ww_err_set(err, WW_ERR_USAGE, "%s is not an episode: it has no complete line", path);
-	ww_str_release(&text);
 	if (rc != WW_OK)
 		ww_episode_release(out);
 	return rc;

@@ -117,14 +117,13 @@ static void add_solution(struct ww_str *h, const struct ww_episode_run *r)
 {
 	const struct ww_episode *e = chosen(r);
 	const struct ww_episode_solution *s = ww_episode_find_solution(e, ww_json_str(r->verdict, "solution_id", ""));
-	json_t *graph = ww_episode_graph(e);
+	json_auto_t *graph = ww_episode_graph(e);
 	ww_str_adds(h, "<h2>The graph and what was fused</h2>\n");
 	if (graph)
 		ww_episode_html_graph(h, graph, s ? ww_episode_file_text(s, "plan.c") : NULL);
 	else
 		ww_str_adds(
 			h, "<p>The policy did not ask for the graph (tool <code>inspect</code>), so it is not recorded.</p>\n");
-	json_decref(graph);
 	if (s)
 		ww_str_adds(h, "<h2>The kernels</h2>\n");
 	ww_episode_html_files(h, s);
@@ -134,19 +133,18 @@ static void add_solution(struct ww_str *h, const struct ww_episode_run *r)
 
 static void add_versions(struct ww_str *h, const json_t *versions)
 {
-	struct ww_str text = WW_STR_INIT(4096);
+	ww_auto_str text = WW_STR_INIT(4096);
 	const char *name;
 	json_t *v;
 	json_object_foreach((json_t *)versions, name, v)
 		ww_str_addf(&text, "%s%s %s", text.len ? ", " : "", name, json_is_string(v) ? json_string_value(v) : "?");
 	ww_page_fact(h, "versions", "%s", text.p);
-	ww_str_release(&text);
 }
 
 /* As a shell would read it. */
 static void add_command(struct ww_str *h, const json_t *command)
 {
-	struct ww_str text = WW_STR_INIT(4096);
+	ww_auto_str text = WW_STR_INIT(4096);
 	json_t *word;
 	size_t i;
 	json_array_foreach((json_t *)command, i, word) {
@@ -159,7 +157,6 @@ static void add_command(struct ww_str *h, const json_t *command)
 		ww_str_adds(&text, plain ? "" : "'");
 	}
 	ww_page_fact(h, "command", "%s", text.p);
-	ww_str_release(&text);
 }
 
 static void add_made(struct ww_str *h, const struct ww_episode_run *r)

@@ -185,7 +185,7 @@ json_t *ww_episode_stats_json(const struct ww_episode_stats *s)
 
 static void add_line(const struct group *g, struct ww_str *out)
 {
-	struct ww_str name = WW_STR_INIT(512), clean = WW_STR_INIT(38);
+	ww_auto_str name = WW_STR_INIT(512), clean = WW_STR_INIT(38);
 	if (g->policy)
 		ww_str_addf(&name, "%s, %s", g->policy, g->target);
 	else
@@ -195,8 +195,6 @@ static void add_line(const struct group *g, struct ww_str *out)
 		(long long)g->episodes, (long long)g->ended, (long long)g->final[0], (long long)g->final[1],
 		(long long)g->final[2], (long long)g->final[3], mean(g->sum_final, g->ended), mean(g->sum_best, g->ended),
 		mean((double)g->turns, g->episodes), mean(g->seconds, g->episodes), mean(g->use.usd, g->episodes));
-	ww_str_release(&name);
-	ww_str_release(&clean);
 }
 
 static void add_words(const char *title, const json_t *counts, struct ww_str *out)

@@ -23,7 +23,7 @@ const struct ww_episode_verdict *ww_episode_verdict_of(const struct ww_episode *
 
 void ww_episode_verdict_line(const json_t *v, struct ww_str *out)
 {
-	struct ww_str flags = WW_STR_INIT(256);
+	ww_auto_str flags = WW_STR_INIT(256);
 	double us = ww_json_num(json_object_get(v, "time"), "device_us", NAN);
 	ww_str_add_line(out, ww_json_str(v, "status", "?"), 40);
 	if (!ww_json_bool(v, "correct", 0))
@@ -40,7 +40,6 @@ void ww_episode_verdict_line(const json_t *v, struct ww_str *out)
 	ww_verdict_json_add_flag_names(v, &flags);
 	if (flags.len)
 		ww_str_addf(out, " (%s)", flags.p);
-	ww_str_release(&flags);
 }
 
 const struct ww_episode_verdict *ww_episode_verdict_inside(const struct ww_episode *e, const char *call_id, size_t *at)
@@ -79,9 +78,8 @@ static double profile_s(const struct ww_message *m)
 	json_decref(inside);
 	if (m->role != WW_ROLE_TOOL || !m->data || strcmp(m->tool, "profile"))
 		return s;
-	json_t *data = json_loads(m->data, 0, NULL);
+	json_auto_t *data = json_loads(m->data, 0, NULL);
 	s += ww_json_num(data, "device_seconds", 0);
-	json_decref(data);
 	return s;
 }
 
@@ -123,7 +121,7 @@ static void paint(const struct view *v, const char *code)
 /* Each line behind a margin. */
 static void add_block(const struct view *v, const char *margin, const char *text, size_t max_bytes)
 {
-	struct ww_str clean = WW_STR_INIT((size_t)1 << 30);
+	ww_auto_str clean = WW_STR_INIT((size_t)1 << 30);
 	ww_str_add_bounded(&clean, text, strlen(text), v->how->full ? (size_t)1 << 29 : max_bytes);
 	for (const char *p = clean.p; *p;) {
 		size_t n = strcspn(p, "\n");
@@ -132,7 +130,6 @@ static void add_block(const struct view *v, const char *margin, const char *text
 		ww_str_addc(v->out, '\n');
 		p += n + (p[n] == '\n');
 	}
-	ww_str_release(&clean);
 }
 
 static void add_line(const struct view *v, const char *text, size_t max_bytes)
@@ -171,14 +168,13 @@ static void add_call(const struct view *v, const struct ww_tool_call *c)
 		ww_str_addc(v->out, ' ');
 		add_line(v, *c->arguments ? c->arguments : "{}", ARGUMENT_BYTES);
 	} else {
-		struct ww_str line = WW_STR_INIT(1 << 16);
+		ww_auto_str line = WW_STR_INIT(1 << 16);
 		json_object_foreach(o, key, value)
 			if (!json_is_string(value) || json_string_length(value) < 80) {
 				ww_str_addf(&line, " %s=", key);
 				ww_json_add(&line, value);
 			}
 		add_line(v, line.p, 400);
-		ww_str_release(&line);
 		json_object_foreach(o, key, value)
 			if (json_is_string(value) && json_string_length(value) >= 80)
 				add_block(v, "    | ", json_string_value(value), SHORT_BYTES);

@@ -79,19 +79,15 @@ undo:;
 /* Takes `obj`.  Without `sync` the line reaches the disk with the next one that is synced. */
 static enum ww_rc add_line(struct ww_episode_writer *w, json_t *obj, int sync, struct ww_err *err)
 {
-	struct ww_str line = WW_STR_INIT(LINE_MAX_BYTES);
-	enum ww_rc rc;
+	ww_auto_str line = WW_STR_INIT(LINE_MAX_BYTES);
 	if (!obj)
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory for a line of %s", w->path);
 	ww_json_add(&line, obj);
 	ww_str_addc(&line, '\n');
-	if (line.cut || line.len < 3)
-		rc = ww_err_set(err, WW_ERR_LIMIT, "a line of %s would be longer than %d bytes", w->path, LINE_MAX_BYTES);
-	else
-		rc = write_line(w, &line, sync, err);
-	ww_str_release(&line);
 	json_decref(obj);
-	return rc;
+	if (line.cut || line.len < 3)
+		return ww_err_set(err, WW_ERR_LIMIT, "a line of %s would be longer than %d bytes", w->path, LINE_MAX_BYTES);
+	return write_line(w, &line, sync, err);
 }
 
 static enum ww_rc add_object(struct ww_episode_writer *w, json_t *obj, struct ww_err *err)
@@ -158,7 +154,7 @@ int ww_episode_create(
 	const char *path, const struct ww_episode_header *h, struct ww_episode_writer **out, struct ww_err *err)
 {
 	struct ww_episode_writer *w;
-	struct ww_str tmp = WW_STR_INIT(PATH_MAX);
+	ww_auto_str tmp = WW_STR_INIT(PATH_MAX);
 	ww_str_addf(&tmp, "%s.new-%d", path, (int)getpid());
 	enum ww_rc rc = open_writer(path, tmp.p, O_CREAT | O_TRUNC, &w, err);
 	if (rc != WW_OK)
@@ -184,7 +180,6 @@ int ww_episode_create(
 	sync_directory_of(path);
 	*out = w;
 out:
-	ww_str_release(&tmp);
 	return rc;
 }
 

@@ -45,7 +45,7 @@ static enum ww_rc run(struct ww_export *x, int device, double *us, int max, int 
 {
 	char self[PATH_MAX], python[PATH_MAX], dev[16], count[16];
 	char *argv[] = { self, "__confined", x->dir, "", python, "-s", "time_call.py", count, dev, NULL };
-	struct ww_str out = WW_STR_INIT(OUTPUT_BYTES), tail = WW_STR_INIT(512);
+	ww_auto_str out = WW_STR_INIT(OUTPUT_BYTES), tail = WW_STR_INIT(512);
 	json_t *report = NULL;
 	int status;
 	enum ww_rc rc;
@@ -61,8 +61,6 @@ static enum ww_rc run(struct ww_export *x, int device, double *us, int max, int 
 		rc = ww_err_set(err, WW_ERR_WORKER, "the process that timed the exported operator died: %s", tail.p);
 out:
 	json_decref(report);
-	ww_str_release(&tail);
-	ww_str_release(&out);
 	return rc;
 }
 

@@ -37,17 +37,15 @@ const char *ww_export_format_name(enum ww_export_format f) { return formats[f].n
 
 enum ww_rc ww_export_format_parse(const char *name, enum ww_export_format *out, struct ww_err *err)
 {
-	struct ww_str names = WW_STR_INIT(256);
+	ww_auto_str names = WW_STR_INIT(256);
 	for (int i = 0; i < WW_EXPORT_COUNT; i++) {
 		if (!strcmp(name, formats[i].name)) {
 			*out = (enum ww_export_format)i;
-			ww_str_release(&names);
 			return WW_OK;
 		}
 		ww_str_addf(&names, "%s%s", i ? ", " : "", formats[i].name);
 	}
 	ww_err_set(err, WW_ERR_USAGE, "no export format \"%s\"; there are %s", name, names.p);
-	ww_str_release(&names);
 	return err->rc;
 }
 
@@ -63,12 +61,10 @@ enum ww_rc ww_export_file(struct ww_export *x, const char *path, const void *byt
 
 enum ww_rc ww_export_render(struct ww_export *x, const char *path, const char *template_path, struct ww_err *err)
 {
-	struct ww_str s = WW_STR_INIT(256 << 20);
+	ww_auto_str s = WW_STR_INIT(256 << 20);
 	ww_render_embedded(&x->vars, template_path, &s);
-	enum ww_rc rc = s.cut || x->vars.failed ? ww_err_set(err, WW_ERR_NOMEM, "out of memory while exporting")
-											: ww_export_file(x, path, s.p, s.len, err);
-	ww_str_release(&s);
-	return rc;
+	return s.cut || x->vars.failed ? ww_err_set(err, WW_ERR_NOMEM, "out of memory while exporting")
+								   : ww_export_file(x, path, s.p, s.len, err);
 }
 
 /* The task's name as a C identifier and Python module name. */
@@ -172,7 +168,7 @@ static enum ww_rc run_check(struct ww_export *x, struct ww_err *err)
 {
 	char python[PATH_MAX];
 	char *argv[] = { python, "-s", "check.py", NULL };
-	struct ww_str out = WW_STR_INIT(CHECK_OUTPUT_BYTES), tail = WW_STR_INIT(512);
+	ww_auto_str out = WW_STR_INIT(CHECK_OUTPUT_BYTES), tail = WW_STR_INIT(512);
 	json_t *report = NULL;
 	int status;
 	enum ww_rc rc;
@@ -186,8 +182,6 @@ static enum ww_rc run_check(struct ww_export *x, struct ww_err *err)
 			ww_json_str(report, "error", "its output differs from the original module's"));
 out:
 	json_decref(report);
-	ww_str_release(&tail);
-	ww_str_release(&out);
 	return rc;
 }
 
@@ -196,17 +190,14 @@ static enum ww_rc write_weights(struct ww_export *x, struct ww_err *err)
 {
 	char python[PATH_MAX];
 	char *argv[] = { python, "-s", "weights.py", NULL };
-	struct ww_str out = WW_STR_INIT(CHECK_OUTPUT_BYTES);
+	ww_auto_str out = WW_STR_INIT(CHECK_OUTPUT_BYTES);
 	int status;
-	enum ww_rc rc;
-	WW_TRY(ww_ref_find_python(python, err));
-	WW_TRY(ww_export_run(x, argv, &out, &status, err));
+	WW_CHECK(ww_ref_find_python(python, err));
+	WW_CHECK(ww_export_run(x, argv, &out, &status, err));
 	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-		rc = ww_err_set(
+		return ww_err_set(
 			err, WW_ERR_WORKER, "the weights cannot be written: %.400s", out.len > 400 ? out.p + out.len - 400 : out.p);
-out:
-	ww_str_release(&out);
-	return rc;
+	return WW_OK;
 }
 
 /* ---- From beginning to end --------------------------------------------------------------------------------------- */
@@ -232,15 +223,12 @@ static enum ww_rc write_readme(struct ww_export *x, struct ww_err *err)
 		"\nThe kernels and the plan are kernels.@EXT@ and plan.c; plan.txt shows what the plan came to.  On a "
 		"machine of another kind the device code\nis compiled anew and a warning says that it is unverified there; "
 		"`warpwright judge TASK.py DIR` settles it.\n@MUTATED@";
-	struct ww_str s = WW_STR_INIT(65536);
-	struct ww_str how = WW_STR_INIT(4096);
+	ww_auto_str s = WW_STR_INIT(65536);
+	ww_auto_str how = WW_STR_INIT(4096);
 	ww_render(&x->vars, use[x->o->format], strlen(use[x->o->format]), &how);
 	ww_vars_set(&x->vars, "USE", how.p);
-	ww_str_release(&how);
 	ww_render(&x->vars, text, strlen(text), &s);
-	enum ww_rc rc = ww_export_file(x, "README.md", s.p, s.len, err);
-	ww_str_release(&s);
-	return rc;
+	return ww_export_file(x, "README.md", s.p, s.len, err);
 }
 
 /* Replace `dir` by x->dir: the old export is moved aside first, so that there is always a whole one. */
@@ -349,7 +337,7 @@ static void end(struct making *m)
 
 void ww_exports(const struct ww_export_opts *o, int n, enum ww_rc *rc, struct ww_err *errs)
 {
-	struct making *all = calloc((size_t)n, sizeof(*all));
+	ww_auto_free struct making *all = calloc((size_t)n, sizeof(*all));
 	for (int i = 0; i < n; i++) {
 		if (!all) {
 			rc[i] = ww_err_set(&errs[i], WW_ERR_NOMEM, "out of memory while exporting");
@@ -368,7 +356,6 @@ void ww_exports(const struct ww_export_opts *o, int n, enum ww_rc *rc, struct ww
 		end(&all[i]);
 		rc[i] = all[i].rc;
 	}
-	free(all);
 }
 
 enum ww_rc ww_export(const struct ww_export_opts *o, struct ww_err *err)

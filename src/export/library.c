@@ -55,7 +55,7 @@ static enum ww_rc find_header(struct ww_export *x, struct headers *h, const char
 		return rc;
 	if (strstr(name, "..") || !ww_fs_is_file(path))
 		return WW_OK; /* behind an #if that is not taken: the compiler was content without it */
-	struct ww_str s = WW_STR_INIT(MAX_HEADER_BYTES);
+	ww_auto_str s = WW_STR_INIT(MAX_HEADER_BYTES);
 	rc = ww_fs_read(path, MAX_HEADER_BYTES, &s, err);
 	if (rc == WW_OK && h->n == MAX_HEADERS)
 		rc = ww_err_set(err, WW_ERR_LIMIT, "the device code includes more than %d headers", MAX_HEADERS);
@@ -69,7 +69,6 @@ static enum ww_rc find_header(struct ww_export *x, struct headers *h, const char
 		else
 			rc = scan_includes(x, h, h->text[i], err);
 	}
-	ww_str_release(&s);
 	return rc;
 }
 
@@ -82,11 +81,9 @@ static enum ww_rc put(
 static enum ww_rc put_rendered(
 	struct ww_export *x, struct ww_export_sink *sink, const char *path, const char *template_path, struct ww_err *err)
 {
-	struct ww_str s = WW_STR_INIT(4 << 20);
+	ww_auto_str s = WW_STR_INIT(4 << 20);
 	ww_render_embedded(&x->vars, template_path, &s);
-	enum ww_rc rc = put(x, sink, path, s.p, s.len, err);
-	ww_str_release(&s);
-	return rc;
+	return put(x, sink, path, s.p, s.len, err);
 }
 
 static enum ww_rc put_runtime(struct ww_export *x, struct ww_export_sink *sink, struct ww_err *err)
@@ -127,59 +124,48 @@ static void add_terminated(struct ww_str *s, const char *text) { ww_str_add(s, t
 static enum ww_rc put_device_code(struct ww_export *x, struct ww_export_sink *sink, struct ww_err *err)
 {
 	const struct ww_solution *sol = x->o->solution;
-	struct ww_str program = WW_STR_INIT(4 << 20), pack = WW_STR_INIT(32 << 20);
+	ww_auto_str program = WW_STR_INIT(4 << 20), pack = WW_STR_INIT(32 << 20);
 	struct headers h = { .n = 0 };
-	enum ww_rc rc;
 	ww_compile_prelude(x->image, &program);
 	ww_str_addf(&program, "#line 1 \"kernels.%s\"\n", x->cuda ? "cu" : "c");
 	ww_str_add(&program, sol->device_source, sol->device_bytes);
-	WW_TRY(scan_includes(x, &h, program.p, err));
+	WW_CHECK(scan_includes(x, &h, program.p, err));
 	add_terminated(&pack, "kernels");
 	add_terminated(&pack, program.p);
 	for (int i = 0; i < h.n; i++) {
 		add_terminated(&pack, h.name[i]);
 		add_terminated(&pack, h.text[i]);
 	}
-	if (program.cut || pack.cut) {
-		rc = ww_err_set(err, WW_ERR_LIMIT, "the device code and its headers are larger than 32 MiB");
-		goto out;
-	}
+	if (program.cut || pack.cut)
+		return ww_err_set(err, WW_ERR_LIMIT, "the device code and its headers are larger than 32 MiB");
 	if (x->cuda) {
-		WW_TRY(put(x, sink, "kernels.pack", pack.p, pack.len, err));
-		WW_TRY(put(x, sink, "kernels.bin", x->compiled.binary, x->compiled.binary_bytes, err));
+		WW_CHECK(put(x, sink, "kernels.pack", pack.p, pack.len, err));
+		WW_CHECK(put(x, sink, "kernels.bin", x->compiled.binary, x->compiled.binary_bytes, err));
 	} else {
 		/* The cpu library is built from source where it is used: nothing to embed. */
-		WW_TRY(put(x, sink, "kernels.pack", "", 0, err));
-		WW_TRY(put(x, sink, "kernels.bin", "", 0, err));
-		WW_TRY(put_headers(x, sink, &h, err));
-		WW_TRY(put(x, sink, "kernels_build.c", program.p, program.len, err));
+		WW_CHECK(put(x, sink, "kernels.pack", "", 0, err));
+		WW_CHECK(put(x, sink, "kernels.bin", "", 0, err));
+		WW_CHECK(put_headers(x, sink, &h, err));
+		WW_CHECK(put(x, sink, "kernels_build.c", program.p, program.len, err));
 	}
-	WW_TRY(put(x, sink, x->cuda ? "kernels.cu" : "kernels.c", sol->device_source, sol->device_bytes, err));
-	WW_TRY(put(x, sink, "plan.c", sol->plan_source, sol->plan_bytes, err));
-out:
-	ww_str_release(&program);
-	ww_str_release(&pack);
-	return rc;
+	WW_CHECK(put(x, sink, x->cuda ? "kernels.cu" : "kernels.c", sol->device_source, sol->device_bytes, err));
+	return put(x, sink, "plan.c", sol->plan_source, sol->plan_bytes, err);
 }
 
 enum ww_rc ww_export_library(struct ww_export *x, struct ww_export_sink *sink, struct ww_err *err)
 {
 	char path[512];
-	enum ww_rc rc;
-	struct ww_str text = WW_STR_INIT(16 << 20);
+	ww_auto_str text = WW_STR_INIT(16 << 20);
 	snprintf(path, sizeof(path), "%s.h", x->name);
-	WW_TRY(put_rendered(x, sink, path, "src/export/templates/lib.h.in", err));
+	WW_CHECK(put_rendered(x, sink, path, "src/export/templates/lib.h.in", err));
 	snprintf(path, sizeof(path), "%s.c", x->name);
-	WW_TRY(put_rendered(
+	WW_CHECK(put_rendered(
 		x, sink, path, x->cuda ? "src/export/templates/lib_cuda.c.in" : "src/export/templates/lib_cpu.c.in", err));
-	WW_TRY(put_rendered(x, sink, "data.S", "src/export/templates/lib_data.S.in", err));
-	WW_TRY(put_rendered(x, sink, "Makefile", "src/export/templates/Makefile.lib.in", err));
-	WW_TRY(put(x, sink, "plan.image", x->image, x->image->total_bytes, err));
+	WW_CHECK(put_rendered(x, sink, "data.S", "src/export/templates/lib_data.S.in", err));
+	WW_CHECK(put_rendered(x, sink, "Makefile", "src/export/templates/Makefile.lib.in", err));
+	WW_CHECK(put(x, sink, "plan.image", x->image, x->image->total_bytes, err));
 	ww_image_print(x->image, x->facts, &text);
-	WW_TRY(put(x, sink, "plan.txt", text.p, text.len, err));
-	WW_TRY(put_runtime(x, sink, err));
-	WW_TRY(put_device_code(x, sink, err));
-out:
-	ww_str_release(&text);
-	return rc;
+	WW_CHECK(put(x, sink, "plan.txt", text.p, text.len, err));
+	WW_CHECK(put_runtime(x, sink, err));
+	return put_device_code(x, sink, err);
 }

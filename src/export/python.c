@@ -128,7 +128,7 @@ static enum ww_rc collect(
 
 enum ww_rc ww_export_kernelbench(struct ww_export *x, struct ww_err *err)
 {
-	struct ww_str files = WW_STR_INIT(128 << 20);
+	ww_auto_str files = WW_STR_INIT(128 << 20);
 	struct ww_export_sink sink = { collect, "", &files };
 	char path[512];
 	if (x->o->task->n_files)
@@ -142,6 +142,5 @@ enum ww_rc ww_export_kernelbench(struct ww_export *x, struct ww_err *err)
 		snprintf(path, sizeof(path), "%s_kernelbench.py", x->name);
 		rc = ww_export_render(x, path, "src/export/templates/kernelbench.py.in", err);
 	}
-	ww_str_release(&files);
 	return rc;
 }

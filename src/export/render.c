@@ -25,14 +25,13 @@ void ww_vars_set(struct ww_vars *v, const char *key, const char *value)
 
 void ww_vars_setf(struct ww_vars *v, const char *key, const char *fmt, ...)
 {
-	struct ww_str s = WW_STR_INIT(1 << 20);
+	ww_auto_str s = WW_STR_INIT(1 << 20);
 	va_list ap;
 	va_start(ap, fmt);
 	ww_str_vaddf(&s, fmt, ap);
 	va_end(ap);
 	v->failed |= s.cut;
 	ww_vars_set(v, key, s.p);
-	ww_str_release(&s);
 }
 
 static size_t key_length(const char *p, const char *end)

@@ -65,13 +65,12 @@ static void c_tensors(struct ww_str *s, const char *role, const struct ww_tensor
 		add_tuple(s, t[i].size, t[i].rank);
 		ww_str_adds(s, " strides ");
 		add_tuple(s, t[i].stride, t[i].rank);
-		struct ww_str name = WW_STR_INIT(256);
+		ww_auto_str name = WW_STR_INIT(256);
 		ww_str_add_bounded(&name, t[i].name, strlen(t[i].name), 120);
 		for (char *p = name.p; *p; p++)
 			if (*p == '/' || *p == '*' || *p == '\n')
 				*p = ' ';
 		ww_str_addf(s, "  %s\n", name.p);
-		ww_str_release(&name);
 	}
 }
 
@@ -106,7 +105,7 @@ static void tensor_vars(struct ww_export *x)
 	} kinds[] = { { "PY_INPUTS", "inputs", "INPUT_BYTES", f->inputs, f->n_inputs },
 		{ "PY_PARAMS", "params", "PARAM_BYTES", f->params, f->n_params },
 		{ "PY_OUTPUTS", "outputs", "OUTPUT_BYTES", f->outputs, f->n_outputs } };
-	struct ww_str list = WW_STR_INIT(1 << 20), s = WW_STR_INIT(1 << 20);
+	ww_auto_str list = WW_STR_INIT(1 << 20), s = WW_STR_INIT(1 << 20);
 	for (size_t i = 0; i < WW_ARRAY_LEN(kinds); i++) {
 		c_tensors(&list, kinds[i].role, kinds[i].t, kinds[i].n);
 		ww_str_reset(&s);
@@ -146,8 +145,6 @@ static void tensor_vars(struct ww_export *x)
 			ww_str_addf(&s, "float(\"%s\")", isnan(v->f) ? "nan" : v->f > 0 ? "inf" : "-inf");
 	}
 	ww_vars_set(&x->vars, "PY_SCALARS", s.p);
-	ww_str_release(&s);
-	ww_str_release(&list);
 }
 
 /* forward()'s result, from the graph's "output_tree", as a Python literal in which a number stands for an output. */
@@ -200,7 +197,7 @@ static int mode_matters(const json_t *graph)
 static void graph_vars(struct ww_export *x)
 {
 	const json_t *graph = x->graph;
-	struct ww_str s = WW_STR_INIT(65536);
+	ww_auto_str s = WW_STR_INIT(65536);
 	const json_t *tree = json_object_get(graph, "output_tree");
 	if (tree)
 		add_tree(&s, tree);
@@ -218,19 +215,17 @@ static void graph_vars(struct ww_export *x)
 		json_t *name;
 		ww_str_adds(&s, "\nThe original updates these buffers in its forward pass; the plan does not:");
 		json_array_foreach(mutated, i, name) {
-			struct ww_str clean = WW_STR_INIT(512);
+			ww_auto_str clean = WW_STR_INIT(512);
 			const char *text = json_is_string(name) ? json_string_value(name) : ww_json_str(name, "name", "?");
 			ww_str_add_bounded(&clean, text, strlen(text), 200);
 			for (char *p = clean.p; *p; p++)
 				if (*p == '"' || *p == '\\' || *p == '\n')
 					*p = ' ';
 			ww_str_addf(&s, " %s", clean.p);
-			ww_str_release(&clean);
 		}
 		ww_str_adds(&s, "\n");
 	}
 	ww_vars_set(&x->vars, "MUTATED", s.p);
-	ww_str_release(&s);
 }
 
 static void add_c_string(struct ww_str *s, const char *text)
@@ -248,7 +243,7 @@ static void add_c_string(struct ww_str *s, const char *text)
 
 static void kernel_vars(struct ww_export *x)
 {
-	struct ww_str s = WW_STR_INIT(1 << 20);
+	ww_auto_str s = WW_STR_INIT(1 << 20);
 	for (int i = 0; i < x->compiled.n_kernels; i++) {
 		ww_str_adds(&s, "\t{ ");
 		add_c_string(&s, x->compiled.kernels[i].kernel);
@@ -267,7 +262,6 @@ static void kernel_vars(struct ww_export *x)
 		flags += n + (flags[n] == ' ');
 	}
 	ww_vars_set(&x->vars, "NVRTC_FLAGS", s.p);
-	ww_str_release(&s);
 }
 
 /* One line that may stand in a Python docstring, a C comment and a Python string literal. */
@@ -280,7 +274,7 @@ static void make_quotable(struct ww_str *s)
 
 void ww_export_verdict_text(const struct ww_verdict *v, struct ww_str *out)
 {
-	struct ww_str flags = WW_STR_INIT(4096);
+	ww_auto_str flags = WW_STR_INIT(4096);
 	ww_str_addf(out, "Judged on %.100s by rule %s: %s, relative error %.2g", v->device_name, ww_rule_name(v->rule),
 		v->correct ? "correct" : "NOT correct", v->err_rel);
 	ww_verdict_add_speedups(v, out);
@@ -291,13 +285,12 @@ void ww_export_verdict_text(const struct ww_verdict *v, struct ww_str *out)
 		ww_str_addf(out, " %.*s.", (int)(end - line - 1), line + 1);
 	}
 	make_quotable(out);
-	ww_str_release(&flags);
 }
 
 static void verdict_vars(struct ww_export *x)
 {
 	const struct ww_verdict *v = x->o->verdict;
-	struct ww_str device = WW_STR_INIT(256), text = WW_STR_INIT(8192);
+	ww_auto_str device = WW_STR_INIT(256), text = WW_STR_INIT(8192);
 	ww_str_add_bounded(
 		&device, v && v->correct ? v->device_name : "", v && v->correct ? strlen(v->device_name) : 0, 100);
 	make_quotable(&device);
@@ -310,8 +303,6 @@ static void verdict_vars(struct ww_export *x)
 	else
 		ww_str_adds(&text, "Not judged: run `warpwright judge` before you trust it.");
 	ww_vars_set(&x->vars, "VERIFIED", text.p);
-	ww_str_release(&device);
-	ww_str_release(&text);
 }
 
 static void target_vars(struct ww_export *x)
@@ -345,10 +336,9 @@ static void target_vars(struct ww_export *x)
 			 : "");
 	if (!cuda) {
 		ww_vars_setf(v, "EXTRA_TARGETS", " %s_kernels.so", x->name);
-		struct ww_str s = WW_STR_INIT(65536);
+		ww_auto_str s = WW_STR_INIT(65536);
 		ww_render_embedded(v, "src/export/templates/kernel_rule_cpu.in", &s);
 		ww_vars_set(v, "KERNEL_RULE", s.p);
-		ww_str_release(&s);
 	}
 }
 
@@ -382,7 +372,7 @@ void ww_export_vars(struct ww_export *x)
 	verdict_vars(x);
 	target_vars(x);
 	/* Last, since they are made of the others. */
-	struct ww_str s = WW_STR_INIT(1 << 20);
+	ww_auto_str s = WW_STR_INIT(1 << 20);
 	ww_render_embedded(v, "src/export/templates/lib_common.c.in", &s);
 	ww_vars_set(v, "COMMON", s.p);
 	ww_str_reset(&s);
@@ -393,5 +383,4 @@ void ww_export_vars(struct ww_export *x)
 		"src/export/templates/check_torch.py.in", "src/export/templates/check_kernelbench.py.in" };
 	ww_render_embedded(v, bodies[x->o->format], &s);
 	ww_vars_set(v, "CHECK_BODY", s.p);
-	ww_str_release(&s);
 }

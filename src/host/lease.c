@@ -80,11 +80,9 @@ static enum ww_rc wait_for(int fd, int how, const volatile int *interrupted, str
 /* Through the gate to the lock itself. */
 static enum ww_rc pass(int gate, int fd, int how, const volatile int *interrupted, struct ww_err *err)
 {
-	enum ww_rc rc;
-	WW_TRY(wait_for(gate, LOCK_EX, interrupted, err));
-	rc = wait_for(fd, how, interrupted, err);
+	WW_CHECK(wait_for(gate, LOCK_EX, interrupted, err));
+	enum ww_rc rc = wait_for(fd, how, interrupted, err);
 	(void)flock(gate, LOCK_UN);
-out:
 	return rc;
 }
 

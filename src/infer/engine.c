@@ -286,7 +286,7 @@ static void *thread_main(void *arg)
 static enum ww_rc read_sampling(const char *dir, struct ww_sampling *s, struct ww_err *err)
 {
 	char path[PATH_MAX];
-	json_t *v = NULL;
+	json_auto_t *v = NULL;
 	*s = (struct ww_sampling)WW_SAMPLING_INIT;
 	enum ww_rc rc = ww_fs_join(path, dir, "generation_config.json", err);
 	if (rc != WW_OK || !ww_fs_is_file(path))
@@ -297,7 +297,6 @@ static enum ww_rc read_sampling(const char *dir, struct ww_sampling *s, struct w
 	s->top_k = ww_json_int(v, "top_k", 0);
 	s->top_p = ww_json_num(v, "top_p", 1);
 	s->min_p = ww_json_num(v, "min_p", 0);
-	json_decref(v);
 	if (!(s->temperature >= 0) || s->top_k < 0 || !(s->top_p >= 0 && s->top_p <= 1) ||
 		!(s->min_p >= 0 && s->min_p <= 1))
 		return ww_err_set(err, WW_ERR_USAGE, "%s: temperature, top_k, top_p or min_p is out of range", path);

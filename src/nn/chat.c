@@ -207,13 +207,12 @@ static void put_span(struct ww_chat *c, struct span s, int kind)
 static enum ww_rc put_content(struct ww_chat *c, const json_t *m, int trim, int kind, struct ww_err *err)
 {
 	static const char space[] = " \t\n\r\v\f";
-	struct ww_str text = WW_STR_INIT(c->text.max);
-	enum ww_rc rc = add_content(&text, m, err);
+	ww_auto_str text = WW_STR_INIT(c->text.max);
+	WW_CHECK(add_content(&text, m, err));
 	struct span s = { text.p, text.len };
 	put_span(c, trim ? strip_left(strip_right(s, space), space) : s, kind);
 	c->text.cut |= text.cut;
-	ww_str_release(&text);
-	return rc;
+	return WW_OK;
 }
 
 static const char *find(const char *p, const char *end, const char *what)
@@ -377,14 +376,13 @@ static size_t last_query_of(const json_t *messages)
 	static const char open[] = "<tool_response>", close[] = "</tool_response>";
 	size_t n = json_array_size(messages);
 	for (size_t i = n; i-- > 0;) {
-		struct ww_str text = WW_STR_INIT(SIZE_MAX / 2);
+		ww_auto_str text = WW_STR_INIT(SIZE_MAX / 2);
 		struct ww_err ignored = WW_ERR_INIT;
 		if (!is_role(messages, i, "user"))
 			continue;
 		int is_text = add_content(&text, json_array_get(messages, i), &ignored) == WW_OK;
 		int is_response = is_text && text.len >= sizeof(close) - 1 && !strncmp(text.p, open, sizeof(open) - 1) &&
 			!strcmp(text.p + text.len - sizeof(close) + 1, close);
-		ww_str_release(&text);
 		if (!is_response)
 			return i;
 	}
@@ -442,26 +440,23 @@ static enum ww_rc llama3_message(struct ww_chat *c, const json_t *m, struct ww_e
 	const char *role = role_of(m);
 	const json_t *calls = json_object_get(m, "tool_calls");
 	int learn = !strcmp(role, "assistant") ? LEARN : 0;
-	enum ww_rc rc;
 	llama3_header(c, !strcmp(role, "tool") ? "ipython" : role);
 	if (json_array_size(calls) > 1)
 		return ww_err_set(
 			err, WW_ERR_USAGE, "the Llama 3 form has room for one tool call a turn, not %zu", json_array_size(calls));
 	if (json_array_size(calls)) {
-		rc = put_call(c, json_array_get(calls, 0), "{\"name\": \"", "\", \"parameters\": ", "}", err);
+		WW_CHECK(put_call(c, json_array_get(calls, 0), "{\"name\": \"", "\", \"parameters\": ", "}", err));
 	} else if (!strcmp(role, "tool")) { /* the template writes results as JSON, also when they are text */
-		struct ww_chat plain;
+		WW_AUTO(ww_chat_release) struct ww_chat plain;
 		ww_chat_init(&plain, c->text.max);
-		rc = put_content(&plain, m, 0, 0, err);
-		json_t *v = json_stringn(plain.text.p, plain.text.len);
+		WW_CHECK(put_content(&plain, m, 0, 0, err));
+		json_auto_t *v = json_stringn(plain.text.p, plain.text.len);
 		put_json(c, v, 0, 0);
-		json_decref(v);
-		ww_chat_release(&plain);
 	} else {
-		rc = put_content(c, m, 1, learn, err);
+		WW_CHECK(put_content(c, m, 1, learn, err));
 	}
 	put(c, "<|eot_id|>", MARKUP | learn);
-	return rc;
+	return WW_OK;
 }
 
 static enum ww_rc render_llama3(
@@ -567,7 +562,7 @@ static const json_t *next_turn(const json_t *messages, size_t *at)
 static enum ww_rc encode_parts(struct ww_tok *t, const struct ww_chat *c, const struct ww_chat_source *s,
 	struct ww_ids *ids, struct ww_str *learn, struct ww_err *err)
 {
-	struct ww_tok_span *spans = calloc(c->count + 1, sizeof(*spans));
+	ww_auto_free struct ww_tok_span *spans = calloc(c->count + 1, sizeof(*spans));
 	enum ww_rc rc = spans ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 	for (size_t i = 0, begin = 0, at = 0; rc == WW_OK && i < c->count;) {
 		size_t n = 0, before = ids->n, said = SIZE_MAX;
@@ -583,7 +578,6 @@ static enum ww_rc encode_parts(struct ww_tok *t, const struct ww_chat *c, const 
 	}
 	if (rc == WW_OK && learn && learn->cut)
 		rc = ww_err_set(err, WW_ERR_LIMIT, "the conversation has too many tokens");
-	free(spans);
 	return rc;
 }
 
@@ -610,15 +604,11 @@ static json_t *without_sampled_text(const json_t *messages)
 enum ww_rc ww_chat_ids(
 	struct ww_tok *t, const struct ww_chat_source *s, struct ww_ids *ids, struct ww_str *learn, struct ww_err *err)
 {
-	struct ww_chat chat;
-	json_t *messages = json_is_array(s->messages) ? without_sampled_text(s->messages) : NULL;
+	WW_AUTO(ww_chat_release) struct ww_chat chat;
+	json_auto_t *messages = json_is_array(s->messages) ? without_sampled_text(s->messages) : NULL;
 	ww_chat_init(&chat, CHAT_MAX_BYTES);
-	enum ww_rc rc = ww_chat_render(s->format, messages, s->tools, s->generate, &chat, err);
-	if (rc == WW_OK)
-		rc = encode_parts(t, &chat, s, ids, learn, err);
-	ww_chat_release(&chat);
-	json_decref(messages);
-	return rc;
+	WW_CHECK(ww_chat_render(s->format, messages, s->tools, s->generate, &chat, err));
+	return encode_parts(t, &chat, s, ids, learn, err);
 }
 
 /* ---- answers */
@@ -630,7 +620,7 @@ static json_t *parse_call(const char *text, size_t n, const char *args_key, size
 	const json_t *args = json_object_get(v, args_key);
 	const char *name = json_string_value(json_object_get(v, "name"));
 	if (name && (json_is_object(args) || json_is_string(args))) {
-		struct ww_str s = WW_STR_INIT(n * 8 + 64);
+		ww_auto_str s = WW_STR_INIT(n * 8 + 64);
 		char id[32];
 		snprintf(id, sizeof(id), "call_%zu", number);
 		if (json_is_object(args))
@@ -639,7 +629,6 @@ static json_t *parse_call(const char *text, size_t n, const char *args_key, size
 			ww_str_adds(&s, json_string_value(args));
 		call = json_pack(
 			"{s:s, s:s, s:{s:s, s:s}}", "id", id, "type", "function", "function", "name", name, "arguments", s.p);
-		ww_str_release(&s);
 	}
 	json_decref(v);
 	return call;
@@ -674,7 +663,7 @@ static void parse_chatml_calls(const char *p, const char *end, struct ww_str *co
 
 json_t *ww_chat_parse(enum ww_chat_format f, const char *text, size_t n)
 {
-	struct ww_str content = WW_STR_INIT(n + 1);
+	ww_auto_str content = WW_STR_INIT(n + 1);
 	json_t *m = json_object(), *calls = json_array();
 	const char *end = text + n;
 	json_object_set_new(m, "role", json_string("assistant"));
@@ -707,7 +696,6 @@ json_t *ww_chat_parse(enum ww_chat_format f, const char *text, size_t n)
 	if (json_array_size(calls))
 		json_object_set(m, "tool_calls", calls);
 	json_decref(calls);
-	ww_str_release(&content);
 	return m;
 }
 
@@ -724,7 +712,7 @@ static void loose_string(const char *text, size_t n, const char *key, struct ww_
 
 static json_t *broken_call(const char *text, size_t n, const char *args_key)
 {
-	struct ww_str name = WW_STR_INIT(128);
+	ww_auto_str name = WW_STR_INIT(128);
 	const char *end = text + n, *args = find(text, end, args_key);
 	loose_string(text, n, "\"name\"", &name);
 	args = args ? memchr(args, ':', (size_t)(end - args)) : NULL;
@@ -734,10 +722,8 @@ static json_t *broken_call(const char *text, size_t n, const char *args_key)
 	if (args != text && left > 1 && args[left - 1] == '}') /* that of the call around them */
 		left--;
 	json_t *a = json_stringn(args, left), *m = json_string(name.p);
-	json_t *call = json_pack("{s:s, s:s, s:{s:o, s:o}}", "id", "", "type", "function", "function", "name",
+	return json_pack("{s:s, s:s, s:{s:o, s:o}}", "id", "", "type", "function", "function", "name",
 		m ? m : json_string(""), "arguments", a ? a : json_string(""));
-	ww_str_release(&name);
-	return call;
 }
 
 json_t *ww_chat_broken_calls(enum ww_chat_format f, const char *content)

@@ -281,13 +281,12 @@ enum ww_rc ww_config_from_json(const json_t *v, const char *what, struct ww_conf
 
 enum ww_rc ww_config_read(const char *path, struct ww_config *out, struct ww_err *err)
 {
-	json_t *v = NULL;
+	json_auto_t *v = NULL;
 	enum ww_rc rc = ww_json_read_file(path, CONFIG_MAX_BYTES, &v, err);
 	if (rc == WW_ERR_PROTOCOL)
 		rc = err->rc = WW_ERR_USAGE;
 	if (rc == WW_OK)
 		rc = ww_config_from_json(v, path, out, err);
-	json_decref(v);
 	return rc;
 }
 
@@ -359,14 +358,11 @@ json_t *ww_config_to_json(const struct ww_config *c)
 
 enum ww_rc ww_config_write(const char *path, const struct ww_config *c, struct ww_err *err)
 {
-	struct ww_str text = WW_STR_INIT(CONFIG_MAX_BYTES);
-	json_t *v = ww_config_to_json(c);
+	ww_auto_str text = WW_STR_INIT(CONFIG_MAX_BYTES);
+	json_auto_t *v = ww_config_to_json(c);
 	ww_json_add_pretty(&text, v);
 	ww_str_addc(&text, '\n');
-	enum ww_rc rc = ww_fs_write(path, text.p, text.len, err);
-	json_decref(v);
-	ww_str_release(&text);
-	return rc;
+	return ww_fs_write(path, text.p, text.len, err);
 }
 
 uint64_t ww_config_params(const struct ww_config *c)

@@ -241,8 +241,8 @@ enum ww_rc ww_model_new(
 	const struct ww_config *c, struct ww_dev *dev, int dtype, uint64_t seed, struct ww_model **out, struct ww_err *err)
 {
 	struct ww_model *m = NULL;
-	float *x = malloc(PIECE * sizeof(*x));
-	uint16_t *half = malloc(PIECE * sizeof(*half));
+	ww_auto_free float *x = malloc(PIECE * sizeof(*x));
+	ww_auto_free uint16_t *half = malloc(PIECE * sizeof(*half));
 	enum ww_rc rc = x && half ? model_alloc(c, dev, dtype ? dtype : c->dtype, &m, err)
 							  : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 	for (int i = 0; rc == WW_OK && i < m->count; i++) {
@@ -253,8 +253,6 @@ enum ww_rc ww_model_new(
 			rc = put(m, p->offset + at, x, n, half, err);
 		}
 	}
-	free(x);
-	free(half);
 	if (rc == WW_OK)
 		*out = m;
 	else
@@ -362,8 +360,8 @@ static enum ww_rc open_model(
 	struct ww_st *st = NULL;
 	int from_policy = 0;
 	char path[PATH_MAX];
-	float *x = malloc(PIECE * sizeof(*x));
-	uint16_t *half = malloc(PIECE * sizeof(*half));
+	ww_auto_free float *x = malloc(PIECE * sizeof(*x));
+	ww_auto_free uint16_t *half = malloc(PIECE * sizeof(*half));
 	enum ww_rc rc = x && half ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 	if (rc == WW_OK)
 		rc = ww_fs_join(path, dir, "config.json", err);
@@ -387,8 +385,6 @@ static enum ww_rc open_model(
 		rc = rc == WW_OK ? done : rc;
 	}
 	ww_st_free(st);
-	free(x);
-	free(half);
 	if (rc == WW_OK)
 		*out = m;
 	else
@@ -415,7 +411,7 @@ static enum ww_rc copy_tokenizer(const char *from, const char *dir, struct ww_er
 		"vocab.json", "merges.txt", "chat_template.jinja", "generation_config.json" };
 	enum ww_rc rc = WW_OK;
 	for (size_t i = 0; rc == WW_OK && i < WW_ARRAY_LEN(names); i++) {
-		struct ww_str text = WW_STR_INIT(TOKENIZER_FILE_MAX);
+		ww_auto_str text = WW_STR_INIT(TOKENIZER_FILE_MAX);
 		char src[PATH_MAX], dst[PATH_MAX];
 		rc = ww_fs_join(src, from, names[i], err);
 		if (rc == WW_OK && ww_fs_is_file(src)) {
@@ -425,7 +421,6 @@ static enum ww_rc copy_tokenizer(const char *from, const char *dir, struct ww_er
 			if (rc == WW_OK)
 				rc = ww_fs_write(dst, text.p, text.len, err);
 		}
-		ww_str_release(&text);
 	}
 	return rc;
 }

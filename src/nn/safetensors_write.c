@@ -114,8 +114,8 @@ static json_t *header_json(const struct ww_st_writer *w, const struct shard *s)
 
 static enum ww_rc write_header(struct ww_st_writer *w, const struct shard *s, struct ww_err *err)
 {
-	struct ww_str text = WW_STR_INIT(HEADER_MAX);
-	json_t *header = header_json(w, s);
+	ww_auto_str text = WW_STR_INIT(HEADER_MAX);
+	json_auto_t *header = header_json(w, s);
 	enum ww_rc rc;
 	if (!header) {
 		rc = ww_err_set(err, WW_ERR_USAGE, "cannot write a checkpoint: a tensor's name is used twice or is not UTF-8");
@@ -131,8 +131,6 @@ static enum ww_rc write_header(struct ww_st_writer *w, const struct shard *s, st
 	if (rc == WW_OK)
 		rc = write_all(w, text.p, text.len, err);
 out:
-	json_decref(header);
-	ww_str_release(&text);
 	return rc;
 }
 
@@ -229,7 +227,7 @@ static void shard_name(const struct ww_st_writer *w, size_t i, char out[64])
 
 static enum ww_rc write_index(struct ww_st_writer *w, struct ww_err *err)
 {
-	struct ww_str text = WW_STR_INIT(HEADER_MAX);
+	ww_auto_str text = WW_STR_INIT(HEADER_MAX);
 	json_t *map = json_object();
 	char path[PATH_MAX], name[64];
 	for (size_t s = 0; s < w->shard_count; s++) {
@@ -237,42 +235,31 @@ static enum ww_rc write_index(struct ww_st_writer *w, struct ww_err *err)
 		for (size_t i = w->shards[s].first; i < w->shards[s].first + w->shards[s].count; i++)
 			json_object_set_new(map, w->decls[i].name, json_string(name));
 	}
-	json_t *index = json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)w->total, "weight_map", map);
-	enum ww_rc rc = ww_fs_join(path, w->dir, "model.safetensors.index.json", err);
+	json_auto_t *index = json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)w->total, "weight_map", map);
+	WW_CHECK(ww_fs_join(path, w->dir, "model.safetensors.index.json", err));
 	ww_json_add_pretty(&text, index);
-	if (rc == WW_OK && (!index || text.cut || json_object_size(map) != w->count))
-		rc = ww_err_set(
+	if (!index || text.cut || json_object_size(map) != w->count)
+		return ww_err_set(
 			err, WW_ERR_USAGE, "cannot write the index: a tensor's name is used twice, or too many tensors");
-	if (rc == WW_OK)
-		rc = ww_fs_write(path, text.p, text.len, err);
-	json_decref(index);
-	ww_str_release(&text);
-	return rc;
+	return ww_fs_write(path, text.p, text.len, err);
 }
 
 enum ww_rc ww_st_writer_commit(struct ww_st_writer *w, struct ww_err *err)
 {
 	char path[PATH_MAX], name[64];
-	enum ww_rc rc;
 	WW_BUG(w->current != w->shard_count);
 	/* The other form in the same directory would be found first, or be left behind with old weights. */
-	WW_TRY(ww_fs_join(path, w->dir, w->shard_count == 1 ? "model.safetensors.index.json" : "model.safetensors", err));
-	if (ww_fs_is_file(path)) {
-		rc = ww_err_set(err, WW_ERR_USAGE, "%s exists already; save into a new directory", path);
-		goto out;
-	}
+	WW_CHECK(ww_fs_join(path, w->dir, w->shard_count == 1 ? "model.safetensors.index.json" : "model.safetensors", err));
+	if (ww_fs_is_file(path))
+		return ww_err_set(err, WW_ERR_USAGE, "%s exists already; save into a new directory", path);
 	for (size_t i = 0; i < w->shard_count; i++) {
 		shard_name(w, i, name);
-		WW_TRY(ww_fs_join(path, w->dir, name, err));
-		if (rename(w->shards[i].tmp, path) < 0) {
-			rc = ww_err_errno(err, WW_ERR_IO, "cannot write %s", path);
-			goto out;
-		}
+		WW_CHECK(ww_fs_join(path, w->dir, name, err));
+		if (rename(w->shards[i].tmp, path) < 0)
+			return ww_err_errno(err, WW_ERR_IO, "cannot write %s", path);
 		w->shards[i].tmp = NULL;
 	}
-	rc = w->shard_count > 1 ? write_index(w, err) : WW_OK;
-out:
-	return rc;
+	return w->shard_count > 1 ? write_index(w, err) : WW_OK;
 }
 
 void ww_st_writer_free(struct ww_st_writer *w)

@@ -6,6 +6,7 @@
 #include "nn/state.h"
 #include "nn/safetensors.h"
 #include "base/arena.h"
+#include "base/mem.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -34,8 +35,8 @@ enum ww_rc ww_state_write(
 	struct ww_model *m, const struct ww_state_part *parts, size_t count, const char *dir, struct ww_err *err)
 {
 	struct ww_arena names;
-	struct ww_st_decl *decls = calloc(count * (size_t)m->count, sizeof(*decls));
-	char *buf = malloc(PIECE * sizeof(float));
+	ww_auto_free struct ww_st_decl *decls = calloc(count * (size_t)m->count, sizeof(*decls));
+	ww_auto_free char *buf = malloc(PIECE * sizeof(float));
 	struct ww_st_writer *w = NULL;
 	enum ww_rc rc = decls && buf ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 	size_t n = 0;
@@ -58,8 +59,6 @@ enum ww_rc ww_state_write(
 		rc = ww_st_writer_commit(w, err);
 	ww_st_writer_free(w);
 	ww_arena_release(&names);
-	free(decls);
-	free(buf);
 	return rc;
 }
 
@@ -97,7 +96,7 @@ enum ww_rc ww_state_read(
 	struct ww_model *m, const struct ww_state_part *parts, size_t count, const char *dir, struct ww_err *err)
 {
 	struct ww_st *st = NULL;
-	float *buf = malloc(PIECE * sizeof(*buf));
+	ww_auto_free float *buf = malloc(PIECE * sizeof(*buf));
 	enum ww_rc rc = buf ? ww_st_open(dir, &st, err) : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 	for (size_t k = 0; rc == WW_OK && k < count; k++) {
 		m->dev->ops->zero(m->stream, parts[k].at.p, (size_t)m->n * ww_dtype_bytes(parts[k].at.dtype));
@@ -105,6 +104,5 @@ enum ww_rc ww_state_read(
 			rc = read_param(m, &parts[k], &m->params[i], st, dir, buf, err);
 	}
 	ww_st_free(st);
-	free(buf);
 	return rc;
 }

@@ -164,7 +164,7 @@ static enum ww_rc load_merge(struct loader *l, const json_t *v, uint32_t rank, s
 
 static enum ww_rc load_merges(struct loader *l, const json_t *merges)
 {
-	struct ww_str scratch = WW_STR_INIT(2 * TOKEN_MAX);
+	ww_auto_str scratch = WW_STR_INIT(2 * TOKEN_MAX);
 	enum ww_rc rc = WW_OK;
 	if (!json_is_array(merges) || json_array_size(merges) > WW_TOK_IDS)
 		return bad(l, "\"merges\" is not an array, or too long");
@@ -172,7 +172,6 @@ static enum ww_rc load_merges(struct loader *l, const json_t *merges)
 		return nomem(l);
 	for (size_t i = 0; rc == WW_OK && i < json_array_size(merges); i++)
 		rc = load_merge(l, json_array_get(merges, i), (uint32_t)i, &scratch);
-	ww_str_release(&scratch);
 	return rc;
 }
 
@@ -301,10 +300,9 @@ static enum ww_rc load_pre_tokenizer(struct loader *l, const json_t *v, int dept
 
 static const char *nfc_copy(struct loader *l, const char *s, size_t *n)
 {
-	struct ww_str normal = WW_STR_INIT(4 * TOKEN_MAX);
+	ww_auto_str normal = WW_STR_INIT(4 * TOKEN_MAX);
 	char *copy = ww_tok_nfc(s, *n, &normal, l->err) == WW_OK ? ww_arena_strdup(&l->t->arena, normal.p) : NULL;
 	*n = normal.len;
-	ww_str_release(&normal);
 	return copy;
 }
 
@@ -407,21 +405,18 @@ enum ww_rc ww_tok_load(struct ww_tok *t, const json_t *v, const char *what, stru
 {
 	struct loader loader = { .t = t, .what = what, .err = err }, *l = &loader;
 	const json_t *added = json_object_get(v, "added_tokens");
-	enum ww_rc rc;
 	init_byte_map(l);
 	if (!json_is_object(json_object_get(v, "model")))
 		return bad(l, "\"model\" is not an object: not a tokenizer.json");
-	WW_TRY(load_model(l, json_object_get(v, "model"), added));
-	WW_TRY(load_normalizer(l, json_object_get(v, "normalizer"), 0));
-	WW_TRY(load_added(l, added));
-	WW_TRY(load_pre_tokenizer(l, json_object_get(v, "pre_tokenizer"), 0));
+	WW_CHECK(load_model(l, json_object_get(v, "model"), added));
+	WW_CHECK(load_normalizer(l, json_object_get(v, "normalizer"), 0));
+	WW_CHECK(load_added(l, added));
+	WW_CHECK(load_pre_tokenizer(l, json_object_get(v, "pre_tokenizer"), 0));
 	if (!l->byte_level)
-		rc = bad(l, "the pre-tokenizer has no ByteLevel: only byte-level BPE is supported");
-	if (rc == WW_OK)
-		rc = load_post_processor(l, json_object_get(v, "post_processor"), 0);
+		return bad(l, "the pre-tokenizer has no ByteLevel: only byte-level BPE is supported");
+	WW_CHECK(load_post_processor(l, json_object_get(v, "post_processor"), 0));
 	const char *decoder = ww_json_str(json_object_get(v, "decoder"), "type", "(none)");
-	if (rc == WW_OK && strcmp(decoder, "ByteLevel"))
-		rc = ww_err_set(err, WW_ERR_USAGE, "%s: decoder \"%.40s\" is not supported (ByteLevel is)", what, decoder);
-out:
-	return rc;
+	if (strcmp(decoder, "ByteLevel"))
+		return ww_err_set(err, WW_ERR_USAGE, "%s: decoder \"%.40s\" is not supported (ByteLevel is)", what, decoder);
+	return WW_OK;
 }

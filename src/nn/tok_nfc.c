@@ -39,12 +39,11 @@ static int is_later(utf8proc_int32_t c)
 /* Negative: an error of utf8proc. */
 static utf8proc_ssize_t add_piece(const char *text, size_t n, struct ww_str *out)
 {
-	utf8proc_uint8_t *p = NULL;
+	ww_auto_free utf8proc_uint8_t *p = NULL;
 	utf8proc_ssize_t len = utf8proc_map(
 		(const utf8proc_uint8_t *)text, (utf8proc_ssize_t)n, &p, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
 	if (len > 0)
 		ww_str_add(out, p, (size_t)len);
-	free(p);
 	return len;
 }
 

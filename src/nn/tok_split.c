@@ -90,7 +90,7 @@ static enum ww_rc rewrite(const char *p, struct ww_str *out, const char *what, s
 enum ww_rc ww_tok_step_init(
 	struct ww_tok_step *s, const char *pattern, int literal, const char *what, struct ww_err *err)
 {
-	struct ww_str text = WW_STR_INIT(PATTERN_MAX);
+	ww_auto_str text = WW_STR_INIT(PATTERN_MAX);
 	enum ww_rc rc = WW_OK;
 	int code;
 	PCRE2_SIZE at;
@@ -121,7 +121,6 @@ enum ww_rc ww_tok_step_init(
 out:
 	if (rc != WW_OK)
 		ww_tok_step_release(s);
-	ww_str_release(&text);
 	return rc;
 }
 

@@ -61,30 +61,25 @@ static enum ww_rc open_json(const json_t *v, const char *what, struct ww_tok **o
 
 enum ww_rc ww_tok_open_bytes(const char *json, size_t n, const char *what, struct ww_tok **out, struct ww_err *err)
 {
-	json_t *v = NULL;
+	json_auto_t *v = NULL;
 	enum ww_rc rc = ww_json_parse(json, n, what, &v, err);
 	if (rc == WW_ERR_PROTOCOL)
 		rc = err->rc = WW_ERR_USAGE;
 	if (rc == WW_OK)
 		rc = open_json(v, what, out, err);
-	json_decref(v);
 	return rc;
 }
 
 enum ww_rc ww_tok_open(const char *path, struct ww_tok **out, struct ww_err *err)
 {
 	char inside[PATH_MAX];
-	struct ww_str text = WW_STR_INIT(FILE_MAX);
-	enum ww_rc rc = WW_OK;
+	ww_auto_str text = WW_STR_INIT(FILE_MAX);
 	if (ww_fs_is_dir(path)) {
-		WW_TRY(ww_fs_join(inside, path, "tokenizer.json", err));
+		WW_CHECK(ww_fs_join(inside, path, "tokenizer.json", err));
 		path = inside;
 	}
-	WW_TRY(ww_fs_read(path, FILE_MAX, &text, err));
-	WW_TRY(ww_tok_open_bytes(text.p, text.len, path, out, err));
-out:
-	ww_str_release(&text);
-	return rc;
+	WW_CHECK(ww_fs_read(path, FILE_MAX, &text, err));
+	return ww_tok_open_bytes(text.p, text.len, path, out, err);
 }
 
 void ww_tok_free(struct ww_tok *t)
@@ -126,30 +121,23 @@ static void add_clean(struct ww_str *s, const char *text, size_t n)
 
 static enum ww_rc encode_words(struct ww_tok *t, const char *text, size_t n, struct ww_ids *ids, struct ww_err *err)
 {
-	struct ww_str prefixed = WW_STR_INIT((size_t)4 * WW_TOK_TEXT_MAX);
-	enum ww_rc rc = WW_OK;
+	ww_auto_str prefixed = WW_STR_INIT((size_t)4 * WW_TOK_TEXT_MAX);
 	if (t->prefix_space && n && text[0] != ' ') {
 		ww_str_addc(&prefixed, ' ');
 		ww_str_add(&prefixed, text, n);
 		text = prefixed.p;
 		n++;
-		if (prefixed.cut) {
-			rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
-			goto out;
-		}
+		if (prefixed.cut)
+			return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 	}
-	if (n > UINT32_MAX / 2) {
-		rc = ww_err_set(err, WW_ERR_LIMIT, "the text is too long to be encoded at once");
-		goto out;
-	}
-	WW_TRY(ww_tok_split(t, text, n, err));
+	if (n > UINT32_MAX / 2)
+		return ww_err_set(err, WW_ERR_LIMIT, "the text is too long to be encoded at once");
+	WW_CHECK(ww_tok_split(t, text, n, err));
 	for (size_t i = 0; i < t->pieces.n; i++) {
 		struct ww_tok_piece p = t->pieces.p[i];
-		WW_TRY(ww_tok_bpe_word(t, text + p.begin, p.end - p.begin, ids, err));
+		WW_CHECK(ww_tok_bpe_word(t, text + p.begin, p.end - p.begin, ids, err));
 	}
-out:
-	ww_str_release(&prefixed);
-	return rc;
+	return WW_OK;
 }
 
 static int is_ascii(const char *p, size_t n)
@@ -220,7 +208,7 @@ enum ww_rc ww_tok_encode_spans(struct ww_tok *t, const struct ww_tok_span *spans
 	struct ww_ids *ids, struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;
-	struct ww_tok_zone *zones = calloc(count + 1, sizeof(*zones));
+	ww_auto_free struct ww_tok_zone *zones = calloc(count + 1, sizeof(*zones));
 	pthread_mutex_lock(&t->lock);
 	if (!zones) {
 		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
@@ -243,7 +231,6 @@ enum ww_rc ww_tok_encode_spans(struct ww_tok *t, const struct ww_tok_span *spans
 		WW_TRY(add_all(ids, t->after, t->after_count, err));
 out:
 	pthread_mutex_unlock(&t->lock);
-	free(zones);
 	return rc;
 }
 

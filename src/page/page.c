@@ -38,7 +38,7 @@ static const char style[] =
 
 void ww_page_text(struct ww_str *h, const char *text, size_t max_bytes)
 {
-	struct ww_str clean = WW_STR_INIT(max_bytes + 128);
+	ww_auto_str clean = WW_STR_INIT(max_bytes + 128);
 	ww_str_add_bounded(&clean, text, strlen(text), max_bytes);
 	for (const char *p = clean.p; *p; p++)
 		switch (*p) {
@@ -49,15 +49,13 @@ void ww_page_text(struct ww_str *h, const char *text, size_t max_bytes)
 		case '\'': ww_str_adds(h, "&#39;"); break;
 		default: ww_str_addc(h, *p);
 		}
-	ww_str_release(&clean);
 }
 
 static void textv(struct ww_str *h, const char *fmt, va_list ap)
 {
-	struct ww_str text = WW_STR_INIT(FACT_MAX_BYTES);
+	ww_auto_str text = WW_STR_INIT(FACT_MAX_BYTES);
 	ww_str_vaddf(&text, fmt, ap);
 	ww_page_text(h, text.p, FACT_MAX_BYTES);
-	ww_str_release(&text);
 }
 
 void ww_page_textf(struct ww_str *h, const char *fmt, ...)
@@ -86,7 +84,7 @@ void ww_page_facts_begin(struct ww_str *h) { ww_str_adds(h, "<table class=\"fact
 
 void ww_page_fact(struct ww_str *h, const char *name, const char *fmt, ...)
 {
-	struct ww_str value = WW_STR_INIT(FACT_MAX_BYTES);
+	ww_auto_str value = WW_STR_INIT(FACT_MAX_BYTES);
 	va_list ap;
 	va_start(ap, fmt);
 	textv(&value, fmt, ap);
@@ -96,7 +94,6 @@ void ww_page_fact(struct ww_str *h, const char *name, const char *fmt, ...)
 		ww_page_text(h, name, 100);
 		ww_str_addf(h, "</th><td>%s</td></tr>\n", value.p);
 	}
-	ww_str_release(&value);
 }
 
 void ww_page_facts_end(struct ww_str *h) { ww_str_adds(h, "</table>\n"); }
@@ -118,7 +115,7 @@ void ww_page_fold(struct ww_str *h, const char *title, const char *text, int ope
 
 void ww_page_code(struct ww_str *h, const char *title, const char *text, int open)
 {
-	struct ww_str escaped = WW_STR_INIT(8 * TEXT_MAX_BYTES);
+	ww_auto_str escaped = WW_STR_INIT(8 * TEXT_MAX_BYTES);
 	ww_page_text(&escaped, text, TEXT_MAX_BYTES);
 	fold_begin(h, title, open);
 	ww_str_adds(h, "<pre class=\"code\">");
@@ -128,5 +125,4 @@ void ww_page_code(struct ww_str *h, const char *title, const char *text, int ope
 		p += n + (p[n] == '\n');
 	}
 	ww_str_adds(h, "</pre></details>\n");
-	ww_str_release(&escaped);
 }

@@ -39,12 +39,11 @@ static json_t *text_json(const char *s) { return json_stringn_nocheck(s, strlen(
 /* A message of the model's own goes back as the tokens that it was sampled as. */
 static json_t *message_json(const struct ww_message *m)
 {
-	json_t *native = m->role == WW_ROLE_ASSISTANT && m->native ? json_loads(m->native, 0, NULL) : NULL;
+	json_auto_t *native = m->role == WW_ROLE_ASSISTANT && m->native ? json_loads(m->native, 0, NULL) : NULL;
 	json_t *o = json_pack("{s:s, s:o}", "role", ww_role_name(m->role), "content", text_json(m->text));
 	json_t *ids = json_object_get(native, "tokens"), *calls = m->n_calls ? json_array() : NULL;
 	if (ids)
 		json_object_set_new(o, "tokens", json_pack("{s:O}", "ids", ids));
-	json_decref(native);
 	if (m->reasoning)
 		json_object_set_new(o, "reasoning_content", text_json(m->reasoning));
 	for (size_t i = 0; i < m->n_calls; i++)
@@ -72,14 +71,11 @@ static json_t *tools_json(const struct ww_ask *ask)
 static enum ww_rc encode(
 	struct model *m, const struct ww_ask *ask, int generate, struct ww_ids *ids, struct ww_err *err)
 {
-	json_t *messages = json_array(), *tools = tools_json(ask);
+	json_auto_t *messages = json_array(), *tools = tools_json(ask);
 	for (size_t i = 0; i < ask->n; i++)
 		json_array_append_new(messages, message_json(&ask->msgs[i]));
 	struct ww_chat_source source = { m->format, messages, tools, generate, ww_engine_config(m->engine) };
-	enum ww_rc rc = ww_chat_ids(ww_engine_tok(m->engine), &source, ids, NULL, err);
-	json_decref(messages);
-	json_decref(tools);
-	return rc;
+	return ww_chat_ids(ww_engine_tok(m->engine), &source, ids, NULL, err);
 }
 
 static int64_t model_count(struct ww_policy *self, const struct ww_message *msgs, size_t n)

@@ -61,11 +61,9 @@ int ww_policy_open(const struct ww_policy_opts *opts, struct ww_policy **out, st
 			return ww_err_set(err, WW_ERR_USAGE, "policy %s takes no argument, so not \"%s\"", policies[i].name, spec);
 		return policies[i].open(rest, opts, out, err);
 	}
-	struct ww_str list = WW_STR_INIT(512);
+	ww_auto_str list = WW_STR_INIT(512);
 	for (size_t i = 0; i < WW_ARRAY_LEN(policies); i++)
 		ww_str_addf(&list, "%s%s%s%s (%s)", i ? ", " : "", policies[i].name, policies[i].argument ? ":" : "",
 			policies[i].argument ? policies[i].argument : "", policies[i].what);
-	enum ww_rc rc = ww_err_set(err, WW_ERR_USAGE, "no policy \"%s\"; there are: %s", spec, list.p);
-	ww_str_release(&list);
-	return rc;
+	return ww_err_set(err, WW_ERR_USAGE, "no policy \"%s\"; there are: %s", spec, list.p);
 }

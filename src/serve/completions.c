@@ -121,15 +121,13 @@ int ww_refuse(struct ww_refusal *r, int status, const char *param, const char *c
 
 void ww_refusal_send(const struct ww_refusal *r, struct ww_http_reply *reply)
 {
-	struct ww_str s = WW_STR_INIT(8192), clean = WW_STR_INIT(4096);
+	ww_auto_str s = WW_STR_INIT(8192), clean = WW_STR_INIT(4096);
 	ww_str_add_bounded(&clean, r->message, strlen(r->message), 1000);
 	json_t *v = json_pack("{s:{s:s, s:s, s:s?, s:s?}}", "error", "message", clean.p, "type",
 		r->status < 500 ? "invalid_request_error" : "server_error", "param", r->param, "code", r->code);
 	ww_json_add(&s, v);
 	ww_http_reply_all(reply, r->status, "application/json", NULL, s.p, s.len);
 	json_decref(v);
-	ww_str_release(&s);
-	ww_str_release(&clean);
 }
 
 static int refuse_for(struct ww_refusal *why, const char *param, const struct ww_err *err)
@@ -325,8 +323,8 @@ static void complete(struct ww_completions *c, int chat, const struct ww_http_re
 	struct ww_completions_request q;
 	struct ww_refusal why = { .status = 0 };
 	struct ww_err err = WW_ERR_INIT;
-	struct prompts *p = calloc(1, sizeof(*p));
-	json_t *body = NULL;
+	ww_auto_free struct prompts *p = calloc(1, sizeof(*p));
+	json_auto_t *body = NULL;
 	int ok = p != NULL;
 	if (!ok)
 		ww_refuse(&why, 500, NULL, NULL, "out of memory");
@@ -348,8 +346,6 @@ static void complete(struct ww_completions *c, int chat, const struct ww_http_re
 		ww_refusal_send(&why, reply);
 	if (p)
 		prompts_release(p);
-	free(p);
-	json_decref(body);
 }
 
 static void handle_chat(void *ctx, const struct ww_http_request *r, struct ww_http_reply *reply)
@@ -373,7 +369,7 @@ static void handle_models(void *ctx, const struct ww_http_request *r, struct ww_
 	static const char root[] = "/v1/models";
 	const struct ww_completions *c = ctx;
 	const char *name = r->path[sizeof(root) - 1] ? r->path + sizeof(root) : NULL;
-	struct ww_str s = WW_STR_INIT(1 << 20);
+	ww_auto_str s = WW_STR_INIT(1 << 20);
 	json_t *v = NULL, *list = json_array();
 	for (size_t i = 0; i < c->n; i++) {
 		json_array_append_new(list, model_json(&c->models[i]));
@@ -392,7 +388,6 @@ static void handle_models(void *ctx, const struct ww_http_request *r, struct ww_
 		ww_refusal_send(&why, reply);
 	}
 	json_decref(v);
-	ww_str_release(&s);
 }
 
 void ww_completions_routes(struct ww_completions *c, struct ww_http_route out[WW_COMPLETIONS_ROUTES])

@@ -101,17 +101,14 @@ static json_t *usage_json(const struct ww_answer *a)
 /* A token's text, bytes and log-probability. */
 static json_t *token_json(struct ww_tok *tok, int32_t token, float logp)
 {
-	struct ww_str text = WW_STR_INIT(1 << 16);
+	ww_auto_str text = WW_STR_INIT(1 << 16);
 	json_t *list = json_array();
 	size_t n = 0;
 	const char *bytes = ww_tok_bytes(tok, token, &n);
 	ww_tok_decode(tok, &token, 1, 0, &text);
 	for (size_t i = 0; i < n; i++)
 		json_array_append_new(list, json_integer((unsigned char)bytes[i]));
-	json_t *v = json_pack(
-		"{s:o, s:f, s:o}", "token", text_json(text.p, text.len), "logprob", (double)logp, "bytes", list);
-	ww_str_release(&text);
-	return v;
+	return json_pack("{s:o, s:f, s:o}", "token", text_json(text.p, text.len), "logprob", (double)logp, "bytes", list);
 }
 
 /* The documented object of chat; of text what becomes four lists. */
@@ -202,10 +199,9 @@ static void write_event(struct ww_answer *a, const char *data, size_t n)
 
 static void write_json(struct ww_answer *a, json_t *v)
 {
-	struct ww_str s = WW_STR_INIT(WW_COMPLETIONS_TEXT_MAX);
+	ww_auto_str s = WW_STR_INIT(WW_COMPLETIONS_TEXT_MAX);
 	ww_json_add(&s, v);
 	write_event(a, s.p, s.len);
-	ww_str_release(&s);
 	json_decref(v);
 }
 
@@ -313,7 +309,7 @@ static void stream_chat(struct ww_choice *c)
 
 static void stream_text(struct ww_choice *c)
 {
-	struct ww_str s = WW_STR_INIT(WW_COMPLETIONS_TEXT_MAX);
+	ww_auto_str s = WW_STR_INIT(WW_COMPLETIONS_TEXT_MAX);
 	if (!c->begun && c->prompt)
 		ww_str_adds(&s, c->prompt);
 	c->begun = 1;
@@ -321,7 +317,6 @@ static void stream_text(struct ww_choice *c)
 	c->sent = c->text.len;
 	if (s.len || c->finish)
 		write_chunk(c, "text", text_json(s.p, s.len));
-	ww_str_release(&s);
 }
 
 /* The end of a conversation's choice: calls as a whole, or what was held back for their sake. */
@@ -423,18 +418,17 @@ static json_t *choice_json(struct ww_choice *c)
 	if (c->a->chat) {
 		json_object_set(v, "message", c->message);
 	} else {
-		struct ww_str s = WW_STR_INIT(WW_COMPLETIONS_TEXT_MAX);
+		ww_auto_str s = WW_STR_INIT(WW_COMPLETIONS_TEXT_MAX);
 		ww_str_adds(&s, c->prompt ? c->prompt : "");
 		ww_str_add(&s, c->text.p, c->text.len);
 		json_object_set_new(v, "text", text_json(s.p, s.len));
-		ww_str_release(&s);
 	}
 	return v;
 }
 
 static void send_whole(struct ww_answer *a)
 {
-	struct ww_str s = WW_STR_INIT(WW_COMPLETIONS_TEXT_MAX);
+	ww_auto_str s = WW_STR_INIT(WW_COMPLETIONS_TEXT_MAX);
 	json_t *v = head_json(a), *list = json_array();
 	for (int i = 0; i < a->n; i++)
 		json_array_append_new(list, choice_json(&a->choices[i]));
@@ -442,7 +436,6 @@ static void send_whole(struct ww_answer *a)
 	json_object_set_new(v, "usage", usage_json(a));
 	ww_json_add(&s, v);
 	ww_http_reply_all(a->reply, 200, "application/json", NULL, s.p, s.len);
-	ww_str_release(&s);
 	json_decref(v);
 }
 

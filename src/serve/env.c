@@ -133,7 +133,7 @@ static json_t *result_json(const struct ww_message *m)
 /* What was said to the policy since it last spoke, of any list of messages. */
 static json_t *observe_messages(struct ww_env *e, const struct ww_message *const *msgs, size_t n, const char *tail)
 {
-	struct ww_str text = WW_STR_INIT(OBSERVED_TEXT_BYTES);
+	ww_auto_str text = WW_STR_INIT(OBSERVED_TEXT_BYTES);
 	json_t *results = json_array();
 	size_t from = n;
 	while (from > 0 && msgs[from - 1]->role != WW_ROLE_ASSISTANT)
@@ -147,10 +147,8 @@ static json_t *observe_messages(struct ww_env *e, const struct ww_message *const
 			json_array_append_new(results, result_json(m));
 	}
 	ww_str_addf(&text, "%s%s", text.len && *tail ? "\n" : "", tail);
-	json_t *o = json_pack("{s:s, s:o, s:b, s:i, s:i, s:s, s:n}", "text", text.p, "results", results, "pending", 0,
-		"turn", e->turn, "max_turns", e->max_turns, "episode_id", e->id, "end_reason");
-	ww_str_release(&text);
-	return o;
+	return json_pack("{s:s, s:o, s:b, s:i, s:i, s:s, s:n}", "text", text.p, "results", results, "pending", 0, "turn",
+		e->turn, "max_turns", e->max_turns, "episode_id", e->id, "end_reason");
 }
 
 static void add_beginning(json_t *o, const struct ww_message *first)
@@ -352,18 +350,14 @@ static enum ww_rc open_task(struct ww_env *e, struct ww_err *err)
 static enum ww_rc make_dir(struct ww_env *e, struct ww_err *err)
 {
 	char name[64];
-	enum ww_rc rc;
 	if (!e->o.episodes) {
-		rc = ww_tmpdir_new(&e->tmp, "openenv", err);
-		if (rc == WW_OK)
-			snprintf(e->dir, sizeof(e->dir), "%s", e->tmp.path);
-		return rc;
+		WW_CHECK(ww_tmpdir_new(&e->tmp, "openenv", err));
+		snprintf(e->dir, sizeof(e->dir), "%s", e->tmp.path);
+		return WW_OK;
 	}
 	snprintf(name, sizeof(name), "%016llx", (unsigned long long)ww_rng_secret());
-	WW_TRY(ww_fs_join(e->dir, e->o.episodes, name, err));
-	WW_TRY(ww_fs_mkdirs(e->dir, err));
-out:
-	return rc;
+	WW_CHECK(ww_fs_join(e->dir, e->o.episodes, name, err));
+	return ww_fs_mkdirs(e->dir, err);
 }
 
 static enum ww_rc run_loop(struct ww_env *e, struct ww_agent_result *result, struct ww_err *err)
@@ -520,12 +514,10 @@ static enum ww_rc choose_task(struct ww_env *e, const json_t *data, struct ww_er
 
 static enum ww_rc fit(const json_t *schema, const json_t *data, const char *what, struct ww_err *err)
 {
-	struct ww_str why = WW_STR_INIT(512);
-	enum ww_rc rc = WW_OK;
+	ww_auto_str why = WW_STR_INIT(512);
 	if (!ww_schema_fits(schema, data ? data : json_null(), &why))
-		rc = ww_err_set(err, WW_ERR_USAGE, "%s: %s", what, why.p);
-	ww_str_release(&why);
-	return rc;
+		return ww_err_set(err, WW_ERR_USAGE, "%s: %s", what, why.p);
+	return WW_OK;
 }
 
 static void take_options(struct ww_env *e, const json_t *data)
@@ -545,24 +537,21 @@ static void take_options(struct ww_env *e, const json_t *data)
 
 enum ww_rc ww_env_reset(struct ww_env *e, const json_t *data, struct ww_err *err)
 {
-	enum ww_rc rc;
-	WW_TRY(fit(e->reset_schema, data, "reset", err));
+	WW_CHECK(fit(e->reset_schema, data, "reset", err));
 	end_episode(e);
 	e->phase = IDLE;
 	take_options(e, data);
-	WW_TRY(choose_task(e, data, err));
+	WW_CHECK(choose_task(e, data, err));
 	e->stopping = 0;
 	e->steps = e->turn = 0;
 	e->reward = 0;
 	e->phase = OPENING;
 	if (pthread_create(&e->thread, NULL, episode_main, e)) {
 		e->phase = IDLE;
-		rc = ww_err_set(err, WW_ERR_SYSTEM, "cannot start a thread");
-	} else {
-		e->has_thread = 1;
+		return ww_err_set(err, WW_ERR_SYSTEM, "cannot start a thread");
 	}
-out:
-	return rc;
+	e->has_thread = 1;
+	return WW_OK;
 }
 
 static int is_wait(const json_t *action) { return !strcmp(ww_json_str(action, "tool", ""), "wait"); }

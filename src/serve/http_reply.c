@@ -35,7 +35,7 @@ void ww_http_reply_all(
 	struct ww_http_reply *h, int status, const char *content_type, const char *headers, const void *bytes, size_t n)
 {
 	const struct ww_mhd *mhd = h->h->mhd;
-	struct ww_str lines = WW_STR_INIT(WW_HTTP_MAX_HEAD_BYTES);
+	ww_auto_str lines = WW_STR_INIT(WW_HTTP_MAX_HEAD_BYTES);
 	union {
 		const void *in;
 		void *out; /* MHD_RESPMEM_MUST_COPY: not written to */
@@ -53,12 +53,11 @@ void ww_http_reply_all(
 	ww_http_set_state(h, WW_HTTP_SENDS, ww_http_limit(h->h->o.silent_s, 30) + (double)n / BYTES_PER_S);
 	h->lost = mhd->queue_response(h->mc, (unsigned)status, response) != MHD_YES;
 	mhd->destroy_response(response);
-	ww_str_release(&lines);
 }
 
 void ww_http_reply_error(struct ww_http_reply *h, int status, const char *fmt, ...)
 {
-	struct ww_str text = WW_STR_INIT(4096), body = WW_STR_INIT(16384);
+	ww_auto_str text = WW_STR_INIT(4096), body = WW_STR_INIT(16384);
 	va_list ap;
 	va_start(ap, fmt);
 	ww_str_vaddf(&text, fmt, ap);
@@ -74,8 +73,6 @@ void ww_http_reply_error(struct ww_http_reply *h, int status, const char *fmt, .
 	ww_http_reply_all(
 		h, status, "application/json", status == 401 ? "WWW-Authenticate: Bearer\r\n" : NULL, body.p, body.len);
 	json_decref(o);
-	ww_str_release(&text);
-	ww_str_release(&body);
 }
 
 /* ---- Is anybody there? ------------------------------------------------------------------------------------------- */
@@ -138,16 +135,14 @@ static int send_all(struct ww_http_reply *x, const char *p, size_t n)
 
 int ww_http_reply_begin(struct ww_http_reply *h, int status, const char *content_type, const char *headers)
 {
-	struct ww_str s = WW_STR_INIT(WW_HTTP_MAX_HEAD_BYTES);
+	ww_auto_str s = WW_STR_INIT(WW_HTTP_MAX_HEAD_BYTES);
 	WW_BUG(h->answered);
 	h->answered = h->streams = 1;
 	ww_http_count(h, status);
 	ww_str_addf(&s, "HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Type: %s\r\n%s%s%s\r\n", status,
 		status == 200 ? "OK" : "Error", content_type, always, headers ? headers : "",
 		h->http_1_0 ? "" : "Transfer-Encoding: chunked\r\n");
-	int there = send_all(h, s.p, s.len);
-	ww_str_release(&s);
-	return there;
+	return send_all(h, s.p, s.len);
 }
 
 int ww_http_reply_write(struct ww_http_reply *h, const void *bytes, size_t n)

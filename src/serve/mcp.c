@@ -50,7 +50,7 @@ static void hand_over(struct ww_mcp_peer *p, const struct ww_mcp_out *o)
 
 void ww_mcp_send(struct ww_mcp_peer *p, json_t *message)
 {
-	struct ww_str s = WW_STR_INIT(WW_MCP_MAX_SEND_BYTES);
+	ww_auto_str s = WW_STR_INIT(WW_MCP_MAX_SEND_BYTES);
 	if (!message)
 		return; /* out of memory: the client's own time limit tells it */
 	serialise(message, &s);
@@ -61,7 +61,6 @@ void ww_mcp_send(struct ww_mcp_peer *p, json_t *message)
 	json_decref(message);
 	if (!s.cut)
 		hand_over(p, &o);
-	ww_str_release(&s);
 }
 
 void ww_mcp_no_answer(struct ww_mcp_peer *p) { hand_over(p, &(struct ww_mcp_out){ .final = 1 }); }
@@ -74,7 +73,7 @@ void ww_mcp_respond(struct ww_mcp_peer *p, const json_t *id, json_t *result)
 /* id NULL: the request could not be read so far. */
 void ww_mcp_fail(struct ww_mcp_peer *p, const json_t *id, int code, json_t *data, const char *fmt, ...)
 {
-	struct ww_str text = WW_STR_INIT(1024);
+	ww_auto_str text = WW_STR_INIT(1024);
 	va_list ap;
 	va_start(ap, fmt);
 	ww_str_vaddf(&text, fmt, ap);
@@ -86,7 +85,6 @@ void ww_mcp_fail(struct ww_mcp_peer *p, const json_t *id, int code, json_t *data
 		json_object_set_new(o, "id", json_deep_copy(id));
 	if (data)
 		json_object_set_new(json_object_get(o, "error"), "data", data);
-	ww_str_release(&text);
 	ww_str_release(&clean);
 	ww_mcp_send(p, o);
 }
@@ -277,14 +275,13 @@ void ww_mcp_unreadable(struct ww_mcp_peer *p, const char *why)
 void ww_mcp_receive(struct ww_mcp_peer *p, const char *text, size_t n)
 {
 	struct ww_err err = WW_ERR_INIT;
-	json_t *o = NULL;
+	json_auto_t *o = NULL;
 	if (n > WW_MCP_MAX_MESSAGE_BYTES)
 		ww_mcp_unreadable(p, "the message is longer than 16 MiB");
 	else if (ww_json_parse(text, n, "message", &o, &err) != WW_OK)
 		ww_mcp_unreadable(p, err.msg);
 	else
 		ww_mcp_receive_json(p, o);
-	json_decref(o);
 }
 
 /* ---- Peers and the server ---------------------------------------------------------------------------------------- */

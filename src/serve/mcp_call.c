@@ -23,12 +23,11 @@
 
 static json_t *answer_json(const struct ww_mcp_answer *a)
 {
-	struct ww_str text = WW_STR_INIT(4 * WW_MCP_TEXT_MAX_BYTES);
+	ww_auto_str text = WW_STR_INIT(4 * WW_MCP_TEXT_MAX_BYTES);
 	ww_str_add_bounded(&text, a->text.p, a->text.len, WW_MCP_TEXT_MAX_BYTES);
 	json_t *o = json_pack("{s:[{s:s, s:s}], s:b}", "content", "type", "text", "text", text.p, "isError", a->is_error);
 	if (a->data && !a->is_error)
 		json_object_set(o, "structuredContent", a->data);
-	ww_str_release(&text);
 	return o;
 }
 
@@ -245,18 +244,16 @@ void ww_mcp_tools_call(const struct ww_mcp_request *r)
 		ww_mcp_fail(r->peer, r->id, WW_MCP_NO_METHOD, NULL, "%s is quick and cannot be a task", name);
 		return;
 	}
-	struct ww_str why = WW_STR_INIT(1024);
+	ww_auto_str why = WW_STR_INIT(1024);
 	if (ww_schema_fits(m->inputs[i], args, &why)) {
 		begin(r, &m->o.tools[i], args, as_task);
 	} else if (as_task && r->revision != WW_MCP_2026_07_28) {
 		ww_mcp_fail(r->peer, r->id, WW_MCP_INVALID_PARAMS, NULL, "%s: %s", name, why.p);
 	} else { /* for the model to read and to mend */
-		struct ww_str text = WW_STR_INIT(2048);
+		ww_auto_str text = WW_STR_INIT(2048);
 		ww_str_addf(&text, "%s: %s", name, why.p);
 		ww_mcp_respond(r->peer, r->id, ww_mcp_complete(r->revision, error_answer(text.p)));
-		ww_str_release(&text);
 	}
-	ww_str_release(&why);
 }
 
 /* ---- What tools ask ---------------------------------------------------------------------------------------------- */
@@ -274,7 +271,7 @@ const struct ww_mcp_tool *ww_mcp_call_tool(const struct ww_mcp_call *c) { return
 
 void ww_mcp_call_progress(struct ww_mcp_call *c, const char *text)
 {
-	struct ww_str clean = WW_STR_INIT(1024);
+	ww_auto_str clean = WW_STR_INIT(1024);
 	char task_id[33] = "";
 	ww_str_add_bounded(&clean, text, strlen(text), 240);
 	pthread_mutex_lock(&c->m->lock);
@@ -295,7 +292,6 @@ void ww_mcp_call_progress(struct ww_mcp_call *c, const char *text)
 				json_pack("{s:{s:s}}", "io.modelcontextprotocol/related-task", "taskId", task_id));
 		ww_mcp_send(c->peer, o);
 	}
-	ww_str_release(&clean);
 }
 
 /* ---- Cancelling -------------------------------------------------------------------------------------------------- */

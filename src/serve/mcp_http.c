@@ -85,14 +85,13 @@ static void begin_events(struct exchange *e)
 
 static void write_event(struct exchange *e, const char *text, size_t n)
 {
-	struct ww_str s = WW_STR_INIT(WW_MCP_MAX_SEND_BYTES + 64);
+	ww_auto_str s = WW_STR_INIT(WW_MCP_MAX_SEND_BYTES + 64);
 	ww_str_adds(&s, "event: message\ndata: ");
 	ww_str_add(&s, text, n);
 	ww_str_adds(&s, "\n\n");
 	if (!s.cut)
 		ww_http_reply_write(e->reply, s.p, s.len);
 	e->said_ns = ww_now_ns();
-	ww_str_release(&s);
 }
 
 static void on_send(void *ctx, const struct ww_mcp_out *o)
@@ -292,14 +291,12 @@ static int session_new(struct ww_mcp_http *h, char id[33])
 /* An error of ours in JSON-RPC's form. */
 static void refuse(struct ww_http_reply *reply, const json_t *id, int status, int code, const char *why)
 {
-	struct ww_str s = WW_STR_INIT(4096);
-	json_t *o = json_pack("{s:s, s:{s:i, s:s}}", "jsonrpc", "2.0", "error", "code", code, "message", why);
+	ww_auto_str s = WW_STR_INIT(4096);
+	json_auto_t *o = json_pack("{s:s, s:{s:i, s:s}}", "jsonrpc", "2.0", "error", "code", code, "message", why);
 	if (json_is_string(id) || json_is_integer(id))
 		json_object_set_new(o, "id", json_deep_copy(id));
 	ww_json_add(&s, o);
-	json_decref(o);
 	ww_http_reply_all(reply, status, json_mime, NULL, s.p, s.len);
-	ww_str_release(&s);
 }
 
 static int same(const char *header, const char *body) { return header && body && !strcmp(header, body); }
@@ -413,7 +410,7 @@ static void on_post(void *ctx, const struct ww_http_request *r, struct ww_http_r
 	struct ww_err err = WW_ERR_INIT;
 	const char *type = ww_http_header(r, "Content-Type"), *accept = ww_http_header(r, "Accept"),
 			   *version = ww_http_header(r, "MCP-Protocol-Version");
-	json_t *o = NULL;
+	json_auto_t *o = NULL;
 	if (type && strncasecmp(type, json_mime, sizeof(json_mime) - 1)) {
 		ww_http_reply_error(reply, 415, "a message is application/json");
 	} else if (accept && !accepts(r, json_mime) && !accepts(r, events) && !accepts(r, "*/*")) {
@@ -430,7 +427,6 @@ static void on_post(void *ctx, const struct ww_http_request *r, struct ww_http_r
 		else
 			post_legacy(h, r, o, reply);
 	}
-	json_decref(o);
 }
 
 /* ---- GET and DELETE ---------------------------------------------------------------------------------------------- */

@@ -44,7 +44,7 @@ static void add_broker(struct ww_str *s, struct ww_broker *d)
 static void on_metrics(void *ctx, const struct ww_http_request *r, struct ww_http_reply *reply)
 {
 	const struct ww_metrics *m = ctx;
-	struct ww_str s = WW_STR_INIT(PAGE_BYTES);
+	ww_auto_str s = WW_STR_INIT(PAGE_BYTES);
 	(void)r;
 	ww_http_metrics(m->http, &s);
 	if (m->openenv)
@@ -54,7 +54,6 @@ static void on_metrics(void *ctx, const struct ww_http_request *r, struct ww_htt
 	if (m->completions)
 		ww_completions_metrics(m->completions, &s);
 	ww_http_reply_all(reply, 200, "text/plain; version=0.0.4; charset=utf-8", NULL, s.p, s.len);
-	ww_str_release(&s);
 }
 
 struct ww_http_route ww_metrics_route(struct ww_metrics *m)

@@ -193,11 +193,10 @@ static void say(struct ww_http_ws *ws, json_t *answer)
 	struct ww_str text = WW_STR_INIT(ANSWER_BYTES);
 	ww_json_add(&text, answer);
 	if (text.cut) {
-		json_t *o = error_json("EXECUTION_ERROR", "the answer is longer than 64 MiB");
+		json_auto_t *o = error_json("EXECUTION_ERROR", "the answer is longer than 64 MiB");
 		ww_str_release(&text);
 		ww_str_init(&text, ANSWER_BYTES);
 		ww_json_add(&text, o);
-		json_decref(o);
 	}
 	ww_http_ws_send(ws, text.p, text.len);
 	ww_str_release(&text);
@@ -249,10 +248,9 @@ static const struct ww_http_ws_ops ws_ops = { on_open, on_run };
 
 static void reply_json(struct ww_http_reply *reply, int status, json_t *o)
 {
-	struct ww_str text = WW_STR_INIT(ANSWER_BYTES);
+	ww_auto_str text = WW_STR_INIT(ANSWER_BYTES);
 	ww_json_add(&text, o);
 	ww_http_reply_all(reply, status, json_mime, NULL, text.p, text.len);
-	ww_str_release(&text);
 	json_decref(o);
 }
 
@@ -359,11 +357,10 @@ static struct http_env *add_http_env(struct ww_openenv *o, const char *id, struc
 static void on_reset(void *ctx, const struct ww_http_request *r, struct ww_http_reply *reply)
 {
 	struct ww_err err = WW_ERR_INIT;
-	json_t *body = body_of(r, reply);
+	json_auto_t *body = body_of(r, reply);
 	struct http_env *l = body ? add_http_env(ctx, ww_json_str(body, "episode_id", ""), reply) : NULL;
 	if (l)
 		reply_observation(ctx, l, 1, ww_env_reset(l->env, body, &err), &err, reply);
-	json_decref(body);
 }
 
 /* Found and marked as busy; *busy: another request is at work on it. */
@@ -381,7 +378,7 @@ static struct http_env *take_http_env(struct ww_openenv *o, const char *id, int 
 static void on_step(void *ctx, const struct ww_http_request *r, struct ww_http_reply *reply)
 {
 	struct ww_err err = WW_ERR_INIT;
-	json_t *body = body_of(r, reply);
+	json_auto_t *body = body_of(r, reply);
 	const char *id = ww_json_str(body, "episode_id", NULL);
 	int busy = 0;
 	struct http_env *l = id ? take_http_env(ctx, id, &busy) : NULL;
@@ -393,7 +390,6 @@ static void on_step(void *ctx, const struct ww_http_request *r, struct ww_http_r
 		reply_detail(reply, 422,
 			id ? "there is no such episode (any more): reset"
 			   : "name the episode: \"episode_id\", as the answer to /reset has it");
-	json_decref(body);
 }
 
 static void on_state(void *ctx, const struct ww_http_request *r, struct ww_http_reply *reply)

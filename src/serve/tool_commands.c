@@ -24,21 +24,17 @@ static enum ww_rc command(
 	struct ww_tool_env *env, const char *const *argv, struct ww_tool_result *r, struct ww_err *err)
 {
 	const struct ww_serve_env *e = env->ctx;
-	struct ww_str out = WW_STR_INIT(16 << 20), last = WW_STR_INIT(1024);
+	ww_auto_str out = WW_STR_INIT(16 << 20), last = WW_STR_INIT(1024);
 	int code = 0;
-	enum ww_rc rc;
-	WW_TRY(ww_child_run(argv, e->call, &out, &last, &code, err));
+	WW_CHECK(ww_child_run(argv, e->call, &out, &last, &code, err));
 	if (code > 1) {
 		ww_str_adds(&r->text, last.len ? last.p : "the command failed without a word");
 		r->is_error = 1;
-		goto out;
+		return WW_OK;
 	}
-	WW_TRY(ww_json_parse(out.p, out.len, argv[0], &r->data, err));
+	WW_CHECK(ww_json_parse(out.p, out.len, argv[0], &r->data, err));
 	ww_str_add(&r->text, out.p, out.len);
-out:
-	ww_str_release(&out);
-	ww_str_release(&last);
-	return rc;
+	return WW_OK;
 }
 
 /* The task as a file: the user's own, or the text in a directory of ours. */

@@ -170,9 +170,8 @@ static const char solution_args[] = "{" TEXT("solution", "directory with plan.c 
 
 static void add_args(json_t *properties, const char *text)
 {
-	json_t *more = json_loads(text, 0, NULL);
+	json_auto_t *more = json_loads(text, 0, NULL);
 	json_object_update(properties, more);
-	json_decref(more);
 }
 
 /* The tool's schema with task and solution before its own arguments.  Lives as long as the process. */

@@ -35,25 +35,21 @@ static enum ww_rc sync_dir(const char *path, struct ww_err *err)
 
 static enum ww_rc write_state(const char *dir, const struct ww_train_state *s, struct ww_err *err)
 {
-	struct ww_str text = WW_STR_INIT(STATE_MAX);
+	ww_auto_str text = WW_STR_INIT(STATE_MAX);
 	char path[PATH_MAX];
 	json_t *losses = json_array();
 	int64_t n = s->guard.seen < WW_GUARD_STEPS ? s->guard.seen : WW_GUARD_STEPS;
 	for (int64_t i = 0; i < n; i++)
 		json_array_append_new(losses, json_real(s->guard.losses[i]));
-	json_t *v = json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:{s:I, s:I, s:I, s:o}}", "format", FORMAT, "step",
+	json_auto_t *v = json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:{s:I, s:I, s:I, s:o}}", "format", FORMAT, "step",
 		(json_int_t)s->step, "updates", (json_int_t)s->updates, "epoch", (json_int_t)s->epoch, "row",
 		(json_int_t)s->row, "total_tokens", (json_int_t)s->total_tokens, "log_bytes", (json_int_t)s->log_bytes, "guard",
 		"seen", (json_int_t)s->guard.seen, "skipped", (json_int_t)s->guard.skipped, "skipped_in_row",
 		(json_int_t)s->guard.skipped_in_row, "losses", losses);
-	enum ww_rc rc = v ? ww_fs_join(path, dir, "state.json", err) : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	WW_CHECK(v ? ww_fs_join(path, dir, "state.json", err) : ww_err_set(err, WW_ERR_NOMEM, "out of memory"));
 	ww_json_add_pretty(&text, v);
 	ww_str_addc(&text, '\n');
-	if (rc == WW_OK)
-		rc = ww_fs_write(path, text.p, text.len, err);
-	json_decref(v);
-	ww_str_release(&text);
-	return rc;
+	return ww_fs_write(path, text.p, text.len, err);
 }
 
 static enum ww_rc read_guard(const json_t *v, const char *what, struct ww_guard *g, struct ww_err *err)
@@ -169,15 +165,13 @@ static enum ww_rc sweep(const char *dir, int64_t keep, char *newest, struct ww_e
 static enum ww_rc point_model(const char *run, const char *name, struct ww_err *err)
 {
 	char link_path[PATH_MAX], tmp[PATH_MAX], target[PATH_MAX];
-	enum ww_rc rc;
-	WW_TRY(ww_fs_join(link_path, run, "model", err));
-	WW_TRY(ww_fs_join(tmp, run, ".model", err));
-	WW_TRY(ww_fs_join(target, "checkpoints", name, err));
+	WW_CHECK(ww_fs_join(link_path, run, "model", err));
+	WW_CHECK(ww_fs_join(tmp, run, ".model", err));
+	WW_CHECK(ww_fs_join(target, "checkpoints", name, err));
 	unlink(tmp);
 	if (symlink(target, tmp) < 0 || rename(tmp, link_path) < 0)
-		rc = ww_err_errno(err, WW_ERR_IO, "cannot link %s", link_path);
-out:
-	return rc;
+		return ww_err_errno(err, WW_ERR_IO, "cannot link %s", link_path);
+	return WW_OK;
 }
 
 enum ww_rc ww_checkpoint_find(const char *run, int64_t keep, char *path, struct ww_err *err)
@@ -209,13 +203,12 @@ enum ww_rc ww_checkpoint_save(const char *run, struct ww_model *m, struct ww_lea
 {
 	char dir[PATH_MAX], tmp[PATH_MAX], final[PATH_MAX], name[32];
 	struct ww_err ignored;
-	enum ww_rc rc;
 	snprintf(name, sizeof(name), "step-%08" PRId64, s->step);
-	WW_TRY(ww_fs_join(dir, run, "checkpoints", err));
-	WW_TRY(ww_fs_mkdirs(dir, err));
-	WW_TRY(ww_fs_join(tmp, dir, ".new", err));
-	WW_TRY(ww_fs_join(final, dir, name, err));
-	rc = write_all(tmp, m, l, tokenizer_dir, s, err);
+	WW_CHECK(ww_fs_join(dir, run, "checkpoints", err));
+	WW_CHECK(ww_fs_mkdirs(dir, err));
+	WW_CHECK(ww_fs_join(tmp, dir, ".new", err));
+	WW_CHECK(ww_fs_join(final, dir, name, err));
+	enum ww_rc rc = write_all(tmp, m, l, tokenizer_dir, s, err);
 	if (rc == WW_OK && rename(tmp, final) < 0)
 		rc = ww_err_errno(err, WW_ERR_IO, "cannot create %s", final);
 	if (rc != WW_OK) {
@@ -223,11 +216,9 @@ enum ww_rc ww_checkpoint_save(const char *run, struct ww_model *m, struct ww_lea
 		(void)swept; /* the next run removes what is left */
 		return rc;
 	}
-	WW_TRY(sync_dir(dir, err));
-	WW_TRY(point_model(run, name, err));
-	WW_TRY(sweep(dir, keep, NULL, err));
-out:
-	return rc;
+	WW_CHECK(sync_dir(dir, err));
+	WW_CHECK(point_model(run, name, err));
+	return sweep(dir, keep, NULL, err);
 }
 
 enum ww_rc ww_checkpoint_load(

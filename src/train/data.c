@@ -119,7 +119,7 @@ static enum ww_rc add_document(struct reader *r, const char *text, size_t n, flo
 /* What the tokens of a reply say, without the one that ended it. */
 static json_t *reply_of(const struct reader *r, const struct ww_chat_source *s, const json_t *list)
 {
-	struct ww_str text = WW_STR_INIT(FILE_MAX);
+	ww_auto_str text = WW_STR_INIT(FILE_MAX);
 	struct ww_detok detok;
 	const json_t *v;
 	size_t i, n = json_array_size(list);
@@ -129,9 +129,7 @@ static json_t *reply_of(const struct reader *r, const struct ww_chat_source *s, 
 	for (i = 0; i < n && (v = json_array_get(list, i)); i++)
 		ww_detok_add(&detok, (int32_t)json_integer_value(v), &text);
 	ww_detok_finish(&detok, &text);
-	json_t *m = ww_chat_parse(s->format, text.p, text.len);
-	ww_str_release(&text);
-	return m;
+	return ww_chat_parse(s->format, text.p, text.len);
 }
 
 /* Ids of another tokenizer would teach noise, so the tokens of a reply must spell its text. */
@@ -145,16 +143,14 @@ static enum ww_rc check_tokens(const struct reader *r, const struct ww_chat_sour
 				r->err, WW_ERR_USAGE, "message %zu: \"%s\" has not one number for each id", at, numbers[i]);
 	if (!json_array_size(ids))
 		return WW_OK;
-	json_t *reply = reply_of(r, s, ids);
+	json_auto_t *reply = reply_of(r, s, ids);
 	const char *said = ww_json_str(reply, "content", ""), *text = ww_json_str(m, "content", "");
-	enum ww_rc rc = strcmp(said, text)
+	return strcmp(said, text)
 		? ww_err_set(r->err, WW_ERR_USAGE,
 			  "message %zu: its tokens spell \"%.60s\" and not its content; they are of another tokenizer, and "
 			  "episode export --no-tokens leaves them out",
 			  at, said)
 		: WW_OK;
-	json_decref(reply);
-	return rc;
 }
 
 static enum ww_rc conversation_ids(struct reader *r, const json_t *v, struct ww_ids *ids, struct ww_str *learn)
@@ -179,7 +175,7 @@ static enum ww_rc conversation_ids(struct reader *r, const json_t *v, struct ww_
 static enum ww_rc add_conversation(struct reader *r, const json_t *v, float factor)
 {
 	struct ww_ids ids = WW_IDS_INIT(LINE_IDS_MAX);
-	struct ww_str learn = WW_STR_INIT(LINE_IDS_MAX);
+	ww_auto_str learn = WW_STR_INIT(LINE_IDS_MAX);
 	float *weight = NULL;
 	enum ww_rc rc;
 	if (ww_json_bool(v, "compacted", 0)) { /* no turn saw all of these messages */
@@ -196,7 +192,6 @@ static enum ww_rc add_conversation(struct reader *r, const json_t *v, float fact
 	r->d->conversations++;
 out:
 	free(weight);
-	ww_str_release(&learn);
 	ww_ids_release(&ids);
 	return rc;
 }
@@ -206,7 +201,7 @@ static enum ww_rc add_given_ids(struct reader *r, const json_t *v, float factor)
 	const json_t *list = json_object_get(v, "ids"), *weights = json_object_get(v, "weights"), *x;
 	struct ww_ids ids = WW_IDS_INIT(LINE_IDS_MAX);
 	size_t n = json_array_size(list), i;
-	float *weight = weights ? malloc((n + 1) * sizeof(*weight)) : NULL;
+	ww_auto_free float *weight = weights ? malloc((n + 1) * sizeof(*weight)) : NULL;
 	enum ww_rc rc = weights && !weight ? ww_err_set(r->err, WW_ERR_NOMEM, "out of memory") : WW_OK;
 	if (rc == WW_OK && (!n || (weights && json_array_size(weights) != n)))
 		rc = ww_err_set(
@@ -226,7 +221,6 @@ static enum ww_rc add_given_ids(struct reader *r, const json_t *v, float factor)
 	}
 	if (rc == WW_OK)
 		rc = add_ids(r, &ids, weight, factor, 0);
-	free(weight);
 	ww_ids_release(&ids);
 	return rc;
 }
@@ -245,7 +239,7 @@ static int is_member(const char *key)
 
 static enum ww_rc add_line(struct reader *r, const char *line, size_t n)
 {
-	json_t *v = NULL;
+	json_auto_t *v = NULL;
 	const char *key;
 	json_t *member;
 	enum ww_rc rc = ww_json_parse(line, n, "the line", &v, r->err);
@@ -268,7 +262,6 @@ static enum ww_rc add_line(struct reader *r, const char *line, size_t n)
 		rc = add_document(r, json_string_value(text), json_string_length(text), factor);
 	else if (rc == WW_OK)
 		rc = json_object_get(v, "ids") ? add_given_ids(r, v, factor) : add_conversation(r, v, factor);
-	json_decref(v);
 	return rc;
 }
 
@@ -299,7 +292,7 @@ static int is_jsonl(const char *path)
 
 static enum ww_rc add_file(struct reader *r, const char *path, int named)
 {
-	struct ww_str text = WW_STR_INIT(FILE_MAX);
+	ww_auto_str text = WW_STR_INIT(FILE_MAX);
 	enum ww_rc rc = ww_fs_read(path, FILE_MAX, &text, r->err);
 	if (rc == WW_OK && is_jsonl(path)) {
 		rc = add_lines(r, path, &text);
@@ -315,7 +308,6 @@ static enum ww_rc add_file(struct reader *r, const char *path, int named)
 	}
 	r->d->files++;
 out:
-	ww_str_release(&text);
 	return rc;
 }
 

@@ -64,7 +64,7 @@ enum ww_rc ww_packing_new(const struct ww_data *d, int64_t row_inputs, int shuff
 	struct packer p = { .d = d, .row_inputs = row_inputs };
 	size_t n = (size_t)d->count;
 	struct ww_packing *plan = calloc(1, sizeof(*plan));
-	int64_t *order = malloc(n * sizeof(*order));
+	ww_auto_free int64_t *order = malloc(n * sizeof(*order));
 	enum ww_rc rc = WW_OK;
 	p.row_of = malloc(n * sizeof(*p.row_of));
 	p.left = malloc((n + 1) * sizeof(*p.left));
@@ -90,7 +90,6 @@ enum ww_rc ww_packing_new(const struct ww_data *d, int64_t row_inputs, int shuff
 	plan = NULL;
 out:
 	ww_packing_free(plan);
-	free(order);
 	free(p.row_of);
 	free(p.left);
 	return rc;

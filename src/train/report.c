@@ -57,12 +57,10 @@ static int grow(struct log *l)
 
 static enum ww_rc add_line(struct log *l, const char *line, size_t n, const char *path, struct ww_err *err)
 {
-	json_t *v = NULL;
+	json_auto_t *v = NULL;
 	WW_CHECK(ww_json_parse(line, n, path, &v, err));
-	if (l->n == l->cap && !grow(l)) {
-		json_decref(v);
+	if (l->n == l->cap && !grow(l))
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
-	}
 	l->step[l->n] = ww_json_num(v, "step", 0);
 	for (int k = 0; k < SERIES; k++)
 		l->y[k][l->n] = ww_json_to_real(json_object_get(v, series[k].key), NAN);
@@ -72,24 +70,20 @@ static enum ww_rc add_line(struct log *l, const char *line, size_t n, const char
 	l->tokens = ww_json_num(v, "total_tokens", 0);
 	l->device_bytes = ww_json_num(v, "device_bytes", 0);
 	l->n++;
-	json_decref(v);
 	return WW_OK;
 }
 
 static enum ww_rc read_log(const char *run, struct log *l, struct ww_err *err)
 {
-	struct ww_str text = WW_STR_INIT(LOG_MAX);
+	ww_auto_str text = WW_STR_INIT(LOG_MAX);
 	char path[PATH_MAX];
-	enum ww_rc rc;
-	WW_TRY(ww_fs_join(path, run, "log.jsonl", err));
-	WW_TRY(ww_fs_read(path, LOG_MAX, &text, err));
+	WW_CHECK(ww_fs_join(path, run, "log.jsonl", err));
+	WW_CHECK(ww_fs_read(path, LOG_MAX, &text, err));
 	for (const char *p = text.p, *nl; (nl = memchr(p, '\n', (size_t)(text.p + text.len - p))); p = nl + 1)
-		WW_TRY(add_line(l, p, (size_t)(nl - p), path, err));
+		WW_CHECK(add_line(l, p, (size_t)(nl - p), path, err));
 	if (!l->n)
-		rc = ww_err_set(err, WW_ERR_USAGE, "%s holds no step yet", path);
-out:
-	ww_str_release(&text);
-	return rc;
+		return ww_err_set(err, WW_ERR_USAGE, "%s holds no step yet", path);
+	return WW_OK;
 }
 
 /* ---- plots */
@@ -203,7 +197,7 @@ static void add_recipe(const json_t *recipe, struct ww_str *h)
 	ww_str_adds(h, "<h2>Recipe</h2>\n");
 	ww_page_facts_begin(h);
 	json_object_foreach((json_t *)recipe, key, v) {
-		struct ww_str value = WW_STR_INIT(4096);
+		ww_auto_str value = WW_STR_INIT(4096);
 		if (json_is_string(v))
 			ww_str_adds(&value, json_string_value(v));
 		else if (json_is_real(v))
@@ -212,7 +206,6 @@ static void add_recipe(const json_t *recipe, struct ww_str *h)
 			ww_json_add(&value, v);
 		if (value.len)
 			ww_page_fact(h, key, "%s", value.p);
-		ww_str_release(&value);
 	}
 	ww_page_facts_end(h);
 }
@@ -221,7 +214,7 @@ enum ww_rc ww_train_report(const char *run, struct ww_str *h, struct ww_err *err
 {
 	struct log l = { 0 };
 	char path[PATH_MAX];
-	json_t *v = NULL;
+	json_auto_t *v = NULL;
 	enum ww_rc rc;
 	WW_TRY(ww_fs_join(path, run, "run.json", err));
 	WW_TRY(ww_json_read_file(path, JSON_MAX, &v, err));
@@ -239,7 +232,6 @@ enum ww_rc ww_train_report(const char *run, struct ww_str *h, struct ww_err *err
 	if (h->cut)
 		rc = ww_err_set(err, WW_ERR_LIMIT, "the report is larger than %zu bytes", h->max);
 out:
-	json_decref(v);
 	log_release(&l);
 	return rc;
 }

@@ -58,13 +58,12 @@ struct sft {
 static void say(struct sft *s, const char *fmt, ...) WW_PRINTF(2, 3);
 static void say(struct sft *s, const char *fmt, ...)
 {
-	struct ww_str line = WW_STR_INIT(LINE_MAX_BYTES);
+	ww_auto_str line = WW_STR_INIT(LINE_MAX_BYTES);
 	va_list ap;
 	va_start(ap, fmt);
 	ww_str_vaddf(&line, fmt, ap);
 	va_end(ap);
 	s->hooks->say(s->hooks->ctx, line.p);
-	ww_str_release(&line);
 }
 
 /* ---- opening */
@@ -142,7 +141,6 @@ static enum ww_rc open_rows(struct sft *s, struct ww_err *err)
 {
 	const struct ww_recipe *o = s->o;
 	int64_t rows = 0;
-	enum ww_rc rc;
 	s->cursor = (struct ww_cursor){
 		.data = s->data, .row_inputs = o->sequence, .shuffle = !strcmp(o->order, "shuffled"), .seed = (uint64_t)o->seed
 	};
@@ -151,8 +149,8 @@ static enum ww_rc open_rows(struct sft *s, struct ww_err *err)
 	if (s->rows_per_micro > s->rows_per_step)
 		s->rows_per_micro = s->rows_per_step;
 	s->end_epoch = o->steps ? 0 : o->epochs;
-	WW_TRY(ww_micro_init(&s->micro, s->rows_per_micro * o->sequence, err));
-	WW_TRY(ww_cursor_count(&s->cursor, 0, o->steps ? 1 : o->epochs, &rows, err));
+	WW_CHECK(ww_micro_init(&s->micro, s->rows_per_micro * o->sequence, err));
+	WW_CHECK(ww_cursor_count(&s->cursor, 0, o->steps ? 1 : o->epochs, &rows, err));
 	s->schedule = (struct ww_schedule){ .kind = ww_schedule_kind_of(o->schedule),
 		.lr = o->lr,
 		.floor = o->min_lr,
@@ -160,10 +158,9 @@ static enum ww_rc open_rows(struct sft *s, struct ww_err *err)
 		.steps = o->steps ? o->steps : (rows + s->rows_per_step - 1) / s->rows_per_step };
 	s->schedule.decay = o->decay ? o->decay : s->schedule.steps / 10;
 	if (s->schedule.warmup + (s->schedule.kind == WW_SCHEDULE_WSD ? s->schedule.decay : 0) > s->schedule.steps)
-		rc = ww_err_set(
+		return ww_err_set(
 			err, WW_ERR_USAGE, "warmup and decay are longer than the run's %" PRId64 " steps", s->schedule.steps);
-out:
-	return rc;
+	return WW_OK;
 }
 
 static enum ww_rc open_memory(struct sft *s, struct ww_err *err)
@@ -187,16 +184,14 @@ static enum ww_rc open_memory(struct sft *s, struct ww_err *err)
 static enum ww_rc lock_run(struct sft *s, struct ww_err *err)
 {
 	char path[PATH_MAX];
-	enum ww_rc rc;
-	WW_TRY(ww_fs_mkdirs(s->o->output, err));
-	WW_TRY(ww_fs_join(path, s->o->output, ".lock", err));
+	WW_CHECK(ww_fs_mkdirs(s->o->output, err));
+	WW_CHECK(ww_fs_join(path, s->o->output, ".lock", err));
 	s->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
 	if (s->lock_fd < 0)
-		rc = ww_err_errno(err, WW_ERR_IO, "cannot create %s", path);
+		return ww_err_errno(err, WW_ERR_IO, "cannot create %s", path);
 	else if (flock(s->lock_fd, LOCK_EX | LOCK_NB) < 0)
-		rc = ww_err_set(err, WW_ERR_USAGE, "another process trains in %s", s->o->output);
-out:
-	return rc;
+		return ww_err_set(err, WW_ERR_USAGE, "another process trains in %s", s->o->output);
+	return WW_OK;
 }
 
 /* Keys that may change between a run and its resumption: they do not touch a single bit of the weights. */
@@ -216,18 +211,13 @@ static enum ww_rc compare_recipe(const char *path, const json_t *then, const jso
 	json_t *v;
 	json_object_foreach((json_t *)now, key, v) {
 		const json_t *old = json_object_get(then, key);
-		struct ww_str a = WW_STR_INIT(512), b = WW_STR_INIT(512);
-		enum ww_rc rc = WW_OK;
+		ww_auto_str a = WW_STR_INIT(512), b = WW_STR_INIT(512);
 		ww_json_add(&a, old);
 		ww_json_add(&b, v);
 		if (!may_change(key) && (!old || strcmp(a.p, b.p)))
-			rc = ww_err_set(err, WW_ERR_USAGE,
+			return ww_err_set(err, WW_ERR_USAGE,
 				"%s: the run was begun with %s %s, not %s; give the changed one another output", path, key,
 				old ? a.p : "unknown", b.p);
-		ww_str_release(&a);
-		ww_str_release(&b);
-		if (rc != WW_OK)
-			return rc;
 	}
 	return WW_OK;
 }
@@ -242,7 +232,7 @@ static json_t *arithmetic(const struct ww_dev *d)
 /* Another arithmetic than the run has had so far is refused, or with --other-arithmetic put into the record. */
 static enum ww_rc compare_arithmetic(struct sft *s, const char *path, json_t *run, struct ww_err *err)
 {
-	struct ww_str text = WW_STR_INIT(RUN_JSON_MAX);
+	ww_auto_str text = WW_STR_INIT(RUN_JSON_MAX);
 	json_t *now = arithmetic(s->dev), *then = json_object_get(run, "arithmetic"), *v, *list;
 	const char *key, *differs = NULL;
 	enum ww_rc rc = WW_OK;
@@ -264,7 +254,6 @@ static enum ww_rc compare_arithmetic(struct sft *s, const char *path, json_t *ru
 	ww_str_addc(&text, '\n');
 	rc = ww_fs_write(path, text.p, text.len, err);
 out:
-	ww_str_release(&text);
 	json_decref(now);
 	return rc;
 }
@@ -272,7 +261,7 @@ out:
 /* run.json: written by the first process of a run, compared by the next ones. */
 static enum ww_rc open_run_json(struct sft *s, const json_t *values, struct ww_err *err)
 {
-	struct ww_str text = WW_STR_INIT(RUN_JSON_MAX);
+	ww_auto_str text = WW_STR_INIT(RUN_JSON_MAX);
 	char path[PATH_MAX], now[21];
 	json_t *v = NULL;
 	enum ww_rc rc;
@@ -306,7 +295,6 @@ static enum ww_rc open_run_json(struct sft *s, const json_t *values, struct ww_e
 	WW_TRY(ww_fs_write(path, text.p, text.len, err));
 out:
 	json_decref(v);
-	ww_str_release(&text);
 	return rc;
 }
 
@@ -407,7 +395,7 @@ static enum ww_rc gradient(struct sft *s, double *loss, int *stopped, struct ww_
 
 static enum ww_rc write_log(struct sft *s, const struct ww_train_step *r, struct ww_err *err)
 {
-	struct ww_str line = WW_STR_INIT(LINE_MAX_BYTES);
+	ww_auto_str line = WW_STR_INIT(LINE_MAX_BYTES);
 	json_t *v = json_pack("{s:I, s:o, s:f, s:o, s:s?, s:I, s:I, s:I, s:f, s:f, s:f, s:I}", "step", (json_int_t)r->step,
 		"loss", ww_json_real(r->loss), "lr", r->lr, "norm", ww_json_real(r->norm), "skipped", r->skipped, "tokens",
 		(json_int_t)r->tokens, "learned", (json_int_t)r->learned, "total_tokens", (json_int_t)r->total_tokens, "epoch",
@@ -424,7 +412,6 @@ static enum ww_rc write_log(struct sft *s, const struct ww_train_step *r, struct
 	}
 	s->state.log_bytes += (int64_t)line.len;
 	json_decref(v);
-	ww_str_release(&line);
 	return rc;
 }
 
@@ -453,13 +440,12 @@ static enum ww_rc one_step(struct sft *s, int *stopped, struct ww_err *err)
 {
 	uint64_t start = ww_now_ns();
 	struct ww_train_step r = { .step = s->state.step + 1, .steps = s->schedule.steps };
-	enum ww_rc rc;
-	WW_TRY(ww_step_rows_take(&s->rows, &s->cursor, s->rows_per_step, s->end_epoch, err));
-	WW_TRY(gradient(s, &r.loss, stopped, err));
+	WW_CHECK(ww_step_rows_take(&s->rows, &s->cursor, s->rows_per_step, s->end_epoch, err));
+	WW_CHECK(gradient(s, &r.loss, stopped, err));
 	if (*stopped)
-		goto out;
+		return WW_OK;
 	r.lr = ww_schedule_lr(&s->schedule, r.step);
-	WW_TRY(update(s, r.loss, &r, err));
+	WW_CHECK(update(s, r.loss, &r, err));
 	s->state.step = r.step;
 	s->state.updates = ww_learner_updates(s->learner);
 	s->state.epoch = s->cursor.epoch;
@@ -471,14 +457,13 @@ static enum ww_rc one_step(struct sft *s, int *stopped, struct ww_err *err)
 	r.epoch = ww_cursor_epochs(&s->cursor);
 	r.device_bytes = s->dev->peak_bytes;
 	r.seconds = ww_seconds_since(start);
-	WW_TRY(write_log(s, &r, err));
+	WW_CHECK(write_log(s, &r, err));
 	s->out->last = r;
 	s->out->seconds += r.seconds;
 	s->out->tokens += r.tokens;
 	s->out->skipped += r.skipped != NULL;
 	s->hooks->on_step(s->hooks->ctx, &r);
-out:
-	return rc;
+	return WW_OK;
 }
 
 static enum ww_rc save(struct sft *s, struct ww_err *err)
@@ -498,26 +483,23 @@ static enum ww_rc save(struct sft *s, struct ww_err *err)
 static enum ww_rc loop(struct sft *s, struct ww_err *err)
 {
 	int stopped = 0;
-	enum ww_rc rc = WW_OK;
 	while (s->state.step < s->schedule.steps && !stopped) {
-		WW_TRY(one_step(s, &stopped, err));
+		WW_CHECK(one_step(s, &stopped, err));
 		if (s->state.guard.skipped_in_row >= s->o->max_skips) {
-			rc = ww_err_set(err, WW_ERR_LIMIT,
+			return ww_err_set(err, WW_ERR_LIMIT,
 				"%" PRId64 " steps in a row were skipped, the last one %" PRId64 "; the newest checkpoint is "
 				"of step %" PRId64 "; a lower lr may help",
 				s->state.guard.skipped_in_row, s->state.step, s->saved_step < 0 ? 0 : s->saved_step);
-			goto out;
 		}
 		stopped = stopped || wants_stop(s);
 		if (stopped || s->state.step == s->schedule.steps ||
 			(s->o->checkpoint_every && s->state.step % s->o->checkpoint_every == 0))
-			WW_TRY(save(s, err));
+			WW_CHECK(save(s, err));
 	}
 	if (stopped && s->state.step < s->schedule.steps)
-		rc = ww_err_set(err, WW_ERR_INTERRUPTED,
+		return ww_err_set(err, WW_ERR_INTERRUPTED,
 			"interrupted after step %" PRId64 "; the same command goes on from there", s->state.step);
-out:
-	return rc;
+	return WW_OK;
 }
 
 enum ww_rc ww_sft_run(const struct ww_recipe *o, const json_t *values, const struct ww_train_hooks *hooks,

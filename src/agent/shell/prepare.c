@@ -60,11 +60,10 @@ int ww_shell_prepare_skill(const char *root, int pack_fd)
 {
 	off_t at = 0;
 	int r = 0;
-	char *bytes = malloc(WW_SKILL_PACK_FILE);
+	ww_auto_free char *bytes = malloc(WW_SKILL_PACK_FILE);
 	if (!bytes)
 		return -1;
 	while (r == 0)
 		r = unpack_one(root, pack_fd, &at, bytes);
-	free(bytes);
 	return r < 0 ? -1 : 0;
 }

@@ -108,32 +108,26 @@ static enum ww_rc wait_for_reply(const struct ww_shell *s, uint64_t deadline, st
 
 static enum ww_rc take_head(struct ww_shell *s, uint64_t deadline, struct ww_shell_reply *r, struct ww_err *err)
 {
-	enum ww_rc rc;
-	WW_TRY(wait_for_reply(s, deadline, err));
-	WW_TRY(ww_proc_read(&s->proc, r, sizeof(*r), deadline, max_resident_bytes, err));
+	WW_CHECK(wait_for_reply(s, deadline, err));
+	WW_CHECK(ww_proc_read(&s->proc, r, sizeof(*r), deadline, max_resident_bytes, err));
 	if (r->n_out > (r->call ? WW_SHELL_CALL_MAX - 1 : WW_SHELL_OUT_MAX) || r->n_state > WW_SHELL_STATE_MAX ||
 		r->total < r->n_out)
-		rc = ww_err_set(err, WW_ERR_WORKER, "the shell's sandbox says what makes no sense");
-out:
-	return rc;
+		return ww_err_set(err, WW_ERR_WORKER, "the shell's sandbox says what makes no sense");
+	return WW_OK;
 }
 
 static enum ww_rc answer_call(struct ww_shell *s, size_t n, uint64_t deadline, struct ww_err *err)
 {
 	char words[WW_SHELL_CALL_MAX] = "";
-	struct ww_str text = WW_STR_INIT(WW_SHELL_CALL_TEXT_MAX);
+	ww_auto_str text = WW_STR_INIT(WW_SHELL_CALL_TEXT_MAX);
 	unsigned code = 3;
-	enum ww_rc rc;
-	WW_TRY(ww_proc_read(&s->proc, words, n, deadline, max_resident_bytes, err));
+	WW_CHECK(ww_proc_read(&s->proc, words, n, deadline, max_resident_bytes, err));
 	if (s->on_call)
-		WW_TRY(s->on_call(s->on_call_ctx, words, &text, &code, err));
+		WW_CHECK(s->on_call(s->on_call_ctx, words, &text, &code, err));
 	struct ww_shell_ask q = { WW_SHELL_ANSWER, code, 0, (uint32_t)text.len };
 	deadline = ww_now_ns() + (uint64_t)(slack_s * 1e9);
-	WW_TRY(ww_fd_write(s->proc.fd, &q, sizeof(q), deadline, err));
-	WW_TRY(ww_fd_write(s->proc.fd, text.p, text.len, deadline, err));
-out:
-	ww_str_release(&text);
-	return rc;
+	WW_CHECK(ww_fd_write(s->proc.fd, &q, sizeof(q), deadline, err));
+	return ww_fd_write(s->proc.fd, text.p, text.len, deadline, err);
 }
 
 static enum ww_rc take_reply(struct ww_shell *s, uint64_t deadline, struct ww_shell_answer *a, struct ww_err *err)
@@ -173,14 +167,13 @@ out:
 /* How process 1 of the sandbox ended, if it did. */
 static void add_end(struct ww_shell *s, struct ww_err *err)
 {
-	struct ww_str text = WW_STR_INIT(128);
+	ww_auto_str text = WW_STR_INIT(128);
 	struct ww_err ignored = WW_ERR_INIT;
 	int status;
 	if (ww_proc_wait(&s->proc, ww_now_ns() + end_limit_ns, &status, &ignored) == WW_OK) {
 		ww_proc_status_text(status, &text);
 		ww_err_wrap(err, "process 1 of its sandbox: %s", text.p);
 	}
-	ww_str_release(&text);
 }
 
 static enum ww_rc ask(struct ww_shell *s, enum ww_shell_op op, unsigned id, const struct ww_str *text, double timeout_s,
@@ -206,12 +199,10 @@ out:
 static enum ww_rc ask_command(struct ww_shell *s, enum ww_shell_op op, const char *command, double timeout_s,
 	struct ww_shell_answer *a, struct ww_err *err)
 {
-	struct ww_str text = WW_STR_INIT(WW_SHELL_COMMAND_MAX + WW_SHELL_STATE_MAX);
+	ww_auto_str text = WW_STR_INIT(WW_SHELL_COMMAND_MAX + WW_SHELL_STATE_MAX);
 	ww_str_add(&text, command, strlen(command) + 1);
 	ww_str_add(&text, s->state.p, s->state.len);
-	enum ww_rc rc = ask(s, op, ++s->last_id, &text, timeout_s, a, err);
-	ww_str_release(&text);
-	return rc;
+	return ask(s, op, ++s->last_id, &text, timeout_s, a, err);
 }
 
 enum ww_rc ww_shell_run(
@@ -238,7 +229,7 @@ enum ww_rc ww_shell_kill(struct ww_shell *s, unsigned id, struct ww_shell_answer
 enum ww_rc ww_shell_put(
 	struct ww_shell *s, const char *path, const char *text, size_t n, struct ww_str *why, struct ww_err *err)
 {
-	struct ww_str both = WW_STR_INIT(WW_WORKSPACE_FILE_BYTES + WW_WORKSPACE_PATH_BYTES + 1);
+	ww_auto_str both = WW_STR_INIT(WW_WORKSPACE_FILE_BYTES + WW_WORKSPACE_PATH_BYTES + 1);
 	struct ww_shell_answer a;
 	ww_str_add(&both, path, strlen(path) + 1);
 	ww_str_add(&both, text, n);
@@ -246,7 +237,6 @@ enum ww_rc ww_shell_put(
 	if (rc == WW_OK)
 		ww_str_adds(why, a.out.p);
 	ww_shell_answer_release(&a);
-	ww_str_release(&both);
 	return rc;
 }
 

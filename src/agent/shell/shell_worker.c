@@ -319,7 +319,7 @@ static void look(const struct ww_shell_ask *q)
 /* What the tree does not take is told as output. */
 static void put(const struct ww_workspace *tree, const char *text, size_t n)
 {
-	struct ww_str why = WW_STR_INIT(512);
+	ww_auto_str why = WW_STR_INIT(512);
 	struct ww_err err = WW_ERR_INIT;
 	struct ww_shell_reply r = { .known = 1 };
 	const char *file = text + strlen(text) + 1;
@@ -331,7 +331,6 @@ static void put(const struct ww_workspace *tree, const char *text, size_t n)
 	if (ww_fd_write(WW_PROC_FD, &r, sizeof(r), 0, &err) != WW_OK ||
 		ww_fd_write(WW_PROC_FD, why.p, why.len, 0, &err) != WW_OK)
 		_exit(1);
-	ww_str_release(&why);
 }
 
 static void serve(const struct ww_workspace *tree)

@@ -157,10 +157,9 @@ static void begin_block(struct ww_wire_reply *r, int64_t index, json_t *b)
 	}
 	json_t *input = json_object_get(b, "input");
 	if (kind == WW_WIRE_CALL && json_object_size(input)) { /* whole already: a server that does not stream */
-		struct ww_str text = WW_STR_INIT(WW_WIRE_REPLY_MAX_BYTES);
+		ww_auto_str text = WW_STR_INIT(WW_WIRE_REPLY_MAX_BYTES);
 		ww_json_add(&text, input);
 		ww_wire_add(r, &p->text, text.p);
-		ww_str_release(&text);
 	}
 }
 

@@ -126,7 +126,7 @@ static int is_whole(const struct question *q) { return q->reply.too_long || (q->
 /* The server's own words about an error, in one line. */
 static void explain(const struct ww_transfer_result *t, struct ww_str *out)
 {
-	json_t *o = json_loadb(t->body.p, t->body.len, 0, NULL);
+	json_auto_t *o = json_loadb(t->body.p, t->body.len, 0, NULL);
 	const json_t *e = json_object_get(o, "error");
 	const char *said = json_is_string(e) ? json_string_value(e)
 										 : ww_json_str(e, "message", ww_json_str(o, "message", NULL));
@@ -137,7 +137,6 @@ static void explain(const struct ww_transfer_result *t, struct ww_str *out)
 	}
 	if (t->request_id.len)
 		ww_str_addf(out, " (request %s)", t->request_id.p);
-	json_decref(o);
 }
 
 static int mentions(const struct ww_transfer_result *t, const char *const *words)
@@ -245,13 +244,12 @@ static void transfer(struct question *q, struct ww_transfer_result *t)
 		.interrupted = q->ask->interrupted,
 		.on_event = on_event,
 		.ctx = q };
-	struct ww_str why = WW_STR_INIT(700);
+	ww_auto_str why = WW_STR_INIT(700);
 	ww_transfer_run(&x, q->body.p, q->body.len, t);
 	if (t->end == WW_TRANSFER_WHOLE && !is_whole(q))
 		snprintf(t->why, sizeof(t->why), "the stream ended before the reply did");
 	explain(t, &why);
 	snprintf(q->why, sizeof(q->why), "%s", why.p);
-	ww_str_release(&why);
 	q->h->reached |= t->status > 0;
 }
 
@@ -393,7 +391,7 @@ static int add_header(struct http *h, const char *text)
 
 static enum ww_rc set_headers(struct http *h, struct ww_err *err)
 {
-	struct ww_str line = WW_STR_INIT(2048);
+	ww_auto_str line = WW_STR_INIT(2048);
 	int ok = add_header(h, "Content-Type: application/json") &&
 		add_header(h, "Accept: text/event-stream, application/json") && add_header(h, "Expect:");
 	if (h->key) {
@@ -402,7 +400,6 @@ static enum ww_rc set_headers(struct http *h, struct ww_err *err)
 	}
 	if (h->wire->version_header)
 		ok = ok && add_header(h, h->wire->version_header);
-	ww_str_release(&line);
 	return ok ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 }
 

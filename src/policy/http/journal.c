@@ -49,14 +49,13 @@ void ww_journal_event(struct ww_journal *j, const char *data, size_t n)
 {
 	if (j->fd < 0)
 		return;
-	struct ww_str line = WW_STR_INIT(n + 1);
+	ww_auto_str line = WW_STR_INIT(n + 1);
 	ww_str_add(&line, data, n);
 	for (size_t i = 0; i < line.len; i++)
 		if (line.p[i] == '\n')
 			line.p[i] = ' '; /* between the lines of one event; inside strings JSON has none */
 	ww_str_addc(&line, '\n');
 	(void)put(j->fd, line.p, line.len);
-	ww_str_release(&line);
 }
 
 void ww_journal_sync(struct ww_journal *j)
@@ -70,7 +69,7 @@ void ww_journal_end(struct ww_journal *j) { ww_fd_close(&j->fd); }
 enum ww_rc ww_journal_read(const char *path, size_t asked, int *found,
 	enum ww_rc (*fn)(void *ctx, const char *data, size_t n, struct ww_err *err), void *ctx, struct ww_err *err)
 {
-	struct ww_str text = WW_STR_INIT(JOURNAL_MAX_BYTES);
+	ww_auto_str text = WW_STR_INIT(JOURNAL_MAX_BYTES);
 	char head[64];
 	*found = 0;
 	if (!path || !ww_fs_is_file(path))
@@ -81,6 +80,5 @@ enum ww_rc ww_journal_read(const char *path, size_t asked, int *found,
 	const char *p = text.p + n, *end = text.p + text.len;
 	for (const char *nl; rc == WW_OK && *found && p < end && (nl = memchr(p, '\n', (size_t)(end - p))); p = nl + 1)
 		rc = fn(ctx, p, (size_t)(nl - p), err);
-	ww_str_release(&text);
 	return rc;
 }

@@ -103,10 +103,9 @@ static void add_call(struct ww_wire_reply *r, const json_t *piece)
 	if (!p->name.len)
 		ww_str_adds(&p->name, ww_json_str(function, "name", ""));
 	if (json_is_object(arguments)) { /* some servers parse them already */
-		struct ww_str text = WW_STR_INIT(WW_WIRE_REPLY_MAX_BYTES);
+		ww_auto_str text = WW_STR_INIT(WW_WIRE_REPLY_MAX_BYTES);
 		ww_json_add(&text, arguments);
 		ww_wire_add(r, &p->text, text.p);
-		ww_str_release(&text);
 	} else {
 		ww_wire_add(r, &p->text, json_string_value(arguments));
 	}

@@ -99,18 +99,15 @@ enum ww_rc ww_price_find(
 enum ww_rc ww_price_load(
 	const char *user_file, int official, const char *spec, struct ww_price *out, struct ww_err *err)
 {
-	struct ww_str text = WW_STR_INIT(TABLE_MAX_BYTES);
-	enum ww_rc rc = WW_OK;
+	ww_auto_str text = WW_STR_INIT(TABLE_MAX_BYTES);
 	memset(out, 0, sizeof(*out));
 	if (user_file) {
-		rc = ww_fs_read(user_file, TABLE_MAX_BYTES, &text, err);
-		if (rc == WW_OK)
-			rc = ww_price_find(text.p, user_file, spec, out, err);
+		WW_CHECK(ww_fs_read(user_file, TABLE_MAX_BYTES, &text, err));
+		WW_CHECK(ww_price_find(text.p, user_file, spec, out, err));
 	}
-	if (rc == WW_OK && !out->known && official)
-		rc = ww_price_find(ww_prices_builtin, "the built-in price table", spec, out, err);
-	ww_str_release(&text);
-	return rc;
+	if (!out->known && official)
+		WW_CHECK(ww_price_find(ww_prices_builtin, "the built-in price table", spec, out, err));
+	return WW_OK;
 }
 
 static const struct ww_price_band *band_for(const struct ww_price *p, int64_t prompt_tokens)

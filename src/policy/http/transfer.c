@@ -28,11 +28,9 @@ struct run {
 static enum ww_rc on_data(void *ctx, const char *data, size_t n, struct ww_err *err)
 {
 	struct run *r = ctx;
-	struct ww_str clean = WW_STR_INIT(EVENT_MAX_BYTES);
+	ww_auto_str clean = WW_STR_INIT(EVENT_MAX_BYTES);
 	ww_key_scrub(&clean, data, n, r->t->key);
-	enum ww_rc rc = r->t->on_event(r->t->ctx, clean.p, clean.len, err);
-	ww_str_release(&clean);
-	return rc;
+	return r->t->on_event(r->t->ctx, clean.p, clean.len, err);
 }
 
 static long status_of(const struct run *r)
@@ -85,11 +83,10 @@ static void on_retry_after(struct run *r, const char *v)
 
 static void on_request_id(struct run *r, const char *v)
 {
-	struct ww_str clean = WW_STR_INIT(256);
+	ww_auto_str clean = WW_STR_INIT(256);
 	ww_key_scrub(&clean, v, strlen(v), r->t->key);
 	ww_str_reset(&r->out->request_id);
 	ww_str_add_bounded(&r->out->request_id, clean.p, clean.len, 100);
-	ww_str_release(&clean);
 }
 
 static size_t on_header(char *line, size_t size, size_t n, void *ctx)

@@ -1,0 +1,25 @@
+/* mem.h - memory of a block, and arrays that grow. */
+#ifndef WW_BASE_MEM_H
+#define WW_BASE_MEM_H
+
+#include "base/err.h"
+
+#include <stddef.h>
+
+/* release(&variable) where the variable's block ends, however it is left: WW_AUTO(ww_ids_release) struct ww_ids ids =
+ * ...; a pointer is freed by ww_auto_free float *x = malloc(n); jansson has json_auto_t. */
+#define WW_AUTO(release) __attribute__((cleanup(release)))
+#define ww_auto_free WW_AUTO(ww_free_at)
+void ww_free_at(void *pointer); /* free() what the pointer at this address points to */
+
+/* `p` = n zeroed elements of its type; WW_ERR_NOMEM. */
+#define WW_NEW(p, n, err) ww_mem_new((void *)&(p), (size_t)(n), sizeof(*(p)), err)
+/* Room for one more element after the first `n` of `p`, of which `cap` are allocated; the capacity doubles and the new
+ * elements are zeroed.  Out of memory leaves all as it was: WW_ERR_NOMEM. */
+#define WW_GROW(p, n, cap, err) ww_mem_grow((void *)&(p), (size_t)(n), &(cap), sizeof(*(p)), err)
+
+enum ww_rc ww_mem_new(void *pointer, size_t n, size_t size, struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_mem_grow(void *pointer, size_t n, size_t *cap, size_t size, struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_nomem(struct ww_err *err); /* WW_ERR_NOMEM, "out of memory" */
+
+#endif
