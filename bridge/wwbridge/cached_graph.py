@@ -1,16 +1,21 @@
 """A graph that was made of this task before, by the same version of everything: to which tensors do its names belong now?
 
 graph.py writes inputs in order, then the module's own parameters and buffers in the order of named_parameters() and
-named_buffers() (tied ones once), then constants.  The same walk here pairs each row with its tensor.  Whatever does not agree
-(a form, a number of rows, a constant that is no attribute of the module or has another value in this load) is an answer of
-None, and the graph is made anew: a cached graph saves time and never decides anything.
+named_buffers() (tied ones once), then constants.  The same walk here pairs each row with its tensor; a constant that the graph
+was made with (`z[0] = 1.0` lifts one) comes from the row's value.  Whatever does not agree (a form, a number of rows, a large
+constant that is no attribute of the module, one of another value in this load) is an answer of None, and the graph is made
+anew: a cached graph saves time and never decides anything.
 
 Nothing in here may import torch.export or what it stands on.
 """
 
 import math
 
+import torch
+
 from .tensors import DTYPES
+
+BY_NAME = {name: dtype for dtype, name in DTYPES.items()}
 
 
 def table_of(task, graph):
@@ -30,6 +35,8 @@ def table_of(task, graph):
             return None
         for row in rows[len(own) :]:
             t = task.state.get(row["name"])
+            if t is None and "value" in row and row["name"].startswith("lifted_tensor"):  # so torch.export names it
+                t = lifted(row, task.target.device)
             if row["role"] != "constant" or t is None or not same_form(row, t.shape, t.stride(), t.dtype):
                 return None
             if "value" in row and row["value"] != plain(t.tolist()):
@@ -38,6 +45,16 @@ def table_of(task, graph):
         return {"inputs": inputs, "params": params}
     except (KeyError, TypeError, AttributeError):
         return None
+
+
+def lifted(row, device):
+    """The constant of a row, contiguous; the caller compares its form."""
+    numbers = [float(x) if isinstance(x, str) else x for x in flat(row["value"])]
+    return torch.tensor(numbers, dtype=BY_NAME[row["dtype"]], device=device).reshape(row["sizes"])
+
+
+def flat(x):
+    return [v for part in x for v in flat(part)] if isinstance(x, list) else [x]
 
 
 def once(tensors):

@@ -35,6 +35,7 @@ class Local:
         if not self.roots:
             return
         Local.current = self
+        self.before = set(sys.modules)
         sys.dont_write_bytecode = True
         sys.meta_path.insert(0, self)
         sys.path += self.roots
@@ -90,8 +91,8 @@ def leave():
     for root in old.roots:
         if root in sys.path:
             sys.path.remove(root)
-    for name, module in list(sys.modules.items()):
-        if old.names_of(getattr(module, "__file__", None) or "/"):
+    for name in sys.modules.keys() - old.before:
+        if old.names_of(getattr(sys.modules[name], "__file__", None) or "/"):
             del sys.modules[name]
     importlib.invalidate_caches()
 

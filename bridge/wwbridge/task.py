@@ -472,11 +472,11 @@ class Task:
     # ---- What the other files do with it
 
     def graph(self):
-        with NoCollection():
-            from .graph import build
         if self._graph is None:
             self.restore()
             with torch.no_grad(), NoCollection():
+                from .graph import build
+
                 self._graph, self.table = build(self)
         return self._graph
 
