@@ -13,6 +13,10 @@
  * list.  A relocation names an import or nothing: what the object defines itself is bound when it is linked, since the
  * loader would bind it to the first object that has the name (a kernel that defines `malloc` would get libc's).  The
  * symbol count comes from DT_HASH, which our own linker flags ask for.
+ *
+ * System-call instructions are looked for at every offset of what is mapped as code, not at those where instructions
+ * begin: a kernel may jump into the middle of one.  So a number in an instruction can look like one; the compile worker
+ * then builds again with other options (cc.c).  In 170 objects of honest solutions (760 KB of code) there was none.
  */
 #include "judge/compile/binary_check.h"
 
@@ -426,6 +430,52 @@ static int so_relocations(struct so *s, uint64_t table, uint64_t size)
 	return 1;
 }
 
+/* ---- System calls ------------------------------------------------------------------------------------------------ */
+
+static int is_system_call(const unsigned char *p)
+{
+	static const unsigned char calls[][2] = { { 0x0f, 0x05 }, { 0x0f, 0x34 },
+		{ 0xcd, 0x80 } }; /* syscall, sysenter, int 0x80 */
+	for (size_t i = 0; i < WW_ARRAY_LEN(calls); i++)
+		if (!memcmp(p, calls[i], 2))
+			return 1;
+	return 0;
+}
+
+/* File offset of the first one in the pages that are mapped as code; ~0 where there is none. */
+static uint64_t find_system_call(const struct so *s)
+{
+	for (int i = 0; i < s->n_loads; i++) {
+		const Elf64_Phdr *p = &s->load[i];
+		uint64_t at = p->p_offset & ~(uint64_t)(PAGE - 1),
+				 end = (p->p_offset + p->p_filesz + PAGE - 1) & ~(uint64_t)(PAGE - 1);
+		for (end = end < s->e.n ? end : s->e.n; (p->p_flags & PF_X) && at + 2 <= end; at++)
+			if (is_system_call(s->e.p + at))
+				return at;
+	}
+	return ~0ull;
+}
+
+static int so_no_system_call(struct so *s)
+{
+	uint64_t at = find_system_call(s);
+	if (at == ~0ull)
+		return 1;
+	ww_str_addf(s->e.why, "system calls are not allowed: the bytes %02x %02x at 0x%llx", s->e.p[at], s->e.p[at + 1],
+		(unsigned long long)at);
+	return refuse(&s->e,
+		" (part of a number, as of 1295 = 0x50f? read it from a static const array through a volatile pointer)", "");
+}
+
+int ww_so_has_system_call(const void *bytes, size_t n)
+{
+	struct ww_str none = WW_STR_INIT(1);
+	struct so s = { .e = { .why = &none } };
+	int has = open_elf(&s.e, bytes, n, EM_X86_64) && so_segments(&s) && find_system_call(&s) != ~0ull;
+	ww_str_release(&none);
+	return has;
+}
+
 int ww_so_check(const void *bytes, size_t n, struct ww_str *why)
 {
 	struct so s = { .e = { .why = why } };
@@ -433,7 +483,7 @@ int ww_so_check(const void *bytes, size_t n, struct ww_str *why)
 		return refuse(&s.e, "not an ELF object for x86-64", "");
 	return so_segments(&s) && so_read_only(&s) && so_dynamic(&s) && so_symbols(&s) &&
 		so_relocations(&s, s.tag[DT_RELA], s.tag[DT_RELASZ]) &&
-		so_relocations(&s, s.tag[DT_JMPREL], s.tag[DT_PLTRELSZ]);
+		so_relocations(&s, s.tag[DT_JMPREL], s.tag[DT_PLTRELSZ]) && so_no_system_call(&s);
 }
 
 int ww_so_has(const void *bytes, size_t n, const char *symbol)

@@ -123,6 +123,10 @@ static void cpu_own_names(void **state)
 		"int k(void) { int (*volatile f)(int) = select; return f(step(2)); }\n",
 		"__attribute__((noinline)) void *dlsym(void *h, const char *n) { (void)h; return (void *)n; }\n"
 		"int k(void) { const char *s = dlsym(0, \"*\"); return *s; }\n",
+		/* A distance of 0x50f, which looks like a system call until the object is built with other distances. */
+		"int k(void);\n__asm__(\".section .rodata\\ntable: .long 0\\n.text\\n.globl k\\n.type k, @function\\n\"\n"
+		"\"k: lea table - 0xaea(%rip), %rdx\\nmov $42, %eax\\nret\\n.size k, . - k\");\n",
+		"static const int table[3] = { 7, 0x50f, 0x80cd }; int k(void) { const int *volatile t = table; return t[0] * 6; }\n",
 		"#include <math.h>\nint k(void) { volatile float x = 9; int q; float r = remquof(x, 4, &q); return (int)(nexttowardf(r, 1) "
 		"+ r) + 38 + q; }\n",
 	};
@@ -193,6 +197,11 @@ static void cpu_refusals(void **state)
 		WW_COMPILE_REFUSED, "pthread_create");
 	expect_cpu("#include <time.h>\nlong k(void) { return time(0); }\n", WW_COMPILE_REFUSED, "time");
 	expect_cpu("extern char **environ; char **k(void) { return environ; }\n", WW_COMPILE_REFUSED, "environ");
+	expect_cpu("void k(void) { __asm__ volatile(\"syscall\"); }\n", WW_COMPILE_REFUSED, "0f 05");
+	expect_cpu("void k(void) { __asm__ volatile(\"int $0x80\"); }\n", WW_COMPILE_REFUSED, "cd 80");
+	expect_cpu("void k(void) { __asm__ volatile(\".byte 0x0f, 0x34\"); }\n", WW_COMPILE_REFUSED, "0f 34");
+	expect_cpu("void k(void) { __asm__ volatile(\"jmp 1f + 1\\n1: mov $0xc3050f, %%eax\" ::: \"rax\"); }\n",
+		WW_COMPILE_REFUSED, "part of a number");
 	expect_cpu("__asm__(\".section .x,\\\"awx\\\"\\n.byte 0\\n.text\"); void k(void) { }\n", WW_COMPILE_REFUSED, NULL);
 	expect_cpu("const char *k(void) { return __DATE__; }\n", WW_COMPILE_REFUSED, "__DATE__");
 	expect_cpu("#define P(a, b) a ## b\n#define Q P(__DA, TE__) P(__TI, ME__)\nconst char *k(void) { return Q; }\n",
