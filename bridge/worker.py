@@ -131,8 +131,7 @@ class Worker:
         return {}, []
 
     def keep(self, q, fds):
-        self.loaded().keep()
-        return {}, []
+        return {"taken": self.loaded().keep(q["lent"], fds)}, []
 
     def same(self, q, fds):
         return {"same": self.loaded().same()}, []

@@ -70,6 +70,7 @@ class Driver:
             "cuMemUnmap": [u64, size],
             "cuMemSetAccess": [u64, size, p, size],
             "cuMemExportToShareableHandle": [p, u64, ctypes.c_int, u64],
+            "cuMemImportFromShareableHandle": [p, p, ctypes.c_int],
         }.items():
             getattr(self.lib, name).argtypes = types
             getattr(self.lib, name).restype = ctypes.c_int
@@ -120,6 +121,45 @@ class DeviceMemory:
         torch.cuda.synchronize()
         DeviceMemory.driver("cuMemUnmap", self.address, self.alloc_bytes)
         DeviceMemory.driver("cuMemAddressFree", self.address, self.alloc_bytes)
+
+
+class ImportedMemory:
+    """Device memory of another process, pieces of it one behind the other."""
+
+    driver = None
+
+    def __init__(self, fds, sizes, device, writable):
+        cu = ImportedMemory.driver = ImportedMemory.driver or Driver()
+        address, self.mapped = ctypes.c_uint64(), []
+        self.nbytes = sum(sizes)
+        cu("cuMemAddressReserve", ctypes.byref(address), self.nbytes, 0, 0, 0)
+        self.address = at = address.value
+        try:
+            for fd, size in zip(fds, sizes):
+                handle = ctypes.c_uint64()
+                cu("cuMemImportFromShareableHandle", ctypes.byref(handle), fd, 1)  # a POSIX descriptor
+                try:
+                    cu("cuMemMap", at, size, 0, handle, 0)
+                finally:
+                    cu("cuMemRelease", handle)
+                self.mapped.append((at, size))
+                at += size
+            access = AccessDesc(Location(1, device.index), 3 if writable else 1)
+            cu("cuMemSetAccess", self.address, self.nbytes, ctypes.byref(access), 1)
+            self.__cuda_array_interface__ = {"shape": (self.nbytes,), "typestr": "|u1", "data": (self.address, False), "strides": None,
+                                             "version": 3}
+            self.bytes = torch.as_tensor(self, device=device)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self):
+        self.bytes = None
+        torch.cuda.synchronize()
+        for at, size in self.mapped:
+            self.driver("cuMemUnmap", at, size)
+        self.driver("cuMemAddressFree", self.address, self.nbytes)
+        self.mapped = []
 
 
 class Shared:

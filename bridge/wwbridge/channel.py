@@ -59,6 +59,9 @@ class Channel:
             data = encode(failure("task", f"the answer has {len(data)} bytes, more than {MAX_BODY}"))
             fds = ()
         self.sock.sendall(HEADER.pack(MAGIC, VERSION, len(data), len(fds)) + data)
+        self.lend(fds)
+
+    def lend(self, fds):
         for i in range(0, len(fds), FDS_PER_MESSAGE):
             part = array.array("i", fds[i : i + FDS_PER_MESSAGE])
             self.sock.sendmsg([b"F"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, part)])

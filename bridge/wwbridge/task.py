@@ -27,13 +27,13 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from . import NoCollection, Refuse, one_line, source
 from .baseline import Clock
-from .buffers import Shared
+from .buffers import ImportedMemory, Shared
 from .cached_graph import table_of
 from .facts import settings
 from .local import Local
 from .pool import Pool
 from .reference import References, degenerate
-from .tensors import DTYPES, out_of_memory, same_bits, span, sub_seed
+from .tensors import DTYPES, out_of_memory, same_bits, span, span_bytes, sub_seed
 from .trace import Trace
 
 MAX_RANK = 8
@@ -102,7 +102,8 @@ class Task:
         self.device = target.device
         self.id = content or hashlib.sha256(text.encode()).hexdigest()
         self.filename = f"<{name}>"
-        self._graph = self._shared = self._clock = self._references = self._draw_key = self._kept = None
+        self._graph = self._shared = self._clock = self._references = self._draw_key = self._kept = self._found = None
+        self._borrowed = []
         self._pool = Pool(target, target.pool_bytes)
         self.out_meta = []
         self.local.enter()
@@ -406,7 +407,7 @@ class Task:
             raise Refuse("request", "draw: params must be redraw, init or keep")
         if keep not in ("", "strict", "paper") or (keep and params == "keep"):
             raise Refuse("request", "draw: keep must be strict or paper, and with new parameters")
-        self._kept = None
+        self._forget_outputs()
         self._draw_key = (seed, scale, shift, params, keep) if keep else None
         self._references, inputs = self._pool.get(self._draw_key)
         with torch.no_grad(), self.lightly():
@@ -523,26 +524,55 @@ class Task:
         return {"model_seed": sub_seed(self.seed, "model"), "on_host": sorted(self._host_made)}
 
     def wipe(self, poison, flush):
-        self._kept = None
+        self._forget_outputs()
         if poison and self._shared is not None:
             self._shared.poison()
         if flush and self.target.kind == "cuda":
             self.clock().flush()
         self.target.sync()
 
-    def keep(self):
-        """Take what lies in the shared outputs now: compare() and same() go by it until they are wiped."""
-        if self._shared is None:
-            raise Refuse("request", "keep needs buffers")
+    def keep(self, lent, fds):
+        """Take the outputs as they are now: compare() and same() go by it until they are wiped.  `lent` says for each whether it lies in
+        the shared buffer (None) or where in pieces of another process's device memory.  False where such a piece cannot be had."""
+        if self._shared is None or len(lent) not in (0, len(self._shared.outputs)):
+            raise Refuse("request", "keep needs buffers, and places for all outputs or none")
+        self._forget_outputs()
+        fds = iter(fds)
+        try:
+            self._found = [self._borrow(t, where, fds) for t, where in zip(self._shared.outputs, lent)] if lent else self._shared.outputs
+        except (Refuse, RuntimeError, ValueError):
+            self._forget_outputs()
+            return False
+        self._kept = self._copies()
+        return True
+
+    def _borrow(self, t, where, fds):
+        if where is None:
+            return t
+        m = ImportedMemory([fd for fd, _ in zip(fds, where["pieces"])], where["pieces"], self.device, False)
+        self._borrowed.append(m)
+        nbytes = span_bytes(t.shape, where["strides"], t.itemsize)
+        if where["offset"] + nbytes > m.nbytes:
+            raise ValueError("beyond its pieces")
+        return m.bytes[where["offset"] : where["offset"] + nbytes].view(t.dtype).as_strided(t.shape, where["strides"])
+
+    def _copies(self):
         with torch.no_grad():
-            self._kept = [span(t).clone().as_strided(t.shape, t.stride()) for t in self._shared.outputs]
+            copies = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device).copy_(f)
+                      for t, f in zip(self._shared.outputs, self._found)]
         self.target.sync()
+        return copies
+
+    def _forget_outputs(self):
+        self._kept = self._found = None
+        borrowed, self._borrowed = self._borrowed, []
+        for m in borrowed:
+            m.close()
 
     def same(self):
         if self._kept is None:
             raise Refuse("request", "same needs outputs that keep has copied")
-        pairs = zip(self._kept, self._shared.outputs)
-        return all(torch.equal(span(a).view(torch.uint8), span(b).view(torch.uint8)) for a, b in pairs)
+        return all(torch.equal(span(a).view(torch.uint8), span(b).view(torch.uint8)) for a, b in zip(self._kept, self._copies()))
 
     def trace(self):
         mode = Trace()
@@ -584,6 +614,7 @@ class Task:
             torch.cuda.empty_cache()
 
     def close(self):
+        self._forget_outputs()
         self._references = self._clock = None
         self._pool.clear()
         if self._shared:

@@ -1,7 +1,7 @@
 """Answers the judge from the candidate's process, and makes the calls that it asks for.
 
-    g NUMBER             one call: `d NUMBER` when the outputs lie in the judge's buffers and the device is idle, `e NUMBER` and a
-                         frame where it failed
+    g NUMBER             one call: `d NUMBER` and where its outputs lie when they are there and the device is idle, `e NUMBER` and
+                         a frame where it failed
     q NUMBER frame       {"request": NAME, ...}: build, or attach, setup, trace, kernels (docs/forms.md); `a NUMBER` and a frame
 
 NUMBER is 8 bytes that the judge has drawn: no answer can be written before its question is asked (src/judge/forms/candidate.c).
@@ -12,6 +12,7 @@ it.  After the solution's code has run the judge believes nothing from here: a b
 
 import os
 import socket
+import struct
 import traceback
 
 import torch
@@ -54,11 +55,12 @@ class Holder:
             confine.limit_data(q["memory_bytes"])
         if q.get("local"):  # the last descriptor: files that the task imports or reads
             build.unpack(build.from_file(fds[-1]), solution.TASK)
-        buffers = shared.Shared(q["buffers"], fds, device, q["own_outputs"])
+        buffers = shared.Shared(q["buffers"], fds, device)
         for fd in fds:
             os.close(fd)
         self.ground = solution.Ground(q, buffers, device)
-        return {}, []
+        self.mark = torch.zeros(1)
+        return {"address": self.mark.data_ptr()}, []
 
     def setup(self, q, fds):
         if q["form"] != "task":
@@ -91,8 +93,9 @@ class Holder:
 
     def call(self):
         with torch.no_grad():
-            self.solution.collect(self.solution.run())
+            places = self.solution.collect(self.solution.run())
         self.sync()
+        return places
 
     # ---- The loop
 
@@ -104,10 +107,15 @@ class Holder:
                 return 0
             number = question[1:]
             if question[:1] == b"g":
-                failed = self.try_call()
-                sock.sendall((b"e" if failed else b"d") + number)
+                failed, places, lent = self.try_call()
                 if failed:
+                    sock.sendall(b"e" + number)
                     self.channel.send(failed)
+                else:
+                    sock.sendall(struct.pack(f"<c8sII{len(places)}q", b"d", number, len(places), len(lent), *places))
+                    self.channel.lend(lent)
+                    for fd in lent:
+                        os.close(fd)
             else:
                 body, out = self.answer(*self.channel.receive())
                 sock.sendall(b"a" + number)
@@ -116,12 +124,13 @@ class Holder:
                     os.close(fd)
 
     def try_call(self):
+        """(what went wrong, numbers, descriptors)"""
         try:
-            self.call()
+            return (None, *self.call())
         except Problem as e:
-            return failure(e.kind, str(e))
+            return failure(e.kind, str(e)), (), ()
         except BaseException as e:
-            return failure("call", solution.own_traceback(e))
+            return failure("call", solution.own_traceback(e)), (), ()
 
     def answer(self, q, fds):
         try:

@@ -1,7 +1,12 @@
-"""The judge's buffers in a candidate: inputs and parameters mapped for reading, outputs for writing.
+"""The judge's buffers in a candidate, mapped for reading, and where a call's outputs lie, which the judge reads itself.
 
-A tensor over a buffer is made once and stays; its content changes between calls without PyTorch knowing, so that nothing that is
-remembered by pointer, version or identity stays true.  A store into an input is a fault of this process.
+A tensor over an input or a parameter is made once and stays; its content changes between calls without PyTorch knowing, so that nothing
+that is remembered by pointer, version or identity stays true.  A store into it is a fault of this process.
+
+Outputs stay in this process's own memory (src/judge/forms/outputs.h says why).  cpu: the judge reads them by their addresses.  cuda: the
+memory that PyTorch's allocator takes from the driver can be shared by descriptors (expandable segments), so the pieces that hold an
+output are lent to the judge, each once.  Memory that cannot be lent (a CUDA graph's own pool, cudaMalloc) is copied into a buffer of the
+judge's within the call.  A baseline's outputs are never looked at, and never copied.
 """
 
 import ctypes
@@ -10,57 +15,80 @@ import warnings
 
 import torch
 
+from wwbridge.tensors import span_bytes
+
 DTYPES = {str(d).replace("torch.", ""): d for d in (
     torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8,
     torch.bool)}
 
 
 class HostMemory:
-    def __init__(self, fd, nbytes, writable):
-        prot = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
-        self.map = mmap.mmap(fd, nbytes, mmap.MAP_SHARED | mmap.MAP_POPULATE, prot)
+    def __init__(self, fd, nbytes):
+        self.map = mmap.mmap(fd, nbytes, mmap.MAP_SHARED | mmap.MAP_POPULATE, mmap.PROT_READ)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # "the given buffer is not writable": it is not
             self.bytes = torch.frombuffer(self.map, dtype=torch.uint8)
 
 
-class DeviceMemory:
-    driver = None
+class Lender:
+    """Pieces of this process's device memory, as descriptors."""
 
-    def __init__(self, fd, nbytes, writable, device):
-        from wwbridge.buffers import AccessDesc, Driver, Location
+    def __init__(self):
+        from wwbridge.buffers import Driver
 
-        if DeviceMemory.driver is None:
-            DeviceMemory.driver = Driver()
-            DeviceMemory.driver.lib.cuMemImportFromShareableHandle.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int]
-        cu = DeviceMemory.driver
-        handle, address = ctypes.c_uint64(), ctypes.c_uint64()
-        cu("cuMemImportFromShareableHandle", ctypes.byref(handle), fd, 1)  # a POSIX descriptor
-        cu("cuMemAddressReserve", ctypes.byref(address), nbytes, 0, 0, 0)
-        cu("cuMemMap", address.value, nbytes, 0, handle, 0)
-        access = AccessDesc(Location(1, device.index), 3 if writable else 1)
-        cu("cuMemSetAccess", address.value, nbytes, ctypes.byref(access), 1)
-        cu("cuMemRelease", handle)
-        self.__cuda_array_interface__ = {"shape": (nbytes,), "typestr": "|u1", "data": (address.value, False), "strides": None,
-                                         "version": 3}
-        self.bytes = torch.as_tensor(self, device=device)
+        self.cu, self.known, self.new = Driver(), {}, []
+        p, size, u64 = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint64
+        self.cu.lib.cuMemGetAddressRange_v2.argtypes = [p, p, u64]
+        self.cu.lib.cuMemRetainAllocationHandle.argtypes = [p, u64]
+        self.base, self.size, self.handle = u64(), size(), u64()
+        self.at = [ctypes.byref(x) for x in (self.base, self.size, self.handle)]
+
+    def place(self, t):
+        """Its address, once all pieces that hold it are lent; 0 where one cannot be."""
+        at = t.data_ptr()
+        end = at + span_bytes(t.shape, t.stride(), t.itemsize)
+        while at < end:
+            at = self.lend(at)
+            if not at:
+                return 0
+        return t.data_ptr()
+
+    def lend(self, address):
+        """The end of the piece that holds the address, 0 where there is none to lend.  A piece that was lent before is looked at again:
+        the allocator may have given its memory back and taken other memory at the same address."""
+        lib, (base, size, handle) = self.cu.lib, self.at
+        if lib.cuMemGetAddressRange_v2(base, size, address) or lib.cuMemRetainAllocationHandle(handle, self.base.value):
+            return 0
+        start, end, mine = self.base.value, self.base.value + self.size.value, self.handle.value
+        known = self.known.get(start)
+        if known == (end, mine):
+            lib.cuMemRelease(mine)
+            return end
+        fd = ctypes.c_int(-1)
+        if lib.cuMemExportToShareableHandle(ctypes.byref(fd), mine, 1, 0):  # a POSIX descriptor
+            lib.cuMemRelease(mine)
+            return 0
+        if known:
+            lib.cuMemRelease(known[1])
+        self.known[start] = (end, mine)  # held, so that no other piece gets this handle's number
+        self.new.append((start, end - start, fd.value))
+        return end
 
 
 class Shared:
-    """Lists of tensors in the order of the task's graph; params also by name."""
+    """Tensors of the inputs in the order of the task's graph; of the parameters by name.  `outputs`: (shape, dtype) of each."""
 
-    def __init__(self, rows, fds, device, own_outputs):
-        self.inputs, self.params, self.outputs, self.memory = [], {}, [], []
-        if own_outputs:
-            mine = [r for r in rows if r["role"] == "output"]
-            rows = [r for r in rows if r["role"] != "output"]
-            self.outputs = [torch.empty_strided(r["sizes"], r["strides"], dtype=DTYPES[r["dtype"]], device=device) for r in mine]
+    def __init__(self, rows, fds, device):
+        self.inputs, self.params, self.outputs, self.landing, self.memory = [], {}, [], [], []
+        self.lender = Lender() if device.type == "cuda" else None
+        self.outputs = [(torch.Size(r["sizes"]), DTYPES[r["dtype"]]) for r in rows if r["role"] == "output"]
         for row, fd in zip(rows, fds):
-            writable = row["role"] == "output"
             if device.type == "cuda":
-                m = DeviceMemory(fd, row["alloc_bytes"], writable, device)
+                from wwbridge.buffers import ImportedMemory
+
+                m = ImportedMemory([fd], [row["alloc_bytes"]], device, row["role"] == "output")
             else:
-                m = HostMemory(fd, row["alloc_bytes"], writable)
+                m = HostMemory(fd, row["alloc_bytes"])
             self.memory.append(m)
             t = m.bytes.view(DTYPES[row["dtype"]]).as_strided(row["sizes"], row["strides"])
             if row["role"] == "input":
@@ -68,4 +96,18 @@ class Shared:
             elif row["role"] == "param":
                 self.params[row["name"]] = t
             else:
-                self.outputs.append(t)
+                self.landing.append(t)
+
+    def places(self, found):
+        """(numbers, descriptors) as src/judge/forms/outputs.h and lent.h have them."""
+        numbers, new = [], []
+        for i, t in enumerate(found):
+            at = self.lender.place(t) if self.lender else t.data_ptr()
+            if not at and i < len(self.landing):
+                self.landing[i].copy_(t)
+            numbers += (at, *t.stride())
+        if self.lender:
+            new, self.lender.new = self.lender.new, []
+            for base, size, _ in new:
+                numbers += (base, size)
+        return numbers, [fd for _, _, fd in new]

@@ -121,7 +121,7 @@ class Ground:
 
 class Solution:
     def __init__(self, q, ground):
-        self.ground, self.args, self.outputs = ground, ground.args, ground.shared.outputs
+        self.ground, self.args, self.outputs, self.found = ground, ground.args, ground.shared.outputs, None
         made = ground.task.Model if q["form"] == "task" else load_module(q["form"], q["files"]).ModelNew
         with torch.no_grad():
             self.model = self.callee = self._make(made)
@@ -164,21 +164,29 @@ class Solution:
     # ---- Calling
 
     def run(self):
+        self.found = None  # the outputs of the call before, whose memory this one may have
         for t, s in self.refresh:
             t.copy_(s)
         return self.callee(*self.args)
 
     def collect(self, out):
+        """The outputs, kept until the next call, and where they lie."""
         found = [x for x in tree_flatten(out)[0] if x is not None]
         if len(found) != len(self.outputs):
             raise Problem("output", f"forward() returned {len(found)} tensors, the task returns {len(self.outputs)}")
-        for i, (t, to) in enumerate(zip(found, self.outputs)):
-            if type(t) is not torch.Tensor and type(t) is not torch.nn.Parameter:
-                raise Problem("output", f"output {i} is a {type(t).__name__}, not a torch.Tensor")
-            if t.shape != to.shape or t.dtype != to.dtype or t.device != to.device:
-                raise Problem("output", f"output {i} is {t.dtype} {tuple(t.shape)} on {t.device}, the task's is {to.dtype} "
-                                        f"{tuple(to.shape)} on {to.device}")
-            to.copy_(t)
+        self.found = [self.plain(i, t, *form) for i, (t, form) in enumerate(zip(found, self.outputs))]
+        return self.ground.shared.places(self.found)
+
+    def plain(self, i, t, shape, dtype):
+        """A tensor whose values are in its memory."""
+        if type(t) is not torch.Tensor and type(t) is not torch.nn.Parameter:
+            raise Problem("output", f"output {i} is a {type(t).__name__}, not a torch.Tensor")
+        if t.layout is not torch.strided or t.is_nested:
+            raise Problem("output", f"output {i} is not strided")
+        if t.shape != shape or t.dtype != dtype or t.device != self.ground.device:
+            raise Problem("output", f"output {i} is {t.dtype} {tuple(t.shape)} on {t.device}, the task's is {dtype} "
+                                    f"{tuple(shape)} on {self.ground.device}")
+        return t.resolve_neg()
 
 
 def alike(a, b):

@@ -83,8 +83,8 @@ static enum ww_rc check_answer(struct ww_ref *r, json_t **body, struct ww_err *e
 
 /* One request, one answer.  Consumes q (which may be NULL: out of memory).  fds and n_fds may be NULL when none belong.
  */
-static enum ww_rc ask_fds(
-	struct ww_ref *r, json_t *q, double seconds, json_t **body, int **fds, int *n_fds, struct ww_err *err)
+static enum ww_rc ask_fds(struct ww_ref *r, json_t *q, const int *sent, int n_sent, double seconds, json_t **body,
+	int **fds, int *n_fds, struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;
 	int *got = NULL, n = 0;
@@ -93,7 +93,7 @@ static enum ww_rc ask_fds(
 	if (!q)
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 	WW_BUG(r->armed);
-	WW_TRY(ww_worker_send(&r->worker, q, NULL, 0, by, err));
+	WW_TRY(ww_worker_send(&r->worker, q, sent, n_sent, by, err));
 	WW_TRY(ww_worker_receive(&r->worker, body, &got, &n, by, err));
 	ww_log(
 		WW_LOG_DEBUG, "reference worker: %s, %.0f us", ww_json_str(q, "request", "?"), ww_seconds_since(start) * 1e6);
@@ -112,7 +112,7 @@ out:
 
 static enum ww_rc ask(struct ww_ref *r, json_t *q, double seconds, json_t **body, struct ww_err *err)
 {
-	return ask_fds(r, q, seconds, body, NULL, NULL, err);
+	return ask_fds(r, q, NULL, 0, seconds, body, NULL, NULL, err);
 }
 
 /* After reading an answer: members that were missing mean that the worker is not ours any more. */
@@ -322,7 +322,7 @@ enum ww_rc ww_ref_buffers(struct ww_ref *r, struct ww_ref_buffers *out, struct w
 	json_t *b, *rows;
 	int *fds = NULL, n = 0;
 	memset(out, 0, sizeof(*out));
-	enum ww_rc rc = ask_fds(r, json_pack("{s:s}", "request", "buffers"), request_s(r), &b, &fds, &n, err);
+	enum ww_rc rc = ask_fds(r, json_pack("{s:s}", "request", "buffers"), NULL, 0, request_s(r), &b, &fds, &n, err);
 	if (rc != WW_OK)
 		return rc;
 	WW_TRY(ww_json_get_array(b, "buffers", what, &rows, err));
@@ -663,11 +663,14 @@ enum ww_rc ww_ref_wipe(struct ww_ref *r, int poison, int flush, struct ww_err *e
 	return rc == WW_OK ? finish(r, b, WW_OK, err) : rc;
 }
 
-enum ww_rc ww_ref_keep(struct ww_ref *r, struct ww_err *err)
+enum ww_rc ww_ref_keep(struct ww_ref *r, json_t *lent, const int *fds, int n_fds, int *taken, struct ww_err *err)
 {
-	json_t *b;
-	enum ww_rc rc = ask(r, json_pack("{s:s}", "request", "keep"), request_s(r), &b, err);
-	return rc == WW_OK ? finish(r, b, WW_OK, err) : rc;
+	json_t *b, *q = json_pack("{s:s, s:o}", "request", "keep", "lent", lent);
+	enum ww_rc rc = ask_fds(r, q, fds, n_fds, request_s(r), &b, NULL, NULL, err);
+	if (rc != WW_OK)
+		return rc;
+	rc = ww_json_get_bool(b, "taken", what, taken, err);
+	return finish(r, b, rc, err);
 }
 
 enum ww_rc ww_ref_same(struct ww_ref *r, int *same, struct ww_err *err)

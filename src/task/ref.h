@@ -230,9 +230,13 @@ enum ww_rc ww_ref_origin(struct ww_ref *r, json_t **out, struct ww_err *err) WW_
 enum ww_rc ww_ref_trace(struct ww_ref *r, json_t **out, struct ww_err *err) WW_MUST_CHECK;
 /* Fill the shared outputs with 0xff bytes; cuda: write twice the size of L2. */
 enum ww_rc ww_ref_wipe(struct ww_ref *r, int poison, int flush, struct ww_err *err) WW_MUST_CHECK;
-/* Take a copy of the shared outputs: until the next draw or wipe ww_ref_compare() compares it, and ww_ref_same() tells
- * whether the outputs still hold the same bytes. */
-enum ww_rc ww_ref_keep(struct ww_ref *r, struct ww_err *err) WW_MUST_CHECK;
+/* Take a copy of the outputs: until the next draw or wipe ww_ref_compare() compares it, and ww_ref_same() tells
+ * whether the outputs still hold the same bytes.  `lent` (a new reference, consumed): for each output null, where it
+ * lies in the shared buffer, or where in device memory that another process has lent (judge/forms/lent.h), by
+ * descriptors that stay the caller's; an empty array: all in the shared buffers.  *taken 0: that memory cannot be had.
+ */
+enum ww_rc ww_ref_keep(
+	struct ww_ref *r, json_t *lent, const int *fds, int n_fds, int *taken, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_ref_same(struct ww_ref *r, int *same, struct ww_err *err) WW_MUST_CHECK;
 
 #endif

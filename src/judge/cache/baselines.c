@@ -22,7 +22,7 @@
 #include <string.h>
 
 enum {
-	METHOD_VERSION = 3,
+	METHOD_VERSION = 4,
 	MIN_CALLS = 8,
 	MAX_CALLS = 40,
 	WARM_CALLS = 3,

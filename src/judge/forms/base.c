@@ -1,10 +1,9 @@
 /* base.c - PyTorch's baselines for solutions in a PyTorch form: the task's own module, in a process of the same kind.
  *
- * A candidate's call includes waking its process, caches and a GPU that another process has just used, and the copy of
- * its outputs.  A baseline called in the reference worker, which made the inputs and flushed the caches itself, pays
- * for none of that: on an H200, PyTorch's own code as a candidate was a third slower than as a baseline.  So the
- * baseline is a solution too: `Model` in the place of ModelNew, forked, stopped, woken and timed by the same code. It
- * gets no output buffer of the judge's, or what it wrote there could be taken for a candidate's.
+ * A candidate's call includes waking its process, caches and a GPU that another process has just used.  A baseline
+ * called in the reference worker, which made the inputs and flushed the caches itself, pays for none of that: on an
+ * H200, PyTorch's own code as a candidate was a third slower than as a baseline.  So the baseline is a solution too:
+ * `Model` in the place of ModelNew, forked, stopped, woken and timed by the same code.  Nobody reads its outputs.
  *
  * One process lives as long as the task for the baseline that is called in every round, eager where it is asked for;
  * the others live while their samples are taken, which the store keeps. */
@@ -39,7 +38,7 @@ enum ww_rc ww_form_base_open(
 	snprintf(info->device_method, sizeof(info->device_method), "clock");
 	ww_candidate_answer_init(&a);
 	ww_form_base_close(t, b);
-	WW_TRY(ww_form_attach(t, 1, &t->form_base[b], &a, err));
+	WW_TRY(ww_form_attach(t, 0, &t->form_base[b], &a, err));
 	WW_TRY(ww_candidate_ask(t->form_base[b],
 		json_pack("{s:s, s:s, s:s}", "request", "setup", "form", "task", "compile", ww_baseline_name(b)), NULL, 0,
 		COMPILE_LIMIT_S, &a, &res, err));

@@ -1,7 +1,7 @@
 /* candidate.c - one candidate's process: asked, called, timed, stopped, watched, killed (forms.h).
  *
  *     question = kind 'g' or 'q' | number (8 bytes) | after 'q' a frame
- *     answer   = kind 'd', 'e' or 'a' | the question's number | after 'e' and 'a' a frame
+ *     answer   = kind 'd', 'e' or 'a' | the question's number | after 'd' places (outputs.h), after 'e' and 'a' a frame
  *
  * The number of a question is drawn when it is asked.  The socket is in the untrusted process, whose code can write to
  * it and answer for the harness, but cannot answer a question before it is asked.  Every answer is read with its
@@ -55,6 +55,8 @@ enum {
 	END_LIMIT_MS = 2000,
 	MAX_PROCESSES = 256,
 	CHILDREN_BYTES = 1 << 16,
+	MAX_PLACES = 1 << 14,
+	MAX_LENT = 4096,
 	TEXT_BYTES = 12 << 10
 };
 
@@ -364,6 +366,10 @@ void ww_candidate_answer_release(struct ww_candidate_answer *a)
 {
 	json_decref(a->body);
 	ww_fd_close(&a->fd);
+	for (int i = 0; i < a->n_lent; i++)
+		ww_fd_close(&a->lent[i]);
+	free(a->lent);
+	free(a->places);
 	ww_str_release(&a->text);
 	ww_candidate_answer_init(a);
 }
@@ -439,6 +445,24 @@ static enum ww_rc get_body(
 	return rc;
 }
 
+/* Behind `d`: two counts, so many numbers, so many descriptors. */
+static enum ww_rc get_places(const struct ww_wire *w, struct ww_candidate_answer *a, struct ww_err *err)
+{
+	uint32_t n[2];
+	enum ww_rc rc = ww_wire_get(w, n, sizeof(n), err);
+	if (rc != WW_OK)
+		return rc;
+	if (n[0] > MAX_PLACES || n[1] > MAX_LENT)
+		return ww_err_set(err, WW_ERR_PROTOCOL, "places beyond their limit");
+	a->places = calloc(n[0] + 1, sizeof(*a->places));
+	a->lent = calloc(n[1] + 1, sizeof(*a->lent));
+	if (!a->places || !a->lent)
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	a->n_places = (int)n[0];
+	rc = ww_wire_get(w, a->places, n[0] * sizeof(*a->places), err);
+	return rc == WW_OK ? ww_wire_get_fds(w, a->lent, (int)n[1], &a->n_lent, err) : rc;
+}
+
 /* 1 where there is nobody to ask. */
 static int begin(struct ww_candidate *c, struct ww_candidate_answer *a, struct ww_run_result *res)
 {
@@ -498,8 +522,8 @@ enum ww_rc ww_candidate_call(struct ww_candidate *c, double limit_s, struct ww_c
 	go_on(c);
 	if (rc == WW_OK)
 		rc = get_answer(&wire, &q, "de", &kind, res, err);
-	if (rc == WW_OK && kind == 'e')
-		rc = get_body(&wire, a, res, err);
+	if (rc == WW_OK)
+		rc = kind == 'e' ? get_body(&wire, a, res, err) : get_places(&wire, a, err);
 	uint64_t end_ns = rc == WW_OK ? stop(c, res) : 0;
 	double waited_us = ww_timed_call_end(called);
 	if (rc == WW_OK && kind == 'd') {

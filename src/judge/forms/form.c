@@ -10,11 +10,14 @@
  *     trace    at the end, one call under a dispatch mode
  *
  * Order of a timed call: poison; draw; (cuda: flush L2); `g`.  The process stands from the end of one call to the
- * beginning of the next, so it sees a draw only while the clock runs.  cuda: stopping a process does not stop what
- * it has queued on the GPU, so the reference worker takes the outputs over at once when the call has ended, compares
- * what it took, and looks a little later whether the buffers still hold the same; if not, the solution went on
- * working and is refused. */
+ * beginning of the next, so it sees a draw only while the clock runs.  Its outputs are read by the judge (outputs.h) or
+ * the reference worker (lent.h) when it stands.  cuda: stopping a process does not stop what it has queued on the GPU,
+ * so the outputs are taken at once when the call has ended, what was taken is compared, and a little later the memory
+ * must still hold the same; if not, the solution went on working and is refused. */
 #include "judge/forms/form.h"
+
+#include "judge/forms/lent.h"
+#include "judge/forms/outputs.h"
 
 #include "base/fs.h"
 #include "base/json.h"
@@ -48,7 +51,9 @@ struct form {
 	struct ww_session *s;
 	struct ww_candidate *c;
 	struct ww_candidate_answer answer;
-	int flush; /* cuda: before the next call */
+	int flush;                 /* cuda: before the next call */
+	void *out[WW_MAX_OUTPUTS]; /* cpu: the task's output buffers, mapped */
+	struct ww_lent lent;       /* cuda */
 };
 
 static int on_cuda(const struct ww_judge_task *t) { return t->judge->opts.target == WW_TARGET_CUDA; }
@@ -123,7 +128,7 @@ static json_t *param_rows(const json_t *graph)
 	return rows;
 }
 
-/* cpu: inputs and parameters by descriptors that can only be read. */
+/* cpu: by descriptors that can only be read. */
 static int read_only(int fd)
 {
 	char path[64];
@@ -131,16 +136,18 @@ static int read_only(int fd)
 	return open(path, O_RDONLY | O_CLOEXEC);
 }
 
-static enum ww_rc collect_fds(const struct ww_judge_task *t, int *fds, int *own, int *n, struct ww_err *err)
+/* Of inputs and parameters; with `landing` of outputs too. */
+static enum ww_rc collect_fds(
+	const struct ww_judge_task *t, int landing, int *fds, int *own, int *n, struct ww_err *err)
 {
-	int first_output = t->facts.n_inputs + t->facts.n_params;
-	if (t->buffers.n > MAX_FDS)
+	int wanted = landing ? t->buffers.n : t->facts.n_inputs + t->facts.n_params;
+	if (wanted > MAX_FDS)
 		return ww_err_set(err, WW_ERR_LIMIT, "the task has %d tensors; a solution in a PyTorch form can be given %d",
-			t->buffers.n, (int)MAX_FDS);
-	for (*n = 0; *n < t->buffers.n; (*n)++) {
+			wanted, (int)MAX_FDS);
+	for (*n = 0; *n < wanted; (*n)++) {
 		int fd = t->buffers.b[*n].fd;
 		own[*n] = -1;
-		if (!on_cuda(t) && *n < first_output && (fd = own[*n] = read_only(fd)) < 0)
+		if (!on_cuda(t) && (fd = own[*n] = read_only(fd)) < 0)
 			return ww_err_errno(err, WW_ERR_SYSTEM, "cannot open a shared buffer read-only");
 		fds[*n] = fd;
 	}
@@ -422,6 +429,35 @@ static enum ww_rc form_prepare(void *self, unsigned flags, struct ww_run_result 
 	return ww_ref_wipe(f->s->t->ref, (flags & WW_RUN_POISON) != 0, 0, err);
 }
 
+static enum ww_rc take_lent(struct form *f, int *taken, struct ww_err *err)
+{
+	const struct ww_judge_task *t = f->s->t;
+	struct ww_candidate_answer *a = &f->answer;
+	int use[MAX_FDS], n_use;
+	json_t *where;
+	*taken = 0;
+	enum ww_rc rc = ww_lent_places(&f->lent, a->places, a->n_places, a->lent, a->n_lent, t->shapes.outputs,
+		t->facts.n_outputs, &where, use, MAX_FDS, &n_use, err);
+	return rc == WW_OK && where ? ww_ref_keep(t->ref, where, use, n_use, taken, err) : rc;
+}
+
+/* The process stands: its outputs are what they are. */
+static enum ww_rc take_outputs(struct form *f, struct ww_run_result *res, struct ww_err *err)
+{
+	const struct ww_judge_task *t = f->s->t;
+	int taken = 0;
+	enum ww_rc rc = WW_OK;
+	snprintf(res->text, sizeof(res->text), "the outputs are not where the solution's process says");
+	if (on_cuda(t))
+		rc = take_lent(f, &taken, err);
+	else
+		taken = ww_outputs_take(ww_candidate_pid(f->c), f->answer.places, f->answer.n_places, t->shapes.outputs,
+			t->facts.n_outputs, f->out, res->text, sizeof(res->text));
+	if (!taken)
+		res->kind = WW_RUN_REFUSED;
+	return rc;
+}
+
 static enum ww_rc form_go(void *self, double limit_s, struct ww_run_result *res, struct ww_err *err)
 {
 	struct form *f = self;
@@ -431,8 +467,8 @@ static enum ww_rc form_go(void *self, double limit_s, struct ww_run_result *res,
 		WW_TRY(ww_ref_wipe(f->s->t->ref, 0, 1, err));
 	f->flush = 0;
 	WW_TRY(ww_candidate_call(f->c, limit_s, &f->answer, res, err));
-	if (res->kind == WW_RUN_OK && on_cuda(f->s->t))
-		WW_TRY(ww_ref_keep(f->s->t->ref, err));
+	if (res->kind == WW_RUN_OK)
+		WW_TRY(take_outputs(f, res, err));
 	if (res->kind != WW_RUN_OK)
 		fail(f->s, res, &f->answer, "run");
 	res->kind = WW_RUN_OK; /* it is in the verdict */
@@ -457,6 +493,23 @@ static enum ww_rc form_guards(void *self, struct ww_run_result *res, struct ww_e
 	return rc;
 }
 
+static const struct ww_ref_buffer *output_of(const struct ww_judge_task *t, int i)
+{
+	return &t->buffers.b[t->facts.n_inputs + t->facts.n_params + i];
+}
+
+static enum ww_rc map_outputs(struct form *f, struct ww_err *err)
+{
+	for (int i = 0; !on_cuda(f->s->t) && i < f->s->t->facts.n_outputs; i++) {
+		const struct ww_ref_buffer *b = output_of(f->s->t, i);
+		void *m = mmap(NULL, b->alloc_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, b->fd, 0);
+		if (m == MAP_FAILED)
+			return ww_err_errno(err, WW_ERR_SYSTEM, "cannot map output %d", i);
+		f->out[i] = m;
+	}
+	return WW_OK;
+}
+
 static pid_t form_pid(const void *self)
 {
 	const struct form *f = self;
@@ -468,6 +521,10 @@ static void form_close(void *self)
 	struct form *f = self;
 	ww_candidate_free(f->c);
 	ww_candidate_answer_release(&f->answer);
+	ww_lent_release(&f->lent);
+	for (int i = 0; i < f->s->t->facts.n_outputs; i++)
+		if (f->out[i])
+			munmap(f->out[i], output_of(f->s->t, i)->alloc_bytes);
 	free(f);
 }
 
@@ -489,7 +546,7 @@ static uint64_t memory_for(const struct ww_judge_task *t)
 	return 2 * 1024 * (uint64_t)peak_kib + (2ull << 30);
 }
 
-static json_t *attach_request(struct ww_judge_task *t, uint64_t memory_bytes, int own_outputs, struct ww_err *err)
+static json_t *attach_request(struct ww_judge_task *t, uint64_t memory_bytes, struct ww_err *err)
 {
 	json_t *q = NULL, *rows = json_array();
 	int at = 0;
@@ -512,12 +569,11 @@ static json_t *attach_request(struct ww_judge_task *t, uint64_t memory_bytes, in
 	json_object_set_new(q, "memory_bytes", json_integer((json_int_t)memory_bytes));
 	json_object_set_new(q, "buffers", rows);
 	json_object_set_new(q, "params", param_rows(t->graph));
-	json_object_set_new(q, "own_outputs", json_boolean(own_outputs));
 	return q;
 }
 
-enum ww_rc ww_form_attach(struct ww_judge_task *t, int own_outputs, struct ww_candidate **out,
-	struct ww_candidate_answer *a, struct ww_err *err)
+enum ww_rc ww_form_attach(
+	struct ww_judge_task *t, int landing, struct ww_candidate **out, struct ww_candidate_answer *a, struct ww_err *err)
 {
 	int fds[MAX_FDS + 1], own[MAX_FDS], n = 0, n_sent, local = -1;
 	struct ww_candidates *z;
@@ -529,9 +585,9 @@ enum ww_rc ww_form_attach(struct ww_judge_task *t, int own_outputs, struct ww_ca
 	*out = NULL;
 	WW_TRY(candidates_of(t->judge, &z, err));
 	WW_TRY(ww_candidate_new(&c, z, WW_CANDIDATE_CALLED | (on_cuda(t) ? WW_CANDIDATE_GPU : 0), err));
-	WW_TRY(collect_fds(t, fds, own, &n, err));
+	WW_TRY(collect_fds(t, landing, fds, own, &n, err));
 	ww_candidate_limit_memory(c, memory_for(t));
-	q = attach_request(t, ww_candidate_memory(c), own_outputs, err);
+	q = attach_request(t, ww_candidate_memory(c), err);
 	if (!q) {
 		rc = err->rc;
 		goto out;
@@ -542,13 +598,18 @@ enum ww_rc ww_form_attach(struct ww_judge_task *t, int own_outputs, struct ww_ca
 		json_decref(q);
 		goto out;
 	}
-	n_sent = own_outputs ? n - t->facts.n_outputs : n;
+	n_sent = n;
 	if (local >= 0)
 		fds[n_sent++] = local;
 	WW_TRY(ww_candidate_ask(c, q, fds, n_sent, ATTACH_LIMIT_S, a, &res, err));
 	if (res.kind != WW_RUN_OK) {
 		rc = ww_err_set(
 			err, WW_ERR_DEVICE, "a process for the solution cannot be prepared: %s %.500s", res.text, a->text.p);
+		goto out;
+	}
+	if (!on_cuda(t) && !ww_outputs_readable(ww_candidate_pid(c), ww_json_int(a->body, "address", 0))) {
+		rc = ww_err_errno(err, WW_ERR_MISSING,
+			"this system does not let the judge read the memory of a solution's process (process_vm_readv)");
 		goto out;
 	}
 	*out = c;
@@ -600,8 +661,9 @@ enum ww_rc ww_form_open(struct ww_session *s, const struct ww_solution *solution
 		return WW_OK;
 	}
 	/* The buffers hold what the module was created with: parameters under other names are found by their values. */
+	WW_TRY(map_outputs(f, err));
 	WW_TRY(ww_session_draw(s->t, 1, 0, WW_REF_PARAMS_INIT, err));
-	WW_TRY(ww_form_attach(s->t, 0, &f->c, &f->answer, err));
+	WW_TRY(ww_form_attach(s->t, on_cuda(s->t), &f->c, &f->answer, err));
 	rc = ww_candidate_ask(f->c, q, &build, build >= 0, setup_limit_s(s->t->judge), &f->answer, &res, err);
 	q = NULL;
 	if (rc == WW_OK && res.kind == WW_RUN_OK) {

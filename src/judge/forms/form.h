@@ -18,9 +18,9 @@ enum ww_rc ww_form_open(
 /* One call more, untimed: which ATen operators compute?  Sets aten_ops and library_only of the verdict. */
 enum ww_rc ww_form_trace(struct ww_session *s, struct ww_err *err) WW_MUST_CHECK;
 
-/* A fresh process on the task's buffers that has read nothing of a solution: what fails is ours.  own_outputs: it sees
- * no output of the judge's and makes buffers of its own. */
-enum ww_rc ww_form_attach(struct ww_judge_task *t, int own_outputs, struct ww_candidate **out,
+/* A fresh process on the task's inputs and parameters that has read nothing of a solution: what fails is ours.
+ * `landing` (cuda): it also gets the judge's output buffers, for outputs that it cannot lend (lent.h). */
+enum ww_rc ww_form_attach(struct ww_judge_task *t, int landing, struct ww_candidate **out,
 	struct ww_candidate_answer *a, struct ww_err *err) WW_MUST_CHECK;
 
 /* base.c: PyTorch's own module as a solution in its own process, called and timed as the candidate is.  Open compiles

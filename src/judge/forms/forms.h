@@ -6,9 +6,9 @@
  *
  * A candidate runs only while the judge lets it.  It is stopped (SIGSTOP) as soon as it has answered and goes on when
  * it is asked again, so that it computes nothing outside the time that it is charged with.  A call is `g` and a number
- * drawn for it: they are written, the clock starts, the process goes on; `d` and the number arrive, the process is
- * stopped, and the clock ends; nothing is read before all its threads are stopped.  The process is not trusted: it
- * contributes an error text (cleaned before it is shown) or the fact that it answered.
+ * drawn for it: they are written, the clock starts, the process goes on; `d`, the number and the addresses of the
+ * outputs arrive, the process is stopped, and the clock ends; nothing is read before all its threads are stopped.  The
+ * process is not trusted: it contributes an error text (cleaned before it is shown) or where its outputs lie.
  *
  * Functions return an error for our own trouble only.  What the candidate does is in *res, with the kinds of
  * run/client.h: WW_RUN_FAULT where it answered an error (see the answer), WW_RUN_REFUSED where it did what no candidate
@@ -58,6 +58,10 @@ struct ww_candidate_answer {
 	int fd;             /* -1: none came */
 	char kind[16];      /* where it answered an error: "build", "solution", "call", "output" */
 	struct ww_str text; /* its words, cleaned and bounded */
+	int64_t *places;    /* after a call: where its outputs lie (outputs.h); n_places numbers, as it says */
+	int n_places;
+	int *lent; /* cuda: descriptors that came with them */
+	int n_lent;
 };
 void ww_candidate_answer_init(struct ww_candidate_answer *a);
 void ww_candidate_answer_release(struct ww_candidate_answer *a);

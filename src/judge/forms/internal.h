@@ -32,6 +32,8 @@ enum ww_rc ww_wire_put(const struct ww_wire *w, const void *bytes, size_t n, str
 enum ww_rc ww_wire_get(const struct ww_wire *w, void *bytes, size_t n, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_wire_send(
 	const struct ww_wire *w, const json_t *body, const int *fds, int n_fds, struct ww_err *err) WW_MUST_CHECK;
+/* n descriptors, each message of them with one byte; *got are the caller's to close, also after an error. */
+enum ww_rc ww_wire_get_fds(const struct ww_wire *w, int *fds, int n, int *got, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_wire_receive(const struct ww_wire *w, json_t **body, int *fd, struct ww_err *err) WW_MUST_CHECK;
 
 #endif

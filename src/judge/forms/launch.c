@@ -157,6 +157,8 @@ static void set_environment(int cuda)
 		setenv("PATH", "/usr/local/bin:/usr/bin:/bin", 1);
 	for (size_t i = 0; i < WW_ARRAY_LEN(fixed); i++)
 		setenv(fixed[i][0], fixed[i][1], 1);
+	if (cuda)
+		setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", 1); /* memory that can be lent (lent.h) */
 	for (size_t i = 0; !cuda && i < WW_ARRAY_LEN(ww_recycle_env); i++)
 		setenv(ww_recycle_env[i][0], ww_recycle_env[i][1], 1);
 }

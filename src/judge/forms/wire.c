@@ -108,8 +108,8 @@ enum ww_rc ww_wire_get(const struct ww_wire *w, void *bytes, size_t n, struct ww
 	return WW_OK;
 }
 
-/* One byte with one descriptor; what comes beside it is closed. */
-static enum ww_rc get_fd(const struct ww_wire *w, int *fd, struct ww_err *err)
+/* One byte with the descriptors of one message; those beyond `max` are closed. */
+static enum ww_rc get_some_fds(const struct ww_wire *w, int *fds, int max, int *got, struct ww_err *err)
 {
 	union {
 		char bytes[CMSG_SPACE(sizeof(int) * WW_FRAME_FDS_PER_BYTE)];
@@ -121,6 +121,7 @@ static enum ww_rc get_fd(const struct ww_wire *w, int *fd, struct ww_err *err)
 		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control.bytes)
 	};
 	ssize_t k;
+	int before = *got;
 	while ((k = recvmsg(w->sock, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC)) < 0) {
 		if (errno != EAGAIN && errno != EINTR)
 			return closed(err);
@@ -136,13 +137,22 @@ static enum ww_rc get_fd(const struct ww_wire *w, int *fd, struct ww_err *err)
 		for (size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++) {
 			int one;
 			memcpy(&one, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
-			if (*fd < 0)
-				*fd = one;
+			if (*got < max)
+				fds[(*got)++] = one;
 			else
 				close(one);
 		}
 	}
-	return *fd < 0 ? ww_err_set(err, WW_ERR_PROTOCOL, "a descriptor was announced and did not come") : WW_OK;
+	return *got == before ? ww_err_set(err, WW_ERR_PROTOCOL, "a descriptor was announced and did not come") : WW_OK;
+}
+
+enum ww_rc ww_wire_get_fds(const struct ww_wire *w, int *fds, int n, int *got, struct ww_err *err)
+{
+	enum ww_rc rc = WW_OK;
+	*got = 0;
+	while (rc == WW_OK && *got < n)
+		rc = get_some_fds(w, fds, n, got, err);
+	return rc;
 }
 
 enum ww_rc ww_wire_receive(const struct ww_wire *w, json_t **body, int *fd, struct ww_err *err)
@@ -150,6 +160,7 @@ enum ww_rc ww_wire_receive(const struct ww_wire *w, json_t **body, int *fd, stru
 	unsigned char header[WW_FRAME_HEADER_BYTES];
 	struct ww_frame f;
 	char *text = NULL;
+	int got;
 	enum ww_rc rc;
 
 	*body = NULL;
@@ -166,8 +177,7 @@ enum ww_rc ww_wire_receive(const struct ww_wire *w, json_t **body, int *fd, stru
 		goto out;
 	}
 	WW_TRY(ww_wire_get(w, text, f.body_bytes, err));
-	if (f.n_fds)
-		WW_TRY(get_fd(w, fd, err));
+	WW_TRY(ww_wire_get_fds(w, fd, (int)f.n_fds, &got, err));
 	rc = ww_json_parse(text, f.body_bytes, "an answer", body, err);
 out:
 	free(text);

@@ -5,6 +5,7 @@
 
 #include "base/time.h"
 #include "judge/forms/forms.h"
+#include "judge/forms/outputs.h"
 
 #include <limits.h>
 #include <signal.h>
@@ -31,8 +32,8 @@ static const char honest[] = "    def forward(self, x, b):\n        return self.
 
 struct rig {
 	struct ww_candidate *c;
-	float *x, *w, *y;
-	int fds[3];
+	float *x, *w, y[N]; /* y: what the last call's output held when it ended */
+	int fds[2];
 	struct ww_candidate_answer a;
 	struct ww_run_result res;
 };
@@ -59,18 +60,17 @@ static void open_rig_with(struct rig *r, const char *source, const float *w)
 	ww_candidate_answer_init(&r->a);
 	r->x = buffer(&r->fds[0]);
 	r->w = buffer(&r->fds[1]);
-	r->y = buffer(&r->fds[2]);
 	for (int i = 0; i < N; i++)
 		r->x[i] = (float)i, r->w[i] = w ? w[i] : (float)(i % 7), r->y[i] = -1;
 	if (ww_candidate_new(&r->c, candidates, WW_CANDIDATE_CALLED, &err) != WW_OK)
 		fail_msg("%s", err.msg);
-	json_t *q = json_pack("{s:s, s:s, s:I, s:[], s:i, s:i, s:I, s:b, s:[{s:s, s:b}]}", "request", "attach", "task",
-		task, "model_seed", (json_int_t)5, "on_host", "device", 0, "threads", 1, "memory_bytes", (json_int_t)memory,
-		"own_outputs", 0, "params", "name", "weight", "mutated", 0);
+	json_t *q = json_pack("{s:s, s:s, s:I, s:[], s:i, s:i, s:I, s:[{s:s, s:b}]}", "request", "attach", "task", task,
+		"model_seed", (json_int_t)5, "on_host", "device", 0, "threads", 1, "memory_bytes", (json_int_t)memory, "params",
+		"name", "weight", "mutated", 0);
 	assert_non_null(q);
 	json_object_set_new(
 		q, "buffers", json_pack("[o, o, o]", row("input", "x"), row("param", "weight"), row("output", "output0")));
-	assert_int_equal(ww_candidate_ask(r->c, q, r->fds, 3, 20, &r->a, &r->res, &err), WW_OK);
+	assert_int_equal(ww_candidate_ask(r->c, q, r->fds, 2, 20, &r->a, &r->res, &err), WW_OK);
 	if (r->res.kind != WW_RUN_OK)
 		fail_msg("%s %s", r->res.text, r->a.text.p);
 	q = json_pack("{s:s, s:s, s:[{s:s, s:s}], s:i, s:i}", "request", "setup", "form", "kernelbench", "files", "path",
@@ -81,10 +81,20 @@ static void open_rig_with(struct rig *r, const char *source, const float *w)
 
 static void open_rig(struct rig *r, const char *source) { open_rig_with(r, source, NULL); }
 
+static int take(struct rig *r)
+{
+	static const struct ww_tensor y = { .rank = 1, .itemsize = 4, .size = { N }, .stride = { 1 }, .numel = N };
+	void *to = r->y;
+	char why[128];
+	return ww_outputs_take(ww_candidate_pid(r->c), r->a.places, r->a.n_places, &y, 1, &to, why, sizeof(why));
+}
+
 static void call(struct rig *r, double limit_s)
 {
 	struct ww_err err = WW_ERR_INIT;
 	assert_int_equal(ww_candidate_call(r->c, limit_s, &r->a, &r->res, &err), WW_OK);
+	if (r->res.kind == WW_RUN_OK)
+		assert_true(take(r));
 }
 
 static void close_rig(struct rig *r)
@@ -97,8 +107,7 @@ static void close_rig(struct rig *r)
 	ww_candidate_answer_release(&r->a);
 	munmap(r->x, 4096);
 	munmap(r->w, 4096);
-	munmap(r->y, 4096);
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < 2; i++)
 		close(r->fds[i]);
 }
 
@@ -211,6 +220,11 @@ static const struct attack attacks[] = {
 	{ "lazy subclass",
 		"    def forward(self, x, b):\n        class T(torch.Tensor): pass\n        return (x * 2).as_subclass(T)\n", 0,
 		WW_RUN_FAULT, "not a torch.Tensor" },
+	{ "values in a flag, not in memory",
+		"    def forward(self, x, b):\n        return torch._neg_view(-(2 * x * self.weight + b)) * 0\n", 0, WW_RUN_OK,
+		"" },
+	{ "no memory at all", "    def forward(self, x, b):\n        return (x * 2).to_mkldnn()\n", 0, WW_RUN_FAULT,
+		"output 0 is not strided" },
 	{ "forged byte",
 		"    def forward(self, x, b):\n        for fd in range(3, 300):\n            try: os.write(fd, b'd')\n            except OSError: pass\n"
 		"        return x + 0\n",
@@ -316,6 +330,7 @@ static const char probes[] =
 	"    ok &= held('time', lambda: __import__('time').clock_settime(0, 0))\n"
 	"    ok &= held('memfd', os.memfd_create, 'x')\n"
 	"    ok &= in_child(os.setsid) and in_child(os.setpgid, 0, 0)\n"
+	"    if any(' rw-s ' in line for line in open('/proc/self/maps')): got.append('memory that the judge reads'); ok = False\n"
 	"    others = [p for p in os.listdir('/proc') if p.isdigit() and int(p) != os.getpid()]\n"
 	"    got.extend(others)\n"
 	"    if torch.cuda._is_in_bad_fork(): got.append('forked from a process that had asked for the GPU'); ok = False\n"
@@ -344,8 +359,7 @@ static void stays_inside(void **state)
 	close_rig(&r);
 }
 
-/* A thread that goes on after the call: it stands while the judge looks, and what it writes during a later call is
- * poisoned before. */
+/* A thread that goes on after the call: it stands while the judge looks. */
 static void stands_between_calls(void **state)
 {
 	(void)state;
@@ -357,7 +371,7 @@ static void stands_between_calls(void **state)
 			"        y = torch.zeros(1024)\n        threading.Thread(target=late, daemon=True).start()\n        return y\n"));
 	call(&r, 10);
 	assert_int_equal(r.res.kind, WW_RUN_OK);
-	r.y[0] = -5;
+	float at_end = r.y[0];
 	char path[64], line[512] = "";
 	snprintf(path, sizeof(path), "/proc/%d/stat", (int)ww_candidate_pid(r.c));
 	usleep(50000);
@@ -366,7 +380,7 @@ static void stands_between_calls(void **state)
 	assert_non_null(fgets(line, sizeof(line), f));
 	fclose(f);
 	assert_int_equal(strrchr(line, ')')[2], 'T');
-	assert_true(r.y[0] == -5);
+	assert_true(take(&r) && r.y[0] == at_end);
 	close_rig(&r);
 }
 
@@ -378,8 +392,9 @@ static void answers_twice(void **state)
 	(void)state;
 	struct rig r;
 	open_rig(&r,
-		source_of("    def forward(self, x, b):\n        f = harness(); f['sock'].sendall(b'd' + f['number'])\n"
-				  "        return self.k * x * self.weight + b\n"));
+		source_of(
+			"    def forward(self, x, b):\n        f = harness(); f['sock'].sendall(b'd' + f['number'] + "
+			"__import__('struct').pack('<IIqq', 2, 0, x.data_ptr(), 1))\n        return self.k * x * self.weight + b\n"));
 	assert_int_equal(r.res.kind, WW_RUN_OK);
 	call(&r, 10);
 	assert_int_equal(r.res.kind, WW_RUN_OK);

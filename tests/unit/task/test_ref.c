@@ -276,8 +276,9 @@ static void a_task_from_end_to_end(void **state)
 	assert_true(fabs(c.outputs[0].worst_found - c.outputs[0].worst_expected - 1) < 1e-4);
 	/* For candidates that go on on their own: what was kept is compared, what came later is seen. */
 	y[3 * 8 + 5] -= 1;
-	int same = 0;
-	OK(ww_ref_keep(shared, e));
+	int same = 0, taken = 0;
+	OK(ww_ref_keep(shared, json_array(), NULL, 0, &taken, e));
+	assert_true(taken);
 	OK(ww_ref_same(shared, &same, e));
 	assert_true(same);
 	y[0] += 1;

@@ -1,0 +1,107 @@
+/* lent.c - see lent.h. */
+#include "judge/forms/lent.h"
+
+#include "base/fs.h"
+#include "judge/forms/outputs.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+
+static const int64_t MAX_BYTES = (int64_t)1 << 42;
+
+static void drop(struct ww_lent *l, int i)
+{
+	ww_fd_close(&l->pieces[i].fd);
+	l->pieces[i] = l->pieces[--l->n];
+}
+
+/* A piece takes the room of those that it overlaps: their memory is there no more. */
+static enum ww_rc add(struct ww_lent *l, struct ww_piece piece, struct ww_err *err)
+{
+	for (int i = l->n - 1; i >= 0; i--)
+		if (l->pieces[i].address < piece.address + piece.bytes &&
+			piece.address < l->pieces[i].address + l->pieces[i].bytes)
+			drop(l, i);
+	if (l->n == l->max) {
+		int max = l->max ? 2 * l->max : 64;
+		struct ww_piece *p = realloc(l->pieces, (size_t)max * sizeof(*p));
+		if (!p)
+			return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		l->pieces = p;
+		l->max = max;
+	}
+	l->pieces[l->n++] = piece;
+	return WW_OK;
+}
+
+static const struct ww_piece *find(const struct ww_lent *l, int64_t address)
+{
+	for (int i = 0; i < l->n; i++)
+		if (address >= l->pieces[i].address && address - l->pieces[i].address < l->pieces[i].bytes)
+			return &l->pieces[i];
+	return NULL;
+}
+
+/* {"offset", "strides", "pieces"}; null for the judge's own buffer; NULL where it is not all lent. */
+static json_t *place(
+	const struct ww_lent *l, const struct ww_tensor *t, const int64_t *said, int *use, int max_use, int *n_use)
+{
+	int64_t span = ww_outputs_span(t, said + 1), at = said[0];
+	const struct ww_piece *p = find(l, at);
+	if (at == 0 || t->numel == 0)
+		return json_null();
+	if (span < 0 || !p)
+		return NULL;
+	json_t *strides = json_array(), *pieces = json_array();
+	json_t *o = json_pack(
+		"{s:I, s:o, s:o}", "offset", (json_int_t)(at - p->address), "strides", strides, "pieces", pieces);
+	for (int i = 0; i < t->rank; i++)
+		json_array_append_new(strides, json_integer(said[1 + i]));
+	for (int64_t end = at + span; o && at < end; at = p->address + p->bytes) {
+		p = find(l, at);
+		if (!p || *n_use == max_use) {
+			json_decref(o);
+			return NULL;
+		}
+		json_array_append_new(pieces, json_integer(p->bytes));
+		use[(*n_use)++] = p->fd;
+	}
+	return o;
+}
+
+enum ww_rc ww_lent_places(struct ww_lent *l, const int64_t *places, int n_places, int *fds, int n_fds,
+	const struct ww_tensor *out, int n, json_t **where, int *use, int max_use, int *n_use, struct ww_err *err)
+{
+	int words = 0;
+	*where = NULL;
+	*n_use = 0;
+	for (int i = 0; i < n; i++)
+		words += 1 + out[i].rank;
+	if (n_places != words + 2 * n_fds)
+		return WW_OK;
+	for (int i = 0; i < n_fds; i++) {
+		struct ww_piece p = { places[words + 2 * i], places[words + 2 * i + 1], fds[i] };
+		if (p.address <= 0 || p.bytes <= 0 || p.bytes > MAX_BYTES || p.address > INT64_MAX - MAX_BYTES)
+			return WW_OK;
+		enum ww_rc rc = add(l, p, err);
+		if (rc != WW_OK)
+			return rc;
+		fds[i] = -1;
+	}
+	json_t *list = json_array();
+	for (int i = 0, at = 0; list && i < n; at += 1 + out[i++].rank)
+		if (json_array_append_new(list, place(l, &out[i], places + at, use, max_use, n_use)) < 0) {
+			json_decref(list);
+			return WW_OK;
+		}
+	*where = list;
+	return list ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+}
+
+void ww_lent_release(struct ww_lent *l)
+{
+	while (l->n)
+		drop(l, l->n - 1);
+	free(l->pieces);
+	*l = (struct ww_lent){ NULL, 0, 0 };
+}

@@ -1,0 +1,169 @@
+/* outputs.c - see outputs.h. */
+#include "judge/forms/outputs.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+
+enum { BATCH = 512 };
+/* A run costs its page and a list entry, a byte its copy: whether runs are read or all that they lie in. */
+static const double RUN_S = 0.3e-6, BYTE_S = 0.4e-9;
+static const int64_t MAX_ADDRESS = (int64_t)1 << 57, LARGE_RUN = 1 << 20;
+static const __int128 MAX_SPAN = (__int128)1 << 40;
+
+/* One tensor as nested loops over its dimensions, those of the largest steps in the destination first.  There it is
+ * dense, so the loops write one byte behind the other. */
+struct walk {
+	int rank;
+	int64_t size[WW_MAX_RANK], step[WW_MAX_RANK]; /* steps in the source, bytes */
+	int64_t run;                                  /* bytes that lie together in source and destination */
+	int64_t runs, span;                           /* how many such; bytes from the first to the last */
+};
+
+static int read_at(pid_t pid, int64_t address, void *to, int64_t bytes)
+{
+	for (int64_t done = 0; done < bytes;) {
+		struct iovec mine = { (char *)to + done, (size_t)(bytes - done) };
+		struct iovec theirs = { (void *)(uintptr_t)(address + done), (size_t)(bytes - done) };
+		ssize_t k = process_vm_readv(pid, &mine, 1, &theirs, 1, 0);
+		if (k <= 0)
+			return 0;
+		done += k;
+	}
+	return 1;
+}
+
+int ww_outputs_readable(pid_t pid, int64_t address)
+{
+	char byte;
+	return read_at(pid, address, &byte, 1);
+}
+
+/* ---- Loops ------------------------------------------------------------------------------------------------------- */
+
+static void add_dimension(struct walk *w, int64_t size, int64_t step)
+{
+	int k = w->rank - 1;
+	if (k >= 0 && w->step[k] == size * step) { /* the outer one goes on where the inner one ends */
+		w->size[k] *= size;
+		w->step[k] = step;
+		return;
+	}
+	w->size[w->rank] = size;
+	w->step[w->rank++] = step;
+}
+
+int64_t ww_outputs_span(const struct ww_tensor *t, const int64_t *strides)
+{
+	__int128 span = t->itemsize;
+	for (int i = 0; i < t->rank; i++) {
+		span += (__int128)(t->size[i] - 1) * strides[i] * t->itemsize;
+		if (t->size[i] > 1 && (strides[i] < 0 || span > MAX_SPAN))
+			return -1;
+	}
+	return (int64_t)span;
+}
+
+static void make_walk(struct walk *w, const struct ww_tensor *t, const int64_t *strides)
+{
+	int order[WW_MAX_RANK];
+	memset(w, 0, sizeof(*w));
+	for (int i = 0; i < t->rank; i++) {
+		int k = i;
+		for (; k > 0 && t->stride[order[k - 1]] < t->stride[i]; k--)
+			order[k] = order[k - 1];
+		order[k] = i;
+	}
+	for (int i = 0; i < t->rank; i++)
+		if (t->size[order[i]] > 1)
+			add_dimension(w, t->size[order[i]], strides[order[i]] * t->itemsize);
+	w->run = t->itemsize;
+	if (w->rank && w->step[w->rank - 1] == t->itemsize)
+		w->run *= w->size[--w->rank];
+	w->runs = t->numel * t->itemsize / w->run;
+}
+
+/* Where the next run begins. */
+static int64_t advance(const struct walk *w, int64_t *at, int64_t offset)
+{
+	for (int k = w->rank - 1; k >= 0; k--) {
+		offset += w->step[k];
+		if (++at[k] < w->size[k])
+			return offset;
+		offset -= at[k] * w->step[k];
+		at[k] = 0;
+	}
+	return offset;
+}
+
+/* ---- Two ways to read -------------------------------------------------------------------------------------------- */
+
+/* All that the runs lie in, once. */
+static int read_span(pid_t pid, int64_t address, const struct walk *w, char *to)
+{
+	int64_t at[WW_MAX_RANK] = { 0 }, offset = 0;
+	char *all = malloc((size_t)w->span);
+	int good = all && read_at(pid, address, all, w->span);
+	for (int64_t i = 0; good && i < w->runs; i++) {
+		memcpy(to + i * w->run, all + offset, (size_t)w->run);
+		offset = advance(w, at, offset);
+	}
+	free(all);
+	return good;
+}
+
+static int read_runs(pid_t pid, int64_t address, const struct walk *w, char *to)
+{
+	struct iovec theirs[BATCH];
+	int64_t at[WW_MAX_RANK] = { 0 }, offset = 0;
+	for (int64_t i = 0; w->run >= LARGE_RUN && i < w->runs; i++) {
+		if (!read_at(pid, address + offset, to + i * w->run, w->run))
+			return 0;
+		offset = advance(w, at, offset);
+	}
+	for (int64_t i = 0; w->run < LARGE_RUN && i < w->runs;) {
+		int n = 0;
+		for (; n < BATCH && i + n < w->runs; n++) {
+			theirs[n] = (struct iovec){ (void *)(uintptr_t)(address + offset), (size_t)w->run };
+			offset = advance(w, at, offset);
+		}
+		struct iovec mine = { to + i * w->run, (size_t)(n * w->run) };
+		if (process_vm_readv(pid, &mine, 1, theirs, (unsigned long)n, 0) != (ssize_t)(n * w->run))
+			return 0;
+		i += n;
+	}
+	return 1;
+}
+
+static int take(pid_t pid, const struct ww_tensor *t, const int64_t *place, void *to)
+{
+	struct walk w;
+	if (t->numel == 0)
+		return 1;
+	make_walk(&w, t, place + 1);
+	w.span = ww_outputs_span(t, place + 1);
+	if (place[0] < 0 || place[0] > MAX_ADDRESS || w.span < 0)
+		return 0;
+	if (w.runs == 1)
+		return read_at(pid, place[0], to, w.run);
+	if ((double)w.span * BYTE_S < (double)w.runs * RUN_S)
+		return read_span(pid, place[0], &w, to);
+	return read_runs(pid, place[0], &w, to);
+}
+
+int ww_outputs_take(pid_t pid, const int64_t *places, int n_places, const struct ww_tensor *out, int n, void *const *to,
+	char *why, size_t why_bytes)
+{
+	int at = 0;
+	for (int i = 0; i < n; i++) {
+		if (n_places - at < 1 + out[i].rank || !take(pid, &out[i], places + at, to[i])) {
+			snprintf(why, why_bytes, "output %d is not in the memory of the solution's process", i);
+			return 0;
+		}
+		at += 1 + out[i].rank;
+	}
+	return 1;
+}

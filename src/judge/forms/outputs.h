@@ -1,0 +1,35 @@
+/* outputs.h - cpu: a call's outputs, copied by the judge out of the stopped process that made them.
+ *
+ * Problem.  What a call has to write must be the same work for a candidate and for the baselines.  While the harness
+ * copied outputs into memory that the judge had shared with the candidate's process, a solution that wrote there itself
+ * saved that copy, and PyTorch's own code was faster than itself.  So a call ends when forward() has returned, for both
+ * sides: the answer says where the outputs lie, and the judge reads them (process_vm_readv) when the clock has stopped
+ * and every thread stands.  No memory of the answer is mapped in the candidate's process.
+ *
+ *     places = for each output: its address | a stride for each dimension, in elements       all int64
+ *
+ * What is said is not believed: addresses and strides only select bytes of the candidate's own process, and what is not
+ * there is its failure.  Nothing can be computed while the judge reads: no thread runs, and the filter refuses
+ * userfaultfd and io_uring, by which a page could be made on demand.  Rejected: a pipe or a copy by the harness after
+ * the clock, since work in that process after the answer would be free. */
+#ifndef WW_JUDGE_FORMS_OUTPUTS_H
+#define WW_JUDGE_FORMS_OUTPUTS_H
+
+#include "base/err.h"
+#include <ww/plan.h>
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Copy n tensors out of process `pid`, which stands, into to[i], each laid out as out[i] has it (dense, any order of
+ * its dimensions).  1, or 0 and the reason in `why` (why_bytes) where a place cannot be read. */
+int ww_outputs_take(pid_t pid, const int64_t *places, int n_places, const struct ww_tensor *out, int n, void *const *to,
+	char *why, size_t why_bytes);
+/* Bytes from the first to the last element of a tensor of t's shape with these strides, in elements; -1 where one is
+ * negative or the tensor spans more than any memory. */
+int64_t ww_outputs_span(const struct ww_tensor *t, const int64_t *strides);
+/* Whether this system lets the judge read memory of a process that it has started: one byte at `address`. */
+int ww_outputs_readable(pid_t pid, int64_t address);
+
+#endif

@@ -1,0 +1,150 @@
+/* What the judge reads out of a process that it does not trust: any layout that PyTorch can return, and nothing that is
+ * not there.  The process is this one.
+ * budget: 1 CPU-second */
+#include "unit.h"
+
+#include "judge/forms/lent.h"
+#include "judge/forms/outputs.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static struct ww_tensor tensor(int rank, const int *size, const int *order)
+{
+	struct ww_tensor t = { .rank = rank, .itemsize = 4, .numel = 1 };
+	for (int k = rank - 1; k >= 0; k--) { /* dense; order[0] is the outermost dimension */
+		t.size[order[k]] = size[order[k]];
+		t.stride[order[k]] = t.numel;
+		t.numel *= size[order[k]];
+	}
+	t.bytes = 4 * t.numel;
+	return t;
+}
+
+static int takes(const struct ww_tensor *t, const float *from, const int64_t *strides, float *to)
+{
+	int64_t places[1 + WW_MAX_RANK] = { (int64_t)(uintptr_t)from };
+	char why[128] = "";
+	void *into = to;
+	memcpy(places + 1, strides, (size_t)t->rank * sizeof(*strides));
+	return ww_outputs_take(getpid(), places, 1 + t->rank, t, 1, &into, why, sizeof(why));
+}
+
+static void check(const struct ww_tensor *t, const float *from, const int64_t *strides)
+{
+	float *to = calloc((size_t)t->numel, 4);
+	int64_t at[WW_MAX_RANK] = { 0 };
+	assert_true(takes(t, from, strides, to));
+	for (int64_t i = 0; i < t->numel; i++) {
+		int64_t a = 0, b = 0;
+		for (int k = 0; k < t->rank; k++)
+			a += at[k] * strides[k], b += at[k] * t->stride[k];
+		assert_true(to[b] == from[a]);
+		for (int k = t->rank - 1; k >= 0 && ++at[k] == t->size[k]; k--)
+			at[k] = 0;
+	}
+	free(to);
+}
+
+static void any_layout(void **state)
+{
+	enum { TOTAL = 1 << 20 };
+	static const int plain[] = { 0, 1, 2, 3 }, last[] = { 0, 2, 3, 1 };
+	static const struct {
+		int rank, size[4];
+		const int *order;
+		int64_t strides[4];
+	} cases[] = { { 0, { 0 }, plain, { 0 } }, { 1, { 1000 }, plain, { 1 } }, { 1, { 1000 }, plain, { 0 } },
+		{ 1, { 1000 }, plain, { 999 } }, { 2, { 30, 40 }, plain, { 40, 1 } }, { 2, { 30, 40 }, plain, { 1, 30 } },
+		{ 2, { 30, 40 }, plain, { 0, 1 } }, { 2, { 30, 40 }, plain, { 20000, 1 } },
+		{ 2, { 700, 3 }, plain, { 1000, 300 } }, { 4, { 2, 3, 5, 7 }, last, { 105, 1, 21, 3 } },
+		{ 4, { 2, 3, 5, 7 }, last, { 105, 35, 7, 1 } }, { 4, { 2, 1, 5, 7 }, last, { 35, (int64_t)1 << 62, 7, 1 } },
+		{ 2, { 0, 7 }, plain, { 7, 1 } }, { 2, { 3, 300000 }, plain, { 300001, 1 } } };
+	(void)state;
+	float *from = malloc(TOTAL * sizeof(*from));
+	for (int i = 0; i < TOTAL; i++)
+		from[i] = (float)i;
+	for (size_t i = 0; i < WW_ARRAY_LEN(cases); i++) {
+		struct ww_tensor t = tensor(cases[i].rank, cases[i].size, cases[i].order);
+		check(&t, from, cases[i].strides);
+	}
+	free(from);
+}
+
+static void nothing_that_is_not_there(void **state)
+{
+	static const int size[] = { 64, 64 }, order[] = { 0, 1 };
+	struct ww_tensor t = tensor(2, size, order);
+	float to[64 * 64];
+	(void)state;
+	char *m = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_int_equal(munmap(m + 4096, 4096), 0);
+	const float *from = (const float *)(const void *)m;
+	assert_false(takes(&t, from, (int64_t[]){ 64, 1 }, to));               /* ends beyond the mapping */
+	assert_false(takes(&t, from, (int64_t[]){ 4096, 1 }, to));             /* row by row */
+	assert_false(takes(&t, from, (int64_t[]){ -64, 1 }, to));              /* backwards */
+	assert_false(takes(&t, from, (int64_t[]){ INT64_MAX, 1 }, to));        /* more than any memory */
+	assert_false(takes(&t, from, (int64_t[]){ (int64_t)1 << 61, 1 }, to)); /* whose bytes overflow */
+	assert_false(takes(&t, (const float *)(intptr_t)-4096, (int64_t[]){ 64, 1 }, to));
+	assert_false(takes(&t, NULL, (int64_t[]){ 64, 1 }, to));
+	assert_int_equal(mprotect(m, 4096, PROT_NONE), 0); /* a page that the process itself could not read */
+	assert_false(takes(&t, from, (int64_t[]){ 0, 0 }, to));
+	assert_false(ww_outputs_readable(getpid(), (int64_t)(uintptr_t)m));
+	assert_true(ww_outputs_readable(getpid(), (int64_t)(uintptr_t)to));
+	char why[128] = "";
+	void *into = to;
+	int64_t too_few[] = { (int64_t)(uintptr_t)to, 64 };
+	assert_false(ww_outputs_take(getpid(), too_few, 2, &t, 1, &into, why, sizeof(why)));
+	assert_non_null(strstr(why, "output 0"));
+	munmap(m, 4096);
+}
+
+/* ---- Pieces of device memory that are lent */
+
+struct lent_case {
+	int n_places, n_fds, n_use; /* n_use -1: refused */
+	int64_t places[8];
+};
+
+static void pieces(void **state)
+{
+	static const int size[] = { 1024 }, order[] = { 0 }; /* 4096 bytes */
+	static const struct lent_case cases[] = {
+		{ 2, 0, 0, { 0, 1 } },                               /* in the judge's own buffer */
+		{ 2, 0, -1, { 4096, 1 } },                           /* in a piece that nobody has lent */
+		{ 4, 1, 1, { 5000, 1, 4096, 8192 } },                /* lent with this call */
+		{ 2, 0, 1, { 4096, 1 } },                            /* or with an earlier one */
+		{ 2, 0, -1, { 12000, 1 } },                          /* ends behind it */
+		{ 4, 1, 2, { 12000, 1, 12288, 8192 } },              /* goes on in another */
+		{ 4, 1, -1, { 5000, 1, 8192, 4096 } },               /* which covers half of the first: that is gone */
+		{ 3, 1, -1, { 5000, 1, 4096 } },                     /* half a piece */
+		{ 4, 1, -1, { 5000, 1, 4096, -1 } },                 /* no size */
+		{ 4, 1, -1, { 5000, 1, INT64_MAX - 5, 4096 } },      /* beyond all memory */
+		{ 4, 1, -1, { 5000, (int64_t)1 << 60, 4096, 8192 } } /* strides beyond it */
+	};
+	struct ww_tensor t = tensor(1, size, order);
+	struct ww_lent l = { NULL, 0, 0 };
+	struct ww_err err = WW_ERR_INIT;
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(cases); i++) {
+		const struct lent_case *c = &cases[i];
+		int fd = c->n_fds ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1, use[4], n_use;
+		json_t *where;
+		assert_int_equal(
+			ww_lent_places(&l, c->places, c->n_places, &fd, c->n_fds, &t, 1, &where, use, 4, &n_use, &err), WW_OK);
+		if ((where == NULL) != (c->n_use < 0) || (where && n_use != c->n_use))
+			fail_msg("case %zu: %s, %d pieces", i, where ? "taken" : "refused", n_use);
+		json_decref(where);
+		if (fd >= 0)
+			close(fd);
+	}
+	ww_lent_release(&l);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(any_layout), cmocka_unit_test(nothing_that_is_not_there),
+		cmocka_unit_test(pieces) };
+	return cmocka_run_group_tests_name("judge/outputs", tests, NULL, NULL);
+}
