@@ -232,6 +232,7 @@ struct ww_load {
 	double busy_s, own_s;         /* cpu */
 	uint64_t start_ns;
 	unsigned clock_mhz; /* cuda: of the SMs; 0 unknown */
+	int patient;        /* cuda: NVML is asked at the end, which takes tens of milliseconds */
 };
 struct ww_disturbance {
 	int certain;     /* no number measured meanwhile is to be trusted */
@@ -239,7 +240,7 @@ struct ww_disturbance {
 	double others_s; /* cpu: processor time of others meanwhile */
 	char why[96];    /* "" or in words */
 };
-void ww_load_start(struct ww_load *l, const struct ww_judge *j, const pid_t *own, int n_own);
+void ww_load_start(struct ww_load *l, const struct ww_judge *j, const pid_t *own, int n_own, int patient);
 void ww_load_end(const struct ww_load *l, struct ww_disturbance *d);
 
 #endif

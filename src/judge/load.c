@@ -11,6 +11,10 @@
  * hide the ids of other processes, but not their number.) A slowdown by heat or power supply makes the measurement
  * disturbed; with a power cap, or SM clocks that differ between start and end, the samples decide.
  *
+ * NVML's answers take tens of milliseconds, as long as a whole verdict that only decides, so a thread asks while there
+ * are measurements, every PERIOD_MS, and they go by what it has seen since they began, or by the newest.  Who is
+ * patient asks once more at the end.
+ *
  * None of this finds every disturbance; timing.c looks at the samples as well. */
 #include "judge/internal.h"
 
@@ -198,25 +202,147 @@ static unsigned long long slow_reasons(const struct nvml *n)
 	return n->reasons && n->reasons(n->device, &bits) == 0 ? bits : 0;
 }
 
+/* What one look at a device has found. */
+struct look {
+	uint64_t asked_ns; /* 0: none */
+	unsigned mhz;
+	unsigned long long slow;
+	int others;
+};
+
+enum { PERIOD_MS = 400, WANTED_MS = 2000, LOOKS = 64, MAX_WATCHED = 16 };
+
+/* One device that is watched; the last LOOKS of them, n in all. */
+struct watched {
+	char uuid[64];
+	uint64_t wanted_ns; /* when somebody last measured */
+	struct look looks[LOOKS];
+	int n;
+};
+static struct watched watched[MAX_WATCHED];
+static pthread_mutex_t watch_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t watch_wanted = PTHREAD_COND_INITIALIZER;
+static int watching;
+
+static struct look look_at(const char *uuid)
+{
+	struct nvml n = nvml_of(uuid);
+	struct look l = { .asked_ns = ww_now_ns() };
+	if (n.device)
+		l = (struct look){ l.asked_ns, sm_clock_mhz(&n), slow_reasons(&n), strangers(&n, uuid) };
+	return l;
+}
+
+/* Look, and remember.  The lock is held, but not while NVML answers. */
+static void look_again(struct watched *w)
+{
+	pthread_mutex_unlock(&watch_lock);
+	struct look l = look_at(w->uuid);
+	pthread_mutex_lock(&watch_lock);
+	w->looks[w->n++ % LOOKS] = l;
+}
+
+static int is_due(const struct watched *w)
+{
+	uint64_t now = ww_now_ns(), last = w->n ? w->looks[(w->n - 1) % LOOKS].asked_ns : 0;
+	return w->uuid[0] && now - w->wanted_ns < WANTED_MS * 1000000ull && now - last > PERIOD_MS * 1000000ull;
+}
+
+static void *watch(void *unused)
+{
+	static const struct timespec pause = { 0, PERIOD_MS / 4 * 1000000 };
+	pthread_mutex_lock(&watch_lock);
+	for (;;) {
+		int wanted = 0;
+		for (int i = 0; i < MAX_WATCHED; i++) {
+			wanted |= watched[i].uuid[0] && ww_now_ns() - watched[i].wanted_ns < WANTED_MS * 1000000ull;
+			if (is_due(&watched[i]))
+				look_again(&watched[i]);
+		}
+		if (!wanted)
+			pthread_cond_wait(&watch_wanted, &watch_lock);
+		pthread_mutex_unlock(&watch_lock);
+		nanosleep(&pause, NULL);
+		pthread_mutex_lock(&watch_lock);
+	}
+	return unused;
+}
+
+/* The lock is held.  NULL: there are too many, or no thread. */
+static struct watched *watched_of(const char *uuid)
+{
+	pthread_t t;
+	if (!watching && pthread_create(&t, NULL, watch, NULL) == 0) {
+		pthread_detach(t);
+		watching = 1;
+	}
+	for (int i = 0; watching && i < MAX_WATCHED; i++) {
+		if (!watched[i].uuid[0])
+			snprintf(watched[i].uuid, sizeof(watched[i].uuid), "%s", uuid);
+		if (!strcmp(watched[i].uuid, uuid))
+			return &watched[i];
+	}
+	return NULL;
+}
+
+/* All looks since then as one, whose mhz is how far the clock went; where there are none, the newest. */
+static struct look sum_since(const struct watched *w, uint64_t since_ns)
+{
+	struct look sum = { 0 };
+	unsigned low = ~0u, high = 0;
+	for (int i = w->n - 1; i >= 0 && i > w->n - 1 - LOOKS; i--) {
+		const struct look *l = &w->looks[i % LOOKS];
+		if (l->asked_ns < since_ns && sum.asked_ns)
+			break;
+		sum.asked_ns = l->asked_ns;
+		sum.slow |= l->slow;
+		sum.others = l->others > sum.others ? l->others : sum.others;
+		low = l->mhz && l->mhz < low ? l->mhz : low;
+		high = l->mhz > high ? l->mhz : high;
+	}
+	sum.mhz = high > low ? high - low : 0;
+	return sum;
+}
+
+static void start_cuda(struct ww_load *l)
+{
+	pthread_mutex_lock(&watch_lock);
+	struct watched *w = watched_of(l->judge->facts.uuid);
+	if (w)
+		w->wanted_ns = ww_now_ns();
+	if (w && w->n)
+		l->clock_mhz = w->looks[(w->n - 1) % LOOKS].mhz;
+	pthread_cond_broadcast(&watch_wanted);
+	pthread_mutex_unlock(&watch_lock);
+}
+
+static struct look end_watch(const struct ww_load *l)
+{
+	struct look sum = { 0 };
+	pthread_mutex_lock(&watch_lock);
+	struct watched *w = watched_of(l->judge->facts.uuid);
+	if (w && (l->patient || !w->n))
+		look_again(w);
+	if (w)
+		sum = sum_since(w, l->start_ns);
+	pthread_mutex_unlock(&watch_lock);
+	return sum;
+}
+
 static void end_cuda(const struct ww_load *l, struct ww_disturbance *d)
 {
-	struct nvml n = nvml_of(l->judge->facts.uuid);
-	if (!n.device)
-		return;
-	unsigned long long slow = slow_reasons(&n);
-	unsigned mhz = sm_clock_mhz(&n);
-	int others = strangers(&n, l->judge->facts.uuid);
-	if (others) {
+	struct look seen = end_watch(l);
+	if (seen.others) {
 		d->certain = 1;
-		snprintf(d->why, sizeof(d->why), "%d other process%s used the GPU", others, others > 1 ? "es" : "");
-	} else if (slow & (HW_SLOWDOWN | SW_THERMAL | HW_THERMAL | HW_POWER_BRAKE)) {
+		snprintf(d->why, sizeof(d->why), "%d other process%s used the GPU", seen.others, seen.others > 1 ? "es" : "");
+	} else if (seen.slow & (HW_SLOWDOWN | SW_THERMAL | HW_THERMAL | HW_POWER_BRAKE)) {
 		d->certain = 1;
 		snprintf(d->why, sizeof(d->why), "the GPU slowed down (%s)",
-			slow & (SW_THERMAL | HW_THERMAL) ? "it is too hot" : "power supply");
-	} else if (mhz && l->clock_mhz && fabs((double)mhz / l->clock_mhz - 1) > CLOCK_CHANGE) {
+			seen.slow & (SW_THERMAL | HW_THERMAL) ? "it is too hot" : "power supply");
+	} else if (l->clock_mhz && seen.mhz > CLOCK_CHANGE * l->clock_mhz) {
 		d->noticed = 1;
-		snprintf(d->why, sizeof(d->why), "the GPU's clock went from %u to %u MHz", l->clock_mhz, mhz);
-	} else if (slow & SW_POWER_CAP) {
+		snprintf(d->why, sizeof(d->why), "the GPU's clock changed by %u of %u MHz", seen.mhz, l->clock_mhz);
+	} else if (seen.slow & SW_POWER_CAP) {
 		d->noticed = 1;
 		snprintf(d->why, sizeof(d->why), "the GPU reached its power limit");
 	}
@@ -224,20 +350,20 @@ static void end_cuda(const struct ww_load *l, struct ww_disturbance *d)
 
 /* ---- Start and end ----------------------------------------------------------------------------------------------- */
 
-void ww_load_start(struct ww_load *l, const struct ww_judge *j, const pid_t *own, int n_own)
+void ww_load_start(struct ww_load *l, const struct ww_judge *j, const pid_t *own, int n_own, int patient)
 {
 	memset(l, 0, sizeof(*l));
+	l->patient = patient;
 	l->judge = j;
 	for (int i = 0; i < n_own && i < WW_LOAD_PROCESSES; i++)
 		l->own[i] = own[i];
+	l->start_ns = ww_now_ns();
 	if (j->opts.target == WW_TARGET_CUDA) {
-		struct nvml n = nvml_of(j->facts.uuid);
-		l->clock_mhz = sm_clock_mhz(&n);
+		start_cuda(l);
 	} else {
 		l->busy_s = machine_busy_s();
 		l->own_s = own_s(l);
 	}
-	l->start_ns = ww_now_ns();
 }
 
 void ww_load_end(const struct ww_load *l, struct ww_disturbance *d)

@@ -525,7 +525,7 @@ static enum ww_rc attempt(struct timing *x, struct ww_err *err)
 	WW_TRY(warm_up(x, err));
 	if (s->failed)
 		goto out;
-	ww_load_start(&load, s->t->judge, own, WW_ARRAY_LEN(own));
+	ww_load_start(&load, s->t->judge, own, WW_ARRAY_LEN(own), !x->deciding);
 	WW_TRY(sample(x, err));
 	if (s->failed)
 		goto out;

@@ -265,7 +265,7 @@ static enum ww_rc measure(struct ww_judge_task *t, unsigned which, int *good, st
 	for (int attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
 		uint64_t begin = ww_now_ns();
 		forget(t, which);
-		ww_load_start(&load, t->judge, own, WW_ARRAY_LEN(own));
+		ww_load_start(&load, t->judge, own, WW_ARRAY_LEN(own), 1);
 		WW_TRY(series(t, which, start, err));
 		ww_load_end(&load, &d);
 		*good = !d.certain && (!d.noticed || all_steady(t, which));

@@ -39,7 +39,7 @@ static void strangers_are_noticed(void **state)
 	long n = sysconf(_SC_NPROCESSORS_ONLN);
 	(void)state;
 	n = n > 64 ? 64 : n;
-	ww_load_start(&l, &j, NULL, 0);
+	ww_load_start(&l, &j, NULL, 0, 1);
 	for (long i = 0; i < n; i++)
 		pids[i] = spin();
 	pass(0.5);
@@ -61,8 +61,8 @@ static void our_own_are_not(void **state)
 	int percent_with = 0, percent_without = 0;
 	(void)state;
 	pid_t pid = spin();
-	ww_load_start(&without, &j, NULL, 0);
-	ww_load_start(&with, &j, &pid, 1);
+	ww_load_start(&without, &j, NULL, 0, 1);
+	ww_load_start(&with, &j, &pid, 1, 1);
 	pass(0.5);
 	ww_load_end(&without, &d);
 	assert_true(d.noticed || sysconf(_SC_NPROCESSORS_ONLN) > 16);
@@ -81,7 +81,7 @@ static void no_nvml_no_word(void **state)
 	struct ww_disturbance d;
 	struct ww_load l;
 	(void)state;
-	ww_load_start(&l, &j, NULL, 0);
+	ww_load_start(&l, &j, NULL, 0, 1);
 	ww_load_end(&l, &d);
 	assert_false(d.noticed || d.certain || d.why[0]);
 }
