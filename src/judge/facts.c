@@ -100,19 +100,19 @@ void ww_judge_peaks(struct ww_judge *j, struct ww_ref_peaks *out)
 
 static enum ww_rc measure_bandwidth(struct ww_judge *j, struct ww_err *err)
 {
-	struct ww_lease lease = WW_LEASE_INIT;
+	struct ww_turn turn = { 0 };
 	struct ww_runner *r = NULL;
 	struct ww_run_facts facts;
 	enum ww_rc rc;
 
 	ww_judge_progress(j, "measuring the device");
-	WW_TRY(ww_lease_take(&lease, j->facts.uuid, j->opts.interrupted, err));
+	WW_TRY(ww_turn_take(&turn, j, WW_TURN_ALONE, err));
 	WW_TRY(ww_runner_new(&r, j->opts.target, j->opts.device, j->opts.threads, 1, err));
 	WW_TRY(ww_runner_facts(r, &facts, err));
 	rc = ww_judge_peaks_seen(j, &(struct ww_ref_peaks){ .memory_bytes_per_s = facts.device.memory_bytes_per_s }, err);
 out:
 	ww_runner_free(r);
-	ww_lease_drop(&lease);
+	ww_turn_drop(&turn);
 	return rc;
 }
 
@@ -138,6 +138,7 @@ enum ww_rc ww_judge_device_again(struct ww_judge_task *t, struct ww_err *err)
 	pthread_mutex_unlock(&j->lock);
 	if (fresh)
 		return WW_OK;
+	WW_TRY(ww_judge_turn(t, WW_TURN_ALONE, err));
 	WW_TRY(ww_ref_peaks(t->ref, &p, err));
 	WW_TRY(ww_judge_peaks_seen(j, &p, err));
 	pthread_mutex_lock(&j->lock);

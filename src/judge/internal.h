@@ -9,6 +9,7 @@
 #include "judge/cache/references.h"
 #include "judge/run/client.h"
 #include "judge/stats.h"
+#include "judge/turns.h"
 #include "store/store.h"
 #include "task/ref.h"
 #include "task/task.h"
@@ -16,7 +17,7 @@
 #include <limits.h>
 #include <pthread.h>
 
-enum { WW_JUDGE_SPARES = 3 };
+enum { WW_JUDGE_SPARES = 24 };
 
 struct ww_judge {
 	struct ww_judge_opts opts;
@@ -56,6 +57,8 @@ struct ww_judge_task {
 	struct ww_ref_opts ref_opts;
 	char ref_cache[PATH_MAX];
 	pthread_mutex_t lock; /* everything below: one solution of a task is measured at a time */
+	struct ww_turn turn;  /* of the judgement in progress */
+	int heavy;            /* too large to be verified beside others */
 	struct ww_ref *ref;
 	json_t *graph;
 	struct ww_ref_shapes shapes;
@@ -209,14 +212,16 @@ void ww_judge_flush(struct ww_judge_task *t);
 void ww_judge_progress(const struct ww_judge *j, const char *stage);
 enum ww_rc ww_judge_interrupted(const struct ww_judge *j, struct ww_err *err) WW_MUST_CHECK;
 
-/* Run fn with the task's lock, the device's lease and a living reference worker; once more where the worker was lost
+/* Run fn with the task's lock, a turn on the device and a living reference worker; once more where the worker was lost
  * meanwhile. */
-enum ww_rc ww_judge_hold(struct ww_judge_task *t, enum ww_rc (*fn)(void *ctx, struct ww_err *err), void *ctx,
-	struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_judge_hold(struct ww_judge_task *t, enum ww_turn_kind kind,
+	enum ww_rc (*fn)(void *ctx, struct ww_err *err), void *ctx, struct ww_err *err) WW_MUST_CHECK;
+/* The turn of the judgement in progress becomes one of this kind. */
+enum ww_rc ww_judge_turn(struct ww_judge_task *t, enum ww_turn_kind kind, struct ww_err *err) WW_MUST_CHECK;
 
 /* facts.c: bandwidth and peaks of this device, kept in the store.  The first at the judge's start, the second when a
- * task first needs arithmetic peaks, the third before the bandwidth is held against a solution; both with the lease
- * held. */
+ * task first needs arithmetic peaks, the third before the bandwidth is held against a solution; both with a turn,
+ * which becomes ALONE where they measure. */
 enum ww_rc ww_judge_device_facts(struct ww_judge *j, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_judge_device_peaks(struct ww_judge_task *t, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_judge_device_again(struct ww_judge_task *t, struct ww_err *err) WW_MUST_CHECK;

@@ -2,15 +2,15 @@
  *
  *     plan      the builder makes a validated image of plan.c           any number at once
  *     compile   a compile worker makes a binary of kernels.*            any number at once
- *     verify    a runner replays it on secret draws (verify.c)          under the task's lock and the device's lease
- *     time      candidate and baselines, call about (timing.c)          the same
+ *     verify    a runner replays it on secret draws (verify.c)          under the task's lock, beside other tasks'
+ * (turns.h) time      candidate and baselines, call about (timing.c)          the same, but alone on the device
  *
  * Two kinds of trouble never mix.  What a candidate does is in the verdict, whatever it does: every stage is written so
  * that it ends in a verdict or in an error of ours.  An error of ours (a reference worker that died, a device that
  * failed) is returned; a lost reference worker is started again and the judgement repeated once before that, because
  * the next candidate must not pay for it either.
  *
- * Lock order: task lock, then lease, then judge lock. */
+ * Lock order: task lock, then turn, then judge lock. */
 #include "judge/internal.h"
 #include "judge/forms/form.h"
 #include "judge/forms/forms.h"
@@ -32,7 +32,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { DIAG_MAX_BYTES = 12 << 10, FLUSH_MAX_BYTES = 128 << 20, FIRST_RUN_LIMIT_S = 30 };
+enum { SMALL_BYTES = 256 << 20, DIAG_MAX_BYTES = 12 << 10, FLUSH_MAX_BYTES = 128 << 20, FIRST_RUN_LIMIT_S = 30 };
 
 void ww_judge_progress(const struct ww_judge *j, const char *stage)
 {
@@ -167,8 +167,8 @@ static enum ww_rc share_buffers(struct ww_judge_task *t, struct ww_err *err)
 	return rc;
 }
 
-/* Start the worker and load the task into it.  `lease`: not held yet, to be taken for what uses the device. */
-static enum ww_rc start_ref(struct ww_judge_task *t, struct ww_lease *lease, struct ww_err *err)
+/* Start the worker and load the task into it.  `turn`: not held yet, to be taken for what uses the device. */
+static enum ww_rc start_ref(struct ww_judge_task *t, struct ww_turn *turn, struct ww_err *err)
 {
 	struct ww_judge *j = t->judge;
 	struct ww_cached_graph known = { .graph = t->graph };
@@ -176,23 +176,23 @@ static enum ww_rc start_ref(struct ww_judge_task *t, struct ww_lease *lease, str
 
 	ww_judge_progress(j, "importing PyTorch");
 	WW_TRY(ww_ref_open(&t->ref, &t->ref_opts, err));
-	if (lease)
-		WW_TRY(ww_lease_take(lease, j->facts.uuid, j->opts.interrupted, err));
+	if (turn)
+		WW_TRY(ww_turn_take(turn, j, WW_TURN_LOAD, err));
 	ww_judge_progress(j, "loading the task");
 	WW_TRY(ww_graphs_load(&known, j->store, t->ref, &t->task, ww_session_seed(t), err));
-	if (lease && !known.graph)
-		ww_lease_drop(lease);
+	if (turn && !known.graph)
+		ww_turn_drop(turn);
 	ww_judge_progress(j, "exporting the graph");
 	WW_TRY(ww_graphs_graph(&known, j->store, t->ref, err));
 	if (!t->shapes.owner)
 		WW_TRY(ww_ref_shapes(known.graph, &t->shapes, err));
-	if (lease && lease->fd < 0)
-		WW_TRY(ww_lease_take(lease, j->facts.uuid, j->opts.interrupted, err));
+	if (turn)
+		WW_TRY(ww_turn_take(turn, j, WW_TURN_LOAD, err));
 	WW_TRY(share_buffers(t, err));
 out:
 	t->graph = known.graph;
-	if (lease)
-		ww_lease_drop(lease);
+	if (turn)
+		ww_turn_drop(turn);
 	if (rc != WW_OK)
 		drop_ref(t);
 	return rc;
@@ -202,14 +202,22 @@ out:
  * do. */
 static enum ww_rc start_first_ref(struct ww_judge_task *t, struct ww_err *err)
 {
-	struct ww_lease lease = WW_LEASE_INIT;
+	struct ww_turn turn = { 0 };
 	int cpu = t->judge->opts.target == WW_TARGET_CPU;
 	if (cpu)
 		ww_work_begin();
-	enum ww_rc rc = start_ref(t, cpu ? NULL : &lease, err);
+	enum ww_rc rc = start_ref(t, cpu ? NULL : &turn, err);
 	if (cpu)
 		ww_work_end();
 	return rc;
+}
+
+static uint64_t shared_bytes(const struct ww_ref_buffers *b)
+{
+	uint64_t sum = 0;
+	for (int i = 0; i < b->n; i++)
+		sum += b->b[i].bytes;
+	return sum;
 }
 
 static void set_facts(struct ww_judge_task *t)
@@ -225,6 +233,7 @@ static void set_facts(struct ww_judge_task *t)
 		.n_scalars = t->shapes.n_scalars,
 		.device = t->judge->facts.device };
 	snprintf(t->torch_version, sizeof(t->torch_version), "%s", ww_ref_info(t->ref)->torch);
+	t->heavy = shared_bytes(&t->buffers) > SMALL_BYTES;
 	t->flops = json_number_value(json_object_get(totals, "flops"));
 	t->bytes = json_number_value(json_object_get(totals, "bytes"));
 	t->matrix_flops = json_number_value(json_object_get(totals, "matrix_flops"));
@@ -496,25 +505,30 @@ static void forget(struct ww_verdict *v, struct ww_str *diag)
 	ww_str_reset(diag);
 }
 
-enum ww_rc ww_judge_hold(
-	struct ww_judge_task *t, enum ww_rc (*fn)(void *ctx, struct ww_err *err), void *ctx, struct ww_err *err)
+enum ww_rc ww_judge_turn(struct ww_judge_task *t, enum ww_turn_kind kind, struct ww_err *err)
 {
-	struct ww_lease lease = WW_LEASE_INIT;
+	return ww_turn_take(&t->turn, t->judge, t->heavy ? WW_TURN_ALONE : kind, err);
+}
+
+enum ww_rc ww_judge_hold(struct ww_judge_task *t, enum ww_turn_kind kind,
+	enum ww_rc (*fn)(void *ctx, struct ww_err *err), void *ctx, struct ww_err *err)
+{
 	enum ww_rc rc;
 
 	pthread_mutex_lock(&t->lock);
-	WW_TRY(ww_lease_take(&lease, t->judge->facts.uuid, t->judge->opts.interrupted, err));
+	WW_TRY(ww_judge_turn(t, kind, err));
 	if (ref_lost(t))
 		WW_TRY(start_ref(t, NULL, err));
 	rc = fn(ctx, err);
 	if (rc != WW_OK && rc != WW_ERR_INTERRUPTED && ref_lost(t)) {
 		ww_log(WW_LOG_WARN, "the reference worker is started again: %s", err->msg);
 		drop_ref(t);
+		WW_TRY(ww_judge_turn(t, kind, err));
 		WW_TRY(start_ref(t, NULL, err));
 		rc = fn(ctx, err);
 	}
 out:
-	ww_lease_drop(&lease);
+	ww_turn_drop(&t->turn);
 	pthread_mutex_unlock(&t->lock);
 	return rc;
 }
@@ -529,6 +543,12 @@ struct measuring {
 	int attempts;
 };
 
+/* Beside others a solution may be late through no fault of its own: then it is tried alone. */
+static int shared_and_late(const struct ww_judge_task *t, const struct ww_verdict *v)
+{
+	return v->status == WW_STATUS_TIMEOUT && t->turn.kind == WW_TURN_BESIDE;
+}
+
 static enum ww_rc measure_again(void *ctx, struct ww_err *err)
 {
 	struct measuring *m = ctx;
@@ -538,7 +558,16 @@ static enum ww_rc measure_again(void *ctx, struct ww_err *err)
 		forget(v, m->diag);
 	t->reference_s = 0;
 	t->spent = (struct ww_steps){ 0 };
+	int heavy = t->heavy;
 	enum ww_rc rc = measure(t, m->b, m->baseline, m->depth, v, m->diag, err);
+	if (rc == WW_OK && shared_and_late(t, v)) {
+		forget(v, m->diag);
+		t->heavy = 1;
+		WW_TRY(ww_judge_turn(t, WW_TURN_ALONE, err));
+		rc = measure(t, m->b, m->baseline, m->depth, v, m->diag, err);
+	}
+out:
+	t->heavy = heavy;
 	v->seconds.reference = t->reference_s;
 	v->seconds.steps = t->spent;
 	return rc;
@@ -548,7 +577,7 @@ static enum ww_rc measure_locked(struct ww_judge_task *t, struct built *b, const
 	enum ww_judge_depth depth, struct ww_verdict *v, struct ww_str *diag, struct ww_err *err)
 {
 	struct measuring m = { t, b, baseline, depth, v, diag, 0 };
-	return ww_judge_hold(t, measure_again, &m, err);
+	return ww_judge_hold(t, WW_TURN_BESIDE, measure_again, &m, err);
 }
 
 static void set_ids(const struct ww_judge_task *t, const struct ww_solution *s, struct ww_verdict *v)

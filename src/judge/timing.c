@@ -673,10 +673,12 @@ enum ww_rc ww_judge_time(struct ww_session *s, struct ww_err *err)
 	if (x->pivot != WW_BASE_COUNT)
 		WW_TRY(ww_base_prepare(s->t, x->pivot, err));
 	compare_baselines(x);
+	WW_TRY(ww_judge_turn(s->t, WW_TURN_ALONE, err));
 	ww_judge_progress(s->t->judge, "timing the solution");
 	WW_TRY(measure(x, err));
 	if (s->failed)
 		goto out;
+	WW_TRY(ww_judge_turn(s->t, WW_TURN_BESIDE, err));
 	set_times(x);
 	set_ratios(x);
 	if (s->baseline)
@@ -708,7 +710,7 @@ enum ww_rc ww_judge_time_call(
 	struct ww_judge_task *t, const struct ww_solution *s, struct ww_verdict *v, struct ww_str *diag, struct ww_err *err)
 {
 	struct ww_judge *j = t->judge;
-	struct ww_lease lease = WW_LEASE_INIT;
+	struct ww_turn turn = { 0 };
 	double us[CALLS];
 	int n = 0;
 	enum ww_rc rc;
@@ -718,7 +720,7 @@ enum ww_rc ww_judge_time_call(
 		return WW_OK;
 	pthread_mutex_lock(&t->lock);
 	ww_judge_progress(j, "timing the exported call");
-	WW_TRY(ww_lease_take(&lease, j->facts.uuid, j->opts.interrupted, err));
+	WW_TRY(ww_turn_take(&turn, j, WW_TURN_ALONE, err));
 	rc = j->opts.caller->time(t, &t->task, s, j->opts.device, j->opts.interrupted, us, CALLS, &n, err);
 	if (rc == WW_OK) {
 		set_call(t, v, us, n);
@@ -727,7 +729,7 @@ enum ww_rc ww_judge_time_call(
 		ww_str_addf(diag, "note: the exported operator's call was not timed: %.500s\n", err->msg);
 	}
 out:
-	ww_lease_drop(&lease);
+	ww_turn_drop(&turn);
 	pthread_mutex_unlock(&t->lock);
 	return rc;
 }

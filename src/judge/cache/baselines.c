@@ -325,6 +325,7 @@ enum ww_rc ww_base_all(struct ww_judge_task *t, enum ww_baseline *fastest, struc
 			missing |= 1u << b;
 	}
 	if (missing) {
+		WW_TRY(ww_judge_turn(t, WW_TURN_ALONE, err));
 		ww_judge_progress(t->judge, "timing the baselines");
 		WW_TRY(measure(t, missing, &good, err));
 		for (int b = 0; b < WW_BASE_TORCH_COUNT; b++)

@@ -166,7 +166,7 @@ enum ww_rc ww_profile_reference(struct ww_judge_task *t, json_t **out, struct ww
 	enum ww_rc rc;
 
 	*out = NULL;
-	WW_TRY(ww_judge_hold(t, measure, &a, err));
+	WW_TRY(ww_judge_hold(t, WW_TURN_ALONE, measure, &a, err));
 	ww_profile_roof(t, &roof);
 	json_t *rows = operators(t->graph, a.measured, &roof, &sums);
 	*out = json_pack("{s:i, s:s, s:s, s:s, s:o, s:s, s:o, s:o}", "version", WW_PROFILE_VERSION, "what", "reference",

@@ -391,7 +391,7 @@ enum ww_rc ww_profile_solution(struct ww_judge_task *t, const struct ww_solution
 		goto out;
 	w.image = image;
 	w.binary = &binary;
-	WW_TRY(ww_judge_hold(t, measure, &w, err));
+	WW_TRY(ww_judge_hold(t, WW_TURN_ALONE, measure, &w, err));
 	int failed = w.v.status != WW_STATUS_OK || !w.profile;
 	*out = failed ? failure(t, w.v.status, w.diagnostics ? w.diagnostics : "") : explain(&w);
 	if (*out) {

@@ -1,0 +1,168 @@
+/* turns.c - see turns.h.
+ *
+ * Phases.  While judgements run beside each other no measurement begins, and the other way round; so that neither waits
+ * for long and few changes are made, each phase lasts for a while and takes all who come.
+ *
+ *     BESIDE   ends when measurements wait, and it has lasted BESIDE_MS or MANY wait: then nobody enters, and the phase
+ *              changes when the last has left
+ *     ALONE    one measurement after another; ends when none waits, or after ALONE_MS where others wait
+ *
+ * The lease is taken by the first and given back by the last; after LEASE_MS nobody enters until it has been given
+ * back, so that other processes get theirs.  The one that takes it does so without our lock. */
+#include "judge/turns.h"
+
+#include "base/time.h"
+#include "host/lease.h"
+#include "judge/internal.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum { BESIDE_MS = 30, ALONE_MS = 250, MANY = 6, LEASE_MS = 1000, LOOK_MS = 50, MAX_DEVICES = 64, ROOM = 16 };
+static const int takes[] = { [WW_TURN_BESIDE] = 1, [WW_TURN_LOAD] = 4, [WW_TURN_ALONE] = ROOM };
+
+struct ww_turns {
+	char device[96];
+	enum ww_turn_kind phase; /* BESIDE or ALONE */
+	uint64_t phase_ns;       /* when it began */
+	int inside;              /* what those that have the device now take of ROOM */
+	int waiting[4];          /* by the phase that they wait for */
+	int leasing, leased;     /* the lease is being taken; is held */
+	uint64_t leased_ns;
+	struct ww_lease lease;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static struct ww_turns all[MAX_DEVICES];
+
+static struct ww_turns *find(const char *device)
+{
+	for (int i = 0; i < MAX_DEVICES; i++) {
+		if (!all[i].device[0]) {
+			snprintf(all[i].device, sizeof(all[i].device), "%s", device);
+			all[i].phase = WW_TURN_BESIDE;
+		}
+		if (!strcmp(all[i].device, device))
+			return &all[i];
+	}
+	return NULL;
+}
+
+static enum ww_turn_kind phase_of(enum ww_turn_kind k) { return k == WW_TURN_ALONE ? k : WW_TURN_BESIDE; }
+
+static int lasted(uint64_t since_ns, int ms) { return ww_now_ns() - since_ns > (uint64_t)ms * 1000000u; }
+
+/* Whether who comes now has to wait for the others to come in. */
+static int is_over(const struct ww_turns *t)
+{
+	const int *w = t->waiting;
+	if (t->phase == WW_TURN_BESIDE)
+		return w[WW_TURN_ALONE] && (lasted(t->phase_ns, BESIDE_MS) || w[WW_TURN_ALONE] >= MANY || !w[WW_TURN_BESIDE]);
+	return !w[WW_TURN_ALONE] || (w[WW_TURN_BESIDE] && lasted(t->phase_ns, ALONE_MS));
+}
+
+/* While nobody is inside: another phase, and the lease back where its time is over. */
+static void turn_over(struct ww_turns *t)
+{
+	if (t->inside || t->leasing)
+		return;
+	if (t->leased && (lasted(t->leased_ns, LEASE_MS) || !(t->waiting[WW_TURN_BESIDE] + t->waiting[WW_TURN_ALONE]))) {
+		ww_lease_drop(&t->lease);
+		t->leased = 0;
+	}
+	enum ww_turn_kind other = t->phase == WW_TURN_BESIDE ? WW_TURN_ALONE : WW_TURN_BESIDE;
+	if (is_over(t) && t->waiting[other]) {
+		t->phase = other;
+		t->phase_ns = ww_now_ns();
+	}
+}
+
+static int may_enter(struct ww_turns *t, enum ww_turn_kind kind)
+{
+	turn_over(t);
+	if (t->leasing || t->phase != phase_of(kind) || t->inside + takes[kind] > ROOM)
+		return 0;
+	return !t->inside || (!is_over(t) && !lasted(t->leased_ns, LEASE_MS));
+}
+
+static void wait_changed(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_REALTIME, &t);
+	t.tv_nsec += LOOK_MS * 1000000l;
+	t.tv_sec += t.tv_nsec / 1000000000;
+	t.tv_nsec %= 1000000000;
+	pthread_cond_timedwait(&changed, &lock, &t);
+}
+
+/* The lock is held, but not while it waits for other processes. */
+static enum ww_rc lease(struct ww_turns *t, const struct ww_judge *j, struct ww_err *err)
+{
+	if (t->leased)
+		return WW_OK;
+	t->leasing = 1;
+	pthread_mutex_unlock(&lock);
+	enum ww_rc rc = ww_lease_take(&t->lease, t->device, j->opts.interrupted, err);
+	pthread_mutex_lock(&lock);
+	t->leasing = 0;
+	t->leased = rc == WW_OK;
+	t->leased_ns = ww_now_ns();
+	pthread_cond_broadcast(&changed);
+	return rc;
+}
+
+static enum ww_rc enter(struct ww_turns *t, const struct ww_judge *j, enum ww_turn_kind kind, struct ww_err *err)
+{
+	enum ww_rc rc = WW_OK;
+	t->waiting[phase_of(kind)]++;
+	while (rc == WW_OK && !may_enter(t, kind)) {
+		wait_changed();
+		rc = ww_judge_interrupted(j, err);
+	}
+	t->waiting[phase_of(kind)]--;
+	if (rc == WW_OK)
+		rc = lease(t, j, err);
+	if (rc == WW_OK)
+		t->inside += takes[kind];
+	return rc;
+}
+
+static void leave(struct ww_turns *t, enum ww_turn_kind kind)
+{
+	t->inside -= takes[kind];
+	turn_over(t);
+	pthread_cond_broadcast(&changed);
+}
+
+enum ww_rc ww_turn_take(struct ww_turn *t, const struct ww_judge *j, enum ww_turn_kind kind, struct ww_err *err)
+{
+	enum ww_rc rc = WW_OK;
+	if (j->opts.target == WW_TARGET_CPU)
+		kind = WW_TURN_ALONE;
+	if (t->kind == kind)
+		return WW_OK;
+	ww_turn_drop(t);
+	pthread_mutex_lock(&lock);
+	struct ww_turns *of = find(j->facts.uuid);
+	if (!of)
+		rc = ww_err_set(err, WW_ERR_LIMIT, "one process judges on %d devices at most", MAX_DEVICES);
+	else
+		rc = enter(of, j, kind, err);
+	if (rc == WW_OK)
+		*t = (struct ww_turn){ j, of, kind };
+	pthread_mutex_unlock(&lock);
+	return rc;
+}
+
+void ww_turn_drop(struct ww_turn *t)
+{
+	if (!t->turns)
+		return;
+	pthread_mutex_lock(&lock);
+	leave(t->turns, t->kind);
+	pthread_mutex_unlock(&lock);
+	*t = (struct ww_turn){ NULL, NULL, WW_TURN_NONE };
+}

@@ -1,0 +1,33 @@
+/* turns.h - who of this process uses a device now: one measurement alone, or several judgements beside each other.
+ *
+ * Only what is timed needs the device alone.  Loading a task, drawing, references, comparisons and repeats of several
+ * tasks run beside each other, most of their time on processors.  Towards other processes all of them together are one
+ * measurement: they share one lease (host/lease.h). */
+#ifndef WW_JUDGE_TURNS_H
+#define WW_JUDGE_TURNS_H
+
+#include "base/err.h"
+
+struct ww_judge;
+
+enum ww_turn_kind {
+	WW_TURN_NONE,
+	WW_TURN_BESIDE, /* a small task's judgement, up to what is timed */
+	WW_TURN_LOAD,   /* a task of unknown size: beside others, but few at once */
+	WW_TURN_ALONE   /* what is timed, and tasks whose references fill the memory */
+};
+
+struct ww_turn {
+	const struct ww_judge *judge;
+	struct ww_turns *turns; /* of its device; NULL while nothing is held */
+	enum ww_turn_kind kind;
+};
+
+/* Wait for the device.  One that is held already is changed; while it waits it holds nothing.  On the cpu target, where
+ * everything uses what is measured, all are ALONE.  WW_ERR_INTERRUPTED, or what ww_lease_take() says; then nothing
+ * is held. */
+enum ww_rc ww_turn_take(
+	struct ww_turn *t, const struct ww_judge *j, enum ww_turn_kind kind, struct ww_err *err) WW_MUST_CHECK;
+void ww_turn_drop(struct ww_turn *t); /* safe where nothing is held */
+
+#endif
