@@ -13,6 +13,7 @@
  * (they belong to the process: two threads would both have it); a lock file with a pid in it (stale after kill -9); one
  * file without a gate (engines that take turns would hold it for ever). */
 #include "host/lease.h"
+#include "host/pause.h"
 
 #include "base/fs.h"
 #include "base/time.h"
@@ -165,7 +166,8 @@ enum ww_rc ww_lease_take(struct ww_lease *l, const char *device, const volatile 
 	WW_TRY(take_turn(l, device, interrupted, err));
 	WW_TRY(open_file(&gate, device, "gate", err));
 	WW_TRY(open_file(&l->fd, device, "lock", err));
-	rc = pass(gate, l->fd, LOCK_EX, interrupted, err);
+	WW_TRY(pass(gate, l->fd, LOCK_EX, interrupted, err));
+	rc = ww_pause_begin(&l->pause, interrupted, err);
 out:
 	ww_fd_close(&gate);
 	if (rc != WW_OK)
@@ -175,6 +177,7 @@ out:
 
 void ww_lease_drop(struct ww_lease *l)
 {
+	ww_pause_end(&l->pause);
 	if (l->fd >= 0)
 		(void)flock(l->fd, LOCK_UN); /* a process that was forked meanwhile may have the file open still */
 	ww_fd_close(&l->fd);

@@ -21,10 +21,12 @@
 struct ww_lease {
 	int fd;                     /* -1: not held */
 	struct ww_lease_turn *turn; /* lease.c's */
+	int pause;                  /* holds what policies started stopped (pause.h); -1 */
 };
-#define WW_LEASE_INIT { -1, NULL }
+#define WW_LEASE_INIT { -1, NULL, -1 }
 
-/* Wait for the device, alone; *interrupted (may be NULL) ends the wait with WW_ERR_INTERRUPTED. */
+/* Wait for the device, alone, with everything stopped that policies started on this machine; *interrupted (may be NULL)
+ * ends the wait with WW_ERR_INTERRUPTED. */
 enum ww_rc ww_lease_take(
 	struct ww_lease *l, const char *device, const volatile int *interrupted, struct ww_err *err) WW_MUST_CHECK;
 void ww_lease_drop(struct ww_lease *l); /* safe on one that is not held */

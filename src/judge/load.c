@@ -15,10 +15,14 @@
  * are measurements, every PERIOD_MS, and they go by what it has seen since they began, or by the newest.  Who is
  * patient asks once more at the end.
  *
+ * Either: what policies started is stopped while the lease is held (host/pause.h).  If such processes used processor
+ * time all the same, the measurement is disturbed and pays no win.
+ *
  * None of this finds every disturbance; timing.c looks at the samples as well. */
 #include "judge/internal.h"
 
 #include "host/lease.h"
+#include "host/pause.h"
 #include "base/time.h"
 
 #include <ctype.h>
@@ -48,22 +52,44 @@ static double machine_busy_s(void)
 	return n < 8 ? 0 : (double)(v[0] + v[1] + v[2] + v[5] + v[6] + v[7]) / (double)sysconf(_SC_CLK_TCK);
 }
 
-static double process_s(pid_t pid)
+struct process {
+	int pid, parent;
+	double s, ended_s; /* processor seconds: its own, and of the children that it has waited for */
+	int is_policys;
+};
+
+/* The first 4 KiB of a file of /proc, with spaces for its NULs; "" where there is none. */
+static void read_of(int pid, const char *name, char text[4096])
 {
-	char path[64], line[1024];
-	unsigned long long user = 0, system = 0;
-	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	FILE *f = fopen(path, "re");
-	if (!f)
-		return 0;
-	size_t n = fread(line, 1, sizeof(line) - 1, f);
-	fclose(f);
-	line[n] = 0;
-	const char *p = strrchr(line, ')');
-	if (!p || sscanf(p + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user, &system) != 2)
-		return 0;
-	return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
+	char path[64];
+	snprintf(path, sizeof(path), "/proc/%d/%s", pid, name);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, text, 4095);
+	if (fd >= 0)
+		close(fd);
+	for (ssize_t i = 0; i < n; i++)
+		text[i] = text[i] ? text[i] : ' ';
+	text[n > 0 ? n : 0] = 0;
 }
+
+static struct process process_of(int pid)
+{
+	char line[4096];
+	unsigned long long t[4] = { 0 };
+	struct process p = { .pid = pid };
+	double tick = (double)sysconf(_SC_CLK_TCK);
+	read_of(pid, "stat", line);
+	const char *at = strrchr(line, ')');
+	if (at &&
+		sscanf(at + 2, "%*c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %llu %llu", &p.parent, &t[0], &t[1], &t[2],
+			&t[3]) == 5) {
+		p.s = (double)(t[0] + t[1]) / tick;
+		p.ended_s = (double)(t[2] + t[3]) / tick;
+	}
+	return p;
+}
+
+static double process_s(pid_t pid) { return process_of(pid).s; }
 
 static double own_s(const struct ww_load *l)
 {
@@ -82,6 +108,69 @@ static void end_cpu(const struct ww_load *l, struct ww_disturbance *d)
 	d->certain = share > OTHERS_CERTAIN;
 	if (d->noticed)
 		snprintf(d->why, sizeof(d->why), "other processes used %.0f%% of the machine", 100 * fmin(share, 1));
+}
+
+/* ---- Policies ---------------------------------------------------------------------------------------------------- */
+
+/* They are stopped (host/pause.h); this finds one that goes on all the same. */
+static const double POLICIES_NOTICED_S = 0.02;
+enum { PROCESSES_MAX = 65536 };
+
+static int is_shell(int pid)
+{
+	char line[4096];
+	read_of(pid, "cmdline", line);
+	return strstr(line, " __shell") != NULL;
+}
+
+/* A process is a policy's if its parent is; parents mostly come first. */
+static void mark_descendants(struct process *p, int n)
+{
+	for (int changed = 1; changed;) {
+		changed = 0;
+		for (int i = 0; i < n; i++)
+			for (int k = 0; !p[i].is_policys && k < n; k++)
+				if (p[k].is_policys && p[k].pid == p[i].parent)
+					p[i].is_policys = changed = 1;
+	}
+}
+
+double ww_load_policies_s(void)
+{
+	struct process *p = NULL;
+	int n = 0, room = 0;
+	double s = 0;
+	DIR *d = ww_pausable_exists() ? opendir("/proc") : NULL;
+	for (struct dirent *e; n < PROCESSES_MAX && d && (e = readdir(d));) {
+		if (!isdigit((unsigned char)e->d_name[0]))
+			continue;
+		if (n == room) {
+			struct process *more = realloc(p, (size_t)(room = 2 * room + 256) * sizeof(*p));
+			if (!more)
+				break;
+			p = more;
+		}
+		p[n] = process_of(atoi(e->d_name));
+		p[n].is_policys = is_shell(p[n].pid);
+		n++;
+	}
+	mark_descendants(p, n);
+	for (int i = 0; i < n; i++)
+		s += p[i].is_policys ? p[i].s + p[i].ended_s : 0;
+	if (d)
+		closedir(d);
+	free(p);
+	return s;
+}
+
+static void end_policies(const struct ww_load *l, struct ww_disturbance *d)
+{
+	double s = ww_load_policies_s() - l->policies_s;
+	d->policies = s > POLICIES_NOTICED_S;
+	if (d->policies) {
+		d->certain = 1;
+		snprintf(d->why, sizeof(d->why), "processes of a policy's shell used %.2f s of processor time", s);
+	}
 }
 
 /* ---- NVML -------------------------------------------------------------------------------------------------------- */
@@ -135,15 +224,8 @@ static struct nvml nvml_of(const char *uuid)
 /* One of a judge's processes that use the GPU: a runner, a reference worker, a candidate of another form. */
 static int is_judges(const char *pid)
 {
-	char path[300], line[4096];
-	snprintf(path, sizeof(path), "/proc/%.16s/cmdline", pid);
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : read(fd, line, sizeof(line) - 1);
-	if (fd >= 0)
-		close(fd);
-	for (ssize_t i = 0; i < n; i++)
-		line[i] = line[i] ? line[i] : ' ';
-	line[n > 0 ? n : 0] = 0;
+	char line[4096];
+	read_of(atoi(pid), "cmdline", line);
 	return strstr(line, "__runner cuda") || strstr(line, "/bridge/");
 }
 
@@ -364,6 +446,7 @@ void ww_load_start(struct ww_load *l, const struct ww_judge *j, const pid_t *own
 		l->busy_s = machine_busy_s();
 		l->own_s = own_s(l);
 	}
+	l->policies_s = ww_load_policies_s();
 }
 
 void ww_load_end(const struct ww_load *l, struct ww_disturbance *d)
@@ -373,4 +456,5 @@ void ww_load_end(const struct ww_load *l, struct ww_disturbance *d)
 		end_cuda(l, d);
 	else
 		end_cpu(l, d);
+	end_policies(l, d);
 }

@@ -99,6 +99,7 @@ struct series {
 	struct ww_sequence log_ratio;           /* to decide: of pivot and candidate, up to now */
 	double us[SIDES][WW_STATS_MAX_SAMPLES]; /* of the n */
 	char disturbance[96];                   /* "" where it was not disturbed */
+	int policies;                           /* processes of policies disturbed it */
 };
 
 struct timing {
@@ -490,9 +491,10 @@ static void look_for_disturbance(struct timing *x, const struct ww_disturbance *
 {
 	struct series *e = &x->now;
 	e->disturbance[0] = 0;
+	e->policies = d->policies;
 	double w = width(x, e), moved = drift(e->us[CANDIDATE], e->n), spread = ww_stats_spread(e->us[CANDIDATE], e->n);
 
-	if ((d->certain && !e->clean) || (d->noticed && w >= NARROW && !e->decided))
+	if (d->policies || (d->certain && !e->clean) || (d->noticed && w >= NARROW && !e->decided))
 		snprintf(e->disturbance, sizeof(e->disturbance), "%s", d->why);
 	else if (e->too_few && d->noticed)
 		snprintf(e->disturbance, sizeof(e->disturbance), "others had the processors in nearly all calls");
@@ -536,6 +538,12 @@ out:
 	return rc;
 }
 
+static int better(const struct timing *x)
+{
+	return x->now.policies != x->best.policies ? x->best.policies
+											   : !x->now.disturbance[0] || width(x, &x->now) < width(x, &x->best);
+}
+
 static enum ww_rc measure(struct timing *x, struct ww_err *err)
 {
 	struct ww_verdict *v = x->s->v;
@@ -546,13 +554,14 @@ static enum ww_rc measure(struct timing *x, struct ww_err *err)
 		WW_TRY(attempt(x, err));
 		if (x->s->failed)
 			goto out;
-		if (!v->attempts++ || !x->now.disturbance[0] || width(x, &x->now) < width(x, &x->best))
+		if (!v->attempts++ || better(x))
 			x->best = x->now;
 		if (!x->best.disturbance[0] || x->s->brief ||
 			ww_seconds_since(x->start_ns) + ww_seconds_since(start_ns) > limit_s(x))
 			break;
 	}
 	v->disturbed = x->best.disturbance[0] != 0;
+	v->shell_load = x->best.policies;
 	v->set_aside = x->best.aside;
 	v->rounds = x->best.n;
 	v->decided = x->best.decided && !v->disturbed;

@@ -19,6 +19,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <seccomp.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -52,10 +53,10 @@ static const char *const denied_candidate[] = { "mknod", "mknodat", "shmget", "m
 
 /* Beside sockets: memory that neither a file system nor a resident size shows, and what a shell has no use for. */
 static const char *const denied_shell[] = { "socket", "socketpair", "connect", "bind", "listen", "accept", "accept4",
-	"mknod", "mknodat", "shmget", "msgget", "semget", "mq_open", "seccomp", "memfd_create", "memfd_secret",
-	"setpriority", "sched_setscheduler", "sched_setattr", "mlock", "mlock2", "mlockall", "ioprio_set", "inotify_init",
-	"inotify_init1", "fanotify_mark", "pidfd_open", "landlock_create_ruleset", "lookup_dcookie", "modify_ldt",
-	"vmsplice", NULL };
+	"mknod", "mknodat", "shmget", "msgget", "semget", "mq_open", "memfd_create", "memfd_secret", "setpriority",
+	"sched_setscheduler", "sched_setattr", "mlock", "mlock2", "mlockall", "ioprio_set", "inotify_init", "inotify_init1",
+	"fanotify_mark", "pidfd_open", "landlock_create_ruleset", "lookup_dcookie", "modify_ldt", "vmsplice", "io_setup",
+	NULL };
 
 static const char *const allowed_builder[] = { "brk", "mmap", "munmap", "mprotect", "mremap", "madvise", "exit",
 	"exit_group", "rt_sigreturn", "rt_sigprocmask", "futex", "close", NULL };
@@ -143,6 +144,27 @@ static int deny_reach(scmp_filter_ctx f)
 	return r < 0 ? r : deny_argument(f, SCMP_SYS(fcntl), SCMP_A1(SCMP_CMP_MASKED_EQ, 0xffffffff, F_SETLEASE));
 }
 
+/* A process that a measurement has stopped stays so: neither its siblings nor a timer, a descriptor or its parent's end
+ * may send the one signal that continues it.  ENOSYS: `timeout` then uses an alarm. */
+static int deny_continuing(scmp_filter_ctx f)
+{
+	static const struct {
+		int call;
+		unsigned arg;
+	} signals[] = { { SCMP_SYS(kill), 1 }, { SCMP_SYS(tkill), 1 }, { SCMP_SYS(tgkill), 2 },
+		{ SCMP_SYS(rt_sigqueueinfo), 1 }, { SCMP_SYS(rt_tgsigqueueinfo), 2 }, { SCMP_SYS(pidfd_send_signal), 1 } };
+	struct scmp_arg_cmp end[] = { SCMP_A0(SCMP_CMP_MASKED_EQ, 0xffffffff, PR_SET_PDEATHSIG),
+		SCMP_A1(SCMP_CMP_EQ, SIGCONT) };
+	int r = seccomp_rule_add(f, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(seccomp), 0);
+	for (size_t i = 0; r >= 0 && i < sizeof(signals) / sizeof(*signals); i++)
+		r = deny_argument(f, signals[i].call, SCMP_CMP(signals[i].arg, SCMP_CMP_MASKED_EQ, 0xffffffff, SIGCONT));
+	if (r >= 0)
+		r = seccomp_rule_add_array(f, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(prctl), 2, end);
+	if (r >= 0)
+		r = deny_argument(f, SCMP_SYS(fcntl), SCMP_A1(SCMP_CMP_MASKED_EQ, 0xffffffff, F_SETSIG));
+	return r < 0 ? r : seccomp_rule_add(f, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(timer_create), 0);
+}
+
 /* Pages that are given back with MADV_DONTNEED but stay in memory: they count in no process's resident size. */
 static int deny_shared_anonymous(scmp_filter_ctx f)
 {
@@ -152,20 +174,23 @@ static int deny_shared_anonymous(scmp_filter_ctx f)
 
 static int add_deny_profile(scmp_filter_ctx f, enum ww_sandbox_profile profile)
 {
+	int shell = profile == WW_PROFILE_SHELL || profile == WW_PROFILE_SHELL_INIT;
 	int r = add_list(f, SCMP_ACT_ERRNO(EPERM), denied_always);
 	if (r == 0)
 		r = deny_reach(f);
 	if (r == 0 && profile == WW_PROFILE_SHELL)
+		r = deny_continuing(f);
+	if (r == 0 && shell)
 		r = deny_shared_anonymous(f);
 	if (r == 0)
 		r = restrict_clone(f, profile == WW_PROFILE_RUNNER_CUDA);
-	if (r == 0 && profile != WW_PROFILE_COMPILER && profile != WW_PROFILE_SHELL)
+	if (r == 0 && profile != WW_PROFILE_COMPILER && !shell)
 		r = local_sockets_only(f);
 	if (r == 0)
 		r = add_list(f, SCMP_ACT_ERRNO(EPERM),
 			profile == WW_PROFILE_COMPILER          ? denied_compiler
 				: profile == WW_PROFILE_RUNNER_CUDA ? denied_runner_cuda
-				: profile == WW_PROFILE_SHELL       ? denied_shell
+				: shell                             ? denied_shell
 				: profile == WW_PROFILE_CANDIDATE   ? denied_candidate
 													: denied_reference);
 	return r;

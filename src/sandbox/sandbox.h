@@ -43,7 +43,8 @@ enum ww_sandbox_profile {
 	                           mounts */
 	WW_PROFILE_CANDIDATE,   /* untrusted Python and native code, in namespaces of its own: as REFERENCE, and no IPC */
 	WW_PROFILE_SHELL, /* an untrusted shell and what it starts: files, processes, exec; no socket, no memory outside
-	                     every limit */
+	                     every limit, nothing that continues a stopped process */
+	WW_PROFILE_SHELL_INIT, /* our process 1 beside them: as SHELL, but may continue processes and load that filter */
 	WW_PROFILE_COUNT
 };
 

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static const double start_limit_s = 20, slack_s = 10;
@@ -27,6 +28,7 @@ static const char first_state[] =
 void ww_shell_init(struct ww_shell *s)
 {
 	s->proc = (struct ww_proc)WW_PROC_INIT;
+	s->control = s->pidfd = -1;
 	s->tree = (struct ww_workspace){ .dirfd = -1 };
 	s->last_id = 0;
 	s->skill = NULL;
@@ -40,7 +42,10 @@ int ww_shell_is_open(const struct ww_shell *s) { return s->tree.dirfd >= 0; }
 
 void ww_shell_stop(struct ww_shell *s)
 {
+	ww_pausable_remove(&s->pause);
 	ww_proc_kill(&s->proc);
+	ww_fd_close(&s->control);
+	ww_fd_close(&s->pidfd);
 	ww_fd_close(&s->tree.dirfd);
 }
 
@@ -72,23 +77,38 @@ static enum ww_rc take_tree(struct ww_shell *s, struct ww_err *err)
 	return WW_OK;
 }
 
+static enum ww_rc take_part(struct ww_shell *s, struct ww_err *err)
+{
+	s->pidfd = (int)syscall(SYS_pidfd_open, s->proc.pid, 0);
+	if (s->pidfd < 0)
+		return ww_err_errno(err, WW_ERR_SYSTEM, "cannot watch the shell's sandbox");
+	return ww_pausable_add(&s->pause, s->control, s->pidfd, err);
+}
+
 enum ww_rc ww_shell_open(struct ww_shell *s, enum ww_target target, struct ww_err *err)
 {
 	static const char *const with_skill[] = { "skill", NULL };
-	int pack = s->skill ? s->skill->pack_fd : -1;
+	int pair[2], fds[] = { -1, s->skill ? s->skill->pack_fd : -1 }, n_fds = fds[1] >= 0 ? 2 : 1;
 	struct ww_proc_opts o = { .worker = "shell",
 		.namespaces = 1,
 		.nobody = 1,
 		.err_mode = WW_STDERR_NULL,
-		.args = pack >= 0 ? with_skill : NULL,
-		.extra_fds = &pack,
-		.n_extra_fds = pack >= 0 };
+		.args = n_fds > 1 ? with_skill : NULL,
+		.extra_fds = fds,
+		.n_extra_fds = n_fds };
+	enum ww_rc rc;
 	if (ww_sandbox_probe() != WW_SANDBOX_NAMESPACES)
 		return ww_err_set(err, WW_ERR_MISSING, "this system allows no sandbox that could hold a shell");
-	enum ww_rc rc = ww_proc_spawn(&s->proc, &o, err);
-	if (rc == WW_OK)
-		rc = take_tree(s, err);
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+		return ww_err_errno(err, WW_ERR_SYSTEM, "cannot make a channel for the shell");
+	s->control = pair[0];
+	fds[0] = pair[1];
 	s->tree.target = target;
+	WW_TRY(ww_proc_spawn(&s->proc, &o, err));
+	WW_TRY(take_tree(s, err));
+	rc = take_part(s, err);
+out:
+	ww_fd_close(&pair[1]);
 	if (rc != WW_OK)
 		ww_shell_stop(s);
 	return rc;
@@ -96,20 +116,22 @@ enum ww_rc ww_shell_open(struct ww_shell *s, enum ww_target target, struct ww_er
 
 /* ---- Asking ------------------------------------------------------------------------------------------------------ */
 
-/* Until there is something to read, or the deadline. */
-static enum ww_rc wait_for_reply(const struct ww_shell *s, uint64_t deadline, struct ww_err *err)
+/* Until there is something to read, or the deadline, which is later by what it is stopped meanwhile. */
+static enum ww_rc wait_for_reply(struct ww_shell *s, uint64_t *deadline, struct ww_err *err)
 {
 	struct pollfd pf = { s->proc.fd, POLLIN, 0 };
-	while (poll(&pf, 1, 50) == 0 && ww_now_ns() < deadline)
+	uint64_t before = ww_pausable_stopped_ns(&s->pause);
+	while (poll(&pf, 1, 50) == 0 && ww_now_ns() < *deadline + ww_pausable_stopped_ns(&s->pause) - before)
 		if (s->interrupted && *s->interrupted)
 			return ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted");
+	*deadline += ww_pausable_stopped_ns(&s->pause) - before;
 	return WW_OK;
 }
 
-static enum ww_rc take_head(struct ww_shell *s, uint64_t deadline, struct ww_shell_reply *r, struct ww_err *err)
+static enum ww_rc take_head(struct ww_shell *s, uint64_t *deadline, struct ww_shell_reply *r, struct ww_err *err)
 {
 	WW_CHECK(wait_for_reply(s, deadline, err));
-	WW_CHECK(ww_proc_read(&s->proc, r, sizeof(*r), deadline, max_resident_bytes, err));
+	WW_CHECK(ww_proc_read(&s->proc, r, sizeof(*r), *deadline, max_resident_bytes, err));
 	if (r->n_out > (r->call ? WW_SHELL_CALL_MAX - 1 : WW_SHELL_OUT_MAX) || r->n_state > WW_SHELL_STATE_MAX ||
 		r->total < r->n_out)
 		return ww_err_set(err, WW_ERR_WORKER, "the shell's sandbox says what makes no sense");
@@ -136,7 +158,7 @@ static enum ww_rc take_reply(struct ww_shell *s, uint64_t deadline, struct ww_sh
 	char *bytes = NULL;
 	enum ww_rc rc;
 	for (;;) {
-		WW_TRY(take_head(s, deadline, &r, err));
+		WW_TRY(take_head(s, &deadline, &r, err));
 		if (!r.call)
 			break;
 		uint64_t start = ww_now_ns();

@@ -11,6 +11,9 @@
  * `inspect` are commands (calls.h): what a process calls while a command of ours is under way is handed to `on_call`,
  * one call at a time.
  *
+ * While anything is measured on the machine, everything in the sandbox is stopped (host/pause.h).  Nothing there can
+ * continue a stopped process: signals that do, and what sends signals by itself at a later time, are filtered out.
+ *
  * A shell that persists is one bash process a command, which begins with the directory and the exported variables that
  * the one before it ended with.  That is all its state, it is in the record, and a shell that is started again after a
  * kill begins with it like any other command.
@@ -22,12 +25,15 @@
 #include "agent/workspace.h"
 #include "base/err.h"
 #include "base/str.h"
+#include "host/pause.h"
 #include "sandbox/proc.h"
 
 enum { WW_SHELL_CALL_TEXT_MAX = 30 << 10, WW_SHELL_FILE_BYTES = 32 << 20 /* a file, a command's output */ };
 
 struct ww_shell {
 	struct ww_proc proc;
+	struct ww_pausable pause;
+	int control, pidfd;           /* pause's */
 	struct ww_workspace tree;     /* /workspace as its processes see it; to read */
 	struct ww_str state;          /* directory, exported variables: each with a NUL */
 	unsigned last_id;             /* of jobs */
@@ -56,9 +62,9 @@ enum ww_rc ww_shell_open(struct ww_shell *s, enum ww_target target, struct ww_er
 void ww_shell_stop(struct ww_shell *s);
 void ww_shell_close(struct ww_shell *s);
 
-/* Run a command to its end, at most timeout_s beside what calls of tools take; what it left behind in its process group
- * is killed.  WW_ERR_LIMIT and WW_ERR_WORKER: the sandbox used too much memory or broke, and is closed; the next open
- * begins with `state`. */
+/* Run a command to its end, at most timeout_s beside what calls of tools take and what it was stopped for a measurement
+ * (host/pause.h); what it left behind in its process group is killed.  WW_ERR_LIMIT and WW_ERR_WORKER: the sandbox used
+ * too much memory or broke, and is closed; the next open begins with `state`. */
 enum ww_rc ww_shell_run(struct ww_shell *s, const char *command, double timeout_s, struct ww_shell_answer *a,
 	struct ww_err *err) WW_MUST_CHECK;
 /* Start a job that goes on; its number is s->last_id. */

@@ -8,6 +8,10 @@
  * Tools that commands call (calls.h) are passed on while the parent waits for a reply, and at no other time: what an
  * episode does then remains a sequence.  A job's call that comes in between waits for the next bash or bash_output.
  * While a call is under way no command's time runs.
+ *
+ * A second thread stops and continues everything here (host/pause.h).  The first has the lock `awake` except where it
+ * waits, and the second has it while everything is stopped: so nothing is started meanwhile, and no command's time
+ * runs. This process's own filter lets it continue what it has stopped; its commands load a stricter one.
  */
 #include "agent/shell/calls.h"
 #include "agent/shell/prepare.h"
@@ -16,12 +20,14 @@
 
 #include "base/fs.h"
 #include "base/time.h"
+#include "host/pause.h"
 #include "sandbox/sandbox.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +39,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { WATCH_MS = 20, GROUP_DIES_MS = 2000, JOBS_MAX = 16, STATE_FD = 9, MAX_ENV = 512 };
+enum { CONTROL_FD = WW_PROC_FIRST_EXTRA_FD, PACK_FD };
+enum {
+	WATCH_MS = 20,
+	GROUP_DIES_MS = 2000,
+	STOPS_MS = 1500,
+	VFORKS_MS = 20,
+	JOBS_MAX = 16,
+	STATE_FD = 9,
+	MAX_ENV = 512
+};
 enum { TREE_BYTES = 64 << 20, TREE_ENTRIES = 4096, PROCESSES = 64, FILES = 256, CPU_S = 900 };
 static const int64_t address_space_bytes = INT64_C(1) << 30, max_resident_bytes = INT64_C(1) << 30;
 static int proc_fd = -1; /* /proc of our own processes; it is mounted nowhere that they see */
@@ -91,6 +106,125 @@ static void watch_memory(void)
 		kill(-1, SIGKILL); /* everybody but us */
 }
 
+/* ---- Stopping ---------------------------------------------------------------------------------------------------- */
+
+static pthread_mutex_t awake = PTHREAD_MUTEX_INITIALIZER;
+
+/* Wait for the parent, or a time; for how long it was stopped beyond that, in ns. */
+static uint64_t rest(const struct timespec *t, int *readable)
+{
+	struct pollfd pf = { WW_PROC_FD, POLLIN, 0 };
+	pthread_mutex_unlock(&awake);
+	int n = ppoll(&pf, readable ? 1 : 0, t, NULL);
+	uint64_t now = ww_now_ns();
+	pthread_mutex_lock(&awake);
+	if (readable)
+		*readable = n != 0;
+	return ww_now_ns() - now;
+}
+
+static uint64_t nap(unsigned us) { return rest(&(struct timespec){ 0, us * 1000L }, NULL); }
+
+static int parent_asks(void)
+{
+	int readable;
+	rest(&(struct timespec){ 0, WATCH_MS * 1000000L }, &readable);
+	return readable;
+}
+
+struct looked {
+	int running, waiting; /* threads that run; that wait in the kernel where no signal reaches them */
+};
+
+/* Its state is the first letter behind the name, which may hold any character. */
+static void look_at_thread(int task, const char *tid, struct looked *l)
+{
+	char path[64], text[512];
+	snprintf(path, sizeof(path), "%.16s/stat", tid);
+	int fd = openat(task, path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : 0;
+	ww_fd_close(&fd);
+	text[n > 0 ? n : 0] = 0;
+	const char *at = strrchr(text, ')');
+	char state = at && at[1] ? at[2] : 'X';
+	l->running += !strchr("TtZXD", state);
+	l->waiting += state == 'D';
+}
+
+static void look_at_process(int proc, const char *pid, struct looked *l)
+{
+	char path[64];
+	snprintf(path, sizeof(path), "%.16s/task", pid);
+	int fd = openat(proc, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+	for (struct dirent *e; d && (e = readdir(d));)
+		if (e->d_name[0] != '.')
+			look_at_thread(dirfd(d), e->d_name, l);
+	if (d)
+		closedir(d);
+}
+
+static struct looked look_at_all(void)
+{
+	struct looked l = { 0 };
+	int fd = openat(proc_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+	for (struct dirent *e; d && (e = readdir(d));)
+		if (e->d_name[0] >= '1' && e->d_name[0] <= '9' && strcmp(e->d_name, "1"))
+			look_at_process(dirfd(d), e->d_name, &l);
+	if (d)
+		closedir(d);
+	return l;
+}
+
+/* The kernel signals all processes at once, forks that are under way among them.  Who waits in vfork() for a stopped
+ * child cannot stop, and does not run. What does not stop in time is killed. */
+static void stop_all(void)
+{
+	uint64_t begun = ww_now_ns();
+	for (unsigned us = 100;; us = us < 4000 ? 2 * us : us) {
+		if (kill(-1, SIGSTOP) < 0 && errno == ESRCH)
+			return;
+		struct looked l = look_at_all();
+		uint64_t ms = (ww_now_ns() - begun) / 1000000;
+		if (!l.running && (!l.waiting || ms > VFORKS_MS))
+			return;
+		if (ms > STOPS_MS) {
+			kill(-1, SIGKILL);
+			return;
+		}
+		usleep(us);
+	}
+}
+
+static void *obey(void *unused)
+{
+	for (char what; read(CONTROL_FD, &what, 1) == 1;) {
+		if (what == WW_PAUSE_STOP) {
+			pthread_mutex_lock(&awake);
+			stop_all();
+			if (write(CONTROL_FD, &what, 1) != 1)
+				break;
+		} else {
+			kill(-1, SIGCONT);
+			pthread_mutex_unlock(&awake);
+		}
+	}
+	_exit(0);
+	return unused;
+}
+
+/* Begins stopped: returns with the first "go on". */
+static int open_control(void)
+{
+	pthread_t t;
+	char go;
+	if (read(CONTROL_FD, &go, 1) != 1 || go != WW_PAUSE_GO)
+		return -1;
+	pthread_mutex_lock(&awake);
+	return pthread_create(&t, NULL, obey, NULL) == 0 ? 0 : -1;
+}
+
 /* ---- Commands ---------------------------------------------------------------------------------------------------- */
 
 static int unnamed_file(const char *name)
@@ -119,7 +253,9 @@ static void become(char *const *envp, const char *command, const char *dir, int 
 	if (null > 2 && null != STATE_FD)
 		close(null);
 	struct rlimit memory = { (rlim_t)address_space_bytes, (rlim_t)address_space_bytes };
-	if ((chdir(dir) < 0 && chdir("/workspace") < 0) || setrlimit(RLIMIT_AS, &memory) < 0)
+	struct ww_err err = WW_ERR_INIT;
+	if ((chdir(dir) < 0 && chdir("/workspace") < 0) || ww_sandbox_filter(WW_PROFILE_SHELL, &err) != WW_OK ||
+		setrlimit(RLIMIT_AS, &memory) < 0)
 		_exit(126);
 	execve("/bin/bash", argv, envp);
 	_exit(127);
@@ -168,7 +304,7 @@ static void kill_job(struct job *j)
 	kill(group, SIGKILL);
 	for (int i = 0; j->pid > 0 || (i < GROUP_DIES_MS * 2 && kill(-group, 0) == 0); i++) {
 		reap();
-		usleep(500);
+		nap(500);
 	}
 }
 
@@ -247,10 +383,9 @@ static void end_call(void)
 static uint64_t serve_call(void)
 {
 	uint64_t start = ww_now_ns();
-	struct pollfd pf = { WW_PROC_FD, POLLIN, 0 };
 	if (!begin_call())
 		return 0;
-	while (poll(&pf, 1, WATCH_MS) == 0) {
+	while (!parent_asks()) {
 		reap();
 		watch_memory();
 	}
@@ -280,7 +415,7 @@ static void run(const struct ww_shell_ask *q, const char *text, struct job *j)
 			kill_job(j);
 		}
 		if (j->pid > 0)
-			usleep(us);
+			deadline += nap(us);
 	}
 	r.status = j->status;
 out:
@@ -339,8 +474,7 @@ static void serve(const struct ww_workspace *tree)
 	struct ww_shell_ask q;
 	struct ww_err err = WW_ERR_INIT;
 	for (;;) {
-		struct pollfd pf = { WW_PROC_FD, POLLIN, 0 };
-		while (poll(&pf, 1, WATCH_MS) == 0) {
+		while (!parent_asks()) {
 			reap();
 			watch_memory();
 		}
@@ -424,8 +558,9 @@ static int send_tree(int fd, const char *text)
 int ww_shell_main(int argc, char **argv)
 {
 	struct ww_err err = WW_ERR_INIT;
-	int pack_fd = argc > 0 && !strcmp(argv[0], "skill") ? WW_PROC_FIRST_EXTRA_FD : -1;
+	int pack_fd = argc > 0 && !strcmp(argv[0], "skill") ? PACK_FD : -1;
 	fcntl(WW_PROC_FD, F_SETFD, FD_CLOEXEC);
+	fcntl(CONTROL_FD, F_SETFD, FD_CLOEXEC);
 	signal(SIGPIPE, SIG_IGN);
 	for (int i = 0; i < JOBS_MAX; i++)
 		jobs[i].out = -1;
@@ -441,9 +576,11 @@ int ww_shell_main(int argc, char **argv)
 		(mkdirat(tree, ".tmp", 0700) < 0 || (has_skill && symlinkat("/skill", tree, "skill") < 0) ||
 			ww_shell_calls_open(&calls) < 0 || chdir("/workspace") < 0))
 		ww_fd_close(&tree);
-	if (rc == WW_OK && tree >= 0 && (rc = ww_sandbox_filter(WW_PROFILE_SHELL, &err)) != WW_OK)
+	if (rc == WW_OK && tree >= 0 &&
+		((rc = ww_sandbox_filter_prepare(WW_PROFILE_SHELL, &err)) != WW_OK ||
+			(rc = ww_sandbox_filter(WW_PROFILE_SHELL_INIT, &err)) != WW_OK))
 		ww_fd_close(&tree);
-	if (send_tree(tree, rc == WW_OK ? "cannot open the workspace" : err.msg) < 0 || tree < 0)
+	if (send_tree(tree, rc == WW_OK ? "cannot open the workspace" : err.msg) < 0 || tree < 0 || open_control() < 0)
 		_exit(1);
 	serve(&(struct ww_workspace){ .dirfd = tree, .unlimited = 1 });
 	return 0;

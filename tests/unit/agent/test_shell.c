@@ -1,7 +1,8 @@
 /* test_shell.c - the shell of a policy: honest work, and 76 ways out of its sandbox (escape.inc).
  *
- * Each attempt is first made outside where that proves that it can succeed at all, which is the case for those that
- * need nothing but an ordinary process; then inside, where none may.
+ * and 29 processes that try to compute while something is measured (busy.inc).  Each attempt is first made outside
+ * where that proves that it can succeed at all, which is the case for those that need nothing but an ordinary process;
+ * then inside, where none may.
  */
 #include "unit.h"
 
@@ -9,8 +10,11 @@
 #include "base/json.h"
 #include "base/fs.h"
 #include "base/time.h"
+#include "host/lease.h"
+#include "judge/internal.h"
 #include "sandbox/sandbox.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -95,6 +99,19 @@ static void test_work(void **state)
 	ww_shell_answer_release(&a);
 }
 
+static void put_file(struct ww_shell *s, const char *name, const char *source)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_str text = WW_STR_INIT(1 << 20), why = WW_STR_INIT(512);
+	char path[512];
+	snprintf(path, sizeof(path), "%s/tests/unit/agent/%s", getenv("WARPWRIGHT_HOME"), source);
+	assert_int_equal(ww_fs_read(path, 1 << 20, &text, &err), WW_OK);
+	assert_int_equal(ww_shell_put(s, name, text.p, text.len, &why, &err), WW_OK);
+	assert_int_equal(why.len, 0);
+	ww_str_release(&text);
+	ww_str_release(&why);
+}
+
 /* The attempts that an ordinary process outside can make must succeed there, or they prove nothing inside. */
 static void check_outside(const char *secret)
 {
@@ -111,20 +128,17 @@ static void check_outside(const char *secret)
 static void test_escapes(void **state)
 {
 	struct ww_err err = WW_ERR_INIT;
-	struct ww_str source = WW_STR_INIT(1 << 20), why = WW_STR_INIT(512);
 	char path[512], line[1024], secret[128];
 	int held = 0;
 	(void)state;
 	snprintf(path, sizeof(path), "%s/tests/unit/agent/escape.inc", getenv("WARPWRIGHT_HOME"));
-	assert_int_equal(ww_fs_read(path, 1 << 20, &source, &err), WW_OK);
 	snprintf(secret, sizeof(secret), "%s/secret", dir);
 	assert_int_equal(ww_fs_write(secret, "secret", 6, &err), WW_OK);
 	snprintf(program, sizeof(program), "%s/escape", dir);
 	snprintf(line, sizeof(line), "cc -x c -w -O0 -o %s %s -lrt", program, path);
 	assert_int_equal(system(line), 0);
 	check_outside(secret);
-	assert_int_equal(ww_shell_put(&shell, "escape.c", source.p, source.len, &why, &err), WW_OK);
-	assert_int_equal(why.len, 0);
+	put_file(&shell, "escape.c", "escape.inc");
 	run("cc -w -O0 -o escape escape.c -lrt", 0);
 	snprintf(line, sizeof(line),
 		"for n in $(seq 1 %d); do case $n in 31|32) a=%d;; 56) a=secret-key;; *) a=%s;; esac; "
@@ -156,8 +170,67 @@ static void test_escapes(void **state)
 	assert_string_equal(missing, "kernels.c");
 	ww_workspace_content_release(&c);
 	assert_string_equal(run("sort <<<$'b\\na'", 0), "a\nb\n");
-	ww_str_release(&source);
-	ww_str_release(&why);
+}
+
+/* ---- Measurements ------------------------------------------------------------------------------------------------ */
+
+static double used_in(unsigned ms)
+{
+	double before = ww_load_policies_s();
+	usleep(ms * 1000);
+	return ww_load_policies_s() - before;
+}
+
+static void *hold_a_while(void *unused)
+{
+	struct ww_lease l = WW_LEASE_INIT;
+	struct ww_err err = WW_ERR_INIT;
+	usleep(200000);
+	if (ww_lease_take(&l, "test-shell", NULL, &err) == WW_OK)
+		usleep(900000);
+	ww_lease_drop(&l);
+	return unused;
+}
+
+/* Whatever a policy started, in this shell or in another, computes nothing while a lease is held, and goes on after it:
+ * a command that is stopped for longer than its time limit ends in time, and loses nothing. */
+static void test_measurements(void **state)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_shell_answer a;
+	struct ww_shell other;
+	struct ww_lease l = WW_LEASE_INIT;
+	(void)state;
+	ww_shell_init(&other);
+	assert_int_equal(ww_shell_open(&other, WW_TARGET_CPU, &err), WW_OK);
+	assert_int_equal(ww_shell_start(&other, "while :; do :; done", &a, &err), WW_OK);
+	ww_shell_answer_release(&a);
+	put_file(&shell, "busy.c", "busy.inc");
+	run("cc -w -O1 -o busy busy.c -lpthread", 0);
+	assert_int_equal(ww_shell_start(&shell, "while sleep 0.02; do echo more; done", &a, &err), WW_OK);
+	unsigned honest = shell.last_id;
+	ww_shell_answer_release(&a);
+	run("for n in $(seq 1 25) 100 101 104 108; do setsid ./busy $n >/dev/null 2>&1 & done; sleep 0.3", 0);
+	assert_true(used_in(300) > 0.2);
+	for (int i = 0; i < 3; i++) {
+		uint64_t start = ww_now_ns();
+		assert_int_equal(ww_lease_take(&l, "test-shell", NULL, &err), WW_OK);
+		double waited_s = ww_seconds_since(start), used_s = used_in(400);
+		ww_lease_drop(&l);
+		printf("stopped after %.3f s; %.3f s of processor time in 0.4 s\n", waited_s, used_s);
+		assert_true(used_s < 0.015 && waited_s < 3);
+		assert_true(used_in(300) > 0.1);
+	}
+	ww_shell_close(&other);
+	pthread_t t;
+	pthread_create(&t, NULL, hold_a_while, NULL);
+	assert_int_equal(ww_shell_run(&shell, "sleep 0.4; sleep 0.4; echo done", 1.5, &a, &err), WW_OK);
+	pthread_join(t, NULL);
+	assert_true(!a.timed_out && !strcmp(a.out.p, "done\n"));
+	ww_shell_answer_release(&a);
+	assert_int_equal(ww_shell_kill(&shell, honest, &a, &err), WW_OK);
+	assert_true(a.total >= 5 * 10);
+	ww_shell_answer_release(&a);
 }
 
 /* ---- The tools --------------------------------------------------------------------------------------------------- */
@@ -312,6 +385,7 @@ int main(void)
 		puts("skipped: this system allows no namespaces");
 		return 77;
 	}
-	const struct CMUnitTest tests[] = { T(test_work), T(test_escapes), T(test_tools), T(test_limits), T(test_refused) };
+	const struct CMUnitTest tests[] = { T(test_work), T(test_escapes), T(test_measurements), T(test_tools),
+		T(test_limits), T(test_refused) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,10 +2,13 @@
  * machine that is shared: that nothing is noticed where nothing is, nobody can promise here. */
 #include "unit.h"
 
+#include "base/fs.h"
 #include "base/time.h"
+#include "host/pause.h"
 #include "judge/internal.h"
 
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -74,6 +77,40 @@ static void our_own_are_not(void **state)
 	assert_true(percent_with < percent_without || sysconf(_SC_NPROCESSORS_ONLN) > 16);
 }
 
+/* What a shell's processes use although they should be stopped, those of its children too, is named as theirs. */
+static void policies_are_noticed(void **state)
+{
+	struct ww_judge j = { .opts.target = WW_TARGET_CPU };
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_disturbance d;
+	struct ww_pausable p;
+	struct ww_load l;
+	int pair[2];
+	(void)state;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+	assert_true(ww_load_policies_s() == 0);
+	assert_int_equal(ww_pausable_add(&p, pair[0], -1, &err), WW_OK);
+	pid_t pid = fork();
+	if (pid == 0) {
+		setsid();
+		execl("/bin/sh", "warpwright", "-c", "(while :; do :; done) & kill -STOP $$", "__shell", (char *)NULL);
+		_exit(127);
+	}
+	ww_load_start(&l, &j, NULL, 0, 1);
+	pass(0.3);
+	ww_load_end(&l, &d);
+	assert_true(d.policies && d.certain);
+	assert_non_null(strstr(d.why, "of a policy's shell used"));
+	kill(-pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	ww_pausable_remove(&p);
+	ww_load_start(&l, &j, NULL, 0, 1);
+	ww_load_end(&l, &d);
+	assert_false(d.policies);
+	close(pair[0]);
+	close(pair[1]);
+}
+
 /* Without a driver there is nothing to say, and nothing is made up. */
 static void no_nvml_no_word(void **state)
 {
@@ -88,7 +125,13 @@ static void no_nvml_no_word(void **state)
 
 int main(void)
 {
+	char cache[] = "/tmp/ww-load-XXXXXX"; /* other tests have shells beside this one */
+	if (!mkdtemp(cache))
+		return 1;
+	setenv("XDG_CACHE_HOME", cache, 1);
 	const struct CMUnitTest tests[] = { cmocka_unit_test(strangers_are_noticed), cmocka_unit_test(our_own_are_not),
-		cmocka_unit_test(no_nvml_no_word) };
-	return cmocka_run_group_tests(tests, NULL, NULL);
+		cmocka_unit_test(policies_are_noticed), cmocka_unit_test(no_nvml_no_word) };
+	int failed = cmocka_run_group_tests(tests, NULL, NULL);
+	struct ww_err ignored = WW_ERR_INIT;
+	return ww_fs_remove_tree(cache, &ignored) == WW_OK ? failed : 1;
 }
