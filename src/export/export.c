@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/time.h"
+#include "export/embed.h"
 #include "task/ref.h"
 #include "task/task.h"
 
@@ -15,7 +16,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,7 +87,8 @@ static void hash_all(struct ww_export *x)
 	ww_hash_parts_hex(parts, WW_ARRAY_LEN(parts), x->id);
 }
 
-/* ---- The check --------------------------------------------------------------------------------------------------- */
+/* ---- Running a program ------------------------------------------------------------------------------------------
+ */
 
 static void child_exec(char *const *argv, const char *dir, int out)
 {
@@ -162,42 +163,6 @@ json_t *ww_export_report(struct ww_str *out, struct ww_str *tail)
 {
 	ww_str_add_bounded(tail, out->len > 400 ? out->p + out->len - 400 : out->p, out->len > 400 ? 400 : out->len, 400);
 	return last_report(out);
-}
-
-static enum ww_rc run_check(struct ww_export *x, struct ww_err *err)
-{
-	char python[PATH_MAX];
-	char *argv[] = { python, "-s", "check.py", NULL };
-	ww_auto_str out = WW_STR_INIT(CHECK_OUTPUT_BYTES), tail = WW_STR_INIT(512);
-	json_t *report = NULL;
-	int status;
-	enum ww_rc rc;
-	WW_TRY(ww_ref_find_python(python, err));
-	WW_TRY(ww_export_run(x, argv, &out, &status, err));
-	report = ww_export_report(&out, &tail);
-	if (!report)
-		rc = ww_err_set(err, WW_ERR_WORKER, "the check of the %s export died: %s", formats[x->o->format].name, tail.p);
-	else if (!ww_json_bool(report, "pass", 0) || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
-		rc = ww_err_set(err, WW_ERR_WORKER, "the %s export failed its check: %s", formats[x->o->format].name,
-			ww_json_str(report, "error", "its output differs from the original module's"));
-out:
-	json_decref(report);
-	return rc;
-}
-
-/* NAME.weights, by the export's own script. */
-static enum ww_rc write_weights(struct ww_export *x, struct ww_err *err)
-{
-	char python[PATH_MAX];
-	char *argv[] = { python, "-s", "weights.py", NULL };
-	ww_auto_str out = WW_STR_INIT(CHECK_OUTPUT_BYTES);
-	int status;
-	WW_CHECK(ww_ref_find_python(python, err));
-	WW_CHECK(ww_export_run(x, argv, &out, &status, err));
-	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-		return ww_err_set(
-			err, WW_ERR_WORKER, "the weights cannot be written: %.400s", out.len > 400 ? out.p + out.len - 400 : out.p);
-	return WW_OK;
 }
 
 /* ---- From beginning to end --------------------------------------------------------------------------------------- */
@@ -286,7 +251,6 @@ struct making {
 	struct ww_export x;
 	char staging[PATH_MAX];
 	int begun, made;
-	pthread_t checker;
 	enum ww_rc rc;
 	struct ww_err *err;
 };
@@ -312,16 +276,73 @@ static enum ww_rc write_all(struct making *m, const struct ww_export_opts *o, st
 	WW_CHECK(formats[o->format].write(&m->x, err));
 	WW_CHECK(ww_export_render(&m->x, "check.py", "src/export/templates/check.py.in", err));
 	WW_CHECK(write_readme(&m->x, err));
-	if (o->weights && o->format == WW_EXPORT_C)
-		WW_CHECK(write_weights(&m->x, err));
 	return m->x.vars.failed ? ww_err_set(err, WW_ERR_NOMEM, "out of memory while exporting") : WW_OK;
 }
 
-static void *check_main(void *making)
+/* ---- The check --------------------------------------------------------------------------------------------------- */
+
+/* From what an export's scripts printed and how the last of them ended. */
+static enum ww_rc judge_check(const struct making *m, struct ww_str *out, int code, struct ww_err *err)
 {
-	struct making *m = making;
-	m->rc = run_check(&m->x, m->err);
-	return NULL;
+	struct ww_str tail = WW_STR_INIT(512);
+	json_t *report = ww_export_report(out, &tail);
+	const char *form = formats[m->x.o->format].name;
+	enum ww_rc rc = WW_OK;
+	if (!report)
+		rc = ww_err_set(err, WW_ERR_WORKER, "the check of the %s export died: %s", form, tail.p);
+	else if (!ww_json_bool(report, "pass", 0) || code != 0)
+		rc = ww_err_set(err, WW_ERR_WORKER, "the %s export failed its check: %s", form,
+			ww_json_str(report, "error", "its output differs from the original module's"));
+	json_decref(report);
+	ww_str_release(&tail);
+	return rc;
+}
+
+/* The next line of what run_all.py printed; where there is none, all of it says why. */
+static void check_of(struct making *m, struct ww_str *all, char **next)
+{
+	struct ww_str out = WW_STR_INIT(CHECK_OUTPUT_BYTES);
+	char *line = *next, *end = strchr(line, '\n');
+	json_t *o = *line == '{' && end ? json_loadb(line, (size_t)(end - line), 0, NULL) : NULL;
+	ww_str_adds(&out, o ? ww_json_str(o, "output", "") : all->p);
+	m->rc = judge_check(m, &out, o ? (int)json_integer_value(json_object_get(o, "code")) : 1, m->err);
+	*next = o ? end + 1 : line;
+	json_decref(o);
+	ww_str_release(&out);
+}
+
+/* The scripts of those that were written, in one process that imports PyTorch once (templates/run_all.py). */
+static enum ww_rc run_scripts(struct making *all, int n, struct ww_str *out, struct ww_err *err)
+{
+	char python[PATH_MAX];
+	char *argv[4 + 2 * WW_EXPORT_COUNT + 1] = { python, "-s", "-c" };
+	int status, argc = 3;
+	argv[argc++] = (char *)ww_embedded_find("src/export/templates/run_all.py")->bytes;
+	WW_CHECK(ww_ref_find_python(python, err));
+	struct ww_export *first = NULL;
+	for (int i = 0; i < n; i++) {
+		if (all[i].rc != WW_OK)
+			continue;
+		const struct ww_export_opts *o = all[i].x.o;
+		first = first ? first : &all[i].x;
+		argv[argc++] = all[i].x.dir;
+		argv[argc++] = o->weights && o->format == WW_EXPORT_C ? "weights.py,check.py" : "check.py";
+	}
+	return first ? ww_export_run(first, argv, out, &status, err) : WW_OK;
+}
+
+static void check_all(struct making *all, int n)
+{
+	struct ww_str out = WW_STR_INIT((size_t)n * 4 * CHECK_OUTPUT_BYTES);
+	struct ww_err err = WW_ERR_INIT;
+	enum ww_rc rc = run_scripts(all, n, &out, &err);
+	char *next = out.p ? out.p : "";
+	for (int i = 0; i < n; i++)
+		if (all[i].rc == WW_OK && rc != WW_OK)
+			all[i].rc = ww_err_set(all[i].err, rc, "%s", err.msg);
+		else if (all[i].rc == WW_OK)
+			check_of(&all[i], &out, &next);
+	ww_str_release(&out);
 }
 
 static void end(struct making *m)
@@ -337,7 +358,7 @@ static void end(struct making *m)
 
 void ww_exports(const struct ww_export_opts *o, int n, enum ww_rc *rc, struct ww_err *errs)
 {
-	ww_auto_free struct making *all = calloc((size_t)n, sizeof(*all));
+	struct making *all = calloc((size_t)n, sizeof(*all));
 	for (int i = 0; i < n; i++) {
 		if (!all) {
 			rc[i] = ww_err_set(&errs[i], WW_ERR_NOMEM, "out of memory while exporting");
@@ -345,17 +366,14 @@ void ww_exports(const struct ww_export_opts *o, int n, enum ww_rc *rc, struct ww
 		}
 		all[i].err = &errs[i];
 		all[i].rc = write_all(&all[i], &o[i], &errs[i]);
-		if (all[i].rc == WW_OK && pthread_create(&all[i].checker, NULL, check_main, &all[i])) {
-			all[i].checker = 0;
-			check_main(&all[i]);
-		}
 	}
+	if (all)
+		check_all(all, n);
 	for (int i = 0; all && i < n; i++) {
-		if (all[i].checker)
-			pthread_join(all[i].checker, NULL);
 		end(&all[i]);
 		rc[i] = all[i].rc;
 	}
+	free(all);
 }
 
 enum ww_rc ww_export(const struct ww_export_opts *o, struct ww_err *err)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# budget: 22 CPU-seconds
+# budget: 18 CPU-seconds
 # timeout: 600
 # `warpwright export` on the cpu target: each form is written, checked, and usable; wrong arguments leave nothing behind.
 cd "$WW_SOURCE_DIR" || exit 1

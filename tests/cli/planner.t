@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# budget: 12 CPU-seconds
+# budget: 4 CPU-seconds
 # timeout: 600
 """The planner's first solution against PyTorch for operators that no example has: sorting, scattering, assignment through views, recurrent layers, products of
 tensors, places of maxima, losses.  They are the outputs of one task, so that one process of PyTorch and one judgement do for all of them."""

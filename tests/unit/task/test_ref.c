@@ -1,7 +1,7 @@
 /* The whole conversation with a real worker on the cpu target; make check sets PyTorch up, so that it cannot be
  * missing.
  *
- * budget: 11 CPU-seconds */
+ * budget: 9 CPU-seconds */
 #include "unit.h"
 
 #include "base/fs.h"
