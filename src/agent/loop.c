@@ -119,8 +119,14 @@ static const struct ww_tool_call *pending_call(const struct loop *l)
 
 /* ---- Verdicts ---------------------------------------------------------------------------------------------------- */
 
-/* By enum ww_judge_depth; a closing judgement with the call's time is a full one. */
-static const char *const depth_names[] = { "compile", "verify", "sanitize", "brief", "full", "full" };
+/* A closing judgement with the call's time is a full one. */
+static const char *const depth_names[] = { [WW_JUDGE_COMPILE] = "compile",
+	[WW_JUDGE_VERIFY] = "verify",
+	[WW_JUDGE_SANITIZE] = "sanitize",
+	[WW_JUDGE_DECIDE] = "decide",
+	[WW_JUDGE_BRIEF] = "brief",
+	[WW_JUDGE_FULL] = "full",
+	[WW_JUDGE_CALL] = "full" };
 
 static int is_recorded(const struct loop *l, const char *id)
 {
