@@ -2,11 +2,11 @@
 #include "agent/budget.h"
 
 #include "base/json.h"
+#include "base/lock.h"
+#include "base/time.h"
 #include "episode/view.h"
 
-#include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 
 struct ww_budget {
 	pthread_mutex_t lock;
@@ -43,10 +43,8 @@ const struct ww_budget_limits *ww_budget_limits(const struct ww_budget *b) { ret
 
 struct ww_budget_use ww_budget_used(struct ww_budget *b)
 {
-	pthread_mutex_lock(&b->lock);
-	struct ww_budget_use u = b->used;
-	pthread_mutex_unlock(&b->lock);
-	return u;
+	WW_LOCKED(&b->lock);
+	return b->used;
 }
 
 double ww_budget_gpu_s(const struct ww_verdict *v) { return v->seconds.verify + v->seconds.time; }
@@ -61,22 +59,20 @@ struct ww_budget_use ww_budget_use_of(const struct ww_episode *e)
 
 void ww_budget_spend(struct ww_budget *b, const struct ww_budget_use *u)
 {
-	pthread_mutex_lock(&b->lock);
+	WW_LOCKED(&b->lock);
 	b->used.usd += u->usd;
 	b->used.tokens += u->tokens;
 	b->used.gpu_s += u->gpu_s;
 	if (u->gpu_s > b->longest_gpu_s)
 		b->longest_gpu_s = u->gpu_s;
 	pthread_cond_broadcast(&b->changed);
-	pthread_mutex_unlock(&b->lock);
 }
 
 static void count_episodes(struct ww_budget *b, int by)
 {
-	pthread_mutex_lock(&b->lock);
+	WW_LOCKED(&b->lock);
 	b->episodes += by;
 	pthread_cond_broadcast(&b->changed);
-	pthread_mutex_unlock(&b->lock);
 }
 
 void ww_budget_enter(struct ww_budget *b) { count_episodes(b, 1); }
@@ -98,18 +94,14 @@ static const char *reached(const struct ww_budget *b)
 
 int ww_budget_device_is_spent(struct ww_budget *b)
 {
-	pthread_mutex_lock(&b->lock);
-	int spent = b->limits.gpu_s > 0 && b->used.gpu_s >= b->limits.gpu_s;
-	pthread_mutex_unlock(&b->lock);
-	return spent;
+	WW_LOCKED(&b->lock);
+	return b->limits.gpu_s > 0 && b->used.gpu_s >= b->limits.gpu_s;
 }
 
 const char *ww_budget_reached(struct ww_budget *b)
 {
-	pthread_mutex_lock(&b->lock);
-	const char *what = reached(b);
-	pthread_mutex_unlock(&b->lock);
-	return what;
+	WW_LOCKED(&b->lock);
+	return reached(b);
 }
 
 static void give_back(struct ww_budget *b, struct ww_budget_hold *hold)
@@ -122,9 +114,8 @@ static void give_back(struct ww_budget *b, struct ww_budget_hold *hold)
 
 void ww_budget_drop(struct ww_budget *b, struct ww_budget_hold *hold)
 {
-	pthread_mutex_lock(&b->lock);
+	WW_LOCKED(&b->lock);
 	give_back(b, hold);
-	pthread_mutex_unlock(&b->lock);
 }
 
 static int fits(const struct ww_budget *b)
@@ -134,36 +125,22 @@ static int fits(const struct ww_budget *b)
 		(l->tokens <= 0 || b->used.tokens + b->held_tokens < l->tokens);
 }
 
-static void wait_a_little(struct ww_budget *b)
-{
-	struct timespec until;
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_nsec += 200000000;
-	if (until.tv_nsec >= 1000000000)
-		until.tv_nsec -= 1000000000, until.tv_sec++;
-	pthread_cond_timedwait(&b->changed, &b->lock, &until);
-}
-
 enum ww_rc ww_budget_hold(struct ww_budget *b, struct ww_budget_hold *hold, double usd, int64_t tokens,
 	const volatile int *interrupted, struct ww_err *err)
 {
-	enum ww_rc rc = WW_OK;
 	const char *what;
-	pthread_mutex_lock(&b->lock);
+	WW_LOCKED(&b->lock);
 	give_back(b, hold);
 	while (!(what = reached(b)) && !fits(b) && !(interrupted && *interrupted))
-		wait_a_little(b);
-	if (what) {
-		rc = ww_err_set(err, WW_ERR_LIMIT, "the budget is used up: %s", what);
-	} else if (!fits(b)) {
-		rc = ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted");
-	} else {
-		*hold = (struct ww_budget_hold){ 1, usd, tokens };
-		b->held_usd += usd;
-		b->held_tokens += tokens;
-	}
-	pthread_mutex_unlock(&b->lock);
-	return rc;
+		(void)ww_cond_wait(&b->changed, &b->lock, 0.2);
+	if (what)
+		return ww_err_set(err, WW_ERR_LIMIT, "the budget is used up: %s", what);
+	if (!fits(b))
+		return ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted");
+	*hold = (struct ww_budget_hold){ 1, usd, tokens };
+	b->held_usd += usd;
+	b->held_tokens += tokens;
+	return WW_OK;
 }
 
 void ww_budget_text(struct ww_budget *b, struct ww_str *out)

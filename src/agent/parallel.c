@@ -11,13 +11,13 @@
 
 #include "agent/best.h"
 #include "base/fs.h"
+#include "base/lock.h"
+#include "base/time.h"
 
 #include <limits.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { STACK_BYTES = 1 << 20 };
 
@@ -50,25 +50,19 @@ static void leave(struct line *l, struct waiter *me)
 
 static enum ww_rc stand(struct line *l, struct waiter *me, struct ww_err *err)
 {
-	enum ww_rc rc = WW_OK;
-	pthread_mutex_lock(&l->lock);
+	WW_LOCKED(&l->lock);
 	*(l->last ? &l->last->next : &l->first) = me;
 	l->last = me;
-	while (l->first != me && !(l->interrupted && *l->interrupted)) {
-		struct timespec until;
-		clock_gettime(CLOCK_REALTIME, &until);
-		until.tv_sec++;
-		pthread_cond_timedwait(&l->moved, &l->lock, &until);
-	}
+	while (l->first != me && !(l->interrupted && *l->interrupted))
+		(void)ww_cond_wait(&l->moved, &l->lock, 1);
 	if (l->first != me) {
 		leave(l, me);
-		rc = ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted");
+		return ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted");
 	} else if (l->budget && ww_budget_device_is_spent(l->budget)) {
 		leave(l, me); /* used up by those who stood before */
-		rc = ww_err_set(err, WW_ERR_LIMIT, "the device's time is used up");
+		return ww_err_set(err, WW_ERR_LIMIT, "the device's time is used up");
 	}
-	pthread_mutex_unlock(&l->lock);
-	return rc;
+	return WW_OK;
 }
 
 /* The use is added to the budget before the next thread gets the device. */
@@ -76,9 +70,8 @@ static void go(struct line *l, struct waiter *me, double device_s)
 {
 	if (l->budget)
 		ww_budget_spend(l->budget, &(struct ww_budget_use){ .gpu_s = device_s });
-	pthread_mutex_lock(&l->lock);
+	WW_LOCKED(&l->lock);
 	leave(l, me);
-	pthread_mutex_unlock(&l->lock);
 }
 
 static enum ww_rc judge_in_turn(

@@ -10,6 +10,7 @@
 
 #include "base/fs.h"
 #include "base/json.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "base/time.h"
 #include "cmd/cmd.h"
@@ -19,7 +20,6 @@
 #include <fcntl.h>
 #include <malloc.h>
 #include <poll.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -132,9 +132,8 @@ static void job_done(void *ctx, struct ww_batch_job *job)
 /* A bad line is its own result. */
 static void bad_line(struct run *r, json_t *id, const struct ww_err *why)
 {
-	pthread_mutex_lock(&r->lock);
+	WW_LOCKED(&r->lock);
 	emit_error(r, id, why);
-	pthread_mutex_unlock(&r->lock);
 }
 
 static enum ww_rc one_line(struct run *r, const char *text, size_t n, int64_t number, struct ww_err *err)

@@ -8,10 +8,10 @@
 
 #include "cmd/cmd.h"
 #include "agent/parallel.h"
+#include "base/lock.h"
 #include "base/time.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,20 +98,14 @@ static void name_long_step(struct ww_progress *p)
 static void *tick(void *arg)
 {
 	struct ww_progress *p = arg;
-	pthread_mutex_lock(&p->lock);
+	WW_LOCKED(&p->lock);
 	while (!p->quit) {
-		struct timespec until;
 		if (p->live)
 			draw(p);
 		else
 			name_long_step(p);
-		clock_gettime(CLOCK_REALTIME, &until);
-		until.tv_nsec += 500000000;
-		if (until.tv_nsec >= 1000000000)
-			until.tv_nsec -= 1000000000, until.tv_sec++;
-		pthread_cond_timedwait(&p->wake, &p->lock, &until);
+		(void)ww_cond_wait(&p->wake, &p->lock, 0.5);
 	}
-	pthread_mutex_unlock(&p->lock);
 	return NULL;
 }
 
@@ -159,14 +153,13 @@ void ww_progress_clear(struct ww_progress *p)
 {
 	if (!p)
 		return;
-	pthread_mutex_lock(&p->lock);
+	WW_LOCKED(&p->lock);
 	ww_str_reset(&p->stage);
 	p->hidden = 1;
 	if (p->live) {
 		fputs("\r\033[K", p->to);
 		fflush(p->to);
 	}
-	pthread_mutex_unlock(&p->lock);
 }
 
 /* Called with the lock held.  Where nobody reads any more the command ends in good order, as by Ctrl-C. */
@@ -184,9 +177,8 @@ void ww_progress_say(struct ww_progress *p, const char *fmt, ...)
 	va_start(ap, fmt);
 	ww_str_vaddf(&line, fmt, ap);
 	va_end(ap);
-	pthread_mutex_lock(&p->lock);
+	WW_LOCKED(&p->lock);
 	print_line(p, line.p);
-	pthread_mutex_unlock(&p->lock);
 }
 
 static void set(struct ww_str *s, const char *text)
@@ -257,15 +249,14 @@ static void on_said(struct ww_progress *p, const struct ww_agent_event *e)
 
 void ww_progress_watch(struct ww_progress *p, struct ww_budget *b)
 {
-	pthread_mutex_lock(&p->lock);
+	WW_LOCKED(&p->lock);
 	p->budget = b;
-	pthread_mutex_unlock(&p->lock);
 }
 
 void ww_progress_event(void *ctx, const struct ww_agent_event *e)
 {
 	struct ww_progress *p = ctx;
-	pthread_mutex_lock(&p->lock);
+	WW_LOCKED(&p->lock);
 	p->turn = e->turn;
 	p->hidden = 0;
 	switch (e->kind) {
@@ -288,7 +279,6 @@ void ww_progress_event(void *ctx, const struct ww_agent_event *e)
 	}
 	if (p->live)
 		draw(p);
-	pthread_mutex_unlock(&p->lock);
 }
 
 void ww_progress_stage(void *ctx, const char *stage)
@@ -296,9 +286,8 @@ void ww_progress_stage(void *ctx, const char *stage)
 	struct ww_progress *p = ctx;
 	if (!p)
 		return;
-	pthread_mutex_lock(&p->lock);
+	WW_LOCKED(&p->lock);
 	set_stage(p, stage);
 	if (p->live)
 		draw(p);
-	pthread_mutex_unlock(&p->lock);
 }

@@ -16,6 +16,7 @@
 #include "host/pause.h"
 
 #include "base/fs.h"
+#include "base/lock.h"
 #include "base/time.h"
 
 #include <ctype.h>
@@ -23,7 +24,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -34,10 +34,10 @@
 enum {
 	MAX_DEVICES = 64,
 	NAP_NS = 2 * 1000 * 1000,
-	LOOK_NS = 50 * 1000 * 1000,
 	LEAST_SHARE_NS = 100 * 1000 * 1000,
 	MOST_SHARE_NS = 2000 * 1000 * 1000
 };
+static const double LOOK_S = 0.05; /* how often a waiting thread looks whether it was interrupted */
 
 /* ---- Files ------------------------------------------------------------------------------------------------------- */
 
@@ -110,29 +110,17 @@ static struct ww_lease_turn *find_turn(const char *name)
 	return NULL;
 }
 
-static void nap_until(pthread_cond_t *c, pthread_mutex_t *m)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_REALTIME, &t);
-	t.tv_nsec += LOOK_NS;
-	if (t.tv_nsec >= 1000000000) {
-		t.tv_nsec -= 1000000000;
-		t.tv_sec++;
-	}
-	pthread_cond_timedwait(c, m, &t);
-}
-
 static enum ww_rc take_turn(struct ww_lease *l, const char *device, const volatile int *interrupted, struct ww_err *err)
 {
 	char name[96];
 	enum ww_rc rc = WW_OK;
 	snprintf(name, sizeof(name), "%.95s", device);
-	pthread_mutex_lock(&lock);
+	WW_LOCKED(&lock);
 	struct ww_lease_turn *t = find_turn(name);
 	if (!t)
 		rc = ww_err_set(err, WW_ERR_LIMIT, "one process judges on %d devices at most", MAX_DEVICES);
 	while (t && t->held && rc == WW_OK) {
-		nap_until(&given_back, &lock);
+		(void)ww_cond_wait(&given_back, &lock, LOOK_S);
 		if (interrupted && *interrupted)
 			rc = interrupted_error(err);
 	}
@@ -140,7 +128,6 @@ static enum ww_rc take_turn(struct ww_lease *l, const char *device, const volati
 		t->held = 1;
 		l->turn = t;
 	}
-	pthread_mutex_unlock(&lock);
 	return rc;
 }
 
@@ -148,11 +135,10 @@ static void give_turn_back(struct ww_lease *l)
 {
 	if (!l->turn)
 		return;
-	pthread_mutex_lock(&lock);
+	WW_LOCKED(&lock);
 	l->turn->held = 0;
 	l->turn = NULL;
 	pthread_cond_broadcast(&given_back);
-	pthread_mutex_unlock(&lock);
 }
 
 /* ---- Alone ------------------------------------------------------------------------------------------------------- */

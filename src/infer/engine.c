@@ -19,15 +19,15 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "host/lease.h"
+#include "base/lock.h"
 #include "base/log.h"
+#include "base/time.h"
 
 #include <limits.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum {
 	ANSWER_TEXT_MAX = 64 << 20,
@@ -194,7 +194,7 @@ static int on_token(void *arg, const struct ww_infer_event *t)
 /* Remove jobs that had their last event. */
 static void sweep(struct ww_engine *e)
 {
-	pthread_mutex_lock(&e->lock);
+	WW_LOCKED(&e->lock);
 	for (struct job **at = &e->jobs; *at;) {
 		struct job *j = *at;
 		if (!j->done) {
@@ -205,13 +205,12 @@ static void sweep(struct ww_engine *e)
 		job_free(j);
 	}
 	e->stats = ww_infer_stats(e->infer);
-	pthread_mutex_unlock(&e->lock);
 }
 
 /* Move fresh jobs to the list of jobs, waiting while there are none at all; 0: the engine closes. */
 static int take_fresh(struct ww_engine *e)
 {
-	pthread_mutex_lock(&e->lock);
+	WW_LOCKED(&e->lock);
 	while (!e->closing && !e->fresh && !e->jobs) {
 		ww_share_rest(&e->share);
 		pthread_cond_wait(&e->wake, &e->lock);
@@ -223,9 +222,7 @@ static int take_fresh(struct ww_engine *e)
 		e->fresh = NULL;
 		e->fresh_end = &e->fresh;
 	}
-	int goes_on = !e->closing;
-	pthread_mutex_unlock(&e->lock);
-	return goes_on;
+	return !e->closing;
 }
 
 static void end_all(struct ww_engine *e, enum ww_engine_end end, const struct ww_err *err)
@@ -459,10 +456,8 @@ int64_t ww_engine_context(const struct ww_engine *e)
 
 struct ww_infer_stats ww_engine_stats(struct ww_engine *e)
 {
-	pthread_mutex_lock(&e->lock);
-	struct ww_infer_stats s = e->stats;
-	pthread_mutex_unlock(&e->lock);
-	return s;
+	WW_LOCKED(&e->lock);
+	return e->stats;
 }
 
 /* ---- asking */
@@ -530,23 +525,21 @@ enum ww_rc ww_engine_submit(
 		return ww_err_set(err, WW_ERR_LIMIT, "the prompt has %lld tokens, the context is %lld", (long long)q.prompt_n,
 			(long long)ww_engine_context(e));
 	WW_CHECK(job_new(e, &q, &j, err));
-	pthread_mutex_lock(&e->lock);
+	WW_LOCKED(&e->lock);
 	*id = j->id = e->next_id++;
 	*e->fresh_end = j;
 	e->fresh_end = &j->next;
 	pthread_cond_signal(&e->wake);
-	pthread_mutex_unlock(&e->lock);
 	return WW_OK;
 }
 
 void ww_engine_cancel(struct ww_engine *e, int64_t id)
 {
-	pthread_mutex_lock(&e->lock);
+	WW_LOCKED(&e->lock);
 	for (int list = 0; list < 2; list++)
 		for (struct job *j = list ? e->jobs : e->fresh; j; j = j->next)
 			if (j->id == id)
 				j->cancelled = e->interrupt = 1;
-	pthread_mutex_unlock(&e->lock);
 }
 
 /* ---- whole answers */
@@ -563,7 +556,7 @@ static void collect(void *ctx, const struct ww_engine_event *v)
 {
 	struct waiter *w = ctx;
 	struct ww_engine_answer *a = w->out;
-	pthread_mutex_lock(&w->lock);
+	WW_LOCKED(&w->lock);
 	if (v->sampled) {
 		a->logp[a->ids.n] = v->sampled->logp;
 		a->logp_sampling[a->ids.n] = v->sampled->logp_sampling;
@@ -579,14 +572,12 @@ static void collect(void *ctx, const struct ww_engine_event *v)
 		w->asked->on_event(w->asked->ctx, v);
 	if (v->end != WW_ENGINE_GOES_ON)
 		pthread_cond_signal(&w->moved);
-	pthread_mutex_unlock(&w->lock);
 }
 
 static void wait_for_end(struct ww_engine *e, struct waiter *w, int64_t id, const volatile int *interrupted)
 {
 	pthread_mutex_lock(&w->lock);
 	while (w->out->end == WW_ENGINE_GOES_ON) {
-		struct timespec until;
 		if (interrupted && *interrupted) {
 			pthread_mutex_unlock(&w->lock);
 			ww_engine_cancel(e, id);
@@ -594,11 +585,7 @@ static void wait_for_end(struct ww_engine *e, struct waiter *w, int64_t id, cons
 			if (w->out->end != WW_ENGINE_GOES_ON)
 				break;
 		}
-		clock_gettime(CLOCK_REALTIME, &until);
-		until.tv_nsec += 200000000;
-		until.tv_sec += until.tv_nsec / 1000000000;
-		until.tv_nsec %= 1000000000;
-		pthread_cond_timedwait(&w->moved, &w->lock, &until);
+		(void)ww_cond_wait(&w->moved, &w->lock, 0.2);
 	}
 	pthread_mutex_unlock(&w->lock);
 }

@@ -11,6 +11,7 @@
 #include "nn/tok_internal.h"
 #include "base/fs.h"
 #include "base/json.h"
+#include "base/lock.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -207,31 +208,24 @@ static enum ww_rc add_all(struct ww_ids *ids, const int32_t *p, size_t n, struct
 enum ww_rc ww_tok_encode_spans(struct ww_tok *t, const struct ww_tok_span *spans, size_t count, int use_template,
 	struct ww_ids *ids, struct ww_err *err)
 {
-	enum ww_rc rc = WW_OK;
 	ww_auto_free struct ww_tok_zone *zones = calloc(count + 1, sizeof(*zones));
-	pthread_mutex_lock(&t->lock);
-	if (!zones) {
-		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
-		goto out;
-	}
+	WW_LOCKED(&t->lock);
+	if (!zones)
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 	ww_str_reset(&t->text);
 	for (size_t i = 0; i < count; i++) {
 		add_clean(&t->text, spans[i].text, spans[i].n);
 		zones[i] = (struct ww_tok_zone){ t->text.len, spans[i].special };
 	}
-	if (t->text.cut) {
-		rc = ww_err_set(
+	if (t->text.cut)
+		return ww_err_set(
 			err, WW_ERR_LIMIT, "the text is too long to be encoded at once (limit %d bytes)", WW_TOK_TEXT_MAX);
-		goto out;
-	}
 	if (use_template)
-		WW_TRY(add_all(ids, t->before, t->before_count, err));
-	WW_TRY(encode_clean(t, t->text.p, t->text.len, zones, count, ids, err));
+		WW_CHECK(add_all(ids, t->before, t->before_count, err));
+	WW_CHECK(encode_clean(t, t->text.p, t->text.len, zones, count, ids, err));
 	if (use_template)
-		WW_TRY(add_all(ids, t->after, t->after_count, err));
-out:
-	pthread_mutex_unlock(&t->lock);
-	return rc;
+		WW_CHECK(add_all(ids, t->after, t->after_count, err));
+	return WW_OK;
 }
 
 enum ww_rc ww_tok_encode(

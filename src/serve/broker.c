@@ -6,10 +6,10 @@
  */
 #include "serve/broker.h"
 
+#include "base/lock.h"
 #include "base/time.h"
 #include "judge/batch.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,7 +68,7 @@ static void on_stage(struct ww_batch_job *job, const char *stage)
 {
 	struct question *q = (struct question *)job;
 	struct ww_broker *d = q->broker;
-	pthread_mutex_lock(&d->lock);
+	WW_LOCKED(&d->lock);
 	snprintf(q->stage, sizeof(q->stage), "%s", stage);
 	q->stages++;
 	if (!q->begun) {
@@ -77,7 +77,6 @@ static void on_stage(struct ww_batch_job *job, const char *stage)
 	}
 	q->begun = 1;
 	pthread_cond_signal(&q->changed);
-	pthread_mutex_unlock(&d->lock);
 }
 
 static enum ww_rc do_work(struct ww_batch_job *job, struct ww_judge_task *t, struct ww_err *err)
@@ -91,7 +90,7 @@ static void on_done(void *ctx, struct ww_batch_job *job)
 {
 	struct question *q = (struct question *)job;
 	struct ww_broker *d = ctx;
-	pthread_mutex_lock(&d->lock);
+	WW_LOCKED(&d->lock);
 	if (q->begun)
 		d->stats.working--;
 	else
@@ -102,7 +101,6 @@ static void on_done(void *ctx, struct ww_batch_job *job)
 	q->done = 1;
 	pthread_cond_signal(&q->changed);
 	unref(q);
-	pthread_mutex_unlock(&d->lock);
 }
 
 /* ---- Asking ------------------------------------------------------------------------------------------------------ */
@@ -216,18 +214,15 @@ static enum ww_rc answer_at_once(
 	enum ww_rc rc = a->work ? ww_err_set(err, WW_ERR_MISSING, "there is no judge here")
 							: d->o.answer(&a->files.solution, a->depth, &out->verdict, err);
 	ww_broker_ask_release(a);
-	pthread_mutex_lock(&d->lock);
+	WW_LOCKED(&d->lock);
 	d->stats.verdicts[out->verdict.status] += rc == WW_OK;
-	pthread_mutex_unlock(&d->lock);
 	return rc;
 }
 
 struct ww_broker_stats ww_broker_stats(struct ww_broker *d)
 {
-	pthread_mutex_lock(&d->lock);
-	struct ww_broker_stats s = d->stats;
-	pthread_mutex_unlock(&d->lock);
-	return s;
+	WW_LOCKED(&d->lock);
+	return d->stats;
 }
 
 enum ww_rc ww_broker_ask(struct ww_broker *d, struct ww_broker_ask *a, const struct ww_broker_waiter *w,

@@ -9,6 +9,7 @@
  */
 #include "serve/completions_internal.h"
 
+#include "base/lock.h"
 #include "base/rng.h"
 #include "base/time.h"
 
@@ -390,7 +391,7 @@ void ww_answer_event(void *ctx, const struct ww_engine_event *e)
 {
 	struct ww_choice *c = ctx;
 	struct ww_answer *a = c->a;
-	pthread_mutex_lock(&a->lock);
+	WW_LOCKED(&a->lock);
 	if (a->stream && a->chat && !a->failed)
 		stream_role(c);
 	if (e->sampled) {
@@ -408,7 +409,6 @@ void ww_answer_event(void *ctx, const struct ww_engine_event *e)
 	a->pending -= e->end != WW_ENGINE_GOES_ON;
 	if (!a->pending || a->stream)
 		pthread_cond_signal(&a->changed);
-	pthread_mutex_unlock(&a->lock);
 }
 
 static json_t *choice_json(struct ww_choice *c)
@@ -459,14 +459,13 @@ void ww_answer_await(struct ww_answer *a, int may_stream)
 {
 	if (a->stream && may_stream)
 		ww_http_reply_begin(a->reply, 200, "text/event-stream", "Cache-Control: no-cache\r\n");
-	pthread_mutex_lock(&a->lock);
+	WW_LOCKED(&a->lock);
 	while (a->pending) {
 		if (!may_stream || !a->out.len)
 			(void)ww_cond_wait(&a->changed, &a->lock, LOOK_S);
 		if (may_stream)
 			send_out(a);
 	}
-	pthread_mutex_unlock(&a->lock);
 }
 
 static void end_stream(struct ww_answer *a)

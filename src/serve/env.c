@@ -15,6 +15,7 @@
 #include "agent/tools.h"
 #include "base/fs.h"
 #include "base/json.h"
+#include "base/lock.h"
 #include "base/schema.h"
 #include "base/rng.h"
 #include "base/target.h"
@@ -24,7 +25,6 @@
 #include "serve/mcp.h"
 
 #include <dirent.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -568,25 +568,23 @@ static enum ww_rc check_action(struct ww_env *e, const json_t *action, struct ww
 
 enum ww_rc ww_env_step(struct ww_env *e, const json_t *action, struct ww_err *err)
 {
-	enum ww_rc rc = check_action(e, action, err);
-	if (rc != WW_OK)
-		return rc;
-	pthread_mutex_lock(&e->lock);
+	WW_CHECK(check_action(e, action, err));
+	WW_LOCKED(&e->lock);
 	if (e->phase == IDLE)
-		rc = ww_err_set(err, WW_ERR_USAGE, "there is no episode: reset first");
+		return ww_err_set(err, WW_ERR_USAGE, "there is no episode: reset first");
 	else if (!is_wait(action) && e->phase == OVER)
-		rc = ww_err_set(err, WW_ERR_USAGE, "the episode is over: reset");
+		return ww_err_set(err, WW_ERR_USAGE, "the episode is over: reset");
 	else if (!is_wait(action) && e->phase != ASKED)
-		rc = ww_err_set(err, WW_ERR_USAGE, "the answer to the last step is still pending: step with the tool \"wait\"");
+		return ww_err_set(
+			err, WW_ERR_USAGE, "the answer to the last step is still pending: step with the tool \"wait\"");
 	else if (!is_wait(action) && !(e->action = json_deep_copy(action)))
-		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory for an action");
-	if (rc == WW_OK && !is_wait(action)) {
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory for an action");
+	if (!is_wait(action)) {
 		e->phase = WORKING;
 		e->steps++;
 		pthread_cond_broadcast(&e->changed);
 	}
-	pthread_mutex_unlock(&e->lock);
-	return rc;
+	return WW_OK;
 }
 
 static json_t *pending_json(struct ww_env *e)
@@ -604,14 +602,12 @@ int ww_env_wait(struct ww_env *e, double seconds)
 {
 	uint64_t start = ww_now_ns();
 	double left_s = seconds;
-	pthread_mutex_lock(&e->lock);
+	WW_LOCKED(&e->lock);
 	while (is_pending(e) && left_s > 0) {
 		(void)ww_cond_wait(&e->changed, &e->lock, left_s);
 		left_s = seconds - ww_seconds_since(start);
 	}
-	int there = !is_pending(e);
-	pthread_mutex_unlock(&e->lock);
-	return there;
+	return !is_pending(e);
 }
 
 enum ww_rc ww_env_observe(struct ww_env *e, double seconds, json_t **out, struct ww_err *err)
@@ -637,23 +633,20 @@ enum ww_rc ww_env_observe(struct ww_env *e, double seconds, json_t **out, struct
 
 json_t *ww_env_state(struct ww_env *e)
 {
-	pthread_mutex_lock(&e->lock);
+	WW_LOCKED(&e->lock);
 	int running = e->phase != IDLE;
-	json_t *o = json_pack("{s:s?, s:I, s:s?, s:s, s:s, s:b, s:o, s:i}", "episode_id", running ? e->id : NULL,
-		"step_count", (json_int_t)e->steps, "task", running ? e->task.name : NULL, "target",
+	return json_pack("{s:s?, s:I, s:s?, s:s, s:s, s:b, s:o, s:i}", "episode_id", running ? e->id : NULL, "step_count",
+		(json_int_t)e->steps, "task", running ? e->task.name : NULL, "target",
 		ww_target_name(ww_broker_opts_of(e->o.broker)->judge.target), "phase", phase_names[e->phase], "done",
 		e->phase == OVER, "reward", e->phase == OVER ? ww_json_real(e->reward) : json_null(), "max_turns",
 		running ? e->max_turns : e->o.max_turns);
-	pthread_mutex_unlock(&e->lock);
-	return o;
 }
 
 void ww_env_stop(struct ww_env *e)
 {
-	pthread_mutex_lock(&e->lock);
+	WW_LOCKED(&e->lock);
 	e->stopping = 1;
 	pthread_cond_broadcast(&e->changed);
-	pthread_mutex_unlock(&e->lock);
 }
 
 enum ww_rc ww_env_new(struct ww_env **out, const struct ww_env_opts *o, struct ww_err *err)

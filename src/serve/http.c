@@ -15,6 +15,7 @@
  */
 #include "serve/http_internal.h"
 
+#include "base/lock.h"
 #include "base/time.h"
 #include "serve/metrics.h"
 
@@ -153,10 +154,8 @@ void ww_http_wake(struct ww_http *h)
 
 static int n_clients(struct ww_http *h)
 {
-	pthread_mutex_lock(&h->lock);
-	int n = h->n_clients;
-	pthread_mutex_unlock(&h->lock);
-	return n;
+	WW_LOCKED(&h->lock);
+	return h->n_clients;
 }
 
 /* Under the lock. */
@@ -217,11 +216,10 @@ static int is_late(const struct ww_http *h, const struct ww_http_reply *x, uint6
 static void watch(struct ww_http *h)
 {
 	uint64_t now = ww_now_ns();
-	pthread_mutex_lock(&h->lock);
+	WW_LOCKED(&h->lock);
 	for (struct ww_http_reply *x = h->clients; x; x = x->next)
 		if (is_late(h, x, now))
 			shut(x);
-	pthread_mutex_unlock(&h->lock);
 }
 
 static void begin_stop(struct ww_http *h)
@@ -267,12 +265,10 @@ enum ww_rc ww_http_serve(struct ww_http *h, const volatile int *stop, struct ww_
 
 static int end_clients(struct ww_http *h)
 {
-	pthread_mutex_lock(&h->lock);
+	WW_LOCKED(&h->lock);
 	for (struct ww_http_reply *x = h->clients; x; x = x->next)
 		shut(x);
-	int some = h->clients != NULL;
-	pthread_mutex_unlock(&h->lock);
-	return some;
+	return h->clients != NULL;
 }
 
 void ww_http_close(struct ww_http *h)
@@ -315,16 +311,15 @@ static struct ww_http_count *count_of(struct ww_http *h, const struct ww_http_ro
 
 void ww_http_count(struct ww_http_reply *x, int status)
 {
-	pthread_mutex_lock(&x->h->lock);
+	WW_LOCKED(&x->h->lock);
 	struct ww_http_count *c = count_of(x->h, x->route, status);
 	if (c)
 		c->n++;
-	pthread_mutex_unlock(&x->h->lock);
 }
 
 void ww_http_metrics(struct ww_http *h, struct ww_str *out)
 {
-	pthread_mutex_lock(&h->lock);
+	WW_LOCKED(&h->lock);
 	ww_metric(out, "http_connections", WW_GAUGE, "Open connections.", h->n_clients);
 	ww_metric_head(out, "http_requests_total", WW_COUNTER, "Requests answered, by route and status.");
 	for (size_t i = 0; i < h->n_counts; i++) {
@@ -332,5 +327,4 @@ void ww_http_metrics(struct ww_http *h, struct ww_str *out)
 		ww_str_addf(out, "warpwright_http_requests_total{method=\"%s\",path=\"%s\",status=\"%d\"} %llu\n",
 			c->route ? c->route->method : "", c->route ? c->route->path : "other", c->status, (unsigned long long)c->n);
 	}
-	pthread_mutex_unlock(&h->lock);
 }

@@ -4,6 +4,7 @@
  */
 #include "serve/http_internal.h"
 
+#include "base/lock.h"
 #include "base/time.h"
 
 #include <stdlib.h>
@@ -38,13 +39,12 @@ static void *client_new(struct ww_http *h, struct MHD_Connection *mc)
 	x->fd = h->mhd->get_connection_info(mc, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
 	set_idle(x);
 	ww_str_init(&x->body, 0);
-	pthread_mutex_lock(&h->lock);
+	WW_LOCKED(&h->lock);
 	x->next = h->clients;
 	x->at = &h->clients;
 	if (x->next)
 		x->next->at = &x->next;
 	h->clients = x;
-	pthread_mutex_unlock(&h->lock);
 	return x;
 }
 

@@ -11,6 +11,7 @@
 #include "serve/mcp_internal.h"
 
 #include "base/json.h"
+#include "base/lock.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -42,10 +43,9 @@ static void serialise(const json_t *message, struct ww_str *s)
 
 static void hand_over(struct ww_mcp_peer *p, const struct ww_mcp_out *o)
 {
-	pthread_mutex_lock(&p->send_lock);
+	WW_LOCKED(&p->send_lock);
 	if (!p->closed)
 		p->send(p->ctx, o);
-	pthread_mutex_unlock(&p->send_lock);
 }
 
 void ww_mcp_send(struct ww_mcp_peer *p, json_t *message)
@@ -312,10 +312,9 @@ static struct ww_mcp_peer *new_peer(struct ww_mcp *m, struct ww_mcp_peer *conver
 	p->send = send;
 	p->ctx = ctx;
 	p->refs = 1;
-	pthread_mutex_lock(&m->lock);
+	WW_LOCKED(&m->lock);
 	p->serial = ++m->peers;
 	p->conversation = conversation ? ww_mcp_peer_ref(conversation) : p;
-	pthread_mutex_unlock(&m->lock);
 	return p;
 }
 

@@ -11,6 +11,7 @@
 #include "serve/mcp_internal.h"
 
 #include "base/json.h"
+#include "base/lock.h"
 #include "base/schema.h"
 #include "base/time.h"
 
@@ -261,10 +262,8 @@ void ww_mcp_tools_call(const struct ww_mcp_request *r)
 int ww_mcp_call_cancelled(struct ww_mcp_call *c)
 {
 	int in_vain = !c->task && c->peer->waits && !c->peer->waits(c->peer->ctx);
-	pthread_mutex_lock(&c->m->lock);
-	int cancelled = c->cancelled |= in_vain;
-	pthread_mutex_unlock(&c->m->lock);
-	return cancelled;
+	WW_LOCKED(&c->m->lock);
+	return c->cancelled |= in_vain;
 }
 
 const struct ww_mcp_tool *ww_mcp_call_tool(const struct ww_mcp_call *c) { return c->tool; }
@@ -312,23 +311,21 @@ void ww_mcp_cancel_request(struct ww_mcp_peer *p, const json_t *id)
 {
 	if (!id)
 		return;
-	pthread_mutex_lock(&p->m->lock);
+	WW_LOCKED(&p->m->lock);
 	cancel_some(p, id);
-	pthread_mutex_unlock(&p->m->lock);
 }
 
 void ww_mcp_wind_up(struct ww_mcp *m)
 {
-	pthread_mutex_lock(&m->lock);
+	WW_LOCKED(&m->lock);
 	for (struct ww_mcp_call *c = m->calls; c; c = c->next)
 		if (c->tool->resumes)
 			ww_mcp_call_cancel(c);
-	pthread_mutex_unlock(&m->lock);
 }
 
 void ww_mcp_stop_calls(struct ww_mcp *m)
 {
-	pthread_mutex_lock(&m->lock);
+	WW_LOCKED(&m->lock);
 	for (struct ww_mcp_call *c = m->calls; c; c = c->next)
 		ww_mcp_call_cancel(c);
 	while (m->n_calls)
@@ -338,13 +335,10 @@ void ww_mcp_stop_calls(struct ww_mcp *m)
 		m->tasks = t->next;
 		ww_mcp_task_free(t);
 	}
-	pthread_mutex_unlock(&m->lock);
 }
 
 int ww_mcp_running(struct ww_mcp *m)
 {
-	pthread_mutex_lock(&m->lock);
-	int n = m->n_calls;
-	pthread_mutex_unlock(&m->lock);
-	return n;
+	WW_LOCKED(&m->lock);
+	return m->n_calls;
 }

@@ -14,10 +14,10 @@
 #include "serve/mcp_http.h"
 
 #include "base/json.h"
+#include "base/lock.h"
 #include "base/time.h"
 #include "serve/mcp_internal.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,7 +97,7 @@ static void write_event(struct exchange *e, const char *text, size_t n)
 static void on_send(void *ctx, const struct ww_mcp_out *o)
 {
 	struct exchange *e = ctx;
-	pthread_mutex_lock(&e->lock);
+	WW_LOCKED(&e->lock);
 	if (!e->finished && o->final) {
 		e->finished = 1;
 		e->error = o->error;
@@ -107,7 +107,6 @@ static void on_send(void *ctx, const struct ww_mcp_out *o)
 		begin_events(e);
 		write_event(e, o->text, o->n);
 	}
-	pthread_mutex_unlock(&e->lock);
 }
 
 /* Under the lock: start the stream of an answer that takes long; write a comment into a silent one. */
@@ -138,12 +137,11 @@ static int waits(void *ctx)
 /* tasks/result is answered by the task's thread; without a client there is nothing to wait for. */
 static void await_answer(struct exchange *e)
 {
-	pthread_mutex_lock(&e->lock);
+	WW_LOCKED(&e->lock);
 	while (!e->finished && !ww_http_reply_gone(e->reply)) {
 		(void)ww_cond_wait(&e->changed, &e->lock, LOOK_S);
 		show_life(e);
 	}
-	pthread_mutex_unlock(&e->lock);
 }
 
 static void answer(struct exchange *e)
@@ -203,10 +201,8 @@ static struct session *find_session(struct ww_mcp_http *h, const char *id)
 
 static int has_session(struct ww_mcp_http *h, const char *id)
 {
-	pthread_mutex_lock(&h->lock);
-	int has = id && find_session(h, id);
-	pthread_mutex_unlock(&h->lock);
-	return has;
+	WW_LOCKED(&h->lock);
+	return id && find_session(h, id);
 }
 
 static void drop_message(void *ctx, const struct ww_mcp_out *o)
@@ -218,11 +214,9 @@ static void drop_message(void *ctx, const struct ww_mcp_out *o)
  */
 static struct ww_mcp_peer *join_session(struct ww_mcp_http *h, const char *id, struct exchange *e)
 {
-	pthread_mutex_lock(&h->lock);
+	WW_LOCKED(&h->lock);
 	struct session *s = find_session(h, id);
-	struct ww_mcp_peer *p = s ? ww_mcp_peer_join(s->peer, e ? on_send : drop_message, e) : NULL;
-	pthread_mutex_unlock(&h->lock);
-	return p;
+	return s ? ww_mcp_peer_join(s->peer, e ? on_send : drop_message, e) : NULL;
 }
 
 /* Under the lock. */
@@ -240,11 +234,10 @@ static void session_free(struct ww_mcp_http *h, struct session *s)
 /* 0: there is none of that name. */
 static int end_session(struct ww_mcp_http *h, const char *id)
 {
-	pthread_mutex_lock(&h->lock);
+	WW_LOCKED(&h->lock);
 	struct session *s = find_session(h, id);
 	if (s)
 		session_free(h, s);
-	pthread_mutex_unlock(&h->lock);
 	return s != NULL;
 }
 
@@ -277,12 +270,11 @@ static int session_new(struct ww_mcp_http *h, char id[33])
 		snprintf(s->id + 2 * i, 3, "%02x", bits[i]);
 	memcpy(id, s->id, sizeof(s->id));
 	s->used_ns = ww_now_ns();
-	pthread_mutex_lock(&h->lock);
+	WW_LOCKED(&h->lock);
 	drop_sessions(h);
 	s->next = h->sessions;
 	h->sessions = s;
 	h->n_sessions++;
-	pthread_mutex_unlock(&h->lock);
 	return 1;
 }
 
@@ -447,12 +439,11 @@ static const char *session_of(struct ww_mcp_http *h, const struct ww_http_reques
 /* 0: the session is gone, or has a stream already. */
 static int set_stream(struct ww_mcp_http *h, const char *id, int open)
 {
-	pthread_mutex_lock(&h->lock);
+	WW_LOCKED(&h->lock);
 	struct session *s = find_session(h, id);
 	int good = s && s->has_stream != open;
 	if (good)
 		s->has_stream = open;
-	pthread_mutex_unlock(&h->lock);
 	return good;
 }
 

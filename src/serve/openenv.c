@@ -10,9 +10,9 @@
 #include "serve/openenv.h"
 
 #include "base/json.h"
+#include "base/lock.h"
 #include "base/time.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -162,9 +162,8 @@ static struct http_env *take_idle(struct ww_openenv *o)
 
 static void leave_room(struct ww_openenv *o)
 {
-	pthread_mutex_lock(&o->lock);
+	WW_LOCKED(&o->lock);
 	o->n_envs--;
-	pthread_mutex_unlock(&o->lock);
 }
 
 /* A new environment; NULL: there is no room for one more, or no memory. */
@@ -263,12 +262,11 @@ static void reply_detail(struct ww_http_reply *reply, int status, const char *te
 /* id: what its episode is called from now on; NULL: as before. */
 static void give_back(struct ww_openenv *o, struct http_env *l, const char *id)
 {
-	pthread_mutex_lock(&o->lock);
+	WW_LOCKED(&o->lock);
 	if (id)
 		snprintf(l->id, sizeof(l->id), "%s", id);
 	l->busy = 0;
 	l->used_ns = ww_now_ns();
-	pthread_mutex_unlock(&o->lock);
 }
 
 static void remove_http_env(struct ww_openenv *o, struct http_env *l)
@@ -366,12 +364,11 @@ static void on_reset(void *ctx, const struct ww_http_request *r, struct ww_http_
 /* Found and marked as busy; *busy: another request is at work on it. */
 static struct http_env *take_http_env(struct ww_openenv *o, const char *id, int *busy)
 {
-	pthread_mutex_lock(&o->lock);
+	WW_LOCKED(&o->lock);
 	struct http_env *l = find(o, id);
 	*busy = l && l->busy;
 	if (l && !l->busy)
 		l->busy = 1;
-	pthread_mutex_unlock(&o->lock);
 	return *busy ? NULL : l;
 }
 
@@ -512,10 +509,8 @@ void ww_openenv_routes(struct ww_openenv *o, struct ww_http_route out[WW_OPENENV
 
 int ww_openenv_count(struct ww_openenv *o)
 {
-	pthread_mutex_lock(&o->lock);
-	int n = o->n_envs;
-	pthread_mutex_unlock(&o->lock);
-	return n;
+	WW_LOCKED(&o->lock);
+	return o->n_envs;
 }
 
 void ww_openenv_free(struct ww_openenv *o)

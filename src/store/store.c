@@ -14,6 +14,7 @@
 
 #include "base/fs.h"
 #include "base/hash.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "base/time.h"
 
@@ -21,7 +22,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
-#include <pthread.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -363,16 +363,14 @@ static int fits(const char *kind, const char *key)
 enum ww_rc ww_store_get(
 	struct ww_store *s, const char *kind, const char *key, struct ww_str *out, int *found, struct ww_err *err)
 {
-	enum ww_rc rc = WW_OK;
 	*found = 0;
 	if (!s)
 		return WW_OK;
 	WW_BUG(!fits(kind, key));
-	pthread_mutex_lock(&s->lock);
+	WW_LOCKED(&s->lock);
 	if (s->db)
-		rc = get_locked(s, kind, key, out, found, err);
-	pthread_mutex_unlock(&s->lock);
-	return rc;
+		WW_CHECK(get_locked(s, kind, key, out, found, err));
+	return WW_OK;
 }
 
 /* Checked by a writer once it has stored a fair share of the limit since its last check. */
@@ -419,12 +417,11 @@ enum ww_rc ww_store_put(
 	if (!s || n > WW_STORE_MAX_VALUE_BYTES || n > s->max_bytes / 2)
 		return WW_OK;
 	WW_BUG(!fits(kind, key));
-	pthread_mutex_lock(&s->lock);
+	WW_LOCKED(&s->lock);
 	if (s->db && ww_now_ns() >= s->busy_until_ns) {
 		int rc = put_locked(s, kind, key, bytes, n);
 		if (rc != SQLITE_OK)
 			on_failure(s, rc);
 	}
-	pthread_mutex_unlock(&s->lock);
 	return WW_OK;
 }

@@ -6,8 +6,8 @@
  * one part runs in the caller.
  */
 #include "dev/cpu/pool.h"
+#include "base/lock.h"
 
-#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -48,13 +48,12 @@ static unsigned wait_job(struct ww_pool *p, unsigned seen)
 			return job;
 		__builtin_ia32_pause();
 	}
-	pthread_mutex_lock(&p->lock);
+	WW_LOCKED(&p->lock);
 	unsigned job;
 	while (((job = atomic_load(&p->job)) == seen || job % 2 == 0) && !p->stop)
 		pthread_cond_wait(&p->wake, &p->lock);
 	if (p->stop)
 		job = 0;
-	pthread_mutex_unlock(&p->lock);
 	return job;
 }
 
