@@ -4,6 +4,9 @@
  * million jobs takes no memory.  Results are written by whichever thread has one (the batch calls back one at a time),
  * first to the results file, synced, then to standard output.
  *
+ * A job of the same content as one before it is not judged again: its result repeats the verdict and names the other
+ * (`same_as`).  REMEMBERED verdicts are kept for that, the newest.
+ *
  * Ctrl-C: judgements under way are abandoned and not written, and the exit code is 3; with a results file the same
  * command resumes. */
 #include "cmd/batch.h"
@@ -25,13 +28,23 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_LINE_BYTES = 8 << 20, MAX_RESULT_BYTES = 16 << 20, PROGRESS_S = 30, MAX_ARENAS = 2 };
+enum { MAX_LINE_BYTES = 8 << 20, MAX_RESULT_BYTES = 16 << 20, PROGRESS_S = 30, MAX_ARENAS = 2, REMEMBERED = 2048 };
 
-/* A job that is with the batch. */
+/* A job that is with the batch, or waits for one of the same content. */
 struct entry {
 	struct ww_batch_job job;
 	json_t *id;
 	char key[65];
+	int again;          /* to be judged by itself */
+	struct entry *same; /* the next that waits for this one */
+	struct entry *next; /* under way */
+};
+
+/* Of a content that has been judged. */
+struct judged {
+	char key[65];
+	json_t *id, *verdict;
+	int correct;
 };
 
 struct run {
@@ -43,6 +56,9 @@ struct run {
 	uint64_t shown_ns;
 	int64_t skipped, skipped_wrong, correct, wrong, unusable, failed, interrupted;
 	struct ww_err broken; /* a result could not be written: the batch ends */
+	struct entry *under_way;
+	struct judged judged[REMEMBERED];
+	int n_judged;
 };
 
 /* ---- Results ----------------------------------------------------------------------------------------------------- */
@@ -88,11 +104,16 @@ static void emit(struct run *r, json_t *o)
 	json_decref(o);
 }
 
-static json_t *verdict_line(const struct run *r, const struct entry *e)
+/* same_as: the id of the job whose verdict it is; NULL: its own. */
+static void emit_verdict(struct run *r, const struct entry *e, json_t *verdict, int correct, json_t *same_as)
 {
-	return json_pack("{s:O, s:s, s:f, s:f, s:f, s:o}", "id", e->id, "job", e->key, "queued_s", e->job.queued_s,
-		"opened_s", e->job.opened_s, "done_s", ww_seconds_since(r->start_ns), "verdict",
-		ww_verdict_to_json(&e->job.verdict));
+	json_t *o = json_pack("{s:O, s:s, s:f, s:f, s:f}", "id", e->id, "job", e->key, "queued_s", e->job.queued_s,
+		"opened_s", e->job.opened_s, "done_s", ww_seconds_since(r->start_ns));
+	if (same_as)
+		json_object_set(o, "same_as", same_as);
+	json_object_set(o, "verdict", verdict);
+	*(correct ? &r->correct : &r->wrong) += 1;
+	emit(r, o);
 }
 
 static void emit_error(struct run *r, json_t *id, const struct ww_err *err)
@@ -109,21 +130,94 @@ static void entry_free(struct entry *e)
 	free(e);
 }
 
+/* ---- The same content ----------------------------------------------------------------------------------------------
+ */
+
+static const struct judged *find_judged(const struct run *r, const char *key)
+{
+	for (int i = 0; i < REMEMBERED && i < r->n_judged; i++)
+		if (!strcmp(r->judged[i].key, key))
+			return &r->judged[i];
+	return NULL;
+}
+
+static void remember(struct run *r, const struct entry *e, json_t *verdict)
+{
+	struct judged *to = &r->judged[r->n_judged++ % REMEMBERED];
+	json_decref(to->id);
+	json_decref(to->verdict);
+	*to = (struct judged){
+		.id = json_incref(e->id), .verdict = json_incref(verdict), .correct = e->job.verdict.correct
+	};
+	memcpy(to->key, e->key, sizeof(to->key));
+}
+
+static void forget_all(struct run *r)
+{
+	for (int i = 0; i < REMEMBERED && i < r->n_judged; i++) {
+		json_decref(r->judged[i].id);
+		json_decref(r->judged[i].verdict);
+	}
+}
+
+/* 1: it has its result, or waits for that of another.  The lock is held. */
+static int left_to_another(struct run *r, struct entry *e)
+{
+	const struct judged *j = e->again ? NULL : find_judged(r, e->key);
+	if (j) {
+		emit_verdict(r, e, j->verdict, j->correct, j->id);
+		entry_free(e);
+		return 1;
+	}
+	for (struct entry *u = e->again ? NULL : r->under_way; u; u = u->next)
+		if (!u->again && !strcmp(u->key, e->key)) {
+			e->same = u->same;
+			u->same = e;
+			return 1;
+		}
+	e->next = r->under_way;
+	r->under_way = e;
+	return 0;
+}
+
+static void end_way(struct run *r, const struct entry *e)
+{
+	struct entry **p = &r->under_way;
+	while (*p != e)
+		p = &(*p)->next;
+	*p = e->next;
+}
+
+/* ---- What comes back -------------------------------------------------------------------------------------------- */
+
+static void emit_one(struct run *r, struct entry *e, const struct ww_batch_job *job, json_t *verdict, json_t *same_as)
+{
+	if (job->rc == WW_ERR_INTERRUPTED)
+		r->interrupted++;
+	else if (job->rc != WW_OK)
+		emit_error(r, e->id, &job->err);
+	else
+		emit_verdict(r, e, verdict, job->verdict.correct, same_as);
+}
+
 static void job_done(void *ctx, struct ww_batch_job *job)
 {
 	struct run *r = ctx;
 	struct entry *e = job->ctx;
+	json_t *verdict = job->rc == WW_OK ? ww_verdict_to_json(&job->verdict) : NULL;
 	pthread_mutex_lock(&r->lock);
-	if (job->rc == WW_ERR_INTERRUPTED) {
-		r->interrupted++;
-	} else if (job->rc != WW_OK) {
-		emit_error(r, e->id, &job->err);
-	} else {
-		*(job->verdict.correct ? &r->correct : &r->wrong) += 1;
-		emit(r, verdict_line(r, e));
+	end_way(r, e);
+	if (verdict)
+		remember(r, e, verdict);
+	emit_one(r, e, job, verdict, NULL);
+	for (struct entry *f = e->same, *next; f; f = next) {
+		next = f->same;
+		emit_one(r, f, job, verdict, e->id);
+		entry_free(f);
 	}
 	show_progress(r, 0);
 	pthread_mutex_unlock(&r->lock);
+	json_decref(verdict);
 	entry_free(e);
 }
 
@@ -144,7 +238,7 @@ static enum ww_rc one_line(struct run *r, const char *text, size_t n, int64_t nu
 	if (!e)
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 	e->job.ctx = e;
-	if (ww_cmd_batch_parse(r->o, text, n, number, &e->id, &e->job, e->key, &bad) != WW_OK) {
+	if (ww_cmd_batch_parse(r->o, text, n, number, &e->id, &e->job, e->key, &e->again, &bad) != WW_OK) {
 		bad_line(r, e->id, &bad);
 		goto out;
 	}
@@ -154,9 +248,17 @@ static enum ww_rc one_line(struct run *r, const char *text, size_t n, int64_t nu
 		r->skipped_wrong += !have;
 		goto out;
 	}
+	pthread_mutex_lock(&r->lock);
+	int left = left_to_another(r, e);
+	pthread_mutex_unlock(&r->lock);
+	if (left)
+		return WW_OK;
 	rc = ww_batch_add(r->batch, &e->job, err);
 	if (rc == WW_OK)
 		return WW_OK; /* it comes back in job_done() */
+	pthread_mutex_lock(&r->lock);
+	end_way(r, e);
+	pthread_mutex_unlock(&r->lock);
 	r->interrupted += rc == WW_ERR_INTERRUPTED;
 out:
 	entry_free(e);
@@ -238,7 +340,8 @@ static int exit_code(const struct run *r)
 
 int ww_cmd_batch_run(const struct ww_cmd_batch *o)
 {
-	struct run r = { .o = o, .broken = WW_ERR_INIT, .lock = PTHREAD_MUTEX_INITIALIZER, .start_ns = ww_now_ns() };
+	static struct run r; /* too large for a stack */
+	r = (struct run){ .o = o, .broken = WW_ERR_INIT, .lock = PTHREAD_MUTEX_INITIALIZER, .start_ns = ww_now_ns() };
 	struct ww_batch_opts bo = { .threads = o->parallel,
 		.open_tasks = o->open_tasks,
 		.interrupted = &ww_cmd_interrupted,
@@ -265,6 +368,7 @@ int ww_cmd_batch_run(const struct ww_cmd_batch *o)
 out:
 	ww_batch_close(r.batch);
 	ww_results_close(r.results);
+	forget_all(&r);
 	if (fd >= 0)
 		close(fd);
 	if (rc == WW_OK && r.broken.rc != WW_OK) {

@@ -22,9 +22,10 @@ int ww_cmd_batch_run(const struct ww_cmd_batch *o);
 
 struct ww_batch_job;
 /* Fill a zeroed job from one line of text.  *id gets the job's id (a new reference; `line` where it has none) also
- * where the rest is bad: WW_ERR_USAGE, and why.  key: hash of everything that the verdict depends on. */
+ * where the rest is bad: WW_ERR_USAGE, and why.  key: hash of everything that the verdict depends on.
+ * *again: it is to be judged also where a job of the same content has been. */
 enum ww_rc ww_cmd_batch_parse(const struct ww_cmd_batch *o, const char *text, size_t n, int64_t line, json_t **id,
-	struct ww_batch_job *job, char key[65], struct ww_err *err) WW_MUST_CHECK;
+	struct ww_batch_job *job, char key[65], int *again, struct ww_err *err) WW_MUST_CHECK;
 
 /* ---- The results file (batch_results.c) -------------------------------------------------------------------------- */
 

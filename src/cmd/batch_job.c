@@ -15,7 +15,7 @@
 
 static const char what[] = "the job";
 static const char *const members[] = { "id", "task", "solution", "target", "rule", "baselines", "depth", "baseline",
-	"max_run_seconds", "max_time_seconds" };
+	"max_run_seconds", "max_time_seconds", "again" };
 
 static enum ww_rc check_members(const json_t *o, const char *const *names, size_t n, const char *of, struct ww_err *err)
 {
@@ -149,7 +149,7 @@ static enum ww_rc fill(const json_t *o, struct ww_batch_job *job, struct ww_err 
 }
 
 enum ww_rc ww_cmd_batch_parse(const struct ww_cmd_batch *o, const char *text, size_t n, int64_t line, json_t **id,
-	struct ww_batch_job *job, char key[65], struct ww_err *err)
+	struct ww_batch_job *job, char key[65], int *again, struct ww_err *err)
 {
 	json_auto_t *parsed = NULL;
 	enum ww_rc rc = ww_json_parse(text, n, what, &parsed, err);
@@ -165,6 +165,7 @@ enum ww_rc ww_cmd_batch_parse(const struct ww_cmd_batch *o, const char *text, si
 		rc = ww_err_set(err, WW_ERR_USAGE, "a job's id is a text or an integer");
 	else if (rc == WW_OK && (rc = fill(parsed, job, err)) == WW_OK)
 		make_key(job, key);
+	*again = ww_json_bool(parsed, "again", 0);
 	if (rc != WW_OK && ww_rc_exit(rc) != 2 && rc != WW_ERR_NOMEM) {
 		err->rc = rc = WW_ERR_USAGE; /* unreadable, cut, too large: the line's fault */
 	}

@@ -138,10 +138,13 @@ done = subprocess.run([BINARY, "judge", "--batch", os.path.join(h.dir.name, "non
 ok(done.returncode == 2, "a batch that is not there is exit code 2", done.stderr)
 
 p = start("--open-tasks", "1")
-feed(p, honest, {**compiles, "id": "b1", "task": other}, wrong, {**compiles, "id": "b2", "task": other}, compiles)
-first = take(p, 5)
+feed(p, honest, {**compiles, "id": "b1", "task": other}, wrong, {**compiles, "id": "b2", "task": other}, compiles,
+     {**compiles, "id": "b3", "task": other, "again": True})
+first = take(p, 6)
 statuses = {i: r.get("verdict", {}).get("status") for i, r in first.items()}
-ok(statuses == {"dir": "ok", 2: "mismatch", 4: "ok", "b1": "ok", "b2": "ok"}, "jobs given as directory and as text, at two depths", first)
+ok(statuses == {"dir": "ok", 2: "mismatch", 4: "ok", "b1": "ok", "b2": "ok", "b3": "ok"}, "jobs given as directory and as text, at two depths", first)
+ok(first["b2"].get("same_as") == "b1" and first["b2"]["verdict"] == first["b1"]["verdict"] and not any("same_as" in first[i] for i in ("dir", 2, 4, "b1", "b3")),
+   "what has the content of another job is not judged again, and says so, unless it asks to be", first)
 ok(first["dir"]["verdict"]["correct"] and not first[4]["verdict"]["correct"], "what was only compiled is not called correct", first)
 ok(sum(r["opened_s"] > 0 for r in first.values()) == 2, "with room for one task, each of two is opened once", first)
 feed(p, endless)
