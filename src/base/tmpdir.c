@@ -1,8 +1,8 @@
 /* tmpdir.c - private directories that are removed when their owner has ended.
  *
  * A process that ends normally removes its directory.  After kill -9 it stays, so every owner holds a lock (flock) on
- * its directory, which ends with the process, and the next owner of a directory of that name removes those that are not
- * locked.  Rejected: a process id in the name, since ids are reused and mean nothing in another pid namespace.
+ * its directory, which ends with the process, and the next owner of any directory removes those that are not locked.
+ * Rejected: a process id in the name, since ids are reused and mean nothing in another pid namespace.
  *
  * Between mkdtemp() and the lock a new directory looks like an abandoned one.  So a sweeper locks what it removes, and
  * a new owner that cannot get its lock, or holds it on a directory that is gone, makes another directory.
@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 enum { RANDOM_CHARS = 6, MAX_TRIES = 16 };
+static const char *const names[] = { "builder", "call", "compiler", "openenv", "sanitize", "sass", "task", "worker" };
 
 static const char *base_dir(void)
 {
@@ -44,15 +45,25 @@ static int lock_dir(const char *path)
 	return -1;
 }
 
-static void sweep(const char *base, const char *prefix)
+static int has_name(const char *file, const char *name)
 {
-	size_t n = strlen(prefix);
+	size_t n = strlen(name);
+	return !strncmp(file, "warpwright-", 11) && !strncmp(file + 11, name, n) && file[11 + n] == '-' &&
+		strlen(file + 12 + n) == RANDOM_CHARS;
+}
+
+/* name: beside the program's own; "" none. */
+static void sweep(const char *name)
+{
+	const char *base = base_dir();
 	DIR *d = opendir(base);
 	for (struct dirent *e; d && (e = readdir(d));) {
 		char path[PATH_MAX];
 		struct ww_err ignored = WW_ERR_INIT;
-		if (strncmp(e->d_name, prefix, n) || strlen(e->d_name) != n + RANDOM_CHARS ||
-			ww_fs_join(path, base, e->d_name, &ignored) != WW_OK)
+		int ours = *name && has_name(e->d_name, name);
+		for (size_t i = 0; i < WW_ARRAY_LEN(names); i++)
+			ours |= has_name(e->d_name, names[i]);
+		if (!ours || ww_fs_join(path, base, e->d_name, &ignored) != WW_OK)
 			continue;
 		int fd = lock_dir(path);
 		if (fd < 0)
@@ -64,16 +75,16 @@ static void sweep(const char *base, const char *prefix)
 		closedir(d);
 }
 
+void ww_tmpdir_sweep(void) { sweep(""); }
+
 enum ww_rc ww_tmpdir_new(struct ww_tmpdir *t, const char *name, struct ww_err *err)
 {
 	const char *base = base_dir();
-	char prefix[64];
 
 	*t = (struct ww_tmpdir)WW_TMPDIR_INIT;
-	snprintf(prefix, sizeof(prefix), "warpwright-%.40s-", name);
-	sweep(base, prefix);
+	sweep(name);
 	for (int i = 0; i < MAX_TRIES && t->fd < 0; i++) {
-		if ((size_t)snprintf(t->path, sizeof(t->path), "%s/%sXXXXXX", base, prefix) >= sizeof(t->path) ||
+		if ((size_t)snprintf(t->path, sizeof(t->path), "%s/warpwright-%s-XXXXXX", base, name) >= sizeof(t->path) ||
 			!mkdtemp(t->path)) {
 			t->path[0] = 0;
 			return ww_err_errno(err, WW_ERR_IO, "cannot create a directory under %s", base);

@@ -13,6 +13,7 @@
 #include "export/parts.h"
 #include "base/fs.h"
 #include "base/json.h"
+#include "base/tmpdir.h"
 #include "sandbox/proc.h"
 #include "task/ref.h"
 #include "task/task.h"
@@ -70,27 +71,20 @@ static enum ww_rc time_call(struct ww_judge_task *judged, const struct ww_task *
 	const struct ww_export_opts o = {
 		.judged = judged, .task = task, .solution = s, .format = WW_EXPORT_TORCH, .dir = "", .interrupted = interrupted
 	};
-	char dir[PATH_MAX] = "";
-	struct ww_err ignored = WW_ERR_INIT;
+	struct ww_tmpdir dir = WW_TMPDIR_INIT;
 	struct ww_export x;
 	enum ww_rc rc;
 
 	*n = 0;
 	WW_TRY(ww_export_begin(&x, &o, err));
-	snprintf(dir, sizeof(dir), "%s/warpwright-call-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-	if (!mkdtemp(dir)) {
-		rc = ww_err_errno(err, WW_ERR_IO, "cannot create %s", dir);
-		dir[0] = 0;
-		goto out;
-	}
-	snprintf(x.dir, sizeof(x.dir), "%s", dir);
+	WW_TRY(ww_tmpdir_new(&dir, "call", err));
+	snprintf(x.dir, sizeof(x.dir), "%s", dir.path);
 	WW_TRY(ww_export_torch(&x, err));
 	WW_TRY(ww_export_render(&x, "time_call.py", "src/export/templates/time_call.py.in", err));
 	WW_TRY(x.vars.failed ? ww_err_set(err, WW_ERR_NOMEM, "out of memory while exporting") : WW_OK);
 	rc = run(&x, device, us, max, n, err);
 out:
-	if (dir[0] && ww_fs_remove_tree(dir, &ignored) != WW_OK && rc == WW_OK)
-		rc = ww_err_set(err, WW_ERR_IO, "%s", ignored.msg);
+	ww_tmpdir_remove(&dir);
 	ww_export_end(&x);
 	return rc;
 }

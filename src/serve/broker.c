@@ -8,6 +8,7 @@
 
 #include "base/lock.h"
 #include "base/time.h"
+#include "base/tmpdir.h"
 #include "judge/batch.h"
 
 #include <stdio.h>
@@ -112,6 +113,7 @@ enum ww_rc ww_broker_new(struct ww_broker **out, const struct ww_broker_opts *o,
 	*out = NULL;
 	if (!d)
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	ww_tmpdir_sweep();
 	d->o = *o;
 	pthread_mutex_init(&d->lock, NULL);
 	struct ww_batch_opts bo = { .threads = o->threads,

@@ -88,7 +88,7 @@ def follow(s, made, seconds=120):
     return t
 
 
-print(f"1..{20 if TORCH else 9}")
+print(f"1..{21 if TORCH else 9}")
 s = Server()
 s.raw(b'{"jsonrpc":"2.0","id":"a","me')
 time.sleep(0.1)
@@ -143,6 +143,10 @@ if TORCH:
     progress = [n["params"] for n in s.notes if n.get("method") == "notifications/progress"]
     ok(progress and all(p["progressToken"] == "p" and p["message"] for p in progress)
        and [p["progress"] for p in progress] == list(range(1, len(progress) + 1)), "its progress, in order", s.notes)
+    r = s.ask("tools/call", name="verify", arguments={"task": TASK, "kernels": kernels.replace("ww_vf_gelu(v)", "v"), "plan": plan, "sanitize": True},
+              meta={"io.modelcontextprotocol/clientCapabilities": {}})["structuredContent"]
+    ok(r["status"] == "mismatch" and r["time"]["device_us"] is None and "compute-sanitizer" in r["diagnostics"],
+       "sanitize: not timed, and a word of compute-sanitizer", r)
     made = s.tool("optimize", task=TASK, output="run")
     while not os.path.exists(os.path.join(s.dir.name, "run/episode.jsonl")) and s.ask("tasks/get", taskId=made["taskId"])["status"] == "working":
         time.sleep(0.02)

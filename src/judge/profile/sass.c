@@ -14,6 +14,7 @@
 
 #include "base/fs.h"
 #include "base/json.h"
+#include "base/tmpdir.h"
 #include "base/time.h"
 #include "sandbox/proc.h"
 #include "task/ref.h"
@@ -374,8 +375,8 @@ static json_t *not_available(const char *reason) { return json_pack("{s:b, s:s}"
 
 json_t *ww_sass(const void *cubin, size_t bytes, const char *symbol)
 {
-	char tool[PATH_MAX], dir[PATH_MAX], path[PATH_MAX];
-	const char *tmp = getenv("TMPDIR");
+	char tool[PATH_MAX], path[PATH_MAX];
+	struct ww_tmpdir dir = WW_TMPDIR_INIT;
 	struct ww_err err = WW_ERR_INIT;
 	struct ww_str text = WW_STR_INIT(MAX_OUTPUT_BYTES);
 	json_t *o = NULL;
@@ -384,12 +385,10 @@ json_t *ww_sass(const void *cubin, size_t bytes, const char *symbol)
 	if (!find_tool(tool))
 		return not_available(
 			"no cuobjdump here; it comes with the CUDA toolkit and with Triton, which PyTorch installs");
-	if ((size_t)snprintf(dir, sizeof(dir), "%s/warpwright-sass-XXXXXX", tmp && *tmp ? tmp : "/tmp") >= sizeof(dir) ||
-		!mkdtemp(dir))
-		return not_available("no temporary directory can be made");
-	WW_TRY(ww_fs_join(path, dir, "kernels.cubin", &err));
+	WW_TRY(ww_tmpdir_new(&dir, "sass", &err));
+	WW_TRY(ww_fs_join(path, dir.path, "kernels.cubin", &err));
 	WW_TRY(ww_fs_write(path, cubin, bytes, &err));
-	WW_TRY(disassemble(tool, dir, path, &text, &err));
+	WW_TRY(disassemble(tool, dir.path, path, &text, &err));
 	o = ww_sass_parse(text.p, symbol);
 	if (o)
 		json_object_set_new(o, "tool", json_string(tool));
@@ -398,7 +397,7 @@ json_t *ww_sass(const void *cubin, size_t bytes, const char *symbol)
 out:
 	if (rc != WW_OK)
 		o = not_available(err.msg);
-	(void)!ww_fs_remove_tree(dir, &err);
+	ww_tmpdir_remove(&dir);
 	ww_str_release(&text);
 	return o;
 }

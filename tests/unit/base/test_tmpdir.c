@@ -18,7 +18,7 @@ static void join(char *out, const char *name)
 }
 
 /* A process that makes a directory with a file in it and dies where it stands; its path into out. */
-static void leave_one(char *out)
+static void leave_one(const char *name, char *out)
 {
 	int p[2];
 	assert_int_equal(pipe(p), 0);
@@ -27,7 +27,7 @@ static void leave_one(char *out)
 		struct ww_tmpdir t;
 		struct ww_err err = WW_ERR_INIT;
 		char file[PATH_MAX];
-		if (ww_tmpdir_new(&t, "some", &err) != WW_OK || ww_fs_join(file, t.path, "file", &err) != WW_OK ||
+		if (ww_tmpdir_new(&t, name, &err) != WW_OK || ww_fs_join(file, t.path, "file", &err) != WW_OK ||
 			ww_fs_write(file, "x", 1, &err) != WW_OK || write(p[1], t.path, sizeof(t.path)) != sizeof(t.path))
 			_exit(1);
 		kill(getpid(), SIGKILL);
@@ -52,7 +52,7 @@ static void a_killed_owners_directory_goes_with_the_next(void **state)
 	join(foreign, "warpwright-some-longer-name");
 	join(user, "warpwright-mine-abcdef");
 	assert_int_equal(mkdir(foreign, 0700) | mkdir(user, 0700), 0);
-	leave_one(left);
+	leave_one("some", left);
 	assert_true(ww_fs_is_dir(left));
 	assert_int_equal(ww_tmpdir_new(&other, "another", &err), WW_OK); /* of another name: touches nothing */
 	assert_true(ww_fs_is_dir(left));
@@ -64,6 +64,11 @@ static void a_killed_owners_directory_goes_with_the_next(void **state)
 	ww_tmpdir_remove(&next);
 	ww_tmpdir_remove(&other);
 	assert_int_equal(rmdir(foreign) | rmdir(user), 0);
+	/* One of the program's names goes with whatever starts next. */
+	leave_one("sass", left);
+	assert_true(ww_fs_is_dir(left));
+	ww_tmpdir_sweep();
+	assert_false(ww_fs_is_dir(left));
 }
 
 static void no_room_is_an_error(void **state)
