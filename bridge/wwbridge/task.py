@@ -68,6 +68,17 @@ class Watch(TorchDispatchMode):
     def note(self, text):
         self.problem = self.problem or text
 
+    @staticmethod
+    def rounds(out, args):
+        """Remember of each result whether a type smaller than fp64 has rounded what it was computed from."""
+        args = [x for x in args if isinstance(x, torch.Tensor)]
+        before = any(rounded(x) for x in args)
+        storages = {x.untyped_storage()._cdata for x in args if x.layout is torch.strided}
+        for t in out:
+            if isinstance(t, torch.Tensor) and t.is_floating_point() and t.layout is torch.strided:
+                if before or t.dtype != torch.float64 and t.untyped_storage()._cdata not in storages:
+                    t.ww_rounded = True
+
     @classmethod
     def _should_skip_dynamo(cls):
         return False  # PyTorch would import the whole of torch.compile (a second) to keep it out of this mode
@@ -83,9 +94,11 @@ class Watch(TorchDispatchMode):
             self.note(f"the task is data-dependent: the output shape of {name} depends on values")
         if func is torch.ops.aten.view.dtype and args[0].dtype.is_floating_point != args[1].is_floating_point:
             self.note("the task reinterprets the bits of floating numbers; it has no fp64 reference")
-        for t in tree_flatten(out)[0]:
+        results = tree_flatten(out)[0]
+        for t in results:
             if isinstance(t, torch.Tensor) and t.is_complex():
                 self.note(f"the task computes with complex tensors ({name}), which are not supported")
+        self.rounds(results, tree_flatten((args, kwargs or {}))[0])
         return out
 
     @staticmethod
@@ -93,6 +106,10 @@ class Watch(TorchDispatchMode):
         if func.overloadpacket is torch.ops.aten.index:
             return any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in args[1])
         return True
+
+
+def rounded(t):
+    return getattr(t, "ww_rounded", False)
 
 
 class Task:
@@ -346,6 +363,7 @@ class Task:
                 raise Refuse("task", f"{self.name} writes into its input {i}, which is not supported")
         del kept
         self._find_mutated()
+        self.rounded = [rounded(t) for t in first]
         first = [t.clone() for t in first]
         self.out_meta = [(tuple(t.shape), tuple(torch.empty_like(t, device="meta").stride()), t.dtype) for t in first]
         seed_all(2)

@@ -293,7 +293,7 @@ static void describe_diff(struct ww_session *s, int output, const struct ww_ref_
 	if (d->violations)
 		ww_str_addf(&s->diag, "%lld of %lld elements beyond the limit", (long long)d->violations, (long long)d->numel);
 	else
-		ww_str_addf(&s->diag, "the norm-wise error is too large");
+		ww_str_addf(&s->diag, "the norm-wise error%s is too large", *d->part ? " of a part" : "");
 	if (d->nonfinite)
 		ww_str_addf(&s->diag, ", %lld of them NaN or Inf", (long long)d->nonfinite);
 	ww_str_addf(&s->diag,
@@ -308,6 +308,8 @@ static void describe_diff(struct ww_session *s, int output, const struct ww_ref_
 		ww_str_addf(&s->diag, ": expected %.9g, found %.9g\n", d->worst_expected, d->worst_found);
 	}
 	describe_pattern(s, d);
+	if (*d->part)
+		ww_str_addf(&s->diag, "  part: %s, measured by its own size: the output as a whole is right\n", d->part);
 }
 
 static double worse(double a, double b) { return isnan(a) ? b : isnan(b) ? a : a > b ? a : b; }

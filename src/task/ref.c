@@ -432,6 +432,7 @@ static enum ww_rc read_diff(const json_t *o, struct ww_ref_diff *d, struct ww_er
 	read_place(json_object_get(o, "worst"), d->worst, &d->rank, &d->worst_expected, &d->worst_found);
 	read_text(d->pattern, sizeof(d->pattern), o, "pattern");
 	read_text(d->looks, sizeof(d->looks), o, "looks");
+	read_text(d->part, sizeof(d->part), o, "part");
 out:
 	return rc;
 }

@@ -161,6 +161,7 @@ struct ww_ref_diff {
 	double first_expected, first_found, worst_expected, worst_found;
 	char pattern[24]; /* where: "", "all", "tail", "row ends", "strided", "single", "scattered"; "accuracy" */
 	char looks[16];   /* what the wrong elements hold: "", "nan", "zero", "shifted" */
+	char part[96];    /* "", or the part that all of this is about, where the whole is right: "row 18" */
 };
 struct ww_ref_compare {
 	int pass;

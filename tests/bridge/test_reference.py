@@ -10,6 +10,7 @@ import warnings
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(HERE)), "bridge"))
 sys.path.insert(1, os.path.join(os.path.dirname(HERE), "cli/lib"))
+sys.path.insert(1, HERE)
 
 os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # nothing is timed here
 from wwbridge import NoCollection, Refuse  # noqa: E402
@@ -411,6 +412,160 @@ def half_outputs_have_their_own_floor():
     assert compared(lambda o, r: None, half)["pass"]
     row = compared(lambda o, r: o.mul_(1 + 2**-5), half)
     assert not row["pass"] and abs(row["limit_rel"] - max(4 * row["e_rel"], 2**-11)) < 1e-12
+
+
+# ---- Parts: what is small beside the rest is held to its own size
+
+ROWS = "x * {base} ** torch.arange({n}.).view({view})"
+# what is spoiled: forward, inputs, change
+SMALL = {
+    "the last 110 rows zero": (ROWS.format(base=0.5, n=128, view="-1, 1"), "[torch.randn(128, 96)]", lambda o: o[18:].zero_()),
+    "one small row zero": (ROWS.format(base=0.5, n=128, view="-1, 1"), "[torch.randn(128, 96)]", lambda o: o[70].zero_()),
+    "a row wrong by a tenth": (ROWS.format(base=0.5, n=64, view="-1, 1"), "[torch.randn(64, 64)]", lambda o: o[40].mul_(1.1)),
+    "small columns swapped": (ROWS.format(base=0.5, n=48, view="1, -1"), "[torch.randn(300, 48)]", lambda o: o[:, 40:].copy_(o[:, 40:].flip(1).clone())),
+    "a small column of few rows": (ROWS.format(base=0.8, n=300, view="1, -1"), "[torch.randn(8, 300)]", lambda o: o[:, 200:].zero_()),
+    "a batch element stale": (ROWS.format(base=0.5, n=40, view="-1, 1, 1"), "[torch.randn(40, 16, 16)]", lambda o: o[35].copy_(o[34] / 4)),
+    "a head in bfloat16": (ROWS.format(base=0.5, n=40, view="1, -1, 1, 1"), "[torch.randn(2, 40, 9, 16)]", lambda o: o[:, 37].copy_(o[:, 37].bfloat16())),
+    "a head of one batch element": (ROWS.format(base=0.5, n=40, view="1, -1, 1, 1"), "[torch.randn(2, 40, 9, 16)]", lambda o: o[1, 37].mul_(1.1)),
+    "a channel of one image": (ROWS.format(base=0.5, n=40, view="1, 1, 1, -1"), "[torch.randn(3, 10, 12, 40)]", lambda o: o[2, :, :, 30].zero_()),
+    "a block wrong by a tenth": ("(x.view(-1, 512) * 0.01 ** torch.arange(4.).view(-1, 1)).view(-1)", "[torch.randn(2048)]", lambda o: o[1600:1900].mul_(1.1)),
+    "half a row of many sizes": ("x * torch.logspace(0, -12, 4096)", "[torch.randn(2, 4096)]", lambda o: o[:, 2000:].zero_()),
+}
+
+
+@test
+def what_is_small_is_held_to_its_own_size():
+    for what, (forward, inputs, change) in SMALL.items():
+        row = compared(lambda o, r: change(o), "return " + forward, inputs)
+        assert not row["pass"] and row["part"] and row["violations"] and row["worst"]["found"] != row["worst"]["expected"], f"{what}: {row}"
+        assert compared(lambda o, r: o.copy_(r.exact[0]), "return " + forward, inputs)["pass"], what
+        assert compared(lambda o, r: o.mul_(1 + 4e-6), "return " + forward, inputs)["pass"], what
+
+
+@test
+def the_parts_of_every_shape_add_up():
+    from wwbridge.parts import Layout
+
+    for shape, step in (((7,), 99), ((1000,), 300), ((64, 96), 1 << 15), ((64, 96), 1000), ((3, 1000), 300), ((3, 50, 70), 999), ((3, 5, 7, 64), 100),
+                        ((2, 1, 40, 30), 1 << 15), ((1, 1), 9), ((300, 2), 64), ((4, 3, 5000), 1000)):
+        x, where = torch.randn(shape, dtype=torch.float64), Layout(shape, step)
+        sums, top = where.sums(lambda a, b: x.view(-1)[a:b])
+        counts, kinds = where.counts(x.device)
+        assert float(top) == float(x.abs().max()) and sums.shape == counts.shape == kinds.shape, shape
+        at = 0
+        for k in [*where.kinds, None]:
+            n = k.groups if k else len(list(where.blocks()))
+            seen = [where.find(at + g, x.device)[1] for g in range(n)]
+            assert sorted(torch.cat(seen).tolist()) == list(range(x.numel())), (shape, k and k.name)
+            for g, p in enumerate(seen):
+                assert counts[at + g] == len(p) and (k is None or len(p) >= 64), (shape, k and k.name, g)
+                close(sums[at + g], x.view(-1)[p].square().sum(), 1e-12)
+            at += n
+        assert at == len(sums)
+
+
+@test
+def a_part_that_pytorch_itself_gets_wrong_by_luck_is_not_judged_by_it():
+    """Rows of a relu in which one number is positive, and close to zero: its error in PyTorch may be none."""
+    forward, init = "return torch.relu(self.fc(x) - 4)", "self.fc = nn.Linear(64, 64)\nnn.init.normal_(self.fc.weight)\nself.fc.weight.data.div_(4)"
+    k, asked = task(forward, init, "[torch.randn(400, 64)]"), 0
+    k.share()
+    for seed in range(4):
+        k.draw(seed, 1.0, 0.0, "init")
+        k.reference()
+        x, w, b = (t.detach() for t in (k.inputs[0], k.params["fc.weight"], k.params["fc.bias"]))
+        y = sum(x[:, i : i + 1] * w[:, i] for i in range(63, -1, -1)) + b - 4  # one term after the other
+        k._shared.outputs[0].copy_(y.relu())
+        row = k.compare("strict")["outputs"][0]
+        assert row["pass"], row
+        asked += bool(k._references.seen)
+    assert asked, "no draw needed neighbours: this tests nothing"
+
+
+@test
+def random_modules_with_other_roundings_are_right():
+    import honest
+
+    for seed in range(16):
+        refused = honest.examine(seed, TARGET, honest.HONEST, honest.KINDS[1:4:2])[0]
+        assert not refused, refused
+
+
+@test
+def random_defects_of_random_sizes_are_found():
+    import honest
+
+    planted, missed = map(list, zip(*(honest.spoil(seed, TARGET) for seed in range(10, 24))))
+    assert sum(planted) > 60 and sum(map(len, missed)) <= 1, missed
+
+
+# ---- float64 and whole numbers
+
+# forward, inputs, what is right in fp64 by another order of sums
+DOUBLES = {
+    "a product": ("return x @ x.t()", "[torch.randn(60, 70).double()]", lambda x: sum(x[:, i : i + 1] * x[:, i] for i in range(69, -1, -1))),
+    "a sum": ("return x.sum()", "[torch.rand(3000).double()]", lambda x: x.cumsum(0)[-1]),
+    "a softmax": ("return torch.softmax(x, 1)", "[torch.randn(20, 50).double()]", lambda x: softmax_of(x)),
+    "what cancels": ("return x - x.mean(1, True)", "[torch.rand(20, 500).double() + 1e4]", lambda x: x - x.cumsum(1)[:, -1:] / 500),
+    "fp32 taken to fp64": ("return x.double() @ x.double().t()", "[torch.randn(60, 70)]", lambda x: x.double().flip(1) @ x.double().flip(1).t()),
+    "batch norm": ("return self.bn(x)", "[torch.randn(90, 8).double()]", None),
+}
+
+
+def softmax_of(x):
+    e = (x - x.amax(1, True)).exp()
+    return e / e.cumsum(1)[:, -1:]
+
+
+@test
+def float64_is_measured_at_float64():
+    for what, (forward, inputs, other) in DOUBLES.items():
+        k = task(forward, "self.bn = nn.BatchNorm1d(8).double()", inputs)
+        k.share()
+        for seed, (scale, shift) in enumerate(KINDS):
+            k.draw(seed, scale, shift, "redraw")
+            k.reference()
+            o, right = k._shared.outputs[0], k._references.default[0]
+            o.copy_(right if other is None else other(k.inputs[0]))
+            assert k.compare("strict")["pass"], (what, k.compare("strict"))
+            o.copy_(right.float())
+            assert not k.compare("strict")["pass"] and k.compare("paper")["pass"], (what, k.compare("strict"))
+
+
+@test
+def what_pytorch_computes_in_fp32_may_be_fp32_in_float64():
+    k = task("return torch.softmax(x @ x.t() / 70, 1).double()", inputs="[torch.randn(60, 70)]")
+    r = exact(k)
+    x = k.inputs[0]
+    k._shared.outputs[0].copy_(torch.softmax(sum(x[:, i : i + 1] * x[:, i] for i in range(70)) / 70, 1))
+    assert k.compare("strict")["pass"] and r.own[0]["floor"] == 1e-5
+    k._shared.outputs[0].copy_(r.exact[0].bfloat16())
+    assert not k.compare("strict")["pass"]
+
+
+@test
+def of_two_whole_numbers_either_is_right_and_no_third():
+    from wwbridge.reference import unsure
+
+    k = task("return (x * 3e4).round().long()", inputs="[torch.randn(300, 40)]")  # one in thousands is rounded the other way
+    r = exact(k)
+    differ = (r.exact[0] != r.default[0]).nonzero()
+    assert 0 < len(differ) < 120 and not unsure(r.exact[0], r.default[0])
+    for value in (r.exact[0], r.default[0]):
+        k._shared.outputs[0].copy_(value)
+        row = k.compare("strict")["outputs"][0]
+        assert row["pass"]
+    k._shared.outputs[0][tuple(differ[0])] = 12345678
+    row = k.compare("strict")["outputs"][0]
+    assert not row["pass"] and row["violations"] == 1 and row["ignored"] == len(differ)
+
+
+@test
+def whole_numbers_that_are_rounding_make_a_task_degenerate():
+    for forward, expected in (("return (x * 1e7).round().long() % 1000", True), ("return (x * 3e4).round().long()", False), ("return x.argmax(1)", False)):
+        k = task(forward, inputs="[torch.randn(300, 40)]")
+        d = k.degenerate(1, 2)
+        assert d["strict"]["degenerate"] is d["strict"]["unsure"] is expected and not d["paper"]["degenerate"], (forward, d)
 
 
 KINDS = ((1.0, 0.0), (2.0**-6, 0.0), (64.0, 0.0), (1.0, 3.0))

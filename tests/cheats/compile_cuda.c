@@ -35,6 +35,14 @@ static struct ww_tensor tensor(const char *name, int buf, long long rows, long l
 	return t;
 }
 
+static struct ww_tensor in_double(struct ww_tensor t)
+{
+	t.dtype = WW_F64;
+	t.itemsize = 8;
+	t.bytes = 8 * t.numel;
+	return t;
+}
+
 static struct ww_tensor inputs[1], params[4], outputs[5];
 static struct ww_facts facts = { .inputs = inputs,
 	.params = params,
@@ -66,6 +74,16 @@ static int set_task(const char *path)
 		inputs[0] = tensor("x", 0, 67, 1000);
 		params[0] = tensor("bias", 1, 1000, 0);
 		outputs[0] = tensor("output0", 2, 67, 1000);
+		facts.n_params = facts.n_outputs = 1;
+	} else if (!strcmp(name, "decay.py")) {
+		inputs[0] = tensor("x", 0, 128, 96);
+		params[0] = tensor("scale", 1, 96, 0);
+		outputs[0] = tensor("output0", 2, 128, 96);
+		facts.n_params = facts.n_outputs = 1;
+	} else if (!strcmp(name, "double.py")) {
+		inputs[0] = in_double(tensor("x", 0, 64, 48));
+		params[0] = in_double(tensor("w", 1, 48, 80));
+		outputs[0] = in_double(tensor("output0", 2, 64, 80));
 		facts.n_params = facts.n_outputs = 1;
 	} else if (!strcmp(name, "layer.py")) {
 		inputs[0] = tensor("x", 0, 64, 96);

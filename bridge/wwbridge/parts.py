@@ -1,0 +1,254 @@
+"""Norms of the parts of a tensor: its slices along every axis, its rows, and blocks of consecutive elements.
+
+One norm for a whole tensor says nothing about what is small beside the rest: a row of 1e-6 could be zeros.  So rule strict looks
+at parts as well, each by its own size.  What a part is follows from the shape alone, never from values (elements that are small by
+chance are no part of their own).  Of dimensions d0 .. dk, those of size 1 left out:
+
+    runs      one part for each index of the first p dimensions, p from 1 to k; p = k are the rows
+    slices    one part for each index of a dimension
+    crossed   one part for each pair of indices of the first and the last dimension, from three dimensions on
+    blocks    BLOCK consecutive elements
+
+Parts of fewer than LEAST elements are merged with those that follow them, since chance rules the norm of a few.
+
+Everything comes out of one pass: the sums of squares of rows, of (first, last) pairs and of blocks, for each piece of the tensor that
+fits the cache; all other sums are sums of these.  Nothing here waits for a GPU.
+"""
+
+import functools
+import math
+
+import torch
+
+LEAST, BLOCK = 64, 256
+CHUNK = 1 << 23  # elements at a time on a GPU
+HOST_CHUNK = 1 << 15  # the same on the cpu: a piece in fp64 stays in the cache, and an operator on it in one thread
+
+
+def step_of(t):
+    return CHUNK if t.is_cuda else HOST_CHUNK
+
+
+def evenly(n, most):
+    """Ranges of at most `most` that cover n, of about equal length: no short rest."""
+    each = -(-n // max(1, -(-n // most)))
+    return [(i, min(n, i + each)) for i in range(0, n, each)]
+
+
+class Kind:
+    """Parts of one kind: index s of the middle one of (outer, size, inner), `per` of them together."""
+
+    def __init__(self, name, source, outer, size, inner, elements):
+        self.name, self.source, self.outer, self.size, self.inner = name, source, outer, size, inner
+        self.each = elements // size
+        self.per = max(1, -(-LEAST // max(self.each, 1)))
+        self.groups = size // self.per
+
+    def sums(self, source):
+        v = source.view(self.outer, self.size, self.inner)
+        v = v.reshape(-1) if self.outer == self.inner == 1 else v.sum((0, 2))
+        if self.per == 1:
+            return v
+        whole = self.groups * self.per
+        out = v[:whole].view(self.groups, self.per).sum(1)
+        if whole < self.size:
+            out[-1] += v[whole:].sum()
+        return out
+
+    def range(self, g):
+        return g * self.per, self.size if g == self.groups - 1 else (g + 1) * self.per
+
+
+class Layout:
+    """The parts of a shape, and the pieces in which its elements are looked at: (start, first, rows, columns) of (lead, mid, cols)."""
+
+    def __init__(self, shape, step):
+        self.shape, dims = shape, [s for s in shape if s > 1] or [1]
+        self.numel = math.prod(shape)
+        self.cols, self.lead = dims[-1], dims[0] if len(dims) > 2 else 1
+        self.rows = self.numel // self.cols
+        self.mid = self.rows // self.lead
+        self.pieces = list(self._pieces(step)) if self.numel else []
+        self.kinds = [k for k in self._kinds(dims) if k.groups > 1 and k.each < self.numel] if self.numel >= 2 * LEAST else []
+        self.by_row = any(k.source == "rows" for k in self.kinds)
+        self.by_column = any(k.source in ("columns", "pairs") for k in self.kinds)
+
+    def _pieces(self, step):
+        lead, mid, cols = self.lead, self.mid, self.cols
+        if mid * cols <= step:
+            for a, b in evenly(lead, max(1, step // (mid * cols))):
+                yield a * mid * cols, (b - a, mid, cols)
+        elif cols <= step:
+            for i in range(lead):
+                for a, b in evenly(mid, max(1, step // cols)):
+                    yield (i * mid + a) * cols, (1, b - a, cols)
+        else:
+            for row in range(self.rows):
+                for a, b in evenly(cols, step):
+                    yield row * cols + a, (1, 1, b - a)
+
+    def _kinds(self, dims):
+        at = [i for i, s in enumerate(self.shape) if s > 1]
+        for p in range(1, len(dims)):
+            size = math.prod(dims[:p])
+            name = f"index {{}} of dimension {at[0]}" if p == 1 else "row {}" if p == len(dims) - 1 else f"index {{}} of the first {at[p - 1] + 1} dimensions"
+            yield Kind(name, "rows", 1, size, self.rows // size, self.numel)
+        for a in range(1, len(dims) - 1):
+            outer = math.prod(dims[:a])
+            yield Kind(f"index {{}} of dimension {at[a]}", "rows", outer, dims[a], self.rows // outer // dims[a], self.numel)
+        if len(dims) > 1:
+            yield Kind("column {}", "columns", 1, self.cols, 1, self.numel)
+        if self.lead > 1:
+            yield Kind("index {} of the first and the last dimension", "pairs", 1, self.lead * self.cols, 1, self.numel)
+
+    def blocks(self):
+        """(first, end) of each block."""
+        for start, view in self.pieces:
+            n = math.prod(view)
+            m = max(1, n // BLOCK)
+            for j in range(m):
+                yield start + j * BLOCK, start + (n if j == m - 1 else (j + 1) * BLOCK)
+
+    def counts(self, device):
+        """(elements of each part, which kind it is of)"""
+        def column(n, each, rest):
+            t = torch.full((n,), float(each), dtype=torch.float64, device=device)
+            t[-1] += rest
+            return t
+
+        rows = [column(k.groups, k.per * k.each, (k.size - k.groups * k.per) * k.each) for k in self.kinds]
+        sizes = [math.prod(view) for _, view in self.pieces]
+        blocks = torch.cat([column(max(1, n // BLOCK), min(n, BLOCK), n % BLOCK if n > BLOCK else 0) for n in sizes])
+        of = [torch.full((r.numel(),), i, device=device) for i, r in enumerate([*rows, blocks])]
+        return torch.cat([*rows, blocks]), torch.cat(of)
+
+    def sums(self, difference):
+        """(sums of squares of each part, blocks last; the largest).  difference(start, end): the elements, flat, in fp64."""
+        rows, columns, blocks, top = [], None, [], None
+        for start, (l, m, c) in self.pieces:
+            d = difference(start, start + l * m * c)
+            largest = torch.linalg.vector_norm(d, math.inf)
+            top = largest if top is None else torch.maximum(top, largest)
+            d = d.square()
+            blocks.append(block_sums(d))
+            if self.by_row:
+                rows.append(d.view(l * m, c).sum(1))
+            if self.by_column and len(self.pieces) == 1:
+                columns = d.view(l, m, c).sum(1)
+            elif self.by_column:
+                columns = torch.zeros(self.lead, self.cols, dtype=torch.float64, device=d.device) if columns is None else columns
+                i, j = start // (self.mid * self.cols), start % self.cols
+                columns[i : i + l, j : j + c] += d.view(l, m, c).sum(1)
+        found = {"pairs": columns, "columns": columns.sum(0) if columns is not None and self.lead > 1 else columns}
+        if self.by_row:
+            rows = torch.cat(rows) if len(rows) > 1 else rows[0]
+            found["rows"] = rows if rows.numel() == self.rows else rows.view(self.rows, -1).sum(1)
+        out = [k.sums(found[k.source]) for k in self.kinds] + blocks
+        return (torch.cat(out) if len(out) > 1 else out[0]), top
+
+    def total(self, sums):
+        """Of all elements, from the sums of the blocks."""
+        return sums[sum(k.groups for k in self.kinds) :].sum()
+
+    def find(self, part, device):
+        """(words, flat positions of the elements) of a part by its number."""
+        for k in self.kinds:
+            if part < k.groups:
+                a, b = k.range(part)
+                words = k.name.format(a if b == a + 1 else f"{a} to {b - 1}")
+                return words, self._positions(k, a, b, device)
+            part -= k.groups
+        a, b = next(x for i, x in enumerate(self.blocks()) if i == part)
+        return f"elements {a} to {b - 1}", torch.arange(a, b, device=device)
+
+    def _positions(self, k, a, b, device):
+        s = torch.arange(a, b, device=device)
+        if k.source == "rows":
+            inner = k.inner * self.cols
+            return ((torch.arange(k.outer, device=device)[:, None, None] * k.size + s[:, None]) * inner + torch.arange(inner, device=device)).reshape(-1)
+        if k.source == "columns":
+            return (torch.arange(self.rows, device=device)[:, None] * self.cols + s).reshape(-1)
+        return ((s // self.cols * self.mid + torch.arange(self.mid, device=device)[:, None]) * self.cols + s % self.cols).reshape(-1)
+
+
+def block_sums(d):
+    n = d.numel()
+    whole = n // BLOCK * BLOCK
+    if not whole:
+        return d.sum().view(1)
+    out = d[:whole].view(-1, BLOCK).sum(1)
+    if whole < n:
+        out[-1] += d[whole:].sum()
+    return out
+
+
+@functools.lru_cache(maxsize=256)
+def _layout(shape, step):
+    return Layout(shape, step)
+
+
+def layout(t):
+    return _layout(tuple(t.shape), step_of(t))
+
+
+# What an error of a part is measured by.
+BACKWARD = 1e-5  # errors of the inputs that an exact program of fp32 may be as wrong as: 84 units in the last place
+TAIL = 3.72  # of a normal distribution, 1 in 10,000 is beyond
+ONE = 16  # one element may be so many times the floor off, here as in the whole
+SOON = 4  # neighbours after which a part that is far beyond its limit is wrong
+UNITS_CAP = 0.25  # an error that conditioning alone allows is at most so much of the part: zeros are never right by it
+SCALES = 2200  # binary orders of magnitude of a square in fp64
+
+
+def tail(n):
+    """How many times its root mean square the root mean square of n normal errors is at most, but for one time in 10,000 (Wilson and
+    Hilferty): 4.0 for one, 2.0 for eight, 1.3 for 64."""
+    return (1 - 2 / (9 * n) + TAIL * (2 / (9 * n)) ** 0.5) ** 1.5
+
+
+class Limits:
+    """The largest error of each part of one output, squared."""
+
+    def __init__(self, own, exact, floor, own2, exact2):
+        """own: the output's dtype; own2, exact2: sums of squares of PyTorch's error and of the reference."""
+        self.layout, (n, kind) = layout(exact), layout(exact).counts(exact.device)
+        self.size2, self.own2 = exact2, own2
+        info = torch.finfo(own)  # what may be flushed to zero
+        smallest = info.tiny * info.eps if own == torch.float16 else info.tiny
+        least2 = torch.maximum(exact2 * floor**2 * (ONE**2 / n).clamp(min=1.0), n * smallest**2)
+        self.limit2 = torch.maximum(least2, 16 * torch.maximum(own2, self._usual(n, kind) * n))
+        self.seen, self.sum2, self.sum4, self.moved2, self.wide = 0, 0, 0, torch.zeros_like(own2), {}
+
+    def _usual(self, n, kind):
+        """PyTorch's mean square error in parts of this kind whose elements are about as large, within a factor of two: its error in
+        one part may be small by luck.  The mean of roots, squared, since one part that is badly conditioned says nothing about the others."""
+        scale = torch.frexp(self.size2 / n)[1].long().clamp(-SCALES, SCALES) // 2 + SCALES
+        key = kind * 2 * SCALES + scale
+        bins = int(2 * SCALES * (len(self.layout.kinds) + 1))
+        root = (self.own2 / n).sqrt().sqrt()
+        ones = torch.zeros(bins, dtype=torch.float64, device=n.device).index_add_(0, key, torch.ones_like(root))
+        all_ = torch.zeros_like(ones).index_add_(0, key, root)
+        return (all_[key] / ones[key]) ** 4
+
+    def learn(self, error2, size2, moved2, unit):
+        """What a neighbour of the draw tells: PyTorch's error there, how large the parts are, how far the exact result has moved.
+        unit: by how much inputs moved, inf: far; None: not at all."""
+        self.seen += 1
+        if unit == math.inf:  # what it would be at the size of the draw itself
+            error2 = error2 * (self.size2 / torch.maximum(size2, self.size2)).nan_to_num(1.0)
+        elif unit is not None:
+            self.moved2 = torch.maximum(self.moved2, moved2 * (BACKWARD / max(unit, torch.finfo(torch.float32).eps)) ** 2)
+        self.sum2, self.sum4 = self.sum2 + error2, self.sum4 + error2 * error2
+
+    def widen(self, n):
+        """The limits after n neighbours, of which some may not have been possible.  How many elements make most of an error shows in how
+        much it changes from neighbour to neighbour: the mean of n squares has a variance of 2 / n."""
+        draws = self.seen + 1
+        usual2 = (self.own2 + self.sum2) / draws
+        spread = ((self.own2**2 + self.sum4) / draws - usual2**2).clamp(min=0) * (draws / max(self.seen, 1))
+        of = (2 * usual2**2 / spread).nan_to_num(LEAST, posinf=LEAST).clamp(1, LEAST) if self.seen == n > SOON else torch.ones_like(usual2)
+        units2 = torch.minimum(self.moved2, self.size2 * UNITS_CAP**2)
+        self.wide[n] = torch.maximum(self.limit2, torch.maximum(16 * tail(of) ** 2 * usual2, units2))
+
+    def tensors(self):
+        return [self.size2, self.own2, self.limit2, *self.wide.values()]
