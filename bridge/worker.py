@@ -97,7 +97,13 @@ class Worker:
         return self.loaded().graph(), []
 
     def buffers(self, q, fds):
-        return self.loaded().share()
+        task = self.loaded()
+        if self.target.kind == "cuda":
+            return task.share()
+        if not fds:
+            return task.wanted(), []
+        task.share([os.dup(fd) for fd in fds])
+        return {}, []
 
     def draw(self, q, fds):
         self.loaded().draw(int(q["seed"]), float(q["scale"]), float(q["shift"]), q["params"], q.get("keep", ""))

@@ -38,14 +38,14 @@ enum ww_rc __wrap_ww_worker_start(struct ww_worker *w, const struct ww_ref_opts 
 {
 	int sv[2], big = 1 << 20;
 	(void)o;
-	memset(w, 0, sizeof(*w));
-	w->pid = w->log_fd = w->dir.fd = -1;
+	*w = WW_WORKER_NONE;
+	w->dead = 0;
 	w->max_resident_bytes = UINT64_MAX;
 	w->log = calloc(1, WW_WORKER_LOG_BYTES);
 	if (!w->log || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv))
 		return ww_err_errno(err, WW_ERR_SYSTEM, "no socket");
 	setsockopt(sv[1], SOL_SOCKET, SO_SNDBUF, &big, sizeof(big));
-	w->sock = sv[0];
+	w->proc.fd = sv[0];
 	in.sock = sv[1];
 	return WW_OK;
 }

@@ -1,7 +1,8 @@
 """Shared memory: one allocation for each input, parameter and output, handed to the judge as a file descriptor.
 
 cpu: a memfd of whole pages, sealed against changes of size and against new writable mappings of inputs and parameters (the
-worker's own mapping is older than the seal).  Outputs stay writable: the candidate writes them.
+worker's own mapping is older than the seal).  Outputs stay writable: the candidate writes them.  The judge makes the memfds:
+this process may not, since a task could hide memory in them.
 
 cuda: cuMemCreate with a POSIX descriptor as handle type, by ctypes on the driver library, reserved, mapped and made
 accessible here; the importer decides for itself whether it maps read-only.  PyTorch sees the memory through
@@ -24,11 +25,16 @@ F_ADD_SEALS, F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_FUTURE_WRITE = 1033
 
 
 class HostMemory:
-    def __init__(self, nbytes, writable):
-        page = mmap.PAGESIZE
-        self.alloc_bytes = max(1, -(-nbytes // page)) * page
-        self.fd = os.memfd_create("warpwright", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(self.fd, self.alloc_bytes)
+    @staticmethod
+    def size(nbytes):
+        return max(1, -(-nbytes // mmap.PAGESIZE)) * mmap.PAGESIZE
+
+    def __init__(self, nbytes, writable, fd=None):
+        self.alloc_bytes = self.size(nbytes)
+        if fd is None:  # a test, without a judge
+            fd = os.memfd_create("warpwright", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            os.ftruncate(fd, self.alloc_bytes)
+        self.fd = fd
         self.map = mmap.mmap(self.fd, self.alloc_bytes, mmap.MAP_SHARED | mmap.MAP_POPULATE)
         seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL | (0 if writable else F_SEAL_FUTURE_WRITE)
         fcntl.fcntl(self.fd, F_ADD_SEALS, seals)
@@ -162,31 +168,43 @@ class ImportedMemory:
         self.mapped = []
 
 
-class Shared:
-    """All buffers of a task, in the order of its graph: inputs, parameters, outputs."""
+def wanted(task):
+    """(role, name, sizes, strides, dtype) of every buffer, in the order of the graph."""
+    for role, table in (("input", task.table["inputs"]), ("param", task.table["params"])):
+        for name, t in table:
+            yield role, name, t.shape, t.stride(), t.dtype
+    for i, (sizes, strides, dtype) in enumerate(task.out_meta):
+        yield "output", f"output{i}", sizes, strides, dtype
 
-    def __init__(self, task):
+
+def row(role, name, sizes, strides, dtype):
+    nbytes = span_bytes(sizes, strides, dtype.itemsize)
+    return {"role": role, "name": name, "bytes": nbytes, "alloc_bytes": HostMemory.size(nbytes)}
+
+
+class Shared:
+    """All buffers of a task: inputs, parameters, outputs.  given: on the cpu target their memfds."""
+
+    def __init__(self, task, given=()):
         self.task, self.memory, self.rows = task, [], []
         self.sources, self.inputs, self.params, self.outputs = task.table, [], [], []
+        given = list(given)
         try:
-            for name, t in task.table["inputs"]:
-                self.inputs.append(self._make("input", name, t.shape, t.stride(), t.dtype))
-            for name, t in task.table["params"]:
-                self.params.append(self._make("param", name, t.shape, t.stride(), t.dtype))
-            for i, (sizes, strides, dtype) in enumerate(task.out_meta):
-                self.outputs.append(self._make("output", f"output{i}", sizes, strides, dtype))
+            for w in wanted(task):
+                lists = {"input": self.inputs, "param": self.params, "output": self.outputs}
+                lists[w[0]].append(self._make(*w, given.pop(0) if given else None))
         except BaseException:
             self.close()
             raise
 
-    def _make(self, role, name, sizes, strides, dtype):
-        nbytes = span_bytes(sizes, strides, dtype.itemsize)
+    def _make(self, role, name, sizes, strides, dtype, fd):
+        r = row(role, name, sizes, strides, dtype)
         if self.task.target.kind == "cuda":
-            m = DeviceMemory(nbytes, self.task.device)
+            m = DeviceMemory(r["bytes"], self.task.device)
         else:
-            m = HostMemory(nbytes, role == "output")
+            m = HostMemory(r["bytes"], role == "output", fd)
         self.memory.append(m)
-        self.rows.append({"role": role, "name": name, "bytes": nbytes, "alloc_bytes": m.alloc_bytes})
+        self.rows.append({**r, "alloc_bytes": m.alloc_bytes})
         return m.bytes.view(dtype).as_strided(tuple(sizes), tuple(strides))
 
     def publish(self, params):

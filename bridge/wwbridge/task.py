@@ -27,7 +27,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from . import NoCollection, Refuse, one_line, source
 from .baseline import Clock
-from .buffers import ImportedMemory, Shared
+from .buffers import ImportedMemory, Shared, row, wanted
 from .cached_graph import table_of
 from .facts import settings
 from .local import Local
@@ -507,10 +507,14 @@ class Task:
             self._graph, self.table = graph, table
         return bool(table)
 
-    def share(self):
+    def wanted(self):
+        self.graph()
+        return {"buffers": [row(*w) for w in wanted(self)]}
+
+    def share(self, given=()):
         self.graph()
         if self._shared is None:
-            self._shared = Shared(self)
+            self._shared = Shared(self, given)
             with torch.no_grad():
                 self._shared.publish(True)
             self.target.sync()

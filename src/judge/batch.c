@@ -10,8 +10,6 @@
  * A thread does all of one job: build, compile, wait for its turn to measure, measure.  So while one measures the
  * others have built ahead and wait, and there is no second queue.  Rejected: a pool of builders before a pool of
  * measurers (two bounded queues, and the device is busy in either case).
- *
- * The threads live until every task is closed, since the kernel ends a reference worker with the thread that opened it.
  */
 #include "judge/batch.h"
 

@@ -253,6 +253,7 @@ enum ww_rc ww_judge_task_open(
 	struct ww_judge *j, const struct ww_task *task, struct ww_judge_task **out, struct ww_err *err)
 {
 	struct ww_judge_task *t = calloc(1, sizeof(*t));
+	char torch_cache[PATH_MAX];
 	enum ww_rc rc;
 
 	*out = NULL;
@@ -264,7 +265,8 @@ enum ww_rc ww_judge_task_open(
 	t->degenerate[0] = t->degenerate[1] = -1;
 	pthread_mutex_init(&t->lock, NULL);
 	WW_TRY(ww_task_copy(&t->task, task, err));
-	WW_TRY(ww_fs_join(t->ref_cache, j->cache_dir, "torch", err));
+	WW_TRY(ww_fs_join(torch_cache, j->cache_dir, "torch", err)); /* one below it for each content: a task can write */
+	WW_TRY(ww_fs_join(t->ref_cache, torch_cache, t->task.id, err)); /* code there, which its next worker runs */
 	WW_TRY(ww_fs_mkdirs(t->ref_cache, err));
 	t->ref_opts = (struct ww_ref_opts){ .target = j->opts.target,
 		.device = j->opts.device,

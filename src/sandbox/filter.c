@@ -1,7 +1,7 @@
 /* filter.c - system-call filters, one a profile.
  *
  * Two shapes.  BUILDER and RUNNER_CPU run untrusted native code that needs almost nothing: an allow-list, every other
- * call fails.  COMPILER, RUNNER_CUDA, REFERENCE, CANDIDATE and SHELL run large programs of ours or of the system: a
+ * call fails.  COMPILER, RUNNER_CUDA, PYTHON and SHELL run large programs of ours or of the system: a
  * deny-list, since an allow-list for them breaks with every new libc and protects little more (the file view and the
  * namespaces do the rest).  A forbidden call fails with EPERM, so that a library degrades; calls that only an attack
  * makes kill the process.
@@ -44,12 +44,11 @@ static const char *const denied_compiler[] = { "socket", "socketpair", "connect"
 static const char *const denied_runner_cuda[] = { "execve", "execveat", "fork", "vfork", "connect", "bind", "listen",
 	"accept", "accept4", "kill", "tkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal", "shmget",
 	"msgget", "semget", "mq_open", "mknod", "mknodat", NULL };
-static const char *const denied_reference[] = { "mknod", "mknodat", NULL };
-/* Unix sockets stay: the CUDA driver binds one when it starts.  In a network namespace of its own they reach no other
- * process. */
-/* Memory files without a file system count in no process's resident size and have no limit. */
-static const char *const denied_candidate[] = { "mknod", "mknodat", "shmget", "msgget", "semget", "mq_open", "seccomp",
-	"memfd_create", "memfd_secret", NULL };
+/* Memory files without a file system, and what sockets hold, count in no process's resident size and have no limit. */
+static const char *const denied_python[] = { "connect", "listen", "accept", "accept4", "mknod", "mknodat", "shmget",
+	"msgget", "semget", "mq_open", "seccomp", "memfd_create", "memfd_secret", NULL };
+/* The CUDA driver makes Unix sockets when it starts.  They reach no other process: nothing connects. */
+static const char *const denied_python_cpu[] = { "socket", "socketpair", "bind", NULL };
 
 /* Beside sockets: memory that neither a file system nor a resident size shows, and what a shell has no use for. */
 static const char *const denied_shell[] = { "socket", "socketpair", "connect", "bind", "listen", "accept", "accept4",
@@ -174,25 +173,29 @@ static int deny_shared_anonymous(scmp_filter_ctx f)
 
 static int add_deny_profile(scmp_filter_ctx f, enum ww_sandbox_profile profile)
 {
+	static const char *const *const denied[WW_PROFILE_COUNT] = { [WW_PROFILE_COMPILER] = denied_compiler,
+		[WW_PROFILE_RUNNER_CUDA] = denied_runner_cuda,
+		[WW_PROFILE_PYTHON] = denied_python,
+		[WW_PROFILE_PYTHON_CUDA] = denied_python,
+		[WW_PROFILE_SHELL] = denied_shell,
+		[WW_PROFILE_SHELL_INIT] = denied_shell };
 	int shell = profile == WW_PROFILE_SHELL || profile == WW_PROFILE_SHELL_INIT;
+	int sockets = profile == WW_PROFILE_RUNNER_CUDA || profile == WW_PROFILE_PYTHON_CUDA;
 	int r = add_list(f, SCMP_ACT_ERRNO(EPERM), denied_always);
 	if (r == 0)
 		r = deny_reach(f);
 	if (r == 0 && profile == WW_PROFILE_SHELL)
 		r = deny_continuing(f);
-	if (r == 0 && shell)
+	if (r == 0 && (shell || profile == WW_PROFILE_PYTHON))
 		r = deny_shared_anonymous(f);
 	if (r == 0)
 		r = restrict_clone(f, profile == WW_PROFILE_RUNNER_CUDA);
-	if (r == 0 && profile != WW_PROFILE_COMPILER && !shell)
+	if (r == 0 && sockets)
 		r = local_sockets_only(f);
 	if (r == 0)
-		r = add_list(f, SCMP_ACT_ERRNO(EPERM),
-			profile == WW_PROFILE_COMPILER          ? denied_compiler
-				: profile == WW_PROFILE_RUNNER_CUDA ? denied_runner_cuda
-				: shell                             ? denied_shell
-				: profile == WW_PROFILE_CANDIDATE   ? denied_candidate
-													: denied_reference);
+		r = add_list(f, SCMP_ACT_ERRNO(EPERM), denied[profile]);
+	if (r == 0 && profile == WW_PROFILE_PYTHON)
+		r = add_list(f, SCMP_ACT_ERRNO(EPERM), denied_python_cpu);
 	return r;
 }
 

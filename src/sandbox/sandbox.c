@@ -2,8 +2,8 @@
  * filter.c.
  *
  * The private root does not depend on any path staying the same: every visible path is opened first (O_PATH), then a
- * tmpfs covers /tmp, then the open descriptors are bound into it through /proc/self/fd.  So paths below /tmp can be
- * shown although /tmp itself is covered, and no rename in between changes what is bound.  After pivot_root() the old
+ * tmpfs covers /dev, then the open descriptors are bound into it through /proc/self/fd.  So paths below /dev can be
+ * shown although /dev itself is covered, and no rename in between changes what is bound.  After pivot_root() the old
  * root is detached: there is no path back.
  *
  * A new user namespace is used even for root: the process then has its capabilities over its own namespaces only, and
@@ -58,6 +58,10 @@ const char *ww_sandbox_level_text(enum ww_sandbox_level l)
 	return (size_t)l < WW_ARRAY_LEN(level_texts) ? level_texts[l] : "?";
 }
 
+/* The directory on which a private root grows.  It is never shown itself: what a bind mount of it would show is the
+ * new root. */
+#define COVERED "/dev"
+
 /* ---- Namespaces -------------------------------------------------------------------------------------------------- */
 
 static int write_file(const char *path, const char *text)
@@ -86,8 +90,8 @@ int ww_sandbox_map_ids(unsigned uid, unsigned gid)
 static int try_private_mounts(void)
 {
 	return mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
-		mount("tmpfs", "/tmp", "tmpfs", 0, "size=64k") == 0 && mkdir("/tmp/proc", 0755) == 0 &&
-		mount("proc", "/tmp/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) == 0;
+		mount("tmpfs", COVERED, "tmpfs", 0, "size=64k") == 0 && mkdir(COVERED "/proc", 0755) == 0 &&
+		mount("proc", COVERED "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) == 0;
 }
 
 /* In a child: everything that the level NAMESPACES will do later, to find out now whether the system forbids a later
@@ -209,17 +213,18 @@ static enum ww_rc bind_one(const struct ww_sandbox_bind *b, int fd, const char *
 	return WW_OK;
 }
 
-static enum ww_rc mount_tmp(const struct ww_sandbox_opts *o, const char *root, struct ww_err *err)
+static enum ww_rc mount_tmpfs(const char *root, const char *path, int64_t bytes, int entries, struct ww_err *err)
 {
 	char at[PATH_MAX], opts[96];
-	if ((size_t)snprintf(at, sizeof(at), "%s%s", root, o->tmp) >= sizeof(at))
-		return ww_err_set(err, WW_ERR_LIMIT, "path too long: %s", o->tmp);
-	snprintf(opts, sizeof(opts), "mode=0700,size=%lld,nr_inodes=%d",
-		(long long)(o->tmp_bytes ? o->tmp_bytes : 256 << 20), o->tmp_entries);
+	if ((size_t)snprintf(at, sizeof(at), "%s%s", root, path) >= sizeof(at))
+		return ww_err_set(err, WW_ERR_LIMIT, "path too long: %s", path);
+	snprintf(opts, sizeof(opts), "mode=0700,size=%lld,nr_inodes=%d", (long long)bytes, entries);
 	if (make_parents(at, 1) < 0 || mount("tmpfs", at, "tmpfs", MS_NOSUID | MS_NODEV, opts) < 0)
-		return ww_err_errno(err, WW_ERR_SYSTEM, "sandbox: cannot mount %s", o->tmp);
+		return ww_err_errno(err, WW_ERR_SYSTEM, "sandbox: cannot mount %s", path);
 	return WW_OK;
 }
+
+enum { SHM_ENTRIES = 4096 };
 
 static enum ww_rc mount_proc(const char *root, struct ww_err *err)
 {
@@ -230,14 +235,29 @@ static enum ww_rc mount_proc(const char *root, struct ww_err *err)
 	return WW_OK;
 }
 
+/* With above: the paths that `tmp` lies below, which must be there first. */
+static enum ww_rc bind_all(
+	const struct ww_sandbox_opts *o, const int *fds, const char *root, int above, struct ww_err *err)
+{
+	enum ww_rc rc = WW_OK;
+	for (int i = 0; rc == WW_OK && i < o->n_binds; i++) {
+		size_t n = strlen(o->binds[i].path);
+		int is_above = o->tmp && !strncmp(o->tmp, o->binds[i].path, n) && o->tmp[n] == '/';
+		if (fds[i] >= 0 && is_above == above)
+			rc = bind_one(&o->binds[i], fds[i], root, err);
+	}
+	return rc;
+}
+
 static enum ww_rc fill_root(const struct ww_sandbox_opts *o, const int *fds, const char *root, struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;
-	if (o->tmp) /* first: a bound path may lie below it */
-		WW_TRY(mount_tmp(o, root, err));
-	for (int i = 0; i < o->n_binds; i++)
-		if (fds[i] >= 0)
-			WW_TRY(bind_one(&o->binds[i], fds[i], root, err));
+	WW_TRY(bind_all(o, fds, root, 1, err));
+	if (o->tmp)
+		WW_TRY(mount_tmpfs(root, o->tmp, o->tmp_bytes ? o->tmp_bytes : 256 << 20, o->tmp_entries, err));
+	if (o->shm_bytes)
+		WW_TRY(mount_tmpfs(root, "/dev/shm", o->shm_bytes, SHM_ENTRIES, err));
+	WW_TRY(bind_all(o, fds, root, 0, err));
 	if (o->with_proc)
 		WW_TRY(mount_proc(root, err));
 	if (o->prepare && o->prepare(o->prepare_ctx, root) < 0)
@@ -250,7 +270,7 @@ enum { MAX_BINDS = 128 };
 
 static enum ww_rc enter_root(const struct ww_sandbox_opts *o, struct ww_err *err)
 {
-	static const char root[] = "/tmp";
+	static const char root[] = COVERED;
 	enum ww_rc rc = WW_OK;
 	int fds[MAX_BINDS];
 	int n = 0;
@@ -274,9 +294,11 @@ out:
 	return rc;
 }
 
+int ww_sandbox_has_namespaces(void) { return getenv(WW_SANDBOX_NAMESPACES_ENV) != NULL; }
+
 const char *ww_sandbox_private_dir(void)
 {
-	if (!getenv(WW_SANDBOX_NAMESPACES_ENV) || mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+	if (!ww_sandbox_has_namespaces() || mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
 		mount("tmpfs", "/sys", "tmpfs", MS_NOSUID | MS_NODEV, "mode=0700,size=256m") < 0)
 		return NULL;
 	return "/sys";
@@ -317,7 +339,7 @@ enum ww_rc ww_sandbox_limit(const struct ww_sandbox_limits *l, struct ww_err *er
 	int bad = setrlimit(RLIMIT_CORE, &no_core) < 0 || lower(RLIMIT_FSIZE, l->file_bytes) < 0 ||
 		lower(RLIMIT_CPU, l->cpu_s) < 0 || lower(RLIMIT_NOFILE, l->files) < 0 || lower(RLIMIT_NPROC, l->processes) < 0;
 #ifndef WW_SANITIZE /* AddressSanitizer reserves 20 TB */
-	bad = bad || lower(RLIMIT_AS, l->address_space_bytes) < 0;
+	bad = bad || lower(RLIMIT_AS, l->address_space_bytes) < 0 || lower(RLIMIT_DATA, l->data_bytes) < 0;
 #endif
 	return bad ? ww_err_errno(err, WW_ERR_SYSTEM, "sandbox: cannot set resource limits") : WW_OK;
 }
@@ -327,7 +349,7 @@ enum ww_rc ww_sandbox_isolate(const struct ww_sandbox_opts *o, enum ww_sandbox_l
 	enum ww_rc rc = WW_OK;
 	enum ww_sandbox_level want = level_cap();
 	*reached = WW_SANDBOX_NONE;
-	if (getenv(WW_SANDBOX_NAMESPACES_ENV)) {
+	if (ww_sandbox_has_namespaces()) {
 		WW_TRY(enter_root(o, err));
 		*reached = WW_SANDBOX_NAMESPACES;
 	}

@@ -39,9 +39,10 @@ enum ww_sandbox_profile {
 	                         * thread, exec or socket: its threads are started before the filter */
 	WW_PROFILE_RUNNER_CUDA, /* what the CUDA driver needs: ioctl, open within the paths, threads; no process, exec,
 	                           connection */
-	WW_PROFILE_REFERENCE,   /* Python and PyTorch: files, threads, processes, exec within the paths; no network, ptrace,
-	                           mounts */
-	WW_PROFILE_CANDIDATE,   /* untrusted Python and native code, in namespaces of its own: as REFERENCE, and no IPC */
+	WW_PROFILE_PYTHON,      /* a stranger's Python and native code on PyTorch: files, threads, processes, exec within
+	                           the paths; no socket, no IPC, no memory that no resident size shows */
+	WW_PROFILE_PYTHON_CUDA, /* the same with the CUDA driver, which makes Unix sockets and shared anonymous memory (the
+	                           watcher counts that: proc.h); nothing connects or listens */
 	WW_PROFILE_SHELL, /* an untrusted shell and what it starts: files, processes, exec; no socket, no memory outside
 	                     every limit, nothing that continues a stopped process */
 	WW_PROFILE_SHELL_INIT, /* our process 1 beside them: as SHELL, but may continue processes and load that filter */
@@ -57,6 +58,7 @@ struct ww_sandbox_bind {
 
 struct ww_sandbox_limits { /* 0: left as it is */
 	int64_t address_space_bytes;
+	int64_t data_bytes; /* private writable memory of one process */
 	int64_t file_bytes; /* of any file it writes */
 	int64_t cpu_s;
 	int64_t files;     /* open descriptors */
@@ -71,6 +73,7 @@ struct ww_sandbox_opts {
 	                    * is made); below, a directory that the caller made and removes.  NULL: none */
 	int64_t tmp_bytes; /* size of that tmpfs; 0: 256 MiB */
 	int tmp_entries;   /* files and folders of that tmpfs; 0: as many as fit */
+	int64_t shm_bytes; /* NAMESPACES: a private /dev/shm of this size; 0: none */
 	int with_proc;     /* NAMESPACES: mount /proc of its own pid namespace (PyTorch, CUDA) */
 	/* NAMESPACES: called with the path of the private root while that can still be written; what it puts there (16 MiB
 	 * at most) is read-only afterwards.  -1 and errno: there is no root.  NULL: nothing. */
@@ -84,6 +87,8 @@ struct ww_sandbox_opts {
  */
 enum ww_sandbox_level ww_sandbox_probe(void);
 
+/* 1 in a worker that was started in namespaces of its own: ww_sandbox_isolate() will reach NAMESPACES or fail. */
+int ww_sandbox_has_namespaces(void);
 /* In a worker with namespaces of its own, before ww_sandbox_isolate(): the path of a fresh tmpfs that no other process
  * sees, to be shown read-only afterwards through `binds` (it covers /sys, which holds nothing that is ever shown).
  * NULL without namespaces. */

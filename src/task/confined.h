@@ -1,10 +1,17 @@
 /* confined.h - how the reference worker is started: through our own binary, which gives up rights and becomes Python.
  *
- * A task file is a stranger's Python.  What it may do is little: read files, write below two directories, use devices,
- * start processes (torch.compile runs a C++ compiler); no network, no other place to write, no tracing, mounting or
- * kernel interfaces.  Landlock holds the files where the kernel has it, a system-call filter the rest.  The worker
- * stays in the namespaces of the judge, because it shares GPU allocations and descriptors with it and its compilers'
- * caches lie outside.
+ * A task file is a stranger's Python: `serve` takes it from any client.  It sees what surroundings.h lists, the task's
+ * folder and PYTHONPATH's directories (read-only), the directory of torch.compile's caches for this task and a private
+ * directory.  It may start processes (torch.compile runs a C++ compiler); no network, no socket that reaches another
+ * process, no tracing, mounting or kernel interfaces.
+ *
+ *     namespaces   pid, ipc, net, mount, user and uts namespaces of its own: no other process can be named, the private
+ *                  directory and /dev/shm are tmpfs of bounded size, and everything it started ends with it
+ *     Landlock     the same paths, no /dev/shm; names of other processes can be read, the private directory has the
+ *                  disk's size, and a process that leaves the group outlives a kill of the worker
+ *     filter only  files are this user's
+ *
+ * Shared buffers cross as descriptors (memfd; on cuda an exported allocation), which no namespace holds up.
  *
  * The rights are given up in a process of its own between two execs, not between fork and exec: the judge has many
  * threads, and after a fork of such a program neither locks nor memory may be touched.
@@ -12,8 +19,10 @@
 #ifndef WW_TASK_CONFINED_H
 #define WW_TASK_CONFINED_H
 
-/* `warpwright __confined DIR CACHE PROGRAM ARGS...`: DIR and CACHE ("" for none) stay writable.  On failure the process
- * ends with code 126 (no sandbox) or 127 (no program), having said why on stderr. */
+/* `warpwright __confined DIR CACHE ROOTS cpu|cuda MEMORY PYTHON SCRIPT`: DIR and CACHE ("" for none) are writable, the
+ * directories of ROOTS (':' between) readable; on cpu each process may have MEMORY bytes of its own.  Becomes `PYTHON
+ * -I -u SCRIPT --fd 3`.  On failure the process ends with code 126 (no sandbox) or 127 (no program), having said why on
+ * stderr. */
 int ww_confined_main(int argc, char **argv);
 
 #endif

@@ -13,25 +13,6 @@
 #include <string.h>
 #include <unistd.h>
 
-enum ww_rc ww_ref_find_python(char *out, struct ww_err *err)
-{
-	const char *named = getenv("WW_PYTHON");
-	struct ww_err ignored = WW_ERR_INIT;
-	char bridge[PATH_MAX];
-	if (named && *named) {
-		if (!access(named, X_OK) && (size_t)snprintf(out, PATH_MAX, "%s", named) < PATH_MAX)
-			return WW_OK;
-		return ww_err_set(err, WW_ERR_MISSING, "WW_PYTHON names %s, which is no program; unset or mend it", named);
-	}
-	if (ww_fs_resource("bridge", bridge, &ignored) == WW_OK &&
-		(size_t)snprintf(out, PATH_MAX, "%s/../.venv/bin/python", bridge) < PATH_MAX && !access(out, X_OK))
-		return WW_OK;
-	if (ww_fs_which("python3", out))
-		return WW_OK;
-	return ww_err_set(
-		err, WW_ERR_MISSING, "there is no Python; warpwright doctor says how to install one with PyTorch");
-}
-
 /* The directory that holds the bridge; 0 where there is none. */
 static int find_root(char *root)
 {
@@ -41,6 +22,24 @@ static int find_root(char *root)
 		return 0;
 	*strrchr(root, '/') = 0;
 	return 1;
+}
+
+enum ww_rc ww_ref_find_python(char *out, struct ww_err *err)
+{
+	const char *named = getenv("WW_PYTHON");
+	char root[PATH_MAX];
+	if (named && *named) {
+		if (!access(named, X_OK) && (size_t)snprintf(out, PATH_MAX, "%s", named) < PATH_MAX)
+			return WW_OK;
+		return ww_err_set(err, WW_ERR_MISSING, "WW_PYTHON names %s, which is no program; unset or mend it", named);
+	}
+	if (find_root(root) && (size_t)snprintf(out, PATH_MAX, "%s/.venv/bin/python", root) < PATH_MAX &&
+		!access(out, X_OK))
+		return WW_OK;
+	if (ww_fs_which("python3", out))
+		return WW_OK;
+	return ww_err_set(
+		err, WW_ERR_MISSING, "there is no Python; warpwright doctor says how to install one with PyTorch");
 }
 
 void ww_ref_python_mend(struct ww_str *out)

@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -81,7 +82,8 @@ static enum ww_rc check_answer(struct ww_ref *r, json_t **body, struct ww_err *e
 	return rc;
 }
 
-/* One request, one answer.  Consumes q (which may be NULL: out of memory).  fds and n_fds may be NULL when none belong.
+/* One request with n_sent descriptors (borrowed), one answer.  Consumes q (which may be NULL: out of memory).  fds and
+ * n_fds may be NULL when none belong.
  */
 static enum ww_rc ask_fds(struct ww_ref *r, json_t *q, const int *sent, int n_sent, double seconds, json_t **body,
 	int **fds, int *n_fds, struct ww_err *err)
@@ -211,8 +213,8 @@ enum ww_rc ww_ref_open(struct ww_ref **out, const struct ww_ref_opts *opts, stru
 	if (!r)
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 	r->opts = *opts;
-	r->go_fd = r->done_fd = r->worker.sock = r->worker.log_fd = r->worker.dir.fd = -1;
-	r->worker.pid = -1;
+	r->go_fd = r->done_fd = -1;
+	r->worker = WW_WORKER_NONE;
 	r->opts.python = r->opts.worker = NULL; /* borrowed for the start only */
 	r->opts.first = NULL;
 	if (opts->cache_dir && !(r->cache_dir = strdup(opts->cache_dir))) {
@@ -253,7 +255,7 @@ void ww_ref_close(struct ww_ref *r)
 }
 
 int ww_ref_alive(const struct ww_ref *r) { return !r->worker.dead; }
-pid_t ww_ref_pid(const struct ww_ref *r) { return r->worker.pid; }
+pid_t ww_ref_pid(const struct ww_ref *r) { return r->worker.proc.pid; }
 const char *ww_ref_log(struct ww_ref *r) { return ww_worker_log(&r->worker); }
 const struct ww_ref_info *ww_ref_info(const struct ww_ref *r) { return &r->info; }
 const json_t *ww_ref_hello(const struct ww_ref *r) { return r->hello; }
@@ -317,39 +319,67 @@ enum ww_rc ww_ref_graph(struct ww_ref *r, json_t **out, struct ww_err *err)
 	return rc;
 }
 
+static enum ww_rc read_sizes(struct ww_ref_buffers *out, const json_t *rows, struct ww_err *err)
+{
+	enum ww_rc rc = WW_OK;
+	int n = (int)json_array_size(rows);
+	out->b = calloc(n ? (size_t)n : 1, sizeof(*out->b));
+	if (!out->b)
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	for (out->n = 0; out->n < n; out->n++) {
+		const json_t *row = json_array_get(rows, (size_t)out->n);
+		int64_t bytes, alloc;
+		WW_TRY(ww_json_get_int(row, "bytes", what, &bytes, err));
+		WW_TRY(ww_json_get_int(row, "alloc_bytes", what, &alloc, err));
+		if (bytes < 0 || alloc < bytes || alloc == 0)
+			return ww_err_set(err, WW_ERR_PROTOCOL, "%s has a buffer of impossible size", what);
+		out->b[out->n] = (struct ww_ref_buffer){ -1, (uint64_t)bytes, (uint64_t)alloc };
+	}
+out:
+	return rc;
+}
+
+/* cpu: memory that we make, since the worker may not: a task could hide memory in such files. */
+static enum ww_rc give_memory(struct ww_ref *r, struct ww_ref_buffers *b, struct ww_err *err)
+{
+	enum ww_rc rc = WW_OK;
+	json_t *body = NULL;
+	int *fds = malloc(((size_t)b->n + 1) * sizeof(*fds));
+	if (!fds)
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	for (int i = 0; i < b->n; i++) {
+		fds[i] = b->b[i].fd = memfd_create("warpwright", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+		if (fds[i] < 0 || ftruncate(fds[i], (off_t)b->b[i].alloc_bytes) < 0) {
+			rc = ww_err_errno(err, WW_ERR_ROOM, "cannot make a shared buffer");
+			goto out;
+		}
+	}
+	WW_TRY(ask_fds(r, json_pack("{s:s}", "request", "buffers"), fds, b->n, request_s(r), &body, NULL, NULL, err));
+out:
+	json_decref(body);
+	free(fds);
+	return rc;
+}
+
 enum ww_rc ww_ref_buffers(struct ww_ref *r, struct ww_ref_buffers *out, struct ww_err *err)
 {
 	json_t *b, *rows;
-	int *fds = NULL, n = 0;
+	int *fds = NULL, n = 0, cpu = r->opts.target == WW_TARGET_CPU;
 	memset(out, 0, sizeof(*out));
 	enum ww_rc rc = ask_fds(r, json_pack("{s:s}", "request", "buffers"), NULL, 0, request_s(r), &b, &fds, &n, err);
 	if (rc != WW_OK)
 		return rc;
 	WW_TRY(ww_json_get_array(b, "buffers", what, &rows, err));
-	if ((int)json_array_size(rows) != n) {
-		rc = ww_err_set(
-			err, WW_ERR_PROTOCOL, "%s names %zu buffers and brings %d descriptors", what, json_array_size(rows), n);
+	WW_TRY(read_sizes(out, rows, err));
+	if (n != (cpu ? 0 : out->n)) {
+		rc = ww_err_set(err, WW_ERR_PROTOCOL, "%s names %d buffers and brings %d descriptors", what, out->n, n);
 		goto out;
-	}
-	out->b = calloc(n ? (size_t)n : 1, sizeof(*out->b));
-	if (!out->b) {
-		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
-		goto out;
-	}
-	for (int i = 0; i < n; i++) {
-		int64_t bytes, alloc;
-		WW_TRY(ww_json_get_int(json_array_get(rows, (size_t)i), "bytes", what, &bytes, err));
-		WW_TRY(ww_json_get_int(json_array_get(rows, (size_t)i), "alloc_bytes", what, &alloc, err));
-		if (bytes < 0 || alloc < bytes || alloc == 0) {
-			rc = ww_err_set(err, WW_ERR_PROTOCOL, "%s has a buffer of impossible size", what);
-			goto out;
-		}
-		out->b[i] = (struct ww_ref_buffer){ -1, (uint64_t)bytes, (uint64_t)alloc };
 	}
 	for (int i = 0; i < n; i++)
 		out->b[i].fd = fds[i];
-	out->n = n;
 	n = 0;
+	if (cpu && out->n)
+		WW_TRY(give_memory(r, out, err));
 out:
 	drop_fds(&fds, &n);
 	if (rc != WW_OK)
@@ -585,7 +615,7 @@ out:
 enum ww_rc ww_ref_fire(struct ww_ref *r, uint64_t *elapsed_ns, double *waited_us, struct ww_err *err)
 {
 	WW_BUG(!r->armed);
-	struct ww_timed_call *called = ww_timed_call_begin(r->worker.pid);
+	struct ww_timed_call *called = ww_timed_call_begin(r->worker.proc.pid);
 	uint64_t start_ns = ww_now_ns();
 	enum ww_rc rc = ww_fd_write(r->go_fd, "g", 1, r->armed_deadline_ns, err);
 	if (rc == WW_OK)
@@ -599,7 +629,7 @@ enum ww_rc ww_ref_fire(struct ww_ref *r, uint64_t *elapsed_ns, double *waited_us
 	return arm_reply(r, err);
 }
 
-int ww_ref_quiet(const struct ww_ref *r) { return ww_threads_asleep(r->worker.pid); }
+int ww_ref_quiet(const struct ww_ref *r) { return ww_threads_asleep(r->worker.proc.pid); }
 
 void ww_ref_settle(const struct ww_ref *r)
 {

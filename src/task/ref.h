@@ -49,8 +49,7 @@ struct ww_ref_opts {
 	const char *worker;              /* NULL: bridge/worker.py of this program (tests give others) */
 };
 
-/* Start a worker and say hello.  Takes 2 to 4 s (import torch, CUDA start).  The kernel ends the worker when the
- * thread that opened it ends (PR_SET_PDEATHSIG), so open it from a thread that outlives its use. */
+/* Start a worker and say hello.  Takes 2 to 4 s (import torch, CUDA start).  It ends with this process. */
 enum ww_rc ww_ref_open(struct ww_ref **out, const struct ww_ref_opts *opts, struct ww_err *err) WW_MUST_CHECK;
 /* Ask it to quit, kill its process group, reap it, remove its private directory.  NULL is fine. */
 void ww_ref_close(struct ww_ref *r);

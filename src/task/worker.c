@@ -1,180 +1,74 @@
 /* worker.c - a child process that runs a stranger's Python: start, watch, kill (worker.h).
  *
- * It starts as our own binary, which gives up its rights and becomes Python (confined.h).
+ * It starts as our own binary, which gives up its rights and becomes Python (confined.h).  It leads a session and,
+ * where the system allows, a pid namespace of its own, so that one kill() reaches the compilers and the forks of a task
+ * as well; PR_SET_PDEATHSIG and the closing of the socket end it when this process dies.  What it prints goes into a
+ * pipe that this side drains while it waits: a task that prints without end costs a ring of 64 KiB, and blocks while
+ * this side does not read.
  *
- * The child is the leader of a session and process group of its own, so that one kill() reaches the compilers and the
- * forks of a task as well; PR_SET_PDEATHSIG and the closing of the socket end it when this process dies.  Its
- * environment is built from nothing: what could change PyTorch's behaviour (PYTHON*, TORCH_*, OMP_*) stays outside.
- * What it prints goes into a pipe that this side drains while it waits: a task that prints without end costs a ring of
- * 64 KiB, and blocks while this side does not read.
- *
- * Rejected: posix_spawn (it cannot set a death signal or make a session everywhere); a log file (grows); RLIMIT_AS
- * (breaks CUDA, which reserves terabytes of addresses).
+ * Rejected: a log file (grows); RLIMIT_AS (breaks CUDA, which reserves terabytes of addresses).
  */
 #include "task/worker.h"
 #include "base/fs.h"
 #include "base/json.h"
-#include "host/recycle.h"
+#include "base/target.h"
 #include "base/time.h"
-#include "sandbox/proc.h"
 #include "task/frame.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { CHILD_FD = 3, WATCH_MS = 50, MAX_ENV = 64 };
+enum { WATCH_MS = 50, END_LIMIT_MS = 1000, END_STEP_MS = 5 };
 
 /* ---- Starting */
 
-enum { MAX_ARGS = 12 };
-
-struct child {
-	char *argv[MAX_ARGS];
-	char *envp[MAX_ENV];
-	int n_env;
-};
-
-static int env_add(struct child *c, const char *name, const char *value)
+static enum ww_rc spawn(struct ww_worker *w, const struct ww_ref_opts *o, struct ww_err *err)
 {
-	if (c->n_env + 1 >= MAX_ENV || asprintf(&c->envp[c->n_env], "%s=%s", name, value) < 0) {
-		c->envp[c->n_env] = NULL;
-		return 0;
-	}
-	c->envp[++c->n_env] = NULL;
-	return 1;
-}
-
-/* What may pass: how to find programs, libraries and the GPU.  OPENBLAS_*: numpy's, which PyTorch imports and does not
- * compute with, starts a thread for each core that spins at first. */
-static int build_env(struct child *c, const struct ww_ref_opts *o, const char *dir)
-{
-	static const char *const pass[] = { "PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
-		"CUDA_HOME", "CUDA_PATH", "CC", "CXX", "TRITON_LIBCUDA_PATH", "NVIDIA_VISIBLE_DEVICES",
-		"NVIDIA_DRIVER_CAPABILITIES", "TZ" };
-	int ok = 1;
-	for (size_t i = 0; i < WW_ARRAY_LEN(pass); i++)
-		if (getenv(pass[i]))
-			ok &= env_add(c, pass[i], getenv(pass[i]));
-	if (!getenv("PATH"))
-		ok &= env_add(c, "PATH", "/usr/local/bin:/usr/bin:/bin");
-	ok &= env_add(c, "LANG", "C.UTF-8") && env_add(c, "HOME", dir) && env_add(c, "TMPDIR", dir) &&
-		env_add(c, "USER", "warpwright") && env_add(c, "OPENBLAS_NUM_THREADS", "1");
-	if (o->target == WW_TARGET_CPU)
-		for (size_t i = 0; i < WW_ARRAY_LEN(ww_recycle_env); i++)
-			ok &= env_add(c, ww_recycle_env[i][0], ww_recycle_env[i][1]);
-	return ok;
-}
-
-static void child_release(struct child *c)
-{
-	for (int i = 0; i < MAX_ARGS; i++)
-		free(c->argv[i]);
-	for (int i = 0; i < c->n_env; i++)
-		free(c->envp[i]);
-}
-
-static enum ww_rc child_init(struct child *c, const struct ww_ref_opts *o, const char *dir, struct ww_err *err)
-{
-	char python[PATH_MAX], worker[PATH_MAX], bridge[PATH_MAX], self[PATH_MAX];
+	char python[PATH_MAX], script[PATH_MAX], bridge[PATH_MAX], memory[32];
+	const char *args[] = { w->dir.path, o->cache_dir ? o->cache_dir : "",
+		o->first && o->first->roots ? o->first->roots : "", ww_target_name(o->target), memory,
+		o->python ? o->python : python, o->worker ? o->worker : script, NULL };
+	struct ww_proc_opts po = { .worker = "confined", .args = args, .namespaces = 1, .err_mode = WW_STDERR_PIPE };
 	enum ww_rc rc = WW_OK;
-	memset(c, 0, sizeof(*c));
-	WW_TRY(ww_fs_program(self, err));
+	snprintf(memory, sizeof(memory), "%llu", (unsigned long long)w->max_resident_bytes);
 	if (o->cache_dir)
 		WW_TRY(ww_fs_mkdirs(o->cache_dir, err));
-	if (o->python)
-		snprintf(python, sizeof(python), "%s", o->python);
-	else
+	if (!o->python)
 		WW_TRY(ww_ref_find_python(python, err));
-	if (o->worker) {
-		snprintf(worker, sizeof(worker), "%s", o->worker);
-	} else {
+	if (!o->worker) {
 		WW_TRY(ww_fs_resource("bridge", bridge, err));
-		WW_TRY(ww_fs_join(worker, bridge, "worker.py", err));
+		WW_TRY(ww_fs_join(script, bridge, "worker.py", err));
 	}
-	const char *args[] = { self, "__confined", dir, o->cache_dir ? o->cache_dir : "", python, "-I", "-u", worker,
-		"--fd", "3" };
-	int ok = build_env(c, o, dir);
-	for (size_t i = 0; i < WW_ARRAY_LEN(args); i++)
-		ok &= (c->argv[i] = strdup(args[i])) != NULL;
-	if (!ok)
-		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	WW_TRY(ww_proc_spawn(&w->proc, &po, err));
+	if (fcntl(w->proc.err_fd, F_SETFL, O_NONBLOCK) < 0)
+		rc = ww_err_errno(err, WW_ERR_SYSTEM, "cannot start the reference worker");
 out:
 	return rc;
-}
-
-/* After fork, before exec: async-signal-safe calls only. */
-static void become(const struct child *c, const char *dir, int sock, int log, pid_t parent)
-{
-	setsid();
-	if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
-		_exit(126);
-	struct sigaction dfl = { .sa_handler = SIG_DFL };
-	sigset_t none;
-	sigemptyset(&none);
-	for (int sig = 1; sig < NSIG; sig++)
-		sigaction(sig, &dfl, NULL);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-	int null = open("/dev/null", O_RDONLY);
-	/* Move both out of 0..3 first, so that no dup2 overwrites one that is still needed. */
-	int s = fcntl(sock, F_DUPFD, 10), l = fcntl(log, F_DUPFD, 10);
-	if (null < 0 || s < 0 || l < 0 || dup2(null, 0) < 0 || dup2(l, 1) < 0 || dup2(l, 2) < 0 || dup2(s, CHILD_FD) < 0 ||
-		chdir(dir) < 0)
-		_exit(126);
-	close_range(CHILD_FD + 1, ~0u, 0);
-	execve(c->argv[0], c->argv, c->envp);
-	_exit(127);
 }
 
 enum ww_rc ww_worker_start(struct ww_worker *w, const struct ww_ref_opts *o, struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;
-	int sv[2] = { -1, -1 }, log[2] = { -1, -1 };
-	struct child c = { 0 };
-	memset(w, 0, sizeof(*w));
-	w->pid = w->sock = w->log_fd = w->dir.fd = -1;
-	w->dead = 1;
+	*w = WW_WORKER_NONE;
 	w->max_resident_bytes = o->max_resident_bytes
 		? o->max_resident_bytes
 		: (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 5 * 4;
 	w->interrupted = o->interrupted;
 	WW_TRY(ww_tmpdir_new(&w->dir, "worker", err));
-	WW_TRY(child_init(&c, o, w->dir.path, err));
 	w->log = malloc(WW_WORKER_LOG_BYTES);
 	if (!w->log) {
 		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 		goto out;
 	}
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv) < 0 || pipe2(log, O_CLOEXEC) < 0 ||
-		fcntl(log[0], F_SETFL, O_NONBLOCK) < 0) {
-		rc = ww_err_errno(err, WW_ERR_SYSTEM, "cannot make the reference worker's pipes");
-		goto out;
-	}
-	pid_t parent = getpid();
-	w->pid = fork();
-	if (w->pid < 0) {
-		rc = ww_err_errno(err, WW_ERR_SYSTEM, "cannot start the reference worker");
-		goto out;
-	}
-	if (!w->pid)
-		become(&c, w->dir.path, sv[1], log[1], parent);
-	w->sock = sv[0];
-	w->log_fd = log[0];
-	sv[0] = log[0] = -1;
+	WW_TRY(spawn(w, o, err));
 	w->dead = 0;
 out:
-	for (int i = 0; i < 2; i++) {
-		ww_fd_close(&sv[i]);
-		ww_fd_close(&log[i]);
-	}
-	child_release(&c);
 	if (rc != WW_OK)
 		ww_worker_stop(w);
 	return rc;
@@ -186,8 +80,8 @@ static void drain_log(struct ww_worker *w)
 {
 	char part[4096];
 	/* Bounded: a task that prints faster than this reads must not keep us here. */
-	for (int i = 0; i < 64 && w->log_fd >= 0; i++) {
-		ssize_t n = read(w->log_fd, part, sizeof(part));
+	for (int i = 0; i < 64 && w->proc.err_fd >= 0; i++) {
+		ssize_t n = read(w->proc.err_fd, part, sizeof(part));
 		if (n <= 0)
 			break;
 		for (ssize_t k = 0; k < n; k++)
@@ -222,86 +116,62 @@ static const char *last_line(struct ww_worker *w)
 	return nl ? nl + 1 : text;
 }
 
-/* Wait up to half a second for a child that is on its way out. */
-static void reap(struct ww_worker *w, int patience_ms)
-{
-	for (int waited = 0; w->pid > 0; waited += 5) {
-		pid_t got = waitpid(w->pid, &w->status, WNOHANG);
-		if (got == w->pid || (got < 0 && errno != EINTR)) {
-			kill(-w->pid, SIGKILL); /* the rest of its group */
-			w->pid = -1;
-			return;
-		}
-		if (waited >= patience_ms)
-			return;
-		poll(NULL, 0, 5);
-	}
-}
-
 enum ww_rc ww_worker_kill(struct ww_worker *w, struct ww_err *err)
 {
-	if (w->pid > 0) {
-		w->killed = 1;
-		kill(-w->pid, SIGKILL);
-		kill(w->pid, SIGKILL);
-		reap(w, 5000);
-	}
+	drain_log(w);
+	ww_proc_kill(&w->proc);
 	w->dead = 1;
-	ww_fd_close(&w->sock);
 	return err->rc;
 }
 
 void ww_worker_stop(struct ww_worker *w)
 {
-	struct ww_err ignored = WW_ERR_INIT;
-	(void)ww_worker_kill(w, &ignored);
-	ww_fd_close(&w->log_fd);
+	ww_proc_kill(&w->proc);
 	free(w->log);
 	free(w->log_text);
-	w->log = w->log_text = NULL;
 	ww_tmpdir_remove(&w->dir);
+	*w = WW_WORKER_NONE;
 }
 
 /* It closed the socket or vanished: say how it ended. */
 static enum ww_rc died(struct ww_worker *w, struct ww_err *err)
 {
-	int had_pid = w->pid > 0;
-	reap(w, 1000);
-	char how[64] = "closed its connection";
-	if (had_pid && w->pid < 0 && WIFEXITED(w->status) && WEXITSTATUS(w->status) == 127)
-		snprintf(how, sizeof(how), "could not be started (no such interpreter?)");
-	else if (had_pid && w->pid < 0 && WIFEXITED(w->status))
-		snprintf(how, sizeof(how), "exited with code %d", WEXITSTATUS(w->status));
-	else if (had_pid && w->pid < 0 && WIFSIGNALED(w->status))
-		snprintf(how, sizeof(how), "was ended by signal %d (%s)", WTERMSIG(w->status), strsignal(WTERMSIG(w->status)));
+	struct ww_str how = WW_STR_INIT(128);
+	struct ww_err ignored = WW_ERR_INIT;
+	for (int waited = 0; ww_proc_alive(&w->proc) && waited < END_LIMIT_MS; waited += END_STEP_MS)
+		poll(NULL, 0, END_STEP_MS);
+	drain_log(w);
+	if (w->proc.pid <= 0 || ww_proc_wait(&w->proc, ww_now_ns(), &w->status, &ignored) != WW_OK)
+		ww_str_adds(&how, "closed its connection");
+	else if (WIFEXITED(w->status) && WEXITSTATUS(w->status) == 127)
+		ww_str_adds(&how, "could not be started (no such interpreter?)");
+	else if (WIFSIGNALED(w->status))
+		ww_str_addf(&how, "was ended by signal %d (%s)", WTERMSIG(w->status), strsignal(WTERMSIG(w->status)));
+	else
+		ww_str_addf(&how, "exited with code %d", WEXITSTATUS(w->status));
 	const char *line = last_line(w);
-	ww_err_set(err, WW_ERR_WORKER, "the reference worker %s%s%.300s", how, *line ? "; its last line: " : "", line);
+	ww_err_set(err, WW_ERR_WORKER, "the reference worker %s%s%.300s", how.p, *line ? "; its last line: " : "", line);
+	ww_str_release(&how);
 	return ww_worker_kill(w, err);
 }
 
-static uint64_t resident_bytes(pid_t pid)
+static int uses_too_much(struct ww_worker *w, uint64_t now)
 {
-	char path[64], text[128] = "";
-	snprintf(path, sizeof(path), "/proc/%d/statm", (int)pid);
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
+	if (now < w->look_ns)
 		return 0;
-	ssize_t n = read(fd, text, sizeof(text) - 1);
-	close(fd);
-	unsigned long long all, resident = 0;
-	if (n <= 0 || sscanf(text, "%llu %llu", &all, &resident) != 2)
-		return 0;
-	return resident * (uint64_t)sysconf(_SC_PAGESIZE);
+	w->look_ns = now + WATCH_MS * 1000000ull;
+	return ww_proc_resident_bytes(&w->proc) > w->max_resident_bytes;
 }
 
 /* What must hold while we wait. */
 static enum ww_rc look(struct ww_worker *w, uint64_t deadline_ns, struct ww_err *err)
 {
+	uint64_t now = ww_now_ns();
 	if (w->interrupted && *w->interrupted)
 		ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted");
-	else if (deadline_ns && ww_now_ns() >= deadline_ns)
+	else if (deadline_ns && now >= deadline_ns)
 		ww_err_set(err, WW_ERR_TIMEOUT, "the reference worker gave no answer in time and was ended");
-	else if (resident_bytes(w->pid) > w->max_resident_bytes)
+	else if (uses_too_much(w, now))
 		ww_err_set(err, WW_ERR_LIMIT, "the reference worker used more than %llu MiB of memory and was ended",
 			(unsigned long long)(w->max_resident_bytes >> 20));
 	else
@@ -321,8 +191,8 @@ static enum ww_rc wait_events(
 			uint64_t now = ww_now_ns(), left = deadline_ns > now ? (deadline_ns - now) / 1000000 + 1 : 0;
 			timeout_ms = left < WATCH_MS ? (int)left : WATCH_MS;
 		}
-		struct pollfd p[3] = { { .fd = fd, .events = events }, { .fd = w->log_fd, .events = POLLIN },
-			{ .fd = w->sock == fd ? -1 : w->sock, .events = POLLIN } };
+		struct pollfd p[3] = { { .fd = fd, .events = events }, { .fd = w->proc.err_fd, .events = POLLIN },
+			{ .fd = w->proc.fd == fd ? -1 : w->proc.fd, .events = POLLIN } };
 		int n = poll(p, 3, timeout_ms);
 		if (n < 0 && errno != EINTR)
 			return ww_err_errno(err, WW_ERR_SYSTEM, "poll");
@@ -331,9 +201,9 @@ static enum ww_rc wait_events(
 		if (p[1].revents & POLLIN)
 			drain_log(w);
 		else if (p[1].revents)
-			ww_fd_close(&w->log_fd); /* all writers have closed it */
+			ww_fd_close(&w->proc.err_fd); /* all writers have closed it */
 		if (p[0].revents || p[2].revents) {
-			*ready = p[0].revents ? fd : w->sock;
+			*ready = p[0].revents ? fd : w->proc.fd;
 			return WW_OK;
 		}
 	}
@@ -341,6 +211,7 @@ static enum ww_rc wait_events(
 
 enum ww_rc ww_worker_wait(struct ww_worker *w, int fd, int *ready, uint64_t deadline_ns, struct ww_err *err)
 {
+	w->look_ns = ww_now_ns() + WATCH_MS * 1000000ull; /* a short timed call ends before the first look */
 	return wait_events(w, fd, POLLIN, ready, deadline_ns, err);
 }
 
@@ -349,7 +220,7 @@ enum ww_rc ww_worker_wait(struct ww_worker *w, int fd, int *ready, uint64_t dead
 static enum ww_rc send_all(struct ww_worker *w, const void *bytes, size_t n, uint64_t deadline_ns, struct ww_err *err)
 {
 	for (size_t put = 0; put < n;) {
-		ssize_t k = send(w->sock, (const char *)bytes + put, n - put, MSG_NOSIGNAL | MSG_DONTWAIT);
+		ssize_t k = send(w->proc.fd, (const char *)bytes + put, n - put, MSG_NOSIGNAL | MSG_DONTWAIT);
 		if (k > 0) {
 			put += (size_t)k;
 			continue;
@@ -357,7 +228,7 @@ static enum ww_rc send_all(struct ww_worker *w, const void *bytes, size_t n, uin
 		if (k < 0 && errno != EAGAIN && errno != EINTR)
 			return died(w, err);
 		int ready;
-		enum ww_rc rc = wait_events(w, w->sock, POLLOUT, &ready, deadline_ns, err);
+		enum ww_rc rc = wait_events(w, w->proc.fd, POLLOUT, &ready, deadline_ns, err);
 		if (rc != WW_OK)
 			return rc;
 	}
@@ -382,7 +253,7 @@ static enum ww_rc send_fds(struct ww_worker *w, const int *fds, int n, struct ww
 	c->cmsg_len = CMSG_LEN(sizeof(int) * (size_t)n);
 	memcpy(CMSG_DATA(c), fds, sizeof(int) * (size_t)n);
 	ssize_t k;
-	while ((k = sendmsg(w->sock, &msg, MSG_NOSIGNAL)) < 0 && errno == EINTR)
+	while ((k = sendmsg(w->proc.fd, &msg, MSG_NOSIGNAL)) < 0 && errno == EINTR)
 		;
 	return k == 1 ? WW_OK : died(w, err);
 }
@@ -414,10 +285,10 @@ static enum ww_rc receive_all(struct ww_worker *w, void *bytes, size_t n, uint64
 {
 	for (size_t got = 0; got < n;) {
 		int ready;
-		enum ww_rc rc = wait_events(w, w->sock, POLLIN, &ready, deadline_ns, err);
+		enum ww_rc rc = wait_events(w, w->proc.fd, POLLIN, &ready, deadline_ns, err);
 		if (rc != WW_OK)
 			return rc;
-		ssize_t k = recv(w->sock, (char *)bytes + got, n - got, MSG_DONTWAIT);
+		ssize_t k = recv(w->proc.fd, (char *)bytes + got, n - got, MSG_DONTWAIT);
 		if (k < 0 && (errno == EAGAIN || errno == EINTR))
 			continue;
 		if (k <= 0)
@@ -441,10 +312,10 @@ static enum ww_rc receive_fds(
 		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control.bytes)
 	};
 	int ready;
-	enum ww_rc rc = wait_events(w, w->sock, POLLIN, &ready, deadline_ns, err);
+	enum ww_rc rc = wait_events(w, w->proc.fd, POLLIN, &ready, deadline_ns, err);
 	if (rc != WW_OK)
 		return rc;
-	ssize_t k = recvmsg(w->sock, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	ssize_t k = recvmsg(w->proc.fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	if (k < 0 && (errno == EAGAIN || errno == EINTR))
 		return WW_OK;
 	if (k <= 0)

@@ -1,15 +1,16 @@
 /* worker.h - the reference worker as a process: started, talked to, watched, killed.  Internal to src/task.
  *
- * struct ww_worker owns the child's process group, the protocol socket, the pipe that carries what it prints, and a
+ * struct ww_worker owns the child and all it started, the protocol socket, the pipe that carries what it prints, and a
  * private directory.  While a reply is awaited the pipe is drained into a ring of 64 KiB, the deadline, the interrupt
- * flag and the child's resident memory are looked at every 50 ms.  Whatever goes wrong kills the group and leaves
- * `dead` set.
+ * flag and the memory of the child and all it started are looked at every 50 ms.  Whatever goes wrong kills the group
+ * and leaves `dead` set.
  */
 #ifndef WW_TASK_WORKER_H
 #define WW_TASK_WORKER_H
 
 #include "base/err.h"
 #include "base/tmpdir.h"
+#include "sandbox/proc.h"
 #include "task/ref.h"
 
 #include <stddef.h>
@@ -17,18 +18,17 @@
 enum { WW_WORKER_LOG_BYTES = 65536 };
 
 struct ww_worker {
-	pid_t pid;
-	int sock, log_fd;
-	int dead;             /* no further request; pid may be reaped */
-	int killed;           /* by us: the exit status says nothing */
-	int status;           /* of waitpid, once reaped */
-	char *log;            /* ring of WW_WORKER_LOG_BYTES */
-	size_t log_total;     /* bytes ever written into it */
-	char *log_text;       /* the ring unrolled, for callers */
-	struct ww_tmpdir dir; /* private */
-	uint64_t max_resident_bytes;
+	struct ww_proc proc;                  /* its err_fd is the pipe */
+	int dead;                             /* no further request */
+	int status;                           /* of waitpid, where it ended by itself */
+	char *log;                            /* ring of WW_WORKER_LOG_BYTES */
+	size_t log_total;                     /* bytes ever written into it */
+	char *log_text;                       /* the ring unrolled, for callers */
+	struct ww_tmpdir dir;                 /* private */
+	uint64_t max_resident_bytes, look_ns; /* when memory is looked at next */
 	const volatile int *interrupted;
 };
+#define WW_WORKER_NONE ((struct ww_worker){ .proc = WW_PROC_INIT, .dead = 1, .dir = WW_TMPDIR_INIT })
 
 enum ww_rc ww_worker_start(struct ww_worker *w, const struct ww_ref_opts *o, struct ww_err *err) WW_MUST_CHECK;
 void ww_worker_stop(struct ww_worker *w); /* kill the group, reap, close, remove the private directory */

@@ -79,13 +79,10 @@ static enum ww_rc greeting(struct ww_candidates *z, struct ww_err *err)
 
 static enum ww_rc start(struct ww_candidates *z, struct ww_err *err)
 {
-	static const char *const env[] = { "CXX", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES",
-		"NVIDIA_DRIVER_CAPABILITIES", "TRITON_LIBCUDA_PATH", NULL };
 	char python[PATH_MAX], bridge[PATH_MAX];
 	const char *args[] = { python, bridge, ww_target_name(z->opts.target), NULL };
 	struct ww_proc_opts o = { .worker = "candidates",
 		.args = args,
-		.env = env,
 		.namespaces = 1,
 		.err_mode = getenv("WARPWRIGHT_LOG") ? WW_STDERR_INHERIT : WW_STDERR_NULL };
 	enum ww_rc rc;

@@ -149,7 +149,7 @@ static int confined_to_proc_self(int ready_fd, int dropped_fd)
 	struct ww_err err = WW_ERR_INIT;
 	enum ww_sandbox_level level;
 	const struct ww_sandbox_bind binds[] = { { "/", WW_BIND_READ }, { "/proc/self", WW_BIND_WRITE } };
-	const struct ww_sandbox_opts o = { .profile = WW_PROFILE_REFERENCE, .binds = binds, .n_binds = 2 };
+	const struct ww_sandbox_opts o = { .profile = WW_PROFILE_PYTHON, .binds = binds, .n_binds = 2 };
 	char c;
 	setenv("WARPWRIGHT_SANDBOX", "landlock", 1);
 	if (ww_sandbox_enter(&o, &level, &err) != WW_OK || level != WW_SANDBOX_LANDLOCK)
@@ -344,20 +344,25 @@ static void runner_cuda_profile(void **state)
 	ww_str_release(&out);
 }
 
-static void reference_profile(void **state)
+static void python_profiles(void **state)
 {
 	(void)state;
-	struct ww_str out = run_sandbox(WW_PROFILE_REFERENCE);
-	HAS("open shown: 0");
-	HAS("create tmp: 0");
-	HAS("inet: 1");
-	HAS("unix: 0");
-	HAS("fork: 0");
-	HAS("mount: 1");
-	HAS("limits of a process: 1");
-	HAS("own limits: 0");
-	HAS("lease: 1");
-	ww_str_release(&out);
+	for (int cuda = 0; cuda < 2; cuda++) {
+		struct ww_str out = run_sandbox(cuda ? WW_PROFILE_PYTHON_CUDA : WW_PROFILE_PYTHON);
+		HAS("open shown: 0");
+		HAS("create tmp: 0");
+		HAS("inet: 1");
+		HAS("fork: 0");
+		HAS("mount: 1");
+		HAS("limits of a process: 1");
+		HAS("own limits: 0");
+		HAS("lease: 1");
+		if (cuda)
+			HAS("unix: 0");
+		else
+			HAS("unix: 1");
+		ww_str_release(&out);
+	}
 }
 
 /* What a policy's commands may do to other processes, to our opening of their files, and out of our memory's sight. */
@@ -517,7 +522,7 @@ int main(int argc, char **argv)
 		return 1;
 	self[n] = 0;
 	const struct CMUnitTest tests[] = { cmocka_unit_test(levels), cmocka_unit_test(runner_cpu_profile),
-		cmocka_unit_test(runner_cuda_profile), cmocka_unit_test(reference_profile), cmocka_unit_test(shell_profile),
+		cmocka_unit_test(runner_cuda_profile), cmocka_unit_test(python_profiles), cmocka_unit_test(shell_profile),
 		cmocka_unit_test(rules_in_proc_last), cmocka_unit_test(ptrace_kills),
 		cmocka_unit_test(environment_and_descriptors), cmocka_unit_test(ends), cmocka_unit_test(memory_is_watched) };
 	return cmocka_run_group_tests_name("sandbox/sandbox", tests, make_area, remove_area);

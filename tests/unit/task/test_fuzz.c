@@ -54,9 +54,8 @@ static void mutated_messages(void **state)
 	ww_rng_init(&r, 20261121, 1);
 	for (int round = 0; round < ROUNDS; round++) {
 		unsigned char bytes[WW_FRAME_HEADER_BYTES + sizeof(graph_text)];
-		struct ww_worker w = {
-			.pid = -1, .log_fd = -1, .log = calloc(1, WW_WORKER_LOG_BYTES), .max_resident_bytes = UINT64_MAX
-		};
+		struct ww_worker w = WW_WORKER_NONE;
+		w.log = calloc(1, WW_WORKER_LOG_BYTES), w.max_resident_bytes = UINT64_MAX, w.dead = 0;
 		struct ww_err err = WW_ERR_INIT;
 		int sv[2], *fds, n_fds;
 		json_t *body;
@@ -67,7 +66,7 @@ static void mutated_messages(void **state)
 		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv), 0);
 		assert_int_equal(send(sv[1], bytes, n, 0), (ssize_t)n);
 		close(sv[1]);
-		w.sock = sv[0];
+		w.proc.fd = sv[0];
 		enum ww_rc rc = ww_worker_receive(&w, &body, &fds, &n_fds, ww_now_ns() + 10000000000ull, &err);
 		if (rc == WW_OK) {
 			struct ww_ref_shapes s;

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 static struct ww_ref *shared;
+static char folder[] = "/tmp/ww-ref-XXXXXX"; /* of a task with files of its own */
 
 static void load_file(struct ww_task *t, const char *name)
 {
@@ -29,10 +30,20 @@ static void load_file(struct ww_task *t, const char *name)
 
 static int open_shared(void **state)
 {
+	char *roots;
 	(void)state;
 	struct ww_err err = WW_ERR_INIT;
-	struct ww_ref_opts o = { .target = WW_TARGET_CPU, .threads = 1, .pool_bytes = 1 << 20, .max_load_s = 30 };
+	struct ww_task ok; /* a worker sees the folders of its first task: all tests' are made its */
+	load_file(&ok, "ok");
+	assert_non_null(mkdtemp(folder));
+	assert_true(asprintf(&roots, "%s:%s", ok.roots, folder) > 0);
+	free(ok.roots);
+	ok.roots = roots;
+	struct ww_ref_opts o = {
+		.target = WW_TARGET_CPU, .threads = 1, .pool_bytes = 1 << 20, .max_load_s = 30, .first = &ok
+	};
 	enum ww_rc rc = ww_ref_open(&shared, &o, &err);
+	ww_task_release(&ok);
 	if (rc != WW_OK)
 		fprintf(stderr, "%s\n", err.msg);
 	else if (json_integer_value(json_object_get(ww_ref_hello(shared), "pool_bytes")) != 1 << 20)
@@ -97,8 +108,6 @@ static void refused_before_pytorch_is_imported(void **state)
 
 /* ---- A task's own modules and files ------------------------------------------------------------------------------ */
 
-static char folder[] = "/tmp/ww-ref-XXXXXX";
-
 static void put_file(const char *name, const char *text)
 {
 	char path[PATH_MAX];
@@ -144,7 +153,6 @@ static void a_task_with_modules_and_files_of_its_own(void **state)
 	(void)state;
 	struct ww_err err = WW_ERR_INIT, ignored = WW_ERR_INIT;
 	char op[64], id[WW_HASH_HEX], other[WW_HASH_HEX], path[PATH_MAX];
-	assert_non_null(mkdtemp(folder));
 	snprintf(path, sizeof(path), "%s/path", folder);
 	assert_int_equal(ww_fs_mkdirs(path, &err), WW_OK);
 	setenv("PYTHONPATH", path, 1);
@@ -362,11 +370,11 @@ static void tasks_that_end_their_worker(void **state)
 		struct ww_task t, ok;
 		struct ww_err err = WW_ERR_INIT;
 		struct ww_ref_opts o = {
-			.target = WW_TARGET_CPU, .threads = 1, .max_load_s = 30, .max_resident_bytes = 1u << 30
+			.target = WW_TARGET_CPU, .threads = 1, .max_load_s = 30, .max_resident_bytes = 1u << 30, .first = &t
 		};
+		load_file(&t, rows[i].task);
 		if (ww_ref_open(&r, &o, &err) != WW_OK)
 			fail_msg("%s", err.msg);
-		load_file(&t, rows[i].task);
 		assert_int_equal(ww_ref_load(r, &t, 1, &err), WW_ERR_TASK);
 		if (!strstr(err.msg, rows[i].word) || !strstr(err.msg, rows[i].also) || strchr(err.msg, '\n'))
 			fail_msg("%s: \"%s\" lacks \"%s\"", rows[i].task, err.msg, rows[i].word);

@@ -1,0 +1,155 @@
+#include "task/surroundings.h"
+
+#include "host/recycle.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { ANSWER_MAX_BYTES = 65536 };
+
+/* path is dir, or lies below it as the text says and in truth: not through `..` or a link that leads elsewhere. */
+static int is_below(const char *path, const char *dir)
+{
+	char real[2][PATH_MAX];
+	size_t n = strlen(dir);
+	if (strncmp(path, dir, n) || (path[n] && path[n] != '/') || !realpath(path, real[0]) || !realpath(dir, real[1]))
+		return 0;
+	n = strlen(real[1]);
+	return !strncmp(real[0], real[1], n) && (!real[0][n] || real[0][n] == '/');
+}
+
+void ww_surroundings_add(struct ww_surroundings *s, const char *path, int flags)
+{
+	for (int i = 0; i < s->n; i++)
+		if (s->b[i].flags == flags && is_below(path, s->b[i].path))
+			return;
+	if (s->n < WW_SURROUNDINGS_MAX && path[0] == '/' && path[1] && access(path, F_OK) == 0)
+		s->b[s->n++] = (struct ww_sandbox_bind){ strdup(path), flags };
+}
+
+void ww_surroundings_add_list(struct ww_surroundings *s, const char *list, int flags)
+{
+	char *copy = strdup(list ? list : ""), *at = copy;
+	for (char *one; (one = strsep(&at, ":"));)
+		ww_surroundings_add(s, one, flags);
+	free(copy);
+}
+
+/* ---- The interpreter --------------------------------------------------------------------------------------------- */
+
+/* Prints the paths of the interpreter's own files, one per line. */
+static const char where[] =
+	"import sys, os, sysconfig\n"
+	"p = [sys.prefix, sys.base_prefix, sys.exec_prefix, os.path.dirname(os.path.dirname(os.path.realpath(sys.executable)))]\n"
+	"p += [x for x in sys.path if os.path.isdir(x)] + [sysconfig.get_path('include') or '']\n"
+	"link = sys.executable\n"
+	"while os.path.islink(link):\n"
+	"    p.append(os.path.dirname(os.path.dirname(link)))\n"
+	"    link = os.path.join(os.path.dirname(link), os.readlink(link))\n"
+	"print('\\n'.join(dict.fromkeys(os.path.abspath(x) for x in p if x)))\n";
+
+static enum ww_rc add_interpreter(struct ww_surroundings *s, const char *python, struct ww_err *err)
+{
+	int fds[2];
+	char text[ANSWER_MAX_BYTES], *at = text;
+	size_t len = 0;
+	ssize_t n;
+	if (pipe2(fds, O_CLOEXEC) < 0)
+		return ww_err_errno(err, WW_ERR_SYSTEM, "pipe");
+	pid_t pid = fork();
+	if (pid == 0) {
+		dup2(fds[1], 1);
+		execl(python, python, "-I", "-c", where, (char *)NULL);
+		_exit(127);
+	}
+	close(fds[1]);
+	while (len + 1 < sizeof(text) &&
+		((n = read(fds[0], text + len, sizeof(text) - 1 - len)) > 0 || (n < 0 && errno == EINTR)))
+		len += n > 0 ? (size_t)n : 0;
+	text[len] = 0;
+	close(fds[0]);
+	while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+		;
+	if (!len)
+		return ww_err_set(err, WW_ERR_MISSING, "%s did not say where its files are", python);
+	for (char *line; (line = strsep(&at, "\n"));)
+		ww_surroundings_add(s, line, WW_BIND_READ);
+	return WW_OK;
+}
+
+/* ---- The system -------------------------------------------------------------------------------------------------- */
+
+static void add_system(struct ww_surroundings *s)
+{
+	static const char *const paths[] = { "/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32", "/opt",
+		"/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime",
+		"/etc/nsswitch.conf", "/etc/passwd", "/etc/group", "/sys/devices" };
+	static const char *const devices[] = { "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom" };
+	for (size_t i = 0; i < WW_ARRAY_LEN(paths); i++)
+		ww_surroundings_add(s, paths[i], WW_BIND_READ);
+	for (size_t i = 0; i < WW_ARRAY_LEN(devices); i++)
+		ww_surroundings_add(s, devices[i], WW_BIND_WRITE | WW_BIND_DEVICE);
+}
+
+static void add_cuda(struct ww_surroundings *s)
+{
+	static const char *const paths[] = { "/sys/bus", "/sys/class", "/sys/module", "/etc/nvidia" };
+	char path[300];
+	DIR *d = opendir("/dev");
+	for (struct dirent *e; d && (e = readdir(d));) {
+		struct stat st;
+		snprintf(path, sizeof(path), "/dev/%.255s", e->d_name);
+		if (!strncmp(e->d_name, "nvidia", 6) && stat(path, &st) == 0 && S_ISCHR(st.st_mode))
+			ww_surroundings_add(s, path, WW_BIND_WRITE | WW_BIND_DEVICE);
+	}
+	if (d)
+		closedir(d);
+	ww_surroundings_add(s, "/dev/nvidia-caps", WW_BIND_WRITE | WW_BIND_DEVICE);
+	for (size_t i = 0; i < WW_ARRAY_LEN(paths); i++)
+		ww_surroundings_add(s, paths[i], WW_BIND_READ);
+	ww_surroundings_add_list(s, getenv("CUDA_HOME"), WW_BIND_READ);
+	ww_surroundings_add_list(s, getenv("CUDA_PATH"), WW_BIND_READ);
+}
+
+enum ww_rc ww_surroundings_add_python(struct ww_surroundings *s, const char *python, int cuda, struct ww_err *err)
+{
+	add_system(s);
+	if (cuda)
+		add_cuda(s);
+	ww_surroundings_add_list(s, getenv("LD_LIBRARY_PATH"), WW_BIND_READ);
+	ww_surroundings_add_list(s, getenv("PATH"), WW_BIND_READ);
+	return add_interpreter(s, python, err);
+}
+
+/* ---- The environment --------------------------------------------------------------------------------------------- */
+
+/* OPENBLAS_*: numpy's, which PyTorch imports and does not compute with, starts a thread for each core that spins at
+ * first. */
+void ww_surroundings_environment(const char *tmp, int cuda)
+{
+	static const char *const pass[] = { "PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
+		"CUDA_HOME", "CUDA_PATH", "CC", "CXX", "TRITON_LIBCUDA_PATH", "NVIDIA_VISIBLE_DEVICES",
+		"NVIDIA_DRIVER_CAPABILITIES", "TZ" };
+	const char *const fixed[][2] = { { "LANG", "C.UTF-8" }, { "HOME", tmp }, { "TMPDIR", tmp },
+		{ "USER", "warpwright" }, { "OPENBLAS_NUM_THREADS", "1" } };
+	char *kept[WW_ARRAY_LEN(pass)];
+	for (size_t i = 0; i < WW_ARRAY_LEN(pass); i++)
+		kept[i] = getenv(pass[i]) ? strdup(getenv(pass[i])) : NULL;
+	clearenv();
+	setenv("PATH", "/usr/local/bin:/usr/bin:/bin", 1);
+	for (size_t i = 0; i < WW_ARRAY_LEN(pass); i++)
+		if (kept[i])
+			setenv(pass[i], kept[i], 1);
+	for (size_t i = 0; i < WW_ARRAY_LEN(fixed); i++)
+		setenv(fixed[i][0], fixed[i][1], 1);
+	for (size_t i = 0; !cuda && i < WW_ARRAY_LEN(ww_recycle_env); i++)
+		setenv(ww_recycle_env[i][0], ww_recycle_env[i][1], 1);
+}
