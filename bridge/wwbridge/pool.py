@@ -3,7 +3,8 @@
 The judge decides which draws come again and for how long (src/judge/cache/references.h says why that is safe); here they are only
 remembered: a draw is a function of its request, so the key is the request.  What is kept are the outputs in fp64 (those of the
 default run only where a comparison looks at them: integers, values that are not finite, rule paper) with their scalars, and on the
-cpu, where drawing costs more than copying, the inputs.  The least recently used go first.
+cpu, where drawing costs more than copying, the inputs, from the first time on: draws that will be compared and draws that will
+not come out of here alike, and at the same speed.  The least recently used go first.
 
 Memory that others need more is given back: at a failed allocation everything, and on a GPU nothing is kept while less
 than a tenth of it is free.
@@ -28,8 +29,12 @@ class Pool:
         return entry[:2]
 
     def put(self, key, references, inputs):
-        kept = [span.clone() for span in inputs] if self.target.kind == "cpu" else None
-        size = sum(t.nbytes for t in {id(t): t for t in references.tensors() + (kept or [])}.values())
+        """In place of what is there under this key.  references: None where nothing has been compared with this draw yet."""
+        before = self.entries.pop(key, (None, None, 0))
+        self.used -= before[2]
+        kept = before[1] or ([span.clone() for span in inputs] if self.target.kind == "cpu" else None)
+        tensors = (references.tensors() if references else []) + (kept or [])
+        size = sum(t.nbytes for t in {id(t): t for t in tensors}.values())
         while self.entries and self.used + size > self.limit:
             self.used -= self.entries.popitem(last=False)[1][2]
         if self.used + size <= self.limit and self.roomy():

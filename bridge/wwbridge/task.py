@@ -440,6 +440,8 @@ class Task:
                     span(t).copy_(kept)
             else:
                 self._draw_inputs(seed, scale, shift)
+                if self._draw_key:
+                    self._pool.put(self._draw_key, None, [span(t) for t in self.inputs])
             if self._shared:
                 self._shared.publish(params != "keep")
         self.target.sync()

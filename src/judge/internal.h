@@ -135,7 +135,7 @@ enum ww_rc ww_session_run(
  * names the draw in diagnostics.  With `finite`, references that are not finite are not compared with and set it to 0.
  */
 enum ww_rc ww_session_check(struct ww_session *s, const char *when, int *finite, struct ww_err *err) WW_MUST_CHECK;
-/* A draw that a candidate's outputs will be compared on; it may come from the task's pool. */
+/* A draw that a candidate's outputs may be compared on; it may come from the task's pool. */
 enum ww_rc ww_session_draw(
 	struct ww_judge_task *t, double scale, double shift, enum ww_ref_params params, struct ww_err *err) WW_MUST_CHECK;
 /* One that nothing will be compared on: always new. */

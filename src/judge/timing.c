@@ -6,8 +6,10 @@
  * are wrong); one call of each side on flushed caches.  Whether the pivot goes first or last is random.  The candidate
  * goes before the baseline: both write the same output buffers, and the candidate must not find a right answer there.
  * In secretly chosen rounds what the candidate has written is compared, right after its call, with references that are
- * computed only then.  MIN_CHECKED of the first MIN_ROUNDS are chosen at random, and each later round with probability
- * 1/8, so that a candidate cannot know which call is checked.
+ * computed only then.  Each round is chosen by lot, of the first MIN_ROUNDS MIN_CHECKED on average and of the later
+ * ones one in eight; where fewer than MIN_CHECKED came out, a few rounds more are made.  All draws come by one route,
+ * from the same pool, before the lot counts: neither what a candidate sees of a draw nor what it learns from the pause
+ * behind an earlier call tells whether the call at hand is compared.
  *
  * To decide (WW_JUDGE_DECIDE).  The reward asks only whether ratios are above one number.  After each round an interval
  * of the median of log(pivot / candidate) that holds at every number of rounds together (stats.h, ww_sequence) gives
@@ -195,8 +197,7 @@ static enum ww_rc one_round(struct timing *x, int check, struct round *r, struct
 	WW_TRY(prepare(x->s, err));
 	if (x->s->failed)
 		goto out;
-	WW_TRY(check ? ww_session_draw(x->s->t, 1, 0, WW_REF_PARAMS_REDRAW, err)
-				 : ww_session_draw_unchecked(x->s->t, WW_REF_PARAMS_REDRAW, err));
+	WW_TRY(ww_session_draw(x->s->t, 1, 0, WW_REF_PARAMS_REDRAW, err)); /* compared or not: nobody can tell from it */
 	for (int k = 0; k < SIDES && !x->s->failed; k++)
 		if (takes_part(x, order[k])) {
 			WW_TRY(side_once(x, order[k], check, &r->us[order[k]], err));
@@ -268,22 +269,6 @@ static void lay_out(struct series *e)
 static int min_rounds(const struct timing *x) { return x->deciding ? LEAST_TO_DECIDE : MIN_ROUNDS; }
 
 static int min_checked(const struct timing *x) { return x->deciding ? CHECKED_TO_DECIDE : MIN_CHECKED; }
-
-static int check_later(struct timing *x) { return ww_rng_below(&x->rng, x->deciding ? 4 : 8) == 0; }
-
-/* Which rounds are checked: of the first ones as many as must be, later ones by chance. */
-static void choose(struct timing *x, char *check, int n)
-{
-	int first = min_rounds(x);
-	for (int k = 0; k < n; k++)
-		check[k] = k < first ? k < min_checked(x) : check_later(x);
-	for (int k = first - 1; k > 0; k--) {
-		int other = (int)ww_rng_below(&x->rng, (uint64_t)k + 1);
-		char swap = check[k];
-		check[k] = check[other];
-		check[other] = swap;
-	}
-}
 
 static struct ww_ratio ratio(const struct series *e, enum side base)
 {
@@ -422,14 +407,12 @@ static int enough(struct timing *x)
 	return e->n >= most_rounds(x) || width(x, e) < NARROW;
 }
 
-/* Whether a repeated round is compared is drawn anew, with the probability of the round that was set aside. */
-static int shall_check(struct timing *x, const char *check)
+/* Each round by lot, so that what a solution knows of earlier rounds says nothing about the next. */
+static int shall_check(struct timing *x)
 {
-	const struct series *e = &x->now;
-	if (!e->again)
-		return check[e->n];
-	return e->n < min_rounds(x) ? ww_rng_below(&x->rng, (uint64_t)min_rounds(x)) < (uint64_t)min_checked(x)
-								: check_later(x);
+	if (x->now.n < min_rounds(x))
+		return ww_rng_below(&x->rng, (uint64_t)min_rounds(x)) < (uint64_t)min_checked(x);
+	return ww_rng_below(&x->rng, x->deciding ? 4 : 8) == 0;
 }
 
 /* Of the rounds that will count. */
@@ -443,11 +426,9 @@ static int n_checked(const struct timing *x, const struct series *e)
 
 static enum ww_rc sample(struct timing *x, struct ww_err *err)
 {
-	char check[MAX_CALLS];
 	enum ww_rc rc = WW_OK;
-	choose(x, check, MAX_CALLS);
 	do
-		WW_TRY(sampled_round(x, shall_check(x, check), err));
+		WW_TRY(sampled_round(x, shall_check(x), err));
 	while (!x->s->failed && !enough(x));
 	const int must = is_decided(x, &x->now) ? CHECKED_TO_DECIDE : MIN_CHECKED;
 	while (!x->s->failed && n_checked(x, &x->now) < must && x->now.aside < MAX_ASIDE)

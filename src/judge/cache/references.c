@@ -21,7 +21,7 @@ struct kind {
 	struct draw draws[MAX_DRAWS];
 };
 
-/* The kinds of verify.c; timed calls that are checked are of the second. */
+/* The kinds of verify.c; timed calls are of the second. */
 enum { INIT, REDRAW, SMALL, LARGE, SHIFTED, N_KINDS };
 
 struct ww_pool {

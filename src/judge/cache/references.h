@@ -18,8 +18,9 @@
  *     output elements have a pool at all: at the tolerances of the rules their outputs are some ten times that.
  *   - Within one judgement no draw comes twice, except where a run is repeated on purpose.
  *
- * Draws that nothing is compared on (warm-up, unchecked timed calls, baselines) are always new ones.  Which draw of a
- * kind comes is decided by lot.  Seeds are in this process and the reference worker only.
+ * Timed calls that are not compared take their draws from here too, or a candidate would know them by what a new draw
+ * costs.  Other draws that nothing is compared on (warm-up, baselines) are always new ones.  Which draw of a kind comes
+ * is decided by lot.  Seeds are in this process and the reference worker only.
  */
 #ifndef WW_JUDGE_CACHE_REFERENCES_H
 #define WW_JUDGE_CACHE_REFERENCES_H

@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+# budget: 9 CPU-seconds
+# timeout: 300
+"""Can a solution tell a timed call that will be compared from one that will not, by what it waited for its inputs?
+
+One batch judges a few solutions of one task, whose inputs take long to draw and little to copy, so that the later ones find a warm pool
+of draws.  The judge's log says what each request to the reference worker took: a draw, and behind it `reference` where it was compared.
+The times of both kinds must be of one distribution (Mann-Whitney; below p = 0.001 the
+test fails, which one honest run in a thousand does; before they were, p was 1e-5)."""
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
+sys.dont_write_bytecode = True
+from tap import finish, need_pytorch, ok  # noqa: E402
+
+root = os.environ.get("WW_SOURCE_DIR") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(root, "tests/judge"))
+from harness import BINARY, Harness  # noqa: E402
+
+need_pytorch()
+h = Harness("cpu")
+COLD, WARM, ROUNDS = 3, 5, 10  # judgements that fill the pool, those that are looked at, timed rounds of each
+TASK = """import time
+import torch
+import torch.nn as nn
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(256))
+    def forward(self, x):
+        return torch.relu(x + self.bias) * 2
+def get_inputs():
+    time.sleep(0.02)
+    return [torch.randn(64, 256)]
+def get_init_inputs():
+    return []
+"""
+PLAN = """#include <ww/plan.h>
+void plan(struct ww_plan *p)
+{
+	const struct ww_tensor *x = ww_input(p, 0), *b = ww_param(p, "bias"), *y = ww_output(p, 0);
+	ww_launch(p, "k", x->size[0], 1, 1, 1, 1, 1);
+	ww_arg_buf(p, x->buf, 0);
+	ww_arg_buf(p, b->buf, 0);
+	ww_arg_buf(p, y->buf, 0);
+}
+"""
+KERNEL = """#include <ww/cpu.h>
+WW_KERNEL(k)
+{
+	const float *x = WW_ARG(const float *, 0) + b->x * 256, *bias = WW_ARG(const float *, 1);
+	float *y = WW_ARG(float *, 2) + b->x * 256;
+	for (int i = 0; i < 256; i++) {
+		float v = x[i] + bias[i];
+		y[i] = v > 0 ? 2 * v : 0; /* NUMBER */
+	}
+}
+"""
+
+
+def timed(log):
+    """(microseconds of a draw, was it compared?) of the first rounds of each judgement.  Stages end with `free`; the stage of timing says
+    how many rounds it had, and begins with a draw to warm up."""
+    for stage in re.split(r"reference worker: free", log):
+        events = re.findall(r"reference worker: (draw|reference), (\d+) us", stage)
+        if "warpwright: timed: " in stage:
+            draws = [(int(us), events[i + 1 : i + 2] and events[i + 1][0] == "reference") for i, (name, us) in enumerate(events) if name == "draw"]
+            yield draws[1 : 1 + ROUNDS]
+
+
+def tells(a, b):
+    """Mann-Whitney: how surely the two samples are of different distributions, as a p-value (normal approximation, ties by mean rank)."""
+    both = sorted(a + b)
+    rank = {x: both.index(x) + (both.count(x) + 1) / 2 for x in both}
+    u = sum(rank[x] for x in a) - len(a) * (len(a) + 1) / 2
+    mean, spread = len(a) * len(b) / 2, math.sqrt(len(a) * len(b) * (len(both) + 1) / 12)
+    return math.erfc(abs(u - mean) / spread / math.sqrt(2))
+
+
+jobs = []
+task = h.write("task.py", TASK)
+for k in range(COLD + WARM):
+    h.write(f"{k}/plan.c", PLAN)
+    at = h.write(f"{k}/kernels.c", KERNEL.replace("NUMBER", str(k)))
+    jobs.append({"id": str(k), "task": task, "solution": os.path.dirname(at), "baselines": "eager", "max_time_seconds": 0.4})
+done = subprocess.run([BINARY, "judge", "--target", "cpu", "--batch", "-"], env=dict(h.env, WARPWRIGHT_LOG="debug"), text=True, capture_output=True,
+                      input="".join(json.dumps(j) + "\n" for j in jobs), timeout=280)
+statuses = [json.loads(line)["verdict"]["status"] for line in done.stdout.split("\n") if line]
+ok(statuses == ["ok"] * len(jobs), "every solution is right", statuses)
+draws = [d for judgement in list(timed(done.stderr))[COLD:] for d in judgement]
+compared, others = ([us for us, c in draws if bool(c) == kind] for kind in (True, False))
+ok(len(compared) >= 4 * WARM and len(others) >= 4, "draws of both kinds were seen", f"{len(compared)} and {len(others)}")
+p = tells(compared, others) if compared and others else 0
+ok(p > 0.001, "what a draw takes does not tell whether the call is compared", f"p = {p:.2g}; us: {sorted(compared)}, {sorted(others)}")
+finish()
