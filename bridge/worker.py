@@ -121,6 +121,10 @@ class Worker:
     def baseline(self, q, fds):
         return self.loaded().clock().prepare(q["which"]), []
 
+    def compile_ahead(self, q, fds):
+        self.loaded().clock().compile_ahead(q["which"])
+        return {}, []
+
     def time(self, q, fds):
         return self.loaded().clock().time(q["which"], q["mode"], int(q["n"]), bool(q["flush_l2"])), []
 
@@ -155,7 +159,7 @@ class Worker:
         return {}, []
 
 
-REQUESTS = ("check", "hello", "peaks", "load", "graph", "buffers", "draw", "reference", "compare", "degenerate", "baseline", "time",
+REQUESTS = ("check", "hello", "peaks", "load", "graph", "buffers", "draw", "reference", "compare", "degenerate", "baseline", "compile_ahead", "time",
             "arm", "profile", "free", "origin", "wipe", "keep", "same", "trace")
 
 

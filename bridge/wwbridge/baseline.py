@@ -22,17 +22,39 @@ WHICH = ("eager", "compile", "autotune")
 WARM_CALLS = 3
 
 
+class Compiled(Exception):
+    """Raised in place of running what torch.compile has just compiled."""
+
+
+class NotRun:
+    """While it is in force, compiled graphs raise Compiled when they are called: torch.compile has then traced and compiled, and
+    nothing of it has run on the device.  Inductor's class is not part of PyTorch's interface; where it is another one, nothing
+    is compiled ahead, and prepare() does all of it."""
+
+    def __enter__(self):
+        from torch._inductor.output_code import CompiledFxGraph
+
+        def stop(graph, inputs):
+            raise Compiled()
+
+        self.graph, self.call = CompiledFxGraph, CompiledFxGraph.__call__
+        CompiledFxGraph.__call__ = stop
+
+    def __exit__(self, *exc):
+        self.graph.__call__ = self.call
+
+
 class Runner:
     """One baseline, ready to run."""
 
-    def __init__(self, task, which):
+    def __init__(self, task, which, compiled=None):
         self.task, self.which = task, which
         self.graph = self.graph_out = None
         self.method = "clock"
         start = time.monotonic()
         self.device_call = self.python_call = task.model
         if which == "compile":
-            self.device_call = self.python_call = torch.compile(task.model)
+            self.device_call = self.python_call = compiled or torch.compile(task.model)
         elif which == "autotune" and task.target.kind == "cuda":
             self.device_call = torch.compile(task.model, mode="max-autotune-no-cudagraphs")
             self.python_call = torch.compile(task.model, mode="max-autotune")
@@ -101,7 +123,20 @@ class Runner:
 class Clock:
     def __init__(self, task):
         self.task, self.runners = task, {}
-        self._flush = None
+        self._flush = self._ahead = None
+
+    def compile_ahead(self, which):
+        """torch.compile's seconds on the processor, while the device is somebody else's.  A graph break ends it: what
+        comes behind the first graph is compiled by prepare()."""
+        if which != "compile" or which in self.runners or self._ahead:
+            return
+        self._ahead = torch.compile(self.task.model)
+        try:
+            with NoCollection(), NotRun(), torch.no_grad():
+                self._ahead(*self.task.args())
+        except Exception as e:  # what is wrong with the task comes out again in prepare()
+            if not isinstance(e, Compiled):
+                print(f"nothing was compiled ahead: {one_line(e)}", flush=True)
 
     def prepare(self, which):
         if which not in WHICH:
@@ -109,7 +144,7 @@ class Clock:
         if which not in self.runners:
             try:
                 with NoCollection():
-                    self.runners[which] = Runner(self.task, which)
+                    self.runners[which] = Runner(self.task, which, self._ahead)
             except Exception as e:
                 if out_of_memory(e):  # which says something about the device now, nothing about the baseline
                     raise Refuse("memory", f"baseline {which} does not fit into the memory of this device: {e}")

@@ -42,7 +42,8 @@ static enum ww_rc read_times(const json_t *report, double *us, int max, int *n, 
 	return WW_OK;
 }
 
-static enum ww_rc run(struct ww_export *x, int device, double *us, int max, int *n, struct ww_err *err)
+static enum ww_rc run(
+	struct ww_export *x, int device, const struct ww_export_turn *turn, double *us, int max, int *n, struct ww_err *err)
 {
 	char self[PATH_MAX], python[PATH_MAX], dev[16], count[16];
 	char *argv[] = { self, "__confined", x->dir, "", python, "-s", "time_call.py", count, dev, NULL };
@@ -54,7 +55,7 @@ static enum ww_rc run(struct ww_export *x, int device, double *us, int max, int 
 	snprintf(count, sizeof(count), "%d", max);
 	WW_TRY(ww_fs_program(self, err));
 	WW_TRY(ww_ref_find_python(python, err));
-	WW_TRY(ww_export_run(x, argv, &out, &status, err));
+	WW_TRY(ww_export_run(x, argv, turn, &out, &status, err));
 	report = ww_export_report(&out, &tail);
 	if (report)
 		rc = read_times(report, us, max, n, err);
@@ -66,8 +67,10 @@ out:
 }
 
 static enum ww_rc time_call(struct ww_judge_task *judged, const struct ww_task *task, const struct ww_solution *s,
-	int device, const volatile int *interrupted, double *us, int max, int *n, struct ww_err *err)
+	int device, enum ww_rc (*alone)(void *alone_ctx, struct ww_err *err), void *alone_ctx,
+	const volatile int *interrupted, double *us, int max, int *n, struct ww_err *err)
 {
+	const struct ww_export_turn turn = { alone, alone_ctx };
 	const struct ww_export_opts o = {
 		.judged = judged, .task = task, .solution = s, .format = WW_EXPORT_TORCH, .dir = "", .interrupted = interrupted
 	};
@@ -82,7 +85,7 @@ static enum ww_rc time_call(struct ww_judge_task *judged, const struct ww_task *
 	WW_TRY(ww_export_torch(&x, err));
 	WW_TRY(ww_export_render(&x, "time_call.py", "src/export/templates/time_call.py.in", err));
 	WW_TRY(x.vars.failed ? ww_err_set(err, WW_ERR_NOMEM, "out of memory while exporting") : WW_OK);
-	rc = run(&x, device, us, max, n, err);
+	rc = run(&x, device, &turn, us, max, n, err);
 out:
 	ww_tmpdir_remove(&dir);
 	ww_export_end(&x);

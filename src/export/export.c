@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/time.h"
 #include "export/embed.h"
+#include "host/lease.h"
 #include "task/ref.h"
 #include "task/task.h"
 
@@ -90,12 +91,11 @@ static void hash_all(struct ww_export *x)
 /* ---- Running a program ------------------------------------------------------------------------------------------
  */
 
-static void child_exec(char *const *argv, const char *dir, int out)
+static void child_exec(char *const *argv, const char *dir, int in, int out)
 {
-	int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	setpgid(0, 0);
-	if (chdir(dir) < 0 || dup2(null, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0)
+	if (chdir(dir) < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0)
 		_exit(126);
 	/* what is imported here must not leave __pycache__ in the export */
 	setenv("PYTHONDONTWRITEBYTECODE", "1", 1);
@@ -119,43 +119,77 @@ static json_t *last_report(struct ww_str *s)
 	return report;
 }
 
-static enum ww_rc read_all(int fd, pid_t pid, const volatile int *interrupted, struct ww_str *s, struct ww_err *err)
+static int is_ready(const struct ww_str *s)
+{
+	static const char line[] = "ready\n";
+	size_t n = sizeof(line) - 1;
+	return s->len >= n && !memcmp(s->p + s->len - n, line, n) && (s->len == n || s->p[s->len - n - 1] == '\n');
+}
+
+/* The program's turn: until then its time is not limited by ours. */
+static enum ww_rc begin_turn(const struct ww_export_turn *turn, int in, uint64_t *end, struct ww_err *err)
+{
+	uint64_t asked = ww_now_ns();
+	enum ww_rc rc = turn->take(turn->ctx, err);
+	*end += ww_now_ns() - asked;
+	return rc == WW_OK ? ww_fd_write(in, "\n", 1, *end, err) : rc;
+}
+
+/* All that it prints, until it ends. */
+static enum ww_rc read_all(struct ww_export *x, const struct ww_export_turn *turn, int in, int fd, pid_t pid,
+	struct ww_str *s, struct ww_err *err)
 {
 	uint64_t end = ww_now_ns() + (uint64_t)CHECK_SECONDS * 1000000000u;
+	const volatile int *interrupted = x->o->interrupted;
 	for (;;) {
 		char byte;
 		enum ww_rc rc = ww_fd_read(fd, &byte, 1, ww_now_ns() + 200000000u, err);
 		if (rc == WW_OK) {
 			ww_str_addc(s, byte);
-		} else if (rc == WW_ERR_TIMEOUT && ww_now_ns() < end && !(interrupted && *interrupted)) {
-			continue;
-		} else if (rc == WW_ERR_WORKER) {
-			return WW_OK; /* end of file: it has ended */
-		} else {
-			kill(-pid, SIGKILL);
-			kill(pid, SIGKILL);
-			return interrupted && *interrupted
-				? ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted while checking an export")
-				: ww_err_set(err, rc, "the check of an export took more than %d s", CHECK_SECONDS);
+			if (turn && byte == '\n' && is_ready(s)) {
+				rc = begin_turn(turn, in, &end, err);
+				turn = NULL;
+			}
 		}
+		if (rc == WW_OK || (rc == WW_ERR_TIMEOUT && ww_now_ns() < end && !(interrupted && *interrupted)))
+			continue;
+		if (rc == WW_ERR_WORKER)
+			return WW_OK; /* end of file: it has ended */
+		kill(-pid, SIGKILL);
+		kill(pid, SIGKILL);
+		if (rc != WW_ERR_TIMEOUT)
+			return rc;
+		return interrupted && *interrupted
+			? ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted while checking an export")
+			: ww_err_set(err, rc, "the check of an export took more than %d s", CHECK_SECONDS);
 	}
 }
 
-enum ww_rc ww_export_run(struct ww_export *x, char *const *argv, struct ww_str *out, int *status, struct ww_err *err)
+enum ww_rc ww_export_run(struct ww_export *x, char *const *argv, const struct ww_export_turn *turn, struct ww_str *out,
+	int *status, struct ww_err *err)
 {
-	int fds[2];
-	if (pipe2(fds, O_CLOEXEC) < 0)
-		return ww_err_errno(err, WW_ERR_SYSTEM, "pipe");
+	int in[2] = { -1, -1 }, fds[2] = { -1, -1 };
+	enum ww_rc rc;
+	*status = 0;
+	if (pipe2(in, O_CLOEXEC) < 0 || pipe2(fds, O_CLOEXEC) < 0) {
+		rc = ww_err_errno(err, WW_ERR_SYSTEM, "pipe");
+		goto out;
+	}
 	pid_t pid = fork();
 	if (pid == 0)
-		child_exec(argv, x->dir, fds[1]);
-	close(fds[1]);
-	*status = 0;
-	enum ww_rc rc = pid < 0 ? ww_err_errno(err, WW_ERR_SYSTEM, "fork")
-							: read_all(fds[0], pid, x->o->interrupted, out, err);
-	close(fds[0]);
+		child_exec(argv, x->dir, in[0], fds[1]);
+	ww_fd_close(&fds[1]);
+	ww_fd_close(&in[0]);
+	if (!turn)
+		ww_fd_close(&in[1]); /* it reads an end of file */
+	rc = pid < 0 ? ww_err_errno(err, WW_ERR_SYSTEM, "fork") : read_all(x, turn, in[1], fds[0], pid, out, err);
 	while (pid > 0 && waitpid(pid, status, 0) < 0 && errno == EINTR)
 		;
+out:
+	for (int i = 0; i < 2; i++) {
+		ww_fd_close(&in[i]);
+		ww_fd_close(&fds[i]);
+	}
 	return rc;
 }
 
@@ -311,14 +345,31 @@ static void check_of(struct making *m, struct ww_str *all, char **next)
 	ww_str_release(&out);
 }
 
+/* Checks compute beside each other and beside engines, but not while anything is measured. */
+struct sharing {
+	struct ww_export *x;
+	struct ww_share share;
+};
+
+static enum ww_rc take_share(void *sharing, struct ww_err *err)
+{
+	struct sharing *s = sharing;
+	WW_CHECK(ww_share_open(&s->share, ww_judge_task_device(s->x->o->judged), err));
+	return ww_share_step(&s->share, s->x->o->interrupted, err);
+}
+
 /* The scripts of those that were written, in one process that imports PyTorch once (templates/run_all.py). */
 static enum ww_rc run_scripts(struct making *all, int n, struct ww_str *out, struct ww_err *err)
 {
 	char python[PATH_MAX];
-	char *argv[4 + 2 * WW_EXPORT_COUNT + 1] = { python, "-s", "-c" };
-	int status, argc = 3;
+	char *argv[5 + 2 * WW_EXPORT_COUNT + 1] = { python, "-s", "-c" };
+	struct sharing sharing = { NULL, WW_SHARE_INIT };
+	const struct ww_export_turn turn = { take_share, &sharing };
+	int status, argc = 3, cuda = n > 0 && all[0].x.cuda;
 	argv[argc++] = (char *)ww_embedded_find("src/export/templates/run_all.py")->bytes;
 	WW_CHECK(ww_ref_find_python(python, err));
+	if (cuda)
+		argv[argc++] = "--turn";
 	struct ww_export *first = NULL;
 	for (int i = 0; i < n; i++) {
 		if (all[i].rc != WW_OK)
@@ -328,7 +379,10 @@ static enum ww_rc run_scripts(struct making *all, int n, struct ww_str *out, str
 		argv[argc++] = all[i].x.dir;
 		argv[argc++] = o->weights && o->format == WW_EXPORT_C ? "weights.py,check.py" : "check.py";
 	}
-	return first ? ww_export_run(first, argv, out, &status, err) : WW_OK;
+	sharing.x = first;
+	enum ww_rc rc = first ? ww_export_run(first, argv, cuda ? &turn : NULL, out, &status, err) : WW_OK;
+	ww_share_close(&sharing.share);
+	return rc;
 }
 
 static void check_all(struct making *all, int n)

@@ -26,9 +26,14 @@ struct ww_export {
 enum ww_rc ww_export_begin(struct ww_export *x, const struct ww_export_opts *o, struct ww_err *err) WW_MUST_CHECK;
 void ww_export_end(struct ww_export *x);
 /* Run a program (argv[0] is its path) in x->dir; what it prints goes to out, its end (as waitpid(2) has it) to *status.
- */
-enum ww_rc ww_export_run(
-	struct ww_export *x, char *const *argv, struct ww_str *out, int *status, struct ww_err *err) WW_MUST_CHECK;
+ * turn (may be NULL): the program waits for the device.  It prints "ready" on a line of its own when it has imported
+ * and built all that it needs, and goes on when it can read a line; turn() returns when the device is there. */
+struct ww_export_turn {
+	enum ww_rc (*take)(void *ctx, struct ww_err *err);
+	void *ctx;
+};
+enum ww_rc ww_export_run(struct ww_export *x, char *const *argv, const struct ww_export_turn *turn, struct ww_str *out,
+	int *status, struct ww_err *err) WW_MUST_CHECK;
 /* The last line of what a program printed that is a JSON object, or NULL; tail gets the last 400 bytes for messages. */
 json_t *ww_export_report(struct ww_str *out, struct ww_str *tail);
 /* Set every variable of the templates. */

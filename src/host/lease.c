@@ -1,7 +1,7 @@
 /* lease.c - see lease.h.
  *
- *     lease-DEVICE.lock    locked exclusively by a measurement, shared by the engines that compute
- *     lease-DEVICE.gate    locked exclusively by the one that waits for the other file, until it has it
+ *     lease-DEVICE.lock    locked exclusively by a measurement, which writes its pid; shared by the engines that
+ * compute lease-DEVICE.gate    locked exclusively by the one that waits for the other file, until it has it
  *
  * A measurement that waits for engines to end their steps has the gate, so no engine begins another; an engine that
  * waits for a measurement to end has the gate, so no other measurement comes before it.  The gate is free while
@@ -17,6 +17,7 @@
 
 #include "base/fs.h"
 #include "base/lock.h"
+#include "base/log.h"
 #include "base/time.h"
 
 #include <ctype.h>
@@ -25,6 +26,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -35,7 +37,8 @@ enum {
 	MAX_DEVICES = 64,
 	NAP_NS = 2 * 1000 * 1000,
 	LEAST_SHARE_NS = 100 * 1000 * 1000,
-	MOST_SHARE_NS = 2000 * 1000 * 1000
+	MOST_SHARE_NS = 2000 * 1000 * 1000,
+	REPORT_NS = 2000 * 1000 * 1000
 };
 static const double LOOK_S = 0.05; /* how often a waiting thread looks whether it was interrupted */
 
@@ -60,29 +63,70 @@ static enum ww_rc open_file(int *fd, const char *device, const char *suffix, str
 	return *fd < 0 ? ww_err_errno(err, WW_ERR_IO, "cannot open the device's lock file %s", path) : WW_OK;
 }
 
-static enum ww_rc interrupted_error(struct ww_err *err)
+/* One wait: how, and when it is reported next. */
+struct waiting {
+	struct ww_lease_wait how;
+	uint64_t report_ns;
+};
+
+static struct waiting begin_waiting(const struct ww_lease_wait *w)
 {
-	return ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted while waiting for the device");
+	return (struct waiting){ w ? *w : (struct ww_lease_wait){ 0 }, ww_now_ns() + REPORT_NS };
 }
 
-static enum ww_rc wait_for(int fd, int how, const volatile int *interrupted, struct ww_err *err)
+/* The process that measures, in words: its pid stands in the lock file (fd). */
+static void describe_holder(int fd, char *out, size_t size)
 {
-	while (flock(fd, how | LOCK_NB) != 0) {
-		struct timespec nap = { 0, NAP_NS };
-		if (errno != EWOULDBLOCK && errno != EINTR)
-			return ww_err_errno(err, WW_ERR_IO, "cannot lock the device's lock file");
-		if (interrupted && *interrupted)
-			return interrupted_error(err);
-		nanosleep(&nap, NULL);
+	char pid[16] = "", path[64], command[160] = "";
+	ssize_t n = pread(fd, pid, sizeof(pid) - 1, 0);
+	if (n <= 0 || atoi(pid) <= 0) {
+		snprintf(out, size, "engines that compute on it");
+		return;
 	}
+	snprintf(path, sizeof(path), "/proc/%d/cmdline", atoi(pid));
+	int cmdline = open(path, O_RDONLY | O_CLOEXEC);
+	n = cmdline >= 0 ? read(cmdline, command, sizeof(command) - 1) : 0;
+	for (ssize_t i = 0; i < n; i++) /* arguments end with NULs */
+		if (!isgraph((unsigned char)command[i]))
+			command[i] = i + 1 < n ? ' ' : 0;
+	ww_fd_close(&cmdline);
+	snprintf(out, size, "pid %d%s%s%s", atoi(pid), command[0] ? " (" : "", command, command[0] ? ")" : "");
+}
+
+/* Before each look: is the wait over, is it time to say for whom?  fd < 0: for another thread of this process. */
+static enum ww_rc look(struct waiting *w, int fd, struct ww_err *err)
+{
+	char holder[256] = "another judgement of this process";
+	if (w->how.interrupted && *w->how.interrupted)
+		return ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted while waiting for the device");
+	if (!w->how.waiting || ww_now_ns() < w->report_ns)
+		return WW_OK;
+	w->report_ns = ww_now_ns() + REPORT_NS;
+	if (fd >= 0)
+		describe_holder(fd, holder, sizeof(holder));
+	w->how.waiting(w->how.ctx, holder);
 	return WW_OK;
 }
 
-/* Through the gate to the lock itself. */
-static enum ww_rc pass(int gate, int fd, int how, const volatile int *interrupted, struct ww_err *err)
+/* Lock fd; `lock` is the file that names the holder. */
+static enum ww_rc wait_for(int fd, int how, int lock, struct waiting *w, struct ww_err *err)
 {
-	WW_CHECK(wait_for(gate, LOCK_EX, interrupted, err));
-	enum ww_rc rc = wait_for(fd, how, interrupted, err);
+	enum ww_rc rc = WW_OK;
+	while (rc == WW_OK && flock(fd, how | LOCK_NB) != 0) {
+		struct timespec nap = { 0, NAP_NS };
+		if (errno != EWOULDBLOCK && errno != EINTR)
+			return ww_err_errno(err, WW_ERR_IO, "cannot lock the device's lock file");
+		rc = look(w, lock, err);
+		nanosleep(&nap, NULL);
+	}
+	return rc;
+}
+
+/* Through the gate to the lock itself. */
+static enum ww_rc pass(int gate, int fd, int how, struct waiting *w, struct ww_err *err)
+{
+	WW_CHECK(wait_for(gate, LOCK_EX, fd, w, err));
+	enum ww_rc rc = wait_for(fd, how, fd, w, err);
 	(void)flock(gate, LOCK_UN);
 	return rc;
 }
@@ -110,7 +154,7 @@ static struct ww_lease_turn *find_turn(const char *name)
 	return NULL;
 }
 
-static enum ww_rc take_turn(struct ww_lease *l, const char *device, const volatile int *interrupted, struct ww_err *err)
+static enum ww_rc take_turn(struct ww_lease *l, const char *device, struct waiting *w, struct ww_err *err)
 {
 	char name[96];
 	enum ww_rc rc = WW_OK;
@@ -121,8 +165,7 @@ static enum ww_rc take_turn(struct ww_lease *l, const char *device, const volati
 		rc = ww_err_set(err, WW_ERR_LIMIT, "one process judges on %d devices at most", MAX_DEVICES);
 	while (t && t->held && rc == WW_OK) {
 		(void)ww_cond_wait(&given_back, &lock, LOOK_S);
-		if (interrupted && *interrupted)
-			rc = interrupted_error(err);
+		rc = look(w, -1, err);
 	}
 	if (rc == WW_OK) {
 		t->held = 1;
@@ -143,29 +186,47 @@ static void give_turn_back(struct ww_lease *l)
 
 /* ---- Alone ------------------------------------------------------------------------------------------------------- */
 
-enum ww_rc ww_lease_take(struct ww_lease *l, const char *device, const volatile int *interrupted, struct ww_err *err)
+/* For those who wait; "" when it is given back. */
+static void write_holder(int fd, const char *text)
 {
+	if (ftruncate(fd, 0) != 0 || pwrite(fd, text, strlen(text), 0) < 0)
+		ww_log(WW_LOG_DEBUG, "the device's lock file cannot be written: %s", strerror(errno));
+}
+
+enum ww_rc ww_lease_take(struct ww_lease *l, const char *device, const struct ww_lease_wait *how, struct ww_err *err)
+{
+	struct waiting w = begin_waiting(how);
+	char pid[16];
 	int gate = -1;
 	enum ww_rc rc;
 
 	*l = (struct ww_lease)WW_LEASE_INIT;
-	WW_TRY(take_turn(l, device, interrupted, err));
+	WW_TRY(take_turn(l, device, &w, err));
 	WW_TRY(open_file(&gate, device, "gate", err));
 	WW_TRY(open_file(&l->fd, device, "lock", err));
-	WW_TRY(pass(gate, l->fd, LOCK_EX, interrupted, err));
-	rc = ww_pause_begin(&l->pause, interrupted, err);
+	WW_TRY(pass(gate, l->fd, LOCK_EX, &w, err));
+	snprintf(pid, sizeof(pid), "%d", (int)getpid());
+	write_holder(l->fd, pid);
+	l->since_ns = ww_now_ns();
+	rc = ww_pause_begin(&l->pause, w.how.interrupted, err);
 out:
 	ww_fd_close(&gate);
-	if (rc != WW_OK)
+	if (rc != WW_OK) {
+		if (!l->since_ns)
+			ww_fd_close(&l->fd); /* not locked: another's pid stands in it */
 		ww_lease_drop(l);
+	}
 	return rc;
 }
 
 void ww_lease_drop(struct ww_lease *l)
 {
 	ww_pause_end(&l->pause);
-	if (l->fd >= 0)
+	if (l->fd >= 0) {
+		ww_log(WW_LOG_DEBUG, "the device was held for %.3f s", ww_seconds_since(l->since_ns));
+		write_holder(l->fd, "");
 		(void)flock(l->fd, LOCK_UN); /* a process that was forked meanwhile may have the file open still */
+	}
 	ww_fd_close(&l->fd);
 	give_turn_back(l);
 }
@@ -205,7 +266,8 @@ enum ww_rc ww_share_step(struct ww_share *s, const volatile int *interrupted, st
 	let_go(s);
 	if (!s->asked_ns)
 		s->asked_ns = now;
-	WW_CHECK(pass(s->gate, s->fd, LOCK_SH, interrupted, err));
+	struct waiting w = begin_waiting(&(struct ww_lease_wait){ .interrupted = interrupted });
+	WW_CHECK(pass(s->gate, s->fd, LOCK_SH, &w, err));
 	now = ww_now_ns();
 	uint64_t waited = now - s->asked_ns;
 	s->until_ns = now + (waited < LEAST_SHARE_NS ? LEAST_SHARE_NS : waited > MOST_SHARE_NS ? MOST_SHARE_NS : waited);

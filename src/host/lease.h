@@ -22,13 +22,22 @@ struct ww_lease {
 	int fd;                     /* -1: not held */
 	struct ww_lease_turn *turn; /* lease.c's */
 	int pause;                  /* holds what policies started stopped (pause.h); -1 */
+	uint64_t since_ns;          /* when it was taken; 0 */
 };
-#define WW_LEASE_INIT { -1, NULL, -1 }
+#define WW_LEASE_INIT { -1, NULL, -1, 0 }
 
-/* Wait for the device, alone, with everything stopped that policies started on this machine; *interrupted (may be NULL)
- * ends the wait with WW_ERR_INTERRUPTED. */
+/* How to wait.  Each member may be NULL. */
+struct ww_lease_wait {
+	const volatile int *interrupted; /* non-zero ends the wait with WW_ERR_INTERRUPTED */
+	/* Called after two seconds and every two seconds from then on; holder: "pid 71 (warpwright judge a.py b)". */
+	void (*waiting)(void *ctx, const char *holder);
+	void *ctx;
+};
+
+/* Wait for the device, alone, with everything stopped that policies started on this machine.  w may be NULL: nothing
+ * ends the wait. */
 enum ww_rc ww_lease_take(
-	struct ww_lease *l, const char *device, const volatile int *interrupted, struct ww_err *err) WW_MUST_CHECK;
+	struct ww_lease *l, const char *device, const struct ww_lease_wait *w, struct ww_err *err) WW_MUST_CHECK;
 void ww_lease_drop(struct ww_lease *l); /* safe on one that is not held */
 
 /* One thread's share of a device. */

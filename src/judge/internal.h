@@ -2,6 +2,7 @@
 #ifndef WW_JUDGE_INTERNAL_H
 #define WW_JUDGE_INTERNAL_H
 
+#include "host/lease.h"
 #include "judge/build/build.h"
 #include "judge/compile/compile.h"
 #include "judge/judge.h"
@@ -78,6 +79,7 @@ struct ww_judge_task {
 	double matrix_flops;   /* of products, convolutions and attentions alone */
 	double base_waited_us; /* cpu: microseconds that the baseline waited for processors in its last timed call */
 	double reference_s;    /* spent in the reference worker by the judgement in progress */
+	double wait_s;         /* that it waited for the task's lock and the device */
 	struct ww_steps spent; /* by it, for the verdict's `seconds` */
 	uint64_t draw_counter; /* with a public seed: the stream of draws */
 };
@@ -185,6 +187,9 @@ enum ww_rc ww_base_all(struct ww_judge_task *t, enum ww_baseline *fastest, struc
 enum ww_rc ww_base_once(
 	struct ww_judge_task *t, enum ww_baseline b, enum ww_ref_mode mode, double *us, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_base_prepare(struct ww_judge_task *t, enum ww_baseline b, struct ww_err *err) WW_MUST_CHECK;
+/* Have the worker compile the baseline "compile" without the device, where it will be needed and cannot be had from the
+ * cache: torch.compile takes seconds of processor time, for which no other judge should wait.  Does not wait itself. */
+enum ww_rc ww_base_compile_ahead(struct ww_judge_task *t, struct ww_err *err) WW_MUST_CHECK;
 /* What is known of a baseline, for the judgement in progress. */
 struct ww_base *ww_base_of(struct ww_judge_task *t, int b);
 /* A rough time of one eager call, for limits. */

@@ -19,7 +19,6 @@
 #include "judge/solution.h"
 
 #include "base/fs.h"
-#include "host/lease.h"
 #include "base/log.h"
 #include "base/time.h"
 
@@ -36,6 +35,7 @@ enum { SMALL_BYTES = 256 << 20, DIAG_MAX_BYTES = 12 << 10, FLUSH_MAX_BYTES = 128
 
 void ww_judge_progress(const struct ww_judge *j, const char *stage)
 {
+	ww_log(WW_LOG_DEBUG, "stage: %s", stage);
 	if (j->opts.progress)
 		j->opts.progress(j->opts.progress_ctx, stage);
 }
@@ -303,6 +303,7 @@ void ww_judge_task_close(struct ww_judge_task *t)
 
 const json_t *ww_judge_task_graph(const struct ww_judge_task *t) { return t->graph; }
 
+const char *ww_judge_task_device(const struct ww_judge_task *t) { return t->judge->facts.uuid; }
 const struct ww_facts *ww_judge_task_facts(const struct ww_judge_task *t) { return &t->facts; }
 
 /* ---- Building ---------------------------------------------------------------------------------------------------- */
@@ -509,7 +510,21 @@ static void forget(struct ww_verdict *v, struct ww_str *diag)
 
 enum ww_rc ww_judge_turn(struct ww_judge_task *t, enum ww_turn_kind kind, struct ww_err *err)
 {
-	return ww_turn_take(&t->turn, t->judge, t->heavy ? WW_TURN_ALONE : kind, err);
+	uint64_t start = ww_now_ns();
+	enum ww_rc rc = ww_turn_take(&t->turn, t->judge, t->heavy ? WW_TURN_ALONE : kind, err);
+	t->wait_s += ww_seconds_since(start);
+	return rc;
+}
+
+/* A worker that is lost meanwhile is started again when the device is there. */
+static enum ww_rc await_baseline(struct ww_judge_task *t, struct ww_err *err)
+{
+	struct ww_err lost = WW_ERR_INIT;
+	if (!t->ref || !ww_ref_compiling(t->ref))
+		return WW_OK;
+	ww_judge_progress(t->judge, "compiling the baseline \"compile\"");
+	(void)!ww_ref_await(t->ref, &lost);
+	return ww_judge_interrupted(t->judge, err);
 }
 
 enum ww_rc ww_judge_hold(struct ww_judge_task *t, enum ww_turn_kind kind,
@@ -517,7 +532,10 @@ enum ww_rc ww_judge_hold(struct ww_judge_task *t, enum ww_turn_kind kind,
 {
 	enum ww_rc rc;
 
+	uint64_t start = ww_now_ns();
 	pthread_mutex_lock(&t->lock);
+	WW_TRY(await_baseline(t, err));
+	t->wait_s = ww_seconds_since(start);
 	WW_TRY(ww_judge_turn(t, kind, err));
 	if (ref_lost(t))
 		WW_TRY(start_ref(t, NULL, err));
@@ -570,6 +588,7 @@ static enum ww_rc measure_again(void *ctx, struct ww_err *err)
 	}
 out:
 	t->heavy = heavy;
+	v->seconds.wait = t->wait_s;
 	v->seconds.reference = t->reference_s;
 	v->seconds.steps = t->spent;
 	return rc;
@@ -713,6 +732,8 @@ enum ww_rc ww_judge_run_against(struct ww_judge_task *t, const struct ww_solutio
 	if (baseline)
 		WW_TRY(build_baseline(t, baseline, &base, err));
 	if (!too_large(s, v, &diag)) {
+		if (depth >= WW_JUDGE_BRIEF && s->form == WW_FORM_PLAN)
+			WW_TRY(ww_base_compile_ahead(t, err));
 		WW_TRY(build_stages(t, s, &b, v, &diag, err));
 		if (b.ok && depth >= WW_JUDGE_VERIFY)
 			WW_TRY(measure_locked(t, &b, baseline ? &base : NULL, depth, v, &diag, err));

@@ -23,8 +23,10 @@ struct ww_compiled; /* src/judge/compile/compile.h */
 /* What measures the exported operator's call, events around a call from Python in a fresh process: at most max times in
  * microseconds, *n made (src/export/call.c, which this module cannot see). */
 struct ww_judge_caller {
+	/* alone(alone_ctx): takes the device's lease; called when the process is ready to use the device. */
 	enum ww_rc (*time)(struct ww_judge_task *t, const struct ww_task *task, const struct ww_solution *s, int device,
-		const volatile int *interrupted, double *us, int max, int *n, struct ww_err *err);
+		enum ww_rc (*alone)(void *alone_ctx, struct ww_err *err), void *alone_ctx, const volatile int *interrupted,
+		double *us, int max, int *n, struct ww_err *err);
 };
 
 struct ww_judge_opts {
@@ -87,6 +89,8 @@ void ww_judge_task_close(struct ww_judge_task *t);
 /* The worker's graph (docs/formats/bridge.md), borrowed. */
 const json_t *ww_judge_task_graph(const struct ww_judge_task *t);
 const struct ww_facts *ww_judge_task_facts(const struct ww_judge_task *t);
+/* The device's name for leases and shares (host/lease.h), borrowed. */
+const char *ww_judge_task_device(const struct ww_judge_task *t);
 
 /* Judge one solution.  The verdict is complete whenever WW_OK comes back, whatever the candidate did.  *v must be
  * initialised; the caller releases it. */

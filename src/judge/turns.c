@@ -98,14 +98,22 @@ static void wait_changed(void)
 	pthread_cond_timedwait(&changed, &lock, &t);
 }
 
+static void report_wait(void *judge, const char *holder)
+{
+	char stage[288];
+	snprintf(stage, sizeof(stage), "waiting for the device: %s has it", holder);
+	ww_judge_progress(judge, stage);
+}
+
 /* The lock is held, but not while it waits for other processes. */
 static enum ww_rc lease(struct ww_turns *t, const struct ww_judge *j, struct ww_err *err)
 {
 	if (t->leased)
 		return WW_OK;
+	const struct ww_lease_wait w = { .interrupted = j->opts.interrupted, .waiting = report_wait, .ctx = (void *)j };
 	t->leasing = 1;
 	pthread_mutex_unlock(&lock);
-	enum ww_rc rc = ww_lease_take(&t->lease, t->device, j->opts.interrupted, err);
+	enum ww_rc rc = ww_lease_take(&t->lease, t->device, &w, err);
 	pthread_mutex_lock(&lock);
 	t->leasing = 0;
 	t->leased = rc == WW_OK;

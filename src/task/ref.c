@@ -35,7 +35,8 @@ struct ww_ref {
 	struct ww_ref_info info;
 	json_t *hello;
 	int armed, go_fd, done_fd;
-	uint64_t armed_deadline_ns;
+	int compiling; /* an answer is outstanding */
+	uint64_t armed_deadline_ns, compiling_deadline_ns;
 };
 
 static uint64_t deadline(double seconds) { return ww_now_ns() + (uint64_t)(seconds * 1e9); }
@@ -95,6 +96,7 @@ static enum ww_rc ask_fds(struct ww_ref *r, json_t *q, const int *sent, int n_se
 	if (!q)
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 	WW_BUG(r->armed);
+	WW_TRY(ww_ref_await(r, err));
 	WW_TRY(ww_worker_send(&r->worker, q, sent, n_sent, by, err));
 	WW_TRY(ww_worker_receive(&r->worker, body, &got, &n, by, err));
 	ww_log(
@@ -241,7 +243,8 @@ void ww_ref_close(struct ww_ref *r)
 	json_t *body = NULL, *q = json_pack("{s:s}", "request", "quit");
 	int *fds = NULL, n = 0;
 	uint64_t by = deadline(QUIT_S);
-	if (q && !r->worker.dead && !r->armed && r->hello && ww_worker_send(&r->worker, q, NULL, 0, by, &ignored) == WW_OK)
+	if (q && !r->worker.dead && !r->armed && !r->compiling && r->hello &&
+		ww_worker_send(&r->worker, q, NULL, 0, by, &ignored) == WW_OK)
 		(void)!ww_worker_receive(&r->worker, &body, &fds, &n, by, &ignored);
 	drop_fds(&fds, &n);
 	json_decref(q);
@@ -516,12 +519,43 @@ const char *ww_baseline_name(enum ww_baseline b)
 	return (size_t)b < WW_ARRAY_LEN(names) ? names[b] : "?";
 }
 
+static double compile_s(const struct ww_ref *r) { return r->opts.max_compile_s > 0 ? r->opts.max_compile_s : 600; }
+
+enum ww_rc ww_ref_compile_ahead(struct ww_ref *r, enum ww_baseline which, struct ww_err *err)
+{
+	json_t *q = json_pack("{s:s, s:s}", "request", "compile_ahead", "which", ww_baseline_name(which));
+	enum ww_rc rc;
+	WW_TRY(q ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory"));
+	WW_TRY(ww_ref_await(r, err));
+	r->compiling_deadline_ns = deadline(compile_s(r));
+	WW_TRY(ww_worker_send(&r->worker, q, NULL, 0, r->compiling_deadline_ns, err));
+	r->compiling = 1;
+out:
+	json_decref(q);
+	return rc;
+}
+
+int ww_ref_compiling(const struct ww_ref *r) { return r->compiling; }
+
+enum ww_rc ww_ref_await(struct ww_ref *r, struct ww_err *err)
+{
+	json_t *body = NULL;
+	int *fds = NULL, n = 0;
+	if (!r->compiling)
+		return WW_OK;
+	r->compiling = 0;
+	enum ww_rc rc = ww_worker_receive(&r->worker, &body, &fds, &n, r->compiling_deadline_ns, err);
+	drop_fds(&fds, &n);
+	json_decref(body);
+	return rc;
+}
+
 enum ww_rc ww_ref_baseline(struct ww_ref *r, enum ww_baseline which, struct ww_ref_baseline *out, struct ww_err *err)
 {
 	json_t *b;
 	memset(out, 0, sizeof(*out));
-	enum ww_rc rc = ask(r, json_pack("{s:s, s:s}", "request", "baseline", "which", ww_baseline_name(which)),
-		r->opts.max_compile_s > 0 ? r->opts.max_compile_s : 600, &b, err);
+	enum ww_rc rc = ask(
+		r, json_pack("{s:s, s:s}", "request", "baseline", "which", ww_baseline_name(which)), compile_s(r), &b, err);
 	if (rc != WW_OK)
 		return rc;
 	WW_TRY(ww_json_get_bool(b, "available", what, &out->available, err));

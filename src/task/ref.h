@@ -192,6 +192,12 @@ struct ww_ref_baseline {
 };
 enum ww_rc ww_ref_baseline(
 	struct ww_ref *r, enum ww_baseline which, struct ww_ref_baseline *out, struct ww_err *err) WW_MUST_CHECK;
+/* cuda: begin to compile a baseline, without running anything on the device, and return at once.  What fails is said
+ * by ww_ref_baseline() later.  ww_ref_await() waits until it is done, and so does every other request. */
+enum ww_rc ww_ref_compile_ahead(struct ww_ref *r, enum ww_baseline which, struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_ref_await(struct ww_ref *r, struct ww_err *err) WW_MUST_CHECK;
+int ww_ref_compiling(const struct ww_ref *r);
+
 /* cuda: n times in microseconds, on the inputs of the current draw, buffers restored before each; device: the captured
  * CUDA graph (or the sum of its kernels), call: events around the Python call. */
 enum ww_ref_mode {

@@ -1,7 +1,9 @@
-"""Run the scripts of several exports side by side:   python -s -c THIS DIR SCRIPT[,SCRIPT] [DIR SCRIPT...]
+"""Run the scripts of several exports side by side:   python -s -c THIS [--turn] DIR SCRIPT[,SCRIPT] [DIR SCRIPT...]
 
 PyTorch is imported once, which takes longer than the scripts; each directory's scripts run in a process forked from here, with
-that directory as the working one.  A JSON line for each directory: what its scripts printed, and the exit code of the last."""
+that directory as the working one.  A JSON line for each directory: what its scripts printed, and the exit code of the last.
+
+--turn: none uses the device before all are ready for it (turn() in check.py), "ready" has been printed, and a line was read."""
 import ctypes
 import gc
 import json
@@ -46,15 +48,34 @@ def child(out, *job):
         os._exit(code)
 
 
+jobs = sys.argv[1:]
+turns = jobs[:1] == ["--turn"]
+jobs = jobs[turns:]
 started = []
-for job in zip(sys.argv[1::2], sys.argv[2::2]):
+for job in zip(jobs[::2], jobs[1::2]):
     r, w = os.pipe()
+    ready, say_ready = os.pipe()
+    go, say_go = os.pipe()
     pid = os.fork()
     if pid == 0:
+        os.close(ready)
+        if turns:
+            os.environ["WARPWRIGHT_TURN"] = f"{say_ready},{go}"
         child(w, *job)
-    os.close(w)
-    started.append((pid, os.fdopen(r, errors="replace")))
-for pid, pipe in started:
+    for fd in (w, say_ready, go):
+        os.close(fd)
+    started.append((pid, os.fdopen(r, errors="replace"), ready, say_go))
+if turns:
+    for _, _, ready, _ in started:
+        os.read(ready, 1)  # b"" where it has ended
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for _, _, _, say_go in started:
+        try:
+            os.write(say_go, b"g")
+        except BrokenPipeError:  # Python ignores the signal
+            pass
+for pid, pipe, _, _ in started:
     text = pipe.read()
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     print(json.dumps({"output": text[-16384:], "code": code}), flush=True)

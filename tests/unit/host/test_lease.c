@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -147,10 +148,12 @@ static void engines_compute_side_by_side(void **state)
 	assert_int_equal(ww_share_open(&b, device, &err), WW_OK);
 	assert_int_equal(ww_share_step(&a, NULL, &err), WW_OK);
 	assert_int_equal(ww_share_step(&b, NULL, &err), WW_OK);
-	assert_int_equal(ww_lease_take(&l, device, &now, &err), WW_ERR_INTERRUPTED);
+	assert_int_equal(
+		ww_lease_take(&l, device, &(struct ww_lease_wait){ .interrupted = &now }, &err), WW_ERR_INTERRUPTED);
 	assert_int_equal(l.fd, -1);
 	ww_share_rest(&a);
-	assert_int_equal(ww_lease_take(&l, device, &now, &err), WW_ERR_INTERRUPTED);
+	assert_int_equal(
+		ww_lease_take(&l, device, &(struct ww_lease_wait){ .interrupted = &now }, &err), WW_ERR_INTERRUPTED);
 	ww_share_rest(&b);
 	err = (struct ww_err)WW_ERR_INIT;
 	assert_int_equal(ww_lease_take(&l, device, NULL, &err), WW_OK);
@@ -256,7 +259,8 @@ static void who_waits_is_not_overtaken(void **state)
 	wait_for_gate();
 	assert_int_equal(told->steps, 0);
 	ww_lease_drop(&l);
-	assert_int_equal(ww_lease_take(&l, device, &now, &err), WW_ERR_INTERRUPTED);
+	assert_int_equal(
+		ww_lease_take(&l, device, &(struct ww_lease_wait){ .interrupted = &now }, &err), WW_ERR_INTERRUPTED);
 	told->stop = 1;
 	end(pid);
 	assert_int_equal(told->steps, 1);
@@ -280,9 +284,11 @@ static void the_killed_hold_nothing(void **state)
 	volatile int now = 1;
 	(void)state;
 	memset(told, 0, sizeof(*told));
+	told->ready = 0;
 	pid_t pid = start(hold_until_killed);
 	wait_until_ready(1);
-	assert_int_equal(ww_lease_take(&l, device, &now, &err), WW_ERR_INTERRUPTED);
+	assert_int_equal(
+		ww_lease_take(&l, device, &(struct ww_lease_wait){ .interrupted = &now }, &err), WW_ERR_INTERRUPTED);
 	assert_true(ww_lease_takes_part(pid, device));
 	assert_false(ww_lease_takes_part(pid, "another"));
 	assert_false(ww_lease_takes_part(getpid(), device));
@@ -326,11 +332,55 @@ static void threads_take_turns(void **state)
 	assert_int_equal(told->clashes, 0);
 }
 
+struct heard {
+	volatile int stop;
+	int times;
+	char holder[256];
+};
+
+static void hear(void *heard, const char *holder)
+{
+	struct heard *h = heard;
+	snprintf(h->holder, sizeof(h->holder), "%s", holder);
+	h->stop = ++h->times == 1;
+}
+
+/* After two seconds, and the one who then gets the device is not taken for the killed one. */
+static void a_wait_names_the_holder(void **state)
+{
+	struct heard h = { 0 };
+	const struct ww_lease_wait w = { .interrupted = &h.stop, .waiting = hear, .ctx = &h };
+	struct ww_lease l;
+	struct ww_err err = WW_ERR_INIT;
+	char expected[32], mine[16] = "", path[PATH_MAX + 64], dir[PATH_MAX];
+	(void)state;
+	told->ready = 0;
+	pid_t pid = start(hold_until_killed);
+	wait_until_ready(1);
+	uint64_t begin = ww_now_ns();
+	assert_int_equal(ww_lease_take(&l, device, &w, &err), WW_ERR_INTERRUPTED);
+	assert_true(ww_seconds_since(begin) > 1.9);
+	snprintf(expected, sizeof(expected), "pid %d (", (int)pid);
+	assert_int_equal(strncmp(h.holder, expected, strlen(expected)), 0);
+	assert_non_null(strstr(h.holder, "test_lease"));
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	assert_int_equal(ww_lease_take(&l, device, NULL, &err), WW_OK);
+	assert_int_equal(ww_fs_cache_dir(dir, &err), WW_OK);
+	snprintf(path, sizeof(path), "%s/lease-a_device_of_tests.lock", dir);
+	FILE *f = fopen(path, "r");
+	assert_non_null(f);
+	assert_non_null(fgets(mine, sizeof(mine), f));
+	assert_int_equal(atoi(mine), getpid());
+	fclose(f);
+	ww_lease_drop(&l);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(engines_compute_side_by_side),
 		cmocka_unit_test(who_waited_has_it_as_long), cmocka_unit_test(the_killed_hold_nothing),
 		cmocka_unit_test(threads_take_turns), cmocka_unit_test(who_waits_is_not_overtaken),
-		cmocka_unit_test(neither_starves) };
+		cmocka_unit_test(neither_starves), cmocka_unit_test(a_wait_names_the_holder) };
 	return cmocka_run_group_tests(tests, set_up, tear_down);
 }
