@@ -1,10 +1,10 @@
 /* binary_check.c - see binary_check.h.
  *
- * Cubins are ELF with NVIDIA's sections.  A `__device__` variable, constant or not, lies in .nv.global or
- * .nv.global.init: state that survives from one call to the next, which no solution may have (tables belong into
- * __constant__, state into scratch).  The compiler puts three tables of its own mathematical functions there (sinf()
- * for large arguments, sin(), cos()): by name and size these 296 bytes are let through.  What device code calls without
- * defining it (malloc, free, vprintf, cudaLaunchDevice...) is an undefined symbol.
+ * Cubins are ELF with NVIDIA's sections.  A `__device__` variable without a value lies in .nv.global: state that
+ * survives from one call to the next, which no solution may have.  One with a value lies in .nv.global.init, whether it
+ * is const or not: a table, a string literal, the compiler's own tables for sinf().  They and __constant__ ones may
+ * stay, since the runner puts their values back before each call and refuses what has changed them (plugin_tables.c).
+ * What device code calls without defining it (malloc, free, vprintf, cudaLaunchDevice...) is an undefined symbol.
  *
  * A shared object is judged by what the dynamic loader reads: program headers and the dynamic section, not section
  * headers, which may say anything.  Every writable page must be inside PT_GNU_RELRO (read-only after loading, as the
@@ -20,57 +20,11 @@
  */
 #include "judge/compile/binary_check.h"
 
-#include <elf.h>
-#include <stdint.h>
-#include <string.h>
+#include "judge/compile/elf_read.h"
 
-#ifndef EM_CUDA
-#define EM_CUDA 190
-#endif
+static int starts(const char *s, const char *prefix) { return !strncmp(s, prefix, strlen(prefix)); }
 
-struct elf {
-	const unsigned char *p;
-	size_t n;
-	const Elf64_Ehdr *h;
-	Elf64_Ehdr head;
-	struct ww_str *why;
-};
-
-/* [at, at + size) of the file, or NULL. */
-static const void *span(const struct elf *e, uint64_t at, uint64_t size)
-{
-	return at <= e->n && size <= e->n - at ? e->p + at : NULL;
-}
-
-/* Element i of a table of `size`-byte records at `at`, copied out because nothing promises alignment. */
-static int record(const struct elf *e, uint64_t at, uint64_t i, size_t size, void *out)
-{
-	if (i > e->n / size || at > e->n)
-		return 0;
-	const void *p = span(e, at + i * size, size);
-	if (p)
-		memcpy(out, p, size);
-	return p != NULL;
-}
-
-/* The NUL-terminated text at offset `at` of a string table, "" where there is none. */
-static const char *text_at(const struct elf *e, uint64_t table, uint64_t size, uint64_t at)
-{
-	const char *s = at < size ? span(e, table, size) : NULL;
-	return s && memchr(s + at, 0, (size_t)(size - at)) ? s + at : "";
-}
-
-static int open_elf(struct elf *e, const void *bytes, size_t n, unsigned machine)
-{
-	e->p = bytes, e->n = n, e->h = &e->head;
-	if (n < sizeof(e->head))
-		return 0;
-	memcpy(&e->head, bytes, sizeof(e->head));
-	return !memcmp(e->head.e_ident, ELFMAG, SELFMAG) && e->head.e_ident[EI_CLASS] == ELFCLASS64 &&
-		e->head.e_ident[EI_DATA] == ELFDATA2LSB && e->head.e_machine == machine;
-}
-
-static int refuse(const struct elf *e, const char *what, const char *name)
+static int refuse(const struct ww_elf *e, const char *what, const char *name)
 {
 	ww_str_adds(e->why, what);
 	ww_str_add_bounded(e->why, name, strlen(name), 200);
@@ -79,50 +33,15 @@ static int refuse(const struct elf *e, const char *what, const char *name)
 
 /* ---- Cubins ------------------------------------------------------------------------------------------------------ */
 
-static int section(const struct elf *e, unsigned i, Elf64_Shdr *s)
-{
-	return e->h->e_shentsize == sizeof(*s) && i < e->h->e_shnum && record(e, e->h->e_shoff, i, sizeof(*s), s);
-}
-
-static const char *section_name(const struct elf *e, const Elf64_Shdr *s)
-{
-	Elf64_Shdr names;
-	return section(e, e->h->e_shstrndx, &names) ? text_at(e, names.sh_offset, names.sh_size, s->sh_name) : "";
-}
-
-static int starts(const char *s, const char *prefix) { return !strncmp(s, prefix, strlen(prefix)); }
-
-/* Call f for every symbol of every symbol table; stops where it returns 0. */
-static int each_symbol(
-	const struct elf *e, int (*f)(const struct elf *e, const Elf64_Sym *y, const char *name, void *ctx), void *ctx)
-{
-	Elf64_Shdr s, names;
-	Elf64_Sym y;
-	for (unsigned i = 0; section(e, i, &s); i++) {
-		if (s.sh_type != SHT_SYMTAB || !section(e, s.sh_link, &names))
-			continue;
-		for (uint64_t k = 0; k < s.sh_size / sizeof(y) && record(e, s.sh_offset, k, sizeof(y), &y); k++)
-			if (!f(e, &y, text_at(e, names.sh_offset, names.sh_size, y.st_name), ctx))
-				return 0;
-	}
-	return 1;
-}
-
 static const struct {
 	const char *name, *what;
 } device_calls[] = { { "vprintf", "printf" }, { "malloc", "malloc" }, { "free", "free" }, { "__assertfail", "assert" },
 	{ "cudaLaunchDevice", "a launch from the device" }, { "cudaGetParameterBuffer", "a launch from the device" } };
 
-static int is_a_name(const Elf64_Sym *y, const char *name)
-{
-	int type = ELF64_ST_TYPE(y->st_info);
-	return name[0] && type != STT_SECTION && type != STT_FILE;
-}
-
-static int cubin_call(const struct elf *e, const Elf64_Sym *y, const char *name, void *ctx)
+static int cubin_call(const struct ww_elf *e, const Elf64_Sym *y, const char *name, void *ctx)
 {
 	(void)ctx;
-	if (!is_a_name(y, name) || y->st_shndx != SHN_UNDEF || starts(name, ".nv.reservedSmem"))
+	if (!ww_elf_is_name(y, name) || y->st_shndx != SHN_UNDEF || starts(name, ".nv.reservedSmem"))
 		return 1;
 	for (size_t i = 0; i < WW_ARRAY_LEN(device_calls); i++)
 		if (starts(name, device_calls[i].name))
@@ -131,53 +50,49 @@ static int cubin_call(const struct elf *e, const Elf64_Sym *y, const char *name,
 }
 
 static const char no_globals[] =
-	"device variables are not allowed (NVRTC makes one of each static constant: use enum; __constant__ for tables, "
-	"ww_scratch() for state): ";
+	"device variables are not allowed (ww_scratch() for state; a table needs a value that is not zero): ";
 
-/* Tables that the compiler adds for sinf(), sin() and similar functions. */
-static const struct {
-	const char *name;
-	uint64_t bytes;
-} library_tables[] = { { "__cudart_i2opi_f", 24 }, { "__cudart_i2opi_d", 144 }, { "__cudart_sin_cos_coeffs", 128 } };
-enum { TABLE_ALIGNMENT = 16 };
-
-/* ctx: uint64_t[WW_ARRAY_LEN(library_tables)], the bytes of those that are there. */
-static int cubin_variable(const struct elf *e, const Elf64_Sym *y, const char *name, void *ctx)
+static int cubin_variable(const struct ww_elf *e, const Elf64_Sym *y, const char *name, void *ctx)
 {
 	Elf64_Shdr s;
-	uint64_t *tables = ctx;
-	if (!is_a_name(y, name) || !section(e, y->st_shndx, &s) || !starts(section_name(e, &s), ".nv.global"))
+	(void)ctx;
+	if (!ww_elf_is_name(y, name) || !ww_elf_section(e, y->st_shndx, &s) ||
+		strcmp(ww_elf_section_name(e, &s), ".nv.global"))
 		return 1;
-	for (size_t i = 0; i < WW_ARRAY_LEN(library_tables); i++)
-		if (!strcmp(name, library_tables[i].name) && y->st_size == library_tables[i].bytes) {
-			tables[i] = y->st_size + TABLE_ALIGNMENT;
-			return 1;
-		}
 	return refuse(e, no_globals, name);
 }
 
-/* Calls are checked first: the text of a printf is a device variable too, and the message should name the printf. */
-int ww_cubin_check(const void *bytes, size_t n, struct ww_str *why)
+/* By the sections, since symbols may be missing. */
+static int cubin_sections(const struct ww_elf *e)
 {
-	struct elf e = { .why = why };
-	uint64_t tables[WW_ARRAY_LEN(library_tables)] = { 0 }, known = 0;
 	Elf64_Shdr s;
-	if (!open_elf(&e, bytes, n, EM_CUDA))
-		return refuse(&e, "not a cubin", "");
-	if (!each_symbol(&e, cubin_call, NULL) || !each_symbol(&e, cubin_variable, tables))
-		return 0;
-	for (size_t i = 0; i < WW_ARRAY_LEN(tables); i++)
-		known += tables[i];
-	for (unsigned i = 0; i < e.h->e_shnum; i++) {
-		if (!section(&e, i, &s))
-			return refuse(&e, "a cubin with broken section headers", "");
-		if (starts(section_name(&e, &s), ".nv.global") && s.sh_size > known)
-			return refuse(&e, no_globals, section_name(&e, &s));
+	uint64_t tables = 0;
+	for (unsigned i = 0; i < e->h->e_shnum; i++) {
+		if (!ww_elf_section(e, i, &s))
+			return refuse(e, "a cubin with broken section headers", "");
+		const char *name = ww_elf_section_name(e, &s);
+		if (!starts(name, ".nv.global") || !s.sh_size)
+			continue;
+		if (strcmp(name, WW_CUBIN_TABLES) || s.sh_size > WW_CUBIN_TABLES_BYTES)
+			return refuse(
+				e, strcmp(name, WW_CUBIN_TABLES) ? no_globals : "tables of more than 1 MiB in device code: ", name);
+		if (tables++)
+			return refuse(e, "two sections of tables in device code", "");
 	}
 	return 1;
 }
 
-static int is_not_wanted(const struct elf *e, const Elf64_Sym *y, const char *name, void *ctx)
+/* Calls are checked first: the text of a printf is a table too, and the message should name the printf. */
+int ww_cubin_check(const void *bytes, size_t n, struct ww_str *why)
+{
+	struct ww_elf e = { .why = why };
+	if (!ww_elf_open(&e, bytes, n, EM_CUDA))
+		return refuse(&e, "not a cubin", "");
+	return ww_elf_each_symbol(&e, cubin_call, NULL) && ww_elf_each_symbol(&e, cubin_variable, NULL) &&
+		cubin_sections(&e);
+}
+
+static int is_not_wanted(const struct ww_elf *e, const Elf64_Sym *y, const char *name, void *ctx)
 {
 	(void)e;
 	return !(ELF64_ST_TYPE(y->st_info) == STT_FUNC && y->st_shndx != SHN_UNDEF && !strcmp(name, ctx));
@@ -186,8 +101,8 @@ static int is_not_wanted(const struct elf *e, const Elf64_Sym *y, const char *na
 int ww_cubin_has(const void *bytes, size_t n, const char *symbol)
 {
 	struct ww_str none = WW_STR_INIT(1);
-	struct elf e = { .why = &none };
-	int has = open_elf(&e, bytes, n, EM_CUDA) && !each_symbol(&e, is_not_wanted, (void *)(uintptr_t)symbol);
+	struct ww_elf e = { .why = &none };
+	int has = ww_elf_open(&e, bytes, n, EM_CUDA) && !ww_elf_each_symbol(&e, is_not_wanted, (void *)(uintptr_t)symbol);
 	ww_str_release(&none);
 	return has;
 }
@@ -216,7 +131,7 @@ static int is_allowed_import(const char *name)
 
 enum { PAGE = 4096, MAX_PHDRS = 32, MAX_LOADS = 16 };
 struct so {
-	struct elf e;
+	struct ww_elf e;
 	Elf64_Phdr load[MAX_LOADS], relro;
 	int n_loads;
 	uint64_t dynamic, dynamic_size;
@@ -237,12 +152,12 @@ static uint64_t offset_of(const struct so *s, uint64_t at, uint64_t size)
 
 static int so_segment(struct so *s, const Elf64_Phdr *p)
 {
-	const struct elf *e = &s->e;
+	const struct ww_elf *e = &s->e;
 	switch (p->p_type) {
 	case PT_LOAD:
 		if ((p->p_flags & (PF_W | PF_X)) == (PF_W | PF_X))
 			return refuse(e, "memory that is writable and executable", "");
-		if (s->n_loads == MAX_LOADS || p->p_filesz > p->p_memsz || !span(e, p->p_offset, p->p_filesz) ||
+		if (s->n_loads == MAX_LOADS || p->p_filesz > p->p_memsz || !ww_elf_span(e, p->p_offset, p->p_filesz) ||
 			p->p_vaddr > 1ull << 40 || p->p_memsz > 1ull << 40)
 			return refuse(e, "a broken segment", "");
 		s->load[s->n_loads++] = *p;
@@ -270,7 +185,7 @@ static int so_segments(struct so *s)
 	if (h->e_type != ET_DYN || h->e_phentsize != sizeof(p) || h->e_phnum > MAX_PHDRS)
 		return refuse(&s->e, "not a shared object", "");
 	for (unsigned i = 0; i < h->e_phnum; i++) {
-		if (!record(&s->e, h->e_phoff, i, sizeof(p), &p))
+		if (!ww_elf_record(&s->e, h->e_phoff, i, sizeof(p), &p))
 			return refuse(&s->e, "broken program headers", "");
 		if (!so_segment(s, &p))
 			return 0;
@@ -279,7 +194,7 @@ static int so_segments(struct so *s)
 }
 
 /* Names of variables in writable memory, as the symbol table has them; for the message only. */
-static int name_variable(const struct elf *e, const Elf64_Sym *y, const char *name, void *ctx)
+static int name_variable(const struct ww_elf *e, const Elf64_Sym *y, const char *name, void *ctx)
 {
 	const Elf64_Phdr *w = ctx;
 	if (ELF64_ST_TYPE(y->st_info) == STT_OBJECT && y->st_value >= w->p_vaddr && y->st_value - w->p_vaddr < w->p_memsz &&
@@ -301,7 +216,7 @@ static int so_read_only(struct so *s)
 		if (!(p->p_flags & PF_W) || (p->p_vaddr >= from && p->p_vaddr + p->p_memsz <= to))
 			continue;
 		ww_str_adds(s->e.why, "variables that are not const are not allowed (use ww_scratch() for state):");
-		(void)each_symbol(&s->e, name_variable, p);
+		(void)ww_elf_each_symbol(&s->e, name_variable, p);
 		return 0;
 	}
 	return 1;
@@ -340,7 +255,7 @@ static int so_tag(struct so *s, const Elf64_Dyn *d)
 static const char *so_text(const struct so *s, uint64_t at)
 {
 	uint64_t table = offset_of(s, s->tag[DT_STRTAB], s->tag[DT_STRSZ]);
-	return table == ~0ull ? "" : text_at(&s->e, table, s->tag[DT_STRSZ], at);
+	return table == ~0ull ? "" : ww_elf_text(&s->e, table, s->tag[DT_STRSZ], at);
 }
 
 /* First pass: tags; second, when the strings are known: the libraries it needs. */
@@ -349,7 +264,7 @@ static int so_dynamic(struct so *s)
 	Elf64_Dyn d;
 	for (int pass = 0; pass < 2; pass++)
 		for (uint64_t i = 0; i < s->dynamic_size / sizeof(d); i++) {
-			if (!record(&s->e, s->dynamic, i, sizeof(d), &d))
+			if (!ww_elf_record(&s->e, s->dynamic, i, sizeof(d), &d))
 				return refuse(&s->e, "a broken dynamic section", "");
 			if (d.d_tag == DT_NULL)
 				break;
@@ -365,14 +280,14 @@ static int so_dynamic(struct so *s)
 static int so_symbol(const struct so *s, uint64_t i, Elf64_Sym *y)
 {
 	uint64_t at = offset_of(s, s->tag[DT_SYMTAB], 0);
-	return at != ~0ull && record(&s->e, at, i, sizeof(*y), y);
+	return at != ~0ull && ww_elf_record(&s->e, at, i, sizeof(*y), y);
 }
 
 static uint64_t so_symbol_count(const struct so *s)
 {
 	uint32_t head[2];
 	uint64_t at = offset_of(s, s->tag[DT_HASH], sizeof(head));
-	if (!s->tag[DT_HASH] || at == ~0ull || !record(&s->e, at, 0, sizeof(head), head))
+	if (!s->tag[DT_HASH] || at == ~0ull || !ww_elf_record(&s->e, at, 0, sizeof(head), head))
 		return 0;
 	return head[1];
 }
@@ -415,7 +330,7 @@ static int so_relocations(struct so *s, uint64_t table, uint64_t size)
 	if (at == ~0ull)
 		return refuse(&s->e, "broken relocations", "");
 	for (uint64_t i = 0; i < size / sizeof(r); i++) {
-		if (!record(&s->e, at, i, sizeof(r), &r) || !is_writable(s, r.r_offset) || ELF64_R_SYM(r.r_info) >= n)
+		if (!ww_elf_record(&s->e, at, i, sizeof(r), &r) || !is_writable(s, r.r_offset) || ELF64_R_SYM(r.r_info) >= n)
 			return refuse(&s->e, "a relocation outside of the object", "");
 		if (ELF64_R_SYM(r.r_info) && (!so_symbol(s, ELF64_R_SYM(r.r_info), &y) || y.st_shndx != SHN_UNDEF))
 			return refuse(&s->e, "a name that the loader may bind to another object: ", so_text(s, y.st_name));
@@ -471,7 +386,7 @@ int ww_so_has_system_call(const void *bytes, size_t n)
 {
 	struct ww_str none = WW_STR_INIT(1);
 	struct so s = { .e = { .why = &none } };
-	int has = open_elf(&s.e, bytes, n, EM_X86_64) && so_segments(&s) && find_system_call(&s) != ~0ull;
+	int has = ww_elf_open(&s.e, bytes, n, EM_X86_64) && so_segments(&s) && find_system_call(&s) != ~0ull;
 	ww_str_release(&none);
 	return has;
 }
@@ -479,7 +394,7 @@ int ww_so_has_system_call(const void *bytes, size_t n)
 int ww_so_check(const void *bytes, size_t n, struct ww_str *why)
 {
 	struct so s = { .e = { .why = why } };
-	if (!open_elf(&s.e, bytes, n, EM_X86_64))
+	if (!ww_elf_open(&s.e, bytes, n, EM_X86_64))
 		return refuse(&s.e, "not an ELF object for x86-64", "");
 	return so_segments(&s) && so_read_only(&s) && so_dynamic(&s) && so_symbols(&s) &&
 		so_relocations(&s, s.tag[DT_RELA], s.tag[DT_RELASZ]) &&
@@ -492,7 +407,7 @@ int ww_so_has(const void *bytes, size_t n, const char *symbol)
 	struct so s = { .e = { .why = &none } };
 	Elf64_Sym y;
 	int has = 0;
-	if (open_elf(&s.e, bytes, n, EM_X86_64) && so_segments(&s) && so_dynamic(&s))
+	if (ww_elf_open(&s.e, bytes, n, EM_X86_64) && so_segments(&s) && so_dynamic(&s))
 		for (uint64_t i = 1; !has && i < so_symbol_count(&s) && so_symbol(&s, i, &y); i++)
 			has = ELF64_ST_TYPE(y.st_info) == STT_FUNC && y.st_shndx != SHN_UNDEF &&
 				!strcmp(so_text(&s, y.st_name), symbol);

@@ -6,8 +6,8 @@
 
 #include <stddef.h>
 
-/* 1 where the cubin has no device globals and calls nothing outside itself (malloc, printf, device-side launches);
- * else 0 and `why` names what was found. */
+/* 1 where the cubin has no device globals but tables of at most 1 MiB, which hold a value, and calls nothing outside
+ * itself (malloc, printf, device-side launches); else 0 and `why` names what was found. */
 int ww_cubin_check(const void *bytes, size_t n, struct ww_str *why);
 /* 1 where the shared object has no writable memory once it is loaded, runs nothing when it is loaded, imports only the
  * listed mathematical and memory functions, and has no system-call instruction at any offset of its code. */

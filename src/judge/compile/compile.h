@@ -6,8 +6,9 @@
  * the cuda target the zygote has NVRTC loaded and a precompiled header of cuda_fp16.h and cuda_bf16.h in memory that
  * its jobs share.
  *
- * What comes out is checked before it is handed over (binary_check.h): device globals, device-side malloc, printf and
- * launches, on the cpu target writable data, constructors and imports beyond a short list, are refused by name.
+ * What comes out is checked before it is handed over (binary_check.h): device globals without a value, device-side
+ * malloc, printf and launches, on the cpu target writable data, constructors, system calls and imports beyond a short
+ * list, are refused by name.
  *
  * The device source is compiled as if it stood behind these lines: on cuda `#include <cuda_fp16.h>` and `#include
  * <cuda_bf16.h>`; on both targets one #define for each of the image's macros.  Lines are counted from the solution's

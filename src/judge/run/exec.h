@@ -44,6 +44,7 @@ void ww_exec_free(struct ww_exec *e);
 /* For a profile.  cuda only: issue one node; the CUfunction of a launch (NULL for other nodes). */
 int ww_exec_issue_node(struct ww_exec *e, uint32_t node, void *const *buffers, void *stream, char *why);
 void *ww_exec_function(const struct ww_exec *e, uint32_t node);
+void *ww_exec_module(const struct ww_exec *e); /* the CUmodule; NULL where the plan launches nothing */
 /* cpu only: from now on every thread calls mark() when it begins (done = 0) and ends (1) its part of a node; NULL: no
  * more. */
 void ww_exec_watch(struct ww_exec *e, void (*mark)(void *ctx, uint32_t node, int thread, int done), void *ctx);

@@ -406,6 +406,8 @@ int ww_exec_issue(struct ww_exec *e, void *const *buffers, void *stream, char *w
 
 void *ww_exec_function(const struct ww_exec *e, uint32_t node) { return e->functions[node]; }
 
+void *ww_exec_module(const struct ww_exec *e) { return e->module; }
+
 void ww_exec_free(struct ww_exec *e)
 {
 	if (!e)

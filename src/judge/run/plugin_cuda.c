@@ -88,6 +88,34 @@ static int count_pairs(const char *symbols)
 	return n;
 }
 
+/* Local memory, which the driver reserves for as many threads as the device can hold, together with the plan's buffers:
+ * at most the device's memory, as for scratch (image_validate.c). */
+static int check_local(struct ww_cuda *x, struct ww_run_reply *r)
+{
+	int kind = WW_RUN_OK, most = 0, bytes = 0;
+	size_t total = 0, buffers = 0;
+	long long threads = (long long)x->sm_count *
+		ww_cuda_attribute(x, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
+	for (uint32_t i = 0; i < x->image->n_nodes; i++) {
+		CUfunction f = ww_exec_function(x->exec, i);
+		if (f)
+			WW_CUDA_TRY(x->cuFuncGetAttribute(&bytes, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, f), "cuFuncGetAttribute");
+		most = bytes > most ? bytes : most;
+	}
+	for (uint32_t i = 0; i < x->image->n_buffers; i++)
+		buffers += (size_t)ww_image_buffers(x->image)[i].bytes;
+	WW_CUDA_TRY(x->cuDeviceTotalMem(&total, x->device), "cuDeviceTotalMem");
+	if (most && buffers + (size_t)most * (size_t)threads > total) {
+		snprintf(r->text, sizeof(r->text),
+			"%d bytes of local memory a thread, for the %lld threads that the device holds, and the plan's buffers need more than "
+			"the device's memory, %zu bytes",
+			most, threads, total);
+		kind = WW_RUN_REFUSED;
+	}
+out:
+	return kind;
+}
+
 static int cuda_load(void *self, const struct ww_image *image, int binary_fd, size_t binary_bytes, const char *symbols,
 	struct ww_run_reply *r)
 {
@@ -114,6 +142,10 @@ static int cuda_load(void *self, const struct ww_image *image, int binary_fd, si
 	}
 	preload_libraries(x);
 	kind = exec_kind(ww_exec_load(&x->exec, image, binary, binary_bytes, kernels, n, 0, r->text));
+	if (kind == WW_RUN_OK)
+		kind = check_local(x, r);
+	if (kind == WW_RUN_OK)
+		kind = ww_cuda_tables_load(x, binary, binary_bytes, r);
 out:
 	free(kernels);
 	free(binary);
@@ -294,6 +326,7 @@ static void cuda_unload(void *self)
 	x->graph = NULL;
 	ww_exec_free(x->exec);
 	x->exec = NULL;
+	ww_cuda_tables_free(x);
 	for (uint32_t i = 0; x->buffers && i < x->image->n_buffers; i++)
 		ww_cuda_unmap(x, &x->buffers[i]);
 	free(x->buffers);

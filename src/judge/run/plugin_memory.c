@@ -157,7 +157,7 @@ CUresult ww_cuda_poison(struct ww_cuda *x)
 		if (b->writable && b->bytes)
 			e = x->cuMemsetD8Async(b->data, WW_RUN_POISON_BYTE, b->bytes, x->stream);
 	}
-	return e;
+	return e == CUDA_SUCCESS ? ww_cuda_tables_restore(x) : e;
 }
 
 /* ---- Digests ----------------------------------------------------------------------------------------------------- */
@@ -266,7 +266,7 @@ int ww_cuda_guards(void *self, struct ww_run_reply *r)
 {
 	struct ww_cuda *x = self;
 	if (guards_unchanged(x))
-		return WW_RUN_OK;
+		return ww_cuda_tables_check(x, r);
 	unsigned char *host = malloc(x->granule);
 	int kind = host ? find_overrun(x, host, r) : WW_RUN_BROKEN;
 	free(host);

@@ -1,5 +1,6 @@
 /* plugin_parts.h - between the files of the cuda plug-in: plugin_cuda.c (load, graph, runs), plugin_clock.c (the clock
  * around a call that counts), plugin_device.c (driver, context, facts), plugin_memory.c (buffers, guards, digests),
+ * plugin_tables.c (what device code declares with a value),
  * plugin_profile.c and plugin_counters.c.
  *
  * One plug-in holds one device and at most one plan; struct ww_cuda is all of it.  A function that returns int returns
@@ -20,8 +21,8 @@
 	X(cuGraphUpload) X(cuGraphLaunch) X(cuGraphExecDestroy) X(cuGraphDestroy) X(cuEventCreate) X(cuEventRecord)       \
 	X(cuEventElapsedTime) X(cuMemImportFromShareableHandle) X(cuMemGetAllocationGranularity) X(cuMemCreate)           \
 	X(cuMemAddressReserve) X(cuMemAddressFree) X(cuMemMap) X(cuMemUnmap) X(cuMemSetAccess) X(cuMemRelease)            \
-	X(cuModuleLoadData) X(cuModuleGetFunction) X(cuLaunchKernel)                                                      \
-	X(cuCtxResetPersistingL2Cache) X(cuMemsetD8Async) X(cuMemcpyDtoH) X(cuMemcpyDtoDAsync) X(cuMemAlloc) X(cuMemFree) \
+	X(cuModuleLoadData) X(cuModuleGetFunction) X(cuModuleGetGlobal) X(cuFuncGetAttribute) X(cuLaunchKernel)                                                      \
+	X(cuCtxResetPersistingL2Cache) X(cuMemsetD8Async) X(cuMemcpyDtoH) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoDAsync) X(cuMemAlloc) X(cuMemFree) \
 	X(cuMemAllocHost)
 
 struct ww_cuda_buffer {
@@ -29,6 +30,13 @@ struct ww_cuda_buffer {
 	size_t reserve_bytes, map_bytes, bytes;
 	int writable, mapped;
 	uint32_t role, index;
+};
+
+/* A section of the module's: __constant__ variables, or others that have a value. */
+struct ww_cuda_table {
+	CUdeviceptr at; /* 0: the module has none */
+	size_t bytes;
+	unsigned char *initial; /* as it was loaded */
 };
 
 struct ww_cuda {
@@ -53,6 +61,7 @@ struct ww_cuda {
 	CUfunction digest, stamp;
 	CUdeviceptr sum; /* of the digest, 8 bytes */
 	uint64_t guards; /* digest of the guard bytes when they were written */
+	struct ww_cuda_table tables[2];
 	int sm_count;
 	int exact; /* WW_RUN_EXACT */
 	CUgraph graph;
@@ -89,14 +98,24 @@ int ww_cuda_scratch(struct ww_cuda *x, struct ww_cuda_buffer *b, size_t bytes, s
 void ww_cuda_unmap(struct ww_cuda *x, struct ww_cuda_buffer *b);
 /* Once everything is bound and made: the same contents in allocations that end where the buffers end. */
 int ww_cuda_exact(struct ww_cuda *x, struct ww_run_reply *r);
-/* Queue the poison of all that the plan may write. */
+/* Queue the poison of all that the plan may write, and the values of its tables. */
 CUresult ww_cuda_poison(struct ww_cuda *x);
 /* The outputs as they are when everything queued has ended; waits. */
 CUresult ww_cuda_digest_outputs(struct ww_cuda *x, uint64_t key, uint64_t *out);
 /* What lies beside the writable buffers, but for up to 15 bytes behind each; waits. */
 CUresult ww_cuda_digest_guards(struct ww_cuda *x, uint64_t *out);
-/* WW_RUN_OVERRUN where a guard byte has changed. */
+/* WW_RUN_OVERRUN where a guard byte has changed, WW_RUN_REFUSED where a table has. */
 int ww_cuda_guards(void *self, struct ww_run_reply *r);
+
+/* ---- plugin_tables.c */
+
+/* Once a plan's module is loaded, before anything of it has run. */
+int ww_cuda_tables_load(struct ww_cuda *x, const void *binary, size_t bytes, struct ww_run_reply *r);
+/* Queue their values again; part of ww_cuda_poison(). */
+CUresult ww_cuda_tables_restore(struct ww_cuda *x);
+/* WW_RUN_REFUSED where the last run has changed one. */
+int ww_cuda_tables_check(struct ww_cuda *x, struct ww_run_reply *r);
+void ww_cuda_tables_free(struct ww_cuda *x);
 
 /* ---- plugin_clock.c */
 
