@@ -193,7 +193,7 @@ add("CUDA on the cpu target", os.path.join(d, "agent_cu"), "refused", "kernels/k
 # One batch; when the extension has been built, the same job comes once more and finds it built, also where a header is newer than the
 # build: the process that is called may start no compiler, and ninja must not want to.
 p = subprocess.Popen([binary, "judge", "--batch", "-", "--max-run-seconds", "5", "--max-time-seconds", "1", "--threads", "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
-again = {**next(j for j in jobs if j["id"] == "load_inline"), "id": "again"}
+again = {**next(j for j in jobs if j["id"] == "load_inline"), "id": "again", "again": True}
 p.stdin.write("".join(json.dumps(j) + "\n" for j in jobs))
 p.stdin.flush()
 results = {}
