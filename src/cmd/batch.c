@@ -344,6 +344,7 @@ int ww_cmd_batch_run(const struct ww_cmd_batch *o)
 	r = (struct run){ .o = o, .broken = WW_ERR_INIT, .lock = PTHREAD_MUTEX_INITIALIZER, .start_ns = ww_now_ns() };
 	struct ww_batch_opts bo = { .threads = o->parallel,
 		.open_tasks = o->open_tasks,
+		.n_devices = o->n_devices,
 		.interrupted = &ww_cmd_interrupted,
 		.done = job_done,
 		.ctx = &r };
@@ -352,6 +353,7 @@ int ww_cmd_batch_run(const struct ww_cmd_batch *o)
 	int fd = -1;
 	enum ww_rc rc;
 
+	memcpy(bo.devices, o->devices, sizeof(bo.devices));
 	/* With a malloc arena per thread, each grows to the largest job that it has seen. */
 	mallopt(M_ARENA_MAX, MAX_ARENAS);
 	r.shown_ns = r.start_ns;

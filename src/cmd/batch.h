@@ -3,7 +3,7 @@
 #define WW_CMD_BATCH_H
 
 #include "base/str.h"
-#include "judge/judge.h"
+#include "judge/batch.h"
 
 #include <jansson.h>
 
@@ -14,13 +14,13 @@ struct ww_cmd_batch {
 	struct ww_judge_opts opts; /* of a job that names no other; target 0: by the solution */
 	enum ww_judge_depth depth;
 	int parallel, open_tasks; /* 0: as many as fit */
+	int devices[WW_BATCH_MAX_DEVICES], n_devices;
 };
 /* The process's exit code. */
 int ww_cmd_batch_run(const struct ww_cmd_batch *o);
 
 /* ---- One line in (batch_job.c) ----------------------------------------------------------------------------------- */
 
-struct ww_batch_job;
 /* Fill a zeroed job from one line of text.  *id gets the job's id (a new reference; `line` where it has none) also
  * where the rest is bad: WW_ERR_USAGE, and why.  key: hash of everything that the verdict depends on.
  * *again: it is to be judged also where a job of the same content has been. */

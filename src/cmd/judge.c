@@ -45,6 +45,7 @@ static const struct ww_opt opts[] = { WW_OPTS_WHERE(struct values, judging), WW_
 	{ "sanitize", 0, WW_OPT_FLAG, offsetof(struct values, sanitize), NULL, NULL, 0, 0,
 		"after a mismatch or a crash run it again under compute-sanitizer and add its report to the diagnostics" },
 	{ "verify-only", 0, WW_OPT_FLAG, offsetof(struct values, verify_only), NULL, NULL, 0, 0, "do not time" },
+	WW_OPT_DEVICES(struct values, judging),
 	{ "batch", 0, WW_OPT_STR, offsetof(struct values, batch), "FILE", NULL, 0, 0,
 		"judge the jobs in this file (-: standard input), one JSON object per line; prints one verdict per line" },
 	{ "output", 'o', WW_OPT_STR, offsetof(struct values, output), "FILE", NULL, 0, 0,
@@ -202,7 +203,8 @@ static int run_batch(const struct values *v, const char *jobs)
 		.parallel = (int)v->parallel,
 		.open_tasks = (int)v->open_tasks };
 	struct ww_err err = WW_ERR_INIT;
-	if (judge_opts(v, &b.opts, &err) != WW_OK)
+	if (judge_opts(v, &b.opts, &err) != WW_OK ||
+		ww_judging_devices(v->judging.devices, b.devices, WW_BATCH_MAX_DEVICES, &b.n_devices, &err) != WW_OK)
 		return ww_cmd_fail(&err);
 	return ww_cmd_batch_run(&b);
 }

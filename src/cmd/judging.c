@@ -3,7 +3,9 @@
 #include "base/target.h"
 #include "cmd/cmd.h"
 #include "export/export.h"
+#include "host/machine.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static int baseline_of(const char *word, size_t n)
@@ -27,6 +29,42 @@ enum ww_rc ww_judging_baselines(const char *list, unsigned *out, struct ww_err *
 				err, WW_ERR_USAGE, "--baselines takes eager, compile and autotune, not \"%.*s\"", (int)n, p);
 		*out |= 1u << b;
 		p += n + (p[n] == ',');
+	}
+	return WW_OK;
+}
+
+static enum ww_rc add_device(long device, int *devices, int max, int *n, struct ww_err *err)
+{
+	for (int i = 0; i < *n; i++)
+		if (devices[i] == device)
+			return ww_err_set(err, WW_ERR_USAGE, "--devices names GPU %ld twice", device);
+	if (*n == max)
+		return ww_err_set(err, WW_ERR_USAGE, "--devices takes %d GPUs at most", max);
+	devices[(*n)++] = (int)device;
+	return WW_OK;
+}
+
+enum ww_rc ww_judging_devices(const char *list, int *devices, int max, int *n, struct ww_err *err)
+{
+	struct ww_host_gpus gpus;
+	*n = 0;
+	if (!list || !*list)
+		return WW_OK;
+	ww_host_gpus(&gpus);
+	if (!gpus.n)
+		return ww_err_set(err, WW_ERR_MISSING, "--devices %.40s: %s", list, gpus.why);
+	for (int i = 0; !strcmp(list, "all") && i < gpus.n && i < max; i++)
+		devices[(*n)++] = i;
+	for (const char *p = *n ? "" : list; *p;) {
+		char *end;
+		long device = strtol(p, &end, 10);
+		if (end == p || (*end && *end != ',') || device < 0)
+			return ww_err_set(
+				err, WW_ERR_USAGE, "--devices takes \"all\" or numbers separated by commas, not \"%.40s\"", list);
+		if (device >= gpus.n)
+			return ww_err_set(err, WW_ERR_USAGE, "--devices: there is no GPU %ld; CUDA shows %d", device, gpus.n);
+		WW_CHECK(add_device(device, devices, max, n, err));
+		p = end + (*end == ',');
 	}
 	return WW_OK;
 }

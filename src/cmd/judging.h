@@ -7,7 +7,7 @@
 
 /* A member of the command's values; the rows below fill it.  What a command has no row for stays 0. */
 struct ww_judging {
-	const char *target, *rule, *baselines, *decide;
+	const char *target, *rule, *baselines, *decide, *devices;
 	int64_t device, threads;
 	double max_time_s;
 };
@@ -21,6 +21,10 @@ struct ww_judging {
 		WW_OPT_DEVICE(type, judging), \
 	{ "threads", 0, WW_OPT_INT, offsetof(type, judging.threads), "N", "0", 0, 1024, \
 		"cpu target: threads; 0: all cores" }
+/* Which GPUs, of commands that judge many things at once: --devices. */
+#define WW_OPT_DEVICES(type, judging) \
+	{ "devices", 0, WW_OPT_STR, offsetof(type, judging.devices), "all|0,2", "", 0, 0, \
+		"judge on several GPUs, from one queue; one that fails is taken out" }
 /* How: --rule, --baselines, --max-time-seconds. */
 #define WW_OPTS_HOW(type, judging) \
 	{ "rule", 0, WW_OPT_CHOICE, offsetof(type, judging.rule), "strict|paper", "strict", 0, 0, \
@@ -34,6 +38,9 @@ struct ww_judging {
 #define WW_OPT_DECIDE(type, judging) \
 	{ "decide", 0, WW_OPT_CHOICE, offsetof(type, judging.decide), "times|reward", "times", 0, 0, \
 		"when timing ends: times: when their intervals are narrow; reward: as soon as the reward is certain" }
+
+/* --devices as ordinals into devices (max of them at most), *n of them: 0 where the option was not given. */
+enum ww_rc ww_judging_devices(const char *list, int *devices, int max, int *n, struct ww_err *err) WW_MUST_CHECK;
 
 /* WW_JUDGE_DECIDE or WW_JUDGE_FULL by the word of --decide; NULL: FULL. */
 enum ww_judge_depth ww_judging_depth(const char *decide);

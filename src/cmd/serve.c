@@ -37,7 +37,7 @@ static const struct ww_opt options[] = { { "port", 0, WW_OPT_INT, offsetof(struc
 		"the address to listen on; any but a loopback address needs a token" },
 	{ "token-file", 0, WW_OPT_STR, offsetof(struct values, token_file), "FILE", NULL, 0, 0,
 		"token that clients must send as Authorization: Bearer (default: WARPWRIGHT_TOKEN in the environment)" },
-	WW_OPTS_WHERE(struct values, judging), WW_OPTS_HOW(struct values, judging),
+	WW_OPTS_WHERE(struct values, judging), WW_OPTS_HOW(struct values, judging), WW_OPT_DEVICES(struct values, judging),
 	{ "open-tasks", 0, WW_OPT_INT, offsetof(struct values, open_tasks), "N", "4", 1, 32,
 		"tasks kept loaded, each in a process with PyTorch" },
 	{ "parallel", 0, WW_OPT_INT, offsetof(struct values, parallel), "N", "0", 0, 64,
@@ -163,6 +163,9 @@ static enum ww_rc open_broker(struct server *s, struct ww_err *err)
 		.device_name = s->device_name, .open_tasks = (int)v->open_tasks, .threads = (int)v->parallel
 	};
 	WW_CHECK(ww_judging_opts(&v->judging, &o.judge, err));
+	WW_CHECK(ww_judging_devices(v->judging.devices, o.devices, WW_BATCH_MAX_DEVICES, &o.n_devices, err));
+	if (o.n_devices)
+		o.judge.device = o.devices[0];
 	WW_CHECK(ww_host_choose_target(
 		v->judging.target, o.judge.device, &o.judge.target, s->device_name, sizeof(s->device_name), &gpus, err));
 	return ww_broker_new(&s->broker, &o, err);

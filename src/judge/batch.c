@@ -15,6 +15,7 @@
 
 #include "base/log.h"
 #include "base/time.h"
+#include "judge/run/client.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -27,9 +28,10 @@
 enum {
 	MAX_ATTEMPTS = 8,
 	MAX_THREADS = 64,
-	MAX_JUDGES = 8,
-	MAX_TASKS = 64,
-	MAX_OPENING = 4,
+	MAX_KINDS = 8,
+	MAX_JUDGES = MAX_KINDS * WW_BATCH_MAX_DEVICES,
+	MAX_TASKS = 128,
+	MIN_OPENING = 4,
 	DEFAULT_QUEUE = 256,
 	PATIENCE = 1024
 };
@@ -61,6 +63,8 @@ struct ww_batch {
 	pthread_cond_t changed; /* a job, a state, the end */
 	struct ww_batch_job *head, **tail;
 	int queued, running, ending;
+	int max_opening;
+	char lost[WW_BATCH_MAX_DEVICES]; /* devices that have failed */
 	uint64_t clock;
 	struct judge_entry judges[MAX_JUDGES];
 	struct task_entry tasks[MAX_TASKS];
@@ -94,11 +98,43 @@ static void wait_changed(struct ww_batch *b)
 
 /* ---- Tables (the lock is held) ----------------------------------------------------------------------------------- */
 
+static int same_kind(const struct ww_judge_opts *a, const struct ww_judge_opts *b)
+{
+	return a->target == b->target && a->threads == b->threads && a->rule == b->rule && a->baselines == b->baselines &&
+		a->max_run_s == b->max_run_s && a->max_compile_s == b->max_compile_s && a->max_time_s == b->max_time_s &&
+		a->max_repeat_s == b->max_repeat_s && a->seed == b->seed;
+}
+
 static int same_opts(const struct ww_judge_opts *a, const struct ww_judge_opts *b)
 {
-	return a->target == b->target && a->device == b->device && a->threads == b->threads && a->rule == b->rule &&
-		a->baselines == b->baselines && a->max_run_s == b->max_run_s && a->max_compile_s == b->max_compile_s &&
-		a->max_time_s == b->max_time_s && a->max_repeat_s == b->max_repeat_s && a->seed == b->seed;
+	return same_kind(a, b) && a->device == b->device;
+}
+
+/* Places among the devices; a batch that names none has one, the job's own. */
+static int n_places(const struct ww_batch *b) { return b->o.n_devices ? b->o.n_devices : 1; }
+
+static struct ww_judge_opts opts_at(const struct ww_batch *b, const struct ww_batch_job *j, int place)
+{
+	struct ww_judge_opts o = j->opts;
+	if (b->o.n_devices)
+		o.device = b->o.devices[place];
+	return o;
+}
+
+static int place_of(const struct ww_batch *b, int device)
+{
+	int i = 0;
+	while (i < b->o.n_devices && b->o.devices[i] != device)
+		i++;
+	return i < b->o.n_devices ? i : 0;
+}
+
+static int n_left(const struct ww_batch *b)
+{
+	int n = 0;
+	for (int i = 0; i < n_places(b); i++)
+		n += !b->lost[i];
+	return n;
 }
 
 static struct judge_entry *find_judge(struct ww_batch *b, const struct ww_judge_opts *o)
@@ -130,11 +166,22 @@ static int count_tasks(const struct ww_batch *b, int opening_only)
 	return n;
 }
 
+/* Tasks that a device has or gets. */
+static int tasks_at(const struct ww_batch *b, int place)
+{
+	int n = 0;
+	for (int i = 0; i < MAX_TASKS; i++) {
+		const struct task_entry *e = &b->tasks[i];
+		n += (e->state == OPENING || e->state == OPEN) && place_of(b, e->owner->opts.device) == place;
+	}
+	return n;
+}
+
 static int wanted(const struct ww_batch *b, const struct task_entry *e)
 {
 	for (const struct ww_batch_job *j = b->head; j; j = j->next)
-		if (!strcmp(j->task.id, e->id) && same_opts(&j->opts, &e->owner->opts))
-			return 1;
+		if (!strcmp(j->task.id, e->id) && same_kind(&j->opts, &e->owner->opts))
+			return !b->lost[place_of(b, e->owner->opts.device)];
 	return 0;
 }
 
@@ -148,6 +195,17 @@ static struct task_entry *find_idle(struct ww_batch *b, int unwanted)
 			best = e;
 	}
 	return best;
+}
+
+/* An idle task on a device that has failed. */
+static struct task_entry *find_lost(struct ww_batch *b)
+{
+	for (int i = 0; i < MAX_TASKS; i++) {
+		struct task_entry *e = &b->tasks[i];
+		if (e->state == OPEN && !e->users && b->lost[place_of(b, e->owner->opts.device)])
+			return e;
+	}
+	return NULL;
 }
 
 /* A place for one more entry; failed ones give way. */
@@ -169,23 +227,55 @@ static struct task_entry *free_task(struct ww_batch *b)
 /* HOT: can be judged at once.  COLD: its judge or task must be opened.  NOT_YET: another thread opens or closes one. */
 enum warmth { HOT, COLD, NOT_YET };
 
-static enum warmth warmth(struct ww_batch *b, const struct ww_batch_job *j)
+static enum warmth warmth(struct ww_batch *b, const struct ww_batch_job *j, int place, int *users)
 {
-	const struct judge_entry *owner = find_judge(b, &j->opts);
+	struct ww_judge_opts o = opts_at(b, j, place);
+	const struct judge_entry *owner = find_judge(b, &o);
+	*users = 0;
 	if (!owner)
 		return COLD;
 	if (owner->state != OPEN)
 		return owner->state == FAILED ? HOT : NOT_YET;
 	const struct task_entry *e = find_task(b, owner, &j->task);
+	*users = e ? e->users : 0;
 	return !e ? COLD : e->state == OPEN || e->state == FAILED ? HOT : NOT_YET;
 }
 
-static struct ww_batch_job **first(struct ww_batch *b, enum warmth which)
+/* A job and the device for it; job NULL: none. */
+struct choice {
+	struct ww_batch_job **job;
+	int place, users;
+};
+
+/* The device on which a task is opened: the one with the fewest, of those left that do not have it.  Where another has
+ * it, only a device without any task.  -1: none. */
+static int place_to_open(struct ww_batch *b, const struct ww_batch_job *j)
 {
-	struct ww_batch_job **p = &b->head;
-	while (*p && warmth(b, *p) != which)
-		p = &(*p)->next;
-	return *p ? p : NULL;
+	int best = -1, least = 0, elsewhere = 0, users;
+	for (int i = 0; i < n_places(b); i++)
+		elsewhere += !b->lost[i] && warmth(b, j, i, &users) != COLD;
+	for (int i = 0; i < n_places(b); i++) {
+		int n = tasks_at(b, i);
+		if (!b->lost[i] && warmth(b, j, i, &users) == COLD && (!elsewhere || !n) && (best < 0 || n < least)) {
+			best = i;
+			least = n;
+		}
+	}
+	return best;
+}
+
+/* hot: of the jobs that can be judged at once one whose task the fewest use.  cold: the first that must be opened. */
+static void look_through(struct ww_batch *b, struct choice *hot, struct choice *cold)
+{
+	*hot = *cold = (struct choice){ NULL, 0, 0 };
+	for (struct ww_batch_job **p = &b->head; *p && !(cold->job && hot->job && !hot->users); p = &(*p)->next) {
+		int users, place;
+		for (int i = 0; i < n_places(b); i++)
+			if (!b->lost[i] && warmth(b, *p, i, &users) == HOT && (!hot->job || users < hot->users))
+				*hot = (struct choice){ p, i, users };
+		if (!cold->job && (place = place_to_open(b, *p)) >= 0)
+			*cold = (struct choice){ p, place, 0 };
+	}
 }
 
 static struct ww_batch_job *unlink_job(struct ww_batch *b, struct ww_batch_job **p)
@@ -208,6 +298,7 @@ struct work {
 	struct task_entry *task;   /* NULL where the judge cannot be had; else with one more user */
 	struct task_entry *evict;  /* to be closed first */
 	int open_judge, open_task; /* ours to open */
+	int place;                 /* the device */
 };
 
 static struct judge_entry *new_judge(struct ww_batch *b, const struct ww_judge_opts *o)
@@ -223,6 +314,7 @@ static struct judge_entry *new_judge(struct ww_batch *b, const struct ww_judge_o
 /* Mark what the job needs as in use or as being opened by us. */
 static void reserve(struct ww_batch *b, struct work *w, struct task_entry *place)
 {
+	w->job->opts = opts_at(b, w->job, w->place);
 	w->judge = find_judge(b, &w->job->opts);
 	w->open_judge = !w->judge;
 	if (!w->judge && !(w->judge = new_judge(b, &w->job->opts)))
@@ -245,32 +337,36 @@ static void reserve(struct ww_batch *b, struct work *w, struct task_entry *place
 static int take(struct ww_batch *b, struct work *w)
 {
 	memset(w, 0, sizeof(*w));
-	if (count_tasks(b, 0) > b->o.open_tasks &&
-		((w->evict = find_idle(b, 1)) != NULL || (w->evict = find_idle(b, 0)) != NULL)) {
+	w->evict = find_lost(b);
+	if (w->evict ||
+		(count_tasks(b, 0) > b->o.open_tasks &&
+			((w->evict = find_idle(b, 1)) != NULL || (w->evict = find_idle(b, 0)) != NULL))) {
 		w->evict->state = CLOSING;
 		return 1;
 	}
 	if (!b->head)
 		return 0;
-	struct task_entry *place = free_task(b);
-	int may_open = place && count_tasks(b, 1) < MAX_OPENING, full = count_tasks(b, 0) >= b->o.open_tasks;
-	int impatient = b->head->passed > PATIENCE && warmth(b, b->head) == COLD;
-	struct ww_batch_job **cold = first(b, COLD), **hot = first(b, HOT), **which = NULL;
-	if (interrupted(b)) {
+	if (interrupted(b) || !n_left(b)) {
 		w->job = unlink_job(b, &b->head);
 		return 1;
 	}
-	if (cold && may_open && !full)
-		which = cold;
-	else if (hot && !impatient)
-		which = hot;
-	else if (cold && may_open && full && (w->evict = find_idle(b, !impatient)) != NULL)
-		which = cold;
+	struct task_entry *place = free_task(b);
+	struct choice hot, cold, *which = NULL;
+	look_through(b, &hot, &cold);
+	int may_open = place && count_tasks(b, 1) < b->max_opening, full = count_tasks(b, 0) >= b->o.open_tasks;
+	int impatient = b->head->passed > PATIENCE && cold.job == &b->head;
+	if (cold.job && may_open && !full)
+		which = &cold;
+	else if (hot.job && !impatient)
+		which = &hot;
+	else if (cold.job && may_open && full && (w->evict = find_idle(b, !impatient)) != NULL)
+		which = &cold;
 	if (!which)
 		return 0;
 	if (w->evict)
 		w->evict->state = CLOSING;
-	w->job = unlink_job(b, which);
+	w->place = which->place;
+	w->job = unlink_job(b, which->job);
 	reserve(b, w, place);
 	return 1;
 }
@@ -311,7 +407,7 @@ static void open_judge(struct ww_batch *b, struct judge_entry *e)
 	o.interrupted = b->o.interrupted;
 	o.progress = tell_stage;
 	o.progress_ctx = NULL;
-	o.open_tasks = b->o.open_tasks;
+	o.open_tasks = (b->o.open_tasks + n_places(b) - 1) / n_places(b);
 	enum ww_rc rc = ww_judge_open(&e->judge, &o, &e->err);
 	set_state(b, &e->state, rc == WW_OK ? OPEN : FAILED);
 }
@@ -349,11 +445,15 @@ static void fail(struct ww_batch_job *job, const struct ww_err *why)
 static void judge_job(struct ww_batch *b, struct work *w)
 {
 	struct ww_batch_job *job = w->job;
+	if (!n_left(b)) {
+		job->rc = ww_err_set(&job->err, WW_ERR_DEVICE, "no device is left: all have failed");
+		return;
+	}
 	if (!w->judge) {
 		job->rc = ww_err_set(&job->err, WW_ERR_LIMIT,
 			"the jobs of one batch ask for more than %d kinds of judge (target, rule, "
 			"baselines, limits)",
-			MAX_JUDGES);
+			MAX_KINDS);
 		return;
 	}
 	if (w->open_judge)
@@ -395,6 +495,19 @@ static void shrink(struct ww_batch *b)
 	}
 }
 
+/* To the head of the queue.  The lock is held. */
+static void put_back(struct ww_batch *b, struct ww_batch_job *job)
+{
+	ww_verdict_release(&job->verdict);
+	job->rc = WW_OK;
+	job->next = b->head;
+	b->head = job;
+	if (!job->next)
+		b->tail = &job->next;
+	b->queued++;
+	pthread_cond_broadcast(&b->changed);
+}
+
 /* The device's memory is full: keep fewer tasks open, and try again.  0: it was the only one, or has been tried enough.
  */
 static int try_again(struct ww_batch *b, struct ww_batch_job *job)
@@ -407,17 +520,50 @@ static int try_again(struct ww_batch *b, struct ww_batch_job *job)
 			ww_log(WW_LOG_WARN, "%d tasks are kept open from now on: %s", b->o.open_tasks, job->err.msg);
 		}
 		shrink(b);
-		ww_verdict_release(&job->verdict);
-		job->rc = WW_OK;
-		job->next = b->head;
-		b->head = job;
-		if (!job->next)
-			b->tail = &job->next;
-		b->queued++;
-		pthread_cond_broadcast(&b->changed);
+		put_back(b, job);
 	}
 	pthread_mutex_unlock(&b->lock);
 	return again;
+}
+
+/* ---- Devices that fail ------------------------------------------------------------------------------------------- */
+
+static enum ww_rc probe_by_runner(const struct ww_judge_opts *o, struct ww_err *err)
+{
+	struct ww_runner *r = NULL;
+	struct ww_run_facts facts;
+	enum ww_rc rc = ww_runner_new(&r, o->target, o->device, o->threads, 0, err);
+	if (rc == WW_OK)
+		rc = ww_runner_facts(r, &facts, err);
+	ww_runner_free(r);
+	return rc;
+}
+
+/* What a device that is gone looks like to those who use it. */
+static int may_be_the_device(enum ww_rc rc)
+{
+	return rc == WW_ERR_DEVICE || rc == WW_ERR_WORKER || rc == WW_ERR_MISSING || rc == WW_ERR_PROTOCOL;
+}
+
+/* 1: the job's device is lost, and another one gets the job. */
+static int moved(struct ww_batch *b, struct ww_batch_job *job)
+{
+	struct ww_err why = WW_ERR_INIT;
+	if (!b->o.n_devices || !may_be_the_device(job->rc) || interrupted(b))
+		return 0;
+	int place = place_of(b, job->opts.device),
+		failed = (b->o.probe ? b->o.probe : probe_by_runner)(&job->opts, &why) != WW_OK;
+	pthread_mutex_lock(&b->lock);
+	if (failed && !b->lost[place]) {
+		b->lost[place] = 1;
+		ww_log(WW_LOG_WARN, "device %d has failed (%.300s); %s", job->opts.device, why.msg,
+			n_left(b) ? "its jobs go to the others" : "none is left");
+	}
+	int go_on = b->lost[place] && n_left(b);
+	if (go_on)
+		put_back(b, job);
+	pthread_mutex_unlock(&b->lock);
+	return go_on;
 }
 
 static void do_job(struct ww_batch *b, struct work *w)
@@ -429,7 +575,7 @@ static void do_job(struct ww_batch *b, struct work *w)
 	else
 		judge_job(b, w);
 	in_hand = NULL;
-	if (w->job->rc == WW_ERR_ROOM && try_again(b, w->job))
+	if ((w->job->rc == WW_ERR_ROOM && try_again(b, w->job)) || moved(b, w->job))
 		return;
 	pthread_mutex_lock(&b->done_lock);
 	b->o.done(b->o.ctx, w->job);
@@ -471,12 +617,16 @@ static int cores(void)
 
 static int clamp(int n, int low, int high) { return n < low ? low : n > high ? high : n; }
 
-static void set_defaults(struct ww_batch_opts *o)
+/* Opening a task takes a core for seconds, a job less than one. */
+static void set_defaults(struct ww_batch *b)
 {
+	struct ww_batch_opts *o = &b->o;
 	uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-	o->threads = clamp(o->threads ? o->threads : clamp(cores() + 1, 2, 17), 1, MAX_THREADS);
-	o->open_tasks = clamp(
-		o->open_tasks ? o->open_tasks : clamp((int)(memory / 2 / HOST_BYTES_PER_TASK), 1, 16), 1, MAX_TASKS / 2);
+	int by_memory = clamp((int)(memory / 2 / HOST_BYTES_PER_TASK), 1, MAX_TASKS / 2);
+	b->max_opening = clamp(cores() * 3 / 4, MIN_OPENING, MAX_TASKS / 4);
+	o->threads = clamp(o->threads ? o->threads : (cores() + 1 + (cores() > 4 ? b->max_opening : 0)), 1, MAX_THREADS);
+	int by_cores = cores() > 4 ? 2 * cores() : 8;
+	o->open_tasks = clamp(o->open_tasks ? o->open_tasks : clamp(by_cores, 1, by_memory), 1, MAX_TASKS / 2);
 	o->queue = o->queue > 0 ? o->queue : DEFAULT_QUEUE;
 }
 
@@ -487,7 +637,7 @@ enum ww_rc ww_batch_open(struct ww_batch **out, const struct ww_batch_opts *o, s
 	if (!b)
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 	b->o = *o;
-	set_defaults(&b->o);
+	set_defaults(b);
 	b->tail = &b->head;
 	pthread_mutex_init(&b->lock, NULL);
 	pthread_mutex_init(&b->done_lock, NULL);

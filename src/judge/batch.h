@@ -9,6 +9,11 @@
  * A task, a reference or a solution that finds no memory on a GPU beside the open tasks is no failure while there are
  * several: fewer are kept open from then on, and the job comes again.
  *
+ * Several devices.  One queue serves them all: a job goes to a device on which its task is open, a new task to the
+ * device with the fewest, and a second device opens a task that is open elsewhere only when it has nothing else to do.
+ * After an error that a failed device may have caused, the device is probed; one that fails is taken out with a
+ * warning, and its jobs go to the others.
+ *
  * A job's judge (target, rule, baselines, limits) is opened when the first job wants it and serves all that want the
  * same.
  */
@@ -46,9 +51,14 @@ struct ww_batch_job {
 };
 void ww_batch_job_release(struct ww_batch_job *j);
 
+enum { WW_BATCH_MAX_DEVICES = 16 };
 struct ww_batch_opts {
-	int threads;                     /* 0: one more than cores, at most 17 */
-	int open_tasks;                  /* 0: by memory, at most 16 */
+	int threads;    /* 0: by cores and devices */
+	int open_tasks; /* of all devices together; 0: by memory and cores */
+	int devices[WW_BATCH_MAX_DEVICES];
+	int n_devices; /* 0: each job's own */
+	/* Whether a device works; NULL: a runner is started on it.  (Tests have devices of their own.) */
+	enum ww_rc (*probe)(const struct ww_judge_opts *o, struct ww_err *err);
 	int queue;                       /* jobs waiting; 0: 256 */
 	const volatile int *interrupted; /* may be NULL; then running jobs end with WW_ERR_INTERRUPTED */
 	/* Called by the batch's threads, one at a time. */

@@ -118,10 +118,12 @@ enum ww_rc ww_broker_new(struct ww_broker **out, const struct ww_broker_opts *o,
 	pthread_mutex_init(&d->lock, NULL);
 	struct ww_batch_opts bo = { .threads = o->threads,
 		.open_tasks = o->open_tasks,
+		.n_devices = o->n_devices,
 		.queue = QUEUE,
 		.interrupted = &d->interrupted,
 		.done = on_done,
 		.ctx = d };
+	memcpy(bo.devices, o->devices, sizeof(bo.devices));
 	WW_TRY(ww_batch_open(&d->batch, &bo, err));
 	*out = d;
 	return WW_OK;

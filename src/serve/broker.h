@@ -8,7 +8,7 @@
 #ifndef WW_SERVE_BROKER_H
 #define WW_SERVE_BROKER_H
 
-#include "judge/judge.h"
+#include "judge/batch.h"
 #include "judge/solution.h"
 #include "task/task.h"
 
@@ -18,8 +18,9 @@ struct ww_broker_result;
 struct ww_broker_opts {
 	struct ww_judge_opts judge; /* of every question; interrupted and progress are the broker's own */
 	const char *device_name;
-	int open_tasks; /* tasks open at a time; at least 1 */
-	int threads;    /* questions in work at a time; 0: as many as fit */
+	int open_tasks;                               /* tasks open at a time; at least 1 */
+	int threads;                                  /* questions in work at a time; 0: as many as fit */
+	int devices[WW_BATCH_MAX_DEVICES], n_devices; /* as ww_batch_opts has them */
 	/* Answers instead of the judges, to measure or test the server.  NULL: the judges answer. */
 	enum ww_rc (*answer)(
 		const struct ww_solution *s, enum ww_judge_depth depth, struct ww_verdict *v, struct ww_err *err);

@@ -1,0 +1,111 @@
+/* One queue over several devices, one of which fails.  The devices are two judges of the cpu target, and the test says
+ * whether they work.  Skipped where there is no Python with PyTorch.  budget: 12 CPU-seconds */
+#include "unit.h"
+
+#include "judge/batch.h"
+#include "task/ref.h"
+
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { JOBS = 8 };
+static atomic_int works[2] = { 1, 1 }, done_on[2], failed;
+static struct ww_batch *batch;
+static struct ww_task tasks[2];
+
+static enum ww_rc probe(const struct ww_judge_opts *o, struct ww_err *err)
+{
+	return works[o->device] ? WW_OK : ww_err_set(err, WW_ERR_DEVICE, "it has fallen off the bus");
+}
+
+/* What a job meets on a device that is gone. */
+static enum ww_rc work(struct ww_batch_job *job, struct ww_judge_task *t, struct ww_err *err)
+{
+	assert_non_null(ww_judge_task_graph(t));
+	return probe(&job->opts, err);
+}
+
+static void done(void *ctx, struct ww_batch_job *job)
+{
+	(void)ctx;
+	if (job->rc == WW_OK)
+		done_on[job->opts.device]++;
+	else
+		failed += job->rc == WW_ERR_DEVICE;
+}
+
+static void judge_all(struct ww_batch_job *jobs)
+{
+	struct ww_err err = WW_ERR_INIT;
+	done_on[0] = done_on[1] = failed = 0;
+	for (int i = 0; i < JOBS; i++) {
+		jobs[i] = (struct ww_batch_job){
+			.opts = { .target = WW_TARGET_CPU, .threads = 1, .baselines = 1 }, .task = tasks[i % 2], .work = work
+		};
+		assert_int_equal(ww_batch_add(batch, &jobs[i], &err), WW_OK);
+	}
+	ww_batch_drain(batch);
+}
+
+static void jobs_of_a_failed_device_go_to_the_others(void **state)
+{
+	struct ww_batch_job jobs[JOBS];
+	struct ww_batch_opts o = {
+		.threads = 3, .open_tasks = 4, .devices = { 0, 1 }, .n_devices = 2, .probe = probe, .done = done
+	};
+	struct ww_err err = WW_ERR_INIT;
+	char python[PATH_MAX];
+	(void)state;
+	if (ww_ref_find_python(python, &err) != WW_OK)
+		skip();
+	assert_int_equal(ww_batch_open(&batch, &o, &err), WW_OK);
+	judge_all(jobs);
+	if (!done_on[0] && !done_on[1] && jobs[0].rc == WW_ERR_MISSING)
+		skip();
+	assert_int_equal(done_on[0] + done_on[1], JOBS);
+	assert_true(done_on[0] > 0 && done_on[1] > 0); /* a task each */
+	works[1] = 0;
+	judge_all(jobs);
+	assert_int_equal(done_on[0], JOBS);
+	works[1] = 1; /* what has failed stays out */
+	judge_all(jobs);
+	assert_int_equal(done_on[0], JOBS);
+	works[0] = 0;
+	judge_all(jobs);
+	assert_int_equal(failed, JOBS);
+	ww_batch_close(batch);
+}
+
+static int make_tasks(void **state)
+{
+	static const char text[] = "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x): return x + %d\n"
+							   "def get_inputs(): return [torch.rand(64)]\ndef get_init_inputs(): return []\n";
+	struct ww_err err = WW_ERR_INIT;
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		char path[] = "/tmp/ww-test-batch-XXXXXX.py";
+		int fd = mkstemps(path, 3);
+		FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
+		if (!f || fprintf(f, text, i) < 0 || fclose(f) || ww_task_load(&tasks[i], path, &err) != WW_OK)
+			return -1;
+		unlink(path);
+	}
+	return 0;
+}
+
+static int release_tasks(void **state)
+{
+	(void)state;
+	ww_task_release(&tasks[0]);
+	ww_task_release(&tasks[1]);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(jobs_of_a_failed_device_go_to_the_others) };
+	return cmocka_run_group_tests(tests, make_tasks, release_tasks);
+}
