@@ -390,6 +390,11 @@ static enum ww_rc make_room(struct loop *l, int64_t *left, struct ww_err *err)
 	}
 	*left = o->context_tokens - used;
 	l->out_of_context = *left < room;
+	if (l->out_of_context && !last_assistant(l))
+		rc = ww_err_set(err, WW_ERR_USAGE,
+			"the first prompt has %lld tokens, and a context of %lld has to hold a reply of %lld beside it; raise "
+			"--context-tokens or --model-cache, take a model with a longer context, or shorten the prompt with --skill none",
+			(long long)used, (long long)o->context_tokens, (long long)room);
 out:
 	ww_context_release(&plan);
 	return rc;

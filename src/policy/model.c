@@ -11,7 +11,8 @@
  *
  * A malformed call is passed on with as much as can be read of it, since the loop answers it with its
  * error; as plain text it would end the episode.  The loop keeps the conversation within the model's context
- * (context_tokens); for one that does not fit the reply is empty and cut off, as a server's would be.
+ * (context_tokens); for one that does not fit the reply is empty and cut off, as a server's would be, and a first
+ * prompt that does not fit is an error.
  */
 #include "base/json.h"
 #include "infer/engine.h"
@@ -166,8 +167,16 @@ static enum ww_rc take_answer(
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-static enum ww_rc no_room(struct ww_reply *out, int64_t prompt_n, struct ww_err *err)
+/* A conversation that has grown too long ends like a reply that was cut off; a first prompt that is too long is an
+ * error. */
+static enum ww_rc no_room(
+	const struct model *m, int is_first, int64_t prompt_n, struct ww_reply *out, struct ww_err *err)
 {
+	if (is_first)
+		return ww_err_set(err, WW_ERR_USAGE,
+			"the first prompt has %lld tokens, but model and cache hold %lld; take a model with a longer context, a larger "
+			"--model-cache, or --skill none for a shorter prompt",
+			(long long)prompt_n, (long long)ww_engine_context(m->engine));
 	out->message.role = WW_ROLE_ASSISTANT;
 	out->message.text = strdup("");
 	out->finish = WW_FINISH_LENGTH;
@@ -184,10 +193,10 @@ static enum ww_rc answer(
 	int64_t prompt_n = (int64_t)ids->n, max_new = least(m->max_reply, ww_engine_context(m->engine) - prompt_n + 1);
 	if (ask->max_tokens > 0)
 		max_new = least(max_new, ask->max_tokens);
-	if (max_new < 1)
-		return no_room(out, prompt_n, err);
 	for (size_t i = 0; i < ask->n; i++)
 		turn += ask->msgs[i].role == WW_ROLE_ASSISTANT;
+	if (max_new < 1)
+		return no_room(m, turn == 0, prompt_n, out, err);
 	if (ask->meter) {
 		enum ww_rc rc = (enum ww_rc)ask->meter->begin(ask->meter->ctx, 0, prompt_n + max_new, err);
 		if (rc != WW_OK)

@@ -376,15 +376,17 @@ static const struct line reader[] = {
 };
 enum { READER = sizeof(reader) / sizeof(reader[0]), CONTEXT = 8000 };
 
-static enum ww_rc run_reader(struct fixture *f, int no_compaction)
+static enum ww_rc run_reader_in(struct fixture *f, int no_compaction, int64_t context)
 {
 	prepare(f, dir, reader, READER);
 	f->policy.base.ops = &counting_ops;
 	f->policy.usage = 10;
-	f->opts.context_tokens = CONTEXT;
+	f->opts.context_tokens = context;
 	f->opts.no_compaction = no_compaction;
 	return ww_agent_run(&f->opts, &f->result, &f->err);
 }
+
+static enum ww_rc run_reader(struct fixture *f, int no_compaction) { return run_reader_in(f, no_compaction, CONTEXT); }
 
 static void test_compaction(void **state)
 {
@@ -432,6 +434,17 @@ static void test_no_compaction(void **state)
 	finish(&f);
 }
 
+/* Nothing that the policy does could help. */
+static void test_first_prompt_too_long(void **state)
+{
+	struct fixture f;
+	(void)state;
+	assert_int_equal(run_reader_in(&f, 0, 64), WW_ERR_USAGE);
+	assert_non_null(
+		strstr(f.err.msg, "and a context of 64 has to hold a reply of 8 beside it; raise --context-tokens"));
+	finish(&f);
+}
+
 /* Two hundred turns, played twice: the same bytes in every message. */
 static void test_same_bytes(void **state)
 {
@@ -462,6 +475,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = { T(test_side_by_side), T(test_one_fails), T(test_usd), T(test_tokens),
 		T(test_attempts_end_in_time), T(test_gpu_seconds), T(test_gpu_seconds_at_once), T(test_fair),
-		T(test_hundred_kills), T(test_compaction), T(test_no_compaction), T(test_same_bytes) };
+		T(test_hundred_kills), T(test_compaction), T(test_no_compaction), T(test_first_prompt_too_long),
+		T(test_same_bytes) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -155,15 +155,24 @@ static void the_record_is_what_the_model_saw(void **state)
 	p->ops->free(p);
 }
 
-static void a_full_context_ends_with_length(void **state)
+static void a_first_prompt_without_room_is_an_error_a_later_one_the_end(void **state)
 {
 	static char text[3000];
-	struct ww_message msgs[1] = { { .role = WW_ROLE_USER, .text = text } };
+	struct ww_message msgs[] = { { .role = WW_ROLE_USER, .text = text }, { .role = WW_ROLE_ASSISTANT, .text = "y" },
+		{ .role = WW_ROLE_USER, .text = "z" } };
 	struct ww_ask ask = { .msgs = msgs, .n = 1 };
 	struct ww_policy *p = open_policy(1, 0);
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_reply r = { 0 };
+	char want[80];
 	(void)state;
 	memset(text, 'x', sizeof(text) - 1);
-	struct ww_reply r = next(p, &ask);
+	assert_int_equal(p->ops->next(p, &ask, &r, &err), WW_ERR_USAGE);
+	snprintf(want, sizeof(want), " tokens, but model and cache hold %lld;", (long long)p->ops->context_tokens(p));
+	assert_true(
+		strstr(err.msg, "the first prompt has 30") && strstr(err.msg, want) && strstr(err.msg, "--model-cache"));
+	ask.n = 3;
+	r = next(p, &ask);
 	assert_true(r.finish == WW_FINISH_LENGTH && r.n_tokens == 0 && r.prompt_tokens > 2999 && !*r.message.text);
 	assert_true(
 		p->ops->context_tokens(p) > 0 && p->ops->context_tokens(p) < r.prompt_tokens); /* who asks could have known */
@@ -229,7 +238,8 @@ static void wrong_models_are_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(turns_go_on_from_the_same_tokens),
-		cmocka_unit_test(the_record_is_what_the_model_saw), cmocka_unit_test(a_full_context_ends_with_length),
+		cmocka_unit_test(the_record_is_what_the_model_saw),
+		cmocka_unit_test(a_first_prompt_without_room_is_an_error_a_later_one_the_end),
 		cmocka_unit_test(the_size_of_the_cache_bounds_a_conversation), cmocka_unit_test(calls_and_broken_calls),
 		cmocka_unit_test(wrong_models_are_refused) };
 	return cmocka_run_group_tests(tests, setup, teardown);
