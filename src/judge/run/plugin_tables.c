@@ -70,7 +70,7 @@ static int load_section(
 	if (!ww_elf_section(e, s.section, &h) || !h.sh_size)
 		return WW_RUN_OK;
 	ww_elf_each_symbol(e, look_up, &s);
-	if (s.split || (!s.found && s.foreign)) {
+	if (s.split || (!s.found && s.foreign) || h.sh_size > WW_CUBIN_TABLES_BYTES) {
 		snprintf(r->text, sizeof(r->text), "the tables of the device code (%s) are not found on this device", name);
 		return WW_RUN_REFUSED;
 	}
