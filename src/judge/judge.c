@@ -732,7 +732,7 @@ enum ww_rc ww_judge_run_against(struct ww_judge_task *t, const struct ww_solutio
 	if (baseline)
 		WW_TRY(build_baseline(t, baseline, &base, err));
 	if (!too_large(s, v, &diag)) {
-		if (depth >= WW_JUDGE_BRIEF && s->form == WW_FORM_PLAN)
+		if (depth >= WW_JUDGE_DECIDE && s->form == WW_FORM_PLAN)
 			WW_TRY(ww_base_compile_ahead(t, err));
 		WW_TRY(build_stages(t, s, &b, v, &diag, err));
 		if (b.ok && depth >= WW_JUDGE_VERIFY)
