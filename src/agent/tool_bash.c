@@ -243,6 +243,10 @@ static void describe(const struct ww_shell_answer *a, unsigned job, double timeo
 		ww_str_addf(&r->text, "[stopped: more output than the limit of %d MiB]", WW_SHELL_FILE_BYTES >> 20);
 	else if (ended_by(a->status, SIGXFSZ))
 		ww_str_addf(&r->text, "[stopped: a file beyond the limit of %d MiB]", WW_SHELL_FILE_BYTES >> 20);
+	else if (a->used_bytes)
+		ww_str_addf(&r->text,
+			"[killed: all processes of the shell used %llu MiB of memory, %s most (%llu MiB); the limit is %d MiB]",
+			a->used_bytes >> 20, a->most, a->most_bytes >> 20, WW_SHELL_MEMORY_MIB);
 	else if (WIFSIGNALED(a->status))
 		ww_str_addf(&r->text, "[killed by signal %d]", WTERMSIG(a->status));
 	else

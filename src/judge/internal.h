@@ -254,7 +254,8 @@ struct ww_disturbance {
 };
 void ww_load_start(struct ww_load *l, const struct ww_judge *j, const pid_t *own, int n_own, int patient);
 void ww_load_end(const struct ww_load *l, struct ww_disturbance *d);
-/* Processor seconds that the processes of all shells of policies have used so far on this machine. */
-double ww_load_policies_s(void);
+/* Processor seconds that the processes of the shells of this process have used so far; 0: of all processes of this
+ * user. */
+double ww_load_policies_s(int parent);
 
 #endif

@@ -33,6 +33,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const double OTHERS_NOTICED = 0.05, OTHERS_CERTAIN = 0.25, CLOCK_CHANGE = 0.03;
@@ -116,11 +117,15 @@ static void end_cpu(const struct ww_load *l, struct ww_disturbance *d)
 static const double POLICIES_NOTICED_S = 0.02;
 enum { PROCESSES_MAX = 65536 };
 
-static int is_shell(int pid)
+/* Of a process of this user: others' shells cannot be stopped from here. */
+static int is_shell(const struct process *p, int parent)
 {
-	char line[4096];
-	read_of(pid, "cmdline", line);
-	return strstr(line, " __shell") != NULL;
+	char line[4096], path[64];
+	struct stat st;
+	read_of(p->pid, "cmdline", line);
+	snprintf(path, sizeof(path), "/proc/%d", p->parent);
+	return strstr(line, " __shell") && stat(path, &st) == 0 && st.st_uid == geteuid() &&
+		(!parent || p->parent == parent);
 }
 
 /* A process is a policy's if its parent is; parents mostly come first. */
@@ -135,7 +140,7 @@ static void mark_descendants(struct process *p, int n)
 	}
 }
 
-double ww_load_policies_s(void)
+double ww_load_policies_s(int parent)
 {
 	struct process *p = NULL;
 	int n = 0, room = 0;
@@ -151,7 +156,7 @@ double ww_load_policies_s(void)
 			p = more;
 		}
 		p[n] = process_of(atoi(e->d_name));
-		p[n].is_policys = is_shell(p[n].pid);
+		p[n].is_policys = is_shell(&p[n], parent);
 		n++;
 	}
 	mark_descendants(p, n);
@@ -165,7 +170,7 @@ double ww_load_policies_s(void)
 
 static void end_policies(const struct ww_load *l, struct ww_disturbance *d)
 {
-	double s = ww_load_policies_s() - l->policies_s;
+	double s = ww_load_policies_s(0) - l->policies_s;
 	d->policies = s > POLICIES_NOTICED_S;
 	if (d->policies) {
 		d->certain = 1;
@@ -446,7 +451,7 @@ void ww_load_start(struct ww_load *l, const struct ww_judge *j, const pid_t *own
 		l->busy_s = machine_busy_s();
 		l->own_s = own_s(l);
 	}
-	l->policies_s = ww_load_policies_s();
+	l->policies_s = ww_load_policies_s(0);
 }
 
 void ww_load_end(const struct ww_load *l, struct ww_disturbance *d)

@@ -171,6 +171,9 @@ static enum ww_rc take_reply(struct ww_shell *s, uint64_t deadline, struct ww_sh
 	WW_TRY(ww_proc_read(&s->proc, bytes, r.n_out + r.n_state, deadline, max_resident_bytes, err));
 	a->known = r.known != 0, a->running = r.running != 0, a->timed_out = r.timed_out != 0;
 	a->status = r.status, a->total = r.total;
+	a->used_bytes = r.used_bytes, a->most_bytes = r.most_bytes;
+	for (size_t i = 0; i + 1 < sizeof(a->most) && r.most[i]; i++)
+		a->most[i] = r.most[i] > ' ' && r.most[i] <= '~' ? r.most[i] : '?';
 	size_t head = r.total > r.n_out ? r.n_out / 2 : r.n_out;
 	ww_str_add(&a->out, bytes, head);
 	if (head < r.n_out) {

@@ -28,7 +28,11 @@
 #include "host/pause.h"
 #include "sandbox/proc.h"
 
-enum { WW_SHELL_CALL_TEXT_MAX = 30 << 10, WW_SHELL_FILE_BYTES = 32 << 20 /* a file, a command's output */ };
+enum {
+	WW_SHELL_CALL_TEXT_MAX = 30 << 10,
+	WW_SHELL_FILE_BYTES = 32 << 20, /* a file, a command's output */
+	WW_SHELL_MEMORY_MIB = 1024      /* of all processes together, and address space of each */
+};
 
 struct ww_shell {
 	struct ww_proc proc;
@@ -52,6 +56,9 @@ struct ww_shell_answer {
 	int status;               /* as waitpid(2) has it, unless running */
 	struct ww_str out;        /* bounded: head and tail */
 	unsigned long long total; /* bytes of output */
+	/* Memory of all processes when they were killed for it, 0 where they were not; of the largest, and its name. */
+	unsigned long long used_bytes, most_bytes;
+	char most[16];
 };
 
 void ww_shell_init(struct ww_shell *s);

@@ -50,13 +50,19 @@ enum {
 	MAX_ENV = 512
 };
 enum { TREE_BYTES = 64 << 20, TREE_ENTRIES = 4096, PROCESSES = 64, FILES = 256, CPU_S = 900 };
-static const int64_t address_space_bytes = INT64_C(1) << 30, max_resident_bytes = INT64_C(1) << 30;
+static const int64_t max_bytes = INT64_C(1048576) * WW_SHELL_MEMORY_MIB;
 static int proc_fd = -1; /* /proc of our own processes; it is mounted nowhere that they see */
+
+struct used {
+	int64_t sum, most; /* bytes */
+	char name[16];     /* of the process with most */
+};
 
 struct job {
 	unsigned id;
 	pid_t pid;
 	int out, status;
+	struct used used;
 };
 static struct job jobs[JOBS_MAX];
 static struct ww_shell_calls calls;
@@ -87,11 +93,31 @@ static int64_t resident_of(const char *pid)
 	return sscanf(text, "%lld %lld", &total, &resident) == 2 ? resident * sysconf(_SC_PAGESIZE) : 0;
 }
 
-/* The memory of all processes of the sandbox: beyond the limit all are killed. */
+static void name_of(const char *pid, char name[16])
+{
+	char path[64];
+	snprintf(path, sizeof(path), "%.32s/comm", pid);
+	int fd = openat(proc_fd, path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd >= 0 ? read(fd, name, 15) : 0;
+	ww_fd_close(&fd);
+	name[n > 0 ? n - 1 : 0] = 0; /* its newline */
+}
+
+static void add_process(const char *pid, struct used *u)
+{
+	int64_t bytes = resident_of(pid);
+	u->sum += bytes;
+	if (bytes > u->most) {
+		u->most = bytes;
+		name_of(pid, u->name);
+	}
+}
+
+/* The memory of all processes of the sandbox: beyond the limit all are killed, and what runs will say so. */
 static void watch_memory(void)
 {
 	static uint64_t looked_ns;
-	int64_t sum = 0;
+	struct used u = { 0 };
 	if (ww_now_ns() - looked_ns < WATCH_MS * UINT64_C(1000000))
 		return;
 	looked_ns = ww_now_ns();
@@ -99,11 +125,15 @@ static void watch_memory(void)
 	DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
 	for (struct dirent *e; d && (e = readdir(d));)
 		if (e->d_name[0] >= '1' && e->d_name[0] <= '9')
-			sum += resident_of(e->d_name);
+			add_process(e->d_name, &u);
 	if (d)
 		closedir(d);
-	if (sum > max_resident_bytes)
-		kill(-1, SIGKILL); /* everybody but us */
+	if (u.sum <= max_bytes)
+		return;
+	kill(-1, SIGKILL); /* everybody but us */
+	for (int i = 0; i < JOBS_MAX; i++)
+		if (jobs[i].pid > 0)
+			jobs[i].used = u;
 }
 
 /* ---- Stopping ---------------------------------------------------------------------------------------------------- */
@@ -252,7 +282,7 @@ static void become(char *const *envp, const char *command, const char *dir, int 
 		_exit(126);
 	if (null > 2 && null != STATE_FD)
 		close(null);
-	struct rlimit memory = { (rlim_t)address_space_bytes, (rlim_t)address_space_bytes };
+	struct rlimit memory = { (rlim_t)max_bytes, (rlim_t)max_bytes };
 	struct ww_err err = WW_ERR_INIT;
 	if ((chdir(dir) < 0 && chdir("/workspace") < 0) || ww_sandbox_filter(WW_PROFILE_SHELL, &err) != WW_OK ||
 		setrlimit(RLIMIT_AS, &memory) < 0)
@@ -340,6 +370,14 @@ static uint32_t add_output(int fd, char *to, uint64_t *total)
 	return (uint32_t)n;
 }
 
+static void set_end(struct ww_shell_reply *r, const struct job *j)
+{
+	r->status = j->status;
+	r->used_bytes = (uint64_t)j->used.sum;
+	r->most_bytes = (uint64_t)j->used.most;
+	memcpy(r->most, j->used.name, sizeof(r->most));
+}
+
 static void answer(struct ww_shell_reply *r, int out, int state)
 {
 	static char bytes[WW_SHELL_OUT_MAX + WW_SHELL_STATE_MAX];
@@ -417,7 +455,7 @@ static void run(const struct ww_shell_ask *q, const char *text, struct job *j)
 		if (j->pid > 0)
 			deadline += nap(us);
 	}
-	r.status = j->status;
+	set_end(&r, j);
 out:
 	answer(&r, j->out, state);
 	ww_fd_close(&state);
@@ -444,7 +482,7 @@ static void look(const struct ww_shell_ask *q)
 	reap();
 	if (j) {
 		r.running = j->pid > 0;
-		r.status = j->status;
+		set_end(&r, j);
 	}
 	answer(&r, j ? j->out : -1, -1);
 	if (j && !r.running)

@@ -25,11 +25,13 @@ struct ww_shell_ask {
 };
 /* Followed by n_out bytes of output (head and tail of `total` bytes) and n_state bytes: the directory, the environment.
  * With `call` it is not the reply yet: a process in the sandbox calls a tool, n_out bytes are its words (calls.h), and
- * an ANSWER is what comes next. */
+ * an ANSWER is what comes next.  used_bytes: all processes together used so much when they were killed for it, 0 where
+ * they were not; `most` by most_bytes. */
 struct ww_shell_reply {
 	uint32_t known, running, timed_out, call;
 	int32_t status; /* as waitpid(2) has it */
-	uint64_t total;
+	uint64_t total, used_bytes, most_bytes;
+	char most[16];
 	uint32_t n_out, n_state;
 };
 

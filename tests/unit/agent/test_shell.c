@@ -176,9 +176,9 @@ static void test_escapes(void **state)
 
 static double used_in(unsigned ms)
 {
-	double before = ww_load_policies_s();
+	double before = ww_load_policies_s(getpid());
 	usleep(ms * 1000);
-	return ww_load_policies_s() - before;
+	return ww_load_policies_s(getpid()) - before;
 }
 
 static void *hold_a_while(void *unused)
@@ -338,6 +338,11 @@ static void test_limits(void **state)
 	assert_non_null(strstr(text, "[stopped: more output than the limit of 32 MiB]"));
 	text = call(&env, "bash", "{\"command\":\"cat /dev/zero > most; rm most; kill -25 $$\"}", 0, NULL);
 	assert_non_null(strstr(text, "[stopped: a file beyond the limit of 32 MiB]"));
+	text = call(&env, "bash", "{\"command\":\"for i in 1 2 3; do dd if=/dev/zero of=/dev/null bs=450M & done; wait\"}",
+		0, NULL);
+	assert_non_null(strstr(text, "[killed: all processes of the shell used 1"));
+	assert_non_null(strstr(text, " MiB of memory, dd most ("));
+	assert_non_null(strstr(text, " MiB); the limit is 1024 MiB]"));
 	kill(shell.proc.pid, SIGKILL);
 	text = call(&env, "bash", "{\"command\":\"echo lost > small\"}", 1, NULL);
 	assert_non_null(strstr(text, "killed by signal 9"));
@@ -385,7 +390,12 @@ int main(void)
 		puts("skipped: this system allows no namespaces");
 		return 77;
 	}
+	char cache[] = "/tmp/ww-shell-cache-XXXXXX"; /* other tests take leases too */
+	struct ww_err err = WW_ERR_INIT;
+	if (!mkdtemp(cache) || setenv("XDG_CACHE_HOME", cache, 1) < 0)
+		return 1;
 	const struct CMUnitTest tests[] = { T(test_work), T(test_escapes), T(test_measurements), T(test_tools),
 		T(test_limits), T(test_refused) };
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	int failed = cmocka_run_group_tests(tests, NULL, NULL);
+	return ww_fs_remove_tree(cache, &err) == WW_OK ? failed : 1;
 }

@@ -88,7 +88,7 @@ static void policies_are_noticed(void **state)
 	int pair[2];
 	(void)state;
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
-	assert_true(ww_load_policies_s() == 0);
+	assert_true(ww_load_policies_s(0) == 0);
 	assert_int_equal(ww_pausable_add(&p, pair[0], -1, &err), WW_OK);
 	pid_t pid = fork();
 	if (pid == 0) {
