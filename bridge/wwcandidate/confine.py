@@ -13,7 +13,7 @@ import socket
 import struct
 
 NEW_NAMESPACES = 0x00020000 | 0x04000000 | 0x08000000 | 0x20000000 | 0x40000000  # mount, uts, ipc, pid, net
-NOSUID, NODEV, NOEXEC, BIND = 2, 4, 8, 4096
+RDONLY, NOSUID, NODEV, NOEXEC, REMOUNT, BIND = 1, 2, 4, 8, 32, 4096
 PR_CAPBSET_DROP, PR_SET_SECUREBITS, PR_SET_NO_NEW_PRIVS = 24, 28, 38
 SECURE_ALL_LOCKED = 0x2F
 SYS_SECCOMP, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC = 317, 1, 1  # x86-64
@@ -95,8 +95,18 @@ def private_tmp():
         os.close(fd)
 
 
-def enter(gpu):
+def own_proc():
+    """Its settings of the machine are read-only (src/sandbox/sandbox.c has the same): where we are root, no capability is asked for."""
     mount("proc", "/proc", "proc", NOSUID | NODEV | NOEXEC)
+    for path in ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi"):
+        path = "/proc/" + path
+        if os.path.exists(path):
+            mount(path, path, None, BIND)
+            mount("", path, None, REMOUNT | BIND | RDONLY | NOSUID | NODEV | NOEXEC)
+
+
+def enter(gpu):
+    own_proc()
     private_tmp()
     if not gpu:
         for device in glob.glob("/dev/nvidia*"):

@@ -16,14 +16,17 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <linux/sockios.h>
 #include <pthread.h>
 #include <sched.h>
 #include <seccomp.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -37,25 +40,29 @@ static const char *const denied_always[] = { "mount", "umount2", "pivot_root", "
 	"mount_setattr", "move_mount", "open_tree", "fsopen", "fsmount", "fsconfig", "fspick", "io_uring_setup",
 	"io_uring_enter", "io_uring_register", "name_to_handle_at", "fanotify_init", "quotactl", "settimeofday",
 	"clock_settime", "clock_adjtime", "adjtimex", "sethostname", "setdomainname", "personality", "pidfd_getfd",
-	"process_madvise", "kcmp", "mbind", "migrate_pages", "move_pages", "iopl", "ioperm", "vhangup", "syslog", NULL };
+	"process_madvise", "process_mrelease", "memfd_secret", "kcmp", "mbind", "migrate_pages", "move_pages", "iopl",
+	"ioperm", "vhangup", "syslog", NULL };
+/* System V objects and message queues can be named by guessing, where they are not in a namespace of their own; and
+ * they count in no process's resident size. */
+static const char *const denied_ipc[] = { "shmget", "shmat", "shmctl", "semget", "semop", "semtimedop", "semctl",
+	"msgget", "msgsnd", "msgrcv", "msgctl", "mq_open", "mq_unlink", "mq_timedsend", "mq_timedreceive", "mq_notify",
+	"mq_getsetattr", NULL };
 static const char *const denied_compiler[] = { "socket", "socketpair", "connect", "bind", "listen", "accept", "accept4",
 	"kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal", "setsid", "setpgid",
-	"shmget", "msgget", "semget", "mq_open", "mknod", "mknodat", NULL };
+	"mknod", "mknodat", "inotify_add_watch", NULL };
 static const char *const denied_runner_cuda[] = { "execve", "execveat", "fork", "vfork", "connect", "bind", "listen",
-	"accept", "accept4", "kill", "tkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal", "shmget",
-	"msgget", "semget", "mq_open", "mknod", "mknodat", NULL };
+	"accept", "accept4", "kill", "tkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal", "mknod",
+	"mknodat", NULL };
 /* Memory files without a file system, and what sockets hold, count in no process's resident size and have no limit. */
-static const char *const denied_python[] = { "connect", "listen", "accept", "accept4", "mknod", "mknodat", "shmget",
-	"msgget", "semget", "mq_open", "seccomp", "memfd_create", "memfd_secret", NULL };
-/* The CUDA driver makes Unix sockets when it starts.  They reach no other process: nothing connects. */
-static const char *const denied_python_cpu[] = { "socket", "socketpair", "bind", NULL };
+static const char *const denied_python[] = { "connect", "mknod", "mknodat", "seccomp", "memfd_create", NULL };
+/* The CUDA driver makes Unix sockets and listens when it starts.  They reach no other process: nothing connects. */
+static const char *const denied_python_cpu[] = { "socket", "socketpair", "bind", "inotify_add_watch", NULL };
 
 /* Beside sockets: memory that neither a file system nor a resident size shows, and what a shell has no use for. */
 static const char *const denied_shell[] = { "socket", "socketpair", "connect", "bind", "listen", "accept", "accept4",
-	"mknod", "mknodat", "shmget", "msgget", "semget", "mq_open", "memfd_create", "memfd_secret", "setpriority",
-	"sched_setscheduler", "sched_setattr", "mlock", "mlock2", "mlockall", "ioprio_set", "inotify_init", "inotify_init1",
-	"fanotify_mark", "pidfd_open", "landlock_create_ruleset", "lookup_dcookie", "modify_ldt", "vmsplice", "io_setup",
-	NULL };
+	"mknod", "mknodat", "memfd_create", "setpriority", "sched_setscheduler", "sched_setattr", "mlock", "mlock2",
+	"mlockall", "ioprio_set", "inotify_init", "inotify_init1", "fanotify_mark", "pidfd_open", "landlock_create_ruleset",
+	"lookup_dcookie", "modify_ldt", "vmsplice", "io_setup", NULL };
 
 static const char *const allowed_builder[] = { "brk", "mmap", "munmap", "mprotect", "mremap", "madvise", "exit",
 	"exit_group", "rt_sigreturn", "rt_sigprocmask", "futex", "close", NULL };
@@ -123,24 +130,46 @@ static int restrict_clone(scmp_filter_ctx f, int threads_only)
 	return r;
 }
 
-static int local_sockets_only(scmp_filter_ctx f)
-{
-	struct scmp_arg_cmp other = SCMP_A0(SCMP_CMP_NE, AF_UNIX);
-	return seccomp_rule_add_array(f, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(socket), 1, &other);
-}
-
 /* EPERM where one argument is as said. */
 static int deny_argument(scmp_filter_ctx f, int call, struct scmp_arg_cmp is)
 {
-	return seccomp_rule_add_array(f, SCMP_ACT_ERRNO(EPERM), call, 1, &is);
+	int r = seccomp_rule_add_array(f, SCMP_ACT_ERRNO(EPERM), call, 1, &is);
+	return r == -EEXIST ? 0 : r;
 }
 
-/* Limits of other processes (prlimit with a process id), and file leases: opening a file with a lease blocks or fails.
- */
+/* Connected ones of this machine: a datagram needs no connection to reach a socket in the file system. */
+static int local_sockets_only(scmp_filter_ctx f)
+{
+	const int calls[] = { SCMP_SYS(socket), SCMP_SYS(socketpair) };
+	int r = 0;
+	for (size_t i = 0; r >= 0 && i < WW_ARRAY_LEN(calls); i++) {
+		r = deny_argument(f, calls[i], SCMP_A0(SCMP_CMP_NE, AF_UNIX));
+		for (int type = SOCK_DGRAM; r >= 0 && type <= SOCK_RAW; type++) /* raw is another name for it */
+			r = deny_argument(f, calls[i], SCMP_A1(SCMP_CMP_MASKED_EQ, 0xf, (scmp_datum_t)type));
+	}
+	return r;
+}
+
+/* What reaches other processes: limits, priorities and processors of any but the caller; file leases (opening a file
+ * with a lease blocks or fails); signals that a descriptor sends; input pushed into a terminal. */
 static int deny_reach(scmp_filter_ctx f)
 {
-	int r = deny_argument(f, SCMP_SYS(prlimit64), SCMP_A0(SCMP_CMP_NE, 0));
-	return r < 0 ? r : deny_argument(f, SCMP_SYS(fcntl), SCMP_A1(SCMP_CMP_MASKED_EQ, 0xffffffff, F_SETLEASE));
+	const int others[] = { SCMP_SYS(prlimit64), SCMP_SYS(sched_setaffinity), SCMP_SYS(sched_setscheduler),
+		SCMP_SYS(sched_setparam), SCMP_SYS(sched_setattr) };
+	const unsigned control[] = { F_SETLEASE, F_SETOWN, F_SETOWN_EX, F_SETSIG };
+	const unsigned io[] = { FIOSETOWN, SIOCSPGRP, TIOCSTI, TIOCLINUX };
+	int r = deny_argument(f, SCMP_SYS(setpriority), SCMP_A0(SCMP_CMP_NE, PRIO_PROCESS));
+	if (r >= 0)
+		r = deny_argument(f, SCMP_SYS(setpriority), SCMP_A1(SCMP_CMP_NE, 0));
+	if (r >= 0)
+		r = deny_argument(f, SCMP_SYS(ioprio_set), SCMP_A1(SCMP_CMP_NE, 0));
+	for (size_t i = 0; r >= 0 && i < WW_ARRAY_LEN(others); i++)
+		r = deny_argument(f, others[i], SCMP_A0(SCMP_CMP_NE, 0));
+	for (size_t i = 0; r >= 0 && i < WW_ARRAY_LEN(control); i++)
+		r = deny_argument(f, SCMP_SYS(fcntl), SCMP_A1(SCMP_CMP_MASKED_EQ, 0xffffffff, control[i]));
+	for (size_t i = 0; r >= 0 && i < WW_ARRAY_LEN(io); i++)
+		r = deny_argument(f, SCMP_SYS(ioctl), SCMP_A1(SCMP_CMP_MASKED_EQ, 0xffffffff, io[i]));
+	return r;
 }
 
 /* A process that a measurement has stopped stays so: neither its siblings nor a timer, a descriptor or its parent's end
@@ -159,8 +188,6 @@ static int deny_continuing(scmp_filter_ctx f)
 		r = deny_argument(f, signals[i].call, SCMP_CMP(signals[i].arg, SCMP_CMP_MASKED_EQ, 0xffffffff, SIGCONT));
 	if (r >= 0)
 		r = seccomp_rule_add_array(f, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(prctl), 2, end);
-	if (r >= 0)
-		r = deny_argument(f, SCMP_SYS(fcntl), SCMP_A1(SCMP_CMP_MASKED_EQ, 0xffffffff, F_SETSIG));
 	return r < 0 ? r : seccomp_rule_add(f, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(timer_create), 0);
 }
 
@@ -182,6 +209,8 @@ static int add_deny_profile(scmp_filter_ctx f, enum ww_sandbox_profile profile)
 	int shell = profile == WW_PROFILE_SHELL || profile == WW_PROFILE_SHELL_INIT;
 	int sockets = profile == WW_PROFILE_RUNNER_CUDA || profile == WW_PROFILE_PYTHON_CUDA;
 	int r = add_list(f, SCMP_ACT_ERRNO(EPERM), denied_always);
+	if (r == 0)
+		r = add_list(f, SCMP_ACT_ERRNO(EPERM), denied_ipc);
 	if (r == 0)
 		r = deny_reach(f);
 	if (r == 0 && profile == WW_PROFILE_SHELL)

@@ -226,12 +226,21 @@ static enum ww_rc mount_tmpfs(const char *root, const char *path, int64_t bytes,
 
 enum { SHM_ENTRIES = 4096 };
 
+/* Where we are root, the machine's own settings (core_pattern) could be written in any /proc: no capability is asked
+ * for. */
 static enum ww_rc mount_proc(const char *root, struct ww_err *err)
 {
+	static const char *const machine[] = { "sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi" };
 	char at[PATH_MAX];
 	snprintf(at, sizeof(at), "%s/proc", root);
 	if (make_parents(at, 1) < 0 || mount("proc", at, "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
 		return ww_err_errno(err, WW_ERR_SYSTEM, "sandbox: cannot mount /proc");
+	for (size_t i = 0; i < WW_ARRAY_LEN(machine); i++) {
+		snprintf(at, sizeof(at), "%s/proc/%s", root, machine[i]);
+		if (access(at, F_OK) == 0 &&
+			(mount(at, at, NULL, MS_BIND | MS_REC, NULL) < 0 || restrict_mount(at, WW_BIND_READ) < 0))
+			return ww_err_errno(err, WW_ERR_SYSTEM, "sandbox: cannot protect /proc/%s", machine[i]);
+	}
 	return WW_OK;
 }
 
