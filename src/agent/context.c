@@ -60,12 +60,12 @@ enum ww_rc ww_context_plan(
 	size_t old = end_of_old(msgs, n);
 	*out = (struct ww_episode_compaction){ 0 };
 	if (!(out->call_ids = calloc(n + 1, sizeof(char *))))
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	for (size_t i = 0; i < old && out->bytes < tokens * BYTES_A_TOKEN; i++) {
 		if (!can_go(&msgs[i]))
 			continue;
 		if (!(out->call_ids[out->n_calls++] = strdup(msgs[i].call_id)))
-			return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+			return ww_nomem(err);
 		out->bytes += (int64_t)strlen(msgs[i].text);
 	}
 	return WW_OK;
@@ -85,7 +85,7 @@ static enum ww_rc take_out(struct ww_message *m, struct ww_err *err)
 	ww_str_addf(&s, "%s%zu bytes of %.64s; call it again where they are needed]", removed, strlen(m->text), m->tool);
 	char *text = ww_str_take(&s);
 	if (!text)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	free(m->text);
 	m->text = text;
 	return WW_OK;

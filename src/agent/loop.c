@@ -70,14 +70,8 @@ static enum ww_rc stop_interrupted(struct ww_err *err) { return ww_err_set(err, 
 /* Append `m` to the conversation, which then owns it; *m is zeroed. */
 static enum ww_rc keep(struct loop *l, struct ww_message *m, struct ww_err *err)
 {
-	if (l->n_msgs == l->cap_msgs) {
-		size_t cap = l->cap_msgs ? 2 * l->cap_msgs : 64;
-		struct ww_message *bigger = realloc(l->msgs, cap * sizeof(*bigger));
-		if (!bigger)
-			return ww_err_set(err, WW_ERR_NOMEM, "out of memory for messages");
-		l->msgs = bigger;
-		l->cap_msgs = cap;
-	}
+	if (!WW_GROW(l->msgs, &l->cap_msgs, l->n_msgs + 1))
+		return ww_nomem(err);
 	l->turn += m->role == WW_ROLE_ASSISTANT;
 	l->msgs[l->n_msgs++] = *m;
 	memset(m, 0, sizeof(*m));
@@ -98,7 +92,7 @@ static enum ww_rc say(struct loop *l, struct ww_reply *r, struct ww_err *err)
 static enum ww_rc say_text(struct loop *l, enum ww_role role, char *text, struct ww_err *err)
 {
 	struct ww_reply r = { .message = { .role = role, .text = text } };
-	return text ? say(l, &r, err) : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	return text ? say(l, &r, err) : ww_nomem(err);
 }
 
 static const struct ww_message *last_assistant(const struct loop *l)
@@ -140,7 +134,7 @@ static enum ww_rc note_recorded(struct loop *l, const char *id, struct ww_err *e
 {
 	void *bigger = realloc(l->recorded, (l->n_recorded + 1) * sizeof(*l->recorded));
 	if (!bigger)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	l->recorded = bigger;
 	memcpy(l->recorded[l->n_recorded++], id, 65);
 	return WW_OK;
@@ -327,7 +321,7 @@ static enum ww_rc settle_call_ids(struct loop *l, struct ww_message *m, struct w
 		ww_str_addf(&id, "call_%d_%zu", l->turn + 1, i);
 		free(m->calls[i].id);
 		if (!(m->calls[i].id = ww_str_take(&id)))
-			return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+			return ww_nomem(err);
 	}
 	return WW_OK;
 }
@@ -706,7 +700,7 @@ static enum ww_rc create(struct loop *l, const char *path, struct ww_err *err)
 	h.tools = ww_tools_json();
 	h.limits = ww_prompt_limits(l->opts);
 	if (!h.tools || !h.limits)
-		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		rc = ww_nomem(err);
 	else
 		rc = (enum ww_rc)ww_episode_create(path, &h, &l->episode, err);
 	json_decref(h.tools);

@@ -245,7 +245,7 @@ enum ww_rc ww_agent_parallel(const struct ww_agent_opts *common, struct ww_polic
 	enum ww_rc rc = WW_OK;
 	init_results(results, n);
 	if (!all)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	pthread_mutex_init(&line.lock, NULL);
 	pthread_cond_init(&line.moved, NULL);
 	for (int i = 0; i < n && rc == WW_OK; i++)

@@ -152,15 +152,7 @@ void ww_workspace_close(struct ww_workspace *w)
 
 static enum ww_rc add_entry(struct ww_workspace_list *l, const char *path, const struct stat *st, struct ww_err *err)
 {
-	if (l->n == l->cap) {
-		size_t cap = l->cap ? 2 * l->cap : 32;
-		void *bigger = realloc(l->entries, cap * sizeof(*l->entries));
-		if (!bigger)
-			return ww_err_set(err, WW_ERR_NOMEM, "out of memory for the list of the workspace");
-		l->entries = bigger;
-		l->cap = cap;
-	}
-	char *copy = strdup(path);
+	char *copy = WW_GROW(l->entries, &l->cap, l->n + 1) ? strdup(path) : NULL;
 	if (!copy)
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory for the list of the workspace");
 	int is_dir = S_ISDIR(st->st_mode);

@@ -14,17 +14,18 @@ enum ww_rc ww_mem_new(void *pointer, size_t n, size_t size, struct ww_err *err)
 	return p ? WW_OK : ww_nomem(err);
 }
 
-enum ww_rc ww_mem_grow(void *pointer, size_t n, size_t *cap, size_t size, struct ww_err *err)
+int ww_mem_grow(void *pointer, size_t *cap, size_t need, size_t size)
 {
 	void *p;
-	if (n < *cap)
-		return WW_OK;
-	size_t wide = *cap ? 2 * *cap : 16;
+	size_t wide = *cap ? *cap : 16;
+	if (need <= *cap)
+		return 1;
+	while (wide < need)
+		wide *= 2;
 	memcpy(&p, pointer, sizeof(p));
 	if (!(p = reallocarray(p, wide, size)))
-		return ww_nomem(err);
-	memset((char *)p + *cap * size, 0, (wide - *cap) * size);
+		return 0;
 	memcpy(pointer, &p, sizeof(p));
 	*cap = wide;
-	return WW_OK;
+	return 1;
 }

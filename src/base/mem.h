@@ -14,12 +14,12 @@ void ww_free_at(void *pointer); /* free() what the pointer at this address point
 
 /* `p` = n zeroed elements of its type; WW_ERR_NOMEM. */
 #define WW_NEW(p, n, err) ww_mem_new((void *)&(p), (size_t)(n), sizeof(*(p)), err)
-/* Room for one more element after the first `n` of `p`, of which `cap` are allocated; the capacity doubles and the new
- * elements are zeroed.  Out of memory leaves all as it was: WW_ERR_NOMEM. */
-#define WW_GROW(p, n, cap, err) ww_mem_grow((void *)&(p), (size_t)(n), &(cap), sizeof(*(p)), err)
+/* Room for at least `need` elements in `p`, where *cap are allocated; it doubles.  0: out of memory, all is as before.
+ */
+#define WW_GROW(p, cap, need) ww_mem_grow((void *)&(p), cap, (size_t)(need), sizeof(*(p)))
 
 enum ww_rc ww_mem_new(void *pointer, size_t n, size_t size, struct ww_err *err) WW_MUST_CHECK;
-enum ww_rc ww_mem_grow(void *pointer, size_t n, size_t *cap, size_t size, struct ww_err *err) WW_MUST_CHECK;
+int ww_mem_grow(void *pointer, size_t *cap, size_t need, size_t size) WW_MUST_CHECK;
 enum ww_rc ww_nomem(struct ww_err *err); /* WW_ERR_NOMEM, "out of memory" */
 
 #endif

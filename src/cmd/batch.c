@@ -232,11 +232,10 @@ static void bad_line(struct run *r, json_t *id, const struct ww_err *why)
 
 static enum ww_rc one_line(struct run *r, const char *text, size_t n, int64_t number, struct ww_err *err)
 {
-	struct entry *e = calloc(1, sizeof(*e));
+	struct entry *e;
 	struct ww_err bad = WW_ERR_INIT;
 	enum ww_rc rc = WW_OK;
-	if (!e)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	WW_CHECK(WW_NEW(e, 1, err));
 	e->job.ctx = e;
 	if (ww_cmd_batch_parse(r->o, text, n, number, &e->id, &e->job, e->key, &e->again, &bad) != WW_OK) {
 		bad_line(r, e->id, &bad);

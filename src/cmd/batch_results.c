@@ -110,7 +110,7 @@ enum ww_rc ww_results_open(struct ww_results **out, const char *path, int64_t *s
 	*strange = 0;
 	if (!r || !(r->finished = json_object())) {
 		free(r);
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	}
 	r->fd = -1;
 	if (!path)

@@ -158,7 +158,7 @@ static enum ww_rc run_stats(struct visit *w, char **paths, int n, struct ww_err 
 	ww_auto_str text = WW_STR_INIT(16 << 20);
 	w->each = count_one;
 	if (!(w->stats = ww_episode_stats_new()))
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	enum ww_rc rc = visit_all(w, paths, n, err);
 	if (rc == WW_OK && w->v->json) {
 		json_auto_t *o = ww_episode_stats_json(w->stats);

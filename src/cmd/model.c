@@ -258,7 +258,7 @@ static enum ww_rc run_score(const struct ww_model_values *v, char **argv, struct
 	WW_TRY(ww_run_new(m, b.t, 1, 0, &r, err));
 	logp = malloc((size_t)b.t * sizeof(*logp));
 	if (!logp) {
-		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		rc = ww_nomem(err);
 		goto out;
 	}
 	WW_TRY(ww_run_forward(r, &b, err));

@@ -71,7 +71,7 @@ static enum ww_rc one_step(struct bench *b, int64_t *left, struct ww_err *err)
 static enum ww_rc round_of(struct bench *b, int64_t max_new, double *to_first_s, struct ww_err *err)
 {
 	int64_t id, left = 1, *seen = calloc((size_t)b->batch, sizeof(*seen));
-	enum ww_rc rc = seen ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	enum ww_rc rc = seen ? WW_OK : ww_nomem(err);
 	b->first = b->decode_steps = 0;
 	b->decode_ns = 0;
 	for (int64_t i = 0; rc == WW_OK && i < b->batch; i++) {
@@ -126,7 +126,7 @@ static enum ww_rc one_batch(struct bench *b, int exact, json_t *rows, struct ww_
 	ww_rng_init(&r, (uint64_t)b->v->seed, 1);
 	b->prompts = malloc((size_t)(b->batch * b->prompt_n) * sizeof(*b->prompts));
 	if (!b->prompts)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	WW_TRY(ww_infer_new(b->m, &l, &b->f, err));
 	/* Once to warm up: algorithm selection, first-touched memory. */
 	for (int round = 0; round < 2; round++) {

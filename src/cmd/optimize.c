@@ -426,7 +426,7 @@ static enum ww_rc open_budget(struct run *r, struct ww_err *err)
 {
 	struct ww_budget_limits l = { r->o->max_usd, r->o->max_gpu_s, r->o->max_tokens };
 	if (!(r->budget = ww_budget_new(&l)))
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	if (r->n > 1)
 		return ww_agent_parallel_used(r->dir.path, r->budget, err);
 	if (r->dir.has_past) {
@@ -460,7 +460,7 @@ static enum ww_rc prepare(struct run *r, const char *path, struct ww_err *err)
 	enum ww_rc rc;
 	r->n = (int)r->o->parallel;
 	if (r->n > 1 && !(r->many = calloc((size_t)r->n, sizeof(*r->many))))
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	WW_TRY(ww_judging_opts(&r->o->judging, &r->judge_opts, err));
 	if (strcmp(r->o->formats, "none"))
 		WW_TRY(add_formats(r, r->o->formats, err));

@@ -30,8 +30,7 @@ static void release(struct run *r)
 static enum ww_rc read_episodes(struct run *r, const char *dir, struct ww_err *err)
 {
 	int parallel = ww_agent_parallel_count(dir), n = parallel ? parallel : 1;
-	if (!(r->episodes = calloc((size_t)n, sizeof(*r->episodes))))
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	WW_CHECK(WW_NEW(r->episodes, n, err));
 	for (int i = 0; i < n; i++) {
 		char folder[PATH_MAX], path[PATH_MAX];
 		if (parallel)

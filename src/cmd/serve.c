@@ -127,7 +127,7 @@ static enum ww_rc open_models(struct server *s, struct ww_err *err)
 			dirs[o.n_models++] = dir;
 	}
 	if (rc == WW_OK)
-		rc = list ? ww_completions_new(&o, &s->completions, err) : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		rc = list ? ww_completions_new(&o, &s->completions, err) : ww_nomem(err);
 	free(list);
 	return rc;
 }
@@ -138,7 +138,7 @@ static enum ww_rc open_doors(struct server *s, struct ww_err *err)
 	mo.tools = ww_serve_tools(&mo.n_tools);
 	WW_CHECK(ww_mcp_new(&s->mcp, &mo, err));
 	if (!(s->mcp_http = ww_mcp_http_new(s->mcp)))
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	WW_CHECK(open_skill(s, err));
 	struct ww_openenv_opts oo = { .mcp = s->mcp,
 		.max_sessions = (int)s->v->max_sessions,

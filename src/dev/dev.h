@@ -22,7 +22,7 @@
 #ifndef WW_DEV_DEV_H
 #define WW_DEV_DEV_H
 
-#include "base/err.h"
+#include "base/mem.h"
 #include "dev/sample.h"
 
 #include <ww/plan.h>

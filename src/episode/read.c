@@ -74,14 +74,12 @@ static void *push(void **array, size_t *n, size_t size)
 	return at;
 }
 
-static enum ww_rc no_memory(struct ww_err *err) { return ww_err_set(err, WW_ERR_NOMEM, "out of memory"); }
-
 static enum ww_rc get_dup(const json_t *o, const char *key, char **out, struct ww_err *err)
 {
 	const char *s;
 	enum ww_rc rc = ww_json_get_str(o, key, "line", &s, err);
 	if (rc == WW_OK && !(*out = strdup(s)))
-		rc = no_memory(err);
+		rc = ww_nomem(err);
 	return rc;
 }
 
@@ -136,7 +134,7 @@ static enum ww_rc read_calls(const json_t *o, struct ww_message *m, struct ww_er
 		return WW_OK;
 	m->calls = calloc(json_array_size(calls), sizeof(*m->calls));
 	if (!m->calls)
-		return no_memory(err);
+		return ww_nomem(err);
 	json_array_foreach(calls, i, c) {
 		struct ww_tool_call *k = &m->calls[m->n_calls++];
 		WW_CHECK(get_dup(c, "id", &k->id, err));
@@ -154,7 +152,7 @@ static enum ww_rc read_floats(const json_t *tokens, const char *key, size_t n, f
 	if (!json_is_array(a) || json_array_size(a) != n)
 		return ww_err_set(err, WW_ERR_PROTOCOL, "\"%s\" does not have one number for each token", key);
 	if (!(*out = malloc(n * sizeof(float))))
-		return no_memory(err);
+		return ww_nomem(err);
 	for (size_t i = 0; i < n; i++)
 		(*out)[i] = (float)ww_json_to_real(json_array_get(a, i), NAN);
 	return WW_OK;
@@ -168,7 +166,7 @@ static enum ww_rc read_tokens(const json_t *tokens, struct ww_reply *r, struct w
 	if (!n)
 		return WW_OK;
 	if (!(r->token_ids = malloc(n * sizeof(*r->token_ids))))
-		return no_memory(err);
+		return ww_nomem(err);
 	for (size_t i = 0; i < n; i++)
 		r->token_ids[i] = (int32_t)json_integer_value(json_array_get(ids, i));
 	r->n_tokens = n;
@@ -185,7 +183,7 @@ static enum ww_rc get_value(const json_t *o, const char *key, char **out, struct
 		return WW_OK;
 	ww_json_add(&text, v);
 	*out = ww_str_take(&text);
-	return *out ? WW_OK : no_memory(err);
+	return *out ? WW_OK : ww_nomem(err);
 }
 
 static enum ww_rc read_assistant(const json_t *o, struct ww_reply *r, struct ww_err *err)
@@ -220,7 +218,7 @@ static enum ww_rc read_message(const json_t *o, struct ww_episode *e, struct ww_
 	struct ww_episode_message *em = push((void **)&e->messages, &e->n_messages, sizeof(*em));
 	const char *role;
 	if (!em)
-		return no_memory(err);
+		return ww_nomem(err);
 	struct ww_message *m = &em->reply.message;
 	em->turn = (int)ww_json_int(o, "turn", 0);
 	em->t = ww_json_num(o, "t", 0);
@@ -245,19 +243,19 @@ static enum ww_rc read_solution(const json_t *o, struct ww_episode *e, struct ww
 	json_t *files, *text;
 	const char *path;
 	if (!s)
-		return no_memory(err);
+		return ww_nomem(err);
 	s->turn = (int)ww_json_int(o, "turn", 0);
 	WW_CHECK(get_fixed(o, "id", s->id, sizeof(s->id), err));
 	WW_CHECK(ww_json_get_object(o, "files", "solution", &files, err));
 	s->files = calloc(json_object_size(files) + 1, sizeof(*s->files));
 	if (!s->files)
-		return no_memory(err);
+		return ww_nomem(err);
 	json_object_foreach(files, path, text) {
 		struct ww_episode_file *f = &s->files[s->n_files++];
 		f->path = strdup(path);
 		WW_CHECK(get_dup(files, path, &f->text, err));
 		if (!f->path)
-			return no_memory(err);
+			return ww_nomem(err);
 	}
 	return WW_OK;
 }
@@ -267,7 +265,7 @@ static enum ww_rc read_verdict(const json_t *o, struct ww_episode *e, struct ww_
 	struct ww_episode_verdict *v = push((void **)&e->verdicts, &e->n_verdicts, sizeof(*v));
 	json_t *verdict;
 	if (!v)
-		return no_memory(err);
+		return ww_nomem(err);
 	v->turn = (int)ww_json_int(o, "turn", 0);
 	v->t = ww_json_num(o, "t", 0);
 	WW_CHECK(get_dup(o, "call_id", &v->call_id, err));
@@ -282,7 +280,7 @@ static enum ww_rc read_lost(const json_t *o, struct ww_episode *e, struct ww_err
 {
 	struct ww_episode_lost *l = push((void **)&e->lost, &e->n_lost, sizeof(*l));
 	if (!l)
-		return no_memory(err);
+		return ww_nomem(err);
 	l->turn = (int)ww_json_int(o, "turn", 0);
 	l->t = ww_json_num(o, "t", 0);
 	l->usd = ww_json_num(o, "usd", 0);
@@ -297,17 +295,17 @@ static enum ww_rc read_compaction(const json_t *o, struct ww_episode *e, struct 
 	json_t *ids, *id;
 	size_t i;
 	if (!c)
-		return no_memory(err);
+		return ww_nomem(err);
 	c->turn = (int)ww_json_int(o, "turn", 0);
 	c->bytes = ww_json_int(o, "bytes", 0);
 	WW_CHECK(ww_json_get_array(o, "call_ids", "compaction", &ids, err));
 	if (!(c->call_ids = calloc(json_array_size(ids) + 1, sizeof(char *))))
-		return no_memory(err);
+		return ww_nomem(err);
 	json_array_foreach(ids, i, id) {
 		if (!json_is_string(id))
 			return ww_err_set(err, WW_ERR_PROTOCOL, "a call id is not a string");
 		if (!(c->call_ids[c->n_calls++] = strdup(json_string_value(id))))
-			return no_memory(err);
+			return ww_nomem(err);
 	}
 	return WW_OK;
 }

@@ -134,7 +134,7 @@ int ww_episode_stats_add(struct ww_episode_stats *s, const struct ww_episode *e,
 {
 	struct group *g = group_of(s, &e->header);
 	if (!g)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	count(g, e);
 	count(&s->all, e);
 	return WW_OK;

@@ -110,7 +110,7 @@ static enum ww_rc open_writer(
 	struct ww_episode_writer *w = calloc(1, sizeof(*w));
 	if (!w || !(w->path = strdup(path))) {
 		free(w);
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	}
 	w->opened_ns = ww_now_ns();
 	w->fd = open(file, O_RDWR | O_APPEND | O_CLOEXEC | O_NOFOLLOW | flags, 0644);

@@ -366,10 +366,9 @@ static void engine_free(struct ww_engine *e)
 static enum ww_rc engine_new(
 	const struct ww_engine_opts *o, const char *dir, struct ww_engine **out, struct ww_err *err)
 {
-	struct ww_engine *e = calloc(1, sizeof(*e));
+	struct ww_engine *e;
 	enum ww_rc rc;
-	if (!e)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	WW_CHECK(WW_NEW(e, 1, err));
 	pthread_mutex_init(&e->lock, NULL);
 	pthread_cond_init(&e->wake, NULL);
 	ww_str_init(&e->piece, WW_TEXT_HELD_MAX);
@@ -465,27 +464,20 @@ struct ww_infer_stats ww_engine_stats(struct ww_engine *e)
 static enum ww_rc job_new(struct ww_engine *e, const struct ww_engine_request *q, struct job **out, struct ww_err *err)
 {
 	const struct ww_config *c = &e->model->config;
-	struct job *j = calloc(1, sizeof(*j));
+	struct job *j;
 	int stops = q->stop_ids_n + c->eos_count;
 	enum ww_rc rc = WW_OK;
-	if (!j)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
-	if (q->json && !stops) {
-		free(j);
+	if (q->json && !stops)
 		return ww_err_set(err, WW_ERR_USAGE, "the model has no token that ends a text, so it cannot answer in JSON");
-	}
+	WW_CHECK(WW_NEW(j, 1, err));
 	*j = (struct job){ .infer_id = -1,
 		.on_event = q->on_event,
 		.ctx = q->ctx,
 		.e = e,
 		.top_wanted = q->top < WW_ENGINE_TOP ? q->top : WW_ENGINE_TOP,
 		.json = q->json };
-	j->prompt = malloc((size_t)(q->prompt_n + 1) * sizeof(*j->prompt));
-	j->stop_ids = malloc((size_t)(stops + 1) * sizeof(*j->stop_ids));
-	if (!j->prompt || !j->stop_ids) {
-		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
-		goto out;
-	}
+	WW_TRY(WW_NEW(j->prompt, q->prompt_n + 1, err));
+	WW_TRY(WW_NEW(j->stop_ids, stops + 1, err));
 	memcpy(j->prompt, q->prompt, (size_t)q->prompt_n * sizeof(*j->prompt));
 	for (int i = 0; i < stops; i++)
 		j->stop_ids[i] = i < q->stop_ids_n ? q->stop_ids[i] : (int32_t)c->eos[i - q->stop_ids_n];
@@ -606,7 +598,7 @@ enum ww_rc ww_engine_ask(struct ww_engine *e, const struct ww_engine_request *re
 		.logp = malloc(room * sizeof(float)),
 		.logp_sampling = malloc(room * sizeof(float)) };
 	if (!out->logp || !out->logp_sampling)
-		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		rc = ww_nomem(err);
 	else
 		rc = ww_engine_submit(e, &q, &id, err);
 	if (rc == WW_OK) {

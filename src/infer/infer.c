@@ -38,7 +38,8 @@ struct ww_infer {
 	struct ww_infer_stats stats;
 	int64_t next_id, stride;
 	struct seq **all; /* in order of submission */
-	int64_t count, cap, running;
+	int64_t count, running;
+	size_t cap;
 	/* one step */
 	int32_t *ids, *starts, *cached, *table, *rows;
 	struct ww_sampler *how;
@@ -57,27 +58,22 @@ uint64_t ww_infer_bytes(const struct ww_model *m, const struct ww_infer_limits *
 
 enum ww_rc ww_infer_new(struct ww_model *m, const struct ww_infer_limits *l, struct ww_infer **out, struct ww_err *err)
 {
-	struct ww_infer *f = calloc(1, sizeof(*f));
+	struct ww_infer *f;
 	enum ww_rc rc;
-	if (!f)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	WW_CHECK(WW_NEW(f, 1, err));
 	WW_BUG(l->max_sequences < 1 || l->max_sequences > WW_GENERATE_ROWS || l->step_tokens < l->max_sequences ||
 		l->cache_tokens < 1);
 	f->m = m;
 	f->l = *l;
 	f->stride = ww_kv_stride(m);
 	size_t s = (size_t)l->max_sequences;
-	f->ids = malloc((size_t)l->step_tokens * sizeof(*f->ids));
-	f->starts = malloc((s + 1) * sizeof(*f->starts));
-	f->cached = malloc(s * sizeof(*f->cached));
-	f->rows = malloc(s * sizeof(*f->rows));
-	f->table = malloc(s * (size_t)f->stride * sizeof(*f->table));
-	f->how = malloc(s * sizeof(*f->how));
-	f->sampled = malloc(s * sizeof(*f->sampled));
-	if (!f->ids || !f->starts || !f->cached || !f->rows || !f->table || !f->how || !f->sampled) {
-		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
-		goto out;
-	}
+	WW_TRY(WW_NEW(f->ids, l->step_tokens, err));
+	WW_TRY(WW_NEW(f->starts, s + 1, err));
+	WW_TRY(WW_NEW(f->cached, s, err));
+	WW_TRY(WW_NEW(f->rows, s, err));
+	WW_TRY(WW_NEW(f->table, s * (size_t)f->stride, err));
+	WW_TRY(WW_NEW(f->how, s, err));
+	WW_TRY(WW_NEW(f->sampled, s, err));
 	WW_TRY(ww_pages_new(pages_for(l->cache_tokens), &f->pages, err));
 	WW_TRY(ww_kv_new(m, pages_for(l->cache_tokens) + 1, &f->kv, err)); /* one that fill_up() writes to */
 	WW_TRY(ww_generate_new(m, l->step_tokens, l->max_sequences, &f->gen, err));
@@ -153,14 +149,8 @@ enum ww_rc ww_infer_check(const struct ww_infer *f, const struct ww_request *q, 
 enum ww_rc ww_infer_submit(struct ww_infer *f, const struct ww_request *q, int64_t *id, struct ww_err *err)
 {
 	WW_CHECK(ww_infer_check(f, q, err));
-	if (f->count == f->cap) {
-		int64_t cap = f->cap ? 2 * f->cap : 16;
-		struct seq **all = realloc(f->all, (size_t)cap * sizeof(*all));
-		if (!all)
-			return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
-		f->all = all;
-		f->cap = cap;
-	}
+	if (!WW_GROW(f->all, &f->cap, f->count + 1))
+		return ww_nomem(err);
 	struct seq *s = calloc(1, sizeof(*s));
 	if (s) {
 		s->ids = malloc((size_t)(q->prompt_n + q->max_new) * sizeof(*s->ids));
@@ -169,7 +159,7 @@ enum ww_rc ww_infer_submit(struct ww_infer *f, const struct ww_request *q, int64
 	}
 	if (!s || !s->ids || !s->stops || !s->pages) {
 		seq_free(f, s);
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	}
 	s->q = *q;
 	s->n = q->prompt_n;
@@ -390,7 +380,7 @@ static enum ww_rc show_logits(struct ww_infer *f, struct seq *s, int64_t chosen,
 	if (!s->q.on_logits || !s->running || s->row < 0)
 		return WW_OK;
 	if (!f->logits && !(f->logits = malloc((size_t)f->m->config.vocab_size * sizeof(*f->logits))))
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	WW_CHECK(ww_generate_logits(f->gen, chosen, s->row, f->logits, &lse, err));
 	s->q.on_logits(s->q.user, f->logits, lse, &f->how[s->row], &f->sampled[s->row]);
 	return WW_OK;

@@ -50,7 +50,7 @@ enum ww_rc ww_pages_new(int64_t n, struct ww_pages **out, struct ww_err *err)
 	}
 	if (!p || !p->page || !p->bucket || !p->spare) {
 		ww_pages_free(p);
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	}
 	memset(p->bucket, 0xff, (size_t)buckets * 4);
 	while (p->spare_n < n) {

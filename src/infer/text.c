@@ -22,7 +22,7 @@ enum ww_rc ww_text_init(
 			return ww_err_set(
 				err, WW_ERR_USAGE, "a stop string has %zu bytes; 1 to %d are allowed", n, WW_TEXT_HELD_MAX / 2);
 		if (!(t->stop[t->stop_n] = strdup(stop[i])))
-			return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+			return ww_nomem(err);
 		t->stop_n++;
 	}
 	return WW_OK;

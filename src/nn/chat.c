@@ -50,17 +50,10 @@ static void mark(struct ww_chat *c, int kind)
 		c->parts[c->count - 1].end = c->text.len;
 		return;
 	}
-	if (c->count == c->cap) {
-		size_t cap = c->cap ? 2 * c->cap : 32;
-		struct ww_chat_part *p = realloc(c->parts, cap * sizeof(*p));
-		if (!p) {
-			c->text.cut = 1;
-			return;
-		}
-		c->parts = p;
-		c->cap = cap;
-	}
-	c->parts[c->count++] = (struct ww_chat_part){ c->text.len, !!(kind & MARKUP), !!(kind & LEARN) };
+	if (WW_GROW(c->parts, &c->cap, c->count + 1))
+		c->parts[c->count++] = (struct ww_chat_part){ c->text.len, !!(kind & MARKUP), !!(kind & LEARN) };
+	else
+		c->text.cut = 1;
 }
 
 static void put(struct ww_chat *c, const char *text, int kind)
@@ -563,7 +556,7 @@ static enum ww_rc encode_parts(struct ww_tok *t, const struct ww_chat *c, const 
 	struct ww_ids *ids, struct ww_str *learn, struct ww_err *err)
 {
 	ww_auto_free struct ww_tok_span *spans = calloc(c->count + 1, sizeof(*spans));
-	enum ww_rc rc = spans ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	enum ww_rc rc = spans ? WW_OK : ww_nomem(err);
 	for (size_t i = 0, begin = 0, at = 0; rc == WW_OK && i < c->count;) {
 		size_t n = 0, before = ids->n, said = SIZE_MAX;
 		int is_learn = c->parts[i].learn;

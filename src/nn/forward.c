@@ -208,20 +208,15 @@ struct ww_work ww_run_work(const struct ww_config *c, int dtype, int64_t max_t, 
 enum ww_rc ww_run_new(
 	struct ww_model *m, int64_t max_t, int64_t max_sequences, int64_t keep, struct ww_run **out, struct ww_err *err)
 {
-	struct ww_run *r = calloc(1, sizeof(*r));
+	struct ww_run *r;
 	enum ww_rc rc = WW_OK;
-	if (!r)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	WW_CHECK(WW_NEW(r, 1, err));
 	WW_BUG(max_t < 1 || max_sequences < 1 || max_t > INT32_MAX || keep < 0);
 	*r = (struct ww_run){
 		.m = m, .ops = m->dev->ops, .s = m->stream, .keep = keep, .max_t = max_t, .max_sequences = max_sequences
 	};
-	r->layers = calloc((size_t)m->config.layers, sizeof(*r->layers));
-	r->host = malloc((size_t)places_most(r) * sizeof(*r->host));
-	if (!r->layers || !r->host) {
-		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
-		goto out;
-	}
+	WW_TRY(WW_NEW(r->layers, m->config.layers, err));
+	WW_TRY(WW_NEW(r->host, places_most(r), err));
 	for (int64_t i = 0; i < m->config.layers; i++)
 		find_layer(m, i, &r->layers[i]);
 	r->norm = ww_model_param(m, "model.norm.weight");

@@ -63,22 +63,16 @@ uint64_t ww_generate_bytes(const struct ww_model *m, int64_t max_t, int64_t max_
 enum ww_rc ww_generate_new(
 	struct ww_model *m, int64_t max_t, int64_t max_sequences, struct ww_generate **out, struct ww_err *err)
 {
-	struct ww_generate *g = calloc(1, sizeof(*g));
+	struct ww_generate *g;
 	enum ww_rc rc;
-	if (!g)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
-	if (m->config.critic) {
-		rc = ww_err_set(err, WW_ERR_USAGE, "this model is a critic: it values tokens and cannot say any");
-		goto out;
-	}
+	if (m->config.critic)
+		return ww_err_set(err, WW_ERR_USAGE, "this model is a critic: it values tokens and cannot say any");
+	WW_CHECK(WW_NEW(g, 1, err));
 	g->m = m;
 	g->max_n = most_rows(max_sequences);
 	uint64_t n = (uint64_t)g->max_n;
-	g->asked = malloc((size_t)asked_bytes(n));
-	if (!g->asked) {
-		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
-		goto out;
-	}
+	if (!(g->asked = malloc((size_t)asked_bytes(n))))
+		WW_TRY(ww_nomem(err));
 	WW_TRY(m->dev->ops->alloc(m->dev, own_bytes(m, g->max_n), &g->base, err));
 	g->how = g->base;
 	g->out = (void *)((char *)g->how + room(asked_bytes(n)));

@@ -16,18 +16,14 @@ int64_t ww_kv_stride(const struct ww_model *m) { return (m->config.max_position 
 
 enum ww_rc ww_kv_new(struct ww_model *m, int64_t pages, struct ww_kv **out, struct ww_err *err)
 {
-	struct ww_kv *kv = calloc(1, sizeof(*kv));
+	struct ww_kv *kv;
 	int64_t layers = m->config.layers;
 	uint64_t each = (uint64_t)pages * page_layer_bytes(m);
 	enum ww_rc rc = WW_OK;
-	if (!kv)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	WW_CHECK(WW_NEW(kv, 1, err));
 	WW_BUG(pages < 1 || pages > INT32_MAX / WW_KV_PAGE);
-	*kv = (struct ww_kv){ .m = m, .pages = pages, .k = calloc((size_t)layers * 2, sizeof(*kv->k)) };
-	if (!kv->k) {
-		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
-		goto out;
-	}
+	*kv = (struct ww_kv){ .m = m, .pages = pages };
+	WW_TRY(WW_NEW(kv->k, 2 * layers, err));
 	kv->v = kv->k + layers;
 	WW_TRY(m->dev->ops->alloc(m->dev, (size_t)(2 * (uint64_t)layers * each), &kv->base, err));
 	for (int64_t i = 0; i < 2 * layers; i++)

@@ -35,9 +35,8 @@ static struct ww_arr weights(const struct ww_model *m) { return (struct ww_arr){
 enum ww_rc ww_optim_new(struct ww_model *m, struct ww_optim **out, struct ww_err *err)
 {
 	const struct ww_dev_ops *ops = m->dev->ops;
-	struct ww_optim *o = calloc(1, sizeof(*o));
-	if (!o)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	struct ww_optim *o;
+	WW_CHECK(WW_NEW(o, 1, err));
 	o->m = m;
 	enum ww_rc rc = ops->alloc(m->dev, bytes_of(m->n, m->dtype), (void **)&o->base, err);
 	if (rc == WW_OK) {

@@ -29,22 +29,17 @@ enum { ALIGN = 64, PIECE = 1 << 20, FILL_THREADS = 16, FILL_LEAST = 1 << 16, TOK
 
 struct list {
 	struct ww_param *p;
-	int count, cap;
+	int count;
+	size_t cap;
 	int64_t at;
 	int failed;
 };
 
 static void add(struct list *l, int layer, const char *name, int64_t rows, int64_t cols)
 {
-	if (l->count == l->cap) {
-		int cap = l->cap ? 2 * l->cap : 64;
-		struct ww_param *p = realloc(l->p, (size_t)cap * sizeof(*p));
-		if (!p) {
-			l->failed = 1;
-			return;
-		}
-		l->p = p;
-		l->cap = cap;
+	if (!WW_GROW(l->p, &l->cap, l->count + 1)) {
+		l->failed = 1;
+		return;
 	}
 	struct ww_param *p = &l->p[l->count++];
 	*p = (struct ww_param){ .rank = cols ? 2 : 1, .rows = rows, .cols = cols ? cols : 1, .offset = l->at };
@@ -97,7 +92,7 @@ enum ww_rc ww_params_list(const struct ww_config *c, struct ww_param **out, int 
 		add(&l, -1, "lm_head.weight", c->vocab_size, c->hidden_size);
 	if (l.failed) {
 		free(l.p);
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	}
 	*out = l.p;
 	*count = l.count;
@@ -144,11 +139,10 @@ const struct ww_param *ww_model_head(const struct ww_model *m)
 static enum ww_rc model_alloc(
 	const struct ww_config *c, struct ww_dev *dev, int dtype, struct ww_model **out, struct ww_err *err)
 {
-	struct ww_model *m = calloc(1, sizeof(*m));
+	struct ww_model *m;
 	float freq[WW_HEAD_DIM_MAX / 2];
-	enum ww_rc rc = m ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
-	if (rc != WW_OK)
-		return rc;
+	enum ww_rc rc;
+	WW_CHECK(WW_NEW(m, 1, err));
 	m->config = *c;
 	m->dev = dev;
 	m->dtype = dtype == WW_BF16 ? WW_BF16 : WW_F32;
@@ -243,8 +237,7 @@ enum ww_rc ww_model_new(
 	struct ww_model *m = NULL;
 	ww_auto_free float *x = malloc(PIECE * sizeof(*x));
 	ww_auto_free uint16_t *half = malloc(PIECE * sizeof(*half));
-	enum ww_rc rc = x && half ? model_alloc(c, dev, dtype ? dtype : c->dtype, &m, err)
-							  : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	enum ww_rc rc = x && half ? model_alloc(c, dev, dtype ? dtype : c->dtype, &m, err) : ww_nomem(err);
 	for (int i = 0; rc == WW_OK && i < m->count; i++) {
 		const struct ww_param *p = &m->params[i];
 		for (int64_t at = 0; rc == WW_OK && at < p->n; at += PIECE) {
@@ -362,7 +355,7 @@ static enum ww_rc open_model(
 	char path[PATH_MAX];
 	ww_auto_free float *x = malloc(PIECE * sizeof(*x));
 	ww_auto_free uint16_t *half = malloc(PIECE * sizeof(*half));
-	enum ww_rc rc = x && half ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	enum ww_rc rc = x && half ? WW_OK : ww_nomem(err);
 	if (rc == WW_OK)
 		rc = ww_fs_join(path, dir, "config.json", err);
 	if (rc == WW_OK)

@@ -222,7 +222,7 @@ static enum ww_rc map_file(struct ww_st *st, const char *path, struct file *f, s
 	struct stat s;
 	f->name = ww_arena_strdup(&st->arena, path);
 	if (!f->name)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0)
 		return ww_err_errno(err, errno == ENOENT ? WW_ERR_USAGE : WW_ERR_IO, "cannot open %s", path);
@@ -275,7 +275,7 @@ static enum ww_rc open_single(const char *path, struct ww_st **out, struct ww_er
 {
 	struct ww_st *st = st_new(1);
 	if (!st)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	st->file_count = 1;
 	enum ww_rc rc = map_file(st, path, &st->files[0], err);
 	if (rc == WW_OK)
@@ -291,11 +291,10 @@ enum ww_rc ww_st_open_bytes(const void *bytes, size_t n, const char *what, struc
 {
 	struct ww_st *st = st_new(1);
 	if (!st)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	st->file_count = 1;
 	st->files[0] = (struct file){ .name = ww_arena_strdup(&st->arena, what), .bytes = bytes, .n = n };
-	enum ww_rc rc = st->files[0].name ? read_file(st, &st->files[0], err)
-									  : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	enum ww_rc rc = st->files[0].name ? read_file(st, &st->files[0], err) : ww_nomem(err);
 	if (rc == WW_OK)
 		rc = list_single(st, err);
 	if (rc == WW_OK)
@@ -345,7 +344,7 @@ static enum ww_rc open_index(const char *path, struct ww_st **out, struct ww_err
 	const char *name;
 	char dir[PATH_MAX];
 	struct ww_st *st = st_new(SHARDS_MAX);
-	enum ww_rc rc = st ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	enum ww_rc rc = st ? WW_OK : ww_nomem(err);
 	if (rc != WW_OK)
 		return rc;
 	const char *slash = strrchr(path, '/');

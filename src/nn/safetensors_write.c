@@ -139,7 +139,7 @@ static enum ww_rc open_shard(struct ww_st_writer *w, struct ww_err *err)
 	struct shard *s = &w->shards[w->current];
 	char *tmp = ww_arena_printf(&w->arena, "%s/model.safetensors.tmp-XXXXXX", w->dir);
 	if (!tmp)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	w->fd = mkostemp(tmp, O_CLOEXEC);
 	if (w->fd < 0)
 		return ww_err_errno(err, WW_ERR_IO, "cannot write a checkpoint into %s", w->dir);
@@ -175,9 +175,8 @@ static enum ww_rc advance(struct ww_st_writer *w, struct ww_err *err)
 enum ww_rc ww_st_writer_new(const char *dir, const struct ww_st_decl *decls, size_t count, uint64_t max_shard_bytes,
 	struct ww_st_writer **out, struct ww_err *err)
 {
-	struct ww_st_writer *w = calloc(1, sizeof(*w));
-	if (!w)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	struct ww_st_writer *w;
+	WW_CHECK(WW_NEW(w, 1, err));
 	enum ww_rc rc;
 	w->fd = -1;
 	w->count = count;

@@ -38,7 +38,7 @@ enum ww_rc ww_state_write(
 	ww_auto_free struct ww_st_decl *decls = calloc(count * (size_t)m->count, sizeof(*decls));
 	ww_auto_free char *buf = malloc(PIECE * sizeof(float));
 	struct ww_st_writer *w = NULL;
-	enum ww_rc rc = decls && buf ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	enum ww_rc rc = decls && buf ? WW_OK : ww_nomem(err);
 	size_t n = 0;
 	ww_arena_init(&names, NAMES_MAX);
 	for (size_t k = 0; rc == WW_OK && k < count; k++)
@@ -46,7 +46,7 @@ enum ww_rc ww_state_write(
 			const struct ww_param *p = &m->params[i];
 			const char *name = ww_arena_printf(&names, "%s%s", parts[k].prefix, p->name);
 			if (!name)
-				rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+				rc = ww_nomem(err);
 			decls[n++] = (struct ww_st_decl){ name, parts[k].at.dtype, p->rank,
 				{ (uint64_t)p->rows, (uint64_t)p->cols } };
 		}
@@ -97,7 +97,7 @@ enum ww_rc ww_state_read(
 {
 	struct ww_st *st = NULL;
 	ww_auto_free float *buf = malloc(PIECE * sizeof(*buf));
-	enum ww_rc rc = buf ? ww_st_open(dir, &st, err) : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	enum ww_rc rc = buf ? ww_st_open(dir, &st, err) : ww_nomem(err);
 	for (size_t k = 0; rc == WW_OK && k < count; k++) {
 		m->dev->ops->zero(m->stream, parts[k].at.p, (size_t)m->n * ww_dtype_bytes(parts[k].at.dtype));
 		for (int i = 0; rc == WW_OK && i < m->count; i++)

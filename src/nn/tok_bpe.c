@@ -33,7 +33,7 @@ struct symbol {
 struct ww_tok_bpe {
 	struct symbol *symbols;
 	struct pair *heap;
-	size_t cap, heap_n; /* symbols; the heap has room for 3 * cap */
+	size_t cap, heap_cap, heap_n; /* cap: of symbols */
 	struct cached cache[CACHE_SLOTS];
 };
 
@@ -50,20 +50,7 @@ void ww_tok_bpe_free(struct ww_tok_bpe *b)
 
 static int reserve(struct ww_tok_bpe *b, size_t n)
 {
-	if (n <= b->cap)
-		return 1;
-	size_t cap = b->cap ? b->cap : 256;
-	while (cap < n)
-		cap *= 2;
-	struct symbol *s = realloc(b->symbols, cap * sizeof(*s));
-	if (s)
-		b->symbols = s;
-	struct pair *h = realloc(b->heap, 3 * cap * sizeof(*h));
-	if (h)
-		b->heap = h;
-	if (s && h)
-		b->cap = cap;
-	return s && h;
+	return WW_GROW(b->symbols, &b->cap, n) && WW_GROW(b->heap, &b->heap_cap, 3 * n);
 }
 
 static int before(const struct pair *x, const struct pair *y)
@@ -188,7 +175,7 @@ enum ww_rc ww_tok_bpe_word(struct ww_tok *t, const char *word, size_t n, struct 
 			return full(ids, err);
 	} else {
 		if (!reserve(b, n))
-			return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+			return ww_nomem(err);
 		size_t count = first_symbols(t, word, n);
 		merge_all(t, count);
 		if (!emit(t, count, ids))

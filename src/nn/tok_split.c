@@ -134,14 +134,8 @@ static int push(struct ww_tok_pieces *v, size_t begin, size_t end)
 {
 	if (begin == end)
 		return 1;
-	if (v->n == v->cap) {
-		size_t cap = v->cap ? v->cap * 2 : 1024;
-		struct ww_tok_piece *p = realloc(v->p, cap * sizeof(*p));
-		if (!p)
-			return 0;
-		v->p = p;
-		v->cap = cap;
-	}
+	if (!WW_GROW(v->p, &v->cap, v->n + 1))
+		return 0;
 	v->p[v->n++] = (struct ww_tok_piece){ (uint32_t)begin, (uint32_t)end };
 	return 1;
 }
@@ -210,11 +204,11 @@ static enum ww_rc split_piece(struct ww_tok *t, const struct ww_tok_step *step, 
 		if (v[1] <= v[0] || v[0] < from) /* only a lookaround could */
 			return ww_err_set(err, WW_ERR_USAGE, "the tokenizer's split pattern matches nothing at all");
 		if (!part(&s, in.begin + done, in.begin + v[0], 0) || !part(&s, in.begin + v[0], in.begin + v[1], 1))
-			return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+			return ww_nomem(err);
 		done = from = v[1];
 	}
 	if (!part(&s, in.begin + done, in.end, 0))
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	return WW_OK;
 }
 
@@ -224,12 +218,12 @@ enum ww_rc ww_tok_split(struct ww_tok *t, const char *text, size_t n, struct ww_
 		t->match_context = pcre2_match_context_create(NULL);
 		t->match_data = pcre2_match_data_create(32, NULL);
 		if (!t->match_context || !t->match_data)
-			return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+			return ww_nomem(err);
 		pcre2_set_match_limit(t->match_context, MATCH_LIMIT);
 	}
 	t->pieces.n = 0;
 	if (!push(&t->pieces, 0, n))
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	for (size_t i = 0; i < t->step_count; i++) {
 		t->spare.n = 0;
 		for (size_t k = 0; k < t->pieces.n; k++) {

@@ -28,31 +28,22 @@ void ww_ids_release(struct ww_ids *ids)
 
 int ww_ids_add(struct ww_ids *ids, int32_t id)
 {
-	if (ids->n == ids->max)
+	if (ids->n == ids->max || !WW_GROW(ids->p, &ids->cap, ids->n + 1))
 		return 0;
-	if (ids->n == ids->cap) {
-		size_t cap = ids->cap ? ids->cap * 2 : 256;
-		int32_t *p = realloc(ids->p, cap * sizeof(*p));
-		if (!p)
-			return 0;
-		ids->p = p;
-		ids->cap = cap;
-	}
 	ids->p[ids->n++] = id;
 	return 1;
 }
 
 static enum ww_rc open_json(const json_t *v, const char *what, struct ww_tok **out, struct ww_err *err)
 {
-	struct ww_tok *t = calloc(1, sizeof(*t));
-	if (!t)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	struct ww_tok *t;
+	WW_CHECK(WW_NEW(t, 1, err));
 	ww_arena_init(&t->arena, ARENA_MAX);
 	pthread_mutex_init(&t->lock, NULL);
 	ww_str_init(&t->text, WW_TOK_TEXT_MAX);
 	ww_str_init(&t->normal, (size_t)4 * WW_TOK_TEXT_MAX);
 	t->bpe = ww_tok_bpe_new();
-	enum ww_rc rc = t->bpe ? ww_tok_load(t, v, what, err) : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	enum ww_rc rc = t->bpe ? ww_tok_load(t, v, what, err) : ww_nomem(err);
 	if (rc == WW_OK)
 		*out = t;
 	else
@@ -129,7 +120,7 @@ static enum ww_rc encode_words(struct ww_tok *t, const char *text, size_t n, str
 		text = prefixed.p;
 		n++;
 		if (prefixed.cut)
-			return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+			return ww_nomem(err);
 	}
 	if (n > UINT32_MAX / 2)
 		return ww_err_set(err, WW_ERR_LIMIT, "the text is too long to be encoded at once");
@@ -211,7 +202,7 @@ enum ww_rc ww_tok_encode_spans(struct ww_tok *t, const struct ww_tok_span *spans
 	ww_auto_free struct ww_tok_zone *zones = calloc(count + 1, sizeof(*zones));
 	WW_LOCKED(&t->lock);
 	if (!zones)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	ww_str_reset(&t->text);
 	for (size_t i = 0; i < count; i++) {
 		add_clean(&t->text, spans[i].text, spans[i].n);

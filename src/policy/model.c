@@ -107,9 +107,9 @@ static enum ww_rc add_calls(struct ww_message *m, const json_t *calls, struct ww
 		c->name = strdup(ww_json_str(f, "name", ""));
 		c->arguments = strdup(ww_json_str(f, "arguments", ""));
 		if (!c->id || !c->name || !c->arguments)
-			return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+			return ww_nomem(err);
 	}
-	return m->calls ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	return m->calls ? WW_OK : ww_nomem(err);
 }
 
 enum ww_rc ww_model_read_reply(
@@ -118,12 +118,12 @@ enum ww_rc ww_model_read_reply(
 	json_t *v = ww_chat_parse(f, text, n), *broken = NULL;
 	const char *content = ww_json_str(v, "content", ""), *thought = ww_json_str(v, "reasoning_content", NULL);
 	const json_t *calls = json_object_get(v, "tool_calls");
-	enum ww_rc rc = v ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	enum ww_rc rc = v ? WW_OK : ww_nomem(err);
 	m->role = WW_ROLE_ASSISTANT;
 	m->text = strdup(content);
 	m->reasoning = thought ? strdup(thought) : NULL;
 	if (rc == WW_OK && (!m->text || (thought && !m->reasoning)))
-		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		rc = ww_nomem(err);
 	if (rc == WW_OK && whole && !calls)
 		calls = broken = ww_chat_broken_calls(f, content);
 	if (rc == WW_OK)
@@ -160,7 +160,7 @@ static enum ww_rc take_answer(
 	out->message.native = native_of(a);
 	a->ids.p = NULL;
 	a->logp = a->logp_sampling = NULL;
-	return out->message.native ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	return out->message.native ? WW_OK : ww_nomem(err);
 }
 
 /* ---- A question -------------------------------------------------------------------------------------------------- */
@@ -181,7 +181,7 @@ static enum ww_rc no_room(
 	out->message.text = strdup("");
 	out->finish = WW_FINISH_LENGTH;
 	out->prompt_tokens = prompt_n;
-	return out->message.text ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	return out->message.text ? WW_OK : ww_nomem(err);
 }
 
 static enum ww_rc answer(
@@ -248,10 +248,9 @@ int ww_model_policy_new(const char *dir, const struct ww_policy_opts *o, struct 
 {
 	struct ww_engine_opts opts = { .dir = dir,
 		.limits = { .max_sequences = o->model_batch, .cache_tokens = o->model_cache } };
-	struct model *m = calloc(1, sizeof(*m));
+	struct model *m;
 	enum ww_rc rc;
-	if (!m)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	WW_CHECK(WW_NEW(m, 1, err));
 	m->base.ops = &model_ops;
 	m->seed = o->seed;
 	m->max_reply = o->max_reply_tokens ? o->max_reply_tokens : DEFAULT_REPLY_TOKENS;

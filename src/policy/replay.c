@@ -5,7 +5,7 @@
  * point of a replay is to get the same calls, hence the same solutions, whatever today's timings are.  When the
  * recording ends without a submit the reply has no tool calls, which ends the episode.
  */
-#include "base/err.h"
+#include "base/mem.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -54,12 +54,12 @@ static int replay_next(struct ww_policy *self, const struct ww_ask *ask, struct 
 		const struct ww_reply *m = &r->episode.messages[i].reply;
 		if (m->message.role != WW_ROLE_ASSISTANT || said-- > 0)
 			continue;
-		return copy_reply(out, m) ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return copy_reply(out, m) ? WW_OK : ww_nomem(err);
 	}
 	out->message.role = WW_ROLE_ASSISTANT;
 	out->message.text = strdup("The recording ends here.");
 	out->finish = WW_FINISH_STOP;
-	return out->message.text ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	return out->message.text ? WW_OK : ww_nomem(err);
 }
 
 static int64_t replay_count(struct ww_policy *self, const struct ww_message *msgs, size_t n)
@@ -81,9 +81,8 @@ static const struct ww_policy_ops replay_ops = {
 
 int ww_replay_new(const char *episode_path, struct ww_policy **out, struct ww_err *err)
 {
-	struct replay *r = calloc(1, sizeof(*r));
-	if (!r)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	struct replay *r;
+	WW_CHECK(WW_NEW(r, 1, err));
 	r->base.ops = &replay_ops;
 	int rc = ww_episode_read(episode_path, &r->episode, err);
 	if (rc != WW_OK) {

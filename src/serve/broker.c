@@ -108,11 +108,10 @@ static void on_done(void *ctx, struct ww_batch_job *job)
 
 enum ww_rc ww_broker_new(struct ww_broker **out, const struct ww_broker_opts *o, struct ww_err *err)
 {
-	struct ww_broker *d = calloc(1, sizeof(*d));
+	struct ww_broker *d;
 	enum ww_rc rc;
 	*out = NULL;
-	if (!d)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	WW_CHECK(WW_NEW(d, 1, err));
 	ww_tmpdir_sweep();
 	d->o = *o;
 	pthread_mutex_init(&d->lock, NULL);

@@ -48,7 +48,7 @@ static enum ww_rc open_model(
 	struct ww_err no_chat = WW_ERR_INIT;
 	enum ww_rc rc;
 	if (!(m->name = name_of(spec, &e.dir)))
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	for (size_t i = 0; i < c->n; i++)
 		if (!strcmp(c->models[i].name, m->name)) {
 			rc = ww_err_set(
@@ -72,7 +72,7 @@ enum ww_rc ww_completions_new(const struct ww_completions_opts *o, struct ww_com
 	enum ww_rc rc = WW_OK;
 	if (!c || !(c->models = calloc(o->n_models + 1, sizeof(*c->models)))) {
 		free(c);
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	}
 	for (size_t i = 0; rc == WW_OK && i < o->n_models; i++)
 		rc = open_model(c, o, o->models[i], err);
@@ -283,7 +283,7 @@ static enum ww_rc submit(
 		if (i % q->n == 0)
 			a->prompt_tokens += (int64_t)ids->n;
 		if (q->echo && text && !(c->prompt = strdup(text)))
-			rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+			rc = ww_nomem(err);
 		pthread_mutex_lock(&a->lock); /* no event before the choice has its number */
 		if (rc == WW_OK)
 			rc = ww_engine_submit(a->engine, &r, &c->id, err);

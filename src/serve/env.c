@@ -216,10 +216,9 @@ static enum ww_rc to_reply(const json_t *action, struct ww_reply *out, struct ww
 static int policy_next(struct ww_policy *self, const struct ww_ask *ask, struct ww_reply *out, struct ww_err *err)
 {
 	struct ww_env *e = ((struct client_policy *)self)->env;
-	const struct ww_message **msgs = calloc(ask->n + 1, sizeof(*msgs));
+	const struct ww_message **msgs;
 	json_t *action = NULL;
-	if (!msgs)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	WW_CHECK(WW_NEW(msgs, ask->n + 1, err));
 	for (size_t i = 0; i < ask->n; i++)
 		msgs[i] = &ask->msgs[i];
 	pthread_mutex_lock(&e->lock);
@@ -651,11 +650,10 @@ void ww_env_stop(struct ww_env *e)
 
 enum ww_rc ww_env_new(struct ww_env **out, const struct ww_env_opts *o, struct ww_err *err)
 {
-	struct ww_env *e = calloc(1, sizeof(*e));
+	struct ww_env *e;
 	enum ww_rc rc;
 	*out = NULL;
-	if (!e)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory for an environment");
+	WW_CHECK(WW_NEW(e, 1, err));
 	e->o = *o;
 	e->policy = (struct client_policy){ { &policy_ops }, e };
 	e->tmp = (struct ww_tmpdir)WW_TMPDIR_INIT;

@@ -116,11 +116,10 @@ static enum ww_rc check_host(const struct ww_http *h, struct ww_err *err)
 
 enum ww_rc ww_http_open(struct ww_http **out, const struct ww_http_opts *o, struct ww_err *err)
 {
-	struct ww_http *h = calloc(1, sizeof(*h));
+	struct ww_http *h;
 	enum ww_rc rc;
 	*out = NULL;
-	if (!h)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory for a server");
+	WW_CHECK(WW_NEW(h, 1, err));
 	h->o = *o;
 	h->listen_fd = h->wake_fd = -1;
 	if (!h->o.max_connections)
@@ -297,14 +296,8 @@ static struct ww_http_count *count_of(struct ww_http *h, const struct ww_http_ro
 	for (size_t i = 0; i < h->n_counts; i++)
 		if (h->counts[i].route == route && h->counts[i].status == status)
 			return &h->counts[i];
-	if (h->n_counts == h->cap_counts) {
-		size_t cap = 2 * h->cap_counts + 16;
-		struct ww_http_count *more = realloc(h->counts, cap * sizeof(*more));
-		if (!more)
-			return NULL;
-		h->counts = more;
-		h->cap_counts = cap;
-	}
+	if (!WW_GROW(h->counts, &h->cap_counts, h->n_counts + 1))
+		return NULL;
 	h->counts[h->n_counts] = (struct ww_http_count){ route, status, 0 };
 	return &h->counts[h->n_counts++];
 }

@@ -347,20 +347,17 @@ void ww_mcp_peer_close(struct ww_mcp_peer *p)
 
 enum ww_rc ww_mcp_new(struct ww_mcp **out, const struct ww_mcp_opts *o, struct ww_err *err)
 {
-	struct ww_mcp *m = calloc(1, sizeof(*m));
+	struct ww_mcp *m;
 	enum ww_rc rc = WW_OK;
 	*out = NULL;
-	if (!m)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory for the server");
+	WW_CHECK(WW_NEW(m, 1, err));
 	m->o = *o;
 	if (!m->o.max_running)
 		m->o.max_running = 16;
 	pthread_mutex_init(&m->lock, NULL);
 	pthread_cond_init(&m->idle, NULL);
-	m->inputs = calloc(o->n_tools, sizeof(json_t *));
-	m->outputs = calloc(o->n_tools, sizeof(json_t *));
-	if (!m->inputs || !m->outputs)
-		WW_TRY(ww_err_set(err, WW_ERR_NOMEM, "out of memory for the server"));
+	WW_TRY(WW_NEW(m->inputs, o->n_tools, err));
+	WW_TRY(WW_NEW(m->outputs, o->n_tools, err));
 	for (size_t i = 0; i < o->n_tools; i++) {
 		const struct ww_mcp_tool *t = &o->tools[i];
 		WW_TRY(ww_json_parse(t->input_schema, strlen(t->input_schema), t->name, &m->inputs[i], err));

@@ -484,7 +484,7 @@ enum ww_rc ww_openenv_new(struct ww_openenv **out, const struct ww_openenv_opts 
 {
 	struct ww_openenv *o = *out = calloc(1, sizeof(*o));
 	if (!o)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	o->o = *opts;
 	if (o->o.wait_s <= 0)
 		o->o.wait_s = 45;

@@ -243,7 +243,7 @@ enum ww_rc ww_store_open(struct ww_store **out, const struct ww_store_opts *opts
 
 	*out = s;
 	if (!s)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	pthread_mutex_init(&s->lock, NULL);
 	s->max_bytes = opts && opts->max_bytes ? opts->max_bytes : DEFAULT_MAX_BYTES;
 	s->put_bytes = UINT64_MAX;

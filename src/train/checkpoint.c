@@ -46,7 +46,7 @@ static enum ww_rc write_state(const char *dir, const struct ww_train_state *s, s
 		(json_int_t)s->row, "total_tokens", (json_int_t)s->total_tokens, "log_bytes", (json_int_t)s->log_bytes, "guard",
 		"seen", (json_int_t)s->guard.seen, "skipped", (json_int_t)s->guard.skipped, "skipped_in_row",
 		(json_int_t)s->guard.skipped_in_row, "losses", losses);
-	WW_CHECK(v ? ww_fs_join(path, dir, "state.json", err) : ww_err_set(err, WW_ERR_NOMEM, "out of memory"));
+	WW_CHECK(v ? ww_fs_join(path, dir, "state.json", err) : ww_nomem(err));
 	ww_json_add_pretty(&text, v);
 	ww_str_addc(&text, '\n');
 	return ww_fs_write(path, text.p, text.len, err);

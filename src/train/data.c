@@ -37,19 +37,6 @@ struct reader {
 
 /* ---- sequences */
 
-static int grow(void **p, size_t *cap, size_t need, size_t item)
-{
-	size_t next = *cap ? *cap : 1024;
-	while (next < need)
-		next *= 2;
-	void *q = next == *cap ? *p : realloc(*p, next * item);
-	if (!q)
-		return 0;
-	*p = q;
-	*cap = next;
-	return 1;
-}
-
 static enum ww_rc add_seq(struct reader *r, int64_t at, int64_t n)
 {
 	struct ww_data *d = r->d;
@@ -60,7 +47,7 @@ static enum ww_rc add_seq(struct reader *r, int64_t at, int64_t n)
 		d->empty++;
 		return WW_OK;
 	}
-	if (!grow((void **)&d->seqs, &d->seqs_cap, (size_t)d->count + 1, sizeof(*d->seqs)))
+	if (!WW_GROW(d->seqs, &d->seqs_cap, d->count + 1))
 		return ww_err_set(r->err, WW_ERR_NOMEM, "out of memory");
 	d->seqs[d->count++] = (struct ww_seq){ at, n };
 	return WW_OK;
@@ -84,8 +71,7 @@ static enum ww_rc add_ids(
 			return ww_err_set(r->err, WW_ERR_USAGE, "token %d is outside the model's vocabulary of %lld", ids->p[i],
 				(long long)r->o->config->vocab_size);
 	size_t cap = d->ids_cap;
-	if (!grow((void **)&d->ids, &cap, (size_t)(begin + n), sizeof(*d->ids)) ||
-		!grow((void **)&d->weight, &d->ids_cap, (size_t)(begin + n), sizeof(*d->weight)))
+	if (!WW_GROW(d->ids, &cap, begin + n) || !WW_GROW(d->weight, &d->ids_cap, begin + n))
 		return ww_err_set(r->err, WW_ERR_NOMEM, "out of memory");
 	for (int64_t i = 0; i < n; i++) {
 		d->ids[begin + i] = ids->p[i];
@@ -382,7 +368,7 @@ enum ww_rc ww_data_open(const struct ww_data_opts *o, struct ww_data **out, stru
 {
 	struct reader r = { .o = o, .d = calloc(1, sizeof(*r.d)), .err = err };
 	if (!r.d)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	enum ww_rc rc = add_all(&r);
 	if (rc != WW_OK) {
 		ww_data_free(r.d);

@@ -15,16 +15,15 @@ struct ww_learner {
 enum ww_rc ww_learner_new(
 	struct ww_model *m, const struct ww_learner_opts *o, struct ww_learner **out, struct ww_err *err)
 {
-	struct ww_learner *l = calloc(1, sizeof(*l));
+	struct ww_learner *l;
 	enum ww_rc rc;
-	if (!l)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	WW_CHECK(WW_NEW(l, 1, err));
 	l->m = m;
 	l->o = *o;
 	l->logp = malloc((size_t)o->max_tokens * sizeof(*l->logp));
 	l->dlogp = malloc((size_t)o->max_tokens * sizeof(*l->dlogp));
 	if (!l->logp || !l->dlogp) {
-		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		rc = ww_nomem(err);
 		goto out;
 	}
 	WW_TRY(ww_optim_new(m, &l->optim, err));
@@ -124,7 +123,7 @@ enum ww_rc ww_memory_plan(const struct ww_config *c, int dtype, struct ww_dev *d
 		with_keep(c, dtype, max_tokens, fits, out);
 	}
 	if (!out->model || !out->optim || !out->run)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	if (out->total > out->budget)
 		return ww_err_set(err, WW_ERR_ROOM,
 			"training would take %.3f GB with %lld of %lld layers keeping their activations; %.3f GB "

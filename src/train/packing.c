@@ -63,19 +63,15 @@ enum ww_rc ww_packing_new(const struct ww_data *d, int64_t row_inputs, int shuff
 {
 	struct packer p = { .d = d, .row_inputs = row_inputs };
 	size_t n = (size_t)d->count;
-	struct ww_packing *plan = calloc(1, sizeof(*plan));
-	ww_auto_free int64_t *order = malloc(n * sizeof(*order));
+	struct ww_packing *plan = NULL;
+	ww_auto_free int64_t *order = NULL;
 	enum ww_rc rc = WW_OK;
-	p.row_of = malloc(n * sizeof(*p.row_of));
-	p.left = malloc((n + 1) * sizeof(*p.left));
-	if (plan) {
-		plan->seqs = malloc(n * sizeof(*plan->seqs));
-		plan->rows = calloc(n + 1, sizeof(*plan->rows));
-	}
-	if (!plan || !order || !p.row_of || !p.left || !plan->seqs || !plan->rows) {
-		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
-		goto out;
-	}
+	WW_TRY(WW_NEW(plan, 1, err));
+	WW_TRY(WW_NEW(order, n, err));
+	WW_TRY(WW_NEW(p.row_of, n, err));
+	WW_TRY(WW_NEW(p.left, n + 1, err));
+	WW_TRY(WW_NEW(plan->seqs, n, err));
+	WW_TRY(WW_NEW(plan->rows, n + 1, err));
 	for (int64_t i = 0; i < d->count; i++)
 		order[i] = i;
 	if (shuffle)

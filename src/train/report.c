@@ -60,7 +60,7 @@ static enum ww_rc add_line(struct log *l, const char *line, size_t n, const char
 	json_auto_t *v = NULL;
 	WW_CHECK(ww_json_parse(line, n, path, &v, err));
 	if (l->n == l->cap && !grow(l))
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	l->step[l->n] = ww_json_num(v, "step", 0);
 	for (int k = 0; k < SERIES; k++)
 		l->y[k][l->n] = ww_json_to_real(json_object_get(v, series[k].key), NAN);

@@ -62,19 +62,6 @@ double ww_cursor_epochs(const struct ww_cursor *c)
 	return (double)c->epoch + (c->plan ? (double)c->row / (double)c->plan->count : 0);
 }
 
-static int room(int64_t **p, size_t *cap, size_t need)
-{
-	size_t next = *cap ? *cap : 256;
-	while (next < need)
-		next *= 2;
-	int64_t *q = next == *cap ? *p : realloc(*p, next * sizeof(*q));
-	if (!q)
-		return 0;
-	*p = q;
-	*cap = next;
-	return 1;
-}
-
 void ww_step_rows_release(struct ww_step_rows *s)
 {
 	free(s->seqs);
@@ -105,8 +92,8 @@ enum ww_rc ww_step_rows_take(struct ww_step_rows *s, struct ww_cursor *c, int64_
 		const int64_t *seqs;
 		int64_t n;
 		WW_CHECK(ww_cursor_next(c, &seqs, &n, err));
-		if (!room(&s->seqs, &s->seqs_cap, (size_t)(filled + n)) || !room(&s->ends, &s->ends_cap, (size_t)s->count + 1))
-			return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		if (!WW_GROW(s->seqs, &s->seqs_cap, filled + n) || !WW_GROW(s->ends, &s->ends_cap, s->count + 1))
+			return ww_nomem(err);
 		memcpy(s->seqs + filled, seqs, (size_t)n * sizeof(*seqs));
 		for (int64_t i = 0; i < n; i++)
 			count_seq(s, c->data, &c->data->seqs[seqs[i]]);
@@ -124,7 +111,7 @@ enum ww_rc ww_micro_init(struct ww_micro *m, int64_t max_t, struct ww_err *err)
 	m->targets = malloc(n * sizeof(*m->targets));
 	m->starts = malloc((n + 1) * sizeof(*m->starts));
 	m->weight = malloc(n * sizeof(*m->weight));
-	return m->ids && m->targets && m->starts && m->weight ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	return m->ids && m->targets && m->starts && m->weight ? WW_OK : ww_nomem(err);
 }
 
 void ww_micro_release(struct ww_micro *m)

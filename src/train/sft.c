@@ -401,7 +401,7 @@ static enum ww_rc write_log(struct sft *s, const struct ww_train_step *r, struct
 		(json_int_t)r->tokens, "learned", (json_int_t)r->learned, "total_tokens", (json_int_t)r->total_tokens, "epoch",
 		r->epoch, "seconds", r->seconds, "tokens_per_second", (double)r->tokens / fmax(r->seconds, 1e-9),
 		"device_bytes", (json_int_t)r->device_bytes);
-	enum ww_rc rc = v ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	enum ww_rc rc = v ? WW_OK : ww_nomem(err);
 	ww_json_add(&line, v);
 	ww_str_addc(&line, '\n');
 	for (size_t at = 0; rc == WW_OK && at < line.len;) {
@@ -505,10 +505,9 @@ static enum ww_rc loop(struct sft *s, struct ww_err *err)
 enum ww_rc ww_sft_run(const struct ww_recipe *o, const json_t *values, const struct ww_train_hooks *hooks,
 	struct ww_train_result *out, struct ww_err *err)
 {
-	struct sft *s = calloc(1, sizeof(*s));
+	struct sft *s;
 	enum ww_rc rc;
-	if (!s)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	WW_CHECK(WW_NEW(s, 1, err));
 	memset(out, 0, sizeof(*out));
 	*s = (struct sft){ .o = o, .hooks = hooks, .out = out, .lock_fd = -1, .log_fd = -1, .share = WW_SHARE_INIT };
 	WW_TRY(check_recipe(o, err));

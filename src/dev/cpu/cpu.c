@@ -46,9 +46,7 @@ float *ww_cpu_scratch(struct ww_stream *s, int slot, int64_t floats)
 
 static enum ww_rc cpu_stream_new(struct ww_dev *d, struct ww_stream **out, struct ww_err *err)
 {
-	*out = calloc(1, sizeof(**out));
-	if (!*out)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	WW_CHECK(WW_NEW(*out, 1, err));
 	(*out)->d = (struct ww_cpu *)d;
 	return WW_OK;
 }
@@ -608,9 +606,8 @@ static const struct ww_dev_ops cpu_ops = { .name = "cpu",
 
 enum ww_rc ww_dev_cpu_open(int exact, struct ww_dev **out, struct ww_err *err)
 {
-	struct ww_cpu *d = calloc(1, sizeof(*d));
-	if (!d)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	struct ww_cpu *d;
+	WW_CHECK(WW_NEW(d, 1, err));
 	d->dev.ops = &cpu_ops;
 	d->dev.exact = exact;
 	d->k = ww_cpu_kernels_best();

@@ -83,9 +83,8 @@ static int default_threads(void)
 
 enum ww_rc ww_pool_new(int threads, struct ww_pool **out, struct ww_err *err)
 {
-	struct ww_pool *p = calloc(1, sizeof(*p));
-	if (!p)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	struct ww_pool *p;
+	WW_CHECK(WW_NEW(p, 1, err));
 	int want = threads > 0 ? (threads > THREADS_MAX ? THREADS_MAX : threads) : default_threads();
 	pthread_mutex_init(&p->run, NULL);
 	pthread_mutex_init(&p->lock, NULL);

@@ -2,7 +2,7 @@
 #ifndef WW_DEV_CPU_POOL_H
 #define WW_DEV_CPU_POOL_H
 
-#include "base/err.h"
+#include "base/mem.h"
 
 #include <stdint.h>
 

@@ -31,9 +31,7 @@ static void set(struct ww_arr a, int64_t i, double v)
 
 static enum ww_rc ref_stream_new(struct ww_dev *d, struct ww_stream **out, struct ww_err *err)
 {
-	*out = calloc(1, sizeof(**out));
-	if (!*out)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	WW_CHECK(WW_NEW(*out, 1, err));
 	(*out)->d = d;
 	return WW_OK;
 }
@@ -426,9 +424,8 @@ static const struct ww_dev_ops ref_ops = { .name = "ref",
 
 enum ww_rc ww_dev_ref_open(struct ww_dev **out, struct ww_err *err)
 {
-	struct ww_dev *d = calloc(1, sizeof(*d));
-	if (!d)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	struct ww_dev *d;
+	WW_CHECK(WW_NEW(d, 1, err));
 	d->ops = &ref_ops;
 	d->exact = 1;
 	snprintf(d->bits.device, sizeof(d->bits.device), "ref");

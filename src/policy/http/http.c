@@ -400,7 +400,7 @@ static enum ww_rc set_headers(struct http *h, struct ww_err *err)
 	}
 	if (h->wire->version_header)
 		ok = ok && add_header(h, h->wire->version_header);
-	return ok ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	return ok ? WW_OK : ww_nomem(err);
 }
 
 static enum ww_rc set_url(struct http *h, struct ww_err *err)
@@ -453,10 +453,9 @@ static char *dup_text(const char *s) { return s ? strdup(s) : NULL; }
 int ww_http_policy_new(const struct ww_wire *wire, const char *model, const struct ww_policy_opts *opts,
 	struct ww_policy **out, struct ww_err *err)
 {
-	struct http *h = calloc(1, sizeof(*h));
+	struct http *h;
 	enum ww_rc rc;
-	if (!h)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	WW_CHECK(WW_NEW(h, 1, err));
 	h->base.ops = wire == &ww_wire_openai ? &ops[0] : &ops[1];
 	h->wire = wire;
 	h->opts = *opts;
@@ -466,7 +465,7 @@ int ww_http_policy_new(const struct ww_wire *wire, const char *model, const stru
 	h->spec = strdup(opts->spec);
 	h->effort = dup_text(opts->effort);
 	if (!h->model || !h->spec || (opts->effort && !h->effort)) {
-		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		rc = ww_nomem(err);
 		goto out;
 	}
 	WW_TRY(set_url(h, err));
