@@ -139,14 +139,12 @@ enum ww_rc ww_agent_result_of(const struct ww_episode *e, struct ww_agent_result
 		const struct ww_episode_verdict *v = *e->end.best ? closing_verdict(e) : NULL;
 		return v ? ww_best_note(out, v->solution, v->verdict, err) : WW_OK;
 	}
-	enum ww_rc rc = WW_OK;
-	for (size_t i = 0; i < e->n_verdicts && rc == WW_OK; i++) {
-		struct ww_verdict v;
+	for (size_t i = 0; i < e->n_verdicts; i++) {
+		WW_AUTO(ww_verdict_release) struct ww_verdict v;
 		ww_verdict_init(&v);
-		rc = ww_verdict_from_json(e->verdicts[i].verdict, &v, err);
-		if (rc == WW_OK && strcmp(e->verdicts[i].depth, "compile") && ww_best_improves(out, &v))
-			rc = ww_best_note(out, e->verdicts[i].solution, e->verdicts[i].verdict, err);
-		ww_verdict_release(&v);
+		WW_CHECK(ww_verdict_from_json(e->verdicts[i].verdict, &v, err));
+		if (strcmp(e->verdicts[i].depth, "compile") && ww_best_improves(out, &v))
+			WW_CHECK(ww_best_note(out, e->verdicts[i].solution, e->verdicts[i].verdict, err));
 	}
-	return rc;
+	return WW_OK;
 }

@@ -182,24 +182,22 @@ static enum ww_rc judge_content(struct loop *l, const struct ww_workspace_conten
 	enum ww_judge_depth depth, struct ww_verdict *v, json_t **data, struct ww_err *err)
 {
 	const struct ww_solution s = solution_of(c);
-	enum ww_rc rc;
 	const struct ww_episode_verdict *past = past_verdict(l, call_id, c->id);
 	if (past) {
 		*data = json_incref(past->verdict);
 		return ww_verdict_from_json(past->verdict, v, err);
 	}
-	WW_TRY(record_solution(l, c, err));
-	rc = depth != WW_JUDGE_COMPILE && device_is_spent(l) ? ww_err_set(err, WW_ERR_LIMIT, "the device's time is used up")
-														 : l->opts->judge.run(l->opts->judge.ctx, &s, depth, v, err);
+	WW_CHECK(record_solution(l, c, err));
+	enum ww_rc rc = depth != WW_JUDGE_COMPILE && device_is_spent(l)
+		? ww_err_set(err, WW_ERR_LIMIT, "the device's time is used up")
+		: l->opts->judge.run(l->opts->judge.ctx, &s, depth, v, err);
 	l->not_judged = rc == WW_ERR_LIMIT && device_is_spent(l);
-	WW_TRY(rc);
+	WW_CHECK(rc);
 	spend_device(l, ww_budget_gpu_s(v));
 	memcpy(v->solution_id, c->id, sizeof(v->solution_id));
 	if (!(*data = ww_verdict_to_json(v)))
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory for a verdict");
-	WW_TRY((enum ww_rc)ww_episode_add_verdict(l->episode, l->turn, call_id, c->id, depth_names[depth], *data, err));
-out:
-	return rc;
+	return (enum ww_rc)ww_episode_add_verdict(l->episode, l->turn, call_id, c->id, depth_names[depth], *data, err);
 }
 
 /* Newer verdicts about the best solution replace older ones; a better solution replaces the best. */
@@ -220,20 +218,17 @@ static enum ww_rc judge_for_tool(struct ww_tool_env *env, enum ww_judge_depth de
 	json_t **data, const char **missing, struct ww_err *err)
 {
 	struct loop *l = env->ctx;
-	struct ww_workspace_content c;
+	WW_AUTO(ww_workspace_content_release) struct ww_workspace_content c;
 	int is_best = 0;
-	enum ww_rc rc;
 	ww_workspace_content_init(&c);
-	WW_TRY(ww_workspace_take(env->workspace, &c, missing, err));
+	WW_CHECK(ww_workspace_take(env->workspace, &c, missing, err));
 	if (*missing)
-		goto out;
-	WW_TRY(judge_content(l, &c, env->call_id, depth, v, data, err));
+		return WW_OK;
+	WW_CHECK(judge_content(l, &c, env->call_id, depth, v, data, err));
 	if (depth != WW_JUDGE_COMPILE)
-		WW_TRY(note_best(l, &c, *data, v, &is_best, err));
+		WW_CHECK(note_best(l, &c, *data, v, &is_best, err));
 	tell(l, (struct ww_agent_event){ .kind = WW_AGENT_VERDICT, .verdict = v, .is_best = is_best });
-out:
-	ww_workspace_content_release(&c);
-	return rc;
+	return WW_OK;
 }
 
 static enum ww_rc inspect_for_tool(struct ww_tool_env *env, json_t **data, struct ww_err *err)
@@ -248,21 +243,18 @@ static enum ww_rc profile_for_tool(
 	struct ww_tool_env *env, int of_solution, json_t **data, const char **missing, struct ww_err *err)
 {
 	const struct loop *l = env->ctx;
-	struct ww_workspace_content c;
-	enum ww_rc rc = WW_OK;
+	WW_AUTO(ww_workspace_content_release) struct ww_workspace_content c;
 	ww_workspace_content_init(&c);
 	if (of_solution)
-		WW_TRY(ww_workspace_take(env->workspace, &c, missing, err));
+		WW_CHECK(ww_workspace_take(env->workspace, &c, missing, err));
 	if (*missing)
-		goto out;
+		return WW_OK;
 	if (device_is_spent(l))
-		WW_TRY(ww_err_set(err, WW_ERR_LIMIT, "the device's time is used up"));
+		WW_CHECK(ww_err_set(err, WW_ERR_LIMIT, "the device's time is used up"));
 	const struct ww_solution s = solution_of(&c);
-	WW_TRY(l->opts->judge.profile(l->opts->judge.ctx, of_solution ? &s : NULL, data, err));
+	WW_CHECK(l->opts->judge.profile(l->opts->judge.ctx, of_solution ? &s : NULL, data, err));
 	spend_device(l, ww_budget_profile_gpu_s(*data));
-out:
-	ww_workspace_content_release(&c);
-	return rc;
+	return WW_OK;
 }
 
 static const char *used_up(const struct loop *l)
@@ -278,8 +270,8 @@ static const char *out_of_for_tool(struct ww_tool_env *env) { return used_up(env
 
 static enum ww_rc answer_call(struct loop *l, const struct ww_tool_call *call, struct ww_err *err)
 {
-	struct ww_tool_result r;
-	struct ww_reply reply = { .message = { .role = WW_ROLE_TOOL } };
+	WW_AUTO(ww_tool_result_release) struct ww_tool_result r;
+	WW_AUTO(ww_reply_release) struct ww_reply reply = { .message = { .role = WW_ROLE_TOOL } };
 	struct ww_message *m = &reply.message;
 	tell(l, (struct ww_agent_event){ .kind = WW_AGENT_TOOL, .tool = call->name });
 	enum ww_rc rc = ww_tools_call(&l->env, call, &r, err);
@@ -289,7 +281,7 @@ static enum ww_rc answer_call(struct loop *l, const struct ww_tool_call *call, s
 		rc = WW_OK;
 	}
 	if (rc != WW_OK)
-		goto out;
+		return rc;
 	if (r.malformed && !r.data)
 		r.data = json_pack("{s:b}", "malformed", 1);
 	m->is_error = r.is_error;
@@ -301,15 +293,9 @@ static enum ww_rc answer_call(struct loop *l, const struct ww_tool_call *call, s
 		ww_json_add(&text, r.data);
 		m->data = ww_str_take(&text);
 	}
-	if (!m->text || !m->call_id || !m->tool || (r.data && !m->data)) {
-		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory for a tool's answer");
-		ww_reply_release(&reply);
-		goto out;
-	}
-	rc = say(l, &reply, err);
-out:
-	ww_tool_result_release(&r);
-	return rc;
+	if (!m->text || !m->call_id || !m->tool || (r.data && !m->data))
+		return ww_err_set(err, WW_ERR_NOMEM, "out of memory for a tool's answer");
+	return say(l, &reply, err);
 }
 
 /* Call ids become turn and place, whatever the policy called them: verdicts are found by them after a resume, so they
@@ -370,28 +356,25 @@ static enum ww_rc make_room(struct loop *l, int64_t *left, struct ww_err *err)
 	const struct ww_tool_spec *specs = ww_tools_specs(&n_tools);
 	int64_t room = o->context_tokens / REPLY_ROOM_PARTS;
 	int64_t used = ww_context_tokens(&l->context, o->policy, l->msgs, l->n_msgs, specs, n_tools);
-	struct ww_episode_compaction plan = { 0 };
-	enum ww_rc rc = WW_OK;
+	WW_AUTO(ww_context_release) struct ww_episode_compaction plan = { 0 };
 	*left = 0;
 	if (!o->context_tokens || !used)
 		return WW_OK;
 	if (used + room > o->context_tokens && !o->no_compaction) {
-		WW_TRY(ww_context_plan(l->msgs, l->n_msgs, used - o->context_tokens / 2, &plan, err));
+		WW_CHECK(ww_context_plan(l->msgs, l->n_msgs, used - o->context_tokens / 2, &plan, err));
 		if (plan.n_calls)
-			WW_TRY((enum ww_rc)ww_episode_add_compaction(l->episode, l->turn, &plan, err));
-		WW_TRY(ww_context_apply(&l->context, l->msgs, l->n_msgs, &plan, err));
+			WW_CHECK((enum ww_rc)ww_episode_add_compaction(l->episode, l->turn, &plan, err));
+		WW_CHECK(ww_context_apply(&l->context, l->msgs, l->n_msgs, &plan, err));
 		used = ww_context_tokens(&l->context, o->policy, l->msgs, l->n_msgs, specs, n_tools);
 	}
 	*left = o->context_tokens - used;
 	l->out_of_context = *left < room;
 	if (l->out_of_context && !last_assistant(l))
-		rc = ww_err_set(err, WW_ERR_USAGE,
+		return ww_err_set(err, WW_ERR_USAGE,
 			"the first prompt has %lld tokens, and a context of %lld has to hold a reply of %lld beside it; raise "
 			"--context-tokens or --model-cache, take a model with a longer context, or shorten the prompt with --skill none",
 			(long long)used, (long long)o->context_tokens, (long long)room);
-out:
-	ww_context_release(&plan);
-	return rc;
+	return WW_OK;
 }
 
 static enum ww_rc ask(struct loop *l, int64_t max_tokens, struct ww_reply *r, struct ww_err *err)
@@ -506,26 +489,21 @@ static enum ww_rc take_recorded(struct loop *l, const struct ww_workspace_conten
 static enum ww_rc judge_final(struct loop *l, const struct ww_workspace_content *c, const char *call_id,
 	struct ww_agent_result *chosen, double *reward, struct ww_err *err)
 {
-	struct ww_verdict v;
+	WW_AUTO(ww_verdict_release) struct ww_verdict v;
 	json_auto_t *data = NULL;
-	enum ww_rc rc;
 	ww_verdict_init(&v);
-	rc = judge_content(l, c, call_id, WW_JUDGE_CALL, &v, &data, err);
-	if (rc == WW_ERR_LIMIT && l->not_judged) {
-		rc = take_recorded(l, c, chosen, reward, err);
-		goto out;
-	}
-	WW_TRY(rc);
+	enum ww_rc rc = judge_content(l, c, call_id, WW_JUDGE_CALL, &v, &data, err);
+	if (rc == WW_ERR_LIMIT && l->not_judged)
+		return take_recorded(l, c, chosen, reward, err);
+	WW_CHECK(rc);
 	*reward = v.reward;
 	int is_best = ww_best_improves(chosen, &v);
 	if (is_best)
-		WW_TRY(ww_best_note(chosen, c->id, data, err));
+		WW_CHECK(ww_best_note(chosen, c->id, data, err));
 	if (is_best || !chosen->has_best)
-		WW_TRY(ww_best_store(l->opts->dir, l->opts->target, v.correct ? c : NULL, data, err));
+		WW_CHECK(ww_best_store(l->opts->dir, l->opts->target, v.correct ? c : NULL, data, err));
 	tell(l, (struct ww_agent_event){ .kind = WW_AGENT_VERDICT, .verdict = &v, .is_best = is_best });
-out:
-	ww_verdict_release(&v);
-	return rc;
+	return WW_OK;
 }
 
 /* The files of the best solution of the run, from the workspace directory of the record. */
@@ -547,30 +525,29 @@ static double best_reward_so_far(const struct loop *l, double reward_final)
  * the fastest of many timings is partly luck. */
 static enum ww_rc finish(struct loop *l, const char *reason, struct ww_err *err)
 {
-	struct ww_workspace_content mine, best;
-	struct ww_agent_result chosen = { .ended = 0 };
+	WW_AUTO(ww_workspace_content_release) struct ww_workspace_content mine, best;
+	WW_AUTO(ww_agent_result_release) struct ww_agent_result chosen = { .ended = 0 };
 	struct ww_episode_end end = { .reward_final = -1 };
 	const char *missing;
 	int found;
-	enum ww_rc rc;
 	ww_workspace_content_init(&mine);
 	ww_workspace_content_init(&best);
 	ww_verdict_init(&chosen.best);
-	WW_TRY(best_content(l, &best, &found, err));
-	WW_TRY(ww_workspace_take(&l->workspace, &mine, &missing, err));
+	WW_CHECK(best_content(l, &best, &found, err));
+	WW_CHECK(ww_workspace_take(&l->workspace, &mine, &missing, err));
 	if (!missing || found)
 		tell(l, (struct ww_agent_event){ .kind = WW_AGENT_FINAL });
 	if (!missing)
-		WW_TRY(judge_final(l, &mine, "final", &chosen, &end.reward_final, err));
+		WW_CHECK(judge_final(l, &mine, "final", &chosen, &end.reward_final, err));
 	end.reward_best = best_reward_so_far(l, end.reward_final);
 	if (found && (missing || strcmp(mine.id, best.id))) {
 		double ignored;
-		WW_TRY(judge_final(l, &best, "final-best", &chosen, &ignored, err));
+		WW_CHECK(judge_final(l, &best, "final-best", &chosen, &ignored, err));
 	}
 	snprintf(end.reason, sizeof(end.reason), "%s", reason);
 	memcpy(end.best, chosen.best_id, sizeof(end.best));
 	end.seconds = ww_episode_seconds(l->episode);
-	WW_TRY((enum ww_rc)ww_episode_add_end(l->episode, l->turn, &end, err));
+	WW_CHECK((enum ww_rc)ww_episode_add_end(l->episode, l->turn, &end, err));
 	ww_verdict_release(&l->result->best);
 	l->result->best = chosen.best;
 	ww_verdict_init(&chosen.best);
@@ -578,11 +555,7 @@ static enum ww_rc finish(struct loop *l, const char *reason, struct ww_err *err)
 	memcpy(l->result->best_id, chosen.best_id, sizeof(chosen.best_id));
 	l->result->end = end;
 	l->result->ended = 1;
-out:
-	ww_verdict_release(&chosen.best);
-	ww_workspace_content_release(&mine);
-	ww_workspace_content_release(&best);
-	return rc;
+	return WW_OK;
 }
 
 /* ---- Opening and going on ---------------------------------------------------------------------------------------- */
@@ -633,29 +606,26 @@ static enum ww_rc rebuild_best(struct loop *l, struct ww_err *err)
 	enum ww_rc rc = WW_OK;
 	for (size_t i = 0; i < l->past.n_verdicts && rc == WW_OK; i++) {
 		const struct ww_episode_verdict *e = &l->past.verdicts[i];
-		struct ww_verdict v;
+		WW_AUTO(ww_verdict_release) struct ww_verdict v;
+		ww_verdict_init(&v);
 		if (!strcmp(e->depth, "compile") || !strncmp(e->call_id, "final", 5))
 			continue;
-		ww_verdict_init(&v);
 		rc = ww_verdict_from_json(e->verdict, &v, err);
 		if (rc == WW_OK && ww_best_improves(l->result, &v)) {
 			data = e->verdict;
 			rc = ww_best_note(l->result, e->solution, data, err);
 		}
-		ww_verdict_release(&v);
 	}
 	const struct ww_episode_solution *s = data ? ww_episode_find_solution(&l->past, l->result->best_id) : NULL;
 	if (rc != WW_OK || !s)
 		return rc;
-	struct ww_workspace_content c;
+	WW_AUTO(ww_workspace_content_release) struct ww_workspace_content c;
 	ww_workspace_content_init(&c);
 	const char *device = ww_episode_file_text(s, ww_solution_device_file(l->opts->target));
 	const char *plan = ww_episode_file_text(s, "plan.c");
 	ww_str_adds(&c.device, device ? device : "");
 	ww_str_adds(&c.plan, plan ? plan : "");
-	rc = ww_best_store(l->opts->dir, l->opts->target, &c, data, err);
-	ww_workspace_content_release(&c);
-	return rc;
+	return ww_best_store(l->opts->dir, l->opts->target, &c, data, err);
 }
 
 /* Compactions were recorded between the turn that they name and the next one. */

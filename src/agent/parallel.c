@@ -206,21 +206,18 @@ int ww_agent_parallel_best(const struct ww_agent_result *results, int n)
 static enum ww_rc publish(
 	const struct ww_agent_opts *common, const struct ww_agent_result *results, int n, struct ww_err *err)
 {
-	struct ww_workspace_content c;
+	WW_AUTO(ww_workspace_content_release) struct ww_workspace_content c;
 	char dir[PATH_MAX];
 	int found, best = ww_agent_parallel_best(results, n);
-	enum ww_rc rc;
+	ww_workspace_content_init(&c);
 	if (best < 0)
 		return WW_OK;
-	ww_workspace_content_init(&c);
 	json_auto_t *data = ww_verdict_to_json(&results[best].best);
-	WW_TRY(ww_agent_parallel_dir(common->dir, best, dir, err));
-	WW_TRY(ww_best_load(dir, common->target, results[best].best_id, &c, &found, err));
+	WW_CHECK(ww_agent_parallel_dir(common->dir, best, dir, err));
+	WW_CHECK(ww_best_load(dir, common->target, results[best].best_id, &c, &found, err));
 	if (found)
-		WW_TRY(ww_best_store(common->dir, common->target, &c, data, err));
-out:
-	ww_workspace_content_release(&c);
-	return rc;
+		WW_CHECK(ww_best_store(common->dir, common->target, &c, data, err));
+	return WW_OK;
 }
 
 /* The first failure that is not the interruption of them all. */

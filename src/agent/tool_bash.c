@@ -105,17 +105,12 @@ static enum ww_rc bring_listed(struct sync *s, const struct ww_workspace_list *l
 /* Files that are gone make room first. */
 static enum ww_rc bring_all(struct sync *s, struct ww_err *err)
 {
-	struct ww_workspace_list theirs = { 0 }, ours = { 0 };
-	enum ww_rc rc;
-	WW_TRY(ww_workspace_list(s->env->workspace, &ours, err));
-	WW_TRY(ww_workspace_list(&s->env->shell->tree, &theirs, err));
-	WW_TRY(bring_listed(s, &ours, err));
+	WW_AUTO(ww_workspace_list_release) struct ww_workspace_list theirs = { 0 }, ours = { 0 };
+	WW_CHECK(ww_workspace_list(s->env->workspace, &ours, err));
+	WW_CHECK(ww_workspace_list(&s->env->shell->tree, &theirs, err));
+	WW_CHECK(bring_listed(s, &ours, err));
 	ww_str_reset(&s->left_out);
-	WW_TRY(bring_listed(s, &theirs, err));
-out:
-	ww_workspace_list_release(&theirs);
-	ww_workspace_list_release(&ours);
-	return rc;
+	return bring_listed(s, &theirs, err);
 }
 
 /* Directory and variables, as a list of strings; what is no text is not kept. */
@@ -195,7 +190,7 @@ static enum ww_rc bash_redo(struct ww_tool_env *env, const json_t *data, struct 
 /* The shell, with the workspace's files in it. */
 static enum ww_rc open_shell(struct ww_tool_env *env, struct ww_err *err)
 {
-	struct ww_workspace_list l = { 0 };
+	WW_AUTO(ww_workspace_list_release) struct ww_workspace_list l = { 0 };
 	ww_auto_str text = WW_STR_INIT(WW_WORKSPACE_FILE_BYTES), why = WW_STR_INIT(512);
 	int found;
 	enum ww_rc rc = WW_OK;
@@ -218,7 +213,6 @@ static enum ww_rc open_shell(struct ww_tool_env *env, struct ww_err *err)
 out:
 	if (rc != WW_OK)
 		ww_shell_stop(env->shell);
-	ww_workspace_list_release(&l);
 	return rc;
 }
 

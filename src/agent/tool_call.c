@@ -65,9 +65,9 @@ static void usage(const struct ww_tool *t, const json_t *properties, struct ww_s
 /* The arguments of a call as JSON text; NULL: `text` says what is wrong, or what there is (code good). */
 static char *arguments_of(const struct ww_tool *t, char *words, struct ww_str *text, unsigned *code)
 {
-	json_t *schema = json_loads(t->spec.schema, 0, NULL), *properties = json_object_get(schema, "properties"),
-		   *args = json_object();
-	char *out = NULL, *save = NULL;
+	json_auto_t *schema = json_loads(t->spec.schema, 0, NULL), *args = json_object();
+	json_t *properties = json_object_get(schema, "properties");
+	char *save = NULL;
 	for (char *w = strtok_r(words, "\t", &save); w; w = strtok_r(NULL, "\t", &save)) {
 		int help = !strcmp(w, "-h") || !strcmp(w, "--help");
 		if (!help && add_option(args, properties, w))
@@ -76,13 +76,9 @@ static char *arguments_of(const struct ww_tool *t, char *words, struct ww_str *t
 			ww_str_addf(text, "%s: an option is --NAME, --no-NAME or --NAME=VALUE\n", t->spec.name);
 		*code = help ? CODE_GOOD : CODE_NOT_VALID;
 		usage(t, properties, text);
-		goto out;
+		return NULL;
 	}
-	out = json_dumps(args, JSON_COMPACT);
-out:
-	json_decref(args);
-	json_decref(schema);
-	return out;
+	return json_dumps(args, JSON_COMPACT);
 }
 
 /* ---- Calls ------------------------------------------------------------------------------------------------------- */
@@ -116,7 +112,7 @@ static enum ww_rc carry_out(struct ww_tool_calls *c, const struct ww_tool *t, ch
 	char id[96];
 	struct ww_tool_env env = *c->env;
 	struct ww_tool_call call = { id, (char *)(uintptr_t)t->spec.name, arguments };
-	struct ww_tool_result r;
+	WW_AUTO(ww_tool_result_release) struct ww_tool_result r;
 	snprintf(id, sizeof(id), "%.64s.%d", c->env->call_id, ++c->n);
 	env.workspace = &c->env->shell->tree;
 	enum ww_rc rc = ww_tools_call(&env, &call, &r, err);
@@ -133,7 +129,6 @@ static enum ww_rc carry_out(struct ww_tool_calls *c, const struct ww_tool *t, ch
 		ww_str_addc(text, '\n');
 	if (rc == WW_OK)
 		note(c, &call, &r, *code);
-	ww_tool_result_release(&r);
 	return rc;
 }
 

@@ -103,10 +103,9 @@ static enum ww_rc glob_run(struct ww_tool_env *env, const json_t *args, struct w
 {
 	const char *pattern = ww_json_str(args, "pattern", "");
 	ww_auto_str all = WW_STR_INIT(OUTPUT_MAX_BYTES);
-	struct ww_workspace_list l = { 0 };
+	WW_AUTO(ww_workspace_list_release) struct ww_workspace_list l = { 0 };
 	size_t n = 0;
-	enum ww_rc rc = WW_OK;
-	WW_TRY(ww_workspace_list(env->workspace, &l, err));
+	WW_CHECK(ww_workspace_list(env->workspace, &l, err));
 	for (size_t i = 0; i < l.n; i++) {
 		const struct ww_workspace_entry *e = &l.entries[i];
 		if (!glob_matches(pattern, e->path))
@@ -120,9 +119,7 @@ static enum ww_rc glob_run(struct ww_tool_env *env, const json_t *args, struct w
 	answer(r, &all, "no file or folder matches\n");
 	ww_str_addf(&r->text, "%zu of %zu%s", n, l.n, l.more ? "; the workspace holds more than is listed" : "");
 	r->data = json_pack("{s:I, s:I}", "matches", (json_int_t)n, "of", (json_int_t)l.n);
-out:
-	ww_workspace_list_release(&l);
-	return rc;
+	return WW_OK;
 }
 
 const struct ww_tool ww_tool_glob = {
@@ -232,13 +229,12 @@ static enum ww_rc search_file(struct search *s, struct ww_tool_env *env, const c
 
 static enum ww_rc search_all(struct search *s, struct ww_tool_env *env, const char *glob, struct ww_err *err)
 {
-	struct ww_workspace_list l;
-	enum ww_rc rc = ww_workspace_list(env->workspace, &l, err);
-	for (size_t i = 0; i < l.n && rc == WW_OK && !s->too_expensive; i++)
+	WW_AUTO(ww_workspace_list_release) struct ww_workspace_list l;
+	WW_CHECK(ww_workspace_list(env->workspace, &l, err));
+	for (size_t i = 0; i < l.n && !s->too_expensive; i++)
 		if (!l.entries[i].is_dir && (!*glob || glob_matches(glob, l.entries[i].path)))
-			rc = search_file(s, env, l.entries[i].path, err);
-	ww_workspace_list_release(&l);
-	return rc;
+			WW_CHECK(search_file(s, env, l.entries[i].path, err));
+	return WW_OK;
 }
 
 static enum ww_rc grep_run(struct ww_tool_env *env, const json_t *args, struct ww_tool_result *r, struct ww_err *err)

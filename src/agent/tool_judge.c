@@ -56,7 +56,7 @@ void ww_tool_verdict_text(const struct ww_verdict *v, enum ww_judge_depth depth,
 static enum ww_rc judge_to_result(
 	struct ww_tool_env *env, enum ww_judge_depth depth, struct ww_tool_result *r, struct ww_err *err)
 {
-	struct ww_verdict v;
+	WW_AUTO(ww_verdict_release) struct ww_verdict v;
 	const char *missing = NULL;
 	ww_verdict_init(&v);
 	enum ww_rc rc = env->judge(env, depth, &v, &r->data, &missing, err);
@@ -67,7 +67,6 @@ static enum ww_rc judge_to_result(
 	} else if (rc == WW_OK) {
 		ww_tool_verdict_text(&v, depth, &r->text);
 	}
-	ww_verdict_release(&v);
 	return rc;
 }
 

@@ -246,11 +246,9 @@ static size_t count_new(const struct ww_workspace_list *l, const char *path, int
 static enum ww_rc check_limits(
 	const struct ww_workspace *w, const char *path, size_t n, struct ww_str *why, struct ww_err *err)
 {
-	struct ww_workspace_list l;
+	WW_AUTO(ww_workspace_list_release) struct ww_workspace_list l;
 	int64_t old_bytes;
-	enum ww_rc rc = ww_workspace_list(w, &l, err);
-	if (rc != WW_OK)
-		goto out;
+	WW_CHECK(ww_workspace_list(w, &l, err));
 	if (n > WW_WORKSPACE_FILE_BYTES)
 		ww_str_addf(why, "%s would be %zu bytes; a file may have at most %d", path, n, WW_WORKSPACE_FILE_BYTES);
 	else if (l.more || l.n + count_new(&l, path, &old_bytes) > WW_WORKSPACE_ENTRIES)
@@ -259,9 +257,7 @@ static enum ww_rc check_limits(
 	else if (l.bytes - old_bytes + (int64_t)n > WW_WORKSPACE_BYTES)
 		ww_str_addf(why, "%s does not fit: the workspace holds %lld bytes, and may hold %d", path, (long long)l.bytes,
 			WW_WORKSPACE_BYTES);
-out:
-	ww_workspace_list_release(&l);
-	return rc;
+	return WW_OK;
 }
 
 static int write_all(int fd, const char *text, size_t n)
@@ -302,10 +298,9 @@ enum ww_rc ww_workspace_write(
 	enum ww_rc rc = w->unlimited ? WW_OK : check_limits(w, path, n, why, err);
 	if (rc != WW_OK || why->len)
 		return rc;
-	int at = enter(w->dirfd, path, 1, &leaf);
+	WW_AUTO(ww_fd_close) int at = enter(w->dirfd, path, 1, &leaf);
 	if (at < 0 || replace_in(at, leaf, text, n) < 0)
 		rc = answer_errno(path, why, err);
-	ww_fd_close(&at);
 	return rc;
 }
 

@@ -44,14 +44,10 @@ struct visit {
 
 static enum ww_rc visit_file(struct visit *w, const char *path, struct ww_err *err)
 {
-	struct ww_episode e;
-	enum ww_rc rc = (enum ww_rc)ww_episode_read(path, &e, err);
-	if (rc != WW_OK)
-		return rc;
+	WW_AUTO(ww_episode_release) struct ww_episode e;
+	WW_CHECK((enum ww_rc)ww_episode_read(path, &e, err));
 	w->found++;
-	rc = w->each(w, path, &e, err);
-	ww_episode_release(&e);
-	return rc;
+	return w->each(w, path, &e, err);
 }
 
 /* Every episode.jsonl below a directory, in the order of names. */

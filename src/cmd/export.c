@@ -70,14 +70,13 @@ static int read_verdict(const char *dir, const struct ww_solution *s, struct ww_
 static void name_as_given(struct ww_task *task, const char *dir)
 {
 	char path[PATH_MAX];
-	struct ww_episode e = { 0 };
+	WW_AUTO(ww_episode_release) struct ww_episode e = { 0 };
 	struct ww_err ignored = WW_ERR_INIT;
 	if (ww_fs_join(path, dir, "episode.jsonl", &ignored) != WW_OK || ww_episode_read(path, &e, &ignored) != WW_OK)
 		return;
 	const char *slash = strrchr(e.header.task_path, '/'), *base = slash ? slash + 1 : e.header.task_path;
 	size_t n = strlen(base);
 	char *name = n > 3 && !strcmp(base + n - 3, ".py") ? strndup(base, n - 3) : NULL;
-	ww_episode_release(&e);
 	if (!name)
 		return;
 	free(task->name);
@@ -174,12 +173,13 @@ static int run_export(const struct ww_cmd *cmd, void *values, int argc, char **a
 	(void)cmd, (void)argc;
 	const struct export_values *o = values;
 	struct ww_err err = WW_ERR_INIT;
-	struct ww_task task = { 0 };
+	WW_AUTO(ww_task_release) struct ww_task task = { 0 };
+	WW_AUTO(ww_solution_files_release)
 	struct ww_solution_files files = { .device = WW_STR_INIT(0), .plan = WW_STR_INIT(0) };
 	struct ww_progress *p = ww_progress_new(stderr);
 	struct ww_judge *judge = NULL;
 	struct ww_judge_task *judged = NULL;
-	struct ww_verdict verdict;
+	WW_AUTO(ww_verdict_release) struct ww_verdict verdict;
 	struct place places[WW_EXPORT_COUNT];
 	char task_path[PATH_MAX], solution_dir[PATH_MAX];
 	uint64_t start = ww_now_ns();
@@ -216,9 +216,6 @@ out:
 		ww_judge_task_close(judged);
 	if (judge)
 		ww_judge_close(judge);
-	ww_verdict_release(&verdict);
-	ww_solution_files_release(&files);
-	ww_task_release(&task);
 	return rc == WW_OK ? 0 : ww_cmd_fail(&err);
 }
 

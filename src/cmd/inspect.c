@@ -202,7 +202,7 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 	const struct values *v = values;
 	struct ww_err err = WW_ERR_INIT;
 	enum ww_rc rc = WW_OK;
-	struct ww_task task = { 0 };
+	WW_AUTO(ww_task_release) struct ww_task task = { 0 };
 	struct ww_progress *p = ww_progress_new(stderr);
 	struct ww_ref *r = NULL;
 	struct ww_store *store = NULL;
@@ -246,7 +246,6 @@ out:
 	json_decref(known.graph);
 	ww_ref_close(r);
 	ww_store_close(store);
-	ww_task_release(&task);
 	return rc == WW_OK ? 0 : ww_cmd_fail(&err);
 }
 

@@ -161,7 +161,7 @@ static enum ww_rc judge(const struct values *v, const struct ww_task *task, cons
 	struct ww_progress *p = ww_progress_new(stderr);
 	struct ww_judge *j = NULL;
 	struct ww_judge_task *t = NULL;
-	struct ww_verdict verdict;
+	WW_AUTO(ww_verdict_release) struct ww_verdict verdict;
 	enum ww_rc rc;
 
 	ww_verdict_init(&verdict);
@@ -189,7 +189,6 @@ static enum ww_rc judge(const struct values *v, const struct ww_task *task, cons
 	}
 out:
 	ww_progress_free(p);
-	ww_verdict_release(&verdict);
 	ww_judge_task_close(t);
 	ww_judge_close(j);
 	return rc;
@@ -230,8 +229,8 @@ static int run_kernelbench(const struct values *v, const char *tasks, const char
 static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 {
 	const struct values *v = values;
-	struct ww_task task = { .path = NULL };
-	struct ww_solution_files files = { .target = 0 }, baseline = { .target = 0 };
+	WW_AUTO(ww_task_release) struct ww_task task = { .path = NULL };
+	WW_AUTO(ww_solution_files_release) struct ww_solution_files files = { .target = 0 }, baseline = { .target = 0 };
 	struct ww_err err = WW_ERR_INIT;
 	enum ww_rc rc;
 	int ok = 0;
@@ -251,9 +250,6 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 		WW_TRY(ww_solution_load(&baseline, v->baseline, files.target, &err));
 	WW_TRY(judge(v, &task, &files, *v->baseline ? &baseline.solution : NULL, &ok, &err));
 out:
-	ww_solution_files_release(&baseline);
-	ww_solution_files_release(&files);
-	ww_task_release(&task);
 	return rc != WW_OK ? ww_cmd_fail(&err) : ok ? 0 : 1;
 }
 

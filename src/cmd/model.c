@@ -241,7 +241,7 @@ static enum ww_rc run_score(const struct ww_model_values *v, char **argv, struct
 {
 	struct ww_model *m = NULL;
 	struct ww_run *r = NULL;
-	struct ww_ids ids = WW_IDS_INIT(SCORE_IDS_MAX);
+	WW_AUTO(ww_ids_release) struct ww_ids ids = WW_IDS_INIT(SCORE_IDS_MAX);
 	float *logp = NULL;
 	size_t bytes = 0;
 	enum ww_rc rc;
@@ -268,7 +268,6 @@ out:
 	free(logp);
 	ww_run_free(r);
 	ww_model_free(m);
-	ww_ids_release(&ids);
 	return rc;
 }
 

@@ -60,13 +60,13 @@ enum ww_rc ww_model_run(const struct ww_model_values *v, char **argv, struct ww_
 {
 	struct output o = { v, ww_now_ns(), 0 };
 	struct ww_engine *e = NULL;
-	struct ww_engine_answer a = { .end = WW_ENGINE_GOES_ON };
+	WW_AUTO(ww_engine_answer_release) struct ww_engine_answer a = { .end = WW_ENGINE_GOES_ON };
 	struct ww_engine_opts opts = { .dir = argv[1],
 		.device = v->device,
 		.fast = v->fast,
 		.dtype = ww_model_dtype(v),
 		.limits = { .max_sequences = 1 } };
-	struct ww_ids ids = WW_IDS_INIT(PROMPT_MAX_TOKENS);
+	WW_AUTO(ww_ids_release) struct ww_ids ids = WW_IDS_INIT(PROMPT_MAX_TOKENS);
 	int32_t end;
 	enum ww_rc rc;
 	WW_TRY(ww_engine_open(&opts, &e, err));
@@ -94,9 +94,7 @@ enum ww_rc ww_model_run(const struct ww_model_values *v, char **argv, struct ww_
 		print_answer(&o, &a, ids.n, open_s);
 	else
 		putchar('\n');
-	ww_engine_answer_release(&a);
 out:
-	ww_ids_release(&ids);
 	ww_engine_close(e);
 	return rc;
 }

@@ -291,13 +291,14 @@ static void export_missing(struct run *r, const struct ww_solution *s, enum ww_r
 /* An export that fails is named in the summary; an interruption ends the command. */
 static enum ww_rc export_all(struct run *r, struct ww_err *err)
 {
-	struct ww_solution_files f;
-	enum ww_rc rc, made[WW_EXPORT_COUNT];
+	WW_AUTO(ww_solution_files_release) struct ww_solution_files f = { .target = 0 };
+	enum ww_rc made[WW_EXPORT_COUNT];
 	struct ww_err why[WW_EXPORT_COUNT];
 	if (!chosen(r)->has_best || !r->n_formats)
 		return WW_OK;
-	WW_TRY(ww_solution_load(&f, r->dir.solution, r->target, err));
-	WW_TRY(ww_fs_mkdirs(r->dir.exports, err));
+	WW_CHECK(ww_solution_load(&f, r->dir.solution, r->target, err));
+	WW_CHECK(ww_fs_mkdirs(r->dir.exports, err));
+	enum ww_rc rc = WW_OK;
 	export_missing(r, &f.solution, made, why);
 	for (int i = 0; i < r->n_formats; i++) {
 		struct ww_summary_export *e = &r->summary.exports[r->summary.n_exports++];
@@ -312,8 +313,6 @@ static enum ww_rc export_all(struct run *r, struct ww_err *err)
 			rc = made[i];
 		}
 	}
-out:
-	ww_solution_files_release(&f);
 	return rc;
 }
 
@@ -322,14 +321,13 @@ out:
 /* The policy's last message, from the record: it names what could not be covered. */
 static void take_last_text(struct run *r)
 {
-	struct ww_episode e;
+	WW_AUTO(ww_episode_release) struct ww_episode e;
 	struct ww_err ignored;
 	if (ww_episode_read(r->dir.episode, &e, &ignored) != WW_OK)
 		return;
 	for (size_t i = e.n_messages; i-- > 0 && !r->last_text;)
 		if (e.messages[i].reply.message.role == WW_ROLE_ASSISTANT && *e.messages[i].reply.message.text)
 			r->last_text = strdup(e.messages[i].reply.message.text);
-	ww_episode_release(&e);
 }
 
 static void print_summary(struct run *r)
@@ -457,27 +455,24 @@ static enum ww_rc open_skill(struct run *r, struct ww_err *err)
 
 static enum ww_rc prepare(struct run *r, const char *path, struct ww_err *err)
 {
-	enum ww_rc rc;
 	r->n = (int)r->o->parallel;
 	if (r->n > 1 && !(r->many = calloc((size_t)r->n, sizeof(*r->many))))
 		return ww_nomem(err);
-	WW_TRY(ww_judging_opts(&r->o->judging, &r->judge_opts, err));
+	WW_CHECK(ww_judging_opts(&r->o->judging, &r->judge_opts, err));
 	if (strcmp(r->o->formats, "none"))
-		WW_TRY(add_formats(r, r->o->formats, err));
+		WW_CHECK(add_formats(r, r->o->formats, err));
 	if (r->o->resume && !r->o->dir)
 		return ww_err_set(err, WW_ERR_USAGE, "--resume needs -o DIR");
-	WW_TRY(open_skill(r, err));
-	WW_TRY(ww_task_load(&r->task, path, err));
-	WW_TRY(choose_target(r, r->o->json ? stderr : stdout, err));
-	WW_TRY(ww_rundir_open(&r->dir, r->o->dir, &r->task, ww_target_name(r->target), r->o->policy, r->n, err));
+	WW_CHECK(open_skill(r, err));
+	WW_CHECK(ww_task_load(&r->task, path, err));
+	WW_CHECK(choose_target(r, r->o->json ? stderr : stdout, err));
+	WW_CHECK(ww_rundir_open(&r->dir, r->o->dir, &r->task, ww_target_name(r->target), r->o->policy, r->n, err));
 	if (r->o->resume && !r->dir.has_past && !(r->n > 1 && ww_agent_parallel_count(r->dir.path)))
-		rc = ww_err_set(err, WW_ERR_USAGE, "%s holds no run to go on with", r->dir.path);
-	else
-		rc = prepare_run(r, err);
-	if (rc != WW_OK)
-		ww_rundir_undo(&r->dir);
-out:
-	return rc;
+		ww_err_set(err, WW_ERR_USAGE, "%s holds no run to go on with", r->dir.path);
+	else if (prepare_run(r, err) == WW_OK)
+		return WW_OK;
+	ww_rundir_undo(&r->dir);
+	return err->rc;
 }
 
 /* The results so far are in the directory: the error says how to resume. */

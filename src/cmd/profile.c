@@ -74,8 +74,8 @@ out:
 static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 {
 	const struct values *v = values;
-	struct ww_task task = { .path = NULL };
-	struct ww_solution_files files = { .target = 0 };
+	WW_AUTO(ww_task_release) struct ww_task task = { .path = NULL };
+	WW_AUTO(ww_solution_files_release) struct ww_solution_files files = { .target = 0 };
 	enum ww_target want = ww_target_of(v->judging.target);
 	struct ww_host_gpus gpus;
 	char name[96];
@@ -94,8 +94,6 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 		WW_TRY(profile(v, want, &task, NULL, &ok, &err));
 	}
 out:
-	ww_solution_files_release(&files);
-	ww_task_release(&task);
 	return rc != WW_OK ? ww_cmd_fail(&err) : ok ? 0 : 1;
 }
 

@@ -65,22 +65,19 @@ int ww_rundir_is_one(const char *dir)
 
 enum ww_rc ww_rundir_html(const char *dir, struct ww_str *html, struct ww_err *err)
 {
-	struct run r = { .source = WW_STR_INIT(TASK_MAX) };
-	enum ww_rc rc;
-	WW_TRY(read_episodes(&r, dir, err));
-	WW_TRY(read_rest(&r, dir, err));
+	WW_AUTO(release) struct run r = { .source = WW_STR_INIT(TASK_MAX) };
+	WW_CHECK(read_episodes(&r, dir, err));
+	WW_CHECK(read_rest(&r, dir, err));
 	ww_episode_run_html(
 		&(struct ww_episode_run){ .episodes = r.episodes, .n = r.n, .verdict = r.verdict, .source = r.source.p }, html);
 	if (html->cut)
-		rc = ww_err_set(err, WW_ERR_LIMIT, "the page would be larger than %zu bytes", html->max);
-out:
-	release(&r);
-	return rc;
+		return ww_err_set(err, WW_ERR_LIMIT, "the page would be larger than %zu bytes", html->max);
+	return WW_OK;
 }
 
 int ww_rundir_write_report(const char *dir)
 {
-	struct ww_str html = WW_STR_INIT(REPORT_MAX);
+	ww_auto_str html = WW_STR_INIT(REPORT_MAX);
 	struct ww_err err = WW_ERR_INIT;
 	char path[PATH_MAX];
 	enum ww_rc rc;
@@ -88,7 +85,6 @@ int ww_rundir_write_report(const char *dir)
 	WW_TRY(ww_rundir_html(dir, &html, &err));
 	WW_TRY(ww_fs_write(path, html.p, html.len, &err));
 out:
-	ww_str_release(&html);
 	if (rc != WW_OK)
 		fprintf(stderr, "warpwright: report.html was not written: %s\n", err.msg);
 	return rc == WW_OK;

@@ -99,27 +99,24 @@ static enum ww_rc read_recipe(
 	const struct ww_cmd *cmd, const char *path, struct ww_recipe *r, json_t *texts, struct ww_err *err)
 {
 	ww_auto_str text = WW_STR_INIT(RECIPE_MAX);
-	json_t *recipe = NULL, *v;
+	json_auto_t *recipe = NULL;
+	json_t *v;
 	const char *key;
-	enum ww_rc rc;
-	WW_TRY(ww_yaml_read(path, RECIPE_MAX, &recipe, err));
+	WW_CHECK(ww_yaml_read(path, RECIPE_MAX, &recipe, err));
 	if (!json_is_object(recipe))
-		rc = ww_err_set(err, WW_ERR_USAGE, "%s: a recipe is a mapping of keys to values", path);
+		return ww_err_set(err, WW_ERR_USAGE, "%s: a recipe is a mapping of keys to values", path);
 	json_object_foreach(recipe, key, v) {
-		if (rc == WW_OK && !strcmp(key, "json"))
-			rc = ww_err_set(err, WW_ERR_USAGE, "%s: json belongs to the command line", path);
-		if (rc == WW_OK && json_is_null(v))
+		if (!strcmp(key, "json"))
+			return ww_err_set(err, WW_ERR_USAGE, "%s: json belongs to the command line", path);
+		if (json_is_null(v))
 			continue;
-		if (rc == WW_OK)
-			rc = value_text(path, key, v, &text, err);
-		json_t *kept = rc == WW_OK ? json_string(text.p) : NULL;
+		WW_CHECK(value_text(path, key, v, &text, err));
+		json_t *kept = json_string(text.p);
 		json_array_append_new(texts, kept);
 		if (kept && ww_opt_set(cmd, r, key, json_string_value(kept), err) != WW_OK)
-			rc = ww_err_wrap(err, "%s", path);
+			return ww_err_wrap(err, "%s", path);
 	}
-out:
-	json_decref(recipe);
-	return rc;
+	return WW_OK;
 }
 
 /* All options with their values, as the run keeps them. */

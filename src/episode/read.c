@@ -329,25 +329,19 @@ static const struct {
 
 static enum ww_rc read_line(const char *line, size_t n, int number, struct ww_episode *e, struct ww_err *err)
 {
-	json_t *o;
+	json_auto_t *o = NULL;
 	const char *type;
-	enum ww_rc rc = ww_json_parse(line, n, "line", &o, err);
-	if (rc != WW_OK)
-		return rc;
-	WW_TRY(ww_json_get_str(o, "type", "line", &type, err));
-	if ((number == 1) != !strcmp(type, "header")) {
-		rc = ww_err_set(err, WW_ERR_PROTOCOL, number == 1 ? "the first line is not a header" : "a second header");
-		goto out;
-	}
+	WW_CHECK(ww_json_parse(line, n, "line", &o, err));
+	WW_CHECK(ww_json_get_str(o, "type", "line", &type, err));
+	if ((number == 1) != !strcmp(type, "header"))
+		return ww_err_set(err, WW_ERR_PROTOCOL, number == 1 ? "the first line is not a header" : "a second header");
 	if (number == 1)
-		rc = read_header(o, e, err);
+		WW_CHECK(read_header(o, e, err));
 	for (size_t i = 0; i < WW_ARRAY_LEN(kinds); i++)
 		if (!strcmp(type, kinds[i].type))
-			rc = kinds[i].read(o, e, err);
+			WW_CHECK(kinds[i].read(o, e, err));
 	e->seconds = ww_json_num(o, "t", e->seconds);
-out:
-	json_decref(o);
-	return rc;
+	return WW_OK;
 }
 
 /* ---- The whole file ---------------------------------------------------------------------------------------------- */

@@ -48,22 +48,16 @@ static enum ww_rc run(
 	char self[PATH_MAX], python[PATH_MAX], dev[16], count[16];
 	char *argv[] = { self, "__confined", x->dir, "", python, "-s", "time_call.py", count, dev, NULL };
 	ww_auto_str out = WW_STR_INIT(OUTPUT_BYTES), tail = WW_STR_INIT(512);
-	json_t *report = NULL;
 	int status;
-	enum ww_rc rc;
 	snprintf(dev, sizeof(dev), "%d", device);
 	snprintf(count, sizeof(count), "%d", max);
-	WW_TRY(ww_fs_program(self, err));
-	WW_TRY(ww_ref_find_python(python, err));
-	WW_TRY(ww_export_run(x, argv, turn, &out, &status, err));
-	report = ww_export_report(&out, &tail);
+	WW_CHECK(ww_fs_program(self, err));
+	WW_CHECK(ww_ref_find_python(python, err));
+	WW_CHECK(ww_export_run(x, argv, turn, &out, &status, err));
+	json_auto_t *report = ww_export_report(&out, &tail);
 	if (report)
-		rc = read_times(report, us, max, n, err);
-	else
-		rc = ww_err_set(err, WW_ERR_WORKER, "the process that timed the exported operator died: %s", tail.p);
-out:
-	json_decref(report);
-	return rc;
+		return read_times(report, us, max, n, err);
+	return ww_err_set(err, WW_ERR_WORKER, "the process that timed the exported operator died: %s", tail.p);
 }
 
 static enum ww_rc time_call(struct ww_judge_task *judged, const struct ww_task *task, const struct ww_solution *s,
@@ -74,22 +68,16 @@ static enum ww_rc time_call(struct ww_judge_task *judged, const struct ww_task *
 	const struct ww_export_opts o = {
 		.judged = judged, .task = task, .solution = s, .format = WW_EXPORT_TORCH, .dir = "", .interrupted = interrupted
 	};
-	struct ww_tmpdir dir = WW_TMPDIR_INIT;
-	struct ww_export x;
-	enum ww_rc rc;
-
+	WW_AUTO(ww_tmpdir_remove) struct ww_tmpdir dir = WW_TMPDIR_INIT;
+	WW_AUTO(ww_export_end) struct ww_export x;
 	*n = 0;
-	WW_TRY(ww_export_begin(&x, &o, err));
-	WW_TRY(ww_tmpdir_new(&dir, "call", err));
+	WW_CHECK(ww_export_begin(&x, &o, err));
+	WW_CHECK(ww_tmpdir_new(&dir, "call", err));
 	snprintf(x.dir, sizeof(x.dir), "%s", dir.path);
-	WW_TRY(ww_export_torch(&x, err));
-	WW_TRY(ww_export_render(&x, "time_call.py", "src/export/templates/time_call.py.in", err));
-	WW_TRY(x.vars.failed ? ww_err_set(err, WW_ERR_NOMEM, "out of memory while exporting") : WW_OK);
-	rc = run(&x, device, &turn, us, max, n, err);
-out:
-	ww_tmpdir_remove(&dir);
-	ww_export_end(&x);
-	return rc;
+	WW_CHECK(ww_export_torch(&x, err));
+	WW_CHECK(ww_export_render(&x, "time_call.py", "src/export/templates/time_call.py.in", err));
+	WW_CHECK(x.vars.failed ? ww_err_set(err, WW_ERR_NOMEM, "out of memory while exporting") : WW_OK);
+	return run(&x, device, &turn, us, max, n, err);
 }
 
 const struct ww_judge_caller ww_export_caller = { time_call };

@@ -318,31 +318,27 @@ static enum ww_rc write_all(struct making *m, const struct ww_export_opts *o, st
 /* From what an export's scripts printed and how the last of them ended. */
 static enum ww_rc judge_check(const struct making *m, struct ww_str *out, int code, struct ww_err *err)
 {
-	struct ww_str tail = WW_STR_INIT(512);
-	json_t *report = ww_export_report(out, &tail);
+	ww_auto_str tail = WW_STR_INIT(512);
+	json_auto_t *report = ww_export_report(out, &tail);
 	const char *form = formats[m->x.o->format].name;
-	enum ww_rc rc = WW_OK;
 	if (!report)
-		rc = ww_err_set(err, WW_ERR_WORKER, "the check of the %s export died: %s", form, tail.p);
+		return ww_err_set(err, WW_ERR_WORKER, "the check of the %s export died: %s", form, tail.p);
 	else if (!ww_json_bool(report, "pass", 0) || code != 0)
-		rc = ww_err_set(err, WW_ERR_WORKER, "the %s export failed its check: %s", form,
+		return ww_err_set(err, WW_ERR_WORKER, "the %s export failed its check: %s", form,
 			ww_json_str(report, "error", "its output differs from the original module's"));
-	json_decref(report);
-	ww_str_release(&tail);
-	return rc;
+	return WW_OK;
 }
 
 /* The next line of what run_all.py printed; where there is none, all of it says why. */
 static void check_of(struct making *m, struct ww_str *all, char **next)
 {
-	struct ww_str out = WW_STR_INIT(CHECK_OUTPUT_BYTES);
+	ww_auto_str out = WW_STR_INIT(CHECK_OUTPUT_BYTES);
 	char *line = *next, *end = strchr(line, '\n');
 	json_t *o = *line == '{' && end ? json_loadb(line, (size_t)(end - line), 0, NULL) : NULL;
 	ww_str_adds(&out, o ? ww_json_str(o, "output", "") : all->p);
 	m->rc = judge_check(m, &out, o ? (int)json_integer_value(json_object_get(o, "code")) : 1, m->err);
 	*next = o ? end + 1 : line;
 	json_decref(o);
-	ww_str_release(&out);
 }
 
 /* Checks compute beside each other and beside engines, but not while anything is measured. */
@@ -387,7 +383,7 @@ static enum ww_rc run_scripts(struct making *all, int n, struct ww_str *out, str
 
 static void check_all(struct making *all, int n)
 {
-	struct ww_str out = WW_STR_INIT((size_t)n * 4 * CHECK_OUTPUT_BYTES);
+	ww_auto_str out = WW_STR_INIT((size_t)n * 4 * CHECK_OUTPUT_BYTES);
 	struct ww_err err = WW_ERR_INIT;
 	enum ww_rc rc = run_scripts(all, n, &out, &err);
 	char *next = out.p ? out.p : "";
@@ -396,7 +392,6 @@ static void check_all(struct making *all, int n)
 			all[i].rc = ww_err_set(all[i].err, rc, "%s", err.msg);
 		else if (all[i].rc == WW_OK)
 			check_of(&all[i], &out, &next);
-	ww_str_release(&out);
 }
 
 static void end(struct making *m)

@@ -197,7 +197,7 @@ enum ww_rc ww_lease_take(struct ww_lease *l, const char *device, const struct ww
 {
 	struct waiting w = begin_waiting(how);
 	char pid[16];
-	int gate = -1;
+	WW_AUTO(ww_fd_close) int gate = -1;
 	enum ww_rc rc;
 
 	*l = (struct ww_lease)WW_LEASE_INIT;
@@ -210,7 +210,6 @@ enum ww_rc ww_lease_take(struct ww_lease *l, const char *device, const struct ww
 	l->since_ns = ww_now_ns();
 	rc = ww_pause_begin(&l->pause, w.how.interrupted, err);
 out:
-	ww_fd_close(&gate);
 	if (rc != WW_OK) {
 		if (!l->since_ns)
 			ww_fd_close(&l->fd); /* not locked: another's pid stands in it */

@@ -274,9 +274,8 @@ static enum ww_rc start(struct ww_err *err)
 	static int registered;
 	pthread_attr_t detached;
 	pthread_t t;
-	enum ww_rc rc = WW_OK;
 	if (file < 0)
-		WW_TRY(open_file(&file, err));
+		WW_CHECK(open_file(&file, err));
 	if (!registered)
 		registered = !pthread_atfork(NULL, NULL, forget);
 	pthread_attr_init(&detached);
@@ -284,9 +283,8 @@ static enum ww_rc start(struct ww_err *err)
 	started = !pthread_create(&t, &detached, keep, NULL);
 	pthread_attr_destroy(&detached);
 	if (!started)
-		rc = ww_err_set(err, WW_ERR_SYSTEM, "cannot start a thread");
-out:
-	return rc;
+		return ww_err_set(err, WW_ERR_SYSTEM, "cannot start a thread");
+	return WW_OK;
 }
 
 enum ww_rc ww_pausable_add(struct ww_pausable *p, int fd, int pidfd, struct ww_err *err)

@@ -197,24 +197,21 @@ static enum ww_rc parse_header(struct ww_st *st, struct file *f, json_t **header
 
 static enum ww_rc read_file(struct ww_st *st, struct file *f, struct ww_err *err)
 {
-	json_t *header = NULL, *v;
+	json_auto_t *header = NULL;
+	json_t *v;
 	const char *name;
 	size_t data_at = 0;
-	enum ww_rc rc = parse_header(st, f, &header, &data_at, err);
-	if (rc != WW_OK)
-		goto out;
+	WW_CHECK(parse_header(st, f, &header, &data_at, err));
 	json_object_foreach(header, name, v) {
 		if (!strcmp(name, "__metadata__"))
 			continue;
-		WW_TRY(
+		WW_CHECK(
 			read_entry(&st->arena, name, v, f->bytes + data_at, f->n - data_at, &f->tensors[f->count], f->name, err));
 		f->count++;
 	}
-	WW_TRY(check_tiling(f, f->tensors, f->count, f->bytes + data_at, err));
+	WW_CHECK(check_tiling(f, f->tensors, f->count, f->bytes + data_at, err));
 	qsort(f->tensors, f->count, sizeof(*f->tensors), by_name);
-out:
-	json_decref(header);
-	return rc;
+	return WW_OK;
 }
 
 static enum ww_rc map_file(struct ww_st *st, const char *path, struct file *f, struct ww_err *err)

@@ -116,22 +116,18 @@ static enum ww_rc write_header(struct ww_st_writer *w, const struct shard *s, st
 {
 	ww_auto_str text = WW_STR_INIT(HEADER_MAX);
 	json_auto_t *header = header_json(w, s);
-	enum ww_rc rc;
-	if (!header) {
-		rc = ww_err_set(err, WW_ERR_USAGE, "cannot write a checkpoint: a tensor's name is used twice or is not UTF-8");
-		goto out;
-	}
+	if (!header)
+		return ww_err_set(
+			err, WW_ERR_USAGE, "cannot write a checkpoint: a tensor's name is used twice or is not UTF-8");
 	ww_json_add(&text, header);
 	while ((text.len + 8) % 64)
 		ww_str_addc(&text, ' ');
 	unsigned char n[8];
 	for (int i = 0; i < 8; i++)
 		n[i] = (unsigned char)((uint64_t)text.len >> 8 * i);
-	rc = text.cut ? ww_err_set(err, WW_ERR_LIMIT, "the checkpoint's header is too large") : write_all(w, n, 8, err);
-	if (rc == WW_OK)
-		rc = write_all(w, text.p, text.len, err);
-out:
-	return rc;
+	WW_CHECK(
+		text.cut ? ww_err_set(err, WW_ERR_LIMIT, "the checkpoint's header is too large") : write_all(w, n, 8, err));
+	return write_all(w, text.p, text.len, err);
 }
 
 static enum ww_rc open_shard(struct ww_st_writer *w, struct ww_err *err)

@@ -34,7 +34,7 @@ static enum ww_rc write_param(struct ww_model *m, struct ww_arr a, const struct 
 enum ww_rc ww_state_write(
 	struct ww_model *m, const struct ww_state_part *parts, size_t count, const char *dir, struct ww_err *err)
 {
-	struct ww_arena names;
+	WW_AUTO(ww_arena_release) struct ww_arena names;
 	ww_auto_free struct ww_st_decl *decls = calloc(count * (size_t)m->count, sizeof(*decls));
 	ww_auto_free char *buf = malloc(PIECE * sizeof(float));
 	struct ww_st_writer *w = NULL;
@@ -58,7 +58,6 @@ enum ww_rc ww_state_write(
 	if (rc == WW_OK)
 		rc = ww_st_writer_commit(w, err);
 	ww_st_writer_free(w);
-	ww_arena_release(&names);
 	return rc;
 }
 

@@ -81,11 +81,10 @@ static enum ww_rc encode(
 
 static int64_t model_count(struct ww_policy *self, const struct ww_message *msgs, size_t n)
 {
-	struct ww_ids ids = WW_IDS_INIT(SIZE_MAX / 8);
+	WW_AUTO(ww_ids_release) struct ww_ids ids = WW_IDS_INIT(SIZE_MAX / 8);
 	struct ww_err ignored = WW_ERR_INIT;
 	struct ww_ask ask = { .msgs = msgs, .n = n };
 	int64_t count = encode((struct model *)self, &ask, 1, &ids, &ignored) == WW_OK ? (int64_t)ids.n : INT64_MAX / 4;
-	ww_ids_release(&ids);
 	return count ? count : 1;
 }
 
@@ -221,12 +220,9 @@ static enum ww_rc answer(
 static int model_next(struct ww_policy *self, const struct ww_ask *ask, struct ww_reply *out, struct ww_err *err)
 {
 	struct model *m = (struct model *)self;
-	struct ww_ids ids = WW_IDS_INIT((size_t)INT32_MAX);
-	enum ww_rc rc = encode(m, ask, 1, &ids, err);
-	if (rc == WW_OK)
-		rc = answer(m, ask, &ids, out, err);
-	ww_ids_release(&ids);
-	return rc;
+	WW_AUTO(ww_ids_release) struct ww_ids ids = WW_IDS_INIT((size_t)INT32_MAX);
+	WW_CHECK(encode(m, ask, 1, &ids, err));
+	return answer(m, ask, &ids, out, err);
 }
 
 static void model_free(struct ww_policy *self)

@@ -442,12 +442,11 @@ static void send_whole(struct ww_answer *a)
 /* Send what there is.  Under the lock, which is not held meanwhile. */
 static void send_out(struct ww_answer *a)
 {
-	struct ww_str out = a->out;
+	ww_auto_str out = a->out;
 	ww_str_init(&a->out, MAX_UNSENT_BYTES);
 	pthread_mutex_unlock(&a->lock);
 	int there = !out.len || ww_http_reply_write(a->reply, out.p, out.len);
 	there = there && !ww_http_reply_gone(a->reply);
-	ww_str_release(&out);
 	pthread_mutex_lock(&a->lock);
 	if (there || a->gone)
 		return;

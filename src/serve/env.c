@@ -288,14 +288,13 @@ static enum ww_rc judge_run(
 	void *ctx, const struct ww_solution *s, enum ww_judge_depth depth, struct ww_verdict *v, struct ww_err *err)
 {
 	struct ww_broker_ask a = { .depth = depth };
-	struct ww_broker_result r;
+	WW_AUTO(ww_broker_result_release) struct ww_broker_result r;
 	enum ww_rc rc = ask_broker(ctx, &a, s, &r, err);
 	if (rc == WW_OK) {
 		ww_verdict_release(v);
 		*v = r.verdict;
 		ww_verdict_init(&r.verdict);
 	}
-	ww_broker_result_release(&r);
 	return rc;
 }
 
@@ -309,12 +308,10 @@ static enum ww_rc profile_work(const struct ww_broker *d, struct ww_judge_task *
 static enum ww_rc judge_profile(void *ctx, const struct ww_solution *s, json_t **out, struct ww_err *err)
 {
 	struct ww_broker_ask a = { .work = profile_work };
-	struct ww_broker_result r;
-	enum ww_rc rc = ask_broker(ctx, &a, s, &r, err);
-	if (rc == WW_OK)
-		*out = json_incref(r.data);
-	ww_broker_result_release(&r);
-	return rc;
+	WW_AUTO(ww_broker_result_release) struct ww_broker_result r;
+	WW_CHECK(ask_broker(ctx, &a, s, &r, err));
+	*out = json_incref(r.data);
+	return WW_OK;
 }
 
 static enum ww_rc open_work(const struct ww_broker *d, struct ww_judge_task *t, const struct ww_solution *s,

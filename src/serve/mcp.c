@@ -78,14 +78,13 @@ void ww_mcp_fail(struct ww_mcp_peer *p, const json_t *id, int code, json_t *data
 	va_start(ap, fmt);
 	ww_str_vaddf(&text, fmt, ap);
 	va_end(ap);
-	struct ww_str clean = WW_STR_INIT(2048);
+	ww_auto_str clean = WW_STR_INIT(2048);
 	ww_str_add_bounded(&clean, text.p, text.len, 1024);
 	json_t *o = json_pack("{s:s, s:{s:i, s:s}}", "jsonrpc", "2.0", "error", "code", code, "message", clean.p);
 	if (id)
 		json_object_set_new(o, "id", json_deep_copy(id));
 	if (data)
 		json_object_set_new(json_object_get(o, "error"), "data", data);
-	ww_str_release(&clean);
 	ww_mcp_send(p, o);
 }
 

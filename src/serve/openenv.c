@@ -109,29 +109,24 @@ json_t *ww_openenv_answer(
 	struct ww_openenv *o, struct ww_env *e, const struct ww_openenv_client *c, const char *text, size_t n)
 {
 	struct ww_err err = WW_ERR_INIT;
-	json_t *message = NULL, *answer = NULL, *data, *none = json_object();
-	if (ww_json_parse(text, n, "message", &message, &err) != WW_OK || !json_is_object(message)) {
-		answer = error_json("INVALID_JSON", message ? "a message is an object" : err.msg);
-		goto out;
-	}
+	json_auto_t *message = NULL, *none = json_object();
+	if (ww_json_parse(text, n, "message", &message, &err) != WW_OK || !json_is_object(message))
+		return error_json("INVALID_JSON", message ? "a message is an object" : err.msg);
 	const char *type = ww_json_str(message, "type", "");
-	data = json_object_get(message, "data");
+	json_t *data = json_object_get(message, "data");
 	if (!data || json_is_null(data))
 		data = none;
 	if (!strcmp(type, "reset"))
-		answer = observed(o, e, c, ww_env_reset(e, data, &err), &err);
-	else if (!strcmp(type, "step"))
-		answer = observed(o, e, c, ww_env_step(e, data, &err), &err);
-	else if (!strcmp(type, "state"))
-		answer = json_pack("{s:s, s:o}", "type", "state", "data", ww_env_state(e));
-	else if (!strcmp(type, "mcp"))
-		answer = mcp_answer(o, data);
-	else if (strcmp(type, "close"))
-		answer = error_json("UNKNOWN_TYPE", "a message's type is reset, step, state, mcp or close");
-out:
-	json_decref(message);
-	json_decref(none);
-	return answer;
+		return observed(o, e, c, ww_env_reset(e, data, &err), &err);
+	if (!strcmp(type, "step"))
+		return observed(o, e, c, ww_env_step(e, data, &err), &err);
+	if (!strcmp(type, "state"))
+		return json_pack("{s:s, s:o}", "type", "state", "data", ww_env_state(e));
+	if (!strcmp(type, "mcp"))
+		return mcp_answer(o, data);
+	if (strcmp(type, "close"))
+		return error_json("UNKNOWN_TYPE", "a message's type is reset, step, state, mcp or close");
+	return NULL;
 }
 
 /* ---- Room for environments --------------------------------------------------------------------------------------- */

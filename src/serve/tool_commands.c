@@ -40,19 +40,15 @@ static enum ww_rc command(
 /* The task as a file: the user's own, or the text in a directory of ours. */
 static enum ww_rc task_file(const json_t *args, struct ww_tmpdir *tmp, char *path, struct ww_err *err)
 {
-	struct ww_task t = { 0 };
-	enum ww_rc rc;
-	WW_TRY(ww_serve_load_task(args, &t, err));
+	WW_AUTO(ww_task_release) struct ww_task t = { 0 };
+	WW_CHECK(ww_serve_load_task(args, &t, err));
 	if (*t.path && json_object_get(args, "task")) {
 		snprintf(path, PATH_MAX, "%s", t.path);
-		goto out;
+		return WW_OK;
 	}
-	WW_TRY(ww_tmpdir_new(tmp, "task", err));
-	WW_TRY(ww_fs_join(path, tmp->path, "task.py", err));
-	WW_TRY(ww_fs_write(path, t.source, t.source_bytes, err));
-out:
-	ww_task_release(&t);
-	return rc;
+	WW_CHECK(ww_tmpdir_new(tmp, "task", err));
+	WW_CHECK(ww_fs_join(path, tmp->path, "task.py", err));
+	return ww_fs_write(path, t.source, t.source_bytes, err);
 }
 
 static enum ww_rc optimize_run(
@@ -60,9 +56,8 @@ static enum ww_rc optimize_run(
 {
 	const struct ww_judge_opts *o = judge_opts(env);
 	const char *dir = ww_json_str(args, "output", NULL);
-	struct ww_tmpdir tmp = WW_TMPDIR_INIT;
+	WW_AUTO(ww_tmpdir_remove) struct ww_tmpdir tmp = WW_TMPDIR_INIT;
 	char task[PATH_MAX], rule[32], device[32], turns[32], seconds[32], baselines[64] = "--baselines=";
-	enum ww_rc rc;
 	snprintf(rule, sizeof(rule), "--rule=%s", ww_rule_name(o->rule));
 	snprintf(device, sizeof(device), "--device=%d", o->device);
 	snprintf(turns, sizeof(turns), "--max-turns=%lld", (long long)ww_json_int(args, "max_turns", 150));
@@ -72,14 +67,11 @@ static enum ww_rc optimize_run(
 			strcat(baselines, baselines[strlen(baselines) - 1] == '=' ? "" : ",");
 			strcat(baselines, ww_baseline_name((enum ww_baseline)b));
 		}
-	WW_TRY(task_file(args, &tmp, task, err));
+	WW_CHECK(task_file(args, &tmp, task, err));
 	const char *argv[] = { "optimize", "--json", o->target == WW_TARGET_CUDA ? "--target=cuda" : "--target=cpu", rule,
 		device, turns, seconds, baselines, dir ? "--output" : "--", dir ? dir : task, dir ? "--" : NULL,
 		dir ? task : NULL, NULL };
-	WW_TRY(command(env, argv, r, err));
-out:
-	ww_tmpdir_remove(&tmp);
-	return rc;
+	return command(env, argv, r, err);
 }
 
 const struct ww_tool ww_tool_optimize = {

@@ -95,10 +95,9 @@ out:
 static enum ww_rc ask_data(
 	struct ww_tool_env *env, int needs_solution, struct ww_broker_ask a, json_t **data, struct ww_err *err)
 {
-	struct ww_broker_result r;
+	WW_AUTO(ww_broker_result_release) struct ww_broker_result r;
 	enum ww_rc rc = ask(env->ctx, needs_solution, &a, &r, err);
 	*data = rc == WW_OK ? json_incref(r.data) : NULL;
-	ww_broker_result_release(&r);
 	return rc;
 }
 
@@ -123,7 +122,7 @@ static enum ww_rc judge_for_tool(struct ww_tool_env *env, enum ww_judge_depth de
 	json_t **data, const char **missing, struct ww_err *err)
 {
 	struct ww_broker_ask a = { .depth = depth };
-	struct ww_broker_result r;
+	WW_AUTO(ww_broker_result_release) struct ww_broker_result r;
 	enum ww_rc rc = ask(env->ctx, 1, &a, &r, err);
 	*missing = NULL;
 	if (rc == WW_OK) {
@@ -131,7 +130,6 @@ static enum ww_rc judge_for_tool(struct ww_tool_env *env, enum ww_judge_depth de
 		*v = r.verdict; /* moved */
 		ww_verdict_init(&r.verdict);
 	}
-	ww_broker_result_release(&r);
 	return rc;
 }
 
@@ -196,7 +194,7 @@ static enum ww_rc run(
 	struct ww_tool_env env = {
 		.inspect = inspect_for_tool, .judge = judge_for_tool, .profile = profile_for_tool, .ctx = &e, .call_id = ""
 	};
-	struct ww_tool_result r = { .text = WW_STR_INIT(64 << 20) };
+	WW_AUTO(ww_tool_result_release) struct ww_tool_result r = { .text = WW_STR_INIT(64 << 20) };
 	size_t i = (size_t)(ww_mcp_call_tool(call) - list);
 	enum ww_rc rc = tools[i]->run(&env, args, &r, err);
 	if (rc == WW_OK) {
@@ -204,7 +202,6 @@ static enum ww_rc run(
 		a->data = json_incref(r.data);
 		a->is_error = r.is_error;
 	}
-	ww_tool_result_release(&r);
 	return rc;
 }
 

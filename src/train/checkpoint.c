@@ -78,30 +78,23 @@ enum ww_rc ww_checkpoint_state(const char *dir, struct ww_train_state *s, struct
 		{ "total_tokens", offsetof(struct ww_train_state, total_tokens) },
 		{ "log_bytes", offsetof(struct ww_train_state, log_bytes) } };
 	char path[PATH_MAX];
-	json_t *v = NULL, *guard;
+	json_auto_t *v = NULL;
+	json_t *guard;
 	int64_t format, *field;
-	enum ww_rc rc;
 	memset(s, 0, sizeof(*s));
-	WW_TRY(ww_fs_join(path, dir, "state.json", err));
-	WW_TRY(ww_json_read_file(path, STATE_MAX, &v, err));
-	WW_TRY(ww_json_get_int(v, "format", path, &format, err));
-	if (format != FORMAT) {
-		rc = ww_err_set(err, WW_ERR_USAGE, "%s: format %" PRId64 ", this program writes %d", path, format, FORMAT);
-		goto out;
-	}
+	WW_CHECK(ww_fs_join(path, dir, "state.json", err));
+	WW_CHECK(ww_json_read_file(path, STATE_MAX, &v, err));
+	WW_CHECK(ww_json_get_int(v, "format", path, &format, err));
+	if (format != FORMAT)
+		return ww_err_set(err, WW_ERR_USAGE, "%s: format %" PRId64 ", this program writes %d", path, format, FORMAT);
 	for (size_t i = 0; i < WW_ARRAY_LEN(fields); i++) {
 		field = (int64_t *)(void *)((char *)s + fields[i].offset);
-		WW_TRY(ww_json_get_int(v, fields[i].key, path, field, err));
-		if (*field < 0) {
-			rc = ww_err_set(err, WW_ERR_USAGE, "%s: \"%s\" is negative", path, fields[i].key);
-			goto out;
-		}
+		WW_CHECK(ww_json_get_int(v, fields[i].key, path, field, err));
+		if (*field < 0)
+			return ww_err_set(err, WW_ERR_USAGE, "%s: \"%s\" is negative", path, fields[i].key);
 	}
-	WW_TRY(ww_json_get_object(v, "guard", path, &guard, err));
-	WW_TRY(read_guard(guard, path, &s->guard, err));
-out:
-	json_decref(v);
-	return rc;
+	WW_CHECK(ww_json_get_object(v, "guard", path, &guard, err));
+	return read_guard(guard, path, &s->guard, err);
 }
 
 /* ---- the directory of checkpoints */

@@ -85,19 +85,15 @@ static enum ww_rc add_ids(
 
 static enum ww_rc add_document(struct reader *r, const char *text, size_t n, float factor)
 {
-	struct ww_ids ids = WW_IDS_INIT(LINE_IDS_MAX);
-	enum ww_rc rc = WW_OK;
+	WW_AUTO(ww_ids_release) struct ww_ids ids = WW_IDS_INIT(LINE_IDS_MAX);
 	if (!r->o->tok)
-		rc = ww_err_set(r->err, WW_ERR_USAGE, "text needs a tokenizer, and the model has none");
-	if (rc == WW_OK)
-		rc = ww_tok_encode(r->o->tok, text, n, 0, 1, &ids, r->err);
-	if (rc == WW_OK && r->o->config->eos_count && !ww_ids_add(&ids, (int32_t)r->o->config->eos[0]))
-		rc = ww_err_set(r->err, WW_ERR_LIMIT, "a document has more than %d tokens", LINE_IDS_MAX);
-	if (rc == WW_OK)
-		rc = add_ids(r, &ids, NULL, factor, 1);
+		return ww_err_set(r->err, WW_ERR_USAGE, "text needs a tokenizer, and the model has none");
+	WW_CHECK(ww_tok_encode(r->o->tok, text, n, 0, 1, &ids, r->err));
+	if (r->o->config->eos_count && !ww_ids_add(&ids, (int32_t)r->o->config->eos[0]))
+		return ww_err_set(r->err, WW_ERR_LIMIT, "a document has more than %d tokens", LINE_IDS_MAX);
+	WW_CHECK(add_ids(r, &ids, NULL, factor, 1));
 	r->d->documents++;
-	ww_ids_release(&ids);
-	return rc;
+	return WW_OK;
 }
 
 /* ---- lines */
@@ -160,7 +156,7 @@ static enum ww_rc conversation_ids(struct reader *r, const json_t *v, struct ww_
 
 static enum ww_rc add_conversation(struct reader *r, const json_t *v, float factor)
 {
-	struct ww_ids ids = WW_IDS_INIT(LINE_IDS_MAX);
+	WW_AUTO(ww_ids_release) struct ww_ids ids = WW_IDS_INIT(LINE_IDS_MAX);
 	ww_auto_str learn = WW_STR_INIT(LINE_IDS_MAX);
 	float *weight = NULL;
 	enum ww_rc rc;
@@ -178,14 +174,13 @@ static enum ww_rc add_conversation(struct reader *r, const json_t *v, float fact
 	r->d->conversations++;
 out:
 	free(weight);
-	ww_ids_release(&ids);
 	return rc;
 }
 
 static enum ww_rc add_given_ids(struct reader *r, const json_t *v, float factor)
 {
 	const json_t *list = json_object_get(v, "ids"), *weights = json_object_get(v, "weights"), *x;
-	struct ww_ids ids = WW_IDS_INIT(LINE_IDS_MAX);
+	WW_AUTO(ww_ids_release) struct ww_ids ids = WW_IDS_INIT(LINE_IDS_MAX);
 	size_t n = json_array_size(list), i;
 	ww_auto_free float *weight = weights ? malloc((n + 1) * sizeof(*weight)) : NULL;
 	enum ww_rc rc = weights && !weight ? ww_err_set(r->err, WW_ERR_NOMEM, "out of memory") : WW_OK;
@@ -207,7 +202,6 @@ static enum ww_rc add_given_ids(struct reader *r, const json_t *v, float factor)
 	}
 	if (rc == WW_OK)
 		rc = add_ids(r, &ids, weight, factor, 0);
-	ww_ids_release(&ids);
 	return rc;
 }
 

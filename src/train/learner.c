@@ -20,12 +20,8 @@ enum ww_rc ww_learner_new(
 	WW_CHECK(WW_NEW(l, 1, err));
 	l->m = m;
 	l->o = *o;
-	l->logp = malloc((size_t)o->max_tokens * sizeof(*l->logp));
-	l->dlogp = malloc((size_t)o->max_tokens * sizeof(*l->dlogp));
-	if (!l->logp || !l->dlogp) {
-		rc = ww_nomem(err);
-		goto out;
-	}
+	WW_TRY(WW_NEW(l->logp, o->max_tokens, err));
+	WW_TRY(WW_NEW(l->dlogp, o->max_tokens, err));
 	WW_TRY(ww_optim_new(m, &l->optim, err));
 	WW_TRY(ww_run_new(m, o->max_tokens, o->max_tokens, o->keep, &l->run, err));
 	*out = l;

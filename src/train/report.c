@@ -212,17 +212,14 @@ static void add_recipe(const json_t *recipe, struct ww_str *h)
 
 enum ww_rc ww_train_report(const char *run, struct ww_str *h, struct ww_err *err)
 {
-	struct log l = { 0 };
+	WW_AUTO(log_release) struct log l = { 0 };
 	char path[PATH_MAX];
 	json_auto_t *v = NULL;
-	enum ww_rc rc;
-	WW_TRY(ww_fs_join(path, run, "run.json", err));
-	WW_TRY(ww_json_read_file(path, JSON_MAX, &v, err));
-	if (strcmp(ww_json_str(v, "kind", ""), "train")) {
-		rc = ww_err_set(err, WW_ERR_USAGE, "%s does not describe a training run", path);
-		goto out;
-	}
-	WW_TRY(read_log(run, &l, err));
+	WW_CHECK(ww_fs_join(path, run, "run.json", err));
+	WW_CHECK(ww_json_read_file(path, JSON_MAX, &v, err));
+	if (strcmp(ww_json_str(v, "kind", ""), "train"))
+		return ww_err_set(err, WW_ERR_USAGE, "%s does not describe a training run", path);
+	WW_CHECK(read_log(run, &l, err));
 	ww_page_begin(h, "Training run");
 	add_facts(run, v, &l, h);
 	for (int k = 0; k < SERIES; k++)
@@ -230,8 +227,6 @@ enum ww_rc ww_train_report(const char *run, struct ww_str *h, struct ww_err *err
 	add_recipe(json_object_get(v, "recipe"), h);
 	ww_page_end(h);
 	if (h->cut)
-		rc = ww_err_set(err, WW_ERR_LIMIT, "the report is larger than %zu bytes", h->max);
-out:
-	log_release(&l);
-	return rc;
+		return ww_err_set(err, WW_ERR_LIMIT, "the report is larger than %zu bytes", h->max);
+	return WW_OK;
 }

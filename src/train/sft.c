@@ -233,29 +233,26 @@ static json_t *arithmetic(const struct ww_dev *d)
 static enum ww_rc compare_arithmetic(struct sft *s, const char *path, json_t *run, struct ww_err *err)
 {
 	ww_auto_str text = WW_STR_INIT(RUN_JSON_MAX);
-	json_t *now = arithmetic(s->dev), *then = json_object_get(run, "arithmetic"), *v, *list;
+	json_auto_t *now = arithmetic(s->dev);
+	json_t *then = json_object_get(run, "arithmetic"), *v, *list;
 	const char *key, *differs = NULL;
-	enum ww_rc rc = WW_OK;
 	json_object_foreach(now, key, v)
 		if (!differs && !json_equal(v, json_object_get(then, key)))
 			differs = key;
-	if (differs && !s->o->other_arithmetic)
-		rc = ww_err_set(err, WW_ERR_USAGE,
+	if (!differs)
+		return WW_OK;
+	if (!s->o->other_arithmetic)
+		return ww_err_set(err, WW_ERR_USAGE,
 			"%s: the run was begun with %s \"%s\", here it is \"%s\", so the last bits of the weights would change; "
 			"--other-arithmetic goes on all the same, another output begins anew",
 			path, differs, ww_json_str(then, differs, "unknown"), ww_json_str(now, differs, ""));
-	if (rc != WW_OK || !differs)
-		goto out;
 	if (!(list = json_object_get(run, "earlier_arithmetic")))
 		json_object_set_new(run, "earlier_arithmetic", list = json_array());
 	json_array_append(list, then ? then : json_null());
 	json_object_set(run, "arithmetic", now);
 	ww_json_add_pretty(&text, run);
 	ww_str_addc(&text, '\n');
-	rc = ww_fs_write(path, text.p, text.len, err);
-out:
-	json_decref(now);
-	return rc;
+	return ww_fs_write(path, text.p, text.len, err);
 }
 
 /* run.json: written by the first process of a run, compared by the next ones. */
@@ -263,20 +260,17 @@ static enum ww_rc open_run_json(struct sft *s, const json_t *values, struct ww_e
 {
 	ww_auto_str text = WW_STR_INIT(RUN_JSON_MAX);
 	char path[PATH_MAX], now[21];
-	json_t *v = NULL;
-	enum ww_rc rc;
-	WW_TRY(ww_fs_join(path, s->o->output, "run.json", err));
+	json_auto_t *v = NULL;
+	WW_CHECK(ww_fs_join(path, s->o->output, "run.json", err));
 	if (ww_fs_is_file(path)) {
-		WW_TRY(ww_json_read_file(path, RUN_JSON_MAX, &v, err));
-		WW_TRY(compare_recipe(path, json_object_get(v, "recipe"), values, err));
+		WW_CHECK(ww_json_read_file(path, RUN_JSON_MAX, &v, err));
+		WW_CHECK(compare_recipe(path, json_object_get(v, "recipe"), values, err));
 		if (strcmp(ww_json_str(json_object_get(v, "data"), "hash", ""), s->data->hash))
-			rc = ww_err_set(err, WW_ERR_USAGE,
+			return ww_err_set(err, WW_ERR_USAGE,
 				"%s: the data is not what it was when the run began; give the run on the new data another "
 				"output",
 				path);
-		else
-			rc = compare_arithmetic(s, path, v, err);
-		goto out;
+		return compare_arithmetic(s, path, v, err);
 	}
 	ww_utc_text(now);
 	v = json_pack(
@@ -292,10 +286,7 @@ static enum ww_rc open_run_json(struct sft *s, const json_t *values, struct ww_e
 	WW_BUG(!v);
 	ww_json_add_pretty(&text, v);
 	ww_str_addc(&text, '\n');
-	WW_TRY(ww_fs_write(path, text.p, text.len, err));
-out:
-	json_decref(v);
-	return rc;
+	return ww_fs_write(path, text.p, text.len, err);
 }
 
 static enum ww_rc open_log(struct sft *s, struct ww_err *err)

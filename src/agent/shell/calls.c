@@ -54,10 +54,8 @@ static int put(const char *root, const char *name, const char *text, size_t n, i
 {
 	char path[PATH_MAX];
 	snprintf(path, sizeof(path), "%s%s", root, name);
-	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-	int r = fd >= 0 && write(fd, text, n) == (ssize_t)n ? 0 : -1;
-	ww_fd_close(&fd);
-	return r;
+	WW_AUTO(ww_fd_close) int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+	return fd >= 0 && write(fd, text, n) == (ssize_t)n ? 0 : -1;
 }
 
 static int folder(const char *root, const char *name)

@@ -31,10 +31,8 @@ static int put_file(const char *root, const char *name, const char *bytes, size_
 	snprintf(path, sizeof(path), "%s/skill/%s", root, name);
 	if (make_folders(path, strlen(root) + 1) < 0)
 		return -1;
-	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
-	int r = fd >= 0 && write(fd, bytes, n) == (ssize_t)n ? 0 : -1;
-	ww_fd_close(&fd);
-	return r;
+	WW_AUTO(ww_fd_close) int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
+	return fd >= 0 && write(fd, bytes, n) == (ssize_t)n ? 0 : -1;
 }
 
 /* One record at *at; 1: there is none any more. */

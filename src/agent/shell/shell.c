@@ -155,20 +155,18 @@ static enum ww_rc answer_call(struct ww_shell *s, size_t n, uint64_t deadline, s
 static enum ww_rc take_reply(struct ww_shell *s, uint64_t deadline, struct ww_shell_answer *a, struct ww_err *err)
 {
 	struct ww_shell_reply r;
-	char *bytes = NULL;
-	enum ww_rc rc;
 	for (;;) {
-		WW_TRY(take_head(s, &deadline, &r, err));
+		WW_CHECK(take_head(s, &deadline, &r, err));
 		if (!r.call)
 			break;
 		uint64_t start = ww_now_ns();
-		WW_TRY(answer_call(s, r.n_out, deadline, err));
+		WW_CHECK(answer_call(s, r.n_out, deadline, err));
 		deadline += ww_now_ns() - start;
 	}
-	bytes = malloc(r.n_out + r.n_state + 1);
+	ww_auto_free char *bytes = malloc(r.n_out + r.n_state + 1);
 	if (!bytes)
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory for a command's output");
-	WW_TRY(ww_proc_read(&s->proc, bytes, r.n_out + r.n_state, deadline, max_resident_bytes, err));
+	WW_CHECK(ww_proc_read(&s->proc, bytes, r.n_out + r.n_state, deadline, max_resident_bytes, err));
 	a->known = r.known != 0, a->running = r.running != 0, a->timed_out = r.timed_out != 0;
 	a->status = r.status, a->total = r.total;
 	a->used_bytes = r.used_bytes, a->most_bytes = r.most_bytes;
@@ -184,9 +182,7 @@ static enum ww_rc take_reply(struct ww_shell *s, uint64_t deadline, struct ww_sh
 		ww_str_reset(&s->state);
 		ww_str_add(&s->state, bytes + r.n_out, r.n_state);
 	}
-out:
-	free(bytes);
-	return rc;
+	return WW_OK;
 }
 
 /* How process 1 of the sandbox ended, if it did. */
@@ -255,14 +251,12 @@ enum ww_rc ww_shell_put(
 	struct ww_shell *s, const char *path, const char *text, size_t n, struct ww_str *why, struct ww_err *err)
 {
 	ww_auto_str both = WW_STR_INIT(WW_WORKSPACE_FILE_BYTES + WW_WORKSPACE_PATH_BYTES + 1);
-	struct ww_shell_answer a;
+	WW_AUTO(ww_shell_answer_release) struct ww_shell_answer a;
 	ww_str_add(&both, path, strlen(path) + 1);
 	ww_str_add(&both, text, n);
-	enum ww_rc rc = ask(s, WW_SHELL_PUT, 0, &both, 0, &a, err);
-	if (rc == WW_OK)
-		ww_str_adds(why, a.out.p);
-	ww_shell_answer_release(&a);
-	return rc;
+	WW_CHECK(ask(s, WW_SHELL_PUT, 0, &both, 0, &a, err));
+	ww_str_adds(why, a.out.p);
+	return WW_OK;
 }
 
 void ww_shell_answer_release(struct ww_shell_answer *a) { ww_str_release(&a->out); }

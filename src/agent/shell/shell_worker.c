@@ -86,9 +86,8 @@ static int64_t resident_of(const char *pid)
 	char path[64], text[64];
 	long long total, resident;
 	snprintf(path, sizeof(path), "%.32s/statm", pid);
-	int fd = openat(proc_fd, path, O_RDONLY | O_CLOEXEC);
+	WW_AUTO(ww_fd_close) int fd = openat(proc_fd, path, O_RDONLY | O_CLOEXEC);
 	ssize_t n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : 0;
-	ww_fd_close(&fd);
 	text[n > 0 ? n : 0] = 0;
 	return sscanf(text, "%lld %lld", &total, &resident) == 2 ? resident * sysconf(_SC_PAGESIZE) : 0;
 }
@@ -171,9 +170,8 @@ static void look_at_thread(int task, const char *tid, struct looked *l)
 {
 	char path[64], text[512];
 	snprintf(path, sizeof(path), "%.16s/stat", tid);
-	int fd = openat(task, path, O_RDONLY | O_CLOEXEC);
+	WW_AUTO(ww_fd_close) int fd = openat(task, path, O_RDONLY | O_CLOEXEC);
 	ssize_t n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : 0;
-	ww_fd_close(&fd);
 	text[n > 0 ? n : 0] = 0;
 	const char *at = strrchr(text, ')');
 	char state = at && at[1] ? at[2] : 'X';
@@ -437,7 +435,7 @@ static void run(const struct ww_shell_ask *q, const char *text, struct job *j)
 {
 	struct ww_shell_reply r = { .known = 1 };
 	uint64_t deadline = ww_now_ns() + q->timeout_ms * UINT64_C(1000000);
-	int state = unnamed_file("/workspace/.state");
+	WW_AUTO(ww_fd_close) int state = unnamed_file("/workspace/.state");
 	if (state < 0 || start_command(j, text, q->n, state) < 0) {
 		r.status = 126 << 8;
 		goto out;
@@ -458,7 +456,6 @@ static void run(const struct ww_shell_ask *q, const char *text, struct job *j)
 	set_end(&r, j);
 out:
 	answer(&r, j->out, state);
-	ww_fd_close(&state);
 	forget(j);
 }
 

@@ -257,7 +257,7 @@ static void transfer(struct question *q, struct ww_transfer_result *t)
 static enum ww_rc attempt(struct question *q, int number, int *again, int *too_long, struct ww_err *err)
 {
 	const struct ww_meter *m = q->ask->meter;
-	struct ww_transfer_result t = { .end = WW_TRANSFER_INTERRUPTED };
+	WW_AUTO(ww_transfer_result_release) struct ww_transfer_result t = { .end = WW_TRANSFER_INTERRUPTED };
 	enum ww_rc rc;
 	*again = 0;
 	begin_reply(q);
@@ -290,7 +290,6 @@ static enum ww_rc attempt(struct question *q, int number, int *again, int *too_l
 	*again = rc == WW_OK;
 out:
 	ww_journal_end(&q->journal);
-	ww_transfer_result_release(&t);
 	return rc;
 }
 
