@@ -159,13 +159,13 @@ double ww_library_flops(const struct ww_image *m);
 int ww_library_node(const struct ww_image *m, uint32_t node); /* a matrix product or a convolution */
 
 /* own_work.c: whose work a plan is.  `graph` is the task's; half: the task has half or bfloat16 operands, so that
- * products of them are no parts of wider ones. */
+ * products of them are no parts of wider ones; algebraic: of the verdict. */
 enum ww_own_work {
 	WW_WORK_OWN,    /* no library node */
 	WW_WORK_BOTH,   /* launches and library nodes, and the task asks for more than the latter do */
 	WW_WORK_LIBRARY /* no launch, or none with anything left to compute */
 };
-enum ww_own_work ww_judge_own_work(const json_t *graph, int half, const struct ww_image *m);
+enum ww_own_work ww_judge_own_work(const json_t *graph, int half, int algebraic, const struct ww_image *m);
 int ww_half_operands(const struct ww_facts *f);
 
 /* spares.c: a runner that is ready, for one candidate (and its baseline another); gone through, it comes back here. */

@@ -440,6 +440,11 @@ out:
 	return rc;
 }
 
+static enum ww_own_work work_of(const struct ww_judge_task *t, const struct ww_image *m, int algebraic)
+{
+	return ww_judge_own_work(t->graph, ww_half_operands(&t->facts), algebraic, m);
+}
+
 /* Verify and time what is built.  The task's lock and the lease are held. */
 static enum ww_rc measure(struct ww_judge_task *t, struct built *b, const struct built *baseline,
 	enum ww_judge_depth depth, struct ww_verdict *v, struct ww_str *diag, struct ww_err *err)
@@ -481,6 +486,8 @@ out:
 	if (rc == WW_OK && s.failed && (t->judge->opts.sanitize || depth == WW_JUDGE_SANITIZE) && !b->form &&
 		(v->status == WW_STATUS_MISMATCH || v->status == WW_STATUS_CRASHED))
 		rc = ww_judge_sanitize(t, b->image, &b->binary, &s.diag, err);
+	if (b->work == WW_WORK_BOTH && v->algebraic)
+		v->library_only = work_of(t, b->image, 1) == WW_WORK_LIBRARY;
 	if (rc == WW_OK && v->correct && depth >= WW_JUDGE_DECIDE && b->work == WW_WORK_BOTH && !v->library_only)
 		rc = ww_judge_without_launches(t, b->image, s.limit_s, &v->library_only, err);
 	v->library_fused = v->correct && !v->library_only && (b->form ? v->aten_ops[0] != 0 : b->work == WW_WORK_BOTH);
@@ -651,7 +658,7 @@ static enum ww_rc build_a_plan(struct ww_judge_task *t, const struct ww_solution
 	v->seconds.plan = ww_seconds_since(start);
 	if (!b->ok)
 		goto out;
-	b->work = ww_judge_own_work(t->graph, ww_half_operands(&t->facts), b->image);
+	b->work = work_of(t, b->image, 0);
 	v->library_only = b->work == WW_WORK_LIBRARY;
 	start = ww_now_ns();
 	ww_judge_progress(t->judge, "compiling the kernels");
