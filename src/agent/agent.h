@@ -56,6 +56,8 @@ struct ww_agent_event {
 struct ww_agent_opts {
 	struct ww_policy *policy;
 	struct ww_agent_judge judge;
+	const struct ww_agent_judge *others; /* of the same task on other devices, for ww_agent_parallel(); n_others */
+	int n_others;
 	const char *dir; /* exists */
 	const char *task_source;
 	const struct ww_skill *skill; /* what the policy may read; NULL: none */

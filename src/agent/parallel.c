@@ -3,7 +3,8 @@
  * A thread an episode: a policy over HTTP waits most of its time, a judgement has a process of its own, and a thread
  * that waits costs a few pages.  The judge may be called from several threads but does not say in which order they get
  * the device, so threads that need it queue here.  An episode has one call at a time, so first come, first served is
- * fair.  Building and compiling need no device and do not queue.
+ * fair.  Building and compiling need no device and do not queue.  Several devices are several seats: who is first takes
+ * the first that is free.  One whose judge fails is left empty from then on, and the call goes to another.
  *
  * Rejected: an event loop over all episodes.  Tools, judge and policies would all have to be written as callbacks.
  */
@@ -11,6 +12,7 @@
 
 #include "agent/best.h"
 #include "base/fs.h"
+#include "base/log.h"
 #include "base/lock.h"
 #include "base/time.h"
 
@@ -23,14 +25,21 @@ enum { STACK_BYTES = 1 << 20 };
 
 /* ---- The line before the judge ----------------------------------------------------------------------------------- */
 
+enum { MAX_SEATS = 16 };
 struct waiter {
 	struct waiter *next;
+	int seat; /* of the line's judges; -1: it waits */
+};
+struct seat {
+	struct ww_agent_judge judge;
+	int taken, lost;
 };
 struct line {
 	pthread_mutex_t lock;
 	pthread_cond_t moved;
-	struct waiter *first, *last; /* the first one has the judge */
-	struct ww_agent_judge judge;
+	struct waiter *first, *last;
+	struct seat seats[MAX_SEATS];
+	int n_seats;
 	struct ww_budget *budget; /* may be NULL */
 	const volatile int *interrupted;
 };
@@ -48,55 +57,92 @@ static void leave(struct line *l, struct waiter *me)
 	pthread_cond_broadcast(&l->moved);
 }
 
+static int free_seat(const struct line *l)
+{
+	for (int i = 0; i < l->n_seats; i++)
+		if (!l->seats[i].taken && !l->seats[i].lost)
+			return i;
+	return -1;
+}
+
 static enum ww_rc stand(struct line *l, struct waiter *me, struct ww_err *err)
 {
-	WW_LOCKED(&l->lock);
+	enum ww_rc rc = WW_OK;
+	*me = (struct waiter){ .seat = -1 };
+	pthread_mutex_lock(&l->lock);
 	*(l->last ? &l->last->next : &l->first) = me;
 	l->last = me;
-	while (l->first != me && !(l->interrupted && *l->interrupted))
-		(void)ww_cond_wait(&l->moved, &l->lock, 1);
-	if (l->first != me) {
-		leave(l, me);
-		return ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted");
-	} else if (l->budget && ww_budget_device_is_spent(l->budget)) {
-		leave(l, me); /* used up by those who stood before */
-		return ww_err_set(err, WW_ERR_LIMIT, "the device's time is used up");
+	while ((l->first != me || (me->seat = free_seat(l)) < 0) && !(l->interrupted && *l->interrupted)) {
+		struct timespec until;
+		clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_sec++;
+		pthread_cond_timedwait(&l->moved, &l->lock, &until);
 	}
-	return WW_OK;
+	if (me->seat < 0)
+		rc = ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted");
+	else if (l->budget && ww_budget_device_is_spent(l->budget)) /* used up by those who stood before */
+		rc = ww_err_set(err, WW_ERR_LIMIT, "the device's time is used up");
+	else
+		l->seats[me->seat].taken = 1;
+	leave(l, me);
+	pthread_mutex_unlock(&l->lock);
+	return rc;
 }
 
 /* The use is added to the budget before the next thread gets the device. */
-static void go(struct line *l, struct waiter *me, double device_s)
+static void go(struct line *l, const struct waiter *me, double device_s)
 {
 	if (l->budget)
 		ww_budget_spend(l->budget, &(struct ww_budget_use){ .gpu_s = device_s });
-	WW_LOCKED(&l->lock);
-	leave(l, me);
+	pthread_mutex_lock(&l->lock);
+	l->seats[me->seat].taken = 0;
+	pthread_cond_broadcast(&l->moved);
+	pthread_mutex_unlock(&l->lock);
+}
+
+/* 1: the seat's judge has failed, and there is another one. */
+static int seat_is_lost(struct line *l, const struct waiter *me, enum ww_rc rc, const struct ww_err *err)
+{
+	int left = 0;
+	if (rc != WW_ERR_DEVICE && rc != WW_ERR_WORKER && rc != WW_ERR_MISSING)
+		return 0;
+	pthread_mutex_lock(&l->lock);
+	for (int i = 0; i < l->n_seats; i++)
+		left += i != me->seat && !l->seats[i].lost;
+	l->seats[me->seat].lost = left > 0;
+	pthread_mutex_unlock(&l->lock);
+	if (left)
+		ww_log(WW_LOG_WARN, "%s has failed (%.300s); its work goes to the others", l->seats[me->seat].judge.device_name,
+			err->msg);
+	return left > 0;
 }
 
 static enum ww_rc judge_in_turn(
 	void *ctx, const struct ww_solution *s, enum ww_judge_depth depth, struct ww_verdict *v, struct ww_err *err)
 {
 	struct line *l = ctx;
-	struct waiter me = { NULL };
+	struct waiter me;
+	enum ww_rc rc;
+	int again;
 	if (depth == WW_JUDGE_COMPILE)
-		return l->judge.run(l->judge.ctx, s, depth, v, err);
-	enum ww_rc rc = stand(l, &me, err);
-	if (rc != WW_OK)
-		return rc;
-	rc = l->judge.run(l->judge.ctx, s, depth, v, err);
-	go(l, &me, rc == WW_OK ? ww_budget_gpu_s(v) : 0);
+		return l->seats[0].judge.run(l->seats[0].judge.ctx, s, depth, v, err);
+	do {
+		WW_CHECK(stand(l, &me, err));
+		const struct ww_agent_judge *j = &l->seats[me.seat].judge;
+		rc = j->run(j->ctx, s, depth, v, err);
+		again = seat_is_lost(l, &me, rc, err);
+		go(l, &me, rc == WW_OK ? ww_budget_gpu_s(v) : 0);
+	} while (again);
 	return rc;
 }
 
 static enum ww_rc profile_in_turn(void *ctx, const struct ww_solution *s, json_t **out, struct ww_err *err)
 {
 	struct line *l = ctx;
-	struct waiter me = { NULL };
-	enum ww_rc rc = stand(l, &me, err);
-	if (rc != WW_OK)
-		return rc;
-	rc = l->judge.profile(l->judge.ctx, s, out, err);
+	struct waiter me;
+	WW_CHECK(stand(l, &me, err));
+	const struct ww_agent_judge *j = &l->seats[me.seat].judge;
+	enum ww_rc rc = j->profile(j->ctx, s, out, err);
 	go(l, &me, rc == WW_OK ? ww_budget_profile_gpu_s(*out) : 0);
 	return rc;
 }
@@ -237,12 +283,16 @@ static enum ww_rc first_failure(const struct one *all, int n, struct ww_err *err
 enum ww_rc ww_agent_parallel(const struct ww_agent_opts *common, struct ww_policy *const *policies, int n,
 	struct ww_agent_result *results, struct ww_err *err)
 {
-	struct line line = { .judge = common->judge, .budget = common->budget, .interrupted = common->interrupted };
+	struct line line = {
+		.seats[0].judge = common->judge, .n_seats = 1, .budget = common->budget, .interrupted = common->interrupted
+	};
 	ww_auto_free struct one *all = calloc((size_t)n, sizeof(*all));
 	enum ww_rc rc = WW_OK;
 	init_results(results, n);
 	if (!all)
 		return ww_nomem(err);
+	for (int i = 0; i < common->n_others && line.n_seats < MAX_SEATS; i++)
+		line.seats[line.n_seats++].judge = common->others[i];
 	pthread_mutex_init(&line.lock, NULL);
 	pthread_cond_init(&line.moved, NULL);
 	for (int i = 0; i < n && rc == WW_OK; i++)

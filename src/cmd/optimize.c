@@ -16,6 +16,7 @@
 #include "cmd/progress.h"
 #include "cmd/rundir.h"
 #include "cmd/summary.h"
+#include "judge/batch.h"
 #include "judge/solution.h"
 #include "task/ref.h"
 
@@ -31,7 +32,7 @@ struct options {
 };
 
 static const struct ww_opt option_table[] = { WW_OPTS_WHERE(struct options, judging),
-	WW_OPTS_HOW(struct options, judging),
+	WW_OPTS_HOW(struct options, judging), WW_OPT_DEVICES(struct options, judging),
 	{ "policy", 0, WW_OPT_STR, offsetof(struct options, policy), "P", "planner", 0, 0,
 		"policy that writes the kernel: planner, model:DIR, openai:MODEL, anthropic:MODEL, or replay:EPISODE" },
 	{ "base-url", 0, WW_OPT_STR, offsetof(struct options, base_url), "URL", NULL, 0, 0,
@@ -90,6 +91,11 @@ struct run {
 	struct ww_budget *budget;
 	struct ww_judge *judge;
 	struct ww_judge_task *judged;
+	struct other { /* the same task on the other GPUs of --devices */
+		struct ww_judge *judge;
+		struct ww_judge_task *judged;
+	} others[WW_BATCH_MAX_DEVICES];
+	int devices[WW_BATCH_MAX_DEVICES], n_devices;
 	struct ww_progress *progress;
 	struct ww_agent_result result;
 	struct ww_agent_result *many; /* n of them, where n > 1 */
@@ -158,8 +164,15 @@ static enum ww_rc open_judge(struct run *r, struct ww_err *err)
 	opts.target = r->target;
 	opts.progress = ww_progress_stage;
 	opts.progress_ctx = r->progress;
-	enum ww_rc rc = ww_judge_open(&r->judge, &opts, err);
-	return rc == WW_OK ? ww_judge_task_open(r->judge, &r->task, &r->judged, err) : rc;
+	WW_CHECK(ww_judge_open(&r->judge, &opts, err));
+	WW_CHECK(ww_judge_task_open(r->judge, &r->task, &r->judged, err));
+	for (int i = 1; i < r->n_devices && i < r->n; i++) { /* no more than there are episodes */
+		struct other *o = &r->others[i - 1];
+		opts.device = r->devices[i];
+		WW_CHECK(ww_judge_open(&o->judge, &opts, err));
+		WW_CHECK(ww_judge_task_open(o->judge, &r->task, &o->judged, err));
+	}
+	return WW_OK;
 }
 
 static void release_results(struct run *r)
@@ -209,6 +222,10 @@ static enum ww_rc run_agent(struct run *r, struct ww_err *err)
 		.interrupted = &ww_cmd_interrupted,
 		.on_event = ww_progress_event,
 		.event_ctx = r->progress };
+	struct ww_agent_judge others[WW_BATCH_MAX_DEVICES];
+	for (const struct other *o = r->others; o->judged; o++)
+		others[a.n_others++] = ww_agent_use_judge(o->judged, r->device_name);
+	a.others = others;
 	memcpy(h.task_id, r->task.id, sizeof(h.task_id));
 	ww_utc_text(h.started);
 	h.versions = component_versions();
@@ -385,6 +402,10 @@ static void release(struct run *r)
 {
 	release_results(r);
 	free(r->many);
+	for (struct other *o = r->others; o->judge; o++) {
+		ww_judge_task_close(o->judged);
+		ww_judge_close(o->judge);
+	}
 	if (r->judged)
 		ww_judge_task_close(r->judged);
 	if (r->judge)
@@ -459,6 +480,9 @@ static enum ww_rc prepare(struct run *r, const char *path, struct ww_err *err)
 	if (r->n > 1 && !(r->many = calloc((size_t)r->n, sizeof(*r->many))))
 		return ww_nomem(err);
 	WW_CHECK(ww_judging_opts(&r->o->judging, &r->judge_opts, err));
+	WW_CHECK(ww_judging_devices(r->o->judging.devices, r->devices, WW_BATCH_MAX_DEVICES, &r->n_devices, err));
+	if (r->n_devices)
+		r->judge_opts.device = r->devices[0];
 	if (strcmp(r->o->formats, "none"))
 		WW_CHECK(add_formats(r, r->o->formats, err));
 	if (r->o->resume && !r->o->dir)

@@ -159,9 +159,10 @@ static enum ww_rc open_broker(struct server *s, struct ww_err *err)
 {
 	const struct values *v = s->v;
 	struct ww_host_gpus gpus;
-	struct ww_broker_opts o = {
-		.device_name = s->device_name, .open_tasks = (int)v->open_tasks, .threads = (int)v->parallel
-	};
+	struct ww_broker_opts o = { .device_name = s->device_name,
+		.open_tasks = (int)v->open_tasks,
+		.threads = (int)v->parallel,
+		.decide = ww_judging_depth(v->judging.decide) == WW_JUDGE_DECIDE };
 	WW_CHECK(ww_judging_opts(&v->judging, &o.judge, err));
 	WW_CHECK(ww_judging_devices(v->judging.devices, o.devices, WW_BATCH_MAX_DEVICES, &o.n_devices, err));
 	if (o.n_devices)

@@ -156,7 +156,7 @@ static struct question *question_new(struct ww_broker *d, struct ww_broker_ask *
 	q->ask = *a;
 	q->refs = 2;
 	q->job.opts = d->o.judge;
-	q->job.depth = a->depth;
+	q->job.depth = d->o.decide && a->depth == WW_JUDGE_FULL ? WW_JUDGE_DECIDE : a->depth;
 	q->job.task = a->task;
 	q->job.files = a->files;
 	q->job.err = (struct ww_err)WW_ERR_INIT;

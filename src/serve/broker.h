@@ -21,6 +21,7 @@ struct ww_broker_opts {
 	int open_tasks;                               /* tasks open at a time; at least 1 */
 	int threads;                                  /* questions in work at a time; 0: as many as fit */
 	int devices[WW_BATCH_MAX_DEVICES], n_devices; /* as ww_batch_opts has them */
+	int decide; /* what would be judged in full is timed until its reward is certain */
 	/* Answers instead of the judges, to measure or test the server.  NULL: the judges answer. */
 	enum ww_rc (*answer)(
 		const struct ww_solution *s, enum ww_judge_depth depth, struct ww_verdict *v, struct ww_err *err);

@@ -113,6 +113,34 @@ static void test_one_fails(void **state)
 	finish_parallel(&m);
 }
 
+static int dead_calls;
+
+static enum ww_rc is_dead(
+	void *ctx, const struct ww_solution *s, enum ww_judge_depth depth, struct ww_verdict *v, struct ww_err *err)
+{
+	(void)ctx, (void)s, (void)depth, (void)v;
+	dead_calls++;
+	return ww_err_set(err, WW_ERR_DEVICE, "it has fallen off the bus");
+}
+
+/* A second device that fails at its first judgement: the first one does all the work. */
+static void test_a_device_fails(void **state)
+{
+	struct many m;
+	(void)state;
+	prepare_parallel(&m, story, 6);
+	struct ww_agent_judge dead = m.f.opts.judge;
+	dead.run = is_dead;
+	m.f.opts.others = &dead;
+	m.f.opts.n_others = 1;
+	run_parallel(&m);
+	assert_int_equal(m.rc, WW_OK);
+	assert_true(dead_calls <= 1);
+	for (int i = 0; i < MANY; i++)
+		assert_true(m.results[i].ended && m.results[i].best.time.device_us == 120);
+	finish_parallel(&m);
+}
+
 /* ---- Budgets ----------------------------------------------------------------------------------------------------- */
 
 static const struct line looks[] = { { "", { "inspect" }, { "{}" } }, { "", { "inspect" }, { "{}" } },
@@ -473,8 +501,8 @@ static void test_same_bytes(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { T(test_side_by_side), T(test_one_fails), T(test_usd), T(test_tokens),
-		T(test_attempts_end_in_time), T(test_gpu_seconds), T(test_gpu_seconds_at_once), T(test_fair),
+	const struct CMUnitTest tests[] = { T(test_side_by_side), T(test_one_fails), T(test_a_device_fails), T(test_usd),
+		T(test_tokens), T(test_attempts_end_in_time), T(test_gpu_seconds), T(test_gpu_seconds_at_once), T(test_fair),
 		T(test_hundred_kills), T(test_compaction), T(test_no_compaction), T(test_first_prompt_too_long),
 		T(test_same_bytes) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
