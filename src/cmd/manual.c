@@ -215,10 +215,12 @@ static void print_zsh(void)
 		quoted((*c)->summary, ":\\");
 		fputs("'\n", stdout);
 	}
-	fputs(")\nif (( CURRENT == 2 )); then\n\t_describe command commands\n\treturn\nfi\ncase $words[2] in\n", stdout);
+	fputs("\t'help:say what a command does'\n\t'version:say which version this is'\n"
+		  ")\nif (( CURRENT == 2 )); then\n\t_describe command commands\n\treturn\nfi\ncase $words[2] in\n",
+		stdout);
 	EACH_COMMAND(c)
 	{
-		printf("%s)\n\t_arguments", (*c)->name);
+		printf("%s)\n\t_arguments '--help[say what it does]'", (*c)->name);
 		EACH_OPTION(o, *c)
 		zsh_option(o);
 		words_of((*c)->args, words, sizeof(words));
@@ -257,7 +259,10 @@ static void print_fish(void)
 		EACH_OPTION(o, *c)
 		fish_option(*c, o);
 	}
-	fputs("complete -c warpwright -n '__fish_seen_subcommand_from help' -f -a '", stdout);
+	fputs("complete -c warpwright -n __fish_use_subcommand -f -a 'help version'\n"
+		  "complete -c warpwright -l help -d 'say what it does'\n"
+		  "complete -c warpwright -n '__fish_seen_subcommand_from help' -f -a '",
+		stdout);
 	print_names();
 	fputs("'\n", stdout);
 }

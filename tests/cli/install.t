@@ -70,14 +70,21 @@ with tempfile.TemporaryDirectory() as dest:
     ok(all(sorted(complete("warpwright", n, "--")) == sorted("--" + o for o in options[n]) for n in helps), "and the options of each")
     ok(complete("warpwright", "judge", "--target", "c") == ["cuda", "cpu"] and complete("warpwright", "model", "in") == ["info", "init"]
        and complete("warpwright", "judge", "us") == ["usr"], "and their values, the second words, and files")
-    for shell, path in (("zsh", "share/zsh/site-functions/_warpwright"), ("fish", "share/fish/vendor_completions.d/warpwright.fish")):
-        text = open(os.path.join(usr, path), encoding="utf-8").read()
-        ok(all(n in text for n in helps) and "max-time-seconds" in text and "auto cuda cpu" in text, f"{shell} has them too")
-        if shutil.which(shell):
-            code, said = out_of([shell, "-n", os.path.join(usr, path)])
-            ok(code == 0 and not said, f"{shell} reads its file", said)
-        else:
-            skip(f"{shell} reads its file", f"no {shell}")
+    # In the shells themselves: what each offers at the end of a line, without zsh's and fish's own start files.
+    lines = {"": [*helps, "help", "version"], "op": ["optimize"], "help ex": ["export"], "judge --target c": ["cpu", "cuda"], "model in": ["info", "init"],
+             **{n + " --": ["--" + o for o in options[n]] for n in ("judge", "train")}, "report us": ["usr"], "report --output us": ["usr"]}
+    zsh, fish = os.path.join(usr, "share/zsh/site-functions"), os.path.join(usr, "share/fish/vendor_completions.d/warpwright.fish")
+    asked = ["warpwright " + line for line in lines]
+    offers = {"zsh": ["zsh", "-f", os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib/complete.zsh"), zsh, *asked],
+              "fish": ["fish", "--no-config", "-c", f"source {fish}; for l in $argv; echo (complete -C $l | cut -f1); end", *asked]}
+    for shell, argv in offers.items():
+        if not shutil.which(shell):
+            skip(f"{shell} completes commands, options, values and files", f"no {shell} here; apt-get install {shell}")
+            continue
+        code, said = out_of(argv, cwd=dest)
+        wrong = [(line, words.split()) for (line, want), words in zip(lines.items(), said.split("\n"))
+                 if sorted(w.rstrip("/") for w in words.split()) != sorted(want)]
+        ok(code == 0 and said.count("\n") == len(lines) and not wrong, f"{shell} completes commands, options, values and files", (wrong, said[:1500]))
 
     code, said = out_of([*make, "uninstall"], env=env)
     ok(code == 0 and not os.path.exists(usr), "make uninstall leaves nothing", (said, sorted(files(usr))[:5]))
