@@ -3,8 +3,8 @@ BUILD ?= build
 PREFIX ?= /usr/local
 PYTHON := .venv/bin/python
 NINJA := cmake --build $(BUILD)
-# Tests side by side: each that judges holds a PyTorch of its own (about 1 GB), and measuring is one at a time in any case.
-# Two more than cores, since some wait for the device, a time limit or a server; four at most, for the memory.
+# Tests side by side: each that judges holds a PyTorch of its own (about 1 GB), and measuring is one at a time in any
+# case. Two more than cores, since some wait for the device, a time limit or a server; four at most, for the memory.
 JOBS ?= $(shell n=$$(nproc); echo $$((n < 3 ? n + 2 : 4)))
 
 .PHONY: all setup setup-check demo fuzz check check-cheats check-cheats-gpu check-gpu check-san check-all dist bench install uninstall clean
@@ -56,8 +56,8 @@ check-san: setup
 	@cmake -G Ninja -S . -B build-san -DWW_SANITIZE=ON > /dev/null && cmake --build build-san
 	@cd build-san && ctest -j $(JOBS) --output-on-failure -L unit
 
-# libFuzzer and AddressSanitizer on what strangers send us: plans, the bridge from both sides, the engine's files, streams of model
-# servers, clients of `serve`, and what a model writes.
+# libFuzzer and AddressSanitizer on what strangers send us: plans, the bridge from both sides, the engine's files,
+# streams of model servers, clients of `serve`, and what a model writes.
 FUZZ_RUNS ?= 10000
 FUZZ_TARGETS := fuzz_image fuzz_bridge fuzz_nn_safetensors fuzz_nn_config fuzz_nn_tokenizer fuzz_wire fuzz_serve fuzz_chat
 fuzz: setup all

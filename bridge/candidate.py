@@ -2,16 +2,19 @@
 
     python -I -u bridge/candidate.py cuda|cpu
 
-Problem.  A KernelBench or CUDA-Agent solution is a stranger's Python with a stranger's native code.  It needs PyTorch, which takes
-seconds to import, and it must be alone: no other candidate, no judge, no reference, no network, no file but PyTorch's and its own.
+Problem.  A KernelBench or CUDA-Agent solution is a stranger's Python with a stranger's native code.  It needs PyTorch,
+which takes seconds to import, and it must be alone: no other candidate, no judge, no reference, no network, no file but
+PyTorch's and its own.
 
-This process imports PyTorch, starts no thread and no CUDA, and then forks.  Each order (docs/forms.md) comes on descriptor 3 with
-three descriptors of the candidate's: its socket, its log, its status pipe.  A first child makes namespaces and forks the candidate
-into them, where it is process 1: its end is the end of all that it started.  How it ended is written into the status pipe here, by
-the only process that can know it, as struct ww_job_end (src/sandbox/zygote.h).
+This process imports PyTorch, starts no thread and no CUDA, and then forks.  Each order (docs/forms.md) comes on
+descriptor 3 with three descriptors of the candidate's: its socket, its log, its status pipe.  A first child makes
+namespaces and forks the candidate into them, where it is process 1: its end is the end of all that it started.  How it
+ended is written into the status pipe here, by the only process that can know it, as struct ww_job_end
+(src/sandbox/zygote.h).
 
 This process ends when its socket does, and with it, as the first of its pid namespace, every candidate.
-Nothing of a stranger is ever read here; this process keeps capabilities over its own namespaces that the candidates lose.
+Nothing of a stranger is ever read here; this process keeps capabilities over its own namespaces that the candidates
+lose.
 """
 
 import os

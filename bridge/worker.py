@@ -1,23 +1,24 @@
 """The reference worker: the one process that holds PyTorch.
 
-Problem.  The judge is C and must know what a PyTorch module computes, how exactly and how fast, without letting the module
-(somebody's Python) near its clock, its seeds or its memory.  So the module lives in this process, and this process speaks
-one framed protocol on one inherited socket (docs/formats/bridge.md has it field by field):
+Problem.  The judge is C and must know what a PyTorch module computes, how exactly and how fast, without letting the
+module (somebody's Python) near its clock, its seeds or its memory.  So the module lives in this process, and this
+process speaks one framed protocol on one inherited socket (docs/formats/bridge.md has it field by field):
 
     python -I -u bridge/worker.py --fd N
 
     frame = 16-byte header (magic, version, body bytes, descriptors) + UTF-8 JSON body; one request, one reply.
 
 Invariants.
-  - The protocol descriptor is moved to a high number, close-on-exec, and closed in every forked child, so that a task that
-    prints, forks or runs a compiler cannot write into the conversation.  A fork's child that comes back here leaves at once.
+  - The protocol descriptor is moved to a high number, close-on-exec, and closed in every forked child, so that a task
+    that prints, forks or runs a compiler cannot write into the conversation.  A fork's child that comes back here
+    leaves at once.
   - Tensors never pass through JSON: buffers.py shares memory.
-  - A request that fails answers with one line and a kind; the worker lives on.  Whatever cannot be survived (exit, hang,
-    memory) is the parent's business: it watches deadline and resident size, and kills the process group.
+  - A request that fails answers with one line and a kind; the worker lives on.  Whatever cannot be survived (exit,
+    hang, memory) is the parent's business: it watches deadline and resident size, and kills the process group.
   - Task sources are never imported by path; this directory leaves sys.path before one is executed.
 
-Rejected: one process per request (import torch takes 2 s); multiprocessing or pickle (a pickle from here would be code in
-the judge); stdin/stdout as the channel (a print would break it).
+Rejected: one process per request (import torch takes 2 s); multiprocessing or pickle (a pickle from here would be code
+in the judge); stdin/stdout as the channel (a print would break it).
 """
 
 import argparse

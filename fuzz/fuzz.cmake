@@ -1,5 +1,5 @@
-# Fuzz targets.  Each builds as a plain program with a mutation driver of its own; with -DWW_FUZZ=ON and clang it links libFuzzer
-# instead.  The plain one runs as a test, longer runs by hand:  build-san/fuzz_image --mutate 100000 1
+# Fuzz targets.  Each builds as a plain program with a mutation driver of its own; with -DWW_FUZZ=ON and clang it links
+# libFuzzer instead.  The plain one runs as a test, longer runs by hand:  build-san/fuzz_image --mutate 100000 1
 option(WW_FUZZ "libFuzzer targets (clang)" OFF)
 
 # The program fuzz_NAME from fuzz/SOURCE, and the test fuzz/NAME with so many mutations.

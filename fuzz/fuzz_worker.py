@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """What the judge could send the reference worker if it were not the judge: `fuzz/fuzz_worker.py COUNT SEED [--torch]`.
 
-The other half of fuzz_bridge.c.  COUNT mutated messages go through the worker's own Channel, one connection each: every one must end
-as a request (any JSON) or as one of the exceptions on which main() leaves its loop.  What came through as JSON, and with --torch COUNT
-mutated requests to a worker that holds a task, goes through answer(): every request must be answered, by an object that can be
-sent, within a time limit.  Nothing here may hang, and nothing may raise beyond that."""
+The other half of fuzz_bridge.c.  COUNT mutated messages go through the worker's own Channel, one connection each: every
+one must end as a request (any JSON) or as one of the exceptions on which main() leaves its loop.  What came through as
+JSON, and with --torch COUNT mutated requests to a worker that holds a task, goes through answer(): every request must
+be answered, by an object that can be sent, within a time limit.  Nothing here may hang, and nothing may raise beyond
+that."""
 import json
 import os
 import random

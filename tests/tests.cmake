@@ -1,11 +1,13 @@
-# Tests.  Labels: unit (cmocka), cli (TAP scripts through prove), gpu, fault, slow.  tests/README.md says what a test may cost.
+# Tests.  Labels: unit (cmocka), cli (TAP scripts through prove), gpu, fault, slow.  tests/README.md says what a test
+# may cost.
 enable_testing()
 find_library(CMOCKA cmocka)
 set(WW_TEST_ENV "WARPWRIGHT=$<TARGET_FILE:warpwright>;WW_SOURCE_DIR=${CMAKE_SOURCE_DIR};WARPWRIGHT_HOME=${CMAKE_SOURCE_DIR}"
 	"XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/test-cache")	# what judges keep, by content, lasts from run to run; the user's stays out of it
 
-# ww_test(NAME SOURCE COMMAND...): a test whose processor time is noted (tests/cost/cost.c).  Its budget stands in SOURCE as
-# "budget: 20 CPU-seconds", else it is 3; those with the largest begin first, so that no core is idle at the end.
+# ww_test(NAME SOURCE COMMAND...): a test whose processor time is noted (tests/cost/cost.c).  Its budget stands in
+# SOURCE as "budget: 20 CPU-seconds", else it is 3; those with the largest begin first, so that no core is idle at the
+# end.
 add_executable(test-cost tests/cost/cost.c)
 set_target_properties(test-cost PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 function(ww_test name source)
@@ -112,8 +114,8 @@ target_link_libraries(coverage-plan PRIVATE -Wl,--start-group ${WW_LIBS} -Wl,--e
 set_target_properties(coverage-plan PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 
 # Scripts print TAP; `prove` fails on a wrong plan, a failed line or a bad exit code.  "# label: gpu" in the head of a
-# script adds a label, "# timeout: 900" gives it more than 300 seconds, "# processors: 2" says that it keeps two busy.  Two
-# that measure wait for each other by the judge's own lease on the device.
+# script adds a label, "# timeout: 900" gives it more than 300 seconds, "# processors: 2" says that it keeps two busy.
+# Two that measure wait for each other by the judge's own lease on the device.
 file(GLOB cli_tests CONFIGURE_DEPENDS tests/cli/*.t)
 foreach(script ${cli_tests})
 	get_filename_component(name ${script} NAME_WE)
@@ -134,8 +136,8 @@ foreach(script ${cli_tests})
 		WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
 endforeach()
 
-# Known cheats (tests/cheats): on the cpu target those that need no timing, and those of the cuda target as far as they get
-# without a GPU.  make check-cheats and check-cheats-gpu run all of them.
+# Known cheats (tests/cheats): on the cpu target those that need no timing, and those of the cuda target as far as they
+# get without a GPU.  make check-cheats and check-cheats-gpu run all of them.
 add_executable(cheats-compile tests/cheats/compile_cuda.c)
 target_link_libraries(cheats-compile PRIVATE -Wl,--start-group ${WW_LIBS} -Wl,--end-group ${WW_SYSTEM_LIBS})
 set_target_properties(cheats-compile PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)

@@ -1,19 +1,23 @@
 """One planted defect in an honest solution, by rewriting its text.
 
-A solution is first made whole: the cookbook headers that it includes are put in its place, so that their code can be spoiled too.  An
-operator is a class of defect, a name, the file it works on, a pattern and what replaces it; every place where the pattern is found is
-one defect.  Operators are written so that what they change is wrong by far more than rule strict tolerates; whether that
-is so for a place is argued here and not asked of the judge:
+A solution is first made whole: the cookbook headers that it includes are put in its place, so that their code can be
+spoiled too.  An operator is a class of defect, a name, the file it works on, a pattern and what replaces it; every
+place where the pattern is found is one defect.  Operators are written so that what they change is wrong by far more
+than rule strict tolerates; whether that is so for a place is argued here and not asked of the judge:
 
-  dropped tail   the last row, vector, block or 32 of K is not computed: output left NaN, or one term in 128 of a sum missing
+  dropped tail   the last row, vector, block or 32 of K is not computed: output left NaN, or one term in 128 of a sum
+                 missing
   off by one     an index, a bound, a count or a mask moved by one element (or one vector)
-  missing bias   an addend or factor that is a parameter, a residual or the maximum left out; parameters are re-drawn, so none is 0 or 1
+  missing bias   an addend or factor that is a parameter, a residual or the maximum left out; parameters are re-drawn,
+                 so none is 0 or 1
   constant       a literal times 1.01, an epsilon times 100, a scale
-  race           a barrier taken away between threads that write and threads that read: tens of thousands of chances a run
-  precision      operands of an fp32 product rounded to 11 (TF32) or 8 (bfloat16) bits: errors of 1e-4 and 1e-3 where 1e-5 is allowed
+  race           a barrier taken away between threads that write and threads that read: tens of thousands of chances a
+                 run
+  precision      operands of an fp32 product rounded to 11 (TF32) or 8 (bfloat16) bits: errors of 1e-4 and 1e-3 where
+                 1e-5 is allowed
 
-What does not change the compiled code at that place (a barrier in a branch for more than one warp, in a kernel of one warp) is no
-defect; run compares the identities of the binaries and leaves those out."""
+What does not change the compiled code at that place (a barrier in a branch for more than one warp, in a kernel of one
+warp) is no defect; run compares the identities of the binaries and leaves those out."""
 import os
 import re
 
@@ -121,7 +125,8 @@ def flatten(text, seen=None):
 
 
 def whole(solution, target):
-    """On cuda the headers become part of the text; on cpu they stay, since their code is macros and vector types throughout."""
+    """On cuda the headers become part of the text; on cpu they stay, since their code is macros and vector types
+    throughout."""
     if target == "cpu":
         return dict(solution)
     return {"kernels": flatten(solution["kernels"]), "plan": flatten(solution["plan"])}

@@ -2,9 +2,10 @@
 
     python shapes.py FILE...        one line a file: {"file": ..., "graph": ...} or {"file": ..., "error": ...}
 
-The module and its inputs are made of PyTorch's fake tensors (shapes, strides and types without memory), and the bridge's own writer
-exports the graph from them: it is the graph that `warpwright inspect` gives, but for the values of small constants.  What is not looked at
-here is all that needs numbers: whether the task is random, degenerate or depends on its data (the bridge refuses those).
+The module and its inputs are made of PyTorch's fake tensors (shapes, strides and types without memory), and the
+bridge's own writer exports the graph from them: it is the graph that `warpwright inspect` gives, but for the values of
+small constants.  What is not looked at here is all that needs numbers: whether the task is random, degenerate or
+depends on its data (the bridge refuses those).
 """
 import json
 import os

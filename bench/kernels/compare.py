@@ -3,10 +3,10 @@
     python3 pack.py OUT                     (any machine with gcc) build one library for each solution and variant
     python3 compare.py OUT [--only a,b] [--no-baselines] [--checks] [--ragged] [--log FILE]
 
-For each solution: the strict rule's error bounds against fp64 on five draws (plain, scaled by 2^-6 and 2^6, shifted by 3, plain
-again), the same bits twice, then device time in CUDA graphs, L2 flushed before every replay, candidate and baselines
-interleaved; medians.  --ragged checks small and odd shapes instead, of the solutions and of everything under checks/, without
-timing; with LAB_SMALL=1 only the smallest, for compute-sanitizer.
+For each solution: the strict rule's error bounds against fp64 on five draws (plain, scaled by 2^-6 and 2^6, shifted by
+3, plain again), the same bits twice, then device time in CUDA graphs, L2 flushed before every replay, candidate and
+baselines interleaved; medians.  --ragged checks small and odd shapes instead, of the solutions and of everything under
+checks/, without timing; with LAB_SMALL=1 only the smallest, for compute-sanitizer.
 """
 import argparse
 import copy

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Compare the cpu cookbook's solutions with PyTorch, eager and compiled, on this machine.
 
-Each example of examples/cpu is loaded, its solution under bench/kernels/solutions/cpu is compiled with the judge's flags and
-loaded by ctypes through cpu_lab.c, which runs the plan with its own threads.  First the output is checked against the module
-in float64 by the strict rule (on plain, scaled and shifted inputs, parameters redrawn); then solution, eager and compiled
-module are timed in turn, A B C A B C ..., in one process with the same number of threads, and medians are printed.
+Each example of examples/cpu is loaded, its solution under bench/kernels/solutions/cpu is compiled with the judge's
+flags and loaded by ctypes through cpu_lab.c, which runs the plan with its own threads.  First the output is checked
+against the module in float64 by the strict rule (on plain, scaled and shifted inputs, parameters redrawn); then
+solution, eager and compiled module are timed in turn, A B C A B C ..., in one process with the same number of threads,
+and medians are printed.
 
-The ratios of the minima are printed beside those of the medians: on a machine that others use they are the steadier ones.
+The ratios of the minima are printed beside those of the medians: on a machine that others use they are the steadier
+ones.
 
 malloc must recycle its memory, or PyTorch pays page faults for every output, so the script starts itself again with
 MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=9999999999 MALLOC_TOP_PAD_=268435456 if they are not set.

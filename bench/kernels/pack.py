@@ -1,4 +1,5 @@
-"""Build what compare.py runs: python3 pack.py OUT [NAME...].  One shared library for each solution and variant of tunables."""
+"""Build what compare.py runs: python3 pack.py OUT [NAME...].  One shared library for each solution and variant of
+tunables."""
 import os
 import shutil
 import subprocess

@@ -1,6 +1,6 @@
-"""KernelBench's own evaluation of one of our kernels: `build NAME DIR` or `eval NAME DIR`, with $KERNELBENCH the folder that
-holds its package.  What its modules import and an evaluation does not use (language models' clients, progress bars) is
-replaced by empty modules where it is not installed, so that nothing but PyTorch is needed."""
+"""KernelBench's own evaluation of one of our kernels: `build NAME DIR` or `eval NAME DIR`, with $KERNELBENCH the folder
+that holds its package.  What its modules import and an evaluation does not use (language models' clients, progress
+bars) is replaced by empty modules where it is not installed, so that nothing but PyTorch is needed."""
 
 import importlib
 import os

@@ -1,8 +1,9 @@
-"""Small tasks and honest kernels for them, as many as one wants, from a seed: a chain of pointwise steps, then nothing or one reduction
-over the rows of a matrix.  A kernel computes what the task says, in one pass over global memory; its variants differ in block size, in the
-width of loads, and in whether a row stays in shared memory.
+"""Small tasks and honest kernels for them, as many as one wants, from a seed: a chain of pointwise steps, then nothing
+or one reduction over the rows of a matrix.  A kernel computes what the task says, in one pass over global memory; its
+variants differ in block size, in the width of loads, and in whether a row stays in shared memory.
 
-    python3 small.py DIR [--seed 1] [--tasks 20] [--variants 20] [--target cuda]      DIR/TASK.py, DIR/TASK/VARIANT/{kernels.cu,plan.c}
+    python3 small.py DIR [--seed 1] [--tasks 20] [--variants 20] [--target cuda]
+    DIR/TASK.py, DIR/TASK/VARIANT/{kernels.cu,plan.c}
 """
 
 import argparse
@@ -29,7 +30,8 @@ STEPS = {
 }
 NEEDS = {"weight": "weight", "bias": "bias", "gate": "y", "add": "y"}
 
-# The end of forward(), and the passes of a kernel: EACH(i, v) goes over the row's elements, ALL_SUM and ALL_MAX over the block.
+# The end of forward(), and the passes of a kernel: EACH(i, v) goes over the row's elements, ALL_SUM and ALL_MAX over
+# the block.
 ENDS = {
     "none": ("v", "EACH { out[at + i] = v; } END"),
     "sum": ("v.sum(-1)", "float s = 0; EACH { s += v; } END s = ALL_SUM(s); LAST out[row] = s;"),

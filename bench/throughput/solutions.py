@@ -1,6 +1,6 @@
-"""The ten kernels of this bench in both forms: kernels/NAME.cu holds a kernel, rows.cuh what they share, and the rest follows
-from the kernel's signature.  In it x and y are inputs, weight (made as ones) and bias (zeros) parameters, out is the output, one number
-a row where no line `// out: {...}` says otherwise.
+"""The ten kernels of this bench in both forms: kernels/NAME.cu holds a kernel, rows.cuh what they share, and the rest
+follows from the kernel's signature.  In it x and y are inputs, weight (made as ones) and bias (zeros) parameters, out
+is the output, one number a row where no line `// out: {...}` says otherwise.
 
     python3 solutions.py DIR        write them as DIR/NAME/{kernels.cu,plan.c,model_new.py}
 """

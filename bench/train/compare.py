@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Train one model twice, by `warpwright train` and by PyTorch: the same weights, data, order and steps; print both losses.
+"""Train one model twice, by `warpwright train` and by PyTorch: the same weights, data, order and steps; print both
+losses.
 
 usage: compare.py --config CONFIG.json --data IDS.jsonl --sequence N --rows R --steps S [--micro M] [--device cpu|cuda]
-                  [--dtype fp32|bf16] [--numbers exact|fast] [--lr X] [--schedule NAME] [--warmup N] [--compile] [--report FILE.html] [--json]
+                  [--dtype fp32|bf16] [--numbers exact|fast] [--lr X] [--schedule NAME] [--warmup N] [--compile]
+                  [--report FILE.html] [--json]
 
-IDS.jsonl holds one {"ids": [...]} of N + 1 tokens a line (bench/train/corpus.py writes such files); S * R rows are read in the
-file's order.  Speeds leave out the first five steps of each side.  PyTorch: fp32 weights, scaled_dot_product_attention, fused AdamW
-on a GPU, autocast for bf16, --compile for torch.compile.
+IDS.jsonl holds one {"ids": [...]} of N + 1 tokens a line (bench/train/corpus.py writes such files); S * R rows are read
+in the file's order.  Speeds leave out the first five steps of each side.  PyTorch: fp32 weights,
+scaled_dot_product_attention, fused AdamW on a GPU, autocast for bf16, --compile for torch.compile.
 """
 import argparse
 import json

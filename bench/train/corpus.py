@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """This repository's text as rows of ids, for bench/train/compare.py.   usage: corpus.py DIR SEQUENCE OUT.jsonl
 
-DIR/tokenizer.json (tools/make-tokenizer) encodes every file; one end-of-text token stands between two.  The stream is cut into rows of SEQUENCE + 1
-tokens that share the token at their border, in an order drawn from a fixed seed.  Needs the library `tokenizers`.
+DIR/tokenizer.json (tools/make-tokenizer) encodes every file; one end-of-text token stands between two.  The stream is
+cut into rows of SEQUENCE + 1 tokens that share the token at their border, in an order drawn from a fixed seed.  Needs
+the library `tokenizers`.
 """
 import importlib.machinery
 import importlib.util

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""A model of five million parameters on the cpu, here and in PyTorch: seconds a step, of the clock and of the processors.
+"""A model of five million parameters on the cpu, here and in PyTorch: seconds a step, of the clock and of the
+processors.
 
 usage: .venv/bin/python bench/train/cpu.py [--threads N] [--rounds R] [--rows R] [--compile] [--data IDS.jsonl]
 
-Both sides train the same weights on the same rows with the same number of threads, in turns: ours, PyTorch's, ours, ...  A turn is twelve steps
-of which the first two do not count; what is printed is the median over all turns.  Processor seconds are those of the whole process, so they
-can be compared on a machine that does other things too.  Without --data the rows are drawn, few tokens often and most of them seldom as in a
-text; with it they are rows of 513 ids (bench/train/corpus.py DIR 512 OUT).  --compile: PyTorch's side by torch.compile, too.
+Both sides train the same weights on the same rows with the same number of threads, in turns: ours, PyTorch's, ours, ...
+A turn is twelve steps of which the first two do not count; what is printed is the median over all turns.  Processor
+seconds are those of the whole process, so they can be compared on a machine that does other things too.  Without --data
+the rows are drawn, few tokens often and most of them seldom as in a text; with it they are rows of 513 ids
+(bench/train/corpus.py DIR 512 OUT).  --compile: PyTorch's side by torch.compile, too.
 """
 import argparse
 import json

@@ -1,8 +1,9 @@
 """The transformer of src/nn in PyTorch, small and plain, for comparisons: reads what `warpwright model init` writes.
 
-Rows are whole sequences of one length, causal, so that PyTorch's fastest attention applies.  Weights are fp32; with bf16, products
-run under autocast, which is how bf16 models with fp32 masters are trained.  Two things can be set otherwise, to see what they do to
-a run: `residual` (the type of the sums between the layers) and `head` (whether the logits are made in fp32).
+Rows are whole sequences of one length, causal, so that PyTorch's fastest attention applies.  Weights are fp32; with
+bf16, products run under autocast, which is how bf16 models with fp32 masters are trained.  Two things can be set
+otherwise, to see what they do to a run: `residual` (the type of the sums between the layers) and `head` (whether the
+logits are made in fp32).
 """
 import json
 import struct

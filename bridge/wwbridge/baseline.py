@@ -1,11 +1,13 @@
 """PyTorch's own times: eager, torch.compile, max-autotune, on the current draw, with PyTorch's defaults under no_grad.
 
-cuda.  device: one call captured in a CUDA graph, events around each replay, so that launch overhead is no part of it; where
-capture fails, the sum of the kernels' times by torch.profiler ("device_method": "kernels").  call: events around the Python
-call, as KernelBench measures.  max-autotune replays CUDA graphs of its own, which cannot be captured again: its device time
-is that of "max-autotune-no-cudagraphs", the same kernels; its call time is that of "max-autotune" itself.
+cuda.  device: one call captured in a CUDA graph, events around each replay, so that launch overhead is no part of it;
+where capture fails, the sum of the kernels' times by torch.profiler ("device_method": "kernels").  call: events around
+the Python call, as KernelBench measures.  max-autotune replays CUDA graphs of its own, which cannot be captured again:
+its device time is that of "max-autotune-no-cudagraphs", the same kernels; its call time is that of "max-autotune"
+itself.
 
-cpu.  The judge owns the clock: arm() says that it is ready on one pipe, waits for a byte on another, calls once, answers.
+cpu.  The judge owns the clock: arm() says that it is ready on one pipe, waits for a byte on another, calls once,
+answers.
 
 Buffers are restored before every call, outside the time; L2 is flushed by writing twice its size.
 """
@@ -27,9 +29,9 @@ class Compiled(Exception):
 
 
 class NotRun:
-    """While it is in force, compiled graphs raise Compiled when they are called: torch.compile has then traced and compiled, and
-    nothing of it has run on the device.  Inductor's class is not part of PyTorch's interface; where it is another one, nothing
-    is compiled ahead, and prepare() does all of it."""
+    """While it is in force, compiled graphs raise Compiled when they are called: torch.compile has then traced and
+    compiled, and nothing of it has run on the device.  Inductor's class is not part of PyTorch's interface; where it is
+    another one, nothing is compiled ahead, and prepare() does all of it."""
 
     def __enter__(self):
         from torch._inductor.output_code import CompiledFxGraph
@@ -103,7 +105,8 @@ class Runner:
             self.graph = self.graph_out = None
             torch.cuda.synchronize()
             self.method = "kernels"
-            # An aborted capture leaves PyTorch's random generator believing that it is being captured; a whole one ends that.
+            # An aborted capture leaves PyTorch's random generator believing that it is being captured; a whole one ends
+            # that.
             with torch.cuda.graph(torch.cuda.CUDAGraph()):
                 torch.zeros(1, device=task.device)
             torch.cuda.synchronize()
@@ -191,8 +194,8 @@ class Clock:
             a.record()
             b.record()  # an event is created when it is first recorded: not in what is timed
             if mode == "device":
-                # The flush is queued behind nothing and ahead of the graph: it keeps the device busy while the host queues
-                # the rest, so the events see no launch latency.
+                # The flush is queued behind nothing and ahead of the graph: it keeps the device busy while the host
+                # queues the rest, so the events see no launch latency.
                 torch.cuda.synchronize()
                 for _ in range(2 if flush_l2 else 0):
                     self.flush()
@@ -217,8 +220,8 @@ class Clock:
         return {"us": times, "method": r.method if mode == "device" else "call"}
 
     def arm(self, which, go, done):
-        """Ready, steady: the times between the bytes are the caller's.  The same call goes before, so that the memory which it
-        asks for has been touched: what else happened since the last one may have left less of it free."""
+        """Ready, steady: the times between the bytes are the caller's.  The same call goes before, so that the memory
+        which it asks for has been touched: what else happened since the last one may have left less of it free."""
         runner = self._runner(which)
         call = runner.python_call
         runner.once(call)

@@ -1,8 +1,8 @@
 """Shared memory: one allocation for each input, parameter and output, handed to the judge as a file descriptor.
 
-cpu: a memfd of whole pages, sealed against changes of size and against new writable mappings of inputs and parameters (the
-worker's own mapping is older than the seal).  Outputs stay writable: the candidate writes them.  The judge makes the memfds:
-this process may not, since a task could hide memory in them.
+cpu: a memfd of whole pages, sealed against changes of size and against new writable mappings of inputs and parameters
+(the worker's own mapping is older than the seal).  Outputs stay writable: the candidate writes them.  The judge makes
+the memfds: this process may not, since a task could hide memory in them.
 
 cuda: cuMemCreate with a POSIX descriptor as handle type, by ctypes on the driver library, reserved, mapped and made
 accessible here; the importer decides for itself whether it maps read-only.  PyTorch sees the memory through

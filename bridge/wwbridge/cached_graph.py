@@ -1,10 +1,11 @@
-"""A graph that was made of this task before, by the same version of everything: to which tensors do its names belong now?
+"""A graph that was made of this task before, by the same version of everything: to which tensors do its names belong
+now?
 
 graph.py writes inputs in order, then the module's own parameters and buffers in the order of named_parameters() and
-named_buffers() (tied ones once), then constants.  The same walk here pairs each row with its tensor; a constant that the graph
-was made with (`z[0] = 1.0` lifts one) comes from the row's value.  Whatever does not agree (a form, a number of rows, a large
-constant that is no attribute of the module, one of another value in this load) is an answer of None, and the graph is made
-anew: a cached graph saves time and never decides anything.
+named_buffers() (tied ones once), then constants.  The same walk here pairs each row with its tensor; a constant that
+the graph was made with (`z[0] = 1.0` lifts one) comes from the row's value.  Whatever does not agree (a form, a number
+of rows, a large constant that is no attribute of the module, one of another value in this load) is an answer of None,
+and the graph is made anew: a cached graph saves time and never decides anything.
 
 Nothing in here may import torch.export or what it stands on.
 """

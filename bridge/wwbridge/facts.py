@@ -151,7 +151,8 @@ def cublas_version():
 
 
 def best_seconds(t, call):
-    """Of calls until the last SAME in a row were no better by 1%, at most MOST: what the machine does meanwhile only adds."""
+    """Of calls until the last SAME in a row were no better by 1%, at most MOST: what the machine does meanwhile only
+    adds."""
     SAME, MOST = 6, 40
     torch = t.torch
     best, since = float("inf"), 0

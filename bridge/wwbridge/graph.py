@@ -1,15 +1,16 @@
 """The task's ATen graph as JSON (docs/formats/bridge.md, "graph").
 
-It is the graph of torch.export, not decomposed, so that a reader sees aten.linear and aten.layer_norm and not their parts.
-Where export fails, or puts parts of the module into nested graphs (autocast and no_grad regions), the module is traced ahead
-of dispatch with make_fx instead: the same operators, recorded from one run, and "source" says so.
+It is the graph of torch.export, not decomposed, so that a reader sees aten.linear and aten.layer_norm and not their
+parts. Where export fails, or puts parts of the module into nested graphs (autocast and no_grad regions), the module is
+traced ahead of dispatch with make_fx instead: the same operators, recorded from one run, and "source" says so.
 
-Names.  Inputs, parameters, buffers and lifted constants, and nodes share one name space, so that {"ref": NAME} is enough.
+Names.  Inputs, parameters, buffers and lifted constants, and nodes share one name space, so that {"ref": NAME} is
+enough.
 
-Bytes and flops.  A node's flops are torch.utils.flop_counter's where it knows the operator (a multiply-add counts two), else
-one per element of its largest operand; views cost nothing, a causal attention half.  totals.matrix_flops are those that the
-counter knows: matrix products, convolutions, attentions.  totals.bytes is a lower bound that no implementation can go
-below: what must be read of inputs and parameters (needed.py) plus outputs.
+Bytes and flops.  A node's flops are torch.utils.flop_counter's where it knows the operator (a multiply-add counts two),
+else one per element of its largest operand; views cost nothing, a causal attention half.  totals.matrix_flops are those
+that the counter knows: matrix products, convolutions, attentions.  totals.bytes is a lower bound that no implementation
+can go below: what must be read of inputs and parameters (needed.py) plus outputs.
 """
 
 import math
@@ -256,7 +257,8 @@ class Writer:
         return read + written, counted or (max(sizes) if operands and sizes else 0)
 
     def _run(self, n, operands):
-        """Run the operator on fake tensors: (flops that the counter knows, whether the result shares its operand's memory)."""
+        """Run the operator on fake tensors: (flops that the counter knows, whether the result shares its operand's
+        memory)."""
         def real(x):
             return x.meta["val"]
         try:

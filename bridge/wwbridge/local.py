@@ -1,11 +1,13 @@
-"""A task's own modules and files: those beside it and along the user's PYTHONPATH (src/task/local.c finds what its text names).
+"""A task's own modules and files: those beside it and along the user's PYTHONPATH (src/task/local.c finds what its text
+names).
 
 A name that the text imports is looked for there first, as Python would.  The working directory is the task's folder, so
 that relative names are found; the sandbox lets nothing be written there.
 
-What the text does not name is not part of the task's content, and a change of it would meet a stale graph or baseline.  So
-while the task's code runs, an audit hook looks at the files that it opens: one below those directories that is not among
-the named ones is remembered, and the task refused.  Files that native code opens without Python (safetensors) are not seen."""
+What the text does not name is not part of the task's content, and a change of it would meet a stale graph or baseline.
+So while the task's code runs, an audit hook looks at the files that it opens: one below those directories that is not
+among the named ones is remembered, and the task refused.  Files that native code opens without Python (safetensors) are
+not seen."""
 
 import importlib.machinery
 import importlib.util

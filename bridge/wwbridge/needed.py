@@ -1,15 +1,16 @@
 """Bytes of inputs and parameters that every implementation of a graph must read.
 
-The judge calls a time suspect where it is below what these bytes need, so they are a lower bound or worth nothing: what may
-be left unread does not count.  Three questions are asked of every use of a value, backwards from the outputs.
+The judge calls a time suspect where it is below what these bytes need, so they are a lower bound or worth nothing: what
+may be left unread does not count.  Three questions are asked of every use of a value, backwards from the outputs.
 
   - Is the result looked at?  What no output depends on needs nothing.
-  - How much of the result is looked at?  Operators that work element by element, and views that keep every element, need as
-    much of their operand as is needed of their result.  Any other operator whose result is needed only in part is counted
-    as needing nothing: which part of its operands that touches is not known here.
-  - How much of the operand does the operator look at?  A slice its elements; a lookup (embedding, index, gather) as little as
-    one element; a triangle half; a convolution or pooling with a stride beyond its kernel the positions that it visits; an
-    operator that overwrites its operand, or chooses by another one's values (where, masked_fill), nothing.
+  - How much of the result is looked at?  Operators that work element by element, and views that keep every element,
+    need as much of their operand as is needed of their result.  Any other operator whose result is needed only in part
+    is counted as needing nothing: which part of its operands that touches is not known here.
+  - How much of the operand does the operator look at?  A slice its elements; a lookup (embedding, index, gather) as
+    little as one element; a triangle half; a convolution or pooling with a stride beyond its kernel the positions that
+    it visits; an operator that overwrites its operand, or chooses by another one's values (where, masked_fill),
+    nothing.
 
 Elements that strides of zero repeat count once; gaps between strided elements do not count.
 """

@@ -1,8 +1,8 @@
 """Norms of the parts of a tensor: its slices along every axis, its rows, and blocks of consecutive elements.
 
-One norm for a whole tensor says nothing about what is small beside the rest: a row of 1e-6 could be zeros.  So rule strict looks
-at parts as well, each by its own size.  What a part is follows from the shape alone, never from values (elements that are small by
-chance are no part of their own).  Of dimensions d0 .. dk, those of size 1 left out:
+One norm for a whole tensor says nothing about what is small beside the rest: a row of 1e-6 could be zeros.  So rule
+strict looks at parts as well, each by its own size.  What a part is follows from the shape alone, never from values
+(elements that are small by chance are no part of their own).  Of dimensions d0 .. dk, those of size 1 left out:
 
     runs      one part for each index of the first p dimensions, p from 1 to k; p = k are the rows
     slices    one part for each index of a dimension
@@ -11,8 +11,8 @@ chance are no part of their own).  Of dimensions d0 .. dk, those of size 1 left 
 
 Parts of fewer than LEAST elements are merged with those that follow them, since chance rules the norm of a few.
 
-Everything comes out of one pass: the sums of squares of rows, of (first, last) pairs and of blocks, for each piece of the tensor that
-fits the cache; all other sums are sums of these.  Nothing here waits for a GPU.
+Everything comes out of one pass: the sums of squares of rows, of (first, last) pairs and of blocks, for each piece of
+the tensor that fits the cache; all other sums are sums of these.  Nothing here waits for a GPU.
 """
 
 import functools
@@ -60,7 +60,8 @@ class Kind:
 
 
 class Layout:
-    """The parts of a shape, and the pieces in which its elements are looked at: (start, first, rows, columns) of (lead, mid, cols)."""
+    """The parts of a shape, and the pieces in which its elements are looked at: (start, first, rows, columns) of (lead,
+    mid, cols)."""
 
     def __init__(self, shape, step):
         self.shape, dims = shape, [s for s in shape if s > 1] or [1]
@@ -123,7 +124,8 @@ class Layout:
         return torch.cat([*rows, blocks]), torch.cat(of)
 
     def sums(self, difference):
-        """(sums of squares of each part, blocks last; the largest).  difference(start, end): the elements, flat, in fp64."""
+        """(sums of squares of each part, blocks last; the largest).  difference(start, end): the elements, flat, in
+        fp64."""
         rows, columns, blocks, top = [], None, [], None
         for start, (l, m, c) in self.pieces:
             d = difference(start, start + l * m * c)
@@ -201,8 +203,8 @@ SCALES = 2200  # binary orders of magnitude of a square in fp64
 
 
 def tail(n):
-    """How many times its root mean square the root mean square of n normal errors is at most, but for one time in 10,000 (Wilson and
-    Hilferty): 4.0 for one, 2.0 for eight, 1.3 for 64."""
+    """How many times its root mean square the root mean square of n normal errors is at most, but for one time in
+    10,000 (Wilson and Hilferty): 4.0 for one, 2.0 for eight, 1.3 for 64."""
     return (1 - 2 / (9 * n) + TAIL * (2 / (9 * n)) ** 0.5) ** 1.5
 
 
@@ -220,8 +222,9 @@ class Limits:
         self.seen, self.sum2, self.sum4, self.moved2, self.wide = 0, 0, 0, torch.zeros_like(own2), {}
 
     def _usual(self, n, kind):
-        """PyTorch's mean square error in parts of this kind whose elements are about as large, within a factor of two: its error in
-        one part may be small by luck.  The mean of roots, squared, since one part that is badly conditioned says nothing about the others."""
+        """PyTorch's mean square error in parts of this kind whose elements are about as large, within a factor of two:
+        its error in one part may be small by luck.  The mean of roots, squared, since one part that is badly
+        conditioned says nothing about the others."""
         scale = torch.frexp(self.size2 / n)[1].long().clamp(-SCALES, SCALES) // 2 + SCALES
         key = kind * 2 * SCALES + scale
         bins = int(2 * SCALES * (len(self.layout.kinds) + 1))
@@ -231,8 +234,8 @@ class Limits:
         return (all_[key] / ones[key]) ** 4
 
     def learn(self, error2, size2, moved2, unit):
-        """What a neighbour of the draw tells: PyTorch's error there, how large the parts are, how far the exact result has moved.
-        unit: by how much inputs moved, inf: far; None: not at all."""
+        """What a neighbour of the draw tells: PyTorch's error there, how large the parts are, how far the exact result
+        has moved. unit: by how much inputs moved, inf: far; None: not at all."""
         self.seen += 1
         if unit == math.inf:  # what it would be at the size of the draw itself
             error2 = error2 * (self.size2 / torch.maximum(size2, self.size2)).nan_to_num(1.0)
@@ -241,8 +244,9 @@ class Limits:
         self.sum2, self.sum4 = self.sum2 + error2, self.sum4 + error2 * error2
 
     def widen(self, n):
-        """The limits after n neighbours, of which some may not have been possible.  How many elements make most of an error shows in how
-        much it changes from neighbour to neighbour: the mean of n squares has a variance of 2 / n."""
+        """The limits after n neighbours, of which some may not have been possible.  How many elements make most of an
+        error shows in how much it changes from neighbour to neighbour: the mean of n squares has a variance of 2 /
+        n."""
         draws = self.seen + 1
         usual2 = (self.own2 + self.sum2) / draws
         spread = ((self.own2**2 + self.sum4) / draws - usual2**2).clamp(min=0) * (draws / max(self.seen, 1))

@@ -1,10 +1,11 @@
 """A cache of the references of draws that come again, as large as memory allows.
 
-The judge decides which draws come again and for how long (src/judge/cache/references.h says why that is safe); here they are only
-remembered: a draw is a function of its request, so the key is the request.  What is kept are the outputs in fp64 (those of the
-default run only where a comparison looks at them: integers, values that are not finite, rule paper) with their scalars, and on the
-cpu, where drawing costs more than copying, the inputs, from the first time on: draws that will be compared and draws that will
-not come out of here alike, and at the same speed.  The least recently used go first.
+The judge decides which draws come again and for how long (src/judge/cache/references.h says why that is safe); here
+they are only remembered: a draw is a function of its request, so the key is the request.  What is kept are the outputs
+in fp64 (those of the default run only where a comparison looks at them: integers, values that are not finite, rule
+paper) with their scalars, and on the cpu, where drawing costs more than copying, the inputs, from the first time on:
+draws that will be compared and draws that will not come out of here alike, and at the same speed.  The least recently
+used go first.
 
 Memory that others need more is given back: at a failed allocation everything, and on a GPU nothing is kept while less
 than a tenth of it is free.
@@ -29,7 +30,8 @@ class Pool:
         return entry[:2]
 
     def put(self, key, references, inputs):
-        """In place of what is there under this key.  references: None where nothing has been compared with this draw yet."""
+        """In place of what is there under this key.  references: None where nothing has been compared with this draw
+        yet."""
         before = self.entries.pop(key, (None, None, 0))
         self.used -= before[2]
         kept = before[1] or ([span.clone() for span in inputs] if self.target.kind == "cpu" else None)

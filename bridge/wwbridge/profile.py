@@ -1,16 +1,17 @@
 """Where the reference's time goes: the task's own graph, run operator by operator on the current draw.
 
-The graph (graph.py) holds the same ATen operators that the module calls, so running it node by node costs what eager costs
-and every microsecond has a name that the reader of the graph knows.  Attribution by the names of profiler events alone would
-leave it to guesswork which of five aten::linear is meant.
+The graph (graph.py) holds the same ATen operators that the module calls, so running it node by node costs what eager
+costs and every microsecond has a name that the reader of the graph knows.  Attribution by the names of profiler events
+alone would leave it to guesswork which of five aten::linear is meant.
 
-cuda.  Each node runs inside a range of its own under torch.profiler; what the device did for it is the sum of the kernels
-(and copies) that were launched inside that range.  Where the profiler sees no kernels (CUPTI is missing or in use), events
-around each node stand in and "method" says so: they include the gaps in which the device waited for Python.
-cpu.  The clock around each operator's call.
+cuda.  Each node runs inside a range of its own under torch.profiler; what the device did for it is the sum of the
+kernels (and copies) that were launched inside that range.  Where the profiler sees no kernels (CUPTI is missing or in
+use), events around each node stand in and "method" says so: they include the gaps in which the device waited for
+Python. cpu.  The clock around each operator's call.
 
-L2 (cuda) or the caches (cpu) are flushed before each run, never between nodes: an operator finds what the one before left.
-Medians over the runs.  call_us and device_us are those of the whole module in eager mode, for the overhead between operators.
+L2 (cuda) or the caches (cpu) are flushed before each run, never between nodes: an operator finds what the one before
+left. Medians over the runs.  call_us and device_us are those of the whole module in eager mode, for the overhead
+between operators.
 """
 
 import statistics

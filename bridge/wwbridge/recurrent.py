@@ -1,15 +1,17 @@
 """Recurrent layers in the graph: their shapes without their steps.
 
-torch.export keeps aten.lstm.input and its like whole, but finds the shapes of their results by running a decomposition on fake tensors, step by
-step: half a minute for 500 steps of six layers.  And PyTorch 2.11's gives the last states of LSTM one dimension too many where the batch has more than
-one row, so that whatever follows them has wrong shapes.  Here a layer's shapes are said outright, for as long as the graph is made.
+torch.export keeps aten.lstm.input and its like whole, but finds the shapes of their results by running a decomposition
+on fake tensors, step by step: half a minute for 500 steps of six layers.  And PyTorch 2.11's gives the last states of
+LSTM one dimension too many where the batch has more than one row, so that whatever follows them has wrong shapes.  Here
+a layer's shapes are said outright, for as long as the graph is made.
 """
 
 from contextlib import contextmanager
 
 
 def layer(inp, hidden, params, has_biases, *more, **named):
-    """One direction of one layer: (steps, batch, features) and the states before to the outputs and the states after."""
+    """One direction of one layer: (steps, batch, features) and the states before to the outputs and the states
+    after."""
     states = hidden if isinstance(hidden, tuple) else (hidden,)
     after = tuple(s.new_empty(s.shape) for s in states)
     return inp.new_empty(*inp.shape[:-1], states[0].shape[-1]), after if isinstance(hidden, tuple) else after[0]
@@ -31,7 +33,8 @@ def by_shape():
 
 
 def flops(packet, args):
-    """Those of the matrix products of all steps: every weight meets every row of every step once.  0: no such operator."""
+    """Those of the matrix products of all steps: every weight meets every row of every step once.  0: no such
+    operator."""
     if packet not in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
         return 0
     x, weights = args[0], [w for w in args[2] if w.dim() == 2]

@@ -1,43 +1,45 @@
 """The references of a draw, and the comparison of a candidate's outputs with them.
 
-The reference is the task itself in fp64.  Two things make it so: parameters, buffers and plain tensor attributes are swapped
-for fp64 copies in place (their Python objects stay, so that modules which keep private lists of them see the same values),
-and a dispatch mode promotes whatever else comes by - inputs, factories, casts, constants from closures - before every
-operator.  The default dtype is fp64 meanwhile.  An operator that has no fp64 kernel runs in fp32 and is named in the answer.
-Where fp64 does not fit, the same is done in fp32 with TF32 off, and the answer says so.
+The reference is the task itself in fp64.  Two things make it so: parameters, buffers and plain tensor attributes are
+swapped for fp64 copies in place (their Python objects stay, so that modules which keep private lists of them see the
+same values), and a dispatch mode promotes whatever else comes by - inputs, factories, casts, constants from closures -
+before every operator.  The default dtype is fp64 meanwhile.  An operator that has no fp64 kernel runs in fp32 and is
+named in the answer. Where fp64 does not fit, the same is done in fp32 with TF32 off, and the answer says so.
 
 Rejected: model.double() (factories and casts inside forward() would stay fp32); exporting and rewriting the graph (a
 decomposition of ours could be wrong in the way the candidate is).
 
 Comparison runs in pieces that fit the cache (parts.py), so that its memory does not grow with the outputs.
 
-Parts.  The rule holds for the whole of an output and for each of its parts by its own size (parts.py): a row that is small beside the
-others may not be zeros.  PyTorch's error in one part is a matter of chance where a few elements make most of it, as in a row of a relu
-of which one element is positive.  So a part that is beyond 4 E, where E is PyTorch's error there or, where that is more, its usual error
-in parts as large, is no more than suspected.
+Parts.  The rule holds for the whole of an output and for each of its parts by its own size (parts.py): a row that is
+small beside the others may not be zeros.  PyTorch's error in one part is a matter of chance where a few elements make
+most of it, as in a row of a relu of which one element is positive.  So a part that is beyond 4 E, where E is PyTorch's
+error there or, where that is more, its usual error in parts as large, is no more than suspected.
 
-Neighbours.  Whether a suspicion is right is decided by NEIGHBOURS of the draw: inputs and parameters with some of their elements one
-unit in the last place nearer to zero, or all of them by up to FAR.  They have the condition of the draw and other roundings.
-Whole numbers are not moved: masks and labels would become others.  A part is wrong beyond four times the error that PyTorch would exceed
-there in one of 10,000 draws, and beyond what 84 units in the last place of the inputs do to the exact result.  That error is the root
-mean square of those that were seen, the draw's own included, times 4.0 where a single element makes it and 1.3 where 64 do, which shows in
-how much it changes (after 17 normal errors the next one exceeds 16 times their root mean square once in 10^11).  What is far beyond after SOON
-neighbours is not looked at any longer.
+Neighbours.  Whether a suspicion is right is decided by NEIGHBOURS of the draw: inputs and parameters with some of their
+elements one unit in the last place nearer to zero, or all of them by up to FAR.  They have the condition of the draw
+and other roundings. Whole numbers are not moved: masks and labels would become others.  A part is wrong beyond four
+times the error that PyTorch would exceed there in one of 10,000 draws, and beyond what 84 units in the last place of
+the inputs do to the exact result.  That error is the root mean square of those that were seen, the draw's own included,
+times 4.0 where a single element makes it and 1.3 where 64 do, which shows in how much it changes (after 17 normal
+errors the next one exceeds 16 times their root mean square once in 10^11).  What is far beyond after SOON neighbours is
+not looked at any longer.
 
-The whole of an output is decided by neighbours too where it is not hopeless.  Of two equally exact programs one errs in one number more than
-four times as much as the other in 15% of all draws; what is left of a cancellation may lie near zero, where 1e-5 of it is less than fp32 can
-hold; and of a norm over values that are nearly equal PyTorch's own kernels for two memory layouts differ by 40 times their error.  E is
-then the error that PyTorch itself would exceed in one of 10,000 such draws, by the size of the errors seen; and the floor is 84 times what the
-exact result moves by when inputs move by one unit, up to CANCELLED.  Rounding to TF32 or bfloat16 is thousands of units and stays wrong.
+The whole of an output is decided by neighbours too where it is not hopeless.  Of two equally exact programs one errs in
+one number more than four times as much as the other in 15% of all draws; what is left of a cancellation may lie near
+zero, where 1e-5 of it is less than fp32 can hold; and of a norm over values that are nearly equal PyTorch's own kernels
+for two memory layouts differ by 40 times their error.  E is then the error that PyTorch itself would exceed in one of
+10,000 such draws, by the size of the errors seen; and the floor is 84 times what the exact result moves by when inputs
+move by one unit, up to CANCELLED.  Rounding to TF32 or bfloat16 is thousands of units and stays wrong.
 
-float64.  PyTorch's own run is the reference there, and has no error that could be seen.  So its error is what the same run does with
-inputs, parameters and state moved by one unit in the last place of fp64 (`shaken`), and the floor is 84 such units, or four times
-the root of the longest sum that the task can hold, where that is more.  Where an output depends on a number that PyTorch's own run has
-rounded to a smaller type, the rule is that of fp32.  Rejected: numpy's long double (80 bits on some processors; every operator anew, each of which could be wrong in the way the
-candidate is).
+float64.  PyTorch's own run is the reference there, and has no error that could be seen.  So its error is what the same
+run does with inputs, parameters and state moved by one unit in the last place of fp64 (`shaken`), and the floor is 84
+such units, or four times the root of the longest sum that the task can hold, where that is more.  Where an output
+depends on a number that PyTorch's own run has rounded to a smaller type, the rule is that of fp32.  Rejected: numpy's
+long double (80 bits on some processors; every operator anew, each of which could be wrong in the way the candidate is).
 
-Rejected: the error over other draws (their sizes and conditions are others), the largest error seen (itself a matter of luck), and a wider
-floor for all.
+Rejected: the error over other draws (their sizes and conditions are others), the largest error seen (itself a matter of
+luck), and a wider floor for all.
 """
 
 import math
@@ -75,7 +77,8 @@ class Promote(TorchDispatchMode):
         return False  # as in task.Watch
 
     def tensor(self, t):
-        """The promoted copy of a tensor from outside, one for each tensor, so that in-place changes of it are seen later."""
+        """The promoted copy of a tensor from outside, one for each tensor, so that in-place changes of it are seen
+        later."""
         if t.dtype == self.to:
             return t
         entry = self.copies.get(id(t))
@@ -105,7 +108,8 @@ class Promote(TorchDispatchMode):
 
 
 class Swapped:
-    """The module's floating tensors as copies made by `copy` while it lasts; same Python objects, same addresses after."""
+    """The module's floating tensors as copies made by `copy` while it lasts; same Python objects, same addresses
+    after."""
 
     def __init__(self, task, copy):
         self.tensors = {id(t): t for t in [*task.params.values(), *task.state.values()] if t.dtype.is_floating_point}
@@ -146,7 +150,8 @@ def shaker(to, device, seed):
 
 
 def promoted_run(task, to, shaken=None):
-    """The task's outputs computed in `to`, and the operators that could not be; `shaken`: the seed of what moves by a unit."""
+    """The task's outputs computed in `to`, and the operators that could not be; `shaken`: the seed of what moves by a
+    unit."""
     task.restore()
     copy = (lambda t: t.to(to)) if shaken is None else shaker(to, task.device, shaken)
     default, mode = torch.get_default_dtype(), Promote(to)
@@ -168,8 +173,8 @@ def promoted_run(task, to, shaken=None):
 
 
 def addresses(task, leaves, whole=False):
-    """Where inputs and state begin (`whole`: their allocations): an output that is one of them must be copied before it is
-    restored."""
+    """Where inputs and state begin (`whole`: their allocations): an output that is one of them must be copied before it
+    is restored."""
     held = [*task.params.values(), *task.state.values(), *(x for x in leaves if isinstance(x, torch.Tensor))]
     return {t.untyped_storage().data_ptr() if whole else t.data_ptr() for t in held}
 
@@ -253,8 +258,8 @@ class References:
         return Refuse(kind, f"{self.task.name}: the fp64 reference failed: {type(e).__name__}: {e}")
 
     def keep(self, rule):
-        """Get ready to live on beside other draws: hold no memory that the next one writes to, and nothing that `rule` does
-        not look at (by strict, a default run that is finite counts only by its errors)."""
+        """Get ready to live on beside other draws: hold no memory that the next one writes to, and nothing that `rule`
+        does not look at (by strict, a default run that is finite counts only by its errors)."""
         held = addresses(self.task, self.task.leaves, whole=True)
         apart = {}  # each tensor once
 
@@ -338,8 +343,9 @@ class References:
 
 
 class Neighbour:
-    """The task's inputs, parameters and statistics while they are a little nearer to zero: some elements by one unit in the last place, which gives the coarsest such
-    unit, or every second time all of them by up to FAR, which gives inf."""
+    """The task's inputs, parameters and statistics while they are a little nearer to zero: some elements by one unit in
+    the last place, which gives the coarsest such unit, or every second time all of them by up to FAR, which gives
+    inf."""
 
     def __init__(self, task, k):
         self.task, self.k = task, k
@@ -365,8 +371,8 @@ class Neighbour:
 
 
 def errors(own, default, exact, here, unit):
-    """(relative, absolute, floor) of a neighbour, of what it would be at the size of the draw itself; None where that has not been found.
-    unit: None where nothing but the roundings is another."""
+    """(relative, absolute, floor) of a neighbour, of what it would be at the size of the draw itself; None where that
+    has not been found. unit: None where nothing but the roundings is another."""
     if not floating(default) or not (all_finite(default) and all_finite(exact) and all_finite(here)):
         return None
     at = Distance(default, exact).measure()
@@ -380,7 +386,8 @@ def errors(own, default, exact, here, unit):
 
 
 def wider(own, seen, n):
-    """own with what was seen of n numbers: the error that one draw in so many exceeds, by the size of all that were seen."""
+    """own with what was seen of n numbers: the error that one draw in so many exceeds, by the size of all that were
+    seen."""
     if not seen:
         return own
     usual = math.sqrt(sum(e * e for e in [own["err_rel"], *(rel for rel, _, _ in seen)]) / (len(seen) + 1))
@@ -408,7 +415,8 @@ def relative(err2, ref2):
 
 
 class Distance:
-    """Norm-wise relative and largest absolute error over the elements where both are finite; rms of the exact values."""
+    """Norm-wise relative and largest absolute error over the elements where both are finite; rms of the exact
+    values."""
 
     def __init__(self, found, exact):
         self.found, self.exact = found, exact
@@ -442,7 +450,8 @@ class Distance:
 
 
 class Violations:
-    """Counts what is wrong, remembers the first, the worst and enough positions to say where it lies and what it looks like."""
+    """Counts what is wrong, remembers the first, the worst and enough positions to say where it lies and what it looks
+    like."""
 
     KEEP = 4096
 
@@ -532,7 +541,8 @@ def squares(found, exact):
 
 
 def measure(found, exact):
-    """({err_rel, err_abs, rms}, whether all is finite, sums of squares over the parts of the difference and of exact)"""
+    """({err_rel, err_abs, rms}, whether all is finite, sums of squares over the parts of the difference and of
+    exact)"""
     if exact.numel():
         where = layout(exact)
         (own2, top), (exact2, _) = where.sums(difference(found, exact)), where.sums(difference(exact, None))
@@ -546,9 +556,9 @@ def measure(found, exact):
 
 
 def all_near(found, exact, rms, limit2):
-    """The errors, and whether a part exceeds its limit, by a few operators a piece and one synchronisation in all: what most
-    comparisons need, since most are of right values.  NaN where something is not finite; then, and where a limit is exceeded, somebody
-    looks closer."""
+    """The errors, and whether a part exceeds its limit, by a few operators a piece and one synchronisation in all: what
+    most comparisons need, since most are of right values.  NaN where something is not finite; then, and where a limit
+    is exceeded, somebody looks closer."""
     where = layout(exact)
     sums, top = where.sums(difference(found, exact))
     beyond = (sums > limit2).any() if limit2 is not None else torch.zeros((), device=sums.device)
@@ -557,8 +567,9 @@ def all_near(found, exact, rms, limit2):
 
 
 def judge_strict(found, exact, default, own, limits, neighbours=0):
-    """docs/design/rules.md, section 4.  Where PyTorch's own run is not finite but the reference is (an overflow of its type), either is right.
-    limits: of the parts, None where there are none; neighbours: how many of them these limits are from."""
+    """docs/design/rules.md, section 4.  Where PyTorch's own run is not finite but the reference is (an overflow of its
+    type), either is right. limits: of the parts, None where there are none; neighbours: how many of them these limits
+    are from."""
     limit_rel = max(4 * own["err_rel"], own["floor"])
     limit_abs = 16 * max(own["err_abs"], own["floor"] * own["rms"])
     limit2 = None if limits is None else limits.wide[neighbours] if neighbours else limits.limit2
@@ -670,8 +681,8 @@ SAME = 1e-4  # smallest tolerance, relative: closer than this, an output is not 
 
 
 def accepted(found, exact, default, own, rule):
-    """Whether the rule, its relative tolerance widened to SAME, would take these values; ends at the first chunk that it
-    would not."""
+    """Whether the rule, its relative tolerance widened to SAME, would take these values; ends at the first chunk that
+    it would not."""
     if rule == "paper":
         return all(bool(torch.isclose(f, d, rtol=1e-2, atol=1e-2, equal_nan=True).all()) for _, (f, d) in chunks(found, default))
     if not default.dtype.is_floating_point:
@@ -707,8 +718,8 @@ def unsure(exact, default):
 
 
 FLAGS = ("independent", "constant", "zero")
-# What an answer that ignores the input must survive besides: two more draws, by strict also two that are scaled and shifted as
-# the rule's own are.  One pair of draws of a mean can agree by chance.
+# What an answer that ignores the input must survive besides: two more draws, by strict also two that are scaled and
+# shifted as the rule's own are.  One pair of draws of a mean can agree by chance.
 MORE_DRAWS = {"strict": ((1.0, 0.0), (1.0, 0.0), (64.0, 0.0), (1.0, 3.0)), "paper": ((1.0, 0.0), (1.0, 0.0))}
 
 
@@ -717,8 +728,8 @@ def suspected(rows):
 
 
 def degenerate(task, seed_a, seed_b):
-    """Would the rule take an answer that ignores the input: the output of another draw, a number, zero?  For both rules.  By strict a task with an
-    output that is `unsure` is degenerate as well."""
+    """Would the rule take an answer that ignores the input: the output of another draw, a number, zero?  For both
+    rules.  By strict a task with an output that is `unsure` is degenerate as well."""
     task.draw(seed_b, 1.0, 0.0, "keep")
     other = default_run(task)
 

@@ -1,5 +1,6 @@
-"""A task's source before it is run, and before PyTorch is imported: what is wrong with most unusable files shows here, in a tenth
-of a second.  Only what is certain is refused: a name that may be made at run time is left for task.py to find missing."""
+"""A task's source before it is run, and before PyTorch is imported: what is wrong with most unusable files shows here,
+in a tenth of a second.  Only what is certain is refused: a name that may be made at run time is left for task.py to
+find missing."""
 
 import ast
 import importlib.util
@@ -51,8 +52,8 @@ def refuse_package(name, package, roots=()):
 
 
 def construct(cls, init):
-    """A module from what get_init_inputs() returns: a list of arguments (KernelBench), a dict of named ones, or an empty list
-    and such a dict (KernelBook)."""
+    """A module from what get_init_inputs() returns: a list of arguments (KernelBench), a dict of named ones, or an
+    empty list and such a dict (KernelBook)."""
     if isinstance(init, (list, tuple)) and len(init) == 2 and isinstance(init[0], (list, tuple)) and not init[0] and isinstance(init[1], dict):
         init = init[1]
     return cls(**init) if isinstance(init, dict) else cls(*init)

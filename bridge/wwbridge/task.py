@@ -1,13 +1,14 @@
 """One task: its model, its inputs, its state, and whether it can be judged at all.
 
-Layout.  The model's parameters and the input tensors have fixed addresses for the life of the task: a draw copies new values
-into them, so that CUDA graphs and compiled code of the baselines stay valid.  They are PyTorch's own memory.  The buffers
-that a candidate sees (buffers.py) are separate copies: a candidate can never reach what the reference computes from, and the
-baseline runs on memory from PyTorch's allocator, as it would in use.  It costs one more copy of inputs and parameters.
+Layout.  The model's parameters and the input tensors have fixed addresses for the life of the task: a draw copies new
+values into them, so that CUDA graphs and compiled code of the baselines stay valid.  They are PyTorch's own memory.
+The buffers that a candidate sees (buffers.py) are separate copies: a candidate can never reach what the reference
+computes from, and the baseline runs on memory from PyTorch's allocator, as it would in use.  It costs one more copy of
+inputs and parameters.
 
-State.  The module keeps the mode it was created in.  Every tensor that the module holds besides its parameters (buffers and
-plain attributes) is cloned at load; those that a forward pass changed are restored before every call, by value where it was
-changed in place and by binding where an attribute was replaced.
+State.  The module keeps the mode it was created in.  Every tensor that the module holds besides its parameters (buffers
+and plain attributes) is cloned at load; those that a forward pass changed are restored before every call, by value
+where it was changed in place and by binding where an attribute was replaced.
 
 Refusals (kind "task", one line): what cannot be judged by comparing outputs is refused by name, here and nowhere else.
 """
@@ -298,8 +299,8 @@ class Task:
 
     @contextmanager
     def lightly(self):
-        """What we do with a small task beside its own runs is done in one thread: threads that wait for each other spin, which
-        costs more than they save, and most where several judges share the processors."""
+        """What we do with a small task beside its own runs is done in one thread: threads that wait for each other
+        spin, which costs more than they save, and most where several judges share the processors."""
         threads = torch.get_num_threads()
         elements = sum(t.numel() for t in [*self.inputs, *self.params.values()]) + sum(math.prod(m[0]) for m in self.out_meta)
         one = self.target.kind == "cpu" and elements <= SMALL_ELEMENTS
@@ -502,8 +503,8 @@ class Task:
         return self._graph
 
     def know(self, graph):
-        """Take a graph that an earlier worker made of this task, where it describes this module; 1 if so.  Making one anew
-        costs seconds, mostly of importing torch.export."""
+        """Take a graph that an earlier worker made of this task, where it describes this module; 1 if so.  Making one
+        anew costs seconds, mostly of importing torch.export."""
         table = table_of(self, graph)
         if table:
             self._graph, self.table = graph, table
@@ -556,8 +557,9 @@ class Task:
         self.target.sync()
 
     def keep(self, lent, fds):
-        """Take the outputs as they are now: compare() and same() go by it until they are wiped.  `lent` says for each whether it lies in
-        the shared buffer (None) or where in pieces of another process's device memory.  False where such a piece cannot be had."""
+        """Take the outputs as they are now: compare() and same() go by it until they are wiped.  `lent` says for each
+        whether it lies in the shared buffer (None) or where in pieces of another process's device memory.  False where
+        such a piece cannot be had."""
         if self._shared is None or len(lent) not in (0, len(self._shared.outputs)):
             raise Refuse("request", "keep needs buffers, and places for all outputs or none")
         self._forget_outputs()
@@ -627,8 +629,8 @@ class Task:
         self.trim(everything or baseline)
 
     def trim(self, everything=False):
-        """Give memory back that PyTorch's allocator holds idle, beyond what a draw wants again at once: runners and other
-        tasks' workers share this device, and what the references needed for a moment is many times what lasts."""
+        """Give memory back that PyTorch's allocator holds idle, beyond what a draw wants again at once: runners and
+        other tasks' workers share this device, and what the references needed for a moment is many times what lasts."""
         if self.target.kind != "cuda":
             return
         free, total = torch.cuda.mem_get_info(self.device)

@@ -18,8 +18,8 @@ def out_of_memory(e):
 
 
 def span(t):
-    """The storage that a tensor's strides reach, as a flat tensor: copies of spans work for every layout, also for strides
-    of zero and gaps."""
+    """The storage that a tensor's strides reach, as a flat tensor: copies of spans work for every layout, also for
+    strides of zero and gaps."""
     n = 0 if t.numel() == 0 else 1 + sum((s - 1) * st for s, st in zip(t.shape, t.stride()))
     return t.as_strided((n,), (1,), t.storage_offset())
 

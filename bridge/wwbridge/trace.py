@@ -1,7 +1,8 @@
 """What a module's call asks of PyTorch: the ATen operators that compute, by name and number, seen by a dispatch mode.
 
-The judge compares the task's own list with that of a solution in a PyTorch form (rows 16 and 17 of the threat model): both are made
-by this one class.  Views, allocation and plain movement are no computation and are left out, whoever does them.
+The judge compares the task's own list with that of a solution in a PyTorch form (rows 16 and 17 of the threat model):
+both are made by this one class.  Views, allocation and plain movement are no computation and are left out, whoever does
+them.
 """
 
 import torch

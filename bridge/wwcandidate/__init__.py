@@ -1,11 +1,11 @@
-"""The process that holds a solution in a PyTorch form.  confine.py takes its rights away, holder.py answers the judge, solution.py
-loads the two forms, shared.py maps the judge's buffers, build.py is about compiled extensions,
-launches.py sees which kernels a call launches."""
+"""The process that holds a solution in a PyTorch form.  confine.py takes its rights away, holder.py answers the judge,
+solution.py loads the two forms, shared.py maps the judge's buffers, build.py is about compiled extensions, launches.py
+sees which kernels a call launches."""
 
 
 class Problem(Exception):
-    """What went wrong, for the judge: kind is "build" (an extension does not compile), "solution" (no ModelNew can be made of it),
-    "call" (forward() raised) or "output" (it returned something that cannot be compared)."""
+    """What went wrong, for the judge: kind is "build" (an extension does not compile), "solution" (no ModelNew can be
+    made of it), "call" (forward() raised) or "output" (it returned something that cannot be compared)."""
 
     def __init__(self, kind, text):
         super().__init__(text)

@@ -1,15 +1,17 @@
-"""Compiled extensions of a solution: where they are built, with what, and how a finished build is carried to another process.
+"""Compiled extensions of a solution: where they are built, with what, and how a finished build is carried to another
+process.
 
-A build happens once, in a process that holds no GPU and no buffer of the judge's.  What lies in the build directory afterwards is
-packed into one blob that the judge stores under the solution's own content.  A process that holds the same solution later unpacks it
-before the solution runs.  So a forged build can only hurt the solution that forged it.
+A build happens once, in a process that holds no GPU and no buffer of the judge's.  What lies in the build directory
+afterwards is packed into one blob that the judge stores under the solution's own content.  A process that holds the
+same solution later unpacks it before the solution runs.  So a forged build can only hurt the solution that forged it.
 
-That process may not start a compiler: ninja gives each a process group, and what is called stays in one (confine.py).  So ninja is
-not asked there.  It goes by times of files, and a header that is newer than the build (a checkout, a new installation of PyTorch)
-would make it build again.  What a build was made from is recorded instead: `finished` in its directory has a line for each build
-that ended well, the hash of its build.ninja and of the sources in it.
+That process may not start a compiler: ninja gives each a process group, and what is called stays in one (confine.py).
+So ninja is not asked there.  It goes by times of files, and a header that is newer than the build (a checkout, a new
+installation of PyTorch) would make it build again.  What a build was made from is recorded instead: `finished` in its
+directory has a line for each build that ended well, the hash of its build.ninja and of the sources in it.
 
-    blob = 8 bytes length of the index, little-endian | index: JSON [[path, mode, mtime_ns, bytes], ...] | the files' bytes
+    blob = 8 bytes length of the index, little-endian | index: JSON [[path, mode, mtime_ns, bytes], ...] | the files'
+    bytes
 """
 
 import hashlib
@@ -38,8 +40,8 @@ def environment(target, arch, jobs, builds):
 
 
 def short_headers_first(builds):
-    """CPATH is searched after -I and before -isystem, where PyTorch's headers are; nvcc's passes all go through the host's
-    preprocessor.  What does not compile so is built again as PyTorch would have."""
+    """CPATH is searched after -I and before -isystem, where PyTorch's headers are; nvcc's passes all go through the
+    host's preprocessor.  What does not compile so is built again as PyTorch would have."""
     from torch.utils import cpp_extension
 
     plain = cpp_extension._run_ninja_build
@@ -65,8 +67,8 @@ def short_headers_first(builds):
 
 
 class Builds:
-    """Whether extensions may be built in this process, and whether all that were begun have ended well: one that has not
-    may have failed by the machine (memory, processes, disk), and must be tried again."""
+    """Whether extensions may be built in this process, and whether all that were begun have ended well: one that has
+    not may have failed by the machine (memory, processes, disk), and must be tried again."""
 
     def __init__(self, allowed):
         self.allowed, self.open = allowed, 0

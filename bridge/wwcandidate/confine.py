@@ -1,7 +1,8 @@
 """How a candidate's process loses its rights, by plain system calls: namespaces, mounts, capabilities, limits, filter.
 
-The private root was made before Python started (src/judge/forms/launch.c); what is left to do for each candidate is its own /proc
-and /tmp, no GPU where it only builds, and the capabilities.  The filter's program comes from there as well, as bytes.
+The private root was made before Python started (src/judge/forms/launch.c); what is left to do for each candidate is its
+own /proc and /tmp, no GPU where it only builds, and the capabilities.  The filter's program comes from there as well,
+as bytes.
 """
 
 import ctypes
@@ -20,8 +21,8 @@ SYS_SECCOMP, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC = 317, 1, 1  # x
 TMP_BYTES, FILE_BYTES, FILES, PROCESSES = 4 << 30, 2 << 30, 4096, 4096
 
 
-# A filter by hand: no process leaves the group, which the judge stops as one (src/judge/forms/candidate.c).  Builds may: ninja
-# gives each compiler a group.  Calls of other architectures are the main filter's business.
+# A filter by hand: no process leaves the group, which the judge stops as one (src/judge/forms/candidate.c).  Builds
+# may: ninja gives each compiler a group.  Calls of other architectures are the main filter's business.
 SYS_SETPGID, SYS_SETSID, EPERM = 109, 112, 1
 ONE_GROUP = b"".join(struct.pack("<HBBI", *op) for op in (
     (0x20, 0, 0, 0),  # the call's number
@@ -82,8 +83,8 @@ def mounts_below(directory):
 
 
 def private_tmp():
-    """A /tmp of its own.  What the private root shows below /tmp (a checkout or an interpreter may lie there) is shown in it again,
-    as it was mounted, read-only."""
+    """A /tmp of its own.  What the private root shows below /tmp (a checkout or an interpreter may lie there) is shown
+    in it again, as it was mounted, read-only."""
     held = [(path, os.open(path, os.O_PATH)) for path in mounts_below("/tmp")]
     mount("tmpfs", "/tmp", "tmpfs", NOSUID | NODEV, f"mode=0700,size={TMP_BYTES}")
     for path, fd in held:
@@ -96,7 +97,8 @@ def private_tmp():
 
 
 def own_proc():
-    """Its settings of the machine are read-only (src/sandbox/sandbox.c has the same): where we are root, no capability is asked for."""
+    """Its settings of the machine are read-only (src/sandbox/sandbox.c has the same): where we are root, no capability
+    is asked for."""
     mount("proc", "/proc", "proc", NOSUID | NODEV | NOEXEC)
     for path in ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi"):
         path = "/proc/" + path

@@ -1,13 +1,17 @@
 """Answers the judge from the candidate's process, and makes the calls that it asks for.
 
-    g NUMBER             one call: `d NUMBER` and where its outputs lie when they are there and the device is idle, `e NUMBER` and
+    g NUMBER             one call: `d NUMBER` and where its outputs lie when they are there and the device is idle, `e
+                         NUMBER` and
                          a frame where it failed
-    q NUMBER frame       {"request": NAME, ...}: build, or attach, setup, trace, kernels (docs/forms.md); `a NUMBER` and a frame
+    q NUMBER frame       {"request": NAME, ...}: build, or attach, setup, trace, kernels (docs/forms.md); `a NUMBER` and
+                         a frame
 
-NUMBER is 8 bytes that the judge has drawn: no answer can be written before its question is asked (src/judge/forms/candidate.c).
+NUMBER is 8 bytes that the judge has drawn: no answer can be written before its question is asked
+(src/judge/forms/candidate.c).
 
-The judge stops this process whenever it is not asked for something, so all that happens before a call (restoring state) happens in
-it.  After the solution's code has run the judge believes nothing from here: a byte says when the judge may look, not what is true.
+The judge stops this process whenever it is not asked for something, so all that happens before a call (restoring state)
+happens in it.  After the solution's code has run the judge believes nothing from here: a byte says when the judge may
+look, not what is true.
 """
 
 import os

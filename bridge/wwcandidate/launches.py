@@ -1,8 +1,10 @@
-"""Which kernels does one call launch, and how often?  Seen by the driver's own hook (CUPTI's callbacks), not by the solution's word.
+"""Which kernels does one call launch, and how often?  Seen by the driver's own hook (CUPTI's callbacks), not by the
+solution's word.
 
-PyTorch's profiler answers the same question, but starting it takes 3.5 s in every fresh process (measured on an H200), all of them
-with the device held.  Callbacks at each launch take 17 ms with their setting up: the driver says the kernel's name, and nothing is recorded on
-the device.  Kernels inside a CUDA graph have no launch of their own; a call that launches a graph is looked at by the profiler.
+PyTorch's profiler answers the same question, but starting it takes 3.5 s in every fresh process (measured on an H200),
+all of them with the device held.  Callbacks at each launch take 17 ms with their setting up: the driver says the
+kernel's name, and nothing is recorded on the device.  Kernels inside a CUDA graph have no launch of their own; a call
+that launches a graph is looked at by the profiler.
 """
 
 import ctypes
@@ -82,7 +84,8 @@ def launched(call, sync):
 
 
 def profiled(call, sync):
-    """What ran on the device: the profiler lists beside it what the driver was asked for, and what the profiling itself cost."""
+    """What ran on the device: the profiler lists beside it what the driver was asked for, and what the profiling itself
+    cost."""
     from torch.autograd import DeviceType
     from torch.profiler import ProfilerActivity, profile
 

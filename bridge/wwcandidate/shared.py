@@ -1,12 +1,14 @@
 """The judge's buffers in a candidate, mapped for reading, and where a call's outputs lie, which the judge reads itself.
 
-A tensor over an input or a parameter is made once and stays; its content changes between calls without PyTorch knowing, so that nothing
-that is remembered by pointer, version or identity stays true.  A store into it is a fault of this process.
+A tensor over an input or a parameter is made once and stays; its content changes between calls without PyTorch knowing,
+so that nothing that is remembered by pointer, version or identity stays true.  A store into it is a fault of this
+process.
 
-Outputs stay in this process's own memory (src/judge/forms/outputs.h says why).  cpu: the judge reads them by their addresses.  cuda: the
-memory that PyTorch's allocator takes from the driver can be shared by descriptors (expandable segments), so the pieces that hold an
-output are lent to the judge, each once.  Memory that cannot be lent (a CUDA graph's own pool, cudaMalloc) is copied into a buffer of the
-judge's within the call.  A baseline's outputs are never looked at, and never copied.
+Outputs stay in this process's own memory (src/judge/forms/outputs.h says why).  cpu: the judge reads them by their
+addresses.  cuda: the memory that PyTorch's allocator takes from the driver can be shared by descriptors (expandable
+segments), so the pieces that hold an output are lent to the judge, each once.  Memory that cannot be lent (a CUDA
+graph's own pool, cudaMalloc) is copied into a buffer of the judge's within the call.  A baseline's outputs are never
+looked at, and never copied.
 """
 
 import ctypes
@@ -54,8 +56,8 @@ class Lender:
         return t.data_ptr()
 
     def lend(self, address):
-        """The end of the piece that holds the address, 0 where there is none to lend.  A piece that was lent before is looked at again:
-        the allocator may have given its memory back and taken other memory at the same address."""
+        """The end of the piece that holds the address, 0 where there is none to lend.  A piece that was lent before is
+        looked at again: the allocator may have given its memory back and taken other memory at the same address."""
         lib, (base, size, handle) = self.cu.lib, self.at
         if lib.cuMemGetAddressRange_v2(base, size, address) or lib.cuMemRetainAllocationHandle(handle, self.base.value):
             return 0
@@ -76,7 +78,8 @@ class Lender:
 
 
 class Shared:
-    """Tensors of the inputs in the order of the task's graph; of the parameters by name.  `outputs`: (shape, dtype) of each."""
+    """Tensors of the inputs in the order of the task's graph; of the parameters by name.  `outputs`: (shape, dtype) of
+    each."""
 
     def __init__(self, rows, fds, device):
         self.inputs, self.params, self.outputs, self.landing, self.memory = [], {}, [], [], []

@@ -1,10 +1,11 @@
 """From a solution's files to a module that can be called on the judge's buffers.
 
-Parameters.  ModelNew is made with the arguments and under the seed that the task's Model was made with.  Its parameters and buffers
-then become those of the judge: one of the same name, shape and dtype is replaced by the shared buffer; what is left over on both
-sides is paired where shape, dtype and the values made under that seed agree, in order (KernelBench's way: the same seed, the same
-weights, whatever they are called).  Nothing is copied, except state that the task changes in forward(), which is restored at the
-start of each call.  A parameter without a counterpart keeps the value it was made with; the judge is told its name.
+Parameters.  ModelNew is made with the arguments and under the seed that the task's Model was made with.  Its parameters
+and buffers then become those of the judge: one of the same name, shape and dtype is replaced by the shared buffer; what
+is left over on both sides is paired where shape, dtype and the values made under that seed agree, in order
+(KernelBench's way: the same seed, the same weights, whatever they are called).  Nothing is copied, except state that
+the task changes in forward(), which is restored at the start of each call.  A parameter without a counterpart keeps the
+value it was made with; the judge is told its name.
 """
 
 import importlib.util
@@ -90,7 +91,8 @@ def load_task(source, local):
 
 
 class Ground:
-    """What the task brings: its module, its arguments on the judge's buffers.  Made before anything of the solution's runs."""
+    """What the task brings: its module, its arguments on the judge's buffers.  Made before anything of the solution's
+    runs."""
 
     def __init__(self, q, shared, device):
         self.shared, self.device = shared, device

@@ -1,13 +1,13 @@
-# The inner loops of the cpu backend, once for each vector width; which one runs is decided at run time.  Multiply-adds are
-# contracted, so that all tiles of one table round alike.
+# The inner loops of the cpu backend, once for each vector width; which one runs is decided at run time.  Multiply-adds
+# are contracted, so that all tiles of one table round alike.
 set(WW_KERNEL_FLAGS -O3 -ffp-contract=fast -fno-math-errno -Wno-psabi)
 set_source_files_properties(src/dev/cpu/kernels_base.c PROPERTIES COMPILE_OPTIONS "${WW_KERNEL_FLAGS}")
 set_source_files_properties(src/dev/cpu/kernels_avx2.c PROPERTIES COMPILE_OPTIONS "${WW_KERNEL_FLAGS};-mavx2;-mfma")
 set_source_files_properties(src/dev/cpu/kernels_avx512.c PROPERTIES COMPILE_OPTIONS
 	"${WW_KERNEL_FLAGS};-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mfma;-mprefer-vector-width=512")
 
-# The cuda backend is a plug-in, built where nvcc is found.  Its kernels are machine code for Hopper, and PTX for what comes later; the runtime is
-# linked in, cuBLASLt is opened when a device is (only its header is needed here).
+# The cuda backend is a plug-in, built where nvcc is found.  Its kernels are machine code for Hopper, and PTX for what
+# comes later; the runtime is linked in, cuBLASLt is opened when a device is (only its header is needed here).
 find_program(NVCC nvcc HINTS ENV CUDA_HOME /usr/local/cuda PATH_SUFFIXES bin)
 if(NVCC)
 	get_filename_component(WW_CUDA_BIN ${NVCC} REALPATH)

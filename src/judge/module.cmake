@@ -1,5 +1,5 @@
-# What is kept in the store depends on the code that made it: the hash of its sources, and of TinyCC, is part of every key (cache/answers.c).
-# Not the binary's: a relinked program, or a change of something else, finds what it kept.
+# What is kept in the store depends on the code that made it: the hash of its sources, and of TinyCC, is part of every
+# key (cache/answers.c). Not the binary's: a relinked program, or a change of something else, finds what it kept.
 file(GLOB makers CONFIGURE_DEPENDS src/base/*.[ch] src/sandbox/*.[ch] src/judge/build/*.[ch] src/judge/compile/*.[ch] src/judge/image*.[ch])
 add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/generated/judge_makers.h
 	COMMAND ${CMAKE_COMMAND} -DOUT=${CMAKE_BINARY_DIR}/generated/judge_makers.h "-DFILES=${makers};${LIBTCC}" -P ${CMAKE_SOURCE_DIR}/tools/hash.cmake
@@ -7,7 +7,8 @@ add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/generated/judge_makers.h
 target_sources(ww_judge PRIVATE ${CMAKE_BINARY_DIR}/generated/judge_makers.h)
 target_include_directories(ww_judge PRIVATE ${CMAKE_BINARY_DIR}/generated)
 
-# The cuda side of the runner: plain C over dlopen, built wherever <cuda.h> is found; needs no nvcc and links to nothing of CUDA.
+# The cuda side of the runner: plain C over dlopen, built wherever <cuda.h> is found; needs no nvcc and links to nothing
+# of CUDA.
 if(CUDA_HEADERS)
 	add_library(warpwright-judge-cuda MODULE src/judge/run/plugin_cuda.c src/judge/run/plugin_device.c
 		src/judge/run/plugin_memory.c src/judge/run/plugin_tables.c src/judge/run/plugin_clock.c src/judge/run/plugin_profile.c

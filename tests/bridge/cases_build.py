@@ -1,5 +1,5 @@
-"""Builds of extensions (bridge/wwcandidate/build.py) without a compiler: what stands for ninja here fails or succeeds as it is told.
-test_reference.py runs these in its process."""
+"""Builds of extensions (bridge/wwcandidate/build.py) without a compiler: what stands for ninja here fails or succeeds
+as it is told. test_reference.py runs these in its process."""
 
 import os
 import sys

@@ -2,8 +2,9 @@
 
     python tests/bridge/gpu_selftest.py [TASK.py ...]
 
-Prints one line a check and ends with "gpu_selftest: N passed, M failed"; exits 77 where there is no GPU.  A second process
-(this one) maps the exported allocations through the driver, as a runner does, and writes the candidate's outputs itself.
+Prints one line a check and ends with "gpu_selftest: N passed, M failed"; exits 77 where there is no GPU.  A second
+process (this one) maps the exported allocations through the driver, as a runner does, and writes the candidate's
+outputs itself.
 """
 
 import ctypes

@@ -2,8 +2,8 @@
 
     tests/bridge/honest.py [--modules N] [--first SEED] [--compile]
 
-A module is a chain of one to five pieces of the families that tasks are made of, some with a scale of their own for each row or column.
-Its honest outputs are
+A module is a chain of one to five pieces of the families that tasks are made of, some with a scale of their own for
+each row or column. Its honest outputs are
 
     backwards   every product, convolution, sum, softmax and norm in fp32 with its terms the other way round, in chunks
     one by one  the same, with one term added after the other: as inexact as a plain kernel
@@ -11,8 +11,8 @@ Its honest outputs are
     rounded     the fp64 result rounded once
     compiled    torch.compile's (--compile; seconds each)
 
-Rule strict must take each of them for every kind of draw.  Prints what it refused, how many neighbours were asked, and counts; exit code 1
-where something was refused."""
+Rule strict must take each of them for every kind of draw.  Prints what it refused, how many neighbours were asked, and
+counts; exit code 1 where something was refused."""
 
 import argparse
 import os
@@ -34,7 +34,8 @@ from wwbridge.task import Task  # noqa: E402
 aten = torch.ops.aten
 KINDS = ((1.0, 0.0, "init"), (1.0, 0.0, "redraw"), (2.0**-6, 0.0, "redraw"), (64.0, 0.0, "redraw"), (1.0, 3.0, "redraw"))
 
-# name: (rank that it wants, __init__, forward); C channels or columns, N a number of its own.  {i} is the piece's number.
+# name: (rank that it wants, __init__, forward); C channels or columns, N a number of its own.  {i} is the piece's
+# number.
 PIECES = {
     "linear": (0, "self.fc{i} = nn.Linear(C, {n})", "x = self.fc{i}(x)"),
     "product": (0, "self.w{i} = nn.Parameter(torch.randn(C, {n}) / C ** 0.5)", "x = x @ self.w{i}"),
@@ -89,8 +90,8 @@ LAST = ["", "", "", "", ".half()", ".bfloat16()"]
 
 
 def source(seed, many_sizes=False):
-    """(text, what it is made of).  The pieces' sizes are found by running them on the way.  many_sizes: the output's rows, columns and first
-    indices are of sizes from 1 to 1e-12."""
+    """(text, what it is made of).  The pieces' sizes are found by running them on the way.  many_sizes: the output's
+    rows, columns and first indices are of sizes from 1 to 1e-12."""
     r = random.Random(seed)
     rank = r.choice([2, 2, 3, 4])
     shape = r.choice(SHAPES[rank])
@@ -286,7 +287,8 @@ def compiled(task):
 
 
 def box(shape, r):
-    """A random box of at least 64 elements and at most half of the tensor: of each dimension all, one index, or a range."""
+    """A random box of at least 64 elements and at most half of the tensor: of each dimension all, one index, or a
+    range."""
     for _ in range(200):
         ranges = []
         for n in shape:
@@ -314,7 +316,8 @@ DEFECTS = {"zeros": lambda o, w, other, r: torch.zeros_like(o[w]), "wrong by a t
 
 
 def spoil(seed, target):
-    """(what was planted, what was missed): every defect once in a box of its own, in a module whose outputs are of many sizes."""
+    """(what was planted, what was missed): every defect once in a box of its own, in a module whose outputs are of many
+    sizes."""
     task, r = Task(source(seed, many_sizes=True)[0], "random.py", seed, target), random.Random(seed)
     task.share()
     task.draw(7, 1.0, 0.0, "redraw")

@@ -1,5 +1,5 @@
-"""The reference worker's arithmetic, in this process: is the reference really fp64 everywhere, are draws repeatable, is state
-restored, does the comparison find what it must.  Prints TAP; tests/cli/bridge.t runs it."""
+"""The reference worker's arithmetic, in this process: is the reference really fp64 everywhere, are draws repeatable, is
+state restored, does the comparison find what it must.  Prints TAP; tests/cli/bridge.t runs it."""
 
 import ast
 import os
@@ -592,7 +592,8 @@ def rounded(x, bits):
     return (x.view(torch.int32) + (1 << (22 - bits)) & -1 << (23 - bits)).view(torch.float32)
 
 
-# One number each.  forward: inputs, an honest program, kinds of draws, how often it is taken by PyTorch's error on the draw alone, at most
+# One number each.  forward: inputs, an honest program, kinds of draws, how often it is taken by PyTorch's error on the
+# draw alone, at most
 FEW = {
     f"return F.kl_div(F.log_softmax(x, 1), {NEAR}, reduction='batchmean')": (PAIR, divergence, KINDS, 75),
     "return x.mean()": ("[torch.randn(64, 1024)]", lambda x: in_lanes(x) / x.numel(), KINDS[:1], 19),

@@ -2,7 +2,8 @@
 # label: slow
 # timeout: 1800
 # processors: 2
-"""On the cpu target 20 honest solutions all pass rule strict, and 40 planted defects are all refused (bench/accuracy)."""
+"""On the cpu target 20 honest solutions all pass rule strict, and 40 planted defects are all refused
+(bench/accuracy)."""
 import os
 import subprocess
 import sys

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # budget: 9 CPU-seconds
 # timeout: 600
-"""`warpwright judge --batch`: jobs in every form, bad lines, the results file after kill -9 and after Ctrl-C, no orphans.
+"""`warpwright judge --batch`: jobs in every form, bad lines, the results file after kill -9 and after Ctrl-C, no
+orphans.
 
-Two processes and a few reference workers in all: the first is killed in the middle of a job, the second resumes and is interrupted
-in the middle of another."""
+Two processes and a few reference workers in all: the first is killed in the middle of a job, the second resumes and is
+interrupted in the middle of another."""
 import json
 import os
 import signal

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # label: oracle
-"""`warpwright serve --models` and the official openai client (tests/oracle/openai_client.py, with .venv-oracle: tools/setup check)."""
+"""`warpwright serve --models` and the official openai client (tests/oracle/openai_client.py, with .venv-oracle:
+tools/setup check)."""
 import os
 import subprocess
 import sys

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # label: slow
-"""The cuda cookbook without a GPU: every recipe builds its plan, every kernel compiles for sm_90a with no spilled register and no
-serialised wgmma.  What the kernels compute is checked on a GPU by bench/kernels/compare.py."""
+"""The cuda cookbook without a GPU: every recipe builds its plan, every kernel compiles for sm_90a with no spilled
+register and no serialised wgmma.  What the kernels compute is checked on a GPU by bench/kernels/compare.py."""
 import os
 import subprocess
 import sys
@@ -28,7 +28,8 @@ def main():
             run = subprocess.run([tmp + "/lab", where + "/kernels.cu", ROOT + "/skills/cuda/include:" + CUDA + "/include", tmp + "/cubin",
                                   *tensors], capture_output=True, text=True, env=dict(os.environ, LAB_VERBOSE="1"))
             spilled = [l for l in run.stdout.splitlines() if "spill" in l and " 0 bytes spill stores" not in l]
-            # NVRTC makes a device variable of every static constant, and the judge refuses those: cookbook code uses enums.
+            # NVRTC makes a device variable of every static constant, and the judge refuses those: cookbook code uses
+            # enums.
             sections = subprocess.run(["readelf", "-SW", tmp + "/cubin"], capture_output=True, text=True).stdout
             good = (built.returncode == 0 and run.returncode == 0 and not spilled and "(C75" not in run.stdout
                     and ".text" in sections and ".nv.global" not in sections)

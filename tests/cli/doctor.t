@@ -57,7 +57,8 @@ ok(not parts["PyTorch"]["ok"], "the missing PyTorch is named", parts["PyTorch"])
 ok(parts["PyTorch"]["mend"].startswith("unset WW_PYTHON; make -C /"), "in a checkout its own set-up mends it, once WW_PYTHON is out of the way",
    parts["PyTorch"])
 
-# A distribution has no Makefile: there the environment is made by hand, with the PyTorch that the set-up of a checkout takes.
+# A distribution has no Makefile: there the environment is made by hand, with the PyTorch that the set-up of a checkout
+# takes.
 with tempfile.TemporaryDirectory() as home:
     os.mkdir(os.path.join(home, "bridge"))
     mend = {p["name"]: p for p in json.loads(run("--json", PATH="/nonexistent", WARPWRIGHT_HOME=home, WW_PYTHON="")[1])["parts"]}["PyTorch"]["mend"]

@@ -3,10 +3,10 @@
 # timeout: 300
 """Can a solution tell a timed call that will be compared from one that will not, by what it waited for its inputs?
 
-One batch judges a few solutions of one task, whose inputs take long to draw and little to copy, so that the later ones find a warm pool
-of draws.  The judge's log says what each request to the reference worker took: a draw, and behind it `reference` where it was compared.
-The times of both kinds must be of one distribution (Mann-Whitney; below p = 0.001 the
-test fails, which one honest run in a thousand does; before they were, p was 1e-5)."""
+One batch judges a few solutions of one task, whose inputs take long to draw and little to copy, so that the later ones
+find a warm pool of draws.  The judge's log says what each request to the reference worker took: a draw, and behind it
+`reference` where it was compared. The times of both kinds must be of one distribution (Mann-Whitney; below p = 0.001
+the test fails, which one honest run in a thousand does; before they were, p was 1e-5)."""
 import json
 import math
 import os
@@ -64,8 +64,8 @@ WW_KERNEL(k)
 
 
 def timed(log):
-    """(microseconds of a draw, was it compared?) of the first rounds of each judgement.  Stages end with `free`; the stage of timing says
-    how many rounds it had, and begins with a draw to warm up."""
+    """(microseconds of a draw, was it compared?) of the first rounds of each judgement.  Stages end with `free`; the
+    stage of timing says how many rounds it had, and begins with a draw to warm up."""
     for stage in re.split(r"reference worker: free", log):
         events = re.findall(r"reference worker: (draw|reference), (\d+) us", stage)
         if "warpwright: timed: " in stage:
@@ -74,7 +74,8 @@ def timed(log):
 
 
 def tells(a, b):
-    """Mann-Whitney: how surely the two samples are of different distributions, as a p-value (normal approximation, ties by mean rank)."""
+    """Mann-Whitney: how surely the two samples are of different distributions, as a p-value (normal approximation, ties
+    by mean rank)."""
     both = sorted(a + b)
     rank = {x: both.index(x) + (both.count(x) + 1) / 2 for x in both}
     u = sum(rank[x] for x in a) - len(a) * (len(a) + 1) / 2

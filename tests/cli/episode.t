@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""`episode show|stats|export` over records made by hand: hostile text stays text, numbers add up, what trainers read has its form."""
+"""`episode show|stats|export` over records made by hand: hostile text stays text, numbers add up, what trainers read
+has its form."""
 import html.parser
 import json
 import os

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # label: oracle slow
-"""What `episode export` writes, read by Hugging Face `datasets` and by TRL itself (.venv-oracle): the same conversations, the same text
-through a chat template, and one step of supervised training on it."""
+"""What `episode export` writes, read by Hugging Face `datasets` and by TRL itself (.venv-oracle): the same
+conversations, the same text through a chat template, and one step of supervised training on it."""
 import json
 import os
 import shutil
@@ -21,7 +21,8 @@ TMP = tempfile.mkdtemp(prefix="ww-trl-")
 
 
 def episode(name, calls, ended=True):
-    """Calls of different tools, one that is no JSON, arguments that only some calls have: what a table of fixed columns would spoil."""
+    """Calls of different tools, one that is no JSON, arguments that only some calls have: what a table of fixed columns
+    would spoil."""
     lines = [{"type": "header", "version": 1, "task": {"path": "t.py", "id": "t"}, "target": "cpu", "device": "d", "policy": "openai:m", "seed": 1,
               "rule": "strict", "versions": {}, "started": "2026-01-01T00:00:00Z",
               "tools": [{"name": "write", "description": "Write.", "parameters": {"type": "object", "properties": {"path": {"type": "string"}}}},

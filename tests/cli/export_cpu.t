@@ -1,7 +1,8 @@
 #!/bin/sh
 # budget: 18 CPU-seconds
 # timeout: 600
-# `warpwright export` on the cpu target: each form is written, checked, and usable; wrong arguments leave nothing behind.
+# `warpwright export` on the cpu target: each form is written, checked, and usable; wrong arguments leave nothing
+# behind.
 cd "$WW_SOURCE_DIR" || exit 1
 data=tests/data/export
 tmp=$(mktemp -d)
@@ -17,7 +18,8 @@ mkdir "$tmp/c"
 echo 'raise SystemExit(1)' > "$tmp/c/check.py"
 echo old > "$tmp/c/old.txt"
 
-# A task with a module and a file beside it, and arguments by name: the directories carry them, the one file says that it cannot.
+# A task with a module and a file beside it, and arguments by name: the directories carry them, the one file says that
+# it cannot.
 mkdir "$tmp/own"
 sed -e 's/^import torch$/import torch\nfrom own_part import width/' -e 's/return \[1000\]/return [[], {"width": width}]/' \
 	-e 's/, 0.25\]/, float(open("shift.txt").read())]/' $data/scaled_relu.py > "$tmp/own/scaled_relu.py"
@@ -39,8 +41,9 @@ run "$tmp/wrong" --task $data/scaled_relu.py --format kernelbench -o "$tmp/wrong
 [ $? -eq 3 ] && [ ! -e "$tmp/wrong-export" ] && grep -q 'failed its check' "$tmp/log"; ok $? "a wrong solution is not exported"
 [ "$(ls "$tmp" | grep -c 'new-')" -eq 0 ]; ok $? "nothing half-written is left"
 
-# Both checks again, from another directory, and the torch form in use: state_dict, fall-back that says so once, gradients.  All in one
-# process.  That it compiles without a break and stays right is part of the torch form's own check, above.
+# Both checks again, from another directory, and the torch form in use: state_dict, fall-back that says so once,
+# gradients.  All in one process.  That it compiles without a break and stays right is part of the torch form's own
+# check, above.
 cat > "$tmp/use.py" <<'PY'
 import ctypes, gc, os, runpy, sys, warnings
 gc.disable()

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # budget: 9 CPU-seconds
 # timeout: 900
-"""A whole `optimize` of the examples on the cpu target: what the planner writes first for each of the twelve is correct by `strict`.
+"""A whole `optimize` of the examples on the cpu target: what the planner writes first for each of the twelve is correct
+by `strict`.
 
-Six examples are the parts of one task (lib/examples.py), each with outputs of its own, so that one process of PyTorch and one judgement do
-for all of them, and each must be right in the company of the others.  The sizes are those of examples/cpu made smaller, and the search and
-the timing are cut short: how fast the results are is `make bench`'s business.  A judgement that is timed compares eight of its timed calls
-beside the five draws of verify.  That none of the twelve is degenerate by itself is looked at in tests/bridge/test_reference.py."""
+Six examples are the parts of one task (lib/examples.py), each with outputs of its own, so that one process of PyTorch
+and one judgement do for all of them, and each must be right in the company of the others.  The sizes are those of
+examples/cpu made smaller, and the search and the timing are cut short: how fast the results are is `make bench`'s
+business.  A judgement that is timed compares eight of its timed calls beside the five draws of verify.  That none of
+the twelve is degenerate by itself is looked at in tests/bridge/test_reference.py."""
 import concurrent.futures
 import json
 import os

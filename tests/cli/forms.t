@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # timeout: 400
 # budget: 9 CPU-seconds
-"""Solutions in the KernelBench and CUDA-Agent forms on the cpu target, all through one batch: honest ones, wrong ones, escapes.
+"""Solutions in the KernelBench and CUDA-Agent forms on the cpu target, all through one batch: honest ones, wrong ones,
+escapes.
 
-What one candidate's process can and cannot do is in tests/unit/judge/test_candidate.c; here whole verdicts are looked at."""
+What one candidate's process can and cannot do is in tests/unit/judge/test_candidate.c; here whole verdicts are looked
+at."""
 import atexit
 import hashlib
 import json
@@ -23,8 +25,8 @@ if subprocess.run(["unshare", "-Urmpf", "--mount-proc", "true"], stderr=subproce
     print("1..0 # SKIP this system allows no namespaces, and so no PyTorch forms")
     sys.exit(0)
 
-# All of it lies below /tmp, as a checkout may: the program, what belongs to it, and the interpreter.  Sandboxes have a /tmp of their own.
-# Always at one place, since the judge keeps finished extensions by the interpreter's path too.
+# All of it lies below /tmp, as a checkout may: the program, what belongs to it, and the interpreter.  Sandboxes have a
+# /tmp of their own. Always at one place, since the judge keeps finished extensions by the interpreter's path too.
 d = f"/tmp/warpwright-forms-{os.getuid()}-{hashlib.sha256(root.encode()).hexdigest()[:12]}"
 shutil.rmtree(d, ignore_errors=True)
 os.mkdir(d, 0o700)
@@ -40,7 +42,8 @@ def put(name, text):
 
 
 def below_tmp():
-    """Copies of the program and of its folders, and an environment of the interpreter that finds PyTorch where it is."""
+    """Copies of the program and of its folders, and an environment of the interpreter that finds PyTorch where it
+    is."""
     for folder in ("bridge", "include", "skills/cuda/include"):
         shutil.copytree(os.path.join(root, folder), os.path.join(d, "home", folder))
     os.mkdir(os.path.join(d, "bin"))
@@ -190,8 +193,8 @@ put("agent_cu/kernels/k.cu", "__global__ void k() {}\n")
 add("CUDA on the cpu target", os.path.join(d, "agent_cu"), "refused", "kernels/k.cu is CUDA")
 
 
-# One batch; when the extension has been built, the same job comes once more and finds it built, also where a header is newer than the
-# build: the process that is called may start no compiler, and ninja must not want to.
+# One batch; when the extension has been built, the same job comes once more and finds it built, also where a header is
+# newer than the build: the process that is called may start no compiler, and ninja must not want to.
 p = subprocess.Popen([binary, "judge", "--batch", "-", "--max-run-seconds", "5", "--max-time-seconds", "1", "--threads", "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
 again = {**next(j for j in jobs if j["id"] == "load_inline"), "id": "again", "again": True}
 p.stdin.write("".join(json.dumps(j) + "\n" for j in jobs))
@@ -220,7 +223,8 @@ found = results.get("again", {}).get("verdict", {})
 ok(found.get("status") == "ok", "a finished build is used where a header is newer than it", json.dumps(found)[:2500])
 ok(p.returncode == 1 and len(results) == len(jobs) + 1, "the batch ends with 1, as some are wrong", f"{p.returncode} {log[-600:]}")
 
-# A directory as KernelBench writes it, given with a directory of tasks: each file a job; here the problem's task is missing.
+# A directory as KernelBench writes it, given with a directory of tasks: each file a job; here the problem's task is
+# missing.
 os.rename(TASK, TASK + ".away")
 done = subprocess.run([binary, "judge", os.path.join(d, "tasks"), os.path.join(d, "run"), "--target", "cpu"], text=True, stdout=subprocess.PIPE,
                       stderr=subprocess.PIPE, env=env)

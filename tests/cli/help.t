@@ -80,7 +80,8 @@ ok(p.returncode == 3 and b"cannot write" in p.stderr, "output that cannot be wri
 
 
 def fastest(argv, enough):
-    """Of up to 40 starts, until one is fast enough: what is left is the program's own, whatever else this machine does."""
+    """Of up to 40 starts, until one is fast enough: what is left is the program's own, whatever else this machine
+    does."""
     best = 9.0
     for _ in range(40):
         start = time.perf_counter()

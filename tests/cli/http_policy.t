@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # budget: 6 CPU-seconds
-"""`optimize` with a model behind an HTTP server: two episodes side by side under one budget, the key nowhere, nothing asked twice;
-and what is wrong before the first call."""
+"""`optimize` with a model behind an HTTP server: two episodes side by side under one budget, the key nowhere, nothing
+asked twice; and what is wrong before the first call."""
 import json
 import os
 import subprocess

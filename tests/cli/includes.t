@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The arrows between the folders of src/: every #include "folder/..." must be allowed by tools/include-directions.txt, and
-docs/architecture.md shows the same arrows for every folder that is there."""
+"""The arrows between the folders of src/: every #include "folder/..." must be allowed by tools/include-directions.txt,
+and docs/architecture.md shows the same arrows for every folder that is there."""
 import os
 import re
 

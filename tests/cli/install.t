@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # budget: 4 CPU-seconds
-"""`make install` builds nothing but what it installs; manual and completions are those of the option tables; `make uninstall` leaves nothing."""
+"""`make install` builds nothing but what it installs; manual and completions are those of the option tables; `make
+uninstall` leaves nothing."""
 import os
 import re
 import shutil

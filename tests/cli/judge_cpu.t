@@ -3,7 +3,8 @@
 # timeout: 600
 """`warpwright judge` on the cpu target as a command: a whole verdict, rules, a killed runner, exit codes.
 
-Wrong solutions and faults one by one are in tests/unit/judge/test_judge_cpu.c, where one reference worker serves them all."""
+Wrong solutions and faults one by one are in tests/unit/judge/test_judge_cpu.c, where one reference worker serves them
+all."""
 import json
 import os
 import signal
@@ -114,9 +115,9 @@ def survivors(seen):
         time.sleep(0.05)
 
 
-# A whole verdict, with times.  Rule strict finds a small error that paper lets pass (below); device code that does not compile is a verdict.
-# A kill -9 of the runner is the candidate's crash, and no other's.  One process judges them with one reference worker; what the command does
-# with one solution alone is looked at below.
+# A whole verdict, with times.  Rule strict finds a small error that paper lets pass (below); device code that does not
+# compile is a verdict. A kill -9 of the runner is the candidate's crash, and no other's.  One process judges them with
+# one reference worker; what the command does with one solution alone is looked at below.
 small = kernel(loop("1.0005f * x[row * n + i] + bias[i]"))
 endless = kernel("for (volatile long long i = 0; i < 20000000000ll; ) i++;")
 task = h.write("batch.py", TASK)
@@ -173,7 +174,8 @@ out, err = p.communicate(timeout=120)
 ok(p.returncode == 1 and not out, "a batch that holds a wrong one ends with exit code 1", f"{p.returncode} {out[:300]} {err[:300]}")
 ok(len(seen) >= 4 and not survivors(seen), "no process is left", f"{seen} {survivors(seen)}")
 
-# A kill -9 of the reference worker is nobody's verdict: it is started again and the judgement repeated.  Here by rule paper.
+# A kill -9 of the reference worker is nobody's verdict: it is started again and the judgement repeated.  Here by rule
+# paper.
 slow = kernel("for (volatile long long i = 0; i < 4000000ll; ) i++; " + loop("1.0005f * x[row * n + i] + bias[i]"))
 p = subprocess.Popen(h.command("lost", TASK, slow, PLAN, ("--rule", "paper", "--verify-only", "--baselines", "eager", "--max-run-seconds", "60",
                                                           "--threads", "1")),

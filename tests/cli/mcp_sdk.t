@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # label: oracle
 # budget: 7 CPU-seconds
-"""`warpwright mcp` and the official MCP Python SDK (tests/oracle/mcp_client.py, with .venv-oracle: tools/setup check)."""
+"""`warpwright mcp` and the official MCP Python SDK (tests/oracle/mcp_client.py, with .venv-oracle: tools/setup
+check)."""
 import os
 import subprocess
 import sys

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""warpwright model: a new model is the same for the same seed, scores repeat, and bad input ends with 2 and leaves nothing."""
+"""warpwright model: a new model is the same for the same seed, scores repeat, and bad input ends with 2 and leaves
+nothing."""
 import hashlib
 import json
 import math

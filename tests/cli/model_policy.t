@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # budget: 12 CPU-seconds
-"""optimize --policy model:DIR: a random model works through the same loop; two episodes share an engine and stay themselves."""
+"""optimize --policy model:DIR: a random model works through the same loop; two episodes share an engine and stay
+themselves."""
 import hashlib
 import json
 import os

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # budget: 9 CPU-seconds
 # timeout: 900
-"""`optimize` from end to end on the cpu target, with a recorded policy: what it leaves behind, what it shows on a terminal, and one
-clear line for everything that can be wrong with the input."""
+"""`optimize` from end to end on the cpu target, with a recorded policy: what it leaves behind, what it shows on a
+terminal, and one clear line for everything that can be wrong with the input."""
 import fcntl
 import json
 import os
@@ -107,7 +107,8 @@ bad("a directory", TMP, 2)
 bad("a file with a syntax error", put("syntax.py", "def f(:\n"), 2, "line 1")
 bad("a file that is no task", put("other.py", "x = 1\n"), 2, "Model")
 bad("a missing package", put("package.py", "import no_such_package_here\n" + TASK), 2, "no_such_package_here")
-# What PyTorch must be started to refuse: every kind in tests/unit/task/test_ref.c, in one worker's life; as a command in inspect.t.
+# What PyTorch must be started to refuse: every kind in tests/unit/task/test_ref.c, in one worker's life; as a command
+# in inspect.t.
 uncovered = put("inverse.py", "import time\ntime.sleep(2.6)\n" + TASK.replace("torch.softmax(x * 0.5, dim=-1)", "torch.linalg.inv(x)").replace("128, 1000", "64, 64"))
 p = subprocess.run(command(uncovered, os.path.join(TMP, "uncovered"), "--policy", "planner"), capture_output=True, text=True, timeout=250)
 code, out, err = p.returncode, p.stdout, without_steps(p.stderr)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Pages against the code that they describe.  skills/cuda/references/plan.md names every function of ww/plan.h, quotes the worked
-solutions as they are, gives its limits and the compiler's flags; docs/judge.md lists the flags of src/judge/verdict.def."""
+"""Pages against the code that they describe.  skills/cuda/references/plan.md names every function of ww/plan.h, quotes
+the worked solutions as they are, gives its limits and the compiler's flags; docs/judge.md lists the flags of
+src/judge/verdict.def."""
 import os
 import re
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # budget: 4 CPU-seconds
 # timeout: 600
-"""The planner's first solution against PyTorch for operators that no example has: sorting, scattering, assignment through views, recurrent layers, products of
-tensors, places of maxima, losses.  They are the outputs of one task, so that one process of PyTorch and one judgement do for all of them."""
+"""The planner's first solution against PyTorch for operators that no example has: sorting, scattering, assignment
+through views, recurrent layers, products of tensors, places of maxima, losses.  They are the outputs of one task, so
+that one process of PyTorch and one judgement do for all of them."""
 import json
 import os
 import sys

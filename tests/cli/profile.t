@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # budget: 4 CPU-seconds
-"""`warpwright profile` as a command: what it refuses, what it prints.  The numbers are held by the unit tests of src/judge/profile, and by
-test_judge_cpu.c, where one reference worker serves them all."""
+"""`warpwright profile` as a command: what it refuses, what it prints.  The numbers are held by the unit tests of
+src/judge/profile, and by test_judge_cpu.c, where one reference worker serves them all."""
 import json
 import os
 import subprocess

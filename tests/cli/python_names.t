@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Every name that Python of ours reads is made somewhere: what tests on a GPU or with a service use is seldom run here.
 
-Only what is certain is asked: a name read as a global that no module-level statement, no `global` of a function, no star import
-and no builtin makes.  The scopes are the compiler's own (symtable), so nothing has to be imported or run."""
+Only what is certain is asked: a name read as a global that no module-level statement, no `global` of a function, no
+star import and no builtin makes.  The scopes are the compiler's own (symtable), so nothing has to be imported or
+run."""
 import ast
 import builtins
 import os
@@ -37,7 +38,8 @@ def scopes(table):
 
 
 def made(table):
-    """Names of the module: assigned, imported or defined at its level, or declared global by a function that assigns them."""
+    """Names of the module: assigned, imported or defined at its level, or declared global by a function that assigns
+    them."""
     own = {s.get_name() for s in table.get_symbols() if s.is_assigned() or s.is_imported() or s.is_namespace()}
     return own | {s.get_name() for t in scopes(table) for s in t.get_symbols() if s.is_declared_global() and s.is_assigned()}
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # budget: 14 CPU-seconds
 # timeout: 900
-"""`optimize` interrupted by Ctrl-C and by kill -9, of itself and of its workers, and gone on with: the end is the same.  What is
-interrupted is a replay of a run's own record."""
+"""`optimize` interrupted by Ctrl-C and by kill -9, of itself and of its workers, and gone on with: the end is the same.
+What is interrupted is a replay of a run's own record."""
 import os
 import re
 import signal
@@ -26,8 +26,9 @@ def kill_child(pid, what):
 
 
 def run_until(out, n_lines, how, victim="", victim_at=0):
-    """Start, wait until the record has so many lines (0: until the directory is there, so work has begun), send the signal (None: let
-    it end).  A child that is called `victim` is killed once the record has `victim_at` lines, and is outlived by three at least."""
+    """Start, wait until the record has so many lines (0: until the directory is there, so work has begun), send the
+    signal (None: let it end).  A child that is called `victim` is killed once the record has `victim_at` lines, and is
+    outlived by three at least."""
     p = subprocess.Popen(command(task, out, *replay), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     victims = 0
     while p.poll() is None and (len(lines_of(out)) < n_lines or not os.path.exists(os.path.join(out, "task.py")) or (victim and not victims)):
@@ -61,8 +62,8 @@ ok(code == 3 and words(err).count("\n") == 1 and "interrupted" in err, "Ctrl-C b
 ok(not os.path.exists(where), "and leaves no directory")
 ok(not orphans(), "and no process", orphans())
 
-# One run, disturbed four times: each time it must go on where it was, and what is the best must stay whole.  First its reference
-# worker is killed, which it must outlive by some lines.
+# One run, disturbed four times: each time it must go on where it was, and what is the best must stay whole.  First its
+# reference worker is killed, which it must outlive by some lines.
 where = os.path.join(TMP, "thrice")
 for how, name, moment, victim in ((signal.SIGKILL, "kill -9", 12, "worker.py"), (signal.SIGINT, "Ctrl-C", 14, ""),
                                   (signal.SIGKILL, "kill -9", total - 1, "")):
@@ -89,7 +90,8 @@ ok(code == exit_code_of(where) and essence(where) == essence(first), "gone on wi
    f"{code}\n{out}\n{err}\n" + "\n".join(str(x)[:200] for x in essence(where)))
 ok(had_best and get(where, "solution", "kernels.c") == RIGHT, "and the best solution is there")
 
-# ---- The runner is killed: it looks like a candidate that died.  That one verdict says so, and the next ones are right.
+# ---- The runner is killed: it looks like a candidate that died.  That one verdict says so, and the next ones are
+# right.
 
 where = os.path.join(TMP, "runner")
 code, victims, out, err = run_until(where, total, None, "__runner", 9)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # label: oracle
-"""The skill by the reference implementation of agentskills.io (`agentskills`, package skills-ref, in .venv-oracle), and what both refuse."""
+"""The skill by the reference implementation of agentskills.io (`agentskills`, package skills-ref, in .venv-oracle), and
+what both refuse."""
 import os
 import shutil
 import subprocess

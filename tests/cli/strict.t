@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # timeout: 300
 # budget: 9 CPU-seconds
-"""Rule strict on the cpu target: every kind of output, every kind of defect, repeats, algebra (tests/judge/strict_cases.py)."""
+"""Rule strict on the cpu target: every kind of output, every kind of defect, repeats, algebra
+(tests/judge/strict_cases.py)."""
 import os
 import subprocess
 import sys

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # budget: 9 CPU-seconds
-"""warpwright train: killed and resumed to the same bits, losses of PyTorch, memory as predicted, bad input refused in one line."""
+"""warpwright train: killed and resumed to the same bits, losses of PyTorch, memory as predicted, bad input refused in
+one line."""
 import fcntl
 import hashlib
 import json

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # label: slow
-"""The worked cpu solution of skills/cuda/references/plan.md, judged; and one wrong constant in it, which must not pass."""
+"""The worked cpu solution of skills/cuda/references/plan.md, judged; and one wrong constant in it, which must not
+pass."""
 import json
 import os
 import shutil

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Exports of a plan with library nodes (a product and a convolution) and a kernel of its own, on a GPU: each form is written, which compares it
-# with PyTorch in a fresh process, and compared once more from another directory.  One line a step.  About 50 s.
-# $WARPWRIGHT is the binary (default build/warpwright), $WW_PYTHON the Python that has PyTorch.
+# Exports of a plan with library nodes (a product and a convolution) and a kernel of its own, on a GPU: each form is
+# written, which compares it with PyTorch in a fresh process, and compared once more from another directory.  One line a
+# step.  About 50 s. $WARPWRIGHT is the binary (default build/warpwright), $WW_PYTHON the Python that has PyTorch.
 cd "$(dirname "$0")/../.." || exit 1
 warpwright=${WARPWRIGHT:-$PWD/build/warpwright}
 python=${WW_PYTHON:-$PWD/.venv/bin/python}

@@ -123,7 +123,8 @@ def reference(ops):
     return check
 
 
-# name, task, kernels (None: the reference), plan, exit code and status, check or a word of the diagnostics, print the text
+# name, task, kernels (None: the reference), plan, exit code and status, check or a word of the diagnostics, print the
+# text
 CASES = [
     ("reference_add", ADD, None, "", 0, "ok", reference(["aten.add.Tensor", "aten.relu.default", "aten.mul.Tensor"]), True),
     ("reference_linear", LINEAR, None, "", 0, "ok", reference(["aten.linear.default", "aten.relu.default"]), False),

@@ -1,6 +1,7 @@
 #!/bin/bash
-# Every kernel of ours under compute-sanitizer (memcheck, racecheck, initcheck, synccheck), each alone and without PyTorch: the cookbook's
-# solutions and checks on small shapes, and the runner's own.  One line a case; what a tool has found follows.  About 60 s on 16 cores.
+# Every kernel of ours under compute-sanitizer (memcheck, racecheck, initcheck, synccheck), each alone and without
+# PyTorch: the cookbook's solutions and checks on small shapes, and the runner's own.  One line a case; what a tool has
+# found follows.  About 60 s on 16 cores.
 #     tests/gpu/sanitize.sh [NAME...]        exit code 0: nothing found;  77: no GPU, no toolkit or no compiler here
 cd "$(dirname "$0")/../.." || exit 1
 root=$PWD

@@ -1,9 +1,12 @@
 #!/bin/bash
-# Every kernel of the engine under compute-sanitizer (memcheck, racecheck, initcheck, synccheck): each operation of test-ops by itself, and each
-# test of bits (dev_test_exact), which has the joined operations.  One line a case and tool; what a tool has found follows.
-#     tests/gpu/sanitize_engine.sh [NAME...]        exit code 0: nothing found;  77: no GPU, no toolkit or no test programs here
-# TESTS names the directory of the test programs (build/tests).  cuBLASLt's kernels are not ours: they are left out by their names, and of the
-# products only the odd widths are run, which are ours (gemm_k); some of the library's own kernels end with an "internal sanitizer error" under racecheck.
+# Every kernel of the engine under compute-sanitizer (memcheck, racecheck, initcheck, synccheck): each operation of
+# test-ops by itself, and each test of bits (dev_test_exact), which has the joined operations.  One line a case and
+# tool; what a tool has found follows.
+#     tests/gpu/sanitize_engine.sh [NAME...]        exit code 0: nothing found;  77: no GPU, no toolkit or no test
+#                                                   programs here
+# TESTS names the directory of the test programs (build/tests).  cuBLASLt's kernels are not ours: they are left out by
+# their names, and of the products only the odd widths are run, which are ours (gemm_k); some of the library's own
+# kernels end with an "internal sanitizer error" under racecheck.
 cd "$(dirname "$0")/../.." || exit 1
 tests=${TESTS:-$PWD/build/tests}
 tool=$(command -v compute-sanitizer || echo "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer")

@@ -5,9 +5,9 @@
 
 SCRIPT is a JSON list of turns, each a list of [tool, arguments], that the scenario "agent" plays.
 
-The path says what to play: /SCENARIO/v1/chat/completions and /SCENARIO/v1/messages.  Each scenario counts its requests, so that a
-first attempt can fail and a second succeed.  `chunks` and `events` make what a good server sends; the oracle test holds them to
-the types of the official SDKs."""
+The path says what to play: /SCENARIO/v1/chat/completions and /SCENARIO/v1/messages.  Each scenario counts its requests,
+so that a first attempt can fail and a second succeed.  `chunks` and `events` make what a good server sends; the oracle
+test holds them to the types of the official SDKs."""
 import json
 import sys
 import threading

@@ -1,7 +1,7 @@
 """Runs `warpwright judge` on small solutions and compares the verdict with what must come out.
 
-A case is a task, a kernels file, a plan.c, the status, a word that the diagnostics must hold, and options.  judge_cpu.t and
-judge_selftest.sh hold the cases.  $WARPWRIGHT is the binary, $WW_SOURCE_DIR the source tree."""
+A case is a task, a kernels file, a plan.c, the status, a word that the diagnostics must hold, and options.  judge_cpu.t
+and judge_selftest.sh hold the cases.  $WARPWRIGHT is the binary, $WW_SOURCE_DIR the source tree."""
 import ctypes
 import json
 import os
@@ -72,7 +72,8 @@ def need_driver():
 
 
 def stream(target, jobs, *options, limit_s=280):
-    """One `judge --batch` over jobs, each with an id: (result, seconds since its start) as they end, then an error for each id without."""
+    """One `judge --batch` over jobs, each with an id: (result, seconds since its start) as they end, then an error for
+    each id without."""
     env = dict(os.environ, WARPWRIGHT_HOME=os.environ.get("WARPWRIGHT_HOME", SOURCE))
     start, left, stderr = time.monotonic(), {job["id"] for job in jobs}, []
     lines = "".join(json.dumps(job) + "\n" for job in jobs)

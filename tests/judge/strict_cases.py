@@ -1,13 +1,14 @@
 """Rule strict on every kind of output at once, on both targets from one source.
 
-The task has strided, channels-last, integer, empty and 0-d inputs and thirteen outputs: float32 (one of them a matrix product
-followed by a mean, which collapses), half, bfloat16, int64, int8, bool, empty, 0-d, in other strides than rows, an output twice, a view
-of another output, an input.  One kernel writes them; its last argument says which of them it spoils, so that one binary does for
-all.  run() judges everything in one batch, so that one reference worker serves it all, and says each case as it ends.
+The task has strided, channels-last, integer, empty and 0-d inputs and thirteen outputs: float32 (one of them a matrix
+product followed by a mean, which collapses), half, bfloat16, int64, int8, bool, empty, 0-d, in other strides than rows,
+an output twice, a view of another output, an input.  One kernel writes them; its last argument says which of them it
+spoils, so that one binary does for all.  run() judges everything in one batch, so that one reference worker serves it
+all, and says each case as it ends.
 
-The product is so large that no device can do it in the time of the sums that it collapses into.  What compute-sanitizer is tried on is
-small and without library nodes: the tools instrument every kernel that is loaded, a library's too, and a product that takes a
-millisecond takes a minute under racecheck."""
+The product is so large that no device can do it in the time of the sums that it collapses into.  What compute-sanitizer
+is tried on is small and without library nodes: the tools instrument every kernel that is loaded, a library's too, and a
+product that takes a millisecond takes a minute under racecheck."""
 import os
 import sys
 import tempfile
@@ -182,11 +183,11 @@ DEFECTS = [
     (11, "mismatch", "output 7|[3]"), (12, "mismatch", "output 12"), (13, "mismatch", "output 9|at []"),
     (14, "mismatch", "overrun"), (15, "crashed", ""),
 ]
-# Right nine times in ten: 41% fall to the draws, 58% to the repeats, 0.6% escape.  More than three of 16 escape with a chance of
-# 2e-6, and none falls to the repeats with one of 6e-7.
+# Right nine times in ten: 41% fall to the draws, 58% to the repeats, 0.6% escape.  More than three of 16 escape with a
+# chance of 2e-6, and none falls to the repeats with one of 6e-7.
 RACES, ESCAPES = 16, 3
-# All repeats are made, however busy the machine is.  One thread: on cpu those of PyTorch would spin while they wait for their like.  The same
-# baselines for all jobs: one judge, and so one reference worker, serves them.
+# All repeats are made, however busy the machine is.  One thread: on cpu those of PyTorch would spin while they wait for
+# their like.  The same baselines for all jobs: one judge, and so one reference worker, serves them.
 LIMITS = ("--max-repeat-seconds", "600", "--max-time-seconds", "0.5", "--threads", "1", "--baselines", "eager")
 FLAGS = ("degenerate", "algebraic", "library_only")
 

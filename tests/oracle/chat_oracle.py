@@ -2,8 +2,8 @@
 
 usage: chat_oracle.py DIR COUNT      DIR/cases.jsonl: messages, tools, generate, text
 
-The template below is written from the documented behaviour of Qwen3's own.  Where TRL is installed (tools/setup oracle), its copy of
-Qwen3's template has to give the same text.
+The template below is written from the documented behaviour of Qwen3's own.  Where TRL is installed (tools/setup
+oracle), its copy of Qwen3's template has to give the same text.
 """
 import importlib.util
 import json

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Hold requests of our HTTP policies to the types of the official SDKs, and the scripted server to the SDKs' own clients.
+"""Hold requests of our HTTP policies to the types of the official SDKs, and the scripted server to the SDKs' own
+clients.
 
     http_types.py DIR REQUESTS      REQUESTS: one {"protocol", "body"} a line, as src/policy/http makes them"""
 import gc

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""The official MCP Python SDK as a client of `warpwright mcp`: its own types check every message, its own code follows each
-revision, and a client extension follows tasks.  Prints TAP; one reference worker.     mcp_client.py WARPWRIGHT SOURCE_DIR"""
+"""The official MCP Python SDK as a client of `warpwright mcp`: its own types check every message, its own code follows
+each revision, and a client extension follows tasks.  Prints TAP; one reference worker.
+mcp_client.py WARPWRIGHT SOURCE_DIR"""
 import asyncio
 import gc
 import json
@@ -84,7 +85,8 @@ class Tasks(ClientExtension):
 
 
 def asked_tasks():
-    """Tasks of 2025-11-25, which a client asks for.  The SDK has types for them and no client, so the lines are ours."""
+    """Tasks of 2025-11-25, which a client asks for.  The SDK has types for them and no client, so the lines are
+    ours."""
     params = {"initialize": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
               "tools/call": {"name": "export", "arguments": {"dir": "/no/such/dir"}, "task": {"ttl": 60000}}}
     with subprocess.Popen([WW, *SERVER.args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as p:

@@ -1,10 +1,11 @@
 """What transformers computes for tiny random models of every supported kind, in fp32.
 
 usage: model_oracle.py DIR STEPS       per model DIR/NAME: the checkpoint, and case.safetensors with
-           ids, starts, targets, weight (the gradient by each log-probability), logits, logp, grad.* for every parameter, logp_bf16,
-           losses of STEPS AdamW steps on that batch (mean cross-entropy, clipped to 0.5, decay 0.1 on matrices), and lr of each step
-       then says "made", and when it gets a line loads each DIR/NAME/saved with transformers and compares its logits with
-       case.safetensors, and says "checked": one process, since transformers takes seconds to import
+           ids, starts, targets, weight (the gradient by each log-probability), logits, logp, grad.* for every
+           parameter, logp_bf16, losses of STEPS AdamW steps on that batch (mean cross-entropy, clipped to 0.5, decay
+           0.1 on matrices), and lr of each step
+       then says "made", and when it gets a line loads each DIR/NAME/saved with transformers and compares its logits
+       with case.safetensors, and says "checked": one process, since transformers takes seconds to import
 """
 import copy
 import gc
@@ -38,10 +39,11 @@ configs = {
                               rope_parameters=dict(rope_type="default", rope_theta=1000000.0)),
 }
 lengths = [70, 1, 33, 129]
-# Ten steps of warm-up to 3e-4, then a cosine down to a tenth, as one trains.  It must be a run that does not amplify roundings, or
-# it compares nothing.  With a constant 1e-3 (and with 3e-4) Adam leaves the region where it is stable: the gradient changes its sign from
-# step to step and a difference grows by half in each.  PyTorch in fp32 then ended up to 5.8e-4 from PyTorch in fp64, and on a GPU 4.1e-4
-# (another warm-up and epsilon: 2.2e-3) from itself on the cpu.  With this schedule fp32 and fp64 differ by 1.6e-6 at most.
+# Ten steps of warm-up to 3e-4, then a cosine down to a tenth, as one trains.  It must be a run that does not amplify
+# roundings, or it compares nothing.  With a constant 1e-3 (and with 3e-4) Adam leaves the region where it is stable:
+# the gradient changes its sign from step to step and a difference grows by half in each.  PyTorch in fp32 then ended up
+# to 5.8e-4 from PyTorch in fp64, and on a GPU 4.1e-4 (another warm-up and epsilon: 2.2e-3) from itself on the cpu.
+# With this schedule fp32 and fp64 differ by 1.6e-6 at most.
 lr = [3e-4 * ((s + 1) / 10 if s < 10 else 0.1 + 0.45 * (1 + math.cos(math.pi * (s - 10) / 90))) for s in range(100)]
 
 

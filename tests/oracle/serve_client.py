@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The official MCP Python SDK and the official OpenEnv client, and its validator, at `warpwright serve`: their own types check every
+"""The official MCP Python SDK and the official OpenEnv client, and its validator, at `warpwright serve`: their own
+types check every
 message.  Prints TAP; one reference worker.     serve_client.py WARPWRIGHT SOURCE_DIR"""
 import asyncio
 import gc
@@ -11,7 +12,8 @@ import tempfile
 import types
 import warnings
 
-# OpenEnv's package imports its server half too, and with it gradio, pandas and fastmcp: five seconds, for nothing of the client's.
+# OpenEnv's package imports its server half too, and with it gradio, pandas and fastmcp: five seconds, for nothing of
+# the client's.
 server_half = types.ModuleType("openenv.core.env_server.http_server")
 server_half.create_app = server_half.create_fastapi_app = server_half.HTTPEnvServer = None
 sys.modules[server_half.__name__] = server_half

@@ -1,7 +1,10 @@
 """Train five differently configured tokenizers and write texts with the ids that Hugging Face `tokenizers` gives.
 
-usage: tokenizers_oracle.py DIR COUNT     with fewer than 5,000 texts they are trained on an eighth of the files.  DIR/N/tokenizer.json, and DIR/N/cases: per case, little-endian,
-    u8 special tokens allowed, u8 template, u8 decoded text given, u32 bytes, text, u32 ids, ids as i32, u32 bytes of the decoded text, text
+usage: tokenizers_oracle.py DIR COUNT
+with fewer than 5,000 texts they are trained on an eighth of the files.  DIR/N/tokenizer.json, and DIR/N/cases: per
+case, little-endian,
+    u8 special tokens allowed, u8 template, u8 decoded text given, u32 bytes, text, u32 ids, ids as i32, u32 bytes of
+    the decoded text, text
 """
 import glob
 import json
@@ -41,7 +44,8 @@ words = ["I'm", "WE'LL", "don't", "x'S", "ſ'ſ", "3.14159", "1234567", "٣٤٥"
 specials = ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<tool_call>", "</tool_call>", "<|a|>", "<|a|>b", "wörd", "  pad", "strip", "é"]
 
 
-# Combining marks of every version of Unicode: Hugging Face's NFC follows version 9 and leaves later ones where they are.
+# Combining marks of every version of Unicode: Hugging Face's NFC follows version 9 and leaves later ones where they
+# are.
 marks = [chr(c) for c in range(0x300, 0x20000) if unicodedata.combining(chr(c))]
 
 

@@ -1,9 +1,11 @@
 """Run the scripts of several exports side by side:   python -s -c THIS [--turn] DIR SCRIPT[,SCRIPT] [DIR SCRIPT...]
 
-PyTorch is imported once, which takes longer than the scripts; each directory's scripts run in a process forked from here, with
-that directory as the working one.  A JSON line for each directory: what its scripts printed, and the exit code of the last.
+PyTorch is imported once, which takes longer than the scripts; each directory's scripts run in a process forked from
+here, with that directory as the working one.  A JSON line for each directory: what its scripts printed, and the exit
+code of the last.
 
---turn: none uses the device before all are ready for it (turn() in check.py), "ready" has been printed, and a line was read."""
+--turn: none uses the device before all are ready for it (turn() in check.py), "ready" has been printed, and a line was
+read."""
 import ctypes
 import gc
 import json

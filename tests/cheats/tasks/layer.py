@@ -1,5 +1,6 @@
-"""Four outputs of the kinds that a loose judge lets through: a norm whose weight and bias are at their defaults, values far
-below an absolute tolerance, nearly the identity, a mean that barely moves; and a matrix product to be computed less exactly."""
+"""Four outputs of the kinds that a loose judge lets through: a norm whose weight and bias are at their defaults, values
+far below an absolute tolerance, nearly the identity, a mean that barely moves; and a matrix product to be computed less
+exactly."""
 import torch
 import torch.nn as nn
 

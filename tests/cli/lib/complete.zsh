@@ -1,5 +1,5 @@
-# complete.zsh FOLDER LINE...: what zsh offers at the end of each LINE with FOLDER's completion functions; a line of words for each.
-# An interactive zsh on a terminal of its own completes; compadd writes down what it is given.
+# complete.zsh FOLDER LINE...: what zsh offers at the end of each LINE with FOLDER's completion functions; a line of
+# words for each. An interactive zsh on a terminal of its own completes; compadd writes down what it is given.
 zmodload zsh/zpty
 out=$(mktemp)
 trap "rm -f $out" EXIT

@@ -1,4 +1,5 @@
-"""The examples of the cpu target as the parts of one task, for tests that look at all of them and can start PyTorch once."""
+"""The examples of the cpu target as the parts of one task, for tests that look at all of them and can start PyTorch
+once."""
 import os
 import re
 

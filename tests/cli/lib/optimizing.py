@@ -1,4 +1,5 @@
-"""What the tests of `optimize` share: a small task, a hand-written solution, recorded policies, and looking at what is left."""
+"""What the tests of `optimize` share: a small task, a hand-written solution, recorded policies, and looking at what is
+left."""
 import ctypes
 import json
 import os
@@ -40,8 +41,8 @@ def episode(out):
 
 
 def command(task, out, *more):
-    """Times are kept short: what is tested here is not how narrow their intervals get.  One thread: beside each other, the threads
-    of two commands would spin while they wait for their like."""
+    """Times are kept short: what is tested here is not how narrow their intervals get.  One thread: beside each other,
+    the threads of two commands would spin while they wait for their like."""
     argv = [WW, "optimize", task, "--target", "cpu", "--threads", "1", "--baselines", "eager", "--formats", "none",
             "--max-time-seconds", "0.2", *more]
     return argv + (["-o", out] if out else [])

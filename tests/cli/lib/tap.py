@@ -1,4 +1,5 @@
-"""What scripts that print TAP share: ok(), skip(), and the plan at the end, which is missing where a script ended early."""
+"""What scripts that print TAP share: ok(), skip(), and the plan at the end, which is missing where a script ended
+early."""
 import os
 import re
 import subprocess
@@ -36,7 +37,8 @@ STEP = re.compile(r"^ *\d+\.\d s  .*\n", re.M)
 
 
 def without_steps(err):
-    """Standard error without the lines that name a step of over 2 s: which ones there are depends on the machine's load."""
+    """Standard error without the lines that name a step of over 2 s: which ones there are depends on the machine's
+    load."""
     return STEP.sub("", err)
 
 

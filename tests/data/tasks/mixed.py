@@ -1,4 +1,5 @@
-"""A bit of everything: batch norm in training mode, an embedding, a mask that is no buffer, two outputs, an integer one."""
+"""A bit of everything: batch norm in training mode, an embedding, a mask that is no buffer, two outputs, an integer
+one."""
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
