@@ -46,12 +46,16 @@ static enum ww_rc run(
 	struct ww_export *x, int device, const struct ww_export_turn *turn, double *us, int max, int *n, struct ww_err *err)
 {
 	char self[PATH_MAX], python[PATH_MAX], dev[16], count[16];
-	char *argv[] = { self, "__confined", x->dir, "", python, "-s", "time_call.py", count, dev, NULL };
+	char private[PATH_MAX], script[PATH_MAX];
+	char *argv[] = { self, "__confined", private, x->dir, "", "cuda", "0", python, "-s", script, count, dev, NULL };
 	ww_auto_str out = WW_STR_INIT(OUTPUT_BYTES), tail = WW_STR_INIT(512);
 	int status;
 	snprintf(dev, sizeof(dev), "%d", device);
 	snprintf(count, sizeof(count), "%d", max);
 	WW_CHECK(ww_fs_program(self, err));
+	WW_CHECK(ww_fs_join(private, x->dir, "private", err));
+	WW_CHECK(ww_fs_mkdirs(private, err));
+	WW_CHECK(ww_fs_join(script, x->dir, "time_call.py", err));
 	WW_CHECK(ww_ref_find_python(python, err));
 	WW_CHECK(ww_export_run(x, argv, turn, &out, &status, err));
 	json_auto_t *report = ww_export_report(&out, &tail);

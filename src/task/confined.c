@@ -12,7 +12,7 @@ enum { OPEN_FILES = 4096, TMP_FILES = 1 << 16 };
 static const int64_t TMP_BYTES = 4ll << 30, SHM_BYTES = 64 << 20;
 static const int64_t RESERVED_BYTES = 1 << 30; /* writable and never touched: stacks, the heap's growth (recycle.h) */
 
-enum { DIR_AT, CACHE_AT, ROOTS_AT, TARGET_AT, MEMORY_AT, PYTHON_AT, SCRIPT_AT, N_ARGS };
+enum { DIR_AT, CACHE_AT, ROOTS_AT, TARGET_AT, MEMORY_AT, PROGRAM_AT };
 
 /* Where there is no /proc of its own.  CUDA names its threads by /proc/self/task/N/comm and looks around in the rest.
  */
@@ -27,25 +27,14 @@ static void add_shared_proc(struct ww_surroundings *s, int cuda)
 		ww_surroundings_add(s, "/proc", WW_BIND_READ);
 }
 
-/* The bridge is a directory of modules; a test's worker is one file. */
-static void add_script(struct ww_surroundings *s, const char *script)
-{
-	char dir[PATH_MAX];
-	snprintf(dir, sizeof(dir), "%s", script);
-	char *slash = strrchr(dir, '/');
-	if (slash && !strcmp(slash, "/worker.py"))
-		*slash = 0;
-	ww_surroundings_add(s, dir, WW_BIND_READ);
-}
-
 static enum ww_rc confine(char **argv, enum ww_sandbox_level *reached, struct ww_err *err)
 {
 	static struct ww_surroundings s;
 	int cuda = !strcmp(argv[TARGET_AT], "cuda");
-	enum ww_rc rc = ww_surroundings_add_python(&s, argv[PYTHON_AT], cuda, err);
+	const char *python = strcmp(argv[TARGET_AT], "tool") ? argv[PROGRAM_AT] : NULL;
+	enum ww_rc rc = ww_surroundings_add_program(&s, python, cuda, err);
 	if (rc != WW_OK)
 		return rc;
-	add_script(&s, argv[SCRIPT_AT]);
 	ww_surroundings_add_list(&s, argv[ROOTS_AT], WW_BIND_READ);
 	ww_surroundings_add(&s, argv[CACHE_AT], WW_BIND_WRITE);
 	if (!ww_sandbox_has_namespaces())
@@ -68,8 +57,8 @@ int ww_confined_main(int argc, char **argv)
 {
 	struct ww_err err = WW_ERR_INIT;
 	enum ww_sandbox_level reached;
-	if (argc != N_ARGS) {
-		fprintf(stderr, "warpwright __confined: DIR CACHE ROOTS cpu|cuda MEMORY PYTHON SCRIPT\n");
+	if (argc <= PROGRAM_AT) {
+		fprintf(stderr, "warpwright __confined: DIR CACHE ROOTS cpu|cuda|tool MEMORY PROGRAM [ARG...]\n");
 		return 126;
 	}
 	enum ww_rc rc = confine(argv, &reached, &err);
@@ -80,7 +69,7 @@ int ww_confined_main(int argc, char **argv)
 	ww_surroundings_environment(argv[DIR_AT], !strcmp(argv[TARGET_AT], "cuda"));
 	if (reached != WW_SANDBOX_NAMESPACES) /* no /dev/shm, which locks between processes need */
 		setenv("TORCHINDUCTOR_COMPILE_THREADS", "1", 1);
-	execl(argv[PYTHON_AT], argv[PYTHON_AT], "-I", "-u", argv[SCRIPT_AT], "--fd", "3", (char *)NULL);
-	perror(argv[PYTHON_AT]);
+	execv(argv[PROGRAM_AT], argv + PROGRAM_AT);
+	perror(argv[PROGRAM_AT]);
 	_exit(127); /* nothing that runs at exit (a leak checker traces) may meet the filter */
 }

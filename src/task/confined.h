@@ -19,10 +19,11 @@
 #ifndef WW_TASK_CONFINED_H
 #define WW_TASK_CONFINED_H
 
-/* `warpwright __confined DIR CACHE ROOTS cpu|cuda MEMORY PYTHON SCRIPT`: DIR and CACHE ("" for none) are writable, the
- * directories of ROOTS (':' between) readable; on cpu each process may have MEMORY bytes of its own.  Becomes `PYTHON
- * -I -u SCRIPT --fd 3`.  On failure the process ends with code 126 (no sandbox) or 127 (no program), having said why on
- * stderr. */
+/* `warpwright __confined DIR CACHE ROOTS cpu|cuda|tool MEMORY PROGRAM [ARG...]`: DIR and CACHE ("" for none) are
+ * writable, and what lies in DIR is not seen in namespaces, where it is a new tmpfs; the files and directories of ROOTS
+ * (':' between) are readable.  cpu, cuda: PROGRAM is a Python, whose own files are readable; cuda has the GPU.  Except
+ * on cuda each process may have MEMORY bytes of its own.  Starts in DIR, with stdout where stderr goes.  On failure the
+ * process ends with code 126 (no sandbox) or 127 (no program), having said why on stderr. */
 int ww_confined_main(int argc, char **argv);
 
 #endif

@@ -119,14 +119,14 @@ static void add_cuda(struct ww_surroundings *s)
 	ww_surroundings_add_list(s, getenv("CUDA_PATH"), WW_BIND_READ);
 }
 
-enum ww_rc ww_surroundings_add_python(struct ww_surroundings *s, const char *python, int cuda, struct ww_err *err)
+enum ww_rc ww_surroundings_add_program(struct ww_surroundings *s, const char *python, int cuda, struct ww_err *err)
 {
 	add_system(s);
 	if (cuda)
 		add_cuda(s);
 	ww_surroundings_add_list(s, getenv("LD_LIBRARY_PATH"), WW_BIND_READ);
 	ww_surroundings_add_list(s, getenv("PATH"), WW_BIND_READ);
-	return add_interpreter(s, python, err);
+	return python ? add_interpreter(s, python, err) : WW_OK;
 }
 
 /* ---- The environment --------------------------------------------------------------------------------------------- */

@@ -22,9 +22,9 @@ struct ww_surroundings {
 void ww_surroundings_add(struct ww_surroundings *s, const char *path, int flags);
 /* The directories of a list with ':' between; NULL is an empty one. */
 void ww_surroundings_add_list(struct ww_surroundings *s, const char *list, int flags);
-/* The system, CUDA where cuda is 1, and the interpreter's own directories, which it is asked for in a process of its
- * own (20 ms).  Before any untrusted input is read.  WW_ERR_MISSING where it gives no answer. */
-enum ww_rc ww_surroundings_add_python(
+/* The system, CUDA where cuda is 1, and for a Python (NULL: another program) its own directories, which it is asked for
+ * in a process of its own (20 ms).  Before any untrusted input is read.  WW_ERR_MISSING where it gives no answer. */
+enum ww_rc ww_surroundings_add_program(
 	struct ww_surroundings *s, const char *python, int cuda, struct ww_err *err) WW_MUST_CHECK;
 
 /* Replace this process's environment by one made from nothing: how to find programs, libraries and the GPU; HOME and

@@ -31,9 +31,9 @@ enum { WATCH_MS = 50, END_LIMIT_MS = 1000, END_STEP_MS = 5 };
 static enum ww_rc spawn(struct ww_worker *w, const struct ww_ref_opts *o, struct ww_err *err)
 {
 	char python[PATH_MAX], script[PATH_MAX], bridge[PATH_MAX], memory[32];
-	const char *args[] = { w->dir.path, o->cache_dir ? o->cache_dir : "",
-		o->first && o->first->roots ? o->first->roots : "", ww_target_name(o->target), memory,
-		o->python ? o->python : python, o->worker ? o->worker : script, NULL };
+	ww_auto_str roots = WW_STR_INIT(1 << 20);
+	const char *args[] = { w->dir.path, o->cache_dir ? o->cache_dir : "", NULL, ww_target_name(o->target), memory,
+		o->python ? o->python : python, "-I", "-u", o->worker ? o->worker : script, "--fd", "3", NULL };
 	struct ww_proc_opts po = { .worker = "confined", .args = args, .namespaces = 1, .err_mode = WW_STDERR_PIPE };
 	enum ww_rc rc = WW_OK;
 	snprintf(memory, sizeof(memory), "%llu", (unsigned long long)w->max_resident_bytes);
@@ -45,6 +45,9 @@ static enum ww_rc spawn(struct ww_worker *w, const struct ww_ref_opts *o, struct
 		WW_TRY(ww_fs_resource("bridge", bridge, err));
 		WW_TRY(ww_fs_join(script, bridge, "worker.py", err));
 	}
+	/* the bridge is a directory of modules; a test's worker is one file */
+	ww_str_addf(&roots, "%s:%s", o->first && o->first->roots ? o->first->roots : "", o->worker ? o->worker : bridge);
+	args[2] = roots.p;
 	WW_TRY(ww_proc_spawn(&w->proc, &po, err));
 	if (fcntl(w->proc.err_fd, F_SETFL, O_NONBLOCK) < 0)
 		rc = ww_err_errno(err, WW_ERR_SYSTEM, "cannot start the reference worker");

@@ -58,7 +58,7 @@ int ww_candidates_main(int argc, char **argv)
 	int cuda = !strcmp(argv[2], "cuda");
 	enum ww_sandbox_profile profile = cuda ? WW_PROFILE_PYTHON_CUDA : WW_PROFILE_PYTHON;
 	ww_surroundings_add(&s, argv[1], WW_BIND_READ);
-	if (ww_surroundings_add_python(&s, argv[0], cuda, &err) != WW_OK ||
+	if (ww_surroundings_add_program(&s, argv[0], cuda, &err) != WW_OK ||
 		ww_fs_join(script, argv[1], "candidate.py", &err) != WW_OK ||
 		ww_sandbox_filter_file(profile, &fd, &err) != WW_OK)
 		return fail(&err);

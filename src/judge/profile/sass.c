@@ -36,6 +36,8 @@ enum {
 	SHOWN_OPCODES = 14
 };
 
+static const char MEMORY_BYTES[] = "2147483648";
+
 /* ---- Parsing ----------------------------------------------------------------------------------------------------- */
 
 struct instruction {
@@ -354,16 +356,18 @@ static enum ww_rc read_all(struct ww_proc *p, struct ww_str *out, struct ww_err 
 	}
 }
 
-/* cuobjdump on dir/kernels.cubin.  It writes to stdout, and a worker's only pipe is stderr: a shell joins them, and
- * keeps its temporary files in dir. */
+/* cuobjdump on a file of dir, with a private directory for what it writes. */
 static enum ww_rc disassemble(
 	const char *tool, const char *dir, const char *cubin, struct ww_str *out, struct ww_err *err)
 {
-	const char *args[] = { dir, "", "/bin/sh", "-c",
-		"TMPDIR=$2; export TMPDIR; exec \"$0\" -sass \"$1\" >&2 2>/dev/null", tool, cubin, dir, NULL };
-	struct ww_proc_opts o = { .worker = "confined", .args = args, .err_mode = WW_STDERR_PIPE };
+	char private[PATH_MAX], roots[2 * PATH_MAX];
+	const char *args[] = { private, "", roots, "tool", MEMORY_BYTES, tool, "-sass", cubin, NULL };
+	struct ww_proc_opts o = { .worker = "confined", .args = args, .namespaces = 1, .err_mode = WW_STDERR_PIPE };
 	struct ww_proc p = WW_PROC_INIT;
 	enum ww_rc rc;
+	WW_TRY(ww_fs_join(private, dir, "private", err));
+	WW_TRY(ww_fs_mkdirs(private, err));
+	snprintf(roots, sizeof(roots), "%.*s:%s", (int)(strrchr(tool, '/') - tool), tool, cubin); /* it runs nvdisasm */
 	WW_TRY(ww_proc_spawn(&p, &o, err));
 	rc = read_all(&p, out, err);
 out:
