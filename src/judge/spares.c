@@ -3,8 +3,8 @@
  * A cuda runner takes 0.3 to 0.5 s to make (its context) and serves one candidate after another as long as they do
  * nothing wrong; a cpu runner takes 10 ms and serves one.  From its second judgement on a judge keeps one runner ready
  * beside the one that is in use, so that after a candidate that kills its runner the next one need not wait; a judge
- * that judges once does not start it.  Starting only spawns the process, which initialises itself while another
- * candidate is judged.
+ * that judges once does not start it.  Judgements that are verified beside each other leave as many runners behind as
+ * there were at once.  Starting only spawns the process, which initialises itself while another candidate is judged.
  *
  * Of the spares, one that has served is taken before one that is new: CUDA's libraries are loaded in it.  One that died
  * while idle is removed here; its death would otherwise be blamed on the next candidate. */
@@ -41,8 +41,8 @@ static void put_new(struct ww_judge *j)
 static struct ww_runner *pop(struct ww_judge *j)
 {
 	struct ww_runner *r = NULL;
-	int k = j->n_spares - 1;
 	pthread_mutex_lock(&j->lock);
+	int k = j->n_spares - 1;
 	while (k > 0 && !ww_runner_greeted(j->spares[k]))
 		k--;
 	if (j->n_spares) {
@@ -54,6 +54,15 @@ static struct ww_runner *pop(struct ww_judge *j)
 	return r;
 }
 
+/* Whether another is to get ready: none is left, and this is not the judge's first judgement. */
+static int wants_new(struct ww_judge *j)
+{
+	pthread_mutex_lock(&j->lock);
+	int wants = !j->n_spares && j->runners_taken++;
+	pthread_mutex_unlock(&j->lock);
+	return wants;
+}
+
 enum ww_rc ww_spare_take(struct ww_judge *j, struct ww_runner **out, struct ww_err *err)
 {
 	struct ww_run_facts facts;
@@ -62,7 +71,7 @@ enum ww_rc ww_spare_take(struct ww_judge *j, struct ww_runner **out, struct ww_e
 		ww_runner_free(*out);
 	if (!*out)
 		WW_TRY(start(j, out, err));
-	if (!j->n_spares && j->runners_taken++)
+	if (wants_new(j))
 		put_new(j);
 	ww_runner_interruptible(*out, j->opts.interrupted);
 	/* The greeting of a new runner is still to be read; a runner that has served a candidate has sent it already. */
