@@ -61,8 +61,9 @@ struct ww_batch {
 	struct ww_batch_opts o;
 	pthread_mutex_t lock;   /* everything below */
 	pthread_cond_t changed; /* a job, a state, the end */
-	struct ww_batch_job *head, **tail;
+	struct ww_batch_job *head;
 	int queued, running, ending;
+	uint64_t round; /* of the job that was taken last: the queue is sorted by rounds, each client has one job in each */
 	int max_opening;
 	char lost[WW_BATCH_MAX_DEVICES]; /* devices that have failed */
 	uint64_t clock;
@@ -281,14 +282,34 @@ static void look_through(struct ww_batch *b, struct choice *hot, struct choice *
 static struct ww_batch_job *unlink_job(struct ww_batch *b, struct ww_batch_job **p)
 {
 	struct ww_batch_job *j = *p;
-	for (struct ww_batch_job *k = b->head; k != j; k = k->next)
-		k->passed++;
 	*p = j->next;
-	if (!j->next)
-		b->tail = p;
 	j->next = NULL;
 	b->queued--;
 	return j;
+}
+
+static struct ww_batch_job *take_job(struct ww_batch *b, struct ww_batch_job **p)
+{
+	for (struct ww_batch_job *k = b->head; k != *p; k = k->next)
+		k->passed++;
+	if (b->round < (*p)->round)
+		b->round = (*p)->round;
+	return unlink_job(b, p);
+}
+
+/* Behind the last of its round, which comes after those of its client's other jobs. */
+static void enqueue(struct ww_batch *b, struct ww_batch_job *job)
+{
+	struct ww_batch_job **p;
+	job->round = b->round;
+	for (const struct ww_batch_job *k = b->head; k; k = k->next)
+		if (k->client == job->client)
+			job->round = k->round + 1;
+	for (p = &b->head; *p && (*p)->round <= job->round;)
+		p = &(*p)->next;
+	job->next = *p;
+	*p = job;
+	b->queued++;
 }
 
 /* What a thread has to do. */
@@ -347,7 +368,7 @@ static int take(struct ww_batch *b, struct work *w)
 	if (!b->head)
 		return 0;
 	if (interrupted(b) || !n_left(b)) {
-		w->job = unlink_job(b, &b->head);
+		w->job = take_job(b, &b->head);
 		return 1;
 	}
 	struct task_entry *place = free_task(b);
@@ -366,7 +387,7 @@ static int take(struct ww_batch *b, struct work *w)
 	if (w->evict)
 		w->evict->state = CLOSING;
 	w->place = which->place;
-	w->job = unlink_job(b, which->job);
+	w->job = take_job(b, which->job);
 	reserve(b, w, place);
 	return 1;
 }
@@ -401,11 +422,18 @@ static void tell_stage(void *ctx, const char *stage)
 		in_hand->progress(in_hand, stage);
 }
 
+static int is_cancelled(void *ctx)
+{
+	(void)ctx;
+	return in_hand && in_hand->cancelled;
+}
+
 static void open_judge(struct ww_batch *b, struct judge_entry *e)
 {
 	struct ww_judge_opts o = e->opts;
 	o.interrupted = b->o.interrupted;
 	o.progress = tell_stage;
+	o.cancelled = is_cancelled;
 	o.progress_ctx = NULL;
 	o.open_tasks = (b->o.open_tasks + n_places(b) - 1) / n_places(b);
 	enum ww_rc rc = ww_judge_open(&e->judge, &o, &e->err);
@@ -502,8 +530,6 @@ static void put_back(struct ww_batch *b, struct ww_batch_job *job)
 	job->rc = WW_OK;
 	job->next = b->head;
 	b->head = job;
-	if (!job->next)
-		b->tail = &job->next;
 	b->queued++;
 	pthread_cond_broadcast(&b->changed);
 }
@@ -566,6 +592,13 @@ static int moved(struct ww_batch *b, struct ww_batch_job *job)
 	return go_on;
 }
 
+static void give_back(struct ww_batch *b, struct ww_batch_job *job)
+{
+	pthread_mutex_lock(&b->done_lock);
+	b->o.done(b->o.ctx, job);
+	pthread_mutex_unlock(&b->done_lock);
+}
+
 static void do_job(struct ww_batch *b, struct work *w)
 {
 	w->job->queued_s = ww_seconds_since(w->job->added_ns);
@@ -577,9 +610,7 @@ static void do_job(struct ww_batch *b, struct work *w)
 	in_hand = NULL;
 	if ((w->job->rc == WW_ERR_ROOM && try_again(b, w->job)) || moved(b, w->job))
 		return;
-	pthread_mutex_lock(&b->done_lock);
-	b->o.done(b->o.ctx, w->job);
-	pthread_mutex_unlock(&b->done_lock);
+	give_back(b, w->job);
 }
 
 static void *thread_main(void *arg)
@@ -638,7 +669,6 @@ enum ww_rc ww_batch_open(struct ww_batch **out, const struct ww_batch_opts *o, s
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
 	b->o = *o;
 	set_defaults(b);
-	b->tail = &b->head;
 	pthread_mutex_init(&b->lock, NULL);
 	pthread_mutex_init(&b->done_lock, NULL);
 	pthread_cond_init(&b->changed, NULL);
@@ -664,13 +694,37 @@ enum ww_rc ww_batch_add(struct ww_batch *b, struct ww_batch_job *job, struct ww_
 		rc = ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted");
 	} else {
 		job->added_ns = ww_now_ns();
-		*b->tail = job;
-		b->tail = &job->next;
-		b->queued++;
+		enqueue(b, job);
 		pthread_cond_broadcast(&b->changed);
 	}
 	pthread_mutex_unlock(&b->lock);
 	return rc;
+}
+
+void ww_batch_cancel(struct ww_batch *b, struct ww_batch_job *job)
+{
+	pthread_mutex_lock(&b->lock);
+	struct ww_batch_job **p = &b->head;
+	while (*p && *p != job)
+		p = &(*p)->next;
+	int waits = *p != NULL;
+	if (waits) {
+		unlink_job(b, p);
+		b->running++; /* until it has come back */
+		pthread_cond_broadcast(&b->changed);
+	} else {
+		job->cancelled = 1;
+	}
+	pthread_mutex_unlock(&b->lock);
+	if (!waits)
+		return;
+	job->queued_s = ww_seconds_since(job->added_ns);
+	job->rc = ww_err_set(&job->err, WW_ERR_INTERRUPTED, "cancelled");
+	give_back(b, job);
+	pthread_mutex_lock(&b->lock);
+	b->running--;
+	pthread_cond_broadcast(&b->changed);
+	pthread_mutex_unlock(&b->lock);
 }
 
 void ww_batch_drain(struct ww_batch *b)

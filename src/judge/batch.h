@@ -3,8 +3,8 @@
  * Jobs go in one by one and come back, each in a callback, in the order in which they end.  Threads take them from a
  * bounded queue.  Which job comes next: one whose task is open, before one whose task must be opened (a reference
  * worker takes seconds to start); a task that waits and for which there is room is opened ahead, beside the work on
- * others; where memory is short the task that was used longest ago is closed, once no job uses it.  A job that has been
- * passed over too often goes first.
+ * others; of several clients each in turn; where memory is short the task that was used longest ago is closed, once no
+ * job uses it.  A job that has been passed over too often goes first.
  *
  * A task, a reference or a solution that finds no memory on a GPU beside the open tasks is no failure while there are
  * several: fewer are kept open from then on, and the job comes again.
@@ -34,7 +34,8 @@ struct ww_batch_job {
 	struct ww_solution_files files;
 	struct ww_solution_files baseline; /* another solution to time against */
 	int has_baseline;
-	void *ctx; /* the caller's */
+	uint64_t client; /* whose it is: clients take turns, however many jobs each has */
+	void *ctx;       /* the caller's */
 	/* Instead of judging: something else about the open task, in the batch's thread.  NULL: judge. */
 	enum ww_rc (*work)(struct ww_batch_job *job, struct ww_judge_task *t, struct ww_err *err);
 	/* What the judge does about it now, in the thread that does it; may be NULL. */
@@ -46,8 +47,9 @@ struct ww_batch_job {
 	double queued_s, opened_s; /* waited in the queue; opened its task */
 	/* The batch's own. */
 	struct ww_batch_job *next;
-	uint64_t added_ns, passed;
+	uint64_t added_ns, passed, round;
 	int attempts;
+	volatile int cancelled;
 };
 void ww_batch_job_release(struct ww_batch_job *j);
 
@@ -69,6 +71,10 @@ struct ww_batch_opts {
 enum ww_rc ww_batch_open(struct ww_batch **out, const struct ww_batch_opts *o, struct ww_err *err) WW_MUST_CHECK;
 /* Waits while the queue is full.  WW_ERR_INTERRUPTED: the job is still the caller's. */
 enum ww_rc ww_batch_add(struct ww_batch *b, struct ww_batch_job *job, struct ww_err *err) WW_MUST_CHECK;
+/* The answer to a job that was added is not wanted any more.  One that waits in the queue comes back at once, in this
+ * thread; one that has begun when it would get the device; else it is finished.  Harmless where it has come back, as
+ * long as its memory is there. */
+void ww_batch_cancel(struct ww_batch *b, struct ww_batch_job *job);
 /* Wait until every job has come back; after an interruption those that had not begun come back with WW_ERR_INTERRUPTED.
  */
 void ww_batch_drain(struct ww_batch *b);

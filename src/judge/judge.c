@@ -537,6 +537,7 @@ static enum ww_rc await_baseline(struct ww_judge_task *t, struct ww_err *err)
 enum ww_rc ww_judge_hold(struct ww_judge_task *t, enum ww_turn_kind kind,
 	enum ww_rc (*fn)(void *ctx, struct ww_err *err), void *ctx, struct ww_err *err)
 {
+	const struct ww_judge_opts *o = &t->judge->opts;
 	enum ww_rc rc;
 
 	uint64_t start = ww_now_ns();
@@ -544,6 +545,8 @@ enum ww_rc ww_judge_hold(struct ww_judge_task *t, enum ww_turn_kind kind,
 	WW_TRY(await_baseline(t, err));
 	t->wait_s = ww_seconds_since(start);
 	WW_TRY(ww_judge_turn(t, kind, err));
+	if (o->cancelled && o->cancelled(o->progress_ctx))
+		WW_TRY(ww_err_set(err, WW_ERR_INTERRUPTED, "cancelled"));
 	if (ref_lost(t))
 		WW_TRY(start_ref(t, NULL, err));
 	rc = fn(ctx, err);

@@ -44,6 +44,8 @@ struct ww_judge_opts {
 	double max_repeat_s;             /* repeats of one draw, 0: 2 s; one is made in any case */
 	const volatile int *interrupted; /* may be NULL; non-zero ends the call with WW_ERR_INTERRUPTED */
 	void (*progress)(void *ctx, const char *stage); /* may be NULL; "importing PyTorch", ... */
+	/* Asked when a judgement gets the device; 1 ends that one with WW_ERR_INTERRUPTED.  May be NULL. */
+	int (*cancelled)(void *ctx);
 	void *progress_ctx;
 	const struct ww_judge_caller *caller; /* for depth WW_JUDGE_CALL; NULL: call_us stays unknown */
 };

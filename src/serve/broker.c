@@ -157,6 +157,7 @@ static struct question *question_new(struct ww_broker *d, struct ww_broker_ask *
 	q->refs = 2;
 	q->job.opts = d->o.judge;
 	q->job.depth = d->o.decide && a->depth == WW_JUDGE_FULL ? WW_JUDGE_DECIDE : a->depth;
+	q->job.client = a->client;
 	q->job.task = a->task;
 	q->job.files = a->files;
 	q->job.err = (struct ww_err)WW_ERR_INIT;
@@ -249,8 +250,13 @@ enum ww_rc ww_broker_ask(struct ww_broker *d, struct ww_broker_ask *a, const str
 	if (rc != WW_OK) { /* the batch has not taken it */
 		q->refs--;
 		d->stats.waiting--;
+	} else if (await(q, w)) {
+		rc = take_result(q, out, err);
 	} else {
-		rc = await(q, w) ? take_result(q, out, err) : ww_err_set(err, WW_ERR_INTERRUPTED, "cancelled");
+		pthread_mutex_unlock(&d->lock);
+		ww_batch_cancel(d->batch, &q->job);
+		pthread_mutex_lock(&d->lock);
+		rc = ww_err_set(err, WW_ERR_INTERRUPTED, "cancelled");
 	}
 	unref(q);
 	pthread_mutex_unlock(&d->lock);

@@ -2,8 +2,8 @@
  *
  * Opening a task costs seconds (a Python process with PyTorch), a second question about it milliseconds.  The asking
  * thread waits.  Plans and device code are built in parallel, one measurement runs at a time (src/judge/batch.h).  A
- * thread whose question is cancelled stops waiting at once; work that has begun is finished and thrown away, since
- * interrupting a judge would also interrupt the other questions that it works on.
+ * question that is cancelled leaves the queue at once, or when it would get the device; what is being measured is
+ * finished and thrown away, since interrupting a judge would also interrupt the other questions that it works on.
  */
 #ifndef WW_SERVE_BROKER_H
 #define WW_SERVE_BROKER_H
@@ -33,6 +33,7 @@ struct ww_broker_ask {
 	struct ww_task task;
 	struct ww_solution_files files; /* .solution is all zero where there is none */
 	enum ww_judge_depth depth;
+	uint64_t client; /* whose it is: clients take turns, however many questions each has */
 	enum ww_rc (*work)(const struct ww_broker *d, struct ww_judge_task *t, const struct ww_solution *s,
 		struct ww_broker_result *r, struct ww_err *err);
 };

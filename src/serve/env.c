@@ -266,6 +266,7 @@ static enum ww_rc ask_broker(struct ww_env *e, struct ww_broker_ask *a, const st
 	struct ww_solution_files *f = &a->files;
 	enum ww_rc rc;
 	memset(r, 0, sizeof(*r));
+	a->client = (uint64_t)(uintptr_t)e;
 	WW_TRY(ww_task_copy(&a->task, &e->task, err));
 	if (s) {
 		ww_str_init(&f->device, WW_SOLUTION_MAX_BYTES);

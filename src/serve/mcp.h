@@ -18,6 +18,7 @@
 #include "base/str.h"
 
 #include <jansson.h>
+#include <stdint.h>
 
 enum {
 	WW_MCP_MAX_MESSAGE_BYTES = 16 << 20, /* of one received message */
@@ -96,6 +97,8 @@ int ww_mcp_running(struct ww_mcp *m);
 void ww_mcp_wind_up(struct ww_mcp *m);
 
 /* ---- For tools */
+/* A number of its conversation; 0 for all that have none (2026-07-28 over HTTP). */
+uint64_t ww_mcp_call_client(const struct ww_mcp_call *c);
 int ww_mcp_call_cancelled(struct ww_mcp_call *c); /* to be asked a few times a second; the call's own thread */
 /* The row of the list of tools that is called. */
 const struct ww_mcp_tool *ww_mcp_call_tool(const struct ww_mcp_call *c);

@@ -266,6 +266,12 @@ int ww_mcp_call_cancelled(struct ww_mcp_call *c)
 	return c->cancelled |= in_vain;
 }
 
+uint64_t ww_mcp_call_client(const struct ww_mcp_call *c)
+{
+	const struct ww_mcp_peer *p = c->peer->conversation;
+	return atomic_load(&p->legacy) != WW_MCP_NONE ? p->serial : 0;
+}
+
 const struct ww_mcp_tool *ww_mcp_call_tool(const struct ww_mcp_call *c) { return c->tool; }
 
 void ww_mcp_call_progress(struct ww_mcp_call *c, const char *text)

@@ -82,6 +82,7 @@ static enum ww_rc ask(
 	const struct ww_broker_waiter w = { call_cancelled, call_progress, e->call };
 	enum ww_rc rc;
 	memset(r, 0, sizeof(*r));
+	a->client = ww_mcp_call_client(e->call);
 	WW_TRY(ww_serve_load_task(e->args, &a->task, err));
 	if (needs_solution)
 		WW_TRY(load_solution(e->broker, e->args, &a->files, err));

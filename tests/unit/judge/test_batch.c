@@ -1,5 +1,6 @@
-/* One queue over several devices, one of which fails.  The devices are two judges of the cpu target, and the test says
- * whether they work.  Skipped where there is no Python with PyTorch.  budget: 12 CPU-seconds */
+/* One queue: of several devices, one of which fails; of several clients, one of which floods it.  The devices are two
+ * judges of the cpu target, and the test says whether they work.  Skipped where there is no Python with PyTorch.
+ * budget: 12 CPU-seconds */
 #include "unit.h"
 
 #include "judge/batch.h"
@@ -79,6 +80,68 @@ static void jobs_of_a_failed_device_go_to_the_others(void **state)
 	ww_batch_close(batch);
 }
 
+/* ---- Clients and cancelled jobs ---------------------------------------------------------------------------------- */
+
+enum { FLOOD = 200 };
+static atomic_int begun, go, n_served, n_cancelled;
+static uint64_t served[FLOOD + 8];
+
+static enum ww_rc serve_one(struct ww_batch_job *job, struct ww_judge_task *t, struct ww_err *err)
+{
+	(void)t;
+	(void)err;
+	begun = 1;
+	while (!go)
+		usleep(1000);
+	served[n_served++] = job->client;
+	return WW_OK;
+}
+
+static void count(void *ctx, struct ww_batch_job *job)
+{
+	(void)ctx;
+	n_cancelled += job->rc == WW_ERR_INTERRUPTED;
+}
+
+static void add(struct ww_batch_job *job, uint64_t client)
+{
+	struct ww_err err = WW_ERR_INIT;
+	*job = (struct ww_batch_job){ .opts = { .target = WW_TARGET_CPU, .threads = 1, .baselines = 1 },
+		.task = tasks[0],
+		.client = client,
+		.work = serve_one };
+	assert_int_equal(ww_batch_add(batch, job, &err), WW_OK);
+}
+
+/* A client with 200 jobs does not delay another's by more than one each; those that it cancels leave at once. */
+static void clients_take_turns(void **state)
+{
+	static struct ww_batch_job flood[FLOOD], honest[3];
+	struct ww_batch_opts o = { .threads = 1, .open_tasks = 1, .queue = 1024, .done = count };
+	struct ww_err err = WW_ERR_INIT;
+	char python[PATH_MAX];
+	(void)state;
+	if (ww_ref_find_python(python, &err) != WW_OK)
+		skip();
+	assert_int_equal(ww_batch_open(&batch, &o, &err), WW_OK);
+	add(&flood[0], 1);
+	while (!begun && !n_cancelled)
+		usleep(1000);
+	for (int i = 1; i < FLOOD; i++)
+		add(&flood[i], 1);
+	for (int i = 0; i < 3; i++)
+		add(&honest[i], 2);
+	for (int i = 10; i < FLOOD; i++)
+		ww_batch_cancel(batch, &flood[i]);
+	assert_int_equal(n_cancelled, FLOOD - 10);
+	go = 1;
+	ww_batch_drain(batch);
+	assert_int_equal(n_served, 13);
+	for (int i = 0; i < 13; i++)
+		assert_int_equal(served[i], i >= 2 && i <= 6 && i % 2 == 0 ? 2 : 1);
+	ww_batch_close(batch);
+}
+
 static int make_tasks(void **state)
 {
 	static const char text[] = "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x): return x + %d\n"
@@ -106,6 +169,7 @@ static int release_tasks(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(jobs_of_a_failed_device_go_to_the_others) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(jobs_of_a_failed_device_go_to_the_others),
+		cmocka_unit_test(clients_take_turns) };
 	return cmocka_run_group_tests(tests, make_tasks, release_tasks);
 }
