@@ -99,6 +99,9 @@ static const char *fault_of_errno(int e)
 		: e == ENXIO || e == EACCES || e == EPERM ? "is not a regular file that can be opened"
 		: e == ENOSPC || e == EDQUOT              ? "does not fit: the workspace is full"
 		: e == ENAMETOOLONG                       ? "has a name that is too long"
+		: e == EAGAIN || e == ETXTBSY             ? "is in use by another process"
+		: e == EFBIG || e == EOVERFLOW            ? "is too large"
+		: e == EEXIST || e == ENOTEMPTY           ? "is in the way of another file"
 												  : NULL;
 }
 
@@ -313,8 +316,7 @@ enum ww_rc ww_workspace_remove(const struct ww_workspace *w, const char *path, s
 		int e = errno;
 		ww_fd_close(&at);
 		errno = e;
-		return e == ENOENT || e == ENOTDIR ? WW_OK
-										   : ww_err_errno(err, WW_ERR_IO, "cannot remove the workspace's %s", path);
+		return fault_of_errno(e) ? WW_OK : ww_err_errno(err, WW_ERR_IO, "cannot remove the workspace's %s", path);
 	}
 	ww_fd_close(&at);
 	snprintf(above, sizeof(above), "%s", path);
@@ -360,7 +362,7 @@ enum ww_rc ww_workspace_read(const struct ww_workspace *w, const char *path, str
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0) {
-			rc = ww_err_errno(err, WW_ERR_IO, "cannot read workspace file %s", path);
+			rc = answer_errno(path, why, err);
 			goto out;
 		}
 		ww_str_add(out, chunk, (size_t)n);

@@ -68,7 +68,7 @@ int ww_workspace_knows(const char *path, struct ww_str *why);
  * nothing was changed then.  `path` must be known. */
 enum ww_rc ww_workspace_write(const struct ww_workspace *w, const char *path, const char *text, size_t n,
 	struct ww_str *why, struct ww_err *err) WW_MUST_CHECK;
-/* Remove a file, and the folders above it that it leaves empty.  One that is not there is fine. */
+/* Remove a file, and the folders above it that it leaves empty.  One that is not there, or is no file, is fine. */
 enum ww_rc ww_workspace_remove(const struct ww_workspace *w, const char *path, struct ww_err *err) WW_MUST_CHECK;
 /* Append a file to out.  Where there is none that can be read (absent, a folder, a link, a device, longer than out may
  * be) `why` says so and *found is 0. */

@@ -14,12 +14,22 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* What the path itself is to blame for: another path, or another file there, and it works. */
+static int is_fault_of_path(int e)
+{
+	static const int faults[] = { ENOENT, ENOTDIR, ELOOP, EACCES, EPERM, ENXIO, ENAMETOOLONG, EAGAIN, EOVERFLOW };
+	for (size_t i = 0; i < WW_ARRAY_LEN(faults); i++)
+		if (e == faults[i])
+			return 1;
+	return 0;
+}
+
 enum ww_rc ww_fs_read(const char *path, size_t max_bytes, struct ww_str *out, struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0)
-		return ww_err_errno(err, errno == ENOENT ? WW_ERR_USAGE : WW_ERR_IO, "cannot open %s", path);
+		return ww_err_errno(err, is_fault_of_path(errno) ? WW_ERR_USAGE : WW_ERR_IO, "cannot open %s", path);
 	struct stat st;
 	if (fstat(fd, &st) < 0) {
 		rc = ww_err_errno(err, WW_ERR_IO, "cannot stat %s", path);

@@ -11,7 +11,9 @@
 
 #include <stddef.h>
 
-/* Append the whole file to out.  Longer than max_bytes: WW_ERR_LIMIT.  Directories and special files are refused. */
+/* Append the whole file to out.  Longer than max_bytes: WW_ERR_LIMIT.  Directories and special files are refused with
+ * WW_ERR_USAGE, as is what cannot be opened for a reason that lies in the path (missing, forbidden, a circle of links,
+ * leased by another process). */
 enum ww_rc ww_fs_read(const char *path, size_t max_bytes, struct ww_str *out, struct ww_err *err) WW_MUST_CHECK;
 /* Write atomically (see above), mode 0644. */
 enum ww_rc ww_fs_write(const char *path, const void *bytes, size_t n, struct ww_err *err) WW_MUST_CHECK;

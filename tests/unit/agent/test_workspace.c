@@ -8,9 +8,12 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char dir[64];
@@ -160,6 +163,75 @@ static void test_odd_files(void **state)
 	struct ww_str text = WW_STR_INIT(64);
 	assert_int_equal(ww_fs_read(at("secret"), 64, &text, &err), WW_OK);
 	assert_string_equal(text.p, "secret");
+	ww_str_release(&text);
+}
+
+/* A write lease: who opens the file waits, or gets EAGAIN. */
+static pid_t leased(const char *path)
+{
+	int p[2];
+	char c;
+	assert_int_equal(pipe(p), 0);
+	pid_t pid = fork();
+	if (pid == 0) {
+		int fd = open(path, O_RDWR);
+		signal(SIGIO, SIG_IGN);
+		if (fd >= 0 && fcntl(fd, F_SETLEASE, F_WRLCK) == 0 && write(p[1], "x", 1) == 1)
+			pause();
+		_exit(1);
+	}
+	close(p[1]);
+	ssize_t n = read(p[0], &c, 1);
+	close(p[0]);
+	if (n == 1)
+		return pid;
+	waitpid(pid, NULL, 0); /* a file system without leases */
+	return 0;
+}
+
+/* Whatever a policy has done to its files: an answer, never an error of ours (call() asserts that). */
+static void test_files_that_fail(void **state)
+{
+	struct ww_workspace_content c;
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_str text = WW_STR_INIT(64);
+	const char *missing;
+	(void)state;
+	write_file("leased", "x", 'o');
+	pid_t holder = leased(at("workspace/leased"));
+	if (holder) {
+		expect(read_file("leased", 'e'), "in use by another process");
+		assert_int_equal(ww_fs_read(at("workspace/leased"), 64, &text, &err), WW_ERR_USAGE);
+		kill(holder, SIGKILL);
+		waitpid(holder, NULL, 0);
+	}
+	write_file("sparse", "x", 'o');
+	assert_int_equal(truncate(at("workspace/sparse"), 1ll << 40), 0);
+	expect(read_file("sparse", 'e'), "larger than");
+	assert_int_equal(unlink(at("workspace/sparse")), 0);
+	assert_int_equal(mkdir(at("workspace/folder"), 0700), 0);
+	expect(read_file("folder", 'e'), "is a folder");
+	write_file("folder", "x", 'e');
+	assert_int_equal(ww_workspace_remove(&w, "folder", &err), WW_OK);
+	assert_int_equal(mkdir(at("workspace/.new"), 0700), 0); /* where a new file is written first */
+	write_file("fresh", "x", 'e');
+	assert_int_equal(rmdir(at("workspace/.new")), 0);
+	assert_int_equal(symlink("circle", at("workspace/circle")), 0);
+	read_file("circle", 'e');
+	assert_int_equal(ww_workspace_remove(&w, "circle/x", &err), WW_OK);
+	assert_int_equal(ww_fs_read(at("workspace/circle"), 64, &text, &err), WW_ERR_USAGE);
+	write_file("shut", "x", 'o');
+	assert_int_equal(chmod(at("workspace/shut"), 0), 0);
+	if (geteuid() != 0)
+		expect(read_file("shut", 'e'), "cannot be opened");
+	else if (mknod(at("workspace/device"), S_IFCHR | 0600, makedev(1, 5)) == 0) /* /dev/zero */
+		expect(read_file("device", 'e'), "not a regular file");
+	assert_int_equal(mkdir(at("workspace/kernels.c"), 0700), 0);
+	write_file("plan.c", "p", 'o');
+	ww_workspace_content_init(&c);
+	assert_int_equal(ww_workspace_take(&w, &c, &missing, &err), WW_OK);
+	assert_string_equal(missing, "kernels.c");
+	ww_workspace_content_release(&c);
 	ww_str_release(&text);
 }
 
@@ -329,7 +401,7 @@ static void test_opening(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { T(test_tree), T(test_paths), T(test_odd_files), T(test_races), T(test_limits),
-		T(test_edits), T(test_grep), T(test_todo), T(test_opening) };
+	const struct CMUnitTest tests[] = { T(test_tree), T(test_paths), T(test_odd_files), T(test_files_that_fail),
+		T(test_races), T(test_limits), T(test_edits), T(test_grep), T(test_todo), T(test_opening) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
