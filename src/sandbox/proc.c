@@ -395,20 +395,49 @@ void ww_proc_status_text(int status, struct ww_str *out)
 /* ---- Watching ------------------------------------------------------------------------------------------------------
  * */
 
-static uint64_t resident_of(pid_t pid)
+static uint64_t field_kib(const char *status, const char *name)
 {
-	char path[64], text[128];
-	snprintf(path, sizeof(path), "/proc/%d/statm", (int)pid);
+	const char *at = strstr(status, name);
+	return at ? strtoull(at + strlen(name), NULL, 10) : 0;
+}
+
+/* Shared anonymous memory that pid has mapped, whole: pages that were given back with MADV_DONTNEED stay, and no count
+ * of the kernel's shows them. */
+static uint64_t shared_anonymous_bytes(pid_t pid)
+{
+	char path[64], line[PATH_MAX + 128];
+	uint64_t sum = 0, last = 0;
+	snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
+	FILE *f = fopen(path, "re");
+	while (f && fgets(line, sizeof(line), f)) {
+		unsigned long long from, to, inode;
+		char shared;
+		if (!strstr(line, " /dev/zero (deleted)") ||
+			sscanf(line, "%llx-%llx %*3c%c %*s %*s %llu", &from, &to, &shared, &inode) != 4 || shared != 's')
+			continue;
+		sum += inode == last ? 0 : to - from; /* the next lines may be the same memory, mapped again */
+		last = inode;
+	}
+	if (f)
+		fclose(f);
+	return sum;
+}
+
+uint64_t ww_proc_memory_bytes(pid_t pid, int shared)
+{
+	char path[64], text[4096];
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return 0;
 	ssize_t n = read(fd, text, sizeof(text) - 1);
 	close(fd);
 	text[n > 0 ? n : 0] = 0;
-	unsigned long long total = 0, resident = 0;
-	if (sscanf(text, "%llu %llu", &total, &resident) != 2)
-		return 0;
-	return resident * (uint64_t)sysconf(_SC_PAGESIZE);
+	uint64_t bytes = (field_kib(text, "\nVmRSS:") + field_kib(text, "\nVmSwap:") + field_kib(text, "\nVmPTE:")) << 10;
+	if (!shared)
+		return bytes;
+	uint64_t mapped = field_kib(text, "\nRssShmem:") << 10, whole = shared_anonymous_bytes(pid);
+	return bytes + (whole > mapped ? whole - mapped : 0);
 }
 
 enum { TREE_DEPTH_MAX = 128 }; /* more than a sandbox with a limit on processes can be deep */
@@ -416,14 +445,14 @@ enum { TREE_DEPTH_MAX = 128 }; /* more than a sandbox with a limit on processes 
 int ww_proc_shares_memory(pid_t parent, pid_t child) { return syscall(SYS_kcmp, parent, child, KCMP_VM, 0, 0) == 0; }
 
 /* Children of every thread of pid, as the kernel lists them. */
-static uint64_t resident_tree(pid_t parent, pid_t pid, int depth)
+static void walk_tree(pid_t parent, pid_t pid, int depth, int shared, struct ww_proc_tree *t)
 {
 	char path[64];
-	int shares = parent &&
-		ww_proc_shares_memory(parent, pid); /* asked first: exec only ever gives it memory of its own */
-	uint64_t sum = shares ? 0 : resident_of(pid);
+	t->processes++;
+	if (!parent || !ww_proc_shares_memory(parent, pid)) /* asked first: exec only ever gives it memory of its own */
+		t->bytes += ww_proc_memory_bytes(pid, shared);
 	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
-	DIR *d = depth < TREE_DEPTH_MAX ? opendir(path) : NULL;
+	DIR *d = depth < TREE_DEPTH_MAX && t->processes < WW_PROC_TREE_MAX ? opendir(path) : NULL;
 	for (struct dirent *e; d && (e = readdir(d));) {
 		char list[PATH_MAX];
 		if (e->d_name[0] == '.' ||
@@ -431,16 +460,21 @@ static uint64_t resident_tree(pid_t parent, pid_t pid, int depth)
 			continue;
 		FILE *f = fopen(list, "re");
 		for (int kid; f && fscanf(f, "%d", &kid) == 1;)
-			sum += resident_tree(pid, kid, depth + 1);
+			walk_tree(pid, kid, depth + 1, shared, t);
 		if (f)
 			fclose(f);
 	}
 	if (d)
 		closedir(d);
-	return sum;
 }
 
-uint64_t ww_proc_resident_bytes(const struct ww_proc *p) { return p->pid > 0 ? resident_tree(0, p->pid, 0) : 0; }
+struct ww_proc_tree ww_proc_tree(const struct ww_proc *p, int shared)
+{
+	struct ww_proc_tree t = { 0, 0 };
+	if (p->pid > 0)
+		walk_tree(0, p->pid, 0, shared, &t);
+	return t;
+}
 
 enum { WATCH_MS = 20 };
 
@@ -461,7 +495,7 @@ enum ww_rc ww_proc_read(
 			n -= (size_t)got;
 			continue;
 		}
-		uint64_t resident = max_resident_bytes ? ww_proc_resident_bytes(p) : 0;
+		uint64_t resident = max_resident_bytes ? ww_proc_tree(p, 0).bytes : 0;
 		if (resident > max_resident_bytes) {
 			ww_proc_kill(p);
 			return ww_err_set(err, WW_ERR_LIMIT, "the worker used %llu MiB of memory, more than its limit of %llu",

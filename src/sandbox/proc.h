@@ -55,9 +55,18 @@ void ww_proc_kill(struct ww_proc *p);
 enum ww_rc ww_proc_wait(struct ww_proc *p, uint64_t deadline_ns, int *status, struct ww_err *err) WW_MUST_CHECK;
 /* 1 while it runs (a zombie does not). */
 int ww_proc_alive(const struct ww_proc *p);
-/* Resident bytes of the worker and of everything below it; 0 where it is gone.  Pages that fork() has left shared count
- * for each process. */
-uint64_t ww_proc_resident_bytes(const struct ww_proc *p);
+/* What limits on memory count of one process: resident and swapped pages and page tables (untouched memory that is read
+ * has tables and no pages).  shared: and shared anonymous memory that it has mapped, whole (0.5 ms; for profiles whose
+ * filter allows such memory).  0 where it is gone. */
+uint64_t ww_proc_memory_bytes(pid_t pid, int shared);
+/* The worker and everything below it; not looked at any further beyond WW_PROC_TREE_MAX processes.  Pages that fork()
+ * has left shared count for each process. */
+enum { WW_PROC_TREE_MAX = 1024 };
+struct ww_proc_tree {
+	int processes;
+	uint64_t bytes;
+};
+struct ww_proc_tree ww_proc_tree(const struct ww_proc *p, int shared);
 /* 1 where a child shares its parent's memory: between vfork() and exec, or after clone() with CLONE_VM.  0 also where
  * the kernel does not tell. */
 int ww_proc_shares_memory(pid_t parent, pid_t child);

@@ -63,6 +63,7 @@ enum ww_rc ww_worker_start(struct ww_worker *w, const struct ww_ref_opts *o, str
 		? o->max_resident_bytes
 		: (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 5 * 4;
 	w->interrupted = o->interrupted;
+	w->cuda = o->target == WW_TARGET_CUDA;
 	WW_TRY(ww_tmpdir_new(&w->dir, "worker", err));
 	w->log = malloc(WW_WORKER_LOG_BYTES);
 	if (!w->log) {
@@ -158,27 +159,34 @@ static enum ww_rc died(struct ww_worker *w, struct ww_err *err)
 	return ww_worker_kill(w, err);
 }
 
-static int uses_too_much(struct ww_worker *w, uint64_t now)
+/* What it uses too much of; NULL: nothing. */
+static const char *excess(struct ww_worker *w, uint64_t now, struct ww_str *what)
 {
 	if (now < w->look_ns)
-		return 0;
+		return NULL;
+	struct ww_proc_tree t = ww_proc_tree(&w->proc, w->cuda);
 	w->look_ns = now + WATCH_MS * 1000000ull;
-	return ww_proc_resident_bytes(&w->proc) > w->max_resident_bytes;
+	if (t.bytes > w->max_resident_bytes)
+		ww_str_addf(what, "%llu MiB of memory", (unsigned long long)(w->max_resident_bytes >> 20));
+	else if (t.processes >= WW_PROC_TREE_MAX)
+		ww_str_addf(what, "%d processes", WW_PROC_TREE_MAX - 1);
+	return what->len ? what->p : NULL;
 }
 
 /* What must hold while we wait. */
 static enum ww_rc look(struct ww_worker *w, uint64_t deadline_ns, struct ww_err *err)
 {
 	uint64_t now = ww_now_ns();
+	struct ww_str what = WW_STR_INIT(128);
 	if (w->interrupted && *w->interrupted)
 		ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted");
 	else if (deadline_ns && now >= deadline_ns)
 		ww_err_set(err, WW_ERR_TIMEOUT, "the reference worker gave no answer in time and was ended");
-	else if (uses_too_much(w, now))
-		ww_err_set(err, WW_ERR_LIMIT, "the reference worker used more than %llu MiB of memory and was ended",
-			(unsigned long long)(w->max_resident_bytes >> 20));
+	else if (excess(w, now, &what))
+		ww_err_set(err, WW_ERR_LIMIT, "the reference worker used more than %s and was ended", what.p);
 	else
 		return WW_OK;
+	ww_str_release(&what);
 	return ww_worker_kill(w, err);
 }
 

@@ -20,6 +20,7 @@ enum { WW_WORKER_LOG_BYTES = 65536 };
 struct ww_worker {
 	struct ww_proc proc;                  /* its err_fd is the pipe */
 	int dead;                             /* no further request */
+	int cuda;                             /* its filter allows shared anonymous memory */
 	int status;                           /* of waitpid, where it ended by itself */
 	char *log;                            /* ring of WW_WORKER_LOG_BYTES */
 	size_t log_total;                     /* bytes ever written into it */

@@ -84,7 +84,8 @@ static void drain_log(struct ww_candidate *c)
 
 struct tree {
 	int processes;
-	uint64_t resident_bytes;
+	uint64_t bytes;
+	int shared; /* count shared anonymous memory too */
 };
 
 /* As much as fits: the kernel returns such lists a page at a time. */
@@ -139,12 +140,11 @@ static void walk_children(pid_t pid, int tasks, const char *thread, struct tree 
 	free(kids);
 }
 
-/* Resident memory is counted for each process, so pages that a fork() has left shared count for each: an upper bound.
+/* Memory is counted for each process, so pages that a fork() has left shared count for each: an upper bound.
  */
 static void walk(pid_t parent, pid_t pid, struct tree *t)
 {
-	char path[64], text[256];
-	unsigned long long all, resident;
+	char path[64];
 	snprintf(path, sizeof(path), "/proc/%d", (int)pid);
 	int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (dir < 0 || t->processes > MAX_PROCESSES) {
@@ -154,9 +154,8 @@ static void walk(pid_t parent, pid_t pid, struct tree *t)
 	t->processes += lives(dir);
 	int shares = parent &&
 		ww_proc_shares_memory(parent, pid); /* asked first: exec only ever gives it memory of its own */
-	slurp(dir, "statm", text, sizeof(text));
-	if (!shares && sscanf(text, "%llu %llu", &all, &resident) == 2)
-		t->resident_bytes += resident * (uint64_t)sysconf(_SC_PAGESIZE);
+	if (!shares)
+		t->bytes += ww_proc_memory_bytes(pid, t->shared);
 	int tasks = openat(dir, "task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	close(dir);
 	DIR *d = tasks < 0 ? NULL : fdopendir(tasks);
@@ -256,7 +255,7 @@ static enum ww_rc look(struct waiting *w, struct ww_err *err)
 {
 	struct ww_candidate *c = w->c;
 	uint64_t now = ww_now_ns();
-	struct tree t = { 0, 0 };
+	struct tree t = { .shared = c->gpu };
 	if (c->interrupted && *c->interrupted)
 		return ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted");
 	if (now >= w->deadline_ns) {
@@ -268,7 +267,7 @@ static enum ww_rc look(struct waiting *w, struct ww_err *err)
 		return WW_OK;
 	w->look_ns = now + WATCH_MS * 1000000ull;
 	walk(0, c->pid, &t);
-	if (t.resident_bytes > c->max_resident_bytes)
+	if (t.bytes > c->max_resident_bytes)
 		set_end(w->res, WW_RUN_NOMEM, "the solution used more than %llu MiB of memory",
 			(unsigned long long)(c->max_resident_bytes >> 20));
 	else if (t.processes > MAX_PROCESSES)
@@ -343,7 +342,7 @@ static uint64_t stop(struct ww_candidate *c, struct ww_run_result *res)
 
 static void look_for_others(struct ww_candidate *c, struct ww_run_result *res)
 {
-	struct tree t = { 0, 0 };
+	struct tree t = { 0 };
 	if (c->gone)
 		return;
 	walk(0, c->pid, &t);

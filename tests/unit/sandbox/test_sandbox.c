@@ -206,6 +206,25 @@ static int child_family(void)
 		pause();
 }
 
+/* Memory that the resident size does not show: shared pages given back, and the page tables of zeros. */
+static int child_hides_memory(void)
+{
+	size_t shared = 64 << 20, sparse = (size_t)32 << 30;
+	char *p = mmap(NULL, shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	volatile char *q = mmap(NULL, sparse, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (p == MAP_FAILED || q == MAP_FAILED)
+		return 1;
+	memset(p, 1, shared);
+	madvise(p, shared, MADV_DONTNEED);
+	madvise((void *)(uintptr_t)q, sparse, MADV_NOHUGEPAGE);
+	for (size_t at = 0; at < sparse; at += 2 << 20)
+		(void)q[at];
+	if (write(WW_PROC_FD, "x", 1) < 0)
+		return 9;
+	for (;;)
+		pause();
+}
+
 static int child_eats_memory(void)
 {
 	for (size_t n = 0; n < 40; n++) {
@@ -230,6 +249,8 @@ static int child(int argc, char **argv)
 		return child_proc();
 	if (!strcmp(argv[0], "family"))
 		return child_family();
+	if (!strcmp(argv[0], "hides"))
+		return child_hides_memory();
 	if (!strcmp(argv[0], "memory"))
 		return child_eats_memory();
 	return atoi(argv[0]);
@@ -460,7 +481,7 @@ static void ends(void **state)
 		assert_int_equal(ww_fd_read(p.fd, &c, 1, ww_now_ns() + 5000000000ull, &err), WW_OK);
 		assert_true(ww_proc_alive(&p));
 		assert_int_equal(ww_proc_wait(&p, ww_now_ns() + 10000000, &status, &err), WW_ERR_TIMEOUT);
-		assert_true(ww_proc_resident_bytes(&p) > 100000);
+		assert_true(ww_proc_tree(&p, 0).bytes > 100000);
 		pid_t group = p.pid;
 		ww_proc_kill(&p);
 		int tries = 0;
@@ -484,6 +505,21 @@ static void memory_is_watched(void **state)
 	start(&p, args, 0);
 	assert_int_equal(ww_proc_read(&p, &c, 1, ww_now_ns() + 100000000, 0, &err), WW_ERR_TIMEOUT);
 	ww_proc_kill(&p);
+}
+
+static void hidden_memory_is_counted(void **state)
+{
+	(void)state;
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_proc p;
+	char c;
+	const char *args[] = { "hides", NULL };
+	start(&p, args, 0);
+	assert_int_equal(ww_fd_read(p.fd, &c, 1, ww_now_ns() + 20000000000ull, &err), WW_OK);
+	uint64_t tables = ww_proc_tree(&p, 0).bytes, all = ww_proc_tree(&p, 1).bytes;
+	ww_proc_kill(&p);
+	assert_true(tables >= 64 << 20);
+	assert_true(all >= tables + (64 << 20));
 }
 
 static int make_area(void **state)
@@ -524,6 +560,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = { cmocka_unit_test(levels), cmocka_unit_test(runner_cpu_profile),
 		cmocka_unit_test(runner_cuda_profile), cmocka_unit_test(python_profiles), cmocka_unit_test(shell_profile),
 		cmocka_unit_test(rules_in_proc_last), cmocka_unit_test(ptrace_kills),
-		cmocka_unit_test(environment_and_descriptors), cmocka_unit_test(ends), cmocka_unit_test(memory_is_watched) };
+		cmocka_unit_test(environment_and_descriptors), cmocka_unit_test(ends), cmocka_unit_test(memory_is_watched),
+		cmocka_unit_test(hidden_memory_is_counted) };
 	return cmocka_run_group_tests_name("sandbox/sandbox", tests, make_area, remove_area);
 }
