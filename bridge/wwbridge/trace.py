@@ -5,6 +5,8 @@ both are made by this one class.  Views, allocation and plain movement are no co
 them.
 """
 
+import time
+
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
@@ -13,19 +15,31 @@ MOVES = {"clone", "copy_", "_to_copy", "detach", "alias", "lift_fresh", "lift_fr
          "zero_", "resize_", "set_", "_reshape_copy", "is_pinned", "_local_scalar_dense", "record_stream"}
 FACTORIES = {"empty_like", "zeros_like", "ones_like", "full_like", "new_empty", "new_zeros", "new_ones", "new_full",
              "new_empty_strided"}
+# One operator for what others do in several: either way PyTorch has done it.
+PARTS = {"silu": ("sigmoid", "mul"), "hardswish": ("hardsigmoid", "mul"), "mish": ("softplus", "tanh", "mul"), "addcmul": ("mul", "add"),
+         "addcdiv": ("div", "add"), "rsub": ("sub",), "square": ("pow",), "addmm": ("product", "add"), "addmv": ("product", "add"),
+         "addbmm": ("product", "add"), "baddbmm": ("product", "add"), "mm": ("product",), "bmm": ("product",), "mv": ("product",),
+         "dot": ("product",), "vdot": ("product",)}
 
 
 class Trace(TorchDispatchMode):
     def __init__(self):
         super().__init__()
         self.counts = {}
+        self.depth = self.cpu_ns = 0  # operators under way; processor time in them, of all threads
 
     @classmethod
     def _should_skip_dynamo(cls):
         return False  # as in task.Watch: else all of torch.compile is imported, two seconds in every candidate
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
+        start = time.process_time_ns()
+        self.depth += 1
+        try:
+            out = func(*args, **(kwargs or {}))
+        finally:
+            self.depth -= 1
+        self.cpu_ns += time.process_time_ns() - start
         if self.computes(func, args, kwargs):
             name = f"{func.namespace}.{func.overloadpacket.__name__}"
             self.counts[name] = self.counts.get(name, 0) + 1
@@ -41,9 +55,14 @@ class Trace(TorchDispatchMode):
         return any(isinstance(x, torch.Tensor) for x in tree_flatten((args, kwargs or {}))[0])
 
     def answer(self):
-        """[[name, calls]], the in-place form counted as the plain one."""
-        plain = {}
+        """`aten`: [[name, calls]], the in-place form counted as the plain one; `parts`: the same, taken apart by PARTS;
+        `cpu_us`."""
+        plain, parts = {}, {}
         for name, n in self.counts.items():
             key = name[:-1] if name.endswith("_") and not name.endswith("__") else name
             plain[key] = plain.get(key, 0) + n
-        return [[k, plain[k]] for k in sorted(plain)]
+            space, _, bare = key.partition(".")
+            for part in PARTS.get(bare, (bare,)) if space == "aten" else (key,):
+                parts[part] = parts.get(part, 0) + n
+        return {"aten": [[k, plain[k]] for k in sorted(plain)], "parts": [[k, parts[k]] for k in sorted(parts)],
+                "cpu_us": self.cpu_ns * 1e-3}

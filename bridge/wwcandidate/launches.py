@@ -23,13 +23,16 @@ class CallbackData(ctypes.Structure):
                 ("symbol", ctypes.c_char_p)]  # the head of CUpti_CallbackData
 
 
+outside = {}  # by name: launches outside of operators in the call that launched() has seen
+
+
 class Unseen(Exception):
     """The callbacks cannot answer."""
 
 
 class Watch:
-    def __init__(self):
-        self.counts, self.graphs = {}, 0
+    def __init__(self, trace):
+        self.trace, self.counts, self.graphs = trace, {}, 0
         self.hook = Callback(self.launched)
         self.subscriber = ctypes.c_void_p()
         try:
@@ -58,7 +61,8 @@ class Watch:
         self.graphs += which in GRAPHS
         if which in LAUNCHES:
             name = data.symbol or b"?"
-            self.counts[name] = self.counts.get(name, 0) + 1
+            n, hidden = self.counts.get(name, (0, 0))
+            self.counts[name] = n + 1, hidden + (self.trace.depth == 0)
 
 
 def plain(symbol):
@@ -74,18 +78,23 @@ def plain(symbol):
 
 
 def launched(call, sync):
+    from wwbridge.trace import Trace
+
     sync()
-    with torch.no_grad(), Watch() as w:
+    with torch.no_grad(), Trace() as trace, Watch(trace) as w:
         call()
         sync()
     if w.graphs:
         raise Unseen("a graph")
-    return [[plain(k)[:160], n] for k, n in w.counts.items()][:MOST]
+    rows = [[plain(k)[:160], n, hidden, 0] for k, (n, hidden) in w.counts.items()][:MOST]
+    outside.update((name, hidden) for name, _, hidden, _ in rows)
+    return rows
 
 
 def profiled(call, sync):
-    """What ran on the device: the profiler lists beside it what the driver was asked for, and what the profiling itself
-    cost."""
+    """What ran on the device, with times: the profiler lists beside it what the driver was asked for, and what the
+    profiling itself cost.  It does not see which operator a kernel belongs to: those that launched() has not seen count
+    as outside."""
     from torch.autograd import DeviceType
     from torch.profiler import ProfilerActivity, profile
 
@@ -94,11 +103,12 @@ def profiled(call, sync):
         call()
         sync()
     ran = [e for e in p.key_averages() if e.device_type == DeviceType.CUDA and not e.key.startswith(("Memcpy ", "Memset "))]
-    return [[e.key[:160], e.count] for e in ran][:MOST]
+    return [[e.key[:160], e.count, outside.get(e.key[:160], e.count), e.self_device_time_total] for e in ran][:MOST]
 
 
 def kernels(call, sync):
-    """[[name, launches]], whatever thread launches them; [] where this process may not trace."""
+    """[[name, launches, those outside of every traced operator, microseconds or 0]], whatever thread launches them; []
+    where this process may not trace."""
     for look in launched, profiled:
         try:
             return look(call, sync)

@@ -40,7 +40,6 @@ enum {
 	ATTACH_LIMIT_S = 120,
 	SETUP_LIMIT_S = 60,
 	FIRST_CALL_LIMIT_S = 30,
-	TRACE_LIMIT_S = 30,
 	SETTLE_US = 2000,
 	MAX_FDS = 1024,
 	BUILD_VERSION = 2,
@@ -220,7 +219,7 @@ static enum ww_status status_of(const struct ww_run_result *res, const struct ww
 	}
 }
 
-static void describe(
+void ww_form_describe(
 	const struct ww_run_result *res, const struct ww_candidate_answer *a, const char *stage, struct ww_str *diag)
 {
 	if (res->kind != WW_RUN_FAULT) {
@@ -242,7 +241,7 @@ static void describe(
 static void fail(
 	struct ww_session *s, const struct ww_run_result *res, const struct ww_candidate_answer *a, const char *stage)
 {
-	describe(res, a, stage, &s->diag);
+	ww_form_describe(res, a, stage, &s->diag);
 	s->v->status = status_of(res, a);
 	s->v->correct = 0;
 	s->failed = 1;
@@ -382,7 +381,7 @@ static enum ww_rc make_build(struct ww_judge_task *t, const struct ww_solution *
 		WW_TRY(take_build(j, key, &a, build, err));
 	if (!*ok) {
 		*status = res.kind == WW_RUN_LATE ? WW_STATUS_COMPILE_FAILED : status_of(&res, &a);
-		describe(&res, &a, "build", diag);
+		ww_form_describe(&res, &a, "build", diag);
 	}
 out:
 	json_decref(q);
@@ -679,112 +678,9 @@ out:
 	return rc;
 }
 
-/* ---- What it asks of PyTorch ------------------------------------------------------------------------------------- */
-
-static json_int_t calls_of(const json_t *list, const char *name)
-{
-	size_t i;
-	json_t *x;
-	json_array_foreach((json_t *)(uintptr_t)list, i, x) {
-		const char *n = json_string_value(json_array_get(x, 0));
-		if (n && !strcmp(n, name))
-			return json_integer_value(json_array_get(x, 1));
-	}
-	return 0;
-}
-
-/* Every computing operator of the task, as often as the task asks for it. */
-static int covers(const json_t *mine, const json_t *tasks)
-{
-	size_t i;
-	json_t *x;
-	json_array_foreach((json_t *)(uintptr_t)tasks, i, x) {
-		const char *n = json_string_value(json_array_get(x, 0));
-		if (!n || calls_of(mine, n) < json_integer_value(json_array_get(x, 1)))
-			return 0;
-	}
-	return json_array_size(tasks) > 0;
-}
-
-/* Kernels of PyTorch's and NVIDIA's libraries, by how they are named.  A few of PyTorch's stand outside its namespaces.
- */
-static int is_library_kernel(const char *name)
-{
-	static const char *const marks[] = { "at::native", "at_cuda_detail", "cublas", "cudnn", "cutlass_75_",
-		"cutlass_80_", "cutlass_90_", "cutlass_100_", "xmma_", "gemmSN", "gemv2", "splitKreduce", "nvjet",
-		"implicit_convolve", "winograd", "ampere_sgemm", "ampere_dgemm", "ampere_fp16_", "ampere_bf16_", "turing_fp16_",
-		"volta_sgemm", "volta_fp16_", "maxwell_sgemm", "gemvNSP", "(anonymous namespace)::softmax_warp_",
-		"pytorch_flash::", "PyTorchMemEffAttention" };
-	for (size_t i = 0; i < WW_ARRAY_LEN(marks); i++)
-		if (strstr(name, marks[i]))
-			return 1;
-	return 0;
-}
-
-/* Also where none is named: the outputs were right, so either the trace failed, or only copies were launched. */
-static int only_library_kernels(const json_t *kernels)
-{
-	int only = 1;
-	size_t i;
-	json_t *x;
-	json_array_foreach((json_t *)(uintptr_t)kernels, i, x) {
-		const char *n = json_string_value(json_array_get(x, 0));
-		ww_log(WW_LOG_DEBUG, "a kernel of the call: %.200s", n ? n : "?");
-		only &= n && is_library_kernel(n);
-	}
-	return only;
-}
-
-static void list_ops(const json_t *aten, char *out, size_t size)
-{
-	struct ww_str s = WW_STR_INIT(size - 1);
-	size_t i;
-	json_t *x;
-	json_array_foreach((json_t *)(uintptr_t)aten, i, x) {
-		const char *n = json_string_value(json_array_get(x, 0));
-		if (n && strspn(n, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.") == strlen(n) &&
-			s.len + strlen(n) + 2 < size)
-			ww_str_addf(&s, "%s%s", s.len ? " " : "", n);
-	}
-	snprintf(out, size, "%s", s.p);
-	ww_str_release(&s);
-}
-
-/* Asks the candidate for one more call under a trace.  A call that cannot be traced counts as PyTorch's own. */
-static enum ww_rc watch(struct ww_session *s, const char *how, json_t **body, struct ww_err *err)
+struct ww_candidate *ww_form_candidate(const struct ww_session *s, struct ww_candidate_answer **a)
 {
 	struct form *f = s->candidate;
-	struct ww_run_result res;
-	enum ww_rc rc = ww_candidate_ask(
-		f->c, json_pack("{s:s}", "request", how), NULL, 0, TRACE_LIMIT_S, &f->answer, &res, err);
-	*body = rc == WW_OK && res.kind == WW_RUN_OK ? f->answer.body : NULL;
-	if (rc == WW_OK && !*body) {
-		ww_str_adds(&s->diag, "note: the call could not be traced and counts as PyTorch's own: ");
-		describe(&res, &f->answer, "trace", &s->diag);
-		s->v->library_only = 1;
-	}
-	return rc;
-}
-
-enum ww_rc ww_form_trace(struct ww_session *s, struct ww_err *err)
-{
-	json_t *tasks = NULL, *body;
-	enum ww_rc rc;
-
-	WW_TRY(ww_ref_trace(s->t->ref, &tasks, err));
-	WW_TRY(watch(s, "trace", &body, err));
-	if (!body)
-		goto out;
-	list_ops(json_object_get(body, "aten"), s->v->aten_ops, sizeof(s->v->aten_ops));
-	s->v->library_only = covers(json_object_get(body, "aten"), json_object_get(tasks, "aten"));
-	if (s->v->library_only || !on_cuda(s->t))
-		goto out;
-	WW_TRY(watch(s, "kernels", &body, err));
-	if (body && !json_array_size(json_object_get(body, "kernels")))
-		ww_str_adds(&s->diag, "note: no kernel of the call could be seen; it counts as PyTorch's own\n");
-	if (body)
-		s->v->library_only = only_library_kernels(json_object_get(body, "kernels"));
-out:
-	json_decref(tasks);
-	return rc;
+	*a = &f->answer;
+	return f->c;
 }

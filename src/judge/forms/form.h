@@ -15,8 +15,15 @@ enum ww_rc ww_form_build(struct ww_judge_task *t, const struct ww_solution *s, i
  * set. */
 enum ww_rc ww_form_open(
 	struct ww_session *s, const struct ww_solution *solution, int build, struct ww_err *err) WW_MUST_CHECK;
-/* One call more, untimed: which ATen operators compute?  Sets aten_ops and library_only of the verdict. */
+/* trace.c: a few calls more, untimed: which ATen operators compute, and whose code?  Sets aten_ops and library_only of
+ * the verdict. */
 enum ww_rc ww_form_trace(struct ww_session *s, struct ww_err *err) WW_MUST_CHECK;
+
+/* The process of a session, and the answer that its calls fill. */
+struct ww_candidate *ww_form_candidate(const struct ww_session *s, struct ww_candidate_answer **a);
+/* What went wrong, in words. */
+void ww_form_describe(
+	const struct ww_run_result *res, const struct ww_candidate_answer *a, const char *stage, struct ww_str *diag);
 
 /* A fresh process on the task's inputs and parameters that has read nothing of a solution: what fails is ours.
  * `landing` (cuda): it also gets the judge's output buffers, for outputs that it cannot lend (lent.h). */

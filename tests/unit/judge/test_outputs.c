@@ -5,6 +5,7 @@
 
 #include "judge/forms/lent.h"
 #include "judge/forms/outputs.h"
+#include "judge/forms/sampler.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -142,9 +143,32 @@ static void pieces(void **state)
 	ww_lent_release(&l);
 }
 
+/* ---- Whose code */
+
+static void whose_code(void **state)
+{
+	static const struct {
+		const char *path;
+		int private;
+		enum ww_code kind;
+	} rows[] = { { "/tmp/build/ext/ext.so", 1, WW_CODE_OWN }, { "/tmp/x.so", 1, WW_CODE_MADE }, { "", 0, WW_CODE_MADE },
+		{ "/tmp/libc.so.6", 1, WW_CODE_MADE }, { "/tmp/build/ext/ext.so", 0, WW_CODE_LIBRARY },
+		{ "/opt/lib/libtorch_cpu.so", 0, WW_CODE_LIBRARY },
+		{ "/opt/numpy.libs/libscipy_openblas64_-1.so", 0, WW_CODE_LIBRARY }, { "/usr/lib/libm.so.6", 0, WW_CODE_OTHER },
+		{ "/usr/bin/python3.11", 0, WW_CODE_OTHER }, { "[vdso]", 0, WW_CODE_OTHER } };
+	struct ww_sampler x = { .n = 0 };
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++)
+		assert_int_equal(ww_sampler_kind(rows[i].path, rows[i].private), rows[i].kind);
+	ww_sampler_look(&x, getpid()); /* runs, so nobody can say where */
+	assert_int_equal(x.stops, 1);
+	assert_int_equal(x.seen[WW_CODE_OWN] + x.seen[WW_CODE_MADE] + x.seen[WW_CODE_LIBRARY], 0);
+	ww_sampler_release(&x);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(any_layout), cmocka_unit_test(nothing_that_is_not_there),
-		cmocka_unit_test(pieces) };
+		cmocka_unit_test(pieces), cmocka_unit_test(whose_code) };
 	return cmocka_run_group_tests_name("judge/outputs", tests, NULL, NULL);
 }
