@@ -220,6 +220,20 @@ struct ww_dev_ops {
 		const float *scale, const struct ww_adamw *h, int64_t n);
 };
 
+/* Members of a backend's table, by functions p_NAME: those that each backend has its own for, and those that are other
+ * operations one after the other unless a backend fuses them (p is ww_dev). */
+#define WW_DEV_OP(p, name) .name = p##_##name,
+#define WW_DEV_OPS(p) \
+	WW_DEV_OP(p, stream_new) WW_DEV_OP(p, stream_free) WW_DEV_OP(p, sync) WW_DEV_OP(p, close) \
+	WW_DEV_OP(p, zero) WW_DEV_OP(p, bias) WW_DEV_OP(p, bias_bwd) WW_DEV_OP(p, add) WW_DEV_OP(p, embed) \
+	WW_DEV_OP(p, embed_bwd) WW_DEV_OP(p, scatter) WW_DEV_OP(p, rmsnorm) WW_DEV_OP(p, rmsnorm_bwd) \
+	WW_DEV_OP(p, rope_table) WW_DEV_OP(p, rope) WW_DEV_OP(p, swiglu) WW_DEV_OP(p, swiglu_bwd) \
+	WW_DEV_OP(p, softmax_chunk) WW_DEV_OP(p, softmax_finish) WW_DEV_OP(p, softmax_bwd) WW_DEV_OP(p, sample) \
+	WW_DEV_OP(p, sumsq) WW_DEV_OP(p, clip_factor) WW_DEV_OP(p, adamw)
+#define WW_DEV_FUSED_OPS(p) \
+	WW_DEV_OP(p, add_rmsnorm) WW_DEV_OP(p, norm_rope) WW_DEV_OP(p, norm_rope_bwd) WW_DEV_OP(p, rmsnorm_bwd_add) \
+	WW_DEV_OP(p, rope_to_cache) WW_DEV_OP(p, swiglu_pairs) WW_DEV_OP(p, lse_rows)
+
 struct ww_dev {
 	const struct ww_dev_ops *ops;
 	int exact;
