@@ -234,7 +234,6 @@ static enum ww_rc judge_for_tool(struct ww_tool_env *env, enum ww_judge_depth de
 static enum ww_rc inspect_for_tool(struct ww_tool_env *env, json_t **data, struct ww_err *err)
 {
 	const struct ww_agent_opts *o = env->opts;
-	(void)err;
 	*data = ww_tool_inspect_data(o->target, o->judge.device, o->judge.graph);
 	return WW_OK;
 }

@@ -163,7 +163,6 @@ static int compile_pattern(struct search *s, const char *pattern, int ignore_cas
 static int look_at_clock(pcre2_callout_block *b, void *search)
 {
 	struct search *s = search;
-	(void)b;
 	return s->callouts++ % CALLOUTS_A_LOOK == 0 && ww_now_ns() > s->deadline_ns ? PCRE2_ERROR_CALLOUT : 0;
 }
 

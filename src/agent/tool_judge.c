@@ -72,7 +72,6 @@ static enum ww_rc judge_to_result(
 
 static enum ww_rc compile_run(struct ww_tool_env *env, const json_t *args, struct ww_tool_result *r, struct ww_err *err)
 {
-	(void)args;
 	return judge_to_result(env, WW_JUDGE_COMPILE, r, err);
 }
 

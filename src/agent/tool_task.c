@@ -29,7 +29,6 @@ json_t *ww_tool_inspect_data(enum ww_target target, const struct ww_device *d, c
 static enum ww_rc inspect_run(struct ww_tool_env *env, const json_t *args, struct ww_tool_result *r, struct ww_err *err)
 {
 	ww_auto_str text = WW_STR_INIT(64 << 20);
-	(void)args;
 	WW_CHECK(env->inspect(env, &r->data, err));
 	if (!r->data)
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory for the answer of inspect");
@@ -68,7 +67,6 @@ static enum ww_rc todo_run(struct ww_tool_env *env, const json_t *args, struct w
 	json_t *item;
 	size_t i;
 	int open = 0;
-	(void)env, (void)err;
 	json_array_foreach(items, i, item)
 		add_item(&list, item, &open);
 	ww_str_adds(&r->text, list.p);
@@ -88,7 +86,6 @@ const struct ww_tool ww_tool_todo = {
 
 static enum ww_rc submit_run(struct ww_tool_env *env, const json_t *args, struct ww_tool_result *r, struct ww_err *err)
 {
-	(void)env, (void)args, (void)err;
 	ww_str_adds(&r->text, "submitted; the solution in the workspace is judged once more from scratch");
 	r->data = json_pack("{s:b}", "ok", 1);
 	return WW_OK;

@@ -127,11 +127,7 @@ enum ww_rc ww_fs_mkdirs(const char *path, struct ww_err *err)
 	return WW_OK;
 }
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-	(void)st, (void)type, (void)ftw;
-	return remove(path);
-}
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw) { return remove(path); }
 
 enum ww_rc ww_fs_remove_tree(const char *path, struct ww_err *err)
 {

@@ -314,7 +314,6 @@ static int doctor(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 	struct report r = { .n = 0 };
 	char python[PATH_MAX] = "";
 	ww_auto_str setup = WW_STR_INIT(sizeof(r.parts[0].mend) - 1);
-	(void)cmd, (void)argc, (void)argv;
 	ww_ref_python_mend(&setup);
 	check_program(&r, "C compiler", "cc", NEEDS_CPU, "the cpu target, and building exports", APT "build-essential");
 	check_program(&r, "C++ compiler", "g++", 0, "the torch.compile baseline on the cpu target", APT "build-essential");

@@ -112,7 +112,6 @@ static enum ww_rc show_one(struct visit *w, const char *path, const struct ww_ep
 	const struct values *v = w->v;
 	ww_auto_str text = WW_STR_INIT((size_t)1 << 30);
 	struct ww_episode_show how = { isatty(STDOUT_FILENO) && !getenv("NO_COLOR"), v->full };
-	(void)path;
 	if (v->json) {
 		json_auto_t *o = summary_json(e);
 		ww_json_add_pretty(&text, o);
@@ -127,7 +126,6 @@ static enum ww_rc show_one(struct visit *w, const char *path, const struct ww_ep
 
 static enum ww_rc only_one(struct visit *w, const char *path, const struct ww_episode *e, struct ww_err *err)
 {
-	(void)e;
 	return w->found > 1 ? ww_err_set(err, WW_ERR_USAGE, "there is more than one episode (%s); name one of them", path)
 						: WW_OK;
 }
@@ -145,7 +143,6 @@ static enum ww_rc run_show(struct visit *w, char **paths, struct ww_err *err)
 
 static enum ww_rc count_one(struct visit *w, const char *path, const struct ww_episode *e, struct ww_err *err)
 {
-	(void)path;
 	return (enum ww_rc)ww_episode_stats_add(w->stats, e, err);
 }
 
@@ -226,7 +223,6 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 	struct ww_err err = WW_ERR_INIT;
 	struct visit w = { .v = values };
 	enum ww_rc rc;
-	(void)cmd;
 	if (!strcmp(argv[0], "show"))
 		rc = argc == 2
 			? run_show(&w, argv + 1, &err)

@@ -170,7 +170,6 @@ static enum ww_rc check_weights(const struct export_values *o, const struct plac
 
 static int run_export(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 {
-	(void)cmd, (void)argc;
 	const struct export_values *o = values;
 	struct ww_err err = WW_ERR_INIT;
 	WW_AUTO(ww_task_release) struct ww_task task = { 0 };

@@ -197,8 +197,6 @@ static json_t *as_json(json_t *graph, struct ww_ref *r, const struct ww_ref_peak
 
 static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 {
-	(void)cmd;
-	(void)argc;
 	const struct values *v = values;
 	struct ww_err err = WW_ERR_INIT;
 	enum ww_rc rc = WW_OK;

@@ -234,7 +234,6 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 	struct ww_err err = WW_ERR_INIT;
 	enum ww_rc rc;
 	int ok = 0;
-	(void)cmd;
 
 	if (v->batch ? argc != 0 : argc != 2) {
 		rc = ww_err_set(&err, WW_ERR_USAGE, "judge takes a task and a solution, or --batch FILE alone");

@@ -15,11 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static void on_signal(int sig)
-{
-	(void)sig;
-	ww_cmd_interrupted = ww_cmd_interrupted + 1;
-}
+static void on_signal(int sig) { ww_cmd_interrupted = ww_cmd_interrupted + 1; }
 
 static void install_signals(void)
 {

@@ -32,7 +32,6 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 	struct ww_mcp *m = NULL;
 	struct ww_err err = WW_ERR_INIT;
 	enum ww_rc rc;
-	(void)cmd, (void)argc, (void)argv;
 	WW_TRY(ww_judging_opts(&v->judging, &o.judge, &err));
 	WW_TRY(ww_host_choose_target(v->judging.target, o.judge.device, &o.judge.target, name, sizeof(name), &gpus, &err));
 	WW_TRY(ww_broker_new(&broker, &o, &err));

@@ -298,7 +298,6 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 {
 	const struct ww_model_values *v = values;
 	struct ww_err err = WW_ERR_INIT;
-	(void)cmd;
 	for (size_t i = 0; i < WW_ARRAY_LEN(verbs); i++) {
 		if (strcmp(argv[0], verbs[i].name))
 			continue;

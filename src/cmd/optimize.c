@@ -512,7 +512,6 @@ static int optimize(const struct ww_cmd *cmd, void *values, int argc, char **arg
 	struct ww_err err = WW_ERR_INIT;
 	struct run r = { .o = values };
 	int code, printed = 0;
-	(void)cmd, (void)argc;
 	ww_verdict_init(&r.result.best);
 	enum ww_rc rc = prepare(&r, argv[0], &err);
 	if (rc == WW_OK) {

@@ -82,7 +82,6 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 	struct ww_err err = WW_ERR_INIT;
 	enum ww_rc rc;
 	int ok = 0;
-	(void)cmd;
 
 	WW_TRY(ww_task_load(&task, argv[0], &err));
 	if (argc > 1) {

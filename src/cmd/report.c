@@ -35,7 +35,6 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 	const struct values *v = values;
 	struct ww_err err = WW_ERR_INIT;
 	ww_auto_str html = WW_STR_INIT(REPORT_MAX);
-	(void)cmd, (void)argc;
 	enum ww_rc rc = make_page(argv[0], &html, &err);
 	if (rc == WW_OK)
 		rc = ww_fs_write(v->output, html.p, html.len, &err);

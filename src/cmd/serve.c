@@ -208,7 +208,6 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 	struct server s = { .v = values, .token = WW_STR_INIT(TOKEN_BYTES) };
 	struct ww_err err = WW_ERR_INIT;
 	enum ww_rc rc;
-	(void)cmd, (void)argc, (void)argv;
 	WW_TRY(read_token(&s, &err));
 	WW_TRY(open_broker(&s, &err));
 	WW_TRY(open_models(&s, &err));

@@ -106,7 +106,6 @@ void ww_dev_host_memory(struct ww_dev *d, uint64_t *free_bytes, uint64_t *total_
 	char line[128];
 	unsigned long long kib;
 	FILE *f = fopen("/proc/meminfo", "re");
-	(void)d;
 	*free_bytes = *total_bytes = 0;
 	while (f && fgets(line, sizeof(line), f)) {
 		if (sscanf(line, "MemTotal: %llu", &kib) == 1)

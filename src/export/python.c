@@ -116,7 +116,6 @@ static void add_base64(struct ww_str *s, const unsigned char *p, size_t n)
 static enum ww_rc collect(
 	struct ww_export *x, struct ww_export_sink *sink, const char *path, const void *bytes, size_t n, struct ww_err *err)
 {
-	(void)x;
 	ww_str_addf(sink->text, "    \"%s\": (\n", path);
 	if (is_text(bytes, n))
 		add_lines(sink->text, bytes, n);

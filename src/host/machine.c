@@ -94,7 +94,6 @@ static void ask_gpus(const void *arg, void *answer)
 {
 	struct ww_host_gpus *g = answer;
 	struct driver d;
-	(void)arg;
 	memset(g, 0, sizeof(*g));
 	if (!load_driver(&d)) {
 		snprintf(g->why, sizeof(g->why), "there is no CUDA driver (libcuda.so.1)");
@@ -407,7 +406,6 @@ static int find_package(const char *dir, const char *version, void *ctx)
 {
 	static const char *const sites[] = { "site-packages", "dist-packages" };
 	char site[PATH_MAX + 400];
-	(void)version;
 	for (size_t i = 0; i < WW_ARRAY_LEN(sites); i++) {
 		snprintf(site, sizeof(site), "%s/%s", dir, sites[i]);
 		if (find_in_site(site, ctx))

@@ -12,13 +12,11 @@
 
 static int open_planner(const char *rest, const struct ww_policy_opts *o, struct ww_policy **out, struct ww_err *err)
 {
-	(void)rest;
 	return ww_planner_new(o->seed, out, err);
 }
 
 static int open_replay(const char *rest, const struct ww_policy_opts *o, struct ww_policy **out, struct ww_err *err)
 {
-	(void)o;
 	return ww_replay_new(rest, out, err);
 }
 

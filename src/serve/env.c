@@ -242,11 +242,7 @@ static int policy_next(struct ww_policy *self, const struct ww_ask *ask, struct 
 	return rc;
 }
 
-static int64_t policy_count(struct ww_policy *self, const struct ww_message *msgs, size_t n)
-{
-	(void)self, (void)msgs, (void)n;
-	return 0;
-}
+static int64_t policy_count(struct ww_policy *self, const struct ww_message *msgs, size_t n) { return 0; }
 
 static void policy_free(struct ww_policy *self) { (void)self; /* part of the environment */ }
 
@@ -318,7 +314,6 @@ static enum ww_rc judge_profile(void *ctx, const struct ww_solution *s, json_t *
 static enum ww_rc open_work(const struct ww_broker *d, struct ww_judge_task *t, const struct ww_solution *s,
 	struct ww_broker_result *r, struct ww_err *err)
 {
-	(void)d, (void)s;
 	r->device = ww_judge_task_facts(t)->device;
 	r->data = json_deep_copy(ww_judge_task_graph(t));
 	return r->data ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory for a graph");

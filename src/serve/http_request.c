@@ -106,7 +106,6 @@ static void drop_body(struct ww_http_reply *x)
 void ww_http_request_end(void *server, struct MHD_Connection *mc, void **request, enum MHD_RequestTerminationCode why)
 {
 	struct ww_http_reply *x = *request;
-	(void)server, (void)mc, (void)why;
 	if (!x)
 		return;
 	if (x->session) /* the handshake did not get out */
@@ -138,7 +137,6 @@ static enum MHD_Result add_header(
 	void *request, enum MHD_ValueKind kind, const char *name, size_t name_n, const char *value, size_t value_n)
 {
 	struct ww_http_reply *x = request;
-	(void)kind;
 	if (x->r.n_headers == WW_HTTP_MAX_HEADERS)
 		x->too_long = 431;
 	else if (strlen(name) != name_n || (value && strlen(value) != value_n) || is_hidden(x, name))
@@ -296,7 +294,6 @@ enum MHD_Result ww_http_request_go(void *server, struct MHD_Connection *mc, cons
 	const char *version, const char *upload, size_t *upload_bytes, void **request)
 {
 	struct ww_http_reply *x = *request;
-	(void)server, (void)mc, (void)url;
 	if (!x)
 		return MHD_NO;
 	if (x->state == WW_HTTP_HEAD)

@@ -47,7 +47,6 @@ static int would_block(ssize_t n) { return n < 0 && (errno == EAGAIN || errno ==
 static ssize_t on_recv(wslay_event_context_ptr ctx, uint8_t *buf, size_t n, int flags, void *user)
 {
 	struct ww_http_ws *ws = user;
-	(void)flags;
 	if (ws->early_bytes) {
 		n = ws->early_bytes < n ? ws->early_bytes : n;
 		memcpy(buf, ws->early, n);
@@ -81,7 +80,6 @@ static void refuse(struct ww_http_ws *ws, uint16_t code)
 static void on_message(wslay_event_context_ptr ctx, const struct wslay_event_on_msg_recv_arg *m, void *user)
 {
 	struct ww_http_ws *ws = user;
-	(void)ctx;
 	if (m->opcode == WSLAY_BINARY_FRAME)
 		refuse(ws, WSLAY_CODE_UNSUPPORTED_DATA);
 	if (m->opcode != WSLAY_TEXT_FRAME)
@@ -185,7 +183,6 @@ static void upgraded(void *client, struct MHD_Connection *mc, void *request, con
 	struct ww_http_ws ws = { .x = x, .early = early, .early_bytes = n, .heard_ns = ww_now_ns(), .code = 1001 };
 	void *session = x->session;
 	size_t limit = x->h->o.max_message_bytes;
-	(void)mc, (void)request, (void)fd;
 	ww_http_set_state(x, WW_HTTP_ANSWERS, 0);
 	x->session = NULL;
 	int good = wslay_event_context_server_init(&ws.wslay, &callbacks, &ws) == 0;

@@ -45,7 +45,6 @@ static void on_metrics(void *ctx, const struct ww_http_request *r, struct ww_htt
 {
 	const struct ww_metrics *m = ctx;
 	ww_auto_str s = WW_STR_INIT(PAGE_BYTES);
-	(void)r;
 	ww_http_metrics(m->http, &s);
 	if (m->openenv)
 		ww_metric(&s, "episodes", WW_GAUGE, "Open environments.", ww_openenv_count(m->openenv));

@@ -217,7 +217,6 @@ static void converse(struct session *s, struct ww_http_ws *ws)
 static void *on_open(void *ctx, const struct ww_http_request *r)
 {
 	struct session *s = malloc(sizeof(*s));
-	(void)r;
 	if (s)
 		*s = (struct session){ ctx, new_env(ctx) };
 	if (s && s->env)
@@ -406,13 +405,11 @@ static void on_state(void *ctx, const struct ww_http_request *r, struct ww_http_
 
 static void on_health(void *ctx, const struct ww_http_request *r, struct ww_http_reply *reply)
 {
-	(void)ctx, (void)r;
 	reply_json(reply, 200, json_pack("{s:s}", "status", "healthy"));
 }
 
 static void on_metadata(void *ctx, const struct ww_http_request *r, struct ww_http_reply *reply)
 {
-	(void)ctx, (void)r;
 	reply_json(reply, 200,
 		json_pack("{s:s, s:s, s:s}", "name", "warpwright", "description",
 			"Write fast kernels: an episode is a PyTorch module, a workspace, tools to write, compile, verify and profile a solution, "
@@ -424,7 +421,6 @@ static json_t *schema(const char *text) { return json_loads(text, 0, NULL); }
 
 static void on_schema(void *ctx, const struct ww_http_request *r, struct ww_http_reply *reply)
 {
-	(void)ctx, (void)r;
 	reply_json(reply, 200,
 		json_pack("{s:o, s:o, s:o, s:o}", "action", schema(ww_env_action_schema), "observation",
 			schema(ww_env_observation_schema), "state", schema(ww_env_state_schema), "reset",
@@ -451,7 +447,6 @@ static json_t *observation_answer(void)
 static void on_openapi(void *ctx, const struct ww_http_request *r, struct ww_http_reply *reply)
 {
 	json_t *any = json_pack("{s:s}", "type", "object"), *paths = json_object();
-	(void)ctx, (void)r;
 	json_object_set_new(paths, "/health", operation("get", "Is the server there?", NULL, json_deep_copy(any)));
 	json_object_set_new(paths, "/metadata", operation("get", "Name, description, version", NULL, json_deep_copy(any)));
 	json_object_set_new(paths, "/schema",

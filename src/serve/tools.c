@@ -108,7 +108,6 @@ static enum ww_rc inspect_work(const struct ww_broker *d, struct ww_judge_task *
 {
 	json_t *data = ww_tool_inspect_data(
 		ww_broker_opts_of(d)->judge.target, &ww_judge_task_facts(t)->device, ww_judge_task_graph(t));
-	(void)s, (void)err;
 	r->data = json_deep_copy(data);
 	json_decref(data);
 	return WW_OK;
@@ -137,7 +136,6 @@ static enum ww_rc judge_for_tool(struct ww_tool_env *env, enum ww_judge_depth de
 static enum ww_rc profile_work(const struct ww_broker *d, struct ww_judge_task *t, const struct ww_solution *s,
 	struct ww_broker_result *r, struct ww_err *err)
 {
-	(void)d;
 	return s ? ww_profile_solution(t, s, &r->data, err) : ww_profile_reference(t, &r->data, err);
 }
 

@@ -136,7 +136,6 @@ static void elements_part(void *arg, int64_t i, int worker)
 {
 	const struct elements *e = arg;
 	int64_t end = (i + 1) * PIECE < e->n ? (i + 1) * PIECE : e->n;
-	(void)worker;
 	for (int64_t at = i * PIECE; at < end; at += WW_CPU_SUB)
 		elements_step(e, at, end - at < WW_CPU_SUB ? end - at : WW_CPU_SUB);
 }
@@ -469,7 +468,6 @@ static void scatter_part(void *arg, int64_t i, int worker)
 	const struct scatter *e = arg;
 	float buf[64];
 	int64_t first = i * 64, n = e->h - first < 64 ? e->h - first : 64;
-	(void)worker;
 	for (int64_t t = 0; t < e->t; t++)
 		e->s->d->k->mul_add(
 			e->dtable + e->ids[t] * e->h + first, ww_cpu_in(e->s->d, e->dy, t * e->h + first, n, buf), NULL, 1, n);
@@ -503,7 +501,6 @@ static void sumsq_part(void *arg, int64_t i, int worker)
 {
 	const struct sums *e = arg;
 	int64_t at = i * SUMSQ_PIECE;
-	(void)worker;
 	e->partial[i] = e->s->d->k->sumsq(e->x + at, e->n - at < SUMSQ_PIECE ? e->n - at : SUMSQ_PIECE);
 }
 
@@ -541,7 +538,6 @@ static void adamw_part(void *arg, int64_t i, int worker)
 {
 	const struct step *e = arg;
 	int64_t at = i * PIECE, n = e->n - at < PIECE ? e->n - at : PIECE;
-	(void)worker;
 	e->s->d->k->adamw(e->master + at, e->m + at, e->v + at, e->grad + at, *e->scale, e->h, e->c1, e->c2, n);
 	if (e->model.p && e->model.dtype == WW_F32 && e->model.p != e->master)
 		memcpy((float *)e->model.p + at, e->master + at, (size_t)n * sizeof(float));

@@ -49,7 +49,6 @@ static void part(void *arg, int64_t i, int worker)
 	int64_t r = i / j->cols * j->pm, q = i % j->cols * j->pn;
 	int64_t m = j->m - r < j->pm ? j->m - r : j->pm, n = j->n - q < j->pn ? j->n - q : j->pn;
 	float *c = j->c + r * j->n + q;
-	(void)worker;
 	if (j->form == WW_GEMM_NT)
 		j->k->gemm_nt(j->a + r * j->kk, j->kk, j->b + q * j->kk, j->kk, c, j->n, m, n, j->kk, j->accumulate);
 	else if (j->form == WW_GEMM_NN)

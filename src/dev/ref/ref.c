@@ -38,30 +38,20 @@ static enum ww_rc ref_stream_new(struct ww_dev *d, struct ww_stream **out, struc
 
 static void ref_stream_free(struct ww_stream *s) { free(s); }
 
-static enum ww_rc ref_sync(struct ww_stream *s, struct ww_err *err)
-{
-	(void)s, (void)err;
-	return WW_OK;
-}
+static enum ww_rc ref_sync(struct ww_stream *s, struct ww_err *err) { return WW_OK; }
 
 static void ref_close(struct ww_dev *d) { free(d); }
 
 static void ref_move(struct ww_stream *s, void *dst, const void *src, size_t bytes)
 {
-	(void)s;
 	if (bytes)
 		memcpy(dst, src, bytes);
 }
 
-static void ref_zero(struct ww_stream *s, void *dst, size_t bytes)
-{
-	(void)s;
-	memset(dst, 0, bytes);
-}
+static void ref_zero(struct ww_stream *s, void *dst, size_t bytes) { memset(dst, 0, bytes); }
 
 static void ref_cast(struct ww_stream *s, struct ww_arr dst, struct ww_arr src, int64_t n)
 {
-	(void)s;
 	for (int64_t i = 0; i < n; i++)
 		set(dst, i, get(src, i));
 }
@@ -69,7 +59,6 @@ static void ref_cast(struct ww_stream *s, struct ww_arr dst, struct ww_arr src, 
 static void ref_gemm(struct ww_stream *s, enum ww_gemm_form form, struct ww_arr c, struct ww_arr a, struct ww_arr b,
 	int64_t m, int64_t n, int64_t k, int accumulate)
 {
-	(void)s;
 	for (int64_t i = 0; i < m; i++)
 		for (int64_t j = 0; j < n; j++) {
 			double sum = accumulate ? get(c, i * n + j) : 0;
@@ -82,14 +71,12 @@ static void ref_gemm(struct ww_stream *s, enum ww_gemm_form form, struct ww_arr 
 
 static void ref_bias(struct ww_stream *s, struct ww_arr y, struct ww_arr bias, int64_t t, int64_t n)
 {
-	(void)s;
 	for (int64_t i = 0; i < t * n; i++)
 		set(y, i, get(y, i) + get(bias, i % n));
 }
 
 static void ref_bias_bwd(struct ww_stream *s, float *dbias, struct ww_arr dy, int64_t t, int64_t n)
 {
-	(void)s;
 	for (int64_t j = 0; j < n; j++) {
 		double sum = (double)dbias[j];
 		for (int64_t i = 0; i < t; i++)
@@ -100,7 +87,6 @@ static void ref_bias_bwd(struct ww_stream *s, float *dbias, struct ww_arr dy, in
 
 static void ref_add(struct ww_stream *s, struct ww_arr y, struct ww_arr a, struct ww_arr b, int64_t n)
 {
-	(void)s;
 	for (int64_t i = 0; i < n; i++)
 		set(y, i, get(a, i) + get(b, i));
 }
@@ -108,7 +94,6 @@ static void ref_add(struct ww_stream *s, struct ww_arr y, struct ww_arr a, struc
 static void ref_embed(
 	struct ww_stream *s, struct ww_arr y, struct ww_arr table, const int32_t *ids, int64_t t, int64_t h)
 {
-	(void)s;
 	for (int64_t i = 0; i < t * h; i++)
 		set(y, i, get(table, ids[i / h] * h + i % h));
 }
@@ -116,7 +101,6 @@ static void ref_embed(
 static void ref_embed_bwd(
 	struct ww_stream *s, float *dtable, struct ww_arr dy, const int32_t *ids, int64_t t, int64_t h)
 {
-	(void)s;
 	for (int64_t i = 0; i < t * h; i++)
 		dtable[ids[i / h] * h + i % h] += (float)get(dy, i);
 }
@@ -124,7 +108,6 @@ static void ref_embed_bwd(
 static void ref_scatter(
 	struct ww_stream *s, struct ww_arr dst, struct ww_arr src, const int32_t *rows, int64_t t, int64_t width)
 {
-	(void)s;
 	for (int64_t i = 0; i < t * width; i++)
 		set(dst, rows[i / width] * width + i % width, get(src, i));
 }
@@ -132,7 +115,6 @@ static void ref_scatter(
 static void ref_rmsnorm(struct ww_stream *s, struct ww_arr y, float *rstd, struct ww_arr x, struct ww_arr w, int64_t t,
 	int64_t h, float eps)
 {
-	(void)s;
 	for (int64_t i = 0; i < t; i++) {
 		double sum = 0;
 		for (int64_t j = 0; j < h; j++)
@@ -149,7 +131,6 @@ static void ref_rmsnorm(struct ww_stream *s, struct ww_arr y, float *rstd, struc
 static void ref_rmsnorm_bwd(struct ww_stream *s, struct ww_arr dx, float *dw, struct ww_arr dy, struct ww_arr x,
 	struct ww_arr w, const float *rstd, int64_t t, int64_t h)
 {
-	(void)s;
 	for (int64_t i = 0; i < t; i++) {
 		double r = (double)rstd[i], mean = 0;
 		for (int64_t j = 0; j < h; j++)
@@ -165,7 +146,6 @@ static void ref_rmsnorm_bwd(struct ww_stream *s, struct ww_arr dx, float *dw, st
 static void ref_rope_table(
 	struct ww_stream *s, float *cs, const int32_t *pos, const float *freq, float factor, int64_t t, int64_t d)
 {
-	(void)s;
 	for (int64_t i = 0; i < t * d; i++) {
 		int64_t j = i % d, half = d / 2;
 		float angle = (float)pos[i / d] * freq[j % half]; /* in fp32, as the models were trained */
@@ -176,7 +156,6 @@ static void ref_rope_table(
 static void ref_rope(
 	struct ww_stream *s, struct ww_arr x, const float *cs, int backward, int64_t t, int64_t heads, int64_t d)
 {
-	(void)s;
 	for (int64_t i = 0; i < t * heads; i++)
 		for (int64_t j = 0; j < d / 2; j++) {
 			double c = (double)cs[i / heads * d + j], n = (double)cs[i / heads * d + d / 2 + j];
@@ -204,7 +183,6 @@ static double score(const struct ww_attn *a, int64_t t, int64_t head, int64_t ro
 
 static void ref_attention(struct ww_stream *s, const struct ww_attn *a)
 {
-	(void)s;
 	int64_t d = a->head_dim;
 	for (int64_t t = 0; t < a->t; t++)
 		for (int64_t h = 0; h < a->heads; h++) {
@@ -254,7 +232,6 @@ static void ref_attention_bwd(struct ww_stream *s, const struct ww_attn_bwd *b)
 	const struct ww_attn *a = &b->fwd;
 	int64_t nq = a->t * a->heads * a->head_dim, nk = a->t * a->kv_heads * a->head_dim;
 	double *dq = calloc((size_t)(nq + 2 * nk + 1), sizeof(*dq)), *dk = dq + nq, *dv = dk + nk;
-	(void)s;
 	WW_BUG(!dq);
 	for (int64_t t = 0; t < a->t; t++)
 		for (int64_t h = 0; h < a->heads; h++)
@@ -272,7 +249,6 @@ static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 
 static void ref_swiglu(struct ww_stream *s, struct ww_arr y, struct ww_arr gate, struct ww_arr up, int64_t n)
 {
-	(void)s;
 	for (int64_t i = 0; i < n; i++)
 		set(y, i, get(gate, i) * sigmoid(get(gate, i)) * get(up, i));
 }
@@ -280,7 +256,6 @@ static void ref_swiglu(struct ww_stream *s, struct ww_arr y, struct ww_arr gate,
 static void ref_swiglu_bwd(struct ww_stream *s, struct ww_arr dgate, struct ww_arr dup, struct ww_arr dy,
 	struct ww_arr gate, struct ww_arr up, int64_t n)
 {
-	(void)s;
 	for (int64_t i = 0; i < n; i++) {
 		double g = get(gate, i), sg = sigmoid(g), d = get(dy, i), u = get(up, i);
 		set(dup, i, d * g * sg);
@@ -291,7 +266,6 @@ static void ref_swiglu_bwd(struct ww_stream *s, struct ww_arr dgate, struct ww_a
 static void ref_softmax_chunk(
 	struct ww_stream *s, float *state, const float *logits, const int32_t *targets, int64_t t, int64_t first, int64_t n)
 {
-	(void)s;
 	for (int64_t i = 0; i < t; i++) {
 		float *st = state + 3 * i;
 		const float *l = logits + i * n;
@@ -312,7 +286,6 @@ static void ref_softmax_chunk(
 
 static void ref_softmax_finish(struct ww_stream *s, float *logp, float *lse, const float *state, int64_t t)
 {
-	(void)s;
 	for (int64_t i = 0; i < t; i++) {
 		double v = (double)state[3 * i] + log((double)state[3 * i + 1]);
 		if (logp)
@@ -325,7 +298,6 @@ static void ref_softmax_finish(struct ww_stream *s, float *logp, float *lse, con
 static void ref_softmax_bwd(struct ww_stream *s, struct ww_arr dlogits, const float *logits, const int32_t *targets,
 	const float *lse, const float *dlogp, int64_t t, int64_t first, int64_t n)
 {
-	(void)s;
 	for (int64_t i = 0; i < t; i++)
 		for (int64_t j = 0; j < n; j++) {
 			double p = exp((double)logits[i * n + j] - (double)lse[i]);
@@ -338,7 +310,6 @@ static void ref_sample(struct ww_stream *s, struct ww_sampled *out, const struct
 {
 	uint64_t *weight = malloc((size_t)v * sizeof(*weight));
 	float *row = malloc((size_t)v * sizeof(*row));
-	(void)s;
 	WW_BUG(!weight || !row);
 	for (int64_t i = 0; i < t; i++) {
 		ww_dev_sample_row(logits, i, t, v, chunk, row);
@@ -351,7 +322,6 @@ static void ref_sample(struct ww_stream *s, struct ww_sampled *out, const struct
 static void ref_sumsq(struct ww_stream *s, float *out, const float *x, int64_t n)
 {
 	double sum = 0;
-	(void)s;
 	for (int64_t i = 0; i < n; i++)
 		sum += (double)x[i] * (double)x[i];
 	*out += (float)sum;
@@ -359,7 +329,6 @@ static void ref_sumsq(struct ww_stream *s, float *out, const float *x, int64_t n
 
 static void ref_clip_factor(struct ww_stream *s, float *out, const float *in, float limit)
 {
-	(void)s;
 	*out = *in > 0 ? (float)fmin(1, (double)limit / sqrt((double)*in)) : *in == 0 ? 1 : NAN;
 }
 
@@ -368,7 +337,6 @@ static void ref_adamw(struct ww_stream *s, float *master, struct ww_arr model, f
 {
 	double b1 = (double)h->beta1, b2 = (double)h->beta2, lr = (double)h->lr;
 	double c1 = 1 - pow(b1, (double)h->step), c2 = 1 - pow(b2, (double)h->step);
-	(void)s;
 	for (int64_t i = 0; i < n; i++) {
 		double g = (double)grad[i] * (double)*scale;
 		m[i] = (float)(b1 * (double)m[i] + (1 - b1) * g);

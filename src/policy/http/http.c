@@ -67,7 +67,6 @@ static int64_t tokens_of(size_t bytes) { return (int64_t)(bytes / BYTES_A_TOKEN)
 static int64_t http_count(struct ww_policy *self, const struct ww_message *msgs, size_t n)
 {
 	int64_t sum = 0;
-	(void)self;
 	for (size_t i = 0; i < n; i++) {
 		size_t bytes = strlen(msgs[i].text);
 		bytes += msgs[i].native ? strlen(msgs[i].native) : msgs[i].reasoning ? strlen(msgs[i].reasoning) : 0;

@@ -110,7 +110,6 @@ static size_t on_header(char *line, size_t size, size_t n, void *ctx)
 static int on_tick(void *ctx, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
 {
 	const struct run *r = ctx;
-	(void)a, (void)b, (void)c, (void)d;
 	return r->t->interrupted && *r->t->interrupted;
 }
 
