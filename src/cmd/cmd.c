@@ -21,9 +21,10 @@ static void say_line(const char *text)
 	fprintf(stderr, "warpwright: %s\n", line.p);
 }
 
+/* Where nobody reads standard output any more, nothing is said about that: main.c ends by SIGPIPE. */
 int ww_cmd_say(const struct ww_err *err)
 {
-	if (err->rc != WW_ERR_INTERRUPTED || !ww_cmd_reader_gone())
+	if ((err->rc != WW_ERR_INTERRUPTED && err->rc != WW_ERR_IO) || !ww_cmd_reader_gone())
 		say_line(err->msg);
 	return ww_rc_exit(err->rc);
 }

@@ -30,6 +30,15 @@ static enum ww_rc make_page(const char *dir, struct ww_str *html, struct ww_err 
 		"%s holds neither a run of `optimize` (episode.jsonl, episodes/) nor one of `train` (run.json)", dir);
 }
 
+static void tell(const char *dir, const char *output, size_t bytes)
+{
+	char own[PATH_MAX];
+	struct ww_err ignored;
+	printf("%s: %zu bytes\n", output, bytes);
+	if (ww_rundir_is_one(dir) && ww_fs_join(own, dir, "report.html", &ignored) == WW_OK && ww_fs_is_file(own))
+		printf("`optimize` wrote this page when the run ended: %s\n", own);
+}
+
 static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 {
 	const struct values *v = values;
@@ -41,7 +50,7 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 	if (rc == WW_OK && v->json)
 		ww_cmd_print_json(json_pack("{s:s, s:I}", "written", v->output, "bytes", (json_int_t)html.len));
 	else if (rc == WW_OK)
-		printf("%s: %zu bytes\n", v->output, html.len);
+		tell(argv[0], v->output, html.len);
 	return rc == WW_OK ? 0 : ww_cmd_fail(&err);
 }
 

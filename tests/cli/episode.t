@@ -162,6 +162,12 @@ for name, text in (("verdict.json", json.dumps(FINAL)), ("task.py", "class Model
     with open(os.path.join(run_dir, name), "w", encoding="utf-8") as f:
         f.write(text)
 code, out, err = run(run_dir, "-o", page, command="report")
+alone = out
+with open(os.path.join(run_dir, "report.html"), "w", encoding="utf-8") as f:
+    f.write("<html>")
+code, out, err = run(run_dir, "-o", page, command="report")
+ok(out == f"{alone}`optimize` wrote this page when the run ended: {run_dir}/report.html\n" and alone.count("\n") == 1,
+   "report of a run names the page that optimize wrote", out)
 p = Page(page)
 ok(code == 0 and not p.bad, "report of a run: well formed, nothing from elsewhere, no control character", (err, p.bad))
 ok(not [n for n in NUMBERS if n not in p.text], "it has every number of the table", [n for n in NUMBERS if n not in p.text])

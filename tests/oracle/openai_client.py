@@ -25,7 +25,8 @@ WW = sys.argv[1]
 tmp = tempfile.mkdtemp(prefix="ww-openai-")
 tiny_model.make(os.path.join(tmp, "one"), 2048)
 tiny_model.make(os.path.join(tmp, "two"), 1024)
-server = subprocess.Popen([WW, "serve", "--port", "0", "--json", "--target", "cpu", "--models", f"{tmp}/one,second={tmp}/two"],
+server = subprocess.Popen([WW, "serve", "--port", "0", "--json", "--target", "cpu", "--models", f"{tmp}/one,second={tmp}/two",
+                           "--model-batch", "2", "--model-cache", "1500"],
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 line = server.stdout.readline()
 if not line:
@@ -33,6 +34,8 @@ if not line:
 client = openai.OpenAI(base_url=f"http://127.0.0.1:{json.loads(line)['port']}/v1", api_key="none", max_retries=0, timeout=60)
 
 ok([m.id for m in client.models.list()] == ["one", "second"] and client.models.retrieve("second").id == "second", "models")
+lengths = [m.max_model_len for m in client.models.list()]
+ok(1500 <= lengths[0] < 2048 and lengths[1] == 1024, "--model-cache bounds a context", lengths)
 
 talk = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": [{"type": "text", "text": "hello"}]}]
 a = client.chat.completions.create(model="one", messages=talk, max_tokens=30, seed=6, logprobs=True, n=2)
