@@ -43,6 +43,8 @@ def start(q):
     if q.get("cache_dir"):
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(q["cache_dir"], "inductor")
         os.environ["TRITON_CACHE_DIR"] = os.path.join(q["cache_dir"], "triton")
+    if q.get("one_compiler"):
+        os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # else each worker starts one more PyTorch and a process for each core
     try:
         import torch
     except ImportError as e:

@@ -274,6 +274,7 @@ enum ww_rc ww_judge_task_open(
 		.cache_dir = t->ref_cache,
 		.first = &t->task,
 		.interrupted = j->opts.interrupted,
+		.one_compiler = j->opts.open_tasks > 1, /* the tasks beside each other have the processors busy */
 		.pool_bytes = pool_bytes(j) };
 	WW_TRY(start_first_ref(t, err));
 	set_facts(t);

@@ -159,9 +159,10 @@ static enum ww_rc hello(struct ww_ref *r, struct ww_err *err)
 {
 	json_t *device, *versions;
 	enum ww_rc rc = ask(r,
-		json_pack("{s:s, s:s, s:i, s:i, s:b, s:I, s:s}", "request", "hello", "target", ww_target_name(r->opts.target),
-			"device", r->opts.device, "threads", r->opts.threads, "bandwidth", r->opts.bandwidth, "pool_bytes",
-			(json_int_t)r->opts.pool_bytes, "cache_dir", r->cache_dir ? r->cache_dir : r->worker.dir.path),
+		json_pack("{s:s, s:s, s:i, s:i, s:b, s:b, s:I, s:s}", "request", "hello", "target",
+			ww_target_name(r->opts.target), "device", r->opts.device, "threads", r->opts.threads, "bandwidth",
+			r->opts.bandwidth, "one_compiler", r->opts.one_compiler, "pool_bytes", (json_int_t)r->opts.pool_bytes,
+			"cache_dir", r->cache_dir ? r->cache_dir : r->worker.dir.path),
 		START_S, &r->hello, err);
 	if (rc != WW_OK)
 		return rc;
