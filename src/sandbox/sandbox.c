@@ -43,9 +43,11 @@ enum { ATTR_RDONLY = 1, ATTR_NOSUID = 2, ATTR_NODEV = 4 };
 #endif
 
 static const char *const level_names[] = { "none", "seccomp", "landlock", "namespaces" };
-static const char *const level_texts[] = { "nothing is taken away: solutions are not contained",
-	"system calls are filtered; compilers can still read this user's files, and a task's Python read and write them",
-	"system calls are filtered and files limited to the listed ones; processes and the network stack are shared",
+static const char *const level_texts[] = { "nothing is taken away: tasks and solutions are not contained",
+	"system calls are filtered; compilers and a task's Python can read this user's files, a task's Python write them; "
+	"no shell, no PyTorch forms",
+	"system calls are filtered and files limited to the listed ones; names of processes and the disk are shared; no "
+	"shell, no PyTorch forms",
 	"own namespaces with a private read-only root and no network, and system calls are filtered" };
 
 const char *ww_sandbox_level_name(enum ww_sandbox_level l)

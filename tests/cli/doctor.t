@@ -74,7 +74,7 @@ with tempfile.TemporaryDirectory() as home:
     found = {p["name"]: p for p in json.loads(run("--json", WW_PYTHON=os.path.join(home, "python 3"))[1])["parts"]}["Python"]["found"]
     ok("'\\''s a folder/python 3', by WW_PYTHON)" in found and "no program" in by_name, "and so is what was found", found)
 # What a lower level of the sandbox does not hold is said, with the switch that would raise it.
-for level, gap in (("seccomp", "read this user's files"), ("landlock", "the network stack are shared")):
+for level, gap in (("seccomp", "read this user's files"), ("landlock", "names of processes and the disk are shared")):
     part = next(p for p in json.loads(run("--json", WARPWRIGHT_SANDBOX=level)[1])["parts"] if p["name"] == "sandbox")
     ok(not part["ok"] and level in part["found"] and gap in part["lost"] and part["mend"], f"at sandbox level {level} it says what is not held", part)
 finish()
