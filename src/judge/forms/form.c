@@ -437,6 +437,7 @@ static enum ww_rc take_lent(struct form *f, int *taken, struct ww_err *err)
 	*taken = 0;
 	enum ww_rc rc = ww_lent_places(&f->lent, a->places, a->n_places, a->lent, a->n_lent, t->shapes.outputs,
 		t->facts.n_outputs, &where, use, MAX_FDS, &n_use, err);
+	ww_log(WW_LOG_DEBUG, "outputs of a call: %s", n_use ? "lent" : "in the judge's own buffers");
 	return rc == WW_OK && where ? ww_ref_keep(t->ref, where, use, n_use, taken, err) : rc;
 }
 
@@ -669,6 +670,8 @@ enum ww_rc ww_form_open(struct ww_session *s, const struct ww_solution *solution
 		note_unmatched(s, f->answer.body);
 		/* What is compiled and loaded at the first call (Triton, torch.compile, cuBLAS) has its own, long limit. */
 		rc = ww_candidate_call(f->c, FIRST_CALL_LIMIT_S, &f->answer, &res, err);
+		if (rc == WW_OK && res.kind == WW_RUN_OK) /* what is lent comes once: no call's answer may be lost */
+			rc = take_outputs(f, &res, err);
 	}
 	if (rc == WW_OK && res.kind != WW_RUN_OK)
 		fail(s, &res, &f->answer, "setup");
