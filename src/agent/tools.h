@@ -85,7 +85,5 @@ enum ww_rc ww_tools_call(struct ww_tool_env *env, const struct ww_tool_call *cal
 void ww_tool_result_release(struct ww_tool_result *r);
 /* Answer that the call was wrong. */
 void ww_tool_malformed(struct ww_tool_result *r, const char *fmt, ...) WW_PRINTF(2, 3);
-/* The verdict for a reader: status, error, times, speed-ups, diagnostics. */
-void ww_tool_verdict_text(const struct ww_verdict *v, enum ww_judge_depth depth, struct ww_str *out);
 
 #endif

@@ -156,31 +156,22 @@ int ww_episode_create(
 	struct ww_episode_writer *w;
 	ww_auto_str tmp = WW_STR_INIT(PATH_MAX);
 	ww_str_addf(&tmp, "%s.new-%d", path, (int)getpid());
-	enum ww_rc rc = open_writer(path, tmp.p, O_CREAT | O_TRUNC, &w, err);
-	if (rc != WW_OK)
-		goto out;
-	json_t *o = json_pack("{s:s, s:i, s:{s:s, s:s}, s:s, s:s, s:s, s:I, s:s, s:O, s:s}", "type", "header", "version",
-		WW_EPISODE_VERSION, "task", "path", h->task_path, "id", h->task_id, "target", h->target, "device", h->device,
-		"policy", h->policy, "seed", (json_int_t)h->seed, "rule", h->rule, "versions", h->versions, "started",
-		h->started);
-	if (h->command)
-		json_object_set(o, "command", h->command);
-	if (h->tools)
-		json_object_set(o, "tools", h->tools);
-	if (h->limits)
-		json_object_set(o, "limits", h->limits);
-	rc = add_object(w, o, err);
+	WW_CHECK(open_writer(path, tmp.p, O_CREAT | O_TRUNC, &w, err));
+	json_t *o = json_pack("{s:s, s:i, s:{s:s, s:s}, s:s, s:s, s:s, s:I, s:s, s:O, s:s, s:O*, s:O*, s:O*}", "type",
+		"header", "version", WW_EPISODE_VERSION, "task", "path", h->task_path, "id", h->task_id, "target", h->target,
+		"device", h->device, "policy", h->policy, "seed", (json_int_t)h->seed, "rule", h->rule, "versions", h->versions,
+		"started", h->started, "command", h->command, "tools", h->tools, "limits", h->limits);
+	enum ww_rc rc = add_object(w, o, err);
 	if (rc == WW_OK)
 		rc = publish(w, tmp.p, err);
 	if (rc != WW_OK) {
 		ww_episode_close(w);
 		unlink(tmp.p);
-		goto out;
+		return rc;
 	}
 	sync_directory_of(path);
 	*out = w;
-out:
-	return rc;
+	return WW_OK;
 }
 
 int ww_episode_append(const char *path, struct ww_episode *so_far, struct ww_episode_writer **out, struct ww_err *err)
@@ -294,10 +285,9 @@ int ww_episode_add_verdict(struct ww_episode_writer *w, int turn, const char *ca
 	const char *depth, json_t *verdict, struct ww_err *err)
 {
 	json_t *line = new_line(w, "verdict", turn);
-	json_object_set_new(line, "call_id", json_string(call_id));
-	json_object_set_new(line, "solution", json_string(solution_id));
-	json_object_set_new(line, "depth", json_string(depth));
-	json_object_set(line, "verdict", verdict);
+	json_object_update_new(line,
+		json_pack(
+			"{s:s, s:s, s:s, s:O}", "call_id", call_id, "solution", solution_id, "depth", depth, "verdict", verdict));
 	return add_object(w, line, err);
 }
 
@@ -325,10 +315,8 @@ int ww_episode_add_compaction(
 int ww_episode_add_end(struct ww_episode_writer *w, int turn, const struct ww_episode_end *end, struct ww_err *err)
 {
 	json_t *line = new_line(w, "end", turn);
-	json_object_set_new(line, "reason", json_string(end->reason));
-	json_object_set_new(line, "reward_final", ww_json_real(end->reward_final));
-	json_object_set_new(line, "reward_best", ww_json_real(end->reward_best));
-	json_object_set_new(line, "best", json_string(end->best));
-	json_object_set_new(line, "seconds", ww_json_real(end->seconds));
+	json_object_update_new(line,
+		json_pack("{s:s, s:o, s:o, s:s, s:o}", "reason", end->reason, "reward_final", ww_json_real(end->reward_final),
+			"reward_best", ww_json_real(end->reward_best), "best", end->best, "seconds", ww_json_real(end->seconds)));
 	return add_object(w, line, err);
 }

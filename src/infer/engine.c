@@ -445,8 +445,6 @@ void ww_engine_close(struct ww_engine *e)
 struct ww_tok *ww_engine_tok(struct ww_engine *e) { return e->tok; }
 const struct ww_config *ww_engine_config(const struct ww_engine *e) { return &e->model->config; }
 struct ww_sampling ww_engine_sampling(const struct ww_engine *e) { return e->sampling; }
-const char *ww_engine_device(const struct ww_engine *e) { return e->dev->ops->name; }
-
 int64_t ww_engine_context(const struct ww_engine *e)
 {
 	int64_t cache = (e->limits.cache_tokens + WW_KV_PAGE - 1) / WW_KV_PAGE * WW_KV_PAGE;

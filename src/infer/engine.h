@@ -28,7 +28,6 @@ struct ww_tok *ww_engine_tok(struct ww_engine *e);
 const struct ww_config *ww_engine_config(const struct ww_engine *e);
 /* The sampling of the model's generation_config.json; without one temperature 1, untruncated. */
 struct ww_sampling ww_engine_sampling(const struct ww_engine *e);
-const char *ww_engine_device(const struct ww_engine *e);
 /* Tokens of the longest sequence: what context and cache both allow. */
 int64_t ww_engine_context(const struct ww_engine *e);
 struct ww_infer_stats ww_engine_stats(struct ww_engine *e);

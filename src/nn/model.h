@@ -49,9 +49,6 @@ void ww_model_free(struct ww_model *m); /* NULL is fine */
 /* Bytes of device memory that a model of this shape and type takes; 0: out of memory. */
 uint64_t ww_model_bytes(const struct ww_config *c, int dtype);
 
-/* The parameters of an architecture, in the order of the checkpoint; free with free(). */
-enum ww_rc ww_params_list(
-	const struct ww_config *c, struct ww_param **out, int *count, int64_t *n, struct ww_err *err) WW_MUST_CHECK;
 const struct ww_param *ww_model_param(const struct ww_model *m, const char *name); /* NULL where there is none */
 /* A parameter's weights on the device. */
 struct ww_arr ww_model_weight(const struct ww_model *m, const struct ww_param *p);

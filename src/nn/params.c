@@ -79,7 +79,9 @@ static void add_layer(struct list *l, const struct ww_config *c, int i)
 	}
 }
 
-enum ww_rc ww_params_list(const struct ww_config *c, struct ww_param **out, int *count, int64_t *n, struct ww_err *err)
+/* The parameters of an architecture, in the order of the checkpoint; free with free(). */
+static enum ww_rc list_params(
+	const struct ww_config *c, struct ww_param **out, int *count, int64_t *n, struct ww_err *err)
 {
 	struct list l = { 0 };
 	add(&l, -1, "model.embed_tokens.weight", c->vocab_size, c->hidden_size);
@@ -106,7 +108,7 @@ int64_t ww_params_padded(const struct ww_config *c)
 	struct ww_err ignored;
 	int64_t n;
 	int count;
-	if (ww_params_list(c, &params, &count, &n, &ignored) != WW_OK)
+	if (list_params(c, &params, &count, &n, &ignored) != WW_OK)
 		return 0;
 	free(params);
 	return n;
@@ -146,7 +148,7 @@ static enum ww_rc model_alloc(
 	m->config = *c;
 	m->dev = dev;
 	m->dtype = dtype == WW_BF16 ? WW_BF16 : WW_F32;
-	WW_TRY(ww_params_list(c, &m->params, &m->count, &m->n, err));
+	WW_TRY(list_params(c, &m->params, &m->count, &m->n, err));
 	WW_TRY(dev->ops->stream_new(dev, &m->stream, err));
 	WW_TRY(dev->ops->alloc(dev, (size_t)m->n * ww_dtype_bytes(m->dtype), &m->weights, err));
 	WW_TRY(dev->ops->alloc(dev, sizeof(freq), (void **)&m->rope_freq, err));

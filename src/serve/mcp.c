@@ -329,8 +329,6 @@ struct ww_mcp_peer *ww_mcp_peer_join(struct ww_mcp_peer *conversation, ww_mcp_se
 
 void ww_mcp_peer_block(struct ww_mcp_peer *p, int (*waits)(void *ctx)) { p->waits = waits; }
 
-const char *ww_mcp_peer_revision(const struct ww_mcp_peer *p) { return revision_names[p->conversation->legacy]; }
-
 void ww_mcp_peer_close(struct ww_mcp_peer *p)
 {
 	struct ww_mcp *m = p->m;

@@ -83,8 +83,6 @@ void ww_mcp_peer_close(struct ww_mcp_peer *p);
 /* Carry calls out in the thread that receives them, instead of one of the server's own.  waits() is asked by them a few
  * times a second; 0: the client has left, the call is cancelled. */
 void ww_mcp_peer_block(struct ww_mcp_peer *p, int (*waits)(void *ctx));
-/* The revision that `initialize` chose for the conversation ("2025-11-25"), "" before it. */
-const char *ww_mcp_peer_revision(const struct ww_mcp_peer *p);
 /* One message, any bytes. */
 void ww_mcp_receive(struct ww_mcp_peer *p, const char *text, size_t n);
 /* The same, parsed. */

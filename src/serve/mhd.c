@@ -1,15 +1,12 @@
 /* mhd.c - see mhd.h. */
 #include "serve/mhd.h"
 
-#include <dlfcn.h>
-#include <pthread.h>
-#include <stddef.h>
-#include <string.h>
+#include "base/dl.h"
 
-static const struct {
-	const char *name;
-	size_t offset;
-} symbols[] = {
+#include <pthread.h>
+
+static const char *const libraries[] = { "libmicrohttpd.so.12", NULL };
+static const struct ww_dl_symbol symbols[] = {
 #define SYMBOL(name) { "MHD_" #name, offsetof(struct ww_mhd, name) },
 	WW_MHD_FUNCTIONS(SYMBOL)
 };
@@ -18,19 +15,7 @@ static struct ww_mhd table;
 static int loaded;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void load(void)
-{
-	void *lib = dlopen("libmicrohttpd.so.12", RTLD_NOW | RTLD_LOCAL);
-	if (!lib)
-		return;
-	for (size_t i = 0; i < WW_ARRAY_LEN(symbols); i++) {
-		void *f = dlsym(lib, symbols[i].name);
-		if (!f)
-			return;
-		memcpy((char *)&table + symbols[i].offset, &f, sizeof(f));
-	}
-	loaded = 1;
-}
+static void load(void) { loaded = ww_dl_load(libraries, symbols, WW_ARRAY_LEN(symbols), &table) != NULL; }
 
 enum ww_rc ww_mhd_load(const struct ww_mhd **out, struct ww_err *err)
 {

@@ -43,7 +43,8 @@ static enum ww_rc need_plan(struct ww_cursor *c, struct ww_err *err)
 	return make_plan(c, err);
 }
 
-enum ww_rc ww_cursor_next(struct ww_cursor *c, const int64_t **seqs, int64_t *n, struct ww_err *err)
+/* The sequences of the next row, valid until the next call. */
+static enum ww_rc next_row(struct ww_cursor *c, const int64_t **seqs, int64_t *n, struct ww_err *err)
 {
 	enum ww_rc rc = need_plan(c, err);
 	if (rc == WW_OK && c->row >= c->plan->count)
@@ -89,9 +90,9 @@ enum ww_rc ww_step_rows_take(struct ww_step_rows *s, struct ww_cursor *c, int64_
 	s->count = s->tokens = s->learned = 0;
 	s->weight = 0;
 	for (int64_t filled = 0; s->count < rows && !at_end(c, end);) {
-		const int64_t *seqs;
-		int64_t n;
-		WW_CHECK(ww_cursor_next(c, &seqs, &n, err));
+		const int64_t *seqs = NULL;
+		int64_t n = 0;
+		WW_CHECK(next_row(c, &seqs, &n, err));
 		if (!WW_GROW(s->seqs, &s->seqs_cap, filled + n) || !WW_GROW(s->ends, &s->ends_cap, s->count + 1))
 			return ww_nomem(err);
 		memcpy(s->seqs + filled, seqs, (size_t)n * sizeof(*seqs));

@@ -19,8 +19,6 @@ void ww_cursor_release(struct ww_cursor *c);
 /* Rows of the epochs first..last-1. */
 enum ww_rc ww_cursor_count(
 	const struct ww_cursor *c, int64_t first, int64_t last, int64_t *rows, struct ww_err *err) WW_MUST_CHECK;
-/* The sequences of the next row, valid until the next call. */
-enum ww_rc ww_cursor_next(struct ww_cursor *c, const int64_t **seqs, int64_t *n, struct ww_err *err) WW_MUST_CHECK;
 /* Epochs done, with the part of the current one. */
 double ww_cursor_epochs(const struct ww_cursor *c);
 

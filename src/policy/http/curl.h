@@ -10,19 +10,18 @@
 #include "base/err.h"
 
 #include <curl/curl.h>
-#include <time.h>
+
+/* Without the macros around some of them, which check the arguments' types. */
+#undef curl_easy_setopt
+#undef curl_easy_getinfo
+#define WW_CURL_FUNCTIONS(X) \
+	X(global_init) X(easy_init) X(easy_reset) X(easy_cleanup) X(easy_setopt) X(easy_getinfo) X(easy_perform) \
+	X(easy_strerror) X(slist_append) X(slist_free_all) X(getdate)
 
 struct ww_curl {
-	CURL *(*easy_init)(void);
-	void (*easy_reset)(CURL *h);
-	void (*easy_cleanup)(CURL *h);
-	CURLcode (*easy_setopt)(CURL *h, CURLoption o, ...);
-	CURLcode (*easy_getinfo)(CURL *h, CURLINFO i, ...);
-	CURLcode (*easy_perform)(CURL *h);
-	const char *(*easy_strerror)(CURLcode c);
-	struct curl_slist *(*slist_append)(struct curl_slist *l, const char *text);
-	void (*slist_free_all)(struct curl_slist *l);
-	time_t (*getdate)(const char *text, const time_t *unused);
+#define WW_CURL_MEMBER(name) __typeof__(curl_##name) *name;
+	WW_CURL_FUNCTIONS(WW_CURL_MEMBER)
+#undef WW_CURL_MEMBER
 };
 
 /* WW_ERR_MISSING where there is no libcurl. */
