@@ -1,5 +1,7 @@
 #include "base/log.h"
 
+#include "base/str.h"
+
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -29,16 +31,15 @@ void ww_log(enum ww_log_level level, const char *fmt, ...)
 {
 	if (!is_enabled(level))
 		return;
-	char line[2048];
-	int n = snprintf(line, sizeof(line), "warpwright: ");
+	char text[2048];
+	ww_auto_str line = WW_STR_INIT(sizeof(text) + 64);
 	va_list ap;
 	va_start(ap, fmt);
-	int m = vsnprintf(line + n, sizeof(line) - (size_t)n - 1, fmt, ap);
+	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	size_t len = (size_t)n + (m < 0 ? 0 : (size_t)m);
-	if (len > sizeof(line) - 2)
-		len = sizeof(line) - 2;
-	line[len++] = '\n';
-	if (write(STDERR_FILENO, line, len) < 0)
+	ww_str_adds(&line, "warpwright: ");
+	ww_str_add_line(&line, text, sizeof(text)); /* it may quote a task, a policy or a client */
+	ww_str_addc(&line, '\n');
+	if (write(STDERR_FILENO, line.p, line.len) < 0)
 		return; /* stderr is gone: nobody to tell */
 }

@@ -2,6 +2,7 @@
 #include "agent/parallel.h"
 #include "base/fs.h"
 #include "base/json.h"
+#include "cmd/cmd.h"
 #include "cmd/rundir.h"
 #include "episode/view.h"
 
@@ -85,8 +86,10 @@ int ww_rundir_write_report(const char *dir)
 	WW_TRY(ww_rundir_html(dir, &html, &err));
 	WW_TRY(ww_fs_write(path, html.p, html.len, &err));
 out:
-	if (rc != WW_OK)
-		fprintf(stderr, "warpwright: report.html was not written: %s\n", err.msg);
+	if (rc != WW_OK) {
+		ww_err_wrap(&err, "report.html was not written");
+		(void)ww_cmd_say(&err);
+	}
 	return rc == WW_OK;
 }
 

@@ -133,13 +133,20 @@ static int is_hidden(const struct ww_http_reply *x, const char *next)
 	return p < next;
 }
 
+/* RFC 9110, 5.6.2.  "Transfer-Encoding : chunked" is none of ours, but may be a proxy's. */
+static int is_name(const char *name, size_t n)
+{
+	static const char marks[] = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+	return n && strspn(name, marks) == n;
+}
+
 static enum MHD_Result add_header(
 	void *request, enum MHD_ValueKind kind, const char *name, size_t name_n, const char *value, size_t value_n)
 {
 	struct ww_http_reply *x = request;
 	if (x->r.n_headers == WW_HTTP_MAX_HEADERS)
 		x->too_long = 431;
-	else if (strlen(name) != name_n || (value && strlen(value) != value_n) || is_hidden(x, name))
+	else if (!is_name(name, name_n) || (value && strlen(value) != value_n) || is_hidden(x, name))
 		x->too_long = 400;
 	if (x->too_long)
 		return MHD_NO;
@@ -193,12 +200,13 @@ static int count(const struct ww_http_reply *x, const char *name)
 }
 
 /* Two readers of a request (a proxy and this server) must not see two different ones; libmicrohttpd takes the first of
- * several lengths and hosts. */
+ * several lengths, hosts and origins. */
 static int check_framing(struct ww_http_reply *x, const char **why)
 {
 	const char *coding = ww_http_header(&x->r, "Transfer-Encoding");
-	*why = "the request gives its length or its Host twice";
-	if (count(x, "Host") > 1 || count(x, "Content-Length") + count(x, "Transfer-Encoding") > 1)
+	*why = "the request gives its length, its Host or its Origin twice";
+	if (count(x, "Host") > 1 || count(x, "Origin") > 1 ||
+		count(x, "Content-Length") + count(x, "Transfer-Encoding") > 1)
 		return 400;
 	*why = "the only transfer coding that is understood is chunked";
 	return coding && strcasecmp(coding, "chunked") ? 501 : 0;
@@ -208,7 +216,7 @@ static int check_framing(struct ww_http_reply *x, const char **why)
 static int check(struct ww_http_reply *x, const char **why)
 {
 	struct ww_http *h = x->h;
-	*why = x->too_long == 431 ? "there are more than 100 headers" : "a header holds a NUL";
+	*why = x->too_long == 431 ? "there are more than 100 headers" : "a header's name is none, or its value holds a NUL";
 	if (x->too_long)
 		return x->too_long;
 	int status = check_framing(x, why);

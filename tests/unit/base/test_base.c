@@ -5,6 +5,7 @@
 #include "base/fs.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/opt.h"
 #include "base/rng.h"
 #include "base/str.h"
@@ -48,6 +49,23 @@ static void str_bounded_keeps_head_and_tail(void **state)
 }
 
 /* Neither a cut nor a long line lets a stranger's text begin a line, and nothing invisible gets through. */
+/* What a line of the log quotes does not reach a terminal as a control character, nor as a line of its own. */
+static void log_lines_are_clean(void **state)
+{
+	char got[256] = "";
+	int p[2], err = dup(STDERR_FILENO);
+	(void)state;
+	assert_int_equal(pipe(p), 0);
+	dup2(p[1], STDERR_FILENO);
+	ww_log(WW_LOG_ERROR, "task %s", "x\033[2J\r\b\nwarpwright: forged \302\233K \xff\xe2\x80\xae");
+	dup2(err, STDERR_FILENO);
+	assert_true(read(p[0], got, sizeof(got) - 1) > 0);
+	close(p[0]), close(p[1]), close(err);
+	for (const char *c = got; *c; c++)
+		assert_true((*c >= ' ' && *c <= '~') || (*c == '\n' && !c[1]));
+	assert_true(!strncmp(got, "warpwright: task x?[2J", 22) && strstr(got, "forged"));
+}
+
 static void str_quotes_strangers(void **state)
 {
 	(void)state;
@@ -286,10 +304,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(str_keeps_its_maximum),
 		cmocka_unit_test(str_bounded_keeps_head_and_tail), cmocka_unit_test(str_quotes_strangers),
-		cmocka_unit_test(arena_refuses_beyond_maximum), cmocka_unit_test(err_is_one_line_and_maps_full_disks),
-		cmocka_unit_test(philox_known_answers), cmocka_unit_test(rng_below_is_in_range_and_even),
-		cmocka_unit_test(hash_known_answer), cmocka_unit_test(files_are_whole_or_absent),
-		cmocka_unit_test(options_parse_and_complain), cmocka_unit_test(json_reals_survive),
-		cmocka_unit_test(json_bytes_are_jansson_s) };
+		cmocka_unit_test(log_lines_are_clean), cmocka_unit_test(arena_refuses_beyond_maximum),
+		cmocka_unit_test(err_is_one_line_and_maps_full_disks), cmocka_unit_test(philox_known_answers),
+		cmocka_unit_test(rng_below_is_in_range_and_even), cmocka_unit_test(hash_known_answer),
+		cmocka_unit_test(files_are_whole_or_absent), cmocka_unit_test(options_parse_and_complain),
+		cmocka_unit_test(json_reals_survive), cmocka_unit_test(json_bytes_are_jansson_s) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -339,6 +339,72 @@ static void test_refusals(void **state)
 	end();
 }
 
+/* Requests that servers and proxies read differently, or that ask for more than they send.  Each is refused, or read as
+ * the one request that it is: what a client hides behind it is no request of its own ("HIDDEN" would answer 200), and
+ * the server answers the next one. */
+#define HIDDEN GET("/hello") "X-Hidden: 1\r\n\r\n"
+static void test_hostile(void **state)
+{
+	static const struct {
+		const char *request;
+		int most; /* answers of status 200 that there may be */
+	} cases[] = { { "GET /hello HTTP/1.1\r\n" HOST HOST "\r\n", 1 },
+		{ "GET /hello HTTP/1.1\r\n" HOST "Host: evil.example\r\n\r\n", 0 },
+		{ "GET /hello HTTP/1.1\r\nHost: evil.example\r\n" HOST "\r\n", 0 },
+		{ "GET /hello HTTP/1.1\r\nHost : localhost\r\n\r\n", 0 },
+		{ "GET /hello HTTP/1.1\r\n Host: localhost\r\n\r\n", 0 },
+		{ "GET http://evil.example/hello HTTP/1.1\r\n" HOST "\r\n", 0 }, { "GET * HTTP/1.1\r\n" HOST "\r\n", 0 },
+		{ GET("/hello%00/../none") "\r\n", 0 }, { GET("//hello") "\r\n", 0 },
+		{ GET("/under/../hello/../../etc/passwd") "\r\n", 1 }, { GET("/hello\033[2J") "\r\n", 0 },
+		{ "G\033T /hello HTTP/1.1\r\n" HOST "\r\n", 0 }, { "GET /hello HTTP/1.1x\r\n" HOST "\r\n", 0 },
+		{ "GET  /hello HTTP/1.1\r\n" HOST "\r\n", 1 }, { "GET\t/hello\tHTTP/1.1\r\n" HOST "\r\n", 1 },
+		{ "\r\n\r\n" GET("/hello") "\r\n", 1 },
+		{ GET("/hello") "Origin: http://localhost\r\nOrigin: http://evil.example\r\n\r\n", 0 },
+		{ GET("/hello") "Origin: http://evil.example\r\nOrigin: http://localhost\r\n\r\n", 0 },
+		{ POST("/echo") "Content-Length: +3\r\n\r\nabc" HIDDEN, 1 },
+		{ POST("/echo") "Content-Length: 0x3\r\n\r\nabc" HIDDEN, 1 },
+		{ POST("/echo") "Content-Length: 3 3\r\n\r\nabc" HIDDEN, 1 },
+		{ POST("/echo") "Content-Length: 3, 3\r\n\r\nabc" HIDDEN, 1 },
+		{ POST("/echo") "Content-Length:\r\n\r\n" HIDDEN, 1 },
+		{ POST("/echo") "Content-Length: 3\r\nContent-Length: 300\r\n\r\nabc" HIDDEN, 1 },
+		{ POST("/echo") "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" HIDDEN, 1 },
+		{ POST("/echo") "Transfer-Encoding: chunked\r\nContent-Length: 99\r\n\r\n0\r\n\r\n" HIDDEN, 1 },
+		{ POST("/echo") "Transfer-Encoding: xchunked\r\nContent-Length: 3\r\n\r\nabc" HIDDEN, 1 },
+		{ POST("/echo") "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n" HIDDEN, 1 },
+		{ POST("/echo") "Transfer-Encoding : chunked\r\nContent-Length: 3\r\n\r\nabc" HIDDEN, 1 },
+		{ POST("/echo") "Transfer-Encoding: chunked\r\n\r\n-1\r\nabc\r\n0\r\n\r\n" HIDDEN, 1 },
+		{ POST("/echo") "Transfer-Encoding: chunked\r\n\r\nffffffffffffffff1\r\nabc\r\n0\r\n\r\n" HIDDEN, 1 },
+		{ POST("/echo") "Transfer-Encoding: chunked\r\n\r\n3\r\nabcdef\r\n0\r\n\r\n" HIDDEN, 1 },
+		{ POST("/echo") "X-A: b\n"
+						"Content-Length: 300\r\n\r\nabc",
+			0 },
+		{ POST("/echo") "X-A: b\rContent-Length: 3\r\n\r\nabc" HIDDEN, 1 },
+		{ POST("/echo") "X-A: b\r\n folded: 1\r\nContent-Length: 3\r\n\r\nabc", 1 },
+		{ GET("/hello") "no colon\r\n\r\n", 1 }, { GET("/hello") ": no name\r\n\r\n", 1 },
+		{ GET("/hello") "X\x7f: y\r\n\r\n", 0 }, { GET("/hello") "X(Y): z\r\n\r\n", 0 },
+		{ GET("/ws") "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\r\n", 0 },
+		{ GET("/ws") "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: x\r\n\r\n",
+			0 } };
+	struct ww_str s = WW_STR_INIT(1 << 20);
+	(void)state;
+	start(NULL, 0);
+	for (size_t i = 0; i < WW_ARRAY_LEN(cases); i++) {
+		int fd = dial(), ended, n = 0;
+		put(fd, cases[i].request);
+		shutdown(fd, SHUT_WR);
+		ww_str_reset(&s);
+		hear(fd, &s, NULL, &ended);
+		for (const char *p = s.p; p && (p = strstr(p, "HTTP/1.1 200")); p++)
+			n++;
+		if (n > cases[i].most || (s.p && strstr(s.p, "HTTP/1.1 101")))
+			fail_msg("asked\n%s\ngot\n%s\n", cases[i].request, s.p);
+		close(fd);
+	}
+	ww_str_release(&s);
+	expect(GET("/hello") "\r\n", "200 OK");
+	end();
+}
+
 static void test_token(void **state)
 {
 	struct ww_http_opts o = { .host = "0.0.0.0", .routes = routes, .n_routes = 1 };
@@ -692,9 +758,9 @@ static void test_loopback(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_loopback), cmocka_unit_test(test_requests),
-		cmocka_unit_test(test_refusals), cmocka_unit_test(test_token), cmocka_unit_test(test_stream_of_requests),
-		cmocka_unit_test(test_gone), cmocka_unit_test(test_slow), cmocka_unit_test(test_crowd),
-		cmocka_unit_test(test_websocket), cmocka_unit_test(test_bad_frames), cmocka_unit_test(test_stop),
-		cmocka_unit_test(test_metrics) };
+		cmocka_unit_test(test_refusals), cmocka_unit_test(test_hostile), cmocka_unit_test(test_token),
+		cmocka_unit_test(test_stream_of_requests), cmocka_unit_test(test_gone), cmocka_unit_test(test_slow),
+		cmocka_unit_test(test_crowd), cmocka_unit_test(test_websocket), cmocka_unit_test(test_bad_frames),
+		cmocka_unit_test(test_stop), cmocka_unit_test(test_metrics) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
