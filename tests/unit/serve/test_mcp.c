@@ -187,8 +187,13 @@ static void test_bad_messages(void **state)
 	static const struct {
 		const char *text;
 		int code;
-	} bad[] = { { "{", -32700 }, { "\xff", -32700 }, { "[]", -32600 }, { "1", -32600 }, { "{}", -32600 },
-		{ "{\"jsonrpc\":\"1.0\",\"id\":1,\"method\":\"ping\"}", -32600 },
+	} bad[] = { { "{", -32700 }, { "\xff", -32700 }, { "\xef\xbb\xbf{}", -32700 }, { "{\"a\":1e999}", -32700 },
+		{ "{\"a\":99999999999999999999}", -32700 }, { "{\"a\":\"\\ud800\"}", -32700 },
+		{ "{\"a\":\"\\u0000\"}", -32700 }, { "{\"a\":\"\xc0\xaf\"}", -32700 }, { "{\"a\":NaN}", -32700 },
+		{ "{\"jsonrpc\":\"2.0\",\"id\":1.5,\"method\":\"ping\"}", -32600 },
+		{ "{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":\"ping\"}", -32600 },
+		{ "{\"jsonrpc\":\"2.0\",\"id\":true,\"method\":\"ping\"}", -32600 }, { "[]", -32600 }, { "1", -32600 },
+		{ "{}", -32600 }, { "{\"jsonrpc\":\"1.0\",\"id\":1,\"method\":\"ping\"}", -32600 },
 		{ "{\"jsonrpc\":\"2.0\",\"id\":null,\"method\":\"ping\"}", -32600 },
 		{ "{\"jsonrpc\":\"2.0\",\"id\":[1],\"method\":\"ping\"}", -32600 },
 		{ "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":7}", -32600 },
@@ -213,6 +218,19 @@ static void test_bad_messages(void **state)
 		if (code != bad[i].code)
 			fail_msg("%s: code %d, not %d", bad[i].text, code, bad[i].code);
 	}
+	/* Nesting beyond every depth, and an id that would write on a terminal. */
+	static char deep[100000];
+	memset(deep, '[', sizeof(deep) - 1);
+	say(deep);
+	assert_int_equal(error_of(hear()), -32700);
+	for (size_t i = 0; i + 6 < sizeof(deep); i += 5)
+		memcpy(deep + i, "{\"a\":", 5);
+	say(deep);
+	assert_int_equal(error_of(hear()), -32700);
+	say("{\"jsonrpc\":\"2.0\",\"id\":\"\\u001b[2J\\n\",\"method\":\"nothing\",\"params\":{" NEW("") "}}");
+	const json_t *answer = hear();
+	assert_string_equal(json_string_value(json_object_get(answer, "id")), "\033[2J\n");
+	assert_int_equal(error_of(answer), -32601);
 	say("{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}");
 	say("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/whatever\",\"params\":{}}");
 	say("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":9}}");
