@@ -59,7 +59,7 @@ struct ww_judge_task {
 	char ref_cache[PATH_MAX];
 	pthread_mutex_t lock; /* everything below: one solution of a task is measured at a time */
 	struct ww_turn turn;  /* of the judgement in progress */
-	int heavy;            /* too large to be verified beside others */
+	int heavy;            /* too large, or too free, to be verified beside others */
 	struct ww_ref *ref;
 	json_t *graph;
 	struct ww_ref_shapes shapes;

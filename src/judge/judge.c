@@ -590,6 +590,7 @@ static enum ww_rc measure_again(void *ctx, struct ww_err *err)
 	t->reference_s = 0;
 	t->spent = (struct ww_steps){ 0 };
 	int heavy = t->heavy;
+	t->heavy |= m->b->form != NULL; /* its process can work while another's is timed */
 	enum ww_rc rc = measure(t, m->b, m->baseline, m->depth, v, m->diag, err);
 	if (rc == WW_OK && shared_and_late(t, v)) {
 		forget(v, m->diag);
@@ -609,7 +610,7 @@ static enum ww_rc measure_locked(struct ww_judge_task *t, struct built *b, const
 	enum ww_judge_depth depth, struct ww_verdict *v, struct ww_str *diag, struct ww_err *err)
 {
 	struct measuring m = { t, b, baseline, depth, v, diag, 0 };
-	return ww_judge_hold(t, WW_TURN_BESIDE, measure_again, &m, err);
+	return ww_judge_hold(t, b->form ? WW_TURN_ALONE : WW_TURN_BESIDE, measure_again, &m, err);
 }
 
 static void set_ids(const struct ww_judge_task *t, const struct ww_solution *s, struct ww_verdict *v)

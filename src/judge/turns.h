@@ -14,7 +14,8 @@ enum ww_turn_kind {
 	WW_TURN_NONE,
 	WW_TURN_BESIDE, /* a small task's judgement, up to what is timed */
 	WW_TURN_LOAD,   /* a task of unknown size: beside others, but few at once */
-	WW_TURN_ALONE   /* what is timed, and tasks whose references fill the memory */
+	WW_TURN_ALONE   /* what is timed, tasks whose references fill the memory, and PyTorch forms, whose code runs when it
+	                   likes */
 };
 
 struct ww_turn {
