@@ -7,8 +7,8 @@
  *
  *     namespaces   pid, ipc, net, mount, user and uts namespaces of its own: no other process can be named, the private
  *                  directory and /dev/shm are tmpfs of bounded size, and everything it started ends with it
- *     Landlock     the same paths, no /dev/shm; names of other processes can be read, the private directory has the
- *                  disk's size, and a process that leaves the group outlives a kill of the worker
+ *     Landlock     the same paths, no /dev/shm; names of other processes can be read, the private directory is on disk
+ *                  (worker.c watches its size), and a process that leaves the group outlives a kill of the worker
  *     filter only  files are this user's
  *
  * Shared buffers cross as descriptors (memfd; on cuda an exported allocation), which no namespace holds up.

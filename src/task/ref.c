@@ -226,6 +226,7 @@ enum ww_rc ww_ref_open(struct ww_ref **out, const struct ww_ref_opts *opts, stru
 	}
 	r->opts.cache_dir = r->cache_dir;
 	WW_TRY(ww_worker_start(&r->worker, opts, err));
+	r->worker.cache_dir = r->cache_dir;
 	if (opts->first)
 		WW_TRY(check(r, opts->first, err));
 	WW_TRY(hello(r, err));

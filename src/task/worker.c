@@ -17,6 +17,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <fts.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +25,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { WATCH_MS = 50, END_LIMIT_MS = 1000, END_STEP_MS = 5 };
+enum { WATCH_MS = 50, DISK_MS = 500, END_LIMIT_MS = 1000, END_STEP_MS = 5 };
+
+static const uint64_t DISK_BYTES = 4ull << 30;
 
 /* ---- Starting */
 
@@ -64,6 +67,7 @@ enum ww_rc ww_worker_start(struct ww_worker *w, const struct ww_ref_opts *o, str
 		: (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 5 * 4;
 	w->interrupted = o->interrupted;
 	w->cuda = o->target == WW_TARGET_CUDA;
+	w->max_disk_bytes = o->max_disk_bytes ? o->max_disk_bytes : DISK_BYTES;
 	WW_TRY(ww_tmpdir_new(&w->dir, "worker", err));
 	w->log = malloc(WW_WORKER_LOG_BYTES);
 	if (!w->log) {
@@ -159,6 +163,31 @@ static enum ww_rc died(struct ww_worker *w, struct ww_err *err)
 	return ww_worker_kill(w, err);
 }
 
+/* On disk, each entry with a block for itself; not looked at beyond `most`. */
+static uint64_t bytes_below(const char *dir, uint64_t most)
+{
+	char *const paths[] = { (char *)(uintptr_t)dir, NULL };
+	uint64_t sum = 0;
+	FTS *f = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR | FTS_XDEV, NULL);
+	for (FTSENT *e; f && sum <= most && (e = fts_read(f));)
+		if (e->fts_info != FTS_DP && e->fts_statp)
+			sum += (uint64_t)e->fts_statp->st_blocks * 512 + 4096;
+	if (f)
+		fts_close(f);
+	return sum;
+}
+
+/* Where it writes on a disk: its compiler's caches, and its private directory where that is no file system of its own.
+ */
+static int fills_disk(struct ww_worker *w, uint64_t now)
+{
+	if (now < w->disk_ns)
+		return 0;
+	w->disk_ns = now + DISK_MS * 1000000ull;
+	return bytes_below(w->dir.path, w->max_disk_bytes) > w->max_disk_bytes ||
+		(w->cache_dir && bytes_below(w->cache_dir, w->max_disk_bytes) > w->max_disk_bytes);
+}
+
 /* What it uses too much of; NULL: nothing. */
 static const char *excess(struct ww_worker *w, uint64_t now, struct ww_str *what)
 {
@@ -168,6 +197,8 @@ static const char *excess(struct ww_worker *w, uint64_t now, struct ww_str *what
 	w->look_ns = now + WATCH_MS * 1000000ull;
 	if (t.bytes > w->max_resident_bytes)
 		ww_str_addf(what, "%llu MiB of memory", (unsigned long long)(w->max_resident_bytes >> 20));
+	else if (fills_disk(w, now))
+		ww_str_addf(what, "%llu MiB of disk", (unsigned long long)(w->max_disk_bytes >> 20));
 	else if (t.processes >= WW_PROC_TREE_MAX)
 		ww_str_addf(what, "%d processes", WW_PROC_TREE_MAX - 1);
 	return what->len ? what->p : NULL;

@@ -27,6 +27,8 @@ struct ww_worker {
 	char *log_text;                       /* the ring unrolled, for callers */
 	struct ww_tmpdir dir;                 /* private */
 	uint64_t max_resident_bytes, look_ns; /* when memory is looked at next */
+	uint64_t max_disk_bytes, disk_ns;
+	const char *cache_dir; /* the caller's; NULL: none */
 	const volatile int *interrupted;
 };
 #define WW_WORKER_NONE ((struct ww_worker){ .proc = WW_PROC_INIT, .dead = 1, .dir = WW_TMPDIR_INIT })

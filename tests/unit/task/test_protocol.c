@@ -1,6 +1,7 @@
 /* The protocol against workers that break it: small Python scripts in place of bridge/worker.py, without PyTorch. */
 #include "unit.h"
 
+#include "base/fs.h"
 #include "base/time.h"
 #include "sandbox/sandbox.h"
 #include "task/frame.h"
@@ -172,6 +173,71 @@ static void memory_and_interrupts(void **state)
 	ww_ref_close(r);
 }
 
+/* The directory of a task's caches is on the disk of the judge's. */
+static void disk_is_watched(void **state)
+{
+	(void)state;
+	struct ww_ref *r;
+	struct ww_err err = WW_ERR_INIT;
+	json_t *graph;
+	char cache[] = "/tmp/ww_test_cache_XXXXXX";
+	assert_non_null(mkdtemp(cache));
+	FILE *f = fopen(script, "w");
+	assert_non_null(f);
+	fprintf(f,
+		"%sread(); send(HELLO); read()\n"
+		"for i in range(4): open('%s/f%%d' %% i, 'wb').write(bytes(8 << 20))\n"
+		"time.sleep(60)\n",
+		prelude, cache);
+	assert_int_equal(fclose(f), 0);
+	struct ww_ref_opts o = {
+		.target = WW_TARGET_CPU, .worker = script, .cache_dir = cache, .max_disk_bytes = 16 << 20, .max_request_s = 20
+	};
+	if (ww_ref_open(&r, &o, &err) != WW_OK)
+		fail_msg("%s", err.msg);
+	assert_int_equal(ww_ref_graph(r, &graph, &err), WW_ERR_LIMIT);
+	assert_non_null(strstr(err.msg, "16 MiB of disk"));
+	ww_ref_close(r);
+	assert_int_equal(ww_fs_remove_tree(cache, &err), WW_OK);
+}
+
+/* A judge that is killed at any moment leaves no worker, and nothing that a task started. */
+static void nothing_outlives_the_judge(void **state)
+{
+	(void)state;
+	int p[2];
+	pid_t pids[2] = { 0, 0 };
+	assert_int_equal(pipe(p), 0);
+	pid_t judge = fork();
+	if (judge == 0) {
+		struct ww_ref *r;
+		struct ww_err err;
+		const char *body = "subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+						   "read(); send(HELLO); signal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: pass\n";
+		if (open_with(body, &r, &err) != WW_OK)
+			_exit(1);
+		pids[0] = ww_ref_pid(r);
+		pids[1] = first_child(pids[0]);
+		if (write(p[1], pids, sizeof(pids)) < 0)
+			_exit(1);
+		for (;;)
+			pause();
+	}
+	assert_int_equal(read(p[0], pids, sizeof(pids)), (ssize_t)sizeof(pids));
+	assert_int_equal(kill(judge, SIGKILL), 0);
+	assert_int_equal(waitpid(judge, NULL, 0), judge);
+	for (int i = 0; i < (level == WW_SANDBOX_NAMESPACES ? 2 : 1); i++) {
+		int tries = 0;
+		while (kill(pids[i], 0) == 0 && tries++ < 500)
+			usleep(10000);
+		assert_int_equal(kill(pids[i], 0), -1);
+	}
+	if (level != WW_SANDBOX_NAMESPACES)
+		kill(pids[1], SIGKILL);
+	close(p[0]);
+	close(p[1]);
+}
+
 static void what_a_task_does_at_load_is_the_tasks(void **state)
 {
 	(void)state;
@@ -280,6 +346,7 @@ int main(void)
 	const struct CMUnitTest tests[] = { cmocka_unit_test(headers), cmocka_unit_test(bad_messages),
 		cmocka_unit_test(refusals_are_one_line_each), cmocka_unit_test(deaths),
 		cmocka_unit_test(hang_is_killed_with_its_children), cmocka_unit_test(memory_and_interrupts),
+		cmocka_unit_test(disk_is_watched), cmocka_unit_test(nothing_outlives_the_judge),
 		cmocka_unit_test(what_a_task_does_at_load_is_the_tasks), cmocka_unit_test(lying_buffers),
 		cmocka_unit_test(worker_is_confined) };
 	int failed = cmocka_run_group_tests(tests, NULL, NULL);
