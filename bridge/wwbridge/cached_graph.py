@@ -43,6 +43,8 @@ def table_of(task, graph):
             if "value" in row and row["value"] != plain(t.tolist()):
                 return None
             params.append((row["name"], t))
+        if any(row["role"] != "param" and row["drawn"] != task.held.kind(t) for row, (_, t) in zip(rows, params)):
+            return None
         return {"inputs": inputs, "params": params}
     except (KeyError, TypeError, AttributeError):
         return None

@@ -199,7 +199,9 @@ class Writer:
     def _param(self, name, t, role):
         self.task._usable(t, name)
         row = {"name": self._claim(name), **form(t.shape, t.stride(), t.dtype), "role": role, "used": False}
-        if role == "constant" and t.numel() <= 16:
+        if role != "param":
+            row["drawn"] = self.task.held.kind(t)
+        if role == "constant" and row["drawn"] == "fixed" and t.numel() <= 16:
             row["value"] = plain(t.tolist())
         self.params.append((row, t))
         return row

@@ -351,7 +351,7 @@ class Neighbour:
         self.task, self.k = task, k
 
     def __enter__(self):
-        held = {id(t): t for t in [*self.task.inputs, *self.task.params.values(), *self.task.stats.values()] if floating(t)}
+        held = {id(t): t for t in [*self.task.inputs, *self.task.params.values(), *self.task.held.drawn().values()] if floating(t)}
         unit, self.before = torch.finfo(torch.float64).eps, []
         g = torch.Generator(self.task.device).manual_seed(self.k)
         for t in held.values():
@@ -361,13 +361,13 @@ class Neighbour:
             share = torch.rand(data.shape, generator=g, device=data.device)
             data.copy_(nearer_to_zero(data, FAR * share if self.k % 2 else eps * share.round()))
             unit = max(unit, eps)
-        self.task._keep_stats()
+        self.task.held.keep_all()
         return math.inf if self.k % 2 else unit
 
     def __exit__(self, *exc):
         for data, values in self.before:
             data.copy_(values)
-        self.task._keep_stats()
+        self.task.held.keep_all()
 
 
 def errors(own, default, exact, here, unit):

@@ -33,6 +33,7 @@ from .cached_graph import table_of
 from .facts import settings
 from .local import Local
 from .pool import Pool
+from .redraw import CONTAINERS, State, tensors_of
 from .reference import References, degenerate
 from .tensors import DTYPES, out_of_memory, same_bits, span, span_bytes, sub_seed
 from .trace import Trace
@@ -201,10 +202,8 @@ class Task:
         init = self._made_on_device("get_init_inputs()", seed, self.module.get_init_inputs)
         if not isinstance(init, (list, tuple, dict)):
             raise Refuse("task", f"{self.name}: get_init_inputs() must return a list of Model's arguments, or a dict of named ones")
-        self.model = self._made_on_device("Model(...)", seed, lambda: source.construct(self.module.Model, init))
-        if not isinstance(self.model, torch.nn.Module):
-            raise Refuse("task", f"{self.name}: Model is no torch.nn.Module")
-        self.model.to(self.device)
+        self._init = init
+        self.model = self._model(seed)
         self._collect_state()
         leaves, self.spec = self._draw_leaves(sub_seed(self.seed, "inputs"))
         self.slots = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
@@ -218,6 +217,12 @@ class Task:
                 raise Refuse("task", f"{self.name}: an argument of type {type(x).__name__} is not supported")
             if isinstance(x, int) and not -(1 << 63) <= x < (1 << 63):
                 raise Refuse("task", f"{self.name}: the integer argument {x} does not fit 64 bits")
+
+    def _model(self, seed):
+        model = self._made_on_device("Model(...)", seed, lambda: source.construct(self.module.Model, self._init))
+        if not isinstance(model, torch.nn.Module):
+            raise Refuse("task", f"{self.name}: Model is no torch.nn.Module")
+        return model.to(self.device)
 
     def _fixed(self, t):
         """A tensor of our own with the same layout, at an address that stays."""
@@ -252,37 +257,29 @@ class Task:
     def _collect_state(self):
         """Bindings and values of everything that the module holds."""
         self.params = dict(self.model.named_parameters())
-        self.state = dict(self.model.named_buffers())
         self._bindings = []
-        for prefix, m in self.model.named_modules():
+        for m in self.model.modules():
             for k, v in list(m.__dict__.items()):
-                if k in ("_parameters", "_buffers", "_modules") or k == "_flat_weights":
+                if k in CONTAINERS or not isinstance(v, torch.Tensor):
                     continue
-                if isinstance(v, torch.Tensor):
-                    if v.device != self.device:
-                        v = v.to(self.device)
-                        m.__dict__[k] = v
-                    self._bindings.append((m.__dict__, k, v))
-                    if not isinstance(v, torch.nn.Parameter):
-                        self.state[f"{prefix}.{k}" if prefix else k] = v
-                elif isinstance(v, (list, tuple, dict)):
-                    for j, x in enumerate(v.values() if isinstance(v, dict) else v):
-                        if isinstance(x, torch.Tensor) and not isinstance(x, torch.nn.Parameter):
-                            self.state[f"{prefix}.{k}.{j}" if prefix else f"{k}.{j}"] = x
+                if v.device != self.device:
+                    v = m.__dict__[k] = v.to(self.device)
+                self._bindings.append((m.__dict__, k, v))
             for table in (m._buffers, m._parameters):
                 self._bindings += [(table, k, v) for k, v in table.items() if v is not None]
+        self.state = {n: t for held in tensors_of(self.model) for n, t in held.items()}
         for name, t in {**self.params, **self.state}.items():
             self._usable(t, name)
-        self.stats = {n: t for n, t in self.state.items() if n.rsplit(".", 1)[-1] in ("running_mean", "running_var")}
-        self._initial = {n: t.detach().clone() for n, t in {**self.params, **self.stats}.items()}
-        self._saved = {n: t.detach().clone() for n, t in self.state.items()}
+        self._initial = {n: t.detach().clone() for n, t in self.params.items()}
+        self.saved = {n: t.detach().clone() for n, t in self.state.items()}
         self.mutated = set(self.state)  # until a run has shown which
+        self.held = State(self, self._model)
 
     def restore(self):
         for table, key, value in self._bindings:
             table[key] = value
         for name in self.mutated:
-            self.state[name].copy_(self._saved[name])
+            self.state[name].copy_(self.saved[name])
 
     def _find_mutated(self):
         """After one forward pass: what does not hold what it held?"""
@@ -290,10 +287,10 @@ class Task:
         for name, p in self.params.items():
             if not same_bits(p, self._initial[name]):
                 raise Refuse("task", f"{self.name} changes its parameter {name} in forward(), which is not supported")
-        changed = {n for n, t in self.state.items() if id(t) in bound or not same_bits(t, self._saved[n])}
-        self.mutated = {n for n in changed if not same_bits(self.state[n], self._saved[n])}
+        changed = {n for n, t in self.state.items() if id(t) in bound or not same_bits(t, self.saved[n])}
+        self.mutated = {n for n in changed if not same_bits(self.state[n], self.saved[n])}
         self.mutable_names = sorted(changed)
-        self._saved = {n: self._saved[n] for n in changed}
+        self.saved = {n: self.saved[n] for n in changed}
 
     # ---- Running
 
@@ -373,6 +370,18 @@ class Task:
             if a.shape != b.shape or differ(a, b):
                 raise Refuse("task", f"{self.name} is random: output {i} differs between two runs on the same inputs")
         self._check_draws(first)
+        self.restore()
+        self.held.look(self._finite)
+
+    def _finite(self):
+        try:
+            return all(bool(t.isfinite().all()) for t in self.forward() if t.is_floating_point())
+        except Refuse as e:
+            if e.kind != "task":
+                raise
+            return False
+        finally:
+            self.restore()
 
     def _why_random(self, operator):
         dropout = [n or type(m).__name__ for n, m in self.model.named_modules() if m.training and (
@@ -431,9 +440,9 @@ class Task:
         self._references, inputs = self._pool.get(self._draw_key)
         with torch.no_grad(), self.lightly():
             if params == "init":
-                for n, t in {**self.params, **self.stats}.items():
+                for n, t in self.params.items():
                     t.copy_(self._initial[n])
-                self._keep_stats()
+                self.held.reset()
             elif params == "redraw":
                 self._redraw(seed)
             if inputs:
@@ -459,7 +468,8 @@ class Task:
             span(t).copy_(span(x))
 
     def _redraw(self, seed):
-        """New values for every parameter, none at its default (docs/design/rules.md, section 4)."""
+        """New values for every parameter, none at its default (docs/design/rules.md, section 4), and for what else the
+        module holds (redraw.py)."""
         for n, p in self.params.items():
             p.copy_(self._initial[n])  # what the draw before left must not show
         seed_all(sub_seed(seed, "params"))
@@ -481,15 +491,7 @@ class Task:
                     p.uniform_(0.5, 1.5)
                 elif same_bits(p, old[k]):
                     redraw_like(p)
-        for name, b in self.stats.items():
-            b.uniform_(-0.5, 0.5) if name.endswith("running_mean") else b.uniform_(0.5, 2.0)
-        self._keep_stats()
-
-    def _keep_stats(self):
-        """The statistics just written are what restore() brings back."""
-        for name, b in self.stats.items():
-            if name in self._saved:
-                self._saved[name].copy_(b)
+        self.held.draw(seed)
 
     # ---- What the other files do with it
 

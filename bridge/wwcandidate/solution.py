@@ -4,8 +4,9 @@ Parameters.  ModelNew is made with the arguments and under the seed that the tas
 and buffers then become those of the judge: one of the same name, shape and dtype is replaced by the shared buffer; what
 is left over on both sides is paired where shape, dtype and the values made under that seed agree, in order
 (KernelBench's way: the same seed, the same weights, whatever they are called).  Nothing is copied, except state that
-the task changes in forward(), which is restored at the start of each call.  A parameter without a counterpart keeps the
-value it was made with; the judge is told its name.
+the task changes in forward(), which is restored at the start of each call.  Plain attributes are replaced too where the
+task's own are drawn anew.  A parameter without a counterpart keeps the value it was made with; the judge is told its
+name.
 """
 
 import importlib.util
@@ -20,6 +21,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from wwbridge.local import Local
+from wwbridge.redraw import tensors_of
 from wwbridge.source import construct
 
 from . import Problem, build
@@ -141,9 +143,11 @@ class Solution:
         return guarded("solution", model.to, g.device)
 
     def _adopt(self, rows):
-        mutated = {r["name"] for r in rows if r["mutated"]}
-        mine = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+        mutated, drawn = ({r["name"] for r in rows if r.get(what)} for what in ("mutated", "drawn"))
+        buffers, plain, _ = tensors_of(self.model)
         shared = self.ground.shared.params
+        plain = {n: t for n, t in plain.items() if any(n == k or alike(t, shared[k]) and torch.equal(t, shared[k]) for k in drawn)}
+        mine = {**plain, **dict(self.model.named_parameters()), **buffers}
         theirs = dict(shared)
         pairs = [(n, n) for n in mine if n in theirs and alike(mine[n], theirs[n])]
         for n, _ in pairs:

@@ -84,8 +84,10 @@ static void add_tensors(struct ww_str *s, const json_t *graph, const char *key, 
 		ww_str_addf(s, "  %-32s ", ww_json_str(t, "name", "?"));
 		add_form(s, t);
 		const char *role = ww_json_str(t, "role", NULL), *ref = ww_json_str(t, "ref", NULL);
+		const char *drawn = ww_json_str(t, "drawn", NULL);
 		if (role)
-			ww_str_addf(s, "  %s%s", role, ww_json_bool(t, "used", 1) ? "" : ", unused");
+			ww_str_addf(s, "  %s%s%s%s", role, drawn ? ", " : "", drawn ? drawn : "",
+				ww_json_bool(t, "used", 1) ? "" : ", unused");
 		if (ref)
 			ww_str_addf(s, "  = %s", ref);
 		ww_str_adds(s, "\n");

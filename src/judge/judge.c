@@ -19,6 +19,7 @@
 #include "judge/solution.h"
 
 #include "base/fs.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/time.h"
 
@@ -384,6 +385,17 @@ static enum ww_rc look_for_degeneracy(struct ww_judge_task *t, struct ww_err *er
 	return rc;
 }
 
+/* Is anything in use that depends on the module's seed and is never drawn (bridge/wwbridge/redraw.py, "stuck")? */
+static int has_stuck_values(const json_t *graph)
+{
+	size_t i;
+	json_t *p;
+	json_array_foreach(json_object_get(graph, "params"), i, p)
+		if (ww_json_bool(p, "used", 0) && !strcmp(ww_json_str(p, "drawn", ""), "stuck"))
+			return 1;
+	return 0;
+}
+
 static double run_limit_s(const struct ww_judge_task *t)
 {
 	if (t->judge->opts.max_run_s > 0)
@@ -464,6 +476,7 @@ static enum ww_rc measure(struct ww_judge_task *t, struct built *b, const struct
 	ww_pool_begin(t->pool);
 	WW_TRY(look_for_degeneracy(t, err));
 	v->degenerate = t->degenerate[v->rule];
+	v->fixed_buffers = has_stuck_values(t->graph);
 	WW_TRY(ww_base_eager_estimate(t, err));
 	s.limit_s = run_limit_s(t);
 	if (b->form)

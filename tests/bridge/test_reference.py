@@ -154,7 +154,7 @@ FP64 = {
     "attribute in a list": ("return x * self.c[1]", "self.c = [None, torch.full((8,), 0.3)]",
                             lambda x, k: x * k.state["c.1"].double()),
     "attribute changed in place": ("self.c.mul_(0.1)\nreturn x + self.c", "self.c = torch.full((8,), 0.3)",
-                                   lambda x, k: x + k._saved["c"].double() * 0.1),
+                                   lambda x, k: x + k.saved["c"].double() * 0.1),
     "closure": ("return x * CONSTANT", "pass", lambda x, k: x * k.module.CONSTANT.double()),
     "closure changed in place": ("y = CONSTANT.clone()\ny.mul_(1 / 3)\nreturn x * y", "pass",
                                  lambda x, k: x * k.module.CONSTANT.double() / 3),
@@ -277,9 +277,9 @@ def redrawn_parameters_are_not_at_their_defaults():
              "self.fc = nn.Linear(8, 8)\nself.norm = nn.LayerNorm(8)\nself.bn = nn.BatchNorm1d(8)\nself.bn.eval()\n"
              "self.s = nn.Parameter(torch.full((8,), 1e-3))\nself.z = nn.Parameter(torch.zeros(8))\n"
              "self.w = nn.Parameter(torch.randn(8) * 3)")
-    before = {n: p.clone() for n, p in {**k.params, **k.stats}.items()}
+    before = {n: p.clone() for n, p in {**k.params, **k.held.drawn()}.items()}
     k.draw(5, 1.0, 0.0, "redraw")
-    p = {**k.params, **k.stats}
+    p = {**k.params, **k.held.drawn()}
     assert all(not torch.equal(p[n], before[n]) for n in p), [n for n in p if torch.equal(p[n], before[n])]
     inside = {"norm.weight": (0.5, 1.5), "norm.bias": (-0.5, 0.5), "fc.bias": (-0.5, 0.5), "bn.running_var": (0.5, 2),
               "bn.running_mean": (-0.5, 0.5), "z": (-0.5, 0.5), "s": (0.5e-3, 1.5e-3), "fc.weight": (-0.36, 0.36)}
@@ -340,6 +340,90 @@ def channels_last_outputs_keep_their_strides():
     assert k._shared.outputs[0].stride() == tuple(out["strides"]) and k.compare("strict")["pass"]
     k._shared.outputs[0][1, 2, 3, 4] += 1
     assert k.compare("strict")["outputs"][0]["worst"]["index"] == [1, 2, 3, 4]
+
+
+# ---- State that is no parameter: drawn by what it is
+
+STATE = """
+self.register_buffer('weights', torch.randn(8, 8) / 3)
+q, s = torch.randint(-127, 128, (8, 8), dtype=torch.int8), torch.rand(8) / 100
+self.register_buffer('quantised', q)
+self.register_buffer('scales', s)
+self.plain = torch.randn(8, 8).tril()
+self.listed = [torch.randn(8)]
+self.register_buffer('ones', torch.ones(8))
+self.register_buffer('zeros', torch.zeros(8))
+self.register_buffer('table', torch.cat([torch.linspace(0, 1, 7), torch.tensor([-2.5])]))
+self.register_buffer('additive', torch.zeros(8, 8).masked_fill(torch.ones(8, 8).triu(1) > 0, float('-inf')))
+self.register_buffer('mask', torch.ones(8, 8).tril())
+self.register_buffer('eps', torch.tensor(1e-5))
+self.register_buffer('places', torch.arange(8))
+self.register_buffer('frequencies', torch.linspace(0.1, 1, 8), persistent=False)
+self.register_buffer('logarithm', torch.full((8,), 0.5))
+self.register_buffer('counter', torch.zeros(()))
+self.bn = nn.BatchNorm1d(8).eval()
+"""
+USES = """
+self.counter += 1
+y = x @ self.weights + x @ (self.quantised * self.scales) + x @ self.plain + self.listed[0]
+y = y * self.ones + self.zeros + torch.log(self.logarithm.log1p() - 0.4)
+return self.bn(y * self.table + self.frequencies + self.places) @ self.mask / (1 + self.eps), torch.softmax(x @ self.weights + self.additive[:6], 1)
+"""
+KINDS_OF_STATE = {"weights": "new", "quantised": "new", "scales": "new", "plain": "new", "listed.0": "stuck", "ones": "scaled", "zeros": "scaled",
+                  "table": "scaled", "additive": "fixed", "mask": "fixed", "eps": "fixed", "places": "fixed", "frequencies": "fixed",
+                  "logarithm": "fixed", "counter": "fixed", "bn.running_mean": "statistic", "bn.running_var": "statistic", "bn.num_batches_tracked": "fixed"}
+
+
+@test
+def state_is_drawn_by_what_it_is():
+    k = task(USES, STATE)
+    assert k.held.kinds == KINDS_OF_STATE, {n: (v, KINDS_OF_STATE.get(n)) for n, v in k.held.kinds.items() if KINDS_OF_STATE.get(n) != v}
+    before = {n: t.clone() for n, t in k.state.items()}
+    r = exact(k)
+    assert all(r.finite)
+    for a, b in zip(r.default, r.exact):
+        close(a, b, 1e-5)
+    now = {n: t.clone() for n, t in k.state.items()}
+    changed = {n for n in now if not torch.equal(now[n], before[n])}
+    assert changed == {n for n, kind in KINDS_OF_STATE.items() if kind not in ("fixed", "stuck")}, changed
+    assert torch.equal(now["plain"], now["plain"].tril()) and (now["quantised"].float() * 2).abs().max() > 100
+    lo, hi = (now["table"] / before["table"])[1:].aminmax()
+    assert 0.5 <= lo and hi <= 1.5 and now["table"][0] == 0 and 0.5 <= now["ones"].min() and now["ones"].max() <= 1.5 and now["zeros"].abs().max() <= 0.5
+    shared = {name: t.clone() for (name, _), t in zip(k.table["params"], k._shared.params)}
+    for name in changed:
+        assert name not in shared or torch.equal(shared[name], now[name]), name
+    assert {"weights", "plain"} <= shared.keys(), shared.keys()
+    k.draw(6, 1.0, 0.0, "redraw")
+    assert not torch.equal(k.state["weights"], now["weights"])
+    k.draw(5, 1.0, 0.0, "redraw")
+    assert all(torch.equal(k.state[n], now[n]) for n in now)
+    k.draw(5, 1.0, 0.0, "init")
+    assert all(torch.equal(k.state[n], before[n]) for n in now)
+
+
+@test
+def a_graph_says_how_state_is_drawn():
+    k = task(USES, STATE)
+    rows = {r["name"]: r for r in k.graph()["params"]}
+    assert {n: r["drawn"] for n, r in rows.items() if n in KINDS_OF_STATE} == {n: KINDS_OF_STATE[n] for n in KINDS_OF_STATE if n in rows}
+    assert all("drawn" not in r for r in rows.values() if r["role"] == "param")
+    (listed,) = [r for n, r in rows.items() if n not in KINDS_OF_STATE and r["role"] == "constant"]
+    assert listed["drawn"] == "stuck" and "value" not in listed and not task(USES, STATE, seed=9).know(k.graph())
+    small = task("return x * self.c + self.d", "self.c = torch.randn(8)\nself.d = torch.arange(8.0)")
+    rows = {r["name"]: r for r in small.graph()["params"]}
+    assert rows["c"]["drawn"] == "new" and "value" not in rows["c"] and rows["d"]["value"] == list(range(8))
+    assert task("return x * self.c + self.d", "self.c = torch.randn(8)\nself.d = torch.arange(8.0)", seed=9).know(small.graph())
+
+
+@test
+def state_that_a_task_does_not_bear_stays():
+    # Made again it fails; it is not finite with other values.
+    k = task("return x * self.c", "assert 'made' not in globals()\nglobals()['made'] = 1\nself.register_buffer('c', torch.randn(8), persistent=False)")
+    assert k.held.kinds == {"c": "stuck"}
+    k = task("return torch.sqrt(self.c - 0.999) * x", "self.register_buffer('c', torch.ones(8))")
+    assert k.held.kinds == {"c": "fixed"} and torch.equal(k.state["c"], torch.ones(8))
+    k = task("self.h = self.h + x\nreturn self.h * self.c", "self.h = torch.randn(6, 8)\nself.register_buffer('c', torch.randn(8))")
+    assert k.held.kinds == {"h": "stuck", "c": "new"}
 
 
 # ---- Comparison

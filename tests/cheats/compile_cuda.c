@@ -80,6 +80,14 @@ static int set_task(const char *path)
 		params[0] = tensor("scale", 1, 96, 0);
 		outputs[0] = tensor("output0", 2, 128, 96);
 		facts.n_params = facts.n_outputs = 1;
+	} else if (!strcmp(name, "frozen.py")) {
+		inputs[0] = tensor("x", 0, 64, 96);
+		params[0] = tensor("down", 1, 96, 64);
+		params[1] = tensor("up", 2, 64, 80);
+		params[2] = tensor("gain", 3, 80, 0);
+		outputs[0] = tensor("output0", 4, 64, 80);
+		facts.n_params = 3;
+		facts.n_outputs = 1;
 	} else if (!strcmp(name, "double.py")) {
 		inputs[0] = in_double(tensor("x", 0, 64, 48));
 		params[0] = in_double(tensor("w", 1, 48, 80));

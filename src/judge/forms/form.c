@@ -121,8 +121,10 @@ static json_t *param_rows(const json_t *graph)
 	size_t i;
 	json_array_foreach(json_object_get(graph, "params"), i, x) {
 		const char *name = ww_json_str(x, "name", "");
-		if (strcmp(ww_json_str(x, "role", ""), "constant"))
-			json_array_append_new(rows, json_pack("{s:s, s:b}", "name", name, "mutated", is_mutated(graph, name)));
+		int drawn = !strcmp(ww_json_str(x, "drawn", ""), "new");
+		if (drawn || strcmp(ww_json_str(x, "role", ""), "constant"))
+			json_array_append_new(
+				rows, json_pack("{s:s, s:b, s:b}", "name", name, "mutated", is_mutated(graph, name), "drawn", drawn));
 	}
 	return rows;
 }
