@@ -56,7 +56,7 @@ check-san: setup
 	@cmake -G Ninja -S . -B build-san -DWW_SANITIZE=ON > /dev/null && cmake --build build-san
 	@cd build-san && ctest -j $(JOBS) --output-on-failure -L unit
 
-# libFuzzer and AddressSanitizer on what strangers send us: plans, the bridge from both sides, the engine's files,
+# libFuzzer and AddressSanitizer on untrusted input: plans, the bridge from both sides, the engine's files,
 # streams of model servers, clients of `serve`, and what a model writes.
 FUZZ_RUNS ?= 10000
 FUZZ_TARGETS := fuzz_image fuzz_bridge fuzz_nn_safetensors fuzz_nn_config fuzz_nn_tokenizer fuzz_wire fuzz_serve fuzz_chat

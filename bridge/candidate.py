@@ -2,7 +2,7 @@
 
     python -I -u bridge/candidate.py cuda|cpu
 
-Problem.  A KernelBench or CUDA-Agent solution is a stranger's Python with a stranger's native code.  It needs PyTorch,
+Problem.  A KernelBench or CUDA-Agent solution is untrusted Python with untrusted native code.  It needs PyTorch,
 which takes seconds to import, and it must be alone: no other candidate, no judge, no reference, no network, no file but
 PyTorch's and its own.
 
@@ -13,7 +13,7 @@ ended is written into the status pipe here, by the only process that can know it
 (src/sandbox/zygote.h).
 
 This process ends when its socket does, and with it, as the first of its pid namespace, every candidate.
-Nothing of a stranger is ever read here; this process keeps capabilities over its own namespaces that the candidates
+Nothing from a candidate is ever read here; this process keeps capabilities over its own namespaces that the candidates
 lose.
 """
 

@@ -1,7 +1,7 @@
 /* fuzz_bridge.c - what a reference worker may answer, against everything that reads its answers
  * (src/task/{frame,worker,ref,shapes}.c).
  *
- * The worker ran a stranger's Python, so its answers are a stranger's.  Whatever they are, each request ends in an
+ * The worker ran untrusted Python, so its answers are untrusted.  Whatever they are, each request ends in an
  * error with one line, or in numbers that make sense: counts within their arrays, no negative sizes, texts that end.
  *
  * An input is a list of answers, one a line.  The harness takes the worker's place (it wraps the start and the sending

@@ -1,4 +1,4 @@
-/* fuzz_serve.c - what strangers send to `serve`: messages of MCP and of OpenEnv.
+/* fuzz_serve.c - untrusted input of `serve`: messages of MCP and of OpenEnv.
  *
  * The first byte says to whom, the rest is the message.  MCP ('0' a client that has said nothing, '1' one with a
  * session): whatever is said back is one JSON object on one line; a request gets one final answer and no more, and what

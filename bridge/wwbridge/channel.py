@@ -1,6 +1,6 @@
 """The framed protocol of docs/formats/bridge.md on a Unix stream socket, this side of it.
 
-The descriptor is moved to a high number, close-on-exec, and closed in every forked child, so that a stranger's code
+The descriptor is moved to a high number, close-on-exec, and closed in every forked child, so that untrusted code
 that prints, forks or runs a compiler cannot write into the conversation by accident.
 """
 

@@ -52,7 +52,7 @@ def guarded(kind, call, *args):
         return call(*args)
     except Problem:
         raise
-    except BaseException as e:  # a stranger's code may raise anything, SystemExit too
+    except BaseException as e:  # untrusted code may raise anything, SystemExit too
         text = str(e)
         if isinstance(e, RuntimeError) and text.startswith("Error building extension"):
             raise Problem("build", text.replace("/tmp/build/", "").replace(WORK + "/", ""))

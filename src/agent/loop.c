@@ -189,7 +189,7 @@ static enum ww_rc judge_content(struct loop *l, const struct ww_workspace_conten
 	}
 	WW_CHECK(record_solution(l, c, err));
 	enum ww_rc rc = depth != WW_JUDGE_COMPILE && device_is_spent(l)
-		? ww_err_set(err, WW_ERR_LIMIT, "the device's time is used up")
+		? ww_err_set(err, WW_ERR_LIMIT, "--max-gpu-seconds is used up: nothing more is judged")
 		: l->opts->judge.run(l->opts->judge.ctx, &s, depth, v, err);
 	l->not_judged = rc == WW_ERR_LIMIT && device_is_spent(l);
 	WW_CHECK(rc);
@@ -249,7 +249,7 @@ static enum ww_rc profile_for_tool(
 	if (*missing)
 		return WW_OK;
 	if (device_is_spent(l))
-		WW_CHECK(ww_err_set(err, WW_ERR_LIMIT, "the device's time is used up"));
+		WW_CHECK(ww_err_set(err, WW_ERR_LIMIT, "--max-gpu-seconds is used up: nothing more is judged"));
 	const struct ww_solution s = solution_of(&c);
 	WW_CHECK(l->opts->judge.profile(l->opts->judge.ctx, of_solution ? &s : NULL, data, err));
 	spend_device(l, ww_budget_profile_gpu_s(*data));
@@ -328,7 +328,7 @@ static int meter_begin(void *ctx, double max_usd, int64_t max_tokens, struct ww_
 	struct ww_budget *b = l->opts->budget;
 	enum ww_rc rc = WW_OK;
 	if (ww_episode_seconds(l->episode) >= l->opts->max_seconds)
-		rc = ww_err_set(err, WW_ERR_LIMIT, "the time of the episode is over");
+		rc = ww_err_set(err, WW_ERR_LIMIT, "the time limit of the episode (--max-seconds) is reached");
 	else if (b)
 		rc = ww_budget_hold(b, &l->hold, max_usd, max_tokens, l->opts->interrupted, err);
 	l->out_of_budget = rc == WW_ERR_LIMIT;

@@ -81,7 +81,7 @@ static enum ww_rc stand(struct line *l, struct waiter *me, struct ww_err *err)
 	if (me->seat < 0)
 		rc = ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted");
 	else if (l->budget && ww_budget_device_is_spent(l->budget)) /* used up by those who stood before */
-		rc = ww_err_set(err, WW_ERR_LIMIT, "the device's time is used up");
+		rc = ww_err_set(err, WW_ERR_LIMIT, "--max-gpu-seconds is used up: nothing more is judged");
 	else
 		l->seats[me->seat].taken = 1;
 	leave(l, me);

@@ -67,8 +67,8 @@ int ww_workspace_knows(const char *path, struct ww_str *why)
 	return 0;
 }
 
-/* The folder that `path` lies in, and in *leaf the last name; -1 and errno.  With `make`, folders that are missing are
- * made. */
+/* Open the folder that contains `path`; *leaf points to the path's last name.  Missing folders are created where `make`
+ * is set.  -1 and errno where that fails. */
 static int enter(int dirfd, const char *path, int make, const char **leaf)
 {
 	char part[WW_WORKSPACE_PATH_BYTES + 1];
@@ -139,7 +139,8 @@ enum ww_rc ww_workspace_open(
 		return ww_err_errno(err, WW_ERR_IO, "cannot open directory %s", dir);
 	if (!is_empty(w->dirfd)) {
 		ww_workspace_close(w);
-		return ww_err_set(err, WW_ERR_USAGE, "%s exists, is not empty and belongs to no run; choose another -o", dir);
+		return ww_err_set(
+			err, WW_ERR_USAGE, "%s exists and holds files that are no run; choose another directory with -o", dir);
 	}
 	return WW_OK;
 }

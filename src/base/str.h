@@ -43,7 +43,7 @@ char *ww_str_take(struct ww_str *s);
 void ww_str_add_bounded(struct ww_str *s, const char *text, size_t n, size_t max_bytes);
 /* The same on one line: line feeds and tabs become spaces. */
 void ww_str_add_line(struct ww_str *s, const char *text, size_t max_bytes);
-/* The same for text that a stranger may have written: every line of it begins with "| " and none is longer than
+/* The same for text from an untrusted source: every line of it begins with "| " and none is longer than
  * WW_STR_QUOTED_LINE, so that what stands at the start of a line is always ours.  Ends with a newline unless it is
  * empty. */
 enum { WW_STR_QUOTED_LINE = 400 };

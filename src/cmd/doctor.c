@@ -25,20 +25,20 @@ enum needs { NEEDS_CPU = 1, NEEDS_CUDA = 2 }; /* which target cannot be used wit
 struct part {
 	const char *name;
 	int ok, needs;
-	char found[1024], lost[160], mend[1024]; /* a command may name two paths */
+	char found[1024], without[160], fix[1024]; /* a command may name two paths */
 };
 struct report {
 	struct part parts[MAX_PARTS];
 	int n;
 };
 
-static struct part *add(struct report *r, const char *name, int needs, const char *lost, const char *mend)
+static struct part *add(struct report *r, const char *name, int needs, const char *without, const char *fix)
 {
 	WW_BUG(r->n == MAX_PARTS);
 	struct part *p = &r->parts[r->n++];
 	*p = (struct part){ .name = name, .needs = needs };
-	snprintf(p->lost, sizeof(p->lost), "%s", lost);
-	snprintf(p->mend, sizeof(p->mend), "%s", mend);
+	snprintf(p->without, sizeof(p->without), "%s", without);
+	snprintf(p->fix, sizeof(p->fix), "%s", fix);
 	return p;
 }
 
@@ -63,10 +63,10 @@ static void found_at(struct part *p, const char *version, const char *path, cons
 /* ---- Compilers and sandbox --------------------------------------------------------------------------------------- */
 
 static void check_program(
-	struct report *r, const char *name, const char *program, int needs, const char *lost, const char *mend)
+	struct report *r, const char *name, const char *program, int needs, const char *without, const char *fix)
 {
 	char path[PATH_MAX], version[64] = "";
-	struct part *p = add(r, name, needs, lost, mend);
+	struct part *p = add(r, name, needs, without, fix);
 	p->ok = ww_fs_which(program, path);
 	if (p->ok)
 		ww_host_program_version(path, version, sizeof(version));
@@ -105,7 +105,7 @@ static void check_sandbox(struct report *r)
 {
 	enum ww_sandbox_level level = ww_sandbox_probe();
 	struct part *p = add(r, "sandbox", 0, "", namespace_switch());
-	snprintf(p->lost, sizeof(p->lost), "%s", ww_sandbox_level_text(level));
+	snprintf(p->without, sizeof(p->without), "%s", ww_sandbox_level_text(level));
 	snprintf(p->found, sizeof(p->found), "level %s", ww_sandbox_level_name(level));
 	p->ok = level == WW_SANDBOX_NAMESPACES;
 }
@@ -113,10 +113,10 @@ static void check_sandbox(struct report *r)
 /* ---- Python ------------------------------------------------------------------------------------------------------ */
 
 static void check_package(struct report *r, const char *python, const char *part, const char *package, int needs,
-	const char *lost, const char *mend)
+	const char *without, const char *fix)
 {
 	char version[64] = "";
-	struct part *p = add(r, part, needs, lost, mend);
+	struct part *p = add(r, part, needs, without, fix);
 	p->ok = *python && ww_host_python_package(python, package, version, sizeof(version), NULL);
 	if (p->ok)
 		snprintf(p->found, sizeof(p->found), "%s", version);
@@ -151,9 +151,9 @@ static void check_python(struct report *r, const char *setup, char *python)
 
 /* A library of the system that one feature needs. */
 static void check_library(
-	struct report *r, const char *name, const char *const *names, const char *lost, const char *fix)
+	struct report *r, const char *name, const char *const *names, const char *without, const char *fix)
 {
-	struct part *p = add(r, name, 0, lost, fix);
+	struct part *p = add(r, name, 0, without, fix);
 	p->ok = ww_host_library(names, p->found, sizeof(p->found));
 	if (!p->ok)
 		snprintf(p->found, sizeof(p->found), "not found");
@@ -185,11 +185,11 @@ static void library_version(const char *python, const char *package, const char 
 }
 
 static void check_cudalib(struct report *r, const char *name, const char *const *names, const char *python,
-	const char *package, int needs, const char *lost, const char *mend)
+	const char *package, int needs, const char *without, const char *fix)
 {
 	char path[PATH_MAX], version[64];
 	struct ww_err err = WW_ERR_INIT;
-	struct part *p = add(r, name, needs, lost, mend);
+	struct part *p = add(r, name, needs, without, fix);
 	p->ok = ww_cudalib_find(names, path, &err) == WW_OK;
 	if (!p->ok) {
 		snprintf(p->found, sizeof(p->found), "not found");
@@ -211,13 +211,13 @@ static int nvrtc_major(void)
 
 static void check_gpus(struct report *r)
 {
-	static const char lost[] = "the cuda target", nothing[] = "nothing on this machine: it has no NVIDIA GPU";
+	static const char without[] = "the cuda target", nothing[] = "nothing on this machine: it has no NVIDIA GPU";
 	char driver[512];
 	struct ww_host_gpus g;
 	int hardware = ww_host_nvidia_hardware(), needed = nvrtc_major();
 	ww_host_gpus(&g);
 	ww_host_driver_mend(driver, sizeof(driver));
-	struct part *p = add(r, "CUDA driver", NEEDS_CUDA, lost, hardware || g.cuda_version ? driver : nothing);
+	struct part *p = add(r, "CUDA driver", NEEDS_CUDA, without, hardware || g.cuda_version ? driver : nothing);
 	p->ok = g.cuda_version / 1000 >= needed;
 	if (g.cuda_version)
 		snprintf(p->found, sizeof(p->found), "%s%sCUDA %d.%d", g.driver, *g.driver ? ", " : "", g.cuda_version / 1000,
@@ -227,7 +227,7 @@ static void check_gpus(struct report *r)
 	if (g.cuda_version && !p->ok)
 		snprintf(p->found + strlen(p->found), sizeof(p->found) - strlen(p->found),
 			", too old: PyTorch's libraries are CUDA %d", needed);
-	p = add(r, "GPU", NEEDS_CUDA, lost,
+	p = add(r, "GPU", NEEDS_CUDA, without,
 		!hardware            ? nothing
 			: g.cuda_version ? "nvidia-smi   (see what the driver says)"
 							 : driver);
@@ -278,7 +278,7 @@ static void print_text(const struct report *r)
 		const struct part *p = &r->parts[i];
 		printf("%s %-16s %s\n", p->ok ? "✓" : "✗", p->name, p->found);
 		if (!p->ok)
-			printf("    lost: %s\n    mend: %s\n", p->lost, p->mend);
+			printf("    unavailable: %s\n    fix: %s\n", p->without, p->fix);
 	}
 	printf("\ntargets: cpu %s, cuda %s\n", usable(r, NEEDS_CPU) ? "✓" : "✗", usable(r, NEEDS_CUDA) ? "✓" : "✗");
 }
@@ -291,8 +291,8 @@ static void print_json(const struct report *r)
 		const struct part *p = &r->parts[i];
 		json_t *o = json_pack("{s:s, s:b, s:s}", "name", p->name, "ok", p->ok, "found", p->found);
 		if (!p->ok) {
-			json_object_set_new(o, "lost", json_string(p->lost));
-			json_object_set_new(o, "mend", json_string(p->mend));
+			json_object_set_new(o, "unavailable", json_string(p->without));
+			json_object_set_new(o, "fix", json_string(p->fix));
 		}
 		json_array_append_new(parts, o);
 	}
@@ -313,7 +313,7 @@ static int doctor(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 {
 	struct report r = { .n = 0 };
 	char python[PATH_MAX] = "";
-	ww_auto_str setup = WW_STR_INIT(sizeof(r.parts[0].mend) - 1);
+	ww_auto_str setup = WW_STR_INIT(sizeof(r.parts[0].fix) - 1);
 	ww_ref_python_mend(&setup);
 	check_program(&r, "C compiler", "cc", NEEDS_CPU, "the cpu target, and building exports", APT "build-essential");
 	check_program(&r, "C++ compiler", "g++", 0, "the torch.compile baseline on the cpu target", APT "build-essential");

@@ -218,7 +218,7 @@ static int run_kernelbench(const struct values *v, const char *tasks, const char
 	enum ww_rc rc = ww_kbrun_jobs(tasks, kernels, &lines, &n, &err);
 	if (rc == WW_OK &&
 		((fd = memfd_create("jobs", MFD_CLOEXEC)) < 0 || write(fd, lines.p, lines.len) != (ssize_t)lines.len))
-		rc = ww_err_errno(&err, WW_ERR_SYSTEM, "cannot hold the jobs");
+		rc = ww_err_errno(&err, WW_ERR_SYSTEM, "cannot create a temporary file for the jobs");
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	code = rc == WW_OK ? run_batch(v, path) : ww_cmd_fail(&err);
 	if (fd >= 0)

@@ -95,7 +95,8 @@ static int no_command(const char *name)
 	ww_guess_offer(&g, "help");
 	ww_guess_offer(&g, "version");
 	if (name[0] == '-')
-		(void)!ww_err_set(&err, WW_ERR_USAGE, "%.60s stands before a command; warpwright -h lists commands", name);
+		(void)!ww_err_set(
+			&err, WW_ERR_USAGE, "the option %.60s must come after the command; warpwright -h lists commands", name);
 	else if (g.best)
 		(void)!ww_err_set(&err, WW_ERR_USAGE, "no command \"%.60s\"; did you mean \"%s\"?", name, g.best);
 	else

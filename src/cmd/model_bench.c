@@ -136,7 +136,8 @@ static enum ww_rc one_batch(struct bench *b, int exact, json_t *rows, struct ww_
 		WW_TRY(round_of(b, b->new_n + 1, &again_s, err));
 	}
 	if (!b->decode_steps) {
-		rc = ww_err_set(err, WW_ERR_USAGE, "--max-new %lld: the first of %lld sequences end before the last begin",
+		rc = ww_err_set(err, WW_ERR_USAGE,
+			"--max-new %lld: the first of %lld sequences end before the last begin; raise --max-new",
 			(long long)b->new_n, (long long)b->batch);
 		goto out;
 	}

@@ -107,7 +107,8 @@ static enum ww_rc read_recipe(
 		return ww_err_set(err, WW_ERR_USAGE, "%s: a recipe is a mapping of keys to values", path);
 	json_object_foreach(recipe, key, v) {
 		if (!strcmp(key, "json"))
-			return ww_err_set(err, WW_ERR_USAGE, "%s: json belongs to the command line", path);
+			return ww_err_set(
+				err, WW_ERR_USAGE, "%s: \"json\" is no key of a recipe; give --json on the command line", path);
 		if (json_is_null(v))
 			continue;
 		WW_CHECK(value_text(path, key, v, &text, err));

@@ -55,7 +55,7 @@ enum ww_rc ww_dev_open(const char *name, int exact, struct ww_dev **out, struct 
 	else if (!strcmp(name, "cuda"))
 		WW_CHECK(open_plugin(exact, out, err));
 	else
-		return ww_err_set(err, WW_ERR_USAGE, "no device \"%.40s\"; ref, cpu and cuda are known", name);
+		return ww_err_set(err, WW_ERR_USAGE, "no device \"%.40s\"; the devices are ref, cpu and cuda", name);
 	if (!(*out)->id[0])
 		snprintf((*out)->id, sizeof((*out)->id), "cpu");
 	return WW_OK;

@@ -28,7 +28,7 @@ static void add_tuple(struct ww_str *s, const long long *v, int rank)
 	ww_str_adds(s, rank == 1 ? ",)" : ")");
 }
 
-/* A Python string literal; names come from a stranger's module. */
+/* A Python string literal; names come from untrusted module. */
 static void add_py_string(struct ww_str *s, const char *text)
 {
 	ww_str_addc(s, '"');

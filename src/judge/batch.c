@@ -354,7 +354,7 @@ static void reserve(struct ww_batch *b, struct work *w, struct task_entry *place
 	w->task->used = ++b->clock;
 }
 
-/* Choose; 0: nothing can be done now.  Without a job: only close a task, of which more are open than may be. */
+/* Choose the next work; 0: nothing can be done now.  Work without a job closes a task, because too many are open. */
 static int take(struct ww_batch *b, struct work *w)
 {
 	memset(w, 0, sizeof(*w));
@@ -543,7 +543,7 @@ static int try_again(struct ww_batch *b, struct ww_batch_job *job)
 	if (again) {
 		if (n - 1 < b->o.open_tasks) {
 			b->o.open_tasks = n - 1;
-			ww_log(WW_LOG_WARN, "%d tasks are kept open from now on: %s", b->o.open_tasks, job->err.msg);
+			ww_log(WW_LOG_WARN, "from now on at most %d tasks stay open: %s", b->o.open_tasks, job->err.msg);
 		}
 		shrink(b);
 		put_back(b, job);

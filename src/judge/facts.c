@@ -52,7 +52,7 @@ static enum ww_rc look_up(const struct ww_judge *j, struct ww_ref_peaks *out, st
 	enum ww_rc rc;
 	key_of(j, key);
 	WW_TRY(ww_store_get(j->store, "device", key, &text, &found, err));
-	if (found && ww_json_parse(text.p, text.len, "a device's kept figures", &o, &bad) != WW_OK)
+	if (found && ww_json_parse(text.p, text.len, "a device's cached figures", &o, &bad) != WW_OK)
 		ww_log(WW_LOG_WARN, "%s", bad.msg);
 	*out = (struct ww_ref_peaks){ ww_json_num(o, "fp32_flops", 0), ww_json_num(o, "tf32_flops", 0),
 		ww_json_num(o, "fp16_flops", 0), ww_json_num(o, "bf16_flops", 0), ww_json_num(o, "memory_bytes_per_s", 0) };

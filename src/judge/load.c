@@ -265,7 +265,7 @@ static int own_processes(const char *device)
 	return n;
 }
 
-static int strangers(const struct nvml *n, const char *device)
+static int other_processes(const struct nvml *n, const char *device)
 {
 	unsigned found = 0;
 	if (!n->running)
@@ -316,7 +316,7 @@ static struct look look_at(const char *uuid)
 	struct nvml n = nvml_of(uuid);
 	struct look l = { .asked_ns = ww_now_ns() };
 	if (n.device)
-		l = (struct look){ l.asked_ns, sm_clock_mhz(&n), slow_reasons(&n), strangers(&n, uuid) };
+		l = (struct look){ l.asked_ns, sm_clock_mhz(&n), slow_reasons(&n), other_processes(&n, uuid) };
 	return l;
 }
 

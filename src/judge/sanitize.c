@@ -69,7 +69,7 @@ static enum ww_rc run_once(struct ww_judge_task *t, struct ww_runner *r, const s
 	if (res.kind == WW_RUN_OK)
 		WW_TRY(ww_runner_go(r, RUN_LIMIT_S, &res, err));
 	if (res.kind == WW_RUN_LATE)
-		rc = ww_err_set(err, WW_ERR_TIMEOUT, "no end within %d s", RUN_LIMIT_S);
+		rc = ww_err_set(err, WW_ERR_TIMEOUT, "it did not end within %d s", RUN_LIMIT_S);
 out:
 	return rc;
 }

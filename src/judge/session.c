@@ -169,7 +169,8 @@ enum ww_rc ww_session_prepare(struct ww_session *s, unsigned prepare, struct ww_
 	return rc;
 }
 
-/* One call may have been held up on the host, or two; three in four are not. */
+/* The host may delay a call or two; where it contradicts the events in three calls of four, the clock was tampered
+ * with. */
 static void believe_clock(struct ww_session *s, const struct ww_run_result *res)
 {
 	enum { ENOUGH = 8 };

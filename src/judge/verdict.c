@@ -104,7 +104,7 @@ static enum ww_rc get_choice(const json_t *o, const char *key, const char *(*nam
 			memcpy(at, &i, sizeof(i));
 			return WW_OK;
 		}
-	return rc != WW_OK ? rc : ww_err_set(err, WW_ERR_PROTOCOL, "%s: \"%s\" is no %s", what, s, key);
+	return rc != WW_OK ? rc : ww_err_set(err, WW_ERR_PROTOCOL, "%s: \"%s\" is no valid %s", what, s, key);
 }
 
 #define CHOICE(name) \

@@ -535,7 +535,8 @@ static enum ww_rc add_sampled(struct ww_tok *t, const struct ww_chat_source *s, 
 	json_array_foreach(list, i, v) {
 		id = json_is_integer(v) ? json_integer_value(v) : -1;
 		if (id < 0 || id >= s->config->vocab_size)
-			return ww_err_set(err, WW_ERR_USAGE, "a message's \"tokens\" hold something that is no id of the model");
+			return ww_err_set(
+				err, WW_ERR_USAGE, "a message's \"tokens\" has an element that is no token id of the model");
 		ok = ok && ww_ids_add(ids, (int32_t)id);
 	}
 	if (ok && !ww_chat_ends(t, s, (int32_t)id))

@@ -66,7 +66,8 @@ enum ww_rc ww_generate_new(
 	struct ww_generate *g;
 	enum ww_rc rc;
 	if (m->config.critic)
-		return ww_err_set(err, WW_ERR_USAGE, "this model is a critic: it values tokens and cannot say any");
+		return ww_err_set(
+			err, WW_ERR_USAGE, "this model is a critic, which cannot generate text; take the policy's checkpoint");
 	WW_CHECK(WW_NEW(g, 1, err));
 	g->m = m;
 	g->max_n = most_rows(max_sequences);

@@ -25,7 +25,7 @@ static enum ww_rc check_targets(const struct ww_run *r, const int32_t *targets, 
 	int64_t v = r->m->config.vocab_size;
 	if (r->m->config.critic)
 		return ww_err_set(
-			err, WW_ERR_USAGE, "this model is a critic: it values tokens and has no distribution over them");
+			err, WW_ERR_USAGE, "this model is a critic, which has no logits; take the policy's checkpoint");
 	for (int64_t i = 0; i < t; i++)
 		if (targets[i] < 0 || targets[i] >= v)
 			return ww_err_set(

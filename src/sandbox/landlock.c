@@ -87,7 +87,7 @@ static enum ww_rc allow(int rules, const char *path, uint64_t rights, struct ww_
 	if (rc != WW_OK || !in_proc(fd))
 		close(fd);
 	else if (fcntl(fd, F_SETFD, 0) < 0)
-		rc = ww_err_errno(err, WW_ERR_SYSTEM, "sandbox: cannot keep %s", path);
+		rc = ww_err_errno(err, WW_ERR_SYSTEM, "sandbox: cannot allow access to %s", path);
 	return rc;
 }
 

@@ -374,7 +374,7 @@ enum ww_rc ww_sandbox_isolate(const struct ww_sandbox_opts *o, enum ww_sandbox_l
 		*reached = WW_SANDBOX_SECCOMP; /* once ww_sandbox_filter() has been called */
 	WW_TRY(ww_sandbox_limit(&o->limits, err));
 	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
-		rc = ww_err_errno(err, WW_ERR_SYSTEM, "sandbox: cannot become undumpable");
+		rc = ww_err_errno(err, WW_ERR_SYSTEM, "sandbox: cannot clear the dumpable flag (prctl)");
 out:
 	return rc;
 }

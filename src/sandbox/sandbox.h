@@ -39,7 +39,7 @@ enum ww_sandbox_profile {
 	                         * thread, exec or socket: its threads are started before the filter */
 	WW_PROFILE_RUNNER_CUDA, /* what the CUDA driver needs: ioctl, open within the paths, threads; no process, exec,
 	                           connection */
-	WW_PROFILE_PYTHON,      /* a stranger's Python and native code on PyTorch: files, threads, processes, exec within
+	WW_PROFILE_PYTHON,      /* untrusted Python and native code on PyTorch: files, threads, processes, exec within
 	                           the paths; no socket, no IPC, no memory that no resident size shows */
 	WW_PROFILE_PYTHON_CUDA, /* the same with the CUDA driver, which makes Unix sockets and shared anonymous memory (the
 	                           watcher counts that: proc.h); nothing connects or listens */

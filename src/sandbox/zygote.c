@@ -203,7 +203,7 @@ static enum ww_rc hand_over(struct ww_zygote *z, const struct ww_zygote_order *o
 			break;
 		ww_proc_kill(&z->proc);
 		if (attempt) {
-			rc = ww_err_set(err, WW_ERR_WORKER, "the %s process dies as soon as it is started", z->worker);
+			rc = ww_err_set(err, WW_ERR_WORKER, "the %s process ended right after its start, repeatedly", z->worker);
 			goto out;
 		}
 	}

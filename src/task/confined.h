@@ -1,6 +1,6 @@
 /* confined.h - how the reference worker is started: through our own binary, which gives up rights and becomes Python.
  *
- * A task file is a stranger's Python: `serve` takes it from any client.  It sees what surroundings.h lists, the task's
+ * A task file is untrusted Python: `serve` takes it from any client.  It sees what surroundings.h lists, the task's
  * folder and PYTHONPATH's directories (read-only), the directory of torch.compile's caches for this task and a private
  * directory.  It may start processes (torch.compile runs a C++ compiler); no network, no socket that reaches another
  * process, no tracing, mounting or kernel interfaces.

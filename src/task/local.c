@@ -2,7 +2,7 @@
  * (local.h).
  *
  * Problem.  A task that imports layers.py computes what layers.py says, so its content, and with it every cache, must
- * depend on that file; and a process that holds a stranger's solution must be given the file and nothing else of the
+ * depend on that file; and a process that holds an untrusted solution must be given the file and nothing else of the
  * folder.  Both are needed before any Python has run.
  *
  * So the text is read, not run.  Import statements are resolved as Python would, first in the task's folder and then

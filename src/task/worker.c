@@ -1,4 +1,4 @@
-/* worker.c - a child process that runs a stranger's Python: start, watch, kill (worker.h).
+/* worker.c - a child process that runs untrusted Python: start, watch, kill (worker.h).
  *
  * It starts as our own binary, which gives up its rights and becomes Python (confined.h).  It leads a session and,
  * where the system allows, a pid namespace of its own, so that one kill() reaches the compilers and the forks of a task

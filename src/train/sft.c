@@ -76,7 +76,7 @@ static enum ww_rc check_recipe(const struct ww_recipe *o, struct ww_err *err)
 		return ww_err_set(
 			err, WW_ERR_USAGE, "a recipe needs either model (a directory) or config (a config.json, for new weights)");
 	if (o->decay && strcmp(o->schedule, "wsd"))
-		return ww_err_set(err, WW_ERR_USAGE, "decay belongs to the schedule wsd");
+		return ww_err_set(err, WW_ERR_USAGE, "decay is only used by schedule: wsd; remove it or choose that schedule");
 	return WW_OK;
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`doctor`: says ✓ or ✗ for every part with what mends it, in under a second, without starting Python."""
+"""`doctor`: says ✓ or ✗ for every part with how to fix it, in under a second, without starting Python."""
 import json
 import os
 import re
@@ -27,8 +27,8 @@ ok(code == (0 if report["targets"]["cpu"] or report["targets"]["cuda"] else 1) a
 want = {"C compiler", "plan builder", "sandbox", "Python", "PyTorch", "numpy", "OpenBLAS", "CUDA driver", "GPU", "NVRTC", "cuBLASLt",
         "cuDNN", "disk", "memory"}
 ok(want <= set(parts), "every part is there", want - set(parts))
-ok(all(p["ok"] or (p["lost"] and p["mend"]) for p in parts.values()), "each missing part says what is lost and what mends it")
-ok(all("lost" not in p for p in parts.values() if p["ok"]), "a part that is there loses nothing")
+ok(all(p["ok"] or (p["unavailable"] and p["fix"]) for p in parts.values()), "each missing part says what is unavailable and how to fix it")
+ok(all("unavailable" not in p for p in parts.values() if p["ok"]), "a part that is there loses nothing")
 code, text, err, _ = run()
 ok(all(("✓ " if p["ok"] else "✗ ") + n in text for n, p in parts.items()), "the text says the same", text)
 
@@ -52,22 +52,22 @@ code, out, err, _ = run("--json", PATH="/nonexistent", WW_PYTHON="/nonexistent/p
 report = json.loads(out)
 parts = {p["name"]: p for p in report["parts"]}
 ok(code == 1 and not report["targets"]["cpu"], "without compiler and Python no target works: exit code 1", out)
-ok(not parts["C compiler"]["ok"] and "apt-get" in parts["C compiler"]["mend"], "the missing compiler is named", parts["C compiler"])
+ok(not parts["C compiler"]["ok"] and "apt-get" in parts["C compiler"]["fix"], "the missing compiler is named", parts["C compiler"])
 ok(not parts["PyTorch"]["ok"], "the missing PyTorch is named", parts["PyTorch"])
-ok(parts["PyTorch"]["mend"].startswith("unset WW_PYTHON; make -C /"), "in a checkout its own set-up mends it, once WW_PYTHON is out of the way",
+ok(parts["PyTorch"]["fix"].startswith("unset WW_PYTHON; make -C /"), "in a checkout its own set-up mends it, once WW_PYTHON is out of the way",
    parts["PyTorch"])
 
 # A distribution has no Makefile: there the environment is made by hand, with the PyTorch that the set-up of a checkout
 # takes.
 with tempfile.TemporaryDirectory() as home:
     os.mkdir(os.path.join(home, "bridge"))
-    mend = {p["name"]: p for p in json.loads(run("--json", PATH="/nonexistent", WARPWRIGHT_HOME=home, WW_PYTHON="")[1])["parts"]}["PyTorch"]["mend"]
+    mend = {p["name"]: p for p in json.loads(run("--json", PATH="/nonexistent", WARPWRIGHT_HOME=home, WW_PYTHON="")[1])["parts"]}["PyTorch"]["fix"]
     torch = re.search(r"^torch=(\S+)$", open(os.path.join(ROOT, "tools/setup")).read(), re.M).group(1)
     home = os.path.realpath(home)
     ok(mend == f"python3 -m venv {home}/.venv && {home}/.venv/bin/pip install torch=={torch} numpy", "in a distribution it is a command for that", mend)
     home = os.path.join(home, "it's a folder")
     os.makedirs(os.path.join(home, "bridge"))
-    mend = {p["name"]: p for p in json.loads(run("--json", PATH="/nonexistent", WARPWRIGHT_HOME=home, WW_PYTHON="")[1])["parts"]}["PyTorch"]["mend"]
+    mend = {p["name"]: p for p in json.loads(run("--json", PATH="/nonexistent", WARPWRIGHT_HOME=home, WW_PYTHON="")[1])["parts"]}["PyTorch"]["fix"]
     ok(shlex.split(mend)[3] == f"{os.path.realpath(home)}/.venv", "paths are quoted for the shell that the command is pasted into", mend)
     by_name = run("--json", WW_PYTHON=os.path.join(home, "python 3"))[1]
     os.symlink(sys.executable, os.path.join(home, "python 3"))
@@ -76,5 +76,5 @@ with tempfile.TemporaryDirectory() as home:
 # What a lower level of the sandbox does not hold is said, with the switch that would raise it.
 for level, gap in (("seccomp", "read this user's files"), ("landlock", "names of processes and the disk are shared")):
     part = next(p for p in json.loads(run("--json", WARPWRIGHT_SANDBOX=level)[1])["parts"] if p["name"] == "sandbox")
-    ok(not part["ok"] and level in part["found"] and gap in part["lost"] and part["mend"], f"at sandbox level {level} it says what is not held", part)
+    ok(not part["ok"] and level in part["found"] and gap in part["unavailable"] and part["fix"], f"at sandbox level {level} it says what is not held", part)
 finish()

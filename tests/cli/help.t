@@ -49,7 +49,7 @@ with open(DOC, encoding="utf-8") as f:
 ok(max(map(len, overview.splitlines())) <= 80, "warpwright -h fits 80 columns")
 ok(all(run("help", *word)[:2] == (0, overview) for word in ((), ("help",), ("version",), ("--help",))), "help is the list of commands")
 code, out, err = run("-q")
-ok(code == 2 and "-q stands before a command" in err, "an option before a command is not taken for one", err)
+ok(code == 2 and "option -q must come after the command" in err, "an option before a command is not taken for one", err)
 version = run("--version")[1]
 ok(run("version")[:2] == (0, version) and json.loads(run("version", "--json")[1])["version"] in version, "version is --version")
 for args, meant in ((("doctor", "--jso=1"), "--json"), (("judge", "--treads", "2"), "--threads"), (("optimise",), "optimize"),

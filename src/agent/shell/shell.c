@@ -98,7 +98,8 @@ enum ww_rc ww_shell_open(struct ww_shell *s, enum ww_target target, struct ww_er
 		.n_extra_fds = n_fds };
 	enum ww_rc rc;
 	if (ww_sandbox_probe() != WW_SANDBOX_NAMESPACES)
-		return ww_err_set(err, WW_ERR_MISSING, "this system allows no sandbox that could hold a shell");
+		return ww_err_set(err, WW_ERR_MISSING,
+			"this system does not allow the namespaces that the shell's sandbox needs (see warpwright doctor)");
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
 		return ww_err_errno(err, WW_ERR_SYSTEM, "cannot make a channel for the shell");
 	s->control = pair[0];
@@ -134,7 +135,7 @@ static enum ww_rc take_head(struct ww_shell *s, uint64_t *deadline, struct ww_sh
 	WW_CHECK(ww_proc_read(&s->proc, r, sizeof(*r), *deadline, max_resident_bytes, err));
 	if (r->n_out > (r->call ? WW_SHELL_CALL_MAX - 1 : WW_SHELL_OUT_MAX) || r->n_state > WW_SHELL_STATE_MAX ||
 		r->total < r->n_out)
-		return ww_err_set(err, WW_ERR_WORKER, "the shell's sandbox says what makes no sense");
+		return ww_err_set(err, WW_ERR_WORKER, "the shell's sandbox sent a malformed answer");
 	return WW_OK;
 }
 

@@ -77,7 +77,8 @@ static enum ww_rc open_proc(struct ww_err *err)
 {
 	if (!ww_sandbox_private_dir() || mount("proc", "/sys", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0 ||
 		(proc_fd = open("/sys", O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
-		return ww_err_errno(err, WW_ERR_MISSING, "this system allows no sandbox that could hold a shell");
+		return ww_err_errno(err, WW_ERR_MISSING,
+			"this system does not allow the namespaces that the shell's sandbox needs (see warpwright doctor)");
 	return WW_OK;
 }
 
@@ -560,7 +561,8 @@ static enum ww_rc confine(int *pack_fd, struct ww_err *err)
 	enum ww_sandbox_level reached;
 	enum ww_rc rc = ww_sandbox_isolate(&o, &reached, err);
 	if (rc == WW_OK && reached != WW_SANDBOX_NAMESPACES)
-		rc = ww_err_set(err, WW_ERR_MISSING, "this system allows no sandbox that could hold a shell");
+		rc = ww_err_set(err, WW_ERR_MISSING,
+			"this system does not allow the namespaces that the shell's sandbox needs (see warpwright doctor)");
 	if (rc == WW_OK && access("/bin/bash", X_OK) < 0)
 		rc = ww_err_set(err, WW_ERR_MISSING, "there is no /bin/bash");
 	return rc;

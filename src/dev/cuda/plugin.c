@@ -624,7 +624,8 @@ __attribute__((visibility("default"))) enum ww_rc ww_dev_cuda_open(
 	size_t ops_bytes, int exact, struct ww_dev **out, struct ww_err *err)
 {
 	if (ops_bytes != sizeof(struct ww_dev_ops))
-		return ww_err_set(err, WW_ERR_MISSING, WW_DEV_PLUGIN_CUDA " belongs to another version of this program");
+		return ww_err_set(err, WW_ERR_MISSING,
+			WW_DEV_PLUGIN_CUDA " is of another version than this program; build or install both together");
 	struct ww_cuda *d = calloc(1, sizeof(*d));
 	enum ww_rc rc;
 	if (!d)

@@ -96,7 +96,8 @@ static enum ww_rc request_init(
 	add_tensors(q->tensors, &n, f->params, f->n_params, &q->names);
 	add_tensors(q->tensors, &n, f->outputs, f->n_outputs, &q->names);
 	if (q->names.cut)
-		return ww_err_set(err, WW_ERR_LIMIT, "the task's names are longer than %d bytes", WW_BUILD_NAMES_BYTES);
+		return ww_err_set(err, WW_ERR_LIMIT,
+			"the names of the task's inputs and parameters take more than %d bytes together", WW_BUILD_NAMES_BYTES);
 	q->head.names_bytes = q->names.len;
 	struct ww_zygote_part parts[] = { { &q->head, sizeof(q->head) }, { q->tensors, n * sizeof(*q->tensors) },
 		{ f->scalars, (size_t)f->n_scalars * sizeof(*f->scalars) }, { q->names.p, q->names.len }, { source, bytes } };

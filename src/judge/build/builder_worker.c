@@ -214,7 +214,7 @@ static enum ww_rc enter(void *ctx, struct ww_err *err)
 	(void)prctl(PR_SET_TSC, PR_TSC_SIGSEGV, 0, 0, 0);
 	for (int i = 0; i < w->n_clock; i++)
 		if (munmap(w->clock[i].at, w->clock[i].bytes) < 0)
-			return ww_err_errno(err, WW_ERR_SYSTEM, "cannot unmap the kernel's clock");
+			return ww_err_errno(err, WW_ERR_SYSTEM, "cannot unmap the vDSO, through which a plan could read a clock");
 #endif
 	(void)w;
 	enum ww_rc rc = ww_sandbox_limit(&job_limits, err);

@@ -37,7 +37,7 @@ static enum ww_rc load_one(struct ww_headers *h, const char *path, const char *n
 	struct ww_str text = WW_STR_INIT(MAX_HEADER_BYTES);
 	enum ww_rc rc = WW_OK;
 	if (h->n == MAX_HEADERS || strlen(name) >= sizeof(h->list[0].name)) {
-		rc = ww_err_set(err, WW_ERR_LIMIT, "too many headers for plans, or too long a name: %s", path);
+		rc = ww_err_set(err, WW_ERR_LIMIT, "plan.c includes too many headers, or one with too long a name: %s", path);
 		goto out;
 	}
 	WW_TRY(ww_fs_read(path, MAX_HEADER_BYTES, &text, err));

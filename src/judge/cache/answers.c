@@ -98,7 +98,7 @@ void ww_answers_init(struct ww_answers *k, struct ww_store *store, const char *k
 	struct ww_err err = WW_ERR_INIT;
 	*k = (struct ww_answers){ .store = store, .kind = kind };
 	if (store && ww_makers_id(makers, &err) != WW_OK) {
-		ww_log(WW_LOG_WARN, "no %s is kept in the cache: %s", kind, err.msg);
+		ww_log(WW_LOG_WARN, "no %s is written to the cache: %s", kind, err.msg);
 		k->store = NULL;
 	}
 	if (!k->store)

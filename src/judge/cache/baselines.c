@@ -74,7 +74,7 @@ static enum ww_rc look_up(struct ww_judge_task *t, enum ww_baseline b, struct ww
 	WW_TRY(ww_store_get(t->judge->store, "baseline", key, &text, &found, err));
 	if (!found)
 		goto out;
-	if (ww_json_parse(text.p, text.len, "a kept baseline", &o, &bad) != WW_OK) {
+	if (ww_json_parse(text.p, text.len, "a cached baseline", &o, &bad) != WW_OK) {
 		ww_log(WW_LOG_WARN, "%s", bad.msg);
 		goto out;
 	}
@@ -289,7 +289,7 @@ static enum ww_rc measure(struct ww_judge_task *t, unsigned which, int *good, st
 			break;
 	}
 	if (!*good)
-		ww_log(WW_LOG_INFO, "the baselines were measured while %s; they are not kept", d.why);
+		ww_log(WW_LOG_INFO, "the baselines were measured while %s; they are not cached", d.why);
 	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++) {
 		struct ww_base *e = ww_base_of(t, b);
 		if (!(which & (1u << b)))

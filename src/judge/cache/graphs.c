@@ -16,7 +16,7 @@ static int key_of(const struct ww_ref *r, const struct ww_task *task, char key[W
 	char bridge[WW_HASH_HEX], target = (char)('0' + i->device.target);
 	struct ww_err err = WW_ERR_INIT;
 	if (ww_bridge_id(bridge, &err) != WW_OK) {
-		ww_log(WW_LOG_WARN, "no graph is kept in the cache: %s", err.msg);
+		ww_log(WW_LOG_WARN, "the graph is not written to the cache: %s", err.msg);
 		return 0;
 	}
 	struct ww_hash_part parts[] = { { bridge, strlen(bridge) }, { i->torch, strlen(i->torch) },

@@ -489,7 +489,8 @@ static enum ww_rc get_places(const struct ww_wire *w, struct ww_candidate_answer
 	if (rc != WW_OK)
 		return rc;
 	if (n[0] > MAX_PLACES || n[1] > MAX_LENT)
-		return ww_err_set(err, WW_ERR_PROTOCOL, "places beyond their limit");
+		return ww_err_set(
+			err, WW_ERR_PROTOCOL, "the solution's process answered with addresses outside of its outputs");
 	a->places = calloc(n[0] + 1, sizeof(*a->places));
 	a->lent = calloc(n[1] + 1, sizeof(*a->lent));
 	if (!a->places || !a->lent)

@@ -42,7 +42,7 @@ struct ww_candidates {
 
 static uint64_t deadline_in(double s) { return ww_now_ns() + (uint64_t)(s * 1e9); }
 
-/* Waiting for the forking process, which is trusted to answer: a deadline is all. */
+/* Wait for the forking process.  It runs our code only, so a deadline is the only check. */
 static enum ww_rc wait_until(void *ctx, short events, struct ww_err *err)
 {
 	const struct patience *p = ctx;
@@ -68,10 +68,10 @@ static enum ww_rc greeting(struct ww_candidates *z, struct ww_err *err)
 	struct patience p = { z->proc.fd, deadline_in(START_LIMIT_S) };
 	enum ww_rc rc = ww_wire_receive(&(struct ww_wire){ z->proc.fd, wait_until, &p }, &body, &fd, err);
 	if (rc == WW_OK && !json_is_true(json_object_get(body, "ok")))
-		rc = ww_err_set(
-			err, WW_ERR_MISSING, "%.600s", ww_json_str(body, "error", "the process for PyTorch forms did not start"));
+		rc = ww_err_set(err, WW_ERR_MISSING, "%.600s",
+			ww_json_str(body, "error", "the process that starts PyTorch solutions did not start"));
 	else if (rc != WW_OK)
-		ww_err_wrap(err, "the process for PyTorch forms did not start");
+		ww_err_wrap(err, "the process that starts PyTorch solutions did not start");
 	json_decref(body);
 	ww_fd_close(&fd);
 	return rc;
@@ -185,7 +185,7 @@ static enum ww_rc meet(struct ww_candidate *c, struct ww_err *err)
 	memcpy(&who, CMSG_DATA(h), sizeof(who));
 	c->pid = who.pid;
 	c->pidfd = (int)syscall(SYS_pidfd_open, who.pid, 0);
-	return c->pidfd < 0 ? ww_err_errno(err, WW_ERR_SYSTEM, "cannot hold a candidate's process") : WW_OK;
+	return c->pidfd < 0 ? ww_err_errno(err, WW_ERR_SYSTEM, "cannot open a pidfd for a candidate's process") : WW_OK;
 }
 
 static enum ww_rc order(struct ww_candidates *z, unsigned what, const struct ends *e, struct ww_err *err)

@@ -169,7 +169,7 @@ static enum ww_rc as_memfd(const struct ww_str *bytes, int *fd, struct ww_err *e
 		else
 			done += (size_t)n;
 	}
-	return *fd < 0 ? ww_err_errno(err, WW_ERR_SYSTEM, "cannot hold a finished build") : WW_OK;
+	return *fd < 0 ? ww_err_errno(err, WW_ERR_SYSTEM, "cannot copy a finished build into memory (memfd)") : WW_OK;
 }
 
 /* What the task imports and reads, as build.py's unpack() takes it: the process sees no other file of the user's. */
@@ -606,7 +606,7 @@ enum ww_rc ww_form_attach(
 	WW_TRY(ww_candidate_ask(c, q, fds, n_sent, ATTACH_LIMIT_S, a, &res, err));
 	if (res.kind != WW_RUN_OK) {
 		rc = ww_err_set(
-			err, WW_ERR_DEVICE, "a process for the solution cannot be prepared: %s %.500s", res.text, a->text.p);
+			err, WW_ERR_DEVICE, "the process for the solution cannot be set up: %s %.500s", res.text, a->text.p);
 		goto out;
 	}
 	if (!on_cuda(t) && !ww_outputs_readable(ww_candidate_pid(c), ww_json_int(a->body, "address", 0))) {

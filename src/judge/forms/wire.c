@@ -143,7 +143,7 @@ static enum ww_rc get_some_fds(const struct ww_wire *w, int *fds, int max, int *
 				close(one);
 		}
 	}
-	return *got == before ? ww_err_set(err, WW_ERR_PROTOCOL, "a descriptor was announced and did not come") : WW_OK;
+	return *got == before ? ww_err_set(err, WW_ERR_PROTOCOL, "an announced file descriptor did not arrive") : WW_OK;
 }
 
 enum ww_rc ww_wire_get_fds(const struct ww_wire *w, int *fds, int n, int *got, struct ww_err *err)
@@ -168,7 +168,7 @@ enum ww_rc ww_wire_receive(const struct ww_wire *w, json_t **body, int *fd, stru
 	WW_TRY(ww_wire_get(w, header, sizeof(header), err));
 	WW_TRY(ww_frame_parse(header, &f, err));
 	if (f.n_fds > 1) {
-		rc = ww_err_set(err, WW_ERR_PROTOCOL, "more descriptors than one");
+		rc = ww_err_set(err, WW_ERR_PROTOCOL, "more than one file descriptor arrived");
 		goto out;
 	}
 	text = malloc((size_t)f.body_bytes + 1);

@@ -172,10 +172,11 @@ enum ww_rc ww_runner_facts(struct ww_runner *r, struct ww_run_facts *facts, stru
 
 	if (rc != WW_OK) {
 		r->usable = 0;
-		return ww_err_wrap(err, "the runner did not get ready");
+		return ww_err_wrap(err, "the runner did not start in time");
 	}
 	if (h.op != WW_RUN_HELLO || h.bytes != sizeof(both) || (both.r.kind == WW_RUN_OK && both.f.abi != WW_RUN_ABI))
-		return ww_err_set(err, WW_ERR_PROTOCOL, "the runner is of another version of this program");
+		return ww_err_set(
+			err, WW_ERR_PROTOCOL, "the runner is of another version than this program; rebuild or reinstall");
 	if (both.r.kind != WW_RUN_OK) {
 		r->usable = 0;
 		both.r.text[sizeof(both.r.text) - 1] = 0;
@@ -291,7 +292,7 @@ static enum ww_rc call_more(struct ww_runner *r, uint32_t op, const void *payloa
 	if (!both || !r->usable) {
 		free(both);
 		return !both ? ww_err_set(err, WW_ERR_NOMEM, "out of memory")
-					 : ww_err_set(err, WW_ERR_WORKER, "a runner was used after it had failed");
+					 : ww_err_set(err, WW_ERR_WORKER, "internal error: a runner was used after it had failed");
 	}
 	memset(&reply, 0, sizeof(reply));
 	let_run(r);
@@ -418,8 +419,8 @@ enum ww_rc ww_runner_load(struct ww_runner *r, const struct ww_image *image, con
 	if (fds[0] < 0 || fds[1] < 0)
 		rc = ww_err_errno(err, WW_ERR_SYSTEM, "memfd");
 	else if (payload.cut)
-		rc = ww_err_set(
-			err, WW_ERR_LIMIT, "the names of the plan's kernels take more than %d bytes", WW_RUN_MAX_PAYLOAD);
+		rc = ww_err_set(err, WW_ERR_LIMIT,
+			"the names of the plan's kernels take more than %d bytes together; shorten them", WW_RUN_MAX_PAYLOAD);
 	else
 		rc = call(r, WW_RUN_LOAD, payload.p, payload.len, fds, 2, limit_s, out, err);
 	ww_fd_close(&fds[0]);

@@ -264,7 +264,7 @@ static int open_cupti(struct counters *x)
 		GET(cuptiRangeProfilerGetCounterDataInfo) && GET(cuptiRangeProfilerCounterDataGetRangeInfo))
 		return 1;
 #undef GET
-	return refuse(x, "this libcupti has no range profiler (CUDA 12.6 or later has it)");
+	return refuse(x, "this libcupti has no range profiler; install that of CUDA 12.6 or later");
 }
 
 /* ---- What to count ----------------------------------------------------------------------------------------------- */
@@ -303,7 +303,7 @@ static int try_counters(struct counters *x, const char *chip)
 		x->ids[x->n++] = i;
 	}
 	close_host(x);
-	return x->n ? 1 : refuse(x, "CUPTI knows none of the counters on this chip");
+	return x->n ? 1 : refuse(x, "CUPTI has none of the counters that are read for this GPU");
 }
 
 static int get_availability(struct counters *x)
@@ -412,7 +412,7 @@ static int run_passes(struct counters *x)
 	struct stop stop = { SIZE(stop, all), NULL, x->object, 0, 0, 0 };
 	while (!stop.all) {
 		if (x->out->passes++ >= MAX_PASSES)
-			return refuse(x, "reading the counters takes more passes than are made");
+			return refuse(x, "reading the counters needs more passes than the profiler makes");
 		if (!run_pass(x) || !good(x, x->c.cuptiRangeProfilerStop(&stop), "cuptiRangeProfilerStop"))
 			return 0;
 	}

@@ -6,8 +6,8 @@
  * The cuda back end is a plug-in found beside the binary, or in ../lib/warpwright of an installation, so that the
  * binary starts on machines without a driver.
  *
- * Rights.  On cpu a stranger's native code runs in here, and the back end closes the filter itself before it does
- * (cpu.c). On cuda none does, but the driver reads a stranger's cubin and device code can break what it reaches; so
+ * Rights.  On cpu untrusted native code runs in here, and the back end closes the filter itself before it does
+ * (cpu.c). On cuda none does, but the driver reads an untrusted cubin and device code can break what it reaches; so
  * once the context stands this process gives up everything that the driver and the libraries do not need any more:
  * programs, sockets, children, every write to a file, every read outside of libraries, /proc, /sys and /dev. */
 #include "judge/run/proto.h"

@@ -109,7 +109,8 @@ static enum ww_rc on_event(void *ctx, const char *data, size_t n, struct ww_err 
 	enum ww_rc rc = q->h->wire->event(&q->reply, data, n, err);
 	/* Once the reply is beyond all bounds, or the server has said what broke, nothing that follows is of use. */
 	if (rc == WW_OK && (q->reply.too_long || q->reply.failed))
-		rc = ww_err_set(err, WW_ERR_LIMIT, "%s", q->reply.failed ? q->reply.failure.p : "a reply beyond all bounds");
+		rc = ww_err_set(
+			err, WW_ERR_LIMIT, "%s", q->reply.failed ? q->reply.failure.p : "the reply is larger than the limit");
 	return rc;
 }
 
@@ -283,7 +284,7 @@ static enum ww_rc attempt(struct question *q, int number, int *again, int *too_l
 		rc = refuse(q, &t, err);
 	else if (number + 1 >= (q->h->reached ? q->h->opts.attempts : FIRST_CONTACT_ATTEMPTS))
 		rc = ww_err_set(
-			err, WW_ERR_IO, "%s: %s: given up after %d attempts: %s", q->h->spec, q->h->url.p, number + 1, q->why);
+			err, WW_ERR_IO, "%s: %s: gave up after %d attempts: %s", q->h->spec, q->h->url.p, number + 1, q->why);
 	else
 		rc = back_off(q, number, &t, err);
 	*again = rc == WW_OK;
@@ -430,7 +431,7 @@ static enum ww_rc set_price(struct http *h, struct ww_err *err)
 	enum ww_rc rc = ww_price_load(h->opts.prices, h->official, h->spec, &h->price, err);
 	if (rc == WW_OK && h->opts.need_price && !h->price.known)
 		rc = ww_err_set(err, WW_ERR_USAGE,
-			"a budget in USD needs the price of %s, which is not known%s; write a line for it into "
+			"a budget in USD needs the price of %s, which is not listed%s; write a line for it into "
 			"a file and give that with "
 			"--prices (docs/policies.md)",
 			h->spec, h->official ? "" : " at a base URL of your own");

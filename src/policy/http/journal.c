@@ -38,7 +38,7 @@ enum ww_rc ww_journal_begin(struct ww_journal *j, const char *path, size_t asked
 	int n = snprintf(head, sizeof(head), "{\"asked\":%zu}\n", asked);
 	if ((fallocate(j->fd, FALLOC_FL_KEEP_SIZE, 0, RESERVE_BYTES) < 0 && errno != EOPNOTSUPP) ||
 		put(j->fd, head, (size_t)n) < 0) {
-		enum ww_rc rc = ww_err_errno(err, WW_ERR_IO, "no room to keep a reply in %s", path);
+		enum ww_rc rc = ww_err_errno(err, WW_ERR_IO, "cannot write the reply's journal %s: no space left", path);
 		ww_journal_end(j);
 		return rc;
 	}

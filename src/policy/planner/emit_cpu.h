@@ -15,7 +15,8 @@ void pl_decode(struct pl *pl, struct ww_str *s, const char *tabs, const char *ty
 	int n, const char *lin);
 const struct ix *pl_extent(struct pl *pl, const struct ix_atom *const *axis, int n);
 const char *pl_indent(struct pl *pl, const char *text, int tabs);
-/* Axes from..to-1 of an anchor's index as one variable; the output's index, and idx if given, follow. */
+/* Merge axes from..to-1 of an anchor's index into one variable, and rewrite the output's index (and *idx, if given) to
+ * use it. */
 const struct ix_atom *pl_join(struct pl *pl, struct kern *k, int from, int to, const struct ix **idx);
 /* Declarations of the anchor's axes from..to-1 from the linear number `lin`. */
 void pl_axes(struct pl *pl, struct kern *k, struct ww_str *s, int from, int to, const char *lin);

@@ -86,7 +86,7 @@ static struct val *at_places(struct pl *pl, struct gnode *n, struct val *x, int 
 	return pl_cast(pl, which, WW_I64);
 }
 
-/* The first k, one after the other; values to v[], places to at[]. */
+/* Select the first k elements one by one: their values into v[], their indices into at[]. */
 static void one_by_one(struct pl *pl, struct val *x, int d, int k, int descending, struct val **v, struct val **at)
 {
 	struct val *left = x, *i = pl_index(pl, WW_I64, x->rank, x->size, pl->place[d]);
@@ -94,7 +94,7 @@ static void one_by_one(struct pl *pl, struct val *x, int d, int k, int descendin
 	for (int j = 0; j < k; j++) {
 		struct val *top, *where;
 
-		if (j) { /* what comes after the one before, in value or in place */
+		if (j) { /* only elements behind the one selected before: by value, and by index where values are equal */
 			struct val *behind = pl_op2(pl, OP_LAND, pl_op2(pl, OP_EQ, x, v[j - 1]), pl_op2(pl, OP_GT, i, at[j - 1]));
 
 			left = pl_where(pl, pl_op2(pl, OP_LOR, pl_op2(pl, descending ? OP_LT : OP_GT, x, v[j - 1]), behind), x,

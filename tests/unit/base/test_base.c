@@ -66,7 +66,7 @@ static void log_lines_are_clean(void **state)
 	assert_true(!strncmp(got, "warpwright: task x?[2J", 22) && strstr(got, "forged"));
 }
 
-static void str_quotes_strangers(void **state)
+static void str_quotes_untrusted_text(void **state)
 {
 	(void)state;
 	struct ww_str s = WW_STR_INIT(1 << 16), text = WW_STR_INIT(1 << 16), again = WW_STR_INIT(1 << 16);
@@ -303,7 +303,7 @@ static void json_bytes_are_jansson_s(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(str_keeps_its_maximum),
-		cmocka_unit_test(str_bounded_keeps_head_and_tail), cmocka_unit_test(str_quotes_strangers),
+		cmocka_unit_test(str_bounded_keeps_head_and_tail), cmocka_unit_test(str_quotes_untrusted_text),
 		cmocka_unit_test(log_lines_are_clean), cmocka_unit_test(arena_refuses_beyond_maximum),
 		cmocka_unit_test(err_is_one_line_and_maps_full_disks), cmocka_unit_test(philox_known_answers),
 		cmocka_unit_test(rng_below_is_in_range_and_even), cmocka_unit_test(hash_known_answer),

@@ -165,7 +165,7 @@ static void put_in_place(const char *kind, const void *bytes, size_t n)
 	assert_int_equal(ww_store_put(store, kind, key, bytes, n, &err), WW_OK);
 }
 
-/* Whole values with a right sum that are no good answers: checked like a stranger's, and as if they were not there. */
+/* Whole values with a right sum that are no good answers: checked like untrusted, and as if they were not there. */
 static void test_bad_values(void **state)
 {
 	static const unsigned char rubbish[200] = { 1, 2, 3 };

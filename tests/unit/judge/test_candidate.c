@@ -24,7 +24,7 @@ static const char task[] =
 	"def get_init_inputs(): return [2]\n";
 static const char head[] =
 	"import os, sys, torch\n"
-	"def harness():\n" /* the variables of the function that answers the judge, as any stranger can find them */
+	"def harness():\n" /* the variables of the function that answers the judge, as any candidate can find them */
 	"    f = sys._getframe()\n    while f.f_code.co_name != 'serve': f = f.f_back\n    return f.f_locals\n"
 	"class ModelNew(torch.nn.Module):\n"
 	"    def __init__(self, k):\n        super().__init__()\n        self.weight = torch.nn.Parameter(torch.rand(1024))\n        self.k = k\n";
@@ -384,9 +384,9 @@ static void stands_between_calls(void **state)
 	close_rig(&r);
 }
 
-/* A right answer, early, by a stranger who has looked the number of the question up: it ends that call, and nothing has
- * been computed then.  The harness's own answer to it comes behind, in the socket or still to be sent, and is no answer
- * to the next. */
+/* A right answer, early, by a candidate that has looked the number of the question up: it ends that call, and nothing
+ * has been computed then.  The harness's own answer to it comes behind, in the socket or still to be sent, and is no
+ * answer to the next. */
 static void answers_twice(void **state)
 {
 	(void)state;

@@ -191,8 +191,8 @@ static void low_peaks_accuse_nobody(void **state)
 	ww_verdict_release(&v);
 }
 
-/* As many strangers as processors: the verdict is still one, and says that its times are not to be trusted; or it has
- * set aside what they spoilt and the rest agrees within 2%. */
+/* As many other processes as processors: the verdict is still one, and says that its times are not to be trusted; or it
+ * has set aside what they spoilt and the rest agrees within 2%. */
 static void a_disturbed_measurement_says_so(void **state)
 {
 	struct ww_verdict v;

@@ -55,7 +55,7 @@ static void strangers_are_noticed(void **state)
 	assert_non_null(strstr(d.why, "other processes used"));
 }
 
-/* The same work by a process of ours is none of a stranger's: less is left over for others by what it used. */
+/* The same work by a process of ours is none of untrusted: less is left over for others by what it used. */
 static void our_own_are_not(void **state)
 {
 	struct ww_judge j = { .opts.target = WW_TARGET_CPU };

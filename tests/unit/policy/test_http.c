@@ -328,7 +328,7 @@ static void test_errors(void **state)
 		struct trouble want;
 	} cases[] = { { "wrongkey", 1, { WW_ERR_USAGE, "does not accept the key" } },
 		{ "nomodel", 1, { WW_ERR_USAGE, "no such model" } }, { "toolong", 1, { WW_ERR_USAGE, "--max-reply-tokens" } },
-		{ "quota", 1, { WW_ERR_IO, "insufficient_quota" } }, { "down", 4, { WW_ERR_IO, "given up after 4 attempts" } },
+		{ "quota", 1, { WW_ERR_IO, "insufficient_quota" } }, { "down", 4, { WW_ERR_IO, "gave up after 4 attempts" } },
 		{ "html", 4, { WW_ERR_IO, "bad gateway" } } };
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(cases); i++)

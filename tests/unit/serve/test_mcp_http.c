@@ -180,7 +180,7 @@ static void test_sessions_cancel(void **state)
 	open_session(in_it, sizeof(in_it));
 	open_session(in_other, sizeof(in_other));
 	int fd = ask(in_it, OLD_CALL("1", "slow")), left = ask(in_it, OLD_CALL("2", "slow")),
-		stranger = ask(in_other, OLD_CALL("1", "slow"));
+		other_client = ask(in_other, OLD_CALL("1", "slow"));
 	expect_running(3);
 	close(left);
 	struct ww_str s = hear(
@@ -201,7 +201,7 @@ static void test_sessions_cancel(void **state)
 	expect_running(1);
 	let_go = 1;
 	ww_str_release(&s);
-	s = hear(stranger);
+	s = hear(other_client);
 	assert_non_null(strstr(s.p, "slow is done"));
 	ww_str_release(&s);
 }
