@@ -21,6 +21,7 @@ import math
 import torch
 
 LEAST, BLOCK = 64, 256
+MOST = 1 << 24  # rows, or columns, whose sums are looked at: they take memory
 CHUNK = 1 << 23  # elements at a time on a GPU
 HOST_CHUNK = 1 << 15  # the same on the cpu: a piece in fp64 stays in the cache, and an operator on it in one thread
 
@@ -66,8 +67,10 @@ class Layout:
     def __init__(self, shape, step):
         self.shape, dims = shape, [s for s in shape if s > 1] or [1]
         self.numel = math.prod(shape)
-        self.cols, self.lead = dims[-1], dims[0] if len(dims) > 2 else 1
-        self.rows = self.numel // self.cols
+        while self.numel // dims[-1] > MOST:  # short rows without number: they count as one dimension with what holds them
+            dims[-2:] = [dims[-2] * dims[-1]]
+        self.cols, self.rows = dims[-1], self.numel // dims[-1]
+        self.lead = dims[0] if len(dims) > 2 and LEAST * dims[0] <= self.rows and dims[0] * dims[-1] <= MOST else 1
         self.mid = self.rows // self.lead
         self.pieces = list(self._pieces(step)) if self.numel else []
         self.kinds = [k for k in self._kinds(dims) if k.groups > 1 and k.each < self.numel] if self.numel >= 2 * LEAST else []
@@ -97,7 +100,7 @@ class Layout:
         for a in range(1, len(dims) - 1):
             outer = math.prod(dims[:a])
             yield Kind(f"index {{}} of dimension {at[a]}", "rows", outer, dims[a], self.rows // outer // dims[a], self.numel)
-        if len(dims) > 1:
+        if len(dims) > 1 and self.cols <= MOST:
             yield Kind("column {}", "columns", 1, self.cols, 1, self.numel)
         if self.lead > 1:
             yield Kind("index {} of the first and the last dimension", "pairs", 1, self.lead * self.cols, 1, self.numel)

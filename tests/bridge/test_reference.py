@@ -530,7 +530,7 @@ def what_is_small_is_held_to_its_own_size():
 def the_parts_of_every_shape_add_up():
     from wwbridge.parts import Layout
 
-    for shape, step in (((7,), 99), ((1000,), 300), ((64, 96), 1 << 15), ((64, 96), 1000), ((3, 1000), 300), ((3, 50, 70), 999), ((3, 5, 7, 64), 100),
+    for shape, step in (((7,), 99), ((1000,), 300), ((64, 96), 1 << 15), ((64, 96), 1000), ((3, 1000), 300), ((3, 50, 70), 999), ((3, 5, 7, 64), 100), ((3, 13, 7, 64), 2000),
                         ((2, 1, 40, 30), 1 << 15), ((1, 1), 9), ((300, 2), 64), ((4, 3, 5000), 1000)):
         x, where = torch.randn(shape, dtype=torch.float64), Layout(shape, step)
         sums, top = where.sums(lambda a, b: x.view(-1)[a:b])
@@ -546,6 +546,9 @@ def the_parts_of_every_shape_add_up():
                 close(sums[at + g], x.view(-1)[p].square().sum(), 1e-12)
             at += n
         assert at == len(sums)
+    for shape in ((1 << 25, 2), (2, 1 << 25), (1 << 13, 1 << 12, 2, 2)):  # what it takes stays small beside the tensor
+        where = Layout(shape, 1 << 23)
+        assert where.rows <= 1 << 24 and (where.lead * where.cols <= 1 << 24 or not where.by_column), shape
 
 
 @test
