@@ -134,7 +134,10 @@ static enum ww_rc open_models(struct server *s, struct ww_err *err)
 
 static enum ww_rc open_doors(struct server *s, struct ww_err *err)
 {
-	struct ww_mcp_opts mo = { .ctx = s->broker, .instructions = ww_serve_instructions, .max_running = MAX_CALLS };
+	struct ww_mcp_opts mo = { .ctx = s->broker,
+		.instructions = ww_serve_instructions,
+		.max_running = MAX_CALLS,
+		.max_of_session = MAX_CALLS / 2 };
 	mo.tools = ww_serve_tools(&mo.n_tools);
 	WW_CHECK(ww_mcp_new(&s->mcp, &mo, err));
 	if (!(s->mcp_http = ww_mcp_http_new(s->mcp)))

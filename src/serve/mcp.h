@@ -56,6 +56,7 @@ struct ww_mcp_opts {
 	void *ctx;                /* for run() */
 	const char *instructions; /* for the model behind the client */
 	int max_running;          /* calls at a time; more are refused; 0: 16 */
+	int max_of_session;       /* of one session at a time; 0: all of them */
 };
 
 /* Start a server; WW_ERR_USAGE where a schema is no JSON (a defect of the table). */

@@ -195,6 +195,16 @@ static int is_running(const struct ww_mcp_request *r)
 	return 0;
 }
 
+/* Under the lock: whether a session has so many calls that the rest is for others. */
+static int has_its_share(const struct ww_mcp_request *r)
+{
+	const struct ww_mcp *m = r->peer->m;
+	int n = 0;
+	for (const struct ww_mcp_call *c = m->calls; c; c = c->next)
+		n += c->peer->conversation == r->peer->conversation;
+	return m->o.max_of_session && n >= m->o.max_of_session;
+}
+
 static void begin(const struct ww_mcp_request *r, const struct ww_mcp_tool *tool, const json_t *args, int as_task)
 {
 	struct ww_mcp *m = r->peer->m;
@@ -202,7 +212,7 @@ static void begin(const struct ww_mcp_request *r, const struct ww_mcp_tool *tool
 	json_t *created = NULL;
 	struct ww_mcp_call *c = NULL;
 	pthread_mutex_lock(&m->lock);
-	if (m->n_calls >= m->o.max_running)
+	if (m->n_calls >= m->o.max_running || has_its_share(r))
 		why = "too many calls run already: wait for one of them, or cancel it";
 	else if (is_running(r))
 		why = "a call with this id runs already";

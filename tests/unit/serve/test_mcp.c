@@ -101,7 +101,7 @@ static struct ww_mcp_peer *peer;
 
 static int setup(void **state)
 {
-	struct ww_mcp_opts o = { tools, WW_ARRAY_LEN(tools), NULL, "be kind", 4 };
+	struct ww_mcp_opts o = { tools, WW_ARRAY_LEN(tools), NULL, "be kind", 5, 4 };
 	struct ww_err err = WW_ERR_INIT;
 	(void)state;
 	memset(&client, 0, sizeof(client));
@@ -369,9 +369,17 @@ static void test_too_many(void **state)
 	}
 	say(CALL("20", "echo", "{\"text\":\"x\"}", ""));
 	assert_int_equal(error_of(hear()), -32000);
+	/* One session does not take all: another one gets in. */
+	struct ww_mcp_peer *first = peer;
+	peer = ww_mcp_peer_new(server, on_send, &client);
+	begin("2025-06-18", "2025-06-18");
+	say(CALL("30", "echo", "{\"text\":\"x\"}", ""));
+	assert_non_null(at(hear(), "result", NULL));
 	release_slow = 1;
 	for (int i = 0; i < 4; i++)
 		assert_non_null(at(hear(), "result", NULL));
+	ww_mcp_peer_close(peer);
+	peer = first;
 }
 
 static void modern_task(const char *method, const char *id)
