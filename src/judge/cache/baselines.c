@@ -166,6 +166,15 @@ enum ww_rc ww_base_prepare(struct ww_judge_task *t, enum ww_baseline b, struct w
 	return WW_OK;
 }
 
+/* Whether "compile" is yet to be measured, or is as far as is known the fastest, which is called beside the solution.
+ */
+static int may_be_called(struct ww_judge_task *t)
+{
+	const struct ww_base *e = &t->base[WW_BASE_COMPILE], *eager = &t->base[WW_BASE_EAGER];
+	return !e->known ||
+		(e->available && (!eager->known || ww_stats_median(e->us, e->n) <= ww_stats_median(eager->us, eager->n)));
+}
+
 enum ww_rc ww_base_compile_ahead(struct ww_judge_task *t, struct ww_err *err)
 {
 	struct ww_base *e = &t->base[WW_BASE_COMPILE];
@@ -175,7 +184,7 @@ enum ww_rc ww_base_compile_ahead(struct ww_judge_task *t, struct ww_err *err)
 		return WW_OK;
 	if (t->ref && !t->by_clock && !e->known && !e->prepared)
 		WW_TRY(look_up(t, WW_BASE_COMPILE, err));
-	if (t->ref && !t->by_clock && !e->known && !e->prepared)
+	if (t->ref && !t->by_clock && !e->prepared && may_be_called(t))
 		rc = ww_ref_compile_ahead(t->ref, WW_BASE_COMPILE, err);
 out:
 	pthread_mutex_unlock(&t->lock);
