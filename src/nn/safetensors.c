@@ -268,6 +268,16 @@ static enum ww_rc list_single(struct ww_st *st, struct ww_err *err)
 	return WW_OK;
 }
 
+/* To the caller, or freed where something failed. */
+static enum ww_rc hand_over(struct ww_st *st, enum ww_rc rc, struct ww_st **out)
+{
+	if (rc == WW_OK)
+		*out = st;
+	else
+		ww_st_free(st);
+	return rc;
+}
+
 static enum ww_rc open_single(const char *path, struct ww_st **out, struct ww_err *err)
 {
 	struct ww_st *st = st_new(1);
@@ -277,11 +287,7 @@ static enum ww_rc open_single(const char *path, struct ww_st **out, struct ww_er
 	enum ww_rc rc = map_file(st, path, &st->files[0], err);
 	if (rc == WW_OK)
 		rc = list_single(st, err);
-	if (rc == WW_OK)
-		*out = st;
-	else
-		ww_st_free(st);
-	return rc;
+	return hand_over(st, rc, out);
 }
 
 enum ww_rc ww_st_open_bytes(const void *bytes, size_t n, const char *what, struct ww_st **out, struct ww_err *err)
@@ -294,11 +300,7 @@ enum ww_rc ww_st_open_bytes(const void *bytes, size_t n, const char *what, struc
 	enum ww_rc rc = st->files[0].name ? read_file(st, &st->files[0], err) : ww_nomem(err);
 	if (rc == WW_OK)
 		rc = list_single(st, err);
-	if (rc == WW_OK)
-		*out = st;
-	else
-		ww_st_free(st);
-	return rc;
+	return hand_over(st, rc, out);
 }
 
 /* The shard of that name, mapped on first use. */
@@ -337,7 +339,8 @@ static enum ww_rc add_from_index(
 
 static enum ww_rc open_index(const char *path, struct ww_st **out, struct ww_err *err)
 {
-	json_t *index = NULL, *map, *v;
+	json_auto_t *index = NULL;
+	json_t *map, *v;
 	const char *name;
 	char dir[PATH_MAX];
 	struct ww_st *st = st_new(SHARDS_MAX);
@@ -363,12 +366,7 @@ static enum ww_rc open_index(const char *path, struct ww_st **out, struct ww_err
 		WW_TRY(add_from_index(st, dir, name, v, err));
 	qsort(st->tensors, st->count, sizeof(*st->tensors), ref_by_name);
 out:
-	json_decref(index);
-	if (rc == WW_OK)
-		*out = st;
-	else
-		ww_st_free(st);
-	return rc;
+	return hand_over(st, rc, out);
 }
 
 enum ww_rc ww_st_open(const char *path, struct ww_st **out, struct ww_err *err)
