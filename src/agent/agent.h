@@ -10,8 +10,7 @@
  *     solution/        the best solution so far, replaced as a whole
  *     verdict.json     what the judge said about it
  */
-#ifndef WW_AGENT_AGENT_H
-#define WW_AGENT_AGENT_H
+#pragma once
 
 #include "agent/budget.h"
 #include "agent/skill.h"
@@ -100,5 +99,3 @@ enum ww_rc ww_agent_result_of(
 
 /* 1 where verdict a is of more use than b: correct, then reward, then timed, then device time. */
 int ww_agent_better(const struct ww_verdict *a, const struct ww_verdict *b);
-
-#endif

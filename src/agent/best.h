@@ -1,6 +1,5 @@
 /* best.h - the best solution of a run, in memory and in the output directory. */
-#ifndef WW_AGENT_BEST_H
-#define WW_AGENT_BEST_H
+#pragma once
 
 #include "agent/agent.h"
 #include "agent/workspace.h"
@@ -17,5 +16,3 @@ enum ww_rc ww_best_store(const char *dir, enum ww_target target, const struct ww
 /* Read solution/ back; *found is 0 where its content is not the solution `id`. */
 enum ww_rc ww_best_load(const char *dir, enum ww_target target, const char *id, struct ww_workspace_content *c,
 	int *found, struct ww_err *err) WW_MUST_CHECK;
-
-#endif

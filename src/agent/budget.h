@@ -5,8 +5,7 @@
  * spent and what is reserved lies below the limit.  GPU seconds for the closing judgements of running episodes are
  * reserved in the same way.  What was spent is recorded in the episodes only: a resumed run adds it up from there.
  */
-#ifndef WW_AGENT_BUDGET_H
-#define WW_AGENT_BUDGET_H
+#pragma once
 
 #include "base/err.h"
 #include "base/str.h"
@@ -60,5 +59,3 @@ void ww_budget_drop(struct ww_budget *b, struct ww_budget_hold *hold);
 
 /* "$0.1234 of $1.00, 23,456 tokens", "" where nothing is used and nothing limited. */
 void ww_budget_text(struct ww_budget *b, struct ww_str *out);
-
-#endif

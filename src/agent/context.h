@@ -1,6 +1,5 @@
 /* context.h - how many tokens a policy's context holds, and which outputs are removed when it is full. */
-#ifndef WW_AGENT_CONTEXT_H
-#define WW_AGENT_CONTEXT_H
+#pragma once
 
 #include "base/err.h"
 
@@ -28,5 +27,3 @@ void ww_context_release(struct ww_episode_compaction *c);
  * messages. */
 enum ww_rc ww_context_apply(struct ww_context *c, struct ww_message *msgs, size_t n,
 	const struct ww_episode_compaction *plan, struct ww_err *err) WW_MUST_CHECK;
-
-#endif

@@ -3,8 +3,7 @@
  * Under the output directory lie episodes/1, episodes/2, ..., each as agent.h describes it; solution/ and verdict.json
  * of the directory itself are those of the best episode.
  */
-#ifndef WW_AGENT_PARALLEL_H
-#define WW_AGENT_PARALLEL_H
+#pragma once
 
 #include "agent/agent.h"
 
@@ -29,5 +28,3 @@ enum ww_rc ww_agent_parallel_dir(const char *dir, int i, char *out, struct ww_er
 int ww_agent_parallel_count(const char *dir);
 /* What all of them have used so far, into the budget. */
 enum ww_rc ww_agent_parallel_used(const char *dir, struct ww_budget *b, struct ww_err *err) WW_MUST_CHECK;
-
-#endif

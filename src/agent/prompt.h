@@ -1,6 +1,5 @@
 /* prompt.h - the first two messages of an episode. */
-#ifndef WW_AGENT_PROMPT_H
-#define WW_AGENT_PROMPT_H
+#pragma once
 
 #include "agent/agent.h"
 
@@ -10,5 +9,3 @@ char *ww_prompt_system(const struct ww_agent_opts *o);
 json_t *ww_prompt_limits(const struct ww_agent_opts *o);
 /* The task's source.  malloc'ed; NULL out of memory. */
 char *ww_prompt_task(const struct ww_agent_opts *o);
-
-#endif

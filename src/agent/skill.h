@@ -2,8 +2,7 @@
  *
  * The body of SKILL.md is part of the first message; the other files are read with the tool `read` under "skill/".
  */
-#ifndef WW_AGENT_SKILL_H
-#define WW_AGENT_SKILL_H
+#pragma once
 
 #include "base/err.h"
 #include "base/str.h"
@@ -36,5 +35,3 @@ struct ww_skill_packed {
 };
 enum { WW_SKILL_PACK_PATH = 512, WW_SKILL_PACK_FILE = 1 << 20 };
 enum ww_rc ww_skill_pack(int dirfd, int *pack_fd, struct ww_err *err) WW_MUST_CHECK;
-
-#endif

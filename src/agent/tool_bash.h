@@ -1,6 +1,5 @@
 /* tool_bash.h - what the file tools need of the shell. */
-#ifndef WW_AGENT_TOOL_BASH_H
-#define WW_AGENT_TOOL_BASH_H
+#pragma once
 
 #include "agent/tools.h"
 
@@ -9,5 +8,3 @@
  * gets a line about that for the policy. */
 void ww_tool_bash_put(
 	struct ww_tool_env *env, const char *path, const char *text, size_t n, struct ww_str *refused, struct ww_str *note);
-
-#endif

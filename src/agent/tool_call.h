@@ -1,6 +1,5 @@
 /* tool_call.h - tools as commands inside the shell's sandbox: the episode's side (shell/calls.h has the other). */
-#ifndef WW_AGENT_TOOL_CALL_H
-#define WW_AGENT_TOOL_CALL_H
+#pragma once
 
 #include "agent/tools.h"
 
@@ -18,5 +17,3 @@ struct ww_tool_calls {
  * used up, go into text and code; an error return is infrastructure.  To be a shell's on_call, with a struct
  * ww_tool_calls as its context. */
 enum ww_rc ww_tool_call_run(void *ctx, const char *words, struct ww_str *text, unsigned *code, struct ww_err *err);
-
-#endif

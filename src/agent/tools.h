@@ -4,8 +4,7 @@
  * (base/schema.h).  Its result goes to the policy twice: as text (bounded, for models) and as JSON (for policies that
  * are programs).  A call that cannot be carried out as written is `malformed`: an answer, not an error of ours.
  */
-#ifndef WW_AGENT_TOOLS_H
-#define WW_AGENT_TOOLS_H
+#pragma once
 
 #include "agent/agent.h"
 #include "agent/shell/shell.h"
@@ -85,5 +84,3 @@ enum ww_rc ww_tools_call(struct ww_tool_env *env, const struct ww_tool_call *cal
 void ww_tool_result_release(struct ww_tool_result *r);
 /* Answer that the call was wrong. */
 void ww_tool_malformed(struct ww_tool_result *r, const char *fmt, ...) WW_PRINTF(2, 3);
-
-#endif

@@ -12,8 +12,7 @@
  * Limits are those of a workspace, not of a call: entries (files and folders) and bytes in all.  A write that would
  * pass them is refused and changes nothing.
  */
-#ifndef WW_AGENT_WORKSPACE_H
-#define WW_AGENT_WORKSPACE_H
+#pragma once
 
 #include "base/err.h"
 #include "base/str.h"
@@ -84,5 +83,3 @@ void ww_workspace_content_release(struct ww_workspace_content *c);
 /* Both files and their id; *missing names the first that is not there as a regular file of text, or is NULL. */
 enum ww_rc ww_workspace_take(const struct ww_workspace *w, struct ww_workspace_content *c, const char **missing,
 	struct ww_err *err) WW_MUST_CHECK;
-
-#endif

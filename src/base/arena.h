@@ -4,8 +4,7 @@
  * maximum; beyond it, and out of memory, ww_arena_alloc() returns NULL.  Not thread-safe: one arena belongs to one
  * thread.
  */
-#ifndef WW_BASE_ARENA_H
-#define WW_BASE_ARENA_H
+#pragma once
 
 #include <stddef.h>
 
@@ -19,5 +18,3 @@ void ww_arena_release(struct ww_arena *a);
 void *ww_arena_alloc(struct ww_arena *a, size_t bytes);
 char *ww_arena_strdup(struct ww_arena *a, const char *s);
 char *ww_arena_printf(struct ww_arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-
-#endif

@@ -1,6 +1,5 @@
 /* dl.h - the functions of a shared library that is loaded when it is first needed. */
-#ifndef WW_BASE_DL_H
-#define WW_BASE_DL_H
+#pragma once
 
 #include <stddef.h>
 
@@ -12,5 +11,3 @@ struct ww_dl_symbol {
 /* Load the first library of `names` (ends with NULL) and all symbols into the table; the handle, which lives as long as
  * the process, or NULL where a library or a symbol is missing. */
 void *ww_dl_load(const char *const *names, const struct ww_dl_symbol *symbols, size_t n, void *table);
-
-#endif

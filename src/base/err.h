@@ -6,8 +6,7 @@
  * The message is one line for the user: what happened, to which file or process, and what to do next.  The innermost
  * function that knows the facts writes it; callers prepend context with ww_err_wrap() only where it adds something.
  */
-#ifndef WW_BASE_ERR_H
-#define WW_BASE_ERR_H
+#pragma once
 
 /* name, exit code of the process that ends with it */
 #define WW_RC_MAP(X) \
@@ -62,5 +61,3 @@ void ww_bug(const char *file, int line, const char *what) __attribute__((noretur
 #define WW_TRY(expr) do { rc = (expr); if (rc != WW_OK) goto out; } while (0)
 #define WW_CHECK(expr) do { enum ww_rc rc_ = (expr); if (rc_ != WW_OK) return rc_; } while (0)
 #define WW_ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
-
-#endif

@@ -3,8 +3,7 @@
  * Nothing that a user keeps is ever written in place: ww_fs_write() writes a temporary file beside the target, syncs it
  * and renames it over, so a kill or a full disk leaves the old file or the new one, never half of one.
  */
-#ifndef WW_BASE_FS_H
-#define WW_BASE_FS_H
+#pragma once
 
 #include "base/err.h"
 #include "base/str.h"
@@ -45,5 +44,3 @@ enum ww_rc ww_fd_read(int fd, void *buf, size_t n, unsigned long long deadline_n
 enum ww_rc ww_fd_write(
 	int fd, const void *buf, size_t n, unsigned long long deadline_ns, struct ww_err *err) WW_MUST_CHECK;
 void ww_fd_close(int *fd); /* close if >= 0 and set to -1 */
-
-#endif

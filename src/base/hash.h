@@ -1,6 +1,5 @@
 /* hash.h - content addresses: SHA-256 (FIPS 180-4, by libmd) as 64 lower-case hexadecimal digits. */
-#ifndef WW_BASE_HASH_H
-#define WW_BASE_HASH_H
+#pragma once
 
 #include <stddef.h>
 
@@ -13,5 +12,3 @@ struct ww_hash_part {
 	size_t n;
 };
 void ww_hash_parts_hex(const struct ww_hash_part *parts, size_t count, char out[WW_HASH_HEX]);
-
-#endif

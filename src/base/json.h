@@ -3,8 +3,7 @@
  * Getters take the object, a key, and say in err which key of which object was missing or of another type: every reader
  * of an external message goes through them.  `what` names the object for that message ("reference worker's reply").
  */
-#ifndef WW_BASE_JSON_H
-#define WW_BASE_JSON_H
+#pragma once
 
 #include "base/err.h"
 #include "base/str.h"
@@ -41,5 +40,3 @@ int ww_json_bool(const json_t *obj, const char *key, int def);
  * and come back out of either. */
 json_t *ww_json_real(double v);
 double ww_json_to_real(const json_t *v, double def);
-
-#endif

@@ -1,6 +1,5 @@
 /* lock.h - a mutex that is held to the end of a block. */
-#ifndef WW_BASE_LOCK_H
-#define WW_BASE_LOCK_H
+#pragma once
 
 #include <pthread.h>
 
@@ -17,5 +16,3 @@ static inline pthread_mutex_t *ww_lock(pthread_mutex_t *m)
 }
 
 static inline void ww_unlock_at(pthread_mutex_t **m) { pthread_mutex_unlock(*m); }
-
-#endif

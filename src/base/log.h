@@ -1,10 +1,7 @@
 /* log.h - what the program says on stderr while it works.  One line a message, prefixed "warpwright: "; level by
  * WARPWRIGHT_LOG=error|warn|info|debug (default warn).  Results go to stdout and never through here. */
-#ifndef WW_BASE_LOG_H
-#define WW_BASE_LOG_H
+#pragma once
 
 enum ww_log_level { WW_LOG_ERROR, WW_LOG_WARN, WW_LOG_INFO, WW_LOG_DEBUG };
 
 void ww_log(enum ww_log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-
-#endif

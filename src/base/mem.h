@@ -1,6 +1,5 @@
 /* mem.h - memory of a block, and arrays that grow. */
-#ifndef WW_BASE_MEM_H
-#define WW_BASE_MEM_H
+#pragma once
 
 #include "base/err.h"
 
@@ -21,5 +20,3 @@ void ww_free_at(void *pointer); /* free() what the pointer at this address point
 enum ww_rc ww_mem_new(void *pointer, size_t n, size_t size, struct ww_err *err) WW_MUST_CHECK;
 int ww_mem_grow(void *pointer, size_t *cap, size_t need, size_t size) WW_MUST_CHECK;
 enum ww_rc ww_nomem(struct ww_err *err); /* WW_ERR_NOMEM, "out of memory" */
-
-#endif

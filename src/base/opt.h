@@ -4,8 +4,7 @@
  * are its keys) and the docs (tests/cli/help.t holds them together).  Values land in a struct of the command's own
  * through offsets, already converted and range-checked.
  */
-#ifndef WW_BASE_OPT_H
-#define WW_BASE_OPT_H
+#pragma once
 
 #include "base/err.h"
 #include "base/str.h"
@@ -75,5 +74,3 @@ struct ww_guess {
 	int letters; /* to change, add or drop between word and best */
 };
 void ww_guess_offer(struct ww_guess *g, const char *candidate);
-
-#endif

@@ -4,8 +4,7 @@
  * counter-based generator: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).  A
  * stream is (key, counter): number n of a stream is the same whatever was drawn before it.
  */
-#ifndef WW_BASE_RNG_H
-#define WW_BASE_RNG_H
+#pragma once
 
 #include <stdint.h>
 
@@ -24,5 +23,3 @@ double ww_rng_uniform(struct ww_rng *r);             /* [0, 1) with 53 bits */
 uint64_t ww_rng_below(struct ww_rng *r, uint64_t n); /* 0 .. n-1 without bias; n >= 1 */
 /* One round function, for tests against published vectors: out = philox4x32-10(counter, key). */
 void ww_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
-
-#endif

@@ -5,8 +5,7 @@
  * maxLength (both in bytes) and items.
  * Members that a schema with properties does not name are refused.
  */
-#ifndef WW_BASE_SCHEMA_H
-#define WW_BASE_SCHEMA_H
+#pragma once
 
 #include "base/str.h"
 
@@ -15,5 +14,3 @@
 /* 1: they fit; NULL counts as {}.  0: `why` gets one line that names the argument ("edits[2].old"), what was given and
  * what is allowed; it quotes what was given, so it is not clean text. */
 int ww_schema_fits(const json_t *schema, const json_t *args, struct ww_str *why);
-
-#endif

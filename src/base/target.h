@@ -1,6 +1,5 @@
 /* target.h - a target's word on command lines, in JSON and in arguments of workers. */
-#ifndef WW_BASE_TARGET_H
-#define WW_BASE_TARGET_H
+#pragma once
 
 #include <string.h>
 #include <ww/plan.h>
@@ -12,5 +11,3 @@ static inline enum ww_target ww_target_of(const char *word)
 {
 	return !strcmp(word, "cuda") ? WW_TARGET_CUDA : !strcmp(word, "cpu") ? WW_TARGET_CPU : (enum ww_target)0;
 }
-
-#endif

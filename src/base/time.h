@@ -1,6 +1,5 @@
 /* time.h - clocks.  Durations are taken from the monotonic clock, in nanoseconds. */
-#ifndef WW_BASE_TIME_H
-#define WW_BASE_TIME_H
+#pragma once
 
 #include <pthread.h>
 #include <stdint.h>
@@ -11,5 +10,3 @@ double ww_seconds_since(uint64_t start_ns);
 int ww_cond_wait(pthread_cond_t *c, pthread_mutex_t *m, double seconds);
 /* Time of day as "2026-11-21T12:34:56Z" into out, which holds at least 21 bytes. */
 void ww_utc_text(char out[21]);
-
-#endif

@@ -1,6 +1,5 @@
 /* tmpdir.h - a private directory that goes when its owner does, however that ends. */
-#ifndef WW_BASE_TMPDIR_H
-#define WW_BASE_TMPDIR_H
+#pragma once
 
 #include "base/err.h"
 
@@ -19,5 +18,3 @@ enum ww_rc ww_tmpdir_new(struct ww_tmpdir *t, const char *name, struct ww_err *e
 void ww_tmpdir_sweep(void);
 /* Remove it with all that is in it.  Safe twice, and on WW_TMPDIR_INIT. */
 void ww_tmpdir_remove(struct ww_tmpdir *t);
-
-#endif

@@ -1,6 +1,5 @@
 /* yaml.h - YAML files as JSON values, so that whoever reads them has one kind of tree and one kind of error. */
-#ifndef WW_BASE_YAML_H
-#define WW_BASE_YAML_H
+#pragma once
 
 #include "base/err.h"
 
@@ -11,5 +10,3 @@
  * reader knows what type it expects.  null, ~ and nothing become JSON null.  Aliases and tags are refused, as are keys
  * that occur twice. */
 enum ww_rc ww_yaml_read(const char *path, size_t max_bytes, json_t **out, struct ww_err *err) WW_MUST_CHECK;
-
-#endif

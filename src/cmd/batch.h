@@ -1,6 +1,5 @@
 /* batch.h - `warpwright judge --batch`: the command's part (docs/formats/batch.md). */
-#ifndef WW_CMD_BATCH_H
-#define WW_CMD_BATCH_H
+#pragma once
 
 #include "base/str.h"
 #include "judge/batch.h"
@@ -39,5 +38,3 @@ void ww_results_close(struct ww_results *r);
 int ww_results_have(const struct ww_results *r, const json_t *id, const char *key);
 /* Append one line (without its end); it is on the disk when this returns. */
 enum ww_rc ww_results_append(struct ww_results *r, const char *line, size_t n, struct ww_err *err) WW_MUST_CHECK;
-
-#endif

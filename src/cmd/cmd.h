@@ -1,7 +1,6 @@
 /* cmd.h - what every command has.  One file a command; each defines `const struct ww_cmd ww_cmd_NAME` and has its line
  * in table.h. */
-#ifndef WW_CMD_CMD_H
-#define WW_CMD_CMD_H
+#pragma once
 
 #include "base/json.h"
 #include "base/opt.h"
@@ -21,5 +20,3 @@ int ww_cmd_reader_gone(void);
 void ww_cmd_print_json(json_t *v);
 /* How often SIGINT and SIGTERM came (handlers are installed by main); long work looks at it and ends in good order. */
 extern volatile int ww_cmd_interrupted;
-
-#endif

@@ -1,6 +1,5 @@
 /* judging.h - the options that decide a verdict, which every command that judges has. */
-#ifndef WW_CMD_JUDGING_H
-#define WW_CMD_JUDGING_H
+#pragma once
 
 #include "base/opt.h"
 #include "judge/judge.h"
@@ -49,5 +48,3 @@ enum ww_judge_depth ww_judging_depth(const char *decide);
 enum ww_rc ww_judging_baselines(const char *list, unsigned *out, struct ww_err *err) WW_MUST_CHECK;
 /* The judge's options by the command line; target 0 for "auto".  Progress is the caller's to set. */
 enum ww_rc ww_judging_opts(const struct ww_judging *v, struct ww_judge_opts *out, struct ww_err *err) WW_MUST_CHECK;
-
-#endif

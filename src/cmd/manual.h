@@ -1,8 +1,5 @@
 /* manual.h - what `make install` puts beside the program, made from the option tables. */
-#ifndef WW_CMD_MANUAL_H
-#define WW_CMD_MANUAL_H
+#pragma once
 
 /* `warpwright __manual man|bash|zsh|fish`: the man page in roff, or a shell's completion, on standard output. */
 int ww_manual_main(int argc, char **argv);
-
-#endif

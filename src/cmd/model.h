@@ -1,6 +1,5 @@
 /* model.h - what the files of `warpwright model` share. */
-#ifndef WW_CMD_MODEL_H
-#define WW_CMD_MODEL_H
+#pragma once
 
 #include "dev/dev.h"
 
@@ -21,5 +20,3 @@ static inline int ww_model_dtype(const struct ww_model_values *v)
 
 enum ww_rc ww_model_run(const struct ww_model_values *v, char **argv, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_model_bench(const struct ww_model_values *v, char **argv, struct ww_err *err) WW_MUST_CHECK;
-
-#endif

@@ -1,6 +1,5 @@
 /* model_opts.h - the options of a model that is run in this process, for each command that opens one. */
-#ifndef WW_CMD_MODEL_OPTS_H
-#define WW_CMD_MODEL_OPTS_H
+#pragma once
 
 #include "base/opt.h"
 #include "nn/generate.h"
@@ -11,5 +10,3 @@
 		"a model run here: replies generated at a time; 0: 256 on a GPU, 32 on the cpu" }, \
 	{ "model-cache", 0, WW_OPT_INT, offsetof(type, cache), "TOKENS", "0", 0, 1e12, \
 		"a model run here: tokens of all its conversations that are held; 0: what fits into 24 GiB on a GPU, 2 GiB on the cpu" }
-
-#endif

@@ -4,8 +4,7 @@
  * interval.  Elsewhere each event of an episode is a plain line, and a step that takes over 2 s is named on standard
  * error.  All functions may be called from any thread.
  */
-#ifndef WW_CMD_PROGRESS_H
-#define WW_CMD_PROGRESS_H
+#pragma once
 
 #include "agent/agent.h"
 
@@ -26,5 +25,3 @@ void ww_progress_stage(void *ctx, const char *stage);
 void ww_progress_clear(struct ww_progress *p);
 /* A line that stays. */
 void ww_progress_say(struct ww_progress *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-
-#endif

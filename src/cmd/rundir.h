@@ -13,8 +13,7 @@
  * A directory belongs to one run.  It is refused where it holds anything else, so that nothing of the user's is
  * overwritten.
  */
-#ifndef WW_CMD_RUNDIR_H
-#define WW_CMD_RUNDIR_H
+#pragma once
 
 #include "base/err.h"
 #include "base/str.h"
@@ -47,5 +46,3 @@ enum ww_rc ww_rundir_html(const char *dir, struct ww_str *html, struct ww_err *e
 int ww_rundir_write_report(const char *dir);
 /* The command line of this process for the record's header, an array of strings; a new reference. */
 json_t *ww_rundir_command(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* summary.h - how `optimize` ends: the table for people, the object for programs. */
-#ifndef WW_CMD_SUMMARY_H
-#define WW_CMD_SUMMARY_H
+#pragma once
 
 #include "agent/agent.h"
 #include "export/export.h"
@@ -29,5 +28,3 @@ struct ww_summary {
 int ww_summary_won(const struct ww_summary *s);
 void ww_summary_text(const struct ww_summary *s, struct ww_str *out);
 json_t *ww_summary_json(const struct ww_summary *s);
-
-#endif

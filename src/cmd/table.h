@@ -1,6 +1,5 @@
 /* table.h - every command and every worker entry, in one place each. */
-#ifndef WW_CMD_TABLE_H
-#define WW_CMD_TABLE_H
+#pragma once
 
 #include "cmd/cmd.h"
 
@@ -19,5 +18,3 @@ struct ww_worker_main {
 	int (*run)(int argc, char **argv);
 };
 extern const struct ww_worker_main ww_worker_table[]; /* ends with a NULL name */
-
-#endif

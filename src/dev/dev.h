@@ -19,8 +19,7 @@
  *
  * Shapes: T tokens (rows), H hidden, F intermediate, V vocabulary, A heads, K key-value heads, D dimensions of a head.
  */
-#ifndef WW_DEV_DEV_H
-#define WW_DEV_DEV_H
+#pragma once
 
 #include "base/mem.h"
 #include "dev/sample.h"
@@ -302,5 +301,3 @@ enum ww_rc ww_dev_cpu_open(int exact, struct ww_dev **out, struct ww_err *err) W
  * plug-in of another build is refused. */
 #define WW_DEV_PLUGIN_CUDA "libwarpwright-engine-cuda.so"
 enum ww_rc ww_dev_cuda_open(size_t ops_bytes, int exact, struct ww_dev **out, struct ww_err *err) WW_MUST_CHECK;
-
-#endif

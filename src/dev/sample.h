@@ -3,8 +3,7 @@
  * Every step of the arithmetic is one rounded operation of fp32 or a whole number, so each device computes the same
  * weight from the same logit.
  */
-#ifndef WW_DEV_SAMPLE_H
-#define WW_DEV_SAMPLE_H
+#pragma once
 
 #include <float.h>
 #include <stdint.h>
@@ -75,5 +74,3 @@ WW_SAMPLE_FN uint64_t ww_sample_weight(float below, float rate)
 	uint64_t m = (uint64_t)WW_SAMPLE_MUL(p, (float)(1ull << WW_SAMPLE_BITS));
 	return shift > WW_SAMPLE_BITS + 1 ? 0 : (m + ((1ull << shift) >> 1)) >> shift;
 }
-
-#endif

@@ -4,8 +4,7 @@
  * their members, and what a reader may rely on.  A line is written whole and synced to the disk before the next step of
  * the run begins, so a process that is killed leaves at most one cut last line, which readers ignore and
  * ww_episode_append() removes.  What is in the file has happened; nothing else has. */
-#ifndef WW_EPISODE_EPISODE_H
-#define WW_EPISODE_EPISODE_H
+#pragma once
 
 #include "episode/message.h"
 
@@ -127,5 +126,3 @@ int ww_episode_add_lost(struct ww_episode_writer *w, int turn, const struct ww_e
 int ww_episode_add_compaction(
 	struct ww_episode_writer *w, int turn, const struct ww_episode_compaction *c, struct ww_err *err);
 int ww_episode_add_end(struct ww_episode_writer *w, int turn, const struct ww_episode_end *end, struct ww_err *err);
-
-#endif

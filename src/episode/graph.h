@@ -1,6 +1,5 @@
 /* graph.h - the module's graph on a page, by launches. */
-#ifndef WW_EPISODE_GRAPH_H
-#define WW_EPISODE_GRAPH_H
+#pragma once
 
 #include "base/str.h"
 
@@ -11,5 +10,3 @@
 json_t *ww_episode_graph(const struct ww_episode *e);
 /* Its inputs, outputs and operators, grouped by launch where plan.c lists them; plan may be NULL. */
 void ww_episode_html_graph(struct ww_str *h, const json_t *graph, const char *plan);
-
-#endif

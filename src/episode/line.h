@@ -1,9 +1,6 @@
 /* line.h - words that reading and writing share. */
-#ifndef WW_EPISODE_LINE_H
-#define WW_EPISODE_LINE_H
+#pragma once
 
 #include "episode/message.h"
 
 const char *ww_episode_finish_name(enum ww_finish f); /* "tool_calls" */
-
-#endif

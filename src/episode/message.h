@@ -2,8 +2,7 @@
  *
  * Strings are owned by the message (malloc'ed) unless a function says otherwise.
  */
-#ifndef WW_EPISODE_MESSAGE_H
-#define WW_EPISODE_MESSAGE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -57,5 +56,3 @@ void ww_reply_release(struct ww_reply *r);
 /* Deep copy; 0 or WW_ERR_NOMEM. */
 int ww_message_copy(struct ww_message *to, const struct ww_message *from);
 const char *ww_role_name(enum ww_role r); /* "assistant" */
-
-#endif

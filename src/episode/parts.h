@@ -1,6 +1,5 @@
 /* parts.h - what the pages of an episode and of a run share: the search as a curve, the table of a verdict. */
-#ifndef WW_EPISODE_PARTS_H
-#define WW_EPISODE_PARTS_H
+#pragma once
 
 #include "base/str.h"
 
@@ -18,5 +17,3 @@ void ww_episode_html_verdict(struct ww_str *h, const json_t *verdict);
 void ww_episode_html_verdict_line(struct ww_str *h, const char *before, const json_t *verdict);
 /* The files of a solution, with line numbers. */
 void ww_episode_html_files(struct ww_str *h, const struct ww_episode_solution *s);
-
-#endif

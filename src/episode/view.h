@@ -1,6 +1,5 @@
 /* view.h - an episode as text, as a page, as a conversation for training, and many of them as a table. */
-#ifndef WW_EPISODE_VIEW_H
-#define WW_EPISODE_VIEW_H
+#pragma once
 
 #include "base/str.h"
 
@@ -60,5 +59,3 @@ int ww_episode_stats_add(struct ww_episode_stats *s, const struct ww_episode *e,
 /* Groups by policy and target, and their sum. */
 json_t *ww_episode_stats_json(const struct ww_episode_stats *s);
 void ww_episode_stats_text(const struct ww_episode_stats *s, struct ww_str *out);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * The program stays one file that can be moved, and what it writes into an export is the text that it was built from.
  */
-#ifndef WW_EXPORT_EMBED_H
-#define WW_EXPORT_EMBED_H
+#pragma once
 
 #include <stddef.h>
 
@@ -14,5 +13,3 @@ struct ww_embedded {
 };
 /* NULL where the path is not embedded. */
 const struct ww_embedded *ww_embedded_find(const char *path);
-
-#endif

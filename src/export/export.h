@@ -11,8 +11,7 @@
  *
  * Rejected: printing the plan as C++ for load_inline (30 s to build, another program than the one judged); pickles.
  */
-#ifndef WW_EXPORT_EXPORT_H
-#define WW_EXPORT_EXPORT_H
+#pragma once
 
 #include "base/err.h"
 #include "judge/judge.h"
@@ -44,5 +43,3 @@ void ww_exports(const struct ww_export_opts *o, int n, enum ww_rc *rc, struct ww
 /* Times the exported operator's call (form torch) in a fresh, confined Python process, as a caller of PyTorch sees it:
  * events around the call, new inputs and a flushed cache before each. */
 extern const struct ww_judge_caller ww_export_caller;
-
-#endif

@@ -1,6 +1,5 @@
 /* parts.h - what the files of src/export share: one export under way. */
-#ifndef WW_EXPORT_PARTS_H
-#define WW_EXPORT_PARTS_H
+#pragma once
 
 #include "export/export.h"
 #include "base/hash.h"
@@ -60,5 +59,3 @@ enum ww_rc ww_export_library(struct ww_export *x, struct ww_export_sink *sink, s
 enum ww_rc ww_export_c(struct ww_export *x, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_export_torch(struct ww_export *x, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_export_kernelbench(struct ww_export *x, struct ww_err *err) WW_MUST_CHECK;
-
-#endif

@@ -1,6 +1,5 @@
 /* render.h - fill the templates of exports: @KEY@ becomes a value. */
-#ifndef WW_EXPORT_RENDER_H
-#define WW_EXPORT_RENDER_H
+#pragma once
 
 #include "base/arena.h"
 #include "base/str.h"
@@ -25,5 +24,3 @@ void ww_vars_setf(struct ww_vars *v, const char *key, const char *fmt, ...) WW_P
 void ww_render(const struct ww_vars *v, const char *text, size_t n, struct ww_str *out);
 /* The same for an embedded file (embed.h). */
 void ww_render_embedded(const struct ww_vars *v, const char *path, struct ww_str *out);
-
-#endif

@@ -10,8 +10,7 @@
  *     $CUDA_HOME, $CUDA_PATH, /usr/local/cuda, /usr/local/cuda-*: lib64
  *     the dynamic linker's own directories, $LD_LIBRARY_PATH among them
  */
-#ifndef WW_HOST_CUDALIBS_H
-#define WW_HOST_CUDALIBS_H
+#pragma once
 
 #include "base/err.h"
 
@@ -26,5 +25,3 @@ enum ww_rc ww_cuda_include_dir(char *out, struct ww_err *err) WW_MUST_CHECK;
 
 extern const char *const ww_cudalib_nvrtc[], *const ww_cudalib_cublaslt[], *const ww_cudalib_cudnn[],
 																			   *const ww_cudalib_cupti[];
-
-#endif

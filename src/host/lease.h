@@ -11,8 +11,7 @@
  *
  * A device's name is its uuid, "cpu" for the processors.
  */
-#ifndef WW_HOST_LEASE_H
-#define WW_HOST_LEASE_H
+#pragma once
 
 #include "base/err.h"
 
@@ -59,5 +58,3 @@ void ww_share_close(struct ww_share *s); /* safe on one that is not open */
 
 /* Whether the process has this device's files open, so that it waits for others there.  Of processes of this user. */
 int ww_lease_takes_part(int pid, const char *device);
-
-#endif

@@ -4,8 +4,7 @@
  * in a short-lived child, so that a driver that hangs or aborts does not take this process with it.  Python is never
  * started.
  */
-#ifndef WW_HOST_MACHINE_H
-#define WW_HOST_MACHINE_H
+#pragma once
 
 #include "base/err.h"
 
@@ -55,5 +54,3 @@ int ww_host_python_headers(const char *python);
 
 uint64_t ww_host_free_bytes(const char *dir); /* for this user; 0 unknown */
 uint64_t ww_host_memory_bytes(uint64_t *available);
-
-#endif

@@ -16,8 +16,7 @@
  * and run for a quarter of the time that they have waited, at most half a second.  So policies have about a fifth of
  * the time where the judges always want the machine, and no measurement waits for a policy for longer than that.
  */
-#ifndef WW_HOST_PAUSE_H
-#define WW_HOST_PAUSE_H
+#pragma once
 
 #include "base/err.h"
 
@@ -50,5 +49,3 @@ enum ww_rc ww_pausable_add(struct ww_pausable *p, int fd, int pidfd, struct ww_e
 void ww_pausable_remove(struct ww_pausable *p); /* before its descriptors are closed; safe on one that takes no part */
 /* For how long it has been stopped since it was added, in ns. */
 uint64_t ww_pausable_stopped_ns(struct ww_pausable *p);
-
-#endif

@@ -7,11 +7,8 @@
  * remaining ten or so bytes go to that cache and are not merged with the block when it is freed.  The block is then too
  * small for the next allocation of its size, which takes fresh memory: a call that allocates 64 MiB took 6 ms, or 130
  * ms four times in a row.  Small operators did not become slower. */
-#ifndef WW_HOST_RECYCLE_H
-#define WW_HOST_RECYCLE_H
+#pragma once
 
 static const char *const ww_recycle_env[][2] = { { "MALLOC_MMAP_MAX_", "0" },
 	{ "MALLOC_TRIM_THRESHOLD_", "9999999999" }, { "MALLOC_TOP_PAD_", "268435456" },
 	{ "GLIBC_TUNABLES", "glibc.malloc.tcache_count=0" } };
-
-#endif

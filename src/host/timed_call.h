@@ -11,8 +11,7 @@
  * computed than there are processors, the kernel has room and all are free to move; on a large machine that also keeps
  * them off the second threads of cores in use. Rejected: OMP_PROC_BIND, whose initial thread hands its one processor on
  * to every thread and process that it starts. */
-#ifndef WW_HOST_TIMED_CALL_H
-#define WW_HOST_TIMED_CALL_H
+#pragma once
 
 #include <stdint.h>
 #include <sys/types.h>
@@ -37,5 +36,3 @@ int ww_threads_asleep(pid_t pid);
 /* The growth of a counter of a process or thread; 0 where it is smaller than before, since the process has ended or its
  * number belongs to another one. */
 static inline uint64_t ww_grown(uint64_t before, uint64_t now) { return now > before ? now - before : 0; }
-
-#endif

@@ -2,8 +2,7 @@
  *
  * An engine owns model, tokenizer and cache, and one thread that runs them; requests of all threads are in one batch.
  */
-#ifndef WW_INFER_ENGINE_H
-#define WW_INFER_ENGINE_H
+#pragma once
 
 #include "infer/infer.h"
 #include "nn/chat.h"
@@ -87,5 +86,3 @@ struct ww_engine_answer {
 enum ww_rc ww_engine_ask(struct ww_engine *e, const struct ww_engine_request *q, const volatile int *interrupted,
 	struct ww_engine_answer *out, struct ww_err *err) WW_MUST_CHECK;
 void ww_engine_answer_release(struct ww_engine_answer *a);
-
-#endif

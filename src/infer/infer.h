@@ -1,6 +1,5 @@
 /* infer.h - generation: many sequences at once over a paged cache. */
-#ifndef WW_INFER_INFER_H
-#define WW_INFER_INFER_H
+#pragma once
 
 #include "nn/generate.h"
 
@@ -64,5 +63,3 @@ void ww_infer_forget(struct ww_infer *f);
 /* Pages that no sequence holds, cached ones included. */
 int64_t ww_infer_pages_left(const struct ww_infer *f);
 struct ww_infer_stats ww_infer_stats(const struct ww_infer *f);
-
-#endif

@@ -1,6 +1,5 @@
 /* json_guide.h - which bytes may follow while a model writes a JSON object. */
-#ifndef WW_INFER_JSON_GUIDE_H
-#define WW_INFER_JSON_GUIDE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -21,5 +20,3 @@ struct ww_json_guide {
 int ww_json_guide_take(struct ww_json_guide *g, const char *text, size_t n);
 /* The object is complete: nothing may follow. */
 int ww_json_guide_done(const struct ww_json_guide *g);
-
-#endif

@@ -1,6 +1,5 @@
 /* pages.h - pages of the key-value cache: their owners, and an index by their tokens. */
-#ifndef WW_INFER_PAGES_H
-#define WW_INFER_PAGES_H
+#pragma once
 
 #include "base/err.h"
 
@@ -25,5 +24,3 @@ int32_t ww_pages_find(struct ww_pages *p, int32_t parent, const int32_t *ids);
 int32_t ww_pages_publish(struct ww_pages *p, int32_t page, int32_t parent, const int32_t *ids);
 /* Empty the index; no page may be held. */
 void ww_pages_forget(struct ww_pages *p);
-
-#endif

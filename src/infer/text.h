@@ -1,6 +1,5 @@
 /* text.h - tokens to text that ends before a stop string. */
-#ifndef WW_INFER_TEXT_H
-#define WW_INFER_TEXT_H
+#pragma once
 
 #include "nn/tokenizer.h"
 
@@ -22,5 +21,3 @@ void ww_text_release(struct ww_text *t);
 int ww_text_add(struct ww_text *t, int32_t id, struct ww_str *out);
 /* Call after the last token: append the text held back. */
 void ww_text_finish(struct ww_text *t, struct ww_str *out);
-
-#endif

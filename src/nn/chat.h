@@ -5,8 +5,7 @@
  *      "tool_calls": [{"function": {"name", "arguments": JSON text}}], "reasoning_content": text}
  * the last two for an assistant only, both optional.  Tools are an array of {"type": "function", "function": {...}}.
  */
-#ifndef WW_NN_CHAT_H
-#define WW_NN_CHAT_H
+#pragma once
 
 #include "nn/config.h"
 #include "nn/tokenizer.h"
@@ -63,5 +62,3 @@ json_t *ww_chat_parse(enum ww_chat_format f, const char *text, size_t n);
  * can be read ("" where it cannot) and the rest, unparsed, as the arguments.  For callers that answer such a call with
  * an error. */
 json_t *ww_chat_broken_calls(enum ww_chat_format f, const char *content);
-
-#endif

@@ -1,6 +1,5 @@
 /* config.h - the shape of a model: Hugging Face's config.json for the Llama, Qwen2 and Qwen3 architectures. */
-#ifndef WW_NN_CONFIG_H
-#define WW_NN_CONFIG_H
+#pragma once
 
 #include "base/err.h"
 
@@ -53,5 +52,3 @@ const char *ww_arch_name(enum ww_arch a); /* "qwen3", as model_type */
 
 /* The angle per position of each pair of dimensions, out[0 .. head_dim/2-1], and the factor on cos and sin. */
 void ww_rope_frequencies(const struct ww_rope *r, int64_t head_dim, float *out, float *attention_factor);
-
-#endif

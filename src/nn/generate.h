@@ -1,6 +1,5 @@
 /* generate.h - one step of generation: a batch through the model, and a token sampled after each chosen row. */
-#ifndef WW_NN_GENERATE_H
-#define WW_NN_GENERATE_H
+#pragma once
 
 #include "nn/model.h"
 
@@ -29,5 +28,3 @@ enum ww_rc ww_generate_step(struct ww_generate *g, const struct ww_batch *b, con
  * the log of the sum of their exponentials. */
 enum ww_rc ww_generate_logits(
 	struct ww_generate *g, int64_t n, int64_t i, float *logits, float *lse, struct ww_err *err) WW_MUST_CHECK;
-
-#endif

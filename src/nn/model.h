@@ -5,8 +5,7 @@
  * they share every kernel: in exact mode the log-probability of a token does not depend on what it was computed
  * together with.
  */
-#ifndef WW_NN_MODEL_H
-#define WW_NN_MODEL_H
+#pragma once
 
 #include "dev/dev.h"
 #include "nn/config.h"
@@ -134,5 +133,3 @@ enum ww_rc ww_optim_load(struct ww_optim *o, const char *dir, struct ww_err *err
  * NaN. */
 enum ww_rc ww_optim_step(struct ww_optim *o, struct ww_run *r, const struct ww_adamw *h, float max_norm, float *norm,
 	struct ww_err *err) WW_MUST_CHECK;
-
-#endif

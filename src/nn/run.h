@@ -1,6 +1,5 @@
 /* run.h - the workspace of a batch, for forward.c, backward.c and generate.c only. */
-#ifndef WW_NN_RUN_H
-#define WW_NN_RUN_H
+#pragma once
 
 #include "nn/model.h"
 
@@ -73,5 +72,3 @@ void ww_run_head_backward(struct ww_run *r);
 void ww_run_values_head_backward(struct ww_run *r);
 /* From dhidden down to the embedding. */
 enum ww_rc ww_run_trunk_backward(struct ww_run *r, struct ww_err *err) WW_MUST_CHECK;
-
-#endif

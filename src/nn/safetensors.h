@@ -4,8 +4,7 @@
  * declared first, then their bytes follow in the declared order in pieces of any size, and nothing appears under its
  * final name before ww_st_writer_commit().
  */
-#ifndef WW_NN_SAFETENSORS_H
-#define WW_NN_SAFETENSORS_H
+#pragma once
 
 #include "base/err.h"
 
@@ -63,5 +62,3 @@ void ww_st_writer_free(struct ww_st_writer *w);
 size_t ww_dtype_bytes(int dtype);
 /* "F32" ... as safetensors writes it; NULL for an unknown one. */
 const char *ww_st_dtype_name(int dtype);
-
-#endif

@@ -1,6 +1,5 @@
 /* state.h - arrays that are laid out as a model's parameters, to safetensors and back: weights, masters, moments. */
-#ifndef WW_NN_STATE_H
-#define WW_NN_STATE_H
+#pragma once
 
 #include "nn/model.h"
 
@@ -18,5 +17,3 @@ enum ww_rc ww_state_write(struct ww_model *m, const struct ww_state_part *parts,
  * zero. */
 enum ww_rc ww_state_read(struct ww_model *m, const struct ww_state_part *parts, size_t count, const char *dir,
 	struct ww_err *err) WW_MUST_CHECK;
-
-#endif

@@ -1,6 +1,5 @@
 /* tok_internal.h - the parts of the tokenizer, for its own files only. */
-#ifndef WW_NN_TOK_INTERNAL_H
-#define WW_NN_TOK_INTERNAL_H
+#pragma once
 
 #include "nn/tokenizer.h"
 #include "base/arena.h"
@@ -136,5 +135,3 @@ uint32_t ww_utf8_get(const char *p, size_t *len);
 size_t ww_utf8_valid(const unsigned char *p, size_t n, size_t *bad);
 int ww_uni_is_space(uint32_t c); /* the White_Space property */
 int ww_uni_is_word(uint32_t c);  /* \w of the Unicode regular expression standard */
-
-#endif

@@ -1,6 +1,5 @@
 /* tokenizer.h - text to token ids and back: byte-level BPE as in Hugging Face's tokenizer.json. */
-#ifndef WW_NN_TOKENIZER_H
-#define WW_NN_TOKENIZER_H
+#pragma once
 
 #include "base/err.h"
 #include "base/str.h"
@@ -62,5 +61,3 @@ void ww_detok_init(struct ww_detok *d, const struct ww_tok *t, int skip_special)
 void ww_detok_add(struct ww_detok *d, int32_t id, struct ww_str *out);
 void ww_detok_finish(struct ww_detok *d, struct ww_str *out);
 void ww_tok_decode(const struct ww_tok *t, const int32_t *ids, size_t n, int skip_special, struct ww_str *out);
-
-#endif

@@ -6,8 +6,7 @@
  * (< > & " '), so that text of a model, a task or a compiler stays text, also inside an attribute.
  *
  * All functions append to `h`; where that is full they set h->cut, which the writer of the page checks once. */
-#ifndef WW_PAGE_PAGE_H
-#define WW_PAGE_PAGE_H
+#pragma once
 
 #include "base/str.h"
 
@@ -28,5 +27,3 @@ void ww_page_facts_end(struct ww_str *h);
 /* A listing that can be folded; `open`: it is not at first.  Code has line numbers, which copying leaves out. */
 void ww_page_fold(struct ww_str *h, const char *title, const char *text, int open);
 void ww_page_code(struct ww_str *h, const char *title, const char *text, int open);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * Set the ranges, then ww_plot_begin(), the marks in data units, ww_plot_end().  Points outside the ranges are drawn at
  * the edge.  `series` is 0 to 5 and chooses one of the page's colours; larger numbers begin again. */
-#ifndef WW_PAGE_PLOT_H
-#define WW_PAGE_PLOT_H
+#pragma once
 
 #include "base/str.h"
 
@@ -43,5 +42,3 @@ void ww_plot_legend_begin(struct ww_str *out);
 void ww_plot_legend_line(struct ww_str *out, int series, int dashed, const char *text);
 void ww_plot_legend_mark(struct ww_str *out, enum ww_plot_mark kind, int series, const char *text);
 void ww_plot_legend_end(struct ww_str *out);
-
-#endif

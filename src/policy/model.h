@@ -1,6 +1,5 @@
 /* model.h - the policy model:DIR, for policy.c and its tests. */
-#ifndef WW_POLICY_MODEL_H
-#define WW_POLICY_MODEL_H
+#pragma once
 
 #include "base/err.h"
 #include "nn/chat.h"
@@ -12,5 +11,3 @@ int ww_model_policy_new(const char *dir, const struct ww_policy_opts *o, struct 
  * a broken call is one. */
 enum ww_rc ww_model_read_reply(enum ww_chat_format f, const char *text, size_t n, int whole, struct ww_message *m,
 	struct ww_err *err) WW_MUST_CHECK;
-
-#endif

@@ -5,8 +5,7 @@
  * given the same messages (and seed) a fresh instance must be able to continue, so that an interrupted episode can be
  * resumed and a recorded one replayed.
  */
-#ifndef WW_POLICY_POLICY_H
-#define WW_POLICY_POLICY_H
+#pragma once
 
 #include "episode/message.h"
 
@@ -76,5 +75,3 @@ int ww_policy_open(const struct ww_policy_opts *opts, struct ww_policy **out, st
 /* Move the keys of HTTP policies out of the environment into private memory, so that no child inherits them and /proc
  * does not show them.  The first thing that main() does; later calls do nothing. */
 void ww_policy_hide_keys(void);
-
-#endif

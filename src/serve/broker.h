@@ -5,8 +5,7 @@
  * question that is cancelled leaves the queue at once, or when it would get the device; what is being measured is
  * finished and thrown away, since interrupting a judge would also interrupt the other questions that it works on.
  */
-#ifndef WW_SERVE_BROKER_H
-#define WW_SERVE_BROKER_H
+#pragma once
 
 #include "judge/batch.h"
 #include "judge/solution.h"
@@ -67,5 +66,3 @@ struct ww_broker_stats {
 struct ww_broker_stats ww_broker_stats(struct ww_broker *d);
 void ww_broker_result_release(struct ww_broker_result *r);
 void ww_broker_ask_release(struct ww_broker_ask *a); /* one that was never asked */
-
-#endif

@@ -1,6 +1,5 @@
 /* child.h - run a command of this program as a process of its own on behalf of a call. */
-#ifndef WW_SERVE_CHILD_H
-#define WW_SERVE_CHILD_H
+#pragma once
 
 #include "serve/mcp.h"
 
@@ -12,5 +11,3 @@ enum { WW_CHILD_STOP_S = 20 }; /* from a cancelled call to SIGKILL */
  * is WW_ERR_WORKER. */
 enum ww_rc ww_child_run(const char *const *args, struct ww_mcp_call *call, struct ww_str *out, struct ww_str *last,
 	int *code, struct ww_err *err) WW_MUST_CHECK;
-
-#endif

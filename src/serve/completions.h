@@ -1,6 +1,5 @@
 /* completions.h - OpenAI's chat and text completions over the HTTP server, answered by models of our own. */
-#ifndef WW_SERVE_COMPLETIONS_H
-#define WW_SERVE_COMPLETIONS_H
+#pragma once
 
 #include "base/err.h"
 #include "infer/infer.h"
@@ -28,5 +27,3 @@ void ww_completions_metrics(struct ww_completions *c, struct ww_str *out);
 /* GET /v1/models and /v1/models/NAME, POST /v1/chat/completions and /v1/completions. */
 enum { WW_COMPLETIONS_ROUTES = 4 };
 void ww_completions_routes(struct ww_completions *c, struct ww_http_route out[WW_COMPLETIONS_ROUTES]);
-
-#endif

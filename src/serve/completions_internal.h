@@ -1,6 +1,5 @@
 /* completions_internal.h - a request as it was understood, and its answer in the making; for completions*.c only. */
-#ifndef WW_SERVE_COMPLETIONS_INTERNAL_H
-#define WW_SERVE_COMPLETIONS_INTERNAL_H
+#pragma once
 
 #include "base/json.h"
 #include "infer/engine.h"
@@ -96,5 +95,3 @@ void ww_answer_await(struct ww_answer *a, int may_stream);
 void ww_answer_cancel(struct ww_answer *a);
 void ww_answer_end(struct ww_answer *a);  /* send the rest */
 void ww_answer_free(struct ww_answer *a); /* when no choice is pending */
-
-#endif

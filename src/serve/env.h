@@ -4,8 +4,7 @@
  * judgement.  Only the next message comes from outside, as an action.  What takes long is not waited for without end:
  * an observation may say that it is still pending, and the client asks again.
  */
-#ifndef WW_SERVE_ENV_H
-#define WW_SERVE_ENV_H
+#pragma once
 
 #include "agent/skill.h"
 #include "serve/broker.h"
@@ -42,5 +41,3 @@ json_t *ww_env_state(struct ww_env *e);
 
 /* Any thread: end the episode and all waiting. */
 void ww_env_stop(struct ww_env *e);
-
-#endif

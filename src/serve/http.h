@@ -9,8 +9,7 @@
  * rebinding), sizes of head, body and message, time limits for each, a bound on connections.  There is no TLS: beyond
  * the machine this belongs behind a proxy or a tunnel.
  */
-#ifndef WW_SERVE_HTTP_H
-#define WW_SERVE_HTTP_H
+#pragma once
 
 #include "base/err.h"
 #include "base/str.h"
@@ -121,5 +120,3 @@ int ww_http_ws_alive(struct ww_http_ws *ws);
 int ww_http_ws_send(struct ww_http_ws *ws, const char *text, size_t n);
 /* With which code the socket is closed when run() returns: 1000 done; otherwise 1001, going away. */
 void ww_http_ws_close(struct ww_http_ws *ws, int code);
-
-#endif

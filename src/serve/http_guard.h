@@ -1,6 +1,5 @@
 /* http_guard.h - who may ask the server, and the handshake of a WebSocket (RFC 6455, 4.2.2). */
-#ifndef WW_SERVE_HTTP_GUARD_H
-#define WW_SERVE_HTTP_GUARD_H
+#pragma once
 
 #include "serve/http.h"
 
@@ -13,5 +12,3 @@ int ww_http_admit(const struct ww_http_request *r, const char *host, const char 
 int ww_http_lists(const char *list, const char *word);
 /* Sec-WebSocket-Accept for a key; 0 where it is no key. */
 int ww_ws_accept(const char *key, char out[29]);
-
-#endif

@@ -1,7 +1,6 @@
 /* http_internal.h - what the files of the HTTP server share: http.c (listening, limits, the end), http_request.c
  * (requests, in libmicrohttpd's terms), http_reply.c (answers), http_ws.c (WebSockets, over wslay). */
-#ifndef WW_SERVE_HTTP_INTERNAL_H
-#define WW_SERVE_HTTP_INTERNAL_H
+#pragma once
 
 #include "serve/http_guard.h"
 #include "serve/mhd.h"
@@ -81,5 +80,3 @@ void ww_http_linger(struct ww_http_reply *x);
 /* ---- http_ws.c */
 enum ww_http_handshake { WW_HTTP_UPGRADED, WW_HTTP_NO_HANDSHAKE, WW_HTTP_FULL };
 enum ww_http_handshake ww_http_ws_open(struct ww_http_reply *x);
-
-#endif

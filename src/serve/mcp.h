@@ -11,8 +11,7 @@
  * io.modelcontextprotocol/tasks, with 2025-11-25 where the request asks for one; else the answer comes when the work is
  * done.
  */
-#ifndef WW_SERVE_MCP_H
-#define WW_SERVE_MCP_H
+#pragma once
 
 #include "base/err.h"
 #include "base/str.h"
@@ -103,5 +102,3 @@ int ww_mcp_call_cancelled(struct ww_mcp_call *c); /* to be asked a few times a s
 const struct ww_mcp_tool *ww_mcp_call_tool(const struct ww_mcp_call *c);
 /* What the call does now: a progress notification where the client asked for them, and the status of its task. */
 void ww_mcp_call_progress(struct ww_mcp_call *c, const char *text);
-
-#endif

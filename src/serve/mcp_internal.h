@@ -1,6 +1,5 @@
 /* mcp_internal.h - what the files of the protocol core share: mcp.c (messages), mcp_call.c (calls and tasks). */
-#ifndef WW_SERVE_MCP_INTERNAL_H
-#define WW_SERVE_MCP_INTERNAL_H
+#pragma once
 
 #include "serve/mcp.h"
 
@@ -118,5 +117,3 @@ void ww_mcp_tasks_result(const struct ww_mcp_request *r);
 void ww_mcp_tasks_list(const struct ww_mcp_request *r);
 void ww_mcp_tasks_update(const struct ww_mcp_request *r);
 void ww_mcp_tasks_cancel(const struct ww_mcp_request *r);
-
-#endif

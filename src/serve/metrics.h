@@ -1,6 +1,5 @@
 /* metrics.h - figures of the running server in Prometheus' text form (version 0.0.4): GET /metrics. */
-#ifndef WW_SERVE_METRICS_H
-#define WW_SERVE_METRICS_H
+#pragma once
 
 #include "base/str.h"
 #include "serve/http.h"
@@ -24,5 +23,3 @@ enum ww_metric_type { WW_COUNTER, WW_GAUGE };
 void ww_metric_head(struct ww_str *out, const char *name, enum ww_metric_type type, const char *help); /* HELP, TYPE */
 void ww_metric_label(struct ww_str *out, const char *value); /* what stands between a label's quotes */
 void ww_metric(struct ww_str *out, const char *name, enum ww_metric_type type, const char *help, double value);
-
-#endif

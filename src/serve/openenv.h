@@ -1,6 +1,5 @@
 /* openenv.h - the environment (env.h) in OpenEnv's protocol: a WebSocket for sessions, HTTP for single questions. */
-#ifndef WW_SERVE_OPENENV_H
-#define WW_SERVE_OPENENV_H
+#pragma once
 
 #include "serve/env.h"
 #include "serve/http.h"
@@ -32,5 +31,3 @@ struct ww_openenv_client {
  * for the fuzzer. */
 json_t *ww_openenv_answer(
 	struct ww_openenv *o, struct ww_env *e, const struct ww_openenv_client *c, const char *text, size_t n);
-
-#endif

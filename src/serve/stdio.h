@@ -1,6 +1,5 @@
 /* stdio.h - MCP over two descriptors, one JSON object a line. */
-#ifndef WW_SERVE_STDIO_H
-#define WW_SERVE_STDIO_H
+#pragma once
 
 #include "serve/mcp.h"
 
@@ -8,5 +7,3 @@
  * an error and skipped.  Calls that run are cancelled at the end, not waited for: ww_mcp_free() does. */
 enum ww_rc ww_stdio_serve(
 	struct ww_mcp *m, int in, int out, const volatile int *interrupted, struct ww_err *err) WW_MUST_CHECK;
-
-#endif

@@ -1,6 +1,5 @@
 /* tools.h - the tools of agent/tools.def that programs outside reach over MCP. */
-#ifndef WW_SERVE_TOOLS_H
-#define WW_SERVE_TOOLS_H
+#pragma once
 
 #include "agent/tools.h"
 #include "serve/broker.h"
@@ -18,5 +17,3 @@ struct ww_serve_env {
 };
 /* The task that the arguments name or hold; released by the caller. */
 enum ww_rc ww_serve_load_task(const json_t *args, struct ww_task *t, struct ww_err *err) WW_MUST_CHECK;
-
-#endif

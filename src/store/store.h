@@ -28,8 +28,7 @@
  * When the values together exceed the store's limit, the entries that were used longest ago go, until an eighth is
  * free.
  */
-#ifndef WW_STORE_STORE_H
-#define WW_STORE_STORE_H
+#pragma once
 
 #include "base/err.h"
 #include "base/str.h"
@@ -57,5 +56,3 @@ enum ww_rc ww_store_get(struct ww_store *s, const char *kind, const char *key, s
 /* Store the value, in place of an older one; one larger than WW_STORE_MAX_VALUE_BYTES or half the store is dropped. */
 enum ww_rc ww_store_put(struct ww_store *s, const char *kind, const char *key, const void *bytes, size_t n,
 	struct ww_err *err) WW_MUST_CHECK;
-
-#endif

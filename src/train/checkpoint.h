@@ -5,8 +5,7 @@
  *         state.json                      struct ww_train_state
  *     RUN/model                           link to the newest
  */
-#ifndef WW_TRAIN_CHECKPOINT_H
-#define WW_TRAIN_CHECKPOINT_H
+#pragma once
 
 #include "train/learner.h"
 #include "train/schedule.h"
@@ -28,5 +27,3 @@ enum ww_rc ww_checkpoint_find(const char *run, int64_t keep, char *path, struct 
 enum ww_rc ww_checkpoint_state(const char *path, struct ww_train_state *out, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_checkpoint_load(
 	const char *path, struct ww_learner *l, const struct ww_train_state *s, struct ww_err *err) WW_MUST_CHECK;
-
-#endif

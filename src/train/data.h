@@ -8,8 +8,7 @@
  * Lines of `episode export` are conversations; where an assistant's message has "tokens", its ids are learned as they
  * were sampled.
  */
-#ifndef WW_TRAIN_DATA_H
-#define WW_TRAIN_DATA_H
+#pragma once
 
 #include "nn/config.h"
 #include "nn/tokenizer.h"
@@ -56,5 +55,3 @@ struct ww_packing {
 enum ww_rc ww_packing_new(const struct ww_data *d, int64_t row_inputs, int shuffle, uint64_t seed, int64_t epoch,
 	struct ww_packing **out, struct ww_err *err) WW_MUST_CHECK;
 void ww_packing_free(struct ww_packing *p); /* NULL is fine */
-
-#endif

@@ -7,8 +7,7 @@
  * Equal calls in equal order give equal bits.  How a step's rows are cut into micro-batches changes the order in which
  * the gradient is summed and so its last bits; how many layers keep their activations changes nothing.
  */
-#ifndef WW_TRAIN_LEARNER_H
-#define WW_TRAIN_LEARNER_H
+#pragma once
 
 #include "nn/model.h"
 
@@ -59,5 +58,3 @@ struct ww_memory {
  * that does not fit is WW_ERR_ROOM, and the message says by how much. */
 enum ww_rc ww_memory_plan(const struct ww_config *c, int dtype, struct ww_dev *dev, int64_t max_tokens, int64_t longest,
 	int64_t keep, uint64_t budget, struct ww_memory *out, struct ww_err *err) WW_MUST_CHECK;
-
-#endif

@@ -1,7 +1,6 @@
 /* recipe.h - what `warpwright train` is asked to do: the values of its option table, from a recipe and the command
  * line. */
-#ifndef WW_TRAIN_RECIPE_H
-#define WW_TRAIN_RECIPE_H
+#pragma once
 
 #include "base/err.h"
 
@@ -50,5 +49,3 @@ struct ww_train_result {
  * *hooks->interrupted said so, after a checkpoint. */
 enum ww_rc ww_sft_run(const struct ww_recipe *o, const json_t *values, const struct ww_train_hooks *hooks,
 	struct ww_train_result *out, struct ww_err *err) WW_MUST_CHECK;
-
-#endif

@@ -1,6 +1,5 @@
 /* report.h - a run as one HTML file. */
-#ifndef WW_TRAIN_REPORT_H
-#define WW_TRAIN_REPORT_H
+#pragma once
 
 #include "base/err.h"
 #include "base/str.h"
@@ -8,5 +7,3 @@
 /* Append a page that needs nothing else: what was run, and loss, learning rate, norm and throughput over the steps.  A
  * run that is still going, or was cut in the middle of a line, is drawn up to its last whole line. */
 enum ww_rc ww_train_report(const char *run, struct ww_str *html, struct ww_err *err) WW_MUST_CHECK;
-
-#endif

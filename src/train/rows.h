@@ -1,6 +1,5 @@
 /* rows.h - the rows of a run, one after the other through all epochs, and batches made of them. */
-#ifndef WW_TRAIN_ROWS_H
-#define WW_TRAIN_ROWS_H
+#pragma once
 
 #include "train/data.h"
 
@@ -45,5 +44,3 @@ enum ww_rc ww_micro_init(struct ww_micro *m, int64_t max_t, struct ww_err *err) 
 void ww_micro_release(struct ww_micro *m);
 void ww_micro_fill(
 	struct ww_micro *m, const struct ww_data *d, const struct ww_step_rows *s, int64_t first, int64_t end);
-
-#endif

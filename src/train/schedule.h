@@ -1,6 +1,5 @@
 /* schedule.h - the learning rate of a step, and which steps are not to be trusted. */
-#ifndef WW_TRAIN_SCHEDULE_H
-#define WW_TRAIN_SCHEDULE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -37,5 +36,3 @@ enum ww_guard_word { WW_GUARD_FINE, WW_GUARD_NAN, WW_GUARD_SPIKE };
 enum ww_guard_word ww_guard_look(const struct ww_guard *g, double loss);
 /* What became of it: fine losses are taken in, the others counted. */
 void ww_guard_note(struct ww_guard *g, enum ww_guard_word word, double loss);
-
-#endif

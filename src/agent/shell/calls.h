@@ -15,8 +15,7 @@
  * Rejected: descriptors that commands inherit (Python's subprocess closes them), a socket (the filter takes all of
  * them), files to look for (somebody would have to poll).
  */
-#ifndef WW_AGENT_SHELL_CALLS_H
-#define WW_AGENT_SHELL_CALLS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -35,5 +34,3 @@ int ww_shell_calls_open(struct ww_shell_calls *c);
 size_t ww_shell_calls_take(struct ww_shell_calls *c, char words[WW_SHELL_CALL_MAX]);
 /* Answer the call that was taken last. */
 void ww_shell_calls_answer(struct ww_shell_calls *c, unsigned code, const char *text, size_t n);
-
-#endif

@@ -18,8 +18,7 @@
  * the one before it ended with.  That is all its state, it is in the record, and a shell that is started again after a
  * kill begins with it like any other command.
  */
-#ifndef WW_AGENT_SHELL_SHELL_H
-#define WW_AGENT_SHELL_SHELL_H
+#pragma once
 
 #include "agent/skill.h"
 #include "agent/workspace.h"
@@ -87,5 +86,3 @@ void ww_shell_answer_release(struct ww_shell_answer *a);
 
 /* `warpwright __shell`: the worker. */
 int ww_shell_main(int argc, char **argv);
-
-#endif

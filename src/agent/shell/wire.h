@@ -4,8 +4,7 @@
  * The worker is not trusted, since it shares a sandbox with the policy's processes: its replies are read with limits,
  * and the descriptor of its tree is used as any workspace is.
  */
-#ifndef WW_AGENT_SHELL_WIRE_H
-#define WW_AGENT_SHELL_WIRE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -34,5 +33,3 @@ struct ww_shell_reply {
 	char most[16];
 	uint32_t n_out, n_state;
 };
-
-#endif

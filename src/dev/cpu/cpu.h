@@ -1,6 +1,5 @@
 /* cpu.h - what the files of the cpu backend share. */
-#ifndef WW_DEV_CPU_CPU_H
-#define WW_DEV_CPU_CPU_H
+#pragma once
 
 #include "dev/cpu/kernels.h"
 #include "dev/cpu/pool.h"
@@ -56,5 +55,3 @@ void ww_cpu_gemm(struct ww_stream *s, enum ww_gemm_form form, struct ww_arr c, s
 void ww_cpu_attention(struct ww_stream *s, const struct ww_attn *a);
 void ww_cpu_attention_bwd(struct ww_stream *s, const struct ww_attn_bwd *a);
 void ww_cpu_blas_open(struct ww_cpu *d);
-
-#endif

@@ -3,8 +3,7 @@
  * All work on fp32 in plain memory; the drivers (cpu.c, gemm.c, attention.c) split the work, convert bf16 and pick the
  * table that this processor can run.  Every function is serial and has a fixed order of operations.
  */
-#ifndef WW_DEV_CPU_KERNELS_H
-#define WW_DEV_CPU_KERNELS_H
+#pragma once
 
 #include "dev/dev.h"
 
@@ -52,5 +51,3 @@ struct ww_cpu_kernels {
 
 extern const struct ww_cpu_kernels ww_cpu_kernels_base, ww_cpu_kernels_avx2, ww_cpu_kernels_avx512;
 const struct ww_cpu_kernels *ww_cpu_kernels_best(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* pool.h - threads that share a loop. */
-#ifndef WW_DEV_CPU_POOL_H
-#define WW_DEV_CPU_POOL_H
+#pragma once
 
 #include "base/mem.h"
 
@@ -14,5 +13,3 @@ void ww_pool_free(struct ww_pool *p);
 int ww_pool_threads(const struct ww_pool *p);
 /* Call fn(arg, i, worker) for every i in 0..n-1, in any order, and return when all are done.  The caller works too. */
 void ww_pool_run(struct ww_pool *p, int64_t n, void (*fn)(void *arg, int64_t i, int worker), void *arg);
-
-#endif

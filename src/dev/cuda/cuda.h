@@ -1,6 +1,5 @@
 /* cuda.h - what the C files of the cuda backend share. */
-#ifndef WW_DEV_CUDA_CUDA_H
-#define WW_DEV_CUDA_CUDA_H
+#pragma once
 
 #include "dev/cuda/kernels.h"
 #include "dev/dev.h"
@@ -61,5 +60,3 @@ enum ww_rc ww_cu_gemms_new(struct ww_cuda *d, struct ww_cu_gemms **out, struct w
 void ww_cu_gemms_free(struct ww_cu_gemms *g); /* NULL is fine; writes the cache of choices */
 void ww_cu_product(struct ww_stream *s, enum ww_gemm_form form, struct ww_arr c, struct ww_arr a, struct ww_arr b,
 	int64_t m, int64_t n, int64_t k, int accumulate);
-
-#endif

@@ -4,8 +4,7 @@
  * and not fp32; arrays named float * are always fp32.  Workspaces come from the caller, sized by the functions beside
  * the launchers. Shapes and meanings are those of dev.h.
  */
-#ifndef WW_DEV_CUDA_KERNELS_H
-#define WW_DEV_CUDA_KERNELS_H
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -141,5 +140,4 @@ int ww_cu_attn_delta(cudaStream_t s, int bf16, float *delta, const void *dout, c
 
 #ifdef __cplusplus
 }
-#endif
 #endif

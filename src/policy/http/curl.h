@@ -4,8 +4,7 @@
  * the program takes to start.  A distribution carries none of them: the system's own libcurl knows where its
  * certificates are.
  */
-#ifndef WW_POLICY_HTTP_CURL_H
-#define WW_POLICY_HTTP_CURL_H
+#pragma once
 
 #include "base/err.h"
 
@@ -26,5 +25,3 @@ struct ww_curl {
 
 /* WW_ERR_MISSING where there is no libcurl. */
 enum ww_rc ww_curl_load(const struct ww_curl **out, struct ww_err *err) WW_MUST_CHECK;
-
-#endif

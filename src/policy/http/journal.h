@@ -5,8 +5,7 @@
  * disk has them when the reply is complete.  Room for an ordinary reply is reserved before the request is sent: a disk
  * that fills up meanwhile cannot lose a reply that is paid for.
  */
-#ifndef WW_POLICY_HTTP_JOURNAL_H
-#define WW_POLICY_HTTP_JOURNAL_H
+#pragma once
 
 #include "base/err.h"
 #include "base/str.h"
@@ -25,5 +24,3 @@ void ww_journal_end(struct ww_journal *j);
 enum ww_rc ww_journal_read(const char *path, size_t asked, int *found,
 	enum ww_rc (*fn)(void *ctx, const char *data, size_t n, struct ww_err *err), void *ctx,
 	struct ww_err *err) WW_MUST_CHECK;
-
-#endif

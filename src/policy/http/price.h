@@ -1,6 +1,5 @@
 /* price.h - what a call to a model costs. */
-#ifndef WW_POLICY_HTTP_PRICE_H
-#define WW_POLICY_HTTP_PRICE_H
+#pragma once
 
 #include "policy/http/wire.h"
 
@@ -27,5 +26,3 @@ enum ww_rc ww_price_load(
 double ww_price_usd(const struct ww_price *p, const struct ww_wire_usage *u);
 /* The most that a call with so many tokens can cost. */
 double ww_price_most(const struct ww_price *p, int64_t prompt_tokens, int64_t reply_tokens);
-
-#endif

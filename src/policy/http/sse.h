@@ -2,8 +2,7 @@
  *
  * Both protocols put all that counts into the data, so event names, ids and retry times are passed over.
  */
-#ifndef WW_POLICY_HTTP_SSE_H
-#define WW_POLICY_HTTP_SSE_H
+#pragma once
 
 #include "base/str.h"
 
@@ -22,5 +21,3 @@ void ww_sse_release(struct ww_sse *s);
 enum ww_rc ww_sse_feed(struct ww_sse *s, const char *bytes, size_t n, struct ww_err *err) WW_MUST_CHECK;
 /* The stream ended: an event whose last line is whole counts, though the empty line after it is missing. */
 enum ww_rc ww_sse_end(struct ww_sse *s, struct ww_err *err) WW_MUST_CHECK;
-
-#endif

@@ -1,6 +1,5 @@
 /* transfer.h - one POST whose answer is a stream of events. */
-#ifndef WW_POLICY_HTTP_TRANSFER_H
-#define WW_POLICY_HTTP_TRANSFER_H
+#pragma once
 
 #include "base/str.h"
 #include "policy/http/curl.h"
@@ -39,5 +38,3 @@ struct ww_transfer_result {
 /* The result is to be released, whatever `end` says. */
 void ww_transfer_run(const struct ww_transfer *t, const char *body, size_t n, struct ww_transfer_result *out);
 void ww_transfer_result_release(struct ww_transfer_result *r);
-
-#endif

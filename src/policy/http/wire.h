@@ -8,8 +8,7 @@
  * Rejected: keeping the raw response as the record of a message.  A reply of 30 KB arrives as 3 MB of events, and every
  * reader of an episode would need both protocols.
  */
-#ifndef WW_POLICY_HTTP_WIRE_H
-#define WW_POLICY_HTTP_WIRE_H
+#pragma once
 
 #include "base/json.h"
 #include "base/str.h"
@@ -102,5 +101,3 @@ struct ww_wire_walk {
 const struct ww_message *ww_wire_next(struct ww_wire_walk *w);
 /* The id of a call of `m` as the server gave it, else the call's own. */
 const char *ww_wire_call_id(const json_t *native, const struct ww_message *m, size_t index);
-
-#endif
