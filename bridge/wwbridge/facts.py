@@ -10,6 +10,7 @@ from . import Refuse
 class Target:
     pool_bytes = 0  # for references that will be used again
     bandwidth = 0.0  # once measured
+    one_compiler = False  # torch.compile compiles in this process, whatever the model's size
 
     def __init__(self, kind, index, torch):
         self.kind, self.torch = kind, torch
@@ -43,8 +44,7 @@ def start(q):
     if q.get("cache_dir"):
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(q["cache_dir"], "inductor")
         os.environ["TRITON_CACHE_DIR"] = os.path.join(q["cache_dir"], "triton")
-    if q.get("one_compiler"):
-        os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # else each worker starts one more PyTorch and a process for each core
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # baseline.py, compile_threads()
     try:
         import torch
     except ImportError as e:
@@ -57,10 +57,14 @@ def start(q):
             raise Refuse("missing", f"there is no CUDA device {index}; PyTorch sees {torch.cuda.device_count()}")
         torch.cuda.set_device(index)
         torch.zeros(1, device="cuda")
-        return Target("cuda", index, torch)
+        t = Target("cuda", index, torch)
+        t.one_compiler = bool(q.get("one_compiler"))
+        return t
     if int(q.get("threads") or 0) > 0:
         torch.set_num_threads(int(q["threads"]))
-    return Target("cpu", 0, torch)
+    t = Target("cpu", 0, torch)
+    t.one_compiler = bool(q.get("one_compiler"))
+    return t
 
 
 def describe(t, q):

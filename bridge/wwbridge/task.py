@@ -568,7 +568,8 @@ class Task:
         fds = iter(fds)
         try:
             self._found = [self._borrow(t, where, fds) for t, where in zip(self._shared.outputs, lent)] if lent else self._shared.outputs
-        except (Refuse, RuntimeError, ValueError):
+        except (Refuse, RuntimeError, ValueError) as e:
+            print(f"the outputs cannot be had: {one_line(e)}", flush=True)
             self._forget_outputs()
             return False
         self._kept = self._copies()

@@ -17,6 +17,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -323,9 +324,15 @@ static enum ww_rc judge_check(const struct making *m, struct ww_str *out, int co
 	const char *form = formats[m->x.o->format].name;
 	if (!report)
 		return ww_err_set(err, WW_ERR_WORKER, "the check of the %s export died: %s", form, tail.p);
-	else if (!ww_json_bool(report, "pass", 0) || code != 0)
-		return ww_err_set(err, WW_ERR_WORKER, "the %s export failed its check: %s", form,
-			ww_json_str(report, "error", "its output differs from the original module's"));
+	const char *why = ww_json_str(report, "error", NULL);
+	if (why)
+		return ww_err_set(err, WW_ERR_WORKER, "the %s export failed its check: %s", form, why);
+	if (!ww_json_bool(report, "pass", 0))
+		return ww_err_set(err, WW_ERR_WORKER,
+			"the %s export failed its check: its error is %.3g times what the original module's allows", form,
+			ww_json_to_real(json_object_get(report, "worst"), NAN));
+	if (code != 0)
+		return ww_err_set(err, WW_ERR_WORKER, "the check of the %s export ended with code %d: %s", form, code, tail.p);
 	return WW_OK;
 }
 
