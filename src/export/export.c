@@ -127,10 +127,12 @@ static int is_ready(const struct ww_str *s)
 	return s->len >= n && !memcmp(s->p + s->len - n, line, n) && (s->len == n || s->p[s->len - n - 1] == '\n');
 }
 
-/* The program's turn: until then its time is not limited by ours. */
-static enum ww_rc begin_turn(const struct ww_export_turn *turn, int in, uint64_t *end, struct ww_err *err)
+/* The program's turn: until then its time is not limited by ours, and what it printed is no result. */
+static enum ww_rc begin_turn(
+	const struct ww_export_turn *turn, int in, struct ww_str *said, uint64_t *end, struct ww_err *err)
 {
 	uint64_t asked = ww_now_ns();
+	ww_str_reset(said);
 	enum ww_rc rc = turn->take(turn->ctx, err);
 	*end += ww_now_ns() - asked;
 	return rc == WW_OK ? ww_fd_write(in, "\n", 1, *end, err) : rc;
@@ -148,7 +150,7 @@ static enum ww_rc read_all(struct ww_export *x, const struct ww_export_turn *tur
 		if (rc == WW_OK) {
 			ww_str_addc(s, byte);
 			if (turn && byte == '\n' && is_ready(s)) {
-				rc = begin_turn(turn, in, &end, err);
+				rc = begin_turn(turn, in, s, &end, err);
 				turn = NULL;
 			}
 		}
