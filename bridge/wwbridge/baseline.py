@@ -124,9 +124,9 @@ class Runner:
 
 
 def compile_threads(model):
-    """Inductor's pool of compilers imports PyTorch once more: for a few kernels that takes longer than it saves (4.5 s in
-    place of 3.4 on 16 cores), and beside other judges it takes their processors.  A network has it.  What is compiled is
-    the same."""
+    """Inductor's pool of compilers imports PyTorch once more: for a few kernels that takes longer than it saves (4.5 s
+    in place of 3.4 on 16 cores), and it takes the processors of the judges beside it.  A network has it.  What is
+    compiled is the same."""
     if len(list(model.modules())) >= 24 and os.path.isdir("/dev/shm"):
         import torch._inductor.config
 
