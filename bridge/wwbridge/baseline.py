@@ -56,7 +56,8 @@ class Runner:
         start = time.monotonic()
         self.device_call = self.python_call = task.model
         if which == "compile":
-            self.device_call = self.python_call = compiled or torch.compile(task.model)
+            # a module may have a length, which a test of truth would ask for
+            self.device_call = self.python_call = torch.compile(task.model) if compiled is None else compiled
         elif which == "autotune" and task.target.kind == "cuda":
             self.device_call = torch.compile(task.model, mode="max-autotune-no-cudagraphs")
             self.python_call = torch.compile(task.model, mode="max-autotune")
@@ -143,7 +144,7 @@ class Clock:
     def compile_ahead(self, which):
         """torch.compile's seconds on the processor, while the device is somebody else's.  A graph break ends it: what
         comes behind the first graph is compiled by prepare()."""
-        if which != "compile" or which in self.runners or self._ahead:
+        if which != "compile" or which in self.runners or self._ahead is not None:
             return
         self._ahead = torch.compile(self.task.model)
         try:
