@@ -32,11 +32,12 @@ struct ww_cuda_buffer {
 	uint32_t role, index;
 };
 
-/* A section of the module's: __constant__ variables, or others that have a value. */
+/* A variable of the module's that has a value. */
 struct ww_cuda_table {
-	CUdeviceptr at; /* 0: the module has none */
+	CUdeviceptr at;
 	size_t bytes;
-	unsigned char *initial; /* as it was loaded */
+	void *initial; /* host; what it holds when the module has been loaded */
+	int constant;  /* of __constant__ */
 };
 
 struct ww_cuda {
@@ -61,7 +62,8 @@ struct ww_cuda {
 	CUfunction digest, stamp;
 	CUdeviceptr sum; /* of the digest, 8 bytes */
 	uint64_t guards; /* digest of the guard bytes when they were written */
-	struct ww_cuda_table tables[2];
+	struct ww_cuda_table *tables;
+	int n_tables;
 	int sm_count;
 	int exact; /* WW_RUN_EXACT */
 	CUgraph graph;

@@ -7,8 +7,10 @@
  * restores nothing, and does not have to.)  The copies are in pageable memory of the host, which device code does not
  * reach.
  *
- * A section is one piece of device memory.  Where it lies is told by any of its symbols, which the driver finds by
- * name; every symbol that it finds must agree.
+ * The driver lays each variable out by itself, 256 bytes apart, whatever the section of the file looks like, and copies
+ * one at a time.  So each is looked up by its name; one that is not found cannot be restored, and the solution is
+ * refused.  What lies between two variables is not looked at: it holds nothing that a call needs, and a call that finds
+ * a count there does not learn which calls are compared.
  *
  * Rejected: mapping them read-only as inputs are (their memory is the driver's), trusting const (the binary does not
  * have it), loading the module anew before each call (the graph names its functions). */
@@ -29,8 +31,9 @@ struct search {
 	struct ww_cuda *x;
 	CUmodule module;
 	unsigned section;
-	CUdeviceptr base;
-	int found, foreign, split; /* symbols; those not found that are not the compiler's; two that disagree */
+	int constant, kind; /* enum ww_run_kind; not OK ends the search */
+	const char *lost;   /* a variable that the driver does not find and the compiler did not make */
+	CUresult failed;
 };
 
 static int is_the_compilers(const Elf64_Sym *y, const char *name)
@@ -39,6 +42,24 @@ static int is_the_compilers(const Elf64_Sym *y, const char *name)
 		if (!strcmp(name, library_tables[i].name) && y->st_size == library_tables[i].bytes)
 			return 1;
 	return 0;
+}
+
+static int add_table(struct search *s, CUdeviceptr at, size_t bytes)
+{
+	struct ww_cuda *x = s->x;
+	struct ww_cuda_table t = { at, bytes, malloc(bytes), s->constant };
+	struct ww_cuda_table *more = t.initial ? realloc(x->tables, ((size_t)x->n_tables + 1) * sizeof(*more)) : NULL;
+	if (more) {
+		x->tables = more;
+		s->failed = x->cuMemcpyDtoH(t.initial, at, bytes);
+	}
+	if (!more || s->failed != CUDA_SUCCESS) {
+		free(t.initial);
+		s->kind = more ? WW_RUN_BROKEN : WW_RUN_NOMEM;
+		return 0;
+	}
+	x->tables[x->n_tables++] = t;
+	return 1;
 }
 
 static int look_up(const struct ww_elf *e, const Elf64_Sym *y, const char *name, void *ctx)
@@ -50,40 +71,29 @@ static int look_up(const struct ww_elf *e, const Elf64_Sym *y, const char *name,
 	if (!ww_elf_is_name(y, name) || y->st_shndx != s->section)
 		return 1;
 	if (s->x->cuModuleGetGlobal(&at, &bytes, s->module, name) != CUDA_SUCCESS) {
-		s->foreign += !is_the_compilers(y, name);
+		s->lost = is_the_compilers(y, name) ? s->lost : name;
 		return 1;
 	}
-	s->split |= s->found && at - y->st_value != s->base;
-	s->base = at - y->st_value;
-	s->found++;
-	return 1;
+	return !bytes || add_table(s, at, bytes);
 }
 
-static int load_section(
-	struct ww_cuda *x, const struct ww_elf *e, const char *name, struct ww_cuda_table *t, struct ww_run_reply *r)
+static int load_section(struct ww_cuda *x, const struct ww_elf *e, const char *name, struct ww_run_reply *r)
 {
-	struct search s = { .x = x, .module = ww_exec_module(x->exec) };
+	struct search s = { .x = x, .module = ww_exec_module(x->exec), .constant = name[4] == 'c', .kind = WW_RUN_OK };
 	Elf64_Shdr h;
-	int kind = WW_RUN_OK;
 	while (ww_elf_section(e, s.section, &h) && strcmp(ww_elf_section_name(e, &h), name))
 		s.section++;
 	if (!ww_elf_section(e, s.section, &h) || !h.sh_size)
 		return WW_RUN_OK;
 	ww_elf_each_symbol(e, look_up, &s);
-	if (s.split || (!s.found && s.foreign) || h.sh_size > WW_CUBIN_TABLES_BYTES) {
-		snprintf(r->text, sizeof(r->text), "the tables of the device code (%s) are not found on this device", name);
+	if (s.failed != CUDA_SUCCESS)
+		return ww_cuda_failed(x, r, s.kind, "the tables of the device code", s.failed);
+	if (s.kind == WW_RUN_OK && (s.lost || h.sh_size > WW_CUBIN_TABLES_BYTES)) {
+		snprintf(r->text, sizeof(r->text), "the table %.200s of the device code (%s) is not found on this device",
+			s.lost ? s.lost : "", name);
 		return WW_RUN_REFUSED;
 	}
-	if (!s.found)
-		return WW_RUN_OK;
-	t->initial = malloc(h.sh_size);
-	if (!t->initial)
-		return WW_RUN_NOMEM;
-	WW_CUDA_TRY(x->cuMemcpyDtoH(t->initial, s.base, h.sh_size), "the tables of the device code");
-	t->at = s.base;
-	t->bytes = h.sh_size;
-out:
-	return kind;
+	return s.kind;
 }
 
 int ww_cuda_tables_load(struct ww_cuda *x, const void *binary, size_t bytes, struct ww_run_reply *r)
@@ -91,16 +101,15 @@ int ww_cuda_tables_load(struct ww_cuda *x, const void *binary, size_t bytes, str
 	struct ww_elf e = { .p = NULL };
 	if (!ww_exec_module(x->exec) || !ww_elf_open(&e, binary, bytes, EM_CUDA))
 		return WW_RUN_OK; /* nothing was loaded from it */
-	int kind = load_section(x, &e, WW_CUBIN_TABLES, &x->tables[0], r);
-	return kind == WW_RUN_OK ? load_section(x, &e, WW_CUBIN_CONSTANTS, &x->tables[1], r) : kind;
+	int kind = load_section(x, &e, WW_CUBIN_TABLES, r);
+	return kind == WW_RUN_OK ? load_section(x, &e, WW_CUBIN_CONSTANTS, r) : kind;
 }
 
 CUresult ww_cuda_tables_restore(struct ww_cuda *x)
 {
 	CUresult e = CUDA_SUCCESS;
-	for (int i = 0; i < 2 && e == CUDA_SUCCESS; i++)
-		if (x->tables[i].at)
-			e = x->cuMemcpyHtoDAsync(x->tables[i].at, x->tables[i].initial, x->tables[i].bytes, x->stream);
+	for (int i = 0; i < x->n_tables && e == CUDA_SUCCESS; i++)
+		e = x->cuMemcpyHtoDAsync(x->tables[i].at, x->tables[i].initial, x->tables[i].bytes, x->stream);
 	return e;
 }
 
@@ -116,13 +125,11 @@ static int is_changed(struct ww_cuda *x, const struct ww_cuda_table *t, CUresult
 int ww_cuda_tables_check(struct ww_cuda *x, struct ww_run_reply *r)
 {
 	CUresult e = CUDA_SUCCESS;
-	for (int i = 0; i < 2; i++) {
-		if (!x->tables[i].at)
-			continue;
+	for (int i = 0; i < x->n_tables; i++) {
 		if (is_changed(x, &x->tables[i], &e)) {
 			snprintf(r->text, sizeof(r->text),
 				"device code has changed a %s, which is read-only (ww_scratch() for state)",
-				i ? "__constant__ variable" : "device variable");
+				x->tables[i].constant ? "__constant__ variable" : "device variable");
 			return WW_RUN_REFUSED;
 		}
 		if (e != CUDA_SUCCESS)
@@ -133,8 +140,9 @@ int ww_cuda_tables_check(struct ww_cuda *x, struct ww_run_reply *r)
 
 void ww_cuda_tables_free(struct ww_cuda *x)
 {
-	for (int i = 0; i < 2; i++) {
+	for (int i = 0; i < x->n_tables; i++)
 		free(x->tables[i].initial);
-		x->tables[i] = (struct ww_cuda_table){ 0 };
-	}
+	free(x->tables);
+	x->tables = NULL;
+	x->n_tables = 0;
 }

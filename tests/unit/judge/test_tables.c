@@ -21,6 +21,7 @@ static unsigned char device_tables[64], device_constants[16];
 static struct {
 	const char *name;
 	unsigned char *at;
+	size_t bytes;
 } visible[4];
 
 void *ww_exec_module(const struct ww_exec *e) { return (void *)(uintptr_t)e; }
@@ -38,17 +39,30 @@ int ww_cuda_fault(struct ww_cuda *x, struct ww_run_reply *r, CUresult e)
 
 static CUresult get_global(CUdeviceptr *at, size_t *bytes, CUmodule m, const char *name)
 {
-	(void)bytes, (void)m;
+	(void)m;
 	for (size_t i = 0; i < WW_ARRAY_LEN(visible); i++)
 		if (visible[i].name && !strcmp(visible[i].name, name)) {
 			*at = (CUdeviceptr)(uintptr_t)visible[i].at;
+			*bytes = visible[i].bytes;
 			return CUDA_SUCCESS;
 		}
 	return CUDA_ERROR_NOT_FOUND;
 }
 
+/* A driver copies within one variable only. */
+static int is_one(CUdeviceptr at, size_t n)
+{
+	for (size_t i = 0; i < WW_ARRAY_LEN(visible); i++)
+		if (at >= (CUdeviceptr)(uintptr_t)visible[i].at &&
+			at + n <= (CUdeviceptr)(uintptr_t)visible[i].at + visible[i].bytes)
+			return 1;
+	return 0;
+}
+
 static CUresult to_host(void *to, CUdeviceptr from, size_t n)
 {
+	if (!is_one(from, n))
+		return CUDA_ERROR_INVALID_VALUE;
 	memcpy(to, (void *)(uintptr_t)from, n);
 	return CUDA_SUCCESS;
 }
@@ -56,6 +70,8 @@ static CUresult to_host(void *to, CUdeviceptr from, size_t n)
 static CUresult to_device(CUdeviceptr to, const void *from, size_t n, CUstream s)
 {
 	(void)s;
+	if (!is_one(to, n))
+		return CUDA_ERROR_INVALID_VALUE;
 	memcpy((void *)(uintptr_t)to, from, n);
 	return CUDA_SUCCESS;
 }
@@ -109,9 +125,9 @@ static int set_up(void **state)
 	set_symbol(2, "fixed", CONSTANTS, 0, 16);
 	memset(device_tables, 7, sizeof(device_tables)); /* as relocated: not the file's bytes */
 	memset(device_constants, 9, sizeof(device_constants));
-	visible[0].name = "first", visible[0].at = device_tables;
-	visible[1].name = "second", visible[1].at = device_tables + 32;
-	visible[2].name = "fixed", visible[2].at = device_constants;
+	visible[0].name = "first", visible[0].at = device_tables + 32, visible[0].bytes = 32;
+	visible[1].name = "second", visible[1].at = device_tables, visible[1].bytes = 32; /* in the driver's order */
+	visible[2].name = "fixed", visible[2].at = device_constants, visible[2].bytes = 16;
 	return 0;
 }
 
@@ -131,7 +147,6 @@ static void values_come_back(void **state)
 	struct ww_cuda x = plug_in();
 	struct ww_run_reply r = { 0 };
 	(void)state;
-	visible[0].name = NULL; /* one symbol tells where its section is */
 	assert_int_equal(ww_cuda_tables_load(&x, &cubin, sizeof(cubin), &r), WW_RUN_OK);
 	assert_int_equal(ww_cuda_tables_check(&x, &r), WW_RUN_OK);
 	unsigned char *const at[] = { device_tables, device_tables + 63, device_constants + 15 };
@@ -152,22 +167,20 @@ static void not_found(void **state)
 	struct ww_cuda x = plug_in();
 	struct ww_run_reply r = { 0 };
 	(void)state;
-	visible[0].name = visible[1].name = NULL;
+	visible[1].name = NULL;
 	assert_int_equal(ww_cuda_tables_load(&x, &cubin, sizeof(cubin), &r), WW_RUN_REFUSED);
-	assert_non_null(strstr(r.text, ".nv.global.init"));
-	set_symbol(0, "__cudart_i2opi_f", TABLES, 0, 24);
-	set_symbol(1, "", TABLES, 0, 0);
-	assert_int_equal(ww_cuda_tables_load(&x, &cubin, sizeof(cubin), &r), WW_RUN_OK);
-	assert_true(!x.tables[0].at && x.tables[1].at);
+	assert_non_null(strstr(r.text, "second of the device code (.nv.global.init)"));
 	ww_cuda_tables_free(&x);
-	set_symbol(0, "__cudart_i2opi_f", TABLES, 0, 64);
+	set_symbol(1, "__cudart_i2opi_f", TABLES, 0, 24);
+	assert_int_equal(ww_cuda_tables_load(&x, &cubin, sizeof(cubin), &r), WW_RUN_OK);
+	assert_int_equal(x.n_tables, 2);
+	ww_cuda_tables_free(&x);
+	set_symbol(1, "__cudart_i2opi_f", TABLES, 0, 64);
 	assert_int_equal(ww_cuda_tables_load(&x, &cubin, sizeof(cubin), &r), WW_RUN_REFUSED);
-	set_up(NULL);
-	visible[1].at = device_tables; /* where the first is */
-	assert_int_equal(ww_cuda_tables_load(&x, &cubin, sizeof(cubin), &r), WW_RUN_REFUSED);
+	ww_cuda_tables_free(&x);
 	cubin.s[TABLES].sh_size = cubin.s[CONSTANTS].sh_size = 0;
 	assert_int_equal(ww_cuda_tables_load(&x, &cubin, sizeof(cubin), &r), WW_RUN_OK);
-	assert_true(!x.tables[0].at && !x.tables[1].at);
+	assert_int_equal(x.n_tables, 0);
 }
 
 int main(void)
