@@ -222,7 +222,8 @@ void ww_lease_drop(struct ww_lease *l)
 {
 	ww_pause_end(&l->pause);
 	if (l->fd >= 0) {
-		ww_log(WW_LOG_DEBUG, "the device was held for %.3f s", ww_seconds_since(l->since_ns));
+		ww_log(WW_LOG_DEBUG, "the device was held for %.3f s, until %.3f s of the system's clock",
+			ww_seconds_since(l->since_ns), (double)ww_now_ns() * 1e-9);
 		write_holder(l->fd, "");
 		(void)flock(l->fd, LOCK_UN); /* a process that was forked meanwhile may have the file open still */
 	}

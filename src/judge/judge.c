@@ -36,7 +36,7 @@ enum { SMALL_BYTES = 256 << 20, DIAG_MAX_BYTES = 12 << 10, FLUSH_MAX_BYTES = 128
 
 void ww_judge_progress(const struct ww_judge *j, const char *stage)
 {
-	ww_log(WW_LOG_DEBUG, "stage: %s", stage);
+	ww_log(WW_LOG_DEBUG, "stage: %s, at %.3f s of the system's clock", stage, (double)ww_now_ns() * 1e-9);
 	if (j->opts.progress)
 		j->opts.progress(j->opts.progress_ctx, stage);
 }
