@@ -17,8 +17,7 @@
  * A job's judge (target, rule, baselines, limits) is opened when the first job wants it and serves all that want the
  * same.
  */
-#ifndef WW_JUDGE_BATCH_H
-#define WW_JUDGE_BATCH_H
+#pragma once
 
 #include "judge/judge.h"
 #include "judge/solution.h"
@@ -80,5 +79,3 @@ void ww_batch_cancel(struct ww_batch *b, struct ww_batch_job *job);
 void ww_batch_drain(struct ww_batch *b);
 /* Close every task and judge.  Nothing may be under way.  NULL is fine. */
 void ww_batch_close(struct ww_batch *b);
-
-#endif

@@ -1,6 +1,5 @@
 /* image.h - checking and printing plan images (image_data.h has the format), and the facts that plan.c sees. */
-#ifndef WW_JUDGE_IMAGE_H
-#define WW_JUDGE_IMAGE_H
+#pragma once
 
 #include "base/err.h"
 #include "base/str.h"
@@ -23,5 +22,3 @@ struct ww_facts {
 int ww_image_validate(const struct ww_image *m, size_t bytes, const struct ww_facts *facts, struct ww_str *why);
 /* The printable form, one node a line (judge --show-plan). */
 void ww_image_print(const struct ww_image *m, const struct ww_facts *facts, struct ww_str *out);
-
-#endif

@@ -1,6 +1,5 @@
 /* image_internal.h - what image_validate.c and image_library.c share. */
-#ifndef WW_JUDGE_IMAGE_INTERNAL_H
-#define WW_JUDGE_IMAGE_INTERNAL_H
+#pragma once
 
 #include "judge/image.h"
 
@@ -33,5 +32,3 @@ int ww_check_tmap(struct ww_check *c, const struct ww_tmap *t);
 /* Bytes of an element, 0 for a number that is no dtype; its name ("f32"), "?" then. */
 int ww_dtype_size(int dtype);
 const char *ww_dtype_name(int dtype);
-
-#endif

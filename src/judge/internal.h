@@ -1,6 +1,5 @@
 /* internal.h - the judge's own structs, shared by judge.c, session.c, verify.c, baseline.c and timing.c only. */
-#ifndef WW_JUDGE_INTERNAL_H
-#define WW_JUDGE_INTERNAL_H
+#pragma once
 
 #include "host/lease.h"
 #include "judge/build/build.h"
@@ -257,5 +256,3 @@ void ww_load_end(const struct ww_load *l, struct ww_disturbance *d);
 /* Processor seconds that the processes of the shells of this process have used so far; 0: of all processes of this
  * user. */
 double ww_load_policies_s(int parent);
-
-#endif

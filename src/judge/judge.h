@@ -5,8 +5,7 @@
  * threads at once on one judge: building and compiling run side by side, measuring holds the device's lease (a lock
  * shared with every other judge on the machine) one at a time.
  */
-#ifndef WW_JUDGE_JUDGE_H
-#define WW_JUDGE_JUDGE_H
+#pragma once
 
 #include "base/err.h"
 #include "judge/image.h"
@@ -111,5 +110,3 @@ enum ww_rc ww_judge_show_plan(struct ww_judge_task *t, const struct ww_solution 
  * with the reason. */
 enum ww_rc ww_judge_artifacts(struct ww_judge_task *t, const struct ww_solution *s, struct ww_image **image,
 	struct ww_compiled *compiled, struct ww_err *err) WW_MUST_CHECK;
-
-#endif

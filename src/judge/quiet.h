@@ -4,8 +4,7 @@
  * they would: there a timed measurement waits until this process's work is done and delays what would begin. (Of other
  * processes' work the verdict says `disturbed`; engines step aside, host/lease.h.)
  */
-#ifndef WW_JUDGE_QUIET_H
-#define WW_JUDGE_QUIET_H
+#pragma once
 
 /* Around work of several threads that a timed measurement on the cpu target must not share the machine with. */
 void ww_work_begin(void);
@@ -13,5 +12,3 @@ void ww_work_end(void);
 /* Around such a measurement; the lease is held. */
 void ww_quiet_begin(void);
 void ww_quiet_end(void);
-
-#endif

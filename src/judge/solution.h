@@ -8,8 +8,7 @@
  *
  * in this order, by content.  docs/forms.md says how the last two are judged.
  */
-#ifndef WW_JUDGE_SOLUTION_H
-#define WW_JUDGE_SOLUTION_H
+#pragma once
 
 #include "judge/judge.h"
 
@@ -36,5 +35,3 @@ void ww_solution_id(const struct ww_solution *s, char out[65]);
 const char *ww_solution_device_file(enum ww_target target);
 /* Does this Python text define a class ModelNew? */
 int ww_solution_defines_model(const char *text);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * Deterministic: the resampling stream is keyed by the number of samples, so the same samples give the same interval.
  */
-#ifndef WW_JUDGE_STATS_H
-#define WW_JUDGE_STATS_H
+#pragma once
 
 #include "judge/verdict.h"
 
@@ -50,5 +49,3 @@ void ww_sequence_add(struct ww_sequence *s, double x);
 double ww_stats_width(struct ww_ratio r);
 /* 75th less 25th percentile over the median: how restless a measurement was. */
 double ww_stats_spread(const double *x, int n);
-
-#endif

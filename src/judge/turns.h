@@ -3,8 +3,7 @@
  * Only what is timed needs the device alone.  Loading a task, drawing, references, comparisons and repeats of several
  * tasks run beside each other, most of their time on processors.  Towards other processes all of them together are one
  * measurement: they share one lease (host/lease.h). */
-#ifndef WW_JUDGE_TURNS_H
-#define WW_JUDGE_TURNS_H
+#pragma once
 
 #include "base/err.h"
 
@@ -30,5 +29,3 @@ struct ww_turn {
 enum ww_rc ww_turn_take(
 	struct ww_turn *t, const struct ww_judge *j, enum ww_turn_kind kind, struct ww_err *err) WW_MUST_CHECK;
 void ww_turn_drop(struct ww_turn *t); /* safe where nothing is held */
-
-#endif

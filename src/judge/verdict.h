@@ -4,8 +4,7 @@
  * error of the call that should have made the verdict.  Times are microseconds, ratios are baseline / candidate (2 =
  * twice as fast) on device times.  NAN stands for "not measured" and is printed as null in JSON.
  */
-#ifndef WW_JUDGE_VERDICT_H
-#define WW_JUDGE_VERDICT_H
+#pragma once
 
 #include "base/err.h"
 #include "base/str.h"
@@ -70,5 +69,3 @@ void ww_verdict_json_add_flag_names(const json_t *verdict, struct ww_str *out);
 /* The measured speed-ups on device times, each with its interval: ", 1.52x eager [1.50, 1.54], 1.31x compile [1.30,
  * 1.33]". */
 void ww_verdict_add_speedups(const struct ww_verdict *v, struct ww_str *out);
-
-#endif

@@ -1,6 +1,5 @@
 /* internal.h - what the files of src/sandbox share. */
-#ifndef WW_SANDBOX_INTERNAL_H
-#define WW_SANDBOX_INTERNAL_H
+#pragma once
 
 #include "sandbox/sandbox.h"
 
@@ -16,5 +15,3 @@ int ww_sandbox_map_ids(unsigned uid, unsigned gid);
 /* Version of the kernel's Landlock, 0 where it has none. */
 int ww_landlock_abi(void);
 enum ww_rc ww_landlock_enter(const struct ww_sandbox_opts *o, struct ww_err *err) WW_MUST_CHECK;
-
-#endif

@@ -13,8 +13,7 @@
  * A struct ww_proc belongs to one thread at a time.  Its pid is ours until ww_proc_wait() or ww_proc_kill() has reaped
  * it, so that no signal can hit another process.
  */
-#ifndef WW_SANDBOX_PROC_H
-#define WW_SANDBOX_PROC_H
+#pragma once
 
 #include "base/err.h"
 #include "base/str.h"
@@ -77,5 +76,3 @@ void ww_proc_status_text(int status, struct ww_str *out);
  * max_resident_bytes (0: not watched) it is killed and the answer is WW_ERR_LIMIT. */
 enum ww_rc ww_proc_read(struct ww_proc *p, void *buf, size_t n, uint64_t deadline_ns, uint64_t max_resident_bytes,
 	struct ww_err *err) WW_MUST_CHECK;
-
-#endif

@@ -21,8 +21,7 @@
  * Memory is not limited by address space where CUDA or PyTorch runs, which reserve terabytes: the parent watches the
  * resident size (proc.h).  Builders and compilers do get an address-space limit: it acts at once and needs no watcher.
  */
-#ifndef WW_SANDBOX_SANDBOX_H
-#define WW_SANDBOX_SANDBOX_H
+#pragma once
 
 #include "base/err.h"
 
@@ -111,5 +110,3 @@ enum ww_rc ww_sandbox_enter(
 	const struct ww_sandbox_opts *o, enum ww_sandbox_level *reached, struct ww_err *err) WW_MUST_CHECK;
 /* Set limits alone (a job with tighter ones than its zygote). */
 enum ww_rc ww_sandbox_limit(const struct ww_sandbox_limits *l, struct ww_err *err) WW_MUST_CHECK;
-
-#endif

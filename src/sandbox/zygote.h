@@ -21,8 +21,7 @@
  * In the parent any number of threads may call ww_zygote_run() at once.  A zygote that died is started anew and the job
  * repeated, once.
  */
-#ifndef WW_SANDBOX_ZYGOTE_H
-#define WW_SANDBOX_ZYGOTE_H
+#pragma once
 
 #include "base/err.h"
 #include "base/str.h"
@@ -88,5 +87,3 @@ struct ww_zygote_worker {
 /* The worker's argv[0] is a directory for `tmp` (below a private root: of its tmpfs).  Serve until the control socket
  * (descriptor WW_PROC_FD) ends.  Returns the process's exit code. */
 int ww_zygote_serve(const struct ww_zygote_worker *w);
-
-#endif

@@ -1,7 +1,6 @@
 /* zygote_wire.h - the two messages between a zygote and its parent.  Both are the same binary: no versions, no byte
  * order. */
-#ifndef WW_SANDBOX_ZYGOTE_WIRE_H
-#define WW_SANDBOX_ZYGOTE_WIRE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -16,5 +15,3 @@ struct ww_zygote_ready { /* zygote to parent, once */
 struct ww_zygote_order { /* parent to zygote, one a job, with three descriptors: request, reply, status */
 	uint64_t limit_ns, request_bytes, max_reply;
 };
-
-#endif

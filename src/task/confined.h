@@ -16,8 +16,7 @@
  * The rights are given up in a process of its own between two execs, not between fork and exec: the judge has many
  * threads, and after a fork of such a program neither locks nor memory may be touched.
  */
-#ifndef WW_TASK_CONFINED_H
-#define WW_TASK_CONFINED_H
+#pragma once
 
 /* `warpwright __confined DIR CACHE ROOTS cpu|cuda|tool MEMORY PROGRAM [ARG...]`: DIR and CACHE ("" for none) are
  * writable, and what lies in DIR is not seen in namespaces, where it is a new tmpfs; the files and directories of ROOTS
@@ -25,5 +24,3 @@
  * on cuda each process may have MEMORY bytes of its own.  Starts in DIR, with stdout where stderr goes.  On failure the
  * process ends with code 126 (no sandbox) or 127 (no program), having said why on stderr. */
 int ww_confined_main(int argc, char **argv);
-
-#endif

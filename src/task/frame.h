@@ -8,8 +8,7 @@
  *
  * little-endian.  Descriptors come after the body, at most 128 with each single byte 'F', by SCM_RIGHTS.
  */
-#ifndef WW_TASK_FRAME_H
-#define WW_TASK_FRAME_H
+#pragma once
 
 #include "base/err.h"
 
@@ -31,5 +30,3 @@ void ww_frame_pack(unsigned char out[WW_FRAME_HEADER_BYTES], const struct ww_fra
 /* Nothing is believed: a wrong magic, another version or a number beyond its limit is WW_ERR_PROTOCOL. */
 enum ww_rc ww_frame_parse(
 	const unsigned char in[WW_FRAME_HEADER_BYTES], struct ww_frame *f, struct ww_err *err) WW_MUST_CHECK;
-
-#endif

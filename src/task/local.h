@@ -1,11 +1,8 @@
 /* local.h - the files that belong to a task because its text names them: the project's own modules, and files that it
  * reads by a relative name.  Internal to src/task but for what task.h declares. */
-#ifndef WW_TASK_LOCAL_H
-#define WW_TASK_LOCAL_H
+#pragma once
 
 #include "task/task.h"
 
 /* Find the files of a task that was read from t->path: sets roots, files, and the id where there are files. */
 enum ww_rc ww_task_find_files(struct ww_task *t, struct ww_err *err) WW_MUST_CHECK;
-
-#endif

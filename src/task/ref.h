@@ -16,8 +16,7 @@
  *   WW_ERR_INTERRUPTED   opts.interrupted was set (killed)
  * During ww_ref_load() a time-out, an exit or too much memory are the task's doing and come back as WW_ERR_TASK.
  */
-#ifndef WW_TASK_REF_H
-#define WW_TASK_REF_H
+#pragma once
 
 #include "base/err.h"
 #include "base/str.h"
@@ -246,5 +245,3 @@ enum ww_rc ww_ref_wipe(struct ww_ref *r, int poison, int flush, struct ww_err *e
 enum ww_rc ww_ref_keep(
 	struct ww_ref *r, json_t *lent, const int *fds, int n_fds, int *taken, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_ref_same(struct ww_ref *r, int *same, struct ww_err *err) WW_MUST_CHECK;
-
-#endif

@@ -1,7 +1,6 @@
 /* rule.h - by what a task's outputs are compared and what its times are compared with: words that the judge and the
  * reference worker share. */
-#ifndef WW_TASK_RULE_H
-#define WW_TASK_RULE_H
+#pragma once
 
 #define WW_MAX_OUTPUTS 64
 
@@ -17,5 +16,3 @@ enum ww_baseline {
 enum { WW_BASE_TORCH_COUNT = WW_BASE_SOLUTION };
 const char *ww_rule_name(enum ww_rule r);         /* "strict"; beyond the last "?" */
 const char *ww_baseline_name(enum ww_baseline b); /* "eager" */
-
-#endif

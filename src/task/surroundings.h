@@ -5,8 +5,7 @@
  * directories, CUDA's, our bridge, all read-only; a few devices; /sys where the driver and PyTorch look the hardware
  * up.  No home directory, no cache of the judge, nothing of other users.
  */
-#ifndef WW_TASK_SURROUNDINGS_H
-#define WW_TASK_SURROUNDINGS_H
+#pragma once
 
 #include "base/err.h"
 #include "sandbox/sandbox.h"
@@ -30,5 +29,3 @@ enum ww_rc ww_surroundings_add_program(
 /* Replace this process's environment by one made from nothing: how to find programs, libraries and the GPU; HOME and
  * TMPDIR are `tmp`.  What could change PyTorch's behaviour (PYTHON*, TORCH_*, OMP_*) and keys stay outside. */
 void ww_surroundings_environment(const char *tmp, int cuda);
-
-#endif

@@ -3,8 +3,7 @@
  * Nothing here runs Python: the file is read once, bounded, checked to be text, and named by the hash of its bytes and
  * of its files'. What it means is the reference worker's to say (ref.h).
  */
-#ifndef WW_TASK_TASK_H
-#define WW_TASK_TASK_H
+#pragma once
 
 #include "base/err.h"
 #include "base/hash.h"
@@ -47,5 +46,3 @@ enum ww_rc ww_task_copy(struct ww_task *to, const struct ww_task *from, struct w
 enum ww_rc ww_task_write_files(const struct ww_task *t, const char *dir, struct ww_err *err) WW_MUST_CHECK;
 /* Safe on a zeroed struct. */
 void ww_task_release(struct ww_task *t);
-
-#endif

@@ -5,8 +5,7 @@
  * flag and the memory of the child and all it started are looked at every 50 ms.  Whatever goes wrong kills the group
  * and leaves `dead` set.
  */
-#ifndef WW_TASK_WORKER_H
-#define WW_TASK_WORKER_H
+#pragma once
 
 #include "base/err.h"
 #include "base/tmpdir.h"
@@ -49,5 +48,3 @@ enum ww_rc ww_worker_wait(
 	struct ww_worker *w, int fd, int *ready, uint64_t deadline_ns, struct ww_err *err) WW_MUST_CHECK;
 /* Kill the group and mark the worker dead; returns err->rc. */
 enum ww_rc ww_worker_kill(struct ww_worker *w, struct ww_err *err);
-
-#endif

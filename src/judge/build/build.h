@@ -9,8 +9,7 @@
  * What we could not do (no memory, no process) is an error.  A zygote that was killed from outside is started again
  * and the build repeated, once.
  */
-#ifndef WW_JUDGE_BUILD_BUILD_H
-#define WW_JUDGE_BUILD_BUILD_H
+#pragma once
 
 #include "base/err.h"
 #include "base/str.h"
@@ -63,5 +62,3 @@ enum ww_rc ww_builder_build(struct ww_builder *b, const char *plan_source, size_
 
 /* The worker's entry, `warpwright __builder`. */
 int ww_builder_main(int argc, char **argv);
-
-#endif

@@ -5,8 +5,7 @@
  * ends are the same binary, but the reply comes from a process that ran untrusted code, so all of its numbers are
  * checked.
  */
-#ifndef WW_JUDGE_BUILD_WIRE_H
-#define WW_JUDGE_BUILD_WIRE_H
+#pragma once
 
 #include "judge/image.h"
 #include "sandbox/zygote.h"
@@ -43,5 +42,3 @@ struct ww_plan_symbol {
 	const void *address;
 };
 extern const struct ww_plan_symbol ww_plan_symbols[]; /* what plan.c is linked against; ends with a NULL name */
-
-#endif

@@ -6,8 +6,7 @@
  * checks are cached: a failed job is run again, since the machine may have caused the failure (a time limit, no
  * memory).
  */
-#ifndef WW_JUDGE_CACHE_ANSWERS_H
-#define WW_JUDGE_CACHE_ANSWERS_H
+#pragma once
 
 #include "base/hash.h"
 #include "sandbox/zygote.h"
@@ -34,5 +33,3 @@ enum ww_rc ww_answers_run(const struct ww_answers *k, struct ww_zygote *z, const
 /* The answer has proved good. */
 enum ww_rc ww_answers_put(const struct ww_answers *k, const struct ww_zygote_part *parts, int n_parts,
 	const struct ww_str *reply, struct ww_err *err) WW_MUST_CHECK;
-
-#endif

@@ -4,8 +4,7 @@
  * store keeps it by these three; the worker looks whether it describes the module that it has loaded
  * (bridge/wwbridge/cached_graph.py).
  */
-#ifndef WW_JUDGE_CACHE_GRAPHS_H
-#define WW_JUDGE_CACHE_GRAPHS_H
+#pragma once
 
 #include "base/hash.h"
 #include "store/store.h"
@@ -22,5 +21,3 @@ enum ww_rc ww_graphs_load(struct ww_cached_graph *k, struct ww_store *s, struct 
 /* The graph, made and kept where the load did not find one. */
 enum ww_rc ww_graphs_graph(
 	struct ww_cached_graph *k, struct ww_store *s, struct ww_ref *r, struct ww_err *err) WW_MUST_CHECK;
-
-#endif

@@ -22,8 +22,7 @@
  * costs.  Other draws that nothing is compared on (warm-up, baselines) are always new ones.  Which draw of a kind comes
  * is decided by lot.  Seeds are in this process and the reference worker only.
  */
-#ifndef WW_JUDGE_CACHE_REFERENCES_H
-#define WW_JUDGE_CACHE_REFERENCES_H
+#pragma once
 
 #include "task/ref.h"
 
@@ -43,5 +42,3 @@ void ww_pool_begin(struct ww_pool *p);
 uint64_t ww_pool_next(struct ww_pool *p, double scale, double shift, enum ww_ref_params params);
 /* A verdict has told something about the draw that came last: remove it from the pool. */
 void ww_pool_spoil(struct ww_pool *p);
-
-#endif

@@ -1,6 +1,5 @@
 /* binary_check.h - what compiled device code may contain.  Reads hostile ELF files: nothing in them is believed. */
-#ifndef WW_JUDGE_COMPILE_BINARY_CHECK_H
-#define WW_JUDGE_COMPILE_BINARY_CHECK_H
+#pragma once
 
 #include "base/str.h"
 
@@ -16,5 +15,3 @@ int ww_so_has_system_call(const void *bytes, size_t n); /* the last of these alo
 /* Whether the binary defines the function `symbol` (a symbol table entry of type FUNC). */
 int ww_cubin_has(const void *bytes, size_t n, const char *symbol);
 int ww_so_has(const void *bytes, size_t n, const char *symbol);
-
-#endif

@@ -14,8 +14,7 @@
  * <cuda_bf16.h>`; on both targets one #define for each of the image's macros.  Lines are counted from the solution's
  * own first line.
  */
-#ifndef WW_JUDGE_COMPILE_COMPILE_H
-#define WW_JUDGE_COMPILE_COMPILE_H
+#pragma once
 
 #include "base/err.h"
 #include "base/str.h"
@@ -95,5 +94,3 @@ const char *ww_compile_flags(enum ww_target target);
 
 /* The worker's entry, `warpwright __compiler`. */
 int ww_compiler_main(int argc, char **argv);
-
-#endif

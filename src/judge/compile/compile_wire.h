@@ -3,8 +3,7 @@
  * Request: struct ww_compile_request, the macro lines, the kernel names (each with its NUL), the source.  Reply: struct
  * ww_compile_reply, the symbols (each with its NUL, as many as kernel names), the log, the binary.
  */
-#ifndef WW_JUDGE_COMPILE_WIRE_H
-#define WW_JUDGE_COMPILE_WIRE_H
+#pragma once
 
 #include "base/str.h"
 #include "judge/compile/compile.h"
@@ -38,5 +37,3 @@ extern const struct ww_compile_backend ww_compile_nvrtc, ww_compile_cc;
 
 /* Flags that both compile jobs and exports use. */
 extern const char *const ww_nvrtc_flags[], *const ww_cc_flags[]; /* end with NULL */
-
-#endif

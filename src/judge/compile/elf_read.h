@@ -1,8 +1,7 @@
 /* elf_read.h - sections and symbols of hostile ELF files: nothing in them is believed, every offset is checked.
  *
  * For the judge (binary_check.c) and for the cuda plug-in (plugin_tables.c), which links to nothing of ours. */
-#ifndef WW_JUDGE_COMPILE_ELF_READ_H
-#define WW_JUDGE_COMPILE_ELF_READ_H
+#pragma once
 
 #include <elf.h>
 #include <stddef.h>
@@ -94,5 +93,3 @@ static inline int ww_elf_is_name(const Elf64_Sym *y, const char *name)
 	int type = ELF64_ST_TYPE(y->st_info);
 	return name[0] && type != STT_SECTION && type != STT_FILE;
 }
-
-#endif

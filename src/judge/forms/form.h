@@ -1,7 +1,6 @@
 /* form.h - a solution in a PyTorch form inside a judgement: built, set up, called through a session's operations,
  * traced. */
-#ifndef WW_JUDGE_FORMS_FORM_H
-#define WW_JUDGE_FORMS_FORM_H
+#pragma once
 
 #include "judge/forms/forms.h"
 #include "judge/internal.h"
@@ -37,5 +36,3 @@ enum ww_rc ww_form_base_open(
 enum ww_rc ww_form_base_call(struct ww_judge_task *t, enum ww_baseline b, double *us, struct ww_err *err) WW_MUST_CHECK;
 pid_t ww_form_base_pid(const struct ww_judge_task *t, enum ww_baseline b); /* 0: there is none */
 void ww_form_base_close(struct ww_judge_task *t, enum ww_baseline b);
-
-#endif

@@ -14,8 +14,7 @@
  * run/client.h: WW_RUN_FAULT where it answered an error (see the answer), WW_RUN_REFUSED where it did what no candidate
  * may, WW_RUN_DIED, WW_RUN_LATE, WW_RUN_NOMEM.  After all but OK and FAULT the process is gone.  One candidate belongs
  * to one thread at a time; any number of threads may ask one ww_candidates for new ones. */
-#ifndef WW_JUDGE_FORMS_FORMS_H
-#define WW_JUDGE_FORMS_FORMS_H
+#pragma once
 
 #include "base/rng.h"
 #include "judge/forms/sampler.h"
@@ -82,5 +81,3 @@ struct ww_sampling {
 };
 enum ww_rc ww_candidate_sample(struct ww_candidate *c, double limit_s, struct ww_sampling *sampling,
 	struct ww_candidate_answer *a, struct ww_run_result *res, struct ww_err *err) WW_MUST_CHECK;
-
-#endif

@@ -1,6 +1,5 @@
 /* internal.h - what candidates.c, candidate.c and wire.c share. */
-#ifndef WW_JUDGE_FORMS_INTERNAL_H
-#define WW_JUDGE_FORMS_INTERNAL_H
+#pragma once
 
 #include "judge/forms/forms.h"
 
@@ -35,5 +34,3 @@ enum ww_rc ww_wire_send(
 /* n descriptors, each message of them with one byte; *got are the caller's to close, also after an error. */
 enum ww_rc ww_wire_get_fds(const struct ww_wire *w, int *fds, int n, int *got, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_wire_receive(const struct ww_wire *w, json_t **body, int *fd, struct ww_err *err) WW_MUST_CHECK;
-
-#endif

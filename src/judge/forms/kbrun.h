@@ -5,8 +5,7 @@
  *
  * Each becomes one line of docs/formats/batch.md with the id "level_L_problem_P_sample_S", in order of L, P and S.  A
  * problem whose task is not there becomes a job that says so. */
-#ifndef WW_JUDGE_FORMS_KBRUN_H
-#define WW_JUDGE_FORMS_KBRUN_H
+#pragma once
 
 #include "base/err.h"
 #include "base/str.h"
@@ -16,5 +15,3 @@ int ww_kbrun_is(const char *dir);
 /* Append the lines; *n counts them. */
 enum ww_rc ww_kbrun_jobs(
 	const char *tasks, const char *run, struct ww_str *lines, int *n, struct ww_err *err) WW_MUST_CHECK;
-
-#endif

@@ -6,8 +6,7 @@
  *
  *     places = for each output: its address, 0 where it lies in the judge's own buffer | its strides, in elements
  *              for each descriptor that comes with them: the address and the bytes of its piece                  */
-#ifndef WW_JUDGE_FORMS_LENT_H
-#define WW_JUDGE_FORMS_LENT_H
+#pragma once
 
 #include "base/err.h"
 #include <ww/plan.h>
@@ -30,5 +29,3 @@ enum ww_rc ww_lent_places(struct ww_lent *l, const int64_t *places, int n_places
 	const struct ww_tensor *out, int n, json_t **where, int *use, int max_use, int *n_use,
 	struct ww_err *err) WW_MUST_CHECK;
 void ww_lent_release(struct ww_lent *l);
-
-#endif

@@ -12,8 +12,7 @@
  * there is its failure.  Nothing can be computed while the judge reads: no thread runs, and the filter refuses
  * userfaultfd and io_uring, by which a page could be made on demand.  Rejected: a pipe or a copy by the harness after
  * the clock, since work in that process after the answer would be free. */
-#ifndef WW_JUDGE_FORMS_OUTPUTS_H
-#define WW_JUDGE_FORMS_OUTPUTS_H
+#pragma once
 
 #include "base/err.h"
 #include <ww/plan.h>
@@ -31,5 +30,3 @@ int ww_outputs_take(pid_t pid, const int64_t *places, int n_places, const struct
 int64_t ww_outputs_span(const struct ww_tensor *t, const int64_t *strides);
 /* Whether this system lets the judge read memory of a process that it has started: one byte at `address`. */
 int ww_outputs_readable(pid_t pid, int64_t address);
-
-#endif

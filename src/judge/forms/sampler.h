@@ -12,8 +12,7 @@
  *
  * What it misses: a library's machine code that the solution brings along (copied into its own /tmp, or linked into its
  * extension), and work of another process that it starts within a call. */
-#ifndef WW_JUDGE_FORMS_SAMPLER_H
-#define WW_JUDGE_FORMS_SAMPLER_H
+#pragma once
 
 #include <stdint.h>
 #include <sys/types.h>
@@ -39,5 +38,3 @@ int ww_sampler_has(const struct ww_sampler *x, enum ww_code up_to);
  * process's own /tmp. */
 enum ww_code ww_sampler_kind(const char *path, int private);
 void ww_sampler_release(struct ww_sampler *x);
-
-#endif

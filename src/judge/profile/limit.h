@@ -1,6 +1,5 @@
 /* limit.h - what keeps a node from being faster, in one sentence. */
-#ifndef WW_JUDGE_PROFILE_LIMIT_H
-#define WW_JUDGE_PROFILE_LIMIT_H
+#pragma once
 
 #include "base/str.h"
 #include "judge/profile/work.h"
@@ -19,5 +18,3 @@ struct ww_limit_facts {
 /* "memory", "compute", "cache", "issue", "threads", "occupancy", "spills", "tail", "latency" or "short", and the
  * sentence. */
 const char *ww_limit_name(const struct ww_limit_facts *f, struct ww_str *sentence);
-
-#endif

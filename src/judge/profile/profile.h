@@ -4,8 +4,7 @@
  * ww_profile_text() and of nothing else.  It is no verdict: it says nothing about right or wrong, and on the cpu target
  * its times are the runner's own.
  */
-#ifndef WW_JUDGE_PROFILE_PROFILE_H
-#define WW_JUDGE_PROFILE_PROFILE_H
+#pragma once
 
 #include "base/str.h"
 #include "judge/judge.h"
@@ -23,5 +22,3 @@ int ww_profile_ok(const json_t *profile);
 
 /* The profile for a reader, at most WW_PROFILE_TEXT_BYTES, most important first. */
 void ww_profile_text(const json_t *profile, struct ww_str *out);
-
-#endif

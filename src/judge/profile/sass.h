@@ -1,6 +1,5 @@
 /* sass.h - the machine code of one kernel, as far as a reader wants it: the hottest loop and what it is made of. */
-#ifndef WW_JUDGE_PROFILE_SASS_H
-#define WW_JUDGE_PROFILE_SASS_H
+#pragma once
 
 #include "base/str.h"
 
@@ -12,5 +11,3 @@
 json_t *ww_sass(const void *cubin, size_t bytes, const char *symbol);
 /* The same from cuobjdump's text; NULL where it holds no such function. */
 json_t *ww_sass_parse(const char *text, const char *symbol);
-
-#endif

@@ -1,6 +1,5 @@
 /* work.h - how much a node of a plan has to do, and where that puts it under the device's roofline. */
-#ifndef WW_JUDGE_PROFILE_WORK_H
-#define WW_JUDGE_PROFILE_WORK_H
+#pragma once
 
 #include "judge/image.h"
 #include "task/ref.h"
@@ -58,5 +57,3 @@ struct ww_occupancy {
 };
 void ww_occupancy_set(struct ww_occupancy *o, const struct ww_device *d, const struct ww_image_launch *l, int registers,
 	int static_shared_bytes, int blocks_per_sm);
-
-#endif

@@ -9,8 +9,7 @@
  * change.
  *
  * A struct ww_runner belongs to one thread at a time. */
-#ifndef WW_JUDGE_RUN_CLIENT_H
-#define WW_JUDGE_RUN_CLIENT_H
+#pragma once
 
 #include "base/err.h"
 #include "judge/run/exec.h"
@@ -77,5 +76,3 @@ enum ww_rc ww_runner_guards(struct ww_runner *r, struct ww_run_result *out, stru
 enum ww_rc ww_runner_profile(struct ww_runner *r, const struct ww_run_profile_ask *ask, uint32_t n_nodes,
 	double limit_s, struct ww_run_profile **rows, struct ww_run_result *out, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_runner_unload(struct ww_runner *r, struct ww_run_result *out, struct ww_err *err) WW_MUST_CHECK;
-
-#endif

@@ -12,8 +12,7 @@
  * more than its events by so much that no flush explains it counts as long as the span says; so a forger gains at most
  * the slack, and in the middle of all calls, which is what a verdict reports, less than half of that (timing.c).  The
  * host's clock tells only gross lies, but also those of a kernel that works on behind a forged end of everything. */
-#ifndef WW_JUDGE_RUN_CLOCKS_H
-#define WW_JUDGE_RUN_CLOCKS_H
+#pragma once
 
 #include <math.h>
 
@@ -55,5 +54,3 @@ static inline struct ww_believed ww_clocks_believe(const struct ww_clocks *call,
 	}
 	return b;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* cpu.h - inside the cpu back end of the runner: its memory, and its report of a fault. */
-#ifndef WW_JUDGE_RUN_CPU_H
-#define WW_JUDGE_RUN_CPU_H
+#pragma once
 
 #include "judge/run/exec.h"
 #include "judge/run/proto.h"
@@ -35,5 +34,3 @@ void ww_cpu_facts(struct ww_run_facts *f, int threads, int measure);
 int ww_cpu_profile(struct ww_exec *e, void *const *addresses, const struct ww_run_profile_ask *ask,
 	int (*prepare)(void *self, unsigned flags, struct ww_run_reply *r), void *self, struct ww_run_profile *out,
 	struct ww_run_reply *r);
-
-#endif

@@ -9,8 +9,7 @@
  *
  * PTX, because the plug-in is built without nvcc and must run on GPUs that did not exist when it was; the driver
  * compiles it in a few milliseconds when the runner starts. */
-#ifndef WW_JUDGE_RUN_KERNELS_PTX_H
-#define WW_JUDGE_RUN_KERNELS_PTX_H
+#pragma once
 
 #define WW_PTX_MIX(w, t)                                                                                                  \
 	"shr.u64 " t ", " w ", 32; xor.b64 " w ", " w ", " t "; mul.lo.u64 " w ", " w ", 0xd6e8feb86659fd93;\n"           \
@@ -63,4 +62,3 @@ static const char ww_kernels_ptx[] =
 
 #undef WW_PTX_MIX
 #undef WW_PTX_FOLD
-#endif

@@ -6,8 +6,7 @@
  * its output as read-only, and was poisoned no more).  What stays in the runner is the threads' shared memory and the
  * unmapped pages around each buffer, which turn most overruns into faults.
  */
-#ifndef WW_JUDGE_RUN_OWNED_H
-#define WW_JUDGE_RUN_OWNED_H
+#pragma once
 
 #include "base/err.h"
 #include "judge/run/proto.h"
@@ -34,5 +33,3 @@ void ww_owned_poison(const struct ww_owned *o);
 /* 1, or 0 and one line in `why` (n bytes) where bytes beside a buffer have changed. */
 int ww_owned_intact(const struct ww_owned *o, char *why, size_t n);
 void ww_owned_release(struct ww_owned *o);
-
-#endif

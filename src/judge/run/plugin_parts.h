@@ -5,8 +5,7 @@
  *
  * One plug-in holds one device and at most one plan; struct ww_cuda is all of it.  A function that returns int returns
  * a WW_RUN_ kind and has said in r->text what went wrong. */
-#ifndef WW_JUDGE_RUN_PLUGIN_PARTS_H
-#define WW_JUDGE_RUN_PLUGIN_PARTS_H
+#pragma once
 
 #include "judge/run/clocks.h"
 #include "judge/run/exec.h"
@@ -150,5 +149,3 @@ int ww_cuda_profile(const struct ww_cuda_plan *p, unsigned repeats, struct ww_ru
 /* Hardware counters of the longest nodes, or the reason in out->counters_why.  A fault of the device is the only
  * failure. */
 int ww_cuda_counters(const struct ww_cuda_plan *p, struct ww_run_profile *out, struct ww_run_reply *r);
-
-#endif

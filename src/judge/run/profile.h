@@ -4,8 +4,7 @@
  * no host code of the candidate lives there, on cpu it does, so nothing but a profile is ever made of them.  A number
  * that is not known is NAN, a count -1.
  */
-#ifndef WW_JUDGE_RUN_PROFILE_H
-#define WW_JUDGE_RUN_PROFILE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -72,5 +71,3 @@ struct ww_run_profile {
 	char counters_why[240]; /* why there are no counters; "" where there are or nobody asked */
 	struct ww_run_profile_node nodes[];
 };
-
-#endif

@@ -29,8 +29,7 @@
  * Both ends are of one binary on one machine, so structs travel as they lie in memory.  The judge nevertheless treats
  * what a cpu runner sends as hostile (a candidate's native code lives in it): replies have one size, texts are cut and
  * cleaned, no number of theirs is used as a time or as an index. */
-#ifndef WW_JUDGE_RUN_PROTO_H
-#define WW_JUDGE_RUN_PROTO_H
+#pragma once
 
 #include "judge/image.h"
 #include "judge/run/profile.h"
@@ -176,5 +175,3 @@ int ww_runner_main(int argc, char **argv);
 #define WW_RUN_PLUGIN_SYMBOL "ww_run_plugin"
 #define WW_RUN_PLUGIN_CUDA "libwarpwright-judge-cuda.so"
 const struct ww_run_backend *ww_run_cpu_backend(void);
-
-#endif
