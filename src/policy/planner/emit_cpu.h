@@ -1,6 +1,5 @@
 /* emit_cpu.h - what the parts of the cpu emitter share. */
-#ifndef WW_POLICY_PLANNER_EMIT_CPU_H
-#define WW_POLICY_PLANNER_EMIT_CPU_H
+#pragma once
 
 #include "policy/planner/planner.h"
 
@@ -44,5 +43,3 @@ struct pl_cached {
 int pl_cpu_keep(struct pl *pl, struct kern *k, const struct ix_atom *lane, struct pl_cached *kept, int max);
 /* GEMM, convolution, attention and scan: emit_cpu_anchor.c. */
 void pl_cpu_anchor(struct pl *pl, struct kern *k, struct ww_str *s);
-
-#endif

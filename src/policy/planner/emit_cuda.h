@@ -1,6 +1,5 @@
 /* emit_cuda.h - what the two halves of the cuda emitter share. */
-#ifndef WW_POLICY_PLANNER_EMIT_CUDA_H
-#define WW_POLICY_PLANNER_EMIT_CUDA_H
+#pragma once
 
 #include "policy/planner/emit_cpu.h"
 
@@ -13,5 +12,3 @@ const char *pl_cuda_stores(struct expr *e, struct kern *k, int level, const char
 	const char **decl, const char *cond);
 /* GEMM, convolution, attention and scan: emit_cuda_anchor.c. */
 void pl_cuda_anchor(struct pl *pl, struct kern *k, struct ww_str *s);
-
-#endif

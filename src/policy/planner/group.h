@@ -1,6 +1,5 @@
 /* group.h - what roots.c, axes.c and group.c share: three steps of one decision, which kernel computes what. */
-#ifndef WW_POLICY_PLANNER_GROUP_H
-#define WW_POLICY_PLANNER_GROUP_H
+#pragma once
 
 #include "policy/planner/walk.h"
 
@@ -13,5 +12,3 @@ void pl_find_roots(struct pl *pl, struct val **todo, int n_todo);
 int pl_red_known(const struct kern *k, const struct val *r, const struct ix *const *idx);
 /* Make one axis of neighbours that every access of k walks through as one. */
 void pl_merge_axes(struct pl *pl, struct kern *k);
-
-#endif

@@ -5,8 +5,7 @@
  * (0 or 1), and names of C variables.  The normal form is a sum of monomials with sorted atoms, so that equal
  * expressions are equal structures. All of it lives in the arena of one build.
  */
-#ifndef WW_POLICY_PLANNER_IX_H
-#define WW_POLICY_PLANNER_IX_H
+#pragma once
 
 #include "base/arena.h"
 
@@ -74,5 +73,3 @@ const struct ix *ix_subst(
 	struct pl *pl, const struct ix *a, const struct ix_atom *const *v, const struct ix *const *e, int n);
 /* C text, in the arena; safe inside any expression. */
 const char *ix_text(struct pl *pl, const struct ix *a);
-
-#endif

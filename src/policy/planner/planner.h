@@ -14,8 +14,7 @@
  * ww_pl_build(): every function in between owns nothing but arena memory, so nothing leaks, and a deep recursion over
  * values needs no error path of its own.
  */
-#ifndef WW_POLICY_PLANNER_PLANNER_H
-#define WW_POLICY_PLANNER_PLANNER_H
+#pragma once
 
 #include "base/arena.h"
 #include "base/err.h"
@@ -531,5 +530,3 @@ void ww_pl_build(const json_t *graph, const json_t *device, const char *target, 
  */
 int ww_pl_has_rule(const char *op);
 void ww_pl_result_release(struct pl_result *r);
-
-#endif

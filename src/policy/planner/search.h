@@ -1,6 +1,5 @@
 /* search.h - which variant to try next, from the verdicts so far. */
-#ifndef WW_POLICY_PLANNER_SEARCH_H
-#define WW_POLICY_PLANNER_SEARCH_H
+#pragma once
 
 #include "policy/planner/planner.h"
 
@@ -28,5 +27,3 @@ void pl_search_init(struct search *s, const struct pl_result *shape, int cuda);
 /* The verdict of the current trial. */
 void pl_search_feed(struct search *s, const json_t *verdict);
 /* After a feed: s->now is the next trial, or s->done. */
-
-#endif

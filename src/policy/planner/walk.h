@@ -1,6 +1,5 @@
 /* walk.h - what a value reads, at a given index, until the next thing that is stored. */
-#ifndef WW_POLICY_PLANNER_WALK_H
-#define WW_POLICY_PLANNER_WALK_H
+#pragma once
 
 #include "policy/planner/planner.h"
 
@@ -36,5 +35,3 @@ struct walk {
 void pl_walk_init(struct walk *w, struct pl *pl, struct val *self);
 /* Collect the leaves of v at idx: loads, index expressions, reductions, results of anchors and stops, each once. */
 void pl_walk(struct walk *w, struct val *v, const struct ix *const *idx);
-
-#endif
