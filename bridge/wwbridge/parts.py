@@ -9,7 +9,11 @@ strict looks at parts as well, each by its own size.  What a part is follows fro
     crossed   one part for each pair of indices of the first and the last dimension, from three dimensions on
     blocks    BLOCK consecutive elements
 
-Parts of fewer than LEAST elements are merged with those that follow them, since chance rules the norm of a few.
+Parts of fewer than LEAST elements are merged, since chance rules the norm of a few: with those that follow them, and a
+second time with others at even distances.  Without the second, every other row of 32 elements could be zeros where its
+neighbours are large.  The distance is a multiple of 24 where there are so many parts, so that what changes in steps of
+2, 3, 4, 6, 8, 12 or 24 is not mixed.  Elements of a single dimension are merged in the second way only; blocks are the
+first.
 
 Everything comes out of one pass: the sums of squares of rows, of (first, last) pairs and of blocks, for each piece of
 the tensor that fits the cache; all other sums are sums of these.  Nothing here waits for a GPU.
@@ -21,6 +25,7 @@ import math
 import torch
 
 LEAST, BLOCK = 64, 256
+EVEN = (24, 12, 8, 6, 4, 3, 2, 1)
 MOST = 1 << 24  # rows, or columns, whose sums are looked at: they take memory
 CHUNK = 1 << 23  # elements at a time on a GPU
 HOST_CHUNK = 1 << 15  # the same on the cpu: a piece in fp64 stays in the cache, and an operator on it in one thread
@@ -37,13 +42,17 @@ def evenly(n, most):
 
 
 class Kind:
-    """Parts of one kind: index s of the middle one of (outer, size, inner), `per` of them together."""
+    """Parts of one kind: index s of the middle one of (outer, size, inner), at least `per` of them together:
+    neighbours, or (apart) those at a distance of `groups`."""
 
-    def __init__(self, name, source, outer, size, inner, elements):
-        self.name, self.source, self.outer, self.size, self.inner = name, source, outer, size, inner
+    def __init__(self, name, source, outer, size, inner, elements, apart=False):
+        self.name, self.source, self.outer, self.size, self.inner, self.apart = name, source, outer, size, inner, apart
         self.each = elements // size
         self.per = max(1, -(-LEAST // max(self.each, 1)))
         self.groups = size // self.per
+        if apart:
+            self.groups -= self.groups % next(m for m in EVEN if m <= max(1, self.groups))
+            self.per = size // max(1, self.groups)
 
     def sums(self, source):
         v = source.view(self.outer, self.size, self.inner)
@@ -51,13 +60,21 @@ class Kind:
         if self.per == 1:
             return v
         whole = self.groups * self.per
-        out = v[:whole].view(self.groups, self.per).sum(1)
-        if whole < self.size:
+        out = v[:whole].view(self.per, self.groups).sum(0) if self.apart else v[:whole].view(self.groups, self.per).sum(1)
+        if whole < self.size and self.apart:
+            out[: self.size - whole] += v[whole:]
+        elif whole < self.size:
             out[-1] += v[whole:].sum()
         return out
 
-    def range(self, g):
-        return g * self.per, self.size if g == self.groups - 1 else (g + 1) * self.per
+    def members(self, g):
+        if self.apart:
+            return range(g, self.size, self.groups)
+        return range(g * self.per, self.size if g == self.groups - 1 else (g + 1) * self.per)
+
+    def words(self, g):
+        m = self.members(g)
+        return self.name.format(g if self.apart or len(m) == 1 else f"{m[0]} to {m[-1]}") + (f" and every {self.groups}th after it" if self.apart else "")
 
 
 class Layout:
@@ -73,7 +90,9 @@ class Layout:
         self.lead = dims[0] if len(dims) > 2 and LEAST * dims[0] <= self.rows and dims[0] * dims[-1] <= MOST else 1
         self.mid = self.rows // self.lead
         self.pieces = list(self._pieces(step)) if self.numel else []
-        self.kinds = [k for k in self._kinds(dims) if k.groups > 1 and k.each < self.numel] if self.numel >= 2 * LEAST else []
+        kinds = list(self._kinds(dims)) if self.numel >= 2 * LEAST else []
+        kinds += [Kind(k.name, k.source, k.outer, k.size, k.inner, self.numel, True) for k in kinds if k.per > 1]
+        self.kinds = [k for k in kinds if k.groups > 1 and k.each < self.numel and (k.apart or len(dims) > 1)]
         self.by_row = any(k.source == "rows" for k in self.kinds)
         self.by_column = any(k.source in ("columns", "pairs") for k in self.kinds)
 
@@ -100,8 +119,8 @@ class Layout:
         for a in range(1, len(dims) - 1):
             outer = math.prod(dims[:a])
             yield Kind(f"index {{}} of dimension {at[a]}", "rows", outer, dims[a], self.rows // outer // dims[a], self.numel)
-        if len(dims) > 1 and self.cols <= MOST:
-            yield Kind("column {}", "columns", 1, self.cols, 1, self.numel)
+        if self.cols <= MOST:
+            yield Kind("column {}" if len(dims) > 1 else "element {}", "columns", 1, self.cols, 1, self.numel)
         if self.lead > 1:
             yield Kind("index {} of the first and the last dimension", "pairs", 1, self.lead * self.cols, 1, self.numel)
 
@@ -120,7 +139,10 @@ class Layout:
             t[-1] += rest
             return t
 
-        rows = [column(k.groups, k.per * k.each, (k.size - k.groups * k.per) * k.each) for k in self.kinds]
+        rows = [column(k.groups, k.per * k.each, 0 if k.apart else (k.size - k.groups * k.per) * k.each) for k in self.kinds]
+        for k, n in zip(self.kinds, rows):
+            if k.apart:
+                n[: k.size - k.groups * k.per] += k.each
         sizes = [math.prod(view) for _, view in self.pieces]
         blocks = torch.cat([column(max(1, n // BLOCK), min(n, BLOCK), n % BLOCK if n > BLOCK else 0) for n in sizes])
         of = [torch.full((r.numel(),), i, device=device) for i, r in enumerate([*rows, blocks])]
@@ -159,15 +181,13 @@ class Layout:
         """(words, flat positions of the elements) of a part by its number."""
         for k in self.kinds:
             if part < k.groups:
-                a, b = k.range(part)
-                words = k.name.format(a if b == a + 1 else f"{a} to {b - 1}")
-                return words, self._positions(k, a, b, device)
+                return k.words(part), self._positions(k, k.members(part), device)
             part -= k.groups
         a, b = next(x for i, x in enumerate(self.blocks()) if i == part)
         return f"elements {a} to {b - 1}", torch.arange(a, b, device=device)
 
-    def _positions(self, k, a, b, device):
-        s = torch.arange(a, b, device=device)
+    def _positions(self, k, members, device):
+        s = torch.tensor(members, device=device)
         if k.source == "rows":
             inner = k.inner * self.cols
             return ((torch.arange(k.outer, device=device)[:, None, None] * k.size + s[:, None]) * inner + torch.arange(inner, device=device)).reshape(-1)

@@ -513,6 +513,9 @@ SMALL = {
     "a head of one batch element": (ROWS.format(base=0.5, n=40, view="1, -1, 1, 1"), "[torch.randn(2, 40, 9, 16)]", lambda o: o[1, 37].mul_(1.1)),
     "a channel of one image": (ROWS.format(base=0.5, n=40, view="1, 1, 1, -1"), "[torch.randn(3, 10, 12, 40)]", lambda o: o[2, :, :, 30].zero_()),
     "a block wrong by a tenth": ("(x.view(-1, 512) * 0.01 ** torch.arange(4.).view(-1, 1)).view(-1)", "[torch.randn(2048)]", lambda o: o[1600:1900].mul_(1.1)),
+    "every second short row": ("x * torch.tensor([1, 1e-6]).repeat(128).view(-1, 1)", "[torch.randn(256, 32)]", lambda o: o[1::2].zero_()),
+    "every third short column": ("x * torch.tensor([1, 1, 1e-6]).repeat(500)", "[torch.randn(8, 1500)]", lambda o: o[:, 2::3].zero_()),
+    "every second element": ("x * torch.tensor([1, 1e-6]).repeat(4096)", "[torch.randn(8192)]", lambda o: o[1::2].zero_()),
     "half a row of many sizes": ("x * torch.logspace(0, -12, 4096)", "[torch.randn(2, 4096)]", lambda o: o[:, 2000:].zero_()),
 }
 
