@@ -123,15 +123,13 @@ enum ww_rc ww_judge_algebraic(struct ww_session *s, struct ww_err *err)
 {
 	double asked = s->t->matrix_flops;
 	struct ww_ref_peaks p;
-	enum ww_rc rc = WW_OK;
 
 	if (asked <= 0)
 		return WW_OK;
 	s->v->algebraic = computed_less(s, asked);
-	WW_TRY(ww_judge_device_peaks(s->t, err));
+	WW_CHECK(ww_judge_device_peaks(s->t, err));
 	ww_judge_peaks(s->t->judge, &p);
 	if (highest_peak(&p) > 0)
 		s->v->floor_flops_us = asked / highest_peak(&p) * 1e6;
-out:
-	return rc;
+	return WW_OK;
 }

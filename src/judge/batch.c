@@ -13,7 +13,9 @@
  */
 #include "judge/batch.h"
 
+#include "base/lock.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/time.h"
 #include "judge/run/client.h"
 
@@ -397,19 +399,17 @@ static int take(struct ww_batch *b, struct work *w)
 /* Set a state that others look at. */
 static void set_state(struct ww_batch *b, enum state *state, enum state to)
 {
-	pthread_mutex_lock(&b->lock);
+	WW_LOCKED(&b->lock);
 	*state = to;
 	pthread_cond_broadcast(&b->changed);
-	pthread_mutex_unlock(&b->lock);
 }
 
 static void close_task(struct ww_batch *b, struct task_entry *e)
 {
 	ww_judge_task_close(e->task);
-	pthread_mutex_lock(&b->lock);
+	WW_LOCKED(&b->lock);
 	memset(e, 0, sizeof(*e));
 	pthread_cond_broadcast(&b->changed);
-	pthread_mutex_unlock(&b->lock);
 }
 
 /* A judge serves many jobs and does not know whose stage it reports; it reports in the thread that works on the job. */
@@ -456,12 +456,11 @@ static void open_task(struct ww_batch *b, struct task_entry *e, struct ww_batch_
 /* A task that cannot be used stays refused; a failure of the machine is tried again. */
 static void leave_task(struct ww_batch *b, struct task_entry *e)
 {
-	pthread_mutex_lock(&b->lock);
+	WW_LOCKED(&b->lock);
 	e->users--;
 	if (e->state == FAILED && !e->users && e->err.rc != WW_ERR_TASK && e->err.rc != WW_ERR_USAGE)
 		memset(e, 0, sizeof(*e));
 	pthread_cond_broadcast(&b->changed);
-	pthread_mutex_unlock(&b->lock);
 }
 
 static void fail(struct ww_batch_job *job, const struct ww_err *why)
@@ -538,7 +537,7 @@ static void put_back(struct ww_batch *b, struct ww_batch_job *job)
  */
 static int try_again(struct ww_batch *b, struct ww_batch_job *job)
 {
-	pthread_mutex_lock(&b->lock);
+	WW_LOCKED(&b->lock);
 	int n = count_tasks(b, 0), again = n > 1 && ++job->attempts < MAX_ATTEMPTS && !interrupted(b);
 	if (again) {
 		if (n - 1 < b->o.open_tasks) {
@@ -548,7 +547,6 @@ static int try_again(struct ww_batch *b, struct ww_batch_job *job)
 		shrink(b);
 		put_back(b, job);
 	}
-	pthread_mutex_unlock(&b->lock);
 	return again;
 }
 
@@ -579,7 +577,7 @@ static int moved(struct ww_batch *b, struct ww_batch_job *job)
 		return 0;
 	int place = place_of(b, job->opts.device),
 		failed = (b->o.probe ? b->o.probe : probe_by_runner)(&job->opts, &why) != WW_OK;
-	pthread_mutex_lock(&b->lock);
+	WW_LOCKED(&b->lock);
 	if (failed && !b->lost[place]) {
 		b->lost[place] = 1;
 		ww_log(WW_LOG_WARN, "device %d has failed (%.300s); %s", job->opts.device, why.msg,
@@ -588,15 +586,13 @@ static int moved(struct ww_batch *b, struct ww_batch_job *job)
 	int go_on = b->lost[place] && n_left(b);
 	if (go_on)
 		put_back(b, job);
-	pthread_mutex_unlock(&b->lock);
 	return go_on;
 }
 
 static void give_back(struct ww_batch *b, struct ww_batch_job *job)
 {
-	pthread_mutex_lock(&b->done_lock);
+	WW_LOCKED(&b->done_lock);
 	b->o.done(b->o.ctx, job);
-	pthread_mutex_unlock(&b->done_lock);
 }
 
 static void do_job(struct ww_batch *b, struct work *w)
@@ -666,7 +662,7 @@ enum ww_rc ww_batch_open(struct ww_batch **out, const struct ww_batch_opts *o, s
 	struct ww_batch *b = calloc(1, sizeof(*b));
 	*out = b;
 	if (!b)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	b->o = *o;
 	set_defaults(b);
 	pthread_mutex_init(&b->lock, NULL);
@@ -687,7 +683,7 @@ enum ww_rc ww_batch_add(struct ww_batch *b, struct ww_batch_job *job, struct ww_
 	ww_verdict_init(&job->verdict);
 	job->next = NULL;
 	job->passed = 0;
-	pthread_mutex_lock(&b->lock);
+	WW_LOCKED(&b->lock);
 	while (b->queued >= b->o.queue && !interrupted(b))
 		wait_changed(b);
 	if (interrupted(b)) {
@@ -697,7 +693,6 @@ enum ww_rc ww_batch_add(struct ww_batch *b, struct ww_batch_job *job, struct ww_
 		enqueue(b, job);
 		pthread_cond_broadcast(&b->changed);
 	}
-	pthread_mutex_unlock(&b->lock);
 	return rc;
 }
 
@@ -729,10 +724,9 @@ void ww_batch_cancel(struct ww_batch *b, struct ww_batch_job *job)
 
 void ww_batch_drain(struct ww_batch *b)
 {
-	pthread_mutex_lock(&b->lock);
+	WW_LOCKED(&b->lock);
 	while (b->queued || b->running)
 		wait_changed(b);
-	pthread_mutex_unlock(&b->lock);
 }
 
 void ww_batch_close(struct ww_batch *b)

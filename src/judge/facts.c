@@ -14,9 +14,10 @@
 #include "judge/internal.h"
 
 #include "base/json.h"
-#include "host/lease.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "base/time.h"
+#include "host/lease.h"
 
 #include <math.h>
 #include <string.h>
@@ -26,10 +27,9 @@ static const double AGAIN_S = 20; /* a value measured less than so many seconds 
 
 static void key_of(const struct ww_judge *j, char hex[WW_HASH_HEX])
 {
-	struct ww_str key = WW_STR_INIT(1024);
+	ww_auto_str key = WW_STR_INIT(1024);
 	ww_str_addf(&key, "1|%s|%s|%s|%d", j->facts.name, j->facts.uuid, j->facts.driver, j->facts.device.threads);
 	ww_hash_hex(key.p, key.len, hex);
-	ww_str_release(&key);
 }
 
 static void raise_to(struct ww_ref_peaks *p, const struct ww_ref_peaks *seen)
@@ -44,37 +44,30 @@ static void raise_to(struct ww_ref_peaks *p, const struct ww_ref_peaks *seen)
 /* The cached values of this device; zeros where there are none. */
 static enum ww_rc look_up(const struct ww_judge *j, struct ww_ref_peaks *out, struct ww_err *err)
 {
-	struct ww_str text = WW_STR_INIT(MAX_VALUE_BYTES);
+	ww_auto_str text = WW_STR_INIT(MAX_VALUE_BYTES);
 	struct ww_err bad = WW_ERR_INIT;
 	char key[WW_HASH_HEX];
-	json_t *o = NULL;
+	json_auto_t *o = NULL;
 	int found;
-	enum ww_rc rc;
 	key_of(j, key);
-	WW_TRY(ww_store_get(j->store, "device", key, &text, &found, err));
+	WW_CHECK(ww_store_get(j->store, "device", key, &text, &found, err));
 	if (found && ww_json_parse(text.p, text.len, "a device's cached figures", &o, &bad) != WW_OK)
 		ww_log(WW_LOG_WARN, "%s", bad.msg);
 	*out = (struct ww_ref_peaks){ ww_json_num(o, "fp32_flops", 0), ww_json_num(o, "tf32_flops", 0),
 		ww_json_num(o, "fp16_flops", 0), ww_json_num(o, "bf16_flops", 0), ww_json_num(o, "memory_bytes_per_s", 0) };
-out:
-	json_decref(o);
-	ww_str_release(&text);
-	return rc;
+	return WW_OK;
 }
 
 static enum ww_rc keep(const struct ww_judge *j, const struct ww_ref_peaks *p, struct ww_err *err)
 {
-	struct ww_str text = WW_STR_INIT(MAX_VALUE_BYTES);
+	ww_auto_str text = WW_STR_INIT(MAX_VALUE_BYTES);
 	char key[WW_HASH_HEX];
-	json_t *o = json_pack("{s:s, s:f, s:f, s:f, s:f, s:f}", "device", j->facts.name, "memory_bytes_per_s",
+	json_auto_t *o = json_pack("{s:s, s:f, s:f, s:f, s:f, s:f}", "device", j->facts.name, "memory_bytes_per_s",
 		p->memory_bytes_per_s, "fp32_flops", p->fp32_flops, "tf32_flops", p->tf32_flops, "fp16_flops", p->fp16_flops,
 		"bf16_flops", p->bf16_flops);
 	key_of(j, key);
 	ww_json_add(&text, o);
-	enum ww_rc rc = ww_store_put(j->store, "device", key, text.p, text.len, err);
-	ww_str_release(&text);
-	json_decref(o);
-	return rc;
+	return ww_store_put(j->store, "device", key, text.p, text.len, err);
 }
 
 enum ww_rc ww_judge_peaks_seen(struct ww_judge *j, const struct ww_ref_peaks *seen, struct ww_err *err)
@@ -93,9 +86,8 @@ out:
 
 void ww_judge_peaks(struct ww_judge *j, struct ww_ref_peaks *out)
 {
-	pthread_mutex_lock(&j->lock);
+	WW_LOCKED(&j->lock);
 	*out = j->peaks;
-	pthread_mutex_unlock(&j->lock);
 }
 
 static enum ww_rc measure_bandwidth(struct ww_judge *j, struct ww_err *err)
@@ -118,34 +110,30 @@ out:
 
 enum ww_rc ww_judge_device_facts(struct ww_judge *j, struct ww_err *err)
 {
-	enum ww_rc rc;
-	WW_TRY(look_up(j, &j->peaks, err));
+	WW_CHECK(look_up(j, &j->peaks, err));
 	if (j->peaks.memory_bytes_per_s <= 0)
-		WW_TRY(measure_bandwidth(j, err));
+		WW_CHECK(measure_bandwidth(j, err));
 	j->facts.device.memory_bytes_per_s = j->peaks.memory_bytes_per_s;
-out:
-	return rc;
+	return WW_OK;
 }
 
 enum ww_rc ww_judge_device_again(struct ww_judge_task *t, struct ww_err *err)
 {
 	struct ww_judge *j = t->judge;
 	struct ww_ref_peaks p;
-	enum ww_rc rc = WW_OK;
 
 	pthread_mutex_lock(&j->lock);
 	int fresh = j->peaks_ns && ww_seconds_since(j->peaks_ns) < AGAIN_S;
 	pthread_mutex_unlock(&j->lock);
 	if (fresh)
 		return WW_OK;
-	WW_TRY(ww_judge_turn(t, WW_TURN_ALONE, err));
-	WW_TRY(ww_ref_peaks(t->ref, &p, err));
-	WW_TRY(ww_judge_peaks_seen(j, &p, err));
+	WW_CHECK(ww_judge_turn(t, WW_TURN_ALONE, err));
+	WW_CHECK(ww_ref_peaks(t->ref, &p, err));
+	WW_CHECK(ww_judge_peaks_seen(j, &p, err));
 	pthread_mutex_lock(&j->lock);
 	j->peaks_ns = ww_now_ns();
 	pthread_mutex_unlock(&j->lock);
-out:
-	return rc;
+	return WW_OK;
 }
 
 enum ww_rc ww_judge_device_peaks(struct ww_judge_task *t, struct ww_err *err)

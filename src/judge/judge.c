@@ -21,6 +21,7 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/time.h"
 
 #include <math.h>
@@ -87,7 +88,7 @@ enum ww_rc ww_judge_open(struct ww_judge **out, const struct ww_judge_opts *opts
 
 	*out = NULL;
 	if (!j)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	j->opts = *opts;
 	pthread_mutex_init(&j->lock, NULL);
 	pthread_mutex_init(&j->forms_lock, NULL);
@@ -259,7 +260,7 @@ enum ww_rc ww_judge_task_open(
 
 	*out = NULL;
 	if (!t)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	t->judge = j;
 	if (j->opts.target == WW_TARGET_CUDA)
 		atomic_fetch_add(&open_on_gpus, 1);
@@ -330,7 +331,7 @@ static enum ww_status compile_status(enum ww_compile_result r)
 static enum ww_rc build_plan(
 	struct ww_judge_task *t, const struct ww_solution *s, struct built *b, struct ww_str *diag, struct ww_err *err)
 {
-	struct ww_str text = WW_STR_INIT(WW_BUILD_DIAG_BYTES);
+	ww_auto_str text = WW_STR_INIT(WW_BUILD_DIAG_BYTES);
 	enum ww_build_result result;
 	enum ww_rc rc = ww_builder_build(
 		t->judge->builder, s->plan_source, s->plan_bytes, &t->facts, &b->image, &text, &result, err);
@@ -341,7 +342,6 @@ static enum ww_rc build_plan(
 		ww_str_addf(diag, "%s\n", ww_build_result_text(result));
 		ww_str_add_quoted(diag, text.p, text.len, WW_BUILD_DIAG_BYTES);
 	}
-	ww_str_release(&text);
 	return rc;
 }
 
@@ -670,22 +670,20 @@ static enum ww_rc build_a_plan(struct ww_judge_task *t, const struct ww_solution
 	struct ww_verdict *v, struct ww_str *diag, struct ww_err *err)
 {
 	uint64_t start = ww_now_ns();
-	enum ww_rc rc;
 	ww_judge_progress(t->judge, "building the plan");
-	WW_TRY(build_plan(t, s, b, diag, err));
+	WW_CHECK(build_plan(t, s, b, diag, err));
 	v->seconds.plan = ww_seconds_since(start);
 	if (!b->ok)
-		goto out;
+		return WW_OK;
 	b->work = work_of(t, b->image, 0);
 	v->library_only = b->work == WW_WORK_LIBRARY;
 	start = ww_now_ns();
 	ww_judge_progress(t->judge, "compiling the kernels");
-	WW_TRY(compile_code(t, s, b, diag, err));
+	WW_CHECK(compile_code(t, s, b, diag, err));
 	v->seconds.compile = ww_seconds_since(start);
 	if (b->ok)
 		binary_id(b, v->binary_id);
-out:
-	return rc;
+	return WW_OK;
 }
 
 static enum ww_rc build_stages(struct ww_judge_task *t, const struct ww_solution *s, struct built *b,
@@ -715,25 +713,22 @@ static enum ww_rc take_diagnostics(struct ww_verdict *v, struct ww_str *diag, st
 	ww_str_add_bounded(&clean, diag->p, diag->len, DIAG_MAX_BYTES);
 	free(v->diagnostics);
 	v->diagnostics = ww_str_take(&clean);
-	return v->diagnostics ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	return v->diagnostics ? WW_OK : ww_nomem(err);
 }
 
 static enum ww_rc build_baseline(
 	struct ww_judge_task *t, const struct ww_solution *s, struct built *b, struct ww_err *err)
 {
-	struct ww_str diag = WW_STR_INIT(DIAG_MAX_BYTES);
-	enum ww_rc rc;
+	ww_auto_str diag = WW_STR_INIT(DIAG_MAX_BYTES);
 	if (s->form != WW_FORM_PLAN)
 		return ww_err_set(err, WW_ERR_USAGE, "a baseline solution must be a plan");
 	ww_solution_id(s, b->id);
-	WW_TRY(build_plan(t, s, b, &diag, err));
+	WW_CHECK(build_plan(t, s, b, &diag, err));
 	if (b->ok)
-		WW_TRY(compile_code(t, s, b, &diag, err));
+		WW_CHECK(compile_code(t, s, b, &diag, err));
 	if (!b->ok)
-		rc = ww_err_set(err, WW_ERR_USAGE, "the baseline solution does not build: %.600s", diag.p);
-out:
-	ww_str_release(&diag);
-	return rc;
+		return ww_err_set(err, WW_ERR_USAGE, "the baseline solution does not build: %.600s", diag.p);
+	return WW_OK;
 }
 
 enum ww_rc ww_judge_run(struct ww_judge_task *t, const struct ww_solution *s, enum ww_judge_depth depth,
@@ -805,10 +800,8 @@ enum ww_rc ww_judge_artifacts(struct ww_judge_task *t, const struct ww_solution 
 	WW_TRY(build_plan(t, s, &b, &diag, err));
 	if (b.ok)
 		WW_TRY(compile_code(t, s, &b, &diag, err));
-	if (!b.ok) {
-		rc = ww_err_set(err, WW_ERR_USAGE, "the solution does not build: %.600s", diag.p);
-		goto out;
-	}
+	if (!b.ok)
+		WW_TRY(ww_err_set(err, WW_ERR_USAGE, "the solution does not build: %.600s", diag.p));
 	*image = b.image;
 	*compiled = b.binary;
 	b.image = NULL;

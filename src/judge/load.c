@@ -23,6 +23,7 @@
 
 #include "host/lease.h"
 #include "host/pause.h"
+#include "base/lock.h"
 #include "base/time.h"
 
 #include <ctype.h>
@@ -393,26 +394,24 @@ static struct look sum_since(const struct watched *w, uint64_t since_ns)
 
 static void start_cuda(struct ww_load *l)
 {
-	pthread_mutex_lock(&watch_lock);
+	WW_LOCKED(&watch_lock);
 	struct watched *w = watched_of(l->judge->facts.uuid);
 	if (w)
 		w->wanted_ns = ww_now_ns();
 	if (w && w->n)
 		l->clock_mhz = w->looks[(w->n - 1) % LOOKS].mhz;
 	pthread_cond_broadcast(&watch_wanted);
-	pthread_mutex_unlock(&watch_lock);
 }
 
 static struct look end_watch(const struct ww_load *l)
 {
 	struct look sum = { 0 };
-	pthread_mutex_lock(&watch_lock);
+	WW_LOCKED(&watch_lock);
 	struct watched *w = watched_of(l->judge->facts.uuid);
 	if (w && (l->patient || !w->n))
 		look_again(w);
 	if (w)
 		sum = sum_since(w, l->start_ns);
-	pthread_mutex_unlock(&watch_lock);
 	return sum;
 }
 

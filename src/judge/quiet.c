@@ -1,6 +1,8 @@
 /* quiet.c - see quiet.h. */
 #include "judge/quiet.h"
 
+#include "base/lock.h"
+
 #include <pthread.h>
 
 static pthread_mutex_t work_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -9,34 +11,30 @@ static int working, quiet; /* threads at work; measurements that go on or wait f
 
 void ww_work_begin(void)
 {
-	pthread_mutex_lock(&work_lock);
+	WW_LOCKED(&work_lock);
 	while (quiet)
 		pthread_cond_wait(&work_changed, &work_lock);
 	working++;
-	pthread_mutex_unlock(&work_lock);
 }
 
 void ww_work_end(void)
 {
-	pthread_mutex_lock(&work_lock);
+	WW_LOCKED(&work_lock);
 	working--;
 	pthread_cond_broadcast(&work_changed);
-	pthread_mutex_unlock(&work_lock);
 }
 
 void ww_quiet_begin(void)
 {
-	pthread_mutex_lock(&work_lock);
+	WW_LOCKED(&work_lock);
 	quiet++;
 	while (working)
 		pthread_cond_wait(&work_changed, &work_lock);
-	pthread_mutex_unlock(&work_lock);
 }
 
 void ww_quiet_end(void)
 {
-	pthread_mutex_lock(&work_lock);
+	WW_LOCKED(&work_lock);
 	quiet--;
 	pthread_cond_broadcast(&work_changed);
-	pthread_mutex_unlock(&work_lock);
 }

@@ -85,20 +85,18 @@ static uint64_t digest_now(const struct ww_session *s, const struct repeats *x)
 static enum ww_rc repeat_cpu(struct ww_session *s, struct repeats *x, int *made, int *differs, struct ww_err *err)
 {
 	struct ww_run_result res;
-	enum ww_rc rc = WW_OK;
 	*made = *differs = 0;
 	if (!x->known) {
-		WW_TRY(map_outputs(s->t, x, err));
+		WW_CHECK(map_outputs(s->t, x, err));
 		x->first = digest_now(s, x);
 		x->known = 1;
 	}
-	WW_TRY(ww_session_run(s, WW_RUN_POISON, &res, err));
+	WW_CHECK(ww_session_run(s, WW_RUN_POISON, &res, err));
 	if (s->failed)
-		goto out;
+		return WW_OK;
 	*made = 1;
 	*differs = digest_now(s, x) != x->first;
-out:
-	return rc;
+	return WW_OK;
 }
 
 /* ---- cuda -------------------------------------------------------------------------------------------------------- */
@@ -112,23 +110,19 @@ static enum ww_rc repeat_cuda(
 		.first = x->first,
 		.known = (uint32_t)x->known };
 	struct ww_run_result res;
-	enum ww_rc rc;
 	*made = *differs = 0;
-	WW_TRY(ww_judge_interrupted(s->t->judge, err));
-	WW_TRY(ww_runner_repeat(s->runner, &q, s->limit_s, &res, err));
+	WW_CHECK(ww_judge_interrupted(s->t->judge, err));
+	WW_CHECK(ww_runner_repeat(s->runner, &q, s->limit_s, &res, err));
 	ww_session_fail_run(s, &res, "a repeat");
 	if (s->failed)
-		goto out;
-	if (res.made < 1 || res.made > n) {
-		rc = ww_err_set(err, WW_ERR_PROTOCOL, "the runner made %d repeats of %d", res.made, n);
-		goto out;
-	}
+		return WW_OK;
+	if (res.made < 1 || res.made > n)
+		return ww_err_set(err, WW_ERR_PROTOCOL, "the runner made %d repeats of %d", res.made, n);
 	x->first = res.digest;
 	x->known = 1;
 	*made = res.made;
 	*differs = res.differs;
-out:
-	return rc;
+	return WW_OK;
 }
 
 /* ---- Another form ------------------------------------------------------------------------------------------------ */
@@ -137,15 +131,13 @@ out:
 static enum ww_rc repeat_form(struct ww_session *s, int *made, struct ww_err *err)
 {
 	struct ww_run_result res;
-	enum ww_rc rc;
 	*made = 0;
-	WW_TRY(ww_session_run(s, WW_RUN_POISON, &res, err));
+	WW_CHECK(ww_session_run(s, WW_RUN_POISON, &res, err));
 	if (s->failed)
-		goto out;
-	WW_TRY(ww_session_check(s, "a repeat of inputs on which the first run was right: a race", NULL, err));
+		return WW_OK;
+	WW_CHECK(ww_session_check(s, "a repeat of inputs on which the first run was right: a race", NULL, err));
 	*made = 1;
-out:
-	return rc;
+	return WW_OK;
 }
 
 /* ---- All --------------------------------------------------------------------------------------------------------- */

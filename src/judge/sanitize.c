@@ -37,7 +37,7 @@ static void add_report(struct ww_str *diag, const char *text)
 {
 	static const char *const idle[] = { "COMPUTE-SANITIZER", "ERROR SUMMARY: 0 errors", "RACECHECK SUMMARY: 0 hazards",
 		"LEAK SUMMARY", "Host Frame", "Saved host backtrace" };
-	struct ww_str clean = WW_STR_INIT(LOG_MAX_BYTES);
+	ww_auto_str clean = WW_STR_INIT(LOG_MAX_BYTES);
 	for (const char *p = text; *p;) {
 		size_t n = strcspn(p, "\n"), skip = strspn(p, "= \t");
 		int drop = skip >= n;
@@ -53,7 +53,6 @@ static void add_report(struct ww_str *diag, const char *text)
 		ww_str_add_quoted(diag, clean.p, clean.len, REPORT_BYTES);
 	else
 		ww_str_adds(diag, "| nothing found\n");
-	ww_str_release(&clean);
 }
 
 static enum ww_rc run_once(struct ww_judge_task *t, struct ww_runner *r, const struct ww_image *image,
@@ -61,17 +60,15 @@ static enum ww_rc run_once(struct ww_judge_task *t, struct ww_runner *r, const s
 {
 	struct ww_run_facts facts;
 	struct ww_run_result res;
-	enum ww_rc rc;
-	WW_TRY(ww_runner_facts(r, &facts, err));
-	WW_TRY(ww_session_load(t, r, image, binary, &res, err));
+	WW_CHECK(ww_runner_facts(r, &facts, err));
+	WW_CHECK(ww_session_load(t, r, image, binary, &res, err));
 	if (res.kind == WW_RUN_OK && poison)
-		WW_TRY(ww_runner_prepare(r, WW_RUN_POISON, &res, err));
+		WW_CHECK(ww_runner_prepare(r, WW_RUN_POISON, &res, err));
 	if (res.kind == WW_RUN_OK)
-		WW_TRY(ww_runner_go(r, RUN_LIMIT_S, &res, err));
+		WW_CHECK(ww_runner_go(r, RUN_LIMIT_S, &res, err));
 	if (res.kind == WW_RUN_LATE)
-		rc = ww_err_set(err, WW_ERR_TIMEOUT, "it did not end within %d s", RUN_LIMIT_S);
-out:
-	return rc;
+		return ww_err_set(err, WW_ERR_TIMEOUT, "it did not end within %d s", RUN_LIMIT_S);
+	return WW_OK;
 }
 
 static enum ww_rc one_tool(struct ww_judge_task *t, const char *program, const char *tool, const struct ww_image *image,

@@ -10,6 +10,7 @@
 #include "judge/internal.h"
 
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/rng.h"
 #include "base/time.h"
 
@@ -98,22 +99,19 @@ static enum ww_rc bind_all(
 enum ww_rc ww_session_load(const struct ww_judge_task *t, struct ww_runner *r, const struct ww_image *image,
 	const struct ww_compiled *binary, struct ww_run_result *res, struct ww_err *err)
 {
-	struct ww_exec_kernel *kernels = calloc((size_t)binary->n_kernels + 1, sizeof(*kernels));
-	enum ww_rc rc;
+	ww_auto_free struct ww_exec_kernel *kernels = calloc((size_t)binary->n_kernels + 1, sizeof(*kernels));
 
 	if (!kernels)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	for (int i = 0; i < binary->n_kernels; i++)
 		kernels[i] = (struct ww_exec_kernel){ binary->kernels[i].kernel, binary->kernels[i].symbol };
-	WW_TRY(ww_runner_load(
+	WW_CHECK(ww_runner_load(
 		r, image, binary->binary, binary->binary_bytes, kernels, binary->n_kernels, LOAD_LIMIT_S, res, err));
 	if (res->kind == WW_RUN_OK)
-		WW_TRY(bind_all(t, r, res, err));
+		WW_CHECK(bind_all(t, r, res, err));
 	if (res->kind == WW_RUN_OK)
-		WW_TRY(ww_runner_ready(r, READY_LIMIT_S, res, err));
-out:
-	free(kernels);
-	return rc;
+		WW_CHECK(ww_runner_ready(r, READY_LIMIT_S, res, err));
+	return WW_OK;
 }
 
 /* Other open tasks hold the memory that is missing: this says nothing about the candidate. */
@@ -325,7 +323,7 @@ enum ww_rc ww_session_check(struct ww_session *s, const char *when, int *finite,
 	enum ww_rc rc;
 
 	if (!c)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	rc = ww_ref_reference(t->ref, &reference, err);
 	double reference_s = ww_seconds_since(start);
 	c->pass = 1;

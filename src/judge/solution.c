@@ -7,6 +7,7 @@
 
 #include "base/fs.h"
 #include "base/hash.h"
+#include "base/mem.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -89,7 +90,7 @@ static enum ww_rc add_file(struct ww_solution_files *f, const char *name, const 
 		f->files = calloc(WW_SOLUTION_MAX_FILES, sizeof(*f->files));
 	}
 	if (!f->texts || !f->paths || !f->files || !(f->paths[f->n] = strdup(name)))
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	ww_str_init(&f->texts[f->n], WW_SOLUTION_MAX_BYTES);
 	return read_file(&f->texts[f->n++], path, err);
 }
@@ -141,10 +142,8 @@ static enum ww_rc load_cuda_agent(struct ww_solution_files *f, const char *dir, 
 
 	WW_TRY(ww_fs_join(path, dir, "model_new.py", err));
 	WW_TRY(add_file(f, "model_new.py", path, err));
-	if (!ww_solution_defines_model(f->texts[0].p)) {
-		rc = ww_err_set(err, WW_ERR_USAGE, "%s does not define a class ModelNew", path);
-		goto out;
-	}
+	if (!ww_solution_defines_model(f->texts[0].p))
+		WW_TRY(ww_err_set(err, WW_ERR_USAGE, "%s does not define a class ModelNew", path));
 	WW_TRY(ww_fs_join(kernels, dir, "kernels", err));
 	d = opendir(kernels);
 	for (struct dirent *e; d && (e = readdir(d));) {
@@ -172,11 +171,9 @@ static enum ww_rc load_kernelbench(
 
 static int file_defines_model(const char *path)
 {
-	struct ww_str text = WW_STR_INIT(WW_SOLUTION_MAX_BYTES);
+	ww_auto_str text = WW_STR_INIT(WW_SOLUTION_MAX_BYTES);
 	struct ww_err ignored = WW_ERR_INIT;
-	int found = ww_fs_read(path, WW_SOLUTION_MAX_BYTES, &text, &ignored) == WW_OK && ww_solution_defines_model(text.p);
-	ww_str_release(&text);
-	return found;
+	return ww_fs_read(path, WW_SOLUTION_MAX_BYTES, &text, &ignored) == WW_OK && ww_solution_defines_model(text.p);
 }
 
 /* The one file of the directory that defines ModelNew; *found counts them. */

@@ -10,6 +10,8 @@
  * while idle is removed here; its death would otherwise be blamed on the next candidate. */
 #include "judge/internal.h"
 
+#include "base/lock.h"
+
 #include <string.h>
 
 static enum ww_rc start(const struct ww_judge *j, struct ww_runner **out, struct ww_err *err)
@@ -41,7 +43,7 @@ static void put_new(struct ww_judge *j)
 static struct ww_runner *pop(struct ww_judge *j)
 {
 	struct ww_runner *r = NULL;
-	pthread_mutex_lock(&j->lock);
+	WW_LOCKED(&j->lock);
 	int k = j->n_spares - 1;
 	while (k > 0 && !ww_runner_greeted(j->spares[k]))
 		k--;
@@ -50,17 +52,14 @@ static struct ww_runner *pop(struct ww_judge *j)
 		j->n_spares--;
 		memmove(&j->spares[k], &j->spares[k + 1], (size_t)(j->n_spares - k) * sizeof(j->spares[0]));
 	}
-	pthread_mutex_unlock(&j->lock);
 	return r;
 }
 
 /* Whether another is to get ready: none is left, and this is not the judge's first judgement. */
 static int wants_new(struct ww_judge *j)
 {
-	pthread_mutex_lock(&j->lock);
-	int wants = !j->n_spares && j->runners_taken++;
-	pthread_mutex_unlock(&j->lock);
-	return wants;
+	WW_LOCKED(&j->lock);
+	return !j->n_spares && j->runners_taken++;
 }
 
 enum ww_rc ww_spare_take(struct ww_judge *j, struct ww_runner **out, struct ww_err *err)

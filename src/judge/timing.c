@@ -51,6 +51,7 @@
 #include "judge/forms/form.h"
 
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/rng.h"
 #include "base/time.h"
 #include "host/timed_call.h"
@@ -142,14 +143,12 @@ static enum ww_rc go_once(struct ww_session *s, double *us, struct ww_err *err)
 
 static enum ww_rc candidate_once(struct ww_session *s, int check, double *us, struct ww_err *err)
 {
-	enum ww_rc rc;
-	WW_TRY(go_once(s, us, err));
+	WW_CHECK(go_once(s, us, err));
 	if (check && !s->failed) {
-		WW_TRY(ww_session_check(s, "a timed call", NULL, err));
+		WW_CHECK(ww_session_check(s, "a timed call", NULL, err));
 		s->v->checked_calls++;
 	}
-out:
-	return rc;
+	return WW_OK;
 }
 
 /* The baseline has been verified; what it does wrong now is no fault of the candidate's. */
@@ -192,20 +191,18 @@ static enum ww_rc one_round(struct timing *x, int check, struct round *r, struct
 {
 	static const enum side orders[2][SIDES] = { { CANDIDATE, BASELINE, PIVOT }, { PIVOT, CANDIDATE, BASELINE } };
 	const enum side *order = orders[ww_rng_below(&x->rng, 2)];
-	enum ww_rc rc;
-	WW_TRY(prepare(x->s, err));
+	WW_CHECK(prepare(x->s, err));
 	if (x->s->failed)
-		goto out;
-	WW_TRY(ww_session_draw(x->s->t, 1, 0, WW_REF_PARAMS_REDRAW, err)); /* compared or not: nobody can tell from it */
+		return WW_OK;
+	WW_CHECK(ww_session_draw(x->s->t, 1, 0, WW_REF_PARAMS_REDRAW, err)); /* compared or not: nobody can tell from it */
 	for (int k = 0; k < SIDES && !x->s->failed; k++)
 		if (takes_part(x, order[k])) {
-			WW_TRY(side_once(x, order[k], check, &r->us[order[k]], err));
+			WW_CHECK(side_once(x, order[k], check, &r->us[order[k]], err));
 			r->waited_us[order[k]] = on_cpu(x) ? waited_us(x, order[k]) : 0;
 		}
 	r->witness_us = x->s->witness_us;
 	r->check = check;
-out:
-	return rc;
+	return WW_OK;
 }
 
 /* The pivot once; then candidate and baseline at least three times, and until two times in a row agree.  All on one
@@ -213,22 +210,20 @@ out:
 static enum ww_rc warm_up(struct timing *x, struct ww_err *err)
 {
 	double us[SIDES] = { 0 }, last = 0;
-	enum ww_rc rc;
-	WW_TRY(ww_session_draw_unchecked(x->s->t, WW_REF_PARAMS_REDRAW, err));
+	WW_CHECK(ww_session_draw_unchecked(x->s->t, WW_REF_PARAMS_REDRAW, err));
 	if (takes_part(x, PIVOT))
-		WW_TRY(side_once(x, PIVOT, 0, &us[PIVOT], err));
+		WW_CHECK(side_once(x, PIVOT, 0, &us[PIVOT], err));
 	for (int k = 0; k < MAX_WARM && !x->s->failed; k++) {
-		WW_TRY(prepare(x->s, err));
+		WW_CHECK(prepare(x->s, err));
 		if (!x->s->failed)
-			WW_TRY(side_once(x, CANDIDATE, 0, &us[CANDIDATE], err));
+			WW_CHECK(side_once(x, CANDIDATE, 0, &us[CANDIDATE], err));
 		if (!x->s->failed && takes_part(x, BASELINE))
-			WW_TRY(side_once(x, BASELINE, 0, &us[BASELINE], err));
+			WW_CHECK(side_once(x, BASELINE, 0, &us[BASELINE], err));
 		if (k + 1 >= MIN_WARM && fabs(us[CANDIDATE] - last) <= STEADY * us[CANDIDATE])
 			break;
 		last = us[CANDIDATE];
 	}
-out:
-	return rc;
+	return WW_OK;
 }
 
 static int somebody_waited(const struct round *r)
@@ -425,15 +420,13 @@ static int n_checked(const struct timing *x, const struct series *e)
 
 static enum ww_rc sample(struct timing *x, struct ww_err *err)
 {
-	enum ww_rc rc = WW_OK;
 	do
-		WW_TRY(sampled_round(x, shall_check(x), err));
+		WW_CHECK(sampled_round(x, shall_check(x), err));
 	while (!x->s->failed && !enough(x));
 	const int must = is_decided(x, &x->now) ? CHECKED_TO_DECIDE : MIN_CHECKED;
 	while (!x->s->failed && n_checked(x, &x->now) < must && x->now.aside < MAX_ASIDE)
-		WW_TRY(sampled_round(x, 1, err));
-out:
-	return rc;
+		WW_CHECK(sampled_round(x, 1, err));
+	return WW_OK;
 }
 
 /* Which rounds count? */
@@ -499,23 +492,21 @@ static enum ww_rc attempt(struct timing *x, struct ww_err *err)
 		s->baseline ? s->baseline->ops->pid(s->baseline->candidate) : 0, ww_form_base_pid(s->t, x->pivot) };
 	struct ww_disturbance d;
 	struct ww_load load;
-	enum ww_rc rc;
 	x->now.n = x->now.aside = x->now.again = x->now.decided = 0;
 	x->now.disturbance[0] = 0;
 	x->deciding = s->decide && !s->v->attempts && x->pivot != WW_BASE_COUNT;
 	ww_sequence_init(&x->now.log_ratio);
-	WW_TRY(warm_up(x, err));
+	WW_CHECK(warm_up(x, err));
 	if (s->failed)
-		goto out;
+		return WW_OK;
 	ww_load_start(&load, s->t->judge, own, WW_ARRAY_LEN(own), !x->deciding);
-	WW_TRY(sample(x, err));
+	WW_CHECK(sample(x, err));
 	if (s->failed)
-		goto out;
+		return WW_OK;
 	ww_load_end(&load, &d);
 	settle(x, &d);
 	look_for_disturbance(x, &d);
-out:
-	return rc;
+	return WW_OK;
 }
 
 static int better(const struct timing *x)
@@ -527,13 +518,12 @@ static int better(const struct timing *x)
 static enum ww_rc measure(struct timing *x, struct ww_err *err)
 {
 	struct ww_verdict *v = x->s->v;
-	enum ww_rc rc = WW_OK;
 	x->start_ns = ww_now_ns();
 	for (v->attempts = 0; v->attempts < MAX_ATTEMPTS;) {
 		uint64_t start_ns = ww_now_ns();
-		WW_TRY(attempt(x, err));
+		WW_CHECK(attempt(x, err));
 		if (x->s->failed)
-			goto out;
+			return WW_OK;
 		if (!v->attempts++ || better(x))
 			x->best = x->now;
 		if (!x->best.disturbance[0] || x->s->brief ||
@@ -546,8 +536,7 @@ static enum ww_rc measure(struct timing *x, struct ww_err *err)
 	v->rounds = x->best.n;
 	v->decided = x->best.decided && !v->disturbed;
 	snprintf(v->disturbance, sizeof(v->disturbance), "%s", x->best.disturbance);
-out:
-	return rc;
+	return WW_OK;
 }
 
 /* ---- What follows from the samples ------------------------------------------------------------------------------- */
@@ -630,14 +619,12 @@ static void compare_with_floor(struct ww_session *s)
  * machine. */
 static enum ww_rc set_floor(struct ww_session *s, struct ww_err *err)
 {
-	enum ww_rc rc = WW_OK;
 	compare_with_floor(s);
 	if (s->v->suspect) {
-		WW_TRY(ww_judge_device_again(s->t, err));
+		WW_CHECK(ww_judge_device_again(s->t, err));
 		compare_with_floor(s);
 	}
-out:
-	return rc;
+	return WW_OK;
 }
 
 static enum ww_rc check_more(struct timing *x, struct ww_err *err)
@@ -651,35 +638,31 @@ static enum ww_rc check_more(struct timing *x, struct ww_err *err)
 
 enum ww_rc ww_judge_time(struct ww_session *s, struct ww_err *err)
 {
-	struct timing *x = calloc(1, sizeof(*x));
-	enum ww_rc rc;
+	ww_auto_free struct timing *x = calloc(1, sizeof(*x));
 
 	if (!x)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	x->s = s;
 	ww_rng_init(&x->rng, ww_rng_secret(), 0);
-	WW_TRY(ww_base_all(s->t, &x->pivot, err));
+	WW_CHECK(ww_base_all(s->t, &x->pivot, err));
 	if (x->pivot != WW_BASE_COUNT)
-		WW_TRY(ww_base_prepare(s->t, x->pivot, err));
+		WW_CHECK(ww_base_prepare(s->t, x->pivot, err));
 	compare_baselines(x);
-	WW_TRY(ww_judge_turn(s->t, WW_TURN_ALONE, err));
+	WW_CHECK(ww_judge_turn(s->t, WW_TURN_ALONE, err));
 	ww_judge_progress(s->t->judge, "timing the solution");
-	WW_TRY(measure(x, err));
+	WW_CHECK(measure(x, err));
 	if (s->failed)
-		goto out;
-	WW_TRY(ww_judge_turn(s->t, WW_TURN_BESIDE, err));
+		return WW_OK;
+	WW_CHECK(ww_judge_turn(s->t, WW_TURN_BESIDE, err));
 	set_times(x);
 	set_ratios(x);
 	if (s->baseline)
 		set_baseline_solution(x);
-	WW_TRY(set_floor(s, err));
-	WW_TRY(ww_judge_algebraic(s, err));
+	WW_CHECK(set_floor(s, err));
+	WW_CHECK(ww_judge_algebraic(s, err));
 	if (s->v->suspect || s->v->algebraic)
-		WW_TRY(check_more(x, err));
-	WW_TRY(ww_ref_free(s->t->ref, 0, err));
-out:
-	free(x);
-	return rc;
+		WW_CHECK(check_more(x, err));
+	return ww_ref_free(s->t->ref, 0, err);
 }
 
 /* ---- The exported operator's call -------------------------------------------------------------------------------- */

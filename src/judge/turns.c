@@ -14,6 +14,7 @@
  * back, so that other processes get theirs.  The one that takes it does so without our lock. */
 #include "judge/turns.h"
 
+#include "base/lock.h"
 #include "base/time.h"
 #include "host/lease.h"
 #include "judge/internal.h"
@@ -156,7 +157,7 @@ enum ww_rc ww_turn_take(struct ww_turn *t, const struct ww_judge *j, enum ww_tur
 	if (t->kind == kind)
 		return WW_OK;
 	ww_turn_drop(t);
-	pthread_mutex_lock(&lock);
+	WW_LOCKED(&lock);
 	struct ww_turns *of = find(j->facts.uuid);
 	if (!of)
 		rc = ww_err_set(err, WW_ERR_LIMIT, "one process judges on %d devices at most", MAX_DEVICES);
@@ -164,7 +165,6 @@ enum ww_rc ww_turn_take(struct ww_turn *t, const struct ww_judge *j, enum ww_tur
 		rc = enter(of, j, kind, err);
 	if (rc == WW_OK)
 		*t = (struct ww_turn){ j, of, kind };
-	pthread_mutex_unlock(&lock);
 	return rc;
 }
 

@@ -340,11 +340,9 @@ enum ww_rc ww_verdict_from_json(const json_t *o, struct ww_verdict *v, struct ww
 
 	ww_verdict_release(v);
 	WW_TRY(ww_json_get_int(o, "version", what, &version, err));
-	if (version != WW_VERDICT_VERSION) {
-		rc = ww_err_set(err, WW_ERR_PROTOCOL, "%s of version %lld, this program reads %d", what, (long long)version,
-			WW_VERDICT_VERSION);
-		goto out;
-	}
+	if (version != WW_VERDICT_VERSION)
+		WW_TRY(ww_err_set(err, WW_ERR_PROTOCOL, "%s of version %lld, this program reads %d", what, (long long)version,
+			WW_VERDICT_VERSION));
 	for (size_t i = 0; i < WW_ARRAY_LEN(fields); i++)
 		if (fields[i].kind->get)
 			WW_TRY(fields[i].kind->get(o, &fields[i], v, (char *)v + fields[i].offset, err));
@@ -398,9 +396,8 @@ void ww_verdict_json_add_flag_names(const json_t *verdict, struct ww_str *out)
 
 void ww_verdict_add_flags(const struct ww_verdict *v, const char *before, struct ww_str *out)
 {
-	json_t *o = ww_verdict_to_json(v);
+	json_auto_t *o = ww_verdict_to_json(v);
 	ww_verdict_json_add_flags(o, before, out);
-	json_decref(o);
 }
 
 void ww_verdict_add_speedups(const struct ww_verdict *v, struct ww_str *out)

@@ -42,56 +42,49 @@ static void say_draw(const struct ww_session *s, const char *what)
 static enum ww_rc one_draw(struct ww_session *s, const struct variant *d, int *finite, struct ww_err *err)
 {
 	struct ww_run_result res;
-	enum ww_rc rc;
 
 	say_draw(s, "references for draw");
-	WW_TRY(ww_session_draw(s->t, d->scale, d->shift, d->params, err));
+	WW_CHECK(ww_session_draw(s->t, d->scale, d->shift, d->params, err));
 	say_draw(s, "running the solution on draw");
-	WW_TRY(ww_session_run(s, WW_RUN_POISON, &res, err));
+	WW_CHECK(ww_session_run(s, WW_RUN_POISON, &res, err));
 	if (s->failed)
-		goto out;
-	WW_TRY(ww_session_check(s, d->name, finite, err));
+		return WW_OK;
+	WW_CHECK(ww_session_check(s, d->name, finite, err));
 	s->v->draws += !finite || *finite;
-out:
-	return rc;
+	return WW_OK;
 }
 
 /* A changed draw; where its references are not finite, now and for good, a plain one instead. */
 static enum ww_rc changed_draw(struct ww_session *s, const struct variant *d, int *useless, struct ww_err *err)
 {
 	int finite = 1;
-	enum ww_rc rc = WW_OK;
 	if (!*useless)
-		WW_TRY(one_draw(s, d, &finite, err));
+		WW_CHECK(one_draw(s, d, &finite, err));
 	*useless |= !finite;
 	if (*useless && !s->failed)
-		WW_TRY(one_draw(s, &stand_in, NULL, err));
-out:
-	return rc;
+		WW_CHECK(one_draw(s, &stand_in, NULL, err));
+	return WW_OK;
 }
 
 enum ww_rc ww_judge_verify(struct ww_session *s, struct ww_err *err)
 {
 	struct ww_judge_task *t = s->t;
 	int strict = t->judge->opts.rule == WW_RULE_STRICT;
-	enum ww_rc rc = WW_OK;
 
 	for (size_t i = 0; i < WW_ARRAY_LEN(strict_draws) && !s->failed; i++) {
 		const struct variant *d = strict ? &strict_draws[i] : &paper_draw;
 		if (d->scale == 1 && d->shift == 0)
-			WW_TRY(one_draw(s, d, NULL, err));
+			WW_CHECK(one_draw(s, d, NULL, err));
 		else
-			WW_TRY(changed_draw(s, d, &t->variant_useless[i], err));
+			WW_CHECK(changed_draw(s, d, &t->variant_useless[i], err));
 	}
 	if (strict && !s->failed) {
 		uint64_t start = ww_now_ns();
 		ww_judge_progress(t->judge, "repeating the last draw");
-		WW_TRY(ww_judge_repeat(s, err));
+		WW_CHECK(ww_judge_repeat(s, err));
 		t->spent.repeat += ww_seconds_since(start);
 	}
 	if (!s->failed)
 		s->v->correct = 1;
-	WW_TRY(ww_ref_free(t->ref, 0, err));
-out:
-	return rc;
+	return ww_ref_free(t->ref, 0, err);
 }

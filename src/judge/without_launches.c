@@ -12,6 +12,8 @@
  * Rejected: following buffers from node to node (every buffer that is passed to a kernel would count as written). */
 #include "judge/internal.h"
 
+#include "base/mem.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,7 +55,7 @@ enum ww_rc ww_judge_without_launches(
 	ww_compiled_init(&none);
 	s.image = stripped = without_launches(image);
 	if (!stripped)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	WW_TRY(ww_session_open(&s, &none, err));
 	if (!s.failed)
 		WW_TRY(ww_session_draw(t, 1, 0, WW_REF_PARAMS_REDRAW, err));

@@ -280,9 +280,7 @@ enum ww_rc ww_sandbox_filter_prepare(enum ww_sandbox_profile profile, struct ww_
 
 enum ww_rc ww_sandbox_filter(enum ww_sandbox_profile profile, struct ww_err *err)
 {
-	enum ww_rc rc = ww_sandbox_filter_prepare(profile, err);
-	if (rc != WW_OK)
-		return rc;
+	WW_CHECK(ww_sandbox_filter_prepare(profile, err));
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
 		syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, programs[profile]) != 0)
 		return ww_err_errno(err, WW_ERR_SYSTEM, "sandbox: cannot load the system-call filter");

@@ -8,6 +8,7 @@
 #include "sandbox/proc.h"
 
 #include "base/fs.h"
+#include "base/mem.h"
 #include "base/time.h"
 #include "sandbox/internal.h"
 
@@ -288,26 +289,21 @@ enum ww_rc ww_proc_spawn(struct ww_proc *p, const struct ww_proc_opts *o, struct
 {
 	enum ww_rc rc = WW_OK;
 	int pair[2] = { -1, -1 }, errs[2] = { -1, -1 }, report[2] = { -1, -1 };
-	struct launch *l = calloc(1, sizeof(*l));
+	struct launch *l;
 	*p = (struct ww_proc)WW_PROC_INIT;
-	if (!l)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	WW_CHECK(WW_NEW(l, 1, err));
 	l->o = o;
 	l->program = l->mapped[0] = l->mapped[1] = -1;
 	WW_BUG(o->n_extra_fds > WW_PROC_MAX_EXTRA_FDS);
 	WW_TRY(fill_argv(l, err));
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0 || pipe2(report, O_CLOEXEC) < 0 ||
-		(o->err_mode == WW_STDERR_PIPE && pipe2(errs, O_CLOEXEC) < 0)) {
-		rc = ww_err_errno(err, WW_ERR_SYSTEM, "cannot make a channel for %s", l->path);
-		goto out;
-	}
+		(o->err_mode == WW_STDERR_PIPE && pipe2(errs, O_CLOEXEC) < 0))
+		WW_TRY(ww_err_errno(err, WW_ERR_SYSTEM, "cannot make a channel for %s", l->path));
 	p->namespaces = o->namespaces && ww_sandbox_probe() == WW_SANDBOX_NAMESPACES;
 	if (o->nobody && p->namespaces && geteuid() == 0) {
 		l->program = open(l->path, O_PATH | O_CLOEXEC);
-		if (l->program < 0 || pipe2(l->mapped, O_CLOEXEC) < 0) {
-			rc = ww_err_errno(err, WW_ERR_SYSTEM, "cannot start %s", l->path);
-			goto out;
-		}
+		if (l->program < 0 || pipe2(l->mapped, O_CLOEXEC) < 0)
+			WW_TRY(ww_err_errno(err, WW_ERR_SYSTEM, "cannot start %s", l->path));
 	}
 	l->sock = pair[1], l->err_w = errs[1], l->report = report[1];
 	l->uid = geteuid(), l->gid = getegid();

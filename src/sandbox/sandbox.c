@@ -262,19 +262,17 @@ static enum ww_rc bind_all(
 
 static enum ww_rc fill_root(const struct ww_sandbox_opts *o, const int *fds, const char *root, struct ww_err *err)
 {
-	enum ww_rc rc = WW_OK;
-	WW_TRY(bind_all(o, fds, root, 1, err));
+	WW_CHECK(bind_all(o, fds, root, 1, err));
 	if (o->tmp)
-		WW_TRY(mount_tmpfs(root, o->tmp, o->tmp_bytes ? o->tmp_bytes : 256 << 20, o->tmp_entries, err));
+		WW_CHECK(mount_tmpfs(root, o->tmp, o->tmp_bytes ? o->tmp_bytes : 256 << 20, o->tmp_entries, err));
 	if (o->shm_bytes)
-		WW_TRY(mount_tmpfs(root, "/dev/shm", o->shm_bytes, SHM_ENTRIES, err));
-	WW_TRY(bind_all(o, fds, root, 0, err));
+		WW_CHECK(mount_tmpfs(root, "/dev/shm", o->shm_bytes, SHM_ENTRIES, err));
+	WW_CHECK(bind_all(o, fds, root, 0, err));
 	if (o->with_proc)
-		WW_TRY(mount_proc(root, err));
+		WW_CHECK(mount_proc(root, err));
 	if (o->prepare && o->prepare(o->prepare_ctx, root) < 0)
-		rc = ww_err_errno(err, WW_ERR_SYSTEM, "sandbox: cannot prepare the private root");
-out:
-	return rc;
+		return ww_err_errno(err, WW_ERR_SYSTEM, "sandbox: cannot prepare the private root");
+	return WW_OK;
 }
 
 enum { MAX_BINDS = 128 };
@@ -290,10 +288,8 @@ static enum ww_rc enter_root(const struct ww_sandbox_opts *o, struct ww_err *err
 	for (; n < o->n_binds; n++)
 		fds[n] = open(o->binds[n].path, O_PATH | O_CLOEXEC);
 	if (mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
-		mount("tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=16m") < 0) {
-		rc = ww_err_errno(err, WW_ERR_SYSTEM, "sandbox: cannot make a private root");
-		goto out;
-	}
+		mount("tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=16m") < 0)
+		WW_TRY(ww_err_errno(err, WW_ERR_SYSTEM, "sandbox: cannot make a private root"));
 	WW_TRY(fill_root(o, fds, root, err));
 	if (chdir(root) < 0 || syscall(SYS_pivot_root, ".", ".") < 0 || umount2(".", MNT_DETACH) < 0 || chdir("/") < 0 ||
 		mount(NULL, "/", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV, NULL) < 0)
@@ -357,26 +353,24 @@ enum ww_rc ww_sandbox_limit(const struct ww_sandbox_limits *l, struct ww_err *er
 
 enum ww_rc ww_sandbox_isolate(const struct ww_sandbox_opts *o, enum ww_sandbox_level *reached, struct ww_err *err)
 {
-	enum ww_rc rc = WW_OK;
 	enum ww_sandbox_level want = level_cap();
 	*reached = WW_SANDBOX_NONE;
 	if (ww_sandbox_has_namespaces()) {
-		WW_TRY(enter_root(o, err));
+		WW_CHECK(enter_root(o, err));
 		*reached = WW_SANDBOX_NAMESPACES;
 	}
 	if (!o->keep_capabilities || *reached != WW_SANDBOX_NAMESPACES)
-		WW_TRY(drop_capabilities(err));
+		WW_CHECK(drop_capabilities(err));
 	if (*reached == WW_SANDBOX_NONE && want >= WW_SANDBOX_LANDLOCK && ww_landlock_abi() >= 1) {
-		WW_TRY(ww_landlock_enter(o, err));
+		WW_CHECK(ww_landlock_enter(o, err));
 		*reached = WW_SANDBOX_LANDLOCK;
 	}
 	if (*reached == WW_SANDBOX_NONE && prctl(PR_GET_SECCOMP) >= 0)
 		*reached = WW_SANDBOX_SECCOMP; /* once ww_sandbox_filter() has been called */
-	WW_TRY(ww_sandbox_limit(&o->limits, err));
+	WW_CHECK(ww_sandbox_limit(&o->limits, err));
 	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
-		rc = ww_err_errno(err, WW_ERR_SYSTEM, "sandbox: cannot clear the dumpable flag (prctl)");
-out:
-	return rc;
+		return ww_err_errno(err, WW_ERR_SYSTEM, "sandbox: cannot clear the dumpable flag (prctl)");
+	return WW_OK;
 }
 
 enum ww_rc ww_sandbox_enter(const struct ww_sandbox_opts *o, enum ww_sandbox_level *reached, struct ww_err *err)

@@ -2,6 +2,8 @@
 #include "sandbox/zygote.h"
 
 #include "base/fs.h"
+#include "base/lock.h"
+#include "base/mem.h"
 #include "base/time.h"
 #include "base/tmpdir.h"
 #include "sandbox/proc.h"
@@ -90,10 +92,9 @@ enum ww_rc ww_zygote_open(struct ww_zygote **out, const struct ww_zygote_opts *o
 {
 	enum ww_rc rc = WW_OK;
 	int n = 1;
-	struct ww_zygote *z = calloc(1, sizeof(*z));
+	struct ww_zygote *z;
 	*out = NULL;
-	if (!z)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	WW_CHECK(WW_NEW(z, 1, err));
 	pthread_mutex_init(&z->lock, NULL);
 	z->proc = (struct ww_proc)WW_PROC_INIT;
 	z->tmp = (struct ww_tmpdir)WW_TMPDIR_INIT;
@@ -103,10 +104,8 @@ enum ww_rc ww_zygote_open(struct ww_zygote **out, const struct ww_zygote_opts *o
 	WW_TRY(make_tmp(z, &z->args[0], err));
 	for (const char *const *a = o->args; a && *a; a++) {
 		WW_BUG(n > MAX_WORKER_ARGS);
-		if (!(z->args[n++] = strdup(*a))) {
-			rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
-			goto out;
-		}
+		if (!(z->args[n++] = strdup(*a)))
+			WW_TRY(ww_nomem(err));
 	}
 	WW_TRY(start(z, err));
 	*out = z;
@@ -202,10 +201,8 @@ static enum ww_rc hand_over(struct ww_zygote *z, const struct ww_zygote_order *o
 		if (send_fds(z->proc.fd, order, fds) == 0)
 			break;
 		ww_proc_kill(&z->proc);
-		if (attempt) {
-			rc = ww_err_set(err, WW_ERR_WORKER, "the %s process ended right after its start, repeatedly", z->worker);
-			goto out;
-		}
+		if (attempt)
+			WW_TRY(ww_err_set(err, WW_ERR_WORKER, "the %s process ended right after its start, repeatedly", z->worker));
 	}
 	*generation = z->generation;
 out:
@@ -215,10 +212,9 @@ out:
 
 static void give_up_on(struct ww_zygote *z, uint64_t generation)
 {
-	pthread_mutex_lock(&z->lock);
+	WW_LOCKED(&z->lock);
 	if (z->generation == generation)
 		ww_proc_kill(&z->proc);
-	pthread_mutex_unlock(&z->lock);
 }
 
 static void take_reply(const struct ww_zygote *z, int fd, struct ww_str *reply)

@@ -32,9 +32,7 @@ static enum ww_rc confine(char **argv, enum ww_sandbox_level *reached, struct ww
 	static struct ww_surroundings s;
 	int cuda = !strcmp(argv[TARGET_AT], "cuda");
 	const char *python = strcmp(argv[TARGET_AT], "tool") ? argv[PROGRAM_AT] : NULL;
-	enum ww_rc rc = ww_surroundings_add_program(&s, python, cuda, err);
-	if (rc != WW_OK)
-		return rc;
+	WW_CHECK(ww_surroundings_add_program(&s, python, cuda, err));
 	ww_surroundings_add_list(&s, argv[ROOTS_AT], WW_BIND_READ);
 	ww_surroundings_add(&s, argv[CACHE_AT], WW_BIND_WRITE);
 	if (!ww_sandbox_has_namespaces())

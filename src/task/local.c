@@ -14,6 +14,7 @@
  * Rejected: asking Python (a process for each task file, where thousands are read); hashing the whole folder. */
 #include "task/local.h"
 #include "base/fs.h"
+#include "base/mem.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -69,8 +70,7 @@ static enum ww_rc add_file(struct scan *s, const char *root, const char *name, i
 {
 	struct ww_task *t = s->t;
 	struct ww_task_file *f = find_file(t, name), *grown;
-	struct ww_str text = WW_STR_INIT(MAX_FILE_BYTES);
-	enum ww_rc rc = WW_OK;
+	ww_auto_str text = WW_STR_INIT(MAX_FILE_BYTES);
 	if (f && (f->module || !module))
 		return WW_OK;
 	if (!f) {
@@ -88,14 +88,12 @@ static enum ww_rc add_file(struct scan *s, const char *root, const char *name, i
 		}
 	}
 	f->module = module;
-	WW_TRY(hash_file(f, &text, s->err));
+	WW_CHECK(hash_file(f, &text, s->err));
 	if (module) {
 		struct ww_task_file copy = *f; /* the table may move */
-		WW_TRY(scan_module(s, &copy, &text));
+		WW_CHECK(scan_module(s, &copy, &text));
 	}
-out:
-	ww_str_release(&text);
-	return rc;
+	return WW_OK;
 }
 
 static int is_file(const char *root, const char *name)
@@ -295,10 +293,8 @@ static enum ww_rc find_roots(struct scan *s)
 	char *list = strdup(getenv("PYTHONPATH") ? getenv("PYTHONPATH") : ""), *rest = list,
 		 *file = realpath(s->t->path, NULL);
 	enum ww_rc rc = WW_OK;
-	if (!list || !file) {
-		rc = ww_err_errno(s->err, WW_ERR_USAGE, "cannot find the folder of %s", s->t->path);
-		goto out;
-	}
+	if (!list || !file)
+		WW_TRY(ww_err_errno(s->err, WW_ERR_USAGE, "cannot find the folder of %s", s->t->path));
 	char *slash = strrchr(file, '/');
 	slash[slash == file] = 0;
 	s->roots[s->n_roots++] = file;
@@ -319,15 +315,13 @@ static int by_name(const void *a, const void *b)
 
 static enum ww_rc set_id(struct ww_task *t, struct ww_err *err)
 {
-	struct ww_str list = WW_STR_INIT(MAX_FILES * (PATH_MAX + WW_HASH_HEX));
+	ww_auto_str list = WW_STR_INIT(MAX_FILES * (PATH_MAX + WW_HASH_HEX));
 	qsort(t->files, (size_t)t->n_files, sizeof(*t->files), by_name);
 	for (int i = 0; i < t->n_files; i++)
 		ww_str_addf(&list, "%s %s\n", t->files[i].hash, t->files[i].name);
 	struct ww_hash_part parts[] = { { t->source, t->source_bytes }, { list.p, list.len } };
 	ww_hash_parts_hex(parts, WW_ARRAY_LEN(parts), t->id);
-	enum ww_rc rc = list.cut ? ww_err_set(err, WW_ERR_LIMIT, "the names of the task's files are too long") : WW_OK;
-	ww_str_release(&list);
-	return rc;
+	return list.cut ? ww_err_set(err, WW_ERR_LIMIT, "the names of the task's files are too long") : WW_OK;
 }
 
 enum ww_rc ww_task_find_files(struct ww_task *t, struct ww_err *err)
@@ -369,25 +363,22 @@ enum ww_rc ww_task_copy(struct ww_task *to, const struct ww_task *from, struct w
 	if (rc == WW_OK && to->roots && to->files)
 		return WW_OK;
 	ww_task_release(to);
-	return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	return ww_nomem(err);
 }
 
 enum ww_rc ww_task_write_files(const struct ww_task *t, const char *dir, struct ww_err *err)
 {
-	struct ww_str bytes = WW_STR_INIT(MAX_FILE_BYTES);
+	ww_auto_str bytes = WW_STR_INIT(MAX_FILE_BYTES);
 	char path[PATH_MAX], *slash;
-	enum ww_rc rc = WW_OK;
 	for (int i = 0; i < t->n_files; i++) {
-		WW_TRY(ww_fs_join(path, dir, t->files[i].name, err));
+		WW_CHECK(ww_fs_join(path, dir, t->files[i].name, err));
 		slash = strrchr(path, '/');
 		*slash = 0;
-		WW_TRY(ww_fs_mkdirs(path, err));
+		WW_CHECK(ww_fs_mkdirs(path, err));
 		*slash = '/';
 		ww_str_reset(&bytes);
-		WW_TRY(ww_fs_read(t->files[i].path, MAX_FILE_BYTES, &bytes, err));
-		WW_TRY(ww_fs_write(path, bytes.p, bytes.len, err));
+		WW_CHECK(ww_fs_read(t->files[i].path, MAX_FILE_BYTES, &bytes, err));
+		WW_CHECK(ww_fs_write(path, bytes.p, bytes.len, err));
 	}
-out:
-	ww_str_release(&bytes);
-	return rc;
+	return WW_OK;
 }

@@ -8,6 +8,7 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/target.h"
 #include "base/time.h"
 #include "host/timed_call.h"
@@ -94,7 +95,7 @@ static enum ww_rc ask_fds(struct ww_ref *r, json_t *q, const int *sent, int n_se
 	uint64_t start = ww_now_ns(), by = deadline(seconds);
 	*body = NULL;
 	if (!q)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	WW_BUG(r->armed);
 	WW_TRY(ww_ref_await(r, err));
 	WW_TRY(ww_worker_send(&r->worker, q, sent, n_sent, by, err));
@@ -201,29 +202,24 @@ static json_t *task_request(const char *what_for, const struct ww_task *task, co
 
 static enum ww_rc check(struct ww_ref *r, const struct ww_task *task, struct ww_err *err)
 {
-	json_t *b = NULL;
+	json_auto_t *b = NULL;
 	char name[300];
-	enum ww_rc rc = ask(r, task_request("check", task, file_of(task, name)), START_S, &b, err);
-	json_decref(b);
-	return rc;
+	return ask(r, task_request("check", task, file_of(task, name)), START_S, &b, err);
 }
 
 enum ww_rc ww_ref_open(struct ww_ref **out, const struct ww_ref_opts *opts, struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;
 	*out = NULL;
-	struct ww_ref *r = calloc(1, sizeof(*r));
-	if (!r)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	struct ww_ref *r;
+	WW_CHECK(WW_NEW(r, 1, err));
 	r->opts = *opts;
 	r->go_fd = r->done_fd = -1;
 	r->worker = WW_WORKER_NONE;
 	r->opts.python = r->opts.worker = NULL; /* borrowed for the start only */
 	r->opts.first = NULL;
-	if (opts->cache_dir && !(r->cache_dir = strdup(opts->cache_dir))) {
-		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
-		goto out;
-	}
+	if (opts->cache_dir && !(r->cache_dir = strdup(opts->cache_dir)))
+		WW_TRY(ww_nomem(err));
 	r->opts.cache_dir = r->cache_dir;
 	WW_TRY(ww_worker_start(&r->worker, opts, err));
 	r->worker.cache_dir = r->cache_dir;
@@ -268,9 +264,7 @@ const json_t *ww_ref_hello(const struct ww_ref *r) { return r->hello; }
 enum ww_rc ww_ref_peaks(struct ww_ref *r, struct ww_ref_peaks *out, struct ww_err *err)
 {
 	json_t *b;
-	enum ww_rc rc = ask(r, json_pack("{s:s}", "request", "peaks"), request_s(r), &b, err);
-	if (rc != WW_OK)
-		return rc;
+	WW_CHECK(ask(r, json_pack("{s:s}", "request", "peaks"), request_s(r), &b, err));
 	*out = (struct ww_ref_peaks){ ww_json_num(b, "fp32_flops", 0), ww_json_num(b, "tf32_flops", 0),
 		ww_json_num(b, "fp16_flops", 0), ww_json_num(b, "bf16_flops", 0), ww_json_num(b, "memory_bytes_per_s", 0) };
 	return finish(r, b, WW_OK, err);
@@ -326,44 +320,33 @@ enum ww_rc ww_ref_graph(struct ww_ref *r, json_t **out, struct ww_err *err)
 
 static enum ww_rc read_sizes(struct ww_ref_buffers *out, const json_t *rows, struct ww_err *err)
 {
-	enum ww_rc rc = WW_OK;
 	int n = (int)json_array_size(rows);
-	out->b = calloc(n ? (size_t)n : 1, sizeof(*out->b));
-	if (!out->b)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	WW_CHECK(WW_NEW(out->b, n, err));
 	for (out->n = 0; out->n < n; out->n++) {
 		const json_t *row = json_array_get(rows, (size_t)out->n);
 		int64_t bytes, alloc;
-		WW_TRY(ww_json_get_int(row, "bytes", what, &bytes, err));
-		WW_TRY(ww_json_get_int(row, "alloc_bytes", what, &alloc, err));
+		WW_CHECK(ww_json_get_int(row, "bytes", what, &bytes, err));
+		WW_CHECK(ww_json_get_int(row, "alloc_bytes", what, &alloc, err));
 		if (bytes < 0 || alloc < bytes || alloc == 0)
 			return ww_err_set(err, WW_ERR_PROTOCOL, "%s has a buffer of impossible size", what);
 		out->b[out->n] = (struct ww_ref_buffer){ -1, (uint64_t)bytes, (uint64_t)alloc };
 	}
-out:
-	return rc;
+	return WW_OK;
 }
 
 /* cpu: memory that we make, since the worker may not: a task could hide memory in such files. */
 static enum ww_rc give_memory(struct ww_ref *r, struct ww_ref_buffers *b, struct ww_err *err)
 {
-	enum ww_rc rc = WW_OK;
-	json_t *body = NULL;
-	int *fds = malloc(((size_t)b->n + 1) * sizeof(*fds));
+	json_auto_t *body = NULL;
+	ww_auto_free int *fds = malloc(((size_t)b->n + 1) * sizeof(*fds));
 	if (!fds)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	for (int i = 0; i < b->n; i++) {
 		fds[i] = b->b[i].fd = memfd_create("warpwright", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-		if (fds[i] < 0 || ftruncate(fds[i], (off_t)b->b[i].alloc_bytes) < 0) {
-			rc = ww_err_errno(err, WW_ERR_ROOM, "cannot make a shared buffer");
-			goto out;
-		}
+		if (fds[i] < 0 || ftruncate(fds[i], (off_t)b->b[i].alloc_bytes) < 0)
+			return ww_err_errno(err, WW_ERR_ROOM, "cannot make a shared buffer");
 	}
-	WW_TRY(ask_fds(r, json_pack("{s:s}", "request", "buffers"), fds, b->n, request_s(r), &body, NULL, NULL, err));
-out:
-	json_decref(body);
-	free(fds);
-	return rc;
+	return ask_fds(r, json_pack("{s:s}", "request", "buffers"), fds, b->n, request_s(r), &body, NULL, NULL, err);
 }
 
 enum ww_rc ww_ref_buffers(struct ww_ref *r, struct ww_ref_buffers *out, struct ww_err *err)
@@ -376,10 +359,8 @@ enum ww_rc ww_ref_buffers(struct ww_ref *r, struct ww_ref_buffers *out, struct w
 		return rc;
 	WW_TRY(ww_json_get_array(b, "buffers", what, &rows, err));
 	WW_TRY(read_sizes(out, rows, err));
-	if (n != (cpu ? 0 : out->n)) {
-		rc = ww_err_set(err, WW_ERR_PROTOCOL, "%s names %d buffers and brings %d descriptors", what, out->n, n);
-		goto out;
-	}
+	if (n != (cpu ? 0 : out->n))
+		WW_TRY(ww_err_set(err, WW_ERR_PROTOCOL, "%s names %d buffers and brings %d descriptors", what, out->n, n));
 	for (int i = 0; i < n; i++)
 		out->b[i].fd = fds[i];
 	n = 0;
@@ -451,25 +432,23 @@ static void read_place(const json_t *o, int64_t index[WW_MAX_RANK], int *rank, d
 
 static enum ww_rc read_diff(const json_t *o, struct ww_ref_diff *d, struct ww_err *err)
 {
-	enum ww_rc rc = WW_OK;
-	WW_TRY(ww_json_get_bool(o, "pass", what, &d->pass, err));
-	WW_TRY(ww_json_get_num(o, "err_rel", what, &d->err_rel, err));
-	WW_TRY(ww_json_get_num(o, "err_abs", what, &d->err_abs, err));
-	WW_TRY(ww_json_get_num(o, "e_rel", what, &d->e_rel, err));
-	WW_TRY(ww_json_get_num(o, "e_max", what, &d->e_max, err));
-	WW_TRY(ww_json_get_num(o, "rms", what, &d->rms, err));
-	WW_TRY(ww_json_get_num(o, "limit_rel", what, &d->limit_rel, err));
-	WW_TRY(ww_json_get_num(o, "limit_abs", what, &d->limit_abs, err));
-	WW_TRY(ww_json_get_int(o, "numel", what, &d->numel, err));
-	WW_TRY(ww_json_get_int(o, "violations", what, &d->violations, err));
-	WW_TRY(ww_json_get_int(o, "nonfinite", what, &d->nonfinite, err));
+	WW_CHECK(ww_json_get_bool(o, "pass", what, &d->pass, err));
+	WW_CHECK(ww_json_get_num(o, "err_rel", what, &d->err_rel, err));
+	WW_CHECK(ww_json_get_num(o, "err_abs", what, &d->err_abs, err));
+	WW_CHECK(ww_json_get_num(o, "e_rel", what, &d->e_rel, err));
+	WW_CHECK(ww_json_get_num(o, "e_max", what, &d->e_max, err));
+	WW_CHECK(ww_json_get_num(o, "rms", what, &d->rms, err));
+	WW_CHECK(ww_json_get_num(o, "limit_rel", what, &d->limit_rel, err));
+	WW_CHECK(ww_json_get_num(o, "limit_abs", what, &d->limit_abs, err));
+	WW_CHECK(ww_json_get_int(o, "numel", what, &d->numel, err));
+	WW_CHECK(ww_json_get_int(o, "violations", what, &d->violations, err));
+	WW_CHECK(ww_json_get_int(o, "nonfinite", what, &d->nonfinite, err));
 	read_place(json_object_get(o, "first"), d->first, &d->rank, &d->first_expected, &d->first_found);
 	read_place(json_object_get(o, "worst"), d->worst, &d->rank, &d->worst_expected, &d->worst_found);
 	read_text(d->pattern, sizeof(d->pattern), o, "pattern");
 	read_text(d->looks, sizeof(d->looks), o, "looks");
 	read_text(d->part, sizeof(d->part), o, "part");
-out:
-	return rc;
+	return WW_OK;
 }
 
 enum ww_rc ww_ref_compare(struct ww_ref *r, enum ww_rule rule, struct ww_ref_compare *out, struct ww_err *err)
@@ -525,30 +504,26 @@ static double compile_s(const struct ww_ref *r) { return r->opts.max_compile_s >
 
 enum ww_rc ww_ref_compile_ahead(struct ww_ref *r, enum ww_baseline which, struct ww_err *err)
 {
-	json_t *q = json_pack("{s:s, s:s}", "request", "compile_ahead", "which", ww_baseline_name(which));
-	enum ww_rc rc;
-	WW_TRY(q ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory"));
-	WW_TRY(ww_ref_await(r, err));
+	json_auto_t *q = json_pack("{s:s, s:s}", "request", "compile_ahead", "which", ww_baseline_name(which));
+	WW_CHECK(q ? WW_OK : ww_nomem(err));
+	WW_CHECK(ww_ref_await(r, err));
 	r->compiling_deadline_ns = deadline(compile_s(r));
-	WW_TRY(ww_worker_send(&r->worker, q, NULL, 0, r->compiling_deadline_ns, err));
+	WW_CHECK(ww_worker_send(&r->worker, q, NULL, 0, r->compiling_deadline_ns, err));
 	r->compiling = 1;
-out:
-	json_decref(q);
-	return rc;
+	return WW_OK;
 }
 
 int ww_ref_compiling(const struct ww_ref *r) { return r->compiling; }
 
 enum ww_rc ww_ref_await(struct ww_ref *r, struct ww_err *err)
 {
-	json_t *body = NULL;
+	json_auto_t *body = NULL;
 	int *fds = NULL, n = 0;
 	if (!r->compiling)
 		return WW_OK;
 	r->compiling = 0;
 	enum ww_rc rc = ww_worker_receive(&r->worker, &body, &fds, &n, r->compiling_deadline_ns, err);
 	drop_fds(&fds, &n);
-	json_decref(body);
 	return rc;
 }
 
@@ -579,10 +554,9 @@ enum ww_rc ww_ref_time(struct ww_ref *r, enum ww_baseline which, enum ww_ref_mod
 	if (rc != WW_OK)
 		return rc;
 	WW_TRY(ww_json_get_array(b, "us", what, &times, err));
-	if ((int)json_array_size(times) != n) {
-		rc = ww_err_set(err, WW_ERR_PROTOCOL, "%s has %zu times, %d were asked for", what, json_array_size(times), n);
-		goto out;
-	}
+	if ((int)json_array_size(times) != n)
+		WW_TRY(
+			ww_err_set(err, WW_ERR_PROTOCOL, "%s has %zu times, %d were asked for", what, json_array_size(times), n));
 	for (int i = 0; i < n; i++)
 		us[i] = ww_json_to_real(json_array_get(times, (size_t)i), NAN);
 out:
@@ -627,10 +601,8 @@ enum ww_rc ww_ref_arm(struct ww_ref *r, enum ww_baseline which, struct ww_err *e
 	enum ww_rc rc = WW_OK;
 	WW_BUG(r->armed);
 	json_t *q = json_pack("{s:s, s:s}", "request", "arm", "which", ww_baseline_name(which));
-	if (!q || pipe2(go, O_CLOEXEC) < 0 || pipe2(done, O_CLOEXEC) < 0) {
-		rc = ww_err_errno(err, WW_ERR_SYSTEM, "cannot make pipes for a baseline");
-		goto out;
-	}
+	if (!q || pipe2(go, O_CLOEXEC) < 0 || pipe2(done, O_CLOEXEC) < 0)
+		WW_TRY(ww_err_errno(err, WW_ERR_SYSTEM, "cannot make pipes for a baseline"));
 	r->armed_deadline_ns = deadline(request_s(r));
 	WW_TRY(ww_worker_send(&r->worker, q, (int[]){ go[0], done[1] }, 2, r->armed_deadline_ns, err));
 	r->armed = 1;

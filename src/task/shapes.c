@@ -4,6 +4,7 @@
  * WW_MAX_RANK, nothing negative, spans below 2^48 bytes.
  */
 #include "base/json.h"
+#include "base/mem.h"
 #include "task/ref.h"
 
 #include <math.h>
@@ -73,19 +74,16 @@ static enum ww_rc read_tensors(
 {
 	json_t *rows, *sizes, *strides;
 	const char *dtype;
-	enum ww_rc rc = WW_OK;
-	WW_TRY(ww_json_get_array(graph, key, what, &rows, err));
+	WW_CHECK(ww_json_get_array(graph, key, what, &rows, err));
 	size_t count = json_array_size(rows);
-	*out = calloc(count ? count : 1, sizeof(**out));
-	if (!*out)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	WW_CHECK(WW_NEW(*out, count, err));
 	for (size_t i = 0; i < count; i++) {
 		const json_t *o = json_array_get(rows, i);
 		struct ww_tensor *t = &(*out)[i];
-		WW_TRY(ww_json_get_str(o, "name", what, &t->name, err));
-		WW_TRY(ww_json_get_str(o, "dtype", what, &dtype, err));
-		WW_TRY(ww_json_get_array(o, "sizes", what, &sizes, err));
-		WW_TRY(ww_json_get_array(o, "strides", what, &strides, err));
+		WW_CHECK(ww_json_get_str(o, "name", what, &t->name, err));
+		WW_CHECK(ww_json_get_str(o, "dtype", what, &dtype, err));
+		WW_CHECK(ww_json_get_array(o, "sizes", what, &sizes, err));
+		WW_CHECK(ww_json_get_array(o, "strides", what, &strides, err));
 		t->dtype = dtype_of(dtype, &t->itemsize);
 		if (!t->dtype || !lay_out(t, sizes, strides))
 			return ww_err_set(
@@ -93,24 +91,20 @@ static enum ww_rc read_tensors(
 		t->buf = (*buf)++;
 	}
 	*n = (int)count;
-out:
-	return rc;
+	return WW_OK;
 }
 
 static enum ww_rc read_scalars(const json_t *graph, struct ww_ref_shapes *s, struct ww_err *err)
 {
 	json_t *rows;
 	const char *kind;
-	enum ww_rc rc = WW_OK;
-	WW_TRY(ww_json_get_array(graph, "scalars", what, &rows, err));
+	WW_CHECK(ww_json_get_array(graph, "scalars", what, &rows, err));
 	size_t n = json_array_size(rows);
-	s->scalars = calloc(n ? n : 1, sizeof(*s->scalars));
-	if (!s->scalars)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	WW_CHECK(WW_NEW(s->scalars, n, err));
 	for (size_t i = 0; i < n; i++, s->n_scalars++) {
 		const json_t *o = json_array_get(rows, i), *v = json_object_get(o, "value");
 		struct ww_scalar *x = &s->scalars[i];
-		WW_TRY(ww_json_get_str(o, "kind", what, &kind, err));
+		WW_CHECK(ww_json_get_str(o, "kind", what, &kind, err));
 		x->kind = !strcmp(kind, "int") ? WW_SCALAR_INT
 			: !strcmp(kind, "float")   ? WW_SCALAR_FLOAT
 			: !strcmp(kind, "bool")    ? WW_SCALAR_BOOL
@@ -118,8 +112,7 @@ static enum ww_rc read_scalars(const json_t *graph, struct ww_ref_shapes *s, str
 		x->i = x->kind == WW_SCALAR_BOOL ? json_is_true(v) : json_integer_value(v);
 		x->f = x->kind == WW_SCALAR_FLOAT ? ww_json_to_real(v, NAN) : (double)x->i;
 	}
-out:
-	return rc;
+	return WW_OK;
 }
 
 enum ww_rc ww_ref_shapes(const json_t *graph, struct ww_ref_shapes *out, struct ww_err *err)

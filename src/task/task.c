@@ -1,6 +1,7 @@
 /* task.c - reading a task file: bounded, text, named by content (task.h). */
 #include "task/task.h"
 #include "base/fs.h"
+#include "base/mem.h"
 #include "task/local.h"
 
 #include <errno.h>
@@ -54,7 +55,7 @@ enum ww_rc ww_task_from_text(struct ww_task *t, const char *name, const char *so
 	t->source = malloc(bytes + 1);
 	if (!t->path || !t->roots || !t->name || !t->source) {
 		ww_task_release(t);
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	}
 	memcpy(t->source, source, bytes);
 	t->source[bytes] = 0;
@@ -85,7 +86,7 @@ enum ww_rc ww_task_load(struct ww_task *t, const char *path, struct ww_err *err)
 		return rc;
 	free(t->path);
 	t->path = strdup(path);
-	rc = t->path ? ww_task_find_files(t, err) : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	rc = t->path ? ww_task_find_files(t, err) : ww_nomem(err);
 	if (rc != WW_OK)
 		ww_task_release(t);
 	return rc;

@@ -11,6 +11,7 @@
 #include "task/worker.h"
 #include "base/fs.h"
 #include "base/json.h"
+#include "base/mem.h"
 #include "base/target.h"
 #include "base/time.h"
 #include "task/frame.h"
@@ -38,24 +39,22 @@ static enum ww_rc spawn(struct ww_worker *w, const struct ww_ref_opts *o, struct
 	const char *args[] = { w->dir.path, o->cache_dir ? o->cache_dir : "", NULL, ww_target_name(o->target), memory,
 		o->python ? o->python : python, "-I", "-u", o->worker ? o->worker : script, "--fd", "3", NULL };
 	struct ww_proc_opts po = { .worker = "confined", .args = args, .namespaces = 1, .err_mode = WW_STDERR_PIPE };
-	enum ww_rc rc = WW_OK;
 	snprintf(memory, sizeof(memory), "%llu", (unsigned long long)w->max_resident_bytes);
 	if (o->cache_dir)
-		WW_TRY(ww_fs_mkdirs(o->cache_dir, err));
+		WW_CHECK(ww_fs_mkdirs(o->cache_dir, err));
 	if (!o->python)
-		WW_TRY(ww_ref_find_python(python, err));
+		WW_CHECK(ww_ref_find_python(python, err));
 	if (!o->worker) {
-		WW_TRY(ww_fs_resource("bridge", bridge, err));
-		WW_TRY(ww_fs_join(script, bridge, "worker.py", err));
+		WW_CHECK(ww_fs_resource("bridge", bridge, err));
+		WW_CHECK(ww_fs_join(script, bridge, "worker.py", err));
 	}
 	/* the bridge is a directory of modules; a test's worker is one file */
 	ww_str_addf(&roots, "%s:%s", o->first && o->first->roots ? o->first->roots : "", o->worker ? o->worker : bridge);
 	args[2] = roots.p;
-	WW_TRY(ww_proc_spawn(&w->proc, &po, err));
+	WW_CHECK(ww_proc_spawn(&w->proc, &po, err));
 	if (fcntl(w->proc.err_fd, F_SETFL, O_NONBLOCK) < 0)
-		rc = ww_err_errno(err, WW_ERR_SYSTEM, "cannot start the reference worker");
-out:
-	return rc;
+		return ww_err_errno(err, WW_ERR_SYSTEM, "cannot start the reference worker");
+	return WW_OK;
 }
 
 enum ww_rc ww_worker_start(struct ww_worker *w, const struct ww_ref_opts *o, struct ww_err *err)
@@ -70,10 +69,8 @@ enum ww_rc ww_worker_start(struct ww_worker *w, const struct ww_ref_opts *o, str
 	w->max_disk_bytes = o->max_disk_bytes ? o->max_disk_bytes : DISK_BYTES;
 	WW_TRY(ww_tmpdir_new(&w->dir, "worker", err));
 	w->log = malloc(WW_WORKER_LOG_BYTES);
-	if (!w->log) {
-		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
-		goto out;
-	}
+	if (!w->log)
+		WW_TRY(ww_nomem(err));
 	WW_TRY(spawn(w, o, err));
 	w->dead = 0;
 out:
@@ -144,7 +141,7 @@ void ww_worker_stop(struct ww_worker *w)
 /* It closed the socket or vanished: say how it ended. */
 static enum ww_rc died(struct ww_worker *w, struct ww_err *err)
 {
-	struct ww_str how = WW_STR_INIT(128);
+	ww_auto_str how = WW_STR_INIT(128);
 	struct ww_err ignored = WW_ERR_INIT;
 	for (int waited = 0; ww_proc_alive(&w->proc) && waited < END_LIMIT_MS; waited += END_STEP_MS)
 		poll(NULL, 0, END_STEP_MS);
@@ -159,7 +156,6 @@ static enum ww_rc died(struct ww_worker *w, struct ww_err *err)
 		ww_str_addf(&how, "exited with code %d", WEXITSTATUS(w->status));
 	const char *line = last_line(w);
 	ww_err_set(err, WW_ERR_WORKER, "the reference worker %s%s%.300s", how.p, *line ? "; its last line: " : "", line);
-	ww_str_release(&how);
 	return ww_worker_kill(w, err);
 }
 
@@ -208,7 +204,7 @@ static const char *excess(struct ww_worker *w, uint64_t now, struct ww_str *what
 static enum ww_rc look(struct ww_worker *w, uint64_t deadline_ns, struct ww_err *err)
 {
 	uint64_t now = ww_now_ns();
-	struct ww_str what = WW_STR_INIT(128);
+	ww_auto_str what = WW_STR_INIT(128);
 	if (w->interrupted && *w->interrupted)
 		ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted");
 	else if (deadline_ns && now >= deadline_ns)
@@ -217,7 +213,6 @@ static enum ww_rc look(struct ww_worker *w, uint64_t deadline_ns, struct ww_err 
 		ww_err_set(err, WW_ERR_LIMIT, "the reference worker used more than %s and was ended", what.p);
 	else
 		return WW_OK;
-	ww_str_release(&what);
 	return ww_worker_kill(w, err);
 }
 
@@ -305,22 +300,17 @@ enum ww_rc ww_worker_send(
 {
 	if (w->dead)
 		return ww_err_set(err, WW_ERR_WORKER, "the reference worker has ended");
-	enum ww_rc rc = WW_OK;
-	struct ww_str text = WW_STR_INIT(WW_FRAME_MAX_BODY);
+	ww_auto_str text = WW_STR_INIT(WW_FRAME_MAX_BODY);
 	unsigned char header[WW_FRAME_HEADER_BYTES];
 	ww_json_add(&text, body);
-	if (text.cut) {
-		rc = ww_err_set(err, WW_ERR_LIMIT, "a request to the reference worker is too large");
-		goto out;
-	}
+	if (text.cut)
+		return ww_err_set(err, WW_ERR_LIMIT, "a request to the reference worker is too large");
 	ww_frame_pack(header, &(struct ww_frame){ (uint32_t)text.len, (uint32_t)n_fds });
-	WW_TRY(send_all(w, header, sizeof(header), deadline_ns, err));
-	WW_TRY(send_all(w, text.p, text.len, deadline_ns, err));
+	WW_CHECK(send_all(w, header, sizeof(header), deadline_ns, err));
+	WW_CHECK(send_all(w, text.p, text.len, deadline_ns, err));
 	for (int i = 0; i < n_fds; i += WW_FRAME_FDS_PER_BYTE)
-		WW_TRY(send_fds(w, fds + i, n_fds - i < WW_FRAME_FDS_PER_BYTE ? n_fds - i : WW_FRAME_FDS_PER_BYTE, err));
-out:
-	ww_str_release(&text);
-	return rc;
+		WW_CHECK(send_fds(w, fds + i, n_fds - i < WW_FRAME_FDS_PER_BYTE ? n_fds - i : WW_FRAME_FDS_PER_BYTE, err));
+	return WW_OK;
 }
 
 static enum ww_rc receive_all(struct ww_worker *w, void *bytes, size_t n, uint64_t deadline_ns, struct ww_err *err)
@@ -354,9 +344,7 @@ static enum ww_rc receive_fds(
 		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control.bytes)
 	};
 	int ready;
-	enum ww_rc rc = wait_events(w, w->proc.fd, POLLIN, &ready, deadline_ns, err);
-	if (rc != WW_OK)
-		return rc;
+	WW_CHECK(wait_events(w, w->proc.fd, POLLIN, &ready, deadline_ns, err));
 	ssize_t k = recvmsg(w->proc.fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	if (k < 0 && (errno == EAGAIN || errno == EINTR))
 		return WW_OK;
@@ -398,10 +386,8 @@ enum ww_rc ww_worker_receive(
 	WW_TRY(ww_frame_parse(header, &f, err));
 	text = malloc((size_t)f.body_bytes + 1);
 	*fds = f.n_fds ? malloc(f.n_fds * sizeof(int)) : NULL;
-	if (!text || (f.n_fds && !*fds)) {
-		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
-		goto out;
-	}
+	if (!text || (f.n_fds && !*fds))
+		WW_TRY(ww_nomem(err));
 	WW_TRY(receive_all(w, text, f.body_bytes, deadline_ns, err));
 	while (got < (int)f.n_fds)
 		WW_TRY(receive_fds(w, *fds, &got, (int)f.n_fds, deadline_ns, err));

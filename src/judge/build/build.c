@@ -1,6 +1,8 @@
 /* build.c - the judge's side of build.h: it sends the facts and the source, and checks all of the reply. */
 #include "judge/build/build.h"
 
+#include "base/mem.h"
+
 #include "judge/build/build_wire.h"
 #include "judge/cache/answers.h"
 #include "sandbox/zygote.h"
@@ -28,10 +30,9 @@ enum ww_rc ww_builder_open(struct ww_builder **out, struct ww_err *err)
 {
 	struct ww_zygote_opts o = { .worker = "builder",
 		.max_reply_bytes = sizeof(struct ww_build_reply) + WW_BUILD_TEXT_BYTES + WW_IMAGE_MAX_BYTES };
-	struct ww_builder *b = calloc(1, sizeof(*b));
+	struct ww_builder *b;
 	*out = NULL;
-	if (!b)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	WW_CHECK(WW_NEW(b, 1, err));
 	enum ww_rc rc = ww_zygote_open(&b->z, &o, err);
 	if (rc == WW_OK)
 		*out = b;
@@ -91,7 +92,7 @@ static enum ww_rc request_init(
 	q->tensors = calloc((size_t)f->n_inputs + (size_t)f->n_params + (size_t)f->n_outputs + 1, sizeof(*q->tensors));
 	ww_str_init(&q->names, WW_BUILD_NAMES_BYTES);
 	if (!q->tensors)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	add_tensors(q->tensors, &n, f->inputs, f->n_inputs, &q->names);
 	add_tensors(q->tensors, &n, f->params, f->n_params, &q->names);
 	add_tensors(q->tensors, &n, f->outputs, f->n_outputs, &q->names);
@@ -133,7 +134,7 @@ static int split(const struct ww_str *reply, struct parts *out)
 static enum ww_build_result accept_image(
 	const struct parts *r, const struct ww_facts *facts, struct ww_image **image, struct ww_str *diag)
 {
-	struct ww_str why = WW_STR_INIT(1024);
+	ww_auto_str why = WW_STR_INIT(1024);
 	enum ww_build_result result = WW_BUILD_INVALID;
 	struct ww_image *m = malloc(r->image_bytes + 1); /* aligned, and owned by the caller */
 	if (m) {
@@ -145,7 +146,6 @@ static enum ww_build_result accept_image(
 		}
 	}
 	ww_str_add_bounded(diag, why.p, why.len, WW_BUILD_DIAG_BYTES);
-	ww_str_release(&why);
 	free(m);
 	return result;
 }

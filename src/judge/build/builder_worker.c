@@ -81,17 +81,15 @@ static void erase_words(const struct worker *w)
 static enum ww_rc warm(void *ctx, struct ww_str *hello, enum ww_sandbox_level *level, struct ww_err *err)
 {
 	struct worker *w = ctx;
-	enum ww_rc rc = WW_OK;
 	struct ww_sandbox_opts so = { .profile = WW_PROFILE_BUILDER };
-	WW_TRY(ww_headers_load(&w->headers, err));
+	WW_CHECK(ww_headers_load(&w->headers, err));
 	find_clock_maps(w);
 	find_words(w);
-	WW_TRY(ww_sandbox_filter_prepare(WW_PROFILE_BUILDER, err));
-	WW_TRY(ww_sandbox_isolate(&so, level, err));
+	WW_CHECK(ww_sandbox_filter_prepare(WW_PROFILE_BUILDER, err));
+	WW_CHECK(ww_sandbox_isolate(&so, level, err));
 	erase_words(w);
 	ww_str_adds(hello, "tinycc");
-out:
-	return rc;
+	return WW_OK;
 }
 
 /* ---- The reply --------------------------------------------------------------------------------------------------- */

@@ -13,6 +13,7 @@
 #include "judge/build/build_wire.h"
 
 #include "base/fs.h"
+#include "base/mem.h"
 
 #include <dirent.h>
 #include <limits.h>
@@ -34,21 +35,14 @@ struct ww_headers {
 
 static enum ww_rc load_one(struct ww_headers *h, const char *path, const char *name, struct ww_err *err)
 {
-	struct ww_str text = WW_STR_INIT(MAX_HEADER_BYTES);
-	enum ww_rc rc = WW_OK;
-	if (h->n == MAX_HEADERS || strlen(name) >= sizeof(h->list[0].name)) {
-		rc = ww_err_set(err, WW_ERR_LIMIT, "plan.c includes too many headers, or one with too long a name: %s", path);
-		goto out;
-	}
-	WW_TRY(ww_fs_read(path, MAX_HEADER_BYTES, &text, err));
+	ww_auto_str text = WW_STR_INIT(MAX_HEADER_BYTES);
+	if (h->n == MAX_HEADERS || strlen(name) >= sizeof(h->list[0].name))
+		return ww_err_set(err, WW_ERR_LIMIT, "plan.c includes too many headers, or one with too long a name: %s", path);
+	WW_CHECK(ww_fs_read(path, MAX_HEADER_BYTES, &text, err));
 	struct header *x = &h->list[h->n++];
 	strcpy(x->name, name);
 	x->bytes = text.len;
-	if (!(x->text = ww_str_take(&text)))
-		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
-out:
-	ww_str_release(&text);
-	return rc;
+	return (x->text = ww_str_take(&text)) ? WW_OK : ww_nomem(err);
 }
 
 static enum ww_rc load_dir(struct ww_headers *h, const char *dir, const char *prefix, struct ww_err *err)
@@ -77,10 +71,9 @@ enum ww_rc ww_headers_load(struct ww_headers **out, struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;
 	char path[PATH_MAX];
-	struct ww_headers *h = calloc(1, sizeof(*h));
+	struct ww_headers *h;
 	*out = NULL;
-	if (!h)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	WW_CHECK(WW_NEW(h, 1, err));
 	WW_TRY(ww_fs_resource("include/ww/plan.h", path, err));
 	WW_TRY(load_one(h, path, "ww/plan.h", err));
 	WW_TRY(ww_fs_resource("skills/cuda/include/ww", path, err));

@@ -40,12 +40,11 @@ static void key_of(const struct ww_judge_task *t, enum ww_baseline b, char hex[W
 {
 	const struct ww_ref_info *i = ww_ref_info(t->ref);
 	const struct ww_device *d = &t->facts.device;
-	struct ww_str key = WW_STR_INIT(4096);
+	ww_auto_str key = WW_STR_INIT(4096);
 	ww_str_addf(&key, "%d%s|%s|%s|%d|%s|%s|%d|%d|%s|%s|%s|%s|%s", METHOD_VERSION, t->by_clock ? "-call" : "",
 		ww_baseline_name(b), t->task.id, d->target, t->judge->facts.name, t->judge->facts.uuid, d->sm_count, d->threads,
 		i->driver, i->torch, i->cudnn, i->cublas, i->cuda);
 	ww_hash_hex(key.p, key.len, hex);
-	ww_str_release(&key);
 }
 
 static int read_samples(const json_t *a, double *to)
@@ -63,29 +62,25 @@ static int read_samples(const json_t *a, double *to)
 
 static enum ww_rc look_up(struct ww_judge_task *t, enum ww_baseline b, struct ww_err *err)
 {
-	struct ww_str text = WW_STR_INIT(MAX_VALUE_BYTES);
+	ww_auto_str text = WW_STR_INIT(MAX_VALUE_BYTES);
 	struct ww_err bad = WW_ERR_INIT;
 	struct ww_base *to = ww_base_of(t, b);
 	char key[WW_HASH_HEX];
-	json_t *o = NULL;
+	json_auto_t *o = NULL;
 	int found;
-	enum ww_rc rc;
 	key_of(t, b, key);
-	WW_TRY(ww_store_get(t->judge->store, "baseline", key, &text, &found, err));
+	WW_CHECK(ww_store_get(t->judge->store, "baseline", key, &text, &found, err));
 	if (!found)
-		goto out;
+		return WW_OK;
 	if (ww_json_parse(text.p, text.len, "a cached baseline", &o, &bad) != WW_OK) {
 		ww_log(WW_LOG_WARN, "%s", bad.msg);
-		goto out;
+		return WW_OK;
 	}
 	to->n = read_samples(json_object_get(o, "device_us"), to->us);
 	to->n_call = read_samples(json_object_get(o, "call_us"), to->call_us);
 	snprintf(to->method, sizeof(to->method), "%s", ww_json_str(o, "method", ""));
 	to->known = to->available = to->n >= MIN_CALLS;
-out:
-	json_decref(o);
-	ww_str_release(&text);
-	return rc;
+	return WW_OK;
 }
 
 static json_t *samples_json(const double *x, int n)
@@ -98,17 +93,14 @@ static json_t *samples_json(const double *x, int n)
 
 static enum ww_rc keep(struct ww_judge_task *t, enum ww_baseline b, struct ww_err *err)
 {
-	struct ww_str text = WW_STR_INIT(MAX_VALUE_BYTES);
+	ww_auto_str text = WW_STR_INIT(MAX_VALUE_BYTES);
 	const struct ww_base *e = ww_base_of(t, b);
 	char key[WW_HASH_HEX];
-	json_t *o = json_pack("{s:s, s:o, s:o}", "method", e->method, "device_us", samples_json(e->us, e->n), "call_us",
-		samples_json(e->call_us, e->n_call));
+	json_auto_t *o = json_pack("{s:s, s:o, s:o}", "method", e->method, "device_us", samples_json(e->us, e->n),
+		"call_us", samples_json(e->call_us, e->n_call));
 	key_of(t, b, key);
 	ww_json_add(&text, o);
-	enum ww_rc rc = ww_store_put(t->judge->store, "baseline", key, text.p, text.len, err);
-	json_decref(o);
-	ww_str_release(&text);
-	return rc;
+	return ww_store_put(t->judge->store, "baseline", key, text.p, text.len, err);
 }
 
 /* ---- Measuring --------------------------------------------------------------------------------------------------- */
@@ -116,14 +108,12 @@ static enum ww_rc keep(struct ww_judge_task *t, enum ww_baseline b, struct ww_er
 static enum ww_rc cpu_once(struct ww_judge_task *t, enum ww_baseline b, double *us, struct ww_err *err)
 {
 	uint64_t ns = 0;
-	enum ww_rc rc;
 
-	WW_TRY(ww_ref_arm(t->ref, b, err));
+	WW_CHECK(ww_ref_arm(t->ref, b, err));
 	ww_judge_flush(t);
-	WW_TRY(ww_ref_fire(t->ref, &ns, &t->base_waited_us, err));
+	WW_CHECK(ww_ref_fire(t->ref, &ns, &t->base_waited_us, err));
 	*us = (double)ns * 1e-3;
-out:
-	return rc;
+	return WW_OK;
 }
 
 enum ww_rc ww_base_once(
@@ -194,18 +184,16 @@ out:
 enum ww_rc ww_base_eager_estimate(struct ww_judge_task *t, struct ww_err *err)
 {
 	double us = 0;
-	enum ww_rc rc = WW_OK;
 	if (t->eager_us > 0)
 		return WW_OK;
-	WW_TRY(ww_base_prepare(t, WW_BASE_EAGER, err));
+	WW_CHECK(ww_base_prepare(t, WW_BASE_EAGER, err));
 	if (!ww_base_of(t, WW_BASE_EAGER)->prepared)
-		goto out;
-	WW_TRY(ww_session_draw_unchecked(t, WW_REF_PARAMS_INIT, err));
+		return WW_OK;
+	WW_CHECK(ww_session_draw_unchecked(t, WW_REF_PARAMS_INIT, err));
 	for (int k = 0; k < 2; k++)
-		WW_TRY(ww_base_once(t, WW_BASE_EAGER, t->by_clock ? WW_REF_CLOCK : WW_REF_DEVICE, &us, err));
+		WW_CHECK(ww_base_once(t, WW_BASE_EAGER, t->by_clock ? WW_REF_CLOCK : WW_REF_DEVICE, &us, err));
 	t->eager_us = us;
-out:
-	return rc;
+	return WW_OK;
 }
 
 static int steady(const struct ww_base *e)
@@ -216,24 +204,22 @@ static int steady(const struct ww_base *e)
 /* One round: a new draw, then each baseline once. */
 static enum ww_rc round_of(struct ww_judge_task *t, unsigned which, int keep, struct ww_err *err)
 {
-	enum ww_rc rc;
-	WW_TRY(ww_session_draw_unchecked(t, WW_REF_PARAMS_KEEP, err));
+	WW_CHECK(ww_session_draw_unchecked(t, WW_REF_PARAMS_KEEP, err));
 	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++) {
 		struct ww_base *e = ww_base_of(t, b);
 		double us = 0;
 		if (!(which & (1u << b)))
 			continue;
-		WW_TRY(ww_judge_interrupted(t->judge, err));
-		WW_TRY(ww_base_once(t, (enum ww_baseline)b, t->by_clock ? WW_REF_CLOCK : WW_REF_DEVICE, &us, err));
+		WW_CHECK(ww_judge_interrupted(t->judge, err));
+		WW_CHECK(ww_base_once(t, (enum ww_baseline)b, t->by_clock ? WW_REF_CLOCK : WW_REF_DEVICE, &us, err));
 		if (keep)
 			e->us[e->n++] = us;
 		if (!keep || t->by_clock || t->judge->opts.target == WW_TARGET_CPU || e->n_call >= CALL_SAMPLES)
 			continue;
-		WW_TRY(ww_base_once(t, (enum ww_baseline)b, WW_REF_CALL, &us, err));
+		WW_CHECK(ww_base_once(t, (enum ww_baseline)b, WW_REF_CALL, &us, err));
 		e->call_us[e->n_call++] = us;
 	}
-out:
-	return rc;
+	return WW_OK;
 }
 
 static double limit_s(const struct ww_judge *j)
@@ -243,20 +229,18 @@ static double limit_s(const struct ww_judge *j)
 
 static enum ww_rc series(struct ww_judge_task *t, unsigned which, uint64_t start, struct ww_err *err)
 {
-	enum ww_rc rc;
-	WW_TRY(ww_session_draw_unchecked(t, WW_REF_PARAMS_REDRAW, err));
+	WW_CHECK(ww_session_draw_unchecked(t, WW_REF_PARAMS_REDRAW, err));
 	for (int k = 0; k < WARM_CALLS; k++)
-		WW_TRY(round_of(t, which, 0, err));
+		WW_CHECK(round_of(t, which, 0, err));
 	for (int k = 0, done = 0; k < MAX_CALLS && !done; k++) {
-		WW_TRY(round_of(t, which, 1, err));
+		WW_CHECK(round_of(t, which, 1, err));
 		done = 1;
 		for (int b = 0; b < WW_BASE_TORCH_COUNT; b++)
 			if ((which & (1u << b)) && !steady(ww_base_of(t, b)))
 				done = 0;
 		done |= k + 1 >= MIN_CALLS && ww_seconds_since(start) > limit_s(t->judge);
 	}
-out:
-	return rc;
+	return WW_OK;
 }
 
 static int all_steady(struct ww_judge_task *t, unsigned which)
@@ -285,13 +269,12 @@ static enum ww_rc measure(struct ww_judge_task *t, unsigned which, int *good, st
 	uint64_t start = ww_now_ns();
 	struct ww_disturbance d;
 	struct ww_load load;
-	enum ww_rc rc = WW_OK;
 
 	for (int attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
 		uint64_t begin = ww_now_ns();
 		forget(t, which);
 		ww_load_start(&load, t->judge, own, WW_ARRAY_LEN(own), 1);
-		WW_TRY(series(t, which, start, err));
+		WW_CHECK(series(t, which, start, err));
 		ww_load_end(&load, &d);
 		*good = !d.certain && (!d.noticed || all_steady(t, which));
 		if (*good || ww_seconds_since(start) + ww_seconds_since(begin) > limit_s(t->judge))
@@ -310,25 +293,22 @@ static enum ww_rc measure(struct ww_judge_task *t, unsigned which, int *good, st
 		e->known = e->available = 1;
 		e->disturbed = !*good;
 	}
-out:
-	return rc;
+	return WW_OK;
 }
 
 /* Only the fastest is called from now on.  The others are released: a CUDA graph of eager holds all its intermediate
  * tensors. */
 static enum ww_rc drop_others(struct ww_judge_task *t, enum ww_baseline fastest, struct ww_err *err)
 {
-	enum ww_rc rc = WW_OK;
 	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++) {
 		if (b != (int)fastest)
 			ww_form_base_close(t, (enum ww_baseline)b);
 		if (t->by_clock || t->judge->opts.target == WW_TARGET_CPU || b == (int)fastest || !t->base[b].prepared)
 			continue;
-		WW_TRY(ww_ref_free_baseline(t->ref, (enum ww_baseline)b, err));
+		WW_CHECK(ww_ref_free_baseline(t->ref, (enum ww_baseline)b, err));
 		t->base[b].prepared = 0;
 	}
-out:
-	return rc;
+	return WW_OK;
 }
 
 /* The reference worker may refuse a baseline; then it is marked, so that it is not tried again. */
@@ -337,25 +317,24 @@ enum ww_rc ww_base_all(struct ww_judge_task *t, enum ww_baseline *fastest, struc
 	unsigned missing = 0;
 	int good = 0;
 	double best = INFINITY;
-	enum ww_rc rc = WW_OK;
 
 	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++) {
 		if (!(t->judge->opts.baselines & (1u << b)) || ww_base_of(t, b)->known)
 			continue;
-		WW_TRY(look_up(t, (enum ww_baseline)b, err));
+		WW_CHECK(look_up(t, (enum ww_baseline)b, err));
 		if (ww_base_of(t, b)->known)
 			continue;
-		WW_TRY(ww_base_prepare(t, (enum ww_baseline)b, err));
+		WW_CHECK(ww_base_prepare(t, (enum ww_baseline)b, err));
 		if (ww_base_of(t, b)->prepared)
 			missing |= 1u << b;
 	}
 	if (missing) {
-		WW_TRY(ww_judge_turn(t, WW_TURN_ALONE, err));
+		WW_CHECK(ww_judge_turn(t, WW_TURN_ALONE, err));
 		ww_judge_progress(t->judge, "timing the baselines");
-		WW_TRY(measure(t, missing, &good, err));
+		WW_CHECK(measure(t, missing, &good, err));
 		for (int b = 0; b < WW_BASE_TORCH_COUNT; b++)
 			if ((missing & (1u << b)) && good && limit_s(t->judge) >= MAX_SECONDS)
-				WW_TRY(keep(t, (enum ww_baseline)b, err));
+				WW_CHECK(keep(t, (enum ww_baseline)b, err));
 	}
 	*fastest = WW_BASE_COUNT;
 	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++) {
@@ -371,7 +350,5 @@ enum ww_rc ww_base_all(struct ww_judge_task *t, enum ww_baseline *fastest, struc
 			*fastest = (enum ww_baseline)b;
 		}
 	}
-	rc = drop_others(t, *fastest, err);
-out:
-	return rc;
+	return drop_others(t, *fastest, err);
 }

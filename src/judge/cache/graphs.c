@@ -28,24 +28,21 @@ static int key_of(const struct ww_ref *r, const struct ww_task *task, char key[W
 
 static json_t *look_up(struct ww_store *s, const char *key)
 {
-	struct ww_str text = WW_STR_INIT(MAX_GRAPH_BYTES);
+	ww_auto_str text = WW_STR_INIT(MAX_GRAPH_BYTES);
 	struct ww_err err = WW_ERR_INIT;
 	json_t *graph = NULL;
 	int found;
 	if (ww_store_get(s, "graph", key, &text, &found, &err) == WW_OK && found &&
 		ww_json_parse(text.p, text.len, "a cached graph", &graph, &err) != WW_OK)
 		ww_log(WW_LOG_WARN, "%s", err.msg);
-	ww_str_release(&text);
 	return graph;
 }
 
 static enum ww_rc keep(struct ww_store *s, const char *key, const json_t *graph, struct ww_err *err)
 {
-	struct ww_str text = WW_STR_INIT(MAX_GRAPH_BYTES);
+	ww_auto_str text = WW_STR_INIT(MAX_GRAPH_BYTES);
 	ww_json_add(&text, graph);
-	enum ww_rc rc = text.cut ? WW_OK : ww_store_put(s, "graph", key, text.p, text.len, err);
-	ww_str_release(&text);
-	return rc;
+	return text.cut ? WW_OK : ww_store_put(s, "graph", key, text.p, text.len, err);
 }
 
 enum ww_rc ww_graphs_load(struct ww_cached_graph *k, struct ww_store *s, struct ww_ref *r, const struct ww_task *task,
@@ -64,12 +61,10 @@ enum ww_rc ww_graphs_load(struct ww_cached_graph *k, struct ww_store *s, struct 
 
 enum ww_rc ww_graphs_graph(struct ww_cached_graph *k, struct ww_store *s, struct ww_ref *r, struct ww_err *err)
 {
-	enum ww_rc rc = WW_OK;
 	if (k->graph)
 		return WW_OK;
-	WW_TRY(ww_ref_graph(r, &k->graph, err));
+	WW_CHECK(ww_ref_graph(r, &k->graph, err));
 	if (k->key[0])
-		WW_TRY(keep(s, k->key, k->graph, err));
-out:
-	return rc;
+		WW_CHECK(keep(s, k->key, k->graph, err));
+	return WW_OK;
 }

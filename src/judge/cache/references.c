@@ -1,6 +1,7 @@
 /* references.c - see references.h. */
 #include "judge/cache/references.h"
 
+#include "base/mem.h"
 #include "base/rng.h"
 
 #include <stdlib.h>
@@ -94,9 +95,8 @@ enum ww_rc ww_pool_open(struct ww_pool **out, const struct ww_ref_shapes *shapes
 	*out = NULL;
 	if (floating_elements(shapes) < WW_POOL_MIN_ELEMENTS)
 		return WW_OK;
-	struct ww_pool *p = calloc(1, sizeof(*p));
-	if (!p)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	struct ww_pool *p;
+	WW_CHECK(WW_NEW(p, 1, err));
 	memcpy(p->kinds, kinds, sizeof(kinds));
 	if (!deal(p, (double)pool_bytes / bytes_per_draw(shapes, target, rule), rule)) {
 		free(p);

@@ -100,11 +100,9 @@ static int is_not_wanted(const struct ww_elf *e, const Elf64_Sym *y, const char 
 
 int ww_cubin_has(const void *bytes, size_t n, const char *symbol)
 {
-	struct ww_str none = WW_STR_INIT(1);
+	ww_auto_str none = WW_STR_INIT(1);
 	struct ww_elf e = { .why = &none };
-	int has = ww_elf_open(&e, bytes, n, EM_CUDA) && !ww_elf_each_symbol(&e, is_not_wanted, (void *)(uintptr_t)symbol);
-	ww_str_release(&none);
-	return has;
+	return ww_elf_open(&e, bytes, n, EM_CUDA) && !ww_elf_each_symbol(&e, is_not_wanted, (void *)(uintptr_t)symbol);
 }
 
 /* ---- Shared objects ---------------------------------------------------------------------------------------------- */
@@ -384,11 +382,9 @@ static int so_no_system_call(struct so *s)
 
 int ww_so_has_system_call(const void *bytes, size_t n)
 {
-	struct ww_str none = WW_STR_INIT(1);
+	ww_auto_str none = WW_STR_INIT(1);
 	struct so s = { .e = { .why = &none } };
-	int has = ww_elf_open(&s.e, bytes, n, EM_X86_64) && so_segments(&s) && find_system_call(&s) != ~0ull;
-	ww_str_release(&none);
-	return has;
+	return ww_elf_open(&s.e, bytes, n, EM_X86_64) && so_segments(&s) && find_system_call(&s) != ~0ull;
 }
 
 int ww_so_check(const void *bytes, size_t n, struct ww_str *why)
@@ -403,7 +399,7 @@ int ww_so_check(const void *bytes, size_t n, struct ww_str *why)
 
 int ww_so_has(const void *bytes, size_t n, const char *symbol)
 {
-	struct ww_str none = WW_STR_INIT(1);
+	ww_auto_str none = WW_STR_INIT(1);
 	struct so s = { .e = { .why = &none } };
 	Elf64_Sym y;
 	int has = 0;
@@ -411,6 +407,5 @@ int ww_so_has(const void *bytes, size_t n, const char *symbol)
 		for (uint64_t i = 1; !has && i < so_symbol_count(&s) && so_symbol(&s, i, &y); i++)
 			has = ELF64_ST_TYPE(y.st_info) == STT_FUNC && y.st_shndx != SHN_UNDEF &&
 				!strcmp(so_text(&s, y.st_name), symbol);
-	ww_str_release(&none);
 	return has;
 }

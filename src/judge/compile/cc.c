@@ -144,7 +144,7 @@ static int is_identifier(const char *s)
 /* The linker's version script: launched kernels are global, every other name is local. */
 static int write_exports(const struct ww_compile_job *j)
 {
-	struct ww_str s = WW_STR_INIT(2 * WW_COMPILE_NAMES_BYTES);
+	ww_auto_str s = WW_STR_INIT(2 * WW_COMPILE_NAMES_BYTES);
 	const char *begin = "global: "; /* the linker takes one list of them */
 	ww_str_adds(&s, "{\n");
 	for (const char *name = j->names; name < j->names + j->names_bytes; name += strlen(name) + 1)
@@ -153,9 +153,7 @@ static int write_exports(const struct ww_compile_job *j)
 			begin = "";
 		}
 	ww_str_adds(&s, "local: *;\n};\n");
-	int ok = !s.cut && write_file("exports", s.p, s.len);
-	ww_str_release(&s);
-	return ok;
+	return !s.cut && write_file("exports", s.p, s.len);
 }
 
 /* As much of a file as `out` may hold. */

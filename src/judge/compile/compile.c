@@ -1,6 +1,7 @@
 /* compile.c - the judge's side of compile.h: what is sent to a compile job, and how its answer is checked. */
 #include "judge/compile/compile.h"
 
+#include "base/mem.h"
 #include "base/time.h"
 #include "base/target.h"
 #include "judge/compile/binary_check.h"
@@ -32,10 +33,9 @@ const char *ww_compile_result_text(enum ww_compile_result r)
 enum ww_rc ww_compiler_open(struct ww_compiler **out, const struct ww_compiler_opts *opts, struct ww_err *err)
 {
 	char cc[16], memory[32];
-	struct ww_compiler *c = calloc(1, sizeof(*c));
+	struct ww_compiler *c;
 	*out = NULL;
-	if (!c)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	WW_CHECK(WW_NEW(c, 1, err));
 	c->o = *opts;
 	c->o.max_s = opts->max_s > 0 ? opts->max_s : 60;
 	c->o.max_memory_bytes = opts->max_memory_bytes > 0 ? opts->max_memory_bytes : 4ll << 30;
@@ -201,7 +201,7 @@ static int pair_kernels(const struct ww_str *names, int n, const struct answer *
 
 static enum ww_compile_result check_binary(const struct ww_compiler *c, struct ww_compiled *out, struct ww_str *log)
 {
-	struct ww_str why = WW_STR_INIT(1024);
+	ww_auto_str why = WW_STR_INIT(1024);
 	int cuda = c->o.target == WW_TARGET_CUDA;
 	enum ww_compile_result result = WW_COMPILE_OK;
 	if (!(cuda ? ww_cubin_check(out->binary, out->binary_bytes, &why)
@@ -218,7 +218,6 @@ static enum ww_compile_result check_binary(const struct ww_compiler *c, struct w
 			cuda ? "kernels.cu" : "kernels.c", out->kernels[i].kernel);
 		result = WW_COMPILE_FAILED;
 	}
-	ww_str_release(&why);
 	return result;
 }
 
@@ -276,12 +275,11 @@ static enum ww_rc run(struct ww_compiler *c, const struct ww_zygote_part *parts,
 	struct ww_err *err)
 {
 	static const struct ww_answers nothing = { .store = NULL };
-	struct ww_str reply = WW_STR_INIT((size_t)WW_COMPILE_MAX_BINARY + (16 << 20));
+	ww_auto_str reply = WW_STR_INIT((size_t)WW_COMPILE_MAX_BINARY + (16 << 20));
 	struct ww_job_end end = { 0 };
-	enum ww_rc rc = WW_OK;
 	int hit = 0;
 	for (int attempt = 0; attempt < 2; attempt++) {
-		WW_TRY(
+		WW_CHECK(
 			ww_answers_run(attempt ? &nothing : &c->kept, c->z, parts, n_parts, c->o.max_s, &reply, &end, &hit, err));
 		*result = judge_reply(c, &reply, &end, names, n, out, log);
 		if (!hit || *result == WW_COMPILE_OK)
@@ -291,10 +289,8 @@ static enum ww_rc run(struct ww_compiler *c, const struct ww_zygote_part *parts,
 		ww_str_reset(log);
 	}
 	if (*result == WW_COMPILE_OK && !hit)
-		WW_TRY(ww_answers_put(&c->kept, parts, n_parts, &reply, err));
-out:
-	ww_str_release(&reply);
-	return rc;
+		WW_CHECK(ww_answers_put(&c->kept, parts, n_parts, &reply, err));
+	return WW_OK;
 }
 
 enum ww_rc ww_compiler_compile(struct ww_compiler *c, const char *source, size_t bytes, const struct ww_image *image,
@@ -326,7 +322,7 @@ enum ww_rc ww_compiler_compile(struct ww_compiler *c, const char *source, size_t
 	out->log = ww_str_take(&log);
 	out->seconds = ww_seconds_since(start);
 	if (!out->log)
-		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		rc = ww_nomem(err);
 out:
 	ww_str_release(&names);
 	ww_str_release(&macros);

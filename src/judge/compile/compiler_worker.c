@@ -23,19 +23,16 @@ struct worker {
  * jobs. */
 static enum ww_rc make_dirs(struct worker *w, struct ww_err *err)
 {
-	enum ww_rc rc = WW_OK;
 	const char *private_dir = ww_sandbox_private_dir();
 	snprintf(w->tmp, sizeof(w->tmp), "%s", w->dir);
 	if (private_dir) {
 		snprintf(w->own, sizeof(w->own), "%s", private_dir);
 		return WW_OK;
 	}
-	WW_TRY(ww_fs_join(w->own, w->dir, "own", err));
-	WW_TRY(ww_fs_join(w->tmp, w->dir, "jobs", err));
-	WW_TRY(ww_fs_mkdirs(w->own, err));
-	rc = ww_fs_mkdirs(w->tmp, err);
-out:
-	return rc;
+	WW_CHECK(ww_fs_join(w->own, w->dir, "own", err));
+	WW_CHECK(ww_fs_join(w->tmp, w->dir, "jobs", err));
+	WW_CHECK(ww_fs_mkdirs(w->own, err));
+	return ww_fs_mkdirs(w->tmp, err);
 }
 
 static enum ww_rc warm(void *ctx, struct ww_str *hello, enum ww_sandbox_level *level, struct ww_err *err)
@@ -43,16 +40,13 @@ static enum ww_rc warm(void *ctx, struct ww_str *hello, enum ww_sandbox_level *l
 	struct worker *w = ctx;
 	struct ww_sandbox_bind binds[MAX_BINDS];
 	struct ww_sandbox_opts so = { .profile = WW_PROFILE_COMPILER, .binds = binds, .tmp = w->tmp, .tmp_bytes = 1 << 30 };
-	enum ww_rc rc = WW_OK;
-	WW_TRY(make_dirs(w, err));
+	WW_CHECK(make_dirs(w, err));
 	setenv("TMPDIR", w->own, 1); /* NVRTC's front end writes a temporary file; a job's directory is its own */
-	WW_TRY(w->backend->load(w->cc, w->own, hello, err));
+	WW_CHECK(w->backend->load(w->cc, w->own, hello, err));
 	setenv("TMPDIR", ".", 1);
 	so.n_binds = w->backend->binds(binds, MAX_BINDS);
-	WW_TRY(ww_sandbox_filter_prepare(WW_PROFILE_COMPILER, err));
-	rc = ww_sandbox_isolate(&so, level, err);
-out:
-	return rc;
+	WW_CHECK(ww_sandbox_filter_prepare(WW_PROFILE_COMPILER, err));
+	return ww_sandbox_isolate(&so, level, err);
 }
 
 static enum ww_rc enter(void *ctx, struct ww_err *err)

@@ -172,16 +172,15 @@ static enum ww_rc warm_up(struct ww_err *err)
 
 static enum ww_rc load(int cc, const char *dir, struct ww_str *hello, struct ww_err *err)
 {
-	enum ww_rc rc = WW_OK;
 	char lib[PATH_MAX];
 	void *handle;
 	int major = 0, minor = 0;
-	WW_TRY(ww_cudalib_find(ww_cudalib_nvrtc, lib, err));
-	WW_TRY(ww_cudalib_open(ww_cudalib_nvrtc, &handle, err));
-	WW_TRY(bind_functions(handle, err));
+	WW_CHECK(ww_cudalib_find(ww_cudalib_nvrtc, lib, err));
+	WW_CHECK(ww_cudalib_open(ww_cudalib_nvrtc, &handle, err));
+	WW_CHECK(bind_functions(handle, err));
 	hold_builtins(lib);
-	WW_TRY(ww_cuda_include_dir(g.cuda, err));
-	WW_TRY(ww_fs_resource("skills/cuda/include", g.cookbook, err));
+	WW_CHECK(ww_cuda_include_dir(g.cuda, err));
+	WW_CHECK(ww_fs_resource("skills/cuda/include", g.cookbook, err));
 	nv.Version(&major, &minor);
 	snprintf(g.arch, sizeof(g.arch), "--gpu-architecture=sm_%d%s", cc, cc >= 90 ? "a" : "");
 	snprintf(g.inc_cuda, sizeof(g.inc_cuda), "-I%s", g.cuda);
@@ -191,12 +190,11 @@ static enum ww_rc load(int cc, const char *dir, struct ww_str *hello, struct ww_
 		snprintf(g.pch_dir, sizeof(g.pch_dir), "--pch-dir=%s", dir);
 	}
 	g.has_pch = dir && (major > 12 || (major == 12 && minor >= 8));
-	WW_TRY(warm_up(err));
+	WW_CHECK(warm_up(err));
 	ww_str_addf(hello, "nvrtc %d.%d %s", major, minor, g.arch + strlen("--gpu-architecture="));
 	for (const char *const *f = ww_nvrtc_flags; *f; f++)
 		ww_str_addf(hello, " %s", *f);
-out:
-	return rc;
+	return WW_OK;
 }
 
 static int binds(struct ww_sandbox_bind *out, int max)

@@ -28,6 +28,7 @@
 
 #include "base/fs.h"
 #include "base/json.h"
+#include "base/mem.h"
 #include "base/rng.h"
 #include "base/time.h"
 #include "host/timed_call.h"
@@ -221,7 +222,7 @@ static void kill_it(struct ww_candidate *c)
 /* It ended without being asked to: report how. */
 static void set_died(struct ww_candidate *c, struct ww_run_result *res)
 {
-	struct ww_str s = WW_STR_INIT(sizeof(res->text) - 1);
+	ww_auto_str s = WW_STR_INIT(sizeof(res->text) - 1);
 	struct ww_job_end end = { 0, 0 };
 	struct ww_err ignored = WW_ERR_INIT;
 	kill_it(c);
@@ -234,13 +235,11 @@ static void set_died(struct ww_candidate *c, struct ww_run_result *res)
 		ww_str_adds(&s, "closed its connection or was killed");
 	else
 		ww_str_addf(&s, "exited with code %d", end.code);
-	struct ww_str line = WW_STR_INIT(512);
+	ww_auto_str line = WW_STR_INIT(512);
 	last_line(c, &line);
 	if (line.len)
 		ww_str_addf(&s, "; the last line it printed: | %s", line.p);
 	set_end(res, WW_RUN_DIED, "%s", s.p);
-	ww_str_release(&line);
-	ww_str_release(&s);
 }
 
 /* ---- Waiting ----------------------------------------------------------------------------------------------------- */
@@ -412,12 +411,11 @@ void ww_candidate_answer_release(struct ww_candidate_answer *a)
 /* Each line of the candidate's output gets a prefix, so that none can pass for the judge's. */
 static void quote(struct ww_str *out, const char *text)
 {
-	struct ww_str clean = WW_STR_INIT(TEXT_BYTES + 256);
+	ww_auto_str clean = WW_STR_INIT(TEXT_BYTES + 256);
 	ww_str_add_bounded(&clean, text, strlen(text), TEXT_BYTES);
 	for (char *at = clean.p, *line; (line = strsep(&at, "\n"));)
 		if (*line || at)
 			ww_str_addf(out, "| %s\n", line);
-	ww_str_release(&clean);
 }
 
 static void take_error(struct ww_candidate_answer *a, struct ww_run_result *res)
@@ -460,9 +458,7 @@ static enum ww_rc get_answer(const struct ww_wire *w, const struct mark *q, cons
 {
 	struct waiting *waiting = w->ctx;
 	struct mark a;
-	enum ww_rc rc = ww_wire_get(w, &a, sizeof(a), err);
-	if (rc != WW_OK)
-		return rc;
+	WW_CHECK(ww_wire_get(w, &a, sizeof(a), err));
 	*kind = a.kind;
 	if (a.number != q->number) {
 		set_end(res, WW_RUN_REFUSED, "the solution answered for the harness, before it was asked or more than once");
@@ -494,7 +490,7 @@ static enum ww_rc get_places(const struct ww_wire *w, struct ww_candidate_answer
 	a->places = calloc(n[0] + 1, sizeof(*a->places));
 	a->lent = calloc(n[1] + 1, sizeof(*a->lent));
 	if (!a->places || !a->lent)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	a->n_places = (int)n[0];
 	rc = ww_wire_get(w, a->places, n[0] * sizeof(*a->places), err);
 	return rc == WW_OK ? ww_wire_get_fds(w, a->lent, (int)n[1], &a->n_lent, err) : rc;

@@ -9,6 +9,8 @@
 
 #include "base/fs.h"
 #include "base/json.h"
+#include "base/lock.h"
+#include "base/mem.h"
 #include "base/time.h"
 #include "base/target.h"
 #include "sandbox/proc.h"
@@ -106,10 +108,9 @@ out:
 
 enum ww_rc ww_candidates_open(struct ww_candidates **out, const struct ww_candidates_opts *o, struct ww_err *err)
 {
-	struct ww_candidates *z = calloc(1, sizeof(*z));
+	struct ww_candidates *z;
 	*out = NULL;
-	if (!z)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	WW_CHECK(WW_NEW(z, 1, err));
 	pthread_mutex_init(&z->lock, NULL);
 	z->proc = (struct ww_proc)WW_PROC_INIT;
 	z->opts = *o;
@@ -191,18 +192,16 @@ static enum ww_rc meet(struct ww_candidate *c, struct ww_err *err)
 static enum ww_rc order(struct ww_candidates *z, unsigned what, const struct ends *e, struct ww_err *err)
 {
 	int fds[] = { e->sock[1], e->log[1], e->status[1] };
-	json_t *q = json_pack(
+	json_auto_t *q = json_pack(
 		"{s:s, s:b, s:b}", "request", "fork", "called", what & WW_CANDIDATE_CALLED, "gpu", what & WW_CANDIDATE_GPU);
 	enum ww_rc rc = WW_ERR_WORKER;
-	pthread_mutex_lock(&z->lock);
+	WW_LOCKED(&z->lock);
 	for (int attempt = 0; attempt < 2 && rc != WW_OK; attempt++) {
 		rc = attempt || !ww_proc_alive(&z->proc) ? start(z, err) : WW_OK;
 		struct patience p = { z->proc.fd, deadline_in(FORK_LIMIT_S) };
 		if (rc == WW_OK)
 			rc = ww_wire_send(&(struct ww_wire){ z->proc.fd, wait_until, &p }, q, fds, 3, err);
 	}
-	pthread_mutex_unlock(&z->lock);
-	json_decref(q);
 	return rc;
 }
 
@@ -214,7 +213,7 @@ enum ww_rc ww_candidate_new(struct ww_candidate **out, struct ww_candidates *z, 
 
 	*out = NULL;
 	if (!c)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	c->sock = c->log_fd = c->status_fd = c->pidfd = -1;
 	c->gpu = (what & WW_CANDIDATE_GPU) != 0;
 	ww_candidate_limit_memory(c, z->opts.max_resident_bytes);

@@ -21,7 +21,9 @@
 
 #include "base/fs.h"
 #include "base/json.h"
+#include "base/lock.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/time.h"
 #include "judge/solution.h"
 
@@ -61,11 +63,10 @@ static enum ww_rc candidates_of(struct ww_judge *j, struct ww_candidates **out, 
 {
 	struct ww_candidates_opts o = { .target = j->opts.target, .interrupted = j->opts.interrupted };
 	enum ww_rc rc = WW_OK;
-	pthread_mutex_lock(&j->forms_lock);
+	WW_LOCKED(&j->forms_lock);
 	if (!j->candidates)
 		rc = ww_candidates_open(&j->candidates, &o, err);
 	*out = j->candidates;
-	pthread_mutex_unlock(&j->forms_lock);
 	return rc;
 }
 
@@ -272,7 +273,7 @@ static void add_program(struct ww_str *key, const char *name)
 
 static void build_key(const struct ww_judge_task *t, const struct ww_solution *s, char hex[WW_HASH_HEX])
 {
-	struct ww_str key = WW_STR_INIT(4 * PATH_MAX);
+	ww_auto_str key = WW_STR_INIT(4 * PATH_MAX);
 	char id[65], python[PATH_MAX] = "", bridge[PATH_MAX] = "";
 	struct ww_err ignored = WW_ERR_INIT;
 	ww_solution_id(s, id);
@@ -283,7 +284,6 @@ static void build_key(const struct ww_judge_task *t, const struct ww_solution *s
 	add_program(&key, "c++");
 	add_program(&key, "nvcc");
 	ww_hash_hex(key.p, key.len, hex);
-	ww_str_release(&key);
 }
 
 /* The output of the building process: copied, so that the process cannot change it any more.  A build that failed may
@@ -291,33 +291,28 @@ static void build_key(const struct ww_judge_task *t, const struct ww_solution *s
 static enum ww_rc take_build(
 	struct ww_judge *j, const char *key, const struct ww_candidate_answer *a, int *build, struct ww_err *err)
 {
-	struct ww_str bytes = WW_STR_INIT(BUILD_MAX_BYTES);
+	ww_auto_str bytes = WW_STR_INIT(BUILD_MAX_BYTES);
 	struct stat st;
-	enum ww_rc rc = WW_OK;
 	/* build.py never writes such a file: the called process will report that its extension is not built. */
 	if (fstat(a->fd, &st) < 0 || st.st_size > BUILD_MAX_BYTES || !ww_str_reserve(&bytes, (size_t)st.st_size))
-		goto out;
+		return WW_OK;
 	while (bytes.len < (size_t)st.st_size) {
 		ssize_t n = pread(a->fd, bytes.p + bytes.len, (size_t)st.st_size - bytes.len, (off_t)bytes.len);
 		if (n <= 0)
-			goto out;
+			return WW_OK;
 		bytes.len += (size_t)n;
 	}
 	if (ww_json_bool(a->body, "complete", 0))
-		WW_TRY(ww_store_put(j->store, "extension", key, bytes.p, bytes.len, err));
-	rc = as_memfd(&bytes, build, err);
-out:
-	ww_str_release(&bytes);
-	return rc;
+		WW_CHECK(ww_store_put(j->store, "extension", key, bytes.p, bytes.len, err));
+	return as_memfd(&bytes, build, err);
 }
 
 static enum ww_rc look_up(struct ww_judge *j, const char *key, int *build, int *found, struct ww_err *err)
 {
-	struct ww_str bytes = WW_STR_INIT(WW_STORE_MAX_VALUE_BYTES);
+	ww_auto_str bytes = WW_STR_INIT(WW_STORE_MAX_VALUE_BYTES);
 	enum ww_rc rc = ww_store_get(j->store, "extension", key, &bytes, found, err);
 	if (rc == WW_OK && *found)
 		rc = as_memfd(&bytes, build, err);
-	ww_str_release(&bytes);
 	return rc;
 }
 
@@ -397,7 +392,6 @@ enum ww_rc ww_form_build(struct ww_judge_task *t, const struct ww_solution *s, i
 {
 	char key[WW_HASH_HEX];
 	int found = 0, cuda_file = has_cuda_file(s);
-	enum ww_rc rc = WW_OK;
 
 	*build = -1;
 	*ok = 0;
@@ -412,12 +406,9 @@ enum ww_rc ww_form_build(struct ww_judge_task *t, const struct ww_solution *s, i
 		return WW_OK;
 	}
 	build_key(t, s, key);
-	WW_TRY(look_up(t->judge, key, build, &found, err));
+	WW_CHECK(look_up(t->judge, key, build, &found, err));
 	*ok = found;
-	if (!found)
-		rc = make_build(t, s, key, build, ok, status, diag, err);
-out:
-	return rc;
+	return found ? WW_OK : make_build(t, s, key, build, ok, status, diag, err);
 }
 
 /* ---- Calling ----------------------------------------------------------------------------------------------------- */
@@ -463,19 +454,17 @@ static enum ww_rc take_outputs(struct form *f, struct ww_run_result *res, struct
 static enum ww_rc form_go(void *self, double limit_s, struct ww_run_result *res, struct ww_err *err)
 {
 	struct form *f = self;
-	enum ww_rc rc = WW_OK;
 	memset(res, 0, sizeof(*res));
 	if (f->flush)
-		WW_TRY(ww_ref_wipe(f->s->t->ref, 0, 1, err));
+		WW_CHECK(ww_ref_wipe(f->s->t->ref, 0, 1, err));
 	f->flush = 0;
-	WW_TRY(ww_candidate_call(f->c, limit_s, &f->answer, res, err));
+	WW_CHECK(ww_candidate_call(f->c, limit_s, &f->answer, res, err));
 	if (res->kind == WW_RUN_OK)
-		WW_TRY(take_outputs(f, res, err));
+		WW_CHECK(take_outputs(f, res, err));
 	if (res->kind != WW_RUN_OK)
 		fail(f->s, res, &f->answer, "run");
 	res->kind = WW_RUN_OK; /* it is in the verdict */
-out:
-	return rc;
+	return WW_OK;
 }
 
 static enum ww_rc form_guards(void *self, struct ww_run_result *res, struct ww_err *err)
@@ -604,16 +593,12 @@ enum ww_rc ww_form_attach(
 	if (local >= 0)
 		fds[n_sent++] = local;
 	WW_TRY(ww_candidate_ask(c, q, fds, n_sent, ATTACH_LIMIT_S, a, &res, err));
-	if (res.kind != WW_RUN_OK) {
-		rc = ww_err_set(
-			err, WW_ERR_DEVICE, "the process for the solution cannot be set up: %s %.500s", res.text, a->text.p);
-		goto out;
-	}
-	if (!on_cuda(t) && !ww_outputs_readable(ww_candidate_pid(c), ww_json_int(a->body, "address", 0))) {
-		rc = ww_err_errno(err, WW_ERR_MISSING,
-			"this system does not let the judge read the memory of a solution's process (process_vm_readv)");
-		goto out;
-	}
+	if (res.kind != WW_RUN_OK)
+		WW_TRY(ww_err_set(
+			err, WW_ERR_DEVICE, "the process for the solution cannot be set up: %s %.500s", res.text, a->text.p));
+	if (!on_cuda(t) && !ww_outputs_readable(ww_candidate_pid(c), ww_json_int(a->body, "address", 0)))
+		WW_TRY(ww_err_errno(err, WW_ERR_MISSING,
+			"this system does not let the judge read the memory of a solution's process (process_vm_readv)"));
 	*out = c;
 	c = NULL;
 out:
@@ -652,7 +637,7 @@ enum ww_rc ww_form_open(struct ww_session *s, const struct ww_solution *solution
 	enum ww_rc rc;
 
 	if (!f)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	f->s = s;
 	s->ops = &form_ops;
 	s->candidate = f; /* released with the session */

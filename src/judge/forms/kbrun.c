@@ -3,6 +3,7 @@
 
 #include "base/fs.h"
 #include "base/json.h"
+#include "base/mem.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -63,7 +64,7 @@ static enum ww_rc list(const char *run, struct entry **out, int *n, struct ww_er
 			if (!more) {
 				free(all);
 				closedir(d);
-				return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+				return ww_nomem(err);
 			}
 			all = more;
 		}
@@ -109,21 +110,16 @@ static enum ww_rc add_line(
 	const char *tasks, const char *run, const struct entry *e, struct ww_str *lines, struct ww_err *err)
 {
 	char id[96], name[128], task[PATH_MAX], solution[PATH_MAX];
-	enum ww_rc rc;
 	snprintf(id, sizeof(id), "level_%d_problem_%d_sample_%d", e->level, e->problem, e->sample);
 	snprintf(name, sizeof(name), "%s_kernel.py", id);
-	WW_TRY(ww_fs_join(solution, run, name, err));
+	WW_CHECK(ww_fs_join(solution, run, name, err));
 	find_task(tasks, e, task);
-	json_t *o = json_pack("{s:s, s:s, s:s}", "id", id, "task", task, "solution", solution);
+	json_auto_t *o = json_pack("{s:s, s:s, s:s}", "id", id, "task", task, "solution", solution);
 	if (!o)
 		return ww_err_set(err, WW_ERR_USAGE, "%s: the path is not UTF-8", solution);
 	ww_json_add(lines, o);
 	ww_str_addc(lines, '\n');
-	json_decref(o);
-	if (lines->cut)
-		rc = ww_err_set(err, WW_ERR_LIMIT, "%s holds too many kernels for one batch", run);
-out:
-	return rc;
+	return lines->cut ? ww_err_set(err, WW_ERR_LIMIT, "%s holds too many kernels for one batch", run) : WW_OK;
 }
 
 enum ww_rc ww_kbrun_jobs(const char *tasks, const char *run, struct ww_str *lines, int *n, struct ww_err *err)

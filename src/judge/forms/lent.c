@@ -2,6 +2,7 @@
 #include "judge/forms/lent.h"
 
 #include "base/fs.h"
+#include "base/mem.h"
 #include "judge/forms/outputs.h"
 
 #include <stdint.h>
@@ -26,7 +27,7 @@ static enum ww_rc add(struct ww_lent *l, struct ww_piece piece, struct ww_err *e
 		int max = l->max ? 2 * l->max : 64;
 		struct ww_piece *p = realloc(l->pieces, (size_t)max * sizeof(*p));
 		if (!p)
-			return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+			return ww_nomem(err);
 		l->pieces = p;
 		l->max = max;
 	}
@@ -95,7 +96,7 @@ enum ww_rc ww_lent_places(struct ww_lent *l, const int64_t *places, int n_places
 			return WW_OK;
 		}
 	*where = list;
-	return list ? WW_OK : ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+	return list ? WW_OK : ww_nomem(err);
 }
 
 void ww_lent_release(struct ww_lent *l)

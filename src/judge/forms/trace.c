@@ -70,7 +70,7 @@ static int covers(const json_t *mine, const json_t *tasks)
 
 static void list_ops(const json_t *aten, char *out, size_t size)
 {
-	struct ww_str s = WW_STR_INIT(size - 1);
+	ww_auto_str s = WW_STR_INIT(size - 1);
 	size_t i;
 	json_t *x;
 	json_array_foreach((json_t *)(uintptr_t)aten, i, x) {
@@ -80,7 +80,6 @@ static void list_ops(const json_t *aten, char *out, size_t size)
 			ww_str_addf(&s, "%s%s", s.len ? " " : "", n);
 	}
 	snprintf(out, size, "%s", s.p);
-	ww_str_release(&s);
 }
 
 /* ---- cpu: code -----------------------------------------------------------------------------------------------------

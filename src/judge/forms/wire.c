@@ -5,6 +5,7 @@
 #include "judge/forms/internal.h"
 
 #include "base/json.h"
+#include "base/mem.h"
 #include "task/frame.h"
 
 #include <errno.h>
@@ -69,26 +70,21 @@ static enum ww_rc put_fds(const struct ww_wire *w, const int *fds, int n, struct
 
 enum ww_rc ww_wire_send(const struct ww_wire *w, const json_t *body, const int *fds, int n_fds, struct ww_err *err)
 {
-	struct ww_str text = WW_STR_INIT(WW_FRAME_MAX_BODY);
+	ww_auto_str text = WW_STR_INIT(WW_FRAME_MAX_BODY);
 	unsigned char header[WW_FRAME_HEADER_BYTES];
-	enum ww_rc rc;
 
 	if (!body)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	WW_BUG(n_fds > MAX_SENT_FDS);
 	ww_json_add(&text, body);
-	if (text.cut) {
-		rc = ww_err_set(err, WW_ERR_LIMIT, "a request is larger than %d bytes", WW_FRAME_MAX_BODY);
-		goto out;
-	}
+	if (text.cut)
+		return ww_err_set(err, WW_ERR_LIMIT, "a request is larger than %d bytes", WW_FRAME_MAX_BODY);
 	ww_frame_pack(header, &(struct ww_frame){ (uint32_t)text.len, (uint32_t)n_fds });
-	WW_TRY(ww_wire_put(w, header, sizeof(header), err));
-	WW_TRY(ww_wire_put(w, text.p, text.len, err));
+	WW_CHECK(ww_wire_put(w, header, sizeof(header), err));
+	WW_CHECK(ww_wire_put(w, text.p, text.len, err));
 	for (int i = 0; i < n_fds; i += WW_FRAME_FDS_PER_BYTE)
-		WW_TRY(put_fds(w, fds + i, n_fds - i < WW_FRAME_FDS_PER_BYTE ? n_fds - i : WW_FRAME_FDS_PER_BYTE, err));
-out:
-	ww_str_release(&text);
-	return rc;
+		WW_CHECK(put_fds(w, fds + i, n_fds - i < WW_FRAME_FDS_PER_BYTE ? n_fds - i : WW_FRAME_FDS_PER_BYTE, err));
+	return WW_OK;
 }
 
 enum ww_rc ww_wire_get(const struct ww_wire *w, void *bytes, size_t n, struct ww_err *err)
@@ -159,27 +155,19 @@ enum ww_rc ww_wire_receive(const struct ww_wire *w, json_t **body, int *fd, stru
 {
 	unsigned char header[WW_FRAME_HEADER_BYTES];
 	struct ww_frame f;
-	char *text = NULL;
+	ww_auto_free char *text = NULL;
 	int got;
-	enum ww_rc rc;
 
 	*body = NULL;
 	*fd = -1;
-	WW_TRY(ww_wire_get(w, header, sizeof(header), err));
-	WW_TRY(ww_frame_parse(header, &f, err));
-	if (f.n_fds > 1) {
-		rc = ww_err_set(err, WW_ERR_PROTOCOL, "more than one file descriptor arrived");
-		goto out;
-	}
+	WW_CHECK(ww_wire_get(w, header, sizeof(header), err));
+	WW_CHECK(ww_frame_parse(header, &f, err));
+	if (f.n_fds > 1)
+		return ww_err_set(err, WW_ERR_PROTOCOL, "more than one file descriptor arrived");
 	text = malloc((size_t)f.body_bytes + 1);
-	if (!text) {
-		rc = ww_err_set(err, WW_ERR_NOMEM, "out of memory");
-		goto out;
-	}
-	WW_TRY(ww_wire_get(w, text, f.body_bytes, err));
-	WW_TRY(ww_wire_get_fds(w, fd, (int)f.n_fds, &got, err));
-	rc = ww_json_parse(text, f.body_bytes, "an answer", body, err);
-out:
-	free(text);
-	return rc;
+	if (!text)
+		return ww_nomem(err);
+	WW_CHECK(ww_wire_get(w, text, f.body_bytes, err));
+	WW_CHECK(ww_wire_get_fds(w, fd, (int)f.n_fds, &got, err));
+	return ww_json_parse(text, f.body_bytes, "an answer", body, err);
 }

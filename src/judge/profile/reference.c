@@ -8,6 +8,7 @@
 #include "judge/profile/work.h"
 
 #include "base/json.h"
+#include "base/lock.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -21,23 +22,19 @@ struct ask {
 static enum ww_rc measure(void *ctx, struct ww_err *err)
 {
 	struct ask *a = ctx;
-	enum ww_rc rc;
 	ww_judge_progress(a->t->judge, "profiling PyTorch's operators");
-	WW_TRY(ww_judge_device_peaks(a->t, err));
-	WW_TRY(ww_session_draw(a->t, 1, 0, WW_REF_PARAMS_REDRAW, err));
+	WW_CHECK(ww_judge_device_peaks(a->t, err));
+	WW_CHECK(ww_session_draw(a->t, 1, 0, WW_REF_PARAMS_REDRAW, err));
 	json_decref(a->measured); /* of an attempt whose worker was lost */
 	a->measured = NULL;
-	WW_TRY(ww_ref_profile(a->t->ref, &a->measured, err));
-out:
-	return rc;
+	return ww_ref_profile(a->t->ref, &a->measured, err);
 }
 
 void ww_profile_roof(struct ww_judge_task *t, struct ww_roof *roof)
 {
-	pthread_mutex_lock(&t->judge->lock);
+	WW_LOCKED(&t->judge->lock);
 	*roof = (struct ww_roof){ t->judge->opts.target, t->judge->facts.device.memory_bytes_per_s, t->judge->peaks,
 		t->judge->opts.threads };
-	pthread_mutex_unlock(&t->judge->lock);
 }
 
 static int dtype_of(const json_t *node)

@@ -208,7 +208,7 @@ static json_t *mix(const struct instruction *all, int n, const struct loop *l)
 /* The loop's instructions; of a long one the beginning. */
 static json_t *listing(const struct instruction *all, int n, const struct loop *l, int *lines)
 {
-	struct ww_str s = WW_STR_INIT(64 << 10);
+	ww_auto_str s = WW_STR_INIT(64 << 10);
 	int shown = 0;
 	*lines = 0;
 	for (int k = 0; k < n; k++) {
@@ -223,9 +223,7 @@ static json_t *listing(const struct instruction *all, int n, const struct loop *
 	}
 	if (*lines > shown)
 		ww_str_addf(&s, "... %d more\n", *lines - shown);
-	json_t *o = json_string(s.p);
-	ww_str_release(&s);
-	return o;
+	return json_string(s.p);
 }
 
 /* Text of one function: from its headline to the next. */

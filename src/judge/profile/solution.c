@@ -44,14 +44,12 @@ struct work {
 static enum ww_rc warm(struct ww_session *s, double *seconds, struct ww_err *err)
 {
 	struct ww_run_result res;
-	enum ww_rc rc = WW_OK;
 	*seconds = 0;
 	for (int k = 0; k < WARM_RUNS && !s->failed; k++) {
-		WW_TRY(ww_session_run(s, WW_RUN_POISON | WW_RUN_FLUSH, &res, err));
+		WW_CHECK(ww_session_run(s, WW_RUN_POISON | WW_RUN_FLUSH, &res, err));
 		*seconds = isfinite(res.device_us) ? res.device_us * 1e-6 : (double)res.elapsed_ns * 1e-9;
 	}
-out:
-	return rc;
+	return WW_OK;
 }
 
 static enum ww_rc run_nodes(struct ww_session *s, struct ww_run_profile **rows, struct ww_err *err)
@@ -60,17 +58,15 @@ static enum ww_rc run_nodes(struct ww_session *s, struct ww_run_profile **rows, 
 	struct ww_run_profile_ask ask = { MAX_REPEATS, j->opts.target == WW_TARGET_CUDA, (uint32_t)j->flush_bytes };
 	struct ww_run_result res;
 	double seconds;
-	enum ww_rc rc;
-	WW_TRY(warm(s, &seconds, err));
+	WW_CHECK(warm(s, &seconds, err));
 	if (s->failed)
-		goto out;
+		return WW_OK;
 	double fits = seconds > 0 ? 1 / seconds : MAX_REPEATS;
 	ask.repeats = fits > MAX_REPEATS ? MAX_REPEATS : fits < MIN_REPEATS ? MIN_REPEATS : (uint32_t)fits;
-	WW_TRY(ww_runner_profile(
+	WW_CHECK(ww_runner_profile(
 		s->runner, &ask, s->image->n_nodes, PROFILE_LIMIT_S + 4 * ask.repeats * seconds, rows, &res, err));
 	ww_session_fail_run(s, &res, "profile");
-out:
-	return rc;
+	return WW_OK;
 }
 
 /* On the cpu target untrusted code could have written the rows: a value that no clock can give counts as unknown. */
@@ -204,7 +200,7 @@ static json_t *node_row(const struct work *w, uint32_t i, const struct ww_roof *
 	struct ww_work work = { ww_work_of_node(w->image, i).bytes, flops }, task;
 	struct ww_position p, plan;
 	struct ww_occupancy occupancy = { NAN, NULL, NAN };
-	struct ww_str sentence = WW_STR_INIT(1024);
+	ww_auto_str sentence = WW_STR_INIT(1024);
 	json_t *o = json_pack("{s:I, s:s}", "node", (json_int_t)i, "kind", kind_name(d->kind));
 
 	ww_position_set(&p, roof, &work, us, f->n_outputs ? f->outputs[0].dtype : WW_F32, math_of(d));
@@ -225,7 +221,6 @@ static json_t *node_row(const struct work *w, uint32_t i, const struct ww_roof *
 	if (d->kind == WW_NODE_LAUNCH)
 		add_launch(o, w->image, &d->launch, r, &occupancy, cuda);
 	add_counters(o, r);
-	ww_str_release(&sentence);
 	return o;
 }
 
@@ -298,12 +293,10 @@ static const char *method(const struct work *w)
 static json_t *counters(const struct work *w)
 {
 	const struct ww_run_profile *p = w->profile;
-	struct ww_str why = WW_STR_INIT(512);
+	ww_auto_str why = WW_STR_INIT(512);
 	ww_str_add_bounded(&why, p->counters_why, strlen(p->counters_why), 240);
-	json_t *o = json_pack("{s:b, s:s, s:I, s:I}", "available", p->n_counted > 0, "reason", why.p, "nodes",
+	return json_pack("{s:b, s:s, s:I, s:I}", "available", p->n_counted > 0, "reason", why.p, "nodes",
 		(json_int_t)p->n_counted, "passes", (json_int_t)p->passes);
-	ww_str_release(&why);
-	return o;
 }
 
 static json_t *explain(const struct work *w)
@@ -340,12 +333,10 @@ static json_t *explain(const struct work *w)
 
 static json_t *failure(const struct ww_judge_task *t, enum ww_status status, const char *diagnostics)
 {
-	struct ww_str clean = WW_STR_INIT(DIAG_BYTES + 256);
+	ww_auto_str clean = WW_STR_INIT(DIAG_BYTES + 256);
 	ww_str_add_bounded(&clean, diagnostics, strlen(diagnostics), DIAG_BYTES);
-	json_t *o = json_pack("{s:i, s:s, s:s, s:s, s:s}", "version", WW_PROFILE_VERSION, "what", "solution", "status",
+	return json_pack("{s:i, s:s, s:s, s:s, s:s}", "version", WW_PROFILE_VERSION, "what", "solution", "status",
 		ww_status_name(status), "task", t->task.name, "diagnostics", clean.p);
-	ww_str_release(&clean);
-	return o;
 }
 
 /* The words of a verdict about a solution that does not build. */

@@ -19,11 +19,10 @@ static double num(const json_t *o, const char *key) { return ww_json_num(o, key,
 /* Right-justified in 13 columns, "-" where it is not known. */
 static void add_rate(struct ww_str *s, double v, const char *unit)
 {
-	struct ww_str text = WW_STR_INIT(64);
+	ww_auto_str text = WW_STR_INIT(64);
 	if (isfinite(v))
 		ww_profile_add_amount(&text, v, unit);
 	ww_str_addf(s, "%13s", isfinite(v) ? text.p : "-");
-	ww_str_release(&text);
 }
 
 static void add_percent(struct ww_str *s, double v)
@@ -309,7 +308,7 @@ static void solution_text(const json_t *profile, struct ww_str *s)
 
 void ww_profile_text(const json_t *profile, struct ww_str *out)
 {
-	struct ww_str s = WW_STR_INIT(1 << 20);
+	ww_auto_str s = WW_STR_INIT(1 << 20);
 	if (!ww_profile_ok(profile))
 		ww_str_addf(&s, "status: %s\n%s", ww_json_str(profile, "status", "?"), ww_json_str(profile, "diagnostics", ""));
 	else if (!strcmp(ww_json_str(profile, "what", ""), "reference"))
@@ -326,5 +325,4 @@ void ww_profile_text(const json_t *profile, struct ww_str *out)
 	} else {
 		ww_str_add(out, s.p, s.len);
 	}
-	ww_str_release(&s);
 }

@@ -21,6 +21,7 @@
 
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/time.h"
 #include "base/target.h"
 #include "host/timed_call.h"
@@ -87,7 +88,7 @@ static enum ww_rc start(struct ww_runner **out, enum ww_target target, int devic
 	int n = 0;
 
 	if (!r)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	r->proc = (struct ww_proc)WW_PROC_INIT;
 	r->target = target;
 	r->threads = threads;
@@ -191,18 +192,17 @@ enum ww_rc ww_runner_facts(struct ww_runner *r, struct ww_run_facts *facts, stru
 
 static void clean_text(struct ww_run_result *out, const char *text)
 {
-	struct ww_str s = WW_STR_INIT(sizeof(out->text) - 1);
+	ww_auto_str s = WW_STR_INIT(sizeof(out->text) - 1);
 	ww_str_add_bounded(&s, text, strlen(text), 480);
 	snprintf(out->text, sizeof(out->text), "%s", s.p);
 	for (char *p = out->text; *p; p++)
 		if (*p == '\n' || *p == '\t')
 			*p = ' ';
-	ww_str_release(&s);
 }
 
 static void set_died(struct ww_runner *r, struct ww_run_result *out)
 {
-	struct ww_str s = WW_STR_INIT(256);
+	ww_auto_str s = WW_STR_INIT(256);
 	struct ww_err err = WW_ERR_INIT;
 	int status = 0;
 	out->kind = WW_RUN_DIED;
@@ -212,7 +212,6 @@ static void set_died(struct ww_runner *r, struct ww_run_result *out)
 	else
 		ww_str_adds(&s, "closed its socket");
 	clean_text(out, s.p);
-	ww_str_release(&s);
 }
 
 /* ---- Stopping (cpu) ---------------------------------------------------------------------------------------------- */
@@ -291,7 +290,7 @@ static enum ww_rc call_more(struct ww_runner *r, uint32_t op, const void *payloa
 	out->device_us = out->stamp_us = out->call_us = NAN;
 	if (!both || !r->usable) {
 		free(both);
-		return !both ? ww_err_set(err, WW_ERR_NOMEM, "out of memory")
+		return !both ? ww_nomem(err)
 					 : ww_err_set(err, WW_ERR_WORKER, "internal error: a runner was used after it had failed");
 	}
 	memset(&reply, 0, sizeof(reply));
@@ -407,7 +406,7 @@ enum ww_rc ww_runner_load(struct ww_runner *r, const struct ww_image *image, con
 	if (!scratch_fits(r, image, out))
 		return WW_OK;
 	struct ww_run_load load = { image->total_bytes, binary_bytes };
-	struct ww_str payload = WW_STR_INIT(WW_RUN_MAX_PAYLOAD);
+	ww_auto_str payload = WW_STR_INIT(WW_RUN_MAX_PAYLOAD);
 	int fds[2] = { make_memfd("plan", image, image->total_bytes), make_memfd("kernels", binary, binary_bytes) };
 	enum ww_rc rc;
 
@@ -425,7 +424,6 @@ enum ww_rc ww_runner_load(struct ww_runner *r, const struct ww_image *image, con
 		rc = call(r, WW_RUN_LOAD, payload.p, payload.len, fds, 2, limit_s, out, err);
 	ww_fd_close(&fds[0]);
 	ww_fd_close(&fds[1]);
-	ww_str_release(&payload);
 	return rc;
 }
 
@@ -557,7 +555,7 @@ enum ww_rc ww_runner_profile(struct ww_runner *r, const struct ww_run_profile_as
 	size_t bytes = sizeof(**rows) + n_nodes * sizeof((*rows)->nodes[0]);
 	*rows = calloc(1, bytes);
 	if (!*rows)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	enum ww_rc rc = call_more(r, WW_RUN_PROFILE, ask, sizeof(*ask), NULL, 0, limit_s, *rows, bytes, out, err);
 	r->usable = 0; /* profiling libraries are loaded in it: no verdict may use it any more */
 	(*rows)->n_nodes = n_nodes;

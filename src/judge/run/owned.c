@@ -2,6 +2,7 @@
 #include "judge/run/owned.h"
 
 #include "base/fs.h"
+#include "base/mem.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -39,7 +40,7 @@ enum ww_rc ww_owned_map(
 	struct ww_owned_buffer *to = add(o);
 	size_t map_bytes = (b->map_bytes + PAGE - 1) & ~(size_t)(PAGE - 1);
 	if (!to)
-		return ww_err_set(err, WW_ERR_NOMEM, "out of memory");
+		return ww_nomem(err);
 	void *m = mmap(NULL, map_bytes ? map_bytes : PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (m == MAP_FAILED)
 		return ww_err_errno(err, WW_ERR_SYSTEM, "cannot map a buffer of %llu bytes", (unsigned long long)b->map_bytes);

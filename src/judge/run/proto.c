@@ -120,10 +120,8 @@ enum ww_rc ww_run_recv(int sock, struct ww_run_head *head, void *payload, size_t
 		take_fds(&msg, fds, max_fds, &got);
 		done += (size_t)n;
 	}
-	if (head->magic != WW_RUN_MAGIC || head->bytes > max_bytes || head->n_fds != (uint32_t)got) {
-		rc = ww_err_set(err, WW_ERR_PROTOCOL, "a frame that is not of the runner's protocol");
-		goto out;
-	}
+	if (head->magic != WW_RUN_MAGIC || head->bytes > max_bytes || head->n_fds != (uint32_t)got)
+		WW_TRY(ww_err_set(err, WW_ERR_PROTOCOL, "a frame that is not of the runner's protocol"));
 	if (head->bytes)
 		WW_TRY(ww_fd_read(sock, payload, head->bytes, deadline_ns, err));
 out:
