@@ -120,8 +120,7 @@ int pl_dim(struct pl *pl, struct gnode *n, int64_t d, int rank)
 	return (int)d;
 }
 
-/* "add" of "aten.add.Tensor"; the functional name of an in-place operator. */
-static void op_name(const char *target, char *out, size_t cap)
+const char *pl_op_name(const char *target, char *out, size_t cap)
 {
 	const char *s = !strncmp(target, "aten.", 5) ? target + 5 : target, *dot = strchr(s, '.');
 	size_t n = dot ? (size_t)(dot - s) : strlen(s);
@@ -131,9 +130,10 @@ static void op_name(const char *target, char *out, size_t cap)
 	out[n] = 0;
 	if (n > 2 && out[n - 1] == '_' && out[n - 2] != '_')
 		out[n - 1] = 0;
+	return out;
 }
 
-static pl_lower_fn find(const char *name)
+static const struct pl_lower_row *find(const char *name)
 {
 	static const struct pl_lower_row *const tables[] = { pl_lower_point, pl_lower_shape, pl_lower_resample,
 		pl_lower_reduce, pl_lower_nn, pl_lower_rnn, pl_lower_index, pl_lower_order, pl_lower_create };
@@ -141,7 +141,7 @@ static pl_lower_fn find(const char *name)
 	for (size_t t = 0; t < WW_ARRAY_LEN(tables); t++)
 		for (const struct pl_lower_row *r = tables[t]; r->op; r++)
 			if (!strcmp(r->op, name))
-				return r->fn;
+				return r;
 	return NULL;
 }
 
@@ -149,8 +149,7 @@ int ww_pl_has_rule(const char *op)
 {
 	char name[64];
 
-	op_name(op, name, sizeof(name));
-	return find(name) != NULL;
+	return find(pl_op_name(op, name, sizeof(name))) != NULL;
 }
 
 /* Every operator that has no rule, named at once: whoever reads it wants to know how far away the whole module is. */
@@ -229,16 +228,16 @@ void pl_lower(struct pl *pl)
 	refuse_unknown(pl);
 	for (int i = 0; i < pl->n_node; i++) {
 		struct gnode *n = &pl->node[i];
-		pl_lower_fn fn;
+		const struct pl_lower_row *row;
 		char name[64];
 
-		op_name(n->target, name, sizeof(name));
-		fn = find(name);
+		row = find(pl_op_name(n->target, name, sizeof(name)));
+		n->variant = row->variant;
 		if (n->n_out && !n->meta[0].dt)
 			pl_cannot(pl, n, "the type of its result");
 		guard_literals(pl, n);
 		pl->lowering = n;
-		fn(pl, n);
+		row->fn(pl, n);
 		check_sizes(pl, n);
 		rebind(pl, n);
 	}

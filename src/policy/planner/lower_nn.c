@@ -86,12 +86,11 @@ static void linear(struct pl *pl, struct gnode *n)
 			pl, n, pl_need_val(pl, n, 0, "input"), pl_need_val(pl, n, 1, "weight"), pl_arg_val(pl, n, 2, "bias")));
 }
 
-/* beta * input + alpha * (a b) */
-static void addmm(struct pl *pl, struct gnode *n)
+/* beta * self + alpha * c */
+static void add_scaled(struct pl *pl, struct gnode *n, struct val *c)
 {
 	struct val *in = pl_need_val(pl, n, 0, "self");
-	struct val *c = matmul_of(pl, n, pl_need_val(pl, n, 1, "mat1"), pl_need_val(pl, n, 2, "mat2"));
-	double beta = pl_arg_num(pl, n, 3, "beta", 1), alpha = pl_arg_num(pl, n, 4, "alpha", 1);
+	double beta = pl_arg_num(pl, n, 99, "beta", 1), alpha = pl_arg_num(pl, n, 99, "alpha", 1);
 
 	if (alpha != 1)
 		c = pl_op2(pl, OP_MUL, c, pl_constf(pl, c->dt, alpha));
@@ -100,29 +99,26 @@ static void addmm(struct pl *pl, struct gnode *n)
 	done(n, c);
 }
 
-/* beta * input + alpha * the sum of all products of a batch. */
+static void addmm(struct pl *pl, struct gnode *n)
+{
+	add_scaled(pl, n, matmul_of(pl, n, pl_need_val(pl, n, 1, "mat1"), pl_need_val(pl, n, 2, "mat2")));
+}
+
+/* The products of a batch are summed: the batch is one more inner dimension. */
 static void addbmm(struct pl *pl, struct gnode *n)
 {
-	struct val *in = pl_need_val(pl, n, 0, "self"), *a = pl_need_val(pl, n, 1, "batch1"),
-			   *b = pl_need_val(pl, n, 2, "batch2"), *c;
-	double beta = pl_arg_num(pl, n, 99, "beta", 1), alpha = pl_arg_num(pl, n, 99, "alpha", 1);
+	struct val *a = pl_need_val(pl, n, 1, "batch1"), *b = pl_need_val(pl, n, 2, "batch2");
 	const struct ix *sa[2] = { a->size[1], ix_mul(pl, a->size[0], a->size[2]) }, *sb[2] = { sa[1], b->size[2] };
 
-	/* the batch is one more inner dimension */
-	c = matmul_of(pl, n, pl_reshape(pl, pl_permute(pl, a, (int[]){ 1, 0, 2 }), 2, sa), pl_reshape(pl, b, 2, sb));
-	c = alpha == 1 ? c : pl_op2(pl, OP_MUL, c, pl_constf(pl, c->dt, alpha));
-	done(n, beta == 0 ? c : pl_op2(pl, OP_ADD, c, beta == 1 ? in : pl_op2(pl, OP_MUL, in, pl_constf(pl, c->dt, beta))));
+	a = pl_reshape(pl, pl_permute(pl, a, (int[]){ 1, 0, 2 }), 2, sa);
+	add_scaled(pl, n, matmul_of(pl, n, a, pl_reshape(pl, b, 2, sb)));
 }
 
 static void addr(struct pl *pl, struct gnode *n)
 {
-	struct val *in = pl_need_val(pl, n, 0, "self"), *c;
-	double beta = pl_arg_num(pl, n, 99, "beta", 1), alpha = pl_arg_num(pl, n, 99, "alpha", 1);
+	struct val *a = pl_need_val(pl, n, 1, "vec1"), *b = pl_need_val(pl, n, 2, "vec2");
 
-	c = pl_op2(pl, OP_MUL, pl_unsqueeze(pl, pl_need_val(pl, n, 1, "vec1"), 1),
-		pl_unsqueeze(pl, pl_need_val(pl, n, 2, "vec2"), 0));
-	c = alpha == 1 ? c : pl_op2(pl, OP_MUL, c, pl_constf(pl, c->dt, alpha));
-	done(n, beta == 0 ? c : pl_op2(pl, OP_ADD, c, beta == 1 ? in : pl_op2(pl, OP_MUL, in, pl_constf(pl, c->dt, beta))));
+	add_scaled(pl, n, pl_op2(pl, OP_MUL, pl_unsqueeze(pl, a, 1), pl_unsqueeze(pl, b, 0)));
 }
 
 /* Sums of products over the last dimension of both; of all pairs of rows (inner), or of rows that belong together
@@ -441,12 +437,6 @@ static void max_pool(struct pl *pl, struct gnode *n)
 		n->out[1] = place_of_max(pl, a, w, nd, k, s, p, dil);
 }
 
-static struct val *index_of_dim(struct pl *pl, const struct val *like, int d, const struct ix *e)
-{
-	(void)d;
-	return pl_index(pl, WW_I64, like->rank, like->size, e);
-}
-
 static void avg_pool(struct pl *pl, struct gnode *n)
 {
 	struct val *a = pl_need_val(pl, n, 0, "self"), *w, *y, *area = NULL;
@@ -474,8 +464,10 @@ static void avg_pool(struct pl *pl, struct gnode *n)
 	}
 	for (int d = 0; d < nd && !plain; d++) {
 		const struct ix *from = ix_addc(pl, ix_mulc(pl, pl->place[first + d], s[d]), -p[d]);
-		struct val *lo = index_of_dim(pl, y, d, from), *hi = index_of_dim(pl, y, d, ix_addc(pl, from, k[d]));
-		struct val *end = index_of_dim(pl, y, d, include ? ix_addc(pl, a->size[first + d], p[d]) : a->size[first + d]),
+		struct val *lo = pl_index(pl, WW_I64, y->rank, y->size, from),
+				   *hi = pl_index(pl, WW_I64, y->rank, y->size, ix_addc(pl, from, k[d]));
+		struct val *end = pl_index(pl, WW_I64, y->rank, y->size,
+					   include ? ix_addc(pl, a->size[first + d], p[d]) : a->size[first + d]),
 				   *len;
 
 		hi = pl_op2(pl, OP_MINIMUM, hi, end);

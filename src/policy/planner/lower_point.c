@@ -28,90 +28,41 @@ static struct val *num(struct pl *pl, struct gnode *n, double f) { return pl_con
 #define LE(a, b) pl_op2(pl, OP_LE, (a), (b))
 #define N(f) num(pl, n, (f))
 
-static const char *base_name(const struct gnode *n, char *out, size_t cap)
-{
-	const char *s = n->target, *dot;
-	size_t len;
+static void unary(struct pl *pl, struct gnode *n) { done(n, pl_op1(pl, n->variant, operand(pl, n, 0, "self"))); }
 
-	if (!strncmp(s, "aten.", 5))
-		s += 5;
-	dot = strchr(s, '.');
-	len = dot ? (size_t)(dot - s) : strlen(s);
-	if (len >= cap)
-		len = cap - 1;
-	memcpy(out, s, len);
-	out[len] = 0;
-	if (len > 1 && out[len - 1] == '_' && out[len - 2] != '_')
-		out[len - 1] = 0; /* the functional form of an in-place operator */
-	return out;
+/* To a number of decimals, which may be negative. */
+static void rounded(struct pl *pl, struct gnode *n)
+{
+	int64_t decimals = pl_arg_int(pl, n, 1, "decimals", 0);
+	struct val *x = operand(pl, n, 0, "self"), *ten = N(pow(10, fabs((double)decimals)));
+
+	if (decimals)
+		x = decimals > 0 ? MUL(x, ten) : DIV(x, ten);
+	x = pl_op1(pl, OP_ROUND, x);
+	if (decimals)
+		x = decimals > 0 ? DIV(x, ten) : MUL(x, ten);
+	done(n, x);
 }
 
-static void unary(struct pl *pl, struct gnode *n)
-{
-	static const struct {
-		const char *name;
-		enum pl_op op;
-	} map[] = { { "neg", OP_NEG }, { "abs", OP_ABS }, { "reciprocal", OP_RECIP }, { "exp", OP_EXP },
-		{ "exp2", OP_EXP2 }, { "expm1", OP_EXPM1 }, { "log", OP_LOG }, { "log2", OP_LOG2 }, { "log10", OP_LOG10 },
-		{ "log1p", OP_LOG1P }, { "sqrt", OP_SQRT }, { "rsqrt", OP_RSQRT }, { "sin", OP_SIN }, { "cos", OP_COS },
-		{ "tan", OP_TAN }, { "asin", OP_ASIN }, { "acos", OP_ACOS }, { "atan", OP_ATAN }, { "sinh", OP_SINH },
-		{ "cosh", OP_COSH }, { "tanh", OP_TANH }, { "asinh", OP_ASINH }, { "acosh", OP_ACOSH }, { "atanh", OP_ATANH },
-		{ "erf", OP_ERF }, { "erfc", OP_ERFC }, { "lgamma", OP_LGAMMA }, { "sigmoid", OP_SIGMOID },
-		{ "floor", OP_FLOOR }, { "ceil", OP_CEIL }, { "trunc", OP_TRUNC }, { "round", OP_ROUND }, { "sign", OP_SIGN },
-		{ "sgn", OP_SIGN }, { "negative", OP_NEG }, { "absolute", OP_ABS }, { "fix", OP_TRUNC },
-		{ "special_expit", OP_SIGMOID }, { "special_erf", OP_ERF }, { "special_log1p", OP_LOG1P },
-		{ "special_expm1", OP_EXPM1 }, { "special_exp2", OP_EXP2 } };
-	char name[64];
-
-	base_name(n, name, sizeof(name));
-	for (size_t i = 0; i < WW_ARRAY_LEN(map); i++)
-		if (!strcmp(map[i].name, name)) {
-			int64_t decimals = map[i].op == OP_ROUND ? pl_arg_int(pl, n, 1, "decimals", 0) : 0;
-			struct val *x = operand(pl, n, 0, "self"), *ten = N(pow(10, (double)(decimals < 0 ? -decimals : decimals)));
-
-			if (decimals)
-				done(n,
-					decimals > 0 ? DIV(pl_op1(pl, OP_ROUND, MUL(x, ten)), ten)
-								 : MUL(pl_op1(pl, OP_ROUND, DIV(x, ten)), ten));
-			else
-				done(n, pl_op1(pl, map[i].op, x));
-			return;
-		}
-	pl_cannot(pl, n, "operator");
-}
-
+/* self op alpha * other */
 static void binary(struct pl *pl, struct gnode *n)
 {
-	static const struct {
-		const char *name;
-		enum pl_op op;
-	} map[] = { { "add", OP_ADD }, { "sub", OP_SUB }, { "mul", OP_MUL }, { "multiply", OP_MUL },
-		{ "maximum", OP_MAXIMUM }, { "minimum", OP_MINIMUM }, { "pow", OP_POW }, { "atan2", OP_ATAN2 },
-		{ "fmod", OP_FMOD }, { "remainder", OP_REM }, { "floor_divide", OP_FLOORDIV }, { "rsub", OP_SUB },
-		{ "subtract", OP_SUB }, { "float_power", OP_POW }, { "__lshift__", OP_SHL }, { "__rshift__", OP_SHR },
-		{ "bitwise_left_shift", OP_SHL }, { "bitwise_right_shift", OP_SHR } };
 	struct val *a = operand(pl, n, 0, "self"), *b = operand(pl, n, 1, "other");
 	struct garg *alpha = pl_arg(n, 2, "alpha");
-	char name[64];
 
-	base_name(n, name, sizeof(name));
-	if (!strcmp(name, "rsub")) {
-		struct val *t = a;
-
-		if (alpha && alpha->kind != G_NONE)
-			t = MUL(a, pl_cast(pl, pl_val_of(pl, alpha), n->meta[0].dt));
-		done(n, SUB(b, t));
-		return;
-	}
-	if (alpha && (alpha->kind == G_INT || alpha->kind == G_FLOAT) &&
-		!(alpha->kind == G_INT ? alpha->i == 1 : alpha->f == 1))
+	if (alpha && (alpha->kind == G_INT || alpha->kind == G_FLOAT) && alpha->f != 1)
 		b = MUL(b, pl_cast(pl, pl_val_of(pl, alpha), n->meta[0].dt));
-	for (size_t i = 0; i < WW_ARRAY_LEN(map); i++)
-		if (!strcmp(map[i].name, name)) {
-			done(n, pl_op2(pl, map[i].op, a, b));
-			return;
-		}
-	pl_cannot(pl, n, "operator");
+	done(n, pl_op2(pl, n->variant, a, b));
+}
+
+static void rsub(struct pl *pl, struct gnode *n)
+{
+	struct val *a = operand(pl, n, 0, "self"), *b = operand(pl, n, 1, "other");
+	struct garg *alpha = pl_arg(n, 2, "alpha");
+
+	if (alpha && alpha->kind != G_NONE)
+		a = MUL(a, pl_cast(pl, pl_val_of(pl, alpha), n->meta[0].dt));
+	done(n, SUB(b, a));
 }
 
 /* x ** 2 and friends without pow(). */
@@ -174,31 +125,13 @@ static void division(struct pl *pl, struct gnode *n)
 
 static void compare(struct pl *pl, struct gnode *n)
 {
-	static const struct {
-		const char *name;
-		enum pl_op op;
-	} map[] = { { "lt", OP_LT }, { "le", OP_LE }, { "gt", OP_GT }, { "ge", OP_GE }, { "eq", OP_EQ }, { "ne", OP_NE },
-		{ "logical_and", OP_LAND }, { "logical_or", OP_LOR }, { "logical_xor", OP_LXOR }, { "less", OP_LT },
-		{ "less_equal", OP_LE }, { "greater", OP_GT }, { "greater_equal", OP_GE }, { "not_equal", OP_NE } };
-	char name[64];
-
-	base_name(n, name, sizeof(name));
-	for (size_t i = 0; i < WW_ARRAY_LEN(map); i++)
-		if (!strcmp(map[i].name, name)) {
-			done(n, pl_op2(pl, map[i].op, pl_need_val(pl, n, 0, "self"), pl_need_val(pl, n, 1, "other")));
-			return;
-		}
-	pl_cannot(pl, n, "operator");
+	done(n, pl_op2(pl, n->variant, pl_need_val(pl, n, 0, "self"), pl_need_val(pl, n, 1, "other")));
 }
 
+/* The variant is that of integers; the logical operators follow one another in the same order. */
 static void bitwise(struct pl *pl, struct gnode *n)
 {
-	int boolean = n->meta[0].dt == WW_BOOL;
-	char name[64];
-	const char *s = base_name(n, name, sizeof(name));
-	enum pl_op op = strstr(s, "and") ? (boolean ? OP_LAND : OP_AND)
-		: strstr(s, "xor")           ? (boolean ? OP_LXOR : OP_XOR)
-									 : (boolean ? OP_LOR : OP_OR);
+	enum pl_op op = n->meta[0].dt == WW_BOOL ? OP_LAND + (n->variant - OP_AND) : n->variant;
 
 	done(n, pl_op2(pl, op, operand(pl, n, 0, "self"), operand(pl, n, 1, "other")));
 }
@@ -228,7 +161,7 @@ static void clamp(struct pl *pl, struct gnode *n)
 	struct val *a = operand(pl, n, 0, "self"), *lo = pl_arg_val(pl, n, 1, "min"), *hi = pl_arg_val(pl, n, 2, "max");
 	char name[64];
 
-	base_name(n, name, sizeof(name));
+	pl_op_name(n->target, name, sizeof(name));
 	if (!strcmp(name, "clamp_max")) {
 		hi = pl_arg_val(pl, n, 1, "max");
 		lo = NULL;
@@ -439,7 +372,7 @@ static void lerp(struct pl *pl, struct gnode *n)
 static void addcx(struct pl *pl, struct gnode *n)
 {
 	struct val *a = operand(pl, n, 1, "tensor1"), *b = operand(pl, n, 2, "tensor2");
-	struct val *p = strstr(n->target, "addcmul") ? MUL(a, b) : DIV(a, b);
+	struct val *p = pl_op2(pl, n->variant, a, b);
 	double v = pl_arg_num(pl, n, 3, "value", 1);
 
 	done(n, ADD(operand(pl, n, 0, "self"), v == 1 ? p : MUL(p, N(v))));
@@ -471,12 +404,21 @@ static void nan_to_num(struct pl *pl, struct gnode *n)
 	done(n, pl_where(pl, pl_op2(pl, OP_EQ, x, N(-INFINITY)), N(pl_arg_num(pl, n, 3, "neginf", -big)), x));
 }
 
+/* -0 counts: 1 / -0 is -inf */
+static struct val *negative(struct pl *pl, struct val *x)
+{
+	struct val *zero = pl_constf(pl, x->dt, 0);
+
+	return pl_op2(pl, OP_LOR, pl_op2(pl, OP_LT, x, zero),
+		pl_op2(pl, OP_LAND, pl_op2(pl, OP_EQ, x, zero), pl_op2(pl, OP_LT, pl_op1(pl, OP_RECIP, x), zero)));
+}
+
 /* Functions of one number that are a few operations. */
 static void more_unary(struct pl *pl, struct gnode *n)
 {
 	struct val *raw = pl_need_val(pl, n, 0, "self"), *x = raw;
 	char name[64];
-	const char *op = base_name(n, name, sizeof(name));
+	const char *op = pl_op_name(n->target, name, sizeof(name));
 	const double pi = 3.14159265358979323846;
 
 	if (strncmp(op, "is", 2) && strcmp(op, "signbit"))
@@ -487,11 +429,8 @@ static void more_unary(struct pl *pl, struct gnode *n)
 		done(n, pl_op2(pl, OP_LT, pl_op1(pl, OP_ABS, x), pl_constf(pl, x->dt, INFINITY)));
 	else if (!strcmp(op, "isposinf") || !strcmp(op, "isneginf"))
 		done(n, pl_op2(pl, OP_EQ, x, pl_constf(pl, x->dt, op[2] == 'p' ? INFINITY : -INFINITY)));
-	else if (!strcmp(op, "signbit")) /* 1 / -0 is -inf */
-		done(n,
-			pl_op2(pl, OP_LOR, pl_op2(pl, OP_LT, x, pl_constf(pl, x->dt, 0)),
-				pl_op2(pl, OP_LAND, pl_op2(pl, OP_EQ, x, pl_constf(pl, x->dt, 0)),
-					pl_op2(pl, OP_LT, pl_op1(pl, OP_RECIP, x), pl_constf(pl, x->dt, 0)))));
+	else if (!strcmp(op, "signbit"))
+		done(n, negative(pl, x));
 	else if (!strcmp(op, "deg2rad"))
 		done(n, MUL(x, N(pi / 180)));
 	else if (!strcmp(op, "rad2deg"))
@@ -514,17 +453,11 @@ static void logit(struct pl *pl, struct gnode *n)
 	done(n, pl_op1(pl, OP_LOG, DIV(x, SUB(N(1), x))));
 }
 
-static struct val *negative(struct pl *pl, struct gnode *n, struct val *x) /* -0 counts */
-{
-	return pl_op2(pl, OP_LOR, pl_op2(pl, OP_LT, x, N(0)),
-		pl_op2(pl, OP_LAND, pl_op2(pl, OP_EQ, x, N(0)), pl_op2(pl, OP_LT, pl_op1(pl, OP_RECIP, x), N(0))));
-}
-
 /* Functions of two numbers that are a few operations. */
 static void more_binary(struct pl *pl, struct gnode *n)
 {
 	char name[64];
-	const char *op = base_name(n, name, sizeof(name));
+	const char *op = pl_op_name(n->target, name, sizeof(name));
 	struct val *a = operand(pl, n, 0, "self"), *b = operand(pl, n, 1, "other"), *hi, *lo;
 
 	if (!pl_is_float(n->meta[0].dt))
@@ -536,7 +469,7 @@ static void more_binary(struct pl *pl, struct gnode *n)
 		done(n, MUL(hi, pl_op1(pl, OP_SQRT, ADD(N(1), MUL(lo, lo)))));
 	} else if (!strcmp(op, "copysign")) {
 		a = pl_op1(pl, OP_ABS, a);
-		done(n, pl_where(pl, negative(pl, n, b), pl_op1(pl, OP_NEG, a), a));
+		done(n, pl_where(pl, negative(pl, b), pl_op1(pl, OP_NEG, a), a));
 	} else if (!strcmp(op, "heaviside")) {
 		done(n,
 			pl_where(pl, pl_op2(pl, OP_EQ, a, N(0)), b,
@@ -578,32 +511,37 @@ static void isclose(struct pl *pl, struct gnode *n)
 	done(n, pl_op2(pl, OP_LOR, close, pl_op2(pl, OP_EQ, a, b)));
 }
 
-#define U(name) { name, unary }
-#define B(name) { name, binary }
-#define C(name) { name, compare }
-const struct pl_lower_row pl_lower_point[] = { U("neg"), U("negative"), U("abs"), U("absolute"), U("reciprocal"),
-	U("exp"), U("exp2"), U("expm1"), U("log"), U("log2"), U("log10"), U("log1p"), U("sqrt"), U("rsqrt"), U("sin"),
-	U("cos"), U("tan"), U("asin"), U("acos"), U("atan"), U("sinh"), U("cosh"), U("tanh"), U("asinh"), U("acosh"),
-	U("atanh"), U("erf"), U("erfc"), U("lgamma"), U("sigmoid"), U("floor"), U("ceil"), U("trunc"), U("fix"), U("round"),
-	U("sign"), U("sgn"), U("special_expit"), U("special_erf"), U("special_log1p"), U("special_expm1"),
-	U("special_exp2"), B("add"), B("sub"), B("subtract"), B("mul"), B("multiply"), B("maximum"), B("minimum"),
-	B("atan2"), B("fmod"), B("remainder"), B("floor_divide"), B("rsub"), B("__lshift__"), B("__rshift__"),
-	B("bitwise_left_shift"), B("bitwise_right_shift"), { "pow", power }, { "float_power", power }, { "div", division },
-	{ "true_divide", division }, { "divide", division }, C("lt"), C("le"), C("gt"), C("ge"), C("eq"), C("ne"),
-	C("less"), C("less_equal"), C("greater"), C("greater_equal"), C("not_equal"), C("logical_and"), C("logical_or"),
-	C("logical_xor"), { "bitwise_and", bitwise }, { "bitwise_or", bitwise }, { "bitwise_xor", bitwise },
-	{ "__and__", bitwise }, { "__or__", bitwise }, { "__xor__", bitwise }, { "logical_not", lnot },
-	{ "bitwise_not", lnot }, { "isnan", isnan_ }, { "isinf", isinf_ }, { "relu", relu }, { "relu6", relu6 },
-	{ "clamp", clamp }, { "clip", clamp }, { "clamp_min", clamp }, { "clamp_max", clamp }, { "hardtanh", hardtanh },
-	{ "leaky_relu", leaky_relu }, { "rrelu", rrelu }, { "prelu", prelu }, { "_prelu_kernel", prelu }, { "elu", elu },
-	{ "selu", selu }, { "celu", celu }, { "gelu", gelu }, { "silu", silu }, { "softplus", softplus }, { "mish", mish },
-	{ "hardsigmoid", hardsigmoid }, { "hardswish", hardswish }, { "log_sigmoid", log_sigmoid },
-	{ "softshrink", softshrink }, { "hardshrink", hardshrink }, { "threshold", threshold }, { "square", square },
-	{ "frac", frac }, { "logaddexp", logaddexp }, { "where", where }, { "masked_fill", masked_fill }, { "lerp", lerp },
-	{ "addcmul", addcx }, { "addcdiv", addcx }, { "glu", glu }, { "isfinite", more_unary }, { "isposinf", more_unary },
-	{ "isneginf", more_unary }, { "signbit", more_unary }, { "deg2rad", more_unary }, { "rad2deg", more_unary },
-	{ "sinc", more_unary }, { "special_ndtr", more_unary }, { "logit", logit }, { "special_logit", logit },
-	{ "hypot", more_binary }, { "copysign", more_binary }, { "heaviside", more_binary }, { "xlogy", more_binary },
+#define U(name, op) { name, unary, OP_##op }
+#define B(name, op) { name, binary, OP_##op }
+#define C(name, op) { name, compare, OP_##op }
+const struct pl_lower_row pl_lower_point[] = { U("neg", NEG), U("negative", NEG), U("abs", ABS), U("absolute", ABS),
+	U("reciprocal", RECIP), U("exp", EXP), U("exp2", EXP2), U("expm1", EXPM1), U("log", LOG), U("log2", LOG2),
+	U("log10", LOG10), U("log1p", LOG1P), U("sqrt", SQRT), U("rsqrt", RSQRT), U("sin", SIN), U("cos", COS),
+	U("tan", TAN), U("asin", ASIN), U("acos", ACOS), U("atan", ATAN), U("sinh", SINH), U("cosh", COSH), U("tanh", TANH),
+	U("asinh", ASINH), U("acosh", ACOSH), U("atanh", ATANH), U("erf", ERF), U("erfc", ERFC), U("lgamma", LGAMMA),
+	U("sigmoid", SIGMOID), U("floor", FLOOR), U("ceil", CEIL), U("trunc", TRUNC), U("fix", TRUNC), { "round", rounded },
+	U("sign", SIGN), U("sgn", SIGN), U("special_expit", SIGMOID), U("special_erf", ERF), U("special_log1p", LOG1P),
+	U("special_expm1", EXPM1), U("special_exp2", EXP2), B("add", ADD), B("sub", SUB), B("subtract", SUB), B("mul", MUL),
+	B("multiply", MUL), B("maximum", MAXIMUM), B("minimum", MINIMUM), B("atan2", ATAN2), B("fmod", FMOD),
+	B("remainder", REM), B("floor_divide", FLOORDIV), { "rsub", rsub }, B("__lshift__", SHL), B("__rshift__", SHR),
+	B("bitwise_left_shift", SHL), B("bitwise_right_shift", SHR), { "pow", power }, { "float_power", power },
+	{ "div", division }, { "true_divide", division }, { "divide", division }, C("lt", LT), C("le", LE), C("gt", GT),
+	C("ge", GE), C("eq", EQ), C("ne", NE), C("less", LT), C("less_equal", LE), C("greater", GT), C("greater_equal", GE),
+	C("not_equal", NE), C("logical_and", LAND), C("logical_or", LOR), C("logical_xor", LXOR),
+	{ "bitwise_and", bitwise, OP_AND }, { "bitwise_or", bitwise, OP_OR }, { "bitwise_xor", bitwise, OP_XOR },
+	{ "__and__", bitwise, OP_AND }, { "__or__", bitwise, OP_OR }, { "__xor__", bitwise, OP_XOR },
+	{ "logical_not", lnot }, { "bitwise_not", lnot }, { "isnan", isnan_ }, { "isinf", isinf_ }, { "relu", relu },
+	{ "relu6", relu6 }, { "clamp", clamp }, { "clip", clamp }, { "clamp_min", clamp }, { "clamp_max", clamp },
+	{ "hardtanh", hardtanh }, { "leaky_relu", leaky_relu }, { "rrelu", rrelu }, { "prelu", prelu },
+	{ "_prelu_kernel", prelu }, { "elu", elu }, { "selu", selu }, { "celu", celu }, { "gelu", gelu }, { "silu", silu },
+	{ "softplus", softplus }, { "mish", mish }, { "hardsigmoid", hardsigmoid }, { "hardswish", hardswish },
+	{ "log_sigmoid", log_sigmoid }, { "softshrink", softshrink }, { "hardshrink", hardshrink },
+	{ "threshold", threshold }, { "square", square }, { "frac", frac }, { "logaddexp", logaddexp }, { "where", where },
+	{ "masked_fill", masked_fill }, { "lerp", lerp }, { "addcmul", addcx, OP_MUL }, { "addcdiv", addcx, OP_DIV },
+	{ "glu", glu }, { "isfinite", more_unary }, { "isposinf", more_unary }, { "isneginf", more_unary },
+	{ "signbit", more_unary }, { "deg2rad", more_unary }, { "rad2deg", more_unary }, { "sinc", more_unary },
+	{ "special_ndtr", more_unary }, { "logit", logit }, { "special_logit", logit }, { "hypot", more_binary },
+	{ "copysign", more_binary }, { "heaviside", more_binary }, { "xlogy", more_binary },
 	{ "special_xlogy", more_binary }, { "special_xlog1py", more_binary }, { "fmax", more_binary },
 	{ "fmin", more_binary }, { "logaddexp2", more_binary }, { "ldexp", more_binary }, { "isclose", isclose },
 	{ "to", cast }, { "_to_copy", cast }, { "type_as", cast }, { "nan_to_num", nan_to_num }, { NULL, NULL } };

@@ -62,52 +62,41 @@ static unsigned dims(struct pl *pl, struct gnode *n, int i, const struct val *a)
 
 static int keepdim(struct pl *pl, struct gnode *n, int i) { return (int)pl_arg_int(pl, n, i, "keepdim", 0); }
 
-static void reduce_sum(struct pl *pl, struct gnode *n)
+/* A mean is a sum divided by the count. */
+enum { MEAN = RED_COUNT };
+
+/* The overload with dimensions has one in its name; without, all are reduced. */
+static void reduce(struct pl *pl, struct gnode *n)
 {
 	struct val *a = pl_cast(pl, self(pl, n), n->meta[0].dt);
-	int has_dim = strstr(n->target, "dim") != NULL;
+	int has_dim = strstr(n->target, "dim") != NULL, keep = has_dim ? keepdim(pl, n, 2) : 0;
+	unsigned m = has_dim ? dims(pl, n, 1, a) : all_dims(a);
 
-	done(n, sum(pl, a, has_dim ? dims(pl, n, 1, a) : all_dims(a), has_dim ? keepdim(pl, n, 2) : 0));
-}
-
-static void reduce_mean(struct pl *pl, struct gnode *n)
-{
-	struct val *a = pl_cast(pl, self(pl, n), n->meta[0].dt);
-	int has_dim = strstr(n->target, "dim") != NULL;
-
-	done(n, mean(pl, a, has_dim ? dims(pl, n, 1, a) : all_dims(a), has_dim ? keepdim(pl, n, 2) : 0));
-}
-
-static void reduce_prod(struct pl *pl, struct gnode *n)
-{
-	struct val *a = pl_cast(pl, self(pl, n), n->meta[0].dt);
-	int has_dim = strstr(n->target, "dim") != NULL;
-
-	done(n, pl_reduce(pl, RED_PROD, a, has_dim ? dims(pl, n, 1, a) : all_dims(a), has_dim ? keepdim(pl, n, 2) : 0));
+	done(n, n->variant == MEAN ? mean(pl, a, m, keep) : pl_reduce(pl, n->variant, a, m, keep));
 }
 
 static void amaxmin(struct pl *pl, struct gnode *n)
 {
 	struct val *a = self(pl, n);
 
-	done(n, pl_reduce(pl, strstr(n->target, "amax") ? RED_MAX : RED_MIN, a, dims(pl, n, 1, a), keepdim(pl, n, 2)));
+	done(n, pl_reduce(pl, n->variant, a, dims(pl, n, 1, a), keepdim(pl, n, 2)));
 }
 
 /* max and min: of everything, of two tensors, or along a dimension with the places. */
 static void maxmin(struct pl *pl, struct gnode *n)
 {
 	struct val *a = self(pl, n);
-	int is_max = strstr(n->target, "aten.max") != NULL;
+	int is_max = n->variant == RED_MAX;
 
 	if (strstr(n->target, ".other")) {
 		done(n, pl_op2(pl, is_max ? OP_MAXIMUM : OP_MINIMUM, a, pl_need_val(pl, n, 1, "other")));
 	} else if (strstr(n->target, ".dim")) {
 		unsigned m = dims(pl, n, 1, a);
 
-		n->out[0] = pl_reduce(pl, is_max ? RED_MAX : RED_MIN, a, m, keepdim(pl, n, 2));
+		n->out[0] = pl_reduce(pl, n->variant, a, m, keepdim(pl, n, 2));
 		n->out[1] = pl_reduce(pl, is_max ? RED_ARGMAX : RED_ARGMIN, a, m, keepdim(pl, n, 2));
 	} else {
-		done(n, pl_reduce(pl, is_max ? RED_MAX : RED_MIN, a, all_dims(a), 0));
+		done(n, pl_reduce(pl, n->variant, a, all_dims(a), 0));
 	}
 }
 
@@ -115,15 +104,14 @@ static void argmaxmin(struct pl *pl, struct gnode *n)
 {
 	struct val *a = self(pl, n);
 	struct garg *g = pl_arg(n, 1, "dim");
-	enum pl_red red = strstr(n->target, "argmax") ? RED_ARGMAX : RED_ARGMIN;
 
 	if (!g || g->kind == G_NONE) {
 		const struct ix *size[1] = { pl_numel(pl, a) };
 
-		done(n, pl_reduce(pl, red, pl_reshape(pl, a, 1, size), 1, 0));
+		done(n, pl_reduce(pl, n->variant, pl_reshape(pl, a, 1, size), 1, 0));
 		return;
 	}
-	done(n, pl_reduce(pl, red, a, dims(pl, n, 1, a), keepdim(pl, n, 2)));
+	done(n, pl_reduce(pl, n->variant, a, dims(pl, n, 1, a), keepdim(pl, n, 2)));
 }
 
 static void anyall(struct pl *pl, struct gnode *n)
@@ -132,9 +120,7 @@ static void anyall(struct pl *pl, struct gnode *n)
 	int has_dim = strstr(n->target, "dim") != NULL;
 	unsigned m = has_dim ? dims(pl, n, 1, a) : all_dims(a);
 
-	done(n,
-		pl_cast(pl, pl_reduce(pl, strstr(n->target, "any") ? RED_MAX : RED_MIN, a, m, has_dim ? keepdim(pl, n, 2) : 0),
-			WW_BOOL));
+	done(n, pl_cast(pl, pl_reduce(pl, n->variant, a, m, has_dim ? keepdim(pl, n, 2) : 0), WW_BOOL));
 }
 
 /* Sum of squared differences from the mean, and the mean. */
@@ -443,26 +429,19 @@ static void kl_div(struct pl *pl, struct gnode *n)
 static struct val *nll(struct pl *pl, struct val *logp, struct val *target, struct val *w, int64_t how, int64_t ignore)
 {
 	struct val *at = pl_cast(pl, target, WW_I64), *used, *picked, *safe, *l, *cnt;
+	const struct ix *map[PL_MAX_RANK];
 	int c = logp->rank > 1 ? 1 : 0;
 
 	used = pl_op2(pl, OP_NE, at, pl_consti(pl, WW_I64, ignore));
 	safe = pl_where(pl, used, at, pl_consti(pl, WW_I64, 0));
-	picked = pl_val(pl, V_GATHER, logp->dt, at->rank, at->size);
-	picked->arg[0] = logp;
-	picked->arg[1] = safe;
-	picked->n_arg = 2;
-	picked->dim = c;
 	for (int d = 0, o = 0; d < logp->rank; d++)
-		picked->map[d] = d == c ? ix_const(pl, 0) : pl->place[o++];
+		map[d] = d == c ? NULL : pl->place[o++];
+	picked = pl_gather(pl, logp, safe, c, at->rank, at->size, map);
 	l = pl_op1(pl, OP_NEG, picked);
 	cnt = pl_cast(pl, used, logp->dt);
 	if (w) {
-		struct val *pw = pl_val(pl, V_GATHER, w->dt, at->rank, at->size);
+		struct val *pw = pl_gather(pl, w, safe, 0, at->rank, at->size, pl->place);
 
-		pw->arg[0] = w;
-		pw->arg[1] = safe;
-		pw->n_arg = 2;
-		pw->map[0] = ix_const(pl, 0);
 		l = MUL(l, pw);
 		cnt = MUL(cnt, pw);
 	}
@@ -732,10 +711,11 @@ const struct pl_lower_row pl_lower_reduce[] = { { "aminmax", aminmax }, { "count
 	{ "nansum", nansum }, { "nanmean", nansum }, { "linalg_matrix_norm", matrix_norm }, { "cdist", cdist },
 	{ "dist", dist }, { "renorm", renorm }, { "poisson_nll_loss", poisson_nll },
 	{ "margin_ranking_loss", margin_ranking }, { "cosine_embedding_loss", cosine_embedding },
-	{ "multi_margin_loss", multi_margin }, { "sum", reduce_sum }, { "mean", reduce_mean }, { "prod", reduce_prod },
-	{ "amax", amaxmin }, { "amin", amaxmin }, { "max", maxmin }, { "min", maxmin }, { "argmax", argmaxmin },
-	{ "argmin", argmaxmin }, { "any", anyall }, { "all", anyall }, { "var", variance }, { "std", variance },
-	{ "var_mean", variance }, { "std_mean", variance }, { "linalg_vector_norm", vector_norm },
+	{ "multi_margin_loss", multi_margin }, { "sum", reduce, RED_SUM }, { "mean", reduce, MEAN },
+	{ "prod", reduce, RED_PROD }, { "amax", amaxmin, RED_MAX }, { "amin", amaxmin, RED_MIN },
+	{ "max", maxmin, RED_MAX }, { "min", maxmin, RED_MIN }, { "argmax", argmaxmin, RED_ARGMAX },
+	{ "argmin", argmaxmin, RED_ARGMIN }, { "any", anyall, RED_MAX }, { "all", anyall, RED_MIN }, { "var", variance },
+	{ "std", variance }, { "var_mean", variance }, { "std_mean", variance }, { "linalg_vector_norm", vector_norm },
 	{ "linalg_norm", vector_norm }, { "norm", norm }, { "frobenius_norm", norm }, { "logsumexp", logsumexp },
 	{ "softmax", softmax }, { "_softmax", softmax }, { "log_softmax", softmax }, { "_log_softmax", softmax },
 	{ "special_softmax", softmax }, { "special_log_softmax", softmax }, { "layer_norm", layer_norm },

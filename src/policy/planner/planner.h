@@ -198,6 +198,7 @@ struct gmeta {
 
 struct gnode {
 	const char *name, *target; /* "aten.add.Tensor" */
+	int variant;               /* of its operator's pl_lower_row */
 	struct garg *arg;
 	int n_arg;
 	struct garg *kwarg;
@@ -369,9 +370,14 @@ typedef void (*pl_lower_fn)(struct pl *pl, struct gnode *n);
 struct pl_lower_row {
 	const char *op;
 	pl_lower_fn fn;
+	int variant; /* which of the operators that fn lowers, for fn to say what it means; pl_lower() gives it by the node
+	              */
 };
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers" /* most rows have no variant */
 extern const struct pl_lower_row pl_lower_shape[], pl_lower_resample[], pl_lower_point[], pl_lower_reduce[],
 	pl_lower_nn[], pl_lower_rnn[], pl_lower_index[], pl_lower_order[], pl_lower_create[];
+/* "add" of "aten.add.Tensor", into out; the functional name of an in-place operator. */
+const char *pl_op_name(const char *target, char *out, size_t cap);
 struct garg *pl_arg(struct gnode *n, int i, const char *name);
 struct val *pl_arg_val(struct pl *pl, struct gnode *n, int i, const char *name); /* NULL for None */
 struct val *pl_need_val(struct pl *pl, struct gnode *n, int i, const char *name);
