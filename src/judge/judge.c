@@ -369,6 +369,8 @@ static void built_release(struct built *b)
 		ww_fd_close(&b->extensions);
 }
 
+#define built_auto WW_AUTO(built_release) struct built
+
 /* ---- Judging ----------------------------------------------------------------------------------------------------- */
 
 static enum ww_rc look_for_degeneracy(struct ww_judge_task *t, struct ww_err *err)
@@ -408,20 +410,17 @@ static double run_limit_s(const struct ww_judge_task *t)
 static enum ww_rc open_baseline(struct ww_session *r, const struct built *b, struct ww_err *err)
 {
 	struct ww_judge_task *t = r->t;
-	enum ww_rc rc;
 	r->limit_s = run_limit_s(t);
-	WW_TRY(ww_session_open(r, &b->binary, err));
+	WW_CHECK(ww_session_open(r, &b->binary, err));
 	if (!r->failed && strcmp(t->baseline_id, b->id))
-		WW_TRY(ww_judge_verify(r, err));
-	if (r->failed)
+		WW_CHECK(ww_judge_verify(r, err));
+	if (r->failed) {
 		ww_pool_spoil(t->pool);
-	if (r->failed)
-		rc = ww_err_set(err, WW_ERR_USAGE, "the baseline solution cannot be used (%s): %.400s",
+		return ww_err_set(err, WW_ERR_USAGE, "the baseline solution cannot be used (%s): %.400s",
 			ww_status_name(r->v->status), r->diag.p);
-	else
-		memcpy(t->baseline_id, b->id, sizeof(t->baseline_id));
-out:
-	return rc;
+	}
+	memcpy(t->baseline_id, b->id, sizeof(t->baseline_id));
+	return WW_OK;
 }
 
 static enum ww_rc time_it(struct ww_session *s, const struct built *baseline, struct ww_err *err)
@@ -740,74 +739,60 @@ enum ww_rc ww_judge_run(struct ww_judge_task *t, const struct ww_solution *s, en
 enum ww_rc ww_judge_run_against(struct ww_judge_task *t, const struct ww_solution *s,
 	const struct ww_solution *baseline, enum ww_judge_depth depth, struct ww_verdict *v, struct ww_err *err)
 {
-	struct built b = { .image = NULL }, base = { .image = NULL };
-	struct ww_str diag = WW_STR_INIT(4 * DIAG_MAX_BYTES);
+	built_auto b = { .image = NULL }, base = { .image = NULL };
+	ww_auto_str diag = WW_STR_INIT(4 * DIAG_MAX_BYTES);
 	uint64_t start = ww_now_ns();
-	enum ww_rc rc = WW_OK;
 
 	ww_verdict_release(v);
-	ww_compiled_init(&b.binary);
-	ww_compiled_init(&base.binary);
 	set_ids(t, s, v);
 	if (baseline)
-		WW_TRY(build_baseline(t, baseline, &base, err));
+		WW_CHECK(build_baseline(t, baseline, &base, err));
 	if (!too_large(s, v, &diag)) {
 		if (depth >= WW_JUDGE_DECIDE && s->form == WW_FORM_PLAN)
-			WW_TRY(ww_base_compile_ahead(t, err));
-		WW_TRY(build_stages(t, s, &b, v, &diag, err));
+			WW_CHECK(ww_base_compile_ahead(t, err));
+		WW_CHECK(build_stages(t, s, &b, v, &diag, err));
 		if (b.ok && depth >= WW_JUDGE_VERIFY)
-			WW_TRY(measure_locked(t, &b, baseline ? &base : NULL, depth, v, &diag, err));
+			WW_CHECK(measure_locked(t, &b, baseline ? &base : NULL, depth, v, &diag, err));
 		if (depth >= WW_JUDGE_CALL)
-			WW_TRY(ww_judge_time_call(t, s, v, &diag, err));
+			WW_CHECK(ww_judge_time_call(t, s, v, &diag, err));
 	}
 	add_seed_note(t->judge, &diag);
-	WW_TRY(take_diagnostics(v, &diag, err));
+	WW_CHECK(take_diagnostics(v, &diag, err));
 	v->reward = ww_verdict_reward(v);
 	v->seconds.total = ww_seconds_since(start);
-out:
-	built_release(&base);
-	built_release(&b);
-	ww_str_release(&diag);
-	return rc;
+	return WW_OK;
 }
 
 enum ww_rc ww_judge_show_plan(
 	struct ww_judge_task *t, const struct ww_solution *s, struct ww_str *out, int *ok, struct ww_err *err)
 {
-	struct built b = { .image = NULL };
+	built_auto b = { .image = NULL };
 	if (s->form != WW_FORM_PLAN)
 		return ww_err_set(err, WW_ERR_USAGE, "this solution is not a plan: it has none to show");
-	ww_compiled_init(&b.binary);
 	enum ww_rc rc = build_plan(t, s, &b, out, err);
 	*ok = b.ok;
 	if (rc == WW_OK && b.ok)
 		ww_image_print(b.image, &t->facts, out);
-	built_release(&b);
 	return rc;
 }
 
 enum ww_rc ww_judge_artifacts(struct ww_judge_task *t, const struct ww_solution *s, struct ww_image **image,
 	struct ww_compiled *compiled, struct ww_err *err)
 {
-	struct built b = { .image = NULL };
-	struct ww_str diag = WW_STR_INIT(DIAG_MAX_BYTES);
-	enum ww_rc rc;
+	built_auto b = { .image = NULL };
+	ww_auto_str diag = WW_STR_INIT(DIAG_MAX_BYTES);
 
 	*image = NULL;
 	if (s->form != WW_FORM_PLAN)
 		return ww_err_set(err, WW_ERR_USAGE, "only plans can be exported");
-	ww_compiled_init(&b.binary);
-	WW_TRY(build_plan(t, s, &b, &diag, err));
+	WW_CHECK(build_plan(t, s, &b, &diag, err));
 	if (b.ok)
-		WW_TRY(compile_code(t, s, &b, &diag, err));
+		WW_CHECK(compile_code(t, s, &b, &diag, err));
 	if (!b.ok)
-		WW_TRY(ww_err_set(err, WW_ERR_USAGE, "the solution does not build: %.600s", diag.p));
+		return ww_err_set(err, WW_ERR_USAGE, "the solution does not build: %.600s", diag.p);
 	*image = b.image;
 	*compiled = b.binary;
 	b.image = NULL;
 	ww_compiled_init(&b.binary);
-out:
-	built_release(&b);
-	ww_str_release(&diag);
-	return rc;
+	return WW_OK;
 }

@@ -296,10 +296,9 @@ static enum ww_rc run(struct ww_compiler *c, const struct ww_zygote_part *parts,
 enum ww_rc ww_compiler_compile(struct ww_compiler *c, const char *source, size_t bytes, const struct ww_image *image,
 	struct ww_compiled *out, enum ww_compile_result *result, struct ww_err *err)
 {
-	enum ww_rc rc = WW_OK;
 	uint64_t start = ww_now_ns();
-	struct ww_str names = WW_STR_INIT(WW_COMPILE_NAMES_BYTES), macros = WW_STR_INIT(1 << 20);
-	struct ww_str log = WW_STR_INIT(WW_COMPILE_LOG_BYTES + 2048);
+	ww_auto_str names = WW_STR_INIT(WW_COMPILE_NAMES_BYTES), macros = WW_STR_INIT(1 << 20);
+	ww_auto_str log = WW_STR_INIT(WW_COMPILE_LOG_BYTES + 2048);
 	const char *bad = unfit(source, bytes);
 	ww_compiled_release(out);
 	*result = WW_COMPILE_OK;
@@ -312,7 +311,7 @@ enum ww_rc ww_compiler_compile(struct ww_compiler *c, const char *source, size_t
 		struct ww_compile_request h = { (uint32_t)n, (uint32_t)macros.len, (uint32_t)names.len, (uint32_t)bytes };
 		struct ww_zygote_part parts[] = { { &h, sizeof(h) }, { macros.p, macros.len }, { names.p, names.len },
 			{ source, bytes } };
-		WW_TRY(run(c, parts, (int)WW_ARRAY_LEN(parts), &names, n, out, &log, result, err));
+		WW_CHECK(run(c, parts, (int)WW_ARRAY_LEN(parts), &names, n, out, &log, result, err));
 	}
 	if (*result != WW_COMPILE_OK) {
 		free(out->binary);
@@ -321,11 +320,5 @@ enum ww_rc ww_compiler_compile(struct ww_compiler *c, const char *source, size_t
 	}
 	out->log = ww_str_take(&log);
 	out->seconds = ww_seconds_since(start);
-	if (!out->log)
-		rc = ww_nomem(err);
-out:
-	ww_str_release(&names);
-	ww_str_release(&macros);
-	ww_str_release(&log);
-	return rc;
+	return out->log ? WW_OK : ww_nomem(err);
 }

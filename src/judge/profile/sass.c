@@ -14,6 +14,7 @@
 
 #include "base/fs.h"
 #include "base/json.h"
+#include "base/mem.h"
 #include "base/tmpdir.h"
 #include "base/time.h"
 #include "sandbox/proc.h"
@@ -261,10 +262,9 @@ static int without_padding(const struct instruction *all, int n)
 json_t *ww_sass_parse(const char *text, const char *symbol)
 {
 	const char *end, *p = find_function(text, symbol, &end);
-	struct instruction *all = NULL;
+	ww_auto_free struct instruction *all = NULL;
 	struct loop loop;
 	int n = 0, room = 0, lines;
-	json_t *o = NULL;
 
 	for (; p && p < end && n < MAX_INSTRUCTIONS;) {
 		size_t length = strcspn(p, "\n");
@@ -274,7 +274,7 @@ json_t *ww_sass_parse(const char *text, const char *symbol)
 				room = room ? 2 * room : 1024;
 				struct instruction *bigger = realloc(all, (size_t)room * sizeof(*all));
 				if (!bigger)
-					goto out;
+					return NULL;
 				all = bigger;
 			}
 			all[n++] = i;
@@ -283,16 +283,15 @@ json_t *ww_sass_parse(const char *text, const char *symbol)
 	}
 	n = without_padding(all, n);
 	if (!n)
-		goto out;
+		return NULL;
 	int has_loop = find_loop(all, n, &loop);
 	if (!has_loop)
 		loop = (struct loop){ all[0].address, all[n - 1].address, 0 };
-	o = json_pack("{s:b, s:s, s:i, s:b}", "available", 1, "kernel", symbol, "instructions", n, "is_loop", has_loop);
+	json_t *o = json_pack(
+		"{s:b, s:s, s:i, s:b}", "available", 1, "kernel", symbol, "instructions", n, "is_loop", has_loop);
 	json_object_set_new(o, "loop", listing(all, n, &loop, &lines));
 	json_object_set_new(o, "lines", json_integer(lines));
 	json_object_set_new(o, "mix", mix(all, n, &loop));
-out:
-	free(all);
 	return o;
 }
 
