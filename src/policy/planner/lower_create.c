@@ -1,9 +1,7 @@
 /* lower_create.c - tensors that are made from numbers: constants, ranges, identities, indices of triangles. */
-#include "policy/planner/planner.h"
+#include "policy/planner/lower.h"
 
 #include <string.h>
-
-static void done(struct gnode *n, struct val *v) { n->out[0] = v; }
 
 /* A tensor of one constant, of the recorded shape. */
 static struct val *filled(struct pl *pl, struct gnode *n, double f)

@@ -7,13 +7,10 @@
  * An assignment through a view (z[:, 3] = y) gives the view's parent a new value, and so on up to the tensor that owns
  * the memory; nodes that name any of them later see it.  A view of that tensor that was taken before and is read
  * afterwards is refused: it would have to change under its reader. */
-#include "policy/planner/planner.h"
+#include "policy/planner/lower.h"
 
 #include <math.h>
 #include <string.h>
-
-static void done(struct gnode *n, struct val *v) { n->out[0] = v; }
-static struct val *self(struct pl *pl, struct gnode *n) { return pl_need_val(pl, n, 0, "self"); }
 
 /* ---- Hits -------------------------------------------------------------------------------------------------------- */
 

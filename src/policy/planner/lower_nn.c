@@ -3,12 +3,10 @@
  * What the cookbook has a template for becomes an anchor (anchor.c); everything else becomes a reduction over a view: a
  * pooling window, a convolution of an odd kind, a product of integer matrices are "sum over the last dimensions of a
  * windowed view", which the row kernels can always do. */
-#include "policy/planner/planner.h"
+#include "policy/planner/lower.h"
 
 #include <math.h>
 #include <string.h>
-
-static void done(struct gnode *n, struct val *v) { n->out[0] = v; }
 
 static struct val *swap_last(struct pl *pl, struct val *a)
 {

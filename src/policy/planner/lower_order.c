@@ -8,15 +8,13 @@
  *
  * Equal elements keep their order (PyTorch's stable sort; where it promises none, any will do), NaN counts as larger
  * than all. */
-#include "policy/planner/planner.h"
+#include "policy/planner/lower.h"
 
 #include <math.h>
 #include <string.h>
 
 enum { SHORT_ROW = 1024, FEW = 16 };
 static const double MAX_COMPARISONS = 2e12;
-
-static struct val *self(struct pl *pl, struct gnode *n) { return pl_need_val(pl, n, 0, "self"); }
 
 /* Does a come before b in this order? */
 static struct val *before(struct pl *pl, struct val *a, struct val *b, int descending)

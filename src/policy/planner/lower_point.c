@@ -3,12 +3,10 @@
  * Each operator becomes a few primitive operations (PL_OP_MAP).  The type of the arithmetic is the type that the graph
  * records for the result, so PyTorch's promotion rules need no second implementation here; comparisons promote their
  * operands.  Half precision is computed in single and rounded once when it is stored. */
-#include "policy/planner/planner.h"
+#include "policy/planner/lower.h"
 
 #include <math.h>
 #include <string.h>
-
-static void done(struct gnode *n, struct val *v) { n->out[0] = v; }
 
 /* The operand cast to the type of the node's result. */
 static struct val *operand(struct pl *pl, struct gnode *n, int i, const char *name)
@@ -18,10 +16,6 @@ static struct val *operand(struct pl *pl, struct gnode *n, int i, const char *na
 
 static struct val *num(struct pl *pl, struct gnode *n, double f) { return pl_constf(pl, n->meta[0].dt, f); }
 
-#define ADD(a, b) pl_op2(pl, OP_ADD, (a), (b))
-#define SUB(a, b) pl_op2(pl, OP_SUB, (a), (b))
-#define MUL(a, b) pl_op2(pl, OP_MUL, (a), (b))
-#define DIV(a, b) pl_op2(pl, OP_DIV, (a), (b))
 #define MAX(a, b) pl_op2(pl, OP_MAXIMUM, (a), (b))
 #define MIN(a, b) pl_op2(pl, OP_MINIMUM, (a), (b))
 #define GT(a, b) pl_op2(pl, OP_GT, (a), (b))

@@ -4,18 +4,11 @@
  * together again into one kernel that reads its rows once is the grouping's business, not a template's.  Variances are
  * computed in two steps (mean, then the sum of squared differences): the values come from registers or cache the second
  * time, and nothing cancels. */
-#include "policy/planner/planner.h"
+#include "policy/planner/lower.h"
 
 #include <math.h>
 #include <string.h>
 
-static void done(struct gnode *n, struct val *v) { n->out[0] = v; }
-static struct val *self(struct pl *pl, struct gnode *n) { return pl_need_val(pl, n, 0, "self"); }
-
-#define ADD(a, b) pl_op2(pl, OP_ADD, (a), (b))
-#define SUB(a, b) pl_op2(pl, OP_SUB, (a), (b))
-#define MUL(a, b) pl_op2(pl, OP_MUL, (a), (b))
-#define DIV(a, b) pl_op2(pl, OP_DIV, (a), (b))
 #define F(a, f) pl_constf(pl, (a)->dt, (f))
 
 /* The number of elements that a reduction runs over, as a value of type dt. */

@@ -1,11 +1,8 @@
 /* lower_resample.c - padding, shuffles and resampling as index maps: the index of the source is arithmetic on the index
  * of the result, conditions say where it is outside, and linear interpolation is two gathers and a weight. */
-#include "policy/planner/planner.h"
+#include "policy/planner/lower.h"
 
 #include <string.h>
-
-static void done(struct gnode *n, struct val *v) { n->out[0] = v; }
-static struct val *self(struct pl *pl, struct gnode *n) { return pl_need_val(pl, n, 0, "self"); }
 
 /* Padding: `how` 0 constant, 1 reflect, 2 replicate, 3 circular. */
 static struct val *pad_of(struct pl *pl, struct gnode *n, struct val *a, const int64_t *p, int np, int how, double fill)

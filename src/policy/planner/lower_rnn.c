@@ -3,11 +3,9 @@
  * One step of a cell is two matrix products and gates, like anything else.  A whole layer is taken apart into what all
  * steps have in common, one product of the whole input with the input's weights, and an anchor for what has to go step
  * by step (<ww/rnn.cuh>, <ww/cpu/rnn.h>). */
-#include "policy/planner/planner.h"
+#include "policy/planner/lower.h"
 
 #include <string.h>
-
-static void done(struct gnode *n, struct val *v) { n->out[0] = v; }
 
 /* ---- Cells ------------------------------------------------------------------------------------------------------- */
 

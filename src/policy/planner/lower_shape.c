@@ -1,11 +1,8 @@
 /* lower_shape.c - views, copies and indexing as values: an index map each, no memory moved. */
-#include "policy/planner/planner.h"
+#include "policy/planner/lower.h"
 
 #include <math.h>
 #include <string.h>
-
-static void done(struct gnode *n, struct val *v) { n->out[0] = v; }
-static struct val *self(struct pl *pl, struct gnode *n) { return pl_need_val(pl, n, 0, "self"); }
 
 static void identity(struct pl *pl, struct gnode *n)
 {
