@@ -80,6 +80,11 @@ static int set_task(const char *path)
 		params[0] = tensor("scale", 1, 96, 0);
 		outputs[0] = tensor("output0", 2, 128, 96);
 		facts.n_params = facts.n_outputs = 1;
+	} else if (!strcmp(name, "alternate.py")) {
+		inputs[0] = tensor("x", 0, 256, 32);
+		params[0] = tensor("scale", 1, 32, 0);
+		outputs[0] = tensor("output0", 2, 256, 32);
+		facts.n_params = facts.n_outputs = 1;
 	} else if (!strcmp(name, "frozen.py")) {
 		inputs[0] = tensor("x", 0, 64, 96);
 		params[0] = tensor("down", 1, 96, 64);
