@@ -100,14 +100,6 @@ static uint64_t program_counter(pid_t pid, const char *thread)
 	return at;
 }
 
-int ww_sampler_has(const struct ww_sampler *x, enum ww_code up_to)
-{
-	for (int i = 0; i < x->n; i++)
-		if (x->ranges[i].kind <= up_to)
-			return 1;
-	return 0;
-}
-
 void ww_sampler_look(struct ww_sampler *x, pid_t pid)
 {
 	char path[64];

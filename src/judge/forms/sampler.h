@@ -32,8 +32,6 @@ struct ww_sampler {
 
 /* One look at process `pid`, which stands.  What cannot be read is not counted. */
 void ww_sampler_look(struct ww_sampler *x, pid_t pid);
-/* Whether code of this kind, or of an earlier one of the list, was mapped when it last read the mappings. */
-int ww_sampler_has(const struct ww_sampler *x, enum ww_code up_to);
 /* Whose is code of a mapping: `path` as /proc/PID/maps has it ("" without a file), `private` where it lies on the
  * process's own /tmp. */
 enum ww_code ww_sampler_kind(const char *path, int private);

@@ -14,15 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum {
-	TRACE_LIMIT_S = 30,
-	MAX_STOPS = 1200,
-	ENOUGH = 200,
-	FEW = 60,
-	TOO_FEW = 20,
-	PLAIN_CALLS = 3,
-	STOPS_PER_CALL = 24
-};
+enum { TRACE_LIMIT_S = 30, MAX_STOPS = 1200, ENOUGH = 200, FEW = 60, PLAIN_CALLS = 3, STOPS_PER_CALL = 24 };
 static const double SAMPLE_S = 1.5, MIN_OWN = 0.02, EXPLAINED = 1.25, GLUE_US = 50, SHORTEST_US = 30;
 
 /* Asks the candidate for one more call under a trace.  A call that cannot be traced counts as PyTorch's own. */
@@ -144,10 +136,7 @@ static enum ww_rc whose_code(struct ww_session *s, const json_t *body, struct ww
 	double hidden_us = library * each_us - EXPLAINED * traced_us - GLUE_US;
 	ww_log(WW_LOG_DEBUG, "whose code: %d own, %d of libraries, %d other in %d stops; %.0f us a call, %.0f traced", own,
 		library, seen[WW_CODE_OTHER], w.sampling.found.stops, w.us, traced_us);
-	if (library * each_us <= GLUE_US || own + library < TOO_FEW) /* calling costs as much: only that there is no code */
-		s->v->library_only = own == 0 && !ww_sampler_has(&w.sampling.found, compiled ? WW_CODE_OWN : WW_CODE_MADE);
-	else
-		s->v->library_only = own < MIN_OWN * (own + library) || hidden_us > own * each_us;
+	s->v->library_only = own < MIN_OWN * (own + library) || own == 0 || hidden_us > own * each_us;
 	ww_sampler_release(&w.sampling.found);
 	return rc;
 }
