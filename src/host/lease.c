@@ -201,6 +201,7 @@ enum ww_rc ww_lease_take(struct ww_lease *l, const char *device, const struct ww
 	enum ww_rc rc;
 
 	*l = (struct ww_lease)WW_LEASE_INIT;
+	l->asked_ns = ww_now_ns();
 	WW_TRY(take_turn(l, device, &w, err));
 	WW_TRY(open_file(&gate, device, "gate", err));
 	WW_TRY(open_file(&l->fd, device, "lock", err));
@@ -222,8 +223,9 @@ void ww_lease_drop(struct ww_lease *l)
 {
 	ww_pause_end(&l->pause);
 	if (l->fd >= 0) {
-		ww_log(WW_LOG_DEBUG, "the device was held for %.3f s, until %.3f s of the system's clock",
-			ww_seconds_since(l->since_ns), (double)ww_now_ns() * 1e-9);
+		ww_log(WW_LOG_DEBUG,
+			"the device was held for %.3f s after a wait of %.3f s, until %.3f s of the system's clock",
+			ww_seconds_since(l->since_ns), (double)(l->since_ns - l->asked_ns) * 1e-9, (double)ww_now_ns() * 1e-9);
 		write_holder(l->fd, "");
 		(void)flock(l->fd, LOCK_UN); /* a process that was forked meanwhile may have the file open still */
 	}
@@ -270,6 +272,8 @@ enum ww_rc ww_share_step(struct ww_share *s, const volatile int *interrupted, st
 	WW_CHECK(pass(s->gate, s->fd, LOCK_SH, &w, err));
 	now = ww_now_ns();
 	uint64_t waited = now - s->asked_ns;
+	ww_log(WW_LOG_DEBUG, "the device is shared after a wait of %.3f s, at %.3f s of the system's clock",
+		(double)waited * 1e-9, (double)now * 1e-9);
 	s->until_ns = now + (waited < LEAST_SHARE_NS ? LEAST_SHARE_NS : waited > MOST_SHARE_NS ? MOST_SHARE_NS : waited);
 	s->asked_ns = 0;
 	s->held = 1;

@@ -21,9 +21,10 @@ struct ww_lease {
 	int fd;                     /* -1: not held */
 	struct ww_lease_turn *turn; /* lease.c's */
 	int pause;                  /* holds what policies started stopped (pause.h); -1 */
+	uint64_t asked_ns;          /* when the wait for it began */
 	uint64_t since_ns;          /* when it was taken; 0 */
 };
-#define WW_LEASE_INIT { -1, NULL, -1, 0 }
+#define WW_LEASE_INIT { -1, NULL, -1, 0, 0 }
 
 /* How to wait.  Each member may be NULL. */
 struct ww_lease_wait {
