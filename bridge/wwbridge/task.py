@@ -14,6 +14,7 @@ Refusals (kind "task", one line): what cannot be judged by comparing outputs is 
 """
 
 import hashlib
+import itertools
 import linecache
 import math
 import os
@@ -567,7 +568,8 @@ class Task:
         self._forget_outputs()
         fds = iter(fds)
         try:
-            self._found = [self._borrow(t, where, fds) for t, where in zip(self._shared.outputs, lent)] if lent else self._shared.outputs
+            outputs = self._shared.outputs
+            self._found = [self._borrow(t, where, fds) for t, where in zip(outputs, lent)] if lent else outputs
         except (Refuse, RuntimeError, ValueError) as e:
             print(f"the outputs cannot be had: {one_line(e)}", flush=True)
             self._forget_outputs()
@@ -578,7 +580,10 @@ class Task:
     def _borrow(self, t, where, fds):
         if where is None:
             return t
-        m = ImportedMemory([fd for fd, _ in zip(fds, where["pieces"])], where["pieces"], self.device, False)
+        own = list(itertools.islice(fds, len(where["pieces"])))
+        if len(own) != len(where["pieces"]):
+            raise ValueError("a piece has no descriptor")
+        m = ImportedMemory(own, where["pieces"], self.device, False)
         self._borrowed.append(m)
         nbytes = span_bytes(t.shape, where["strides"], t.itemsize)
         if where["offset"] + nbytes > m.nbytes:
