@@ -53,7 +53,8 @@ struct job {
 	struct ww_engine *e;
 	struct ww_json_guide guide;
 	struct ww_engine_top top[WW_ENGINE_TOP];
-	int top_wanted, top_n, json;
+	int top_wanted, top_n;
+	const struct ww_json_schema *json;
 	int cancelled; /* by any thread, under the lock */
 	int done;
 };
@@ -136,12 +137,11 @@ static int is_stop(const struct job *j, int64_t id)
 /* Whether the object that was begun can go on with this token; a complete one ends. */
 static int fits(const struct job *j, int32_t id)
 {
-	struct ww_json_guide after = j->guide;
 	size_t n;
 	if (ww_json_guide_done(&j->guide) || is_stop(j, id))
 		return ww_json_guide_done(&j->guide) && is_stop(j, id);
 	const char *text = ww_tok_is_special(j->e->tok, id) ? NULL : ww_tok_bytes(j->e->tok, id, &n);
-	return text && n && ww_json_guide_take(&after, text, n);
+	return text && n && ww_json_guide_fits(&j->guide, text, n);
 }
 
 /* Sample once more, among the tokens that fit.  Where none does (a vocabulary without the bytes of JSON) the answer
@@ -474,6 +474,8 @@ static enum ww_rc job_new(struct ww_engine *e, const struct ww_engine_request *q
 		.e = e,
 		.top_wanted = q->top < WW_ENGINE_TOP ? q->top : WW_ENGINE_TOP,
 		.json = q->json };
+	if (q->json)
+		ww_json_guide_init(&j->guide, q->json);
 	WW_TRY(WW_NEW(j->prompt, q->prompt_n + 1, err));
 	WW_TRY(WW_NEW(j->stop_ids, stops + 1, err));
 	memcpy(j->prompt, q->prompt, (size_t)q->prompt_n * sizeof(*j->prompt));

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "infer/infer.h"
+#include "infer/json_schema.h"
 #include "nn/chat.h"
 
 struct ww_engine;
@@ -60,15 +61,17 @@ struct ww_engine_request {
 	int stop_ids_n;
 	const char *const *stop; /* strings, not part of the answer either */
 	int stop_n;
-	int top;  /* that many of the likeliest tokens come with each event, at most WW_ENGINE_TOP */
-	int json; /* the answer is one JSON object (json_guide.h), unless it is cut off by max_new */
+	int top; /* that many of the likeliest tokens come with each event, at most WW_ENGINE_TOP */
+	/* The answer is one JSON object that fits this schema (&ww_json_any_object: any), unless it is cut off by max_new.
+	 * NULL: text.  Borrowed until the last event. */
+	const struct ww_json_schema *json;
 	/* Called in the engine's thread, once for each token and with `end` exactly once, as the last call.  It must be
 	 * short; of the engine's functions it may call ww_engine_cancel(). */
 	void (*on_event)(void *ctx, const struct ww_engine_event *e);
 	void *ctx;
 };
 
-/* Queue a request; everything in it is copied.  One that can never run is an error and has no events. */
+/* Queue a request; everything in it but the schema is copied.  One that can never run is an error and has no events. */
 enum ww_rc ww_engine_submit(
 	struct ww_engine *e, const struct ww_engine_request *q, int64_t *id, struct ww_err *err) WW_MUST_CHECK;
 /* Cancel a request; its last event follows soon unless it came already.  Unknown ids are ignored. */

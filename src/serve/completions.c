@@ -320,7 +320,7 @@ static void start(const struct ww_completions_request *q, struct prompts *p, str
 
 static void complete(struct ww_completions *c, int chat, const struct ww_http_request *r, struct ww_http_reply *reply)
 {
-	struct ww_completions_request q;
+	struct ww_completions_request q = { .schema = NULL };
 	struct ww_refusal why = { .status = 0 };
 	struct ww_err err = WW_ERR_INIT;
 	ww_auto_free struct prompts *p = calloc(1, sizeof(*p));
@@ -346,6 +346,7 @@ static void complete(struct ww_completions *c, int chat, const struct ww_http_re
 		ww_refusal_send(&why, reply);
 	if (p)
 		prompts_release(p);
+	ww_json_schema_free(q.schema);
 }
 
 static void handle_chat(void *ctx, const struct ww_http_request *r, struct ww_http_reply *reply)

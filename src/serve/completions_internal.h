@@ -33,13 +33,15 @@ int ww_refuse(struct ww_refusal *r, int status, const char *param, const char *c
 	WW_PRINTF(5, 6); /* 0 */
 void ww_refusal_send(const struct ww_refusal *r, struct ww_http_reply *reply);
 
-/* A request as its body says it.  Strings and arrays are borrowed from the body. */
+/* A request as its body says it.  Strings and arrays are borrowed from the body; `schema` is freed by the caller. */
 struct ww_completions_request {
 	json_t *body;
 	const struct ww_completions_model *model;
-	int chat, stream, include_usage, echo, logprobs, json, one_call;
-	int64_t top;        /* likeliest tokens that each log-probability comes with */
-	int64_t n, max_new; /* choices for each prompt; 0: as many tokens as there is room for */
+	int chat, stream, include_usage, echo, logprobs, one_call;
+	const struct ww_json_schema *json; /* what the answer has to fit, or NULL */
+	struct ww_json_schema *schema;     /* the request's own, or NULL: ww_json_schema_free() */
+	int64_t top;                       /* likeliest tokens that each log-probability comes with */
+	int64_t n, max_new;                /* choices for each prompt; 0: as many tokens as there is room for */
 	struct ww_sampling sampling;
 	uint64_t seed;
 	const char *stop[WW_TEXT_STOPS_MAX];

@@ -87,22 +87,34 @@ static int refuse_unsupported(const json_t *body, struct ww_refusal *why)
 	return 1;
 }
 
+static int read_schema(struct ww_completions_request *q, const json_t *format, struct ww_refusal *why)
+{
+	struct ww_err err = WW_ERR_INIT;
+	const json_t *schema = json_object_get(json_object_get(format, "json_schema"), "schema");
+	if (!schema)
+		return ww_refuse(why, 400, "response_format", NULL,
+			"\"response_format\" must be {\"type\": \"json_schema\", \"json_schema\": {\"name\": .., \"schema\": {..}}}");
+	if (ww_json_schema_new(schema, &q->schema, &err) != WW_OK)
+		return ww_refuse(why, err.rc == WW_ERR_USAGE ? 400 : 500, "response_format", NULL, "%s", err.msg);
+	q->json = q->schema;
+	return 1;
+}
+
 /* After the tools: a call is not an object, so an answer cannot be bound to be both. */
 static int read_format(struct ww_completions_request *q, struct ww_refusal *why)
 {
 	const json_t *format = given(q->body, "response_format");
 	const char *type = format ? ww_json_str(format, "type", "") : "text";
-	if (!strcmp(type, "json_schema"))
+	if (!strcmp(type, "text"))
+		return 1;
+	if (strcmp(type, "json_object") && strcmp(type, "json_schema"))
 		return ww_refuse(why, 400, "response_format", "unsupported_parameter",
-			"answers cannot be bound to a schema (json_schema); {\"type\": \"json_object\"} gives some JSON object");
-	q->json = !strcmp(type, "json_object");
-	if (!q->json && strcmp(type, "text"))
+			"\"response_format\" must have the type \"text\", \"json_object\" or \"json_schema\"");
+	if (q->tools)
 		return ww_refuse(why, 400, "response_format", "unsupported_parameter",
-			"\"response_format\" must have the type \"text\" or \"json_object\"");
-	if (q->json && q->tools)
-		return ww_refuse(why, 400, "response_format", "unsupported_parameter",
-			"json_object together with tools is not supported; set \"tool_choice\" to \"none\"");
-	return 1;
+			"%s together with tools is not supported; set \"tool_choice\" to \"none\"", type);
+	q->json = &ww_json_any_object;
+	return !strcmp(type, "json_object") || read_schema(q, format, why);
 }
 
 static int read_logprobs(struct ww_completions_request *q, struct ww_refusal *why)

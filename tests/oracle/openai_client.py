@@ -16,6 +16,7 @@ from tap import finish, ok  # noqa: E402
 import tiny_model  # noqa: E402
 
 gc.disable()  # half of what the import takes
+import jsonschema  # noqa: E402
 import openai  # noqa: E402
 
 gc.freeze()
@@ -60,6 +61,19 @@ objects = [client.chat.completions.create(model="one", messages=talk, max_tokens
 whole = [json.loads(c.message.content) for c in objects if c.finish_reason == "stop"]
 ok(whole and all(isinstance(v, dict) for v in whole) and all(c.message.content.startswith("{") for c in objects),
    f"response_format json_object: {len(whole)} of 10 ended, each an object", objects)
+color = {"enum": ["red", "green", "blue"]}
+leaf = {"type": "object", "properties": {"kind": {"const": "leaf"}, "n": {"type": "integer"}}, "required": ["kind", "n"], "additionalProperties": False}
+tree = {"type": "object", "properties": {"kind": {"const": "pair"}, "left": {"$ref": "#/$defs/any"}, "right": {"$ref": "#/$defs/any"}},
+        "required": ["kind", "left", "right"], "additionalProperties": False}
+schema = {"type": "object", "additionalProperties": False, "required": ["done", "colors", "score", "tree", "note"], "properties": {
+    "done": {"type": "boolean"}, "skipped": {"type": "null"}, "colors": {"type": "array", "items": color}, "score": {"type": ["number", "null"]},
+    "tree": {"$ref": "#/$defs/any"}, "note": {"anyOf": [color, {"type": "integer"}]}},
+    "$defs": {"any": {"anyOf": [{"$ref": "#/$defs/leaf"}, {"$ref": "#/$defs/pair"}]}, "leaf": leaf, "pair": tree}}
+bound = [client.chat.completions.create(model="one", messages=talk, max_tokens=900, seed=i, response_format={
+    "type": "json_schema", "json_schema": {"name": "state", "strict": True, "schema": schema}}).choices[0] for i in range(6)]
+whole = [json.loads(c.message.content) for c in bound if c.finish_reason == "stop"]
+wrong = [e.message for v in whole for e in jsonschema.Draft202012Validator(schema).iter_errors(v)]
+ok(len(whole) >= 4 and not wrong and len({v["tree"]["kind"] for v in whole}) == 2, f"response_format json_schema: {len(whole)} of 6 ended, each fits", wrong or bound)
 again = client.chat.completions.create(model="one", messages=talk, max_completion_tokens=30, seed=6)
 ok(again.choices[0].message.content == first.message.content, "the seed repeats")
 ok(again.usage.prompt_tokens_details.cached_tokens == 0, "short prompts fill no page")
@@ -91,8 +105,8 @@ for what, kind, make in (
         ("an unknown model", openai.NotFoundError, lambda: client.chat.completions.create(model="three", messages=talk)),
         ("a context that is full", openai.BadRequestError, lambda: client.completions.create(model="second", prompt="x" * 2000)),
         ("an unsupported parameter", openai.BadRequestError, lambda: client.chat.completions.create(model="one", messages=talk, presence_penalty=1)),
-        ("a schema", openai.BadRequestError, lambda: client.chat.completions.create(model="one", messages=talk, response_format={
-            "type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}})),
+        ("a keyword of a schema", openai.BadRequestError, lambda: client.chat.completions.create(model="one", messages=talk, response_format={
+            "type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object", "minProperties": 1}}})),
         ("a temperature out of range", openai.BadRequestError, lambda: client.chat.completions.create(model="one", messages=talk, temperature=5))):
     try:
         make()

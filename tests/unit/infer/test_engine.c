@@ -158,7 +158,7 @@ static void answers_in_json_are_objects(void **state)
 	for (int i = 0; i < 12; i++) {
 		struct ww_engine_answer a;
 		struct ww_engine_request q = question(prompt, i);
-		q.json = 1;
+		q.json = &ww_json_any_object;
 		q.max_new = 120;
 		q.stop_ids = &end;
 		q.stop_ids_n = 1;
@@ -175,11 +175,13 @@ static void answers_in_json_are_objects(void **state)
 	assert_true(whole > 0);
 }
 
-static void check_guide(const char *text, int wanted)
+static void check_guide(const struct ww_json_schema *schema, const char *text, int wanted)
 {
-	struct ww_json_guide g = WW_JSON_GUIDE_INIT;
+	struct ww_json_guide g;
+	ww_json_guide_init(&g, schema);
+	int fits = ww_json_guide_fits(&g, text, strlen(text));
 	int got = ww_json_guide_take(&g, text, strlen(text)) && ww_json_guide_done(&g);
-	if (got != wanted)
+	if (got != wanted || (got && !fits))
 		fail_msg("%s is %s", text, got ? "taken" : "refused");
 }
 
@@ -195,13 +197,104 @@ static void the_guide_takes_what_is_json(void **state)
 		"{\"a\":1234567890123456789}" };
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(good); i++) {
-		check_guide(good[i], 1);
+		check_guide(&ww_json_any_object, good[i], 1);
 		json_t *v = json_loads(good[i], 0, NULL);
 		assert_non_null(v);
 		json_decref(v);
 	}
 	for (size_t i = 0; i < WW_ARRAY_LEN(bad); i++)
-		check_guide(bad[i], 0);
+		check_guide(&ww_json_any_object, bad[i], 0);
+}
+
+/* Each schema with texts that fit it, then texts that do not. */
+static const struct {
+	const char *schema, *good[6], *bad[10];
+} schemas[] = {
+	{ "{'type':'object','properties':{'a':{'type':'integer'},'b':{'type':'string'}},'required':['a','b'],"
+	  "'additionalProperties':false}",
+		{ "{'a':1,'b':''}", "{ 'a' : -0 , 'b':'\\u00e9' }" },
+		{ "{}", "{'a':1}", "{'b':'','a':1}", "{'a':1.0,'b':''}", "{'a':1e2,'b':''}", "{'a':'1','b':''}",
+			"{'a':1,'b':'','c':1}", "{'a':1,'b':'',}", "{'a':1,'a':1,'b':''}" } },
+	{ "{'type':'object','properties':{'a':{'type':'integer'},'ab':{'type':'null'},'c':{'type':'boolean'}},'required':['c']}",
+		{ "{'c':true}", "{'a':1,'c':true}", "{'ab':null,'c':false}", "{'a':1,'ab':null,'c':false}" },
+		{ "{'a':1}", "{'ab':null,'a':1,'c':true}", "{'a':1,}", "{'c':true,'a':1}", "{'abc':1}" } },
+	{ "{'type':'object','properties':{'a':{'enum':['x','xy',1,10,null,true]}},'required':['a']}",
+		{ "{'a':'x'}", "{'a':'xy' }", "{'a':1}", "{'a':10}", "{'a':null}", "{'a':true}" },
+		{ "{'a':'xyz'}", "{'a':''}", "{'a':100}", "{'a':0}", "{'a':false}", "{'a':tru}", "{'a':1.0}" } },
+	{ "{'type':'object','properties':{'a':{'type':'string','enum':['p',1],'const':'p'},'b':{'const':1.5}},"
+	  "'required':['a','b']}",
+		{ "{'a':'p','b':1.5}" }, { "{'a':1,'b':1.5}", "{'a':'p','b':1}", "{'a':'p','b':1.50}" } },
+	{ "{'type':'object','properties':{'a':{'type':['number','null']},'l':{'type':'array','items':{'type':'integer'}}},"
+	  "'required':['a','l']}",
+		{ "{'a':null,'l':[]}", "{'a':1.5e3,'l':[1, 2]}" },
+		{ "{'a':'','l':[]}", "{'a':1,'l':[1.5]}", "{'a':1,'l':[1,]}", "{'a':1,'l':[null]}", "{'a':1,'l':{}}" } },
+	{ "{'type':'object','properties':{'s':{'anyOf':[{'$ref':'#/$defs/circle'},{'$ref':'#/$defs/box'},{'type':'null'}]}},"
+	  "'required':['s'],'$defs':{'circle':{'type':'object','properties':{'kind':{'const':'circle'},'r':{'type':'number'}},"
+	  "'required':['kind','r']},'box':{'type':'object','properties':{'kind':{'const':'cube'},'w':{'type':'integer'}},"
+	  "'required':['kind','w']}}}",
+		{ "{'s':null}", "{'s':{'kind':'circle','r':1.5}}", "{'s':{'kind':'cube','w':1}}" },
+		{ "{'s':{'kind':'circle','w':1}}", "{'s':{'kind':'cube','w':1.5}}", "{'s':{'kind':'c'}}", "{'s':{}}",
+			"{'s':1}" } },
+	{ "{'$ref':'#/$defs/node','$defs':{'node':{'type':'object','properties':{'v':{'type':'integer'},"
+	  "'next':{'anyOf':[{'$ref':'#/$defs/node'},{'type':'null'}]}},'required':['v','next']}}}",
+		{ "{'v':1,'next':null}", "{'v':1,'next':{'v':2,'next':{'v':3,'next':null}}}" },
+		{ "{'v':1,'next':{}}", "{'v':1,'next':{'v':2}}", "null" } },
+	{ "{'type':'object'}", { "{}", "{'a':[1,{}]}" }, { "[]" } },
+	{ "{'type':'object','additionalProperties':false}", { "{}" }, { "{'a':1}" } },
+	{ "{'type':'object','properties':{'a':{}}}", { "{}", "{'a':[{}]}", "{'a':1}" }, { "{'b':1}" } },
+};
+
+/* Schemas that are refused, and a part of the reason. */
+static const char *const refused[][2] = {
+	{ "{'type':'object','properties':{'a':{'type':'string','pattern':'x'}}}", "schema.a: the keyword \"pattern\"" },
+	{ "{'type':'object','properties':{'a':{'type':'array','items':{'minimum':1}}}}",
+		"schema.a.items: the keyword \"minimum\"" },
+	{ "{'type':'object','additionalProperties':{'type':'string'}}", "\"additionalProperties\"" },
+	{ "{'type':'object','required':['a']}", "\"required\" names \"a\"" },
+	{ "{'type':'object','properties':{'a':{'enum':[[1]]}}}", "enum and const" },
+	{ "{'type':'object','properties':{'a':{'enum':['x'],'type':'null'}}}", "no value fits" },
+	{ "{'type':'object','properties':{'a':{'anyOf':[{}],'type':'null'}}}", "beside \"anyOf\"" },
+	{ "{'type':'object','properties':{'a':{'$ref':'#/$defs/b'}}}", "\"$ref\" must be" },
+	{ "{'type':'object','properties':{'a':{'$ref':'#'}},'required':['a']}", "requires itself" },
+	{ "{'type':'array'}", "must have the type object" },
+	{ "{'type':'objekt'}", "\"type\" must be" },
+};
+
+static char *quoted(const char *text, char *out)
+{
+	char *to = out;
+	while ((*to = *text++ == '\'' ? '"' : text[-1]))
+		to++;
+	return out;
+}
+
+static void the_guide_takes_what_fits_a_schema(void **state)
+{
+	char text[1000];
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(schemas); i++) {
+		struct ww_err err = WW_ERR_INIT;
+		struct ww_json_schema *s = NULL;
+		json_t *v = json_loads(quoted(schemas[i].schema, text), 0, NULL);
+		assert_non_null(v);
+		if (ww_json_schema_new(v, &s, &err) != WW_OK)
+			fail_msg("%s: %s", text, err.msg);
+		for (size_t k = 0; k < WW_ARRAY_LEN(schemas[i].good) && schemas[i].good[k]; k++)
+			check_guide(s, quoted(schemas[i].good[k], text), 1);
+		for (size_t k = 0; k < WW_ARRAY_LEN(schemas[i].bad) && schemas[i].bad[k]; k++)
+			check_guide(s, quoted(schemas[i].bad[k], text), 0);
+		ww_json_schema_free(s);
+		json_decref(v);
+	}
+	for (size_t i = 0; i < WW_ARRAY_LEN(refused); i++) {
+		struct ww_err err = WW_ERR_INIT;
+		struct ww_json_schema *s = NULL;
+		json_t *v = json_loads(quoted(refused[i][0], text), 0, NULL);
+		assert_int_equal(ww_json_schema_new(v, &s, &err), WW_ERR_USAGE);
+		if (!strstr(err.msg, refused[i][1]))
+			fail_msg("%s: %s", text, err.msg);
+		json_decref(v);
+	}
 }
 
 struct tops {
@@ -301,7 +394,7 @@ int main(void)
 	const struct CMUnitTest tests[] = { cmocka_unit_test(text_ends_before_a_stop_string),
 		cmocka_unit_test(many_threads_get_what_one_gets), cmocka_unit_test(a_stop_string_ends_an_answer),
 		cmocka_unit_test(answers_in_json_are_objects), cmocka_unit_test(the_guide_takes_what_is_json),
-		cmocka_unit_test(the_likeliest_tokens_come_with_each), cmocka_unit_test(impossible_requests_are_refused),
-		cmocka_unit_test(every_request_ends_once) };
+		cmocka_unit_test(the_guide_takes_what_fits_a_schema), cmocka_unit_test(the_likeliest_tokens_come_with_each),
+		cmocka_unit_test(impossible_requests_are_refused), cmocka_unit_test(every_request_ends_once) };
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
