@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# budget: 12 CPU-seconds
+# budget: 14 CPU-seconds
 """optimize --policy model:DIR: a random model works through the same loop; two episodes share an engine and stay
 themselves."""
 import hashlib
@@ -31,7 +31,7 @@ def episode(i):
 
 
 p = subprocess.run([WW, "optimize", "t.py", "--target", "cpu", "--policy", "model:m", "--skill", "none", "--max-turns", "3", "--parallel", "2",
-                    "--seed", "4", "--max-reply-tokens", "60", "--model-batch", "1", "--model-cache", "50000", "-o", "out"], capture_output=True, text=True, timeout=300, check=False)
+                    "--seed", "5", "--max-reply-tokens", "60", "--model-batch", "1", "--model-cache", "50000", "-o", "out"], capture_output=True, text=True, timeout=300, check=False)
 ok(p.returncode == 1 and "no correct solution was found: " in p.stdout, "a random model finds nothing: exit code 1, and why it ended", p.stdout + p.stderr)
 both = [episode(1), episode(2)]
 said = [[m for m in e if m["type"] == "message" and m["role"] == "assistant"] for e in both]
@@ -40,6 +40,8 @@ for s in said:
     tokens, usage = s[0]["tokens"], s[0]["usage"]
     ok(len(tokens["ids"]) == len(tokens["logprobs"]) == usage["completion_tokens"] <= 60 and tokens["logprobs"] == tokens["sampling_logprobs"]
        and all(x < 0 for x in tokens["logprobs"]), "tokens and log-probabilities are in the episode", s[0])
+gap = abs(said[0][0]["t"] - said[1][0]["t"])  # about a millisecond where both replies are generated at a time
+ok(gap > 0.02 and all(s[0]["usage"]["completion_tokens"] == 60 for s in said), f"--model-batch 1: one reply after the other, {gap:.3f} s", gap)
 ok(said[0][0]["tokens"]["ids"] != said[1][0]["tokens"]["ids"], "each episode has a seed of its own")
 
 # The prompt in ChatML, a token for each byte.
@@ -84,6 +86,9 @@ with open("sft/log.jsonl", encoding="utf-8") as f:
     step = json.loads(f.readline())
 ok(p.returncode == 0 and trained["hash"] == digest.hexdigest() and trained["tokens"] == len(ids) and step["loss"] > 0,
    f"train learns the ids that were recorded, {step['learned']} of {step['tokens']} in its step", p.stderr)
+p = subprocess.run([WW, "optimize", "t.py", "--target", "cpu", "--policy", "model:m", "--model-cache", "500", "-o", "small"], capture_output=True, text=True, timeout=300, check=False)
+ok(p.returncode == 2 and p.stderr.count("\n") == 1 and "the first prompt has 1" in p.stderr and "a context of 512 " in p.stderr and "--model-cache" in p.stderr,
+   "--model-cache below the first prompt: exit code 2 with both lengths", p.stderr)
 p = subprocess.run([WW, "optimize", "t.py", "--target", "cpu", "--policy", "model:t.py"], capture_output=True, text=True, timeout=300, check=False)
 ok(p.returncode == 2 and p.stderr.count("\n") == 1 and "t.py" in p.stderr, "what is no model is refused", p.stderr)
 shutil.rmtree(tmp)

@@ -114,6 +114,9 @@ for what, kind, make in (
     except kind as e:
         ok(len(e.body["message"]) > 10, f"{what} is refused", e.body)
 
+order = [(c.index, c.finish_reason) for x in client.completions.create(model="one", prompt="abc", max_tokens=30, seed=1, n=3, stream=True) for c in x.choices]
+ok(order.index((0, "length")) < [index for index, _ in order].index(2), "--model-batch 2: the third of three answers waits for one that ends", order)
+
 # 64 clients at once get what one gets; a client that breaks off is forgotten.
 got = {}
 
