@@ -53,12 +53,26 @@ class Worker:
     def __init__(self):
         self.target = None
         self.task = None
+        self.set = None
 
     def check(self, q, fds):
         from wwbridge import source
 
         source.check(q["source"], q["name"], local_of(q))
         return {}, []
+
+    def set_open(self, q, fds):
+        from wwbridge.parquet import Rows
+
+        if len(fds) != 1:
+            raise Refuse("request", "set_open needs one descriptor")
+        self.set = Rows(os.dup(fds[0]))
+        return {}, []
+
+    def set_rows(self, q, fds):
+        if self.set is None:
+            raise Refuse("request", "no set is open")
+        return {"rows": self.set.piece()}, []
 
     def hello(self, q, fds):
         if q.get("target") not in ("cuda", "cpu"):
@@ -160,7 +174,8 @@ class Worker:
         return {}, []
 
 
-REQUESTS = ("check", "hello", "peaks", "load", "graph", "buffers", "draw", "reference", "compare", "degenerate", "baseline", "compile_ahead", "time",
+WITHOUT_PYTORCH = ("check", "set_open", "set_rows")
+REQUESTS = (*WITHOUT_PYTORCH, "hello", "peaks", "load", "graph", "buffers", "draw", "reference", "compare", "degenerate", "baseline", "compile_ahead", "time",
             "arm", "profile", "free", "origin", "wipe", "keep", "same", "trace")
 
 
@@ -168,8 +183,8 @@ def answer(worker, q, fds):
     name = q.get("request") if isinstance(q, dict) else None
     if name not in REQUESTS:
         return failure("request", f"unknown request {name!r}"), []
-    if worker.target is None and name not in ("check", "hello"):
-        return failure("request", "the first request must be hello, or check before it"), []
+    if worker.target is None and name != "hello" and name not in WITHOUT_PYTORCH:
+        return failure("request", "the first request must be hello, or one that needs no PyTorch"), []
     try:
         body, out = getattr(worker, name)(q, fds)
         return {"ok": True, **body}, out

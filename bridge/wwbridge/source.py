@@ -32,7 +32,7 @@ def refuse_missing(name, missing):
 
 # Modules whose distribution is known.  For no other name is a package suggested: anybody may have registered it.
 DISTRIBUTIONS = {
-    **{n: n for n in ("accelerate", "diffusers", "einops", "jax", "kornia", "matplotlib", "networkx", "numba", "numpy", "pandas",
+    **{n: n for n in ("accelerate", "diffusers", "einops", "jax", "kornia", "matplotlib", "networkx", "numba", "numpy", "pandas", "pyarrow",
                       "requests", "safetensors", "scipy", "sentencepiece", "sympy", "timm", "tokenizers", "torchaudio", "torchtext",
                       "torchvision", "tqdm", "transformers", "triton", "xformers")},
     "PIL": "pillow", "cv2": "opencv-python", "flash_attn": "flash-attn", "huggingface_hub": "huggingface-hub",
@@ -40,13 +40,13 @@ DISTRIBUTIONS = {
     "skimage": "scikit-image", "sklearn": "scikit-learn", "torch_geometric": "torch-geometric", "yaml": "PyYAML"}
 
 
-def refuse_package(name, package, roots=()):
+def refuse_package(name, package, roots=(), kind="task"):
     python = os.path.join(os.path.realpath(os.path.dirname(sys.executable)), os.path.basename(sys.executable))
     top = package.split(".")[0]
     if package == "torch":
         raise Refuse("missing", f"PyTorch is not installed for {python}; `warpwright doctor` says how to install it")
     if top in DISTRIBUTIONS:
-        raise Refuse("task", f"{name} needs the Python package {top}; install it: {python} -m pip install {DISTRIBUTIONS[top]}")
+        raise Refuse(kind, f"{name} needs the Python package {top}; install it: {python} -m pip install {DISTRIBUTIONS[top]}")
     where = f"the task's folder ({roots[0]}), PYTHONPATH or " if roots else ""
     raise Refuse("task", f"{name} imports {package}, and no module of that name is in {where}the Python environment ({python})")
 

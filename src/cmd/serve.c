@@ -42,8 +42,8 @@ static const struct ww_opt options[] = { { "port", 0, WW_OPT_INT, offsetof(struc
 		"tasks kept loaded, each in a process with PyTorch" },
 	{ "parallel", 0, WW_OPT_INT, offsetof(struct values, parallel), "N", "0", 0, 64,
 		"calls handled in parallel, one of them measuring; 0: as many as fit" },
-	{ "tasks", 0, WW_OPT_STR, offsetof(struct values, tasks), "DIR", NULL, 0, 0,
-		"tasks that an environment can be reset to, by name or at random (OpenEnv)" },
+	{ "tasks", 0, WW_OPT_STR, offsetof(struct values, tasks), "DIR|FILE", NULL, 0, 0,
+		"task set whose tasks an environment can be reset to, by id or at random (OpenEnv)" },
 	{ "episodes", 0, WW_OPT_STR, offsetof(struct values, episodes), "DIR", NULL, 0, 0,
 		"keep the record of each episode of an environment here (default: none is kept)" },
 	{ "skill", 0, WW_OPT_STR, offsetof(struct values, skill), "DIR", "cuda", 0, 0,
@@ -151,8 +151,8 @@ static enum ww_rc open_doors(struct server *s, struct ww_err *err)
 			.skill = s->has_skill ? &s->skill : NULL,
 			.max_turns = (int)s->v->max_turns,
 			.max_seconds = s->v->max_seconds } };
-	if (s->v->tasks && !ww_fs_is_dir(s->v->tasks))
-		return ww_err_set(err, WW_ERR_USAGE, "--tasks: %s is no directory", s->v->tasks);
+	if (s->v->tasks && !ww_fs_is_dir(s->v->tasks) && !ww_fs_is_file(s->v->tasks))
+		return ww_err_set(err, WW_ERR_USAGE, "--tasks: %s is neither a directory nor a task set", s->v->tasks);
 	else if (s->v->episodes)
 		WW_CHECK(ww_fs_mkdirs(s->v->episodes, err));
 	return ww_openenv_new(&s->openenv, &oo, err);

@@ -23,8 +23,8 @@
 #include "base/tmpdir.h"
 #include "judge/profile/profile.h"
 #include "serve/mcp.h"
+#include "task/set.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,9 +35,7 @@ enum { MAX_TASKS = 100000, OBSERVED_TEXT_BYTES = 4 << 20, MAX_CALLS = 64 };
 #define STRING(name, text) "\"" name "\":{\"type\":\"string\",\"description\":\"" text "\"}"
 #define NULLABLE(name, type, text) "\"" name "\":{\"type\":[\"" type "\",\"null\"],\"description\":\"" text "\"}"
 const char ww_env_reset_schema[] = "{\"type\":\"object\",\"title\":\"WarpwrightReset\",\"properties\":{" NULLABLE(
-	"task", "string",
-	"a task: a name from the server's --tasks, or the path of a Python file there") "," NULLABLE("task_source",
-	"string",
+	"task", "string", "a task: its name or id in the server's --tasks") "," NULLABLE("task_source", "string",
 	"the task as text, instead of its name") ","
 											 "\"seed\":{\"type\":[\"integer\",\"null\"],\"minimum\":0,\"description\":\"which of the server's tasks, where none is named; recorded with the "
 											 "episode\"}," NULLABLE("episode_id", "string",
@@ -451,45 +449,54 @@ static void end_episode(struct ww_env *e)
 
 /* ---- Tasks ------------------------------------------------------------------------------------------------------- */
 
-static int is_task_file(const struct dirent *d)
+/* The at-th usable row of a set into *out; *n: how many there are up to it.  out NULL: count them all. */
+static enum ww_rc nth_task(const char *path, uint64_t at, uint64_t *n, struct ww_task *out, struct ww_err *err)
 {
-	size_t n = strlen(d->d_name);
-	return *d->d_name != '.' && n > 3 && !strcmp(d->d_name + n - 3, ".py");
+	const struct ww_set_row *row = NULL;
+	struct ww_set *set;
+	enum ww_rc rc;
+	*n = 0;
+	WW_CHECK(ww_set_open(&set, path, &(struct ww_set_opts){ .keep_broken = 1 }, err));
+	while ((rc = ww_set_next(set, &row, err)) == WW_OK && row && (row->problem || !out || *n < at))
+		*n += !row->problem;
+	if (rc == WW_OK && row && out)
+		rc = ww_set_task(set, row, out, err);
+	ww_set_close(set);
+	return rc;
 }
 
 /* One of the server's, by number. */
 static enum ww_rc draw_task(struct ww_env *e, uint64_t number, struct ww_err *err)
 {
-	struct dirent **list = NULL;
-	char path[PATH_MAX];
-	int n = e->o.tasks ? scandir(e->o.tasks, &list, is_task_file, alphasort) : 0;
-	enum ww_rc rc = n > 0
-		? ww_fs_join(path, e->o.tasks, list[number % (uint64_t)n]->d_name, err)
-		: ww_err_set(err, WW_ERR_USAGE,
-			  e->o.tasks ? "the server's --tasks holds no task"
-						 : "the server has no tasks "
-						   "of its own (--tasks): name one by \"task\", or give it as \"task_source\"");
-	if (rc == WW_OK)
-		rc = ww_task_load(&e->task, path, err);
-	for (int i = 0; i < n; i++)
-		free(list[i]);
-	free(list);
-	return rc;
+	if (!e->o.tasks)
+		return ww_err_set(err, WW_ERR_USAGE,
+			"the server has no tasks of its own (--tasks): name one by \"task\", or give it as \"task_source\"");
+	uint64_t n;
+	WW_CHECK(nth_task(e->o.tasks, 0, &n, NULL, err));
+	return n ? nth_task(e->o.tasks, number % n, &n, &e->task, err)
+			 : ww_err_set(err, WW_ERR_USAGE, "the server's --tasks holds no task");
 }
 
-/* A name, with or without ".py", of the server's directory; elsewhere nothing can be named. */
+/* An id, with or without ".py", of the server's set; elsewhere nothing can be named. */
 static enum ww_rc named_task(struct ww_env *e, const char *name, struct ww_err *err)
 {
-	char path[PATH_MAX], file[300];
+	const struct ww_set_row *row;
+	struct ww_set *set;
 	size_t n = strlen(name);
 	if (!e->o.tasks)
 		return ww_err_set(
 			err, WW_ERR_USAGE, "the server has no tasks of its own (--tasks): give the task as \"task_source\"");
-	if (!n || n > 250 || *name == '.' || strchr(name, '/'))
+	if (!n || n > WW_SET_MAX_ID + 3)
 		return ww_err_set(err, WW_ERR_USAGE, "\"%.100s\" is no name of a task", name);
-	snprintf(file, sizeof(file), "%s%s", name, n > 3 && !strcmp(name + n - 3, ".py") ? "" : ".py");
-	WW_CHECK(ww_fs_join(path, e->o.tasks, file, err));
-	return ww_task_load(&e->task, path, err);
+	ww_auto_free char *id = strndup(name, n > 3 && !strcmp(name + n - 3, ".py") ? n - 3 : n);
+	if (!id)
+		return ww_nomem(err);
+	WW_CHECK(ww_set_open(&set, e->o.tasks, NULL, err));
+	enum ww_rc rc = ww_set_find(set, id, &row, err);
+	if (rc == WW_OK)
+		rc = ww_set_task(set, row, &e->task, err);
+	ww_set_close(set);
+	return rc;
 }
 
 static enum ww_rc choose_task(struct ww_env *e, const json_t *data, struct ww_err *err)

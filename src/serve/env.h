@@ -14,7 +14,7 @@ struct ww_env;
 struct ww_env_opts {
 	struct ww_broker *broker;
 	const char *episodes;         /* directory in which records are kept; NULL: they are removed */
-	const char *tasks;            /* directory whose tasks may be named, and are drawn from; NULL: none */
+	const char *tasks;            /* task set (set.h) whose tasks may be named, and are drawn from; NULL: none */
 	const struct ww_skill *skill; /* what the policy may read; NULL: none */
 	int max_turns;
 	double max_seconds;

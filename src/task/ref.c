@@ -12,6 +12,7 @@
 #include "base/target.h"
 #include "base/time.h"
 #include "host/timed_call.h"
+#include "task/ask.h"
 #include "task/worker.h"
 
 #include <fcntl.h>
@@ -113,6 +114,12 @@ out:
 	drop_fds(&got, &n);
 	json_decref(q);
 	return rc;
+}
+
+enum ww_rc ww_ref_ask(
+	struct ww_ref *r, json_t *q, const int *fds, int n, double seconds, json_t **body, struct ww_err *err)
+{
+	return ask_fds(r, q, fds, n, seconds, body, NULL, NULL, err);
 }
 
 static enum ww_rc ask(struct ww_ref *r, json_t *q, double seconds, json_t **body, struct ww_err *err)
@@ -225,7 +232,8 @@ enum ww_rc ww_ref_open(struct ww_ref **out, const struct ww_ref_opts *opts, stru
 	r->worker.cache_dir = r->cache_dir;
 	if (opts->first)
 		WW_TRY(check(r, opts->first, err));
-	WW_TRY(hello(r, err));
+	if (!opts->text_only)
+		WW_TRY(hello(r, err));
 	*out = r;
 out:
 	if (rc != WW_OK)
@@ -241,7 +249,7 @@ void ww_ref_close(struct ww_ref *r)
 	json_t *body = NULL, *q = json_pack("{s:s}", "request", "quit");
 	int *fds = NULL, n = 0;
 	uint64_t by = deadline(QUIT_S);
-	if (q && !r->worker.dead && !r->armed && !r->compiling && r->hello &&
+	if (q && !r->worker.dead && !r->armed && !r->compiling && (r->hello || r->opts.text_only) &&
 		ww_worker_send(&r->worker, q, NULL, 0, by, &ignored) == WW_OK)
 		(void)!ww_worker_receive(&r->worker, &body, &fds, &n, by, &ignored);
 	drop_fds(&fds, &n);

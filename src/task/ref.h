@@ -36,6 +36,7 @@ struct ww_ref_opts {
 	int threads;                 /* cpu: PyTorch's threads; 0: all cores of this process's affinity */
 	const char *cache_dir;       /* torch.compile's caches; NULL: a private directory that goes with the worker */
 	uint64_t max_resident_bytes; /* 0: four fifths of the machine's; looked at every 50 ms while a request is running */
+	int text_only;               /* no PyTorch is imported: only for what works without (set_parquet.c) */
 	int one_compiler;            /* torch.compile compiles in the worker, without processes beside it */
 	uint64_t max_disk_bytes;     /* below cache_dir; 0: 4 GiB; looked at twice a second */
 	int bandwidth;               /* measure the memory's at the start (0.4 s); else it is 0 among the device's facts */

@@ -3,8 +3,10 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "task/local.h"
+#include "task/set.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -64,15 +66,46 @@ enum ww_rc ww_task_from_text(struct ww_task *t, const char *name, const char *so
 	return WW_OK;
 }
 
+/* "SET#ID". */
+static enum ww_rc load_row(struct ww_task *t, const char *set_path, const char *id, struct ww_err *err)
+{
+	const struct ww_set_row *row;
+	struct ww_set *set;
+	WW_CHECK(ww_set_open(&set, set_path, NULL, err));
+	enum ww_rc rc = ww_set_find(set, id, &row, err);
+	if (rc == WW_OK)
+		rc = ww_set_task(set, row, t, err);
+	ww_set_close(set);
+	return rc;
+}
+
+/* What a user may have meant who names a whole set. */
+static const char *set_hint(const char *path, int is_dir)
+{
+	static const char *const ends[] = { ".jsonl", ".zst", ".parquet" };
+	size_t n = strlen(path);
+	for (size_t i = 0; i < WW_ARRAY_LEN(ends); i++)
+		if (n > strlen(ends[i]) && !strcmp(path + n - strlen(ends[i]), ends[i]))
+			return "; of a task set, name one task: FILE#ID";
+	return is_dir ? "; of a directory as a task set, name one task: DIR#ID" : "";
+}
+
 enum ww_rc ww_task_load(struct ww_task *t, const char *path, struct ww_err *err)
 {
+	char set[PATH_MAX];
+	const char *id = ww_set_split(path, set);
 	memset(t, 0, sizeof(*t));
 	struct stat st;
+	if (id)
+		return load_row(t, set, id, err);
 	if (stat(path, &st) < 0)
 		return errno == ENOENT ? ww_err_set(err, WW_ERR_USAGE, "there is no file %s", path)
 							   : ww_err_errno(err, WW_ERR_USAGE, "cannot read %s", path);
 	if (!S_ISREG(st.st_mode))
-		return ww_err_set(err, WW_ERR_USAGE, "%s is not a file; a task is one Python file", path);
+		return ww_err_set(err, WW_ERR_USAGE, "%s is not a file; a task is one Python file%s", path,
+			set_hint(path, S_ISDIR(st.st_mode)));
+	if (*set_hint(path, 0))
+		return ww_err_set(err, WW_ERR_USAGE, "%s is no Python file%s", path, set_hint(path, 0));
 	if (st.st_size > WW_TASK_MAX_BYTES)
 		return ww_err_set(
 			err, WW_ERR_USAGE, "%s is larger than %d bytes; a task is one small Python file", path, WW_TASK_MAX_BYTES);

@@ -23,7 +23,7 @@ struct ww_task_file {
 };
 
 struct ww_task {
-	char *path;   /* as given; "" for a task made from text */
+	char *path;   /* as given, "SET#ID" too; "" for a task made from text */
 	char *name;   /* file name without directory and ".py" */
 	char *source; /* NUL-terminated UTF-8 without NUL inside */
 	size_t source_bytes;
@@ -34,8 +34,8 @@ struct ww_task {
 	char id[WW_HASH_HEX]; /* content hash of the source, and of the files where there are any */
 };
 
-/* Read a task file.  Missing, empty, larger than WW_TASK_MAX_BYTES, a directory or not text: WW_ERR_USAGE with one
- * line. */
+/* Read a task file, or with "SET#ID" a row of a task set (set.h).  Missing, empty, larger than WW_TASK_MAX_BYTES, a
+ * directory or not text: WW_ERR_USAGE with one line. */
 enum ww_rc ww_task_load(struct ww_task *t, const char *path, struct ww_err *err) WW_MUST_CHECK;
 /* The same from memory (suites, synthesised tasks); `name` is what messages call it. */
 enum ww_rc ww_task_from_text(

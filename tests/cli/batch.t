@@ -66,7 +66,7 @@ honest = {"id": "dir", "task": task, "solution": os.path.join(h.dir.name, "good"
 wrong = {"id": 2, "task": task, "target": "cpu", "solution": inline(kernel("x[row * n + i]"))}
 crash = {"id": 3, "task": task, "target": "cpu", "solution": inline(kernel(GOOD, "*(volatile int *)0 = 0;"))}
 compiles = {"id": 4, "task": task, "target": "cpu", "depth": "compile", "solution": inline(kernel(GOOD) + "// other\n")}
-other = h.write("other.py", add_task(67, 1000) + "# another task\n")
+other = h.write("set.jsonl", json.dumps({"id": "other", "code": add_task(67, 1000) + "# another task\n"}) + "\n") + "#other"
 endless = {"id": "endless", "task": other, "target": "cpu", "solution": inline(kernel(GOOD, "for (volatile int i = 0; ; ) i++;"))}
 
 

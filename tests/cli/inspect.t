@@ -17,7 +17,7 @@ says() { # exit code, word, command...
 	[ $got = "$code" ] || printf '# exit %s, %s\n' "$got" "$err"
 }
 
-echo 1..9
+echo 1..11
 text=$($W inspect "$D/mixed.py")
 ok $? "exit code of a good task, where a GPU is and where none is"
 printf '%s' "$text" | grep -q 'batch_norm = aten.batch_norm.default(linear, bn.weight'
@@ -34,6 +34,15 @@ ok $? "one JSON object with graph, device, versions and peaks"
 says 2 "no file" $W inspect --target cpu "$D/nothing.py"
 says 2 "syntax error in line 4" $W inspect --target cpu "$D/syntax.py"
 says 2 "did not load and run once within 2 s" $W inspect --target cpu --max-seconds 2 "$D/hangs.py"
+set=$(mktemp)
+trap 'rm -f "$set"' EXIT
+printf 'PAR1' > "$set"
+says 2 'holds no task "nothing"' $W inspect --target cpu "$D#nothing"
+if "${WW_SOURCE_DIR:-.}/.venv/bin/python" -c 'import pyarrow' 2> /dev/null; then
+	says 2 "cannot be read as Parquet" $W inspect --target cpu "$set#1"
+else
+	says 3 "pip install pyarrow" $W inspect --target cpu "$set#1"
+fi
 says 3 "WW_PYTHON" env WW_PYTHON=/nowhere $W inspect --target cpu "$D/ok.py"
 if command -v nvidia-smi > /dev/null; then
 	n=$((n + 1))

@@ -79,7 +79,8 @@ ok(not orphans(), "no process is left", orphans())
 os.remove(os.path.join(first, "report.html"))
 os.mkdir(os.path.join(first, "report.html"))
 start = time.monotonic()
-code, out, err = run(command(task, first, *replay))
+same = put("set.jsonl", json.dumps({"id": "soft", "code": TASK}) + "\n") + "#soft"
+code, out, err = run(command(same, first, *replay))
 ok(code == exit_code_of(first) and "finished run" in out and time.monotonic() - start < 3, "a finished run is shown again at once", out + err)
 ok(err.count("\n") == 1 and "report.html was not written" in err and "report.html" not in out and "correct by rule" in out,
    "a page that cannot be written is one line and changes nothing else", out + err)

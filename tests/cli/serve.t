@@ -137,11 +137,10 @@ def command(*args, env=None):
 
 
 print(f"1..{39 if TORCH else 26}")
-tasks, episodes = os.path.join(work.name, "tasks"), os.path.join(work.name, "episodes")
-os.mkdir(tasks)
-with open(os.path.join(tasks, "gelu.py"), "w", encoding="utf-8") as f:
+tasks, episodes = os.path.join(work.name, "tasks.jsonl"), os.path.join(work.name, "episodes")
+with open(tasks, "w", encoding="utf-8") as f:
     with open(TASK, encoding="utf-8") as g:
-        f.write(g.read())
+        f.write("{broken\n" + json.dumps({"id": "gelu", "code": g.read()}) + "\n")
 s = Server("--baselines", "eager", "--max-time-seconds", "0.2", "--max-sessions", "3", "--max-turns", "12", "--tasks", tasks,
            "--episodes", episodes)
 
@@ -268,7 +267,7 @@ ok(got == [403, 403, 200] and hidden and t.p.wait(10) == 0, "pages of other site
 
 if TORCH:
     kernels, plan = read("kernels.c"), read("plan.c")
-    TASK = os.path.join(tasks, "gelu.py")    # as the episode's, so that one reference worker serves both doors
+    TASK = tasks + "#gelu"    # as the episode's, so that one reference worker serves both doors
     # ---- Verdicts over MCP
     status, headers, r = s.tool("verify", meta={"progressToken": "p"}, task=TASK, solution=SOLUTION, time=False)
     told = [x["params"] for x in r[:-1]]
