@@ -28,7 +28,7 @@ struct ww_judge {
 	struct ww_ref_peaks peaks; /* the most that was seen; arithmetic: zeros until a task had it measured */
 	uint64_t peaks_ns;         /* when it was last measured here, 0: never */
 	char cache_dir[PATH_MAX];
-	pthread_mutex_t lock; /* spares, peaks */
+	pthread_mutex_t lock; /* spares, peaks, room_waited_s */
 	struct ww_runner
 		*spares[WW_JUDGE_SPARES]; /* warm; as many as one verdict uses at once, a baseline solution's too */
 	int n_spares, runners_taken;
@@ -36,6 +36,7 @@ struct ww_judge {
 	struct ww_candidates *candidates; /* started when the first solution in a PyTorch form comes */
 	char *flush; /* cpu: written before each call of a baseline, as runners do before a candidate's */
 	size_t flush_bytes;
+	double room_waited_s; /* for memory that other processes held */
 };
 
 /* One baseline of a task: what was measured, now or by an earlier judge. */
@@ -206,6 +207,12 @@ enum ww_rc ww_judge_time_call(struct ww_judge_task *t, const struct ww_solution 
 enum ww_rc ww_judge_without_launches(struct ww_judge_task *t, const struct ww_image *image, double limit_s,
 	int *library_only, struct ww_err *err) WW_MUST_CHECK;
 
+/* room.c: 1 where other processes have the device and this judge has not yet waited for their memory as long as it may;
+ * then a nap, twice as long as the last one, *nap_s seconds (0: the first).  Nothing that they may wait for is held
+ * meanwhile. */
+int ww_room_is_held(struct ww_judge *j);
+enum ww_rc ww_room_wait(struct ww_judge *j, double *nap_s, struct ww_err *err) WW_MUST_CHECK;
+
 /* judge.c */
 /* 1: other tasks of this process are open on the device.  Where memory is short then, neither solution nor task is at
  * fault: the result is WW_ERR_ROOM, and the batch closes some tasks. */
@@ -256,3 +263,5 @@ void ww_load_end(const struct ww_load *l, struct ww_disturbance *d);
 /* Processor seconds that the processes of the shells of this process have used so far; 0: of all processes of this
  * user. */
 double ww_load_policies_s(int parent);
+/* cuda: 1 where NVML counts other processes on the device than this one's; at most one task of this process is open. */
+int ww_load_is_shared(const struct ww_judge *j);

@@ -200,6 +200,11 @@ out:
 	return rc;
 }
 
+static int waits_for_room(const struct ww_judge_task *t, enum ww_rc rc)
+{
+	return rc == WW_ERR_ROOM && !ww_judge_crowded(t->judge) && ww_room_is_held(t->judge);
+}
+
 /* While a task is opened another may be measured: on cuda the steps that use the GPU wait for that, on cpu all steps
  * do. */
 static enum ww_rc start_first_ref(struct ww_judge_task *t, struct ww_err *err)
@@ -208,7 +213,13 @@ static enum ww_rc start_first_ref(struct ww_judge_task *t, struct ww_err *err)
 	int cpu = t->judge->opts.target == WW_TARGET_CPU;
 	if (cpu)
 		ww_work_begin();
+	double nap_s = 0;
 	enum ww_rc rc = start_ref(t, cpu ? NULL : &turn, err);
+	while (waits_for_room(t, rc)) {
+		WW_TRY(ww_room_wait(t->judge, &nap_s, err));
+		rc = start_ref(t, cpu ? NULL : &turn, err);
+	}
+out:
 	if (cpu)
 		ww_work_end();
 	return rc;
@@ -547,28 +558,42 @@ static enum ww_rc await_baseline(struct ww_judge_task *t, struct ww_err *err)
 	return ww_judge_interrupted(t->judge, err);
 }
 
-enum ww_rc ww_judge_hold(struct ww_judge_task *t, enum ww_turn_kind kind,
+/* With the task's lock held. */
+static enum ww_rc hold_once(struct ww_judge_task *t, enum ww_turn_kind kind,
 	enum ww_rc (*fn)(void *ctx, struct ww_err *err), void *ctx, struct ww_err *err)
 {
 	const struct ww_judge_opts *o = &t->judge->opts;
+	WW_CHECK(ww_judge_turn(t, kind, err));
+	if (o->cancelled && o->cancelled(o->progress_ctx))
+		return ww_err_set(err, WW_ERR_INTERRUPTED, "cancelled");
+	if (ref_lost(t))
+		WW_CHECK(start_ref(t, NULL, err));
+	return fn(ctx, err);
+}
+
+enum ww_rc ww_judge_hold(struct ww_judge_task *t, enum ww_turn_kind kind,
+	enum ww_rc (*fn)(void *ctx, struct ww_err *err), void *ctx, struct ww_err *err)
+{
+	double nap_s = 0;
 	enum ww_rc rc;
 
 	uint64_t start = ww_now_ns();
 	pthread_mutex_lock(&t->lock);
 	WW_TRY(await_baseline(t, err));
 	t->wait_s = ww_seconds_since(start);
-	WW_TRY(ww_judge_turn(t, kind, err));
-	if (o->cancelled && o->cancelled(o->progress_ctx))
-		WW_TRY(ww_err_set(err, WW_ERR_INTERRUPTED, "cancelled"));
-	if (ref_lost(t))
-		WW_TRY(start_ref(t, NULL, err));
-	rc = fn(ctx, err);
-	if (rc != WW_OK && rc != WW_ERR_INTERRUPTED && ref_lost(t)) {
+	rc = hold_once(t, kind, fn, ctx, err);
+	if (rc != WW_OK && rc != WW_ERR_INTERRUPTED && rc != WW_ERR_ROOM && ref_lost(t)) {
 		ww_log(WW_LOG_WARN, "the reference worker is started again: %s", err->msg);
 		drop_ref(t);
-		WW_TRY(ww_judge_turn(t, kind, err));
-		WW_TRY(start_ref(t, NULL, err));
-		rc = fn(ctx, err);
+		rc = hold_once(t, kind, fn, ctx, err);
+	}
+	while (waits_for_room(t, rc)) {
+		ww_turn_drop(&t->turn);
+		drop_ref(t);
+		start = ww_now_ns();
+		WW_TRY(ww_room_wait(t->judge, &nap_s, err));
+		t->wait_s += ww_seconds_since(start);
+		rc = hold_once(t, kind, fn, ctx, err);
 	}
 out:
 	ww_turn_drop(&t->turn);

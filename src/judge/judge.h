@@ -45,6 +45,9 @@ struct ww_judge_opts {
 	void (*progress)(void *ctx, const char *stage); /* may be NULL; "importing PyTorch", ... */
 	/* Asked when a judgement gets the device; 1 ends that one with WW_ERR_INTERRUPTED.  May be NULL. */
 	int (*cancelled)(void *ctx);
+	/* Do other processes hold memory of the device?  Asked where it has too little; 1: wait for them.  NULL: on cuda
+	 * NVML is asked, on cpu nobody. */
+	int (*shared)(void *ctx);
 	void *progress_ctx;
 	const struct ww_judge_caller *caller; /* for depth WW_JUDGE_CALL; NULL: call_us stays unknown */
 };

@@ -278,6 +278,32 @@ static int other_processes(const struct nvml *n, const char *device)
 	return (int)found > ours ? (int)found - ours : 0;
 }
 
+/* Of this process: itself where it has an engine, and what it started. */
+static int my_processes(const char *device)
+{
+	char self[16];
+	snprintf(self, sizeof(self), "%d", (int)getpid());
+	int n = is_engine(self, device);
+	DIR *d = opendir("/proc");
+	for (struct dirent *e; d && (e = readdir(d));) {
+		int pid = isdigit((unsigned char)e->d_name[0]) && is_judges(e->d_name) ? atoi(e->d_name) : 0;
+		while (pid > 1 && pid != getpid())
+			pid = process_of(pid).parent;
+		n += pid == getpid();
+	}
+	if (d)
+		closedir(d);
+	return n;
+}
+
+int ww_load_is_shared(const struct ww_judge *j)
+{
+	struct nvml n = nvml_of(j->facts.uuid);
+	unsigned found = 0;
+	int rc = n.device && n.running ? n.running(n.device, &found, NULL) : -1;
+	return (rc == 0 || rc == 7) && (int)found > my_processes(j->facts.uuid);
+}
+
 static unsigned sm_clock_mhz(const struct nvml *n)
 {
 	unsigned mhz = 0;

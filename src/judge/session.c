@@ -114,12 +114,14 @@ enum ww_rc ww_session_load(const struct ww_judge_task *t, struct ww_runner *r, c
 	return WW_OK;
 }
 
-/* Other open tasks hold the memory that is missing: this says nothing about the candidate. */
+/* Others hold the memory that is missing: this says nothing about the candidate. */
+static int others_hold(struct ww_judge *j) { return ww_judge_crowded(j) || ww_room_is_held(j); }
+
 static enum ww_rc no_room(const struct ww_session *s, const struct ww_run_result *res, struct ww_err *err)
 {
-	if (res->kind == WW_RUN_NOMEM && ww_judge_crowded(s->t->judge))
-		return ww_err_set(err, WW_ERR_ROOM,
-			"the device's memory has no room for the solution beside the open tasks: %.300s", res->text);
+	if (res->kind == WW_RUN_NOMEM && others_hold(s->t->judge))
+		return ww_err_set(
+			err, WW_ERR_ROOM, "the device's memory has no room for the solution beside others: %.300s", res->text);
 	return WW_OK;
 }
 
@@ -329,9 +331,8 @@ enum ww_rc ww_session_check(struct ww_session *s, const char *when, int *finite,
 	c->pass = 1;
 	if (finite)
 		*finite = rc != WW_OK || reference.finite;
-	if (rc == WW_OK && !reference.fp64 && ww_judge_crowded(t->judge))
-		rc = ww_err_set(
-			err, WW_ERR_ROOM, "the device's memory has no room for the fp64 reference beside the open tasks");
+	if (rc == WW_OK && !reference.fp64 && others_hold(t->judge))
+		rc = ww_err_set(err, WW_ERR_ROOM, "the device's memory has no room for the fp64 reference beside others");
 	if (rc == WW_OK && (!finite || reference.finite))
 		rc = ww_ref_compare(t->ref, t->judge->opts.rule, c, err);
 	ww_log(WW_LOG_DEBUG, "reference: %.3f s, compare: %.3f s", reference_s, ww_seconds_since(start) - reference_s);

@@ -1,8 +1,9 @@
 /* The whole judge on the cpu target: an honest solution, wrong ones, and every kind of fault, on one task with one
- * reference worker.  Skipped where there is no Python with PyTorch.  budget: 12 CPU-seconds */
+ * reference worker.  Skipped where there is no Python with PyTorch.  budget: 16 CPU-seconds */
 #include "unit.h"
 
 #include "base/json.h"
+#include "base/time.h"
 #include "judge/internal.h"
 #include "judge/profile/profile.h"
 #include "task/ref.h"
@@ -416,6 +417,64 @@ static void profile_of_solutions(void **state)
 	ww_verdict_release(&v);
 }
 
+/* ---- Memory that others hold ------------------------------------------------------------------------------------- */
+
+static int asked;
+
+static int is_shared(void *ctx)
+{
+	(void)ctx;
+	return ++asked;
+}
+
+/* No memory is left the first time that its inputs are drawn, when it is opened, and the sixth, when it is judged.  The
+ * times are counted in its reference worker's cache directory. */
+static const char crowded_source[] = "import os, torch\n"
+									 "import torch.nn as nn\n"
+									 "class Model(nn.Module):\n"
+									 "    def __init__(self):\n"
+									 "        super().__init__()\n"
+									 "        self.bias = nn.Parameter(torch.zeros(1000))\n"
+									 "    def forward(self, x):\n"
+									 "        return torch.relu(x + self.bias) * 2\n"
+									 "def get_inputs():\n"
+									 "    path = os.path.dirname(os.environ['TORCHINDUCTOR_CACHE_DIR']) + '/drawn'\n"
+									 "    with open(path, 'a') as f:\n"
+									 "        f.write('x')\n"
+									 "    if os.path.getsize(path) in (1, 6):\n"
+									 "        raise RuntimeError('CUDA out of memory')\n"
+									 "    return [torch.randn(67, 1000)]\n"
+									 "def get_init_inputs():\n"
+									 "    return []\n";
+
+static void memory_of_others_is_waited_for(void **state)
+{
+	char source[sizeof(crowded_source) + 64]; /* a text of its own: the cache directory is by content, and lasts */
+	struct ww_judge_opts o = judge->opts;
+	struct ww_judge *j;
+	struct ww_judge_task *t = NULL;
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_solution s = { .device_source = good_kernel,
+		.device_bytes = strlen(good_kernel),
+		.plan_source = good_plan,
+		.plan_bytes = strlen(good_plan) };
+	WW_AUTO(ww_task_release) struct ww_task text;
+	struct ww_verdict v;
+	(void)state;
+	o.shared = is_shared;
+	snprintf(source, sizeof(source), "%s# %d %llu\n", crowded_source, (int)getpid(), (unsigned long long)ww_now_ns());
+	ww_verdict_init(&v);
+	assert_int_equal(ww_task_from_text(&text, "crowded", source, strlen(source), &err), WW_OK);
+	assert_int_equal(ww_judge_open(&j, &o, &err), WW_OK);
+	assert_int_equal(ww_judge_task_open(j, &text, &t, &err), WW_OK);
+	assert_int_equal(ww_judge_run(t, &s, WW_JUDGE_VERIFY, &v, &err), WW_OK);
+	assert_int_equal(v.status, WW_STATUS_OK);
+	assert_true(asked == 2 && v.seconds.wait > 0.4);
+	ww_verdict_release(&v);
+	ww_judge_task_close(t);
+	ww_judge_close(j);
+}
+
 static int open_all(void **state)
 {
 	struct ww_judge_opts o = { .target = WW_TARGET_CPU,
@@ -452,7 +511,8 @@ int main(void)
 		cmocka_unit_test(low_peaks_accuse_nobody), cmocka_unit_test(a_disturbed_measurement_says_so),
 		cmocka_unit_test(compile_depth_runs_nothing), cmocka_unit_test(profile_of_the_reference),
 		cmocka_unit_test(profile_of_solutions), cmocka_unit_test(noise_is_counted),
-		cmocka_unit_test(a_race_falls_to_the_repeats), cmocka_unit_test(strangers_are_quoted) };
+		cmocka_unit_test(a_race_falls_to_the_repeats), cmocka_unit_test(strangers_are_quoted),
+		cmocka_unit_test(memory_of_others_is_waited_for) };
 	char python[PATH_MAX], command[PATH_MAX + 128];
 	struct ww_err err = WW_ERR_INIT;
 	if (ww_ref_find_python(python, &err) == WW_OK) {

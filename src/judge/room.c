@@ -1,0 +1,49 @@
+/* room.c - memory of the device that other processes hold: wait for it.
+ *
+ * Judges that share a device do not know what the others need.  A judgement (or a task that is opened) that finds no
+ * memory gives back all that its own task holds, so that two that wait never hold what the other one waits for, and
+ * tries again after a nap; the naps double.  Only processes that hold memory can give some back: where this process is
+ * the only one on the device, or has waited for LONGEST_S in all, what was found is the answer.  Where several tasks of
+ * this process are open its batch closes some of them before anybody waits.
+ *
+ * Rejected: reserving memory in a file (a task's need is not known before it has run); waiting with the task's own
+ * memory held (two would wait for each other). */
+#include "judge/internal.h"
+
+#include "base/lock.h"
+#include "base/time.h"
+
+#include <math.h>
+#include <time.h>
+
+static const double LONGEST_S = 600, FIRST_NAP_S = 0.5, LAST_NAP_S = 15, LOOK_S = 0.05;
+
+static double waited_s(struct ww_judge *j)
+{
+	WW_LOCKED(&j->lock);
+	return j->room_waited_s;
+}
+
+int ww_room_is_held(struct ww_judge *j)
+{
+	if (waited_s(j) >= LONGEST_S)
+		return 0;
+	return j->opts.shared ? j->opts.shared(j->opts.progress_ctx)
+						  : j->opts.target == WW_TARGET_CUDA && ww_load_is_shared(j);
+}
+
+enum ww_rc ww_room_wait(struct ww_judge *j, double *nap_s, struct ww_err *err)
+{
+	static const struct timespec look = { 0, (long)(LOOK_S * 1e9) };
+	uint64_t start = ww_now_ns();
+	double s = 0;
+	*nap_s = *nap_s > 0 ? fmin(2 * *nap_s, LAST_NAP_S) : FIRST_NAP_S;
+	ww_judge_progress(j, "waiting for memory of the device: other processes hold it");
+	for (; s < *nap_s; s = ww_seconds_since(start)) {
+		WW_CHECK(ww_judge_interrupted(j, err));
+		nanosleep(&look, NULL);
+	}
+	WW_LOCKED(&j->lock);
+	j->room_waited_s += s;
+	return WW_OK;
+}
