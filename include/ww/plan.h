@@ -234,7 +234,7 @@ struct ww_conv {
 	int epilogue;              /* enum ww_epilogue; bias has k elements */
 	long long workspace_bytes; /* 0 to 1 GiB */
 	/* cuda: which algorithm, 0 to 15, counted in cuDNN's own order among those that fit the workspace and give the same
-	 * bits each time; refused where there are not so many.  cpu: must be 0. */
+	 * bits each time; the last of them where there are not so many.  cpu: must be 0. */
 	int choice;
 };
 void ww_conv(struct ww_plan *p, const struct ww_conv *c);

@@ -392,20 +392,21 @@ static int dnn_describe(struct ww_library *l, struct conv_state *s, const struct
 		!t->cudnnSetActivationDescriptor(s->act, DNN_RELU, DNN_PROPAGATE_NAN, 0);
 }
 
-/* In cuDNN's order, the fastest by its own judgement first: number `choice` of those that fit the workspace and give
- * the same bits each time.  Where there is none, the first that fits. */
+/* In cuDNN's order, the fastest by its own judgement first: number `choice`, or the last, of those that fit the
+ * workspace and give the same bits each time.  Where none does, the first that fits. */
 static const struct dnn_perf *dnn_best(const struct dnn_perf *perf, int n, size_t workspace_bytes, int choice)
 {
-	const struct dnn_perf *any = NULL;
-	int same = 0;
-	for (int i = 0; i < n; i++) {
+	const struct dnn_perf *any = NULL, *same = NULL;
+	for (int i = 0; i < n && choice >= 0; i++) {
 		if (perf[i].status || perf[i].memory > workspace_bytes)
 			continue;
-		if (perf[i].determinism == DNN_DETERMINISTIC && same++ == choice)
-			return &perf[i];
 		any = any ? any : &perf[i];
+		if (perf[i].determinism == DNN_DETERMINISTIC) {
+			same = &perf[i];
+			choice--;
+		}
 	}
-	return same || choice ? NULL : any;
+	return same ? same : any;
 }
 
 /* An algorithm, and the math mode that it was offered with. */
@@ -432,9 +433,8 @@ static int load_conv(struct ww_library *l, uint32_t node, char *why)
 		return rc;
 	if (dnn_describe(l, &l->convs[node], c) && dnn_choose(l, &l->convs[node], c))
 		return WW_EXEC_OK;
-	snprintf(why, WW_EXEC_WHY,
-		"node %u: cuDNN has no algorithm number %d for this convolution within %lld bytes of workspace", node,
-		c->choice, (long long)c->workspace_bytes);
+	snprintf(why, WW_EXEC_WHY, "node %u: cuDNN has no algorithm for this convolution within %lld bytes of workspace",
+		node, (long long)c->workspace_bytes);
 	return WW_EXEC_REFUSED;
 }
 
