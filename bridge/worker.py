@@ -124,11 +124,8 @@ class Worker:
         self.loaded().draw(int(q["seed"]), float(q["scale"]), float(q["shift"]), q["params"], q.get("keep", ""))
         return {}, []
 
-    def reference(self, q, fds):
-        return self.loaded().reference(), []
-
     def compare(self, q, fds):
-        return self.loaded().compare(q["rule"]), []
+        return self.loaded().compare(q["rule"], bool(q.get("if_finite"))), []
 
     def degenerate(self, q, fds):
         return self.loaded().degenerate(int(q["seed_a"]), int(q["seed_b"])), []
@@ -175,7 +172,7 @@ class Worker:
 
 
 WITHOUT_PYTORCH = ("check", "set_open", "set_rows")
-REQUESTS = (*WITHOUT_PYTORCH, "hello", "peaks", "load", "graph", "buffers", "draw", "reference", "compare", "degenerate", "baseline", "compile_ahead", "time",
+REQUESTS = (*WITHOUT_PYTORCH, "hello", "peaks", "load", "graph", "buffers", "draw", "compare", "degenerate", "baseline", "compile_ahead", "time",
             "arm", "profile", "free", "origin", "wipe", "keep", "same", "trace")
 
 

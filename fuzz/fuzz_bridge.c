@@ -104,13 +104,9 @@ static void graph(struct ww_ref *r)
 
 static void compare(struct ww_ref *r)
 {
-	static struct ww_ref_reference reference;
 	static struct ww_ref_compare c;
 	struct ww_err err = WW_ERR_INIT;
-	if (fine(ww_ref_reference(r, &reference, &err), &err))
-		SENSIBLE(reference.n_outputs >= 0 && reference.n_outputs <= WW_MAX_OUTPUTS);
-	err = (struct ww_err)WW_ERR_INIT;
-	if (fine(ww_ref_compare(r, WW_RULE_STRICT, &c, &err), &err)) {
+	if (fine(ww_ref_compare(r, WW_RULE_STRICT, 0, &c, &err), &err)) {
 		SENSIBLE(c.n_outputs >= 0 && c.n_outputs <= WW_MAX_OUTPUTS);
 		for (int i = 0; i < c.n_outputs; i++)
 			SENSIBLE(c.outputs[i].rank >= 0 && c.outputs[i].rank <= WW_MAX_RANK &&

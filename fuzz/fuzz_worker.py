@@ -38,7 +38,6 @@ REQUESTS = [
     {"request": "graph"},
     {"request": "buffers"},
     {"request": "draw", "seed": 2, "scale": 1.0, "shift": 0.0, "params": "redraw", "keep": False, "rule": "strict"},
-    {"request": "reference"},
     {"request": "compare", "rule": "strict"},
     {"request": "degenerate", "seed_a": 1, "seed_b": 2},
     {"request": "baseline", "which": "eager"},

@@ -19,7 +19,7 @@ import os
 import torch
 
 from . import Refuse
-from .tensors import span, span_bytes
+from .tensors import copy_all, span, span_bytes
 
 F_ADD_SEALS, F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_FUTURE_WRITE = 1033, 1, 2, 4, 16
 
@@ -187,7 +187,7 @@ class Shared:
 
     def __init__(self, task, given=()):
         self.task, self.memory, self.rows = task, [], []
-        self.sources, self.inputs, self.params, self.outputs = task.table, [], [], []
+        self.inputs, self.params, self.outputs = [], [], []
         given = list(given)
         try:
             for w in wanted(task):
@@ -196,6 +196,8 @@ class Shared:
         except BaseException:
             self.close()
             raise
+        self.pairs = [([span(t) for t in mine], [span(t.detach()) for _, t in theirs])
+                      for mine, theirs in ((self.inputs, task.table["inputs"]), (self.params, task.table["params"]))]
 
     def _make(self, role, name, sizes, strides, dtype, fd):
         r = row(role, name, sizes, strides, dtype)
@@ -209,12 +211,10 @@ class Shared:
 
     def publish(self, params):
         """Copy the current draw into the shared buffers; parameters only where they changed."""
-        for (_, t), shared in zip(self.sources["inputs"], self.inputs):
-            span(shared).copy_(span(t))
+        copy_all(*self.pairs[0])
         if params:
             self.task.restore()
-            for (_, t), shared in zip(self.sources["params"], self.params):
-                span(shared).copy_(span(t.detach()))
+            copy_all(*self.pairs[1])
 
     def poison(self):
         """Every byte of the outputs as the judge's runners leave it before a call."""
@@ -226,7 +226,7 @@ class Shared:
         return {"buffers": self.rows}, [m.fd for m in self.memory]
 
     def close(self):
-        self.inputs, self.params, self.outputs = [], [], []
+        self.inputs, self.params, self.outputs, self.pairs = [], [], [], []
         for m in self.memory:
             m.bytes = None
             m.close()

@@ -22,6 +22,7 @@ import random
 import sys
 import types
 from contextlib import contextmanager
+from functools import cached_property
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -36,7 +37,7 @@ from .local import Local
 from .pool import Pool
 from .redraw import CONTAINERS, State, tensors_of
 from .reference import References, degenerate
-from .tensors import DTYPES, out_of_memory, same_bits, span, span_bytes, sub_seed
+from .tensors import DTYPES, copy_all, out_of_memory, same_bits, span, span_bytes, sub_seed
 from .trace import Trace
 
 MAX_RANK = 8
@@ -438,24 +439,32 @@ class Task:
             raise Refuse("request", "draw: keep must be strict or paper, and with new parameters")
         self._forget_outputs()
         self._draw_key = (seed, scale, shift, params, keep) if keep else None
-        self._references, inputs = self._pool.get(self._draw_key)
+        self._references, values = self._pool.get(self._draw_key)
         with torch.no_grad(), self.lightly():
-            if params == "init":
-                for n, t in self.params.items():
-                    t.copy_(self._initial[n])
-                self.held.reset()
-            elif params == "redraw":
-                self._redraw(seed)
-            if inputs:
-                for t, kept in zip(self.inputs, inputs):
-                    span(t).copy_(kept)
+            if values:
+                copy_all(self._values, values)
+                self.held.keep_all()
             else:
-                self._draw_inputs(seed, scale, shift)
+                self._new_values(seed, scale, shift, params)
                 if self._draw_key:
-                    self._pool.put(self._draw_key, None, [span(t) for t in self.inputs])
+                    self._pool.put(self._draw_key, self._references, self._values)
             if self._shared:
                 self._shared.publish(params != "keep")
         self.target.sync()
+
+    def _new_values(self, seed, scale, shift, params):
+        if params == "init":
+            for n, t in self.params.items():
+                t.copy_(self._initial[n])
+            self.held.reset()
+        elif params == "redraw":
+            self._redraw(seed)
+        self._draw_inputs(seed, scale, shift)
+
+    @cached_property
+    def _values(self):
+        """All that a draw writes."""
+        return [span(t.detach()) for t in (*self.inputs, *self.params.values(), *self.held.drawn().values())]
 
     def _draw_inputs(self, seed, scale, shift):
         leaves, _ = self._draw_leaves(sub_seed(seed, "inputs"))
@@ -535,15 +544,18 @@ class Task:
                 self._references = References(self)
             if self._draw_key:
                 self._references.keep(self._draw_key[-1])
-                self._pool.put(self._draw_key, self._references, [span(t) for t in self.inputs])
+                self._pool.put(self._draw_key, self._references, self._values)
         return self._references.answer()
 
-    def compare(self, rule):
-        if self._references is None or self._shared is None:
-            raise Refuse("request", "compare needs buffers, a draw and its reference first")
+    def compare(self, rule, if_finite=False):
+        if self._shared is None:
+            raise Refuse("request", "compare needs buffers and a draw first")
         if rule not in ("strict", "paper"):
             raise Refuse("request", "compare: rule must be strict or paper")
-        return self._references.compare(self._shared.outputs if self._kept is None else self._kept, rule)
+        reference = self.reference()
+        if if_finite and not reference["finite"]:
+            return {"reference": reference, "pass": True, "rule": rule, "outputs": []}
+        return {"reference": reference, **self._references.compare(self._shared.outputs if self._kept is None else self._kept, rule)}
 
     # ---- Candidates that are not the judge's own process to begin with (the PyTorch forms)
 
@@ -641,11 +653,14 @@ class Task:
         other tasks' workers share this device, and what the references needed for a moment is many times what lasts."""
         if self.target.kind != "cuda":
             return
-        free, total = torch.cuda.mem_get_info(self.device)
         idle = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
         once = 2 * sum(t.nbytes for t in self.inputs)  # a draw's tensors and their copies
-        if everything or idle > max(once, 1 << 30) or (free < total // 5 and idle > 1 << 28):
+        if everything or idle > max(once, 1 << 30) or (idle > 1 << 28 and self._short_of_memory()):
             torch.cuda.empty_cache()
+
+    def _short_of_memory(self):
+        free, total = torch.cuda.mem_get_info(self.device)
+        return free < total // 5
 
     def close(self):
         self._forget_outputs()

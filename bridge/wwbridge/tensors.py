@@ -24,6 +24,12 @@ def span(t):
     return t.as_strided((n,), (1,), t.storage_offset())
 
 
+def copy_all(to, values):
+    """Each of `to` gets the values beside it, on a GPU all in a few launches."""
+    if to:
+        torch._foreach_copy_(to, values)
+
+
 def span_bytes(sizes, strides, itemsize):
     if any(s == 0 for s in sizes):
         return 0

@@ -71,7 +71,9 @@ static enum ww_rc runner_go(void *self, double limit_s, struct ww_run_result *re
 
 static enum ww_rc runner_guards(void *self, struct ww_run_result *res, struct ww_err *err)
 {
-	return ww_runner_guards(self, res, err);
+	(void)err;
+	ww_runner_guards(self, res);
+	return WW_OK;
 }
 
 static pid_t runner_pid(const void *self) { return ww_runner_pid(self); }
@@ -127,19 +129,24 @@ static enum ww_rc no_room(const struct ww_session *s, const struct ww_run_result
 
 enum ww_rc ww_session_open(struct ww_session *s, const struct ww_compiled *binary, struct ww_err *err)
 {
+	struct ww_judge_task *t = s->t;
 	struct ww_run_result res;
+	enum ww_turn_kind turn = t->turn.kind;
 	uint64_t start = ww_now_ns();
 	enum ww_rc rc;
 
 	s->binary = binary;
-	WW_TRY(ww_spare_take(s->t->judge, &s->runner, err));
+	WW_TRY(ww_spare_take(t->judge, &s->runner, err));
 	s->ops = &runner_ops;
 	s->candidate = s->runner;
-	WW_TRY(ww_session_load(s->t, s->runner, s->image, binary, &res, err));
+	if (!ww_runner_clocked(s->runner))
+		WW_TRY(ww_judge_turn(t, WW_TURN_ALONE, err));
+	WW_TRY(ww_session_load(t, s->runner, s->image, binary, &res, err));
+	WW_TRY(ww_judge_turn(t, turn, err));
 	WW_TRY(no_room(s, &res, err));
 	ww_session_fail_run(s, &res, "load");
 out:
-	s->t->spent.load += ww_seconds_since(start);
+	t->spent.load += ww_seconds_since(start);
 	return rc;
 }
 
@@ -163,7 +170,7 @@ enum ww_rc ww_session_prepare(struct ww_session *s, unsigned prepare, struct ww_
 	if (rc != WW_OK)
 		return rc;
 	s->flush = cpu && (prepare & WW_RUN_FLUSH);
-	rc = s->ops->prepare(s->candidate, cpu ? prepare & ~(unsigned)WW_RUN_FLUSH : prepare, &res, err);
+	rc = s->ops->prepare(s->candidate, cpu ? prepare & WW_RUN_POISON : prepare, &res, err);
 	if (rc == WW_OK)
 		ww_session_fail_run(s, &res, "run");
 	return rc;
@@ -207,7 +214,7 @@ enum ww_rc ww_session_go(struct ww_session *s, struct ww_run_result *res, struct
 
 enum ww_rc ww_session_run(struct ww_session *s, unsigned prepare, struct ww_run_result *res, struct ww_err *err)
 {
-	enum ww_rc rc = ww_session_prepare(s, prepare, err);
+	enum ww_rc rc = ww_session_prepare(s, prepare | WW_RUN_GUARDS, err);
 	return rc == WW_OK && !s->failed ? ww_session_go(s, res, err) : rc;
 }
 
@@ -318,7 +325,6 @@ static double worse(double a, double b) { return isnan(a) ? b : isnan(b) ? a : a
 enum ww_rc ww_session_check(struct ww_session *s, const char *when, int *finite, struct ww_err *err)
 {
 	struct ww_judge_task *t = s->t;
-	struct ww_ref_reference reference;
 	struct ww_ref_compare *c = calloc(1, sizeof(*c));
 	struct ww_run_result res;
 	uint64_t start = ww_now_ns();
@@ -326,18 +332,11 @@ enum ww_rc ww_session_check(struct ww_session *s, const char *when, int *finite,
 
 	if (!c)
 		return ww_nomem(err);
-	rc = ww_ref_reference(t->ref, &reference, err);
-	double reference_s = ww_seconds_since(start);
-	c->pass = 1;
+	WW_TRY(ww_ref_compare(t->ref, t->judge->opts.rule, finite != NULL, c, err));
 	if (finite)
-		*finite = rc != WW_OK || reference.finite;
-	if (rc == WW_OK && !reference.fp64 && others_hold(t->judge))
-		rc = ww_err_set(err, WW_ERR_ROOM, "the device's memory has no room for the fp64 reference beside others");
-	if (rc == WW_OK && (!finite || reference.finite))
-		rc = ww_ref_compare(t->ref, t->judge->opts.rule, c, err);
-	ww_log(WW_LOG_DEBUG, "reference: %.3f s, compare: %.3f s", reference_s, ww_seconds_since(start) - reference_s);
-	if (rc != WW_OK)
-		goto out;
+		*finite = c->finite;
+	if (!c->fp64 && others_hold(t->judge))
+		WW_TRY(ww_err_set(err, WW_ERR_ROOM, "the device's memory has no room for the fp64 reference beside others"));
 	s->wrong = s->compared = 0;
 	for (int i = 0; i < c->n_outputs; i++) {
 		s->wrong += (double)c->outputs[i].violations;

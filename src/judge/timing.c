@@ -176,9 +176,9 @@ static double waited_us(const struct timing *x, enum side side)
 
 /* ---- Rounds ------------------------------------------------------------------------------------------------------ */
 
-static enum ww_rc prepare(struct ww_session *s, struct ww_err *err)
+static enum ww_rc prepare(struct ww_session *s, int check, struct ww_err *err)
 {
-	const unsigned flags = WW_RUN_POISON | WW_RUN_FLUSH;
+	const unsigned flags = WW_RUN_POISON | WW_RUN_FLUSH | (check ? WW_RUN_GUARDS : 0);
 	struct ww_session *r = s->baseline;
 	enum ww_rc rc = r ? ww_session_prepare(r, flags, err) : WW_OK;
 	if (rc == WW_OK && r && r->failed)
@@ -191,7 +191,7 @@ static enum ww_rc one_round(struct timing *x, int check, struct round *r, struct
 {
 	static const enum side orders[2][SIDES] = { { CANDIDATE, BASELINE, PIVOT }, { PIVOT, CANDIDATE, BASELINE } };
 	const enum side *order = orders[ww_rng_below(&x->rng, 2)];
-	WW_CHECK(prepare(x->s, err));
+	WW_CHECK(prepare(x->s, check, err));
 	if (x->s->failed)
 		return WW_OK;
 	WW_CHECK(ww_session_draw(x->s->t, 1, 0, WW_REF_PARAMS_REDRAW, err)); /* compared or not: nobody can tell from it */
@@ -214,7 +214,7 @@ static enum ww_rc warm_up(struct timing *x, struct ww_err *err)
 	if (takes_part(x, PIVOT))
 		WW_CHECK(side_once(x, PIVOT, 0, &us[PIVOT], err));
 	for (int k = 0; k < MAX_WARM && !x->s->failed; k++) {
-		WW_CHECK(prepare(x->s, err));
+		WW_CHECK(prepare(x->s, 0, err));
 		if (!x->s->failed)
 			WW_CHECK(side_once(x, CANDIDATE, 0, &us[CANDIDATE], err));
 		if (!x->s->failed && takes_part(x, BASELINE))

@@ -15,6 +15,7 @@
 #include "judge/turns.h"
 
 #include "base/lock.h"
+#include "base/log.h"
 #include "base/time.h"
 #include "host/lease.h"
 #include "judge/internal.h"
@@ -164,7 +165,7 @@ enum ww_rc ww_turn_take(struct ww_turn *t, const struct ww_judge *j, enum ww_tur
 	else
 		rc = enter(of, j, kind, err);
 	if (rc == WW_OK)
-		*t = (struct ww_turn){ j, of, kind };
+		*t = (struct ww_turn){ j, of, kind, ww_now_ns() };
 	return rc;
 }
 
@@ -175,5 +176,7 @@ void ww_turn_drop(struct ww_turn *t)
 	pthread_mutex_lock(&lock);
 	leave(t->turns, t->kind);
 	pthread_mutex_unlock(&lock);
-	*t = (struct ww_turn){ NULL, NULL, WW_TURN_NONE };
+	ww_log(WW_LOG_DEBUG, "turn: %s, %.0f us", t->kind == WW_TURN_ALONE ? "alone" : "beside others",
+		ww_seconds_since(t->taken_ns) * 1e6);
+	*t = (struct ww_turn){ .kind = WW_TURN_NONE };
 }

@@ -7,6 +7,8 @@
 
 #include "base/err.h"
 
+#include <stdint.h>
+
 struct ww_judge;
 
 enum ww_turn_kind {
@@ -21,6 +23,7 @@ struct ww_turn {
 	const struct ww_judge *judge;
 	struct ww_turns *turns; /* of its device; NULL while nothing is held */
 	enum ww_turn_kind kind;
+	uint64_t taken_ns;
 };
 
 /* Wait for the device.  One that is held already is changed; while it waits it holds nothing.  On the cpu target, where

@@ -403,30 +403,6 @@ enum ww_rc ww_ref_draw(struct ww_ref *r, const struct ww_ref_draw *d, struct ww_
 
 /* ---- References */
 
-enum ww_rc ww_ref_reference(struct ww_ref *r, struct ww_ref_reference *out, struct ww_err *err)
-{
-	json_t *b, *rows;
-	const char *dtype;
-	memset(out, 0, sizeof(*out));
-	enum ww_rc rc = ask(r, json_pack("{s:s}", "request", "reference"), request_s(r), &b, err);
-	if (rc != WW_OK)
-		return rc;
-	WW_TRY(ww_json_get_str(b, "dtype", what, &dtype, err));
-	WW_TRY(ww_json_get_bool(b, "finite", what, &out->finite, err));
-	WW_TRY(ww_json_get_array(b, "outputs", what, &rows, err));
-	out->fp64 = !strcmp(dtype, "float64");
-	size_t n = json_array_size(rows);
-	for (size_t i = 0; i < n && i < WW_MAX_OUTPUTS; i++, out->n_outputs++) {
-		const json_t *o = json_array_get(rows, i);
-		WW_TRY(ww_json_get_bool(o, "finite", what, &out->outputs[i].finite, err));
-		WW_TRY(ww_json_get_num(o, "rms", what, &out->outputs[i].rms, err));
-		WW_TRY(ww_json_get_num(o, "e_rel", what, &out->outputs[i].e_rel, err));
-		WW_TRY(ww_json_get_num(o, "e_max", what, &out->outputs[i].e_max, err));
-	}
-out:
-	return finish(r, b, rc, err);
-}
-
 static void read_place(const json_t *o, int64_t index[WW_MAX_RANK], int *rank, double *expected, double *found)
 {
 	const json_t *at = json_object_get(o, "index");
@@ -459,14 +435,25 @@ static enum ww_rc read_diff(const json_t *o, struct ww_ref_diff *d, struct ww_er
 	return WW_OK;
 }
 
-enum ww_rc ww_ref_compare(struct ww_ref *r, enum ww_rule rule, struct ww_ref_compare *out, struct ww_err *err)
+static enum ww_rc read_reference(const json_t *o, struct ww_ref_compare *out, struct ww_err *err)
+{
+	const char *dtype;
+	WW_CHECK(ww_json_get_str(o, "dtype", what, &dtype, err));
+	out->fp64 = !strcmp(dtype, "float64");
+	return ww_json_get_bool(o, "finite", what, &out->finite, err);
+}
+
+enum ww_rc ww_ref_compare(
+	struct ww_ref *r, enum ww_rule rule, int if_finite, struct ww_ref_compare *out, struct ww_err *err)
 {
 	json_t *b, *rows;
 	memset(out, 0, sizeof(*out));
-	enum ww_rc rc = ask(
-		r, json_pack("{s:s, s:s}", "request", "compare", "rule", ww_rule_name(rule)), request_s(r), &b, err);
+	enum ww_rc rc = ask(r,
+		json_pack("{s:s, s:s, s:b}", "request", "compare", "rule", ww_rule_name(rule), "if_finite", if_finite),
+		request_s(r), &b, err);
 	if (rc != WW_OK)
 		return rc;
+	WW_TRY(read_reference(json_object_get(b, "reference"), out, err));
 	WW_TRY(ww_json_get_bool(b, "pass", what, &out->pass, err));
 	WW_TRY(ww_json_get_array(b, "outputs", what, &rows, err));
 	for (size_t i = 0; i < json_array_size(rows) && i < WW_MAX_OUTPUTS; i++, out->n_outputs++)

@@ -137,19 +137,8 @@ struct ww_ref_draw {
 };
 enum ww_rc ww_ref_draw(struct ww_ref *r, const struct ww_ref_draw *d, struct ww_err *err) WW_MUST_CHECK;
 
-/* The references of the current draw: the task in fp64 and PyTorch's own default run. */
-struct ww_ref_reference {
-	int fp64;   /* 0: it did not fit, fp32 with TF32 off was used */
-	int finite; /* every output of both runs is finite */
-	int n_outputs;
-	struct {
-		int finite;
-		double rms, e_rel, e_max; /* of the reference; norm-wise and largest error of PyTorch's own run */
-	} outputs[WW_MAX_OUTPUTS];
-};
-enum ww_rc ww_ref_reference(struct ww_ref *r, struct ww_ref_reference *out, struct ww_err *err) WW_MUST_CHECK;
-
-/* Compare the shared output buffers (the candidate has finished and synchronised) with the references. */
+/* Compare the shared output buffers (the candidate has finished and synchronised) with the references of the current
+ * draw, which are computed now: the task in fp64 and PyTorch's own default run. */
 struct ww_ref_diff {
 	int pass;
 	double err_rel, err_abs;     /* the candidate's: norm-wise relative, largest absolute over finite pairs */
@@ -166,11 +155,14 @@ struct ww_ref_diff {
 };
 struct ww_ref_compare {
 	int pass;
+	int fp64;   /* 0: the reference did not fit in fp64, fp32 with TF32 off was used */
+	int finite; /* every output of both runs is finite */
 	int n_outputs;
 	struct ww_ref_diff outputs[WW_MAX_OUTPUTS];
 };
+/* if_finite: references that are not finite are not compared with; then pass is 1 and n_outputs 0. */
 enum ww_rc ww_ref_compare(
-	struct ww_ref *r, enum ww_rule rule, struct ww_ref_compare *out, struct ww_err *err) WW_MUST_CHECK;
+	struct ww_ref *r, enum ww_rule rule, int if_finite, struct ww_ref_compare *out, struct ww_err *err) WW_MUST_CHECK;
 
 /* Whether the task is degenerate under each rule: would the rule take an answer that ignores the input?  Draws twice
  * from the seeds (so the current draw is gone afterwards). */

@@ -145,7 +145,7 @@ def _whole_task(torch, c, name, source, expect_graph):
     for params in ("init", "redraw"):
         draw(21, params=params)
         begin = time.monotonic()
-        ref, _ = c.ask("reference")
+        ref = c.ask("compare", rule="strict")[0]["reference"]
         note = f"{ref['dtype']}, E {[o['e_rel'] for o in ref['outputs']]}, {time.monotonic() - begin:.2f} s, " \
                f"not promoted {ref['not_promoted']}"
         check(f"{name}: reference with {params} parameters", ref["finite"], note)
@@ -188,7 +188,7 @@ def _whole_task(torch, c, name, source, expect_graph):
             us = c.ask("time", which=which, mode=mode, n=20, flush_l2=True)[0]["us"]
             check(f"{name}: time {which} {mode}", len(us) == 20 and min(us) > 0, f"median {statistics.median(us):.1f} us")
     draw(31, params="keep")
-    c.ask("reference")
+    c.ask("compare", rule="strict")
     us = c.ask("time", which="eager", mode="device", n=3, flush_l2=False)[0]["us"]
     check(f"{name}: times after another draw", min(us) > 0, f"{us}")
     c.ask("free", all=True)

@@ -1026,6 +1026,16 @@ def wrong_values_are_found_on_a_draw_from_the_pool():
 
 
 @test
+def references_stay_where_drawn_values_are_not_kept():
+    k, seen = pooled(forward="return x * 2"), []
+    k._pool.copies = lambda values: False  # as for much on a GPU
+    for _ in range(3):
+        outcome(k, 1, "strict")
+        seen.append(k._references)
+    assert seen[0] is seen[1] is seen[2]
+
+
+@test
 def the_pool_keeps_to_its_limit_and_gives_memory_back():
     k = pooled(limit=3000, forward="return x * 2")  # one draw: 6 * 8 * (8 + 4) = 576 bytes
     for seed in range(20):

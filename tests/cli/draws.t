@@ -67,9 +67,9 @@ def timed(log):
     """(microseconds of a draw, was it compared?) of the first rounds of each judgement.  Stages end with `free`; the
     stage of timing says how many rounds it had, and begins with a draw to warm up."""
     for stage in re.split(r"reference worker: free", log):
-        events = re.findall(r"reference worker: (draw|reference), (\d+) us", stage)
+        events = re.findall(r"reference worker: (draw|compare), (\d+) us", stage)
         if "warpwright: timed: " in stage:
-            draws = [(int(us), events[i + 1 : i + 2] and events[i + 1][0] == "reference") for i, (name, us) in enumerate(events) if name == "draw"]
+            draws = [(int(us), events[i + 1 : i + 2] and events[i + 1][0] == "compare") for i, (name, us) in enumerate(events) if name == "draw"]
             yield draws[1 : 1 + ROUNDS]
 
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_DRAWS = 16, MAX_USES = 32, RENEW_ONE_IN = 32 };
+enum { MAX_DRAWS = 16, MAX_USES = 32, RENEW_ONE_IN = 32, SMALL_BYTES = 256 << 20 };
 
 struct draw {
 	uint64_t seed;
@@ -48,15 +48,23 @@ static int is_floating(const struct ww_tensor *t)
 	return t->dtype == WW_F64 || t->dtype == WW_F32 || t->dtype == WW_F16 || t->dtype == WW_BF16;
 }
 
-/* What the worker keeps of one draw: outputs in fp64, integer ones twice, and on cpu the inputs. */
+static double bytes_of(const struct ww_tensor *t, int n)
+{
+	double sum = 0;
+	for (int i = 0; i < n; i++)
+		sum += (double)t[i].bytes;
+	return sum;
+}
+
+/* What the worker keeps of one draw: outputs in fp64, integer ones twice, and what it draws, but for much on a GPU
+ * (bridge/wwbridge/pool.py). */
 static double bytes_per_draw(const struct ww_ref_shapes *s, enum ww_target target, enum ww_rule rule)
 {
 	double sum = 1;
 	for (int i = 0; i < s->n_outputs; i++)
 		sum += elements(&s->outputs[i]) * (is_floating(&s->outputs[i]) && rule == WW_RULE_STRICT ? 8 : 16);
-	for (int i = 0; target == WW_TARGET_CPU && i < s->n_inputs; i++)
-		sum += (double)s->inputs[i].bytes;
-	return sum;
+	double drawn = bytes_of(s->inputs, s->n_inputs) + bytes_of(s->params, s->n_params);
+	return target == WW_TARGET_CPU || drawn <= SMALL_BYTES ? sum + drawn : sum;
 }
 
 static double floating_elements(const struct ww_ref_shapes *s)

@@ -65,6 +65,8 @@ struct ww_runner {
 	const volatile int *interrupted; /* may be NULL */
 	const struct ww_image *image;    /* of the plan that is loaded; borrowed */
 	struct ww_owned owned;           /* cpu: what the plan writes */
+	unsigned flags;                  /* cuda: what the next GO prepares */
+	int guarded, clocked;            /* cuda: the last run was looked at for overruns; its clock is set */
 	int watched;                     /* runs under a tool, which ends after it and must not be killed */
 };
 
@@ -159,6 +161,8 @@ int ww_runner_greeted(const struct ww_runner *r) { return r->greeted; }
 
 int ww_runner_usable(const struct ww_runner *r) { return r->usable; }
 
+int ww_runner_clocked(const struct ww_runner *r) { return r->clocked; }
+
 int ww_runner_alive(const struct ww_runner *r) { return r->usable && ww_proc_alive(&r->proc); }
 
 enum ww_rc ww_runner_facts(struct ww_runner *r, struct ww_run_facts *facts, struct ww_err *err)
@@ -189,6 +193,12 @@ enum ww_rc ww_runner_facts(struct ww_runner *r, struct ww_run_facts *facts, stru
 }
 
 /* ---- Results ----------------------------------------------------------------------------------------------------- */
+
+static void no_result(struct ww_run_result *out)
+{
+	memset(out, 0, sizeof(*out));
+	out->device_us = out->stamp_us = out->call_us = NAN;
+}
 
 static void clean_text(struct ww_run_result *out, const char *text)
 {
@@ -286,8 +296,7 @@ static enum ww_rc call_more(struct ww_runner *r, uint32_t op, const void *payloa
 	struct ww_err why = WW_ERR_INIT;
 	uint64_t start = ww_now_ns(), deadline = start + (uint64_t)(limit_s * 1e9);
 
-	memset(out, 0, sizeof(*out));
-	out->device_us = out->stamp_us = out->call_us = NAN;
+	no_result(out);
 	if (!both || !r->usable) {
 		free(both);
 		return !both ? ww_nomem(err)
@@ -391,9 +400,8 @@ static int scratch_fits(const struct ww_runner *r, const struct ww_image *m, str
 			scratch += (double)ww_image_buffers(m)[i].bytes;
 	if (r->target != WW_TARGET_CPU || scratch <= MEMORY_SHARE * left)
 		return 1;
-	memset(out, 0, sizeof(*out));
+	no_result(out);
 	out->kind = WW_RUN_NOMEM;
-	out->device_us = out->stamp_us = out->call_us = NAN;
 	snprintf(out->text, sizeof(out->text), "%.0f MiB of scratch, the machine has %.0f MiB left", scratch / 1048576,
 		left / 1048576);
 	return 0;
@@ -479,6 +487,7 @@ enum ww_rc ww_runner_ready(struct ww_runner *r, double limit_s, struct ww_run_re
 		rc = call(r, WW_RUN_READY, NULL, 0, NULL, 0, limit_s, out, err);
 	if (rc == WW_OK && out->kind == WW_RUN_OK && cpu)
 		limit_memory(r);
+	r->clocked |= rc == WW_OK && out->kind == WW_RUN_OK;
 	return rc;
 }
 
@@ -486,6 +495,10 @@ enum ww_rc ww_runner_ready(struct ww_runner *r, double limit_s, struct ww_run_re
 enum ww_rc ww_runner_prepare(struct ww_runner *r, unsigned flags, struct ww_run_result *out, struct ww_err *err)
 {
 	struct ww_run_flags f = { flags, 0 };
+	no_result(out);
+	r->flags = flags;
+	if (r->target == WW_TARGET_CUDA)
+		return WW_OK;
 	enum ww_rc rc = call(r, WW_RUN_PREPARE, &f, sizeof(f), NULL, 0, SMALL_LIMIT_S, out, err);
 	if (rc == WW_OK && out->kind == WW_RUN_OK && (flags & WW_RUN_POISON))
 		ww_owned_poison(&r->owned);
@@ -522,10 +535,13 @@ static void end_call(struct ww_runner *r, struct ww_timed_call *called, uint64_t
 enum ww_rc ww_runner_go(struct ww_runner *r, double limit_s, struct ww_run_result *out, struct ww_err *err)
 {
 	int cpu = r->target == WW_TARGET_CPU;
+	struct ww_run_flags f = { r->flags, 0 };
 	struct ww_timed_call *called = ww_timed_call_begin(cpu ? r->proc.pid : 0);
 	uint64_t used = cpu ? used_ns(r) : 0, start = ww_now_ns();
 	r->strange = cpu;
-	enum ww_rc rc = call(r, WW_RUN_GO, NULL, 0, NULL, 0, limit_s, out, err);
+	enum ww_rc rc = call(r, WW_RUN_GO, &f, cpu ? 0 : sizeof(f), NULL, 0, limit_s, out, err);
+	r->guarded = (f.flags & WW_RUN_GUARDS) != 0;
+	r->flags = 0;
 	if (rc == WW_OK && out->kind == WW_RUN_OK && cpu)
 		end_call(r, called, start, used, limit_s, out);
 	else
@@ -536,17 +552,16 @@ enum ww_rc ww_runner_go(struct ww_runner *r, double limit_s, struct ww_run_resul
 enum ww_rc ww_runner_repeat(
 	struct ww_runner *r, const struct ww_run_repeat *q, double limit_s, struct ww_run_result *out, struct ww_err *err)
 {
+	r->guarded = 1;
 	return call(r, WW_RUN_REPEAT, q, sizeof(*q), NULL, 0, q->limit_ms * 1e-3 + limit_s, out, err);
 }
 
-enum ww_rc ww_runner_guards(struct ww_runner *r, struct ww_run_result *out, struct ww_err *err)
+void ww_runner_guards(const struct ww_runner *r, struct ww_run_result *out)
 {
-	if (r->target != WW_TARGET_CPU)
-		return call(r, WW_RUN_GUARDS, NULL, 0, NULL, 0, SMALL_LIMIT_S, out, err);
-	memset(out, 0, sizeof(*out));
-	out->device_us = out->stamp_us = out->call_us = NAN;
-	out->kind = ww_owned_intact(&r->owned, out->text, sizeof(out->text)) ? WW_RUN_OK : WW_RUN_OVERRUN;
-	return WW_OK;
+	no_result(out);
+	WW_BUG(r->target == WW_TARGET_CUDA && !r->guarded);
+	if (r->target == WW_TARGET_CPU)
+		out->kind = ww_owned_intact(&r->owned, out->text, sizeof(out->text)) ? WW_RUN_OK : WW_RUN_OVERRUN;
 }
 
 enum ww_rc ww_runner_profile(struct ww_runner *r, const struct ww_run_profile_ask *ask, uint32_t n_nodes,

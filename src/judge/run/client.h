@@ -47,7 +47,10 @@ int ww_runner_greeted(const struct ww_runner *r); /* ww_runner_facts() was answe
 void ww_runner_free(struct ww_runner *r);         /* kill and reap; NULL is fine */
 pid_t ww_runner_pid(const struct ww_runner *r);
 int ww_runner_usable(const struct ww_runner *r); /* no operation has failed so far */
-int ww_runner_alive(const struct ww_runner *r);  /* and its process is there */
+/* cuda: a plan has been ready in it, so that it knows what a call without a graph takes; it finds that out once, and
+ * nothing else may use the device meanwhile. */
+int ww_runner_clocked(const struct ww_runner *r);
+int ww_runner_alive(const struct ww_runner *r); /* and its process is there */
 
 /* From now on waiting for this runner ends soon after *interrupted is set: WW_ERR_INTERRUPTED, and the runner is
  * killed.
@@ -62,7 +65,7 @@ enum ww_rc ww_runner_bind(struct ww_runner *r, const struct ww_run_bind *b, int 
 	struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_runner_ready(
 	struct ww_runner *r, double limit_s, struct ww_run_result *out, struct ww_err *err) WW_MUST_CHECK;
-/* flags: enum ww_run_prepare. */
+/* flags: enum ww_run_prepare.  cuda: done by ww_runner_go(). */
 enum ww_rc ww_runner_prepare(
 	struct ww_runner *r, unsigned flags, struct ww_run_result *out, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_runner_go(
@@ -70,7 +73,9 @@ enum ww_rc ww_runner_go(
 /* cuda: n repeats of the run whose outputs lie in the buffers (struct ww_run_repeat).  limit_s is that of one run. */
 enum ww_rc ww_runner_repeat(struct ww_runner *r, const struct ww_run_repeat *q, double limit_s,
 	struct ww_run_result *out, struct ww_err *err) WW_MUST_CHECK;
-enum ww_rc ww_runner_guards(struct ww_runner *r, struct ww_run_result *out, struct ww_err *err) WW_MUST_CHECK;
+/* Whether the bytes beside the buffers are as they were.  cuda: the last run has looked (WW_RUN_GUARDS, or a repeat)
+ * and has failed where they were not. */
+void ww_runner_guards(const struct ww_runner *r, struct ww_run_result *out);
 /* Run the plan some more times and say what each node took.  *rows (malloc'ed, n_nodes rows, set also after a failure)
  * is data of the runner's; the runner is good for ww_runner_free() only afterwards. */
 enum ww_rc ww_runner_profile(struct ww_runner *r, const struct ww_run_profile_ask *ask, uint32_t n_nodes,

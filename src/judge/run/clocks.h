@@ -19,7 +19,8 @@
 struct ww_clocks {
 	double event_us, span_us, host_us;
 };
-/* Calls without a graph, from when no candidate had run: medians, and how far apart four fifths of the spans lie. */
+/* Calls without a graph, from when no candidate had run in this process: medians, and how far apart four fifths of the
+ * spans lie. */
 struct ww_clocks_empty {
 	struct ww_clocks mid;
 	double noise_us;

@@ -128,7 +128,7 @@ int ww_cuda_clock_set(struct ww_cuda *x, struct ww_run_reply *r)
 	uint64_t begun;
 	void *stamps;
 	int kind = ww_cuda_flush_open(x, r);
-	if (kind != WW_RUN_OK)
+	if (kind != WW_RUN_OK || x->empty.mid.span_us > 0)
 		return kind;
 	if (!x->stamps) {
 		WW_CUDA_TRY(x->cuMemAllocHost(&stamps, SLOTS * sizeof(*x->stamps)), "memory for time stamps");

@@ -237,9 +237,7 @@ static int cuda_prepare(void *self, unsigned flags, struct ww_run_reply *r)
 	if (x->flush_next)
 		e = x->cuCtxResetPersistingL2Cache(); /* cache lines that a kernel has marked as persisting survive the flush */
 	if (e == CUDA_SUCCESS && (flags & WW_RUN_POISON) && x->image)
-		e = ww_cuda_poison(x);
-	if (e == CUDA_SUCCESS)
-		e = x->cuStreamSynchronize(x->stream);
+		e = ww_cuda_poison(x); /* queued: what follows is on the same stream */
 	return e == CUDA_SUCCESS ? kind : ww_cuda_fault(x, r, e);
 }
 
@@ -248,11 +246,13 @@ static int cuda_go(void *self, struct ww_run_reply *r)
 	struct ww_cuda *x = self;
 	struct ww_believed b = { 0 };
 	CUresult e;
+	int flush = x->flush_next;
 
+	x->flush_next = 0;
 	r->stamp_us = r->call_us = NAN;
 	if (!x->graph_exec)
 		return WW_RUN_BROKEN;
-	if (x->flush_next) {
+	if (flush) {
 		e = ww_cuda_clock_call(x, &b);
 		r->device_us = b.device_us;
 		r->stamp_us = b.stamp_us;
@@ -287,7 +287,7 @@ static int cuda_repeat(void *self, const struct ww_run_repeat *q, struct ww_run_
 			r->differs = digest != r->digest;
 		}
 	}
-	return e == CUDA_SUCCESS ? WW_RUN_OK : ww_cuda_fault(x, r, e);
+	return e == CUDA_SUCCESS ? ww_cuda_guards(x, r) : ww_cuda_fault(x, r, e);
 }
 
 static int cuda_profile(

@@ -176,8 +176,8 @@ static CUresult queue_digest(struct ww_cuda *x, CUdeviceptr at, size_t bytes, ui
 static CUresult take_sum(struct ww_cuda *x, CUresult e, uint64_t *out)
 {
 	if (e == CUDA_SUCCESS)
-		e = x->cuStreamSynchronize(x->stream);
-	return e == CUDA_SUCCESS ? x->cuMemcpyDtoH(out, x->sum, 8) : e;
+		e = x->cuMemcpyDtoHAsync(out, x->sum, 8, x->stream);
+	return e == CUDA_SUCCESS ? x->cuStreamSynchronize(x->stream) : e;
 }
 
 /* All outputs as they are when everything queued has ended.  Whole pairs of words: what lies behind a buffer in its

@@ -21,7 +21,7 @@
 	X(cuEventElapsedTime) X(cuMemImportFromShareableHandle) X(cuMemGetAllocationGranularity) X(cuMemCreate)           \
 	X(cuMemAddressReserve) X(cuMemAddressFree) X(cuMemMap) X(cuMemUnmap) X(cuMemSetAccess) X(cuMemRelease)            \
 	X(cuModuleLoadData) X(cuModuleGetFunction) X(cuModuleGetGlobal) X(cuFuncGetAttribute) X(cuLaunchKernel)                                                      \
-	X(cuCtxResetPersistingL2Cache) X(cuMemsetD8Async) X(cuMemcpyDtoH) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoDAsync) X(cuMemAlloc) X(cuMemFree) \
+	X(cuCtxResetPersistingL2Cache) X(cuMemsetD8Async) X(cuMemcpyDtoH) X(cuMemcpyDtoHAsync) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoDAsync) X(cuMemAlloc) X(cuMemFree) \
 	X(cuMemAllocHost)
 
 struct ww_cuda_buffer {
@@ -123,7 +123,7 @@ void ww_cuda_tables_free(struct ww_cuda *x);
 struct ww_cuda_stamps;
 /* The memory that is written to flush the caches. */
 int ww_cuda_flush_open(struct ww_cuda *x, struct ww_run_reply *r);
-/* Find out what a call without a graph takes, before anything of a candidate's runs in this load. */
+/* Find out what a call without a graph takes: once, before anything of a candidate's has run in this process. */
 int ww_cuda_clock_set(struct ww_cuda *x, struct ww_run_reply *r);
 /* The graph once, on flushed caches. */
 CUresult ww_cuda_clock_call(struct ww_cuda *x, struct ww_believed *out);

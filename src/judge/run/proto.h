@@ -14,9 +14,9 @@
  *     LOAD                     image, binary and symbol map come in; modules are loaded, names looked up
  *     BIND, one a buffer       inputs and parameters are mapped read-only, outputs (cpu: scratch too) read-write
  *     READY                    cuda: scratch is allocated; everything that can be prepared is
- *     { PREPARE  GO  GUARDS? } poison and flush; run once; cuda: look at the guard bytes (cpu: owned.h)
- *     REPEAT                   cuda: poison, run and digest the outputs, n times, until a digest differs
- *     PROFILE                  run the plan a few times more and say what each node took (profile.h); its reply is
+ *     { PREPARE?  GO }         poison and flush; run once; look at the guard bytes (cpu: the judge does, owned.h)
+ *     REPEAT                   cuda: poison, run and digest the outputs, n times, until a digest differs; the guard
+ * bytes PROFILE                  run the plan a few times more and say what each node took (profile.h); its reply is
  *                              followed by struct ww_run_profile and its rows, and nothing of the runner is used after
  *     UNLOAD                   back to the state after HELLO (the judge keeps only cuda runners, docs/design/rules.md,
  *                              section 3)
@@ -24,7 +24,8 @@
  * On the cpu target PREPARE and GO are two requests because the judge owns the clock: PREPARE's reply says that
  * everything untimed is over, then the judge looks at its clock, sends GO and waits for the reply.  On cuda the reply
  * of GO carries the time between two events around the graph launch; host code of the candidate does not exist there,
- * so the runner can be believed.
+ * so the runner can be believed.  There GO says what is to be prepared: each request that uses the GPU waits until the
+ * GPU has changed from the process that used it last to this one, which takes longer than many a kernel.
  *
  * Both ends are of one binary on one machine, so structs travel as they lie in memory.  The judge nevertheless treats
  * what a cpu runner sends as hostile (a candidate's native code lives in it): replies have one size, texts are cut and
@@ -38,7 +39,7 @@
 #include <stdint.h>
 
 #define WW_RUN_MAGIC 0x314e5257u	/* "WRN1" */
-#define WW_RUN_ABI 4
+#define WW_RUN_ABI 5
 enum { WW_RUN_MAX_PAYLOAD = 4 << 20, WW_RUN_MAX_FDS = 4, WW_RUN_SOCKET_FD = 3 };
 
 enum ww_run_op {
@@ -48,7 +49,6 @@ enum ww_run_op {
 	WW_RUN_READY,
 	WW_RUN_PREPARE,
 	WW_RUN_GO,
-	WW_RUN_GUARDS,
 	WW_RUN_UNLOAD,
 	WW_RUN_CLOSE,
 	WW_RUN_PROFILE,
@@ -116,11 +116,9 @@ struct ww_run_repeat {
 	uint64_t key, first;
 	uint32_t known, reserved;
 };
-enum ww_run_prepare {
-	WW_RUN_POISON = 1,
-	WW_RUN_FLUSH = 2
-}; /* FLUSH: cuda; on cpu the judge does it, after the inputs */
-/* Payload of HELLO and PREPARE. */
+/* FLUSH: cuda; on cpu the judge does it, after the inputs.  GUARDS: cuda; look at the guard bytes behind the run. */
+enum ww_run_prepare { WW_RUN_POISON = 1, WW_RUN_FLUSH = 2, WW_RUN_GUARDS = 4 };
+/* Payload of HELLO, PREPARE and (cuda) GO. */
 struct ww_run_flags {
 	uint32_t flags, reserved;
 };

@@ -228,6 +228,17 @@ static int repeat(struct runner *x, const struct ww_run_head *h, struct ww_run_r
 	return x->be->repeat(x->self, &q, r);
 }
 
+static int go(struct runner *x, const struct ww_run_head *h, struct ww_run_reply *r)
+{
+	unsigned flags = flags_of(x, h);
+	int kind = !x->loaded ? WW_RUN_BROKEN : flags ? x->be->prepare(x->self, flags, r) : WW_RUN_OK;
+	if (kind == WW_RUN_OK)
+		kind = x->be->go(x->self, r);
+	if (kind == WW_RUN_OK && (flags & WW_RUN_GUARDS))
+		kind = x->be->guards ? x->be->guards(x->self, r) : WW_RUN_BROKEN;
+	return kind;
+}
+
 /* One request.  Returns 0 when the loop shall end. */
 static int serve(struct runner *x, const struct ww_run_head *h, const int *fds)
 {
@@ -252,8 +263,7 @@ static int serve(struct runner *x, const struct ww_run_head *h, const int *fds)
 	case WW_RUN_BIND: kind = bind_buffer(x, h, fds, &r); break;
 	case WW_RUN_READY: kind = x->loaded ? x->be->ready(x->self, &r) : WW_RUN_BROKEN; break;
 	case WW_RUN_PREPARE: kind = x->be->prepare(x->self, flags_of(x, h), &r); break;
-	case WW_RUN_GO: kind = x->loaded ? x->be->go(x->self, &r) : WW_RUN_BROKEN; break;
-	case WW_RUN_GUARDS: kind = x->loaded && x->be->guards ? x->be->guards(x->self, &r) : WW_RUN_BROKEN; break;
+	case WW_RUN_GO: kind = go(x, h, &r); break;
 	case WW_RUN_REPEAT: kind = repeat(x, h, &r); break;
 	case WW_RUN_UNLOAD: unload(x); break;
 	case WW_RUN_PROFILE:
