@@ -317,29 +317,34 @@ class References:
     def look_around(self, n):
         """PyTorch's errors on n neighbours of the draw, remembered; fewer where the task refuses them."""
         for k in range(len(self.seen), n):
-            try:
-                rows = self._neighbour(k)
-            except Exception as e:  # a task may refuse what no get_inputs() of its own would draw
-                if "CUDA error" in str(e) or out_of_memory(e) and any(t.numel() < FEW for t in self.exact):
-                    raise self._failed(e)
-                rows = [None] * len(self.own)
-            self.seen.append(rows)
+            self.seen.append(self._neighbour(k))
         for p in self.limits:
             if p and n not in p.wide:
                 p.widen(n)
 
     def _neighbour(self, k):
-        shaken = self._shaken(k + 1) if any(self.doubles) else None
         with Neighbour(self.task, k) as unit:
-            exact, default = promoted_run(self.task, self.dtype)[0], default_run(self.task)
+            runs = self._if_taken(lambda: (promoted_run(self.task, self.dtype)[0], default_run(self.task)))
+        shaken = self._if_taken(lambda: self._shaken(k + 1)) if any(self.doubles) else ()
+        if runs is None or shaken is None:
+            return [None] * len(self.own)
+        rows, (exact, default) = [], runs
         with self.task.lightly():
-            rows = []
             for i, here in enumerate(self.exact):
                 e, d, u = (here, shaken[i], None) if self.doubles[i] else (exact[i], default[i], unit)
                 rows.append(errors(self.own[i], d, e, here, u))
                 if self.limits[i]:
                     self.limits[i].learn(squares(d, e), squares(e, None), None if u is None else squares(e, here), u)
-            return rows
+        return rows
+
+    def _if_taken(self, run):
+        """run(); None where the task refuses what no get_inputs() of its own would draw, or memory is short."""
+        try:
+            return run()
+        except Exception as e:
+            if "CUDA error" in str(e) or out_of_memory(e) and any(t.numel() < FEW for t in self.exact):
+                raise self._failed(e)
+            return None
 
 
 class Neighbour:
@@ -355,7 +360,7 @@ class Neighbour:
         unit, self.before = torch.finfo(torch.float64).eps, []
         g = torch.Generator(self.task.device).manual_seed(self.k)
         for t in held.values():
-            data = span(t)
+            data = span(t.detach())
             self.before.append((data, data.clone()))
             eps = torch.finfo(t.dtype).eps
             share = torch.rand(data.shape, generator=g, device=data.device)

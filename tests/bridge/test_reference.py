@@ -563,12 +563,15 @@ def a_part_that_pytorch_itself_gets_wrong_by_luck_is_not_judged_by_it():
     for seed in range(4):
         k.draw(seed, 1.0, 0.0, "init")
         k.reference()
-        x, w, b = (t.detach() for t in (k.inputs[0], k.params["fc.weight"], k.params["fc.bias"]))
+        x, w, b = (t.detach().clone() for t in (k.inputs[0], k.params["fc.weight"], k.params["fc.bias"]))
         y = sum(x[:, i : i + 1] * w[:, i] for i in range(63, -1, -1)) + b - 4  # one term after the other
         k._shared.outputs[0].copy_(y.relu())
         row = k.compare("strict")["outputs"][0]
         assert row["pass"], row
+        for t, before in ((k.inputs[0], x), (k.params["fc.weight"], w), (k.params["fc.bias"], b)):
+            assert torch.equal(t, before), "a neighbour was left behind"
         asked += bool(k._references.seen)
+        assert all(rows[0] for rows in k._references.seen), "a neighbour told nothing"
     assert asked, "no draw needed neighbours: this tests nothing"
 
 
