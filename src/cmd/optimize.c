@@ -9,9 +9,8 @@
 #include "base/json.h"
 #include "base/target.h"
 #include "base/time.h"
+#include "cmd/agent_opts.h"
 #include "cmd/cmd.h"
-#include "cmd/judging.h"
-#include "cmd/model_opts.h"
 #include "host/machine.h"
 #include "cmd/progress.h"
 #include "cmd/rundir.h"
@@ -25,48 +24,17 @@
 
 struct options {
 	struct ww_judging judging;
-	const char *policy, *dir, *formats, *base_url, *prices, *effort, *skill;
-	int64_t max_turns, seed, parallel, max_tokens, context_tokens, max_reply_tokens, model_batch, model_cache;
-	double max_seconds, max_usd, max_gpu_s, call_s;
-	int json, no_compaction, resume;
+	struct ww_agent_values agent;
+	const char *dir, *formats;
+	int64_t parallel;
+	int json, resume;
 };
 
 static const struct ww_opt option_table[] = { WW_OPTS_WHERE(struct options, judging),
 	WW_OPTS_HOW(struct options, judging), WW_OPT_DEVICES(struct options, judging),
-	{ "policy", 0, WW_OPT_STR, offsetof(struct options, policy), "P", "planner", 0, 0,
-		"policy that writes the kernel: planner, model:DIR, openai:MODEL, anthropic:MODEL, or replay:EPISODE" },
-	{ "base-url", 0, WW_OPT_STR, offsetof(struct options, base_url), "URL", NULL, 0, 0,
-		"server of an openai: or anthropic: policy (default OPENAI_BASE_URL or ANTHROPIC_BASE_URL, else the "
-		"provider's)" },
-	{ "effort", 0, WW_OPT_STR, offsetof(struct options, effort), "WORD", NULL, 0, 0,
-		"reasoning effort of a model, in its provider's words: low, medium, high" },
-	{ "prices", 0, WW_OPT_STR, offsetof(struct options, prices), "FILE", NULL, 0, 0,
-		"prices of models, which override the built-in ones (docs/policies.md)" },
-	{ "skill", 0, WW_OPT_STR, offsetof(struct options, skill), "DIR", "cuda", 0, 0,
-		"skill that the policy is given: a folder with SKILL.md; cuda: the built-in one; none" },
+	WW_OPTS_AGENT(struct options, agent, "150", "600"),
 	{ "parallel", 0, WW_OPT_INT, offsetof(struct options, parallel), "N", "1", 1, WW_AGENT_PARALLEL_MAX,
 		"run N episodes in parallel under one budget and keep the best" },
-	{ "max-turns", 0, WW_OPT_INT, offsetof(struct options, max_turns), "N", "150", 1, 100000,
-		"stop after N messages of the policy" },
-	{ "max-seconds", 0, WW_OPT_NUM, offsetof(struct options, max_seconds), "S", "600", 1, 1e7,
-		"stop after S seconds; a step under way is finished first" },
-	{ "max-usd", 0, WW_OPT_NUM, offsetof(struct options, max_usd), "D", NULL, 1e-6, 1e6,
-		"spend at most D US dollars on a model; one call may exceed it" },
-	{ "max-tokens", 0, WW_OPT_INT, offsetof(struct options, max_tokens), "N", NULL, 1, 1e15,
-		"use at most N tokens of a model, prompts and replies of all calls together" },
-	{ "max-gpu-seconds", 0, WW_OPT_NUM, offsetof(struct options, max_gpu_s), "S", NULL, 1e-3, 1e9,
-		"hold the device for at most S seconds, all judgements together" },
-	{ "context-tokens", 0, WW_OPT_INT, offsetof(struct options, context_tokens), "N", "131072", 4096, 1e9,
-		"tokens of the conversation that a model is shown" },
-	{ "no-compaction", 0, WW_OPT_FLAG, offsetof(struct options, no_compaction), NULL, NULL, 0, 0,
-		"end when the context is full, instead of removing old outputs of tools from it" },
-	{ "max-reply-tokens", 0, WW_OPT_INT, offsetof(struct options, max_reply_tokens), "N", "32768", 16, 1e6,
-		"tokens of one reply of a model, its reasoning included" },
-	WW_OPTS_MODEL(struct options, model_batch, model_cache),
-	{ "call-seconds", 0, WW_OPT_NUM, offsetof(struct options, call_s), "S", "1800", 0.1, 86400,
-		"give up a call of a model after S seconds and retry it" },
-	{ "seed", 0, WW_OPT_INT, offsetof(struct options, seed), "N", "0", 0, 0,
-		"seed of the policy; the judge's own is secret" },
 	{ "output", 'o', WW_OPT_STR, offsetof(struct options, dir), "DIR", NULL, 0, 0,
 		"output directory; an unfinished run in it is resumed (default runs/NAME-TARGET-TIME)" },
 	{ "resume", 0, WW_OPT_FLAG, offsetof(struct options, resume), NULL, NULL, 0, 0,
@@ -142,22 +110,6 @@ static enum ww_rc choose_target(struct run *r, FILE *say, struct ww_err *err)
 
 /* ---- Working ----------------------------------------------------------------------------------------------------- */
 
-static json_t *component_versions(void)
-{
-	static const char *const packages[] = { "torch", "numpy", "triton" };
-	char python[PATH_MAX], version[64];
-	struct ww_err ignored;
-	json_t *o = json_pack("{s:s}", "warpwright", WW_VERSION);
-	if (ww_ref_find_python(python, &ignored) != WW_OK)
-		return o;
-	ww_host_python_version(python, version, sizeof(version));
-	json_object_set_new(o, "python", json_string(version));
-	for (size_t i = 0; i < WW_ARRAY_LEN(packages); i++)
-		if (ww_host_python_package(python, packages[i], version, sizeof(version), NULL))
-			json_object_set_new(o, packages[i], json_string(version));
-	return o;
-}
-
 static enum ww_rc open_judge(struct run *r, struct ww_err *err)
 {
 	struct ww_judge_opts opts = r->judge_opts;
@@ -189,54 +141,34 @@ static const struct ww_agent_result *chosen(const struct run *r)
 	return r->n > 1 ? &r->many[best < 0 ? 0 : best] : &r->result;
 }
 
-/* How much of a conversation the policy is shown: what was asked for, or less where its model ends before. */
-static int64_t context_of(const struct run *r)
+static uint64_t seed_of(const struct run *r)
 {
-	struct ww_policy *p = r->policies[0];
-	int64_t own = p->ops->context_tokens ? p->ops->context_tokens(p) : 0;
-	return own && own < r->o->context_tokens ? own : r->o->context_tokens;
+	return r->dir.has_past ? r->dir.past.header.seed : (uint64_t)r->o->agent.seed;
 }
 
 static enum ww_rc run_agent(struct run *r, struct ww_err *err)
 {
-	struct ww_episode_header h = { .task_path = r->task.path,
-		.target = (char *)(uintptr_t)ww_target_name(r->target),
-		.device = r->device_name,
-		.policy = (char *)r->o->policy,
-		.rule = (char *)r->o->judging.rule,
-		.seed = r->dir.has_past ? r->dir.past.header.seed : (uint64_t)r->o->seed };
-	struct ww_agent_opts a = { .policy = r->policies[0],
-		.judge = ww_agent_use_judge(r->judged, r->device_name),
-		.dir = r->dir.path,
-		.task_source = r->task.source,
-		.skill = r->has_skill ? &r->skill : NULL,
-		.target = r->target,
-		.rule = r->judge_opts.rule,
-		.baselines = r->judge_opts.baselines,
-		.max_turns = (int)r->o->max_turns,
-		.max_seconds = r->o->max_seconds,
-		.context_tokens = context_of(r),
-		.no_compaction = r->o->no_compaction,
-		.budget = r->budget,
-		.header = &h,
-		.interrupted = &ww_cmd_interrupted,
-		.on_event = ww_progress_event,
-		.event_ctx = r->progress };
+	struct ww_judge_opts judging = r->judge_opts;
+	struct ww_episode_header h;
+	judging.target = r->target;
+	ww_agent_header(&h, &r->o->agent, &judging, &r->task, r->device_name, seed_of(r), r->has_skill ? &r->skill : NULL);
+	struct ww_agent_opts a = ww_agent_values_opts(&r->o->agent, &judging, r->policies[0]);
+	a.judge = ww_agent_use_judge(r->judged, r->device_name);
+	a.dir = r->dir.path;
+	a.task_source = r->task.source;
+	a.skill = r->has_skill ? &r->skill : NULL;
+	a.budget = r->budget;
+	a.header = &h;
+	a.on_event = ww_progress_event;
+	a.event_ctx = r->progress;
 	struct ww_agent_judge others[WW_BATCH_MAX_DEVICES];
 	for (const struct other *o = r->others; o->judged; o++)
 		others[a.n_others++] = ww_agent_use_judge(o->judged, r->device_name);
 	a.others = others;
-	memcpy(h.task_id, r->task.id, sizeof(h.task_id));
-	ww_utc_text(h.started);
-	h.versions = component_versions();
-	h.command = ww_rundir_command();
-	if (r->has_skill)
-		json_object_set_new(h.versions, "skill", json_sprintf("%s %.16s", r->skill.name, r->skill.id));
 	release_results(r);
 	enum ww_rc rc = r->n > 1 ? ww_agent_parallel(&a, r->policies, r->n, r->many, err)
 							 : ww_agent_run(&a, &r->result, err);
-	json_decref(h.versions);
-	json_decref(h.command);
+	ww_agent_header_release(&h);
 	return rc;
 }
 
@@ -360,7 +292,7 @@ static void print_summary(struct run *r)
 	s->target = ww_target_name(r->target);
 	s->device = r->device_name;
 	s->rule = r->o->judging.rule;
-	s->policy = r->o->policy;
+	s->policy = r->o->agent.policy;
 	s->dir = r->dir.path;
 	s->result = chosen(r);
 	s->baselines = r->judge_opts.baselines;
@@ -423,27 +355,15 @@ static void release(struct run *r)
 
 static enum ww_rc open_policies(struct run *r, struct ww_err *err)
 {
-	uint64_t seed = r->dir.has_past ? r->dir.past.header.seed : (uint64_t)r->o->seed;
-	for (int i = 0; i < r->n; i++) {
-		struct ww_policy_opts o = { .spec = r->o->policy,
-			.seed = seed + (uint64_t)i,
-			.base_url = r->o->base_url,
-			.prices = r->o->prices,
-			.effort = r->o->effort,
-			.need_price = r->o->max_usd > 0,
-			.max_reply_tokens = r->o->max_reply_tokens,
-			.model_batch = r->o->model_batch,
-			.model_cache = r->o->model_cache,
-			.call_s = r->o->call_s };
-		WW_CHECK((enum ww_rc)ww_policy_open(&o, &r->policies[i], err));
-	}
+	for (int i = 0; i < r->n; i++)
+		WW_CHECK(ww_agent_values_policy(&r->o->agent, seed_of(r) + (uint64_t)i, &r->policies[i], err));
 	return WW_OK;
 }
 
 /* The limits, and what earlier processes used of them. */
 static enum ww_rc open_budget(struct run *r, struct ww_err *err)
 {
-	struct ww_budget_limits l = { r->o->max_usd, r->o->max_gpu_s, r->o->max_tokens };
+	struct ww_budget_limits l = ww_agent_values_limits(&r->o->agent);
 	if (!(r->budget = ww_budget_new(&l)))
 		return ww_nomem(err);
 	if (r->n > 1)
@@ -465,15 +385,6 @@ static enum ww_rc prepare_run(struct run *r, struct ww_err *err)
 	return WW_OK;
 }
 
-static enum ww_rc open_skill(struct run *r, struct ww_err *err)
-{
-	const char *which = r->o->skill;
-	if (!strcmp(which, "none"))
-		return WW_OK;
-	r->has_skill = 1;
-	return strcmp(which, "cuda") ? ww_skill_open(&r->skill, which, err) : ww_skill_open_builtin(&r->skill, err);
-}
-
 static enum ww_rc prepare(struct run *r, const char *path, struct ww_err *err)
 {
 	r->n = (int)r->o->parallel;
@@ -487,10 +398,10 @@ static enum ww_rc prepare(struct run *r, const char *path, struct ww_err *err)
 		WW_CHECK(add_formats(r, r->o->formats, err));
 	if (r->o->resume && !r->o->dir)
 		return ww_err_set(err, WW_ERR_USAGE, "--resume needs -o DIR");
-	WW_CHECK(open_skill(r, err));
+	WW_CHECK(ww_agent_values_skill(&r->o->agent, &r->skill, &r->has_skill, err));
 	WW_CHECK(ww_task_load(&r->task, path, err));
 	WW_CHECK(choose_target(r, r->o->json ? stderr : stdout, err));
-	WW_CHECK(ww_rundir_open(&r->dir, r->o->dir, &r->task, ww_target_name(r->target), r->o->policy, r->n, err));
+	WW_CHECK(ww_rundir_open(&r->dir, r->o->dir, &r->task, ww_target_name(r->target), r->o->agent.policy, r->n, err));
 	if (r->o->resume && !r->dir.has_past && !(r->n > 1 && ww_agent_parallel_count(r->dir.path)))
 		ww_err_set(err, WW_ERR_USAGE, "%s holds no run to go on with", r->dir.path);
 	else if (prepare_run(r, err) == WW_OK)

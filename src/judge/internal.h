@@ -54,6 +54,7 @@ struct ww_base {
 
 struct ww_judge_task {
 	struct ww_judge *judge;
+	enum ww_rule rule;   /* the judge's, unless ww_judge_task_rule() set another */
 	struct ww_task task; /* our copy: a lost worker loads it again */
 	struct ww_ref_opts ref_opts;
 	char ref_cache[PATH_MAX];

@@ -273,6 +273,7 @@ enum ww_rc ww_judge_task_open(
 	if (!t)
 		return ww_nomem(err);
 	t->judge = j;
+	t->rule = j->opts.rule;
 	if (j->opts.target == WW_TARGET_CUDA)
 		atomic_fetch_add(&open_on_gpus, 1);
 	t->degenerate[0] = t->degenerate[1] = -1;
@@ -313,6 +314,15 @@ void ww_judge_task_close(struct ww_judge_task *t)
 	ww_pool_close(t->pool);
 	pthread_mutex_destroy(&t->lock);
 	free(t);
+}
+
+void ww_judge_task_rule(struct ww_judge_task *t, enum ww_rule rule)
+{
+	if (rule == t->rule)
+		return;
+	t->rule = rule;
+	ww_pool_close(t->pool); /* its draws are of the kinds that the other rule compares */
+	t->pool = NULL;
 }
 
 const json_t *ww_judge_task_graph(const struct ww_judge_task *t) { return t->graph; }
@@ -655,7 +665,7 @@ static void set_ids(const struct ww_judge_task *t, const struct ww_solution *s, 
 	ww_solution_id(s, v->solution_id);
 	memcpy(v->task_id, t->task.id, sizeof(v->task_id));
 	snprintf(v->device_name, sizeof(v->device_name), "%s", t->judge->facts.name);
-	v->rule = t->judge->opts.rule;
+	v->rule = t->rule;
 	v->form = s->form;
 }
 

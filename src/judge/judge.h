@@ -93,6 +93,8 @@ void ww_judge_task_close(struct ww_judge_task *t);
 /* The worker's graph (docs/formats/bridge.md), borrowed. */
 const json_t *ww_judge_task_graph(const struct ww_judge_task *t);
 const struct ww_facts *ww_judge_task_facts(const struct ww_judge_task *t);
+/* Judge by this rule from now on, each time with draws of its own.  Not while a judgement of the task is under way. */
+void ww_judge_task_rule(struct ww_judge_task *t, enum ww_rule rule);
 /* The device's name for leases and shares (host/lease.h), borrowed. */
 const char *ww_judge_task_device(const struct ww_judge_task *t);
 

@@ -239,8 +239,7 @@ static enum ww_rc draw(struct ww_judge_task *t, const struct ww_ref_draw *d, str
 enum ww_rc ww_session_draw(
 	struct ww_judge_task *t, double scale, double shift, enum ww_ref_params params, struct ww_err *err)
 {
-	struct ww_ref_draw d = { ww_pool_next(t->pool, scale, shift, params), scale, shift, params, 1,
-		t->judge->opts.rule };
+	struct ww_ref_draw d = { ww_pool_next(t->pool, scale, shift, params), scale, shift, params, 1, t->rule };
 	if (!d.seed) {
 		d.seed = ww_session_seed(t);
 		d.keep = 0;
@@ -250,7 +249,7 @@ enum ww_rc ww_session_draw(
 
 enum ww_rc ww_session_draw_unchecked(struct ww_judge_task *t, enum ww_ref_params params, struct ww_err *err)
 {
-	struct ww_ref_draw d = { ww_session_seed(t), 1, 0, params, 0, t->judge->opts.rule };
+	struct ww_ref_draw d = { ww_session_seed(t), 1, 0, params, 0, t->rule };
 	return draw(t, &d, err);
 }
 
@@ -332,7 +331,7 @@ enum ww_rc ww_session_check(struct ww_session *s, const char *when, int *finite,
 
 	if (!c)
 		return ww_nomem(err);
-	WW_TRY(ww_ref_compare(t->ref, t->judge->opts.rule, finite != NULL, c, err));
+	WW_TRY(ww_ref_compare(t->ref, t->rule, finite != NULL, c, err));
 	if (finite)
 		*finite = c->finite;
 	if (!c->fp64 && others_hold(t->judge))

@@ -69,7 +69,7 @@ static enum ww_rc changed_draw(struct ww_session *s, const struct variant *d, in
 enum ww_rc ww_judge_verify(struct ww_session *s, struct ww_err *err)
 {
 	struct ww_judge_task *t = s->t;
-	int strict = t->judge->opts.rule == WW_RULE_STRICT;
+	int strict = t->rule == WW_RULE_STRICT;
 
 	for (size_t i = 0; i < WW_ARRAY_LEN(strict_draws) && !s->failed; i++) {
 		const struct variant *d = strict ? &strict_draws[i] : &paper_draw;

@@ -1,0 +1,100 @@
+#include "cmd/agent_opts.h"
+
+#include "base/target.h"
+#include "base/time.h"
+#include "cmd/cmd.h"
+#include "cmd/rundir.h"
+#include "host/machine.h"
+#include "policy/policy.h"
+#include "task/ref.h"
+
+#include <limits.h>
+#include <string.h>
+
+enum ww_rc ww_agent_values_policy(
+	const struct ww_agent_values *v, uint64_t seed, struct ww_policy **out, struct ww_err *err)
+{
+	struct ww_policy_opts o = { .spec = v->policy,
+		.seed = seed,
+		.base_url = v->base_url,
+		.prices = v->prices,
+		.effort = v->effort,
+		.need_price = v->max_usd > 0,
+		.max_reply_tokens = v->max_reply_tokens,
+		.model_batch = v->model_batch,
+		.model_cache = v->model_cache,
+		.call_s = v->call_s };
+	return (enum ww_rc)ww_policy_open(&o, out, err);
+}
+
+enum ww_rc ww_agent_values_skill(const struct ww_agent_values *v, struct ww_skill *skill, int *has, struct ww_err *err)
+{
+	*has = strcmp(v->skill, "none") != 0;
+	if (!*has)
+		return WW_OK;
+	return strcmp(v->skill, "cuda") ? ww_skill_open(skill, v->skill, err) : ww_skill_open_builtin(skill, err);
+}
+
+struct ww_budget_limits ww_agent_values_limits(const struct ww_agent_values *v)
+{
+	return (struct ww_budget_limits){ v->max_usd, v->max_gpu_s, v->max_tokens };
+}
+
+static int64_t context_of(const struct ww_agent_values *v, struct ww_policy *p)
+{
+	int64_t own = p->ops->context_tokens ? p->ops->context_tokens(p) : 0;
+	return own && own < v->context_tokens ? own : v->context_tokens;
+}
+
+struct ww_agent_opts ww_agent_values_opts(
+	const struct ww_agent_values *v, const struct ww_judge_opts *judge, struct ww_policy *policy)
+{
+	return (struct ww_agent_opts){ .policy = policy,
+		.target = judge->target,
+		.rule = judge->rule,
+		.baselines = judge->baselines,
+		.max_turns = (int)v->max_turns,
+		.max_seconds = v->max_seconds,
+		.context_tokens = context_of(v, policy),
+		.no_compaction = v->no_compaction,
+		.interrupted = &ww_cmd_interrupted };
+}
+
+json_t *ww_agent_versions(const struct ww_skill *skill)
+{
+	static const char *const packages[] = { "torch", "numpy", "triton" };
+	char python[PATH_MAX], version[64];
+	struct ww_err ignored;
+	json_t *o = json_pack("{s:s}", "warpwright", WW_VERSION);
+	if (ww_ref_find_python(python, &ignored) == WW_OK) {
+		ww_host_python_version(python, version, sizeof(version));
+		json_object_set_new(o, "python", json_string(version));
+		for (size_t i = 0; i < WW_ARRAY_LEN(packages); i++)
+			if (ww_host_python_package(python, packages[i], version, sizeof(version), NULL))
+				json_object_set_new(o, packages[i], json_string(version));
+	}
+	if (skill)
+		json_object_set_new(o, "skill", json_sprintf("%s %.16s", skill->name, skill->id));
+	return o;
+}
+
+void ww_agent_header(struct ww_episode_header *h, const struct ww_agent_values *v, const struct ww_judge_opts *judge,
+	const struct ww_task *task, const char *device_name, uint64_t seed, const struct ww_skill *skill)
+{
+	*h = (struct ww_episode_header){ .task_path = task->path,
+		.target = (char *)(uintptr_t)ww_target_name(judge->target),
+		.device = (char *)(uintptr_t)device_name,
+		.policy = (char *)(uintptr_t)v->policy,
+		.rule = (char *)(uintptr_t)ww_rule_name(judge->rule),
+		.seed = seed,
+		.versions = ww_agent_versions(skill),
+		.command = ww_rundir_command() };
+	memcpy(h->task_id, task->id, sizeof(h->task_id));
+	ww_utc_text(h->started);
+}
+
+void ww_agent_header_release(struct ww_episode_header *h)
+{
+	json_decref(h->versions);
+	json_decref(h->command);
+}

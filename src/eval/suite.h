@@ -1,0 +1,46 @@
+/* suite.h - the problems that `eval` runs: which tasks, in which order, which part of them.
+ *
+ *     DIR            every .py file in it that defines a Model and get_inputs(); KernelBench's levels are known by
+ * their layout: DIR/levelN/P_NAME.py or DIR/KernelBench/levelN/P_NAME.py, or DIR itself is a levelN FILE.py        one
+ * problem FILE           a task set: JSON lines, or a container that task/set.h reads NAME           a set that comes
+ * with the program
+ *
+ * The order is that of the levels, then of the numbers that names begin with, then of the names. */
+#pragma once
+
+#include "base/err.h"
+#include "base/hash.h"
+#include "task/task.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct ww_problem {
+	char *id;  /* "level1/23_Softmax", "softmax" */
+	int level; /* 0: the suite has no levels */
+	struct ww_task task;
+};
+struct ww_suite {
+	char *name; /* as given */
+	struct ww_problem *problems;
+	size_t n, cap;
+	char hash[WW_HASH_HEX]; /* of all ids and tasks, before a part was taken */
+};
+
+/* level: of KernelBench's layout, 0: all.  An unknown name is WW_ERR_USAGE and lists those that there are; so is a
+ * directory without a problem, and a problem that is no text. */
+enum ww_rc ww_suite_open(struct ww_suite *s, const char *which, int level, struct ww_err *err) WW_MUST_CHECK;
+void ww_suite_release(struct ww_suite *s);
+
+/* Keep each n-th problem from the i-th on (1 <= i <= n): the slices of a suite are as long and as hard as each other.
+ */
+enum ww_rc ww_suite_slice(struct ww_suite *s, int i, int n, struct ww_err *err) WW_MUST_CHECK;
+/* Keep n problems, chosen by the seed; their order stays. */
+enum ww_rc ww_suite_sample(struct ww_suite *s, size_t n, uint64_t seed, struct ww_err *err) WW_MUST_CHECK;
+
+/* "23" of level 1 and "23_Softmax": the number that a name begins with, -1 where it begins with none. */
+int ww_problem_number(const struct ww_problem *p);
+/* What others solve a problem with: a path that ww_solution_load() takes.  Looked for in DIR, in this order: ours
+ * (DIR/problems/ID/solution, ID/solution, ID, ID.py); KernelBench's (level_L_problem_P_sample_S_kernel.py, the lowest
+ * S); a directory or file of the problem's number below a folder of its level (levelL/P, levelL/P_*).  0: none. */
+int ww_suite_solution(const char *dir, const struct ww_problem *p, char *path);

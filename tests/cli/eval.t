@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+# budget: 10 CPU-seconds
+# timeout: 600
+"""`eval` on the cpu target: two slices of a suite of three tasks (one that the planner has no rule for, one that
+is degenerate), the first killed in the middle and resumed, both merged; what is refused."""
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
+sys.dont_write_bytecode = True
+from optimizing import TASK, TMP, WW, done, get, ok, orphans, put, run  # noqa: E402
+import tap  # noqa: E402
+
+tap.need_pytorch()
+os.makedirs(os.path.join(TMP, "suite/level1"))
+os.makedirs(os.path.join(TMP, "suite/level2"))
+body = "torch.softmax(x * 0.5, dim=-1)"
+put("suite/level1/1_Scale.py", TASK.replace(body, "torch.relu(x * 2.0 + 1.0)"))
+put("suite/level1/10_Det.py", TASK.replace(body, "torch.linalg.det(x[:, :4, None] * x[:, None, :4])"))
+put("suite/level2/1_Nothing.py", TASK.replace(body, "x - x.detach()"))
+suite = os.path.join(TMP, "suite")
+
+
+def command(out, *more):
+    return [WW, "eval", "--suite", suite, "--target", "cpu", "--threads", "1", "--baselines", "eager", "--max-time-seconds", "0.2",
+            "--max-turns", "2", "--parallel", "1", "-o", os.path.join(TMP, out), *more]
+
+
+def lines(out):
+    path = os.path.join(TMP, out, "results.jsonl")
+    return [json.loads(line) for line in get(path).split("\n")[:-1]] if os.path.exists(path) else []
+
+
+# ---- Killed after its first problem, and resumed
+
+first = command("first", "--slice", "1/2")
+p = subprocess.Popen(first, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+while p.poll() is None and not lines("first"):
+    time.sleep(0.02)
+p.send_signal(signal.SIGKILL)
+p.wait()
+before = lines("first")
+with open(os.path.join(TMP, "first/results.jsonl"), "a", encoding="utf-8") as f:
+    f.write('{"id": "level2/1_No')
+code, out, err = run(first)
+after = lines("first")
+ok(code == 0 and not err and "1 of 2 problems have ended already" in out, "a run that was killed goes on", f"{code} {out} {err}")
+ok(after[:1] == before and [r["id"] for r in after] == ["level1/1_Scale", "level2/1_Nothing"],
+   "a problem that had ended is not repeated, and the cut line is gone", after)
+good, nothing = after
+ok(good["outcome"] == "judged" and good["verdicts"]["strict"]["correct"] and good["verdicts"]["paper"]["rule"] == "paper"
+   and good["floor_us"] > 0 and good["profile"] and "plan.c" in good["solution"], "a line holds verdicts by both rules, floor, profile and solution", good)
+ok(nothing["verdicts"]["strict"]["degenerate"], "a degenerate problem is said to be one", nothing)
+
+# ---- The other slice, merged
+
+code, out, err = run(command("second", "--slice", "2/2", "--json"))
+bad = lines("second")[0]
+ok(code == 0 and json.loads(out)["ended"] == 1 and bad["outcome"] == "none" and "linalg_det" in bad["why"],
+   "the other slice; a problem without a solution says why", f"{code} {out} {err} {bad}")
+paths = [os.path.join(TMP, n) for n in ("first", "second")]
+code, out, err = run([WW, "eval", "--merge", *paths, "-o", os.path.join(TMP, "all"), "--json"])
+summary = json.loads(out) if code == 0 else {}
+strict = summary.get("rules", {}).get("strict", {}).get("device", {})
+ok(code == 0 and summary["problems"] == summary["ended"] == 3 and strict["all"]["overall"]["correct"] == 2
+   and strict["all"]["1"]["problems"] == 2 and strict["all"]["2"]["problems"] == 1, "merged slices are one evaluation", f"{code} {out} {err}")
+ok(strict["without_degenerate"]["overall"]["problems"] == 2, "the degenerate problem can be left out", out)
+ok([w["id"] for w in summary["not_correct"]] == ["level1/10_Det"], "what is not correct is listed", out)
+speed = [r["verdicts"]["strict"]["speedup"]["eager"]["mid"] for r in lines("all") if "verdicts" in r]
+mean = 1.0
+for s in speed:
+    mean *= s
+ok(abs(strict["all"]["overall"]["eager"]["geomean_all"] - mean ** (1 / 3)) < 1e-9, "a failure counts as 1.0 in the mean over all", out)
+
+# ---- Others' solutions: those of the first run
+
+code, out, err = run(command("others", "--solutions", paths[0], "--level", "1"))
+again = {r["id"]: r for r in lines("others")}
+ok(code == 0 and again["level1/1_Scale"]["verdicts"]["strict"]["correct"] and again["level1/10_Det"]["why"] == "no solution is there",
+   "solutions that lie in a directory are evaluated without a policy", f"{code} {out} {err} {again}")
+
+# ---- What is refused
+
+for what, argv, meant in (
+        ("an unknown suite", [WW, "eval", "--suite", "kernelbunch"], "examples-cpu"),
+        ("no suite", [WW, "eval"], "--suite"),
+        ("a wrong slice", command("x", "--slice", "3/2"), "--slice takes I/N"),
+        ("a level that is not there", command("x", "--level", "9"), "no problem of level 9"),
+        ("another policy in the same directory", command("first", "--slice", "1/2", "--policy", "replay:x"), "policy is"),
+        ("merging what is no part of one evaluation", [WW, "eval", "--merge", paths[0], os.path.join(TMP, "others"), "-o", os.path.join(TMP, "y")], "no parts of one evaluation"),
+        ("a directory that cannot be made", command("suite/level1/1_Scale.py/x"), "1_Scale.py")):
+    code, out, err = run(argv)
+    ok(code in (2, 3) and meant in err and err.count("\n") == 1 and not out, f"{what} is one line", f"{code} {out} {err}")
+ok(not os.path.exists(os.path.join(TMP, "x")) and not os.path.exists(os.path.join(TMP, "y")), "and leaves no directory")
+ok(not orphans(), "no process is left behind", orphans())
+done()
