@@ -44,10 +44,12 @@ static void test_pages(void **state)
 		}
 		for (const char *at = doc.p; (at = strstr(at, "\n| `")); at++)
 			rows++;
-		assert_int_equal(rows, arguments);
-		assert_true(arguments || strstr(doc.p, "\nNo arguments.\n"));
+		if (rows != arguments || (!arguments && !strstr(doc.p, "\nNo arguments.\n")))
+			fail_msg("docs/tools/%s.md has %zu rows of arguments for %zu (0: \"No arguments.\")", spec->name, rows,
+				arguments);
 		snprintf(line, sizeof(line), "command of the shell: `%s`", spec->name);
-		assert_int_equal(strstr(doc.p, line) != NULL, ww_tools_in_shell(tools[i]));
+		if ((strstr(doc.p, line) != NULL) != ww_tools_in_shell(tools[i]))
+			fail_msg("docs/tools/%s.md must say \"%s\" where tools.def has SHELL, and only there", spec->name, line);
 		json_decref(schema);
 	}
 	ww_str_release(&doc);
