@@ -205,12 +205,11 @@ static enum ww_rc one_round(struct timing *x, int check, struct round *r, struct
 	return WW_OK;
 }
 
-/* The pivot once; then candidate and baseline at least three times, and until two times in a row agree.  All on one
- * draw: nothing that is measured here counts. */
+/* The pivot once; then candidate and baseline at least three times, and until two times in a row agree.  All on the
+ * draw that came last: nothing that is measured here counts. */
 static enum ww_rc warm_up(struct timing *x, struct ww_err *err)
 {
 	double us[SIDES] = { 0 }, last = 0;
-	WW_CHECK(ww_session_draw_unchecked(x->s->t, WW_REF_PARAMS_REDRAW, err));
 	if (takes_part(x, PIVOT))
 		WW_CHECK(side_once(x, PIVOT, 0, &us[PIVOT], err));
 	for (int k = 0; k < MAX_WARM && !x->s->failed; k++) {

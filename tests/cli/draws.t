@@ -65,12 +65,12 @@ WW_KERNEL(k)
 
 def timed(log):
     """(microseconds of a draw, was it compared?) of the first rounds of each judgement.  Stages end with `free`; the
-    stage of timing says how many rounds it had, and begins with a draw to warm up."""
+    stage of timing says how many rounds it had."""
     for stage in re.split(r"reference worker: free", log):
         events = re.findall(r"reference worker: (draw|compare), (\d+) us", stage)
         if "warpwright: timed: " in stage:
             draws = [(int(us), events[i + 1 : i + 2] and events[i + 1][0] == "compare") for i, (name, us) in enumerate(events) if name == "draw"]
-            yield draws[1 : 1 + ROUNDS]
+            yield draws[:ROUNDS]
 
 
 def tells(a, b):

@@ -135,6 +135,7 @@ enum ww_rc ww_base_prepare(struct ww_judge_task *t, enum ww_baseline b, struct w
 	char stage[64];
 	if (e->prepared)
 		return WW_OK;
+	WW_CHECK(ww_judge_turn(t, WW_TURN_BESIDE, err));
 	snprintf(stage, sizeof(stage), "%s the baseline \"%s\"", b == WW_BASE_EAGER ? "preparing" : "compiling",
 		ww_baseline_name(b));
 	ww_judge_progress(t->judge, stage);
