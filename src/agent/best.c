@@ -54,32 +54,32 @@ static enum ww_rc write_in(const char *dir, const char *name, const struct ww_st
 	return rc == WW_OK ? ww_fs_write(path, text->p, text->len, err) : rc;
 }
 
-static enum ww_rc swap_in(const char *fresh, const char *place, struct ww_err *err)
+static enum ww_rc swap_in(const char *fresh, const char *dir_now, struct ww_err *err)
 {
-	if (rename(fresh, place) == 0)
+	if (rename(fresh, dir_now) == 0)
 		return WW_OK;
-	if (renameat2(AT_FDCWD, fresh, AT_FDCWD, place, RENAME_EXCHANGE) == 0)
+	if (renameat2(AT_FDCWD, fresh, AT_FDCWD, dir_now, RENAME_EXCHANGE) == 0)
 		return ww_fs_remove_tree(fresh, err);
 	char old[PATH_MAX];
-	if ((size_t)snprintf(old, sizeof(old), "%s.old", place) >= sizeof(old))
-		return ww_err_set(err, WW_ERR_LIMIT, "path too long: %s", place);
+	if ((size_t)snprintf(old, sizeof(old), "%s.old", dir_now) >= sizeof(old))
+		return ww_err_set(err, WW_ERR_LIMIT, "path too long: %s", dir_now);
 	enum ww_rc rc = ww_fs_remove_tree(old, err);
-	if (rc == WW_OK && (rename(place, old) < 0 || rename(fresh, place) < 0))
-		rc = ww_err_errno(err, WW_ERR_IO, "cannot replace %s", place);
+	if (rc == WW_OK && (rename(dir_now, old) < 0 || rename(fresh, dir_now) < 0))
+		rc = ww_err_errno(err, WW_ERR_IO, "cannot replace %s", dir_now);
 	return rc == WW_OK ? ww_fs_remove_tree(old, err) : rc;
 }
 
 static enum ww_rc store_solution(
 	const char *dir, enum ww_target target, const struct ww_workspace_content *c, struct ww_err *err)
 {
-	char fresh[PATH_MAX], place[PATH_MAX];
+	char fresh[PATH_MAX], dir_now[PATH_MAX];
 	WW_CHECK(ww_fs_join(fresh, dir, ".solution.new", err));
-	WW_CHECK(ww_fs_join(place, dir, "solution", err));
+	WW_CHECK(ww_fs_join(dir_now, dir, "solution", err));
 	WW_CHECK(ww_fs_remove_tree(fresh, err));
 	WW_CHECK(ww_fs_mkdirs(fresh, err));
 	WW_CHECK(write_in(fresh, ww_solution_device_file(target), &c->device, err));
 	WW_CHECK(write_in(fresh, "plan.c", &c->plan, err));
-	return swap_in(fresh, place, err);
+	return swap_in(fresh, dir_now, err);
 }
 
 enum ww_rc ww_best_store(const char *dir, enum ww_target target, const struct ww_workspace_content *c,
@@ -96,12 +96,12 @@ enum ww_rc ww_best_store(const char *dir, enum ww_target target, const struct ww
 enum ww_rc ww_best_load(const char *dir, enum ww_target target, const char *id, struct ww_workspace_content *c,
 	int *found, struct ww_err *err)
 {
-	char place[PATH_MAX];
+	char dir_now[PATH_MAX];
 	struct ww_solution_files f;
-	enum ww_rc rc = ww_fs_join(place, dir, "solution", err);
+	enum ww_rc rc = ww_fs_join(dir_now, dir, "solution", err);
 	if (rc != WW_OK)
 		return rc;
-	rc = ww_solution_load(&f, place, target, err);
+	rc = ww_solution_load(&f, dir_now, target, err);
 	*found = rc == WW_OK;
 	if (*found) {
 		ww_str_add(&c->device, f.device.p, f.device.len);

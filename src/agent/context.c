@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEPT_TURNS = 2, SHORT_BYTES = 256, BYTES_A_TOKEN = 4 };
+enum { WHOLE_TURNS = 2, SHORT_BYTES = 256, BYTES_A_TOKEN = 4 };
 static const char removed[] = "[output removed to make room: ";
 
 void ww_context_note(struct ww_context *c, const struct ww_reply *r, size_t n)
@@ -32,10 +32,11 @@ int64_t ww_context_tokens(const struct ww_context *c, struct ww_policy *p, const
 		return 0;
 	if (c->upto)
 		return c->counted + count(p, msgs + c->upto, n - c->upto);
-	int64_t told = 0;
+	int64_t tools_tokens = 0;
 	for (size_t i = 0; i < n_tools; i++)
-		told += (int64_t)(strlen(tools[i].name) + strlen(tools[i].description) + strlen(tools[i].schema)) / 3 + 16;
-	return count(p, msgs, n) + told;
+		tools_tokens += (int64_t)(strlen(tools[i].name) + strlen(tools[i].description) + strlen(tools[i].schema)) / 3 +
+			16;
+	return count(p, msgs, n) + tools_tokens;
 }
 
 /* ---- Making room ------------------------------------------------------------------------------------------------- */
@@ -43,7 +44,7 @@ int64_t ww_context_tokens(const struct ww_context *c, struct ww_policy *p, const
 static size_t end_of_old(const struct ww_message *msgs, size_t n)
 {
 	int turns = 0;
-	while (n > 0 && turns < KEPT_TURNS)
+	while (n > 0 && turns < WHOLE_TURNS)
 		turns += msgs[--n].role == WW_ROLE_ASSISTANT;
 	return n;
 }

@@ -64,33 +64,34 @@ static void content_of_json(const json_t *j, struct ww_str *out)
 struct sync {
 	struct ww_tool_env *env;
 	json_t *files; /* path: content, or null where it is gone */
-	struct ww_str theirs, ours, why;
+	struct ww_str shell_file, file, why;
 	struct ww_str left_out; /* paths that the workspace did not take */
 };
 
-static enum ww_rc read_both(struct sync *s, const char *path, int *in_theirs, int *in_ours, struct ww_err *err)
+static enum ww_rc read_both(struct sync *s, const char *path, int *in_shell, int *in_workspace, struct ww_err *err)
 {
-	ww_str_reset(&s->theirs), ww_str_reset(&s->ours), ww_str_reset(&s->why);
-	s->theirs.cut = s->ours.cut = 0;
-	WW_CHECK(ww_workspace_read(&s->env->shell->tree, path, &s->theirs, in_theirs, &s->why, err));
-	return ww_workspace_read(s->env->workspace, path, &s->ours, in_ours, &s->why, err);
+	ww_str_reset(&s->shell_file), ww_str_reset(&s->file), ww_str_reset(&s->why);
+	s->shell_file.cut = s->file.cut = 0;
+	WW_CHECK(ww_workspace_read(&s->env->shell->tree, path, &s->shell_file, in_shell, &s->why, err));
+	return ww_workspace_read(s->env->workspace, path, &s->file, in_workspace, &s->why, err);
 }
 
 static enum ww_rc bring_one(struct sync *s, const char *path, struct ww_err *err)
 {
-	int in_theirs, in_ours;
-	WW_CHECK(read_both(s, path, &in_theirs, &in_ours, err));
-	if (in_theirs && in_ours && s->theirs.len == s->ours.len && !memcmp(s->theirs.p, s->ours.p, s->ours.len))
+	int in_shell, in_workspace;
+	WW_CHECK(read_both(s, path, &in_shell, &in_workspace, err));
+	if (in_shell && in_workspace && s->shell_file.len == s->file.len &&
+		!memcmp(s->shell_file.p, s->file.p, s->file.len))
 		return WW_OK;
 	ww_str_reset(&s->why);
-	if (in_theirs)
-		WW_CHECK(ww_workspace_write(s->env->workspace, path, s->theirs.p, s->theirs.len, &s->why, err));
-	else if (in_ours)
+	if (in_shell)
+		WW_CHECK(ww_workspace_write(s->env->workspace, path, s->shell_file.p, s->shell_file.len, &s->why, err));
+	else if (in_workspace)
 		WW_CHECK(ww_workspace_remove(s->env->workspace, path, err));
-	if (!in_theirs || s->why.len)
+	if (!in_shell || s->why.len)
 		ww_str_addf(&s->left_out, "%s%s", s->left_out.len ? ", " : "", path);
-	if ((in_theirs || in_ours) && !s->why.len)
-		json_object_set_new(s->files, path, in_theirs ? content_json(&s->theirs) : json_null());
+	if ((in_shell || in_workspace) && !s->why.len)
+		json_object_set_new(s->files, path, in_shell ? content_json(&s->shell_file) : json_null());
 	return WW_OK;
 }
 
@@ -105,12 +106,12 @@ static enum ww_rc bring_listed(struct sync *s, const struct ww_workspace_list *l
 /* Files that are gone make room first. */
 static enum ww_rc bring_all(struct sync *s, struct ww_err *err)
 {
-	WW_AUTO(ww_workspace_list_release) struct ww_workspace_list theirs = { 0 }, ours = { 0 };
-	WW_CHECK(ww_workspace_list(s->env->workspace, &ours, err));
-	WW_CHECK(ww_workspace_list(&s->env->shell->tree, &theirs, err));
-	WW_CHECK(bring_listed(s, &ours, err));
+	WW_AUTO(ww_workspace_list_release) struct ww_workspace_list in_shell = { 0 }, in_workspace = { 0 };
+	WW_CHECK(ww_workspace_list(s->env->workspace, &in_workspace, err));
+	WW_CHECK(ww_workspace_list(&s->env->shell->tree, &in_shell, err));
+	WW_CHECK(bring_listed(s, &in_workspace, err));
 	ww_str_reset(&s->left_out);
-	return bring_listed(s, &theirs, err);
+	return bring_listed(s, &in_shell, err);
 }
 
 /* Directory and variables, as a list of strings; what is no text is not kept. */
@@ -129,8 +130,8 @@ static enum ww_rc record(
 	struct ww_tool_env *env, const struct ww_tool_calls *calls, struct ww_tool_result *r, struct ww_err *err)
 {
 	struct sync s = { .env = env, .files = json_object() };
-	ww_str_init(&s.theirs, WW_WORKSPACE_FILE_BYTES);
-	ww_str_init(&s.ours, WW_WORKSPACE_FILE_BYTES);
+	ww_str_init(&s.shell_file, WW_WORKSPACE_FILE_BYTES);
+	ww_str_init(&s.file, WW_WORKSPACE_FILE_BYTES);
 	ww_str_init(&s.why, 512);
 	ww_str_init(&s.left_out, 512);
 	enum ww_rc rc = bring_all(&s, err);
@@ -142,8 +143,8 @@ static enum ww_rc record(
 	if (rc == WW_OK && calls->list)
 		json_object_set(r->data, "calls", calls->list);
 	json_decref(s.files);
-	ww_str_release(&s.theirs);
-	ww_str_release(&s.ours);
+	ww_str_release(&s.shell_file);
+	ww_str_release(&s.file);
 	ww_str_release(&s.why);
 	ww_str_release(&s.left_out);
 	return rc;
@@ -156,7 +157,7 @@ static enum ww_rc redo_files(struct ww_tool_env *env, json_t *files, int gone, s
 	const char *path;
 	json_t *v;
 	json_object_foreach(files, path, v) {
-		if (json_is_null(v) != gone || !ww_workspace_knows(path, &why))
+		if (json_is_null(v) != gone || !ww_workspace_is_path(path, &why))
 			continue;
 		ww_str_reset(&text);
 		content_of_json(v, &text);
@@ -227,7 +228,7 @@ static void describe(const struct ww_shell_answer *a, unsigned job, double timeo
 	ww_str_add_bounded(&r->text, a->out.p, a->out.len, WW_TOOL_TEXT_MAX_BYTES - 1024);
 	if (r->text.len && r->text.p[r->text.len - 1] != '\n')
 		ww_str_addc(&r->text, '\n');
-	if (!a->known)
+	if (!a->exists)
 		ww_str_adds(&r->text, "[no such job: it has ended and was reported, or the shell was started anew]");
 	else if (a->running)
 		ww_str_addf(&r->text, "[job %u runs]", job);
@@ -249,7 +250,7 @@ static void describe(const struct ww_shell_answer *a, unsigned job, double timeo
 
 /* What a tool of the shell does: open it, ask, say what came of it.  A shell that could not be had, or broke, is an
  * answer: the next command begins a new one with the recorded state.  What a called tool could not do is an error of
- * ours. */
+ * file. */
 struct work {
 	struct ww_tool_env *env;
 	struct ww_tool_calls calls;
@@ -314,7 +315,7 @@ static enum ww_rc bash_run(struct ww_tool_env *env, const json_t *args, struct w
 	if (rc == WW_OK)
 		rc = background ? ww_shell_start(env->shell, command, &w.a, err)
 						: ww_shell_run(env->shell, command, (double)timeout_s, &w.a, err);
-	if (rc == WW_OK && !w.a.known) {
+	if (rc == WW_OK && !w.a.exists) {
 		ww_str_adds(&r->text, "there are too many jobs; look at those that have ended, or kill one");
 		r->is_error = 1;
 		goto out;

@@ -16,10 +16,10 @@
 	"\"path\":{\"type\":\"string\",\"description\":\"relative to the workspace; kernels.cu (kernels.c on the cpu "         \
 	"target) and plan.c are the solution\"}"
 
-static int known_path(const char *path, struct ww_tool_result *r)
+static int is_valid_path(const char *path, struct ww_tool_result *r)
 {
 	ww_auto_str why = WW_STR_INIT(512);
-	int ok = ww_workspace_knows(path, &why);
+	int ok = ww_workspace_is_path(path, &why);
 	if (!ok)
 		ww_tool_malformed(r, "%s", why.p);
 	return ok;
@@ -69,7 +69,7 @@ static enum ww_rc store(
 static enum ww_rc write_run(struct ww_tool_env *env, const json_t *args, struct ww_tool_result *r, struct ww_err *err)
 {
 	const char *path = ww_json_str(args, "path", ""), *text = ww_json_str(args, "text", "");
-	return known_path(path, r) ? store(env, path, text, strlen(text), r, err) : WW_OK;
+	return is_valid_path(path, r) ? store(env, path, text, strlen(text), r, err) : WW_OK;
 }
 
 const struct ww_tool ww_tool_write = {
@@ -129,7 +129,7 @@ static enum ww_rc read_run(struct ww_tool_env *env, const json_t *args, struct w
 	const struct ww_skill *skill = skill_of(env, path);
 	ww_auto_str text = WW_STR_INIT(WW_WORKSPACE_FILE_BYTES);
 	int found = 0;
-	if (!skill && !known_path(path, r))
+	if (!skill && !is_valid_path(path, r))
 		return WW_OK;
 	WW_CHECK(skill ? load_skill(skill, path, &text, &found, r, err) : load(env, path, &text, &found, r, err));
 	if (found)
@@ -156,15 +156,15 @@ static size_t count_of(const char *text, const char *old)
 	return n;
 }
 
-/* One replacement in `text`; 0 with the answer in r where it cannot be made.  `place` says which of several it is. */
+/* One replacement in `text`; 0 with the answer in r where it cannot be made.  `which` says which of several it is. */
 static int replace(
-	struct ww_str *text, const json_t *edit, const char *place, const char *path, struct ww_tool_result *r)
+	struct ww_str *text, const json_t *edit, const char *which, const char *path, struct ww_tool_result *r)
 {
 	const char *old = ww_json_str(edit, "old", ""), *with = ww_json_str(edit, "new", "");
 	size_t n = count_of(text->p, old);
 	if (!n || (n > 1 && !ww_json_bool(edit, "all", 0))) {
 		ww_str_addf(&r->text,
-			"%s\"old\" %s in %s; it must occur exactly once (or \"all\" be true), nothing was changed", place,
+			"%s\"old\" %s in %s; it must occur exactly once (or \"all\" be true), nothing was changed", which,
 			!n ? "does not occur" : "occurs more than once", path);
 		r->is_error = 1;
 		return 0;
@@ -183,7 +183,7 @@ static int replace(
 		out = was;
 	} else {
 		ww_str_addf(
-			&r->text, "%s%s would be larger than %d bytes; nothing was changed", place, path, WW_WORKSPACE_FILE_BYTES);
+			&r->text, "%s%s would be larger than %d bytes; nothing was changed", which, path, WW_WORKSPACE_FILE_BYTES);
 		r->is_error = 1;
 	}
 	return fits;
@@ -191,12 +191,12 @@ static int replace(
 
 static int replace_all(struct ww_str *text, const json_t *edits, const char *path, struct ww_tool_result *r)
 {
-	char place[32];
+	char which[32];
 	json_t *edit;
 	size_t i;
 	json_array_foreach(edits, i, edit) {
-		snprintf(place, sizeof(place), "edit %zu: ", i + 1);
-		if (!replace(text, edit, place, path, r))
+		snprintf(which, sizeof(which), "edit %zu: ", i + 1);
+		if (!replace(text, edit, which, path, r))
 			return 0;
 	}
 	return 1;
@@ -209,7 +209,7 @@ static enum ww_rc edit_file(
 	const char *path = ww_json_str(args, "path", "");
 	ww_auto_str text = WW_STR_INIT(WW_WORKSPACE_FILE_BYTES);
 	int found = 0;
-	if (!known_path(path, r))
+	if (!is_valid_path(path, r))
 		return WW_OK;
 	WW_CHECK(load(env, path, &text, &found, r, err));
 	if (found && memchr(text.p, 0, text.len)) {

@@ -56,7 +56,7 @@ static const char *fault_of_path(const char *path)
 																	  : NULL;
 }
 
-int ww_workspace_knows(const char *path, struct ww_str *why)
+int ww_workspace_is_path(const char *path, struct ww_str *why)
 {
 	const char *fault = fault_of_path(path);
 	if (!fault)
@@ -128,10 +128,10 @@ static int is_empty(int dirfd)
 }
 
 enum ww_rc ww_workspace_open(
-	struct ww_workspace *w, const char *dir, enum ww_target target, int ours, struct ww_err *err)
+	struct ww_workspace *w, const char *dir, enum ww_target target, int resumes, struct ww_err *err)
 {
 	*w = (struct ww_workspace){ .dirfd = -1, .target = target };
-	if (ours)
+	if (resumes)
 		WW_CHECK(ww_fs_remove_tree(dir, err));
 	WW_CHECK(ww_fs_mkdirs(dir, err));
 	w->dirfd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -55,14 +55,14 @@ struct ww_workspace_list {
 	int more;
 };
 
-/* Open (and create) `dir`.  Where it is the run's own (`ours`), files left from before are removed: the episode says
+/* Open (and create) `dir`.  Where it is the run's own (`resumes`), files left from before are removed: the episode says
  * what the workspace holds.  Else a folder with anything in it is a WW_ERR_USAGE, and nothing is touched. */
 enum ww_rc ww_workspace_open(
-	struct ww_workspace *w, const char *dir, enum ww_target target, int ours, struct ww_err *err) WW_MUST_CHECK;
+	struct ww_workspace *w, const char *dir, enum ww_target target, int resumes, struct ww_err *err) WW_MUST_CHECK;
 void ww_workspace_close(struct ww_workspace *w);
 
 /* 1 where `path` is one that a workspace can hold; else 0, and why (for the policy) in `why`. */
-int ww_workspace_knows(const char *path, struct ww_str *why);
+int ww_workspace_is_path(const char *path, struct ww_str *why);
 /* Replace a file, atomically, and make the folders above it.  What the workspace does not allow goes into `why`, and
  * nothing was changed then.  `path` must be known. */
 enum ww_rc ww_workspace_write(const struct ww_workspace *w, const char *path, const char *text, size_t n,

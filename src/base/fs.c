@@ -181,9 +181,9 @@ static enum ww_rc own_path(char *out, struct ww_err *err)
 	if (n < 0)
 		return ww_err_errno(err, WW_ERR_SYSTEM, "cannot read /proc/self/exe");
 	out[n] = 0;
-	size_t kept = (size_t)n - (sizeof(deleted) - 1);
-	if ((size_t)n >= sizeof(deleted) && !strcmp(out + kept, deleted))
-		return ww_err_set(err, WW_ERR_MISSING, "%.*s was replaced while it ran; start it again", (int)kept, out);
+	size_t length = (size_t)n - (sizeof(deleted) - 1);
+	if ((size_t)n >= sizeof(deleted) && !strcmp(out + length, deleted))
+		return ww_err_set(err, WW_ERR_MISSING, "%.*s was replaced while it ran; start it again", (int)length, out);
 	return WW_OK;
 }
 

@@ -31,7 +31,7 @@ static const char *base_dir(void)
 	return tmp && tmp[0] == '/' ? tmp : "/tmp";
 }
 
-/* A descriptor that holds the lock on a directory of ours that is still there, or -1. */
+/* A descriptor that holds the lock on a directory of is_temporary that is still there, or -1. */
 static int lock_dir(const char *path)
 {
 	struct stat held, named;
@@ -60,10 +60,10 @@ static void sweep(const char *name)
 	for (struct dirent *e; d && (e = readdir(d));) {
 		char path[PATH_MAX];
 		struct ww_err ignored = WW_ERR_INIT;
-		int ours = *name && has_name(e->d_name, name);
+		int is_temporary = *name && has_name(e->d_name, name);
 		for (size_t i = 0; i < WW_ARRAY_LEN(names); i++)
-			ours |= has_name(e->d_name, names[i]);
-		if (!ours || ww_fs_join(path, base, e->d_name, &ignored) != WW_OK)
+			is_temporary |= has_name(e->d_name, names[i]);
+		if (!is_temporary || ww_fs_join(path, base, e->d_name, &ignored) != WW_OK)
 			continue;
 		int fd = lock_dir(path);
 		if (fd < 0)

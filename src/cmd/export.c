@@ -83,13 +83,13 @@ static void name_as_given(struct ww_task *task, const char *dir)
 	task->name = name;
 }
 
-struct place {
+struct destination {
 	enum ww_export_format format;
 	char dir[PATH_MAX];
 };
 
-static enum ww_rc place_of(
-	const struct export_values *o, const char *from, int several, struct place *p, struct ww_err *err)
+static enum ww_rc find_destination(
+	const struct export_values *o, const char *from, int several, struct destination *p, struct ww_err *err)
 {
 	const char *name = ww_export_format_name(p->format);
 	int n = !o->out ? snprintf(p->dir, sizeof(p->dir), "%s/exports/%s", from, name)
@@ -97,12 +97,12 @@ static enum ww_rc place_of(
 					: snprintf(p->dir, sizeof(p->dir), "%s", o->out);
 	if ((size_t)n >= sizeof(p->dir))
 		return ww_err_set(err, WW_ERR_LIMIT, "path too long: %s", o->out ? o->out : from);
-	return ww_export_check_place(p->dir, err);
+	return ww_export_check_dir(p->dir, err);
 }
 
 /* The formats of the list, each once, and where each goes; nothing has been started yet. */
-static enum ww_rc find_places(
-	const struct export_values *o, const char *from, struct place places[WW_EXPORT_COUNT], int *n, struct ww_err *err)
+static enum ww_rc find_destinations(const struct export_values *o, const char *from,
+	struct destination destinations[WW_EXPORT_COUNT], int *n, struct ww_err *err)
 {
 	int several = strchr(o->format, ',') != NULL;
 	enum ww_export_format format;
@@ -116,9 +116,10 @@ static enum ww_rc find_places(
 		if (seen & 1u << format)
 			return ww_err_set(err, WW_ERR_USAGE, "--format names %s twice", name);
 		seen |= 1u << format;
-		struct place *x = &places[(*n)++]; /* as many as there are formats at most, since none comes twice */
+		struct destination *x =
+			&destinations[(*n)++]; /* as many as there are formats at most, since none comes twice */
 		x->format = format;
-		WW_CHECK(place_of(o, from, several, x, err));
+		WW_CHECK(find_destination(o, from, several, x, err));
 		p += length;
 		if (!*p)
 			break;
@@ -126,7 +127,7 @@ static enum ww_rc find_places(
 	return WW_OK;
 }
 
-static void tell(const struct place *p, int json, uint64_t start)
+static void tell(const struct destination *p, int json, uint64_t start)
 {
 	if (json)
 		printf("{\"format\": \"%s\", \"dir\": \"%s\", \"checked\": true, \"seconds\": %.3f}\n",
@@ -137,33 +138,34 @@ static void tell(const struct place *p, int json, uint64_t start)
 }
 
 /* All of them; the first that failed is the error. */
-static enum ww_rc export_all(const struct place *places, int n, const struct ww_export_opts *common, int json,
-	struct ww_progress *p, uint64_t start, struct ww_err *err)
+static enum ww_rc export_all(const struct destination *destinations, int n, const struct ww_export_opts *common,
+	int json, struct ww_progress *p, uint64_t start, struct ww_err *err)
 {
 	struct ww_export_opts each[WW_EXPORT_COUNT];
 	enum ww_rc done[WW_EXPORT_COUNT];
 	struct ww_err errs[WW_EXPORT_COUNT];
 	for (int i = 0; i < n; i++) {
 		each[i] = *common;
-		each[i].format = places[i].format;
-		each[i].dir = places[i].dir;
+		each[i].format = destinations[i].format;
+		each[i].dir = destinations[i].dir;
 	}
 	ww_progress_stage(p, "exporting and checking in a fresh process");
 	ww_exports(each, n, done, errs);
 	ww_progress_clear(p);
 	for (int i = 0; i < n; i++) {
 		if (done[i] == WW_OK)
-			tell(&places[i], json, start);
+			tell(&destinations[i], json, start);
 		else if (err->rc == WW_OK)
 			*err = errs[i];
 	}
 	return err->rc;
 }
 
-static enum ww_rc check_weights(const struct export_values *o, const struct place *places, int n, struct ww_err *err)
+static enum ww_rc check_weights(
+	const struct export_values *o, const struct destination *destinations, int n, struct ww_err *err)
 {
 	for (int i = 0; i < n; i++)
-		if (!o->weights || places[i].format == WW_EXPORT_C)
+		if (!o->weights || destinations[i].format == WW_EXPORT_C)
 			return WW_OK;
 	return ww_err_set(err, WW_ERR_USAGE, "--weights is for --format c; the other forms take the module's state_dict");
 }
@@ -179,15 +181,15 @@ static int run_export(const struct ww_cmd *cmd, void *values, int argc, char **a
 	struct ww_judge *judge = NULL;
 	struct ww_judge_task *judged = NULL;
 	WW_AUTO(ww_verdict_release) struct ww_verdict verdict;
-	struct place places[WW_EXPORT_COUNT];
+	struct destination destinations[WW_EXPORT_COUNT];
 	char task_path[PATH_MAX], solution_dir[PATH_MAX];
 	uint64_t start = ww_now_ns();
 	enum ww_rc rc;
 	int n;
 	ww_verdict_init(&verdict);
 	WW_TRY(find_parts(argv[0], o->task, task_path, solution_dir, &err));
-	WW_TRY(find_places(o, argv[0], places, &n, &err));
-	WW_TRY(check_weights(o, places, n, &err));
+	WW_TRY(find_destinations(o, argv[0], destinations, &n, &err));
+	WW_TRY(check_weights(o, destinations, n, &err));
 	WW_TRY(ww_task_load(&task, task_path, &err));
 	if (!o->task)
 		name_as_given(&task, argv[0]);
@@ -199,7 +201,7 @@ static int run_export(const struct ww_cmd *cmd, void *values, int argc, char **a
 		.progress_ctx = p };
 	WW_TRY(ww_judge_open(&judge, &opts, &err));
 	WW_TRY(ww_judge_task_open(judge, &task, &judged, &err));
-	WW_TRY(export_all(places, n,
+	WW_TRY(export_all(destinations, n,
 		&(struct ww_export_opts){
 			.judged = judged,
 			.task = &task,

@@ -209,7 +209,7 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 	struct ww_ref_peaks peaks;
 	struct ww_host_gpus gpus;
 	char name[96];
-	struct ww_cached_graph known = { .graph = NULL };
+	struct ww_cached_graph cached = { .graph = NULL };
 	json_t *all = NULL;
 	ww_auto_str out = WW_STR_INIT(64 << 20);
 	struct ww_ref_opts o = { .device = (int)v->judging.device,
@@ -225,25 +225,25 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 	ww_progress_stage(p, "importing PyTorch");
 	WW_TRY(ww_ref_open(&r, &o, &err));
 	ww_progress_stage(p, "loading the task");
-	WW_TRY(ww_graphs_load(&known, store, r, &task, 1, &err));
+	WW_TRY(ww_graphs_load(&cached, store, r, &task, 1, &err));
 	ww_progress_stage(p, "exporting the graph");
-	WW_TRY(ww_graphs_graph(&known, store, r, &err));
+	WW_TRY(ww_graphs_graph(&cached, store, r, &err));
 	ww_progress_stage(p, "measuring the device's peaks");
 	if (v->peaks)
 		WW_TRY(ww_ref_peaks(r, &peaks, &err));
 	if (v->json) {
-		all = as_json(known.graph, r, v->peaks ? &peaks : NULL);
+		all = as_json(cached.graph, r, v->peaks ? &peaks : NULL);
 		ww_json_add(&out, all);
 		ww_str_adds(&out, "\n");
 	} else {
-		add_text(&out, known.graph, ww_ref_info(r), v->peaks ? &peaks : NULL);
+		add_text(&out, cached.graph, ww_ref_info(r), v->peaks ? &peaks : NULL);
 	}
 	ww_progress_clear(p);
 	fwrite(out.p, 1, out.len, stdout);
 out:
 	ww_progress_free(p);
 	json_decref(all);
-	json_decref(known.graph);
+	json_decref(cached.graph);
 	ww_ref_close(r);
 	ww_store_close(store);
 	return rc == WW_OK ? 0 : ww_cmd_fail(&err);

@@ -66,7 +66,7 @@ struct run {
 	int devices[WW_BATCH_MAX_DEVICES], n_devices;
 	struct ww_progress *progress;
 	struct ww_agent_result result;
-	struct ww_agent_result *many; /* n of them, where n > 1 */
+	struct ww_agent_result *parallel; /* n of them, where n > 1 */
 	struct ww_summary summary;
 	char *last_text;
 };
@@ -130,15 +130,15 @@ static enum ww_rc open_judge(struct run *r, struct ww_err *err)
 static void release_results(struct run *r)
 {
 	ww_agent_result_release(&r->result);
-	for (int i = 0; r->many && i < r->n; i++)
-		ww_agent_result_release(&r->many[i]);
+	for (int i = 0; r->parallel && i < r->n; i++)
+		ww_agent_result_release(&r->parallel[i]);
 }
 
 /* The result that the run is about: the only one, or the best of several. */
 static const struct ww_agent_result *chosen(const struct run *r)
 {
-	int best = r->n > 1 ? ww_agent_parallel_best(r->many, r->n) : 0;
-	return r->n > 1 ? &r->many[best < 0 ? 0 : best] : &r->result;
+	int best = r->n > 1 ? ww_agent_parallel_best(r->parallel, r->n) : 0;
+	return r->n > 1 ? &r->parallel[best < 0 ? 0 : best] : &r->result;
 }
 
 static uint64_t seed_of(const struct run *r)
@@ -166,7 +166,7 @@ static enum ww_rc run_agent(struct run *r, struct ww_err *err)
 		others[a.n_others++] = ww_agent_use_judge(o->judged, r->device_name);
 	a.others = others;
 	release_results(r);
-	enum ww_rc rc = r->n > 1 ? ww_agent_parallel(&a, r->policies, r->n, r->many, err)
+	enum ww_rc rc = r->n > 1 ? ww_agent_parallel(&a, r->policies, r->n, r->parallel, err)
 							 : ww_agent_run(&a, &r->result, err);
 	ww_agent_header_release(&h);
 	return rc;
@@ -176,14 +176,14 @@ static enum ww_rc run_agent(struct run *r, struct ww_err *err)
 static enum ww_rc take_past(struct run *r, struct ww_err *err)
 {
 	if (r->n > 1)
-		return ww_agent_parallel_results(r->dir.path, r->n, r->many, err);
+		return ww_agent_parallel_results(r->dir.path, r->n, r->parallel, err);
 	return r->dir.has_past ? ww_agent_result_of(&r->dir.past, &r->result, err) : WW_OK;
 }
 
 static int is_done(const struct run *r)
 {
 	for (int i = 0; i < r->n; i++)
-		if (!(r->n > 1 ? r->many[i].ended : r->result.ended))
+		if (!(r->n > 1 ? r->parallel[i].ended : r->result.ended))
 			return 0;
 	return 1;
 }
@@ -296,7 +296,7 @@ static void print_summary(struct run *r)
 	s->dir = r->dir.path;
 	s->result = chosen(r);
 	s->baselines = r->judge_opts.baselines;
-	s->many = r->many;
+	s->parallel = r->parallel;
 	s->n_parallel = r->n > 1 ? r->n : 0;
 	s->budget = r->budget;
 	s->last_text = r->last_text;
@@ -333,7 +333,7 @@ static enum ww_rc work(struct run *r, struct ww_err *err)
 static void release(struct run *r)
 {
 	release_results(r);
-	free(r->many);
+	free(r->parallel);
 	for (struct other *o = r->others; o->judge; o++) {
 		ww_judge_task_close(o->judged);
 		ww_judge_close(o->judge);
@@ -388,7 +388,7 @@ static enum ww_rc prepare_run(struct run *r, struct ww_err *err)
 static enum ww_rc prepare(struct run *r, const char *path, struct ww_err *err)
 {
 	r->n = (int)r->o->parallel;
-	if (r->n > 1 && !(r->many = calloc((size_t)r->n, sizeof(*r->many))))
+	if (r->n > 1 && !(r->parallel = calloc((size_t)r->n, sizeof(*r->parallel))))
 		return ww_nomem(err);
 	WW_CHECK(ww_judging_opts(&r->o->judging, &r->judge_opts, err));
 	WW_CHECK(ww_judging_devices(r->o->judging.devices, r->devices, WW_BATCH_MAX_DEVICES, &r->n_devices, err));

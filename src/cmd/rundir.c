@@ -20,7 +20,7 @@ static void default_path(char *out, const struct ww_task *task, const char *targ
 }
 
 /* Leftovers of a run that was killed before its record began. */
-static int is_ours(const char *name)
+static int is_of_a_run(const char *name)
 {
 	return !strcmp(name, ".") || !strcmp(name, "..") || !strncmp(name, "task.py", 7) ||
 		!strncmp(name, "episode.jsonl.new-", 18) || !strcmp(name, "episodes");
@@ -33,7 +33,7 @@ static enum ww_rc check_empty(const char *path, struct ww_err *err)
 		return ww_err_errno(err, WW_ERR_IO, "cannot read directory %s", path);
 	enum ww_rc rc = WW_OK;
 	for (struct dirent *e; rc == WW_OK && (e = readdir(dir));)
-		if (!is_ours(e->d_name))
+		if (!is_of_a_run(e->d_name))
 			rc = ww_err_set(err, WW_ERR_USAGE, "%s is not empty and holds no run (%s is in it); choose another -o",
 				path, e->d_name);
 	closedir(dir);

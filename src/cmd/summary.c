@@ -87,7 +87,7 @@ static void add_files(const struct ww_summary *s, struct ww_str *out)
 		ww_str_addf(out, "  %s/verdict.json   what the judge measured\n", s->dir);
 	if (s->has_report)
 		ww_str_addf(out, "  %s/report.html    the run as a page for a browser\n", s->dir);
-	if (s->many)
+	if (s->parallel)
 		ww_str_addf(out, "  %s/episodes       the whole run, episode by episode\n", s->dir);
 	else
 		ww_str_addf(out, "  %s/episode.jsonl  the whole run\n", s->dir);
@@ -102,7 +102,7 @@ static void add_parallel(const struct ww_summary *s, struct ww_str *out)
 {
 	ww_str_adds(out, "\n");
 	for (int i = 0; i < s->n_parallel; i++) {
-		const struct ww_agent_result *r = &s->many[i];
+		const struct ww_agent_result *r = &s->parallel[i];
 		ww_str_addf(out, "  episode %-3d %3d turns  ", i + 1, r->turns);
 		if (r->ended)
 			ww_str_addf(out, "%s, reward %g (best %g)", r->end.reason, r->end.reward_final, r->end.reward_best);
@@ -127,7 +127,7 @@ static json_t *parallel_json(const struct ww_summary *s)
 {
 	json_t *list = json_array();
 	for (int i = 0; i < s->n_parallel; i++) {
-		const struct ww_agent_result *r = &s->many[i];
+		const struct ww_agent_result *r = &s->parallel[i];
 		json_t *o = json_pack("{s:i, s:i, s:b}", "episode", i + 1, "turns", r->turns, "chosen", r == s->result);
 		json_object_set_new(o, "reason", r->ended ? json_string(r->end.reason) : json_null());
 		json_object_set_new(o, "reward_final", r->ended ? ww_json_real(r->end.reward_final) : json_null());
@@ -174,7 +174,7 @@ void ww_summary_text(const struct ww_summary *s, struct ww_str *out)
 			ww_str_addc(out, '\n');
 		}
 	}
-	if (s->many)
+	if (s->parallel)
 		add_parallel(s, out);
 	add_used(s, out);
 	add_files(s, out);
@@ -201,7 +201,7 @@ json_t *ww_summary_json(const struct ww_summary *s)
 	json_object_set_new(o, "solution", r->has_best ? json_string(r->best_id) : json_null());
 	json_object_set_new(o, "verdict", r->has_best ? ww_verdict_to_json(&r->best) : json_null());
 	json_object_set_new(o, "exports", exports);
-	if (s->many)
+	if (s->parallel)
 		json_object_set_new(o, "episodes", parallel_json(s));
 	if (s->budget) {
 		struct ww_budget_use u = ww_budget_used(s->budget);

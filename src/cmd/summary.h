@@ -19,7 +19,7 @@ struct ww_summary {
 	struct ww_summary_export exports[WW_EXPORT_COUNT];
 	int n_exports;
 	int interrupted, has_verdict, has_report; /* verdict.json, report.html are there */
-	const struct ww_agent_result *many;       /* of episodes side by side; NULL: one alone */
+	const struct ww_agent_result *parallel;   /* of episodes side by side; NULL: one alone */
 	int n_parallel;
 	struct ww_budget *budget; /* may be NULL */
 };

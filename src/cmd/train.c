@@ -112,9 +112,9 @@ static enum ww_rc read_recipe(
 		if (json_is_null(v))
 			continue;
 		WW_CHECK(value_text(path, key, v, &text, err));
-		json_t *kept = json_string(text.p);
-		json_array_append_new(texts, kept);
-		if (kept && ww_opt_set(cmd, r, key, json_string_value(kept), err) != WW_OK)
+		json_t *copy = json_string(text.p);
+		json_array_append_new(texts, copy);
+		if (copy && ww_opt_set(cmd, r, key, json_string_value(copy), err) != WW_OK)
 			return ww_err_wrap(err, "%s", path);
 	}
 	return WW_OK;

@@ -234,7 +234,7 @@ static enum ww_rc write_readme(struct ww_export *x, struct ww_err *err)
 }
 
 /* Replace `dir` by x->dir: the old export is moved aside first, so that there is always a whole one. */
-static enum ww_rc move_in_place(struct ww_export *x, struct ww_err *err)
+static enum ww_rc move_to_dir(struct ww_export *x, struct ww_err *err)
 {
 	char old[PATH_MAX];
 	struct ww_err ignored;
@@ -252,7 +252,7 @@ static enum ww_rc move_in_place(struct ww_export *x, struct ww_err *err)
 	return WW_OK;
 }
 
-enum ww_rc ww_export_check_place(const char *dir, struct ww_err *err)
+enum ww_rc ww_export_check_dir(const char *dir, struct ww_err *err)
 {
 	char marker[PATH_MAX];
 	enum ww_rc rc = ww_fs_join(marker, dir, "check.py", err);
@@ -296,7 +296,7 @@ struct making {
 static enum ww_rc write_all(struct making *m, const struct ww_export_opts *o, struct ww_err *err)
 {
 	char parent[PATH_MAX];
-	WW_CHECK(ww_export_check_place(o->dir, err));
+	WW_CHECK(ww_export_check_dir(o->dir, err));
 	m->begun = 1;
 	WW_CHECK(ww_export_begin(&m->x, o, err));
 	snprintf(parent, sizeof(parent), "%s", o->dir);
@@ -407,7 +407,7 @@ static void end(struct making *m)
 {
 	struct ww_err ignored;
 	if (m->rc == WW_OK)
-		m->rc = move_in_place(&m->x, m->err);
+		m->rc = move_to_dir(&m->x, m->err);
 	if (m->made && ww_fs_remove_tree(m->staging, &ignored) != WW_OK && m->rc == WW_OK)
 		m->rc = ww_err_set(m->err, WW_ERR_IO, "%s", ignored.msg);
 	if (m->begun)

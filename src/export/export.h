@@ -32,7 +32,7 @@ struct ww_export_opts {
 	const volatile int *interrupted; /* may be NULL */
 };
 /* Whether an export may stand in `dir`: nothing is there, or an earlier export.  ww_export() asks this too. */
-enum ww_rc ww_export_check_place(const char *dir, struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_export_check_dir(const char *dir, struct ww_err *err) WW_MUST_CHECK;
 /* Write the export into a directory beside `dir`, run its check in a fresh Python process (torch, kernelbench) or a
  * fresh C program fed by one (c), and only then rename it to `dir`.  WW_ERR_USAGE where the plan has no such form and
  * why. */

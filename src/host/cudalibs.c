@@ -38,9 +38,8 @@ static int has_headers(struct visit *v, const char *dir)
 	for (size_t i = 0; i < WW_ARRAY_LEN(where); i++) {
 		if ((size_t)snprintf(probe, sizeof(probe), "%s/%s/cuda_fp16.h", dir, where[i]) < sizeof(probe) &&
 			ww_fs_is_file(probe)) {
-			char joined[PATH_MAX];
-			if ((size_t)snprintf(joined, sizeof(joined), "%s/%s", dir, where[i]) < sizeof(joined) &&
-				realpath(joined, v->out))
+			char path[PATH_MAX];
+			if ((size_t)snprintf(path, sizeof(path), "%s/%s", dir, where[i]) < sizeof(path) && realpath(path, v->out))
 				return 1;
 		}
 	}

@@ -119,7 +119,7 @@ static void move(pid_t thread, const cpu_set_t *to)
 		sched_setaffinity(thread, sizeof(*to), to);
 }
 
-static void place(struct threads *t)
+static void set_affinity(struct threads *t)
 {
 	cpu_set_t mine, one;
 	int busy = 0, cpu = -1;
@@ -128,11 +128,11 @@ static void place(struct threads *t)
 	qsort(t->of, (size_t)t->n, sizeof(t->of[0]), by_time);
 	while (busy < t->n && t->of[busy].ran_ns > 0 && t->of[busy].ran_ns >= t->of[0].ran_ns / BUSY)
 		busy++;
-	int places = busy < CPU_COUNT(&mine) ? 0 : CPU_COUNT(&mine);
+	int pinned = busy < CPU_COUNT(&mine) ? 0 : CPU_COUNT(&mine);
 	qsort(
-		t->of, (size_t)places, sizeof(t->of[0]), by_id); /* a thread that stays among the busiest keeps its processor */
+		t->of, (size_t)pinned, sizeof(t->of[0]), by_id); /* a thread that stays among the busiest keeps its processor */
 	for (int i = 0; i < t->n; i++) {
-		if (i >= places) {
+		if (i >= pinned) {
 			move(t->of[i].id, &mine);
 			continue;
 		}
@@ -168,7 +168,7 @@ double ww_timed_call_end(struct ww_timed_call *c)
 	double us = (double)caller_lag_ns(c, waited) * 1e-3;
 	for (int i = 0; i < c->now.n; i++)
 		us += (double)c->now.of[i].waited_ns * 1e-3;
-	place(&c->now);
+	set_affinity(&c->now);
 	free(c);
 	return us;
 }

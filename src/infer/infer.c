@@ -268,16 +268,16 @@ static int64_t missing(const struct seq *s) { return s->n - s->cached; }
  * the rest in order, as whole as there is room: small parts of many prompts would each read all their keys again. */
 static void share_out(struct ww_infer *f)
 {
-	int64_t left = f->l.step_tokens, kept = 0;
+	int64_t left = f->l.step_tokens, reserved = 0;
 	for (int64_t i = 0; i < f->count; i++)
-		kept += f->all[i]->running && missing(f->all[i]) == 1;
+		reserved += f->all[i]->running && missing(f->all[i]) == 1;
 	for (int64_t i = 0; i < f->count; i++) {
 		struct seq *s = f->all[i];
 		s->step_n = 0;
 		if (!s->running)
 			continue;
-		kept -= missing(s) == 1;
-		int64_t n = least(missing(s), left - kept);
+		reserved -= missing(s) == 1;
+		int64_t n = least(missing(s), left - reserved);
 		if (!n || !get_pages(f, s, s->cached + n))
 			continue;
 		s->step_n = n;

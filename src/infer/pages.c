@@ -20,7 +20,7 @@
 #include <string.h>
 
 struct page {
-	int32_t held, known, parent, next_in_bucket, before, after;
+	int32_t held, indexed, parent, next_in_bucket, before, after;
 	int32_t ids[WW_KV_PAGE];
 };
 
@@ -125,7 +125,7 @@ static void forget_oldest(struct ww_pages *p)
 	while (*at != i)
 		at = &p->page[*at].next_in_bucket;
 	*at = g->next_in_bucket;
-	g->known = 0;
+	g->indexed = 0;
 	idle_remove(p, i);
 	p->spare[p->spare_n++] = i;
 }
@@ -148,7 +148,7 @@ void ww_pages_drop(struct ww_pages *p, const int32_t *pages, int64_t n)
 		WW_BUG(g->held < 1);
 		if (--g->held)
 			continue;
-		if (g->known)
+		if (g->indexed)
 			idle_add(p, pages[n]);
 		else
 			p->spare[p->spare_n++] = pages[n];
@@ -167,7 +167,7 @@ int32_t ww_pages_publish(struct ww_pages *p, int32_t page, int32_t parent, const
 {
 	struct page *g = &p->page[page];
 	int32_t other = look_up(p, parent, ids);
-	WW_BUG(g->held != 1 || g->known);
+	WW_BUG(g->held != 1 || g->indexed);
 	if (other >= 0) {
 		hold(p, other);
 		ww_pages_drop(p, &page, 1);
@@ -175,7 +175,7 @@ int32_t ww_pages_publish(struct ww_pages *p, int32_t page, int32_t parent, const
 	}
 	int32_t *at = bucket_of(p, parent, ids);
 	memcpy(g->ids, ids, sizeof(g->ids));
-	g->known = 1;
+	g->indexed = 1;
 	g->parent = parent;
 	g->next_in_bucket = *at;
 	*at = page;

@@ -34,14 +34,14 @@ static enum ww_rc check_targets(const struct ww_run *r, const int32_t *targets, 
 }
 
 /* Where the logits of n rows and of the columns from v0 lie. */
-static float *place(const struct ww_run *r, int64_t n, int64_t v0) { return r->logits + (r->keep ? n * v0 : 0); }
+static float *logits_at(const struct ww_run *r, int64_t n, int64_t v0) { return r->logits + (r->keep ? n * v0 : 0); }
 
 /* Logits of tokens t0.. (n of them), columns v0.. (nv of them). */
 static void chunk_logits(struct ww_run *r, int64_t t0, int64_t n, int64_t v0, int64_t nv)
 {
 	int64_t h = r->m->config.hidden_size;
-	r->ops->gemm(r->s, WW_GEMM_NT, f32(place(r, n, v0)), at(r->hidden, t0 * h), at(ww_run_weight(r, r->head), v0 * h),
-		n, nv, h, 0);
+	r->ops->gemm(r->s, WW_GEMM_NT, f32(logits_at(r, n, v0)), at(r->hidden, t0 * h),
+		at(ww_run_weight(r, r->head), v0 * h), n, nv, h, 0);
 }
 
 /* logp and lse of tokens t0.. (n of them). */
@@ -51,7 +51,7 @@ static void rows_forward(struct ww_run *r, int64_t t0, int64_t n)
 	for (int64_t v0 = 0; v0 < v; v0 += WW_HEAD_V) {
 		int64_t nv = least(WW_HEAD_V, v - v0);
 		chunk_logits(r, t0, n, v0, nv);
-		r->ops->softmax_chunk(r->s, r->state + 3 * t0, place(r, n, v0), r->targets + t0, n, v0, nv);
+		r->ops->softmax_chunk(r->s, r->state + 3 * t0, logits_at(r, n, v0), r->targets + t0, n, v0, nv);
 	}
 	r->ops->softmax_finish(r->s, r->logp + t0, r->lse + t0, r->state + 3 * t0, n);
 }
@@ -62,7 +62,7 @@ static void rows_backward(struct ww_run *r, int64_t t0, int64_t n, int again)
 	int64_t v = r->m->config.vocab_size, h = r->m->config.hidden_size;
 	for (int64_t v0 = 0; v0 < v; v0 += WW_HEAD_V) {
 		int64_t nv = least(WW_HEAD_V, v - v0);
-		float *logits = place(r, n, v0);
+		float *logits = logits_at(r, n, v0);
 		struct ww_arr d = r->dlogits.p ? r->dlogits : f32(logits);
 		if (again)
 			chunk_logits(r, t0, n, v0, nv);

@@ -103,7 +103,7 @@ struct ww_tok {
 	struct {
 		const char *p;
 		uint32_t n;
-		uint8_t special, known;
+		uint8_t special, is_set;
 	} *token;                     /* by id; bytes after byte-level decoding */
 	struct ww_tok_words by_name;  /* as spelt in the file */
 	struct ww_tok_words by_bytes; /* ordinary tokens by their bytes */

@@ -63,11 +63,11 @@ static int map_bytes(struct loader *l, const char *s, size_t n, char *out, size_
 static enum ww_rc put_token(struct loader *l, int64_t id, const char *bytes, size_t n)
 {
 	struct ww_tok *t = l->t;
-	if (t->token[id].known)
+	if (t->token[id].is_set)
 		return ww_err_set(l->err, WW_ERR_USAGE, "%s: two tokens have the id %lld", l->what, (long long)id);
 	t->token[id].p = bytes;
 	t->token[id].n = (uint32_t)n;
-	t->token[id].known = 1;
+	t->token[id].is_set = 1;
 	return WW_OK;
 }
 
@@ -318,10 +318,10 @@ static enum ww_rc load_added_token(struct loader *l, const json_t *v)
 			l->err, WW_ERR_USAGE, "%s: the added token with id %lld has no content", l->what, (long long)id);
 	if (!copy)
 		return nomem(l);
-	int32_t known = ww_tok_words_get(&t->by_name, text, n);
-	if (known >= 0 && known != id)
+	int32_t found = ww_tok_words_get(&t->by_name, text, n);
+	if (found >= 0 && found != id)
 		return ww_err_set(l->err, WW_ERR_USAGE, "%s: token \"%.40s\" has two ids", l->what, text);
-	if (known < 0) {
+	if (found < 0) {
 		WW_CHECK(put_token(l, id, copy, n));
 		ww_tok_words_add(&t->by_name, copy, n, (int32_t)id);
 	}

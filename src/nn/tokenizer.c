@@ -237,9 +237,9 @@ int ww_tok_is_special(const struct ww_tok *t, int32_t id) { return id >= 0 && id
 
 const char *ww_tok_bytes(const struct ww_tok *t, int32_t id, size_t *n)
 {
-	int known = id >= 0 && id < t->size && t->token[id].known;
-	*n = known ? t->token[id].n : 0;
-	return known ? t->token[id].p : "";
+	int is_token = id >= 0 && id < t->size && t->token[id].is_set;
+	*n = is_token ? t->token[id].n : 0;
+	return is_token ? t->token[id].p : "";
 }
 
 void ww_detok_init(struct ww_detok *d, const struct ww_tok *t, int skip_special)

@@ -174,18 +174,18 @@ static struct question *question_new(struct ww_broker *d, struct ww_broker_ask *
 /* 1: it is answered; 0: it is cancelled.  The broker's lock is held, except while the waiter's functions run. */
 static int await(struct question *q, const struct ww_broker_waiter *w)
 {
-	int told = 0, cancelled = 0;
+	int reported = 0, cancelled = 0;
 	while (!q->done && !cancelled) {
 		char stage[STAGE_BYTES];
-		int news = told != q->stages;
+		int news = reported != q->stages;
 		memcpy(stage, q->stage, sizeof(stage));
-		told = q->stages;
+		reported = q->stages;
 		pthread_mutex_unlock(&q->broker->lock);
 		if (news && w->progress)
 			w->progress(w->ctx, stage);
 		cancelled = w->cancelled && w->cancelled(w->ctx);
 		pthread_mutex_lock(&q->broker->lock);
-		if (!q->done && !cancelled && told == q->stages)
+		if (!q->done && !cancelled && reported == q->stages)
 			(void)ww_cond_wait(&q->changed, &q->broker->lock, LOOK_S);
 		if (!q->done && !q->stages)
 			snprintf(q->stage, sizeof(q->stage), "waiting for the judge"), q->stages++;

@@ -132,9 +132,9 @@ void ww_refusal_send(const struct ww_refusal *r, struct ww_http_reply *reply)
 
 static int refuse_for(struct ww_refusal *why, const char *param, const struct ww_err *err)
 {
-	int theirs = err->rc == WW_ERR_USAGE || err->rc == WW_ERR_LIMIT;
+	int is_request = err->rc == WW_ERR_USAGE || err->rc == WW_ERR_LIMIT;
 	const char *code = err->rc == WW_ERR_LIMIT ? "context_length_exceeded" : NULL;
-	return ww_refuse(why, theirs ? 400 : 500, param, code, "%s", err->msg);
+	return ww_refuse(why, is_request ? 400 : 500, param, code, "%s", err->msg);
 }
 
 /* ---- Prompts ----------------------------------------------------------------------------------------------------- */
@@ -164,7 +164,7 @@ static struct ww_ids *new_prompt(struct prompts *p)
 }
 
 /* Our roles: OpenAI's "developer" is what the forms call system. */
-static json_t *only_known_roles(const json_t *messages)
+static json_t *map_roles(const json_t *messages)
 {
 	json_t *copy = json_deep_copy(messages), *m;
 	size_t i;
@@ -195,7 +195,7 @@ static int chat_prompt(const struct ww_completions_request *q, struct prompts *p
 		return ww_refuse(why, 400, "model", NULL, "the model \"%s\" has no form for conversations", q->model->name);
 	if (!json_array_size(messages))
 		return ww_refuse(why, 400, "messages", NULL, "\"messages\" must be an array of at least one message");
-	messages = only_known_roles(messages);
+	messages = map_roles(messages);
 	ww_chat_init(&chat, CHAT_MAX_BYTES);
 	struct ww_ids *ids = new_prompt(p);
 	enum ww_rc rc = ww_chat_render(q->model->format, messages, q->tools, 1, &chat, &err);

@@ -28,7 +28,7 @@ struct ww_http_ws {
 	wslay_event_context_ptr wslay;
 	const char *early; /* came with the request */
 	size_t early_bytes;
-	uint64_t heard_ns;
+	uint64_t received_ns;
 	int pinged, failed, over, code; /* over: nothing more is received */
 	struct message messages[MAX_MESSAGES];
 	int head, n;
@@ -59,7 +59,7 @@ static ssize_t on_recv(wslay_event_context_ptr ctx, uint8_t *buf, size_t n, int 
 	ssize_t got = recv(ws->x->fd, buf, n, MSG_DONTWAIT);
 	if (got <= 0)
 		return fail(ctx, would_block(got));
-	ws->heard_ns = ww_now_ns();
+	ws->received_ns = ww_now_ns();
 	ws->pinged = 0;
 	return got;
 }
@@ -116,7 +116,7 @@ static void send_queued(struct ww_http_ws *ws)
 /* Take in what is there; ping a client that has been silent for long. */
 static void look_after(struct ww_http_ws *ws)
 {
-	double silent_s = ww_seconds_since(ws->heard_ns);
+	double silent_s = ww_seconds_since(ws->received_ns);
 	if (wslay_event_recv(ws->wslay) || silent_s > DEAD_S)
 		ws->failed = 1;
 	if (silent_s > PING_S && !ws->pinged) {
@@ -180,7 +180,7 @@ static void upgraded(void *client, struct MHD_Connection *mc, void *request, con
 	struct MHD_UpgradeResponseHandle *urh)
 {
 	struct ww_http_reply *x = client;
-	struct ww_http_ws ws = { .x = x, .early = early, .early_bytes = n, .heard_ns = ww_now_ns(), .code = 1001 };
+	struct ww_http_ws ws = { .x = x, .early = early, .early_bytes = n, .received_ns = ww_now_ns(), .code = 1001 };
 	void *session = x->session;
 	size_t limit = x->h->o.max_message_bytes;
 	ww_http_set_state(x, WW_HTTP_ANSWERS, 0);

@@ -24,7 +24,7 @@ enum {
 
 struct ww_mcp_peer {
 	struct ww_mcp *m;
-	struct ww_mcp_peer *conversation; /* itself, or the one that it joined (a reference) */
+	struct ww_mcp_peer *conversation; /* itself, or the one that it continues (a reference) */
 	uint64_t serial;                  /* of a conversation: whose tasks `tasks/list` lists */
 	atomic_int legacy;                /* of a conversation: the revision that `initialize` chose */
 	int refs;                         /* under m->lock */

@@ -286,7 +286,7 @@ static void reply_observation(struct ww_openenv *o, struct http_env *l, int is_r
 	json_t *data = NULL;
 	if (rc == WW_OK)
 		rc = observe(o, l->env, &client, &data, err);
-	int theirs = rc == WW_ERR_USAGE || rc == WW_ERR_TASK, lost = rc != WW_OK && (is_reset || !theirs);
+	int is_request = rc == WW_ERR_USAGE || rc == WW_ERR_TASK, lost = rc != WW_OK && (is_reset || !is_request);
 	if (lost || ww_json_bool(data, "done", 0))
 		remove_http_env(o, l); /* an episode that has ended needs no room */
 	else
@@ -294,7 +294,7 @@ static void reply_observation(struct ww_openenv *o, struct http_env *l, int is_r
 	if (rc == WW_OK)
 		reply_json(reply, 200, data);
 	else
-		reply_detail(reply, theirs ? 422 : 500, err->msg);
+		reply_detail(reply, is_request ? 422 : 500, err->msg);
 }
 
 /* The body as an object; NULL: it has been refused. */

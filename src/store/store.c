@@ -52,8 +52,8 @@ static const char *const statement_texts[] = {
 	[PUT] = "INSERT OR REPLACE INTO entry(kind, key, used, bytes, sum, value) VALUES(?1, ?2, ?3, ?4, ?5, ?6)",
 	[TOTAL] = "SELECT sum(bytes) FROM entry",
 	[EVICT] =
-		"DELETE FROM entry WHERE id IN (SELECT id FROM (SELECT id, sum(bytes) OVER (ORDER BY used DESC, id DESC) AS kept"
-		" FROM entry) WHERE kept > ?1)"
+		"DELETE FROM entry WHERE id IN (SELECT id FROM (SELECT id, sum(bytes) OVER (ORDER BY used DESC, id DESC) AS total"
+		" FROM entry) WHERE total > ?1)"
 };
 static const char schema[] =
 	"CREATE TABLE entry(id INTEGER PRIMARY KEY, kind TEXT NOT NULL, key TEXT NOT NULL, used INTEGER NOT NULL,"
@@ -209,8 +209,8 @@ static void rename_bad(struct ww_store *s, const char *why)
 	}
 }
 
-/* Open, or replace and open.  known_bad: the file, if it still is (dev, ino), was found damaged. */
-static void open_or_replace(struct ww_store *s, int known_bad, const char *why)
+/* Open, or replace and open.  is_corrupt: the file, if it still is (dev, ino), was found damaged. */
+static void open_or_replace(struct ww_store *s, int is_corrupt, const char *why)
 {
 	struct stat st;
 	int fd = take_file_lock(s);
@@ -218,7 +218,7 @@ static void open_or_replace(struct ww_store *s, int known_bad, const char *why)
 		complain(s, "its lock file is held by another process or cannot be created");
 		return;
 	}
-	if (known_bad && !stat(s->path, &st) && st.st_dev == s->dev && st.st_ino == s->ino)
+	if (is_corrupt && !stat(s->path, &st) && st.st_dev == s->dev && st.st_ino == s->ino)
 		rename_bad(s, why);
 	int rc = open_db(s);
 	if (is_damage(rc)) {

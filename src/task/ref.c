@@ -403,7 +403,7 @@ enum ww_rc ww_ref_draw(struct ww_ref *r, const struct ww_ref_draw *d, struct ww_
 
 /* ---- References */
 
-static void read_place(const json_t *o, int64_t index[WW_MAX_RANK], int *rank, double *expected, double *found)
+static void read_position(const json_t *o, int64_t index[WW_MAX_RANK], int *rank, double *expected, double *found)
 {
 	const json_t *at = json_object_get(o, "index");
 	*expected = ww_json_num(o, "expected", NAN);
@@ -427,8 +427,8 @@ static enum ww_rc read_diff(const json_t *o, struct ww_ref_diff *d, struct ww_er
 	WW_CHECK(ww_json_get_int(o, "numel", what, &d->numel, err));
 	WW_CHECK(ww_json_get_int(o, "violations", what, &d->violations, err));
 	WW_CHECK(ww_json_get_int(o, "nonfinite", what, &d->nonfinite, err));
-	read_place(json_object_get(o, "first"), d->first, &d->rank, &d->first_expected, &d->first_found);
-	read_place(json_object_get(o, "worst"), d->worst, &d->rank, &d->worst_expected, &d->worst_found);
+	read_position(json_object_get(o, "first"), d->first, &d->rank, &d->first_expected, &d->first_found);
+	read_position(json_object_get(o, "worst"), d->worst, &d->rank, &d->worst_expected, &d->worst_found);
 	read_text(d->pattern, sizeof(d->pattern), o, "pattern");
 	read_text(d->looks, sizeof(d->looks), o, "looks");
 	read_text(d->part, sizeof(d->part), o, "part");

@@ -140,14 +140,14 @@ void ww_surroundings_environment(const char *tmp, int cuda)
 		"NVIDIA_DRIVER_CAPABILITIES", "TZ" };
 	const char *const fixed[][2] = { { "LANG", "C.UTF-8" }, { "HOME", tmp }, { "TMPDIR", tmp },
 		{ "USER", "warpwright" }, { "OPENBLAS_NUM_THREADS", "1" } };
-	char *kept[WW_ARRAY_LEN(pass)];
+	char *saved[WW_ARRAY_LEN(pass)];
 	for (size_t i = 0; i < WW_ARRAY_LEN(pass); i++)
-		kept[i] = getenv(pass[i]) ? strdup(getenv(pass[i])) : NULL;
+		saved[i] = getenv(pass[i]) ? strdup(getenv(pass[i])) : NULL;
 	clearenv();
 	setenv("PATH", "/usr/local/bin:/usr/bin:/bin", 1);
 	for (size_t i = 0; i < WW_ARRAY_LEN(pass); i++)
-		if (kept[i])
-			setenv(pass[i], kept[i], 1);
+		if (saved[i])
+			setenv(pass[i], saved[i], 1);
 	for (size_t i = 0; i < WW_ARRAY_LEN(fixed); i++)
 		setenv(fixed[i][0], fixed[i][1], 1);
 	for (size_t i = 0; !cuda && i < WW_ARRAY_LEN(ww_recycle_env); i++)

@@ -31,7 +31,7 @@ static void shuffle_order(int64_t *order, int64_t n, uint64_t seed, int64_t epoc
 	}
 }
 
-static void place(struct packer *p, int64_t seq)
+static void add_first_fit(struct packer *p, int64_t seq)
 {
 	int64_t inputs = p->d->seqs[seq].n - 1, r = p->oldest;
 	while (r < p->rows && p->left[r] < inputs)
@@ -78,7 +78,7 @@ enum ww_rc ww_packing_new(const struct ww_data *d, int64_t row_inputs, int shuff
 		shuffle_order(order, d->count, seed, epoch);
 	for (int64_t i = 0; i < d->count; i++) {
 		WW_BUG(d->seqs[order[i]].n - 1 > row_inputs);
-		place(&p, order[i]);
+		add_first_fit(&p, order[i]);
 	}
 	fill_rows(&p, order, plan);
 	plan->count = p.rows;

@@ -87,7 +87,7 @@ with open("sft/log.jsonl", encoding="utf-8") as f:
 ok(p.returncode == 0 and trained["hash"] == digest.hexdigest() and trained["tokens"] == len(ids) and step["loss"] > 0,
    f"train learns the ids that were recorded, {step['learned']} of {step['tokens']} in its step", p.stderr)
 p = subprocess.run([WW, "optimize", "t.py", "--target", "cpu", "--policy", "model:m", "--model-cache", "500", "-o", "small"], capture_output=True, text=True, timeout=300, check=False)
-ok(p.returncode == 2 and p.stderr.count("\n") == 1 and "the first prompt has 1" in p.stderr and "a context of 512 " in p.stderr and "--model-cache" in p.stderr,
+ok(p.returncode == 2 and "warpwright: the first prompt has 1" in p.stderr and "a context of 512 " in p.stderr and "--model-cache" in p.stderr,
    "--model-cache below the first prompt: exit code 2 with both lengths", p.stderr)
 p = subprocess.run([WW, "optimize", "t.py", "--target", "cpu", "--policy", "model:t.py"], capture_output=True, text=True, timeout=300, check=False)
 ok(p.returncode == 2 and p.stderr.count("\n") == 1 and "t.py" in p.stderr, "what is no model is refused", p.stderr)

@@ -168,7 +168,7 @@ static enum ww_rc take_reply(struct ww_shell *s, uint64_t deadline, struct ww_sh
 	if (!bytes)
 		return ww_err_set(err, WW_ERR_NOMEM, "out of memory for a command's output");
 	WW_CHECK(ww_proc_read(&s->proc, bytes, r.n_out + r.n_state, deadline, max_resident_bytes, err));
-	a->known = r.known != 0, a->running = r.running != 0, a->timed_out = r.timed_out != 0;
+	a->exists = r.exists != 0, a->running = r.running != 0, a->timed_out = r.timed_out != 0;
 	a->status = r.status, a->total = r.total;
 	a->used_bytes = r.used_bytes, a->most_bytes = r.most_bytes;
 	for (size_t i = 0; i + 1 < sizeof(a->most) && r.most[i]; i++)

@@ -50,7 +50,7 @@ struct ww_shell {
 };
 
 struct ww_shell_answer {
-	int known; /* there is such a job */
+	int exists; /* there is such a job */
 	int running, timed_out;
 	int status;               /* as waitpid(2) has it, unless running */
 	struct ww_str out;        /* bounded: head and tail */

@@ -434,7 +434,7 @@ static uint64_t serve_call(void)
 
 static void run(const struct ww_shell_ask *q, const char *text, struct job *j)
 {
-	struct ww_shell_reply r = { .known = 1 };
+	struct ww_shell_reply r = { .exists = 1 };
 	uint64_t deadline = ww_now_ns() + q->timeout_ms * UINT64_C(1000000);
 	WW_AUTO(ww_fd_close) int state = unnamed_file("/workspace/.state");
 	if (state < 0 || start_command(j, text, q->n, state) < 0) {
@@ -462,18 +462,18 @@ out:
 
 static void start(const struct ww_shell_ask *q, const char *text, struct job *j)
 {
-	struct ww_shell_reply r = { .known = 1, .running = 1 };
+	struct ww_shell_reply r = { .exists = 1, .running = 1 };
 	if (start_command(j, text, q->n, -1) == 0)
 		j->id = q->id;
 	else
-		r = (struct ww_shell_reply){ .known = 1, .status = 126 << 8 };
+		r = (struct ww_shell_reply){ .exists = 1, .status = 126 << 8 };
 	answer(&r, -1, -1);
 }
 
 static void look(const struct ww_shell_ask *q)
 {
 	struct job *j = q->id ? find(q->id) : NULL;
-	struct ww_shell_reply r = { .known = j != NULL };
+	struct ww_shell_reply r = { .exists = j != NULL };
 	if (j && q->op == WW_SHELL_KILL)
 		kill_job(j);
 	serve_call();
@@ -492,9 +492,9 @@ static void put(const struct ww_workspace *tree, const char *text, size_t n)
 {
 	ww_auto_str why = WW_STR_INIT(512);
 	struct ww_err err = WW_ERR_INIT;
-	struct ww_shell_reply r = { .known = 1 };
+	struct ww_shell_reply r = { .exists = 1 };
 	const char *file = text + strlen(text) + 1;
-	if (!ww_workspace_knows(text, &why) || file > text + n)
+	if (!ww_workspace_is_path(text, &why) || file > text + n)
 		_exit(1);
 	if (ww_workspace_write(tree, text, file, (size_t)(text + n - file), &why, &err) != WW_OK)
 		ww_str_adds(&why, err.msg);
@@ -524,7 +524,7 @@ static void serve(const struct ww_workspace *tree)
 		else if (q.op >= WW_SHELL_LOOK)
 			look(&q);
 		else if (!j)
-			answer(&(struct ww_shell_reply){ .known = 0 }, -1, -1);
+			answer(&(struct ww_shell_reply){ .exists = 0 }, -1, -1);
 		else if (q.op == WW_SHELL_RUN)
 			run(&q, text, j);
 		else

@@ -27,7 +27,7 @@ struct ww_shell_ask {
  * an ANSWER is what comes next.  used_bytes: all processes together used so much when they were killed for it, 0 where
  * they were not; `most` by most_bytes. */
 struct ww_shell_reply {
-	uint32_t known, running, timed_out, call;
+	uint32_t exists, running, timed_out, call;
 	int32_t status; /* as waitpid(2) has it */
 	uint64_t total, used_bytes, most_bytes;
 	char most[16];

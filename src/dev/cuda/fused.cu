@@ -127,7 +127,7 @@ extern "C" int ww_cu_rope_to_cache_fits(const struct ww_cu_rope_to_cache *p)
 		aligned16(p->q_norm, p->k_norm, p->cs, p->q_out) && p->q_stride % VEC == 0 && p->kv_stride % VEC == 0;
 }
 
-template <class T> static void place(cudaStream_t s, const struct ww_cu_rope_to_cache *p)
+template <class T> static void rope_to_cache(cudaStream_t s, const struct ww_cu_rope_to_cache *p)
 {
 	int g = (int)p->head_dim / VEC;
 	dim3 blocks((unsigned)p->t, blocks_for((p->heads + 2 * p->kv_heads) * g, THREADS));
@@ -146,9 +146,9 @@ extern "C" int ww_cu_rope_to_cache(cudaStream_t s, int bf16, const struct ww_cu_
 	if (!p->t)
 		return 0;
 	if (bf16)
-		place<bf16_t>(s, p);
+		rope_to_cache<bf16_t>(s, p);
 	else
-		place<float>(s, p);
+		rope_to_cache<float>(s, p);
 	return launched();
 }
 

@@ -555,7 +555,7 @@ static void cuda_rope_to_cache(struct ww_stream *s, const struct ww_rope_to_cach
 	WW_BUG(p->q.dtype != p->k.dtype || p->q.dtype != p->v.dtype || p->q.dtype != p->k_cache.dtype ||
 		p->q.dtype != p->v_cache.dtype);
 	if (ww_cu_rope_to_cache_fits(&c))
-		LAUNCH("place", ww_cu_rope_to_cache(s->s, half(p->q), &c));
+		LAUNCH("rope_to_cache", ww_cu_rope_to_cache(s->s, half(p->q), &c));
 	else
 		ww_dev_rope_to_cache(s, p);
 }

@@ -3,7 +3,7 @@
  * A cluster of up to eight blocks has a row, and each block keeps its stretch of the logits in shared memory: they are
  * read once, however many passes a truncation takes.  (Stretches that do not fit are read from memory in each pass.)
  * Blocks exchange the likeliest token, histograms and totals by reading one another's shared memory.  Each member of
- * `struct told` is written once, or alternates between two copies, so one cluster barrier between writing and reading
+ * `struct shared` is written once, or alternates between two copies, so one cluster barrier between writing and reading
  * is enough and none is needed after reading.
  *
  * Edges of top-k and top-p are found digit by digit with counts in shared memory.  Logits are much alike, so most of a
@@ -50,7 +50,7 @@ struct stretch {
 };
 
 /* What the other blocks of the cluster read. */
-struct told {
+struct shared {
 	float best;
 	int nan;
 	int64_t where;
@@ -98,7 +98,7 @@ static __device__ __forceinline__ uint64_t weight_at(const struct stretch &s, fl
 }
 
 /* What is left of a weight after min-p and the smallest key. */
-static __device__ __forceinline__ uint64_t kept(const struct stretch &s, float logit, uint32_t least)
+static __device__ __forceinline__ uint64_t weight_from(const struct stretch &s, float logit, uint32_t least)
 {
 	uint64_t w = ww_sample_key(logit) >= least ? weight_at(s, logit) : 0;
 	return s.min_p > 0 && (double)w < s.min_p * UNIT ? 0 : w;
@@ -138,7 +138,7 @@ static __device__ __forceinline__ int likelier(float x, int64_t k, float best, i
 }
 
 /* The likeliest token of the row, the smaller of equals; -1 where a logit is NaN or none is finite. */
-static __device__ int64_t likeliest(const struct stretch &s, struct told *told, float *logit)
+static __device__ int64_t likeliest(const struct stretch &s, struct shared *shared, float *logit)
 {
 	__shared__ float top[WARPS];
 	__shared__ int64_t at[WARPS];
@@ -174,16 +174,16 @@ static __device__ int64_t likeliest(const struct stretch &s, struct told *told, 
 				best = top[i];
 				where = at[i];
 			}
-		told->best = best;
-		told->where = where;
-		told->nan = nan;
+		shared->best = best;
+		shared->where = where;
+		shared->nan = nan;
 	}
 	cluster.sync();
 	best = -INFINITY;
 	where = -1;
 	nan = 0;
 	for (unsigned i = 0; i < cluster.num_blocks(); i++) {
-		const struct told *other = cluster.map_shared_rank(told, i);
+		const struct shared *other = cluster.map_shared_rank(shared, i);
 		nan |= other->nan;
 		if (likelier(other->best, other->where, best, where)) {
 			best = other->best;
@@ -244,7 +244,8 @@ static __device__ int find_digit(const uint64_t *bins, uint64_t need, uint64_t *
 }
 
 /* The largest key such that tokens from it (and from `least`) on have `need` together: counted, or weighed. */
-static __device__ uint32_t edge(const struct stretch &s, struct told *told, int weighed, uint32_t least, uint64_t need)
+static __device__ uint32_t edge(
+	const struct stretch &s, struct shared *shared, int weighed, uint32_t least, uint64_t need)
 {
 	__shared__ uint64_t all[BINS], found_above;
 	__shared__ int found;
@@ -252,12 +253,12 @@ static __device__ uint32_t edge(const struct stretch &s, struct told *told, int 
 	uint64_t above = 0;
 	uint32_t prefix = 0;
 	for (int shift = 32 - DIGIT_BITS, turn = 0; shift >= 0; shift -= DIGIT_BITS, turn ^= 1) {
-		count_digit(s, weighed, least, shift, prefix, told->bins[turn]);
+		count_digit(s, weighed, least, shift, prefix, shared->bins[turn]);
 		cluster.sync();
 		if (threadIdx.x < BINS) {
 			uint64_t sum = 0;
 			for (unsigned i = 0; i < cluster.num_blocks(); i++)
-				sum += cluster.map_shared_rank(told, i)->bins[turn][threadIdx.x];
+				sum += cluster.map_shared_rank(shared, i)->bins[turn][threadIdx.x];
 			all[threadIdx.x] = sum;
 		}
 		__syncthreads();
@@ -276,17 +277,17 @@ static __device__ uint32_t edge(const struct stretch &s, struct told *told, int 
 }
 
 /* The weight of the whole row from `least` on. */
-static __device__ uint64_t mass_of(const struct stretch &s, struct told *told, uint32_t least)
+static __device__ uint64_t mass_of(const struct stretch &s, struct shared *shared, uint32_t least)
 {
 	cg::cluster_group cluster = cg::this_cluster();
 	uint64_t own = 0, block, sum = 0;
 	each_token(s, [&](int64_t, float x) { own += ww_sample_key(x) >= least ? weight_at(s, x) : 0; });
 	sum_before(own, &block);
 	if (!threadIdx.x)
-		told->mass = block;
+		shared->mass = block;
 	cluster.sync();
 	for (unsigned i = 0; i < cluster.num_blocks(); i++)
-		sum += cluster.map_shared_rank(told, i)->mass;
+		sum += cluster.map_shared_rank(shared, i)->mass;
 	return sum;
 }
 
@@ -306,21 +307,21 @@ static __device__ uint64_t random_of(const struct ww_sampler &d)
 }
 
 /* The first token at which the sum of kept weights passes the point, by the one thread that has it. */
-static __device__ void choose(const struct stretch &s, struct told *told, const struct ww_sampler &d, uint32_t least,
-	int topped, float shift, struct ww_sampled *out)
+static __device__ void choose(const struct stretch &s, struct shared *shared, const struct ww_sampler &d,
+	uint32_t least, int topped, float shift, struct ww_sampled *out)
 {
 	cg::cluster_group cluster = cg::this_cluster();
 	int64_t each = (s.end - s.first + THREADS - 1) / THREADS | 1; /* odd: neighbours' pieces begin in different banks */
 	int64_t j = s.first + threadIdx.x * each, end = j + each < s.end ? j + each : s.end;
 	uint64_t own = 0, block, total = 0, before;
 	for (int64_t k = j; k < end; k++)
-		own += kept(s, logit_of(s, k), least);
+		own += weight_from(s, logit_of(s, k), least);
 	before = sum_before(own, &block);
 	if (!threadIdx.x)
-		told->total = block;
+		shared->total = block;
 	cluster.sync();
 	for (unsigned i = 0; i < cluster.num_blocks(); i++) {
-		uint64_t other = cluster.map_shared_rank(told, i)->total;
+		uint64_t other = cluster.map_shared_rank(shared, i)->total;
 		before += i < cluster.block_rank() ? other : 0;
 		total += other;
 	}
@@ -328,7 +329,7 @@ static __device__ void choose(const struct stretch &s, struct told *told, const 
 	if (point < before || point - before >= own)
 		return;
 	for (point -= before;; j++) {
-		uint64_t w = kept(s, logit_of(s, j), least);
+		uint64_t w = weight_from(s, logit_of(s, j), least);
 		if (point < w)
 			break;
 		point -= w;
@@ -345,7 +346,7 @@ __global__ void __launch_bounds__(THREADS) sample_k(struct ww_sampled *out, cons
 	const float *logits, const float *lse, int64_t t, int64_t v, int64_t chunk, int64_t length, int fits)
 {
 	extern __shared__ float own[];
-	__shared__ struct told told;
+	__shared__ struct shared shared;
 	cg::cluster_group cluster = cg::this_cluster();
 	int64_t row = blockIdx.x / cluster.num_blocks(), first = cluster.block_rank() * length,
 			end = first + length < v ? first + length : v;
@@ -356,7 +357,7 @@ __global__ void __launch_bounds__(THREADS) sample_k(struct ww_sampled *out, cons
 	float top, shift = lse[row];
 	if (fits)
 		keep(s, own);
-	int64_t best = likeliest(s, &told, &top);
+	int64_t best = likeliest(s, &shared, &top);
 	if (best < 0 || !(by.temperature > 0)) {
 		struct ww_sampled one = { (int32_t)best, best < 0 ? 0 : top - shift, 0 };
 		if (!threadIdx.x && !cluster.block_rank())
@@ -364,14 +365,14 @@ __global__ void __launch_bounds__(THREADS) sample_k(struct ww_sampled *out, cons
 	} else {
 		int topped = by.top_k > 0 && by.top_k < v;
 		s.best = top;
-		uint32_t least = topped ? edge(s, &told, 0, 0, (uint64_t)by.top_k) : 0;
+		uint32_t least = topped ? edge(s, &shared, 0, 0, (uint64_t)by.top_k) : 0;
 		if (by.top_p < 1) {
-			double need = ceil(by.top_p * (double)mass_of(s, &told, least));
-			least = edge(s, &told, 1, least, need > 1 ? (uint64_t)need : 1);
+			double need = ceil(by.top_p * (double)mass_of(s, &shared, least));
+			least = edge(s, &shared, 1, least, need > 1 ? (uint64_t)need : 1);
 		}
-		choose(s, &told, d, least, topped, shift, &out[row]);
+		choose(s, &shared, d, least, topped, shift, &out[row]);
 	}
-	cluster.sync(); /* what a block has told must stay until all have read it */
+	cluster.sync(); /* what a block has shared must stay until all have read it */
 }
 
 extern "C" int ww_cu_sample(cudaStream_t s, struct ww_sampled *out, const struct ww_sampler *how, const float *logits,

@@ -192,7 +192,7 @@ static void set_usage(struct ww_wire_reply *r, const json_t *u)
 {
 	if (!json_is_object(u))
 		return;
-	r->usage.known = 1;
+	r->usage.reported = 1;
 	r->usage.input = ww_json_int(u, "input_tokens", r->usage.input);
 	r->usage.cache_read = ww_json_int(u, "cache_read_input_tokens", r->usage.cache_read);
 	r->usage.cache_write = ww_json_int(u, "cache_creation_input_tokens", r->usage.cache_write);

@@ -82,9 +82,9 @@ static struct ww_wire_usage usage_of(const struct question *q)
 {
 	struct ww_wire_usage u = q->reply.usage;
 	int64_t seen = q->reply.bytes ? tokens_of(q->reply.bytes) : 0;
-	if (!u.known)
+	if (!u.reported)
 		u.input = q->prompt_tokens;
-	if (!u.known || !q->reply.finished)
+	if (!u.reported || !q->reply.finished)
 		u.output = u.output > seen ? u.output : seen;
 	return u;
 }
@@ -318,7 +318,7 @@ static enum ww_rc fill(struct question *q, int too_long, struct ww_reply *out, s
 	struct ww_wire_usage u = usage_of(q);
 	if (too_long) {
 		q->reply.finish = WW_FINISH_LENGTH;
-		u = (struct ww_wire_usage){ .known = 0 };
+		u = (struct ww_wire_usage){ .reported = 0 };
 	}
 	out->prompt_tokens = u.input + u.cache_read + u.cache_write;
 	out->completion_tokens = u.output;
@@ -429,7 +429,7 @@ static enum ww_rc set_url(struct http *h, struct ww_err *err)
 static enum ww_rc set_price(struct http *h, struct ww_err *err)
 {
 	enum ww_rc rc = ww_price_load(h->opts.prices, h->official, h->spec, &h->price, err);
-	if (rc == WW_OK && h->opts.need_price && !h->price.known)
+	if (rc == WW_OK && h->opts.need_price && !h->price.found)
 		rc = ww_err_set(err, WW_ERR_USAGE,
 			"a budget in USD needs the price of %s, which is not listed%s; write a line for it into "
 			"a file and give that with "

@@ -85,7 +85,7 @@ static enum ww_rc find(
 		if (strlen(line) > n && !memcmp(line, spec, n) && strchr(" \t", line[n]))
 			WW_CHECK(add_band(out, line + n, where, number, err));
 	}
-	out->known = out->n_bands > 0;
+	out->found = out->n_bands > 0;
 	return WW_OK;
 }
 
@@ -93,7 +93,7 @@ enum ww_rc ww_price_find(
 	const char *table, const char *where, const char *spec, struct ww_price *out, struct ww_err *err)
 {
 	enum ww_rc rc = find(table, where, spec, strlen(spec), out, err);
-	return rc == WW_OK && !out->known ? find(table, where, spec, undated(spec), out, err) : rc;
+	return rc == WW_OK && !out->found ? find(table, where, spec, undated(spec), out, err) : rc;
 }
 
 enum ww_rc ww_price_load(
@@ -105,7 +105,7 @@ enum ww_rc ww_price_load(
 		WW_CHECK(ww_fs_read(user_file, TABLE_MAX_BYTES, &text, err));
 		WW_CHECK(ww_price_find(text.p, user_file, spec, out, err));
 	}
-	if (!out->known && official)
+	if (!out->found && official)
 		WW_CHECK(ww_price_find(ww_prices_builtin, "the built-in price table", spec, out, err));
 	return WW_OK;
 }
@@ -120,7 +120,7 @@ static const struct ww_price_band *band_for(const struct ww_price *p, int64_t pr
 
 double ww_price_usd(const struct ww_price *p, const struct ww_wire_usage *u)
 {
-	if (!p->known)
+	if (!p->found)
 		return 0;
 	const struct ww_price_band *b = band_for(p, u->input + u->cache_read + u->cache_write);
 	return (double)u->input * b->input + (double)u->cache_read * b->cache_read +
@@ -129,7 +129,7 @@ double ww_price_usd(const struct ww_price *p, const struct ww_wire_usage *u)
 
 double ww_price_most(const struct ww_price *p, int64_t prompt_tokens, int64_t reply_tokens)
 {
-	if (!p->known)
+	if (!p->found)
 		return 0;
 	const struct ww_price_band *b = band_for(p, prompt_tokens);
 	double in = b->input > b->cache_write ? b->input : b->cache_write;

@@ -11,7 +11,7 @@ struct ww_price_band {
 	double input, cache_read, cache_write, output;
 };
 struct ww_price {
-	int known, n_bands;
+	int found, n_bands;
 	struct ww_price_band bands[WW_PRICE_BANDS_MAX];
 };
 

@@ -171,8 +171,8 @@ const struct ww_message *ww_wire_next(struct ww_wire_walk *w)
 		w->asked = m;
 		w->answered = 0;
 	} else if (m->role == WW_ROLE_TOOL) {
-		int known = w->asked && w->answered < w->asked->n_calls;
-		w->call_id = known ? ww_wire_call_id(w->native, w->asked, w->answered++) : m->call_id;
+		int is_answer = w->asked && w->answered < w->asked->n_calls;
+		w->call_id = is_answer ? ww_wire_call_id(w->native, w->asked, w->answered++) : m->call_id;
 	}
 	return m;
 }

@@ -31,7 +31,7 @@ struct ww_wire_part {
 };
 
 struct ww_wire_usage {
-	int known;
+	int reported;
 	int64_t input, cache_read, cache_write, output; /* input: neither read from nor written to a cache */
 };
 

@@ -86,16 +86,16 @@ static void test_work(void **state)
 	unsigned id = shell.last_id;
 	for (int i = 0, seen = 0; i < 200 && !seen; i++, usleep(10000)) {
 		assert_int_equal(ww_shell_look(&shell, id, &a, &err), WW_OK);
-		assert_true(a.known && a.running);
+		assert_true(a.exists && a.running);
 		seen = !strcmp(a.out.p, "started\n");
 		ww_shell_answer_release(&a);
 		assert_true(seen || i < 199);
 	}
 	assert_int_equal(ww_shell_kill(&shell, id, &a, &err), WW_OK);
-	assert_true(a.known && !a.running && WIFSIGNALED(a.status));
+	assert_true(a.exists && !a.running && WIFSIGNALED(a.status));
 	ww_shell_answer_release(&a);
 	assert_int_equal(ww_shell_look(&shell, id, &a, &err), WW_OK);
-	assert_false(a.known);
+	assert_false(a.exists);
 	ww_shell_answer_release(&a);
 }
 

@@ -533,11 +533,11 @@ static void test_prices(void **state)
 	u.cache_read = 1;
 	assert_float_equal(ww_price_usd(&p, &u), 0.05 + 0.0025 + 0.00000005, 1e-9);
 	assert_int_equal(ww_price_load(NULL, 1, "openai:gpt-5.4-2026-03-05", &p, &err), WW_OK);
-	assert_true(p.known);
+	assert_true(p.found);
 	assert_int_equal(ww_price_load(NULL, 1, "anthropic:claude-haiku-4-5-20251001", &p, &err), WW_OK);
-	assert_true(p.known);
+	assert_true(p.found);
 	assert_int_equal(ww_price_load(NULL, 1, "openai:gpt-5.4-mega", &p, &err), WW_OK);
-	assert_false(p.known);
+	assert_false(p.found);
 	assert_float_equal(ww_price_usd(&p, &u), 0, 0);
 	memset(&p, 0, sizeof(p));
 	assert_int_equal(ww_price_find("a:b 1 2\n", "table", "a:b", &p, &err), WW_ERR_USAGE);
