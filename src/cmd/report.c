@@ -1,7 +1,8 @@
-/* report.c - `warpwright report`: a run of `optimize` or `train` as one HTML page. */
+/* report.c - `warpwright report`: a run of `optimize` or `train`, or evaluations side by side, as one HTML page. */
 #include "base/fs.h"
 #include "cmd/cmd.h"
 #include "cmd/rundir.h"
+#include "eval/page.h"
 #include "train/report.h"
 
 #include <limits.h>
@@ -18,7 +19,7 @@ static const struct ww_opt opts[] = { { "output", 'o', WW_OPT_STR, offsetof(stru
 										  "report.html", 0, 0, "where to write" },
 	WW_OPT_JSON(struct values, json), WW_OPT_END };
 
-static enum ww_rc make_page(const char *dir, struct ww_str *html, struct ww_err *err)
+static enum ww_rc one_page(const char *dir, struct ww_str *html, struct ww_err *err)
 {
 	char train[PATH_MAX];
 	if (ww_rundir_is_one(dir))
@@ -27,7 +28,32 @@ static enum ww_rc make_page(const char *dir, struct ww_str *html, struct ww_err 
 	if (ww_fs_is_file(train))
 		return ww_train_report(dir, html, err);
 	return ww_err_set(err, WW_ERR_USAGE,
-		"%s holds neither a run of `optimize` (episode.jsonl, episodes/) nor one of `train` (run.json)", dir);
+		"%s holds no run of `optimize` (episode.jsonl, episodes/), `eval` or `train` (run.json)", dir);
+}
+
+static enum ww_rc eval_page(char **dirs, int n, struct ww_str *html, struct ww_err *err)
+{
+	ww_auto_free struct ww_eval_run *runs = NULL;
+	enum ww_rc rc = WW_OK;
+	int read = 0;
+	WW_CHECK(WW_NEW(runs, n, err));
+	while (rc == WW_OK && read < n && (rc = ww_eval_run_read(&runs[read], dirs[read], err)) == WW_OK)
+		read++;
+	if (rc == WW_OK)
+		rc = ww_eval_page(runs, n, html, err);
+	while (read > 0)
+		ww_eval_run_release(&runs[--read]);
+	return rc;
+}
+
+static enum ww_rc make_page(char **dirs, int n, struct ww_str *html, struct ww_err *err)
+{
+	if (ww_eval_run_is(dirs[0]))
+		return eval_page(dirs, n, html, err);
+	if (n > 1)
+		return ww_err_set(
+			err, WW_ERR_USAGE, "%s is no run of `eval`: only those stand side by side on one page", dirs[0]);
+	return one_page(dirs[0], html, err);
 }
 
 static void tell(const char *dir, const char *output, size_t bytes)
@@ -44,7 +70,7 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 	const struct values *v = values;
 	struct ww_err err = WW_ERR_INIT;
 	ww_auto_str html = WW_STR_INIT(REPORT_MAX);
-	enum ww_rc rc = make_page(argv[0], &html, &err);
+	enum ww_rc rc = make_page(argv, argc, &html, &err);
 	if (rc == WW_OK)
 		rc = ww_fs_write(v->output, html.p, html.len, &err);
 	if (rc == WW_OK && v->json)
@@ -55,12 +81,13 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 }
 
 const struct ww_cmd ww_cmd_report = { .name = "report",
-	.args = "RUN",
-	.summary = "show a run as one HTML page",
-	.details = "RUN is a directory that `optimize` or `train` made. The page needs no network and no other file.\n"
-			   "A run that has not ended is shown as far as it is.",
+	.args = "RUN...",
+	.summary = "show a run, or evaluations side by side, as one HTML page",
+	.details =
+		"RUN is a directory that `optimize`, `eval` or `train` made; several of `eval` stand side by side. The page\n"
+		"needs no network and no other file. A run that has not ended is shown as far as it is.",
 	.opts = opts,
 	.values_size = sizeof(struct values),
 	.min_args = 1,
-	.max_args = 1,
+	.max_args = -1,
 	.run = run };

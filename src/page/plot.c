@@ -156,6 +156,15 @@ void ww_plot_level(struct ww_plot *p, int series, double y)
 		series % SERIES, LEFT, WIDTH - RIGHT, py(p, y), py(p, y));
 }
 
+void ww_plot_interval(struct ww_plot *p, int series, double x, double low, double high)
+{
+	if (!isfinite(low) || !isfinite(high) || (p->log_y && low <= 0))
+		return;
+	ww_str_addf(p->out,
+		"<line class=\"interval\" style=\"stroke:var(--s%d)\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>\n",
+		series % SERIES, px(p, x), px(p, x), py(p, low), py(p, high));
+}
+
 static void add_title(struct ww_str *out, const char *title, const char *element)
 {
 	ww_str_adds(out, "><title>");

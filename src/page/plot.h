@@ -33,6 +33,8 @@ void ww_plot_level(struct ww_plot *p, int series, double y);
 void ww_plot_moment(struct ww_plot *p, double x, const char *title);
 /* The area between low[i] and high[i], behind what is drawn next. */
 void ww_plot_band(struct ww_plot *p, const struct ww_plot_point *low, const struct ww_plot_point *high, size_t n);
+/* An interval of y at one x, as a thin vertical line. */
+void ww_plot_interval(struct ww_plot *p, int series, double x, double low, double high);
 /* MISS is a cross at the bottom of the plot, whatever y is. */
 enum ww_plot_mark { WW_PLOT_DOT, WW_PLOT_RING, WW_PLOT_MISS };
 void ww_plot_mark(struct ww_plot *p, enum ww_plot_mark kind, int series, double x, double y, const char *title);

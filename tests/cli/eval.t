@@ -76,6 +76,19 @@ for s in speed:
     mean *= s
 ok(abs(strict["all"]["overall"]["eager"]["geomean_all"] - mean ** (1 / 3)) < 1e-9, "a failure counts as 1.0 in the mean over all", out)
 
+# ---- The page, of one and of two side by side
+
+page = os.path.join(TMP, "page.html")
+code, out, err = run([WW, "report", os.path.join(TMP, "all"), "-o", page])
+html = get(page) if code == 0 else ""
+ok(code == 0 and all(t in html for t in ("level1/1_Scale", "linalg_det", "WW_KERNEL", "element by element", "95% intervals", "CUDA Agent", good["profile"][:40].replace("&", "&amp;"))),
+   "the page shows problems, failures, kernels, families, reasons and the field", f"{code} {err} {html[:2000]}")
+ok(not any(t in html for t in ("http://", "https://", "<script", "<img", "<link")), "and loads nothing", html[:500])
+code, out, err = run([WW, "report", *paths, "-o", page])
+ok(code == 0 and "2 evaluations" in get(page) and "first, level 1" in get(page) and "second, level 1" in get(page), "several runs stand side by side", f"{code} {err}")
+code, out, err = run([WW, "report", paths[0], TMP, "-o", page])
+ok(code in (2, 3) and err.count("\n") == 1 and "run.json" in err, "what is no evaluation beside one is one line", f"{code} {err}")
+
 # ---- Others' solutions: those of the first run
 
 code, out, err = run(command("others", "--solutions", paths[0], "--level", "1"))
