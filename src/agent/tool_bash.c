@@ -250,7 +250,7 @@ static void describe(const struct ww_shell_answer *a, unsigned job, double timeo
 
 /* What a tool of the shell does: open it, ask, say what came of it.  A shell that could not be had, or broke, is an
  * answer: the next command begins a new one with the recorded state.  What a called tool could not do is an error of
- * file. */
+ * ours. */
 struct work {
 	struct ww_tool_env *env;
 	struct ww_tool_calls calls;

@@ -31,7 +31,7 @@ static const char *base_dir(void)
 	return tmp && tmp[0] == '/' ? tmp : "/tmp";
 }
 
-/* A descriptor that holds the lock on a directory of is_temporary that is still there, or -1. */
+/* A descriptor that holds the lock on a directory of ours that is still there, or -1. */
 static int lock_dir(const char *path)
 {
 	struct stat held, named;

@@ -77,10 +77,10 @@ const char ww_env_state_schema[] = "{\"type\":\"object\",\"title\":\"WarpwrightS
 	"null before the first reset") ","
 								   "\"step_count\":{\"type\":\"integer\",\"minimum\":0}," NULLABLE("task", "string",
 									   "its name") "," STRING("target", "cuda or cpu") "," STRING("phase",
-									   "idle, opening, asked, working, over") ","
-																			  "\"done\":{\"type\":\"boolean\"}," NULLABLE(
-																				  "reward", "number",
-																				  "once it is over") ",\"max_turns\":{\"type\":\"integer\"}},\"required\":[\"episode_id\",\"step_count\"]}";
+									   "idle, opening, asked, working, over, failed") ","
+																					  "\"done\":{\"type\":\"boolean\"}," NULLABLE(
+																						  "reward", "number",
+																						  "once it is over") ",\"max_turns\":{\"type\":\"integer\"}},\"required\":[\"episode_id\",\"step_count\"]}";
 
 enum phase { IDLE, OPENING, ASKED, WORKING, OVER };
 static const char *const phase_names[] = { "idle", "opening", "asked", "working", "over" };
@@ -419,7 +419,11 @@ static void *episode_main(void *arg)
 	WW_TRY(run_loop(e, &result, &err));
 out:
 	pthread_mutex_lock(&e->lock);
-	e->failed = err;
+	if (rc != WW_OK && e->graph) /* the task was opened: what fails now is no fault of a message */
+		rc = ww_err_set(&e->failed, rc == WW_ERR_USAGE ? WW_ERR_SYSTEM : rc,
+			"%.900s; the episode is lost and has no reward: reset to do it again", err.msg);
+	else
+		e->failed = err;
 	e->failed.rc = rc;
 	e->reward = result.end.reward_final;
 	show(e, OVER, rc == WW_OK ? last_observation(e, &result) : NULL);
@@ -633,12 +637,13 @@ enum ww_rc ww_env_observe(struct ww_env *e, double seconds, json_t **out, struct
 json_t *ww_env_state(struct ww_env *e)
 {
 	WW_LOCKED(&e->lock);
-	int running = e->phase != IDLE;
+	int running = e->phase != IDLE, failed = e->phase == OVER && e->failed.rc != WW_OK,
+		done = e->phase == OVER && !failed;
 	return json_pack("{s:s?, s:I, s:s?, s:s, s:s, s:b, s:o, s:i}", "episode_id", running ? e->id : NULL, "step_count",
 		(json_int_t)e->steps, "task", running ? e->task.name : NULL, "target",
-		ww_target_name(ww_broker_opts_of(e->o.broker)->judge.target), "phase", phase_names[e->phase], "done",
-		e->phase == OVER, "reward", e->phase == OVER ? ww_json_real(e->reward) : json_null(), "max_turns",
-		running ? e->max_turns : e->o.max_turns);
+		ww_target_name(ww_broker_opts_of(e->o.broker)->judge.target), "phase",
+		failed ? "failed" : phase_names[e->phase], "done", done, "reward", done ? ww_json_real(e->reward) : json_null(),
+		"max_turns", running ? e->max_turns : e->o.max_turns);
 }
 
 void ww_env_stop(struct ww_env *e)

@@ -250,7 +250,8 @@ static void reply_json(struct ww_http_reply *reply, int status, json_t *o)
 /* In OpenEnv's form, which is that of its framework. */
 static void reply_detail(struct ww_http_reply *reply, int status, const char *text)
 {
-	reply_json(reply, status, json_pack("{s:[{s:s, s:s}]}", "detail", "type", "value_error", "msg", text));
+	const char *type = status < 500 ? "value_error" : "execution_error";
+	reply_json(reply, status, json_pack("{s:[{s:s, s:s}]}", "detail", "type", type, "msg", text));
 }
 
 /* id: what its episode is called from now on; NULL: as before. */
@@ -284,9 +285,10 @@ static void reply_observation(struct ww_openenv *o, struct http_env *l, int is_r
 {
 	const struct ww_openenv_client client = { http_waits, reply };
 	json_t *data = NULL;
+	int lost = is_reset && rc != WW_OK; /* a refused step leaves the episode as it is */
 	if (rc == WW_OK)
-		rc = observe(o, l->env, &client, &data, err);
-	int is_request = rc == WW_ERR_USAGE || rc == WW_ERR_TASK, lost = rc != WW_OK && (is_reset || !is_request);
+		lost = (rc = observe(o, l->env, &client, &data, err)) != WW_OK;
+	int is_request = rc == WW_ERR_USAGE || rc == WW_ERR_TASK;
 	if (lost || ww_json_bool(data, "done", 0))
 		remove_http_env(o, l); /* an episode that has ended needs no room */
 	else

@@ -17,7 +17,8 @@ static enum ww_rc answer(
 	const struct ww_solution *s, enum ww_judge_depth depth, struct ww_verdict *v, struct ww_err *err)
 {
 	int number = 0;
-	(void)err;
+	if (strstr(s->device_source, "broken judge"))
+		return ww_err_set(err, WW_ERR_WORKER, "the runner died");
 	v->status = sscanf(s->device_source, "right %d", &number) == 1 ? WW_STATUS_OK : WW_STATUS_MISMATCH;
 	v->correct = v->status == WW_STATUS_OK && depth != WW_JUDGE_COMPILE;
 	v->reward = v->correct ? 1 + number / 1024.0 : -1;
@@ -146,6 +147,34 @@ static void test_ends(void **state)
 	ww_env_free(e);
 }
 
+/* What fails on our side is an error that says so: not the end of an episode, and no reward, which would be trained on.
+ */
+static void test_failures(void **state)
+{
+	static const char *const last[] = { "verify", "submit" };
+	struct ww_env *e;
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(last); i++) {
+		struct ww_err err = WW_ERR_INIT;
+		json_auto_t *action = json_pack("{s:s}", "tool", last[i]), *now = NULL;
+		json_t *o = NULL;
+		assert_int_equal(ww_env_new(&e, &opts, &err), WW_OK);
+		json_decref(reset(e));
+		json_decref(step(e, write_file("kernels.c", "broken judge")));
+		json_decref(step(e, write_file("plan.c", "void plan(struct ww_plan *p) { }")));
+		assert_int_equal(ww_env_step(e, action, &err), WW_OK);
+		assert_int_equal(ww_env_observe(e, 30, &o, &err), WW_ERR_WORKER);
+		assert_true(strstr(err.msg, "the runner died") && strstr(err.msg, "reset to do it again"));
+		assert_null(o);
+		now = ww_env_state(e);
+		assert_string_equal(ww_json_str(now, "phase", ""), "failed");
+		assert_false(ww_json_bool(now, "done", 1));
+		assert_true(json_is_null(json_object_get(now, "reward")));
+		json_decref(reset(e)); /* the session goes on */
+		ww_env_free(e);
+	}
+}
+
 /* A reset in the middle, and a client that leaves: nothing hangs, nothing is left (the sanitizer looks). */
 static void test_leaving(void **state)
 {
@@ -173,6 +202,6 @@ static void test_leaving(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_many_at_once), cmocka_unit_test(test_ends),
-		cmocka_unit_test(test_leaving) };
+		cmocka_unit_test(test_failures), cmocka_unit_test(test_leaving) };
 	return cmocka_run_group_tests(tests, set_up, tear_down);
 }
