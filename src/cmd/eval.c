@@ -295,7 +295,7 @@ static enum ww_rc find_files(struct run *r, struct ww_eval_one *o, int *is_there
 static enum ww_rc add_problem(struct run *r, const struct ww_problem *p, struct ww_err *err)
 {
 	struct ww_eval_one *o;
-	char name[PATH_MAX];
+	char name[WW_PROBLEM_DIR + 16] = "problems/";
 	int is_there = 1;
 	WW_CHECK(WW_NEW(o, 1, err));
 	o->common = &r->common;
@@ -307,7 +307,7 @@ static enum ww_rc add_problem(struct run *r, const struct ww_problem *p, struct 
 	enum ww_rc rc = ww_eval_line_begin(o, err);
 	if (rc == WW_OK)
 		rc = ww_task_copy(&o->job.task, &p->task, err);
-	snprintf(name, sizeof(name), "problems/%s", p->id);
+	ww_problem_dir(p, name + strlen(name));
 	if (rc == WW_OK)
 		rc = ww_fs_join(o->dir, r->dir.path, name, err);
 	if (rc == WW_OK && r->o->solutions)

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/str.h"
+#include "task/set.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -11,8 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { TASK_MAX_BYTES = 1 << 20 };
 
 /* Sets that come with the program, below a folder of its resources. */
 static const struct {
@@ -34,84 +33,33 @@ void ww_suite_release(struct ww_suite *s)
 	memset(s, 0, sizeof(*s));
 }
 
-static enum ww_rc add(struct ww_suite *s, const char *id, const char *path, int level, struct ww_err *err)
+/* NULL: out of memory.  The caller fills the task. */
+static struct ww_problem *add(struct ww_suite *s, const char *id, int level, struct ww_err *err)
 {
-	if (!WW_GROW(s->problems, &s->cap, s->n + 1))
-		return ww_nomem(err);
-	struct ww_problem *p = &s->problems[s->n];
-	*p = (struct ww_problem){ .level = level };
-	WW_CHECK(ww_task_load(&p->task, path, err));
-	s->n++;
-	return (p->id = strdup(id)) ? WW_OK : ww_nomem(err);
-}
-
-/* ---- Directories ------------------------------------------------------------------------------------------------- */
-
-/* 1: "level2"; *level gets the number. */
-static int is_level(const char *name, int *level)
-{
-	int n = 0;
-	return sscanf(name, "level%d%n", level, &n) == 1 && !name[n] && *level > 0;
-}
-
-static int is_problem(const char *path)
-{
-	ww_auto_str text = WW_STR_INIT(TASK_MAX_BYTES);
-	struct ww_err ignored;
-	return ww_fs_read(path, TASK_MAX_BYTES, &text, &ignored) == WW_OK && strstr(text.p, "class Model") &&
-		strstr(text.p, "def get_inputs");
-}
-
-static enum ww_rc add_file(
-	struct ww_suite *s, const char *dir, const char *name, int level, const char *prefix, struct ww_err *err)
-{
-	char path[PATH_MAX], id[PATH_MAX];
-	size_t n = strlen(name);
-	if (name[0] == '.' || n < 4 || strcmp(name + n - 3, ".py"))
-		return WW_OK;
-	WW_CHECK(ww_fs_join(path, dir, name, err));
-	if (!ww_fs_is_file(path) || !is_problem(path))
-		return WW_OK;
-	snprintf(id, sizeof(id), "%s%.*s", prefix, (int)(n - 3), name);
-	return add(s, id, path, level, err);
-}
-
-static enum ww_rc scan(struct ww_suite *s, const char *dir, int level, int want, struct ww_err *err);
-
-/* A folder of a level, or the one that KernelBench's repository holds them in. */
-static enum ww_rc scan_folder(struct ww_suite *s, const char *dir, const char *name, int want, struct ww_err *err)
-{
-	char path[PATH_MAX];
-	int level;
-	if (!is_level(name, &level) && strcmp(name, "KernelBench"))
-		return WW_OK;
-	WW_CHECK(ww_fs_join(path, dir, name, err));
-	return ww_fs_is_dir(path) ? scan(s, path, strcmp(name, "KernelBench") ? level : 0, want, err) : WW_OK;
-}
-
-static enum ww_rc scan(struct ww_suite *s, const char *dir, int level, int want, struct ww_err *err)
-{
-	char prefix[32] = "";
-	enum ww_rc rc = WW_OK;
-	DIR *d = opendir(dir);
-	if (!d)
-		return ww_err_errno(err, WW_ERR_USAGE, "cannot read %s", dir);
-	if (level)
-		snprintf(prefix, sizeof(prefix), "level%d/", level);
-	for (struct dirent *e; rc == WW_OK && (e = readdir(d));) {
-		if (!want || level == want)
-			rc = add_file(s, dir, e->d_name, level, prefix, err);
-		if (rc == WW_OK && !level)
-			rc = scan_folder(s, dir, e->d_name, want, err);
+	if (!WW_GROW(s->problems, &s->cap, s->n + 1) || !(s->problems[s->n] = (struct ww_problem){ .id = strdup(id) }).id) {
+		(void)ww_nomem(err);
+		return NULL;
 	}
-	closedir(d);
-	return rc;
+	s->problems[s->n].level = level;
+	return &s->problems[s->n++];
 }
+
+/* ---- Sets -------------------------------------------------------------------------------------------------------- */
 
 static int number_of(const char *id)
 {
 	const char *name = strrchr(id, '/') ? strrchr(id, '/') + 1 : id;
 	return isdigit((unsigned char)*name) ? (int)strtol(name, NULL, 10) : -1;
+}
+
+/* A name that a set gives may be anything: what is no plain path becomes the task's hash. */
+void ww_problem_dir(const struct ww_problem *p, char out[WW_PROBLEM_DIR])
+{
+	int plain = strlen(p->id) < WW_PROBLEM_DIR && *p->id != '/' && *p->id && p->id[strlen(p->id) - 1] != '/';
+	for (const char *c = p->id; plain && *c; c++)
+		plain = (isalnum((unsigned char)*c) || strchr("._-+/", *c)) && !(*c == '.' && (c == p->id || c[-1] == '/')) &&
+			!(*c == '/' && c[1] == '/');
+	snprintf(out, WW_PROBLEM_DIR, "%s", plain ? p->id : p->task.id);
 }
 
 int ww_problem_number(const struct ww_problem *p) { return number_of(p->id); }
@@ -125,20 +73,85 @@ static int in_order(const void *a, const void *b)
 	return m != n ? (m < n ? -1 : 1) : strcmp(x->id, y->id);
 }
 
-static enum ww_rc open_dir(struct ww_suite *s, const char *dir, int want, struct ww_err *err)
+/* 1: "level2"; *level gets the number. */
+static int is_level(const char *name, int *level)
 {
-	const char *name = strrchr(dir, '/') ? strrchr(dir, '/') + 1 : dir;
+	int n = 0;
+	return sscanf(name, "level%d%n", level, &n) == 1 && !name[n] && *level > 0;
+}
+
+/* A row of a directory is named from its level on: KernelBench's repository holds the levels in a folder of its own. */
+static const char *short_id(const struct ww_set_row *row)
+{
+	char level[32];
+	snprintf(level, sizeof(level), "level%d/", row->level);
+	const char *at = row->path && row->level ? strstr(row->id, level) : NULL;
+	return at ? at : row->id;
+}
+
+static int is_problem(const struct ww_set_row *row)
+{
+	return !row->path || (strstr(row->code, "class Model") && strstr(row->code, "def get_inputs"));
+}
+
+/* dir_level: what a directory that is itself a level says of its files; want: the level that is asked for. */
+static enum ww_rc add_row(struct ww_suite *s, const struct ww_set *set, const struct ww_set_row *row, int dir_level,
+	int want, struct ww_err *err)
+{
+	char id[PATH_MAX];
+	int level = row->level ? row->level : dir_level;
+	if ((want && level != want) || !is_problem(row))
+		return WW_OK;
+	if (level && !row->level)
+		snprintf(id, sizeof(id), "level%d/%s", level, row->id);
+	else
+		snprintf(id, sizeof(id), "%s", short_id(row));
+	struct ww_problem *p = add(s, id, level, err);
+	return p ? ww_set_task(set, row, &p->task, err) : err->rc;
+}
+
+/* Beside KernelBench's levels a repository has files that are none of its problems. */
+static void drop_outside_levels(struct ww_suite *s)
+{
+	size_t n = 0, with = 0;
+	for (size_t i = 0; i < s->n; i++)
+		with += s->problems[i].level > 0;
+	for (size_t i = 0; with && i < s->n; i++)
+		if (s->problems[i].level)
+			s->problems[n++] = s->problems[i];
+		else
+			release(&s->problems[i]);
+	s->n = with ? n : s->n;
+}
+
+static enum ww_rc read_set(struct ww_suite *s, const char *path, int want, struct ww_err *err)
+{
+	const char *name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+	const struct ww_set_row *row;
+	struct ww_set *set;
 	int level = 0;
+	enum ww_rc rc;
 	if (!is_level(name, &level))
 		level = 0;
-	WW_CHECK(scan(s, dir, level, want, err));
+	WW_CHECK(ww_set_open(&set, path, &(struct ww_set_opts){ .interrupted = NULL }, err));
+	while ((rc = ww_set_next(set, &row, err)) == WW_OK && row)
+		WW_TRY(add_row(s, set, row, level, want, err));
+out:
+	ww_set_close(set);
+	return rc;
+}
+
+static enum ww_rc open_set(struct ww_suite *s, const char *path, int want, struct ww_err *err)
+{
+	WW_CHECK(read_set(s, path, want, err));
+	if (ww_fs_is_dir(path))
+		drop_outside_levels(s);
 	if (!s->n && want)
-		return ww_err_set(err, WW_ERR_USAGE, "%s has no problem of level %d (level%d/*.py)", dir, want, want);
+		return ww_err_set(err, WW_ERR_USAGE, "%s has no problem of level %d (level%d/*.py)", path, want, want);
 	if (!s->n)
-		return ww_err_set(err, WW_ERR_USAGE,
-			"%s holds no problem: a .py file with class Model and get_inputs(), or KernelBench's level1, level2, ...",
-			dir);
-	qsort(s->problems, s->n, sizeof(*s->problems), in_order);
+		return ww_err_set(err, WW_ERR_USAGE, "%s holds no problem: a module with class Model and get_inputs()", path);
+	if (ww_fs_is_dir(path))
+		qsort(s->problems, s->n, sizeof(*s->problems), in_order);
 	return WW_OK;
 }
 
@@ -160,20 +173,39 @@ static enum ww_rc open_shipped(struct ww_suite *s, const char *which, int level,
 		if (!strcmp(which, shipped[i].name)) {
 			WW_CHECK(ww_fs_resource(shipped[i].resource, root, err));
 			WW_CHECK(ww_fs_join(dir, root, shipped[i].folder, err));
-			return open_dir(s, dir, level, err);
+			return open_set(s, dir, level, err);
 		}
 	return unknown(which, err);
 }
 
+/* FILE.py, or SET#ID. */
 static enum ww_rc open_one(struct ww_suite *s, const char *path, struct ww_err *err)
 {
-	char id[NAME_MAX + 1];
-	const char *name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
-	size_t n = strlen(name);
-	if (n < 4 || strcmp(name + n - 3, ".py"))
-		return ww_err_set(err, WW_ERR_USAGE, "%s is no task (.py) and no set of tasks", path);
-	snprintf(id, sizeof(id), "%.*s", (int)(n - 3), name);
-	return add(s, id, path, 0, err);
+	struct ww_problem *p = add(s, "", 0, err);
+	if (!p)
+		return err->rc;
+	WW_CHECK(ww_task_load(&p->task, path, err));
+	free(p->id);
+	return (p->id = strdup(p->task.name)) ? WW_OK : ww_nomem(err);
+}
+
+static int is_python(const char *path)
+{
+	size_t n = strlen(path);
+	return n > 3 && !strcmp(path + n - 3, ".py");
+}
+
+/* Lines and folders are found by the id. */
+static enum ww_rc check_ids(const struct ww_suite *s, struct ww_err *err)
+{
+	json_auto_t *seen = json_object();
+	for (size_t i = 0; i < s->n; i++) {
+		if (json_object_get(seen, s->problems[i].id))
+			return ww_err_set(err, WW_ERR_USAGE, "%s: two problems are called \"%s\"", s->name, s->problems[i].id);
+		if (json_object_set_new(seen, s->problems[i].id, json_true()))
+			return ww_err_set(err, WW_ERR_USAGE, "%s: the name of problem %zu is not UTF-8", s->name, i + 1);
+	}
+	return WW_OK;
 }
 
 static void set_hash(struct ww_suite *s)
@@ -186,9 +218,10 @@ static void set_hash(struct ww_suite *s)
 
 static enum ww_rc open_any(struct ww_suite *s, const char *path, int level, struct ww_err *err)
 {
-	if (ww_fs_is_dir(path))
-		return open_dir(s, path, level, err);
-	return ww_fs_is_file(path) ? open_one(s, path, err) : open_shipped(s, path, level, err);
+	char set[PATH_MAX];
+	if (ww_fs_is_dir(path) || (ww_fs_is_file(path) && !is_python(path)))
+		return open_set(s, path, level, err);
+	return ww_fs_is_file(path) || ww_set_split(path, set) ? open_one(s, path, err) : open_shipped(s, path, level, err);
 }
 
 enum ww_rc ww_suite_open(struct ww_suite *s, const char *which, int level, struct ww_err *err)
@@ -202,6 +235,8 @@ enum ww_rc ww_suite_open(struct ww_suite *s, const char *which, int level, struc
 	if (!(s->name = strdup(path)))
 		return ww_nomem(err);
 	enum ww_rc rc = open_any(s, path, level, err);
+	if (rc == WW_OK)
+		rc = check_ids(s, err);
 	if (rc == WW_OK)
 		set_hash(s);
 	else

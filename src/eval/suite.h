@@ -1,11 +1,11 @@
 /* suite.h - the problems that `eval` runs: which tasks, in which order, which part of them.
  *
- *     DIR            every .py file in it that defines a Model and get_inputs(); KernelBench's levels are known by
- * their layout: DIR/levelN/P_NAME.py or DIR/KernelBench/levelN/P_NAME.py, or DIR itself is a levelN FILE.py        one
- * problem FILE           a task set: JSON lines, or a container that task/set.h reads NAME           a set that comes
- * with the program
+ *     DIR, FILE      a task set (task/set.h): a directory of tasks, JSON lines, Parquet.  KernelBench's levels are
+ * known by their layout, DIR/levelN/P_NAME.py, wherever in DIR; or DIR itself is a levelN FILE.py, SET#ID  one problem
+ *     NAME           a set that comes with the program
  *
- * The order is that of the levels, then of the numbers that names begin with, then of the names. */
+ * A directory's problems are in the order of the levels, then of the numbers that names begin with, then of the names;
+ * a file's in its own. */
 #pragma once
 
 #include "base/err.h"
@@ -38,6 +38,9 @@ enum ww_rc ww_suite_slice(struct ww_suite *s, int i, int n, struct ww_err *err) 
 /* Keep n problems, chosen by the seed; their order stays. */
 enum ww_rc ww_suite_sample(struct ww_suite *s, size_t n, uint64_t seed, struct ww_err *err) WW_MUST_CHECK;
 
+enum { WW_PROBLEM_DIR = 240 };
+/* The folder of a problem below a run's problems/: its id, if that is a plain path, else its task's hash. */
+void ww_problem_dir(const struct ww_problem *p, char out[WW_PROBLEM_DIR]);
 /* "23" of level 1 and "23_Softmax": the number that a name begins with, -1 where it begins with none. */
 int ww_problem_number(const struct ww_problem *p);
 /* What others solve a problem with: a path that ww_solution_load() takes.  Looked for in DIR, in this order: ours

@@ -54,6 +54,7 @@ static void layouts(void **state)
 	put("kb/KernelBench/level2/1_c.py", module);
 	put("kb/KernelBench/level2/notes.txt", "x");
 	put("kb/setup.py", "import x\n");
+	put("kb/example.py", module);
 	assert_int_equal(ww_suite_open(&s, in_tmp("kb"), 0, &err), WW_OK);
 	ids_are(&s, "level1/9_a level1/10_b level2/1_c");
 	assert_int_equal(s.problems[2].level, 2);
@@ -69,9 +70,36 @@ static void layouts(void **state)
 	assert_int_equal(ww_suite_open(&s, in_tmp("kb"), 2, &err), WW_OK);
 	ids_are(&s, "level2/1_c");
 	ww_suite_release(&s);
+	put("set.jsonl",
+		"{\"id\": \"b\", \"code\": \"class Model: pass\"}\n{\"id\": \"a\", \"code\": \"class Model: 1\"}\n");
+	assert_int_equal(ww_suite_open(&s, in_tmp("set.jsonl"), 0, &err), WW_OK);
+	ids_are(&s, "b a");
+	ww_suite_release(&s);
+	assert_int_equal(ww_suite_open(&s, in_tmp("set.jsonl#a"), 0, &err), WW_OK);
+	assert_int_equal(s.n, 1);
+	assert_string_equal(s.problems[0].task.source, "class Model: 1");
+	ww_suite_release(&s);
+	put("twice.jsonl",
+		"{\"id\": \"a\", \"code\": \"class Model: pass\"}\n{\"id\": \"a\", \"code\": \"class Model: 1\"}\n");
+	assert_int_equal(ww_suite_open(&s, in_tmp("twice.jsonl"), 0, &err), WW_ERR_USAGE);
 	assert_int_equal(ww_suite_open(&s, in_tmp("kb"), 3, &err), WW_ERR_USAGE);
 	assert_int_equal(ww_suite_open(&s, "no-such-suite", 0, &err), WW_ERR_USAGE);
 	assert_non_null(strstr(err.msg, "examples-cuda"));
+}
+
+static void folders(void **state)
+{
+	static const struct {
+		const char *id, *folder;
+	} rows[] = { { "level1/2_a", "level1/2_a" }, { "../x", "hash" }, { "a/../b", "hash" }, { "/a", "hash" },
+		{ "a b", "hash" }, { "", "hash" }, { "a//b", "hash" }, { "a/", "hash" }, { "a/.b", "hash" },
+		{ "v1.2", "v1.2" } };
+	char out[WW_PROBLEM_DIR];
+	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
+		struct ww_problem p = { .id = (char *)rows[i].id, .task.id = "hash" };
+		ww_problem_dir(&p, out);
+		assert_string_equal(out, rows[i].folder);
+	}
 }
 
 static void samples(void **state)
@@ -244,7 +272,7 @@ static int tear_down(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(layouts), cmocka_unit_test(samples),
+	const struct CMUnitTest tests[] = { cmocka_unit_test(layouts), cmocka_unit_test(folders), cmocka_unit_test(samples),
 		cmocka_unit_test(solutions_of_others), cmocka_unit_test(a_run_goes_on), cmocka_unit_test(no_space),
 		cmocka_unit_test(merging) };
 	return cmocka_run_group_tests(tests, set_up, tear_down);
