@@ -18,6 +18,7 @@ import time
 import torch
 
 from . import NoCollection, Refuse, one_line
+from .compiler import compiled
 from .tensors import out_of_memory
 
 WHICH = ("eager", "compile", "autotune")
@@ -46,10 +47,14 @@ class NotRun:
         self.graph.__call__ = self.call
 
 
+def task_compiled(task, **how):
+    return compiled(task.model, task.device, not task.target.one_compiler, **how)
+
+
 class Runner:
     """One baseline, ready to run."""
 
-    def __init__(self, task, which, compiled=None):
+    def __init__(self, task, which, ahead=None):
         self.task, self.which = task, which
         self.graph = self.graph_out = None
         self.method = "clock"
@@ -57,12 +62,12 @@ class Runner:
         self.device_call = self.python_call = task.model
         if which == "compile":
             # a module may have a length, which a test of truth would ask for
-            self.device_call = self.python_call = torch.compile(task.model) if compiled is None else compiled
+            self.device_call = self.python_call = task_compiled(task) if ahead is None else ahead
         elif which == "autotune" and task.target.kind == "cuda":
-            self.device_call = torch.compile(task.model, mode="max-autotune-no-cudagraphs")
-            self.python_call = torch.compile(task.model, mode="max-autotune")
+            self.device_call = task_compiled(task, mode="max-autotune-no-cudagraphs")
+            self.python_call = task_compiled(task, mode="max-autotune")
         elif which == "autotune":
-            self.device_call = self.python_call = torch.compile(task.model, mode="max-autotune")
+            self.device_call = self.python_call = task_compiled(task, mode="max-autotune")
         self._warm(self.device_call)
         if self.python_call is not self.device_call:
             self._warm(self.python_call)
@@ -124,29 +129,17 @@ class Runner:
         return float(sum(e.self_device_time_total for e in p.key_averages()))
 
 
-def compile_threads(model):
-    """Inductor's pool of compilers imports PyTorch once more: for a few kernels that takes longer than it saves (4.5 s
-    in place of 3.4 on 16 cores), and it takes the processors of the judges beside it.  A network has it.  What is
-    compiled is the same."""
-    if len(list(model.modules())) >= 24 and os.path.isdir("/dev/shm"):
-        import torch._inductor.config
-
-        torch._inductor.config.compile_threads = min(8, len(os.sched_getaffinity(0)))
-
-
 class Clock:
     def __init__(self, task):
         self.task, self.runners = task, {}
         self._flush = self._ahead = None
-        if not task.target.one_compiler:
-            compile_threads(task.model)
 
     def compile_ahead(self, which):
         """torch.compile's seconds on the processor, while the device is somebody else's.  A graph break ends it: what
         comes behind the first graph is compiled by prepare()."""
         if which != "compile" or which in self.runners or self._ahead is not None:
             return
-        self._ahead = torch.compile(self.task.model)
+        self._ahead = task_compiled(self.task)
         try:
             with NoCollection(), NotRun(), torch.no_grad():
                 self._ahead(*self.task.args())

@@ -44,10 +44,7 @@ def start(q):
     if q.get("cache_dir"):
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(q["cache_dir"], "inductor")
         os.environ["TRITON_CACHE_DIR"] = os.path.join(q["cache_dir"], "triton")
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # baseline.py, compile_threads()
-    # Inductor takes the vector instructions that the processor names, and need not build a program for each kind to
-    # see whether the compiler knows them: 17 s of a processor for every task, whose caches are its own.
-    os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # more for a network: compiler.py
     try:
         import torch
     except ImportError as e:

@@ -20,6 +20,7 @@ import types
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from wwbridge.compiler import compiled
 from wwbridge.local import Local
 from wwbridge.redraw import tensors_of
 from wwbridge.source import construct
@@ -131,7 +132,7 @@ class Solution:
             self.model = self.callee = self._make(made)
             self._adopt(ground.params)
         if q["form"] == "task" and q["compile"] != "eager":  # a baseline
-            self.callee = torch.compile(self.model, mode="max-autotune" if q["compile"] == "autotune" else None)
+            self.callee = compiled(self.model, ground.device, False, mode="max-autotune" if q["compile"] == "autotune" else None)
 
     # ---- Making
 
