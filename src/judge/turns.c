@@ -127,10 +127,22 @@ static enum ww_rc lease(struct ww_turns *t, const struct ww_judge *j, struct ww_
 	return rc;
 }
 
-static enum ww_rc enter(struct ww_turns *t, const struct ww_judge *j, enum ww_turn_kind kind, struct ww_err *err)
+static void leave(struct ww_turns *t, enum ww_turn_kind kind)
+{
+	t->inside -= takes[kind];
+	turn_over(t);
+	pthread_cond_broadcast(&changed);
+}
+
+/* `held`: WW_TURN_NONE, or the kind that is given back for it.  Whoever changes waits before it leaves: so the lease
+ * stays. */
+static enum ww_rc enter(
+	struct ww_turns *t, const struct ww_judge *j, enum ww_turn_kind held, enum ww_turn_kind kind, struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;
 	t->waiting[phase_of(kind)]++;
+	if (held != WW_TURN_NONE)
+		leave(t, held);
 	while (rc == WW_OK && !may_enter(t, kind)) {
 		wait_changed();
 		rc = ww_judge_interrupted(j, err);
@@ -143,11 +155,11 @@ static enum ww_rc enter(struct ww_turns *t, const struct ww_judge *j, enum ww_tu
 	return rc;
 }
 
-static void leave(struct ww_turns *t, enum ww_turn_kind kind)
+static void log_turn(const struct ww_turn *t)
 {
-	t->inside -= takes[kind];
-	turn_over(t);
-	pthread_cond_broadcast(&changed);
+	if (t->turns)
+		ww_log(WW_LOG_DEBUG, "turn: %s, %.0f us", t->kind == WW_TURN_ALONE ? "alone" : "beside others",
+			ww_seconds_since(t->taken_ns) * 1e6);
 }
 
 enum ww_rc ww_turn_take(struct ww_turn *t, const struct ww_judge *j, enum ww_turn_kind kind, struct ww_err *err)
@@ -157,15 +169,14 @@ enum ww_rc ww_turn_take(struct ww_turn *t, const struct ww_judge *j, enum ww_tur
 		kind = WW_TURN_ALONE;
 	if (t->kind == kind)
 		return WW_OK;
-	ww_turn_drop(t);
+	log_turn(t);
 	WW_LOCKED(&lock);
 	struct ww_turns *of = find(j->facts.uuid);
 	if (!of)
 		rc = ww_err_set(err, WW_ERR_LIMIT, "one process judges on %d devices at most", MAX_DEVICES);
 	else
-		rc = enter(of, j, kind, err);
-	if (rc == WW_OK)
-		*t = (struct ww_turn){ j, of, kind, ww_now_ns() };
+		rc = enter(of, j, t->kind, kind, err);
+	*t = rc == WW_OK ? (struct ww_turn){ j, of, kind, ww_now_ns() } : (struct ww_turn){ 0 };
 	return rc;
 }
 
@@ -173,10 +184,9 @@ void ww_turn_drop(struct ww_turn *t)
 {
 	if (!t->turns)
 		return;
+	log_turn(t);
 	pthread_mutex_lock(&lock);
 	leave(t->turns, t->kind);
 	pthread_mutex_unlock(&lock);
-	ww_log(WW_LOG_DEBUG, "turn: %s, %.0f us", t->kind == WW_TURN_ALONE ? "alone" : "beside others",
-		ww_seconds_since(t->taken_ns) * 1e6);
-	*t = (struct ww_turn){ .kind = WW_TURN_NONE };
+	*t = (struct ww_turn){ 0 };
 }

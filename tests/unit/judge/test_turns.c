@@ -54,6 +54,29 @@ static double wait_elsewhere(void)
 	return ww_seconds_since(start);
 }
 
+/* From one kind to another the lease stays: a process that waits for it does not come between. */
+static void a_change_keeps_the_lease(void **state)
+{
+	struct ww_turn t = { 0 };
+	struct ww_err err = WW_ERR_INIT;
+	int status;
+	(void)state;
+	pid_t other = fork(); /* it would inherit that this process has the lease */
+	if (!other) {
+		usleep(50000);
+		_exit(wait_elsewhere() < 0);
+	}
+	assert_int_equal(ww_turn_take(&t, &judge, WW_TURN_BESIDE, &err), WW_OK);
+	usleep(100000);
+	assert_int_equal(ww_turn_take(&t, &judge, WW_TURN_ALONE, &err), WW_OK);
+	assert_int_equal(ww_turn_take(&t, &judge, WW_TURN_BESIDE, &err), WW_OK);
+	usleep(50000);
+	assert_int_equal(waitpid(other, &status, WNOHANG), 0); /* it has not had it yet */
+	ww_turn_drop(&t);
+	assert_int_equal(waitpid(other, &status, 0), other);
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 static void nothing_runs_beside_a_measurement(void **state)
 {
 	enum { THREADS = 12 };
@@ -97,7 +120,7 @@ static void a_wait_is_interrupted(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(nothing_runs_beside_a_measurement),
-		cmocka_unit_test(a_wait_is_interrupted) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(a_change_keeps_the_lease),
+		cmocka_unit_test(nothing_runs_beside_a_measurement), cmocka_unit_test(a_wait_is_interrupted) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
