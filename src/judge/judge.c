@@ -478,6 +478,22 @@ static enum ww_own_work work_of(const struct ww_judge_task *t, const struct ww_i
 	return ww_judge_own_work(t->graph, ww_half_operands(&t->facts), algebraic, m);
 }
 
+/* torch.compile takes seconds of processor time: the device is others' meanwhile.  Whether it went well is seen when
+ * the baseline is prepared. */
+static enum ww_rc compile_baseline(struct ww_judge_task *t, struct ww_err *err)
+{
+	struct ww_err lost = WW_ERR_INIT;
+	enum ww_turn_kind kind = t->turn.kind;
+	WW_CHECK(ww_base_compile_ahead(t, err));
+	if (!ww_ref_compiling(t->ref))
+		return WW_OK;
+	ww_turn_drop(&t->turn);
+	ww_judge_progress(t->judge, "compiling the baseline \"compile\"");
+	(void)!ww_ref_await(t->ref, &lost);
+	WW_CHECK(ww_judge_interrupted(t->judge, err));
+	return ww_judge_turn(t, kind, err);
+}
+
 /* Verify and time what is built.  The task's lock and the lease are held. */
 static enum ww_rc measure(struct ww_judge_task *t, struct built *b, const struct built *baseline,
 	enum ww_judge_depth depth, struct ww_verdict *v, struct ww_str *diag, struct ww_err *err)
@@ -506,6 +522,8 @@ static enum ww_rc measure(struct ww_judge_task *t, struct built *b, const struct
 	if (!s.failed)
 		WW_TRY(ww_judge_verify(&s, err));
 	v->seconds.verify = ww_seconds_since(start);
+	if (!s.failed && depth >= WW_JUDGE_DECIDE && !b->form)
+		WW_TRY(compile_baseline(t, err));
 	if (!s.failed && depth >= WW_JUDGE_DECIDE)
 		WW_TRY(time_it(&s, baseline, err));
 	if (!s.failed && b->form) {
@@ -557,17 +575,6 @@ enum ww_rc ww_judge_turn(struct ww_judge_task *t, enum ww_turn_kind kind, struct
 	return rc;
 }
 
-/* A worker that is lost meanwhile is started again when the device is there. */
-static enum ww_rc await_baseline(struct ww_judge_task *t, struct ww_err *err)
-{
-	struct ww_err lost = WW_ERR_INIT;
-	if (!t->ref || !ww_ref_compiling(t->ref))
-		return WW_OK;
-	ww_judge_progress(t->judge, "compiling the baseline \"compile\"");
-	(void)!ww_ref_await(t->ref, &lost);
-	return ww_judge_interrupted(t->judge, err);
-}
-
 /* With the task's lock held. */
 static enum ww_rc hold_once(struct ww_judge_task *t, enum ww_turn_kind kind,
 	enum ww_rc (*fn)(void *ctx, struct ww_err *err), void *ctx, struct ww_err *err)
@@ -589,7 +596,6 @@ enum ww_rc ww_judge_hold(struct ww_judge_task *t, enum ww_turn_kind kind,
 
 	uint64_t start = ww_now_ns();
 	pthread_mutex_lock(&t->lock);
-	WW_TRY(await_baseline(t, err));
 	t->wait_s = ww_seconds_since(start);
 	rc = hold_once(t, kind, fn, ctx, err);
 	if (rc != WW_OK && rc != WW_ERR_INTERRUPTED && rc != WW_ERR_ROOM && ref_lost(t)) {
@@ -783,8 +789,6 @@ enum ww_rc ww_judge_run_against(struct ww_judge_task *t, const struct ww_solutio
 	if (baseline)
 		WW_CHECK(build_baseline(t, baseline, &base, err));
 	if (!too_large(s, v, &diag)) {
-		if (depth >= WW_JUDGE_DECIDE && s->form == WW_FORM_PLAN)
-			WW_CHECK(ww_base_compile_ahead(t, err));
 		WW_CHECK(build_stages(t, s, &b, v, &diag, err));
 		if (b.ok && depth >= WW_JUDGE_VERIFY)
 			WW_CHECK(measure_locked(t, &b, baseline ? &base : NULL, depth, v, &diag, err));

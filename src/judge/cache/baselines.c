@@ -169,17 +169,11 @@ static int may_be_called(struct ww_judge_task *t)
 enum ww_rc ww_base_compile_ahead(struct ww_judge_task *t, struct ww_err *err)
 {
 	struct ww_base *e = &t->base[WW_BASE_COMPILE];
-	enum ww_rc rc = WW_OK;
-	if (t->judge->opts.target != WW_TARGET_CUDA || !(t->judge->opts.baselines & (1u << WW_BASE_COMPILE)) ||
-		pthread_mutex_trylock(&t->lock) != 0) /* busy: another judgement is measured, and has it compiled */
+	if (t->judge->opts.target != WW_TARGET_CUDA || !(t->judge->opts.baselines & (1u << WW_BASE_COMPILE)) || t->by_clock)
 		return WW_OK;
-	if (t->ref && !t->by_clock && !e->known && !e->prepared)
-		WW_TRY(look_up(t, WW_BASE_COMPILE, err));
-	if (t->ref && !t->by_clock && !e->prepared && may_be_called(t))
-		rc = ww_ref_compile_ahead(t->ref, WW_BASE_COMPILE, err);
-out:
-	pthread_mutex_unlock(&t->lock);
-	return rc;
+	if (!e->known && !e->prepared)
+		WW_CHECK(look_up(t, WW_BASE_COMPILE, err));
+	return e->prepared || !may_be_called(t) ? WW_OK : ww_ref_compile_ahead(t->ref, WW_BASE_COMPILE, err);
 }
 
 enum ww_rc ww_base_eager_estimate(struct ww_judge_task *t, struct ww_err *err)
