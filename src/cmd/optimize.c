@@ -146,6 +146,16 @@ static uint64_t seed_of(const struct run *r)
 	return r->dir.has_past ? r->dir.past.header.seed : (uint64_t)r->o->agent.seed;
 }
 
+/* With the first correct solution it is certain what the end will need (one episode: the processes end with the thread
+ * that starts them).  On the cpu target importing PyTorch would disturb what is measured. */
+static void on_event(void *run, const struct ww_agent_event *e)
+{
+	const struct run *r = run;
+	if (e->kind == WW_AGENT_VERDICT && e->verdict->correct && r->target == WW_TARGET_CUDA && r->n == 1)
+		ww_export_ahead(r->n_formats > 0);
+	ww_progress_event(r->progress, e);
+}
+
 static enum ww_rc run_agent(struct run *r, struct ww_err *err)
 {
 	struct ww_judge_opts judging = r->judge_opts;
@@ -159,8 +169,8 @@ static enum ww_rc run_agent(struct run *r, struct ww_err *err)
 	a.skill = r->has_skill ? &r->skill : NULL;
 	a.budget = r->budget;
 	a.header = &h;
-	a.on_event = ww_progress_event;
-	a.event_ctx = r->progress;
+	a.on_event = on_event;
+	a.event_ctx = r;
 	struct ww_agent_judge others[WW_BATCH_MAX_DEVICES];
 	for (const struct other *o = r->others; o->judged; o++)
 		others[a.n_others++] = ww_agent_use_judge(o->judged, r->device_name);
@@ -332,6 +342,7 @@ static enum ww_rc work(struct run *r, struct ww_err *err)
 
 static void release(struct run *r)
 {
+	ww_export_ahead_end();
 	release_results(r);
 	free(r->parallel);
 	for (struct other *o = r->others; o->judge; o++) {

@@ -11,18 +11,12 @@
  * judged for good, never in a search.  Rejected: loading the operator into the reference worker (a fault of the device
  * code would take the references with it); adding a constant for PyTorch's dispatch to the graph's time (a guess). */
 #include "export/parts.h"
-#include "base/fs.h"
 #include "base/json.h"
-#include "base/tmpdir.h"
-#include "sandbox/proc.h"
-#include "task/ref.h"
 #include "task/task.h"
 
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <sys/wait.h>
 
 enum { OUTPUT_BYTES = 65536 };
 
@@ -42,22 +36,16 @@ static enum ww_rc read_times(const json_t *report, double *us, int max, int *n, 
 	return WW_OK;
 }
 
-static enum ww_rc run(
-	struct ww_export *x, int device, const struct ww_export_turn *turn, double *us, int max, int *n, struct ww_err *err)
+static enum ww_rc run(struct ww_export *x, struct ww_export_python *python, int device,
+	const struct ww_export_turn *turn, double *us, int max, int *n, struct ww_err *err)
 {
-	char self[PATH_MAX], python[PATH_MAX], dev[16], count[16];
-	char private[PATH_MAX], script[PATH_MAX];
-	char *argv[] = { self, "__confined", private, x->dir, "", "cuda", "0", python, "-s", script, count, dev, NULL };
-	ww_auto_str out = WW_STR_INIT(OUTPUT_BYTES), tail = WW_STR_INIT(512);
+	ww_auto_str out = WW_STR_INIT(OUTPUT_BYTES), tail = WW_STR_INIT(512), line = WW_STR_INIT(2 * PATH_MAX);
 	int status;
-	snprintf(dev, sizeof(dev), "%d", device);
-	snprintf(count, sizeof(count), "%d", max);
-	WW_CHECK(ww_fs_program(self, err));
-	WW_CHECK(ww_fs_join(private, x->dir, "private", err));
-	WW_CHECK(ww_fs_mkdirs(private, err));
-	WW_CHECK(ww_fs_join(script, x->dir, "time_call.py", err));
-	WW_CHECK(ww_ref_find_python(python, err));
-	WW_CHECK(ww_export_run(x, argv, turn, &out, &status, err));
+	json_auto_t *args = json_pack(
+		"[o,o,o]", json_sprintf("%s/time_call.py", x->dir), json_sprintf("%d", max), json_sprintf("%d", device));
+	ww_json_add(&line, args);
+	ww_str_addc(&line, '\n');
+	WW_CHECK(ww_export_python_run(python, line.p, turn, x->o->interrupted, &out, &status, err));
 	json_auto_t *report = ww_export_report(&out, &tail);
 	if (report)
 		return read_times(report, us, max, n, err);
@@ -72,16 +60,16 @@ static enum ww_rc time_call(struct ww_judge_task *judged, const struct ww_task *
 	const struct ww_export_opts o = {
 		.judged = judged, .task = task, .solution = s, .format = WW_EXPORT_TORCH, .dir = "", .interrupted = interrupted
 	};
-	WW_AUTO(ww_tmpdir_remove) struct ww_tmpdir dir = WW_TMPDIR_INIT;
+	WW_AUTO(ww_export_python_end) struct ww_export_python python = WW_EXPORT_PYTHON_NONE;
 	WW_AUTO(ww_export_end) struct ww_export x;
 	*n = 0;
 	WW_CHECK(ww_export_begin(&x, &o, err));
-	WW_CHECK(ww_tmpdir_new(&dir, "call", err));
-	snprintf(x.dir, sizeof(x.dir), "%s", dir.path);
+	WW_CHECK(ww_export_python_take(&python, WW_EXPORT_CALL, err));
+	snprintf(x.dir, sizeof(x.dir), "%s", python.dir.path);
 	WW_CHECK(ww_export_torch(&x, err));
 	WW_CHECK(ww_export_render(&x, "time_call.py", "src/export/templates/time_call.py.in", err));
 	WW_CHECK(x.vars.failed ? ww_err_set(err, WW_ERR_NOMEM, "out of memory while exporting") : WW_OK);
-	return run(&x, device, &turn, us, max, n, err);
+	return run(&x, &python, device, &turn, us, max, n, err);
 }
 
 const struct ww_judge_caller ww_export_caller = { time_call };

@@ -26,7 +26,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { CHECK_SECONDS = 600, CHECK_OUTPUT_BYTES = 65536 };
+enum { CHECK_OUTPUT_BYTES = 65536 };
 
 static const struct {
 	const char *name;
@@ -87,119 +87,6 @@ static void hash_all(struct ww_export *x)
 		{ x->compiled.binary, x->compiled.binary_bytes }, { WW_VERSION, strlen(WW_VERSION) },
 		{ &x->o->format, sizeof(x->o->format) } };
 	ww_hash_parts_hex(parts, WW_ARRAY_LEN(parts), x->id);
-}
-
-/* ---- Running a program ------------------------------------------------------------------------------------------
- */
-
-static void child_exec(char *const *argv, const char *dir, int in, int out)
-{
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	setpgid(0, 0);
-	if (chdir(dir) < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0)
-		_exit(126);
-	/* what is imported here must not leave __pycache__ in the export */
-	setenv("PYTHONDONTWRITEBYTECODE", "1", 1);
-	execv(argv[0], argv);
-	_exit(127);
-}
-
-/* The last line of what the check printed that is a JSON object. */
-static json_t *last_report(struct ww_str *s)
-{
-	json_t *report = NULL;
-	for (char *line = s->p; line && *line && !report;) {
-		char *last = strrchr(line, '\n');
-		char *text = last ? last + 1 : line;
-		if (*text == '{')
-			report = json_loads(text, 0, NULL);
-		if (!last)
-			break;
-		*last = 0;
-	}
-	return report;
-}
-
-static int is_ready(const struct ww_str *s)
-{
-	static const char line[] = "ready\n";
-	size_t n = sizeof(line) - 1;
-	return s->len >= n && !memcmp(s->p + s->len - n, line, n) && (s->len == n || s->p[s->len - n - 1] == '\n');
-}
-
-/* The program's turn: until then its time is not limited by ours, and what it printed is no result. */
-static enum ww_rc begin_turn(
-	const struct ww_export_turn *turn, int in, struct ww_str *said, uint64_t *end, struct ww_err *err)
-{
-	uint64_t asked = ww_now_ns();
-	ww_str_reset(said);
-	enum ww_rc rc = turn->take(turn->ctx, err);
-	*end += ww_now_ns() - asked;
-	return rc == WW_OK ? ww_fd_write(in, "\n", 1, *end, err) : rc;
-}
-
-/* All that it prints, until it ends. */
-static enum ww_rc read_all(struct ww_export *x, const struct ww_export_turn *turn, int in, int fd, pid_t pid,
-	struct ww_str *s, struct ww_err *err)
-{
-	uint64_t end = ww_now_ns() + (uint64_t)CHECK_SECONDS * 1000000000u;
-	const volatile int *interrupted = x->o->interrupted;
-	for (;;) {
-		char byte;
-		enum ww_rc rc = ww_fd_read(fd, &byte, 1, ww_now_ns() + 200000000u, err);
-		if (rc == WW_OK) {
-			ww_str_addc(s, byte);
-			if (turn && byte == '\n' && is_ready(s)) {
-				rc = begin_turn(turn, in, s, &end, err);
-				turn = NULL;
-			}
-		}
-		if (rc == WW_OK || (rc == WW_ERR_TIMEOUT && ww_now_ns() < end && !(interrupted && *interrupted)))
-			continue;
-		if (rc == WW_ERR_WORKER)
-			return WW_OK; /* end of file: it has ended */
-		kill(-pid, SIGKILL);
-		kill(pid, SIGKILL);
-		if (rc != WW_ERR_TIMEOUT)
-			return rc;
-		return interrupted && *interrupted
-			? ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted while checking an export")
-			: ww_err_set(err, rc, "the check of an export took more than %d s", CHECK_SECONDS);
-	}
-}
-
-enum ww_rc ww_export_run(struct ww_export *x, char *const *argv, const struct ww_export_turn *turn, struct ww_str *out,
-	int *status, struct ww_err *err)
-{
-	int in[2] = { -1, -1 }, fds[2] = { -1, -1 };
-	enum ww_rc rc;
-	*status = 0;
-	if (pipe2(in, O_CLOEXEC) < 0 || pipe2(fds, O_CLOEXEC) < 0) {
-		rc = ww_err_errno(err, WW_ERR_SYSTEM, "pipe");
-		goto out;
-	}
-	pid_t pid = fork();
-	if (pid == 0)
-		child_exec(argv, x->dir, in[0], fds[1]);
-	ww_fd_close(&fds[1]);
-	ww_fd_close(&in[0]);
-	if (!turn)
-		ww_fd_close(&in[1]); /* it reads an end of file */
-	rc = pid < 0 ? ww_err_errno(err, WW_ERR_SYSTEM, "fork") : read_all(x, turn, in[1], fds[0], pid, out, err);
-	while (pid > 0 && waitpid(pid, status, 0) < 0 && errno == EINTR)
-		;
-out:
-	for (int i = 0; i < 2; i++) {
-		ww_fd_close(&in[i]);
-		ww_fd_close(&fds[i]);
-	}
-	return rc;
-}
-
-json_t *ww_export_report(struct ww_str *out, struct ww_str *tail)
-{
-	ww_str_add_bounded(tail, out->len > 400 ? out->p + out->len - 400 : out->p, out->len > 400 ? 400 : out->len, 400);
-	return last_report(out);
 }
 
 /* ---- From beginning to end --------------------------------------------------------------------------------------- */
@@ -363,29 +250,37 @@ static enum ww_rc take_share(void *sharing, struct ww_err *err)
 	return ww_share_step(&s->share, s->x->o->interrupted, err);
 }
 
+/* What run_all.py reads: who has scripts to run, and whether they wait for a turn. */
+static json_t *jobs_of(const struct making *all, int n, int turn)
+{
+	json_t *jobs = json_array();
+	for (int i = 0; i < n; i++) {
+		const struct ww_export_opts *o = all[i].x.o;
+		const char *scripts = o && o->weights && o->format == WW_EXPORT_C ? "weights.py,check.py" : "check.py";
+		if (all[i].rc == WW_OK)
+			json_array_append_new(jobs, json_pack("[s,s]", all[i].x.dir, scripts));
+	}
+	return json_pack("{s:b, s:o}", "turn", turn, "jobs", jobs);
+}
+
 /* The scripts of those that were written, in one process that imports PyTorch once (templates/run_all.py). */
 static enum ww_rc run_scripts(struct making *all, int n, struct ww_str *out, struct ww_err *err)
 {
-	char python[PATH_MAX];
-	char *argv[5 + 2 * WW_EXPORT_COUNT + 1] = { python, "-s", "-c" };
+	WW_AUTO(ww_export_python_end) struct ww_export_python python = WW_EXPORT_PYTHON_NONE;
+	ww_auto_str line = WW_STR_INIT(1 << 20);
 	struct sharing sharing = { NULL, WW_SHARE_INIT };
 	const struct ww_export_turn turn = { take_share, &sharing };
-	int status, argc = 3, cuda = n > 0 && all[0].x.cuda;
-	argv[argc++] = (char *)ww_embedded_find("src/export/templates/run_all.py")->bytes;
-	WW_CHECK(ww_ref_find_python(python, err));
-	if (cuda)
-		argv[argc++] = "--turn";
-	struct ww_export *first = NULL;
-	for (int i = 0; i < n; i++) {
-		if (all[i].rc != WW_OK)
-			continue;
-		const struct ww_export_opts *o = all[i].x.o;
-		first = first ? first : &all[i].x;
-		argv[argc++] = all[i].x.dir;
-		argv[argc++] = o->weights && o->format == WW_EXPORT_C ? "weights.py,check.py" : "check.py";
-	}
-	sharing.x = first;
-	enum ww_rc rc = first ? ww_export_run(first, argv, cuda ? &turn : NULL, out, &status, err) : WW_OK;
+	int status;
+	for (int i = n - 1; i >= 0; i--)
+		sharing.x = all[i].rc == WW_OK ? &all[i].x : sharing.x;
+	if (!sharing.x)
+		return WW_OK;
+	json_auto_t *jobs = jobs_of(all, n, sharing.x->cuda);
+	ww_json_add(&line, jobs);
+	ww_str_addc(&line, '\n');
+	WW_CHECK(ww_export_python_take(&python, WW_EXPORT_CHECKS, err));
+	enum ww_rc rc = ww_export_python_run(
+		&python, line.p, sharing.x->cuda ? &turn : NULL, sharing.x->o->interrupted, out, &status, err);
 	ww_share_close(&sharing.share);
 	return rc;
 }

@@ -40,6 +40,11 @@ enum ww_rc ww_export(const struct ww_export_opts *o, struct ww_err *err) WW_MUST
 /* n exports, their checks side by side; what became of each is in rc[i] and errs[i]. */
 void ww_exports(const struct ww_export_opts *o, int n, enum ww_rc *rc, struct ww_err *errs);
 
+/* A closing judgement will come, and with `checks` exports behind it: their Pythons import PyTorch from now on, which
+ * takes seconds of processor time.  Once for both; they end with this thread, or by the second function. */
+void ww_export_ahead(int checks);
+void ww_export_ahead_end(void);
+
 /* Times the exported operator's call (form torch) in a fresh, confined Python process, as a caller of PyTorch sees it:
  * events around the call, new inputs and a flushed cache before each. */
 extern const struct ww_judge_caller ww_export_caller;

@@ -3,6 +3,7 @@
 
 #include "export/export.h"
 #include "base/hash.h"
+#include "base/tmpdir.h"
 #include "export/render.h"
 #include "judge/compile/compile.h"
 
@@ -24,15 +25,30 @@ struct ww_export {
  * error. */
 enum ww_rc ww_export_begin(struct ww_export *x, const struct ww_export_opts *o, struct ww_err *err) WW_MUST_CHECK;
 void ww_export_end(struct ww_export *x);
-/* Run a program (argv[0] is its path) in x->dir; what it prints goes to out, its end (as waitpid(2) has it) to *status.
- * turn (may be NULL): the program waits for the device.  It prints "ready" on a line of its own when it has imported
- * and built all that it needs, and goes on when it can read a line; turn() returns when the device is there. */
+/* A Python process that imports PyTorch and then waits for a line (ahead.c). */
+enum ww_export_use {
+	WW_EXPORT_CALL,   /* confined to a directory of its own: templates/run_one.py */
+	WW_EXPORT_CHECKS, /* templates/run_all.py */
+	WW_EXPORT_USES
+};
+struct ww_export_python {
+	pid_t pid; /* 0: none */
+	int in, out;
+	struct ww_tmpdir dir; /* of WW_EXPORT_CALL */
+};
+#define WW_EXPORT_PYTHON_NONE { 0, -1, -1, WW_TMPDIR_INIT }
+/* One that has been started ahead, or a new one. */
+enum ww_rc ww_export_python_take(struct ww_export_python *p, enum ww_export_use use, struct ww_err *err) WW_MUST_CHECK;
+/* Send it the line; what it prints goes to out, its end (as waitpid(2) has it) to *status.  turn (may be NULL): it
+ * waits for the device.  It prints "ready" on a line of its own when it has imported and built all that it needs, and
+ * goes on when it can read another line; take() returns when the device is there. */
 struct ww_export_turn {
 	enum ww_rc (*take)(void *ctx, struct ww_err *err);
 	void *ctx;
 };
-enum ww_rc ww_export_run(struct ww_export *x, char *const *argv, const struct ww_export_turn *turn, struct ww_str *out,
-	int *status, struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_export_python_run(struct ww_export_python *p, const char *line, const struct ww_export_turn *turn,
+	const volatile int *interrupted, struct ww_str *out, int *status, struct ww_err *err) WW_MUST_CHECK;
+void ww_export_python_end(struct ww_export_python *p); /* safe twice */
 /* The last line of what a program printed that is a JSON object, or NULL; tail gets the last 400 bytes for messages. */
 json_t *ww_export_report(struct ww_str *out, struct ww_str *tail);
 /* Set every variable of the templates. */

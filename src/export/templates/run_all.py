@@ -1,11 +1,11 @@
-"""Run the scripts of several exports side by side:   python -s -c THIS [--turn] DIR SCRIPT[,SCRIPT] [DIR SCRIPT...]
+"""Run the scripts of several exports side by side:   python -s -c THIS
 
-PyTorch is imported once, which takes longer than the scripts; each directory's scripts run in a process forked from
-here, with that directory as the working one.  A JSON line for each directory: what its scripts printed, and the exit
-code of the last.
+PyTorch is imported once, which takes longer than the scripts.  Then a line of JSON is read, {"turn": BOOL, "jobs":
+[[DIR, SCRIPT[,SCRIPT]]...]}.  Each directory's scripts run in a process forked from here, with that directory as the
+working one.  A JSON line for each directory: what its scripts printed, and the exit code of the last.
 
---turn: none uses the device before all are ready for it (turn() in check.py), "ready" has been printed, and a line was
-read."""
+turn: none uses the device before all are ready for it (turn() in check.py), "ready" has been printed, and another line
+was read."""
 import ctypes
 import gc
 import json
@@ -17,9 +17,16 @@ import traceback
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as check.py does, which now comes too late for it
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # a question that would start CUDA here, ahead of the forks
 gc.disable()
 import torch  # noqa: E402, F401
 
+try:
+    import torch._dynamo  # what torch.compile would import with the first module
+    import torch._functorch.aot_autograd
+    import torch._inductor.compiler_bisector
+except ImportError:  # not part of PyTorch's interface; later, then
+    pass
 gc.freeze()
 
 
@@ -50,11 +57,10 @@ def child(out, *job):
         os._exit(code)
 
 
-jobs = sys.argv[1:]
-turns = jobs[:1] == ["--turn"]
-jobs = jobs[turns:]
+asked = json.loads(sys.stdin.readline() or '{"turn": false, "jobs": []}')
+turns = asked["turn"]
 started = []
-for job in zip(jobs[::2], jobs[1::2]):
+for job in asked["jobs"]:
     r, w = os.pipe()
     ready, say_ready = os.pipe()
     go, say_go = os.pipe()
