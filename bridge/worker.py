@@ -53,7 +53,7 @@ class Worker:
     def __init__(self):
         self.target = None
         self.task = None
-        self.set = None
+        self.set = self.warm = None
 
     def check(self, q, fds):
         from wwbridge import source
@@ -73,6 +73,29 @@ class Worker:
         if self.set is None:
             raise Refuse("request", "no set is open")
         return {"rows": self.set.piece()}, []
+
+    def outline(self, q, fds):
+        """What tells one task from another, and with `trial` whether it runs: each task in a process of its own."""
+        from wwbridge.apart import apart
+        from wwbridge.tokens import tokens
+
+        text, name, limits = q["source"], q["name"], (float(q["seconds"]), int(q["memory_bytes"]))
+        out, local = {}, local_of(q)
+        if not self.warm:
+            with NoCollection():
+                from wwbridge import outline
+
+                outline.warm_up()
+            self.warm = outline
+        for part, call in (("tokens", lambda: {"tokens": tokens(text)}), ("graph", lambda: self.warm.outline(text, name, local)),
+                           ("trial", lambda: self.warm.trial(text, name, local, q["trial"]))):
+            if part == "trial" and not q.get("trial"):
+                continue
+            try:
+                out.update(apart(call, *limits))
+            except Refuse as e:
+                out[part + "_error"] = str(e)
+        return out, []
 
     def hello(self, q, fds):
         if q.get("target") not in ("cuda", "cpu"):
@@ -171,8 +194,8 @@ class Worker:
         return {}, []
 
 
-WITHOUT_PYTORCH = ("check", "set_open", "set_rows")
-REQUESTS = (*WITHOUT_PYTORCH, "hello", "peaks", "load", "graph", "buffers", "draw", "compare", "degenerate", "baseline", "compile_ahead", "time",
+WITHOUT_HELLO = ("check", "set_open", "set_rows", "outline")
+REQUESTS = (*WITHOUT_HELLO, "hello", "peaks", "load", "graph", "buffers", "draw", "compare", "degenerate", "baseline", "compile_ahead", "time",
             "arm", "profile", "free", "origin", "wipe", "keep", "same", "trace")
 
 
@@ -180,8 +203,8 @@ def answer(worker, q, fds):
     name = q.get("request") if isinstance(q, dict) else None
     if name not in REQUESTS:
         return failure("request", f"unknown request {name!r}"), []
-    if worker.target is None and name != "hello" and name not in WITHOUT_PYTORCH:
-        return failure("request", "the first request must be hello, or one that needs no PyTorch"), []
+    if worker.target is None and name != "hello" and name not in WITHOUT_HELLO:
+        return failure("request", "the first request must be hello, or one that needs no device"), []
     try:
         body, out = getattr(worker, name)(q, fds)
         return {"ok": True, **body}, out

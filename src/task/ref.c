@@ -197,21 +197,20 @@ static const char *file_of(const struct ww_task *task, char name[300])
 	return name;
 }
 
-/* "source" of a task with all that belongs to it. */
-static json_t *task_request(const char *what_for, const struct ww_task *task, const char *file)
+json_t *ww_ref_task_request(const char *what_for, const struct ww_task *task)
 {
+	char file[300];
 	json_t *files = json_array();
 	for (int i = 0; i < task->n_files; i++)
 		json_array_append_new(files, json_string(task->files[i].name));
 	return json_pack("{s:s, s:s#, s:s, s:s, s:s, s:o}", "request", what_for, "source", task->source, task->source_bytes,
-		"name", file, "id", task->id, "roots", task->roots ? task->roots : "", "files", files);
+		"name", file_of(task, file), "id", task->id, "roots", task->roots ? task->roots : "", "files", files);
 }
 
 static enum ww_rc check(struct ww_ref *r, const struct ww_task *task, struct ww_err *err)
 {
 	json_auto_t *b = NULL;
-	char name[300];
-	return ask(r, task_request("check", task, file_of(task, name)), START_S, &b, err);
+	return ask(r, ww_ref_task_request("check", task), START_S, &b, err);
 }
 
 enum ww_rc ww_ref_open(struct ww_ref **out, const struct ww_ref_opts *opts, struct ww_err *err)
@@ -224,7 +223,7 @@ enum ww_rc ww_ref_open(struct ww_ref **out, const struct ww_ref_opts *opts, stru
 	r->go_fd = r->done_fd = -1;
 	r->worker = WW_WORKER_NONE;
 	r->opts.python = r->opts.worker = NULL; /* borrowed for the start only */
-	r->opts.first = NULL;
+	r->opts.first = r->opts.visible = NULL;
 	if (opts->cache_dir && !(r->cache_dir = strdup(opts->cache_dir)))
 		WW_TRY(ww_nomem(err));
 	r->opts.cache_dir = r->cache_dir;
@@ -294,7 +293,7 @@ enum ww_rc ww_ref_load_with_graph(
 	char name[300];
 	const char *file = file_of(task, name);
 	*used = 0;
-	json_t *q = task_request("load", task, file);
+	json_t *q = ww_ref_task_request("load", task);
 	if (q) {
 		json_object_set_new(q, "seed", json_integer((json_int_t)(seed & INT64_MAX)));
 		json_object_set(q, "graph", graph ? graph : json_null());

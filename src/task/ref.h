@@ -36,7 +36,7 @@ struct ww_ref_opts {
 	int threads;                 /* cpu: PyTorch's threads; 0: all cores of this process's affinity */
 	const char *cache_dir;       /* torch.compile's caches; NULL: a private directory that goes with the worker */
 	uint64_t max_resident_bytes; /* 0: four fifths of the machine's; looked at every 50 ms while a request is running */
-	int text_only;               /* no PyTorch is imported: only for what works without (set_parquet.c) */
+	int text_only;               /* no hello: only for what works without (set_parquet.c, outline.c) */
 	int one_compiler;            /* torch.compile compiles in the worker, without processes beside it */
 	uint64_t max_disk_bytes;     /* below cache_dir; 0: 4 GiB; looked at twice a second */
 	int bandwidth;               /* measure the memory's at the start (0.4 s); else it is 0 among the device's facts */
@@ -46,6 +46,7 @@ struct ww_ref_opts {
 	double max_compile_s;        /* preparing one baseline; 0: 600 s */
 	const struct ww_task *first; /* looked at before PyTorch is imported, so that a file which cannot be a task is
 	                              * refused at once (WW_ERR_TASK); may be NULL */
+	const struct ww_task *visible;   /* its roots can be read, as those of `first`; may be NULL */
 	const volatile int *interrupted; /* may be NULL */
 	const char *python;              /* NULL: $WW_PYTHON, then .venv/bin/python beside the bridge, then python3 */
 	const char *worker;              /* NULL: bridge/worker.py of this program (tests give others) */

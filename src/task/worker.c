@@ -49,7 +49,8 @@ static enum ww_rc spawn(struct ww_worker *w, const struct ww_ref_opts *o, struct
 		WW_CHECK(ww_fs_join(script, bridge, "worker.py", err));
 	}
 	/* the bridge is a directory of modules; a test's worker is one file */
-	ww_str_addf(&roots, "%s:%s", o->first && o->first->roots ? o->first->roots : "", o->worker ? o->worker : bridge);
+	const struct ww_task *seen = o->first ? o->first : o->visible;
+	ww_str_addf(&roots, "%s:%s", seen && seen->roots ? seen->roots : "", o->worker ? o->worker : bridge);
 	args[2] = roots.p;
 	WW_CHECK(ww_proc_spawn(&w->proc, &po, err));
 	if (fcntl(w->proc.err_fd, F_SETFL, O_NONBLOCK) < 0)

@@ -1,0 +1,101 @@
+"""Something done in a process of its own, forked from the worker, so that whatever a task does to it (patches PyTorch,
+ends, hangs, forks) is over with it, and the next task finds the worker as it was.  A fork takes some ms, a worker with
+PyTorch seconds.
+
+The worker itself must not have computed anything before: threads do not survive a fork."""
+
+import ctypes
+import json
+import os
+import resource
+import select
+import signal
+import struct
+import time
+
+from . import Refuse, one_line
+
+MAX_ANSWER = 12 << 20
+LOOK_S = 0.05
+
+
+def apart(call, seconds, memory_bytes):
+    """call()'s answer, which is JSON; Refuse "task" for an error, an end without an answer, or too much time."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.close(reader)
+        child(call, writer, memory_bytes)
+    os.close(writer)
+    try:
+        answer = receive(reader, pid, time.monotonic() + seconds)
+    finally:
+        os.close(reader)
+        end(pid)
+    if answer is None:
+        raise Refuse("task", f"it gave no answer within {seconds:g} s")
+    try:
+        answer = json.loads(answer)
+    except (ValueError, RecursionError):
+        answer = None
+    if not isinstance(answer, dict):
+        raise Refuse("task", "it ended the process that ran it")
+    if "refused" in answer:
+        raise Refuse("task", str(answer["refused"]))
+    return answer
+
+
+def child(call, writer, memory_bytes):
+    status = 1
+    try:
+        os.setpgid(0, 0)
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+        limit_data(memory_bytes)
+        try:
+            answer = call()
+        except Refuse as e:
+            answer = {"refused": str(e)}
+        except BaseException as e:  # a task may raise anything, SystemExit too
+            answer = {"refused": f"{type(e).__name__}: {one_line(e, 300)}"}
+        data = json.dumps(answer, allow_nan=False, separators=(",", ":")).encode()
+        data = struct.pack("<I", len(data)) + data
+        while data:
+            data = data[os.write(writer, data):]
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def limit_data(more):
+    with open("/proc/self/statm") as f:
+        now = int(f.read().split()[5]) * resource.getpagesize()
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = now + more if hard == resource.RLIM_INFINITY else min(hard, now + more)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+
+
+def receive(fd, pid, deadline):
+    """The answer's bytes; b"" where there is none; None where the time was up."""
+    data, ended = b"", False
+    while len(data) < 4 or len(data) < 4 + struct.unpack("<I", data[:4])[0] <= MAX_ANSWER:
+        if select.select([fd], [], [], 0 if ended else LOOK_S)[0]:
+            part = os.read(fd, 1 << 16)
+            if not part:
+                return b""
+            data += part
+        elif ended:
+            return b""
+        elif time.monotonic() > deadline:
+            return None
+        else:
+            ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    return data[4:]
+
+
+def end(pid):
+    for kill, which in ((os.killpg, pid), (os.kill, pid)):
+        try:
+            kill(which, signal.SIGKILL)
+        except OSError:
+            pass
+    os.waitpid(pid, 0)

@@ -1,0 +1,62 @@
+/* synth.c - `warpwright synth`: finds the subcommand. */
+#include "cmd/synth.h"
+#include "cmd/cmd.h"
+
+#include <string.h>
+
+static const struct ww_opt opts[] = { { "against", 0, WW_OPT_STR, offsetof(struct ww_synth_values, against),
+										  "SET[:SET]", NULL, 0, 0,
+										  "audit: held-out task sets that no row may resemble" },
+	{ "jobs", 'j', WW_OPT_INT, offsetof(struct ww_synth_values, jobs), "N", "0", 0, 256,
+		"processes that look at tasks at a time; 0: one for each processor" },
+	{ "sample", 0, WW_OPT_INT, offsetof(struct ww_synth_values, sample), "N", "20", 0, 1e9,
+		"audit: rows that are run, to find degenerate and random ones; 0: none" },
+	{ "seed", 0, WW_OPT_INT, offsetof(struct ww_synth_values, seed), "N", "0", 0, 9e15, "audit: draws the sample" },
+	{ "rows", 0, WW_OPT_INT, offsetof(struct ww_synth_values, rows), "N", "10", 0, 1e9,
+		"audit: rows of each kind that are listed; --json lists all" },
+	{ "max-seconds", 0, WW_OPT_NUM, offsetof(struct ww_synth_values, max_s), "S", "60", 0.1, 3600,
+		"audit, show: a task's time for its graph, and for its run" },
+	{ "target", 0, WW_OPT_CHOICE, offsetof(struct ww_synth_values, judging.target), "cpu|cuda", "cpu", 0, 0,
+		"audit: where the sample runs" },
+	WW_OPT_DEVICE(struct ww_synth_values, judging), WW_OPT_JSON(struct ww_synth_values, json), WW_OPT_END };
+
+static const struct {
+	const char *name;
+	ww_synth_run *run;
+	int min_args, max_args;
+} subcommands[] = { { "audit", ww_synth_audit, 1, 1 }, { "show", ww_synth_show, 1, 1 },
+	{ "stats", ww_synth_stats, 1, 1 } };
+
+static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_guess g = { .word = argv[0] };
+	for (size_t i = 0; i < WW_ARRAY_LEN(subcommands); i++) {
+		if (strcmp(argv[0], subcommands[i].name)) {
+			ww_guess_offer(&g, subcommands[i].name);
+			continue;
+		}
+		if (argc - 1 >= subcommands[i].min_args && argc - 1 <= subcommands[i].max_args)
+			return subcommands[i].run(values, argc - 1, argv + 1);
+		(void)!ww_err_set(&err, WW_ERR_USAGE, "synth %s takes one argument; warpwright synth -h explains it", argv[0]);
+		return ww_cmd_fail(&err);
+	}
+	(void)!ww_err_set(&err, WW_ERR_USAGE, "synth: there is no \"%.40s\"%s%s; warpwright synth -h lists what there is",
+		argv[0], g.best ? "; did you mean " : "", g.best ? g.best : "");
+	return ww_cmd_fail(&err);
+}
+
+const struct ww_cmd ww_cmd_synth = { .name = "synth",
+	.args = "audit|show|stats SET",
+	.summary = "look at task sets: what is wrong with them, what is in them",
+	.details = "  synth audit SET           duplicates, disguised copies, wrong labels, held-out\n"
+			   "                            problems, random and degenerate tasks; exit code 1: some\n"
+			   "  synth show SET#ID         one task: its columns, signature, operators, code\n"
+			   "  synth stats SET           rows by split, source and operator\n\n"
+			   "SET is JSON lines (also compressed with zstd), Parquet, or a directory; "
+			   "docs/formats/tasks.md has the columns, docs/synth.md the measures.",
+	.opts = opts,
+	.values_size = sizeof(struct ww_synth_values),
+	.min_args = 1,
+	.max_args = -1,
+	.run = run };

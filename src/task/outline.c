@@ -1,0 +1,108 @@
+#include "task/outline.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "task/ask.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const double START_S = 120, MAX_S = 60;
+static const uint64_t MAX_BYTES = 4ull << 30;
+enum { PARTS = 3 };
+
+struct ww_outliner {
+	struct ww_outline_opts o;
+	char *roots;
+	struct ww_ref *worker;
+};
+
+enum ww_rc ww_outliner_new(struct ww_outliner **out, const struct ww_outline_opts *opts, struct ww_err *err)
+{
+	struct ww_outliner *o;
+	*out = NULL;
+	WW_CHECK(WW_NEW(o, 1, err));
+	o->o = *opts;
+	o->o.max_s = opts->max_s > 0 ? opts->max_s : MAX_S;
+	o->o.max_bytes = opts->max_bytes ? opts->max_bytes : MAX_BYTES;
+	o->roots = strdup(opts->roots ? opts->roots : "");
+	o->o.roots = o->roots;
+	if (!o->roots) {
+		free(o);
+		return ww_nomem(err);
+	}
+	*out = o;
+	return WW_OK;
+}
+
+void ww_outliner_free(struct ww_outliner *o)
+{
+	if (!o)
+		return;
+	ww_ref_close(o->worker);
+	free(o->roots);
+	free(o);
+}
+
+static enum ww_rc start(struct ww_outliner *o, struct ww_err *err)
+{
+	const struct ww_task places = { .roots = o->roots };
+	const struct ww_ref_opts opts = { .target = o->o.trial && !strcmp(o->o.trial, "cuda") ? WW_TARGET_CUDA
+																						  : WW_TARGET_CPU,
+		.text_only = 1,
+		.one_compiler = 1,
+		.max_resident_bytes = o->o.max_bytes + ((uint64_t)2 << 30),
+		.visible = &places,
+		.interrupted = o->o.interrupted };
+	if (o->worker && ww_ref_alive(o->worker))
+		return WW_OK;
+	ww_ref_close(o->worker);
+	o->worker = NULL;
+	return ww_ref_open(&o->worker, &opts, err);
+}
+
+static json_t *request(const struct ww_outliner *o, const struct ww_task *task, int with_trial)
+{
+	json_t *q = ww_ref_task_request("outline", task);
+	if (!q)
+		return NULL;
+	json_object_set_new(q, "seconds", json_real(o->o.max_s));
+	json_object_set_new(q, "memory_bytes", json_integer((json_int_t)o->o.max_bytes));
+	if (with_trial && o->o.trial)
+		json_object_set_new(
+			q, "trial", json_pack("{s:s, s:i, s:i}", "target", o->o.trial, "device", o->o.device, "threads", 1));
+	return q;
+}
+
+/* Ended the whole worker. */
+static enum ww_rc broke_out(struct ww_outline *out, const struct ww_err *how, struct ww_err *err)
+{
+	out->body = json_pack(
+		"{s:s, s:s, s:s}", "tokens_error", how->msg, "graph_error", how->msg, "trial_error", how->msg);
+	return out->body ? WW_OK : ww_nomem(err);
+}
+
+enum ww_rc ww_outline(
+	struct ww_outliner *o, const struct ww_task *task, int with_trial, struct ww_outline *out, struct ww_err *err)
+{
+	memset(out, 0, sizeof(*out));
+	WW_CHECK(start(o, err));
+	enum ww_rc rc = ww_ref_ask(
+		o->worker, request(o, task, with_trial), NULL, 0, START_S + PARTS * o->o.max_s, &out->body, err);
+	if (rc == WW_ERR_TIMEOUT || rc == WW_ERR_WORKER || rc == WW_ERR_LIMIT || rc == WW_ERR_PROTOCOL)
+		rc = broke_out(out, err, err);
+	if (rc != WW_OK)
+		return rc;
+	out->tokens = ww_json_str(out->body, "tokens", NULL);
+	out->graph = json_object_get(out->body, "graph");
+	out->trial = json_object_get(out->body, "trial");
+	out->tokens_error = out->tokens ? NULL : ww_json_str(out->body, "tokens_error", "no answer");
+	out->graph_error = out->graph ? NULL : ww_json_str(out->body, "graph_error", "no answer");
+	out->trial_error = out->trial ? NULL : ww_json_str(out->body, "trial_error", "not run");
+	return WW_OK;
+}
+
+void ww_outline_release(struct ww_outline *o)
+{
+	json_decref(o->body);
+	memset(o, 0, sizeof(*o));
+}
