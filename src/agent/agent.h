@@ -40,7 +40,7 @@ enum ww_agent_event_kind {
 	WW_AGENT_SAID,     /* it answered; text: first line of its message */
 	WW_AGENT_TOOL,     /* a tool is about to run; tool */
 	WW_AGENT_VERDICT,  /* verdict, is_best */
-	WW_AGENT_FINAL     /* the closing judgement begins */
+	WW_AGENT_FINAL     /* the closing judgement begins; text: what disturbed it, where it is made again */
 };
 struct ww_agent_event {
 	enum ww_agent_event_kind kind;

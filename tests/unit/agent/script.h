@@ -97,6 +97,7 @@ static const struct ww_policy_ops counting_ops
 
 struct script_judge {
 	int calls, fail_at, pause_us;
+	int disturbed; /* so many closing judgements, which then prove nothing */
 	double gpu_s;
 };
 
@@ -118,6 +119,11 @@ static inline enum ww_rc judge_run(
 			v->baselines[b] = (struct ww_times){ base[b], base[b] };
 			v->speedup[b] = (struct ww_ratio){ base[b] / t, base[b] / t, base[b] / t };
 		}
+	}
+	if (v->correct && depth == WW_JUDGE_CALL && j->disturbed > 0) {
+		j->disturbed--;
+		v->disturbed = 1;
+		v->speedup[0].lo = v->speedup[1].lo = 0.5;
 	}
 	v->reward = ww_verdict_reward(v);
 	v->seconds.time = depth >= WW_JUDGE_FULL ? j->gpu_s : 0;

@@ -8,13 +8,15 @@
 
 static enum ww_rc run(struct fixture *f) { return ww_agent_run(&f->opts, &f->result, &f->err); }
 
-static void read_episode(struct ww_episode *e)
+static void read_episode_of(const char *where, struct ww_episode *e)
 {
 	struct ww_err err = WW_ERR_INIT;
 	char path[128];
-	snprintf(path, sizeof(path), "%s/episode.jsonl", dir);
+	snprintf(path, sizeof(path), "%s/episode.jsonl", where);
 	assert_int_equal(ww_episode_read(path, e, &err), WW_OK);
 }
+
+static void read_episode(struct ww_episode *e) { read_episode_of(dir, e); }
 
 static void expect_file(const char *name, const char *content)
 {
@@ -258,6 +260,46 @@ static void test_seconds(void **state)
 	finish(&f);
 }
 
+/* A disturbed closing judgement of what may be worth more is made again, as often as the time and the budget last; of
+ * what is worth no more by the upper ends of its intervals it is not.  It took the first answer before. */
+static void test_disturbed_closings(void **state)
+{
+	static const struct line fast[] = { KERNEL("100") }, slow[] = { KERNEL("250") };
+	static const struct {
+		const struct line *lines;
+		int disturbed, pause_us, closings;
+		double max_seconds, max_gpu_s, gpu_s, reward;
+	} cases[] = { { fast, 2, 0, 3, 1000, 0, 0, 3 }, { fast, 1, 200000, 1, 0.7, 0, 0, 1 },
+		{ fast, 9, 0, 1, 1000, 5, 3, 1 }, { slow, 9, 0, 1, 1000, 0, 0, 1 } };
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(cases); i++) {
+		struct fixture f;
+		struct ww_episode e;
+		struct ww_err err;
+		struct ww_budget_limits limits = { 0, cases[i].max_gpu_s, 0 };
+		char where[96];
+		int closings = 0;
+		snprintf(where, sizeof(where), "%s/closing%zu", dir, i);
+		assert_int_equal(ww_fs_mkdirs(where, &err), WW_OK);
+		prepare(&f, where, cases[i].lines, 1);
+		f.judge.disturbed = cases[i].disturbed;
+		f.judge.pause_us = cases[i].pause_us;
+		f.judge.gpu_s = cases[i].gpu_s;
+		f.opts.max_seconds = cases[i].max_seconds;
+		f.opts.budget = ww_budget_new(&limits);
+		assert_int_equal(run(&f), WW_OK);
+		read_episode_of(where, &e);
+		for (size_t k = 0; k < e.n_verdicts; k++)
+			closings += !strcmp(e.verdicts[k].call_id, "final");
+		assert_int_equal(closings, cases[i].closings);
+		assert_true(f.result.end.reward_final == cases[i].reward);
+		assert_true(f.result.best.reward == cases[i].reward); /* and that is what the record says */
+		ww_episode_release(&e);
+		ww_budget_free(f.opts.budget);
+		finish(&f);
+	}
+}
+
 static void test_malformed(void **state)
 {
 	static const struct line lines[] = { { "", { "fly", "write", "write" }, { "{}", "{\"path\":", "[1]" } },
@@ -466,7 +508,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = { T(test_story), T(test_cut_at_every_line), T(test_cut_with_a_shell),
 		T(test_recorded_verdict_is_used), T(test_judge_trouble), T(test_interrupted_at_every_event), T(test_ends),
-		T(test_seconds), T(test_malformed), T(test_nothing_to_judge), T(test_profiles), T(test_other_run_is_refused),
-		T(test_schemas_are_json), T(test_files), T(test_output_is_bounded) };
+		T(test_seconds), T(test_disturbed_closings), T(test_malformed), T(test_nothing_to_judge), T(test_profiles),
+		T(test_other_run_is_refused), T(test_schemas_are_json), T(test_files), T(test_output_is_bounded) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
