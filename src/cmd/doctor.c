@@ -10,6 +10,7 @@
 #include "host/machine.h"
 #include "judge/build/build.h"
 #include "host/cudalibs.h"
+#include "sandbox/cgroup.h"
 #include "sandbox/sandbox.h"
 #include "task/ref.h"
 
@@ -106,7 +107,8 @@ static void check_sandbox(struct report *r)
 	enum ww_sandbox_level level = ww_sandbox_probe();
 	struct part *p = add(r, "sandbox", 0, "", namespace_switch());
 	snprintf(p->without, sizeof(p->without), "%s", ww_sandbox_level_text(level));
-	snprintf(p->found, sizeof(p->found), "level %s", ww_sandbox_level_name(level));
+	snprintf(p->found, sizeof(p->found), "level %s, memory limits by %s", ww_sandbox_level_name(level),
+		ww_cgroup_base() ? "the kernel (cgroup v2)" : "watching alone: no cgroup v2 with memory can be made here");
 	p->ok = level == WW_SANDBOX_NAMESPACES;
 }
 

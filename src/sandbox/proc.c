@@ -10,6 +10,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/time.h"
+#include "sandbox/cgroup.h"
 #include "sandbox/internal.h"
 
 #include <dirent.h>
@@ -48,6 +49,7 @@ struct launch {
 	int n_env;
 	int sock, err_w, report; /* the child's ends */
 	int program;             /* of the program, where user 65534 may not be able to open its path; else -1 */
+	int group;               /* descriptor that takes it into its cgroup; else -1 */
 	int mapped[2];           /* a pipe: the parent has written the user maps of user 65534; else -1 */
 	unsigned uid, gid;
 	const struct ww_proc_opts *o;
@@ -152,6 +154,8 @@ static int become_nobody(struct launch *l)
 
 static void child(struct launch *l, int namespaces)
 {
+	if (l->group >= 0)
+		(void)!write(l->group, "0", 1);
 	if (l->program >= 0 ? become_nobody(l) < 0 : namespaces && ww_sandbox_map_ids(l->uid, l->gid) < 0)
 		goto fail;
 	setsid();
@@ -294,6 +298,7 @@ enum ww_rc ww_proc_spawn(struct ww_proc *p, const struct ww_proc_opts *o, struct
 	WW_CHECK(WW_NEW(l, 1, err));
 	l->o = o;
 	l->program = l->mapped[0] = l->mapped[1] = -1;
+	p->cgroup = ww_cgroup_new(o->memory_bytes, &l->group);
 	WW_BUG(o->n_extra_fds > WW_PROC_MAX_EXTRA_FDS);
 	WW_TRY(fill_argv(l, err));
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0 || pipe2(report, O_CLOEXEC) < 0 ||
@@ -330,7 +335,10 @@ out:
 		ww_fd_close(&l->mapped[i]);
 	}
 	ww_fd_close(&l->program);
+	ww_fd_close(&l->group);
 	free(l);
+	if (rc != WW_OK)
+		ww_cgroup_end(&p->cgroup);
 	return rc;
 }
 
@@ -341,6 +349,7 @@ static void close_fds(struct ww_proc *p)
 {
 	ww_fd_close(&p->fd);
 	ww_fd_close(&p->err_fd);
+	ww_cgroup_end(&p->cgroup);
 }
 
 void ww_proc_kill(struct ww_proc *p)

@@ -28,8 +28,9 @@ struct ww_proc {
 	int fd;         /* our end of the socket pair, close-on-exec */
 	int err_fd;     /* reads its stderr, with WW_STDERR_PIPE; else -1 */
 	int namespaces; /* it has its own */
+	char *cgroup;   /* directory of the group that holds it and what it starts to memory_bytes, or NULL */
 };
-#define WW_PROC_INIT { 0, -1, -1, 0 }
+#define WW_PROC_INIT { 0, -1, -1, 0, NULL }
 
 enum ww_stderr { WW_STDERR_NULL, WW_STDERR_INHERIT, WW_STDERR_PIPE };
 struct ww_proc_opts {
@@ -43,11 +44,16 @@ struct ww_proc_opts {
 	/* With namespaces, where we are root: its root is user 65534 outside, for whom limits on processes hold (for root
 	 * they do not) and who owns no file of ours.  It keeps the descriptor of its program, not its path. */
 	int nobody;
+	/* What it and all that it starts may have of memory, files of a tmpfs and pages of the kernel's among it, held by
+	 * the kernel where cgroup.h can make a group: above what a watcher allows, for what no watcher sees.  0: no group.
+	 */
+	uint64_t memory_bytes;
 	enum ww_stderr err_mode;
 };
 
 enum ww_rc ww_proc_spawn(struct ww_proc *p, const struct ww_proc_opts *o, struct ww_err *err) WW_MUST_CHECK;
-/* SIGKILL to it and its group, reap, close the descriptors.  Safe on one that never started, or twice. */
+/* SIGKILL to it and its group (and its cgroup), reap, close the descriptors.  Safe on one that never started, or twice.
+ */
 void ww_proc_kill(struct ww_proc *p);
 /* Wait until it has ended, at most to deadline_ns (ww_now_ns() clock; 0: for ever); reaps it.  *status as waitpid(2)
  * has it. WW_ERR_TIMEOUT where it still runs. */

@@ -38,7 +38,11 @@ static enum ww_rc spawn(struct ww_worker *w, const struct ww_ref_opts *o, struct
 	ww_auto_str roots = WW_STR_INIT(1 << 20);
 	const char *args[] = { w->dir.path, o->cache_dir ? o->cache_dir : "", NULL, ww_target_name(o->target), memory,
 		o->python ? o->python : python, "-I", "-u", o->worker ? o->worker : script, "--fd", "3", NULL };
-	struct ww_proc_opts po = { .worker = "confined", .args = args, .namespaces = 1, .err_mode = WW_STDERR_PIPE };
+	struct ww_proc_opts po = { .worker = "confined",
+		.args = args,
+		.namespaces = 1,
+		.memory_bytes = w->max_resident_bytes / 8 * 9, /* draws that it shares with the judge may count here */
+		.err_mode = WW_STDERR_PIPE };
 	snprintf(memory, sizeof(memory), "%llu", (unsigned long long)w->max_resident_bytes);
 	if (o->cache_dir)
 		WW_CHECK(ww_fs_mkdirs(o->cache_dir, err));

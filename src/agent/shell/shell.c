@@ -19,6 +19,7 @@ static const double start_limit_s = 20, slack_s = 10;
 static const uint64_t end_limit_ns = 500000000;
 static const uint64_t max_resident_bytes = UINT64_C(3)
     << 30; /* where the worker, which holds them to 1 GiB, does not */
+static const uint64_t group_bytes = (uint64_t)(WW_SHELL_MEMORY_MIB + 256) << 20; /* their files are in memory too */
 
 /* What a shell begins with. */
 static const char first_state[] =
@@ -92,6 +93,7 @@ enum ww_rc ww_shell_open(struct ww_shell *s, enum ww_target target, struct ww_er
 	struct ww_proc_opts o = { .worker = "shell",
 		.namespaces = 1,
 		.nobody = 1,
+		.memory_bytes = group_bytes,
 		.err_mode = WW_STDERR_NULL,
 		.args = n_fds > 1 ? with_skill : NULL,
 		.extra_fds = fds,

@@ -86,6 +86,7 @@ static enum ww_rc start(struct ww_candidates *z, struct ww_err *err)
 	struct ww_proc_opts o = { .worker = "candidates",
 		.args = args,
 		.namespaces = 1,
+		.memory_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 10 * 9, /* of all jobs */
 		.err_mode = getenv("WARPWRIGHT_LOG") ? WW_STDERR_INHERIT : WW_STDERR_NULL };
 	enum ww_rc rc;
 

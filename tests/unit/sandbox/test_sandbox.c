@@ -7,6 +7,7 @@
 
 #include "base/fs.h"
 #include "base/time.h"
+#include "sandbox/cgroup.h"
 #include "sandbox/internal.h"
 #include "sandbox/proc.h"
 
@@ -522,6 +523,51 @@ static void hidden_memory_is_counted(void **state)
 	assert_true(all >= tables + (64 << 20));
 }
 
+static void groups_are_found(void **state)
+{
+	static const char hybrid[] = "30 24 0:26 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+								 "31 24 0:27 / /sys/fs/cgroup/unified rw,relatime shared:5 - cgroup2 cgroup2 rw\n",
+					  pod[] = "40 24 0:26 /pods/a /sys/fs/cgroup ro,nosuid - cgroup2 cgroup rw\n";
+	static const struct {
+		const char *mounts, *groups, *want;
+	} cases[] = { { hybrid, "4:memory:/x\n0::/\n", "/sys/fs/cgroup/unified" },
+		{ hybrid, "0::/user.slice/u.scope\n", "/sys/fs/cgroup/unified/user.slice/u.scope" },
+		{ pod, "0::/pods/a/inner\n", "/sys/fs/cgroup/inner" }, { pod, "0::/pods/a\n", "/sys/fs/cgroup" },
+		{ pod, "0::/pods/abc\n", "" }, { pod, "4:memory:/pods/a\n", "" }, { "", "0::/\n", "" } };
+	char out[PATH_MAX];
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(cases); i++) {
+		if (!ww_cgroup_find(cases[i].mounts, cases[i].groups, out))
+			out[0] = 0;
+		assert_string_equal(out, cases[i].want);
+	}
+}
+
+/* Shared pages that were given back, in no count of a process: the kernel kills beyond the limit, and nothing is left
+ * of the group. */
+static void the_kernel_holds_hidden_memory(void **state)
+{
+	(void)state;
+	struct ww_err err = WW_ERR_INIT;
+	const char *args[] = { "child", "hides", NULL };
+	if (!ww_cgroup_base()) {
+		print_message("# skip: no cgroup v2 with the memory controller can be made here\n");
+		skip();
+	}
+	for (int namespaces = 0; namespaces < 2; namespaces++)
+		for (int fits = 0; fits < 2; fits++) {
+			struct ww_proc_opts o = { .program = self, .args = args, .namespaces = namespaces };
+			struct ww_proc p;
+			char c, dir[PATH_MAX];
+			o.memory_bytes = (uint64_t)(fits ? 512 : 48) << 20;
+			assert_int_equal(ww_proc_spawn(&p, &o, &err), WW_OK);
+			snprintf(dir, sizeof(dir), "%s", p.cgroup ? p.cgroup : "");
+			assert_int_equal(ww_fd_read(p.fd, &c, 1, ww_now_ns() + 20000000000ull, &err) == WW_OK, fits);
+			ww_proc_kill(&p);
+			assert_true(*dir && access(dir, F_OK) < 0);
+		}
+}
+
 static int make_area(void **state)
 {
 	(void)state;
@@ -561,6 +607,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(runner_cuda_profile), cmocka_unit_test(python_profiles), cmocka_unit_test(shell_profile),
 		cmocka_unit_test(rules_in_proc_last), cmocka_unit_test(ptrace_kills),
 		cmocka_unit_test(environment_and_descriptors), cmocka_unit_test(ends), cmocka_unit_test(memory_is_watched),
-		cmocka_unit_test(hidden_memory_is_counted) };
+		cmocka_unit_test(hidden_memory_is_counted), cmocka_unit_test(groups_are_found),
+		cmocka_unit_test(the_kernel_holds_hidden_memory) };
 	return cmocka_run_group_tests_name("sandbox/sandbox", tests, make_area, remove_area);
 }

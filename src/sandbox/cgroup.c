@@ -1,0 +1,143 @@
+/* cgroup.c - see cgroup.h.
+ *
+ * A group without processes has no controllers to hand down unless its parent does, and one with processes hands none
+ * down (but for the root), so our own group serves only where it is the root, and mostly the one above does.
+ */
+#include "sandbox/cgroup.h"
+
+#include "base/fs.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { REMOVE_TRIES = 200, REMOVE_US = 1000, TEXT_BYTES = 1 << 16 };
+
+static int write_in(const char *dir, const char *name, const char *text)
+{
+	char path[PATH_MAX];
+	int fd = (size_t)snprintf(path, sizeof(path), "%s/%s", dir, name) < sizeof(path) ? open(path, O_WRONLY | O_CLOEXEC)
+																					 : -1;
+	ssize_t n = fd >= 0 ? write(fd, text, strlen(text)) : -1;
+	ww_fd_close(&fd);
+	return n == (ssize_t)strlen(text);
+}
+
+static size_t read_text(const char *path, char *text)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	size_t len = 0;
+	for (ssize_t n; fd >= 0 && len < TEXT_BYTES - 1 && (n = read(fd, text + len, TEXT_BYTES - 1 - len)) > 0;)
+		len += (size_t)n;
+	ww_fd_close(&fd);
+	text[len] = 0;
+	return len;
+}
+
+int ww_cgroup_find(const char *mounts, const char *groups, char *out)
+{
+	char group[PATH_MAX], root[PATH_MAX], at[PATH_MAX];
+	const char *own = strncmp(groups, "0::", 3) ? strstr(groups, "\n0::") : groups;
+	if (!own || sscanf(strchr(own, ':') + 2, "%4095[^\n]", group) != 1)
+		return 0;
+	for (const char *line = mounts; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+		const char *type = strstr(line, " - "), *end = strchr(line, '\n');
+		if (!type || (end && type > end) || strncmp(type, " - cgroup2 ", 11) ||
+			sscanf(line, "%*d %*d %*s %4095s %4095s", root, at) != 2)
+			continue;
+		size_t n = strcmp(root, "/") ? strlen(root) : 0;
+		if (!strncmp(group, root, n) && (!group[n] || group[n] == '/'))
+			return (size_t)snprintf(out, PATH_MAX, "%s%s", at, strcmp(group + n, "/") ? group + n : "") < PATH_MAX;
+	}
+	return 0;
+}
+
+/* Groups of programs that were killed. */
+static void sweep(const char *dir)
+{
+	DIR *d = opendir(dir);
+	for (struct dirent *e; d && (e = readdir(d));) {
+		int pid;
+		if (sscanf(e->d_name, "warpwright-%d-", &pid) == 1 && kill(pid, 0) < 0 && errno == ESRCH)
+			(void)unlinkat(dirfd(d), e->d_name, AT_REMOVEDIR);
+	}
+	if (d)
+		closedir(d);
+}
+
+static char base[PATH_MAX];
+
+static int can_limit(const char *dir)
+{
+	char path[PATH_MAX];
+	static char text[TEXT_BYTES];
+	if ((size_t)snprintf(path, sizeof(path), "%s/cgroup.subtree_control", dir) >= sizeof(path))
+		return 0;
+	(void)read_text(path, text);
+	snprintf(path, sizeof(path), "%.*s/cgroup.procs", PATH_MAX - 20, dir);
+	return strstr(text, "memory") && access(dir, W_OK) == 0 && access(path, W_OK) == 0;
+}
+
+static void find_base(void)
+{
+	static char mounts[TEXT_BYTES], groups[TEXT_BYTES];
+	(void)read_text("/proc/self/mountinfo", mounts);
+	(void)read_text("/proc/self/cgroup", groups);
+	if (!ww_cgroup_find(mounts, groups, base))
+		base[0] = 0;
+	if (*base && !can_limit(base)) {
+		*strrchr(base, '/') = 0;
+		if (!can_limit(base))
+			base[0] = 0;
+	}
+	if (*base)
+		sweep(base);
+}
+
+const char *ww_cgroup_base(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	pthread_once(&once, find_base);
+	return *base ? base : NULL;
+}
+
+char *ww_cgroup_new(uint64_t memory_bytes, int *procs)
+{
+	static atomic_uint number;
+	char dir[PATH_MAX], path[PATH_MAX], limit[32];
+	*procs = -1;
+	if (!memory_bytes || !ww_cgroup_base() ||
+		(size_t)snprintf(dir, sizeof(dir), "%s/warpwright-%d-%u", base, (int)getpid(), ++number) >= sizeof(dir) - 16 ||
+		mkdir(dir, 0700) < 0)
+		return NULL;
+	char *copy = strdup(dir);
+	snprintf(limit, sizeof(limit), "%llu", (unsigned long long)memory_bytes);
+	snprintf(path, sizeof(path), "%.*s/cgroup.procs", PATH_MAX - 16, dir);
+	(void)write_in(dir, "memory.swap.max", "0"); /* not there without swap accounting */
+	if (!copy || !write_in(dir, "memory.max", limit) || (*procs = open(path, O_WRONLY | O_CLOEXEC)) < 0) {
+		(void)rmdir(dir);
+		free(copy);
+		return NULL;
+	}
+	return copy;
+}
+
+void ww_cgroup_end(char **dir)
+{
+	if (!*dir)
+		return;
+	(void)write_in(*dir, "cgroup.kill", "1"); /* Linux 5.14 */
+	for (int i = 0; rmdir(*dir) < 0 && errno == EBUSY && i < REMOVE_TRIES; i++)
+		usleep(REMOVE_US); /* what was killed is being taken down */
+	free(*dir);
+	*dir = NULL;
+}
