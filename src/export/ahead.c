@@ -124,10 +124,10 @@ enum ww_rc ww_export_python_take(struct ww_export_python *p, enum ww_export_use 
 
 /* ---- Talking to it ----------------------------------------------------------------------------------------------- */
 
-static int is_ready(const struct ww_str *s)
+/* Whether the last of what it has printed is this line. */
+static int ends_with(const struct ww_str *s, const char *line)
 {
-	static const char line[] = "ready\n";
-	size_t n = sizeof(line) - 1;
+	size_t n = strlen(line);
 	return s->len >= n && !memcmp(s->p + s->len - n, line, n) && (s->len == n || s->p[s->len - n - 1] == '\n');
 }
 
@@ -152,10 +152,10 @@ static enum ww_rc read_all(struct ww_export_python *p, const struct ww_export_tu
 		enum ww_rc rc = ww_fd_read(p->out, &byte, 1, ww_now_ns() + 200000000u, err);
 		if (rc == WW_OK) {
 			ww_str_addc(s, byte);
-			if (turn && byte == '\n' && is_ready(s)) {
+			if (turn && ends_with(s, "ready\n"))
 				rc = begin_turn(turn, p->in, s, &end, err);
-				turn = NULL;
-			}
+			else if (turn && turn->rest && ends_with(s, "rest\n"))
+				turn->rest(turn->ctx);
 		}
 		if (rc == WW_OK || (rc == WW_ERR_TIMEOUT && ww_now_ns() < end && !(interrupted && *interrupted)))
 			continue;

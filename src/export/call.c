@@ -56,7 +56,7 @@ static enum ww_rc time_call(struct ww_judge_task *judged, const struct ww_task *
 	int device, enum ww_rc (*alone)(void *alone_ctx, struct ww_err *err), void *alone_ctx,
 	const volatile int *interrupted, double *us, int max, int *n, struct ww_err *err)
 {
-	const struct ww_export_turn turn = { alone, alone_ctx };
+	const struct ww_export_turn turn = { alone, NULL, alone_ctx };
 	const struct ww_export_opts o = {
 		.judged = judged, .task = task, .solution = s, .format = WW_EXPORT_TORCH, .dir = "", .interrupted = interrupted
 	};

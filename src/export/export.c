@@ -246,8 +246,15 @@ struct sharing {
 static enum ww_rc take_share(void *sharing, struct ww_err *err)
 {
 	struct sharing *s = sharing;
-	WW_CHECK(ww_share_open(&s->share, ww_judge_task_device(s->x->o->judged), err));
+	if (s->share.fd < 0)
+		WW_CHECK(ww_share_open(&s->share, ww_judge_task_device(s->x->o->judged), err));
 	return ww_share_step(&s->share, s->x->o->interrupted, err);
+}
+
+static void rest(void *sharing)
+{
+	struct sharing *s = sharing;
+	ww_share_rest(&s->share);
 }
 
 /* What run_all.py reads: who has scripts to run, and whether they wait for a turn. */
@@ -269,7 +276,7 @@ static enum ww_rc run_scripts(struct making *all, int n, struct ww_str *out, str
 	WW_AUTO(ww_export_python_end) struct ww_export_python python = WW_EXPORT_PYTHON_NONE;
 	ww_auto_str line = WW_STR_INIT(1 << 20);
 	struct sharing sharing = { NULL, WW_SHARE_INIT };
-	const struct ww_export_turn turn = { take_share, &sharing };
+	const struct ww_export_turn turn = { take_share, rest, &sharing };
 	int status;
 	for (int i = n - 1; i >= 0; i--)
 		sharing.x = all[i].rc == WW_OK ? &all[i].x : sharing.x;

@@ -41,9 +41,10 @@ struct ww_export_python {
 enum ww_rc ww_export_python_take(struct ww_export_python *p, enum ww_export_use use, struct ww_err *err) WW_MUST_CHECK;
 /* Send it the line; what it prints goes to out, its end (as waitpid(2) has it) to *status.  turn (may be NULL): it
  * waits for the device.  It prints "ready" on a line of its own when it has imported and built all that it needs, and
- * goes on when it can read another line; take() returns when the device is there. */
+ * goes on when it can read another line; take() returns when the device is there.  "rest": it does without for now. */
 struct ww_export_turn {
 	enum ww_rc (*take)(void *ctx, struct ww_err *err);
+	void (*rest)(void *ctx); /* may be NULL */
 	void *ctx;
 };
 enum ww_rc ww_export_python_run(struct ww_export_python *p, const char *line, const struct ww_export_turn *turn,

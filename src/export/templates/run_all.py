@@ -5,7 +5,7 @@ PyTorch is imported once, which takes longer than the scripts.  Then a line of J
 working one.  A JSON line for each directory: what its scripts printed, and the exit code of the last.
 
 turn: none uses the device before all are ready for it (turn() in check.py), "ready" has been printed, and another line
-was read."""
+was read.  When all have ended or said that they do without it for now (rest()), "rest" is printed; and so on."""
 import ctypes
 import gc
 import json
@@ -73,16 +73,17 @@ for job in asked["jobs"]:
     for fd in (w, say_ready, go):
         os.close(fd)
     started.append((pid, os.fdopen(r, errors="replace"), ready, say_go))
-if turns:
-    for _, _, ready, _ in started:
-        os.read(ready, 1)  # b"" where it has ended
+waiting = started if turns else []
+while waiting := [w for w in waiting if os.read(w[2], 1) == b"r"]:  # b"" where it has ended
     print("ready", flush=True)
     sys.stdin.readline()
-    for _, _, _, say_go in started:
+    for _, _, _, say_go in waiting:
         try:
             os.write(say_go, b"g")
         except BrokenPipeError:  # Python ignores the signal
             pass
+    waiting = [w for w in waiting if os.read(w[2], 1) == b"d"]
+    print("rest", flush=True)
 for pid, pipe, _, _ in started:
     text = pipe.read()
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
