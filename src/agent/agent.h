@@ -52,6 +52,15 @@ struct ww_agent_event {
 	int is_best;
 };
 
+/* How a policy and the judge take turns. */
+enum ww_loop {
+	WW_LOOP_AGENT,  /* the policy calls tools */
+	WW_LOOP_SINGLE, /* the first message that leaves a solution is the last; nothing is judged before the end */
+	WW_LOOP_REFINE, /* the policy answers with files, and is told the verdict, until its turns are used up */
+	WW_LOOP_COUNT
+};
+const char *ww_loop_name(enum ww_loop l); /* "agent", "single", "refine" */
+
 struct ww_agent_opts {
 	struct ww_policy *policy;
 	struct ww_agent_judge judge;
@@ -61,6 +70,8 @@ struct ww_agent_opts {
 	const char *task_source;
 	const struct ww_skill *skill; /* what the policy may read; NULL: none */
 	enum ww_target target;
+	enum ww_form form; /* of the solution that the policy writes */
+	enum ww_loop loop;
 	enum ww_rule rule;
 	unsigned baselines; /* that solutions are timed against: bit per enum ww_baseline */
 	int max_turns;

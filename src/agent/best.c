@@ -47,11 +47,11 @@ enum ww_rc ww_best_note(struct ww_agent_result *r, const char *id, const json_t 
 
 /* ---- In the directory -------------------------------------------------------------------------------------------- */
 
-static enum ww_rc write_in(const char *dir, const char *name, const struct ww_str *text, struct ww_err *err)
+static enum ww_rc write_in(const char *dir, const char *name, const char *text, size_t n, struct ww_err *err)
 {
 	char path[PATH_MAX];
-	enum ww_rc rc = ww_fs_join(path, dir, name, err);
-	return rc == WW_OK ? ww_fs_write(path, text->p, text->len, err) : rc;
+	WW_CHECK(ww_fs_join(path, dir, name, err));
+	return ww_fs_write(path, text, n, err);
 }
 
 static enum ww_rc swap_in(const char *fresh, const char *dir_now, struct ww_err *err)
@@ -69,47 +69,42 @@ static enum ww_rc swap_in(const char *fresh, const char *dir_now, struct ww_err 
 	return rc == WW_OK ? ww_fs_remove_tree(old, err) : rc;
 }
 
-static enum ww_rc store_solution(
-	const char *dir, enum ww_target target, const struct ww_workspace_content *c, struct ww_err *err)
+static enum ww_rc store_solution(const char *dir, const struct ww_workspace_content *c, struct ww_err *err)
 {
-	char fresh[PATH_MAX], dir_now[PATH_MAX];
+	char fresh[PATH_MAX], place[PATH_MAX], kernels[PATH_MAX];
+	const char *name, *text;
 	WW_CHECK(ww_fs_join(fresh, dir, ".solution.new", err));
-	WW_CHECK(ww_fs_join(dir_now, dir, "solution", err));
+	WW_CHECK(ww_fs_join(place, dir, "solution", err));
+	WW_CHECK(ww_fs_join(kernels, fresh, "kernels", err));
 	WW_CHECK(ww_fs_remove_tree(fresh, err));
-	WW_CHECK(ww_fs_mkdirs(fresh, err));
-	WW_CHECK(write_in(fresh, ww_solution_device_file(target), &c->device, err));
-	WW_CHECK(write_in(fresh, "plan.c", &c->plan, err));
-	return swap_in(fresh, dir_now, err);
+	WW_CHECK(ww_fs_mkdirs(c->files.solution.form == WW_FORM_CUDA_AGENT ? kernels : fresh, err));
+	for (int k = 0; (name = ww_solution_file(&c->files, k, &text)); k++)
+		WW_CHECK(write_in(fresh, name, text, strlen(text), err));
+	return swap_in(fresh, place, err);
 }
 
-enum ww_rc ww_best_store(const char *dir, enum ww_target target, const struct ww_workspace_content *c,
-	const json_t *data, struct ww_err *err)
+enum ww_rc ww_best_store(const char *dir, const struct ww_workspace_content *c, const json_t *data, struct ww_err *err)
 {
 	ww_auto_str text = WW_STR_INIT(16 << 20);
 	if (c)
-		WW_CHECK(store_solution(dir, target, c, err));
+		WW_CHECK(store_solution(dir, c, err));
 	ww_json_add_pretty(&text, data);
 	ww_str_addc(&text, '\n');
-	return write_in(dir, "verdict.json", &text, err);
+	return write_in(dir, "verdict.json", text.p, text.len, err);
 }
 
 enum ww_rc ww_best_load(const char *dir, enum ww_target target, const char *id, struct ww_workspace_content *c,
 	int *found, struct ww_err *err)
 {
-	char dir_now[PATH_MAX];
-	struct ww_solution_files f;
-	enum ww_rc rc = ww_fs_join(dir_now, dir, "solution", err);
-	if (rc != WW_OK)
-		return rc;
-	rc = ww_solution_load(&f, dir_now, target, err);
+	char place[PATH_MAX];
+	WW_CHECK(ww_fs_join(place, dir, "solution", err));
+	ww_solution_files_release(&c->files);
+	enum ww_rc rc = ww_solution_load(&c->files, place, target, err);
 	*found = rc == WW_OK;
 	if (*found) {
-		ww_str_add(&c->device, f.device.p, f.device.len);
-		ww_str_add(&c->plan, f.plan.p, f.plan.len);
-		ww_solution_id(&f.solution, c->id);
+		ww_solution_id(&c->files.solution, c->id);
 		*found = !strcmp(c->id, id);
 	}
-	ww_solution_files_release(&f);
 	return rc == WW_ERR_USAGE ? WW_OK : rc;
 }
 

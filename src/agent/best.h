@@ -9,10 +9,10 @@ int ww_best_improves(const struct ww_agent_result *r, const struct ww_verdict *v
 /* Make it the best; `data` is the verdict's JSON. */
 enum ww_rc ww_best_note(
 	struct ww_agent_result *r, const char *id, const json_t *data, struct ww_err *err) WW_MUST_CHECK;
-/* Put it into dir: solution/ (replaced as a whole, with its kernels.* and plan.c) and then verdict.json.  With c NULL
+/* Put it into dir: solution/ (replaced as a whole) and then verdict.json.  With c NULL
  * there is no correct solution: only verdict.json, which says why. */
-enum ww_rc ww_best_store(const char *dir, enum ww_target target, const struct ww_workspace_content *c,
-	const json_t *data, struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_best_store(
+	const char *dir, const struct ww_workspace_content *c, const json_t *data, struct ww_err *err) WW_MUST_CHECK;
 /* Read solution/ back; *found is 0 where its content is not the solution `id`. */
 enum ww_rc ww_best_load(const char *dir, enum ww_target target, const char *id, struct ww_workspace_content *c,
 	int *found, struct ww_err *err) WW_MUST_CHECK;

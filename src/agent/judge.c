@@ -19,6 +19,12 @@ static enum ww_rc profile(void *ctx, const struct ww_solution *s, json_t **out, 
 	return WW_OK;
 }
 
+const char *ww_loop_name(enum ww_loop l)
+{
+	static const char *const names[] = { "agent", "single", "refine" };
+	return names[l];
+}
+
 struct ww_agent_judge ww_agent_use_judge(struct ww_judge_task *t, const char *device_name)
 {
 	return (struct ww_agent_judge){ .ctx = t,

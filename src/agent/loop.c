@@ -16,6 +16,7 @@
  */
 #include "agent/best.h"
 #include "agent/context.h"
+#include "agent/extract.h"
 #include "agent/prompt.h"
 #include "agent/tools.h"
 
@@ -147,9 +148,12 @@ static enum ww_rc record_solution(struct loop *l, const struct ww_workspace_cont
 {
 	if (is_recorded(l, c->id))
 		return WW_OK;
-	struct ww_episode_file files[] = { { (char *)ww_solution_device_file(l->opts->target), c->device.p },
-		{ (char *)"plan.c", c->plan.p } };
-	enum ww_rc rc = (enum ww_rc)ww_episode_add_solution(l->episode, l->turn, c->id, files, 2, err);
+	struct ww_episode_file files[WW_SOLUTION_MAX_FILES];
+	const char *name, *text;
+	size_t n = 0;
+	for (; n < WW_SOLUTION_MAX_FILES && (name = ww_solution_file(&c->files, (int)n, &text)); n++)
+		files[n] = (struct ww_episode_file){ (char *)(uintptr_t)name, (char *)(uintptr_t)text };
+	enum ww_rc rc = (enum ww_rc)ww_episode_add_solution(l->episode, l->turn, c->id, files, n, err);
 	return rc == WW_OK ? note_recorded(l, c->id, err) : rc;
 }
 
@@ -173,22 +177,14 @@ static int device_is_spent(const struct loop *l)
 	return l->opts->budget && ww_budget_device_is_spent(l->opts->budget);
 }
 
-static struct ww_solution solution_of(const struct ww_workspace_content *c)
-{
-	return (struct ww_solution){
-		.device_source = c->device.p, .plan_source = c->plan.p, .device_bytes = c->device.len, .plan_bytes = c->plan.len
-	};
-}
-
 /* WW_ERR_LIMIT with l->not_judged: the budget of device seconds is used up. */
 static enum ww_rc judge_now(struct loop *l, const struct ww_workspace_content *c, const char *call_id,
 	enum ww_judge_depth depth, struct ww_verdict *v, json_t **data, struct ww_err *err)
 {
-	const struct ww_solution s = solution_of(c);
 	WW_CHECK(record_solution(l, c, err));
 	enum ww_rc rc = depth != WW_JUDGE_COMPILE && device_is_spent(l)
 		? ww_err_set(err, WW_ERR_LIMIT, "--max-gpu-seconds is used up: nothing more is judged")
-		: l->opts->judge.run(l->opts->judge.ctx, &s, depth, v, err);
+		: l->opts->judge.run(l->opts->judge.ctx, &c->files.solution, depth, v, err);
 	l->not_judged = rc == WW_ERR_LIMIT && device_is_spent(l);
 	WW_CHECK(rc);
 	spend_device(l, ww_budget_gpu_s(v));
@@ -218,7 +214,7 @@ static enum ww_rc note_best(struct loop *l, const struct ww_workspace_content *c
 		return WW_OK;
 	*is_best = 1;
 	enum ww_rc rc = ww_best_note(l->result, c->id, data, err);
-	return rc == WW_OK ? ww_best_store(l->opts->dir, l->opts->target, c, data, err) : rc;
+	return rc == WW_OK ? ww_best_store(l->opts->dir, c, data, err) : rc;
 }
 
 /* ---- What tools ask of the loop ---------------------------------------------------------------------------------- */
@@ -259,8 +255,7 @@ static enum ww_rc profile_for_tool(
 		return WW_OK;
 	if (device_is_spent(l))
 		WW_CHECK(ww_err_set(err, WW_ERR_LIMIT, "--max-gpu-seconds is used up: nothing more is judged"));
-	const struct ww_solution s = solution_of(&c);
-	WW_CHECK(l->opts->judge.profile(l->opts->judge.ctx, of_solution ? &s : NULL, data, err));
+	WW_CHECK(l->opts->judge.profile(l->opts->judge.ctx, of_solution ? &c.files.solution : NULL, data, err));
 	spend_device(l, ww_budget_profile_gpu_s(*data));
 	return WW_OK;
 }
@@ -276,13 +271,31 @@ static const char *out_of_for_tool(struct ww_tool_env *env) { return used_up(env
 
 /* ---- One step ---------------------------------------------------------------------------------------------------- */
 
+static int judges(const struct ww_tool_call *call)
+{
+	static const char *const tools[] = { "compile", "verify", "profile" };
+	for (size_t i = 0; i < WW_ARRAY_LEN(tools); i++)
+		if (!strcmp(call->name, tools[i]))
+			return 1;
+	return 0;
+}
+
+/* A policy that is a program (the planner) calls its tools in a single turn too. */
+static enum ww_rc refuse_judging(struct ww_tool_result *r)
+{
+	*r = (struct ww_tool_result){ .text = WW_STR_INIT(1024), .is_error = 1 };
+	ww_str_adds(&r->text, "a single turn (--loop single): the solution is judged once, at the end");
+	return WW_OK;
+}
+
 static enum ww_rc answer_call(struct loop *l, const struct ww_tool_call *call, struct ww_err *err)
 {
 	WW_AUTO(ww_tool_result_release) struct ww_tool_result r;
 	WW_AUTO(ww_reply_release) struct ww_reply reply = { .message = { .role = WW_ROLE_TOOL } };
 	struct ww_message *m = &reply.message;
 	tell(l, (struct ww_agent_event){ .kind = WW_AGENT_TOOL, .tool = call->name });
-	enum ww_rc rc = ww_tools_call(&l->env, call, &r, err);
+	enum ww_rc rc = judges(call) && l->opts->loop == WW_LOOP_SINGLE ? refuse_judging(&r)
+																	: ww_tools_call(&l->env, call, &r, err);
 	if (rc == WW_ERR_LIMIT && device_is_spent(l)) {
 		ww_str_adds(&r.text, "the budget of seconds on the device is used up; the episode ends");
 		r.is_error = 1;
@@ -328,6 +341,22 @@ static void tell_said(struct loop *l, const char *text)
 	tell(l, (struct ww_agent_event){ .kind = WW_AGENT_SAID, .text = line.p });
 }
 
+static enum ww_rc put_extracted(void *ctx, const char *name, const char *code, size_t n, struct ww_err *err)
+{
+	const struct loop *l = ctx;
+	ww_auto_str why = WW_STR_INIT(512); /* a file that does not fit is missing, and the verdict says so */
+	return ww_workspace_write(&l->workspace, name, code, n, &why, err);
+}
+
+/* The files of an answer into the workspace. */
+static enum ww_rc take_answer(struct loop *l, const struct ww_message *m, struct ww_err *err)
+{
+	int n;
+	if (l->opts->loop == WW_LOOP_AGENT || m->n_calls)
+		return WW_OK;
+	return ww_extract_files(m->text, l->opts->form, l->opts->target, put_extracted, l, &n, err);
+}
+
 /* ---- Asking ------------------------------------------------------------------------------------------------------ */
 
 /* Checked before every attempt, so that retries of a failing server end with the episode's time. */
@@ -356,12 +385,22 @@ static int meter_lost(
 	return ww_episode_add_lost(l->episode, l->turn, &lost, err);
 }
 
+/* What the policy may call: in the loops without tools nothing. */
+static const struct ww_tool_spec *offered(const struct loop *l, size_t *n)
+{
+	const struct ww_tool_spec *specs = ww_tools_specs(n);
+	if (l->opts->loop == WW_LOOP_AGENT)
+		return specs;
+	*n = 0;
+	return NULL;
+}
+
 /* Tokens that are left for the reply, 0 for no limit; makes room where there is too little. */
 static enum ww_rc make_room(struct loop *l, int64_t *left, struct ww_err *err)
 {
 	const struct ww_agent_opts *o = l->opts;
 	size_t n_tools;
-	const struct ww_tool_spec *specs = ww_tools_specs(&n_tools);
+	const struct ww_tool_spec *specs = offered(l, &n_tools);
 	int64_t room = o->context_tokens / REPLY_ROOM_PARTS;
 	int64_t used = ww_context_tokens(&l->context, o->policy, l->msgs, l->n_msgs, specs, n_tools);
 	WW_AUTO(ww_context_release) struct ww_episode_compaction plan = { 0 };
@@ -395,7 +434,7 @@ static enum ww_rc ask(struct loop *l, int64_t max_tokens, struct ww_reply *r, st
 		.journal = l->journal,
 		.meter = &meter,
 		.interrupted = l->opts->interrupted };
-	a.tools = ww_tools_specs(&a.n_tools);
+	a.tools = offered(l, &a.n_tools);
 	enum ww_rc rc = (enum ww_rc)p->ops->next(p, &a, r, err);
 	r->message.role = WW_ROLE_ASSISTANT;
 	return rc == WW_OK ? settle_call_ids(l, &r->message, err) : rc;
@@ -413,7 +452,7 @@ static enum ww_rc take_reply(struct loop *l, struct ww_reply *r, struct ww_err *
 	if (l->opts->budget)
 		ww_budget_spend(l->opts->budget, &use);
 	tell_said(l, l->msgs[l->n_msgs - 1].text);
-	return WW_OK;
+	return take_answer(l, &l->msgs[l->n_msgs - 1], err);
 }
 
 /* Where context or budget do not allow another question, the episode ends; that is no error. */
@@ -449,6 +488,49 @@ static int trailing_malformed(const struct loop *l)
 	return n;
 }
 
+static int has_solution(const struct loop *l)
+{
+	WW_AUTO(ww_workspace_content_release) struct ww_workspace_content c;
+	const char *missing = NULL;
+	struct ww_err ignored;
+	ww_workspace_content_init(&c);
+	return ww_workspace_take(&l->workspace, &c, &missing, &ignored) == WW_OK && !missing;
+}
+
+/* ---- Answers without tools --------------------------------------------------------------------------------------- */
+
+/* The last message is the verdict on the policy's last answer. */
+static int was_told(const struct loop *l) { return l->n_msgs > 2 && l->msgs[l->n_msgs - 1].role == WW_ROLE_USER; }
+
+/* An answer that the policy is told the verdict of. */
+static int wants_verdict(const struct loop *l)
+{
+	const struct ww_message *m = last_assistant(l);
+	return l->opts->loop == WW_LOOP_REFINE && m && m == &l->msgs[l->n_msgs - 1] && !m->n_calls &&
+		l->turn < l->opts->max_turns && l->last_finish != WW_FINISH_REFUSAL && !used_up(l);
+}
+
+static enum ww_rc tell_verdict(struct loop *l, struct ww_err *err)
+{
+	WW_AUTO(ww_verdict_release) struct ww_verdict v;
+	json_auto_t *data = NULL;
+	const char *missing = NULL;
+	struct ww_str text = WW_STR_INIT(WW_TOOL_TEXT_MAX_BYTES);
+	char id[32];
+	ww_verdict_init(&v);
+	snprintf(id, sizeof(id), "turn_%d", l->turn);
+	tell(l, (struct ww_agent_event){ .kind = WW_AGENT_TOOL, .tool = "verify" });
+	l->env.call_id = id;
+	WW_CHECK(judge_for_tool(&l->env, WW_JUDGE_FULL, &v, &data, &missing, err));
+	l->env.call_id = "";
+	if (missing)
+		ww_str_addf(&text, "There is nothing to judge: no block of code is %s.\n", missing);
+	else
+		ww_tool_verdict_text(&v, WW_JUDGE_FULL, &text);
+	ww_str_adds(&text, "Answer with the whole files again, better.\n");
+	return say_text(l, WW_ROLE_USER, ww_str_take(&text), err);
+}
+
 /* Why the episode ends now, or NULL.  Asked when no call is pending. */
 static const char *stop_reason(const struct loop *l)
 {
@@ -456,7 +538,9 @@ static const char *stop_reason(const struct loop *l)
 	for (const struct ww_message *t = m; m && t < end; t++)
 		if (t->role == WW_ROLE_TOOL && !strcmp(t->tool, "submit") && !t->is_error)
 			return "submitted";
-	if (m && !m->n_calls)
+	if (l->opts->loop == WW_LOOP_SINGLE && m && has_solution(l))
+		return "single";
+	if (m && !m->n_calls && !was_told(l) && (l->opts->loop != WW_LOOP_REFINE || l->turn < l->opts->max_turns))
 		return l->last_finish == WW_FINISH_LENGTH ? "length"
 			: l->last_finish == WW_FINISH_REFUSAL ? "refusal"
 												  : "stopped";
@@ -473,9 +557,10 @@ static enum ww_rc work(struct loop *l, const char **reason, struct ww_err *err)
 		if (interrupted(l))
 			return stop_interrupted(err);
 		const struct ww_tool_call *call = pending_call(l);
-		if (!call && (*reason = stop_reason(l)))
+		int told = !call && wants_verdict(l);
+		if (!call && !told && (*reason = stop_reason(l)))
 			return WW_OK;
-		WW_CHECK(call ? answer_call(l, call, err) : ask_policy(l, err));
+		WW_CHECK(call ? answer_call(l, call, err) : told ? tell_verdict(l, err) : ask_policy(l, err));
 	}
 }
 
@@ -552,7 +637,7 @@ static enum ww_rc judge_final(struct loop *l, const struct ww_workspace_content 
 	if (is_best)
 		WW_CHECK(ww_best_note(chosen, c->id, data, err));
 	if (is_best || !chosen->has_best)
-		WW_CHECK(ww_best_store(l->opts->dir, l->opts->target, v.correct ? c : NULL, data, err));
+		WW_CHECK(ww_best_store(l->opts->dir, v.correct ? c : NULL, data, err));
 	tell(l, (struct ww_agent_event){ .kind = WW_AGENT_VERDICT, .verdict = &v, .is_best = is_best });
 	return WW_OK;
 }
@@ -628,6 +713,8 @@ static enum ww_rc check_same_run(const struct loop *l, struct ww_err *err)
 	WW_CHECK(same("target", was->target, is->target, l->opts->dir, err));
 	WW_CHECK(same("device", was->device, is->device, l->opts->dir, err));
 	WW_CHECK(same("rule", was->rule, is->rule, l->opts->dir, err));
+	WW_CHECK(same("form", was->form, ww_form_name(l->opts->form), l->opts->dir, err));
+	WW_CHECK(same("loop", was->loop, ww_loop_name(l->opts->loop), l->opts->dir, err));
 	return same("policy", was->policy, is->policy, l->opts->dir, err);
 }
 
@@ -640,6 +727,7 @@ static enum ww_rc rebuild_workspace(struct loop *l, struct ww_err *err)
 		if (m->role == WW_ROLE_ASSISTANT) {
 			asked = m;
 			k = 0;
+			WW_CHECK(take_answer(l, m, err));
 		}
 		if (m->role != WW_ROLE_TOOL || !asked || k >= asked->n_calls)
 			continue;
@@ -672,11 +760,12 @@ static enum ww_rc rebuild_best(struct loop *l, struct ww_err *err)
 		return rc;
 	WW_AUTO(ww_workspace_content_release) struct ww_workspace_content c;
 	ww_workspace_content_init(&c);
-	const char *device = ww_episode_file_text(s, ww_solution_device_file(l->opts->target));
-	const char *plan = ww_episode_file_text(s, "plan.c");
-	ww_str_adds(&c.device, device ? device : "");
-	ww_str_adds(&c.plan, plan ? plan : "");
-	return ww_best_store(l->opts->dir, l->opts->target, &c, data, err);
+	ww_solution_begin(&c.files, l->opts->form, l->opts->target);
+	for (size_t k = 0; k < s->n_files; k++)
+		if (ww_solution_has_place(l->opts->form, l->opts->target, s->files[k].path))
+			WW_CHECK(ww_solution_add(&c.files, s->files[k].path, s->files[k].text, strlen(s->files[k].text), err));
+	ww_solution_end(&c.files);
+	return ww_best_store(l->opts->dir, &c, data, err);
 }
 
 /* Compactions were recorded between the turn that they name and the next one. */
@@ -719,6 +808,8 @@ static enum ww_rc create(struct loop *l, const char *path, struct ww_err *err)
 	struct ww_episode_header h = *l->opts->header;
 	enum ww_rc rc = WW_OK;
 	h.tools = ww_tools_json();
+	h.form = (char *)(uintptr_t)ww_form_name(l->opts->form);
+	h.loop = (char *)(uintptr_t)ww_loop_name(l->opts->loop);
 	h.limits = ww_prompt_limits(l->opts);
 	if (!h.tools || !h.limits)
 		rc = ww_nomem(err);
@@ -727,6 +818,16 @@ static enum ww_rc create(struct loop *l, const char *path, struct ww_err *err)
 	json_decref(h.tools);
 	json_decref(h.limits);
 	return rc;
+}
+
+/* CUDA Agent's working directory has the task in it. */
+static enum ww_rc put_frozen_files(struct loop *l, struct ww_err *err)
+{
+	ww_auto_str why = WW_STR_INIT(512);
+	const char *text = l->opts->task_source;
+	if (l->opts->form != WW_FORM_CUDA_AGENT)
+		return WW_OK;
+	return ww_workspace_write(&l->workspace, "model.py", text, strlen(text), &why, err);
 }
 
 static enum ww_rc open_all(struct loop *l, struct ww_err *err)
@@ -741,6 +842,8 @@ static enum ww_rc open_all(struct loop *l, struct ww_err *err)
 	if (l->past.ended)
 		return ww_err_set(err, WW_ERR_USAGE, "the run in %s has ended; choose another -o", l->opts->dir);
 	WW_CHECK(ww_workspace_open(&l->workspace, dir, l->opts->target, exists, err));
+	l->workspace.form = l->opts->form;
+	WW_CHECK(put_frozen_files(l, err));
 	if (exists)
 		WW_CHECK(take_past(l, err));
 	else

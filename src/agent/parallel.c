@@ -262,7 +262,7 @@ static enum ww_rc publish(
 	WW_CHECK(ww_agent_parallel_dir(common->dir, best, dir, err));
 	WW_CHECK(ww_best_load(dir, common->target, results[best].best_id, &c, &found, err));
 	if (found)
-		WW_CHECK(ww_best_store(common->dir, common->target, &c, data, err));
+		WW_CHECK(ww_best_store(common->dir, &c, data, err));
 	return WW_OK;
 }
 

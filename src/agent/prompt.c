@@ -22,7 +22,7 @@ static const struct {
 	{ WW_BASE_AUTOTUNE, "torch.compile (max-autotune)" } };
 
 /* What there is to earn depends on what is measured: reward 3 needs eager and compile, reward 2 eager. */
-static void add_goal(struct ww_str *s, unsigned measured)
+static void add_goal(struct ww_str *s, unsigned measured, enum ww_form form)
 {
 	const int eager = measured >> WW_BASE_EAGER & 1, compile = measured >> WW_BASE_COMPILE & 1;
 	const char *before = ", and more than 5% faster than ";
@@ -40,7 +40,9 @@ static void add_goal(struct ww_str *s, unsigned measured)
 	else
 		ww_str_addf(s, ". %d is the most here: %s is no baseline of this run. ", eager ? 2 : 1,
 			eager ? "torch.compile" : "eager PyTorch");
-	ww_str_adds(s, "A plan of library nodes alone earns at most 1.\n\n");
+	ww_str_adds(s,
+		form == WW_FORM_PLAN ? "A plan of library nodes alone earns at most 1.\n\n"
+							 : "What PyTorch's own operators compute in your place earns at most 1.\n\n");
 }
 
 static const char rule_strict[] =
@@ -62,6 +64,29 @@ static const char solution_text[] =
 	"hold NaN before every call, inputs and parameters are read-only, nothing survives from one call to the "
 	"next, and every access outside a buffer is a fault. <ww/...> has a cookbook of device functions and plan "
 	"recipes.\n\n";
+
+static const char kernelbench_text[] =
+	"SOLUTION. One file, %s, that defines class ModelNew(nn.Module): made with the same arguments as Model, with the same "
+	"parameters and buffers under the same names, and a forward() that returns the same outputs. Kernels come by "
+	"torch.utils.cpp_extension.load_inline or Triton, compiled at the top level of the file, not in __init__ or forward(). All "
+	"parameters are drawn anew before each call, so nothing that depends on them may be prepared once.\n\n";
+
+static const char cuda_agent_text[] =
+	"SOLUTION. model.py holds the task; it is not judged, and changing it changes nothing. %s defines class ModelNew(nn.Module): "
+	"made with the same arguments as Model, with the same parameters and buffers under the same names; it does import "
+	"cuda_extension and calls the functions bound there, and no torch operators in forward(). kernels/NAME.cu holds kernels and "
+	"launchers; kernels/NAME_binding.cpp includes \"../binding_registry.h\", wraps a launcher in a function on torch::Tensor, and "
+	"registers it: static void bindings(pybind11::module &m) { m.def(\"name\", &name); } REGISTER_BINDING(NAME, bindings); Both are "
+	"compiled into cuda_extension by themselves (tool compile: there is no utils/ here). All parameters are drawn anew before each "
+	"call, so nothing that depends on them may be prepared once.\n\n";
+
+static const char answer_text[] =
+	"ANSWER with the whole files, each in a fenced block of code whose first line is a comment with its name (# for Python, // for "
+	"others), as // %s. ";
+static const char single_text[] = "There is one answer: it is judged, and that judgement is your reward.\n\n";
+static const char refine_text[] =
+	"Each answer is compiled, checked and timed, and you are told what came out; then answer with the whole files again. The last "
+	"answer is judged once more from scratch, and that judgement is your reward. There are %d answers.\n\n";
 
 static const char workflow[] = "WORKFLOW. inspect the graph and the device; profile the reference to see where its "
 							   "time goes; write both files; compile "
@@ -89,19 +114,37 @@ static void add_budget(struct ww_str *s, const struct ww_agent_opts *o)
 	ww_str_adds(s, ".\n");
 }
 
+static void add_solution(struct ww_str *s, const struct ww_agent_opts *o)
+{
+	static const char *const texts[] = {
+		[WW_FORM_PLAN] = solution_text, [WW_FORM_KERNELBENCH] = kernelbench_text, [WW_FORM_CUDA_AGENT] = cuda_agent_text
+	};
+	const char *name = ww_solution_needs(o->form, o->target, 0);
+	ww_str_addf(s, texts[o->form], name);
+	if (o->loop == WW_LOOP_AGENT)
+		return;
+	ww_str_addf(s, answer_text, name);
+	if (o->loop == WW_LOOP_SINGLE)
+		ww_str_adds(s, single_text);
+	else
+		ww_str_addf(s, refine_text, o->max_turns);
+}
+
 char *ww_prompt_system(const struct ww_agent_opts *o)
 {
 	struct ww_str s = WW_STR_INIT(2 << 20);
 	size_t n;
 	const struct ww_tool_spec *specs = ww_tools_specs(&n);
 	ww_str_adds(&s, intro);
-	add_goal(&s, o->baselines);
+	add_goal(&s, o->baselines, o->form);
 	ww_str_adds(&s, o->rule == WW_RULE_PAPER ? rule_paper : rule_strict);
-	ww_str_addf(&s, solution_text, ww_solution_device_file(o->target));
-	ww_str_adds(&s, workflow);
-	ww_str_adds(&s, "TOOLS.\n");
-	for (size_t i = 0; i < n; i++)
-		ww_str_addf(&s, "- %s: %s\n", specs[i].name, specs[i].description);
+	add_solution(&s, o);
+	if (o->loop == WW_LOOP_AGENT) {
+		ww_str_adds(&s, workflow);
+		ww_str_adds(&s, "TOOLS.\n");
+		for (size_t i = 0; i < n; i++)
+			ww_str_addf(&s, "- %s: %s\n", specs[i].name, specs[i].description);
+	}
 	add_budget(&s, o);
 	if (o->skill)
 		ww_str_addf(&s,

@@ -13,8 +13,7 @@
 #include <string.h>
 
 #define PATH_PROPERTY                                                                                                  \
-	"\"path\":{\"type\":\"string\",\"description\":\"relative to the workspace; kernels.cu (kernels.c on the cpu "         \
-	"target) and plan.c are the solution\"}"
+	"\"path\":{\"type\":\"string\",\"description\":\"relative to the workspace, where the solution's files lie\"}"
 
 static int is_valid_path(const char *path, struct ww_tool_result *r)
 {

@@ -30,7 +30,7 @@ static void add_times(const struct ww_verdict *v, struct ww_str *out)
 		ww_str_addf(out, "floor by memory traffic: %.2f us\n", v->floor_us);
 }
 
-static void verdict_text(const struct ww_verdict *v, enum ww_judge_depth depth, struct ww_str *out)
+void ww_tool_verdict_text(const struct ww_verdict *v, enum ww_judge_depth depth, struct ww_str *out)
 {
 	ww_str_addf(out, "status: %s\n", ww_status_name(v->status));
 	if (depth != WW_JUDGE_COMPILE) {
@@ -65,7 +65,7 @@ static enum ww_rc judge_to_result(
 			missing, WW_SOLUTION_MAX_BYTES);
 		r->is_error = 1;
 	} else if (rc == WW_OK) {
-		verdict_text(&v, depth, &r->text);
+		ww_tool_verdict_text(&v, depth, &r->text);
 	}
 	return rc;
 }

@@ -82,5 +82,7 @@ json_t *ww_tool_inspect_data(enum ww_target target, const struct ww_device *d, c
 enum ww_rc ww_tools_call(struct ww_tool_env *env, const struct ww_tool_call *call, struct ww_tool_result *r,
 	struct ww_err *err) WW_MUST_CHECK;
 void ww_tool_result_release(struct ww_tool_result *r);
+/* A verdict as a policy reads it. */
+void ww_tool_verdict_text(const struct ww_verdict *v, enum ww_judge_depth depth, struct ww_str *out);
 /* Answer that the call was wrong. */
 void ww_tool_malformed(struct ww_tool_result *r, const char *fmt, ...) WW_PRINTF(2, 3);

@@ -12,7 +12,6 @@
 #include "agent/workspace.h"
 
 #include "base/fs.h"
-#include "judge/solution.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -380,16 +379,11 @@ out:
 
 void ww_workspace_content_init(struct ww_workspace_content *c)
 {
-	ww_str_init(&c->device, WW_SOLUTION_MAX_BYTES);
-	ww_str_init(&c->plan, WW_SOLUTION_MAX_BYTES);
+	ww_solution_begin(&c->files, WW_FORM_PLAN, 0);
 	c->id[0] = 0;
 }
 
-void ww_workspace_content_release(struct ww_workspace_content *c)
-{
-	ww_str_release(&c->device);
-	ww_str_release(&c->plan);
-}
+void ww_workspace_content_release(struct ww_workspace_content *c) { ww_solution_files_release(&c->files); }
 
 /* The record is JSON: what is not text cannot be a solution. */
 static int is_text(const struct ww_str *s)
@@ -399,29 +393,44 @@ static int is_text(const struct ww_str *s)
 	return j != NULL;
 }
 
+/* *found: it is there, as text. */
 static enum ww_rc take_one(
-	const struct ww_workspace *w, const char *name, struct ww_str *to, const char **missing, struct ww_err *err)
+	const struct ww_workspace *w, const char *name, struct ww_workspace_content *c, int *found, struct ww_err *err)
 {
-	ww_auto_str why = WW_STR_INIT(512);
+	ww_auto_str why = WW_STR_INIT(512), text = WW_STR_INIT(WW_SOLUTION_MAX_BYTES);
+	WW_CHECK(ww_workspace_read(w, name, &text, found, &why, err));
+	*found = *found && is_text(&text);
+	return *found ? ww_solution_add(&c->files, name, text.p, text.len, err) : WW_OK;
+}
+
+/* What a solution may have beside what it needs: kernels/ of CUDA Agent's form. */
+static enum ww_rc take_rest(const struct ww_workspace *w, struct ww_workspace_content *c, struct ww_err *err)
+{
+	WW_AUTO(ww_workspace_list_release) struct ww_workspace_list l;
 	int found;
-	ww_str_reset(to);
-	to->cut = 0;
-	WW_CHECK(ww_workspace_read(w, name, to, &found, &why, err));
-	if (!*missing && (!found || !is_text(to)))
-		*missing = name;
+	WW_CHECK(ww_workspace_list(w, &l, err));
+	for (size_t i = 0; i < l.n && c->files.n < WW_SOLUTION_MAX_FILES; i++)
+		if (!l.entries[i].is_dir && !strncmp(l.entries[i].path, "kernels/", 8) &&
+			ww_solution_has_place(w->form, w->target, l.entries[i].path))
+			WW_CHECK(take_one(w, l.entries[i].path, c, &found, err));
 	return WW_OK;
 }
 
 enum ww_rc ww_workspace_take(
 	const struct ww_workspace *w, struct ww_workspace_content *c, const char **missing, struct ww_err *err)
 {
+	const char *need;
 	*missing = NULL;
-	WW_CHECK(take_one(w, ww_solution_device_file(w->target), &c->device, missing, err));
-	WW_CHECK(take_one(w, "plan.c", &c->plan, missing, err));
-	ww_solution_id(&(struct ww_solution){ .device_source = c->device.p,
-					   .plan_source = c->plan.p,
-					   .device_bytes = c->device.len,
-					   .plan_bytes = c->plan.len },
-		c->id);
+	ww_solution_files_release(&c->files);
+	ww_solution_begin(&c->files, w->form, w->target);
+	for (int k = 0, found; (need = ww_solution_needs(w->form, w->target, k)); k++) {
+		WW_CHECK(take_one(w, need, c, &found, err));
+		if (!found && !*missing)
+			*missing = need;
+	}
+	if (w->form == WW_FORM_CUDA_AGENT)
+		WW_CHECK(take_rest(w, c, err));
+	ww_solution_end(&c->files);
+	ww_solution_id(&c->files.solution, c->id);
 	return WW_OK;
 }

@@ -1,8 +1,8 @@
 /* workspace.h - the directory tree that a policy works in.
  *
- * A policy may keep what it likes here: notes, variants, programs that test an idea.  Two names alone are the solution,
- * kernels.cu (kernels.c on the cpu target) and plan.c at the top, and they are taken by content: the judge gets bytes,
- * never a path.
+ * A policy may keep what it likes here: notes, variants, programs that test an idea.  The files of the solution's form
+ * alone are the solution (judge/solution.h: kernels.cu, or kernels.c on the cpu target, and plan.c; kernel.py;
+ * model_new.py and kernels/), and they are taken by content: the judge gets bytes, never a path.
  *
  * A path is relative, made of printable ASCII names that do not begin with a dot, and goes at most WW_WORKSPACE_DEPTH
  * names deep; "skill" at the top is the skill's.  Each name is opened below the descriptor of the folder before it, and
@@ -16,6 +16,7 @@
 
 #include "base/err.h"
 #include "base/str.h"
+#include "judge/solution.h"
 
 #include <ww/plan.h>
 
@@ -32,12 +33,13 @@ enum {
 struct ww_workspace {
 	int dirfd;
 	enum ww_target target;
-	int unlimited; /* its file system limits it, not the bounds above: the shell's own tree */
+	enum ww_form form; /* of the solution in it */
+	int unlimited;     /* its file system limits it, not the bounds above: the shell's own tree */
 };
 
 /* A solution's files as the workspace held them. */
 struct ww_workspace_content {
-	struct ww_str device, plan;
+	struct ww_solution_files files;
 	char id[65];
 };
 
@@ -80,6 +82,7 @@ void ww_workspace_list_release(struct ww_workspace_list *l);
 
 void ww_workspace_content_init(struct ww_workspace_content *c);
 void ww_workspace_content_release(struct ww_workspace_content *c);
-/* Both files and their id; *missing names the first that is not there as a regular file of text, or is NULL. */
+/* The solution's files and their id; *missing names the first needed one that is not there as a regular file of text,
+ * or is NULL. */
 enum ww_rc ww_workspace_take(const struct ww_workspace *w, struct ww_workspace_content *c, const char **missing,
 	struct ww_err *err) WW_MUST_CHECK;

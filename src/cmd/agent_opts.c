@@ -11,9 +11,27 @@
 #include <limits.h>
 #include <string.h>
 
+enum ww_form ww_agent_values_form(const struct ww_agent_values *v)
+{
+	int f = 0;
+	while (f + 1 < WW_FORM_COUNT && strcmp(v->form, ww_form_name((enum ww_form)f)))
+		f++;
+	return (enum ww_form)f;
+}
+
+static enum ww_loop loop_of(const struct ww_agent_values *v)
+{
+	int l = 0;
+	while (l + 1 < WW_LOOP_COUNT && strcmp(v->loop, ww_loop_name((enum ww_loop)l)))
+		l++;
+	return (enum ww_loop)l;
+}
+
 enum ww_rc ww_agent_values_policy(
 	const struct ww_agent_values *v, uint64_t seed, struct ww_policy **out, struct ww_err *err)
 {
+	if (!strcmp(v->policy, "planner") && strcmp(v->form, "plan"))
+		return ww_err_set(err, WW_ERR_USAGE, "the planner writes plans; --form %s needs a model as --policy", v->form);
 	struct ww_policy_opts o = { .spec = v->policy,
 		.seed = seed,
 		.base_url = v->base_url,
@@ -29,7 +47,8 @@ enum ww_rc ww_agent_values_policy(
 
 enum ww_rc ww_agent_values_skill(const struct ww_agent_values *v, struct ww_skill *skill, int *has, struct ww_err *err)
 {
-	*has = strcmp(v->skill, "none") != 0;
+	/* The built-in one is about plans. */
+	*has = strcmp(v->skill, "none") && (strcmp(v->skill, "cuda") || !strcmp(v->form, "plan"));
 	if (!*has)
 		return WW_OK;
 	return strcmp(v->skill, "cuda") ? ww_skill_open(skill, v->skill, err) : ww_skill_open_builtin(skill, err);
@@ -51,6 +70,8 @@ struct ww_agent_opts ww_agent_values_opts(
 {
 	return (struct ww_agent_opts){ .policy = policy,
 		.target = judge->target,
+		.form = ww_agent_values_form(v),
+		.loop = loop_of(v),
 		.rule = judge->rule,
 		.baselines = judge->baselines,
 		.max_turns = (int)v->max_turns,

@@ -10,7 +10,7 @@
 
 /* A member of the command's values; the rows below fill it. */
 struct ww_agent_values {
-	const char *policy, *base_url, *prices, *effort, *skill;
+	const char *policy, *form, *loop, *base_url, *prices, *effort, *skill;
 	int64_t max_turns, seed, max_tokens, context_tokens, max_reply_tokens, model_batch, model_cache;
 	double max_seconds, max_usd, max_gpu_s, call_s;
 	int no_compaction;
@@ -20,6 +20,10 @@ struct ww_agent_values {
 #define WW_OPTS_AGENT(type, agent, turns, seconds) \
 	{ "policy", 0, WW_OPT_STR, offsetof(type, agent.policy), "P", "planner", 0, 0, \
 		"policy that writes the kernel: planner, model:DIR, openai:MODEL, anthropic:MODEL, or replay:EPISODE" }, \
+	{ "form", 0, WW_OPT_CHOICE, offsetof(type, agent.form), "plan|kernelbench|cuda-agent", "plan", 0, 0, \
+		"what the policy writes: a plan with its kernels, KernelBench's ModelNew, CUDA Agent's directory (docs/forms.md)" }, \
+	{ "loop", 0, WW_OPT_CHOICE, offsetof(type, agent.loop), "agent|single|refine", "agent", 0, 0, \
+		"agent: the policy calls tools; single: it answers once; refine: it answers and is told the verdict, again and again" }, \
 	{ "base-url", 0, WW_OPT_STR, offsetof(type, agent.base_url), "URL", NULL, 0, 0, \
 		"server of an openai: or anthropic: policy (default OPENAI_BASE_URL or ANTHROPIC_BASE_URL, else the provider's)" }, \
 	{ "effort", 0, WW_OPT_STR, offsetof(type, agent.effort), "WORD", NULL, 0, 0, \
@@ -27,7 +31,7 @@ struct ww_agent_values {
 	{ "prices", 0, WW_OPT_STR, offsetof(type, agent.prices), "FILE", NULL, 0, 0, \
 		"prices of models, which override the built-in ones (docs/policies.md)" }, \
 	{ "skill", 0, WW_OPT_STR, offsetof(type, agent.skill), "DIR", "cuda", 0, 0, \
-		"skill that the policy is given: a folder with SKILL.md; cuda: the built-in one; none" }, \
+		"skill that the policy is given: a folder with SKILL.md; cuda: the built-in one, for plans; none" }, \
 	{ "max-turns", 0, WW_OPT_INT, offsetof(type, agent.max_turns), "N", turns, 1, 100000, \
 		"stop after N messages of the policy" }, \
 	{ "max-seconds", 0, WW_OPT_NUM, offsetof(type, agent.max_seconds), "S", seconds, 1, 1e7, \
@@ -51,9 +55,11 @@ struct ww_agent_values {
 		"seed of the policy; the judge's own is secret" }
 
 struct ww_policy;
+enum ww_form ww_agent_values_form(const struct ww_agent_values *v);
 enum ww_rc ww_agent_values_policy(
 	const struct ww_agent_values *v, uint64_t seed, struct ww_policy **out, struct ww_err *err) WW_MUST_CHECK;
-/* *has is 0 where --skill none was given; else the caller closes the skill. */
+/* *has is 0 where --skill none was given, or the built-in one with a form that it is not about; else the caller closes
+ * the skill. */
 enum ww_rc ww_agent_values_skill(
 	const struct ww_agent_values *v, struct ww_skill *skill, int *has, struct ww_err *err) WW_MUST_CHECK;
 struct ww_budget_limits ww_agent_values_limits(const struct ww_agent_values *v);

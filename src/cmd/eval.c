@@ -123,11 +123,11 @@ static json_t *config_json(const struct run *r)
 		json_object_set_new(c, "solutions", json_string(o->solutions));
 	else
 		json_object_update_new(c,
-			json_pack("{s:s, s:s, s:I, s:I, s:I, s:f, s:f, s:I, s:f, s:I, s:b}", "policy", a->policy, "skill",
-				r->has_skill ? r->skill.id : "none", "seed", (json_int_t)a->seed, "samples", (json_int_t)o->samples,
-				"max_turns", (json_int_t)a->max_turns, "max_seconds", a->max_seconds, "max_usd", a->max_usd,
-				"max_tokens", (json_int_t)a->max_tokens, "max_gpu_seconds", a->max_gpu_s, "context_tokens",
-				(json_int_t)a->context_tokens, "compaction", !a->no_compaction));
+			json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:f, s:f, s:I, s:f, s:I, s:b}", "policy", a->policy, "form",
+				a->form, "loop", a->loop, "skill", r->has_skill ? r->skill.id : "none", "seed", (json_int_t)a->seed,
+				"samples", (json_int_t)o->samples, "max_turns", (json_int_t)a->max_turns, "max_seconds", a->max_seconds,
+				"max_usd", a->max_usd, "max_tokens", (json_int_t)a->max_tokens, "max_gpu_seconds", a->max_gpu_s,
+				"context_tokens", (json_int_t)a->context_tokens, "compaction", !a->no_compaction));
 	return c;
 }
 

@@ -405,7 +405,7 @@ static enum ww_rc prepare(struct run *r, const char *path, struct ww_err *err)
 	WW_CHECK(ww_judging_devices(r->o->judging.devices, r->devices, WW_BATCH_MAX_DEVICES, &r->n_devices, err));
 	if (r->n_devices)
 		r->judge_opts.device = r->devices[0];
-	if (strcmp(r->o->formats, "none"))
+	if (strcmp(r->o->formats, "none") && ww_agent_values_form(&r->o->agent) == WW_FORM_PLAN)
 		WW_CHECK(add_formats(r, r->o->formats, err));
 	if (r->o->resume && !r->o->dir)
 		return ww_err_set(err, WW_ERR_USAGE, "--resume needs -o DIR");

@@ -80,7 +80,7 @@ static void add_verdict(const struct ww_summary *s, const struct ww_verdict *v, 
 static void add_files(const struct ww_summary *s, struct ww_str *out)
 {
 	if (s->result->has_best)
-		ww_str_addf(out, "\n  %s/solution       the kernel and its plan\n", s->dir);
+		ww_str_addf(out, "\n  %s/solution       the best solution\n", s->dir);
 	else
 		ww_str_adds(out, "\n");
 	if (s->has_verdict)

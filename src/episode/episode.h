@@ -18,6 +18,7 @@
 
 struct ww_episode_header {
 	char *task_path, *target, *device, *policy, *rule; /* malloc'ed; never NULL once read */
+	char *form, *loop;                                 /* the same; a file without them: "plan", "agent" */
 	char task_id[65], started[24];
 	uint64_t seed;
 	json_t *versions;

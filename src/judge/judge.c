@@ -678,11 +678,17 @@ static void set_ids(const struct ww_judge_task *t, const struct ww_solution *s, 
 static int too_large(const struct ww_solution *s, struct ww_verdict *v, struct ww_str *diag)
 {
 	size_t largest = s->device_bytes > s->plan_bytes ? s->device_bytes : s->plan_bytes;
-	for (int i = 0; i < s->n_files; i++)
+	size_t total = 0;
+	for (int i = 0; i < s->n_files; i++) {
 		largest = s->files[i].bytes > largest ? s->files[i].bytes : largest;
-	if (largest <= WW_SOLUTION_MAX_BYTES)
+		total += s->files[i].bytes;
+	}
+	if (largest <= WW_SOLUTION_MAX_BYTES && total <= WW_SOLUTION_MAX_TOTAL_BYTES)
 		return 0;
-	ww_str_addf(diag, "refused: a source file is larger than %d bytes", WW_SOLUTION_MAX_BYTES);
+	if (largest > WW_SOLUTION_MAX_BYTES)
+		ww_str_addf(diag, "refused: a source file is larger than %d bytes", WW_SOLUTION_MAX_BYTES);
+	else
+		ww_str_addf(diag, "refused: the source files hold more than %d bytes", WW_SOLUTION_MAX_TOTAL_BYTES);
 	v->status = WW_STATUS_REFUSED;
 	return 1;
 }

@@ -80,10 +80,10 @@ int ww_solution_defines_model(const char *text)
 	return 0;
 }
 
-static enum ww_rc add_file(struct ww_solution_files *f, const char *name, const char *path, struct ww_err *err)
+static enum ww_rc new_file(struct ww_solution_files *f, const char *name, struct ww_str **to, struct ww_err *err)
 {
 	if (f->n == WW_SOLUTION_MAX_FILES)
-		return ww_err_set(err, WW_ERR_USAGE, "%s: a solution has at most %d files", path, WW_SOLUTION_MAX_FILES);
+		return ww_err_set(err, WW_ERR_USAGE, "%s: a solution has at most %d files", name, WW_SOLUTION_MAX_FILES);
 	if (!f->texts) {
 		f->texts = calloc(WW_SOLUTION_MAX_FILES, sizeof(*f->texts));
 		f->paths = calloc(WW_SOLUTION_MAX_FILES, sizeof(*f->paths));
@@ -91,8 +91,16 @@ static enum ww_rc add_file(struct ww_solution_files *f, const char *name, const 
 	}
 	if (!f->texts || !f->paths || !f->files || !(f->paths[f->n] = strdup(name)))
 		return ww_nomem(err);
-	ww_str_init(&f->texts[f->n], WW_SOLUTION_MAX_BYTES);
-	return read_file(&f->texts[f->n++], path, err);
+	*to = &f->texts[f->n++];
+	ww_str_init(*to, WW_SOLUTION_MAX_BYTES);
+	return WW_OK;
+}
+
+static enum ww_rc add_file(struct ww_solution_files *f, const char *name, const char *path, struct ww_err *err)
+{
+	struct ww_str *to;
+	WW_CHECK(new_file(f, name, &to, err));
+	return read_file(to, path, err);
 }
 
 static int by_path(const void *a, const void *b)
@@ -108,20 +116,26 @@ static int speaks_of_cuda(const struct ww_solution_files *f)
 	return 0;
 }
 
-static enum ww_rc set_files(struct ww_solution_files *f, enum ww_form form, enum ww_target want, struct ww_err *err)
+static void set_files(struct ww_solution_files *f, enum ww_form form, enum ww_target want)
 {
-	size_t total = 0;
-	for (int i = 0; i < f->n; i++) {
+	for (int i = 0; i < f->n; i++)
 		f->files[i] = (struct ww_solution_file){ f->paths[i], f->texts[i].p, f->texts[i].len };
-		total += f->texts[i].len;
-	}
-	if (total > WW_SOLUTION_MAX_TOTAL_BYTES)
-		return ww_err_set(
-			err, WW_ERR_USAGE, "the solution's files hold more than %d bytes", WW_SOLUTION_MAX_TOTAL_BYTES);
-	qsort(f->files, (size_t)f->n, sizeof(*f->files), by_path);
+	if (f->n)
+		qsort(f->files, (size_t)f->n, sizeof(*f->files), by_path);
 	f->target = want ? want : speaks_of_cuda(f) ? WW_TARGET_CUDA : WW_TARGET_CPU;
 	f->solution = (struct ww_solution){ .form = form, .files = f->files, .n_files = f->n };
-	return WW_OK;
+}
+
+static enum ww_rc set_read_files(
+	struct ww_solution_files *f, enum ww_form form, enum ww_target want, struct ww_err *err)
+{
+	size_t total = 0;
+	for (int i = 0; i < f->n; i++)
+		total += f->texts[i].len;
+	set_files(f, form, want);
+	return total <= WW_SOLUTION_MAX_TOTAL_BYTES
+		? WW_OK
+		: ww_err_set(err, WW_ERR_USAGE, "the solution's files hold more than %d bytes", WW_SOLUTION_MAX_TOTAL_BYTES);
 }
 
 static int wanted_kernel_file(const char *name)
@@ -153,7 +167,7 @@ static enum ww_rc load_cuda_agent(struct ww_solution_files *f, const char *dir, 
 		snprintf(name, sizeof(name), "kernels/%s", e->d_name);
 		WW_TRY(add_file(f, name, path, err));
 	}
-	rc = set_files(f, WW_FORM_CUDA_AGENT, want, err);
+	rc = set_read_files(f, WW_FORM_CUDA_AGENT, want, err);
 out:
 	if (d)
 		closedir(d);
@@ -166,7 +180,7 @@ static enum ww_rc load_kernelbench(
 	enum ww_rc rc = add_file(f, "model_new.py", path, err);
 	if (rc == WW_OK && !ww_solution_defines_model(f->texts[0].p))
 		rc = ww_err_set(err, WW_ERR_USAGE, "%s does not define a class ModelNew", path);
-	return rc == WW_OK ? set_files(f, WW_FORM_KERNELBENCH, want, err) : rc;
+	return rc == WW_OK ? set_read_files(f, WW_FORM_KERNELBENCH, want, err) : rc;
 }
 
 static int file_defines_model(const char *path)
@@ -198,6 +212,73 @@ static enum ww_rc find_kernelbench(const char *dir, char *out, int *found, struc
 out:
 	closedir(d);
 	return rc;
+}
+
+/* ---- From memory ------------------------------------------------------------------------------------------------- */
+
+const char *ww_solution_needs(enum ww_form form, enum ww_target target, int k)
+{
+	if (form == WW_FORM_PLAN)
+		return k == 0 ? ww_solution_device_file(target) : k == 1 ? "plan.c" : NULL;
+	return k ? NULL : form == WW_FORM_KERNELBENCH ? WW_SOLUTION_KERNELBENCH : "model_new.py";
+}
+
+int ww_solution_has_place(enum ww_form form, enum ww_target target, const char *name)
+{
+	const char *need;
+	for (int k = 0; (need = ww_solution_needs(form, target, k)); k++)
+		if (!strcmp(name, need))
+			return 1;
+	return form == WW_FORM_CUDA_AGENT && !strncmp(name, "kernels/", 8) && !strchr(name + 8, '/') &&
+		wanted_kernel_file(name + 8);
+}
+
+void ww_solution_begin(struct ww_solution_files *f, enum ww_form form, enum ww_target target)
+{
+	memset(f, 0, sizeof(*f));
+	ww_str_init(&f->device, WW_SOLUTION_MAX_BYTES);
+	ww_str_init(&f->plan, WW_SOLUTION_MAX_BYTES);
+	f->target = target;
+	f->solution.form = form;
+}
+
+enum ww_rc ww_solution_add(
+	struct ww_solution_files *f, const char *name, const char *text, size_t n, struct ww_err *err)
+{
+	struct ww_str *to;
+	if (n > WW_SOLUTION_MAX_BYTES)
+		return ww_err_set(err, WW_ERR_USAGE, "%s is larger than %d bytes", name, WW_SOLUTION_MAX_BYTES);
+	if (f->solution.form == WW_FORM_PLAN) {
+		to = strcmp(name, "plan.c") ? &f->device : &f->plan;
+		ww_str_reset(to);
+	} else {
+		WW_CHECK(new_file(f, f->solution.form == WW_FORM_KERNELBENCH ? "model_new.py" : name, &to, err));
+	}
+	ww_str_add(to, text, n);
+	return to->cut ? ww_nomem(err) : WW_OK;
+}
+
+void ww_solution_end(struct ww_solution_files *f)
+{
+	if (f->solution.form != WW_FORM_PLAN)
+		set_files(f, f->solution.form, f->target);
+	else
+		f->solution = (struct ww_solution){ .device_source = f->device.p,
+			.plan_source = f->plan.p,
+			.device_bytes = f->device.len,
+			.plan_bytes = f->plan.len };
+}
+
+const char *ww_solution_file(const struct ww_solution_files *f, int k, const char **text)
+{
+	if (f->solution.form == WW_FORM_PLAN) {
+		*text = k ? f->plan.p : f->device.p;
+		return ww_solution_needs(WW_FORM_PLAN, f->target, k);
+	}
+	if (k >= f->n)
+		return NULL;
+	*text = f->files[k].text;
+	return f->solution.form == WW_FORM_KERNELBENCH ? WW_SOLUTION_KERNELBENCH : f->files[k].path;
 }
 
 /* ---- All forms --------------------------------------------------------------------------------------------------- */

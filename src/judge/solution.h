@@ -29,6 +29,20 @@ struct ww_solution_files {
 enum ww_rc ww_solution_load(
 	struct ww_solution_files *f, const char *path, enum ww_target want, struct ww_err *err) WW_MUST_CHECK;
 void ww_solution_files_release(struct ww_solution_files *f);
+
+/* The same from files in memory, one after the other: begin, add each, end.  Release it also after an error. */
+void ww_solution_begin(struct ww_solution_files *f, enum ww_form form, enum ww_target target);
+/* A file of the form's directory by its name there (see above; of `kernelbench` it is WW_SOLUTION_KERNELBENCH). */
+enum ww_rc ww_solution_add(
+	struct ww_solution_files *f, const char *name, const char *text, size_t n, struct ww_err *err) WW_MUST_CHECK;
+void ww_solution_end(struct ww_solution_files *f);
+#define WW_SOLUTION_KERNELBENCH "kernel.py"
+/* 1 where a file of this name belongs to a solution of the form. */
+int ww_solution_has_place(enum ww_form form, enum ww_target target, const char *name);
+/* The k-th file that a solution of the form cannot do without, NULL behind the last. */
+const char *ww_solution_needs(enum ww_form form, enum ww_target target, int k);
+/* File k by its name in the form's directory, as ww_solution_add() takes it; NULL behind the last. */
+const char *ww_solution_file(const struct ww_solution_files *f, int k, const char **text);
 /* Content hash of all that belongs to it: 64 digits and a NUL. */
 void ww_solution_id(const struct ww_solution *s, char out[65]);
 /* "kernels.cu" or "kernels.c". */

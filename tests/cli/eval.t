@@ -27,7 +27,7 @@ suite = os.path.join(TMP, "suite")
 
 def command(out, *more):
     return [WW, "eval", "--suite", suite, "--target", "cpu", "--threads", "1", "--baselines", "eager", "--max-time-seconds", "0.2",
-            "--max-turns", "2", "--parallel", "1", "-o", os.path.join(TMP, out), *more]
+            "--loop", "single", "--parallel", "1", "-o", os.path.join(TMP, out), *more]
 
 
 def lines(out):

@@ -151,7 +151,7 @@ static void test_odd_files(void **state)
 	write_file("kernels.c", "k", 'o'); /* the link goes, what it led to stays */
 	assert_int_equal(ww_workspace_take(&w, &c, &missing, &err), WW_OK);
 	assert_null(missing);
-	assert_string_equal(c.device.p, "k");
+	assert_string_equal(c.files.device.p, "k");
 	assert_int_equal(ww_fs_write(at("workspace/plan.c"), "a\0b", 3, &err), WW_OK);
 	assert_int_equal(ww_workspace_take(&w, &c, &missing, &err), WW_OK);
 	assert_string_equal(missing, "plan.c");
