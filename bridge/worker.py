@@ -194,6 +194,7 @@ class Worker:
         return {}, []
 
 
+RESERVED_BYTES = 1 << 30  # as src/task/confined.c
 WITHOUT_HELLO = ("check", "set_open", "set_rows", "outline")
 REQUESTS = (*WITHOUT_HELLO, "hello", "peaks", "load", "graph", "buffers", "draw", "compare", "degenerate", "baseline", "compile_ahead", "time",
             "arm", "profile", "free", "origin", "wipe", "keep", "same", "trace")
@@ -219,11 +220,70 @@ def answer(worker, q, fds):
         return failure(kind, f"{name}: {type(e).__name__}: {e}"), []
 
 
+def import_all(target):
+    """What every worker would import; nothing that starts threads or the device."""
+    from wwbridge import facts
+
+    for name, value in facts.ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    try:
+        with NoCollection():
+            import torch
+
+            asks = torch.cuda.is_available  # what is imported may ask, which would start the driver here
+            torch.cuda.is_available = lambda: True
+            import torch._dynamo
+            import torch._inductor.compile_fx
+            import torch.export
+            import wwbridge.graph
+            import wwbridge.task  # noqa: F401
+
+            torch.cuda.is_available = asks
+    except ImportError as e:
+        return f"PyTorch cannot be imported ({e}); `warpwright doctor` says how to install it"
+    return None
+
+
+def fork_workers(control, target):
+    """Be the process that workers are forked from (src/task/forker.h)."""
+    from wwcandidate import confine
+    from wwcandidate.forking import FILTER_FD, Forker, read_all
+
+    program = read_all(FILTER_FD)
+
+    def become(q, sock):
+        sock = confine.keep_only(sock)
+        if os.read(sock, 1) != b"g":  # the judge knows now which process this is
+            return 1
+        confine.enter_as_worker(q)
+        if target == "cpu":
+            confine.limit_data(q["data_bytes"] + RESERVED_BYTES)
+        os.setsid()
+        confine.load_filter(program)
+        serve(Channel(sock))
+        return 0
+
+    problem = import_all(target)
+    if problem:
+        control.send({"ok": False, "error": problem})
+    else:
+        Forker(control, become, answers=True).serve()
+    os._exit(0)
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--fd", type=int, required=True)
-    channel = Channel(p.parse_args().fd)
+    p.add_argument("--fork", choices=("cuda", "cpu"))
+    args = p.parse_args()
+    channel = Channel(args.fd)
+    if args.fork:
+        fork_workers(channel, args.fork)
     limit_self()
+    serve(channel)
+
+
+def serve(channel):
     pid = os.getpid()
     worker = Worker()
     while True:

@@ -22,6 +22,10 @@ class Target:
             self.torch.cuda.synchronize()
 
 
+# Before PyTorch is imported.
+ENVIRONMENT = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}  # more for a network: compiler.py
+
+
 def settings(torch):
     """Everything global that would change PyTorch's own speed or accuracy; a task may not leave it changed."""
     return {
@@ -44,7 +48,8 @@ def start(q):
     if q.get("cache_dir"):
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(q["cache_dir"], "inductor")
         os.environ["TRITON_CACHE_DIR"] = os.path.join(q["cache_dir"], "triton")
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # more for a network: compiler.py
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     try:
         import torch
     except ImportError as e:

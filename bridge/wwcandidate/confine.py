@@ -82,11 +82,11 @@ def mounts_below(directory):
     return [p for p in paths if p.startswith(directory + "/")]
 
 
-def private_tmp():
+def private_tmp(size=TMP_BYTES, entries=0):
     """A /tmp of its own.  What the private root shows below /tmp (a checkout or an interpreter may lie there) is shown
     in it again, as it was mounted, read-only."""
     held = [(path, os.open(path, os.O_PATH)) for path in mounts_below("/tmp")]
-    mount("tmpfs", "/tmp", "tmpfs", NOSUID | NODEV, f"mode=0700,size={TMP_BYTES}")
+    mount("tmpfs", "/tmp", "tmpfs", NOSUID | NODEV, f"mode=0700,size={size}" + (f",nr_inodes={entries}" if entries else ""))
     for path, fd in held:
         place = f"/proc/self/fd/{fd}"
         os.makedirs(path if os.path.isdir(place) else os.path.dirname(path), exist_ok=True)
@@ -119,6 +119,30 @@ def enter(gpu):
     for what, value in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, FILE_BYTES), (resource.RLIMIT_NOFILE, FILES),
                         (resource.RLIMIT_NPROC, PROCESSES)):
         limit(what, value)
+
+
+def enter_as_worker(q):
+    """What src/task/confined.c gives a reference worker that is started by itself."""
+    own_proc()
+    private_tmp("4g", 1 << 16)
+    if os.path.isdir("/dev/shm"):
+        mount("tmpfs", "/dev/shm", "tmpfs", NOSUID | NODEV, "mode=0700,size=64m,nr_inodes=4096")
+    only_cache(q["caches"], q["cache"])
+    os.chdir("/tmp")
+    drop_capabilities()
+    for what, value in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, TMP_BYTES), (resource.RLIMIT_NOFILE, FILES)):
+        limit(what, value)
+
+
+def only_cache(caches, own):
+    """Of the directories in `caches` only `own` is seen ("": none)."""
+    held = os.open(own, os.O_PATH) if own else -1
+    mount("tmpfs", caches, "tmpfs", NOSUID | NODEV, "mode=0755,size=64k")
+    if own:
+        os.makedirs(own)
+        mount(f"/proc/self/fd/{held}", own, None, BIND)
+        os.close(held)
+    mount("", caches, None, REMOUNT | BIND | RDONLY | NOSUID | NODEV)
 
 
 def say_hello(fd):

@@ -34,6 +34,9 @@ struct ww_judge {
 	int n_spares, runners_taken;
 	pthread_mutex_t forms_lock;       /* candidates; held while they are started */
 	struct ww_candidates *candidates; /* started when the first solution in a PyTorch form comes */
+	pthread_mutex_t forker_lock;      /* forker, forker_roots; held while it is started */
+	struct ww_forker *forker;         /* of reference workers, where several tasks are open; NULL: none, or not yet */
+	char *forker_roots;               /* that it shows; NULL: it was not tried yet */
 	char *flush; /* cpu: written before each call of a baseline, as runners do before a candidate's */
 	size_t flush_bytes;
 	double room_waited_s; /* for memory that other processes held */

@@ -17,9 +17,11 @@
 #include "judge/cache/graphs.h"
 #include "judge/quiet.h"
 #include "judge/solution.h"
+#include "task/forker.h"
 
 #include "base/fs.h"
 #include "base/json.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/time.h"
@@ -92,6 +94,7 @@ enum ww_rc ww_judge_open(struct ww_judge **out, const struct ww_judge_opts *opts
 	j->opts = *opts;
 	pthread_mutex_init(&j->lock, NULL);
 	pthread_mutex_init(&j->forms_lock, NULL);
+	pthread_mutex_init(&j->forker_lock, NULL);
 	if (opts->target != WW_TARGET_CPU)
 		j->opts.threads = 0;
 	else if (j->opts.threads <= 0)
@@ -122,6 +125,8 @@ void ww_judge_close(struct ww_judge *j)
 		return;
 	ww_spare_free_all(j);
 	ww_candidates_close(j->candidates);
+	ww_forker_close(j->forker);
+	free(j->forker_roots);
 	ww_compiler_close(j->compiler);
 	ww_builder_close(j->builder);
 	ww_store_close(j->store);
@@ -129,6 +134,7 @@ void ww_judge_close(struct ww_judge *j)
 		munmap(j->flush, j->flush_bytes);
 	pthread_mutex_destroy(&j->lock);
 	pthread_mutex_destroy(&j->forms_lock);
+	pthread_mutex_destroy(&j->forker_lock);
 	free(j);
 }
 
@@ -225,6 +231,26 @@ out:
 	return rc;
 }
 
+/* The process that this task's worker is forked from, started when the first of several tasks is opened; NULL: none.  A
+ * task beside other folders than the first is started by itself. */
+static struct ww_forker *forker_for(struct ww_judge *j, const struct ww_task *task, const char *caches)
+{
+	const char *roots = task->roots ? task->roots : "";
+	struct ww_err why = WW_ERR_INIT;
+	if (j->opts.open_tasks < 2)
+		return NULL;
+	WW_LOCKED(&j->forker_lock);
+	if (!j->forker_roots && (j->forker_roots = strdup(roots)) != NULL) {
+		const struct ww_forker_opts o = {
+			.target = j->opts.target, .caches = caches, .roots = roots, .interrupted = j->opts.interrupted
+		};
+		ww_judge_progress(j, "importing PyTorch");
+		if (ww_forker_open(&j->forker, &o, &why) != WW_OK)
+			ww_log(WW_LOG_INFO, "each reference worker imports PyTorch by itself: %s", why.msg);
+	}
+	return j->forker_roots && !strcmp(j->forker_roots, roots) ? j->forker : NULL;
+}
+
 static uint64_t shared_bytes(const struct ww_ref_buffers *b)
 {
 	uint64_t sum = 0;
@@ -287,6 +313,7 @@ enum ww_rc ww_judge_task_open(
 		.threads = j->opts.threads,
 		.cache_dir = t->ref_cache,
 		.first = &t->task,
+		.forker = forker_for(j, &t->task, torch_cache),
 		.interrupted = j->opts.interrupted,
 		.one_compiler = j->opts.open_tasks > 1, /* the tasks beside each other have the processors busy */
 		.pool_bytes = pool_bytes(j) };

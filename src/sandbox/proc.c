@@ -12,6 +12,7 @@
 #include "base/time.h"
 #include "sandbox/cgroup.h"
 #include "sandbox/internal.h"
+#include "sandbox/zygote.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -350,11 +351,42 @@ static void close_fds(struct ww_proc *p)
 	ww_fd_close(&p->fd);
 	ww_fd_close(&p->err_fd);
 	ww_cgroup_end(&p->cgroup);
+	ww_fd_close(&p->pidfd);
+	ww_fd_close(&p->status_fd);
+}
+
+static int forked_has_ended(const struct ww_proc *p, int timeout_ms)
+{
+	struct pollfd f = { .fd = p->pidfd, .events = POLLIN };
+	return poll(&f, 1, timeout_ms) > 0;
+}
+
+/* As waitpid() has it, from what its parent reports when it has reaped it. */
+static int forked_status(const struct ww_proc *p)
+{
+	struct ww_job_end end = { WW_JOB_SIGNALED, SIGKILL };
+	struct ww_err ignored = WW_ERR_INIT;
+	(void)!ww_fd_read(p->status_fd, &end, sizeof(end), ww_now_ns() + 1000000000u, &ignored);
+	return end.how == WW_JOB_SIGNALED ? end.code & 0x7f : (end.code & 0xff) << 8;
+}
+
+/* It is the first of its pid namespace: all that it started ends with it. */
+static void kill_forked(struct ww_proc *p)
+{
+	syscall(SYS_pidfd_send_signal, p->pidfd, SIGKILL, NULL, 0);
+	(void)forked_has_ended(p, -1);
+	(void)forked_status(p); /* its parent has reaped it */
+	p->pid = 0;
+	close_fds(p);
 }
 
 void ww_proc_kill(struct ww_proc *p)
 {
 	int status;
+	if (p->pidfd >= 0) {
+		kill_forked(p);
+		return;
+	}
 	if (p->pid > 0) {
 		kill(-p->pid, SIGKILL); /* its session's first process group; fails before setsid(), hence also: */
 		kill(p->pid, SIGKILL);
@@ -368,6 +400,8 @@ void ww_proc_kill(struct ww_proc *p)
 int ww_proc_alive(const struct ww_proc *p)
 {
 	siginfo_t si = { 0 };
+	if (p->pidfd >= 0)
+		return !forked_has_ended(p, 0);
 	return p->pid > 0 && waitid(P_PID, (id_t)p->pid, &si, WEXITED | WNOHANG | WNOWAIT) == 0 && si.si_pid == 0;
 }
 
@@ -381,9 +415,13 @@ enum ww_rc ww_proc_wait(struct ww_proc *p, uint64_t deadline_ns, int *status, st
 			return ww_err_set(err, WW_ERR_TIMEOUT, "process %d still runs", (int)p->pid);
 		usleep(us);
 	}
-	kill(-p->pid, SIGKILL); /* what it left in its group, before the id can be reused */
-	while (waitpid(p->pid, status, 0) < 0 && errno == EINTR)
-		;
+	if (p->pidfd >= 0) {
+		*status = forked_status(p);
+	} else {
+		kill(-p->pid, SIGKILL); /* what it left in its group, before the id can be reused */
+		while (waitpid(p->pid, status, 0) < 0 && errno == EINTR)
+			;
+	}
 	p->pid = 0;
 	close_fds(p);
 	return WW_OK;

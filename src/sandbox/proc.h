@@ -29,8 +29,11 @@ struct ww_proc {
 	int err_fd;     /* reads its stderr, with WW_STDERR_PIPE; else -1 */
 	int namespaces; /* it has its own */
 	char *cgroup;   /* directory of the group that holds it and what it starts to memory_bytes, or NULL */
+	/* One that another process of ours has forked (task/forker.h) is no child of this one: a pidfd, and the pipe on
+	 * which its parent reports its end, struct ww_job_end (zygote.h).  -1 else. */
+	int pidfd, status_fd;
 };
-#define WW_PROC_INIT { 0, -1, -1, 0, NULL }
+#define WW_PROC_INIT { 0, -1, -1, 0, NULL, -1, -1 }
 
 enum ww_stderr { WW_STDERR_NULL, WW_STDERR_INHERIT, WW_STDERR_PIPE };
 struct ww_proc_opts {

@@ -30,6 +30,7 @@
 
 struct ww_ref;
 
+struct ww_forker;
 struct ww_ref_opts {
 	enum ww_target target;
 	int device;                  /* cuda ordinal */
@@ -50,6 +51,7 @@ struct ww_ref_opts {
 	const volatile int *interrupted; /* may be NULL */
 	const char *python;              /* NULL: $WW_PYTHON, then .venv/bin/python beside the bridge, then python3 */
 	const char *worker;              /* NULL: bridge/worker.py of this program (tests give others) */
+	struct ww_forker *forker;        /* that the worker is forked from, for this target (forker.h); NULL: none */
 };
 
 /* Start a worker and say hello.  Takes 2 to 4 s (import torch, CUDA start).  It ends with this process. */

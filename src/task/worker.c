@@ -11,9 +11,11 @@
 #include "task/worker.h"
 #include "base/fs.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/target.h"
 #include "base/time.h"
+#include "task/forker.h"
 #include "task/frame.h"
 
 #include <errno.h>
@@ -56,10 +58,19 @@ static enum ww_rc spawn(struct ww_worker *w, const struct ww_ref_opts *o, struct
 	const struct ww_task *seen = o->first ? o->first : o->visible;
 	ww_str_addf(&roots, "%s:%s", seen && seen->roots ? seen->roots : "", o->worker ? o->worker : bridge);
 	args[2] = roots.p;
-	WW_CHECK(ww_proc_spawn(&w->proc, &po, err));
-	if (fcntl(w->proc.err_fd, F_SETFL, O_NONBLOCK) < 0)
-		return ww_err_errno(err, WW_ERR_SYSTEM, "cannot start the reference worker");
-	return WW_OK;
+	return ww_proc_spawn(&w->proc, &po, err);
+}
+
+/* From a process that has imported PyTorch; where that fails, as if there were none. */
+static int forked(struct ww_worker *w, const struct ww_ref_opts *o)
+{
+	struct ww_err why = WW_ERR_INIT;
+	if (!o->forker)
+		return 0;
+	enum ww_rc rc = ww_forker_fork(o->forker, o->cache_dir, w->max_resident_bytes, &w->proc, &why);
+	if (rc != WW_OK && rc != WW_ERR_INTERRUPTED)
+		ww_log(WW_LOG_WARN, "a reference worker is started without the one that forks: %s", why.msg);
+	return rc == WW_OK;
 }
 
 enum ww_rc ww_worker_start(struct ww_worker *w, const struct ww_ref_opts *o, struct ww_err *err)
@@ -72,11 +83,15 @@ enum ww_rc ww_worker_start(struct ww_worker *w, const struct ww_ref_opts *o, str
 	w->interrupted = o->interrupted;
 	w->cuda = o->target == WW_TARGET_CUDA;
 	w->max_disk_bytes = o->max_disk_bytes ? o->max_disk_bytes : DISK_BYTES;
-	WW_TRY(ww_tmpdir_new(&w->dir, "worker", err));
 	w->log = malloc(WW_WORKER_LOG_BYTES);
 	if (!w->log)
 		WW_TRY(ww_nomem(err));
-	WW_TRY(spawn(w, o, err));
+	if (!forked(w, o)) {
+		WW_TRY(ww_tmpdir_new(&w->dir, "worker", err));
+		WW_TRY(spawn(w, o, err));
+	}
+	if (fcntl(w->proc.err_fd, F_SETFL, O_NONBLOCK) < 0)
+		WW_TRY(ww_err_errno(err, WW_ERR_SYSTEM, "cannot start the reference worker"));
 	w->dead = 0;
 out:
 	if (rc != WW_OK)

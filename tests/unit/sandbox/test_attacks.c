@@ -7,6 +7,7 @@
  *
  * budget: 4 CPU-seconds */
 #include "unit.h"
+#include "task/forking.h"
 
 #include "base/fs.h"
 #include "base/time.h"
@@ -367,8 +368,9 @@ static const char worker[] =
 	"send(json.dumps({'ok': True, 'text': '\\n' + p.stdout, 'more': str(p.returncode) + p.stderr}).encode())\n"
 	"read()\n";
 
-static int run_reference(enum ww_sandbox_level level)
+static int run_reference(enum ww_sandbox_level level, int by_fork)
 {
+	char caches[] = "/tmp/ww-attacks-caches-XXXXXX";
 	struct ww_err err = WW_ERR_INIT;
 	struct ww_ref *r;
 	char script[] = "/tmp/ww-attacks-worker-XXXXXX", roots[PATH_MAX];
@@ -384,6 +386,11 @@ static int run_reference(enum ww_sandbox_level level)
 	struct ww_ref_opts o = {
 		.target = WW_TARGET_CPU, .worker = script, .max_request_s = 60, .max_resident_bytes = 1 << 30, .first = &task
 	};
+	assert_non_null(mkdtemp(caches));
+	if (by_fork) {
+		snprintf(roots + strlen(roots), sizeof(roots) - strlen(roots), ":%s", script);
+		o.forker = open_forker(script, caches, roots);
+	}
 	if (ww_ref_open(&r, &o, &err) != WW_OK || ww_ref_graph(r, &answer, &err) != WW_OK)
 		fail_msg("%s", err.msg);
 	const char *names = json_string_value(json_object_get(answer, "text"));
@@ -392,6 +399,8 @@ static int run_reference(enum ww_sandbox_level level)
 	int bad = judge_rows(names, level, IN(WW_PROFILE_PYTHON) | REAL);
 	json_decref(answer);
 	ww_ref_close(r);
+	ww_forker_close(o.forker);
+	(void)!ww_fs_remove_tree(caches, &err);
 	unlink(script);
 	return bad;
 }
@@ -403,7 +412,9 @@ static void in_the_reference_worker(void **state)
 	make_world();
 	for (int l = WW_SANDBOX_SECCOMP; l <= (int)ww_sandbox_probe(); l++) {
 		setenv("WARPWRIGHT_SANDBOX", ww_sandbox_level_name((enum ww_sandbox_level)l), 1);
-		bad += run_reference((enum ww_sandbox_level)l);
+		bad += run_reference((enum ww_sandbox_level)l, 0);
+		if (l == WW_SANDBOX_NAMESPACES)
+			bad += run_reference((enum ww_sandbox_level)l, 1);
 		unsetenv("WARPWRIGHT_SANDBOX");
 	}
 	end_world();

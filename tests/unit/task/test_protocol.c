@@ -1,5 +1,6 @@
 /* The protocol against workers that break it: small Python scripts in place of bridge/worker.py, without PyTorch. */
 #include "unit.h"
+#include "task/forking.h"
 
 #include "base/fs.h"
 #include "base/time.h"
@@ -7,6 +8,8 @@
 #include "task/frame.h"
 #include "task/ref.h"
 
+#include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,6 +17,9 @@
 static char script[] = "/tmp/ww_test_worker_XXXXXX";
 static volatile int interrupted;
 static enum ww_sandbox_level level;
+static int by_fork; /* workers are forked from a process */
+static struct ww_forker *forker;
+static char caches[] = "/tmp/ww_test_caches_XXXXXX", own_cache[sizeof(caches) + 8];
 
 /* Every script gets: s, the socket; read(), one request; send(body bytes, magic, version, length, fds). */
 static const char prelude[] =
@@ -33,8 +39,12 @@ static enum ww_rc open_with(const char *body, struct ww_ref **r, struct ww_err *
 	assert_non_null(f);
 	fprintf(f, "%s%s", prelude, body);
 	assert_int_equal(fclose(f), 0);
+	ww_forker_close(forker);
+	forker = by_fork ? open_forker(script, caches, script) : NULL;
 	struct ww_ref_opts o = { .target = WW_TARGET_CPU,
 		.worker = script,
+		.forker = forker,
+		.cache_dir = own_cache,
 		.max_request_s = 1,
 		.max_load_s = 1,
 		.interrupted = &interrupted,
@@ -291,47 +301,54 @@ static void lying_buffers(void **state)
 	}
 }
 
-/* What a task file may not do: write where others read, reach the network, hide memory.  Its own directory is writable,
- * and it can start programs.  tests/unit/sandbox/test_attacks.c tries the rest. */
+/* What a task file may not do: write where others read, see another task's cache, reach the network, hide memory.  Its
+ * own directories are writable, and it can start programs.  tests/unit/sandbox/test_attacks.c tries the rest. */
 static void worker_is_confined(void **state)
 {
 	(void)state;
 	struct ww_ref *r;
 	struct ww_err err;
-	char beside[] = "/tmp/ww_test_beside_XXXXXX", words[64];
-	int fd = mkstemp(beside);
+	char beside[sizeof(caches) + 8], words[64], made[sizeof(own_cache) + 8], written[sizeof(script) + 8];
+	snprintf(beside, sizeof(beside), "%s/other", caches);
+	snprintf(made, sizeof(made), "%s/made", own_cache);
+	int fd = open(beside, O_CREAT | O_WRONLY, 0600);
 	assert_true(fd >= 0);
 	close(fd);
 	snprintf(words, sizeof(words), "%s%s", ww_sandbox_level_name(level), beside);
 	setenv("TZ", words, 1); /* a variable that a worker inherits as it is */
-	assert_int_equal(
-		open_with(
-			"import mmap\n"
-			"read()\n"
-			"bad = []\n"
-			"def refused(what, f):\n"
-			"    try: f(); bad.append(what)\n"
-			"    except OSError: pass\n"
-			"level = os.environ['TZ'].split('/')[0]\n"
-			"if level in ('namespaces', 'landlock'):\n"
-			"    refused('write beside', lambda: open(__file__ + '.new', 'w'))\n"
-			"    refused('write here', lambda: open(__file__, 'a'))\n"
-			"    refused('remove', lambda: os.unlink(__file__))\n"
-			"    refused('passwords', lambda: open('/etc/shadow'))\n"
-			"    refused('read beside', lambda: open(os.environ['TZ'][len(level):]))\n"
-			"refused('network', lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM))\n"
-			"refused('local socket', lambda: socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))\n"
-			"refused('device node', lambda: os.mknod('node', 0o20600, os.makedev(1, 3)))\n"
-			"refused('memory file', lambda: os.memfd_create('x'))\n"
-			"refused('shared memory', lambda: mmap.mmap(-1, 4096))\n"
-			"open('own', 'w').write('x')\n"
-			"subprocess.run(['true'], check=True)\n"
-			"if level == 'namespaces': open('/dev/shm/own', 'w').write('x')\n"
-			"send(HELLO if not bad else json.dumps({'ok': False, 'error': {'kind': 'task', 'message': str(bad)}}).encode())\n"
-			"read()\n",
-			&r, &err),
-		WW_OK);
+	enum ww_rc rc = open_with(
+		"import mmap\n"
+		"read()\n"
+		"bad = []\n"
+		"def refused(what, f):\n"
+		"    try: f(); bad.append(what)\n"
+		"    except OSError: pass\n"
+		"level = os.environ['TZ'].split('/')[0]\n"
+		"if level in ('namespaces', 'landlock'):\n"
+		"    try: open(__file__ + '.new', 'w') # into a /tmp of its own, perhaps\n"
+		"    except OSError: pass\n"
+		"    refused('write here', lambda: open(__file__, 'a'))\n"
+		"    refused('remove', lambda: os.unlink(__file__))\n"
+		"    refused('passwords', lambda: open('/etc/shadow'))\n"
+		"    refused('read beside', lambda: open(os.environ['TZ'][len(level):]))\n"
+		"refused('network', lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM))\n"
+		"refused('local socket', lambda: socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))\n"
+		"refused('device node', lambda: os.mknod('node', 0o20600, os.makedev(1, 3)))\n"
+		"refused('memory file', lambda: os.memfd_create('x'))\n"
+		"refused('shared memory', lambda: mmap.mmap(-1, 4096))\n"
+		"open('own', 'w').write('x')\n"
+		"open(os.path.dirname(os.environ['TZ'][len(level):]) + '/own/made', 'w').write('x')\n"
+		"subprocess.run(['true'], check=True)\n"
+		"if level == 'namespaces': open('/dev/shm/own', 'w').write('x')\n"
+		"send(HELLO if not bad else json.dumps({'ok': False, 'error': {'kind': 'task', 'message': str(bad)}}).encode())\n"
+		"read()\n",
+		&r, &err);
+	if (rc != WW_OK)
+		fail_msg("%s", err.msg);
 	ww_ref_close(r);
+	snprintf(written, sizeof(written), "%s.new", script);
+	assert_int_equal(access(written, F_OK), level >= WW_SANDBOX_LANDLOCK ? -1 : access(written, F_OK));
+	assert_int_equal(unlink(made), 0);
 	unlink(beside);
 	unsetenv("TZ");
 }
@@ -349,7 +366,20 @@ int main(void)
 		cmocka_unit_test(disk_is_watched), cmocka_unit_test(nothing_outlives_the_judge),
 		cmocka_unit_test(what_a_task_does_at_load_is_the_tasks), cmocka_unit_test(lying_buffers),
 		cmocka_unit_test(worker_is_confined) };
+	const struct CMUnitTest forked[] = { cmocka_unit_test(bad_messages), cmocka_unit_test(deaths),
+		cmocka_unit_test(hang_is_killed_with_its_children), cmocka_unit_test(memory_and_interrupts),
+		cmocka_unit_test(nothing_outlives_the_judge), cmocka_unit_test(what_a_task_does_at_load_is_the_tasks),
+		cmocka_unit_test(worker_is_confined) };
+	struct ww_err ignored;
+	if (!mkdtemp(caches))
+		return 1;
+	snprintf(own_cache, sizeof(own_cache), "%s/own", caches);
 	int failed = cmocka_run_group_tests(tests, NULL, NULL);
+	by_fork = level == WW_SANDBOX_NAMESPACES;
+	if (by_fork)
+		failed += cmocka_run_group_tests(forked, NULL, NULL);
+	ww_forker_close(forker);
 	unlink(script);
+	(void)!ww_fs_remove_tree(caches, &ignored);
 	return failed;
 }
