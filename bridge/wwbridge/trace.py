@@ -20,13 +20,15 @@ PARTS = {"silu": ("sigmoid", "mul"), "hardswish": ("hardsigmoid", "mul"), "mish"
          "addcdiv": ("div", "add"), "rsub": ("sub",), "square": ("pow",), "addmm": ("product", "add"), "addmv": ("product", "add"),
          "addbmm": ("product", "add"), "baddbmm": ("product", "add"), "mm": ("product",), "bmm": ("product",), "mv": ("product",),
          "dot": ("product",), "vdot": ("product",)}
+# Of what kind the time in an operator is: products come as convolutions, attentions and recurrences too.
+PRODUCTS = ("product", "convolution", "conv", "attention", "linear", "lstm", "gru", "rnn")
 
 
 class Trace(TorchDispatchMode):
     def __init__(self):
         super().__init__()
-        self.counts = {}
-        self.depth = self.cpu_ns = 0  # operators under way; processor time in them, of all threads
+        self.counts, self.cpu_ns = {}, {}  # by name; processor time of all threads
+        self.depth = 0  # operators under way
 
     @classmethod
     def _should_skip_dynamo(cls):
@@ -39,9 +41,9 @@ class Trace(TorchDispatchMode):
             out = func(*args, **(kwargs or {}))
         finally:
             self.depth -= 1
-        self.cpu_ns += time.process_time_ns() - start
+        name = f"{func.namespace}.{func.overloadpacket.__name__}"
+        self.cpu_ns[name] = self.cpu_ns.get(name, 0) + time.process_time_ns() - start
         if self.computes(func, args, kwargs):
-            name = f"{func.namespace}.{func.overloadpacket.__name__}"
             self.counts[name] = self.counts.get(name, 0) + 1
         return out
 
@@ -54,15 +56,27 @@ class Trace(TorchDispatchMode):
             return False  # a view
         return any(isinstance(x, torch.Tensor) for x in tree_flatten((args, kwargs or {}))[0])
 
+    @staticmethod
+    def parts(name):
+        """The in-place form counts as the plain one."""
+        key = name[:-1] if name.endswith("_") and not name.endswith("__") else name
+        space, _, bare = key.partition(".")
+        return key, PARTS.get(bare, (bare,)) if space == "aten" else (key,)
+
     def answer(self):
-        """`aten`: [[name, calls]], the in-place form counted as the plain one; `parts`: the same, taken apart by PARTS;
-        `cpu_us`."""
-        plain, parts = {}, {}
+        """`aten`: [[name, calls]]; `parts`: the same, taken apart by PARTS; `us`: {kind: time}, all products one kind,
+        else by parts, with equal shares; `cpu_us`: all of it."""
+        plain, parts, us = {}, {}, {}
         for name, n in self.counts.items():
-            key = name[:-1] if name.endswith("_") and not name.endswith("__") else name
+            key, own = self.parts(name)
             plain[key] = plain.get(key, 0) + n
-            space, _, bare = key.partition(".")
-            for part in PARTS.get(bare, (bare,)) if space == "aten" else (key,):
+            for part in own:
                 parts[part] = parts.get(part, 0) + n
-        return {"aten": [[k, plain[k]] for k in sorted(plain)], "parts": [[k, parts[k]] for k in sorted(parts)],
-                "cpu_us": self.cpu_ns * 1e-3}
+        for name, ns in self.cpu_ns.items():
+            own = self.parts(name)[1]
+            if any(p in part for p in PRODUCTS for part in own):
+                own = ("product",)
+            for kind in own:
+                us[kind] = us.get(kind, 0) + ns * 1e-3 / len(own)
+        return {"aten": [[k, plain[k]] for k in sorted(plain)], "parts": [[k, parts[k]] for k in sorted(parts)], "us": us,
+                "cpu_us": sum(self.cpu_ns.values()) * 1e-3}

@@ -17,7 +17,6 @@ look, not what is true.
 import os
 import socket
 import struct
-import sys
 import traceback
 
 import torch
@@ -89,7 +88,7 @@ class Holder:
         with torch.no_grad(), mode:
             self.solution.run()
         self.sync()
-        return {**mode.answer(), "compiled": "torch._inductor.codecache" in sys.modules}, []
+        return mode.answer(), []
 
     def kernels(self, q, fds):
         return {"kernels": launches.kernels(self.solution.run, self.sync)}, []

@@ -247,8 +247,6 @@ static void set_died(struct ww_candidate *c, struct ww_run_result *res)
 struct waiting {
 	struct ww_candidate *c;
 	uint64_t deadline_ns, look_ns, spin_ns; /* until spin_ns without sleeping */
-	struct ww_sampling *sampling;           /* NULL: nobody asks whose code runs */
-	uint64_t sample_ns;                     /* of the process's own time */
 	double limit_s;
 	struct ww_run_result *res; /* set where the candidate is why waiting ended; then the error is WW_ERR_LIMIT */
 };
@@ -280,37 +278,6 @@ static enum ww_rc look(struct waiting *w, struct ww_err *err)
 	return WW_ERR_LIMIT;
 }
 
-uint64_t ww_candidate_cpu_ns(const struct ww_candidate *c)
-{
-	clockid_t clock;
-	struct timespec t = { 0, 0 };
-	if (clock_getcpuclockid(c->pid, &clock) == 0)
-		clock_gettime(clock, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-/* How long the process runs before it is looked at (again): any moment of a call is as likely as any other.  By its own
- * processor time, since on a busy machine it may not have run at all. */
-static void next_sample(struct waiting *w)
-{
-	struct ww_sampling *s = w->sampling;
-	w->sample_ns = ww_candidate_cpu_ns(w->c) + ww_rng_below(&s->rng, 2 * s->period_ns + 1);
-}
-
-static void take_sample(struct waiting *w)
-{
-	struct ww_candidate *c = w->c;
-	uint64_t by = ww_now_ns() + STOP_LIMIT_S * 1000000000ull;
-	signal_it(c, SIGSTOP);
-	kill(-c->pid, SIGSTOP);
-	while (!all_stand(c->pid) && ww_now_ns() < by)
-		usleep(STAND_US);
-	ww_sampler_look(&w->sampling->found, c->pid);
-	signal_it(c, SIGCONT);
-	kill(-c->pid, SIGCONT);
-	next_sample(w);
-}
-
 static enum ww_rc wait_candidate(void *ctx, short events, struct ww_err *err)
 {
 	struct waiting *w = ctx;
@@ -320,9 +287,8 @@ static enum ww_rc wait_candidate(void *ctx, short events, struct ww_err *err)
 		if (rc != WW_OK)
 			return rc;
 		struct pollfd p[2] = { { c->sock, events, 0 }, { c->log_fd, POLLIN, 0 } };
-		int n = poll(p, 2, w->sampling || ww_now_ns() < w->spin_ns ? 0 : WATCH_MS);
-		if (n == 0 && w->sampling && ww_candidate_cpu_ns(c) >= w->sample_ns)
-			take_sample(w);
+		int n = poll(p, 2, ww_now_ns() < w->spin_ns ? 0 : WATCH_MS);
+		ww_sampler_take(c->sampler);
 		if (n > 0 && (p[1].revents & POLLIN))
 			drain_log(c);
 		else if (n > 0 && p[1].revents)
@@ -437,8 +403,7 @@ static struct ww_run_result fresh_result(void)
 static struct waiting waiting_for(struct ww_candidate *c, double limit_s, struct ww_run_result *res)
 {
 	uint64_t now = ww_now_ns(); /* short calls end before the first look and are not disturbed by it */
-	return (
-		struct waiting){ c, now + (uint64_t)(limit_s * 1e9), now + WATCH_MS * 1000000ull, 0, NULL, 0, limit_s, res };
+	return (struct waiting){ c, now + (uint64_t)(limit_s * 1e9), now + WATCH_MS * 1000000ull, 0, limit_s, res };
 }
 
 struct mark {
@@ -536,8 +501,8 @@ enum ww_rc ww_candidate_ask(struct ww_candidate *c, json_t *request, const int *
 	return WW_OK;
 }
 
-static enum ww_rc call(struct ww_candidate *c, double limit_s, struct ww_sampling *sampling,
-	struct ww_candidate_answer *a, struct ww_run_result *res, struct ww_err *err)
+enum ww_rc ww_candidate_call(struct ww_candidate *c, double limit_s, struct ww_candidate_answer *a,
+	struct ww_run_result *res, struct ww_err *err)
 {
 	struct waiting w = waiting_for(c, limit_s, res);
 	struct ww_wire wire = { c->sock, wait_candidate, &w };
@@ -547,14 +512,13 @@ static enum ww_rc call(struct ww_candidate *c, double limit_s, struct ww_samplin
 
 	if (begin(c, a, res))
 		return WW_OK;
+	ww_sampler_begin(c->sampler);
 	struct ww_timed_call *called = ww_timed_call_begin(c->gpu ? 0 : c->pid);
 	uint64_t start_ns = ww_now_ns();
 	if (c->gpu)
 		w.spin_ns = start_ns + SPIN_MS * 1000000ull;
 	rc = put_question(&wire, 'g', &q, err);
 	go_on(c);
-	if ((w.sampling = sampling))
-		next_sample(&w);
 	if (rc == WW_OK)
 		rc = get_answer(&wire, &q, "de", &kind, res, err);
 	if (rc == WW_OK)
@@ -568,19 +532,8 @@ static enum ww_rc call(struct ww_candidate *c, double limit_s, struct ww_samplin
 	rc = settle(c, rc, res, err);
 	if (rc == WW_OK)
 		look_for_others(c, res);
+	ww_sampler_end(c->sampler, &c->seen);
 	return rc;
-}
-
-enum ww_rc ww_candidate_call(struct ww_candidate *c, double limit_s, struct ww_candidate_answer *a,
-	struct ww_run_result *res, struct ww_err *err)
-{
-	return call(c, limit_s, NULL, a, res, err);
-}
-
-enum ww_rc ww_candidate_sample(struct ww_candidate *c, double limit_s, struct ww_sampling *sampling,
-	struct ww_candidate_answer *a, struct ww_run_result *res, struct ww_err *err)
-{
-	return call(c, limit_s, sampling, a, res, err);
 }
 
 /* ---- The rest ---------------------------------------------------------------------------------------------------- */
@@ -594,8 +547,13 @@ void ww_candidate_free(struct ww_candidate *c)
 	ww_fd_close(&c->log_fd);
 	ww_fd_close(&c->status_fd);
 	ww_fd_close(&c->pidfd);
+	ww_sampler_close(c->sampler);
 	free(c);
 }
+
+const struct ww_seen *ww_candidate_seen(const struct ww_candidate *c) { return &c->seen; }
+
+int ww_candidate_has_own_code(struct ww_candidate *c) { return ww_sampler_has_own(c->sampler); }
 
 pid_t ww_candidate_pid(const struct ww_candidate *c) { return c->pid; }
 

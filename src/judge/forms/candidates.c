@@ -225,6 +225,8 @@ enum ww_rc ww_candidate_new(struct ww_candidate **out, struct ww_candidates *z, 
 	e.sock[0] = e.log[0] = e.status[0] = -1;
 	close_ends(&e); /* so that the end of the candidate is the end of its pipes */
 	WW_TRY(meet(c, err));
+	if (z->opts.target == WW_TARGET_CPU && (what & WW_CANDIDATE_CALLED))
+		c->sampler = ww_sampler_open(c->pid);
 	*out = c;
 	c = NULL;
 out:

@@ -7,7 +7,7 @@
  *              ModelNew; what fails before it has read the solution is an error of ours
  *     calls    as every candidate's: outputs poisoned, inputs and parameters drawn, one call, compared while it stands
  *              still
- *     trace    at the end, one call under a dispatch mode
+ *     trace    at the end, a few calls under a dispatch mode
  *
  * Order of a timed call: poison; draw; (cuda: flush L2); `g`.  The process stands from the end of one call to the
  * beginning of the next, so it sees a draw only while the clock runs.  Its outputs are read by the judge (outputs.h) or
@@ -55,6 +55,7 @@ struct form {
 	int flush;                 /* cuda: before the next call */
 	void *out[WW_MAX_OUTPUTS]; /* cpu: the task's output buffers, mapped */
 	struct ww_lent lent;       /* cuda */
+	struct ww_seen timed, all; /* cpu */
 };
 
 static int on_cuda(const struct ww_judge_task *t) { return t->judge->opts.target == WW_TARGET_CUDA; }
@@ -451,6 +452,13 @@ static enum ww_rc take_outputs(struct form *f, struct ww_run_result *res, struct
 	return rc;
 }
 
+static void add_seen(struct ww_seen *sum, const struct ww_seen *x)
+{
+	sum->calls += x->calls;
+	for (int k = 0; k < WW_CODE_KINDS; k++)
+		sum->n[k] += x->n[k];
+}
+
 static enum ww_rc form_go(void *self, double limit_s, struct ww_run_result *res, struct ww_err *err)
 {
 	struct form *f = self;
@@ -459,6 +467,9 @@ static enum ww_rc form_go(void *self, double limit_s, struct ww_run_result *res,
 		WW_CHECK(ww_ref_wipe(f->s->t->ref, 0, 1, err));
 	f->flush = 0;
 	WW_CHECK(ww_candidate_call(f->c, limit_s, &f->answer, res, err));
+	add_seen(&f->all, ww_candidate_seen(f->c));
+	if (f->s->flush)
+		add_seen(&f->timed, ww_candidate_seen(f->c));
 	if (res->kind == WW_RUN_OK)
 		WW_CHECK(take_outputs(f, res, err));
 	if (res->kind != WW_RUN_OK)
@@ -673,4 +684,10 @@ struct ww_candidate *ww_form_candidate(const struct ww_session *s, struct ww_can
 	struct form *f = s->candidate;
 	*a = &f->answer;
 	return f->c;
+}
+
+const struct ww_seen *ww_form_seen(const struct ww_session *s, int timed)
+{
+	const struct form *f = s->candidate;
+	return timed ? &f->timed : &f->all;
 }

@@ -14,12 +14,14 @@ enum ww_rc ww_form_build(struct ww_judge_task *t, const struct ww_solution *s, i
  * set. */
 enum ww_rc ww_form_open(
 	struct ww_session *s, const struct ww_solution *solution, int build, struct ww_err *err) WW_MUST_CHECK;
-/* trace.c: a few calls more, untimed: which ATen operators compute, and whose code?  Sets aten_ops and library_only of
- * the verdict. */
+/* trace.c: whose work is a call?  What was seen in all calls and in those that were timed, and then a few calls more,
+ * untimed: which ATen operators compute?  Sets aten_ops and library_only of the verdict. */
 enum ww_rc ww_form_trace(struct ww_session *s, struct ww_err *err) WW_MUST_CHECK;
 
 /* The process of a session, and the answer that its calls fill. */
 struct ww_candidate *ww_form_candidate(const struct ww_session *s, struct ww_candidate_answer **a);
+/* cpu: whose code computed (sampler.h), in calls with cold caches, which are those that are timed, or in all. */
+const struct ww_seen *ww_form_seen(const struct ww_session *s, int timed);
 /* What went wrong, in words. */
 void ww_form_describe(
 	const struct ww_run_result *res, const struct ww_candidate_answer *a, const char *stage, struct ww_str *diag);

@@ -16,7 +16,6 @@
  * to one thread at a time; any number of threads may ask one ww_candidates for new ones. */
 #pragma once
 
-#include "base/rng.h"
 #include "judge/forms/sampler.h"
 #include "judge/judge.h"
 #include "judge/run/client.h"
@@ -48,7 +47,6 @@ enum ww_rc ww_candidate_new(
 	struct ww_candidate **out, struct ww_candidates *z, unsigned what, struct ww_err *err) WW_MUST_CHECK;
 void ww_candidate_free(struct ww_candidate *c); /* kill it and all it started; NULL is fine */
 pid_t ww_candidate_pid(const struct ww_candidate *c);
-uint64_t ww_candidate_cpu_ns(const struct ww_candidate *c); /* processor time that it has used */
 /* From now on; never more than four fifths of the machine's. */
 void ww_candidate_limit_memory(struct ww_candidate *c, uint64_t max_resident_bytes);
 uint64_t ww_candidate_memory(const struct ww_candidate *c);
@@ -72,12 +70,8 @@ enum ww_rc ww_candidate_ask(struct ww_candidate *c, json_t *request, const int *
 /* One call; res->elapsed_ns is its time, res->waited_us what of it was waiting (cpu). */
 enum ww_rc ww_candidate_call(struct ww_candidate *c, double limit_s, struct ww_candidate_answer *a,
 	struct ww_run_result *res, struct ww_err *err) WW_MUST_CHECK;
-/* The same, stopped and looked at about every period_ns of its processor time at random moments; its time means
- * nothing. */
-struct ww_sampling {
-	struct ww_rng rng; /* secret */
-	uint64_t period_ns;
-	struct ww_sampler found; /* the caller's to release */
-};
-enum ww_rc ww_candidate_sample(struct ww_candidate *c, double limit_s, struct ww_sampling *sampling,
-	struct ww_candidate_answer *a, struct ww_run_result *res, struct ww_err *err) WW_MUST_CHECK;
+/* cpu: whose code computed in the last call (sampler.h); of no calls where this system does not let the judge see it.
+ */
+const struct ww_seen *ww_candidate_seen(const struct ww_candidate *c);
+/* Whether the process, which stands, has mapped code of its own. */
+int ww_candidate_has_own_code(struct ww_candidate *c);

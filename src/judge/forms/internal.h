@@ -15,6 +15,8 @@ struct ww_candidate {
 	uint64_t max_resident_bytes;
 	int gpu; /* it has one */
 	const volatile int *interrupted;
+	struct ww_sampler *sampler;       /* cpu, of what is called; NULL where the system has none */
+	struct ww_seen seen;              /* in its last call */
 	char log[WW_CANDIDATE_LOG_BYTES]; /* the end of what it printed */
 	size_t log_len;
 };

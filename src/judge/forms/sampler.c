@@ -1,15 +1,61 @@
-/* sampler.c - see sampler.h. */
+/* sampler.c - see sampler.h.
+ *
+ * One event for each processor, inherited by every thread and process that the first thread ever starts, with a ring of
+ * records that the kernel fills and take() empties.  The kernel also records each new mapping of code: then what an
+ * address belongs to is read again.  At the end of a call the process stands, so its mappings are what they are; code
+ * that ran and is not mapped any more counts as a library's. */
 #include "judge/forms/sampler.h"
 
 #include "base/err.h"
+#include "base/mem.h"
 
-#include <dirent.h>
+#include <errno.h>
 #include <inttypes.h>
+#include <linux/perf_event.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MAX_SEARCHED = 16 << 20, RING_BYTES = 32 << 10, MAX_SAMPLES = 1 << 20 };
+
+struct range {
+	uint64_t start, end;
+	enum ww_code kind;
+};
+
+/* A record of the kernel's (PERF_SAMPLE_IP, TID, TIME). */
+struct sample {
+	uint64_t at;
+	uint32_t process, thread;
+	uint64_t ns;
+};
+
+struct event {
+	int fd;
+	struct perf_event_mmap_page *head;
+};
+
+struct ww_sampler {
+	pid_t pid;
+	struct event *events; /* by processor */
+	int n_events;
+	struct range *ranges; /* executable mappings, by address */
+	int n;
+	size_t max;
+	struct sample *samples; /* of the call in progress */
+	int n_samples;
+	size_t max_samples;
+};
+
+/* ---- Mappings -----------------------------------------------------------------------------------------------------
+ */
 
 /* Neither a library's arithmetic nor the solution's: glue, memory, waiting, single functions. */
 static const char *const neutral[] = { "python", "libpython", "libc.so", "libc-", "ld-linux", "ld-2", "libm.so",
@@ -22,57 +68,90 @@ enum ww_code ww_sampler_kind(const char *path, int private)
 {
 	const char *name = strrchr(path, '/');
 	if (path[0] != '/')
-		return path[0] == '[' ? WW_CODE_OTHER : WW_CODE_MADE;
+		return path[0] == '[' ? WW_CODE_OTHER : WW_CODE_LIBRARY;
 	if (private)
-		return begins(path, "/tmp/build/") ? WW_CODE_OWN : WW_CODE_MADE;
+		return WW_CODE_OWN;
 	for (size_t i = 0; i < WW_ARRAY_LEN(neutral); i++)
 		if (begins(name + 1, neutral[i]))
 			return WW_CODE_OTHER;
 	return WW_CODE_LIBRARY;
 }
 
-static int add(struct ww_sampler *x, struct ww_code_range r)
+static int add(struct ww_sampler *x, struct range r)
 {
-	if (x->n == x->max) {
-		int max = x->max ? 2 * x->max : 256;
-		struct ww_code_range *ranges = realloc(x->ranges, (size_t)max * sizeof(*ranges));
-		if (!ranges)
-			return 0;
-		x->ranges = ranges;
-		x->max = max;
-	}
+	if (!WW_GROW(x->ranges, &x->max, x->n + 1))
+		return 0;
 	x->ranges[x->n++] = r;
 	return 1;
 }
 
-/* Paths are the process's own choice, so the device says whether a file lies on its /tmp. */
-static void read_maps(struct ww_sampler *x, pid_t pid)
+/* What torch.compile's generator leaves in each of its libraries, in the data beside the code. */
+static int is_compiled(pid_t pid, uint64_t start, uint64_t end)
 {
-	char name[64], line[4400], rights[8];
+	static const char mark[] = "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR";
+	size_t n = end - start < MAX_SEARCHED ? end - start : MAX_SEARCHED;
+	ww_auto_free char *bytes = malloc(n);
+	struct iovec here = { bytes, n }, there = { (void *)(uintptr_t)start, n };
+	ssize_t got = bytes ? process_vm_readv(pid, &here, 1, &there, 1, 0) : -1;
+	return got > 0 && memmem(bytes, (size_t)got, mark, sizeof(mark) - 1) != NULL;
+}
+
+struct mapping {
+	uint64_t start, end, file; /* its number on its device */
+	dev_t device;
+	char rights[8];
+	int path; /* where the path begins in its line */
+};
+
+static int parse(const char *line, struct mapping *m)
+{
 	unsigned major_, minor_;
+	int n = sscanf(line, "%" SCNx64 "-%" SCNx64 " %7s %*x %x:%x %" SCNu64 " %n", &m->start, &m->end, m->rights, &major_,
+		&minor_, &m->file, &m->path);
+	m->device = n == 6 ? makedev(major_, minor_) : 0;
+	return n == 6;
+}
+
+/* A file's mappings follow one another, and its code comes before its data. */
+static void forget_compiled(struct ww_sampler *x, const struct mapping *m, int first)
+{
+	if (first < x->n && strchr(m->rights, 'r') && is_compiled(x->pid, m->start, m->end))
+		for (int i = first; i < x->n; i++)
+			x->ranges[i].kind = WW_CODE_LIBRARY;
+}
+
+/* Paths are the process's own choice, so the device says whether a file lies on its /tmp. */
+static void read_maps(struct ww_sampler *x)
+{
+	char name[64], line[4400];
 	struct stat own;
-	struct ww_code_range r;
-	int path;
-	snprintf(name, sizeof(name), "/proc/%d/root/tmp", (int)pid);
+	struct mapping m;
+	uint64_t file = 0; /* of its /tmp, the last one, and its first range of code */
+	int first = 0;
+	snprintf(name, sizeof(name), "/proc/%d/root/tmp", (int)x->pid);
 	dev_t tmp = stat(name, &own) == 0 ? own.st_dev : 0;
-	snprintf(name, sizeof(name), "/proc/%d/maps", (int)pid);
+	snprintf(name, sizeof(name), "/proc/%d/maps", (int)x->pid);
 	FILE *f = fopen(name, "re");
 	x->n = 0;
 	while (f && fgets(line, sizeof(line), f)) {
 		line[strcspn(line, "\n")] = 0;
-		if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %7s %*x %x:%x %*u %n", &r.start, &r.end, rights, &major_, &minor_,
-				&path) != 5 ||
-			rights[2] != 'x')
+		if (!parse(line, &m))
 			continue;
-		r.kind = ww_sampler_kind(line + path, tmp && makedev(major_, minor_) == tmp);
-		if (!add(x, r))
+		int private = tmp && m.device == tmp;
+		if (private && m.file != file) {
+			file = m.file;
+			first = x->n;
+		}
+		if (m.rights[2] == 'x' && !add(x, (struct range){ m.start, m.end, ww_sampler_kind(line + m.path, private) }))
 			break;
+		if (private)
+			forget_compiled(x, &m, first);
 	}
 	if (f)
 		fclose(f);
 }
 
-static const struct ww_code_range *find(const struct ww_sampler *x, uint64_t at)
+static const struct range *find(const struct ww_sampler *x, uint64_t at)
 {
 	int low = 0, high = x->n;
 	while (low < high) {
@@ -85,45 +164,157 @@ static const struct ww_code_range *find(const struct ww_sampler *x, uint64_t at)
 	return low < x->n && x->ranges[low].start <= at ? &x->ranges[low] : NULL;
 }
 
-/* Where a stopped thread goes on; 0 where it is in a system call or not stopped. */
-static uint64_t program_counter(pid_t pid, const char *thread)
+/* ---- The kernel's records ---------------------------------------------------------------------------------------- */
+
+static int open_event(pid_t pid, int processor, struct event *e)
 {
-	char path[80], line[256] = "";
-	uint64_t at = 0;
-	snprintf(path, sizeof(path), "/proc/%d/task/%.20s/syscall", (int)pid, thread);
-	FILE *f = fopen(path, "re");
-	if (!f)
-		return 0;
-	if (!fgets(line, sizeof(line), f) || sscanf(line, "-1 %*x %" SCNx64, &at) != 1)
-		at = 0;
-	fclose(f);
-	return at;
+	struct perf_event_attr a = { .size = sizeof(a),
+		.type = PERF_TYPE_SOFTWARE,
+		.config = PERF_COUNT_SW_TASK_CLOCK,
+		.sample_period = WW_SAMPLE_US * 1000,
+		.sample_type = PERF_SAMPLE_IP | PERF_SAMPLE_TID | PERF_SAMPLE_TIME,
+		.inherit = 1,
+		.mmap = 1,
+		.exclude_kernel = 1,
+		.exclude_hv = 1,
+		.use_clockid = 1,
+		.clockid = CLOCK_MONOTONIC };
+	e->fd = (int)syscall(SYS_perf_event_open, &a, pid, processor, -1, PERF_FLAG_FD_CLOEXEC);
+	if (e->fd < 0)
+		return errno == ENODEV; /* it is switched off */
+	void *m = mmap(NULL, (size_t)sysconf(_SC_PAGESIZE) + RING_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, e->fd, 0);
+	e->head = m == MAP_FAILED ? NULL : m;
+	return e->head != NULL;
 }
 
-void ww_sampler_look(struct ww_sampler *x, pid_t pid)
+static void close_event(struct event *e)
 {
-	char path[64];
-	int fresh = 0;
-	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
-	DIR *d = opendir(path);
-	for (struct dirent *e; d && (e = readdir(d));) {
-		uint64_t at = e->d_name[0] == '.' ? 0 : program_counter(pid, e->d_name);
-		if (at == 0)
-			continue;
-		const struct ww_code_range *r = find(x, at);
-		if (!r && !fresh++) { /* mapped since */
-			read_maps(x, pid);
-			r = find(x, at);
-		}
-		x->seen[r ? r->kind : WW_CODE_OTHER]++;
+	if (e->head)
+		munmap(e->head, (size_t)sysconf(_SC_PAGESIZE) + RING_BYTES);
+	if (e->fd >= 0)
+		close(e->fd);
+}
+
+struct ww_sampler *ww_sampler_open(pid_t pid)
+{
+	struct ww_sampler *x = calloc(1, sizeof(*x));
+	int n = (int)sysconf(_SC_NPROCESSORS_CONF);
+	if (!x || !(x->events = calloc((size_t)n, sizeof(*x->events)))) {
+		free(x);
+		return NULL;
 	}
-	if (d)
-		closedir(d);
-	x->stops++;
+	x->pid = pid;
+	for (int k = 0; k < n; k++, x->n_events++)
+		if (!open_event(pid, k, &x->events[k])) {
+			x->n_events++;
+			ww_sampler_close(x);
+			return NULL;
+		}
+	return x;
 }
 
-void ww_sampler_release(struct ww_sampler *x)
+void ww_sampler_close(struct ww_sampler *x)
 {
+	if (!x)
+		return;
+	for (int k = 0; k < x->n_events; k++)
+		close_event(&x->events[k]);
+	free(x->events);
 	free(x->ranges);
-	memset(x, 0, sizeof(*x));
+	free(x->samples);
+	free(x);
+}
+
+/* `n` bytes of a ring from `at` on. */
+static void copy_out(const struct event *e, uint64_t at, void *to, size_t n)
+{
+	const char *ring = (const char *)e->head + sysconf(_SC_PAGESIZE);
+	size_t from = at % RING_BYTES, part = n < RING_BYTES - from ? n : RING_BYTES - from;
+	memcpy(to, ring + from, part);
+	memcpy((char *)to + part, ring, n - part);
+}
+
+static void take_one(struct ww_sampler *x, const struct event *e)
+{
+	uint64_t head = __atomic_load_n(&e->head->data_head, __ATOMIC_ACQUIRE), at = e->head->data_tail;
+	struct perf_event_header h;
+	for (; at < head; at += h.size) {
+		copy_out(e, at, &h, sizeof(h));
+		if (h.type == PERF_RECORD_MMAP)
+			x->n = 0; /* read again */
+		else if (h.type == PERF_RECORD_SAMPLE && x->n_samples < MAX_SAMPLES &&
+			WW_GROW(x->samples, &x->max_samples, x->n_samples + 1))
+			copy_out(e, at + sizeof(h), &x->samples[x->n_samples++], sizeof(*x->samples));
+	}
+	__atomic_store_n(&e->head->data_tail, at, __ATOMIC_RELEASE);
+}
+
+void ww_sampler_take(struct ww_sampler *x)
+{
+	for (int k = 0; x && k < x->n_events; k++)
+		if (x->events[k].head)
+			take_one(x, &x->events[k]);
+}
+
+void ww_sampler_begin(struct ww_sampler *x)
+{
+	ww_sampler_take(x);
+	if (x)
+		x->n_samples = 0;
+}
+
+/* ---- Whose they are ---------------------------------------------------------------------------------------------- */
+
+static int by_time(const void *a, const void *b)
+{
+	const struct sample *x = a, *y = b;
+	return (x->ns > y->ns) - (x->ns < y->ns);
+}
+
+static enum ww_code whose(const struct ww_sampler *x, const struct sample *s)
+{
+	const struct range *r = find(x, s->at);
+	return r ? r->kind : WW_CODE_LIBRARY;
+}
+
+/* Whether another thread was in a library's code about then. */
+static int beside_library(const struct ww_sampler *x, int i)
+{
+	const struct sample *s = &x->samples[i];
+	const uint64_t near = WW_SAMPLE_US * 1000 / 2;
+	for (int way = -1; way <= 1; way += 2)
+		for (int k = i + way; k >= 0 && k < x->n_samples; k += way) {
+			const struct sample *o = &x->samples[k];
+			if ((o->ns > s->ns ? o->ns - s->ns : s->ns - o->ns) > near)
+				break;
+			if (o->thread != s->thread && whose(x, o) == WW_CODE_LIBRARY)
+				return 1;
+		}
+	return 0;
+}
+
+void ww_sampler_end(struct ww_sampler *x, struct ww_seen *seen)
+{
+	memset(seen, 0, sizeof(*seen));
+	if (!x)
+		return;
+	ww_sampler_take(x);
+	if (!x->n)
+		read_maps(x);
+	qsort(x->samples, (size_t)x->n_samples, sizeof(*x->samples), by_time);
+	for (int i = 0; i < x->n_samples; i++) {
+		enum ww_code kind = whose(x, &x->samples[i]);
+		seen->n[kind == WW_CODE_OWN && beside_library(x, i) ? WW_CODE_OTHER : kind]++;
+	}
+	seen->calls = 1;
+}
+
+int ww_sampler_has_own(struct ww_sampler *x)
+{
+	if (x)
+		read_maps(x);
+	for (int i = 0; x && i < x->n; i++)
+		if (x->ranges[i].kind == WW_CODE_OWN)
+			return 1;
+	return 0;
 }

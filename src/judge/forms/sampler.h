@@ -1,38 +1,46 @@
-/* sampler.h - cpu: whose code computes in a process that nobody trusts?  Seen by where its threads stand.
+/* sampler.h - cpu: whose code computes in a process that nobody trusts?  Seen by where its threads run.
  *
  * Problem.  The operators that a call asks PyTorch for are seen by a dispatch mode in the candidate's own process. What
  * goes past the dispatcher is not: functions of libtorch or of a BLAS by ctypes, numpy's product, a graph of
- * torch.compile, another thread.  So the judge stops the process at random moments of a call (SIGSTOP, as it does at
- * its end), reads where each thread would go on (/proc/PID/task/TID/syscall), and looks up whose file is mapped there.
+ * torch.compile, another thread.  And a call that is traced, stopped or asked for twice is not like the others: who can
+ * tell it apart does his own work in it and a library's in the rest.  So the kernel samples every call, timed ones too,
+ * all the same way (perf_event_open: every WW_SAMPLE_US of a thread's processor time, whatever thread or process was
+ * started by whom), and the judge looks up whose file the code lies in:
  *
- *     own       extensions that were built of the solution's sources (/tmp/build), which the judge has stored
- *     made      other files of the process's own /tmp, and memory without a file: code made at run time
- *     library   every other file: PyTorch, numpy, a BLAS
- *     (none)    the interpreter, the C and C++ libraries, libm, OpenMP's waiting, threads in system calls
+ *     own       files of the process's own /tmp: extensions, and what a compiler wrote there; but for torch.compile's
+ *     library   every other file (PyTorch, numpy, a BLAS), and memory without a file: PyTorch's own generators of code
+ *               (oneDNN, FBGEMM) write there
+ *     other     the interpreter, the C and C++ libraries, libm, OpenMP's waiting
  *
- * What it misses: a library's machine code that the solution brings along (copied into its own /tmp, or linked into its
- * extension), and work of another process that it starts within a call. */
+ * A thread's own code does not count while another thread is in a library's: being busy beside a library costs no time.
+ * Since threads are sampled by their own time, a busy machine changes nothing.
+ *
+ * Rejected: stopping the process at random moments and reading its threads' registers.  On a busy machine the judge
+ * comes too late, and a stopped call is seen by the gap in its time, so that its time cannot count. */
 #pragma once
 
 #include <stdint.h>
 #include <sys/types.h>
 
-enum ww_code { WW_CODE_OWN, WW_CODE_MADE, WW_CODE_LIBRARY, WW_CODE_OTHER, WW_CODE_KINDS };
+enum { WW_SAMPLE_US = 100 };
+enum ww_code { WW_CODE_OWN, WW_CODE_LIBRARY, WW_CODE_OTHER, WW_CODE_KINDS };
 
-struct ww_code_range {
-	uint64_t start, end;
-	enum ww_code kind;
-};
-struct ww_sampler {
-	struct ww_code_range *ranges; /* executable mappings, by address */
-	int n, max;
-	int stops;               /* how often it looked */
-	int seen[WW_CODE_KINDS]; /* threads that would have gone on there, all stops together */
+/* Samples of calls: each stands for WW_SAMPLE_US of one thread. */
+struct ww_seen {
+	int calls, n[WW_CODE_KINDS];
 };
 
-/* One look at process `pid`, which stands.  What cannot be read is not counted. */
-void ww_sampler_look(struct ww_sampler *x, pid_t pid);
+struct ww_sampler;
+/* Of process `pid`, which has one thread, and of all that it starts.  NULL where this system does not allow it
+ * (kernel.perf_event_paranoid above 2, or a container that forbids the call).  All others take NULL for nothing. */
+struct ww_sampler *ww_sampler_open(pid_t pid);
+void ww_sampler_close(struct ww_sampler *x);
+/* Around a call; in a long one, take() at least every 50 ms.  At the end the process stands. */
+void ww_sampler_begin(struct ww_sampler *x);
+void ww_sampler_take(struct ww_sampler *x);
+void ww_sampler_end(struct ww_sampler *x, struct ww_seen *seen);
+/* Whether the process, which stands, has mapped code of its own. */
+int ww_sampler_has_own(struct ww_sampler *x);
 /* Whose is code of a mapping: `path` as /proc/PID/maps has it ("" without a file), `private` where it lies on the
  * process's own /tmp. */
 enum ww_code ww_sampler_kind(const char *path, int private);
-void ww_sampler_release(struct ww_sampler *x);
