@@ -153,6 +153,11 @@ class Worker:
     def degenerate(self, q, fds):
         return self.loaded().degenerate(int(q["seed_a"]), int(q["seed_b"])), []
 
+    def examine(self, q, fds):
+        from wwbridge.examine import examine
+
+        return examine(self.loaded(), int(q["seed"]), q["stage"], q["compiler"], bool(q["times"])), []
+
     def baseline(self, q, fds):
         return self.loaded().clock().prepare(q["which"]), []
 
@@ -196,7 +201,7 @@ class Worker:
 
 RESERVED_BYTES = 1 << 30  # as src/task/confined.c
 WITHOUT_HELLO = ("check", "set_open", "set_rows", "outline")
-REQUESTS = (*WITHOUT_HELLO, "hello", "peaks", "load", "graph", "buffers", "draw", "compare", "degenerate", "baseline", "compile_ahead", "time",
+REQUESTS = (*WITHOUT_HELLO, "hello", "peaks", "load", "graph", "buffers", "draw", "compare", "degenerate", "examine", "baseline", "compile_ahead", "time",
             "arm", "profile", "free", "origin", "wipe", "keep", "same", "trace")
 
 

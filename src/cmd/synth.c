@@ -6,26 +6,63 @@
 
 static const struct ww_opt opts[] = { { "against", 0, WW_OPT_STR, offsetof(struct ww_synth_values, against),
 										  "SET[:SET]", NULL, 0, 0,
-										  "audit: held-out task sets that no row may resemble" },
+										  "audit, run: held-out task sets that no task may resemble" },
 	{ "jobs", 'j', WW_OPT_INT, offsetof(struct ww_synth_values, jobs), "N", "0", 0, 256,
 		"processes that look at tasks at a time; 0: one for each processor" },
+	{ "set", 0, WW_OPT_CHOICE, offsetof(struct ww_synth_values, set), "large|small", "small", 0, 0,
+		"run, compose: the built-in recipe, where no RECIPE is given" },
+	{ "count", 'n', WW_OPT_INT, offsetof(struct ww_synth_values, count), "N", "100", 0, 1e7,
+		"run: tasks of the split train; compose: candidates" },
+	{ "validation", 0, WW_OPT_INT, offsetof(struct ww_synth_values, validation), "N", "0", 0, 1e7,
+		"run: tasks of the split validation, beside those of train" },
+	{ "held-out", 0, WW_OPT_INT, offsetof(struct ww_synth_values, held_out), "N", "0", 0, 1e7,
+		"run: tasks of the split held-out; no two splits share an operator signature" },
+	{ "max-tried", 0, WW_OPT_INT, offsetof(struct ww_synth_values, max_tried), "N", "0", 0, 1e9,
+		"run: give up after N candidates; 0: 1,000 and 50 for each task" },
+	{ "output", 'o', WW_OPT_STR, offsetof(struct ww_synth_values, out), "DIR", "synth-run", 0, 0,
+		"run: directory of the run; one that holds a part of it is gone on with" },
+	{ "timings", 0, WW_OPT_STR, offsetof(struct ww_synth_values, timings), "FILE", NULL, 0, 0,
+		"run: take times from the timings.jsonl of another run, so that the same tasks come out" },
+	{ "policy", 0, WW_OPT_STR, offsetof(struct ww_synth_values, policy), "P", NULL, 0, 0,
+		"run: model:DIR, openai:MODEL, anthropic:MODEL or replay:EPISODE writes the modules, not the grammar" },
+	{ "base-url", 0, WW_OPT_STR, offsetof(struct ww_synth_values, base_url), "URL", NULL, 0, 0,
+		"run: server of an openai: or anthropic: policy" },
+	{ "index", 0, WW_OPT_INT, offsetof(struct ww_synth_values, index), "N", "0", 0, 1e15,
+		"compose: the first candidate's number" },
 	{ "sample", 0, WW_OPT_INT, offsetof(struct ww_synth_values, sample), "N", "20", 0, 1e9,
 		"audit: rows that are run, to find degenerate and random ones; 0: none" },
-	{ "seed", 0, WW_OPT_INT, offsetof(struct ww_synth_values, seed), "N", "0", 0, 9e15, "audit: draws the sample" },
+	{ "seed", 0, WW_OPT_INT, offsetof(struct ww_synth_values, seed), "N", "0", 0, 9e15,
+		"run, compose: of the candidates; audit: draws the sample" },
 	{ "rows", 0, WW_OPT_INT, offsetof(struct ww_synth_values, rows), "N", "10", 0, 1e9,
 		"audit: rows of each kind that are listed; --json lists all" },
 	{ "max-seconds", 0, WW_OPT_NUM, offsetof(struct ww_synth_values, max_s), "S", "60", 0.1, 3600,
 		"audit, show: a task's time for its graph, and for its run" },
 	{ "target", 0, WW_OPT_CHOICE, offsetof(struct ww_synth_values, judging.target), "cpu|cuda", "cpu", 0, 0,
-		"audit: where the sample runs" },
-	WW_OPT_DEVICE(struct ww_synth_values, judging), WW_OPT_JSON(struct ww_synth_values, json), WW_OPT_END };
+		"run, compose: what the tasks are for; audit: where the sample runs" },
+	{ "threads", 0, WW_OPT_INT, offsetof(struct ww_synth_values, judging.threads), "N", "0", 0, 1024,
+		"run, cpu target: PyTorch's threads; 0: all cores" },
+	WW_OPT_DEVICE(struct ww_synth_values, judging), WW_OPT_DEVICES(struct ww_synth_values, judging),
+	WW_OPT_JSON(struct ww_synth_values, json), WW_OPT_END };
 
 static const struct {
 	const char *name;
-	ww_synth_run *run;
+	ww_synth_subcommand *run;
 	int min_args, max_args;
-} subcommands[] = { { "audit", ww_synth_audit, 1, 1 }, { "show", ww_synth_show, 1, 1 },
-	{ "stats", ww_synth_stats, 1, 1 } };
+} subcommands[] = { { "run", ww_synth_cmd_run, 0, 1 }, { "compose", ww_synth_cmd_compose, 0, 1 },
+	{ "audit", ww_synth_audit, 1, 1 }, { "show", ww_synth_show, 1, 1 }, { "stats", ww_synth_stats, 1, 1 } };
+
+int ww_synth_cut_list(char *list, const char **out, int max)
+{
+	int n = 0;
+	for (char *p = list, *end; p && *p && n < max; p = end) {
+		end = strchr(p, ':');
+		if (end)
+			*end++ = 0;
+		if (*p)
+			out[n++] = p;
+	}
+	return n;
+}
 
 static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 {
@@ -38,7 +75,8 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 		}
 		if (argc - 1 >= subcommands[i].min_args && argc - 1 <= subcommands[i].max_args)
 			return subcommands[i].run(values, argc - 1, argv + 1);
-		(void)!ww_err_set(&err, WW_ERR_USAGE, "synth %s takes one argument; warpwright synth -h explains it", argv[0]);
+		(void)!ww_err_set(
+			&err, WW_ERR_USAGE, "synth %s takes one argument at most; warpwright synth -h explains it", argv[0]);
 		return ww_cmd_fail(&err);
 	}
 	(void)!ww_err_set(&err, WW_ERR_USAGE, "synth: there is no \"%.40s\"%s%s; warpwright synth -h lists what there is",
@@ -47,14 +85,17 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 }
 
 const struct ww_cmd ww_cmd_synth = { .name = "synth",
-	.args = "audit|show|stats SET",
-	.summary = "look at task sets: what is wrong with them, what is in them",
-	.details = "  synth audit SET           duplicates, disguised copies, wrong labels, held-out\n"
-			   "                            problems, random and degenerate tasks; exit code 1: some\n"
-			   "  synth show SET#ID         one task: its columns, signature, operators, code\n"
-			   "  synth stats SET           rows by split, source and operator\n\n"
-			   "SET is JSON lines (also compressed with zstd), Parquet, or a directory; "
-			   "docs/formats/tasks.md has the columns, docs/synth.md the measures.",
+	.args = "run|compose [RECIPE] | audit|show|stats SET",
+	.summary = "make task sets, and look at them: what is wrong, what is in them",
+	.details =
+		"  synth run [RECIPE]        compose modules, keep those that pass all filters\n"
+		"  synth compose [RECIPE]    print modules as they are composed, unfiltered\n"
+		"  synth audit SET           duplicates, disguised copies, wrong labels, held-out\n"
+		"                            problems, random and degenerate tasks; exit code 1: some\n"
+		"  synth show SET#ID         one task: its columns, signature, operators, code\n"
+		"  synth stats SET           rows by split, source and operator\n\n"
+		"RECIPE is YAML (docs/synth.md).  SET is JSON lines (also compressed with zstd), Parquet, or a directory; "
+		"docs/formats/tasks.md has the columns, docs/synth.md the measures.",
 	.opts = opts,
 	.values_size = sizeof(struct ww_synth_values),
 	.min_args = 1,

@@ -10,9 +10,15 @@ struct ww_synth_values {
 	const char *against;
 	int64_t jobs, sample, seed, rows;
 	double max_s;
-	struct ww_judging judging; /* target and device */
+	struct ww_judging judging; /* target, device, threads, devices */
+	/* compose, run */
+	const char *set, *out, *timings, *policy, *base_url;
+	int64_t count, validation, held_out, index, max_tried;
 };
 
+/* Parts of "A:B:C" into out, at most max; list is cut into pieces. */
+int ww_synth_cut_list(char *list, const char **out, int max);
+
 /* argv[0] is the subcommand's first argument. */
-typedef int ww_synth_run(const struct ww_synth_values *v, int argc, char **argv);
-ww_synth_run ww_synth_audit, ww_synth_show, ww_synth_stats;
+typedef int ww_synth_subcommand(const struct ww_synth_values *v, int argc, char **argv);
+ww_synth_subcommand ww_synth_audit, ww_synth_show, ww_synth_stats, ww_synth_cmd_run, ww_synth_cmd_compose;

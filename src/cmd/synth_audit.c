@@ -18,25 +18,12 @@ static void show_progress(void *context, const char *set, int64_t done)
 		fprintf(stderr, "%s%s: %lld rows%s", terminal ? "\r" : "", set, (long long)done, terminal ? " " : "\n");
 }
 
-static int cut_list(char *list, const char **out)
-{
-	int n = 0;
-	for (char *p = list, *end; p && *p && n < MAX_AGAINST; p = end) {
-		end = strchr(p, ':');
-		if (end)
-			*end++ = 0;
-		if (*p)
-			out[n++] = p;
-	}
-	return n;
-}
-
 static enum ww_rc audit(const struct ww_synth_values *v, const char *set, struct ww_audit *a, struct ww_err *err)
 {
 	const char *against[MAX_AGAINST];
 	ww_auto_free char *list = strdup(v->against ? v->against : "");
 	const struct ww_audit_opts o = { .against = against,
-		.n_against = list ? cut_list(list, against) : 0,
+		.n_against = list ? ww_synth_cut_list(list, against, MAX_AGAINST) : 0,
 		.jobs = (int)v->jobs,
 		.sample = v->sample,
 		.seed = (uint64_t)v->seed,

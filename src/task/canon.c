@@ -443,8 +443,12 @@ int ww_canon_exp(struct ww_canon *c, int x)
 	if (ww_canon_is(c, x, "log"))
 		return in[0];
 	for (int i = 0; ww_canon_is(c, x, "add") && i < n; i++)
-		if (has_max(c, in[i]))
-			return ww_canon_mul(c, ww_canon_op1(c, "exp", in[i]), ww_canon_exp(c, ww_canon_sub(c, x, in[i])));
+		if (has_max(c, in[i])) {
+			int rest = ww_canon_num(c, 0); /* fewer terms than x, so that this ends */
+			for (int k = 0; k < n; k++)
+				rest = k == i ? rest : ww_canon_add(c, rest, in[k]);
+			return ww_canon_mul(c, ww_canon_op1(c, "exp", in[i]), ww_canon_exp(c, rest));
+		}
 	return ww_canon_op1(c, "exp", x);
 }
 

@@ -180,6 +180,15 @@ struct ww_ref_degenerate {
 enum ww_rc ww_ref_degenerate(struct ww_ref *r, uint64_t seed_a, uint64_t seed_b, struct ww_ref_degenerate *out,
 	struct ww_err *err) WW_MUST_CHECK;
 
+/* What the filters of `synth` ask of a loaded task (bridge/wwbridge/examine.py), in two requests: WW_EXAMINE_EAGER
+ * needs no compiler, WW_EXAMINE_COMPILE compares torch.compile with what the first one kept, and drops all of it.  The
+ * answer, a new reference for the caller: {"reason": "" or what is wrong with it in few words, "detail", "shapes", and
+ * where nothing is wrong "memory_bytes", with times = 1 "eager_us" or "compile_us"}.  compiler: "inductor", or another
+ * backend of torch.compile, which is compared and not timed. */
+enum ww_examine { WW_EXAMINE_EAGER, WW_EXAMINE_COMPILE };
+enum ww_rc ww_ref_examine(struct ww_ref *r, uint64_t seed, enum ww_examine stage, const char *compiler, int times,
+	json_t **out, struct ww_err *err) WW_MUST_CHECK;
+
 /* Baselines.  Prepare compiles and warms one up; that it cannot be had is data (available = 0, reason). */
 struct ww_ref_baseline {
 	int available;

@@ -1,0 +1,239 @@
+"""Is a task worth keeping?  Everything that the filters of `synth run` ask of PyTorch, in one request.
+
+The tests are stricter than the judge's (reference.py): a task that is kept here is not degenerate there.
+
+    depends       every input and every parameter: by one backward pass of a random weighing of the outputs; what has no
+                  gradient, or hardly one, is changed and the outputs compared (indices, masks; a bias that a norm
+                  cancels has a gradient of rounding errors)
+    degenerate    outputs of two draws of the inputs, compared with each other, with their mean, with zero
+    finite        with inputs scaled by 2^-6 and 2^6, and shifted by 3
+    compile       torch.compile's outputs against eager's
+    times         medians of both, on the device; cpu: by the clock
+"""
+
+import statistics
+import time
+
+import torch
+
+from . import NoCollection, Refuse, one_line
+from .tensors import out_of_memory, span, sub_seed
+from .tokens import tokens
+
+SAME = 1e-2  # two results this near count as equal; the rule `paper` has atol = rtol = 1e-2
+COMPILED = {torch.float32: 2e-3, torch.float64: 2e-3, torch.float16: 2e-2, torch.bfloat16: 6e-2}
+NO_EFFECT, DRAWS = 1e-4, ((2.0**-6, 0.0), (2.0**6, 0.0), (1.0, 3.0))
+BUDGET_S, MOST, LEAST = 0.1, 15, 3
+
+
+def floating(t):
+    return t.dtype.is_floating_point
+
+
+def near(a, b, by=SAME):
+    """Whether b would be taken for a: by the norm, or by `paper`'s tolerances."""
+    if not floating(a):
+        return a.numel() == 0 or (a != b).float().mean().item() <= by
+    x, y = a.float(), b.float()
+    diff = (x - y).abs()
+    return bool((diff <= by + by * y.abs()).all()) or bool(diff.norm() <= by * y.norm())
+
+
+def apart(a, b):
+    """The relative distance of two outputs by the norm."""
+    if not floating(a):
+        return (a != b).float().mean().item() if a.numel() else 0.0
+    x, y = a.double(), b.double()
+    return ((x - y).norm() / y.norm().clamp_min(1e-30)).item()
+
+
+class Examination:
+    def __init__(self, task, seed, compiler):
+        self.task, self.seed, self.compiler = task, seed, compiler
+        self.facts = {}
+
+    def outputs(self, leaves=None):
+        out = [t.clone() for t in self.task.forward(leaves)]
+        self.task.restore()
+        return out
+
+    def draw(self, name, params, scale=1.0, shift=0.0):
+        self.task.draw(sub_seed(self.seed, name), scale, shift, params)
+
+    # ---- One after the other; each says what is wrong, or nothing
+
+    def degenerate(self):
+        self.draw("b", "redraw")
+        self.other_inputs = [span(x).clone() for x in self.task.inputs]
+        other = self.outputs()
+        self.draw("a", "keep")
+        self.first = self.outputs()
+        if not all(bool(t.isfinite().all()) for t in self.first if floating(t)):
+            return "not finite", "outputs are not finite"
+        for i, (a, b) in enumerate(zip(self.first, other)):
+            if near(a, b):
+                return "same for every draw", f"output {i} hardly depends on the draw of the inputs"
+            mean = a.double().mean().to(a.dtype) if floating(a) else a.flatten()[0]
+            if near(mean.expand_as(a), a):
+                return "constant", f"output {i} is nearly one number"
+            if near(torch.zeros_like(a), a):
+                return "near zero", f"output {i} is within tolerance of zero"
+        return None
+
+    def unused(self):
+        for name, t, change in self.suspects():
+            kept = span(t).clone()
+            change()
+            changed = self.outputs()
+            span(t).copy_(kept)
+            if all(apart(x, y) < NO_EFFECT for x, y in zip(changed, self.first)):
+                return "unused " + name.split()[0], f"{name} has no effect on the outputs"
+        return None
+
+    def suspects(self):
+        """(name, tensor, how to change it) of what may have no effect."""
+        task, small = self.task, self.gradients()
+        for i, t in enumerate(task.inputs):
+            if id(t) in small:
+                yield f"input {i}", t, lambda t=t, i=i: span(t).copy_(self.other_inputs[i])
+        for name, p in task.params.items():
+            if id(p) in small:
+                yield f"parameter {name}", p, lambda p=p: p.mul_(1.5).add_(0.5 * max(p.float().std().item() if p.numel() > 1 else 1.0, 0.1))
+
+    def gradients(self):
+        """The ids of tensors without a clear gradient."""
+        task = self.task
+        held = {id(t): t for t in [*task.inputs, *task.params.values()]}
+        try:
+            task.restore()
+            leaves, places = list(task.leaves), {}
+            with torch.enable_grad():
+                for slot, t in zip(task.slots, task.inputs):
+                    if floating(t):
+                        leaves[slot] = t.detach().requires_grad_()
+                        places[id(t)] = leaves[slot]
+                places.update({id(p): p for p in task.params.values() if p.requires_grad})
+                out = [t for t in task._flat(task.model(*task.args(leaves))) if floating(t) and t.requires_grad]
+                g = torch.Generator(task.device).manual_seed(7)
+                weights = [torch.randn(t.shape, generator=g, device=t.device).to(t.dtype) for t in out]
+                found = torch.autograd.grad(out, list(places.values()), weights, allow_unused=True) if out else [None] * len(places)
+            task.restore()
+            size = {}
+            for key, grad in zip(places, found):
+                # what a change of the tensor by its own size does
+                size[key] = 0.0 if grad is None else (grad.float().norm() * held[key].float().norm() / max(1.0, held[key].numel() ** 0.5)).item()
+            whole = max(size.values(), default=0.0)
+            return {k for k in held if not size.get(k, 0.0) > 1e-3 * whole}
+        except (RuntimeError, NotImplementedError, Refuse) as e:
+            if out_of_memory(e) and task.target.kind == "cuda":
+                torch.cuda.empty_cache()
+            task.restore()
+            return set(held)
+
+    def scaled(self):
+        del self.other_inputs
+        for k, (scale, shift) in enumerate(DRAWS):
+            self.draw(f"scaled {k}", "keep", scale, shift)
+            out = self.task.forward()
+            fine = all(bool(t.isfinite().all()) for t in out if floating(t))
+            self.task.restore()
+            if not fine:
+                return "not finite when scaled", f"outputs are not finite with inputs times {scale:g} plus {shift:g}"
+        self.draw("a", "keep")
+        return None
+
+    def compiled(self):
+        task = self.task
+        if self.compiler == "inductor":
+            answer = task.clock().prepare("compile")
+            if not answer["available"]:
+                return "does not compile", "torch.compile: " + answer["reason"]
+            call = task.clock()._runner("compile").python_call
+        else:
+            call = torch.compile(task.model, backend=self.compiler)
+        try:
+            task.restore()
+            with torch.no_grad(), NoCollection():
+                out = [t.clone() for t in task._flat(call(*task.args()))]
+        except Exception as e:
+            if out_of_memory(e):
+                raise
+            return "does not compile", f"torch.compile: {type(e).__name__}: {one_line(e, 200)}"
+        finally:
+            task.restore()
+        for i, (a, b) in enumerate(zip(out, self.first)):
+            if a.shape != b.shape or a.dtype != b.dtype or not apart(a, b) <= COMPILED.get(b.dtype, 1e-3):
+                return "compile differs", f"output {i} of torch.compile differs from eager's by {apart(a, b):.2g}" if a.shape == b.shape else f"output {i} has another shape"
+        return None
+
+    def timed(self):
+        self.facts["eager_us"] = self.median("eager")
+        return None
+
+    def timed_compiled(self):
+        if self.compiler == "inductor":
+            self.facts["compile_us"] = self.median("compile")
+        return None
+
+    def median(self, which):
+        clock = self.task.clock()
+        answer = clock.prepare(which)
+        if not answer["available"]:
+            raise Refuse("task", f"{self.task.name}: {which} cannot be timed: {answer['reason']}")
+        if self.task.target.kind == "cuda":
+            def once(n):
+                return clock.time(which, "device", n, True)["us"]
+        else:
+            call = clock._runner(which).python_call
+
+            def once(n):
+                times = []
+                for _ in range(n):
+                    self.task.restore()
+                    args = self.task.args()
+                    with torch.no_grad():
+                        start = time.perf_counter_ns()
+                        out = call(*args)
+                        times.append((time.perf_counter_ns() - start) * 1e-3)
+                    del out
+                self.task.restore()
+                return times
+        first = statistics.median(once(2))
+        n = int(min(MOST, max(LEAST, BUDGET_S * 1e6 / max(first, 1.0))))
+        return statistics.median(once(n))
+
+    def run(self, stage, times):
+        """stage "eager": what needs no compiler; "compile": the rest, of a task that the first stage found good."""
+        cuda = self.task.target.kind == "cuda"
+        if cuda:
+            torch.cuda.reset_peak_memory_stats(self.task.device)
+        if stage == "eager":
+            steps = [self.degenerate, self.unused, self.scaled, *([self.timed] if times else [])]
+        else:
+            steps = [self.compiled, *([self.timed_compiled] if times else [])]
+        with torch.no_grad():
+            for step in steps:
+                found = step()
+                if found:
+                    return {"reason": found[0], "detail": found[1], **self.facts}
+        self.facts["memory_bytes"] = torch.cuda.max_memory_allocated(self.task.device) if cuda else 0
+        return {"reason": "", "detail": "", **self.facts}
+
+
+def examine(task, seed, stage, compiler, times):
+    if stage == "eager":
+        task.examination = Examination(task, seed, compiler)
+    answer = task.examination.run(stage, times)
+    answer["shapes"] = {"inputs": [[str(t.dtype)[6:], list(t.shape)] for t in task.inputs],
+                        "outputs": [[str(m[2])[6:], list(m[0])] for m in task.out_meta]}
+    if stage == "eager" and not answer["reason"]:
+        answer["tokens"] = tokens(task.source)
+    if stage == "compile" or answer["reason"]:
+        done(task)
+    return answer
+
+
+def done(task):
+    task.examination = None
+    torch._dynamo.reset()
+    task.free(True)

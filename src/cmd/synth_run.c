@@ -1,0 +1,135 @@
+/* synth_run.c - `warpwright synth run` and `synth compose`. */
+#include "base/fs.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/target.h"
+#include "base/time.h"
+#include "cmd/cmd.h"
+#include "cmd/synth.h"
+#include "synth/run.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_AGAINST = 32, PLAIN_S = 30 };
+
+static enum ww_rc recipe_of(
+	const struct ww_synth_values *v, int argc, char **argv, struct ww_synth_recipe *r, struct ww_err *err)
+{
+	enum ww_target target = ww_target_of(v->judging.target);
+	*r = (struct ww_synth_recipe){ .target = target };
+	return argc ? ww_synth_recipe_read(r, argv[0], err) : ww_synth_recipe_set(r, v->set, target, err);
+}
+
+/* ---- compose */
+
+static json_t *candidate_json(const struct ww_synth_candidate *k, uint64_t index)
+{
+	json_t *sizes = json_array();
+	for (int i = 0; i < k->out.rank; i++)
+		json_array_append_new(sizes, json_integer(k->out.d[i]));
+	return json_pack("{s:I, s:s, s:s#, s:s, s:o, s:f}", "index", (json_int_t)index, "ops", k->ops.p, "code",
+		k->source.p, k->source.len, "dtype", ww_synth_dtype_name(k->out.dtype), "sizes", sizes, "expected_us", k->us);
+}
+
+int ww_synth_cmd_compose(const struct ww_synth_values *v, int argc, char **argv)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_synth_recipe r;
+	WW_AUTO(ww_synth_candidate_release) struct ww_synth_candidate k = WW_SYNTH_CANDIDATE_INIT;
+	if (recipe_of(v, argc, argv, &r, &err) != WW_OK)
+		return ww_cmd_fail(&err);
+	for (int64_t i = v->index; i < v->index + v->count && !ww_cmd_interrupted; i++) {
+		if (ww_synth_compose(&r, (uint64_t)v->seed, (uint64_t)i, &k, &err) != WW_OK)
+			return ww_cmd_fail(&err);
+		if (v->json)
+			ww_cmd_print_json(candidate_json(&k, (uint64_t)i));
+		else
+			printf("# candidate %lld: %s; about %.0f us\n%s%s", (long long)i, k.ops.p, k.us, k.source.p,
+				i + 1 < v->index + v->count ? "\n\n" : "");
+	}
+	return 0;
+}
+
+/* ---- run */
+
+struct shown {
+	uint64_t at_ns;
+	int terminal;
+};
+
+static void show(void *ctx, const struct ww_synth_progress *p)
+{
+	struct shown *s = ctx;
+	if (s->at_ns && ww_seconds_since(s->at_ns) < (s->terminal ? 0.2 : PLAIN_S))
+		return;
+	s->at_ns = ww_now_ns();
+	int64_t now = p->tried - p->tried_before;
+	double rate = p->seconds > 0 && now > 0 ? (double)now / p->seconds : 0,
+		   share = p->tried ? (double)p->accepted / (double)p->tried : 0;
+	double left = rate * share > 0 ? (double)(p->wanted - p->accepted) / (rate * share) : 0;
+	fprintf(stderr,
+		"%s%lld of %lld tasks, %.0f%% of %lld candidates accepted, %.1f candidates a second, %.0f min left%s%s%s",
+		s->terminal ? "\r\033[K" : "", (long long)p->accepted, (long long)p->wanted, 100 * share, (long long)p->tried,
+		rate, left / 60, p->last_reason && *p->last_reason ? "; last: " : "", p->last_reason ? p->last_reason : "",
+		s->terminal ? "" : "\n");
+}
+
+static void print_summary(const json_t *s, const char *dir)
+{
+	const char *reason;
+	json_t *n;
+	printf("%lld tasks of %lld candidates in %s; %.1f%% passed all filters but similarity\n",
+		(long long)ww_json_int(s, "accepted", 0), (long long)ww_json_int(s, "tried", 0), dir,
+		100 * ww_json_num(s, "passed_all_but_similarity", 0));
+	json_object_foreach(json_object_get(s, "rejected"), reason, n)
+		printf("  %6lld  %s\n", (long long)json_integer_value(n), reason);
+}
+
+static enum ww_rc run_opts(
+	const struct ww_synth_values *v, int argc, char **argv, struct ww_synth_run_opts *o, struct ww_err *err)
+{
+	long cores = sysconf(_SC_NPROCESSORS_ONLN);
+	WW_CHECK(recipe_of(v, argc, argv, &o->recipe, err));
+	WW_CHECK(ww_judging_devices(v->judging.devices, o->devices, WW_SYNTH_MAX_DEVICES, &o->n_devices, err));
+	if (!o->n_devices) {
+		o->devices[0] = (int)v->judging.device;
+		o->n_devices = 1;
+	}
+	o->seed = (uint64_t)v->seed;
+	o->count[0] = v->count;
+	o->count[1] = v->validation;
+	o->count[2] = v->held_out;
+	o->max_tried = v->max_tried;
+	o->jobs = v->jobs ? (int)v->jobs : cores > 0 ? (int)cores : 1;
+	o->threads = (int)v->judging.threads;
+	o->dir = v->out;
+	o->timings = v->timings;
+	o->interrupted = &ww_cmd_interrupted;
+	o->progress = show;
+	return WW_OK;
+}
+
+int ww_synth_cmd_run(const struct ww_synth_values *v, int argc, char **argv)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct shown shown = { .terminal = isatty(STDERR_FILENO) };
+	const char *against[MAX_AGAINST];
+	ww_auto_free char *list = strdup(v->against ? v->against : "");
+	struct ww_policy_opts policy = { .spec = v->policy, .seed = (uint64_t)v->seed, .base_url = v->base_url };
+	struct ww_synth_run_opts o = { .policy = v->policy ? &policy : NULL, .against = against, .ctx = &shown };
+	json_auto_t *summary = NULL;
+	o.n_against = list ? ww_synth_cut_list(list, against, MAX_AGAINST) : 0;
+	enum ww_rc rc = run_opts(v, argc, argv, &o, &err);
+	if (rc == WW_OK)
+		rc = ww_synth_run(&o, &summary, &err);
+	if (shown.terminal)
+		fputs("\r\033[K", stderr);
+	if (summary && v->json && rc == WW_OK)
+		ww_cmd_print_json(json_incref(summary));
+	else if (summary && !v->json)
+		print_summary(summary, o.dir);
+	return rc == WW_OK ? 0 : rc == WW_ERR_LIMIT && summary ? (ww_cmd_say(&err), 1) : ww_cmd_fail(&err);
+}

@@ -1,0 +1,271 @@
+/* check.c - see check.h.
+ *
+ * Order, cheapest first: load (form, random, data-dependent), eager facts and time, the graph and what is redundant in
+ * it, torch.compile.  Most of what is rejected never reaches a compiler.
+ */
+#include "synth/check.h"
+#include "base/json.h"
+#include "base/target.h"
+#include "synth/redundant.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RECYCLE = 48 };
+static const double LOAD_S = 40, REQUEST_S = 60;
+
+void ww_synth_result_release(struct ww_synth_result *r)
+{
+	json_decref(r->row);
+	json_decref(r->graph);
+	free(r->tokens);
+	*r = (struct ww_synth_result){ 0 };
+}
+
+enum ww_rc ww_synth_reject(struct ww_synth_result *r, const char *reason, const char *detail)
+{
+	snprintf(r->reason, sizeof(r->reason), "%s", reason);
+	snprintf(r->detail, sizeof(r->detail), "%.399s", detail);
+	return WW_OK;
+}
+
+/* ---- The worker */
+
+void ww_synth_checker_close(struct ww_synth_checker *c)
+{
+	ww_ref_close(c->ref);
+	c->ref = NULL;
+	c->used = 0;
+}
+
+static enum ww_rc open_worker(struct ww_synth_checker *c, struct ww_err *err)
+{
+	if (c->ref && (!ww_ref_alive(c->ref) || c->used >= RECYCLE || c->o.distrust))
+		ww_synth_checker_close(c);
+	c->used++;
+	if (c->ref)
+		return WW_OK;
+	struct ww_ref_opts o = { .target = c->o.recipe->target,
+		.device = c->o.device,
+		.threads = c->o.threads,
+		.one_compiler = 1,
+		.max_load_s = LOAD_S,
+		.max_request_s = REQUEST_S,
+		.max_compile_s = c->o.recipe->max_compile_s,
+		.max_resident_bytes = c->o.recipe->target == WW_TARGET_CPU
+			? (uint64_t)c->o.recipe->max_memory_bytes + (4ull << 30)
+			: 0,
+		.interrupted = c->o.interrupted };
+	return ww_ref_open(&c->ref, &o, err);
+}
+
+/* ---- The device.  cuda: one checker at a time runs anything there.  cpu: what is timed has the processors alone, the
+ * rest goes on side by side. */
+
+static pthread_rwlock_t processors;
+static pthread_once_t processors_once = PTHREAD_ONCE_INIT;
+
+static void processors_init(void)
+{
+	pthread_rwlockattr_t a;
+	pthread_rwlockattr_init(&a);
+	pthread_rwlockattr_setkind_np(&a, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+	pthread_rwlock_init(&processors, &a);
+	pthread_rwlockattr_destroy(&a);
+}
+
+struct turn {
+	struct ww_lease lease;
+	int cpu;
+};
+
+static enum ww_rc turn_take(struct ww_synth_checker *c, struct turn *t, int times, struct ww_err *err)
+{
+	struct ww_lease_wait wait = { .interrupted = c->o.interrupted };
+	*t = (struct turn){ .lease = WW_LEASE_INIT, .cpu = c->o.recipe->target == WW_TARGET_CPU };
+	pthread_once(&processors_once, processors_init);
+	if (t->cpu && times)
+		pthread_rwlock_wrlock(&processors);
+	else if (t->cpu)
+		pthread_rwlock_rdlock(&processors);
+	if (t->cpu && !times)
+		return WW_OK;
+	enum ww_rc rc = ww_lease_take(&t->lease, t->cpu ? "cpu" : ww_ref_info(c->ref)->device_uuid, &wait, err);
+	if (rc != WW_OK && t->cpu)
+		pthread_rwlock_unlock(&processors);
+	return rc;
+}
+
+static void turn_end(struct turn *t)
+{
+	ww_lease_drop(&t->lease);
+	if (t->cpu)
+		pthread_rwlock_unlock(&processors);
+}
+
+/* ---- Reasons */
+
+/* An error of the module's doing becomes a rejection; 0: it is ours. */
+static int is_rejection(enum ww_rc rc, const struct ww_err *err, struct ww_synth_result *out)
+{
+	static const struct {
+		const char *in, *reason;
+	} words[] = { { "is random", "random" }, { "data-dependent", "data-dependent" },
+		{ "syntax error", "not in KernelBench form" }, { "KernelBench form", "not in KernelBench form" },
+		{ "does not fit", "does not fit memory" }, { "failed", "does not run" } };
+	const char *reason = rc == WW_ERR_TASK                                    ? "refused"
+		: rc == WW_ERR_ROOM                                                   ? "does not fit memory"
+		: rc == WW_ERR_TIMEOUT                                                ? "takes too long"
+		: rc == WW_ERR_LIMIT                                                  ? "uses too much"
+		: rc == WW_ERR_WORKER || rc == WW_ERR_PROTOCOL || rc == WW_ERR_DEVICE ? "ends its process"
+																			  : NULL;
+	for (size_t i = 0; rc == WW_ERR_TASK && i < WW_ARRAY_LEN(words); i++)
+		if (strstr(err->msg, words[i].in)) {
+			reason = words[i].reason;
+			break;
+		}
+	if (!reason)
+		return 0;
+	if (rc == WW_ERR_WORKER && strstr(err->msg, "the reference worker failed")) /* an exception, and it lives on */
+		reason = "does not run";
+	ww_synth_reject(out, reason, err->msg);
+	return 1;
+}
+
+/* ---- The filters */
+
+static enum ww_rc load(struct ww_synth_checker *c, const struct ww_task *task, uint64_t seed, struct ww_err *err)
+{
+	struct turn t;
+	WW_CHECK(turn_take(c, &t, 0, err));
+	enum ww_rc rc = ww_ref_load(c->ref, task, seed & 0x7fffffffffffffff, err);
+	turn_end(&t);
+	return rc;
+}
+
+static enum ww_rc examine(struct ww_synth_checker *c, uint64_t seed, enum ww_examine stage, int times,
+	struct ww_synth_result *out, json_t **facts, struct ww_err *err)
+{
+	struct turn t;
+	WW_CHECK(turn_take(c, &t, times, err));
+	enum ww_rc rc = ww_ref_examine(c->ref, seed & 0x7fffffffffffffff, stage, c->o.recipe->compiler, times, facts, err);
+	turn_end(&t);
+	if (rc == WW_OK)
+		ww_synth_reject(out, ww_json_str(*facts, "reason", ""), ww_json_str(*facts, "detail", ""));
+	return rc;
+}
+
+static void bounds(const struct ww_synth_recipe *r, double us, double memory, struct ww_synth_result *out)
+{
+	char text[80];
+	snprintf(text, sizeof(text), "%.1f us in eager mode", us);
+	if (us < r->min_us)
+		ww_synth_reject(out, "too fast", text);
+	else if (us > r->max_us)
+		ww_synth_reject(out, "too slow", text);
+	else if (memory > r->max_memory_bytes)
+		ww_synth_reject(out, "does not fit memory", "its run takes more memory than the recipe allows");
+}
+
+static void inputs_bound(const struct ww_synth_recipe *r, const json_t *facts, struct ww_synth_result *out)
+{
+	const json_t *in, *d;
+	size_t i, k;
+	double bytes = 0;
+	json_array_foreach(json_object_get(json_object_get(facts, "shapes"), "inputs"), i, in) {
+		const char *dtype = json_string_value(json_array_get(in, 0));
+		double n = strstr(dtype ? dtype : "", "64") ? 8
+			: strstr(dtype ? dtype : "", "32")      ? 4
+			: strstr(dtype ? dtype : "", "16")      ? 2
+											   : 1;
+		json_array_foreach(json_array_get(in, 1), k, d)
+			n *= (double)json_integer_value(d);
+		bytes += n;
+	}
+	if (bytes > r->max_input_bytes)
+		ww_synth_reject(out, "inputs too large", "its inputs take more memory than the recipe allows");
+}
+
+/* Names of the operators, as the graph has them, each once. */
+static json_t *operators(const json_t *graph)
+{
+	json_t *list = json_array();
+	json_auto_t *seen = json_object();
+	const json_t *n;
+	size_t i;
+	json_array_foreach(json_object_get(graph, "nodes"), i, n) {
+		const char *op = ww_json_str(n, "op", "");
+		char name[80];
+		snprintf(name, sizeof(name), "%.*s",
+			(int)(strrchr(op, '.') && strrchr(op, '.') > op + 5 ? strrchr(op, '.') - op : (long)strlen(op)), op);
+		if (strncmp(op, "aten.", 5) || json_object_get(seen, name))
+			continue;
+		json_object_set_new(seen, name, json_true());
+		json_array_append_new(list, json_string(name));
+	}
+	return list;
+}
+
+static json_t *times_of(struct ww_synth_checker *c, double eager_us, double compile_us)
+{
+	const struct ww_ref_info *i = ww_ref_info(c->ref);
+	return json_pack("{s:f, s:f, s:s, s:{s:s, s:s, s:s}}", "eager_us", eager_us, "compile_us", compile_us, "gpu",
+		i->device_name, "versions", "torch", i->torch, "cuda", i->cuda, "driver", i->driver);
+}
+
+static enum ww_rc compile(struct ww_synth_checker *c, struct ww_err *err)
+{
+	if (c->o.recipe->target != WW_TARGET_CUDA || strcmp(c->o.recipe->compiler, "inductor"))
+		return WW_OK;
+	WW_CHECK(ww_ref_compile_ahead(c->ref, WW_BASE_COMPILE, err));
+	return ww_ref_await(c->ref, err);
+}
+
+static enum ww_rc filters(struct ww_synth_checker *c, const struct ww_task *task, uint64_t seed, const json_t *times,
+	struct ww_synth_result *out, struct ww_err *err)
+{
+	json_auto_t *eager = NULL, *compiled = NULL;
+	ww_auto_str why = WW_STR_INIT(300);
+	WW_CHECK(load(c, task, seed, err));
+	WW_CHECK(examine(c, seed, WW_EXAMINE_EAGER, !times, out, &eager, err));
+	if (*out->reason)
+		return WW_OK;
+	out->eager_us = ww_json_num(times ? times : eager, "eager_us", 0);
+	bounds(c->o.recipe, out->eager_us, ww_json_num(eager, "memory_bytes", 0), out);
+	if (*out->reason)
+		return WW_OK;
+	inputs_bound(c->o.recipe, eager, out);
+	if (!(out->tokens = strdup(ww_json_str(eager, "tokens", ""))))
+		return ww_nomem(err);
+	if (*out->reason)
+		return WW_OK;
+	WW_CHECK(ww_ref_graph(c->ref, &out->graph, err));
+	if (ww_synth_redundant(out->graph, &why))
+		ww_synth_reject(out, "redundant", why.p);
+	if (*out->reason)
+		return WW_OK;
+	WW_CHECK(compile(c, err));
+	WW_CHECK(examine(c, seed, WW_EXAMINE_COMPILE, !times, out, &compiled, err));
+	if (*out->reason)
+		return WW_OK;
+	json_auto_t *measured = times ? json_incref((json_t *)(uintptr_t)times)
+								  : times_of(c, out->eager_us, ww_json_num(compiled, "compile_us", 0));
+	out->row = json_pack("{s:o, s:O, s:O}", "ops", operators(out->graph), "shapes", json_object_get(compiled, "shapes"),
+		"times", measured);
+	return out->row ? WW_OK : ww_nomem(err);
+}
+
+enum ww_rc ww_synth_check(struct ww_synth_checker *c, const char *source, size_t n, uint64_t seed, const json_t *times,
+	struct ww_synth_result *out, struct ww_err *err)
+{
+	WW_AUTO(ww_task_release) struct ww_task task = { 0 };
+	enum ww_rc rc = ww_task_from_text(&task, "candidate", source, n, err);
+	if (rc == WW_ERR_USAGE)
+		return ww_synth_reject(out, "not in KernelBench form", err->msg);
+	WW_CHECK(rc);
+	WW_CHECK(open_worker(c, err));
+	rc = filters(c, &task, seed, times, out, err);
+	return rc == WW_OK || is_rejection(rc, err, out) ? WW_OK : rc;
+}

@@ -1,0 +1,95 @@
+/* mark.c - see mark.h. */
+#include "synth/mark.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "task/set.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { HEX = 8, MAX_HEX = 8 << 20 };
+
+static json_t *hex_of(const uint32_t *v, size_t n)
+{
+	ww_auto_str s = WW_STR_INIT(MAX_HEX);
+	for (size_t i = 0; i < n; i++)
+		ww_str_addf(&s, "%08x", v[i]);
+	return s.cut ? NULL : json_string(s.p);
+}
+
+static enum ww_rc read_hex(const json_t *mark, const char *key, uint32_t **v, size_t *n, struct ww_err *err)
+{
+	const char *text = ww_json_str(mark, key, "");
+	char part[HEX + 1] = "";
+	size_t count = strlen(text) / HEX;
+	WW_CHECK(WW_NEW(*v, count + 1, err));
+	for (*n = 0; *n < count; (*n)++) {
+		memcpy(part, text + *n * HEX, HEX);
+		(*v)[*n] = (uint32_t)strtoul(part, NULL, 16);
+	}
+	return WW_OK;
+}
+
+enum ww_rc ww_synth_mark(const char *tokens, const json_t *graph, json_t **out, struct ww_err *err)
+{
+	WW_AUTO(ww_fingerprint_release) struct ww_fingerprint f = { 0 };
+	struct ww_outline o = { .tokens = tokens, .graph = graph };
+	WW_CHECK(ww_fingerprint_of(&o, &f, err));
+	*out = json_pack("{s:s, s:s, s:o, s:o}", "signature", f.signature, "operators", f.operators ? f.operators : "",
+		"text", hex_of(f.text, f.n_text), "graph", hex_of(f.graph, f.n_graph));
+	return *out ? WW_OK : ww_nomem(err);
+}
+
+enum ww_rc ww_synth_mark_read(const json_t *mark, struct ww_fingerprint *out, struct ww_err *err)
+{
+	memset(out, 0, sizeof(*out));
+	snprintf(out->signature, sizeof(out->signature), "%s", ww_json_str(mark, "signature", ""));
+	if (!(out->operators = strdup(ww_json_str(mark, "operators", ""))))
+		return ww_nomem(err);
+	WW_CHECK(read_hex(mark, "text", &out->text, &out->n_text, err));
+	return read_hex(mark, "graph", &out->graph, &out->n_graph, err);
+}
+
+static enum ww_rc add_set(
+	struct ww_similar *s, struct ww_outliner *worker, struct ww_set *set, int64_t *tag, struct ww_err *err)
+{
+	const struct ww_set_row *row;
+	for (;;) {
+		WW_CHECK(ww_set_next(set, &row, err));
+		if (!row)
+			return WW_OK;
+		if (row->problem)
+			continue;
+		WW_AUTO(ww_task_release) struct ww_task task = { 0 };
+		WW_AUTO(ww_fingerprint_release) struct ww_fingerprint f = { 0 };
+		struct ww_outline o;
+		WW_CHECK(ww_set_task(set, row, &task, err));
+		WW_CHECK(ww_outline(worker, &task, 0, &o, err));
+		enum ww_rc rc = ww_fingerprint_of(&o, &f, err);
+		ww_outline_release(&o);
+		if (rc == WW_OK)
+			rc = ww_similar_add(s, &f, (*tag)++, err);
+		if (rc != WW_OK && rc != WW_ERR_PROTOCOL && rc != WW_ERR_LIMIT)
+			return rc;
+	}
+}
+
+enum ww_rc ww_synth_apart_from(
+	struct ww_similar *s, const char *const *sets, int n, const volatile int *interrupted, struct ww_err *err)
+{
+	struct ww_outline_opts o = { .interrupted = interrupted };
+	struct ww_set_opts so = { .keep_broken = 1, .interrupted = interrupted };
+	struct ww_outliner *worker = NULL;
+	int64_t tag = 0;
+	enum ww_rc rc = n ? ww_outliner_new(&worker, &o, err) : WW_OK;
+	for (int i = 0; i < n && rc == WW_OK; i++) {
+		struct ww_set *set = NULL;
+		rc = ww_set_open(&set, sets[i], &so, err);
+		if (rc == WW_OK)
+			rc = add_set(s, worker, set, &tag, err);
+		ww_set_close(set);
+	}
+	ww_outliner_free(worker);
+	return rc;
+}

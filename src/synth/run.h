@@ -1,0 +1,46 @@
+/* run.h - `synth run`: tasks by the thousand.
+ *
+ * Threads compose candidates and put them through the filters, each with a worker of its own; what became of each is in
+ * the journal.  Decisions that depend on other tasks (similarity, enough of a split) are made in the order of the
+ * candidates' numbers, so neither the number of threads nor an interruption changes what comes out; only measured times
+ * do, and those can be given.
+ *
+ *     DIR/journal.jsonl            what is known so far; the run goes on from it
+ *     DIR/tasks.jsonl.zst          the accepted tasks (docs/formats/tasks.md), when the run is complete
+ *     DIR/rejected.jsonl           every rejection: number, reason, detail
+ *     DIR/timings.jsonl            the times of all that was measured
+ *     DIR/run.json                 recipe, seed, versions, counts by reason
+ */
+#pragma once
+
+#include "policy/policy.h"
+#include "synth/synth.h"
+
+enum { WW_SYNTH_MAX_DEVICES = 64, WW_SYNTH_SPLITS = 3 };
+
+struct ww_synth_progress {
+	int64_t tried, accepted, wanted;
+	double seconds;          /* since the start of this process's part */
+	int64_t tried_before;    /* of `tried`, by the journal */
+	const char *last_reason; /* of the latest rejection; may be NULL */
+};
+
+struct ww_synth_run_opts {
+	struct ww_synth_recipe recipe;
+	uint64_t seed;
+	int64_t count[WW_SYNTH_SPLITS]; /* train, validation, held-out */
+	int64_t max_tried;              /* give up then; 0: 50 times what is wanted, and 1,000 */
+	int jobs, threads;
+	int devices[WW_SYNTH_MAX_DEVICES], n_devices;
+	const char *dir, *timings;  /* timings: a file to take times from; may be NULL */
+	const char *const *against; /* task sets that no accepted task may be similar to */
+	int n_against;
+	const struct ww_policy_opts *policy; /* who writes the modules; NULL: the grammar */
+	const volatile int *interrupted;
+	void (*progress)(void *ctx, const struct ww_synth_progress *p); /* one at a time; may be NULL */
+	void *ctx;
+};
+
+/* Run or go on.  *summary: what run.json holds, a new reference, also where WW_ERR_LIMIT says that max_tried did not
+ * suffice (then the files hold what there is). */
+enum ww_rc ww_synth_run(const struct ww_synth_run_opts *o, json_t **summary, struct ww_err *err) WW_MUST_CHECK;
