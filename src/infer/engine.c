@@ -134,14 +134,14 @@ static int is_stop(const struct job *j, int64_t id)
 	return 0;
 }
 
-/* Whether the object that was begun can go on with this token; a complete one ends. */
-static int fits(const struct job *j, int32_t id)
+/* Whether the object that was begun can go on with this token; a complete one ends.  may: first bytes that fit. */
+static int fits(const struct job *j, const uint8_t *may, int32_t id)
 {
 	size_t n;
 	if (ww_json_guide_done(&j->guide) || is_stop(j, id))
 		return ww_json_guide_done(&j->guide) && is_stop(j, id);
 	const char *text = ww_tok_is_special(j->e->tok, id) ? NULL : ww_tok_bytes(j->e->tok, id, &n);
-	return text && n && ww_json_guide_fits(&j->guide, text, n);
+	return text && n && may[(unsigned char)*text] && ww_json_guide_fits(&j->guide, text, n);
 }
 
 /* Sample once more, among the tokens that fit.  Where none does (a vocabulary without the bytes of JSON) the answer
@@ -150,9 +150,12 @@ static void sample_json(struct job *j, float *logits, float lse, const struct ww
 {
 	struct ww_engine *e = j->e;
 	int64_t v = e->model->config.vocab_size;
+	uint8_t may[256]; /* most tokens fail by it, also against a schema with thousands of keys */
 	size_t n;
+	for (int c = 0; c < 256; c++)
+		may[c] = (uint8_t)ww_json_guide_fits(&j->guide, (const char[]){ (char)c }, 1);
 	for (int64_t id = 0; id < v; id++)
-		if (!fits(j, (int32_t)id))
+		if (!fits(j, may, (int32_t)id))
 			logits[id] = -INFINITY;
 	s->token = -1;
 	if (e->weight || (e->weight = malloc((size_t)v * sizeof(*e->weight))))

@@ -152,15 +152,28 @@ static const struct ww_json_node *value_node(const struct ww_json_schema *s, con
 	return &s->nodes[node];
 }
 
-/* Among the texts from the first one on that begin as it does: the next that goes on with c, or with 0 ends. */
-static int next_text(READ, char c)
+/* The first text from r->text on whose next byte is at least c; all that are left begin alike, and are sorted. */
+static uint32_t first_from(const struct ww_json_schema *s, const struct ww_json_reading *r, unsigned c)
+{
+	uint32_t low = r->text, high = r->text_end;
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+		if ((unsigned char)s->texts[middle].text[r->text_at] < c)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/* Keys are in the schema's order, and few may be next. */
+static int next_key(READ, char c)
 {
 	const char *so_far = s->texts[r->text].text;
 	for (uint32_t i = r->text; i < r->text_end; i++) {
 		const struct ww_json_text *t = &s->texts[i];
-		if (strncmp(t->text, so_far, r->text_at) || t->text[r->text_at] != c)
-			continue;
-		if (r->is_key && !fits_below(r, s->nodes[t->value].levels))
+		if (strncmp(t->text, so_far, r->text_at) || t->text[r->text_at] != c ||
+			!fits_below(r, s->nodes[t->value].levels))
 			continue;
 		r->text = i;
 		return 1;
@@ -168,11 +181,24 @@ static int next_text(READ, char c)
 	return 0;
 }
 
+/* Leave out the texts that do not go on with c, or with 0 end. */
+static int next_text(READ, unsigned char c)
+{
+	if (r->is_key)
+		return next_key(s, r, (char)c);
+	uint32_t first = first_from(s, r, c), end = first_from(s, r, c + 1u);
+	if (first == end)
+		return 0;
+	r->text = first;
+	r->text_end = end;
+	return 1;
+}
+
 static int take(READ, unsigned char c);
 
 static int in_text(READ, unsigned char c)
 {
-	if (c && next_text(s, r, (char)c)) {
+	if (c && next_text(s, r, c)) {
 		r->text_at++;
 		if (r->is_key && !s->texts[r->text].text[r->text_at]) {
 			r->stack[r->depth - 1].next = (uint16_t)(r->text - container(s, r)->texts + 1);

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NODES_MAX = 4096, TEXTS_MAX = 16384, TEXT_BYTES_MAX = 1 << 20, PATH_BYTES = 256, INFINITE = UINT8_MAX };
+enum { NODES_MAX = 4096, TEXTS_MAX = 8192, TEXT_BYTES_MAX = 1 << 20, PATH_BYTES = 256, INFINITE = UINT8_MAX };
 
 static struct ww_json_node any_nodes[] = { { .kinds = WW_JSON_ANY, .is_free = 1, .object_levels = 1, .choices_n = 1 },
 	{ .kinds = WW_JSON_OBJECT, .is_free = 1, .levels = 1, .object_levels = 1, .choices = 1, .choices_n = 1 } };
@@ -128,6 +128,11 @@ static enum ww_rc set_text(struct compiler *c, uint32_t at, const json_t *v, uin
 	return copy ? WW_OK : REFUSE(c, "the schema's keys and values have more than %d bytes", TEXT_BYTES_MAX);
 }
 
+static int by_text(const void *a, const void *b)
+{
+	return strcmp(((const struct ww_json_text *)a)->text, ((const struct ww_json_text *)b)->text);
+}
+
 /* enum, const, or both: the scalars that all of the schema allows. */
 static enum ww_rc compile_values(struct compiler *c, const json_t *schema, uint32_t node)
 {
@@ -146,6 +151,8 @@ static enum ww_rc compile_values(struct compiler *c, const json_t *schema, uint3
 		c->s.nodes[node].texts = at + 1 - ++c->s.nodes[node].texts_n;
 	}
 	c->s.nodes[node].kinds = 0;
+	if (c->s.nodes[node].texts_n) /* in order, so that those that begin alike are neighbours */
+		qsort(c->s.texts + c->s.nodes[node].texts, c->s.nodes[node].texts_n, sizeof(*c->s.texts), by_text);
 	return c->s.nodes[node].texts_n ? WW_OK : REFUSE(c, "%s: no value fits its enum, const and type", c->path);
 }
 
