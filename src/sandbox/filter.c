@@ -41,7 +41,11 @@ static const char *const denied_always[] = { "mount", "umount2", "pivot_root", "
 	"io_uring_enter", "io_uring_register", "name_to_handle_at", "fanotify_init", "quotactl", "settimeofday",
 	"clock_settime", "clock_adjtime", "adjtimex", "sethostname", "setdomainname", "personality", "pidfd_getfd",
 	"process_madvise", "process_mrelease", "memfd_secret", "kcmp", "mbind", "migrate_pages", "move_pages", "iopl",
-	"ioperm", "vhangup", "syslog", NULL };
+	"ioperm", "vhangup", "syslog", "vmsplice", NULL }; /* vmsplice: one byte in a pipe keeps the huge page around it */
+/* Without a private root: what changes a file that was never opened, which Landlock does not see. */
+static const char *const denied_shared_root[] = { "chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown",
+	"lchown", "fchownat", "utime", "utimes", "futimesat", "utimensat", "setxattr", "lsetxattr", "fsetxattr",
+	"setxattrat", "removexattr", "lremovexattr", "fremovexattr", "removexattrat", "file_setattr", NULL };
 /* System V objects and message queues can be named by guessing, where they are not in a namespace of their own; and
  * they count in no process's resident size. */
 static const char *const denied_ipc[] = { "shmget", "shmat", "shmctl", "semget", "semop", "semtimedop", "semctl",
@@ -62,7 +66,7 @@ static const char *const denied_python_cpu[] = { "socket", "socketpair", "bind",
 static const char *const denied_shell[] = { "socket", "socketpair", "connect", "bind", "listen", "accept", "accept4",
 	"mknod", "mknodat", "memfd_create", "setpriority", "sched_setscheduler", "sched_setattr", "mlock", "mlock2",
 	"mlockall", "ioprio_set", "inotify_init", "inotify_init1", "fanotify_mark", "pidfd_open", "landlock_create_ruleset",
-	"lookup_dcookie", "modify_ldt", "vmsplice", "io_setup", NULL };
+	"lookup_dcookie", "modify_ldt", "io_setup", NULL };
 
 static const char *const allowed_builder[] = { "brk", "mmap", "munmap", "mprotect", "mremap", "madvise", "exit",
 	"exit_group", "rt_sigreturn", "rt_sigprocmask", "futex", "close", NULL };
@@ -76,12 +80,27 @@ static const char *const allowed_sanitizer[] = { "write", "getpid", "gettid", "s
 	"sched_yield", "readlink", "getrlimit", "prlimit64", "tgkill", "clock_gettime", NULL };
 #endif
 
+/* Calls that libseccomp may be too old to know; the number is the same on every architecture. */
+static int number_of(const char *name)
+{
+	static const struct {
+		const char *name;
+		int number;
+	} newer[] = { { "memfd_secret", 447 }, { "process_mrelease", 448 }, { "fchmodat2", 452 }, { "setxattrat", 463 },
+		{ "removexattrat", 466 }, { "file_setattr", 469 } };
+	int nr = seccomp_syscall_resolve_name(name);
+	for (size_t i = 0; nr == __NR_SCMP_ERROR && i < WW_ARRAY_LEN(newer); i++)
+		if (!strcmp(newer[i].name, name))
+			return newer[i].number;
+	return nr;
+}
+
 static int add_list(scmp_filter_ctx f, uint32_t action, const char *const *names)
 {
 	for (; *names; names++) {
-		int nr = seccomp_syscall_resolve_name(*names);
+		int nr = number_of(*names);
 		if (nr == __NR_SCMP_ERROR)
-			continue; /* unknown to this libseccomp: newer than its table, and an allow-list has none of those */
+			continue; /* not a call of this architecture */
 		int r = seccomp_rule_add(f, action, nr, 0);
 		if (r < 0 && r != -EEXIST)
 			return r;
@@ -151,12 +170,13 @@ static int local_sockets_only(scmp_filter_ctx f)
 }
 
 /* What reaches other processes: limits, priorities and processors of any but the caller; file leases (opening a file
- * with a lease blocks or fails); signals that a descriptor sends; input pushed into a terminal. */
+ * with a lease blocks or fails); signals that a descriptor sends, news of a directory among them; input pushed into a
+ * terminal. */
 static int deny_reach(scmp_filter_ctx f)
 {
 	const int others[] = { SCMP_SYS(prlimit64), SCMP_SYS(sched_setaffinity), SCMP_SYS(sched_setscheduler),
 		SCMP_SYS(sched_setparam), SCMP_SYS(sched_setattr) };
-	const unsigned control[] = { F_SETLEASE, F_SETOWN, F_SETOWN_EX, F_SETSIG };
+	const unsigned control[] = { F_SETLEASE, F_SETOWN, F_SETOWN_EX, F_SETSIG, F_NOTIFY };
 	const unsigned io[] = { FIOSETOWN, SIOCSPGRP, TIOCSTI, TIOCLINUX };
 	int r = deny_argument(f, SCMP_SYS(setpriority), SCMP_A0(SCMP_CMP_NE, PRIO_PROCESS));
 	if (r >= 0)
@@ -172,8 +192,8 @@ static int deny_reach(scmp_filter_ctx f)
 	return r;
 }
 
-/* A process that a measurement has stopped stays so: neither its siblings nor a timer, a descriptor or its parent's end
- * may send the one signal that continues it.  ENOSYS: `timeout` then uses an alarm. */
+/* A process that a measurement has stopped stays so: neither its siblings nor a timer, a descriptor or its parent's
+ * or child's end may send the one signal that continues it.  ENOSYS: `timeout` then uses an alarm. */
 static int deny_continuing(scmp_filter_ctx f)
 {
 	static const struct {
@@ -186,6 +206,8 @@ static int deny_continuing(scmp_filter_ctx f)
 	int r = seccomp_rule_add(f, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(seccomp), 0);
 	for (size_t i = 0; r >= 0 && i < sizeof(signals) / sizeof(*signals); i++)
 		r = deny_argument(f, signals[i].call, SCMP_CMP(signals[i].arg, SCMP_CMP_MASKED_EQ, 0xffffffff, SIGCONT));
+	if (r >= 0)
+		r = deny_argument(f, SCMP_SYS(clone), SCMP_A0(SCMP_CMP_MASKED_EQ, 0xff, SIGCONT));
 	if (r >= 0)
 		r = seccomp_rule_add_array(f, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(prctl), 2, end);
 	return r < 0 ? r : seccomp_rule_add(f, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(timer_create), 0);
@@ -211,6 +233,8 @@ static int add_deny_profile(scmp_filter_ctx f, enum ww_sandbox_profile profile)
 	int r = add_list(f, SCMP_ACT_ERRNO(EPERM), denied_always);
 	if (r == 0)
 		r = add_list(f, SCMP_ACT_ERRNO(EPERM), denied_ipc);
+	if (r == 0 && !ww_sandbox_has_namespaces())
+		r = add_list(f, SCMP_ACT_ERRNO(EPERM), denied_shared_root);
 	if (r == 0)
 		r = deny_reach(f);
 	if (r == 0 && profile == WW_PROFILE_SHELL)
