@@ -228,6 +228,7 @@ def examine(task, seed, stage, compiler, times):
                         "outputs": [[str(m[2])[6:], list(m[0])] for m in task.out_meta]}
     if stage == "eager" and not answer["reason"]:
         answer["tokens"] = tokens(task.source)
+        task.trim(True)  # while this worker compiles, others use the device
     if stage == "compile" or answer["reason"]:
         done(task)
     return answer
