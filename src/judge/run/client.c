@@ -505,6 +505,8 @@ enum ww_rc ww_runner_prepare(struct ww_runner *r, unsigned flags, struct ww_run_
 	return rc;
 }
 
+void ww_runner_poison(struct ww_runner *r) { ww_owned_poison(&r->owned); }
+
 /* A cpu call has been answered: wait until every thread sleeps, and stop the process there.  A thread needs a processor
  * to fall asleep, so we sleep between looks; what the threads compute meanwhile is known from their processor time and
  * added. used_before: processor time of the process at the start. */

@@ -68,6 +68,8 @@ enum ww_rc ww_runner_ready(
 /* flags: enum ww_run_prepare.  cuda: done by ww_runner_go(). */
 enum ww_rc ww_runner_prepare(
 	struct ww_runner *r, unsigned flags, struct ww_run_result *out, struct ww_err *err) WW_MUST_CHECK;
+/* cpu: poison again what the plan writes, without letting the runner run. */
+void ww_runner_poison(struct ww_runner *r);
 enum ww_rc ww_runner_go(
 	struct ww_runner *r, double limit_s, struct ww_run_result *out, struct ww_err *err) WW_MUST_CHECK;
 /* cuda: n repeats of the run whose outputs lie in the buffers (struct ww_run_repeat).  limit_s is that of one run. */
