@@ -25,7 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ARENA_BYTES = 256 << 20, FIRST_TABLE = 1 << 12, TERMS_MAX = 256 };
+enum { ARENA_BYTES = 256 << 20, FIRST_TABLE = 1 << 12, TERMS_MAX = 256, FLAT_MAX = 6 };
 
 enum ww_rc ww_canon_init(struct ww_canon *c, struct ww_err *err)
 {
@@ -188,8 +188,6 @@ int ww_canon_is_num(const struct ww_canon *c, int x, double value)
 	return k->kind == WW_CANON_CONST && !k->unknown && k->value == value;
 }
 
-void ww_canon_share(struct ww_canon *c, int x) { c->node[x].shared = 1; }
-
 /* ---- Sums and products ------------------------------------------------------------------------------------------- */
 
 /* A list of (value, number): of a sum terms with factors, of a product bases with exponents; and a constant beside. */
@@ -248,19 +246,25 @@ static int without_factor(struct ww_canon *c, int x)
 	return n == 1 ? rest[0] : ww_canon_op(c, "mul", 0, 1, rest, n);
 }
 
+/* Longer sums stay values of their own, or each of a deep network's would hold all before it. */
+static int is_flat(const struct ww_canon *c, int x, const char *label)
+{
+	return ww_canon_is(c, x, label) && c->node[x].n <= FLAT_MAX;
+}
+
 static void collect_sum(struct ww_canon *c, struct terms *t, int x, double k)
 {
 	const struct ww_canon_node p = c->node[x];
 	if (p.kind == WW_CANON_CONST) {
 		t->number += k * p.value * !p.unknown;
 		t->unknown |= p.unknown;
-	} else if (ww_canon_is(c, x, "add") && !p.shared) {
+	} else if (is_flat(c, x, "add")) {
 		for (int i = 0; i < p.n; i++)
 			collect_sum(c, t, p.in[i], k);
 	} else {
 		double f = factor_of(c, x);
 		int base = without_factor(c, x);
-		if (f != 1 && ww_canon_is(c, base, "add") && !c->node[base].shared)
+		if (f != 1 && is_flat(c, base, "add"))
 			collect_sum(c, t, base, k * f);
 		else
 			add_term(t, base, k * f);
@@ -331,13 +335,13 @@ static void collect_product(struct ww_canon *c, struct terms *t, int x, double e
 	if (p.kind == WW_CANON_CONST) {
 		t->number *= p.unknown ? 1 : pow(p.value, e);
 		t->unknown |= p.unknown;
-	} else if (ww_canon_is(c, x, "mul") && (!p.shared || e != 1)) {
+	} else if (is_flat(c, x, "mul")) {
 		for (int i = 0; i < p.n; i++)
 			collect_product(c, t, p.in[i], e);
 	} else {
 		int base;
 		double own = exponent_of(c, x, &base);
-		if (own != 1 && ww_canon_is(c, base, "mul") && !c->node[base].shared)
+		if (own != 1 && is_flat(c, base, "mul"))
 			collect_product(c, t, base, e * own);
 		else
 			add_term(t, base, e * own);
@@ -509,7 +513,7 @@ int ww_canon_reduce(struct ww_canon *c, const char *what, const char *over, int 
 		return x;
 	if (is_sum && ww_canon_is(c, x, "mul") && p.n == 2 && !is_const(c, p.in[0]) && !is_const(c, p.in[1]))
 		return ww_canon_matmul(c, p.in[0], p.in[1]);
-	if (p.kind == WW_CANON_OP && !strncmp(p.label, what, n) && p.label[n] == '/' && !p.shared)
+	if (p.kind == WW_CANON_OP && !strncmp(p.label, what, n) && p.label[n] == '/')
 		return ww_canon_reduce(c, what, merge_over(over, p.label + n + 1), p.in[0]);
 	snprintf(label, sizeof(label), "%s/%s", what, over);
 	return ww_canon_op1(c, label, x);

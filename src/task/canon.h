@@ -28,7 +28,6 @@ struct ww_canon_node {
 	double value; /* of a constant, and what keeps equal labels apart (which part of a tensor); never compared */
 	int unknown;  /* a constant whose value is not known */
 	int commutes; /* the order of operands means nothing */
-	int shared;   /* used more than once: stays one value in sums and products */
 	int n, *in;   /* operands */
 };
 
@@ -72,5 +71,3 @@ int ww_canon_reduce(struct ww_canon *c, const char *what, const char *over, int 
 
 int ww_canon_is(const struct ww_canon *c, int x, const char *label);
 int ww_canon_is_num(const struct ww_canon *c, int x, double value);
-/* It will be used more than once by the formula that an operator is replaced by. */
-void ww_canon_share(struct ww_canon *c, int x);

@@ -191,11 +191,6 @@ static V dropout(R *r, const char *what)
 static int plus(R *r, int x, int y) { return ww_canon_add(r->c, x, y); }
 static int times(R *r, int x, int y) { return ww_canon_mul(r->c, x, y); }
 static int number(R *r, double v) { return ww_canon_num(r->c, v); }
-static int share(R *r, int x)
-{
-	ww_canon_share(r->c, x);
-	return x;
-}
 
 static V add(R *r, const char *what)
 {
@@ -231,7 +226,7 @@ static V addc(R *r, const char *what)
 
 static V lerp(R *r, const char *what)
 {
-	int x = share(r, x0(r));
+	int x = x0(r);
 	return value(plus(r, x, times(r, node(r, arg(r, 2, "weight")), ww_canon_sub(r->c, x1(r), x))));
 }
 
@@ -248,7 +243,6 @@ static int clamp_of(R *r, int x) { return ww_canon_min(r->c, relu_of(r, x), numb
 
 static int gelu_of(R *r, int x, int by_tanh)
 {
-	share(r, x);
 	int inner = by_tanh
 		? ww_canon_scale(r->c, 0.79788456, plus(r, x, ww_canon_scale(r->c, 0.044715, ww_canon_pow(r->c, x, 3))))
 		: ww_canon_scale(r->c, 0.70710678, x);
@@ -262,17 +256,17 @@ static V pointwise(R *r, const char *what)
 	int x = x0(r);
 	switch (*what) {
 	case 's': return value(sigmoid_of(r, x));
-	case 'w': return value(times(r, share(r, x), sigmoid_of(r, x))); /* silu */
+	case 'w': return value(times(r, x, sigmoid_of(r, x))); /* silu */
 	case 'p': return value(softplus_of(r, x));
 	case 'l': return value(ww_canon_log(c, sigmoid_of(r, x)));
-	case 'm': return value(times(r, share(r, x), ww_canon_op1(c, "tanh", softplus_of(r, x)))); /* mish */
+	case 'm': return value(times(r, x, ww_canon_op1(c, "tanh", softplus_of(r, x)))); /* mish */
 	case 'r': return value(relu_of(r, x));
 	case '6': return value(clamp_of(r, x));
-	case 'h': return value(clamp_of(r, plus(r, x, number(r, 3))));                        /* hardsigmoid */
-	case 'H': return value(times(r, share(r, x), clamp_of(r, plus(r, x, number(r, 3))))); /* hardswish */
+	case 'h': return value(clamp_of(r, plus(r, x, number(r, 3))));              /* hardsigmoid */
+	case 'H': return value(times(r, x, clamp_of(r, plus(r, x, number(r, 3))))); /* hardswish */
 	case 'L': return value(ww_canon_op1(c, "leaky_relu", x));
-	case 'n': return value(ww_canon_div(c, share(r, x), plus(r, number(r, 1), ww_canon_op1(c, "abs", x))));
-	case 't': return value(ww_canon_sub(c, share(r, x), ww_canon_op1(c, "tanh", x)));
+	case 'n': return value(ww_canon_div(c, x, plus(r, number(r, 1), ww_canon_op1(c, "abs", x))));
+	case 't': return value(ww_canon_sub(c, x, ww_canon_op1(c, "tanh", x)));
 	case 'e': return value(ww_canon_exp(c, x));
 	case '2': return value(ww_canon_exp(c, ww_canon_scale(c, 0.693147, x))); /* exp2 */
 	case '1': return value(plus(r, ww_canon_exp(c, x), number(r, -1)));      /* expm1 */
@@ -360,8 +354,8 @@ static V extreme(R *r, const char *what)
 /* x - mean(x), and the mean of its square. */
 static int centred(R *r, const char *dims, double count, int x, int *variance)
 {
-	int d = ww_canon_sub(r->c, share(r, x), mean(r, dims, count, x));
-	*variance = mean(r, dims, count, ww_canon_pow(r->c, share(r, d), 2));
+	int d = ww_canon_sub(r->c, x, mean(r, dims, count, x));
+	*variance = mean(r, dims, count, ww_canon_pow(r->c, d, 2));
 	return d;
 }
 
@@ -400,7 +394,7 @@ static V batch_norm(R *r, const char *what) /* x, weight, bias, mean, variance, 
 
 static V rms_norm(R *r, const char *what)
 {
-	int x = share(r, x0(r)), m = mean(r, "last", 8, ww_canon_pow(r->c, x, 2));
+	int x = x0(r), m = mean(r, "last", 8, ww_canon_pow(r->c, x, 2));
 	return value(affine(r, times(r, x, ww_canon_pow(r->c, plus(r, m, number(r, 1e-5)), -0.5)), 2, 99));
 }
 
@@ -418,12 +412,12 @@ static V norm(R *r, const char *what)
 
 static int log_sum_exp(R *r, const char *dims, int x)
 {
-	return ww_canon_log(r->c, ww_canon_reduce(r->c, "sum", dims, share(r, ww_canon_exp(r->c, share(r, x)))));
+	return ww_canon_log(r->c, ww_canon_reduce(r->c, "sum", dims, ww_canon_exp(r->c, x)));
 }
 
 static int softmax_of(R *r, const char *dims, int x)
 {
-	int e = share(r, ww_canon_exp(r->c, share(r, x)));
+	int e = ww_canon_exp(r->c, x);
 	return ww_canon_div(r->c, e, ww_canon_reduce(r->c, "sum", dims, e));
 }
 
@@ -462,7 +456,7 @@ static V picked_loss(R *r, const char *what)
 static V cosine(R *r, const char *what)
 {
 	struct ww_canon *c = r->c;
-	int x = share(r, x0(r)), y = share(r, x1(r)), both = ww_canon_reduce(c, "sum", "last", times(r, x, y));
+	int x = x0(r), y = x1(r), both = ww_canon_reduce(c, "sum", "last", times(r, x, y));
 	int xx = ww_canon_reduce(c, "sum", "last", ww_canon_pow(c, x, 2)),
 		yy = ww_canon_reduce(c, "sum", "last", ww_canon_pow(c, y, 2));
 	return value(ww_canon_div(c, both, times(r, ww_canon_pow(c, xx, 0.5), ww_canon_pow(c, yy, 0.5))));

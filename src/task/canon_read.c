@@ -101,22 +101,6 @@ static enum ww_rc read_node(struct ww_canon_reader *r, const json_t *n, struct w
 	return define(r, name, v, err);
 }
 
-/* Values that several operators use are not taken apart in sums and products. */
-static void count_uses(const json_t *arg, json_t *uses)
-{
-	const char *key, *ref = json_is_object(arg) ? json_string_value(json_object_get(arg, "ref")) : NULL;
-	json_t *item;
-	size_t i;
-	if (ref)
-		json_object_set_new(uses, ref, json_integer(ww_json_int(uses, ref, 0) + 1));
-	else if (json_is_array(arg))
-		json_array_foreach(arg, i, item)
-			count_uses(item, uses);
-	else
-		json_object_foreach((json_t *)(uintptr_t)arg, key, item)
-			count_uses(item, uses);
-}
-
 static enum ww_rc read_outputs(
 	struct ww_canon_reader *r, const json_t *graph, int **outputs, int *n_outputs, struct ww_err *err)
 {
@@ -134,7 +118,6 @@ static enum ww_rc read_outputs(
 enum ww_rc ww_canon_read(struct ww_canon_reader *r, struct ww_canon *c, const json_t *graph, int **outputs,
 	int *n_outputs, struct ww_err *err)
 {
-	json_auto_t *uses = json_object();
 	json_t *nodes;
 	memset(r, 0, sizeof(*r));
 	r->c = c;
@@ -144,16 +127,8 @@ enum ww_rc ww_canon_read(struct ww_canon_reader *r, struct ww_canon *c, const js
 	WW_CHECK(read_leaves(r, graph, "inputs", err));
 	WW_CHECK(read_leaves(r, graph, "params", err));
 	WW_CHECK(ww_json_get_array(graph, "nodes", what, &nodes, err));
-	for (size_t i = 0; i < json_array_size(nodes); i++) {
-		count_uses(json_object_get(json_array_get(nodes, i), "args"), uses);
-		count_uses(json_object_get(json_array_get(nodes, i), "kwargs"), uses);
-	}
-	for (size_t i = 0; i < json_array_size(nodes); i++) {
-		const json_t *n = json_array_get(nodes, i);
-		WW_CHECK(read_node(r, n, err));
-		if (ww_json_int(uses, ww_json_str(n, "name", ""), 0) > 1)
-			ww_canon_share(c, r->v[r->n - 1].node);
-	}
+	for (size_t i = 0; i < json_array_size(nodes); i++)
+		WW_CHECK(read_node(r, json_array_get(nodes, i), err));
 	WW_CHECK(read_outputs(r, graph, outputs, n_outputs, err));
 	return c->failed ? ww_err_set(err, WW_ERR_LIMIT, "the task's graph is too large for a signature") : WW_OK;
 }

@@ -34,13 +34,17 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Of a node by the colours of its operands. */
-static uint64_t combine(const struct ww_canon_node *x, const uint64_t *of)
+/* Of a node by the colours of its operands.  A number beside two operands of a sum or product says nothing: a factor
+ * can stand in many places of a formula. */
+static uint64_t combine(const struct ww_canon *c, const struct ww_canon_node *x, const uint64_t *of)
 {
 	uint64_t in[1024], h = mix(x->label_hash, x->kind);
-	int n = x->n < 1024 ? x->n : 1024;
-	for (int i = 0; i < n; i++)
-		in[i] = of[x->in[i]];
+	int n = 0, values = 0;
+	for (int i = 0; i < x->n; i++)
+		values += c->node[x->in[i]].kind != WW_CANON_CONST;
+	for (int i = 0; i < x->n && n < 1024; i++)
+		if (!x->commutes || values < 2 || c->node[x->in[i]].kind != WW_CANON_CONST)
+			in[n++] = of[x->in[i]];
 	if (x->commutes)
 		qsort(in, (size_t)n, sizeof(*in), by_value);
 	for (int i = 0; i < n; i++)
@@ -61,7 +65,7 @@ static void mark_used(struct coloured *g, const int *outputs, int n_outputs)
 static void colour(struct coloured *g, const int *outputs, int n_outputs)
 {
 	for (size_t i = 0; i < g->c->n; i++)
-		g->colour[i] = combine(&g->c->node[i], g->colour);
+		g->colour[i] = combine(g->c, &g->c->node[i], g->colour);
 	for (int i = 0; i < n_outputs; i++)
 		g->colour[outputs[i]] = mix(g->colour[outputs[i]], 0x6f7574);
 	for (int round = 0; round < ROUNDS; round++) {
@@ -140,7 +144,7 @@ static enum ww_rc list_features(struct coloured *g, struct ww_signature *out, st
 		for (size_t i = 0; i < g->c->n; i++) {
 			if (g->used[i] && g->c->node[i].kind == WW_CANON_OP)
 				out->features[n++] = (uint32_t)(g->colour[i] >> 20);
-			g->next[i] = combine(&g->c->node[i], g->colour);
+			g->next[i] = combine(g->c, &g->c->node[i], g->colour);
 		}
 		memcpy(g->colour, g->next, g->c->n * sizeof(*g->next));
 	}
