@@ -7,6 +7,8 @@
  * mean another process later. */
 #include "judge/forms/internal.h"
 
+#include "judge/forms/copies.h"
+
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/lock.h"
@@ -40,6 +42,7 @@ struct ww_candidates {
 	pthread_mutex_t lock; /* proc; held while an order is handed over */
 	struct ww_proc proc;
 	struct ww_candidates_opts opts;
+	struct ww_copies *copies; /* cpu */
 };
 
 static uint64_t deadline_in(double s) { return ww_now_ns() + (uint64_t)(s * 1e9); }
@@ -117,7 +120,12 @@ enum ww_rc ww_candidates_open(struct ww_candidates **out, const struct ww_candid
 	z->opts = *o;
 	if (!z->opts.max_resident_bytes)
 		z->opts.max_resident_bytes = BUILD_MAX_BYTES;
+	char python[PATH_MAX];
 	enum ww_rc rc = start(z, err);
+	if (rc == WW_OK && o->target == WW_TARGET_CPU)
+		rc = ww_ref_find_python(python, err);
+	if (rc == WW_OK && o->target == WW_TARGET_CPU)
+		rc = ww_copies_open(&z->copies, o->store, python, err);
 	if (rc != WW_OK) {
 		ww_candidates_close(z);
 		return rc;
@@ -131,6 +139,7 @@ void ww_candidates_close(struct ww_candidates *z)
 	if (!z)
 		return;
 	ww_proc_kill(&z->proc);
+	ww_copies_close(z->copies);
 	pthread_mutex_destroy(&z->lock);
 	free(z);
 }
@@ -226,7 +235,7 @@ enum ww_rc ww_candidate_new(struct ww_candidate **out, struct ww_candidates *z, 
 	close_ends(&e); /* so that the end of the candidate is the end of its pipes */
 	WW_TRY(meet(c, err));
 	if (z->opts.target == WW_TARGET_CPU && (what & WW_CANDIDATE_CALLED))
-		c->sampler = ww_sampler_open(c->pid);
+		c->sampler = ww_sampler_open(c->pid, z->copies);
 	*out = c;
 	c = NULL;
 out:

@@ -62,7 +62,7 @@ static int on_cuda(const struct ww_judge_task *t) { return t->judge->opts.target
 
 static enum ww_rc candidates_of(struct ww_judge *j, struct ww_candidates **out, struct ww_err *err)
 {
-	struct ww_candidates_opts o = { .target = j->opts.target, .interrupted = j->opts.interrupted };
+	struct ww_candidates_opts o = { .target = j->opts.target, .interrupted = j->opts.interrupted, .store = j->store };
 	enum ww_rc rc = WW_OK;
 	WW_LOCKED(&j->forms_lock);
 	if (!j->candidates)
@@ -455,6 +455,8 @@ static enum ww_rc take_outputs(struct form *f, struct ww_run_result *res, struct
 static void add_seen(struct ww_seen *sum, const struct ww_seen *x)
 {
 	sum->calls += x->calls;
+	sum->checked += x->checked;
+	sum->copied += x->copied;
 	for (int k = 0; k < WW_CODE_KINDS; k++)
 		sum->n[k] += x->n[k];
 }

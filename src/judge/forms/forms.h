@@ -26,11 +26,13 @@
 int ww_candidates_main(int argc, char **argv);
 
 struct ww_candidates;
+struct ww_store;
 struct ww_candidates_opts {
 	enum ww_target target;
 	uint64_t
 		max_resident_bytes; /* of one candidate and all it starts; 0: four fifths of the machine's, at most 16 GiB */
 	const volatile int *interrupted;
+	struct ww_store *store; /* for what was found out about libraries (copies.h); NULL: nothing is kept */
 };
 /* Start it.  WW_ERR_MISSING where the system allows no sandbox that would hold (namespaces), or where there is no
  * PyTorch. */

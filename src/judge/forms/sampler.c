@@ -6,8 +6,11 @@
  * that ran and is not mapped any more counts as a library's. */
 #include "judge/forms/sampler.h"
 
+#include "judge/forms/copies.h"
+
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/rng.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -23,7 +26,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_SEARCHED = 16 << 20, RING_BYTES = 32 << 10, MAX_SAMPLES = 1 << 20 };
+enum { CHECKED = 4, NEAR_BYTES = 2048, MAX_SEARCHED = 16 << 20, RING_BYTES = 32 << 10, MAX_SAMPLES = 1 << 20 };
 
 struct range {
 	uint64_t start, end;
@@ -44,6 +47,8 @@ struct event {
 
 struct ww_sampler {
 	pid_t pid;
+	const struct ww_copies *copies;
+	struct ww_rng rng;    /* secret */
 	struct event *events; /* by processor */
 	int n_events;
 	struct range *ranges; /* executable mappings, by address */
@@ -195,7 +200,7 @@ static void close_event(struct event *e)
 		close(e->fd);
 }
 
-struct ww_sampler *ww_sampler_open(pid_t pid)
+struct ww_sampler *ww_sampler_open(pid_t pid, const struct ww_copies *copies)
 {
 	struct ww_sampler *x = calloc(1, sizeof(*x));
 	int n = (int)sysconf(_SC_NPROCESSORS_CONF);
@@ -204,6 +209,8 @@ struct ww_sampler *ww_sampler_open(pid_t pid)
 		return NULL;
 	}
 	x->pid = pid;
+	x->copies = copies;
+	ww_rng_init(&x->rng, ww_rng_secret(), 0);
 	for (int k = 0; k < n; k++, x->n_events++)
 		if (!open_event(pid, k, &x->events[k])) {
 			x->n_events++;
@@ -293,6 +300,30 @@ static int beside_library(const struct ww_sampler *x, int i)
 	return 0;
 }
 
+/* The code around a sample in own code: a library's? */
+static int is_copied(const struct ww_sampler *x, const struct sample *s)
+{
+	const struct range *r = find(x, s->at);
+	unsigned char code[2 * NEAR_BYTES];
+	uint64_t from = s->at - r->start > NEAR_BYTES ? s->at - NEAR_BYTES : r->start,
+			 to = r->end - s->at > NEAR_BYTES ? s->at + NEAR_BYTES : r->end;
+	struct iovec here = { code, to - from }, there = { (void *)(uintptr_t)from, to - from };
+	ssize_t n = process_vm_readv(x->pid, &here, 1, &there, 1, 0);
+	return n > 0 && ww_copies_has(x->copies, code, (size_t)n);
+}
+
+/* At random, or a solution could begin with other code than it goes on with. */
+static void check_some(struct ww_sampler *x, struct ww_seen *seen)
+{
+	for (int k = 0; k < CHECKED && x->copies && x->n_samples; k++) {
+		const struct sample *s = &x->samples[ww_rng_below(&x->rng, (uint64_t)x->n_samples)];
+		if (whose(x, s) == WW_CODE_OWN) {
+			seen->checked++;
+			seen->copied += is_copied(x, s);
+		}
+	}
+}
+
 void ww_sampler_end(struct ww_sampler *x, struct ww_seen *seen)
 {
 	memset(seen, 0, sizeof(*seen));
@@ -304,8 +335,11 @@ void ww_sampler_end(struct ww_sampler *x, struct ww_seen *seen)
 	qsort(x->samples, (size_t)x->n_samples, sizeof(*x->samples), by_time);
 	for (int i = 0; i < x->n_samples; i++) {
 		enum ww_code kind = whose(x, &x->samples[i]);
-		seen->n[kind == WW_CODE_OWN && beside_library(x, i) ? WW_CODE_OTHER : kind]++;
+		if (kind == WW_CODE_OWN && beside_library(x, i))
+			kind = WW_CODE_OTHER;
+		seen->n[kind]++;
 	}
+	check_some(x, seen);
 	seen->calls = 1;
 }
 

@@ -25,15 +25,19 @@
 enum { WW_SAMPLE_US = 100 };
 enum ww_code { WW_CODE_OWN, WW_CODE_LIBRARY, WW_CODE_OTHER, WW_CODE_KINDS };
 
-/* Samples of calls: each stands for WW_SAMPLE_US of one thread. */
+/* Samples of calls: each stands for WW_SAMPLE_US of one thread.  Of those in own code a few were held against the code
+ * of libraries (copies.h). */
 struct ww_seen {
 	int calls, n[WW_CODE_KINDS];
+	int checked, copied;
 };
 
+struct ww_copies;
 struct ww_sampler;
 /* Of process `pid`, which has one thread, and of all that it starts.  NULL where this system does not allow it
- * (kernel.perf_event_paranoid above 2, or a container that forbids the call).  All others take NULL for nothing. */
-struct ww_sampler *ww_sampler_open(pid_t pid);
+ * (kernel.perf_event_paranoid above 2, or a container that forbids the call).  All others take NULL for nothing.
+ * `copies` is borrowed; NULL: nothing is a copy. */
+struct ww_sampler *ww_sampler_open(pid_t pid, const struct ww_copies *copies);
 void ww_sampler_close(struct ww_sampler *x);
 /* Around a call; in a long one, take() at least every 50 ms.  At the end the process stands. */
 void ww_sampler_begin(struct ww_sampler *x);

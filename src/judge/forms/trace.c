@@ -109,7 +109,8 @@ static double explained_us(const json_t *mine, const json_t *tasks)
  * are left to chance. */
 static int is_library(const struct ww_seen *seen, double excused_us)
 {
-	int own = seen->n[WW_CODE_OWN], library = seen->n[WW_CODE_LIBRARY];
+	int copied = seen->checked ? seen->n[WW_CODE_OWN] * seen->copied / seen->checked : 0;
+	int own = seen->n[WW_CODE_OWN] - copied, library = seen->n[WW_CODE_LIBRARY] + copied;
 	double each_us = seen->calls ? (double)WW_SAMPLE_US / seen->calls : 0;
 	return (own == 0 && library >= ENOUGH && library * each_us > GLUE_US) ||
 		(library - own - 2 * sqrt(library + own)) * each_us > excused_us;
@@ -125,8 +126,10 @@ static double call_us(const struct ww_seen *seen)
 
 static void log_seen(const char *which, const struct ww_seen *x, double excused_us)
 {
-	ww_log(WW_LOG_DEBUG, "whose code: of %d %s calls of %.0f us %d own, %d of libraries, %d other; %.0f us excused",
-		x->calls, which, call_us(x), x->n[WW_CODE_OWN], x->n[WW_CODE_LIBRARY], x->n[WW_CODE_OTHER], excused_us);
+	ww_log(WW_LOG_DEBUG,
+		"whose code: of %d %s calls of %.0f us %d own (%d of %d copied), %d of libraries, %d other; %.0f us excused",
+		x->calls, which, call_us(x), x->n[WW_CODE_OWN], x->copied, x->checked, x->n[WW_CODE_LIBRARY],
+		x->n[WW_CODE_OTHER], excused_us);
 }
 
 static void whose_code(struct ww_session *s, double traced_us, double explained_us)

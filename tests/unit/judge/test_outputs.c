@@ -167,7 +167,7 @@ static void whose_code(void **state)
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++)
 		assert_int_equal(ww_sampler_kind(rows[i].path, rows[i].private), rows[i].kind);
-	struct ww_sampler *x = ww_sampler_open(getpid());
+	struct ww_sampler *x = ww_sampler_open(getpid(), NULL);
 	struct ww_seen seen;
 	ww_sampler_begin(x);
 	for (double end = cpu_s() + 0.02; cpu_s() < end;)
