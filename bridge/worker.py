@@ -104,8 +104,9 @@ class Worker:
 
         with NoCollection():
             self.target = facts.start(q)
-            self.target.pool_bytes = int(q.get("pool_bytes") or 0)
-        return {**facts.describe(self.target, q), "pool_bytes": self.target.pool_bytes}, []
+            known = facts.describe(self.target, q)
+            self.target.pool_bytes = int(q.get("pool_bytes") or known["device"]["memory_bytes"] * (q.get("pool_share") or 0))
+        return {**known, "pool_bytes": self.target.pool_bytes}, []
 
     def peaks(self, q, fds):
         from wwbridge import facts

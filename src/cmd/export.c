@@ -196,6 +196,7 @@ static int run_export(const struct ww_cmd *cmd, void *values, int argc, char **a
 	WW_TRY(ww_solution_load(&files, solution_dir, 0, &err));
 	struct ww_judge_opts opts = { .target = files.target,
 		.device = (int)o->judging.device,
+		.first = &task,
 		.interrupted = &ww_cmd_interrupted,
 		.progress = ww_progress_stage,
 		.progress_ctx = p };

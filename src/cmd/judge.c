@@ -167,6 +167,7 @@ static enum ww_rc judge(const struct values *v, const struct ww_task *task, cons
 	ww_verdict_init(&verdict);
 	WW_TRY(judge_opts(v, &o, err));
 	o.target = files->target;
+	o.first = task;
 	o.progress = ww_progress_stage;
 	o.progress_ctx = p;
 	WW_TRY(ww_judge_open(&j, &o, err));

@@ -114,6 +114,7 @@ static enum ww_rc open_judge(struct run *r, struct ww_err *err)
 {
 	struct ww_judge_opts opts = r->judge_opts;
 	opts.target = r->target;
+	opts.first = &r->task;
 	opts.progress = ww_progress_stage;
 	opts.progress_ctx = r->progress;
 	WW_CHECK(ww_judge_open(&r->judge, &opts, err));

@@ -52,6 +52,7 @@ static enum ww_rc profile(const struct values *v, enum ww_target target, const s
 
 	WW_TRY(ww_judging_opts(&v->judging, &o, err));
 	o.target = target;
+	o.first = task;
 	o.max_run_s = v->max_run_s;
 	o.progress = ww_progress_stage;
 	o.progress_ctx = p;

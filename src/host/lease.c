@@ -249,8 +249,11 @@ out:
 
 static void let_go(struct ww_share *s)
 {
-	if (s->held)
+	if (s->held) {
+		ww_log(WW_LOG_DEBUG, "the device was shared for %.3f s, until %.3f s of the system's clock",
+			ww_seconds_since(s->since_ns), (double)ww_now_ns() * 1e-9);
 		(void)flock(s->fd, LOCK_UN);
+	}
 	s->held = 0;
 }
 
@@ -274,6 +277,7 @@ enum ww_rc ww_share_step(struct ww_share *s, const volatile int *interrupted, st
 	uint64_t waited = now - s->asked_ns;
 	ww_log(WW_LOG_DEBUG, "the device is shared after a wait of %.3f s, at %.3f s of the system's clock",
 		(double)waited * 1e-9, (double)now * 1e-9);
+	s->since_ns = now;
 	s->until_ns = now + (waited < LEAST_SHARE_NS ? LEAST_SHARE_NS : waited > MOST_SHARE_NS ? MOST_SHARE_NS : waited);
 	s->asked_ns = 0;
 	s->held = 1;
@@ -282,6 +286,7 @@ enum ww_rc ww_share_step(struct ww_share *s, const volatile int *interrupted, st
 
 void ww_share_close(struct ww_share *s)
 {
+	let_go(s);
 	ww_fd_close(&s->fd);
 	ww_fd_close(&s->gate);
 	*s = (struct ww_share)WW_SHARE_INIT;

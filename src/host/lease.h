@@ -44,9 +44,9 @@ void ww_lease_drop(struct ww_lease *l); /* safe on one that is not held */
 struct ww_share {
 	int fd, gate; /* -1: not open */
 	int held;
-	uint64_t asked_ns, until_ns; /* of the wait in hand; when it goes back to the gate */
+	uint64_t asked_ns, since_ns, until_ns; /* of the wait in hand; when it was taken; when it goes back to the gate */
 };
-#define WW_SHARE_INIT { -1, -1, 0, 0, 0 }
+#define WW_SHARE_INIT { -1, -1, 0, 0, 0, 0 }
 
 enum ww_rc ww_share_open(struct ww_share *s, const char *device, struct ww_err *err) WW_MUST_CHECK;
 /* Before each step: returns when no measurement has the device, and none begins before the next call or

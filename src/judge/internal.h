@@ -34,6 +34,7 @@ struct ww_judge {
 	int n_spares, runners_taken;
 	pthread_mutex_t forms_lock;       /* candidates; held while they are started */
 	struct ww_candidates *candidates; /* started when the first solution in a PyTorch form comes */
+	struct ww_ref *first;             /* of opts.first, begun ahead; NULL: none, or taken */
 	pthread_mutex_t forker_lock;      /* forker, forker_roots; held while it is started */
 	struct ww_forker *forker;         /* of reference workers, where several tasks are open; NULL: none, or not yet */
 	char *forker_roots;               /* that it shows; NULL: it was not tried yet */

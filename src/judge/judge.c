@@ -80,6 +80,55 @@ static enum ww_rc open_flush(struct ww_judge *j, struct ww_err *err)
 	return WW_OK;
 }
 
+/* Of what holds its pool one task's reference worker may use two fifths of a GPU, an eighth of a machine, shared by the
+ * open tasks. */
+static double pool_share(const struct ww_judge *j)
+{
+	return (j->opts.target == WW_TARGET_CUDA ? 0.4 : 0.125) / (j->opts.open_tasks > 0 ? j->opts.open_tasks : 1);
+}
+
+static uint64_t pool_bytes(const struct ww_judge *j)
+{
+	double all = j->opts.target == WW_TARGET_CUDA ? (double)j->facts.device.memory_bytes
+												  : (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+	return (uint64_t)(all * pool_share(j));
+}
+
+/* One below the cache directory for each content: a task can write code there, which its next worker runs. */
+static enum ww_rc make_ref_cache(
+	const struct ww_judge *j, const struct ww_task *task, char path[PATH_MAX], struct ww_err *err)
+{
+	char all[PATH_MAX];
+	WW_CHECK(ww_fs_join(all, j->cache_dir, "torch", err));
+	WW_CHECK(ww_fs_join(path, all, task->id, err));
+	return ww_fs_mkdirs(path, err);
+}
+
+static struct ww_ref_opts ref_opts(const struct ww_judge *j, const struct ww_task *task, const char *cache)
+{
+	return (struct ww_ref_opts){ .target = j->opts.target,
+		.device = j->opts.device,
+		.threads = j->opts.threads,
+		.cache_dir = cache,
+		.first = task,
+		.interrupted = j->opts.interrupted,
+		.one_compiler = j->opts.open_tasks > 1, /* the tasks beside each other have the processors busy */
+		.pool_share = pool_share(j) };
+}
+
+/* Where that fails ww_judge_task_open() does it again, and says why. */
+static void begin_first(struct ww_judge *j)
+{
+	char cache[PATH_MAX];
+	struct ww_err ignored = WW_ERR_INIT;
+	if (!j->opts.first || j->opts.target != WW_TARGET_CUDA ||
+		make_ref_cache(j, j->opts.first, cache, &ignored) != WW_OK)
+		return;
+	const struct ww_ref_opts o = ref_opts(j, j->opts.first, cache);
+	if (ww_ref_begin(&j->first, &o, &ignored) != WW_OK)
+		j->first = NULL;
+}
+
 enum ww_rc ww_judge_open(struct ww_judge **out, const struct ww_judge_opts *opts, struct ww_err *err)
 {
 	struct ww_judge *j = calloc(1, sizeof(*j));
@@ -104,6 +153,7 @@ enum ww_rc ww_judge_open(struct ww_judge **out, const struct ww_judge_opts *opts
 	WW_TRY(ww_runner_new(
 		&j->spares[0], opts->target, opts->device, j->opts.threads, 0, err)); /* gets ready beside the next */
 	j->n_spares = 1;
+	begin_first(j);
 	WW_TRY(ww_builder_open(&j->builder, err));
 	ww_builder_keep(j->builder, j->store);
 	WW_TRY(ww_runner_facts(j->spares[0], &j->facts, err));
@@ -125,6 +175,7 @@ void ww_judge_close(struct ww_judge *j)
 		return;
 	ww_spare_free_all(j);
 	ww_candidates_close(j->candidates);
+	ww_ref_close(j->first);
 	ww_forker_close(j->forker);
 	free(j->forker_roots);
 	ww_compiler_close(j->compiler);
@@ -175,6 +226,18 @@ static enum ww_rc share_buffers(struct ww_judge_task *t, struct ww_err *err)
 	return rc;
 }
 
+static enum ww_rc open_ref(struct ww_judge_task *t, struct ww_err *err)
+{
+	struct ww_judge *j = t->judge;
+	pthread_mutex_lock(&j->lock);
+	if (j->first && !strcmp(j->opts.first->id, t->task.id)) {
+		t->ref = j->first;
+		j->first = NULL;
+	}
+	pthread_mutex_unlock(&j->lock);
+	return t->ref ? ww_ref_ready(t->ref, err) : ww_ref_open(&t->ref, &t->ref_opts, err);
+}
+
 /* Start the worker and load the task into it.  `turn`: not held yet, to be taken for what uses the device. */
 static enum ww_rc start_ref(struct ww_judge_task *t, struct ww_turn *turn, struct ww_err *err)
 {
@@ -183,7 +246,7 @@ static enum ww_rc start_ref(struct ww_judge_task *t, struct ww_turn *turn, struc
 	enum ww_rc rc;
 
 	ww_judge_progress(j, "importing PyTorch");
-	WW_TRY(ww_ref_open(&t->ref, &t->ref_opts, err));
+	WW_TRY(open_ref(t, err));
 	if (turn)
 		WW_TRY(ww_turn_take(turn, j, WW_TURN_LOAD, err));
 	ww_judge_progress(j, "loading the task");
@@ -278,16 +341,6 @@ static void set_facts(struct ww_judge_task *t)
 	t->matrix_flops = json_number_value(json_object_get(totals, "matrix_flops"));
 }
 
-/* Memory that one task's reference worker may use for its pool: two fifths of a GPU's memory, an eighth of a machine's,
- * shared by the open tasks. */
-static uint64_t pool_bytes(const struct ww_judge *j)
-{
-	uint64_t tasks = j->opts.open_tasks > 0 ? (uint64_t)j->opts.open_tasks : 1;
-	if (j->opts.target == WW_TARGET_CUDA)
-		return (uint64_t)j->facts.device.memory_bytes / 5 * 2 / tasks;
-	return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 8 / tasks;
-}
-
 enum ww_rc ww_judge_task_open(
 	struct ww_judge *j, const struct ww_task *task, struct ww_judge_task **out, struct ww_err *err)
 {
@@ -305,22 +358,14 @@ enum ww_rc ww_judge_task_open(
 	t->degenerate[0] = t->degenerate[1] = -1;
 	pthread_mutex_init(&t->lock, NULL);
 	WW_TRY(ww_task_copy(&t->task, task, err));
-	WW_TRY(ww_fs_join(torch_cache, j->cache_dir, "torch", err)); /* one below it for each content: a task can write */
-	WW_TRY(ww_fs_join(t->ref_cache, torch_cache, t->task.id, err)); /* code there, which its next worker runs */
-	WW_TRY(ww_fs_mkdirs(t->ref_cache, err));
-	t->ref_opts = (struct ww_ref_opts){ .target = j->opts.target,
-		.device = j->opts.device,
-		.threads = j->opts.threads,
-		.cache_dir = t->ref_cache,
-		.first = &t->task,
-		.forker = forker_for(j, &t->task, torch_cache),
-		.interrupted = j->opts.interrupted,
-		.one_compiler = j->opts.open_tasks > 1, /* the tasks beside each other have the processors busy */
-		.pool_bytes = pool_bytes(j) };
+	WW_TRY(ww_fs_join(torch_cache, j->cache_dir, "torch", err));
+	WW_TRY(make_ref_cache(j, task, t->ref_cache, err));
+	t->ref_opts = ref_opts(j, &t->task, t->ref_cache);
+	t->ref_opts.forker = forker_for(j, &t->task, torch_cache);
 	WW_TRY(start_first_ref(t, err));
 	set_facts(t);
 	if (!j->opts.seed)
-		WW_TRY(ww_pool_open(&t->pool, &t->shapes, j->opts.target, j->opts.rule, t->ref_opts.pool_bytes, err));
+		WW_TRY(ww_pool_open(&t->pool, &t->shapes, j->opts.target, j->opts.rule, pool_bytes(j), err));
 	*out = t;
 	return WW_OK;
 out:

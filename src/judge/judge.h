@@ -35,6 +35,8 @@ struct ww_judge_opts {
 	enum ww_rule rule;
 	unsigned baselines;              /* bit per enum ww_baseline */
 	uint64_t seed;                   /* 0: secret; else the draws can be repeated (tests only, the verdict says so) */
+	const struct ww_task *first;     /* cuda: the task that is opened first; its worker imports PyTorch while the judge
+	                                  * itself gets ready.  NULL: none; it must live until then */
 	double max_run_s;                /* one candidate run, 0: ten times eager + 1 s */
 	double max_compile_s;            /* 0: 60 s */
 	int open_tasks;                  /* how many tasks will be open at once, for shares of memory; 0: 1 */

@@ -37,8 +37,9 @@ struct ww_ref {
 	struct ww_ref_info info;
 	json_t *hello;
 	int armed, go_fd, done_fd;
-	int compiling; /* an answer is outstanding */
-	uint64_t armed_deadline_ns, compiling_deadline_ns;
+	int greeting;  /* the answer to hello is outstanding */
+	int compiling; /* that to compile_ahead is */
+	uint64_t armed_deadline_ns, greeting_deadline_ns, compiling_deadline_ns;
 };
 
 static uint64_t deadline(double seconds) { return ww_now_ns() + (uint64_t)(seconds * 1e9); }
@@ -163,17 +164,29 @@ static void read_device(struct ww_device *d, const json_t *o, enum ww_target tar
 		.memory_bytes_per_s = ww_json_num(o, "memory_bytes_per_s", 0) };
 }
 
-static enum ww_rc hello(struct ww_ref *r, struct ww_err *err)
+static enum ww_rc say_hello(struct ww_ref *r, struct ww_err *err)
+{
+	json_auto_t *q = json_pack("{s:s, s:s, s:i, s:i, s:b, s:b, s:I, s:f, s:s}", "request", "hello", "target",
+		ww_target_name(r->opts.target), "device", r->opts.device, "threads", r->opts.threads, "bandwidth",
+		r->opts.bandwidth, "one_compiler", r->opts.one_compiler, "pool_bytes", (json_int_t)r->opts.pool_bytes,
+		"pool_share", r->opts.pool_share, "cache_dir", r->cache_dir ? r->cache_dir : r->worker.dir.path);
+	WW_CHECK(q ? WW_OK : ww_nomem(err));
+	r->greeting_deadline_ns = deadline(START_S);
+	WW_CHECK(ww_worker_send(&r->worker, q, NULL, 0, r->greeting_deadline_ns, err));
+	r->greeting = 1;
+	return WW_OK;
+}
+
+enum ww_rc ww_ref_ready(struct ww_ref *r, struct ww_err *err)
 {
 	json_t *device, *versions;
-	enum ww_rc rc = ask(r,
-		json_pack("{s:s, s:s, s:i, s:i, s:b, s:b, s:I, s:s}", "request", "hello", "target",
-			ww_target_name(r->opts.target), "device", r->opts.device, "threads", r->opts.threads, "bandwidth",
-			r->opts.bandwidth, "one_compiler", r->opts.one_compiler, "pool_bytes", (json_int_t)r->opts.pool_bytes,
-			"cache_dir", r->cache_dir ? r->cache_dir : r->worker.dir.path),
-		START_S, &r->hello, err);
-	if (rc != WW_OK)
-		return rc;
+	int *fds = NULL, n = 0;
+	enum ww_rc rc = WW_OK;
+	if (!r->greeting)
+		return WW_OK;
+	r->greeting = 0;
+	WW_TRY(ww_worker_receive(&r->worker, &r->hello, &fds, &n, r->greeting_deadline_ns, err));
+	WW_TRY(check_answer(r, &r->hello, err));
 	WW_TRY(ww_json_get_object(r->hello, "device", what, &device, err));
 	WW_TRY(ww_json_get_object(r->hello, "versions", what, &versions, err));
 	struct ww_ref_info *i = &r->info;
@@ -187,6 +200,7 @@ static enum ww_rc hello(struct ww_ref *r, struct ww_err *err)
 	read_text(i->device_uuid, sizeof(i->device_uuid), device, "uuid");
 	read_device(&i->device, device, r->opts.target);
 out:
+	drop_fds(&fds, &n);
 	return rc;
 }
 
@@ -213,7 +227,7 @@ static enum ww_rc check(struct ww_ref *r, const struct ww_task *task, struct ww_
 	return ask(r, ww_ref_task_request("check", task), START_S, &b, err);
 }
 
-enum ww_rc ww_ref_open(struct ww_ref **out, const struct ww_ref_opts *opts, struct ww_err *err)
+enum ww_rc ww_ref_begin(struct ww_ref **out, const struct ww_ref_opts *opts, struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;
 	*out = NULL;
@@ -232,11 +246,22 @@ enum ww_rc ww_ref_open(struct ww_ref **out, const struct ww_ref_opts *opts, stru
 	if (opts->first)
 		WW_TRY(check(r, opts->first, err));
 	if (!opts->text_only)
-		WW_TRY(hello(r, err));
+		WW_TRY(say_hello(r, err));
 	*out = r;
 out:
 	if (rc != WW_OK)
 		ww_ref_close(r);
+	return rc;
+}
+
+enum ww_rc ww_ref_open(struct ww_ref **out, const struct ww_ref_opts *opts, struct ww_err *err)
+{
+	WW_CHECK(ww_ref_begin(out, opts, err));
+	enum ww_rc rc = ww_ref_ready(*out, err);
+	if (rc != WW_OK) {
+		ww_ref_close(*out);
+		*out = NULL;
+	}
 	return rc;
 }
 

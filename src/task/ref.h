@@ -42,6 +42,7 @@ struct ww_ref_opts {
 	uint64_t max_disk_bytes;     /* below cache_dir; 0: 4 GiB; looked at twice a second */
 	int bandwidth;               /* measure the memory's at the start (0.4 s); else it is 0 among the device's facts */
 	uint64_t pool_bytes;         /* for references of draws that come again (struct ww_ref_draw) */
+	double pool_share;           /* the same as a share of all memory of the device, where pool_bytes is 0 */
 	double max_request_s;        /* any one request; 0: 300 s.  Start-up has 120 s of its own */
 	double max_load_s;           /* 0: 120 s */
 	double max_compile_s;        /* preparing one baseline; 0: 600 s */
@@ -56,6 +57,10 @@ struct ww_ref_opts {
 
 /* Start a worker and say hello.  Takes 2 to 4 s (import torch, CUDA start).  It ends with this process. */
 enum ww_rc ww_ref_open(struct ww_ref **out, const struct ww_ref_opts *opts, struct ww_err *err) WW_MUST_CHECK;
+/* The same without waiting for the import: ww_ref_ready() does, before any other request.  A worker that cannot be
+ * started then says why. */
+enum ww_rc ww_ref_begin(struct ww_ref **out, const struct ww_ref_opts *opts, struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_ref_ready(struct ww_ref *r, struct ww_err *err) WW_MUST_CHECK;
 /* Ask it to quit, kill its process group, reap it, remove its private directory.  NULL is fine. */
 void ww_ref_close(struct ww_ref *r);
 int ww_ref_alive(const struct ww_ref *r);
