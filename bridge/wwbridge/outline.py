@@ -11,7 +11,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from . import Refuse, graph, recurrent, source
+from . import Refuse, facts, graph, recurrent, source, task
 from .local import Local
 from .tensors import DTYPES
 
@@ -98,8 +98,8 @@ def outline(text, name, local):
         for mode in (FakeTensorMode(allow_non_fake_inputs=True), nullcontext()):
             try:
                 with mode:
-                    task = Outline(text, name, local)
-                return {"graph": nodes_of(graph.build(task)[0])}
+                    made = Outline(text, name, local)
+                return {"graph": nodes_of(graph.build(made)[0])}
             except Refuse as e:
                 raise problem or e
             except Exception as e:
@@ -111,8 +111,6 @@ def outline(text, name, local):
 
 def trial(text, name, local, q):
     """Load the task as the judge would, and ask whether it is degenerate: {"trial": the answer of degenerate()}."""
-    from . import facts, task
-
     target = facts.start(q)
     with torch.no_grad():
         return {"trial": task.Task(text, name, 1, target, local).degenerate(2, 3)}

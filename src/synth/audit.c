@@ -317,7 +317,7 @@ static void single_row(struct ww_audit *a, const struct item *i)
 		say(a, WW_AUDIT_broken, i, i->broken);
 	if (random)
 		say(a, WW_AUDIT_random, i, random);
-	else if (i->trial || i->fails)
+	else if (i->trial || (i->fails && !i->ran)) /* what ran is a task, with a graph or without */
 		say(a, WW_AUDIT_fails, i, i->fails ? i->fails : i->trial);
 	if (i->label)
 		say(a, WW_AUDIT_label, i, i->label);
@@ -414,7 +414,7 @@ static enum ww_rc contamination(struct ww_audit *a, const struct items *s, const
 	for (size_t k = 0; k < s->n; k++)
 		if (ww_similar_find(index, &s->i[k].f, held->n < EXACT_BELOW, &m) && m.similar) {
 			say_like(a, WW_AUDIT_contaminated, &s->i[k], &held->i[m.tag]);
-			a->f[a->n - 1].other_set = names[of[m.tag]];
+			a->f[a->n - 1].other_set = strdup(names[of[m.tag]]);
 			a->f[a->n - 1].text = m.text;
 			a->f[a->n - 1].graph = m.graph;
 		}
@@ -491,6 +491,7 @@ void ww_audit_release(struct ww_audit *a)
 	for (size_t i = 0; i < a->n; i++) {
 		free(a->f[i].id);
 		free(a->f[i].other_id);
+		free(a->f[i].other_set);
 		free(a->f[i].detail);
 	}
 	free(a->f);

@@ -37,7 +37,7 @@ const char *ww_audit_kind_text(enum ww_audit_kind k); /* its meaning */
 struct ww_audit_finding {
 	enum ww_audit_kind kind;
 	int64_t row, other;           /* other: the row that it resembles; 0: none */
-	const char *other_set;        /* of the held-out problem; else NULL */
+	char *other_set;              /* of the held-out problem; else NULL */
 	char *id, *other_id, *detail; /* one line each; may be NULL */
 	double text, graph;           /* similarities; 0 where they mean nothing */
 };

@@ -1,5 +1,4 @@
-/* signature.h - what a task computes, as a short text: the one function by which task sets are kept apart, and by which
- * training refuses held-out tasks.
+/* signature.h - what a task computes, as a short text: the one function by which task sets are kept apart.
  *
  * The signature, version 1, is of the task's ATen graph in canonical form (canon.h): operators, structure, classes of
  * types (floating, integer, boolean) and the constants that matter (exponents, which dimensions are reduced, modes).
