@@ -154,6 +154,14 @@ class Worker:
     def degenerate(self, q, fds):
         return self.loaded().degenerate(int(q["seed_a"]), int(q["seed_b"])), []
 
+    def share(self, q, fds):
+        from wwbridge.share import Share
+
+        if len(fds) != 2:
+            raise Refuse("request", "share needs two descriptors")
+        self.target.share = Share(os.dup(fds[0]), os.dup(fds[1]), self.target.sync)
+        return {}, []
+
     def examine(self, q, fds):
         from wwbridge.examine import examine
 
@@ -202,7 +210,7 @@ class Worker:
 
 RESERVED_BYTES = 1 << 30  # as src/task/confined.c
 WITHOUT_HELLO = ("check", "set_open", "set_rows", "outline")
-REQUESTS = (*WITHOUT_HELLO, "hello", "peaks", "load", "graph", "buffers", "draw", "compare", "degenerate", "examine", "baseline", "compile_ahead", "time",
+REQUESTS = (*WITHOUT_HELLO, "hello", "peaks", "load", "graph", "buffers", "draw", "compare", "degenerate", "share", "examine", "baseline", "compile_ahead", "time",
             "arm", "profile", "free", "origin", "wipe", "keep", "same", "trace")
 
 

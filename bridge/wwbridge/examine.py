@@ -8,11 +8,9 @@ The tests are stricter than the judge's (reference.py): a task that is kept here
     degenerate    outputs of two draws of the inputs, compared with each other, with their mean, with zero
     finite        with inputs scaled by 2^-6 and 2^6, and shifted by 3
     compile       torch.compile's outputs against eager's
-    times         medians of both, on the device; cpu: by the clock
-"""
 
-import statistics
-import time
+With `times` the baselines are prepared, so that the client can measure them (the requests time and arm).
+"""
 
 import torch
 
@@ -23,7 +21,6 @@ from .tokens import tokens
 SAME = 1e-2  # two results this near count as equal; the rule `paper` has atol = rtol = 1e-2
 COMPILED = {torch.float32: 2e-3, torch.float64: 2e-3, torch.float16: 2e-2, torch.bfloat16: 6e-2}
 NO_EFFECT, DRAWS = 1e-4, ((2.0**-6, 0.0), (2.0**6, 0.0), (1.0, 3.0))
-BUDGET_S, MOST, LEAST = 0.1, 15, 3
 
 
 def floating(t):
@@ -45,6 +42,18 @@ def apart(a, b):
         return (a != b).float().mean().item() if a.numel() else 0.0
     x, y = a.double(), b.double()
     return ((x - y).norm() / y.norm().clamp_min(1e-30)).item()
+
+
+def trivial(a, b, i):
+    """Whether output i, a, could be answered without the inputs; b: that of another draw."""
+    if near(a, b):
+        return "same for every draw", f"output {i} hardly depends on the draw of the inputs"
+    mean = a.double().mean().to(a.dtype) if floating(a) else a.flatten()[0]
+    if near(mean.expand_as(a), a):
+        return "constant", f"output {i} is nearly one number"
+    if near(torch.zeros_like(a), a):
+        return "near zero", f"output {i} is within tolerance of zero"
+    return None
 
 
 class Examination:
@@ -71,13 +80,10 @@ class Examination:
         if not all(bool(t.isfinite().all()) for t in self.first if floating(t)):
             return "not finite", "outputs are not finite"
         for i, (a, b) in enumerate(zip(self.first, other)):
-            if near(a, b):
-                return "same for every draw", f"output {i} hardly depends on the draw of the inputs"
-            mean = a.double().mean().to(a.dtype) if floating(a) else a.flatten()[0]
-            if near(mean.expand_as(a), a):
-                return "constant", f"output {i} is nearly one number"
-            if near(torch.zeros_like(a), a):
-                return "near zero", f"output {i} is within tolerance of zero"
+            with self.task.target.share:
+                found = trivial(a, b, i)
+            if found:
+                return found
         return None
 
     def unused(self):
@@ -107,7 +113,7 @@ class Examination:
         try:
             task.restore()
             leaves, places = list(task.leaves), {}
-            with torch.enable_grad():
+            with torch.enable_grad(), task.target.share:
                 for slot, t in zip(task.slots, task.inputs):
                     if floating(t):
                         leaves[slot] = t.detach().requires_grad_()
@@ -145,7 +151,8 @@ class Examination:
     def compiled(self):
         task = self.task
         if self.compiler == "inductor":
-            answer = task.clock().prepare("compile")
+            with task.target.share:
+                answer = task.clock().prepare("compile")
             if not answer["available"]:
                 return "does not compile", "torch.compile: " + answer["reason"]
             call = task.clock()._runner("compile").python_call
@@ -153,7 +160,7 @@ class Examination:
             call = torch.compile(task.model, backend=self.compiler)
         try:
             task.restore()
-            with torch.no_grad(), NoCollection():
+            with torch.no_grad(), NoCollection(), task.target.share:
                 out = [t.clone() for t in task._flat(call(*task.args()))]
         except Exception as e:
             if out_of_memory(e):
@@ -166,51 +173,18 @@ class Examination:
                 return "compile differs", f"output {i} of torch.compile differs from eager's by {apart(a, b):.2g}" if a.shape == b.shape else f"output {i} has another shape"
         return None
 
-    def timed(self):
-        self.facts["eager_us"] = self.median("eager")
-        return None
-
-    def timed_compiled(self):
-        if self.compiler == "inductor":
-            self.facts["compile_us"] = self.median("compile")
-        return None
-
-    def median(self, which):
-        clock = self.task.clock()
-        answer = clock.prepare(which)
-        if not answer["available"]:
-            raise Refuse("task", f"{self.task.name}: {which} cannot be timed: {answer['reason']}")
-        if self.task.target.kind == "cuda":
-            def once(n):
-                return clock.time(which, "device", n, True)["us"]
-        else:
-            call = clock._runner(which).python_call
-
-            def once(n):
-                times = []
-                for _ in range(n):
-                    self.task.restore()
-                    args = self.task.args()
-                    with torch.no_grad():
-                        start = time.perf_counter_ns()
-                        out = call(*args)
-                        times.append((time.perf_counter_ns() - start) * 1e-3)
-                    del out
-                self.task.restore()
-                return times
-        first = statistics.median(once(2))
-        n = int(min(MOST, max(LEAST, BUDGET_S * 1e6 / max(first, 1.0))))
-        return statistics.median(once(n))
+    def prepared(self):
+        """The baseline eager, ready to be measured."""
+        with self.task.target.share:
+            answer = self.task.clock().prepare("eager")
+        return None if answer["available"] else ("does not run", "eager cannot be timed: " + answer["reason"])
 
     def run(self, stage, times):
         """stage "eager": what needs no compiler; "compile": the rest, of a task that the first stage found good."""
         cuda = self.task.target.kind == "cuda"
         if cuda:
             torch.cuda.reset_peak_memory_stats(self.task.device)
-        if stage == "eager":
-            steps = [self.degenerate, self.unused, self.scaled, *([self.timed] if times else [])]
-        else:
-            steps = [self.compiled, *([self.timed_compiled] if times else [])]
+        steps = [self.compiled] if stage == "compile" else [self.degenerate, self.unused, self.scaled, *([self.prepared] if times else [])]
         with torch.no_grad():
             for step in steps:
                 found = step()
@@ -221,20 +195,17 @@ class Examination:
 
 
 def examine(task, seed, stage, compiler, times):
+    if stage == "end":
+        task.examination = None
+        torch._dynamo.reset()
+        task.free(True)
+        return {"reason": ""}
     if stage == "eager":
         task.examination = Examination(task, seed, compiler)
     answer = task.examination.run(stage, times)
-    answer["shapes"] = {"inputs": [[str(t.dtype)[6:], list(t.shape)] for t in task.inputs],
-                        "outputs": [[str(m[2])[6:], list(m[0])] for m in task.out_meta]}
     if stage == "eager" and not answer["reason"]:
         answer["tokens"] = tokens(task.source)
         task.trim(True)  # while this worker compiles, others use the device
-    if stage == "compile" or answer["reason"]:
-        done(task)
+    answer["shapes"] = {"inputs": [[str(t.dtype)[6:], list(t.shape)] for t in task.inputs],
+                        "outputs": [[str(m[2])[6:], list(m[0])] for m in task.out_meta]}
     return answer
-
-
-def done(task):
-    task.examination = None
-    torch._dynamo.reset()
-    task.free(True)

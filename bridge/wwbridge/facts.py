@@ -3,6 +3,7 @@
 import os
 import platform
 import time
+from contextlib import nullcontext
 
 from . import Refuse
 
@@ -10,6 +11,7 @@ from . import Refuse
 class Target:
     pool_bytes = 0  # for references that will be used again
     bandwidth = 0.0  # once measured
+    share = nullcontext()  # around what runs on the device, where others measure on it (share.py)
     one_compiler = False  # torch.compile compiles in this process, whatever the model's size
 
     def __init__(self, kind, index, torch):

@@ -190,7 +190,7 @@ class Task:
         if self.target.kind == "cpu" or what in self._host_made:
             return self._user(what, call)
         try:
-            with self.device, self.local.watched():
+            with self.device, self.local.watched(), self.target.share:
                 return call()
         except BaseException as e:
             if out_of_memory(e):
@@ -317,7 +317,7 @@ class Task:
     def forward(self, leaves=None):
         """One call of the module as it is, buffers restored first; the flat list of tensor outputs."""
         self.restore()
-        with torch.no_grad():
+        with torch.no_grad(), self.target.share:
             out = self._user("forward()", self.model, *self.args(leaves))
         return self._flat(out)
 

@@ -27,6 +27,8 @@ static const struct ww_opt opts[] = { { "against", 0, WW_OPT_STR, offsetof(struc
 		"run: model:DIR, openai:MODEL, anthropic:MODEL or replay:EPISODE writes the modules, not the grammar" },
 	{ "base-url", 0, WW_OPT_STR, offsetof(struct ww_synth_values, base_url), "URL", NULL, 0, 0,
 		"run: server of an openai: or anthropic: policy" },
+	{ "each", 0, WW_OPT_FLAG, offsetof(struct ww_synth_values, each), NULL, NULL, 0, 0,
+		"compose: every operator of the grammar alone, one module each" },
 	{ "index", 0, WW_OPT_INT, offsetof(struct ww_synth_values, index), "N", "0", 0, 1e15,
 		"compose: the first candidate's number" },
 	{ "sample", 0, WW_OPT_INT, offsetof(struct ww_synth_values, sample), "N", "20", 0, 1e9,

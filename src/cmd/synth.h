@@ -14,6 +14,7 @@ struct ww_synth_values {
 	/* compose, run */
 	const char *set, *out, *timings, *policy, *base_url;
 	int64_t count, validation, held_out, index, max_tried;
+	int each;
 };
 
 /* Parts of "A:B:C" into out, at most max; list is cut into pieces. */

@@ -34,21 +34,29 @@ static json_t *candidate_json(const struct ww_synth_candidate *k, uint64_t index
 		k->source.p, k->source.len, "dtype", ww_synth_dtype_name(k->out.dtype), "sizes", sizes, "expected_us", k->us);
 }
 
+static void print_candidate(const struct ww_synth_values *v, const struct ww_synth_candidate *k, int64_t i, int last)
+{
+	if (v->json)
+		ww_cmd_print_json(candidate_json(k, (uint64_t)i));
+	else
+		printf("# candidate %lld: %s; about %.0f us\n%s%s", (long long)i, k->ops.p, k->us, k->source.p,
+			last ? "" : "\n\n");
+}
+
 int ww_synth_cmd_compose(const struct ww_synth_values *v, int argc, char **argv)
 {
 	struct ww_err err = WW_ERR_INIT;
 	struct ww_synth_recipe r;
 	WW_AUTO(ww_synth_candidate_release) struct ww_synth_candidate k = WW_SYNTH_CANDIDATE_INIT;
+	int64_t from = v->each ? 0 : v->index, to = v->each ? ww_synth_ops() : v->index + v->count;
 	if (recipe_of(v, argc, argv, &r, &err) != WW_OK)
 		return ww_cmd_fail(&err);
-	for (int64_t i = v->index; i < v->index + v->count && !ww_cmd_interrupted; i++) {
-		if (ww_synth_compose(&r, (uint64_t)v->seed, (uint64_t)i, &k, &err) != WW_OK)
+	for (int64_t i = from; i < to && !ww_cmd_interrupted; i++) {
+		enum ww_rc rc = v->each ? ww_synth_compose_op(&r, ww_synth_op((int)i), (uint64_t)v->seed, (uint64_t)i, &k, &err)
+								: ww_synth_compose(&r, (uint64_t)v->seed, (uint64_t)i, &k, &err);
+		if (rc != WW_OK)
 			return ww_cmd_fail(&err);
-		if (v->json)
-			ww_cmd_print_json(candidate_json(&k, (uint64_t)i));
-		else
-			printf("# candidate %lld: %s; about %.0f us\n%s%s", (long long)i, k.ops.p, k.us, k.source.p,
-				i + 1 < v->index + v->count ? "\n\n" : "");
+		print_candidate(v, &k, i, i + 1 == to);
 	}
 	return 0;
 }

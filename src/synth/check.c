@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RECYCLE = 48 };
-static const double LOAD_S = 40, REQUEST_S = 60;
+enum { RECYCLE = 48, LEAST_TIMES = 3, MOST_TIMES = 15 };
+static const double REQUEST_S = 60, BUDGET_US = 1e5;
 
 void ww_synth_result_release(struct ww_synth_result *r)
 {
@@ -51,18 +51,25 @@ static enum ww_rc open_worker(struct ww_synth_checker *c, struct ww_err *err)
 		.device = c->o.device,
 		.threads = c->o.threads,
 		.one_compiler = 1,
-		.max_load_s = LOAD_S,
+		.max_load_s = c->o.recipe->max_load_s,
 		.max_request_s = REQUEST_S,
 		.max_compile_s = c->o.recipe->max_compile_s,
 		.max_resident_bytes = c->o.recipe->target == WW_TARGET_CPU
 			? (uint64_t)c->o.recipe->max_memory_bytes + (4ull << 30)
 			: 0,
 		.interrupted = c->o.interrupted };
-	return ww_ref_open(&c->ref, &o, err);
+	WW_CHECK(ww_ref_open(&c->ref, &o, err));
+	if (o.target == WW_TARGET_CPU)
+		return WW_OK;
+	struct ww_share s;
+	WW_CHECK(ww_share_open(&s, ww_ref_info(c->ref)->device_uuid, err));
+	enum ww_rc rc = ww_ref_share(c->ref, s.gate, s.fd, err);
+	ww_share_close(&s);
+	return rc;
 }
 
-/* ---- The device.  cuda: one checker at a time runs anything there.  cpu: what is timed has the processors alone, the
- * rest goes on side by side. */
+/* ---- The device.  Whoever measures has it alone, under its lease.  On cuda workers take a share of it around what
+ * they run there, and compile beside; on cpu everything else waits. */
 
 static pthread_rwlock_t processors;
 static pthread_once_t processors_once = PTHREAD_ONCE_INIT;
@@ -76,33 +83,73 @@ static void processors_init(void)
 	pthread_rwlockattr_destroy(&a);
 }
 
-struct turn {
-	struct ww_lease lease;
-	int cpu;
-};
+static int is_cpu(const struct ww_synth_checker *c) { return c->o.recipe->target == WW_TARGET_CPU; }
 
-static enum ww_rc turn_take(struct ww_synth_checker *c, struct turn *t, int times, struct ww_err *err)
+static void work_begin(const struct ww_synth_checker *c)
 {
-	struct ww_lease_wait wait = { .interrupted = c->o.interrupted };
-	*t = (struct turn){ .lease = WW_LEASE_INIT, .cpu = c->o.recipe->target == WW_TARGET_CPU };
 	pthread_once(&processors_once, processors_init);
-	if (t->cpu && times)
-		pthread_rwlock_wrlock(&processors);
-	else if (t->cpu)
+	if (is_cpu(c))
 		pthread_rwlock_rdlock(&processors);
-	if (t->cpu && !times)
-		return WW_OK;
-	enum ww_rc rc = ww_lease_take(&t->lease, t->cpu ? "cpu" : ww_ref_info(c->ref)->device_uuid, &wait, err);
-	if (rc != WW_OK && t->cpu)
-		pthread_rwlock_unlock(&processors);
-	return rc;
 }
 
-static void turn_end(struct turn *t)
+static void work_end(const struct ww_synth_checker *c)
 {
-	ww_lease_drop(&t->lease);
-	if (t->cpu)
+	if (is_cpu(c))
 		pthread_rwlock_unlock(&processors);
+}
+
+static int by_size(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+	return (x > y) - (x < y);
+}
+
+static double median(double *us, int n)
+{
+	qsort(us, (size_t)n, sizeof(*us), by_size);
+	return n % 2 ? us[n / 2] : (us[n / 2 - 1] + us[n / 2]) / 2;
+}
+
+/* n times of a prepared baseline; on cpu by this process's clock. */
+static enum ww_rc times_into(struct ww_synth_checker *c, enum ww_baseline which, int n, double *us, struct ww_err *err)
+{
+	if (!is_cpu(c))
+		return ww_ref_time(c->ref, which, WW_REF_DEVICE, n, 1, us, err);
+	for (int i = 0; i < n; i++) {
+		uint64_t ns;
+		double waited_us;
+		WW_CHECK(ww_ref_arm(c->ref, which, err));
+		ww_ref_settle(c->ref);
+		WW_CHECK(ww_ref_fire(c->ref, &ns, &waited_us, err));
+		us[i] = (double)ns * 1e-3;
+	}
+	return WW_OK;
+}
+
+static enum ww_rc alone(struct ww_synth_checker *c, enum ww_baseline which, double *out, struct ww_err *err)
+{
+	double us[MOST_TIMES];
+	WW_CHECK(times_into(c, which, 2, us, err));
+	double n = BUDGET_US / (us[0] < us[1] ? us[0] : us[1]);
+	int count = n < LEAST_TIMES ? LEAST_TIMES : n > MOST_TIMES ? MOST_TIMES : (int)n;
+	WW_CHECK(times_into(c, which, count, us, err));
+	*out = median(us, count);
+	return WW_OK;
+}
+
+static enum ww_rc measure(struct ww_synth_checker *c, enum ww_baseline which, double *us, struct ww_err *err)
+{
+	struct ww_lease lease = WW_LEASE_INIT;
+	struct ww_lease_wait wait = { .interrupted = c->o.interrupted };
+	pthread_once(&processors_once, processors_init);
+	if (is_cpu(c))
+		pthread_rwlock_wrlock(&processors);
+	enum ww_rc rc = ww_lease_take(&lease, is_cpu(c) ? "cpu" : ww_ref_info(c->ref)->device_uuid, &wait, err);
+	if (rc == WW_OK)
+		rc = alone(c, which, us, err);
+	ww_lease_drop(&lease);
+	work_end(c);
+	return rc;
 }
 
 /* ---- Reasons */
@@ -138,20 +185,18 @@ static int is_rejection(enum ww_rc rc, const struct ww_err *err, struct ww_synth
 
 static enum ww_rc load(struct ww_synth_checker *c, const struct ww_task *task, uint64_t seed, struct ww_err *err)
 {
-	struct turn t;
-	WW_CHECK(turn_take(c, &t, 0, err));
+	work_begin(c);
 	enum ww_rc rc = ww_ref_load(c->ref, task, seed & 0x7fffffffffffffff, err);
-	turn_end(&t);
+	work_end(c);
 	return rc;
 }
 
 static enum ww_rc examine(struct ww_synth_checker *c, uint64_t seed, enum ww_examine stage, int times,
 	struct ww_synth_result *out, json_t **facts, struct ww_err *err)
 {
-	struct turn t;
-	WW_CHECK(turn_take(c, &t, times, err));
+	work_begin(c);
 	enum ww_rc rc = ww_ref_examine(c->ref, seed & 0x7fffffffffffffff, stage, c->o.recipe->compiler, times, facts, err);
-	turn_end(&t);
+	work_end(c);
 	if (rc == WW_OK)
 		ww_synth_reject(out, ww_json_str(*facts, "reason", ""), ww_json_str(*facts, "detail", ""));
 	return rc;
@@ -223,38 +268,63 @@ static enum ww_rc compile(struct ww_synth_checker *c, struct ww_err *err)
 	return ww_ref_await(c->ref, err);
 }
 
+/* What a graph tells; torch.export works on the processor alone. */
+static enum ww_rc look_at_graph(struct ww_synth_checker *c, struct ww_synth_result *out, struct ww_err *err)
+{
+	ww_auto_str why = WW_STR_INIT(300);
+	work_begin(c);
+	enum ww_rc rc = ww_ref_graph(c->ref, &out->graph, err);
+	work_end(c);
+	if (rc == WW_OK && ww_synth_redundant(out->graph, &why))
+		ww_synth_reject(out, "redundant", why.p);
+	return rc;
+}
+
+static enum ww_rc eager_filters(struct ww_synth_checker *c, const struct ww_task *task, uint64_t seed,
+	const json_t *times, struct ww_synth_result *out, struct ww_err *err)
+{
+	json_auto_t *facts = NULL;
+	WW_CHECK(load(c, task, seed, err));
+	WW_CHECK(examine(c, seed, WW_EXAMINE_EAGER, !times, out, &facts, err));
+	if (*out->reason)
+		return WW_OK;
+	out->eager_us = ww_json_num(times, "eager_us", 0);
+	if (!times)
+		WW_CHECK(measure(c, WW_BASE_EAGER, &out->eager_us, err));
+	bounds(c->o.recipe, out->eager_us, ww_json_num(facts, "memory_bytes", 0), out);
+	inputs_bound(c->o.recipe, facts, out);
+	if (!(out->tokens = strdup(ww_json_str(facts, "tokens", ""))))
+		return ww_nomem(err);
+	return *out->reason ? WW_OK : look_at_graph(c, out, err);
+}
+
+static enum ww_rc compile_filters(
+	struct ww_synth_checker *c, uint64_t seed, const json_t *times, struct ww_synth_result *out, struct ww_err *err)
+{
+	json_auto_t *facts = NULL;
+	int timed = !times && !strcmp(c->o.recipe->compiler, "inductor");
+	double us = 0;
+	WW_CHECK(compile(c, err));
+	WW_CHECK(examine(c, seed, WW_EXAMINE_COMPILE, timed, out, &facts, err));
+	if (*out->reason)
+		return WW_OK;
+	if (timed)
+		WW_CHECK(measure(c, WW_BASE_COMPILE, &us, err));
+	json_auto_t *measured = times ? json_incref((json_t *)(uintptr_t)times) : times_of(c, out->eager_us, us);
+	out->row = json_pack(
+		"{s:o, s:O, s:O}", "ops", operators(out->graph), "shapes", json_object_get(facts, "shapes"), "times", measured);
+	return out->row ? WW_OK : ww_nomem(err);
+}
+
 static enum ww_rc filters(struct ww_synth_checker *c, const struct ww_task *task, uint64_t seed, const json_t *times,
 	struct ww_synth_result *out, struct ww_err *err)
 {
-	json_auto_t *eager = NULL, *compiled = NULL;
-	ww_auto_str why = WW_STR_INIT(300);
-	WW_CHECK(load(c, task, seed, err));
-	WW_CHECK(examine(c, seed, WW_EXAMINE_EAGER, !times, out, &eager, err));
-	if (*out->reason)
-		return WW_OK;
-	out->eager_us = ww_json_num(times ? times : eager, "eager_us", 0);
-	bounds(c->o.recipe, out->eager_us, ww_json_num(eager, "memory_bytes", 0), out);
-	if (*out->reason)
-		return WW_OK;
-	inputs_bound(c->o.recipe, eager, out);
-	if (!(out->tokens = strdup(ww_json_str(eager, "tokens", ""))))
-		return ww_nomem(err);
-	if (*out->reason)
-		return WW_OK;
-	WW_CHECK(ww_ref_graph(c->ref, &out->graph, err));
-	if (ww_synth_redundant(out->graph, &why))
-		ww_synth_reject(out, "redundant", why.p);
-	if (*out->reason)
-		return WW_OK;
-	WW_CHECK(compile(c, err));
-	WW_CHECK(examine(c, seed, WW_EXAMINE_COMPILE, !times, out, &compiled, err));
-	if (*out->reason)
-		return WW_OK;
-	json_auto_t *measured = times ? json_incref((json_t *)(uintptr_t)times)
-								  : times_of(c, out->eager_us, ww_json_num(compiled, "compile_us", 0));
-	out->row = json_pack("{s:o, s:O, s:O}", "ops", operators(out->graph), "shapes", json_object_get(compiled, "shapes"),
-		"times", measured);
-	return out->row ? WW_OK : ww_nomem(err);
+	json_auto_t *ended = NULL;
+	WW_CHECK(eager_filters(c, task, seed, times, out, err));
+	if (!*out->reason)
+		WW_CHECK(compile_filters(c, seed, times, out, err));
+	struct ww_synth_result ignored = { 0 };
+	return examine(c, seed, WW_EXAMINE_END, 0, &ignored, &ended, err);
 }
 
 enum ww_rc ww_synth_check(struct ww_synth_checker *c, const char *source, size_t n, uint64_t seed, const json_t *times,

@@ -55,6 +55,7 @@ static const struct {
 	NUMBER("max-us", 1, 1e8, 1, max_us),
 	NUMBER("max-input-mib", 1e-3, 1e6, 1 << 20, max_input_bytes),
 	NUMBER("max-memory-mib", 1e-3, 1e6, 1 << 20, max_memory_bytes),
+	NUMBER("max-load-seconds", 1, 3600, 1, max_load_s),
 	NUMBER("max-compile-seconds", 1, 3600, 1, max_compile_s),
 #undef NUMBER
 };

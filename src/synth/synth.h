@@ -68,8 +68,8 @@ struct ww_synth_recipe {
 	double min_us, max_us;  /* eager time */
 	double max_input_bytes; /* of all inputs together */
 	double max_memory_bytes;
-	double max_compile_s;
-	char compiler[16]; /* what torch.compile runs: "inductor", "aot_eager", "eager" */
+	double max_load_s, max_compile_s; /* what takes longer is rejected */
+	char compiler[16];                /* what torch.compile runs: "inductor", "aot_eager", "eager" */
 };
 /* The built-in recipe "large" or "small" for a target. */
 enum ww_rc ww_synth_recipe_set(

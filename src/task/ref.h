@@ -185,12 +185,16 @@ struct ww_ref_degenerate {
 enum ww_rc ww_ref_degenerate(struct ww_ref *r, uint64_t seed_a, uint64_t seed_b, struct ww_ref_degenerate *out,
 	struct ww_err *err) WW_MUST_CHECK;
 
-/* What the filters of `synth` ask of a loaded task (bridge/wwbridge/examine.py), in two requests: WW_EXAMINE_EAGER
- * needs no compiler, WW_EXAMINE_COMPILE compares torch.compile with what the first one kept, and drops all of it.  The
- * answer, a new reference for the caller: {"reason": "" or what is wrong with it in few words, "detail", "shapes", and
- * where nothing is wrong "memory_bytes", with times = 1 "eager_us" or "compile_us"}.  compiler: "inductor", or another
- * backend of torch.compile, which is compared and not timed. */
-enum ww_examine { WW_EXAMINE_EAGER, WW_EXAMINE_COMPILE };
+/* cuda: the worker takes these two files (ww_share_open() has them open) around what it runs on the device, so that
+ * whoever holds the device's lease measures alone.  From then on, for the worker's life. */
+enum ww_rc ww_ref_share(struct ww_ref *r, int gate_fd, int lock_fd, struct ww_err *err) WW_MUST_CHECK;
+
+/* What the filters of `synth` ask of a loaded task (bridge/wwbridge/examine.py): WW_EXAMINE_EAGER needs no compiler,
+ * WW_EXAMINE_COMPILE compares torch.compile with what the first one kept, WW_EXAMINE_END drops all of it.  The answer,
+ * a new reference for the caller: {"reason": "" or what is wrong with it in few words, "detail", "shapes", and where
+ * nothing is wrong "memory_bytes", "tokens"}.  times = 1: then the baseline of the stage is prepared and can be timed.
+ * compiler: "inductor", or another backend of torch.compile, which is compared and cannot be timed. */
+enum ww_examine { WW_EXAMINE_EAGER, WW_EXAMINE_COMPILE, WW_EXAMINE_END };
 enum ww_rc ww_ref_examine(struct ww_ref *r, uint64_t seed, enum ww_examine stage, const char *compiler, int times,
 	json_t **out, struct ww_err *err) WW_MUST_CHECK;
 
