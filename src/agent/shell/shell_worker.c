@@ -47,7 +47,9 @@ enum {
 	VFORKS_MS = 20,
 	JOBS_MAX = 16,
 	STATE_FD = 9,
-	MAX_ENV = 512
+	MAX_ENV = 512,
+	FORK_TRIES = 1000,
+	FORK_US = 1000
 };
 enum { TREE_BYTES = 64 << 20, TREE_ENTRIES = 4096, PROCESSES = 64, FILES = 256, CPU_S = 900 };
 static const int64_t max_bytes = INT64_C(1048576) * WW_SHELL_MEMORY_MIB;
@@ -256,12 +258,18 @@ static int open_control(void)
 
 /* ---- Commands ---------------------------------------------------------------------------------------------------- */
 
-static int unnamed_file(const char *name)
+/* Output and state of a command, made before the first: a tree that is full must not keep out the command that clears
+ * it. */
+static int spare_out = -1, spare_state = -1;
+
+static int unnamed_file(const char *name, int spare)
 {
 	unlink(name);
 	int fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC | O_APPEND, 0600);
 	if (fd >= 0)
 		unlink(name);
+	else if (spare >= 0 && ftruncate(spare, 0) == 0)
+		fd = fcntl(spare, F_DUPFD_CLOEXEC, 0);
 	return fd;
 }
 
@@ -290,26 +298,6 @@ static void become(char *const *envp, const char *command, const char *dir, int 
 	_exit(127);
 }
 
-/* -1 and errno where it cannot be started: a full disk, a full process table. */
-static int start_command(struct job *j, const char *text, size_t n, int state)
-{
-	char *envp[MAX_ENV + 1];
-	const char *dir = text + strlen(text) + 1, *p = dir + strlen(dir) + 1;
-	int n_env = 0;
-	for (; p < text + n && n_env < MAX_ENV; p += strlen(p) + 1)
-		envp[n_env++] = (char *)(uintptr_t)p;
-	envp[n_env] = NULL;
-	j->out = unnamed_file("/workspace/.out");
-	if (j->out < 0)
-		return -1;
-	j->pid = fork();
-	if (j->pid == 0)
-		become(envp, text, dir, j->out, state);
-	if (j->pid < 0)
-		ww_fd_close(&j->out);
-	return j->pid < 0 ? -1 : 0;
-}
-
 /* Take what has ended; process 1 is everybody's last parent. */
 static void reap(void)
 {
@@ -321,6 +309,38 @@ static void reap(void)
 				jobs[i].pid = 0;
 				jobs[i].status = status;
 			}
+}
+
+/* Where the limit on processes is reached by others, they are killed: nobody could end them otherwise. */
+static pid_t fork_command(void)
+{
+	pid_t pid;
+	for (int i = 0; (pid = fork()) < 0 && errno == EAGAIN && i < FORK_TRIES; i++) {
+		kill(-1, SIGKILL);
+		usleep(FORK_US);
+		reap();
+	}
+	return pid;
+}
+
+/* -1 and errno where it cannot be started. */
+static int start_command(struct job *j, const char *text, size_t n, int state)
+{
+	char *envp[MAX_ENV + 1];
+	const char *dir = text + strlen(text) + 1, *p = dir + strlen(dir) + 1;
+	int n_env = 0;
+	for (; p < text + n && n_env < MAX_ENV; p += strlen(p) + 1)
+		envp[n_env++] = (char *)(uintptr_t)p;
+	envp[n_env] = NULL;
+	j->out = unnamed_file("/workspace/.out", spare_out);
+	if (j->out < 0)
+		return -1;
+	j->pid = fork_command();
+	if (j->pid == 0)
+		become(envp, text, dir, j->out, state);
+	if (j->pid < 0)
+		ww_fd_close(&j->out);
+	return j->pid < 0 ? -1 : 0;
 }
 
 /* And waits for its whole group: what still dies holds its locks and pipes. */
@@ -436,7 +456,7 @@ static void run(const struct ww_shell_ask *q, const char *text, struct job *j)
 {
 	struct ww_shell_reply r = { .exists = 1 };
 	uint64_t deadline = ww_now_ns() + q->timeout_ms * UINT64_C(1000000);
-	WW_AUTO(ww_fd_close) int state = unnamed_file("/workspace/.state");
+	WW_AUTO(ww_fd_close) int state = unnamed_file("/workspace/.state", spare_state);
 	if (state < 0 || start_command(j, text, q->n, state) < 0) {
 		r.status = 126 << 8;
 		goto out;
@@ -509,11 +529,14 @@ static void serve(const struct ww_workspace *tree)
 	static char text[WW_WORKSPACE_FILE_BYTES + WW_WORKSPACE_PATH_BYTES + 2];
 	struct ww_shell_ask q;
 	struct ww_err err = WW_ERR_INIT;
+	spare_out = unnamed_file("/workspace/.out", -1);
+	spare_state = unnamed_file("/workspace/.state", -1);
 	for (;;) {
 		while (!parent_asks()) {
 			reap();
 			watch_memory();
 		}
+		(void)fchmod(tree->dirfd, 0700); /* a command may have shut out those that follow */
 		if (ww_fd_read(WW_PROC_FD, &q, sizeof(q), 0, &err) != WW_OK || q.n > sizeof(text) - 1 ||
 			ww_fd_read(WW_PROC_FD, text, q.n, 0, &err) != WW_OK)
 			_exit(0);

@@ -361,6 +361,34 @@ static void test_limits(void **state)
 	ww_workspace_close(&w);
 }
 
+/* Nothing that a command leaves behind keeps the next one out: it could not be undone without one. */
+static void test_recovers(void **state)
+{
+	static const struct {
+		const char *ruin, *next, *want;
+	} cases[] = { { "echo hi > f; chmod 000 .", "cat f", "hi\n[exit code 0]" },
+		{ "mkdir gone; cd gone; rmdir ../gone", "pwd", "/workspace\n[exit code 0]" },
+		{ "i=0; while : > n$((i++)); do :; done 2>&-; ls | wc -l", "rm -f n*; echo x > y; ls", "f\ny\n[exit code 0]" },
+		{ "head -c 30M /dev/zero > a; head -c 30M /dev/zero > b; head -c 30M /dev/zero > c", "rm a b c; cat y",
+			"x\n[exit code 0]" },
+		{ "setsid perl -e 'while (1) { fork }' & sleep 0.2", "kill -9 -1 2>&-; cat y; ls", "x\nf\ny\n[exit code 0]" } };
+	struct ww_workspace w;
+	(void)state;
+	open_in(&w, "workspace");
+	struct ww_tool_env env = { .workspace = &w, .shell = &shell };
+	for (size_t i = 0; i < WW_ARRAY_LEN(cases); i++) {
+		char ask[512];
+		snprintf(ask, sizeof(ask), "{\"command\":\"%s\"}", cases[i].ruin);
+		(void)call(&env, "bash", ask, 0, NULL);
+		snprintf(ask, sizeof(ask), "{\"command\":\"%s\"}", cases[i].next);
+		const char *text = call(&env, "bash", ask, 0, NULL);
+		size_t n = strlen(text), want = strlen(cases[i].want); /* bash may say first that it waits for a free process */
+		if (n < want || strcmp(text + n - want, cases[i].want))
+			fail_msg("after %s: %s", cases[i].ruin, text);
+	}
+	ww_workspace_close(&w);
+}
+
 static void test_refused(void **state)
 {
 	struct ww_err err = WW_ERR_INIT;
@@ -395,7 +423,7 @@ int main(void)
 	if (!mkdtemp(cache) || setenv("XDG_CACHE_HOME", cache, 1) < 0)
 		return 1;
 	const struct CMUnitTest tests[] = { T(test_work), T(test_escapes), T(test_measurements), T(test_tools),
-		T(test_limits), T(test_refused) };
+		T(test_limits), T(test_recovers), T(test_refused) };
 	int failed = cmocka_run_group_tests(tests, NULL, NULL);
 	return ww_fs_remove_tree(cache, &err) == WW_OK ? failed : 1;
 }
