@@ -41,10 +41,10 @@ class Trace(TorchDispatchMode):
             out = func(*args, **(kwargs or {}))
         finally:
             self.depth -= 1
-        name = f"{func.namespace}.{func.overloadpacket.__name__}"
-        self.cpu_ns[name] = self.cpu_ns.get(name, 0) + time.process_time_ns() - start
         if self.computes(func, args, kwargs):
+            name = f"{func.namespace}.{func.overloadpacket.__name__}"
             self.counts[name] = self.counts.get(name, 0) + 1
+            self.cpu_ns[name] = self.cpu_ns.get(name, 0) + time.process_time_ns() - start
         return out
 
     @staticmethod
@@ -64,19 +64,17 @@ class Trace(TorchDispatchMode):
         return key, PARTS.get(bare, (bare,)) if space == "aten" else (key,)
 
     def answer(self):
-        """`aten`: [[name, calls]]; `parts`: the same, taken apart by PARTS; `us`: {kind: time}, all products one kind,
-        else by parts, with equal shares; `cpu_us`: all of it."""
-        plain, parts, us = {}, {}, {}
+        """`aten`: [[name, calls]]; `parts`: the same, taken apart by PARTS; `kinds`: {kind: [calls, processor time in
+        us]}, all products one kind, else by parts, with equal shares."""
+        plain, parts, kinds = {}, {}, {}
         for name, n in self.counts.items():
             key, own = self.parts(name)
             plain[key] = plain.get(key, 0) + n
             for part in own:
                 parts[part] = parts.get(part, 0) + n
-        for name, ns in self.cpu_ns.items():
-            own = self.parts(name)[1]
             if any(p in part for p in PRODUCTS for part in own):
                 own = ("product",)
             for kind in own:
-                us[kind] = us.get(kind, 0) + ns * 1e-3 / len(own)
-        return {"aten": [[k, plain[k]] for k in sorted(plain)], "parts": [[k, parts[k]] for k in sorted(parts)], "us": us,
-                "cpu_us": sum(self.cpu_ns.values()) * 1e-3}
+                calls, us = kinds.get(kind, (0, 0))
+                kinds[kind] = calls + n, us + self.cpu_ns[name] * 1e-3 / len(own)
+        return {"aten": [[k, plain[k]] for k in sorted(plain)], "parts": [[k, parts[k]] for k in sorted(parts)], "kinds": kinds}

@@ -4,6 +4,7 @@
 #include "host/lease.h"
 #include "judge/build/build.h"
 #include "judge/compile/compile.h"
+#include "judge/forms/sampler.h"
 #include "judge/judge.h"
 #include "judge/cache/graphs.h"
 #include "judge/cache/references.h"
@@ -79,6 +80,7 @@ struct ww_judge_task {
 	struct ww_base base[WW_BASE_COUNT];
 	struct ww_base clocked[WW_BASE_COUNT]; /* the same baselines timed as a solution in a PyTorch form is */
 	struct ww_candidate *form_base[WW_BASE_TORCH_COUNT]; /* the processes that are then called (forms/base.c) */
+	struct ww_seen form_base_seen[WW_BASE_TORCH_COUNT];  /* cpu: whose code computed in their timed calls */
 	int by_clock;                                        /* which of the two the judgement in progress is about */
 	double flops, bytes;   /* from the graph: arithmetic asked for, bytes that must move */
 	double matrix_flops;   /* of products, convolutions and attentions alone */

@@ -71,6 +71,7 @@ enum ww_rc ww_form_base_call(struct ww_judge_task *t, enum ww_baseline b, double
 		WW_TRY(ww_ref_wipe(t->ref, 0, 1, err));
 	WW_TRY(ww_candidate_call(t->form_base[b], CALL_LIMIT_S, &a, &res, err));
 	t->base_waited_us = res.waited_us;
+	ww_seen_add(&t->form_base_seen[b], ww_candidate_seen(t->form_base[b]));
 	*us = (double)res.elapsed_ns * 1e-3;
 	if (res.kind != WW_RUN_OK) {
 		explain(&res, &a, why, sizeof(why));

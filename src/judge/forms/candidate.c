@@ -484,6 +484,7 @@ enum ww_rc ww_candidate_ask(struct ww_candidate *c, json_t *request, const int *
 		json_decref(request);
 		return WW_OK;
 	}
+	ww_sampler_begin(c->sampler);
 	go_on(c);
 	rc = put_question(&wire, 'q', &q, err);
 	if (rc == WW_OK)
@@ -498,6 +499,7 @@ enum ww_rc ww_candidate_ask(struct ww_candidate *c, json_t *request, const int *
 		return rc;
 	(void)stop(c, res);
 	look_for_others(c, res);
+	ww_sampler_end(c->sampler, &c->seen);
 	return WW_OK;
 }
 

@@ -452,15 +452,6 @@ static enum ww_rc take_outputs(struct form *f, struct ww_run_result *res, struct
 	return rc;
 }
 
-static void add_seen(struct ww_seen *sum, const struct ww_seen *x)
-{
-	sum->calls += x->calls;
-	sum->checked += x->checked;
-	sum->copied += x->copied;
-	for (int k = 0; k < WW_CODE_KINDS; k++)
-		sum->n[k] += x->n[k];
-}
-
 static enum ww_rc form_go(void *self, double limit_s, struct ww_run_result *res, struct ww_err *err)
 {
 	struct form *f = self;
@@ -469,9 +460,9 @@ static enum ww_rc form_go(void *self, double limit_s, struct ww_run_result *res,
 		WW_CHECK(ww_ref_wipe(f->s->t->ref, 0, 1, err));
 	f->flush = 0;
 	WW_CHECK(ww_candidate_call(f->c, limit_s, &f->answer, res, err));
-	add_seen(&f->all, ww_candidate_seen(f->c));
+	ww_seen_add(&f->all, ww_candidate_seen(f->c));
 	if (f->s->flush)
-		add_seen(&f->timed, ww_candidate_seen(f->c));
+		ww_seen_add(&f->timed, ww_candidate_seen(f->c));
 	if (res->kind == WW_RUN_OK)
 		WW_CHECK(take_outputs(f, res, err));
 	if (res->kind != WW_RUN_OK)

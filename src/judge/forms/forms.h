@@ -72,7 +72,8 @@ enum ww_rc ww_candidate_ask(struct ww_candidate *c, json_t *request, const int *
 /* One call; res->elapsed_ns is its time, res->waited_us what of it was waiting (cpu). */
 enum ww_rc ww_candidate_call(struct ww_candidate *c, double limit_s, struct ww_candidate_answer *a,
 	struct ww_run_result *res, struct ww_err *err) WW_MUST_CHECK;
-/* cpu: whose code computed in the last call (sampler.h); of no calls where this system does not let the judge see it.
+/* cpu: whose code computed in the last call or request (sampler.h); of no calls where this system does not let the
+ * judge see it.
  */
 const struct ww_seen *ww_candidate_seen(const struct ww_candidate *c);
 /* Whether the process, which stands, has mapped code of its own. */

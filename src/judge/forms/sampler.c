@@ -343,6 +343,15 @@ void ww_sampler_end(struct ww_sampler *x, struct ww_seen *seen)
 	seen->calls = 1;
 }
 
+void ww_seen_add(struct ww_seen *sum, const struct ww_seen *x)
+{
+	sum->calls += x->calls;
+	sum->checked += x->checked;
+	sum->copied += x->copied;
+	for (int k = 0; k < WW_CODE_KINDS; k++)
+		sum->n[k] += x->n[k];
+}
+
 int ww_sampler_has_own(struct ww_sampler *x)
 {
 	if (x)

@@ -31,6 +31,7 @@ struct ww_seen {
 	int calls, n[WW_CODE_KINDS];
 	int checked, copied;
 };
+void ww_seen_add(struct ww_seen *sum, const struct ww_seen *x);
 
 struct ww_copies;
 struct ww_sampler;

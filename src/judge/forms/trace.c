@@ -11,9 +11,10 @@
  * in a call, by the second.  A call of which libraries take less than GLUE_US may hide nothing, and is the solution's
  * own where it has any code: so a kernel of microseconds, which no sample may ever meet, is not held for a library's.
  *
- * The trace, which a solution can notice, only excuses library work.  Operators of a kind count for no more than the
- * task itself needs for operators of that kind, as the reference worker finds, and for nothing where the traced call
- * computes more than ANOTHER times what others do. */
+ * The trace, which a solution can notice and forge, only excuses library work: of each kind of operator no more than
+ * the task needs for it.  What that is nobody can forge: the samples of a library's code in the calls of PyTorch's
+ * baseline, shared out as the reference worker's trace of the task says.  Nothing is excused where libraries compute
+ * more than ANOTHER times as much in the traced call as in others. */
 #include "judge/forms/form.h"
 
 #include "base/json.h"
@@ -23,8 +24,8 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TRACE_LIMIT_S = 30, TRACES = 3, ENOUGH = 40 };
-static const double EXPLAINED = 1.5, ANOTHER = 2, GLUE_US = 50;
+enum { TRACE_LIMIT_S = 30, ENOUGH = 40 };
+static const double EXPLAINED = 1.5, ANOTHER = 2, GLUE_US = 50, TRACING_US = 800;
 
 /* Asks the candidate for one more call under a trace.  A call that cannot be traced counts as PyTorch's own. */
 static enum ww_rc watch(struct ww_session *s, const char *how, json_t **body, struct ww_err *err)
@@ -87,66 +88,86 @@ static void list_ops(const json_t *aten, char *out, size_t size)
 
 static int on_cuda(const struct ww_session *s) { return s->t->judge->opts.target == WW_TARGET_CUDA; }
 
-/* A call as it is timed, on inputs of its own. */
+/* As before a call that is timed: inputs of its own, cold caches. */
 static enum ww_rc prepare(struct ww_session *s, struct ww_err *err)
 {
-	WW_CHECK(ww_session_prepare(s, WW_RUN_POISON | WW_RUN_FLUSH, err));
-	return ww_session_draw_unchecked(s->t, WW_REF_PARAMS_REDRAW, err);
+	WW_CHECK(ww_session_prepare(s, WW_RUN_POISON, err));
+	WW_CHECK(ww_session_draw_unchecked(s->t, WW_REF_PARAMS_REDRAW, err));
+	ww_judge_flush(s->t);
+	return WW_OK;
 }
 
-/* What the operators of a traced call explain, in microseconds: of each kind no more than the task needs. */
-static double explained_us(const json_t *mine, const json_t *tasks)
+/* Which share of what the task needs is asked for openly. */
+static double explained(const json_t *mine, const json_t *tasks)
 {
-	double sum = 0;
+	double sum = 0, all = 0;
 	const char *kind;
 	json_t *x;
-	json_object_foreach((json_t *)(uintptr_t)mine, kind, x)
-		sum += fmin(json_number_value(x), ww_json_num(tasks, kind, 0));
-	return sum;
+	json_object_foreach((json_t *)(uintptr_t)tasks, kind, x) {
+		double calls = json_number_value(json_array_get(x, 0)), us = json_number_value(json_array_get(x, 1));
+		double my_calls = json_number_value(json_array_get(json_object_get(mine, kind), 0));
+		all += us;
+		sum += calls > 0 ? us * fmin(1, my_calls / calls) : 0;
+	}
+	return all > 0 ? sum / all : 0;
+}
+
+/* Processor time of a call in code of this kind. */
+static double us_in(const struct ww_seen *seen, enum ww_code kind)
+{
+	return seen->calls ? (double)seen->n[kind] * WW_SAMPLE_US / seen->calls : 0;
+}
+
+/* Library work of a call that counts for nothing.  Where no baseline was called, so that nothing can be won, all that
+ * is asked for openly. */
+static double excused_us(
+	const struct ww_session *s, const struct ww_seen *calls, const struct ww_seen *traced, double share)
+{
+	double library_us = us_in(calls, WW_CODE_LIBRARY);
+	if (us_in(traced, WW_CODE_LIBRARY) > ANOTHER * library_us + TRACING_US)
+		return GLUE_US;
+	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++)
+		if (s->t->form_base_seen[b].calls)
+			return GLUE_US + EXPLAINED * share * us_in(&s->t->form_base_seen[b], WW_CODE_LIBRARY);
+	return share > 0 ? GLUE_US + library_us : GLUE_US;
 }
 
 /* Whether these calls are a library's, of which so much processor time in a call is excused.  Two standard deviations
  * are left to chance. */
-static int is_library(const struct ww_seen *seen, double excused_us)
+static int is_library(const struct ww_seen *seen, double excused)
 {
 	int copied = seen->checked ? seen->n[WW_CODE_OWN] * seen->copied / seen->checked : 0;
 	int own = seen->n[WW_CODE_OWN] - copied, library = seen->n[WW_CODE_LIBRARY] + copied;
 	double each_us = seen->calls ? (double)WW_SAMPLE_US / seen->calls : 0;
 	return (own == 0 && library >= ENOUGH && library * each_us > GLUE_US) ||
-		(library - own - 2 * sqrt(library + own)) * each_us > excused_us;
+		(library - own - 2 * sqrt(library + own)) * each_us > excused;
 }
 
-static double call_us(const struct ww_seen *seen)
+static int calls_are_library(
+	const struct ww_session *s, const struct ww_seen *calls, const struct ww_seen *traced, double share)
 {
-	int all = 0;
-	for (int k = 0; k < WW_CODE_KINDS; k++)
-		all += seen->n[k];
-	return seen->calls ? (double)all * WW_SAMPLE_US / seen->calls : 0;
-}
-
-static void log_seen(const char *which, const struct ww_seen *x, double excused_us)
-{
+	double excused = excused_us(s, calls, traced, share);
 	ww_log(WW_LOG_DEBUG,
-		"whose code: of %d %s calls of %.0f us %d own (%d of %d copied), %d of libraries, %d other; %.0f us excused",
-		x->calls, which, call_us(x), x->n[WW_CODE_OWN], x->copied, x->checked, x->n[WW_CODE_LIBRARY],
-		x->n[WW_CODE_OTHER], excused_us);
+		"whose code: in %d calls %d own (%d of %d copied), %d of libraries, %d other; %.0f us of a library's in a call, %.0f "
+		"traced, %.0f excused",
+		calls->calls, calls->n[WW_CODE_OWN], calls->copied, calls->checked, calls->n[WW_CODE_LIBRARY],
+		calls->n[WW_CODE_OTHER], us_in(calls, WW_CODE_LIBRARY), us_in(traced, WW_CODE_LIBRARY), excused);
+	return is_library(calls, excused);
 }
 
-static void whose_code(struct ww_session *s, double traced_us, double explained_us)
+/* Behind the trace: `share` of the task is asked for openly. */
+static void whose_code(struct ww_session *s, double share)
 {
 	const struct ww_seen *timed = ww_form_seen(s, 1), *all = ww_form_seen(s, 0);
 	struct ww_candidate_answer *a;
 	struct ww_candidate *c = ww_form_candidate(s, &a);
-	double most_us = ANOTHER * (timed->calls ? call_us(timed) : call_us(all));
-	double excused_us = GLUE_US + (traced_us <= most_us + GLUE_US ? EXPLAINED * explained_us : 0);
-	log_seen("timed", timed, excused_us);
-	log_seen("all", all, excused_us);
+	struct ww_seen traced = *ww_candidate_seen(c);
 	if (!all->calls)
 		ww_str_adds(&s->diag,
 			"note: this system does not let the judge see whose code computes, so it counts as PyTorch's; "
 			"set kernel.perf_event_paranoid to 2\n");
-	s->v->library_only = !all->calls || !ww_candidate_has_own_code(c) || is_library(timed, excused_us) ||
-		is_library(all, excused_us);
+	s->v->library_only = !all->calls || !ww_candidate_has_own_code(c) || calls_are_library(s, timed, &traced, share) ||
+		calls_are_library(s, all, &traced, share);
 }
 
 /* ---- cuda: kernels ----------------------------------------------------------------------------------------------- */
@@ -224,47 +245,27 @@ static enum ww_rc whose_kernels(struct ww_session *s, struct ww_err *err)
 
 /* ---- Both -------------------------------------------------------------------------------------------------------- */
 
-/* Middle of TRACES traced calls: on a busy machine one alone may take any time. */
-struct traced {
-	int n, covers;
-	double us[TRACES], explained_us[TRACES];
-};
-
-static enum ww_rc trace_once(struct ww_session *s, const json_t *tasks, struct traced *t, struct ww_err *err)
-{
-	json_t *body;
-	WW_CHECK(prepare(s, err));
-	WW_CHECK(watch(s, "trace", &body, err));
-	if (!body)
-		return WW_OK;
-	list_ops(json_object_get(body, "aten"), s->v->aten_ops, sizeof(s->v->aten_ops));
-	t->covers |= covers(json_object_get(body, "parts"), json_object_get(tasks, "parts"));
-	t->us[t->n] = ww_json_num(body, "cpu_us", 0);
-	t->explained_us[t->n++] = explained_us(json_object_get(body, "us"), json_object_get(tasks, "us"));
-	json_decref(body);
-	return WW_OK;
-}
-
 enum ww_rc ww_form_trace(struct ww_session *s, struct ww_err *err)
 {
-	int cpu = !on_cuda(s), wanted = cpu ? TRACES : 1;
-	struct traced t = { 0 };
-	json_t *tasks = NULL;
+	json_t *tasks = NULL, *body = NULL;
 	enum ww_rc rc;
 
-	if (cpu)
-		ww_judge_flush(s->t);
 	WW_TRY(ww_ref_trace(s->t->ref, &tasks, err));
-	for (int k = 0; k < wanted && t.n == k && !s->failed; k++)
-		WW_TRY(trace_once(s, tasks, &t, err));
-	if (t.n < wanted || s->failed)
+	if (!on_cuda(s))
+		WW_TRY(prepare(s, err));
+	if (s->failed)
 		goto out;
-	s->v->library_only = t.covers;
-	if (!t.covers && cpu)
-		whose_code(s, ww_stats_median(t.us, t.n), ww_stats_median(t.explained_us, t.n));
-	else if (!t.covers)
+	WW_TRY(watch(s, "trace", &body, err));
+	if (!body)
+		goto out;
+	list_ops(json_object_get(body, "aten"), s->v->aten_ops, sizeof(s->v->aten_ops));
+	s->v->library_only = covers(json_object_get(body, "parts"), json_object_get(tasks, "parts"));
+	if (!s->v->library_only && on_cuda(s))
 		rc = whose_kernels(s, err);
+	else if (!s->v->library_only)
+		whose_code(s, explained(json_object_get(body, "kinds"), json_object_get(tasks, "kinds")));
 out:
 	json_decref(tasks);
+	json_decref(body);
 	return rc;
 }
