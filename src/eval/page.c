@@ -138,6 +138,21 @@ static void add_levels(const struct view *v, int i)
 		json_object_get(groups, "overall"));
 }
 
+/* The third baseline, which is measured on request. */
+static void add_autotune(const struct view *v, int i)
+{
+	const json_t *s = json_object_get(score(v->summaries[i], rule_of(&v->runs[i]), "device", "all"), "autotune");
+	const json_t *m = json_object_get(s, "geomean");
+	if (!s)
+		return;
+	ww_str_adds(v->h, "<p>");
+	ww_page_text(v->h, v->n > 1 ? v->names[i] : "All", 64);
+	ww_page_textf(v->h, ", over autotune: more than 5%% faster %lld; mean %.2f, %.2f–%.2f",
+		(long long)ww_json_int(s, "faster", 0), ww_json_num(m, "mid", NAN), ww_json_num(m, "lo", NAN),
+		ww_json_num(m, "hi", NAN));
+	ww_str_adds(v->h, "</p>\n");
+}
+
 static void add_summary(const struct view *v)
 {
 	ww_str_adds(v->h, "<h2>Summary</h2>\n");
@@ -145,6 +160,8 @@ static void add_summary(const struct view *v)
 	for (int i = 0; i < v->n; i++)
 		add_levels(v, i);
 	end_table(v->h);
+	for (int i = 0; i < v->n; i++)
+		add_autotune(v, i);
 	ww_str_addf(v->h,
 		"<p class=\"faint\">By rule %s, on device times. Faster: by more than 5%% at the lower end of the 95%% interval. Means are "
 		"geometric, over the correct, with 95%% intervals by resampling problems; in “mean, all” a problem that is not correct "
