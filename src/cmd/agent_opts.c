@@ -1,9 +1,9 @@
 #include "cmd/agent_opts.h"
 
+#include "agent/parallel.h"
 #include "base/target.h"
 #include "base/time.h"
 #include "cmd/cmd.h"
-#include "cmd/rundir.h"
 #include "host/machine.h"
 #include "policy/policy.h"
 #include "task/ref.h"
@@ -54,9 +54,19 @@ enum ww_rc ww_agent_values_skill(const struct ww_agent_values *v, struct ww_skil
 	return strcmp(v->skill, "cuda") ? ww_skill_open(skill, v->skill, err) : ww_skill_open_builtin(skill, err);
 }
 
-struct ww_budget_limits ww_agent_values_limits(const struct ww_agent_values *v)
+enum ww_rc ww_agent_values_budget(
+	const struct ww_agent_values *v, const struct ww_rundir *dir, int n, struct ww_budget **out, struct ww_err *err)
 {
-	return (struct ww_budget_limits){ v->max_usd, v->max_gpu_s, v->max_tokens };
+	struct ww_budget_limits l = { v->max_usd, v->max_gpu_s, v->max_tokens };
+	if (!(*out = ww_budget_new(&l)))
+		return ww_nomem(err);
+	if (n > 1)
+		return ww_agent_parallel_used(dir->path, *out, err);
+	if (dir->has_past) {
+		struct ww_budget_use u = ww_budget_use_of(&dir->past);
+		ww_budget_spend(*out, &u);
+	}
+	return WW_OK;
 }
 
 static int64_t context_of(const struct ww_agent_values *v, struct ww_policy *p)

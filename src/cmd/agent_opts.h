@@ -5,6 +5,7 @@
 #include "base/opt.h"
 #include "cmd/judging.h"
 #include "cmd/model_opts.h"
+#include "cmd/rundir.h"
 
 #include <jansson.h>
 
@@ -62,7 +63,9 @@ enum ww_rc ww_agent_values_policy(
  * the skill. */
 enum ww_rc ww_agent_values_skill(
 	const struct ww_agent_values *v, struct ww_skill *skill, int *has, struct ww_err *err) WW_MUST_CHECK;
-struct ww_budget_limits ww_agent_values_limits(const struct ww_agent_values *v);
+/* The limits of a run of n episodes, and what earlier processes used of them; the caller frees the budget. */
+enum ww_rc ww_agent_values_budget(const struct ww_agent_values *v, const struct ww_rundir *dir, int n,
+	struct ww_budget **out, struct ww_err *err) WW_MUST_CHECK;
 /* What the command line says about an episode: limits, rule, baselines, context (less where the policy's model ends
  * before).  The rest is the caller's. */
 struct ww_agent_opts ww_agent_values_opts(

@@ -158,20 +158,6 @@ static void episodes_release(struct episodes *e)
 	ww_rundir_release(&e->dir);
 }
 
-static enum ww_rc open_budget(struct episodes *e, const struct ww_agent_values *v, struct ww_err *err)
-{
-	struct ww_budget_limits l = ww_agent_values_limits(v);
-	if (!(e->budget = ww_budget_new(&l)))
-		return ww_nomem(err);
-	if (e->n > 1)
-		return ww_agent_parallel_used(e->dir.path, e->budget, err);
-	if (e->dir.has_past) {
-		struct ww_budget_use u = ww_budget_use_of(&e->dir.past);
-		ww_budget_spend(e->budget, &u);
-	}
-	return WW_OK;
-}
-
 static enum ww_rc open_episodes(struct episodes *e, struct ww_eval_one *o, struct ww_err *err)
 {
 	const struct ww_eval_common *c = o->common;
@@ -182,7 +168,7 @@ static enum ww_rc open_episodes(struct episodes *e, struct ww_eval_one *o, struc
 	for (int i = 0; i < e->n; i++)
 		ww_verdict_init(&e->results[i].best);
 	WW_CHECK(ww_rundir_open(&e->dir, o->dir, task, ww_target_name(c->judge.target), c->agent->policy, e->n, err));
-	WW_CHECK(open_budget(e, c->agent, err));
+	WW_CHECK(ww_agent_values_budget(c->agent, &e->dir, e->n, &e->budget, err));
 	for (int i = 0; i < e->n; i++)
 		WW_CHECK(ww_agent_values_policy(c->agent, (uint64_t)c->agent->seed + (uint64_t)i, &e->policies[i], err));
 	return WW_OK;

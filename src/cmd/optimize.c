@@ -372,26 +372,11 @@ static enum ww_rc open_policies(struct run *r, struct ww_err *err)
 	return WW_OK;
 }
 
-/* The limits, and what earlier processes used of them. */
-static enum ww_rc open_budget(struct run *r, struct ww_err *err)
-{
-	struct ww_budget_limits l = ww_agent_values_limits(&r->o->agent);
-	if (!(r->budget = ww_budget_new(&l)))
-		return ww_nomem(err);
-	if (r->n > 1)
-		return ww_agent_parallel_used(r->dir.path, r->budget, err);
-	if (r->dir.has_past) {
-		struct ww_budget_use u = ww_budget_use_of(&r->dir.past);
-		ww_budget_spend(r->budget, &u);
-	}
-	return WW_OK;
-}
-
 /* What earlier processes left in the directory, and what is needed to go on from there. */
 static enum ww_rc prepare_run(struct run *r, struct ww_err *err)
 {
 	WW_CHECK(take_past(r, err));
-	WW_CHECK(open_budget(r, err));
+	WW_CHECK(ww_agent_values_budget(&r->o->agent, &r->dir, r->n, &r->budget, err));
 	if (!is_done(r))
 		WW_CHECK(open_policies(r, err));
 	return WW_OK;

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_RUNS = 16, SLOWEST = 10, KERNEL_BENCH = 250 };
+enum { MAX_RUNS = 16, SLOWEST = 10, KERNEL_BENCH = 250, FEW = 3 }; /* fewer problems have no interval */
 
 struct view {
 	const struct ww_eval_run *runs;
@@ -99,8 +99,10 @@ static void mean(struct ww_str *h, const json_t *against)
 		ww_str_adds(h, "<td>–</td>");
 		return;
 	}
-	ww_str_addf(h, "<td>%.2f<small>%.2f–%.2f</small></td>", ww_json_num(m, "mid", 0), ww_json_num(m, "lo", 0),
-		ww_json_num(m, "hi", 0));
+	ww_str_addf(h, "<td>%.2f", ww_json_num(m, "mid", 0));
+	if (ww_json_int(against, "measured", 0) >= FEW)
+		ww_str_addf(h, "<small>%.2f–%.2f</small>", ww_json_num(m, "lo", 0), ww_json_num(m, "hi", 0));
+	ww_str_adds(h, "</td>");
 }
 
 static const char *const score_head[] = { "problems", "correct", "faster than eager", "faster than compile",
