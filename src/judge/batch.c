@@ -35,7 +35,9 @@ enum {
 	MAX_TASKS = 128,
 	MIN_OPENING = 4,
 	DEFAULT_QUEUE = 256,
-	PATIENCE = 1024
+	PATIENCE = 1024,
+	WELL = 2,
+	MAX_WELL = 64
 };
 static const double SHRINK_S = 30;
 static const uint64_t HOST_BYTES_PER_TASK = 3ull << 29; /* a PyTorch process and its task, roughly */
@@ -67,6 +69,8 @@ struct ww_batch {
 	int queued, running, ending;
 	uint64_t round; /* of the job that was taken last: the queue is sorted by rounds, each client has one job in each */
 	int max_opening;
+	int most_open;         /* tasks, where memory allows it */
+	int well, well_enough; /* jobs done since memory was short; after so many one more task stays open again */
 	char lost[WW_BATCH_MAX_DEVICES]; /* devices that have failed */
 	uint64_t clock;
 	struct judge_entry judges[MAX_JUDGES];
@@ -504,6 +508,8 @@ static void judge_job(struct ww_batch *b, struct work *w)
 		leave_task(b, w->task);
 }
 
+static int clamp(int n, int low, int high) { return n < low ? low : n > high ? high : n; }
+
 /* Close idle tasks until no more than the limit are open, or until no task has become idle for a while.  The lock is
  * held. */
 static void shrink(struct ww_batch *b)
@@ -542,12 +548,25 @@ static int try_again(struct ww_batch *b, struct ww_batch_job *job)
 	if (again) {
 		if (n - 1 < b->o.open_tasks) {
 			b->o.open_tasks = n - 1;
-			ww_log(WW_LOG_WARN, "from now on at most %d tasks stay open: %s", b->o.open_tasks, job->err.msg);
+			ww_log(WW_LOG_WARN, "at most %d tasks stay open for now: %s", b->o.open_tasks, job->err.msg);
 		}
+		b->well = 0;
+		b->well_enough = clamp(2 * b->well_enough, 1, MAX_WELL);
 		shrink(b);
 		put_back(b, job);
 	}
 	return again;
+}
+
+/* Memory was short beside a large task; those that follow may be smaller. */
+static void grow(struct ww_batch *b)
+{
+	WW_LOCKED(&b->lock);
+	if (b->o.open_tasks >= b->most_open || ++b->well < b->well_enough)
+		return;
+	b->well = 0;
+	b->o.open_tasks++;
+	pthread_cond_broadcast(&b->changed);
 }
 
 /* ---- Devices that fail ------------------------------------------------------------------------------------------- */
@@ -606,6 +625,8 @@ static void do_job(struct ww_batch *b, struct work *w)
 	in_hand = NULL;
 	if ((w->job->rc == WW_ERR_ROOM && try_again(b, w->job)) || moved(b, w->job))
 		return;
+	if (w->job->rc == WW_OK)
+		grow(b);
 	give_back(b, w->job);
 }
 
@@ -642,8 +663,6 @@ static int cores(void)
 	return sched_getaffinity(0, sizeof(set), &set) ? 1 : CPU_COUNT(&set);
 }
 
-static int clamp(int n, int low, int high) { return n < low ? low : n > high ? high : n; }
-
 /* Opening a task takes a core for seconds, a job less than one. */
 static void set_defaults(struct ww_batch *b)
 {
@@ -654,6 +673,8 @@ static void set_defaults(struct ww_batch *b)
 	o->threads = clamp(o->threads ? o->threads : (cores() + 1 + (cores() > 4 ? b->max_opening : 0)), 1, MAX_THREADS);
 	int by_cores = cores() > 4 ? 2 * cores() : 8;
 	o->open_tasks = clamp(o->open_tasks ? o->open_tasks : clamp(by_cores, 1, by_memory), 1, MAX_TASKS / 2);
+	b->most_open = o->open_tasks;
+	b->well_enough = WELL;
 	o->queue = o->queue > 0 ? o->queue : DEFAULT_QUEUE;
 }
 

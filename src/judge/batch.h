@@ -7,7 +7,7 @@
  * job uses it.  A job that has been passed over too often goes first.
  *
  * A task, a reference or a solution that finds no memory on a GPU beside the open tasks is no failure while there are
- * several: fewer are kept open from then on, and the job comes again.
+ * several: fewer are kept open for a while, and the job comes again.
  *
  * Several devices.  One queue serves them all: a job goes to a device on which its task is open, a new task to the
  * device with the fewest, and a second device opens a task that is open elsewhere only when it has nothing else to do.

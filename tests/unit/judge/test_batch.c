@@ -142,6 +142,50 @@ static void clients_take_turns(void **state)
 	ww_batch_close(batch);
 }
 
+/* ---- Memory that is short for a while ---------------------------------------------------------------------------- */
+
+static atomic_int inside[2], beside, short_once, n_fine;
+
+/* The first job that finds both tasks open finds no memory; later ones say whether both are open again. */
+static enum ww_rc fill_memory(struct ww_batch_job *job, struct ww_judge_task *t, struct ww_err *err)
+{
+	int me = job->client == 1, after = short_once > 0;
+	inside[me]++;
+	int ms = !short_once || n_fine > 5 ? 30000 : 20; /* until the other comes; while one is open it cannot */
+	for (int i = 0; i < ms && !inside[!me] && !beside; i++)
+		usleep(1000);
+	int both = inside[!me] > 0, full = both && !short_once++;
+	usleep(2000);
+	beside += both && after;
+	inside[me]--;
+	return full ? ww_err_set(err, WW_ERR_ROOM, "no room") : WW_OK;
+}
+
+static void count_fine(void *ctx, struct ww_batch_job *job) { n_fine += job->rc == WW_OK; }
+
+static void tasks_stay_open_again(void **state)
+{
+	static struct ww_batch_job jobs[24];
+	struct ww_batch_opts o = { .threads = 2, .open_tasks = 2, .done = count_fine };
+	struct ww_err err = WW_ERR_INIT;
+	char python[PATH_MAX];
+	if (ww_ref_find_python(python, &err) != WW_OK)
+		skip();
+	assert_int_equal(ww_batch_open(&batch, &o, &err), WW_OK);
+	for (uint64_t i = 0; i < 24; i++) {
+		jobs[i] = (struct ww_batch_job){ .opts = { .target = WW_TARGET_CPU, .threads = 1, .baselines = 1 },
+			.task = tasks[i % 2],
+			.client = i % 2,
+			.work = fill_memory };
+		assert_int_equal(ww_batch_add(batch, &jobs[i], &err), WW_OK);
+	}
+	ww_batch_drain(batch);
+	ww_batch_close(batch);
+	assert_true(short_once > 1);
+	assert_int_equal(n_fine, 24);
+	assert_true(beside > 0);
+}
+
 static int make_tasks(void **state)
 {
 	static const char text[] = "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x): return x + %d\n"
@@ -170,6 +214,6 @@ static int release_tasks(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(jobs_of_a_failed_device_go_to_the_others),
-		cmocka_unit_test(clients_take_turns) };
+		cmocka_unit_test(clients_take_turns), cmocka_unit_test(tasks_stay_open_again) };
 	return cmocka_run_group_tests(tests, make_tasks, release_tasks);
 }
