@@ -25,7 +25,8 @@ def start_pytorch(target):
         with NoCollection():
             import torch
 
-            asks = torch.cuda.is_available  # importing cpp_extension asks, for a warning; that would start the driver here
+            # Importing cpp_extension asks, for a warning; that would start the driver here.
+            asks = torch.cuda.is_available
             torch.cuda.is_available = lambda: True
             import torch.utils.cpp_extension
 

@@ -87,7 +87,8 @@ class Worker:
 
                 outline.warm_up()
             self.warm = outline
-        for part, call in (("tokens", lambda: {"tokens": tokens(text)}), ("graph", lambda: self.warm.outline(text, name, local)),
+        for part, call in (("tokens", lambda: {"tokens": tokens(text)}),
+                           ("graph", lambda: self.warm.outline(text, name, local)),
                            ("trial", lambda: self.warm.trial(text, name, local, q["trial"]))):
             if part == "trial" and not q.get("trial"):
                 continue
@@ -105,7 +106,8 @@ class Worker:
         with NoCollection():
             self.target = facts.start(q)
             known = facts.describe(self.target, q)
-            self.target.pool_bytes = int(q.get("pool_bytes") or known["device"]["memory_bytes"] * (q.get("pool_share") or 0))
+            self.target.pool_bytes = int(q.get("pool_bytes")
+                                         or known["device"]["memory_bytes"] * (q.get("pool_share") or 0))
         return {**known, "pool_bytes": self.target.pool_bytes}, []
 
     def peaks(self, q, fds):
@@ -210,8 +212,9 @@ class Worker:
 
 RESERVED_BYTES = 1 << 30  # as src/task/confined.c
 WITHOUT_HELLO = ("check", "set_open", "set_rows", "outline")
-REQUESTS = (*WITHOUT_HELLO, "hello", "peaks", "load", "graph", "buffers", "draw", "compare", "degenerate", "share", "examine", "baseline", "compile_ahead", "time",
-            "arm", "profile", "free", "origin", "wipe", "keep", "same", "trace")
+REQUESTS = (*WITHOUT_HELLO, "hello", "peaks", "load", "graph", "buffers", "draw", "compare", "degenerate", "share",
+            "examine", "baseline", "compile_ahead", "time", "arm", "profile", "free", "origin", "wipe", "keep", "same",
+            "trace")
 
 
 def answer(worker, q, fds):

@@ -28,7 +28,8 @@ class Draw(random.Random):
         return max(1, self.near(a, b) // multiple) * multiple
 
     def ending(self):
-        return self.choice(["{}", "F.relu({})", "F.gelu({})", "F.silu({})", "torch.sigmoid({})", "F.leaky_relu({}, 0.1)"])
+        return self.choice(["{}", "F.relu({})", "F.gelu({})", "F.silu({})", "torch.sigmoid({})",
+                            "F.leaky_relu({}, 0.1)"])
 
 
 def one(r, nd, space, layer, channels, batch, dtype="float32"):
@@ -43,18 +44,20 @@ def conv(r, nd, c, k, kernel, **options):
 
 def conv1d(r):
     c, kernel, dilation = r.channels(20, 200), r.choice([3, 5, 7, 9]), r.choice([1, 2, 3])
-    return one(r, 1, (1500, 9000), conv(r, 1, c, r.channels(20, 200), kernel, stride=r.choice([1, 1, 2, 3]), padding=r.randint(0, 4),
-                                        dilation=dilation), c, r.near(4, 24))
+    return one(r, 1, (1500, 9000), conv(r, 1, c, r.channels(20, 200), kernel, stride=r.choice([1, 1, 2, 3]),
+                                        padding=r.randint(0, 4), dilation=dilation), c, r.near(4, 24))
 
 
 def strided2d(r):
     c, s = r.channels(3, 90), r.choice([2, 3, (2, 1)])
-    return one(r, 2, (90, 220), conv(r, 2, c, r.channels(20, 130), r.choice([3, 5, 7]), stride=s, padding=r.randint(0, 3)), c, r.near(4, 20))
+    return one(r, 2, (90, 220), conv(r, 2, c, r.channels(20, 130), r.choice([3, 5, 7]), stride=s,
+                                     padding=r.randint(0, 3)), c, r.near(4, 20))
 
 
 def dilated2d(r):
     c = r.channels(10, 120)
-    return one(r, 2, (60, 150), conv(r, 2, c, r.channels(20, 130), 3, padding=r.randint(0, 4), dilation=r.choice([2, 3, (1, 2)])), c, r.near(4, 16))
+    return one(r, 2, (60, 150), conv(r, 2, c, r.channels(20, 130), 3, padding=r.randint(0, 4),
+                                     dilation=r.choice([2, 3, (1, 2)])), c, r.near(4, 16))
 
 
 def grouped2d(r):
@@ -65,7 +68,8 @@ def grouped2d(r):
 
 def asymmetric2d(r):
     c, kernel = r.channels(16, 100), r.choice([(1, 7), (7, 1), (3, 5), (5, 2)])
-    return one(r, 2, (60, 150), conv(r, 2, c, r.channels(20, 120), kernel, padding=(kernel[0] // 2, kernel[1] // 2)), c, r.near(4, 20))
+    return one(r, 2, (60, 150), conv(r, 2, c, r.channels(20, 120), kernel, padding=(kernel[0] // 2, kernel[1] // 2)), c,
+               r.near(4, 20))
 
 
 def plain2d(r):
@@ -75,7 +79,8 @@ def plain2d(r):
 
 def conv3d(r):
     c = r.channels(3, 60)
-    return one(r, 3, (17, 50), conv(r, 3, c, r.channels(16, 70), 3, stride=r.choice([1, 1, 2]), padding=r.randint(0, 1)), c, r.near(2, 8))
+    return one(r, 3, (17, 50), conv(r, 3, c, r.channels(16, 70), 3, stride=r.choice([1, 1, 2]),
+                                    padding=r.randint(0, 1)), c, r.near(2, 8))
 
 
 def transposed(r, nd, space, channels, batch):
@@ -100,18 +105,22 @@ def transposed3d(r):
 
 def depthwise(r):
     c = r.channels(60, 400)
-    return one(r, 2, (40, 110), conv(r, 2, c, c, r.choice([3, 5, 7]), stride=r.choice([1, 1, 2]), padding=r.randint(1, 3), groups=c), c, r.near(4, 16))
+    return one(r, 2, (40, 110), conv(r, 2, c, c, r.choice([3, 5, 7]), stride=r.choice([1, 1, 2]),
+                                     padding=r.randint(1, 3), groups=c), c, r.near(4, 16))
 
 
 def separable(r):
     c, k = r.channels(40, 200), r.channels(40, 200)
-    layers = [("depth", conv(r, 2, c, c, 3, padding=1, groups=c, bias=False)), ("point", conv(r, 2, c, k, 1)), ("norm", f"nn.BatchNorm2d({k}).eval()")]
-    return text(layers, "F.relu(self.norm(self.point(F.relu(self.depth(x)))))", f"({r.near(4, 16)}, {c}, {r.near(30, 90)}, {r.near(30, 90)})")
+    layers = [("depth", conv(r, 2, c, c, 3, padding=1, groups=c, bias=False)), ("point", conv(r, 2, c, k, 1)),
+              ("norm", f"nn.BatchNorm2d({k}).eval()")]
+    return text(layers, "F.relu(self.norm(self.point(F.relu(self.depth(x)))))",
+                f"({r.near(4, 16)}, {c}, {r.near(30, 90)}, {r.near(30, 90)})")
 
 
 def network(r):
     c = [r.choice([1, 3, 4])] + [r.channels(20, 110) for _ in range(3)]
-    layers = [(f"c{i}", conv(r, 2, c[i], c[i + 1], r.choice([3, 5]), stride=r.choice([1, 2]), padding=1)) for i in range(3)]
+    layers = [(f"c{i}", conv(r, 2, c[i], c[i + 1], r.choice([3, 5]), stride=r.choice([1, 2]), padding=1))
+              for i in range(3)]
     layers += [("n1", f"nn.BatchNorm2d({c[2]}).eval()"), ("end", f"nn.Linear({c[3]}, {r.near(10, 50)})")]
     body = "self.end(F.relu(self.c2(F.relu(self.n1(self.c1(F.max_pool2d(F.relu(self.c0(x)), 2))))))"
     return text(layers, body + ".mean((2, 3)))", f"({r.near(8, 32)}, {c[0]}, {r.near(90, 140)}, {r.near(90, 140)})")
@@ -127,17 +136,19 @@ def half2d(r):
 def half_product(r):
     """A hidden width that is no multiple of 8."""
     m, k, n, dtype = r.near(300, 3000), r.near(300, 2500), r.near(300, 2500), r.choice(["float16", "bfloat16"])
-    return text([("linear", f"nn.Linear({k}, {n}, dtype=torch.{dtype})")], r.ending().format("self.linear(x)"), f"({m}, {k})", dtype)
+    return text([("linear", f"nn.Linear({k}, {n}, dtype=torch.{dtype})")], r.ending().format("self.linear(x)"),
+                f"({m}, {k})", dtype)
 
 
 def small_products(r):
     m, k, n = r.near(17, 90), r.near(17, 90), r.near(17, 90)
-    return text([("w", f"nn.Parameter(torch.randn({k}, {n}) / {k} ** .5)")], r.ending().format("torch.matmul(x, self.w.expand(x.shape[0], -1, -1))"),
+    return text([("w", f"nn.Parameter(torch.randn({k}, {n}) / {k} ** .5)")],
+                r.ending().format("torch.matmul(x, self.w.expand(x.shape[0], -1, -1))"),
                 f"({r.near(60, 900)}, {m}, {k})")
 
 
-FAMILIES = [conv1d, strided2d, dilated2d, grouped2d, asymmetric2d, plain2d, conv3d, transposed1d, transposed2d, transposed3d, depthwise,
-            separable, network, half2d, half_product, small_products]
+FAMILIES = [conv1d, strided2d, dilated2d, grouped2d, asymmetric2d, plain2d, conv3d, transposed1d, transposed2d,
+            transposed3d, depthwise, separable, network, half2d, half_product, small_products]
 
 
 def write(seed, folder, per_family=3):

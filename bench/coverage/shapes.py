@@ -22,7 +22,9 @@ from wwbridge import graph  # noqa: E402
 
 
 def as_fake(mode, t):
-    return torch.nn.Parameter(mode.from_tensor(t.detach())) if isinstance(t, torch.nn.Parameter) else mode.from_tensor(t)
+    return (
+        torch.nn.Parameter(mode.from_tensor(t.detach())) if isinstance(t, torch.nn.Parameter) else mode.from_tensor(t)
+    )
 
 
 class Shapes:

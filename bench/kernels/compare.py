@@ -21,8 +21,8 @@ import time
 
 import torch
 
-DTYPES = {torch.float32: 1, torch.float64: 2, torch.float16: 3, torch.bfloat16: 4, torch.int8: 5, torch.int16: 6, torch.int32: 7,
-          torch.int64: 8, torch.uint8: 9, torch.bool: 10}
+DTYPES = {torch.float32: 1, torch.float64: 2, torch.float16: 3, torch.bfloat16: 4, torch.int8: 5, torch.int16: 6,
+          torch.int32: 7, torch.int64: 8, torch.uint8: 9, torch.bool: 10}
 
 
 def load_module(path):
@@ -161,26 +161,30 @@ def check(lab, model, base, xs, y, kinds):
         floor = {torch.bfloat16: 2.0 ** -9, torch.float16: 2.0 ** -12}.get(y.dtype, 1e-5)
         ok = e2 <= max(4 * e, floor) and e2max <= 16 * max(emax, floor * rms) and same
         worst = worst and ok
-        line.append("%s%s E %.1e ours %.1e max %.1e/%.1e" % ("ok" if ok else "BAD", "" if same else " NONDETERMINISTIC", e, e2, emax, e2max))
+        line.append("%s%s E %.1e ours %.1e max %.1e/%.1e" % ("ok" if ok else "BAD", "" if same else " NONDETERMINISTIC",
+                                                             e, e2, emax, e2max))
         del ref, first
     return worst, line
 
 
 RAGGED = {
-    "softmax": [([], lambda: [torch.randn(37, 1000)]), ([], lambda: [torch.randn(5, 33)]), ([], lambda: [torch.randn(3, 50257)]),
-                ([], lambda: [torch.randn(9, 20004)])],
+    "softmax": [([], lambda: [torch.randn(37, 1000)]), ([], lambda: [torch.randn(5, 33)]),
+                ([], lambda: [torch.randn(3, 50257)]), ([], lambda: [torch.randn(9, 20004)])],
     "layernorm_gelu": [([768], lambda: [torch.randn(3, 17, 768)]), ([77], lambda: [torch.randn(5, 77)])],
     "rmsnorm": [([4096], lambda: [torch.randn(7, 4096)]), ([130], lambda: [torch.randn(130, 130)])],
     "residual_layernorm": [([2050], lambda: [torch.randn(7, 2050), torch.randn(7, 2050)])],
-    "cumsum": [([], lambda: [torch.rand(3, 1)]), ([], lambda: [torch.rand(5, 1023)]), ([], lambda: [torch.rand(2, 100000)])],
+    "cumsum": [([], lambda: [torch.rand(3, 1)]), ([], lambda: [torch.rand(5, 1023)]),
+               ([], lambda: [torch.rand(2, 100000)])],
     "cross_entropy": [([], lambda: [torch.randn(33, 1001), torch.randint(0, 1001, (33,))])],
     "linear_gelu": [([77, 333], lambda: [torch.randn(5, 61, 77)]), ([512, 256], lambda: [torch.randn(1, 512)]),
                     ([9000, 200], lambda: [torch.randn(130, 9000)])],
     "mlp": [([130, 514], lambda: [torch.randn(3, 100, 130)])],
     "swiglu": [([64, 200], lambda: [torch.randn(3, 100, 64)])],
-    "conv_bias_relu": [([20, 36], lambda: [torch.randn(3, 20, 17, 23)]), ([64, 130], lambda: [torch.randn(5, 64, 7, 7)])],
+    "conv_bias_relu": [([20, 36], lambda: [torch.randn(3, 20, 17, 23)]),
+                       ([64, 130], lambda: [torch.randn(5, 64, 7, 7)])],
     "conv_transpose_gelu": [([20, 36], lambda: [torch.randn(3, 20, 9, 11)])],
-    "attention": [([], lambda: [torch.randn(2, 3, 300, 64) for _ in range(3)]), ([], lambda: [torch.randn(1, 2, 129, 128) for _ in range(3)]),
+    "attention": [([], lambda: [torch.randn(2, 3, 300, 64) for _ in range(3)]),
+                  ([], lambda: [torch.randn(1, 2, 129, 128) for _ in range(3)]),
                   ([], lambda: [torch.randn(1, 2, 64, 64) for _ in range(3)])],
 }
 
@@ -246,7 +250,8 @@ def main():
     spoil = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
     flush = spoil.zero_
     rows = []
-    names = args.only.split(",") if args.only else [n for n in sorted(os.listdir(os.path.join(args.pack, "solutions"))) if n in RAGGED]
+    names = args.only.split(",") if args.only else [n for n in sorted(os.listdir(os.path.join(args.pack, "solutions")))
+                                                    if n in RAGGED]
     for name in names:
         try:
             start = time.time()
@@ -265,7 +270,8 @@ def main():
                 try:
                     lab = bind(args, name, variant, model, xs, y)
                     labs.append(lab)
-                    ok, line = check(lab, model, base, xs, y, [0, 1, 2, 3, 4] if args.checks or variant == "base" else [0, 3])
+                    ok, line = check(lab, model, base, xs, y,
+                                     [0, 1, 2, 3, 4] if args.checks or variant == "base" else [0, 3])
                     log("%s.%s %s" % (name, variant, " | ".join(line)))
                     if args.nodes:
                         log("%s.%s nodes (us): %s" % (name, variant, ", ".join(lab.node_times(flush))))
@@ -279,7 +285,8 @@ def main():
                 compiled = torch.compile(model)
                 graphs["compile"] = graph_of(lambda: compiled(*xs))
             times = time_graphs(graphs, flush)
-            log("%s times (us): %s  [%.0f s]" % (name, ", ".join("%s %.1f" % kv for kv in times.items()), time.time() - start))
+            log("%s times (us): %s  [%.0f s]" % (name, ", ".join("%s %.1f" % kv for kv in times.items()),
+                                                 time.time() - start))
             rows.append((name, times))
             graphs.clear()
             for lab in labs:
@@ -291,13 +298,16 @@ def main():
             if "illegal" in str(err) or "launch failure" in str(err):
                 log("the device is lost; stopping")
                 return 1
-    log("| example | eager us | compile us | best us | variant | vs eager | vs compile |\n|---|---|---|---|---|---|---|")
+    log(
+        "| example | eager us | compile us | best us | variant | vs eager | vs compile |\n|---|---|---|---|---|---|---|"
+    )
     for name, t in rows:
         mine = {k: v for k, v in t.items() if k.startswith("ok ")}
         if mine:
             best = min(mine, key=mine.get)
             e, c = t.get("eager", float("nan")), t.get("compile", float("nan"))
-            log("| %s | %.0f | %.0f | %.0f | %s | %.2f | %.2f |" % (name, e, c, mine[best], best, e / mine[best], c / mine[best]))
+            log("| %s | %.0f | %.0f | %.0f | %s | %.2f | %.2f |" % (name, e, c, mine[best], best, e / mine[best],
+                                                                    c / mine[best]))
     return 0
 
 

@@ -36,12 +36,15 @@ import torch
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NAMES = ["softmax", "layernorm_gelu", "rmsnorm", "swiglu", "residual_layernorm", "linear_gelu", "mlp", "conv_bias_relu",
          "conv_transpose_gelu", "cumsum", "attention", "cross_entropy"]
-CFLAGS = "-O3 -march=native -fno-math-errno -fno-trapping-math -ffp-contract=fast -std=c17 -Wall -Wextra -Wno-psabi".split()
+CFLAGS = (
+    "-O3 -march=native -fno-math-errno -fno-trapping-math -ffp-contract=fast -std=c17 -Wall -Wextra -Wno-psabi".split()
+)
 DTYPES = {torch.float32: 1, torch.int64: 8}
 
 
 def build(work):
-    subprocess.run([os.environ.get("CC", "cc"), "-O2", "-std=gnu17", "-shared", "-fPIC", "-pthread", f"-I{ROOT}/include", f"-I{ROOT}/bench/kernels",
+    subprocess.run([os.environ.get("CC", "cc"), "-O2", "-std=gnu17", "-shared", "-fPIC", "-pthread",
+                    f"-I{ROOT}/include", f"-I{ROOT}/bench/kernels",
                     str(ROOT / "bench/kernels/cpu_lab.c"), "-o", f"{work}/lab.so", "-ldl"], check=True)
     lab = ctypes.CDLL(f"{work}/lab.so", mode=ctypes.RTLD_GLOBAL)
     lab.lab_new.restype = lab.lab_pool.restype = ctypes.c_void_p
@@ -53,12 +56,18 @@ def build(work):
 
 class Solution:
     def __init__(self, lab, pool, work, name, threads):
-        self.lab, self.pool, self.plan_so, self.kernels_so = lab, pool, f"{work}/{name}_plan.so", f"{work}/{name}_kernels.so"
+        self.lab, self.pool, self.plan_so, self.kernels_so = (
+            lab,
+            pool,
+            f"{work}/{name}_plan.so",
+            f"{work}/{name}_kernels.so",
+        )
         self.threads = threads
         src = ROOT / "bench/kernels/solutions/cpu" / name
         inc = [f"-I{ROOT}/skills/cuda/include", f"-I{ROOT}/include"]
         cc = os.environ.get("CC", "cc")
-        subprocess.run([cc, *CFLAGS, *inc, "-shared", "-fPIC", str(src / "kernels.c"), "-o", self.kernels_so, "-lm"], check=True)
+        subprocess.run([cc, *CFLAGS, *inc, "-shared", "-fPIC", str(src / "kernels.c"), "-o", self.kernels_so, "-lm"],
+                       check=True)
         subprocess.run([cc, "-O1", *inc, "-shared", "-fPIC", "-w", str(src / "plan.c"), "-o", self.plan_so], check=True)
 
     def bind(self, inputs, params, out):
@@ -69,7 +78,8 @@ class Solution:
             t = t if kind == 2 else t.contiguous()
             size = (ctypes.c_longlong * 8)(*t.shape)
             self.keep.append(t)
-            self.lab.lab_tensor(ctypes.c_void_p(p), kind, name.encode(), DTYPES[t.dtype], t.dim(), size, ctypes.c_void_p(t.data_ptr()))
+            self.lab.lab_tensor(ctypes.c_void_p(p), kind, name.encode(), DTYPES[t.dtype], t.dim(), size,
+                                ctypes.c_void_p(t.data_ptr()))
         self.lab.lab_plan(ctypes.c_void_p(p), self.kernels_so.encode(), self.plan_so.encode())
         self.p = p
 
@@ -122,7 +132,8 @@ def main():
     ap.add_argument("--threads", type=int, default=2)
     ap.add_argument("--seconds", type=float, default=6)
     ap.add_argument("--no-compile", action="store_true")
-    ap.add_argument("--cpu-time", action="store_true", help="one thread, and its processor time: for a machine that others use")
+    ap.add_argument("--cpu-time", action="store_true",
+                    help="one thread, and its processor time: for a machine that others use")
     ap.add_argument("names", nargs="*", default=NAMES)
     a = ap.parse_args()
     if a.cpu_time:
@@ -133,8 +144,10 @@ def main():
     with tempfile.TemporaryDirectory() as work, torch.no_grad():
         lab = build(work)
         pool = lab.lab_pool(a.threads, 64 << 20)
-        print(f"{'example':22s} {'ours ms':>9s} {'eager ms':>9s} {'compile ms':>10s} {'vs eager':>9s} {'vs compile':>10s}"
-              f" {'min ours':>9s} {'eager':>7s} {'compile':>7s} {'err':>8s} {'err/limit':>9s} {'abs/limit':>9s} {'calls':>6s}")
+        print(
+            f"{'example':22s} {'ours ms':>9s} {'eager ms':>9s} {'compile ms':>10s} {'vs eager':>9s} {'vs compile':>10s}"
+            f" {'min ours':>9s} {'eager':>7s} {'compile':>7s} {'err':>8s} {'err/limit':>9s} {'abs/limit':>9s} {'calls':>6s}"
+        )
         for name in a.names:
             spec = importlib.util.spec_from_file_location(name, ROOT / "examples/cpu" / f"{name}.py")
             mod = importlib.util.module_from_spec(spec)
@@ -164,8 +177,11 @@ def main():
                     del y
             ms = [median(t) / 1e6 for t in times] + ([float("nan")] if a.no_compile else [])
             low = [min(t) / 1e6 for t in times] + ([float("nan")] if a.no_compile else [])
-            print(f"{name:22s} {ms[0]:9.3f} {ms[1]:9.3f} {ms[2]:10.3f} {ms[1] / ms[0]:9.3f} {ms[2] / ms[0]:10.3f}"
-                  f" {low[0]:9.3f} {low[1] / low[0]:7.3f} {low[2] / low[0]:7.3f} {err:8.1e} {norm:9.3f} {elem:9.3f} {len(times[0]):6d}", flush=True)
+            print(
+                f"{name:22s} {ms[0]:9.3f} {ms[1]:9.3f} {ms[2]:10.3f} {ms[1] / ms[0]:9.3f} {ms[2] / ms[0]:10.3f}"
+                f" {low[0]:9.3f} {low[1] / low[0]:7.3f} {low[2] / low[0]:7.3f} {err:8.1e} {norm:9.3f} {elem:9.3f} {len(times[0]):6d}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

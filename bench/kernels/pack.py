@@ -14,14 +14,17 @@ GEMM = {"n192": ".bn=192", "c2": ".cluster=2", "p8": ".promote=8", "c2p8": ".clu
 VARIANTS = {
     "softmax": VOCAB, "cross_entropy": LOSS, "layernorm_gelu": ROWS, "rmsnorm": ROWS, "residual_layernorm": ROWS,
     "cumsum": {"t256": ".threads=256", "t1024c2": ".threads=1024,.chunks=2"},
-    "conv_bias_relu": {"n128": ".bn=128", "exact": ".exact=1"}, "conv_transpose_gelu": {"n256": ".bn=256", "tw16": ".tw=16", "exact": ".exact=1"},
-    "linear_gelu": GEMM, "mlp": {"c2p8": ".cluster=2,.promote=8", "p8": ".promote=8"}, "swiglu": {"c2p8": ".cluster=2,.promote=8", "p8": ".promote=8"},
+    "conv_bias_relu": {"n128": ".bn=128", "exact": ".exact=1"},
+    "conv_transpose_gelu": {"n256": ".bn=256", "tw16": ".tw=16", "exact": ".exact=1"},
+    "linear_gelu": GEMM, "mlp": {"c2p8": ".cluster=2,.promote=8", "p8": ".promote=8"},
+    "swiglu": {"c2p8": ".cluster=2,.promote=8", "p8": ".promote=8"},
 }
 
 
 def main():
     out = sys.argv[1]
-    names = sys.argv[2:] or sorted(os.listdir(os.path.join(HERE, "solutions")) + os.listdir(os.path.join(HERE, "checks")))
+    names = sys.argv[2:] or sorted(os.listdir(os.path.join(HERE, "solutions"))
+                                   + os.listdir(os.path.join(HERE, "checks")))
     shutil.rmtree(out, ignore_errors=True)
     os.makedirs(os.path.join(out, "so"))
     shutil.copytree(os.path.join(ROOT, "skills/cuda/include"), os.path.join(out, "include"))

@@ -73,7 +73,9 @@ def main():
         return 0 if ok else 1
     r = module.eval_kernel_against_ref(task(name), solution, num_correct_trials=5, num_perf_trials=100,
                                        measure_performance=True, build_dir=build_dir, device=0)
-    print(f"compiled {r.compiled} correct {r.correctness} {r.runtime} ms, reference {getattr(r, 'ref_runtime', None)} ms")
+    print(
+        f"compiled {r.compiled} correct {r.correctness} {r.runtime} ms, reference {getattr(r, 'ref_runtime', None)} ms"
+    )
     return 0 if r.compiled and r.correctness else 1
 
 

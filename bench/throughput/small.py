@@ -37,15 +37,25 @@ ENDS = {
     "sum": ("v.sum(-1)", "float s = 0; EACH { s += v; } END s = ALL_SUM(s); LAST out[row] = s;"),
     "mean": ("v.mean(-1)", "float s = 0; EACH { s += v; } END s = ALL_SUM(s); LAST out[row] = s / COLS;"),
     "max": ("v.amax(-1)", "float m = -INF; EACH { m = fmaxf(m, v); } END m = ALL_MAX(m); LAST out[row] = m;"),
-    "lse": ("torch.logsumexp(v, -1)", "float m = -INF, s = 0; EACH { m = fmaxf(m, v); } END m = ALL_MAX(m); AGAIN { s += expf(v - m); } END "
-            "s = ALL_SUM(s); LAST out[row] = m + logf(s);"),
-    "softmax": ("torch.softmax(v, -1)", "float m = -INF, s = 0; EACH { m = fmaxf(m, v); } END m = ALL_MAX(m); AGAIN { s += expf(v - m); } END "
-                "s = 1.0f / ALL_SUM(s); AGAIN { out[at + i] = expf(v - m) * s; } END"),
-    "rms": ("v * torch.rsqrt((v * v).mean(-1, keepdim=True) + 1e-5)",
-            "float s = 0; EACH { s += v * v; } END s = 1.0f / sqrtf(ALL_SUM(s) / COLS + 1e-5f); AGAIN { out[at + i] = v * s; } END"),
-    "norm": ("F.layer_norm(v, (v.shape[-1],))",
-             "float s = 0, q = 0; EACH { s += v; } END s = ALL_SUM(s) / COLS; AGAIN { q += (v - s) * (v - s); } END "
-             "q = 1.0f / sqrtf(ALL_SUM(q) / COLS + 1e-5f); AGAIN { out[at + i] = (v - s) * q; } END"),
+    "lse": (
+        "torch.logsumexp(v, -1)",
+        "float m = -INF, s = 0; EACH { m = fmaxf(m, v); } END m = ALL_MAX(m); AGAIN { s += expf(v - m); } END "
+        "s = ALL_SUM(s); LAST out[row] = m + logf(s);",
+    ),
+    "softmax": (
+        "torch.softmax(v, -1)",
+        "float m = -INF, s = 0; EACH { m = fmaxf(m, v); } END m = ALL_MAX(m); AGAIN { s += expf(v - m); } END "
+        "s = 1.0f / ALL_SUM(s); AGAIN { out[at + i] = expf(v - m) * s; } END",
+    ),
+    "rms": (
+        "v * torch.rsqrt((v * v).mean(-1, keepdim=True) + 1e-5)",
+        "float s = 0; EACH { s += v * v; } END s = 1.0f / sqrtf(ALL_SUM(s) / COLS + 1e-5f); AGAIN { out[at + i] = v * s; } END",
+    ),
+    "norm": (
+        "F.layer_norm(v, (v.shape[-1],))",
+        "float s = 0, q = 0; EACH { s += v; } END s = ALL_SUM(s) / COLS; AGAIN { q += (v - s) * (v - s); } END "
+        "q = 1.0f / sqrtf(ALL_SUM(q) / COLS + 1e-5f); AGAIN { out[at + i] = (v - s) * q; } END",
+    ),
 }
 SATURATES = {"tanh", "sigmoid", "clamp"}  # the largest of a row would be about the same in every draw
 
@@ -191,10 +201,13 @@ class Small:
         self.params = [w for w in ("weight", "bias") if w in needs]
 
     def module(self):
-        made = "".join(f"        self.{w} = nn.Parameter(torch.{'ones' if w == 'weight' else 'zeros'}(cols))\n" for w in self.params)
-        return MODULE.format(name=self.name, chain=", ".join([*self.steps, self.end]), made=made, inputs=", ".join(self.inputs),
+        made = "".join(f"        self.{w} = nn.Parameter(torch.{'ones' if w == 'weight' else 'zeros'}(cols))\n"
+                       for w in self.params)
+        return MODULE.format(name=self.name, chain=", ".join([*self.steps, self.end]), made=made,
+                             inputs=", ".join(self.inputs),
                              steps="\n".join(f"        v = {STEPS[s][0]}" for s in self.steps), end=ENDS[self.end][0],
-                             draws=", ".join(f"torch.randn({self.rows}, {self.cols})" for _ in self.inputs), cols=self.cols)
+                             draws=", ".join(f"torch.randn({self.rows}, {self.cols})" for _ in self.inputs),
+                             cols=self.cols)
 
     def variants(self, target):
         """Block sizes, widths of loads and uses of shared memory; on the cpu rows a block."""
@@ -207,16 +220,31 @@ class Small:
         threads, vec, keep = variant
         args = [*self.inputs, *self.params, "out"]
         short = {"weight": "w", "bias": "b"}
-        text = {"name": "small", "cols": self.cols, "threads": threads, "vec": vec, "keep": keep, "end": ENDS[self.end][1], "n": len(args),
-                "steps": "\n".join(f"\tv = {STEPS[s][1]};" for s in self.steps),
-                "args": ", ".join(("float *" if a == "out" else "const float *") + a for a in args),
-                "loads": " ".join(f"load({short.get(a, a)}s, {a} + {'at + ' if a == 'y' else ''}c);" for a in args[1:-1]),
-                "values": ", ".join(f"{a}[{'at + ' if a == 'y' else ''}i]" if a in args else "0" for a in ("y", "weight", "bias")),
-                "unpack": "\n".join(f"\t{'float' if a == 'out' else 'const float'} *{a} = WW_ARG({'float' if a == 'out' else 'const float'} *, {i});"
-                                    for i, a in enumerate(args))}
-        source = {"x": "ww_input(p, 0)", "y": "ww_input(p, 1)", "weight": 'ww_param(p, "weight")', "bias": 'ww_param(p, "bias")', "out": "ww_output(p, 0)"}
-        arguments = "".join(f"\tww_arg_buf(p, {a}->buf, 0);\n" for a in args) + ("\tww_arg_i64(p, x->size[0]);\n" if target == "cpu" else "")
-        plan = PLAN % {"name": "small", "tensors": "\n".join(f"\tconst struct ww_tensor *{a} = {source[a]};" for a in args),
+        text = {
+            "name": "small",
+            "cols": self.cols,
+            "threads": threads,
+            "vec": vec,
+            "keep": keep,
+            "end": ENDS[self.end][1],
+            "n": len(args),
+            "steps": "\n".join(f"\tv = {STEPS[s][1]};" for s in self.steps),
+            "args": ", ".join(("float *" if a == "out" else "const float *") + a for a in args),
+            "loads": " ".join(f"load({short.get(a, a)}s, {a} + {'at + ' if a == 'y' else ''}c);" for a in args[1:-1]),
+            "values": ", ".join(
+                f"{a}[{'at + ' if a == 'y' else ''}i]" if a in args else "0" for a in ("y", "weight", "bias")
+            ),
+            "unpack": "\n".join(
+                f"\t{'float' if a == 'out' else 'const float'} *{a} = WW_ARG({'float' if a == 'out' else 'const float'} *, {i});"
+                for i, a in enumerate(args)
+            ),
+        }
+        source = {"x": "ww_input(p, 0)", "y": "ww_input(p, 1)", "weight": 'ww_param(p, "weight")',
+                  "bias": 'ww_param(p, "bias")', "out": "ww_output(p, 0)"}
+        arguments = "".join(f"\tww_arg_buf(p, {a}->buf, 0);\n" for a in args) + ("\tww_arg_i64(p, x->size[0]);\n"
+            if target == "cpu" else "")
+        plan = PLAN % {"name": "small", "tensors": "\n".join(f"\tconst struct ww_tensor *{a} = {source[a]};"
+                                                             for a in args),
                        "grid": f"ww_cdiv(x->size[0], {threads})" if target == "cpu" else "x->size[0]",
                        "block": 1 if target == "cpu" else threads, "arguments": arguments.rstrip("\n")}
         return {"kernels": (CPU if target == "cpu" else CUDA) % text + (f"// {note}\n" if note else ""), "plan": plan}
@@ -230,7 +258,8 @@ def tasks(seed, n, low=1 << 20, high=1 << 24):
         end = g.choice(sorted(ENDS))
         cols = 4 * g.randint(64, 2048)
         rows = max(8, round(low * (high / low) ** g.random()) // cols)
-        if (steps, end) in seen or steps.count("square") > 1 or (end == "none" and len(steps) < 2) or (end == "max" and SATURATES & set(steps)):
+        if (steps, end) in seen or steps.count("square") > 1 or (end == "none" and len(steps) < 2) or (end == "max"
+            and SATURATES & set(steps)):
             continue
         seen.add((steps, end))
         out.append(Small(f"small_{seed}_{len(out)}", steps, end, rows, cols))
@@ -253,7 +282,8 @@ def main():
             where = os.path.join(args.where, t.name, str(k))
             os.makedirs(where, exist_ok=True)
             s = t.solution(args.target, variant)
-            for name, text in ("kernels.c" if args.target == "cpu" else "kernels.cu", s["kernels"]), ("plan.c", s["plan"]):
+            for name, text in ("kernels.c" if args.target == "cpu" else "kernels.cu", s["kernels"]), ("plan.c",
+                s["plan"]):
                 with open(os.path.join(where, name), "w", encoding="utf-8") as f:
                     f.write(text)
 

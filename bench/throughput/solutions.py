@@ -77,8 +77,11 @@ def kernels(name):
 
 def plan(name):
     args, inputs = arguments(name), iter(range(2))
-    source = {a: f'ww_param(p, "{a}")' if a in MADE_AS else f"ww_input(p, {next(inputs)})" for a in args} | {"out": "ww_output(p, 0)"}
-    return PLAN % {"name": name, "tensors": "\n".join(f"\tconst struct ww_tensor *{a} = {s};" for a, s in source.items()),
+    source = {a: f'ww_param(p, "{a}")' if a in MADE_AS else f"ww_input(p, {next(inputs)})" for a in args} | {
+        "out": "ww_output(p, 0)"
+    }
+    return PLAN % {"name": name, "tensors": "\n".join(f"\tconst struct ww_tensor *{a} = {s};"
+                                                      for a, s in source.items()),
                    "arguments": "\n".join(f"\tww_arg_buf(p, {a}->buf, 0);" for a in source)}
 
 

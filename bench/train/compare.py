@@ -45,20 +45,22 @@ def arguments(doc, **more):
 
 def start(a, tmp):
     """The weights that all sides begin with."""
-    subprocess.run([WW, "model", "init", a.config, os.path.join(tmp, "init"), "--seed", "1", "--dtype", a.dtype], check=True,
-                   stdout=subprocess.DEVNULL)
+    subprocess.run([WW, "model", "init", a.config, os.path.join(tmp, "init"), "--seed", "1", "--dtype", a.dtype],
+                   check=True, stdout=subprocess.DEVNULL)
 
 
 def ours(a, tmp, numbers, micro, name="run", quiet=True):
     """The lines of our log, and run.json: the recipe as the run resolved it."""
     run = os.path.join(tmp, name)
-    recipe = dict(stage="sft", model=os.path.join(tmp, "init"), data=a.data, order="file", output=run, sequence=a.sequence,
-                  micro=micro, steps=a.steps, lr=a.lr, schedule=a.schedule, warmup=a.warmup, device=a.device, dtype=a.dtype,
-                  numbers=numbers, spike=0)
+    recipe = dict(stage="sft", model=os.path.join(tmp, "init"), data=a.data, order="file", output=run,
+                  sequence=a.sequence,
+                  micro=micro, steps=a.steps, lr=a.lr, schedule=a.schedule, warmup=a.warmup, device=a.device,
+                  dtype=a.dtype, numbers=numbers, spike=0)
     recipe["step-tokens"], recipe["checkpoint-every"] = a.rows * a.sequence, 0
     with open(run + ".yaml", "w", encoding="utf-8") as f:
         f.writelines(f"{k}: {v}\n" for k, v in recipe.items())
-    subprocess.run([WW, "train", run + ".yaml"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL if quiet else None)
+    subprocess.run([WW, "train", run + ".yaml"], check=True, stdout=subprocess.DEVNULL,
+                   stderr=subprocess.DEVNULL if quiet else None)
     with open(os.path.join(run, "log.jsonl"), encoding="utf-8") as f:
         log = [json.loads(line) for line in f]
     with open(os.path.join(run, "run.json"), encoding="utf-8") as f:
@@ -164,8 +166,8 @@ def main():
                                  a.micro or max(1, 16384 // a.sequence))
     worst = max(abs(r["loss"] - x) for r, x in zip(log, losses))
     tokens = a.rows * a.sequence
-    out = dict(steps=a.steps, tokens_per_step=tokens, parameters=run["parameters"], loss_first=[log[0]["loss"], losses[0]],
-               loss_last=[log[-1]["loss"], losses[-1]], loss_differs_by=worst,
+    out = dict(steps=a.steps, tokens_per_step=tokens, parameters=run["parameters"],
+               loss_first=[log[0]["loss"], losses[0]], loss_last=[log[-1]["loss"], losses[-1]], loss_differs_by=worst,
                tokens_per_second=[rate([r["seconds"] for r in log], tokens), rate(seconds, tokens)],
                predicted_bytes=run["memory"]["total"], device_bytes=log[-1]["device_bytes"])
     if a.json:
@@ -174,8 +176,10 @@ def main():
     print(f"{'step':>6} {'warpwright':>12} {'pytorch':>12} {'difference':>12}")
     for r, x in zip(log, losses):
         print(f"{r['step']:6d} {r['loss']:12.6f} {x:12.6f} {r['loss'] - x:12.2e}")
-    print(f"loss differs by at most {worst:.2e}; tokens/s {out['tokens_per_second'][0]:.0f} against {out['tokens_per_second'][1]:.0f}; "
-          f"device memory {out['device_bytes'] / 1e9:.3f} GB, predicted {out['predicted_bytes'] / 1e9:.3f}")
+    print(
+        f"loss differs by at most {worst:.2e}; tokens/s {out['tokens_per_second'][0]:.0f} against {out['tokens_per_second'][1]:.0f}; "
+        f"device memory {out['device_bytes'] / 1e9:.3f} GB, predicted {out['predicted_bytes'] / 1e9:.3f}"
+    )
 
 
 if __name__ == "__main__":

@@ -34,12 +34,13 @@ def cpu_seconds(pid):
 
 def ours(a, tmp, turn):
     run = os.path.join(tmp, f"run{turn}")
-    recipe = dict(model=os.path.join(tmp, "init"), data=a.data, order="file", output=run, sequence=512, steps=STEPS, device="cpu", lr=1e-3)
+    recipe = dict(model=os.path.join(tmp, "init"), data=a.data, order="file", output=run, sequence=512, steps=STEPS,
+                  device="cpu", lr=1e-3)
     recipe.update({"step-tokens": 512 * a.rows, "micro": a.rows, "checkpoint-every": 0})
     with open(os.path.join(tmp, "r.yaml"), "w", encoding="utf-8") as f:
         f.writelines(f"{k}: {v}\n" for k, v in recipe.items())
-    p = subprocess.Popen([WW, "train", os.path.join(tmp, "r.yaml")], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                         env={**os.environ, "WARPWRIGHT_THREADS": str(a.threads)})
+    p = subprocess.Popen([WW, "train", os.path.join(tmp, "r.yaml")], stderr=subprocess.DEVNULL,
+                         stdout=subprocess.DEVNULL, env={**os.environ, "WARPWRIGHT_THREADS": str(a.threads)})
     log, cpu = [], {}
     while p.poll() is None and len(log) < STEPS:
         try:
@@ -68,7 +69,8 @@ def theirs(a, tmp):
     torch.set_num_threads(a.threads)
     with open(os.path.join(tmp, "init/config.json"), encoding="utf-8") as f:
         model = torch_model.Model(json.load(f)).load(os.path.join(tmp, "init"))
-    optim = torch_model.optimizer(model, {"lr": 1e-3, "weight-decay": 0.1, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8}, False)
+    optim = torch_model.optimizer(model, {"lr": 1e-3, "weight-decay": 0.1, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8},
+                                  False)
     with open(a.data, encoding="utf-8") as f:
         rows = torch.tensor([json.loads(x)["ids"] for x, _ in zip(f, range(STEPS * a.rows))]).view(STEPS, a.rows, -1)
     step_fn, seconds = torch.compile(model) if a.compile else model, []
@@ -107,16 +109,20 @@ def main():
     os.environ["OMP_NUM_THREADS"] = str(a.threads)
     with tempfile.TemporaryDirectory(prefix="ww-cpu-") as tmp:
         a.data = a.data or draw_rows(os.path.join(tmp, "rows.jsonl"), STEPS * a.rows)
-        subprocess.run([WW, "model", "init", os.path.join(HERE, "cpu-5m.json"), os.path.join(tmp, "init")], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([WW, "model", "init", os.path.join(HERE, "cpu-5m.json"), os.path.join(tmp, "init")], check=True,
+                       stdout=subprocess.DEVNULL)
         clock, processor = {0: [], 1: []}, {0: [], 1: []}
         for turn in range(a.rounds):
-            answer = subprocess.run([sys.executable, *sys.argv, "--data", a.data, "--child", tmp], check=True, stdout=subprocess.PIPE, text=True).stdout
+            answer = subprocess.run([sys.executable, *sys.argv, "--data", a.data, "--child",
+                                     tmp], check=True, stdout=subprocess.PIPE, text=True).stdout
             for side, (seconds, cpu, _) in enumerate((ours(a, tmp, turn), json.loads(answer.splitlines()[-1]))):
                 clock[side] += seconds
                 processor[side].append(cpu)
     for side, name in enumerate(("warpwright", "PyTorch" + " compiled" * a.compile)):
-        print(f"{name:10} {a.threads} threads, {512 * a.rows} tokens a step: {statistics.median(clock[side]):.3f} s of the clock, "
-              f"{statistics.median(processor[side]):.3f} s of processors")
+        print(
+            f"{name:10} {a.threads} threads, {512 * a.rows} tokens a step: {statistics.median(clock[side]):.3f} s of the clock, "
+            f"{statistics.median(processor[side]):.3f} s of processors"
+        )
     print(f"PyTorch / warpwright: {statistics.median(clock[1]) / statistics.median(clock[0]):.2f} by the clock, "
           f"{statistics.median(processor[1]) / statistics.median(processor[0]):.2f} by the processors")
 

@@ -39,8 +39,10 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import compare
 
-RUNS = ("ours:exact,torch:autocast,ours:parts,torch:nudged,torch:copies,ours:fast,torch:residual,torch:head,torch:parts,"
-        "torch:compiled,torch:efficient,torch:tf32")
+RUNS = (
+    "ours:exact,torch:autocast,ours:parts,torch:nudged,torch:copies,ours:fast,torch:residual,torch:head,torch:parts,"
+    "torch:compiled,torch:efficient,torch:tf32"
+)
 
 
 def batch(a, kind):
@@ -74,14 +76,17 @@ class Table:
         for side in ("ours", "torch"):
             last = [quarters(losses)[3] for name, losses in self.runs.items() if name.startswith(side)]
             if last:
-                print(f"{side}: {len(last)} runs, last quarter {min(last):.5f} to {max(last):.5f}, mean {sum(last) / len(last):.5f}")
+                print(
+                    f"{side}: {len(last)} runs, last quarter {min(last):.5f} to {max(last):.5f}, mean {sum(last) / len(last):.5f}"
+                )
 
 
 def main():
     a = compare.arguments(__doc__, runs=RUNS, seconds=1e9, out="")
     table, begun, failed = Table(), time.time(), []
     names = a.runs.split(",")
-    print(f"{'':16} " + " ".join(f"{'quarter ' + str(i):>9}" for i in (1, 2, 3, 4)) + f" {'last':>9} {'apart':>9}", flush=True)
+    print(f"{'':16} " + " ".join(f"{'quarter ' + str(i):>9}" for i in (1, 2, 3, 4)) + f" {'last':>9} {'apart':>9}",
+          flush=True)
 
     def go(name, run):
         if time.time() - begun > a.seconds:
@@ -97,7 +102,8 @@ def main():
         log, described = our_run(a, tmp, "exact")
         table.add("ours:exact", [r["loss"] for r in log], begun)
         own = [n for n in names if n.startswith("ours:") and n != "ours:exact"]
-        side = threading.Thread(target=lambda: [go(n, lambda n=n: [r["loss"] for r in our_run(a, tmp, n[5:])[0]]) for n in own])
+        side = threading.Thread(target=lambda: [go(n, lambda n=n: [r["loss"] for r in our_run(a, tmp, n[5:])[0]])
+                                                for n in own])
         side.start()
         for name in (n for n in names if n.startswith("torch:")):
             go(name, lambda n=name: compare.theirs(a, tmp, log, described["recipe"], n[6:], batch(a, n[6:]))[0])

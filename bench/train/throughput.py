@@ -48,7 +48,8 @@ def flops_per_token(c, sequence):
     q, kv = c["num_attention_heads"] * c["head_dim"], c["num_key_value_heads"] * c["head_dim"]
     layer = c["hidden_size"] * (2 * q + 2 * kv + 3 * c["intermediate_size"])
     attention = 2 * 2 * q * sequence / 2
-    return 3 * (2 * (c["num_hidden_layers"] * layer + c["vocab_size"] * c["hidden_size"]) + c["num_hidden_layers"] * attention)
+    return 3 * (2 * (c["num_hidden_layers"] * layer + c["vocab_size"] * c["hidden_size"]) + c["num_hidden_layers"]
+                * attention)
 
 
 def ours(a, c):
@@ -59,13 +60,15 @@ def ours(a, c):
         with open(data, "w", encoding="utf-8") as f:
             for _ in range(a.rows):
                 f.write(json.dumps({"ids": [rng.randrange(c["vocab_size"]) for _ in range(a.sequence + 1)]}) + "\n")
-        recipe = {"config": a.config, "data": data, "output": run, "sequence": a.sequence, "step-tokens": a.rows * a.sequence,
+        recipe = {"config": a.config, "data": data, "output": run, "sequence": a.sequence,
+                  "step-tokens": a.rows * a.sequence,
                   "micro": a.micro, "steps": 1000000, "device": a.device, "dtype": a.dtype, "numbers": a.numbers,
                   "checkpoint-every": 0, "lr": 1e-5}
         with open(os.path.join(tmp, "recipe.yaml"), "w", encoding="utf-8") as f:
             f.writelines(f"{k}: {v}\n" for k, v in recipe.items())
         log_path, log = os.path.join(run, "log.jsonl"), []
-        p = subprocess.Popen([WW, "train", os.path.join(tmp, "recipe.yaml")], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        p = subprocess.Popen([WW, "train", os.path.join(tmp, "recipe.yaml")], stderr=subprocess.PIPE,
+                             stdout=subprocess.DEVNULL, text=True)
         begun = time.time()
         while p.poll() is None and time.time() - begun < 300:
             time.sleep(0.2)
@@ -89,9 +92,12 @@ def theirs(a, c, batch):
     import transformers
     torch.manual_seed(0)
     torch._dynamo.reset()                               # shapes of this batch, not of any
-    config = transformers.Qwen3Config(**{k: v for k, v in c.items() if k not in ("architectures", "model_type", "torch_dtype", "rope_theta")},
+    config = transformers.Qwen3Config(**{k: v for k, v in c.items()
+                                         if k not in ("architectures", "model_type", "torch_dtype", "rope_theta")},
                                       rope_parameters={"rope_type": "default", "rope_theta": c["rope_theta"]})
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, attn_implementation="sdpa").to(a.device)
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, attn_implementation="sdpa").to(
+        a.device
+    )
     optim = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
     step_fn = torch.compile(model)
     ids = torch.randint(c["vocab_size"], (batch, a.sequence), device=a.device)
@@ -118,10 +124,16 @@ def said(a, c, side, tokens, seconds, more):
     if a.json:
         print(json.dumps(out), flush=True)
         return rate
-    print(f"{out['side']}: {rate:.0f} tokens/s, {100 * out['of_peak']:.1f}% of {a.peak_tflops:.0f} TFLOP/s, {tokens} tokens a step, sequences of "
-          f"{a.sequence}; {len(steady)} steps after one of {seconds[0]:.1f} s; device memory {more['device_bytes'] / 1e9:.2f} GB" +
-          (f", predicted {more['predicted_bytes'] / 1e9:.2f}, {more['keep_layers']} layers kept, loss {more['loss']:.3f}"
-           if "loss" in more else ""), flush=True)
+    print(
+        f"{out['side']}: {rate:.0f} tokens/s, {100 * out['of_peak']:.1f}% of {a.peak_tflops:.0f} TFLOP/s, {tokens} tokens a step, sequences of "
+        f"{a.sequence}; {len(steady)} steps after one of {seconds[0]:.1f} s; device memory {more['device_bytes'] / 1e9:.2f} GB"
+        + (
+            f", predicted {more['predicted_bytes'] / 1e9:.2f}, {more['keep_layers']} layers kept, loss {more['loss']:.3f}"
+            if "loss" in more
+            else ""
+        ),
+        flush=True,
+    )
     return rate
 
 

@@ -38,7 +38,8 @@ class Layer(torch.nn.Module):
         self.q, self.k, self.v = linear(h, self.heads * d), linear(h, self.kv * d), linear(h, self.kv * d)
         self.o = linear(self.heads * d, h)
         qk_norm = c["model_type"] == "qwen3"
-        self.q_norm, self.k_norm = (torch.nn.RMSNorm(d, eps=self.eps) if qk_norm else torch.nn.Identity() for _ in range(2))
+        self.q_norm, self.k_norm = (torch.nn.RMSNorm(d, eps=self.eps) if qk_norm else torch.nn.Identity()
+                                    for _ in range(2))
         self.gate, self.up, self.down = linear(h, f), linear(h, f), linear(f, h)
 
     def forward(self, x, cos, sin):
@@ -70,7 +71,8 @@ class Model(torch.nn.Module):
 
     def load(self, directory):
         names = {"model.embed_tokens": "embed", "model.norm": "norm", "lm_head": "head", "input_layernorm": "norm1",
-                 "post_attention_layernorm": "norm2", "self_attn.": "", "mlp.": "", "_proj": "", "model.layers": "layers"}
+                 "post_attention_layernorm": "norm2", "self_attn.": "", "mlp.": "", "_proj": "",
+                 "model.layers": "layers"}
         state = {}
         for name, value in read_safetensors(f"{directory}/model.safetensors").items():
             for old, new in names.items():
@@ -103,5 +105,6 @@ class Model(torch.nn.Module):
 def optimizer(model, recipe, fused):
     matrices = [p for p in model.parameters() if p.dim() == 2]
     vectors = [p for p in model.parameters() if p.dim() == 1]
-    return torch.optim.AdamW([dict(params=matrices, weight_decay=recipe["weight-decay"]), dict(params=vectors, weight_decay=0.0)],
+    return torch.optim.AdamW([dict(params=matrices, weight_decay=recipe["weight-decay"]),
+                              dict(params=vectors, weight_decay=0.0)],
                              lr=recipe["lr"], betas=(recipe["beta1"], recipe["beta2"]), eps=recipe["eps"], fused=fused)

@@ -116,8 +116,8 @@ class DeviceMemory:
             cu("cuMemRelease", handle)  # the mapping and the descriptor keep the memory
         self.fd = fd.value
         os.set_inheritable(self.fd, False)
-        self.__cuda_array_interface__ = {"shape": (n,), "typestr": "|u1", "data": (self.address, False), "strides": None,
-                                         "version": 3}
+        self.__cuda_array_interface__ = {"shape": (n,), "typestr": "|u1", "data": (self.address, False),
+                                         "strides": None, "version": 3}
         self.bytes = torch.as_tensor(self, device=device)
         if self.bytes.data_ptr() != self.address:
             raise Refuse("device", "PyTorch copied a shared buffer where it should have mapped it")
@@ -152,8 +152,8 @@ class ImportedMemory:
                 at += size
             access = AccessDesc(Location(1, device.index), 3 if writable else 1)
             cu("cuMemSetAccess", self.address, self.nbytes, ctypes.byref(access), 1)
-            self.__cuda_array_interface__ = {"shape": (self.nbytes,), "typestr": "|u1", "data": (self.address, False), "strides": None,
-                                             "version": 3}
+            self.__cuda_array_interface__ = {"shape": (self.nbytes,), "typestr": "|u1", "data": (self.address, False),
+                                             "strides": None, "version": 3}
             self.bytes = torch.as_tensor(self, device=device)
         except BaseException:
             self.close()

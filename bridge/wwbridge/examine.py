@@ -104,7 +104,8 @@ class Examination:
                 yield f"input {i}", t, lambda t=t, i=i: span(t).copy_(self.other_inputs[i])
         for name, p in task.params.items():
             if id(p) in small:
-                yield f"parameter {name}", p, lambda p=p: p.mul_(1.5).add_(0.5 * max(p.float().std().item() if p.numel() > 1 else 1.0, 0.1))
+                yield f"parameter {name}", p, lambda p=p: p.mul_(1.5).add_(0.5
+                    * max(p.float().std().item() if p.numel() > 1 else 1.0, 0.1))
 
     def gradients(self):
         """The ids of tensors without a clear gradient."""
@@ -122,12 +123,20 @@ class Examination:
                 out = [t for t in task._flat(task.model(*task.args(leaves))) if floating(t) and t.requires_grad]
                 g = torch.Generator(task.device).manual_seed(7)
                 weights = [torch.randn(t.shape, generator=g, device=t.device).to(t.dtype) for t in out]
-                found = torch.autograd.grad(out, list(places.values()), weights, allow_unused=True) if out else [None] * len(places)
+                found = (
+                    torch.autograd.grad(out, list(places.values()), weights, allow_unused=True)
+                    if out
+                    else [None] * len(places)
+                )
             task.restore()
             size = {}
             for key, grad in zip(places, found):
                 # what a change of the tensor by its own size does
-                size[key] = 0.0 if grad is None else (grad.float().norm() * held[key].float().norm() / max(1.0, held[key].numel() ** 0.5)).item()
+                size[key] = (
+                    0.0
+                    if grad is None
+                    else (grad.float().norm() * held[key].float().norm() / max(1.0, held[key].numel() ** 0.5)).item()
+                )
             whole = max(size.values(), default=0.0)
             return {k for k in held if not size.get(k, 0.0) > 1e-3 * whole}
         except (RuntimeError, NotImplementedError, Refuse) as e:
@@ -170,7 +179,11 @@ class Examination:
             task.restore()
         for i, (a, b) in enumerate(zip(out, self.first)):
             if a.shape != b.shape or a.dtype != b.dtype or not apart(a, b) <= COMPILED.get(b.dtype, 1e-3):
-                return "compile differs", f"output {i} of torch.compile differs from eager's by {apart(a, b):.2g}" if a.shape == b.shape else f"output {i} has another shape"
+                return "compile differs", (
+                    f"output {i} of torch.compile differs from eager's by {apart(a, b):.2g}"
+                    if a.shape == b.shape
+                    else f"output {i} has another shape"
+                )
         return None
 
     def prepared(self):
@@ -184,7 +197,8 @@ class Examination:
         cuda = self.task.target.kind == "cuda"
         if cuda:
             torch.cuda.reset_peak_memory_stats(self.task.device)
-        steps = [self.compiled] if stage == "compile" else [self.degenerate, self.unused, self.scaled, *([self.prepared] if times else [])]
+        steps = [self.compiled] if stage == "compile" else [self.degenerate, self.unused, self.scaled,
+                                                            *([self.prepared] if times else [])]
         with torch.no_grad():
             for step in steps:
                 found = step()

@@ -47,7 +47,8 @@ def exported(task):
     with recurrent.by_shape():
         program = torch.export.export(task.model, tuple(task.args()), strict=False)
     graph, kinds = program.graph, {}
-    if any(n.op in ("get_attr", "call_module") or isinstance(n.target, torch._ops.HigherOrderOperator) for n in graph.nodes):
+    if any(n.op in ("get_attr", "call_module") or isinstance(n.target, torch._ops.HigherOrderOperator)
+           for n in graph.nodes):
         raise ValueError("nested graphs")
     held = {**program.state_dict, **program.constants}
     index = iter(range(len(task.inputs)))
@@ -85,7 +86,8 @@ def traced(task):
         return [t for t in tree_flatten(out)[0] if t is not None]
 
     try:
-        module = make_fx(call, pre_dispatch=True, tracing_mode="fake", _allow_non_fake_inputs=True)(*task.inputs, *tensors)
+        module = make_fx(call, pre_dispatch=True, tracing_mode="fake", _allow_non_fake_inputs=True)(*task.inputs,
+            *tensors)
     finally:
         task.restore()
     module.graph.eliminate_dead_code()
@@ -237,7 +239,8 @@ class Writer:
                 "out": [form(t.shape, t.stride(), t.dtype) for t in out], "bytes": nbytes, "flops": flops}
 
     def _cost(self, n, out):
-        operands = [a.meta["val"] for a in n.all_input_nodes if isinstance(a.meta.get("val"), torch.Tensor)]  # each once
+        operands = [a.meta["val"] for a in n.all_input_nodes
+                    if isinstance(a.meta.get("val"), torch.Tensor)]  # each once
         if n.target is operator.getitem or not isinstance(n.target, torch._ops.OpOverload):
             return 0, 0
         counted = recurrent.flops(op_name(n.target), torch.fx.node.map_arg(n.args, lambda x: x.meta["val"]))

@@ -77,7 +77,8 @@ class Local:
 
 
 OURS = tuple({os.path.join(os.path.realpath(p), "") for p in (
-    sys.prefix, sys.base_prefix, os.path.dirname(os.path.dirname(os.path.abspath(__file__))), os.environ.get("TMPDIR", "/nowhere"))})
+    sys.prefix, sys.base_prefix, os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+    os.environ.get("TMPDIR", "/nowhere"))})
 
 
 def audit(event, args):

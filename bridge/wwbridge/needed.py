@@ -21,18 +21,20 @@ import torch
 from torch.utils._pytree import tree_flatten
 
 LOOKUPS = {"embedding", "embedding_bag", "index", "index_select", "gather", "take", "take_along_dim", "grid_sampler",
-           "grid_sampler_2d", "grid_sampler_3d", "searchsorted", "isin", "any", "all", "nll_loss", "nll_loss_forward", "nll_loss_nd",
+           "grid_sampler_2d", "grid_sampler_3d", "searchsorted", "isin", "any", "all", "nll_loss", "nll_loss_forward",
+           "nll_loss_nd",
            "nll_loss2d_forward", "masked_select", "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d",
            "upsample_bilinear2d", "upsample_bicubic2d", "upsample_linear1d", "upsample_trilinear3d"}
 CHOOSERS = {"where", "masked_fill", "masked_scatter", "index_put", "index_fill", "index_copy", "scatter", "scatter_add",
             "scatter_reduce", "slice_scatter", "select_scatter", "diagonal_scatter", "constant_pad_nd"}
 OVERWRITERS = {"copy", "fill", "zero", "normal", "uniform"}
-PARTS = {"slice", "select", "narrow", "split", "split_with_sizes", "chunk", "unbind", "unfold", "diagonal", "as_strided"}
+PARTS = {"slice", "select", "narrow", "split", "split_with_sizes", "chunk", "unbind", "unfold", "diagonal",
+         "as_strided"}
 SHAPE_ONLY = {"zeros_like", "ones_like", "empty_like", "full_like", "new_zeros", "new_ones", "new_empty", "new_full",
               "new_empty_strided", "rand_like", "randn_like"}
 LIKE_SECOND = {"expand_as", "view_as", "reshape_as", "type_as"}  # the second operand gives its shape or type only
-WINDOWS = {"conv1d", "conv2d", "conv3d", "convolution", "max_pool1d", "max_pool2d", "max_pool3d", "max_pool2d_with_indices",
-           "max_pool3d_with_indices", "avg_pool1d", "avg_pool2d", "avg_pool3d"}
+WINDOWS = {"conv1d", "conv2d", "conv3d", "convolution", "max_pool1d", "max_pool2d", "max_pool3d",
+           "max_pool2d_with_indices", "max_pool3d_with_indices", "avg_pool1d", "avg_pool2d", "avg_pool3d"}
 
 
 def op_name(target):

@@ -118,7 +118,8 @@ def trial(text, name, local, q):
 
 def warm_up():
     """Import what every outline needs, so that it is not imported in each process anew."""
-    text = ("import torch\nclass Model(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.f = torch.nn.Linear(2, 2)\n"
+    text = ("import torch\nclass Model(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+            "        self.f = torch.nn.Linear(2, 2)\n"
             "    def forward(self, x):\n        return self.f(x).relu()\n"
             "def get_inputs():\n    return [torch.rand(2, 2)]\ndef get_init_inputs():\n    return []\n")
     own = graph.Needed, graph.Writer

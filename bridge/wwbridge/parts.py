@@ -60,7 +60,8 @@ class Kind:
         if self.per == 1:
             return v
         whole = self.groups * self.per
-        out = v[:whole].view(self.per, self.groups).sum(0) if self.apart else v[:whole].view(self.groups, self.per).sum(1)
+        shape = (self.per, self.groups) if self.apart else (self.groups, self.per)
+        out = v[:whole].view(shape).sum(0 if self.apart else 1)
         if whole < self.size and self.apart:
             out[: self.size - whole] += v[whole:]
         elif whole < self.size:
@@ -74,7 +75,8 @@ class Kind:
 
     def words(self, g):
         m = self.members(g)
-        return self.name.format(g if self.apart or len(m) == 1 else f"{m[0]} to {m[-1]}") + (f" and every {self.groups}th after it" if self.apart else "")
+        name = self.name.format(g if self.apart or len(m) == 1 else f"{m[0]} to {m[-1]}")
+        return f"{name} and every {self.groups}th after it" if self.apart else name
 
 
 class Layout:
@@ -84,7 +86,7 @@ class Layout:
     def __init__(self, shape, step):
         self.shape, dims = shape, [s for s in shape if s > 1] or [1]
         self.numel = math.prod(shape)
-        while self.numel // dims[-1] > MOST:  # short rows without number: they count as one dimension with what holds them
+        while self.numel // dims[-1] > MOST:  # short rows without number count as one dimension with what holds them
             dims[-2:] = [dims[-2] * dims[-1]]
         self.cols, self.rows = dims[-1], self.numel // dims[-1]
         self.lead = dims[0] if len(dims) > 2 and LEAST * dims[0] <= self.rows and dims[0] * dims[-1] <= MOST else 1
@@ -114,11 +116,13 @@ class Layout:
         at = [i for i, s in enumerate(self.shape) if s > 1]
         for p in range(1, len(dims)):
             size = math.prod(dims[:p])
-            name = f"index {{}} of dimension {at[0]}" if p == 1 else "row {}" if p == len(dims) - 1 else f"index {{}} of the first {at[p - 1] + 1} dimensions"
+            of = f"dimension {at[0]}" if p == 1 else f"the first {at[p - 1] + 1} dimensions"
+            name = "row {}" if 1 < p == len(dims) - 1 else f"index {{}} of {of}"
             yield Kind(name, "rows", 1, size, self.rows // size, self.numel)
         for a in range(1, len(dims) - 1):
             outer = math.prod(dims[:a])
-            yield Kind(f"index {{}} of dimension {at[a]}", "rows", outer, dims[a], self.rows // outer // dims[a], self.numel)
+            yield Kind(f"index {{}} of dimension {at[a]}", "rows", outer, dims[a], self.rows // outer // dims[a],
+                       self.numel)
         if self.cols <= MOST:
             yield Kind("column {}" if len(dims) > 1 else "element {}", "columns", 1, self.cols, 1, self.numel)
         if self.lead > 1:
@@ -139,7 +143,8 @@ class Layout:
             t[-1] += rest
             return t
 
-        rows = [column(k.groups, k.per * k.each, 0 if k.apart else (k.size - k.groups * k.per) * k.each) for k in self.kinds]
+        rows = [column(k.groups, k.per * k.each, 0 if k.apart else (k.size - k.groups * k.per) * k.each)
+                for k in self.kinds]
         for k, n in zip(self.kinds, rows):
             if k.apart:
                 n[: k.size - k.groups * k.per] += k.each
@@ -163,7 +168,8 @@ class Layout:
             if self.by_column and len(self.pieces) == 1:
                 columns = d.view(l, m, c).sum(1)
             elif self.by_column:
-                columns = torch.zeros(self.lead, self.cols, dtype=torch.float64, device=d.device) if columns is None else columns
+                if columns is None:
+                    columns = torch.zeros(self.lead, self.cols, dtype=torch.float64, device=d.device)
                 i, j = start // (self.mid * self.cols), start % self.cols
                 columns[i : i + l, j : j + c] += d.view(l, m, c).sum(1)
         found = {"pairs": columns, "columns": columns.sum(0) if columns is not None and self.lead > 1 else columns}
@@ -190,10 +196,12 @@ class Layout:
         s = torch.tensor(members, device=device)
         if k.source == "rows":
             inner = k.inner * self.cols
-            return ((torch.arange(k.outer, device=device)[:, None, None] * k.size + s[:, None]) * inner + torch.arange(inner, device=device)).reshape(-1)
+            start = (torch.arange(k.outer, device=device)[:, None, None] * k.size + s[:, None]) * inner
+            return (start + torch.arange(inner, device=device)).reshape(-1)
         if k.source == "columns":
             return (torch.arange(self.rows, device=device)[:, None] * self.cols + s).reshape(-1)
-        return ((s // self.cols * self.mid + torch.arange(self.mid, device=device)[:, None]) * self.cols + s % self.cols).reshape(-1)
+        rows = s // self.cols * self.mid + torch.arange(self.mid, device=device)[:, None]
+        return (rows * self.cols + s % self.cols).reshape(-1)
 
 
 def block_sums(d):
@@ -263,7 +271,8 @@ class Limits:
         if unit == math.inf:  # what it would be at the size of the draw itself
             error2 = error2 * (self.size2 / torch.maximum(size2, self.size2)).nan_to_num(1.0)
         elif unit is not None:
-            self.moved2 = torch.maximum(self.moved2, moved2 * (BACKWARD / max(unit, torch.finfo(torch.float32).eps)) ** 2)
+            self.moved2 = torch.maximum(self.moved2,
+                                        moved2 * (BACKWARD / max(unit, torch.finfo(torch.float32).eps)) ** 2)
         self.sum2, self.sum4 = self.sum2 + error2, self.sum4 + error2 * error2
 
     def widen(self, n):
@@ -273,7 +282,9 @@ class Limits:
         draws = self.seen + 1
         usual2 = (self.own2 + self.sum2) / draws
         spread = ((self.own2**2 + self.sum4) / draws - usual2**2).clamp(min=0) * (draws / max(self.seen, 1))
-        of = (2 * usual2**2 / spread).nan_to_num(LEAST, posinf=LEAST).clamp(1, LEAST) if self.seen == n > SOON else torch.ones_like(usual2)
+        of = torch.ones_like(usual2)
+        if self.seen == n > SOON:
+            of = (2 * usual2**2 / spread).nan_to_num(LEAST, posinf=LEAST).clamp(1, LEAST)
         units2 = torch.minimum(self.moved2, self.size2 * UNITS_CAP**2)
         self.wide[n] = torch.maximum(self.limit2, torch.maximum(16 * tail(of) ** 2 * usual2, units2))
 

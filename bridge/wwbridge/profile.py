@@ -39,7 +39,8 @@ class Walk(torch.fx.Interpreter):
             if n.op != "placeholder":
                 continue
             kind = self.kinds.get(n.name, ("scalar",))
-            out.append(self.task.inputs[kind[1]] if kind[0] == "input" else kind[2] if kind[0] == "param" else n.meta.get("val"))
+            out.append(self.task.inputs[kind[1]] if kind[0] == "input" else kind[2] if kind[0] == "param"
+                       else n.meta.get("val"))
         return out
 
     def run_node(self, n):
@@ -173,7 +174,8 @@ def on_cuda(task):
     for _ in range(runs):
         clock.flush()
         walk.once()
-    return {n: {"us": statistics.median(us), "launches": None, "kernels": []} for n, us in events.us().items()}, "events"
+    return {n: {"us": statistics.median(us), "launches": None, "kernels": []}
+            for n, us in events.us().items()}, "events"
 
 
 def ranges(events):

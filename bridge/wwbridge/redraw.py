@@ -98,13 +98,26 @@ class State:
 
     def _kind(self, name, t, again):
         other = again.get(name)
-        if not again and t.dtype.is_floating_point and t.numel() > 1 and not whole(t) and name not in self._in_state_dict():
+        if (
+            not again
+            and t.dtype.is_floating_point
+            and t.numel() > 1
+            and not whole(t)
+            and name not in self._in_state_dict()
+        ):
             return "stuck"  # nobody knows what it depends on
-        if again and (other is None or other.shape != t.shape or other.dtype != t.dtype or other.stride() != t.stride()):
+        if again and (other is None or other.shape != t.shape or other.dtype != t.dtype
+                      or other.stride() != t.stride()):
             return "stuck"
         if other is not None and not same_bits(other, t):
             return "stuck" if name in self.listed or name in self.plain and name in self.task.mutable_names else "new"
-        if name not in self._in_state_dict() or not t.dtype.is_floating_point or t.numel() == 1 or whole(t) and not constant(t):
+        if (
+            name not in self._in_state_dict()
+            or not t.dtype.is_floating_point
+            or t.numel() == 1
+            or whole(t)
+            and not constant(t)
+        ):
             return "fixed"
         return "scaled"
 

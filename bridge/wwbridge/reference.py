@@ -57,7 +57,8 @@ FLOOR = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-9}
 SIMPLE_FLOOR = 1e-5
 UNITS = 84  # SIMPLE_FLOOR in units in the last place of fp32
 FEW, NEIGHBOURS, FAR, HOPELESS, CANCELLED = 64, 16, 2.0**-6, 1e4, 1e-3
-BEYOND, FURTHER = 100, 4  # times the limit after SOON neighbours, of a part and of the whole: no further ones would change that
+# Times the limit after SOON neighbours, of a part and of the whole: no further ones would change that.
+BEYOND, FURTHER = 100, 4
 UNSURE = 0.01  # of an integer output, whose values may differ between PyTorch's fp32 and fp64 runs
 
 
@@ -143,7 +144,8 @@ def shaker(to, device, seed):
     def copy(t):
         out = torch.empty_strided(t.shape, t.stride(), dtype=to, device=t.device)
         data = span(t).to(to)
-        span(out).copy_(nearer_to_zero(data, torch.finfo(to).eps * torch.rand(data.shape, generator=g, device=device).round()))
+        span(out).copy_(nearer_to_zero(data, torch.finfo(to).eps
+                                       * torch.rand(data.shape, generator=g, device=device).round()))
         return out
 
     return copy
@@ -164,7 +166,8 @@ def promoted_run(task, to, shaken=None):
             with torch.no_grad(), mode:
                 out = task.model(*task.args(leaves))
             out = [t.to(to) if floating(t) else t for t in task._flat(out)]
-            return [t.contiguous().clone() if t.data_ptr() in addresses(task, leaves) else t.contiguous() for t in out], mode
+            return [t.contiguous().clone() if t.data_ptr() in addresses(task, leaves) else t.contiguous()
+                    for t in out], mode
     finally:
         torch.set_default_dtype(default)
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = tf32
@@ -215,7 +218,8 @@ class References:
     def _doubles(self):
         """Which outputs are measured at fp64."""
         whole = self.dtype == torch.float64 and not self.mode.exceptions
-        return [whole and d.dtype == torch.float64 and not low and fine for d, low, fine in zip(self.default, self.task.rounded, self.finite)]
+        return [whole and d.dtype == torch.float64 and not low and fine
+                for d, low, fine in zip(self.default, self.task.rounded, self.finite)]
 
     def _shaken(self, seed):
         return promoted_run(self.task, torch.float64, seed)[0]
@@ -224,7 +228,8 @@ class References:
         dtype = self.default[i].dtype
         if not self.doubles[i]:
             return FLOOR.get(dtype, SIMPLE_FLOOR)
-        longest = max(t.numel() for t in [*self.task.inputs, *self.task.params.values(), *self.task.state.values(), *self.exact])
+        longest = max(t.numel() for t in [*self.task.inputs, *self.task.params.values(), *self.task.state.values(),
+                                          *self.exact])
         return torch.finfo(torch.float64).eps * max(UNITS, 4 * math.sqrt(longest))
 
     def _limits(self, i, own2, exact2, shaken):
@@ -283,8 +288,10 @@ class References:
             "dtype": str(self.dtype).replace("torch.", ""),
             "finite": all(self.finite),
             "not_promoted": sorted(self.mode.exceptions),
-            "outputs": [{"finite": f, "rms": number(o["rms"]), "e_rel": number(o["err_rel"]), "e_max": number(o["err_abs"])}
-                        for f, o in zip(self.finite, self.own)],
+            "outputs": [
+                {"finite": f, "rms": number(o["rms"]), "e_rel": number(o["err_rel"]), "e_max": number(o["err_abs"])}
+                for f, o in zip(self.finite, self.own)
+            ],
         }
 
     def compare(self, outputs, rule):
@@ -356,7 +363,8 @@ class Neighbour:
         self.task, self.k = task, k
 
     def __enter__(self):
-        held = {id(t): t for t in [*self.task.inputs, *self.task.params.values(), *self.task.held.drawn().values()] if floating(t)}
+        held = {id(t): t for t in [*self.task.inputs, *self.task.params.values(), *self.task.held.drawn().values()]
+                if floating(t)}
         unit, self.before = torch.finfo(torch.float64).eps, []
         g = torch.Generator(self.task.device).manual_seed(self.k)
         for t in held.values():
@@ -396,7 +404,8 @@ def wider(own, seen, n):
     if not seen:
         return own
     usual = math.sqrt(sum(e * e for e in [own["err_rel"], *(rel for rel, _, _ in seen)]) / (len(seen) + 1))
-    return {**own, "err_rel": max(own["err_rel"], usual * tail(n)), "err_abs": max(own["err_abs"], *(size for _, size, _ in seen)),
+    return {**own, "err_rel": max(own["err_rel"], usual * tail(n)),
+            "err_abs": max(own["err_abs"], *(size for _, size, _ in seen)),
             "floor": max(own["floor"], *(floor for _, _, floor in seen))}
 
 
@@ -435,7 +444,8 @@ class Distance:
 
     def result(self):
         n = self.exact.numel()
-        return {"err_rel": relative(self.err2, self.ref2), "err_abs": self.largest, "at": self.at, "rms": math.sqrt(self.ref2 / n) if n else 0.0}
+        return {"err_rel": relative(self.err2, self.ref2), "err_abs": self.largest, "at": self.at,
+                "rms": math.sqrt(self.ref2 / n) if n else 0.0}
 
     def add(self, start, f, e):
         """One chunk in fp64; its largest error, NaN where something is not finite."""
@@ -486,7 +496,8 @@ class Violations:
     def move(self, at):
         """Positions were those in a part; `at` says where its elements lie in the whole."""
         self.positions = [int(at[p]) for p in self.positions]
-        self.first, self.last, self.worst = (None if p is None else int(at[p]) for p in (self.first, self.last, self.worst))
+        self.first, self.last, self.worst = (None if p is None else int(at[p])
+                                             for p in (self.first, self.last, self.worst))
 
     def where(self, shape):
         """Where the wrong elements lie; "" where there are none."""
@@ -553,7 +564,8 @@ def measure(found, exact):
         (own2, top), (exact2, _) = where.sums(difference(found, exact)), where.sums(difference(exact, None))
         err2, ref2, top = torch.stack((where.total(own2), where.total(exact2), top)).tolist()
         if math.isfinite(err2 + ref2 + top):
-            return {"err_rel": relative(err2, ref2), "err_abs": top, "rms": math.sqrt(ref2 / exact.numel())}, True, own2, exact2
+            return {"err_rel": relative(err2, ref2), "err_abs": top,
+                    "rms": math.sqrt(ref2 / exact.numel())}, True, own2, exact2
     own = Distance(found, exact).measure()
     if not exact.numel():
         return own, True, None, None
@@ -602,7 +614,8 @@ def judge_strict(found, exact, default, own, limits, neighbours=0):
     mine = size.result()
     if v.count or mine["err_rel"] > limit_rel or limits is None:
         out = row(found, exact, own, mine, v, v.count == 0 and mine["err_rel"] <= limit_rel, limit_rel, limit_abs)
-        return {**out, "excess": max(a / b if b else math.inf if a else 0.0 for a, b in ((mine["err_rel"], limit_rel), (mine["err_abs"], limit_abs)))}
+        return {**out, "excess": max(a / b if b else math.inf if a else 0.0
+                                     for a, b in ((mine["err_rel"], limit_rel), (mine["err_abs"], limit_abs)))}
     return worst_part(found, exact, own, mine, limits, limit2)
 
 
@@ -676,7 +689,8 @@ def row(found, exact, own, mine, v, good, limit_rel, limit_abs):
             index.append(rest % size)
             rest //= size
         index = tuple(reversed(index))
-        out[name] = {"index": list(index), "expected": number(float(exact[index])), "found": number(float(found[index]))}
+        out[name] = {"index": list(index), "expected": number(float(exact[index])),
+                     "found": number(float(found[index]))}
     return out
 
 
@@ -689,7 +703,8 @@ def accepted(found, exact, default, own, rule):
     """Whether the rule, its relative tolerance widened to SAME, would take these values; ends at the first chunk that
     it would not."""
     if rule == "paper":
-        return all(bool(torch.isclose(f, d, rtol=1e-2, atol=1e-2, equal_nan=True).all()) for _, (f, d) in chunks(found, default))
+        return all(bool(torch.isclose(f, d, rtol=1e-2, atol=1e-2, equal_nan=True).all())
+                   for _, (f, d) in chunks(found, default))
     if not default.dtype.is_floating_point:
         return all(bool(((f == e) | (f == d)).all()) for _, (f, e, d) in chunks(found, exact, default))
     limit_rel = max(4 * own["err_rel"], SAME)
@@ -719,7 +734,10 @@ def trivial(other, exact, default, own, rule):
 
 def unsure(exact, default):
     """Whole numbers of which PyTorch's fp32 and fp64 runs agree on too few: what is left of them is rounding."""
-    return not default.dtype.is_floating_point and sum(int((e != d).sum()) for _, (e, d) in chunks(exact, default)) > UNSURE * default.numel()
+    return (
+        not default.dtype.is_floating_point
+        and sum(int((e != d).sum()) for _, (e, d) in chunks(exact, default)) > UNSURE * default.numel()
+    )
 
 
 FLAGS = ("independent", "constant", "zero")

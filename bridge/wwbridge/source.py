@@ -32,11 +32,13 @@ def refuse_missing(name, missing):
 
 # Modules whose distribution is known.  For no other name is a package suggested: anybody may have registered it.
 DISTRIBUTIONS = {
-    **{n: n for n in ("accelerate", "diffusers", "einops", "jax", "kornia", "matplotlib", "networkx", "numba", "numpy", "pandas", "pyarrow",
-                      "requests", "safetensors", "scipy", "sentencepiece", "sympy", "timm", "tokenizers", "torchaudio", "torchtext",
-                      "torchvision", "tqdm", "transformers", "triton", "xformers")},
+    **{n: n for n in ("accelerate", "diffusers", "einops", "jax", "kornia", "matplotlib", "networkx", "numba", "numpy",
+                      "pandas", "pyarrow",
+                      "requests", "safetensors", "scipy", "sentencepiece", "sympy", "timm", "tokenizers", "torchaudio",
+                      "torchtext", "torchvision", "tqdm", "transformers", "triton", "xformers")},
     "PIL": "pillow", "cv2": "opencv-python", "flash_attn": "flash-attn", "huggingface_hub": "huggingface-hub",
-    "mamba_ssm": "mamba-ssm", "open_clip": "open-clip-torch", "opt_einsum": "opt-einsum", "pytorch_lightning": "pytorch-lightning",
+    "mamba_ssm": "mamba-ssm", "open_clip": "open-clip-torch", "opt_einsum": "opt-einsum",
+    "pytorch_lightning": "pytorch-lightning",
     "skimage": "scikit-image", "sklearn": "scikit-learn", "torch_geometric": "torch-geometric", "yaml": "PyYAML"}
 
 
@@ -46,15 +48,24 @@ def refuse_package(name, package, roots=(), kind="task"):
     if package == "torch":
         raise Refuse("missing", f"PyTorch is not installed for {python}; `warpwright doctor` says how to install it")
     if top in DISTRIBUTIONS:
-        raise Refuse(kind, f"{name} needs the Python package {top}; install it: {python} -m pip install {DISTRIBUTIONS[top]}")
+        raise Refuse(
+            kind, f"{name} needs the Python package {top}; install it: {python} -m pip install {DISTRIBUTIONS[top]}"
+        )
     where = f"the task's folder ({roots[0]}), PYTHONPATH or " if roots else ""
-    raise Refuse("task", f"{name} imports {package}, and no module of that name is in {where}the Python environment ({python})")
+    raise Refuse("task",
+                 f"{name} imports {package}, and no module of that name is in {where}the Python environment ({python})")
 
 
 def construct(cls, init):
     """A module from what get_init_inputs() returns: a list of arguments (KernelBench), a dict of named ones, or an
     empty list and such a dict (KernelBook)."""
-    if isinstance(init, (list, tuple)) and len(init) == 2 and isinstance(init[0], (list, tuple)) and not init[0] and isinstance(init[1], dict):
+    if (
+        isinstance(init, (list, tuple))
+        and len(init) == 2
+        and isinstance(init[0], (list, tuple))
+        and not init[0]
+        and isinstance(init[1], dict)
+    ):
         init = init[1]
     return cls(**init) if isinstance(init, dict) else cls(*init)
 
@@ -62,11 +73,16 @@ def construct(cls, init):
 def check(source, name, local=Local()):
     compiled(source, name, name)
     tree = ast.parse(source)
-    used = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} | {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
+    used = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} | {n.attr for n in ast.walk(tree)
+        if isinstance(n, ast.Attribute)}
     if not used & {"path", "modules", "meta_path"}:  # the task does not change where packages are found
         for statement in tree.body:
             for package in imported(statement):
-                if package not in sys.builtin_module_names and not local.has(package) and importlib.util.find_spec(package) is None:
+                if (
+                    package not in sys.builtin_module_names
+                    and not local.has(package)
+                    and importlib.util.find_spec(package) is None
+                ):
                     refuse_package(name, package, local.roots)
     names = set()
     if not used & DYNAMIC and bound(tree.body, names):

@@ -142,8 +142,11 @@ class Task:
                 raise
         self._check_settings("the task")
         if self.local.unnamed:
-            raise Refuse("task", f"{name} reads {self.local.unnamed[0]}, which its text does not name; import it by a statement, or write its "
-                                 "name as one string: a file that is not part of the task would be changed unnoticed")
+            raise Refuse(
+                "task",
+                f"{name} reads {self.local.unnamed[0]}, which its text does not name; import it by a statement, or "
+                "write its name as one string: a file that is not part of the task would be changed unnoticed",
+            )
 
     # ---- Building
 
@@ -203,7 +206,10 @@ class Task:
         seed = sub_seed(self.seed, "model")
         init = self._made_on_device("get_init_inputs()", seed, self.module.get_init_inputs)
         if not isinstance(init, (list, tuple, dict)):
-            raise Refuse("task", f"{self.name}: get_init_inputs() must return a list of Model's arguments, or a dict of named ones")
+            raise Refuse(
+                "task",
+                f"{self.name}: get_init_inputs() must return a list of Model's arguments, or a dict of named ones",
+            )
         self._init = init
         self.model = self._model(seed)
         self._collect_state()
@@ -233,7 +239,11 @@ class Task:
         return out
 
     def _usable(self, t, what):
-        odd = "no tensor" if not isinstance(t, torch.Tensor) else "sparse" if t.layout is not torch.strided else "quantised" if t.is_quantized else None
+        odd = (
+            "no tensor"
+            if not isinstance(t, torch.Tensor)
+            else "sparse" if t.layout is not torch.strided else "quantised" if t.is_quantized else None
+        )
         if odd:
             raise Refuse("task", f"{self.name}: {what} is {odd}, which is not supported")
         if t.is_complex():
@@ -301,7 +311,8 @@ class Task:
         """What we do with a small task beside its own runs is done in one thread: threads that wait for each other
         spin, which costs more than they save, and most where several judges share the processors."""
         threads = torch.get_num_threads()
-        elements = sum(t.numel() for t in [*self.inputs, *self.params.values()]) + sum(math.prod(m[0]) for m in self.out_meta)
+        elements = sum(t.numel() for t in [*self.inputs, *self.params.values()]) + sum(math.prod(m[0])
+            for m in self.out_meta)
         one = self.target.kind == "cpu" and elements <= SMALL_ELEMENTS
         try:
             if one:
@@ -325,7 +336,8 @@ class Task:
         leaves, self.out_spec = tree_flatten(out)
         for x in leaves:
             if x is not None and not isinstance(x, torch.Tensor):
-                raise Refuse("task", f"{self.name}: forward() returns a {type(x).__name__}; only tensors can be compared")
+                raise Refuse("task",
+                             f"{self.name}: forward() returns a {type(x).__name__}; only tensors can be compared")
         tensors = [x for x in leaves if x is not None]
         places = iter(range(len(tensors)))
         self.out_places = [None if x is None else next(places) for x in leaves]
@@ -391,8 +403,10 @@ class Task:
             or isinstance(m, (torch.nn.RNNBase, torch.nn.MultiheadAttention)) and m.dropout > 0)]
         if dropout:
             return f"dropout is active ({', '.join(dropout[:4])}); end Model.__init__ with self.eval()"
-        return (f"forward() draws random numbers ({operator or 'by a generator'}); where that is dropout, give it training=self.training and "
-                "end Model.__init__ with self.eval()")
+        return (
+            f"forward() draws random numbers ({operator or 'by a generator'}); where that is dropout, give it "
+            "training=self.training and end Model.__init__ with self.eval()"
+        )
 
     def _check_draws(self, first):
         seed = sub_seed(self.seed, "inputs")
@@ -410,7 +424,10 @@ class Task:
 
     def _check_same_form(self, leaves):
         if len(leaves) != len(self.leaves):
-            raise Refuse("task", f"{self.name}: get_inputs() draws {len(leaves)} arguments, and {len(self.leaves)} in another draw")
+            raise Refuse(
+                "task",
+                f"{self.name}: get_inputs() draws {len(leaves)} arguments, and {len(self.leaves)} in another draw",
+            )
         for i, (a, b) in enumerate(zip(leaves, self.leaves)):
             if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
                 forms = [(tuple(t.shape), str(t.dtype), t.stride()) for t in (a, b)]
@@ -555,7 +572,8 @@ class Task:
         reference = self.reference()
         if if_finite and not reference["finite"]:
             return {"reference": reference, "pass": True, "rule": rule, "outputs": []}
-        return {"reference": reference, **self._references.compare(self._shared.outputs if self._kept is None else self._kept, rule)}
+        return {"reference": reference, **self._references.compare(self._shared.outputs if self._kept is None
+                                                                   else self._kept, rule)}
 
     # ---- Candidates that are not the judge's own process to begin with (the PyTorch forms)
 
@@ -618,7 +636,8 @@ class Task:
     def same(self):
         if self._kept is None:
             raise Refuse("request", "same needs outputs that keep has copied")
-        return all(torch.equal(span(a).view(torch.uint8), span(b).view(torch.uint8)) for a, b in zip(self._kept, self._copies()))
+        return all(torch.equal(span(a).view(torch.uint8), span(b).view(torch.uint8))
+                   for a, b in zip(self._kept, self._copies()))
 
     def trace(self):
         mode = Trace()

@@ -70,14 +70,16 @@ class Walk(ast.NodeVisitor):
         return isinstance(node, ast.Name) and node.id in self.library
 
     def visit_Constant(self, node):
-        self.out.append("num" if isinstance(node.value, (int, float)) and not isinstance(node.value, bool) else type(node.value).__name__)
+        self.out.append("num" if isinstance(node.value, (int, float)) and not isinstance(node.value, bool)
+                        else type(node.value).__name__)
 
     def visit_keyword(self, node):
         self.visit(node.value)
 
 
 def is_super(node):
-    return (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Call)
+    return (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+            and isinstance(node.func.value, ast.Call)
             and isinstance(node.func.value.func, ast.Name) and node.func.value.func.id == "super")
 
 

@@ -11,15 +11,17 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
-MOVES = {"clone", "copy_", "_to_copy", "detach", "alias", "lift_fresh", "lift_fresh_copy", "_unsafe_view", "contiguous", "fill_",
-         "zero_", "resize_", "set_", "_reshape_copy", "is_pinned", "_local_scalar_dense", "record_stream"}
+MOVES = {"clone", "copy_", "_to_copy", "detach", "alias", "lift_fresh", "lift_fresh_copy", "_unsafe_view", "contiguous",
+         "fill_", "zero_", "resize_", "set_", "_reshape_copy", "is_pinned", "_local_scalar_dense", "record_stream"}
 FACTORIES = {"empty_like", "zeros_like", "ones_like", "full_like", "new_empty", "new_zeros", "new_ones", "new_full",
              "new_empty_strided"}
 # One operator for what others do in several: either way PyTorch has done it.
-PARTS = {"silu": ("sigmoid", "mul"), "hardswish": ("hardsigmoid", "mul"), "mish": ("softplus", "tanh", "mul"), "addcmul": ("mul", "add"),
-         "addcdiv": ("div", "add"), "rsub": ("sub",), "square": ("pow",), "addmm": ("product", "add"), "addmv": ("product", "add"),
-         "addbmm": ("product", "add"), "baddbmm": ("product", "add"), "mm": ("product",), "bmm": ("product",), "mv": ("product",),
-         "dot": ("product",), "vdot": ("product",)}
+PARTS = {"silu": ("sigmoid", "mul"), "hardswish": ("hardsigmoid", "mul"), "mish": ("softplus", "tanh", "mul"),
+         "addcmul": ("mul", "add"),
+         "addcdiv": ("div", "add"), "rsub": ("sub",), "square": ("pow",), "addmm": ("product", "add"),
+         "addmv": ("product", "add"),
+         "addbmm": ("product", "add"), "baddbmm": ("product", "add"), "mm": ("product",), "bmm": ("product",),
+         "mv": ("product",), "dot": ("product",), "vdot": ("product",)}
 # Of what kind the time in an operator is: products come as convolutions, attentions and recurrences too.
 PRODUCTS = ("product", "convolution", "conv", "attention", "linear", "lstm", "gru", "rnn")
 
@@ -77,4 +79,5 @@ class Trace(TorchDispatchMode):
             for kind in own:
                 calls, us = kinds.get(kind, (0, 0))
                 kinds[kind] = calls + n, us + self.cpu_ns[name] * 1e-3 / len(own)
-        return {"aten": [[k, plain[k]] for k in sorted(plain)], "parts": [[k, parts[k]] for k in sorted(parts)], "kinds": kinds}
+        return {"aten": [[k, plain[k]] for k in sorted(plain)], "parts": [[k, parts[k]] for k in sorted(parts)],
+                "kinds": kinds}

@@ -75,8 +75,9 @@ class Builds:
 
     def begin(self):
         if not self.allowed:
-            raise Problem("build", "extensions are compiled once, when model_new.py is first run; compile this one at the file's top level "
-                                   "(not in __init__ or forward()), with the same sources and flags each time")
+            raise Problem("build", "extensions are compiled once, when model_new.py is first run; compile this one at "
+                                   "the file's top level (not in __init__ or forward()), with the same sources and "
+                                   "flags each time")
         self.open += 1
 
     def end(self):
@@ -206,8 +207,9 @@ def cuda_extension(work, paths):
     where = os.path.join(DIRECTORY, "cuda_extension")
     os.makedirs(where, exist_ok=True)
     sys.modules["cuda_extension"] = load(
-        name="cuda_extension", sources=[os.path.join(work, "binding.cpp"), *sources], build_directory=where, with_cuda=cuda,
-        extra_cflags=["-O3", "-std=c++17"], extra_cuda_cflags=["-O3", "--use_fast_math"] if cuda else None)
+        name="cuda_extension", sources=[os.path.join(work, "binding.cpp"), *sources], build_directory=where,
+        with_cuda=cuda, extra_cflags=["-O3", "-std=c++17"],
+        extra_cuda_cflags=["-O3", "--use_fast_math"] if cuda else None)
 
 
 def write_once(path, text):

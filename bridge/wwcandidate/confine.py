@@ -43,7 +43,8 @@ def new_namespaces():
 
 
 def mount(source, target, kind, flags, data=None):
-    check(libc.mount(os.fsencode(source), os.fsencode(target), kind and kind.encode(), ctypes.c_ulong(flags), data and data.encode()),
+    check(libc.mount(os.fsencode(source), os.fsencode(target), kind and kind.encode(), ctypes.c_ulong(flags),
+                     data and data.encode()),
           f"mount {target}")
 
 
@@ -86,7 +87,8 @@ def private_tmp(size=TMP_BYTES, entries=0):
     """A /tmp of its own.  What the private root shows below /tmp (a checkout or an interpreter may lie there) is shown
     in it again, as it was mounted, read-only."""
     held = [(path, os.open(path, os.O_PATH)) for path in mounts_below("/tmp")]
-    mount("tmpfs", "/tmp", "tmpfs", NOSUID | NODEV, f"mode=0700,size={size}" + (f",nr_inodes={entries}" if entries else ""))
+    mount("tmpfs", "/tmp", "tmpfs", NOSUID | NODEV, f"mode=0700,size={size}"
+          + (f",nr_inodes={entries}" if entries else ""))
     for path, fd in held:
         place = f"/proc/self/fd/{fd}"
         os.makedirs(path if os.path.isdir(place) else os.path.dirname(path), exist_ok=True)

@@ -12,15 +12,16 @@ import ctypes
 import torch
 
 DRIVER_API, ENTER = 1, 0  # CUpti_CallbackDomain, CUpti_ApiCallbackSite
-LAUNCHES = (115, 116, 117, 307, 442, 477, 478, 480, 652, 653)  # cuLaunch* of cupti_driver_cbid.h; numbers there are never reused
+LAUNCHES = (115, 116, 117, 307, 442, 477, 478, 480, 652,
+            653)  # cuLaunch* of cupti_driver_cbid.h; numbers there are never reused
 GRAPHS = (514, 515)  # cuGraphLaunch
 MOST = 64
 Callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p)
 
 
 class CallbackData(ctypes.Structure):
-    _fields_ = [("site", ctypes.c_int), ("function", ctypes.c_char_p), ("params", ctypes.c_void_p), ("result", ctypes.c_void_p),
-                ("symbol", ctypes.c_char_p)]  # the head of CUpti_CallbackData
+    _fields_ = [("site", ctypes.c_int), ("function", ctypes.c_char_p), ("params", ctypes.c_void_p),
+                ("result", ctypes.c_void_p), ("symbol", ctypes.c_char_p)]  # the head of CUpti_CallbackData
 
 
 outside = {}  # by name: launches outside of operators in the call that launched() has seen
@@ -102,7 +103,8 @@ def profiled(call, sync):
     with torch.no_grad(), profile(activities=[ProfilerActivity.CUDA], acc_events=True) as p:
         call()
         sync()
-    ran = [e for e in p.key_averages() if e.device_type == DeviceType.CUDA and not e.key.startswith(("Memcpy ", "Memset "))]
+    ran = [e for e in p.key_averages() if e.device_type == DeviceType.CUDA
+           and not e.key.startswith(("Memcpy ", "Memset "))]
     return [[e.key[:160], e.count, outside.get(e.key[:160], e.count), e.self_device_time_total] for e in ran][:MOST]
 
 

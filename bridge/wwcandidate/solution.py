@@ -132,7 +132,8 @@ class Solution:
             self.model = self.callee = self._make(made)
             self._adopt(ground.params)
         if q["form"] == "task" and q["compile"] != "eager":  # a baseline
-            self.callee = compiled(self.model, ground.device, False, mode="max-autotune" if q["compile"] == "autotune" else None)
+            self.callee = compiled(self.model, ground.device, False,
+                                   mode="max-autotune" if q["compile"] == "autotune" else None)
 
     # ---- Making
 
@@ -147,7 +148,8 @@ class Solution:
         mutated, drawn = ({r["name"] for r in rows if r.get(what)} for what in ("mutated", "drawn"))
         buffers, plain, _ = tensors_of(self.model)
         shared = self.ground.shared.params
-        plain = {n: t for n, t in plain.items() if any(n == k or alike(t, shared[k]) and torch.equal(t, shared[k]) for k in drawn)}
+        plain = {n: t for n, t in plain.items() if any(n == k or alike(t, shared[k]) and torch.equal(t, shared[k])
+                                                       for k in drawn)}
         mine = {**plain, **dict(self.model.named_parameters()), **buffers}
         theirs = dict(shared)
         pairs = [(n, n) for n in mine if n in theirs and alike(mine[n], theirs[n])]

@@ -85,7 +85,8 @@ class Mapped:
         u64 = ctypes.c_uint64
         handle, address = u64(), u64()
         rc = lib.cuMemImportFromShareableHandle(ctypes.byref(handle), ctypes.c_void_p(fd), 1)
-        rc = rc or lib.cuMemAddressReserve(ctypes.byref(address), ctypes.c_size_t(nbytes), ctypes.c_size_t(0), u64(0), u64(0))
+        rc = rc or lib.cuMemAddressReserve(ctypes.byref(address), ctypes.c_size_t(nbytes), ctypes.c_size_t(0), u64(0),
+                                           u64(0))
         rc = rc or lib.cuMemMap(address, ctypes.c_size_t(nbytes), ctypes.c_size_t(0), handle, u64(0))
         access = Access(1, device, 3)
         rc = rc or lib.cuMemSetAccess(address, ctypes.c_size_t(nbytes), ctypes.byref(access), ctypes.c_size_t(1))
@@ -174,7 +175,8 @@ def _whole_task(torch, c, name, source, expect_graph):
         flat[-1] += 100
         torch.cuda.synchronize()
         bad, _ = c.ask("compare", rule="strict")
-        check(f"{name}: one wrong element is found", not bad["pass"] and sum(o["violations"] for o in bad["outputs"]) == 1)
+        check(f"{name}: one wrong element is found", not bad["pass"]
+              and sum(o["violations"] for o in bad["outputs"]) == 1)
     d, _ = c.ask("degenerate", seed_a=5, seed_b=6)
     check(f"{name}: not degenerate", not d["strict"]["degenerate"], str(d))
 
@@ -186,7 +188,8 @@ def _whole_task(torch, c, name, source, expect_graph):
         check(f"{name}: {which} device method", (b["device_method"] == "graph") == expect_graph, b["device_method"])
         for mode in ("device", "call"):
             us = c.ask("time", which=which, mode=mode, n=20, flush_l2=True)[0]["us"]
-            check(f"{name}: time {which} {mode}", len(us) == 20 and min(us) > 0, f"median {statistics.median(us):.1f} us")
+            check(f"{name}: time {which} {mode}", len(us) == 20 and min(us) > 0,
+                  f"median {statistics.median(us):.1f} us")
     draw(31, params="keep")
     c.ask("compare", rule="strict")
     us = c.ask("time", which="eager", mode="device", n=3, flush_l2=False)[0]["us"]

@@ -32,7 +32,8 @@ from wwbridge import facts  # noqa: E402
 from wwbridge.task import Task  # noqa: E402
 
 aten = torch.ops.aten
-KINDS = ((1.0, 0.0, "init"), (1.0, 0.0, "redraw"), (2.0**-6, 0.0, "redraw"), (64.0, 0.0, "redraw"), (1.0, 3.0, "redraw"))
+KINDS = ((1.0, 0.0, "init"), (1.0, 0.0, "redraw"), (2.0**-6, 0.0, "redraw"), (64.0, 0.0, "redraw"),
+         (1.0, 3.0, "redraw"))
 
 # name: (rank that it wants, __init__, forward); C channels or columns, N a number of its own.  {i} is the piece's
 # number.
@@ -40,7 +41,8 @@ PIECES = {
     "linear": (0, "self.fc{i} = nn.Linear(C, {n})", "x = self.fc{i}(x)"),
     "product": (0, "self.w{i} = nn.Parameter(torch.randn(C, {n}) / C ** 0.5)", "x = x @ self.w{i}"),
     "layer norm": (0, "self.norm{i} = nn.LayerNorm(C)", "x = self.norm{i}(x)"),
-    "rms norm": (0, "self.g{i} = nn.Parameter(torch.ones(C))", "x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * self.g{i}"),
+    "rms norm": (0, "self.g{i} = nn.Parameter(torch.ones(C))",
+                 "x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * self.g{i}"),
     "softmax": (0, "", "x = torch.softmax(x, -1)"),
     "log softmax": (0, "", "x = F.log_softmax(x, -1)"),
     "softmax over rows": (0, "", "x = torch.softmax(x, 0)"),
@@ -85,7 +87,8 @@ PIECES = {
     "means": (4, "", "x = x.mean((2, 3))"),
     "half": (0, "", "x = x.half().float()"),
 }
-SHAPES = {2: [(96, 64), (33, 130), (128, 256), (7, 512), (300, 17)], 3: [(4, 32, 64), (2, 17, 96), (3, 64, 32)], 4: [(2, 4, 16, 16), (3, 8, 9, 11), (2, 16, 12, 12)]}
+SHAPES = {2: [(96, 64), (33, 130), (128, 256), (7, 512), (300, 17)], 3: [(4, 32, 64), (2, 17, 96), (3, 64, 32)],
+          4: [(2, 4, 16, 16), (3, 8, 9, 11), (2, 16, 12, 12)]}
 LAST = ["", "", "", "", ".half()", ".bfloat16()"]
 
 
@@ -122,7 +125,9 @@ def source(seed, many_sizes=False):
     if many_sizes:
         last = ""
         for d in r.sample(range(x.dim()), r.randint(1, x.dim())):
-            forward.append(f"x = x * torch.logspace(0, -{r.choice([6, 9, 12])}, x.shape[{d}]).view(-1, {', '.join(['1'] * (x.dim() - 1 - d))})")
+            forward.append(
+                f"x = x * torch.logspace(0, -{r.choice([6, 9, 12])}, x.shape[{d}]).view(-1, {', '.join(['1'] * (x.dim() - 1 - d))})"
+            )
             what.append("sizes")
     body = "\n".join(forward).replace("\n", "\n        ")
     setup = "\n".join(s for s in init if s).replace("\n", "\n        ")
@@ -162,7 +167,11 @@ class Otherwise(TorchDispatchMode):
         dims = range(x.dim()) if dims is None or not len(dims) else [d % x.dim() for d in dims]
         for d in sorted(dims, reverse=True):
             y = x.transpose(d, -1).flip(-1).contiguous()
-            y = y.cumsum(-1)[..., -1:] if self.chunk == 1 else torch.stack([p.sum(-1, keepdim=True) for p in y.split(self.chunk, -1)]).sum(0)
+            y = (
+                y.cumsum(-1)[..., -1:]
+                if self.chunk == 1
+                else torch.stack([p.sum(-1, keepdim=True) for p in y.split(self.chunk, -1)]).sum(0)
+            )
             x = y.transpose(d, -1)
         return x if keep else x.squeeze(tuple(dims))
 
@@ -200,7 +209,9 @@ class Otherwise(TorchDispatchMode):
 
     def batch_norm(self, x, w, b, mean, var, training, momentum, eps):
         view = [1, -1] + [1] * (x.dim() - 2)
-        y = self.norm(x, [0, *range(2, x.dim())], eps) if training else (x - mean.view(view)) * torch.rsqrt(var.view(view) + eps)
+        y = self.norm(x, [0,
+                          *range(2, x.dim())], eps) if training else (x - mean.view(view)) * torch.rsqrt(var.view(view)
+                              + eps)
         y = y if w is None else y * w.view(view)
         return (y if b is None else y + b.view(view), None, None)
 
@@ -217,21 +228,28 @@ class Otherwise(TorchDispatchMode):
         else:
             dim, half = (0 if transposed else 1), x.shape[1] // 2
             n = x.shape[1]
-            y = aten.convolution(x[:, half:], w.narrow(dim, half, n - half), None, *args) + aten.convolution(x[:, :half], w.narrow(dim, 0, half), None, *args)
+            y = aten.convolution(x[:, half:], w.narrow(dim, half,
+                                                       n - half), None, *args) + aten.convolution(x[:, :half],
+                                                           w.narrow(dim, 0, half), None, *args)
         return y if b is None else y + b.view(1, -1, *[1] * (x.dim() - 2))
 
     RULES = {
         "aten.mm.default": lambda s, a, b: s.product(a, b), "aten.bmm.default": lambda s, a, b: s.product(a, b),
         "aten.addmm.default": lambda s, c, a, b, **kw: s.product(a, b) + c,
         "aten.baddbmm.default": lambda s, c, a, b, **kw: s.product(a, b) + c,
-        "aten.sum.dim_IntList": lambda s, x, d, keep=False, **kw: s.total(x, d, keep), "aten.sum.default": lambda s, x, **kw: s.total(x, None, False),
-        "aten.mean.dim": lambda s, x, d, keep=False, **kw: s.mean(x, d, keep), "aten.mean.default": lambda s, x, **kw: s.mean(x, None),
+        "aten.sum.dim_IntList": lambda s, x, d, keep=False, **kw: s.total(x, d, keep),
+        "aten.sum.default": lambda s, x, **kw: s.total(x, None, False),
+        "aten.mean.dim": lambda s, x, d, keep=False, **kw: s.mean(x, d, keep),
+        "aten.mean.default": lambda s, x, **kw: s.mean(x, None),
         "aten._softmax.default": softmax, "aten._log_softmax.default": log_softmax,
-        "aten._scaled_dot_product_flash_attention_for_cpu.default": attention, "aten.native_layer_norm.default": layer_norm,
-        "aten.native_batch_norm.default": batch_norm, "aten.native_group_norm.default": group_norm, "aten.convolution.default": convolution,
+        "aten._scaled_dot_product_flash_attention_for_cpu.default": attention,
+        "aten.native_layer_norm.default": layer_norm,
+        "aten.native_batch_norm.default": batch_norm, "aten.native_group_norm.default": group_norm,
+        "aten.convolution.default": convolution,
         "aten.exp.default": lambda s, x: s.exp(x), "aten.sigmoid.default": lambda s, x: 1 / (1 + s.exp(-x)),
         "aten.tanh.default": lambda s, x: torch.sign(x) * -torch.expm1(-2 * x.abs()) / (1 + torch.exp(-2 * x.abs())),
-        "aten.silu.default": lambda s, x: x / (1 + s.exp(-x)), "aten.cumsum.default": lambda s, x, d, **kw: s.scan(x, d),
+        "aten.silu.default": lambda s, x: x / (1 + s.exp(-x)),
+        "aten.cumsum.default": lambda s, x, d, **kw: s.scan(x, d),
     }
 
     def scan(self, x, dim):
@@ -310,9 +328,11 @@ def bf16(o, w, other, r):
 
 
 # What a box of a right output becomes; `other`: the same output of another draw.
-DEFECTS = {"zeros": lambda o, w, other, r: torch.zeros_like(o[w]), "wrong by a tenth": lambda o, w, other, r: o[w] * 1.1,
+DEFECTS = {"zeros": lambda o, w, other, r: torch.zeros_like(o[w]),
+           "wrong by a tenth": lambda o, w, other, r: o[w] * 1.1,
            "stale": lambda o, w, other, r: other[w], "bfloat16": bf16,
-           "moved by one": lambda o, w, other, r: o[w].roll(1, r.randrange(o.dim())), "a sign": lambda o, w, other, r: -o[w]}
+           "moved by one": lambda o, w, other, r: o[w].roll(1, r.randrange(o.dim())),
+           "a sign": lambda o, w, other, r: -o[w]}
 
 
 def spoil(seed, target):
@@ -339,7 +359,9 @@ def spoil(seed, target):
         whole = c["pass"] or c["outputs"][0]["part"] != ""
         planted += 1
         if c["pass"]:
-            missed.append(f"{seed} {name} at {where} of {tuple(right.shape)}: {float(before.norm()):.1e} of {float(right.double().norm()):.1e}")
+            missed.append(
+                f"{seed} {name} at {where} of {tuple(right.shape)}: {float(before.norm()):.1e} of {float(right.double().norm()):.1e}"
+            )
         COUNT["only by a part"] += whole and not c["pass"]
     task.close()
     return planted, missed
@@ -369,8 +391,10 @@ def examine(seed, target, ways, draws=KINDS):
                 n += 1
                 if not c["pass"]:
                     row = next(r for r in c["outputs"] if not r["pass"])
-                    refused.append(f"{seed} {way}, x * {scale} + {shift} {params}: {what}: part {row['part'] or None}, error {row['err_rel']:.2e} of {row['limit_rel']:.2e}, "
-                                   f"own {row['e_rel']:.1e}, rms {row['rms']:.1e}, {row['violations']} of {row['numel']}")
+                    refused.append(
+                        f"{seed} {way}, x * {scale} + {shift} {params}: {what}: part {row['part'] or None}, error {row['err_rel']:.2e} of {row['limit_rel']:.2e}, "
+                        f"own {row['e_rel']:.1e}, rms {row['rms']:.1e}, {row['violations']} of {row['numel']}"
+                    )
         asked += bool(refs.seen)
     task.close()
     return refused, n, asked
@@ -392,7 +416,9 @@ def main():
             n, missed = spoil(seed, target)
             total, bad = total + n, bad + len(missed)
             print("".join(f"missed: {line}\n" for line in missed), end="", flush=True)
-        print(f"{a.modules} modules, {total} defects, {bad} missed, {COUNT['only by a part']} found by a part alone, {time.monotonic() - start:.0f} s")
+        print(
+            f"{a.modules} modules, {total} defects, {bad} missed, {COUNT['only by a part']} found by a part alone, {time.monotonic() - start:.0f} s"
+        )
         return bad * 100 > total
     for seed in range(a.first, a.first + a.modules):
         try:
@@ -404,7 +430,9 @@ def main():
             continue
         total, asked, bad = total + n, asked + k, bad + len(refused)
         print("".join(f"refused: {line}\n" for line in refused), end="", flush=True)
-    print(f"{a.modules} modules, {total} honest outputs, {bad} refused, neighbours asked on {asked} draws, {time.monotonic() - start:.0f} s")
+    print(
+        f"{a.modules} modules, {total} honest outputs, {bad} refused, neighbours asked on {asked} draws, {time.monotonic() - start:.0f} s"
+    )
     return bad != 0
 
 

@@ -37,8 +37,8 @@ def task(forward, init="pass", inputs="[torch.randn(6, 8)]", prelude="", seed=3)
     """A task from the bodies of forward(self, x, ...) and __init__."""
     lines = [f"        {line}" for line in forward.strip().splitlines()]
     setup = [f"        {line}" for line in init.strip().splitlines()]
-    source = "\n".join(["import math, torch, torch.nn as nn, torch.nn.functional as F", prelude, "class Model(nn.Module):",
-                        "    def __init__(self):", "        super().__init__()", *setup,
+    source = "\n".join(["import math, torch, torch.nn as nn, torch.nn.functional as F", prelude,
+                        "class Model(nn.Module):", "    def __init__(self):", "        super().__init__()", *setup,
                         "    def forward(self, *args):", "        x = args[0]", *lines,
                         f"def get_inputs():\n    return {inputs}", "def get_init_inputs():\n    return []", ""])
     return Task(source, "test.py", seed, TARGET)
@@ -73,7 +73,8 @@ def modules_imported(path, name):
     with open(path, encoding="utf-8") as f:
         nodes = [n for n in ast.walk(ast.parse(f.read())) if isinstance(n, ast.ImportFrom)]
     own = [n for n in nodes if n.level or (n.module or "").split(".")[0] == name]
-    return {m for n in own for m in ([n.module.split(".")[-1]] if n.module and n.module != name else [a.name for a in n.names])}
+    return {m for n in own for m in ([n.module.split(".")[-1]] if n.module and n.module != name
+                                     else [a.name for a in n.names])}
 
 
 @test
@@ -81,7 +82,8 @@ def no_module_of_the_bridge_imports_itself_by_way_of_others():
     bridge = os.path.join(os.path.dirname(os.path.dirname(HERE)), "bridge")
     for package in ("wwbridge", "wwcandidate"):
         folder = os.path.join(bridge, package)
-        files = {f[:-3]: modules_imported(os.path.join(folder, f), package) for f in os.listdir(folder) if f.endswith(".py") and f[0] != "_"}
+        files = {f[:-3]: modules_imported(os.path.join(folder, f), package) for f in os.listdir(folder)
+                 if f.endswith(".py") and f[0] != "_"}
         while files:
             free = [f for f, needs in files.items() if not needs & files.keys()]
             assert free, f"{package}: each of these imports another of them: {sorted(files)}"
@@ -93,11 +95,15 @@ def no_module_of_the_bridge_imports_itself_by_way_of_others():
 
 NEEDED = "def get_inputs(): return []\ndef get_init_inputs(): return []\n"
 UNUSABLE = {"syntax error in line 2": "\ndef f(:\n", "does not define Model, get_inputs, get_init_inputs": "x = 1\n",
-            "does not define Model": NEEDED, "imports no_such_package_here, and no module of that name is in the Python": "import no_such_package_here.part\n",
-            "imports absent_one": "from absent_one.part import x\n", "-m pip install open-clip-torch": "import open_clip\n"}
+            "does not define Model": NEEDED,
+            "imports no_such_package_here, and no module of that name is in the Python": "import no_such_package_here.part\n",
+            "imports absent_one": "from absent_one.part import x\n",
+            "-m pip install open-clip-torch": "import open_clip\n"}
 # Whether these are tasks can only be known by running them.
-PERHAPS = {"a name made at run time": "exec('class Model: pass')\n" + NEEDED, "a name by import": "from os import *\n" + NEEDED,
-           "a name in a branch": "if True:\n    class Model: pass\n" + NEEDED, "a name assigned": "Model = object\n" + NEEDED,
+PERHAPS = {"a name made at run time": "exec('class Model: pass')\n" + NEEDED,
+           "a name by import": "from os import *\n" + NEEDED,
+           "a name in a branch": "if True:\n    class Model: pass\n" + NEEDED,
+           "a name assigned": "Model = object\n" + NEEDED,
            "a name in an except": "try:\n    pass\nexcept ValueError:\n    pass\nelse:\n    Model = 1\n" + NEEDED,
            "a package that may be missing": "try:\n    import no_such_package_here\nexcept ImportError: pass\nModel = 1\n" + NEEDED,
            "a path of its own": "import sys\nsys.path.append('/x')\nimport no_such_package_here\nModel = 1\n" + NEEDED}
@@ -180,7 +186,8 @@ FP64 = {
     "the input itself": ("return x", "pass", lambda x, k: x),
     "out=": ("y = torch.empty(6, 8)\ntorch.mul(x, 1 / 3, out=y)\nreturn y", "pass", lambda x, k: x / 3),
     "einsum": ("return torch.einsum('ij,kj->ik', x, x)", "pass", lambda x, k: x @ x.t()),
-    "numbers from tensors": ("return x * torch.tensor(0.5) + torch.ones(()).mul(1 / 3)", "pass", lambda x, k: x * 0.5 + 1 / 3),
+    "numbers from tensors": ("return x * torch.tensor(0.5) + torch.ones(()).mul(1 / 3)", "pass",
+                             lambda x, k: x * 0.5 + 1 / 3),
 }
 
 
@@ -188,7 +195,8 @@ def recurrent(x, k):
     w = {n: p.double() for n, p in k.params.items()}
     h, out = torch.zeros(8, dtype=torch.float64), []
     for row in x:
-        h = torch.tanh(w["rnn.weight_ih_l0"] @ row + w["rnn.bias_ih_l0"] + w["rnn.weight_hh_l0"] @ h + w["rnn.bias_hh_l0"])
+        h = torch.tanh(w["rnn.weight_ih_l0"] @ row + w["rnn.bias_ih_l0"] + w["rnn.weight_hh_l0"] @ h
+                       + w["rnn.bias_hh_l0"])
         out.append(h)
     return torch.stack(out)
 
@@ -369,15 +377,19 @@ y = x @ self.weights + x @ (self.quantised * self.scales) + x @ self.plain + sel
 y = y * self.ones + self.zeros + torch.log(self.logarithm.log1p() - 0.4)
 return self.bn(y * self.table + self.frequencies + self.places) @ self.mask / (1 + self.eps), torch.softmax(x @ self.weights + self.additive[:6], 1)
 """
-KINDS_OF_STATE = {"weights": "new", "quantised": "new", "scales": "new", "plain": "new", "listed.0": "stuck", "ones": "scaled", "zeros": "scaled",
-                  "table": "scaled", "additive": "fixed", "mask": "fixed", "eps": "fixed", "places": "fixed", "frequencies": "fixed",
-                  "logarithm": "fixed", "counter": "fixed", "bn.running_mean": "statistic", "bn.running_var": "statistic", "bn.num_batches_tracked": "fixed"}
+KINDS_OF_STATE = {"weights": "new", "quantised": "new", "scales": "new", "plain": "new", "listed.0": "stuck",
+                  "ones": "scaled", "zeros": "scaled",
+                  "table": "scaled", "additive": "fixed", "mask": "fixed", "eps": "fixed", "places": "fixed",
+                  "frequencies": "fixed",
+                  "logarithm": "fixed", "counter": "fixed", "bn.running_mean": "statistic",
+                  "bn.running_var": "statistic", "bn.num_batches_tracked": "fixed"}
 
 
 @test
 def state_is_drawn_by_what_it_is():
     k = task(USES, STATE)
-    assert k.held.kinds == KINDS_OF_STATE, {n: (v, KINDS_OF_STATE.get(n)) for n, v in k.held.kinds.items() if KINDS_OF_STATE.get(n) != v}
+    assert k.held.kinds == KINDS_OF_STATE, {n: (v, KINDS_OF_STATE.get(n)) for n, v in k.held.kinds.items()
+                                            if KINDS_OF_STATE.get(n) != v}
     before = {n: t.clone() for n, t in k.state.items()}
     r = exact(k)
     assert all(r.finite)
@@ -405,7 +417,8 @@ def state_is_drawn_by_what_it_is():
 def a_graph_says_how_state_is_drawn():
     k = task(USES, STATE)
     rows = {r["name"]: r for r in k.graph()["params"]}
-    assert {n: r["drawn"] for n, r in rows.items() if n in KINDS_OF_STATE} == {n: KINDS_OF_STATE[n] for n in KINDS_OF_STATE if n in rows}
+    assert {n: r["drawn"] for n, r in rows.items() if n in KINDS_OF_STATE} == {n: KINDS_OF_STATE[n]
+        for n in KINDS_OF_STATE if n in rows}
     assert all("drawn" not in r for r in rows.values() if r["role"] == "param")
     (listed,) = [r for n, r in rows.items() if n not in KINDS_OF_STATE and r["role"] == "constant"]
     assert listed["drawn"] == "stuck" and "value" not in listed and not task(USES, STATE, seed=9).know(k.graph())
@@ -418,11 +431,13 @@ def a_graph_says_how_state_is_drawn():
 @test
 def state_that_a_task_does_not_bear_stays():
     # Made again it fails; it is not finite with other values.
-    k = task("return x * self.c", "assert 'made' not in globals()\nglobals()['made'] = 1\nself.register_buffer('c', torch.randn(8), persistent=False)")
+    k = task("return x * self.c",
+             "assert 'made' not in globals()\nglobals()['made'] = 1\nself.register_buffer('c', torch.randn(8), persistent=False)")
     assert k.held.kinds == {"c": "stuck"}
     k = task("return torch.sqrt(self.c - 0.999) * x", "self.register_buffer('c', torch.ones(8))")
     assert k.held.kinds == {"c": "fixed"} and torch.equal(k.state["c"], torch.ones(8))
-    k = task("self.h = self.h + x\nreturn self.h * self.c", "self.h = torch.randn(6, 8)\nself.register_buffer('c', torch.randn(8))")
+    k = task("self.h = self.h + x\nreturn self.h * self.c",
+             "self.h = torch.randn(6, 8)\nself.register_buffer('c', torch.randn(8))")
     assert k.held.kinds == {"h": "stuck", "c": "new"}
 
 
@@ -503,20 +518,34 @@ def half_outputs_have_their_own_floor():
 ROWS = "x * {base} ** torch.arange({n}.).view({view})"
 # what is spoiled: forward, inputs, change
 SMALL = {
-    "the last 110 rows zero": (ROWS.format(base=0.5, n=128, view="-1, 1"), "[torch.randn(128, 96)]", lambda o: o[18:].zero_()),
-    "one small row zero": (ROWS.format(base=0.5, n=128, view="-1, 1"), "[torch.randn(128, 96)]", lambda o: o[70].zero_()),
-    "a row wrong by a tenth": (ROWS.format(base=0.5, n=64, view="-1, 1"), "[torch.randn(64, 64)]", lambda o: o[40].mul_(1.1)),
-    "small columns swapped": (ROWS.format(base=0.5, n=48, view="1, -1"), "[torch.randn(300, 48)]", lambda o: o[:, 40:].copy_(o[:, 40:].flip(1).clone())),
-    "a small column of few rows": (ROWS.format(base=0.8, n=300, view="1, -1"), "[torch.randn(8, 300)]", lambda o: o[:, 200:].zero_()),
-    "a batch element stale": (ROWS.format(base=0.5, n=40, view="-1, 1, 1"), "[torch.randn(40, 16, 16)]", lambda o: o[35].copy_(o[34] / 4)),
-    "a head in bfloat16": (ROWS.format(base=0.5, n=40, view="1, -1, 1, 1"), "[torch.randn(2, 40, 9, 16)]", lambda o: o[:, 37].copy_(o[:, 37].bfloat16())),
-    "a head of one batch element": (ROWS.format(base=0.5, n=40, view="1, -1, 1, 1"), "[torch.randn(2, 40, 9, 16)]", lambda o: o[1, 37].mul_(1.1)),
-    "a channel of one image": (ROWS.format(base=0.5, n=40, view="1, 1, 1, -1"), "[torch.randn(3, 10, 12, 40)]", lambda o: o[2, :, :, 30].zero_()),
-    "a block wrong by a tenth": ("(x.view(-1, 512) * 0.01 ** torch.arange(4.).view(-1, 1)).view(-1)", "[torch.randn(2048)]", lambda o: o[1600:1900].mul_(1.1)),
-    "every second short row": ("x * torch.tensor([1, 1e-6]).repeat(128).view(-1, 1)", "[torch.randn(256, 32)]", lambda o: o[1::2].zero_()),
-    "every third short column": ("x * torch.tensor([1, 1, 1e-6]).repeat(500)", "[torch.randn(8, 1500)]", lambda o: o[:, 2::3].zero_()),
-    "every second element": ("x * torch.tensor([1, 1e-6]).repeat(4096)", "[torch.randn(8192)]", lambda o: o[1::2].zero_()),
-    "half a row of many sizes": ("x * torch.logspace(0, -12, 4096)", "[torch.randn(2, 4096)]", lambda o: o[:, 2000:].zero_()),
+    "the last 110 rows zero": (ROWS.format(base=0.5, n=128, view="-1, 1"), "[torch.randn(128, 96)]",
+                               lambda o: o[18:].zero_()),
+    "one small row zero": (ROWS.format(base=0.5, n=128, view="-1, 1"), "[torch.randn(128, 96)]",
+                           lambda o: o[70].zero_()),
+    "a row wrong by a tenth": (ROWS.format(base=0.5, n=64, view="-1, 1"), "[torch.randn(64, 64)]",
+                               lambda o: o[40].mul_(1.1)),
+    "small columns swapped": (ROWS.format(base=0.5, n=48, view="1, -1"), "[torch.randn(300, 48)]",
+                              lambda o: o[:, 40:].copy_(o[:, 40:].flip(1).clone())),
+    "a small column of few rows": (ROWS.format(base=0.8, n=300, view="1, -1"), "[torch.randn(8, 300)]",
+                                   lambda o: o[:, 200:].zero_()),
+    "a batch element stale": (ROWS.format(base=0.5, n=40, view="-1, 1, 1"), "[torch.randn(40, 16, 16)]",
+                              lambda o: o[35].copy_(o[34] / 4)),
+    "a head in bfloat16": (ROWS.format(base=0.5, n=40, view="1, -1, 1, 1"), "[torch.randn(2, 40, 9, 16)]",
+                           lambda o: o[:, 37].copy_(o[:, 37].bfloat16())),
+    "a head of one batch element": (ROWS.format(base=0.5, n=40, view="1, -1, 1, 1"), "[torch.randn(2, 40, 9, 16)]",
+                                    lambda o: o[1, 37].mul_(1.1)),
+    "a channel of one image": (ROWS.format(base=0.5, n=40, view="1, 1, 1, -1"), "[torch.randn(3, 10, 12, 40)]",
+                               lambda o: o[2, :, :, 30].zero_()),
+    "a block wrong by a tenth": ("(x.view(-1, 512) * 0.01 ** torch.arange(4.).view(-1, 1)).view(-1)",
+                                 "[torch.randn(2048)]", lambda o: o[1600:1900].mul_(1.1)),
+    "every second short row": ("x * torch.tensor([1, 1e-6]).repeat(128).view(-1, 1)", "[torch.randn(256, 32)]",
+                               lambda o: o[1::2].zero_()),
+    "every third short column": ("x * torch.tensor([1, 1, 1e-6]).repeat(500)", "[torch.randn(8, 1500)]",
+                                 lambda o: o[:, 2::3].zero_()),
+    "every second element": ("x * torch.tensor([1, 1e-6]).repeat(4096)", "[torch.randn(8192)]",
+                             lambda o: o[1::2].zero_()),
+    "half a row of many sizes": ("x * torch.logspace(0, -12, 4096)", "[torch.randn(2, 4096)]",
+                                 lambda o: o[:, 2000:].zero_()),
 }
 
 
@@ -533,7 +562,8 @@ def what_is_small_is_held_to_its_own_size():
 def the_parts_of_every_shape_add_up():
     from wwbridge.parts import Layout
 
-    for shape, step in (((7,), 99), ((1000,), 300), ((64, 96), 1 << 15), ((64, 96), 1000), ((3, 1000), 300), ((3, 50, 70), 999), ((3, 5, 7, 64), 100), ((3, 13, 7, 64), 2000),
+    for shape, step in (((7,), 99), ((1000,), 300), ((64, 96), 1 << 15), ((64, 96), 1000), ((3, 1000), 300),
+                        ((3, 50, 70), 999), ((3, 5, 7, 64), 100), ((3, 13, 7, 64), 2000),
                         ((2, 1, 40, 30), 1 << 15), ((1, 1), 9), ((300, 2), 64), ((4, 3, 5000), 1000)):
         x, where = torch.randn(shape, dtype=torch.float64), Layout(shape, step)
         sums, top = where.sums(lambda a, b: x.view(-1)[a:b])
@@ -596,11 +626,14 @@ def random_defects_of_random_sizes_are_found():
 
 # forward, inputs, what is right in fp64 by another order of sums
 DOUBLES = {
-    "a product": ("return x @ x.t()", "[torch.randn(60, 70).double()]", lambda x: sum(x[:, i : i + 1] * x[:, i] for i in range(69, -1, -1))),
+    "a product": ("return x @ x.t()", "[torch.randn(60, 70).double()]",
+                  lambda x: sum(x[:, i : i + 1] * x[:, i] for i in range(69, -1, -1))),
     "a sum": ("return x.sum()", "[torch.rand(3000).double()]", lambda x: x.cumsum(0)[-1]),
     "a softmax": ("return torch.softmax(x, 1)", "[torch.randn(20, 50).double()]", lambda x: softmax_of(x)),
-    "what cancels": ("return x - x.mean(1, True)", "[torch.rand(20, 500).double() + 1e4]", lambda x: x - x.cumsum(1)[:, -1:] / 500),
-    "fp32 taken to fp64": ("return x.double() @ x.double().t()", "[torch.randn(60, 70)]", lambda x: x.double().flip(1) @ x.double().flip(1).t()),
+    "what cancels": ("return x - x.mean(1, True)", "[torch.rand(20, 500).double() + 1e4]",
+                     lambda x: x - x.cumsum(1)[:, -1:] / 500),
+    "fp32 taken to fp64": ("return x.double() @ x.double().t()", "[torch.randn(60, 70)]",
+                           lambda x: x.double().flip(1) @ x.double().flip(1).t()),
     "batch norm": ("return self.bn(x)", "[torch.randn(90, 8).double()]", None),
 }
 
@@ -640,7 +673,8 @@ def what_pytorch_computes_in_fp32_may_be_fp32_in_float64():
 def of_two_whole_numbers_either_is_right_and_no_third():
     from wwbridge.reference import unsure
 
-    k = task("return (x * 3e4).round().long()", inputs="[torch.randn(300, 40)]")  # one in thousands is rounded the other way
+    k = task("return (x * 3e4).round().long()",
+             inputs="[torch.randn(300, 40)]")  # one in thousands is rounded the other way
     r = exact(k)
     differ = (r.exact[0] != r.default[0]).nonzero()
     assert 0 < len(differ) < 120 and not unsure(r.exact[0], r.default[0])
@@ -655,7 +689,8 @@ def of_two_whole_numbers_either_is_right_and_no_third():
 
 @test
 def whole_numbers_that_are_rounding_make_a_task_degenerate():
-    for forward, expected in (("return (x * 1e7).round().long() % 1000", True), ("return (x * 3e4).round().long()", False), ("return x.argmax(1)", False)):
+    for forward, expected in (("return (x * 1e7).round().long() % 1000", True),
+                              ("return (x * 3e4).round().long()", False), ("return x.argmax(1)", False)):
         k = task(forward, inputs="[torch.randn(300, 40)]")
         d = k.degenerate(1, 2)
         assert d["strict"]["degenerate"] is d["strict"]["unsure"] is expected and not d["paper"]["degenerate"], (forward, d)
@@ -753,7 +788,8 @@ DEGENERATE = {
     "return 1 + 1e-3 * x": ("", "constant independent"),  # closer to 1 than the paper's rule looks
     "return torch.where(x > 0, x / 0, x)": ("", ""),
     "return torch.sigmoid(x + 30)": ("", "constant independent"),  # 1 for these inputs, not for 64 times as large ones
-    "return 11 + 2e-5 * x.sum()": ("", "independent"),  # nearly the same for every draw: not for scaled and shifted ones
+    "return 11 + 2e-5 * x.sum()": ("",
+                                   "independent"),  # nearly the same for every draw: not for scaled and shifted ones
 }
 
 
@@ -881,7 +917,8 @@ def a_profile_names_every_operator():
 
 @test
 def tied_parameters_have_one_buffer():
-    k = task("return self.b(self.a(x))", "self.a = nn.Linear(8, 8)\nself.b = nn.Linear(8, 8)\nself.b.weight = self.a.weight")
+    k = task("return self.b(self.a(x))",
+             "self.a = nn.Linear(8, 8)\nself.b = nn.Linear(8, 8)\nself.b.weight = self.a.weight")
     g = k.graph()
     assert sum(p["name"].endswith("weight") for p in g["params"]) == 1
     refs = [n["args"][1]["ref"] for n in g["nodes"]]
@@ -903,7 +940,8 @@ def weight_norm_and_parametrizations_are_drawn():
 @test
 def refusals():
     refused("random", "return x + torch.randn(8)")
-    refused("where that is dropout, give it training=self.training and end Model.__init__ with self.eval()", "return F.dropout(x)")
+    refused("where that is dropout, give it training=self.training and end Model.__init__ with self.eval()",
+            "return F.dropout(x)")
     refused("dropout is active (drop, rnn); end Model.__init__ with self.eval()", "return self.rnn(self.drop(x))[0]",
             "self.drop = nn.Dropout(0.5)\nself.rnn = nn.LSTM(8, 4, 2, dropout=0.1)")
     refused("data-dependent", "return x.nonzero()")
@@ -915,8 +953,10 @@ def refusals():
     refused("dimensions", "return x", inputs="[torch.randn(1, 1, 1, 1, 1, 1, 1, 1, 1)]")
     refused("str", "return x", inputs="[torch.randn(3), 'text']")
     refused("does not repeat", "return x", inputs="[torch.randn(3, generator=G)]", prelude="G = torch.Generator()")
-    refused("argument 0 of get_inputs() differs in shape from draw to draw", "return x", inputs="[torch.randn(torch.randint(1, 1000, ()).item())]")
-    refused("argument 1 of get_inputs() differs in value from draw to draw", "return x", inputs="[torch.randn(6), torch.rand(()).item()]")
+    refused("argument 0 of get_inputs() differs in shape from draw to draw", "return x",
+            inputs="[torch.randn(torch.randint(1, 1000, ()).item())]")
+    refused("argument 1 of get_inputs() differs in value from draw to draw", "return x",
+            inputs="[torch.randn(6), torch.rand(()).item()]")
     refused("parameter", "self.p.add_(1)\nreturn x * self.p", "self.p = nn.Parameter(torch.ones(8))")
     refused("global setting", "torch.backends.cuda.matmul.allow_tf32 = True\nreturn x")
     torch.backends.cuda.matmul.allow_tf32 = False
@@ -928,7 +968,8 @@ MODULES = {
     "parameters, a buffer, a constant": dict(
         forward="return self.bn(self.fc(x)) * self.scale + self.table", inputs="[torch.randn(6, 8)]",
         init="self.fc = nn.Linear(8, 8)\nself.bn = nn.BatchNorm1d(8)\nself.scale = torch.tensor(2.0)\nself.table = torch.arange(8.0)"),
-    "tied parameters": dict(forward="return self.b(self.a(x))", init="self.a = nn.Linear(8, 8)\nself.b = nn.Linear(8, 8)\nself.b.weight = self.a.weight"),
+    "tied parameters": dict(forward="return self.b(self.a(x))",
+                            init="self.a = nn.Linear(8, 8)\nself.b = nn.Linear(8, 8)\nself.b.weight = self.a.weight"),
     "several inputs and scalars": dict(forward="return torch.add(x, args[1], alpha=args[2]), x.sum()",
                                        inputs="[torch.randn(3, 4), torch.randn(4, 3).t(), 3]"),
     "constants of the graph alone": dict(forward="z = x.clone()\nz[0] = 1.0\nreturn z + torch.tensor([[1.0, float('inf')], [2.0, 3.0]]).repeat(3, 4)"),
@@ -949,8 +990,10 @@ def a_known_graph_stands_for_a_new_one():
         assert again.know(graph), what
         assert names(again) == names(first) and again.graph() is graph, what
         held = {id(t) for t in [*again.params.values(), *again.state.values(), *again.inputs]}
-        for (name, t), (_, made) in zip(again.table["inputs"] + again.table["params"], first.table["inputs"] + first.table["params"]):
-            assert id(t) in held or (name not in again.state and torch.equal(t, made) and t.dtype == made.dtype), (what, name)
+        for (name, t), (_, made) in zip(again.table["inputs"] + again.table["params"],
+                                        first.table["inputs"] + first.table["params"]):
+            assert id(t) in held or (name not in again.state and torch.equal(t, made) and t.dtype == made.dtype), (what,
+                name)
         again.share()
         again.draw(5, 1.0, 0.0, "redraw")
         again.reference()
@@ -965,7 +1008,8 @@ def a_graph_that_does_not_fit_is_forgotten():
     for change in (lambda g: g["task"].update(id="0"), lambda g: g.update(target="cuda"), lambda g: g["params"].pop(0),
                    lambda g: g["params"][0].update(sizes=[9, 8]), lambda g: g["inputs"][0].update(dtype="float64"),
                    lambda g: g["outputs"][0].update(strides=[1, 6]), lambda g: g["params"][-1].update(name="other"),
-                   lambda g: [r.update(value=5.0) for r in g["params"] if r["name"] == "scale"], lambda g: g.pop("scalars")):
+                   lambda g: [r.update(value=5.0) for r in g["params"] if r["name"] == "scale"],
+                   lambda g: g.pop("scalars")):
         other = copy.deepcopy(graph)
         change(other)
         fresh = task(**MODULES["parameters, a buffer, a constant"])
@@ -992,7 +1036,8 @@ def outcome(k, seed, keep, scale=1.0, shift=0.0, params="redraw"):
     for o, d in zip(k._shared.outputs, k._references.default):
         o.copy_(d.to(o.dtype))
     rows = k.compare(keep or "strict")
-    return ([span(t).clone() for t in k.inputs + k._shared.inputs + k._shared.params], [t.clone() for t in k._references.exact], answer, rows)
+    return ([span(t).clone() for t in k.inputs + k._shared.inputs + k._shared.params],
+            [t.clone() for t in k._references.exact], answer, rows)
 
 
 def same(a, b):
@@ -1001,7 +1046,8 @@ def same(a, b):
 
 @test
 def a_draw_from_the_pool_is_the_draw_that_it_was():
-    kinds = [*MODULES.values(), dict(forward="return x[1:], x.argmax(-1), x.half()"), dict(forward="return x[:, 1:3], self.p[2:]", init="self.p = torch.arange(9.0)")]
+    kinds = [*MODULES.values(), dict(forward="return x[1:], x.argmax(-1), x.half()"),
+             dict(forward="return x[:, 1:3], self.p[2:]", init="self.p = torch.arange(9.0)")]
     for kind in kinds:
         k = pooled(**kind)
         for keep in ("strict", "paper"):

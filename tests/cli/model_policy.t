@@ -13,7 +13,7 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
 sys.dont_write_bytecode = True
-from tap import finish, need_pytorch, ok, WW  # noqa: E402
+from tap import finish, need_pytorch, ok, without_steps, WW  # noqa: E402
 import tiny_model  # noqa: E402
 
 need_pytorch()
