@@ -2,6 +2,7 @@
  * reference worker.  Skipped where there is no Python with PyTorch.  budget: 20 CPU-seconds */
 #include "unit.h"
 
+#include "agent/tools.h"
 #include "base/json.h"
 #include "base/time.h"
 #include "judge/internal.h"
@@ -444,6 +445,43 @@ static void profile_of_solutions(void **state)
 	ww_verdict_release(&v);
 }
 
+/* ---- What policies left running ---------------------------------------------------------------------------------- */
+
+/* Six processes of a policy's shell, each in a session of its own, spin while its solution is judged.  Once they slowed
+ * a baseline of two threads more than a candidate of one, which was paid.  They are stopped while the device is held:
+ * they use no processor time meanwhile, nothing was measured beside them, and the reward is what it is without them. */
+static void spinning_shells_change_nothing(void **state)
+{
+	static const char slow[] = KERNEL("", "for (volatile int again = 0; again < 40; again++) { " GOOD " }");
+	struct ww_shell shell;
+	struct ww_shell_answer a;
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_verdict v;
+	(void)state;
+	ww_shell_init(&shell);
+	if (ww_shell_open(&shell, WW_TARGET_CPU, &err) != WW_OK)
+		skip(); /* no namespaces */
+	assert_int_equal(
+		ww_shell_run(
+			&shell, "for n in 1 2 3 4 5 6; do setsid sh -c 'while :; do :; done' >/dev/null 2>&1 & done", 30, &a, &err),
+		WW_OK);
+	ww_shell_answer_release(&a);
+	double used_s = ww_load_policies_s(getpid());
+	usleep(500000);
+	assert_true(ww_load_policies_s(getpid()) - used_s > 0.1); /* they spin */
+	ww_verdict_init(&v);
+	uint64_t start = ww_now_ns();
+	used_s = ww_load_policies_s(getpid());
+	run(slow, good_plan, WW_JUDGE_FULL, &v);
+	used_s = ww_load_policies_s(getpid()) - used_s;
+	double held_s = v.seconds.verify + v.seconds.time, free_s = ww_seconds_since(start) - held_s;
+	printf("%.2f s of processor time; held for %.2f s, not for %.2f s\n", used_s, held_s, free_s);
+	assert_true(held_s > 0.2 && used_s < free_s * (double)sysconf(_SC_NPROCESSORS_ONLN) + 0.1);
+	assert_true(v.status == WW_STATUS_OK && v.reward == 1 && !v.shell_load);
+	ww_verdict_release(&v);
+	ww_shell_close(&shell);
+}
+
 /* ---- Memory that others hold ------------------------------------------------------------------------------------- */
 
 static int asked;
@@ -539,7 +577,8 @@ int main(void)
 		cmocka_unit_test(a_disturbed_measurement_says_so), cmocka_unit_test(compile_depth_runs_nothing),
 		cmocka_unit_test(profile_of_the_reference), cmocka_unit_test(profile_of_solutions),
 		cmocka_unit_test(noise_is_counted), cmocka_unit_test(a_race_falls_to_the_repeats),
-		cmocka_unit_test(strangers_are_quoted), cmocka_unit_test(memory_of_others_is_waited_for) };
+		cmocka_unit_test(strangers_are_quoted), cmocka_unit_test(memory_of_others_is_waited_for),
+		cmocka_unit_test(spinning_shells_change_nothing) };
 	char python[PATH_MAX], command[PATH_MAX + 128];
 	struct ww_err err = WW_ERR_INIT;
 	if (ww_ref_find_python(python, &err) == WW_OK) {
