@@ -3,8 +3,8 @@
 The judge decides which draws come again and for how long (src/judge/cache/references.h says why that is safe); here
 they are only remembered: a draw is a function of its request, so the key is the request.  What is kept are the outputs
 in fp64 (those of the default run only where a comparison looks at them: integers, values that are not finite, rule
-paper) with their scalars, and where drawing costs more than copying (on the cpu, and on a GPU where there is little of
-it) inputs, parameters and state, from the first time on: draws that will be compared and draws that will not come out
+paper) with their scalars, and where the judge says so (where there is room) inputs, parameters and state, since drawing
+costs more than copying, from the first time on: draws that will be compared and draws that will not come out
 of here alike, and at the same speed.  The least recently used go first.
 
 Memory that others need more is given back: at a failed allocation everything, and on a GPU nothing is kept while less
@@ -14,9 +14,6 @@ than a tenth of it is free.
 import collections
 
 import torch
-
-
-SMALL_BYTES = 256 << 20  # src/judge/cache/references.c has it too
 
 
 class Pool:
@@ -34,10 +31,10 @@ class Pool:
 
     def put(self, key, references, values):
         """In place of what is there under this key.  references: None where nothing has been compared with this draw
-        yet; values: what the draw has written."""
+        yet; values: what the draw has written, None: not to be kept."""
         before = self.entries.pop(key, (None, None, 0))
         self.used -= before[2]
-        kept = before[1] or ([v.clone() for v in values] if self.copies(values) else None)
+        kept = before[1] or (values and [v.clone() for v in values])
         tensors = (references.tensors() if references else []) + (kept or [])
         size = sum(t.nbytes for t in {id(t): t for t in tensors}.values())
         while self.entries and self.used + size > self.limit:
@@ -45,9 +42,6 @@ class Pool:
         if self.used + size <= self.limit and self.roomy():
             self.entries[key] = (references, kept, size)
             self.used += size
-
-    def copies(self, values):
-        return self.target.kind == "cpu" or sum(v.nbytes for v in values) <= SMALL_BYTES
 
     def roomy(self):
         if self.target.kind != "cuda":

@@ -449,13 +449,14 @@ class Task:
 
     # ---- Draws
 
-    def draw(self, seed, scale, shift, params, keep=""):
+    def draw(self, seed, scale, shift, params, keep="", keep_values=True):
         if params not in ("redraw", "init", "keep"):
             raise Refuse("request", "draw: params must be redraw, init or keep")
         if keep not in ("", "strict", "paper") or (keep and params == "keep"):
             raise Refuse("request", "draw: keep must be strict or paper, and with new parameters")
         self._forget_outputs()
         self._draw_key = (seed, scale, shift, params, keep) if keep else None
+        self._keeps_values = keep_values
         self._references, values = self._pool.get(self._draw_key)
         with torch.no_grad(), self.lightly():
             if values:
@@ -464,7 +465,7 @@ class Task:
             else:
                 self._new_values(seed, scale, shift, params)
                 if self._draw_key:
-                    self._pool.put(self._draw_key, self._references, self._values)
+                    self._pool.put(self._draw_key, self._references, self._values if keep_values else None)
             if self._shared:
                 self._shared.publish(params != "keep")
         self.target.sync()
@@ -561,7 +562,7 @@ class Task:
                 self._references = References(self)
             if self._draw_key:
                 self._references.keep(self._draw_key[-1])
-                self._pool.put(self._draw_key, self._references, self._values)
+                self._pool.put(self._draw_key, self._references, self._values if self._keeps_values else None)
         return self._references.answer()
 
     def compare(self, rule, if_finite=False):

@@ -469,15 +469,17 @@ static void built_release(struct built *b)
 static enum ww_rc look_for_degeneracy(struct ww_judge_task *t, struct ww_err *err)
 {
 	struct ww_ref_degenerate d;
+	enum ww_turn_kind turn = t->turn.kind;
 	if (t->degenerate[0] >= 0)
 		return WW_OK;
+	WW_CHECK(ww_judge_turn(t, WW_TURN_LOAD, err));
 	uint64_t start = ww_now_ns();
 	enum ww_rc rc = ww_ref_degenerate(t->ref, ww_session_seed(t), ww_session_seed(t), &d, err);
 	t->reference_s += ww_seconds_since(start);
 	if (rc == WW_OK)
 		for (int i = 0; i < 2; i++)
 			t->degenerate[i] = d.rule[i].degenerate;
-	return rc;
+	return rc == WW_OK ? ww_judge_turn(t, turn, err) : rc;
 }
 
 /* Is anything in use that depends on the module's seed and is never drawn (bridge/wwbridge/redraw.py, "stuck")? */

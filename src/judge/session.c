@@ -239,7 +239,8 @@ static enum ww_rc draw(struct ww_judge_task *t, const struct ww_ref_draw *d, str
 enum ww_rc ww_session_draw(
 	struct ww_judge_task *t, double scale, double shift, enum ww_ref_params params, struct ww_err *err)
 {
-	struct ww_ref_draw d = { ww_pool_next(t->pool, scale, shift, params), scale, shift, params, 1, t->rule };
+	struct ww_ref_draw d = { ww_pool_next(t->pool, scale, shift, params), scale, shift, params, 1, t->rule,
+		ww_pool_keeps_values(t->pool) };
 	if (!d.seed) {
 		d.seed = ww_session_seed(t);
 		d.keep = 0;
@@ -249,7 +250,7 @@ enum ww_rc ww_session_draw(
 
 enum ww_rc ww_session_draw_unchecked(struct ww_judge_task *t, enum ww_ref_params params, struct ww_err *err)
 {
-	struct ww_ref_draw d = { ww_session_seed(t), 1, 0, params, 0, t->rule };
+	struct ww_ref_draw d = { ww_session_seed(t), 1, 0, params, 0, t->rule, 0 };
 	return draw(t, &d, err);
 }
 

@@ -14,7 +14,7 @@ struct ww_judge;
 enum ww_turn_kind {
 	WW_TURN_NONE,
 	WW_TURN_BESIDE, /* a small task's judgement, up to what is timed */
-	WW_TURN_LOAD,   /* a task of unknown size: beside others, but few at once */
+	WW_TURN_LOAD,   /* a task is loaded or called for the first time, which takes processors more than the device */
 	WW_TURN_ALONE   /* what is timed, tasks whose references fill the memory, and PyTorch forms, whose code runs when it
 	                   likes */
 };

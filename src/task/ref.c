@@ -418,9 +418,9 @@ enum ww_rc ww_ref_draw(struct ww_ref *r, const struct ww_ref_draw *d, struct ww_
 	static const char *const params[] = { "redraw", "init", "keep" };
 	json_t *b;
 	enum ww_rc rc = ask(r,
-		json_pack("{s:s, s:I, s:f, s:f, s:s, s:s}", "request", "draw", "seed", (json_int_t)(d->seed & INT64_MAX),
+		json_pack("{s:s, s:I, s:f, s:f, s:s, s:s, s:b}", "request", "draw", "seed", (json_int_t)(d->seed & INT64_MAX),
 			"scale", d->scale, "shift", d->shift, "params", params[d->params], "keep",
-			d->keep ? ww_rule_name(d->rule) : ""),
+			d->keep ? ww_rule_name(d->rule) : "", "values", d->values),
 		request_s(r), &b, err);
 	return rc == WW_OK ? finish(r, b, WW_OK, err) : rc;
 }

@@ -142,6 +142,7 @@ struct ww_ref_draw {
 	enum ww_ref_params params;
 	int keep;          /* this draw will come again: keep its references for then, as far as pool_bytes goes */
 	enum ww_rule rule; /* by which it will be compared */
+	int values;        /* with keep: keep what it writes, too */
 };
 enum ww_rc ww_ref_draw(struct ww_ref *r, const struct ww_ref_draw *d, struct ww_err *err) WW_MUST_CHECK;
 

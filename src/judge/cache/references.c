@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_DRAWS = 16, MAX_USES = 32, RENEW_ONE_IN = 32, SMALL_BYTES = 256 << 20 };
+enum { MAX_DRAWS = 16, MAX_USES = 32, RENEW_ONE_IN = 32, ENOUGH_DRAWS = 24 };
 
 struct draw {
 	uint64_t seed;
@@ -27,6 +27,7 @@ enum { INIT, REDRAW, SMALL, LARGE, SHIFTED, N_KINDS };
 
 struct ww_pool {
 	struct kind kinds[N_KINDS];
+	int values;        /* the worker keeps what a draw writes too */
 	struct ww_rng rng; /* secret */
 	uint64_t judgement;
 	struct kind *last_kind; /* of the draw that came last; NULL: it was none of ours */
@@ -56,15 +57,13 @@ static double bytes_of(const struct ww_tensor *t, int n)
 	return sum;
 }
 
-/* What the worker keeps of one draw: outputs in fp64, integer ones twice, and what it draws, but for much on a GPU
- * (bridge/wwbridge/pool.py). */
-static double bytes_per_draw(const struct ww_ref_shapes *s, enum ww_target target, enum ww_rule rule)
+/* What the worker keeps of one draw: outputs in fp64, integer ones twice, and with `values` what it draws. */
+static double bytes_per_draw(const struct ww_ref_shapes *s, enum ww_rule rule, int values)
 {
 	double sum = 1;
 	for (int i = 0; i < s->n_outputs; i++)
 		sum += elements(&s->outputs[i]) * (is_floating(&s->outputs[i]) && rule == WW_RULE_STRICT ? 8 : 16);
-	double drawn = bytes_of(s->inputs, s->n_inputs) + bytes_of(s->params, s->n_params);
-	return target == WW_TARGET_CPU || drawn <= SMALL_BYTES ? sum + drawn : sum;
+	return values ? sum + bytes_of(s->inputs, s->n_inputs) + bytes_of(s->params, s->n_params) : sum;
 }
 
 static double floating_elements(const struct ww_ref_shapes *s)
@@ -106,7 +105,9 @@ enum ww_rc ww_pool_open(struct ww_pool **out, const struct ww_ref_shapes *shapes
 	struct ww_pool *p;
 	WW_CHECK(WW_NEW(p, 1, err));
 	memcpy(p->kinds, kinds, sizeof(kinds));
-	if (!deal(p, (double)pool_bytes / bytes_per_draw(shapes, target, rule), rule)) {
+	/* References are worth more than values: on a GPU drawing takes a millisecond, on the cpu more than copying. */
+	p->values = target == WW_TARGET_CPU || (double)pool_bytes / bytes_per_draw(shapes, rule, 1) >= ENOUGH_DRAWS;
+	if (!deal(p, (double)pool_bytes / bytes_per_draw(shapes, rule, p->values), rule)) {
 		free(p);
 		return WW_OK;
 	}
@@ -116,6 +117,8 @@ enum ww_rc ww_pool_open(struct ww_pool **out, const struct ww_ref_shapes *shapes
 }
 
 void ww_pool_close(struct ww_pool *p) { free(p); }
+
+int ww_pool_keeps_values(const struct ww_pool *p) { return p && p->values; }
 
 /* ---- Use --------------------------------------------------------------------------------------------------------- */
 

@@ -35,6 +35,8 @@ enum { WW_POOL_MIN_ELEMENTS = 4096 };
 enum ww_rc ww_pool_open(struct ww_pool **out, const struct ww_ref_shapes *shapes, enum ww_target target,
 	enum ww_rule rule, uint64_t pool_bytes, struct ww_err *err) WW_MUST_CHECK;
 void ww_pool_close(struct ww_pool *p);
+/* Whether the worker is to keep what a draw writes, too (struct ww_ref_draw). */
+int ww_pool_keeps_values(const struct ww_pool *p);
 /* A judgement begins: every draw is unused again. */
 void ww_pool_begin(struct ww_pool *p);
 /* The seed of a pooled draw of this kind that this judgement has not used; 0: there is none, so the caller takes a new
