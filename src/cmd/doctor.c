@@ -10,6 +10,7 @@
 #include "host/machine.h"
 #include "judge/build/build.h"
 #include "host/cudalibs.h"
+#include "judge/forms/sampler.h"
 #include "sandbox/cgroup.h"
 #include "sandbox/sandbox.h"
 #include "task/ref.h"
@@ -110,6 +111,16 @@ static void check_sandbox(struct report *r)
 	snprintf(p->found, sizeof(p->found), "level %s, memory limits by %s", ww_sandbox_level_name(level),
 		ww_cgroup_base() ? "the kernel (cgroup v2)" : "watching alone: no cgroup v2 with memory can be made here");
 	p->ok = level == WW_SANDBOX_NAMESPACES;
+}
+
+static void check_sampling(struct report *r)
+{
+	struct part *p = add(r, "sampling", 0, "wins of PyTorch modules on the cpu target: nobody sees whose code computes",
+		"sudo sysctl -w kernel.perf_event_paranoid=2   (in a container: allow perf_event_open)");
+	struct ww_sampler *x = ww_sampler_open(getpid(), NULL);
+	p->ok = x != NULL;
+	snprintf(p->found, sizeof(p->found), p->ok ? "perf_event_open" : "perf_event_open is not allowed");
+	ww_sampler_close(x);
 }
 
 /* ---- Python ------------------------------------------------------------------------------------------------------ */
@@ -321,6 +332,7 @@ static int doctor(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 	check_program(&r, "C++ compiler", "g++", 0, "the torch.compile baseline on the cpu target", APT "build-essential");
 	check_builder(&r);
 	check_sandbox(&r);
+	check_sampling(&r);
 	check_python(&r, setup.p, python);
 	check_openblas(&r);
 	check_curl(&r);

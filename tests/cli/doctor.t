@@ -24,7 +24,7 @@ code, out, err, _ = run("--json")
 report = json.loads(out)
 parts = {p["name"]: p for p in report["parts"]}
 ok(code == (0 if report["targets"]["cpu"] or report["targets"]["cuda"] else 1) and not err, "the exit code says whether a target works", err)
-want = {"C compiler", "plan builder", "sandbox", "Python", "PyTorch", "numpy", "OpenBLAS", "CUDA driver", "GPU", "NVRTC", "cuBLASLt",
+want = {"C compiler", "plan builder", "sandbox", "sampling", "Python", "PyTorch", "numpy", "OpenBLAS", "CUDA driver", "GPU", "NVRTC", "cuBLASLt",
         "cuDNN", "disk", "memory"}
 ok(want <= set(parts), "every part is there", want - set(parts))
 ok(all(p["ok"] or (p["unavailable"] and p["fix"]) for p in parts.values()), "each missing part says what is unavailable and how to fix it")

@@ -22,7 +22,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum { WW_SAMPLE_US = 100 };
+enum { WW_SAMPLE_US = 250 };
 enum ww_code { WW_CODE_OWN, WW_CODE_LIBRARY, WW_CODE_OTHER, WW_CODE_KINDS };
 
 /* Samples of calls: each stands for WW_SAMPLE_US of one thread.  Of those in own code a few were held against the code
