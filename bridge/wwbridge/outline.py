@@ -58,6 +58,20 @@ class Outline:
             raise Refuse("task", f"{self.name}: {what} has dtype {t.dtype}, which is not supported")
 
 
+def apply_anew(self, fn, recurse=True):
+    """torch.nn.Module._apply(), which .half() and .to() go through: new parameters in place of exchanged contents,
+    which tensors without values refuse."""
+    for child in self.children():
+        apply_anew(child, fn)
+    for name, p in self._parameters.items():
+        if p is not None:
+            self._parameters[name] = torch.nn.Parameter(fn(p), p.requires_grad)
+    for name, b in self._buffers.items():
+        if b is not None:
+            self._buffers[name] = fn(b)
+    return self
+
+
 class Writer(graph.Writer):
     def _cost(self, n, out):
         return 0, 0
@@ -93,6 +107,7 @@ def nodes_of(made):
 def outline(text, name, local):
     """In a process of its own (apart.py): graph.py is bent to this end and stays so."""
     graph.Needed, graph.Writer = (lambda *_: types.SimpleNamespace(bytes=lambda n: 0)), Writer
+    torch.nn.Module._apply = apply_anew
     problem = None
     with torch.no_grad(), recurrent.by_shape():
         for mode in (FakeTensorMode(allow_non_fake_inputs=True), nullcontext()):
@@ -122,9 +137,9 @@ def warm_up():
             "        self.f = torch.nn.Linear(2, 2)\n"
             "    def forward(self, x):\n        return self.f(x).relu()\n"
             "def get_inputs():\n    return [torch.rand(2, 2)]\ndef get_init_inputs():\n    return []\n")
-    own = graph.Needed, graph.Writer
+    own = graph.Needed, graph.Writer, torch.nn.Module._apply
     torch.set_num_threads(1)  # threads would not survive a fork
     try:
         outline(text, "warm_up", Local())
     finally:
-        graph.Needed, graph.Writer = own
+        graph.Needed, graph.Writer, torch.nn.Module._apply = own

@@ -7,13 +7,12 @@
  *              (x + |x|) k is relu
  *   products   flat, numbers are one, equal factors are a power, 1 is dropped; x (x > 0) is relu
  *   powers     of a power: exponents multiplied, the root of a square is |x|
- *   exp, log   exp(x - max x) is exp(x) exp(-max x); log(exp x) is x; log of a product with exp or a quotient in it is
- * a sum reductions a number, and a factor that was itself reduced, are taken out of a sum; sum of a sum is one sum;
- *              sum(a b) is matmul(a, b)
- *   matmul     without order (transposes are views); a number is taken out; diag(a) b is a product
- *   max, min   with 0: relu; with a number: clamp; max(x, k x) is leaky_relu, max(x, -x) is |x|
- *   where      of a constant condition and a constant: an additive mask; (x > 0 ? x : 0) is relu, (x > 0 ? x : k x)
- *              leaky_relu
+ *   exp, log   exp(x - max x) is exp(x) exp(-max x), exp(x - log y) is exp(x) / y; log(exp x) is x; log of a product
+ * with exp or a quotient in it is a sum reductions a number, and a factor that was itself reduced, are taken out of a
+ * sum; sum of a sum is one sum; sum(a b) is matmul(a, b) matmul     without order (transposes are views); a number is
+ * taken out; diag(a) b is a product max, min   with 0: relu; with a number: clamp; max(x, k x) is leaky_relu, max(x,
+ * -x) is |x| where      of a constant condition and a constant: an additive mask; (x > 0 ? x : 0) is relu, (x > 0 ? x :
+ * k x) leaky_relu
  *
  * Rejected: a term rewriter over patterns (slower, and the order of rules would matter); deciding equality by running
  * (tasks of other sizes have other inputs). */
@@ -308,9 +307,16 @@ static int make_sum(struct ww_canon *c, struct terms *t)
 	return ww_canon_scale(c, common, n == 1 ? in[0] : ww_canon_op(c, "add", 0, 1, in, n < TERMS_MAX ? n : TERMS_MAX));
 }
 
+static int is_abs_of(const struct ww_canon *c, int y, int x)
+{
+	return ww_canon_is(c, y, "abs") && c->node[y].in[0] == x;
+}
+
 int ww_canon_add(struct ww_canon *c, int x, int y)
 {
 	struct terms t = { 0 };
+	if (is_abs_of(c, y, x) || is_abs_of(c, x, y)) /* where x is a sum itself, its terms would hide it */
+		return ww_canon_scale(c, 2, ww_canon_max(c, is_abs_of(c, y, x) ? x : y, ww_canon_num(c, 0)));
 	collect_sum(c, &t, x, 1);
 	collect_sum(c, &t, y, 1);
 	return t.full ? ww_canon_op2(c, "add", 1, x, y) : make_sum(c, &t);
@@ -392,9 +398,18 @@ static int make_product(struct ww_canon *c, struct terms *t)
 	return n == 1 ? in[0] : ww_canon_op(c, "mul", 0, 1, in, n < TERMS_MAX ? n : TERMS_MAX);
 }
 
+/* y is x > 0 */
+static int is_sign_of(const struct ww_canon *c, int y, int x)
+{
+	const struct ww_canon_node *p = &c->node[y];
+	return ww_canon_is(c, y, "lt") && ww_canon_is_num(c, p->in[0], 0) && p->in[1] == x;
+}
+
 int ww_canon_mul(struct ww_canon *c, int x, int y)
 {
 	struct terms t = { .number = 1 };
+	if (is_sign_of(c, y, x) || is_sign_of(c, x, y))
+		return ww_canon_max(c, is_sign_of(c, y, x) ? x : y, ww_canon_num(c, 0));
 	collect_product(c, &t, x, 1);
 	collect_product(c, &t, y, 1);
 	return t.full ? ww_canon_op2(c, "mul", 1, x, y) : make_product(c, &t);
@@ -444,8 +459,12 @@ static int has_max(const struct ww_canon *c, int x)
 int ww_canon_exp(struct ww_canon *c, int x)
 {
 	int n = c->node[x].n, *in = c->node[x].in;
-	if (ww_canon_is(c, x, "log"))
-		return in[0];
+	int base = without_factor(c, x);
+	if (ww_canon_is(c, base, "log"))
+		return ww_canon_pow(c, c->node[base].in[0], factor_of(c, x));
+	for (int i = 0; ww_canon_is(c, x, "add") && i < n; i++)
+		if (ww_canon_is(c, without_factor(c, in[i]), "log"))
+			return ww_canon_mul(c, ww_canon_exp(c, in[i]), ww_canon_exp(c, ww_canon_sub(c, x, in[i])));
 	for (int i = 0; ww_canon_is(c, x, "add") && i < n; i++)
 		if (has_max(c, in[i])) {
 			int rest = ww_canon_num(c, 0); /* fewer terms than x, so that this ends */

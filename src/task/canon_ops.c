@@ -241,6 +241,8 @@ static int softplus_of(R *r, int x) { return ww_canon_log(r->c, plus(r, number(r
 static int relu_of(R *r, int x) { return ww_canon_max(r->c, x, number(r, 0)); }
 static int clamp_of(R *r, int x) { return ww_canon_min(r->c, relu_of(r, x), number(r, 1)); }
 
+static int hard_sigmoid(R *r, int x) { return ww_canon_scale(r->c, 1.0 / 6, clamp_of(r, plus(r, x, number(r, 3)))); }
+
 static int gelu_of(R *r, int x, int by_tanh)
 {
 	int inner = by_tanh
@@ -262,8 +264,8 @@ static V pointwise(R *r, const char *what)
 	case 'm': return value(times(r, x, ww_canon_op1(c, "tanh", softplus_of(r, x)))); /* mish */
 	case 'r': return value(relu_of(r, x));
 	case '6': return value(clamp_of(r, x));
-	case 'h': return value(clamp_of(r, plus(r, x, number(r, 3))));              /* hardsigmoid */
-	case 'H': return value(times(r, x, clamp_of(r, plus(r, x, number(r, 3))))); /* hardswish */
+	case 'h': return value(hard_sigmoid(r, x));              /* hardsigmoid */
+	case 'H': return value(times(r, x, hard_sigmoid(r, x))); /* hardswish */
 	case 'L': return value(ww_canon_op1(c, "leaky_relu", x));
 	case 'n': return value(ww_canon_div(c, x, plus(r, number(r, 1), ww_canon_op1(c, "abs", x))));
 	case 't': return value(ww_canon_sub(c, x, ww_canon_op1(c, "tanh", x)));

@@ -57,7 +57,8 @@ ROWS = [
     {"id": "exits", "code": task("return x - 1, x", head="import sys\nsys.exit(3)")},                                       # 13
     {"id": "held", "code": held_again},                                                                                     # 14
     {"id": "no task", "code": "x = 1\n"},                                                                                   # 15
-    {"id": "good", "code": task("return torch.atan(x).cummax(dim=-1)[0]"), "ops": ["atan", "torch.cummax"]},                # 16
+    {"id": "good", "code": task("return torch.atan(self.fc(x)).cummax(dim=-1)[0]", "        self.fc = nn.Linear(8, 8)\n        self.half()\n",
+                                "torch.rand(4, 8).half()"), "ops": ["nn.Linear", "atan", "torch.cummax"]},                  # 16
 ]
 EXPECTED = {"broken": [9], "duplicate": [2], "near_duplicate": [3], "contaminated": [14], "label": [5], "random": [6], "degenerate": [7],
             "id": [8], "signature": [8], "split": [3], "fails": [10, 11, 12, 13, 15]}
@@ -95,7 +96,7 @@ shown = json.loads(out)
 ok(code == 0 and shown["row"] == 3 and shown["signature"].startswith("s1:") and "matmul" in shown["operators"], "one row with its signature", out)
 code, out, err = run("stats", path("set.jsonl"), "--json")
 stats = json.loads(out)
-ok(code == 0 and stats["rows"] == 16 and stats["broken"] == 1 and stats["ops"]["nn.Linear"] == 2 and stats["splits"]["train"] == 1,
+ok(code == 0 and stats["rows"] == 16 and stats["broken"] == 1 and stats["ops"]["nn.Linear"] == 3 and stats["splits"]["train"] == 1,
    "what is in a set", out)
 
 # ---- What cannot be read

@@ -22,8 +22,8 @@ text=$($W inspect "$D/mixed.py")
 ok $? "exit code of a good task, where a GPU is and where none is"
 printf '%s' "$text" | grep -q 'batch_norm = aten.batch_norm.default(linear, bn.weight'
 ok $? "the graph is in the table"
-json=$($W inspect --target cpu --json --peaks "$D/mixed.py")
-ok $? "exit code with --json"
+json=$($W inspect --target cpu --json --peaks "$D#mixed")
+ok $? "exit code with --json, of a task named by its set and its id"
 printf '%s' "$json" | "${WW_SOURCE_DIR:-.}/.venv/bin/python" -c '
 import json, sys
 o = json.load(sys.stdin)
