@@ -13,6 +13,7 @@
 #include "base/time.h"
 #include "sandbox/cgroup.h"
 #include "sandbox/sandbox.h"
+#include "task/ends.h"
 #include "task/surroundings.h"
 #include "task/worker.h"
 
@@ -101,19 +102,6 @@ void ww_forker_close(struct ww_forker *f)
 
 /* ---- A worker ---------------------------------------------------------------------------------------------------- */
 
-struct ends {
-	int sock[2], log[2], status[2];
-};
-
-static void close_ends(struct ends *e)
-{
-	for (int i = 0; i < 2; i++) {
-		ww_fd_close(&e->sock[i]);
-		ww_fd_close(&e->log[i]);
-		ww_fd_close(&e->status[i]);
-	}
-}
-
 static pid_t pid_of(int pidfd)
 {
 	char path[64], line[128];
@@ -127,7 +115,7 @@ static pid_t pid_of(int pidfd)
 	return pid > 0 ? pid : 0;
 }
 
-static enum ww_rc order(struct ww_forker *f, const char *cache_dir, uint64_t max_bytes, const struct ends *e,
+static enum ww_rc order(struct ww_forker *f, const char *cache_dir, uint64_t max_bytes, const struct ww_ends *e,
 	int *pidfd, struct ww_err *err)
 {
 	const int fds[] = { e->sock[1], e->log[1], e->status[1] };
@@ -152,15 +140,13 @@ static char *into_group(pid_t pid, uint64_t max_bytes)
 enum ww_rc ww_forker_fork(
 	struct ww_forker *f, const char *cache_dir, uint64_t max_bytes, struct ww_proc *out, struct ww_err *err)
 {
-	struct ends e = { { -1, -1 }, { -1, -1 }, { -1, -1 } };
+	struct ww_ends e = WW_ENDS_NONE;
 	enum ww_rc rc = WW_OK;
 	int pidfd = -1;
 	*out = (struct ww_proc)WW_PROC_INIT;
 	if (cache_dir)
 		WW_TRY(ww_fs_mkdirs(cache_dir, err));
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, e.sock) < 0 || pipe2(e.log, O_CLOEXEC) < 0 ||
-		pipe2(e.status, O_CLOEXEC) < 0)
-		WW_TRY(ww_err_errno(err, WW_ERR_SYSTEM, "cannot make a worker's pipes"));
+	WW_TRY(ww_ends_open(&e, err));
 	WW_TRY(order(f, cache_dir, max_bytes, &e, &pidfd, err));
 	pid_t pid = pidfd < 0 ? 0 : pid_of(pidfd);
 	char *group = pid ? into_group(pid, max_bytes) : NULL;
@@ -172,7 +158,7 @@ enum ww_rc ww_forker_fork(
 	e.sock[0] = e.log[0] = e.status[0] = pidfd = -1;
 out:
 	ww_fd_close(&pidfd);
-	close_ends(&e); /* so that the end of the worker is the end of its pipes */
+	ww_ends_close(&e); /* so that the end of the worker is the end of its pipes */
 	return rc;
 }
 
@@ -189,37 +175,19 @@ int ww_workers_main(int argc, char **argv)
 	enum { CACHES_AT, ROOTS_AT, TARGET_AT, PYTHON_AT, BRIDGE_AT, WORKER_AT, N };
 	static struct ww_surroundings s;
 	struct ww_err err = WW_ERR_INIT;
-	enum ww_sandbox_level reached;
-	int fd = -1;
 
 	if (argc != N)
 		return 126;
 	int cuda = !strcmp(argv[TARGET_AT], "cuda");
-	enum ww_sandbox_profile profile = cuda ? WW_PROFILE_PYTHON_CUDA : WW_PROFILE_PYTHON;
-	if (ww_surroundings_add_program(&s, argv[PYTHON_AT], cuda, &err) != WW_OK ||
-		ww_sandbox_filter_file(profile, &fd, &err) != WW_OK)
+	if (ww_surroundings_add_program(&s, argv[PYTHON_AT], cuda, &err) != WW_OK)
 		return fail(&err);
 	ww_surroundings_add(&s, argv[BRIDGE_AT], WW_BIND_READ);
 	ww_surroundings_add(&s, argv[WORKER_AT], WW_BIND_READ);
 	ww_surroundings_add_list(&s, argv[ROOTS_AT], WW_BIND_READ);
 	ww_surroundings_add(&s, argv[CACHES_AT], WW_BIND_WRITE);
-	const struct ww_sandbox_opts o = { .profile = profile,
-		.binds = s.b,
-		.n_binds = s.n,
-		.tmp = "/tmp",
-		.tmp_bytes = 1 << 20,
-		.shm_bytes = 1 << 20,
-		.with_proc = 1,
-		.keep_capabilities = 1 };
-	if (ww_sandbox_isolate(&o, &reached, &err) != WW_OK)
+	if (ww_surroundings_enter(&s, cuda, 1 << 20, FILTER_FD, &err) != WW_OK)
 		return fail(&err);
-	if (reached != WW_SANDBOX_NAMESPACES) {
-		ww_err_set(&err, WW_ERR_MISSING, "this process has no namespaces of its own");
-		return fail(&err);
-	}
 	ww_surroundings_environment("/tmp", cuda);
-	if (fd != FILTER_FD && dup2(fd, FILTER_FD) < 0)
-		return 126;
 	execl(argv[PYTHON_AT], argv[PYTHON_AT], "-I", "-u", argv[WORKER_AT], "--fd", "3", "--fork", argv[TARGET_AT],
 		(char *)NULL);
 	perror(argv[PYTHON_AT]);

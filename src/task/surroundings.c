@@ -129,6 +129,29 @@ enum ww_rc ww_surroundings_add_program(struct ww_surroundings *s, const char *py
 	return python ? add_interpreter(s, python, err) : WW_OK;
 }
 
+enum ww_rc ww_surroundings_enter(
+	const struct ww_surroundings *s, int cuda, int64_t shm_bytes, int filter_fd, struct ww_err *err)
+{
+	enum ww_sandbox_profile profile = cuda ? WW_PROFILE_PYTHON_CUDA : WW_PROFILE_PYTHON;
+	enum ww_sandbox_level reached;
+	int fd = -1;
+	const struct ww_sandbox_opts o = { .profile = profile,
+		.binds = s->b,
+		.n_binds = s->n,
+		.tmp = "/tmp",
+		.tmp_bytes = 1 << 20,
+		.shm_bytes = shm_bytes,
+		.with_proc = 1,
+		.keep_capabilities = 1 };
+	WW_CHECK(ww_sandbox_filter_file(profile, &fd, err));
+	WW_CHECK(ww_sandbox_isolate(&o, &reached, err));
+	if (reached != WW_SANDBOX_NAMESPACES)
+		return ww_err_set(err, WW_ERR_MISSING, "this process has no namespaces of its own");
+	if (fd != filter_fd && dup2(fd, filter_fd) < 0)
+		return ww_err_errno(err, WW_ERR_SYSTEM, "cannot pass the system-call filter on");
+	return WW_OK;
+}
+
 /* ---- The environment --------------------------------------------------------------------------------------------- */
 
 /* OPENBLAS_*: numpy's, which PyTorch imports and does not compute with, starts a thread for each core that spins at

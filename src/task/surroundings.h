@@ -26,6 +26,12 @@ void ww_surroundings_add_list(struct ww_surroundings *s, const char *list, int f
 enum ww_rc ww_surroundings_add_program(
 	struct ww_surroundings *s, const char *python, int cuda, struct ww_err *err) WW_MUST_CHECK;
 
+/* Show this process nothing but s and a private /tmp and /proc, and leave the system-call filter for what it forks at
+ * filter_fd.  It keeps its capabilities over its own namespaces, so that each child gets some of its own.  shm_bytes:
+ * of /dev/shm, 0: none.  WW_ERR_MISSING where it has no namespaces of its own. */
+enum ww_rc ww_surroundings_enter(
+	const struct ww_surroundings *s, int cuda, int64_t shm_bytes, int filter_fd, struct ww_err *err) WW_MUST_CHECK;
+
 /* Replace this process's environment by one made from nothing: how to find programs, libraries and the GPU; HOME and
  * TMPDIR are `tmp`.  What could change PyTorch's behaviour (PYTHON*, TORCH_*, OMP_*) and keys stay outside. */
 void ww_surroundings_environment(const char *tmp, int cuda);

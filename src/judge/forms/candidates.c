@@ -17,6 +17,7 @@
 #include "base/target.h"
 #include "sandbox/proc.h"
 #include "sandbox/sandbox.h"
+#include "task/ends.h"
 #include "task/ref.h"
 
 #include <errno.h>
@@ -146,25 +147,11 @@ void ww_candidates_close(struct ww_candidates *z)
 
 /* ---- One candidate ----------------------------------------------------------------------------------------------- */
 
-struct ends {
-	int sock[2], log[2], status[2];
-};
-
-static void close_ends(struct ends *e)
-{
-	for (int i = 0; i < 2; i++) {
-		ww_fd_close(&e->sock[i]);
-		ww_fd_close(&e->log[i]);
-		ww_fd_close(&e->status[i]);
-	}
-}
-
-static enum ww_rc make_ends(struct ends *e, struct ww_err *err)
+static enum ww_rc make_ends(struct ww_ends *e, struct ww_err *err)
 {
 	int on = 1;
-	*e = (struct ends){ { -1, -1 }, { -1, -1 }, { -1, -1 } };
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, e->sock) < 0 || pipe2(e->log, O_CLOEXEC) < 0 ||
-		pipe2(e->status, O_CLOEXEC) < 0 || fcntl(e->log[0], F_SETFL, O_NONBLOCK) < 0 ||
+	WW_CHECK(ww_ends_open(e, err));
+	if (fcntl(e->log[0], F_SETFL, O_NONBLOCK) < 0 ||
 		setsockopt(e->sock[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0)
 		return ww_err_errno(err, WW_ERR_SYSTEM, "cannot make a candidate's pipes");
 	return WW_OK;
@@ -199,7 +186,7 @@ static enum ww_rc meet(struct ww_candidate *c, struct ww_err *err)
 	return c->pidfd < 0 ? ww_err_errno(err, WW_ERR_SYSTEM, "cannot open a pidfd for a candidate's process") : WW_OK;
 }
 
-static enum ww_rc order(struct ww_candidates *z, unsigned what, const struct ends *e, struct ww_err *err)
+static enum ww_rc order(struct ww_candidates *z, unsigned what, const struct ww_ends *e, struct ww_err *err)
 {
 	int fds[] = { e->sock[1], e->log[1], e->status[1] };
 	json_auto_t *q = json_pack(
@@ -218,7 +205,7 @@ static enum ww_rc order(struct ww_candidates *z, unsigned what, const struct end
 enum ww_rc ww_candidate_new(struct ww_candidate **out, struct ww_candidates *z, unsigned what, struct ww_err *err)
 {
 	struct ww_candidate *c = calloc(1, sizeof(*c));
-	struct ends e;
+	struct ww_ends e = WW_ENDS_NONE;
 	enum ww_rc rc;
 
 	*out = NULL;
@@ -232,14 +219,14 @@ enum ww_rc ww_candidate_new(struct ww_candidate **out, struct ww_candidates *z, 
 	WW_TRY(order(z, what, &e, err));
 	c->sock = e.sock[0], c->log_fd = e.log[0], c->status_fd = e.status[0];
 	e.sock[0] = e.log[0] = e.status[0] = -1;
-	close_ends(&e); /* so that the end of the candidate is the end of its pipes */
+	ww_ends_close(&e); /* so that the end of the candidate is the end of its pipes */
 	WW_TRY(meet(c, err));
 	if (z->opts.target == WW_TARGET_CPU && (what & WW_CANDIDATE_CALLED))
 		c->sampler = ww_sampler_open(c->pid, z->copies);
 	*out = c;
 	c = NULL;
 out:
-	close_ends(&e);
+	ww_ends_close(&e);
 	ww_candidate_free(c);
 	return rc;
 }

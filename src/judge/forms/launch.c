@@ -49,35 +49,17 @@ int ww_candidates_main(int argc, char **argv)
 {
 	static struct ww_surroundings s;
 	struct ww_err err = WW_ERR_INIT;
-	enum ww_sandbox_level reached;
 	char script[PATH_MAX];
-	int fd;
 
 	if (argc != 3)
 		return 126;
 	int cuda = !strcmp(argv[2], "cuda");
-	enum ww_sandbox_profile profile = cuda ? WW_PROFILE_PYTHON_CUDA : WW_PROFILE_PYTHON;
 	ww_surroundings_add(&s, argv[1], WW_BIND_READ);
 	if (ww_surroundings_add_program(&s, argv[0], cuda, &err) != WW_OK ||
 		ww_fs_join(script, argv[1], "candidate.py", &err) != WW_OK ||
-		ww_sandbox_filter_file(profile, &fd, &err) != WW_OK)
+		ww_surroundings_enter(&s, cuda, 0, FILTER_FD, &err) != WW_OK)
 		return fail(&err);
-	const struct ww_sandbox_opts o = { .profile = profile,
-		.binds = s.b,
-		.n_binds = s.n,
-		.tmp = "/tmp",
-		.tmp_bytes = 1 << 20,
-		.with_proc = 1,
-		.keep_capabilities = 1 };
-	if (ww_sandbox_isolate(&o, &reached, &err) != WW_OK)
-		return fail(&err);
-	if (reached != WW_SANDBOX_NAMESPACES) {
-		ww_err_set(&err, WW_ERR_MISSING, "this process has no namespaces of its own");
-		return fail(&err);
-	}
 	set_environment(cuda);
-	if (fd != FILTER_FD && dup2(fd, FILTER_FD) < 0)
-		return 126;
 	execl(argv[0], argv[0], "-I", "-u", script, argv[2], (char *)NULL);
 	perror(argv[0]);
 	_exit(127);
