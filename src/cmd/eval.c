@@ -53,7 +53,7 @@ static const struct ww_opt option_table[] = {
 	{ "samples", 0, WW_OPT_INT, offsetof(struct options, samples), "N", "1", 1, 256,
 		"run N episodes for each problem under one budget and keep the best" },
 	{ "parallel", 0, WW_OPT_INT, offsetof(struct options, parallel), "N", "0", 0, 64,
-		"problems in work at a time; 0: by cores, memory and devices" },
+		"problems in work at a time; 0: by cores, at most eight a device" },
 	WW_OPT_JSON(struct options, json), WW_OPT_END
 };
 
