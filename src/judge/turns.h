@@ -1,7 +1,8 @@
 /* turns.h - who of this process uses a device now: one measurement alone, or several judgements beside each other.
  *
- * Only what is timed needs the device alone.  Loading a task, drawing, references, comparisons and repeats of several
- * tasks run beside each other, most of their time on processors.  Towards other processes all of them together are one
+ * What is timed needs the device alone, and repeats, which wait for it dozens of times.  Loading a task, drawing,
+ * references and comparisons of several tasks run beside each other, most of their time on processors.  Towards other
+ * processes all of them together are one
  * measurement: they share one lease (host/lease.h). */
 #pragma once
 
