@@ -25,7 +25,7 @@
 #include <string.h>
 
 enum { TRACE_LIMIT_S = 30, ENOUGH = 40 };
-static const double EXPLAINED = 1.5, ANOTHER = 2, GLUE_US = 50, TRACING_US = 800;
+static const double EXPLAINED = 2, ANOTHER = 2, GLUE_US = 50, TRACING_US = 800;
 
 /* Asks the candidate for one more call under a trace.  A call that cannot be traced counts as PyTorch's own. */
 static enum ww_rc watch(struct ww_session *s, const char *how, json_t **body, struct ww_err *err)
