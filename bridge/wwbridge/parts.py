@@ -9,7 +9,8 @@ strict looks at parts as well, each by its own size.  What a part is follows fro
     crossed   one part for each pair of indices of the first and the last dimension, from three dimensions on
     blocks    BLOCK consecutive elements
 
-Parts of fewer than LEAST elements are merged, since chance rules the norm of a few: with those that follow them, and a
+Parts of fewer than LEAST elements (FEWER in an output of less than two such parts, blocks of as many) are merged, since
+chance rules the norm of a few: with those that follow them, and a
 second time with others at even distances.  Without the second, every other row of 32 elements could be zeros where its
 neighbours are large.  The distance is a multiple of 24 where there are so many parts, so that what changes in steps of
 2, 3, 4, 6, 8, 12 or 24 is not mixed.  Elements of a single dimension are merged in the second way only; blocks are the
@@ -24,7 +25,7 @@ import math
 
 import torch
 
-LEAST, BLOCK = 64, 256
+LEAST, BLOCK, FEWER = 64, 256, 8
 EVEN = (24, 12, 8, 6, 4, 3, 2, 1)
 MOST = 1 << 24  # rows, or columns, whose sums are looked at: they take memory
 CHUNK = 1 << 23  # elements at a time on a GPU
@@ -46,9 +47,10 @@ class Kind:
     neighbours, or (apart) those at a distance of `groups`."""
 
     def __init__(self, name, source, outer, size, inner, elements, apart=False):
+        least = LEAST if elements >= 2 * LEAST else FEWER
         self.name, self.source, self.outer, self.size, self.inner, self.apart = name, source, outer, size, inner, apart
         self.each = elements // size
-        self.per = max(1, -(-LEAST // max(self.each, 1)))
+        self.per = max(1, -(-least // max(self.each, 1)))
         self.groups = size // self.per
         if apart:
             self.groups -= self.groups % next(m for m in EVEN if m <= max(1, self.groups))
@@ -86,13 +88,14 @@ class Layout:
     def __init__(self, shape, step):
         self.shape, dims = shape, [s for s in shape if s > 1] or [1]
         self.numel = math.prod(shape)
+        self.block = BLOCK if self.numel >= 2 * LEAST else FEWER
         while self.numel // dims[-1] > MOST:  # short rows without number count as one dimension with what holds them
             dims[-2:] = [dims[-2] * dims[-1]]
         self.cols, self.rows = dims[-1], self.numel // dims[-1]
         self.lead = dims[0] if len(dims) > 2 and LEAST * dims[0] <= self.rows and dims[0] * dims[-1] <= MOST else 1
         self.mid = self.rows // self.lead
         self.pieces = list(self._pieces(step)) if self.numel else []
-        kinds = list(self._kinds(dims)) if self.numel >= 2 * LEAST else []
+        kinds = list(self._kinds(dims)) if self.numel >= 2 * FEWER else []
         kinds += [Kind(k.name, k.source, k.outer, k.size, k.inner, self.numel, True) for k in kinds if k.per > 1]
         self.kinds = [k for k in kinds if k.groups > 1 and k.each < self.numel and (k.apart or len(dims) > 1)]
         self.by_row = any(k.source == "rows" for k in self.kinds)
@@ -132,9 +135,9 @@ class Layout:
         """(first, end) of each block."""
         for start, view in self.pieces:
             n = math.prod(view)
-            m = max(1, n // BLOCK)
+            m = max(1, n // self.block)
             for j in range(m):
-                yield start + j * BLOCK, start + (n if j == m - 1 else (j + 1) * BLOCK)
+                yield start + j * self.block, start + (n if j == m - 1 else (j + 1) * self.block)
 
     def counts(self, device):
         """(elements of each part, which kind it is of)"""
@@ -149,7 +152,8 @@ class Layout:
             if k.apart:
                 n[: k.size - k.groups * k.per] += k.each
         sizes = [math.prod(view) for _, view in self.pieces]
-        blocks = torch.cat([column(max(1, n // BLOCK), min(n, BLOCK), n % BLOCK if n > BLOCK else 0) for n in sizes])
+        block = self.block
+        blocks = torch.cat([column(max(1, n // block), min(n, block), n % block if n > block else 0) for n in sizes])
         of = [torch.full((r.numel(),), i, device=device) for i, r in enumerate([*rows, blocks])]
         return torch.cat([*rows, blocks]), torch.cat(of)
 
@@ -162,7 +166,7 @@ class Layout:
             largest = torch.linalg.vector_norm(d, math.inf)
             top = largest if top is None else torch.maximum(top, largest)
             d = d.square()
-            blocks.append(block_sums(d))
+            blocks.append(block_sums(d, self.block))
             if self.by_row:
                 rows.append(d.view(l * m, c).sum(1))
             if self.by_column and len(self.pieces) == 1:
@@ -204,12 +208,12 @@ class Layout:
         return (rows * self.cols + s % self.cols).reshape(-1)
 
 
-def block_sums(d):
+def block_sums(d, block):
     n = d.numel()
-    whole = n // BLOCK * BLOCK
+    whole = n // block * block
     if not whole:
         return d.sum().view(1)
-    out = d[:whole].view(-1, BLOCK).sum(1)
+    out = d[:whole].view(-1, block).sum(1)
     if whole < n:
         out[-1] += d[whole:].sum()
     return out

@@ -49,7 +49,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from . import Refuse
-from .parts import SOON, Limits, layout, step_of, tail
+from .parts import FEWER, SOON, Limits, layout, step_of, tail
 from .tensors import out_of_memory, span, sub_seed
 
 # Smallest tolerated relative error: 1e-5, or half a unit in the last place of the output's type.
@@ -239,7 +239,7 @@ class References:
         if self.doubles[i]:
             apart = Distance(shaken, e).measure()
             own.update({k: max(own[k], apart[k]) for k in ("err_rel", "err_abs")})
-        if e.numel() < FEW or not d.dtype.is_floating_point:
+        if e.numel() < 2 * FEWER or not d.dtype.is_floating_point:
             return None
         if self.doubles[i]:
             own2 = torch.maximum(own2, squares(shaken, e))

@@ -754,6 +754,43 @@ def one_number_is_not_judged_by_luck():
         assert luck <= most and taken == 20 * len(kinds), f"{forward}: {luck} and {taken}"
 
 
+# Outputs of 16 to 127 numbers have parts of 8: forward, inputs, an honest program in another order of sums.
+HUNDRED = {
+    "return x.sum(1)": ("[torch.randn(100, 512)]", lambda x: in_rows(x)),
+    "return torch.relu(x.sum(1))": ("[torch.randn(16, 1024)]", lambda x: torch.relu(in_rows(x))),
+    "return torch.softmax(x @ args[1], 1)": ("[torch.randn(8, 512), torch.randn(512, 10)]",
+                                             lambda x, w: torch.softmax(in_rows(x[:, None] * w.t()), 1)),
+}
+
+
+def in_rows(x):
+    return x.unflatten(-1, (16, -1)).sum(-1).flip(-1).cumsum(-1)[..., -1]
+
+
+@test
+def few_numbers_are_judged_in_parts():
+    for forward, (inputs, program) in HUNDRED.items():
+        taken = refused = 0
+        k = task(forward, inputs=inputs)
+        k.share()
+        for seed in range(10):
+            for scale, shift in KINDS:
+                k.draw(seed, scale, shift, "redraw")
+                k.reference()
+                k._shared.outputs[0].copy_(program(*k.inputs))
+                taken += k.compare("strict")["outputs"][0]["pass"]
+        assert taken == 10 * len(KINDS), f"{forward}: {taken} of {10 * len(KINDS)}"
+    k = task("return x.sum(1) * 0.8 ** torch.arange(100)", inputs="[torch.randn(100, 512)]")
+    k.share()
+    for seed in range(10):
+        k.draw(seed, 1.0, 0.0, "redraw")
+        k.reference()
+        at = torch.arange(100)
+        k._shared.outputs[0].copy_(torch.where(at < 60, in_rows(*k.inputs) * 0.8 ** at, 0.0))
+        refused += not k.compare("strict")["outputs"][0]["pass"]
+    assert refused == 10, f"forty small numbers left zero: {refused} of 10 refused"
+
+
 @test
 def one_number_still_has_to_be_exact():
     product = "return (x @ args[1].t()).sum()"
@@ -1087,10 +1124,10 @@ def references_stay_where_drawn_values_are_not_kept():
 
 @test
 def the_pool_keeps_to_its_limit_and_gives_memory_back():
-    k = pooled(limit=3000, forward="return x * 2")  # one draw: 6 * 8 * (8 + 4) = 576 bytes
+    k = pooled(limit=1250, forward="return x.sum(1)")  # one draw: 6 * 8 * 4 + 6 * 8 = 240 bytes
     for seed in range(20):
         outcome(k, seed, "strict")
-        assert k._pool.used <= 3000 and len(k._pool.entries) <= 5
+        assert k._pool.used <= 1250 and len(k._pool.entries) <= 5
     assert len(k._pool.entries) == 5
     assert k._pool.get((19, 1.0, 0.0, "redraw", "strict"))[0] and not k._pool.get((14, 1.0, 0.0, "redraw", "strict"))[0]
     k.free(True)
