@@ -78,7 +78,7 @@ static enum ww_rc visit_all(struct visit *w, char **paths, int n, struct ww_err 
 	for (int i = 0; i < n; i++)
 		WW_CHECK(ww_fs_is_dir(paths[i]) ? visit_dir(w, paths[i], 0, err) : visit_file(w, paths[i], err));
 	if (!w->found)
-		return ww_err_set(err, WW_ERR_USAGE, "no episode.jsonl below %s", paths[0]);
+		return ww_err_set(err, WW_ERR_USAGE, "no episode.jsonl below %s; name the output of a run", paths[0]);
 	return WW_OK;
 }
 

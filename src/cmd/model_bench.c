@@ -41,7 +41,7 @@ static enum ww_rc read_batches(const char *list, int64_t *out, int *n, struct ww
 		out[(*n)++] = b;
 		list = end;
 	}
-	return *n ? WW_OK : ww_err_set(err, WW_ERR_USAGE, "--batches is empty");
+	return *n ? WW_OK : ww_err_set(err, WW_ERR_USAGE, "--batches is empty; give sizes, as in 1,8,64");
 }
 
 static int on_token(void *arg, const struct ww_infer_event *e)

@@ -400,7 +400,7 @@ static enum ww_rc prepare(struct run *r, const char *path, struct ww_err *err)
 	WW_CHECK(choose_target(r, r->o->json ? stderr : stdout, err));
 	WW_CHECK(ww_rundir_open(&r->dir, r->o->dir, &r->task, ww_target_name(r->target), r->o->agent.policy, r->n, err));
 	if (r->o->resume && !r->dir.has_past && !(r->n > 1 && ww_agent_parallel_count(r->dir.path)))
-		ww_err_set(err, WW_ERR_USAGE, "%s holds no run to go on with", r->dir.path);
+		ww_err_set(err, WW_ERR_USAGE, "%s holds no run to go on with; name its -o, or leave out --resume", r->dir.path);
 	else if (prepare_run(r, err) == WW_OK)
 		return WW_OK;
 	ww_rundir_undo(&r->dir);

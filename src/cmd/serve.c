@@ -88,9 +88,10 @@ static enum ww_rc read_token(struct server *s, struct ww_err *err)
 	size_t from = strspn(text.p, " \t\r\n"), n = strcspn(text.p + from, " \t\r\n");
 	ww_str_add(&s->token, text.p + from, n);
 	if (!n)
-		return ww_err_set(err, WW_ERR_USAGE, "%s holds no token", s->v->token_file);
+		return ww_err_set(
+			err, WW_ERR_USAGE, "%s holds no token; put one of at least 16 characters into it", s->v->token_file);
 	else if (strlen(text.p) != text.len) /* it would end the token early */
-		return ww_err_set(err, WW_ERR_USAGE, "%s holds a NUL, which no token may", s->v->token_file);
+		return ww_err_set(err, WW_ERR_USAGE, "%s holds a NUL; put a token of text into it", s->v->token_file);
 	return WW_OK;
 }
 

@@ -118,7 +118,8 @@ static enum ww_rc open_writer(
 	if (w->fd < 0)
 		rc = ww_err_errno(err, errno == ENOENT || errno == EEXIST ? WW_ERR_USAGE : WW_ERR_IO, "cannot open %s", path);
 	else if (flock(w->fd, LOCK_EX | LOCK_NB) < 0)
-		rc = ww_err_set(err, WW_ERR_USAGE, "%s is being written by another process", path);
+		rc = ww_err_set(
+			err, WW_ERR_USAGE, "%s is being written by another process; wait for it, or choose another -o", path);
 	if (rc != WW_OK) {
 		ww_episode_close(w);
 		return rc;

@@ -478,7 +478,7 @@ static enum ww_rc draw_task(struct ww_env *e, uint64_t number, struct ww_err *er
 	uint64_t n;
 	WW_CHECK(nth_task(e->o.tasks, 0, &n, NULL, err));
 	return n ? nth_task(e->o.tasks, number % n, &n, &e->task, err)
-			 : ww_err_set(err, WW_ERR_USAGE, "the server's --tasks holds no task");
+			 : ww_err_set(err, WW_ERR_USAGE, "the server's --tasks holds no task; give one as \"task_source\"");
 }
 
 /* An id, with or without ".py", of the server's set; elsewhere nothing can be named. */

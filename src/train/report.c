@@ -82,7 +82,7 @@ static enum ww_rc read_log(const char *run, struct log *l, struct ww_err *err)
 	for (const char *p = text.p, *nl; (nl = memchr(p, '\n', (size_t)(text.p + text.len - p))); p = nl + 1)
 		WW_CHECK(add_line(l, p, (size_t)(nl - p), path, err));
 	if (!l->n)
-		return ww_err_set(err, WW_ERR_USAGE, "%s holds no step yet", path);
+		return ww_err_set(err, WW_ERR_USAGE, "%s holds no step yet; try again after the first", path);
 	return WW_OK;
 }
 
@@ -218,7 +218,7 @@ enum ww_rc ww_train_report(const char *run, struct ww_str *h, struct ww_err *err
 	WW_CHECK(ww_fs_join(path, run, "run.json", err));
 	WW_CHECK(ww_json_read_file(path, JSON_MAX, &v, err));
 	if (strcmp(ww_json_str(v, "kind", ""), "train"))
-		return ww_err_set(err, WW_ERR_USAGE, "%s does not describe a training run", path);
+		return ww_err_set(err, WW_ERR_USAGE, "%s does not describe a training run; name the output of `train`", path);
 	WW_CHECK(read_log(run, &l, err));
 	ww_page_begin(h, "Training run");
 	add_facts(run, v, &l, h);

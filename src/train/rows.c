@@ -48,8 +48,8 @@ static enum ww_rc next_row(struct ww_cursor *c, const int64_t **seqs, int64_t *n
 {
 	enum ww_rc rc = need_plan(c, err);
 	if (rc == WW_OK && c->row >= c->plan->count)
-		return ww_err_set(
-			err, WW_ERR_USAGE, "the epoch has no row %lld: the checkpoint is of other data", (long long)c->row);
+		return ww_err_set(err, WW_ERR_USAGE,
+			"the epoch has no row %lld: the checkpoint is of other data; choose another output", (long long)c->row);
 	if (rc != WW_OK)
 		return rc;
 	*seqs = c->plan->seqs + c->plan->rows[c->row];

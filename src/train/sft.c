@@ -190,7 +190,8 @@ static enum ww_rc lock_run(struct sft *s, struct ww_err *err)
 	if (s->lock_fd < 0)
 		return ww_err_errno(err, WW_ERR_IO, "cannot create %s", path);
 	else if (flock(s->lock_fd, LOCK_EX | LOCK_NB) < 0)
-		return ww_err_set(err, WW_ERR_USAGE, "another process trains in %s", s->o->output);
+		return ww_err_set(
+			err, WW_ERR_USAGE, "another process trains in %s; wait for it, or choose another output", s->o->output);
 	return WW_OK;
 }
 
@@ -297,7 +298,8 @@ static enum ww_rc open_log(struct sft *s, struct ww_err *err)
 		return ww_err_errno(err, WW_ERR_IO, "cannot open %s", s->log_path);
 	off_t end = lseek(s->log_fd, 0, SEEK_END);
 	if (end < s->state.log_bytes)
-		return ww_err_set(err, WW_ERR_USAGE, "%s is shorter than the checkpoint says", s->log_path);
+		return ww_err_set(err, WW_ERR_USAGE,
+			"%s is shorter than the checkpoint says; bring the file back, or choose another output", s->log_path);
 	if (ftruncate(s->log_fd, s->state.log_bytes) < 0 || lseek(s->log_fd, 0, SEEK_END) < 0)
 		return ww_err_errno(err, WW_ERR_IO, "cannot cut %s", s->log_path);
 	return WW_OK;

@@ -98,7 +98,7 @@ int ww_shell_calls_open(struct ww_shell_calls *c)
 /* ---- A call ------------------------------------------------------------------------------------------------------ */
 
 /* Whether a caller waits: only callers hold the lock for long. */
-static int somebody_waits(const struct ww_shell_calls *c)
+static int has_caller(const struct ww_shell_calls *c)
 {
 	if (flock(c->turn, LOCK_EX | LOCK_NB) < 0)
 		return 1;
@@ -128,7 +128,7 @@ size_t ww_shell_calls_take(struct ww_shell_calls *c, char words[WW_SHELL_CALL_MA
 {
 	char line[WW_SHELL_CALL_MAX];
 	size_t len = newest_line(c, line), id = len ? strspn(line, "0123456789-") : 0;
-	if (!id || id >= sizeof(c->id) || line[id] != '\t' || strlen(line) != len || !somebody_waits(c))
+	if (!id || id >= sizeof(c->id) || line[id] != '\t' || strlen(line) != len || !has_caller(c))
 		return 0;
 	memcpy(c->id, line, id);
 	c->id[id] = 0;
