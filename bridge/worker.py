@@ -158,6 +158,11 @@ class Worker:
     def degenerate(self, q, fds):
         return self.loaded().degenerate(int(q["seed_a"]), int(q["seed_b"])), []
 
+    def crawl(self, q, fds):
+        from wwbridge.crawl import crawl
+
+        return {"rows": crawl(q["part"])}, []
+
     def share(self, q, fds):
         from wwbridge.share import Share
 
@@ -213,7 +218,7 @@ class Worker:
 
 
 RESERVED_BYTES = 1 << 30  # as src/task/confined.c
-WITHOUT_HELLO = ("check", "set_open", "set_rows", "outline")
+WITHOUT_HELLO = ("check", "crawl", "set_open", "set_rows", "outline")
 REQUESTS = (*WITHOUT_HELLO, "hello", "peaks", "load", "graph", "buffers", "draw", "compare", "degenerate", "share",
             "examine", "baseline", "compile_ahead", "time", "arm", "profile", "free", "origin", "wipe", "keep", "same",
             "trace")

@@ -29,6 +29,8 @@ static const struct ww_opt opts[] = { { "against", 0, WW_OPT_STR, offsetof(struc
 		"run: server of an openai: or anthropic: policy" },
 	{ "each", 0, WW_OPT_FLAG, offsetof(struct ww_synth_values, each), NULL, NULL, 0, 0,
 		"compose: every operator of the grammar alone, one module each" },
+	{ "no-transformers", 0, WW_OPT_FLAG, offsetof(struct ww_synth_values, no_transformers), NULL, NULL, 0, 0,
+		"crawl: PyTorch alone" },
 	{ "index", 0, WW_OPT_INT, offsetof(struct ww_synth_values, index), "N", "0", 0, 1e15,
 		"compose: the first candidate's number" },
 	{ "sample", 0, WW_OPT_INT, offsetof(struct ww_synth_values, sample), "N", "20", 0, 1e9,
@@ -51,7 +53,8 @@ static const struct {
 	ww_synth_subcommand *run;
 	int min_args, max_args;
 } subcommands[] = { { "run", ww_synth_cmd_run, 0, 1 }, { "compose", ww_synth_cmd_compose, 0, 1 },
-	{ "audit", ww_synth_audit, 1, 1 }, { "show", ww_synth_show, 1, 1 }, { "stats", ww_synth_stats, 1, 1 } };
+	{ "crawl", ww_synth_crawl, 1, 1 }, { "audit", ww_synth_audit, 1, 1 }, { "show", ww_synth_show, 1, 1 },
+	{ "stats", ww_synth_stats, 1, 1 } };
 
 int ww_synth_cut_list(char *list, const char **out, int max)
 {
@@ -87,11 +90,13 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 }
 
 const struct ww_cmd ww_cmd_synth = { .name = "synth",
-	.args = "run|compose [RECIPE] | audit|show|stats SET",
+	.args = "run|compose [RECIPE] | crawl FILE | audit|show|stats SET",
 	.summary = "make task sets, and look at them: what is wrong, what is in them",
 	.details =
 		"  synth run [RECIPE]        compose modules, keep those that pass all filters\n"
 		"  synth compose [RECIPE]    print modules as they are composed, unfiltered\n"
+		"  synth crawl FILE          a catalogue of what is installed: operators of PyTorch,\n"
+		"                            blocks of transformers, each run once\n"
 		"  synth audit SET           duplicates, disguised copies, wrong labels, held-out\n"
 		"                            problems, random and degenerate tasks; exit code 1: some\n"
 		"  synth show SET#ID         one task: its columns, signature, operators, code\n"

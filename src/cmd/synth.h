@@ -14,7 +14,7 @@ struct ww_synth_values {
 	/* compose, run */
 	const char *set, *out, *timings, *policy, *base_url;
 	int64_t count, validation, held_out, index, max_tried;
-	int each;
+	int each, no_transformers;
 };
 
 /* Parts of "A:B:C" into out, at most max; list is cut into pieces. */
@@ -22,4 +22,5 @@ int ww_synth_cut_list(char *list, const char **out, int max);
 
 /* argv[0] is the subcommand's first argument. */
 typedef int ww_synth_subcommand(const struct ww_synth_values *v, int argc, char **argv);
-ww_synth_subcommand ww_synth_audit, ww_synth_show, ww_synth_stats, ww_synth_cmd_run, ww_synth_cmd_compose;
+ww_synth_subcommand ww_synth_audit, ww_synth_show, ww_synth_stats, ww_synth_cmd_run, ww_synth_cmd_compose,
+	ww_synth_crawl;

@@ -161,7 +161,9 @@ static int is_rejection(enum ww_rc rc, const struct ww_err *err, struct ww_synth
 		const char *in, *reason;
 	} words[] = { { "is random", "random" }, { "data-dependent", "data-dependent" },
 		{ "syntax error", "not in KernelBench form" }, { "KernelBench form", "not in KernelBench form" },
-		{ "does not fit", "does not fit memory" }, { "failed", "does not run" } };
+		{ "does not fit", "does not fit memory" }, { "did not load and run", "takes too long" },
+		{ "while it was loaded", "uses too much" }, { "ended the reference worker", "ends its process" },
+		{ "failed", "does not run" } };
 	const char *reason = rc == WW_ERR_TASK                                    ? "refused"
 		: rc == WW_ERR_ROOM                                                   ? "does not fit memory"
 		: rc == WW_ERR_TIMEOUT                                                ? "takes too long"

@@ -546,6 +546,15 @@ enum ww_rc ww_ref_await(struct ww_ref *r, struct ww_err *err)
 	return rc;
 }
 
+enum ww_rc ww_ref_crawl(struct ww_ref *r, const char *part, json_t **rows, struct ww_err *err)
+{
+	json_t *b, *found;
+	WW_CHECK(ask(r, json_pack("{s:s, s:s}", "request", "crawl", "part", part), request_s(r), &b, err));
+	enum ww_rc rc = ww_json_get_array(b, "rows", what, &found, err);
+	*rows = rc == WW_OK ? json_incref(found) : NULL;
+	return finish(r, b, rc, err);
+}
+
 enum ww_rc ww_ref_share(struct ww_ref *r, int gate_fd, int lock_fd, struct ww_err *err)
 {
 	json_auto_t *b = NULL;

@@ -199,6 +199,11 @@ enum ww_examine { WW_EXAMINE_EAGER, WW_EXAMINE_COMPILE, WW_EXAMINE_END };
 enum ww_rc ww_ref_examine(struct ww_ref *r, uint64_t seed, enum ww_examine stage, const char *compiler, int times,
 	json_t **out, struct ww_err *err) WW_MUST_CHECK;
 
+/* What is installed, by introspection and trial (bridge/wwbridge/crawl.py); part: "torch", "functional", "nn",
+ * "transformers" (WW_ERR_MISSING names the pip package).  Rows of a catalogue (docs/synth.md), a new reference for the
+ * caller.  Needs no hello: of a worker opened with text_only. */
+enum ww_rc ww_ref_crawl(struct ww_ref *r, const char *part, json_t **rows, struct ww_err *err) WW_MUST_CHECK;
+
 /* Baselines.  Prepare compiles and warms one up; that it cannot be had is data (available = 0, reason). */
 struct ww_ref_baseline {
 	int available;
