@@ -195,7 +195,8 @@ enum ww_rc ww_base_once(
 	struct ww_judge_task *t, enum ww_baseline b, enum ww_ref_mode mode, double *us, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_base_prepare(struct ww_judge_task *t, enum ww_baseline b, struct ww_err *err) WW_MUST_CHECK;
 /* Have the worker compile the baseline "compile" without the device, where it will be needed and cannot be had from the
- * cache: torch.compile takes seconds of processor time, for which no other judge should wait.  Does not wait itself. */
+ * cache: torch.compile takes seconds of processor time, for which no other judge should wait.  Does not wait itself.
+ * The task's lock is held. */
 enum ww_rc ww_base_compile_ahead(struct ww_judge_task *t, struct ww_err *err) WW_MUST_CHECK;
 /* What is known of a baseline, for the judgement in progress. */
 struct ww_base *ww_base_of(struct ww_judge_task *t, int b);
