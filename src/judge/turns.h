@@ -2,8 +2,7 @@
  *
  * What is timed needs the device alone, and repeats, which wait for it dozens of times.  Loading a task, drawing,
  * references and comparisons of several tasks run beside each other, most of their time on processors.  Towards other
- * processes all of them together are one
- * measurement: they share one lease (host/lease.h). */
+ * processes all of them together are one measurement: they share one lease (host/lease.h). */
 #pragma once
 
 #include "base/err.h"
