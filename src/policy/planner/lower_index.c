@@ -317,10 +317,10 @@ static void searchsorted(struct pl *pl, struct gnode *n)
 	int bucket = strstr(n->target, "bucketize") != NULL, right;
 	struct val *edges = pl_need_val(pl, n, bucket ? 1 : 0, bucket ? "boundaries" : "sorted_sequence"),
 			   *v = pl_need_val(pl, n, bucket ? 0 : 1, "self"), *hit;
-	const char *side = pl_arg_str(n, 99, "side", "");
+	const char *side = pl_kwarg_str(n, "side", "");
 	int r = v->rank;
 
-	right = (int)pl_arg_int(pl, n, 99, "right", 0) || !strcmp(side, "right");
+	right = (int)pl_kwarg_int(pl, n, "right", 0) || !strcmp(side, "right");
 	if (edges->rank != 1 && edges->rank != r)
 		pl_cannot(pl, n, pl_fmt(pl, "boundaries of %d dimensions for values of %d", edges->rank, r));
 	if (edges->rank != 1)
@@ -337,7 +337,7 @@ static void isin(struct pl *pl, struct gnode *n)
 
 	hit = pl_op2(pl, OP_EQ, pl_unsqueeze(pl, a, a->rank), pl_reshape(pl, t, 1, size));
 	hit = pl_cast(pl, pl_reduce(pl, RED_MAX, pl_cast(pl, hit, WW_I64), 1u << a->rank, 0), WW_BOOL);
-	done(n, pl_arg_int(pl, n, 99, "invert", 0) ? pl_op1(pl, OP_LNOT, hit) : hit);
+	done(n, pl_kwarg_int(pl, n, "invert", 0) ? pl_op1(pl, OP_LNOT, hit) : hit);
 }
 
 /* ---- Writes to a part that the operator names -------------------------------------------------------------------- */

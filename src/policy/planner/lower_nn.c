@@ -88,7 +88,7 @@ static void linear(struct pl *pl, struct gnode *n)
 static void add_scaled(struct pl *pl, struct gnode *n, struct val *c)
 {
 	struct val *in = pl_need_val(pl, n, 0, "self");
-	double beta = pl_arg_num(pl, n, 99, "beta", 1), alpha = pl_arg_num(pl, n, 99, "alpha", 1);
+	double beta = pl_kwarg_num(pl, n, "beta", 1), alpha = pl_kwarg_num(pl, n, "alpha", 1);
 
 	if (alpha != 1)
 		c = pl_op2(pl, OP_MUL, c, pl_constf(pl, c->dt, alpha));
@@ -129,7 +129,7 @@ static void inner(struct pl *pl, struct gnode *n)
 
 	if (strstr(n->target, "vecdot")) {
 		p = pl_op2(pl, OP_MUL, a, b);
-		done(n, pl_reduce(pl, RED_SUM, p, 1u << pl_dim(pl, n, pl_arg_int(pl, n, 99, "dim", -1), p->rank), 0));
+		done(n, pl_reduce(pl, RED_SUM, p, 1u << pl_dim(pl, n, pl_kwarg_int(pl, n, "dim", -1), p->rank), 0));
 		return;
 	}
 	if (!a->rank || !b->rank) {

@@ -143,12 +143,11 @@ static void sort(struct pl *pl, struct gnode *n)
 	struct val *x = stored(pl, self(pl, n)), *v, *at;
 	int by_name = strstr(n->target, ".stable") != NULL, only_index = strstr(n->target, "argsort") != NULL,
 		msort = strstr(n->target, "msort") != NULL;
-	int d = msort
-		? 0
-		: pl_dim(pl, n, by_name ? pl_arg_int(pl, n, 99, "dim", -1) : pl_arg_int(pl, n, 1, "dim", -1), x->rank);
+	int d = msort ? 0
+				  : pl_dim(pl, n, by_name ? pl_kwarg_int(pl, n, "dim", -1) : pl_arg_int(pl, n, 1, "dim", -1), x->rank);
 
 	pick(pl, n, x, d, x->size[d],
-		msort ? 0 : (int)(by_name ? pl_arg_int(pl, n, 99, "descending", 0) : pl_arg_int(pl, n, 2, "descending", 0)), &v,
+		msort ? 0 : (int)(by_name ? pl_kwarg_int(pl, n, "descending", 0) : pl_arg_int(pl, n, 2, "descending", 0)), &v,
 		&at);
 	n->out[0] = only_index ? at : v;
 	n->out[1] = only_index || msort ? NULL : at;

@@ -138,7 +138,7 @@ static void variance(struct pl *pl, struct gnode *n)
 	int has_dim = strstr(n->target, "correction") || strstr(n->target, "dim"),
 		corr_form = strstr(n->target, "correction") != NULL;
 	unsigned m = has_dim ? dims(pl, n, 1, a) : all_dims(a);
-	double corr = corr_form ? pl_arg_num(pl, n, 99, "correction", 1)
+	double corr = corr_form ? pl_kwarg_num(pl, n, "correction", 1)
 							: (double)pl_arg_int(pl, n, has_dim ? 2 : 1, "unbiased", 1);
 	int keep = (int)pl_arg_int(pl, n, corr_form ? 99 : 3, "keepdim", 0);
 
@@ -409,7 +409,7 @@ static void kl_div(struct pl *pl, struct gnode *n)
 	struct val *x = self(pl, n), *t = pl_need_val(pl, n, 1, "target"), *l;
 	int64_t how = pl_arg_int(pl, n, 2, "reduction", 1);
 
-	if (pl_arg_int(pl, n, 99, "log_target", 0)) {
+	if (pl_kwarg_int(pl, n, "log_target", 0)) {
 		l = MUL(pl_op1(pl, OP_EXP, t), SUB(t, x));
 	} else {
 		struct val *pos = pl_op2(pl, OP_GT, t, F(t, 0));
@@ -565,11 +565,11 @@ static void hinge(struct pl *pl, struct gnode *n)
 static void aminmax(struct pl *pl, struct gnode *n)
 {
 	struct val *a = self(pl, n);
-	struct garg *g = pl_arg(n, 99, "dim");
+	struct garg *g = pl_kwarg(n, "dim");
 	unsigned m = g && g->kind == G_INT ? 1u << pl_dim(pl, n, g->i, a->rank) : all_dims(a);
 
 	for (int i = 0; i < 2; i++)
-		n->out[i] = pl_reduce(pl, i ? RED_MAX : RED_MIN, a, m, (int)pl_arg_int(pl, n, 99, "keepdim", 0));
+		n->out[i] = pl_reduce(pl, i ? RED_MAX : RED_MIN, a, m, (int)pl_kwarg_int(pl, n, "keepdim", 0));
 }
 
 static void count_nonzero(struct pl *pl, struct gnode *n)

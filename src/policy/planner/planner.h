@@ -385,6 +385,12 @@ int64_t pl_arg_int(struct pl *pl, struct gnode *n, int i, const char *name, int6
 double pl_arg_num(struct pl *pl, struct gnode *n, int i, const char *name, double def);
 const char *pl_arg_str(struct gnode *n, int i, const char *name, const char *def);
 int pl_arg_ints(struct pl *pl, struct gnode *n, int i, const char *name, int64_t *out, int max); /* count */
+/* Of arguments that have a name only. */
+enum { PL_NO_POSITION = 99 };
+#define pl_kwarg(n, name) pl_arg(n, PL_NO_POSITION, name)
+#define pl_kwarg_int(pl, n, name, def) pl_arg_int(pl, n, PL_NO_POSITION, name, def)
+#define pl_kwarg_num(pl, n, name, def) pl_arg_num(pl, n, PL_NO_POSITION, name, def)
+#define pl_kwarg_str(n, name, def) pl_arg_str(n, PL_NO_POSITION, name, def)
 struct val *pl_val_of(struct pl *pl, const struct garg *a);
 void pl_cannot(struct pl *pl, struct gnode *n, const char *why) __attribute__((noreturn));
 int pl_dim(struct pl *pl, struct gnode *n, int64_t d, int rank);
