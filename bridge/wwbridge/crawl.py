@@ -376,7 +376,7 @@ def transformers_blocks():
         import transformers.models as models
     except ImportError:
         raise Refuse("missing", "the Python package transformers is not installed; pip install transformers")
-    transformers.logging.set_verbosity_error()
+    transformers.logging.set_verbosity(transformers.logging.CRITICAL)
     for entry in sorted(pkgutil.iter_modules(models.__path__), key=lambda m: m.name):
         yield from blocks_of(entry.name, transformers.__version__)
 
