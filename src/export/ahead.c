@@ -142,7 +142,13 @@ static enum ww_rc begin_turn(
 	return rc == WW_OK ? ww_fd_write(in, "\n", 1, *end, err) : rc;
 }
 
-/* All that it prints, until it ends. */
+static void end_turn(const struct ww_export_turn *turn, struct ww_str *said)
+{
+	ww_str_reset(said);
+	turn->rest(turn->ctx);
+}
+
+/* All that it prints behind its turns, until it ends. */
 static enum ww_rc read_all(struct ww_export_python *p, const struct ww_export_turn *turn,
 	const volatile int *interrupted, struct ww_str *s, struct ww_err *err)
 {
@@ -155,7 +161,7 @@ static enum ww_rc read_all(struct ww_export_python *p, const struct ww_export_tu
 			if (turn && ends_with(s, "ready\n"))
 				rc = begin_turn(turn, p->in, s, &end, err);
 			else if (turn && turn->rest && ends_with(s, "rest\n"))
-				turn->rest(turn->ctx);
+				end_turn(turn, s);
 		}
 		if (rc == WW_OK || (rc == WW_ERR_TIMEOUT && ww_now_ns() < end && !(interrupted && *interrupted)))
 			continue;
