@@ -52,7 +52,8 @@ first = os.path.join(TMP, "first")
 code, out, err = run(command(task, first, "--policy", f"replay:{quick}"))
 ok(code == exit_code_of(first) and episode(first)[-1].get("reason") == "submitted", "an undisturbed run, to compare with", out + err)
 ok("correct by rule strict" in out and "\033" not in out and "\r" not in out, "it ends with a table, and nothing is drawn where no terminal is", out)
-total = len(lines_of(first))
+closings = sum(line["type"] == "verdict" and line["call_id"] == "final" for line in episode(first))
+total = len(lines_of(first)) - (closings - 1)  # without those that were disturbed
 # All others replay its record: a replay has the same messages, solutions and correctness, disturbed or not.
 replay = ("--policy", f"replay:{first}/episode.jsonl")
 

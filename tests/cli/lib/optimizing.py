@@ -156,7 +156,8 @@ def recording(name, timed):
 
 
 def essence(out):
-    """What must not depend on clocks or kills: messages of the policy, solutions, correctness, the end."""
+    """What must not depend on clocks or kills: messages of the policy, solutions, correctness, the end.  A closing
+    judgement that something disturbed is made again; the last one counts."""
     kept = []
     for line in episode(out):
         if line["type"] == "message" and line["role"] != "tool":
@@ -166,6 +167,8 @@ def essence(out):
         elif line["type"] == "solution":
             kept.append(("solution", line["turn"], line["id"], line["files"]))
         elif line["type"] == "verdict":
+            if kept[-1][0] == "verdict" and kept[-1][2] == line["call_id"] == "final":
+                kept.pop()
             kept.append(("verdict", line["turn"], line["call_id"], line["solution"], line["verdict"]["status"],
                          line["verdict"]["correct"]))
         elif line["type"] == "end":
