@@ -103,6 +103,18 @@ static json_t *new_line(const struct ww_episode_writer *w, const char *type, int
 
 /* ---- Opening ----------------------------------------------------------------------------------------------------- */
 
+static const double LOCK_S = 1;
+
+/* What a writer had started may hold the file for a moment after it was killed. */
+static int lock(int fd)
+{
+	uint64_t start = ww_now_ns();
+	int status;
+	while ((status = flock(fd, LOCK_EX | LOCK_NB)) < 0 && errno == EWOULDBLOCK && ww_seconds_since(start) < LOCK_S)
+		usleep(10000);
+	return status;
+}
+
 /* `path` names the writer in messages; the file that is opened may still have a temporary name. */
 static enum ww_rc open_writer(
 	const char *path, const char *file, int flags, struct ww_episode_writer **out, struct ww_err *err)
@@ -117,7 +129,7 @@ static enum ww_rc open_writer(
 	enum ww_rc rc = WW_OK;
 	if (w->fd < 0)
 		rc = ww_err_errno(err, errno == ENOENT || errno == EEXIST ? WW_ERR_USAGE : WW_ERR_IO, "cannot open %s", path);
-	else if (flock(w->fd, LOCK_EX | LOCK_NB) < 0)
+	else if (lock(w->fd) < 0)
 		rc = ww_err_set(
 			err, WW_ERR_USAGE, "%s is being written by another process; wait for it, or choose another -o", path);
 	if (rc != WW_OK) {
