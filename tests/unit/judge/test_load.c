@@ -99,10 +99,10 @@ static void policies_are_noticed(void **state)
 	ww_load_start(&l, &j, NULL, 0, 1);
 	pass(0.3);
 	ww_load_end(&l, &d);
-	assert_true(d.policies && d.certain);
-	assert_non_null(strstr(d.why, "of a policy's shell used"));
 	kill(-pid, SIGKILL);
 	waitpid(pid, NULL, 0);
+	assert_true(d.policies && d.certain);
+	assert_non_null(strstr(d.why, "of a policy's shell used"));
 	ww_pausable_remove(&p);
 	ww_load_start(&l, &j, NULL, 0, 1);
 	ww_load_end(&l, &d);
