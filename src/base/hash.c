@@ -38,3 +38,11 @@ void ww_hash_parts_hex(const struct ww_hash_part *parts, size_t count, char out[
 	}
 	finish(&ctx, out);
 }
+
+uint64_t ww_hash_fnv(const void *bytes, size_t n)
+{
+	uint64_t h = 0xcbf29ce484222325u;
+	for (size_t i = 0; i < n; i++)
+		h = (h ^ ((const unsigned char *)bytes)[i]) * 0x100000001b3u;
+	return h;
+}

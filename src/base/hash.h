@@ -1,7 +1,9 @@
-/* hash.h - content addresses: SHA-256 (FIPS 180-4, by libmd) as 64 lower-case hexadecimal digits. */
+/* hash.h - content addresses: SHA-256 (FIPS 180-4, by libmd) as 64 lower-case hexadecimal digits; and 64-bit hashes for
+ * tables and sets, which are quick and not safe against somebody who wants two things to look the same. */
 #pragma once
 
 #include <stddef.h>
+#include <stdint.h>
 
 enum { WW_HASH_HEX = 65 }; /* 64 digits and the NUL */
 
@@ -12,3 +14,12 @@ struct ww_hash_part {
 	size_t n;
 };
 void ww_hash_parts_hex(const struct ww_hash_part *parts, size_t count, char out[WW_HASH_HEX]);
+
+/* FNV-1a (Fowler, Noll, Vo). */
+uint64_t ww_hash_fnv(const void *bytes, size_t n);
+/* The hash h of what came before, with one more value. */
+static inline uint64_t ww_hash_mix(uint64_t h, uint64_t v)
+{
+	h = (h ^ v) * 0x9e3779b97f4a7c15u;
+	return h ^ h >> 29;
+}

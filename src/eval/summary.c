@@ -2,6 +2,7 @@
 #include "eval/summary.h"
 
 #include "base/json.h"
+#include "base/median.h"
 #include "base/mem.h"
 #include "base/rng.h"
 
@@ -27,12 +28,6 @@ static const struct {
 
 /* ---- Arithmetic -------------------------------------------------------------------------------------------------- */
 
-static int by_size(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-	return (x > y) - (x < y);
-}
-
 static double mean_of(const double *x, size_t n)
 {
 	double sum = 0;
@@ -55,7 +50,7 @@ static struct ww_ratio geometric(const double *x, size_t n)
 			sum += x[ww_rng_below(&rng, n)];
 		means[k] = sum / (double)n;
 	}
-	qsort(means, RESAMPLES, sizeof(*means), by_size);
+	qsort(means, RESAMPLES, sizeof(*means), ww_by_double);
 	return (
 		struct ww_ratio){ exp(means[RESAMPLES / 40]), exp(mean_of(x, n)), exp(means[RESAMPLES - 1 - RESAMPLES / 40]) };
 }
@@ -79,14 +74,6 @@ static void score_against(const struct ww_eval_row *rows, size_t n, int b, doubl
 	a->mean_all = n ? exp(sum / (double)n) : NAN;
 }
 
-static double median(double *x, size_t n)
-{
-	if (!n)
-		return NAN;
-	qsort(x, n, sizeof(*x), by_size);
-	return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
-}
-
 void ww_eval_score(const struct ww_eval_row *rows, size_t n, struct ww_eval_score *out)
 {
 	ww_auto_free double *work = malloc((n + 1) * sizeof(*work));
@@ -99,7 +86,7 @@ void ww_eval_score(const struct ww_eval_row *rows, size_t n, struct ww_eval_scor
 		if (rows[i].correct && isfinite(rows[i].peak))
 			work[peaks++] = rows[i].peak;
 	}
-	out->peak = median(work, peaks);
+	out->peak = ww_median(work, peaks);
 	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++)
 		score_against(rows, n, b, work, &out->against[b]);
 }

@@ -15,6 +15,7 @@
 #include "judge/stats.h"
 
 #include "base/err.h"
+#include "base/median.h"
 #include "base/rng.h"
 
 #include <math.h>
@@ -23,32 +24,18 @@
 
 enum { RESAMPLES = 1000 };
 
-static int compare(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-	return (x > y) - (x < y);
-}
-
-static double median_in_place(double *x, int n)
-{
-	if (!n)
-		return NAN;
-	qsort(x, (size_t)n, sizeof(*x), compare);
-	return n % 2 ? x[n / 2] : 0.5 * (x[n / 2 - 1] + x[n / 2]);
-}
-
 double ww_stats_median(const double *x, int n)
 {
 	double copy[WW_STATS_MAX_SAMPLES];
 	WW_BUG(n > WW_STATS_MAX_SAMPLES);
 	memcpy(copy, x, sizeof(*x) * (size_t)n);
-	return median_in_place(copy, n);
+	return ww_median(copy, n);
 }
 
 static struct ww_ratio percentiles(double *estimates, double mid, enum ww_stats_sure sure)
 {
 	int cut = sure == WW_STATS_999 ? 0 : RESAMPLES * 25 / 1000;
-	qsort(estimates, RESAMPLES, sizeof(*estimates), compare);
+	qsort(estimates, RESAMPLES, sizeof(*estimates), ww_by_double);
 	return (struct ww_ratio){ estimates[cut], mid, estimates[RESAMPLES - 1 - cut] };
 }
 
@@ -255,6 +242,6 @@ double ww_stats_spread(const double *x, int n)
 	if (n < 4)
 		return 0;
 	memcpy(copy, x, sizeof(*x) * (size_t)n);
-	double mid = median_in_place(copy, n);
+	double mid = ww_median(copy, n);
 	return (copy[n * 3 / 4] - copy[n / 4]) / mid;
 }

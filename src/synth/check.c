@@ -5,6 +5,7 @@
  */
 #include "synth/check.h"
 #include "base/json.h"
+#include "base/median.h"
 #include "base/target.h"
 #include "synth/redundant.h"
 
@@ -98,18 +99,6 @@ static void work_end(const struct ww_synth_checker *c)
 		pthread_rwlock_unlock(&processors);
 }
 
-static int by_size(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-	return (x > y) - (x < y);
-}
-
-static double median(double *us, int n)
-{
-	qsort(us, (size_t)n, sizeof(*us), by_size);
-	return n % 2 ? us[n / 2] : (us[n / 2 - 1] + us[n / 2]) / 2;
-}
-
 /* n times of a prepared baseline; on cpu by this process's clock. */
 static enum ww_rc times_into(struct ww_synth_checker *c, enum ww_baseline which, int n, double *us, struct ww_err *err)
 {
@@ -133,7 +122,7 @@ static enum ww_rc alone(struct ww_synth_checker *c, enum ww_baseline which, doub
 	double n = BUDGET_US / (us[0] < us[1] ? us[0] : us[1]);
 	int count = n < LEAST_TIMES ? LEAST_TIMES : n > MOST_TIMES ? MOST_TIMES : (int)n;
 	WW_CHECK(times_into(c, which, count, us, err));
-	*out = median(us, count);
+	*out = ww_median(us, (size_t)count);
 	return WW_OK;
 }
 

@@ -7,6 +7,7 @@
  * Rejected: minima kept and compared in place of the sets (0.03 of error at 0.9); an inverted index of rare features
  * (exact, but the features of a grammar's tasks are not rare). */
 #include "synth/similar.h"
+#include "base/hash.h"
 #include "base/mem.h"
 
 #include <stdlib.h>
@@ -15,19 +16,7 @@
 enum { SHINGLE = 4, BANDS = 16, ROWS = 8, HASHES = BANDS * ROWS, FIRST_HEADS = 1024 };
 enum { SIGNATURES = 2 * BANDS, OPERATORS, CHAINS };
 
-static uint64_t mix(uint64_t h, uint64_t v)
-{
-	h = (h ^ v) * 0x9e3779b97f4a7c15ull;
-	return h ^ h >> 29;
-}
-
-static uint32_t hash_bytes(const char *p, size_t n)
-{
-	uint64_t h = 0xcbf29ce484222325ull;
-	for (size_t i = 0; i < n; i++)
-		h = (h ^ (unsigned char)p[i]) * 0x100000001b3ull;
-	return (uint32_t)(mix(h, n) >> 16);
-}
+static uint32_t hash_bytes(const char *p, size_t n) { return (uint32_t)(ww_hash_mix(ww_hash_fnv(p, n), n) >> 16); }
 
 /* ---- Fingerprints ------------------------------------------------------------------------------------------------ */
 
@@ -180,14 +169,14 @@ static void band_keys(const uint32_t *set, size_t n, uint32_t *key)
 {
 	uint32_t factor[HASHES], flip[HASHES], least[HASHES];
 	for (uint64_t h = 0; h < HASHES; h++) {
-		factor[h] = (uint32_t)(mix(h, 0x51ed27) >> 20) | 1;
-		flip[h] = (uint32_t)(mix(h, 0x7feb35) >> 24);
+		factor[h] = (uint32_t)(ww_hash_mix(h, 0x51ed27) >> 20) | 1;
+		flip[h] = (uint32_t)(ww_hash_mix(h, 0x7feb35) >> 24);
 	}
 	minima(set, n, factor, flip, least);
 	for (int b = 0; b < BANDS; b++) {
 		uint64_t k = (uint64_t)b;
 		for (int i = 0; i < ROWS; i++)
-			k = mix(k, least[b * ROWS + i]);
+			k = ww_hash_mix(k, least[b * ROWS + i]);
 		key[b] = (uint32_t)(k >> 24);
 	}
 }

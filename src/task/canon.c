@@ -17,6 +17,7 @@
  * Rejected: a term rewriter over patterns (slower, and the order of rules would matter); deciding equality by running
  * (tasks of other sizes have other inputs). */
 #include "task/canon.h"
+#include "base/hash.h"
 #include "base/mem.h"
 
 #include <math.h>
@@ -45,20 +46,6 @@ void ww_canon_release(struct ww_canon *c)
 
 /* ---- Making nodes ------------------------------------------------------------------------------------------------ */
 
-static uint64_t mix(uint64_t h, uint64_t v)
-{
-	h = (h ^ v) * 0x9e3779b97f4a7c15ull;
-	return h ^ h >> 29;
-}
-
-static uint64_t hash_text(const char *s)
-{
-	uint64_t h = 0xcbf29ce484222325ull;
-	for (; *s; s++)
-		h = (h ^ (unsigned char)*s) * 0x100000001b3ull;
-	return mix(h, h >> 32);
-}
-
 static uint64_t bits_of(double v)
 {
 	uint64_t b;
@@ -68,10 +55,10 @@ static uint64_t bits_of(double v)
 
 static uint64_t hash_node(const struct ww_canon_node *x)
 {
-	uint64_t h = mix(x->label_hash, (uint64_t)x->kind * 2 + (uint64_t)x->unknown);
-	h = mix(h, bits_of(x->value));
+	uint64_t h = ww_hash_mix(x->label_hash, (uint64_t)x->kind * 2 + (uint64_t)x->unknown);
+	h = ww_hash_mix(h, bits_of(x->value));
 	for (int i = 0; i < x->n; i++)
-		h = mix(h, (uint64_t)x->in[i]);
+		h = ww_hash_mix(h, (uint64_t)x->in[i]);
 	return h;
 }
 
@@ -109,7 +96,8 @@ static int grow_table(struct ww_canon *c)
 /* The node that equals x, made where there is none. */
 static int put(struct ww_canon *c, struct ww_canon_node x)
 {
-	x.label_hash = hash_text(x.label);
+	uint64_t h = ww_hash_fnv(x.label, strlen(x.label));
+	x.label_hash = ww_hash_mix(h, h >> 32);
 	int *slot = c->failed ? NULL : slot_of(c, &x);
 	if (slot && *slot)
 		return *slot - 1;

@@ -5,6 +5,7 @@
  * batch's size. It keeps only finite numbers, so its state can be written down and read back exactly.
  */
 #include "train/schedule.h"
+#include "base/median.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -33,18 +34,6 @@ double ww_schedule_lr(const struct ww_schedule *s, int64_t step)
 	return s->lr + (low - s->lr) * done;
 }
 
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-	return (x > y) - (x < y);
-}
-
-static double median(double *x, int n)
-{
-	qsort(x, (size_t)n, sizeof(*x), by_value);
-	return n % 2 ? x[n / 2] : 0.5 * (x[n / 2 - 1] + x[n / 2]);
-}
-
 static int is_spike(const struct ww_guard *g, double loss)
 {
 	int n = g->seen < WW_GUARD_STEPS ? (int)g->seen : WW_GUARD_STEPS;
@@ -52,10 +41,10 @@ static int is_spike(const struct ww_guard *g, double loss)
 	if (g->factor <= 0 || n < WW_GUARD_FEW)
 		return 0;
 	memcpy(x, g->losses, (size_t)n * sizeof(*x));
-	double middle = median(x, n);
+	double middle = ww_median(x, (size_t)n);
 	for (int i = 0; i < n; i++)
 		x[i] = fabs(g->losses[i] - middle);
-	return loss > middle + g->factor * fmax(median(x, n), 0.01);
+	return loss > middle + g->factor * fmax(ww_median(x, (size_t)n), 0.01);
 }
 
 enum ww_guard_word ww_guard_look(const struct ww_guard *g, double loss)
