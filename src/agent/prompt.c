@@ -66,26 +66,35 @@ static const char solution_text[] =
 	"recipes.\n\n";
 
 static const char kernelbench_text[] =
-	"SOLUTION. One file, %s, that defines class ModelNew(nn.Module): made with the same arguments as Model, with the same "
+	"SOLUTION. One file, %s, that defines class ModelNew(nn.Module): made with the same arguments as Model, with the "
+	"same "
 	"parameters and buffers under the same names, and a forward() that returns the same outputs. Kernels come by "
-	"torch.utils.cpp_extension.load_inline or Triton, compiled at the top level of the file, not in __init__ or forward(). All "
+	"torch.utils.cpp_extension.load_inline or Triton, compiled at the top level of the file, not in __init__ or "
+	"forward(). All "
 	"parameters are drawn anew before each call, so nothing that depends on them may be prepared once.\n\n";
 
 static const char cuda_agent_text[] =
-	"SOLUTION. model.py holds the task; it is not judged, and changing it changes nothing. %s defines class ModelNew(nn.Module): "
+	"SOLUTION. model.py holds the task; it is not judged, and changing it changes nothing. %s defines class "
+	"ModelNew(nn.Module): "
 	"made with the same arguments as Model, with the same parameters and buffers under the same names; it does import "
-	"cuda_extension and calls the functions bound there, and no torch operators in forward(). kernels/NAME.cu holds kernels and "
-	"launchers; kernels/NAME_binding.cpp includes \"../binding_registry.h\", wraps a launcher in a function on torch::Tensor, and "
-	"registers it: static void bindings(pybind11::module &m) { m.def(\"name\", &name); } REGISTER_BINDING(NAME, bindings); Both are "
-	"compiled into cuda_extension by themselves (tool compile: there is no utils/ here). All parameters are drawn anew before each "
+	"cuda_extension and calls the functions bound there, and no torch operators in forward(). kernels/NAME.cu holds "
+	"kernels and "
+	"launchers; kernels/NAME_binding.cpp includes \"../binding_registry.h\", wraps a launcher in a function on "
+	"torch::Tensor, and "
+	"registers it: static void bindings(pybind11::module &m) { m.def(\"name\", &name); } REGISTER_BINDING(NAME, "
+	"bindings); Both are "
+	"compiled into cuda_extension by themselves (tool compile: there is no utils/ here). All parameters are drawn "
+	"anew before each "
 	"call, so nothing that depends on them may be prepared once.\n\n";
 
 static const char answer_text[] =
-	"ANSWER with the whole files, each in a fenced block of code whose first line is a comment with its name (# for Python, // for "
+	"ANSWER with the whole files, each in a fenced block of code whose first line is a comment with its name (# for "
+	"Python, // for "
 	"others), as // %s. ";
 static const char single_text[] = "There is one answer: it is judged, and that judgement is your reward.\n\n";
 static const char refine_text[] =
-	"Each answer is compiled, checked and timed, and you are told what came out; then answer with the whole files again. The last "
+	"Each answer is compiled, checked and timed, and you are told what came out; then answer with the whole files "
+	"again. The last "
 	"answer is judged once more from scratch, and that judgement is your reward. There are %d answers.\n\n";
 
 static const char workflow[] = "WORKFLOW. inspect the graph and the device; profile the reference to see where its "
@@ -149,7 +158,8 @@ char *ww_prompt_system(const struct ww_agent_opts *o)
 	if (o->skill)
 		ww_str_addf(&s,
 			"\nSKILL. What follows is the skill \"%s\". Its other files are read with the tool read: a path in it like "
-			"references/plan.md is skill/references/plan.md there, and in the shell. Read what you need before you write.\n\n%s",
+			"references/plan.md is skill/references/plan.md there, and in the shell. Read what you need before you "
+			"write.\n\n%s",
 			o->skill->name, o->skill->body.p);
 	return ww_str_take(&s);
 }

@@ -22,11 +22,14 @@ struct ww_agent_values {
 	{ "policy", 0, WW_OPT_STR, offsetof(type, agent.policy), "P", "planner", 0, 0, \
 		"policy that writes the kernel: planner, model:DIR, openai:MODEL, anthropic:MODEL, or replay:EPISODE" }, \
 	{ "form", 0, WW_OPT_CHOICE, offsetof(type, agent.form), "plan|kernelbench|cuda-agent", "plan", 0, 0, \
-		"what the policy writes: a plan with its kernels, KernelBench's ModelNew, CUDA Agent's directory (docs/forms.md)" }, \
+		"what the policy writes: a plan with its kernels, KernelBench's ModelNew, CUDA Agent's directory " \
+		"(docs/forms.md)" }, \
 	{ "loop", 0, WW_OPT_CHOICE, offsetof(type, agent.loop), "agent|single|refine", "agent", 0, 0, \
-		"agent: the policy calls tools; single: it answers once; refine: it answers and is told the verdict, again and again" }, \
+		"agent: the policy calls tools; single: it answers once; refine: it answers and is told the verdict, again " \
+		"and again" }, \
 	{ "base-url", 0, WW_OPT_STR, offsetof(type, agent.base_url), "URL", NULL, 0, 0, \
-		"server of an openai: or anthropic: policy (default OPENAI_BASE_URL or ANTHROPIC_BASE_URL, else the provider's)" }, \
+		"server of an openai: or anthropic: policy (default OPENAI_BASE_URL or ANTHROPIC_BASE_URL, else the " \
+		"provider's)" }, \
 	{ "effort", 0, WW_OPT_STR, offsetof(type, agent.effort), "WORD", NULL, 0, 0, \
 		"reasoning effort of a model, in its provider's words: low, medium, high" }, \
 	{ "prices", 0, WW_OPT_STR, offsetof(type, agent.prices), "FILE", NULL, 0, 0, \

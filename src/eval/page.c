@@ -165,9 +165,12 @@ static void add_summary(const struct view *v)
 	for (int i = 0; i < v->n; i++)
 		add_autotune(v, i);
 	ww_str_addf(v->h,
-		"<p class=\"faint\">By rule %s, on device times. Faster: by more than 5%% at the lower end of the 95%% interval. Means are "
-		"geometric, over the correct, with 95%% intervals by resampling problems; in “mean, all” a problem that is not correct "
-		"counts as 1.0. Peak share: the time that bytes and operations need at this device's measured peaks, over the time "
+		"<p class=\"faint\">By rule %s, on device times. Faster: by more than 5%% at the lower end of the 95%% "
+		"interval. Means are "
+		"geometric, over the correct, with 95%% intervals by resampling problems; in “mean, all” a problem that is "
+		"not correct "
+		"counts as 1.0. Peak share: the time that bytes and operations need at this device's measured peaks, over the "
+		"time "
 		"reached; median.</p>\n",
 		rule_of(&v->runs[0]));
 }
@@ -277,8 +280,10 @@ static void add_field(const struct view *v)
 	}
 	end_table(v->h);
 	ww_str_adds(v->h,
-		"<p class=\"faint\">Published: arXiv 2602.24286, all 250 problems of KernelBench on H20 GPUs, five inputs at atol = rtol = "
-		"1e-2, their own clock around the call in the candidate's process (5 warm-ups, 10 runs, the candidate first), 200 "
+		"<p class=\"faint\">Published: arXiv 2602.24286, all 250 problems of KernelBench on H20 GPUs, five inputs at "
+		"atol = rtol = "
+		"1e-2, their own clock around the call in the candidate's process (5 warm-ups, 10 runs, the candidate first), "
+		"200 "
 		"turns; faster: by more than 5%. Here: ");
 	ww_str_addf(v->h, "%zu problems of ", n_problems(&v->runs[0]));
 	ww_page_text(v->h, ww_json_str(config(&v->runs[0]), "suite", "?"), 200);

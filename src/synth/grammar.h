@@ -318,6 +318,9 @@ void sy_add_conv(
 	struct ww_comp *c, struct val *x, const char *base, int64_t out, int k, int stride, int64_t groups, int bias);
 void sy_add_norm(struct ww_comp *c, struct val *x);
 void sy_add_act(struct ww_comp *c, struct val *x);
+/* All three; the norm has the bias. */
+void sy_add_conv_norm_act(
+	struct ww_comp *c, struct val *x, const char *base, int64_t out, int k, int stride, int64_t groups);
 int sy_compose_idiom(struct ww_comp *c, struct val *out);
 
 /* ---- network.c */

@@ -95,6 +95,14 @@ void sy_add_act(struct ww_comp *c, struct val *x)
 	sy_count_op(c, "activation");
 }
 
+void sy_add_conv_norm_act(
+	struct ww_comp *c, struct val *x, const char *base, int64_t out, int k, int stride, int64_t groups)
+{
+	sy_add_conv(c, x, base, out, k, stride, groups, 0);
+	sy_add_norm(c, x);
+	sy_add_act(c, x);
+}
+
 static struct val fork_value(struct ww_comp *c, const struct val *x, const char *base)
 {
 	struct val v = *x;
@@ -431,9 +439,7 @@ static int piece_residual(struct ww_comp *c, struct val *x)
 {
 	int64_t n = x->t.d[1];
 	struct val identity = fork_value(c, x, "identity");
-	sy_add_conv(c, x, "conv", n, 3, 1, 1, 0);
-	sy_add_norm(c, x);
-	sy_add_act(c, x);
+	sy_add_conv_norm_act(c, x, "conv", n, 3, 1, 1);
 	sy_add_conv(c, x, "conv", n, 3, 1, 1, 0);
 	sy_add_norm(c, x);
 	combine(c, x, "+", &identity, larger(x->mag, identity.mag) + 1);
@@ -445,12 +451,8 @@ static int piece_bottleneck(struct ww_comp *c, struct val *x)
 {
 	int64_t n = x->t.d[1], mid = n / 4 > 4 ? n / 4 : 4, groups = sy_chance(c, 0.3) ? sy_draw_divisor(c, mid, 32) : 1;
 	struct val identity = fork_value(c, x, "identity");
-	sy_add_conv(c, x, "reduce", mid, 1, 1, 1, 0);
-	sy_add_norm(c, x);
-	sy_add_act(c, x);
-	sy_add_conv(c, x, "conv", mid, 3, 1, groups, 0);
-	sy_add_norm(c, x);
-	sy_add_act(c, x);
+	sy_add_conv_norm_act(c, x, "reduce", mid, 1, 1, 1);
+	sy_add_conv_norm_act(c, x, "conv", mid, 3, 1, groups);
 	sy_add_conv(c, x, "expand", n, 1, 1, 1, 0);
 	sy_add_norm(c, x);
 	combine(c, x, "+", &identity, larger(x->mag, identity.mag) + 1);
@@ -487,12 +489,8 @@ static int piece_inverted(struct ww_comp *c, struct val *x)
 	int64_t n = x->t.d[1], wide = n * sy_between(c, 2, 4);
 	int k = sy_chance(c, 0.6) ? 3 : 5;
 	struct val identity = fork_value(c, x, "identity");
-	sy_add_conv(c, x, "expand", wide, 1, 1, 1, 0);
-	sy_add_norm(c, x);
-	sy_add_act(c, x);
-	sy_add_conv(c, x, "depthwise", wide, k, 1, wide, 0);
-	sy_add_norm(c, x);
-	sy_add_act(c, x);
+	sy_add_conv_norm_act(c, x, "expand", wide, 1, 1, 1);
+	sy_add_conv_norm_act(c, x, "depthwise", wide, k, 1, wide);
 	if (sy_chance(c, 0.5))
 		squeeze_excite(c, x);
 	sy_add_conv(c, x, "project", n, 1, 1, 1, 0);
@@ -617,9 +615,7 @@ static int idiom_conv_stack(struct ww_comp *c, struct val *x)
 	*x = sy_image_input(c);
 	int64_t n = sy_draw_dim(c, 16, 256);
 	int stride = sy_chance(c, 0.4) ? 2 : 1;
-	sy_add_conv(c, x, "conv", n, sy_chance(c, 0.8) ? 3 : 5, stride, 1, 0);
-	sy_add_norm(c, x);
-	sy_add_act(c, x);
+	sy_add_conv_norm_act(c, x, "conv", n, sy_chance(c, 0.8) ? 3 : 5, stride, 1);
 	if (sy_chance(c, 0.6) && x->t.d[2] > 3)
 		return sy_try_row(c, sy_chance(c, 0.6) ? "max_pool2d" : "avg_pool2d", x);
 	return 1;
@@ -645,9 +641,7 @@ static int idiom_decoder(struct ww_comp *c, struct val *x)
 	sy_count_op(c, "cat");
 	x->channels_first = 1;
 	x->mag = 10;
-	sy_add_conv(c, x, "conv", half, 3, 1, 1, 0);
-	sy_add_norm(c, x);
-	sy_add_act(c, x);
+	sy_add_conv_norm_act(c, x, "conv", half, 3, 1, 1);
 	return 1;
 }
 

@@ -101,16 +101,12 @@ static int image_network(struct ww_comp *c, struct val *x)
 	*x = sy_image_input(c);
 	if (sy_chance(c, 0.5)) {
 		int64_t n = x->t.d[1] * 2 <= 256 ? x->t.d[1] * 2 : x->t.d[1];
-		sy_add_conv(c, x, "stem", n, 3, x->t.d[2] > 20 ? 2 : 1, 1, 0);
-		sy_add_norm(c, x);
-		sy_add_act(c, x);
+		sy_add_conv_norm_act(c, x, "stem", n, 3, x->t.d[2] > 20 ? 2 : 1, 1);
 	}
 	if (!stack(c, x, sy_image_piece))
 		return 0;
 	if (sy_chance(c, 0.4) && x->t.d[2] > 8) {
-		sy_add_conv(c, x, "down", x->t.d[1] * 2, 3, 2, 1, 0);
-		sy_add_norm(c, x);
-		sy_add_act(c, x);
+		sy_add_conv_norm_act(c, x, "down", x->t.d[1] * 2, 3, 2, 1);
 	}
 	if (sy_chance(c, 0.5) && sy_try_row(c, "global_avg_pool", x))
 		sy_add_linear(c, x, "head", sy_draw_dim(c, 10, 1000), 1);

@@ -18,12 +18,17 @@ struct ww_synth_writer {
 };
 
 static const char system_text[] =
-	"You write PyTorch modules that a performance engineer would want a fast kernel for.  Answer with one Python file in a ```python block:\n"
-	"- `class Model(nn.Module)` with `__init__` and `forward`, `get_inputs()` returning a list of tensors, `get_init_inputs()` returning the "
+	"You write PyTorch modules that a performance engineer would want a fast kernel for.  Answer with one Python file "
+	"in a ```python block:\n"
+	"- `class Model(nn.Module)` with `__init__` and `forward`, `get_inputs()` returning a list of tensors, "
+	"`get_init_inputs()` returning the "
 	"list of Model's arguments; imports of torch only.\n"
-	"- No randomness in forward (no dropout), no control flow or shapes that depend on values, no autograd, no complex numbers.\n"
-	"- The output must depend on every input and parameter, and must not be constant or nearly zero.  No operation without effect.\n"
-	"- forward() ends with `return`; inputs come from torch.randn, torch.rand or torch.randint on the default device.\n";
+	"- No randomness in forward (no dropout), no control flow or shapes that depend on values, no autograd, no "
+	"complex numbers.\n"
+	"- The output must depend on every input and parameter, and must not be constant or nearly zero.  No operation "
+	"without effect.\n"
+	"- forward() ends with `return`; inputs come from torch.randn, torch.rand or torch.randint on the default "
+	"device.\n";
 
 enum ww_rc ww_synth_writer_open(struct ww_synth_writer **out, const struct ww_policy_opts *policy, struct ww_err *err)
 {
@@ -68,7 +73,8 @@ static void add_request(struct ww_str *s, const struct ww_synth_recipe *r, uint6
 			ww_synth_category_name(op->category));
 	}
 	ww_str_addf(s,
-		"In eager mode it should take %g to %g microseconds on the %s target, and its inputs at most %.0f MiB together.\n",
+		"In eager mode it should take %g to %g microseconds on the %s target, and its inputs at most %.0f MiB "
+		"together.\n",
 		r->min_us, r->max_us, r->target == WW_TARGET_CPU ? "cpu" : "cuda", r->max_input_bytes / 1048576);
 }
 
