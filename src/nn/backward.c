@@ -6,6 +6,7 @@
  * over batches.
  */
 #include "nn/run.h"
+#include "nn/safetensors.h"
 
 #include <math.h>
 
@@ -78,10 +79,24 @@ static void attention_backward(struct ww_run *r, struct ww_layer *l)
 	norm_backward(r, l->x_in, l->w.norm1, l->rstd1);
 }
 
+/* dn = dhidden, 0 in the rows that the head left out. */
+static void hidden_backward(struct ww_run *r)
+{
+	int64_t h = r->m->config.hidden_size;
+	struct ww_arr d = r->head_rows ? r->tmp : r->dn;
+	if (r->head_n)
+		r->ops->cast(r->s, d, f32(r->dhidden), r->head_n * h);
+	if (!r->head_rows)
+		return;
+	r->ops->zero(r->s, r->dn.p, (size_t)(r->t * h) * ww_dtype_bytes(r->dn.dtype));
+	if (r->head_n)
+		r->ops->scatter(r->s, r->dn, d, r->head_rows, r->head_n, h);
+}
+
 enum ww_rc ww_run_trunk_backward(struct ww_run *r, struct ww_err *err)
 {
 	const struct ww_config *f = &r->m->config;
-	r->ops->cast(r->s, r->dn, f32(r->dhidden), r->t * f->hidden_size);
+	hidden_backward(r);
 	r->ops->rmsnorm_bwd(r->s, r->dres, ww_run_grad(r, r->norm), r->dn, r->x_out, ww_run_weight(r, r->norm), r->rstd,
 		r->t, f->hidden_size);
 	for (int64_t i = f->layers - 1; i >= 0; i--) {
@@ -98,7 +113,7 @@ enum ww_rc ww_run_trunk_backward(struct ww_run *r, struct ww_err *err)
 enum ww_rc ww_run_backward(struct ww_run *r, const float *dlogp, struct ww_err *err)
 {
 	WW_BUG(!r->keep || !r->has_head || r->m->config.critic);
-	r->ops->upload(r->s, r->dlogp, dlogp, (size_t)r->t * 4);
+	r->ops->upload(r->s, r->dlogp, dlogp, (size_t)r->head_n * 4);
 	ww_run_head_backward(r);
 	return ww_run_trunk_backward(r, err);
 }
@@ -106,7 +121,7 @@ enum ww_rc ww_run_backward(struct ww_run *r, const float *dlogp, struct ww_err *
 enum ww_rc ww_run_values_backward(struct ww_run *r, const float *dvalues, struct ww_err *err)
 {
 	WW_BUG(!r->keep || !r->has_head || !r->m->config.critic);
-	r->ops->upload(r->s, r->dlogp, dvalues, (size_t)r->t * 4);
+	r->ops->upload(r->s, r->dlogp, dvalues, (size_t)r->head_n * 4);
 	ww_run_values_head_backward(r);
 	return ww_run_trunk_backward(r, err);
 }

@@ -116,7 +116,7 @@ static int64_t places_room(int64_t n) { return (n + PLACES_STEP - 1) / PLACES_ST
 static int64_t places_most(const struct ww_run *r)
 {
 	int64_t pages = r->keep ? 0 : r->max_sequences * ww_kv_stride(r->m);
-	return 4 * places_room(r->max_t) + places_room(r->max_sequences + 1) + places_room(pages);
+	return 5 * places_room(r->max_t) + places_room(r->max_sequences + 1) + places_room(pages);
 }
 
 /* Lay out every buffer from base on, or only compute the size where base is NULL. */
@@ -405,6 +405,8 @@ static enum ww_rc check_batch(const struct ww_run *r, const struct ww_batch *b, 
 		return ww_err_set(err, WW_ERR_LIMIT,
 			"a batch of %lld tokens in %lld sequences does not fit this workspace (%lld, %lld)", (long long)b->t,
 			(long long)b->sequences, (long long)r->max_t, (long long)r->max_sequences);
+	for (int64_t i = 0; b->rows && i < b->n_rows; i++)
+		WW_BUG(b->rows[i] < (i ? b->rows[i - 1] + 1 : 0) || b->rows[i] >= b->t);
 	WW_BUG(b->starts[0] != 0 || b->starts[b->sequences] != b->t || (b->kv && r->keep));
 	for (int64_t q = 0; q < b->sequences; q++) {
 		int64_t n = b->starts[q + 1] - b->starts[q] + (b->kv ? b->cached[q] : 0);
@@ -461,6 +463,11 @@ static void upload_places(struct ww_run *r, const struct ww_batch *b)
 		}
 	if (b->kv)
 		pack_pages(r, b, pos);
+	r->head_n = b->rows ? b->n_rows : b->t;
+	r->head_rows = NULL;
+	if (b->rows)
+		memcpy(pack(r, &r->head_rows, b->n_rows), b->rows, (size_t)b->n_rows * sizeof(*b->rows));
+	r->head_x = b->rows ? r->tmp : r->hidden;
 	r->ops->upload(r->s, r->places, r->host, (size_t)r->packed * sizeof(*r->host));
 }
 
@@ -506,6 +513,8 @@ void ww_run_compute(struct ww_run *r)
 			ww_run_layer(r, l);
 		layer_end(r, l, i + 1 < f->layers ? l + 1 : NULL);
 	}
+	if (r->head_rows && r->head_n) /* gathers */
+		r->ops->embed(r->s, r->head_x, r->hidden, r->head_rows, r->head_n, f->hidden_size);
 }
 
 enum ww_rc ww_run_forward(struct ww_run *r, const struct ww_batch *b, struct ww_err *err)

@@ -6,6 +6,9 @@
  * ww_run_learn() goes forward and back with each group of tokens while its logits are there.  The chunks begin at fixed
  * columns, so a token's sum has one order whatever it is batched with, and both ways give the same bits.
  *
+ * Only the rows that a batch names take part: what a policy was given, prompts and outputs of tools, costs no logits.
+ * Their hidden states are gathered behind one another, so the head's products are as small as their number.
+ *
  * The gradient enters as one number a token, that by its log-probability: cross-entropy, policy gradients and their
  * mixtures are all that times something which the caller knows.  A critic has one row of weights instead of a
  * vocabulary's, and the same seam: a value a token out, a gradient a token in.
@@ -36,15 +39,15 @@ static enum ww_rc check_targets(const struct ww_run *r, const int32_t *targets, 
 /* Where the logits of n rows and of the columns from v0 lie. */
 static float *logits_at(const struct ww_run *r, int64_t n, int64_t v0) { return r->logits + (r->keep ? n * v0 : 0); }
 
-/* Logits of tokens t0.. (n of them), columns v0.. (nv of them). */
+/* Logits of the head's rows t0.. (n of them), columns v0.. (nv of them). */
 static void chunk_logits(struct ww_run *r, int64_t t0, int64_t n, int64_t v0, int64_t nv)
 {
 	int64_t h = r->m->config.hidden_size;
-	r->ops->gemm(r->s, WW_GEMM_NT, f32(logits_at(r, n, v0)), at(r->hidden, t0 * h),
+	r->ops->gemm(r->s, WW_GEMM_NT, f32(logits_at(r, n, v0)), at(r->head_x, t0 * h),
 		at(ww_run_weight(r, r->head), v0 * h), n, nv, h, 0);
 }
 
-/* logp and lse of tokens t0.. (n of them). */
+/* logp and lse of the head's rows t0.. (n of them). */
 static void rows_forward(struct ww_run *r, int64_t t0, int64_t n)
 {
 	int64_t v = r->m->config.vocab_size;
@@ -56,7 +59,7 @@ static void rows_forward(struct ww_run *r, int64_t t0, int64_t n)
 	r->ops->softmax_finish(r->s, r->logp + t0, r->lse + t0, r->state + 3 * t0, n);
 }
 
-/* From dlogp of these tokens: dhidden, and the gradient of the weights.  again: their logits are not there any more. */
+/* From dlogp of these rows: dhidden, and the gradient of the weights.  again: their logits are not there any more. */
 static void rows_backward(struct ww_run *r, int64_t t0, int64_t n, int again)
 {
 	int64_t v = r->m->config.vocab_size, h = r->m->config.hidden_size;
@@ -69,58 +72,61 @@ static void rows_backward(struct ww_run *r, int64_t t0, int64_t n, int again)
 		r->ops->softmax_bwd(r->s, d, logits, r->targets + t0, r->lse + t0, r->dlogp + t0, n, v0, nv);
 		r->ops->gemm(
 			r->s, WW_GEMM_NN, f32(r->dhidden + t0 * h), d, at(ww_run_weight(r, r->head), v0 * h), n, h, nv, v0 > 0);
-		r->ops->gemm(r->s, WW_GEMM_TN, f32(ww_run_grad(r, r->head) + v0 * h), d, at(r->hidden, t0 * h), nv, h, n, 1);
+		r->ops->gemm(r->s, WW_GEMM_TN, f32(ww_run_grad(r, r->head) + v0 * h), d, at(r->head_x, t0 * h), nv, h, n, 1);
 	}
 }
 
 enum ww_rc ww_run_logprobs(struct ww_run *r, const int32_t *targets, float *logp, struct ww_err *err)
 {
-	WW_CHECK(check_targets(r, targets, r->t, err));
-	r->ops->upload(r->s, r->targets, targets, (size_t)r->t * 4);
-	for (int64_t t0 = 0; t0 < r->t; t0 += r->head_t)
-		rows_forward(r, t0, least(r->head_t, r->t - t0));
-	r->ops->download(r->s, logp, r->logp, (size_t)r->t * 4);
+	WW_CHECK(check_targets(r, targets, r->head_n, err));
+	r->ops->upload(r->s, r->targets, targets, (size_t)r->head_n * 4);
+	for (int64_t t0 = 0; t0 < r->head_n; t0 += r->head_t)
+		rows_forward(r, t0, least(r->head_t, r->head_n - t0));
+	r->ops->download(r->s, logp, r->logp, (size_t)r->head_n * 4);
 	r->has_head = 1;
 	return r->ops->sync(r->s, err);
 }
 
 void ww_run_head_backward(struct ww_run *r)
 {
-	for (int64_t t0 = 0; t0 < r->t; t0 += r->head_t)
-		rows_backward(r, t0, least(r->head_t, r->t - t0), 1);
+	for (int64_t t0 = 0; t0 < r->head_n; t0 += r->head_t)
+		rows_backward(r, t0, least(r->head_t, r->head_n - t0), 1);
 }
 
 enum ww_rc ww_run_learn(struct ww_run *r, const struct ww_batch *b, const int32_t *targets, const float *dlogp,
 	float *logp, struct ww_err *err)
 {
 	WW_BUG(!r->keep);
-	WW_CHECK(check_targets(r, targets, b->t, err));
+	WW_CHECK(check_targets(r, targets, b->rows ? b->n_rows : b->t, err));
 	WW_CHECK(ww_run_upload(r, b, err));
-	r->ops->upload(r->s, r->targets, targets, (size_t)r->t * 4);
-	r->ops->upload(r->s, r->dlogp, dlogp, (size_t)r->t * 4);
+	r->ops->upload(r->s, r->targets, targets, (size_t)r->head_n * 4);
+	r->ops->upload(r->s, r->dlogp, dlogp, (size_t)r->head_n * 4);
 	ww_run_compute(r);
-	for (int64_t t0 = 0; t0 < r->t; t0 += r->head_t) {
-		rows_forward(r, t0, least(r->head_t, r->t - t0));
-		rows_backward(r, t0, least(r->head_t, r->t - t0), 0);
+	for (int64_t t0 = 0; t0 < r->head_n; t0 += r->head_t) {
+		rows_forward(r, t0, least(r->head_t, r->head_n - t0));
+		rows_backward(r, t0, least(r->head_t, r->head_n - t0), 0);
 	}
-	r->ops->download(r->s, logp, r->logp, (size_t)r->t * 4);
+	r->ops->download(r->s, logp, r->logp, (size_t)r->head_n * 4);
 	return ww_run_trunk_backward(r, err);
 }
 
 enum ww_rc ww_run_values(struct ww_run *r, float *values, struct ww_err *err)
 {
 	WW_BUG(!r->m->config.critic);
-	r->ops->gemm(
-		r->s, WW_GEMM_NT, f32(r->logp), r->hidden, ww_run_weight(r, r->head), r->t, 1, r->m->config.hidden_size, 0);
-	r->ops->download(r->s, values, r->logp, (size_t)r->t * 4);
+	if (r->head_n)
+		r->ops->gemm(r->s, WW_GEMM_NT, f32(r->logp), r->head_x, ww_run_weight(r, r->head), r->head_n, 1,
+			r->m->config.hidden_size, 0);
+	r->ops->download(r->s, values, r->logp, (size_t)r->head_n * 4);
 	r->has_head = 1;
 	return r->ops->sync(r->s, err);
 }
 
 void ww_run_values_head_backward(struct ww_run *r)
 {
-	int64_t h = r->m->config.hidden_size;
-	r->ops->cast(r->s, r->dlogits, f32(r->dlogp), r->t);
-	r->ops->gemm(r->s, WW_GEMM_NN, f32(r->dhidden), r->dlogits, ww_run_weight(r, r->head), r->t, h, 1, 0);
-	r->ops->gemm(r->s, WW_GEMM_TN, f32(ww_run_grad(r, r->head)), r->dlogits, r->hidden, 1, h, r->t, 1);
+	int64_t h = r->m->config.hidden_size, n = r->head_n;
+	if (!n)
+		return;
+	r->ops->cast(r->s, r->dlogits, f32(r->dlogp), n);
+	r->ops->gemm(r->s, WW_GEMM_NN, f32(r->dhidden), r->dlogits, ww_run_weight(r, r->head), n, h, 1, 0);
+	r->ops->gemm(r->s, WW_GEMM_TN, f32(ww_run_grad(r, r->head)), r->dlogits, r->head_x, 1, h, n, 1);
 }

@@ -74,6 +74,10 @@ struct ww_batch {
 	const int32_t *ids;    /* (t) */
 	const int32_t *starts; /* (sequences + 1): first token of each, and t */
 	int64_t t, sequences;
+	/* Rows (tokens) whose log-probabilities or values are wanted, ascending, n_rows of them; NULL: all t.  The head
+	 * computes nothing for the others; targets, gradients and results have one number for each of these rows. */
+	const int32_t *rows;
+	int64_t n_rows;
 	/* With a cache (never in training): sequence s has cached[s] tokens in the pages pages[s * pages_stride ...], and
 	 * the batch's tokens follow them; the pages for these are there too. */
 	struct ww_kv *kv;
@@ -98,8 +102,8 @@ struct ww_work ww_run_work(const struct ww_config *c, int dtype, int64_t max_t, 
 /* Compute the hidden states after the last norm. */
 enum ww_rc ww_run_forward(struct ww_run *r, const struct ww_batch *b, struct ww_err *err) WW_MUST_CHECK;
 struct ww_arr ww_run_hidden(const struct ww_run *r); /* (T, H) on the device */
-/* logp[i] (host): the log-probability of targets[i] (host) after token i; targets outside the vocabulary are refused.
- * The logits are never whole. */
+/* logp[i] (host): the log-probability of targets[i] (host) after the batch's i-th row; targets outside the vocabulary
+ * are refused.  The logits are never whole. */
 enum ww_rc ww_run_logprobs(struct ww_run *r, const int32_t *targets, float *logp, struct ww_err *err) WW_MUST_CHECK;
 /* After forward and logprobs: add to the gradients those of sum(dlogp[i] * logp[i]); dlogp (host).  Minimising a mean
  * cross-entropy is dlogp = -1/t. */
@@ -108,7 +112,7 @@ enum ww_rc ww_run_backward(struct ww_run *r, const float *dlogp, struct ww_err *
  * computed twice. */
 enum ww_rc ww_run_learn(struct ww_run *r, const struct ww_batch *b, const int32_t *targets, const float *dlogp,
 	float *logp, struct ww_err *err) WW_MUST_CHECK;
-/* Of a critic, after forward: values[i] (host), what it expects at token i. */
+/* Of a critic, after forward: values[i] (host), what it expects at the batch's i-th row. */
 enum ww_rc ww_run_values(struct ww_run *r, float *values, struct ww_err *err) WW_MUST_CHECK;
 /* After that: add to the gradients those of sum(dvalues[i] * values[i]); dvalues (host). */
 enum ww_rc ww_run_values_backward(struct ww_run *r, const float *dvalues, struct ww_err *err) WW_MUST_CHECK;

@@ -28,16 +28,18 @@ struct ww_run {
 	const struct ww_dev_ops *ops;
 	struct ww_stream *s;
 	int has_head;   /* log-probabilities or values of this batch were computed */
-	int64_t head_t; /* tokens whose logits are there at a time */
+	int64_t head_t; /* rows whose logits are there at a time */
 	int64_t keep;   /* layers that keep activations; 0: no backward pass */
 	int64_t max_t, max_sequences, t, sequences;
 	int64_t rows_max,
 		keys_max; /* of a sequence in the batch: its tokens, and a bound of these with those in the cache */
 	void *base;
 	int32_t *targets, *places; /* places: the arrays of the next line, where upload puts them */
-	int32_t *ids, *pos, *seq, *start, *rows, *pages;
+	int32_t *ids, *pos, *seq, *start, *rows, *pages, *head_rows;
 	int64_t packed, pages_stride; /* numbers in `places`; room for each sequence in `pages` */
 	struct ww_kv *kv;             /* of the batch, or NULL */
+	int64_t head_n;               /* rows that the head takes: all, or those of head_rows (not NULL) */
+	struct ww_arr head_x;         /* (head_n, H), their hidden states: `hidden`, or gathered in tmp */
 	float *cs;                    /* (T, D) */
 	struct ww_layer *layers;
 	const struct ww_param *norm, *head;

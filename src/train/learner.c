@@ -47,7 +47,7 @@ enum ww_rc ww_learner_add(struct ww_learner *l, const struct ww_batch *b, const 
 {
 	WW_CHECK(ww_run_forward(l->run, b, err));
 	WW_CHECK(ww_run_logprobs(l->run, targets, l->logp, err));
-	WW_CHECK(loss->fn(loss->ctx, l->logp, l->dlogp, b->t, err));
+	WW_CHECK(loss->fn(loss->ctx, l->logp, l->dlogp, b->rows ? b->n_rows : b->t, err));
 	return ww_run_backward(l->run, l->dlogp, err);
 }
 

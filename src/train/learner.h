@@ -18,7 +18,7 @@ struct ww_learner_opts {
 	int64_t keep;       /* layers that keep activations, as ww_run_new() */
 };
 
-/* For t tokens, read logp and write dlogp, the derivative of the loss by each logp; for cross-entropy it is minus the
+/* For t rows, read logp and write dlogp, the derivative of the loss by each logp; for cross-entropy it is minus the
  * token's weight. */
 struct ww_loss {
 	enum ww_rc (*fn)(void *ctx, const float *logp, float *dlogp, int64_t t, struct ww_err *err);
@@ -31,8 +31,8 @@ enum ww_rc ww_learner_new(
 	struct ww_model *m, const struct ww_learner_opts *o, struct ww_learner **out, struct ww_err *err) WW_MUST_CHECK;
 void ww_learner_free(struct ww_learner *l); /* NULL is fine */
 
-/* Add the gradient of a micro-batch; targets[i] follows token i.  Where the derivatives do not depend on the
- * log-probabilities, ww_learner_add_targets() takes them beforehand: the same bits in less time.  *logp: of these
+/* Add the gradient of a micro-batch; targets[i] follows the batch's i-th row.  Where the derivatives do not depend on
+ * the log-probabilities, ww_learner_add_targets() takes them beforehand: the same bits in less time.  *logp: of these
  * tokens, valid until the next call. */
 enum ww_rc ww_learner_add_targets(struct ww_learner *l, const struct ww_batch *b, const int32_t *targets,
 	const float *dlogp, const float **logp, struct ww_err *err) WW_MUST_CHECK;

@@ -111,8 +111,9 @@ enum ww_rc ww_micro_init(struct ww_micro *m, int64_t max_t, struct ww_err *err)
 	m->ids = malloc(n * sizeof(*m->ids));
 	m->targets = malloc(n * sizeof(*m->targets));
 	m->starts = malloc((n + 1) * sizeof(*m->starts));
+	m->rows = malloc(n * sizeof(*m->rows));
 	m->weight = malloc(n * sizeof(*m->weight));
-	return m->ids && m->targets && m->starts && m->weight ? WW_OK : ww_nomem(err);
+	return m->ids && m->targets && m->starts && m->rows && m->weight ? WW_OK : ww_nomem(err);
 }
 
 void ww_micro_release(struct ww_micro *m)
@@ -120,6 +121,7 @@ void ww_micro_release(struct ww_micro *m)
 	free(m->ids);
 	free(m->targets);
 	free(m->starts);
+	free(m->rows);
 	free(m->weight);
 	memset(m, 0, sizeof(*m));
 }
@@ -127,15 +129,19 @@ void ww_micro_release(struct ww_micro *m)
 void ww_micro_fill(
 	struct ww_micro *m, const struct ww_data *d, const struct ww_step_rows *s, int64_t first, int64_t end)
 {
-	m->t = m->sequences = 0;
+	m->t = m->sequences = m->learned = 0;
 	for (int64_t k = first ? s->ends[first - 1] : 0; k < s->ends[end - 1]; k++) {
 		const struct ww_seq *q = &d->seqs[s->seqs[k]];
 		size_t inputs = (size_t)q->n - 1;
 		WW_BUG(m->t + q->n - 1 > m->max_t);
 		m->starts[m->sequences++] = (int32_t)m->t;
 		memcpy(m->ids + m->t, d->ids + q->at, inputs * sizeof(*m->ids));
-		memcpy(m->targets + m->t, d->ids + q->at + 1, inputs * sizeof(*m->targets));
-		memcpy(m->weight + m->t, d->weight + q->at + 1, inputs * sizeof(*m->weight));
+		for (int64_t i = q->at + 1; i < q->at + q->n; i++)
+			if (d->weight[i] != 0) {
+				m->rows[m->learned] = (int32_t)(m->t + i - 1 - q->at);
+				m->targets[m->learned] = d->ids[i];
+				m->weight[m->learned++] = d->weight[i];
+			}
 		m->t += q->n - 1;
 	}
 	m->starts[m->sequences] = (int32_t)m->t;

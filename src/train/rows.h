@@ -34,11 +34,13 @@ void ww_step_rows_release(struct ww_step_rows *s);
 enum ww_rc ww_step_rows_take(
 	struct ww_step_rows *s, struct ww_cursor *c, int64_t rows, int64_t end, struct ww_err *err) WW_MUST_CHECK;
 
-/* Rows behind each other: inputs, what follows each, its weight, and where sequences begin. */
+/* Rows behind each other: inputs, where sequences begin, and, of the inputs that are trained on, which they are, what
+ * follows each, and its weight. */
 struct ww_micro {
-	int32_t *ids, *targets, *starts;
-	float *weight;
-	int64_t t, sequences, max_t;
+	int32_t *ids, *starts; /* (t), (sequences + 1) */
+	int32_t *rows, *targets;
+	float *weight; /* (learned) */
+	int64_t t, sequences, learned, max_t;
 };
 enum ww_rc ww_micro_init(struct ww_micro *m, int64_t max_t, struct ww_err *err) WW_MUST_CHECK;
 void ww_micro_release(struct ww_micro *m);

@@ -360,14 +360,15 @@ static enum ww_rc wait_for_device(struct sft *s, int *stopped, struct ww_err *er
 static enum ww_rc add_batch(struct sft *s, double *loss, struct ww_err *err)
 {
 	struct ww_micro *m = &s->micro;
-	struct ww_batch b = { .ids = m->ids, .starts = m->starts, .t = m->t, .sequences = m->sequences };
+	struct ww_batch b = {
+		.ids = m->ids, .starts = m->starts, .t = m->t, .sequences = m->sequences, .rows = m->rows, .n_rows = m->learned
+	};
 	const float *logp;
-	for (int64_t i = 0; i < m->t; i++)
+	for (int64_t i = 0; i < m->learned; i++)
 		m->weight[i] = (float)(-(double)m->weight[i] / s->rows.weight);
 	enum ww_rc rc = ww_learner_add_targets(s->learner, &b, m->targets, m->weight, &logp, err);
-	for (int64_t i = 0; rc == WW_OK && i < m->t; i++)
-		if (m->weight[i] != 0)
-			*loss += (double)m->weight[i] * (double)logp[i];
+	for (int64_t i = 0; rc == WW_OK && i < m->learned; i++)
+		*loss += (double)m->weight[i] * (double)logp[i];
 	return rc;
 }
 
