@@ -1,10 +1,14 @@
-/* variants.c - what the planner would write for a task: every solution of its search, without judging any.
+/* variants.c - what the planner would write for a graph: every solution of its search, without judging any.
  *
- *     accuracy-variants TARGET < INSPECT.json      (the answer of `warpwright inspect --json`)
+ *     accuracy-variants TARGET [TRIALS] < GRAPHS.jsonl
  *
- * One JSON object a line, {"what", "kernels", "plan"}.  The planner's search is fed verdicts that are made up: once all
- * variations look equally fast, so that each is one change away from the default; once each looks faster than the one
- * before, so that changes add up.  Solutions that were written already are left out. */
+ * Each line of the input holds "graph" and may hold "device" and "file", as the answer of `warpwright inspect --json`
+ * and the lines of bench/coverage/shapes.py do.  Out, one JSON object a line: {"file", "what", "kernels", "plan"}, or
+ * {"file", "why"} for a graph that the planner refuses.
+ *
+ * The planner's search is fed verdicts that are made up: all variations look equally fast, so that each is one change
+ * away from the default; each looks faster than the one before, so that changes add up; each is wrong.  TRIALS ends
+ * each of the three searches early.  Solutions of a graph that were written already are left out. */
 #include "base/hash.h"
 #include "base/json.h"
 #include "policy/planner/search.h"
@@ -16,11 +20,17 @@
 enum { MAX_VARIANTS = 256 };
 
 struct walk {
-	json_t *inspect;
+	const json_t *line;
 	const char *target;
+	int trials;
 	char seen[MAX_VARIANTS][WW_HASH_HEX];
 	int n;
 };
+
+static void build(const struct walk *w, const struct knobs *knobs, int n_knobs, struct pl_result *r)
+{
+	ww_pl_build(json_object_get(w->line, "graph"), json_object_get(w->line, "device"), w->target, knobs, n_knobs, r);
+}
 
 static int is_new(struct walk *w, const struct pl_result *r)
 {
@@ -37,27 +47,27 @@ static int is_new(struct walk *w, const struct pl_result *r)
 	return 1;
 }
 
-static void print(const char *what, const struct pl_result *r)
+/* Takes o. */
+static void print(const struct walk *w, json_t *o)
 {
-	json_t *o = json_pack("{s:s, s:s, s:s}", "what", what, "kernels", r->device_text, "plan", r->plan_text);
+	json_object_set_new(o, "file", json_string(ww_json_str(w->line, "file", "")));
 	json_dumpf(o, stdout, JSON_COMPACT);
 	putchar('\n');
 	json_decref(o);
 }
 
-static void walk(struct walk *w, const struct pl_result *first, double faster)
+static void walk(struct walk *w, const struct pl_result *first, int correct, double faster)
 {
 	static struct search s;
 	double us = 1000;
 	pl_search_init(&s, first, !strcmp(w->target, "cuda"));
-	while (!s.done) {
+	for (int i = 0; !s.done && (!w->trials || i < w->trials); i++) {
 		struct pl_result r;
-		ww_pl_build(json_object_get(w->inspect, "graph"), json_object_get(w->inspect, "device"), w->target, s.now.knobs,
-			SEARCH_KERNELS, &r);
+		build(w, s.now.knobs, SEARCH_KERNELS, &r);
 		if (r.ok && is_new(w, &r))
-			print(s.now.text, &r);
-		json_t *v = json_pack("{s:b, s:f, s:{s:f}, s:{s:f}}", "correct", 1, "reward", 1.0, "time", "device_us", us,
-			"seconds", "total", 0.0);
+			print(w, json_pack("{s:s, s:s, s:s}", "what", s.now.text, "kernels", r.device_text, "plan", r.plan_text));
+		json_t *v = json_pack("{s:b, s:f, s:{s:f}, s:{s:f}}", "correct", correct, "reward", 1.0, "time", "device_us",
+			us, "seconds", "total", 0.0);
 		pl_search_feed(&s, r.ok ? v : NULL);
 		json_decref(v);
 		ww_pl_result_release(&r);
@@ -65,22 +75,33 @@ static void walk(struct walk *w, const struct pl_result *first, double faster)
 	}
 }
 
+static void every_variant(struct walk *w)
+{
+	struct pl_result first;
+	w->n = 0;
+	build(w, NULL, 0, &first);
+	if (first.ok) {
+		walk(w, &first, 1, 1);
+		walk(w, &first, 1, 0.9);
+		walk(w, &first, 0, 1);
+	} else {
+		print(w, json_pack("{s:s}", "why", first.why));
+	}
+	ww_pl_result_release(&first);
+}
+
 int main(int argc, char **argv)
 {
 	static struct walk w;
-	struct pl_result first;
 	json_error_t e;
+	json_t *line;
 
 	w.target = argc > 1 ? argv[1] : "cuda";
-	w.inspect = json_loadf(stdin, 0, &e);
-	ww_pl_build(json_object_get(w.inspect, "graph"), json_object_get(w.inspect, "device"), w.target, NULL, 0, &first);
-	if (!first.ok) {
-		fprintf(stderr, "%s\n", first.why);
-		return 1;
+	w.trials = argc > 2 ? atoi(argv[2]) : 0;
+	while ((line = json_loadf(stdin, JSON_DISABLE_EOF_CHECK, &e))) {
+		w.line = line;
+		every_variant(&w);
+		json_decref(line);
 	}
-	walk(&w, &first, 1);
-	walk(&w, &first, 0.9);
-	ww_pl_result_release(&first);
-	json_decref(w.inspect);
 	return 0;
 }
