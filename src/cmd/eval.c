@@ -41,7 +41,7 @@ static const struct ww_opt option_table[] = {
 	{ "slice", 0, WW_OPT_STR, offsetof(struct options, slice), "I/N", NULL, 0, 0,
 		"only each N-th problem, from the I-th on; --merge puts slices together" },
 	{ "sample", 0, WW_OPT_INT, offsetof(struct options, sample), "N", "0", 0, 1e9,
-		"only N problems, chosen by --seed; 0: all" },
+		"only N problems, in an order that --seed draws; 0: all" },
 	{ "solutions", 0, WW_OPT_STR, offsetof(struct options, solutions), "DIR", NULL, 0, 0,
 		"evaluate the solutions in DIR (of a run of ours, KernelBench's or CUDA Agent's layout) instead of a policy" },
 	{ "merge", 0, WW_OPT_FLAG, offsetof(struct options, merge), NULL, NULL, 0, 0,
@@ -83,7 +83,7 @@ static enum ww_rc take_part(struct run *r, struct ww_err *err)
 	if (o->slice && o->sample)
 		return ww_err_set(err, WW_ERR_USAGE, "--slice and --sample exclude each other");
 	if (o->sample)
-		return ww_suite_sample(&r->suite, (size_t)o->sample, (uint64_t)o->agent.seed, err);
+		ww_suite_sample(&r->suite, (size_t)o->sample, (uint64_t)o->agent.seed);
 	if (!o->slice)
 		return WW_OK;
 	if (sscanf(o->slice, "%d/%d%n", &i, &n, &end) != 2 || o->slice[end] || i < 1 || n < i)

@@ -268,24 +268,18 @@ enum ww_rc ww_suite_slice(struct ww_suite *s, int i, int n, struct ww_err *err)
 	return WW_OK;
 }
 
-enum ww_rc ww_suite_sample(struct ww_suite *s, size_t n, uint64_t seed, struct ww_err *err)
+void ww_suite_sample(struct ww_suite *s, size_t n, uint64_t seed)
 {
 	struct ww_rng rng;
-	ww_auto_free size_t *order = NULL;
-	ww_auto_free char *wanted = NULL;
-	WW_CHECK(WW_NEW(order, s->n, err));
-	WW_CHECK(WW_NEW(wanted, s->n, err));
 	ww_rng_init(&rng, seed, 0);
-	for (size_t i = 0; i < s->n; i++)
-		order[i] = i;
 	for (size_t i = 0; i < s->n && i < n; i++) { /* Fisher and Yates */
-		size_t k = i + (size_t)ww_rng_below(&rng, s->n - i), o = order[i];
-		order[i] = order[k];
-		order[k] = o;
-		wanted[order[i]] = 1;
+		size_t k = i + (size_t)ww_rng_below(&rng, s->n - i);
+		struct ww_problem p = s->problems[i];
+		s->problems[i] = s->problems[k];
+		s->problems[k] = p;
 	}
-	keep(s, wanted);
-	return WW_OK;
+	for (; s->n > n; s->n--)
+		release(&s->problems[s->n - 1]);
 }
 
 /* ---- Solutions of others ----------------------------------------------------------------------------------------- */

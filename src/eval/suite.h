@@ -35,8 +35,9 @@ void ww_suite_release(struct ww_suite *s);
 /* Keep each n-th problem from the i-th on (1 <= i <= n): the slices of a suite are as long and as hard as each other.
  */
 enum ww_rc ww_suite_slice(struct ww_suite *s, int i, int n, struct ww_err *err) WW_MUST_CHECK;
-/* Keep n problems, chosen by the seed; their order stays. */
-enum ww_rc ww_suite_sample(struct ww_suite *s, size_t n, uint64_t seed, struct ww_err *err) WW_MUST_CHECK;
+/* Keep n problems in the order in which the seed draws them: the first of them are a random sample too, and that of a
+ * smaller n. */
+void ww_suite_sample(struct ww_suite *s, size_t n, uint64_t seed);
 
 enum { WW_PROBLEM_DIR = 240 };
 /* The folder of a problem below a run's problems/: its id, if that is a plain path, else its task's hash. */

@@ -206,10 +206,12 @@ static json_t *selections_json(const struct ww_eval_run *r, size_t n, const char
 {
 	ww_auto_free struct ww_eval_row *rows = calloc(2 * n + 1, sizeof(*rows));
 	json_t *o = json_object();
+	size_t ended = 0;
 	for (size_t i = 0; rows && i < n; i++)
-		rows[i] = ww_eval_row_of(line_of(r, i), (int)ww_json_int(problem(r, i), "level", 0), rule, clock);
+		if (line_of(r, i))
+			rows[ended++] = ww_eval_row_of(line_of(r, i), (int)ww_json_int(problem(r, i), "level", 0), rule, clock);
 	for (size_t k = 0; rows && k < WW_ARRAY_LEN(selections); k++)
-		json_object_set_new(o, selections[k].name, groups_json(rows, n, selections[k].out, rows + n));
+		json_object_set_new(o, selections[k].name, groups_json(rows, ended, selections[k].out, rows + n));
 	return o;
 }
 
@@ -244,7 +246,7 @@ static json_t *not_correct_json(const struct ww_eval_run *r, size_t n, const cha
 	for (size_t i = 0; i < n; i++) {
 		ww_auto_str why = WW_STR_INIT(1024);
 		ww_eval_why(line_of(r, i), rule, &why);
-		if (why.len)
+		if (why.len && line_of(r, i))
 			json_array_append_new(
 				list, json_pack("{s:s, s:s}", "id", ww_json_str(problem(r, i), "id", ""), "why", why.p));
 	}
@@ -397,9 +399,10 @@ void ww_eval_summary_text(const json_t *s, struct ww_str *out)
 	const char *rule = ww_json_str(s, "rule", "strict");
 	json_t *f;
 	size_t i, n = json_array_size(json_object_get(s, "not_correct"));
-	ww_str_addf(out, "%s by %s on %s: %lld of %lld problems evaluated\n", ww_json_str(s, "suite", "?"),
-		ww_json_str(s, "policy", "?"), ww_json_str(s, "device", "?"), (long long)ww_json_int(s, "ended", 0),
-		(long long)ww_json_int(s, "problems", 0));
+	long long ended = ww_json_int(s, "ended", 0), all = ww_json_int(s, "problems", 0);
+	ww_str_addf(out, "%s by %s on %s: %lld of %lld problems evaluated%s\n", ww_json_str(s, "suite", "?"),
+		ww_json_str(s, "policy", "?"), ww_json_str(s, "device", "?"), ended, all,
+		ended < all ? "; the others do not count" : "");
 	add_main(out, s, rule);
 	add_others(out, s, rule);
 	if (n)

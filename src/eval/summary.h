@@ -1,7 +1,7 @@
 /* summary.h - what an evaluation says: counts, fast_p, geometric means, fraction of the device's peak.
  *
- * Every problem of the suite counts: one without a correct solution, without a line yet, or that did not fit the device
- * is not correct, and counts as 1.0 in the mean over all.  A speed-up is the baseline's time over the solution's. */
+ * Every problem that has ended counts: one without a correct solution, or that did not fit the device, is not correct,
+ * and counts as 1.0 in the mean over all.  A speed-up is the baseline's time over the solution's. */
 #pragma once
 
 #include "base/str.h"
