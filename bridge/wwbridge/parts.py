@@ -29,7 +29,7 @@ LEAST, BLOCK, FEWER = 64, 256, 8
 EVEN = (24, 12, 8, 6, 4, 3, 2, 1)
 MOST = 1 << 24  # rows, or columns, whose sums are looked at: they take memory
 CHUNK = 1 << 23  # elements at a time on a GPU
-HOST_CHUNK = 1 << 15  # the same on the cpu: a piece in fp64 stays in the cache, and an operator on it in one thread
+HOST_CHUNK = 1 << 14  # on the cpu: fp64 stays in the cache, and below 1 << 15 no operator wakes threads to share it
 
 
 def step_of(t):

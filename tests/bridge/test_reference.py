@@ -585,6 +585,21 @@ def the_parts_of_every_shape_add_up():
 
 
 @test
+def sums_over_parts_wake_no_threads():
+    """On a busy machine a barrier of a piece's few microseconds takes milliseconds."""
+    from wwbridge.parts import layout
+
+    x = torch.ones(64, 2048, dtype=torch.float64)
+    before = len(os.listdir("/proc/self/task"))
+    torch.set_num_threads(2)
+    try:
+        layout(x).sums(lambda a, b: x.view(-1)[a:b])
+        assert len(os.listdir("/proc/self/task")) == before
+    finally:
+        torch.set_num_threads(1)
+
+
+@test
 def a_part_that_pytorch_itself_gets_wrong_by_luck_is_not_judged_by_it():
     """Rows of a relu in which one number is positive, and close to zero: its error in PyTorch may be none."""
     forward, init = "return torch.relu(self.fc(x) - 4)", "self.fc = nn.Linear(64, 64)\nnn.init.normal_(self.fc.weight)\nself.fc.weight.data.div_(4)"
