@@ -8,7 +8,7 @@
  * Of nested values the outermost that a later pass needs at the same index is kept.  Rows that would not stay in L2
  * keep nothing. */
 #include "policy/planner/emit_cpu.h"
-#include "policy/planner/walk.h"
+#include "policy/planner/graph/walk.h"
 
 enum { WORTH = 10, STREAM_COST = 5, STREAM_BYTES = 1 << 20, ROOM_BYTES = 256 << 10 };
 

@@ -17,7 +17,7 @@
  * shapes come written out by hand at least as often, and a mark would have to survive every view and cast in between.)
  */
 #include "policy/planner/emit_cpu.h"
-#include "policy/planner/walk.h"
+#include "policy/planner/graph/walk.h"
 
 #include <string.h>
 

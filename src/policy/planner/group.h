@@ -1,7 +1,7 @@
 /* group.h - what roots.c, axes.c and group.c share: three steps of one decision, which kernel computes what. */
 #pragma once
 
-#include "policy/planner/walk.h"
+#include "policy/planner/graph/walk.h"
 
 /* Fresh variables for a shape; dimensions of size 1 are at 0. */
 void pl_own_vars(struct pl *pl, const struct val *v, const struct ix **idx);

@@ -13,7 +13,7 @@
  * Kernels are written out after all of them are planned, and a value that is stored is read from there on.  So a value
  * that an earlier kernel computes on the way cannot be stored by a later one any more; then the reduction is stored,
  * which an earlier kernel that does it too has in a register (expr.c asks for that first). */
-#include "policy/planner/walk.h"
+#include "policy/planner/graph/walk.h"
 
 struct hoist {
 	struct pl *pl;

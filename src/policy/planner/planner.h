@@ -1,14 +1,15 @@
 /* planner.h - inside of the planner: one build turns a graph into the text of kernels.* and plan.c.
  *
- *   graph.c     graph JSON            -> struct gnode (arguments resolved, nothing interpreted)
- *   lower*.c    gnode                 -> struct val: pointwise operations, views, reductions, and "anchors" (GEMM, ...)
- *   group.c     values                -> struct kern: which values one kernel computes, over which index space
- *   hoist.c     a reduction to store  -> the value to store in its place
- *   expr.c      value at an index     -> C expressions
- *   emit_*.c    kern                  -> device code, plan code
- *   share.c     two kernels with one text -> one
- *   search.c    verdicts              -> which knobs to try next
- *   planner.c   messages              -> the next message
+ *   graph/graph.c   graph JSON            -> struct gnode (arguments resolved, nothing interpreted)
+ *   lower/          gnode                 -> struct val: pointwise operations, views, reductions, "anchors" (GEMM, ...)
+ *   graph/          val.c, ix.c, walk.c: values, index expressions, and what a value reads
+ *   group.c         values                -> struct kern: which values one kernel computes, over which index space
+ *   hoist.c         a reduction to store  -> the value to store in its place
+ *   print/expr.c    value at an index     -> C expressions
+ *   emit_*.c        kern                  -> device code, plan code
+ *   share.c         two kernels with one text -> one
+ *   search.c        verdicts              -> which knobs to try next
+ *   planner.c       messages              -> the next message
  *
  * All memory of a build lies in one arena.  What the planner cannot cover leaves by pl_fail(), a longjmp to
  * ww_pl_build(): every function in between owns nothing but arena memory, so nothing leaks, and a deep recursion over
@@ -20,7 +21,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/str.h"
-#include "policy/planner/ix.h"
+#include "policy/planner/graph/ix.h"
 
 #include <setjmp.h>
 #include <ww/plan.h>
@@ -364,7 +365,7 @@ void pl_contiguous(struct pl *pl, int rank, const struct ix *const *size, const 
 int64_t pl_numel_now(const struct val *a);
 const char *pl_node_name(const struct val *v); /* for messages; "?" where no node made it */
 
-/* ---- lower*.c */
+/* ---- lower/ */
 void pl_lower(struct pl *pl);
 typedef void (*pl_lower_fn)(struct pl *pl, struct gnode *n);
 struct pl_lower_row {

@@ -1,5 +1,5 @@
-/* lower_shape.c - views, copies and indexing as values: an index map each, no memory moved. */
-#include "policy/planner/lower.h"
+/* shape.c - views, copies and indexing as values: an index map each, no memory moved. */
+#include "policy/planner/lower/lower.h"
 
 #include <math.h>
 #include <string.h>

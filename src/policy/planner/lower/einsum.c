@@ -1,4 +1,4 @@
-/* lower_einsum.c - torch.einsum as sums, matrix products and permutations.
+/* einsum.c - torch.einsum as sums, matrix products and permutations.
  *
  * A term is a value with one letter for each of its dimensions.  Operands are taken in from left to right, two at a
  * time: of the letters that both have, those that somebody still needs (the result, or an operand further to the right)

@@ -1,9 +1,9 @@
-/* lower_nn.c - matrix products, convolutions, pooling, attention and scans as values.
+/* nn.c - matrix products, convolutions, pooling, attention and scans as values.
  *
  * What the cookbook has a template for becomes an anchor (anchor.c); everything else becomes a reduction over a view: a
  * pooling window, a convolution of an odd kind, a product of integer matrices are "sum over the last dimensions of a
  * windowed view", which the row kernels can always do. */
-#include "policy/planner/lower.h"
+#include "policy/planner/lower/lower.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* lower_resample.c - padding, shuffles and resampling as index maps: the index of the source is arithmetic on the index
+/* resample.c - padding, shuffles and resampling as index maps: the index of the source is arithmetic on the index
  * of the result, conditions say where it is outside, and linear interpolation is two gathers and a weight. */
-#include "policy/planner/lower.h"
+#include "policy/planner/lower/lower.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* lower_index.c - writing to places that data or a view name: scatter and its kin, assignments, and lookups in tables.
+/* index.c - writing to places that data or a view name: scatter and its kin, assignments, and lookups in tables.
  *
  * Values are functions of an index, so a write is turned round: each element of the result asks which of the written
  * elements came to it, by a reduction over them ("hits").  That is deterministic, needs no atomics, and costs the
@@ -7,7 +7,7 @@
  * An assignment through a view (z[:, 3] = y) gives the view's parent a new value, and so on up to the tensor that owns
  * the memory; nodes that name any of them later see it.  A view of that tensor that was taken before and is read
  * afterwards is refused: it would have to change under its reader. */
-#include "policy/planner/lower.h"
+#include "policy/planner/lower/lower.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* lower_order.c - sorting and its kin as values.
+/* order.c - sorting and its kin as values.
  *
  * The place of an element in the sorted row is the number of elements that come before it, and what stands at a place
  * is found by asking every element for its own: two reductions over the row each, n * n comparisons a row, no template
@@ -8,7 +8,7 @@
  *
  * Equal elements keep their order (PyTorch's stable sort; where it promises none, any will do), NaN counts as larger
  * than all. */
-#include "policy/planner/lower.h"
+#include "policy/planner/lower/lower.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,10 +1,10 @@
-/* lower_reduce.c - reductions, normalisations and losses as values.
+/* reduce.c - reductions, normalisations and losses as values.
  *
  * Every one of them is taken apart into plain reductions (sum, max, ...) and pointwise operations; putting them
  * together again into one kernel that reads its rows once is the grouping's business, not a template's.  Variances are
  * computed in two steps (mean, then the sum of squared differences): the values come from registers or cache the second
  * time, and nothing cancels. */
-#include "policy/planner/lower.h"
+#include "policy/planner/lower/lower.h"
 
 #include <math.h>
 #include <string.h>

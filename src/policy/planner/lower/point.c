@@ -1,9 +1,9 @@
-/* lower_point.c - pointwise operators of ATen as values.
+/* point.c - pointwise operators of ATen as values.
  *
  * Each operator becomes a few primitive operations (PL_OP_MAP).  The type of the arithmetic is the type that the graph
  * records for the result, so PyTorch's promotion rules need no second implementation here; comparisons promote their
  * operands.  Half precision is computed in single and rounded once when it is stored. */
-#include "policy/planner/lower.h"
+#include "policy/planner/lower/lower.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* lower_create.c - tensors that are made from numbers: constants, ranges, identities, indices of triangles. */
-#include "policy/planner/lower.h"
+/* create.c - tensors that are made from numbers: constants, ranges, identities, indices of triangles. */
+#include "policy/planner/lower/lower.h"
 
 #include <string.h>
 

@@ -1,9 +1,9 @@
-/* lower_rnn.c - recurrent cells and layers as values.
+/* rnn.c - recurrent cells and layers as values.
  *
  * One step of a cell is two matrix products and gates, like anything else.  A whole layer is taken apart into what all
  * steps have in common, one product of the whole input with the input's weights, and an anchor for what has to go step
  * by step (<ww/rnn.cuh>, <ww/cpu/rnn.h>). */
-#include "policy/planner/lower.h"
+#include "policy/planner/lower/lower.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
  * Everything that the grouping decides, it decides by what a value reads: which buffers at which offsets, which
  * reductions at which rows, which anchors' results.  A walk goes from a value at an index through operations and views
  * to those leaves, and notes each (value, index) once, so that a shared subexpression costs nothing. */
-#include "policy/planner/walk.h"
+#include "policy/planner/graph/walk.h"
 
 #include <string.h>
 

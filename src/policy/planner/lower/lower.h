@@ -1,4 +1,4 @@
-/* lower.h - short names for the rules of lower_*.c. */
+/* lower.h - short names for the rules of this folder. */
 #pragma once
 
 #include "policy/planner/planner.h"
