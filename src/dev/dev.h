@@ -11,11 +11,11 @@
  *   statistics and optimizer state are fp32, named float * here.
  * - "+=" in a comment: adds to what is there.  Nothing else reads its output.
  * - Exactness.  With `exact` set on the device, each row of an output of gemm (NT form), rmsnorm, rope, swiglu,
- *   attention and the softmax over chunks depends on that row's inputs alone, bit for bit.  It does not depend on the
- *   number of rows, on its position among them, or on whether keys come from a page table or a packed batch.  An
- * element of that gemm does not depend on other columns either: where all parts have a multiple of eight columns, a
- * product with weights side by side has the bits of one product for each part.  All reductions have a fixed order in
- * either mode, so equal calls give equal bits.
+ *   attention and the softmax over chunks with its entropy depends on that row's inputs alone, bit for bit.  It does
+ * not depend on the number of rows, on its position among them, or on whether keys come from a page table or a packed
+ * batch.  An element of that gemm does not depend on other columns either: where all parts have a multiple of eight
+ * columns, a product with weights side by side has the bits of one product for each part.  All reductions have a fixed
+ * order in either mode, so equal calls give equal bits.
  *
  * Shapes: T tokens (rows), H hidden, F intermediate, V vocabulary, A heads, K key-value heads, D dimensions of a head.
  */
@@ -203,6 +203,10 @@ struct ww_dev_ops {
 	void (*softmax_bwd)(struct ww_stream *s, struct ww_arr dlogits, const float *logits, const int32_t *targets,
 		const float *lse, const float *dlogp, int64_t t, int64_t first, int64_t n);
 
+	/* entropy (T) += sum over the n columns of p * -log p, p = exp(logit - lse[t]); first == 0 begins it. */
+	void (*softmax_entropy)(struct ww_stream *s, float *entropy, const float *logits, const float *lse, int64_t t,
+		int64_t first, int64_t n);
+
 	/* A token for each of t rows, out[i] by how[i] (both device).  The logits lie in chunks of columns as gemm wrote
 	 * them: that of row i and column j is logits[t * c + i * w + j - c], c being j rounded down to a multiple of
 	 * `chunk` and w the columns of that chunk, min(chunk, v - c). */
@@ -227,8 +231,8 @@ struct ww_dev_ops {
 	WW_DEV_OP(p, zero) WW_DEV_OP(p, bias) WW_DEV_OP(p, bias_bwd) WW_DEV_OP(p, add) WW_DEV_OP(p, embed) \
 	WW_DEV_OP(p, embed_bwd) WW_DEV_OP(p, scatter) WW_DEV_OP(p, rmsnorm) WW_DEV_OP(p, rmsnorm_bwd) \
 	WW_DEV_OP(p, rope_table) WW_DEV_OP(p, rope) WW_DEV_OP(p, swiglu) WW_DEV_OP(p, swiglu_bwd) \
-	WW_DEV_OP(p, softmax_chunk) WW_DEV_OP(p, softmax_finish) WW_DEV_OP(p, softmax_bwd) WW_DEV_OP(p, sample) \
-	WW_DEV_OP(p, sumsq) WW_DEV_OP(p, clip_factor) WW_DEV_OP(p, adamw)
+	WW_DEV_OP(p, softmax_chunk) WW_DEV_OP(p, softmax_finish) WW_DEV_OP(p, softmax_bwd) WW_DEV_OP(p, softmax_entropy) \
+	WW_DEV_OP(p, sample) WW_DEV_OP(p, sumsq) WW_DEV_OP(p, clip_factor) WW_DEV_OP(p, adamw)
 #define WW_DEV_FUSED_OPS(p) \
 	WW_DEV_OP(p, add_rmsnorm) WW_DEV_OP(p, norm_rope) WW_DEV_OP(p, norm_rope_bwd) WW_DEV_OP(p, rmsnorm_bwd_add) \
 	WW_DEV_OP(p, rope_to_cache) WW_DEV_OP(p, swiglu_pairs) WW_DEV_OP(p, lse_rows)

@@ -140,6 +140,7 @@ static uint64_t cut_all(struct ww_run *r, void *base)
 	r->state = cut(&c, 3 * t, 4);
 	r->lse = cut(&c, t, 4);
 	r->logp = cut(&c, t, 4);
+	r->entropy = f->critic ? NULL : cut(&c, t, 4);
 	r->head_t = head_t_of(f, t, r->keep);
 	r->logits = f->critic ? NULL : cut(&c, r->head_t * (r->keep ? f->vocab_size : least(f->vocab_size, WW_HEAD_V)), 4);
 	if (r->keep)
@@ -487,6 +488,7 @@ enum ww_rc ww_run_upload(struct ww_run *r, const struct ww_batch *b, struct ww_e
 	r->t = b->t;
 	r->sequences = b->sequences;
 	r->kv = b->kv;
+	r->with_entropy = b->entropy;
 	r->rows_max = r->keys_max = 0;
 	for (int64_t q = 0; q < b->sequences; q++) {
 		int64_t n = b->starts[q + 1] - b->starts[q], keys = n + (b->kv ? b->cached[q] : 0);

@@ -47,7 +47,19 @@ static void chunk_logits(struct ww_run *r, int64_t t0, int64_t n, int64_t v0, in
 		at(ww_run_weight(r, r->head), v0 * h), n, nv, h, 0);
 }
 
-/* logp and lse of the head's rows t0.. (n of them). */
+/* Once their lse is there. */
+static void rows_entropy(struct ww_run *r, int64_t t0, int64_t n)
+{
+	int64_t v = r->m->config.vocab_size;
+	for (int64_t v0 = 0; v0 < v; v0 += WW_HEAD_V) {
+		int64_t nv = least(WW_HEAD_V, v - v0);
+		if (!r->keep && v > WW_HEAD_V) /* other columns have taken their place */
+			chunk_logits(r, t0, n, v0, nv);
+		r->ops->softmax_entropy(r->s, r->entropy + t0, logits_at(r, n, v0), r->lse + t0, n, v0, nv);
+	}
+}
+
+/* logp and lse of the head's rows t0.. (n of them), and their entropy where it is asked for. */
 static void rows_forward(struct ww_run *r, int64_t t0, int64_t n)
 {
 	int64_t v = r->m->config.vocab_size;
@@ -57,6 +69,8 @@ static void rows_forward(struct ww_run *r, int64_t t0, int64_t n)
 		r->ops->softmax_chunk(r->s, r->state + 3 * t0, logits_at(r, n, v0), r->targets + t0, n, v0, nv);
 	}
 	r->ops->softmax_finish(r->s, r->logp + t0, r->lse + t0, r->state + 3 * t0, n);
+	if (r->with_entropy)
+		rows_entropy(r, t0, n);
 }
 
 /* From dlogp of these rows: dhidden, and the gradient of the weights.  again: their logits are not there any more. */
@@ -84,6 +98,13 @@ enum ww_rc ww_run_logprobs(struct ww_run *r, const int32_t *targets, float *logp
 		rows_forward(r, t0, least(r->head_t, r->head_n - t0));
 	r->ops->download(r->s, logp, r->logp, (size_t)r->head_n * 4);
 	r->has_head = 1;
+	return r->ops->sync(r->s, err);
+}
+
+enum ww_rc ww_run_entropy(struct ww_run *r, float *entropy, struct ww_err *err)
+{
+	WW_BUG(!r->with_entropy || r->m->config.critic);
+	r->ops->download(r->s, entropy, r->entropy, (size_t)r->head_n * 4);
 	return r->ops->sync(r->s, err);
 }
 

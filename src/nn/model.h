@@ -78,6 +78,7 @@ struct ww_batch {
 	 * computes nothing for the others; targets, gradients and results have one number for each of these rows. */
 	const int32_t *rows;
 	int64_t n_rows;
+	int entropy; /* ww_run_entropy() will be asked for */
 	/* With a cache (never in training): sequence s has cached[s] tokens in the pages pages[s * pages_stride ...], and
 	 * the batch's tokens follow them; the pages for these are there too. */
 	struct ww_kv *kv;
@@ -105,6 +106,8 @@ struct ww_arr ww_run_hidden(const struct ww_run *r); /* (T, H) on the device */
 /* logp[i] (host): the log-probability of targets[i] (host) after the batch's i-th row; targets outside the vocabulary
  * are refused.  The logits are never whole. */
 enum ww_rc ww_run_logprobs(struct ww_run *r, const int32_t *targets, float *logp, struct ww_err *err) WW_MUST_CHECK;
+/* After logprobs or learn over a batch that asks for it: the exact entropy (nats) of each row's distribution. */
+enum ww_rc ww_run_entropy(struct ww_run *r, float *entropy, struct ww_err *err) WW_MUST_CHECK;
 /* After forward and logprobs: add to the gradients those of sum(dlogp[i] * logp[i]); dlogp (host).  Minimising a mean
  * cross-entropy is dlogp = -1/t. */
 enum ww_rc ww_run_backward(struct ww_run *r, const float *dlogp, struct ww_err *err) WW_MUST_CHECK;

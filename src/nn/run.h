@@ -46,7 +46,8 @@ struct ww_run {
 	struct ww_arr x_out, hidden, tmp;
 	struct ww_arr wide; /* without keep: rows of q, k, v or of gate, up, as one product makes them */
 	float *rstd;
-	float *state, *lse, *logp, *dlogp, *logits;
+	int with_entropy; /* of this batch */
+	float *state, *lse, *logp, *entropy, *dlogp, *logits;
 	struct ww_arr dlogits; /* NULL: in place of the logits; of a critic: gradients of values, in the model's type */
 	/* backward */
 	float *grads, *dhidden;

@@ -36,7 +36,7 @@ export tests tool tmp
 # Attention first: it takes longest.
 names="attention attention_bwd attention_is_the_same_in_decode_and_in_a_batch fused_is_one_after_the_other gradients_do_not_depend_on_the_number_of_threads
 rows_of_norms_and_softmax_stand_alone $(echo gemm_{nt,nn,tn}:{7x33x65,3x1x1,13x40x17}) rmsnorm rmsnorm_bwd bias bias_bwd add cast swiglu swiglu_bwd embed embed_bwd scatter rope softmax
-softmax_bwd clip+adamw"
+softmax_bwd softmax_entropy clip+adamw"
 for name in $names; do
 	case " $* " in *" $name "* | "  ") ;; *) continue ;; esac
 	for t in racecheck memcheck initcheck synccheck; do

@@ -511,6 +511,12 @@ static void run_softmax_bwd(struct test *t, int i)
 		t->b->s[i], arr(t, 6, i), t->p[1].p[i], t->p[3].p[i], t->p[5].p[i], t->p[7].p[i], t->d[0], t->d[1], t->d[1]);
 }
 
+static void run_entropy(struct test *t, int i)
+{
+	for (int c = 0; c < 2; c++)
+		ops(t, i)->softmax_entropy(t->b->s[i], t->p[4].p[i], t->p[c].p[i], t->p[5].p[i], t->d[0], c * t->d[1], t->d[1]);
+}
+
 static void run_lse_rows(struct test *t, int i)
 {
 	ops(t, i)->lse_rows(t->b->s[i], t->p[3].p[i], t->p[1].p[i], t->p[2].p[i], t->p[0].p[i], t->d[0], t->d[1], t->d[2]);
@@ -538,11 +544,12 @@ static void test_lse_rows(struct bench *b)
 static void test_softmax(struct bench *b, int dtype)
 {
 	for (int64_t n = 7; n < 3000; n = n * 7 + 1)
-		for (int backward = 0; backward < 2; backward++) {
+		for (int op = 0; op < 3; op++) {
+			static void (*const runs[])(struct test *, int) = { run_softmax, run_softmax_bwd, run_entropy };
+			static const char *const names[] = { "softmax", "softmax_bwd", "softmax_entropy" };
 			char shape[64];
 			snprintf(shape, sizeof(shape), "90 x 2*%ld", (long)n);
-			struct test t = begin(
-				b, backward ? "softmax_bwd" : "softmax", shape, backward ? run_softmax_bwd : run_softmax);
+			struct test t = begin(b, names[op], shape, runs[op]);
 			if (!wanted(b, t.op, t.shape))
 				continue;
 			memcpy(t.d, (int64_t[]){ 90, n, 2 * n }, 3 * sizeof(int64_t));
@@ -556,7 +563,7 @@ static void test_softmax(struct bench *b, int dtype)
 			fill(&t, 7, WW_F32, 90, 0, 1);
 			run_softmax(&t, 0);
 			run_softmax(&t, 1);
-			finish(&t, backward ? 6 : 4, backward ? 1 : 2, backward && dtype == WW_BF16);
+			finish(&t, op == 1 ? 6 : 4, op ? 1 : 2, op == 1 && dtype == WW_BF16);
 		}
 }
 

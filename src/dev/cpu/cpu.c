@@ -179,7 +179,8 @@ enum row_op {
 	OP_ROPE,
 	OP_ROPE_TABLE,
 	OP_SM_CHUNK,
-	OP_SM_BWD
+	OP_SM_BWD,
+	OP_ENTROPY
 };
 struct rows {
 	struct ww_stream *s;
@@ -284,6 +285,10 @@ static void row_one(struct rows *r, int64_t t, float *partial, float *buf)
 	case OP_ROPE_TABLE: rope_table_one(r, t); break;
 	case OP_SM_CHUNK: softmax_one(r, t); break;
 	case OP_SM_BWD: softmax_bwd_one(r, t, buf); break;
+	case OP_ENTROPY:
+		r->stat_out[t] = (r->first ? r->stat_out[t] : 0) +
+			d->k->sum_entropy((const float *)r->x.p + at, r->stat[t], r->h);
+		break;
 	}
 }
 
@@ -418,6 +423,20 @@ static void cpu_softmax_bwd(struct ww_stream *s, struct ww_arr dlogits, const fl
 			.ids = targets,
 			.stat = lse,
 			.scale = dlogp,
+			.first = first,
+			.t = t,
+			.h = n },
+		4 * n);
+}
+
+static void cpu_softmax_entropy(
+	struct ww_stream *s, float *entropy, const float *logits, const float *lse, int64_t t, int64_t first, int64_t n)
+{
+	rows_run(s,
+		(struct rows){ .op = OP_ENTROPY,
+			.stat_out = entropy,
+			.x = { (void *)logits, WW_F32 },
+			.stat = lse,
 			.first = first,
 			.t = t,
 			.h = n },

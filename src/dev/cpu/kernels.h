@@ -42,7 +42,8 @@ struct ww_cpu_kernels {
 		float *dv, int64_t n, int64_t d, float scale, float lse, float delta);
 	float (*dot)(const float *a, const float *b, int64_t n);
 	float (*row_max)(const float *x, int64_t n);
-	float (*sum_exp)(const float *x, float shift, int64_t n);                     /* sum of exp(x - shift) */
+	float (*sum_exp)(const float *x, float shift, int64_t n);     /* sum of exp(x - shift) */
+	float (*sum_entropy)(const float *x, float shift, int64_t n); /* sum of exp(x - shift) * (shift - x) */
 	void (*exp_scale)(float *y, const float *x, float shift, float s, int64_t n); /* y = s * exp(x - shift) */
 	double (*sumsq)(const float *x, int64_t n);
 	void (*adamw)(float *p, float *m, float *v, const float *g, float scale, const struct ww_adamw *h, float c1,

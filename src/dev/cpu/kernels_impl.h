@@ -299,6 +299,18 @@ static float sum_exp(const float *x, float shift, int64_t n)
 	return hsum(s);
 }
 
+static float sum_entropy(const float *x, float shift, int64_t n)
+{
+	vf s = set1(0);
+	for (int64_t i = 0; i < n; i += W) {
+		vf d = set1(-INFINITY);
+		memcpy(&d, x + i, (size_t)(n - i < W ? n - i : W) * 4);
+		d = d - shift;
+		s = vexp(d) * pick(d < -87.3f, set1(0), -d) + s; /* never 0 times infinity */
+	}
+	return hsum(s);
+}
+
 static void exp_scale(float *y, const float *x, float shift, float s, int64_t n)
 {
 	for (int64_t i = 0; i < n; i += W)
@@ -413,6 +425,7 @@ const struct ww_cpu_kernels NAME = { .name = LABEL,
 	.dot = dot,
 	.row_max = row_max,
 	.sum_exp = sum_exp,
+	.sum_entropy = sum_entropy,
 	.exp_scale = exp_scale,
 	.sumsq = sumsq,
 	.adamw = adamw };

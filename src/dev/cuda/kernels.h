@@ -61,6 +61,8 @@ int ww_cu_softmax_chunk(
 int ww_cu_softmax_finish(cudaStream_t s, float *logp, float *lse, const float *state, int64_t t);
 int ww_cu_softmax_bwd(cudaStream_t s, int bf16, void *dlogits, const float *logits, const int32_t *targets,
 	const float *lse, const float *dlogp, int64_t t, int64_t first, int64_t n);
+int ww_cu_softmax_entropy(
+	cudaStream_t s, float *entropy, const float *logits, const float *lse, int64_t t, int64_t first, int64_t n);
 struct ww_sampler;
 size_t ww_cu_lse_rows_bytes(int64_t t, int64_t v, int64_t chunk);
 int ww_cu_lse_rows(cudaStream_t s, float *lse, const float *logits, int64_t t, int64_t v, int64_t chunk, void *work);

@@ -455,6 +455,12 @@ static void cuda_softmax_bwd(struct ww_stream *s, struct ww_arr dlogits, const f
 	LAUNCH("softmax_bwd", ww_cu_softmax_bwd(s->s, half(dlogits), dlogits.p, logits, targets, lse, dlogp, t, first, n));
 }
 
+static void cuda_softmax_entropy(
+	struct ww_stream *s, float *entropy, const float *logits, const float *lse, int64_t t, int64_t first, int64_t n)
+{
+	LAUNCH("softmax_entropy", ww_cu_softmax_entropy(s->s, entropy, logits, lse, t, first, n));
+}
+
 static void cuda_sample(struct ww_stream *s, struct ww_sampled *out, const struct ww_sampler *how, const float *logits,
 	const float *lse, int64_t t, int64_t v, int64_t chunk)
 {

@@ -533,6 +533,27 @@ extern "C" int ww_cu_lse_rows(
 	return launched();
 }
 
+__global__ void softmax_entropy_k(float *entropy, const float *logits, const float *lse, int64_t first, int64_t n)
+{
+	const float *l = logits + (int64_t)blockIdx.x * n;
+	float shift = lse[blockIdx.x], sum = 0;
+	for (int64_t i = threadIdx.x; i < n; i += SOFTMAX_THREADS) {
+		float logp = l[i] - shift, p = expf(logp);
+		sum = p > 0 ? fmaf(p, -logp, sum) : sum; /* never 0 times infinity */
+	}
+	sum = group_sum<SOFTMAX_THREADS>(sum);
+	if (!threadIdx.x)
+		entropy[blockIdx.x] = (first ? entropy[blockIdx.x] : 0.0f) + sum;
+}
+
+extern "C" int ww_cu_softmax_entropy(
+	cudaStream_t s, float *entropy, const float *logits, const float *lse, int64_t t, int64_t first, int64_t n)
+{
+	if (t)
+		softmax_entropy_k<<<(unsigned)t, SOFTMAX_THREADS, 0, s>>>(entropy, logits, lse, first, n);
+	return launched();
+}
+
 template <class T, bool FAST> __global__ void softmax_bwd_k(void *dlogits, const float *logits, const int32_t *targets,
 	const float *lse, const float *dlogp, int64_t first, int64_t n)
 {

@@ -305,6 +305,19 @@ static void ref_softmax_bwd(struct ww_stream *s, struct ww_arr dlogits, const fl
 		}
 }
 
+static void ref_softmax_entropy(
+	struct ww_stream *s, float *entropy, const float *logits, const float *lse, int64_t t, int64_t first, int64_t n)
+{
+	for (int64_t i = 0; i < t; i++) {
+		double sum = first ? (double)entropy[i] : 0;
+		for (int64_t j = 0; j < n; j++) {
+			double logp = (double)logits[i * n + j] - (double)lse[i];
+			sum -= logp > -INFINITY ? exp(logp) * logp : 0;
+		}
+		entropy[i] = (float)sum;
+	}
+}
+
 static void ref_sample(struct ww_stream *s, struct ww_sampled *out, const struct ww_sampler *how, const float *logits,
 	const float *lse, int64_t t, int64_t v, int64_t chunk)
 {

@@ -161,6 +161,63 @@ static void rows_left_out_change_nothing(void **state)
 		}
 }
 
+/* -sum p log p over the vocabulary, from the hidden state and the head (the memory of the cpu is the host's). */
+static double entropy_of(const struct ww_model *m, const float *hidden)
+{
+	struct ww_arr head = ww_model_weight(m, ww_model_head(m));
+	int64_t v = m->config.vocab_size, h = m->config.hidden_size;
+	double *l = malloc((size_t)v * sizeof(*l)), max = -INFINITY, sum = 0, e = 0;
+	for (int64_t i = 0; i < v; i++, max = fmax(max, l[i - 1])) {
+		l[i] = 0;
+		for (int64_t k = 0; k < h; k++)
+			l[i] += (double)hidden[k] * (double)((float *)head.p)[i * h + k];
+	}
+	for (int64_t i = 0; i < v; i++)
+		sum += exp(l[i] - max);
+	for (int64_t i = 0; i < v; i++)
+		e -= exp(l[i] - max) / sum * (l[i] - max - log(sum));
+	free(l);
+	return e;
+}
+
+/* With logits of the whole vocabulary at a time and with chunks of them, alone and on the way to the gradient. */
+static void entropies_are_exact(void **state)
+{
+	static const int32_t rows[] = { 0, 70, T - 1 };
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_config c = config(0);
+	struct ww_batch b = batch;
+	struct ww_dev *dev;
+	struct ww_model *m;
+	struct ww_run *r;
+	float logp[3], e[3][3];
+	(void)state;
+	fill();
+	c.vocab_size = 9000;
+	b.rows = rows;
+	b.n_rows = 3;
+	b.entropy = 1;
+	assert_int_equal(ww_dev_open("cpu", 1, &dev, &err), WW_OK);
+	assert_int_equal(ww_model_new(&c, dev, WW_F32, 3, &m, &err), WW_OK);
+	for (int way = 0; way < 3; way++) {
+		assert_int_equal(ww_run_new(m, T, 3, way > 0, &r, &err), WW_OK);
+		if (way < 2)
+			assert_int_equal(ww_run_forward(r, &b, &err), WW_OK);
+		assert_int_equal(
+			way < 2 ? ww_run_logprobs(r, targets, logp, &err) : ww_run_learn(r, &b, targets, upstream, logp, &err),
+			WW_OK);
+		assert_int_equal(ww_run_entropy(r, e[way], &err), WW_OK);
+		const float *hidden = ww_run_hidden(r).p;
+		for (int i = 0; i < 3; i++)
+			if (fabs((double)e[way][i] - entropy_of(m, hidden + rows[i] * c.hidden_size)) > 2e-5)
+				fail_msg("row %d: %g, not %g", i, (double)e[way][i], entropy_of(m, hidden + rows[i] * c.hidden_size));
+		assert_memory_equal(e[0], e[way], sizeof(e[0]));
+		ww_run_free(r);
+	}
+	ww_model_free(m);
+	ww_dev_close(dev);
+}
+
 /* More tokens than logits are there for at a time, in training and outside of it. */
 static void many_tokens_go_in_groups(void **state)
 {
@@ -398,8 +455,9 @@ static void optimizer_state_survives_the_disk(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(recomputed_layers_give_the_same_bits),
-		cmocka_unit_test(rows_left_out_change_nothing), cmocka_unit_test(many_tokens_go_in_groups),
-		cmocka_unit_test(a_run_takes_what_was_said), cmocka_unit_test(a_critics_gradients_are_differences),
-		cmocka_unit_test(a_critic_has_a_trunk_and_a_head), cmocka_unit_test(optimizer_state_survives_the_disk) };
+		cmocka_unit_test(rows_left_out_change_nothing), cmocka_unit_test(entropies_are_exact),
+		cmocka_unit_test(many_tokens_go_in_groups), cmocka_unit_test(a_run_takes_what_was_said),
+		cmocka_unit_test(a_critics_gradients_are_differences), cmocka_unit_test(a_critic_has_a_trunk_and_a_head),
+		cmocka_unit_test(optimizer_state_survives_the_disk) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
