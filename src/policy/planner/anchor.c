@@ -6,7 +6,7 @@
  *
  * Where no template fits (types, ranks, vectors instead of matrices) the same function is built from views and
  * reductions. */
-#include "policy/planner/planner.h"
+#include "policy/planner/lower/lower.h"
 
 #include <math.h>
 #include <string.h>

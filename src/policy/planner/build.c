@@ -1,5 +1,5 @@
 /* build.c - one build: graph in, two files out. */
-#include "policy/planner/planner.h"
+#include "policy/planner/lower/lower.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* emit_cpu.h - what the parts of the cpu emitter share. */
 #pragma once
 
-#include "policy/planner/planner.h"
+#include "policy/planner/print/expr.h"
 
 #include <stdlib.h>
 

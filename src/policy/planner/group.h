@@ -2,6 +2,7 @@
 #pragma once
 
 #include "policy/planner/graph/walk.h"
+#include "policy/planner/planner.h"
 
 /* Fresh variables for a shape; dimensions of size 1 are at 0. */
 void pl_own_vars(struct pl *pl, const struct val *v, const struct ix **idx);

@@ -14,6 +14,7 @@
  * that an earlier kernel computes on the way cannot be stored by a later one any more; then the reduction is stored,
  * which an earlier kernel that does it too has in a register (expr.c asks for that first). */
 #include "policy/planner/graph/walk.h"
+#include "policy/planner/planner.h"
 
 struct hoist {
 	struct pl *pl;

@@ -8,7 +8,8 @@
  * numbers (a module's weights do not change shape) with a guard.  Two inputs that agree in the size at one position,
  * counted from the left, share its symbol, and the plan guards that they still do: otherwise x + r would mix two
  * unrelated symbols in each index. */
-#include "policy/planner/planner.h"
+#include "policy/planner/graph/graph.h"
+#include "policy/planner/graph/val.h"
 
 #include <math.h>
 #include <string.h>
@@ -205,6 +206,33 @@ struct gnode *pl_graph_node(struct pl *pl, const char *name)
 		if (!strcmp(pl->node[i].name, name))
 			return &pl->node[i];
 	return NULL;
+}
+
+void pl_cannot(struct pl *pl, struct gnode *n, const char *why)
+{
+	pl_fail(pl, "cannot cover %s (node %s): %s", n->target, n->name, why);
+}
+
+struct val *pl_val_of(struct pl *pl, const struct garg *a)
+{
+	struct gnode *n;
+
+	switch (a->kind) {
+	case G_INT: return pl_consti(pl, WW_I64, a->i);
+	case G_BOOL: return pl_consti(pl, WW_BOOL, a->i);
+	case G_FLOAT: return pl_constf(pl, WW_F32, a->f);
+	case G_VAL: break;
+	default: pl_fail(pl, "an argument is neither a tensor nor a number");
+	}
+	if ((n = pl_graph_node(pl, a->name))) {
+		if (!n->out[0])
+			pl_fail(pl, "cannot cover %s (node %s): this result of it", n->target, n->name);
+		return n->out[0];
+	}
+	for (int i = 0; i < pl->n_buf; i++)
+		if (pl->buf[i]->val && !strcmp(pl->buf[i]->pname, a->name))
+			return pl->buf[i]->val;
+	pl_fail(pl, "the graph refers to an unknown name %s", a->name);
 }
 
 /* Scalars are part of the trace: another value would be another graph. */

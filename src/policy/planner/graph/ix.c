@@ -10,7 +10,7 @@
  * that made the quotients are: the plan guards each of them (see graph lowering).
  *
  * Rejected: hash-consed trees with rewrite rules, which need many more rules to see that two sums are equal. */
-#include "policy/planner/planner.h"
+#include "policy/planner/build.h"
 
 #include <string.h>
 

@@ -5,15 +5,16 @@
  * dimension d of the argument is read for the index (place[0], place[1], ...) of the view.  A view of a view stays two
  * values: composing happens when the expression is written out, where the ranges of the actual indices make quotients
  * vanish. */
-#include "policy/planner/planner.h"
+#include "policy/planner/graph/val.h"
+
+#include "policy/planner/graph/graph.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 const struct pl_op_info pl_ops[OP_COUNT] = {
-#define X(name, arity, cost, scal, vec, intg, boolean) { #name, arity, cost, scal, vec, intg, boolean },
-	PL_OP_MAP(X)
-#undef X
+#define OP(name, ...) { #name, __VA_ARGS__ },
+#include "policy/planner/graph/ops.def"
 };
 const char *const pl_red_names[RED_COUNT] = { "sum", "prod", "max", "min", "argmax", "argmin" };
 
@@ -464,4 +465,14 @@ struct buf *pl_buf(struct pl *pl, enum bkind kind, int dt, int rank, const struc
 	}
 	pl->buf[pl->n_buf++] = b;
 	return b;
+}
+
+const struct ix *pl_offset(struct pl *pl, const struct buf *b, const struct ix *const *idx)
+{
+	const struct ix *off = ix_const(pl, 0);
+
+	for (int d = 0; d < b->rank; d++)
+		if (!ix_is(b->size[d] ? b->size[d] : b->stride[d], 1) || !b->size[d] || ix_varies(idx[d]))
+			off = ix_add(pl, off, ix_mul(pl, idx[d], b->stride[d]));
+	return off;
 }

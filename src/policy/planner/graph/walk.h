@@ -1,7 +1,7 @@
 /* walk.h - what a value reads, at a given index, until the next thing that is stored. */
 #pragma once
 
-#include "policy/planner/planner.h"
+#include "policy/planner/graph/val.h"
 
 enum leaf_kind { LEAF_LOAD, LEAF_INDEX, LEAF_RED, LEAF_ANCHOR, LEAF_STOP };
 
@@ -35,3 +35,6 @@ struct walk {
 void pl_walk_init(struct walk *w, struct pl *pl, struct val *self);
 /* Collect the leaves of v at idx: loads, index expressions, reductions, results of anchors and stops, each once. */
 void pl_walk(struct walk *w, struct val *v, const struct ix *const *idx);
+/* out[0..n-1] = map[] of v with its placeholders replaced by idx. */
+void pl_map_index(struct pl *pl, const struct val *v, const struct ix *const *map, int n, const struct ix *const *idx,
+	const struct ix **out);

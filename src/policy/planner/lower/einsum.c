@@ -10,7 +10,7 @@
  * An ellipsis becomes digits: '9' is its last dimension, '8' the one before, so operands whose ellipses differ in
  * length are aligned at the right, as broadcasting wants it.  Not covered: one letter twice in an operand (a diagonal).
  */
-#include "policy/planner/planner.h"
+#include "policy/planner/lower/lower.h"
 
 #include <ctype.h>
 #include <string.h>

@@ -3,14 +3,9 @@
  * A lowering function sets n->out[].  Afterwards the sizes that it inferred are compared with the sizes that the graph
  * records; a difference is a bug of the lowering and ends the build with the operator's name, because a wrong shape
  * would compute something else. */
-#include "policy/planner/planner.h"
+#include "policy/planner/lower/lower.h"
 
 #include <string.h>
-
-void pl_cannot(struct pl *pl, struct gnode *n, const char *why)
-{
-	pl_fail(pl, "cannot cover %s (node %s): %s", n->target, n->name, why);
-}
 
 struct garg *pl_arg(struct gnode *n, int i, const char *name)
 {
@@ -18,28 +13,6 @@ struct garg *pl_arg(struct gnode *n, int i, const char *name)
 		if (!strcmp(n->kwname[k], name))
 			return &n->kwarg[k];
 	return i < n->n_arg ? &n->arg[i] : NULL;
-}
-
-struct val *pl_val_of(struct pl *pl, const struct garg *a)
-{
-	struct gnode *n;
-
-	switch (a->kind) {
-	case G_INT: return pl_consti(pl, WW_I64, a->i);
-	case G_BOOL: return pl_consti(pl, WW_BOOL, a->i);
-	case G_FLOAT: return pl_constf(pl, WW_F32, a->f);
-	case G_VAL: break;
-	default: pl_fail(pl, "an argument is neither a tensor nor a number");
-	}
-	if ((n = pl_graph_node(pl, a->name))) {
-		if (!n->out[0])
-			pl_fail(pl, "cannot cover %s (node %s): this result of it", n->target, n->name);
-		return n->out[0];
-	}
-	for (int i = 0; i < pl->n_buf; i++)
-		if (pl->buf[i]->val && !strcmp(pl->buf[i]->pname, a->name))
-			return pl->buf[i]->val;
-	pl_fail(pl, "the graph refers to an unknown name %s", a->name);
 }
 
 struct val *pl_arg_val(struct pl *pl, struct gnode *n, int i, const char *name)

@@ -1,7 +1,52 @@
-/* lower.h - short names for the rules of this folder. */
+/* lower.h - from the nodes of a graph to values: what the rules of this folder share. */
 #pragma once
 
+#include "policy/planner/graph/graph.h"
 #include "policy/planner/planner.h"
+
+void pl_lower(struct pl *pl);
+typedef void (*pl_lower_fn)(struct pl *pl, struct gnode *n);
+struct pl_lower_row {
+	const char *op;
+	pl_lower_fn fn;
+	int variant; /* which of the operators that fn lowers: what fn finds in n->variant */
+};
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers" /* most rows have no variant */
+extern const struct pl_lower_row pl_lower_shape[], pl_lower_resample[], pl_lower_point[], pl_lower_reduce[],
+	pl_lower_nn[], pl_lower_rnn[], pl_lower_index[], pl_lower_order[], pl_lower_create[];
+/* "add" of "aten.add.Tensor", into out; the functional name of an in-place operator. */
+const char *pl_op_name(const char *target, char *out, size_t cap);
+struct garg *pl_arg(struct gnode *n, int i, const char *name);
+struct val *pl_arg_val(struct pl *pl, struct gnode *n, int i, const char *name); /* NULL for None */
+struct val *pl_need_val(struct pl *pl, struct gnode *n, int i, const char *name);
+int64_t pl_arg_int(struct pl *pl, struct gnode *n, int i, const char *name, int64_t def);
+double pl_arg_num(struct pl *pl, struct gnode *n, int i, const char *name, double def);
+const char *pl_arg_str(struct gnode *n, int i, const char *name, const char *def);
+int pl_arg_ints(struct pl *pl, struct gnode *n, int i, const char *name, int64_t *out, int max); /* count */
+/* Of arguments that have a name only. */
+enum { PL_NO_POSITION = 99 };
+#define pl_kwarg(n, name) pl_arg(n, PL_NO_POSITION, name)
+#define pl_kwarg_int(pl, n, name, def) pl_arg_int(pl, n, PL_NO_POSITION, name, def)
+#define pl_kwarg_num(pl, n, name, def) pl_arg_num(pl, n, PL_NO_POSITION, name, def)
+#define pl_kwarg_str(n, name, def) pl_arg_str(n, PL_NO_POSITION, name, def)
+int pl_dim(struct pl *pl, struct gnode *n, int64_t d, int rank);
+/* out[idx] = src[..., value of at, ...] in dimension dim; map[] for the others; `at` has the shape of the result. */
+struct val *pl_gather(struct pl *pl, struct val *src, struct val *at, int dim, int rank, const struct ix *const *size,
+	const struct ix *const *map);
+/* Dimension dim of src is replaced by the dimensions of the index (int64, not negative). */
+struct val *pl_take(struct pl *pl, struct val *src, struct val *index, int dim);
+/* Node n writes v to the node or place `name`: later readers see it, through views as well.  `own`: the view that it is
+ * written through, or NULL. */
+void pl_write(struct pl *pl, struct gnode *n, const char *name, const char *own, struct val *v);
+struct val *pl_softmax(struct pl *pl, struct val *x, int dim, int is_log);
+struct val *pl_linear(
+	struct pl *pl, struct gnode *n, struct val *x, struct val *w, struct val *b); /* x w^T + b, b may be NULL */
+/* The n values side by side along dimension d. */
+struct val *pl_cat(struct pl *pl, struct val **v, int n, int d);
+void pl_einsum(struct pl *pl, struct gnode *n);
+
+/* ---- Short names
+ * ----------------------------------------------------------------------------------------------------- */
 
 #define ADD(a, b) pl_op2(pl, OP_ADD, (a), (b))
 #define SUB(a, b) pl_op2(pl, OP_SUB, (a), (b))

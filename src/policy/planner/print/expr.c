@@ -9,7 +9,9 @@
  *
  * Conditional reads (padding, concatenation) become an if around everything that is needed for the value: nothing
  * inside may be hoisted out of it, because its loads would be out of bounds. */
-#include "policy/planner/planner.h"
+#include "policy/planner/print/expr.h"
+
+#include "policy/planner/graph/walk.h"
 
 #include <math.h>
 #include <string.h>
@@ -41,16 +43,6 @@ const char *pl_ctype(int dt, int target)
 const char *pl_acc_type(int dt)
 {
 	return dt == WW_F64 ? "double" : pl_is_float(dt) ? "float" : dt == WW_BOOL ? "int" : "long long";
-}
-
-const struct ix *pl_offset(struct pl *pl, const struct buf *b, const struct ix *const *idx)
-{
-	const struct ix *off = ix_const(pl, 0);
-
-	for (int d = 0; d < b->rank; d++)
-		if (!ix_is(b->size[d] ? b->size[d] : b->stride[d], 1) || !b->size[d] || ix_varies(idx[d]))
-			off = ix_add(pl, off, ix_mul(pl, idx[d], b->stride[d]));
-	return off;
 }
 
 void pl_kern_arg(struct pl *pl, struct kern *k, struct buf *b)

@@ -1,0 +1,42 @@
+/* graph.h - the nodes of a graph with typed arguments, as the answer of `inspect` has them. */
+#pragma once
+
+#include "policy/planner/build.h"
+
+enum gkind { G_NONE, G_VAL, G_INT, G_FLOAT, G_BOOL, G_STR, G_LIST };
+
+struct garg {
+	enum gkind kind;
+	const char *name; /* VAL: of the node; STR */
+	int out;          /* VAL: which output of the node */
+	int64_t i;
+	double f;
+	struct garg *item;
+	int n;
+};
+
+struct gmeta {
+	int dt, rank; /* dt 0: not a tensor */
+	int64_t size[PL_MAX_RANK], stride[PL_MAX_RANK];
+};
+
+struct gnode {
+	const char *name, *target; /* "aten.add.Tensor" */
+	int variant;               /* of its operator's pl_lower_row */
+	struct garg *arg;
+	int n_arg;
+	struct garg *kwarg;
+	const char **kwname;
+	int n_kwarg;
+	struct gmeta meta[PL_MAX_OUTS];
+	int n_out;
+	struct val *out[PL_MAX_OUTS];
+	const struct kern *in; /* the last kernel that was seen to compute a part of it */
+};
+
+void pl_graph_read(struct pl *pl, const json_t *graph);
+struct gnode *pl_graph_node(struct pl *pl, const char *name);
+/* The value of a number or of what a node, an input or a parameter gives; ends the build for anything else. */
+struct val *pl_val_of(struct pl *pl, const struct garg *a);
+/* End the build: "cannot cover aten.add.Tensor (node add_3): WHY". */
+void pl_cannot(struct pl *pl, struct gnode *n, const char *why) __attribute__((noreturn));

@@ -1,0 +1,113 @@
+/* val.h - values: what a tensor of the graph is, as a function from an index to a number. */
+#pragma once
+
+#include "policy/planner/build.h"
+
+enum pl_op {
+#define OP(name, ...) OP_##name,
+#include "policy/planner/graph/ops.def"
+	OP_COUNT
+};
+
+struct pl_op_info {
+	const char *name;
+	int cost;
+	const char *scalar, *vec, *intg;
+	int boolean;
+};
+extern const struct pl_op_info pl_ops[OP_COUNT];
+
+enum pl_red { RED_SUM, RED_PROD, RED_MAX, RED_MIN, RED_ARGMAX, RED_ARGMIN, RED_COUNT };
+extern const char *const pl_red_names[RED_COUNT];
+
+enum vkind {
+	V_BUF,    /* an input or a parameter, at its strides */
+	V_CONST,  /* one number */
+	V_INDEX,  /* the value of an index expression over the own dimensions (arange, masks) */
+	V_OP,     /* pointwise; arguments have the same shape or are constants */
+	V_VIEW,   /* another index of the argument; fill where `cond` is 0 */
+	V_GATHER, /* argument 0 with the index of dimension `dim` replaced by the value of argument 1 */
+	V_RED,    /* over the last `nred` dimensions of the argument */
+	V_ANCHOR  /* output of an anchor */
+};
+
+struct buf;
+struct anchor;
+struct gnode;
+
+struct val {
+	int id;
+	enum vkind kind;
+	int dt; /* enum ww_dtype, as PyTorch would have it */
+	int rank;
+	const struct ix *size[PL_MAX_RANK];
+	struct val *arg[PL_MAX_ARGS];
+	int n_arg;
+	enum pl_op op;
+	double f;                          /* CONST */
+	int64_t i;                         /* CONST of an integer type */
+	const struct ix *index;            /* INDEX, over place[] */
+	const struct ix *map[PL_MAX_RANK]; /* VIEW: index of each dimension of arg[0], over place[] */
+	const struct ix *cond;             /* VIEW: NULL, or 0/1 over place[] */
+	double fill;
+	int dim; /* GATHER */
+	enum pl_red red;
+	int nred;
+	struct anchor *anchor;
+	int anchor_out;
+	int force_root;   /* must be stored: a part of a split reduction, an operand of an anchor */
+	struct buf *root; /* where it is stored, once it is */
+	int scheduled;
+	struct gnode *node; /* whose rule made it; NULL: an input, a parameter */
+};
+
+enum bkind { B_INPUT, B_PARAM, B_OUTPUT, B_SCRATCH };
+
+struct buf {
+	enum bkind kind;
+	int index;         /* input, output, scratch number */
+	const char *pname; /* of a parameter: its dotted name */
+	const char *name;  /* C identifier, the same in plan.c and in the kernels */
+	int dt, rank;
+	const struct ix *size[PL_MAX_RANK], *stride[PL_MAX_RANK];
+	int contiguous;
+	int used;
+	struct val *val; /* for inputs and parameters */
+};
+
+/* ---- Construction (val.c) ---------------------------------------------------------------------------------------- */
+
+struct val *pl_val(struct pl *pl, enum vkind kind, int dt, int rank, const struct ix *const *size);
+struct val *pl_constf(struct pl *pl, int dt, double f);
+struct val *pl_consti(struct pl *pl, int dt, int64_t i);
+struct val *pl_op1(struct pl *pl, enum pl_op op, struct val *a);
+struct val *pl_op2(struct pl *pl, enum pl_op op, struct val *a, struct val *b);
+struct val *pl_where(struct pl *pl, struct val *c, struct val *a, struct val *b);
+struct val *pl_cast(struct pl *pl, struct val *a, int dt);
+struct val *pl_expand(struct pl *pl, struct val *a, int rank, const struct ix *const *size);
+struct val *pl_permute(struct pl *pl, struct val *a, const int *perm);
+struct val *pl_reshape(struct pl *pl, struct val *a, int rank, const struct ix *const *size);
+struct val *pl_slice(
+	struct pl *pl, struct val *a, int dim, const struct ix *start, const struct ix *size, int64_t step);
+struct val *pl_select(struct pl *pl, struct val *a, int dim, const struct ix *at);
+struct val *pl_unsqueeze(struct pl *pl, struct val *a, int dim);
+struct val *pl_squeeze(struct pl *pl, struct val *a, int dim);
+struct val *pl_index(struct pl *pl, int dt, int rank, const struct ix *const *size, const struct ix *over_place);
+/* Reduce the dimensions whose bit is set in mask. */
+struct val *pl_reduce(struct pl *pl, enum pl_red red, struct val *a, unsigned mask, int keepdim);
+struct val *pl_view(struct pl *pl, struct val *a, int rank, const struct ix *const *size, const struct ix *const *map);
+/* View with a condition: fill where it is 0. */
+struct val *pl_view_if(struct pl *pl, struct val *a, int rank, const struct ix *const *size,
+	const struct ix *const *map, const struct ix *cond, double fill);
+const struct ix *pl_numel(struct pl *pl, const struct val *a);
+int pl_is_float(int dt);
+int pl_is_int(int dt);
+int pl_itemsize(int dt);
+int pl_promote(int a, int b);
+struct buf *pl_buf(struct pl *pl, enum bkind kind, int dt, int rank, const struct ix *const *size);
+/* Of the element at idx, in elements. */
+const struct ix *pl_offset(struct pl *pl, const struct buf *b, const struct ix *const *idx);
+void pl_contiguous(struct pl *pl, int rank, const struct ix *const *size, const struct ix **stride);
+/* At the traced sizes. */
+int64_t pl_numel_now(const struct val *a);
+const char *pl_node_name(const struct val *v); /* for messages; "?" where no node made it */

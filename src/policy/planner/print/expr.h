@@ -1,0 +1,70 @@
+/* expr.h - values at an index, as C. */
+#pragma once
+
+#include "policy/planner/planner.h"
+
+/* A piece of C: its text, whether it is a vector, and the loop level where it is available (1 row, 2 column). */
+struct etext {
+	const char *t;
+	int vec, level;
+};
+
+struct ememo {
+	const struct val *val; /* NULL: a load of buf */
+	const struct buf *buf;
+	int n;
+	const struct ix *idx[PL_MAX_RANK];
+	struct etext text;
+	int scope;
+	struct ememo *next;
+};
+
+/* A whole-vector load of the cuda emitter, done before the loop over the lanes; on the cpu: a load that an earlier pass
+ * did. */
+struct vload {
+	const struct buf *buf;
+	const struct ix *base; /* offset with the lane variable at the vector's first element */
+	const char *name;
+	int stage; /* where it was first needed */
+};
+
+struct expr {
+	struct pl *pl;
+	struct kern *k;
+	int vec;      /* cpu: emit vectors along `lane` */
+	int cuda_vec; /* cuda: unit-stride loads along `lane` are collected in vload[] */
+	const struct ix_atom *lane;
+	struct ww_str *block[3]; /* 1: row level, 2: inside the column loop */
+	struct ememo *bucket[128];
+	struct vload vload[64];
+	int n_vload;
+	const char *vload_index; /* "[l]" or "[j * V + l]" */
+	int stage;
+	const struct val *bound[64]; /* values whose text is given, at any index */
+	struct etext bound_text[64];
+	int n_bound;
+	const struct ix *red_text_idx;
+	struct etext red_text[64]; /* of k->red[i], once computed */
+	int red_done[64];
+	int n_temp;
+	int scope, scope_level;
+	int need_scalar;  /* a vector form does not exist */
+	struct val *self; /* evaluated, not loaded, although it is stored */
+};
+
+int pl_has_lane(const struct expr *e, const struct ix *x); /* does x depend on e->lane? */
+void pl_expr_init(struct expr *e, struct pl *pl, struct kern *k);
+struct etext pl_expr(struct expr *e, struct val *v, const struct ix *const *idx);
+/* v at idx has been computed: its text. */
+void pl_expr_known(struct expr *e, const struct val *v, const struct ix *const *idx, struct etext t);
+/* Forget what was computed inside the column loop. */
+void pl_expr_forget(struct expr *e, int level);
+const char *pl_ctype(int dt, int target); /* as stored */
+const char *pl_acc_type(int dt);          /* as computed */
+const char *pl_to_store(struct expr *e, const char *text, int from, int to);
+void pl_kern_arg(struct pl *pl, struct kern *k, struct buf *b);
+const char *pl_literal(struct pl *pl, int dt, double f, int64_t i);
+const char *pl_ident(struct pl *pl, enum pl_red red, int dt);
+const char *pl_combine(struct pl *pl, enum pl_red red, int dt, const char *a, const char *b, int vec);
+/* Helper functions (pl_max and friends) that the text uses, for both targets. */
+const char *pl_preamble(struct pl *pl, const char *body);
