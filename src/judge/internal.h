@@ -194,6 +194,9 @@ enum ww_rc ww_base_all(struct ww_judge_task *t, enum ww_baseline *fastest, struc
 enum ww_rc ww_base_once(
 	struct ww_judge_task *t, enum ww_baseline b, enum ww_ref_mode mode, double *us, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_base_prepare(struct ww_judge_task *t, enum ww_baseline b, struct ww_err *err) WW_MUST_CHECK;
+/* The requested baselines that have to be measured get ready, so that nothing but measuring is left for ww_base_all().
+ */
+enum ww_rc ww_base_prepare_missing(struct ww_judge_task *t, struct ww_err *err) WW_MUST_CHECK;
 /* Have the worker compile the baseline "compile" without the device, where it will be needed and cannot be had from the
  * cache: torch.compile takes seconds of processor time, for which no other judge should wait.  Does not wait itself.
  * The task's lock is held. */

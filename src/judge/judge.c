@@ -565,7 +565,27 @@ static enum ww_rc compile_baseline(struct ww_judge_task *t, struct ww_err *err)
 	ww_judge_progress(t->judge, "compiling the baseline \"compile\"");
 	(void)!ww_ref_await(t->ref, &lost);
 	WW_CHECK(ww_judge_interrupted(t->judge, err));
-	return ww_judge_turn(t, kind, err);
+	return kind == WW_TURN_NONE ? WW_OK : ww_judge_turn(t, kind, err);
+}
+
+/* Where several tasks are open the device is busy without this one, and there are solutions for each: what must be
+ * compiled is compiled before a solution holds a runner, so that few runners are needed, and a measurement is not
+ * parted in two by it.  A lone task's solution is verified meanwhile. */
+static int compiles_first(const struct ww_judge_task *t, const struct built *b, enum ww_judge_depth depth)
+{
+	return t->judge->opts.open_tasks > 1 && depth >= WW_JUDGE_DECIDE && !b->form;
+}
+
+/* Who judges this task now does it, or has done it. */
+static enum ww_rc compile_first(struct ww_judge_task *t, struct ww_err *err)
+{
+	enum ww_rc rc = WW_OK;
+	if (pthread_mutex_trylock(&t->lock))
+		return WW_OK;
+	if (t->ref && ww_ref_alive(t->ref))
+		rc = compile_baseline(t, err);
+	pthread_mutex_unlock(&t->lock);
+	return rc;
 }
 
 /* Verify and time what is built.  The task's lock and the lease are held. */
@@ -588,6 +608,9 @@ static enum ww_rc measure(struct ww_judge_task *t, struct built *b, const struct
 	v->degenerate = t->degenerate[v->rule];
 	v->fixed_buffers = has_stuck_values(t->graph);
 	WW_TRY(ww_base_eager_estimate(t, err));
+	if (compiles_first(t, b, depth))
+		WW_TRY(ww_base_prepare_missing(t, err));
+	WW_TRY(ww_judge_turn(t, WW_TURN_BESIDE, err));
 	s.limit_s = run_limit_s(t);
 	if (b->form)
 		WW_TRY(ww_form_open(&s, b->form, b->extensions, err));
@@ -737,6 +760,8 @@ static enum ww_rc measure_locked(struct ww_judge_task *t, struct built *b, const
 	enum ww_judge_depth depth, struct ww_verdict *v, struct ww_str *diag, struct ww_err *err)
 {
 	struct measuring m = { t, b, baseline, depth, v, diag, 0 };
+	if (compiles_first(t, b, depth))
+		WW_CHECK(compile_first(t, err));
 	return ww_judge_hold(t, b->form ? WW_TURN_ALONE : WW_TURN_BESIDE, measure_again, &m, err);
 }
 

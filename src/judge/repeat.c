@@ -112,7 +112,11 @@ static enum ww_rc repeat_cuda(
 	struct ww_run_result res;
 	*made = *differs = 0;
 	WW_CHECK(ww_judge_interrupted(s->t->judge, err));
-	WW_CHECK(ww_runner_repeat(s->runner, &q, s->limit_s, &res, err));
+	ww_turn_call(&s->t->turn);
+	enum ww_rc rc = ww_runner_repeat(s->runner, &q, s->limit_s, &res, err);
+	ww_turn_called(&s->t->turn);
+	if (rc != WW_OK)
+		return rc;
 	ww_session_fail_run(s, &res, "a repeat");
 	if (s->failed)
 		return WW_OK;

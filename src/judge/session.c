@@ -140,8 +140,11 @@ enum ww_rc ww_session_open(struct ww_session *s, const struct ww_compiled *binar
 	s->ops = &runner_ops;
 	s->candidate = s->runner;
 	if (!ww_runner_clocked(s->runner))
-		WW_TRY(ww_judge_turn(t, WW_TURN_ALONE, err));
-	WW_TRY(ww_session_load(t, s->runner, s->image, binary, &res, err));
+		WW_TRY(ww_judge_turn(t, WW_TURN_TIMED, err));
+	ww_turn_call(&t->turn);
+	rc = ww_session_load(t, s->runner, s->image, binary, &res, err);
+	ww_turn_called(&t->turn);
+	WW_TRY(rc);
 	WW_TRY(ww_judge_turn(t, turn, err));
 	WW_TRY(no_room(s, &res, err));
 	ww_session_fail_run(s, &res, "load");
@@ -195,11 +198,13 @@ static void believe_clock(struct ww_session *s, const struct ww_run_result *res)
 
 enum ww_rc ww_session_go(struct ww_session *s, struct ww_run_result *res, struct ww_err *err)
 {
+	ww_turn_call(&s->t->turn);
 	uint64_t start = ww_now_ns();
 	if (s->flush)
 		ww_judge_flush(s->t);
 	enum ww_rc rc = s->ops->go(s->candidate, s->limit_s, res, err);
 	s->t->spent.run += ww_seconds_since(start);
+	ww_turn_called(&s->t->turn);
 	if (rc == WW_OK)
 		ww_session_fail_run(s, res, "run");
 	if (rc != WW_OK || s->failed)

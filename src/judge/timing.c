@@ -7,8 +7,8 @@
  * than 0.3 ms are made in both orders, and their mean is the round's sample: a median of samples of two kinds would lie
  * anywhere between them.  Candidate and baseline write the same output buffers, and the candidate must not find a right
  * answer there: on cuda it goes before the baseline, on cpu the judge poisons them again between the two.
- * In secretly chosen rounds what the candidate has written is compared, right after its call, with references that are
- * computed only then.  Each round is chosen by lot, of the first MIN_ROUNDS MIN_CHECKED on average and of the later
+ * In secretly chosen rounds what the candidate has written is compared, before it is called again, with references that
+ * are computed only then.  Each round is chosen by lot, of the first MIN_ROUNDS MIN_CHECKED on average and of the later
  * ones one in eight; where fewer than MIN_CHECKED came out, a few rounds more are made.  All draws come by one route,
  * from the same pool, before the lot counts: neither what a candidate sees of a draw nor what it learns from the pause
  * behind an earlier call tells whether the call at hand is compared.
@@ -143,14 +143,12 @@ static enum ww_rc go_once(struct ww_session *s, double *us, struct ww_err *err)
 	return WW_OK;
 }
 
-static enum ww_rc candidate_once(struct ww_session *s, int check, double *us, struct ww_err *err)
+static enum ww_rc check_call(struct ww_session *s, struct ww_err *err)
 {
-	WW_CHECK(go_once(s, us, err));
-	if (check && !s->failed) {
-		WW_CHECK(ww_session_check(s, "a timed call", NULL, err));
-		s->v->checked_calls++;
-	}
-	return WW_OK;
+	if (s->failed)
+		return WW_OK;
+	s->v->checked_calls++;
+	return ww_session_check(s, "a timed call", NULL, err);
 }
 
 /* The baseline has been verified; what it does wrong now is no fault of the candidate's. */
@@ -162,10 +160,10 @@ static enum ww_rc baseline_once(struct ww_session *r, double *us, struct ww_err 
 	return rc;
 }
 
-static enum ww_rc side_once(struct timing *x, enum side side, int check, double *us, struct ww_err *err)
+static enum ww_rc side_once(struct timing *x, enum side side, double *us, struct ww_err *err)
 {
 	switch (side) {
-	case CANDIDATE: return candidate_once(x->s, check, us, err);
+	case CANDIDATE: return go_once(x->s, us, err);
 	case PIVOT: return ww_base_once(x->s->t, x->pivot, base_mode(x), us, err);
 	default: return baseline_once(x->s->baseline, us, err);
 	}
@@ -192,23 +190,42 @@ static enum ww_rc prepare(struct ww_session *s, int check, struct ww_err *err)
  * outputs of its own. */
 static int may_come_last(const struct timing *x) { return on_cpu(x) && x->s->runner; }
 
-/* r->us[side] gets the time of each side that takes part; `last`: the candidate goes behind the others. */
-static enum ww_rc one_round(struct timing *x, int check, int last, struct round *r, struct ww_err *err)
+/* What the candidate has written is compared before the next call, where somebody else may write there: another
+ * solution, or on the cpu target the candidate itself.  Else behind the round, so that its calls are made in a row. */
+static int compares_at_once(const struct timing *x) { return x->s->baseline || x->s->t->turn.kind != WW_TURN_TIMED; }
+
+/* r->us[side] gets the time of each side that takes part, in this order. */
+static enum ww_rc call_sides(
+	struct timing *x, const enum side order[SIDES], int check, struct round *r, struct ww_err *err)
 {
-	static const enum side orders[3][SIDES] = { { CANDIDATE, BASELINE, PIVOT }, { PIVOT, CANDIDATE, BASELINE },
-		{ PIVOT, BASELINE, CANDIDATE } };
-	const enum side *order = orders[last + (last && may_come_last(x))];
-	WW_CHECK(prepare(x->s, check, err));
-	if (x->s->failed)
-		return WW_OK;
-	WW_CHECK(ww_session_draw(x->s->t, 1, 0, WW_REF_PARAMS_REDRAW, err)); /* compared or not: nobody can tell from it */
 	for (int k = 0; k < SIDES && !x->s->failed; k++)
 		if (takes_part(x, order[k])) {
 			if (k == 2 && order[k] == CANDIDATE)
 				ww_runner_poison(x->s->runner);
-			WW_CHECK(side_once(x, order[k], check, &r->us[order[k]], err));
+			WW_CHECK(side_once(x, order[k], &r->us[order[k]], err));
 			r->waited_us[order[k]] = on_cpu(x) ? waited_us(x, order[k]) : 0;
+			if (check && order[k] == CANDIDATE && compares_at_once(x))
+				WW_CHECK(check_call(x->s, err));
 		}
+	return WW_OK;
+}
+
+/* `last`: the candidate goes behind the others. */
+static enum ww_rc one_round(struct timing *x, int check, int last, struct round *r, struct ww_err *err)
+{
+	static const enum side orders[3][SIDES] = { { CANDIDATE, BASELINE, PIVOT }, { PIVOT, CANDIDATE, BASELINE },
+		{ PIVOT, BASELINE, CANDIDATE } };
+	WW_CHECK(prepare(x->s, check, err));
+	if (x->s->failed)
+		return WW_OK;
+	WW_CHECK(ww_session_draw(x->s->t, 1, 0, WW_REF_PARAMS_REDRAW, err)); /* compared or not: nobody can tell from it */
+	ww_turn_call(&x->s->t->turn);
+	enum ww_rc rc = call_sides(x, orders[last + (last && may_come_last(x))], check, r, err);
+	ww_turn_called(&x->s->t->turn);
+	if (rc == WW_OK && check && !compares_at_once(x))
+		rc = check_call(x->s, err);
+	if (rc != WW_OK)
+		return rc;
 	r->witness_us = x->s->witness_us;
 	r->check = check;
 	return WW_OK;
@@ -220,13 +237,13 @@ static enum ww_rc warm_up(struct timing *x, struct ww_err *err)
 {
 	double us[SIDES] = { 0 }, last = 0;
 	if (takes_part(x, PIVOT))
-		WW_CHECK(side_once(x, PIVOT, 0, &us[PIVOT], err));
+		WW_CHECK(side_once(x, PIVOT, &us[PIVOT], err));
 	for (int k = 0; k < MAX_WARM && !x->s->failed; k++) {
 		WW_CHECK(prepare(x->s, 0, err));
 		if (!x->s->failed)
-			WW_CHECK(side_once(x, CANDIDATE, 0, &us[CANDIDATE], err));
+			WW_CHECK(side_once(x, CANDIDATE, &us[CANDIDATE], err));
 		if (!x->s->failed && takes_part(x, BASELINE))
-			WW_CHECK(side_once(x, BASELINE, 0, &us[BASELINE], err));
+			WW_CHECK(side_once(x, BASELINE, &us[BASELINE], err));
 		if (k + 1 >= MIN_WARM && fabs(us[CANDIDATE] - last) <= STEADY * us[CANDIDATE])
 			break;
 		last = us[CANDIDATE];
@@ -678,7 +695,7 @@ enum ww_rc ww_judge_time(struct ww_session *s, struct ww_err *err)
 	if (x->pivot != WW_BASE_COUNT)
 		WW_CHECK(ww_base_prepare(s->t, x->pivot, err));
 	compare_baselines(x);
-	WW_CHECK(ww_judge_turn(s->t, WW_TURN_ALONE, err));
+	WW_CHECK(ww_judge_turn(s->t, WW_TURN_TIMED, err));
 	ww_judge_progress(s->t->judge, "timing the solution");
 	WW_CHECK(measure(x, err));
 	if (s->failed)

@@ -1,17 +1,26 @@
 /* turns.c - see turns.h.
  *
- * Phases.  While judgements run beside each other no measurement begins, and the other way round; so that neither waits
- * for long and few changes are made, each phase lasts for a while and takes all who come.
+ * Phases.  While judgements are verified beside each other or tasks are loaded no measurement begins, and the other way
+ * round; so that neither waits for long and few changes are made, each phase lasts for a while and takes all who come.
  *
  *     BESIDE   ends when measurements wait, and it has lasted BESIDE_MS or MANY wait: then nobody enters, and the phase
  *              changes when the last has left
- *     ALONE    one measurement after another; ends when none waits, or after ALONE_MS where others wait
+ *     ALONE    measurements; ends when none waits, or after ALONE_MS where others wait
+ *
+ * Where the phase before it lasted longer, up to PHASE_MS, a phase may last as long: loading a task takes a second, and
+ * who waited for twelve of them has more to measure than one.
+ *
+ * Calls.  Four measurements of small tasks are made at a time.  A round draws and compares for longer than its calls
+ * take, and does so beside the others' draws and comparisons (`steps`); a call waits until all these are over, and has
+ * the device for itself.  Calls go before steps, so that those who wait for each other make theirs in a row.
  *
  * Few are inside at once: a GPU gives its processes slices of time in turn, and sixteen verifications beside each other
- * took 408 ms each where one alone takes 14 to 19.  So three verify, or six load: that is mostly processor time.
+ * took 408 ms each where one alone takes 14 to 19.  So three verify, or twelve load: that is mostly processor time. And
+ * few are under way, PRESENT, since each has a runner, and each runner a context of the GPU.
  *
- * The lease is taken by the first and given back by the last; after LEASE_MS nobody enters until it has been given
- * back, so that other processes get theirs.  The one that takes it does so without our lock. */
+ * The lease is taken by the first and given back by the last; after LEASE_MS at the next change of phase, and nobody
+ * enters after twice as long until it has been given back, so that other processes get theirs.  The one that takes it
+ * does so without our lock. */
 #include "judge/turns.h"
 
 #include "base/lock.h"
@@ -25,16 +34,31 @@
 #include <string.h>
 #include <time.h>
 
-enum { BESIDE_MS = 30, ALONE_MS = 250, MANY = 6, LEASE_MS = 1000, LOOK_MS = 50, MAX_DEVICES = 64, ROOM = 6 };
-static const int takes[] = { [WW_TURN_BESIDE] = 2, [WW_TURN_LOAD] = 1, [WW_TURN_ALONE] = ROOM };
+enum {
+	BESIDE_MS = 30,
+	ALONE_MS = 250,
+	PHASE_MS = 1000,
+	MANY = 8,
+	PRESENT = 12,
+	LEASE_MS = 1000,
+	LOOK_MS = 50,
+	MAX_DEVICES = 64,
+	ROOM = 12
+};
+static const int takes[] = { [WW_TURN_BESIDE] = 4, [WW_TURN_LOAD] = 1, [WW_TURN_TIMED] = 3, [WW_TURN_ALONE] = ROOM };
 
 struct ww_turns {
 	char device[96];
-	enum ww_turn_kind phase; /* BESIDE or ALONE */
-	uint64_t phase_ns;       /* when it began */
-	int inside;              /* what those that have the device now take of ROOM */
-	int waiting[4];          /* by the phase that they wait for */
-	int leasing, leased;     /* the lease is being taken; is held */
+	enum ww_turn_kind phase;        /* BESIDE or ALONE */
+	uint64_t phase_ns;              /* when it began */
+	int before_ms;                  /* how long the one before it lasted, PHASE_MS at most */
+	int inside;                     /* what those that have the device now take of ROOM */
+	int present;                    /* judgements that have been inside and are not over */
+	int waiting[WW_TURN_ALONE + 1]; /* by the phase that they wait for */
+	int steps;                      /* measurements that use the device between their calls */
+	int calls_wait, calling;        /* those that wait to make one; one is made */
+	pthread_cond_t call_changed;    /* the last two lines */
+	int leasing, leased;            /* the lease is being taken; is held */
 	uint64_t leased_ns;
 	struct ww_lease lease;
 };
@@ -49,6 +73,7 @@ static struct ww_turns *find(const char *device)
 		if (!all[i].device[0]) {
 			snprintf(all[i].device, sizeof(all[i].device), "%s", device);
 			all[i].phase = WW_TURN_BESIDE;
+			pthread_cond_init(&all[i].call_changed, NULL);
 		}
 		if (!strcmp(all[i].device, device))
 			return &all[i];
@@ -56,17 +81,20 @@ static struct ww_turns *find(const char *device)
 	return NULL;
 }
 
-static enum ww_turn_kind phase_of(enum ww_turn_kind k) { return k == WW_TURN_ALONE ? k : WW_TURN_BESIDE; }
+static enum ww_turn_kind phase_of(enum ww_turn_kind k) { return k >= WW_TURN_TIMED ? WW_TURN_ALONE : WW_TURN_BESIDE; }
 
 static int lasted(uint64_t since_ns, int ms) { return ww_now_ns() - since_ns > (uint64_t)ms * 1000000u; }
+
+static int at_least(int ms, int least_ms) { return ms > least_ms ? ms : least_ms; }
 
 /* Whether who comes now has to wait for the others to come in. */
 static int is_over(const struct ww_turns *t)
 {
 	const int *w = t->waiting;
 	if (t->phase == WW_TURN_BESIDE)
-		return w[WW_TURN_ALONE] && (lasted(t->phase_ns, BESIDE_MS) || w[WW_TURN_ALONE] >= MANY || !w[WW_TURN_BESIDE]);
-	return !w[WW_TURN_ALONE] || (w[WW_TURN_BESIDE] && lasted(t->phase_ns, ALONE_MS));
+		return w[WW_TURN_ALONE] &&
+			(lasted(t->phase_ns, at_least(t->before_ms, BESIDE_MS)) || w[WW_TURN_ALONE] >= MANY || !w[WW_TURN_BESIDE]);
+	return !w[WW_TURN_ALONE] || (w[WW_TURN_BESIDE] && lasted(t->phase_ns, at_least(t->before_ms, ALONE_MS)));
 }
 
 /* While nobody is inside: another phase, and the lease back where its time is over. */
@@ -80,17 +108,19 @@ static void turn_over(struct ww_turns *t)
 	}
 	enum ww_turn_kind other = t->phase == WW_TURN_BESIDE ? WW_TURN_ALONE : WW_TURN_BESIDE;
 	if (is_over(t) && t->waiting[other]) {
+		double ms = ww_seconds_since(t->phase_ns) * 1e3;
+		t->before_ms = ms < PHASE_MS ? (int)ms : PHASE_MS;
 		t->phase = other;
 		t->phase_ns = ww_now_ns();
 	}
 }
 
-static int may_enter(struct ww_turns *t, enum ww_turn_kind kind)
+static int may_enter(struct ww_turns *t, enum ww_turn_kind kind, int counts)
 {
 	turn_over(t);
-	if (t->leasing || t->phase != phase_of(kind) || t->inside + takes[kind] > ROOM)
+	if (t->leasing || t->phase != phase_of(kind) || t->inside + takes[kind] > ROOM || (counts && t->present >= PRESENT))
 		return 0;
-	return !t->inside || (!is_over(t) && !lasted(t->leased_ns, LEASE_MS));
+	return !t->inside || (!is_over(t) && !lasted(t->leased_ns, 2 * LEASE_MS));
 }
 
 static void wait_changed(void)
@@ -127,39 +157,60 @@ static enum ww_rc lease(struct ww_turns *t, const struct ww_judge *j, struct ww_
 	return rc;
 }
 
+/* Wait until nobody calls or wants to, then go on beside the others. */
+static void begin_steps(struct ww_turns *t)
+{
+	while (t->calling || t->calls_wait)
+		pthread_cond_wait(&t->call_changed, &lock);
+	t->steps++;
+}
+
+static void end_steps(struct ww_turns *t)
+{
+	if (!--t->steps)
+		pthread_cond_broadcast(&t->call_changed);
+}
+
 static void leave(struct ww_turns *t, enum ww_turn_kind kind)
 {
+	if (kind == WW_TURN_TIMED)
+		end_steps(t);
 	t->inside -= takes[kind];
 	turn_over(t);
 	pthread_cond_broadcast(&changed);
 }
 
-/* `held`: WW_TURN_NONE, or the kind that is given back for it.  Whoever changes waits before it leaves: so the lease
- * stays. */
-static enum ww_rc enter(
-	struct ww_turns *t, const struct ww_judge *j, enum ww_turn_kind held, enum ww_turn_kind kind, struct ww_err *err)
+/* `held`: what is given back for it.  Whoever changes waits before it leaves: so the lease stays.  counts: it becomes
+ * one of those present. */
+static enum ww_rc enter(struct ww_turns *t, const struct ww_judge *j, enum ww_turn_kind held, enum ww_turn_kind kind,
+	int counts, struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;
 	t->waiting[phase_of(kind)]++;
 	if (held != WW_TURN_NONE)
 		leave(t, held);
-	while (rc == WW_OK && !may_enter(t, kind)) {
+	while (rc == WW_OK && !may_enter(t, kind, counts)) {
 		wait_changed();
 		rc = ww_judge_interrupted(j, err);
 	}
 	t->waiting[phase_of(kind)]--;
 	if (rc == WW_OK)
 		rc = lease(t, j, err);
-	if (rc == WW_OK)
-		t->inside += takes[kind];
-	return rc;
+	if (rc != WW_OK)
+		return rc;
+	t->inside += takes[kind];
+	t->present += counts;
+	if (kind == WW_TURN_TIMED)
+		begin_steps(t);
+	return WW_OK;
 }
+
+static const char *const names[] = { "none", "beside others", "loading", "timed", "alone" };
 
 static void log_turn(const struct ww_turn *t)
 {
 	if (t->turns)
-		ww_log(WW_LOG_DEBUG, "turn: %s, %.0f us", t->kind == WW_TURN_ALONE ? "alone" : "beside others",
-			ww_seconds_since(t->taken_ns) * 1e6);
+		ww_log(WW_LOG_DEBUG, "turn: %s, %.0f us", names[t->kind], ww_seconds_since(t->taken_ns) * 1e6);
 }
 
 enum ww_rc ww_turn_take(struct ww_turn *t, const struct ww_judge *j, enum ww_turn_kind kind, struct ww_err *err)
@@ -170,13 +221,16 @@ enum ww_rc ww_turn_take(struct ww_turn *t, const struct ww_judge *j, enum ww_tur
 	if (t->kind == kind)
 		return WW_OK;
 	log_turn(t);
+	int counts = t->kind == WW_TURN_NONE && kind == WW_TURN_BESIDE;
 	WW_LOCKED(&lock);
 	struct ww_turns *of = find(j->facts.uuid);
 	if (!of)
 		rc = ww_err_set(err, WW_ERR_LIMIT, "one process judges on %d devices at most", MAX_DEVICES);
 	else
-		rc = enter(of, j, t->kind, kind, err);
-	*t = rc == WW_OK ? (struct ww_turn){ j, of, kind, ww_now_ns() } : (struct ww_turn){ 0 };
+		rc = enter(of, j, t->kind, kind, counts, err);
+	if (rc != WW_OK && of)
+		of->present -= t->counts;
+	*t = rc == WW_OK ? (struct ww_turn){ j, of, kind, ww_now_ns(), counts || t->counts, 0 } : (struct ww_turn){ 0 };
 	return rc;
 }
 
@@ -186,7 +240,32 @@ void ww_turn_drop(struct ww_turn *t)
 		return;
 	log_turn(t);
 	pthread_mutex_lock(&lock);
+	t->turns->present -= t->counts;
 	leave(t->turns, t->kind);
 	pthread_mutex_unlock(&lock);
 	*t = (struct ww_turn){ 0 };
+}
+
+void ww_turn_call(struct ww_turn *t)
+{
+	if (t->kind != WW_TURN_TIMED || t->calls++)
+		return;
+	struct ww_turns *of = t->turns;
+	WW_LOCKED(&lock);
+	end_steps(of);
+	of->calls_wait++;
+	while (of->calling || of->steps)
+		pthread_cond_wait(&of->call_changed, &lock);
+	of->calls_wait--;
+	of->calling = 1;
+}
+
+void ww_turn_called(struct ww_turn *t)
+{
+	if (t->kind != WW_TURN_TIMED || --t->calls)
+		return;
+	WW_LOCKED(&lock);
+	t->turns->calling = 0;
+	pthread_cond_broadcast(&t->turns->call_changed);
+	begin_steps(t->turns);
 }

@@ -1,8 +1,8 @@
-/* turns.h - who of this process uses a device now: one measurement alone, or several judgements beside each other.
+/* turns.h - who of this process uses a device now: one call alone, or several judgements beside each other.
  *
- * What is timed needs the device alone, and repeats, which wait for it dozens of times.  Loading a task, drawing,
- * references and comparisons of several tasks run beside each other, most of their time on processors.  Towards other
- * processes all of them together are one measurement: they share one lease (host/lease.h). */
+ * A call that is timed needs the device alone, and so do repeats, which wait for it dozens of times.  Loading a task,
+ * drawing, references and comparisons of several tasks run beside each other, most of their time on processors.
+ * Towards other processes all of them together are one measurement: they share one lease (host/lease.h). */
 #pragma once
 
 #include "base/err.h"
@@ -15,8 +15,9 @@ enum ww_turn_kind {
 	WW_TURN_NONE,
 	WW_TURN_BESIDE, /* a small task's judgement, up to what is timed */
 	WW_TURN_LOAD,   /* a task is loaded or called for the first time, which takes processors more than the device */
-	WW_TURN_ALONE   /* what is timed, tasks whose references fill the memory, and PyTorch forms, whose code runs when it
-	                   likes */
+	WW_TURN_TIMED,  /* a small task's timing: beside others of its kind, each call between ww_turn_call() and
+	                   ww_turn_called() */
+	WW_TURN_ALONE   /* tasks whose references fill the memory, and PyTorch forms, whose code runs when it likes */
 };
 
 struct ww_turn {
@@ -24,6 +25,8 @@ struct ww_turn {
 	struct ww_turns *turns; /* of its device; NULL while nothing is held */
 	enum ww_turn_kind kind;
 	uint64_t taken_ns;
+	int counts; /* among those that are judged beside each other */
+	int calls;  /* how often ww_turn_call() was called more than ww_turn_called() */
 };
 
 /* Wait for the device.  One that is held already is changed; while it waits it holds nothing.  On the cpu target, where
@@ -32,3 +35,9 @@ struct ww_turn {
 enum ww_rc ww_turn_take(
 	struct ww_turn *t, const struct ww_judge *j, enum ww_turn_kind kind, struct ww_err *err) WW_MUST_CHECK;
 void ww_turn_drop(struct ww_turn *t); /* safe where nothing is held */
+
+/* From the one to the other nothing else of this process uses the device, where it is held as TIMED; the others wait at
+ * the ends of their steps.  Where it is held as ALONE that is so anyway, and the rest is not timed: nothing is done. In
+ * pairs, which may lie within each other. */
+void ww_turn_call(struct ww_turn *t);
+void ww_turn_called(struct ww_turn *t);

@@ -81,7 +81,7 @@ enum ww_rc ww_judge_verify(struct ww_session *s, struct ww_err *err)
 	if (strict && !s->failed) {
 		uint64_t start = ww_now_ns();
 		ww_judge_progress(t->judge, "repeating the last draw");
-		WW_CHECK(ww_judge_turn(t, WW_TURN_ALONE, err)); /* dozens of short waits for the device, long beside others */
+		WW_CHECK(ww_judge_turn(t, WW_TURN_TIMED, err)); /* dozens of short waits for the device, long beside others */
 		WW_CHECK(ww_judge_repeat(s, err));
 		t->spent.repeat += ww_seconds_since(start);
 	}

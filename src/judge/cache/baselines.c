@@ -119,12 +119,14 @@ static enum ww_rc cpu_once(struct ww_judge_task *t, enum ww_baseline b, double *
 enum ww_rc ww_base_once(
 	struct ww_judge_task *t, enum ww_baseline b, enum ww_ref_mode mode, double *us, struct ww_err *err)
 {
+	ww_turn_call(&t->turn);
 	uint64_t start = ww_now_ns();
 	enum ww_rc rc = mode == WW_REF_CLOCK         ? ww_form_base_call(t, b, us, err)
 		: t->judge->opts.target == WW_TARGET_CPU ? cpu_once(t, b, us, err)
 												 : ww_ref_time(t->ref, b, mode, 1, 1, us, err);
 	t->reference_s += ww_seconds_since(start);
 	t->spent.baseline += ww_seconds_since(start);
+	ww_turn_called(&t->turn);
 	return rc;
 }
 
@@ -135,7 +137,7 @@ enum ww_rc ww_base_prepare(struct ww_judge_task *t, enum ww_baseline b, struct w
 	char stage[64];
 	if (e->prepared)
 		return WW_OK;
-	WW_CHECK(ww_judge_turn(t, WW_TURN_BESIDE, err));
+	WW_CHECK(ww_judge_turn(t, WW_TURN_LOAD, err));
 	snprintf(stage, sizeof(stage), "%s the baseline \"%s\"", b == WW_BASE_EAGER ? "preparing" : "compiling",
 		ww_baseline_name(b));
 	ww_judge_progress(t->judge, stage);
@@ -306,13 +308,11 @@ static enum ww_rc drop_others(struct ww_judge_task *t, enum ww_baseline fastest,
 	return WW_OK;
 }
 
-/* The reference worker may refuse a baseline; then it is marked, so that it is not tried again. */
-enum ww_rc ww_base_all(struct ww_judge_task *t, enum ww_baseline *fastest, struct ww_err *err)
+/* Those that neither this judge nor the store knows; they are prepared.  The reference worker may refuse one; then it
+ * is marked, so that it is not tried again. */
+static enum ww_rc find_missing(struct ww_judge_task *t, unsigned *missing, struct ww_err *err)
 {
-	unsigned missing = 0;
-	int good = 0;
-	double best = INFINITY;
-
+	*missing = 0;
 	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++) {
 		if (!(t->judge->opts.baselines & (1u << b)) || ww_base_of(t, b)->known)
 			continue;
@@ -321,10 +321,26 @@ enum ww_rc ww_base_all(struct ww_judge_task *t, enum ww_baseline *fastest, struc
 			continue;
 		WW_CHECK(ww_base_prepare(t, (enum ww_baseline)b, err));
 		if (ww_base_of(t, b)->prepared)
-			missing |= 1u << b;
+			*missing |= 1u << b;
 	}
+	return WW_OK;
+}
+
+enum ww_rc ww_base_prepare_missing(struct ww_judge_task *t, struct ww_err *err)
+{
+	unsigned ignored;
+	return find_missing(t, &ignored, err);
+}
+
+enum ww_rc ww_base_all(struct ww_judge_task *t, enum ww_baseline *fastest, struct ww_err *err)
+{
+	unsigned missing;
+	int good = 0;
+	double best = INFINITY;
+
+	WW_CHECK(find_missing(t, &missing, err));
 	if (missing) {
-		WW_CHECK(ww_judge_turn(t, WW_TURN_ALONE, err));
+		WW_CHECK(ww_judge_turn(t, WW_TURN_TIMED, err));
 		ww_judge_progress(t->judge, "timing the baselines");
 		WW_CHECK(measure(t, missing, &good, err));
 		for (int b = 0; b < WW_BASE_TORCH_COUNT; b++)

@@ -12,30 +12,51 @@
 #include <unistd.h>
 
 static struct ww_judge judge = { .opts.target = WW_TARGET_CUDA, .facts.uuid = "test-turns" };
-static atomic_int beside, alone, most_beside, together, turns[4], ending;
+enum use { BESIDE, STEP, ALONE, USES }; /* of the device: verified, between the calls of a measurement, a call */
+static atomic_int uses[USES], most[USES], together, turns[WW_TURN_ALONE + 1], ending;
 
-static void inside(enum ww_turn_kind kind)
+static void use(enum use mine)
 {
-	atomic_int *mine = kind == WW_TURN_ALONE ? &alone : &beside;
-	int n = atomic_fetch_add(mine, 1) + 1;
-	together += kind == WW_TURN_ALONE ? n > 1 || beside : alone != 0;
-	if (kind != WW_TURN_ALONE && n > most_beside)
-		most_beside = n;
+	int n = atomic_fetch_add(&uses[mine], 1) + 1;
+	together += mine == ALONE ? n > 1 || uses[BESIDE] || uses[STEP] : uses[ALONE] || uses[mine == STEP ? BESIDE : STEP];
+	if (n > most[mine])
+		most[mine] = n;
 	usleep(1000);
-	atomic_fetch_sub(mine, 1);
-	turns[kind]++;
+	atomic_fetch_sub(&uses[mine], 1);
 }
 
-/* As a judgement does: beside others, then alone, then beside them again. */
+/* A draw, the calls of both sides, a comparison. */
+static void rounds(struct ww_turn *t)
+{
+	for (int k = 0; k < 3; k++) {
+		use(STEP);
+		ww_turn_call(t);
+		ww_turn_call(t); /* within each other */
+		use(ALONE);
+		ww_turn_called(t);
+		use(ALONE);
+		ww_turn_called(t);
+		use(STEP);
+	}
+}
+
+/* As a judgement does: beside others, then measured, then beside them again. */
 static void *judgements(void *arg)
 {
+	static const enum ww_turn_kind first[] = { WW_TURN_LOAD, WW_TURN_BESIDE },
+								   second[] = { WW_TURN_ALONE, WW_TURN_TIMED };
+	const long number = (long)arg;
 	struct ww_err err = WW_ERR_INIT;
 	while (!ending) {
 		struct ww_turn t = { 0 };
 		for (int k = 0; k < 3; k++) {
-			enum ww_turn_kind kind = k == 1 ? WW_TURN_ALONE : arg ? WW_TURN_LOAD : WW_TURN_BESIDE;
+			enum ww_turn_kind kind = k == 1 ? second[number % 4 != 0] : first[number > 1];
 			assert_int_equal(ww_turn_take(&t, &judge, kind, &err), WW_OK);
-			inside(kind);
+			if (kind == WW_TURN_TIMED)
+				rounds(&t);
+			else
+				use(kind == WW_TURN_ALONE ? ALONE : BESIDE);
+			turns[kind]++;
 		}
 		ww_turn_drop(&t);
 	}
@@ -90,15 +111,17 @@ static void nothing_runs_beside_a_measurement(void **state)
 		_exit(s < 0 ? 2 : s > 4);
 	}
 	for (long i = 0; i < THREADS; i++)
-		assert_int_equal(pthread_create(&threads[i], NULL, judgements, i < 2 ? (void *)1 : NULL), 0);
+		assert_int_equal(pthread_create(&threads[i], NULL, judgements, (void *)i), 0);
 	assert_int_equal(waitpid(other, &status, 0), other);
 	ending = 1;
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
 	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 	assert_int_equal(together, 0);
-	assert_in_range(most_beside, 2, THREADS);
-	assert_true(turns[WW_TURN_BESIDE] > 100 && turns[WW_TURN_ALONE] > 50 && turns[WW_TURN_LOAD] > 10);
+	assert_in_range(most[BESIDE], 2, THREADS);
+	assert_in_range(most[STEP], 2, THREADS); /* measurements draw and compare beside each other */
+	assert_true(turns[WW_TURN_BESIDE] > 50 && turns[WW_TURN_LOAD] > 10);
+	assert_true(turns[WW_TURN_ALONE] > 5 && turns[WW_TURN_TIMED] > 20);
 }
 
 static void a_wait_is_interrupted(void **state)
