@@ -172,7 +172,7 @@ static void limits(void **state)
 		{ &gpu, 4e8, NAN, 110, 4096, 0, 8, 0, { 88e6, 30 }, "latency", "30%" },
 		{ &gpu, 4e8, NAN, 110, 4096, 96, 8, 0, { 88e6, 30 }, "spills", "96 bytes" },
 		{ &gpu, 1e6, NAN, 110, 4096, 0, 8, 0, { 308e6, 95 }, "memory", "70% of what a copy" }, /* issue only feeds it */
-		{ &gpu, 1e3, NAN, 3, 4096, 0, 8, 0, { 1e3, 1 }, "short", "3.0 us" },
+		{ &gpu, 4e3, NAN, 5.2, 4096, 0, 8, 0, { 4e3, 1 }, "short", "5.2 us" },
 		{ &cpu, 27e6, 1e6, 1000, 64, 0, 0, 4, { 0 }, "memory", "90%" },
 		{ &cpu, 1e6, 80e6, 1000, 64, 0, 0, 4, { 0 }, "compute", "80%" },
 		{ &cpu, 1e6, 1e6, 1000, 2, 0, 0, 1.5, { 0 }, "threads", "the grid has 2 blocks" },
