@@ -1,5 +1,6 @@
 /* build.c - one build: graph in, two files out. */
 #include "policy/planner/lower/lower.h"
+#include "policy/planner/schedule/schedule.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,24 +26,32 @@ void *pl_alloc(struct pl *pl, size_t bytes)
 	return p;
 }
 
-const char *pl_fmt(struct pl *pl, const char *fmt, ...)
+const char *pl_vfmt(struct pl *pl, const char *fmt, va_list ap)
 {
 	char small[256], *p;
-	va_list ap;
+	va_list again;
 	int n;
 
-	va_start(ap, fmt);
+	va_copy(again, ap);
 	n = vsnprintf(small, sizeof(small), fmt, ap);
-	va_end(ap);
 	p = pl_alloc(pl, (size_t)n + 1);
-	if (n < (int)sizeof(small)) {
+	if (n < (int)sizeof(small))
 		memcpy(p, small, (size_t)n + 1);
-		return p;
-	}
-	va_start(ap, fmt);
-	vsnprintf(p, (size_t)n + 1, fmt, ap);
-	va_end(ap);
+	else
+		vsnprintf(p, (size_t)n + 1, fmt, again);
+	va_end(again);
 	return p;
+}
+
+const char *pl_fmt(struct pl *pl, const char *fmt, ...)
+{
+	const char *r;
+	va_list ap;
+
+	va_start(ap, fmt);
+	r = pl_vfmt(pl, fmt, ap);
+	va_end(ap);
+	return r;
 }
 
 void pl_guard_eq(struct pl *pl, const struct ix *a, const struct ix *b, const char *what)
@@ -65,7 +74,7 @@ const struct knobs *pl_knobs(struct pl *pl, int kernel)
 	return pl->knobs && kernel < pl->n_knobs ? &pl->knobs[kernel] : &none;
 }
 
-int pl_all_plain(const struct pl *pl) { return pl->n_knobs && pl->knobs && pl->knobs[pl->n_knobs - 1].alt == 1; }
+int pl_all_plain(const struct pl *pl) { return pl->n_knobs && pl->knobs && pl->knobs[pl->n_knobs - 1].plain; }
 
 static void read_device(struct pl *pl, const json_t *d)
 {
@@ -102,7 +111,7 @@ static void build(struct pl *pl, const json_t *graph, struct pl_result *out)
 		snprintf(out->kern_title[i], sizeof(out->kern_title[i]), "%s", pl->kern[i]->title);
 		out->kern_kind[i] = pl->kern[i]->kind;
 		out->kern_spec[i] = pl->kern[i]->anchor ? (int)pl->kern[i]->anchor->kind : -1;
-		out->kern_library[i] = pl->kern[i]->library;
+		out->kern_library[i] = pl->kern[i]->loop->library;
 	}
 	out->device_text = ww_str_take(&pl->dev_text);
 	out->plan_text = ww_str_take(&pl->plan_text);

@@ -60,5 +60,6 @@ struct pl {
 void pl_fail(struct pl *pl, const char *fmt, ...) __attribute__((noreturn)) WW_PRINTF(2, 3);
 void *pl_alloc(struct pl *pl, size_t bytes);
 const char *pl_fmt(struct pl *pl, const char *fmt, ...) WW_PRINTF(2, 3);
+const char *pl_vfmt(struct pl *pl, const char *fmt, va_list ap);
 /* ww_fail() in plan.c unless a == b at the sizes of that build; nothing where they are the same expression. */
 void pl_guard_eq(struct pl *pl, const struct ix *a, const struct ix *b, const char *what);

@@ -34,37 +34,6 @@ const char *pl_indent(struct pl *pl, const char *text, int tabs)
 	return r;
 }
 
-void pl_cpu_pointers(struct pl *pl, struct kern *k, struct ww_str *s, const char *from)
-{
-	for (int i = 0; i < k->n_arg; i++) {
-		struct buf *b = k->arg[i];
-		int out = 0;
-
-		for (int o = 0; o < k->n_out; o++)
-			out |= k->out[o]->root == b;
-		if (!strcmp(from, "arg"))
-			ww_str_addf(s, "\t%s%s *const restrict %s = WW_ARG(%s%s *, %d);\n", out ? "" : "const ",
-				pl_ctype(b->dt, pl->target), b->name, out ? "" : "const ", pl_ctype(b->dt, pl->target), i);
-		else
-			ww_str_addf(s, "\t%s%s *const %s = %s->%s;\n", out ? "" : "const ", pl_ctype(b->dt, pl->target), b->name,
-				from, b->name);
-	}
-}
-
-const char *pl_plan_buf(struct pl *pl, const struct buf *b)
-{
-	return b->kind == B_SCRATCH ? b->name : pl_fmt(pl, "%s->buf", b->name);
-}
-
-const char *pl_plan_args(struct pl *pl, struct kern *k, const char *tabs)
-{
-	const char *s = "";
-
-	for (int i = 0; i < k->n_arg; i++)
-		s = pl_fmt(pl, "%s%sww_arg_buf(p, %s, 0);\n", s, tabs, pl_plan_buf(pl, k->arg[i]));
-	return s;
-}
-
 /* The variables of `axis` from the linear number `lin`. */
 void pl_decode(struct pl *pl, struct ww_str *s, const char *tabs, const char *type, const struct ix_atom *const *axis,
 	int n, const char *lin)
@@ -139,7 +108,7 @@ void pl_cpu_stores(struct expr *e, struct kern *k, int level)
 static void launch_tiles(struct pl *pl, struct kern *k, const struct ix *rows, const struct ix *cols, int per_default)
 {
 	const struct knobs *kn = pl_knobs(pl, k->id);
-	int tile = kn->tile ? kn->tile : per_default;
+	int tile = kn->cpu_point.tile ? kn->cpu_point.tile : per_default;
 
 	k->launch = pl_fmt(pl,
 		"\t{\n\t\tconst long long rows = %s, cols = %s, chunk = ww_min(cols, %d), items = rows * ww_cdiv(cols, chunk);\n"
@@ -199,7 +168,8 @@ static void point_kernel(struct pl *pl, struct kern *k, struct ww_str *s)
 		ww_str_addf(s,
 			"\t\tix_t %s = c0;\n\n\t\t(void)row;\n\t\tWW_UNROLL(%d)\n\t\tfor (; %s + WW_VL <= c1; %s += WW_VL) {\n\t\t\tenum { n = WW_VL };\n%s\t\t}\n"
 			"\t\tif (%s < c1) {\n\t\t\tconst int n = (int)(c1 - %s);\n%s\t\t}\n\t}\n}\n\n",
-			lane, pl_knobs(pl, k->id)->unroll ? pl_knobs(pl, k->id)->unroll : 4, lane, lane, text2, lane, lane, text2);
+			lane, pl_knobs(pl, k->id)->cpu_point.unroll ? pl_knobs(pl, k->id)->cpu_point.unroll : 4, lane, lane, text2,
+			lane, lane, text2);
 	else
 		ww_str_addf(s, "\n\t\t(void)row;\n\t\tfor (ix_t %s = c0; %s < c1; %s++) {\n%s\t\t}\n\t}\n}\n\n", lane, lane,
 			lane, text2);
@@ -489,14 +459,14 @@ static void row_kernel(struct pl *pl, struct kern *k, struct ww_str *s)
 	int n_row;
 
 	g.vec = 1;
-	g.unroll = kn->unroll ? kn->unroll : 4;
+	g.unroll = kn->cpu_rows.unroll ? kn->cpu_rows.unroll : 4;
 	g.lane_row = k->n_row && choose_lane(pl, k);
 	for (int i = 0; i < k->n_red; i++)
 		if (k->red[i]->red >= RED_ARGMAX)
 			g.vec = g.lane_row = 0; /* places have no vector form */
-	if (g.vec && !g.lane_row && !kn->alt && pl_cpu_row_skeleton(pl, k, s))
+	if (g.vec && !g.lane_row && !kn->plain && !kn->cpu_rows.loops && pl_cpu_row_skeleton(pl, k, s))
 		return;
-	if (g.vec && !g.lane_row && kn->alt != 1 && k->n_col)
+	if (g.vec && !g.lane_row && !kn->plain && k->n_col)
 		g.n_cached = pl_cpu_keep(pl, k, k->col[k->n_col - 1], g.kept, WW_ARRAY_LEN(g.kept) - 1);
 	if (!row_body(&g)) {
 		g.vec = 0;
@@ -544,7 +514,7 @@ static void row_kernel(struct pl *pl, struct kern *k, struct ww_str *s)
 		"\t\tww_launch(p, \"%s\", ww_cdiv(items, per), 1, 1, 1, 1, 1);\n%s%s\t\tww_arg_i64(p, per);\n\t}\n",
 		ix_text(pl, rows),
 		ix_text(pl, g.lane_row ? ix_mulc(pl, pl_extent(pl, k->col, k->n_col), 64) : pl_extent(pl, k->col, k->n_col)),
-		kn->tile ? kn->tile : 32768, k->name,
+		kn->cpu_rows.tile ? kn->cpu_rows.tile : 32768, k->name,
 		g.n_cached ? pl_fmt(pl, "\t\tww_shared(p, %d * (ww_cdiv(work, 16) + 17) * 64);\n", g.n_cached) : "",
 		pl_plan_args(pl, k, "\t\t"));
 }
@@ -557,12 +527,15 @@ void pl_emit_cpu(struct pl *pl)
 	for (int i = 0; i < pl->n_kern; i++) {
 		struct kern *k = pl->kern[i];
 
+		k->loop = pl_alloc(pl, sizeof(*k->loop));
+		if (k->anchor)
+			pl_anchor_ops[k->anchor->kind]->build(pl, k);
 		if (k->kind == K_POINT)
 			point_kernel(pl, k, &one);
 		else if (k->kind == K_ROW)
 			row_kernel(pl, k, &one);
 		else
-			pl_cpu_anchor(pl, k, &one);
+			pl_anchor_ops[k->anchor->kind]->print[0](pl, k, &one);
 		if (!pl_share_kernel(pl, k, one.p))
 			ww_str_adds(&body, one.p);
 		body.cut |= one.cut;

@@ -344,23 +344,20 @@ static void write_kernel(struct match *m, struct ww_str *s, const char *load, co
 
 	pl_decode(pl, &d, "\t", "ix_t", k->row, k->n_row, "r");
 	ww_str_adds(&d, "\n\t(void)r;\n");
-	ww_str_addf(s, "/* %s */\n", k->title);
 	pl_cpu_context(pl, k, s);
-	pl_cpu_functor(pl, k, s,
-		pl_fmt(pl, "WW_FN ww_vf %s_load(const void *ctx, long long r, long long %s, int n)", name, col), d.p, load);
+	pl_cpu_functor(
+		pl, k, s, pl_fmt(pl, "ww_vf @_load(const void *ctx, long long r, long long %s, int n)", col), d.p, load);
 	if (m->shape == LSE) {
-		pl_cpu_functor(pl, k, s, pl_fmt(pl, "WW_FN void %s_row(const void *ctx, long long r, float *scratch)", name),
+		pl_cpu_functor(pl, k, s, "void @_row(const void *ctx, long long r, float *scratch)",
 			pl_fmt(pl, "\tconst float v = ww_row_lse(%s_load, ctx, r, %s);\n%s\t(void)scratch;\n", name, cols, d.p),
 			store);
-		load = pl_fmt(pl, "ww_cpu_rows(b, arg, %s_row, &c)", name);
+		load = "ww_cpu_rows(b, arg, @_row, &c)";
 	} else {
 		pl_cpu_functor(pl, k, s,
-			pl_fmt(pl, "WW_FN void %s_store(const void *ctx, long long r, long long %s, ww_vf v, int n)", name, col),
-			d.p, store);
-		load = pl_fmt(pl, "%s(b, arg, %s%s_load, %s_store, &c)", skeleton[m->shape], eps, name, name);
+			pl_fmt(pl, "void @_store(const void *ctx, long long r, long long %s, ww_vf v, int n)", col), d.p, store);
+		load = pl_fmt(pl, "%s(b, arg, %s@_load, @_store, &c)", skeleton[m->shape], eps);
 	}
-	ww_str_addf(s, "WW_KERNEL(%s)\n{\n\tconst struct %s c = { %s };\n\n\t%s;\n}\n\n", name, name,
-		pl_cpu_context_init(pl, k, "WW_ROWS_ARGS"), load);
+	pl_cpu_kernel(pl, k, s, "WW_ROWS_ARGS", load);
 	ww_str_release(&d);
 }
 
@@ -384,6 +381,7 @@ int pl_cpu_row_skeleton(struct pl *pl, struct kern *k, struct ww_str *s)
 	k->launch = pl_fmt(pl,
 		"\tww_recipe_cpu_rows(p, \"%s\", &(struct ww_cpu_rows){ .rows = %s, .cols = %s, .keep = %d%s });\n%s", k->name,
 		ix_text(pl, pl_extent(pl, k->row, k->n_row)), cols, keep[m.shape],
-		kn->tile ? pl_fmt(pl, ", .per = ww_max(1, %d / %s)", kn->tile, cols) : "", pl_plan_args(pl, k, "\t"));
+		kn->cpu_rows.tile ? pl_fmt(pl, ", .per = ww_max(1, %d / %s)", kn->cpu_rows.tile, cols) : "",
+		pl_plan_args(pl, k, "\t"));
 	return 1;
 }

@@ -19,21 +19,6 @@
 
 static const char *cat(struct pl *pl, const char *a, const char *b) { return pl_fmt(pl, "%s%s", a, b); }
 
-const char *pl_cuda_params(struct pl *pl, struct kern *k)
-{
-	const char *s = "";
-
-	for (int i = 0; i < k->n_arg; i++) {
-		int out = 0;
-
-		for (int o = 0; o < k->n_out; o++)
-			out |= k->out[o]->root == k->arg[i];
-		s = pl_fmt(pl, "%s%s%s%s *__restrict__ %s", s, i ? ", " : "", out ? "" : "const ",
-			pl_ctype(k->arg[i]->dt, pl->target), k->arg[i]->name);
-	}
-	return s;
-}
-
 /* What an access of V elements at `off` demands: the factors of all other terms, as text of plan.c joined by |. */
 const char *pl_cuda_terms(struct pl *pl, const char *terms, const struct ix *off, const struct ix_atom *lane)
 {
@@ -128,6 +113,7 @@ static void point_kernel(struct pl *pl, struct kern *k, struct ww_str *s)
 	const struct knobs *kn = pl_knobs(pl, k->id);
 	struct ww_str b1 = WW_STR_INIT(1 << 18), b2 = WW_STR_INIT(1 << 18), loads = WW_STR_INIT(1 << 16);
 	const char *terms = "", *decl, *after, *lane, *l1, *l2, *ld, *vars = "";
+	int unroll = kn->point.unroll ? kn->point.unroll : 1, threads = kn->point.threads ? kn->point.threads : 256;
 	struct expr e;
 	const struct ix *rows;
 
@@ -136,7 +122,7 @@ static void point_kernel(struct pl *pl, struct kern *k, struct ww_str *s)
 	k->col[k->n_col++] = k->row[--k->n_row];
 	lane = k->col[0]->name;
 	pl_expr_init(&e, pl, k);
-	e.cuda_vec = kn->alt != 1;
+	e.cuda_vec = !kn->plain;
 	e.vload_index = "[l]";
 	e.lane = k->col[0];
 	e.block[1] = &b1;
@@ -169,10 +155,9 @@ static void point_kernel(struct pl *pl, struct kern *k, struct ww_str *s)
 	k->launch = pl_fmt(pl,
 		"\t{\n%s\t\tww_define(p, \"%s_V\", v);\n\t\tww_define(p, \"%s_U\", %d);\n\t\tww_define(p, \"%s_BLOCK\", %d);\n"
 		"\t\tww_launch(p, \"%s\", ww_cdiv(%s * (%s / v), %d), 1, 1, %d, 1, 1);\n%s\t}\n",
-		pick_v(pl, terms, e.cuda_vec ? widest(pl, k) : 1, ix_text(pl, k->col[0]->b), kn->vec), k->name, k->name,
-		kn->unroll ? kn->unroll : 1, k->name, kn->block ? kn->block : 256, k->name, ix_text(pl, rows),
-		ix_text(pl, k->col[0]->b), (kn->unroll ? kn->unroll : 1) * (kn->block ? kn->block : 256),
-		kn->block ? kn->block : 256, pl_plan_args(pl, k, "\t\t"));
+		pick_v(pl, terms, e.cuda_vec ? widest(pl, k) : 1, ix_text(pl, k->col[0]->b), 0), k->name, k->name, unroll,
+		k->name, threads, k->name, ix_text(pl, rows), ix_text(pl, k->col[0]->b), unroll * threads, threads,
+		pl_plan_args(pl, k, "\t\t"));
 }
 
 /* ---- Rows -------------------------------------------------------------------------------------------------------- */
@@ -331,7 +316,7 @@ static void row_body(struct rowgen *g)
 	struct kern *k = g->k;
 
 	pl_expr_init(&g->e, g->pl, k);
-	g->e.cuda_vec = !g->lane_row && pl_knobs(g->pl, k->id)->alt != 1;
+	g->e.cuda_vec = !g->lane_row && !pl_knobs(g->pl, k->id)->plain;
 	g->e.vload_index = g->held ? "[j][l]" : "[l]";
 	g->e.lane = g->lane_row ? k->row[k->n_row - 1] : k->col[k->n_col - 1];
 	g->e.block[1] = &g->b1;
@@ -410,7 +395,7 @@ static void row_kernel(struct pl *pl, struct kern *k, struct ww_str *s)
 	g.cluster = !g.lane_row && pl->dev.cc >= 90;
 	for (int i = 0; i < k->n_red; i++)
 		g.cluster &= k->red[i]->red < RED_ARGMAX && strcmp(pl_acc_type(k->red[i]->arg[0]->dt), "float") == 0;
-	g.held = !g.lane_row && n_cols <= (g.cluster ? 262144 : 32768) && kn->stage != 2;
+	g.held = !g.lane_row && n_cols <= (g.cluster ? 262144 : 32768) && !kn->rows.reread;
 	g.cluster &= g.held && n_cols > 16384;
 	row_body(&g);
 	body = pl_fmt(pl, "%s", g.out.p);
@@ -458,9 +443,9 @@ static void row_kernel(struct pl *pl, struct kern *k, struct ww_str *s)
 		"\t\tconst long long r = t >= 128 ? 1 : 128 / t %s, ch = ww_cdiv(cols, t * cl * v);\n\n%s"
 		"\t\tww_define(p, \"%s_V\", v);\n\t\tww_define(p, \"%s_T\", t);\n\t\tww_define(p, \"%s_R\", r);\n\t\tww_define(p, \"%s_CH\", ch);\n\t\tww_define(p, \"%s_CL\", cl);\n"
 		"\t\tww_launch(p, \"%s\", ww_cdiv(rows, r) * cl, 1, 1, t * r, 1, 1);\n\t\tif (cl > 1)\n\t\t\tww_cluster(p, (int)cl, 1, 1);\n%s\t}\n",
-		pick_v(pl, g.terms, g.e.cuda_vec ? widest(pl, k) : 1, ix_text(pl, k->col[k->n_col - 1]->b), kn->vec),
-		ix_text(pl, rows), ix_text(pl, cols), kn->block ? kn->block : 32,
-		g.cluster ? "\t\twhile (cl < 8 && cols > 16384 * cl)\n\t\t\tcl *= 2;\n" : "", kn->block ? 64 : 16,
+		pick_v(pl, g.terms, g.e.cuda_vec ? widest(pl, k) : 1, ix_text(pl, k->col[k->n_col - 1]->b), kn->rows.vec),
+		ix_text(pl, rows), ix_text(pl, cols), kn->rows.threads ? kn->rows.threads : 32,
+		g.cluster ? "\t\twhile (cl < 8 && cols > 16384 * cl)\n\t\t\tcl *= 2;\n" : "", kn->rows.threads ? 64 : 16,
 		"* (t <= 32) + (t > 32)",
 		g.held ? "\t\tif (ch * v > 64)\n\t\t\tww_fail(p, \"rows are too long for registers\");\n" : "", k->name,
 		k->name, k->name, k->name, k->name, k->name, pl_plan_args(pl, k, "\t\t"));
@@ -498,26 +483,24 @@ void pl_emit_cuda(struct pl *pl)
 {
 	struct ww_str body = WW_STR_INIT(1 << 20), one = WW_STR_INIT(1 << 19);
 	const char *text;
-	static const struct {
-		enum anchor_kind kind;
-		const char *name;
-	} headers[] = { { S_GEMM, "gemm" }, { S_CONV, "conv" }, { S_ATTN, "attention" }, { S_SCAN, "scan" },
-		{ S_RNN, "rnn" } };
 	const char *device = "", *recipes = "";
 	int kinds[S_COUNT] = { 0 }, library = 0;
 
 	for (int i = 0; i < pl->n_kern; i++) {
 		struct kern *k = pl->kern[i];
 
+		k->loop = pl_alloc(pl, sizeof(*k->loop));
+		if (k->anchor)
+			pl_anchor_ops[k->anchor->kind]->build(pl, k);
 		if (k->kind == K_POINT)
 			point_kernel(pl, k, &one);
 		else if (k->kind == K_ROW)
 			row_kernel(pl, k, &one);
 		else
-			pl_cuda_anchor(pl, k, &one);
+			pl_anchor_ops[k->anchor->kind]->print[1](pl, k, &one);
 		if (k->anchor)
 			kinds[k->anchor->kind] = 1;
-		library |= k->library & BY_LIBRARY;
+		library |= k->loop->library & BY_LIBRARY;
 		if (!pl_share_kernel(pl, k, one.p))
 			ww_str_adds(&body, one.p);
 		body.cut |= one.cut;
@@ -528,10 +511,11 @@ void pl_emit_cuda(struct pl *pl)
 		pl->dev_text.cut = 1;
 	ww_str_release(&body);
 	ww_str_release(&one);
-	for (size_t i = 0; i < WW_ARRAY_LEN(headers); i++) {
-		device = kinds[headers[i].kind] ? pl_fmt(pl, "%s#include <ww/%s.cuh>\n", device, headers[i].name) : device;
-		recipes = kinds[headers[i].kind] ? pl_fmt(pl, "%s#include <ww/recipe/%s.h>\n", recipes, headers[i].name)
-										 : recipes;
+	for (int i = 0; i < S_COUNT; i++) {
+		if (!kinds[i])
+			continue;
+		device = pl_fmt(pl, "%s#include <ww/%s.cuh>\n", device, pl_anchor_ops[i]->header);
+		recipes = pl_fmt(pl, "%s#include <ww/recipe/%s.h>\n", recipes, pl_anchor_ops[i]->header);
 	}
 	if (library) {
 		device = pl_fmt(pl, "%s#include <ww/library.cuh>\n", device);

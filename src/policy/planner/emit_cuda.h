@@ -3,12 +3,8 @@
 
 #include "policy/planner/emit_cpu.h"
 
-/* The kernel's buffers as parameters of a __global__ function. */
-const char *pl_cuda_params(struct pl *pl, struct kern *k);
 /* Append to plan.c text "| a | b ..." what must be a multiple of the vector width for accesses at off. */
 const char *pl_cuda_terms(struct pl *pl, const char *terms, const struct ix *off, const struct ix_atom *lane);
 void pl_cuda_loads(struct expr *e, struct ww_str *s, int stage, const char *start, const char *sub);
 const char *pl_cuda_stores(struct expr *e, struct kern *k, int level, const char *start, const char **terms,
 	const char **decl, const char *cond);
-/* GEMM, convolution, attention and scan: emit_cuda_anchor.c. */
-void pl_cuda_anchor(struct pl *pl, struct kern *k, struct ww_str *s);

@@ -2,17 +2,9 @@
  *
  * plan.c looks its tensors up, checks that types, layouts and those sizes that must be equal are, defines the sizes for
  * the kernels, takes scratch, and adds the nodes in order. */
-#include "policy/planner/planner.h"
+#include "policy/planner/print/print.h"
 
 #include <string.h>
-
-static const char *dtype_name(int dt)
-{
-	static const char *const names[] = { "", "WW_F32", "WW_F64", "WW_F16", "WW_BF16", "WW_I8", "WW_I16", "WW_I32",
-		"WW_I64", "WW_U8", "WW_BOOL" };
-
-	return names[dt];
-}
 
 /* Every place in the buffers of the task: declared, checked. */
 static void lookup(struct pl *pl, struct ww_str *s, struct buf *b)
@@ -28,7 +20,7 @@ static void lookup(struct pl *pl, struct ww_str *s, struct buf *b)
 
 static void check(struct pl *pl, struct ww_str *s, struct buf *b)
 {
-	ww_str_addf(s, "\tif (%s->dtype != %s || %s->rank != %d", b->name, dtype_name(b->dt), b->name, b->rank);
+	ww_str_addf(s, "\tif (%s->dtype != %s || %s->rank != %d", b->name, pl_dtype_name(b->dt), b->name, b->rank);
 	if (b->contiguous)
 		ww_str_addf(s, " || !%s->contiguous", b->name);
 	ww_str_addf(s, ")\n\t\tww_fail(p, \"%s: type, dimensions or layout differ from what this plan was made for\");\n",

@@ -349,8 +349,8 @@ static struct anchor *epilogue_of(struct pl *pl, struct val *v, const struct ix 
 	for (struct leaf *l = w.first; l; l = l->next) {
 		struct anchor *s = l->kind == LEAF_ANCHOR ? l->val->anchor : NULL;
 
-		if (!s || s->kind == S_RNN || s->consumers != 1 || s->scheduled || pl_numel_now(l->val) != pl_numel_now(v) ||
-			(best && best->id >= s->id))
+		if (!s || !(pl_anchor_ops[s->kind]->fuses & FUSES_READER) || s->consumers != 1 || s->scheduled ||
+			pl_numel_now(l->val) != pl_numel_now(v) || (best && best->id >= s->id))
 			continue;
 		pl_own_vars(pl, s->out, at);
 		same_position(pl, v, s->out, at, idx);
@@ -369,7 +369,7 @@ static void schedule_operands(struct pl *pl, struct anchor *s)
 {
 	pl_anchor_operands(pl, s);
 	for (int i = 0; i < s->n_in; i++) {
-		if (s->kind == S_SCAN) {
+		if (pl_anchor_ops[s->kind]->fuses & FUSES_OPERAND) {
 			const struct ix *idx[PL_MAX_RANK];
 
 			pl_own_vars(pl, s->in[i].val, idx);

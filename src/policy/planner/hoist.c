@@ -68,7 +68,8 @@ static int computed_before(struct pl *pl, struct val *v)
 		for (int o = 0; o < k->n_out; o++)
 			if (computes(pl, k->out[o], k->out_idx[o], v))
 				return 1;
-		for (int n = 0; k->anchor && k->anchor->kind == S_SCAN && n < k->anchor->n_in; n++)
+		for (int n = 0; k->anchor && (pl_anchor_ops[k->anchor->kind]->fuses & FUSES_OPERAND) && n < k->anchor->n_in;
+			n++)
 			if (computes(pl, k->anchor->in[n].val, k->anchor_idx, v))
 				return 1;
 	}

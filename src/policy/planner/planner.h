@@ -5,6 +5,7 @@
  *   graph/val.c     construction of values, over index expressions (ix.c); walk.c: what a value reads
  *   group.c         values                -> struct kern: which values one kernel computes, over which index space
  *   hoist.c         a reduction to store  -> the value to store in its place
+ *   anchor/         one file for each kind of anchor: its facts, schedule and text
  *   print/expr.c    value at an index     -> C expressions
  *   emit_*.c        kern                  -> device code, plan code
  *   share.c         two kernels with one text -> one
@@ -13,44 +14,11 @@
  */
 #pragma once
 
+#include "policy/planner/anchor/anchor.h"
 #include "policy/planner/graph/graph.h"
 #include "policy/planner/graph/val.h"
 
 /* ---- Kernels ----------------------------------------------------------------------------------------------------- */
-
-enum anchor_kind { S_GEMM, S_CONV, S_ATTN, S_SCAN, S_RNN, S_COUNT };
-enum pl_cell { CELL_TANH, CELL_RELU, CELL_GRU, CELL_LSTM }; /* numbered as in <ww/rnn.cuh> and <ww/cpu/rnn.h> */
-
-/* A strided operand of an anchor: element (idx) lies at base + sum idx*stride of a buffer. */
-struct operand {
-	struct val *val; /* what it is; stored by the time the anchor runs */
-	struct buf *buf;
-	const struct ix *offset, *stride[PL_MAX_RANK];
-};
-
-struct anchor {
-	enum anchor_kind kind;
-	int id;
-	const char *node, *what;
-	struct operand in[5];
-	int n_in;
-	struct val *out;
-	/* GEMM: out (batch..., m, n) = a (batch..., m, k) b (batch..., k, n); ATTN: q, k, v; CONV: x, w */
-	const struct ix *k; /* GEMM: inner size; ATTN: keys; RNN: steps */
-	int nbatch;         /* leading dimensions */
-	double scale;       /* ATTN */
-	int causal;
-	int has_bias, reverse;      /* RNN */
-	int nd, transposed, groups; /* CONV */
-	int64_t stride[3], pad[3], dil[3], opad[3];
-	const struct ix *x_size[5], *w_size[5];
-	int library_only;  /* CONV: no template of ours computes it */
-	enum pl_cell cell; /* RNN: gx, w, h0, bias where it has one, c0 of LSTM */
-	enum pl_red red;   /* SCAN: RED_SUM or RED_PROD along the last dimension */
-	int consumers;     /* roots that read it */
-	int fused;         /* done inside a consumer's kernel */
-	int scheduled;
-};
 
 enum kkind { K_POINT, K_ROW, K_ANCHOR };
 
@@ -76,35 +44,11 @@ struct kern {
 	/* what the emitters decide and plan.c needs */
 	struct buf *arg[64];
 	int n_arg;
-	int library;                         /* cuda, of a product or convolution: enum pl_library_facts */
+	struct loop *loop;                   /* schedule/schedule.h */
 	const char *launch;                  /* text of plan.c that adds the nodes */
 	const char *same_text, *same_launch; /* share.c: texts without the names that mean nothing */
 	const char *shared;                  /* the kernel whose text this one uses, or NULL */
 };
-
-/* Knobs of one kernel; 0 is "let the emitter choose". */
-struct knobs {
-	int vec, unroll, block, tile, stage, alt;
-	int library, choice; /* cuda, GEMM and CONV: enum pl_library; CONV: number of the library's algorithm */
-};
-/* Who computes an anchor that both a template and a library can.  FP32: without TF32, which PyTorch does not take
- * either for some shapes. */
-enum pl_library { LIBRARY_AUTO, LIBRARY_NO, LIBRARY_YES, LIBRARY_FP32 };
-/* A product or convolution of this build is the library's; can be nothing else; is tiled where it is ours. */
-enum pl_library_facts { BY_LIBRARY = 1, LIBRARY_ONLY = 2, OURS_TILED = 4 };
-
-/* ---- anchor.c */
-struct val *pl_gemm(struct pl *pl, struct gnode *n, struct val *a, struct val *b);
-struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w, int nd, const int64_t *stride,
-	const int64_t *pad, const int64_t *dil, int transposed, const int64_t *opad, int64_t groups);
-struct val *pl_attention(struct pl *pl, struct gnode *n, struct val *q, struct val *k, struct val *v, struct val *mask,
-	int causal, double scale);
-struct val *pl_scan(struct pl *pl, struct gnode *n, struct val *x, int dim, enum pl_red red);
-/* All steps of a recurrent layer: (steps, batch, hidden), for LSTM one slot more with the cells at the end.  gx is
- * (steps, batch, gates * hidden), w (gates * hidden, hidden), bias (may be NULL) is added to the product with the
- * state, h0 and c0 (LSTM) are (batch, hidden). */
-struct val *pl_rnn(struct pl *pl, struct gnode *n, enum pl_cell cell, int reverse, struct val *gx, struct val *w,
-	struct val *bias, struct val *h0, struct val *c0);
 
 /* ---- roots.c, axes.c, group.c */
 /* Give v a buffer, if it has none: from now on it is read from memory. */

@@ -18,42 +18,6 @@ void pl_own_vars(struct pl *pl, const struct val *v, const struct ix **idx)
 		idx[d] = ix_is(v->size[d], 1) ? ix_const(pl, 0) : ix_var(pl, pl_fmt(pl, "i%d", pl->n_var++), v->size[d]);
 }
 
-/* What the template of an anchor demands of its operand's strides. */
-static int fits_template(struct pl *pl, const struct anchor *s, int which, const struct operand *o)
-{
-	int r = o->val->rank;
-	const struct ix **st = (const struct ix **)o->stride;
-	int64_t row, col;
-
-	if (s->kind == S_RNN && which == 0) /* gx at any strides of steps and rows */
-		return ix_is(st[2], 1);
-	if (s->kind == S_CONV || s->kind == S_SCAN || s->kind == S_RNN) {
-		const struct ix *c[PL_MAX_RANK];
-
-		if (s->kind == S_SCAN)
-			return 1;
-		pl_contiguous(pl, r, o->val->size, c);
-		for (int d = 0; d < r; d++)
-			if (!ix_is(o->val->size[d], 1) && !ix_same(st[d], c[d]))
-				return 0;
-		return 1;
-	}
-	if (s->kind == S_ATTN)
-		return ix_is(st[3], 1) &&
-			(pl->target == WW_TARGET_CPU ||
-				(ix_num(st[0]) % 4 == 0 && ix_num(st[1]) % 4 == 0 && ix_num(st[2]) % 4 == 0 &&
-					ix_num(o->offset) % 4 == 0));
-	/* GEMM: one stride over all batches, and unit stride along a row or a column */
-	for (int d = 0; d + 1 < s->nbatch; d++)
-		if (ix_num(st[d]) != ix_num(st[d + 1]) * ix_num(o->val->size[d + 1]))
-			return 0;
-	row = ix_num(st[r - 2]);
-	col = ix_num(st[r - 1]);
-	if (pl->target == WW_TARGET_CPU)
-		return which == 0 ? col == 1 && row > 0 : (col == 1 && row > 0) || (row == 1 && col > 0);
-	return (col == 1 && row > 0) || (row == 1 && col > 0);
-}
-
 /* Find the buffer that an operand can be read from by strides; 0: it must be stored as it is. */
 static int by_strides(struct pl *pl, const struct anchor *s, int which, struct operand *o)
 {
@@ -89,7 +53,7 @@ static int by_strides(struct pl *pl, const struct anchor *s, int which, struct o
 	if (ix_varies(off))
 		return 0;
 	o->offset = off;
-	if (!fits_template(pl, s, which, o))
+	if (!pl_anchor_ops[s->kind]->fits(pl, s, which, o))
 		return 0;
 	pl_make_root(pl, v);
 	o->buf = v->root;
@@ -99,15 +63,11 @@ static int by_strides(struct pl *pl, const struct anchor *s, int which, struct o
 
 void pl_anchor_operands(struct pl *pl, struct anchor *s)
 {
-	for (int i = 0; i < s->n_in; i++) {
+	for (int i = 0; i < s->n_in && !(pl_anchor_ops[s->kind]->fuses & FUSES_OPERAND); i++) {
 		struct operand *o = &s->in[i];
 		struct val *v = o->val;
 
-		if (o->buf)
-			continue;
-		if (s->kind == S_SCAN)
-			continue; /* read through an expression */
-		if (by_strides(pl, s, i, o))
+		if (o->buf || by_strides(pl, s, i, o))
 			continue;
 		pl_make_root(pl, v);
 		o->buf = v->root;

@@ -20,47 +20,38 @@
 #include "policy/planner/search.h"
 
 #include <math.h>
-#include <stddef.h>
 #include <string.h>
 
 static const double JUDGE_SECONDS = 25;
 static const double NOISE = 0.015;
 
-struct coord {
-	int cuda;   /* 0 cpu, 1 cuda */
-	int anchor; /* enum anchor_kind, or -1: by kind */
-	enum kkind kind;
-	size_t field;
-	const char *name;
-	int value[6]; /* 0 ends the list */
-};
+static const struct knob_row library_row = { KNOB(library), "library", { LIBRARY_NO, LIBRARY_YES } };
+enum { VALUES = WW_ARRAY_LEN(library_row.value) };
 
-#define FIELD(f) offsetof(struct knobs, f)
-static const struct coord coords[] = { { 0, S_GEMM, K_ANCHOR, FIELD(block), "nb", { 96, 192, 48 } },
-	{ 0, S_GEMM, K_ANCHOR, FIELD(stage), "kc", { 512, 768 } }, { 0, S_GEMM, K_ANCHOR, FIELD(tile), "mt", { 256, 128 } },
-	{ 0, S_CONV, K_ANCHOR, FIELD(tile), "tile_rows", { 4, 8, 16, 2 } },
-	{ 0, S_ATTN, K_ANCHOR, FIELD(tile), "bq", { 64, 128 } }, { 0, S_ATTN, K_ANCHOR, FIELD(block), "bk", { 96, 384 } },
-	{ 0, S_SCAN, K_ANCHOR, FIELD(tile), "tile", { 64, 4 } }, { 0, -1, K_ROW, FIELD(tile), "tile", { 131072, 8192 } },
-	{ 0, -1, K_ROW, FIELD(alt), "template", { 2 } }, { 0, -1, K_ROW, FIELD(unroll), "unroll", { 8, 2, 1 } },
-	{ 0, -1, K_POINT, FIELD(tile), "tile", { 4096, 65536 } }, { 0, -1, K_POINT, FIELD(unroll), "unroll", { 8, 1 } },
-	{ 1, S_CONV, K_ANCHOR, FIELD(library), "all", { LIBRARY_NO, LIBRARY_YES } },
-	{ 1, S_GEMM, K_ANCHOR, FIELD(library), "all", { LIBRARY_NO, LIBRARY_YES } },
-	{ 1, S_CONV, K_ANCHOR, FIELD(library), "one", { LIBRARY_NO, LIBRARY_YES } },
-	{ 1, S_GEMM, K_ANCHOR, FIELD(library), "one", { LIBRARY_NO, LIBRARY_YES } },
-	{ 1, S_GEMM, K_ANCHOR, FIELD(tile), "bn", { 192, 128 } }, { 1, S_GEMM, K_ANCHOR, FIELD(stage), "stages", { 5, 4 } },
-	{ 1, S_GEMM, K_ANCHOR, FIELD(block), "cluster", { 2, 1 } }, { 1, S_GEMM, K_ANCHOR, FIELD(vec), "promote", { 8 } },
-	{ 1, S_CONV, K_ANCHOR, FIELD(tile), "bn", { 256, 128 } },
-	{ 1, S_CONV, K_ANCHOR, FIELD(block), "tw", { 16, 32, 8, 64 } },
-	{ 1, S_CONV, K_ANCHOR, FIELD(choice), "algorithm", { 1, 2 } },
-	{ 1, S_SCAN, K_ANCHOR, FIELD(block), "threads", { 512, 128, 1024 } },
-	{ 1, S_SCAN, K_ANCHOR, FIELD(tile), "chunks", { 4, 1, 8 } },
-	{ 1, -1, K_ROW, FIELD(block), "threads", { 128, 512, 64, 1024, 32 } },
-	{ 1, -1, K_ROW, FIELD(vec), "vector", { 2, 1 } }, { 1, -1, K_ROW, FIELD(stage), "keep rows in registers", { 2 } },
-	{ 1, -1, K_POINT, FIELD(unroll), "unroll", { 2, 4 } }, { 1, -1, K_POINT, FIELD(block), "threads", { 128, 512 } } };
+static void add_rows(struct search *s, enum kkind kind, int anchor, int all, const struct knob_row *row)
+{
+	for (; row && row->name; row++)
+		s->coords[s->n_coords++] = (struct coord){ .kind = kind, .anchor = anchor, .all = all, .row = *row };
+}
+
+/* The knobs of this target, in the order in which they are tried. */
+static void list_coords(struct search *s)
+{
+	const struct knob_row library[] = { library_row, { 0 } };
+
+	for (int all = 1; all >= 0 && s->cuda; all--)
+		for (int i = S_COUNT - 1; i >= 0; i--)
+			if (pl_anchor_ops[i]->by_library)
+				add_rows(s, K_ANCHOR, i, all, library);
+	for (int i = 0; i < S_COUNT; i++)
+		add_rows(s, K_ANCHOR, i, 0, pl_anchor_ops[i]->knobs[s->cuda]);
+	add_rows(s, K_ROW, -1, 0, pl_row_knobs[s->cuda]);
+	add_rows(s, K_POINT, -1, 0, pl_point_knobs[s->cuda]);
+}
 
 static int *knob(struct trial *t, int kernel, const struct coord *c)
 {
-	return (int *)(void *)((char *)&t->knobs[kernel] + c->field);
+	return (int *)(void *)((char *)&t->knobs[kernel] + c->row.field);
 }
 
 static int is_anchor(const struct search *s, int kernel, int anchor)
@@ -89,13 +80,12 @@ static int by_library(const struct search *s, int kernel)
 /* The other knobs of products and convolutions are those of our tiles, but for `choice`, the library's. */
 static int applies(const struct search *s, const struct coord *c, int kernel)
 {
-	if (c->cuda != s->cuda || s->shape->kern_kind[kernel] != c->kind ||
-		(c->anchor >= 0 && s->shape->kern_spec[kernel] != c->anchor))
+	if (s->shape->kern_kind[kernel] != c->kind || (c->anchor >= 0 && s->shape->kern_spec[kernel] != c->anchor))
 		return 0;
-	if ((!is_anchor(s, kernel, S_CONV) && !is_anchor(s, kernel, S_GEMM)) || c->field == FIELD(library))
+	if (!s->cuda || c->anchor < 0 || !pl_anchor_ops[c->anchor]->by_library || c->row.field == KNOB(library))
 		return 1;
-	return by_library(s, kernel) ? c->field == FIELD(choice)
-								 : c->field != FIELD(choice) && (s->shape->kern_library[kernel] & OURS_TILED);
+	return by_library(s, kernel) ? c->row.field == KNOB(choice)
+								 : c->row.field != KNOB(choice) && (s->shape->kern_library[kernel] & OURS_TILED);
 }
 
 void pl_search_init(struct search *s, const struct pl_result *shape, int cuda)
@@ -104,6 +94,7 @@ void pl_search_init(struct search *s, const struct pl_result *shape, int cuda)
 	s->shape = shape;
 	s->cuda = cuda;
 	s->best_us = s->top_us = INFINITY;
+	list_coords(s);
 	snprintf(s->now.text, sizeof(s->now.text), "first version: %d kernel%s, default tiles", shape->n_kern,
 		shape->n_kern == 1 ? "" : "s");
 }
@@ -126,46 +117,42 @@ static int set_library(struct search *s, int anchor, int only, int value)
 	return changed;
 }
 
-/* One of several, or in the row "all" all of them, to the library or away from it. */
+/* One of several, or all of them, to the library or away from it. */
 static int vary_library(struct search *s, const struct coord *c, int kernel, int value)
 {
-	int all = !strcmp(c->name, "all");
-
-	/* "all" is one trial, counted for the first of them; "one" of one only is the same as all */
-	if (all ? count_anchors(s, kernel, c->anchor) > 0 : count_anchors(s, s->shape->n_kern, c->anchor) < 2)
+	/* all of them are one trial, counted for the first of them; one of one only is the same as all */
+	if (c->all ? count_anchors(s, kernel, c->anchor) > 0 : count_anchors(s, s->shape->n_kern, c->anchor) < 2)
 		return 0;
 	s->now = s->best;
-	snprintf(s->now.text, sizeof(s->now.text), "try %s %s the library",
-		!all                      ? s->shape->kern_title[kernel]
-			: c->anchor == S_CONV ? "all convolutions"
-								  : "all products",
+	snprintf(s->now.text, sizeof(s->now.text), "try %s%s %s the library", c->all ? "all " : "",
+		c->all ? pl_anchor_ops[c->anchor]->by_library : s->shape->kern_title[kernel],
 		value == LIBRARY_YES ? "by" : "without");
-	return set_library(s, c->anchor, all ? -1 : kernel, value);
+	return set_library(s, c->anchor, c->all ? -1 : kernel, value);
 }
 
 /* The next variation of the best trial; 0 when there is none left.  `coord` counts (row of the table, kernel, value).
  */
 static int vary(struct search *s)
 {
-	int n = s->shape->n_kern < SEARCH_KERNELS ? s->shape->n_kern : SEARCH_KERNELS, per = n * 6;
+	int n = s->shape->n_kern < SEARCH_KERNELS ? s->shape->n_kern : SEARCH_KERNELS, per = n * VALUES;
 
-	for (; s->coord < (int)WW_ARRAY_LEN(coords) * per; s->coord++) {
-		const struct coord *c = &coords[s->coord / per];
-		int kernel = s->coord % per / 6, at = s->coord % 6;
+	for (; s->coord < s->n_coords * per; s->coord++) {
+		const struct coord *c = &s->coords[s->coord / per];
+		int kernel = s->coord % per / VALUES, value = c->row.value[s->coord % VALUES];
 
-		if (!applies(s, c, kernel) || !c->value[at])
+		if (!applies(s, c, kernel) || !value)
 			continue;
-		if (c->field == FIELD(library)) {
-			if (!vary_library(s, c, kernel, c->value[at]))
+		if (c->row.field == KNOB(library)) {
+			if (!vary_library(s, c, kernel, value))
 				continue;
 			s->coord++;
 			return 1;
 		}
-		if (*knob(&s->best, kernel, c) == c->value[at])
+		if (*knob(&s->best, kernel, c) == value)
 			continue;
 		s->now = s->best;
-		*knob(&s->now, kernel, c) = c->value[at];
-		snprintf(s->now.text, sizeof(s->now.text), "try %s %d for k%d (%.150s)", c->name, c->value[at], kernel,
+		*knob(&s->now, kernel, c) = value;
+		snprintf(s->now.text, sizeof(s->now.text), "try %s %d for k%d (%.150s)", c->row.name, value, kernel,
 			s->shape->kern_title[kernel]);
 		s->coord++;
 		return 1;
@@ -173,22 +160,27 @@ static int vary(struct search *s)
 	return 0;
 }
 
-static void no_tf32(struct search *s)
+/* The library without TF32, where the first version may have used it. */
+static int no_tf32(struct search *s)
 {
+	int n = 0;
+
 	for (int i = 0; i < s->shape->n_kern && i < SEARCH_KERNELS; i++)
-		if (is_anchor(s, i, S_CONV))
+		if (s->cuda && s->shape->kern_kind[i] == K_ANCHOR && pl_anchor_ops[s->shape->kern_spec[i]]->library_tf32) {
 			s->now.knobs[i].library = LIBRARY_FP32;
-	s->exact = 1;
+			n++;
+		}
+	s->exact = n > 0;
 	snprintf(s->now.text, sizeof(s->now.text), "the first version failed (%.120s); try the library without TF32",
 		s->failure);
+	return n;
 }
 
 static void plain(struct search *s)
 {
-	for (int i = 0; i < SEARCH_KERNELS; i++) {
-		memset(&s->now.knobs[i], 0, sizeof(s->now.knobs[i]));
-		s->now.knobs[i].alt = 1;
-	}
+	memset(s->now.knobs, 0, sizeof(s->now.knobs));
+	for (int i = 0; i < SEARCH_KERNELS; i++)
+		s->now.knobs[i].plain = 1;
 	s->plain = 1;
 	snprintf(s->now.text, sizeof(s->now.text), "the first version failed (%.120s); try plain kernels", s->failure);
 }
@@ -222,9 +214,9 @@ void pl_search_feed(struct search *s, const json_t *v)
 	}
 	if (!s->have_best) {
 		s->failed++;
-		if (s->failed == 1 && count_anchors(s, s->shape->n_kern, S_CONV))
-			no_tf32(s);
-		else if (!s->plain)
+		if (s->failed == 1 && no_tf32(s))
+			return;
+		if (!s->plain)
 			plain(s);
 		else
 			s->done = 1;

@@ -169,7 +169,7 @@ static void test_library_nodes(void **state)
 		struct pl_result r;
 
 		for (size_t k = 0; k < WW_ARRAY_LEN(knobs); k++)
-			knobs[k] = (struct knobs){ .library = want[i].library, .alt = want[i].ours };
+			knobs[k] = (struct knobs){ .library = want[i].library, .plain = want[i].ours };
 		ww_pl_build(g, d, "cuda", knobs, WW_ARRAY_LEN(knobs), &r);
 		assert_true(r.ok);
 		if (!strstr(r.plan_text, want[i].has) || strstr(r.plan_text, want[i].has_not))
@@ -191,7 +191,7 @@ static void test_kept_values(void **state)
 		int kept;
 	} want[] = { { "example_softmax.json", 1 }, { "example_residual_layernorm.json", 1 },
 		{ "example_layernorm_gelu.json", 0 }, { "example_rmsnorm.json", 0 } };
-	const struct knobs loops = { .alt = 2 };
+	const struct knobs loops = { .cpu_rows.loops = 1 };
 
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(want); i++) {
@@ -227,7 +227,7 @@ static void test_row_skeletons(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(loops); i++)
-		loops[i].alt = 2;
+		loops[i].cpu_rows.loops = 1;
 	for (size_t i = 0; i < WW_ARRAY_LEN(want); i++) {
 		json_t *g = fixture(want[i].name), *d = device();
 		struct pl_result r, plain;

@@ -1,0 +1,46 @@
+/* anchor.c - what all kinds of anchors share. */
+#include "policy/planner/planner.h"
+
+extern const struct anchor_ops pl_gemm_ops, pl_conv_ops, pl_attention_ops, pl_scan_ops, pl_rnn_ops;
+
+const struct anchor_ops *const pl_anchor_ops[S_COUNT] = { [S_GEMM] = &pl_gemm_ops,
+	[S_CONV] = &pl_conv_ops,
+	[S_ATTN] = &pl_attention_ops,
+	[S_SCAN] = &pl_scan_ops,
+	[S_RNN] = &pl_rnn_ops };
+
+struct anchor *pl_anchor(struct pl *pl, struct gnode *n, enum anchor_kind kind, const char *what)
+{
+	struct anchor *s = pl_alloc(pl, sizeof(*s));
+
+	if (pl->n_anchor >= PL_MAX_KERNELS)
+		pl_fail(pl, "more than %d anchors", PL_MAX_KERNELS);
+	s->kind = kind;
+	s->id = pl->n_anchor;
+	s->node = n->name;
+	s->what = what;
+	pl->anchor[pl->n_anchor++] = s;
+	return s;
+}
+
+struct val *pl_anchor_out(struct pl *pl, struct anchor *s, int dt, int rank, const struct ix *const *size)
+{
+	struct val *v = pl_val(pl, V_ANCHOR, dt, rank, size);
+
+	v->anchor = s;
+	s->out = v;
+	return v;
+}
+
+void pl_anchor_operand(struct anchor *s, struct val *v) { s->in[s->n_in++].val = v; }
+
+int pl_operand_contiguous(struct pl *pl, const struct operand *o)
+{
+	const struct ix *c[PL_MAX_RANK];
+
+	pl_contiguous(pl, o->val->rank, o->val->size, c);
+	for (int d = 0; d < o->val->rank; d++)
+		if (!ix_is(o->val->size[d], 1) && !ix_same(o->stride[d], c[d]))
+			return 0;
+	return 1;
+}

@@ -1,0 +1,105 @@
+/* anchor.h - anchors: what has a template or a library of its own.
+ *
+ * An anchor names what it computes and its operands; who stores its result, and what is fused behind it, is decided by
+ * the grouping.  Operands must be readable by strides: a value that is a view of a buffer with affine indices is passed
+ * as it is (transposes and head splits cost nothing), anything else is stored first.
+ *
+ * A kind of anchor is one file of this folder.  It holds the function that lowering calls (where no template fits, the
+ * same function is built from views and reductions) and one row of struct anchor_ops.  To add a kind: a member of enum
+ * anchor_kind and its facts below, its knobs in knobs.h, its file, its line in anchor.c, and the call in a lowering
+ * rule.
+ */
+#pragma once
+
+#include "policy/planner/graph/graph.h"
+#include "policy/planner/graph/val.h"
+#include "policy/planner/knobs.h"
+
+struct kern;
+
+enum anchor_kind { S_GEMM, S_CONV, S_ATTN, S_SCAN, S_RNN, S_COUNT };
+enum pl_cell { CELL_TANH, CELL_RELU, CELL_GRU, CELL_LSTM }; /* numbered as in <ww/rnn.cuh> and <ww/cpu/rnn.h> */
+
+/* A strided operand of an anchor: element (idx) lies at base + sum idx*stride of a buffer. */
+struct operand {
+	struct val *val; /* what it is; stored by the time the anchor runs */
+	struct buf *buf;
+	const struct ix *offset, *stride[PL_MAX_RANK];
+};
+
+struct anchor {
+	enum anchor_kind kind;
+	int id;
+	const char *node, *what;
+	struct operand in[5];
+	int n_in;
+	struct val *out;
+	union {              /* by kind */
+		struct {         /* out (batch..., m, n) = a (batch..., m, k) b (batch..., k, n) */
+			int n_batch; /* leading dimensions */
+			const struct ix *k;
+		} gemm;
+		struct { /* x (n, c, space...), w (k, c / groups, space...), transposed: (c, k / groups, space...) */
+			int nd, transposed, groups;
+			int library_only; /* no template of ours computes it */
+			int64_t stride[3], pad[3], dil[3], opad[3];
+			const struct ix *x_size[5], *w_size[5];
+		} conv;
+		struct { /* q, k, v: (batch, heads, length, width) */
+			int causal;
+			double scale;
+			const struct ix *keys;
+		} attn;
+		struct { /* sums or products along one dimension */
+			enum pl_red red;
+			int dim;
+		} scan;
+		struct { /* gx, w, h0, bias where it has one, c0 of LSTM */
+			enum pl_cell cell;
+			int has_bias, reverse;
+			const struct ix *steps;
+		} rnn;
+	};
+	int consumers; /* roots that read it */
+	int scheduled;
+};
+
+/* ---- Kinds ------------------------------------------------------------------------------------------------------- */
+
+enum { FUSES_READER = 1, FUSES_OPERAND = 2 };
+
+struct anchor_ops {
+	const char *header;     /* of the cookbook: <ww/HEADER.cuh>, <ww/recipe/HEADER.h> */
+	const char *by_library; /* cuda: what several are called, where a library computes them too; else NULL */
+	int library_tf32;       /* and that without full fp32 accuracy unless LIBRARY_FP32 is asked for */
+	/* FUSES_READER: the expression of what reads its result at its own index; FUSES_OPERAND: those of its operands */
+	int fuses;
+	/* Can the template read operand `which` by the strides that o has now?  Not asked for FUSES_OPERAND. */
+	int (*fits)(struct pl *pl, const struct anchor *s, int which, const struct operand *o);
+	/* Fill k->loop: which template, and the statements of its functors. */
+	void (*build)(struct pl *pl, struct kern *k);
+	const struct knob_row *knobs[2];                                   /* cpu, cuda; NULL: none */
+	void (*print[2])(struct pl *pl, struct kern *k, struct ww_str *s); /* the same */
+};
+extern const struct anchor_ops *const pl_anchor_ops[S_COUNT];
+
+struct anchor *pl_anchor(struct pl *pl, struct gnode *n, enum anchor_kind kind, const char *what);
+void pl_anchor_operand(struct anchor *s, struct val *v);
+/* The value that the anchor computes. */
+struct val *pl_anchor_out(struct pl *pl, struct anchor *s, int dt, int rank, const struct ix *const *size);
+/* For ops->fits: no gaps between the elements. */
+int pl_operand_contiguous(struct pl *pl, const struct operand *o);
+
+/* ---- What lowering calls ----------------------------------------------------------------------------------------- */
+
+struct val *pl_gemm(struct pl *pl, struct gnode *n, struct val *a, struct val *b);
+struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w, int nd, const int64_t *stride,
+	const int64_t *pad, const int64_t *dil, int transposed, const int64_t *opad, int64_t groups);
+struct val *pl_attention(struct pl *pl, struct gnode *n, struct val *q, struct val *k, struct val *v, struct val *mask,
+	int causal, double scale);
+struct val *pl_scan(struct pl *pl, struct gnode *n, struct val *x, int dim, enum pl_red red);
+/* All steps of a recurrent layer: (steps, batch, hidden), for LSTM one slot more with the cells at the end.  gx is
+ * (steps, batch, gates * hidden), w (gates * hidden, hidden), bias (may be NULL) is added to the product with the
+ * state, h0 and c0 (LSTM) are (batch, hidden). */
+struct val *pl_rnn(struct pl *pl, struct gnode *n, enum pl_cell cell, int reverse, struct val *gx, struct val *w,
+	struct val *bias, struct val *h0, struct val *c0);

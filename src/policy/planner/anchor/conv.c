@@ -1,0 +1,321 @@
+/* conv.c - convolutions and transposed ones, of one to three dimensions. */
+#include "policy/planner/lower/lower.h"
+#include "policy/planner/print/print.h"
+
+#include <string.h>
+
+/* x and w as values over (n, k, out..., c, kernel...): the general convolution. */
+static struct val *by_reduction(struct pl *pl, struct gnode *n, struct anchor *s, struct val *x, struct val *w,
+	int rank, const struct ix *const *out)
+{
+	int nd = s->conv.nd, all = rank + 1 + nd;
+	const struct ix *size[PL_MAX_RANK], *xm[PL_MAX_RANK], *wm[PL_MAX_RANK], *cond = ix_const(pl, 1);
+	const struct ix *cg = ix_div(pl, x->size[1], ix_const(pl, s->conv.groups)),
+					*kg = ix_div(pl, out[1], ix_const(pl, s->conv.groups));
+	const struct ix *group, *c;
+
+	if (all > PL_MAX_RANK)
+		pl_cannot(pl, n, "too many dimensions");
+	for (int d = 0; d < rank; d++)
+		size[d] = out[d];
+	size[rank] = cg;
+	for (int e = 0; e < nd; e++)
+		size[rank + 1 + e] = w->size[2 + e];
+	group = ix_div(pl, pl->place[1], kg);
+	c = s->conv.groups == 1 ? pl->place[rank] : ix_add(pl, ix_mul(pl, group, cg), pl->place[rank]);
+	xm[0] = pl->place[0];
+	xm[1] = c;
+	wm[0] = s->conv.transposed ? c : pl->place[1];
+	wm[1] = s->conv.transposed ? (s->conv.groups == 1 ? pl->place[1] : ix_mod(pl, pl->place[1], kg)) : pl->place[rank];
+	for (int e = 0; e < nd; e++) {
+		const struct ix *o = pl->place[2 + e], *r = pl->place[rank + 1 + e], *i;
+
+		wm[2 + e] = r;
+		if (s->conv.transposed) {
+			const struct ix *t = ix_sub(pl, ix_addc(pl, o, s->conv.pad[e]), ix_mulc(pl, r, s->conv.dil[e])),
+							*st = ix_const(pl, s->conv.stride[e]);
+
+			i = s->conv.stride[e] == 1 ? t : ix_div(pl, t, st);
+			cond = ix_mul(pl, cond, ix_lt(pl, ix_const(pl, -1), t));
+			if (s->conv.stride[e] != 1)
+				cond = ix_mul(pl, cond, ix_eqz(pl, ix_mod(pl, t, st), ix_const(pl, 0)));
+			cond = ix_mul(pl, cond, ix_lt(pl, i, x->size[2 + e]));
+		} else {
+			i = ix_addc(
+				pl, ix_add(pl, ix_mulc(pl, o, s->conv.stride[e]), ix_mulc(pl, r, s->conv.dil[e])), -s->conv.pad[e]);
+			if (s->conv.pad[e]) {
+				cond = ix_mul(pl, cond, ix_lt(pl, ix_const(pl, -1), i));
+				cond = ix_mul(pl, cond, ix_lt(pl, i, x->size[2 + e]));
+			}
+		}
+		xm[2 + e] = i;
+	}
+	x = pl_view_if(pl, x, all, size, xm, cond, 0);
+	w = pl_view(pl, w, all, size, wm);
+	return pl_reduce(pl, RED_SUM, pl_op2(pl, OP_MUL, x, w), ((1u << (nd + 1)) - 1) << rank, 0);
+}
+
+static const struct ix *out_size(struct pl *pl, const struct anchor *s, int e)
+{
+	int64_t stride = s->conv.stride[e], reach = s->conv.dil[e] * (ix_num(s->conv.w_size[2 + e]) - 1),
+			pad = 2 * s->conv.pad[e];
+	const struct ix *x = s->conv.x_size[2 + e];
+
+	if (s->conv.transposed)
+		return ix_addc(pl, ix_mulc(pl, ix_addc(pl, x, -1), stride), reach + 1 + s->conv.opad[e] - pad);
+	return ix_addc(pl, ix_div(pl, ix_addc(pl, x, pad - reach - 1), ix_const(pl, stride)), 1);
+}
+
+struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w, int nd, const int64_t *stride,
+	const int64_t *pad, const int64_t *dil, int transposed, const int64_t *opad, int64_t groups)
+{
+	struct anchor *s = pl_anchor(pl, n, S_CONV, transposed ? "transposed convolution" : "convolution");
+	const struct ix *size[PL_MAX_RANK];
+	int cuda = pl->target == WW_TARGET_CUDA, template, library;
+
+	template = x->dt == WW_F32 && w->dt == WW_F32;
+	library = cuda && x->dt == w->dt && (x->dt == WW_F32 || x->dt == WW_F16 || x->dt == WW_BF16) && !pl_all_plain(pl);
+	s->conv.nd = nd;
+	s->conv.transposed = transposed;
+	s->conv.groups = (int)groups;
+	memcpy(s->conv.x_size, x->size, (size_t)(nd + 2) * sizeof(x->size[0]));
+	memcpy(s->conv.w_size, w->size, (size_t)(nd + 2) * sizeof(w->size[0]));
+	size[0] = x->size[0];
+	size[1] = transposed ? ix_mulc(pl, w->size[1], groups) : w->size[0];
+	for (int e = 0; e < nd; e++) {
+		s->conv.stride[e] = stride[e];
+		s->conv.pad[e] = pad[e];
+		s->conv.dil[e] = dil[e];
+		s->conv.opad[e] = opad[e];
+		size[2 + e] = out_size(pl, s, e);
+		if (ix_num(size[2 + e]) != n->meta[0].size[n->meta[0].rank - nd + e])
+			pl_cannot(pl, n, "its output size");
+		template &= ix_num(w->size[2 + e]) <= 32;
+	}
+	s->conv.library_only = !template;
+	if (!template && !library) {
+		pl->n_anchor--;
+		return by_reduction(pl, n, s, x, w, nd + 2, size);
+	}
+	pl_anchor_operand(s, x);
+	pl_anchor_operand(s, w);
+	return pl_anchor_out(pl, s, x->dt, nd + 2, size);
+}
+
+static int fits(struct pl *pl, const struct anchor *s, int which, const struct operand *o)
+{
+	(void)s, (void)which;
+	return pl_operand_contiguous(pl, o);
+}
+
+/* ---- Schedule ---------------------------------------------------------------------------------------------------- */
+
+enum form { DIRECT, TENSOR_CORES }; /* ww::conv_direct, ww::conv_tc */
+
+static int fits_tensor_cores(const struct pl *pl, const struct anchor *sp)
+{
+	return !sp->conv.library_only && sp->conv.groups == 1 && sp->conv.nd == 2 && ix_num(sp->conv.x_size[1]) >= 16 &&
+		ix_num(sp->out->size[1]) >= 32 && sp->conv.stride[0] <= 8 && sp->conv.stride[1] <= 8 && pl->dev.cc == 90;
+}
+
+/* Multiply-adds; a transposed one skips what its strides skip. */
+static double multiply_adds(const struct anchor *sp, double *taps)
+{
+	double work = (double)pl_numel_now(sp->out) * (double)ix_num(sp->conv.x_size[1]) / sp->conv.groups;
+
+	*taps = 1;
+	for (int e = 0; e < sp->conv.nd; e++)
+		*taps *= (double)ix_num(sp->conv.w_size[2 + e]) / (double)(sp->conv.transposed ? sp->conv.stride[e] : 1);
+	return work * *taps;
+}
+
+static double filled(const struct ix *size, int64_t tile)
+{
+	int64_t n = ix_num(size);
+
+	return (double)n / (double)((n + tile - 1) / tile * tile);
+}
+
+/* The first version.  On an H200 our tensor-core template beat the library (1.05 to 2.7 times) where there was work for
+ * its packing and its tiles of 64 input and 128 output channels were filled to 0.4, dilated to 0.25; else it lost (0.65
+ * to 0.95, with exceptions that the search finds).  A thread a pixel won for depthwise ones and transposed ones in
+ * groups (2 to 30 times), where PyTorch itself does not take what cuDNN has for equal bits each time. */
+static int by_library(struct pl *pl, const struct anchor *sp, const struct knobs *kn)
+{
+	double taps, work = multiply_adds(sp, &taps), least = 0.4;
+	int groups = sp->conv.groups,
+		in_groups = groups > 1 && (sp->conv.transposed || groups == ix_num(sp->conv.x_size[1]));
+
+	if (sp->conv.library_only || kn->library > LIBRARY_NO)
+		return 1;
+	if (kn->library == LIBRARY_NO || kn->plain || in_groups)
+		return 0;
+	for (int e = 0; e < sp->conv.nd; e++)
+		least = sp->conv.dil[e] > 1 ? 0.25 : least;
+	return !fits_tensor_cores(pl, sp) || taps < 3 || work < 1 << 29 ||
+		filled(sp->conv.x_size[1], 64) * filled(sp->out->size[1], 128) < least;
+}
+
+static void build(struct pl *pl, struct kern *k)
+{
+	const struct anchor *sp = k->anchor;
+	const struct knobs *kn = pl_knobs(pl, k->id);
+	struct loop *l = k->loop;
+	int64_t plane;
+
+	if (pl->target == WW_TARGET_CUDA) {
+		l->form = !kn->plain && fits_tensor_cores(pl, sp) ? TENSOR_CORES : DIRECT;
+		l->library = (sp->conv.library_only ? LIBRARY_ONLY : 0) | (l->form == TENSOR_CORES ? OURS_TILED : 0) |
+			(by_library(pl, sp, kn) ? BY_LIBRARY : 0);
+		if ((l->library & BY_LIBRARY) && pl_is_bare(k))
+			return;
+	}
+	l->inner = pl_sizes(pl, sp->out, 2, 2 + sp->conv.nd);
+	plane = ix_num(l->inner);
+	l->width = plane % 2 ? 1 : (l->library & BY_LIBRARY) && plane % 4 == 0 ? 4 : 2;
+	l->lane = pl_join(pl, k, 2, 2 + sp->conv.nd, NULL);
+	l->store = pl_store_body(pl, k, "pix");
+}
+
+/* ---- Text -------------------------------------------------------------------------------------------------------- */
+
+static const char *sizes(struct pl *pl, const struct ix *const *size, int nd)
+{
+	const char *s = ix_text(pl, size[2]);
+
+	for (int e = 1; e < nd; e++)
+		s = pl_fmt(pl, "%s, %s", s, ix_text(pl, size[2 + e]));
+	return s;
+}
+
+static const char *numbers(struct pl *pl, const int64_t *v, int nd)
+{
+	const char *s = pl_fmt(pl, "%lld", (long long)v[0]);
+
+	for (int e = 1; e < nd; e++)
+		s = pl_fmt(pl, "%s, %lld", s, (long long)v[e]);
+	return s;
+}
+
+/* What the recipes of both targets have in common; {math} and {choice} in front are cuda's. */
+static const char *geometry(struct pl *pl, const struct anchor *sp, const char *lead, const char *choice)
+{
+	int nd = sp->conv.nd;
+
+	return pl_fmt(pl,
+		".nd = %d, .transposed = %d, %s.groups = %d, .n = %s, .c = %s, .k = %s, .in = { %s }, .kernel = { %s }, .out = { %s },\n"
+		"\t\t.stride = { %s }, .pad = { %s }, .dilation = { %s }, %s.x_buf = %s, .w_buf = %s, .x_offset_bytes = %s, .w_offset_bytes = %s",
+		nd, sp->conv.transposed, lead, sp->conv.groups, ix_text(pl, sp->out->size[0]), ix_text(pl, sp->conv.x_size[1]),
+		ix_text(pl, sp->out->size[1]), sizes(pl, sp->conv.x_size, nd), sizes(pl, sp->conv.w_size, nd),
+		sizes(pl, sp->out->size, nd), numbers(pl, sp->conv.stride, nd), numbers(pl, sp->conv.pad, nd),
+		numbers(pl, sp->conv.dil, nd), choice, pl_plan_buf(pl, sp->in[0].buf), pl_plan_buf(pl, sp->in[1].buf),
+		pl_bytes(pl, &sp->in[0]), pl_bytes(pl, &sp->in[1]));
+}
+
+static const struct knob_row cpu_knobs[] = { { KNOB(cpu_conv.tile_rows), "tile_rows", { 4, 8, 16, 2 } }, { 0 } };
+
+static void print_cpu(struct pl *pl, struct kern *k, struct ww_str *s)
+{
+	pl_cpu_context(pl, k, s);
+	pl_cpu_functor(pl, k, s,
+		"void @_epi(const void *ctx, long long img, long long chan, long long pixel, ww_vf acc, int n)",
+		pl_fmt(pl, "%s%s\tconst ix_t %s_0 = pixel;\n\n\t(void)img;\n\t(void)chan;\n", pl_axis(pl, k, 0, "img"),
+			pl_axis(pl, k, 1, "chan"), k->loop->lane->name),
+		k->loop->store);
+	ww_str_adds(s, pl_named(pl, k, "WW_KERNEL(@_pack)\n{\n\tww_cpu_conv_pack(b, arg);\n}\n\n"));
+	pl_cpu_kernel(pl, k, s, "WW_CONV_ARGS", "ww_cpu_conv(b, arg, @_epi, &c)");
+	k->launch = pl_named(pl, k,
+		"\tww_recipe_cpu_conv(p, \"@\", &(struct ww_cpu_conv){\n\t\t%s,\n\t\t.tile_rows = %d });\n%s",
+		geometry(pl, k->anchor, "", ""), pl_knobs(pl, k->id)->cpu_conv.tile_rows, pl_plan_args(pl, k, "\t"));
+}
+
+static const struct knob_row cuda_knobs[] = { { KNOB(conv.bn), "bn", { 256, 128 } },
+	{ KNOB(conv.tw), "tw", { 16, 32, 8, 64 } }, { KNOB(choice), "algorithm", { 1, 2 } }, { 0 } };
+
+/* The library node that writes to buffer `y` of plan.c. */
+static const char *node(struct pl *pl, const struct kern *k, const char *y)
+{
+	const struct knobs *kn = pl_knobs(pl, k->id);
+	int dt = k->anchor->out->dt;
+
+	return pl_fmt(pl, "\t\tww_recipe_conv_library(p, &(struct ww_conv){ %s, .y_buf = %s });\n",
+		geometry(pl, k->anchor,
+			pl_fmt(pl, ".dtype = %s, .math = WW_MATH_%s, ", pl_dtype_name(dt),
+				pl_math_name(dt, kn->library == LIBRARY_FP32 ? "FP32" : "TF32")),
+			pl_fmt(pl, ".choice = %d, ", kn->choice)),
+		y);
+}
+
+/* The last two dimensions, and a third in front of them in fields of its own. */
+static const char *geometry2(struct pl *pl, const struct anchor *sp)
+{
+	static const int64_t none[] = { 0 }, one[] = { 1 };
+	int nd = sp->conv.nd, y = nd - 2, x = nd - 1;
+	const char *t = pl_fmt(pl, ".h = %s, .w = %s, .r = %s, .s = %s", nd == 1 ? "1" : ix_text(pl, sp->conv.x_size[nd]),
+		ix_text(pl, sp->conv.x_size[nd + 1]), nd == 1 ? "1" : ix_text(pl, sp->conv.w_size[nd]),
+		ix_text(pl, sp->conv.w_size[nd + 1]));
+	const struct {
+		const char *name;
+		const int64_t *v, *absent;
+	} pairs[] = { { "stride", sp->conv.stride, one }, { "pad", sp->conv.pad, none }, { "dil", sp->conv.dil, one },
+		{ "out_pad", sp->conv.opad, none } };
+
+	for (size_t i = 0; i < WW_ARRAY_LEN(pairs); i++)
+		t = pl_fmt(pl, "%s, .%s = { %lld, %lld }", t, pairs[i].name,
+			(long long)(y < 0 ? *pairs[i].absent : pairs[i].v[y]), (long long)pairs[i].v[x]);
+	if (nd == 3)
+		t = pl_fmt(pl, "%s, .d = %s, .t = %s", t, ix_text(pl, sp->conv.x_size[2]), ix_text(pl, sp->conv.w_size[2]));
+	for (size_t i = 0; nd == 3 && i < WW_ARRAY_LEN(pairs); i++)
+		t = pl_fmt(pl, "%s, .%s3 = %lld", t, pairs[i].name, (long long)pairs[i].v[0]);
+	return t;
+}
+
+static void print_ours(struct pl *pl, struct kern *k, struct ww_str *s)
+{
+	const struct anchor *sp = k->anchor;
+	const struct knobs *kn = pl_knobs(pl, k->id);
+	int tc = k->loop->form == TENSOR_CORES;
+
+	ww_str_adds(s, pl_named(pl, k, "WW_CONV_SHAPE(@)\n"));
+	if (tc)
+		pl_cuda_kernel(pl, k, s, "384, 1",
+			"const __grid_constant__ ww_tensor_map ta, const __grid_constant__ ww_tensor_map tb,\n"
+			"\t\tconst unsigned *sw, const unsigned *sx",
+			"conv_tc<@_shape>(ta, tb, sw, sx");
+	else
+		pl_cuda_kernel(
+			pl, k, s, "256", "const float *conv_x, const float *conv_w", "conv_direct<@_shape>(conv_x, conv_w");
+	k->launch = pl_named(pl, k,
+		"\tww_recipe_conv_%s(p, &(struct ww_conv2d){ .kernel = \"@\", .x_buf = %s, .w_buf = %s, .x_offset_bytes = %s, .w_offset_bytes = %s,\n"
+		"\t\t.n = %s, .c = %s, .k = %s, .transposed = %d, .groups = %d, .bn = %d, .tw = %d,\n\t\t%s });\n%s",
+		tc ? "tc" : "direct", pl_plan_buf(pl, sp->in[0].buf), pl_plan_buf(pl, sp->in[1].buf), pl_bytes(pl, &sp->in[0]),
+		pl_bytes(pl, &sp->in[1]), ix_text(pl, sp->out->size[0]), ix_text(pl, sp->conv.x_size[1]),
+		ix_text(pl, sp->out->size[1]), sp->conv.transposed, sp->conv.groups, kn->conv.bn, kn->conv.tw,
+		geometry2(pl, sp), pl_plan_args(pl, k, "\t"));
+}
+
+static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
+{
+	const struct val *out = k->anchor->out;
+	const char *image = pl_var_or(k->anchor_idx[0], "image_"), *chan = pl_var_or(k->anchor_idx[1], "chan_");
+
+	if (!k->loop->store) {
+		k->launch = pl_fmt(pl, "\t{\n%s\t}\n", node(pl, k, pl_plan_buf(pl, out->root)));
+		return;
+	}
+	pl_cuda_functor(pl, k, s, "", "int image, int chan, int pix",
+		pl_fmt(pl, "\t\tconst ix_t %s = image, %s = chan;\n\t\t(void)%s;\n\t\t(void)%s;\n", image, chan, image, chan));
+	if (k->loop->library & BY_LIBRARY)
+		pl_cuda_after_library(pl, k, s, node(pl, k, "library_y"), out->size[0], out->size[1], k->loop->inner);
+	else
+		print_ours(pl, k, s);
+}
+
+const struct anchor_ops pl_conv_ops = { .header = "conv",
+	.by_library = "convolutions",
+	.library_tf32 = 1,
+	.fuses = FUSES_READER,
+	.fits = fits,
+	.build = build,
+	.knobs = { cpu_knobs, cuda_knobs },
+	.print = { print_cpu, print_cuda } };

@@ -1,0 +1,103 @@
+/* scan.c - cumulative sums and products along one dimension.
+ *
+ * The template reads its operand through an expression, so whatever leads to it is fused in front. */
+#include "policy/planner/print/print.h"
+
+#include <string.h>
+
+struct val *pl_scan(struct pl *pl, struct gnode *n, struct val *x, int dim, enum pl_red red)
+{
+	struct anchor *s = pl_anchor(pl, n, S_SCAN, red == RED_PROD ? "cumprod" : "cumsum");
+
+	s->scan.red = red;
+	s->scan.dim = dim;
+	pl_anchor_operand(s, x);
+	return pl_anchor_out(pl, s, x->dt, x->rank, x->size);
+}
+
+enum form { ROWS, MIDDLE }; /* along the last dimension or another one */
+
+static void build(struct pl *pl, struct kern *k)
+{
+	const struct val *out = k->anchor->out;
+	int dim = k->anchor->scan.dim, last = out->rank - 1;
+	const struct ix *idx[PL_MAX_RANK];
+	struct loop *l = k->loop;
+
+	memcpy(idx, k->anchor_idx, sizeof(idx));
+	l->form = dim == last ? ROWS : MIDDLE;
+	l->outer = pl_sizes(pl, out, 0, dim);
+	l->len = out->size[dim];
+	l->inner = pl_sizes(pl, out, dim + 1, out->rank);
+	l->width = l->form == ROWS && ix_num(l->len) % 4 == 0 ? 4 : 1;
+	l->lane = l->form == MIDDLE ? pl_join(pl, k, dim + 1, out->rank, idx) : pl_lane_of(pl, k, last);
+	l->load = pl_load_body(pl, k, "c", idx);
+	l->store = pl_store_body(pl, k, "c");
+}
+
+static const struct knob_row cpu_knobs[] = { { KNOB(cpu_scan.tile), "tile", { 64, 4 } }, { 0 } };
+
+static void print_cpu(struct pl *pl, struct kern *k, struct ww_str *s)
+{
+	const struct loop *l = k->loop;
+	int mid = l->form == MIDDLE, tile = pl_knobs(pl, k->id)->cpu_scan.tile;
+	const char *decl = pl_fmt(pl, "%s\tconst ix_t %s_0 = i;\n\n\t(void)r;\n",
+		pl_axes(pl, k, 0, k->anchor->scan.dim + mid, "r"), l->lane->name);
+
+	pl_cpu_context(pl, k, s);
+	pl_cpu_functor(pl, k, s, "ww_vf @_load(const void *ctx, long long r, long long i, int n)", decl, l->load);
+	pl_cpu_functor(
+		pl, k, s, "void @_store(const void *ctx, long long r, long long i, ww_vf acc, int n)", decl, l->store);
+	pl_cpu_kernel(pl, k, s, mid ? "WW_SCAN_MID_ARGS" : "WW_ROWS_ARGS",
+		pl_fmt(pl, "ww_cpu_scan_%s(b, arg, WW_OP_%s, @_load, @_store, &c)", mid ? "mid" : "row",
+			k->anchor->scan.red == RED_PROD ? "PROD" : "SUM"));
+	k->launch = mid
+		? pl_named(pl, k,
+			  "\tww_recipe_cpu_mid(p, \"@\", &(struct ww_cpu_mid){ .outer = %s, .mid = %s, .inner = %s, .cols = %d });\n%s",
+			  ix_text(pl, l->outer), ix_text(pl, l->len), ix_text(pl, l->inner), tile, pl_plan_args(pl, k, "\t"))
+		: pl_named(pl, k,
+			  "\tww_recipe_cpu_rows(p, \"@\", &(struct ww_cpu_rows){ .rows = %s, .cols = %s, .per = %d });\n%s",
+			  ix_text(pl, l->outer), ix_text(pl, l->len), tile, pl_plan_args(pl, k, "\t"));
+}
+
+static const struct knob_row cuda_knobs[] = { { KNOB(scan.threads), "threads", { 512, 128, 1024 } },
+	{ KNOB(scan.chunks), "chunks", { 4, 1, 8 } }, { 0 } };
+
+static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
+{
+	const struct loop *l = k->loop;
+	const struct knobs *kn = pl_knobs(pl, k->id);
+	const char *op = k->anchor->scan.red == RED_PROD ? "PROD" : "SUM";
+	int mid = l->form == MIDDLE;
+	const char *at = mid ? "long long r, long long at, long long c" : "long long r, long long c";
+	const char *axes = pl_indent(pl,
+		pl_fmt(pl, "%s%s", pl_axes(pl, k, 0, k->anchor->scan.dim, "r"),
+			mid ? pl_axis(pl, k, k->anchor->scan.dim, "at") : ""),
+		1);
+
+	pl_cuda_functor(pl, k, s,
+		pl_fmt(pl, "\ttemplate <int N> __device__ void load(%s, float (&v)[N]) const\n\t{\n%s%s\t}\n", at, axes,
+			pl_indent(pl, l->load, 2)),
+		at, axes);
+	if (mid)
+		pl_cuda_kernel(pl, k, s, "@_BLOCK", "long long outer, long long len, long long inner",
+			pl_fmt(pl, "scan_mid<ww::OP_%s, @_VEC>(outer, len, inner", op));
+	else
+		pl_cuda_kernel(pl, k, s, "@_TPR", "long long rows, long long cols",
+			pl_fmt(pl, "scan_rows<ww::OP_%s, @_TPR, @_VEC, @_CHUNKS>(rows, cols", op));
+	k->launch = mid
+		? pl_named(pl, k,
+			  "\tww_recipe_scan_mid(p, &(struct ww_scan_mid){ .kernel = \"@\", .outer = %s, .len = %s, .inner = %s, .vec = 1, .block = %d });\n%s",
+			  ix_text(pl, l->outer), ix_text(pl, l->len), ix_text(pl, l->inner),
+			  kn->scan.threads <= 512 ? kn->scan.threads : 0, pl_plan_args(pl, k, "\t"))
+		: pl_named(pl, k,
+			  "\tww_recipe_scan_rows(p, &(struct ww_scan_rows){ .kernel = \"@\", .rows = %s, .cols = %s, .vec = %d, .threads = %d, .chunks = %d });\n%s",
+			  ix_text(pl, l->outer), ix_text(pl, l->len), l->width, kn->scan.threads, kn->scan.chunks,
+			  pl_plan_args(pl, k, "\t"));
+}
+
+const struct anchor_ops pl_scan_ops = { .header = "scan",
+	.fuses = FUSES_READER | FUSES_OPERAND,
+	.build = build,
+	.knobs = { cpu_knobs, cuda_knobs },
+	.print = { print_cpu, print_cuda } };

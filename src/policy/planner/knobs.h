@@ -1,0 +1,63 @@
+/* knobs.h - what the search may change about a kernel. */
+#pragma once
+
+#include <stddef.h>
+
+/* Who computes an anchor that both a template and a library can.  FP32: without TF32, which PyTorch does not take
+ * either for some shapes. */
+enum pl_library { LIBRARY_AUTO, LIBRARY_NO, LIBRARY_YES, LIBRARY_FP32 };
+/* A product or convolution of this build is the library's; can be nothing else; is tiled where it is ours. */
+enum pl_library_facts { BY_LIBRARY = 1, LIBRARY_ONLY = 2, OURS_TILED = 4 };
+
+/* Knobs of one kernel, by what it is; 0 is "let the schedule choose". */
+struct knobs {
+	int plain;           /* no vectors, general templates, no library */
+	int library, choice; /* cuda, of anchors that a library computes too: enum pl_library; its algorithm's number */
+	union {
+		struct {
+			int tile, unroll;
+		} cpu_point;
+		struct {
+			int tile, unroll;
+			int loops; /* not the cookbook's skeleton */
+		} cpu_rows;
+		struct {
+			int threads, unroll;
+		} point;
+		struct {
+			int threads, vec;
+			int reread; /* rows are read again by each pass in place of staying in registers */
+		} rows;
+		struct {
+			int nb, kc, mt;
+		} cpu_gemm;
+		struct {
+			int bn, stages, cluster, promote;
+		} gemm;
+		struct {
+			int tile_rows;
+		} cpu_conv;
+		struct {
+			int bn, tw;
+		} conv;
+		struct {
+			int bq, bk;
+		} cpu_attn;
+		struct {
+			int tile; /* rows of a block, or columns where the scan runs along a middle dimension */
+		} cpu_scan;
+		struct {
+			int threads, chunks;
+		} scan;
+	};
+};
+
+/* A knob for the search: its field, its name and the values to try, in the order of how often they win. */
+struct knob_row {
+	size_t field;
+	const char *name; /* NULL ends a table */
+	int value[5];     /* 0 ends the list */
+};
+#define KNOB(f) offsetof(struct knobs, f)
+/* knobs.c: of kernels that are no anchors, by target: cpu, cuda. */
+extern const struct knob_row *const pl_row_knobs[2], *const pl_point_knobs[2];

@@ -1,0 +1,49 @@
+/* print.h - schedules as text.  Nothing is decided here.
+ *
+ * Statements of plan.c that add a kernel's nodes go to k->launch.  In formats and in text that is said to be one, @ is
+ * the kernel's name. */
+#pragma once
+
+#include "policy/planner/print/expr.h"
+#include "policy/planner/schedule/schedule.h"
+
+/* pl_fmt() with @ for the name of k. */
+const char *pl_named(struct pl *pl, const struct kern *k, const char *fmt, ...) WW_PRINTF(3, 4);
+/* Each line with that many tabs in front. */
+const char *pl_indent(struct pl *pl, const char *text, int tabs);
+/* "WW_F32"; the name of the arithmetic of a library, f32 for float. */
+const char *pl_dtype_name(int dt);
+const char *pl_math_name(int dt, const char *f32);
+
+/* ---- Launches: names of buffers, byte offsets, ww_arg_buf() lines for the kernel's buffers. */
+const char *pl_plan_buf(struct pl *pl, const struct buf *b);
+const char *pl_bytes(struct pl *pl, const struct operand *o);
+const char *pl_plan_args(struct pl *pl, struct kern *k, const char *tabs);
+
+/* ---- Functors of an anchor */
+/* Declarations of the anchor's axes from..to-1 from the linear number `lin`; of axis d from `name`. */
+const char *pl_axes(struct pl *pl, const struct kern *k, int from, int to, const char *lin);
+const char *pl_axis(struct pl *pl, const struct kern *k, int d, const char *name);
+const char *pl_var_or(const struct ix *x, const char *name);
+
+/* cpu: local pointers for the kernel's buffers, from the launch's arguments ("arg") or from a context ("c"); */
+void pl_cpu_pointers(struct pl *pl, struct kern *k, struct ww_str *s, const char *from);
+/* struct NAME with a pointer for each buffer; a function with the head (with @), the pointers out of its context,
+ * more declarations and its statements; the kernel, which calls a template (with @) with the context, made from the
+ * launch's arguments after the first `first`. */
+void pl_cpu_context(struct pl *pl, struct kern *k, struct ww_str *s);
+void pl_cpu_functor(
+	struct pl *pl, struct kern *k, struct ww_str *s, const char *head, const char *decl, const char *body);
+void pl_cpu_kernel(struct pl *pl, struct kern *k, struct ww_str *s, const char *first, const char *call);
+
+/* cuda: struct NAME_f with the buffers, more members and store(params, acc); the kernel with the template's parameters
+ * in front of its buffers, which calls the template (with @, up to its functor). */
+void pl_cuda_functor(
+	struct pl *pl, struct kern *k, struct ww_str *s, const char *members, const char *params, const char *decl);
+void pl_cuda_kernel(
+	struct pl *pl, struct kern *k, struct ww_str *s, const char *bounds, const char *params, const char *call);
+/* Library node `node` of plan.c writes scratch library_y, (batch, rows, cols); a kernel with the functor follows. */
+void pl_cuda_after_library(struct pl *pl, struct kern *k, struct ww_str *s, const char *node, const struct ix *batch,
+	const struct ix *rows, const struct ix *cols);
+/* The kernel's buffers as parameters of a __global__ function. */
+const char *pl_cuda_params(struct pl *pl, struct kern *k);

@@ -1,0 +1,175 @@
+/* functor.c - the statements that an anchor's template calls: what is fused behind it, and in front of it.
+ *
+ * cpu: a functor gets vectors; an expression without a vector form runs lane by lane inside it.  cuda: it gets N
+ * neighbouring elements; loads and stores of all N at once are used where the strides at hand allow it, which the plan
+ * guards. */
+#include "policy/planner/emit_cuda.h"
+#include "policy/planner/schedule/schedule.h"
+
+const struct ix *pl_sizes(struct pl *pl, const struct val *v, int from, int to)
+{
+	const struct ix *n = ix_const(pl, 1);
+
+	for (int d = from; d < to; d++)
+		n = ix_mul(pl, n, v->size[d]);
+	return n;
+}
+
+const struct ix_atom *pl_lane_of(struct pl *pl, struct kern *k, int d)
+{
+	const struct ix_atom *a = ix_as_var(k->anchor_idx[d]);
+
+	return a ? a : ix_as_var(ix_var(pl, pl_fmt(pl, "i%d", pl->n_var++), ix_const(pl, 1)));
+}
+
+const struct ix_atom *pl_join(struct pl *pl, struct kern *k, int from, int to, const struct ix **idx)
+{
+	const struct val *out = k->anchor->out;
+	const struct ix_atom *v[PL_MAX_RANK];
+	const struct ix *e[PL_MAX_RANK], *under = ix_const(pl, 1), *m;
+	int n = 0;
+
+	m = ix_var(pl, pl_fmt(pl, "i%d", pl->n_var++), pl_sizes(pl, out, from, to));
+	for (int d = to - 1; d >= from; d--) {
+		const struct ix_atom *a = ix_as_var(k->anchor_idx[d]);
+
+		if (a) {
+			v[n] = a;
+			e[n++] = ix_mod(pl, ix_div(pl, m, under), out->size[d]);
+		}
+		under = ix_mul(pl, under, out->size[d]);
+	}
+	for (int d = 0; d < k->out[0]->rank; d++)
+		k->out_idx[0][d] = ix_subst(pl, k->out_idx[0][d], v, e, n);
+	for (int d = 0; idx && d < out->rank; d++)
+		idx[d] = ix_subst(pl, idx[d], v, e, n);
+	return ix_as_var(m);
+}
+
+int pl_is_bare(const struct kern *k)
+{
+	const struct val *out = k->anchor->out;
+
+	return k->out[0] == out && out->root->contiguous && out->root->dt == out->dt;
+}
+
+/* An expression of the functor: of operand 0 at idx, or of the outputs (idx NULL), given the anchor's result. */
+static void open_expr(struct pl *pl, struct kern *k, struct expr *e, struct ww_str *b, struct etext result, int load)
+{
+	ww_str_reset(b);
+	pl_expr_init(e, pl, k);
+	e->lane = k->loop->lane;
+	e->block[1] = e->block[2] = b;
+	if (load)
+		return;
+	e->bound[0] = k->anchor->out;
+	e->bound_text[0] = result;
+	e->n_bound = 1;
+}
+
+/* ---- cpu --------------------------------------------------------------------------------------------------------- */
+
+static const char *cpu_body(struct pl *pl, struct kern *k, const struct ix *const *idx)
+{
+	const char *lane = k->loop->lane->name, *r;
+	ww_auto_str b = WW_STR_INIT(1 << 18);
+	struct etext t = { NULL, 0, 2 };
+	struct expr e;
+
+	for (int vec = 1; vec >= 0; vec--) {
+		open_expr(pl, k, &e, &b, (struct etext){ vec ? "acc" : "one", vec, 2 }, idx != NULL);
+		e.vec = vec;
+		if (idx)
+			t = pl_expr(&e, k->anchor->in[0].val, idx);
+		else
+			pl_cpu_stores(&e, k, 2);
+		if (!e.need_scalar)
+			break;
+	}
+	r = pl_fmt(pl, "const ix_t %s = %s_0%s;\n%s", lane, lane, e.vec ? "" : " + l", b.p);
+	if (e.vec)
+		return idx ? pl_fmt(pl, "%sreturn %s;\n", r, t.vec ? t.t : pl_fmt(pl, "ww_vf_set((float)%s)", t.t)) : r;
+	if (idx)
+		return pl_fmt(pl,
+			"ww_vf all = ww_vf_zero();\nfor (int l = 0; l < n; l++) {\n%sall[l] = (float)%s;\n}\nreturn all;\n", r,
+			t.t);
+	return pl_fmt(pl, "for (int l = 0; l < n; l++) {\nconst float one = acc[l];\n%s}\n", r);
+}
+
+/* ---- cuda -------------------------------------------------------------------------------------------------------- */
+
+/* All constant factors of the terms beside the lane are multiples of n at the sizes at hand. */
+static int divides(const struct ix *off, const struct ix_atom *lane, int n)
+{
+	for (int i = 0; i < off->n; i++) {
+		int64_t c = off->m[i].c;
+		int is_lane = 0;
+
+		for (int a = 0; a < off->m[i].n; a++) {
+			is_lane |= off->m[i].atom[a] == lane;
+			if (off->m[i].atom[a]->kind == IX_SYM)
+				c *= off->m[i].atom[a]->value;
+		}
+		if (!is_lane && c % n)
+			return 0;
+	}
+	return 1;
+}
+
+static void guard_terms(struct pl *pl, const char *terms, int n)
+{
+	if (*terms)
+		ww_str_addf(&pl->guards, "\tif ((0%s) %% %d)\n\t\tww_fail(p, \"strides that are not multiples of %d\");\n",
+			terms, n, n);
+}
+
+static const char *cuda_body(struct pl *pl, struct kern *k, const char *start, const struct ix *const *idx)
+{
+	ww_auto_str b = WW_STR_INIT(1 << 18), ld = WW_STR_INIT(1 << 16);
+	const char *terms, *arrays, *decl = "", *after = "";
+	const struct ix_atom *lane = k->loop->lane;
+	int n = k->loop->width;
+	struct etext t;
+	struct expr e;
+
+	for (int vec = 1;; vec = 0) {
+		int ok = 1;
+
+		open_expr(pl, k, &e, &b, (struct etext){ "acc[l]", 0, 2 }, idx != NULL);
+		e.cuda_vec = vec;
+		e.vload_index = "[l]";
+		arrays = terms = "";
+		if (idx)
+			t = pl_expr(&e, k->anchor->in[0].val, idx);
+		else
+			after = pl_cuda_stores(&e, k, 2, start, &terms, &decl, "");
+		for (int i = 0; i < e.n_vload; i++) {
+			ok &= divides(e.vload[i].base, lane, n);
+			terms = pl_cuda_terms(pl, terms, e.vload[i].base, lane);
+			arrays = pl_fmt(pl, "%sfloat %s[%s];\n", arrays, e.vload[i].name, idx ? "N" : "V");
+		}
+		if (*decl)
+			ok &= divides(pl_offset(pl, k->out[0]->root, k->out_idx[0]), lane, n);
+		if (ok || !vec)
+			break;
+	}
+	guard_terms(pl, terms, n);
+	pl_cuda_loads(&e, &ld, -1, start, "");
+	if (idx)
+		return pl_fmt(pl,
+			"%s%s#pragma unroll\nfor (int l = 0; l < N; l++) {\n\tconst ix_t %s = (ix_t)%s + l;\n%s\tv[l] = (float)%s;\n}\n",
+			arrays, ld.p, lane->name, start, pl_indent(pl, b.p, 1), t.t);
+	return pl_fmt(pl,
+		"enum { V = N };\n%s%s%s#pragma unroll\nfor (int l = 0; l < N; l++) {\n\tconst ix_t %s = %s + l;\n%s}\n%s(void)V;\n",
+		arrays, decl, ld.p, lane->name, start, pl_indent(pl, b.p, 1), after);
+}
+
+const char *pl_store_body(struct pl *pl, struct kern *k, const char *start)
+{
+	return pl->target == WW_TARGET_CPU ? cpu_body(pl, k, NULL) : cuda_body(pl, k, start, NULL);
+}
+
+const char *pl_load_body(struct pl *pl, struct kern *k, const char *start, const struct ix *const *idx)
+{
+	return pl->target == WW_TARGET_CPU ? cpu_body(pl, k, idx) : cuda_body(pl, k, start, idx);
+}
