@@ -45,7 +45,7 @@ class Shapes:
         self.slots = [i for i, x in enumerate(self.leaves) if isinstance(x, torch.Tensor)]
         self.inputs = [self.leaves[i] for i in self.slots]
         self.scalars = [x for x in self.leaves if not isinstance(x, torch.Tensor)]
-        self.mutable_names = []
+        self.mutable_names, self.held = [], types.SimpleNamespace(kind=lambda t: "fixed")
         out = self.model(*self.args())
         leaves, self.out_spec = tree_flatten(out)
         tensors = [x for x in leaves if x is not None]

@@ -24,6 +24,7 @@
 #include "base/json.h"
 #include "base/time.h"
 #include "judge/solution.h"
+#include "task/signature.h"
 
 #include <limits.h>
 #include <math.h>
@@ -806,7 +807,11 @@ static enum ww_rc take_past(struct loop *l, struct ww_err *err)
 static enum ww_rc create(struct loop *l, const char *path, struct ww_err *err)
 {
 	struct ww_episode_header h = *l->opts->header;
+	WW_AUTO(ww_signature_release) struct ww_signature signature = { .operators = NULL };
+	struct ww_err ignored = WW_ERR_INIT;
 	enum ww_rc rc = WW_OK;
+	if (ww_task_signature(l->opts->judge.graph, &signature, &ignored) == WW_OK)
+		snprintf(h.task_signature, sizeof(h.task_signature), "%s", signature.text);
 	h.tools = ww_tools_json();
 	h.form = (char *)(uintptr_t)ww_form_name(l->opts->form);
 	h.loop = (char *)(uintptr_t)ww_loop_name(l->opts->loop);

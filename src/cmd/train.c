@@ -29,6 +29,8 @@ static const struct ww_opt opts[] = { { "stage", 0, WW_OPT_CHOICE, AT(stage), "s
 		"directory with tokenizer.json, where it is not the model's" },
 	{ "data", 0, WW_OPT_STR, AT(data), "PATHS", NULL, 0, 0,
 		"files, directories and patterns, with commas between them; NAME.jsonl holds lines of messages, text or ids, other files are texts" },
+	{ "held-out", 0, WW_OPT_STR, AT(held_out), "SETS", NULL, 0, 0,
+		"task sets with commas between them: a line of data about one of their tasks, by signature, is refused" },
 	{ "learn", 0, WW_OPT_CHOICE, AT(learn), "assistant|all", "assistant", 0, 0,
 		"which tokens of conversations have weight" },
 	{ "order", 0, WW_OPT_CHOICE, AT(order), "shuffled|file", "shuffled", 0, 0,

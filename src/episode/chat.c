@@ -94,6 +94,8 @@ json_t *ww_episode_to_chat(const struct ww_episode *e, int flags)
 		e->n_compactions > 0);
 	if (!o)
 		return NULL;
+	if (*h->task_signature)
+		json_object_set_new(o, "task_signature", json_string(h->task_signature));
 	json_object_set_new(o, "reason", e->ended ? json_string(e->end.reason) : json_null());
 	json_object_set_new(o, "reward_final", e->ended ? ww_json_real(e->end.reward_final) : json_null());
 	json_object_set_new(o, "reward_best", e->ended ? ww_json_real(e->end.reward_best) : json_null());

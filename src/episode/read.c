@@ -107,6 +107,8 @@ static enum ww_rc read_header(const json_t *o, struct ww_episode *e, struct ww_e
 	WW_CHECK(ww_json_get_object(o, "task", "header", &task, err));
 	WW_CHECK(get_dup(task, "path", &h->task_path, err));
 	WW_CHECK(get_fixed(task, "id", h->task_id, sizeof(h->task_id), err));
+	if (json_object_get(task, "signature"))
+		WW_CHECK(get_fixed(task, "signature", h->task_signature, sizeof(h->task_signature), err));
 	WW_CHECK(get_dup(o, "target", &h->target, err));
 	WW_CHECK(get_dup(o, "device", &h->device, err));
 	WW_CHECK(get_dup(o, "policy", &h->policy, err));

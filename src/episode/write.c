@@ -170,11 +170,12 @@ int ww_episode_create(
 	ww_auto_str tmp = WW_STR_INIT(PATH_MAX);
 	ww_str_addf(&tmp, "%s.new-%d", path, (int)getpid());
 	WW_CHECK(open_writer(path, tmp.p, O_CREAT | O_TRUNC, &w, err));
-	json_t *o = json_pack("{s:s, s:i, s:{s:s, s:s}, s:s, s:s, s:s, s:s*, s:s*, s:I, s:s, s:O, s:s, s:O*, s:O*, s:O*}",
-		"type", "header", "version", WW_EPISODE_VERSION, "task", "path", h->task_path, "id", h->task_id, "target",
-		h->target, "device", h->device, "policy", h->policy, "form", h->form, "loop", h->loop, "seed",
-		(json_int_t)h->seed, "rule", h->rule, "versions", h->versions, "started", h->started, "command", h->command,
-		"tools", h->tools, "limits", h->limits);
+	json_t *o = json_pack(
+		"{s:s, s:i, s:{s:s, s:s, s:s*}, s:s, s:s, s:s, s:s*, s:s*, s:I, s:s, s:O, s:s, s:O*, s:O*, s:O*}", "type",
+		"header", "version", WW_EPISODE_VERSION, "task", "path", h->task_path, "id", h->task_id, "signature",
+		*h->task_signature ? h->task_signature : NULL, "target", h->target, "device", h->device, "policy", h->policy,
+		"form", h->form, "loop", h->loop, "seed", (json_int_t)h->seed, "rule", h->rule, "versions", h->versions,
+		"started", h->started, "command", h->command, "tools", h->tools, "limits", h->limits);
 	enum ww_rc rc = add_object(w, o, err);
 	if (rc == WW_OK)
 		rc = publish(w, tmp.p, err);

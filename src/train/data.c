@@ -209,12 +209,20 @@ static enum ww_rc add_given_ids(struct reader *r, const json_t *v, float factor)
 static int is_member(const char *key)
 {
 	static const char *const members[] = { "messages", "tools", "text", "ids", "weights", "weight", "task", "task_id",
-		"target", "device", "rule", "policy", "seed", "turns", "ended", "compacted", "reason", "reward_final",
-		"reward_best", "episode" };
+		"task_signature", "target", "device", "rule", "policy", "seed", "turns", "ended", "compacted", "reason",
+		"reward_final", "reward_best", "episode" };
 	for (size_t i = 0; i < WW_ARRAY_LEN(members); i++)
 		if (!strcmp(members[i], key))
 			return 1;
 	return 0;
+}
+
+static enum ww_rc check_held_out(const struct reader *r, const json_t *line)
+{
+	const char *task = !r->o->held_out ? NULL
+									   : ww_held_out_find(r->o->held_out, ww_json_str(line, "task_signature", NULL),
+											 ww_json_str(line, "task_id", NULL));
+	return task ? ww_err_set(r->err, WW_ERR_USAGE, "it is about a held-out task, %.300s; leave it out", task) : WW_OK;
 }
 
 static enum ww_rc add_line(struct reader *r, const char *line, size_t n)
@@ -231,6 +239,8 @@ static enum ww_rc add_line(struct reader *r, const char *line, size_t n)
 				"unknown member \"%.40s\"; a line has messages, tools, text, ids, weights and weight, and what "
 				"episode export adds",
 				key);
+	if (rc == WW_OK)
+		rc = check_held_out(r, v);
 	const json_t *text = json_object_get(v, "text"), *w = json_object_get(v, "weight");
 	float factor = w ? (float)json_number_value(w) : 1;
 	int kinds = !!text + !!json_object_get(v, "messages") + !!json_object_get(v, "ids");

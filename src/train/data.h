@@ -12,13 +12,15 @@
 
 #include "nn/config.h"
 #include "nn/tokenizer.h"
+#include "task/held_out.h"
 
 struct ww_data_opts {
 	const char *paths;  /* separated by commas */
 	struct ww_tok *tok; /* NULL: only lines of ids */
 	int64_t max_inputs; /* of a sequence: documents are cut into such pieces, conversations and ids end there */
 	int learn_all;      /* conversations: weight 1 for every token */
-	const struct ww_config *config; /* the tokens that may occur, and the one that ends a document */
+	const struct ww_held_out *held_out; /* NULL: none */
+	const struct ww_config *config;     /* the tokens that may occur, and the one that ends a document */
 };
 
 /* A sequence of n ids makes n - 1 predictions.  The pieces of a document share the id at their border. */
@@ -41,7 +43,8 @@ struct ww_data {
 	size_t ids_cap, seqs_cap;
 };
 
-/* Read everything.  A line that cannot be used is refused with its file and number. */
+/* Read everything.  A line that cannot be used is refused with its file and number; so is one whose "task_signature" or
+ * "task_id" is that of a held-out task. */
 enum ww_rc ww_data_open(const struct ww_data_opts *o, struct ww_data **out, struct ww_err *err) WW_MUST_CHECK;
 void ww_data_free(struct ww_data *d); /* NULL is fine */
 

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 struct ww_recipe {
-	const char *stage, *model, *config, *tokenizer, *data, *output;
+	const char *stage, *model, *config, *tokenizer, *data, *held_out, *output;
 	const char *learn, *order, *schedule, *device, *dtype, *numbers;
 	int64_t sequence, step_tokens, micro, steps, epochs, warmup, decay, seed, keep_layers, checkpoint_every,
 		keep_checkpoints, max_skips;

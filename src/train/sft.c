@@ -112,9 +112,10 @@ static enum ww_rc open_data(struct sft *s, struct ww_err *err)
 	struct ww_data_opts d = {
 		.paths = o->data, .max_inputs = o->sequence, .learn_all = !strcmp(o->learn, "all"), .config = &s->config
 	};
+	struct ww_held_out *held_out = NULL;
 	struct ww_tok *tok = NULL;
-	enum ww_rc rc = WW_OK;
-	if (dir)
+	enum ww_rc rc = o->held_out ? ww_held_out_open(&held_out, o->held_out, s->hooks->interrupted, err) : WW_OK;
+	if (rc == WW_OK && dir)
 		rc = ww_fs_join(s->tokenizer_dir, dir, "tokenizer.json", err);
 	if (rc == WW_OK && dir && (o->tokenizer || ww_fs_is_file(s->tokenizer_dir)))
 		rc = ww_tok_open(s->tokenizer_dir, &tok, err);
@@ -123,9 +124,11 @@ static enum ww_rc open_data(struct sft *s, struct ww_err *err)
 			(int)ww_tok_size(tok), s->config.vocab_size);
 	snprintf(s->tokenizer_dir, sizeof(s->tokenizer_dir), "%s", tok ? dir : "");
 	d.tok = tok;
+	d.held_out = held_out;
 	if (rc == WW_OK)
 		rc = ww_data_open(&d, &s->data, err);
 	ww_tok_free(tok);
+	ww_held_out_free(held_out);
 	if (rc != WW_OK)
 		return rc;
 	say(s,

@@ -3,6 +3,7 @@
 
 #include "base/fs.h"
 #include "base/tmpdir.h"
+#include "task/held_out.h"
 #include "task/set.h"
 
 #include <limits.h>
@@ -225,10 +226,48 @@ static void tasks_are_named_by_file_and_id(void **state)
 	does_not_load("text.txt#1", "is no task set");
 }
 
+#define SIGNED(letter) "\"signature\": \"s1:" letter "0000000000000000000000000000000\""
+
+/* Rows with recorded signatures: no process is asked. */
+static void held_out_tasks_are_found(void **state)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_held_out *h;
+	char held[LONG], sets[2 * LONG];
+	put_text("held.jsonl",
+		"{\"id\": \"a\", \"code\": \"class Model: a\", " SIGNED(
+			"a") "}\n"
+				 "{\"id\": \"b\", \"code\": \"class Model: b\", " SIGNED("b") ", \"split\": \"train\"}\n"
+																			  "broken\n");
+	snprintf(held, sizeof(held), "%s", file);
+	put_text("more.jsonl", "{\"id\": \"c\", \"code\": \"class Model: c\", " SIGNED("c") "}\n");
+	snprintf(sets, sizeof(sets), "%s,%s", held, file);
+	if (ww_held_out_open(&h, sets, NULL, &err) != WW_OK)
+		fail_msg("%s", err.msg);
+	assert_int_equal(ww_held_out_count(h), 2); /* a row of the split train is none */
+	assert_null(ww_held_out_find(h, "s1:b0000000000000000000000000000000", NULL));
+	assert_non_null(strstr(ww_held_out_find(h, "s1:c0000000000000000000000000000000", "?"), "more.jsonl#c"));
+	put_text("train.jsonl",
+		"{\"code\": \"class Model: d\", " SIGNED("d") "}\n"
+													  "{\"code\": \"class Model: other text\", " SIGNED(
+														  "a") "}\n"
+															   "{\"code\": \"class Model: e\", " SIGNED(
+																   "a") ", \"split\": \"held-out\"}\n"
+																		"{\"code\": \"class Model: c\", " SIGNED(
+																			"f") "}\n");
+	assert_int_equal(ww_held_out_check(h, file, NULL, &err), WW_ERR_USAGE);
+	refused(WW_ERR_USAGE, &err, "2 held-out tasks, by their signatures: rows 2, 4 (the first is ");
+	refused(WW_ERR_USAGE, &err, "held.jsonl#a)");
+	put_text("train.jsonl", "{\"code\": \"class Model: d\", " SIGNED("d") "}\n");
+	assert_int_equal(ww_held_out_check(h, file, NULL, &err), WW_OK);
+	ww_held_out_free(h);
+	assert_int_equal(ww_held_out_open(&h, "/nowhere/at/all", NULL, &err), WW_ERR_USAGE);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(reads_rows_as_published), cmocka_unit_test(names_broken_rows),
 		cmocka_unit_test(writes_what_it_reads), cmocka_unit_test(reads_directories_in_order),
-		cmocka_unit_test(tasks_are_named_by_file_and_id) };
+		cmocka_unit_test(tasks_are_named_by_file_and_id), cmocka_unit_test(held_out_tasks_are_found) };
 	return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

@@ -196,6 +196,7 @@ static void unusable_data_is_refused_with_its_place(void **state)
 	struct ww_err err = WW_ERR_INIT;
 	struct ww_data *d;
 	char text[512];
+	struct ww_held_out *held;
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(cases); i++) {
 		snprintf(text, sizeof(text), "{\"text\":\"fine\"}\n%s\n", cases[i].line);
@@ -212,6 +213,14 @@ static void unusable_data_is_refused_with_its_place(void **state)
 	struct ww_data_opts o = { .paths = "bad.jsonl", .max_inputs = 10, .config = &config };
 	assert_int_equal(ww_data_open(&o, &d, &err), WW_ERR_USAGE);
 	assert_non_null(strstr(err.msg, "tokenizer"));
+	put("held.jsonl", "{\"code\":\"class Model\",\"signature\":\"s1:a0000000000000000000000000000000\"}\n");
+	put("bad.jsonl", "{\"text\":\"a\"}\n{\"text\":\"b\",\"task_signature\":\"s1:a0000000000000000000000000000000\"}\n");
+	assert_int_equal(ww_held_out_open(&held, "held.jsonl", NULL, &err), WW_OK);
+	o.tok = tok;
+	o.held_out = held;
+	assert_int_equal(ww_data_open(&o, &d, &err), WW_ERR_USAGE);
+	assert_string_equal(err.msg, "bad.jsonl:2: it is about a held-out task, held.jsonl#1; leave it out");
+	ww_held_out_free(held);
 }
 
 /* ---- rows */
