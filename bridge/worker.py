@@ -172,12 +172,16 @@ class Worker:
         return {}, []
 
     def examine(self, q, fds):
-        from wwbridge.examine import examine
+        from wwbridge.examine import drop, examine
 
-        return examine(self.loaded(), int(q["seed"]), q["stage"], q["compiler"], bool(q["times"])), []
+        if q["stage"] == "end":
+            task, self.task = self.loaded(), None
+            return drop(task), []
+        return examine(self.loaded(), int(q["seed"]), q["stage"], q["compiler"]), []
 
     def baseline(self, q, fds):
-        return self.loaded().clock().prepare(q["which"]), []
+        with self.target.share:
+            return self.loaded().clock().prepare(q["which"]), []
 
     def compile_ahead(self, q, fds):
         self.loaded().clock().compile_ahead(q["which"])

@@ -9,7 +9,8 @@
                 PyTorch's headers are there for each; whether the C++ compiler knows the instructions that PyTorch does
                 not use itself is still tried, and loaded here.
 
-Only networks have the pool and the precompiled headers."""
+Only networks have the pool and the precompiled headers; a worker that is to do without the pool compiles one task after
+another (`synth run`) and has the headers too."""
 
 import os
 import subprocess
@@ -27,7 +28,7 @@ def compiled(model, device, pool=True, **how):
         from torch._inductor import config, cpu_vec_isa
 
         config.cpp.vec_isa_ok = True
-        config.cpp_cache_precompile_headers = network
+        config.cpp_cache_precompile_headers = network or not pool
         cpu_vec_isa.subprocess = SimpleNamespace(DEVNULL=subprocess.DEVNULL, check_call=check_call)
     if network and pool and os.path.isdir("/dev/shm"):
         from torch._inductor import config

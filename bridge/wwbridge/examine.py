@@ -9,7 +9,7 @@ The tests are stricter than the judge's (reference.py): a task that is kept here
     finite        with inputs scaled by 2^-6 and 2^6, and shifted by 3
     compile       torch.compile's outputs against eager's
 
-With `times` the baselines are prepared, so that the client can measure them (the requests time and arm).
+The baseline compile is then prepared, so that the client can measure it (the requests time and arm).
 """
 
 import torch
@@ -186,40 +186,41 @@ class Examination:
                 )
         return None
 
-    def prepared(self):
-        """The baseline eager, ready to be measured."""
-        with self.task.target.share:
-            answer = self.task.clock().prepare("eager")
-        return None if answer["available"] else ("does not run", "eager cannot be timed: " + answer["reason"])
-
-    def run(self, stage, times):
+    def run(self, stage):
         """stage "eager": what needs no compiler; "compile": the rest, of a task that the first stage found good."""
         cuda = self.task.target.kind == "cuda"
         if cuda:
             torch.cuda.reset_peak_memory_stats(self.task.device)
-        steps = [self.compiled] if stage == "compile" else [self.degenerate, self.unused, self.scaled,
-                                                            *([self.prepared] if times else [])]
         with torch.no_grad():
-            for step in steps:
+            for step in [self.compiled] if stage == "compile" else [self.degenerate, self.unused, self.scaled]:
                 found = step()
+                if step == self.degenerate:  # the module's own memory; gradients take more
+                    self.facts["memory_bytes"] = torch.cuda.max_memory_allocated(self.task.device) if cuda else 0
                 if found:
                     return {"reason": found[0], "detail": found[1], **self.facts}
-        self.facts["memory_bytes"] = torch.cuda.max_memory_allocated(self.task.device) if cuda else 0
         return {"reason": "", "detail": "", **self.facts}
 
 
-def examine(task, seed, stage, compiler, times):
-    if stage == "end":
-        task.examination = None
-        torch._dynamo.reset()
-        task.free(True)
-        return {"reason": ""}
+def examine(task, seed, stage, compiler):
     if stage == "eager":
         task.examination = Examination(task, seed, compiler)
-    answer = task.examination.run(stage, times)
+    answer = task.examination.run(stage)
     if stage == "eager" and not answer["reason"]:
         answer["tokens"] = tokens(task.source)
         task.trim(True)  # while this worker compiles, others use the device
     answer["shapes"] = {"inputs": [[str(t.dtype)[6:], list(t.shape)] for t in task.inputs],
                         "outputs": [[str(m[2])[6:], list(m[0])] for m in task.out_meta]}
     return answer
+
+
+def drop(task):
+    """All of it, its memory on the device too: others need that before the next task comes."""
+    task.examination = None
+    torch._dynamo.reset()
+    task.free(True)
+    task.close()
+    target = task.target
+    task.__dict__.clear()  # a cycle that is left of it holds no tensor
+    if target.kind == "cuda":
+        torch.cuda.empty_cache()
+    return {"reason": ""}

@@ -7,12 +7,13 @@
 #include "base/json.h"
 #include "base/median.h"
 #include "base/target.h"
+#include "base/time.h"
 #include "synth/redundant.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { RECYCLE = 48, LEAST_TIMES = 3, MOST_TIMES = 15 };
 static const double REQUEST_S = 60, BUDGET_US = 1e5;
@@ -32,6 +33,52 @@ enum ww_rc ww_synth_reject(struct ww_synth_result *r, const char *reason, const 
 	return WW_OK;
 }
 
+/* ---- What it costs */
+
+/* CPU-seconds of the worker and of the compilers that it has waited for. */
+static double worker_cpu_s(const struct ww_synth_checker *c)
+{
+	char path[64], text[1024], *p;
+	unsigned long ticks[4] = { 0 };
+	snprintf(path, sizeof(path), "/proc/%d/stat", c->ref ? (int)ww_ref_pid(c->ref) : 0);
+	FILE *f = fopen(path, "re");
+	size_t n = f ? fread(text, 1, sizeof(text) - 1, f) : 0;
+	if (f)
+		fclose(f);
+	text[n] = 0;
+	if ((p = strrchr(text, ')')))
+		(void)!sscanf(p + 2, "%*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %lu %lu %lu %lu", ticks, ticks + 1, ticks + 2,
+			ticks + 3);
+	return (double)(ticks[0] + ticks[1] + ticks[2] + ticks[3]) / (double)sysconf(_SC_CLK_TCK);
+}
+
+static struct ww_synth_cost cost_now(const struct ww_synth_checker *c)
+{
+	return (struct ww_synth_cost){ (double)ww_now_ns() * 1e-9, worker_cpu_s(c) };
+}
+
+static void cost_add(const struct ww_synth_checker *c, struct ww_synth_result *r, enum ww_synth_stage at,
+	const struct ww_synth_cost *since)
+{
+	struct ww_synth_cost now = cost_now(c);
+	r->cost[at].s += now.s - since->s;
+	r->cost[at].cpu_s += now.cpu_s > since->cpu_s ? now.cpu_s - since->cpu_s : 0;
+}
+
+json_t *ww_synth_cost_json(const struct ww_synth_result *r)
+{
+	static const char *const names[] = {
+#define X(name) #name,
+		WW_SYNTH_STAGES(X)
+#undef X
+	};
+	json_t *all = json_object();
+	for (int i = 0; i < WW_SYNTH_N_STAGES; i++)
+		if (r->cost[i].s > 0)
+			json_object_set_new(all, names[i], json_pack("[f, f]", r->cost[i].s, r->cost[i].cpu_s));
+	return all;
+}
+
 /* ---- The worker */
 
 void ww_synth_checker_close(struct ww_synth_checker *c)
@@ -41,6 +88,8 @@ void ww_synth_checker_close(struct ww_synth_checker *c)
 	c->used = 0;
 }
 
+static int is_cpu(const struct ww_synth_checker *c) { return c->o.recipe->target == WW_TARGET_CPU; }
+
 static enum ww_rc open_worker(struct ww_synth_checker *c, struct ww_err *err)
 {
 	if (c->ref && (!ww_ref_alive(c->ref) || c->used >= RECYCLE || c->o.distrust))
@@ -49,18 +98,17 @@ static enum ww_rc open_worker(struct ww_synth_checker *c, struct ww_err *err)
 	if (c->ref)
 		return WW_OK;
 	struct ww_ref_opts o = { .target = c->o.recipe->target,
-		.device = c->o.device,
+		.device = c->o.device->ordinal,
 		.threads = c->o.threads,
 		.one_compiler = 1,
+		.forker = c->o.forker,
 		.max_load_s = c->o.recipe->max_load_s,
 		.max_request_s = REQUEST_S,
 		.max_compile_s = c->o.recipe->max_compile_s,
-		.max_resident_bytes = c->o.recipe->target == WW_TARGET_CPU
-			? (uint64_t)c->o.recipe->max_memory_bytes + (4ull << 30)
-			: 0,
+		.max_resident_bytes = is_cpu(c) ? (uint64_t)c->o.recipe->max_memory_bytes + (4ull << 30) : 0,
 		.interrupted = c->o.interrupted };
 	WW_CHECK(ww_ref_open(&c->ref, &o, err));
-	if (o.target == WW_TARGET_CPU)
+	if (is_cpu(c))
 		return WW_OK;
 	struct ww_share s;
 	WW_CHECK(ww_share_open(&s, ww_ref_info(c->ref)->device_uuid, err));
@@ -69,34 +117,30 @@ static enum ww_rc open_worker(struct ww_synth_checker *c, struct ww_err *err)
 	return rc;
 }
 
-/* ---- The device.  Whoever measures has it alone, under its lease.  On cuda workers take a share of it around what
- * they run there, and compile beside; on cpu everything else waits. */
+/* ---- The device */
 
-static pthread_rwlock_t processors;
-static pthread_once_t processors_once = PTHREAD_ONCE_INIT;
-
-static void processors_init(void)
+void ww_synth_device_init(struct ww_synth_device *d, int ordinal)
 {
 	pthread_rwlockattr_t a;
+	d->ordinal = ordinal;
 	pthread_rwlockattr_init(&a);
 	pthread_rwlockattr_setkind_np(&a, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
-	pthread_rwlock_init(&processors, &a);
+	pthread_rwlock_init(&d->busy, &a);
 	pthread_rwlockattr_destroy(&a);
 }
 
-static int is_cpu(const struct ww_synth_checker *c) { return c->o.recipe->target == WW_TARGET_CPU; }
+void ww_synth_device_release(struct ww_synth_device *d) { pthread_rwlock_destroy(&d->busy); }
 
 static void work_begin(const struct ww_synth_checker *c)
 {
-	pthread_once(&processors_once, processors_init);
 	if (is_cpu(c))
-		pthread_rwlock_rdlock(&processors);
+		pthread_rwlock_rdlock(&c->o.device->busy);
 }
 
 static void work_end(const struct ww_synth_checker *c)
 {
 	if (is_cpu(c))
-		pthread_rwlock_unlock(&processors);
+		pthread_rwlock_unlock(&c->o.device->busy);
 }
 
 /* n times of a prepared baseline; on cpu by this process's clock. */
@@ -126,18 +170,20 @@ static enum ww_rc alone(struct ww_synth_checker *c, enum ww_baseline which, doub
 	return WW_OK;
 }
 
-static enum ww_rc measure(struct ww_synth_checker *c, enum ww_baseline which, double *us, struct ww_err *err)
+static enum ww_rc measure(
+	struct ww_synth_checker *c, enum ww_baseline which, double *us, struct ww_synth_result *out, struct ww_err *err)
 {
 	struct ww_lease lease = WW_LEASE_INIT;
 	struct ww_lease_wait wait = { .interrupted = c->o.interrupted };
-	pthread_once(&processors_once, processors_init);
+	struct ww_synth_cost since = cost_now(c);
 	if (is_cpu(c))
-		pthread_rwlock_wrlock(&processors);
+		pthread_rwlock_wrlock(&c->o.device->busy);
 	enum ww_rc rc = ww_lease_take(&lease, is_cpu(c) ? "cpu" : ww_ref_info(c->ref)->device_uuid, &wait, err);
 	if (rc == WW_OK)
 		rc = alone(c, which, us, err);
 	ww_lease_drop(&lease);
 	work_end(c);
+	cost_add(c, out, WW_SYNTH_AT_measure, &since);
 	return rc;
 }
 
@@ -168,32 +214,41 @@ static int is_rejection(enum ww_rc rc, const struct ww_err *err, struct ww_synth
 		return 0;
 	if (rc == WW_ERR_WORKER && strstr(err->msg, "the reference worker failed")) /* an exception, and it lives on */
 		reason = "does not run";
+	out->no_room = strstr(reason, "memory") != NULL;
 	ww_synth_reject(out, reason, err->msg);
 	return 1;
 }
 
 /* ---- The filters */
 
-static enum ww_rc load(struct ww_synth_checker *c, const struct ww_task *task, uint64_t seed, struct ww_err *err)
+static enum ww_rc load(struct ww_synth_checker *c, const struct ww_task *task, uint64_t seed,
+	struct ww_synth_result *out, struct ww_err *err)
 {
+	struct ww_synth_cost since = cost_now(c);
 	work_begin(c);
 	enum ww_rc rc = ww_ref_load(c->ref, task, seed & 0x7fffffffffffffff, err);
 	work_end(c);
+	cost_add(c, out, WW_SYNTH_AT_load, &since);
 	return rc;
 }
 
-static enum ww_rc examine(struct ww_synth_checker *c, uint64_t seed, enum ww_examine stage, int times,
-	struct ww_synth_result *out, json_t **facts, struct ww_err *err)
+static enum ww_rc examine(struct ww_synth_checker *c, uint64_t seed, enum ww_examine stage, struct ww_synth_result *out,
+	json_t **facts, struct ww_err *err)
 {
+	static const enum ww_synth_stage at[] = { [WW_EXAMINE_EAGER] = WW_SYNTH_AT_eager,
+		[WW_EXAMINE_COMPILE] = WW_SYNTH_AT_compile,
+		[WW_EXAMINE_END] = WW_SYNTH_AT_end };
+	struct ww_synth_cost since = cost_now(c);
 	work_begin(c);
-	enum ww_rc rc = ww_ref_examine(c->ref, seed & 0x7fffffffffffffff, stage, c->o.recipe->compiler, times, facts, err);
+	enum ww_rc rc = ww_ref_examine(c->ref, seed & 0x7fffffffffffffff, stage, c->o.recipe->compiler, facts, err);
 	work_end(c);
-	if (rc == WW_OK)
+	cost_add(c, out, at[stage], &since);
+	if (rc == WW_OK && stage != WW_EXAMINE_END)
 		ww_synth_reject(out, ww_json_str(*facts, "reason", ""), ww_json_str(*facts, "detail", ""));
 	return rc;
 }
 
-static void bounds(const struct ww_synth_recipe *r, double us, double memory, struct ww_synth_result *out)
+static void time_bounds(const struct ww_synth_recipe *r, double us, struct ww_synth_result *out)
 {
 	char text[80];
 	snprintf(text, sizeof(text), "%.1f us in eager mode", us);
@@ -201,8 +256,6 @@ static void bounds(const struct ww_synth_recipe *r, double us, double memory, st
 		ww_synth_reject(out, "too fast", text);
 	else if (us > r->max_us)
 		ww_synth_reject(out, "too slow", text);
-	else if (memory > r->max_memory_bytes)
-		ww_synth_reject(out, "does not fit memory", "its run takes more memory than the recipe allows");
 }
 
 static void inputs_bound(const struct ww_synth_recipe *r, const json_t *facts, struct ww_synth_result *out)
@@ -251,38 +304,65 @@ static json_t *times_of(struct ww_synth_checker *c, double eager_us, double comp
 		i->device_name, "versions", "torch", i->torch, "cuda", i->cuda, "driver", i->driver);
 }
 
-static enum ww_rc compile(struct ww_synth_checker *c, struct ww_err *err)
+static enum ww_rc compile(struct ww_synth_checker *c, struct ww_synth_result *out, struct ww_err *err)
 {
-	if (c->o.recipe->target != WW_TARGET_CUDA || strcmp(c->o.recipe->compiler, "inductor"))
+	struct ww_synth_cost since = cost_now(c);
+	if (is_cpu(c) || strcmp(c->o.recipe->compiler, "inductor"))
 		return WW_OK;
 	WW_CHECK(ww_ref_compile_ahead(c->ref, WW_BASE_COMPILE, err));
-	return ww_ref_await(c->ref, err);
+	enum ww_rc rc = ww_ref_await(c->ref, err);
+	cost_add(c, out, WW_SYNTH_AT_compile, &since);
+	return rc;
 }
 
 /* What a graph tells; torch.export works on the processor alone. */
 static enum ww_rc look_at_graph(struct ww_synth_checker *c, struct ww_synth_result *out, struct ww_err *err)
 {
 	ww_auto_str why = WW_STR_INIT(300);
+	struct ww_synth_cost since = cost_now(c);
 	work_begin(c);
 	enum ww_rc rc = ww_ref_graph(c->ref, &out->graph, err);
 	work_end(c);
+	cost_add(c, out, WW_SYNTH_AT_graph, &since);
 	if (rc == WW_OK && ww_synth_redundant(out->graph, &why))
 		ww_synth_reject(out, "redundant", why.p);
 	return rc;
+}
+
+/* Before anything else that runs it: a task of the wrong size shall cost little. */
+static enum ww_rc eager_time(
+	struct ww_synth_checker *c, const json_t *times, struct ww_synth_result *out, struct ww_err *err)
+{
+	struct ww_ref_baseline b;
+	struct ww_synth_cost since = cost_now(c);
+	out->eager_us = ww_json_num(times, "eager_us", 0);
+	if (!times) {
+		work_begin(c);
+		enum ww_rc rc = ww_ref_baseline(c->ref, WW_BASE_EAGER, &b, err);
+		work_end(c);
+		cost_add(c, out, WW_SYNTH_AT_measure, &since);
+		WW_CHECK(rc);
+		if (!b.available)
+			return ww_synth_reject(out, "does not run", b.reason);
+		WW_CHECK(measure(c, WW_BASE_EAGER, &out->eager_us, out, err));
+	}
+	time_bounds(c->o.recipe, out->eager_us, out);
+	return WW_OK;
 }
 
 static enum ww_rc eager_filters(struct ww_synth_checker *c, const struct ww_task *task, uint64_t seed,
 	const json_t *times, struct ww_synth_result *out, struct ww_err *err)
 {
 	json_auto_t *facts = NULL;
-	WW_CHECK(load(c, task, seed, err));
-	WW_CHECK(examine(c, seed, WW_EXAMINE_EAGER, !times, out, &facts, err));
+	WW_CHECK(load(c, task, seed, out, err));
+	WW_CHECK(eager_time(c, times, out, err));
 	if (*out->reason)
 		return WW_OK;
-	out->eager_us = ww_json_num(times, "eager_us", 0);
-	if (!times)
-		WW_CHECK(measure(c, WW_BASE_EAGER, &out->eager_us, err));
-	bounds(c->o.recipe, out->eager_us, ww_json_num(facts, "memory_bytes", 0), out);
+	WW_CHECK(examine(c, seed, WW_EXAMINE_EAGER, out, &facts, err));
+	if (*out->reason)
+		return WW_OK;
+	if (ww_json_num(facts, "memory_bytes", 0) > c->o.recipe->max_memory_bytes)
+		ww_synth_reject(out, "does not fit memory", "its run takes more memory than the recipe allows");
 	inputs_bound(c->o.recipe, facts, out);
 	if (!(out->tokens = strdup(ww_json_str(facts, "tokens", ""))))
 		return ww_nomem(err);
@@ -295,12 +375,12 @@ static enum ww_rc compile_filters(
 	json_auto_t *facts = NULL;
 	int timed = !times && !strcmp(c->o.recipe->compiler, "inductor");
 	double us = 0;
-	WW_CHECK(compile(c, err));
-	WW_CHECK(examine(c, seed, WW_EXAMINE_COMPILE, timed, out, &facts, err));
+	WW_CHECK(compile(c, out, err));
+	WW_CHECK(examine(c, seed, WW_EXAMINE_COMPILE, out, &facts, err));
 	if (*out->reason)
 		return WW_OK;
 	if (timed)
-		WW_CHECK(measure(c, WW_BASE_COMPILE, &us, err));
+		WW_CHECK(measure(c, WW_BASE_COMPILE, &us, out, err));
 	json_auto_t *measured = times ? json_incref((json_t *)(uintptr_t)times) : times_of(c, out->eager_us, us);
 	out->row = json_pack(
 		"{s:o, s:O, s:O}", "ops", operators(out->graph), "shapes", json_object_get(facts, "shapes"), "times", measured);
@@ -311,11 +391,40 @@ static enum ww_rc filters(struct ww_synth_checker *c, const struct ww_task *task
 	struct ww_synth_result *out, struct ww_err *err)
 {
 	json_auto_t *ended = NULL;
+	struct ww_synth_cost since = { .s = (double)ww_now_ns() * 1e-9 };
+	WW_CHECK(open_worker(c, err));
+	if (c->used == 1)
+		cost_add(c, out, WW_SYNTH_AT_start, &since);
 	WW_CHECK(eager_filters(c, task, seed, times, out, err));
 	if (!*out->reason)
 		WW_CHECK(compile_filters(c, seed, times, out, err));
-	struct ww_synth_result ignored = { 0 };
-	return examine(c, seed, WW_EXAMINE_END, 0, &ignored, &ended, err);
+	return examine(c, seed, WW_EXAMINE_END, out, &ended, err);
+}
+
+static enum ww_rc look(struct ww_synth_checker *c, const struct ww_task *task, uint64_t seed, const json_t *times,
+	struct ww_synth_result *out, struct ww_err *err)
+{
+	enum ww_rc rc = filters(c, task, seed, times, out, err);
+	return rc == WW_OK || is_rejection(rc, err, out) ? WW_OK : rc;
+}
+
+/* On cuda beside others, and where memory did not suffice once more alone, in a new worker: what memory others had then
+ * says nothing about the task. */
+static enum ww_rc look_beside_others(struct ww_synth_checker *c, const struct ww_task *task, uint64_t seed,
+	const json_t *times, struct ww_synth_result *out, struct ww_err *err)
+{
+	pthread_rwlock_rdlock(&c->o.device->busy);
+	enum ww_rc rc = look(c, task, seed, times, out, err);
+	pthread_rwlock_unlock(&c->o.device->busy);
+	if (rc != WW_OK || !out->no_room)
+		return rc;
+	ww_synth_checker_close(c);
+	ww_synth_result_release(out);
+	pthread_rwlock_wrlock(&c->o.device->busy);
+	rc = look(c, task, seed, times, out, err);
+	pthread_rwlock_unlock(&c->o.device->busy);
+	out->alone = 1;
+	return rc;
 }
 
 enum ww_rc ww_synth_check(struct ww_synth_checker *c, const char *source, size_t n, uint64_t seed, const json_t *times,
@@ -326,7 +435,5 @@ enum ww_rc ww_synth_check(struct ww_synth_checker *c, const char *source, size_t
 	if (rc == WW_ERR_USAGE)
 		return ww_synth_reject(out, "not in KernelBench form", err->msg);
 	WW_CHECK(rc);
-	WW_CHECK(open_worker(c, err));
-	rc = filters(c, &task, seed, times, out, err);
-	return rc == WW_OK || is_rejection(rc, err, out) ? WW_OK : rc;
+	return (is_cpu(c) ? look : look_beside_others)(c, &task, seed, times, out, err);
 }

@@ -1,7 +1,8 @@
 /* check.h - one module through the filters.  Internal to src/synth.
  *
  * A checker is a thread's reference worker, opened when it is first needed, closed when a task has broken it and after
- * every RECYCLE tasks.  The device is used by one checker at a time, under its lease; compiling goes on beside.
+ * every RECYCLE tasks.  Checkers of one device run and compile beside each other; measurements have the device alone,
+ * under its lease.
  */
 #pragma once
 
@@ -10,11 +11,35 @@
 #include "task/ref.h"
 
 #include <jansson.h>
+#include <pthread.h>
+
+/* A device of a run.  busy: cpu: read by what computes, written to measure; cuda: read while a candidate is looked at,
+ * written by one that found no memory beside the others and is looked at again alone. */
+struct ww_synth_device {
+	int ordinal;
+	pthread_rwlock_t busy;
+};
+void ww_synth_device_init(struct ww_synth_device *d, int ordinal);
+void ww_synth_device_release(struct ww_synth_device *d);
 
 struct ww_synth_check_opts {
 	const struct ww_synth_recipe *recipe;
-	int device, threads, distrust; /* distrust: modules are a stranger's, so each has a worker of its own */
+	struct ww_synth_device *device;
+	struct ww_forker *forker; /* that workers are forked from; NULL: none */
+	int threads, distrust;    /* distrust: modules are a stranger's, so each has a worker of its own */
 	const volatile int *interrupted;
+};
+
+/* What a candidate's stages cost: seconds, waiting included, and CPU-seconds of its worker. */
+#define WW_SYNTH_STAGES(X) X(start) X(load) X(eager) X(graph) X(compile) X(measure) X(end)
+enum ww_synth_stage {
+#define X(name) WW_SYNTH_AT_##name,
+	WW_SYNTH_STAGES(X)
+#undef X
+		WW_SYNTH_N_STAGES
+};
+struct ww_synth_cost {
+	double s, cpu_s;
 };
 
 struct ww_synth_checker {
@@ -31,9 +56,13 @@ struct ww_synth_result {
 	json_t *graph;
 	char *tokens;    /* of its text (task/outline.h) */
 	double eager_us; /* where it was measured */
+	int no_room;     /* memory did not suffice when it ran */
+	int alone;       /* that was so beside others, and it was looked at again without them */
+	struct ww_synth_cost cost[WW_SYNTH_N_STAGES];
 };
 void ww_synth_result_release(struct ww_synth_result *r);
 enum ww_rc ww_synth_reject(struct ww_synth_result *r, const char *reason, const char *detail); /* WW_OK */
+json_t *ww_synth_cost_json(const struct ww_synth_result *r); /* {"load": [seconds, CPU-seconds], ...} of those passed */
 
 /* All filters that look at one module alone.  times: the recorded ones, or NULL: measure.  An error is ours (no worker
  * can be started, interrupted); whatever the module does is in the result. */

@@ -7,13 +7,16 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/lock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/time.h"
+#include "base/tmpdir.h"
 #include "synth/check.h"
 #include "synth/journal.h"
 #include "synth/mark.h"
 #include "synth/write.h"
+#include "task/forker.h"
 #include "task/set.h"
 
 #include <pthread.h>
@@ -38,6 +41,9 @@ struct run {
 	json_t *timings;                               /* by number as text */
 	json_t *tasks, *rejected, *measured, *reasons; /* in the order of numbers */
 	struct ww_similar *accepted, *apart;           /* apart: the sets of `against` */
+	struct ww_synth_device devices[WW_SYNTH_MAX_DEVICES];
+	struct ww_tmpdir caches;
+	struct ww_forker *forker; /* that all workers are forked from; NULL: each imports PyTorch by itself */
 	uint64_t start_ns;
 	char last_reason[64];
 };
@@ -165,10 +171,13 @@ static enum ww_rc from_journal(void *ctx, const json_t *line, struct ww_err *err
 
 /* ---- One candidate */
 
-static enum ww_rc line_of(int64_t i, struct ww_synth_result *res, const char *code, size_t n, int keep_code,
-	int measured, json_t **out, struct ww_err *err)
+static enum ww_rc line_of(const struct run *r, int64_t i, struct ww_synth_result *res, const char *code, size_t n,
+	int keep_code, int measured, json_t **out, struct ww_err *err)
 {
-	json_t *line = json_pack("{s:I}", "i", (json_int_t)i);
+	json_t *line = json_pack(
+		"{s:I, s:f, s:o}", "i", (json_int_t)i, "at", ww_seconds_since(r->start_ns), "cost", ww_synth_cost_json(res));
+	if (res->alone)
+		json_object_set_new(line, "alone", json_true());
 	if (*res->reason)
 		json_object_update_new(line, json_pack("{s:s, s:s}", "reason", res->reason, "detail", res->detail));
 	if (!*res->reason || keep_code)
@@ -201,7 +210,7 @@ static enum ww_rc one(
 		WW_CHECK(ww_synth_compose(&r->o->recipe, r->o->seed, (uint64_t)i, &k, err));
 	if (!*res.reason)
 		WW_CHECK(ww_synth_check(c, k.source.p, k.source.len, seed, times, &res, err));
-	return line_of(i, &res, k.source.p, k.source.len, w != NULL, 1, line, err);
+	return line_of(r, i, &res, k.source.p, k.source.len, w != NULL, 1, line, err);
 }
 
 /* ---- Threads */
@@ -260,7 +269,7 @@ static void finish_one(struct run *r, int64_t i, json_t *line, enum ww_rc rc, st
 struct thread {
 	struct run *r;
 	pthread_t id;
-	int device;
+	struct ww_synth_device *device;
 };
 
 static void *work_thread(void *arg)
@@ -269,6 +278,7 @@ static void *work_thread(void *arg)
 	struct run *r = t->r;
 	struct ww_synth_checker c = { .o = { .recipe = &r->o->recipe,
 									  .device = t->device,
+									  .forker = r->forker,
 									  .threads = r->o->threads,
 									  .distrust = r->o->policy != NULL,
 									  .interrupted = r->o->interrupted } };
@@ -289,15 +299,29 @@ static void *work_thread(void *arg)
 	return NULL;
 }
 
+static enum ww_rc open_forker(struct run *r, struct ww_err *err)
+{
+	struct ww_err why = WW_ERR_INIT;
+	WW_CHECK(ww_tmpdir_new(&r->caches, "synth", err));
+	struct ww_forker_opts o = {
+		.target = r->o->recipe.target, .caches = r->caches.path, .interrupted = r->o->interrupted
+	};
+	enum ww_rc rc = ww_forker_open(&r->forker, &o, &why);
+	if (rc == WW_OK || rc == WW_ERR_INTERRUPTED)
+		return rc == WW_OK ? WW_OK : (*err = why, rc);
+	ww_log(WW_LOG_INFO, "each worker imports PyTorch by itself: %s", why.msg);
+	return WW_OK;
+}
+
 static enum ww_rc work_all(struct run *r, struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;
 	int n = r->o->jobs, started = 0;
 	struct thread *t;
+	WW_CHECK(open_forker(r, err));
 	WW_CHECK(WW_NEW(t, n, err));
 	for (; started < n; started++) {
-		t[started] = (struct thread){ .r = r,
-			.device = r->o->n_devices ? r->o->devices[started % r->o->n_devices] : 0 };
+		t[started] = (struct thread){ .r = r, .device = &r->devices[started % r->o->n_devices] };
 		if (pthread_create(&t[started].id, NULL, work_thread, &t[started])) {
 			rc = ww_err_set(err, WW_ERR_SYSTEM, "cannot start thread %d", started);
 			pthread_mutex_lock(&r->lock);
@@ -417,6 +441,10 @@ static void release(struct run *r)
 	ww_similar_free(r->accepted);
 	ww_similar_free(r->apart);
 	ww_journal_close(&r->journal);
+	ww_forker_close(r->forker);
+	ww_tmpdir_remove(&r->caches);
+	for (int i = 0; i < r->o->n_devices; i++)
+		ww_synth_device_release(&r->devices[i]);
 	pthread_cond_destroy(&r->moved);
 	pthread_mutex_destroy(&r->lock);
 }
@@ -428,6 +456,7 @@ enum ww_rc ww_synth_run(const struct ww_synth_run_opts *o, json_t **summary, str
 		.lock = PTHREAD_MUTEX_INITIALIZER,
 		.moved = PTHREAD_COND_INITIALIZER,
 		.journal = WW_JOURNAL_INIT,
+		.caches = WW_TMPDIR_INIT,
 		.start_ns = ww_now_ns(),
 		.tasks = json_array(),
 		.rejected = json_array(),
@@ -437,6 +466,8 @@ enum ww_rc ww_synth_run(const struct ww_synth_run_opts *o, json_t **summary, str
 	json_auto_t *what = run_json(o);
 	r.max_tried = o->max_tried ? o->max_tried : 1000 + 50 * wanted;
 	*summary = NULL;
+	for (int i = 0; i < o->n_devices; i++)
+		ww_synth_device_init(&r.devices[i], o->devices[i]);
 	WW_TRY(ww_similar_new(&r.accepted, err));
 	WW_TRY(ww_similar_new(&r.apart, err));
 	WW_TRY(read_timings(&r, err));

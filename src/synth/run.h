@@ -31,9 +31,9 @@ struct ww_synth_run_opts {
 	int64_t count[WW_SYNTH_SPLITS]; /* train, validation, held-out */
 	int64_t max_tried;              /* give up then; 0: 50 times what is wanted, and 1,000 */
 	int jobs, threads;
-	int devices[WW_SYNTH_MAX_DEVICES], n_devices;
-	const char *dir, *timings;  /* timings: a file to take times from; may be NULL */
-	const char *const *against; /* task sets that no accepted task may be similar to */
+	int devices[WW_SYNTH_MAX_DEVICES], n_devices; /* one at least */
+	const char *dir, *timings;                    /* timings: a file to take times from; may be NULL */
+	const char *const *against;                   /* task sets that no accepted task may be similar to */
 	int n_against;
 	const struct ww_policy_opts *policy; /* who writes the modules; NULL: the grammar */
 	const volatile int *interrupted;

@@ -191,13 +191,13 @@ enum ww_rc ww_ref_degenerate(struct ww_ref *r, uint64_t seed_a, uint64_t seed_b,
 enum ww_rc ww_ref_share(struct ww_ref *r, int gate_fd, int lock_fd, struct ww_err *err) WW_MUST_CHECK;
 
 /* What the filters of `synth` ask of a loaded task (bridge/wwbridge/examine.py): WW_EXAMINE_EAGER needs no compiler,
- * WW_EXAMINE_COMPILE compares torch.compile with what the first one kept, WW_EXAMINE_END drops all of it.  The answer,
- * a new reference for the caller: {"reason": "" or what is wrong with it in few words, "detail", "shapes", and where
- * nothing is wrong "memory_bytes", "tokens"}.  times = 1: then the baseline of the stage is prepared and can be timed.
- * compiler: "inductor", or another backend of torch.compile, which is compared and cannot be timed. */
+ * WW_EXAMINE_COMPILE compares torch.compile with what the first one kept, WW_EXAMINE_END drops the task with all of it.
+ * The answer, a new reference for the caller: {"reason": "" or what is wrong with it in few words, "detail", "shapes",
+ * and where nothing is wrong "memory_bytes", "tokens"}.  compiler: "inductor", which can then be timed, or another
+ * backend of torch.compile, which cannot. */
 enum ww_examine { WW_EXAMINE_EAGER, WW_EXAMINE_COMPILE, WW_EXAMINE_END };
-enum ww_rc ww_ref_examine(struct ww_ref *r, uint64_t seed, enum ww_examine stage, const char *compiler, int times,
-	json_t **out, struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_ref_examine(struct ww_ref *r, uint64_t seed, enum ww_examine stage, const char *compiler, json_t **out,
+	struct ww_err *err) WW_MUST_CHECK;
 
 /* What is installed, by introspection and trial (bridge/wwbridge/crawl.py); part: "torch", "functional", "nn",
  * "transformers" (WW_ERR_MISSING names the pip package).  Rows of a catalogue (docs/synth.md), a new reference for the

@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+"""What a run of `synth run` cost and why it rejected: rate.py DIR [SECONDS]   (SECONDS: that it took)
+
+Reads DIR/journal.jsonl: candidates by outcome with an example of each reason, and the seconds (waiting included) and
+CPU-seconds of each stage, a candidate."""
+import collections
+import json
+import statistics
+import sys
+
+
+def entries(path):
+    with open(path, encoding="utf-8") as f:
+        for line in f:
+            try:
+                row = json.loads(line)
+            except ValueError:
+                continue  # the last line of a run that was killed
+            if "i" in row:
+                yield row
+
+
+def main(directory, seconds=None):
+    rows = list(entries(directory + "/journal.jsonl"))
+    if not rows:
+        return print(directory, "holds no candidate")
+    passed, last = [r for r in rows if "reason" not in r], max(r["at"] for r in rows)
+    late = [r for r in rows if r["at"] > last / 2]
+    print(f"{directory}: {len(rows)} candidates, {len(passed)} passed ({len(passed) / len(rows):.0%}), {sum('alone' in r for r in rows)} looked at again alone")
+    print(f"  {len(passed) / float(seconds or last):.2f} passed a second; {sum('reason' not in r for r in late) / (last / 2):.2f} in the second half of the time")
+    reasons = collections.Counter(r["reason"] for r in rows if "reason" in r)
+    for reason, n in reasons.most_common():
+        details = [r["detail"] for r in rows if r.get("reason") == reason]
+        print(f"  {n:5} {reason}: " + " | ".join(d[:160] for d in details[:3]))
+    print("  stage      seconds  CPU-seconds a candidate (its largest)")
+    stages = list(dict.fromkeys(k for r in rows for k in r["cost"]))
+    for s in stages:
+        wall, cpu = zip(*(r["cost"].get(s, (0, 0)) for r in rows))
+        print(f"  {s:9} {sum(wall) / len(rows):8.3f} {sum(cpu) / len(rows):8.3f} ({max(cpu):.2f})")
+    print(f"  all       {sum(w for r in rows for w, _ in r['cost'].values()) / len(rows):8.3f} {sum(c for r in rows for _, c in r['cost'].values()) / len(rows):8.3f}")
+    times = [r["row"]["times"] for r in passed]
+    if len(times) > 9:
+        print("  eager us, deciles:", [round(x) for x in statistics.quantiles([t["eager_us"] for t in times], n=10)])
+        gain = [t["eager_us"] / t["compile_us"] for t in times if t["compile_us"]]
+        if len(gain) > 9:
+            print("  eager / compile, deciles:", [round(x, 2) for x in statistics.quantiles(gain, n=10)])
+    return None
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])
