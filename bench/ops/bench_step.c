@@ -52,6 +52,7 @@ int main(int argc, char **argv)
 	check(ww_model_open(argv[1], dev, dtype, &m, &err), &err);
 	check(ww_run_new(m, t, sequences, keep ? keep : WW_RUN_KEEP_ALL, &r, &err), &err);
 	check(ww_optim_new(m, &o, &err), &err);
+	ww_run_bind(r, m, ww_optim_grads(o));
 	int32_t *ids = malloc((size_t)(t + 1) * 4), *starts = malloc((size_t)(sequences + 1) * 4);
 	float *dlogp = malloc((size_t)t * 4), *logp = malloc((size_t)t * 4), norm = 0;
 	ww_rng_init(&rng, 1, 0);
@@ -68,7 +69,7 @@ int main(int argc, char **argv)
 		uint64_t begun = ww_now_ns();
 		check(ww_run_learn(r, &b, ids + 1, dlogp, logp, &err), &err);
 		learn_s += i < warm ? 0 : ww_seconds_since(begun);
-		check(ww_optim_step(o, r, &h, 1.0f, &norm, &err), &err);
+		check(ww_optim_step(o, &h, 1.0f, &norm, &err), &err);
 		all_s += i < warm ? 0 : ww_seconds_since(begun);
 	}
 	for (int64_t i = 0; i < steps; i++) {

@@ -112,7 +112,7 @@ enum ww_rc ww_run_trunk_backward(struct ww_run *r, struct ww_err *err)
 
 enum ww_rc ww_run_backward(struct ww_run *r, const float *dlogp, struct ww_err *err)
 {
-	WW_BUG(!r->keep || !r->has_head || r->m->config.critic);
+	WW_BUG(!r->keep || !r->grads || !r->has_head || r->m->config.critic);
 	r->ops->upload(r->s, r->dlogp, dlogp, (size_t)r->head_n * 4);
 	ww_run_head_backward(r);
 	return ww_run_trunk_backward(r, err);
@@ -120,7 +120,7 @@ enum ww_rc ww_run_backward(struct ww_run *r, const float *dlogp, struct ww_err *
 
 enum ww_rc ww_run_values_backward(struct ww_run *r, const float *dvalues, struct ww_err *err)
 {
-	WW_BUG(!r->keep || !r->has_head || !r->m->config.critic);
+	WW_BUG(!r->keep || !r->grads || !r->has_head || !r->m->config.critic);
 	r->ops->upload(r->s, r->dlogp, dvalues, (size_t)r->head_n * 4);
 	ww_run_values_head_backward(r);
 	return ww_run_trunk_backward(r, err);

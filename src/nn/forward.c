@@ -91,12 +91,10 @@ static void cut_backward(struct cutter *c, struct ww_run *r, int64_t t)
 {
 	const struct ww_config *f = &r->m->config;
 	int dtype = r->m->dtype;
-	r->grads = cut(c, r->m->n, 4);
 	r->dhidden = cut(c, t * f->hidden_size, 4);
 	r->dlogp = cut(c, t, 4);
-	if (f->critic)
-		r->dlogits = cut_arr(c, t, dtype);
-	else if (dtype != WW_F32)
+	r->dvalues = cut_arr(c, t, dtype);
+	if (!f->critic && dtype != WW_F32)
 		r->dlogits = cut_arr(c, r->head_t * least(f->vocab_size, WW_HEAD_V), dtype);
 	r->dres = cut_arr(c, t * f->hidden_size, dtype);
 	r->dn = cut_arr(c, t * f->hidden_size, dtype);
@@ -206,6 +204,14 @@ struct ww_work ww_run_work(const struct ww_config *c, int dtype, int64_t max_t, 
 		.head_v = head_v };
 }
 
+static void find_params(struct ww_run *r)
+{
+	for (int64_t i = 0; i < r->m->config.layers; i++)
+		find_layer(r->m, i, &r->layers[i]);
+	r->norm = ww_model_param(r->m, "model.norm.weight");
+	r->head = ww_model_head(r->m);
+}
+
 enum ww_rc ww_run_new(
 	struct ww_model *m, int64_t max_t, int64_t max_sequences, int64_t keep, struct ww_run **out, struct ww_err *err)
 {
@@ -218,19 +224,34 @@ enum ww_rc ww_run_new(
 	};
 	WW_TRY(WW_NEW(r->layers, m->config.layers, err));
 	WW_TRY(WW_NEW(r->host, places_most(r), err));
-	for (int64_t i = 0; i < m->config.layers; i++)
-		find_layer(m, i, &r->layers[i]);
-	r->norm = ww_model_param(m, "model.norm.weight");
-	r->head = ww_model_head(m);
+	find_params(r);
 	WW_TRY(r->ops->alloc(m->dev, cut_all(r, NULL), &r->base, err));
 	cut_all(r, r->base);
-	if (keep)
-		ww_run_zero_grads(r);
 	*out = r;
 out:
 	if (rc != WW_OK)
 		ww_run_free(r);
 	return rc;
+}
+
+static int same_trunk(const struct ww_model *a, const struct ww_model *b)
+{
+	const struct ww_config *x = &a->config, *y = &b->config;
+	return x->layers == y->layers && x->hidden_size == y->hidden_size && x->intermediate_size == y->intermediate_size &&
+		x->heads == y->heads && x->kv_heads == y->kv_heads && x->head_dim == y->head_dim && x->qk_norm == y->qk_norm &&
+		a->dtype == b->dtype && a->dev == b->dev;
+}
+
+void ww_run_bind(struct ww_run *r, struct ww_model *m, float *grads)
+{
+	r->grads = grads;
+	if (r->m == m)
+		return;
+	WW_BUG(
+		!same_trunk(r->m, m) || (!m->config.critic && (!r->logits || r->m->config.vocab_size < m->config.vocab_size)));
+	r->m = m;
+	r->has_head = 0;
+	find_params(r);
 }
 
 void ww_run_free(struct ww_run *r)
@@ -527,5 +548,3 @@ enum ww_rc ww_run_forward(struct ww_run *r, const struct ww_batch *b, struct ww_
 }
 
 struct ww_arr ww_run_hidden(const struct ww_run *r) { return r->hidden; }
-float *ww_run_grads(struct ww_run *r) { return r->grads; }
-void ww_run_zero_grads(struct ww_run *r) { r->ops->zero(r->s, r->grads, (size_t)r->m->n * 4); }

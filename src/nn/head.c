@@ -117,7 +117,7 @@ void ww_run_head_backward(struct ww_run *r)
 enum ww_rc ww_run_learn(struct ww_run *r, const struct ww_batch *b, const int32_t *targets, const float *dlogp,
 	float *logp, struct ww_err *err)
 {
-	WW_BUG(!r->keep);
+	WW_BUG(!r->keep || !r->grads);
 	WW_CHECK(check_targets(r, targets, b->rows ? b->n_rows : b->t, err));
 	WW_CHECK(ww_run_upload(r, b, err));
 	r->ops->upload(r->s, r->targets, targets, (size_t)r->head_n * 4);
@@ -147,7 +147,7 @@ void ww_run_values_head_backward(struct ww_run *r)
 	int64_t h = r->m->config.hidden_size, n = r->head_n;
 	if (!n)
 		return;
-	r->ops->cast(r->s, r->dlogits, f32(r->dlogp), n);
-	r->ops->gemm(r->s, WW_GEMM_NN, f32(r->dhidden), r->dlogits, ww_run_weight(r, r->head), n, h, 1, 0);
-	r->ops->gemm(r->s, WW_GEMM_TN, f32(ww_run_grad(r, r->head)), r->dlogits, r->head_x, 1, h, n, 1);
+	r->ops->cast(r->s, r->dvalues, f32(r->dlogp), n);
+	r->ops->gemm(r->s, WW_GEMM_NN, f32(r->dhidden), r->dvalues, ww_run_weight(r, r->head), n, h, 1, 0);
+	r->ops->gemm(r->s, WW_GEMM_TN, f32(ww_run_grad(r, r->head)), r->dvalues, r->head_x, 1, h, n, 1);
 }

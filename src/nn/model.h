@@ -94,6 +94,10 @@ enum { WW_RUN_KEEP_ALL = 1 << 30 };
 enum ww_rc ww_run_new(struct ww_model *m, int64_t max_t, int64_t max_sequences, int64_t keep, struct ww_run **out,
 	struct ww_err *err) WW_MUST_CHECK;
 void ww_run_free(struct ww_run *r); /* NULL is fine */
+/* Let the workspace work for this model from now on, and add its gradients to `grads` (NULL: no backward pass until the
+ * next call); a new run has its model and no gradients.  Models of one trunk take turns in one workspace: a critic in a
+ * policy's, not the other way.  The model that it was made for must outlive it. */
+void ww_run_bind(struct ww_run *r, struct ww_model *m, float *grads);
 /* Bytes of device memory that ww_run_new() would take for a model of this shape and type; 0: out of memory. */
 uint64_t ww_run_bytes(const struct ww_config *c, int dtype, int64_t max_t, int64_t max_sequences, int64_t keep);
 
@@ -119,15 +123,15 @@ enum ww_rc ww_run_learn(struct ww_run *r, const struct ww_batch *b, const int32_
 enum ww_rc ww_run_values(struct ww_run *r, float *values, struct ww_err *err) WW_MUST_CHECK;
 /* After that: add to the gradients those of sum(dvalues[i] * values[i]); dvalues (host). */
 enum ww_rc ww_run_values_backward(struct ww_run *r, const float *dvalues, struct ww_err *err) WW_MUST_CHECK;
-/* Gradients of all parameters, laid out as the weights, fp32 on the device. */
-float *ww_run_grads(struct ww_run *r);
-void ww_run_zero_grads(struct ww_run *r);
 
-/* AdamW over the whole model: masters and moments are fp32 on the device.  The weights of a bf16 model are the masters'
- * rounded copy, those of an fp32 model are the masters. */
+/* AdamW over the whole model: gradients, masters and moments are fp32 on the device.  The weights of a bf16 model are
+ * the masters' rounded copy, those of an fp32 model are the masters. */
 struct ww_optim;
 enum ww_rc ww_optim_new(struct ww_model *m, struct ww_optim **out, struct ww_err *err) WW_MUST_CHECK;
 void ww_optim_free(struct ww_optim *o); /* NULL is fine */
+/* Gradients of all parameters, laid out as the weights (m->n), for ww_run_bind(); zero at first. */
+float *ww_optim_grads(struct ww_optim *o);
+enum ww_rc ww_optim_zero_grads(struct ww_optim *o, struct ww_err *err) WW_MUST_CHECK;
 /* Bytes of device memory that ww_optim_new() would take; 0: out of memory. */
 uint64_t ww_optim_bytes(const struct ww_config *c, int dtype);
 /* Write its state as safetensors into `dir`, which exists and is empty: master.NAME (of a bf16 model only), mean.NAME
@@ -138,5 +142,5 @@ enum ww_rc ww_optim_load(struct ww_optim *o, const char *dir, struct ww_err *err
 /* Clip to max_norm (0: no clipping), update, zero the gradients; *norm is that before clipping.  h->step counts from 1.
  * Weight decay spares norms and biases.  Gradients that are not finite change nothing and are reported as a norm of
  * NaN. */
-enum ww_rc ww_optim_step(struct ww_optim *o, struct ww_run *r, const struct ww_adamw *h, float max_norm, float *norm,
-	struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_optim_step(
+	struct ww_optim *o, const struct ww_adamw *h, float max_norm, float *norm, struct ww_err *err) WW_MUST_CHECK;

@@ -1,9 +1,9 @@
 /* optim.c - AdamW over all parameters, and its state on disk.
  *
- * Masters and moments are fp32, laid out as the weights; an fp32 model's weights are its masters, so only a bf16 model
- * pays for both.  Each parameter is one call, since matrices decay and norms and biases do not.  The norm of the
- * gradient and the factor that clips it stay on the device; the host reads the norm once a step, and a norm that is not
- * finite means that nothing is changed: one bad batch must not cost a run.
+ * Gradients, masters and moments are fp32, laid out as the weights; an fp32 model's weights are its masters, so only a
+ * bf16 model pays for both.  Each parameter is one call, since matrices decay and norms and biases do not.  The norm of
+ * the gradient and the factor that clips it stay on the device; the host reads the norm once a step, and a norm that is
+ * not finite means that nothing is changed: one bad batch must not cost a run.
  */
 #include "nn/run.h"
 #include "nn/state.h"
@@ -15,12 +15,12 @@ enum { SCALARS = 16 }; /* floats between two of them, so that each has a line of
 
 struct ww_optim {
 	struct ww_model *m;
-	float *base, *master, *mean, *var, *norm, *scale; /* device */
+	float *base, *grads, *master, *mean, *var, *norm, *scale; /* device */
 };
 
 static uint64_t bytes_of(int64_t n, int dtype)
 {
-	return (uint64_t)(dtype == WW_F32 ? 2 : 3) * (uint64_t)n * sizeof(float) + 2 * SCALARS * sizeof(float);
+	return (uint64_t)(dtype == WW_F32 ? 3 : 4) * (uint64_t)n * sizeof(float) + 2 * SCALARS * sizeof(float);
 }
 
 uint64_t ww_optim_bytes(const struct ww_config *c, int dtype)
@@ -40,12 +40,13 @@ enum ww_rc ww_optim_new(struct ww_model *m, struct ww_optim **out, struct ww_err
 	o->m = m;
 	enum ww_rc rc = ops->alloc(m->dev, bytes_of(m->n, m->dtype), (void **)&o->base, err);
 	if (rc == WW_OK) {
-		o->mean = o->base;
+		o->grads = o->base;
+		o->mean = o->grads + m->n;
 		o->var = o->mean + m->n;
 		o->norm = o->var + m->n;
 		o->scale = o->norm + SCALARS;
 		o->master = m->dtype == WW_F32 ? m->weights : o->scale + SCALARS;
-		ops->zero(m->stream, o->mean, 2 * (size_t)m->n * sizeof(float));
+		ops->zero(m->stream, o->grads, 3 * (size_t)m->n * sizeof(float));
 		if (m->dtype != WW_F32)
 			ops->cast(m->stream, f32(o->master), weights(m), m->n);
 		rc = ops->sync(m->stream, err);
@@ -66,14 +67,21 @@ void ww_optim_free(struct ww_optim *o)
 	free(o);
 }
 
-enum ww_rc ww_optim_step(
-	struct ww_optim *o, struct ww_run *r, const struct ww_adamw *h, float max_norm, float *norm, struct ww_err *err)
+float *ww_optim_grads(struct ww_optim *o) { return o->grads; }
+
+enum ww_rc ww_optim_zero_grads(struct ww_optim *o, struct ww_err *err)
+{
+	o->m->dev->ops->zero(o->m->stream, o->grads, (size_t)o->m->n * sizeof(float));
+	return o->m->dev->ops->sync(o->m->stream, err); /* the next gradient may come on another model's stream */
+}
+
+enum ww_rc ww_optim_step(struct ww_optim *o, const struct ww_adamw *h, float max_norm, float *norm, struct ww_err *err)
 {
 	struct ww_model *m = o->m;
 	const struct ww_dev_ops *ops = m->dev->ops;
 	float sum = 0;
 	ops->zero(m->stream, o->norm, sizeof(float));
-	ops->sumsq(m->stream, o->norm, r->grads, m->n);
+	ops->sumsq(m->stream, o->norm, o->grads, m->n);
 	ops->clip_factor(m->stream, o->scale, o->norm, max_norm > 0 ? max_norm : INFINITY);
 	ops->download(m->stream, &sum, o->norm, sizeof(sum));
 	WW_CHECK(ops->sync(m->stream, err));
@@ -84,10 +92,9 @@ enum ww_rc ww_optim_step(
 		struct ww_adamw own = *h;
 		own.weight_decay = p->rank == 1 ? 0 : h->weight_decay;
 		ops->adamw(m->stream, o->master + p->offset, copy, o->mean + p->offset, o->var + p->offset,
-			r->grads + p->offset, o->scale, &own, p->n);
+			o->grads + p->offset, o->scale, &own, p->n);
 	}
-	ww_run_zero_grads(r);
-	return ops->sync(m->stream, err);
+	return ww_optim_zero_grads(o, err);
 }
 
 /* The parts on disk: an fp32 model's masters are in its own checkpoint. */

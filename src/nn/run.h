@@ -48,9 +48,10 @@ struct ww_run {
 	float *rstd;
 	int with_entropy; /* of this batch */
 	float *state, *lse, *logp, *entropy, *dlogp, *logits;
-	struct ww_arr dlogits; /* NULL: in place of the logits; of a critic: gradients of values, in the model's type */
+	struct ww_arr dlogits; /* NULL: in place of the logits */
+	struct ww_arr dvalues; /* (T) of a critic, in the model's type */
 	/* backward */
-	float *grads, *dhidden;
+	float *grads, *dhidden; /* grads: not the workspace's own */
 	struct ww_arr dres, dn, dq, dk, dv, datt, dg, du;
 	int32_t *host; /* `places` on their way */
 };

@@ -169,13 +169,18 @@ static enum ww_rc open_rows(struct sft *s, struct ww_err *err)
 static enum ww_rc open_memory(struct sft *s, struct ww_err *err)
 {
 	const struct ww_recipe *o = s->o;
-	enum ww_rc rc = ww_memory_plan(&s->config, s->dtype, s->dev, s->micro.max_t, o->sequence, o->keep_layers,
-		(uint64_t)(o->memory * 1e9), &s->memory, err);
+	struct ww_memory_ask ask = { .config = &s->config,
+		.dtype = s->dtype,
+		.max_tokens = s->micro.max_t,
+		.longest = o->sequence,
+		.keep = o->keep_layers,
+		.budget = (uint64_t)(o->memory * 1e9) };
+	enum ww_rc rc = ww_memory_plan(&ask, s->dev, &s->memory, err);
 	s->out->predicted_bytes = s->memory.total;
 	if (rc != WW_OK)
 		return rc;
 	say(s,
-		"memory: %.3f GB (weights %.3f, optimizer %.3f, gradients and activations %.3f); %" PRId64 " of %" PRId64
+		"memory: %.3f GB (weights %.3f, gradients and optimizer %.3f, activations %.3f); %" PRId64 " of %" PRId64
 		" layers keep their activations",
 		(double)s->memory.total / 1e9, (double)s->memory.model / 1e9, (double)s->memory.optim / 1e9,
 		(double)(s->memory.run + s->memory.workspace) / 1e9, s->memory.keep, s->memory.layers);
@@ -422,7 +427,7 @@ static enum ww_rc update(struct sft *s, double loss, struct ww_train_step *r, st
 		WW_CHECK(ww_learner_update(s->learner, r->lr, &norm, err));
 		word = isnan(norm) ? WW_GUARD_NAN : word;
 	} else {
-		ww_learner_drop(s->learner);
+		WW_CHECK(ww_learner_drop(s->learner, err));
 	}
 	ww_guard_note(&s->state.guard, word, loss);
 	r->norm = (double)norm;

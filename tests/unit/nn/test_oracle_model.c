@@ -21,6 +21,7 @@ struct fixture {
 	struct ww_st *st;
 	struct ww_model *m;
 	struct ww_run *r;
+	struct ww_optim *o;
 	struct ww_batch b;
 	const int32_t *targets;
 	float *logp;
@@ -93,7 +94,7 @@ static void check_grads(struct fixture *f)
 		char name[128];
 		float *host = malloc((size_t)p->n * 4);
 		snprintf(name, sizeof(name), "grad.%s", p->name);
-		ops->download(f->m->stream, host, ww_run_grads(f->r) + p->offset, (size_t)p->n * 4);
+		ops->download(f->m->stream, host, ww_optim_grads(f->o) + p->offset, (size_t)p->n * 4);
 		assert_int_equal(ops->sync(f->m->stream, &err), WW_OK);
 		double e = relative(host, data(f, name), p->n);
 		hold(name, e, 1e-4);
@@ -106,12 +107,10 @@ static void check_grads(struct fixture *f)
 static void check_training(struct fixture *f)
 {
 	struct ww_err err = WW_ERR_INIT;
-	struct ww_optim *o;
 	const float *want = data(f, "losses"), *lr = data(f, "lr");
 	float *d = malloc((size_t)f->b.t * 4), norm;
 	double worst = 0, loss = 0;
-	assert_int_equal(ww_optim_new(f->m, &o, &err), WW_OK);
-	ww_run_zero_grads(f->r);
+	assert_int_equal(ww_optim_zero_grads(f->o, &err), WW_OK);
 	for (int step = 0; step < atoi(steps); step++) {
 		struct ww_adamw h = { lr[step], 0.9f, 0.95f, 1e-8f, 0.1f, step + 1 };
 		loss = 0;
@@ -122,7 +121,7 @@ static void check_training(struct fixture *f)
 			d[i] = -1.0f / (float)f->b.t;
 		}
 		assert_int_equal(ww_run_backward(f->r, d, &err), WW_OK);
-		assert_int_equal(ww_optim_step(o, f->r, &h, 0.5f, &norm, &err), WW_OK);
+		assert_int_equal(ww_optim_step(f->o, &h, 0.5f, &norm, &err), WW_OK);
 		double apart = fabs(loss - (double)want[step]);
 		worst = apart > worst || isnan(apart) ? apart : worst;
 		if (step % 10 == 9)
@@ -131,7 +130,6 @@ static void check_training(struct fixture *f)
 	printf("\n");
 	printf("#   %s steps of AdamW: loss %.4f to %.4f, differs by at most %.1e\n", steps, (double)want[0], loss, worst);
 	hold("loss", worst, 1e-3);
-	ww_optim_free(o);
 	free(d);
 }
 
@@ -154,6 +152,8 @@ static void check_model(const char *root, const char *name, const char *device, 
 	f.targets = data(&f, "targets");
 	f.logp = malloc((size_t)f.b.t * 4);
 	assert_int_equal(ww_run_new(f.m, f.b.t, f.b.sequences, 1, &f.r, &err), WW_OK);
+	assert_int_equal(ww_optim_new(f.m, &f.o, &err), WW_OK);
+	ww_run_bind(f.r, f.m, ww_optim_grads(f.o));
 	assert_int_equal(ww_run_forward(f.r, &f.b, &err), WW_OK);
 	check_logits(&f);
 	assert_int_equal(ww_run_logprobs(f.r, f.targets, f.logp, &err), WW_OK);
@@ -167,6 +167,7 @@ static void check_model(const char *root, const char *name, const char *device, 
 		assert_int_equal(ww_model_save(f.m, path, NULL, &err), WW_ERR_USAGE);
 		check_training(&f);
 	}
+	ww_optim_free(f.o);
 	ww_run_free(f.r);
 	ww_model_free(f.m);
 	ww_st_free(f.st);
