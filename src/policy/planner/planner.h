@@ -3,12 +3,12 @@
  *   graph/graph.c   graph JSON            -> struct gnode (arguments resolved, nothing interpreted)
  *   lower/          gnode                 -> struct val: pointwise operations, views, reductions, "anchors" (GEMM, ...)
  *   graph/val.c     construction of values, over index expressions (ix.c); walk.c: what a value reads
- *   group.c         values                -> struct kern: which values one kernel computes, over which index space
- *   hoist.c         a reduction to store  -> the value to store in its place
+ *   schedule/group.c values               -> struct kern: which values one kernel computes, over which index space
+ *   schedule/hoist.c a reduction to store  -> the value to store in its place
  *   anchor/         one file for each kind of anchor: its facts, schedule and text
  *   print/expr.c    value at an index     -> C expressions
- *   emit_*.c        kern                  -> device code, plan code
- *   share.c         two kernels with one text -> one
+ *   print/          kern                  -> device code, plan code
+ *   schedule/share.c two kernels with one text -> one
  *   search.c        verdicts              -> which knobs to try next
  *   planner.c       messages              -> the next message
  */
@@ -67,7 +67,7 @@ struct val *pl_store_for(
  * names that one. */
 int pl_share_kernel(struct pl *pl, struct kern *k, const char *text);
 
-/* ---- emit_*.c */
+/* ---- print/ */
 /* Offsets of the loads that kernel k does, with their buffers; returns how many. */
 int pl_kern_loads(struct pl *pl, struct kern *k, const struct ix **off, struct buf **buf, int max);
 const struct ix *pl_of_var(struct pl *pl, const struct ix_atom *v);

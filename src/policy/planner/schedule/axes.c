@@ -3,7 +3,7 @@
  * A pointwise kernel over contiguous tensors has one axis then, whatever the shape; a row kernel has as few as its
  * strides allow.  What counts are the offsets of everything that the kernel reads and writes, so they are collected
  * anew after each merge: the substitution changes them all. */
-#include "policy/planner/group.h"
+#include "policy/planner/schedule/group.h"
 
 #include <string.h>
 

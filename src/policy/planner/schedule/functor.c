@@ -3,7 +3,7 @@
  * cpu: a functor gets vectors; an expression without a vector form runs lane by lane inside it.  cuda: it gets N
  * neighbouring elements; loads and stores of all N at once are used where the strides at hand allow it, which the plan
  * guards. */
-#include "policy/planner/emit_cuda.h"
+#include "policy/planner/print/cuda.h"
 #include "policy/planner/schedule/schedule.h"
 
 const struct ix *pl_sizes(struct pl *pl, const struct val *v, int from, int to)

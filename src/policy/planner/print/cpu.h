@@ -1,4 +1,4 @@
-/* emit_cpu.h - what the parts of the cpu emitter share. */
+/* cpu.h - what the parts of the cpu emitter share. */
 #pragma once
 
 #include "policy/planner/print/print.h"
@@ -11,9 +11,9 @@ const struct ix *pl_extent(struct pl *pl, const struct ix_atom *const *axis, int
 void pl_cpu_stores(struct expr *e, struct kern *k, int level);
 /* Do the outputs of a row kernel depend on its columns? */
 int pl_cpu_stores_per_column(struct kern *k);
-/* Kernel k by a skeleton of the cookbook; 0, and nothing written, where none fits: emit_cpu_rows.c. */
+/* Kernel k by a skeleton of the cookbook; 0, and nothing written, where none fits: skeleton.c. */
 int pl_cpu_row_skeleton(struct pl *pl, struct kern *k, struct ww_str *s);
-/* Values that a row kernel computes in pass `stage` and leaves in its scratch for later ones: emit_cpu_keep.c.  Fills
+/* Values that a row kernel computes in pass `stage` and leaves in its scratch for later ones: keep.c.  Fills
  * kept[], which has room for max + 1, and returns how many. */
 struct pl_cached {
 	struct val *val;

@@ -1,6 +1,6 @@
-/* emit_cpu_rows.c - row kernels that are softmaxes and norms, around the cookbook's skeletons for them.
+/* skeleton.c - row kernels that are softmaxes and norms, around the cookbook's skeletons for them.
  *
- * A skeleton knows more than the loops of emit_cpu.c: it reads each row once, takes each exponential once, and stores
+ * A skeleton knows more than the loops of cpu.c: it reads each row once, takes each exponential once, and stores
  * one row while it reads the next.  It is used where the kernel's reductions and outputs have its shape, whatever
  * operators they came from:
  *
@@ -16,7 +16,7 @@
  * or has no vector form, is left to the loops.  (Rejected: marking softmax and norms when they are lowered.  The same
  * shapes come written out by hand at least as often, and a mark would have to survive every view and cast in between.)
  */
-#include "policy/planner/emit_cpu.h"
+#include "policy/planner/print/cpu.h"
 #include "policy/planner/graph/walk.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
-/* emit_cuda.h - what the two halves of the cuda emitter share. */
+/* cuda.h - what the two halves of the cuda emitter share. */
 #pragma once
 
-#include "policy/planner/emit_cpu.h"
+#include "policy/planner/print/cpu.h"
 
 /* Append to plan.c text "| a | b ..." what must be a multiple of the vector width for accesses at off. */
 const char *pl_cuda_terms(struct pl *pl, const char *terms, const struct ix *off, const struct ix_atom *lane);

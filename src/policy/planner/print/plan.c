@@ -1,4 +1,4 @@
-/* emit_plan.c - plan.c around the launches that the target's emitter wrote.
+/* plan.c - plan.c around the launches that the target's emitter wrote.
  *
  * plan.c looks its tensors up, checks that types, layouts and those sizes that must be equal are, defines the sizes for
  * the kernels, takes scratch, and adds the nodes in order. */

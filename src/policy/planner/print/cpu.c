@@ -1,16 +1,16 @@
-/* emit_cpu.c - kernels.c and the launches of plan.c for pointwise and row kernels.
+/* cpu.c - kernels.c and the launches of plan.c for pointwise and row kernels.
  *
  * Shape of a pointwise kernel: the last axis is the vector's; it is cut into chunks, and a block does several chunks.
  * Shape of a row kernel, vectors along the columns: softmaxes and norms go to the cookbook's skeletons
- * (emit_cpu_rows.c).  For anything else there is, for each row, one loop over the columns per stage of reductions, then
+ * (skeleton.c).  For anything else there is, for each row, one loop over the columns per stage of reductions, then
  * one that writes; what a later stage needs again is read again, from L1 or L2, or kept in the thread's scratch where
- * it is expensive (emit_cpu_keep.c).  Where memory runs along the rows instead (softmax over channels), the vectors do
+ * it is expensive (keep.c).  Where memory runs along the rows instead (softmax over channels), the vectors do
  * too: each lane is a row, and the loops over the columns are scalar.  Where an expression has no vector form, the same
  * loops are written with scalars.
  *
  * Loop bodies appear twice, for whole vectors with a constant n and for the rest: that is what lets the compiler drop
  * the masks from the main loop. */
-#include "policy/planner/emit_cpu.h"
+#include "policy/planner/print/cpu.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
  * template walks through memory by strides: the value itself, or the one behind views that strides can express. Whoever
  * reaches a anchor is counted here, because an anchor whose result has one reader only can end in that reader's
  * expression. */
-#include "policy/planner/group.h"
+#include "policy/planner/schedule/group.h"
 
 void pl_make_root(struct pl *pl, struct val *v)
 {

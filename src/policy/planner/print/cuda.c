@@ -1,4 +1,4 @@
-/* emit_cuda.c - kernels.cu and the launches of plan.c for pointwise and row kernels.
+/* cuda.c - kernels.cu and the launches of plan.c for pointwise and row kernels.
  *
  * Pointwise: a thread does U vectors of V neighbouring elements of the last axis; loads with step 1 are one access of
  * up to 16 bytes.  V is chosen by plan.c, which checks that every such access is aligned (all other strides multiples
@@ -13,7 +13,7 @@
  *
  * Everything else about an expression is expr.c's; only loads and stores know about vectors, the arithmetic is a loop
  * over the V lanes that the compiler unrolls. */
-#include "policy/planner/emit_cuda.h"
+#include "policy/planner/print/cuda.h"
 
 #include <string.h>
 

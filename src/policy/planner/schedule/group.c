@@ -14,7 +14,7 @@
  *
  * Afterwards neighbouring axes that every access walks through as one are merged, so that a pointwise kernel over
  * contiguous tensors has one axis whatever the shape. */
-#include "policy/planner/group.h"
+#include "policy/planner/schedule/group.h"
 
 #include <string.h>
 

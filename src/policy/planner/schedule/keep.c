@@ -1,4 +1,4 @@
-/* emit_cpu_keep.c - which values a row kernel keeps between its passes.
+/* keep.c - which values a row kernel keeps between its passes.
  *
  * A row kernel without a skeleton goes over its columns once a stage.  What a later pass needs of an earlier one it
  * could compute again; where that costs more than a store and a load in L1 or L2, the earlier pass leaves it in the
@@ -7,7 +7,7 @@
  *
  * Of nested values the outermost that a later pass needs at the same index is kept.  Rows that would not stay in L2
  * keep nothing. */
-#include "policy/planner/emit_cpu.h"
+#include "policy/planner/print/cpu.h"
 #include "policy/planner/graph/walk.h"
 
 enum { WORTH = 10, STREAM_COST = 5, STREAM_BYTES = 1 << 20, ROOM_BYTES = 256 << 10 };
