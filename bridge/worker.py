@@ -76,6 +76,14 @@ class Worker:
             raise Refuse("request", "no set is open")
         return {"rows": self.set.piece()}, []
 
+    def set_write(self, q, fds):
+        from wwbridge import parquet
+
+        if len(fds) != 2:
+            raise Refuse("request", "set_write needs two descriptors")
+        parquet.write(os.dup(fds[0]), os.dup(fds[1]))
+        return {}, []
+
     def outline(self, q, fds):
         """What tells one task from another, and with `trial` whether it runs: each task in a process of its own."""
         from wwbridge.apart import apart
@@ -222,7 +230,7 @@ class Worker:
 
 
 RESERVED_BYTES = 1 << 30  # as src/task/confined.c
-WITHOUT_HELLO = ("check", "crawl", "set_open", "set_rows", "outline")
+WITHOUT_HELLO = ("check", "crawl", "set_open", "set_rows", "set_write", "outline")
 REQUESTS = (*WITHOUT_HELLO, "hello", "peaks", "load", "graph", "buffers", "draw", "compare", "degenerate", "share",
             "examine", "baseline", "compile_ahead", "time", "arm", "profile", "free", "origin", "wipe", "keep", "same",
             "trace")

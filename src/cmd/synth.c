@@ -54,7 +54,7 @@ static const struct {
 	int min_args, max_args;
 } subcommands[] = { { "run", ww_synth_cmd_run, 0, 1 }, { "compose", ww_synth_cmd_compose, 0, 1 },
 	{ "crawl", ww_synth_crawl, 1, 1 }, { "audit", ww_synth_audit, 1, 1 }, { "show", ww_synth_show, 1, 1 },
-	{ "stats", ww_synth_stats, 1, 1 } };
+	{ "stats", ww_synth_stats, 1, 1 }, { "convert", ww_synth_convert, 2, 2 } };
 
 int ww_synth_cut_list(char *list, const char **out, int max)
 {
@@ -90,7 +90,7 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 }
 
 const struct ww_cmd ww_cmd_synth = { .name = "synth",
-	.args = "run|compose [RECIPE] | crawl FILE | audit|show|stats SET",
+	.args = "run|compose [RECIPE] | crawl FILE | audit|show|stats SET | convert SET FILE",
 	.summary = "make task sets, and look at them: what is wrong, what is in them",
 	.details =
 		"  synth run [RECIPE]        compose modules, keep those that pass all filters\n"
@@ -101,7 +101,8 @@ const struct ww_cmd ww_cmd_synth = { .name = "synth",
 		"                            contamination, random and degenerate tasks;\n"
 		"                            exit code 1: some\n"
 		"  synth show SET#ID         one task: its columns, signature, operators, code\n"
-		"  synth stats SET           rows by split, source and operator\n\n"
+		"  synth stats SET           rows by split, source and operator\n"
+		"  synth convert SET FILE    the set as FILE.jsonl, FILE.jsonl.zst or FILE.parquet\n\n"
 		"RECIPE is YAML (docs/synth.md).  SET is JSON lines (also compressed with zstd), Parquet, or a directory; "
 		"docs/formats/tasks.md has the columns, docs/synth.md the measures.",
 	.opts = opts,

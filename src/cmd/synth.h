@@ -23,4 +23,4 @@ int ww_synth_cut_list(char *list, const char **out, int max);
 /* argv[0] is the subcommand's first argument. */
 typedef int ww_synth_subcommand(const struct ww_synth_values *v, int argc, char **argv);
 ww_synth_subcommand ww_synth_audit, ww_synth_show, ww_synth_stats, ww_synth_cmd_run, ww_synth_cmd_compose,
-	ww_synth_crawl;
+	ww_synth_crawl, ww_synth_convert;

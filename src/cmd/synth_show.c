@@ -1,4 +1,4 @@
-/* synth_show.c - `warpwright synth show SET#ID` and `synth stats SET`. */
+/* synth_show.c - `warpwright synth show SET#ID`, `synth stats SET` and `synth convert SET FILE`. */
 #include "base/json.h"
 #include "cmd/cmd.h"
 #include "cmd/synth.h"
@@ -179,4 +179,41 @@ int ww_synth_stats(const struct ww_synth_values *v, int argc, char **argv)
 		json_decref(counts[i]);
 	ww_set_close(set);
 	return rc == WW_OK ? 0 : ww_cmd_fail(&err);
+}
+
+/* ---- convert ----------------------------------------------------------------------------------------------------- */
+
+static enum ww_rc copy_rows(struct ww_set *set, struct ww_set_writer *to, int64_t *n, struct ww_err *err)
+{
+	const struct ww_set_row *row;
+	enum ww_rc rc;
+	while ((rc = ww_set_next(set, &row, err)) == WW_OK && row) {
+		json_auto_t *fields = json_deep_copy(row->fields);
+		json_object_set_new(fields, "id", json_string(row->id));
+		WW_CHECK(ww_set_add(to, fields, err));
+		++*n;
+	}
+	return rc;
+}
+
+int ww_synth_convert(const struct ww_synth_values *v, int argc, char **argv)
+{
+	struct ww_err err = WW_ERR_INIT, ignored = WW_ERR_INIT;
+	struct ww_set_writer *to = NULL;
+	struct ww_set *set = NULL;
+	int64_t n = 0;
+	enum ww_rc rc = ww_set_open(&set, argv[0], &(struct ww_set_opts){ .interrupted = &ww_cmd_interrupted }, &err);
+	if (rc == WW_OK)
+		rc = ww_set_create(&to, argv[1], &err);
+	if (rc == WW_OK)
+		rc = copy_rows(set, to, &n, &err);
+	enum ww_rc ended = ww_set_finish(to, rc == WW_OK, rc == WW_OK ? &err : &ignored);
+	ww_set_close(set);
+	if (rc != WW_OK || ended != WW_OK)
+		return ww_cmd_fail(&err);
+	if (v->json)
+		ww_cmd_print_json(json_pack("{s:s, s:I}", "file", argv[1], "rows", (json_int_t)n));
+	else
+		printf("%s  %lld rows\n", argv[1], (long long)n);
+	return 0;
 }

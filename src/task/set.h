@@ -59,7 +59,7 @@ enum ww_rc ww_set_task(
  * where `path` names no task of a set. */
 const char *ww_set_split(const char *path, char *set);
 
-/* ---- Writing: JSON lines, compressed where the name ends in ".zst" */
+/* ---- Writing: JSON lines, compressed where the name ends in ".zst", Parquet where it ends in ".parquet" */
 
 struct ww_set_writer;
 
@@ -67,5 +67,6 @@ struct ww_set_writer;
 enum ww_rc ww_set_create(struct ww_set_writer **out, const char *path, struct ww_err *err) WW_MUST_CHECK;
 /* Append one row.  `fields` (borrowed) has at least "id" and "code". */
 enum ww_rc ww_set_add(struct ww_set_writer *w, const json_t *fields, struct ww_err *err) WW_MUST_CHECK;
-/* keep = 0 throws everything away and never fails.  w is gone either way; NULL is fine. */
+/* Parquet is made here: WW_ERR_MISSING without pyarrow.  keep = 0 throws everything away and never fails.  w is gone
+ * either way; NULL is fine. */
 enum ww_rc ww_set_finish(struct ww_set_writer *w, int keep, struct ww_err *err) WW_MUST_CHECK;

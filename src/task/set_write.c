@@ -3,8 +3,10 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "task/set.h"
+#include "task/set_parquet.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,10 +47,10 @@ static enum ww_rc put(struct ww_set_writer *w, const void *bytes, size_t n, ZSTD
 	return WW_OK;
 }
 
-static int ends_in_zst(const char *path)
+static int ends_in(const char *path, const char *end)
 {
-	size_t n = strlen(path);
-	return n > 4 && !strcmp(path + n - 4, ".zst");
+	size_t n = strlen(path), k = strlen(end);
+	return n > k && !strcmp(path + n - k, end);
 }
 
 enum ww_rc ww_set_create(struct ww_set_writer **out, const char *path, struct ww_err *err)
@@ -58,16 +60,16 @@ enum ww_rc ww_set_create(struct ww_set_writer **out, const char *path, struct ww
 	*out = NULL;
 	WW_CHECK(WW_NEW(w, 1, err));
 	w->out_bytes = ZSTD_CStreamOutSize();
-	w->z = ends_in_zst(path) ? ZSTD_createCCtx() : NULL;
+	w->z = ends_in(path, ".zst") ? ZSTD_createCCtx() : NULL;
 	w->out = malloc(w->out_bytes);
 	w->path = strdup(path);
-	if (!w->out || !w->path || (ends_in_zst(path) && !w->z))
+	if (!w->out || !w->path || (ends_in(path, ".zst") && !w->z))
 		WW_TRY(ww_nomem(err));
 	if (w->z)
 		ZSTD_CCtx_setParameter(w->z, ZSTD_c_compressionLevel, LEVEL);
 	if ((size_t)snprintf(w->tmp, sizeof(w->tmp), "%s.new-%d", path, (int)getpid()) >= sizeof(w->tmp))
 		WW_TRY(ww_err_set(err, WW_ERR_USAGE, "path too long: %s", path));
-	if (!(w->f = fopen(w->tmp, "wxe")))
+	if (!(w->f = fopen(w->tmp, "w+xe")))
 		WW_TRY(cannot_write(w, err));
 	*out = w;
 out:
@@ -86,6 +88,20 @@ enum ww_rc ww_set_add(struct ww_set_writer *w, const json_t *fields, struct ww_e
 	return put(w, line.p, line.len, ZSTD_e_continue, err);
 }
 
+/* The lines as Parquet take the place of the temporary file. */
+static enum ww_rc to_parquet(struct ww_set_writer *w, struct ww_err *err)
+{
+	FILE *lines = w->f;
+	if (fflush(lines) || lseek(fileno(lines), 0, SEEK_SET) < 0 || unlink(w->tmp) < 0 ||
+		!(w->f = fopen(w->tmp, "wxe"))) {
+		w->f = lines;
+		return cannot_write(w, err);
+	}
+	enum ww_rc rc = ww_set_parquet_write(fileno(lines), fileno(w->f), w->path, err);
+	fclose(lines);
+	return rc;
+}
+
 enum ww_rc ww_set_finish(struct ww_set_writer *w, int keep, struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;
@@ -93,6 +109,8 @@ enum ww_rc ww_set_finish(struct ww_set_writer *w, int keep, struct ww_err *err)
 		return WW_OK;
 	if (keep)
 		rc = put(w, "", 0, ZSTD_e_end, err);
+	if (keep && rc == WW_OK && ends_in(w->path, ".parquet"))
+		rc = to_parquet(w, err);
 	if (keep && rc == WW_OK && (fflush(w->f) || fsync(fileno(w->f)) || rename(w->tmp, w->path) < 0))
 		rc = cannot_write(w, err);
 	if (w->f) {

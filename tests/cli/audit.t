@@ -11,7 +11,7 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
 sys.dont_write_bytecode = True
-from tap import finish, need_pytorch, ok  # noqa: E402
+from tap import finish, need_pytorch, ok, skip  # noqa: E402
 
 root = os.environ.get("WW_SOURCE_DIR") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 binary = os.environ.get("WARPWRIGHT") or os.path.join(root, "build/warpwright")
@@ -98,6 +98,20 @@ code, out, err = run("stats", path("set.jsonl"), "--json")
 stats = json.loads(out)
 ok(code == 0 and stats["rows"] == 16 and stats["broken"] == 1 and stats["ops"]["nn.Linear"] == 3 and stats["splits"]["train"] == 1,
    "what is in a set", out)
+
+# ---- Written anew, as Parquet and back
+python = os.path.join(root, ".venv-oracle/bin/python")
+if subprocess.run([python, "-c", "import pyarrow"], capture_output=True).returncode if os.path.exists(python) else 1:
+    skip("task sets as Parquet", "no pyarrow in .venv-oracle")
+else:
+    here = {**os.environ, "WW_PYTHON": python}
+    rows = [{**ROWS[0], "seed": 3, "shapes": {"inputs": [["float32", [2, 3]]]}}, {**ROWS[15], "extra": 1.5}]
+    with open(path("plain.jsonl"), "w", encoding="utf-8") as f:
+        f.writelines(json.dumps(r) + "\n" for r in rows)
+    got = [subprocess.run([binary, "synth", "convert", path(a), path(b)], env=here, capture_output=True, text=True)
+           for a, b in (("plain.jsonl", "set.parquet"), ("set.parquet", "again.jsonl"))]
+    with open(path("again.jsonl"), encoding="utf-8") as f:
+        ok(not any(p.returncode for p in got) and [json.loads(line) for line in f] == rows, "a set as Parquet and back", got)
 
 # ---- What cannot be read
 zst = subprocess.run(["zstd", "-q", "-c", path("set.jsonl")], capture_output=True).stdout
