@@ -41,10 +41,11 @@ static enum ww_rc write_state(const char *dir, const struct ww_train_state *s, s
 	int64_t n = s->guard.seen < WW_GUARD_STEPS ? s->guard.seen : WW_GUARD_STEPS;
 	for (int64_t i = 0; i < n; i++)
 		json_array_append_new(losses, json_real(s->guard.losses[i]));
-	json_auto_t *v = json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:{s:I, s:I, s:I, s:o}}", "format", FORMAT, "step",
-		(json_int_t)s->step, "updates", (json_int_t)s->updates, "epoch", (json_int_t)s->epoch, "row",
-		(json_int_t)s->row, "total_tokens", (json_int_t)s->total_tokens, "log_bytes", (json_int_t)s->log_bytes, "guard",
-		"seen", (json_int_t)s->guard.seen, "skipped", (json_int_t)s->guard.skipped, "skipped_in_row",
+	json_auto_t *v = json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:O?, s:{s:I, s:I, s:I, s:o}}", "format",
+		FORMAT, "step", (json_int_t)s->step, "updates", (json_int_t)s->updates, "critic_updates",
+		(json_int_t)s->critic_updates, "epoch", (json_int_t)s->epoch, "row", (json_int_t)s->row, "total_tokens",
+		(json_int_t)s->total_tokens, "log_bytes", (json_int_t)s->log_bytes, "stage", s->stage, "guard", "seen",
+		(json_int_t)s->guard.seen, "skipped", (json_int_t)s->guard.skipped, "skipped_in_row",
 		(json_int_t)s->guard.skipped_in_row, "losses", losses);
 	WW_CHECK(v ? ww_fs_join(path, dir, "state.json", err) : ww_nomem(err));
 	ww_json_add_pretty(&text, v);
@@ -73,8 +74,9 @@ enum ww_rc ww_checkpoint_state(const char *dir, struct ww_train_state *s, struct
 		const char *key;
 		size_t offset;
 	} fields[] = { { "step", offsetof(struct ww_train_state, step) },
-		{ "updates", offsetof(struct ww_train_state, updates) }, { "epoch", offsetof(struct ww_train_state, epoch) },
-		{ "row", offsetof(struct ww_train_state, row) },
+		{ "updates", offsetof(struct ww_train_state, updates) },
+		{ "critic_updates", offsetof(struct ww_train_state, critic_updates) },
+		{ "epoch", offsetof(struct ww_train_state, epoch) }, { "row", offsetof(struct ww_train_state, row) },
 		{ "total_tokens", offsetof(struct ww_train_state, total_tokens) },
 		{ "log_bytes", offsetof(struct ww_train_state, log_bytes) } };
 	char path[PATH_MAX];
@@ -94,7 +96,9 @@ enum ww_rc ww_checkpoint_state(const char *dir, struct ww_train_state *s, struct
 			return ww_err_set(err, WW_ERR_USAGE, "%s: \"%s\" is negative", path, fields[i].key);
 	}
 	WW_CHECK(ww_json_get_object(v, "guard", path, &guard, err));
-	return read_guard(guard, path, &s->guard, err);
+	WW_CHECK(read_guard(guard, path, &s->guard, err));
+	s->stage = json_incref(json_object_get(v, "stage"));
+	return WW_OK;
 }
 
 /* ---- the directory of checkpoints */
@@ -178,21 +182,37 @@ enum ww_rc ww_checkpoint_find(const char *run, int64_t keep, char *path, struct 
 	return WW_OK;
 }
 
-static enum ww_rc write_all(const char *tmp, struct ww_model *m, struct ww_learner *l, const char *tokenizer_dir,
-	const struct ww_train_state *s, struct ww_err *err)
+/* A model and its optimizer as directory `dir`. */
+static enum ww_rc write_learner(struct ww_learner *l, const char *dir, const char *tokenizer_dir, struct ww_err *err)
 {
 	char optim[PATH_MAX];
-	WW_CHECK(ww_model_save(m, tmp, tokenizer_dir, err));
-	WW_CHECK(ww_fs_join(optim, tmp, "optimizer", err));
+	WW_CHECK(ww_model_save(ww_learner_model(l), dir, tokenizer_dir, err));
+	WW_CHECK(ww_fs_join(optim, dir, "optimizer", err));
 	WW_CHECK(ww_fs_mkdirs(optim, err));
 	WW_CHECK(ww_learner_save(l, optim, err));
-	WW_CHECK(write_state(tmp, s, err));
 	WW_CHECK(sync_dir(optim, err));
+	return sync_dir(dir, err);
+}
+
+enum ww_rc ww_checkpoint_critic(const char *path, char *dir, struct ww_err *err)
+{
+	return ww_fs_join(dir, path, "critic", err);
+}
+
+static enum ww_rc write_all(
+	const char *tmp, const struct ww_trained *t, const struct ww_train_state *s, struct ww_err *err)
+{
+	char critic[PATH_MAX];
+	WW_CHECK(write_learner(t->policy, tmp, t->tokenizer_dir, err));
+	WW_CHECK(ww_checkpoint_critic(tmp, critic, err));
+	if (t->critic)
+		WW_CHECK(write_learner(t->critic, critic, NULL, err));
+	WW_CHECK(write_state(tmp, s, err));
 	return sync_dir(tmp, err);
 }
 
-enum ww_rc ww_checkpoint_save(const char *run, struct ww_model *m, struct ww_learner *l, const char *tokenizer_dir,
-	const struct ww_train_state *s, int64_t keep, struct ww_err *err)
+enum ww_rc ww_checkpoint_save(
+	const char *run, const struct ww_trained *t, const struct ww_train_state *s, int64_t keep, struct ww_err *err)
 {
 	char dir[PATH_MAX], tmp[PATH_MAX], final[PATH_MAX], name[32];
 	struct ww_err ignored;
@@ -201,7 +221,7 @@ enum ww_rc ww_checkpoint_save(const char *run, struct ww_model *m, struct ww_lea
 	WW_CHECK(ww_fs_mkdirs(dir, err));
 	WW_CHECK(ww_fs_join(tmp, dir, ".new", err));
 	WW_CHECK(ww_fs_join(final, dir, name, err));
-	enum ww_rc rc = write_all(tmp, m, l, tokenizer_dir, s, err);
+	enum ww_rc rc = write_all(tmp, t, s, err);
 	if (rc == WW_OK && rename(tmp, final) < 0)
 		rc = ww_err_errno(err, WW_ERR_IO, "cannot create %s", final);
 	if (rc != WW_OK) {
@@ -215,9 +235,14 @@ enum ww_rc ww_checkpoint_save(const char *run, struct ww_model *m, struct ww_lea
 }
 
 enum ww_rc ww_checkpoint_load(
-	const char *path, struct ww_learner *l, const struct ww_train_state *s, struct ww_err *err)
+	const char *path, const struct ww_trained *t, const struct ww_train_state *s, struct ww_err *err)
 {
-	char optim[PATH_MAX];
-	enum ww_rc rc = ww_fs_join(optim, path, "optimizer", err);
-	return rc == WW_OK ? ww_learner_load(l, optim, s->updates, err) : rc;
+	char critic[PATH_MAX], optim[PATH_MAX];
+	WW_CHECK(ww_fs_join(optim, path, "optimizer", err));
+	WW_CHECK(ww_learner_load(t->policy, optim, s->updates, err));
+	if (!t->critic)
+		return WW_OK;
+	WW_CHECK(ww_checkpoint_critic(path, critic, err));
+	WW_CHECK(ww_fs_join(optim, critic, "optimizer", err));
+	return ww_learner_load(t->critic, optim, s->critic_updates, err);
 }

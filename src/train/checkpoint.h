@@ -2,6 +2,7 @@
  *
  *     RUN/checkpoints/step-00000200/      a model that transformers loads: config, weights, the tokenizer's files
  *         optimizer/                      moments (and masters) in safetensors
+ *         critic/                         the same of a critic, where there is one
  *         state.json                      struct ww_train_state
  *     RUN/model                           link to the newest
  */
@@ -10,20 +11,32 @@
 #include "train/learner.h"
 #include "train/schedule.h"
 
+#include <jansson.h>
+
 struct ww_train_state {
-	int64_t step, updates; /* done */
-	int64_t epoch, row;    /* of the next row */
+	int64_t step, updates, critic_updates; /* done */
+	int64_t epoch, row;                    /* of the next row */
 	int64_t total_tokens, log_bytes;
 	struct ww_guard guard;
+	json_t *stage; /* what the stage itself goes on from; NULL: nothing.  Read: the caller's reference */
 };
 
-/* Write a checkpoint, point RUN/model at it, and remove all but the newest `keep`.  On an error, a full disk too, the
- * earlier ones are unchanged. */
-enum ww_rc ww_checkpoint_save(const char *run, struct ww_model *m, struct ww_learner *l, const char *tokenizer_dir,
-	const struct ww_train_state *s, int64_t keep, struct ww_err *err) WW_MUST_CHECK;
+/* What is trained; critic may be NULL. */
+struct ww_trained {
+	struct ww_learner *policy, *critic;
+	const char *tokenizer_dir; /* whose files go with the policy; NULL: none */
+};
+
+/* Write a checkpoint, point RUN/model at it, and remove all but the newest `keep`.  Policy, critic, optimizers and
+ * state appear in one rename.  On an error, a full disk too, the earlier ones are unchanged. */
+enum ww_rc ww_checkpoint_save(const char *run, const struct ww_trained *t, const struct ww_train_state *s, int64_t keep,
+	struct ww_err *err) WW_MUST_CHECK;
 /* The newest one's directory into path (PATH_MAX bytes), "" where there is none; completes what an interrupted save
  * left: removes unfinished checkpoints and those beyond the newest `keep`, and sets the link. */
 enum ww_rc ww_checkpoint_find(const char *run, int64_t keep, char *path, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_checkpoint_state(const char *path, struct ww_train_state *out, struct ww_err *err) WW_MUST_CHECK;
+/* The critic's directory in a checkpoint (PATH_MAX bytes). */
+enum ww_rc ww_checkpoint_critic(const char *path, char *dir, struct ww_err *err) WW_MUST_CHECK;
+/* The optimizers of learners whose models were opened from there. */
 enum ww_rc ww_checkpoint_load(
-	const char *path, struct ww_learner *l, const struct ww_train_state *s, struct ww_err *err) WW_MUST_CHECK;
+	const char *path, const struct ww_trained *t, const struct ww_train_state *s, struct ww_err *err) WW_MUST_CHECK;

@@ -337,7 +337,7 @@ static enum ww_rc open_learner(struct sft *s, struct ww_err *err)
 		.keep = s->memory.keep };
 	WW_CHECK(ww_learner_new(s->model, &l, &s->learner, err));
 	if (from[0])
-		WW_CHECK(ww_checkpoint_load(from, s->learner, &s->state, err));
+		WW_CHECK(ww_checkpoint_load(from, &(struct ww_trained){ .policy = s->learner }, &s->state, err));
 	s->state.guard.factor = o->spike;
 	s->cursor.epoch = s->state.epoch;
 	s->cursor.row = s->state.row;
@@ -474,8 +474,8 @@ static enum ww_rc save(struct sft *s, struct ww_err *err)
 		return WW_OK;
 	if (fdatasync(s->log_fd) < 0)
 		return ww_err_errno(err, WW_ERR_IO, "cannot sync %s", s->log_path);
-	WW_CHECK(ww_checkpoint_save(s->o->output, s->model, s->learner, s->tokenizer_dir[0] ? s->tokenizer_dir : NULL,
-		&s->state, s->o->keep_checkpoints, err));
+	struct ww_trained t = { .policy = s->learner, .tokenizer_dir = s->tokenizer_dir[0] ? s->tokenizer_dir : NULL };
+	WW_CHECK(ww_checkpoint_save(s->o->output, &t, &s->state, s->o->keep_checkpoints, err));
 	s->saved_step = s->state.step;
 	snprintf(s->out->checkpoint, sizeof(s->out->checkpoint), "%.4000s/checkpoints/step-%08" PRId64, s->o->output,
 		s->state.step);
