@@ -12,9 +12,9 @@ void ww_str_init(struct ww_str *s, size_t max_bytes) { *s = (struct ww_str)WW_ST
 
 void ww_str_release(struct ww_str *s)
 {
-	if (s->cap)
+	if (s->cap && !s->arena)
 		free(s->p);
-	ww_str_init(s, s->max);
+	*s = (struct ww_str)WW_STR_IN(s->arena, s->max);
 }
 
 void ww_str_reset(struct ww_str *s)
@@ -39,11 +39,13 @@ int ww_str_reserve(struct ww_str *s, size_t n)
 		cap = cap > (size_t)-1 / 2 ? need : cap * 2;
 	if (cap > s->max + 1)
 		cap = s->max + 1;
-	char *p = realloc(s->cap ? s->p : NULL, cap);
+	char *p = s->arena ? ww_arena_alloc(s->arena, cap) : realloc(s->cap ? s->p : NULL, cap);
 	if (!p) {
 		s->cut = 1;
 		return 0;
 	}
+	if (s->arena && s->cap)
+		memcpy(p, s->p, s->len + 1);
 	if (!s->cap)
 		p[0] = 0;
 	s->p = p;
@@ -98,9 +100,8 @@ void ww_str_addf(struct ww_str *s, const char *fmt, ...)
 
 char *ww_str_take(struct ww_str *s)
 {
-	char *p = s->cap ? s->p : calloc(1, 1);
-	size_t max = s->max;
-	*s = (struct ww_str)WW_STR_INIT(max);
+	char *p = !s->cap ? calloc(1, 1) : s->arena ? strdup(s->p) : s->p;
+	*s = (struct ww_str)WW_STR_IN(s->arena, s->max);
 	return p;
 }
 

@@ -4,23 +4,28 @@
  * carries the most it may hold.  Appending beyond it keeps what fits and sets `cut`: no caller has to check every
  * append; one that must not lose bytes checks `cut` once.  A NUL always follows the bytes and is not counted in len.
  * Out of memory is treated like the maximum.
+ *
+ * A string of an arena (WW_STR_IN) grows there, and needs no release.
  */
 #ifndef WW_BASE_STR_H
 #define WW_BASE_STR_H
 
+#include "base/arena.h"
 #include "base/mem.h"
 
 #include <stdarg.h>
 #include <stddef.h>
 
 struct ww_str {
-	char *p;              /* never NULL: "" before the first append */
-	size_t len, cap, max; /* bytes */
-	int cut;              /* something did not fit */
+	char *p;                /* never NULL: "" before the first append */
+	size_t len, cap, max;   /* bytes */
+	int cut;                /* something did not fit */
+	struct ww_arena *arena; /* where the bytes are; NULL: malloc'ed */
 };
 
 extern char ww_str_empty[1];
-#define WW_STR_INIT(max_bytes) { ww_str_empty, 0, 0, (max_bytes), 0 }
+#define WW_STR_IN(in_arena, max_bytes) { ww_str_empty, 0, 0, (max_bytes), 0, (in_arena) }
+#define WW_STR_INIT(max_bytes) WW_STR_IN(NULL, max_bytes)
 
 void ww_str_init(struct ww_str *s, size_t max_bytes);
 void ww_str_release(struct ww_str *s);
@@ -34,7 +39,7 @@ void ww_str_addf(struct ww_str *s, const char *fmt, ...) WW_PRINTF(2, 3);
 void ww_str_vaddf(struct ww_str *s, const char *fmt, va_list ap);
 /* Make room for at least n further bytes; 0 where the maximum or memory forbids it (then `cut` is set). */
 int ww_str_reserve(struct ww_str *s, size_t n);
-/* Give the malloc'ed bytes to the caller and start anew; never NULL unless out of memory. */
+/* Give the bytes, malloc'ed, to the caller and start anew; never NULL unless out of memory. */
 char *ww_str_take(struct ww_str *s);
 
 /* Bounded text for people and models: the head and the tail of `text`, with "[... N bytes cut ...]" between them where

@@ -28,7 +28,7 @@ if(NVCC)
 	endforeach()
 	file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/cuda)
 	add_library(warpwright-engine-cuda MODULE ${cuda_hosts} ${cuda_objects} src/dev/fused.c src/host/cudalibs.c src/base/err.c src/base/fs.c
-		src/base/str.c src/base/time.c)
+		src/base/arena.c src/base/str.c src/base/time.c)
 	target_compile_options(warpwright-engine-cuda PRIVATE -fvisibility=hidden)
 	target_include_directories(warpwright-engine-cuda SYSTEM PRIVATE ${WW_CUDA_ROOT}/include)
 	target_link_libraries(warpwright-engine-cuda PRIVATE ${WW_CUDART} Threads::Threads dl rt m -l:libstdc++.a)	# what CUB's sort includes wants <iostream>

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ARENA_MAX = 1 << 30 };
+enum { ARENA_MAX = 1 << 30, MAX_TEXT = 1 << 20 };
 
 void pl_fail(struct pl *pl, const char *fmt, ...)
 {
@@ -25,6 +25,8 @@ void *pl_alloc(struct pl *pl, size_t bytes)
 		pl_fail(pl, "the graph needs more than %d MiB to plan", ARENA_MAX >> 20);
 	return p;
 }
+
+struct ww_str pl_text(struct pl *pl) { return (struct ww_str)WW_STR_IN(&pl->arena, MAX_TEXT); }
 
 const char *pl_vfmt(struct pl *pl, const char *fmt, va_list ap)
 {
@@ -129,17 +131,12 @@ void ww_pl_build(const json_t *graph, const json_t *device, const char *target, 
 		return;
 	}
 	ww_arena_init(&pl->arena, ARENA_MAX);
-	ww_str_init(&pl->guards, 1 << 18);
-	ww_str_init(&pl->dev_text, 1 << 20);
-	ww_str_init(&pl->plan_text, 1 << 20);
+	pl->guards = pl->dev_text = pl->plan_text = pl_text(pl);
 	pl->target = !strcmp(target, "cuda") ? WW_TARGET_CUDA : WW_TARGET_CPU;
 	pl->knobs = knobs;
 	pl->n_knobs = n_knobs;
 	read_device(pl, device);
 	build(pl, graph, out);
-	ww_str_release(&pl->guards);
-	ww_str_release(&pl->dev_text);
-	ww_str_release(&pl->plan_text);
 	ww_arena_release(&pl->arena);
 	free(pl);
 }

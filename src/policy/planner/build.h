@@ -47,7 +47,7 @@ struct pl {
 	const char *sym_name[64], *sym_def[64];
 	int64_t sym_value[64];
 	int n_sym;
-	struct ww_str guards; /* plan.c text; released by ww_pl_build() */
+	struct ww_str guards; /* plan.c text */
 	struct ww_str dev_text, plan_text;
 	const struct knobs *knobs; /* by kernel number; may be NULL */
 	int n_knobs;
@@ -59,6 +59,8 @@ struct pl {
 
 void pl_fail(struct pl *pl, const char *fmt, ...) __attribute__((noreturn)) WW_PRINTF(2, 3);
 void *pl_alloc(struct pl *pl, size_t bytes);
+/* An empty string in the build's arena, as long as a solution may be. */
+struct ww_str pl_text(struct pl *pl);
 const char *pl_fmt(struct pl *pl, const char *fmt, ...) WW_PRINTF(2, 3);
 const char *pl_vfmt(struct pl *pl, const char *fmt, va_list ap);
 /* ww_fail() in plan.c unless a == b at the sizes of that build; nothing where they are the same expression. */

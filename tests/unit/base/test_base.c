@@ -18,16 +18,40 @@
 static void str_keeps_its_maximum(void **state)
 {
 	(void)state;
-	struct ww_str s = WW_STR_INIT(10);
-	ww_str_adds(&s, "hello");
-	ww_str_addf(&s, " %s", "world");
-	assert_int_equal(s.len, 10);
-	assert_string_equal(s.p, "hello worl");
-	assert_true(s.cut);
-	ww_str_reset(&s);
-	assert_string_equal(s.p, "");
-	assert_false(s.cut);
-	ww_str_release(&s);
+	struct ww_arena arena;
+	ww_arena_init(&arena, 1 << 20);
+	for (int in_arena = 0; in_arena < 2; in_arena++) {
+		struct ww_str s = WW_STR_IN(in_arena ? &arena : NULL, 10);
+		ww_str_adds(&s, "hello");
+		ww_str_addf(&s, " %s", "world");
+		assert_int_equal(s.len, 10);
+		assert_string_equal(s.p, "hello worl");
+		assert_true(s.cut);
+		ww_str_reset(&s);
+		assert_string_equal(s.p, "");
+		assert_false(s.cut);
+		ww_str_release(&s);
+	}
+	ww_arena_release(&arena);
+}
+
+/* No release: the arena's end is the string's. */
+static void str_grows_in_an_arena(void **state)
+{
+	(void)state;
+	struct ww_arena arena;
+	ww_arena_init(&arena, 1 << 16);
+	struct ww_str s = WW_STR_IN(&arena, 1 << 20);
+	for (int i = 0; i < 1000; i++)
+		ww_str_addf(&s, "%d ", i % 10);
+	assert_int_equal(s.len, 2000);
+	char *copy = ww_str_take(&s);
+	assert_int_equal(strlen(copy), 2000);
+	free(copy);
+	while (!s.cut) /* the arena ends before the string's maximum */
+		ww_str_addf(&s, "%s", "0123456789");
+	assert_true(s.len < 1 << 16);
+	ww_arena_release(&arena);
 }
 
 static void str_bounded_keeps_head_and_tail(void **state)
@@ -303,11 +327,12 @@ static void json_bytes_are_jansson_s(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(str_keeps_its_maximum),
-		cmocka_unit_test(str_bounded_keeps_head_and_tail), cmocka_unit_test(str_quotes_untrusted_text),
-		cmocka_unit_test(log_lines_are_clean), cmocka_unit_test(arena_refuses_beyond_maximum),
-		cmocka_unit_test(err_is_one_line_and_maps_full_disks), cmocka_unit_test(philox_known_answers),
-		cmocka_unit_test(rng_below_is_in_range_and_even), cmocka_unit_test(hash_known_answer),
-		cmocka_unit_test(files_are_whole_or_absent), cmocka_unit_test(options_parse_and_complain),
-		cmocka_unit_test(json_reals_survive), cmocka_unit_test(json_bytes_are_jansson_s) };
+		cmocka_unit_test(str_grows_in_an_arena), cmocka_unit_test(str_bounded_keeps_head_and_tail),
+		cmocka_unit_test(str_quotes_untrusted_text), cmocka_unit_test(log_lines_are_clean),
+		cmocka_unit_test(arena_refuses_beyond_maximum), cmocka_unit_test(err_is_one_line_and_maps_full_disks),
+		cmocka_unit_test(philox_known_answers), cmocka_unit_test(rng_below_is_in_range_and_even),
+		cmocka_unit_test(hash_known_answer), cmocka_unit_test(files_are_whole_or_absent),
+		cmocka_unit_test(options_parse_and_complain), cmocka_unit_test(json_reals_survive),
+		cmocka_unit_test(json_bytes_are_jansson_s) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -598,10 +598,11 @@ static void atom_print(struct pl *pl, struct ww_str *s, const struct ix_atom *t)
 
 const char *ix_text(struct pl *pl, const struct ix *a)
 {
-	struct ww_str s = WW_STR_INIT(1 << 16);
-	const char *r;
+	struct ww_str s = pl_text(pl);
+	/* a sum, a product or a negative number: safe only in parentheses */
+	int group = a->n > 1 || (a->n == 1 && (a->m[0].c < 0 || a->m[0].n + (a->m[0].c != 1) > 1));
 
-	if (a->n > 1)
+	if (group)
 		ww_str_addc(&s, '(');
 	for (int i = 0; i < a->n; i++) {
 		const struct ix_mono *m = &a->m[i];
@@ -624,15 +625,7 @@ const char *ix_text(struct pl *pl, const struct ix *a)
 	}
 	if (!a->n)
 		ww_str_addc(&s, '0');
-	if (a->n > 1)
+	if (group)
 		ww_str_addc(&s, ')');
-	else if (a->n == 1 && (a->m[0].c < 0 || a->m[0].n + (a->m[0].c != 1) > 1)) {
-		/* a product or a negative number: safe only in parentheses */
-		r = pl_fmt(pl, "(%s)", s.p);
-		ww_str_release(&s);
-		return r;
-	}
-	r = pl_fmt(pl, "%s", s.p);
-	ww_str_release(&s);
-	return r;
+	return s.p;
 }

@@ -16,7 +16,7 @@
 
 const char *pl_indent(struct pl *pl, const char *text, int tabs)
 {
-	struct ww_str s = WW_STR_INIT(1 << 20);
+	struct ww_str s = pl_text(pl);
 	const char *r;
 
 	for (const char *c = text; *c;) {
@@ -132,7 +132,7 @@ static int point_body(struct pl *pl, struct kern *k, int vec, struct ww_str *b1,
 
 static void point_kernel(struct pl *pl, struct kern *k, struct ww_str *s)
 {
-	struct ww_str b1 = WW_STR_INIT(1 << 18), b2 = WW_STR_INIT(1 << 18);
+	struct ww_str b1 = pl_text(pl), b2 = pl_text(pl);
 	const struct ix *rows, *cols;
 	const char *lane, *text1, *text2;
 	int vec = 1;
@@ -450,9 +450,7 @@ static int choose_lane(struct pl *pl, struct kern *k)
 
 static void row_kernel(struct pl *pl, struct kern *k, struct ww_str *s)
 {
-	struct rowgen g = {
-		.pl = pl, .k = k, .out = WW_STR_INIT(1 << 19), .b1 = WW_STR_INIT(1 << 18), .b2 = WW_STR_INIT(1 << 18)
-	};
+	struct rowgen g = { .pl = pl, .k = k, .out = pl_text(pl), .b1 = pl_text(pl), .b2 = pl_text(pl) };
 	const struct knobs *kn = pl_knobs(pl, k->id);
 	const struct ix *rows, *tiles = NULL;
 	const char *body, *lane = NULL;
@@ -521,7 +519,7 @@ static void row_kernel(struct pl *pl, struct kern *k, struct ww_str *s)
 
 void pl_emit_cpu(struct pl *pl)
 {
-	struct ww_str body = WW_STR_INIT(1 << 20), one = WW_STR_INIT(1 << 19);
+	struct ww_str body = pl_text(pl), one = pl_text(pl);
 	const char *text;
 
 	for (int i = 0; i < pl->n_kern; i++) {

@@ -111,7 +111,7 @@ static const char *pick_v(struct pl *pl, const char *terms, int full, const char
 static void point_kernel(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	const struct knobs *kn = pl_knobs(pl, k->id);
-	struct ww_str b1 = WW_STR_INIT(1 << 18), b2 = WW_STR_INIT(1 << 18), loads = WW_STR_INIT(1 << 16);
+	struct ww_str b1 = pl_text(pl), b2 = pl_text(pl), loads = pl_text(pl);
 	const char *terms = "", *decl, *after, *lane, *l1, *l2, *ld, *vars = "";
 	int unroll = kn->point.unroll ? kn->point.unroll : 1, threads = kn->point.threads ? kn->point.threads : 256;
 	struct expr e;
@@ -247,7 +247,7 @@ static void pass(struct rowgen *g, int s, int store)
 	struct kern *k = g->k;
 	const char *decl = "", *after = "", *lane = k->n_col ? k->col[k->n_col - 1]->name : "";
 	const char *start = pl_fmt(pl, "%s_0", lane);
-	struct ww_str dec = WW_STR_INIT(1 << 14);
+	struct ww_str dec = pl_text(pl);
 
 	pl_expr_forget(&g->e, 2);
 	ww_str_reset(&g->b2);
@@ -376,13 +376,9 @@ static int memory_along_rows(struct pl *pl, struct kern *k)
 static void row_kernel(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	const struct knobs *kn = pl_knobs(pl, k->id);
-	struct rowgen g = { .pl = pl,
-		.k = k,
-		.out = WW_STR_INIT(1 << 19),
-		.b1 = WW_STR_INIT(1 << 18),
-		.b2 = WW_STR_INIT(1 << 18),
-		.loads = WW_STR_INIT(1 << 16),
-		.terms = "" };
+	struct rowgen g = {
+		.pl = pl, .k = k, .out = pl_text(pl), .b1 = pl_text(pl), .b2 = pl_text(pl), .loads = pl_text(pl), .terms = ""
+	};
 	const struct ix *rows, *cols;
 	const char *body, *tabs;
 	int64_t n_cols;
@@ -481,7 +477,7 @@ static const char helpers[] =
 
 void pl_emit_cuda(struct pl *pl)
 {
-	struct ww_str body = WW_STR_INIT(1 << 20), one = WW_STR_INIT(1 << 19);
+	struct ww_str body = pl_text(pl), one = pl_text(pl);
 	const char *text;
 	const char *device = "", *recipes = "";
 	int kinds[S_COUNT] = { 0 }, library = 0;

@@ -191,8 +191,7 @@ const char *pl_literal(struct pl *pl, int dt, double f, int64_t i)
 /* Fill a template: $0.. the operands, @ the suffix. */
 static const char *fill(struct pl *pl, const char *t, const char *const *arg, int dt)
 {
-	struct ww_str s = WW_STR_INIT(1 << 15);
-	const char *r;
+	struct ww_str s = pl_text(pl);
 
 	for (; *t; t++) {
 		if (*t == '$' && t[1] >= '0' && t[1] <= '3')
@@ -202,9 +201,7 @@ static const char *fill(struct pl *pl, const char *t, const char *const *arg, in
 		else
 			ww_str_addc(&s, *t);
 	}
-	r = pl_fmt(pl, "%s", s.p);
-	ww_str_release(&s);
-	return r;
+	return s.p;
 }
 
 static const char *as_vec(struct expr *e, struct etext t, int dt)
@@ -710,13 +707,10 @@ const char *pl_preamble(struct pl *pl, const char *body)
 			"long long pl_fdivi(long long a, long long b) { long long q = b ? a / b : 0; return q * b != a && (a < 0) != (b < 0) ? q - 1 : q; }" },
 		{ "pl_powi(",
 			"long long pl_powi(long long a, long long b) { long long r = 1; while (b-- > 0) r *= a; return r; }" } };
-	struct ww_str s = WW_STR_INIT(1 << 14);
-	const char *r;
+	struct ww_str s = pl_text(pl);
 
 	for (size_t i = 0; i < WW_ARRAY_LEN(fn); i++)
 		if (strstr(body, fn[i].name))
 			ww_str_addf(&s, "PL_FN %s\n", fn[i].text);
-	r = pl_fmt(pl, "%s", s.p);
-	ww_str_release(&s);
-	return r;
+	return s.p;
 }

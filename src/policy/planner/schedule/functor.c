@@ -72,7 +72,7 @@ static void open_expr(struct pl *pl, struct kern *k, struct expr *e, struct ww_s
 static const char *cpu_body(struct pl *pl, struct kern *k, const struct ix *const *idx)
 {
 	const char *lane = k->loop->lane->name, *r;
-	ww_auto_str b = WW_STR_INIT(1 << 18);
+	struct ww_str b = pl_text(pl);
 	struct etext t = { NULL, 0, 2 };
 	struct expr e;
 
@@ -125,7 +125,7 @@ static void guard_terms(struct pl *pl, const char *terms, int n)
 
 static const char *cuda_body(struct pl *pl, struct kern *k, const char *start, const struct ix *const *idx)
 {
-	ww_auto_str b = WW_STR_INIT(1 << 18), ld = WW_STR_INIT(1 << 16);
+	struct ww_str b = pl_text(pl), ld = pl_text(pl);
 	const char *terms, *arrays, *decl = "", *after = "";
 	const struct ix_atom *lane = k->loop->lane;
 	int n = k->loop->width;

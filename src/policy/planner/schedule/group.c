@@ -582,7 +582,7 @@ static void set_titles(struct pl *pl)
 	struct title_walk w = { .seen = pl_alloc(pl, (size_t)pl->n_val * sizeof(*w.seen)) };
 
 	for (int i = 0; i < pl->n_kern; i++) {
-		struct ww_str s = WW_STR_INIT(1 << 16);
+		struct ww_str s = pl_text(pl);
 
 		w.k = pl->kern[i];
 		for (int o = 0; o < w.k->n_out; o++)

@@ -91,7 +91,7 @@ static void add_word(struct canon *c, const char *w, int in_launch)
  * "t3"). */
 static const char *canonical(struct pl *pl, const struct kern *k, const char *s, int in_launch)
 {
-	struct canon c = { .pl = pl, .k = k, .out = WW_STR_INIT(1 << 20) };
+	struct canon c = { .pl = pl, .k = k, .out = pl_text(pl) };
 	const char *r;
 
 	while (*s) {
@@ -122,7 +122,7 @@ static const char *canonical(struct pl *pl, const struct kern *k, const char *s,
 /* The launch of k, of the kernel `other`. */
 static const char *renamed(struct pl *pl, const struct kern *k, const struct kern *other)
 {
-	struct ww_str out = WW_STR_INIT(1 << 18);
+	struct ww_str out = pl_text(pl);
 	const char *s = k->launch, *r;
 
 	while (*s) {

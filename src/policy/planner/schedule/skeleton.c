@@ -292,7 +292,7 @@ static void expr_open(struct match *m, struct expr *e, struct ww_str *b)
 /* The statements of the load functor; NULL where there is no vector form. */
 static const char *load_text(struct match *m)
 {
-	struct ww_str b = WW_STR_INIT(1 << 18);
+	struct ww_str b = pl_text(m->pl);
 	const char *r = NULL;
 	struct etext t;
 	struct expr e;
@@ -310,7 +310,7 @@ static const char *load_text(struct match *m)
 /* The statements that store the outputs, the skeleton's value being "v"; NULL as above. */
 static const char *store_text(struct match *m)
 {
-	struct ww_str b = WW_STR_INIT(1 << 18);
+	struct ww_str b = pl_text(m->pl);
 	int row = m->shape == LSE;
 	const char *r = NULL;
 	struct expr e;
@@ -338,7 +338,7 @@ static void write_kernel(struct match *m, struct ww_str *s, const char *load, co
 		[RMSNORM] = "ww_cpu_rmsnorm" };
 	struct pl *pl = m->pl;
 	struct kern *k = m->k;
-	struct ww_str d = WW_STR_INIT(1 << 14);
+	struct ww_str d = pl_text(pl);
 	const char *name = k->name, *col = k->col[0]->name, *cols = ix_text(pl, k->col[0]->b);
 	const char *eps = m->has_eps ? pl_fmt(pl, "%s, ", pl_literal(pl, WW_F32, m->eps, 0)) : "";
 
