@@ -73,7 +73,9 @@ struct ww_engine {
 	pthread_t thread;
 	int started;
 	pthread_mutex_t lock;
-	pthread_cond_t wake;
+	pthread_cond_t wake, rested;
+	int pausing, resting; /* asked for; the engine's thread has nothing to do and waits */
+	int adopted;          /* model, device and tokenizer are somebody else's */
 	struct job *fresh, **fresh_end, *jobs;
 	int64_t next_id;
 	int closing;
@@ -214,12 +216,15 @@ static void sweep(struct ww_engine *e)
 static int take_fresh(struct ww_engine *e)
 {
 	WW_LOCKED(&e->lock);
-	while (!e->closing && !e->fresh && !e->jobs) {
+	while (!e->closing && !e->jobs && (!e->fresh || e->pausing)) {
 		ww_share_rest(&e->share);
+		e->resting = 1;
+		pthread_cond_broadcast(&e->rested);
 		pthread_cond_wait(&e->wake, &e->lock);
 	}
+	e->resting = 0;
 	e->interrupt = 0;
-	if (e->fresh) {
+	if (e->fresh && (!e->pausing || e->closing)) {
 		*e->fresh_end = e->jobs;
 		e->jobs = e->fresh;
 		e->fresh = NULL;
@@ -356,14 +361,43 @@ static void engine_free(struct ww_engine *e)
 	}
 	ww_share_close(&e->share);
 	ww_infer_free(e->infer);
-	ww_model_free(e->model);
-	ww_dev_close(e->dev);
-	ww_tok_free(e->tok);
+	if (!e->adopted) {
+		ww_model_free(e->model);
+		ww_dev_close(e->dev);
+		ww_tok_free(e->tok);
+	}
 	pthread_cond_destroy(&e->wake);
+	pthread_cond_destroy(&e->rested);
 	pthread_mutex_destroy(&e->lock);
 	ww_str_release(&e->piece);
 	free(e->weight);
 	free(e);
+}
+
+static enum ww_rc engine_alloc(const struct ww_engine_opts *o, struct ww_engine **out, struct ww_err *err)
+{
+	struct ww_engine *e;
+	WW_CHECK(WW_NEW(e, 1, err));
+	pthread_mutex_init(&e->lock, NULL);
+	pthread_cond_init(&e->wake, NULL);
+	pthread_cond_init(&e->rested, NULL);
+	ww_str_init(&e->piece, WW_TEXT_HELD_MAX);
+	e->fresh_end = &e->fresh;
+	e->users = 1;
+	e->share = (struct ww_share)WW_SHARE_INIT;
+	e->sampling = (struct ww_sampling)WW_SAMPLING_INIT;
+	e->asked = *o;
+	*out = e;
+	return WW_OK;
+}
+
+/* Once model and tokenizer are there. */
+static enum ww_rc engine_start(struct ww_engine *e, struct ww_err *err)
+{
+	WW_CHECK(open_infer(e, err));
+	open_share(e);
+	e->started = pthread_create(&e->thread, NULL, thread_main, e) == 0;
+	return e->started ? WW_OK : ww_err_set(err, WW_ERR_SYSTEM, "cannot start the engine's thread");
 }
 
 static enum ww_rc engine_new(
@@ -371,14 +405,7 @@ static enum ww_rc engine_new(
 {
 	struct ww_engine *e;
 	enum ww_rc rc;
-	WW_CHECK(WW_NEW(e, 1, err));
-	pthread_mutex_init(&e->lock, NULL);
-	pthread_cond_init(&e->wake, NULL);
-	ww_str_init(&e->piece, WW_TEXT_HELD_MAX);
-	e->fresh_end = &e->fresh;
-	e->users = 1;
-	e->share = (struct ww_share)WW_SHARE_INIT;
-	e->asked = *o;
+	WW_CHECK(engine_alloc(o, &e, err));
 	e->asked.dir = strcpy(e->dir, dir);
 	snprintf(e->device, sizeof(e->device), "%s", o->device ? o->device : "");
 	e->asked.device = o->device ? e->device : NULL;
@@ -386,16 +413,56 @@ static enum ww_rc engine_new(
 	WW_TRY(read_sampling(dir, &e->sampling, err));
 	WW_TRY(ww_dev_open(o->device ? o->device : "auto", !o->fast, &e->dev, err));
 	WW_TRY(ww_model_open(dir, e->dev, o->dtype, &e->model, err));
-	WW_TRY(open_infer(e, err));
-	open_share(e);
-	e->started = pthread_create(&e->thread, NULL, thread_main, e) == 0;
-	if (!e->started)
-		rc = ww_err_set(err, WW_ERR_SYSTEM, "cannot start the engine's thread");
+	WW_TRY(engine_start(e, err));
 	*out = e;
 out:
 	if (rc != WW_OK)
 		engine_free(e);
 	return rc;
+}
+
+enum ww_rc ww_engine_adopt(
+	const struct ww_engine_opts *o, struct ww_model *m, struct ww_tok *tok, struct ww_engine **out, struct ww_err *err)
+{
+	struct ww_engine *e;
+	WW_CHECK(engine_alloc(o, &e, err));
+	e->adopted = 1;
+	e->model = m;
+	e->dev = m->dev;
+	e->tok = tok;
+	enum ww_rc rc = engine_start(e, err);
+	if (rc == WW_OK)
+		*out = e;
+	else
+		engine_free(e);
+	return rc;
+}
+
+struct ww_engine *ww_engine_share(struct ww_engine *e)
+{
+	pthread_mutex_lock(&open_lock);
+	e->users++;
+	pthread_mutex_unlock(&open_lock);
+	return e;
+}
+
+void ww_engine_pause(struct ww_engine *e)
+{
+	WW_LOCKED(&e->lock);
+	e->pausing = 1;
+	pthread_cond_signal(&e->wake);
+	while (!e->resting || e->jobs)
+		pthread_cond_wait(&e->rested, &e->lock);
+	ww_infer_rest(e->infer);
+}
+
+enum ww_rc ww_engine_resume(struct ww_engine *e, struct ww_err *err)
+{
+	WW_LOCKED(&e->lock);
+	WW_CHECK(ww_infer_wake(e->infer, err));
+	e->pausing = 0;
+	pthread_cond_signal(&e->wake);
+	return WW_OK;
 }
 
 static int same_text(const char *a, const char *b) { return a == b || (a && b && !strcmp(a, b)); }

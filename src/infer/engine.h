@@ -24,6 +24,17 @@ enum ww_rc ww_engine_open(const struct ww_engine_opts *o, struct ww_engine **out
 /* The last close ends it; requests that are not finished end with WW_ENGINE_CANCELLED. */
 void ww_engine_close(struct ww_engine *e); /* NULL is fine */
 
+/* An engine over a model in memory, for a trainer: model and tokenizer are borrowed, nothing is shared by options, and
+ * the sampling is temperature 1, untruncated.  o: fast and dir are not read. */
+enum ww_rc ww_engine_adopt(const struct ww_engine_opts *o, struct ww_model *m, struct ww_tok *tok,
+	struct ww_engine **out, struct ww_err *err) WW_MUST_CHECK;
+/* One user more, who closes it too. */
+struct ww_engine *ww_engine_share(struct ww_engine *e);
+/* Wait until the requests that run have ended, and free cache and workspace: the model may be changed then, and the
+ * device's memory used.  Requests that come meanwhile wait.  On an error ww_engine_resume() may be called again. */
+void ww_engine_pause(struct ww_engine *e);
+enum ww_rc ww_engine_resume(struct ww_engine *e, struct ww_err *err) WW_MUST_CHECK;
+
 struct ww_tok *ww_engine_tok(struct ww_engine *e);
 const struct ww_config *ww_engine_config(const struct ww_engine *e);
 /* The sampling of the model's generation_config.json; without one temperature 1, untruncated. */

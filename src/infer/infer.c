@@ -75,8 +75,7 @@ enum ww_rc ww_infer_new(struct ww_model *m, const struct ww_infer_limits *l, str
 	WW_TRY(WW_NEW(f->how, s, err));
 	WW_TRY(WW_NEW(f->sampled, s, err));
 	WW_TRY(ww_pages_new(pages_for(l->cache_tokens), &f->pages, err));
-	WW_TRY(ww_kv_new(m, pages_for(l->cache_tokens) + 1, &f->kv, err)); /* one that fill_up() writes to */
-	WW_TRY(ww_generate_new(m, l->step_tokens, l->max_sequences, &f->gen, err));
+	WW_TRY(ww_infer_wake(f, err));
 	*out = f;
 out:
 	if (rc != WW_OK)
@@ -106,14 +105,37 @@ static void seq_free(struct ww_infer *f, struct seq *s)
 	free(s);
 }
 
+static void release_device(struct ww_infer *f)
+{
+	ww_generate_free(f->gen);
+	ww_kv_free(f->kv);
+	f->gen = NULL;
+	f->kv = NULL;
+}
+
+void ww_infer_rest(struct ww_infer *f)
+{
+	ww_infer_forget(f);
+	release_device(f);
+}
+
+enum ww_rc ww_infer_wake(struct ww_infer *f, struct ww_err *err)
+{
+	enum ww_rc rc = ww_kv_new(f->m, pages_for(f->l.cache_tokens) + 1, &f->kv, err); /* one that fill_up() writes to */
+	if (rc == WW_OK)
+		rc = ww_generate_new(f->m, f->l.step_tokens, f->l.max_sequences, &f->gen, err);
+	if (rc != WW_OK)
+		release_device(f);
+	return rc;
+}
+
 void ww_infer_free(struct ww_infer *f)
 {
 	if (!f)
 		return;
 	for (int64_t i = 0; i < f->count; i++)
 		seq_free(f, f->all[i]);
-	ww_generate_free(f->gen);
-	ww_kv_free(f->kv);
+	release_device(f);
 	ww_pages_free(f->pages);
 	free(f->all);
 	free(f->ids);

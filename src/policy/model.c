@@ -240,21 +240,37 @@ static const struct ww_policy_ops model_ops = { .name = "model",
 	.free = model_free,
 	.context_tokens = model_context };
 
+/* Takes the engine over, also where it fails. */
+static enum ww_rc policy_new(
+	struct ww_engine *e, const struct ww_policy_opts *o, struct ww_policy **out, struct ww_err *err)
+{
+	struct model *m = calloc(1, sizeof(*m));
+	enum ww_rc rc = m ? WW_OK : ww_nomem(err);
+	if (rc == WW_OK) {
+		*m = (struct model){ .base.ops = &model_ops, .engine = e, .seed = o->seed };
+		m->max_reply = o->max_reply_tokens ? o->max_reply_tokens : DEFAULT_REPLY_TOKENS;
+		rc = ww_chat_detect(ww_engine_tok(e), &m->format, err);
+	}
+	if (rc == WW_OK) {
+		*out = &m->base;
+		return WW_OK;
+	}
+	ww_engine_close(e);
+	free(m);
+	return rc;
+}
+
 int ww_model_policy_new(const char *dir, const struct ww_policy_opts *o, struct ww_policy **out, struct ww_err *err)
 {
 	struct ww_engine_opts opts = { .dir = dir,
 		.limits = { .max_sequences = o->model_batch, .cache_tokens = o->model_cache } };
-	struct model *m;
-	enum ww_rc rc;
-	WW_CHECK(WW_NEW(m, 1, err));
-	m->base.ops = &model_ops;
-	m->seed = o->seed;
-	m->max_reply = o->max_reply_tokens ? o->max_reply_tokens : DEFAULT_REPLY_TOKENS;
-	WW_TRY(ww_engine_open(&opts, &m->engine, err));
-	WW_TRY(ww_chat_detect(ww_engine_tok(m->engine), &m->format, err));
-	*out = &m->base;
-out:
-	if (rc != WW_OK)
-		model_free(&m->base);
-	return rc;
+	struct ww_engine *e;
+	WW_CHECK(ww_engine_open(&opts, &e, err));
+	return policy_new(e, o, out, err);
+}
+
+int ww_model_policy_over(
+	struct ww_engine *e, const struct ww_policy_opts *o, struct ww_policy **out, struct ww_err *err)
+{
+	return policy_new(ww_engine_share(e), o, out, err);
 }
