@@ -124,9 +124,11 @@ RULE(glu)
 	static const char *const gate[] = { "", "F.silu(%s) * %s", "F.gelu(%s) * %s", "F.relu(%s) * %s" };
 	char args[MAX_ARGS], a[16], b[16];
 	int axis = sy_feature_axis(x);
-	struct ww_synth_type out = sy_with_dim(x->t, axis, x->t.d[axis] / 2);
-	if (!sy_is_float(x) || x->t.d[axis] % 2 || x->t.d[axis] < 4 || !sy_fits(c, op->variant ? 2 * x->mag : x->mag))
+	struct ww_synth_type out = x->t;
+	if (axis < 0 || !sy_is_float(x) || x->t.d[axis] % 2 || x->t.d[axis] < 4 ||
+		!sy_fits(c, op->variant ? 2 * x->mag : x->mag))
 		return 0;
+	out = sy_with_dim(x->t, axis, x->t.d[axis] / 2);
 	int dim = axis == x->t.rank - 1 ? -1 : axis;
 	snprintf(args, sizeof(args), "dim=%d", dim);
 	if (!op->variant) {

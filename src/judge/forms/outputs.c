@@ -141,12 +141,13 @@ static int read_runs(pid_t pid, int64_t address, const struct walk *w, char *to)
 static int take(pid_t pid, const struct ww_tensor *t, const int64_t *place, void *to)
 {
 	struct walk w;
+	int64_t span = ww_outputs_span(t, place + 1);
 	if (t->numel == 0)
 		return 1;
-	make_walk(&w, t, place + 1);
-	w.span = ww_outputs_span(t, place + 1);
-	if (place[0] < 0 || place[0] > MAX_ADDRESS || w.span < 0)
+	if (place[0] < 0 || place[0] > MAX_ADDRESS || span < 0) /* such strides would overflow below */
 		return 0;
+	make_walk(&w, t, place + 1);
+	w.span = span;
 	if (w.runs == 1)
 		return read_at(pid, place[0], to, w.run);
 	if ((double)w.span * BYTE_S < (double)w.runs * RUN_S)

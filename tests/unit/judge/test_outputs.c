@@ -80,8 +80,10 @@ static void nothing_that_is_not_there(void **state)
 	struct ww_tensor t = tensor(2, size, order);
 	float to[64 * 64];
 	(void)state;
-	char *m = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	assert_int_equal(munmap(m + 4096, 4096), 0);
+	/* One page, with nothing for as far as the strides below reach. */
+	char *m = mmap(NULL, 8 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_true(munmap(m, 4 << 20) == 0 && munmap(m + (4 << 20) + 4096, (4 << 20) - 4096) == 0);
+	m += 4 << 20;
 	const float *from = (const float *)(const void *)m;
 	assert_false(takes(&t, from, (int64_t[]){ 64, 1 }, to));               /* ends beyond the mapping */
 	assert_false(takes(&t, from, (int64_t[]){ 4096, 1 }, to));             /* row by row */
