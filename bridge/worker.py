@@ -22,9 +22,7 @@ in the judge); stdin/stdout as the channel (a print would break it).
 """
 
 import argparse
-import contextlib
 import ctypes
-import importlib
 import os
 import resource
 import signal
@@ -34,6 +32,7 @@ import traceback
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from wwbridge import NoCollection, Refuse, collect  # noqa: E402
 from wwbridge.channel import Channel, failure  # noqa: E402
+from wwbridge.warm import import_all  # noqa: E402
 
 
 def limit_self():
@@ -256,54 +255,7 @@ def answer(worker, q, fds):
         return failure(kind, f"{name}: {type(e).__name__}: {e}"), []
 
 
-# What torch.export and torch.compile import when they are first used.  None of it is ours: one that is missing is left
-# for them to find.
-LATER = ("torch.export._trace", "torch.export._unlift", "torch._export.db.logging", "torch._dynamo.backends.inductor",
-         "torch._dynamo.backends.cudagraphs", "torch._inductor.codegen.cuda_combined_scheduling", "torch._inductor.codegen.triton",
-         "torch._inductor.codegen.cpp_wrapper_gpu", "torch._inductor.codegen.wrapper_fxir", "torch._inductor.codegen.memory_planning",
-         "torch._inductor.runtime.triton_heuristics", "torch._inductor.async_compile", "torch._inductor.fx_passes.quantization",
-         "torch._inductor.fx_passes.freezing_patterns", "torch._inductor.fx_passes.efficient_conv_bn_eval", "torch._inductor.hooks",
-         "torch.utils.cpp_extension", "torch.distributed.tensor.experimental._attention", "sympy.combinatorics", "triton.compiler.compiler")
-
-
-def fork_has_device():
-    """Whether a fork may start CUDA: not where something has asked the driver already."""
-    import torch
-
-    pid = os.fork()
-    if pid == 0:
-        os._exit(torch.cuda._is_in_bad_fork())
-    return os.waitpid(pid, 0)[1] == 0
-
-
-def import_all(target):
-    """What every worker would import; nothing that starts threads or the device."""
-    from wwbridge import facts
-
-    for name, value in facts.ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    try:
-        with NoCollection():
-            import torch
-
-            asks = torch.cuda.is_available  # what is imported may ask, which would start the driver here
-            torch.cuda.is_available = lambda: target == "cuda"
-            import torch._dynamo
-            import torch._inductor.compile_fx
-            import torch.export
-            import wwbridge.graph
-            import wwbridge.task  # noqa: F401
-
-            for name in LATER:
-                with contextlib.suppress(Exception):
-                    importlib.import_module(name)
-            torch.cuda.is_available = asks
-    except ImportError as e:
-        return f"PyTorch cannot be imported ({e}); `warpwright doctor` says how to install it"
-    return None if target == "cpu" or fork_has_device() else "this PyTorch has started CUDA while it was imported"
-
-
-def fork_workers(control, target):
+def fork_workers(control, target, compiles):
     """Be the process that workers are forked from (src/task/forker.h)."""
     from wwcandidate import confine
     from wwcandidate.forking import FILTER_FD, Forker, read_all
@@ -322,7 +274,7 @@ def fork_workers(control, target):
         serve(Channel(sock))
         return 0
 
-    problem = import_all(target)
+    problem = import_all(target, compiles)
     if problem:
         control.send({"ok": False, "error": problem})
     else:
@@ -334,10 +286,11 @@ def main():
     p = argparse.ArgumentParser()
     p.add_argument("--fd", type=int, required=True)
     p.add_argument("--fork", choices=("cuda", "cpu"))
+    p.add_argument("--compiles", action="store_true")
     args = p.parse_args()
     channel = Channel(args.fd)
     if args.fork:
-        fork_workers(channel, args.fork)
+        fork_workers(channel, args.fork, args.compiles)
     limit_self()
     serve(channel)
 

@@ -304,9 +304,11 @@ static struct ww_forker *forker_for(struct ww_judge *j, const struct ww_task *ta
 		return NULL;
 	WW_LOCKED(&j->forker_lock);
 	if (!j->forker_roots && (j->forker_roots = strdup(roots)) != NULL) {
-		const struct ww_forker_opts o = {
-			.target = j->opts.target, .caches = caches, .roots = roots, .interrupted = j->opts.interrupted
-		};
+		const struct ww_forker_opts o = { .target = j->opts.target,
+			.caches = caches,
+			.roots = roots,
+			.compiles = (j->opts.baselines & (1u << WW_BASE_COMPILE)) != 0,
+			.interrupted = j->opts.interrupted };
 		ww_judge_progress(j, "importing PyTorch");
 		if (ww_forker_open(&j->forker, &o, &why) != WW_OK)
 			ww_log(WW_LOG_INFO, "each reference worker imports PyTorch by itself: %s", why.msg);

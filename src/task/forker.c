@@ -54,8 +54,8 @@ static enum ww_rc answer(struct ww_forker *f, double seconds, int *fd, struct ww
 static enum ww_rc start(struct ww_forker *f, const struct ww_forker_opts *o, struct ww_err *err)
 {
 	char python[PATH_MAX], bridge[PATH_MAX], worker[PATH_MAX];
-	const char *args[] = { o->caches, o->roots ? o->roots : "", ww_target_name(o->target), python, bridge,
-		o->worker ? o->worker : worker, NULL };
+	const char *args[] = { o->caches, o->roots ? o->roots : "", ww_target_name(o->target),
+		o->compiles ? "compiles" : "-", python, bridge, o->worker ? o->worker : worker, NULL };
 	struct ww_proc_opts p = { .worker = "workers", .args = args, .namespaces = 1, .err_mode = WW_STDERR_NULL };
 	int none;
 	if (ww_sandbox_probe() != WW_SANDBOX_NAMESPACES)
@@ -172,7 +172,7 @@ static int fail(const struct ww_err *err)
 
 int ww_workers_main(int argc, char **argv)
 {
-	enum { CACHES_AT, ROOTS_AT, TARGET_AT, PYTHON_AT, BRIDGE_AT, WORKER_AT, N };
+	enum { CACHES_AT, ROOTS_AT, TARGET_AT, COMPILES_AT, PYTHON_AT, BRIDGE_AT, WORKER_AT, N };
 	static struct ww_surroundings s;
 	struct ww_err err = WW_ERR_INIT;
 
@@ -189,7 +189,7 @@ int ww_workers_main(int argc, char **argv)
 		return fail(&err);
 	ww_surroundings_environment("/tmp", cuda);
 	execl(argv[PYTHON_AT], argv[PYTHON_AT], "-I", "-u", argv[WORKER_AT], "--fd", "3", "--fork", argv[TARGET_AT],
-		(char *)NULL);
+		strcmp(argv[COMPILES_AT], "compiles") ? (char *)NULL : "--compiles", (char *)NULL);
 	perror(argv[PYTHON_AT]);
 	_exit(127);
 }

@@ -1149,6 +1149,36 @@ def the_pool_keeps_to_its_limit_and_gives_memory_back():
     assert not k._pool.entries and k._pool.used == 0
 
 
+@test
+def a_forked_worker_reads_no_file_of_pytorch_to_compile():
+    from torch._inductor import codecache
+    from triton.runtime import cache
+    from wwbridge import warm
+
+    def worker():
+        opened, modules = [], set(sys.modules)
+        sys.addaudithook(lambda event, args: opened.append(args[0]) if event == "open" and "site-packages" in str(args[0])
+                         else None)
+        with torch.no_grad():
+            torch.compile(lambda x: x.cos().sum(), backend="aot_eager")(torch.zeros(3))
+        assert codecache.torch_key() and cache.triton_key()
+        assert not opened and set(sys.modules) == modules, (opened[:3], sorted(set(sys.modules) - modules)[:3])
+
+    pid = os.fork()
+    if pid == 0:
+        try:
+            torch.set_num_threads(2)
+            before = len(os.listdir("/proc/self/task"))
+            assert warm.import_all("cpu", True) is None
+            assert len(os.listdir("/proc/self/task")) == before  # a fork would wait for one that it does not have
+            worker()
+        except BaseException:
+            print("\n".join("# " + line for line in traceback.format_exc().splitlines()), flush=True)
+            os._exit(1)
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
 def main():
     failed = 0
     print(f"1..{len(TESTS)}")

@@ -1,4 +1,4 @@
 #!/bin/sh
-# budget: 8 CPU-seconds
+# budget: 12 CPU-seconds
 # The reference worker's arithmetic (tests/bridge/test_reference.py prints TAP itself).
 exec "${WW_SOURCE_DIR:-.}/.venv/bin/python" "${WW_SOURCE_DIR:-.}/tests/bridge/test_reference.py" 2>/dev/null

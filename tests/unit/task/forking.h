@@ -18,7 +18,7 @@ static const char forking[] = "import os, sys\n"
 							  "def serve(channel):\n"
 							  "    os.dup2(channel.sock.fileno(), 3)\n"
 							  "    exec(compile(text, '%s', 'exec'), {'__file__': '%s'})\n"
-							  "worker.serve, worker.import_all = serve, lambda target: None\n"
+							  "worker.serve, worker.import_all = serve, lambda *asked: None\n"
 							  "worker.main()\n";
 
 /* Of a script for the cpu target; caches and roots as in struct ww_forker_opts. */

@@ -1,0 +1,140 @@
+"""What a process does once that forks reference workers, so that none of them does it: imports, and what PyTorch makes
+when it compiles for the first time.  It starts neither threads nor the device, and sees no task.
+
+A worker's first torch.compile takes 1.9 s of a processor on the cpu target without the C++ compiler, its second 0.5.
+Most of the difference is the hash of PyTorch's and Triton's files for the names in their caches, imports inside of
+functions, and on cuda a C compiler for the module through which Triton speaks with the driver: it lies in the cache
+directory, of which each task has one of its own.
+
+What is compiled, and how well, stays as it is: nothing is set or registered here that a worker would not have."""
+
+import contextlib
+import importlib
+import os
+import pkgutil
+
+from . import NoCollection
+
+# What torch.export and torch.compile import when they are first used.  None of it is ours: one that is missing is left
+# for them to find.
+EXPORT = (
+    "sympy.combinatorics", "torch._export.db.logging", "torch.export._trace", "torch.export._unlift",
+)  # fmt: skip
+COMPILE = (
+    "sympy.physics.units", "sympy.tensor.tensor", "torch._dynamo.backends.cudagraphs",
+    "torch._dynamo.backends.distributed", "torch._dynamo.backends.inductor", "torch._dynamo.backends.onnxrt",
+    "torch._dynamo.backends.tensorrt", "torch._dynamo.backends.torchxla", "torch._dynamo.backends.tvm",
+    "torch._dynamo.dce_extra_outputs", "torch._dynamo.repro.after_dynamo", "torch._inductor.async_compile",
+    "torch._inductor.bounds", "torch._inductor.choices", "torch._inductor.codegen.cpp_wrapper_gpu",
+    "torch._inductor.codegen.cuda_combined_scheduling", "torch._inductor.codegen.memory_planning",
+    "torch._inductor.codegen.segmented_tree", "torch._inductor.codegen.triton",
+    "torch._inductor.codegen.wrapper_fxir", "torch._inductor.compiler_bisector",
+    "torch._inductor.extern_node_serializer", "torch._inductor.fx_passes.apply_gumbel_max_trick",
+    "torch._inductor.fx_passes.efficient_conv_bn_eval", "torch._inductor.fx_passes.freezing_patterns",
+    "torch._inductor.fx_passes.fuse_attention", "torch._inductor.fx_passes.mkldnn_fusion",
+    "torch._inductor.fx_passes.pad_mm", "torch._inductor.fx_passes.quantization", "torch._inductor.hooks",
+    "torch._inductor.kernel_template_choice", "torch._inductor.runtime.caching.interfaces",
+    "torch._inductor.runtime.triton_heuristics", "torch._subclasses.schema_check_mode",
+    "torch.distributed.tensor.experimental._attention", "torch.fx.experimental.validator",
+    "torch.utils._cpp_embed_headers", "torch.utils.cpp_extension", "triton.compiler.compiler",
+)  # fmt: skip
+PATTERNS = "torch._inductor.fx_passes.serialized_patterns"
+
+
+def fork_has_device():
+    """Whether a fork may start CUDA: not where something has asked the driver already."""
+    import torch
+
+    pid = os.fork()
+    if pid == 0:
+        os._exit(torch.cuda._is_in_bad_fork())
+    return os.waitpid(pid, 0)[1] == 0
+
+
+def import_later(names):
+    for name in names:
+        with contextlib.suppress(Exception):
+            importlib.import_module(name)
+
+
+def get_ready_to_compile():
+    import torch._dynamo
+    import torch._inductor.compile_fx  # noqa: F401
+
+    import_later(COMPILE)
+    with contextlib.suppress(Exception):
+        for module in pkgutil.iter_modules(importlib.import_module(PATTERNS).__path__, PATTERNS + "."):
+            importlib.import_module(module.name)
+    hash_files()
+    trace_once()
+
+
+def hash_files():
+    """What PyTorch and Triton remember of their own files for as long as the process lives."""
+    with contextlib.suppress(Exception):
+        from torch._inductor.codecache import torch_key
+        from torch._inductor.codegen.common import init_backend_registration
+
+        torch_key()
+        init_backend_registration()
+    with contextlib.suppress(Exception):
+        from triton.runtime.cache import triton_key
+
+        triton_key()
+
+
+def one_driver_module():
+    """Triton's module for the driver is compiled here; a worker has it, whatever its cache directory holds."""
+    with contextlib.suppress(Exception):
+        from triton.backends.nvidia import driver
+
+        make, made = driver.compile_module_from_src, {}
+
+        def once(src, name, *args, **how):
+            if (src, name) not in made:
+                made[src, name] = make(src, name, *args, **how)
+            return made[src, name]
+
+        driver.compile_module_from_src = once
+        driver.CudaUtils()
+
+
+def trace_once():
+    """Dynamo and autograd's tracer run, on tensors without memory: a softmax of four numbers starts OpenMP's threads,
+    and a fork waits for them for ever."""
+    import torch
+
+    def f(x):
+        return torch.nn.functional.softmax(x * 2 + 1, -1).sum(0)
+
+    with contextlib.suppress(Exception), torch.no_grad():
+        torch.compile(f, backend="aot_eager")(torch.zeros(2, 2, device="meta"))
+    torch._dynamo.reset()
+
+
+def import_all(target, compiles):
+    """What every worker would import and make; None, or why that cannot be.  compiles: torch.compile will be asked
+    for."""
+    from . import facts
+
+    for name, value in facts.ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    try:
+        with NoCollection():
+            import torch
+
+            asks = torch.cuda.is_available  # what is imported may ask, which would start the driver here
+            torch.cuda.is_available = lambda: target == "cuda"
+            import torch.export
+            import wwbridge.graph
+            import wwbridge.task  # noqa: F401
+
+            import_later(EXPORT)
+            if compiles:
+                get_ready_to_compile()
+            torch.cuda.is_available = asks
+            if compiles and target == "cuda":
+                one_driver_module()
+    except ImportError as e:
+        return f"PyTorch cannot be imported ({e}); `warpwright doctor` says how to install it"
+    return None if target == "cpu" or fork_has_device() else "this PyTorch has started CUDA while it was imported"
