@@ -39,12 +39,22 @@ static json_t *numbers(const float *p, size_t n)
 	return list;
 }
 
+static json_t *whole_numbers(const int32_t *p, size_t n)
+{
+	json_t *list = json_array();
+	for (size_t i = 0; i < n; i++)
+		json_array_append_new(list, json_integer(p[i]));
+	return list;
+}
+
 json_t *ww_episode_tokens(const struct ww_reply *r)
 {
-	json_t *o = json_object(), *ids = json_array();
-	for (size_t i = 0; i < r->n_tokens; i++)
-		json_array_append_new(ids, json_integer(r->token_ids[i]));
+	json_t *o = json_object(), *ids = whole_numbers(r->token_ids, r->n_tokens);
 	json_object_set_new(o, "ids", ids);
+	if (r->context_ids) {
+		json_object_set_new(o, "context_at", json_integer(r->context_at));
+		json_object_set_new(o, "context", whole_numbers(r->context_ids, r->n_context));
+	}
 	if (r->logprobs)
 		json_object_set_new(o, "logprobs", numbers(r->logprobs, r->n_tokens));
 	if (r->sampling_logprobs)

@@ -23,7 +23,7 @@ void ww_message_release(struct ww_message *m)
 void ww_reply_release(struct ww_reply *r)
 {
 	ww_message_release(&r->message);
-	free(r->token_ids), free(r->logprobs), free(r->sampling_logprobs);
+	free(r->token_ids), free(r->logprobs), free(r->sampling_logprobs), free(r->context_ids);
 	memset(r, 0, sizeof(*r));
 }
 

@@ -37,10 +37,15 @@ enum ww_finish { WW_FINISH_STOP, WW_FINISH_TOOL_CALLS, WW_FINISH_LENGTH, WW_FINI
 struct ww_reply {
 	struct ww_message message; /* role ASSISTANT */
 	enum ww_finish finish;
-	size_t n_tokens;                          /* of the reply, 0 where the policy has no tokens */
-	int32_t *token_ids;                       /* n_tokens, or NULL */
-	float *logprobs;                          /* at temperature 1, untruncated; n_tokens, or NULL */
-	float *sampling_logprobs;                 /* of the distribution that was sampled; n_tokens, or NULL */
+	size_t n_tokens;          /* of the reply, 0 where the policy has no tokens */
+	int32_t *token_ids;       /* n_tokens, or NULL */
+	float *logprobs;          /* at temperature 1, untruncated; n_tokens, or NULL */
+	float *sampling_logprobs; /* of the distribution that was sampled; n_tokens, or NULL */
+	/* The tokens that the reply was sampled after: the first context_at of those before and of the reply before, then
+	 * these.  NULL: not known. */
+	int32_t *context_ids;
+	size_t n_context;
+	int64_t context_at;
 	int64_t prompt_tokens, completion_tokens; /* 0 unknown */
 	double usd;                               /* what this reply cost, 0 where no price is known */
 };

@@ -164,6 +164,16 @@ static enum ww_rc read_floats(const json_t *tokens, const char *key, size_t n, f
 	return WW_OK;
 }
 
+static enum ww_rc read_ids(const json_t *list, int32_t **out, struct ww_err *err)
+{
+	size_t n = json_array_size(list);
+	if (!(*out = malloc((n + 1) * sizeof(**out))))
+		return ww_nomem(err);
+	for (size_t i = 0; i < n; i++)
+		(*out)[i] = (int32_t)json_integer_value(json_array_get(list, i));
+	return WW_OK;
+}
+
 static enum ww_rc read_tokens(const json_t *tokens, struct ww_reply *r, struct ww_err *err)
 {
 	json_t *ids;
@@ -171,11 +181,15 @@ static enum ww_rc read_tokens(const json_t *tokens, struct ww_reply *r, struct w
 	size_t n = json_array_size(ids);
 	if (!n)
 		return WW_OK;
-	if (!(r->token_ids = malloc(n * sizeof(*r->token_ids))))
-		return ww_nomem(err);
-	for (size_t i = 0; i < n; i++)
-		r->token_ids[i] = (int32_t)json_integer_value(json_array_get(ids, i));
+	WW_CHECK(read_ids(ids, &r->token_ids, err));
 	r->n_tokens = n;
+	if (json_object_get(tokens, "context")) {
+		json_t *context;
+		WW_CHECK(ww_json_get_array(tokens, "context", "tokens", &context, err));
+		WW_CHECK(ww_json_get_int(tokens, "context_at", "tokens", &r->context_at, err));
+		WW_CHECK(read_ids(context, &r->context_ids, err));
+		r->n_context = json_array_size(context);
+	}
 	WW_CHECK(read_floats(tokens, "logprobs", n, &r->logprobs, err));
 	return read_floats(tokens, "sampling_logprobs", n, &r->sampling_logprobs, err);
 }

@@ -44,8 +44,8 @@ struct ww_episode_use ww_episode_use_of(const struct ww_episode *e);
  * objects; replies without their tokens.  NULL out of memory. */
 enum { WW_EPISODE_TEXT_ARGUMENTS = 1, WW_EPISODE_NO_TOKENS = 2 };
 json_t *ww_episode_to_chat(const struct ww_episode *e, int flags);
-/* {"ids", "logprobs", "sampling_logprobs"} of a reply: its tokens as they were sampled; lists that it lacks are left
- * out.  Owned by the caller. */
+/* {"ids", "context_at", "context", "logprobs", "sampling_logprobs"} of a reply: its tokens as they were sampled, and
+ * those before it; lists that it lacks are left out.  Owned by the caller. */
 json_t *ww_episode_tokens(const struct ww_reply *r);
 
 /* ---- Statistics

@@ -14,10 +14,12 @@
  * (context_tokens); for one that does not fit the reply is empty and cut off, as a server's would be, and a first
  * prompt that does not fit is an error.
  */
+#include "base/hash.h"
 #include "base/json.h"
 #include "infer/engine.h"
 #include "policy/model.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -132,31 +134,73 @@ enum ww_rc ww_model_read_reply(
 	return rc;
 }
 
-/* What goes back to the model in later turns. */
-static char *native_of(const struct ww_engine_answer *a)
+/* What goes back to the model in later turns, and the hash of what it was sampled after. */
+static char *native_of(const struct ww_engine_answer *a, const struct ww_ids *prompt)
 {
-	struct ww_str s = WW_STR_INIT(a->ids.n * 12 + 64);
-	ww_str_adds(&s, "{\"tokens\":[");
+	struct ww_str s = WW_STR_INIT(a->ids.n * 12 + 128);
+	ww_str_addf(
+		&s, "{\"prompt\":\"%016" PRIx64 "\",\"tokens\":[", ww_hash_fnv(prompt->p, prompt->n * sizeof(*prompt->p)));
 	for (size_t i = 0; i < a->ids.n; i++)
 		ww_str_addf(&s, "%s%d", i ? "," : "", a->ids.p[i]);
 	ww_str_adds(&s, "]}");
 	return ww_str_take(&s);
 }
 
+static int begins_with(const struct ww_ids *ids, const struct ww_ids *beginning)
+{
+	return ids->n >= beginning->n && !memcmp(ids->p, beginning->p, beginning->n * sizeof(*ids->p));
+}
+
+/* How many of the prompt's tokens the reply before was sampled after or consists of: all of these, or none where what
+ * the model was shown has changed since (a compaction). */
+static enum ww_rc shared_with_last(
+	struct model *m, const struct ww_ask *ask, const struct ww_ids *prompt, int64_t *n, struct ww_err *err)
+{
+	WW_AUTO(ww_ids_release) struct ww_ids before = WW_IDS_INIT((size_t)INT32_MAX);
+	struct ww_ask then = *ask;
+	char hash[17];
+	*n = 0;
+	while (then.n && ask->msgs[then.n - 1].role != WW_ROLE_ASSISTANT)
+		then.n--;
+	if (!then.n || !ask->msgs[--then.n].native)
+		return WW_OK;
+	json_auto_t *native = json_loads(ask->msgs[then.n].native, 0, NULL);
+	const json_t *ids = json_object_get(native, "tokens"), *v;
+	size_t i;
+	WW_CHECK(encode(m, &then, 1, &before, err));
+	snprintf(hash, sizeof(hash), "%016" PRIx64, ww_hash_fnv(before.p, before.n * sizeof(*before.p)));
+	json_array_foreach(ids, i, v)
+		if (!ww_ids_add(&before, (int32_t)json_integer_value(v)))
+			return ww_nomem(err);
+	if (!strcmp(hash, ww_json_str(native, "prompt", "")) && begins_with(prompt, &before))
+		*n = (int64_t)before.n;
+	return WW_OK;
+}
+
+static enum ww_rc note_context(
+	struct model *m, const struct ww_ask *ask, const struct ww_ids *prompt, struct ww_reply *out, struct ww_err *err)
+{
+	WW_CHECK(shared_with_last(m, ask, prompt, &out->context_at, err));
+	out->n_context = prompt->n - (size_t)out->context_at;
+	WW_CHECK(WW_NEW(out->context_ids, out->n_context + 1, err));
+	memcpy(out->context_ids, prompt->p + out->context_at, out->n_context * sizeof(*prompt->p));
+	return WW_OK;
+}
+
 static enum ww_rc take_answer(
-	struct model *m, struct ww_engine_answer *a, int64_t prompt_n, struct ww_reply *out, struct ww_err *err)
+	struct model *m, struct ww_engine_answer *a, const struct ww_ids *prompt, struct ww_reply *out, struct ww_err *err)
 {
 	WW_CHECK(ww_model_read_reply(m->format, a->text.p, a->text.len, a->end == WW_ENGINE_STOP, &out->message, err));
 	out->finish = out->message.n_calls ? WW_FINISH_TOOL_CALLS
 		: a->end == WW_ENGINE_LENGTH   ? WW_FINISH_LENGTH
 									   : WW_FINISH_STOP;
-	out->prompt_tokens = prompt_n;
+	out->prompt_tokens = (int64_t)prompt->n;
 	out->completion_tokens = (int64_t)a->ids.n;
 	out->n_tokens = a->ids.n;
 	out->token_ids = a->ids.p;
 	out->logprobs = a->logp;
 	out->sampling_logprobs = a->logp_sampling;
-	out->message.native = native_of(a);
+	out->message.native = native_of(a, prompt);
 	a->ids.p = NULL;
 	a->logp = a->logp_sampling = NULL;
 	return out->message.native ? WW_OK : ww_nomem(err);
@@ -212,7 +256,9 @@ static enum ww_rc answer(
 	enum ww_rc rc = ww_engine_ask(m->engine, &q, ask->interrupted, &a, err);
 	if (rc != WW_OK)
 		return rc;
-	rc = take_answer(m, &a, prompt_n, out, err);
+	rc = take_answer(m, &a, ids, out, err);
+	if (rc == WW_OK)
+		rc = note_context(m, ask, ids, out, err);
 	ww_engine_answer_release(&a);
 	return rc;
 }

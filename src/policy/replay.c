@@ -33,10 +33,13 @@ static int copy_reply(struct ww_reply *to, const struct ww_reply *from)
 {
 	*to = (struct ww_reply){ .finish = from->finish,
 		.n_tokens = from->n_tokens,
+		.n_context = from->n_context,
+		.context_at = from->context_at,
 		.prompt_tokens = from->prompt_tokens,
 		.completion_tokens = from->completion_tokens };
 	if (ww_message_copy(&to->message, &from->message) == WW_OK &&
 		copy_array(&to->token_ids, from->token_ids, from->n_tokens * sizeof(*from->token_ids)) &&
+		copy_array(&to->context_ids, from->context_ids, from->n_context * sizeof(*from->context_ids)) &&
 		copy_array(&to->logprobs, from->logprobs, from->n_tokens * sizeof(*from->logprobs)) &&
 		copy_array(&to->sampling_logprobs, from->sampling_logprobs, from->n_tokens * sizeof(float)))
 		return 1;

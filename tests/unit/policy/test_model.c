@@ -4,6 +4,7 @@
 
 #include "../infer/tiny.h"
 #include "policy/model.h"
+#include "rl/recorded.h"
 
 static struct ww_tmpdir tmp = WW_TMPDIR_INIT;
 static char dir[4200], spec[4300];
@@ -98,6 +99,53 @@ static void turns_go_on_from_the_same_tokens(void **state)
 	p->ops->free(p), again->ops->free(again), other->ops->free(other), fresh->ops->free(fresh);
 }
 
+/* The conversation through a file: ids, marks and log-probabilities as they were; a reply that was sampled after other
+ * tokens is refused. */
+static void the_file_holds(
+	const struct ww_message *msgs, const struct ww_reply *const *reply, const struct ww_ids *ids, const size_t *at)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_episode_header h = { .task_path = "t.py",
+		.target = "cpu",
+		.device = "",
+		.policy = "model:x",
+		.rule = "strict",
+		.task_id = "abc",
+		.started = "2026-11-21T12:34:56Z" };
+	struct ww_episode_end end = { .reason = "stopped", .reward_final = 2 };
+	struct ww_reply given[2] = { { .message = msgs[0] }, { .message = msgs[2] } };
+	struct ww_episode_writer *w;
+	struct ww_episode e;
+	struct ww_trajectory t;
+	char path[4300];
+	snprintf(path, sizeof(path), "%s/episode.jsonl", tmp.path);
+	h.versions = json_object();
+	assert_int_equal(ww_episode_create(path, &h, &w, &err), WW_OK);
+	json_decref(h.versions);
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(ww_episode_add_message(w, (i + 1) / 2, i % 2 ? reply[i / 2] : &given[i / 2], &err), WW_OK);
+	assert_int_equal(ww_episode_add_end(w, 2, &end, &err), WW_OK);
+	ww_episode_close(w);
+	assert_int_equal(ww_episode_read(path, &e, &err), WW_OK);
+	assert_int_equal(ww_rl_recorded(&e, &t, &err), WW_OK);
+	assert_true(t.n == (int64_t)ids->n && t.own_n == 180 && t.reward == 2);
+	assert_memory_equal(t.ids, ids->p, ids->n * sizeof(*ids->p));
+	for (size_t i = 0; i < ids->n; i++) {
+		const struct ww_reply *r = i >= at[1] ? reply[1] : reply[0];
+		size_t k = i - (i >= at[1] ? at[1] : at[0]);
+		int own = i >= at[0] && k < 90;
+		assert_int_equal(t.own[i], own);
+		assert_true(t.logp[i] == (own ? r->logprobs[k] : 0));
+	}
+	ww_trajectory_release(&t);
+	e.messages[3].reply.context_at--;
+	assert_int_equal(ww_rl_recorded(&e, &t, &err), WW_ERR_USAGE);
+	assert_non_null(strstr(err.msg, "turn 2: the policy was shown other tokens"));
+	e.ended = 0;
+	assert_int_equal(ww_rl_recorded(&e, &t, &err), WW_ERR_USAGE);
+	ww_episode_release(&e);
+}
+
 /* Both turns as ChatML, byte for byte, in one forward pass: the log-probabilities that the replies came with, to the
  * last bit. */
 static void the_record_is_what_the_model_saw(void **state)
@@ -145,6 +193,13 @@ static void the_record_is_what_the_model_saw(void **state)
 	assert_int_equal(ww_run_logprobs(r, ids.p + 1, logp, &err), WW_OK);
 	for (int i = 0; i < 2; i++)
 		assert_memory_equal(logp + at[i] - 1, reply[i]->logprobs, 90 * sizeof(float));
+	the_file_holds(msgs, reply, &ids, at);
+	struct ww_reply changed; /* what was shown is not what it was */
+	msgs[0].text = (char *)"another question";
+	changed = next(p, &ask);
+	assert_int_equal(changed.context_at, 0);
+	assert_int_equal(changed.n_context, changed.prompt_tokens);
+	ww_reply_release(&changed);
 	ww_run_free(r);
 	ww_model_free(m);
 	ww_dev_close(dev);
