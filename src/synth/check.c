@@ -5,6 +5,8 @@
  */
 #include "synth/check.h"
 #include "base/json.h"
+#include "base/lock.h"
+#include "base/log.h"
 #include "base/median.h"
 #include "base/target.h"
 #include "base/time.h"
@@ -90,6 +92,34 @@ void ww_synth_checker_close(struct ww_synth_checker *c)
 
 static int is_cpu(const struct ww_synth_checker *c) { return c->o.recipe->target == WW_TARGET_CPU; }
 
+void ww_synth_forker_close(struct ww_synth_forker *f)
+{
+	ww_forker_close(f->forker);
+	ww_tmpdir_remove(&f->caches);
+	pthread_mutex_destroy(&f->lock);
+}
+
+static enum ww_rc forker_of(struct ww_synth_checker *c, struct ww_forker **out, struct ww_err *err)
+{
+	struct ww_synth_forker *f = c->o.forker;
+	struct ww_err why = WW_ERR_INIT;
+	*out = NULL;
+	if (!f)
+		return WW_OK;
+	WW_LOCKED(&f->lock);
+	if (!f->tried) {
+		f->tried = 1;
+		WW_CHECK(ww_tmpdir_new(&f->caches, "synth", err));
+		struct ww_forker_opts o = {
+			.target = c->o.recipe->target, .caches = f->caches.path, .interrupted = c->o.interrupted
+		};
+		if (ww_forker_open(&f->forker, &o, &why) != WW_OK)
+			ww_log(WW_LOG_INFO, "each worker imports PyTorch by itself: %s", why.msg);
+	}
+	*out = f->forker;
+	return WW_OK;
+}
+
 static enum ww_rc open_worker(struct ww_synth_checker *c, struct ww_err *err)
 {
 	if (c->ref && (!ww_ref_alive(c->ref) || c->used >= RECYCLE || c->o.distrust))
@@ -97,11 +127,13 @@ static enum ww_rc open_worker(struct ww_synth_checker *c, struct ww_err *err)
 	c->used++;
 	if (c->ref)
 		return WW_OK;
+	struct ww_forker *forker;
+	WW_CHECK(forker_of(c, &forker, err));
 	struct ww_ref_opts o = { .target = c->o.recipe->target,
 		.device = c->o.device->ordinal,
 		.threads = c->o.threads,
 		.one_compiler = 1,
-		.forker = c->o.forker,
+		.forker = forker,
 		.max_load_s = c->o.recipe->max_load_s,
 		.max_request_s = REQUEST_S,
 		.max_compile_s = c->o.recipe->max_compile_s,
@@ -330,22 +362,18 @@ static enum ww_rc look_at_graph(struct ww_synth_checker *c, struct ww_synth_resu
 }
 
 /* Before anything else that runs it: a task of the wrong size shall cost little. */
-static enum ww_rc eager_time(
-	struct ww_synth_checker *c, const json_t *times, struct ww_synth_result *out, struct ww_err *err)
+static enum ww_rc eager_time(struct ww_synth_checker *c, struct ww_synth_result *out, struct ww_err *err)
 {
 	struct ww_ref_baseline b;
 	struct ww_synth_cost since = cost_now(c);
-	out->eager_us = ww_json_num(times, "eager_us", 0);
-	if (!times) {
-		work_begin(c);
-		enum ww_rc rc = ww_ref_baseline(c->ref, WW_BASE_EAGER, &b, err);
-		work_end(c);
-		cost_add(c, out, WW_SYNTH_AT_measure, &since);
-		WW_CHECK(rc);
-		if (!b.available)
-			return ww_synth_reject(out, "does not run", b.reason);
-		WW_CHECK(measure(c, WW_BASE_EAGER, &out->eager_us, out, err));
-	}
+	work_begin(c);
+	enum ww_rc rc = ww_ref_baseline(c->ref, WW_BASE_EAGER, &b, err);
+	work_end(c);
+	cost_add(c, out, WW_SYNTH_AT_measure, &since);
+	WW_CHECK(rc);
+	if (!b.available)
+		return ww_synth_reject(out, "does not run", b.reason);
+	WW_CHECK(measure(c, WW_BASE_EAGER, &out->eager_us, out, err));
 	time_bounds(c->o.recipe, out->eager_us, out);
 	return WW_OK;
 }
@@ -355,7 +383,8 @@ static enum ww_rc eager_filters(struct ww_synth_checker *c, const struct ww_task
 {
 	json_auto_t *facts = NULL;
 	WW_CHECK(load(c, task, seed, out, err));
-	WW_CHECK(eager_time(c, times, out, err));
+	if (!times)
+		WW_CHECK(eager_time(c, out, err));
 	if (*out->reason)
 		return WW_OK;
 	WW_CHECK(examine(c, seed, WW_EXAMINE_EAGER, out, &facts, err));
@@ -419,7 +448,9 @@ static enum ww_rc look_beside_others(struct ww_synth_checker *c, const struct ww
 	if (rc != WW_OK || !out->no_room)
 		return rc;
 	ww_synth_checker_close(c);
+	double recorded_us = times ? out->eager_us : 0;
 	ww_synth_result_release(out);
+	out->eager_us = recorded_us;
 	pthread_rwlock_wrlock(&c->o.device->busy);
 	rc = look(c, task, seed, times, out, err);
 	pthread_rwlock_unlock(&c->o.device->busy);
@@ -435,5 +466,11 @@ enum ww_rc ww_synth_check(struct ww_synth_checker *c, const char *source, size_t
 	if (rc == WW_ERR_USAGE)
 		return ww_synth_reject(out, "not in KernelBench form", err->msg);
 	WW_CHECK(rc);
+	out->eager_us = ww_json_num(
+		times, "eager_us", 0); /* recorded once the task has been loaded: that filter is passed */
+	if (times)
+		time_bounds(c->o.recipe, out->eager_us, out);
+	if (*out->reason)
+		return WW_OK;
 	return (is_cpu(c) ? look : look_beside_others)(c, &task, seed, times, out, err);
 }

@@ -6,8 +6,10 @@
  */
 #pragma once
 
+#include "base/tmpdir.h"
 #include "host/lease.h"
 #include "synth/synth.h"
+#include "task/forker.h"
 #include "task/ref.h"
 
 #include <jansson.h>
@@ -22,11 +24,21 @@ struct ww_synth_device {
 void ww_synth_device_init(struct ww_synth_device *d, int ordinal);
 void ww_synth_device_release(struct ww_synth_device *d);
 
+/* The process that workers are forked from, started when the first one is needed. */
+struct ww_synth_forker {
+	pthread_mutex_t lock;
+	int tried;
+	struct ww_tmpdir caches;
+	struct ww_forker *forker; /* NULL: not yet, or each worker imports PyTorch by itself */
+};
+#define WW_SYNTH_FORKER_INIT { PTHREAD_MUTEX_INITIALIZER, 0, WW_TMPDIR_INIT, NULL }
+void ww_synth_forker_close(struct ww_synth_forker *f);
+
 struct ww_synth_check_opts {
 	const struct ww_synth_recipe *recipe;
 	struct ww_synth_device *device;
-	struct ww_forker *forker; /* that workers are forked from; NULL: none */
-	int threads, distrust;    /* distrust: modules are a stranger's, so each has a worker of its own */
+	struct ww_synth_forker *forker; /* shared by all; NULL: none */
+	int threads, distrust;          /* distrust: modules are a stranger's, so each has a worker of its own */
 	const volatile int *interrupted;
 };
 

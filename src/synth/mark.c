@@ -1,14 +1,16 @@
 /* mark.c - see mark.h. */
 #include "synth/mark.h"
+#include "base/fs.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "task/set.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { HEX = 8, MAX_HEX = 8 << 20 };
+enum { HEX = 8, MAX_HEX = 8 << 20, MAX_MARKS_BYTES = 1 << 30 };
 
 static json_t *hex_of(const uint32_t *v, size_t n)
 {
@@ -31,13 +33,18 @@ static enum ww_rc read_hex(const json_t *mark, const char *key, uint32_t **v, si
 	return WW_OK;
 }
 
+static json_t *mark_of(const struct ww_fingerprint *f)
+{
+	return json_pack("{s:s, s:s, s:o, s:o}", "signature", f->signature, "operators", f->operators ? f->operators : "",
+		"text", hex_of(f->text, f->n_text), "graph", hex_of(f->graph, f->n_graph));
+}
+
 enum ww_rc ww_synth_mark(const char *tokens, const json_t *graph, json_t **out, struct ww_err *err)
 {
 	WW_AUTO(ww_fingerprint_release) struct ww_fingerprint f = { 0 };
 	struct ww_outline o = { .tokens = tokens, .graph = graph };
 	WW_CHECK(ww_fingerprint_of(&o, &f, err));
-	*out = json_pack("{s:s, s:s, s:o, s:o}", "signature", f.signature, "operators", f.operators ? f.operators : "",
-		"text", hex_of(f.text, f.n_text), "graph", hex_of(f.graph, f.n_graph));
+	*out = mark_of(&f);
 	return *out ? WW_OK : ww_nomem(err);
 }
 
@@ -51,8 +58,9 @@ enum ww_rc ww_synth_mark_read(const json_t *mark, struct ww_fingerprint *out, st
 	return read_hex(mark, "graph", &out->graph, &out->n_graph, err);
 }
 
-static enum ww_rc add_set(
-	struct ww_similar *s, struct ww_outliner *worker, struct ww_set *set, int64_t *tag, struct ww_err *err)
+/* ---- Sets that are kept apart */
+
+static enum ww_rc mark_set(json_t *marks, struct ww_outliner *worker, struct ww_set *set, struct ww_err *err)
 {
 	const struct ww_set_row *row;
 	for (;;) {
@@ -68,28 +76,60 @@ static enum ww_rc add_set(
 		WW_CHECK(ww_outline(worker, &task, 0, &o, err));
 		enum ww_rc rc = ww_fingerprint_of(&o, &f, err);
 		ww_outline_release(&o);
-		if (rc == WW_OK)
-			rc = ww_similar_add(s, &f, (*tag)++, err);
+		if (rc == WW_OK && json_array_append_new(marks, mark_of(&f)))
+			rc = ww_nomem(err);
 		if (rc != WW_OK && rc != WW_ERR_PROTOCOL && rc != WW_ERR_LIMIT)
 			return rc;
 	}
 }
 
-enum ww_rc ww_synth_apart_from(
-	struct ww_similar *s, const char *const *sets, int n, const volatile int *interrupted, struct ww_err *err)
+static enum ww_rc mark_sets(
+	json_t *marks, const char *const *sets, int n, const volatile int *interrupted, struct ww_err *err)
 {
 	struct ww_outline_opts o = { .interrupted = interrupted };
 	struct ww_set_opts so = { .keep_broken = 1, .interrupted = interrupted };
 	struct ww_outliner *worker = NULL;
-	int64_t tag = 0;
-	enum ww_rc rc = n ? ww_outliner_new(&worker, &o, err) : WW_OK;
+	enum ww_rc rc = ww_outliner_new(&worker, &o, err);
 	for (int i = 0; i < n && rc == WW_OK; i++) {
 		struct ww_set *set = NULL;
 		rc = ww_set_open(&set, sets[i], &so, err);
 		if (rc == WW_OK)
-			rc = add_set(s, worker, set, &tag, err);
+			rc = mark_set(marks, worker, set, err);
 		ww_set_close(set);
 	}
 	ww_outliner_free(worker);
 	return rc;
+}
+
+static enum ww_rc marks_of(const char *file, const char *const *sets, int n, const volatile int *interrupted,
+	json_t **marks, struct ww_err *err)
+{
+	ww_auto_str text = WW_STR_INIT(MAX_MARKS_BYTES);
+	if (ww_fs_is_file(file)) {
+		WW_CHECK(ww_fs_read(file, MAX_MARKS_BYTES, &text, err));
+		return ww_json_parse(text.p, text.len, file, marks, err);
+	}
+	*marks = json_array();
+	WW_CHECK(mark_sets(*marks, sets, n, interrupted, err));
+	ww_json_add(&text, *marks);
+	return text.cut ? ww_nomem(err) : ww_fs_write(file, text.p, text.len, err);
+}
+
+enum ww_rc ww_synth_apart_from(struct ww_similar *s, const char *dir, const char *const *sets, int n,
+	const volatile int *interrupted, struct ww_err *err)
+{
+	char file[PATH_MAX];
+	json_auto_t *marks = NULL;
+	const json_t *mark;
+	size_t i;
+	if (!n)
+		return WW_OK;
+	WW_CHECK(ww_fs_join(file, dir, "apart.json", err));
+	WW_CHECK(marks_of(file, sets, n, interrupted, &marks, err));
+	json_array_foreach(marks, i, mark) {
+		WW_AUTO(ww_fingerprint_release) struct ww_fingerprint f = { 0 };
+		WW_CHECK(ww_synth_mark_read(mark, &f, err));
+		WW_CHECK(ww_similar_add(s, &f, (int64_t)i, err));
+	}
+	return WW_OK;
 }

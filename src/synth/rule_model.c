@@ -214,9 +214,19 @@ static int scan_gates(struct ww_comp *c, const struct ww_synth_op *op, struct va
 	return 1;
 }
 
+/* The state that a cell goes on from; without one its weights of the state have no effect. */
+static int cell_state(struct ww_comp *c, const struct ww_synth_type *t, int lstm, char *out, size_t n)
+{
+	const struct input *h = sy_add_input(c, "h", t, IN_NORMAL), *m = lstm ? sy_add_input(c, "c", t, IN_NORMAL) : NULL;
+	if (!h || (lstm && !m))
+		return 0;
+	snprintf(out, n, lstm ? ", (%s, %s)" : ", %s", h->name, lstm ? m->name : "");
+	return 1;
+}
+
 RULE(recurrence)
 {
-	char args[MAX_ARGS];
+	char args[MAX_ARGS], state[64] = "";
 	int cell = op->variant > 10 && op->variant < 20, gates = op->variant % 10;
 	int r = x->t.rank;
 	if (!sy_is_float(x) || c->dtype != WW_SYNTH_F32 || x->channels_first || r != (cell ? 2 : 3) ||
@@ -226,7 +236,7 @@ RULE(recurrence)
 		return scan_gates(c, op, x);
 	int64_t in = x->t.d[r - 1], h = sy_draw_dim(c, 16, 1024), steps = cell ? 1 : x->t.d[1];
 	struct ww_synth_type out = sy_with_dim(x->t, r - 1, h);
-	if (steps > 512)
+	if (steps > 512 || (cell && !cell_state(c, &out, gates == 4, state, sizeof(state))))
 		return 0;
 	int both = !cell && sy_chance(c, 0.2), layers = !cell && sy_chance(c, 0.3) ? 2 : 1;
 	snprintf(args, sizeof(args), "%s, %s%s%s%s", sy_feature(c, in), sy_hyper(c, "hidden_size", h),
@@ -240,7 +250,7 @@ RULE(recurrence)
 		sy_work(c, (double)(h * h) * 16, per_step);
 	if (both)
 		out.d[r - 1] = 2 * h;
-	sy_assign(c, x, &out, 0, 0, cell && gates == 3 ? "self.%s(%s)" : "self.%s(%s)[0]", name, x->name);
+	sy_assign(c, x, &out, 0, 0, cell && gates == 3 ? "self.%s(%s%s)" : "self.%s(%s%s)[0]", name, x->name, state);
 	done(c, op, x, 1);
 	x->facts = UNIT;
 	return 1;

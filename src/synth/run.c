@@ -7,16 +7,13 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/lock.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/time.h"
-#include "base/tmpdir.h"
 #include "synth/check.h"
 #include "synth/journal.h"
 #include "synth/mark.h"
 #include "synth/write.h"
-#include "task/forker.h"
 #include "task/set.h"
 
 #include <pthread.h>
@@ -42,8 +39,7 @@ struct run {
 	json_t *tasks, *rejected, *measured, *reasons; /* in the order of numbers */
 	struct ww_similar *accepted, *apart;           /* apart: the sets of `against` */
 	struct ww_synth_device devices[WW_SYNTH_MAX_DEVICES];
-	struct ww_tmpdir caches;
-	struct ww_forker *forker; /* that all workers are forked from; NULL: each imports PyTorch by itself */
+	struct ww_synth_forker forker;
 	uint64_t start_ns;
 	char last_reason[64];
 };
@@ -278,7 +274,7 @@ static void *work_thread(void *arg)
 	struct run *r = t->r;
 	struct ww_synth_checker c = { .o = { .recipe = &r->o->recipe,
 									  .device = t->device,
-									  .forker = r->forker,
+									  .forker = r->o->jobs > 1 || r->o->policy ? &r->forker : NULL,
 									  .threads = r->o->threads,
 									  .distrust = r->o->policy != NULL,
 									  .interrupted = r->o->interrupted } };
@@ -299,26 +295,11 @@ static void *work_thread(void *arg)
 	return NULL;
 }
 
-static enum ww_rc open_forker(struct run *r, struct ww_err *err)
-{
-	struct ww_err why = WW_ERR_INIT;
-	WW_CHECK(ww_tmpdir_new(&r->caches, "synth", err));
-	struct ww_forker_opts o = {
-		.target = r->o->recipe.target, .caches = r->caches.path, .interrupted = r->o->interrupted
-	};
-	enum ww_rc rc = ww_forker_open(&r->forker, &o, &why);
-	if (rc == WW_OK || rc == WW_ERR_INTERRUPTED)
-		return rc == WW_OK ? WW_OK : (*err = why, rc);
-	ww_log(WW_LOG_INFO, "each worker imports PyTorch by itself: %s", why.msg);
-	return WW_OK;
-}
-
 static enum ww_rc work_all(struct run *r, struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;
 	int n = r->o->jobs, started = 0;
 	struct thread *t;
-	WW_CHECK(open_forker(r, err));
 	WW_CHECK(WW_NEW(t, n, err));
 	for (; started < n; started++) {
 		t[started] = (struct thread){ .r = r, .device = &r->devices[started % r->o->n_devices] };
@@ -441,8 +422,7 @@ static void release(struct run *r)
 	ww_similar_free(r->accepted);
 	ww_similar_free(r->apart);
 	ww_journal_close(&r->journal);
-	ww_forker_close(r->forker);
-	ww_tmpdir_remove(&r->caches);
+	ww_synth_forker_close(&r->forker);
 	for (int i = 0; i < r->o->n_devices; i++)
 		ww_synth_device_release(&r->devices[i]);
 	pthread_cond_destroy(&r->moved);
@@ -456,7 +436,7 @@ enum ww_rc ww_synth_run(const struct ww_synth_run_opts *o, json_t **summary, str
 		.lock = PTHREAD_MUTEX_INITIALIZER,
 		.moved = PTHREAD_COND_INITIALIZER,
 		.journal = WW_JOURNAL_INIT,
-		.caches = WW_TMPDIR_INIT,
+		.forker = WW_SYNTH_FORKER_INIT,
 		.start_ns = ww_now_ns(),
 		.tasks = json_array(),
 		.rejected = json_array(),
@@ -472,7 +452,7 @@ enum ww_rc ww_synth_run(const struct ww_synth_run_opts *o, json_t **summary, str
 	WW_TRY(ww_similar_new(&r.apart, err));
 	WW_TRY(read_timings(&r, err));
 	WW_TRY(ww_journal_open(&r.journal, o->dir, what, from_journal, &r, err));
-	WW_TRY(ww_synth_apart_from(r.apart, o->against, o->n_against, o->interrupted, err));
+	WW_TRY(ww_synth_apart_from(r.apart, o->dir, o->against, o->n_against, o->interrupted, err));
 	WW_TRY(advance(&r, err));
 	if (!r.finished)
 		WW_TRY(work_all(&r, err));

@@ -6,6 +6,7 @@
  * do, and those can be given.
  *
  *     DIR/journal.jsonl            what is known so far; the run goes on from it
+ *     DIR/apart.json               fingerprints of the sets that it keeps apart from
  *     DIR/tasks.jsonl.zst          the accepted tasks (docs/formats/tasks.md), when the run is complete
  *     DIR/rejected.jsonl           every rejection: number, reason, detail
  *     DIR/timings.jsonl            the times of all that was measured

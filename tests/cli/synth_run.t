@@ -1,42 +1,47 @@
 #!/usr/bin/env python3
 """synth compose and synth run on the cpu target: shapes are as predicted, a run that is killed or meets a full disk
-ends in the same bytes, hostile modules cost their own worker.
+ends in the same bytes, hostile modules cost their own worker, what comes out holds before a second check
+(tests/synth/independent.py).  With workers that run modules it is killed in synth_kill.t.
 
-budget: 30 CPU-seconds"""
+budget: 14 CPU-seconds"""
 import json
 import os
+import random
 import resource
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
 sys.dont_write_bytecode = True
-from tap import WW, finish, need_pytorch, ok  # noqa: E402
+from tap import ROOT, WW, finish, need_pytorch, ok  # noqa: E402
 
 python = need_pytorch()
 top = tempfile.mkdtemp(prefix="synth-run-")
 
-META = """
+META = f"""
 import gc, json, sys, torch
+sys.path.insert(0, {os.path.join(ROOT, "tests/synth")!r})
+import independent
 gc.disable()
 gc.freeze()
 wrong = []
 for n, line in enumerate(sys.stdin):
     r = json.loads(line)
     try:
-        names = {}
+        names = dict()
         exec(compile(r["code"], "candidate", "exec"), names)
         with torch.device("meta"), torch.no_grad():
             out = names["Model"](*names["get_init_inputs"]())(*names["get_inputs"]())
         found = [str(out.dtype)[6:], list(out.shape)]
     except Exception as e:
-        found = f"{type(e).__name__}: {e}"
+        found = [type(e).__name__, str(e)]
     if found != [r["dtype"], r["sizes"]]:
-        wrong.append(f"{r['ops']}: {found}, not {r['dtype']} {r['sizes']}")
-print(json.dumps(wrong))
+        wrong.append([r["ops"], found, r["dtype"], r["sizes"]])
+print(json.dumps([wrong, [f for row in independent.rows_of(sys.argv[1]) for f in independent.look(row, "cpu")]]))
 sys.stdout.flush()
 import os
 os._exit(0)
@@ -47,12 +52,6 @@ def compose(*args):
     p = subprocess.run([WW, "synth", "compose", "--json", *args], capture_output=True, text=True, timeout=60, check=False)
     return p.stdout.splitlines() if p.returncode == 0 else []
 
-
-each, some = compose("--each", "--target", "cuda"), compose("--target", "cuda", "--set", "large", "-n", "300", "--seed", "5")
-p = subprocess.run([python, "-c", META], input="\n".join(each + some), capture_output=True, text=True, timeout=120, check=False)
-wrong = json.loads(p.stdout or "[null]")
-ok(len(each) >= 250 and len(some) == 300 and not p.returncode, "every operator alone, and 300 candidates, run on meta tensors", p.stderr)
-ok(len(wrong) <= 6, "at least 98% of the shapes are as predicted", wrong[:5])
 
 # ---- Runs
 
@@ -79,42 +78,76 @@ def read(out, name):
 
 
 # Times are given, so that the machine's load decides nothing.
-given = os.path.join(top, "given.jsonl")
-with open(given, "w") as f:
-    for i in range(100):
-        f.write(json.dumps({"index": i, "times": {"eager_us": 100.0 + i, "compile_us": 50.0, "gpu": "", "versions": {}}}) + "\n")
-replay = ("--timings", given)
+def timings(name, us):
+    path = os.path.join(top, name)
+    with open(path, "w") as f:
+        for i, t in us.items():
+            f.write(json.dumps({"index": i, "times": {"eager_us": t, "compile_us": 50.0, "gpu": "", "versions": {}}}) + "\n")
+    return "--timings", path
+
+
 FILES = ("tasks.jsonl.zst", "rejected.jsonl", "run.json")
-first = run("first", *replay)
+first = run("first", *timings("given.jsonl", {i: 100.0 + i for i in range(100)}))
 summary = json.loads(read("first", "run.json"))
 ok(first.returncode == 0 and f"{COUNT} tasks of" in first.stdout and summary["accepted"] == COUNT and summary["tried"] == COUNT + sum(summary["rejected"].values()),
    "a run makes what was asked for and counts every candidate", first.stdout + first.stderr)
-audit = subprocess.run([WW, "synth", "audit", os.path.join(top, "first", "tasks.jsonl.zst"), "--sample", "0", "-j", "1"],
-                       capture_output=True, text=True, timeout=120, check=False)
-ok(audit.returncode == 0, "the audit finds nothing in it", audit.stdout + audit.stderr)
 
-# The same with two jobs, from what a kill in the middle of a write leaves; then on a disk that is full.
-whole = read("first", "journal.jsonl").splitlines(True)
-os.mkdir(os.path.join(top, "again"))
-with open(os.path.join(top, "again", "journal.jsonl"), "wb") as f:
-    f.writelines(whole[:-1] + [whole[-1][: len(whole[-1]) // 2]])
+# From here on all but the two accepted ones are too slow by the recorded times, which costs no worker: their lines are
+# in the journal already, as two quick threads would have left them, with half of a line behind them.
+head, *rest = map(json.loads, read("first", "journal.jsonl").splitlines())
+head["count"]["train"] = COUNT + 1
+done = [r for r in rest if "reason" not in r]
+begun = "".join(json.dumps(r) + "\n" for r in [head, *done]) + json.dumps(rest[0])[:500]
+slow = (*timings("slow.jsonl", {i: 9e9 for i in range(200) if i not in [r["i"] for r in done]}), "--max-tried", "200")
+
+
+def begin(out):
+    os.mkdir(os.path.join(top, out))
+    with open(os.path.join(top, out, "journal.jsonl"), "w") as f:
+        f.write(begun)
+
+
+begin("whole")
+start = time.monotonic()
+whole = run("whole", *slow, count=COUNT + 1)
+took = time.monotonic() - start
+ok(whole.returncode == 1 and json.loads(read("whole", "run.json"))["tried"] == 200, "candidates run out", whole.stdout + whole.stderr)
 
 
 def small_disk():
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (sum(map(len, whole[:-1])) + 100, resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(begun) + 5000, resource.RLIM_INFINITY))
 
 
-full = subprocess.run(command("again", *replay), capture_output=True, text=True, timeout=120, preexec_fn=small_disk, restore_signals=False, check=False)
-ok(full.returncode == 3 and "journal.jsonl" in full.stderr and read("again", "journal.jsonl") == b"".join(whole[:-1]),
-   "a full disk ends the run and loses nothing", f"{full.returncode} {full.stderr}")
-last = run("again", *replay, jobs=2)
-ok(last.returncode == 0 and all(read("first", n) == read("again", n) for n in FILES),
-   "killed, without a disk, and with another --jobs: the same bytes", last.stderr)
-other = run("again", count=COUNT + 1)
+begin("killed")
+full = subprocess.run(command("killed", *slow, count=COUNT + 1), capture_output=True, text=True, timeout=120, preexec_fn=small_disk, restore_signals=False, check=False)
+lines = read("killed", "journal.jsonl").splitlines(True)
+ok(full.returncode == 3 and "journal.jsonl" in full.stderr and len(lines) > 10 and all(json.loads(x) for x in lines), "a full disk ends the run and loses nothing",
+   f"{full.returncode} {full.stderr}")
+rng, killed = random.Random(7), 0
+for k in range(20):
+    p = subprocess.Popen(command("killed", *slow, jobs=1 + k % 3, count=COUNT + 1), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        p.wait(rng.uniform(0.01, 0.01 + took / 6))
+    except subprocess.TimeoutExpired:
+        p.kill()
+        killed += 1
+    p.wait()
+last = run("killed", *slow, jobs=2, count=COUNT + 1)
+ok(killed >= 10 and last.returncode == 1 and all(read("whole", n) == read("killed", n) for n in FILES), f"killed {killed} times, and with other --jobs: the same bytes", last.stderr)
+other = run("killed", count=COUNT)
 ok(other.returncode == 2 and "another count" in other.stderr, "a directory of another run is refused", other.stderr)
 none = run("../../../proc/nothing/here")
 ok(none.returncode == 3 and len(none.stderr.splitlines()) == 1, "a directory that cannot be made is one line", none.stderr)
+
+# ---- In one process that has imported PyTorch: every operator, 100 candidates, and the second check of what came out
+
+each, some = compose("--each", "--target", "cuda"), compose("--target", "cuda", "--set", "large", "-n", "100", "--seed", "5")
+p = subprocess.run([python, "-c", META, os.path.join(top, "first", "tasks.jsonl.zst")], input="\n".join(each + some), capture_output=True, text=True, timeout=120, check=False)
+wrong, findings = json.loads(p.stdout or "[[null], [null]]")
+ok(len(each) >= 250 and len(some) == 100 and not p.returncode, "every operator alone, and 100 candidates, run on meta tensors", p.stderr)
+ok(findings == [], "a second check finds nothing in the accepted tasks", findings)
+ok(len(wrong) <= 6, "at least 98% of the shapes are as predicted", wrong[:5])
 
 # ---- What a policy may write
 
