@@ -5,7 +5,8 @@
  *
  *     BESIDE   ends when measurements wait, and it has lasted BESIDE_MS or MANY wait: then nobody enters, and the phase
  *              changes when the last has left
- *     ALONE    measurements; ends when none waits, or after ALONE_MS where others wait
+ *     ALONE    measurements, in the order in which they came, since one that needs the device for itself would else
+ *              wait for ever; ends when none waits, or after ALONE_MS where others wait
  *
  * Where the phase before it lasted longer, up to PHASE_MS, a phase may last as long: loading a task takes a second, and
  * who waited for twelve of them has more to measure than one.
@@ -47,6 +48,11 @@ enum {
 };
 static const int takes[] = { [WW_TURN_BESIDE] = 4, [WW_TURN_LOAD] = 1, [WW_TURN_TIMED] = 3, [WW_TURN_ALONE] = ROOM };
 
+/* A measurement that waits. */
+struct waiter {
+	struct waiter *next; /* that came later */
+};
+
 struct ww_turns {
 	char device[96];
 	enum ww_turn_kind phase;        /* BESIDE or ALONE */
@@ -55,6 +61,7 @@ struct ww_turns {
 	int inside;                     /* what those that have the device now take of ROOM */
 	int present;                    /* judgements that have been inside and are not over */
 	int waiting[WW_TURN_ALONE + 1]; /* by the phase that they wait for */
+	struct waiter *first;           /* of the measurements that wait */
 	int steps;                      /* measurements that use the device between their calls */
 	int calls_wait, calling;        /* those that wait to make one; one is made */
 	pthread_cond_t call_changed;    /* the last two lines */
@@ -115,9 +122,12 @@ static void turn_over(struct ww_turns *t)
 	}
 }
 
-static int may_enter(struct ww_turns *t, enum ww_turn_kind kind, int counts)
+/* w: a measurement's. */
+static int may_enter(struct ww_turns *t, enum ww_turn_kind kind, int counts, const struct waiter *w)
 {
 	turn_over(t);
+	if (phase_of(kind) == WW_TURN_ALONE && t->first != w)
+		return 0;
 	if (t->leasing || t->phase != phase_of(kind) || t->inside + takes[kind] > ROOM || (counts && t->present >= PRESENT))
 		return 0;
 	return !t->inside || (!is_over(t) && !lasted(t->leased_ns, 2 * LEASE_MS));
@@ -180,25 +190,48 @@ static void leave(struct ww_turns *t, enum ww_turn_kind kind)
 	pthread_cond_broadcast(&changed);
 }
 
+static void queue_up(struct ww_turns *t, struct waiter *w)
+{
+	struct waiter **p = &t->first;
+	while (*p)
+		p = &(*p)->next;
+	*p = w;
+}
+
+static void leave_queue(struct ww_turns *t, const struct waiter *w)
+{
+	struct waiter **p = &t->first;
+	while (*p && *p != w)
+		p = &(*p)->next;
+	if (*p)
+		*p = w->next;
+	pthread_cond_broadcast(&changed);
+}
+
 /* `held`: what is given back for it.  Whoever changes waits before it leaves: so the lease stays.  counts: it becomes
  * one of those present. */
 static enum ww_rc enter(struct ww_turns *t, const struct ww_judge *j, enum ww_turn_kind held, enum ww_turn_kind kind,
 	int counts, struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;
+	struct waiter w = { NULL };
 	t->waiting[phase_of(kind)]++;
+	if (phase_of(kind) == WW_TURN_ALONE)
+		queue_up(t, &w);
 	if (held != WW_TURN_NONE)
 		leave(t, held);
-	while (rc == WW_OK && !may_enter(t, kind, counts)) {
+	while (rc == WW_OK && !may_enter(t, kind, counts, &w)) {
 		wait_changed();
 		rc = ww_judge_interrupted(j, err);
 	}
 	t->waiting[phase_of(kind)]--;
 	if (rc == WW_OK)
 		rc = lease(t, j, err);
+	if (rc == WW_OK)
+		t->inside += takes[kind];
+	leave_queue(t, &w);
 	if (rc != WW_OK)
 		return rc;
-	t->inside += takes[kind];
 	t->present += counts;
 	if (kind == WW_TURN_TIMED)
 		begin_steps(t);

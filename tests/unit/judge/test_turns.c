@@ -124,6 +124,43 @@ static void nothing_runs_beside_a_measurement(void **state)
 	assert_true(turns[WW_TURN_ALONE] > 5 && turns[WW_TURN_TIMED] > 20);
 }
 
+static void *measurements(void *unused)
+{
+	struct ww_err err = WW_ERR_INIT;
+	while (!ending) {
+		struct ww_turn t = { 0 };
+		assert_int_equal(ww_turn_take(&t, &judge, WW_TURN_TIMED, &err), WW_OK);
+		rounds(&t);
+		ww_turn_drop(&t);
+	}
+	return unused;
+}
+
+/* Small tasks that are timed without end do not keep a large one waiting. */
+static void measurements_come_in_order(void **state)
+{
+	enum { THREADS = 8 };
+	pthread_t threads[THREADS];
+	struct ww_turn t = { 0 };
+	struct ww_err err = WW_ERR_INIT;
+	(void)state;
+	ending = 0;
+	for (int i = 0; i < THREADS; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, measurements, NULL), 0);
+	usleep(50000);
+	for (int k = 0; k < 3; k++) {
+		uint64_t start = ww_now_ns();
+		assert_int_equal(ww_turn_take(&t, &judge, WW_TURN_ALONE, &err), WW_OK);
+		assert_true(ww_seconds_since(start) < 1);
+		use(ALONE);
+		ww_turn_drop(&t);
+	}
+	ending = 1;
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	assert_int_equal(together, 0);
+}
+
 static void a_wait_is_interrupted(void **state)
 {
 	volatile int stop = 1;
@@ -144,6 +181,7 @@ static void a_wait_is_interrupted(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(a_change_keeps_the_lease),
-		cmocka_unit_test(nothing_runs_beside_a_measurement), cmocka_unit_test(a_wait_is_interrupted) };
+		cmocka_unit_test(nothing_runs_beside_a_measurement), cmocka_unit_test(measurements_come_in_order),
+		cmocka_unit_test(a_wait_is_interrupted) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
