@@ -1,6 +1,6 @@
 /* build.c - one build: graph in, two files out. */
 #include "policy/planner/lower/lower.h"
-#include "policy/planner/schedule/schedule.h"
+#include "policy/planner/print/print.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -101,11 +101,8 @@ static void build(struct pl *pl, const json_t *graph, struct pl_result *out)
 	pl_graph_read(pl, graph);
 	pl_lower(pl);
 	pl_group(pl);
-	if (pl->target == WW_TARGET_CUDA)
-		pl_emit_cuda(pl);
-	else
-		pl_emit_cpu(pl);
-	pl_emit_plan(pl);
+	pl_schedule(pl);
+	pl_print(pl);
 	if (pl->dev_text.cut || pl->plan_text.cut || pl->guards.cut)
 		pl_fail(pl, "the solution is longer than a solution may be");
 	out->n_kern = pl->n_kern < 64 ? pl->n_kern : 64;

@@ -54,7 +54,7 @@ struct pl {
 	int n_var;
 	const char *split_text[256]; /* cuda: operands that were split for gemm3 */
 	int n_split;
-	const char *cuda_recipes; /* #include lines of plan.c */
+	const char *recipes; /* #include lines of plan.c */
 };
 
 void pl_fail(struct pl *pl, const char *fmt, ...) __attribute__((noreturn)) WW_PRINTF(2, 3);

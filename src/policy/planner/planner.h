@@ -1,16 +1,16 @@
 /* planner.h - inside of the planner: one build turns a graph into the text of kernels.* and plan.c.
  *
- *   graph/graph.c   graph JSON            -> struct gnode (arguments resolved, nothing interpreted)
- *   lower/          gnode                 -> struct val: pointwise operations, views, reductions, "anchors" (GEMM, ...)
- *   graph/val.c     construction of values, over index expressions (ix.c); walk.c: what a value reads
- *   schedule/group.c values               -> struct kern: which values one kernel computes, over which index space
- *   schedule/hoist.c a reduction to store  -> the value to store in its place
- *   anchor/         one file for each kind of anchor: its facts, schedule and text
- *   print/expr.c    value at an index     -> C expressions
- *   print/          kern                  -> device code, plan code
- *   schedule/share.c two kernels with one text -> one
- *   search.c        verdicts              -> which knobs to try next
- *   planner.c       messages              -> the next message
+ *   graph/graph.c     graph JSON           -> struct gnode (arguments resolved, nothing interpreted)
+ *   lower/            gnode                -> struct val: pointwise operations, views, reductions, anchors (GEMM, ...)
+ *   graph/val.c       construction of values, over index expressions (ix.c); walk.c: what a value reads
+ *   schedule/group.c  values               -> struct kern: which values one kernel computes, over which index space
+ *   schedule/hoist.c  a reduction to store -> the value to store in its place
+ *   schedule/loop.c   kern                 -> struct loop: lane, passes, statements, numbers of the launch
+ *   schedule/share.c  two kernels with one text -> one
+ *   anchor/           one file for each kind of anchor: its facts, schedule and text
+ *   print/            loop                 -> kernels.*, plan.c; expr.c: a value at an index -> C expressions
+ *   search.c          verdicts             -> which knobs to try next
+ *   planner.c         messages             -> the next message
  */
 #pragma once
 
@@ -40,7 +40,6 @@ struct kern {
 	int n_stage;
 	struct anchor *anchor;
 	const struct ix *anchor_idx[PL_MAX_RANK]; /* K_ANCHOR: the anchor's own index, variables or 0 */
-	int lane_row;                             /* vectors run along the last row variable */
 	/* what the emitters decide and plan.c needs */
 	struct buf *arg[64];
 	int n_arg;
@@ -71,9 +70,6 @@ int pl_share_kernel(struct pl *pl, struct kern *k, const char *text);
 /* Offsets of the loads that kernel k does, with their buffers; returns how many. */
 int pl_kern_loads(struct pl *pl, struct kern *k, const struct ix **off, struct buf **buf, int max);
 const struct ix *pl_of_var(struct pl *pl, const struct ix_atom *v);
-void pl_emit_cpu(struct pl *pl);
-void pl_emit_cuda(struct pl *pl);
-void pl_emit_plan(struct pl *pl);
 const struct knobs *pl_knobs(struct pl *pl, int kernel);
 /* The search's trial in which everything is plain: no vectors, general templates, no library. */
 int pl_all_plain(const struct pl *pl);

@@ -15,7 +15,7 @@ struct val *pl_scan(struct pl *pl, struct gnode *n, struct val *x, int dim, enum
 	return pl_anchor_out(pl, s, x->dt, x->rank, x->size);
 }
 
-enum form { ROWS, MIDDLE }; /* along the last dimension or another one */
+enum form { LAST, MIDDLE }; /* along the last dimension or another one */
 
 static void build(struct pl *pl, struct kern *k)
 {
@@ -25,11 +25,11 @@ static void build(struct pl *pl, struct kern *k)
 	struct loop *l = k->loop;
 
 	memcpy(idx, k->anchor_idx, sizeof(idx));
-	l->form = dim == last ? ROWS : MIDDLE;
+	l->form = dim == last ? LAST : MIDDLE;
 	l->outer = pl_sizes(pl, out, 0, dim);
 	l->len = out->size[dim];
 	l->inner = pl_sizes(pl, out, dim + 1, out->rank);
-	l->width = l->form == ROWS && ix_num(l->len) % 4 == 0 ? 4 : 1;
+	l->width = l->form == LAST && ix_num(l->len) % 4 == 0 ? 4 : 1;
 	l->lane = l->form == MIDDLE ? pl_join(pl, k, dim + 1, out->rank, idx) : pl_lane_of(pl, k, last);
 	l->load = pl_load_body(pl, k, "c", idx);
 	l->store = pl_store_body(pl, k, "c");

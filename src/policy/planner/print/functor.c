@@ -29,6 +29,39 @@ const char *pl_named(struct pl *pl, const struct kern *k, const char *fmt, ...)
 	return r;
 }
 
+const char *pl_indent(struct pl *pl, const char *text, int tabs)
+{
+	struct ww_str s = pl_text(pl);
+
+	for (const char *c = text; *c;) {
+		const char *end = strchr(c, '\n');
+		size_t n = end ? (size_t)(end - c) : strlen(c);
+
+		for (int i = 0; i < tabs; i++)
+			ww_str_addc(&s, '\t');
+		ww_str_add(&s, c, n);
+		ww_str_addc(&s, '\n');
+		c += n + (end != NULL);
+	}
+	return s.p;
+}
+
+void pl_decode(
+	struct pl *pl, struct ww_str *s, const char *tabs, const struct ix_atom *const *axis, int n, const char *lin)
+{
+	const struct ix *under = ix_const(pl, 1);
+	const char *text[PL_MAX_RANK];
+
+	for (int i = n - 1; i >= 0; i--) {
+		const char *q = ix_is(under, 1) ? lin : pl_fmt(pl, "%s / %s", lin, ix_text(pl, under));
+
+		text[i] = i == 0 ? q : pl_fmt(pl, "%s %% %s", q, ix_text(pl, axis[i]->b));
+		under = ix_mul(pl, under, axis[i]->b);
+	}
+	for (int i = 0; i < n; i++)
+		ww_str_addf(s, "%sconst ix_t %s = %s;\n", tabs, axis[i]->name, text[i]);
+}
+
 const char *pl_dtype_name(int dt)
 {
 	static const char *const names[] = { "", "WW_F32", "WW_F64", "WW_F16", "WW_BF16", "WW_I8", "WW_I16", "WW_I32",

@@ -53,7 +53,7 @@ static void index_width(struct pl *pl, struct ww_str *s)
 	ww_str_adds(s, "\tww_define(p, \"IX64_\", longest > 0x7fff0000);\n");
 }
 
-void pl_emit_plan(struct pl *pl)
+void pl_print_plan(struct pl *pl)
 {
 	struct ww_str *s = &pl->plan_text;
 
@@ -61,8 +61,7 @@ void pl_emit_plan(struct pl *pl)
 	for (int i = 0; i < pl->n_kern; i++)
 		ww_str_addf(s, " *   %s  %s%s%s%s\n", pl->kern[i]->name, pl->kern[i]->title, pl->kern[i]->shared ? " (" : "",
 			pl->kern[i]->shared ? pl->kern[i]->shared : "", pl->kern[i]->shared ? " again)" : "");
-	ww_str_addf(s, " */\n#include <ww/plan.h>\n%s\nvoid plan(struct ww_plan *p)\n{\n",
-		pl->target == WW_TARGET_CUDA ? pl->cuda_recipes : "#include <ww/recipe/cpu.h>\n");
+	ww_str_addf(s, " */\n#include <ww/plan.h>\n%s\nvoid plan(struct ww_plan *p)\n{\n", pl->recipes);
 	for (int i = 0; i < pl->n_buf; i++)
 		if (pl->buf[i]->kind != B_SCRATCH)
 			lookup(pl, s, pl->buf[i]);

@@ -4,13 +4,15 @@
  * the kernel's name. */
 #pragma once
 
-#include "policy/planner/print/expr.h"
 #include "policy/planner/schedule/schedule.h"
 
 /* pl_fmt() with @ for the name of k. */
 const char *pl_named(struct pl *pl, const struct kern *k, const char *fmt, ...) WW_PRINTF(3, 4);
 /* Each line with that many tabs in front. */
 const char *pl_indent(struct pl *pl, const char *text, int tabs);
+/* Declarations of the variables of `axis` from the linear number `lin`. */
+void pl_decode(
+	struct pl *pl, struct ww_str *s, const char *tabs, const struct ix_atom *const *axis, int n, const char *lin);
 /* "WW_F32"; the name of the arithmetic of a library, f32 for float. */
 const char *pl_dtype_name(int dt);
 const char *pl_math_name(int dt, const char *f32);
@@ -47,3 +49,14 @@ void pl_cuda_after_library(struct pl *pl, struct kern *k, struct ww_str *s, cons
 	const struct ix *rows, const struct ix *cols);
 /* The kernel's buffers as parameters of a __global__ function. */
 const char *pl_cuda_params(struct pl *pl, struct kern *k);
+
+/* ---- cpu.c, cuda.c: a kernel as text, and its launch; what stands above the kernels, given their text */
+void pl_print_cpu(struct pl *pl, struct kern *k, struct ww_str *s);
+void pl_print_cuda(struct pl *pl, struct kern *k, struct ww_str *s);
+void pl_head_cpu(struct pl *pl, const char *text);
+void pl_head_cuda(struct pl *pl, const char *text);
+const char *pl_helpers_cuda(struct pl *pl, const char *text);
+/* plan.c */
+void pl_print_plan(struct pl *pl);
+/* print.c: both files of a solution */
+void pl_print(struct pl *pl);

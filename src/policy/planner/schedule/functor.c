@@ -3,7 +3,7 @@
  * cpu: a functor gets vectors; an expression without a vector form runs lane by lane inside it.  cuda: it gets N
  * neighbouring elements; loads and stores of all N at once are used where the strides at hand allow it, which the plan
  * guards. */
-#include "policy/planner/print/cuda.h"
+#include "policy/planner/print/print.h"
 #include "policy/planner/schedule/schedule.h"
 
 const struct ix *pl_sizes(struct pl *pl, const struct val *v, int from, int to)
@@ -125,8 +125,8 @@ static void guard_terms(struct pl *pl, const char *terms, int n)
 
 static const char *cuda_body(struct pl *pl, struct kern *k, const char *start, const struct ix *const *idx)
 {
-	struct ww_str b = pl_text(pl), ld = pl_text(pl);
-	const char *terms, *arrays, *decl = "", *after = "";
+	struct ww_str b = pl_text(pl);
+	const char *terms, *arrays, *loads, *decl = "", *after = "";
 	const struct ix_atom *lane = k->loop->lane;
 	int n = k->loop->width;
 	struct etext t;
@@ -138,7 +138,7 @@ static const char *cuda_body(struct pl *pl, struct kern *k, const char *start, c
 		open_expr(pl, k, &e, &b, (struct etext){ "acc[l]", 0, 2 }, idx != NULL);
 		e.cuda_vec = vec;
 		e.vload_index = "[l]";
-		arrays = terms = "";
+		terms = "";
 		if (idx)
 			t = pl_expr(&e, k->anchor->in[0].val, idx);
 		else
@@ -146,7 +146,6 @@ static const char *cuda_body(struct pl *pl, struct kern *k, const char *start, c
 		for (int i = 0; i < e.n_vload; i++) {
 			ok &= divides(e.vload[i].base, lane, n);
 			terms = pl_cuda_terms(pl, terms, e.vload[i].base, lane);
-			arrays = pl_fmt(pl, "%sfloat %s[%s];\n", arrays, e.vload[i].name, idx ? "N" : "V");
 		}
 		if (*decl)
 			ok &= divides(pl_offset(pl, k->out[0]->root, k->out_idx[0]), lane, n);
@@ -154,14 +153,15 @@ static const char *cuda_body(struct pl *pl, struct kern *k, const char *start, c
 			break;
 	}
 	guard_terms(pl, terms, n);
-	pl_cuda_loads(&e, &ld, -1, start, "");
+	arrays = pl_cuda_arrays(pl, e.vload, e.n_vload, "[N]");
+	loads = pl_cuda_loads(pl, lane, e.vload, e.n_vload, start, "");
 	if (idx)
 		return pl_fmt(pl,
 			"%s%s#pragma unroll\nfor (int l = 0; l < N; l++) {\n\tconst ix_t %s = (ix_t)%s + l;\n%s\tv[l] = (float)%s;\n}\n",
-			arrays, ld.p, lane->name, start, pl_indent(pl, b.p, 1), t.t);
+			arrays, loads, lane->name, start, pl_indent(pl, b.p, 1), t.t);
 	return pl_fmt(pl,
 		"enum { V = N };\n%s%s%s#pragma unroll\nfor (int l = 0; l < N; l++) {\n\tconst ix_t %s = %s + l;\n%s}\n%s(void)V;\n",
-		arrays, decl, ld.p, lane->name, start, pl_indent(pl, b.p, 1), after);
+		arrays, decl, loads, lane->name, start, pl_indent(pl, b.p, 1), after);
 }
 
 const char *pl_store_body(struct pl *pl, struct kern *k, const char *start)

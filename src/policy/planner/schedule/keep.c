@@ -7,8 +7,7 @@
  *
  * Of nested values the outermost that a later pass needs at the same index is kept.  Rows that would not stay in L2
  * keep nothing. */
-#include "policy/planner/print/cpu.h"
-#include "policy/planner/graph/walk.h"
+#include "policy/planner/schedule/schedule.h"
 
 enum { WORTH = 10, STREAM_COST = 5, STREAM_BYTES = 1 << 20, ROOM_BYTES = 256 << 10 };
 
@@ -90,15 +89,6 @@ static int met(struct pl *pl, struct val *self, struct val *from, const struct i
 	return 0;
 }
 
-/* The argument's index of reduction i of kernel k. */
-static void element(const struct kern *k, int i, const struct ix **idx)
-{
-	for (int d = 0; d < k->red[i]->rank; d++)
-		idx[d] = k->red_idx[i][d];
-	for (int c = 0; c < k->n_ocol; c++)
-		idx[k->red[i]->rank + c] = k->ocol[c];
-}
-
 static int needed_later(struct search_keep *s, struct pl_cached *what)
 {
 	const struct ix *idx[PL_MAX_RANK];
@@ -107,7 +97,7 @@ static int needed_later(struct search_keep *s, struct pl_cached *what)
 	for (int i = 0; i < k->n_red; i++) {
 		if (k->red_stage[i] <= s->stage)
 			continue;
-		element(k, i, idx);
+		pl_red_element(k, i, idx);
 		if (met(s->pl, NULL, k->red[i]->arg[0], idx, what))
 			return 1;
 	}
@@ -148,7 +138,7 @@ int pl_cpu_keep(struct pl *pl, struct kern *k, const struct ix_atom *lane, struc
 
 			if (k->red_stage[i] != s.stage)
 				continue;
-			element(k, i, idx);
+			pl_red_element(k, i, idx);
 			pl_walk_init(&w, pl, NULL);
 			w.stop = consider;
 			w.stop_ctx = &s;

@@ -1,23 +1,102 @@
 /* schedule.h - from what a kernel computes (struct kern) to how: struct loop, which print/ turns into text.
  *
- * Everything that is chosen is chosen here: what vectors run along, which template or library computes an anchor, what
- * stays in registers or scratch between passes, and the numbers of the launch.  The statements inside a loop are text
- * already (expr.c writes them), since whether an expression has a vector form is known once it is written. */
+ * Everything that is chosen is chosen here: what vectors run along, which template, skeleton or library computes it,
+ * what stays in registers or scratch between passes, and the numbers of the launch.  Statements are text already
+ * (print/expr.c writes them), since whether an expression has a vector form is known once it is written; the loops
+ * around them, accumulators and launches are print/'s. */
 #pragma once
 
-#include "policy/planner/planner.h"
+#include "policy/planner/graph/walk.h"
+#include "policy/planner/print/expr.h"
 
-struct loop {
-	const struct ix_atom *lane; /* what vectors run along; NULL: nothing does */
-	/* Of an anchor: */
-	int form;                             /* which of its templates, by an enum of its file */
-	int library;                          /* enum pl_library_facts */
-	int width;                            /* cuda: elements along the lane that the template hands over at once */
-	const struct ix *outer, *len, *inner; /* extents around the dimension that it runs along; outer: batches */
-	const char *load, *store;             /* statements of its functors */
+/* The three kinds of loops over a row kernel's columns.  ROWS: each lane is a row. */
+enum along { SCALARS, COLUMNS, ROWS };
+/* Row kernels that a skeleton of the cookbook computes (cpu). */
+enum skeleton { NO_SKELETON, SOFTMAX, LOG_SOFTMAX, LSE, LAYERNORM, RMSNORM };
+
+/* One reduction. */
+struct step {
+	const char *before;  /* statements of a column that its argument needs, after those of the steps before it */
+	struct etext value;  /* the argument, */
+	struct etext result; /* and what the sum is called afterwards */
 };
 
-/* The variable of axis d of an anchor, made up where its size is 1. */
+/* One loop over the columns: the reductions of one stage, or the outputs. */
+struct pass {
+	int stage;                /* of the reductions in it; k->n_stage: the outputs */
+	const char *row;          /* statements in front of it, once a row */
+	const char *first, *last; /* statements of a column before and after the steps */
+	/* cuda: */
+	const char *arrays, *after; /* for vectors of outputs: declarations, and what stores them */
+	const struct vload *load;   /* vectors that are loaded before the loop over the lanes */
+	int n_load;
+};
+
+/* A value that a pass leaves in the thread's scratch for later ones (cpu). */
+struct pl_cached {
+	struct val *val;
+	const struct ix *idx[PL_MAX_RANK];
+	int stage;
+};
+enum { PL_MAX_CACHED = 4 };
+
+struct loop {
+	const struct ix_atom *lane;           /* what vectors run along; NULL: nothing does */
+	const struct ix *outer, *len, *inner; /* extents around the dimension that it runs along; outer: rows, batches */
+	/* Pointwise and row kernels: */
+	enum along along;
+	int n_row; /* leading row variables that are not the lane */
+	struct pass pass[66];
+	int n_pass;
+	struct step step[64]; /* by reduction of the kernel */
+	const char *finish;   /* statements of a row after the passes: outputs that no column changes */
+	struct pl_cached cached[PL_MAX_CACHED + 1];
+	int n_cached;
+	int tile, unroll;  /* cpu: elements of a block; vectors in a step */
+	int threads, vec;  /* cuda: of a block (rows: least for one row); elements of a vector, at most */
+	const char *terms; /* cuda: "| a | b": what must be multiples of the vector's elements */
+	int held, cluster; /* cuda, rows: vectors stay in registers between passes; several blocks may share a row */
+	enum skeleton skeleton;
+	const char *eps; /* of a norm's skeleton: a literal; NULL: none */
+	/* Anchors: */
+	int form;                 /* which of its templates, by an enum of its file */
+	int library;              /* enum pl_library_facts */
+	int width;                /* cuda: elements along the lane that the template hands over at once */
+	const char *load, *store; /* statements of its functors, or of the skeleton's */
+};
+
+/* Fill k->loop of every kernel, or find an earlier kernel that does the same to other buffers (k->shared). */
+void pl_schedule(struct pl *pl);
+const struct ix *pl_extent(struct pl *pl, const struct ix_atom *const *axis, int n);
+
+/* ---- loop.c: pointwise and row kernels */
+void pl_loop_point(struct pl *pl, struct kern *k);
+void pl_loop_rows(struct pl *pl, struct kern *k);
+/* The number of the column that a row kernel is at, as text. */
+const char *pl_linear_column(struct pl *pl, struct kern *k);
+/* Index of the argument of reduction i of kernel k. */
+void pl_red_element(const struct kern *k, int i, const struct ix **idx);
+/* Do the outputs of a row kernel depend on its columns? */
+int pl_stores_per_column(const struct kern *k);
+/* keep.c: values that a row kernel computes in one pass and leaves for later ones; at most `max`, returns how many. */
+int pl_cpu_keep(struct pl *pl, struct kern *k, const struct ix_atom *lane, struct pl_cached *kept, int max);
+/* skeleton.c: 1 where a skeleton of the cookbook computes kernel k. */
+int pl_find_skeleton(struct pl *pl, struct kern *k);
+
+/* ---- stores.c: statements that write the outputs at their index, into e->block[level] */
+void pl_cpu_stores(struct expr *e, struct kern *k, int level);
+/* Whole vectors are gathered in arrays o0[V].. (declared by *decl) and written by the statements that are returned;
+ * `start`: the lane's first element; cond: in front of each store; *terms grows by what vectors demand. */
+const char *pl_cuda_stores(struct expr *e, struct kern *k, int level, const char *start, const char **terms,
+	const char **decl, const char *cond);
+/* Append "| a | b ...": the factors of the terms of `off` beside the lane, as text of plan.c. */
+const char *pl_cuda_terms(struct pl *pl, const char *terms, const struct ix *off, const struct ix_atom *lane);
+/* Declarations of n vectors, and their loads from where the lane's first element is `start`; sub: behind the names. */
+const char *pl_cuda_arrays(struct pl *pl, const struct vload *v, int n, const char *dims);
+const char *pl_cuda_loads(
+	struct pl *pl, const struct ix_atom *lane, const struct vload *v, int n, const char *start, const char *sub);
+
+/* ---- functor.c: of anchors.  The variable of axis d, made up where its size is 1. */
 const struct ix_atom *pl_lane_of(struct pl *pl, struct kern *k, int d);
 /* Merge axes from..to-1 of an anchor's index into one variable, and rewrite the output's index (and *idx, if given) to
  * use it. */
@@ -26,9 +105,8 @@ const struct ix_atom *pl_join(struct pl *pl, struct kern *k, int from, int to, c
 int pl_is_bare(const struct kern *k);
 /* Product of the sizes from..to-1 of v. */
 const struct ix *pl_sizes(struct pl *pl, const struct val *v, int from, int to);
-
-/* functor.c: statements of a functor that a template calls with elements along loop->lane, the first at `start`: stores
- * the outputs, given the anchor's results (cpu: the vector "acc" of n, cuda: the array "acc" of N = loop->width), */
+/* Statements of a functor that a template calls with elements along loop->lane, the first at `start`: stores the
+ * outputs, given the anchor's results (cpu: the vector "acc" of n, cuda: the array "acc" of N = loop->width), */
 const char *pl_store_body(struct pl *pl, struct kern *k, const char *start);
 /* or returns operand 0 at idx. */
 const char *pl_load_body(struct pl *pl, struct kern *k, const char *start, const struct ix *const *idx);

@@ -16,12 +16,9 @@
  * or has no vector form, is left to the loops.  (Rejected: marking softmax and norms when they are lowered.  The same
  * shapes come written out by hand at least as often, and a mark would have to survive every view and cast in between.)
  */
-#include "policy/planner/print/cpu.h"
-#include "policy/planner/graph/walk.h"
+#include "policy/planner/schedule/schedule.h"
 
 #include <string.h>
-
-enum shape { SOFTMAX, LOG_SOFTMAX, LSE, LAYERNORM, RMSNORM };
 
 /* A value at an index. */
 struct at {
@@ -32,7 +29,7 @@ struct at {
 struct match {
 	struct pl *pl;
 	struct kern *k;
-	enum shape shape;
+	enum skeleton shape;
 	struct at x; /* what the load functor gives */
 	double eps;
 	int has_eps;
@@ -92,15 +89,10 @@ static int is_red(const struct match *m, struct at a, int i)
 /* What reduction i reduces, at the kernel's own index. */
 static struct at reduced(const struct match *m, int i)
 {
-	const struct kern *k = m->k;
 	const struct ix *idx[PL_MAX_RANK];
-	int rank = k->red[i]->rank;
 
-	for (int d = 0; d < rank; d++)
-		idx[d] = k->red_idx[i][d];
-	for (int c = 0; c < k->n_ocol; c++)
-		idx[rank + c] = k->ocol[c];
-	return look(m->pl, k->red[i]->arg[0], idx);
+	pl_red_element(m->k, i, idx);
+	return look(m->pl, m->k->red[i]->arg[0], idx);
 }
 
 static int is_count(const struct match *m, struct at a)
@@ -259,7 +251,7 @@ static int find_shape(struct match *m)
 		second = arg(m, &m->x, 1);
 		m->x = a;
 		m->shape = RMSNORM;
-		return same(&a, &second) && pl_cpu_stores_per_column(k) && outputs_fit(m);
+		return same(&a, &second) && pl_stores_per_column(k) && outputs_fit(m);
 	}
 	second = reduced(m, 1);
 	if (k->red[1]->red != RED_SUM)
@@ -267,12 +259,12 @@ static int find_shape(struct match *m)
 	if (k->red[0]->red == RED_SUM) {
 		m->shape = LAYERNORM;
 		return is_op(&second, OP_MUL) && is_centred(m, arg(m, &second, 0)) && is_centred(m, arg(m, &second, 1)) &&
-			pl_cpu_stores_per_column(k) && outputs_fit(m);
+			pl_stores_per_column(k) && outputs_fit(m);
 	}
 	if (k->red[0]->red != RED_MAX || !is_exp(m, second))
 		return 0;
 	m->shape = LSE;
-	if (!pl_cpu_stores_per_column(k))
+	if (!pl_stores_per_column(k))
 		return outputs_fit(m);
 	m->shape = SOFTMAX;
 	if (outputs_fit(m))
@@ -281,30 +273,27 @@ static int find_shape(struct match *m)
 	return outputs_fit(m);
 }
 
-/* ---- Text -------------------------------------------------------------------------------------------------------- */
+/* ---- Statements -------------------------------------------------------------------------------------------------- */
 
-static void expr_open(struct match *m, struct expr *e, struct ww_str *b)
+static void expr_open(struct match *m, struct expr *e, struct ww_str *b, int vec)
 {
 	pl_expr_init(e, m->pl, m->k);
 	e->block[1] = e->block[2] = b;
+	e->vec = vec;
+	e->lane = vec ? m->k->col[0] : NULL;
 }
 
 /* The statements of the load functor; NULL where there is no vector form. */
 static const char *load_text(struct match *m)
 {
 	struct ww_str b = pl_text(m->pl);
-	const char *r = NULL;
 	struct etext t;
 	struct expr e;
 
-	expr_open(m, &e, &b);
-	e.vec = 1;
-	e.lane = m->k->col[0];
+	expr_open(m, &e, &b, 1);
 	t = pl_expr(&e, m->x.v, m->x.idx);
-	if (!e.need_scalar)
-		r = pl_fmt(m->pl, "%sreturn %s;\n", b.p, t.vec ? t.t : pl_fmt(m->pl, "ww_vf_set((float)%s)", t.t));
-	ww_str_release(&b);
-	return r;
+	return e.need_scalar ? NULL
+						 : pl_fmt(m->pl, t.vec ? "%sreturn %s;\n" : "%sreturn ww_vf_set((float)%s);\n", b.p, t.t);
 }
 
 /* The statements that store the outputs, the skeleton's value being "v"; NULL as above. */
@@ -312,76 +301,32 @@ static const char *store_text(struct match *m)
 {
 	struct ww_str b = pl_text(m->pl);
 	int row = m->shape == LSE;
-	const char *r = NULL;
 	struct expr e;
 
-	expr_open(m, &e, &b);
-	e.vec = !row;
-	e.lane = row ? NULL : m->k->col[0];
+	expr_open(m, &e, &b, !row);
 	for (int i = 0; i < m->n_value; i++) {
 		e.bound[i] = m->value[i];
 		e.bound_text[i] = (struct etext){ "v", !row, row ? 1 : 2 };
 	}
 	e.n_bound = m->n_value;
 	pl_cpu_stores(&e, m->k, row ? 1 : 2);
-	if (!e.need_scalar)
-		r = pl_fmt(m->pl, "%s", b.p);
-	ww_str_release(&b);
-	return r;
+	return e.need_scalar ? NULL : b.p;
 }
 
-static void write_kernel(struct match *m, struct ww_str *s, const char *load, const char *store)
+int pl_find_skeleton(struct pl *pl, struct kern *k)
 {
-	static const char *const skeleton[] = { [SOFTMAX] = "ww_cpu_softmax",
-		[LOG_SOFTMAX] = "ww_cpu_log_softmax",
-		[LAYERNORM] = "ww_cpu_layernorm",
-		[RMSNORM] = "ww_cpu_rmsnorm" };
-	struct pl *pl = m->pl;
-	struct kern *k = m->k;
-	struct ww_str d = pl_text(pl);
-	const char *name = k->name, *col = k->col[0]->name, *cols = ix_text(pl, k->col[0]->b);
-	const char *eps = m->has_eps ? pl_fmt(pl, "%s, ", pl_literal(pl, WW_F32, m->eps, 0)) : "";
-
-	pl_decode(pl, &d, "\t", "ix_t", k->row, k->n_row, "r");
-	ww_str_adds(&d, "\n\t(void)r;\n");
-	pl_cpu_context(pl, k, s);
-	pl_cpu_functor(
-		pl, k, s, pl_fmt(pl, "ww_vf @_load(const void *ctx, long long r, long long %s, int n)", col), d.p, load);
-	if (m->shape == LSE) {
-		pl_cpu_functor(pl, k, s, "void @_row(const void *ctx, long long r, float *scratch)",
-			pl_fmt(pl, "\tconst float v = ww_row_lse(%s_load, ctx, r, %s);\n%s\t(void)scratch;\n", name, cols, d.p),
-			store);
-		load = "ww_cpu_rows(b, arg, @_row, &c)";
-	} else {
-		pl_cpu_functor(pl, k, s,
-			pl_fmt(pl, "void @_store(const void *ctx, long long r, long long %s, ww_vf v, int n)", col), d.p, store);
-		load = pl_fmt(pl, "%s(b, arg, %s@_load, @_store, &c)", skeleton[m->shape], eps);
-	}
-	pl_cpu_kernel(pl, k, s, "WW_ROWS_ARGS", load);
-	ww_str_release(&d);
-}
-
-int pl_cpu_row_skeleton(struct pl *pl, struct kern *k, struct ww_str *s)
-{
-	static const int keep[] = { [SOFTMAX] = 2, [LOG_SOFTMAX] = 1, [LSE] = 0, [LAYERNORM] = 1, [RMSNORM] = 1 };
 	struct match m = { .pl = pl, .k = k };
-	const struct knobs *kn = pl_knobs(pl, k->id);
-	const char *load, *store, *cols;
+	struct loop *l = k->loop;
 
 	if (!find_shape(&m))
 		return 0;
-	load = load_text(&m);
-	store = load ? store_text(&m) : NULL;
-	if (!store) {
+	l->load = load_text(&m);
+	l->store = l->load ? store_text(&m) : NULL;
+	if (!l->store) {
 		k->n_arg = 0;
 		return 0;
 	}
-	write_kernel(&m, s, load, store);
-	cols = ix_text(pl, k->col[0]->b);
-	k->launch = pl_fmt(pl,
-		"\tww_recipe_cpu_rows(p, \"%s\", &(struct ww_cpu_rows){ .rows = %s, .cols = %s, .keep = %d%s });\n%s", k->name,
-		ix_text(pl, pl_extent(pl, k->row, k->n_row)), cols, keep[m.shape],
-		kn->cpu_rows.tile ? pl_fmt(pl, ", .per = ww_max(1, %d / %s)", kn->cpu_rows.tile, cols) : "",
-		pl_plan_args(pl, k, "\t"));
+	l->skeleton = m.shape;
+	l->eps = m.has_eps ? pl_literal(pl, WW_F32, m.eps, 0) : NULL;
 	return 1;
 }

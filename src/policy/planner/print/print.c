@@ -1,0 +1,25 @@
+/* print.c - the two files of a solution. */
+#include "policy/planner/print/print.h"
+
+void pl_print(struct pl *pl)
+{
+	int cuda = pl->target == WW_TARGET_CUDA;
+	struct ww_str body = pl_text(pl), one = pl_text(pl);
+
+	for (int i = 0; i < pl->n_kern; i++) {
+		struct kern *k = pl->kern[i];
+
+		(cuda ? pl_print_cuda : pl_print_cpu)(pl, k, &one);
+		if (!pl_share_kernel(pl, k, one.p))
+			ww_str_adds(&body, one.p);
+		body.cut |= one.cut;
+		ww_str_reset(&one);
+	}
+	(cuda ? pl_head_cuda : pl_head_cpu)(pl, body.p);
+	for (int i = 0; i < pl->n_sym; i++)
+		ww_str_addf(
+			&pl->dev_text, "#define %s ((ix_t)%s_)\t/* %s */\n", pl->sym_name[i], pl->sym_name[i], pl->sym_def[i]);
+	ww_str_addf(&pl->dev_text, "%s%s\n%s", pl_preamble(pl, body.p), cuda ? pl_helpers_cuda(pl, body.p) : "", body.p);
+	pl->dev_text.cut |= body.cut;
+	pl_print_plan(pl);
+}

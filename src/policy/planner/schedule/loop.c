@@ -1,0 +1,357 @@
+/* loop.c - the loops of pointwise and row kernels.
+ *
+ * Pointwise: one pass, without reductions; vectors run along the last axis.  Rows: a pass over the columns for each
+ * stage of reductions, then one that writes; what a later pass needs again is read again, or kept where that is
+ * cheaper: on the cpu in the thread's scratch (keep.c), on cuda in registers.  Softmaxes and norms go to the cookbook's
+ * skeletons on the cpu (skeleton.c).  Where memory runs along the rows (softmax over channels), each lane is a row.  On
+ * the cpu an expression without a vector form makes the kernel scalar. */
+#include "policy/planner/schedule/schedule.h"
+
+#include <string.h>
+
+const struct ix *pl_extent(struct pl *pl, const struct ix_atom *const *axis, int n)
+{
+	const struct ix *x = ix_const(pl, 1);
+
+	for (int i = 0; i < n; i++)
+		x = ix_mul(pl, x, axis[i]->b);
+	return x;
+}
+
+int pl_stores_per_column(const struct kern *k)
+{
+	for (int o = 0; o < k->n_out; o++)
+		for (int d = 0; d < k->out[o]->rank; d++)
+			for (int c = 0; c < k->n_col; c++)
+				if (ix_has(k->out_idx[o][d], k->col[c]))
+					return 1;
+	return 0;
+}
+
+void pl_red_element(const struct kern *k, int i, const struct ix **idx)
+{
+	memcpy(idx, k->red_idx[i], (size_t)k->red[i]->rank * sizeof(*idx));
+	memcpy(idx + k->red[i]->rank, k->ocol, (size_t)k->n_ocol * sizeof(*idx));
+}
+
+/* ---- The lane ---------------------------------------------------------------------------------------------------- */
+
+/* Does memory run along the rows?  Counted in elements of the tensors that do; few columns and many rows (pooling
+ * windows, small kernels) suit a lane for each row as well. */
+static int memory_along_rows(struct pl *pl, struct kern *k)
+{
+	const struct ix *off[512], *coef, *rest;
+	int cuda = pl->target == WW_TARGET_CUDA;
+	struct buf *buf[512];
+	int n = pl_kern_loads(pl, k, off, buf, 512);
+	double col = 0, row = 0;
+	int64_t n_col, n_row;
+
+	if (!k->n_row)
+		return 0;
+	for (int i = 0; i < n; i++) {
+		double elements = 1;
+
+		for (int d = 0; d < buf[i]->rank; d++)
+			elements *= (double)ix_num(buf[i]->size[d]);
+		if (ix_affine(pl, off[i], k->col[k->n_col - 1], &coef, &rest) && ix_is(coef, 1))
+			col += elements;
+		if (ix_affine(pl, off[i], k->row[k->n_row - 1], &coef, &rest) &&
+			(cuda ? !ix_is(coef, 0) && ix_num(coef) <= 4 : ix_is(coef, 1)))
+			row += elements;
+	}
+	n_col = ix_num(cuda ? pl_extent(pl, k->col, k->n_col) : k->col[k->n_col - 1]->b);
+	n_row = ix_num(k->row[k->n_row - 1]->b);
+	return row > col || (cuda ? n_col < 64 && n_row >= 16 && row > 0 : n_col < 16 && n_row >= 32 && row >= col);
+}
+
+static int has_places(const struct kern *k)
+{
+	for (int i = 0; i < k->n_red; i++)
+		if (k->red[i]->red >= RED_ARGMAX)
+			return 1;
+	return 0;
+}
+
+/* ---- Statements -------------------------------------------------------------------------------------------------- */
+
+struct writer {
+	struct pl *pl;
+	struct kern *k;
+	struct loop *l;
+	struct expr e;
+	struct ww_str row, col;
+};
+
+/* What was written since the last call. */
+static const char *cut(struct writer *w, struct ww_str *s)
+{
+	const char *t = s->p;
+
+	*s = pl_text(w->pl);
+	return t;
+}
+
+const char *pl_linear_column(struct pl *pl, struct kern *k)
+{
+	const struct ix *lin = ix_const(pl, 0);
+
+	for (int c = 0; c < k->n_col; c++)
+		lin = ix_add(pl, ix_mul(pl, lin, k->col[c]->b), pl_of_var(pl, k->col[c]));
+	return ix_text(pl, lin);
+}
+
+/* How sum i is called when it is done: "s" where the accumulator is of another type. */
+static struct etext result_of(struct writer *w, int i)
+{
+	const struct val *r = w->k->red[i];
+	int cpu = w->pl->target == WW_TARGET_CPU, vec = cpu && w->l->along == ROWS;
+	const char *name = r->red >= RED_ARGMAX                                                         ? "w%d"
+		: cpu && !vec && (w->l->along == COLUMNS || (r->red == RED_SUM && r->arg[0]->dt == WW_F32)) ? "s%d"
+																									: "a%d";
+
+	return (struct etext){ pl_fmt(w->pl, name, i), vec, 1 };
+}
+
+static void write_step(struct writer *w, int i)
+{
+	const struct ix *idx[PL_MAX_RANK];
+	struct val *r = w->k->red[i];
+	struct step *s = &w->l->step[i];
+
+	pl_red_element(w->k, i, idx);
+	w->e.self = r->root ? r : NULL;
+	s->value = pl_expr(&w->e, r->arg[0], idx);
+	s->before = cut(w, &w->col);
+	if (w->e.vec && (!pl_is_float(r->arg[0]->dt) || r->arg[0]->dt == WW_F64))
+		w->e.need_scalar = 1;
+	s->result = result_of(w, i);
+}
+
+/* What earlier passes left in the scratch, before the statements of a pass; what it leaves, behind them. */
+static const char *cached_loads(struct writer *w, int stage)
+{
+	const char *s = "";
+
+	for (int i = 0; i < w->l->n_cached; i++) {
+		const struct pl_cached *c = &w->l->cached[i];
+
+		if (c->stage >= stage)
+			continue;
+		s = pl_fmt(
+			w->pl, "%sconst ww_vf kept%d_v = ww_vf_load(kept%d + %s, n);\n", s, i, i, pl_linear_column(w->pl, w->k));
+		pl_expr_known(&w->e, c->val, c->idx, (struct etext){ pl_fmt(w->pl, "kept%d_v", i), 1, 2 });
+	}
+	return s;
+}
+
+static void cached_stores(struct writer *w, int stage)
+{
+	for (int i = 0; i < w->l->n_cached; i++) {
+		const struct pl_cached *c = &w->l->cached[i];
+		struct etext t;
+
+		if (c->stage != stage)
+			continue;
+		t = pl_expr(&w->e, c->val, c->idx);
+		ww_str_addf(&w->col,
+			t.vec ? "ww_vf_store(kept%d + %s, %s, n);\n" : "ww_vf_store(kept%d + %s, ww_vf_set((float)%s), n);\n", i,
+			pl_linear_column(w->pl, w->k), t.t);
+	}
+}
+
+/* Vector loads of a cuda pass: those that were first needed in it, where earlier ones stay in registers. */
+static void pass_loads(struct writer *w, struct pass *p)
+{
+	struct vload *load = pl_alloc(w->pl, sizeof(w->e.vload));
+
+	for (int i = 0; i < w->e.n_vload; i++)
+		if (w->e.vload[i].stage == p->stage) {
+			load[p->n_load++] = w->e.vload[i];
+			w->l->terms = pl_cuda_terms(w->pl, w->l->terms, w->e.vload[i].base, w->e.lane);
+		}
+	p->load = load;
+}
+
+static void write_pass(struct writer *w, int stage, const char *start, const char *cond)
+{
+	struct pass *p = &w->l->pass[w->l->n_pass++];
+	struct kern *k = w->k;
+
+	*p = (struct pass){ .stage = stage, .arrays = "", .after = "" };
+	pl_expr_forget(&w->e, 2);
+	if (w->pl->target == WW_TARGET_CUDA && !w->l->held)
+		w->e.n_vload = 0;
+	if (stage < k->n_stage || w->pl->target == WW_TARGET_CUDA)
+		w->e.stage = stage;
+	p->first = cached_loads(w, stage);
+	for (int i = 0; i < k->n_red; i++)
+		if (k->red_stage[i] == stage)
+			write_step(w, i);
+	if (stage == k->n_stage && w->pl->target == WW_TARGET_CUDA)
+		p->after = pl_cuda_stores(&w->e, k, 2, start, &w->l->terms, &p->arrays, cond);
+	else if (stage == k->n_stage)
+		pl_cpu_stores(&w->e, k, 2);
+	cached_stores(w, stage);
+	p->last = cut(w, &w->col);
+	p->row = cut(w, &w->row);
+	if (w->pl->target == WW_TARGET_CUDA)
+		pass_loads(w, p);
+	for (int i = 0; i < k->n_red; i++)
+		if (k->red_stage[i] == stage) {
+			w->e.red_text[i] = w->l->step[i].result;
+			w->e.red_done[i] = 1;
+		}
+}
+
+/* Outputs that no column changes, after the passes. */
+static void write_finish(struct writer *w, const char *cond)
+{
+	const char *decl, *terms = "";
+
+	pl_expr_forget(&w->e, 2);
+	w->e.cuda_vec = 0;
+	w->e.block[2] = &w->row;
+	if (w->pl->target == WW_TARGET_CUDA)
+		pl_cuda_stores(&w->e, w->k, 1, "", &terms, &decl, cond);
+	else
+		pl_cpu_stores(&w->e, w->k, 1);
+	w->l->finish = cut(w, &w->row);
+}
+
+static int has_stage(const struct kern *k, int stage)
+{
+	for (int i = 0; i < k->n_red; i++)
+		if (k->red_stage[i] == stage)
+			return 1;
+	return 0;
+}
+
+/* Write all passes; 0 where the vectors that were asked for have no form. */
+static int write_loop(struct pl *pl, struct kern *k, const char *start, const char *cond, const char *row_cond)
+{
+	struct writer w = { .pl = pl, .k = k, .l = k->loop, .row = pl_text(pl), .col = pl_text(pl) };
+	struct loop *l = k->loop;
+	int cuda = pl->target == WW_TARGET_CUDA;
+
+	l->lane = l->along == ROWS || !k->n_col ? k->row[k->n_row - 1] : k->col[k->n_col - 1];
+	pl_expr_init(&w.e, pl, k);
+	w.e.vec = !cuda && l->along != SCALARS;
+	w.e.cuda_vec = cuda && l->along == COLUMNS;
+	w.e.vload_index = l->held ? "[j][l]" : "[l]";
+	w.e.lane = cuda || w.e.vec ? l->lane : NULL;
+	w.e.block[1] = &w.row;
+	w.e.block[2] = &w.col;
+	l->n_pass = 0;
+	l->terms = l->finish = "";
+	for (int s = 0; s < k->n_stage; s++)
+		if (has_stage(k, s))
+			write_pass(&w, s, start, cond);
+	if (pl_stores_per_column(k))
+		write_pass(&w, k->n_stage, start, cond);
+	else
+		write_finish(&w, row_cond);
+	return !w.e.need_scalar;
+}
+
+/* ---- Kernels ----------------------------------------------------------------------------------------------------- */
+
+/* Elements of 16 bytes, at most. */
+static int widest(const struct kern *k)
+{
+	for (int i = 0; i < k->n_arg; i++)
+		if (pl_itemsize(k->arg[i]->dt) >= 4 && k->arg[i]->dt != WW_I64)
+			return 4;
+	return 8;
+}
+
+static int or_else(int knob, int value) { return knob ? knob : value; }
+
+void pl_loop_point(struct pl *pl, struct kern *k)
+{
+	const struct knobs *kn = pl_knobs(pl, k->id);
+	int cuda = pl->target == WW_TARGET_CUDA;
+	struct loop *l = k->loop;
+
+	if (!k->n_row)
+		k->row[k->n_row++] = ix_as_var(ix_var(pl, "one", ix_const(pl, 1)));
+	k->col[k->n_col++] = k->row[--k->n_row];
+	l->n_row = k->n_row;
+	l->outer = pl_extent(pl, k->row, k->n_row);
+	l->len = k->col[0]->b;
+	l->along = cuda && kn->plain ? SCALARS : COLUMNS;
+	if (!write_loop(pl, k, "c", "", "")) {
+		l->along = SCALARS;
+		write_loop(pl, k, "c", "", "");
+	}
+	l->tile = or_else(kn->cpu_point.tile, 16384);
+	l->unroll = cuda ? or_else(kn->point.unroll, 1) : or_else(kn->cpu_point.unroll, 4);
+	l->threads = or_else(kn->point.threads, 256);
+	l->vec = l->along == COLUMNS ? widest(k) : 1;
+}
+
+static void cpu_rows(struct pl *pl, struct kern *k)
+{
+	const struct knobs *kn = pl_knobs(pl, k->id);
+	struct loop *l = k->loop;
+
+	l->tile = or_else(kn->cpu_rows.tile, 32768);
+	l->unroll = or_else(kn->cpu_rows.unroll, 4);
+	l->along = has_places(k) ? SCALARS : memory_along_rows(pl, k) ? ROWS : COLUMNS; /* places have no vector form */
+	if (l->along == COLUMNS && !kn->plain && !kn->cpu_rows.loops && pl_find_skeleton(pl, k))
+		return;
+	if (l->along == COLUMNS && !kn->plain)
+		l->n_cached = pl_cpu_keep(pl, k, k->col[k->n_col - 1], l->cached, PL_MAX_CACHED);
+	if (write_loop(pl, k, "", "", ""))
+		return;
+	l->along = SCALARS;
+	l->n_cached = 0;
+	write_loop(pl, k, "", "", "");
+}
+
+static void cuda_rows(struct pl *pl, struct kern *k)
+{
+	const struct knobs *kn = pl_knobs(pl, k->id);
+	struct loop *l = k->loop;
+	int64_t n_cols = ix_num(l->len);
+
+	l->along = memory_along_rows(pl, k) ? ROWS : kn->plain ? SCALARS : COLUMNS;
+	if (l->along != ROWS) {
+		l->cluster = pl->dev.cc >= 90 && !has_places(k);
+		for (int i = 0; i < k->n_red; i++)
+			l->cluster &= !strcmp(pl_acc_type(k->red[i]->arg[0]->dt), "float");
+		l->held = n_cols <= (l->cluster ? 262144 : 32768) && !kn->rows.reread;
+		l->cluster &= l->held && n_cols > 16384;
+	}
+	write_loop(pl, k, pl_fmt(pl, "%s_0", k->col[k->n_col - 1]->name), "if (live)\n\t",
+		l->along == ROWS ? "if (live && ty == 0)\n\t" : "if (live && lane == 0 && rank == 0)\n\t");
+	l->threads = kn->rows.threads;
+	l->vec = or_else(kn->rows.vec, l->along == COLUMNS ? widest(k) : 1);
+}
+
+void pl_loop_rows(struct pl *pl, struct kern *k)
+{
+	struct loop *l = k->loop;
+
+	l->len = pl_extent(pl, k->col, k->n_col);
+	if (pl->target == WW_TARGET_CUDA)
+		cuda_rows(pl, k);
+	else
+		cpu_rows(pl, k);
+	l->n_row = k->n_row - (l->along == ROWS);
+	l->outer = pl_extent(pl, k->row, l->n_row);
+	l->inner = l->along == ROWS ? k->row[k->n_row - 1]->b : ix_const(pl, 1);
+}
+
+void pl_schedule(struct pl *pl)
+{
+	for (int i = 0; i < pl->n_kern; i++) {
+		struct kern *k = pl->kern[i];
+
+		k->loop = pl_alloc(pl, sizeof(*k->loop));
+		if (k->anchor)
+			pl_anchor_ops[k->anchor->kind]->build(pl, k);
+		else
+			(k->kind == K_POINT ? pl_loop_point : pl_loop_rows)(pl, k);
+	}
+}

@@ -1,0 +1,133 @@
+/* stores.c - the statements that write a kernel's outputs. */
+#include "policy/planner/schedule/schedule.h"
+
+#include <string.h>
+
+/* ---- cpu --------------------------------------------------------------------------------------------------------- */
+
+/* A vector of outputs at `off`, which moves along the lane. */
+static void store_vector(struct expr *e, struct val *v, const struct ix *off, struct etext t, struct ww_str *s)
+{
+	struct pl *pl = e->pl;
+	struct buf *b = v->root;
+	const struct ix *coef, *rest;
+	const char *at = pl_fmt(pl, "%s + %s", b->name, ix_text(pl, off));
+
+	if (!t.vec)
+		t.t = v->dt == WW_BOOL ? pl_fmt(pl, "(%s ? ww_vm_first(WW_VL) : ww_vm_first(0))", t.t)
+							   : pl_fmt(pl, "ww_vf_set((float)%s)", t.t);
+	if (!ix_affine(pl, off, e->lane, &coef, &rest) || ix_varies(coef) || !(pl_is_float(v->dt) || v->dt == WW_BOOL) ||
+		b->dt == WW_F64 || (!ix_is(coef, 1) && b->dt != WW_F32))
+		e->need_scalar = 1;
+	else if (!ix_is(coef, 1))
+		ww_str_addf(s, "ww_vf_scatter(%s, %s, %s, n);\n", at, ix_text(pl, coef), t.t);
+	else if (b->dt == WW_BOOL)
+		ww_str_addf(s, "ww_vf_store_u8(%s, ww_vf_of_vm(%s), n);\n", at, t.t);
+	else if (b->dt == WW_F32)
+		ww_str_addf(s, "%s(%s, %s, n);\n", b->kind == B_OUTPUT ? "ww_vf_stream" : "ww_vf_store", at, t.t);
+	else
+		ww_str_addf(s, "ww_vf_store_%s(%s, %s, n);\n", b->dt == WW_F16 ? "f16" : "bf16", at, t.t);
+}
+
+void pl_cpu_stores(struct expr *e, struct kern *k, int level)
+{
+	struct pl *pl = e->pl;
+
+	for (int o = 0; o < k->n_out; o++) {
+		struct val *v = k->out[o];
+		const struct ix *off = pl_offset(pl, v->root, k->out_idx[o]);
+		struct etext t;
+
+		e->self = v;
+		t = pl_expr(e, v, k->out_idx[o]);
+		pl_kern_arg(pl, k, v->root);
+		if (e->vec && pl_has_lane(e, off)) {
+			store_vector(e, v, off, t, e->block[level]);
+			continue;
+		}
+		if (t.vec)
+			e->need_scalar = 1;
+		ww_str_addf(e->block[level], "%s[%s] = %s;\n", v->root->name, ix_text(pl, off),
+			pl_to_store(e, t.t, v->dt, v->root->dt));
+	}
+}
+
+/* ---- cuda -------------------------------------------------------------------------------------------------------- */
+
+const char *pl_cuda_terms(struct pl *pl, const char *terms, const struct ix *off, const struct ix_atom *lane)
+{
+	for (int i = 0; i < off->n; i++) {
+		const struct ix_mono *m = &off->m[i];
+		const char *t = pl_fmt(pl, "%lld", (long long)(m->c < 0 ? -m->c : m->c));
+		int is_lane = 0;
+
+		for (int a = 0; a < m->n; a++) {
+			is_lane |= m->atom[a] == lane;
+			if (m->atom[a]->kind == IX_SYM)
+				t = pl_fmt(pl, "%s * %s", t, m->atom[a]->name);
+		}
+		if (!is_lane && strcmp(t, "0"))
+			terms = pl_fmt(pl, "%s | %s", terms, t);
+	}
+	return terms;
+}
+
+/* `off` with `start` in place of the lane variable. */
+static const char *at_start(struct pl *pl, const struct ix *off, const struct ix_atom *lane, const char *start)
+{
+	const struct ix *e = ix_temp(pl, start);
+
+	return ix_text(pl, ix_subst(pl, off, &lane, &e, 1));
+}
+
+const char *pl_cuda_arrays(struct pl *pl, const struct vload *v, int n, const char *dims)
+{
+	const char *s = "";
+
+	for (int i = 0; i < n; i++)
+		s = pl_fmt(pl, "%sfloat %s%s;\n", s, v[i].name, dims);
+	return s;
+}
+
+const char *pl_cuda_loads(
+	struct pl *pl, const struct ix_atom *lane, const struct vload *v, int n, const char *start, const char *sub)
+{
+	const char *s = "";
+
+	for (int i = 0; i < n; i++)
+		s = pl_fmt(pl, "%sww::load(%s + %s, %s%s);\n", s, v[i].buf->name, at_start(pl, v[i].base, lane, start),
+			v[i].name, sub);
+	return s;
+}
+
+const char *pl_cuda_stores(struct expr *e, struct kern *k, int level, const char *start, const char **terms,
+	const char **decl, const char *cond)
+{
+	struct pl *pl = e->pl;
+	const char *after = "";
+
+	*decl = "";
+	for (int o = 0; o < k->n_out; o++) {
+		struct val *v = k->out[o];
+		struct buf *b = v->root;
+		const struct ix *off = pl_offset(pl, b, k->out_idx[o]), *coef, *rest;
+		struct etext t;
+
+		e->self = v;
+		t = pl_expr(e, v, k->out_idx[o]);
+		pl_kern_arg(pl, k, b);
+		if (e->cuda_vec && (b->dt == WW_F32 || b->dt == WW_F16 || b->dt == WW_BF16 || b->dt == WW_BOOL) &&
+			pl_has_lane(e, off) && ix_affine(pl, off, e->lane, &coef, &rest) && ix_is(coef, 1) &&
+			!ix_has(rest, e->lane)) {
+			*decl = pl_fmt(pl, "%sfloat o%d[V];\n", *decl, o);
+			ww_str_addf(e->block[level], "o%d[l] = (float)%s;\n", o, t.t);
+			*terms = pl_cuda_terms(pl, *terms, off, e->lane);
+			after = pl_fmt(pl, "%s%sww::store%s(%s + %s, o%d);\n", after, cond, b->kind == B_OUTPUT ? "_stream" : "",
+				b->name, at_start(pl, off, e->lane, start), o);
+		} else {
+			ww_str_addf(e->block[level], "%s%s[%s] = %s;\n", cond, b->name, ix_text(pl, off),
+				pl_to_store(e, t.t, v->dt, b->dt));
+		}
+	}
+	return after;
+}
