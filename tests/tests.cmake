@@ -71,6 +71,12 @@ if(TARGET nn_test_oracle_tokenizer)
 		SKIP_REGULAR_EXPRESSION "# skip: ")
 endif()
 
+# Policy training on toy tasks, the delayed one at its full length and with five seeds.
+if(TARGET train_test_toys)
+	ww_test(train/test_toys_all tests/unit/train/test_toys.c $<TARGET_FILE:train_test_toys> all)
+	set_tests_properties(train/test_toys_all PROPERTIES LABELS slow TIMEOUT 1800)
+endif()
+
 # Every operation of a device against the scalar reference; prints a table, fails on an error above its limit.
 add_executable(test-ops tests/ops/test_ops.c)
 target_link_libraries(test-ops PRIVATE -Wl,--start-group ${WW_LIBS} -Wl,--end-group ${WW_SYSTEM_LIBS})

@@ -89,6 +89,7 @@ enum ww_rc ww_learner_update(struct ww_learner *l, double lr, float *norm, struc
 
 enum ww_rc ww_learner_drop(struct ww_learner *l, struct ww_err *err) { return ww_optim_zero_grads(l->optim, err); }
 struct ww_model *ww_learner_model(struct ww_learner *l) { return l->m; }
+int64_t ww_learner_max_tokens(const struct ww_learner *l) { return l->o.max_tokens; }
 int64_t ww_learner_updates(const struct ww_learner *l) { return l->updates; }
 
 enum ww_rc ww_learner_save(struct ww_learner *l, const char *dir, struct ww_err *err)

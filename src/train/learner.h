@@ -53,6 +53,7 @@ enum ww_rc ww_learner_update(struct ww_learner *l, double lr, float *norm, struc
 enum ww_rc ww_learner_drop(struct ww_learner *l, struct ww_err *err) WW_MUST_CHECK;
 
 struct ww_model *ww_learner_model(struct ww_learner *l);
+int64_t ww_learner_max_tokens(const struct ww_learner *l); /* of a micro-batch */
 /* Updates made so far; part of the state on disk. */
 int64_t ww_learner_updates(const struct ww_learner *l);
 enum ww_rc ww_learner_save(struct ww_learner *l, const char *dir, struct ww_err *err) WW_MUST_CHECK;

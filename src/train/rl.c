@@ -136,6 +136,8 @@ static double variance(const float *x, const float *y, int64_t n)
 
 double ww_rl_explained(const float *x, const float *y, int64_t n)
 {
-	double all = variance(x, NULL, n);
-	return all > 0 ? 1 - variance(x, y, n) / all : NAN;
+	int64_t same = 0;
+	while (same < n && x[same] == x[0])
+		same++;
+	return same < n ? 1 - variance(x, y, n) / variance(x, NULL, n) : NAN;
 }
