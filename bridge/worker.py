@@ -30,7 +30,7 @@ import sys
 import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from wwbridge import NoCollection, Refuse, collect  # noqa: E402
+from wwbridge import NoCollection, Refuse, collect, lean  # noqa: E402
 from wwbridge.channel import Channel, failure  # noqa: E402
 from wwbridge.warm import import_all  # noqa: E402
 
@@ -125,15 +125,18 @@ class Worker:
         return facts.peaks(self.target), []
 
     def load(self, q, fds):
+        local = local_of(q)
         with NoCollection():
             from wwbridge.task import Task
+            if not lean.suffices(q["source"], local):
+                lean.complete()
         if self.task:
             self.task.close()
             self.task = None
             collect()
         here = os.path.dirname(os.path.abspath(__file__))
         sys.path[:] = [p for p in sys.path if p != here]
-        self.task = Task(q["source"], q["name"], int(q["seed"]), self.target, local_of(q), q.get("id"))
+        self.task = Task(q["source"], q["name"], int(q["seed"]), self.target, local, q.get("id"))
         self.task.trim()
         known = self.task.know(q["graph"]) if q.get("graph") else False
         return {**self.task.summary(), "known": known}, []

@@ -5,7 +5,7 @@ import platform
 import time
 from contextlib import nullcontext
 
-from . import Refuse
+from . import Refuse, lean
 
 
 class Target:
@@ -52,6 +52,7 @@ def start(q):
         os.environ["TRITON_CACHE_DIR"] = os.path.join(q["cache_dir"], "triton")
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    lean.begin()
     try:
         import torch
     except ImportError as e:

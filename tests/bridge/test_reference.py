@@ -13,11 +13,13 @@ sys.path.insert(1, os.path.join(os.path.dirname(HERE), "cli/lib"))
 sys.path.insert(1, HERE)
 
 os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # nothing is timed here
-from wwbridge import NoCollection, Refuse  # noqa: E402
+from wwbridge import NoCollection, Refuse, lean  # noqa: E402
 
+lean.begin()
 with NoCollection():
     import torch  # noqa: E402
     from wwbridge import facts  # noqa: E402
+from wwbridge.local import Local  # noqa: E402
 from wwbridge.task import Task  # noqa: E402
 from wwbridge.tensors import span  # noqa: E402
 import cases_build  # noqa: E402
@@ -51,6 +53,26 @@ def refused(word, *args, **kwargs):
         assert e.kind == "task" and word in str(e), f"{e.kind}: {e}"
         return
     raise AssertionError("was not refused")
+
+
+@test
+def what_the_import_leaves_out_comes_when_it_is_needed():
+    """Each in a fork, since it comes once."""
+    assert isinstance(sys.modules[lean.NAME], lean.Later)
+    x = torch.rand(4, 8)
+
+    for use in (lambda: torch.func.vmap(torch.sin)(x), lambda: torch._meta_registrations.meta_fft_c2r):
+        if not (pid := os.fork()):
+            try:
+                use()
+                os._exit(isinstance(sys.modules[lean.NAME], lean.Later))
+            finally:
+                os._exit(2)
+        assert os.waitpid(pid, 0)[1] == 0, use
+    k = task("return x.softmax(-1)")
+    assert lean.suffices(k.source, k.local) and isinstance(sys.modules[lean.NAME], lean.Later)
+    for text in ("import torch\nx = torch.empty(3, device='meta')", "from transformers import x"):
+        assert not lean.suffices(text, k.local)
 
 
 def exact(k, seed=5, params="redraw"):

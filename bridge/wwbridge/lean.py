@@ -1,0 +1,89 @@
+"""PyTorch imported without its meta kernels in Python: torch._meta_registrations, and with it torch._prims,
+torch._refs and torch._decomp, takes a third of the import.
+
+Problem.  Every reference worker imports PyTorch, and most tasks run without what only tracing, compiling and tensors of
+the device "meta" need.  So a module without content stands in its place until one of these asks:
+
+  - a module that traces or compiles is imported (NEEDING), by us, by the task or by PyTorch itself;
+  - an attribute of that module is wanted;
+  - the task's text imports more than LIGHT or has a word in it that may need meta kernels.
+
+A PyTorch that has no such module imports as ever.
+"""
+
+import ast
+import importlib.util
+import sys
+import types
+
+NAME = "torch._meta_registrations"
+NEEDING = ("torch._decomp", "torch._dynamo", "torch._functorch.aot", "torch._inductor", "torch._prims", "torch._refs",
+           "torch.export._trace", "torch.onnx.")
+WORDS = ("meta", "fake", "Fake", "fx", "__import__", "importlib")
+LIGHT = {"abc", "collections", "copy", "dataclasses", "enum", "functools", "itertools", "math", "numbers", "numpy",
+         "operator", "os", "random", "sys", "torch", "typing", "warnings"}
+
+
+class Later(types.ModuleType):
+    def __getattr__(self, name):
+        if name.startswith("__"):  # what Python asks of every module
+            raise AttributeError(name)
+        return getattr(complete(), name)
+
+
+class Imported:
+    """A loader of a module that is there: the import of a name in NEEDING brought it while it was looked for."""
+
+    def __init__(self, module):
+        self.module, self.spec = module, module.__spec__
+        module.__spec__ = None  # else Python takes it and executes the module once more
+
+    def create_module(self, spec):
+        return self.module
+
+    def exec_module(self, module):
+        module.__spec__ = self.spec
+
+
+class Finder:
+    """The first of all finders: it sees what is about to be imported."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name.startswith(NEEDING) and hasattr(sys.modules.get("torch"), "_meta_registrations"):
+            complete()
+            if name in sys.modules:
+                return importlib.util.spec_from_loader(name, Imported(sys.modules[name]))
+        return None
+
+
+def begin():
+    """Before the first `import torch`."""
+    if NAME not in sys.modules:
+        sys.modules[NAME] = Later(NAME)
+        sys.meta_path.insert(0, Finder)
+
+
+def complete():
+    """The real module, from now on."""
+    if isinstance(sys.modules.get(NAME), Later):
+        del sys.modules[NAME]
+        sys.meta_path.remove(Finder)
+    return importlib.import_module(NAME)
+
+
+def suffices(text, local):
+    """Whether a task can do without meta kernels."""
+    if local.files or any(word in text for word in WORDS):
+        return False
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return True  # load() will say so
+    packages = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            packages.update(a.name.split(".")[0] for a in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            packages.add((node.module or ".").split(".")[0])
+    return packages <= LIGHT
