@@ -111,6 +111,7 @@ static struct ww_ref_opts ref_opts(const struct ww_judge *j, const struct ww_tas
 		.threads = j->opts.threads,
 		.cache_dir = cache,
 		.first = task,
+		.worker = j->opts.worker,
 		.interrupted = j->opts.interrupted,
 		.one_compiler = j->opts.open_tasks > 1, /* the tasks beside each other have the processors busy */
 		.pool_share = pool_share(j) };
@@ -308,6 +309,7 @@ static struct ww_forker *forker_for(struct ww_judge *j, const struct ww_task *ta
 			.caches = caches,
 			.roots = roots,
 			.compiles = (j->opts.baselines & (1u << WW_BASE_COMPILE)) != 0,
+			.worker = j->opts.worker,
 			.interrupted = j->opts.interrupted };
 		ww_judge_progress(j, "importing PyTorch");
 		if (ww_forker_open(&j->forker, &o, &why) != WW_OK)

@@ -51,6 +51,7 @@ struct ww_judge_opts {
 	 * NVML is asked, on cpu nobody. */
 	int (*shared)(void *ctx);
 	void *progress_ctx;
+	const char *worker;                   /* NULL: bridge/worker.py of this program (tests give others) */
 	const struct ww_judge_caller *caller; /* for depth WW_JUDGE_CALL; NULL: call_us stays unknown */
 };
 

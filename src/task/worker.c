@@ -50,13 +50,10 @@ static enum ww_rc spawn(struct ww_worker *w, const struct ww_ref_opts *o, struct
 		WW_CHECK(ww_fs_mkdirs(o->cache_dir, err));
 	if (!o->python)
 		WW_CHECK(ww_ref_find_python(python, err));
-	if (!o->worker) {
-		WW_CHECK(ww_fs_resource("bridge", bridge, err));
-		WW_CHECK(ww_fs_join(script, bridge, "worker.py", err));
-	}
-	/* the bridge is a directory of modules; a test's worker is one file */
+	WW_CHECK(ww_fs_resource("bridge", bridge, err));
+	WW_CHECK(ww_fs_join(script, bridge, "worker.py", err));
 	const struct ww_task *seen = o->first ? o->first : o->visible;
-	ww_str_addf(&roots, "%s:%s", seen && seen->roots ? seen->roots : "", o->worker ? o->worker : bridge);
+	ww_str_addf(&roots, "%s:%s:%s", seen && seen->roots ? seen->roots : "", bridge, o->worker ? o->worker : bridge);
 	args[2] = roots.p;
 	return ww_proc_spawn(&w->proc, &po, err);
 }
