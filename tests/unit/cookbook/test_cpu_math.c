@@ -2,6 +2,8 @@
  */
 #include "cpu_test.h"
 
+#include <ww/cpu/planner.h>
+
 const struct kernel_entry kernel_table[] = { { NULL, NULL } };
 
 typedef double (*ref_fn)(double);
@@ -176,11 +178,36 @@ static void test_half_precision(void **state)
 	assert_int_equal(ww_f16_of_f32(1.0f + 3 * 0x1p-11f), 0x3c02);
 }
 
+/* PyTorch's operations on one number: NaN stays, quotients and remainders round towards minus infinity. */
+static void test_planner_scalars(void **state)
+{
+	static const struct {
+		long long a, b, rem, quotient;
+	} rows[] = { { 7, 3, 1, 2 }, { -7, 3, 2, -3 }, { 7, -3, -2, -3 }, { -7, -3, -1, 2 }, { 6, -3, 0, -2 },
+		{ 5, 0, 0, 0 } };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		assert_int_equal(pl_remi(rows[i].a, rows[i].b), rows[i].rem);
+		assert_int_equal(pl_fdivi(rows[i].a, rows[i].b), rows[i].quotient);
+		if (!rows[i].b)
+			continue;
+		assert_true(pl_remf((float)rows[i].a, (float)rows[i].b) == (float)rows[i].rem);
+		assert_true(pl_rem((double)rows[i].a, (double)rows[i].b) == (double)rows[i].rem);
+	}
+	assert_true(isnan(pl_maxf(PL_NANF, 1)) && isnan(pl_maxf(1, PL_NANF)) && isnan(pl_min(PL_NAN, -PL_INF)));
+	assert_true(isnan(pl_min(-PL_INF, PL_NAN)) && pl_max(-1, 2) == 2 && pl_minf(-PL_INFF, 2) == -PL_INFF);
+	assert_int_equal(pl_powi(-3, 3), -27);
+	assert_int_equal(pl_powi(2, 0), 1);
+	assert_true(pl_signf(-0.5f) == -1 && pl_sign(3) == 1 && pl_signi(0) == 0 && pl_absi(-4) == 4);
+	assert_true(pl_maxi(-2, 3) == 3 && pl_mini(-2, 3) == -2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_exponentials), cmocka_unit_test(test_logarithms),
 		cmocka_unit_test(test_trigonometry), cmocka_unit_test(test_activations), cmocka_unit_test(test_edges),
-		cmocka_unit_test(test_pow), cmocka_unit_test(test_half_precision) };
+		cmocka_unit_test(test_pow), cmocka_unit_test(test_half_precision), cmocka_unit_test(test_planner_scalars) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

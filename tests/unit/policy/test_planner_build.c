@@ -394,7 +394,7 @@ static void test_einsum_spellings(void **state)
 		const char *target = t ? "cuda" : "cpu";
 
 		plain = einsum_text("bij,bjk->bik", target);
-		assert_non_null(strstr(plain, "arg"));
+		assert_non_null(strstr(plain, "k0"));
 		for (size_t i = 0; i < WW_ARRAY_LEN(same); i++) {
 			other = einsum_text(same[i], target);
 			if (strcmp(plain, other))

@@ -248,11 +248,8 @@ void pl_print_cpu(struct pl *pl, struct kern *k, struct ww_str *s)
 		pl_anchor_ops[k->anchor->kind]->print[0](pl, k, s);
 }
 
-void pl_head_cpu(struct pl *pl, const char *text)
+const char *pl_headers_cpu(struct pl *pl)
 {
 	pl->recipes = "#include <ww/recipe/cpu.h>\n";
-	ww_str_adds(&pl->dev_text,
-		"/* Written by the planner. */\n#include <ww/cpu.h>\n#include <math.h>\n\ntypedef long long ix_t;\n"
-		"#define PL_FN WW_FN\n#define PL_INFF __builtin_inff()\n#define PL_INF __builtin_inf()\n#define PL_NANF __builtin_nanf(\"\")\n"
-		"#define PL_NAN __builtin_nan(\"\")\n");
+	return "#include <ww/cpu/planner.h>\n";
 }

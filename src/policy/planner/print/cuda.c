@@ -214,40 +214,9 @@ void pl_print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 		pl_anchor_ops[k->anchor->kind]->print[1](pl, k, s);
 }
 
-/* ---- The top of kernels.cu --------------------------------------------------------------------------------------- */
-
-static const char cluster_helper[] =
-	"/* Between the CL blocks that share a row; every reduction has a slot of its own, so one barrier each is enough. */\n"
-	"template <int OP, int CL> PL_FN float pl_cluster(float v, float *slot)\n{\n\tif (CL > 1) {\n\t\tif (threadIdx.x == 0)\n\t\t\t*slot = v;\n\t\tww::cluster_sync();\n"
-	"\t\tv = ww::cluster_load(slot, 0);\n\t\tfor (int i = 1; i < CL; i++)\n\t\t\tv = pl_comb<OP>(v, ww::cluster_load(slot, i));\n\t}\n\treturn v;\n}\n";
-
-static const char helpers[] =
-	"/* Reductions across the T threads of a row: within a warp by shuffles, between warps through shared memory. */\n"
-	"enum { PL_SUM, PL_PROD, PL_MAX, PL_MIN };\n"
-	"template <int OP, class F> PL_FN F pl_comb(F a, F b)\n{\n\tif (OP == PL_SUM)\n\t\treturn a + b;\n\tif (OP == PL_PROD)\n\t\treturn a * b;\n"
-	"\tif (OP == PL_MAX)\n\t\treturn a != a || a > b ? a : b;\n\treturn a != a || a < b ? a : b;\n}\n"
-	"template <int OP, class F> PL_FN void pl_take(F &a, long long &w, F b, long long v)\n{\n"
-	"\tconst bool better = b != b ? (a == a || v < w) : a == a && (OP == PL_MAX ? b > a : b < a);\n\n"
-	"\tif (better || (b == a && v < w)) {\n\t\ta = b;\n\t\tw = v;\n\t}\n}\n"
-	"template <int OP, int T, class F> PL_FN F pl_across(F v, double *room)\n{\n\tF *box = (F *)room;\n\n\t#pragma unroll\n"
-	"\tfor (int d = (T < 32 ? T : 32) / 2; d > 0; d /= 2)\n\t\tv = pl_comb<OP>(v, __shfl_xor_sync(0xffffffffu, v, d));\n"
-	"\tif (T > 32) {\n\t\t__syncthreads();\n\t\tif (threadIdx.x % 32 == 0)\n\t\t\tbox[threadIdx.x / 32] = v;\n\t\t__syncthreads();\n\t\tv = box[threadIdx.x % (T / 32 ? T / 32 : 1)];\n\t\t#pragma unroll\n"
-	"\t\tfor (int d = T / 64; d > 0; d /= 2)\n\t\t\tv = pl_comb<OP>(v, __shfl_xor_sync(0xffffffffu, v, d));\n\t}\n\treturn v;\n}\n"
-	"template <int OP, int T, class F> PL_FN void pl_across_arg(F &a, long long &w, double *room)\n{\n\tF *box = (F *)room;\n\tlong long *wbox = (long long *)(room + 32);\n\n\t#pragma unroll\n"
-	"\tfor (int d = (T < 32 ? T : 32) / 2; d > 0; d /= 2) {\n\t\tconst F b = __shfl_xor_sync(0xffffffffu, a, d);\n\t\tconst long long v = __shfl_xor_sync(0xffffffffu, w, d);\n\n\t\tpl_take<OP>(a, w, b, v);\n\t}\n"
-	"\tif (T > 32) {\n\t\t__syncthreads();\n\t\tif (threadIdx.x % 32 == 0) {\n\t\t\tbox[threadIdx.x / 32] = a;\n\t\t\twbox[threadIdx.x / 32] = w;\n\t\t}\n\t\t__syncthreads();\n"
-	"\t\ta = box[0];\n\t\tw = wbox[0];\n\t\tfor (int i = 1; i < T / 32; i++)\n\t\t\tpl_take<OP>(a, w, box[i], wbox[i]);\n\t}\n}\n"
-	"/* Between the TY warps that share the columns of TX rows. */\n"
-	"template <int OP, int TX, int TY, class F> PL_FN F pl_down(F v, double *room)\n{\n\tF *box = (F *)room;\n\n\tif (TY > 1) {\n\t\t__syncthreads();\n\t\tbox[threadIdx.x] = v;\n\t\t__syncthreads();\n"
-	"\t\tv = box[threadIdx.x % TX];\n\t\tfor (int i = 1; i < TY; i++)\n\t\t\tv = pl_comb<OP>(v, box[threadIdx.x % TX + i * TX]);\n\t}\n\treturn v;\n}\n"
-	"template <int OP, int TX, int TY, class F> PL_FN void pl_down_arg(F &a, long long &w, double *room)\n{\n\tF *box = (F *)room;\n\tlong long *wbox = (long long *)(room + TX * TY);\n\n\tif (TY > 1) {\n"
-	"\t\t__syncthreads();\n\t\tbox[threadIdx.x] = a;\n\t\twbox[threadIdx.x] = w;\n\t\t__syncthreads();\n\t\ta = box[threadIdx.x % TX];\n\t\tw = wbox[threadIdx.x % TX];\n"
-	"\t\tfor (int i = 1; i < TY; i++)\n\t\t\tpl_take<OP>(a, w, box[threadIdx.x % TX + i * TX], wbox[threadIdx.x % TX + i * TX]);\n\t}\n}\n";
-
-/* The cookbook's headers for the anchors of this build: of kernels.cu, of plan.c. */
-static const char *headers(struct pl *pl)
+const char *pl_headers_cuda(struct pl *pl)
 {
-	const char *device = "";
+	const char *device = "#include <ww/planner.cuh>\n";
 	int used[S_COUNT] = { 0 }, library = 0;
 
 	for (int i = 0; i < pl->n_kern; i++) {
@@ -265,19 +234,4 @@ static const char *headers(struct pl *pl)
 		pl->recipes = pl_fmt(pl, "%s#include <ww/recipe/%s.h>\n", pl->recipes, name);
 	}
 	return device;
-}
-
-void pl_head_cuda(struct pl *pl, const char *text)
-{
-	ww_str_addf(&pl->dev_text,
-		"/* Written by the planner. */\n#include <ww/vec.cuh>\n%s%s\n#if IX64_\ntypedef long long ix_t;\n#else\ntypedef int ix_t;\n#endif\n"
-		"#define PL_FN static __device__ __forceinline__\n#define PL_INFF __int_as_float(0x7f800000)\n#define PL_INF __longlong_as_double(0x7ff0000000000000ll)\n"
-		"#define PL_NANF __int_as_float(0x7fc00000)\n#define PL_NAN __longlong_as_double(0x7ff8000000000000ll)\n",
-		headers(pl), strstr(text, "pl_cluster") ? "#include <ww/rowwise.cuh>\n" : "");
-}
-
-const char *pl_helpers_cuda(struct pl *pl, const char *text)
-{
-	return pl_fmt(pl, "%s%s", strstr(text, "pl_across") || strstr(text, "pl_down") ? helpers : "",
-		strstr(text, "pl_cluster") ? cluster_helper : "");
 }

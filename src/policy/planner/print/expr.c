@@ -682,35 +682,3 @@ const char *pl_to_store(struct expr *e, const char *text, int from, int to)
 	default: return pl_fmt(e->pl, "(%s)(%s)", pl_ctype(to, e->pl->target), text);
 	}
 }
-
-const char *pl_preamble(struct pl *pl, const char *body)
-{
-	static const struct {
-		const char *name, *text;
-	} fn[] = { { "pl_maxf(", "float pl_maxf(float a, float b) { return a != a || a > b ? a : b; }" },
-		{ "pl_minf(", "float pl_minf(float a, float b) { return a != a || a < b ? a : b; }" },
-		{ "pl_max(", "double pl_max(double a, double b) { return a != a || a > b ? a : b; }" },
-		{ "pl_min(", "double pl_min(double a, double b) { return a != a || a < b ? a : b; }" },
-		{ "pl_maxi(", "long long pl_maxi(long long a, long long b) { return a > b ? a : b; }" },
-		{ "pl_mini(", "long long pl_mini(long long a, long long b) { return a < b ? a : b; }" },
-		{ "pl_absi(", "long long pl_absi(long long a) { return a < 0 ? -a : a; }" },
-		{ "pl_signi(", "long long pl_signi(long long a) { return (a > 0) - (a < 0); }" },
-		{ "pl_signf(", "float pl_signf(float a) { return (float)((a > 0.0f) - (a < 0.0f)); }" },
-		{ "pl_sign(", "double pl_sign(double a) { return (double)((a > 0.0) - (a < 0.0)); }" },
-		{ "pl_remf(",
-			"float pl_remf(float a, float b) { float r = fmodf(a, b); return r != 0.0f && (r < 0.0f) != (b < 0.0f) ? r + b : r; }" },
-		{ "pl_rem(",
-			"double pl_rem(double a, double b) { double r = fmod(a, b); return r != 0.0 && (r < 0.0) != (b < 0.0) ? r + b : r; }" },
-		{ "pl_remi(",
-			"long long pl_remi(long long a, long long b) { long long r = b ? a % b : 0; return r != 0 && (r < 0) != (b < 0) ? r + b : r; }" },
-		{ "pl_fdivi(",
-			"long long pl_fdivi(long long a, long long b) { long long q = b ? a / b : 0; return q * b != a && (a < 0) != (b < 0) ? q - 1 : q; }" },
-		{ "pl_powi(",
-			"long long pl_powi(long long a, long long b) { long long r = 1; while (b-- > 0) r *= a; return r; }" } };
-	struct ww_str s = pl_text(pl);
-
-	for (size_t i = 0; i < WW_ARRAY_LEN(fn); i++)
-		if (strstr(body, fn[i].name))
-			ww_str_addf(&s, "PL_FN %s\n", fn[i].text);
-	return s.p;
-}

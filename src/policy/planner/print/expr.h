@@ -66,5 +66,3 @@ void pl_kern_arg(struct pl *pl, struct kern *k, struct buf *b);
 const char *pl_literal(struct pl *pl, int dt, double f, int64_t i);
 const char *pl_ident(struct pl *pl, enum pl_red red, int dt);
 const char *pl_combine(struct pl *pl, enum pl_red red, int dt, const char *a, const char *b, int vec);
-/* Helper functions (pl_max and friends) that the text uses, for both targets. */
-const char *pl_preamble(struct pl *pl, const char *body);

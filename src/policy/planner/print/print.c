@@ -15,11 +15,11 @@ void pl_print(struct pl *pl)
 		body.cut |= one.cut;
 		ww_str_reset(&one);
 	}
-	(cuda ? pl_head_cuda : pl_head_cpu)(pl, body.p);
+	ww_str_addf(&pl->dev_text, "/* Written by the planner. */\n%s\n", (cuda ? pl_headers_cuda : pl_headers_cpu)(pl));
 	for (int i = 0; i < pl->n_sym; i++)
 		ww_str_addf(
 			&pl->dev_text, "#define %s ((ix_t)%s_)\t/* %s */\n", pl->sym_name[i], pl->sym_name[i], pl->sym_def[i]);
-	ww_str_addf(&pl->dev_text, "%s%s\n%s", pl_preamble(pl, body.p), cuda ? pl_helpers_cuda(pl, body.p) : "", body.p);
+	ww_str_addf(&pl->dev_text, "\n%s", body.p);
 	pl->dev_text.cut |= body.cut;
 	pl_print_plan(pl);
 }

@@ -50,12 +50,12 @@ void pl_cuda_after_library(struct pl *pl, struct kern *k, struct ww_str *s, cons
 /* The kernel's buffers as parameters of a __global__ function. */
 const char *pl_cuda_params(struct pl *pl, struct kern *k);
 
-/* ---- cpu.c, cuda.c: a kernel as text, and its launch; what stands above the kernels, given their text */
+/* ---- cpu.c, cuda.c: a kernel as text, and its launch; the cookbook's headers for kernels.*, and pl->recipes, those
+ * for plan.c */
 void pl_print_cpu(struct pl *pl, struct kern *k, struct ww_str *s);
 void pl_print_cuda(struct pl *pl, struct kern *k, struct ww_str *s);
-void pl_head_cpu(struct pl *pl, const char *text);
-void pl_head_cuda(struct pl *pl, const char *text);
-const char *pl_helpers_cuda(struct pl *pl, const char *text);
+const char *pl_headers_cpu(struct pl *pl);
+const char *pl_headers_cuda(struct pl *pl);
 /* plan.c */
 void pl_print_plan(struct pl *pl);
 /* print.c: both files of a solution */

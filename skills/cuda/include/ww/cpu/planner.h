@@ -1,0 +1,18 @@
+/* planner.h - what kernels of the planner use on the cpu target beside <ww/cpu.h>: the type of indices, constants that
+ * a literal cannot say, and PyTorch's operations on one number. */
+#ifndef WW_CPU_PLANNER_H
+#define WW_CPU_PLANNER_H
+
+#include <math.h>
+#include <ww/cpu.h>
+
+typedef long long ix_t;
+
+#define PL_FN WW_FN
+#define PL_INFF __builtin_inff()
+#define PL_INF __builtin_inf()
+#define PL_NANF __builtin_nanf("")
+#define PL_NAN __builtin_nan("")
+#include <ww/planner_scalar.h>
+
+#endif

@@ -1,0 +1,150 @@
+/* planner.cuh - what kernels of the planner use beside the other templates: the type of indices, constants that a
+ * literal cannot say, PyTorch's operations on one number, and reductions between the threads of a block.
+ *
+ * The planner writes its own loops, with any expressions in them; a reduction ends with one call from here.  Threads
+ * share a row in one of three ways: T neighbouring threads (pl_across), TY warps of TX columns each (pl_down: the rows
+ * lie along the columns), and CL blocks of a cluster after pl_across (pl_cluster).  Every thread of the row gets the
+ * result.  `room` is shared memory that the next call may overwrite: calls begin with a barrier where they write to it.
+ * The _arg forms carry the place of the extremum: the smallest one among equals, and NaN before all numbers, as PyTorch
+ * has it.
+ *
+ * Macro of the plan: IX64_, 1 where an offset needs 64 bits. */
+#ifndef WW_PLANNER_CUH
+#define WW_PLANNER_CUH
+
+#include <ww/rowwise.cuh>
+#include <ww/vec.cuh>
+
+#if IX64_
+typedef long long ix_t;
+#else
+typedef int ix_t;
+#endif
+
+#define PL_FN __device__ __forceinline__
+#define PL_INFF __int_as_float(0x7f800000)
+#define PL_INF __longlong_as_double(0x7ff0000000000000ll)
+#define PL_NANF __int_as_float(0x7fc00000)
+#define PL_NAN __longlong_as_double(0x7ff8000000000000ll)
+#include <ww/planner_scalar.h>
+
+enum { PL_SUM, PL_PROD, PL_MAX, PL_MIN };
+
+template <int OP, class F> PL_FN F pl_comb(F a, F b)
+{
+	if (OP == PL_SUM)
+		return a + b;
+	if (OP == PL_PROD)
+		return a * b;
+	if (OP == PL_MAX)
+		return a != a || a > b ? a : b;
+	return a != a || a < b ? a : b;
+}
+
+/* b at v in place of a at w, where it comes first. */
+template <int OP, class F> PL_FN void pl_take(F &a, long long &w, F b, long long v)
+{
+	const bool better = b != b ? (a == a || v < w) : a == a && (OP == PL_MAX ? b > a : b < a);
+
+	if (better || (b == a && v < w)) {
+		a = b;
+		w = v;
+	}
+}
+
+/* Across the T threads of a row: within a warp by shuffles, between warps through shared memory. */
+template <int OP, int T, class F> PL_FN F pl_across(F v, double *room)
+{
+	F *box = (F *)room;
+
+#pragma unroll
+	for (int d = (T < 32 ? T : 32) / 2; d > 0; d /= 2)
+		v = pl_comb<OP>(v, __shfl_xor_sync(0xffffffffu, v, d));
+	if (T > 32) {
+		__syncthreads();
+		if (threadIdx.x % 32 == 0)
+			box[threadIdx.x / 32] = v;
+		__syncthreads();
+		v = box[threadIdx.x % (T / 32 ? T / 32 : 1)];
+#pragma unroll
+		for (int d = T / 64; d > 0; d /= 2)
+			v = pl_comb<OP>(v, __shfl_xor_sync(0xffffffffu, v, d));
+	}
+	return v;
+}
+
+template <int OP, int T, class F> PL_FN void pl_across_arg(F &a, long long &w, double *room)
+{
+	F *box = (F *)room;
+	long long *wbox = (long long *)(room + 32);
+
+#pragma unroll
+	for (int d = (T < 32 ? T : 32) / 2; d > 0; d /= 2) {
+		const F b = __shfl_xor_sync(0xffffffffu, a, d);
+		const long long v = __shfl_xor_sync(0xffffffffu, w, d);
+
+		pl_take<OP>(a, w, b, v);
+	}
+	if (T > 32) {
+		__syncthreads();
+		if (threadIdx.x % 32 == 0) {
+			box[threadIdx.x / 32] = a;
+			wbox[threadIdx.x / 32] = w;
+		}
+		__syncthreads();
+		a = box[0];
+		w = wbox[0];
+		for (int i = 1; i < T / 32; i++)
+			pl_take<OP>(a, w, box[i], wbox[i]);
+	}
+}
+
+/* Between the TY warps that share the columns of TX rows. */
+template <int OP, int TX, int TY, class F> PL_FN F pl_down(F v, double *room)
+{
+	F *box = (F *)room;
+
+	if (TY > 1) {
+		__syncthreads();
+		box[threadIdx.x] = v;
+		__syncthreads();
+		v = box[threadIdx.x % TX];
+		for (int i = 1; i < TY; i++)
+			v = pl_comb<OP>(v, box[threadIdx.x % TX + i * TX]);
+	}
+	return v;
+}
+
+template <int OP, int TX, int TY, class F> PL_FN void pl_down_arg(F &a, long long &w, double *room)
+{
+	F *box = (F *)room;
+	long long *wbox = (long long *)(room + TX * TY);
+
+	if (TY > 1) {
+		__syncthreads();
+		box[threadIdx.x] = a;
+		wbox[threadIdx.x] = w;
+		__syncthreads();
+		a = box[threadIdx.x % TX];
+		w = wbox[threadIdx.x % TX];
+		for (int i = 1; i < TY; i++)
+			pl_take<OP>(a, w, box[threadIdx.x % TX + i * TX], wbox[threadIdx.x % TX + i * TX]);
+	}
+}
+
+/* Between the CL blocks that share a row, v being the same in all threads of a block.  Every reduction has a slot of
+ * its own, so one barrier each is enough. */
+template <int OP, int CL> PL_FN float pl_cluster(float v, float *slot)
+{
+	if (CL > 1) {
+		if (threadIdx.x == 0)
+			*slot = v;
+		ww::cluster_sync();
+		v = ww::cluster_load(slot, 0);
+		for (int i = 1; i < CL; i++)
+			v = pl_comb<OP>(v, ww::cluster_load(slot, i));
+	}
+	return v;
+}
+
+#endif
