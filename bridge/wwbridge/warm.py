@@ -6,7 +6,8 @@ Most of the difference is the hash of PyTorch's and Triton's files for the names
 functions, and on cuda a C compiler for the module through which Triton speaks with the driver: it lies in the cache
 directory, of which each task has one of its own.
 
-What is compiled, and how well, stays as it is: nothing is set or registered here that a worker would not have."""
+What is compiled, and how well, stays as it is: nothing is set or registered here that a worker would not have.
+Rejected: to trace something with Dynamo.  It asks for the device, and remembers what it was told."""
 
 import contextlib
 import importlib
@@ -66,7 +67,6 @@ def get_ready_to_compile():
         for module in pkgutil.iter_modules(importlib.import_module(PATTERNS).__path__, PATTERNS + "."):
             importlib.import_module(module.name)
     hash_files()
-    trace_once()
 
 
 def hash_files():
@@ -97,19 +97,6 @@ def one_driver_module():
 
         driver.compile_module_from_src = once
         driver.CudaUtils()
-
-
-def trace_once():
-    """Dynamo and autograd's tracer run, on tensors without memory: a softmax of four numbers starts OpenMP's threads,
-    and a fork waits for them for ever."""
-    import torch
-
-    def f(x):
-        return torch.nn.functional.softmax(x * 2 + 1, -1).sum(0)
-
-    with contextlib.suppress(Exception), torch.no_grad():
-        torch.compile(f, backend="aot_eager")(torch.zeros(2, 2, device="meta"))
-    torch._dynamo.reset()
 
 
 def import_all(target, compiles):

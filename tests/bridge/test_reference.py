@@ -1172,26 +1172,24 @@ def the_pool_keeps_to_its_limit_and_gives_memory_back():
 
 
 @test
-def a_forked_worker_reads_no_file_of_pytorch_to_compile():
+def workers_are_forked_ready_to_compile_and_without_a_device():
     from torch._inductor import codecache
     from triton.runtime import cache
     from wwbridge import warm
 
     def worker():
-        opened, modules = [], set(sys.modules)
+        opened = []
         sys.addaudithook(lambda event, args: opened.append(args[0]) if event == "open" and "site-packages" in str(args[0])
                          else None)
-        with torch.no_grad():
-            torch.compile(lambda x: x.cos().sum(), backend="aot_eager")(torch.zeros(3))
         assert codecache.torch_key() and cache.triton_key()
-        assert not opened and set(sys.modules) == modules, (opened[:3], sorted(set(sys.modules) - modules)[:3])
+        assert not opened, opened[:3]
 
     pid = os.fork()
     if pid == 0:
         try:
             torch.set_num_threads(2)
             before = len(os.listdir("/proc/self/task"))
-            assert warm.import_all("cpu", True) is None
+            assert warm.import_all("cuda", True) is None  # it has not asked for the device
             assert len(os.listdir("/proc/self/task")) == before  # a fork would wait for one that it does not have
             worker()
         except BaseException:
