@@ -252,13 +252,13 @@ static void against_another_solution(void **state)
 }
 
 /* A baseline that is slow when it goes first and fast behind the candidate, whose answers it finds in the outputs: what
- * counts is the mean of both orders. On a busy machine nothing can be said. */
+ * counts is the mean of both orders. */
 #define SPIN(n) "if (!row) for (volatile int k = 0; k < " n "; k++) ;"
 
 static void nobody_gains_by_the_order(void **state)
 {
-	static const char steady[] = KERNEL("", SPIN("60000") GOOD),
-					  restless[] = KERNEL("", SPIN("(*(const unsigned *)y == 0xffffffffu ? 120000 : 0)") GOOD);
+	static const char steady[] = KERNEL("", SPIN("30000") GOOD),
+					  restless[] = KERNEL("", SPIN("(*(const unsigned *)y == 0xffffffffu ? 60000 : 0)") GOOD);
 	struct ww_err err = WW_ERR_INIT;
 	struct ww_solution candidate = { .device_source = steady,
 		.device_bytes = strlen(steady),
@@ -266,16 +266,24 @@ static void nobody_gains_by_the_order(void **state)
 		.plan_bytes = strlen(good_plan) };
 	struct ww_solution baseline = candidate;
 	struct ww_verdict v;
+	int quiet = 0;
 	(void)state;
 	baseline.device_source = restless;
 	baseline.device_bytes = strlen(restless);
 	ww_verdict_init(&v);
-	assert_int_equal(ww_judge_run_against(task, &candidate, &baseline, WW_JUDGE_FULL, &v, &err), WW_OK);
-	assert_int_equal(v.status, WW_STATUS_OK);
-	double ratio = v.speedup[WW_BASE_SOLUTION].mid;
-	if (!v.disturbed && v.time.device_us < 200 && (ratio < 0.8 || ratio > 1.25))
-		fail_msg("%.2f times, %.1f us", ratio, v.time.device_us);
+	for (int k = 0; k < 3 && !quiet; k++) {
+		assert_int_equal(ww_judge_run_against(task, &candidate, &baseline, WW_JUDGE_FULL, &v, &err), WW_OK);
+		assert_int_equal(v.status, WW_STATUS_OK);
+		quiet = !v.disturbed && v.time.device_us < 200;
+	}
+	double ratio = v.speedup[WW_BASE_SOLUTION].mid, us = v.time.device_us;
 	ww_verdict_release(&v);
+	if (!quiet) {
+		print_message("# skip: others have the processors, so that no order counts\n");
+		skip();
+	}
+	if (ratio < 0.8 || ratio > 1.25)
+		fail_msg("%.2f times, %.1f us", ratio, us);
 }
 
 /* A coin of the kernel's own: the time stamp counter, mixed. */
