@@ -159,7 +159,8 @@ class Worker:
         return {}, []
 
     def draw(self, q, fds):
-        self.loaded().draw(int(q["seed"]), float(q["scale"]), float(q["shift"]), q["params"], q.get("keep", ""), bool(q.get("values", True)))
+        self.loaded().draw(int(q["seed"]), float(q["scale"]), float(q["shift"]), q["params"], q.get("keep", ""),
+                           bool(q.get("values", True)))
         return {}, []
 
     def compare(self, q, fds):

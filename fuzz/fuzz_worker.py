@@ -45,7 +45,8 @@ REQUESTS = [
     {"request": "arm", "which": "eager"},
     {"request": "free", "all": False},
 ]
-VALUES = [None, True, False, 0, 1, -1, 2**31, 2**63, -(2**63), 10**30, 0.5, float("inf"), "", "x", "cuda", "redraw", "\x00", "é" * 50, [], {}, [[]], {"a": 1}]
+VALUES = [None, True, False, 0, 1, -1, 2**31, 2**63, -(2**63), 10**30, 0.5, float("inf"), "", "x", "cuda", "redraw",
+          "\x00", "é" * 50, [], {}, [[]], {"a": 1}]
 LIMIT_S = 10
 HERE = tempfile.TemporaryDirectory(prefix="ww-fuzz-")  # whatever a mutated cache_dir names is made below it
 os.chdir(HERE.name)
@@ -59,7 +60,8 @@ def mutated_bytes(rng):
         if kind == 0:
             data = data[:at] or bytearray(b"W")
         elif kind == 1:
-            data[8:12] = struct.pack("<I", rng.choice([0, 1, len(body) - 1, len(body) + 1, 1 << 24, 1 << 25, 0xFFFFFFFF]))
+            data[8:12] = struct.pack("<I", rng.choice([0, 1, len(body) - 1, len(body) + 1, 1 << 24, 1 << 25,
+                                                       0xFFFFFFFF]))
         elif kind == 2:
             data[12:16] = struct.pack("<I", rng.choice([1, 3, 4096, 4097, 0xFFFFFFFF]))
         elif at < len(data):

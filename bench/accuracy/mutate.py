@@ -42,45 +42,61 @@ def literal(m):
 
 # class, name, "kernels" | "plan", pattern, replacement, the tasks it is for (None: all), how many places at most
 CUDA = [
-    ("dropped tail", "last row", "kernels", r"const bool live = at < rows;", "const bool live = at < rows - 1;", None, 2),
+    ("dropped tail", "last row", "kernels", r"const bool live = at < rows;", "const bool live = at < rows - 1;", None,
+     2),
     ("dropped tail", "last vector", "kernels", r"if \(t >= total\)", "if (t >= total - 1)", None, 2),
-    ("dropped tail", "last columns stored", "kernels", r"if \(c < cols\) \{(?=(?:(?!if \(c < cols\))[\s\S])*?float o0\[V\];)", "if (c < cols - V) {",
+    ("dropped tail", "last columns stored", "kernels", r"if \(c < cols\) \{(?=(?:(?!if \(c < cols\))[\s\S])*?float "
+                                                       r"o0\[V\];)", "if (c < cols - V) {",
      ("softmax", "layernorm_gelu", "rmsnorm", "residual_layernorm"), 1),
-    ("dropped tail", "last block", "plan", r"(ww_launch\(p, \"k\d+\", )([^;]*?)(, 1, 1, [^;]*\);)", r"\1(\2) - 1\3", None, 2),
+    ("dropped tail", "last block", "plan", r"(ww_launch\(p, \"k\d+\", )([^;]*?)(, 1, 1, [^;]*\);)", r"\1(\2) - 1\3",
+     None, 2),
     ("dropped tail", "last row of a scan", "plan", r"\.rows = S0\b", ".rows = S0 - 1", ("cumsum",), 1),
     ("dropped tail", "last columns of a scan", "plan", r"\.cols = S1\b", ".cols = S1 - 4", ("cumsum",), 1),
-    ("dropped tail", "last 32 of K", "plan", r"ww_arg_i32\(p, \(int\)\(g->a\.kp / 32\)\);", "ww_arg_i32(p, (int)(g->a.kp / 32) - 1);", GEMM, 1),
+    ("dropped tail", "last 32 of K", "plan", r"ww_arg_i32\(p, \(int\)\(g->a\.kp / 32\)\);",
+     "ww_arg_i32(p, (int)(g->a.kp / 32) - 1);", GEMM, 1),
     ("dropped tail", "last query", "plan", r"\.t_q = S2", ".t_q = S2 - 1", ("attention",), 1),
     ("dropped tail", "last row of a matrix", "kernels", r"if \(r >= m\)", "if (r >= m - 1)", GEMM, 1),
     ("dropped tail", "last columns of a matrix", "kernels", r"if \(c >= n\)", "if (c >= n - 2)", GEMM, 1),
     ("off by one", "last key", "plan", r"\.t_k = S2", ".t_k = S2 - 1", ("attention",), 1),
     ("off by one", "causal mask", "kernels", r"\(CAUSAL && c > r\)", "(CAUSAL && c >= r)", ("attention",), 1),
-    ("off by one", "causal mask, the other way", "kernels", r"\(CAUSAL && c > r\)", "(CAUSAL && c > r + 1)", ("attention",), 1),
-    ("off by one", "row", "kernels", r"const ix_t (i\d+) = row;(?=(?:(?!const ix_t i\d+ = row;)[\s\S])*?\1\*)", r"const ix_t \1 = row > 0 ? row - 1 : 0;", None, 3),
+    ("off by one", "causal mask, the other way", "kernels", r"\(CAUSAL && c > r\)", "(CAUSAL && c > r + 1)",
+     ("attention",), 1),
+    ("off by one", "row", "kernels", r"const ix_t (i\d+) = row;(?=(?:(?!const ix_t i\d+ = row;)[\s\S])*?\1\*)",
+     r"const ix_t \1 = row > 0 ? row - 1 : 0;", None, 3),
     ("off by one", "vector of a parameter", "kernels", r"(ww::load\(p_\w+ \+ )(\w+)(, x\d)", r"\1\2 + V\3", None, 3),
     ("off by one", "element of a parameter", "kernels", r"(= p_\w+\[)(\w+)(\];)", r"\1\2 > 0 ? \2 - 1 : 1\3", None, 2),
     ("off by one", "count", "kernels", r"const long long (v\d+) = (S\d);", r"const long long \1 = \2 - 1;", None, 2),
     ("off by one", "count of a mean", "kernels", r"\(a0 / a1\)", "(a0 / (a1 - 1.0f))", ("cross_entropy",), 1),
-    ("off by one", "target", "kernels", r"in_target\[i(\d)\]", r"in_target[i\1 > 0 ? i\1 - 1 : 0]", ("cross_entropy",), 1),
+    ("off by one", "target", "kernels", r"in_target\[i(\d)\]", r"in_target[i\1 > 0 ? i\1 - 1 : 0]", ("cross_entropy",),
+     1),
     ("off by one", "class", "kernels", r"\+ v4\)\];", "+ (v4 > 0 ? v4 - 1 : 1))];", ("cross_entropy",), 1),
     ("off by one", "lane of a scan", "kernels", r"if \(lane >= d\)", "if (lane > d)", ("cumsum",), 1),
-    ("off by one", "total of a scan", "kernels", r"q = j \* warps \+ warp - 1,", "q = j * warps + warp - 2,", ("cumsum",), 1),
-    ("off by one", "vector of a scan", "kernels", r"for \(int i = 1; i < VEC; i\+\+\)(?=\n\s*v\[j\]\[i\] = op_apply<OP>\(v\[j\]\[i - 1\])", "for (int i = 1; i < VEC - 1; i++)",
+    ("off by one", "total of a scan", "kernels", r"q = j \* warps \+ warp - 1,", "q = j * warps + warp - 2,",
      ("cumsum",), 1),
-    ("off by one", "padding", "plan", r"\.pad = \{ 1, 1 \}, \.dil = \{ 1, 1 \}, \.out_pad = \{ 0, 0 \}", ".pad = { 2, 0 }, .dil = { 1, 1 }, .out_pad = { 0, 0 }",
+    ("off by one", "vector of a scan", "kernels", r"for \(int i = 1; i < VEC; i\+\+\)(?=\n\s*v\[j\]\[i\] = "
+                                                  r"op_apply<OP>\(v\[j\]\[i - 1\])",
+     "for (int i = 1; i < VEC - 1; i++)",
+     ("cumsum",), 1),
+    ("off by one", "padding", "plan", r"\.pad = \{ 1, 1 \}, \.dil = \{ 1, 1 \}, \.out_pad = \{ 0, 0 \}",
+     ".pad = { 2, 0 }, .dil = { 1, 1 }, .out_pad = { 0, 0 }",
      ("conv_bias_relu", "conv_transpose_gelu"), 1),
     ("off by one", "channels", "plan", r"\.c = S1,", ".c = S1 - 1,", ("conv_bias_relu", "conv_transpose_gelu"), 1),
-    ("missing bias", "addend", "kernels", r"\((v\d+|x\d\[l\]|x\d\[j\]\[l\]|acc\[l\]) \+ (x[1-9]\[j\]\[l\]|x[1-9]\[l\])\)", r"(\1)", None, 3),
-    ("missing bias", "factor", "kernels", r"\((v\d+|x\d\[l\]|x\d\[j\]\[l\]) \* (x[1-9]\[j\]\[l\]|x[1-9]\[l\])\)", r"(\1)", None, 3),
+    ("missing bias", "addend", "kernels", r"\((v\d+|x\d\[l\]|x\d\[j\]\[l\]|acc\[l\]) \+ (x[1-9]\[j\]\[l\]|"
+                                          r"x[1-9]\[l\])\)", r"(\1)", None, 3),
+    ("missing bias", "factor", "kernels", r"\((v\d+|x\d\[l\]|x\d\[j\]\[l\]) \* (x[1-9]\[j\]\[l\]|x[1-9]\[l\])\)",
+     r"(\1)", None, 3),
     ("missing bias", "bias of a channel", "kernels", r"= p_\w*bias\[\w+\];", "= 0.0f;", None, 2),
     ("missing bias", "maximum", "kernels", r"\(v6 \+ a0\)", "(v6)", ("cross_entropy",), 1),
     ("missing bias", "carry", "kernels", r"carry = op_apply<OP>\(carry, sum\);", "carry = sum;", ("cumsum",), 1),
-    ("missing bias", "rescaling", "kernels", r"o\[i\] = fmaf\(o\[i\], fix\[i % 4 / 2\], ot\[i\]\);", "o[i] = o[i] + ot[i];", ("attention",), 1),
+    ("missing bias", "rescaling", "kernels", r"o\[i\] = fmaf\(o\[i\], fix\[i % 4 / 2\], ot\[i\]\);",
+     "o[i] = o[i] + ot[i];", ("attention",), 1),
     ("constant", "literal", "kernels", FLOAT, literal, None, 6),
     ("constant", "scale", "plan", r"\.scale = 0\.125", ".scale = 0.126", ("attention",), 1),
     ("constant", "mask", "plan", r"\.causal = 1", ".causal = 0", ("attention",), 1),
-    ("race", "barrier before sums of warps are read", "kernels", r"(box\[threadIdx\.x / 32\] = v;\s*)__syncthreads\(\);", r"\1", None, 1),
-    ("race", "barrier before totals are read", "kernels", r"(box\[j \* warps \+ warp\] = all;\s*\}\s*)__syncthreads\(\);", r"\1", ("cumsum",), 1),
+    ("race", "barrier before sums of warps are read", "kernels",
+     r"(box\[threadIdx\.x / 32\] = v;\s*)__syncthreads\(\);", r"\1", None, 1),
+    ("race", "barrier before totals are read", "kernels", r"(box\[j \* warps \+ warp\] = "
+                                                          r"all;\s*\}\s*)__syncthreads\(\);", r"\1", ("cumsum",), 1),
     ("race", "wait for a filled stage", "kernels", r"bar_wait\(full \+ 8 \* stage, phase\);", "", None, 1),
     ("race", "wait for an emptied stage", "kernels", r"bar_wait\(empty \+ 8 \* stage, phase\);", "", None, 1),
     ("race", "wait for keys", "kernels", r"bar_wait\(bars\.k_full \+ 8 \* stage, parity\);", "", ("attention",), 1),
@@ -92,18 +108,21 @@ CUDA = [
      r"hi[i] = __bfloat162float(__float2bfloat16_rn(s));\1lo[i] = 0.f;", GEMM, 1),
 ]
 CPU = [
-    ("dropped tail", "last block", "plan", r"(ww_launch\(p, \"k\d+\", )([^;]*?)(, 1, 1, [^;]*\);)", r"\1(\2) - 1\3", None, 2),
+    ("dropped tail", "last block", "plan", r"(ww_launch\(p, \"k\d+\", )([^;]*?)(, 1, 1, [^;]*\);)", r"\1(\2) - 1\3",
+     None, 2),
     ("dropped tail", "last row of a recipe", "plan", r"\.rows = ([^,}]+?)(,| \})", r".rows = (\1) - 1\2", None, 1),
     ("dropped tail", "last columns of a recipe", "plan", r"\.cols = ([^,}]+?)(,| \})", r".cols = (\1) - 1\2", None, 1),
     ("dropped tail", "last of M", "plan", r"\.m = ([^,}]+?)(,| \})", r".m = (\1) - 1\2", None, 1),
     ("dropped tail", "last of N", "plan", r"\.n = ([^,}]+?)(,| \})", r".n = (\1) - 1\2", None, 1),
     ("dropped tail", "last of K", "plan", r"\.k = ([^,}]+?)(,| \})", r".k = (\1) - 1\2", None, 1),
     ("off by one", "row", "kernels", r"const ix_t (i\d+) = (r|row);", r"const ix_t \1 = \2 > 0 ? \2 - 1 : 0;", None, 2),
-    ("off by one", "row of a scan", "kernels", r"const ix_t (i\d+) = r / 1 % S0;", r"const ix_t \1 = (r + 1) % S0;", None, 2),
+    ("off by one", "row of a scan", "kernels", r"const ix_t (i\d+) = r / 1 % S0;", r"const ix_t \1 = (r + 1) % S0;",
+     None, 2),
     ("off by one", "column", "kernels", r"(ww_vf_load_ahead\(\w+ \+ \([^;]*?)\), n\)", r"\1 + 1), n)", None, 1),
     ("missing bias", "addend", "kernels", r"\((v\d+|x\d|acc) \+ (x[1-9]|v\d+)\)", r"(\1)", None, 1),
     ("missing bias", "factor", "kernels", r"\((v|v\d+|x\d) \* (x[1-9]|v\d+)\)", r"(\1)", None, 1),
-    ("constant", "literal", "kernels", FLOAT, literal, None, 3),  # what follows is the code of a remainder that these sizes do not have
+    ("constant", "literal", "kernels", FLOAT, literal, None,
+     3),  # what follows is the code of a remainder that these sizes do not have
 ]
 
 
@@ -143,7 +162,8 @@ def sites(task, solution, target):
     for kind, name, where, pattern, replacement, tasks, most in (CUDA if target == "cuda" else CPU):
         if tasks is not None and task not in tasks or name == "carry" and (
                 ".chunks = 1" not in solution["plan"] or ".threads = 1024" in solution["plan"]):
-            continue  # a carry is read where a row has more than one tile, and is more than the last sum where it has more than two
+            # A carry is read where a row has more than one tile; it is more than the last sum with more than two.
+            continue
         text = solution[where]
         start = body(text) if where == "kernels" and replacement is literal else 0
         found = 0

@@ -146,7 +146,8 @@ def main():
         pool = lab.lab_pool(a.threads, 64 << 20)
         print(
             f"{'example':22s} {'ours ms':>9s} {'eager ms':>9s} {'compile ms':>10s} {'vs eager':>9s} {'vs compile':>10s}"
-            f" {'min ours':>9s} {'eager':>7s} {'compile':>7s} {'err':>8s} {'err/limit':>9s} {'abs/limit':>9s} {'calls':>6s}"
+            f" {'min ours':>9s} {'eager':>7s} {'compile':>7s} {'err':>8s} {'err/limit':>9s} {'abs/limit':>9s} "
+            f"{'calls':>6s}"
         )
         for name in a.names:
             spec = importlib.util.spec_from_file_location(name, ROOT / "examples/cpu" / f"{name}.py")
@@ -179,7 +180,8 @@ def main():
             low = [min(t) / 1e6 for t in times] + ([float("nan")] if a.no_compile else [])
             print(
                 f"{name:22s} {ms[0]:9.3f} {ms[1]:9.3f} {ms[2]:10.3f} {ms[1] / ms[0]:9.3f} {ms[2] / ms[0]:10.3f}"
-                f" {low[0]:9.3f} {low[1] / low[0]:7.3f} {low[2] / low[0]:7.3f} {err:8.1e} {norm:9.3f} {elem:9.3f} {len(times[0]):6d}",
+                f" {low[0]:9.3f} {low[1] / low[0]:7.3f} {low[2] / low[0]:7.3f} {err:8.1e} {norm:9.3f} {elem:9.3f} "
+                f"{len(times[0]):6d}",
                 flush=True,
             )
 

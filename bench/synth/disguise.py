@@ -15,27 +15,34 @@ import torch
 KEEP = {"Model", "forward", "get_inputs", "get_init_inputs", "__init__"}
 # Modules without parameters: the function that does the same, and the names of its further arguments in order.
 FUNCTIONS = {
-    "ReLU": ("F.relu", ()), "GELU": ("F.gelu", ()), "SiLU": ("F.silu", ()), "Mish": ("F.mish", ()), "Sigmoid": ("torch.sigmoid", ()),
-    "Tanh": ("torch.tanh", ()), "Softplus": ("F.softplus", ()), "Softsign": ("F.softsign", ()), "Hardswish": ("F.hardswish", ()),
-    "Hardsigmoid": ("F.hardsigmoid", ()), "ReLU6": ("F.relu6", ()), "ELU": ("F.elu", ("alpha",)), "SELU": ("F.selu", ()),
+    "ReLU": ("F.relu", ()), "GELU": ("F.gelu", ()), "SiLU": ("F.silu", ()), "Mish": ("F.mish", ()),
+    "Sigmoid": ("torch.sigmoid", ()),
+    "Tanh": ("torch.tanh", ()), "Softplus": ("F.softplus", ()), "Softsign": ("F.softsign", ()),
+    "Hardswish": ("F.hardswish", ()),
+    "Hardsigmoid": ("F.hardsigmoid", ()), "ReLU6": ("F.relu6", ()), "ELU": ("F.elu", ("alpha",)),
+    "SELU": ("F.selu", ()),
     "LeakyReLU": ("F.leaky_relu", ("negative_slope",)), "Hardtanh": ("F.hardtanh", ("min_val", "max_val")),
     "Softmax": ("F.softmax", ("dim",)), "LogSoftmax": ("F.log_softmax", ("dim",)),
     "MaxPool1d": ("F.max_pool1d", ("kernel_size", "stride", "padding", "dilation")),
     "MaxPool2d": ("F.max_pool2d", ("kernel_size", "stride", "padding", "dilation")),
     "MaxPool3d": ("F.max_pool3d", ("kernel_size", "stride", "padding", "dilation")),
-    "AvgPool1d": ("F.avg_pool1d", ("kernel_size", "stride", "padding")), "AvgPool2d": ("F.avg_pool2d", ("kernel_size", "stride", "padding")),
+    "AvgPool1d": ("F.avg_pool1d", ("kernel_size", "stride", "padding")),
+    "AvgPool2d": ("F.avg_pool2d", ("kernel_size", "stride", "padding")),
     "AvgPool3d": ("F.avg_pool3d", ("kernel_size", "stride", "padding")),
-    "AdaptiveAvgPool1d": ("F.adaptive_avg_pool1d", ("output_size",)), "AdaptiveAvgPool2d": ("F.adaptive_avg_pool2d", ("output_size",)),
+    "AdaptiveAvgPool1d": ("F.adaptive_avg_pool1d", ("output_size",)),
+    "AdaptiveAvgPool2d": ("F.adaptive_avg_pool2d", ("output_size",)),
     "AdaptiveAvgPool3d": ("F.adaptive_avg_pool3d", ("output_size",)),
 }
 # Equal formulas of a function of one tensor; {x} is a name.
 IDENTITIES = {
-    "relu": ["torch.clamp({x}, min=0)", "{x} * ({x} > 0)", "torch.where({x} > 0, {x}, torch.zeros_like({x}))", "torch.maximum({x}, torch.zeros_like({x}))",
+    "relu": ["torch.clamp({x}, min=0)", "{x} * ({x} > 0)", "torch.where({x} > 0, {x}, torch.zeros_like({x}))",
+             "torch.maximum({x}, torch.zeros_like({x}))",
              "({x} + {x}.abs()) / 2"],
     "sigmoid": ["1 / (1 + torch.exp(-{x}))", "torch.reciprocal(1 + (-{x}).exp())"],
     "silu": ["{x} * torch.sigmoid({x})", "{x} / (1 + torch.exp(-{x}))"],
     "mish": ["{x} * torch.tanh(F.softplus({x}))"],
-    "gelu": ["0.5 * {x} * (1 + torch.erf({x} / 1.4142135623730951))", "{x} * 0.5 * (torch.erf({x} * 0.7071067811865476) + 1)"],
+    "gelu": ["0.5 * {x} * (1 + torch.erf({x} / 1.4142135623730951))",
+             "{x} * 0.5 * (torch.erf({x} * 0.7071067811865476) + 1)"],
     "softplus": ["torch.log(1 + torch.exp({x}))", "torch.log1p({x}.exp())"],
     "softsign": ["{x} / (1 + {x}.abs())"],
     "hardswish": ["{x} * F.relu6({x} + 3) / 6"], "hardsigmoid": ["F.relu6({x} + 3) / 6"],
@@ -103,8 +110,10 @@ class Modules(ast.NodeTransformer):
         if kind == "LayerNorm" and len(args) == 1 and not call.keywords and self.rng.random() < 0.7:
             shape = f"(lambda s: (s,) if isinstance(s, int) else tuple(s))({args[0]})"
             self.with_parameters[target] = "F.layer_norm({x}, {m}_w.shape, {m}_w, {m}_b)"
-            return ast.parse(f"{target}_w = nn.Parameter(torch.ones({shape}))\n{target}_b = nn.Parameter(torch.zeros({shape}))").body
-        if kind == "Conv2d" and len(args) == 3 and {k.arg for k in call.keywords} <= {"stride", "padding"} and self.rng.random() < 0.6:
+            return ast.parse(f"{target}_w = nn.Parameter(torch.ones({shape}))\n{target}_b = "
+                             f"nn.Parameter(torch.zeros({shape}))").body
+        if kind == "Conv2d" and len(args) == 3 and {k.arg for k in call.keywords} <= {
+            "stride", "padding"} and self.rng.random() < 0.6:
             more = "".join(f", {k.arg}={{m}}_{k.arg}" for k in call.keywords)
             self.with_parameters[target] = "F.conv2d({x}, {m}_w, {m}_b" + more + ")"
             pair = f"*(lambda k: (k, k) if isinstance(k, int) else k)({args[2]})"
@@ -126,7 +135,8 @@ class Modules(ast.NodeTransformer):
         module = ast.unparse(node.func)
         if module in self.gone and len(node.args) == 1:
             function, given = self.gone[module]
-            return parse(f"{function}({ast.unparse(node.args[0])}" + "".join(f", {n}={module}_{n}" for n in given) + ")")
+            return parse(f"{function}({ast.unparse(node.args[0])}" + "".join(f", {n}={module}_{n}" for n in given)
+                         + ")")
         if module in self.with_parameters and len(node.args) == 1:
             return parse(self.with_parameters[module].format(x="(" + ast.unparse(node.args[0]) + ")", m=module))
         return node
@@ -150,14 +160,18 @@ class Identities(ast.NodeTransformer):
         if base in ("F", "torch") and name == "softmax" and args:
             dim = keywords.get("dim") or (args[1] if len(args) > 1 else None)
             if dim:
-                return self.formula([f"(lambda e: e / e.sum(dim={dim}, keepdim=True))(torch.exp({{x}} - {{x}}.amax(dim={dim}, keepdim=True)))",
-                                     f"torch.exp({{x}} - torch.logsumexp({{x}}, dim={dim}, keepdim=True))"], node.args[0])
+                return self.formula([f"(lambda e: e / e.sum(dim={dim}, keepdim=True))(torch.exp({{x}} - "
+                                     f"{{x}}.amax(dim={dim}, keepdim=True)))",
+                                     f"torch.exp({{x}} - torch.logsumexp({{x}}, dim={dim}, keepdim=True))"],
+                                    node.args[0])
         if base == "torch" and name == "logsumexp" and len(args) == 1 and set(keywords) <= {"dim", "keepdim"}:
             more = ", ".join(f"{k}={v}" for k, v in keywords.items())
             return self.formula([f"torch.log(torch.exp({{x}}).sum({more}))"], node.args[0])
         if base == "torch" and name in ("matmul", "mm", "bmm") and len(args) == 2 and not keywords:
-            return parse(self.rng.choice([f"({args[0]}) @ ({args[1]})", f"torch.einsum('...ik,...kj->...ij', {args[0]}, {args[1]})",
-                                          f"(({args[1]}).transpose(-1, -2) @ ({args[0]}).transpose(-1, -2)).transpose(-1, -2)"]))
+            return parse(self.rng.choice([f"({args[0]}) @ "
+                                          f"({args[1]})", f"torch.einsum('...ik,...kj->...ij', {args[0]}, {args[1]})",
+                                          f"(({args[1]}).transpose(-1, -2) @ ({args[0]}).transpose(-1, "
+                                          "-2)).transpose(-1, -2)"]))
         if base == "torch" and name == "mean" and len(args) == 1 and "dim" in keywords:
             more = ", ".join(f"{k}={v}" for k, v in keywords.items())
             return self.formula([f"{{x}}.mean({more})"], node.args[0])
@@ -172,7 +186,8 @@ class Identities(ast.NodeTransformer):
         self.generic_visit(node)
         swap = self.rng.random() < 0.6
         number = isinstance(node.right, ast.Constant) and isinstance(node.right.value, (int, float))
-        if isinstance(node.op, ast.Add) and swap and not isinstance(node.left, (ast.Constant, ast.Tuple, ast.List)) and not number:
+        if isinstance(node.op, ast.Add) and swap and not isinstance(node.left, (ast.Constant, ast.Tuple,
+                                                                                ast.List)) and not number:
             return ast.BinOp(node.right, ast.Add(), node.left)
         if isinstance(node.op, ast.Mult) and swap:
             return ast.BinOp(node.right, ast.Mult(), node.left)
@@ -206,7 +221,8 @@ class Statements(ast.NodeTransformer):
         out = []
         for s in body:
             value = getattr(s, "value", None)
-            if isinstance(s, (ast.Assign, ast.Return)) and isinstance(value, ast.Call) and value.args and isinstance(value.args[0], (ast.Call, ast.BinOp)):
+            if isinstance(s, (ast.Assign, ast.Return)) and isinstance(value, ast.Call) and value.args and isinstance(
+                value.args[0], (ast.Call, ast.BinOp)):
                 self.n += 1
                 out.append(ast.Assign([ast.Name(f"part{self.n}", ast.Store())], value.args[0]))
                 value.args[0] = ast.Name(f"part{self.n}", ast.Load())
@@ -217,7 +233,8 @@ class Statements(ast.NodeTransformer):
         out = list(body)
         for i in range(len(out) - 1, 0, -1):
             first, then = out[i - 1], out[i]
-            if not (isinstance(first, ast.Assign) and isinstance(first.targets[0], ast.Name) and isinstance(then, (ast.Assign, ast.Return))):
+            if not (isinstance(first, ast.Assign) and isinstance(first.targets[0], ast.Name)
+                    and isinstance(then, (ast.Assign, ast.Return))):
                 continue
             name = first.targets[0].id
             uses = [n for n in ast.walk(then.value or ast.Pass()) if isinstance(n, ast.Name) and n.id == name]
@@ -248,11 +265,13 @@ class Names(ast.NodeTransformer):
                 own.add(n.arg)
             elif isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store):
                 own.add(n.id)
-            elif isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name) and n.value.id == "self" and isinstance(n.ctx, ast.Store):
+            elif isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name) and n.value.id == "self" and isinstance(
+                n.ctx, ast.Store):
                 own.add(n.attr)
         library = {n.arg for n in ast.walk(tree) if isinstance(n, ast.keyword)} | set(dir(torch.nn.Module()))
         for n in sorted(own - KEEP - library - {"self", "torch", "nn", "F", "math"}):
-            self.map[n] = "".join(rng.choice(string.ascii_lowercase) for _ in range(rng.randint(3, 8))) + str(len(self.map))
+            self.map[n] = "".join(rng.choice(string.ascii_lowercase) for _ in range(rng.randint(3, 8))) + str(
+                len(self.map))
 
     def visit(self, node):
         for field in ("id", "arg", "name"):
@@ -271,7 +290,8 @@ class Sizes(ast.NodeTransformer):
 
     def resized(self, tree):
         for s in tree.body:
-            if isinstance(s, ast.Assign) and isinstance(s.value, ast.Constant) and isinstance(s.value.value, int) and not isinstance(s.value.value, bool):
+            if isinstance(s, ast.Assign) and isinstance(s.value, ast.Constant) and isinstance(
+                s.value.value, int) and not isinstance(s.value.value, bool):
                 name, old = ast.unparse(s.targets[0]).lower(), s.value.value
                 if "batch" in name:
                     s.value = ast.Constant(max(2, self.rng.choice([old // 2, old * 2, old + 3])))
@@ -283,7 +303,8 @@ class Sizes(ast.NodeTransformer):
 def without_docs(tree):
     for n in ast.walk(tree):
         if isinstance(n, (ast.FunctionDef, ast.ClassDef, ast.Module)):
-            n.body = [s for s in n.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))] or [ast.Pass()]
+            n.body = [s for s in n.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))] or [
+                ast.Pass()]
             if isinstance(n, ast.FunctionDef):
                 n.returns = None
                 for a in n.args.args:
@@ -299,7 +320,8 @@ def reordered(tree, rng):
     classes = [s for s in rest if not isinstance(s, ast.FunctionDef)]
     rng.shuffle(functions)
     tree.body = [*ast.parse("import torch\nimport torch.nn as nn\nimport torch.nn.functional as F").body,
-                 *[s for s in imports if "torch" not in ast.unparse(s)], *(values + functions + classes if rng.random() < 0.5 else values + classes + functions)]
+                 *[s for s in imports if "torch" not in ast.unparse(s)],
+                 *(values + functions + classes if rng.random() < 0.5 else values + classes + functions)]
     return tree
 
 
@@ -316,15 +338,18 @@ def disguise(text, seed, size=True):
 
 # ---- Relatives
 
-LAST = ["torch.tanh({x})", "torch.cumsum({x}, dim=-1)", "F.softmax({x}, dim=-1) * {x}.std()", "torch.sin({x})", "F.gelu({x}) - {x}.mean()",
-        "torch.sort({x}, dim=-1)[0]", "{x}.abs().log1p()", "torch.atan({x})", "torch.logsumexp({x}, dim=-1)", "F.elu({x}).square()",
+LAST = ["torch.tanh({x})", "torch.cumsum({x}, dim=-1)", "F.softmax({x}, dim=-1) * {x}.std()", "torch.sin({x})",
+        "F.gelu({x}) - {x}.mean()",
+        "torch.sort({x}, dim=-1)[0]", "{x}.abs().log1p()", "torch.atan({x})", "torch.logsumexp({x}, dim=-1)",
+        "F.elu({x}).square()",
         "{x} * torch.cos({x})", "F.layer_norm({x}, {x}.shape[-1:])"]
 
 
 class Relative(ast.NodeTransformer):
     """The result goes through one or two more operators, and some operators on the way are others."""
 
-    OTHER = {"relu": "F.elu", "sigmoid": "torch.sin", "tanh": "torch.atan", "gelu": "F.selu", "softmax": "F.softmin", "mish": "torch.tanh",
+    OTHER = {"relu": "F.elu", "sigmoid": "torch.sin", "tanh": "torch.atan", "gelu": "F.selu", "softmax": "F.softmin",
+             "mish": "torch.tanh",
              "leaky_relu": "F.softshrink", "silu": "F.celu"}
 
     def __init__(self, rng):
@@ -333,7 +358,8 @@ class Relative(ast.NodeTransformer):
     def visit_Call(self, node):
         self.generic_visit(node)
         base, name = name_of(node.func)
-        if base in ("F", "torch") and name in self.OTHER and len(node.args) == 1 and not node.keywords and self.rng.random() < 0.5:
+        if base in ("F", "torch") and name in self.OTHER and len(
+            node.args) == 1 and not node.keywords and self.rng.random() < 0.5:
             node.func = parse(self.OTHER[name])
         return node
 
@@ -345,7 +371,8 @@ class Relative(ast.NodeTransformer):
     def visit_FunctionDef(self, node):
         self.generic_visit(node)
         if node.name == "forward" and isinstance(node.body[-1], ast.Return) and node.body[-1].value is not None:
-            node.body[-1].value = parse(f"(lambda r: {self.rng.choice(LAST).format(x='r')})({ast.unparse(node.body[-1].value)})")
+            node.body[-1].value = parse("(lambda r: "
+                                        f"{self.rng.choice(LAST).format(x='r')})({ast.unparse(node.body[-1].value)})")
         return node
 
 

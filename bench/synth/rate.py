@@ -26,8 +26,10 @@ def main(directory, seconds=None):
         return print(directory, "holds no candidate")
     passed, last = [r for r in rows if "reason" not in r], max(r["at"] for r in rows)
     late = [r for r in rows if r["at"] > last / 2]
-    print(f"{directory}: {len(rows)} candidates, {len(passed)} passed ({len(passed) / len(rows):.0%}), {sum('alone' in r for r in rows)} looked at again alone")
-    print(f"  {len(passed) / float(seconds or last):.2f} passed a second; {sum('reason' not in r for r in late) / (last / 2):.2f} in the second half of the time")
+    print(f"{directory}: {len(rows)} candidates, {len(passed)} passed ({len(passed) / len(rows):.0%}), "
+          f"{sum('alone' in r for r in rows)} looked at again alone")
+    print(f"  {len(passed) / float(seconds or last):.2f} passed a second; "
+          f"{sum('reason' not in r for r in late) / (last / 2):.2f} in the second half of the time")
     reasons = collections.Counter(r["reason"] for r in rows if "reason" in r)
     for reason, n in reasons.most_common():
         details = [r["detail"] for r in rows if r.get("reason") == reason]
@@ -37,7 +39,8 @@ def main(directory, seconds=None):
     for s in stages:
         wall, cpu = zip(*(r["cost"].get(s, (0, 0)) for r in rows))
         print(f"  {s:9} {sum(wall) / len(rows):8.3f} {sum(cpu) / len(rows):8.3f} ({max(cpu):.2f})")
-    print(f"  all       {sum(w for r in rows for w, _ in r['cost'].values()) / len(rows):8.3f} {sum(c for r in rows for _, c in r['cost'].values()) / len(rows):8.3f}")
+    print(f"  all       {sum(w for r in rows for w, _ in r['cost'].values()) / len(rows):8.3f} "
+          f"{sum(c for r in rows for _, c in r['cost'].values()) / len(rows):8.3f}")
     times = [r["row"]["times"] for r in passed]
     if len(times) > 9:
         print("  eager us, deciles:", [round(x) for x in statistics.quantiles([t["eager_us"] for t in times], n=10)])

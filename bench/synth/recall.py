@@ -66,7 +66,8 @@ def main():
             result = None
             for size in (True, False):
                 try:
-                    text = make(texts[i], o.seed * 1000 + tries, size) if kind == "disguised" else make(texts[i], o.seed * 1000 + tries)
+                    text = make(texts[i], o.seed * 1000 + tries, size) if kind == "disguised" else make(
+                        texts[i], o.seed * 1000 + tries)
                     result = runs(text)
                 except Exception as e:
                     result = f"{type(e).__name__}: {e}"
@@ -82,7 +83,8 @@ def main():
         f.writelines(json.dumps(r) + "\n" for r in rows)
     json.dump(dropped, open(os.path.join(where, "dropped.json"), "w"), indent=1)
     binary = os.environ.get("WARPWRIGHT") or os.path.join(ROOT, "build/warpwright")
-    done = subprocess.run([binary, "synth", "audit", path, "--against", o.suite, "--sample", "0", "--jobs", o.jobs, "--json"],
+    done = subprocess.run([binary, "synth", "audit", path, "--against", o.suite, "--sample", "0", "--jobs", o.jobs,
+                           "--json"],
                           stdout=subprocess.PIPE, check=False)
     audit = json.loads(done.stdout)
     hits = {f["id"]: f for f in audit["findings"] if f["kind"] == "contaminated"}
@@ -90,7 +92,8 @@ def main():
     right = [i for i in of["disguised"] if i in hits]
     itself = [i for i in right if hits[i]["other_id"] == i.split("/", 2)[2]]
     wrong = [i for i in of["related"] if i in hits]
-    print(f"disguised: {len(right)} of {len(of['disguised'])} found ({len(itself)} as themselves); related: {len(wrong)} of {len(of['related'])} flagged; "
+    print(f"disguised: {len(right)} of {len(of['disguised'])} found ({len(itself)} as themselves); related: "
+          f"{len(wrong)} of {len(of['related'])} flagged; "
           f"drawn anew {len(dropped)}; audit {audit['seconds']:.0f} s, no graph {audit['no_graph']}")
     for i in of["disguised"]:
         if i not in hits:

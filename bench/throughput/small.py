@@ -49,7 +49,8 @@ ENDS = {
     ),
     "rms": (
         "v * torch.rsqrt((v * v).mean(-1, keepdim=True) + 1e-5)",
-        "float s = 0; EACH { s += v * v; } END s = 1.0f / sqrtf(ALL_SUM(s) / COLS + 1e-5f); AGAIN { out[at + i] = v * s; } END",
+        "float s = 0; EACH { s += v * v; } END s = 1.0f / sqrtf(ALL_SUM(s) / COLS + 1e-5f); AGAIN { out[at + i] = v * "
+        "s; } END",
     ),
     "norm": (
         "F.layer_norm(v, (v.shape[-1],))",
@@ -235,7 +236,8 @@ class Small:
                 f"{a}[{'at + ' if a == 'y' else ''}i]" if a in args else "0" for a in ("y", "weight", "bias")
             ),
             "unpack": "\n".join(
-                f"\t{'float' if a == 'out' else 'const float'} *{a} = WW_ARG({'float' if a == 'out' else 'const float'} *, {i});"
+                f"\t{'float' if a == 'out' else 'const float'} *{a} = "
+                f"WW_ARG({'float' if a == 'out' else 'const float'} *, {i});"
                 for i, a in enumerate(args)
             ),
         }

@@ -177,7 +177,8 @@ def main():
     for r, x in zip(log, losses):
         print(f"{r['step']:6d} {r['loss']:12.6f} {x:12.6f} {r['loss'] - x:12.2e}")
     print(
-        f"loss differs by at most {worst:.2e}; tokens/s {out['tokens_per_second'][0]:.0f} against {out['tokens_per_second'][1]:.0f}; "
+        f"loss differs by at most {worst:.2e}; tokens/s {out['tokens_per_second'][0]:.0f} against "
+        f"{out['tokens_per_second'][1]:.0f}; "
         f"device memory {out['device_bytes'] / 1e9:.3f} GB, predicted {out['predicted_bytes'] / 1e9:.3f}"
     )
 

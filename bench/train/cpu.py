@@ -120,7 +120,8 @@ def main():
                 processor[side].append(cpu)
     for side, name in enumerate(("warpwright", "PyTorch" + " compiled" * a.compile)):
         print(
-            f"{name:10} {a.threads} threads, {512 * a.rows} tokens a step: {statistics.median(clock[side]):.3f} s of the clock, "
+            f"{name:10} {a.threads} threads, {512 * a.rows} tokens a step: {statistics.median(clock[side]):.3f} s of "
+            "the clock, "
             f"{statistics.median(processor[side]):.3f} s of processors"
         )
     print(f"PyTorch / warpwright: {statistics.median(clock[1]) / statistics.median(clock[0]):.2f} by the clock, "

@@ -77,7 +77,8 @@ class Table:
             last = [quarters(losses)[3] for name, losses in self.runs.items() if name.startswith(side)]
             if last:
                 print(
-                    f"{side}: {len(last)} runs, last quarter {min(last):.5f} to {max(last):.5f}, mean {sum(last) / len(last):.5f}"
+                    f"{side}: {len(last)} runs, last quarter {min(last):.5f} to {max(last):.5f}, mean "
+                    f"{sum(last) / len(last):.5f}"
                 )
 
 

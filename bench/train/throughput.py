@@ -125,10 +125,13 @@ def said(a, c, side, tokens, seconds, more):
         print(json.dumps(out), flush=True)
         return rate
     print(
-        f"{out['side']}: {rate:.0f} tokens/s, {100 * out['of_peak']:.1f}% of {a.peak_tflops:.0f} TFLOP/s, {tokens} tokens a step, sequences of "
-        f"{a.sequence}; {len(steady)} steps after one of {seconds[0]:.1f} s; device memory {more['device_bytes'] / 1e9:.2f} GB"
+        f"{out['side']}: {rate:.0f} tokens/s, {100 * out['of_peak']:.1f}% of {a.peak_tflops:.0f} TFLOP/s, {tokens} "
+        "tokens a step, sequences of "
+        f"{a.sequence}; {len(steady)} steps after one of {seconds[0]:.1f} s; device memory "
+        f"{more['device_bytes'] / 1e9:.2f} GB"
         + (
-            f", predicted {more['predicted_bytes'] / 1e9:.2f}, {more['keep_layers']} layers kept, loss {more['loss']:.3f}"
+            f", predicted {more['predicted_bytes'] / 1e9:.2f}, {more['keep_layers']} layers kept, loss "
+            f"{more['loss']:.3f}"
             if "loss" in more
             else ""
         ),

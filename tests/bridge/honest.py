@@ -126,7 +126,8 @@ def source(seed, many_sizes=False):
         last = ""
         for d in r.sample(range(x.dim()), r.randint(1, x.dim())):
             forward.append(
-                f"x = x * torch.logspace(0, -{r.choice([6, 9, 12])}, x.shape[{d}]).view(-1, {', '.join(['1'] * (x.dim() - 1 - d))})"
+                f"x = x * torch.logspace(0, -{r.choice([6, 9, 12])}, x.shape[{d}]).view(-1, "
+                f"{', '.join(['1'] * (x.dim() - 1 - d))})"
             )
             what.append("sizes")
     body = "\n".join(forward).replace("\n", "\n        ")
@@ -360,7 +361,8 @@ def spoil(seed, target):
         planted += 1
         if c["pass"]:
             missed.append(
-                f"{seed} {name} at {where} of {tuple(right.shape)}: {float(before.norm()):.1e} of {float(right.double().norm()):.1e}"
+                f"{seed} {name} at {where} of {tuple(right.shape)}: {float(before.norm()):.1e} of "
+                f"{float(right.double().norm()):.1e}"
             )
         COUNT["only by a part"] += whole and not c["pass"]
     task.close()
@@ -392,7 +394,8 @@ def examine(seed, target, ways, draws=KINDS):
                 if not c["pass"]:
                     row = next(r for r in c["outputs"] if not r["pass"])
                     refused.append(
-                        f"{seed} {way}, x * {scale} + {shift} {params}: {what}: part {row['part'] or None}, error {row['err_rel']:.2e} of {row['limit_rel']:.2e}, "
+                        f"{seed} {way}, x * {scale} + {shift} {params}: {what}: part {row['part'] or None}, error "
+                        f"{row['err_rel']:.2e} of {row['limit_rel']:.2e}, "
                         f"own {row['e_rel']:.1e}, rms {row['rms']:.1e}, {row['violations']} of {row['numel']}"
                     )
         asked += bool(refs.seen)
@@ -417,7 +420,8 @@ def main():
             total, bad = total + n, bad + len(missed)
             print("".join(f"missed: {line}\n" for line in missed), end="", flush=True)
         print(
-            f"{a.modules} modules, {total} defects, {bad} missed, {COUNT['only by a part']} found by a part alone, {time.monotonic() - start:.0f} s"
+            f"{a.modules} modules, {total} defects, {bad} missed, {COUNT['only by a part']} found by a part alone, "
+            f"{time.monotonic() - start:.0f} s"
         )
         return bad * 100 > total
     for seed in range(a.first, a.first + a.modules):
@@ -431,7 +435,8 @@ def main():
         total, asked, bad = total + n, asked + k, bad + len(refused)
         print("".join(f"refused: {line}\n" for line in refused), end="", flush=True)
     print(
-        f"{a.modules} modules, {total} honest outputs, {bad} refused, neighbours asked on {asked} draws, {time.monotonic() - start:.0f} s"
+        f"{a.modules} modules, {total} honest outputs, {bad} refused, neighbours asked on {asked} draws, "
+        f"{time.monotonic() - start:.0f} s"
     )
     return bad != 0
 

@@ -66,12 +66,15 @@ honest = {"id": "dir", "task": task, "solution": os.path.join(h.dir.name, "good"
 wrong = {"id": 2, "task": task, "target": "cpu", "solution": inline(kernel("x[row * n + i]"))}
 crash = {"id": 3, "task": task, "target": "cpu", "solution": inline(kernel(GOOD, "*(volatile int *)0 = 0;"))}
 compiles = {"id": 4, "task": task, "target": "cpu", "depth": "compile", "solution": inline(kernel(GOOD) + "// other\n")}
-other = h.write("set.jsonl", json.dumps({"id": "other", "code": add_task(67, 1000) + "# another task\n"}) + "\n") + "#other"
-endless = {"id": "endless", "task": other, "target": "cpu", "solution": inline(kernel(GOOD, "for (volatile int i = 0; ; ) i++;"))}
+other = h.write("set.jsonl", json.dumps({"id": "other", "code": add_task(67, 1000) + "# another task\n"})
+                + "\n") + "#other"
+endless = {"id": "endless", "task": other, "target": "cpu",
+           "solution": inline(kernel(GOOD, "for (volatile int i = 0; ; ) i++;"))}
 
 
 def start(*more):
-    return subprocess.Popen([BINARY, "judge", "--batch", "-", "-o", results, *OPTIONS, *more], env=h.env, stdin=subprocess.PIPE,
+    return subprocess.Popen([BINARY, "judge", "--batch", "-", "-o", results, *OPTIONS, *more], env=h.env,
+                            stdin=subprocess.PIPE,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -133,9 +136,11 @@ def lines():
 
 
 # Bad usage needs no worker.
-done = subprocess.run([BINARY, "judge", task, honest["solution"], "--batch", "x"], env=h.env, capture_output=True, text=True)
+done = subprocess.run([BINARY, "judge", task, honest["solution"], "--batch", "x"], env=h.env, capture_output=True,
+                      text=True)
 ok(done.returncode == 2 and "--batch" in done.stderr, "a batch beside a task is exit code 2", done.stderr)
-done = subprocess.run([BINARY, "judge", "--batch", os.path.join(h.dir.name, "none")], env=h.env, capture_output=True, text=True)
+done = subprocess.run([BINARY, "judge", "--batch", os.path.join(h.dir.name, "none")], env=h.env, capture_output=True,
+                      text=True)
 ok(done.returncode == 2, "a batch that is not there is exit code 2", done.stderr)
 
 p = start("--open-tasks", "1")
@@ -143,47 +148,61 @@ feed(p, honest, {**compiles, "id": "b1", "task": other}, wrong, {**compiles, "id
      {**compiles, "id": "b3", "task": other, "again": True})
 first = take(p, 6)
 statuses = {i: r.get("verdict", {}).get("status") for i, r in first.items()}
-ok(statuses == {"dir": "ok", 2: "mismatch", 4: "ok", "b1": "ok", "b2": "ok", "b3": "ok"}, "jobs given as directory and as text, at two depths", first)
-ok(first["b2"].get("same_as") == "b1" and first["b2"]["verdict"] == first["b1"]["verdict"] and not any("same_as" in first[i] for i in ("dir", 2, 4, "b1", "b3")),
+ok(statuses == {"dir": "ok", 2: "mismatch", 4: "ok", "b1": "ok", "b2": "ok", "b3": "ok"},
+   "jobs given as directory and as text, at two depths", first)
+ok(first["b2"].get("same_as") == "b1" and first["b2"]["verdict"] == first["b1"]["verdict"]
+   and not any("same_as" in first[i] for i in ("dir", 2, 4, "b1", "b3")),
    "what has the content of another job is not judged again, and says so, unless it asks to be", first)
-ok(first["dir"]["verdict"]["correct"] and not first[4]["verdict"]["correct"], "what was only compiled is not called correct", first)
+ok(first["dir"]["verdict"]["correct"] and not first[4]["verdict"]["correct"],
+   "what was only compiled is not called correct", first)
 ok(sum(r["opened_s"] > 0 for r in first.values()) == 2, "with room for one task, each of two is opened once", first)
 feed(p, endless)
 running = busy_runner(p)
-second = subprocess.run([BINARY, "judge", "--batch", "-", "-o", results], env=h.env, input="", capture_output=True, text=True)
-ok(second.returncode == 2 and "another batch" in second.stderr, "a second batch may not write to the same file", second.stderr)
+second = subprocess.run([BINARY, "judge", "--batch", "-", "-o", results], env=h.env, input="", capture_output=True,
+                        text=True)
+ok(second.returncode == 2 and "another batch" in second.stderr, "a second batch may not write to the same file",
+   second.stderr)
 seen = descendants(p.pid)
 p.send_signal(signal.SIGKILL)
 p.wait()
-ok(running and len(seen) >= 4 and not survivors(seen), "kill -9 leaves no process", f"{running} {seen} {survivors(seen)}")
+ok(running and len(seen) >= 4 and not survivors(seen), "kill -9 leaves no process",
+   f"{running} {seen} {survivors(seen)}")
 ok({r["id"] for r in lines()} == set(first), "and every finished verdict", open(results).read())
 with open(results, "a") as f:
     f.write('{"id":"cut","job":"0","verdict":{"cor')
 
 p = start()
 missing = {"id": "missing", "task": "/nonexistent.py", "solution": honest["solution"]}
-feed(p, honest, wrong, compiles, "this is no job", {"id": 5, "task": task, "solution": honest["solution"], "baseline_": 1}, "", missing,
-     {"id": 6, "task": task, "solution": inline("")}, {"task": h.write("bad.py", "x = 1\n"), "solution": honest["solution"]},
+feed(p, honest, wrong, compiles, "this is no job", {"id": 5, "task": task, "solution": honest["solution"],
+                                                    "baseline_": 1}, "", missing,
+     {"id": 6, "task": task, "solution": inline("")}, {"task": h.write("bad.py", "x = 1\n"),
+                                                       "solution": honest["solution"]},
      {**honest, "solution": inline(kernel(GOOD)), "target": "cpu"}, crash)
 bad = take(p, 6)
 errors = {i: (r.get("exit"), r.get("error", "")) for i, r in bad.items() if "error" in r}
-ok(errors[4][0] == 2 and "JSON" in errors[4][1] and "baseline_" in errors[5][1] and "/nonexistent.py" in errors["missing"][1] and
+ok(errors[4][0] == 2 and "JSON" in errors[4][1] and "baseline_" in errors[5][1]
+   and "/nonexistent.py" in errors["missing"][1] and
    "target" in errors[6][1] and "KernelBench form" in errors[9][1] and all(e[0] == 2 for e in errors.values()),
    "a bad line is one error line, and says why", bad)
-ok(bad[3]["verdict"]["status"] == "crashed", "and the others go on; what the file has a verdict for is not done again", bad)
+ok(bad[3]["verdict"]["status"] == "crashed", "and the others go on; what the file has a verdict for is not done again",
+   bad)
 feed(p, {**endless, "task": task})
 running = busy_runner(p)
 seen = descendants(p.pid)
 p.send_signal(signal.SIGINT)
 out, err = p.communicate(timeout=60)
-ok(running and p.returncode == 3 and not out, "Ctrl-C in the middle of a job: exit code 3, no line about it", f"{p.returncode} {out} {err}")
+ok(running and p.returncode == 3 and not out, "Ctrl-C in the middle of a job: exit code 3, no line about it",
+   f"{p.returncode} {out} {err}")
 ok(not survivors(seen), "and no process is left", survivors(seen))
 ok([r["id"] for r in lines() if "verdict" in r] == [r["id"] for r in first.values()] + [3] and "4 skipped" in err,
    "the cut line is gone, nothing is there twice", f"{open(results).read()} {err}")
 
-done = subprocess.run([BINARY, "judge", "--batch", "-", "-o", results, *OPTIONS], env=h.env, input="\n".join(map(json.dumps, (honest, wrong))),
+done = subprocess.run([BINARY, "judge", "--batch", "-", "-o", results, *OPTIONS], env=h.env,
+                      input="\n".join(map(json.dumps, (honest, wrong))),
                       capture_output=True, text=True)
-ok(done.returncode == 1 and not done.stdout, "a batch of jobs that are done starts nothing and ends as they did", done.stderr)
-done = subprocess.run([BINARY, "judge", "--batch", "-", "-o", results, *OPTIONS], env=h.env, input=json.dumps(honest), capture_output=True, text=True)
+ok(done.returncode == 1 and not done.stdout, "a batch of jobs that are done starts nothing and ends as they did",
+   done.stderr)
+done = subprocess.run([BINARY, "judge", "--batch", "-", "-o", results, *OPTIONS], env=h.env, input=json.dumps(honest),
+                      capture_output=True, text=True)
 ok(done.returncode == 0, "with exit code 0 where all are correct", done.stderr)
 finish()

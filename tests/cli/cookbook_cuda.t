@@ -9,7 +9,8 @@ import tempfile
 
 ROOT = os.environ.get("WW_SOURCE_DIR", os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
 LAB = os.path.join(ROOT, "bench/kernels")
-CUDA = next((d for d in (os.environ.get("CUDA_HOME", ""), "/usr/local/cuda") if d and os.path.exists(d + "/include/nvrtc.h")), None)
+CUDA = next((d for d in (os.environ.get("CUDA_HOME", ""), "/usr/local/cuda") if d
+             and os.path.exists(d + "/include/nvrtc.h")), None)
 
 
 def main():
@@ -21,11 +22,14 @@ def main():
     print("1..%d" % len(lines))
     include = ["-I" + ROOT + "/include", "-I" + ROOT + "/skills/cuda/include", "-I" + CUDA + "/include"]
     with tempfile.TemporaryDirectory() as tmp:
-        subprocess.run(["cc", "-O0", "-w", "-DLAB_MAIN", *include, "-c", LAB + "/lab.c", "-o", tmp + "/lab.o"], check=True)
+        subprocess.run(["cc", "-O0", "-w", "-DLAB_MAIN", *include, "-c", LAB + "/lab.c", "-o", tmp + "/lab.o"],
+                       check=True)
         for i, (name, *tensors) in enumerate(lines, 1):
             where = next(d for d in (LAB + "/solutions/" + name, LAB + "/checks/" + name) if os.path.isdir(d))
-            built = subprocess.run(["cc", "-O0", "-w", *include, where + "/plan.c", tmp + "/lab.o", "-o", tmp + "/lab", "-ldl"])
-            run = subprocess.run([tmp + "/lab", where + "/kernels.cu", ROOT + "/skills/cuda/include:" + CUDA + "/include", tmp + "/cubin",
+            built = subprocess.run(["cc", "-O0", "-w", *include, where + "/plan.c", tmp + "/lab.o", "-o", tmp + "/lab",
+                                    "-ldl"])
+            run = subprocess.run([tmp + "/lab", where + "/kernels.cu", ROOT + "/skills/cuda/include:" + CUDA
+                                  + "/include", tmp + "/cubin",
                                   *tensors], capture_output=True, text=True, env=dict(os.environ, LAB_VERBOSE="1"))
             spilled = [l for l in run.stdout.splitlines() if "spill" in l and " 0 bytes spill stores" not in l]
             # NVRTC makes a device variable of every static constant, and the judge refuses those: cookbook code uses

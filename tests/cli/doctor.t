@@ -23,11 +23,14 @@ def run(*args, **env):
 code, out, err, _ = run("--json")
 report = json.loads(out)
 parts = {p["name"]: p for p in report["parts"]}
-ok(code == (0 if report["targets"]["cpu"] or report["targets"]["cuda"] else 1) and not err, "the exit code says whether a target works", err)
-want = {"C compiler", "plan builder", "sandbox", "sampling", "Python", "PyTorch", "numpy", "OpenBLAS", "CUDA driver", "GPU", "NVRTC", "cuBLASLt",
+ok(code == (0 if report["targets"]["cpu"] or report["targets"]["cuda"] else 1) and not err,
+   "the exit code says whether a target works", err)
+want = {"C compiler", "plan builder", "sandbox", "sampling", "Python", "PyTorch", "numpy", "OpenBLAS", "CUDA driver",
+        "GPU", "NVRTC", "cuBLASLt",
         "cuDNN", "disk", "memory"}
 ok(want <= set(parts), "every part is there", want - set(parts))
-ok(all(p["ok"] or (p["unavailable"] and p["fix"]) for p in parts.values()), "each missing part says what is unavailable and how to fix it")
+ok(all(p["ok"] or (p["unavailable"] and p["fix"]) for p in parts.values()),
+   "each missing part says what is unavailable and how to fix it")
 ok(all("unavailable" not in p for p in parts.values() if p["ok"]), "a part that is there loses nothing")
 code, text, err, _ = run()
 ok(all(("✓ " if p["ok"] else "✗ ") + n in text for n, p in parts.items()), "the text says the same", text)
@@ -35,7 +38,8 @@ ok(all(("✓ " if p["ok"] else "✗ ") + n in text for n, p in parts.items()), "
 version = r"^\d+\.\d+[\w.+]* \("
 ok(all(re.match(version, parts[n]["found"]) for n in ("C compiler", "C++ compiler", "Python") if parts[n]["ok"])
    and all(re.match(r"\d+\.\d+", parts[n]["found"]) for n in ("PyTorch", "numpy") if parts[n]["ok"])
-   and all(re.match(r"\d+\.\d+", parts[n]["found"]) for n in ("NVRTC", "cuBLASLt", "cuDNN") if "site-packages" in parts[n]["found"]),
+   and all(re.match(r"\d+\.\d+", parts[n]["found"]) for n in ("NVRTC", "cuBLASLt", "cuDNN")
+           if "site-packages" in parts[n]["found"]),
    "compilers, Python, PyTorch and CUDA's libraries have versions", text)
 ok("WW_PYTHON" in parts["Python"]["found"], "the line about Python names WW_PYTHON", parts["Python"])
 
@@ -52,29 +56,38 @@ code, out, err, _ = run("--json", PATH="/nonexistent", WW_PYTHON="/nonexistent/p
 report = json.loads(out)
 parts = {p["name"]: p for p in report["parts"]}
 ok(code == 1 and not report["targets"]["cpu"], "without compiler and Python no target works: exit code 1", out)
-ok(not parts["C compiler"]["ok"] and "apt-get" in parts["C compiler"]["fix"], "the missing compiler is named", parts["C compiler"])
+ok(not parts["C compiler"]["ok"] and "apt-get" in parts["C compiler"]["fix"], "the missing compiler is named",
+   parts["C compiler"])
 ok(not parts["PyTorch"]["ok"], "the missing PyTorch is named", parts["PyTorch"])
-ok(parts["PyTorch"]["fix"].startswith("unset WW_PYTHON; make -C /"), "in a checkout its own set-up mends it, once WW_PYTHON is out of the way",
+ok(parts["PyTorch"]["fix"].startswith("unset WW_PYTHON; make -C /"),
+   "in a checkout its own set-up mends it, once WW_PYTHON is out of the way",
    parts["PyTorch"])
 
 # A distribution has no Makefile: there the environment is made by hand, with the PyTorch that the set-up of a checkout
 # takes.
 with tempfile.TemporaryDirectory() as home:
     os.mkdir(os.path.join(home, "bridge"))
-    mend = {p["name"]: p for p in json.loads(run("--json", PATH="/nonexistent", WARPWRIGHT_HOME=home, WW_PYTHON="")[1])["parts"]}["PyTorch"]["fix"]
+    mend = {p["name"]: p for p in json.loads(run("--json", PATH="/nonexistent", WARPWRIGHT_HOME=home,
+                                                 WW_PYTHON="")[1])["parts"]}["PyTorch"]["fix"]
     torch = re.search(r"^torch=(\S+)$", open(os.path.join(ROOT, "tools/setup")).read(), re.M).group(1)
     home = os.path.realpath(home)
-    ok(mend == f"python3 -m venv {home}/.venv && {home}/.venv/bin/pip install torch=={torch} numpy", "in a distribution it is a command for that", mend)
+    ok(mend == f"python3 -m venv {home}/.venv && {home}/.venv/bin/pip install torch=={torch} numpy",
+       "in a distribution it is a command for that", mend)
     home = os.path.join(home, "it's a folder")
     os.makedirs(os.path.join(home, "bridge"))
-    mend = {p["name"]: p for p in json.loads(run("--json", PATH="/nonexistent", WARPWRIGHT_HOME=home, WW_PYTHON="")[1])["parts"]}["PyTorch"]["fix"]
-    ok(shlex.split(mend)[3] == f"{os.path.realpath(home)}/.venv", "paths are quoted for the shell that the command is pasted into", mend)
+    mend = {p["name"]: p for p in json.loads(run("--json", PATH="/nonexistent", WARPWRIGHT_HOME=home,
+                                                 WW_PYTHON="")[1])["parts"]}["PyTorch"]["fix"]
+    ok(shlex.split(mend)[3] == f"{os.path.realpath(home)}/.venv",
+       "paths are quoted for the shell that the command is pasted into", mend)
     by_name = run("--json", WW_PYTHON=os.path.join(home, "python 3"))[1]
     os.symlink(sys.executable, os.path.join(home, "python 3"))
-    found = {p["name"]: p for p in json.loads(run("--json", WW_PYTHON=os.path.join(home, "python 3"))[1])["parts"]}["Python"]["found"]
-    ok("'\\''s a folder/python 3', by WW_PYTHON)" in found and "no program" in by_name, "and so is what was found", found)
+    found = {p["name"]: p for p in json.loads(run("--json", WW_PYTHON=os.path.join(home, "python 3"))[1])["parts"]}[
+        "Python"]["found"]
+    ok("'\\''s a folder/python 3', by WW_PYTHON)" in found and "no program" in by_name, "and so is what was found",
+       found)
 # What a lower level of the sandbox does not hold is said, with the switch that would raise it.
 for level, gap in (("seccomp", "read this user's files"), ("landlock", "names of processes and the disk are shared")):
     part = next(p for p in json.loads(run("--json", WARPWRIGHT_SANDBOX=level)[1])["parts"] if p["name"] == "sandbox")
-    ok(not part["ok"] and level in part["found"] and gap in part["unavailable"] and part["fix"], f"at sandbox level {level} it says what is not held", part)
+    ok(not part["ok"] and level in part["found"] and gap in part["unavailable"] and part["fix"],
+       f"at sandbox level {level} it says what is not held", part)
 finish()

@@ -69,7 +69,8 @@ def timed(log):
     for stage in re.split(r"reference worker: free", log):
         events = re.findall(r"reference worker: (draw|compare), (\d+) us", stage)
         if "warpwright: timed: " in stage:
-            draws = [(int(us), events[i + 1 : i + 2] and events[i + 1][0] == "compare") for i, (name, us) in enumerate(events) if name == "draw"]
+            draws = [(int(us), events[i + 1 : i + 2] and events[i + 1][0] == "compare") for i,
+                     (name, us) in enumerate(events) if name == "draw"]
             yield draws[:ROUNDS]
 
 
@@ -88,14 +89,18 @@ task = h.write("task.py", TASK)
 for k in range(COLD + WARM):
     h.write(f"{k}/plan.c", PLAN)
     at = h.write(f"{k}/kernels.c", KERNEL.replace("NUMBER", str(k)))
-    jobs.append({"id": str(k), "task": task, "solution": os.path.dirname(at), "baselines": "eager", "max_time_seconds": 0.4})
-done = subprocess.run([BINARY, "judge", "--target", "cpu", "--batch", "-"], env=dict(h.env, WARPWRIGHT_LOG="debug"), text=True, capture_output=True,
+    jobs.append({"id": str(k), "task": task, "solution": os.path.dirname(at), "baselines": "eager",
+                 "max_time_seconds": 0.4})
+done = subprocess.run([BINARY, "judge", "--target", "cpu", "--batch", "-"], env=dict(h.env, WARPWRIGHT_LOG="debug"),
+                      text=True, capture_output=True,
                       input="".join(json.dumps(j) + "\n" for j in jobs), timeout=280)
 statuses = [json.loads(line)["verdict"]["status"] for line in done.stdout.split("\n") if line]
 ok(statuses == ["ok"] * len(jobs), "every solution is right", statuses)
 draws = [d for judgement in list(timed(done.stderr))[COLD:] for d in judgement]
 compared, others = ([us for us, c in draws if bool(c) == kind] for kind in (True, False))
-ok(len(compared) >= 4 * WARM and len(others) >= 4, "draws of both kinds were seen", f"{len(compared)} and {len(others)}")
+ok(len(compared) >= 4 * WARM and len(others) >= 4, "draws of both kinds were seen",
+   f"{len(compared)} and {len(others)}")
 p = tells(compared, others) if compared and others else 0
-ok(p > 0.001, "what a draw takes does not tell whether the call is compared", f"p = {p:.2g}; us: {sorted(compared)}, {sorted(others)}")
+ok(p > 0.001, "what a draw takes does not tell whether the call is compared",
+   f"p = {p:.2g}; us: {sorted(compared)}, {sorted(others)}")
 finish()

@@ -23,30 +23,38 @@ TMP = tempfile.mkdtemp(prefix="ww-trl-")
 def episode(name, calls, ended=True):
     """Calls of different tools, one that is no JSON, arguments that only some calls have: what a table of fixed columns
     would spoil."""
-    lines = [{"type": "header", "version": 1, "task": {"path": "t.py", "id": "t"}, "target": "cpu", "device": "d", "policy": "openai:m", "seed": 1,
+    lines = [{"type": "header", "version": 1, "task": {"path": "t.py", "id": "t"}, "target": "cpu", "device": "d",
+              "policy": "openai:m", "seed": 1,
               "rule": "strict", "versions": {}, "started": "2026-01-01T00:00:00Z",
-              "tools": [{"name": "write", "description": "Write.", "parameters": {"type": "object", "properties": {"path": {"type": "string"}}}},
-                        {"name": "verify", "description": "Judge.", "parameters": {"type": "object", "properties": {"time": {"type": "boolean"}}}}]},
+              "tools": [{"name": "write", "description": "Write.",
+                         "parameters": {"type": "object", "properties": {"path": {"type": "string"}}}},
+                        {"name": "verify", "description": "Judge.",
+                         "parameters": {"type": "object", "properties": {"time": {"type": "boolean"}}}}]},
              {"type": "message", "turn": 0, "t": 0, "role": "system", "text": "be fast"},
              {"type": "message", "turn": 0, "t": 0, "role": "user", "text": "class Model: pass"}]
     for turn, (tool, arguments) in enumerate(calls, 1):
-        say = {"type": "message", "turn": turn, "t": turn, "role": "assistant", "text": f"step {turn}", "finish": "tool_calls",
+        say = {"type": "message", "turn": turn, "t": turn, "role": "assistant", "text": f"step {turn}",
+               "finish": "tool_calls",
                "calls": [{"id": f"call_{turn}_0", "name": tool, "arguments": arguments}]}
         lines += [say | ({"reasoning": "hm", "tokens": {"ids": [1, 2], "logprobs": [-0.5, -1]}} if turn % 2 else {}),
-                  {"type": "message", "turn": turn, "t": turn, "role": "tool", "text": f"answer {turn}", "call_id": f"call_{turn}_0", "tool": tool,
+                  {"type": "message", "turn": turn, "t": turn, "role": "tool", "text": f"answer {turn}",
+                   "call_id": f"call_{turn}_0", "tool": tool,
                    "is_error": False}]
-    lines.append({"type": "end", "turn": len(calls), "t": 9, "reason": "submitted", "reward_final": 1, "reward_best": 1, "best": "", "seconds": 9})
+    lines.append({"type": "end", "turn": len(calls), "t": 9, "reason": "submitted", "reward_final": 1, "reward_best": 1,
+                  "best": "", "seconds": 9})
     path = os.path.join(TMP, name, "episode.jsonl")
     os.makedirs(os.path.dirname(path))
     with open(path, "w", encoding="utf-8") as f:
         f.writelines(json.dumps(line) + "\n" for line in (lines if ended else lines[:-1]))
 
 
-episode("1", [("write", '{"path": "plan.c", "text": "a\\n\\"b\\""}'), ("verify", '{"time": false}'), ("write", '{"path": "kern')])
+episode("1", [("write", '{"path": "plan.c", "text": "a\\n\\"b\\""}'), ("verify", '{"time": false}'),
+              ("write", '{"path": "kern')])
 episode("2", [("verify", ""), ("todo", '{"items": [{"text": "x", "state": "open"}]}')])
 episode("3", [("verify", "")], ended=False)
 for form in ("object", "text"):
-    p = subprocess.run([WW, "episode", "export", TMP, "--arguments", form, "-o", os.path.join(TMP, form + ".jsonl")], capture_output=True, text=True,
+    p = subprocess.run([WW, "episode", "export", TMP, "--arguments", form, "-o", os.path.join(TMP, form + ".jsonl")],
+                       capture_output=True, text=True,
                        timeout=60, check=False)
     ok(p.returncode == 0, f"export with arguments as {form}", p.stderr)
 
@@ -92,7 +100,8 @@ for form in ("object", "text"):
 p = subprocess.run([ORACLE, "-c", TRAIN, TMP], capture_output=True, text=True, timeout=250, check=False,
                    env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": TMP, "CUDA_VISIBLE_DEVICES": ""})
 said = p.stdout.split("\n")
-for line, what in (("read object", "datasets and TRL read arguments as objects: the text of the file, no column filled in"),
+for line, what in (("read object", "datasets and TRL read arguments as objects: the text of the file, no column "
+                                   "filled in"),
                    ("trained", "TRL trains a step on the policy's own words"), ("read text", "and arguments as text")):
     ok(line in said, what, p.stdout[-1500:] + p.stderr[-3000:])
 shutil.rmtree(TMP, ignore_errors=True)

@@ -29,11 +29,13 @@ def optimize(group):
         return f"exit code {code}\n{stdout}\n{err}", {}
 
 
-ok(len(EXAMPLES) == 12 and sorted(n for names in GROUPS.values() for n in names) == EXAMPLES, "the twelve examples are in one group each", EXAMPLES)
+ok(len(EXAMPLES) == 12 and sorted(n for names in GROUPS.values() for n in names) == EXAMPLES,
+   "the twelve examples are in one group each", EXAMPLES)
 with concurrent.futures.ThreadPoolExecutor(2) as pool:
     for group, (note, summary) in zip(GROUPS, pool.map(optimize, GROUPS)):
         verdict = summary.get("verdict") or {}
-        ok(verdict.get("correct") is True and summary["code"] == (0 if summary["won"] else 1) and summary["reason"] == "turns",
+        ok(verdict.get("correct") is True and summary["code"] == (0 if summary["won"] else 1)
+           and summary["reason"] == "turns",
            f"{group}: correct by strict", note)
         ok(verdict.get("degenerate") is False and verdict.get("algebraic") is False,
            f"{group}: neither degenerate nor algebraic", json.dumps(verdict)[:600])

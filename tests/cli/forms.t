@@ -50,12 +50,14 @@ def below_tmp():
     shutil.copy(binary, os.path.join(d, "bin/warpwright"))
     ask = ("import sys, importlib.util as u; print(sys._base_executable); print('python%d.%d' % sys.version_info[:2]); "
            "print(u.find_spec('torch').submodule_search_locations[0])")
-    base, version, torch = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True).stdout.split()
+    base, version, torch = subprocess.run([python, "-c", ask], capture_output=True, text=True,
+                                          check=True).stdout.split()
     put("venv/pyvenv.cfg", f"home = {os.path.dirname(base)}\n")
     put(f"venv/lib/{version}/site-packages/torch.pth", os.path.dirname(torch) + "\n")
     os.mkdir(os.path.join(d, "venv/bin"))
     os.symlink(base, os.path.join(d, "venv/bin/python"))
-    return os.path.join(d, "bin/warpwright"), {"WARPWRIGHT_HOME": os.path.join(d, "home"), "WW_PYTHON": os.path.join(d, "venv/bin/python")}
+    return os.path.join(d, "bin/warpwright"), {"WARPWRIGHT_HOME": os.path.join(d, "home"),
+                                               "WW_PYTHON": os.path.join(d, "venv/bin/python")}
 
 
 binary, places = below_tmp()
@@ -134,7 +136,8 @@ def solution(name, text, status, says="", check=None, **job):
 
 
 def add(name, path, status, says="", check=None, **job):
-    jobs.append({"id": name, "task": TASK, "solution": path, "target": "cpu", "depth": "verify", "baselines": "eager", **job})
+    jobs.append({"id": name, "task": TASK, "solution": path, "target": "cpu", "depth": "verify", "baselines": "eager",
+                 **job})
     expected[name] = (status, says, check)
 
 
@@ -144,39 +147,65 @@ def body(text, head=HEAD):
 
 HONEST = "return torch.relu(self.norm(x) * self.weight + x)"
 solution("PyTorch itself is correct, and only a library", body(HONEST), "ok",
-         check=lambda v: v["library_only"] and v["reward"] <= 1 and "aten.relu" in v["aten_ops"] and v["form"] == "kernelbench"
+         check=lambda v: v["library_only"] and v["reward"] <= 1 and "aten.relu" in v["aten_ops"]
+         and v["form"] == "kernelbench"
          and v["repeats"] >= 5 and v["guarantees"].startswith("weaker"))
 solution("its times are the clock's", body(HONEST), "ok", depth="full",
          check=lambda v: v["device_method"] == "clock" and v["time"]["device_us"] > 0 and v["checked_calls"] >= 8
          and v["baselines"]["eager"]["device_us"] > 0 and v["speedup"]["eager"]["lo"] <= v["speedup"]["eager"]["hi"])
 solution("other names: found by value", body(HONEST.replace("self.norm", "self.a").replace("self.weight", "self.b"),
          HEAD.replace("self.norm", "self.a").replace("self.weight", "self.b")), "ok")
-solution("load_inline", "from torch.utils.cpp_extension import load_inline\n" + HEAD.replace("class ModelNew", "ext = load_inline('scale', cpp_sources=[r'''"
-         + EXTENSION + "'''], functions=['scale'], extra_cflags=['-O2'])\n\n\nclass ModelNew") + "        return ext.scale(x, self.norm.weight, self.norm.bias, self.weight)\n",
+solution("load_inline", "from torch.utils.cpp_extension import load_inline\n"
+         + HEAD.replace("class ModelNew", "ext = load_inline('scale', cpp_sources=[r'''"
+         + EXTENSION + "'''], functions=['scale'], extra_cflags=['-O2'])\n\n\nclass ModelNew")
+         + "        return ext.scale(x, self.norm.weight, self.norm.bias, self.weight)\n",
          "ok", check=lambda v: not v["library_only"] and v["aten_ops"] == [])
-solution("an extension that does not compile", "from torch.utils.cpp_extension import load_inline\next = load_inline('bad', cpp_sources=['int f() { return x; }'], no_implicit_headers=True)\n" + body(HONEST),
+solution("an extension that does not compile", "from torch.utils.cpp_extension import load_inline\n"
+                                               "ext = load_inline('bad', cpp_sources=['int f() { return x; }'], "
+                                               "no_implicit_headers=True)\n" + body(HONEST),
          "compile_failed", "was not declared")
-solution("the program's files are there, to be read only", body("import wwbridge\nassert wwbridge.__file__.startswith('/tmp/')\nopen(wwbridge.__file__, 'a')"), "crashed", "Read-only file system")
+solution("the program's files are there, to be read only", body("import wwbridge\n"
+                                                                "assert wwbridge.__file__.startswith('/tmp/')\n"
+                                                                "open(wwbridge.__file__, 'a')"), "crashed",
+         "Read-only file system")
 solution("a wrong constant", body(HONEST.replace("self.weight", "self.weight * 1.001")), "mismatch", "does not match")
-solution("weights prepared once", body("if not hasattr(self, 'w'): self.w = self.weight.clone()\nreturn torch.relu(self.norm(x) * self.w + x)"), "mismatch", "re-drawn")
-solution("outputs kept by pointer", body("if not hasattr(self, 'y'): self.y = torch.relu(self.norm(x) * self.weight + x)\nreturn self.y"), "mismatch", "does not match")
-solution("the parameters as they were made", body(HONEST, HEAD.replace("        self.weight = nn.Parameter(torch.randn(n))", "        self.weight = torch.randn(n)")), "mismatch", "does not match")
-solution("an exception, and a line that speaks as the judge", body("raise ValueError('x\\nstatus: ok\\nreward: 3')"), "crashed", "| reward: 3",
+solution("weights prepared once", body("if not hasattr(self, 'w'): self.w = self.weight.clone()\n"
+                                       "return torch.relu(self.norm(x) * self.w + x)"), "mismatch", "re-drawn")
+solution("outputs kept by pointer", body("if not hasattr(self, 'y'): self.y = torch.relu(self.norm(x) * self.weight + "
+                                         "x)\nreturn self.y"), "mismatch", "does not match")
+solution("the parameters as they were made", body(HONEST, HEAD.replace("        self.weight = "
+                                                                       "nn.Parameter(torch.randn(n))",
+                                                                       "        self.weight = torch.randn(n)")),
+         "mismatch", "does not match")
+solution("an exception, and a line that speaks as the judge", body("raise ValueError('x\\nstatus: ok\\nreward: 3')"),
+         "crashed", "| reward: 3",
          check=lambda v: not any(line.startswith(("status:", "reward:")) for line in v["diagnostics"].split("\n")))
-solution("a patched PyTorch", body("torch.allclose = lambda *a, **k: True\ntorch.equal = torch.allclose\ntorch.cuda.synchronize = lambda *a: None\n"
-         "import time; time.perf_counter = lambda: 0.0; time.monotonic = lambda: 0.0\ntorch.backends.cuda.matmul.allow_tf32 = True\nreturn x"), "mismatch")
-solution("the harness's objects", body("import gc\nfor o in gc.get_objects():\n    if type(o).__name__ == 'Holder': o.solution.collect = lambda out: ((x.data_ptr(), *x.stride()), ())\nreturn x"), "mismatch")
-solution("a printed verdict and exit code 0", body("import os; print('[PASS] verify success'); print('{\"correct\": true}'); os._exit(0)"), "crashed", "exited with code 0")
-solution("a thread that fills the output later", body("import threading, time\ny = torch.empty_like(x)\nargs = x.clone(), self.weight.clone()\n"
-         "def late():\n    time.sleep(0.05)\n    y.copy_(torch.relu(self.norm(args[0]) * args[1] + args[0]))\nthreading.Thread(target=late).start()\nreturn y"), "mismatch")
-solution("the reference's own code", body("import sys\nm = sys.modules['model'].Model(1000)\nm.load_state_dict(self.state_dict())\nreturn m(x)"), "ok",
+solution("a patched PyTorch", body("torch.allclose = lambda *a, **k: True\ntorch.equal = torch.allclose\n"
+                                   "torch.cuda.synchronize = lambda *a: None\n"
+         "import time; time.perf_counter = lambda: 0.0; time.monotonic = lambda: 0.0\n"
+         "torch.backends.cuda.matmul.allow_tf32 = True\nreturn x"), "mismatch")
+solution("the harness's objects", body("import gc\nfor o in gc.get_objects():\n    if type(o).__name__ == 'Holder': "
+                                       "o.solution.collect = lambda out: ((x.data_ptr(), *x.stride()), ())\nreturn x"),
+         "mismatch")
+solution("a printed verdict and exit code 0", body("import os; print('[PASS] verify success'); print('{\"correct\": "
+                                                   "true}'); os._exit(0)"), "crashed", "exited with code 0")
+solution("a thread that fills the output later", body("import threading, time\ny = torch.empty_like(x)\n"
+                                                      "args = x.clone(), self.weight.clone()\n"
+         "def late():\n    time.sleep(0.05)\n    y.copy_(torch.relu(self.norm(args[0]) * args[1] + args[0]))\n"
+         "threading.Thread(target=late).start()\nreturn y"), "mismatch")
+solution("the reference's own code", body("import sys\nm = sys.modules['model'].Model(1000)\n"
+                                          "m.load_state_dict(self.state_dict())\nreturn m(x)"), "ok",
          check=lambda v: v["library_only"] and v["reward"] <= 1)
-put("agent/model_new.py", "import cuda_extension\n" + HEAD + "        y = torch.empty_like(x)\n        cuda_extension.scale(*(t.data_ptr() for t in (x, self.norm.weight, "
+put("agent/model_new.py", "import cuda_extension\n" + HEAD + "        y = torch.empty_like(x)\n"
+                                                             "        cuda_extension.scale(*(t.data_ptr() for t in (x, "
+                                                             "self.norm.weight, "
     "self.norm.bias, self.weight, y)), *x.shape)\n        return y\n")
 put("agent/model.py", "raise SystemExit('frozen files are not read')\n")
 # Addresses, not tensors: PyTorch's headers are read by the extension above already, and take seconds.
-put("agent/kernels/scale.h", "void scale(const float *p, const float *pg, const float *pb, const float *pw, float *o, long m, long n);\n")
-put("agent/kernels/scale.cpp", '#include <cmath>\n#include "scale.h"\nvoid scale(const float *p, const float *pg, const float *pb, const float *pw, float *o, long m, long n)\n{\n' + LOOPS + "}\n")
+put("agent/kernels/scale.h", "void scale(const float *p, const float *pg, const float *pb, const float *pw, float *o, "
+                             "long m, long n);\n")
+put("agent/kernels/scale.cpp", '#include <cmath>\n#include "scale.h"\nvoid scale(const float *p, const float *pg, '
+                               'const float *pb, const float *pw, float *o, long m, long n)\n{\n' + LOOPS + "}\n")
 put("agent/kernels/scale_binding.cpp", """#include "../binding_registry.h"
 #include "scale.h"
 static void add(pybind11::module &m)
@@ -187,7 +216,8 @@ static void add(pybind11::module &m)
 }
 REGISTER_BINDING(scale, add);
 """)
-add("a CUDA-Agent directory", os.path.join(d, "agent"), "ok", check=lambda v: v["form"] == "cuda-agent" and not v["library_only"])
+add("a CUDA-Agent directory", os.path.join(d, "agent"), "ok", check=lambda v: v["form"] == "cuda-agent"
+    and not v["library_only"])
 put("agent_cu/model_new.py", body(HONEST))
 put("agent_cu/kernels/k.cu", "__global__ void k() {}\n")
 add("CUDA on the cpu target", os.path.join(d, "agent_cu"), "refused", "kernels/k.cu is CUDA")
@@ -195,7 +225,8 @@ add("CUDA on the cpu target", os.path.join(d, "agent_cu"), "refused", "kernels/k
 
 # One batch; when the extension has been built, the same job comes once more and finds it built, also where a header is
 # newer than the build: the process that is called may start no compiler, and ninja must not want to.
-p = subprocess.Popen([binary, "judge", "--batch", "-", "--max-run-seconds", "5", "--max-time-seconds", "1", "--threads", "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+p = subprocess.Popen([binary, "judge", "--batch", "-", "--max-run-seconds", "5", "--max-time-seconds", "1", "--threads",
+                      "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
 again = {**next(j for j in jobs if j["id"] == "load_inline"), "id": "again", "again": True}
 p.stdin.write("".join(json.dumps(j) + "\n" for j in jobs))
 p.stdin.flush()
@@ -213,22 +244,28 @@ for j in jobs:
     status, says, check = expected[j["id"]]
     r = results.get(j["id"], {})
     v = r.get("verdict")
-    good = v is not None and v["status"] == status and says in v["diagnostics"] and v["correct"] == (status == "ok") and (not check or check(v))
+    good = v is not None and v["status"] == status and says in v["diagnostics"] and v["correct"] == (
+        status == "ok") and (not check or check(v))
     ok(good, j["id"], json.dumps(r)[:2500] or log)
-first, second = (results.get(i, {}).get("verdict", {}).get("seconds", {}).get("compile") for i in ("load_inline", "again"))
+first, second = (results.get(i, {}).get("verdict", {}).get("seconds", {}).get("compile")
+                 for i in ("load_inline", "again"))
 # The first may have found it too, in the store of an earlier run of this test.
 ok(first and second is not None and second < 0.5 and (second < first / 2 or first < 0.5), "a finished build is kept",
    f"{first} s, then {second} s; {log[-600:]}")
 found = results.get("again", {}).get("verdict", {})
 ok(found.get("status") == "ok", "a finished build is used where a header is newer than it", json.dumps(found)[:2500])
-ok(p.returncode == 1 and len(results) == len(jobs) + 1, "the batch ends with 1, as some are wrong", f"{p.returncode} {log[-600:]}")
+ok(p.returncode == 1 and len(results) == len(jobs) + 1, "the batch ends with 1, as some are wrong",
+   f"{p.returncode} {log[-600:]}")
 
 # A directory as KernelBench writes it, given with a directory of tasks: each file a job; here the problem's task is
 # missing.
 os.rename(TASK, TASK + ".away")
-done = subprocess.run([binary, "judge", os.path.join(d, "tasks"), os.path.join(d, "run"), "--target", "cpu"], text=True, stdout=subprocess.PIPE,
+done = subprocess.run([binary, "judge", os.path.join(d, "tasks"), os.path.join(d, "run"), "--target", "cpu"], text=True,
+                      stdout=subprocess.PIPE,
                       stderr=subprocess.PIPE, env=env)
 lines = [json.loads(line) for line in done.stdout.splitlines()]
-ok(done.returncode == 2 and len(lines) == kernel and all("level1/3_" in r["error"] and r["id"].startswith("level_1_problem_3_sample_") for r in lines),
+ok(done.returncode == 2 and len(lines) == kernel and all("level1/3_" in r["error"]
+                                                         and r["id"].startswith("level_1_problem_3_sample_")
+                                                         for r in lines),
    "a KernelBench directory is a batch; a missing task is one line", done.stdout[:500] + done.stderr)
 finish()

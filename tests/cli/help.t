@@ -25,7 +25,8 @@ code, overview, _ = run("-h")
 names = re.findall(r"^  (\w+) ", overview.split("commands:")[1].split("\n\n")[0], re.M)
 helps = {n: run(n, "-h") for n in names}
 
-document = "# Commands\n\nThis page is the output of `warpwright -h` and of `-h` of every command; `tests/cli/help.t` holds them together.\n"
+document = ("# Commands\n\nThis page is the output of `warpwright -h` and of `-h` of every command; `tests/cli/help.t` "
+            "holds them together.\n")
 document += f"\n```\n{overview}```\n"
 for n in names:
     document += f"\n## {n}\n\n```\n{helps[n][1]}```\n"
@@ -39,33 +40,42 @@ for n in names:
     code, out, err = helps[n]
     ok(code == 0 and not err and out.startswith(f"usage: warpwright {n}"), f"{n} -h", err)
     ok("--json" in out, f"{n} has --json")
-    ok(max(map(len, out.splitlines())) <= 80, f"{n} -h fits 80 columns", [line for line in out.splitlines() if len(line) > 80])
+    ok(max(map(len, out.splitlines())) <= 80, f"{n} -h fits 80 columns",
+       [line for line in out.splitlines() if len(line) > 80])
     ok(run("help", n)[:2] == (0, out), f"help {n} is the same")
     code, out, err = run(n, "--no-such-option")
-    ok(code == 2 and not out and err.count("\n") == 1 and "--no-such-option" in err, f"{n} refuses an unknown option in one line", err)
+    ok(code == 2 and not out and err.count("\n") == 1 and "--no-such-option" in err,
+       f"{n} refuses an unknown option in one line", err)
 with open(DOC, encoding="utf-8") as f:
     ok(f.read() == document, "docs/commands.md holds the same text (tests/cli/help.t --write brings it up to date)")
 ok(max(map(len, overview.splitlines())) <= 80, "warpwright -h fits 80 columns")
-ok(all(run("help", *word)[:2] == (0, overview) for word in ((), ("help",), ("version",), ("--help",))), "help is the list of commands")
+ok(all(run("help", *word)[:2] == (0, overview) for word in ((), ("help",), ("version",), ("--help",))),
+   "help is the list of commands")
 code, out, err = run("-q")
 ok(code == 2 and "option -q must come after the command" in err, "an option before a command is not taken for one", err)
 version = run("--version")[1]
-ok(run("version")[:2] == (0, version) and json.loads(run("version", "--json")[1])["version"] in version, "version is --version")
-for args, meant in ((("doctor", "--jso=1"), "--json"), (("judge", "--treads", "2"), "--threads"), (("optimise",), "optimize"),
+ok(run("version")[:2] == (0, version) and json.loads(run("version", "--json")[1])["version"] in version,
+   "version is --version")
+for args, meant in ((("doctor", "--jso=1"), "--json"), (("judge", "--treads", "2"), "--threads"),
+                    (("optimise",), "optimize"),
                     (("help", "jugde"), "judge"), (("versoin",), "version")):
     code, out, err = run(*args)
-    ok(code == 2 and not out and err.count("\n") == 1 and f'did you mean "{meant}"?' in err, f"{' '.join(args)}: did you mean {meant}", err)
+    ok(code == 2 and not out and err.count("\n") == 1 and f'did you mean "{meant}"?' in err,
+       f"{' '.join(args)}: did you mean {meant}", err)
 code, out, err = run("no-such-command")
 ok(code == 2 and err.count("\n") == 1 and "warpwright -h" in err, "an unknown command is one line and exit code 2", err)
 code, out, err = run()
 ok(code == 2, "no command is usage")
 
 # With --json an error is an object too, whatever it is about; standard error says it in words.
-for args in (("doctor", "--jso", "--json"), ("no-such-command", "--json"), ("judge", "--json"), ("judge", "--json", "no.py", "no"),
-             ("episode", "show", "no.jsonl", "--json"), ("report", "no-run", "--json"), ("optimize", "--json", "no.py")):
+for args in (("doctor", "--jso", "--json"), ("no-such-command", "--json"), ("judge", "--json"),
+             ("judge", "--json", "no.py", "no"),
+             ("episode", "show", "no.jsonl", "--json"), ("report", "no-run", "--json"),
+             ("optimize", "--json", "no.py")):
     code, out, err = run(*args)
     error = json.loads(out)
-    ok(code == error["exit"] in (2, 3) and err == f"warpwright: {error['error']}\n", f"{' '.join(args)}: the error is an object", (code, out, err))
+    ok(code == error["exit"] in (2, 3) and err == f"warpwright: {error['error']}\n",
+       f"{' '.join(args)}: the error is an object", (code, out, err))
 
 # A reader that has seen enough.
 read, write = os.pipe()
@@ -74,7 +84,8 @@ p = subprocess.run([WW, "-h"], stdout=write, stderr=subprocess.PIPE)
 os.close(write)
 ok(p.returncode == -signal.SIGPIPE and not p.stderr, "a closed pipe ends it quietly", (p.returncode, p.stderr))
 job = json.dumps({"id": "x", "task": "/no/such.py", "solution": "/no/dir", "target": "cpu"}) + "\n"
-p = subprocess.Popen([WW, "judge", "--batch", "-", "--target", "cpu"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+p = subprocess.Popen([WW, "judge", "--batch", "-", "--target", "cpu"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                     stderr=subprocess.PIPE, text=True)
 p.stdin.write(job)
 p.stdin.flush()
 first = p.stdout.readline()
@@ -83,7 +94,8 @@ p.stdin.write(job * 3)
 p.stdin.flush()
 code = p.wait(30)
 said = p.stderr.read()
-ok(code == -signal.SIGPIPE and '"x"' in first and "Broken pipe" not in said and "cannot" not in said, "and so does one that closes in the middle of a batch",
+ok(code == -signal.SIGPIPE and '"x"' in first and "Broken pipe" not in said and "cannot" not in said,
+   "and so does one that closes in the middle of a batch",
    (code, said))
 p.stdin.close()
 with open("/dev/full", "w") as full:
@@ -103,5 +115,6 @@ def cpu_seconds(argv):
 
 
 spent = {n: cpu_seconds([WW, *n.split(), "-h"]) for n in ["", *names]}
-ok(0 < max(spent.values()) < 0.010, f"every -h takes under 10 ms of CPU time (at most {max(spent.values()) * 1000:.1f} ms)", spent)
+ok(0 < max(spent.values()) < 0.010, "every -h takes under 10 ms of CPU time (at most "
+                                    f"{max(spent.values()) * 1000:.1f} ms)", spent)
 finish()

@@ -42,4 +42,5 @@ for b in bad:
 print(("ok" if count > 20 else "not ok") + f" 2 - the scan saw the includes ({count})")
 print(("ok" if shown == there else "not ok") + " 3 - docs/architecture.md shows them")
 for name in sorted(n for n in shown.keys() | there.keys() if shown.get(n) != there.get(n)):
-    print(f"# {name}: {sorted(shown.get(name, []))} there, {sorted(there.get(name, []))} in tools/include-directions.txt")
+    print(f"# {name}: {sorted(shown.get(name, []))} there, {sorted(there.get(name, []))} in "
+          "tools/include-directions.txt")

@@ -29,7 +29,8 @@ if os.path.exists(os.path.join(BUILD, "build.ninja")):
     code, text = out_of(["ninja", "-C", BUILD, "-t", "inputs", "installed"])
     inputs = text.split("\n")
     more = [i for i in inputs if re.search(r"(^|/)(tests|fuzz|bench)/", i)]
-    ok(code == 0 and any(i.endswith("src/cmd/main.c.o") for i in inputs) and not more, "no test, fuzzer or bench is built for it", more[:5])
+    ok(code == 0 and any(i.endswith("src/cmd/main.c.o") for i in inputs) and not more,
+       "no test, fuzzer or bench is built for it", more[:5])
 else:
     skip("no test, fuzzer or bench is built for it", "not built by ninja")
 
@@ -40,23 +41,29 @@ with tempfile.TemporaryDirectory() as dest:
     code, said = out_of([*make, "install"], env=env)
     usr = os.path.join(dest, "usr")
     found = files(usr)
-    want = {"bin/warpwright", "share/warpwright/bridge/worker.py", "share/warpwright/include/ww/plan.h", "share/warpwright/skills/cuda/SKILL.md",
+    want = {"bin/warpwright", "share/warpwright/bridge/worker.py", "share/warpwright/include/ww/plan.h",
+            "share/warpwright/skills/cuda/SKILL.md",
             "share/doc/warpwright/commands.md", "share/doc/warpwright/README.md", "share/man/man1/warpwright.1",
             "share/bash-completion/completions/warpwright", "share/zsh/site-functions/_warpwright",
             "share/fish/vendor_completions.d/warpwright.fish"}
-    ok(code == 0 and want <= found, "program, parts, docs, manual and completions are there", (said[-2000:], want - found))
+    ok(code == 0 and want <= found, "program, parts, docs, manual and completions are there",
+       (said[-2000:], want - found))
     installed = os.path.join(usr, "bin/warpwright")
     ok(out_of([installed, "version"]) == out_of([WW, "version"]), "the installed program runs")
 
-    helps = {n: out_of([WW, n, "-h"])[1] for n in re.findall(r"^  (\w+) ", out_of([WW, "-h"])[1].split("commands:")[1].split("\n\n")[0], re.M)}
+    helps = {n: out_of([WW, n, "-h"])[1] for n in re.findall(r"^  (\w+) ",
+                                                             out_of([WW, "-h"])[1].split("commands:")[1].split(
+                                                                 "\n\n")[0], re.M)}
     options = {n: re.findall(r"^  (?:-\w, )?--([\w-]+)", h, re.M) for n, h in helps.items()}
     page = os.path.join(usr, "share/man/man1/warpwright.1")
     text = open(page, encoding="utf-8").read()
-    missing = [o for os_ in options.values() for o in os_ if o != "help" and "\\-\\-" + o.replace("-", "\\-") not in text]
+    missing = [o for os_ in options.values() for o in os_ if o != "help" and "\\-\\-"
+               + o.replace("-", "\\-") not in text]
     ok(not missing, "the manual has every option of every command", missing)
     if shutil.which("groff"):
         code, said = out_of(["groff", "-man", "-Tutf8", "-ww", page])
-        ok(code == 0 and "warning" not in said and "--baselines" in re.sub("\x1b\\[[0-9;]*m", "", said).replace("‐", "-"), "groff sets it without a warning", said[:500])
+        ok(code == 0 and "warning" not in said and "--baselines" in re.sub("\x1b\\[[0-9;]*m", "", said).replace(
+            "‐", "-"), "groff sets it without a warning", said[:500])
     else:
         skip("groff sets it without a warning", "no groff")
 
@@ -67,17 +74,25 @@ with tempfile.TemporaryDirectory() as dest:
         script = f". {bash}; COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _warpwright; echo ${{COMPREPLY[@]}}"
         return out_of(["bash", "-c", script], cwd=dest)[1].split()
 
-    ok(complete("warpwright", "") == [*helps, "help", "version"] and complete("warpwright", "op") == ["optimize"], "bash completes commands")
-    ok(all(sorted(complete("warpwright", n, "--")) == sorted("--" + o for o in options[n]) for n in helps), "and the options of each")
-    ok(complete("warpwright", "judge", "--target", "c") == ["cuda", "cpu"] and complete("warpwright", "model", "in") == ["info", "init"]
+    ok(complete("warpwright", "") == [*helps, "help", "version"] and complete("warpwright", "op") == ["optimize"],
+       "bash completes commands")
+    ok(all(sorted(complete("warpwright", n, "--")) == sorted("--" + o for o in options[n]) for n in helps),
+       "and the options of each")
+    ok(complete("warpwright", "judge", "--target", "c") == ["cuda", "cpu"]
+       and complete("warpwright", "model", "in") == ["info", "init"]
        and complete("warpwright", "judge", "us") == ["usr"], "and their values, the second words, and files")
     # In the shells themselves: what each offers at the end of a line, without zsh's and fish's own start files.
-    lines = {"": [*helps, "help", "version"], "op": ["optimize"], "help ex": ["export"], "judge --target c": ["cpu", "cuda"], "model in": ["info", "init"],
-             **{n + " --": ["--" + o for o in options[n]] for n in ("judge", "train")}, "report us": ["usr"], "report --output us": ["usr"]}
-    zsh, fish = os.path.join(usr, "share/zsh/site-functions"), os.path.join(usr, "share/fish/vendor_completions.d/warpwright.fish")
+    lines = {"": [*helps, "help", "version"], "op": ["optimize"], "help ex": ["export"],
+             "judge --target c": ["cpu", "cuda"], "model in": ["info", "init"],
+             **{n + " --": ["--" + o for o in options[n]] for n in ("judge", "train")}, "report us": ["usr"],
+             "report --output us": ["usr"]}
+    zsh, fish = os.path.join(usr, "share/zsh/site-functions"), os.path.join(
+        usr, "share/fish/vendor_completions.d/warpwright.fish")
     asked = ["warpwright " + line for line in lines]
-    offers = {"zsh": ["zsh", "-f", os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib/complete.zsh"), zsh, *asked],
-              "fish": ["fish", "--no-config", "-c", f"source {fish}; for l in $argv; echo (complete -C $l | cut -f1); end", *asked]}
+    offers = {"zsh": ["zsh", "-f", os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib/complete.zsh"), zsh,
+                      *asked],
+              "fish": ["fish", "--no-config", "-c", f"source {fish}; for l in $argv; echo (complete -C $l | cut "
+                                                    "-f1); end", *asked]}
     for shell, argv in offers.items():
         if not shutil.which(shell):
             skip(f"{shell} completes commands, options, values and files", f"no {shell} here; apt-get install {shell}")
@@ -85,7 +100,8 @@ with tempfile.TemporaryDirectory() as dest:
         code, said = out_of(argv, cwd=dest)
         wrong = [(line, words.split()) for (line, want), words in zip(lines.items(), said.split("\n"))
                  if sorted(w.rstrip("/") for w in words.split()) != sorted(want)]
-        ok(code == 0 and said.count("\n") == len(lines) and not wrong, f"{shell} completes commands, options, values and files", (wrong, said[:1500]))
+        ok(code == 0 and said.count("\n") == len(lines) and not wrong,
+           f"{shell} completes commands, options, values and files", (wrong, said[:1500]))
 
     code, said = out_of([*make, "uninstall"], env=env)
     ok(code == 0 and not os.path.exists(usr), "make uninstall leaves nothing", (said, sorted(files(usr))[:5]))

@@ -121,7 +121,8 @@ def survivors(seen):
 small = kernel(loop("1.0005f * x[row * n + i] + bias[i]"))
 endless = kernel("for (volatile long long i = 0; i < 20000000000ll; ) i++;")
 task = h.write("batch.py", TASK)
-p = subprocess.Popen([BINARY, "judge", "--batch", "-", "--target", "cpu", "--baselines", "eager", "--max-time-seconds", "0.5", "--max-run-seconds", "60",
+p = subprocess.Popen([BINARY, "judge", "--batch", "-", "--target", "cpu", "--baselines", "eager", "--max-time-seconds",
+                      "0.5", "--max-run-seconds", "60",
                       "--threads", "1"],
                      env=h.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -129,7 +130,8 @@ p = subprocess.Popen([BINARY, "judge", "--batch", "-", "--target", "cpu", "--bas
 def feed(**jobs):
     """{id: (kernels, members of the job)} to the batch, and the verdicts: {id: verdict}."""
     for name, (kernels, members) in jobs.items():
-        p.stdin.write(json.dumps({"id": name, "task": task, "solution": {"kernels": kernels, "plan": PLAN}, "depth": "verify", **members}) + "\n")
+        p.stdin.write(json.dumps({"id": name, "task": task, "solution": {"kernels": kernels, "plan": PLAN},
+                                  "depth": "verify", **members}) + "\n")
     p.stdin.flush()
     return lambda: {r["id"]: r.get("verdict") for r in (json.loads(p.stdout.readline()) for _ in jobs)}
 
@@ -150,7 +152,8 @@ if not why:
 ok(not why, "a full verdict has times, intervals and checked calls", why)
 
 for name, status, word, what in (("strict", "mismatch", "limit", "rule strict does not take an error of 5e-4"),
-                                 ("broken", "compile_failed", "error", "device code that does not compile is a verdict")):
+                                 ("broken", "compile_failed", "error",
+                                  "device code that does not compile is a verdict")):
     why = problem(all_of_them.get(name), 1, "", status, word)
     ok(not why, what, why)
 
@@ -171,13 +174,15 @@ v = feed(after=(kernel(HONEST), {}))()["after"]
 why = problem(v, 0, "", "ok", "")
 ok(not why, "and the next verdict is right", why)
 out, err = p.communicate(timeout=120)
-ok(p.returncode == 1 and not out, "a batch that holds a wrong one ends with exit code 1", f"{p.returncode} {out[:300]} {err[:300]}")
+ok(p.returncode == 1 and not out, "a batch that holds a wrong one ends with exit code 1",
+   f"{p.returncode} {out[:300]} {err[:300]}")
 ok(len(seen) >= 4 and not survivors(seen), "no process is left", f"{seen} {survivors(seen)}")
 
 # A kill -9 of the reference worker is nobody's verdict: it is started again and the judgement repeated.  Here by rule
 # paper.
 slow = kernel("for (volatile long long i = 0; i < 4000000ll; ) i++; " + loop("1.0005f * x[row * n + i] + bias[i]"))
-p = subprocess.Popen(h.command("lost", TASK, slow, PLAN, ("--rule", "paper", "--verify-only", "--baselines", "eager", "--max-run-seconds", "60",
+p = subprocess.Popen(h.command("lost", TASK, slow, PLAN, ("--rule", "paper", "--verify-only", "--baselines", "eager",
+                                                          "--max-run-seconds", "60",
                                                           "--threads", "1")),
                      env=h.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 killed, seen = None, {}
@@ -190,7 +195,8 @@ while not killed and time.monotonic() < deadline and p.poll() is None:
             killed = pid
     time.sleep(0.05)
 out, err = p.communicate(timeout=200)
-ok(killed and p.returncode == 0 and '"correct":true' in out.replace(" ", ""), "a reference worker killed from outside is started again",
+ok(killed and p.returncode == 0 and '"correct":true' in out.replace(" ", ""),
+   "a reference worker killed from outside is started again",
    f"{killed} {p.returncode} {out[:300]} {err[:300]}")
 ok('"rule":"paper"' in out.replace(" ", ""), "and rule paper takes an error of 5e-4", out[:300])
 ok(len(seen) >= 4 and not survivors(seen), "and leaves no process", f"{seen} {survivors(seen)}")
@@ -199,7 +205,8 @@ ok(len(seen) >= 4 and not survivors(seen), "and leaves no process", f"{seen} {su
 code = subprocess.run([h.command("usage", TASK, small, PLAN, ())[0], "judge", "/nonexistent.py", h.dir.name], env=h.env,
                       stdout=subprocess.PIPE, stderr=subprocess.PIPE).returncode
 ok(code == 2, "a task that is not there is exit code 2", code)
-done = subprocess.run(h.command("baselines", TASK, small, PLAN, ("--baselines", "faster")), env=h.env, stdout=subprocess.PIPE,
+done = subprocess.run(h.command("baselines", TASK, small, PLAN, ("--baselines", "faster")), env=h.env,
+                      stdout=subprocess.PIPE,
                       stderr=subprocess.PIPE, text=True)
 ok(done.returncode == 2 and "faster" in done.stderr, "an unknown baseline is exit code 2", done.stderr)
 finish()

@@ -35,10 +35,12 @@ def ok(good, what, note=""):
 class Server:
     def __init__(self, *args):
         self.dir = tempfile.TemporaryDirectory(prefix="warpwright-test-")
-        self.p = subprocess.Popen([WW, "mcp", "--target", "cpu", "--threads", "1", *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        self.p = subprocess.Popen([WW, "mcp", "--target", "cpu", "--threads", "1", *args], stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE, cwd=self.dir.name)
         self.lines, self.n, self.notes = queue.Queue(), 0, []
-        threading.Thread(target=lambda: [self.lines.put(json.loads(line)) for line in self.p.stdout], daemon=True).start()
+        threading.Thread(target=lambda: [self.lines.put(json.loads(line)) for line in self.p.stdout],
+                         daemon=True).start()
 
     def raw(self, data):
         self.p.stdin.write(data)
@@ -104,7 +106,8 @@ tools = {t["name"]: t for t in s.ask("tools/list")["tools"]}
 with open(os.path.join(os.environ.get("WW_SOURCE_DIR", "."), "src/agent/tools.def"), encoding="utf-8") as f:
     offered = re.findall(r"^TOOL\((\w+), \w+, \w+, MCP\)", f.read(), re.M)
 ok(list(tools) == offered and len(offered) >= 6, "the tools that tools.def offers over MCP", list(tools))
-ok(all(t["inputSchema"]["additionalProperties"] is False and t["outputSchema"]["type"] == "object" and t["description"] for t in tools.values()),
+ok(all(t["inputSchema"]["additionalProperties"] is False and t["outputSchema"]["type"] == "object" and t["description"]
+       for t in tools.values()),
    "each has a description and both schemas", tools)
 r = s.tool("inspect", task="/no/such/task.py")
 ok(r["isError"] and "/no/such/task.py" in r["content"][0]["text"], "a task that is not there", r)
@@ -124,7 +127,8 @@ if TORCH:
     with open(TASK, encoding="utf-8") as f:
         source = f.read()
     r = s.tool("inspect", task=TASK)
-    ok(not r["isError"] and r["structuredContent"]["graph"]["nodes"] and len(r["content"][0]["text"]) < 30000, "inspect", r)
+    ok(not r["isError"] and r["structuredContent"]["graph"]["nodes"] and len(r["content"][0]["text"]) < 30000,
+       "inspect", r)
     start = time.time()
     r = s.tool("compile", task_source=source, kernels=kernels, plan=plan)
     ok(not r["isError"] and r["structuredContent"]["status"] == "ok" and time.time() - start < 20,
@@ -134,25 +138,31 @@ if TORCH:
        "what does not compile is a verdict with the compiler's words", r)
     made = s.tool("verify", task=TASK, solution=SOLUTION, time=False)
     r = follow(s, made)
-    ok(made["resultType"] == "task" and r["status"] == "completed" and r["result"]["structuredContent"]["correct"] is True,
+    ok(made["resultType"] == "task" and r["status"] == "completed"
+       and r["result"]["structuredContent"]["correct"] is True,
        "verify as a task, polled to its end", r)
     s.notes = []
-    r = s.ask("tools/call", name="verify", arguments={"task": TASK, "kernels": kernels.replace("ww_vf_gelu(v)", "v"), "plan": plan, "time": False},
+    r = s.ask("tools/call", name="verify", arguments={"task": TASK, "kernels": kernels.replace("ww_vf_gelu(v)", "v"),
+                                                      "plan": plan, "time": False},
               meta={"io.modelcontextprotocol/clientCapabilities": {}, "progressToken": "p"})
-    ok(kernels.count("ww_vf_gelu(v)") and not r["isError"] and r["structuredContent"]["status"] == "mismatch", "a wrong solution, without tasks", r)
+    ok(kernels.count("ww_vf_gelu(v)") and not r["isError"] and r["structuredContent"]["status"] == "mismatch",
+       "a wrong solution, without tasks", r)
     progress = [n["params"] for n in s.notes if n.get("method") == "notifications/progress"]
     ok(progress and all(p["progressToken"] == "p" and p["message"] for p in progress)
        and [p["progress"] for p in progress] == list(range(1, len(progress) + 1)), "its progress, in order", s.notes)
-    r = s.ask("tools/call", name="verify", arguments={"task": TASK, "kernels": kernels.replace("ww_vf_gelu(v)", "v"), "plan": plan, "sanitize": True},
+    r = s.ask("tools/call", name="verify", arguments={"task": TASK, "kernels": kernels.replace("ww_vf_gelu(v)", "v"),
+                                                      "plan": plan, "sanitize": True},
               meta={"io.modelcontextprotocol/clientCapabilities": {}})["structuredContent"]
     ok(r["status"] == "mismatch" and r["time"]["device_us"] is None and "compute-sanitizer" in r["diagnostics"],
        "sanitize: not timed, and a word of compute-sanitizer", r)
     made = s.tool("optimize", task=TASK, output="run")
-    while not os.path.exists(os.path.join(s.dir.name, "run/episode.jsonl")) and s.ask("tasks/get", taskId=made["taskId"])["status"] == "working":
+    while not os.path.exists(os.path.join(s.dir.name, "run/episode.jsonl")) and s.ask(
+        "tasks/get", taskId=made["taskId"])["status"] == "working":
         time.sleep(0.02)
     s.ask("tasks/cancel", taskId=made["taskId"])
     t = s.ask("tasks/get", taskId=made["taskId"])
-    ok(t["status"] == "cancelled" and os.path.exists(os.path.join(s.dir.name, "run/episode.jsonl")), "optimize begins, and is cancelled", t)
+    ok(t["status"] == "cancelled" and os.path.exists(os.path.join(s.dir.name, "run/episode.jsonl")),
+       "optimize begins, and is cancelled", t)
     made = s.tool("profile", task=TASK, what="reference")
     s.ask("tasks/cancel", taskId=made["taskId"])
     r = s.tool("compile", task=TASK, solution=SOLUTION)
@@ -170,4 +180,5 @@ if TORCH:
     ok(r["supportedVersions"] == ["2026-07-28"], "a second server", r)
 
 code, seconds = s.end()
-ok(code == 0 and seconds < 5 and not s.p.stderr.read(), "end of input ends it at once, and nothing was said on stderr", (code, seconds))
+ok(code == 0 and seconds < 5 and not s.p.stderr.read(), "end of input ends it at once, and nothing was said on stderr",
+   (code, seconds))

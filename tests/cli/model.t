@@ -29,22 +29,27 @@ def digest(path):
 
 tmp = tempfile.mkdtemp(prefix="ww-model-")
 os.chdir(tmp)
-config = dict(model_type="qwen3", architectures=["Qwen3ForCausalLM"], vocab_size=500, hidden_size=64, intermediate_size=96,
-              num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16, max_position_embeddings=128,
+config = dict(model_type="qwen3", architectures=["Qwen3ForCausalLM"], vocab_size=500, hidden_size=64,
+              intermediate_size=96,
+              num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+              max_position_embeddings=128,
               tie_word_embeddings=True)
 with open("config.json", "w") as f:
     json.dump(config, f)
 
 code, out, err = model("init", "config.json", "a", "--seed", "7", "--json")
 params = 500 * 64 + 64 + 2 * (2 * 64 + 2 * 64 * 64 + 2 * 64 * 32 + 2 * 16 + 3 * 64 * 96)
-ok(code == 0 and json.loads(out) == {"saved": "a", "parameters": params, "dtype": "fp32"}, "init makes a model", out + err)
+ok(code == 0 and json.loads(out) == {"saved": "a", "parameters": params, "dtype": "fp32"}, "init makes a model",
+   out + err)
 model("init", "config.json", "b", "--seed", "7")
 model("init", "config.json", "c", "--seed", "8")
 same = [digest(d + "/model.safetensors") for d in "abc"]
 ok(same[0] == same[1] != same[2], "the same seed gives the same bytes, another one others")
 code, out, err = model("init", "config.json", "no", "--tokenizer", "nowhere")
-ok(code == 2 and "nowhere/tokenizer.json" in err and not os.path.exists("no"), "a tokenizer that is not there makes no model without one", err)
-ok(model("init", "config.json", "a")[0] == 2 and digest("a/model.safetensors") == same[0], "nothing that exists is replaced")
+ok(code == 2 and "nowhere/tokenizer.json" in err and not os.path.exists("no"),
+   "a tokenizer that is not there makes no model without one", err)
+ok(model("init", "config.json", "a")[0] == 2 and digest("a/model.safetensors") == same[0],
+   "nothing that exists is replaced")
 
 code, out, err = model("info", "a", "--json")
 info = json.loads(out)
@@ -61,7 +66,8 @@ with open("head.json", "w") as f:
 code, out, err = model("score", "a", "ids.json", "--ids", "--json")
 whole = json.loads(out)
 ok(code == 0 and whole["tokens"] == ids and whole["logprobs"][0] is None and len(whole["logprobs"]) == 100
-   and math.isclose(whole["sum"], sum(whole["logprobs"][1:]), rel_tol=1e-9), "score gives a log-probability for every token", err)
+   and math.isclose(whole["sum"], sum(whole["logprobs"][1:]), rel_tol=1e-9),
+   "score gives a log-probability for every token", err)
 head = json.loads(model("score", "a", "head.json", "--ids", "--json")[1])
 ok(head["logprobs"][1:] == whole["logprobs"][1:41], "those of a prefix are equal to the last bit")
 one = json.loads(model("score", "a", "ids.json", "--ids", "--json", env={**os.environ, "WARPWRIGHT_THREADS": "1"})[1])
@@ -72,11 +78,13 @@ ok(max(abs(x - y) for x, y in zip(ref["logprobs"][1:], whole["logprobs"][1:])) <
 code, _, err = model("convert", "a", "half", "--dtype", "bf16")
 half = json.loads(model("score", "half", "ids.json", "--ids", "--json")[1])
 ok(code == 0 and os.path.getsize("half/model.safetensors") < os.path.getsize("a/model.safetensors") * 0.55
-   and 0 < abs(half["sum"] - whole["sum"]) < 0.5, "convert to bf16 halves it and moves the score a little", (half["sum"], whole["sum"]))
+   and 0 < abs(half["sum"] - whole["sum"]) < 0.5, "convert to bf16 halves it and moves the score a little",
+   (half["sum"], whole["sum"]))
 
 code, out, err = model("convert", "a", "critic", "--critic", "--json")
 head = json.loads(model("info", "critic", "--json")[1])
-ok(code == 0 and head["parameters"] == params + 64 and head["config"]["architectures"] == ["Qwen3ForSequenceClassification"],
+ok(code == 0 and head["parameters"] == params + 64 and head["config"]["architectures"] == [
+    "Qwen3ForSequenceClassification"],
    "convert --critic puts a value head on the trunk", err)
 code, _, err = model("score", "critic", "ids.json", "--ids")
 ok(code == 2 and "critic" in err and err.count("\n") == 1, "a critic has no log-probabilities to score", err)
@@ -95,11 +103,13 @@ def generated(*args):
 run = generated("caf\u00e9", "--max-new", "40", "--seed", "5")
 ok(run["prompt_tokens"] == 5 and len(run["tokens"]) == 40 == len(run["logprobs"]) and run["finish"] == "length",
    "run generates", run)
-ok(run == generated("caf\u00e9", "--max-new", "40", "--seed", "5") != generated("caf\u00e9", "--max-new", "40", "--seed", "6"), "the seed decides")
+ok(run == generated("caf\u00e9", "--max-new", "40", "--seed", "5") != generated("caf\u00e9", "--max-new", "40",
+                                                                                "--seed", "6"), "the seed decides")
 letters = [i for i in range(1, len(run["text"])) if run["text"][i].isascii()]
 stop = run["text"][letters[0]]
 cut = generated("caf\u00e9", "--max-new", "40", "--seed", "5", "--stop", stop)
-ok(cut["text"] == run["text"].split(stop)[0] and cut["finish"] == "stop" and cut["tokens"] == run["tokens"][:len(cut["tokens"])],
+ok(cut["text"] == run["text"].split(stop)[0] and cut["finish"] == "stop"
+   and cut["tokens"] == run["tokens"][:len(cut["tokens"])],
    "--stop ends before the text", (cut, stop))
 with open("said.json", "w") as f:
     json.dump(list("caf\u00e9".encode()) + run["tokens"], f)
@@ -116,16 +126,21 @@ ok(chat["prompt_tokens"] == 1 + 5 + 13 + 2 + 1 + 10, "chat wraps a message, and 
 
 code, out, err = model("bench", "a", "--batches", "1,3", "--prompt-tokens", "20", "--max-new", "10", "--json")
 bench = json.loads(out)
-ok(code == 0 and [(r["mode"], r["batch"]) for r in bench["rows"]] == [("exact", 1), ("exact", 3), ("fast", 1), ("fast", 3)]
-   and all(r[k] > 0 for r in bench["rows"] for k in ("prefill_tokens_s", "decode_tokens_s", "step_ms", "first_token_ms", "gb_s", "memory_bytes"))
-   and bench["start_exact"]["first_token_s"] > bench["start_exact"]["open_s"] > 0, "bench measures both modes", out + err)
-ok("decode tok/s" in model("bench", "a", "--batches", "1", "--prompt-tokens", "5", "--max-new", "3", "--fast")[1], "bench for people")
+ok(code == 0 and [(r["mode"], r["batch"]) for r in bench["rows"]] == [("exact", 1), ("exact", 3), ("fast", 1),
+                                                                      ("fast", 3)]
+   and all(r[k] > 0 for r in bench["rows"] for k in ("prefill_tokens_s", "decode_tokens_s", "step_ms", "first_token_ms",
+                                                     "gb_s", "memory_bytes"))
+   and bench["start_exact"]["first_token_s"] > bench["start_exact"]["open_s"] > 0, "bench measures both modes",
+   out + err)
+ok("decode tok/s" in model("bench", "a", "--batches", "1", "--prompt-tokens", "5", "--max-new", "3", "--fast")[1],
+   "bench for people")
 
 # Bad input: exit 2, one line that names the trouble, nothing left behind.
 def refused(what, says, *args):
     before = sorted(os.listdir("."))
     code, out, err = model(*args)
-    ok(code in (2, 3) and says in err and err.count("\n") == 1 and out == "" and sorted(os.listdir(".")) == before, what,
+    ok(code in (2, 3) and says in err and err.count("\n") == 1 and out == "" and sorted(os.listdir(".")) == before,
+       what,
        f"{code} {err}")
 
 
@@ -168,7 +183,8 @@ refused("a prompt beyond the context is refused", "context is 128", "run", "a", 
 refused("bench with a wrong list is refused", "--batches", "bench", "a", "--batches", "1,x")
 refused("bench beyond the context is refused", "context", "bench", "a", "--prompt-tokens", "128", "--max-new", "1")
 refused("an unknown word is refused", "rnu", "rnu", "a")
-ok(subprocess.run(["sh", "-c", f"ulimit -f 8; trap '' XFSZ; exec '{WW}' model init config.json full"], capture_output=True).returncode
+ok(subprocess.run(["sh", "-c", f"ulimit -f 8; trap '' XFSZ; exec '{WW}' model init config.json full"],
+                  capture_output=True).returncode
    == 3 and not any(n.startswith("full") for n in os.listdir(".")), "a full disk leaves nothing behind")
 
 finish()

@@ -21,7 +21,8 @@ tmp = tempfile.mkdtemp(prefix="ww-model-policy-")
 os.chdir(tmp)
 tiny_model.make("m", 65536, num_hidden_layers=1, num_attention_heads=1, num_key_value_heads=1, hidden_size=16)
 with open("t.py", "w", encoding="utf-8") as f:
-    f.write("import torch\nimport torch.nn as nn\n\n\nclass Model(nn.Module):\n    def forward(self, x):\n        return torch.relu(x)\n\n\n"
+    f.write("import torch\nimport torch.nn as nn\n\n\nclass Model(nn.Module):\n    def forward(self, x):\n"
+            "        return torch.relu(x)\n\n\n"
             "def get_inputs():\n    return [torch.randn(64, 64)]\n\n\ndef get_init_inputs():\n    return []\n")
 
 
@@ -30,38 +31,50 @@ def episode(i):
         return [json.loads(line) for line in f]
 
 
-p = subprocess.run([WW, "optimize", "t.py", "--target", "cpu", "--policy", "model:m", "--skill", "none", "--max-turns", "3", "--parallel", "2",
-                    "--seed", "8", "--max-reply-tokens", "60", "--model-batch", "1", "--model-cache", "50000", "-o", "out"], capture_output=True, text=True, timeout=300, check=False)
-ok(p.returncode == 1 and "no correct solution was found: " in p.stdout, "a random model finds nothing: exit code 1, and why it ended", p.stdout + p.stderr)
+p = subprocess.run([WW, "optimize", "t.py", "--target", "cpu", "--policy", "model:m", "--skill", "none", "--max-turns",
+                    "3", "--parallel", "2",
+                    "--seed", "8", "--max-reply-tokens", "60", "--model-batch", "1", "--model-cache", "50000", "-o",
+                    "out"], capture_output=True, text=True, timeout=300, check=False)
+ok(p.returncode == 1 and "no correct solution was found: " in p.stdout,
+   "a random model finds nothing: exit code 1, and why it ended", p.stdout + p.stderr)
 both = [episode(1), episode(2)]
 said = [[m for m in e if m["type"] == "message" and m["role"] == "assistant"] for e in both]
 ok(all(e[-1]["type"] == "end" and e[-1]["reward_final"] == -1 for e in both), "both episodes are whole", both[0][-1])
 for s in said:
     tokens, usage = s[0]["tokens"], s[0]["usage"]
-    ok(len(tokens["ids"]) == len(tokens["logprobs"]) == usage["completion_tokens"] <= 60 and tokens["logprobs"] == tokens["sampling_logprobs"]
+    ok(len(tokens["ids"]) == len(tokens["logprobs"]) == usage["completion_tokens"] <= 60
+       and tokens["logprobs"] == tokens["sampling_logprobs"]
        and all(x < 0 for x in tokens["logprobs"]), "tokens and log-probabilities are in the episode", s[0])
 gap = abs(said[0][0]["t"] - said[1][0]["t"])  # about a millisecond where both replies are generated at a time
 lengths = [s[0]["usage"]["completion_tokens"] for s in said]  # a seed under which no reply ends by itself
-ok(gap > 0.02 and lengths == [60, 60], f"--model-batch 1: one reply after the other, {gap:.3f} s", f"{lengths} tokens of 60")
+ok(gap > 0.02 and lengths == [60, 60], f"--model-batch 1: one reply after the other, {gap:.3f} s",
+   f"{lengths} tokens of 60")
 ok(said[0][0]["tokens"]["ids"] != said[1][0]["tokens"]["ids"], "each episode has a seed of its own")
 
 # The prompt in ChatML, a token for each byte.
 system, user = [m["text"] for m in both[0] if m["type"] == "message"][:2]
 first = said[0][0]
 tools = "\n".join(json.dumps({"type": "function", "function": t}, ensure_ascii=False) for t in both[0][0]["tools"])
-prompt = [tiny_model.START] + list(f"system\n{system}\n\n# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are "
-                                   "provided with function signatures within <tools></tools> XML tags:\n<tools>\n".encode() + tools.encode() +
-                                   b"\n</tools>\n\nFor each function call, return a json object with function name and arguments within "
-                                   b"<tool_call></tool_call> XML tags:\n<tool_call>\n{\"name\": <function-name>, \"arguments\": <args-json-object>}"
-                                   b"\n</tool_call>") + [tiny_model.END, 10, tiny_model.START] + list(f"user\n{user}".encode()) + \
+prompt = [tiny_model.START] + list(f"system\n{system}\n\n# Tools\n\nYou may call one or more functions to assist with "
+                                   "the user query.\n\nYou are "
+                                   "provided with function signatures within <tools></tools> XML tags:\n"
+                                   "<tools>\n".encode() + tools.encode() +
+                                   b"\n</tools>\n\nFor each function call, return a json object with function name and "
+                                   b"arguments within "
+                                   b"<tool_call></tool_call> XML tags:\n<tool_call>\n{\"name\": <function-name>, "
+                                   b"\"arguments\": <args-json-object>}"
+                                   b"\n</tool_call>") + [tiny_model.END, 10,
+                                                         tiny_model.START] + list(f"user\n{user}".encode()) + \
     [tiny_model.END, 10, tiny_model.START] + list(b"assistant\n")
 ok(len(prompt) == first["usage"]["prompt_tokens"], "the prompt is counted in tokens", (len(prompt), first["usage"]))
 
 # What was recorded is what is trained on: the data's hash is that of the prompts and of the record's own ids.
-p = subprocess.run([WW, "episode", "export", "out", "--min-reward", "-1", "-o", "sft.jsonl"], capture_output=True, text=True, timeout=60, check=False)
+p = subprocess.run([WW, "episode", "export", "out", "--min-reward", "-1", "-o", "sft.jsonl"], capture_output=True,
+                   text=True, timeout=60, check=False)
 with open("sft.jsonl", encoding="utf-8") as f:
     rows = [json.loads(line) for line in f]
-ok([[m["tokens"] for m in r["messages"] if m["role"] == "assistant"] for r in rows] == [[m["tokens"] for m in s] for s in said] and rows[0]["seed"] != rows[1]["seed"],
+ok([[m["tokens"] for m in r["messages"] if m["role"] == "assistant"]
+    for r in rows] == [[m["tokens"] for m in s] for s in said] and rows[0]["seed"] != rows[1]["seed"],
    "an export carries the tokens and log-probabilities of the record", p.stderr)
 ids, weights, ends = [], [], []
 for e in both:
@@ -69,17 +82,20 @@ for e in both:
     weights += [0] * (len(ids) - len(weights))
     for m in [m for m in e if m["type"] == "message"][2:]:
         own = m["tokens"]["ids"] if m["role"] == "assistant" else []
-        head = {"assistant": "assistant\n", "user": "user\n" + m["text"], "tool": "user\n<tool_response>\n" + m["text"] + "\n</tool_response>"}[m["role"]]
+        head = {"assistant": "assistant\n", "user": "user\n" + m["text"], "tool": "user\n<tool_response>\n" + m["text"]
+                + "\n</tool_response>"}[m["role"]]
         tail = ([] if own and own[-1] == tiny_model.END else [tiny_model.END]) + [10]
         ids += [tiny_model.START, *head.encode(), *own, *tail]
         weights += [0] * (1 + len(head.encode())) + [1] * len(own) + [0] * len(tail)
     ends.append(len(ids))
 sequences = [0, ends[0], ends[0], ends[1] - ends[0]]
 digest = hashlib.sha256()
-for part in (struct.pack(f"<{len(ids)}i", *ids), struct.pack(f"<{len(ids)}f", *weights), struct.pack("<4q", *sequences)):
+for part in (struct.pack(f"<{len(ids)}i", *ids), struct.pack(f"<{len(ids)}f", *weights),
+             struct.pack("<4q", *sequences)):
     digest.update(struct.pack("<Q", len(part)) + part)
 with open("sft.yaml", "w", encoding="utf-8") as f:
-    f.write("model: m\ndata: sft.jsonl\noutput: sft\nsequence: 16384\nstep-tokens: 1\nsteps: 1\nwarmup: 0\ndevice: cpu\ncheckpoint-every: 0\n")
+    f.write("model: m\ndata: sft.jsonl\noutput: sft\nsequence: 16384\nstep-tokens: 1\nsteps: 1\nwarmup: 0\n"
+            "device: cpu\ncheckpoint-every: 0\n")
 p = subprocess.run([WW, "train", "sft.yaml"], capture_output=True, text=True, timeout=200, check=False)
 with open("sft/run.json", encoding="utf-8") as f:
     trained = json.load(f)["data"]
@@ -87,10 +103,13 @@ with open("sft/log.jsonl", encoding="utf-8") as f:
     step = json.loads(f.readline())
 ok(p.returncode == 0 and trained["hash"] == digest.hexdigest() and trained["tokens"] == len(ids) and step["loss"] > 0,
    f"train learns the ids that were recorded, {step['learned']} of {step['tokens']} in its step", p.stderr)
-p = subprocess.run([WW, "optimize", "t.py", "--target", "cpu", "--policy", "model:m", "--model-cache", "500", "-o", "small"], capture_output=True, text=True, timeout=300, check=False)
-ok(p.returncode == 2 and "warpwright: the first prompt has 1" in p.stderr and "a context of 512 " in p.stderr and "--model-cache" in p.stderr,
+p = subprocess.run([WW, "optimize", "t.py", "--target", "cpu", "--policy", "model:m", "--model-cache", "500", "-o",
+                    "small"], capture_output=True, text=True, timeout=300, check=False)
+ok(p.returncode == 2 and "warpwright: the first prompt has 1" in p.stderr and "a context of 512 " in p.stderr
+   and "--model-cache" in p.stderr,
    "--model-cache below the first prompt: exit code 2 with both lengths", p.stderr)
-p = subprocess.run([WW, "optimize", "t.py", "--target", "cpu", "--policy", "model:t.py"], capture_output=True, text=True, timeout=300, check=False)
+p = subprocess.run([WW, "optimize", "t.py", "--target", "cpu", "--policy", "model:t.py"], capture_output=True,
+                   text=True, timeout=300, check=False)
 ok(p.returncode == 2 and p.stderr.count("\n") == 1 and "t.py" in p.stderr, "what is no model is refused", p.stderr)
 shutil.rmtree(tmp)
 finish()

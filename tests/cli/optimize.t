@@ -48,20 +48,26 @@ first = os.path.join(TMP, "first")
 # A policy may call a tool by any name: this one would clear the screen and set the window's title.
 loud = put("loud.jsonl", get(hand).replace('"name": "inspect"', r'"name": "f\u001b[2J\u009b31m\u001b]0;x\u0007ly"'))
 code, seen, err = on_terminal(command(task, first, "--policy", f"replay:{loud}"))
-ok("2J" in seen and not [c for c in ("\x1b[2J", "\x9b", "\x1b]0", "\x07") if c in seen], "no control character of a policy reaches the terminal", seen)
+ok("2J" in seen and not [c for c in ("\x1b[2J", "\x9b", "\x1b]0", "\x07") if c in seen],
+   "no control character of a policy reaches the terminal", seen)
 out = seen.split("\033[K")[-1]
-ok(code == exit_code_of(first) and not err, "timed against eager alone, the exit code says whether it beats eager", f"{code}\n{out}\n{err}")
+ok(code == exit_code_of(first) and not err, "timed against eager alone, the exit code says whether it beats eager",
+   f"{code}\n{out}\n{err}")
 ok("of at most 2 without compile as a baseline" in out, "and the summary that 2 is the most to be earned", out)
 drawn = [d.split("\033[K")[0] for d in seen.split("\r") if "\033[K" in d]
 ok(len(drawn) > 5, "on a terminal one line is drawn again and again", seen)
-ok(any("turn" in d and "best" in d and "x eager" in d for d in drawn), "it shows the turn and the best with its interval", drawn[-3:])
+ok(any("turn" in d and "best" in d and "x eager" in d for d in drawn),
+   "it shows the turn and the best with its interval", drawn[-3:])
 ok(max(map(len, drawn)) < 80, "it never wraps", max(drawn, key=len))
-ok(all(any(step in d for d in drawn) for step in ("importing PyTorch", "references for draw 5 of 5", "timing the solution")),
+ok(all(any(step in d for d in drawn) for step in ("importing PyTorch", "references for draw 5 of 5",
+                                                  "timing the solution")),
    "the step under way is visible in 80 columns", drawn)
 ok("correct by rule strict" in out and "eager" in out, "and makes room for a table", out)
-ok(get(first, "solution", "kernels.c") == RIGHT and get(first, "solution", "plan.c") == PLAN, "solution/ holds the correct one")
+ok(get(first, "solution", "kernels.c") == RIGHT and get(first, "solution", "plan.c") == PLAN,
+   "solution/ holds the correct one")
 verdict = json.loads(get(first, "verdict.json"))
-ok(verdict["correct"] is True and verdict["status"] == "ok" and verdict["time"]["device_us"] > 0, "verdict.json is about it")
+ok(verdict["correct"] is True and verdict["status"] == "ok" and verdict["time"]["device_us"] > 0,
+   "verdict.json is about it")
 page = get(first, "report.html") if os.path.exists(os.path.join(first, "report.html")) else ""
 ok(f"{verdict['time']['device_us']:.1f}" in page and "x<small>[" in page and "<svg" in page and "report.html" in out,
    "report.html is there and holds the table", page[:3000])
@@ -70,7 +76,8 @@ told = next(line for line in episode(first) if line["type"] == "message")["text"
 ok("more than 5% faster than eager PyTorch, by" in told and "2 is the most here: torch.compile is no baseline" in told,
    "the policy is told what it can earn without compile as a baseline", told[:800])
 end = episode(first)[-1]
-ok(end["type"] == "end" and end["reason"] == "submitted" and end["best"] == verdict["solution_id"], "the episode is whole", end)
+ok(end["type"] == "end" and end["reason"] == "submitted" and end["best"] == verdict["solution_id"],
+   "the episode is whole", end)
 statuses = [line["verdict"]["status"] for line in episode(first) if line["type"] == "verdict"]
 ok(statuses[1] == "mismatch" and statuses[2] == "ok", "the wrong one was found wrong, the right one right", statuses)
 ok(not [n for n in os.listdir(first) if n.startswith(".") or "tmp" in n or "new" in n], "no half-written file is left")
@@ -81,8 +88,10 @@ os.mkdir(os.path.join(first, "report.html"))
 start = time.monotonic()
 same = put("set.jsonl", json.dumps({"id": "soft", "code": TASK}) + "\n") + "#soft"
 code, out, err = run(command(same, first, *replay))
-ok(code == exit_code_of(first) and "finished run" in out and time.monotonic() - start < 3, "a finished run is shown again at once", out + err)
-ok(err.count("\n") == 1 and "report.html was not written" in err and "report.html" not in out and "correct by rule" in out,
+ok(code == exit_code_of(first) and "finished run" in out and time.monotonic() - start < 3,
+   "a finished run is shown again at once", out + err)
+ok(err.count("\n") == 1 and "report.html was not written" in err and "report.html" not in out
+   and "correct by rule" in out,
    "a page that cannot be written is one line and changes nothing else", out + err)
 
 # ---- Bad input
@@ -110,8 +119,11 @@ bad("a file that is no task", put("other.py", "x = 1\n"), 2, "Model")
 bad("a missing package", put("package.py", "import no_such_package_here\n" + TASK), 2, "no_such_package_here")
 # What PyTorch must be started to refuse: every kind in tests/unit/task/test_ref.c, in one worker's life; as a command
 # in inspect.t.
-uncovered = put("inverse.py", "import time\ntime.sleep(2.6)\n" + TASK.replace("torch.softmax(x * 0.5, dim=-1)", "torch.linalg.inv(x)").replace("128, 1000", "64, 64"))
-p = subprocess.run(command(uncovered, os.path.join(TMP, "uncovered"), "--policy", "planner"), capture_output=True, text=True, timeout=250)
+uncovered = put("inverse.py", "import time\ntime.sleep(2.6)\n" + TASK.replace("torch.softmax(x * 0.5, dim=-1)",
+                                                                              "torch.linalg.inv(x)").replace(
+                                                                                  "128, 1000", "64, 64"))
+p = subprocess.run(command(uncovered, os.path.join(TMP, "uncovered"), "--policy", "planner"), capture_output=True,
+                   text=True, timeout=250)
 code, out, err = p.returncode, p.stdout, without_steps(p.stderr)
 ok(re.search(r"^ *\d+\.\d s  (importing PyTorch|loading the task)$", p.stderr, re.M),
    "into a pipe a step of over 2 s is a line on standard error", p.stderr)
@@ -148,7 +160,8 @@ if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "none", small], cap
 else:
     try:
         code, out, err = run(command(task, os.path.join(small, "out"), *replay))
-        ok(code == 3 and err.count("\n") == 1 and "o space left" in err, "a full output directory is one line", f"{code}\n{err}")
+        ok(code == 3 and err.count("\n") == 1 and "o space left" in err, "a full output directory is one line",
+           f"{code}\n{err}")
         last = lines_of(os.path.join(small, "out"))
         ok(all(json.loads(line) for line in last), "and the record that fitted is whole", last[-1:])
     finally:

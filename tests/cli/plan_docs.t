@@ -32,12 +32,15 @@ checks += [("gives the header's limits", "| nodes, scratch buffers, macros | " +
 checks += [("gives the flags of cc", " ".join(flags) in doc)]
 listed = re.findall(r"^\* \*\*(\w+)\*\*:", read("docs/judge.md").split("## Flags")[1].split("\n## ")[0], re.M)
 defined = re.findall(r"^FLAG\((\w+),", read("src/judge/verdict.def"), re.M)
-checks += [(f"docs/judge.md lists the flags of verdict.def: {defined}, not {listed}", len(defined) > 5 and sorted(listed) == sorted(defined))]
+checks += [(f"docs/judge.md lists the flags of verdict.def: {defined}, not {listed}", len(defined) > 5
+            and sorted(listed) == sorted(defined))]
 fields = re.findall(r'^(?:FIELD\(.*"|DERIVED\(\w+, ")(\w+)"(?:, \w+)?\)', read("src/judge/verdict.def"), re.M)
-inside = re.findall(r"^(?:STAGE|STEP)\((\w+)\)", read("src/judge/verdict.def"), re.M) + re.findall(r'^(?:STATUS|FORM)\(\w+, "([\w-]+)"\)', read("src/judge/verdict.def"), re.M)
+inside = re.findall(r"^(?:STAGE|STEP)\((\w+)\)", read("src/judge/verdict.def"),
+                    re.M) + re.findall(r'^(?:STATUS|FORM)\(\w+, "([\w-]+)"\)', read("src/judge/verdict.def"), re.M)
 table = read("docs/judge.md").split("## The verdict as JSON")[1].split("\n## ")[0].split("|---|---|")[1]
 rows = [name for row in re.findall(r"^\| (.*?) \|", table, re.M) for name in re.findall(r"`(\w+)`", row)]
-checks += [(f"docs/judge.md lists the fields of a verdict: {set(fields) ^ set(rows) - {'version'}}", len(fields) > 25 and sorted(rows) == sorted(fields + ["version"]))]
+checks += [(f"docs/judge.md lists the fields of a verdict: {set(fields) ^ set(rows) - {'version'}}", len(fields) > 25
+            and sorted(rows) == sorted(fields + ["version"]))]
 checks += [("docs/judge.md names " + name, f"`{name}`" in table) for name in inside]
 print("1..%d" % len(checks))
 for i, (what, ok) in enumerate(checks, 1):

@@ -115,11 +115,13 @@ def get_init_inputs():
 """
 
 out = os.path.join(TMP, "operators")
-code, stdout, err = run(command(put("operators.py", TASK.replace("LIST", f"({', '.join(EXPRESSIONS)})")), out, "--max-turns", "2", "--json"))
+code, stdout, err = run(command(put("operators.py", TASK.replace("LIST", f"({', '.join(EXPRESSIONS)})")), out,
+                                "--max-turns", "2", "--json"))
 try:
     summary = json.loads(stdout)
 except ValueError:
     summary = {}
 verdict = summary.get("verdict") or {}
-ok(len(EXPRESSIONS) >= 50 and verdict.get("correct") is True, f"{len(EXPRESSIONS)} operators are right", f"exit code {code}\n{stdout}\n{err}\n" + json.dumps(verdict)[:2000])
+ok(len(EXPRESSIONS) >= 50 and verdict.get("correct") is True, f"{len(EXPRESSIONS)} operators are right",
+   f"exit code {code}\n{stdout}\n{err}\n" + json.dumps(verdict)[:2000])
 done()

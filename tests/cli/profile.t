@@ -21,7 +21,8 @@ need_pytorch()
 
 
 def run(*args):
-    p = subprocess.run([binary, "profile", *args], capture_output=True, text=True, timeout=200, stdin=subprocess.DEVNULL)
+    p = subprocess.run([binary, "profile", *args], capture_output=True, text=True, timeout=200,
+                       stdin=subprocess.DEVNULL)
     return p.returncode, p.stdout, without_steps(p.stderr)
 
 
@@ -43,12 +44,14 @@ with tempfile.TemporaryDirectory(prefix="warpwright-test-") as d:
     code, out, err = run()
     ok(code == 2 and not out, "no task", err)
     write(f"{d}/broken/kernels.c", "syntax error\n")
-    write(f"{d}/broken/plan.c", "#include <ww/plan.h>\nvoid plan(struct ww_plan *p) { ww_launch(p, \"k\", 1, 1, 1, 1, 1, 1); }\n")
+    write(f"{d}/broken/plan.c", "#include <ww/plan.h>\nvoid plan(struct ww_plan *p) { ww_launch(p, \"k\", 1, 1, 1, 1, "
+                                "1, 1); }\n")
     code, out, err = run(task, f"{d}/broken", "--json")
     try:
         o = json.loads(out)
     except ValueError:
         o = {}
-    ok(code == 1 and o.get("status") == "compile_failed" and "error" in o.get("diagnostics", "") and "nodes" not in o and not err,
+    ok(code == 1 and o.get("status") == "compile_failed" and "error" in o.get("diagnostics", "") and "nodes" not in o
+       and not err,
        "a solution that does not build: exit code 1 and the compiler's words", f"{code} {out[:400]} {err}")
 finish()

@@ -16,8 +16,10 @@ BROKEN = {"tests/data/tasks/syntax.py"}  # on purpose
 
 
 def sources():
-    listed = subprocess.run(["git", "-C", ROOT, "ls-files"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout.split("\n")
-    paths = listed if any(listed) else [os.path.relpath(os.path.join(d, f), ROOT) for d, _, files in os.walk(ROOT) for f in files]
+    listed = subprocess.run(["git", "-C", ROOT, "ls-files"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                            text=True).stdout.split("\n")
+    paths = listed if any(listed) else [os.path.relpath(os.path.join(d, f), ROOT) for d, _, files in os.walk(ROOT)
+                                        for f in files]
     for path in sorted(set(paths)):
         full = os.path.join(ROOT, path)
         if path in BROKEN or path.startswith((".", "build")) or not os.path.isfile(full):
@@ -41,7 +43,8 @@ def made(table):
     """Names of the module: assigned, imported or defined at its level, or declared global by a function that assigns
     them."""
     own = {s.get_name() for s in table.get_symbols() if s.is_assigned() or s.is_imported() or s.is_namespace()}
-    return own | {s.get_name() for t in scopes(table) for s in t.get_symbols() if s.is_declared_global() and s.is_assigned()}
+    return own | {s.get_name() for t in scopes(table) for s in t.get_symbols() if s.is_declared_global()
+                  and s.is_assigned()}
 
 
 def star_imports(text):

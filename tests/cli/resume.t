@@ -31,7 +31,8 @@ def run_until(out, n_lines, how, victim="", victim_at=0):
     outlived by three at least."""
     p = subprocess.Popen(command(task, out, *replay), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     victims = 0
-    while p.poll() is None and (len(lines_of(out)) < n_lines or not os.path.exists(os.path.join(out, "task.py")) or (victim and not victims)):
+    while p.poll() is None and (len(lines_of(out)) < n_lines or not os.path.exists(os.path.join(out, "task.py"))
+                                or (victim and not victims)):
         had = len(lines_of(out))
         if victim and not victims and had >= victim_at:
             victims = kill_child(p.pid, victim)
@@ -50,8 +51,10 @@ def words(err):
 
 first = os.path.join(TMP, "first")
 code, out, err = run(command(task, first, "--policy", f"replay:{quick}"))
-ok(code == exit_code_of(first) and episode(first)[-1].get("reason") == "submitted", "an undisturbed run, to compare with", out + err)
-ok("correct by rule strict" in out and "\033" not in out and "\r" not in out, "it ends with a table, and nothing is drawn where no terminal is", out)
+ok(code == exit_code_of(first) and episode(first)[-1].get("reason") == "submitted",
+   "an undisturbed run, to compare with", out + err)
+ok("correct by rule strict" in out and "\033" not in out and "\r" not in out,
+   "it ends with a table, and nothing is drawn where no terminal is", out)
 closings = sum(line["type"] == "verdict" and line["call_id"] == "final" for line in episode(first))
 total = len(lines_of(first)) - (closings - 1)  # without those that were disturbed
 # All others replay its record: a replay has the same messages, solutions and correctness, disturbed or not.
@@ -59,7 +62,8 @@ replay = ("--policy", f"replay:{first}/episode.jsonl")
 
 where = os.path.join(TMP, "early")
 code, _, out, err = run_until(where, 0, signal.SIGINT)
-ok(code == 3 and words(err).count("\n") == 1 and "interrupted" in err, "Ctrl-C before the run began ends in one line", f"{code}\n{err}")
+ok(code == 3 and words(err).count("\n") == 1 and "interrupted" in err, "Ctrl-C before the run began ends in one line",
+   f"{code}\n{err}")
 ok(not os.path.exists(where), "and leaves no directory")
 ok(not orphans(), "and no process", orphans())
 
@@ -74,20 +78,25 @@ for how, name, moment, victim in ((signal.SIGKILL, "kill -9", 12, "worker.py"), 
     if victim:
         ok(victims, f"{victim} was killed when the record had a few lines")
     if how == signal.SIGINT:
-        ok(code == 3 and words(err).count("\n") == 1 and "interrupted" in err, f"{name} at line {moment} ends in one line", f"{code}\n{err}")
+        ok(code == 3 and words(err).count("\n") == 1 and "interrupted" in err,
+           f"{name} at line {moment} ends in one line", f"{code}\n{err}")
         ok("go on with" in out, f"{name} at line {moment} says how to go on", out)
     ok(not orphans(), f"{name} at line {moment} leaves no process", orphans())
-    ok(len(lines_of(where)) >= moment, f"{name} at line {moment} came when the run had gone on", f"{had} {len(lines_of(where))} of {total}")
+    ok(len(lines_of(where)) >= moment, f"{name} at line {moment} came when the run had gone on",
+       f"{had} {len(lines_of(where))} of {total}")
     had_best = os.path.exists(os.path.join(where, "verdict.json"))
-    ok(not had_best or get(where, "solution", "kernels.c") == RIGHT, f"{name} at line {moment}: the best so far is whole")
+    ok(not had_best or get(where, "solution", "kernels.c") == RIGHT,
+       f"{name} at line {moment}: the best so far is whole")
 code, out, err = run(command(task, os.path.join(TMP, "typo"), *replay, "--resume"))
-ok(code == 2 and err.count("\n") == 1 and "holds no run" in err and not os.path.exists(os.path.join(TMP, "typo")), "--resume begins no new run", err)
+ok(code == 2 and err.count("\n") == 1 and "holds no run" in err and not os.path.exists(os.path.join(TMP, "typo")),
+   "--resume begins no new run", err)
 empty = os.path.join(TMP, "empty")
 os.mkdir(empty)
 code, out, err = run(command(task, empty, *replay, "--resume"))
 ok(code == 2 and os.listdir(empty) == [], "and leaves nothing in a directory that was there", err)
 code, out, err = run(command(task, where, *replay, "--resume"))
-ok(code == exit_code_of(where) and essence(where) == essence(first), "gone on with after all four, the run ends the same",
+ok(code == exit_code_of(where) and essence(where) == essence(first),
+   "gone on with after all four, the run ends the same",
    f"{code}\n{out}\n{err}\n" + "\n".join(str(x)[:200] for x in essence(where)))
 ok(had_best and get(where, "solution", "kernels.c") == RIGHT, "and the best solution is there")
 
@@ -96,7 +105,8 @@ ok(had_best and get(where, "solution", "kernels.c") == RIGHT, "and the best solu
 
 where = os.path.join(TMP, "runner")
 code, victims, out, err = run_until(where, total, None, "__runner", 9)
-ok(victims and code == exit_code_of(where) and essence(where)[-1] == essence(first)[-1] and get(where, "solution", "kernels.c") == RIGHT,
+ok(victims and code == exit_code_of(where) and essence(where)[-1] == essence(first)[-1]
+   and get(where, "solution", "kernels.c") == RIGHT,
    "kill -9 of __runner: the run goes on to the same end", f"{code} {victims}\n{out}\n{err}")
 
 done()

@@ -12,7 +12,8 @@ sys.path.insert(0, os.path.join(root, "tests/judge"))
 import strict_cases  # noqa: E402
 
 python = os.environ.get("WW_PYTHON") or os.path.join(root, ".venv/bin/python")
-if subprocess.run([python, "-c", "import importlib.util as u, sys; sys.exit(u.find_spec('torch') is None)"], stderr=subprocess.DEVNULL).returncode:
+if subprocess.run([python, "-c", "import importlib.util as u, sys; sys.exit(u.find_spec('torch') is None)"],
+                  stderr=subprocess.DEVNULL).returncode:
     print("1..0 # SKIP no Python with PyTorch (make setup)")
     sys.exit(0)
 rows = strict_cases.run("cpu")

@@ -18,7 +18,8 @@ sys.dont_write_bytecode = True
 from tap import WW, finish, need_pytorch, ok  # noqa: E402
 
 need_pytorch()
-top, seed = tempfile.mkdtemp(prefix="synth-kill-"), int(os.environ.get("WW_SEED") or random.SystemRandom().randrange(1 << 30))
+top, seed = tempfile.mkdtemp(prefix="synth-kill-"), int(os.environ.get("WW_SEED")
+                                                        or random.SystemRandom().randrange(1 << 30))
 recipe = os.path.join(top, "recipe.yaml")
 with open(recipe, "w") as f:
     f.write("set: small\ncompiler: aot_eager\nmin-us: 1\nmax-us: 10000000\n")
@@ -26,7 +27,8 @@ FILES = ("tasks.jsonl.zst", "rejected.jsonl", "timings.jsonl", "run.json")
 
 
 def command(out, *args):
-    return [WW, "synth", "run", recipe, "--target", "cpu", "--threads", "1", "-j", "2", "-n", "30", "--validation", "4", "--held-out", "4", "--seed", "5", "-o",
+    return [WW, "synth", "run", recipe, "--target", "cpu", "--threads", "1", "-j", "2", "-n", "30", "--validation", "4",
+            "--held-out", "4", "--seed", "5", "-o",
             os.path.join(top, out), *args]
 
 
@@ -52,6 +54,7 @@ while killed < 20 and tried < 60:
         shutil.rmtree(os.path.join(top, "killed"))  # it was done: once more from the start
 last = subprocess.run(command("killed", *replay), capture_output=True, text=True, check=False)
 different = [n for n in FILES if read("first", n) != read("killed", n)] if last.returncode == 0 else FILES
-ok(killed == 20 and not different, f"killed 20 times (WW_SEED={seed}): the same bytes", f"{killed} {different} {last.stderr}")
+ok(killed == 20 and not different, f"killed 20 times (WW_SEED={seed}): the same bytes",
+   f"{killed} {different} {last.stderr}")
 shutil.rmtree(top, ignore_errors=True)
 finish()

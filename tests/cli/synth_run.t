@@ -49,7 +49,8 @@ os._exit(0)
 
 
 def compose(*args):
-    p = subprocess.run([WW, "synth", "compose", "--json", *args], capture_output=True, text=True, timeout=60, check=False)
+    p = subprocess.run([WW, "synth", "compose", "--json", *args], capture_output=True, text=True, timeout=60,
+                       check=False)
     return p.stdout.splitlines() if p.returncode == 0 else []
 
 
@@ -64,7 +65,8 @@ COUNT = 2
 
 
 def command(out, *args, jobs=1, count=COUNT):
-    return [WW, "synth", "run", recipe, "--target", "cpu", "--threads", "1", "-n", str(count), "-j", str(jobs), "--seed", "3",
+    return [WW, "synth", "run", recipe, "--target", "cpu", "--threads", "1", "-n", str(count), "-j", str(jobs),
+            "--seed", "3",
             "-o", os.path.join(top, out), *args]
 
 
@@ -82,14 +84,16 @@ def timings(name, us):
     path = os.path.join(top, name)
     with open(path, "w") as f:
         for i, t in us.items():
-            f.write(json.dumps({"index": i, "times": {"eager_us": t, "compile_us": 50.0, "gpu": "", "versions": {}}}) + "\n")
+            f.write(json.dumps({"index": i, "times": {"eager_us": t, "compile_us": 50.0, "gpu": "", "versions": {}}})
+                    + "\n")
     return "--timings", path
 
 
 FILES = ("tasks.jsonl.zst", "rejected.jsonl", "run.json")
 first = run("first", *timings("given.jsonl", {i: 100.0 + i for i in range(100)}))
 summary = json.loads(read("first", "run.json"))
-ok(first.returncode == 0 and f"{COUNT} tasks of" in first.stdout and summary["accepted"] == COUNT and summary["tried"] == COUNT + sum(summary["rejected"].values()),
+ok(first.returncode == 0 and f"{COUNT} tasks of" in first.stdout and summary["accepted"] == COUNT
+   and summary["tried"] == COUNT + sum(summary["rejected"].values()),
    "a run makes what was asked for and counts every candidate", first.stdout + first.stderr)
 
 # From here on all but the two accepted ones are too slow by the recorded times, which costs no worker: their lines are
@@ -111,7 +115,8 @@ begin("whole")
 start = time.monotonic()
 whole = run("whole", *slow, count=COUNT + 1)
 took = time.monotonic() - start
-ok(whole.returncode == 1 and json.loads(read("whole", "run.json"))["tried"] == 200, "candidates run out", whole.stdout + whole.stderr)
+ok(whole.returncode == 1 and json.loads(read("whole", "run.json"))["tried"] == 200, "candidates run out",
+   whole.stdout + whole.stderr)
 
 
 def small_disk():
@@ -120,13 +125,16 @@ def small_disk():
 
 
 begin("killed")
-full = subprocess.run(command("killed", *slow, count=COUNT + 1), capture_output=True, text=True, timeout=120, preexec_fn=small_disk, restore_signals=False, check=False)
+full = subprocess.run(command("killed", *slow, count=COUNT + 1), capture_output=True, text=True, timeout=120,
+                      preexec_fn=small_disk, restore_signals=False, check=False)
 lines = read("killed", "journal.jsonl").splitlines(True)
-ok(full.returncode == 3 and "journal.jsonl" in full.stderr and len(lines) > 10 and all(json.loads(x) for x in lines), "a full disk ends the run and loses nothing",
+ok(full.returncode == 3 and "journal.jsonl" in full.stderr and len(lines) > 10 and all(json.loads(x) for x in lines),
+   "a full disk ends the run and loses nothing",
    f"{full.returncode} {full.stderr}")
 rng, killed = random.Random(7), 0
 for k in range(20):
-    p = subprocess.Popen(command("killed", *slow, jobs=1 + k % 3, count=COUNT + 1), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    p = subprocess.Popen(command("killed", *slow, jobs=1 + k % 3, count=COUNT + 1), stdout=subprocess.DEVNULL,
+                         stderr=subprocess.DEVNULL)
     try:
         p.wait(rng.uniform(0.01, 0.01 + took / 6))
     except subprocess.TimeoutExpired:
@@ -134,25 +142,32 @@ for k in range(20):
         killed += 1
     p.wait()
 last = run("killed", *slow, jobs=2, count=COUNT + 1)
-ok(killed >= 10 and last.returncode == 1 and all(read("whole", n) == read("killed", n) for n in FILES), f"killed {killed} times, and with other --jobs: the same bytes", last.stderr)
+ok(killed >= 10 and last.returncode == 1 and all(read("whole", n) == read("killed", n) for n in FILES),
+   f"killed {killed} times, and with other --jobs: the same bytes", last.stderr)
 other = run("killed", count=COUNT)
 ok(other.returncode == 2 and "another count" in other.stderr, "a directory of another run is refused", other.stderr)
 none = run("../../../proc/nothing/here")
-ok(none.returncode == 3 and len(none.stderr.splitlines()) == 1, "a directory that cannot be made is one line", none.stderr)
+ok(none.returncode == 3 and len(none.stderr.splitlines()) == 1, "a directory that cannot be made is one line",
+   none.stderr)
 
 # ---- In one process that has imported PyTorch: every operator, 100 candidates, and the second check of what came out
 
-each, some = compose("--each", "--target", "cuda"), compose("--target", "cuda", "--set", "large", "-n", "100", "--seed", "5")
-p = subprocess.run([python, "-c", META, os.path.join(top, "first", "tasks.jsonl.zst")], input="\n".join(each + some), capture_output=True, text=True, timeout=120, check=False)
+each, some = compose("--each", "--target", "cuda"), compose("--target", "cuda", "--set", "large", "-n", "100", "--seed",
+                                                            "5")
+p = subprocess.run([python, "-c", META, os.path.join(top, "first", "tasks.jsonl.zst")], input="\n".join(each + some),
+                   capture_output=True, text=True, timeout=120, check=False)
 wrong, findings = json.loads(p.stdout or "[[null], [null]]")
-ok(len(each) >= 250 and len(some) == 100 and not p.returncode, "every operator alone, and 100 candidates, run on meta tensors", p.stderr)
+ok(len(each) >= 250 and len(some) == 100 and not p.returncode,
+   "every operator alone, and 100 candidates, run on meta tensors", p.stderr)
 ok(findings == [], "a second check finds nothing in the accepted tasks", findings)
 ok(len(wrong) <= 6, "at least 98% of the shapes are as predicted", wrong[:5])
 
 # ---- What a policy may write
 
-GOOD = ("import torch\nimport torch.nn as nn\n\n\nclass Model(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.fc = nn.Linear(256, 300)\n\n"
-        "    def forward(self, x):\n        return torch.tanh(self.fc(x)).sum(dim=1)\n\n\ndef get_inputs():\n    return [torch.randn(512, 256)]\n\n\n"
+GOOD = ("import torch\nimport torch.nn as nn\n\n\nclass Model(nn.Module):\n    def __init__(self):\n"
+        "        super().__init__()\n        self.fc = nn.Linear(256, 300)\n\n"
+        "    def forward(self, x):\n        return torch.tanh(self.fc(x)).sum(dim=1)\n\n\ndef get_inputs():\n"
+        "    return [torch.randn(512, 256)]\n\n\n"
         "def get_init_inputs():\n    return []\n")
 SAID = ["Here is a fine idea in words.",
         "```python\nimport os\nwhile True:\n    os.fork()\n```",
@@ -161,10 +176,12 @@ SAID = ["Here is a fine idea in words.",
 WANT = ["the policy wrote no code", None, "takes too long"]
 episode = os.path.join(top, "said.jsonl")
 with open(episode, "w") as f:
-    f.write(json.dumps({"type": "header", "version": 1, "task": {"path": "x", "id": "x"}, "target": "cpu", "device": "", "policy": "hand",
+    f.write(json.dumps({"type": "header", "version": 1, "task": {"path": "x", "id": "x"}, "target": "cpu", "device": "",
+                        "policy": "hand",
                         "seed": 1, "rule": "strict", "versions": {}, "started": "2026-11-21T12:34:56Z"}) + "\n")
     for i, text in enumerate(SAID):
-        f.write(json.dumps({"type": "message", "turn": i + 1, "t": 0, "role": "assistant", "text": text, "calls": [], "finish": "stop"}) + "\n")
+        f.write(json.dumps({"type": "message", "turn": i + 1, "t": 0, "role": "assistant", "text": text, "calls": [],
+                            "finish": "stop"}) + "\n")
 with open(recipe, "a") as f:  # its times are measured, whatever the machine does beside
     f.write("min-us: 1\n")
 with open(recipe) as f:
@@ -173,8 +190,10 @@ with open(recipe, "w") as f:
     f.write(text)
 said = run("said", "--policy", "replay:" + episode, "--max-tried", str(len(SAID)), count=1)
 rejected = [json.loads(x) for x in read("said", "rejected.jsonl").splitlines()]
-ok(said.returncode == 0 and len(rejected) == len(SAID) - 1, "of what a policy wrote the good module is kept", said.stdout + said.stderr)
-ok(all(w is None or w == r["reason"] for w, r in zip(WANT, rejected)), "prose, forks and endless loops are rejected, each for its reason",
+ok(said.returncode == 0 and len(rejected) == len(SAID) - 1, "of what a policy wrote the good module is kept",
+   said.stdout + said.stderr)
+ok(all(w is None or w == r["reason"] for w, r in zip(WANT, rejected)),
+   "prose, forks and endless loops are rejected, each for its reason",
    [(r["reason"], r["detail"][:100]) for r in rejected])
 
 shutil.rmtree(top, ignore_errors=True)

@@ -22,8 +22,10 @@ from tap import finish, ok, skip, ROOT, WW  # noqa: E402
 tmp = tempfile.mkdtemp(prefix="ww-train-")
 os.chdir(tmp)
 random.seed(4)
-config = dict(model_type="qwen3", architectures=["Qwen3ForCausalLM"], vocab_size=300, hidden_size=64, intermediate_size=128,
-              num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, head_dim=16, max_position_embeddings=256,
+config = dict(model_type="qwen3", architectures=["Qwen3ForCausalLM"], vocab_size=300, hidden_size=64,
+              intermediate_size=128,
+              num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+              max_position_embeddings=256,
               tie_word_embeddings=True)
 with open("config.json", "w") as f:
     json.dump(config, f)
@@ -85,14 +87,17 @@ def state_of(run):
 # ---- a whole run
 code, out, err = train(recipe("whole"), "--json")
 whole, result, log = state_of("whole") if code == 0 else None, json.loads(out or "{}"), log_of("whole")
-ok(code == 0 and result["step"] == 24 == len(log) and result["checkpoint"] == "whole/checkpoints/step-00000024", "a run ends", err)
-ok([r["step"] for r in log] == list(range(1, 25)) and log[-1]["loss"] < log[0]["loss"] - 0.3 and all(r["skipped"] is None for r in log),
+ok(code == 0 and result["step"] == 24 == len(log) and result["checkpoint"] == "whole/checkpoints/step-00000024",
+   "a run ends", err)
+ok([r["step"] for r in log] == list(range(1, 25)) and log[-1]["loss"] < log[0]["loss"] - 0.3
+   and all(r["skipped"] is None for r in log),
    "the log has a line a step, and the model learns", (log[0], log[-1]))
 ok(sorted(os.listdir("whole/checkpoints")) == ["step-00000021", "step-00000024"], "the newest two checkpoints are kept",
    os.listdir("whole/checkpoints"))
 predicted, measured = result["predicted_bytes"], result["device_bytes"]
 ok(abs(predicted - measured) < 0.1 * measured, f"memory: {predicted} bytes predicted, {measured} measured")
-ok(train("whole.yaml")[0] == 0 and state_of("whole") == whole and len(log_of("whole")) == 24, "a complete run stays as it is")
+ok(train("whole.yaml")[0] == 0 and state_of("whole") == whole and len(log_of("whole")) == 24,
+   "a complete run stays as it is")
 score = subprocess.run([WW, "model", "info", "whole/model", "--json"], capture_output=True, text=True, check=False)
 ok(score.returncode == 0, "model is the newest checkpoint, and a model", score.stderr)
 
@@ -116,10 +121,12 @@ for attempt in range(40):
         break
 same = [{k: v for k, v in r.items() if "second" not in k and k != "device_bytes"} for r in log]
 again = [{k: v for k, v in r.items() if "second" not in k and k != "device_bytes"} for r in log_of("killed")]
-ok(kills >= 2 and p.returncode == 0 and state_of("killed") == whole, f"killed {kills} times, with one thread: the same weights and moments to the last bit")
+ok(kills >= 2 and p.returncode == 0 and state_of("killed") == whole,
+   f"killed {kills} times, with one thread: the same weights and moments to the last bit")
 ok(again == same, "and the same log")
 ok(sorted(os.listdir("killed")) == sorted(os.listdir("whole")) and
-   sorted(os.listdir("killed/checkpoints")) == sorted(os.listdir("whole/checkpoints")), "nothing is left behind", (os.listdir("killed"), os.listdir("killed/checkpoints")))
+   sorted(os.listdir("killed/checkpoints")) == sorted(os.listdir("whole/checkpoints")), "nothing is left behind",
+   (os.listdir("killed"), os.listdir("killed/checkpoints")))
 
 # ---- Ctrl-C
 p = subprocess.Popen([WW, "train", recipe("stopped", checkpoint_every=0)], stderr=subprocess.PIPE, text=True)
@@ -128,7 +135,8 @@ while not os.path.exists("stopped/log.jsonl") or not os.path.getsize("stopped/lo
 p.send_signal(signal.SIGINT)
 err = p.communicate()[1]
 steps = os.listdir("stopped/checkpoints")
-ok(p.returncode == 3 and "the same command goes on" in err and len(steps) == 1 and steps[0] < "step-00000024", "Ctrl-C leaves a checkpoint", err)
+ok(p.returncode == 3 and "the same command goes on" in err and len(steps) == 1 and steps[0] < "step-00000024",
+   "Ctrl-C leaves a checkpoint", err)
 shutil.copytree("stopped", "full", symlinks=True)
 shutil.copytree("stopped", "moved", symlinks=True)
 ok(train("stopped.yaml")[0] == 0 and state_of("stopped") == whole, "from which the run goes on to the same bits")
@@ -138,11 +146,13 @@ measuring = {**os.environ, "XDG_CACHE_HOME": tmp + "/cache"}
 os.makedirs("cache/warpwright")
 lease = open("cache/warpwright/lease-cpu.lock", "w")
 fcntl.flock(lease, fcntl.LOCK_EX)
-p = subprocess.Popen([WW, "train", recipe("beside", steps=6, checkpoint_every=0)], stderr=subprocess.PIPE, text=True, env=measuring)
+p = subprocess.Popen([WW, "train", recipe("beside", steps=6, checkpoint_every=0)], stderr=subprocess.PIPE, text=True,
+                     env=measuring)
 while not os.path.exists("beside/run.json") and p.poll() is None:
     time.sleep(0.005)
 time.sleep(0.7)
-ok(p.poll() is None and lines_of("beside") == 0, "training waits while a judge measures", (p.poll(), lines_of("beside")))
+ok(p.poll() is None and lines_of("beside") == 0, "training waits while a judge measures",
+   (p.poll(), lines_of("beside")))
 p.send_signal(signal.SIGINT)
 err = p.communicate(timeout=20)[1]
 ok(p.returncode == 3 and "waiting for the device" in err, "Ctrl-C ends the wait", err)
@@ -156,12 +166,14 @@ elsewhere = {**os.environ, "WARPWRIGHT_CPU_KERNELS": "base"}
 name = recipe("moved", checkpoint_every=0)
 before = state_of("moved")
 code, _, err = train(name, env=elsewhere)
-ok(code == 2 and 'begun with kernels "' in err and 'here it is "base"' in err and "other-arithmetic" in err and state_of("moved") == before,
+ok(code == 2 and 'begun with kernels "' in err and 'here it is "base"' in err and "other-arithmetic" in err
+   and state_of("moved") == before,
    "resuming with other kernels is refused, and the message names them", err)
 code, _, err = train(name, "--other-arithmetic", env=elsewhere)
 with open("moved/run.json") as f:
     run = json.load(f)
-ok(code == 0 and run["arithmetic"]["kernels"] == "base" and [a["kernels"] for a in run["earlier_arithmetic"]] != ["base"] and len(log_of("moved")) == 24,
+ok(code == 0 and run["arithmetic"]["kernels"] == "base" and [a["kernels"] for a in run["earlier_arithmetic"]] != [
+    "base"] and len(log_of("moved")) == 24,
    "with --other-arithmetic the run goes on, and run.json tells it", (err, run))
 
 # ---- what changes no bit, and what may change the last ones
@@ -175,19 +187,24 @@ p, q = log_of("half")[-1]["loss"], log_of("whole")[7]["loss"]
 ok(code == 0 and 0 < abs(p - q) < 0.05, "bf16 learns likewise", (err, p, q))
 shutil.rmtree("half/checkpoints/step-00000008")
 kept = state_of("half") if os.path.exists("half/model/model.safetensors") else None
-ok(train("half.yaml")[0] == 0 and log_of("half")[-1]["loss"] == p, "and resumes from its masters to the same loss", kept)
+ok(train("half.yaml")[0] == 0 and log_of("half")[-1]["loss"] == p, "and resumes from its masters to the same loss",
+   kept)
 
 # ---- the guard
 with open("spiky.jsonl", "w") as f:
     for i in range(96):
-        f.write(json.dumps({"ids": [7, 8, 9, 10] * 16 if i != 80 else [random.randrange(300) for _ in range(64)]}) + "\n")
-spiky = dict(data="spiky.jsonl", order="file", step_tokens=1, sequence=64, micro=1, steps=96, checkpoint_every=0, warmup=0)
+        f.write(json.dumps({"ids": [7, 8, 9, 10] * 16 if i != 80 else [random.randrange(300) for _ in range(64)]})
+                + "\n")
+spiky = dict(data="spiky.jsonl", order="file", step_tokens=1, sequence=64, micro=1, steps=96, checkpoint_every=0,
+             warmup=0)
 code, _, err = train(recipe("spiky", **spiky))
 skipped = [(r["step"], r["skipped"], r["norm"]) for r in log_of("spiky") if r["skipped"]]
 ok(code == 0 and skipped == [(81, "spike", "nan")], "a spike is skipped, and the run goes on", (skipped, err))
-code, _, err = train(recipe("wild", lr=10, clip=0, warmup=0, spike=0, max_skips=3, beta2=0, eps=1e-30, steps=2000, checkpoint_every=0, weight_decay=10))
+code, _, err = train(recipe("wild", lr=10, clip=0, warmup=0, spike=0, max_skips=3, beta2=0, eps=1e-30, steps=2000,
+                            checkpoint_every=0, weight_decay=10))
 last = log_of("wild")[-3:]
-ok(code == 3 and "3 steps in a row" in err and all(r["skipped"] == "nan" for r in last), "a run that fell apart ends and says so", err[-300:])
+ok(code == 3 and "3 steps in a row" in err and all(r["skipped"] == "nan" for r in last),
+   "a run that fell apart ends and says so", err[-300:])
 
 def small_files():
     """As a full disk: a write beyond 300 kB fails."""
@@ -201,7 +218,8 @@ def refused(what, says, name, *args, **kw):
     before = sorted(os.listdir("."))
     code, out, err = train(name, *args, **kw)
     lines = [line for line in err.splitlines() if line.startswith("warpwright: ")]
-    ok(code in (2, 3) and len(lines) == 1 and says in lines[0] and out == "" and sorted(os.listdir(".")) == before, what, f"{code} {err}")
+    ok(code in (2, 3) and len(lines) == 1 and says in lines[0] and out == "" and sorted(os.listdir(".")) == before,
+       what, f"{code} {err}")
 
 
 def text_recipe(name, text):
@@ -243,7 +261,8 @@ holder.wait()
 code = subprocess.run([WW, "report", "whole", "-o", "r.html"], capture_output=True, check=False).returncode
 with open("r.html") as f:
     page = f.read()
-ok(code == 0 and page.count("<svg") == 4 and "http" not in page.replace("http-equiv", "") and "<script" not in page, "report draws four plots and needs nothing else")
+ok(code == 0 and page.count("<svg") == 4 and "http" not in page.replace("http-equiv", "") and "<script" not in page,
+   "report draws four plots and needs nothing else")
 p = subprocess.run([WW, "report", "."], capture_output=True, text=True, check=False)
 ok(p.returncode == 2 and "run.json" in p.stderr, "what is no run is refused", p.stderr)
 
@@ -253,7 +272,8 @@ look = "import importlib.util as u, sys; sys.exit(u.find_spec('torch') is None)"
 if subprocess.run([python, "-c", look], stderr=subprocess.DEVNULL, check=False).returncode:
     skip("PyTorch's losses", "no Python with PyTorch (make setup)")
 else:
-    p = subprocess.run([python, ROOT + "/bench/train/compare.py", "--config", "config.json", "--data", "rows.jsonl", "--sequence", "64",
+    p = subprocess.run([python, ROOT + "/bench/train/compare.py", "--config", "config.json", "--data", "rows.jsonl",
+                        "--sequence", "64",
                         "--rows", "4", "--micro", "2", "--steps", "20", "--lr", "3e-3", "--warmup", "3", "--json"],
                        capture_output=True, text=True, timeout=200, check=False,
                        env={**os.environ, "OMP_NUM_THREADS": "1"})  # its threads would spin for a model of this size

@@ -92,10 +92,13 @@ CASES = {
     "plain": (solution(SAME), {}, "kernelbench", True),
     "triton": (solution(LAUNCH, TRITON), {}, "kernelbench", False),
     "load_inline": (solution("return ext.run(x, self.bias)", INLINE), {}, "kernelbench", False),
-    "cuda_agent": (solution("return cuda_extension.f(x, self.bias)", "import cuda_extension"), AGENT, "cuda-agent", False),
+    "cuda_agent": (solution("return cuda_extension.f(x, self.bias)", "import cuda_extension"), AGENT, "cuda-agent",
+                   False),
     "graph of PyTorch": (solution(graph(SAME[7:], "torch.relu(x + self.bias)")), {}, "kernelbench", True),
-    "graph of triton": (solution("y = torch.empty_like(x)\ncall = lambda: (rows[(x.shape[0],)](x, self.bias, y, N=4096), y)[1]\n" + graph("call()", "call()"), TRITON), {}, "kernelbench", False),
-    "compiled": (solution("if not hasattr(self, 'f'): self.f = torch.compile(lambda x, b: torch.relu(x + b) * 2)\nreturn self.f(x, self.bias)"), {}, "kernelbench", None),
+    "graph of triton": (solution("y = torch.empty_like(x)\ncall = lambda: (rows[(x.shape[0],)](x, self.bias, y, "
+                                 "N=4096), y)[1]\n" + graph("call()", "call()"), TRITON), {}, "kernelbench", False),
+    "compiled": (solution("if not hasattr(self, 'f'): self.f = torch.compile(lambda x, b: torch.relu(x + b) * 2)\n"
+                          "return self.f(x, self.bias)"), {}, "kernelbench", None),
 }
 
 
@@ -112,16 +115,19 @@ def job(name, task):
     for file, content in files.items():
         write(os.path.join(where, file), content)
     path = write(os.path.join(where, "model_new.py"), text)
-    return {"id": name, "task": task, "solution": where if form == "cuda-agent" else path, "baselines": "eager", "max_time_seconds": 2}
+    return {"id": name, "task": task, "solution": where if form == "cuda-agent" else path, "baselines": "eager",
+            "max_time_seconds": 2}
 
 
 def problem(name, verdict):
     _, _, form, library = CASES[name]
-    for what, got, want in (("status", verdict["status"], "ok"), ("form", verdict["form"], form), ("repeats", verdict["repeats"], 44)):
+    for what, got, want in (("status", verdict["status"], "ok"), ("form", verdict["form"], form),
+                            ("repeats", verdict["repeats"], 44)):
         if got != want:
             return f"{what} {got}, not {want}: {verdict['diagnostics'][:600]}"
     if library is not None and verdict["library_only"] != library:
-        return f"library_only {verdict['library_only']}, operators {verdict['aten_ops']}: {verdict['diagnostics'][:600]}"
+        return (f"library_only {verdict['library_only']}, operators {verdict['aten_ops']}: "
+                f"{verdict['diagnostics'][:600]}")
     if library and verdict["reward"] > 1:
         return f"reward {verdict['reward']}"
     return ""
@@ -133,7 +139,8 @@ failed = 0
 for r, at in stream("cuda", jobs, "--max-run-seconds", "3"):
     bad = problem(r["id"], r["verdict"]) if "verdict" in r else r["error"]
     failed += bool(bad)
-    said = bad or f"{summary(r['verdict'])}  library_only {r['verdict']['library_only']}  " + str({k: round(s, 2) for k, s in r["verdict"]["seconds"].items() if s >= 0.05})
+    said = bad or f"{summary(r['verdict'])}  library_only {r['verdict']['library_only']}  " + str(
+        {k: round(s, 2) for k, s in r["verdict"]["seconds"].items() if s >= 0.05})
     print(f"{'not ok' if bad else 'ok    '} {r['id']:<18} {at:5.1f} s  {said}", flush=True)
 print(f"{len(jobs) - failed} of {len(jobs)} solutions as they should be")
 sys.exit(failed != 0)

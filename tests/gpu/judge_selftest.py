@@ -5,7 +5,8 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../judge"))
-from harness import LINEAR_PLAN, SOURCE, Harness, add_task, linear_task, need_driver, problem, stream, summary  # noqa: E402
+from harness import (  # noqa: E402
+    LINEAR_PLAN, SOURCE, Harness, add_task, linear_task, need_driver, problem, stream, summary)
 
 need_driver()
 h = Harness("cuda")
@@ -89,21 +90,24 @@ COOPERATIVE = kernel("""
 		float v = *(volatile float *)&y[j] + bias[j % cols];
 		y[j] = v > 0 ? 2 * v : 0;
 	}""")
-COOPERATIVE_PLAN = plan("ww_cooperative(p);", grid="GRID").replace("\tww_launch", "\tww_memset(p, s, 0, 4, 0);\n\tww_launch")
+COOPERATIVE_PLAN = plan("ww_cooperative(p);", grid="GRID").replace("\tww_launch",
+                                                                   "\tww_memset(p, s, 0, 4, 0);\n\tww_launch")
 CLUSTER = kernel("""
 	unsigned rank;
 	asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
 	if (rank != blockIdx.x % 4) return;
 	""" + GOOD)
 PDL = kernel('asm volatile("griddepcontrol.wait;" ::: "memory");' + each("y[i] + bias[i % cols]"))
-PDL = PDL.replace('extern "C"', 'extern "C" __global__ void early(const float *x, float *y, long long n)\n{\n\tlong long i = blockIdx.x * 256ll + threadIdx.x;\n'
+PDL = PDL.replace('extern "C"', 'extern "C" __global__ void early(const float *x, float *y, long long n)\n{\n'
+                                '\tlong long i = blockIdx.x * 256ll + threadIdx.x;\n'
                   '\tasm volatile("griddepcontrol.launch_dependents;");\n\tif (i < n) y[i] = x[i];\n}\nextern "C"', 1)
 PDL_PLAN = plan("ww_pdl(p);").replace("\tww_launch", """\tww_launch(p, "early", ww_cdiv(x->numel, 256), 1, 1, 256, 1, 1);
 	ww_arg_buf(p, x->buf, 0);
 	ww_arg_buf(p, y->buf, 0);
 	ww_arg_i64(p, x->numel);
 	ww_launch""")
-COPY_PLAN = plan().replace("\tww_launch", "\tww_memset(p, y->buf, 0, y->bytes, 7);\n\tww_copy(p, y->buf, 0, x->buf, 0, x->bytes);\n\tww_launch")
+COPY_PLAN = plan().replace("\tww_launch", "\tww_memset(p, y->buf, 0, y->bytes, 7);\n\tww_copy(p, y->buf, 0, x->buf, 0, "
+                                          "x->bytes);\n\tww_launch")
 TMA = """#include <ww/hopper.cuh>
 extern "C" __global__ void k(const __grid_constant__ ww_tensor_map map, const float *bias, float *y, int rows, int cols)
 {
@@ -187,13 +191,15 @@ EXTERN = "extern __shared__ float big[];"
 # name, task, kernels, plan, status, a word of the diagnostics, more members of the job
 CASES = [
     ("honest", ADD, HONEST, plan(), "ok", "", FULL),
-    ("honest_template", ADD, TEMPLATE, plan(grid="ww_cdiv(x->numel, 1024)").replace('"k"', '"k<float, 4>"'), "ok", "", FULL),
+    ("honest_template", ADD, TEMPLATE, plan(grid="ww_cdiv(x->numel, 1024)").replace('"k"', '"k<float, 4>"'), "ok", "",
+     FULL),
     ("cluster", ADD, CLUSTER, plan("ww_cluster(p, 4, 1, 1);", grid="ww_cdiv(x->numel, 1024) * 4"), "ok", "", FAST),
     ("cooperative", ADD, COOPERATIVE, COOPERATIVE_PLAN.replace("GRID", "ww_device(p)->sm_count"), "ok", "", FAST),
     ("pdl", ADD, PDL, PDL_PLAN, "ok", "", FAST),
     ("memset_and_copy", ADD, kernel(each("y[i] + bias[i % cols]")), COPY_PLAN, "ok", "", FAST),
     ("tensor_map", ADD, TMA, TMA_PLAN, "ok", "", FAST),
-    ("dynamic_shared", ADD, kernel("big[threadIdx.x + 50000] = 0;" + GOOD, EXTERN), plan("ww_shared(p, 220000);"), "ok", "", FAST),
+    ("dynamic_shared", ADD, kernel("big[threadIdx.x + 50000] = 0;" + GOOD, EXTERN), plan("ww_shared(p, 220000);"), "ok",
+     "", FAST),
     ("gemm_fp32", LINEAR, NONE, LINEAR_PLAN.replace("MATH", "WW_MATH_FP32"), "ok", "", FULL),
     ("gemm_batched", BATCHED, NONE, BATCHED_PLAN, "ok", "", FAST),
     ("conv", CONV, NONE, CONV_PLAN, "ok", "", FULL),
@@ -202,23 +208,32 @@ CASES = [
     ("no_bias", ADD, kernel(each("x[i]")), plan(), "mismatch", "parameters re-drawn", FAST),
     ("wrong_constant", ADD, kernel(each("1.001f * x[i] + bias[i % cols]")), plan(), "mismatch", "expected", FAST),
     ("not_written", ADD, kernel(""), plan(), "mismatch", "NaN", FAST),
-    ("unwritten_scratch", ADD, kernel(each("x[i] + bias[i % cols] + 0 * scratch[0]")), plan(), "mismatch", "zero", FAST),
-    ("sometimes_wrong", ADD, kernel(GOOD + " if (i == 7 && clock64() * 0x9e3779b97f4a7c15ull >> 40 & 1) y[i] += 1;"), plan(), "mismatch", "[0, 7]", FAST),
-    ("other_bits", ADD, kernel(each("(x[i] + bias[i % cols]) * (clock64() & 4 ? 1.0000002f : 1)")), plan(), "ok", "", FAST),
+    ("unwritten_scratch", ADD, kernel(each("x[i] + bias[i % cols] + 0 * scratch[0]")), plan(), "mismatch", "zero",
+     FAST),
+    ("sometimes_wrong", ADD, kernel(GOOD + " if (i == 7 && clock64() * 0x9e3779b97f4a7c15ull >> 40 & 1) y[i] += 1;"),
+     plan(), "mismatch", "[0, 7]", FAST),
+    ("other_bits", ADD, kernel(each("(x[i] + bias[i % cols]) * (clock64() & 4 ? 1.0000002f : 1)")), plan(), "ok", "",
+     FAST),
     ("store_to_input", ADD, kernel(GOOD + " ((float *)x)[0] = 1;"), plan(), "crashed", "ILLEGAL_ADDRESS", FAST),
     ("store_to_parameter", ADD, kernel(GOOD + " ((float *)bias)[0] = 1;"), plan(), "crashed", "ILLEGAL_ADDRESS", FAST),
-    ("far_beyond_output", ADD, kernel(GOOD + " if (i == 0) y[n + 600000] = 1;"), plan(), "crashed", "ILLEGAL_ADDRESS", FAST),
+    ("far_beyond_output", ADD, kernel(GOOD + " if (i == 0) y[n + 600000] = 1;"), plan(), "crashed", "ILLEGAL_ADDRESS",
+     FAST),
     ("just_beyond_output", ADD, kernel(GOOD + " if (i == 0) y[n] = 1;"), plan(), "mismatch", "overrun", FAST),
     ("before_scratch", ADD, kernel(GOOD + " if (i == 0) scratch[-1] = 1;"), plan(), "mismatch", "overrun", FAST),
     ("misaligned", ADD, kernel(GOOD + " if (i == 0) *(volatile double *)(y + 1) = 0;"), plan(), "crashed", "MISALIGNED",
      {**FAST, "max_run_seconds": 30}),  # the driver takes seconds to report it, more where other processes use the GPU
-    ("endless", ADD, kernel("while (*(volatile float *)x == *(volatile float *)x) { }"), plan(), "timeout", "no end", FAST),
+    ("endless", ADD, kernel("while (*(volatile float *)x == *(volatile float *)x) { }"), plan(), "timeout", "no end",
+     FAST),
     ("trap", ADD, kernel('asm volatile("trap;");'), plan(), "crashed", "", FAST),
-    ("too_much_shared", ADD, kernel("big[0] = 0; " + GOOD, EXTERN), plan("ww_shared(p, 300000);"), "plan_failed", "shared", FAST),
-    ("static_plus_dynamic", ADD, kernel("__shared__ float more[8192]; more[threadIdx.x] = big[threadIdx.x]; scratch[0] = more[0];" + GOOD, EXTERN),
+    ("too_much_shared", ADD, kernel("big[0] = 0; " + GOOD, EXTERN), plan("ww_shared(p, 300000);"), "plan_failed",
+     "shared", FAST),
+    ("static_plus_dynamic", ADD, kernel("__shared__ float more[8192]; more[threadIdx.x] = big[threadIdx.x]; scratch[0] "
+                                        "= more[0];" + GOOD, EXTERN),
      plan("ww_shared(p, 220000);"), "refused", "shared memory", FAST),
-    ("too_few_arguments", ADD, HONEST, plan().replace("\tww_arg_i32(p, (int)x->size[1]);\n", ""), "refused", "parameters", FAST),
-    ("wrong_argument", ADD, HONEST, plan().replace("ww_arg_i64(p, x->numel)", "ww_arg_i32(p, (int)x->numel)"), "refused", "bytes", FAST),
+    ("too_few_arguments", ADD, HONEST, plan().replace("\tww_arg_i32(p, (int)x->size[1]);\n", ""), "refused",
+     "parameters", FAST),
+    ("wrong_argument", ADD, HONEST, plan().replace("ww_arg_i64(p, x->numel)", "ww_arg_i32(p, (int)x->numel)"),
+     "refused", "bytes", FAST),
     ("too_many_resident", ADD, COOPERATIVE, COOPERATIVE_PLAN.replace("GRID", "100000"), "refused", "fit at once", FAST),
     ("device_global", ADD, kernel("state++; " + GOOD, "__device__ int state;"), plan(), "refused", "state", FAST),
     ("does_not_compile", ADD, kernel("syntax error"), plan(), "compile_failed", "error", FAST),
@@ -257,7 +272,8 @@ def times():
     options = ("--baselines", "eager", "--baseline", itself, "--call")
     v, code, err, _ = h.judge("itself", ADD, HONEST, plan(), options)
     why = problem(v, code, err, "ok", "") or times_problem(v)
-    print(f"{'not ok' if why else 'ok':<6} {'itself_and_call':<20} {v['status'] if v else '-':<14} {time.monotonic() - start:5.1f} s  "
+    print(f"{'not ok' if why else 'ok':<6} {'itself_and_call':<20} {v['status'] if v else '-':<14} "
+          f"{time.monotonic() - start:5.1f} s  "
           f"{why or summary(v)}", flush=True)
     return bool(why)
 
@@ -268,7 +284,8 @@ def jobs(chosen, quick):
     for name, task, kernels, p, _, _, more in chosen:
         if task not in tasks:
             tasks[task] = h.write(f"task{len(tasks)}.py", task)
-        yield {"id": name, "task": tasks[task], "solution": {"kernels": kernels, "plan": p}, **(FAST if quick else more)}
+        yield {"id": name, "task": tasks[task], "solution": {"kernels": kernels, "plan": p},
+               **(FAST if quick else more)}
 
 
 def main(names):
@@ -283,7 +300,8 @@ def main(names):
         if v and v["library_only"] and v["nondeterministic"]:
             why = why or f"library nodes alone, and {v['nondeterministic']} of {v['repeats']} repeats with other bits"
         failed += bool(why)
-        print(f"{'not ok' if why else 'ok':<6} {seconds:5.1f} s  {name:<20} {v['status'] if v else '-':<14} {why or summary(v)}", flush=True)
+        print(f"{'not ok' if why else 'ok':<6} {seconds:5.1f} s  {name:<20} {v['status'] if v else '-':<14} "
+              f"{why or summary(v)}", flush=True)
     if not quick and not names:
         failed += times()
         count += 1

@@ -37,8 +37,10 @@ KERNEL = """extern "C" __global__ void k(const float *x, const float *bias, floa
 	BODY
 }
 """
-GOOD = "for (int j = 0; j < 4; j++) { long long i = first + j * 256; if (i < n) { float v = x[i] + bias[i % cols]; y[i] = v > 0 ? 2 * v : 0; } }"
-SPILLS = "volatile float a[200]; for (int j = 0; j < 200; j++) a[j] = x[(first + j * 37) % n]; float s = 0; for (int j = 0; j < 200; j++) s += a[(j * 7 + cols) % 200]; " + GOOD + " if (s == 12345.f) y[0] = s;"
+GOOD = ("for (int j = 0; j < 4; j++) { long long i = first + j * 256; if (i < n) { float v = x[i] + bias[i % cols]; "
+        "y[i] = v > 0 ? 2 * v : 0; } }")
+SPILLS = ("volatile float a[200]; for (int j = 0; j < 200; j++) a[j] = x[(first + j * 37) % n]; float s = 0; "
+          "for (int j = 0; j < 200; j++) s += a[(j * 7 + cols) % 200]; " + GOOD + " if (s == 12345.f) y[0] = s;")
 LINEAR = linear_task(4096, 4096, 4096)
 
 
@@ -66,7 +68,8 @@ def whole_solution(o, nodes=None):
     for n in o["nodes"]:
         if not (n["us"] > 0 and n["alone_us"] > 0 and n["sentence"]):
             return f"node {n['node']}: {n['us']} us, alone {n['alone_us']}"
-        if n["kind"] == "launch" and not (n["registers"] >= 8 and n["blocks_per_sm"] >= 1 and 0 < n["occupancy"] <= 1 and n["waves"] > 0):
+        if n["kind"] == "launch" and not (n["registers"] >= 8 and n["blocks_per_sm"] >= 1 and 0 < n["occupancy"] <= 1
+                                          and n["waves"] > 0):
             return f"node {n['node']}: resources {n['registers']} {n['blocks_per_sm']} {n['occupancy']}"
     if "launch" in [n["kind"] for n in o["nodes"]]:
         s = o["sass"]
@@ -88,7 +91,8 @@ def whole_solution(o, nodes=None):
 def streams(o):
     """The bandwidth kernel must look like one."""
     n = o["nodes"][2]
-    if n["limit"] != "memory" or o["nodes"][1]["limit"] != "memory" or o["nodes"][0]["limit"] != "short" or not n["of_memory"] > 0.6:
+    if n["limit"] != "memory" or o["nodes"][1]["limit"] != "memory" or o["nodes"][0]["limit"] != "short" or not n[
+        "of_memory"] > 0.6:
         return f"limit {n['limit']}, {n['of_memory']} of the bandwidth: {n['sentence']}"
     moved = sum(n.get("counters", {}).get(k, 0) for k in ("dram_read_bytes", "dram_write_bytes"))
     if moved and not near(moved, n["bytes"], 0.2):
@@ -126,15 +130,19 @@ def reference(ops):
 # name, task, kernels (None: the reference), plan, exit code and status, check or a word of the diagnostics, print the
 # text
 CASES = [
-    ("reference_add", ADD, None, "", 0, "ok", reference(["aten.add.Tensor", "aten.relu.default", "aten.mul.Tensor"]), True),
+    ("reference_add", ADD, None, "", 0, "ok", reference(["aten.add.Tensor", "aten.relu.default", "aten.mul.Tensor"]),
+     True),
     ("reference_linear", LINEAR, None, "", 0, "ok", reference(["aten.linear.default", "aten.relu.default"]), False),
     ("streams", ADD, KERNEL.replace("BODY", GOOD), PLAN.replace("MORE", ""), 0, "ok", streams, True),
     ("spills", ADD, KERNEL.replace("BODY", SPILLS), PLAN.replace("MORE", ""), 0, "ok", spilled, False),
-    ("pdl", ADD, KERNEL.replace("BODY", 'asm volatile("griddepcontrol.wait;");' + GOOD), TWICE, 0, "ok", lambda o: whole_solution(o, 4), False),
-    ("gemm", LINEAR, "/* library nodes only */\n", LINEAR_PLAN.replace("MATH", "WW_MATH_FP32"), 0, "ok", multiplied, True),
+    ("pdl", ADD, KERNEL.replace("BODY", 'asm volatile("griddepcontrol.wait;");' + GOOD), TWICE, 0, "ok",
+     lambda o: whole_solution(o, 4), False),
+    ("gemm", LINEAR, "/* library nodes only */\n", LINEAR_PLAN.replace("MATH", "WW_MATH_FP32"), 0, "ok", multiplied,
+     True),
     ("softmax", *bench("softmax"), 0, "ok", whole_solution, False),
     ("mlp", *bench("mlp"), 0, "ok", whole_solution, True),
-    ("crash", ADD, KERNEL.replace("BODY", GOOD + " y[n + 600000 + first] = 1;"), PLAN.replace("MORE", ""), 1, "crashed", "ILLEGAL_ADDRESS", False),
+    ("crash", ADD, KERNEL.replace("BODY", GOOD + " y[n + 600000 + first] = 1;"), PLAN.replace("MORE", ""), 1, "crashed",
+     "ILLEGAL_ADDRESS", False),
     ("broken", ADD, "syntax error", PLAN.replace("MORE", ""), 1, "compile_failed", "error", False),
 ]
 
@@ -146,7 +154,8 @@ def profile(name, task, kernels, plan, *options):
         h.write(f"{name}/kernels.cu", kernels)
         h.write(f"{name}/plan.c", plan)
         args.append(os.path.dirname(path))
-    done = subprocess.run([*args, "--target", "cuda", *options], env=h.env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+    done = subprocess.run([*args, "--target", "cuda", *options], env=h.env, stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True,
                           timeout=120)
     return done.returncode, done.stdout, done.stderr.strip()
 
@@ -174,7 +183,8 @@ def main(names):
             o, why = None, f"{type(e).__name__}: {e}"
         failed += bool(why)
         t = o.get("totals", {}) if o else {}
-        note = f"{t.get('us', math.nan):.1f} us; {t.get('sentence') or ''}" if t else (o or {}).get("diagnostics", "")[:100].replace("\n", " ")
+        note = f"{t.get('us', math.nan):.1f} us; {t.get('sentence') or ''}" if t else (o or {}).get("diagnostics", "")[
+            :100].replace("\n", " ")
         print(f"{'not ok' if why else 'ok':<6} {name:<18} {time.monotonic() - start:5.1f} s  {why or note}", flush=True)
         if o and OUT:
             with open(os.path.join(OUT, f"profile-{name}.json"), "w") as f:

@@ -72,7 +72,8 @@ def chunks(scenario):
                 if k < len(p):
                     out.append(chunk({"tool_calls": [{"index": i, "function": {"arguments": p[k]}}]}))
         out.append(chunk({}, "tool_calls"))
-    usage = {"prompt_tokens": 1000, "completion_tokens": 50, "total_tokens": 1050, "prompt_tokens_details": {"cached_tokens": 600}}
+    usage = {"prompt_tokens": 1000, "completion_tokens": 50, "total_tokens": 1050,
+             "prompt_tokens_details": {"cached_tokens": 600}}
     return out + [chunk(usage=usage)]
 
 
@@ -91,14 +92,18 @@ def whole_completion():
 
 def block(i, start, deltas):
     return [{"type": "content_block_start", "index": i, "content_block": start}] + \
-           [{"type": "content_block_delta", "index": i, "delta": d} for d in deltas] + [{"type": "content_block_stop", "index": i}]
+           [{"type": "content_block_delta", "index": i, "delta": d}
+            for d in deltas] + [{"type": "content_block_stop", "index": i}]
 
 
 def events(scenario):
     """The events of a good reply in this scenario."""
-    usage = {"input_tokens": 300, "cache_creation_input_tokens": 100, "cache_read_input_tokens": 600, "output_tokens": 1}
-    out = [{"type": "message_start", "message": {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": [],
-                                                 "stop_reason": None, "stop_sequence": None, "usage": usage}}, {"type": "ping"}]
+    usage = {"input_tokens": 300, "cache_creation_input_tokens": 100, "cache_read_input_tokens": 600,
+             "output_tokens": 1}
+    out = [{"type": "message_start", "message": {"id": "msg_1", "type": "message", "role": "assistant", "model": "m",
+                                                 "content": [],
+                                                 "stop_reason": None, "stop_sequence": None, "usage": usage}},
+           {"type": "ping"}]
     stop = "tool_use"
     if scenario in ("refusal", "filtered", "length"):
         out += block(0, {"type": "text", "text": ""}, [{"type": "text_delta", "text": p} for p in pieces(TEXT, 3)])
@@ -112,16 +117,21 @@ def events(scenario):
         for i, (name, arguments) in enumerate(calls_of(scenario), 3):
             out += block(i, {"type": "tool_use", "id": f"toolu_{i - 3}", "name": name, "input": {}},
                          [{"type": "input_json_delta", "partial_json": p} for p in [""] + pieces(arguments, 5)])
-    return out + [{"type": "message_delta", "delta": {"stop_reason": stop, "stop_sequence": None}, "usage": {"output_tokens": 50}},
+    return out + [{"type": "message_delta", "delta": {"stop_reason": stop, "stop_sequence": None},
+                   "usage": {"output_tokens": 50}},
                   {"type": "message_stop"}]
 
 
 def whole_message():
-    content = [{"type": "thinking", "thinking": THINKING, "signature": SIGNATURE}, {"type": "redacted_thinking", "data": "b64=="},
+    content = [{"type": "thinking", "thinking": THINKING, "signature": SIGNATURE},
+               {"type": "redacted_thinking", "data": "b64=="},
                {"type": "text", "text": TEXT}]
-    content += [{"type": "tool_use", "id": f"toolu_{i}", "name": n, "input": json.loads(a)} for i, (n, a) in enumerate(calls_of("whole"))]
-    return {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": content, "stop_reason": "tool_use",
-            "stop_sequence": None, "usage": {"input_tokens": 300, "cache_creation_input_tokens": 100, "cache_read_input_tokens": 600,
+    content += [{"type": "tool_use", "id": f"toolu_{i}", "name": n, "input": json.loads(a)} for i,
+                (n, a) in enumerate(calls_of("whole"))]
+    return {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": content,
+            "stop_reason": "tool_use",
+            "stop_sequence": None, "usage": {"input_tokens": 300, "cache_creation_input_tokens": 100,
+                                             "cache_read_input_tokens": 600,
                                              "output_tokens": 50}}
 
 
@@ -133,14 +143,17 @@ def check_openai(body):
     said = next(x for x in m if x["role"] == "assistant")
     field = next((f for f in ("reasoning", "reasoning_content") if f in said), None)
     answers = [x for x in m if x["role"] == "tool"]
-    return (said["content"] == TEXT and said.get(field) == THINKING and [c["id"] for c in said["tool_calls"]] == ["srv-0", "srv-1"]
-            and said["tool_calls"][1]["function"]["arguments"] == ARGUMENTS and [a["tool_call_id"] for a in answers] == ["srv-0", "srv-1"]
+    return (said["content"] == TEXT and said.get(field) == THINKING
+            and [c["id"] for c in said["tool_calls"]] == ["srv-0", "srv-1"]
+            and said["tool_calls"][1]["function"]["arguments"] == ARGUMENTS
+            and [a["tool_call_id"] for a in answers] == ["srv-0", "srv-1"]
             and field)
 
 
 def check_anthropic(body):
     said, answer = body["messages"][1], body["messages"][2]
-    expected = [{"type": "thinking", "thinking": THINKING, "signature": SIGNATURE}, {"type": "redacted_thinking", "data": "b64=="},
+    expected = [{"type": "thinking", "thinking": THINKING, "signature": SIGNATURE},
+                {"type": "redacted_thinking", "data": "b64=="},
                 {"type": "text", "text": TEXT}, {"type": "tool_use", "id": "toolu_0", "name": "inspect", "input": {}},
                 {"type": "tool_use", "id": "toolu_1", "name": "write", "input": json.loads(ARGUMENTS)}]
     results = [b for b in answer["content"] if b["type"] == "tool_result"]
@@ -181,7 +194,8 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.flush()
 
     def wire(self, messages):
-        return [(f"data: {json.dumps(m)}\n\n" if self.openai else f"event: {m['type']}\ndata: {json.dumps(m)}\n\n").encode()
+        return [(f"data: {json.dumps(m)}\n\n" if self.openai else f"event: {m['type']}\n"
+                                                                  f"data: {json.dumps(m)}\n\n").encode()
                 for m in messages] + ([b"data: [DONE]\n\n"] if self.openai else [])
 
     def stream(self, parts):
@@ -210,7 +224,8 @@ class Handler(BaseHTTPRequestHandler):
         getattr(self, "play_" + scenario, lambda n, body: self.good(scenario))(n, body)
 
     def play_r429(self, n, body):
-        self.good("plain") if n > 1 else self.refuse(429, {"error": {"type": "rate_limit_error", "message": "slowly"}}, Retry_After="1")
+        self.good("plain") if n > 1 else self.refuse(429, {"error": {"type": "rate_limit_error", "message": "slowly"}},
+                                                     Retry_After="1")
 
     def play_later(self, n, body):
         self.refuse(429, {"error": {"type": "rate_limit_error", "message": "much slower"}}, Retry_After="60")
@@ -221,7 +236,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def play_r5xx(self, n, body):
         status = {1: 500, 2: 529, 3: 503}.get(n)
-        self.refuse(status, {"type": "error", "error": {"type": "overloaded_error", "message": "busy"}}) if status else self.good("plain")
+        self.refuse(status, {"type": "error", "error": {"type": "overloaded_error",
+                                                        "message": "busy"}}) if status else self.good("plain")
 
     def play_down(self, n, body):
         self.refuse(500, {"error": "always"})
@@ -275,18 +291,23 @@ class Handler(BaseHTTPRequestHandler):
     def play_giant(self, n, body):
         piece = "x" * (256 << 10)
         if self.openai:
-            parts = self.wire([chunk({"tool_calls": [{"index": 0, "id": "a", "function": {"name": "write", "arguments": '{"text": "'}}]})] +
-                              [chunk({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]})] * (GIANT // len(piece)))
+            parts = self.wire([chunk({"tool_calls": [{"index": 0, "id": "a",
+                                                      "function": {"name": "write", "arguments": '{"text": "'}}]})] +
+                              [chunk({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]})] * (
+                                  GIANT // len(piece)))
         else:
-            parts = self.wire(events("plain")[:1] + block(0, {"type": "tool_use", "id": "a", "name": "write", "input": {}},
-                                                           [{"type": "input_json_delta", "partial_json": piece}] * (GIANT // len(piece))))
+            parts = self.wire(events("plain")[:1] + block(0, {"type": "tool_use", "id": "a", "name": "write",
+                                                              "input": {}},
+                                                           [{"type": "input_json_delta",
+                                                             "partial_json": piece}] * (GIANT // len(piece))))
         try:
             self.stream(parts)
         except OSError:
             self.close_connection = True    # the client has enough
 
     def play_toolong(self, n, body):
-        self.refuse(400, {"error": {"type": "invalid_request_error", "message": "prompt is too long: 300000 tokens > 200000 maximum",
+        self.refuse(400, {"error": {"type": "invalid_request_error", "message": "prompt is too long: 300000 tokens > "
+                                                                                "200000 maximum",
                                     "code": "context_length_exceeded"}})
 
     def play_wrongkey(self, n, body):
@@ -298,13 +319,15 @@ class Handler(BaseHTTPRequestHandler):
         if self.openai:
             self.stream(self.wire([chunk({"content": f"your key is {key}"}), chunk({}, "stop")]))
         else:
-            self.stream(self.wire(events("plain")[:1] + block(0, {"type": "text", "text": f"your key is {key}"}, []) + events("plain")[-2:]))
+            self.stream(self.wire(events("plain")[:1] + block(0, {"type": "text", "text": f"your key is {key}"}, [])
+                                  + events("plain")[-2:]))
 
     def play_nomodel(self, n, body):
         self.refuse(404, {"error": {"message": f"The model {body['model']} does not exist"}})
 
     def play_quota(self, n, body):
-        self.refuse(429, {"error": {"type": "insufficient_quota", "message": "You exceeded your current quota (insufficient_quota)"}})
+        self.refuse(429, {"error": {"type": "insufficient_quota", "message": "You exceeded your current quota "
+                                                                             "(insufficient_quota)"}})
 
     def play_whole(self, n, body):
         self.refuse(200, whole_completion() if self.openai else whole_message())
@@ -335,7 +358,8 @@ class Handler(BaseHTTPRequestHandler):
             self.stream(self.wire([chunk({"content": text}), chunk({}, "stop")]))
         else:
             self.stream(self.wire(events("plain")[:1] + block(0, {"type": "text", "text": text}, []) + [
-                {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 5}}, {"type": "message_stop"}]))
+                {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 5}},
+                {"type": "message_stop"}]))
 
 
 class Server(ThreadingHTTPServer):

@@ -77,10 +77,12 @@ def stream(target, jobs, *options, limit_s=280):
     env = dict(os.environ, WARPWRIGHT_HOME=os.environ.get("WARPWRIGHT_HOME", SOURCE))
     start, left, stderr = time.monotonic(), {job["id"] for job in jobs}, []
     lines = "".join(json.dumps(job) + "\n" for job in jobs)
-    p = subprocess.Popen([BINARY, "judge", "--batch", "-", "--target", target, *options], env=env, text=True, stdin=subprocess.PIPE,
+    p = subprocess.Popen([BINARY, "judge", "--batch", "-", "--target", target, *options], env=env, text=True,
+                         stdin=subprocess.PIPE,
                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     clock = threading.Timer(limit_s, p.kill)
-    pipes = [threading.Thread(target=lambda: stderr.append(p.stderr.read())), threading.Thread(target=lambda: (p.stdin.write(lines), p.stdin.close()))]
+    pipes = [threading.Thread(target=lambda: stderr.append(p.stderr.read())),
+             threading.Thread(target=lambda: (p.stdin.write(lines), p.stdin.close()))]
     for t in (clock, *pipes):
         t.start()
     for line in p.stdout:
@@ -145,7 +147,8 @@ def problem(verdict, code, stderr, status, word):
 def summary(verdict):
     t = verdict["time"]["device_us"]
     if t is None:
-        repeats = f"{verdict['nondeterministic']} of {verdict['repeats']} repeats with other bits  " if verdict["repeats"] else ""
+        repeats = f"{verdict['nondeterministic']} of {verdict['repeats']} repeats with other bits  " if verdict[
+            "repeats"] else ""
         return repeats + (verdict["diagnostics"].strip().split("\n") or [""])[0][:120]
     ratios = " ".join(f"{b} {r['mid']:.3f}x[{r['lo']:.3f},{r['hi']:.3f}]" for b, r in verdict["speedup"].items() if r)
     call = verdict["time"]["call_us"]

@@ -177,8 +177,10 @@ void plan(struct ww_plan *p)
 ONES = 'extern "C" __global__ void ones(float *y)\n{\n\tEACH(i, 128) y[i] = 1;\n}\n'
 # defect, status, words of the diagnostics
 DEFECTS = [
-    (1, "mismatch", "output 11|neighbour"), (2, "mismatch", "output 1|parameters re-drawn"), (3, "mismatch", "output 1|parameters re-drawn"),
-    (4, "mismatch", "output 1|zero"), (5, "mismatch", "output 3"), (6, "mismatch", "output 4"), (7, "mismatch", "output 2|NaN|1 of 960"),
+    (1, "mismatch", "output 11|neighbour"), (2, "mismatch", "output 1|parameters re-drawn"),
+    (3, "mismatch", "output 1|parameters re-drawn"),
+    (4, "mismatch", "output 1|zero"), (5, "mismatch", "output 3"), (6, "mismatch", "output 4"),
+    (7, "mismatch", "output 2|NaN|1 of 960"),
     (8, "mismatch", "output 5|[77]|one element"), (9, "mismatch", "output 6"), (10, "mismatch", "output 10|NaN"),
     (11, "mismatch", "output 7|[3]"), (12, "mismatch", "output 12"), (13, "mismatch", "output 9|at []"),
     (14, "mismatch", "overrun"), (15, "crashed", ""),
@@ -198,7 +200,8 @@ def zoo(size, inner):
 
 def solution(target, defect=0, collapsed=0, sync="__syncthreads();"):
     plan = PLAN.replace("NUMBER", str(defect)).replace("COLLAPSED", str(collapsed))
-    plan = plan.replace("THREADS", "256" if target == "cuda" else "1").replace("GRID", "64" if target == "cuda" else "1")
+    plan = plan.replace("THREADS", "256" if target == "cuda" else "1").replace("GRID", "64" if target == "cuda"
+                                                                               else "1")
     return {"kernels": HEADS[target] + ROWDOT[target].replace("SYNC", sync) + ZOO_HEAD[target] + ZOO, "plan": plan}
 
 
@@ -218,7 +221,8 @@ def cases(target, tasks):
                             f"{v['nondeterministic']} of {v['repeats']} repeats with other bits")
 
     def wrong(status, words):
-        return lambda v: "" if v["status"] == status and not v["correct"] and all(w in v["diagnostics"] for w in words.split("|")) else \
+        return lambda v: "" if v["status"] == status and not v["correct"] and all(
+            w in v["diagnostics"] for w in words.split("|")) else \
             f"{v['status']}, not {status} with {words}: {v['diagnostics'][:400]}"
 
     task = tasks["zoo"]
@@ -232,7 +236,8 @@ def cases(target, tasks):
     for n, status, words in DEFECTS:
         yield f"defect {n}", {"task": task, "solution": solution(target, n), **verify}, wrong(status, words)
     yield "noise", {"task": task, "solution": solution(target, 16), **verify}, lambda v: right(v) or (
-        "" if 0 < v["nondeterministic"] < v["repeats"] else f"{v['nondeterministic']} of {v['repeats']} repeats with other bits")
+        "" if 0 < v["nondeterministic"] < v["repeats"] else f"{v['nondeterministic']} of {v['repeats']} repeats with "
+                                                            "other bits")
     if target == "cuda":
         for k in range(RACES):
             race = solution(target, 17)
@@ -246,12 +251,15 @@ def sanitized(tasks):
     """What compute-sanitizer must say (cuda): each of its three tools finds one of these."""
     verify = {"depth": "verify", "task": tasks["small"]}
     beyond, both = solution("cuda", 0, 1), solution("cuda", 10, 1, sync="")
-    beyond["kernels"] = beyond["kernels"].replace("\tEACH(p, 960)", "\tEACH(p, 1)\n\t\ty[4096 + 600000] = 1;\n\tEACH(p, 960)")
+    beyond["kernels"] = beyond["kernels"].replace("\tEACH(p, 960)",
+                                                  "\tEACH(p, 1)\n\t\ty[4096 + 600000] = 1;\n\tEACH(p, 960)")
     both["kernels"] = both["kernels"].replace("a2[p] = two;", "a2[p] = two;\n\t\telse\n\t\t\ta2[p] = a2[p] * 2;")
     for name, s, words in (("beyond an output", beyond, "memcheck|Invalid __global__ write"),
-                           ("no barrier, unwritten", both, "racecheck|Race reported|initcheck|Uninitialized __global__ memory read")):
+                           ("no barrier, unwritten", both, "racecheck|Race reported|initcheck|Uninitialized __global__ "
+                                                           "memory read")):
         yield f"sanitize: {name}", {**verify, "solution": s}, lambda v, words=words: "" if all(
-            w in v["diagnostics"] for w in words.split("|")) and not v["correct"] else f"not all of {words}: {v['diagnostics']}"
+            w in v["diagnostics"] for w in words.split("|")) and not v[
+                "correct"] else f"not all of {words}: {v['diagnostics']}"
 
 
 def run(target, say=None):
@@ -293,8 +301,11 @@ def judged(target, rows, say, *options):
 
 
 def said(name, problem, v, seconds):
-    count = f"{v['nondeterministic']} of {v['repeats']} repeats differ, verify {v['seconds']['verify']:.2f} s" if v else ""
-    print(f"{'not ok' if problem else 'ok':<6} {seconds:5.1f} s  {name:<31} {v['status'] if v else '-':<9} {count}  {problem}", flush=True)
+    count = ""
+    if v:
+        count = f"{v['nondeterministic']} of {v['repeats']} repeats differ, verify {v['seconds']['verify']:.2f} s"
+    print(f"{'not ok' if problem else 'ok':<6} {seconds:5.1f} s  {name:<31} {v['status'] if v else '-':<9} {count}  "
+          f"{problem}", flush=True)
     if name.startswith("sanitize") and v:
         print("\n".join("    " + line for line in v["diagnostics"].splitlines()[-24:]), flush=True)
 

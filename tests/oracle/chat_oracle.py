@@ -60,7 +60,8 @@ TEMPLATE = r"""
 
 out, count = sys.argv[1], int(sys.argv[2])
 rng = random.Random(11)
-WORDS = ["", "\n", "\n\n", "hi", " x ", "<think>", "</think>", "<think>\nhm\n</think>\n\nok", "<tool_response>", "</tool_response>", "é\u0007\"\\",
+WORDS = ["", "\n", "\n\n", "hi", " x ", "<think>", "</think>", "<think>\nhm\n</think>\n\nok", "<tool_response>",
+         "</tool_response>", "é\u0007\"\\",
          "<|im_end|>", "a\nb", "\t"]
 
 
@@ -74,8 +75,10 @@ def value(depth=0):
         return [value(depth + 1) for _ in range(rng.randrange(3))]
     if k == 9:
         return {rng.choice("abcde") + text(): value(depth + 1) for _ in range(rng.randrange(3))}
-    return [rng.choice((True, False, None)), rng.randrange(-10 ** 9, 10 ** 12), rng.random(), rng.uniform(-9, 9) * 10.0 ** rng.randrange(-30, 30),
-            10.0 ** rng.randrange(-8, 24), float(rng.randrange(10 ** 17)), text(), text() + chr(rng.randrange(1, 0x250))][k]
+    return [rng.choice((True, False, None)), rng.randrange(-10 ** 9, 10 ** 12), rng.random(),
+            rng.uniform(-9, 9) * 10.0 ** rng.randrange(-30, 30),
+            10.0 ** rng.randrange(-8, 24), float(rng.randrange(10 ** 17)), text(),
+            text() + chr(rng.randrange(1, 0x250))][k]
 
 
 def arguments():
@@ -83,7 +86,8 @@ def arguments():
 
 
 def message(first):
-    role = rng.choice(["user", "user", "assistant", "assistant", "assistant", "tool", "tool"] + ["system"] * (3 if first else 1))
+    role = rng.choice(["user", "user", "assistant", "assistant", "assistant", "tool", "tool"]
+                      + ["system"] * (3 if first else 1))
     m = {"role": role, "content": text()}
     if role == "user" and rng.random() < .3:
         m["content"] = "<tool_response>" + m["content"] + "</tool_response>"
@@ -101,7 +105,8 @@ def message(first):
 
 
 def render(template, messages, tools, generate):
-    return render_jinja_template(conversations=[messages], tools=tools, chat_template=template, add_generation_prompt=generate)[0][0]
+    return render_jinja_template(conversations=[messages], tools=tools, chat_template=template,
+                                 add_generation_prompt=generate)[0][0]
 
 
 trl = importlib.util.find_spec("trl")

@@ -25,7 +25,8 @@ gc.enable()
 
 EXTENSIONS = {"reasoning", "reasoning_content", "max_tokens"}   # of compatible servers, outside OpenAI's own types
 PARAMS = {"openai": CompletionCreateParamsStreaming, "anthropic": MessageCreateParamsStreaming}
-ADAPTERS = {name: pydantic.TypeAdapter(params) for name, params in PARAMS.items()}    # what they check lazily needs them alive
+ADAPTERS = {name: pydantic.TypeAdapter(params) for name,
+            params in PARAMS.items()}    # what they check lazily needs them alive
 
 
 def known_keys(params):
@@ -92,15 +93,19 @@ threading.Thread(target=serving.serve_forever, daemon=True).start()
 base = f"http://127.0.0.1:{serving.server_address[1]}/plain"
 talk = [{"role": "user", "content": "hello"}]
 text, arguments = "", {}
-for c in openai.OpenAI(base_url=base + "/v1", api_key="x").chat.completions.create(model="m", messages=talk, stream=True):
+for c in openai.OpenAI(base_url=base + "/v1", api_key="x").chat.completions.create(model="m", messages=talk,
+                                                                                   stream=True):
     for choice in c.choices:
         text += choice.delta.content or ""
         for call in choice.delta.tool_calls or []:
             arguments[call.index] = arguments.get(call.index, "") + (call.function.arguments or "")
 assert text == server.TEXT and arguments[1] == server.ARGUMENTS
-with anthropic.Anthropic(base_url=base, api_key="x").messages.stream(model="m", max_tokens=100, messages=talk) as stream:
+with anthropic.Anthropic(base_url=base, api_key="x").messages.stream(model="m", max_tokens=100,
+                                                                     messages=talk) as stream:
     message = stream.get_final_message()
 kinds = [b.type for b in message.content]
-assert kinds == ["thinking", "redacted_thinking", "text", "tool_use", "tool_use"] and message.content[0].signature == server.SIGNATURE
-assert message.content[4].input == json.loads(server.ARGUMENTS) and message.stop_reason == "tool_use" and message.usage.output_tokens == 50
+assert kinds == ["thinking", "redacted_thinking", "text", "tool_use",
+                 "tool_use"] and message.content[0].signature == server.SIGNATURE
+assert message.content[4].input == json.loads(
+    server.ARGUMENTS) and message.stop_reason == "tool_use" and message.usage.output_tokens == 50
 print(f"{checked} requests, both clients")

@@ -87,11 +87,13 @@ class Tasks(ClientExtension):
 def asked_tasks():
     """Tasks of 2025-11-25, which a client asks for.  The SDK has types for them and no client, so the lines are
     ours."""
-    params = {"initialize": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+    params = {"initialize": {"protocolVersion": "2025-11-25", "capabilities": {},
+                             "clientInfo": {"name": "t", "version": "1"}},
               "tools/call": {"name": "export", "arguments": {"dir": "/no/such/dir"}, "task": {"ttl": 60000}}}
     with subprocess.Popen([WW, *SERVER.args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as p:
         def ask(method, result_type, **more):
-            p.stdin.write(json.dumps({"jsonrpc": "2.0", "id": method, "method": method, "params": params.get(method, more)}) + "\n")
+            p.stdin.write(json.dumps({"jsonrpc": "2.0", "id": method, "method": method,
+                                      "params": params.get(method, more)}) + "\n")
             return result_type.model_validate(json.loads(p.stdout.readline())["result"], by_name=False)
         ask("initialize", types.InitializeResult)
         made = ask("tools/call", types.CreateTaskResult)
@@ -99,8 +101,10 @@ def asked_tasks():
         result = ask("tasks/result", CallToolResult, taskId=task_id)
         state = ask("tasks/get", types.GetTaskResult, taskId=task_id)
         listed = ask("tasks/list", types.ListTasksResult)
-        ok(made.task.status == "working" and result.is_error and "/no/such/dir" in result.content[0].text and state.status == "failed"
-           and [t.task_id for t in listed.tasks] == [task_id], "2025-11-25: a task, its result waited for", (made, result, state, listed))
+        ok(made.task.status == "working" and result.is_error and "/no/such/dir" in result.content[0].text
+           and state.status == "failed"
+           and [t.task_id for t in listed.tasks] == [task_id], "2025-11-25: a task, its result waited for",
+           (made, result, state, listed))
         p.stdin.close()
 
 
@@ -109,7 +113,8 @@ async def handshake(version):
     session_module.LATEST_HANDSHAKE_VERSION = version
     async with Client(SERVER, mode="legacy") as client:
         tools = (await client.list_tools()).tools
-        ok(client.protocol_version == version and [t.name for t in tools] == NAMES, f"{version}: handshake and tools", client.protocol_version)
+        ok(client.protocol_version == version and [t.name for t in tools] == NAMES, f"{version}: handshake and tools",
+           client.protocol_version)
         r = await client.call_tool("inspect", {"task": "/no/such/task.py"})
         ok(r.is_error and "/no/such/task.py" in r.content[0].text, f"{version}: a call that fails", r)
         await client.send_ping()
@@ -122,7 +127,8 @@ async def modern():
         stages.append((progress, message))
 
     async with Client(SERVER, extensions=[tasks]) as client:
-        ok(client.protocol_version == "2026-07-28" and client.server_info.name == "warpwright" and "plan.c" in client.instructions,
+        ok(client.protocol_version == "2026-07-28" and client.server_info.name == "warpwright"
+           and "plan.c" in client.instructions,
            "2026-07-28: found by asking the server", client.protocol_version)
         ok([t.name for t in (await client.list_tools()).tools] == NAMES, "2026-07-28: tools")
         r = await client.call_tool("inspect", {"task": TASK}, progress_callback=on_progress)
@@ -131,7 +137,8 @@ async def modern():
         r = await client.call_tool("compile", {"task": TASK, "solution": SOLUTION})
         ok(r.structured_content["status"] == "ok" and not tasks.made, "2026-07-28: compile answers at once", r)
         r = await client.call_tool("verify", {"task": TASK, "solution": SOLUTION, "time": False})
-        ok(r.structured_content["correct"] is True and len(tasks.made) == 1, "2026-07-28: verify is a task, followed to its end", r)
+        ok(r.structured_content["correct"] is True and len(tasks.made) == 1,
+           "2026-07-28: verify is a task, followed to its end", r)
         made = await client.session.call_tool("profile", {"task": TASK, "what": "reference"}, allow_claimed=True)
         await client.session.send_request(task_request("tasks/cancel", made.task_id), Result)
         state = await client.session.send_request(task_request("tasks/get", made.task_id), TaskState)

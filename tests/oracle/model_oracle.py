@@ -22,7 +22,8 @@ gc.freeze()
 gc.enable()
 torch.set_num_threads(1)
 base = dict(vocab_size=311, hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=4,
-            num_key_value_heads=2, max_position_embeddings=256, initializer_range=0.2, pad_token_id=None, bos_token_id=1,
+            num_key_value_heads=2, max_position_embeddings=256, initializer_range=0.2, pad_token_id=None,
+            bos_token_id=1,
             eos_token_id=2)
 configs = {
     "llama": LlamaConfig(**base, attention_bias=True, mlp_bias=True, rms_norm_eps=1e-5, rope_parameters=dict(
@@ -66,7 +67,8 @@ def make(out, steps):
         logits = logits_of(model, ids, starts)
         logp = logits.log_softmax(-1).gather(1, targets[:, None])[:, 0]
         (logp * weight).sum().backward()
-        case = dict(ids=ids.int(), starts=torch.tensor(starts).int(), targets=targets.int(), weight=weight, logits=logits.detach(),
+        case = dict(ids=ids.int(), starts=torch.tensor(starts).int(), targets=targets.int(), weight=weight,
+                    logits=logits.detach(),
                     logp=logp.detach())
         case.update({"grad." + n: p.grad.clone() for n, p in model.named_parameters()})
         with torch.no_grad():
@@ -91,7 +93,8 @@ def make(out, steps):
 def check(source):
     for name in configs:
         case = load_file(f"{source}/{name}/case.safetensors")
-        model, info = AutoModelForCausalLM.from_pretrained(f"{source}/{name}/saved", dtype=torch.float32, output_loading_info=True)
+        model, info = AutoModelForCausalLM.from_pretrained(f"{source}/{name}/saved", dtype=torch.float32,
+                                                           output_loading_info=True)
         assert not info["missing_keys"] and not info["unexpected_keys"], info
         with torch.no_grad():
             error = (logits_of(model, case["ids"], case["starts"].tolist()) - case["logits"]).abs().max().item()

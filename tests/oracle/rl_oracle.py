@@ -84,7 +84,8 @@ for i, (by_token, dual, truncate, high) in enumerate(itertools.product((0, 1), (
         j = j * torch.exp(old - sampled).clamp(max=truncate)
     loss = -mean(j, by_token)
     loss.backward()
-    out[f"policy.{i}.opts"], out[f"policy.{i}.loss"] = torch.tensor([by_token, .2, high, dual, truncate]), loss.detach()[None].float()
+    out[f"policy.{i}.opts"], out[f"policy.{i}.loss"] = torch.tensor([by_token, .2, high, dual,
+                                                                     truncate]), loss.detach()[None].float()
     out[f"policy.{i}.grad"] = x.grad.float()
 target = (gae(1, .95, 0) + value).float().double()
 out["target"] = (target * mask).float()

@@ -24,7 +24,8 @@ gc.disable()  # half of what the imports take
 import mcp.client.session as session_module  # noqa: E402
 from mcp import Client, MCPError  # noqa: E402
 from openenv.cli._validation import validate_running_environment  # noqa: E402
-from openenv.core.env_server.types import EnvironmentMetadata, SchemaResponse, State, WSObservationResponse  # noqa: E402
+from openenv.core.env_server.types import (  # noqa: E402
+    EnvironmentMetadata, SchemaResponse, State, WSObservationResponse)
 from openenv.core.generic_client import GenericEnvClient  # noqa: E402
 import requests  # noqa: E402
 
@@ -59,17 +60,22 @@ async def mcp_door(url):
             tools = (await client.list_tools()).tools
             r = await client.call_tool("inspect", {"task": "/no/such/task.py"})
             await client.send_ping()
-            ok(client.protocol_version == version and [t.name for t in tools] == NAMES and r.is_error, f"MCP {version}: handshake, tools, a call", r)
+            ok(client.protocol_version == version and [t.name for t in tools] == NAMES and r.is_error,
+               f"MCP {version}: handshake, tools, a call", r)
     stages = []
 
     async def on_progress(progress, total, message):
         stages.append(progress)
 
     async with Client(url) as client:
-        ok(client.protocol_version == "2026-07-28" and [t.name for t in (await client.list_tools()).tools] == NAMES, "MCP 2026-07-28: found by asking")
-        r = await client.call_tool("verify", {"task": TASK, "solution": SOLUTION, "time": False}, progress_callback=on_progress)
-        ok(r.structured_content["correct"] is True and stages and stages == sorted(stages), "MCP 2026-07-28: verify, with progress", (r, stages))
-        several = await asyncio.gather(*(client.call_tool("compile", {"task": TASK, "plan": read("plan.c"), "kernels": read("kernels.c") + extra})
+        ok(client.protocol_version == "2026-07-28" and [t.name for t in (await client.list_tools()).tools] == NAMES,
+           "MCP 2026-07-28: found by asking")
+        r = await client.call_tool("verify", {"task": TASK, "solution": SOLUTION, "time": False},
+                                   progress_callback=on_progress)
+        ok(r.structured_content["correct"] is True and stages and stages == sorted(stages),
+           "MCP 2026-07-28: verify, with progress", (r, stages))
+        several = await asyncio.gather(*(client.call_tool("compile", {"task": TASK, "plan": read("plan.c"),
+                                                                      "kernels": read("kernels.c") + extra})
                                          for extra in ("", "int x = ;") * 4))
         got = [r.structured_content["status"] for r in several]
         ok(got == ["ok", "compile_failed"] * 4, "MCP 2026-07-28: eight calls at once", got)
@@ -89,7 +95,8 @@ def follow(env, action):
 
 def openenv_door(url):
     report = validate_running_environment(url)
-    ok(report["passed"] and report["mode"] == "simulation" and report["standard_profile"] == "openenv-http/1.x", "OpenEnv: its validator", report)
+    ok(report["passed"] and report["mode"] == "simulation" and report["standard_profile"] == "openenv-http/1.x",
+       "OpenEnv: its validator", report)
     EnvironmentMetadata(**requests.get(url + "/metadata", timeout=10).json())
     schema = requests.get(url + "/schema", timeout=10).json()
     SchemaResponse(**{k: schema[k] for k in ("action", "observation", "state")})
@@ -106,7 +113,8 @@ def openenv_door(url):
         state = State(**env.state())
         ok(state.episode_id == "e" and state.step_count == 3, "OpenEnv: state", state)
         r = follow(env, {"text": "That is all."})
-        ok(r.done and isinstance(r.reward, (int, float)) and r.reward >= 1 and r.observation["end_reason"] == "stopped", "OpenEnv: the end", r)
+        ok(r.done and isinstance(r.reward, (int, float)) and r.reward >= 1 and r.observation["end_reason"] == "stopped",
+           "OpenEnv: the end", r)
         try:
             env.reset(nonsense=1)
             ok(False, "OpenEnv: what reset does not take")
@@ -116,8 +124,10 @@ def openenv_door(url):
 
 print("1..12")
 with tempfile.TemporaryDirectory() as work, subprocess.Popen(
-        [WW, "serve", "--port", "0", "--json", "--target", "cpu", "--threads", "1", "--baselines", "eager", "--max-time-seconds", "0.2"],
-        stdout=subprocess.PIPE, cwd=work, env={"WARPWRIGHT_HOME": ROOT, "PATH": "/usr/bin:/bin", "HOME": work, "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME", work)}) as server:
+        [WW, "serve", "--port", "0", "--json", "--target", "cpu", "--threads", "1", "--baselines", "eager",
+         "--max-time-seconds", "0.2"],
+        stdout=subprocess.PIPE, cwd=work, env={"WARPWRIGHT_HOME": ROOT, "PATH": "/usr/bin:/bin", "HOME": work,
+                                               "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME", work)}) as server:
     base = f"http://127.0.0.1:{json.loads(server.stdout.readline())['port']}"
     asyncio.run(mcp_door(base + "/mcp"))
     openenv_door(base)

@@ -20,7 +20,8 @@ out, count = sys.argv[1], int(sys.argv[2])
 root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 rng = random.Random(7)
 
-QWEN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+QWEN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"
+        r"\s+(?!\S)|\s+")
 LLAMA3 = QWEN.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
 
 files = sorted(glob.glob(root + "/**/*.[ch]", recursive=True) + glob.glob(root + "/**/*.md", recursive=True)
@@ -38,10 +39,14 @@ ranges = [(0x20, 0x7e), (0xa0, 0x24f), (0x300, 0x36f), (0x370, 0x52f), (0x5d0, 0
           (0xff01, 0xff9f), (0x1d400, 0x1d4ff), (0x1f300, 0x1f64f), (0x1f900, 0x1f9ff), (0x20000, 0x200ff)]
 pools = [[chr(c) for c in range(a, b + 1) if unicodedata.category(chr(c)) not in ("Cn", "Cs", "Co")] for a, b in ranges]
 emoji = ["👩‍👩‍👧‍👦", "🏳️‍🌈", "👍🏽", "🇩🇪🇫🇷", "1️⃣", "❤️", "🧑🏿‍🚀", "☃︎"]
-spaces = [" ", "  ", "\n", "\r\n", "\t", "\u00a0", "\u2003", "\u3000", "\x0b", "\x0c", "\u0085", "\u2028", "\u180e", "\u200b", "    "]
-words = ["I'm", "WE'LL", "don't", "x'S", "ſ'ſ", "3.14159", "1234567", "٣٤٥", "Ⅳ", "½", "e\u0301", "A\u030a", "\u1100\u1161\u11a8",
-         "ﬁ", "__init__", "a->b", "/*", "*/", "<|", "|>", "<|im_", "tool_call>", "\x00", "\x1b[0m", "\ufeff", "naïve", "Straße"]
-specials = ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<tool_call>", "</tool_call>", "<|a|>", "<|a|>b", "wörd", "  pad", "strip", "é"]
+spaces = [" ", "  ", "\n", "\r\n", "\t", "\u00a0", "\u2003", "\u3000", "\x0b", "\x0c", "\u0085", "\u2028", "\u180e",
+          "\u200b", "    "]
+words = ["I'm", "WE'LL", "don't", "x'S", "ſ'ſ", "3.14159", "1234567", "٣٤٥", "Ⅳ", "½", "e\u0301", "A\u030a",
+         "\u1100\u1161\u11a8",
+         "ﬁ", "__init__", "a->b", "/*", "*/", "<|", "|>", "<|im_", "tool_call>", "\x00", "\x1b[0m", "\ufeff", "naïve",
+         "Straße"]
+specials = ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<tool_call>", "</tool_call>", "<|a|>", "<|a|>b", "wörd",
+            "  pad", "strip", "é"]
 
 
 # Combining marks of every version of Unicode: Hugging Face's NFC follows version 9 and leaves later ones where they
@@ -50,7 +55,8 @@ marks = [chr(c) for c in range(0x300, 0x20000) if unicodedata.combining(chr(c))]
 
 
 def marked():
-    return "".join(rng.choice("aeouAEOq가\u1100\u1161\u0915\u09c7") if rng.random() < .25 else rng.choice(marks) for _ in range(rng.randrange(1, 12)))
+    return "".join(rng.choice("aeouAEOq가\u1100\u1161\u0915\u09c7") if rng.random() < .25 else rng.choice(marks)
+                   for _ in range(rng.randrange(1, 12)))
 
 
 def text():
@@ -105,7 +111,8 @@ def qwen():
                                                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     train(t, 4000)
     t.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
-    t.add_tokens([AddedToken("<tool_call>", normalized=False), AddedToken("</tool_call>", normalized=False), "wörd", "e\u0301"])
+    t.add_tokens([AddedToken("<tool_call>", normalized=False), AddedToken("</tool_call>", normalized=False), "wörd",
+                  "e\u0301"])
     return t
 
 
@@ -128,8 +135,10 @@ def odd():
                                                pre_tokenizers.Split("->", "merged_with_next"),
                                                pre_tokenizers.ByteLevel(add_prefix_space=False)])
     train(t, 2000, special_tokens=["<unk>"], initial_alphabet=[], limit_alphabet=150)
-    t.add_tokens([AddedToken("strip", lstrip=True, rstrip=True), AddedToken("wörd", single_word=True), AddedToken("  pad")])
-    t.add_special_tokens([AddedToken("<|im_end|>", special=True, rstrip=True), AddedToken("<|a|>", special=True, lstrip=True)])
+    t.add_tokens([AddedToken("strip", lstrip=True, rstrip=True), AddedToken("wörd", single_word=True),
+                  AddedToken("  pad")])
+    t.add_special_tokens([AddedToken("<|im_end|>", special=True, rstrip=True),
+                          AddedToken("<|a|>", special=True, lstrip=True)])
     return t
 
 

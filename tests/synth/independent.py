@@ -29,7 +29,8 @@ NEAR, EFFECT = 1e-2, 1e-5
 # What moves no number: how often these run depends on who calls.
 SILENT = {
     "detach", "alias", "clone", "lift_fresh", "lift_fresh_copy", "view", "_unsafe_view", "_reshape_alias", "as_strided",
-    "expand", "permute", "t", "transpose", "select", "slice", "unsqueeze", "squeeze", "split", "split_with_sizes", "unbind",
+    "expand", "permute", "t", "transpose", "select", "slice", "unsqueeze", "squeeze", "split", "split_with_sizes",
+    "unbind",
     "chunk", "_to_copy", "copy_", "empty", "empty_strided", "empty_like"}
 
 
@@ -75,7 +76,8 @@ class Loaded:
         model = model or self.model
         held = {k: v.clone() for k, v in model.named_buffers()}
         with torch.no_grad():
-            out = [t.clone() for t in tree_flatten(model(*[x.clone() if isinstance(x, torch.Tensor) else x for x in inputs]))[0]]
+            out = [t.clone() for t in tree_flatten(model(*[x.clone() if isinstance(x, torch.Tensor) else x
+                                                           for x in inputs]))[0]]
             for k, v in model.named_buffers():
                 v.copy_(held[k])
         return out
@@ -144,7 +146,8 @@ def labels(task, ops):
     with torch.no_grad(), Seen() as one_by_one:
         graph(*inputs)
     if (eager.names ^ one_by_one.names) - SILENT:
-        yield f"labels: {sorted((eager.names ^ one_by_one.names) - SILENT)} run in the module or in its labelled operators, not in both"
+        only_one = sorted((eager.names ^ one_by_one.names) - SILENT)
+        yield f"labels: {only_one} run in the module or in its labelled operators, not in both"
 
 
 def look(row, device):

@@ -4,7 +4,8 @@ import subprocess
 
 def compiled(source, *flags):
     """C of the solution's own, for ctypes."""
-    subprocess.run(["cc", "-shared", "-fPIC", *flags, "-x", "c", "-", "-o", "/tmp/native.so", "-lm"], input=source.encode(), check=True)
+    subprocess.run(["cc", "-shared", "-fPIC", *flags, "-x", "c", "-", "-o", "/tmp/native.so", "-lm"],
+                   input=source.encode(), check=True)
     return ctypes.CDLL("/tmp/native.so")
 
 

@@ -3,7 +3,8 @@ once."""
 import os
 import re
 
-FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))), "examples/cpu")
+FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))),
+                      "examples/cpu")
 EXAMPLES = sorted(n[:-3] for n in os.listdir(FOLDER) if n.endswith(".py"))
 # With matrix products or convolutions in them, and without.
 GROUPS = {"products": ["attention", "conv_bias_relu", "conv_transpose_gelu", "linear_gelu", "mlp", "swiglu"],
@@ -40,7 +41,8 @@ def smaller(name):
     """The same task with the numbers of its one line of sizes divided."""
     def shrink(match):
         sizes = [int(v) for v in match.group(2).split(",")]
-        return match.group(1) + " = " + ", ".join(str(v // 8 if v >= 1024 else v // 4 if v >= 64 else v // 2 if v >= 32 else v) for v in sizes)
+        return match.group(1) + " = " + ", ".join(str(v // 8 if v >= 1024 else v // 4 if v >= 64 else v // 2 if v >= 32
+                                                      else v) for v in sizes)
     with open(os.path.join(FOLDER, name + ".py"), encoding="utf-8") as f:
         text = f.read()
     changed, n = re.subn(r"^([a-z_]+(?:, [a-z_]+)*) = (\d+(?:, \d+)*)$", shrink, text, flags=re.M)

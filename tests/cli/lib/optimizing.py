@@ -142,15 +142,18 @@ RIGHT = KERNEL.replace("SCALE", "0.5f")
 def recording(name, timed):
     """An episode of a policy that is wrong first, then right, then looks again and hands in."""
     calls = [[("inspect", {})],
-             [("write", {"path": "kernels.c", "text": WRONG}), ("write", {"path": "plan.c", "text": PLAN}), ("compile", {})],
+             [("write", {"path": "kernels.c", "text": WRONG}), ("write", {"path": "plan.c", "text": PLAN}),
+              ("compile", {})],
              [("verify", {"time": False})],
              [("write", {"path": "kernels.c", "text": RIGHT}), ("verify", {"time": timed})],
              [("read", {"path": "plan.c"}), ("verify", {"time": False})],
              [("submit", {})]]
-    lines = [{"type": "header", "version": 1, "task": {"path": "x", "id": "x"}, "target": "cpu", "device": "", "policy": "hand",
+    lines = [{"type": "header", "version": 1, "task": {"path": "x", "id": "x"}, "target": "cpu", "device": "",
+              "policy": "hand",
               "seed": 0, "rule": "strict", "versions": {}, "started": "2026-01-01T00:00:00Z"}]
     for turn, group in enumerate(calls, 1):
-        lines.append({"type": "message", "turn": turn, "t": 0, "role": "assistant", "text": f"step {turn}", "finish": "tool_calls",
+        lines.append({"type": "message", "turn": turn, "t": 0, "role": "assistant", "text": f"step {turn}",
+                      "finish": "tool_calls",
                       "calls": [{"id": "x", "name": n, "arguments": json.dumps(a)} for n, a in group]})
     return put(name, "".join(json.dumps(line) + "\n" for line in lines))
 

@@ -46,12 +46,15 @@ def wide(path):
     kind = kind_of(path, lines[0])
     if not kind or max(map(len, lines)) + TAB * 8 <= WIDTH:
         return []
-    prose = set(python_prose(text)) if kind == "python" else {i for i, line in enumerate(lines, 1) if LINE[kind].match(line)}
-    return [(i, lines[i - 1]) for i in sorted(prose) if len(lines[i - 1].expandtabs(TAB)) > WIDTH and " " in lines[i - 1].strip()]
+    prose = set(python_prose(text)) if kind == "python" else {i for i, line in enumerate(lines, 1)
+                                                              if LINE[kind].match(line)}
+    return [(i, lines[i - 1]) for i in sorted(prose) if len(lines[i - 1].expandtabs(TAB)) > WIDTH
+            and " " in lines[i - 1].strip()]
 
 
 if __name__ == "__main__":
-    found = [(path, *line) for path in subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=True).stdout.split()
+    found = [(path, *line) for path in subprocess.run(["git", "ls-files"], capture_output=True, text=True,
+                                                      check=True).stdout.split()
              for line in wide(path)]
     for path, number, line in found:
         print(f"{path}:{number}: {len(line.expandtabs(TAB))} columns: {line.strip()[:60]}")

@@ -5,7 +5,8 @@ import re
 import subprocess
 import sys
 
-ROOT = os.environ.get("WW_SOURCE_DIR") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+ROOT = os.environ.get("WW_SOURCE_DIR") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(
+    os.path.abspath(__file__)))))
 WW = os.environ.get("WARPWRIGHT") or os.path.join(ROOT, "build/warpwright")
 count = 0
 
