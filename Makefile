@@ -7,7 +7,7 @@ NINJA := cmake --build $(BUILD)
 # case. Two more than cores, since some wait for the device, a time limit or a server; four at most, for the memory.
 JOBS ?= $(shell n=$$(nproc); echo $$((n < 3 ? n + 2 : 4)))
 
-.PHONY: all setup setup-check demo fuzz check check-cheats check-cheats-gpu check-gpu check-san check-all dist bench install uninstall clean
+.PHONY: all setup setup-check demo fuzz check check-cheats check-cheats-gpu check-gpu check-san check-all check-slow dist bench install uninstall clean
 
 all: $(BUILD)/build.ninja
 	@$(NINJA)
@@ -44,6 +44,11 @@ check-gpu: setup all
 check-all: all
 	@tools/setup oracle
 	@$(CTEST) -j $(JOBS) --output-on-failure
+
+# What check-all has beyond check, without a GPU.
+check-slow: all
+	@tools/setup oracle
+	@$(CTEST) -j $(JOBS) --output-on-failure -L slow -LE gpu
 
 # Every known way to cheat the judge, as an attack beside its honest twin (docs/threat-model.md).
 check-cheats: setup all

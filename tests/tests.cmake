@@ -127,6 +127,7 @@ set_target_properties(coverage-plan PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_
 
 # Scripts print TAP; `prove` fails on a wrong plan, a failed line or a bad exit code.  "# label: gpu" in the head of a
 # script adds a label, "# timeout: 900" gives it more than 300 seconds, "# processors: 2" says that it keeps two busy.
+# "# all: what" says that the script does more when it is called with "all", which is another test, label slow.
 # Two that measure wait for each other by the judge's own lease on the device.
 file(GLOB cli_tests CONFIGURE_DEPENDS tests/cli/*.t)
 foreach(script ${cli_tests})
@@ -146,6 +147,12 @@ foreach(script ${cli_tests})
 	ww_test(cli/${name} ${script} prove -v --exec env ${script})
 	set_tests_properties(cli/${name} PROPERTIES LABELS "cli;${labels}" TIMEOUT ${limit} PROCESSORS ${busy}
 		WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+	file(STRINGS ${script} all REGEX "^# all: " LIMIT_COUNT 1)
+	if(all)
+		ww_test(cli/${name}_all ${script} prove -v --exec env ${script} :: all)
+		set_tests_properties(cli/${name}_all PROPERTIES LABELS "cli;slow" TIMEOUT 1800
+			WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+	endif()
 endforeach()
 
 # Known cheats (tests/cheats): on the cpu target those that need no timing, and those of the cuda target as far as they

@@ -1,8 +1,10 @@
 /* suite.h - the problems that `eval` runs: which tasks, in which order, which part of them.
  *
- *     DIR, FILE      a task set (task/set.h): a directory of tasks, JSON lines, Parquet.  KernelBench's levels are
- * known by their layout, DIR/levelN/P_NAME.py, wherever in DIR; or DIR itself is a levelN FILE.py, SET#ID  one problem
- *     NAME           a set that comes with the program
+ *     DIR, FILE         a task set (task/set.h): a directory of tasks, JSON lines, Parquet
+ *     FILE.py, SET#ID   one problem
+ *     NAME              a set that comes with the program
+ *
+ * KernelBench's levels are known by their layout, levelN/P_NAME.py: DIR is such a levelN, or they are anywhere in DIR.
  *
  * A directory's problems are in the order of the levels, then of the numbers that names begin with, then of the names;
  * a file's in its own. */
@@ -32,8 +34,7 @@ struct ww_suite {
 enum ww_rc ww_suite_open(struct ww_suite *s, const char *which, int level, struct ww_err *err) WW_MUST_CHECK;
 void ww_suite_release(struct ww_suite *s);
 
-/* Keep each n-th problem from the i-th on (1 <= i <= n): the slices of a suite are as long and as hard as each other.
- */
+/* Keep each n-th problem from the i-th on (1 <= i <= n): all slices of a suite are about as long and as hard. */
 enum ww_rc ww_suite_slice(struct ww_suite *s, int i, int n, struct ww_err *err) WW_MUST_CHECK;
 /* Keep n problems in the order in which the seed draws them: the first of them are a random sample too, and that of a
  * smaller n. */
