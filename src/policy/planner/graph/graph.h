@@ -21,8 +21,9 @@ struct gmeta {
 };
 
 struct gnode {
-	const char *name, *target; /* "aten.add.Tensor" */
-	int variant;               /* of its operator's pl_lower_row */
+	const char *name, *target;      /* "aten.add.Tensor" */
+	const struct pl_lower_row *row; /* its rule (lower/lower.h), */
+	int variant;                    /* and which of the rule's operators it is */
 	struct garg *arg;
 	int n_arg;
 	struct garg *kwarg;

@@ -1,8 +1,6 @@
 /* create.c - tensors that are made from numbers: constants, ranges, identities, indices of triangles. */
 #include "policy/planner/lower/lower.h"
 
-#include <string.h>
-
 /* A tensor of one constant, of the recorded shape. */
 static struct val *filled(struct pl *pl, struct gnode *n, double f)
 {
@@ -15,32 +13,27 @@ static struct val *filled(struct pl *pl, struct gnode *n, double f)
 	return pl_where(pl, pl_cast(pl, z, WW_BOOL), c, c);
 }
 
+/* Of the number that is the variant, or the argument at that place. */
+static void constant(struct pl *pl, struct gnode *n) { done(n, filled(pl, n, n->variant)); }
+
 static void full(struct pl *pl, struct gnode *n)
 {
-	double f = 0;
-
-	if (strstr(n->target, "ones"))
-		f = 1;
-	else if (strstr(n->target, "full") || strstr(n->target, "fill"))
-		f = pl_arg_num(pl, n, 1, "fill_value", 0);
-	else if (strstr(n->target, "scalar_tensor"))
-		f = pl_arg_num(pl, n, 0, "s", 0);
-	if (strstr(n->target, "empty"))
-		pl_cannot(pl, n, "uninitialised memory");
-	done(n, filled(pl, n, f));
+	done(n, filled(pl, n, pl_arg_num(pl, n, n->variant, "fill_value", 0)));
 }
+
+enum { FROM_0, FROM_START, WITH_STEP };
 
 static void arange(struct pl *pl, struct gnode *n)
 {
 	const struct ix *size[1] = { ix_const(pl, n->meta[0].size[0]) };
-	int from_start = strstr(n->target, ".start") != NULL, step_form = strstr(n->target, "step") != NULL;
-	struct garg *first = pl_arg(n, 0, from_start ? "start" : "end"), *st = step_form ? pl_arg(n, 2, "step") : NULL;
-	double start = from_start ? pl_arg_num(pl, n, 0, "start", 0) : 0,
-		   step = step_form ? pl_arg_num(pl, n, 2, "step", 1) : 1;
+	struct garg *first = pl_arg(n, 0, "start"), *by = pl_arg(n, 2, "step");
+	double start = n->variant >= FROM_START ? pl_arg_num(pl, n, 0, "start", 0) : 0,
+		   step = n->variant == WITH_STEP ? pl_arg_num(pl, n, 2, "step", 1) : 1;
 	int dt = n->meta[0].dt;
 	struct val *i;
 
-	if ((from_start && first && first->kind == G_FLOAT) || (st && st->kind == G_FLOAT) || pl_is_float(dt)) {
+	if ((n->variant >= FROM_START && first && first->kind == G_FLOAT) ||
+		(n->variant == WITH_STEP && by && by->kind == G_FLOAT) || pl_is_float(dt)) {
 		i = pl_cast(pl, pl_index(pl, WW_I64, 1, size, pl->place[0]), dt);
 		if (step != 1)
 			i = pl_op2(pl, OP_MUL, i, pl_constf(pl, dt, step));
@@ -49,9 +42,10 @@ static void arange(struct pl *pl, struct gnode *n)
 		done(n, i);
 		return;
 	}
-	i = pl_index(pl, dt, 1, size, ix_addc(pl, ix_mulc(pl, pl->place[0], (int64_t)step), (int64_t)start));
-	done(n, i);
+	done(n, pl_index(pl, dt, 1, size, ix_addc(pl, ix_mulc(pl, pl->place[0], (int64_t)step), (int64_t)start)));
 }
+
+enum { LINEAR, POWERS };
 
 /* linspace and logspace; from both ends, as PyTorch counts. */
 static void linspace(struct pl *pl, struct gnode *n)
@@ -67,7 +61,7 @@ static void linspace(struct pl *pl, struct gnode *n)
 		pl_op2(pl, OP_MUL, pl_op2(pl, OP_SUB, pl_constf(pl, WW_F64, (double)(steps - 1)), i),
 			pl_constf(pl, WW_F64, step)));
 	v = pl_where(pl, pl_index(pl, WW_BOOL, 1, size, ix_lt(pl, pl->place[0], ix_const(pl, steps / 2))), up, down);
-	if (strstr(n->target, "logspace"))
+	if (n->variant == POWERS)
 		v = pl_op2(pl, OP_POW, pl_constf(pl, WW_F64, pl_arg_num(pl, n, 3, "base", 10)), v);
 	done(n, pl_cast(pl, v, (int)dt));
 }
@@ -88,7 +82,7 @@ static void tri_indices(struct pl *pl, struct gnode *n)
 	int64_t rows = pl_arg_int(pl, n, 0, "row", 0), cols = pl_arg_int(pl, n, 1, "col", 0),
 			off = pl_arg_int(pl, n, 2, "offset", 0);
 	const struct ix *size[2] = { ix_const(pl, 2), ix_const(pl, n->meta[0].size[1]) };
-	int lower = strstr(n->target, "tril") != NULL;
+	int lower = n->variant == LOWER_TRIANGLE;
 	int64_t before = 0;
 	struct val *row = NULL, *col = NULL;
 
@@ -116,8 +110,10 @@ static void tri_indices(struct pl *pl, struct gnode *n)
 	done(n, pl_where(pl, pl_index(pl, WW_BOOL, 2, size, ix_lt(pl, pl->place[0], ix_const(pl, 1))), row, col));
 }
 
-const struct pl_lower_row pl_lower_create[] = { { "zeros", full }, { "ones", full }, { "full", full },
-	{ "zeros_like", full }, { "ones_like", full }, { "full_like", full }, { "new_zeros", full }, { "new_ones", full },
-	{ "new_full", full }, { "scalar_tensor", full }, { "arange", arange }, { "linspace", linspace },
-	{ "logspace", linspace }, { "eye", eye }, { "tril_indices", tri_indices }, { "triu_indices", tri_indices },
-	{ NULL, NULL } };
+const struct pl_lower_row pl_lower_create[] = { { "zeros", constant, 0 }, { "ones", constant, 1 },
+	{ "zeros_like", constant, 0 }, { "ones_like", constant, 1 }, { "new_zeros", constant, 0 },
+	{ "new_ones", constant, 1 }, { "full", full, 1, PL_ARITHMETIC }, { "full_like", full, 1, PL_ARITHMETIC },
+	{ "new_full", full, 2 }, { "scalar_tensor", full, 0 }, { "arange", arange, FROM_0 },
+	{ "arange.start", arange, FROM_START }, { "arange.start_step", arange, WITH_STEP },
+	{ "linspace", linspace, LINEAR }, { "logspace", linspace, POWERS }, { "eye", eye },
+	{ "tril_indices", tri_indices, LOWER_TRIANGLE }, { "triu_indices", tri_indices, UPPER_TRIANGLE }, { NULL, NULL } };

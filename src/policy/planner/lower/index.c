@@ -136,12 +136,15 @@ static struct val *wrapped(struct pl *pl, struct val *index, const struct ix *si
 		pl_op2(pl, OP_ADD, index, pl_index(pl, WW_I64, index->rank, index->size, size)), index);
 }
 
+/* What an operator writes: its source in place of what is there, one number, their sum, a reduction that it names. */
+enum { OF_TENSOR, OF_NUMBER, SUM, NAMED };
+
 static void scatter(struct pl *pl, struct gnode *n)
 {
 	struct val *to = self(pl, n), *index = pl_need_val(pl, n, 2, "index"),
-			   *src = pl_need_val(pl, n, 3, strstr(n->target, ".value") ? "value" : "src");
+			   *src = pl_need_val(pl, n, 3, n->variant == OF_NUMBER ? "value" : "src");
 	int dim = pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), to->rank);
-	const char *how = strstr(n->target, "scatter_add") ? "add" : pl_arg_str(n, 4, "reduce", "");
+	const char *how = n->variant == SUM ? "add" : pl_arg_str(n, 4, "reduce", "");
 	struct hits h = hits_of(pl, n, to, dim, index, src);
 
 	done(n,
@@ -152,9 +155,9 @@ static void scatter(struct pl *pl, struct gnode *n)
 static void index_write(struct pl *pl, struct gnode *n)
 {
 	struct val *to = self(pl, n), *index = pl_need_val(pl, n, 2, "index"),
-			   *src = pl_need_val(pl, n, 3, strstr(n->target, "fill") ? "value" : "source");
+			   *src = pl_need_val(pl, n, 3, n->variant == OF_NUMBER ? "value" : "source");
 	int dim = pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), to->rank);
-	double alpha = strstr(n->target, "index_add") ? pl_arg_num(pl, n, 4, "alpha", 1) : 1;
+	double alpha = n->variant == SUM ? pl_arg_num(pl, n, 4, "alpha", 1) : 1;
 	struct hits h;
 
 	index = wrapped(pl, index, to->size[dim]);
@@ -164,10 +167,10 @@ static void index_write(struct pl *pl, struct gnode *n)
 		src = pl_op2(pl, OP_MUL, src, pl_constf(pl, src->dt, alpha));
 	h = hits_of(pl, n, to, dim, index_rows(pl, index, dim, to), src);
 	done(n,
-		strstr(n->target, "index_add")          ? reduced_into(pl, n, &h, to, "add", 1)
-			: strstr(n->target, "index_reduce") ? reduced_into(pl, n, &h, to, pl_arg_str(n, 4, "reduce", "mean"),
-													  (int)pl_arg_int(pl, n, 5, "include_self", 1))
-												: assigned(pl, &h, to, src));
+		n->variant == SUM         ? reduced_into(pl, n, &h, to, "add", 1)
+			: n->variant == NAMED ? reduced_into(pl, n, &h, to, pl_arg_str(n, 4, "reduce", "mean"),
+										(int)pl_arg_int(pl, n, 5, "include_self", 1))
+								  : assigned(pl, &h, to, src));
 }
 
 /* ---- Several index tensors --------------------------------------------------------------------------------------- */
@@ -287,7 +290,7 @@ static int64_t bag_length(struct pl *pl, struct gnode *n, int64_t indices)
 	const struct garg *a = pl_arg(n, 2, "offsets");
 	struct gnode *made = a && a->kind == G_VAL ? pl_graph_node(pl, a->name) : NULL;
 
-	if (!made || strcmp(made->target, "aten.arange.start_step") || pl_arg_int(pl, made, 0, "start", -1) != 0 ||
+	if (!made || strcmp(made->row->op, "arange.start_step") || pl_arg_int(pl, made, 0, "start", -1) != 0 ||
 		pl_arg_int(pl, made, 1, "end", -1) != indices)
 		return 0;
 	int64_t length = pl_arg_int(pl, made, 2, "step", 1);
@@ -311,10 +314,12 @@ static void embedding_bag(struct pl *pl, struct gnode *n)
 	n->out[0] = mode == 1 ? pl_op2(pl, OP_DIV, v, pl_constf(pl, v->dt, (double)length)) : v;
 }
 
+enum { SEARCHSORTED, BUCKETIZE };
+
 /* How many of the sorted numbers lie before each value. */
 static void searchsorted(struct pl *pl, struct gnode *n)
 {
-	int bucket = strstr(n->target, "bucketize") != NULL, right;
+	int bucket = n->variant == BUCKETIZE, right;
 	struct val *edges = pl_need_val(pl, n, bucket ? 1 : 0, bucket ? "boundaries" : "sorted_sequence"),
 			   *v = pl_need_val(pl, n, bucket ? 0 : 1, "self"), *hit;
 	const char *side = pl_kwarg_str(n, "side", "");
@@ -386,11 +391,12 @@ static void select_scatter(struct pl *pl, struct gnode *n)
 			at < 0 ? ix_addc(pl, to->size[dim], at) : ix_const(pl, at), 1));
 }
 
-/* copy_ and fill_: another value of the same shape and type. */
+enum { ZERO = 1 };
+
+/* copy_, fill_ and zero_: another value of the same shape and type. */
 static void overwrite(struct pl *pl, struct gnode *n)
 {
-	struct val *to = self(pl, n),
-			   *src = strstr(n->target, "zero_") ? pl_constf(pl, to->dt, 0) : pl_need_val(pl, n, 1, "src");
+	struct val *to = self(pl, n), *src = n->variant == ZERO ? pl_constf(pl, to->dt, 0) : pl_need_val(pl, n, 1, "src");
 
 	src = pl_cast(pl, src, to->dt);
 	if (src->kind == V_CONST)
@@ -398,52 +404,41 @@ static void overwrite(struct pl *pl, struct gnode *n)
 	done(n, pl_expand(pl, src, to->rank, to->size));
 }
 
-static int is_view(const struct gnode *n)
-{
-	static const char *const ops[] = { "slice", "select", "narrow", "unsqueeze", "squeeze", "transpose", "t", "permute",
-		"view", "reshape", "alias", "detach", "expand", "diagonal", "unbind", "split", "split_with_sizes", "chunk",
-		"flatten", "unflatten", "getitem", "movedim", "swapaxes", "unfold", "view_as", "expand_as", "mT", "contiguous",
-		"to" };
-	const char *s = !strncmp(n->target, "aten.", 5) ? n->target + 5 : n->target;
-	size_t len = strcspn(s, ".");
+/* ---- Assignments through views */
 
-	for (size_t i = 0; i < WW_ARRAY_LEN(ops); i++)
-		if (strlen(ops[i]) == len && !strncmp(ops[i], s, len))
-			return 1;
-	return 0;
+struct val *pl_write_slice(struct pl *pl, struct gnode *view, struct val *parent, struct val *v)
+{
+	int d = pl_dim(pl, view, pl_arg_int(pl, view, 1, "dim", 0), parent->rank);
+
+	return with_slice(pl, parent, v, d, bound(pl, pl_arg_int(pl, view, 2, "start", 0), parent->size[d]),
+		pl_arg_int(pl, view, 4, "step", 1));
 }
 
-/* The parent's value, where the node's own has become v. */
-static struct val *parent_with(struct pl *pl, struct gnode *n, struct gnode *view, struct val *parent, struct val *v)
+struct val *pl_write_select(struct pl *pl, struct gnode *view, struct val *parent, struct val *v)
 {
-	const char *op = view->target;
-	int d;
+	int d = pl_dim(pl, view, pl_arg_int(pl, view, 1, "dim", 0), parent->rank);
+	int64_t at = pl_arg_int(pl, view, 2, "index", 0);
 
-	if (!strncmp(op, "aten.slice.", 11)) {
-		d = pl_dim(pl, view, pl_arg_int(pl, view, 1, "dim", 0), parent->rank);
-		return with_slice(pl, parent, v, d, bound(pl, pl_arg_int(pl, view, 2, "start", 0), parent->size[d]),
-			pl_arg_int(pl, view, 4, "step", 1));
-	}
-	if (!strncmp(op, "aten.select.", 12)) {
-		int64_t at = pl_arg_int(pl, view, 2, "index", 0);
-
-		d = pl_dim(pl, view, pl_arg_int(pl, view, 1, "dim", 0), parent->rank);
-		return with_slice(
-			pl, parent, pl_unsqueeze(pl, v, d), d, at < 0 ? ix_addc(pl, parent->size[d], at) : ix_const(pl, at), 1);
-	}
-	if (!strncmp(op, "aten.transpose.", 15)) {
-		int perm[PL_MAX_RANK], x = pl_dim(pl, view, pl_arg_int(pl, view, 1, "dim0", 0), v->rank),
-							   y = pl_dim(pl, view, pl_arg_int(pl, view, 2, "dim1", 1), v->rank);
-
-		for (int i = 0; i < v->rank; i++)
-			perm[i] = i == x ? y : i == y ? x : i;
-		return pl_permute(pl, v, perm);
-	}
-	if (!strncmp(op, "aten.view.", 10) || !strncmp(op, "aten.unsqueeze.", 15) || !strncmp(op, "aten.squeeze.", 13) ||
-		!strncmp(op, "aten.alias.", 11) || !strncmp(op, "aten.detach.", 12))
-		return pl_reshape(pl, v, parent->rank, parent->size);
-	pl_cannot(pl, n, pl_fmt(pl, "it writes through %s", op));
+	return with_slice(
+		pl, parent, pl_unsqueeze(pl, v, d), d, at < 0 ? ix_addc(pl, parent->size[d], at) : ix_const(pl, at), 1);
 }
+
+struct val *pl_write_transpose(struct pl *pl, struct gnode *view, struct val *parent, struct val *v)
+{
+	int perm[PL_MAX_RANK], x = pl_dim(pl, view, pl_arg_int(pl, view, 1, "dim0", 0), v->rank),
+						   y = pl_dim(pl, view, pl_arg_int(pl, view, 2, "dim1", 1), v->rank);
+
+	for (int i = 0; i < v->rank; i++)
+		perm[i] = i == x ? y : i == y ? x : i;
+	return pl_permute(pl, v, perm);
+}
+
+struct val *pl_write_reshape(struct pl *pl, struct gnode *view, struct val *parent, struct val *v)
+{
+	return pl_reshape(pl, v, parent->rank, parent->size);
+}
+
+static int is_view(const struct gnode *n) { return n->row->flags & PL_VIEW; }
 
 static int refers(const struct garg *a, const char *name)
 {
@@ -479,13 +474,6 @@ static void refuse_stale(struct pl *pl, struct gnode *n, const char *name, const
 	}
 }
 
-/* Of these only PyTorch knows whether they gave a view or a copy. */
-static int may_copy(const struct gnode *n)
-{
-	return !strncmp(n->target, "aten.contiguous", 15) || !strncmp(n->target, "aten.to.", 8) ||
-		!strncmp(n->target, "aten.reshape", 12) || !strncmp(n->target, "aten.flatten", 12);
-}
-
 static void refuse_read_ancestors(struct pl *pl, struct gnode *n, struct gnode *of)
 {
 	while (of && is_view(of) && of->n_arg && of->arg[0].kind == G_VAL) {
@@ -506,17 +494,22 @@ void pl_write(struct pl *pl, struct gnode *n, const char *name, const char *own,
 				pl->buf[i]->val = v;
 		return;
 	}
-	if (may_copy(to))
+	if (to->row->flags & PL_MAY_COPY) {
 		refuse_read_ancestors(pl, n, to);
-	else if (is_view(to) && to->n_arg && to->arg[0].kind == G_VAL)
-		pl_write(pl, n, to->arg[0].name, name, parent_with(pl, n, to, pl_val_of(pl, &to->arg[0]), v));
+	} else if (is_view(to) && to->n_arg && to->arg[0].kind == G_VAL) {
+		if (!to->row->write)
+			pl_cannot(pl, n, pl_fmt(pl, "it writes through %s", to->target));
+		pl_write(pl, n, to->arg[0].name, name, to->row->write(pl, to, pl_val_of(pl, &to->arg[0]), v));
+	}
 	to->out[0] = v;
 }
 
-const struct pl_lower_row pl_lower_index[] = { { "scatter", scatter }, { "scatter_add", scatter },
-	{ "scatter_reduce", scatter }, { "index_add", index_write }, { "index_copy", index_write },
-	{ "index_fill", index_write }, { "index_reduce", index_write }, { "index", index_tensor },
-	{ "index_put", index_put }, { "take", take }, { "take_along_dim", take_along_dim },
-	{ "embedding_bag", embedding_bag }, { "searchsorted", searchsorted }, { "bucketize", searchsorted },
-	{ "isin", isin }, { "slice_scatter", slice_scatter }, { "select_scatter", select_scatter }, { "copy", overwrite },
-	{ "fill", overwrite }, { "zero", overwrite }, { NULL, NULL } };
+const struct pl_lower_row pl_lower_index[] = { { "scatter", scatter, OF_TENSOR },
+	{ "scatter.value", scatter, OF_NUMBER }, { "scatter.value_reduce", scatter, OF_NUMBER },
+	{ "scatter_add", scatter, SUM }, { "scatter_reduce", scatter, NAMED }, { "index_add", index_write, SUM },
+	{ "index_copy", index_write, OF_TENSOR }, { "index_fill", index_write, OF_NUMBER },
+	{ "index_reduce", index_write, NAMED }, { "index", index_tensor }, { "index_put", index_put }, { "take", take },
+	{ "take_along_dim", take_along_dim }, { "embedding_bag", embedding_bag },
+	{ "searchsorted", searchsorted, SEARCHSORTED }, { "bucketize", searchsorted, BUCKETIZE }, { "isin", isin },
+	{ "slice_scatter", slice_scatter }, { "select_scatter", select_scatter }, { "copy", overwrite },
+	{ "fill", overwrite }, { "zero", overwrite, ZERO }, { NULL, NULL } };

@@ -93,40 +93,48 @@ int pl_dim(struct pl *pl, struct gnode *n, int64_t d, int rank)
 	return (int)d;
 }
 
-const char *pl_op_name(const char *target, char *out, size_t cap)
+/* "add" of "aten.add_.Tensor"; an operator in place has the rule of the functional one. */
+static const char *op_of(const char *target, size_t *len, int *in_place)
 {
-	const char *s = !strncmp(target, "aten.", 5) ? target + 5 : target, *dot = strchr(s, '.');
-	size_t n = dot ? (size_t)(dot - s) : strlen(s);
+	const char *s = !strncmp(target, "aten.", 5) ? target + 5 : target;
+	size_t n = strcspn(s, ".");
 
-	n = n < cap ? n : cap - 1;
-	memcpy(out, s, n);
-	out[n] = 0;
-	if (n > 2 && out[n - 1] == '_' && out[n - 2] != '_')
-		out[n - 1] = 0;
-	return out;
+	*in_place = n > 2 && s[n - 1] == '_' && s[n - 2] != '_'; /* __and__ is none */
+	*len = n - (size_t)*in_place;
+	return s;
 }
 
-static const struct pl_lower_row *find(const char *name)
+static const struct pl_lower_row *find_name(const char *name, size_t len)
 {
 	static const struct pl_lower_row *const tables[] = { pl_lower_point, pl_lower_shape, pl_lower_resample,
 		pl_lower_reduce, pl_lower_nn, pl_lower_rnn, pl_lower_index, pl_lower_order, pl_lower_create };
 
 	for (size_t t = 0; t < WW_ARRAY_LEN(tables); t++)
 		for (const struct pl_lower_row *r = tables[t]; r->op; r++)
-			if (!strcmp(r->op, name))
+			if (strlen(r->op) == len && !strncmp(r->op, name, len))
 				return r;
 	return NULL;
 }
 
-int ww_pl_has_rule(const char *op)
+/* The row of the overload ("max.dim"), else of the operator ("max"). */
+static const struct pl_lower_row *find(const char *target)
 {
-	char name[64];
+	const struct pl_lower_row *row;
+	size_t len;
+	int in_place;
+	const char *op = op_of(target, &len, &in_place);
+	char name[128];
 
-	return find(pl_op_name(op, name, sizeof(name))) != NULL;
+	snprintf(name, sizeof(name), "%.*s%s", (int)len, op, op + len + in_place);
+	row = find_name(name, strlen(name));
+	return row ? row : find_name(op, len);
 }
 
-/* Every operator that has no rule, named at once: whoever reads it wants to know how far away the whole module is. */
-static void refuse_unknown(struct pl *pl)
+int ww_pl_has_rule(const char *op) { return find(op) != NULL; }
+
+/* The rule of each node.  Every operator that has none is named at once: whoever reads it wants to know how far away
+ * the whole module is. */
+static void find_rules(struct pl *pl)
 {
 	struct gnode *first = NULL;
 	const char *more = "";
@@ -134,7 +142,8 @@ static void refuse_unknown(struct pl *pl)
 	for (int i = 0; i < pl->n_node; i++) {
 		struct gnode *n = &pl->node[i];
 
-		if (ww_pl_has_rule(n->target))
+		n->row = find(n->target);
+		if (n->row)
 			continue;
 		if (!first)
 			first = n;
@@ -172,13 +181,9 @@ static void check_sizes(struct pl *pl, struct gnode *n)
  * shape is covered, and the plan says so. */
 static void guard_literals(struct pl *pl, struct gnode *n)
 {
-	static const char *const arithmetic[] = { "aten.add.", "aten.sub.", "aten.mul.", "aten.div.", "aten.rsub.",
-		"aten.pow.", "aten.full" };
-	int is_arith = 0;
-
-	for (size_t i = 0; i < WW_ARRAY_LEN(arithmetic); i++)
-		is_arith |= !strncmp(n->target, arithmetic[i], strlen(arithmetic[i]));
-	for (int i = 0; i < n->n_arg && is_arith; i++)
+	if (!(n->row->flags & PL_ARITHMETIC))
+		return;
+	for (int i = 0; i < n->n_arg; i++)
 		for (int s = 0; s < pl->n_sym; s++)
 			if (n->arg[i].kind == G_INT && n->arg[i].i == pl->sym_value[s] && n->arg[i].i > 8)
 				ww_str_addf(&pl->guards,
@@ -189,28 +194,26 @@ static void guard_literals(struct pl *pl, struct gnode *n)
 /* aten.relu_ and its like: later nodes that name the operand see the new value. */
 static void rebind(struct pl *pl, struct gnode *n)
 {
-	const char *dot = strchr(n->target + 5, '.');
+	int in_place;
+	size_t len;
 
-	if (!strncmp(n->target, "aten.", 5) && dot && dot[-1] == '_' && dot[-2] != '_' && n->n_arg &&
-		n->arg[0].kind == G_VAL && n->out[0])
+	op_of(n->target, &len, &in_place);
+	if (in_place && n->n_arg && n->arg[0].kind == G_VAL && n->out[0])
 		pl_write(pl, n, n->arg[0].name, NULL, n->out[0]);
 }
 
 void pl_lower(struct pl *pl)
 {
-	refuse_unknown(pl);
+	find_rules(pl);
 	for (int i = 0; i < pl->n_node; i++) {
 		struct gnode *n = &pl->node[i];
-		const struct pl_lower_row *row;
-		char name[64];
 
-		row = find(pl_op_name(n->target, name, sizeof(name)));
-		n->variant = row->variant;
+		n->variant = n->row->variant;
 		if (n->n_out && !n->meta[0].dt)
 			pl_cannot(pl, n, "the type of its result");
 		guard_literals(pl, n);
 		pl->lowering = n;
-		row->fn(pl, n);
+		n->row->fn(pl, n);
 		check_sizes(pl, n);
 		rebind(pl, n);
 	}

@@ -6,16 +6,29 @@
 
 void pl_lower(struct pl *pl);
 typedef void (*pl_lower_fn)(struct pl *pl, struct gnode *n);
+/* The value of a view's argument where the view itself has become v (an assignment through it). */
+typedef struct val *(*pl_write_fn)(struct pl *pl, struct gnode *view, struct val *parent, struct val *v);
+enum {
+	PL_VIEW = 1,       /* its result may share the memory of argument 0 */
+	PL_MAY_COPY = 2,   /* or be a copy: only PyTorch knows which */
+	PL_ARITHMETIC = 4, /* an integer among its arguments may have been computed from a size */
+};
+struct val *pl_write_slice(struct pl *pl, struct gnode *view, struct val *parent, struct val *v);
+struct val *pl_write_select(struct pl *pl, struct gnode *view, struct val *parent, struct val *v);
+struct val *pl_write_transpose(struct pl *pl, struct gnode *view, struct val *parent, struct val *v);
+struct val *pl_write_reshape(
+	struct pl *pl, struct gnode *view, struct val *parent, struct val *v); /* of the same elements */
+
 struct pl_lower_row {
-	const char *op;
+	const char *op; /* "max", or of one overload "max.dim"; in place is the same */
 	pl_lower_fn fn;
 	int variant; /* which of the operators that fn lowers: what fn finds in n->variant */
+	int flags;
+	pl_write_fn write; /* of a PL_VIEW; NULL: an assignment through it is refused */
 };
-#pragma GCC diagnostic ignored "-Wmissing-field-initializers" /* most rows have no variant */
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers" /* most rows end with fn */
 extern const struct pl_lower_row pl_lower_shape[], pl_lower_resample[], pl_lower_point[], pl_lower_reduce[],
 	pl_lower_nn[], pl_lower_rnn[], pl_lower_index[], pl_lower_order[], pl_lower_create[];
-/* "add" of "aten.add.Tensor", into out; the functional name of an in-place operator. */
-const char *pl_op_name(const char *target, char *out, size_t cap);
 struct garg *pl_arg(struct gnode *n, int i, const char *name);
 struct val *pl_arg_val(struct pl *pl, struct gnode *n, int i, const char *name); /* NULL for None */
 struct val *pl_need_val(struct pl *pl, struct gnode *n, int i, const char *name);
@@ -43,6 +56,7 @@ struct val *pl_linear(
 	struct pl *pl, struct gnode *n, struct val *x, struct val *w, struct val *b); /* x w^T + b, b may be NULL */
 /* The n values side by side along dimension d. */
 struct val *pl_cat(struct pl *pl, struct val **v, int n, int d);
+enum { LOWER_TRIANGLE, UPPER_TRIANGLE };
 void pl_einsum(struct pl *pl, struct gnode *n);
 
 /* ---- Short names

@@ -119,19 +119,21 @@ static void addr(struct pl *pl, struct gnode *n)
 	add_scaled(pl, n, pl_op2(pl, OP_MUL, pl_unsqueeze(pl, a, 1), pl_unsqueeze(pl, b, 0)));
 }
 
-/* Sums of products over the last dimension of both; of all pairs of rows (inner), or of rows that belong together
- * (vecdot). */
+/* Sums of products of rows that belong together. */
+static void vecdot(struct pl *pl, struct gnode *n)
+{
+	struct val *p = pl_op2(pl, OP_MUL, pl_need_val(pl, n, 0, "self"), pl_need_val(pl, n, 1, "other"));
+
+	done(n, pl_reduce(pl, RED_SUM, p, 1u << pl_dim(pl, n, pl_kwarg_int(pl, n, "dim", -1), p->rank), 0));
+}
+
+/* Sums of products over the last dimension of both, of all pairs of rows. */
 static void inner(struct pl *pl, struct gnode *n)
 {
-	struct val *a = pl_need_val(pl, n, 0, "self"), *b = pl_need_val(pl, n, 1, "other"), *p;
+	struct val *a = pl_need_val(pl, n, 0, "self"), *b = pl_need_val(pl, n, 1, "other");
 	const struct ix *size[PL_MAX_RANK], *flat[2] = { ix_const(pl, 1), NULL };
 	int r = 0;
 
-	if (strstr(n->target, "vecdot")) {
-		p = pl_op2(pl, OP_MUL, a, b);
-		done(n, pl_reduce(pl, RED_SUM, p, 1u << pl_dim(pl, n, pl_kwarg_int(pl, n, "dim", -1), p->rank), 0));
-		return;
-	}
 	if (!a->rank || !b->rank) {
 		done(n, pl_op2(pl, OP_MUL, a, b));
 		return;
@@ -296,12 +298,13 @@ static struct val *one_more(struct pl *pl, struct val *x, int d)
 	return pl_view_if(pl, x, x->rank, size, pl->place, ix_lt(pl, pl->place[d], x->size[d]), 0);
 }
 
+enum { FORWARD, TRANSPOSED, GENERAL /* it has an argument for that */ };
+
 static void convolution(struct pl *pl, struct gnode *n)
 {
 	struct val *x = pl_need_val(pl, n, 0, "input"), *w = pl_need_val(pl, n, 1, "weight"),
 			   *b = pl_arg_val(pl, n, 2, "bias"), *y;
-	int nd = w->rank - 2, general = !strcmp(n->target, "aten.convolution.default") || strstr(n->target, "_convolution"),
-		transposed;
+	int nd = w->rank - 2, transposed = n->variant == TRANSPOSED;
 	int unbatched = x->rank == nd + 1;
 	int64_t stride[3], pad[3] = { 0 }, dil[3], opad[3] = { 0 }, groups;
 	struct garg *p = pl_arg(n, 4, "padding");
@@ -310,9 +313,9 @@ static void convolution(struct pl *pl, struct gnode *n)
 		pl_cannot(pl, n, pl_fmt(pl, "%d spatial dimensions, not 1 to 3", nd));
 	if (unbatched)
 		x = pl_unsqueeze(pl, x, 0);
-	transposed = general ? (int)pl_arg_int(pl, n, 6, "transposed", 0) : strstr(n->target, "transpose") != NULL;
 	spatial(pl, n, 3, "stride", nd, 1, stride);
-	if (general) {
+	if (n->variant == GENERAL) {
+		transposed = (int)pl_arg_int(pl, n, 6, "transposed", 0);
 		spatial(pl, n, 5, "dilation", nd, 1, dil);
 		spatial(pl, n, 7, "output_padding", nd, 0, opad);
 		groups = pl_arg_int(pl, n, 8, "groups", 1);
@@ -383,7 +386,9 @@ static struct val *windows(struct pl *pl, struct gnode *n, struct val *a, int nd
 	return pl_view_if(pl, a, a->rank + nd, size, map, cond, fill);
 }
 
-static int pool_dims(const struct gnode *n) { return strstr(n->target, "3d") ? 3 : strstr(n->target, "2d") ? 2 : 1; }
+/* The variant of a pooling operator: its spatial dimensions, and MAX where adaptive_pool() takes maxima. */
+enum { MAX = 4 };
+static int pool_dims(const struct gnode *n) { return n->variant % MAX; }
 static unsigned last_dims(int rank, int nd) { return ((1u << nd) - 1) << (rank - nd); }
 
 /* Where in a's last nd dimensions, counted as one, the maximum of each window of w lies. */
@@ -419,7 +424,7 @@ static void max_pool(struct pl *pl, struct gnode *n)
 {
 	struct val *a = pl_need_val(pl, n, 0, "self"), *w;
 	int nd = pool_dims(n);
-	int64_t k[3], s[3], p[3], dil[3];
+	int64_t k[3] = { 0 }, s[3] = { 0 }, p[3] = { 0 }, dil[3] = { 0 };
 
 	spatial(pl, n, 1, "kernel_size", nd, 1, k);
 	spatial(pl, n, 2, "stride", nd, -1, s);
@@ -439,7 +444,7 @@ static void avg_pool(struct pl *pl, struct gnode *n)
 {
 	struct val *a = pl_need_val(pl, n, 0, "self"), *w, *y, *area = NULL;
 	int nd = pool_dims(n), first = a->rank - nd, plain = 1, include;
-	int64_t k[3], s[3], p[3], dil[3] = { 1, 1, 1 }, fixed = 1;
+	int64_t k[3] = { 0 }, s[3] = { 0 }, p[3] = { 0 }, dil[3] = { 1, 1, 1 }, fixed = 1;
 	struct garg *divisor = pl_arg(n, 6, "divisor_override");
 
 	spatial(pl, n, 1, "kernel_size", nd, 1, k);
@@ -484,9 +489,9 @@ static void avg_pool(struct pl *pl, struct gnode *n)
 static void adaptive_pool(struct pl *pl, struct gnode *n)
 {
 	struct val *a = pl_need_val(pl, n, 0, "self"), *y, *area = NULL, *w;
-	int nd = pool_dims(n), first = a->rank - nd, is_max = strstr(n->target, "max") != NULL, all_one = 1, even = 1;
+	int nd = pool_dims(n), first = a->rank - nd, is_max = n->variant >= MAX, all_one = 1, even = 1;
 	const struct ix *size[PL_MAX_RANK], *map[PL_MAX_RANK], *cond = ix_const(pl, 1);
-	int64_t k[3], p[3] = { 0 }, dil[3] = { 1, 1, 1 };
+	int64_t k[3] = { 0 }, p[3] = { 0 }, dil[3] = { 1, 1, 1 };
 
 	for (int d = 0; d < nd; d++) {
 		all_one &= n->meta[0].size[first + d] == 1;
@@ -580,25 +585,25 @@ static void scan(struct pl *pl, struct gnode *n)
 		done(n, a);
 		return;
 	}
-	done(n,
-		pl_scan(pl, n, a, pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), a->rank),
-			strstr(n->target, "cumprod") ? RED_PROD : RED_SUM));
+	done(n, pl_scan(pl, n, a, pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), a->rank), (enum pl_red)n->variant));
 }
 
 const struct pl_lower_row pl_lower_nn[] = { { "linear", linear }, { "mm", matmul }, { "bmm", matmul },
 	{ "matmul", matmul }, { "mv", matmul }, { "dot", matmul }, { "linalg_matmul", matmul }, { "vdot", matmul },
 	{ "addmm", addmm }, { "baddbmm", addmm }, { "addmv", addmm }, { "addbmm", addbmm }, { "addr", addr },
-	{ "inner", inner }, { "linalg_vecdot", inner }, { "linalg_multi_dot", multi_dot }, { "matrix_power", matrix_power },
-	{ "linalg_matrix_power", matrix_power }, { "tensordot", tensordot }, { "bilinear", bilinear }, { "kron", kron },
-	{ "linalg_cross", cross }, { "cross", cross }, { "outer", outer }, { "ger", outer }, { "einsum", pl_einsum },
-	{ "conv1d", convolution }, { "conv2d", convolution }, { "conv3d", convolution },
-	{ "conv_transpose1d", convolution }, { "conv_transpose2d", convolution }, { "conv_transpose3d", convolution },
-	{ "convolution", convolution }, { "_convolution", convolution }, { "max_pool1d", max_pool },
-	{ "max_pool2d", max_pool }, { "max_pool3d", max_pool }, { "max_pool2d_with_indices", max_pool },
-	{ "max_pool1d_with_indices", max_pool }, { "max_pool3d_with_indices", max_pool }, { "avg_pool1d", avg_pool },
-	{ "avg_pool2d", avg_pool }, { "avg_pool3d", avg_pool }, { "adaptive_avg_pool1d", adaptive_pool },
-	{ "adaptive_avg_pool2d", adaptive_pool }, { "adaptive_avg_pool3d", adaptive_pool },
-	{ "_adaptive_avg_pool2d", adaptive_pool }, { "_adaptive_avg_pool3d", adaptive_pool },
-	{ "adaptive_max_pool1d", adaptive_pool }, { "adaptive_max_pool2d", adaptive_pool },
-	{ "adaptive_max_pool3d", adaptive_pool }, { "scaled_dot_product_attention", sdpa }, { "cumsum", scan },
-	{ "cumprod", scan }, { NULL, NULL } };
+	{ "inner", inner }, { "linalg_vecdot", vecdot }, { "linalg_multi_dot", multi_dot },
+	{ "matrix_power", matrix_power }, { "linalg_matrix_power", matrix_power }, { "tensordot", tensordot },
+	{ "bilinear", bilinear }, { "kron", kron }, { "linalg_cross", cross }, { "cross", cross }, { "outer", outer },
+	{ "ger", outer }, { "einsum", pl_einsum }, { "conv1d", convolution, FORWARD }, { "conv2d", convolution, FORWARD },
+	{ "conv3d", convolution, FORWARD }, { "conv_transpose1d", convolution, TRANSPOSED },
+	{ "conv_transpose2d", convolution, TRANSPOSED }, { "conv_transpose3d", convolution, TRANSPOSED },
+	{ "convolution", convolution, GENERAL }, { "_convolution", convolution, GENERAL }, { "max_pool1d", max_pool, 1 },
+	{ "max_pool2d", max_pool, 2 }, { "max_pool3d", max_pool, 3 }, { "max_pool2d_with_indices", max_pool, 2 },
+	{ "max_pool1d_with_indices", max_pool, 1 }, { "max_pool3d_with_indices", max_pool, 3 },
+	{ "avg_pool1d", avg_pool, 1 }, { "avg_pool2d", avg_pool, 2 }, { "avg_pool3d", avg_pool, 3 },
+	{ "adaptive_avg_pool1d", adaptive_pool, 1 }, { "adaptive_avg_pool2d", adaptive_pool, 2 },
+	{ "adaptive_avg_pool3d", adaptive_pool, 3 }, { "_adaptive_avg_pool2d", adaptive_pool, 2 },
+	{ "_adaptive_avg_pool3d", adaptive_pool, 3 }, { "adaptive_max_pool1d", adaptive_pool, MAX + 1 },
+	{ "adaptive_max_pool2d", adaptive_pool, MAX + 2 }, { "adaptive_max_pool3d", adaptive_pool, MAX + 3 },
+	{ "scaled_dot_product_attention", sdpa }, { "cumsum", scan, RED_SUM }, { "cumprod", scan, RED_PROD },
+	{ NULL, NULL } };

@@ -138,26 +138,26 @@ static void topk(struct pl *pl, struct gnode *n)
 		&n->out[1]);
 }
 
+/* The first result of sort is values; argsort and msort give one of the two. */
+enum { BOTH, PLACES, VALUES };
+
 static void sort(struct pl *pl, struct gnode *n)
 {
 	struct val *x = stored(pl, self(pl, n)), *v, *at;
-	int by_name = strstr(n->target, ".stable") != NULL, only_index = strstr(n->target, "argsort") != NULL,
-		msort = strstr(n->target, "msort") != NULL;
-	int d = msort ? 0
-				  : pl_dim(pl, n, by_name ? pl_kwarg_int(pl, n, "dim", -1) : pl_arg_int(pl, n, 1, "dim", -1), x->rank);
+	int d = n->variant == VALUES ? 0 : pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", -1), x->rank);
 
-	pick(pl, n, x, d, x->size[d],
-		msort ? 0 : (int)(by_name ? pl_kwarg_int(pl, n, "descending", 0) : pl_arg_int(pl, n, 2, "descending", 0)), &v,
-		&at);
-	n->out[0] = only_index ? at : v;
-	n->out[1] = only_index || msort ? NULL : at;
+	pick(pl, n, x, d, x->size[d], (int)pl_arg_int(pl, n, 2, "descending", 0), &v, &at);
+	n->out[0] = n->variant == PLACES ? at : v;
+	n->out[1] = n->variant == BOTH ? at : NULL;
 }
+
+enum { KTHVALUE, MEDIAN_OF_ALL, MEDIAN };
 
 /* kthvalue, and median: the lower of the two in the middle. */
 static void kth(struct pl *pl, struct gnode *n)
 {
 	struct val *x = stored(pl, self(pl, n)), *at, *v;
-	int is_median = strstr(n->target, "median") != NULL, all = is_median && !strstr(n->target, ".dim"), d, keep;
+	int is_median = n->variant != KTHVALUE, all = n->variant == MEDIAN_OF_ALL, d, keep;
 	const struct ix *k;
 
 	if (all) {
@@ -180,8 +180,7 @@ static void kth(struct pl *pl, struct gnode *n)
 static void cummax(struct pl *pl, struct gnode *n)
 {
 	struct val *x = stored(pl, self(pl, n)), *b, *in, *top, *hit;
-	int d = pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), x->rank), is_max = strstr(n->target, "cummax") != NULL,
-		r = x->rank;
+	int d = pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), x->rank), is_max = n->variant == RED_MAX, r = x->rank;
 	const struct ix *size[PL_MAX_RANK];
 
 	if (!pl_is_float(x->dt))
@@ -211,6 +210,7 @@ static void logcumsumexp(struct pl *pl, struct gnode *n)
 	n->out[0] = pl_op2(pl, OP_ADD, pl_op1(pl, OP_LOG, pl_reduce(pl, RED_SUM, b, 1u << r, 0)), top);
 }
 
-const struct pl_lower_row pl_lower_order[] = { { "topk", topk }, { "sort", sort }, { "argsort", sort },
-	{ "msort", sort }, { "kthvalue", kth }, { "median", kth }, { "cummax", cummax }, { "cummin", cummax },
+const struct pl_lower_row pl_lower_order[] = { { "topk", topk }, { "sort", sort, BOTH }, { "argsort", sort, PLACES },
+	{ "msort", sort, VALUES }, { "kthvalue", kth, KTHVALUE }, { "median", kth, MEDIAN_OF_ALL },
+	{ "median.dim", kth, MEDIAN }, { "cummax", cummax, RED_MAX }, { "cummin", cummax, RED_MIN },
 	{ "logcumsumexp", logcumsumexp }, { NULL, NULL } };

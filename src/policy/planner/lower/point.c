@@ -22,6 +22,9 @@ static struct val *num(struct pl *pl, struct gnode *n, double f) { return pl_con
 #define LE(a, b) pl_op2(pl, OP_LE, (a), (b))
 #define N(f) num(pl, n, (f))
 
+enum { TO_RADIANS, TO_DEGREES };
+static const double PI = 3.14159265358979323846;
+
 static void unary(struct pl *pl, struct gnode *n) { done(n, pl_op1(pl, n->variant, operand(pl, n, 0, "self"))); }
 
 /* To a number of decimals, which may be negative. */
@@ -150,18 +153,14 @@ static void isinf_(struct pl *pl, struct gnode *n)
 static void relu(struct pl *pl, struct gnode *n) { done(n, MAX(operand(pl, n, 0, "self"), N(0))); }
 static void relu6(struct pl *pl, struct gnode *n) { done(n, MIN(MAX(operand(pl, n, 0, "self"), N(0)), N(6))); }
 
+enum { BOTH, LOWER, UPPER };
+
+/* Between the bounds that are given; clamp_min and clamp_max have one. */
 static void clamp(struct pl *pl, struct gnode *n)
 {
-	struct val *a = operand(pl, n, 0, "self"), *lo = pl_arg_val(pl, n, 1, "min"), *hi = pl_arg_val(pl, n, 2, "max");
-	char name[64];
+	struct val *a = operand(pl, n, 0, "self"), *lo = n->variant == UPPER ? NULL : pl_arg_val(pl, n, 1, "min"),
+			   *hi = n->variant == LOWER ? NULL : pl_arg_val(pl, n, n->variant == UPPER ? 1 : 2, "max");
 
-	pl_op_name(n->target, name, sizeof(name));
-	if (!strcmp(name, "clamp_max")) {
-		hi = pl_arg_val(pl, n, 1, "max");
-		lo = NULL;
-	} else if (!strcmp(name, "clamp_min")) {
-		hi = NULL;
-	}
 	if (lo)
 		a = MAX(a, pl_cast(pl, lo, n->meta[0].dt));
 	if (hi)
@@ -407,34 +406,50 @@ static struct val *negative(struct pl *pl, struct val *x)
 		pl_op2(pl, OP_LAND, pl_op2(pl, OP_EQ, x, zero), pl_op2(pl, OP_LT, pl_op1(pl, OP_RECIP, x), zero)));
 }
 
-/* Functions of one number that are a few operations. */
-static void more_unary(struct pl *pl, struct gnode *n)
-{
-	struct val *raw = pl_need_val(pl, n, 0, "self"), *x = raw;
-	char name[64];
-	const char *op = pl_op_name(n->target, name, sizeof(name));
-	const double pi = 3.14159265358979323846;
+/* ---- Functions of one number that are a few operations */
 
-	if (strncmp(op, "is", 2) && strcmp(op, "signbit"))
-		x = operand(pl, n, 0, "self");
-	else if (!pl_is_float(raw->dt))
+static struct val *need_float(struct pl *pl, struct gnode *n, int i, const char *name)
+{
+	struct val *v = pl_need_val(pl, n, i, name);
+
+	if (!pl_is_float(v->dt))
 		pl_cannot(pl, n, "integers");
-	if (!strcmp(op, "isfinite"))
-		done(n, pl_op2(pl, OP_LT, pl_op1(pl, OP_ABS, x), pl_constf(pl, x->dt, INFINITY)));
-	else if (!strcmp(op, "isposinf") || !strcmp(op, "isneginf"))
-		done(n, pl_op2(pl, OP_EQ, x, pl_constf(pl, x->dt, op[2] == 'p' ? INFINITY : -INFINITY)));
-	else if (!strcmp(op, "signbit"))
-		done(n, negative(pl, x));
-	else if (!strcmp(op, "deg2rad"))
-		done(n, MUL(x, N(pi / 180)));
-	else if (!strcmp(op, "rad2deg"))
-		done(n, MUL(x, N(180 / pi)));
-	else if (!strcmp(op, "sinc"))
-		done(n, pl_where(pl, pl_op2(pl, OP_EQ, x, N(0)), N(1), DIV(pl_op1(pl, OP_SIN, MUL(x, N(pi))), MUL(x, N(pi)))));
-	else if (!strcmp(op, "special_ndtr")) /* erfc keeps the small values of the left tail */
-		done(n, MUL(pl_op1(pl, OP_ERFC, MUL(x, N(-0.70710678118654752440))), N(0.5)));
-	else
-		pl_cannot(pl, n, "operator");
+	return v;
+}
+
+static void isfinite_(struct pl *pl, struct gnode *n)
+{
+	struct val *x = need_float(pl, n, 0, "self");
+
+	done(n, pl_op2(pl, OP_LT, pl_op1(pl, OP_ABS, x), pl_constf(pl, x->dt, INFINITY)));
+}
+
+/* The variant is the sign. */
+static void is_one_inf(struct pl *pl, struct gnode *n)
+{
+	struct val *x = need_float(pl, n, 0, "self");
+
+	done(n, pl_op2(pl, OP_EQ, x, pl_constf(pl, x->dt, n->variant * INFINITY)));
+}
+
+static void signbit_(struct pl *pl, struct gnode *n) { done(n, negative(pl, need_float(pl, n, 0, "self"))); }
+
+static void degrees(struct pl *pl, struct gnode *n)
+{
+	done(n, MUL(operand(pl, n, 0, "self"), N(n->variant == TO_DEGREES ? 180 / PI : PI / 180)));
+}
+
+static void sinc(struct pl *pl, struct gnode *n)
+{
+	struct val *x = operand(pl, n, 0, "self");
+
+	done(n, pl_where(pl, pl_op2(pl, OP_EQ, x, N(0)), N(1), DIV(pl_op1(pl, OP_SIN, MUL(x, N(PI))), MUL(x, N(PI)))));
+}
+
+/* erfc keeps the small values of the left tail */
+static void ndtr(struct pl *pl, struct gnode *n)
+{
+	done(n, MUL(pl_op1(pl, OP_ERFC, MUL(operand(pl, n, 0, "self"), N(-0.70710678118654752440))), N(0.5)));
 }
 
 static void logit(struct pl *pl, struct gnode *n)
@@ -447,46 +462,85 @@ static void logit(struct pl *pl, struct gnode *n)
 	done(n, pl_op1(pl, OP_LOG, DIV(x, SUB(N(1), x))));
 }
 
-/* Functions of two numbers that are a few operations. */
-static void more_binary(struct pl *pl, struct gnode *n)
-{
-	char name[64];
-	const char *op = pl_op_name(n->target, name, sizeof(name));
-	struct val *a = operand(pl, n, 0, "self"), *b = operand(pl, n, 1, "other"), *hi, *lo;
+/* ---- Functions of two numbers that are a few operations */
 
+static void float_operands(struct pl *pl, struct gnode *n, struct val **a, struct val **b)
+{
 	if (!pl_is_float(n->meta[0].dt))
 		pl_cannot(pl, n, "integers");
-	if (!strcmp(op, "hypot")) { /* scaled, so that squares neither overflow nor vanish */
-		hi = MAX(pl_op1(pl, OP_ABS, a), pl_op1(pl, OP_ABS, b));
-		lo = MIN(pl_op1(pl, OP_ABS, a), pl_op1(pl, OP_ABS, b));
-		lo = pl_where(pl, GT(hi, N(0)), DIV(lo, hi), N(0));
-		done(n, MUL(hi, pl_op1(pl, OP_SQRT, ADD(N(1), MUL(lo, lo)))));
-	} else if (!strcmp(op, "copysign")) {
-		a = pl_op1(pl, OP_ABS, a);
-		done(n, pl_where(pl, negative(pl, b), pl_op1(pl, OP_NEG, a), a));
-	} else if (!strcmp(op, "heaviside")) {
-		done(n,
-			pl_where(pl, pl_op2(pl, OP_EQ, a, N(0)), b,
-				pl_where(pl, GT(a, N(0)), N(1), pl_where(pl, pl_op1(pl, OP_ISNAN, a), a, N(0)))));
-	} else if (!strcmp(op, "xlogy") || !strcmp(op, "special_xlogy") || !strcmp(op, "special_xlog1py")) {
-		struct val *l = pl_op1(pl, strstr(op, "1py") ? OP_LOG1P : OP_LOG, b);
+	*a = operand(pl, n, 0, "self");
+	*b = operand(pl, n, 1, "other");
+}
 
-		done(n,
-			pl_where(pl, pl_op2(pl, OP_LAND, pl_op2(pl, OP_EQ, a, N(0)), pl_op1(pl, OP_LNOT, pl_op1(pl, OP_ISNAN, b))),
-				N(0), MUL(a, l)));
-	} else if (!strcmp(op, "fmax") || !strcmp(op, "fmin")) {
-		struct val *m = op[2] == 'a' ? MAX(a, b) : MIN(a, b);
+/* Scaled, so that squares neither overflow nor vanish. */
+static void hypot_(struct pl *pl, struct gnode *n)
+{
+	struct val *a, *b, *hi, *lo;
 
-		done(n, pl_where(pl, pl_op1(pl, OP_ISNAN, a), b, pl_where(pl, pl_op1(pl, OP_ISNAN, b), a, m)));
-	} else if (!strcmp(op, "logaddexp2")) {
-		struct val *d = pl_op1(pl, OP_NEG, pl_op1(pl, OP_ABS, SUB(a, b)));
+	float_operands(pl, n, &a, &b);
+	hi = MAX(pl_op1(pl, OP_ABS, a), pl_op1(pl, OP_ABS, b));
+	lo = MIN(pl_op1(pl, OP_ABS, a), pl_op1(pl, OP_ABS, b));
+	lo = pl_where(pl, GT(hi, N(0)), DIV(lo, hi), N(0));
+	done(n, MUL(hi, pl_op1(pl, OP_SQRT, ADD(N(1), MUL(lo, lo)))));
+}
 
-		done(n, ADD(MAX(a, b), MUL(pl_op1(pl, OP_LOG1P, pl_op1(pl, OP_EXP2, d)), N(1.4426950408889634))));
-	} else if (!strcmp(op, "ldexp")) {
-		done(n, MUL(a, pl_op1(pl, OP_EXP2, b)));
-	} else {
-		pl_cannot(pl, n, "operator");
-	}
+static void copysign_(struct pl *pl, struct gnode *n)
+{
+	struct val *a, *b;
+
+	float_operands(pl, n, &a, &b);
+	a = pl_op1(pl, OP_ABS, a);
+	done(n, pl_where(pl, negative(pl, b), pl_op1(pl, OP_NEG, a), a));
+}
+
+static void heaviside(struct pl *pl, struct gnode *n)
+{
+	struct val *a, *b;
+
+	float_operands(pl, n, &a, &b);
+	done(n,
+		pl_where(pl, pl_op2(pl, OP_EQ, a, N(0)), b,
+			pl_where(pl, GT(a, N(0)), N(1), pl_where(pl, pl_op1(pl, OP_ISNAN, a), a, N(0)))));
+}
+
+/* a log(b), or a log1p(b); 0 where a is 0, unless b is NaN. */
+static void xlogy(struct pl *pl, struct gnode *n)
+{
+	struct val *a, *b, *l;
+
+	float_operands(pl, n, &a, &b);
+	l = pl_op1(pl, n->variant, b);
+	done(n,
+		pl_where(pl, pl_op2(pl, OP_LAND, pl_op2(pl, OP_EQ, a, N(0)), pl_op1(pl, OP_LNOT, pl_op1(pl, OP_ISNAN, b))),
+			N(0), MUL(a, l)));
+}
+
+/* The number where the other is NaN. */
+static void extremum_of_numbers(struct pl *pl, struct gnode *n)
+{
+	struct val *a, *b;
+
+	float_operands(pl, n, &a, &b);
+	done(n,
+		pl_where(
+			pl, pl_op1(pl, OP_ISNAN, a), b, pl_where(pl, pl_op1(pl, OP_ISNAN, b), a, pl_op2(pl, n->variant, a, b))));
+}
+
+static void logaddexp2(struct pl *pl, struct gnode *n)
+{
+	struct val *a, *b, *d;
+
+	float_operands(pl, n, &a, &b);
+	d = pl_op1(pl, OP_NEG, pl_op1(pl, OP_ABS, SUB(a, b)));
+	done(n, ADD(MAX(a, b), MUL(pl_op1(pl, OP_LOG1P, pl_op1(pl, OP_EXP2, d)), N(1.4426950408889634))));
+}
+
+static void ldexp_(struct pl *pl, struct gnode *n)
+{
+	struct val *a, *b;
+
+	float_operands(pl, n, &a, &b);
+	done(n, MUL(a, pl_op1(pl, OP_EXP2, b)));
 }
 
 static void isclose(struct pl *pl, struct gnode *n)
@@ -507,6 +561,7 @@ static void isclose(struct pl *pl, struct gnode *n)
 
 #define U(name, op) { name, unary, OP_##op }
 #define B(name, op) { name, binary, OP_##op }
+#define A(name, ...) { name, __VA_ARGS__, PL_ARITHMETIC }
 #define C(name, op) { name, compare, OP_##op }
 const struct pl_lower_row pl_lower_point[] = { U("neg", NEG), U("negative", NEG), U("abs", ABS), U("absolute", ABS),
 	U("reciprocal", RECIP), U("exp", EXP), U("exp2", EXP2), U("expm1", EXPM1), U("log", LOG), U("log2", LOG2),
@@ -515,27 +570,29 @@ const struct pl_lower_row pl_lower_point[] = { U("neg", NEG), U("negative", NEG)
 	U("asinh", ASINH), U("acosh", ACOSH), U("atanh", ATANH), U("erf", ERF), U("erfc", ERFC), U("lgamma", LGAMMA),
 	U("sigmoid", SIGMOID), U("floor", FLOOR), U("ceil", CEIL), U("trunc", TRUNC), U("fix", TRUNC), { "round", rounded },
 	U("sign", SIGN), U("sgn", SIGN), U("special_expit", SIGMOID), U("special_erf", ERF), U("special_log1p", LOG1P),
-	U("special_expm1", EXPM1), U("special_exp2", EXP2), B("add", ADD), B("sub", SUB), B("subtract", SUB), B("mul", MUL),
-	B("multiply", MUL), B("maximum", MAXIMUM), B("minimum", MINIMUM), B("atan2", ATAN2), B("fmod", FMOD),
-	B("remainder", REM), B("floor_divide", FLOORDIV), { "rsub", rsub }, B("__lshift__", SHL), B("__rshift__", SHR),
-	B("bitwise_left_shift", SHL), B("bitwise_right_shift", SHR), { "pow", power }, { "float_power", power },
-	{ "div", division }, { "true_divide", division }, { "divide", division }, C("lt", LT), C("le", LE), C("gt", GT),
-	C("ge", GE), C("eq", EQ), C("ne", NE), C("less", LT), C("less_equal", LE), C("greater", GT), C("greater_equal", GE),
-	C("not_equal", NE), C("logical_and", LAND), C("logical_or", LOR), C("logical_xor", LXOR),
-	{ "bitwise_and", bitwise, OP_AND }, { "bitwise_or", bitwise, OP_OR }, { "bitwise_xor", bitwise, OP_XOR },
-	{ "__and__", bitwise, OP_AND }, { "__or__", bitwise, OP_OR }, { "__xor__", bitwise, OP_XOR },
-	{ "logical_not", lnot }, { "bitwise_not", lnot }, { "isnan", isnan_ }, { "isinf", isinf_ }, { "relu", relu },
-	{ "relu6", relu6 }, { "clamp", clamp }, { "clip", clamp }, { "clamp_min", clamp }, { "clamp_max", clamp },
-	{ "hardtanh", hardtanh }, { "leaky_relu", leaky_relu }, { "rrelu", rrelu }, { "prelu", prelu },
-	{ "_prelu_kernel", prelu }, { "elu", elu }, { "selu", selu }, { "celu", celu }, { "gelu", gelu }, { "silu", silu },
-	{ "softplus", softplus }, { "mish", mish }, { "hardsigmoid", hardsigmoid }, { "hardswish", hardswish },
-	{ "log_sigmoid", log_sigmoid }, { "softshrink", softshrink }, { "hardshrink", hardshrink },
-	{ "threshold", threshold }, { "square", square }, { "frac", frac }, { "logaddexp", logaddexp }, { "where", where },
-	{ "masked_fill", masked_fill }, { "lerp", lerp }, { "addcmul", addcx, OP_MUL }, { "addcdiv", addcx, OP_DIV },
-	{ "glu", glu }, { "isfinite", more_unary }, { "isposinf", more_unary }, { "isneginf", more_unary },
-	{ "signbit", more_unary }, { "deg2rad", more_unary }, { "rad2deg", more_unary }, { "sinc", more_unary },
-	{ "special_ndtr", more_unary }, { "logit", logit }, { "special_logit", logit }, { "hypot", more_binary },
-	{ "copysign", more_binary }, { "heaviside", more_binary }, { "xlogy", more_binary },
-	{ "special_xlogy", more_binary }, { "special_xlog1py", more_binary }, { "fmax", more_binary },
-	{ "fmin", more_binary }, { "logaddexp2", more_binary }, { "ldexp", more_binary }, { "isclose", isclose },
-	{ "to", cast }, { "_to_copy", cast }, { "type_as", cast }, { "nan_to_num", nan_to_num }, { NULL, NULL } };
+	U("special_expm1", EXPM1), U("special_exp2", EXP2), A("add", binary, OP_ADD), A("sub", binary, OP_SUB),
+	B("subtract", SUB), A("mul", binary, OP_MUL), B("multiply", MUL), B("maximum", MAXIMUM), B("minimum", MINIMUM),
+	B("atan2", ATAN2), B("fmod", FMOD), B("remainder", REM), B("floor_divide", FLOORDIV), A("rsub", rsub, 0),
+	B("__lshift__", SHL), B("__rshift__", SHR), B("bitwise_left_shift", SHL), B("bitwise_right_shift", SHR),
+	A("pow", power, 0), { "float_power", power }, A("div", division, 0), { "true_divide", division },
+	{ "divide", division }, C("lt", LT), C("le", LE), C("gt", GT), C("ge", GE), C("eq", EQ), C("ne", NE), C("less", LT),
+	C("less_equal", LE), C("greater", GT), C("greater_equal", GE), C("not_equal", NE), C("logical_and", LAND),
+	C("logical_or", LOR), C("logical_xor", LXOR), { "bitwise_and", bitwise, OP_AND }, { "bitwise_or", bitwise, OP_OR },
+	{ "bitwise_xor", bitwise, OP_XOR }, { "__and__", bitwise, OP_AND }, { "__or__", bitwise, OP_OR },
+	{ "__xor__", bitwise, OP_XOR }, { "logical_not", lnot }, { "bitwise_not", lnot }, { "isnan", isnan_ },
+	{ "isinf", isinf_ }, { "relu", relu }, { "relu6", relu6 }, { "clamp", clamp }, { "clip", clamp },
+	{ "clamp_min", clamp, LOWER }, { "clamp_max", clamp, UPPER }, { "hardtanh", hardtanh },
+	{ "leaky_relu", leaky_relu }, { "rrelu", rrelu }, { "prelu", prelu }, { "_prelu_kernel", prelu }, { "elu", elu },
+	{ "selu", selu }, { "celu", celu }, { "gelu", gelu }, { "silu", silu }, { "softplus", softplus }, { "mish", mish },
+	{ "hardsigmoid", hardsigmoid }, { "hardswish", hardswish }, { "log_sigmoid", log_sigmoid },
+	{ "softshrink", softshrink }, { "hardshrink", hardshrink }, { "threshold", threshold }, { "square", square },
+	{ "frac", frac }, { "logaddexp", logaddexp }, { "where", where }, { "masked_fill", masked_fill }, { "lerp", lerp },
+	{ "addcmul", addcx, OP_MUL }, { "addcdiv", addcx, OP_DIV }, { "glu", glu }, { "isfinite", isfinite_ },
+	{ "isposinf", is_one_inf, 1 }, { "isneginf", is_one_inf, -1 }, { "signbit", signbit_ },
+	{ "deg2rad", degrees, TO_RADIANS }, { "rad2deg", degrees, TO_DEGREES }, { "sinc", sinc }, { "special_ndtr", ndtr },
+	{ "logit", logit }, { "special_logit", logit }, { "hypot", hypot_ }, { "copysign", copysign_ },
+	{ "heaviside", heaviside }, { "xlogy", xlogy, OP_LOG }, { "special_xlogy", xlogy, OP_LOG },
+	{ "special_xlog1py", xlogy, OP_LOG1P }, { "fmax", extremum_of_numbers, OP_MAXIMUM },
+	{ "fmin", extremum_of_numbers, OP_MINIMUM }, { "logaddexp2", logaddexp2 }, { "ldexp", ldexp_ },
+	{ "isclose", isclose }, { "to", cast, 0, PL_VIEW | PL_MAY_COPY }, { "_to_copy", cast }, { "type_as", cast },
+	{ "nan_to_num", nan_to_num }, { NULL, NULL } };

@@ -58,12 +58,11 @@ static int keepdim(struct pl *pl, struct gnode *n, int i) { return (int)pl_arg_i
 /* A mean is a sum divided by the count. */
 enum { MEAN = RED_COUNT };
 
-/* The overload with dimensions has one in its name; without, all are reduced. */
 static void reduce(struct pl *pl, struct gnode *n)
 {
 	struct val *a = pl_cast(pl, self(pl, n), n->meta[0].dt);
-	int has_dim = strstr(n->target, "dim") != NULL, keep = has_dim ? keepdim(pl, n, 2) : 0;
-	unsigned m = has_dim ? dims(pl, n, 1, a) : all_dims(a);
+	int keep = keepdim(pl, n, 2);
+	unsigned m = dims(pl, n, 1, a);
 
 	done(n, n->variant == MEAN ? mean(pl, a, m, keep) : pl_reduce(pl, n->variant, a, m, keep));
 }
@@ -75,22 +74,20 @@ static void amaxmin(struct pl *pl, struct gnode *n)
 	done(n, pl_reduce(pl, n->variant, a, dims(pl, n, 1, a), keepdim(pl, n, 2)));
 }
 
-/* max and min: of everything, of two tensors, or along a dimension with the places. */
-static void maxmin(struct pl *pl, struct gnode *n)
+/* max and min along a dimension, with the places. */
+static void maxmin_dim(struct pl *pl, struct gnode *n)
 {
 	struct val *a = self(pl, n);
-	int is_max = n->variant == RED_MAX;
+	unsigned m = dims(pl, n, 1, a);
 
-	if (strstr(n->target, ".other")) {
-		done(n, pl_op2(pl, is_max ? OP_MAXIMUM : OP_MINIMUM, a, pl_need_val(pl, n, 1, "other")));
-	} else if (strstr(n->target, ".dim")) {
-		unsigned m = dims(pl, n, 1, a);
+	n->out[0] = pl_reduce(pl, n->variant, a, m, keepdim(pl, n, 2));
+	n->out[1] = pl_reduce(pl, n->variant == RED_MAX ? RED_ARGMAX : RED_ARGMIN, a, m, keepdim(pl, n, 2));
+}
 
-		n->out[0] = pl_reduce(pl, n->variant, a, m, keepdim(pl, n, 2));
-		n->out[1] = pl_reduce(pl, is_max ? RED_ARGMAX : RED_ARGMIN, a, m, keepdim(pl, n, 2));
-	} else {
-		done(n, pl_reduce(pl, n->variant, a, all_dims(a), 0));
-	}
+/* Of two tensors; the variant is the operation. */
+static void maxmin_other(struct pl *pl, struct gnode *n)
+{
+	done(n, pl_op2(pl, n->variant, self(pl, n), pl_need_val(pl, n, 1, "other")));
 }
 
 static void argmaxmin(struct pl *pl, struct gnode *n)
@@ -110,10 +107,8 @@ static void argmaxmin(struct pl *pl, struct gnode *n)
 static void anyall(struct pl *pl, struct gnode *n)
 {
 	struct val *a = pl_cast(pl, pl_cast(pl, self(pl, n), WW_BOOL), WW_I64);
-	int has_dim = strstr(n->target, "dim") != NULL;
-	unsigned m = has_dim ? dims(pl, n, 1, a) : all_dims(a);
 
-	done(n, pl_cast(pl, pl_reduce(pl, n->variant, a, m, has_dim ? keepdim(pl, n, 2) : 0), WW_BOOL));
+	done(n, pl_cast(pl, pl_reduce(pl, n->variant, a, dims(pl, n, 1, a), keepdim(pl, n, 2)), WW_BOOL));
 }
 
 /* Sum of squared differences from the mean, and the mean. */
@@ -132,22 +127,23 @@ static struct val *drop_dims(struct pl *pl, struct val *v, unsigned mask, int ke
 	return v;
 }
 
+enum { VAR, STD };
+
 static void variance(struct pl *pl, struct gnode *n)
 {
 	struct val *a = self(pl, n), *mu, *diff, *m2, *cnt, *v;
-	int has_dim = strstr(n->target, "correction") || strstr(n->target, "dim"),
-		corr_form = strstr(n->target, "correction") != NULL;
-	unsigned m = has_dim ? dims(pl, n, 1, a) : all_dims(a);
-	double corr = corr_form ? pl_kwarg_num(pl, n, "correction", 1)
-							: (double)pl_arg_int(pl, n, has_dim ? 2 : 1, "unbiased", 1);
-	int keep = (int)pl_arg_int(pl, n, corr_form ? 99 : 3, "keepdim", 0);
+	struct garg *second = pl_arg(n, 1, "dim");
+	int of_all = second && second->kind == G_BOOL; /* (self, unbiased) */
+	unsigned m = dims(pl, n, 1, a);
+	double corr = pl_kwarg_num(pl, n, "correction", (double)pl_arg_int(pl, n, of_all ? 1 : 2, "unbiased", 1));
+	int keep = keepdim(pl, n, 3);
 
 	if (!pl_is_float(a->dt))
 		pl_cannot(pl, n, "integers");
 	m2 = centred(pl, a, m, &mu, &diff);
 	cnt = count(pl, a, m, a->dt);
 	v = DIV(m2, corr == 0 ? cnt : cnt->kind == V_CONST ? pl_constf(pl, a->dt, cnt->f - corr) : SUB(cnt, F(a, corr)));
-	if (strstr(n->target, "std"))
+	if (n->variant == STD)
 		v = pl_op1(pl, OP_SQRT, v);
 	n->out[0] = drop_dims(pl, v, m, keep);
 	n->out[1] = drop_dims(pl, mu, m, keep);
@@ -214,14 +210,14 @@ struct val *pl_softmax(struct pl *pl, struct val *x, int dim, int is_log)
 	return is_log ? SUB(x, ADD(pl_op1(pl, OP_LOG, s), m)) : MUL(e, pl_op1(pl, OP_RECIP, s));
 }
 
+enum { LOG = 1 };
+
 static void softmax(struct pl *pl, struct gnode *n)
 {
 	struct val *a = pl_cast(pl, self(pl, n), n->meta[0].dt);
 	int d = pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", -1), a->rank);
 
-	if (strstr(n->target, "softmin"))
-		a = pl_op1(pl, OP_NEG, a);
-	done(n, pl_softmax(pl, a, d, strstr(n->target, "log_softmax") != NULL));
+	done(n, pl_softmax(pl, a, d, n->variant == LOG));
 }
 
 /* ---- Normalisations ---------------------------------------------------------------------------------------------- */
@@ -279,10 +275,12 @@ static void rms_norm(struct pl *pl, struct gnode *n)
 	done(n, affine(pl, MUL(x, r), w, NULL));
 }
 
+enum { NATIVE = 1 };
+
 static void group_norm(struct pl *pl, struct gnode *n)
 {
 	struct val *x = pl_need_val(pl, n, 0, "input"), *w, *b, *y;
-	int native = strstr(n->target, "native") != NULL;
+	int native = n->variant == NATIVE;
 	int64_t g = native ? pl_arg_int(pl, n, 6, "group", 1) : pl_arg_int(pl, n, 1, "num_groups", 1);
 	double eps = native ? pl_arg_num(pl, n, 7, "eps", 1e-5) : pl_arg_num(pl, n, 4, "eps", 1e-5);
 	const struct ix *size[PL_MAX_RANK], *full[PL_MAX_RANK];
@@ -317,17 +315,18 @@ static void instance_norm(struct pl *pl, struct gnode *n)
 			per_channel(pl, pl_arg_val(pl, n, 2, "bias"), x->rank)));
 }
 
+/* Overloads without the argument `training`, and without running statistics as well. */
+enum { NO_TRAINING = 1, NO_STATISTICS };
+
 static void batch_norm(struct pl *pl, struct gnode *n)
 {
 	struct val *x = pl_need_val(pl, n, 0, "input"), *mu, *r, *y;
 	struct val *w = per_channel(pl, pl_arg_val(pl, n, 1, "weight"), x->rank),
 			   *b = per_channel(pl, pl_arg_val(pl, n, 2, "bias"), x->rank);
-	int no_training = strstr(n->target, "no_training") != NULL, functional = strstr(n->target, "functional") != NULL;
-	int no_stats = strstr(n->target, "no_stats") != NULL;
-	int training = no_training   ? 0
-		: functional || no_stats ? 1
-								 : (int)pl_arg_int(pl, n, no_stats ? 3 : 5, "training", 0);
-	double eps = pl_arg_num(pl, n, no_stats ? 5 : no_training || functional ? 6 : 7, "eps", 1e-5);
+	int training = n->variant == NO_TRAINING ? 0
+		: n->variant == NO_STATISTICS        ? 1
+											 : (int)pl_arg_int(pl, n, 5, "training", 0);
+	double eps = pl_arg_num(pl, n, n->variant == NO_STATISTICS ? 5 : n->variant == NO_TRAINING ? 6 : 7, "eps", 1e-5);
 
 	if (training) {
 		y = normalise(pl, x, all_dims(x) & ~2u, eps, &mu, &r);
@@ -352,19 +351,20 @@ static struct val *reduced(struct pl *pl, struct gnode *n, struct val *l, int64_
 	return sum(pl, l, all_dims(l), 0);
 }
 
+enum { ABSOLUTE, SQUARED, SMOOTH, HUBER };
+
 static void pair_loss(struct pl *pl, struct gnode *n)
 {
 	struct val *a = self(pl, n), *b = pl_need_val(pl, n, 1, "target"), *d = SUB(a, b), *ad = pl_op1(pl, OP_ABS, d), *l;
-	const char *t = n->target;
-	double beta = pl_arg_num(pl, n, 3, strstr(t, "huber") ? "delta" : "beta", 1);
+	double beta = pl_arg_num(pl, n, 3, n->variant == HUBER ? "delta" : "beta", 1);
 
-	if (strstr(t, "mse_loss"))
+	if (n->variant == SQUARED)
 		l = MUL(d, d);
-	else if (strstr(t, "smooth_l1"))
+	else if (n->variant == SMOOTH)
 		l = beta == 0 ? ad
 					  : pl_where(pl, pl_op2(pl, OP_LT, ad, F(a, beta)), MUL(MUL(d, d), F(a, 0.5 / beta)),
 							SUB(ad, F(a, 0.5 * beta)));
-	else if (strstr(t, "huber"))
+	else if (n->variant == HUBER)
 		l = pl_where(pl, pl_op2(pl, OP_LE, ad, F(a, beta)), MUL(MUL(d, d), F(a, 0.5)),
 			MUL(SUB(ad, F(a, 0.5 * beta)), F(a, beta)));
 	else
@@ -381,10 +381,12 @@ static void soft_margin(struct pl *pl, struct gnode *n)
 	done(n, reduced(pl, n, l, pl_arg_int(pl, n, 2, "reduction", 1)));
 }
 
+enum { LOGITS = 1 };
+
 static void bce(struct pl *pl, struct gnode *n)
 {
 	struct val *x = self(pl, n), *y = pl_need_val(pl, n, 1, "target"), *w = pl_arg_val(pl, n, 2, "weight"), *l;
-	int logits = strstr(n->target, "with_logits") != NULL;
+	int logits = n->variant == LOGITS;
 
 	if (logits) {
 		struct val *pw = pl_arg_val(pl, n, 3, "pos_weight"), *m = pl_op1(pl, OP_NEG, pl_op1(pl, OP_ABS, x));
@@ -587,14 +589,15 @@ static void nansum(struct pl *pl, struct gnode *n)
 	int keep = keepdim(pl, n, 2);
 
 	s = sum(pl, pl_where(pl, nan, F(a, 0), a), m, keep);
-	done(n, strstr(n->target, "nanmean") ? DIV(s, sum(pl, pl_cast(pl, pl_op1(pl, OP_LNOT, nan), a->dt), m, keep)) : s);
+	done(n, n->variant == MEAN ? DIV(s, sum(pl, pl_cast(pl, pl_op1(pl, OP_LNOT, nan), a->dt), m, keep)) : s);
 }
 
 /* Of matrices: Frobenius, the largest sum of a column (1) or of a row (inf), the smallest with the minus. */
 static void matrix_norm(struct pl *pl, struct gnode *n)
 {
 	struct val *a = pl_cast(pl, self(pl, n), n->meta[0].dt), *v;
-	int by_name = strstr(n->target, "str_ord") != NULL, keep = (int)pl_arg_int(pl, n, 3, "keepdim", 0), outer, inner;
+	struct garg *ord = pl_arg(n, 1, "ord");
+	int by_name = !ord || ord->kind == G_STR, keep = keepdim(pl, n, 3), outer, inner;
 	int64_t d[2] = { -2, -1 };
 	double p = by_name ? 0 : pl_arg_num(pl, n, 1, "ord", 0);
 
@@ -701,25 +704,28 @@ static void multi_margin(struct pl *pl, struct gnode *n)
 }
 
 const struct pl_lower_row pl_lower_reduce[] = { { "aminmax", aminmax }, { "count_nonzero", count_nonzero },
-	{ "nansum", nansum }, { "nanmean", nansum }, { "linalg_matrix_norm", matrix_norm }, { "cdist", cdist },
-	{ "dist", dist }, { "renorm", renorm }, { "poisson_nll_loss", poisson_nll },
+	{ "nansum", nansum, RED_SUM }, { "nanmean", nansum, MEAN }, { "linalg_matrix_norm", matrix_norm },
+	{ "cdist", cdist }, { "dist", dist }, { "renorm", renorm }, { "poisson_nll_loss", poisson_nll },
 	{ "margin_ranking_loss", margin_ranking }, { "cosine_embedding_loss", cosine_embedding },
 	{ "multi_margin_loss", multi_margin }, { "sum", reduce, RED_SUM }, { "mean", reduce, MEAN },
 	{ "prod", reduce, RED_PROD }, { "amax", amaxmin, RED_MAX }, { "amin", amaxmin, RED_MIN },
-	{ "max", maxmin, RED_MAX }, { "min", maxmin, RED_MIN }, { "argmax", argmaxmin, RED_ARGMAX },
-	{ "argmin", argmaxmin, RED_ARGMIN }, { "any", anyall, RED_MAX }, { "all", anyall, RED_MIN }, { "var", variance },
-	{ "std", variance }, { "var_mean", variance }, { "std_mean", variance }, { "linalg_vector_norm", vector_norm },
-	{ "linalg_norm", vector_norm }, { "norm", norm }, { "frobenius_norm", norm }, { "logsumexp", logsumexp },
-	{ "softmax", softmax }, { "_softmax", softmax }, { "log_softmax", softmax }, { "_log_softmax", softmax },
-	{ "special_softmax", softmax }, { "special_log_softmax", softmax }, { "layer_norm", layer_norm },
+	{ "max", amaxmin, RED_MAX }, { "max.dim", maxmin_dim, RED_MAX }, { "max.other", maxmin_other, OP_MAXIMUM },
+	{ "min", amaxmin, RED_MIN }, { "min.dim", maxmin_dim, RED_MIN }, { "min.other", maxmin_other, OP_MINIMUM },
+	{ "argmax", argmaxmin, RED_ARGMAX }, { "argmin", argmaxmin, RED_ARGMIN }, { "any", anyall, RED_MAX },
+	{ "all", anyall, RED_MIN }, { "var", variance, VAR }, { "std", variance, STD }, { "var_mean", variance, VAR },
+	{ "std_mean", variance, STD }, { "linalg_vector_norm", vector_norm }, { "linalg_norm", vector_norm },
+	{ "norm", norm }, { "frobenius_norm", norm }, { "logsumexp", logsumexp }, { "softmax", softmax },
+	{ "_softmax", softmax }, { "log_softmax", softmax, LOG }, { "_log_softmax", softmax, LOG },
+	{ "special_softmax", softmax }, { "special_log_softmax", softmax, LOG }, { "layer_norm", layer_norm },
 	{ "native_layer_norm", layer_norm }, { "rms_norm", rms_norm }, { "_fused_rms_norm", rms_norm },
-	{ "group_norm", group_norm }, { "native_group_norm", group_norm }, { "instance_norm", instance_norm },
-	{ "batch_norm", batch_norm }, { "_native_batch_norm_legit_no_training", batch_norm },
+	{ "group_norm", group_norm }, { "native_group_norm", group_norm, NATIVE }, { "instance_norm", instance_norm },
+	{ "batch_norm", batch_norm }, { "_native_batch_norm_legit_no_training", batch_norm, NO_TRAINING },
 	{ "native_batch_norm", batch_norm }, { "_native_batch_norm_legit_functional", batch_norm },
-	{ "_native_batch_norm_legit", batch_norm }, { "cudnn_batch_norm", batch_norm }, { "mse_loss", pair_loss },
-	{ "l1_loss", pair_loss }, { "smooth_l1_loss", pair_loss }, { "huber_loss", pair_loss },
-	{ "soft_margin_loss", soft_margin }, { "binary_cross_entropy", bce }, { "binary_cross_entropy_with_logits", bce },
-	{ "kl_div", kl_div }, { "nll_loss", nll_loss }, { "nll_loss_nd", nll_loss }, { "nll_loss2d", nll_loss },
-	{ "nll_loss_forward", nll_loss }, { "cross_entropy_loss", cross_entropy },
-	{ "cosine_similarity", cosine_similarity }, { "triplet_margin_loss", triplet },
-	{ "pairwise_distance", pairwise_distance }, { "hinge_embedding_loss", hinge }, { NULL, NULL } };
+	{ "_native_batch_norm_legit", batch_norm }, { "_native_batch_norm_legit.no_stats", batch_norm, NO_STATISTICS },
+	{ "cudnn_batch_norm", batch_norm }, { "mse_loss", pair_loss, SQUARED }, { "l1_loss", pair_loss, ABSOLUTE },
+	{ "smooth_l1_loss", pair_loss, SMOOTH }, { "huber_loss", pair_loss, HUBER }, { "soft_margin_loss", soft_margin },
+	{ "binary_cross_entropy", bce }, { "binary_cross_entropy_with_logits", bce, LOGITS }, { "kl_div", kl_div },
+	{ "nll_loss", nll_loss }, { "nll_loss_nd", nll_loss }, { "nll_loss2d", nll_loss }, { "nll_loss_forward", nll_loss },
+	{ "cross_entropy_loss", cross_entropy }, { "cosine_similarity", cosine_similarity },
+	{ "triplet_margin_loss", triplet }, { "pairwise_distance", pairwise_distance }, { "hinge_embedding_loss", hinge },
+	{ NULL, NULL } };

@@ -4,8 +4,10 @@
 
 #include <string.h>
 
-/* Padding: `how` 0 constant, 1 reflect, 2 replicate, 3 circular. */
-static struct val *pad_of(struct pl *pl, struct gnode *n, struct val *a, const int64_t *p, int np, int how, double fill)
+enum { BY_MODE, CONSTANT, REFLECT, REPLICATE, CIRCULAR };
+
+/* p: of the last dimension first, in front and behind. */
+static struct val *pad_of(struct pl *pl, struct val *a, const int64_t *p, int np, int how, double fill)
 {
 	const struct ix *size[PL_MAX_RANK], *map[PL_MAX_RANK], *cond = ix_const(pl, 1);
 
@@ -16,14 +18,14 @@ static struct val *pad_of(struct pl *pl, struct gnode *n, struct val *a, const i
 
 		size[d] = ix_addc(pl, a->size[d], lo + hi);
 		map[d] = i;
-		if ((lo == 0 && hi == 0) || how == 0) {
+		if ((lo == 0 && hi == 0) || how == CONSTANT) {
 			if (lo > 0)
 				cond = ix_mul(pl, cond, ix_lt(pl, ix_const(pl, lo - 1), pl->place[d]));
 			if (hi > 0)
 				cond = ix_mul(pl, cond, ix_lt(pl, i, a->size[d]));
 			continue;
 		}
-		if (how == 3) {
+		if (how == CIRCULAR) {
 			map[d] = ix_mod(pl, ix_add(pl, i, a->size[d]), a->size[d]);
 		} else {
 			/* below 0, inside, beyond the end: three terms, two of them times 0 */
@@ -31,13 +33,12 @@ static struct val *pad_of(struct pl *pl, struct gnode *n, struct val *a, const i
 			const struct ix *below = lo > 0 ? ix_lt(pl, pl->place[d], ix_const(pl, lo)) : zero;
 			const struct ix *above = hi > 0 ? ix_lt(pl, last, i) : zero;
 			const struct ix *in = ix_sub(pl, ix_sub(pl, one, below), above);
-			const struct ix *lowv = how == 1 ? ix_sub(pl, zero, i) : zero;
-			const struct ix *highv = how == 1 ? ix_sub(pl, ix_mulc(pl, last, 2), i) : last;
+			const struct ix *lowv = how == REFLECT ? ix_sub(pl, zero, i) : zero;
+			const struct ix *highv = how == REFLECT ? ix_sub(pl, ix_mulc(pl, last, 2), i) : last;
 
 			map[d] = ix_add(pl, ix_add(pl, ix_mul(pl, below, lowv), ix_mul(pl, above, highv)), ix_mul(pl, in, i));
 		}
 	}
-	(void)n;
 	return pl_view_if(pl, a, a->rank, size, map, cond, fill);
 }
 
@@ -46,28 +47,25 @@ static void pad(struct pl *pl, struct gnode *n)
 	struct val *a = self(pl, n);
 	int64_t p[2 * PL_MAX_RANK];
 	int np = pl_arg_ints(pl, n, 1, "pad", p, 2 * PL_MAX_RANK);
+	static const char *const modes[] = {
+		[CONSTANT] = "constant", [REFLECT] = "reflect", [REPLICATE] = "replicate", [CIRCULAR] = "circular"
+	};
 	const char *mode = pl_arg_str(n, 2, "mode", "constant");
-	int how = 0;
-	double fill = 0;
+	int how = n->variant;
+	double fill = pl_arg_num(pl, n, how == BY_MODE ? 3 : how == CONSTANT ? 2 : PL_NO_POSITION, "value", 0);
 
-	if (strstr(n->target, "reflection") || !strcmp(mode, "reflect"))
-		how = 1;
-	else if (strstr(n->target, "replication") || !strcmp(mode, "replicate"))
-		how = 2;
-	else if (!strcmp(mode, "circular"))
-		how = 3;
-	else if (strstr(n->target, "constant_pad"))
-		fill = pl_arg_num(pl, n, 2, "value", 0);
-	else
-		fill = pl_arg_num(pl, n, 3, "value", 0);
-	done(n, pad_of(pl, n, a, p, np, how, fill));
+	for (int i = CONSTANT; how == BY_MODE && i <= CIRCULAR; i++)
+		how = strcmp(mode, modes[i]) ? how : i;
+	done(n, pad_of(pl, a, p, np, how, fill));
 }
+
+enum { BACK = 1 };
 
 /* (N, C r r, H, W) to (N, C, H r, W r), and back. */
 static void pixel_shuffle(struct pl *pl, struct gnode *n)
 {
 	struct val *a = self(pl, n);
-	int64_t r = pl_arg_int(pl, n, 1, strstr(n->target, "unshuffle") ? "downscale_factor" : "upscale_factor", 1);
+	int64_t r = pl_arg_int(pl, n, 1, n->variant == BACK ? "downscale_factor" : "upscale_factor", 1);
 	const struct ix *size[PL_MAX_RANK], *map[PL_MAX_RANK], *k = ix_const(pl, r), *y, *x, *c;
 	int b = a->rank - 3;
 
@@ -76,7 +74,7 @@ static void pixel_shuffle(struct pl *pl, struct gnode *n)
 		map[d] = pl->place[d];
 	}
 	c = pl->place[b], y = pl->place[b + 1], x = pl->place[b + 2];
-	if (strstr(n->target, "unshuffle")) {
+	if (n->variant == BACK) {
 		size[b] = ix_mulc(pl, a->size[b], r * r);
 		size[b + 1] = ix_div(pl, a->size[b + 1], k);
 		size[b + 2] = ix_div(pl, a->size[b + 2], k);
@@ -463,11 +461,12 @@ static void affine_grid(struct pl *pl, struct gnode *n)
 const struct pl_lower_row pl_lower_resample[] = { { "im2col", im2col }, { "col2im", col2im },
 	{ "upsample_bicubic2d", upsample_bicubic }, { "grid_sampler", grid_sampler }, { "grid_sampler_2d", grid_sampler },
 	{ "affine_grid_generator", affine_grid }, { "_upsample_nearest_exact1d", upsample_exact },
-	{ "_upsample_nearest_exact2d", upsample_exact }, { "_upsample_nearest_exact3d", upsample_exact }, { "pad", pad },
-	{ "constant_pad_nd", pad }, { "reflection_pad1d", pad }, { "reflection_pad2d", pad }, { "reflection_pad3d", pad },
-	{ "replication_pad1d", pad }, { "replication_pad2d", pad }, { "replication_pad3d", pad },
-	{ "pixel_shuffle", pixel_shuffle }, { "pixel_unshuffle", pixel_shuffle }, { "channel_shuffle", channel_shuffle },
-	{ "upsample_nearest1d", upsample_nearest }, { "upsample_nearest2d", upsample_nearest },
-	{ "upsample_nearest3d", upsample_nearest }, { "upsample_linear1d", upsample_linear },
-	{ "upsample_bilinear2d", upsample_linear }, { "upsample_trilinear3d", upsample_linear }, { "unfold", unfold_dim },
-	{ NULL, NULL } };
+	{ "_upsample_nearest_exact2d", upsample_exact }, { "_upsample_nearest_exact3d", upsample_exact },
+	{ "pad", pad, BY_MODE }, { "constant_pad_nd", pad, CONSTANT }, { "reflection_pad1d", pad, REFLECT },
+	{ "reflection_pad2d", pad, REFLECT }, { "reflection_pad3d", pad, REFLECT }, { "replication_pad1d", pad, REPLICATE },
+	{ "replication_pad2d", pad, REPLICATE }, { "replication_pad3d", pad, REPLICATE },
+	{ "pixel_shuffle", pixel_shuffle }, { "pixel_unshuffle", pixel_shuffle, BACK },
+	{ "channel_shuffle", channel_shuffle }, { "upsample_nearest1d", upsample_nearest },
+	{ "upsample_nearest2d", upsample_nearest }, { "upsample_nearest3d", upsample_nearest },
+	{ "upsample_linear1d", upsample_linear }, { "upsample_bilinear2d", upsample_linear },
+	{ "upsample_trilinear3d", upsample_linear }, { "unfold", unfold_dim, 0, PL_VIEW }, { NULL, NULL } };

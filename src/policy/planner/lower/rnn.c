@@ -23,10 +23,12 @@ static struct val *gate(struct pl *pl, struct val *all, int at, int parts)
 static void recurrent_cell(struct pl *pl, struct gnode *n)
 {
 	struct garg *hx = pl_arg(n, 1, "hx");
-	int is_lstm = hx && hx->kind == G_LIST;
-	struct val *h = is_lstm && hx->n == 2 ? pl_val_of(pl, &hx->item[0]) : pl_need_val(pl, n, 1, "hx"), *in, *old, *r,
-			   *z, *c;
+	int is_lstm = n->variant == CELL_LSTM;
+	struct val *h, *in, *old, *r, *z, *c;
 
+	if (is_lstm && (!hx || hx->kind != G_LIST || hx->n != 2))
+		pl_cannot(pl, n, "its states");
+	h = is_lstm ? pl_val_of(pl, &hx->item[0]) : pl_need_val(pl, n, 1, "hx");
 	in = pl_linear(pl, n, pl_need_val(pl, n, 0, "input"), pl_need_val(pl, n, 2, "w_ih"), pl_arg_val(pl, n, 4, "b_ih"));
 	old = pl_linear(pl, n, h, pl_need_val(pl, n, 3, "w_hh"), pl_arg_val(pl, n, 5, "b_hh"));
 	if (is_lstm) {
@@ -35,12 +37,12 @@ static void recurrent_cell(struct pl *pl, struct gnode *n)
 		z = pl_op2(pl, OP_MUL, pl_op1(pl, OP_SIGMOID, gate(pl, in, 0, 4)), pl_op1(pl, OP_TANH, gate(pl, in, 2, 4)));
 		n->out[1] = pl_op2(pl, OP_ADD, c, z);
 		done(n, pl_op2(pl, OP_MUL, pl_op1(pl, OP_SIGMOID, gate(pl, in, 3, 4)), pl_op1(pl, OP_TANH, n->out[1])));
-	} else if (strstr(n->target, "gru")) {
+	} else if (n->variant == CELL_GRU) {
 		r = pl_op1(pl, OP_SIGMOID, pl_op2(pl, OP_ADD, gate(pl, in, 0, 3), gate(pl, old, 0, 3)));
 		z = pl_op1(pl, OP_SIGMOID, pl_op2(pl, OP_ADD, gate(pl, in, 1, 3), gate(pl, old, 1, 3)));
 		c = pl_op1(pl, OP_TANH, pl_op2(pl, OP_ADD, gate(pl, in, 2, 3), pl_op2(pl, OP_MUL, r, gate(pl, old, 2, 3))));
 		done(n, pl_op2(pl, OP_ADD, c, pl_op2(pl, OP_MUL, z, pl_op2(pl, OP_SUB, h, c))));
-	} else if (strstr(n->target, "relu")) {
+	} else if (n->variant == CELL_RELU) {
 		done(n, pl_op2(pl, OP_MAXIMUM, pl_op2(pl, OP_ADD, in, old), pl_constf(pl, in->dt, 0)));
 	} else {
 		done(n, pl_op1(pl, OP_TANH, pl_op2(pl, OP_ADD, in, old)));
@@ -98,15 +100,12 @@ static void recurrent_layers(struct pl *pl, struct gnode *n)
 {
 	struct val *x = pl_need_val(pl, n, 0, "input"), *part[2];
 	struct garg *hx = pl_arg(n, 1, "hx"), *params = pl_arg(n, 2, "params");
-	struct layers l = { .has_bias = (int)pl_arg_int(pl, n, 3, "has_biases", 1),
+	struct layers l = { .cell = (enum pl_cell)n->variant,
+		.has_bias = (int)pl_arg_int(pl, n, 3, "has_biases", 1),
 		.n_layer = (int)pl_arg_int(pl, n, 4, "num_layers", 1),
 		.n_dir = pl_arg_int(pl, n, 7, "bidirectional", 0) ? 2 : 1,
 		.batch_first = (int)pl_arg_int(pl, n, 8, "batch_first", 0) };
 
-	l.cell = strstr(n->target, "lstm") ? CELL_LSTM
-		: strstr(n->target, "gru")     ? CELL_GRU
-		: strstr(n->target, "relu")    ? CELL_RELU
-									   : CELL_TANH;
 	if (x->dt != WW_F32)
 		pl_cannot(pl, n, "another type than float32");
 	if (pl_arg_num(pl, n, 5, "dropout", 0) > 0 && pl_arg_int(pl, n, 6, "train", 0) && l.n_layer > 1)
@@ -143,6 +142,8 @@ static void recurrent_layers(struct pl *pl, struct gnode *n)
 		n->out[2] = stacked(pl, &l, l.c);
 }
 
-const struct pl_lower_row pl_lower_rnn[] = { { "lstm_cell", recurrent_cell }, { "gru_cell", recurrent_cell },
-	{ "rnn_tanh_cell", recurrent_cell }, { "rnn_relu_cell", recurrent_cell }, { "lstm", recurrent_layers },
-	{ "gru", recurrent_layers }, { "rnn_tanh", recurrent_layers }, { "rnn_relu", recurrent_layers }, { NULL, NULL } };
+const struct pl_lower_row pl_lower_rnn[] = { { "lstm_cell", recurrent_cell, CELL_LSTM },
+	{ "gru_cell", recurrent_cell, CELL_GRU }, { "rnn_tanh_cell", recurrent_cell, CELL_TANH },
+	{ "rnn_relu_cell", recurrent_cell, CELL_RELU }, { "lstm", recurrent_layers, CELL_LSTM },
+	{ "gru", recurrent_layers, CELL_GRU }, { "rnn_tanh", recurrent_layers, CELL_TANH },
+	{ "rnn_relu", recurrent_layers, CELL_RELU }, { NULL, NULL } };

@@ -234,14 +234,14 @@ static void narrow(struct pl *pl, struct gnode *n)
 			ix_const(pl, pl_arg_int(pl, n, 3, "length", 1)), 1));
 }
 
+/* The variant is the first letter of hsplit and its like. */
 static void chunk(struct pl *pl, struct gnode *n)
 {
 	struct val *a = self(pl, n);
-	int named = !strncmp(n->target + 6, "split", 5),
-		own = n->target[5] == 'h' ? a->rank > 1
-		: n->target[5] == 'd'     ? 2
-								  : 0; /* aten.Xsplit */
-	int d = named ? own : pl_dim(pl, n, pl_arg_int(pl, n, 2, "dim", 0), a->rank);
+	int d = n->variant == 'h' ? a->rank > 1
+		: n->variant == 'v'   ? 0
+		: n->variant == 'd'   ? 2
+							  : pl_dim(pl, n, pl_arg_int(pl, n, 2, "dim", 0), a->rank);
 	const struct ix *at = ix_const(pl, 0);
 
 	for (int i = 0; i < n->n_out; i++) {
@@ -354,12 +354,12 @@ static void stack(struct pl *pl, struct gnode *n)
 	done(n, pl_cat(pl, v, k, d));
 }
 
-/* hstack and its like: tensors of too few dimensions get some first. */
+/* hstack and its like, by their first letters: tensors of too few dimensions get some first. */
 static void stack_as(struct pl *pl, struct gnode *n)
 {
 	struct val *v[4096];
 	int k = list_vals(pl, n, v, 4096);
-	char kind = n->target[5]; /* aten.Xstack */
+	int kind = n->variant;
 
 	for (int i = 0; i < k; i++) {
 		if (kind == 'c' && v[i]->rank == 1)
@@ -411,10 +411,7 @@ static struct val *flipped(struct pl *pl, struct val *a, int d)
 	return pl_view(pl, a, a->rank, a->size, map);
 }
 
-static void flip_one(struct pl *pl, struct gnode *n)
-{
-	done(n, flipped(pl, self(pl, n), strstr(n->target, "fliplr") ? 1 : 0));
-}
+static void flip_one(struct pl *pl, struct gnode *n) { done(n, flipped(pl, self(pl, n), n->variant)); }
 
 static void rot90(struct pl *pl, struct gnode *n)
 {
@@ -515,7 +512,7 @@ static void tri(struct pl *pl, struct gnode *n)
 	const struct ix *r = pl->place[a->rank - 2], *c = pl->place[a->rank - 1];
 
 	/* tril keeps c - r <= diag, triu c - r >= diag */
-	if (strstr(n->target, "tril"))
+	if (n->variant == LOWER_TRIANGLE)
 		keep = pl_index(pl, WW_BOOL, a->rank, a->size, ix_lt(pl, c, ix_addc(pl, r, diag + 1)));
 	else
 		keep = pl_index(pl, WW_BOOL, a->rank, a->size, ix_lt(pl, ix_addc(pl, r, diag - 1), c));
@@ -678,26 +675,26 @@ static void diagonal(struct pl *pl, struct gnode *n)
 	done(n, pl_view(pl, a, o + 1, size, map));
 }
 
+enum { TRACE = 1 };
+
 /* Of a vector the matrix, of a matrix the diagonal, or its sum. */
 static void diag(struct pl *pl, struct gnode *n)
 {
 	struct val *a = self(pl, n);
-	int64_t off = strstr(n->target, "trace") ? 0 : pl_arg_int(pl, n, 1, "diagonal", 0);
+	int64_t off = n->variant == TRACE ? 0 : pl_arg_int(pl, n, 1, "diagonal", 0);
 	const struct ix *size[1], *map[2];
 
 	if (a->rank == 1) {
 		diag_embed(pl, n);
 		return;
 	}
-	size[0] = ix_const(pl,
-		strstr(n->target, "trace") ? (ix_num(a->size[0]) < ix_num(a->size[1]) ? ix_num(a->size[0]) : ix_num(a->size[1]))
-								   : n->meta[0].size[0]);
+	size[0] = ix_const(pl, n->variant == TRACE ? ww_min(ix_num(a->size[0]), ix_num(a->size[1])) : n->meta[0].size[0]);
 	map[0] = ix_addc(pl, pl->place[0], off < 0 ? -off : 0);
 	map[1] = ix_addc(pl, pl->place[0], off > 0 ? off : 0);
 	for (int d = 0; d < 2; d++)
 		pl_guard_eq(pl, a->size[d], ix_const(pl, ix_num(a->size[d])), "the size of a diagonal");
 	a = pl_view(pl, a, 1, size, map);
-	done(n, strstr(n->target, "trace") ? pl_reduce(pl, RED_SUM, pl_cast(pl, a, n->meta[0].dt), 1, 0) : a);
+	done(n, n->variant == TRACE ? pl_reduce(pl, RED_SUM, pl_cast(pl, a, n->meta[0].dt), 1, 0) : a);
 }
 
 /* The item of a node with several results. */
@@ -741,23 +738,28 @@ static void nothing(struct pl *pl, struct gnode *n)
 	(void)n;
 }
 
-const struct pl_lower_row pl_lower_shape[] = { { "clone", identity }, { "contiguous", identity }, { "alias", identity },
-	{ "detach", identity }, { "detach_", identity }, { "lift_fresh_copy", identity }, { "positive", identity },
-	{ "feature_dropout", dropout }, { "alpha_dropout", dropout }, { "dropout", dropout }, { "native_dropout", dropout },
-	{ "view", reshape }, { "_unsafe_view", reshape }, { "reshape", reshape }, { "flatten", reshape },
-	{ "unflatten", reshape }, { "view_as", reshape }, { "reshape_as", reshape }, { "ravel", reshape },
-	{ "permute", permute }, { "transpose", transpose }, { "swapaxes", transpose }, { "swapdims", transpose },
-	{ "t", t_ }, { "mT", t_ }, { "numpy_T", t_ }, { "matrix_H", t_ }, { "adjoint", t_ }, { "movedim", movedim },
-	{ "moveaxis", movedim }, { "expand", expand }, { "broadcast_to", expand }, { "expand_as", expand_as },
-	{ "unsqueeze", unsqueeze }, { "squeeze", squeeze }, { "slice", slice }, { "select", select_dim },
-	{ "narrow", narrow }, { "chunk", chunk }, { "split", chunk }, { "split_with_sizes", chunk },
-	{ "tensor_split", chunk }, { "unbind", unbind }, { "hsplit", chunk }, { "vsplit", chunk }, { "dsplit", chunk },
-	{ "hstack", stack_as }, { "vstack", stack_as }, { "dstack", stack_as }, { "column_stack", stack_as },
-	{ "block_diag", block_diag }, { "fliplr", flip_one }, { "flipud", flip_one }, { "rot90", rot90 },
-	{ "diag_embed", diag_embed }, { "diag", diag }, { "trace", diag }, { "meshgrid", meshgrid }, { "diff", diff },
-	{ "cat", cat }, { "concat", cat }, { "concatenate", cat }, { "stack", stack }, { "flip", flip }, { "roll", roll },
-	{ "repeat", repeat }, { "tile", repeat }, { "repeat_interleave", repeat_interleave }, { "tril", tri },
-	{ "triu", tri }, { "embedding", embedding }, { "index_select", index_select }, { "gather", gather },
-	{ "one_hot", one_hot }, { "diagonal", diagonal }, { "getitem", getitem },
-	{ "broadcast_tensors", broadcast_tensors }, { "_assert_tensor_metadata", nothing }, { "_assert_async", nothing },
-	{ "sym_size", nothing }, { NULL, NULL } };
+#define V(name, fn, write) { name, fn, 0, PL_VIEW, write }
+const struct pl_lower_row pl_lower_shape[] = { { "clone", identity },
+	{ "contiguous", identity, 0, PL_VIEW | PL_MAY_COPY }, V("alias", identity, pl_write_reshape),
+	V("detach", identity, pl_write_reshape), { "detach_", identity }, { "lift_fresh_copy", identity },
+	{ "positive", identity }, { "feature_dropout", dropout }, { "alpha_dropout", dropout }, { "dropout", dropout },
+	{ "native_dropout", dropout }, V("view", reshape, pl_write_reshape), { "_unsafe_view", reshape },
+	{ "reshape", reshape, 0, PL_VIEW | PL_MAY_COPY }, { "flatten", reshape, 0, PL_VIEW | PL_MAY_COPY },
+	V("unflatten", reshape, NULL), V("view_as", reshape, NULL), { "reshape_as", reshape }, { "ravel", reshape },
+	V("permute", permute, NULL), V("transpose", transpose, pl_write_transpose), V("swapaxes", transpose, NULL),
+	{ "swapdims", transpose }, V("t", t_, NULL), V("mT", t_, NULL), { "numpy_T", t_ }, { "matrix_H", t_ },
+	{ "adjoint", t_ }, V("movedim", movedim, NULL), { "moveaxis", movedim }, V("expand", expand, NULL),
+	{ "broadcast_to", expand }, V("expand_as", expand_as, NULL), V("unsqueeze", unsqueeze, pl_write_reshape),
+	V("squeeze", squeeze, pl_write_reshape), V("slice", slice, pl_write_slice),
+	V("select", select_dim, pl_write_select), V("narrow", narrow, NULL), V("chunk", chunk, NULL),
+	V("split", chunk, NULL), V("split_with_sizes", chunk, NULL), { "tensor_split", chunk }, V("unbind", unbind, NULL),
+	{ "hsplit", chunk, 'h' }, { "vsplit", chunk, 'v' }, { "dsplit", chunk, 'd' }, { "hstack", stack_as, 'h' },
+	{ "vstack", stack_as, 'v' }, { "dstack", stack_as, 'd' }, { "column_stack", stack_as, 'c' },
+	{ "block_diag", block_diag }, { "fliplr", flip_one, 1 }, { "flipud", flip_one, 0 }, { "rot90", rot90 },
+	{ "diag_embed", diag_embed }, { "diag", diag }, { "trace", diag, TRACE }, { "meshgrid", meshgrid },
+	{ "diff", diff }, { "cat", cat }, { "concat", cat }, { "concatenate", cat }, { "stack", stack }, { "flip", flip },
+	{ "roll", roll }, { "repeat", repeat }, { "tile", repeat }, { "repeat_interleave", repeat_interleave },
+	{ "tril", tri, LOWER_TRIANGLE }, { "triu", tri, UPPER_TRIANGLE }, { "embedding", embedding },
+	{ "index_select", index_select }, { "gather", gather }, { "one_hot", one_hot }, V("diagonal", diagonal, NULL),
+	V("getitem", getitem, NULL), { "broadcast_tensors", broadcast_tensors }, { "_assert_tensor_metadata", nothing },
+	{ "_assert_async", nothing }, { "sym_size", nothing }, { NULL, NULL } };
