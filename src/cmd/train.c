@@ -7,6 +7,9 @@
 #include "base/time.h"
 #include "base/yaml.h"
 #include "cmd/cmd.h"
+#include "host/machine.h"
+#include "rl/ppo.h"
+#include "task/ref.h"
 #include "train/recipe.h"
 #include "train/schedule.h"
 
@@ -21,8 +24,9 @@ enum { RECIPE_MAX = 1 << 20, LINE_EVERY_S = 10 };
 
 #define AT(field) offsetof(struct ww_recipe, field)
 
-static const struct ww_opt opts[] = { { "stage", 0, WW_OPT_CHOICE, AT(stage), "sft", "sft", 0, 0,
-										  "what to do: sft trains on texts and conversations" },
+static const struct ww_opt opts[] = {
+	{ "stage", 0, WW_OPT_CHOICE, AT(stage), "pretrain|sft|ppo", "sft", 0, 0,
+		"what to do: sft trains on texts and conversations, pretrain on every token of them; ppo lets the policy answer tasks once and learn from the judge's reward" },
 	{ "model", 0, WW_OPT_STR, AT(model), "DIR", NULL, 0, 0, "begin with this model, in Hugging Face's form" },
 	{ "config", 0, WW_OPT_STR, AT(config), "FILE", NULL, 0, 0, "begin with new weights of this config.json instead" },
 	{ "tokenizer", 0, WW_OPT_STR, AT(tokenizer), "DIR", NULL, 0, 0,
@@ -44,7 +48,8 @@ static const struct ww_opt opts[] = { { "stage", 0, WW_OPT_CHOICE, AT(stage), "s
 		"rows at a time, their gradients added up; 0: as many as make 16,384 tokens" },
 	{ "steps", 0, WW_OPT_INT, AT(steps), "N", "0", 0, 1e12, "steps of the whole run; 0: as many as the epochs have" },
 	{ "epochs", 0, WW_OPT_INT, AT(epochs), "N", "1", 1, 1e6, "times through the data, where steps is 0" },
-	{ "lr", 0, WW_OPT_NUM, AT(lr), "X", "1e-4", 0, 10, "learning rate at its highest" },
+	{ "lr", 0, WW_OPT_NUM, AT(lr), "X", "0", 0, 10,
+		"learning rate at its highest; 0: 1e-4, of ppo 3e-6, the published one" },
 	{ "schedule", 0, WW_OPT_CHOICE, AT(schedule), WW_SCHEDULE_NAMES, "cosine", 0, 0,
 		"of the learning rate after the warm-up; wsd: constant, then linear over the last steps" },
 	{ "warmup", 0, WW_OPT_INT, AT(warmup), "N", "0", 0, 1e12, "steps in which the learning rate rises from 0" },
@@ -71,10 +76,47 @@ static const struct ww_opt opts[] = { { "stage", 0, WW_OPT_CHOICE, AT(stage), "s
 		"layers that keep their activations, the others are computed again; 0: as many as fit" },
 	{ "checkpoint-every", 0, WW_OPT_INT, AT(checkpoint_every), "N", "200", 0, 1e12,
 		"steps between checkpoints; 0: only at the end" },
+	{ "tasks", 0, WW_OPT_STR, AT(tasks), "PATHS", NULL, 0, 0,
+		"ppo: task files (or SET#ID) with commas between them, taken in turns" },
+	{ "critic", 0, WW_OPT_STR, AT(critic), "DIR", NULL, 0, 0,
+		"ppo: begin with this critic; else the policy's weights with a value head of zeros" },
+	{ "target", 0, WW_OPT_CHOICE, AT(target), "cpu|cuda", "cpu", 0, 0, "ppo: what the policy writes kernels for" },
+	{ "judge-threads", 0, WW_OPT_INT, AT(judge_threads), "N", "0", 0, 4096,
+		"ppo, cpu target: threads of reference and solution; 0: all cores" },
+	{ "judge-seconds", 0, WW_OPT_NUM, AT(judge_seconds), "S", "10", 0.1, 1e6,
+		"ppo: time one solution for at most S seconds" },
+	{ "episodes", 0, WW_OPT_INT, AT(episodes), "N", "1024", 1, 1 << 20, "ppo: episodes of a step" },
+	{ "samples", 0, WW_OPT_INT, AT(samples), "N", "8", 1, 256, "ppo: of these, episodes of one task, at a time" },
+	{ "context-tokens", 0, WW_OPT_INT, AT(context_tokens), "N", "32768", 64, 1 << 24,
+		"ppo: tokens of an episode at most, also no more than the model has positions" },
+	{ "reply-tokens", 0, WW_OPT_INT, AT(reply_tokens), "N", "32768", 1, 1 << 24, "ppo: tokens of a reply at most" },
+	{ "advantage", 0, WW_OPT_CHOICE, AT(advantage), "critic|grpo|rloo", "critic", 0, 0,
+		"ppo: against a critic's values, or against the other samples of the task" },
+	{ "critic-lr", 0, WW_OPT_NUM, AT(critic_lr), "X", "6e-6", 0, 10, "ppo: learning rate of the critic" },
+	{ "gamma", 0, WW_OPT_NUM, AT(gamma), "X", "1", 0, 1, "ppo: discount of a token" },
+	{ "lambda", 0, WW_OPT_NUM, AT(lambda), "X", "0.95", 0, 1, "ppo: of the policy's advantages" },
+	{ "critic-lambda", 0, WW_OPT_NUM, AT(critic_lambda), "X", "0.95", 0, 1, "ppo: of the critic's targets" },
+	{ "alpha", 0, WW_OPT_NUM, AT(alpha), "X", "0", 0, 1e6,
+		"ppo: above 0: the policy's lambda is 1 - 1 / (alpha * own tokens), as VAPO has it with 0.05" },
+	{ "clip-low", 0, WW_OPT_NUM, AT(clip_low), "X", "0.2", 0, 1, "ppo: a ratio is clipped at 1 - X" },
+	{ "clip-high", 0, WW_OPT_NUM, AT(clip_high), "X", "0.28", 0, 100, "ppo: and at 1 + X" },
+	{ "dual-clip", 0, WW_OPT_NUM, AT(dual_clip), "X", "0", 0, 100,
+		"ppo: bad tokens count at most X times their advantage; 0: no bound" },
+	{ "truncate", 0, WW_OPT_NUM, AT(truncate), "X", "0", 0, 100,
+		"ppo: weigh tokens by training's over sampling's probability, at most X; 0: not" },
+	{ "mean", 0, WW_OPT_CHOICE, AT(mean), "episode|token", "episode", 0, 0,
+		"ppo: mean over an episode's tokens and then over episodes, or over all tokens of the step" },
+	{ "update-epochs", 0, WW_OPT_INT, AT(update_epochs), "N", "1", 1, 1000, "ppo: passes over a step's episodes" },
+	{ "minibatch", 0, WW_OPT_INT, AT(minibatch), "N", "0", 0, 1 << 20, "ppo: episodes of an update; 0: all" },
+	{ "stop-entropy", 0, WW_OPT_NUM, AT(stop_entropy), "X", "0", 0, 100,
+		"ppo: stop where the entropy lies below X for three steps; 0: never" },
+	{ "stop-reward", 0, WW_OPT_NUM, AT(stop_reward), "X", "0", 0, 100,
+		"ppo: stop where the reward lies more than X below the first step's for three steps; 0: never" },
 	{ "other-arithmetic", 0, WW_OPT_FLAG, AT(other_arithmetic), NULL, NULL, 0, 0,
 		"resume although device, kernels or libraries are not those that the run was begun with: its last bits change" },
 	{ "keep-checkpoints", 0, WW_OPT_INT, AT(keep_checkpoints), "N", "2", 1, 1e9, "how many of the newest to keep" },
-	WW_OPT_JSON(struct ww_recipe, json), WW_OPT_END };
+	WW_OPT_JSON(struct ww_recipe, json), WW_OPT_END
+};
 
 /* ---- the recipe */
 
@@ -180,6 +222,72 @@ static void on_step(void *ctx, const struct ww_train_step *r)
 	fprintf(stderr, "%s%s%s", s->live ? "\r" : "", line.p, s->live ? "\033[K" : "\n");
 }
 
+/* ---- stage ppo: the judge */
+
+struct judging_of {
+	struct ww_judge *judge;
+	struct ww_judge_opts opts;
+	char device_name[96];
+};
+
+struct open_task {
+	struct ww_task task;
+	struct ww_judge_task *judged;
+};
+
+static void close_task(void *ctx, struct ww_ppo_task *t)
+{
+	struct open_task *own = t->own;
+	if (own && own->judged)
+		ww_judge_task_close(own->judged);
+	if (own)
+		ww_task_release(&own->task);
+	free(own);
+	free(t->path);
+	free(t->source);
+	*t = (struct ww_ppo_task){ .path = NULL };
+}
+
+static enum ww_rc open_task(void *ctx, const char *path, struct ww_ppo_task *out, struct ww_err *err)
+{
+	struct judging_of *j = ctx;
+	struct open_task *own;
+	enum ww_rc rc;
+	WW_CHECK(WW_NEW(own, 1, err));
+	out->own = own;
+	WW_TRY(ww_task_load(&own->task, path, err));
+	if (!j->judge)
+		WW_TRY(ww_judge_open(&j->judge, &j->opts, err));
+	WW_TRY(ww_judge_task_open(j->judge, &own->task, &own->judged, err));
+	out->judge = ww_agent_use_judge(own->judged, j->device_name);
+	out->path = strdup(path);
+	out->source = strdup(own->task.source);
+	if (!out->path || !out->source)
+		WW_TRY(ww_nomem(err));
+	memcpy(out->id, own->task.id, sizeof(out->id));
+out:
+	if (rc != WW_OK)
+		close_task(ctx, out);
+	return rc;
+}
+
+static enum ww_rc run_ppo(const struct ww_recipe *r, const json_t *values, const struct ww_train_hooks *hooks,
+	struct ww_train_result *result, struct ww_err *err)
+{
+	struct judging_of j = { .opts = { .rule = WW_RULE_STRICT,
+								.threads = (int)r->judge_threads,
+								.baselines = 1u << WW_BASE_EAGER | 1u << WW_BASE_COMPILE,
+								.max_time_s = r->judge_seconds,
+								.interrupted = &ww_cmd_interrupted } };
+	struct ww_host_gpus gpus;
+	WW_CHECK(ww_host_choose_target(r->target, 0, &j.opts.target, j.device_name, sizeof(j.device_name), &gpus, err));
+	struct ww_ppo_judges judges = { &j, j.opts.target, j.opts.rule, j.opts.baselines, open_task, close_task };
+	enum ww_rc rc = ww_ppo_run(r, values, &judges, hooks, result, err);
+	if (j.judge)
+		ww_judge_close(j.judge);
+	return rc;
+}
+
 /* ---- the command */
 
 static void print_result(const struct ww_recipe *r, const struct ww_train_result *t)
@@ -215,7 +323,8 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 		rc = ww_opt_parse_over(cmd, words, argv + argc, r, &rest, &err);
 	if (rc == WW_OK) {
 		now = values_json(r);
-		rc = ww_sft_run(r, now, &hooks, &result, &err);
+		rc = strcmp(r->stage, "ppo") ? ww_sft_run(r, now, &hooks, &result, &err)
+									 : run_ppo(r, now, &hooks, &result, &err);
 	}
 	if (screen.live && result.last.step)
 		fputc('\n', stderr);

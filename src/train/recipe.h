@@ -14,6 +14,11 @@ struct ww_recipe {
 		keep_checkpoints, max_skips;
 	double lr, min_lr, beta1, beta2, eps, weight_decay, clip, spike, memory;
 	int other_arithmetic, json;
+	/* ppo */
+	const char *critic, *tasks, *advantage, *mean, *target;
+	int64_t episodes, samples, context_tokens, reply_tokens, update_epochs, minibatch, judge_threads;
+	double critic_lr, gamma, lambda, critic_lambda, alpha, clip_low, clip_high, dual_clip, truncate, stop_entropy,
+		stop_reward, judge_seconds;
 };
 
 /* The record of a step. */

@@ -16,14 +16,20 @@
 
 enum { LOG_MAX = 1 << 30, JSON_MAX = 1 << 20, BUCKETS = 600, SKIPS_DRAWN = 200 };
 
-enum { LOSS, LR, NORM, SPEED, SERIES };
+enum { REWARD, ENTROPY, EXPLAINED, VALUE_LOSS, LOSS, LR, NORM, SPEED, SERIES };
 static const struct {
 	const char *key, *title, *unit;
 	int from_zero;
-} series[SERIES] = { [LOSS] = { "loss", "Loss", "mean negative log-probability of a token, in nats", 0 },
-	[LR] = { "lr", "Learning rate", "learning rate", 1 },
-	[NORM] = { "norm", "Norm of the gradient", "norm before clipping", 1 },
-	[SPEED] = { "tokens_per_second", "Tokens per second", "tokens per second", 1 } };
+	int is_policy; /* only stages that train a policy log it */
+} series[SERIES] = { [REWARD] = { "reward", "Reward", "mean over the step's episodes", 0, 1 },
+	[ENTROPY] = { "entropy", "Entropy", "of the policy at its own tokens, in nats", 1, 1 },
+	[EXPLAINED] = { "explained", "Explained variance", "part of the reward's variance that the critic explains", 0, 1 },
+	[VALUE_LOSS] = { "value_loss", "Loss of the critic", "half mean squared error", 1, 1 },
+	[LOSS] = { "loss", "Loss", "mean negative log-probability of a token, in nats; of a policy its clipped objective",
+		0, 0 },
+	[LR] = { "lr", "Learning rate", "learning rate", 1, 0 },
+	[NORM] = { "norm", "Norm of the gradient", "norm before clipping", 1, 0 },
+	[SPEED] = { "tokens_per_second", "Tokens per second", "tokens per second", 1, 0 } };
 
 struct log {
 	double *step, *y[SERIES];
@@ -44,12 +50,12 @@ static void log_release(struct log *l)
 static int grow(struct log *l)
 {
 	size_t cap = l->cap ? 2 * l->cap : 1024;
-	double **all[SERIES + 2] = { &l->step, &l->skipped, &l->y[0], &l->y[1], &l->y[2], &l->y[3] };
-	for (size_t i = 0; i < WW_ARRAY_LEN(all); i++) {
-		double *p = realloc(*all[i], cap * sizeof(*p));
+	for (int i = 0; i < SERIES + 2; i++) {
+		double **to = i < SERIES ? &l->y[i] : i == SERIES ? &l->step : &l->skipped;
+		double *p = realloc(*to, cap * sizeof(*p));
 		if (!p)
 			return 0;
-		*all[i] = p;
+		*to = p;
 	}
 	l->cap = cap;
 	return 1;
@@ -144,6 +150,8 @@ static void draw(const struct log *l, int k, struct ww_str *h)
 	static struct bucket b[BUCKETS];
 	struct ww_plot p;
 	int n = gather(l, k, b);
+	if (!n && series[k].is_policy)
+		return;
 	ww_str_addf(h, "<h2>%s</h2>\n", series[k].title);
 	if (!n) {
 		ww_str_adds(h, "<p>no finite value was logged</p>\n");
@@ -179,10 +187,15 @@ static void add_facts(const char *run, const json_t *v, const struct log *l, str
 		h, "run", "%s, begun %s, warpwright %s", run, ww_json_str(v, "began", "?"), ww_json_str(v, "version", "?"));
 	ww_page_fact(
 		h, "steps", "%.0f of %" PRId64 ", %zu skipped", l->step[l->n - 1], ww_json_int(v, "steps", 0), l->skips);
+	if (isfinite(l->y[REWARD][0]))
+		ww_page_fact(h, "reward", "%.3f at the first step, %.3f at the last", l->y[REWARD][0], l->y[REWARD][l->n - 1]);
 	ww_page_fact(h, "loss", "%.4f at the first step, %.4f at the last", l->y[LOSS][0], last);
 	ww_page_fact(h, "model", "%.2f M parameters", ww_json_num(v, "parameters", 0) / 1e6);
-	ww_page_fact(h, "data", "%" PRId64 " tokens in %" PRId64 " sequences, SHA-256 %.16s",
-		ww_json_int(data, "tokens", 0), ww_json_int(data, "sequences", 0), ww_json_str(data, "hash", "?"));
+	if (json_is_integer(json_object_get(data, "tasks")))
+		ww_page_fact(h, "data", "%" PRId64 " tasks", ww_json_int(data, "tasks", 0));
+	else
+		ww_page_fact(h, "data", "%" PRId64 " tokens in %" PRId64 " sequences, SHA-256 %.16s",
+			ww_json_int(data, "tokens", 0), ww_json_int(data, "sequences", 0), ww_json_str(data, "hash", "?"));
 	ww_page_fact(h, "trained on", "%.0f tokens in %.1f s: %.0f a second", l->tokens, l->seconds,
 		l->tokens / fmax(l->seconds, 1e-9));
 	ww_page_fact(

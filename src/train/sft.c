@@ -16,31 +16,29 @@
  */
 #include "train/checkpoint.h"
 #include "train/recipe.h"
+#include "train/run_dir.h"
 #include "train/rows.h"
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/time.h"
 #include "host/lease.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <unistd.h>
 
-enum { RUN_JSON_MAX = 1 << 20, LINE_MAX_BYTES = 4096, MICRO_TOKENS = 16384 };
+enum { LINE_MAX_BYTES = 4096, MICRO_TOKENS = 16384 };
 
 struct sft {
 	const struct ww_recipe *o;
 	const struct ww_train_hooks *hooks;
 	struct ww_train_result *out;
 	struct ww_config config;
-	int dtype, lock_fd, log_fd;
-	char tokenizer_dir[PATH_MAX], log_path[PATH_MAX];
+	int dtype;
+	struct ww_run_dir dir;
+	char tokenizer_dir[PATH_MAX];
 	struct ww_dev *dev;
 	struct ww_share share; /* of the device */
 	struct ww_data *data;
@@ -109,9 +107,10 @@ static enum ww_rc open_data(struct sft *s, struct ww_err *err)
 {
 	const struct ww_recipe *o = s->o;
 	const char *dir = o->tokenizer ? o->tokenizer : o->model;
-	struct ww_data_opts d = {
-		.paths = o->data, .max_inputs = o->sequence, .learn_all = !strcmp(o->learn, "all"), .config = &s->config
-	};
+	struct ww_data_opts d = { .paths = o->data,
+		.max_inputs = o->sequence,
+		.learn_all = !strcmp(o->learn, "all") || !strcmp(o->stage, "pretrain"),
+		.config = &s->config };
 	struct ww_held_out *held_out = NULL;
 	struct ww_tok *tok = NULL;
 	enum ww_rc rc = o->held_out ? ww_held_out_open(&held_out, o->held_out, s->hooks->interrupted, err) : WW_OK;
@@ -155,7 +154,7 @@ static enum ww_rc open_rows(struct sft *s, struct ww_err *err)
 	WW_CHECK(ww_micro_init(&s->micro, s->rows_per_micro * o->sequence, err));
 	WW_CHECK(ww_cursor_count(&s->cursor, 0, o->steps ? 1 : o->epochs, &rows, err));
 	s->schedule = (struct ww_schedule){ .kind = ww_schedule_kind_of(o->schedule),
-		.lr = o->lr,
+		.lr = o->lr > 0 ? o->lr : 1e-4,
 		.floor = o->min_lr,
 		.warmup = o->warmup,
 		.steps = o->steps ? o->steps : (rows + s->rows_per_step - 1) / s->rows_per_step };
@@ -189,128 +188,16 @@ static enum ww_rc open_memory(struct sft *s, struct ww_err *err)
 
 /* ---- the run's directory */
 
-static enum ww_rc lock_run(struct sft *s, struct ww_err *err)
+/* run.json's members of this stage. */
+static json_t *description(const struct sft *s)
 {
-	char path[PATH_MAX];
-	WW_CHECK(ww_fs_mkdirs(s->o->output, err));
-	WW_CHECK(ww_fs_join(path, s->o->output, ".lock", err));
-	s->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-	if (s->lock_fd < 0)
-		return ww_err_errno(err, WW_ERR_IO, "cannot create %s", path);
-	else if (flock(s->lock_fd, LOCK_EX | LOCK_NB) < 0)
-		return ww_err_set(
-			err, WW_ERR_USAGE, "another process trains in %s; wait for it, or choose another output", s->o->output);
-	return WW_OK;
-}
-
-/* Keys that may change between a run and its resumption: they do not touch a single bit of the weights. */
-static int may_change(const char *key)
-{
-	static const char *const keys[] = { "output", "memory", "keep-layers", "checkpoint-every", "keep-checkpoints",
-		"max-skips", "other-arithmetic" };
-	for (size_t i = 0; i < WW_ARRAY_LEN(keys); i++)
-		if (!strcmp(keys[i], key))
-			return 1;
-	return 0;
-}
-
-static enum ww_rc compare_recipe(const char *path, const json_t *then, const json_t *now, struct ww_err *err)
-{
-	const char *key;
-	json_t *v;
-	json_object_foreach((json_t *)now, key, v) {
-		const json_t *old = json_object_get(then, key);
-		ww_auto_str a = WW_STR_INIT(512), b = WW_STR_INIT(512);
-		ww_json_add(&a, old);
-		ww_json_add(&b, v);
-		if (!may_change(key) && (!old || strcmp(a.p, b.p)))
-			return ww_err_set(err, WW_ERR_USAGE,
-				"%s: the run was begun with %s %s, not %s; give the changed one another output", path, key,
-				old ? a.p : "unknown", b.p);
-	}
-	return WW_OK;
-}
-
-/* What the last bits of the weights depend on beside recipe and data. */
-static json_t *arithmetic(const struct ww_dev *d)
-{
-	return json_pack("{s:s, s:s, s:s, s:s}", "device", d->bits.device, "kernels", d->bits.kernels, "libraries",
-		d->bits.libraries, "version", WW_VERSION);
-}
-
-/* Another arithmetic than the run has had so far is refused, or with --other-arithmetic put into the record. */
-static enum ww_rc compare_arithmetic(struct sft *s, const char *path, json_t *run, struct ww_err *err)
-{
-	ww_auto_str text = WW_STR_INIT(RUN_JSON_MAX);
-	json_auto_t *now = arithmetic(s->dev);
-	json_t *then = json_object_get(run, "arithmetic"), *v, *list;
-	const char *key, *differs = NULL;
-	json_object_foreach(now, key, v)
-		if (!differs && !json_equal(v, json_object_get(then, key)))
-			differs = key;
-	if (!differs)
-		return WW_OK;
-	if (!s->o->other_arithmetic)
-		return ww_err_set(err, WW_ERR_USAGE,
-			"%s: the run was begun with %s \"%s\", here it is \"%s\", so the last bits of the weights would change; "
-			"--other-arithmetic goes on all the same, another output begins anew",
-			path, differs, ww_json_str(then, differs, "unknown"), ww_json_str(now, differs, ""));
-	if (!(list = json_object_get(run, "earlier_arithmetic")))
-		json_object_set_new(run, "earlier_arithmetic", list = json_array());
-	json_array_append(list, then ? then : json_null());
-	json_object_set(run, "arithmetic", now);
-	ww_json_add_pretty(&text, run);
-	ww_str_addc(&text, '\n');
-	return ww_fs_write(path, text.p, text.len, err);
-}
-
-/* run.json: written by the first process of a run, compared by the next ones. */
-static enum ww_rc open_run_json(struct sft *s, const json_t *values, struct ww_err *err)
-{
-	ww_auto_str text = WW_STR_INIT(RUN_JSON_MAX);
-	char path[PATH_MAX], now[21];
-	json_auto_t *v = NULL;
-	WW_CHECK(ww_fs_join(path, s->o->output, "run.json", err));
-	if (ww_fs_is_file(path)) {
-		WW_CHECK(ww_json_read_file(path, RUN_JSON_MAX, &v, err));
-		WW_CHECK(compare_recipe(path, json_object_get(v, "recipe"), values, err));
-		if (strcmp(ww_json_str(json_object_get(v, "data"), "hash", ""), s->data->hash))
-			return ww_err_set(err, WW_ERR_USAGE,
-				"%s: the data is not what it was when the run began; give the run on the new data another "
-				"output",
-				path);
-		return compare_arithmetic(s, path, v, err);
-	}
-	ww_utc_text(now);
-	v = json_pack(
-		"{s:i, s:s, s:s, s:s, s:s, s:o, s:I, s:I, s:O, s:{s:s, s:I, s:I, s:I, s:I, s:I, s:I}, s:{s:I, s:I, s:I, s:I, s:I, s:I}}",
-		"format", 1, "kind", "train", "version", WW_VERSION, "began", now, "device", s->dev->ops->name, "arithmetic",
-		arithmetic(s->dev), "steps", (json_int_t)s->schedule.steps, "parameters",
-		(json_int_t)ww_config_params(&s->config), "recipe", (json_t *)values, "data", "hash", s->data->hash, "tokens",
-		(json_int_t)s->data->tokens, "sequences", (json_int_t)s->data->count, "files", (json_int_t)s->data->files,
-		"cut", (json_int_t)s->data->cut, "empty", (json_int_t)s->data->empty, "binary", (json_int_t)s->data->binary,
-		"memory", "model", (json_int_t)s->memory.model, "optimizer", (json_int_t)s->memory.optim, "run",
-		(json_int_t)s->memory.run, "workspace", (json_int_t)s->memory.workspace, "total", (json_int_t)s->memory.total,
-		"keep_layers", (json_int_t)s->memory.keep);
-	WW_BUG(!v);
-	ww_json_add_pretty(&text, v);
-	ww_str_addc(&text, '\n');
-	return ww_fs_write(path, text.p, text.len, err);
-}
-
-static enum ww_rc open_log(struct sft *s, struct ww_err *err)
-{
-	WW_CHECK(ww_fs_join(s->log_path, s->o->output, "log.jsonl", err));
-	s->log_fd = open(s->log_path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-	if (s->log_fd < 0)
-		return ww_err_errno(err, WW_ERR_IO, "cannot open %s", s->log_path);
-	off_t end = lseek(s->log_fd, 0, SEEK_END);
-	if (end < s->state.log_bytes)
-		return ww_err_set(err, WW_ERR_USAGE,
-			"%s is shorter than the checkpoint says; bring the file back, or choose another output", s->log_path);
-	if (ftruncate(s->log_fd, s->state.log_bytes) < 0 || lseek(s->log_fd, 0, SEEK_END) < 0)
-		return ww_err_errno(err, WW_ERR_IO, "cannot cut %s", s->log_path);
-	return WW_OK;
+	return json_pack("{s:I, s:I, s:{s:s, s:I, s:I, s:I, s:I, s:I, s:I}, s:{s:I, s:I, s:I, s:I, s:I, s:I}}", "steps",
+		(json_int_t)s->schedule.steps, "parameters", (json_int_t)ww_config_params(&s->config), "data", "hash",
+		s->data->hash, "tokens", (json_int_t)s->data->tokens, "sequences", (json_int_t)s->data->count, "files",
+		(json_int_t)s->data->files, "cut", (json_int_t)s->data->cut, "empty", (json_int_t)s->data->empty, "binary",
+		(json_int_t)s->data->binary, "memory", "model", (json_int_t)s->memory.model, "optimizer",
+		(json_int_t)s->memory.optim, "run", (json_int_t)s->memory.run, "workspace", (json_int_t)s->memory.workspace,
+		"total", (json_int_t)s->memory.total, "keep_layers", (json_int_t)s->memory.keep);
 }
 
 /* Weights: of the last checkpoint, of a model, or new ones. */
@@ -397,24 +284,12 @@ static enum ww_rc gradient(struct sft *s, double *loss, int *stopped, struct ww_
 
 static enum ww_rc write_log(struct sft *s, const struct ww_train_step *r, struct ww_err *err)
 {
-	ww_auto_str line = WW_STR_INIT(LINE_MAX_BYTES);
-	json_t *v = json_pack("{s:I, s:o, s:f, s:o, s:s?, s:I, s:I, s:I, s:f, s:f, s:f, s:I}", "step", (json_int_t)r->step,
-		"loss", ww_json_real(r->loss), "lr", r->lr, "norm", ww_json_real(r->norm), "skipped", r->skipped, "tokens",
-		(json_int_t)r->tokens, "learned", (json_int_t)r->learned, "total_tokens", (json_int_t)r->total_tokens, "epoch",
-		r->epoch, "seconds", r->seconds, "tokens_per_second", (double)r->tokens / fmax(r->seconds, 1e-9),
-		"device_bytes", (json_int_t)r->device_bytes);
-	enum ww_rc rc = v ? WW_OK : ww_nomem(err);
-	ww_json_add(&line, v);
-	ww_str_addc(&line, '\n');
-	for (size_t at = 0; rc == WW_OK && at < line.len;) {
-		ssize_t n = write(s->log_fd, line.p + at, line.len - at);
-		if (n < 0 && errno != EINTR)
-			rc = ww_err_errno(err, WW_ERR_IO, "cannot write %s", s->log_path);
-		at += n > 0 ? (size_t)n : 0;
-	}
-	s->state.log_bytes += (int64_t)line.len;
-	json_decref(v);
-	return rc;
+	json_auto_t *v = json_pack("{s:I, s:o, s:f, s:o, s:s?, s:I, s:I, s:I, s:f, s:f, s:f, s:I}", "step",
+		(json_int_t)r->step, "loss", ww_json_real(r->loss), "lr", r->lr, "norm", ww_json_real(r->norm), "skipped",
+		r->skipped, "tokens", (json_int_t)r->tokens, "learned", (json_int_t)r->learned, "total_tokens",
+		(json_int_t)r->total_tokens, "epoch", r->epoch, "seconds", r->seconds, "tokens_per_second",
+		(double)r->tokens / fmax(r->seconds, 1e-9), "device_bytes", (json_int_t)r->device_bytes);
+	return v ? ww_run_dir_log(&s->dir, v, &s->state.log_bytes, err) : ww_nomem(err);
 }
 
 /* Update, or skip; what became of the step goes into the record. */
@@ -472,8 +347,7 @@ static enum ww_rc save(struct sft *s, struct ww_err *err)
 {
 	if (s->saved_step == s->state.step)
 		return WW_OK;
-	if (fdatasync(s->log_fd) < 0)
-		return ww_err_errno(err, WW_ERR_IO, "cannot sync %s", s->log_path);
+	WW_CHECK(ww_run_dir_sync(&s->dir, err));
 	struct ww_trained t = { .policy = s->learner, .tokenizer_dir = s->tokenizer_dir[0] ? s->tokenizer_dir : NULL };
 	WW_CHECK(ww_checkpoint_save(s->o->output, &t, &s->state, s->o->keep_checkpoints, err));
 	s->saved_step = s->state.step;
@@ -508,22 +382,25 @@ enum ww_rc ww_sft_run(const struct ww_recipe *o, const json_t *values, const str
 	struct ww_train_result *out, struct ww_err *err)
 {
 	struct sft *s;
+	json_t *own = NULL;
 	enum ww_rc rc;
 	WW_CHECK(WW_NEW(s, 1, err));
 	memset(out, 0, sizeof(*out));
-	*s = (struct sft){ .o = o, .hooks = hooks, .out = out, .lock_fd = -1, .log_fd = -1, .share = WW_SHARE_INIT };
+	*s = (struct sft){ .o = o, .hooks = hooks, .out = out, .dir = WW_RUN_DIR_INIT, .share = WW_SHARE_INIT };
 	WW_TRY(check_recipe(o, err));
 	WW_TRY(open_config(s, err));
 	WW_TRY(ww_dev_open(o->device, !strcmp(o->numbers, "exact"), &s->dev, err));
 	WW_TRY(open_data(s, err));
 	WW_TRY(open_rows(s, err));
 	WW_TRY(open_memory(s, err));
-	WW_TRY(lock_run(s, err));
-	WW_TRY(open_run_json(s, values, err));
+	WW_TRY(ww_run_dir_open(&s->dir, o->output, err));
+	if (!(own = description(s)))
+		WW_TRY(ww_nomem(err));
+	WW_TRY(ww_run_dir_describe(&s->dir, values, s->dev, o->other_arithmetic, own, err));
 	WW_TRY(ww_share_open(&s->share, s->dev->id, err));
 	WW_TRY(ww_share_step(&s->share, hooks->interrupted, err));
 	WW_TRY(open_learner(s, err));
-	WW_TRY(open_log(s, err));
+	WW_TRY(ww_run_dir_open_log(&s->dir, s->state.log_bytes, err));
 	WW_TRY(loop(s, err));
 out:
 	ww_learner_free(s->learner);
@@ -534,8 +411,8 @@ out:
 	ww_data_free(s->data);
 	ww_share_close(&s->share);
 	ww_dev_close(s->dev);
-	ww_fd_close(&s->log_fd);
-	ww_fd_close(&s->lock_fd);
+	ww_run_dir_close(&s->dir);
+	json_decref(own);
 	free(s);
 	return rc;
 }

@@ -43,11 +43,9 @@ static inline json_t *tiny_tokenizer(void)
 		"add_prefix_space", 0, "decoder", "type", "ByteLevel", "model", "type", "BPE", "vocab", vocab, "merges");
 }
 
-/* Make it at `dir`, which must not exist; 0 where that fails. */
-static inline int tiny_model(const char *dir, int64_t context)
+static inline struct ww_config tiny_config(int64_t context)
 {
-	struct ww_err err = WW_ERR_INIT;
-	struct ww_config c = { .arch = WW_ARCH_QWEN3,
+	return (struct ww_config){ .arch = WW_ARCH_QWEN3,
 		.vocab_size = TINY_VOCAB,
 		.hidden_size = 32,
 		.intermediate_size = 48,
@@ -64,13 +62,19 @@ static inline int tiny_model(const char *dir, int64_t context)
 		.bos = -1,
 		.pad = -1,
 		.dtype = WW_F32 };
+}
+
+/* Make it at `dir`, which must not exist; 0 where that fails. */
+static inline int tiny_model_of(const char *dir, const struct ww_config *c)
+{
+	struct ww_err err = WW_ERR_INIT;
 	struct ww_str text = WW_STR_INIT(1 << 20);
 	struct ww_dev *dev = NULL;
 	struct ww_model *m = NULL;
 	char path[4096];
 	json_t *tok = tiny_tokenizer();
 	ww_json_add(&text, tok);
-	int ok = ww_dev_open("cpu", 1, &dev, &err) == WW_OK && ww_model_new(&c, dev, WW_F32, 3, &m, &err) == WW_OK &&
+	int ok = ww_dev_open("cpu", 1, &dev, &err) == WW_OK && ww_model_new(c, dev, WW_F32, 3, &m, &err) == WW_OK &&
 		ww_model_save(m, dir, NULL, &err) == WW_OK && ww_fs_join(path, dir, "tokenizer.json", &err) == WW_OK &&
 		ww_fs_write(path, text.p, text.len, &err) == WW_OK;
 	if (!ok)
@@ -80,6 +84,12 @@ static inline int tiny_model(const char *dir, int64_t context)
 	ww_str_release(&text);
 	json_decref(tok);
 	return ok;
+}
+
+static inline int tiny_model(const char *dir, int64_t context)
+{
+	struct ww_config c = tiny_config(context);
+	return tiny_model_of(dir, &c);
 }
 
 #endif

@@ -1,0 +1,166 @@
+/* run_dir.c - see run_dir.h. */
+#include "train/run_dir.h"
+#include "base/fs.h"
+#include "base/json.h"
+#include "base/time.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+enum { RUN_JSON_MAX = 1 << 20, LINE_MAX_BYTES = 1 << 16 };
+
+enum ww_rc ww_run_dir_open(struct ww_run_dir *r, const char *dir, struct ww_err *err)
+{
+	char path[PATH_MAX];
+	r->path = dir;
+	WW_CHECK(ww_fs_mkdirs(dir, err));
+	WW_CHECK(ww_fs_join(path, dir, "log.jsonl", err));
+	if (!(r->log_path = strdup(path)))
+		return ww_nomem(err);
+	WW_CHECK(ww_fs_join(path, dir, ".lock", err));
+	r->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+	if (r->lock_fd < 0)
+		return ww_err_errno(err, WW_ERR_IO, "cannot create %s", path);
+	if (flock(r->lock_fd, LOCK_EX | LOCK_NB) < 0)
+		return ww_err_set(
+			err, WW_ERR_USAGE, "another process trains in %s; wait for it, or choose another output", dir);
+	return WW_OK;
+}
+
+void ww_run_dir_close(struct ww_run_dir *r)
+{
+	ww_fd_close(&r->log_fd);
+	ww_fd_close(&r->lock_fd);
+	free(r->log_path);
+}
+
+/* Keys that may change between a run and its resumption: they do not touch a single bit of the weights. */
+static int may_change(const char *key)
+{
+	static const char *const keys[] = { "output", "memory", "keep-layers", "checkpoint-every", "keep-checkpoints",
+		"max-skips", "other-arithmetic" };
+	for (size_t i = 0; i < WW_ARRAY_LEN(keys); i++)
+		if (!strcmp(keys[i], key))
+			return 1;
+	return 0;
+}
+
+static enum ww_rc compare_recipe(const char *path, const json_t *then, const json_t *now, struct ww_err *err)
+{
+	const char *key;
+	json_t *v;
+	json_object_foreach((json_t *)now, key, v) {
+		const json_t *old = json_object_get(then, key);
+		ww_auto_str a = WW_STR_INIT(512), b = WW_STR_INIT(512);
+		ww_json_add(&a, old);
+		ww_json_add(&b, v);
+		if (!may_change(key) && (!old || strcmp(a.p, b.p)))
+			return ww_err_set(err, WW_ERR_USAGE,
+				"%s: the run was begun with %s %s, not %s; give the changed one another output", path, key,
+				old ? a.p : "unknown", b.p);
+	}
+	return WW_OK;
+}
+
+/* What the last bits of the weights depend on beside recipe and data. */
+static json_t *arithmetic(const struct ww_dev *d)
+{
+	return json_pack("{s:s, s:s, s:s, s:s}", "device", d->bits.device, "kernels", d->bits.kernels, "libraries",
+		d->bits.libraries, "version", WW_VERSION);
+}
+
+static enum ww_rc write_json(const char *path, const json_t *v, struct ww_err *err)
+{
+	ww_auto_str text = WW_STR_INIT(RUN_JSON_MAX);
+	ww_json_add_pretty(&text, v);
+	ww_str_addc(&text, '\n');
+	return ww_fs_write(path, text.p, text.len, err);
+}
+
+/* Another arithmetic than the run has had so far is refused, or with --other-arithmetic put into the record. */
+static enum ww_rc compare_arithmetic(
+	const struct ww_dev *dev, int other, const char *path, json_t *run, struct ww_err *err)
+{
+	json_auto_t *now = arithmetic(dev);
+	json_t *then = json_object_get(run, "arithmetic"), *v, *list;
+	const char *key, *differs = NULL;
+	json_object_foreach(now, key, v)
+		if (!differs && !json_equal(v, json_object_get(then, key)))
+			differs = key;
+	if (!differs)
+		return WW_OK;
+	if (!other)
+		return ww_err_set(err, WW_ERR_USAGE,
+			"%s: the run was begun with %s \"%s\", here it is \"%s\", so the last bits of the weights would change; "
+			"--other-arithmetic goes on all the same, another output begins anew",
+			path, differs, ww_json_str(then, differs, "unknown"), ww_json_str(now, differs, ""));
+	if (!(list = json_object_get(run, "earlier_arithmetic")))
+		json_object_set_new(run, "earlier_arithmetic", list = json_array());
+	json_array_append(list, then ? then : json_null());
+	json_object_set(run, "arithmetic", now);
+	return write_json(path, run, err);
+}
+
+static const char *data_hash(const json_t *run) { return ww_json_str(json_object_get(run, "data"), "hash", ""); }
+
+enum ww_rc ww_run_dir_describe(struct ww_run_dir *r, const json_t *values, const struct ww_dev *dev,
+	int other_arithmetic, json_t *own, struct ww_err *err)
+{
+	char path[PATH_MAX], now[21];
+	json_auto_t *v = NULL;
+	WW_CHECK(ww_fs_join(path, r->path, "run.json", err));
+	if (ww_fs_is_file(path)) {
+		WW_CHECK(ww_json_read_file(path, RUN_JSON_MAX, &v, err));
+		WW_CHECK(compare_recipe(path, json_object_get(v, "recipe"), values, err));
+		if (strcmp(data_hash(v), data_hash(own)))
+			return ww_err_set(err, WW_ERR_USAGE,
+				"%s: the data is not what it was when the run began; give the run on the new data another output",
+				path);
+		return compare_arithmetic(dev, other_arithmetic, path, v, err);
+	}
+	ww_utc_text(now);
+	v = json_pack("{s:i, s:s, s:s, s:s, s:s, s:o, s:O}", "format", 1, "kind", "train", "version", WW_VERSION, "began",
+		now, "device", dev->ops->name, "arithmetic", arithmetic(dev), "recipe", (json_t *)values);
+	if (!v || json_object_update(v, own) < 0)
+		return ww_nomem(err);
+	return write_json(path, v, err);
+}
+
+enum ww_rc ww_run_dir_open_log(struct ww_run_dir *r, int64_t bytes, struct ww_err *err)
+{
+	r->log_fd = open(r->log_path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+	if (r->log_fd < 0)
+		return ww_err_errno(err, WW_ERR_IO, "cannot open %s", r->log_path);
+	if (lseek(r->log_fd, 0, SEEK_END) < bytes)
+		return ww_err_set(err, WW_ERR_USAGE,
+			"%s is shorter than the checkpoint says; bring the file back, or choose another output", r->log_path);
+	if (ftruncate(r->log_fd, bytes) < 0 || lseek(r->log_fd, 0, SEEK_END) < 0)
+		return ww_err_errno(err, WW_ERR_IO, "cannot cut %s", r->log_path);
+	return WW_OK;
+}
+
+enum ww_rc ww_run_dir_log(struct ww_run_dir *r, const json_t *v, int64_t *bytes, struct ww_err *err)
+{
+	ww_auto_str line = WW_STR_INIT(LINE_MAX_BYTES);
+	ww_json_add(&line, v);
+	ww_str_addc(&line, '\n');
+	for (size_t at = 0; at < line.len;) {
+		ssize_t n = write(r->log_fd, line.p + at, line.len - at);
+		if (n < 0 && errno != EINTR)
+			return ww_err_errno(err, WW_ERR_IO, "cannot write %s", r->log_path);
+		at += n > 0 ? (size_t)n : 0;
+	}
+	*bytes += (int64_t)line.len;
+	return WW_OK;
+}
+
+enum ww_rc ww_run_dir_sync(struct ww_run_dir *r, struct ww_err *err)
+{
+	return fdatasync(r->log_fd) < 0 ? ww_err_errno(err, WW_ERR_IO, "cannot sync %s", r->log_path) : WW_OK;
+}

@@ -1,0 +1,249 @@
+/* Stage ppo with a tiny model and a scripted judge: killed at any moment, a run ends with the bits and the episodes of
+ * one that was not; what a step logs; a run that has collapsed is stopped.
+ *
+ * budget: 8 CPU-seconds */
+#include "unit.h"
+
+#include "../infer/tiny.h"
+#include "base/rng.h"
+#include "rl/ppo.h"
+#include "train/report.h"
+
+#include <math.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { KILLS = 3 };
+static struct ww_tmpdir tmp = WW_TMPDIR_INIT;
+static char dir[4200];
+
+static int setup(void **state)
+{
+	struct ww_err err = WW_ERR_INIT;
+	(void)state;
+	if (ww_tmpdir_new(&tmp, "test-ppo", &err) != WW_OK)
+		return -1;
+	snprintf(dir, sizeof(dir), "%s/model", tmp.path);
+	struct ww_config c = tiny_config(8192);
+	c.layers = c.heads = c.kv_heads = 1; /* prompts are thousands of bytes */
+	c.head_dim = c.hidden_size = c.intermediate_size = 16;
+	return tiny_model_of(dir, &c) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	ww_tmpdir_remove(&tmp);
+	return 0;
+}
+
+/* ---- a judge that is never asked by a policy this small: no answer of it holds a solution */
+
+static struct ww_device device = { .target = WW_TARGET_CPU };
+
+static enum ww_rc open_task(void *ctx, const char *path, struct ww_ppo_task *out, struct ww_err *err)
+{
+	(void)err;
+	++*(int *)ctx;
+	*out = (struct ww_ppo_task){
+		.judge = { .graph = json_pack("{s:[]}", "nodes"), .device = &device, .device_name = "test" },
+		.path = strdup(path),
+		.source = strdup("class Model: pass\n"),
+		.id = "abc"
+	};
+	return WW_OK;
+}
+
+static void close_task(void *ctx, struct ww_ppo_task *t)
+{
+	(void)ctx;
+	json_decref((json_t *)(uintptr_t)t->judge.graph);
+	free(t->path);
+	free(t->source);
+}
+
+static volatile int interrupted;
+static void quiet(void *ctx, const char *line) { (void)ctx, (void)line; }
+static void no_step(void *ctx, const struct ww_train_step *s) { (void)ctx, (void)s; }
+
+static struct ww_recipe recipe(const char *output)
+{
+	return (struct ww_recipe){ .stage = "ppo",
+		.model = dir,
+		.tasks = "a.py,b.py",
+		.output = output,
+		.device = "cpu",
+		.dtype = "same",
+		.numbers = "exact",
+		.advantage = "critic",
+		.mean = "episode",
+		.steps = 2,
+		.episodes = 2,
+		.samples = 2,
+		.context_tokens = 8192,
+		.reply_tokens = 24,
+		.update_epochs = 1,
+		.checkpoint_every = 1,
+		.keep_checkpoints = 2,
+		.max_skips = 8,
+		.lr = 1e-3,
+		.critic_lr = 1e-3,
+		.beta1 = 0.9,
+		.beta2 = 0.95,
+		.eps = 1e-8,
+		.clip = 1,
+		.gamma = 1,
+		.lambda = 0.95,
+		.critic_lambda = 0.95,
+		.clip_low = 0.2,
+		.clip_high = 0.28 };
+}
+
+static enum ww_rc train(const struct ww_recipe *o, int *opened, struct ww_err *err)
+{
+	struct ww_train_hooks hooks = { &interrupted, quiet, no_step, NULL };
+	struct ww_ppo_judges judges = { opened, WW_TARGET_CPU, WW_RULE_STRICT, 1, open_task, close_task };
+	struct ww_train_result result;
+	json_t *values = json_pack("{s:s, s:I}", "stage", o->stage, "steps", (json_int_t)o->steps);
+	enum ww_rc rc = ww_ppo_run(o, values, &judges, &hooks, &result, err);
+	json_decref(values);
+	return rc;
+}
+
+/* In a process of its own that ends after `us` microseconds (0: never); 1: it came to its end. */
+static int train_until(const struct ww_recipe *o, int us)
+{
+	int status;
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		struct ww_err err = WW_ERR_INIT;
+		int opened = 0;
+		if (train(o, &opened, &err) != WW_OK) {
+			fprintf(stderr, "%s\n", err.msg);
+			_exit(1);
+		}
+		_exit(0);
+	}
+	if (us) {
+		usleep((useconds_t)us);
+		kill(pid, SIGKILL);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	if (WIFEXITED(status))
+		assert_int_equal(WEXITSTATUS(status), 0);
+	return WIFEXITED(status);
+}
+
+static char *file_of(const char *run, const char *name, size_t *n)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_str s = WW_STR_INIT(1 << 24);
+	char path[PATH_MAX];
+	assert_int_equal(ww_fs_join(path, run, name, &err), WW_OK);
+	if (ww_fs_read(path, 1 << 24, &s, &err) != WW_OK)
+		fail_msg("%s", err.msg);
+	*n = s.len;
+	return ww_str_take(&s);
+}
+
+static void same_file(const char *a, const char *b, const char *name)
+{
+	size_t n, m;
+	char *x = file_of(a, name, &n), *y = file_of(b, name, &m);
+	assert_int_equal(n, m);
+	assert_memory_equal(x, y, n);
+	free(x);
+	free(y);
+}
+
+static void killed_and_resumed_to_the_same_bits(void **state)
+{
+	static const char *const files[] = { "model/model.safetensors", "model/optimizer/model.safetensors",
+		"model/critic/model.safetensors", "model/critic/optimizer/model.safetensors" };
+	struct ww_rng rng;
+	char whole[4300], cut[4300];
+	(void)state;
+	snprintf(whole, sizeof(whole), "%s/whole", tmp.path);
+	snprintf(cut, sizeof(cut), "%s/cut", tmp.path);
+	struct ww_recipe a = recipe(whole), b = recipe(cut);
+	int kills = 0;
+	b.checkpoint_every = 0; /* steps since the start are learnt again from their records */
+	assert_true(train_until(&a, 0));
+	ww_rng_init(&rng, 4, 0);
+	while (kills < KILLS && !train_until(&b, 50000 + (int)ww_rng_below(&rng, 400000)))
+		kills++;
+	if (kills == KILLS)
+		assert_true(train_until(&b, 0));
+	printf("# killed %d times\n", kills);
+	for (size_t i = 0; i < WW_ARRAY_LEN(files); i++)
+		same_file(whole, cut, files[i]);
+}
+
+static void a_step_says_what_it_did(void **state)
+{
+	char whole[4300];
+	size_t n;
+	(void)state;
+	snprintf(whole, sizeof(whole), "%s/whole", tmp.path);
+	char *log = file_of(whole, "log.jsonl", &n), *second = strchr(log, '\n') + 1;
+	json_t *v = json_loads(second, JSON_DISABLE_EOF_CHECK, NULL);
+	assert_non_null(v);
+	assert_int_equal(ww_json_int(v, "step", 0), 2);
+	assert_true(ww_json_num(v, "reward", 0) == -1);
+	assert_int_equal(ww_json_int(v, "own_tokens", 0), 48);
+	assert_int_equal(ww_json_int(v, "cut", 0), 2);
+	assert_true(ww_json_num(v, "entropy", 0) > 0 && ww_json_num(v, "norm", 0) > 0);
+	assert_true(ww_json_num(v, "ratio_min", 0) == 1 && ww_json_num(v, "ratio_max", 0) == 1);
+	assert_int_equal(json_integer_value(json_array_get(json_object_get(v, "rewards"), 0)), 2);
+	json_decref(v);
+	free(log);
+}
+
+/* The page of such a run: curves of the policy, none of what was not logged. */
+static void the_report_draws_it(void **state)
+{
+	struct ww_err err = WW_ERR_INIT;
+	ww_auto_str h = WW_STR_INIT(1 << 20);
+	char whole[4300];
+	(void)state;
+	snprintf(whole, sizeof(whole), "%s/whole", tmp.path);
+	assert_int_equal(ww_train_report(whole, &h, &err), WW_OK);
+	assert_true(strstr(h.p, "<h2>Reward</h2>") && strstr(h.p, "<h2>Entropy</h2>") && strstr(h.p, "2 tasks"));
+	assert_null(strstr(h.p, "Explained variance")); /* equal rewards have none */
+}
+
+static void a_collapse_stops_the_run(void **state)
+{
+	char path[4300];
+	struct ww_err err = WW_ERR_INIT;
+	int opened = 0;
+	(void)state;
+	snprintf(path, sizeof(path), "%s/whole", tmp.path);
+	struct ww_recipe o = recipe(path);
+	o.steps = 10;
+	assert_int_equal(train(&o, &opened, &err), WW_ERR_USAGE); /* another recipe than the run's */
+	assert_non_null(strstr(err.msg, "steps"));
+	snprintf(path, sizeof(path), "%s/stopped", tmp.path);
+	o.stop_entropy = 50;
+	o.advantage = "rloo";
+	o.episodes = o.samples = 1;
+	o.reply_tokens = 4;
+	assert_int_equal(train(&o, &opened, &err), WW_ERR_LIMIT);
+	assert_non_null(strstr(err.msg, "stopped after step 3: the entropy"));
+	assert_int_equal(opened, 3);
+	o.episodes = 3;
+	o.samples = 2;
+	assert_int_equal(train(&o, &opened, &err), WW_ERR_USAGE);
+	assert_non_null(strstr(err.msg, "multiple"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(killed_and_resumed_to_the_same_bits),
+		cmocka_unit_test(a_step_says_what_it_did), cmocka_unit_test(the_report_draws_it),
+		cmocka_unit_test(a_collapse_stops_the_run) };
+	setenv("WARPWRIGHT_THREADS", "1", 0);
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
