@@ -1,12 +1,14 @@
 """See judge_selftest.sh."""
 import glob
+import json
 import os
+import subprocess
 import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../judge"))
 from harness import (  # noqa: E402
-    LINEAR_PLAN, SOURCE, Harness, add_task, linear_task, need_driver, problem, stream, summary)
+    BINARY, LINEAR_PLAN, SOURCE, Harness, add_task, linear_task, need_driver, problem, stream, summary)
 
 need_driver()
 h = Harness("cuda")
@@ -278,6 +280,34 @@ def times():
     return bool(why)
 
 
+def order_problem(log):
+    """What is wrong with the stages of a batch's first verdict, or ""."""
+    alone = [line for line in log if "imports PyTorch by itself" in line and "namespaces" not in line]
+    stages = [line.split("stage: ")[1] for line in log if "stage: " in line]
+    at = {word: next((i for i, s in enumerate(stages) if s.startswith(word)), -1)
+          for word in ("compiling the baseline", "running the solution", "timing the solution")}
+    if alone:
+        return alone[0]
+    order = list(at.values())
+    return "" if order[0] >= 0 and order == sorted(order) else f"stages {at}"
+
+
+def first_of_a_batch():
+    """Its worker is a fork, and its baseline is compiled before the solution is verified."""
+    start = time.monotonic()
+    job = {"id": 1, "task": h.write("first.py", ADD), "depth": "decide",
+           "solution": {"kernels": HONEST, "plan": plan()}}
+    env = dict(h.env, WARPWRIGHT_LOG="debug", XDG_CACHE_HOME=os.path.join(h.dir.name, "cache"))
+    argv = [BINARY, "judge", "--batch", "-", "--target", "cuda", "--baselines", "eager,compile"]
+    done = subprocess.run(argv, env=env, input=json.dumps(job) + "\n", stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, timeout=280)
+    v = json.loads(done.stdout or "{}").get("verdict")
+    why = problem(v, done.returncode, done.stderr[-400:], "ok", "") or order_problem(done.stderr.splitlines())
+    print(f"{'not ok' if why else 'ok':<6} {'first_of_a_batch':<20} {v['status'] if v else '-':<14} "
+          f"{time.monotonic() - start:5.1f} s  {why or summary(v)}", flush=True)
+    return bool(why)
+
+
 def jobs(chosen, quick):
     """One batch, so that a task is opened once; a fault costs a runner and nothing else."""
     tasks = {}
@@ -303,8 +333,8 @@ def main(names):
         print(f"{'not ok' if why else 'ok':<6} {seconds:5.1f} s  {name:<20} {v['status'] if v else '-':<14} "
               f"{why or summary(v)}", flush=True)
     if not quick and not names:
-        failed += times()
-        count += 1
+        failed += times() + first_of_a_batch()
+        count += 2
     print(f"{count - failed} passed, {failed} failed")
     return failed != 0
 
