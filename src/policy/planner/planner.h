@@ -6,7 +6,7 @@
  *   schedule/group.c  values               -> struct kern: which values one kernel computes, over which index space
  *   schedule/hoist.c  a reduction to store -> the value to store in its place
  *   schedule/loop.c   kern                 -> struct loop: lane, passes, statements, numbers of the launch
- *   schedule/share.c  two kernels with one text -> one
+ *   schedule/share.c  two kernels that do the same to other buffers -> one
  *   anchor/           one file for each kind of anchor: its facts, schedule and text
  *   print/            loop                 -> kernels.*, plan.c; expr.c: a value at an index -> C expressions
  *   search.c          verdicts             -> which knobs to try next
@@ -19,6 +19,10 @@
 #include "policy/planner/graph/val.h"
 
 /* ---- Kernels ----------------------------------------------------------------------------------------------------- */
+
+struct buf_pair {
+	struct buf *theirs, *mine;
+};
 
 enum kkind { K_POINT, K_ROW, K_ANCHOR };
 
@@ -43,10 +47,11 @@ struct kern {
 	/* what the emitters decide and plan.c needs */
 	struct buf *arg[64];
 	int n_arg;
-	struct loop *loop;                   /* schedule/schedule.h */
-	const char *launch;                  /* text of plan.c that adds the nodes */
-	const char *same_text, *same_launch; /* share.c: texts without the names that mean nothing */
-	const char *shared;                  /* the kernel whose text this one uses, or NULL */
+	struct loop *loop;           /* schedule/schedule.h */
+	const char *launch;          /* text of plan.c that adds the nodes */
+	const struct kern *shared;   /* the kernel whose text this one uses, or NULL, */
+	const struct buf_pair *pair; /* and its buffers in place of that one's */
+	int n_pair;
 };
 
 /* ---- roots.c, axes.c, group.c */
@@ -60,11 +65,6 @@ void pl_group(struct pl *pl);
  * being computed by the caller and is never the answer. */
 struct val *pl_store_for(
 	struct pl *pl, struct val *top, const struct ix *const *idx, struct val *self, struct val *red);
-
-/* ---- share.c */
-/* k has been written as `text` and its launch is known: 1 where an earlier kernel's text serves and the launch now
- * names that one. */
-int pl_share_kernel(struct pl *pl, struct kern *k, const char *text);
 
 /* ---- print/ */
 /* Offsets of the loads that kernel k does, with their buffers; returns how many. */

@@ -276,6 +276,36 @@ static void test_repeated_kernels_are_shared(void **state)
 	}
 }
 
+/* Two poolings one after the other: windows inside an expression, whose variables have other names each time. */
+static void test_windows_are_shared(void **state)
+{
+	static const char out[] = "[{\"dtype\":\"float32\",\"sizes\":[2,3,8,8],\"strides\":[192,64,8,1]}]";
+	char text[2048];
+	json_t *g;
+
+	(void)state;
+	snprintf(text, sizeof(text),
+		"{\"inputs\":[{\"name\":\"x\",\"dtype\":\"float32\",\"sizes\":[2,3,8,8],\"strides\":[192,64,8,1]}],\"nodes\":["
+		"{\"name\":\"a\",\"op\":\"aten.avg_pool2d.default\",\"args\":[{\"ref\":\"x\"},[3,3],[1,1],[1,1]],\"out\":%s},"
+		"{\"name\":\"b\",\"op\":\"aten.avg_pool2d.default\",\"args\":[{\"ref\":\"a\"},[3,3],[1,1],[1,1]],\"out\":%s}],"
+		"\"outputs\":[{\"ref\":\"a\",\"dtype\":\"float32\",\"sizes\":[2,3,8,8],\"strides\":[192,64,8,1]},"
+		"{\"ref\":\"b\",\"dtype\":\"float32\",\"sizes\":[2,3,8,8],\"strides\":[192,64,8,1]}]}",
+		out, out);
+	g = json_loads(text, 0, NULL);
+	assert_non_null(g);
+	for (int t = 0; t < 2; t++) {
+		struct pl_result r;
+
+		build(g, t ? "cuda" : "cpu", &r);
+		assert_string_equal(r.why, "");
+		assert_int_equal(r.n_kern, 2);
+		assert_int_equal(count(r.plan_text, " again)"), 1);
+		assert_int_equal(count(r.device_text, t ? "__global__" : "WW_KERNEL("), 1);
+		ww_pl_result_release(&r);
+	}
+	json_decref(g);
+}
+
 static void test_unknown_operator_is_named(void **state)
 {
 	json_t *g = fixture("example_softmax.json");
@@ -532,8 +562,8 @@ int main(void)
 		cmocka_unit_test(test_row_skeletons), cmocka_unit_test(test_kept_values),
 		cmocka_unit_test(test_unknown_operator_is_named), cmocka_unit_test(test_refusals_name_the_case),
 		cmocka_unit_test(test_a_refusal_leaks_nothing), cmocka_unit_test(test_repeated_kernels_are_shared),
-		cmocka_unit_test(test_einsum_spellings), cmocka_unit_test(test_hostile_graphs),
-		cmocka_unit_test(test_texts_compile) };
+		cmocka_unit_test(test_windows_are_shared), cmocka_unit_test(test_einsum_spellings),
+		cmocka_unit_test(test_hostile_graphs), cmocka_unit_test(test_texts_compile) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,8 @@
 /* anchor.c - what all kinds of anchors share. */
 #include "policy/planner/planner.h"
 
+#include <string.h>
+
 extern const struct anchor_ops pl_gemm_ops, pl_conv_ops, pl_attention_ops, pl_scan_ops, pl_rnn_ops;
 
 const struct anchor_ops *const pl_anchor_ops[S_COUNT] = { [S_GEMM] = &pl_gemm_ops,
@@ -32,7 +34,14 @@ struct val *pl_anchor_out(struct pl *pl, struct anchor *s, int dt, int rank, con
 	return v;
 }
 
-void pl_anchor_operand(struct anchor *s, struct val *v) { s->in[s->n_in++].val = v; }
+void pl_anchor_operand(struct anchor *s, struct val *v)
+{
+	struct operand *o = &s->in[s->n_in++];
+
+	o->val = v;
+	o->rank = v->rank;
+	memcpy(o->size, v->size, sizeof(o->size));
+}
 
 int pl_operand_contiguous(struct pl *pl, const struct operand *o)
 {

@@ -24,7 +24,8 @@ enum pl_cell { CELL_TANH, CELL_RELU, CELL_GRU, CELL_LSTM }; /* numbered as in <w
 struct operand {
 	struct val *val; /* what it is; stored by the time the anchor runs */
 	struct buf *buf;
-	const struct ix *offset, *stride[PL_MAX_RANK];
+	int rank;
+	const struct ix *size[PL_MAX_RANK], *offset, *stride[PL_MAX_RANK];
 };
 
 struct anchor {
@@ -34,21 +35,18 @@ struct anchor {
 	struct operand in[5];
 	int n_in;
 	struct val *out;
-	union {              /* by kind */
+	union {              /* by kind; numbers only, since share.c compares bytes */
 		struct {         /* out (batch..., m, n) = a (batch..., m, k) b (batch..., k, n) */
 			int n_batch; /* leading dimensions */
-			const struct ix *k;
 		} gemm;
 		struct { /* x (n, c, space...), w (k, c / groups, space...), transposed: (c, k / groups, space...) */
 			int nd, transposed, groups;
 			int library_only; /* no template of ours computes it */
 			int64_t stride[3], pad[3], dil[3], opad[3];
-			const struct ix *x_size[5], *w_size[5];
 		} conv;
 		struct { /* q, k, v: (batch, heads, length, width) */
 			int causal;
 			double scale;
-			const struct ix *keys;
 		} attn;
 		struct { /* sums or products along one dimension */
 			enum pl_red red;
@@ -57,7 +55,6 @@ struct anchor {
 		struct { /* gx, w, h0, bias where it has one, c0 of LSTM */
 			enum pl_cell cell;
 			int has_bias, reverse;
-			const struct ix *steps;
 		} rnn;
 	};
 	int consumers; /* roots that read it */
@@ -76,6 +73,8 @@ struct anchor_ops {
 	int fuses;
 	/* Can the template read operand `which` by the strides that o has now?  Not asked for FUSES_OPERAND. */
 	int (*fits)(struct pl *pl, const struct anchor *s, int which, const struct operand *o);
+	/* Are the operands among the kernel's own buffers, as those of its expressions are?  NULL: no. */
+	int (*reads_operands)(struct pl *pl, const struct kern *k);
 	/* Fill k->loop: which template, and the statements of its functors. */
 	void (*build)(struct pl *pl, struct kern *k);
 	const struct knob_row *knobs[2];                                   /* cpu, cuda; NULL: none */

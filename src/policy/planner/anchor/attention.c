@@ -37,7 +37,6 @@ struct val *pl_attention(struct pl *pl, struct gnode *n, struct val *q, struct v
 	s = pl_anchor(pl, n, S_ATTN, "attention");
 	s->attn.scale = scale;
 	s->attn.causal = causal;
-	s->attn.keys = k->size[2];
 	pl_anchor_operand(s, q);
 	pl_anchor_operand(s, k);
 	pl_anchor_operand(s, v);
@@ -88,7 +87,7 @@ static void print_cpu(struct pl *pl, struct kern *k, struct ww_str *s)
 		"\tww_recipe_cpu_attention(p, \"@\", &(struct ww_cpu_attention){\n\t\t.batch = %s, .heads = %s, .group = 1, .lq = %s, .lk = %s, .d = %s,\n\t\t%s\n\t\t%s\n"
 		"\t\t.causal = %d, .scale = %s%sf, .bq = %d, .bk = %d });\n%s",
 		ix_text(pl, sp->out->size[0]), ix_text(pl, sp->out->size[1]), ix_text(pl, sp->out->size[2]),
-		ix_text(pl, sp->attn.keys), ix_text(pl, sp->out->size[3]), bufs, strides, sp->attn.causal, scale,
+		ix_text(pl, sp->in[1].size[2]), ix_text(pl, sp->out->size[3]), bufs, strides, sp->attn.causal, scale,
 		strpbrk(scale, ".e") ? "" : ".0", kn->cpu_attn.bq, kn->cpu_attn.bk, pl_plan_args(pl, k, "\t"));
 }
 
@@ -117,7 +116,7 @@ static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 	k->launch = pl_named(pl, k,
 		"\tww_recipe_attention(p, &(struct ww_attention){ .kernel = \"@\",\n%s\t\t.b = %s, .h = %s, .h_kv = %s, .t_q = %s, .t_k = %s, .d = %s, .causal = %d, .scale = %.17g });\n%s",
 		heads, ix_text(pl, sp->out->size[0]), ix_text(pl, sp->out->size[1]), ix_text(pl, sp->out->size[1]),
-		ix_text(pl, sp->out->size[2]), ix_text(pl, sp->attn.keys), ix_text(pl, sp->out->size[3]), sp->attn.causal,
+		ix_text(pl, sp->out->size[2]), ix_text(pl, sp->in[1].size[2]), ix_text(pl, sp->out->size[3]), sp->attn.causal,
 		sp->attn.scale, pl_plan_args(pl, k, "\t"));
 }
 

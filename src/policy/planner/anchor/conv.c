@@ -2,8 +2,6 @@
 #include "policy/planner/lower/lower.h"
 #include "policy/planner/print/print.h"
 
-#include <string.h>
-
 /* x and w as values over (n, k, out..., c, kernel...): the general convolution. */
 static struct val *by_reduction(struct pl *pl, struct gnode *n, struct anchor *s, struct val *x, struct val *w,
 	int rank, const struct ix *const *out)
@@ -57,9 +55,9 @@ static struct val *by_reduction(struct pl *pl, struct gnode *n, struct anchor *s
 
 static const struct ix *out_size(struct pl *pl, const struct anchor *s, int e)
 {
-	int64_t stride = s->conv.stride[e], reach = s->conv.dil[e] * (ix_num(s->conv.w_size[2 + e]) - 1),
+	int64_t stride = s->conv.stride[e], reach = s->conv.dil[e] * (ix_num(s->in[1].size[2 + e]) - 1),
 			pad = 2 * s->conv.pad[e];
-	const struct ix *x = s->conv.x_size[2 + e];
+	const struct ix *x = s->in[0].size[2 + e];
 
 	if (s->conv.transposed)
 		return ix_addc(pl, ix_mulc(pl, ix_addc(pl, x, -1), stride), reach + 1 + s->conv.opad[e] - pad);
@@ -78,8 +76,8 @@ struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w
 	s->conv.nd = nd;
 	s->conv.transposed = transposed;
 	s->conv.groups = (int)groups;
-	memcpy(s->conv.x_size, x->size, (size_t)(nd + 2) * sizeof(x->size[0]));
-	memcpy(s->conv.w_size, w->size, (size_t)(nd + 2) * sizeof(w->size[0]));
+	pl_anchor_operand(s, x);
+	pl_anchor_operand(s, w);
 	size[0] = x->size[0];
 	size[1] = transposed ? ix_mulc(pl, w->size[1], groups) : w->size[0];
 	for (int e = 0; e < nd; e++) {
@@ -97,8 +95,6 @@ struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w
 		pl->n_anchor--;
 		return by_reduction(pl, n, s, x, w, nd + 2, size);
 	}
-	pl_anchor_operand(s, x);
-	pl_anchor_operand(s, w);
 	return pl_anchor_out(pl, s, x->dt, nd + 2, size);
 }
 
@@ -114,18 +110,18 @@ enum form { DIRECT, TENSOR_CORES }; /* ww::conv_direct, ww::conv_tc */
 
 static int fits_tensor_cores(const struct pl *pl, const struct anchor *sp)
 {
-	return !sp->conv.library_only && sp->conv.groups == 1 && sp->conv.nd == 2 && ix_num(sp->conv.x_size[1]) >= 16 &&
+	return !sp->conv.library_only && sp->conv.groups == 1 && sp->conv.nd == 2 && ix_num(sp->in[0].size[1]) >= 16 &&
 		ix_num(sp->out->size[1]) >= 32 && sp->conv.stride[0] <= 8 && sp->conv.stride[1] <= 8 && pl->dev.cc == 90;
 }
 
 /* Multiply-adds; a transposed one skips what its strides skip. */
 static double multiply_adds(const struct anchor *sp, double *taps)
 {
-	double work = (double)pl_numel_now(sp->out) * (double)ix_num(sp->conv.x_size[1]) / sp->conv.groups;
+	double work = (double)pl_numel_now(sp->out) * (double)ix_num(sp->in[0].size[1]) / sp->conv.groups;
 
 	*taps = 1;
 	for (int e = 0; e < sp->conv.nd; e++)
-		*taps *= (double)ix_num(sp->conv.w_size[2 + e]) / (double)(sp->conv.transposed ? sp->conv.stride[e] : 1);
+		*taps *= (double)ix_num(sp->in[1].size[2 + e]) / (double)(sp->conv.transposed ? sp->conv.stride[e] : 1);
 	return work * *taps;
 }
 
@@ -144,7 +140,7 @@ static int by_library(struct pl *pl, const struct anchor *sp, const struct knobs
 {
 	double taps, work = multiply_adds(sp, &taps), least = 0.4;
 	int groups = sp->conv.groups,
-		in_groups = groups > 1 && (sp->conv.transposed || groups == ix_num(sp->conv.x_size[1]));
+		in_groups = groups > 1 && (sp->conv.transposed || groups == ix_num(sp->in[0].size[1]));
 
 	if (sp->conv.library_only || kn->library > LIBRARY_NO)
 		return 1;
@@ -153,7 +149,7 @@ static int by_library(struct pl *pl, const struct anchor *sp, const struct knobs
 	for (int e = 0; e < sp->conv.nd; e++)
 		least = sp->conv.dil[e] > 1 ? 0.25 : least;
 	return !fits_tensor_cores(pl, sp) || taps < 3 || work < 1 << 29 ||
-		filled(sp->conv.x_size[1], 64) * filled(sp->out->size[1], 128) < least;
+		filled(sp->in[0].size[1], 64) * filled(sp->out->size[1], 128) < least;
 }
 
 static void build(struct pl *pl, struct kern *k)
@@ -205,8 +201,8 @@ static const char *geometry(struct pl *pl, const struct anchor *sp, const char *
 	return pl_fmt(pl,
 		".nd = %d, .transposed = %d, %s.groups = %d, .n = %s, .c = %s, .k = %s, .in = { %s }, .kernel = { %s }, .out = { %s },\n"
 		"\t\t.stride = { %s }, .pad = { %s }, .dilation = { %s }, %s.x_buf = %s, .w_buf = %s, .x_offset_bytes = %s, .w_offset_bytes = %s",
-		nd, sp->conv.transposed, lead, sp->conv.groups, ix_text(pl, sp->out->size[0]), ix_text(pl, sp->conv.x_size[1]),
-		ix_text(pl, sp->out->size[1]), sizes(pl, sp->conv.x_size, nd), sizes(pl, sp->conv.w_size, nd),
+		nd, sp->conv.transposed, lead, sp->conv.groups, ix_text(pl, sp->out->size[0]), ix_text(pl, sp->in[0].size[1]),
+		ix_text(pl, sp->out->size[1]), sizes(pl, sp->in[0].size, nd), sizes(pl, sp->in[1].size, nd),
 		sizes(pl, sp->out->size, nd), numbers(pl, sp->conv.stride, nd), numbers(pl, sp->conv.pad, nd),
 		numbers(pl, sp->conv.dil, nd), choice, pl_plan_buf(pl, sp->in[0].buf), pl_plan_buf(pl, sp->in[1].buf),
 		pl_bytes(pl, &sp->in[0]), pl_bytes(pl, &sp->in[1]));
@@ -251,9 +247,9 @@ static const char *geometry2(struct pl *pl, const struct anchor *sp)
 {
 	static const int64_t none[] = { 0 }, one[] = { 1 };
 	int nd = sp->conv.nd, y = nd - 2, x = nd - 1;
-	const char *t = pl_fmt(pl, ".h = %s, .w = %s, .r = %s, .s = %s", nd == 1 ? "1" : ix_text(pl, sp->conv.x_size[nd]),
-		ix_text(pl, sp->conv.x_size[nd + 1]), nd == 1 ? "1" : ix_text(pl, sp->conv.w_size[nd]),
-		ix_text(pl, sp->conv.w_size[nd + 1]));
+	const char *t = pl_fmt(pl, ".h = %s, .w = %s, .r = %s, .s = %s", nd == 1 ? "1" : ix_text(pl, sp->in[0].size[nd]),
+		ix_text(pl, sp->in[0].size[nd + 1]), nd == 1 ? "1" : ix_text(pl, sp->in[1].size[nd]),
+		ix_text(pl, sp->in[1].size[nd + 1]));
 	const struct {
 		const char *name;
 		const int64_t *v, *absent;
@@ -264,7 +260,7 @@ static const char *geometry2(struct pl *pl, const struct anchor *sp)
 		t = pl_fmt(pl, "%s, .%s = { %lld, %lld }", t, pairs[i].name,
 			(long long)(y < 0 ? *pairs[i].absent : pairs[i].v[y]), (long long)pairs[i].v[x]);
 	if (nd == 3)
-		t = pl_fmt(pl, "%s, .d = %s, .t = %s", t, ix_text(pl, sp->conv.x_size[2]), ix_text(pl, sp->conv.w_size[2]));
+		t = pl_fmt(pl, "%s, .d = %s, .t = %s", t, ix_text(pl, sp->in[0].size[2]), ix_text(pl, sp->in[1].size[2]));
 	for (size_t i = 0; nd == 3 && i < WW_ARRAY_LEN(pairs); i++)
 		t = pl_fmt(pl, "%s, .%s3 = %lld", t, pairs[i].name, (long long)pairs[i].v[0]);
 	return t;
@@ -289,7 +285,7 @@ static void print_ours(struct pl *pl, struct kern *k, struct ww_str *s)
 		"\tww_recipe_conv_%s(p, &(struct ww_conv2d){ .kernel = \"@\", .x_buf = %s, .w_buf = %s, .x_offset_bytes = %s, .w_offset_bytes = %s,\n"
 		"\t\t.n = %s, .c = %s, .k = %s, .transposed = %d, .groups = %d, .bn = %d, .tw = %d,\n\t\t%s });\n%s",
 		tc ? "tc" : "direct", pl_plan_buf(pl, sp->in[0].buf), pl_plan_buf(pl, sp->in[1].buf), pl_bytes(pl, &sp->in[0]),
-		pl_bytes(pl, &sp->in[1]), ix_text(pl, sp->out->size[0]), ix_text(pl, sp->conv.x_size[1]),
+		pl_bytes(pl, &sp->in[1]), ix_text(pl, sp->out->size[0]), ix_text(pl, sp->in[0].size[1]),
 		ix_text(pl, sp->out->size[1]), sp->conv.transposed, sp->conv.groups, kn->conv.bn, kn->conv.tw,
 		geometry2(pl, sp), pl_plan_args(pl, k, "\t"));
 }

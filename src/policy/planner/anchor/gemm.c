@@ -34,12 +34,13 @@ struct val *pl_gemm(struct pl *pl, struct gnode *n, struct val *a, struct val *b
 	s = pl_anchor(pl, n, S_GEMM, "gemm");
 	memcpy(size, a->size, sizeof(size));
 	size[nb + 1] = nn;
-	s->gemm.k = k;
 	s->gemm.n_batch = nb;
 	pl_anchor_operand(s, a);
 	pl_anchor_operand(s, b);
 	return pl_anchor_out(pl, s, dt, nb + 2, size);
 }
+
+static const struct ix *inner(const struct anchor *s) { return s->in[0].size[s->gemm.n_batch + 1]; }
 
 /* One stride over all batches, and unit stride along a row or a column. */
 static int fits(struct pl *pl, const struct anchor *s, int which, const struct operand *o)
@@ -87,7 +88,7 @@ static int fits_library(const struct anchor *sp)
 	for (int i = 0; i < 2; i++) {
 		const struct operand *o = &sp->in[i];
 		int rows = ix_is(o->stride[r - 1], 1); /* (m, k) and (k, n) row by row, or by columns */
-		const struct ix *length = rows == i ? sp->out->size[r - 2 + i] : sp->gemm.k;
+		const struct ix *length = rows == i ? sp->out->size[r - 2 + i] : inner(sp);
 
 		if (ix_num(o->stride[rows ? r - 2 : r - 1]) < ix_num(length))
 			return 0;
@@ -95,18 +96,28 @@ static int fits_library(const struct anchor *sp)
 	return 1;
 }
 
-static void choose(struct pl *pl, struct kern *k)
+static void choose(struct pl *pl, const struct kern *k, struct loop *l)
 {
 	const struct anchor *sp = k->anchor;
 	const struct knobs *kn = pl_knobs(pl, k->id);
-	int half = sp->out->dt != WW_F32;
-	double work = (double)pl_numel_now(sp->out) * (double)ix_num(sp->gemm.k); /* multiply-adds of all products */
-	double one = work / (double)ix_num(k->loop->outer);
-	int any = kn->plain || pl->dev.cc != 90 || (half ? !fits_gemm16(sp) : one < 1 << 24);
-	int library = kn->library ? kn->library != LIBRARY_NO : any && !kn->plain && (half || work >= 1 << 22);
+	int half = sp->out->dt != WW_F32, any, library;
+	double work = (double)pl_numel_now(sp->out) * (double)ix_num(inner(sp)); /* multiply-adds of all products */
 
-	k->loop->form = any ? ANY : half ? HALF : SPLIT;
-	k->loop->library = (any ? 0 : OURS_TILED) | (library && fits_library(sp) ? BY_LIBRARY : 0);
+	l->outer = pl_sizes(pl, sp->out, 0, sp->gemm.n_batch);
+	if (pl->target == WW_TARGET_CPU)
+		return;
+	any = kn->plain || pl->dev.cc != 90 || (half ? !fits_gemm16(sp) : work / (double)ix_num(l->outer) < 1 << 24);
+	library = kn->library ? kn->library != LIBRARY_NO : any && !kn->plain && (half || work >= 1 << 22);
+	l->form = any ? ANY : half ? HALF : SPLIT;
+	l->library = (any ? 0 : OURS_TILED) | (library && fits_library(sp) ? BY_LIBRARY : 0);
+}
+
+static int reads_operands(struct pl *pl, const struct kern *k)
+{
+	struct loop l = { 0 };
+
+	choose(pl, k, &l);
+	return pl->target == WW_TARGET_CUDA && l.form == ANY && !(l.library & BY_LIBRARY);
 }
 
 static void build(struct pl *pl, struct kern *k)
@@ -116,15 +127,12 @@ static void build(struct pl *pl, struct kern *k)
 	struct loop *l = k->loop;
 
 	l->lane = pl_lane_of(pl, k, nb + 1);
-	l->outer = pl_sizes(pl, out, 0, nb);
 	l->width = ix_num(out->size[nb + 1]) % 2 ? 1 : 2;
-	if (pl->target == WW_TARGET_CUDA)
-		choose(pl, k);
+	choose(pl, k, l);
 	if (!(l->library & BY_LIBRARY) || !pl_is_bare(k))
 		l->store = pl_store_body(pl, k, "col");
-	if (pl->target == WW_TARGET_CUDA && l->form == ANY && !(l->library & BY_LIBRARY))
-		for (int i = 0; i < 2; i++)
-			pl_kern_arg(pl, k, k->anchor->in[i].buf);
+	for (int i = 0; i < 2 && reads_operands(pl, k); i++)
+		pl_kern_arg(pl, k, k->anchor->in[i].buf);
 }
 
 /* ---- cpu --------------------------------------------------------------------------------------------------------- */
@@ -149,7 +157,7 @@ static void print_cpu(struct pl *pl, struct kern *k, struct ww_str *s)
 		"\tww_recipe_cpu_gemm(p, \"@\", &(struct ww_cpu_gemm){\n"
 		"\t\t.m = %s, .n = %s, .k = %s, .batch = %s, .a_buf = %s, .b_buf = %s, .a_offset_bytes = %s, .b_offset_bytes = %s,\n"
 		"\t\t.lda = %s, .ldb = %s, .a_batch_stride = %s, .b_batch_stride = %s, .b_nk = %d, .nb = %d, .mt = %d, .kc = %d });\n%s",
-		ix_text(pl, sp->out->size[r - 2]), ix_text(pl, sp->out->size[r - 1]), ix_text(pl, sp->gemm.k),
+		ix_text(pl, sp->out->size[r - 2]), ix_text(pl, sp->out->size[r - 1]), ix_text(pl, inner(sp)),
 		ix_text(pl, k->loop->outer), pl_plan_buf(pl, a->buf), pl_plan_buf(pl, b->buf), pl_bytes(pl, a), pl_bytes(pl, b),
 		ix_text(pl, a->stride[r - 2]), ix_text(pl, b->stride[b_nk ? r - 1 : r - 2]),
 		ix_text(pl, stride_of(pl, sp, 0, nb - 1)), ix_text(pl, stride_of(pl, sp, 1, nb - 1)), b_nk, kn->cpu_gemm.nb,
@@ -170,7 +178,7 @@ static const char *matrix(struct pl *pl, const struct kern *k, int which)
 
 	return pl_fmt(pl,
 		"{ .buf = %s, .offset_bytes = %s, .rows = %s, .k = %s, .batch = %s, .row_stride = %s, .k_stride = %s, .batch_stride = %s }",
-		pl_plan_buf(pl, o->buf), pl_bytes(pl, o), ix_text(pl, sp->out->size[nb + which]), ix_text(pl, sp->gemm.k),
+		pl_plan_buf(pl, o->buf), pl_bytes(pl, o), ix_text(pl, sp->out->size[nb + which]), ix_text(pl, inner(sp)),
 		ix_text(pl, k->loop->outer), ix_text(pl, o->stride[nb + which]), ix_text(pl, o->stride[nb + 1 - which]),
 		ix_text(pl, stride_of(pl, sp, which, nb - 1)));
 }
@@ -209,7 +217,7 @@ static const char *node(struct pl *pl, const struct kern *k, const char *y)
 	return pl_fmt(pl,
 		"\t\tww_recipe_gemm_library(p, &(struct ww_gemm){ .m = %s, .n = %s, .k = %s, .batch = %s, .alpha = 1, .math = WW_MATH_%s,\n"
 		"\t\t\t.a = %s,\n\t\t\t.b = %s,\n\t\t\t.d = { .buf = %s, .dtype = %s, .ld = %s, .batch_stride = (%s) * (%s) } });\n",
-		m, n, ix_text(pl, sp->gemm.k), ix_text(pl, k->loop->outer), pl_math_name(sp->out->dt, "FP32"),
+		m, n, ix_text(pl, inner(sp)), ix_text(pl, k->loop->outer), pl_math_name(sp->out->dt, "FP32"),
 		library_matrix(pl, sp, 0), library_matrix(pl, sp, 1), y, pl_dtype_name(sp->out->dt), n, m, n);
 }
 
@@ -269,7 +277,7 @@ static void print_any(struct pl *pl, struct kern *k, struct ww_str *s)
 	pl_cuda_kernel(pl, k, s, "256", "int m, int n, int k, int batch", "gemm_any<@_BM, @_BN>(m, n, k, batch");
 	k->launch = pl_named(pl, k,
 		"\tww_recipe_gemm_any(p, &(struct ww_gemm_any){ .kernel = \"@\", .m = %s, .n = %s, .k = %s, .batch = %s });\n%s",
-		ix_text(pl, sp->out->size[nb]), ix_text(pl, sp->out->size[nb + 1]), ix_text(pl, sp->gemm.k),
+		ix_text(pl, sp->out->size[nb]), ix_text(pl, sp->out->size[nb + 1]), ix_text(pl, inner(sp)),
 		ix_text(pl, k->loop->outer), pl_plan_args(pl, k, "\t"));
 }
 
@@ -301,6 +309,7 @@ const struct anchor_ops pl_gemm_ops = { .header = "gemm",
 	.by_library = "products",
 	.fuses = FUSES_READER,
 	.fits = fits,
+	.reads_operands = reads_operands,
 	.build = build,
 	.knobs = { cpu_knobs, cuda_knobs },
 	.print = { print_cpu, print_cuda } };

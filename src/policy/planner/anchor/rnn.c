@@ -13,7 +13,6 @@ struct val *pl_rnn(struct pl *pl, struct gnode *n, enum pl_cell cell, int revers
 	s->rnn.cell = cell;
 	s->rnn.reverse = reverse;
 	s->rnn.has_bias = bias != NULL;
-	s->rnn.steps = gx->size[0];
 	pl_anchor_operand(s, gx);
 	pl_anchor_operand(s, pl->target == WW_TARGET_CPU ? pl_permute(pl, w, (int[]){ 1, 0 }) : w);
 	pl_anchor_operand(s, h0);
@@ -49,7 +48,7 @@ static const char *shape(struct pl *pl, const struct kern *k)
 	const struct anchor *sp = k->anchor;
 
 	return pl_fmt(pl, ".steps = %s, .batch = %s, .hidden = %s, .step_stride = %s, .row_stride = %s, .gates = %d",
-		ix_text(pl, sp->rnn.steps), ix_text(pl, k->out[0]->size[1]), ix_text(pl, k->out[0]->size[2]),
+		ix_text(pl, sp->in[0].size[0]), ix_text(pl, k->out[0]->size[1]), ix_text(pl, k->out[0]->size[2]),
 		ix_text(pl, sp->in[0].stride[0]), ix_text(pl, sp->in[0].stride[1]), gates[sp->rnn.cell]);
 }
 

@@ -3,19 +3,18 @@
 
 #include <string.h>
 
-/* text with @ replaced */
+/* text with @ replaced by the name of the kernel whose code runs */
 static const char *with_name(struct pl *pl, const struct kern *k, const char *text)
 {
-	size_t n = 1, len = strlen(k->name);
-	char *r, *p;
+	const char *name = k->shared ? k->shared->name : k->name;
+	struct ww_str s = pl_text(pl);
 
-	for (const char *c = text; *c; c++)
-		n += *c == '@' ? len : 1;
-	r = p = pl_alloc(pl, n);
 	for (; *text; text++)
-		p = *text == '@' ? (char *)memcpy(p, k->name, len) + len : (*p = *text, p + 1);
-	*p = 0;
-	return r;
+		if (*text == '@')
+			ww_str_adds(&s, name);
+		else
+			ww_str_addc(&s, *text);
+	return s.p;
 }
 
 const char *pl_named(struct pl *pl, const struct kern *k, const char *fmt, ...)

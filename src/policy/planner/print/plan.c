@@ -59,8 +59,8 @@ void pl_print_plan(struct pl *pl)
 
 	ww_str_adds(s, "/* Written by the planner.  Kernels, and the graph nodes of each:\n");
 	for (int i = 0; i < pl->n_kern; i++)
-		ww_str_addf(s, " *   %s  %s%s%s%s\n", pl->kern[i]->name, pl->kern[i]->title, pl->kern[i]->shared ? " (" : "",
-			pl->kern[i]->shared ? pl->kern[i]->shared : "", pl->kern[i]->shared ? " again)" : "");
+		ww_str_addf(s, " *   %s  %s%s\n", pl->kern[i]->name, pl->kern[i]->title,
+			pl->kern[i]->shared ? pl_fmt(pl, " (%s again)", pl->kern[i]->shared->name) : "");
 	ww_str_addf(s, " */\n#include <ww/plan.h>\n%s\nvoid plan(struct ww_plan *p)\n{\n", pl->recipes);
 	for (int i = 0; i < pl->n_buf; i++)
 		if (pl->buf[i]->kind != B_SCRATCH)

@@ -10,7 +10,7 @@ void pl_print(struct pl *pl)
 		struct kern *k = pl->kern[i];
 
 		(cuda ? pl_print_cuda : pl_print_cpu)(pl, k, &one);
-		if (!pl_share_kernel(pl, k, one.p))
+		if (!k->shared)
 			ww_str_adds(&body, one.p);
 		body.cut |= one.cut;
 		ww_str_reset(&one);

@@ -58,8 +58,10 @@ static int mergeable(
 	return 1;
 }
 
-static void subst_all(struct pl *pl, struct kern *k, const struct ix_atom *const *v, const struct ix *const *e, int n)
+void pl_subst_kern(struct pl *pl, struct kern *k, const struct ix_atom *const *v, const struct ix *const *e, int n)
 {
+	for (int d = 0; k->anchor && d < k->anchor->out->rank; d++)
+		k->anchor_idx[d] = ix_subst(pl, k->anchor_idx[d], v, e, n);
 	for (int o = 0; o < k->n_out; o++)
 		for (int d = 0; d < k->out[o]->rank; d++)
 			k->out_idx[o][d] = ix_subst(pl, k->out_idx[o][d], v, e, n);
@@ -103,7 +105,7 @@ static int merge_pair(
 		m = ix_var(pl, pl_fmt(pl, "i%d", pl->n_var++), ix_mul(pl, v[0]->b, v[1]->b));
 		e[0] = ix_div(pl, m, v[1]->b);
 		e[1] = ix_mod(pl, m, v[1]->b);
-		subst_all(pl, k, v, e, 2);
+		pl_subst_kern(pl, k, v, e, 2);
 		axis[i] = ix_as_var(m);
 		memmove(&axis[i + 1], &axis[i + 2], (size_t)(*n - i - 2) * sizeof(axis[0]));
 		(*n)--;

@@ -11,5 +11,7 @@ void pl_find_roots(struct pl *pl, struct val **todo, int n_todo);
 
 /* The number of the reduction of kernel k that is r at idx, -1 where it does none such. */
 int pl_red_known(const struct kern *k, const struct val *r, const struct ix *const *idx);
+/* Replace variables v[] by e[] in all indices of k. */
+void pl_subst_kern(struct pl *pl, struct kern *k, const struct ix_atom *const *v, const struct ix *const *e, int n);
 /* Make one axis of neighbours that every access of k walks through as one. */
 void pl_merge_axes(struct pl *pl, struct kern *k);

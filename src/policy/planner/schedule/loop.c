@@ -343,11 +343,28 @@ void pl_loop_rows(struct pl *pl, struct kern *k)
 	l->inner = l->along == ROWS ? k->row[k->n_row - 1]->b : ix_const(pl, 1);
 }
 
+/* The schedule of an earlier kernel, with the buffers of this one. */
+static void take_schedule(struct kern *k)
+{
+	k->loop = k->shared->loop;
+	k->n_arg = k->shared->n_arg;
+	for (int i = 0; i < k->n_arg; i++)
+		for (int n = 0; n < k->n_pair; n++)
+			if (k->pair[n].theirs == k->shared->arg[i])
+				k->arg[i] = k->pair[n].mine;
+}
+
 void pl_schedule(struct pl *pl)
 {
+	for (int i = 0; i < pl->n_kern; i++) /* all before the first schedule, which changes its kernel's axes */
+		pl_share_kernel(pl, pl->kern[i]);
 	for (int i = 0; i < pl->n_kern; i++) {
 		struct kern *k = pl->kern[i];
 
+		if (k->shared) {
+			take_schedule(k);
+			continue;
+		}
 		k->loop = pl_alloc(pl, sizeof(*k->loop));
 		if (k->anchor)
 			pl_anchor_ops[k->anchor->kind]->build(pl, k);

@@ -2,161 +2,302 @@
  *
  * A network repeats its blocks: of twenty convolutions with the same shape and the same operations behind them only the
  * buffers differ, and those are arguments.  Compiling each costs seconds and, on cuda, megabytes of a binary whose size
- * is limited.  So a kernel whose text equals an earlier one's, up to names that mean nothing, is not written; its
+ * is limited.  So a kernel that computes what an earlier one does, from other buffers, has no schedule of its own: its
  * launch names the earlier one.
  *
- * Names that mean nothing are the kernel's own (k7, k7_f, k7_BN), those of its arguments (the order counts) and of its
- * variables (the order of their first appearance counts).  The launches must be equal as well, up to the buffers: what
- * a recipe makes of sizes and knobs are macros of the kernel, so equal calls define equal values, which ww_define()
- * takes twice.
- *
- * Which kernels are shared follows from the texts alone, so the knobs of one of them, once changed, give it a text of
- * its own. */
-#include "policy/planner/planner.h"
+ * Two kernels are the same where their values are, operation by operation, at the same indices, with the variables of
+ * one in place of the other's and one buffer in place of each buffer; where their anchors have the same facts, sizes
+ * and strides; and where their knobs are equal.  Everything that a schedule chooses follows from these.  What a recipe
+ * makes of sizes and knobs are macros of the kernel, so equal launches define equal values, which ww_define() takes
+ * twice. */
+#include "policy/planner/schedule/group.h"
+#include "policy/planner/schedule/schedule.h"
 
-#include <ctype.h>
 #include <string.h>
 
-struct canon {
-	struct pl *pl;
-	const struct kern *k;
-	struct ww_str out;
-	const char *local[1024]; /* variables, by first appearance */
-	int n_local;
+enum { MAX_BUFS = 64 };
+
+struct pair {
+	const struct val *a, *b;
+	const struct ix *idx[PL_MAX_RANK];
+	struct pair *next;
 };
 
-static int is_word(char c) { return isalnum((unsigned char)c) || c == '_'; }
+struct same {
+	struct pl *pl;
+	struct kern *a, b;   /* b: with a's variables */
+	struct val *self[2]; /* entered although they are stored */
+	struct buf_pair buf[MAX_BUFS];
+	int n_buf;
+	struct pair *seen[256]; /* found to be the same, by number of a's value */
+};
 
-/* "i12", "i12_0", "g7", "half3": a letter or word of the planner's own and a running number.  What follows the number,
- * or NULL. */
-static const char *after_local(const char *w, int in_launch)
+/* Buffer x of a is y of b, everywhere. */
+static int same_buf(struct same *s, struct buf *x, struct buf *y)
 {
-	const char *d = *w == 'i' || *w == 'g' ? w + 1 : in_launch && !strncmp(w, "half", 4) ? w + 4 : NULL;
-	size_t digits = d ? strspn(d, "0123456789") : 0;
-
-	return digits && (!d[digits] || d[digits] == '_') ? d + digits : NULL;
+	for (int i = 0; i < s->n_buf; i++)
+		if (s->buf[i].theirs == x || s->buf[i].mine == y)
+			return s->buf[i].theirs == x && s->buf[i].mine == y;
+	if (s->n_buf == MAX_BUFS || x->dt != y->dt)
+		return 0;
+	s->buf[s->n_buf++] = (struct buf_pair){ x, y };
+	return 1;
 }
 
-/* What follows the kernel's name in w ("", "_BN"), or NULL. */
-static const char *after_name(const char *w, const char *name)
+static int64_t elements(const struct buf *b)
 {
-	size_t n = strlen(name);
+	int64_t n = 1;
 
-	return strncmp(w, name, n) || (w[n] && w[n] != '_') ? NULL : w + n;
+	for (int d = 0; d < b->rank; d++)
+		n *= ix_num(b->size[d]);
+	return n;
 }
 
-static int is_buffer(struct pl *pl, const char *w)
+static int same_ix(const struct ix *const *a, const struct ix *const *b, int n)
 {
-	for (int i = 0; i < pl->n_buf; i++)
-		if (!strcmp(pl->buf[i]->name, w))
+	int d = 0;
+
+	while (d < n && ix_same(a[d], b[d]))
+		d++;
+	return d == n;
+}
+
+static int same_val(
+	struct same *s, struct val *a, const struct ix *const *ia, struct val *b, const struct ix *const *ib);
+
+static int was_seen(struct same *s, const struct val *a, const struct ix *const *ia, const struct val *b)
+{
+	struct pair **at = &s->seen[a->id & 255], *p;
+
+	for (p = *at; p; p = p->next)
+		if (p->a == a && p->b == b && same_ix(p->idx, ia, a->rank))
 			return 1;
+	p = pl_alloc(s->pl, sizeof(*p));
+	p->a = a;
+	p->b = b;
+	memcpy(p->idx, ia, (size_t)a->rank * sizeof(*ia));
+	p->next = *at;
+	*at = p;
 	return 0;
 }
 
-static void add_local(struct canon *c, const char *w)
+static int is_load(const struct same *s, int side, const struct val *v)
 {
-	int i = 0;
-
-	while (i < c->n_local && strcmp(c->local[i], w))
-		i++;
-	if (i == c->n_local && c->n_local < (int)WW_ARRAY_LEN(c->local))
-		c->local[c->n_local++] = w;
-	ww_str_addf(&c->out, "<%d>", i);
+	return v->kind == V_BUF || (v->root && v != s->self[side]);
 }
 
-static void add_word(struct canon *c, const char *w, int in_launch)
+/* The value behind views that only move. */
+static struct val *behind_views(struct same *s, int side, struct val *v, const struct ix **idx)
 {
-	const char *rest = after_name(w, c->k->name);
+	const struct ix *sub[PL_MAX_RANK];
 
-	if (rest) {
-		ww_str_addf(&c->out, "<k>%s", rest);
-		return;
+	for (; v->kind == V_VIEW && !v->cond && !is_load(s, side, v); v = v->arg[0]) {
+		pl_map_index(s->pl, v, v->map, v->arg[0]->rank, idx, sub);
+		memcpy(idx, sub, sizeof(sub));
 	}
-	for (int i = 0; i < c->k->n_arg && !in_launch; i++)
-		if (!strcmp(c->k->arg[i]->name, w)) {
-			ww_str_addf(&c->out, "<arg%d>", i);
-			return;
-		}
-	if (in_launch && is_buffer(c->pl, w)) {
-		ww_str_adds(&c->out, "<buf>");
-	} else if ((rest = after_local(w, in_launch))) {
-		add_local(c, pl_fmt(c->pl, "%.*s", (int)(rest - w), w));
-		ww_str_adds(&c->out, rest);
+	return v;
+}
+
+/* Arguments at an index in which dimension `dim` is looked up, or which runs over dimensions of its own. */
+static int same_inside(
+	struct same *s, struct val *a, const struct ix *const *ia, struct val *b, const struct ix *const *ib)
+{
+	const struct ix *xa[PL_MAX_RANK], *xb[PL_MAX_RANK];
+
+	if (a->kind == V_RED) {
+		memcpy(xa, ia, (size_t)a->rank * sizeof(*ia));
+		memcpy(xb, ib, (size_t)a->rank * sizeof(*ib));
+		if (!same_ix(a->arg[0]->size + a->rank, b->arg[0]->size + a->rank, a->nred))
+			return 0;
+		for (int d = a->rank; d < a->arg[0]->rank; d++)
+			xa[d] = xb[d] = ix_var(s->pl, "r", a->arg[0]->size[d]);
 	} else {
-		ww_str_adds(&c->out, w);
+		pl_map_index(s->pl, a, a->map, a->arg[0]->rank, ia, xa);
+		pl_map_index(s->pl, b, b->map, b->arg[0]->rank, ib, xb);
+		if (a->kind == V_GATHER)
+			xa[a->dim] = xb[a->dim] = ix_temp(s->pl, "g");
+	}
+	return same_val(s, a->arg[0], xa, b->arg[0], xb);
+}
+
+static int same_at(struct pl *pl, const struct val *a, const struct ix *xa, const struct ix *const *ia,
+	const struct val *b, const struct ix *xb, const struct ix *const *ib)
+{
+	const struct ix *ya, *yb;
+
+	pl_map_index(pl, a, &xa, 1, ia, &ya);
+	pl_map_index(pl, b, &xb, 1, ib, &yb);
+	return ix_same(ya, yb);
+}
+
+/* Neither is stored. */
+static int same_form(
+	struct same *s, struct val *a, const struct ix *const *ia, struct val *b, const struct ix *const *ib)
+{
+	int red;
+
+	switch (a->kind) {
+	case V_CONST: return a->i == b->i && !memcmp(&a->f, &b->f, sizeof(a->f));
+	case V_INDEX: return same_at(s->pl, a, a->index, ia, b, b->index, ib);
+	case V_ANCHOR: return a->anchor == s->a->anchor && b->anchor == s->b.anchor && same_ix(ia, ib, a->rank);
+	case V_OP:
+		if (a->op != b->op || a->n_arg != b->n_arg)
+			return 0;
+		for (int i = 0; i < a->n_arg; i++)
+			if (!same_val(s, a->arg[i], ia, b->arg[i], ib))
+				return 0;
+		return 1;
+	case V_GATHER: return a->dim == b->dim && same_val(s, a->arg[1], ia, b->arg[1], ib) && same_inside(s, a, ia, b, ib);
+	case V_RED:
+		red = pl_red_known(s->a, a, ia);
+		if (a->red != b->red || a->nred != b->nred || a->rank != b->rank || red != pl_red_known(&s->b, b, ib))
+			return 0;
+		return red >= 0 || same_inside(s, a, ia, b, ib);
+	default:
+		return !memcmp(&a->fill, &b->fill, sizeof(a->fill)) && same_at(s->pl, a, a->cond, ia, b, b->cond, ib) &&
+			same_inside(s, a, ia, b, ib);
 	}
 }
 
-/* The text with meaningless names made equal; comments are left out.  A buffer is its handle in a launch ("x->buf" or
- * "t3"). */
-static const char *canonical(struct pl *pl, const struct kern *k, const char *s, int in_launch)
+/* Is a at ia, in kernel a, what b at ib is in kernel b? */
+static int same_val(
+	struct same *s, struct val *a, const struct ix *const *ia, struct val *b, const struct ix *const *ib)
 {
-	struct canon c = { .pl = pl, .k = k, .out = pl_text(pl) };
-	const char *r;
+	const struct ix *xa[PL_MAX_RANK], *xb[PL_MAX_RANK];
 
-	while (*s) {
-		const char *end = s;
-
-		if (!strncmp(s, "/*", 2) && (end = strstr(s, "*/"))) {
-			s = end + 2;
-			continue;
-		}
-		if (!strncmp(s, "->buf", 5) && in_launch && !is_word(s[5])) {
-			s += 5;
-			continue;
-		}
-		while (is_word(*end))
-			end++;
-		if (end == s) {
-			ww_str_addc(&c.out, *s++);
-			continue;
-		}
-		add_word(&c, pl_fmt(pl, "%.*s", (int)(end - s), s), in_launch);
-		s = end;
-	}
-	r = c.out.cut ? NULL : pl_fmt(pl, "%s", c.out.p);
-	ww_str_release(&c.out);
-	return r;
+	memcpy(xa, ia, (size_t)a->rank * sizeof(*ia));
+	memcpy(xb, ib, (size_t)b->rank * sizeof(*ib));
+	a = behind_views(s, 0, a, xa);
+	b = behind_views(s, 1, b, xb);
+	if (a->dt != b->dt || is_load(s, 0, a) != is_load(s, 1, b))
+		return 0;
+	if (was_seen(s, a, xa, b))
+		return 1;
+	if (is_load(s, 0, a))
+		return same_buf(s, a->root, b->root) && elements(a->root) == elements(b->root) &&
+			ix_same(pl_offset(s->pl, a->root, xa), pl_offset(s->pl, b->root, xb));
+	return a->kind == b->kind && same_form(s, a, xa, b, xb);
 }
 
-/* The launch of k, of the kernel `other`. */
-static const char *renamed(struct pl *pl, const struct kern *k, const struct kern *other)
+static int same_anchor(struct same *s)
 {
-	struct ww_str out = pl_text(pl);
-	const char *s = k->launch, *r;
+	const struct anchor *a = s->a->anchor, *b = s->b.anchor;
+	const struct anchor_ops *ops;
 
-	while (*s) {
-		const char *end = s, *rest, *w;
+	if (!a || !b)
+		return a == b;
+	ops = pl_anchor_ops[a->kind];
+	if (a->kind != b->kind || a->n_in != b->n_in || a->out->dt != b->out->dt || a->out->rank != b->out->rank ||
+		memcmp(&a->gemm, &b->gemm, offsetof(struct anchor, consumers) - offsetof(struct anchor, gemm)) ||
+		!same_ix(a->out->size, b->out->size, a->out->rank) || !same_ix(s->a->anchor_idx, s->b.anchor_idx, a->out->rank))
+		return 0;
+	for (int i = 0; i < a->n_in; i++) {
+		const struct operand *x = &a->in[i], *y = &b->in[i];
 
-		while (is_word(*end))
-			end++;
-		if (end == s) {
-			ww_str_addc(&out, *s++);
-			continue;
-		}
-		w = pl_fmt(pl, "%.*s", (int)(end - s), s);
-		rest = after_name(w, k->name);
-		ww_str_adds(&out, rest ? other->name : "");
-		ww_str_adds(&out, rest ? rest : w);
-		s = end;
+		if (x->rank != y->rank || !same_ix(x->size, y->size, x->rank))
+			return 0;
+		if (ops->fuses & FUSES_OPERAND
+				? !same_val(s, x->val, s->a->anchor_idx, y->val, s->b.anchor_idx)
+				: x->buf->dt != y->buf->dt || !ix_same(x->offset, y->offset) || !same_ix(x->stride, y->stride, x->rank))
+			return 0;
+		if (ops->reads_operands && ops->reads_operands(s->pl, s->a) && !same_buf(s, x->buf, y->buf))
+			return 0;
 	}
-	r = pl_fmt(pl, "%s", out.p);
-	ww_str_release(&out);
-	return r;
+	return 1;
 }
 
-int pl_share_kernel(struct pl *pl, struct kern *k, const char *text)
+static int same_outputs(struct same *s)
 {
-	k->same_text = canonical(pl, k, text, 0);
-	k->same_launch = canonical(pl, k, k->launch, 1);
-	for (int i = 0; i < k->id && k->same_text && k->same_launch; i++) {
-		const struct kern *o = pl->kern[i];
+	for (int o = 0; o < s->a->n_out; o++) {
+		struct val *a = s->a->out[o], *b = s->b.out[o];
+		struct buf *x = a->root, *y = b->root;
 
-		if (o->shared || !o->same_text || !o->same_launch || strcmp(o->same_text, k->same_text) ||
-			strcmp(o->same_launch, k->same_launch))
+		s->self[0] = a;
+		s->self[1] = b;
+		if (!same_buf(s, x, y) || (x->kind == B_OUTPUT) != (y->kind == B_OUTPUT) || x->contiguous != y->contiguous ||
+			!ix_same(pl_offset(s->pl, x, s->a->out_idx[o]), pl_offset(s->pl, y, s->b.out_idx[o])) ||
+			!same_val(s, a, s->a->out_idx[o], b, s->b.out_idx[o]))
+			return 0;
+	}
+	return 1;
+}
+
+static int same_reds(struct same *s)
+{
+	for (int i = 0; i < s->a->n_red; i++) {
+		struct val *a = s->a->red[i], *b = s->b.red[i];
+		const struct ix *ia[PL_MAX_RANK], *ib[PL_MAX_RANK];
+
+		if (a->red != b->red || s->a->red_stage[i] != s->b.red_stage[i] || a->rank != b->rank ||
+			!same_ix(s->a->red_idx[i], s->b.red_idx[i], a->rank))
+			return 0;
+		s->self[0] = a;
+		s->self[1] = b;
+		pl_red_element(s->a, i, ia);
+		pl_red_element(&s->b, i, ib);
+		if (!same_val(s, a->arg[0], ia, b->arg[0], ib))
+			return 0;
+	}
+	return 1;
+}
+
+/* Equal for equal kernels, and mostly not for others: saves the comparison. */
+static unsigned sketch(const struct val *v, const struct val *self, int depth)
+{
+	unsigned h = (unsigned)v->dt;
+
+	while (v->kind == V_VIEW && !v->cond && !v->root)
+		v = v->arg[0];
+	if (!depth || (v->root && v != self))
+		return h;
+	h = h * 31 + (unsigned)v->kind;
+	h = h * 67 + (v->kind == V_OP ? (unsigned)v->op : 0);
+	for (int i = 0; i < v->n_arg; i++)
+		h = h * 33 + sketch(v->arg[i], self, depth - 1);
+	return h;
+}
+
+/* k with the variables of s->a; 0 where its index space is another one. */
+static int take_variables(struct same *s, const struct kern *k)
+{
+	const struct ix_atom *v[2 * PL_MAX_RANK];
+	const struct ix *e[2 * PL_MAX_RANK];
+	int n = k->n_row + k->n_col;
+
+	if (k->kind != s->a->kind || k->n_row != s->a->n_row || k->n_col != s->a->n_col || k->n_ocol != s->a->n_ocol ||
+		k->n_out != s->a->n_out || k->n_red != s->a->n_red)
+		return 0;
+	for (int i = 0; i < n; i++) {
+		const struct ix_atom *to = i < k->n_row ? s->a->row[i] : s->a->col[i - k->n_row];
+
+		v[i] = i < k->n_row ? k->row[i] : k->col[i - k->n_row];
+		e[i] = pl_of_var(s->pl, to);
+		if (!ix_same(v[i]->b, to->b))
+			return 0;
+	}
+	for (int o = 0; o < k->n_out; o++)
+		if (sketch(k->out[o], k->out[o], 6) != sketch(s->a->out[o], s->a->out[o], 6))
+			return 0;
+	s->b = *k;
+	pl_subst_kern(s->pl, &s->b, v, e, n);
+	return 1;
+}
+
+int pl_share_kernel(struct pl *pl, struct kern *k)
+{
+	for (int i = 0; i < k->id; i++) {
+		struct same s = { .pl = pl, .a = pl->kern[i] };
+		struct buf_pair *pair;
+
+		if (s.a->shared || memcmp(pl_knobs(pl, i), pl_knobs(pl, k->id), sizeof(struct knobs)) ||
+			!take_variables(&s, k) || !same_ix(s.a->ocol, s.b.ocol, k->n_ocol) || !same_anchor(&s) ||
+			!same_outputs(&s) || !same_reds(&s))
 			continue;
-		k->launch = renamed(pl, k, o);
-		k->shared = o->name;
+		pair = pl_alloc(pl, (size_t)s.n_buf * sizeof(*pair));
+		memcpy(pair, s.buf, (size_t)s.n_buf * sizeof(*pair));
+		k->pair = pair;
+		k->n_pair = s.n_buf;
+		k->shared = s.a;
 		return 1;
 	}
 	return 0;
