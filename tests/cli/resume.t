@@ -101,7 +101,8 @@ code, out, err = run(command(task, where, *replay, "--resume"))
 ok(code == exit_code_of(where) and essence(where) == essence(first),
    "gone on with after all of them, the run ends the same",
    f"{code}\n{out}\n{err}\n" + "\n".join(str(x)[:200] for x in essence(where)))
-ok(had_best and get(where, "solution", "kernels.c") == RIGHT, "and the best solution is there")
+ok((had_best or sys.argv[1:] != ["all"]) and get(where, "solution", "kernels.c") == RIGHT,
+   "and the best solution is there")
 
 # ---- The runner is killed: it looks like a candidate that died.  That one verdict says so, and the next ones are
 # right.

@@ -106,6 +106,7 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
+# So slow that no interval of its times reaches eager's: a closing judgement that something disturbed is not made again.
 KERNEL = """#include <ww/cpu.h>
 #include <math.h>
 
@@ -116,8 +117,11 @@ void rows(const struct ww_block *b, void *const *arg)
 	float *y = *(float **)arg[1] + b->x * n, top = x[0], sum = 0;
 	for (long long i = 1; i < n; i++)
 		top = x[i] > top ? x[i] : top;
-	for (long long i = 0; i < n; i++)
-		sum += y[i] = expf((x[i] - top) * SCALE);
+	for (volatile int again = 0; again < 8; again++) {
+		sum = 0;
+		for (long long i = 0; i < n; i++)
+			sum += y[i] = expf((x[i] - top) * SCALE);
+	}
 	for (long long i = 0; i < n; i++)
 		y[i] /= sum;
 }
