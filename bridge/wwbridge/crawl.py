@@ -3,7 +3,8 @@
 An operator is called with the arguments of each sampler until one gives tensors; the call is made at two sizes, so that
 the rule of its shapes can be told, and with each type.  What draws random numbers, or gives no tensor, is left out.  A
 block is a module of a transformers model, built from a configuration made small, with sizes and inputs by the names of
-its parameters; no weights, no network.
+its parameters; no weights, no network.  Its row has the text of a task of it, whose sizes are left open and which ran
+at two of them.
 """
 
 import importlib
@@ -15,7 +16,7 @@ import warnings
 from contextlib import contextmanager
 
 import torch
-from torch.utils._pytree import tree_flatten
+from torch.utils._pytree import tree_flatten, tree_map
 
 from . import Refuse, one_line
 
@@ -89,6 +90,11 @@ MODULE_ARGUMENTS = {
     "unflattened_size": (4, 4), "p": 0.0, "dropout": 0.0}
 
 
+def seed_all(seed):
+    """Not torch.manual_seed(), which formats a traceback for each kind of device: most of the time of a crawl."""
+    torch.default_generator.manual_seed(seed)
+
+
 def x(dtype, *shape):
     g = torch.Generator().manual_seed(sum(shape))
     t = torch.randn(*shape, generator=g)
@@ -116,7 +122,7 @@ def call(function, arguments, seed=0):
     if arguments is None:
         return None
     try:
-        torch.manual_seed(seed)
+        seed_all(seed)
         out = tensors(function(*arguments))
     except Exception:
         return None
@@ -220,7 +226,12 @@ def operator(name, source, f, make, samplers):
         return None
     sampler, arguments, out = found
     shape_rule = rule(arguments, out)
-    return {"operator": f"{source}.{name}", "signature": one_line(signature(f, name), 300), "shape_rule": shape_rule,
+    given = tensors(arguments)
+    scaled = call(make(), tree_map(lambda t: t * 64 if isinstance(t, torch.Tensor) and t.is_floating_point() else t, arguments))
+    finite = scaled and all(bool(t.isfinite().all()) for t in scaled if t.is_floating_point())
+    return {"identity": bool(given) and same(out[:1], given[:1]),
+            "largest": max(t.double().abs().max().item() for t in scaled if t.numel()) if finite and out[0].is_floating_point() else None,
+            "operator": f"{source}.{name}", "signature": one_line(signature(f, name), 300), "shape_rule": shape_rule,
             "dtype_rule": dtypes_of(make(), samplers[sampler]), "samplers": [sampler], "category": category(name, shape_rule, sampler, source),
             "source": source, "version": torch.__version__}
 
@@ -246,7 +257,7 @@ def construct(cls, extra=None):
     if issubclass(cls, torch.nn.RNNBase):  # its signature names nothing
         given = {k: MODULE_ARGUMENTS[k] for k in ("input_size", "hidden_size")}
     try:
-        torch.manual_seed(3)
+        seed_all(3)
         return cls(**given)
     except Exception:
         return None
@@ -307,34 +318,102 @@ def configurations(module):
             yield config
 
 
-def block_inputs(config):
-    h = next((getattr(config, k) for k in ("hidden_size", "d_model", "n_embd", "dim", "embed_dim") if isinstance(getattr(config, k, None), int)), 64)
-    head = getattr(config, "head_dim", None) or 16
-    angles = torch.randn(2, 8, head if isinstance(head, int) else 16)
-    rows = torch.randn(2, 8, h)
-    named = {"hidden_states": rows, "x": rows, "hidden_state": rows, "input_tensor": rows, "inputs_embeds": rows, "features": rows, "attention_mask": None,
-             "position_embeddings": (angles.cos(), angles.sin()), "position_ids": torch.arange(8)[None].expand(2, 8), "input_ids": torch.arange(16).view(2, 8),
-             "residual": rows, "pixel_values": torch.randn(2, 3, 32, 32)}
-    wide = torch.randn(2, 8, getattr(config, "intermediate_size", 96) if isinstance(getattr(config, "intermediate_size", 96), int) else 96)
-    return [named, {**named, "hidden_states": wide}, {**named, "hidden_states": torch.randn(2, h, 8, 8), "x": torch.randn(2, h, 8, 8)},
-            {**named, "hidden_states": rows.view(16, h)}]
+# How a block's inputs are written into a task, by the names of its parameters: rows of features, wide ones, maps, flat
+# rows.  BATCH, SEQUENCE and WIDTH are constants at its top; WIDTH multiplies what is 64 features in SMALL.
+ROWS, WIDE, MAPS, FLAT = ("torch.randn(BATCH, SEQUENCE, {h})", "torch.randn(BATCH, SEQUENCE, {w})", "torch.randn(BATCH, {h}, 8, SEQUENCE)",
+                          "torch.randn(BATCH * SEQUENCE, {h})")
+ANGLES = "torch.randn(BATCH, SEQUENCE, {head})"
+NAMED = {"position_ids": "torch.arange(SEQUENCE)[None].expand(BATCH, SEQUENCE)", "input_ids": "torch.randint(0, 128, (BATCH, SEQUENCE))",
+         "pixel_values": "torch.randn(BATCH, 3, 32, 32)"}
+SCALED = {"hidden_size", "d_model", "n_embd", "dim", "embed_dim", "head_dim", "intermediate_size", "ffn_dim", "encoder_ffn_dim", "decoder_ffn_dim", "n_inner",
+          "hidden_dim", "d_ff", "d_kv", "moe_intermediate_size", "embedding_size", "in_features", "out_features", "normalized_shape"}
+ROW_NAMES = {"hidden_states", "x", "hidden_state", "input_tensor", "inputs_embeds", "features", "residual"}
+TASK = """import torch
+import torch.nn as nn
+{imports}
+
+BATCH, SEQUENCE, WIDTH = {batch}, {sequence}, {width}
 
 
-def run_block(block, named):
-    given, parameters = {}, list(inspect.signature(block.forward).parameters.values())
-    for i, p in enumerate(parameters):
-        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+{config}        self.block = {cls}({arguments})
+        self.eval()
+
+    def forward(self, {parameters}):
+        out = self.block({calls})
+        return out if isinstance(out, torch.Tensor) else out[0]
+
+
+def get_inputs():
+    return [{inputs}]
+
+
+def get_init_inputs():
+    return []
+"""
+TRIED = ({"batch": 2, "sequence": 8, "width": 1}, {"batch": 3, "sequence": 12, "width": 2})  # each of these must run
+
+
+def written(name, value):
+    """A configuration's or constructor's value, as it stands in a task."""
+    if name == "max_position_embeddings":
+        return f"max({value}, SEQUENCE)"
+    return f"{value} * WIDTH" if name in SCALED else repr(value)
+
+
+def input_texts(cls, rows, sizes):
+    """[(parameter, how it is called, text of each of its inputs)]"""
+    found = []
+    for i, p in enumerate(list(inspect.signature(cls.forward).parameters.values())[1:]):
+        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) or p.name == "attention_mask":
+            if p.name == "attention_mask" and p.default is p.empty:
+                found.append((p.name, "None", []))
             continue
-        if p.name in named and (p.default is inspect.Parameter.empty or p.name == "position_embeddings" or i == 0):
-            given[p.name] = named[p.name]
-        elif p.default is inspect.Parameter.empty:
-            given[p.name] = named["hidden_states"]
+        if p.name == "position_embeddings":
+            found.append((p.name, "(cos, sin)", [("cos", ANGLES.format(**sizes)), ("sin", ANGLES.format(**sizes))]))
+        elif p.default is p.empty or i == 0:
+            text = NAMED.get(p.name) or (rows if p.name == "hidden_states" or p.name not in ROW_NAMES else ROWS if rows == WIDE else rows)
+            found.append((p.name, p.name, [(p.name, text.format(**sizes))]))
+    return found
+
+
+def block_task(cls, config, home):
+    """The text of a task of each way to feed it, with {batch}, {sequence}, {width} left open."""
+    model = home.split(".")[-1]
+    values = {k: v for k, v in SMALL.items() if hasattr(config, k)}
+    extra = {**{k: v for k, v in SMALL.items() if isinstance(v, (int, float))}, "layer_idx": 0, "layer_id": 0, "layer_number": 0, "eps": 1e-6, "in_features": 64,
+             "out_features": 64, "normalized_shape": 64, "is_decoder": False}
+    names = [p.name for p in inspect.signature(cls.__init__).parameters.values()]
+    given = [f"{n}=config" if n == "config" else f"{n}={written(n, extra.get(n, MODULE_ARGUMENTS.get(n)))}" for n in names[1:] if n == "config" or n in extra]
+    number = lambda *keys: next((f"{getattr(config, k)} * WIDTH" if k in SCALED else str(getattr(config, k)) for k in keys if isinstance(getattr(config, k, None), int)), None)
+    sizes = {"h": number("hidden_size", "d_model", "n_embd", "dim", "embed_dim") or "64 * WIDTH", "w": number("intermediate_size", "ffn_dim", "d_ff") or "96 * WIDTH",
+             "head": number("head_dim") or "16 * WIDTH"}
+    head = [f"        config = {type(config).__name__}({', '.join(f'{k}={written(k, v)}' for k, v in values.items())})\n",
+            '        config._attn_implementation = "eager"\n'] if "config" in names else []
+    imports = ([f"from {home}.configuration_{model} import {type(config).__name__}"] if head else []) + [f"from {home}.modeling_{model} import {cls.__name__}"]
+    for rows in (ROWS, WIDE, MAPS, FLAT):
+        inputs = input_texts(cls, rows, sizes)
+        yield TASK.replace("{imports}", "\n".join(imports)).replace("{config}", "".join(head)).replace("{cls}", cls.__name__).replace(
+            "{arguments}", ", ".join(given)).replace("{parameters}", ", ".join(n for _, _, own in inputs for n, _ in own)).replace(
+            "{calls}", ", ".join(f"{n}={c}" for n, c, _ in inputs)).replace("{inputs}", ", ".join(t for _, _, own in inputs for _, t in own))
+
+
+def run_task(text, sizes):
+    """(parameters, shapes of the inputs, shape of the output), or None where it does not run, or not twice alike."""
+    for name, value in sizes.items():
+        text = text.replace("{" + name + "}", str(value))
+    names = {}
     try:
-        out = tensors(block(**given))
+        exec(compile(text, "block", "exec"), names)
+        seed_all(3)
+        model, inputs = names["Model"](), names["get_inputs"]()
+        out, again = model(*inputs), model(*inputs)
     except Exception:
         return None
-    fine = out and out[0].is_floating_point() and bool(out[0].isfinite().all())
-    return [list(out[0].shape), {k: list(t.shape) for k, t in given.items() if isinstance(t, torch.Tensor)}] if fine else None
+    fine = out.is_floating_point() and out.numel() > 1 and bool(out.isfinite().all()) and torch.equal(out, again)
+    return (sum(p.numel() for p in model.parameters()), [list(t.shape) for t in inputs], list(out.shape)) if fine else None
 
 
 def blocks_of(model, version):
@@ -354,18 +433,12 @@ def blocks_of(model, version):
 
 
 def block_row(cls, config, home, version):
-    sizes = {k: v for k, v in SMALL.items() if isinstance(v, (int, float))}
-    block = construct(cls, {**sizes, "config": config, "layer_idx": 0, "layer_id": 0, "layer_number": 0, "eps": 1e-6, "in_features": 64, "out_features": 64,
-                            "normalized_shape": 64, "is_decoder": False})
-    if block is None:
-        return None
-    block.eval()
-    for named in block_inputs(config):
-        found = run_block(block, named)
-        if found and found == run_block(block, named):
+    for text in block_task(cls, config, home):
+        found = [run_task(text, sizes) for sizes in TRIED]
+        if all(found):
             return {"operator": f"{home}.{cls.__name__}", "signature": one_line(signature(cls.forward, cls.__name__), 300), "config": type(config).__name__,
-                    "parameters": sum(p.numel() for p in block.parameters()), "inputs": found[1], "output": found[0], "category": "block",
-                    "source": home, "version": version}
+                    "parameters": found[0][0], "inputs": found[0][1], "output": found[0][2], "task": text, "category": "block", "source": home,
+                    "version": version}
     return None
 
 

@@ -23,6 +23,8 @@ static const struct ww_opt opts[] = { { "against", 0, WW_OPT_STR, offsetof(struc
 		"run: directory of the run; one that holds a part of it is gone on with" },
 	{ "timings", 0, WW_OPT_STR, offsetof(struct ww_synth_values, timings), "FILE", NULL, 0, 0,
 		"run: take times from the timings.jsonl of another run, so that the same tasks come out" },
+	{ "catalogue", 0, WW_OPT_STR, offsetof(struct ww_synth_values, catalogue), "FILE", NULL, 0, 0,
+		"run, compose: of synth crawl: its operators beside the built-in ones, its blocks as tasks" },
 	{ "policy", 0, WW_OPT_STR, offsetof(struct ww_synth_values, policy), "P", NULL, 0, 0,
 		"run: model:DIR, openai:MODEL, anthropic:MODEL or replay:EPISODE writes the modules, not the grammar" },
 	{ "base-url", 0, WW_OPT_STR, offsetof(struct ww_synth_values, base_url), "URL", NULL, 0, 0,

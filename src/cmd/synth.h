@@ -12,7 +12,7 @@ struct ww_synth_values {
 	double max_s;
 	struct ww_judging judging; /* target, device, threads, devices */
 	/* compose, run */
-	const char *set, *out, *timings, *policy, *base_url;
+	const char *set, *out, *timings, *catalogue, *policy, *base_url;
 	int64_t count, validation, held_out, index, max_tried;
 	int each, no_transformers;
 };

@@ -6,6 +6,7 @@
 #include "base/time.h"
 #include "cmd/cmd.h"
 #include "cmd/synth.h"
+#include "synth/crawled.h"
 #include "synth/run.h"
 
 #include <stdio.h>
@@ -15,12 +16,20 @@
 
 enum { MAX_AGAINST = 32, PLAIN_S = 30 };
 
-static enum ww_rc recipe_of(
-	const struct ww_synth_values *v, int argc, char **argv, struct ww_synth_recipe *r, struct ww_err *err)
+static void close_crawled(struct ww_synth_crawled **k) { ww_synth_crawled_close(*k); }
+
+/* *crawled: the caller's, while it uses the recipe. */
+static enum ww_rc recipe_of(const struct ww_synth_values *v, int argc, char **argv, struct ww_synth_recipe *r,
+	struct ww_synth_crawled **crawled, struct ww_err *err)
 {
 	enum ww_target target = ww_target_of(v->judging.target);
 	*r = (struct ww_synth_recipe){ .target = target };
-	return argc ? ww_synth_recipe_read(r, argv[0], err) : ww_synth_recipe_set(r, v->set, target, err);
+	WW_CHECK(argc ? ww_synth_recipe_read(r, argv[0], err) : ww_synth_recipe_set(r, v->set, target, err));
+	*crawled = NULL;
+	if (v->catalogue)
+		WW_CHECK(ww_synth_crawled_open(crawled, v->catalogue, err));
+	ww_synth_recipe_add(r, *crawled);
+	return WW_OK;
 }
 
 /* ---- compose */
@@ -47,9 +56,10 @@ int ww_synth_cmd_compose(const struct ww_synth_values *v, int argc, char **argv)
 {
 	struct ww_err err = WW_ERR_INIT;
 	struct ww_synth_recipe r;
+	WW_AUTO(close_crawled) struct ww_synth_crawled *crawled = NULL;
 	WW_AUTO(ww_synth_candidate_release) struct ww_synth_candidate k = WW_SYNTH_CANDIDATE_INIT;
 	int64_t from = v->each ? 0 : v->index, to = v->each ? ww_synth_ops() : v->index + v->count;
-	if (recipe_of(v, argc, argv, &r, &err) != WW_OK)
+	if (recipe_of(v, argc, argv, &r, &crawled, &err) != WW_OK)
 		return ww_cmd_fail(&err);
 	for (int64_t i = from; i < to && !ww_cmd_interrupted; i++) {
 		enum ww_rc rc = v->each ? ww_synth_compose_op(&r, ww_synth_op((int)i), (uint64_t)v->seed, (uint64_t)i, &k, &err)
@@ -96,11 +106,11 @@ static void print_summary(const json_t *s, const char *dir)
 		printf("  %6lld  %s\n", (long long)json_integer_value(n), reason);
 }
 
-static enum ww_rc run_opts(
-	const struct ww_synth_values *v, int argc, char **argv, struct ww_synth_run_opts *o, struct ww_err *err)
+static enum ww_rc run_opts(const struct ww_synth_values *v, int argc, char **argv, struct ww_synth_run_opts *o,
+	struct ww_synth_crawled **crawled, struct ww_err *err)
 {
 	long cores = sysconf(_SC_NPROCESSORS_ONLN);
-	WW_CHECK(recipe_of(v, argc, argv, &o->recipe, err));
+	WW_CHECK(recipe_of(v, argc, argv, &o->recipe, crawled, err));
 	WW_CHECK(ww_judging_devices(v->judging.devices, o->devices, WW_SYNTH_MAX_DEVICES, &o->n_devices, err));
 	if (!o->n_devices) {
 		o->devices[0] = (int)v->judging.device;
@@ -129,8 +139,9 @@ int ww_synth_cmd_run(const struct ww_synth_values *v, int argc, char **argv)
 	struct ww_policy_opts policy = { .spec = v->policy, .seed = (uint64_t)v->seed, .base_url = v->base_url };
 	struct ww_synth_run_opts o = { .policy = v->policy ? &policy : NULL, .against = against, .ctx = &shown };
 	json_auto_t *summary = NULL;
+	WW_AUTO(close_crawled) struct ww_synth_crawled *crawled = NULL;
 	o.n_against = list ? ww_synth_cut_list(list, against, MAX_AGAINST) : 0;
-	enum ww_rc rc = run_opts(v, argc, argv, &o, &err);
+	enum ww_rc rc = run_opts(v, argc, argv, &o, &crawled, &err);
 	if (rc == WW_OK)
 		rc = ww_synth_run(&o, &summary, &err);
 	if (shown.terminal)

@@ -32,11 +32,11 @@ const struct ww_synth_op *sy_draw_row(struct ww_comp *c, const double *weights)
 	enum ww_synth_category which = (enum ww_synth_category)sy_weighted(c, weights, WW_SYNTH_CATEGORIES);
 	double sum = 0;
 	const struct ww_synth_op *last = NULL;
-	for (int i = 0; i < ww_synth_ops(); i++)
-		sum += ww_synth_op(i)->category == which ? ww_synth_op(i)->weight : 0;
+	for (int i = 0; i < sy_ops(c); i++)
+		sum += sy_op(c, i)->category == which ? sy_op(c, i)->weight : 0;
 	double at = sy_uniform(c, 0, sum);
-	for (int i = 0; i < ww_synth_ops(); i++) {
-		const struct ww_synth_op *op = ww_synth_op(i);
+	for (int i = 0; i < sy_ops(c); i++) {
+		const struct ww_synth_op *op = sy_op(c, i);
 		if (op->category != which)
 			continue;
 		last = op;

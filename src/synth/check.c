@@ -17,8 +17,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RECYCLE = 48, LEAST_TIMES = 3, MOST_TIMES = 15 };
-static const double REQUEST_S = 60, BUDGET_US = 1e5;
+enum { RECYCLE = 48, LEAST_TIMES = 3, MOST_TIMES = 15, PATIENCE = 10 };
+static const double REQUEST_S = 60, BUDGET_US = 1e5, MEMORY_SHARE = 0.75;
 
 void ww_synth_result_release(struct ww_synth_result *r)
 {
@@ -120,26 +120,29 @@ static enum ww_rc forker_of(struct ww_synth_checker *c, struct ww_forker **out, 
 	return WW_OK;
 }
 
-static enum ww_rc open_worker(struct ww_synth_checker *c, struct ww_err *err)
+static enum ww_rc open_worker(struct ww_synth_checker *c, struct ww_synth_result *out, struct ww_err *err)
 {
+	struct ww_synth_cost since = { .s = (double)ww_now_ns() * 1e-9 };
 	if (c->ref && (!ww_ref_alive(c->ref) || c->used >= RECYCLE || c->o.distrust))
 		ww_synth_checker_close(c);
 	c->used++;
 	if (c->ref)
 		return WW_OK;
 	struct ww_forker *forker;
+	double longer = c->o.replay ? PATIENCE : 1;
 	WW_CHECK(forker_of(c, &forker, err));
 	struct ww_ref_opts o = { .target = c->o.recipe->target,
 		.device = c->o.device->ordinal,
 		.threads = c->o.threads,
 		.one_compiler = 1,
 		.forker = forker,
-		.max_load_s = c->o.recipe->max_load_s,
-		.max_request_s = REQUEST_S,
-		.max_compile_s = c->o.recipe->max_compile_s,
+		.max_load_s = c->o.recipe->max_load_s * longer,
+		.max_request_s = REQUEST_S * longer,
+		.max_compile_s = c->o.recipe->max_compile_s * longer,
 		.max_resident_bytes = is_cpu(c) ? (uint64_t)c->o.recipe->max_memory_bytes + (4ull << 30) : 0,
 		.interrupted = c->o.interrupted };
 	WW_CHECK(ww_ref_open(&c->ref, &o, err));
+	cost_add(c, out, WW_SYNTH_AT_start, &since);
 	if (is_cpu(c))
 		return WW_OK;
 	struct ww_share s;
@@ -154,25 +157,59 @@ static enum ww_rc open_worker(struct ww_synth_checker *c, struct ww_err *err)
 void ww_synth_device_init(struct ww_synth_device *d, int ordinal)
 {
 	pthread_rwlockattr_t a;
-	d->ordinal = ordinal;
+	*d = (struct ww_synth_device){
+		.ordinal = ordinal, .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER
+	};
 	pthread_rwlockattr_init(&a);
 	pthread_rwlockattr_setkind_np(&a, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
-	pthread_rwlock_init(&d->busy, &a);
+	pthread_rwlock_init(&d->measured, &a);
 	pthread_rwlockattr_destroy(&a);
 }
 
-void ww_synth_device_release(struct ww_synth_device *d) { pthread_rwlock_destroy(&d->busy); }
+void ww_synth_device_release(struct ww_synth_device *d)
+{
+	pthread_rwlock_destroy(&d->measured);
+	pthread_cond_destroy(&d->changed);
+	pthread_mutex_destroy(&d->lock);
+}
+
+/* Wait for room; who wants the device alone waits until nothing runs on it, and nothing new begins meanwhile. */
+static void room_take(struct ww_synth_checker *c)
+{
+	struct ww_synth_device *d = c->o.device;
+	int alone = c->room < 0;
+	WW_LOCKED(&d->lock);
+	d->waiting += alone;
+	while (d->alone || (alone ? d->used > 0 : d->waiting || (d->used > 0 && d->used + c->room > d->bytes)))
+		ww_cond_wait(&d->changed, &d->lock, 0.2);
+	d->waiting -= alone;
+	d->alone = alone;
+	d->used += alone ? 0 : c->room;
+}
+
+static void room_give(struct ww_synth_checker *c)
+{
+	struct ww_synth_device *d = c->o.device;
+	WW_LOCKED(&d->lock);
+	if (c->room < 0)
+		d->alone = 0;
+	else
+		d->used -= c->room;
+	if (d->used < 1)
+		d->used = 0; /* sums of doubles */
+	pthread_cond_broadcast(&d->changed);
+}
 
 static void work_begin(const struct ww_synth_checker *c)
 {
 	if (is_cpu(c))
-		pthread_rwlock_rdlock(&c->o.device->busy);
+		pthread_rwlock_rdlock(&c->o.device->measured);
 }
 
 static void work_end(const struct ww_synth_checker *c)
 {
 	if (is_cpu(c))
-		pthread_rwlock_unlock(&c->o.device->busy);
+		pthread_rwlock_unlock(&c->o.device->measured);
 }
 
 /* n times of a prepared baseline; on cpu by this process's clock. */
@@ -209,7 +246,7 @@ static enum ww_rc measure(
 	struct ww_lease_wait wait = { .interrupted = c->o.interrupted };
 	struct ww_synth_cost since = cost_now(c);
 	if (is_cpu(c))
-		pthread_rwlock_wrlock(&c->o.device->busy);
+		pthread_rwlock_wrlock(&c->o.device->measured);
 	enum ww_rc rc = ww_lease_take(&lease, is_cpu(c) ? "cpu" : ww_ref_info(c->ref)->device_uuid, &wait, err);
 	if (rc == WW_OK)
 		rc = alone(c, which, us, err);
@@ -221,19 +258,21 @@ static enum ww_rc measure(
 
 /* ---- Reasons */
 
-/* An error of the module's doing becomes a rejection; 0: it is ours. */
-static int is_rejection(enum ww_rc rc, const struct ww_err *err, struct ww_synth_result *out)
+/* An error of the module's doing becomes a rejection; 0: it is ours.  A package that the catalogue's blocks need and
+ * that is not installed is no fault of the module. */
+static int is_rejection(
+	const struct ww_synth_checker *c, enum ww_rc rc, const struct ww_err *err, struct ww_synth_result *out)
 {
 	static const struct {
 		const char *in, *reason;
 	} words[] = { { "is random", "random" }, { "data-dependent", "data-dependent" },
 		{ "syntax error", "not in KernelBench form" }, { "KernelBench form", "not in KernelBench form" },
-		{ "does not fit", "does not fit memory" }, { "did not load and run", "takes too long" },
+		{ "does not fit", "does not fit memory" }, { "did not load and run", WW_SYNTH_TOO_LONG },
 		{ "while it was loaded", "uses too much" }, { "ended the reference worker", "ends its process" },
 		{ "failed", "does not run" } };
 	const char *reason = rc == WW_ERR_TASK                                    ? "refused"
 		: rc == WW_ERR_ROOM                                                   ? "does not fit memory"
-		: rc == WW_ERR_TIMEOUT                                                ? "takes too long"
+		: rc == WW_ERR_TIMEOUT                                                ? WW_SYNTH_TOO_LONG
 		: rc == WW_ERR_LIMIT                                                  ? "uses too much"
 		: rc == WW_ERR_WORKER || rc == WW_ERR_PROTOCOL || rc == WW_ERR_DEVICE ? "ends its process"
 																			  : NULL;
@@ -242,7 +281,7 @@ static int is_rejection(enum ww_rc rc, const struct ww_err *err, struct ww_synth
 			reason = words[i].reason;
 			break;
 		}
-	if (!reason)
+	if (!reason || (!c->o.distrust && strstr(err->msg, "-m pip install")))
 		return 0;
 	if (rc == WW_ERR_WORKER && strstr(err->msg, "the reference worker failed")) /* an exception, and it lives on */
 		reason = "does not run";
@@ -341,8 +380,11 @@ static enum ww_rc compile(struct ww_synth_checker *c, struct ww_synth_result *ou
 	struct ww_synth_cost since = cost_now(c);
 	if (is_cpu(c) || strcmp(c->o.recipe->compiler, "inductor"))
 		return WW_OK;
-	WW_CHECK(ww_ref_compile_ahead(c->ref, WW_BASE_COMPILE, err));
-	enum ww_rc rc = ww_ref_await(c->ref, err);
+	room_give(c); /* it runs nothing while it compiles */
+	enum ww_rc rc = ww_ref_compile_ahead(c->ref, WW_BASE_COMPILE, err);
+	if (rc == WW_OK)
+		rc = ww_ref_await(c->ref, err);
+	room_take(c);
 	cost_add(c, out, WW_SYNTH_AT_compile, &since);
 	return rc;
 }
@@ -420,10 +462,6 @@ static enum ww_rc filters(struct ww_synth_checker *c, const struct ww_task *task
 	struct ww_synth_result *out, struct ww_err *err)
 {
 	json_auto_t *ended = NULL;
-	struct ww_synth_cost since = { .s = (double)ww_now_ns() * 1e-9 };
-	WW_CHECK(open_worker(c, err));
-	if (c->used == 1)
-		cost_add(c, out, WW_SYNTH_AT_start, &since);
 	WW_CHECK(eager_filters(c, task, seed, times, out, err));
 	if (!*out->reason)
 		WW_CHECK(compile_filters(c, seed, times, out, err));
@@ -434,43 +472,64 @@ static enum ww_rc look(struct ww_synth_checker *c, const struct ww_task *task, u
 	struct ww_synth_result *out, struct ww_err *err)
 {
 	enum ww_rc rc = filters(c, task, seed, times, out, err);
-	return rc == WW_OK || is_rejection(rc, err, out) ? WW_OK : rc;
+	return rc == WW_OK || is_rejection(c, rc, err, out) ? WW_OK : rc;
+}
+
+static enum ww_rc look_in_room(struct ww_synth_checker *c, const struct ww_task *task, uint64_t seed,
+	const json_t *times, double room, struct ww_synth_result *out, struct ww_err *err)
+{
+	c->room = room;
+	room_take(c);
+	enum ww_rc rc = look(c, task, seed, times, out, err);
+	room_give(c);
+	return rc;
 }
 
 /* On cuda beside others, and where memory did not suffice once more alone, in a new worker: what memory others had then
  * says nothing about the task. */
-static enum ww_rc look_beside_others(struct ww_synth_checker *c, const struct ww_task *task, uint64_t seed,
-	const json_t *times, struct ww_synth_result *out, struct ww_err *err)
+static enum ww_rc look_beside_others(struct ww_synth_checker *c, const struct ww_task *task, double bytes,
+	uint64_t seed, const json_t *times, struct ww_synth_result *out, struct ww_err *err)
 {
-	pthread_rwlock_rdlock(&c->o.device->busy);
-	enum ww_rc rc = look(c, task, seed, times, out, err);
-	pthread_rwlock_unlock(&c->o.device->busy);
-	if (rc != WW_OK || !out->no_room)
-		return rc;
+	struct ww_synth_device *d = c->o.device;
+	double recorded_us = out->eager_us;
+	WW_CHECK(open_worker(c, out, err));
+	d->bytes = MEMORY_SHARE * (double)ww_ref_info(c->ref)->device.memory_bytes;
+	WW_CHECK(look_in_room(c, task, seed, times, bytes < d->bytes ? bytes : d->bytes, out, err));
+	if (!out->no_room)
+		return WW_OK;
 	ww_synth_checker_close(c);
-	double recorded_us = times ? out->eager_us : 0;
 	ww_synth_result_release(out);
 	out->eager_us = recorded_us;
-	pthread_rwlock_wrlock(&c->o.device->busy);
-	rc = look(c, task, seed, times, out, err);
-	pthread_rwlock_unlock(&c->o.device->busy);
 	out->alone = 1;
-	return rc;
+	WW_CHECK(open_worker(c, out, err));
+	return look_in_room(c, task, seed, times, -1, out, err);
 }
 
-enum ww_rc ww_synth_check(struct ww_synth_checker *c, const char *source, size_t n, uint64_t seed, const json_t *times,
-	struct ww_synth_result *out, struct ww_err *err)
+/* What recorded times decide: they were taken when the task had been loaded, so that filter was passed. */
+static enum ww_rc by_record(struct ww_synth_checker *c, const json_t *times, struct ww_synth_result *out)
+{
+	const char *too_long = ww_json_str(times, "too_long", NULL);
+	if (too_long)
+		return ww_synth_reject(out, WW_SYNTH_TOO_LONG, too_long);
+	out->eager_us = ww_json_num(times, "eager_us", 0);
+	time_bounds(c->o.recipe, out->eager_us, out);
+	return WW_OK;
+}
+
+enum ww_rc ww_synth_check(struct ww_synth_checker *c, const struct ww_str *source, double bytes, uint64_t seed,
+	const json_t *times, struct ww_synth_result *out, struct ww_err *err)
 {
 	WW_AUTO(ww_task_release) struct ww_task task = { 0 };
-	enum ww_rc rc = ww_task_from_text(&task, "candidate", source, n, err);
+	enum ww_rc rc = ww_task_from_text(&task, "candidate", source->p, source->len, err);
 	if (rc == WW_ERR_USAGE)
 		return ww_synth_reject(out, "not in KernelBench form", err->msg);
 	WW_CHECK(rc);
-	out->eager_us = ww_json_num(
-		times, "eager_us", 0); /* recorded once the task has been loaded: that filter is passed */
 	if (times)
-		time_bounds(c->o.recipe, out->eager_us, out);
+		WW_CHECK(by_record(c, times, out));
 	if (*out->reason)
 		return WW_OK;
-	return (is_cpu(c) ? look : look_beside_others)(c, &task, seed, times, out, err);
+	if (!is_cpu(c))
+		return look_beside_others(c, &task, bytes, seed, times, out, err);
+	WW_CHECK(open_worker(c, out, err));
+	return look(c, &task, seed, times, out, err);
 }

@@ -15,11 +15,15 @@
 #include <jansson.h>
 #include <pthread.h>
 
-/* A device of a run.  busy: cpu: read by what computes, written to measure; cuda: read while a candidate is looked at,
- * written by one that found no memory beside the others and is looked at again alone. */
+/* A device of a run.  measured: cpu: read by what computes, written to measure.  cuda: candidates take room for what
+ * they are expected to need while they run (not while they compile), and one that found none has the device alone. */
 struct ww_synth_device {
 	int ordinal;
-	pthread_rwlock_t busy;
+	pthread_rwlock_t measured;
+	pthread_mutex_t lock; /* all that follows */
+	pthread_cond_t changed;
+	double bytes, used; /* that candidates may take together; that those which run have taken */
+	int alone, waiting; /* one has it alone; those that wait for that */
 };
 void ww_synth_device_init(struct ww_synth_device *d, int ordinal);
 void ww_synth_device_release(struct ww_synth_device *d);
@@ -39,6 +43,7 @@ struct ww_synth_check_opts {
 	struct ww_synth_device *device;
 	struct ww_synth_forker *forker; /* shared by all; NULL: none */
 	int threads, distrust;          /* distrust: modules are a stranger's, so each has a worker of its own */
+	int replay;                     /* times are recorded ones, time-outs too: what takes longer now is waited for */
 	const volatile int *interrupted;
 };
 
@@ -58,6 +63,7 @@ struct ww_synth_checker {
 	struct ww_synth_check_opts o;
 	struct ww_ref *ref;
 	int used;
+	double room; /* of the device, that the candidate in hand has taken; -1: all of it */
 };
 
 /* What became of a module. */
@@ -76,8 +82,10 @@ void ww_synth_result_release(struct ww_synth_result *r);
 enum ww_rc ww_synth_reject(struct ww_synth_result *r, const char *reason, const char *detail); /* WW_OK */
 json_t *ww_synth_cost_json(const struct ww_synth_result *r); /* {"load": [seconds, CPU-seconds], ...} of those passed */
 
-/* All filters that look at one module alone.  times: the recorded ones, or NULL: measure.  An error is ours (no worker
- * can be started, interrupted); whatever the module does is in the result. */
-enum ww_rc ww_synth_check(struct ww_synth_checker *c, const char *source, size_t n, uint64_t seed, const json_t *times,
-	struct ww_synth_result *out, struct ww_err *err) WW_MUST_CHECK;
+/* All filters that look at one module alone.  bytes: of device memory that it is expected to need; times: the recorded
+ * ones, or NULL: measure.  An error is ours (no worker can be started, interrupted); whatever the module does is in the
+ * result. */
+enum ww_rc ww_synth_check(struct ww_synth_checker *c, const struct ww_str *source, double bytes, uint64_t seed,
+	const json_t *times, struct ww_synth_result *out, struct ww_err *err) WW_MUST_CHECK;
+#define WW_SYNTH_TOO_LONG "takes too long"
 void ww_synth_checker_close(struct ww_synth_checker *c);

@@ -73,6 +73,8 @@ static int compose(struct ww_comp *c, struct ww_synth_candidate *k, const struct
 	if (k->form == WW_SYNTH_CHAIN)
 		return sy_compose_chain(c, n, &k->pattern, x);
 	k->pattern = WW_SYNTH_SEQUENTIAL;
+	if (k->form == WW_SYNTH_BLOCK)
+		return sy_compose_block(c, x, &k->source);
 	return k->form == WW_SYNTH_IDIOM ? sy_compose_idiom(c, x) : sy_compose_network(c, x);
 }
 
@@ -87,7 +89,8 @@ static int at_size(const struct ww_synth_recipe *r, const struct ww_synth_op *al
 	ww_rng_init(&c.choice, seed ^ 0x63686f6963650000, stream / PATIENCE);
 	int ok = compose(&c, k, alone, &x) && (alone ? !c.failed : acceptable(&c, &x));
 	if (ok) {
-		sy_write_task(&c, &x, &k->source);
+		if (alone || k->form != WW_SYNTH_BLOCK) /* that writes it itself */
+			sy_write_task(&c, &x, &k->source);
 		k->out = x.t;
 		k->n_ops = c.n_ops;
 		k->us = c.us;

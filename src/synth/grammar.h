@@ -323,5 +323,11 @@ void sy_add_conv_norm_act(
 	struct ww_comp *c, struct val *x, const char *base, int64_t out, int k, int stride, int64_t groups);
 int sy_compose_idiom(struct ww_comp *c, struct val *out);
 
+/* ---- crawled.c: the rows of operators.def, and behind them those of the recipe's catalogue */
+int sy_ops(const struct ww_comp *c);
+const struct ww_synth_op *sy_op(const struct ww_comp *c, int i);
+int sy_compose_block(struct ww_comp *c, struct val *x, struct ww_str *source); /* a whole task, from the catalogue */
+RULE(crawled);
+
 /* ---- network.c */
 int sy_compose_network(struct ww_comp *c, struct val *out);

@@ -7,6 +7,7 @@
 #include "base/target.h"
 #include "base/opt.h"
 #include "base/yaml.h"
+#include "synth/crawled.h"
 #include "synth/synth.h"
 
 #include <limits.h>
@@ -16,7 +17,7 @@
 
 enum { MAX_RECIPE_BYTES = 1 << 18 };
 
-static const char *const forms[] = { "chain", "idiom", "network" };
+static const char *const forms[] = { "chain", "idiom", "network", "block" };
 static const char *const patterns[] = { "sequential", "branching", "residual", "gated" };
 static const char *const styles[] = { "round", "odd", "prime", "tiny", "huge" };
 static const char *const dtypes[] = { "float32", "float16", "bfloat16" };
@@ -175,9 +176,18 @@ enum ww_rc ww_synth_recipe_read(struct ww_synth_recipe *r, const char *path, str
 	return read_over(r, file, path, err);
 }
 
+void ww_synth_recipe_add(struct ww_synth_recipe *r, const struct ww_synth_crawled *k)
+{
+	r->crawled = k;
+	if (!k || !ww_synth_crawled_blocks(k))
+		r->forms[WW_SYNTH_BLOCK] = 0;
+}
+
 json_t *ww_synth_recipe_json(const struct ww_synth_recipe *r)
 {
 	json_t *o = json_pack("{s:s, s:s}", "target", ww_target_name(r->target), "compiler", r->compiler);
+	if (r->crawled)
+		json_object_set_new(o, "catalogue", json_string(ww_synth_crawled_id(r->crawled)));
 	struct ww_synth_recipe copy = *r;
 	for (size_t i = 0; i < WW_ARRAY_LEN(lists); i++) {
 		json_t *list = json_object();

@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { AHEAD = 4, MAX_TIMINGS_BYTES = 1 << 28 };
+enum { AHEAD = 4, NEED = 2, MAX_TIMINGS_BYTES = 1 << 28 }; /* NEED: times its memory, for copies of it */
 
 static const char *const splits[] = { "train", "validation", "held-out" };
 
@@ -168,7 +168,7 @@ static enum ww_rc from_journal(void *ctx, const json_t *line, struct ww_err *err
 /* ---- One candidate */
 
 static enum ww_rc line_of(const struct run *r, int64_t i, struct ww_synth_result *res, const char *code, size_t n,
-	int keep_code, int measured, json_t **out, struct ww_err *err)
+	int keep_code, json_t **out, struct ww_err *err)
 {
 	json_t *line = json_pack(
 		"{s:I, s:f, s:o}", "i", (json_int_t)i, "at", ww_seconds_since(r->start_ns), "cost", ww_synth_cost_json(res));
@@ -178,9 +178,12 @@ static enum ww_rc line_of(const struct run *r, int64_t i, struct ww_synth_result
 		json_object_update_new(line, json_pack("{s:s, s:s}", "reason", res->reason, "detail", res->detail));
 	if (!*res->reason || keep_code)
 		json_object_set_new(line, "code", json_stringn(code, n));
-	if (measured && res->eager_us > 0)
-		json_object_set_new(line, "times",
-			res->row ? json_incref(json_object_get(res->row, "times")) : json_pack("{s:f}", "eager_us", res->eager_us));
+	if (res->row)
+		json_object_set(line, "times", json_object_get(res->row, "times"));
+	else if (!strcmp(res->reason, WW_SYNTH_TOO_LONG))
+		json_object_set_new(line, "times", json_pack("{s:s}", "too_long", res->detail));
+	else if (res->eager_us > 0)
+		json_object_set_new(line, "times", json_pack("{s:f}", "eager_us", res->eager_us));
 	*out = line;
 	if (*res->reason)
 		return WW_OK;
@@ -205,8 +208,8 @@ static enum ww_rc one(
 	else
 		WW_CHECK(ww_synth_compose(&r->o->recipe, r->o->seed, (uint64_t)i, &k, err));
 	if (!*res.reason)
-		WW_CHECK(ww_synth_check(c, k.source.p, k.source.len, seed, times, &res, err));
-	return line_of(r, i, &res, k.source.p, k.source.len, w != NULL, 1, line, err);
+		WW_CHECK(ww_synth_check(c, &k.source, NEED * (k.memory_bytes + k.input_bytes), seed, times, &res, err));
+	return line_of(r, i, &res, k.source.p, k.source.len, w != NULL, line, err);
 }
 
 /* ---- Threads */
@@ -277,6 +280,7 @@ static void *work_thread(void *arg)
 									  .forker = r->o->jobs > 1 || r->o->policy ? &r->forker : NULL,
 									  .threads = r->o->threads,
 									  .distrust = r->o->policy != NULL,
+									  .replay = r->o->timings != NULL,
 									  .interrupted = r->o->interrupted } };
 	struct ww_synth_writer *w = NULL;
 	struct ww_err err = WW_ERR_INIT;

@@ -50,10 +50,11 @@ const char *ww_synth_op_rule(const struct ww_synth_op *op);
 /* ---- The recipe (docs/synth.md has every key with its default) */
 
 /* How many operators, or which larger piece, a candidate is made of. */
-enum ww_synth_form { WW_SYNTH_CHAIN, WW_SYNTH_IDIOM, WW_SYNTH_NETWORK, WW_SYNTH_FORMS };
+enum ww_synth_form { WW_SYNTH_CHAIN, WW_SYNTH_IDIOM, WW_SYNTH_NETWORK, WW_SYNTH_BLOCK, WW_SYNTH_FORMS };
 enum ww_synth_style { WW_SYNTH_ROUND, WW_SYNTH_ODD, WW_SYNTH_PRIME, WW_SYNTH_TINY, WW_SYNTH_HUGE, WW_SYNTH_STYLES };
 enum ww_synth_pattern { WW_SYNTH_SEQUENTIAL, WW_SYNTH_BRANCHING, WW_SYNTH_RESIDUAL, WW_SYNTH_GATED, WW_SYNTH_PATTERNS };
 
+struct ww_synth_crawled; /* crawled.h */
 struct ww_synth_recipe {
 	enum ww_target target;
 	/* Shares; each list is used relative to its sum. */
@@ -68,14 +69,17 @@ struct ww_synth_recipe {
 	double min_us, max_us;  /* eager time */
 	double max_input_bytes; /* of all inputs together */
 	double max_memory_bytes;
-	double max_load_s, max_compile_s; /* what takes longer is rejected */
-	char compiler[16];                /* what torch.compile runs: "inductor", "aot_eager", "eager" */
+	double max_load_s, max_compile_s;       /* what takes longer is rejected */
+	const struct ww_synth_crawled *crawled; /* a catalogue's rows beside the built-in ones; NULL: none.  Borrowed */
+	char compiler[16];                      /* what torch.compile runs: "inductor", "aot_eager", "eager" */
 };
 /* The built-in recipe "large" or "small" for a target. */
 enum ww_rc ww_synth_recipe_set(
 	struct ww_synth_recipe *r, const char *set, enum ww_target target, struct ww_err *err) WW_MUST_CHECK;
 /* A YAML file; keys that it leaves out keep what r holds. */
 enum ww_rc ww_synth_recipe_read(struct ww_synth_recipe *r, const char *path, struct ww_err *err) WW_MUST_CHECK;
+/* Once it is read: the catalogue that it composes of, too; NULL: none, and no share for its blocks. */
+void ww_synth_recipe_add(struct ww_synth_recipe *r, const struct ww_synth_crawled *k);
 /* All of it, as it goes into a run's run.json; a new reference. */
 json_t *ww_synth_recipe_json(const struct ww_synth_recipe *r);
 

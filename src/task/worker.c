@@ -65,7 +65,7 @@ static int forked(struct ww_worker *w, const struct ww_ref_opts *o)
 	if (!o->forker)
 		return 0;
 	enum ww_rc rc = ww_forker_fork(o->forker, o->cache_dir, w->max_resident_bytes, &w->proc, &why);
-	if (rc != WW_OK && rc != WW_ERR_INTERRUPTED)
+	if (rc != WW_OK && !(o->interrupted && *o->interrupted))
 		ww_log(WW_LOG_WARN, "a reference worker is started without the one that forks: %s", why.msg);
 	return rc == WW_OK;
 }

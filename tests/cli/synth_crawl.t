@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """synth crawl: the catalogue of what is installed; without transformers one line says how to install them.
 
-budget: 20 CPU-seconds"""
+budget: 16 CPU-seconds"""
 import json
 import os
 import subprocess
@@ -32,6 +32,51 @@ with tempfile.TemporaryDirectory() as top:
     ok(relu.get("shape_rule") == "same" and relu.get("dtype_rule", {}).get("bfloat16") == "bfloat16"
        and all(k in relu for k in ("signature", "samplers", "category", "source", "version")),
        "a row says shapes, types, samplers, category, source", relu)
+    ok(relu.get("identity") is False and relu.get("largest", 0) > 8,
+       "and what composing has to know: no identity, how far it grows", relu)
+
+    # The catalogue as an input: operators that the built-in table lacks, and a block as a task.
+    block = {"operator": "transformers.models.x.XMLP", "category": "block", "parameters": 8192,
+             "source": "transformers.models.x", "task": """import torch
+import torch.nn as nn
+from transformers.models.x import XMLP
+
+BATCH, SEQUENCE, WIDTH = {batch}, {sequence}, {width}
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x
+
+
+def get_inputs():
+    return [torch.randn(BATCH, SEQUENCE, 64 * WIDTH)]
+
+
+def get_init_inputs():
+    return []
+"""}
+    with open(path, "w") as f:
+        json.dump({"version": 1, "operators": [*rows, block]}, f)
+    recipe = os.path.join(top, "blocks.yaml")
+
+    def synth(what, forms, *args):
+        with open(recipe, "w") as f:
+            f.write(f"set: small\nforms: {forms}\n")
+        return subprocess.run([WW, "synth", what, recipe, "--catalogue", path, *args], capture_output=True, text=True,
+                              timeout=170, check=False, env={**os.environ, "WW_PYTHON": python})
+
+    made = synth("compose", "{block: 1, chain: 9}", "--json", "-n", "300")
+    codes = [json.loads(x) for x in made.stdout.splitlines()]
+    blocks = [r for r in codes if r["ops"] == "XMLP"]
+    sizes = ["BATCH, SEQUENCE, WIDTH = {}, {}, {}\n".format(*r["sizes"][:2], r["sizes"][2] // 64) for r in blocks]
+    ok(10 < len(blocks) < 60 and all(s in r["code"] for s, r in zip(sizes, blocks)),
+       "its blocks become tasks of drawn sizes", made.stderr)
+    ok(sum("torch.special." in r["code"] for r in codes) > 3, "its operators are composed beside the built-in ones",
+       made.stderr)
+    lacks = synth("run", "{block: 1}", "--target", "cpu", "-j", "1", "-n", "1", "-o", os.path.join(top, "run"))
+    ok(have or lacks.returncode == 2 and "pip install transformers" in lacks.stderr,
+       "a run whose blocks need a package that is missing names it", lacks.stderr)
     if have:
         skip("missing transformers", "they are installed")
     else:
