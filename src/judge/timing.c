@@ -442,10 +442,13 @@ static int enough(struct timing *x)
 	}
 	if (e->n < MIN_ROUNDS || e->again)
 		return e->aside >= MAX_ASIDE;
-	if (e->n > MAX_ROUNDS && e->n % 8) /* many resamples: not after each */
+	if ((e->n > MAX_ROUNDS && e->n % 8) || (x->deciding && e->n % 4)) /* many resamples: not after each */
 		return 0;
 	lay_out(e);
-	return e->n >= most_rounds(x) || width(x, e) < NARROW;
+	ww_turn_pause(&x->s->t->turn);
+	int narrow = e->n >= most_rounds(x) || width(x, e) < NARROW;
+	ww_turn_resume(&x->s->t->turn);
+	return narrow;
 }
 
 /* Each round by lot, so that what a solution knows of earlier rounds says nothing about the next. */
@@ -550,9 +553,11 @@ static enum ww_rc attempt(struct timing *x, struct ww_err *err)
 	WW_CHECK(sample(x, err));
 	if (s->failed)
 		return WW_OK;
+	ww_turn_pause(&s->t->turn);
 	ww_load_end(&load, &d);
 	settle(x, &d);
 	look_for_disturbance(x, &d);
+	ww_turn_resume(&s->t->turn);
 	return WW_OK;
 }
 
@@ -694,13 +699,15 @@ enum ww_rc ww_judge_time(struct ww_session *s, struct ww_err *err)
 	WW_CHECK(ww_base_all(s->t, &x->pivot, err));
 	if (x->pivot != WW_BASE_COUNT)
 		WW_CHECK(ww_base_prepare(s->t, x->pivot, err));
+	ww_turn_pause(&s->t->turn); /* it is that of the repeats */
 	compare_baselines(x);
+	ww_turn_resume(&s->t->turn);
 	WW_CHECK(ww_judge_turn(s->t, WW_TURN_TIMED, err));
 	ww_judge_progress(s->t->judge, "timing the solution");
 	WW_CHECK(measure(x, err));
 	if (s->failed)
 		return WW_OK;
-	WW_CHECK(ww_judge_turn(s->t, WW_TURN_BESIDE, err));
+	WW_CHECK(ww_judge_turn(s->t, WW_TURN_LOAD, err)); /* what is left is processor time mostly */
 	set_times(x);
 	set_ratios(x);
 	if (s->baseline)

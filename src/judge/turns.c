@@ -302,3 +302,19 @@ void ww_turn_called(struct ww_turn *t)
 	pthread_cond_broadcast(&t->turns->call_changed);
 	begin_steps(t->turns);
 }
+
+void ww_turn_pause(struct ww_turn *t)
+{
+	if (t->kind != WW_TURN_TIMED)
+		return;
+	WW_LOCKED(&lock);
+	end_steps(t->turns);
+}
+
+void ww_turn_resume(struct ww_turn *t)
+{
+	if (t->kind != WW_TURN_TIMED)
+		return;
+	WW_LOCKED(&lock);
+	begin_steps(t->turns);
+}

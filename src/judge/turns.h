@@ -41,3 +41,7 @@ void ww_turn_drop(struct ww_turn *t); /* safe where nothing is held */
  * pairs, which may lie within each other. */
 void ww_turn_call(struct ww_turn *t);
 void ww_turn_called(struct ww_turn *t);
+/* From the one to the other the device is not used where it is held as TIMED, so that calls of others do not wait for
+ * statistics, or for what the driver says of the device.  Not within a call. */
+void ww_turn_pause(struct ww_turn *t);
+void ww_turn_resume(struct ww_turn *t);

@@ -28,6 +28,7 @@ enum {
 	WARM_CALLS = 3,
 	CALL_SAMPLES = 10,
 	MAX_ATTEMPTS = 3,
+	LOOK_EVERY = 4,
 	MAX_VALUE_BYTES = 1 << 20
 };
 static const double MAX_SECONDS = 6, NARROW = 0.02;
@@ -198,6 +199,14 @@ static int steady(const struct ww_base *e)
 	return e->n >= MIN_CALLS && ww_stats_width(ww_stats_interval(e->us, e->n, WW_STATS_95)) < NARROW;
 }
 
+static int all_steady(struct ww_judge_task *t, unsigned which)
+{
+	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++)
+		if ((which & (1u << b)) && !steady(ww_base_of(t, b)))
+			return 0;
+	return 1;
+}
+
 /* One round: a new draw, then each baseline once. */
 static enum ww_rc round_of(struct ww_judge_task *t, unsigned which, int keep, struct ww_err *err)
 {
@@ -231,21 +240,12 @@ static enum ww_rc series(struct ww_judge_task *t, unsigned which, uint64_t start
 		WW_CHECK(round_of(t, which, 0, err));
 	for (int k = 0, done = 0; k < MAX_CALLS && !done; k++) {
 		WW_CHECK(round_of(t, which, 1, err));
-		done = 1;
-		for (int b = 0; b < WW_BASE_TORCH_COUNT; b++)
-			if ((which & (1u << b)) && !steady(ww_base_of(t, b)))
-				done = 0;
+		ww_turn_pause(&t->turn);
+		done = (k + 1) % LOOK_EVERY == 0 && all_steady(t, which);
+		ww_turn_resume(&t->turn);
 		done |= k + 1 >= MIN_CALLS && ww_seconds_since(start) > limit_s(t->judge);
 	}
 	return WW_OK;
-}
-
-static int all_steady(struct ww_judge_task *t, unsigned which)
-{
-	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++)
-		if ((which & (1u << b)) && !steady(ww_base_of(t, b)))
-			return 0;
-	return 1;
 }
 
 static void forget(struct ww_judge_task *t, unsigned which)
@@ -272,8 +272,10 @@ static enum ww_rc measure(struct ww_judge_task *t, unsigned which, int *good, st
 		forget(t, which);
 		ww_load_start(&load, t->judge, own, WW_ARRAY_LEN(own), 1);
 		WW_CHECK(series(t, which, start, err));
+		ww_turn_pause(&t->turn);
 		ww_load_end(&load, &d);
 		*good = !d.certain && (!d.noticed || all_steady(t, which));
+		ww_turn_resume(&t->turn);
 		if (*good || ww_seconds_since(start) + ww_seconds_since(begin) > limit_s(t->judge))
 			break;
 	}

@@ -161,6 +161,22 @@ static void measurements_come_in_order(void **state)
 	assert_int_equal(together, 0);
 }
 
+/* Who computes statistics does not keep others from their calls. */
+static void a_pause_lets_others_call(void **state)
+{
+	struct ww_turn paused = { 0 }, t = { 0 };
+	struct ww_err err = WW_ERR_INIT;
+	(void)state;
+	assert_int_equal(ww_turn_take(&paused, &judge, WW_TURN_TIMED, &err), WW_OK);
+	ww_turn_pause(&paused);
+	assert_int_equal(ww_turn_take(&t, &judge, WW_TURN_TIMED, &err), WW_OK);
+	ww_turn_call(&t); /* for ever, if it waited */
+	ww_turn_called(&t);
+	ww_turn_drop(&t);
+	ww_turn_resume(&paused);
+	ww_turn_drop(&paused);
+}
+
 static void a_wait_is_interrupted(void **state)
 {
 	volatile int stop = 1;
@@ -182,6 +198,6 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(a_change_keeps_the_lease),
 		cmocka_unit_test(nothing_runs_beside_a_measurement), cmocka_unit_test(measurements_come_in_order),
-		cmocka_unit_test(a_wait_is_interrupted) };
+		cmocka_unit_test(a_pause_lets_others_call), cmocka_unit_test(a_wait_is_interrupted) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
