@@ -20,7 +20,8 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from . import Refuse, one_line
 
-DTYPES = {"float32": torch.float32, "float64": torch.float64, "float16": torch.float16, "bfloat16": torch.bfloat16, "int64": torch.int64,
+DTYPES = {"float32": torch.float32, "float64": torch.float64, "float16": torch.float16, "bfloat16": torch.bfloat16,
+          "int64": torch.int64,
           "bool": torch.bool}
 SIZES = (4, 6)  # the free size of each sampler, twice
 
@@ -79,14 +80,19 @@ SAMPLERS = {
 }
 INPUTS = {  # of modules
     "rows": lambda n, d: x(d, n, 16), "sequence": lambda n, d: x(d, n, 8, 16), "signal": lambda n, d: x(d, n, 16, 16),
-    "map": lambda n, d: x(d, n, 16, 12, 12), "volume": lambda n, d: x(d, n, 16, 6, 6, 6), "tokens": lambda n, d: torch.arange(n * 3).view(n, 3) % 10,
+    "map": lambda n, d: x(d, n, 16, 12, 12), "volume": lambda n, d: x(d, n, 16, 6, 6, 6), "tokens": lambda n,
+    d: torch.arange(n * 3).view(n, 3) % 10,
     "probability": lambda n, d: x(d, n, 16).sigmoid(),
 }
 MODULE_ARGUMENTS = {
-    "in_features": 16, "out_features": 12, "in1_features": 16, "in2_features": 16, "in_channels": 16, "out_channels": 12, "kernel_size": 3,
-    "num_features": 16, "num_channels": 16, "num_groups": 4, "normalized_shape": 16, "num_embeddings": 10, "embedding_dim": 12, "input_size": 16,
-    "hidden_size": 12, "d_model": 16, "nhead": 4, "embed_dim": 16, "num_heads": 4, "output_size": 3, "padding": 1, "value": 0.5, "scale_factor": 2,
-    "upscale_factor": 2, "downscale_factor": 2, "groups": 4, "size": 5, "norm_type": 2, "threshold": 0.1, "dim": -1, "n_classes": 20, "cutoffs": [5, 10],
+    "in_features": 16, "out_features": 12, "in1_features": 16, "in2_features": 16, "in_channels": 16,
+    "out_channels": 12, "kernel_size": 3,
+    "num_features": 16, "num_channels": 16, "num_groups": 4, "normalized_shape": 16, "num_embeddings": 10,
+    "embedding_dim": 12, "input_size": 16,
+    "hidden_size": 12, "d_model": 16, "nhead": 4, "embed_dim": 16, "num_heads": 4, "output_size": 3, "padding": 1,
+    "value": 0.5, "scale_factor": 2,
+    "upscale_factor": 2, "downscale_factor": 2, "groups": 4, "size": 5, "norm_type": 2, "threshold": 0.1, "dim": -1,
+    "n_classes": 20, "cutoffs": [5, 10],
     "unflattened_size": (4, 4), "p": 0.0, "dropout": 0.0}
 
 
@@ -131,7 +137,8 @@ def call(function, arguments, seed=0):
 
 
 def same(a, b):
-    return len(a) == len(b) and all(s.shape == t.shape and bool(((s == t) | ((s != s) & (t != t))).all()) for s, t in zip(a, b))
+    return len(a) == len(b) and all(s.shape == t.shape and bool(((s == t) | ((s != s) & (t != t))).all()) for s,
+                                    t in zip(a, b))
 
 
 def rule(arguments, out):
@@ -194,15 +201,24 @@ def try_samplers(make, samplers):
 
 
 # What has an effect beside its result, needs another machine part, or makes its tensors from numbers alone.
-LEFT_OUT = re.compile(r"^(_|set_|get_|is_|are_|init|seed|load|save|compile|export|manual|import|use_|fork|wait|rand|empty|zeros|ones|full|eye|arange|"
-                      r"linspace|logspace|range|from_|frombuffer|as_tensor|as_strided|tensor|asarray|scalar_tensor|normal|bernoulli|multinomial|poisson|"
-                      r"binomial|dropout|alpha_dropout|feature_|cudnn|miopen|mkldnn|quantize|fake_quant|fbgemm|q_|dequantize|fused_moving|vmap|cond|"
-                      r"has_|handle_|boolean_dispatch|assert|typename|unify|parse|.*_window$|sparse|hspmm|resize|tril_indices|triu_indices|Generator|can_cast|result_type|"
-                      r"promote_types|narrow_copy|segment_reduce|sym_|get|prepare|classproperty|while_loop|nonzero|unique|lobpcg|gumbel|rrelu|RReLU|fractional|Fractional|.*[Dd]ropout.*|.*_$)")
-CATEGORY = (("conv", "convolution"), ("pool", "pooling"), ("norm", "norm"), ("softm", "softmax"), ("loss", "loss"), ("entropy", "loss"), ("div_", "loss"),
-            ("pad", "padding"), ("interpolate", "resampling"), ("upsample", "resampling"), ("shuffle", "resampling"), ("attention", "attention"),
-            ("embedding", "indexing"), ("gather", "indexing"), ("scatter", "indexing"), ("index", "indexing"), ("take", "indexing"), ("lstm", "recurrence"),
-            ("gru", "recurrence"), ("rnn", "recurrence"), ("sort", "sort"), ("topk", "sort"), ("cum", "scan"), ("mm", "matrix"), ("linear", "matrix"),
+LEFT_OUT = re.compile(r"^(_|set_|get_|is_|are_|init|seed|load|save|compile|export|manual|import|use_|fork|wait|rand|"
+                      r"empty|zeros|ones|full|eye|arange|"
+                      r"linspace|logspace|range|from_|frombuffer|as_tensor|as_strided|tensor|asarray|scalar_tensor|"
+                      r"normal|bernoulli|multinomial|poisson|"
+                      r"binomial|dropout|alpha_dropout|feature_|cudnn|miopen|mkldnn|quantize|fake_quant|fbgemm|q_|"
+                      r"dequantize|fused_moving|vmap|cond|"
+                      r"has_|handle_|boolean_dispatch|assert|typename|unify|parse|.*_window$|sparse|hspmm|resize|"
+                      r"tril_indices|triu_indices|Generator|can_cast|result_type|"
+                      r"promote_types|narrow_copy|segment_reduce|sym_|get|prepare|classproperty|while_loop|nonzero|"
+                      r"unique|lobpcg|gumbel|rrelu|RReLU|fractional|Fractional|.*[Dd]ropout.*|.*_$)")
+CATEGORY = (("conv", "convolution"), ("pool", "pooling"), ("norm", "norm"), ("softm", "softmax"), ("loss", "loss"),
+            ("entropy", "loss"), ("div_", "loss"),
+            ("pad", "padding"), ("interpolate", "resampling"), ("upsample", "resampling"), ("shuffle", "resampling"),
+            ("attention", "attention"),
+            ("embedding", "indexing"), ("gather", "indexing"), ("scatter", "indexing"), ("index", "indexing"),
+            ("take", "indexing"), ("lstm", "recurrence"),
+            ("gru", "recurrence"), ("rnn", "recurrence"), ("sort", "sort"), ("topk", "sort"), ("cum", "scan"),
+            ("mm", "matrix"), ("linear", "matrix"),
             ("matmul", "matrix"), ("einsum", "matrix"), ("dist", "distance"), ("similarity", "distance"))
 
 
@@ -227,12 +243,15 @@ def operator(name, source, f, make, samplers):
     sampler, arguments, out = found
     shape_rule = rule(arguments, out)
     given = tensors(arguments)
-    scaled = call(make(), tree_map(lambda t: t * 64 if isinstance(t, torch.Tensor) and t.is_floating_point() else t, arguments))
+    scaled = call(make(), tree_map(lambda t: t * 64 if isinstance(t, torch.Tensor) and t.is_floating_point() else t,
+                                   arguments))
     finite = scaled and all(bool(t.isfinite().all()) for t in scaled if t.is_floating_point())
     return {"identity": bool(given) and same(out[:1], given[:1]),
-            "largest": max(t.double().abs().max().item() for t in scaled if t.numel()) if finite and out[0].is_floating_point() else None,
+            "largest": max(t.double().abs().max().item() for t in scaled if t.numel()) if finite
+            and out[0].is_floating_point() else None,
             "operator": f"{source}.{name}", "signature": one_line(signature(f, name), 300), "shape_rule": shape_rule,
-            "dtype_rule": dtypes_of(make(), samplers[sampler]), "samplers": [sampler], "category": category(name, shape_rule, sampler, source),
+            "dtype_rule": dtypes_of(make(), samplers[sampler]), "samplers": [sampler],
+            "category": category(name, shape_rule, sampler, source),
             "source": source, "version": torch.__version__}
 
 
@@ -266,11 +285,13 @@ def construct(cls, extra=None):
 def modules():
     for name in sorted(dir(torch.nn)):
         cls = getattr(torch.nn, name)
-        if not inspect.isclass(cls) or not issubclass(cls, torch.nn.Module) or name.startswith("Lazy") or LEFT_OUT.match(name) or construct(cls) is None:
+        if not inspect.isclass(cls) or not issubclass(cls, torch.nn.Module) or name.startswith(
+            "Lazy") or LEFT_OUT.match(name) or construct(cls) is None:
             continue
         one = {k: (lambda n, d, s=s: (s(n, d),)) for k, s in INPUTS.items()}
         two = {f"{k}, {k}": (lambda n, d, s=s: (s(n, d), s(n + 0, d))) for k, s in INPUTS.items()}
-        rest = {k: SAMPLERS[k] for k in ("(logits, classes)", "(rows, signs)", "(rows, rows, signs)", "(scores, scores, signs)", "(x, y, z)")}
+        rest = {k: SAMPLERS[k] for k in ("(logits, classes)", "(rows, signs)", "(rows, rows, signs)",
+                                         "(scores, scores, signs)", "(x, y, z)")}
         row = operator(name, "torch.nn", cls, lambda cls=cls: typed(cls), {**one, **two, **rest})
         if row:
             yield row
@@ -293,14 +314,21 @@ def typed(cls):
 # ---- transformers
 
 SMALL = {
-    "hidden_size": 64, "d_model": 64, "n_embd": 64, "dim": 64, "embed_dim": 64, "num_attention_heads": 4, "n_head": 4, "num_heads": 4, "n_heads": 4,
-    "encoder_attention_heads": 4, "decoder_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 96, "ffn_dim": 96,
-    "encoder_ffn_dim": 96, "decoder_ffn_dim": 96, "n_inner": 96, "hidden_dim": 96, "d_ff": 96, "d_kv": 16, "num_hidden_layers": 2, "n_layer": 2, "n_layers": 2,
-    "num_layers": 2, "encoder_layers": 2, "decoder_layers": 2, "vocab_size": 128, "max_position_embeddings": 64, "num_experts": 4, "num_local_experts": 4,
-    "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "image_size": 32, "patch_size": 8, "pad_token_id": 0,
-    "attention_probs_dropout_prob": 0.0, "hidden_dropout_prob": 0.0, "dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0, "resid_pdrop": 0.0,
+    "hidden_size": 64, "d_model": 64, "n_embd": 64, "dim": 64, "embed_dim": 64, "num_attention_heads": 4, "n_head": 4,
+    "num_heads": 4, "n_heads": 4,
+    "encoder_attention_heads": 4, "decoder_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+    "intermediate_size": 96, "ffn_dim": 96,
+    "encoder_ffn_dim": 96, "decoder_ffn_dim": 96, "n_inner": 96, "hidden_dim": 96, "d_ff": 96, "d_kv": 16,
+    "num_hidden_layers": 2, "n_layer": 2, "n_layers": 2,
+    "num_layers": 2, "encoder_layers": 2, "decoder_layers": 2, "vocab_size": 128, "max_position_embeddings": 64,
+    "num_experts": 4, "num_local_experts": 4,
+    "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "image_size": 32, "patch_size": 8,
+    "pad_token_id": 0,
+    "attention_probs_dropout_prob": 0.0, "hidden_dropout_prob": 0.0, "dropout": 0.0, "attention_dropout": 0.0,
+    "activation_dropout": 0.0, "resid_pdrop": 0.0,
     "attn_pdrop": 0.0, "embd_pdrop": 0.0, "embedding_size": 64}
-BLOCK = re.compile(r"(Layer|Block|Attention|MLP|Mlp|Norm|Intermediate|Output|SelfOutput|Embeddings|Expert|MoE|Router|Gate|FeedForward|FFN|Conv|Pooler|Rotary"
+BLOCK = re.compile(r"(Layer|Block|Attention|MLP|Mlp|Norm|Intermediate|Output|SelfOutput|Embeddings|Expert|MoE|Router|"
+                   r"Gate|FeedForward|FFN|Conv|Pooler|Rotary"
                    r"|Projector|Head|Adapter|Mixer)[A-Za-z0-9]*$")
 
 
@@ -320,13 +348,17 @@ def configurations(module):
 
 # How a block's inputs are written into a task, by the names of its parameters: rows of features, wide ones, maps, flat
 # rows.  BATCH, SEQUENCE and WIDTH are constants at its top; WIDTH multiplies what is 64 features in SMALL.
-ROWS, WIDE, MAPS, FLAT = ("torch.randn(BATCH, SEQUENCE, {h})", "torch.randn(BATCH, SEQUENCE, {w})", "torch.randn(BATCH, {h}, 8, SEQUENCE)",
+ROWS, WIDE, MAPS, FLAT = ("torch.randn(BATCH, SEQUENCE, {h})", "torch.randn(BATCH, SEQUENCE, {w})",
+                          "torch.randn(BATCH, {h}, 8, SEQUENCE)",
                           "torch.randn(BATCH * SEQUENCE, {h})")
 ANGLES = "torch.randn(BATCH, SEQUENCE, {head})"
-NAMED = {"position_ids": "torch.arange(SEQUENCE)[None].expand(BATCH, SEQUENCE)", "input_ids": "torch.randint(0, 128, (BATCH, SEQUENCE))",
+NAMED = {"position_ids": "torch.arange(SEQUENCE)[None].expand(BATCH, SEQUENCE)",
+         "input_ids": "torch.randint(0, 128, (BATCH, SEQUENCE))",
          "pixel_values": "torch.randn(BATCH, 3, 32, 32)"}
-SCALED = {"hidden_size", "d_model", "n_embd", "dim", "embed_dim", "head_dim", "intermediate_size", "ffn_dim", "encoder_ffn_dim", "decoder_ffn_dim", "n_inner",
-          "hidden_dim", "d_ff", "d_kv", "moe_intermediate_size", "embedding_size", "in_features", "out_features", "normalized_shape"}
+SCALED = {"hidden_size", "d_model", "n_embd", "dim", "embed_dim", "head_dim", "intermediate_size", "ffn_dim",
+          "encoder_ffn_dim", "decoder_ffn_dim", "n_inner",
+          "hidden_dim", "d_ff", "d_kv", "moe_intermediate_size", "embedding_size", "in_features", "out_features",
+          "normalized_shape"}
 ROW_NAMES = {"hidden_states", "x", "hidden_state", "input_tensor", "inputs_embeds", "features", "residual"}
 TASK = """import torch
 import torch.nn as nn
@@ -374,7 +406,8 @@ def input_texts(cls, rows, sizes):
         if p.name == "position_embeddings":
             found.append((p.name, "(cos, sin)", [("cos", ANGLES.format(**sizes)), ("sin", ANGLES.format(**sizes))]))
         elif p.default is p.empty or i == 0:
-            text = NAMED.get(p.name) or (rows if p.name == "hidden_states" or p.name not in ROW_NAMES else ROWS if rows == WIDE else rows)
+            text = NAMED.get(p.name) or (rows if p.name == "hidden_states" or p.name not in ROW_NAMES else ROWS
+                                         if rows == WIDE else rows)
             found.append((p.name, p.name, [(p.name, text.format(**sizes))]))
     return found
 
@@ -383,21 +416,30 @@ def block_task(cls, config, home):
     """The text of a task of each way to feed it, with {batch}, {sequence}, {width} left open."""
     model = home.split(".")[-1]
     values = {k: v for k, v in SMALL.items() if hasattr(config, k)}
-    extra = {**{k: v for k, v in SMALL.items() if isinstance(v, (int, float))}, "layer_idx": 0, "layer_id": 0, "layer_number": 0, "eps": 1e-6, "in_features": 64,
+    extra = {**{k: v for k, v in SMALL.items() if isinstance(v, (int, float))}, "layer_idx": 0, "layer_id": 0,
+             "layer_number": 0, "eps": 1e-6, "in_features": 64,
              "out_features": 64, "normalized_shape": 64, "is_decoder": False}
     names = [p.name for p in inspect.signature(cls.__init__).parameters.values()]
-    given = [f"{n}=config" if n == "config" else f"{n}={written(n, extra.get(n, MODULE_ARGUMENTS.get(n)))}" for n in names[1:] if n == "config" or n in extra]
-    number = lambda *keys: next((f"{getattr(config, k)} * WIDTH" if k in SCALED else str(getattr(config, k)) for k in keys if isinstance(getattr(config, k, None), int)), None)
-    sizes = {"h": number("hidden_size", "d_model", "n_embd", "dim", "embed_dim") or "64 * WIDTH", "w": number("intermediate_size", "ffn_dim", "d_ff") or "96 * WIDTH",
+    given = [f"{n}=config" if n == "config" else f"{n}={written(n, extra.get(n, MODULE_ARGUMENTS.get(n)))}"
+             for n in names[1:] if n == "config" or n in extra]
+    number = lambda *keys: next((f"{getattr(config, k)} * WIDTH" if k in SCALED else str(getattr(config, k))
+                                 for k in keys if isinstance(getattr(config, k, None), int)), None)
+    sizes = {"h": number("hidden_size", "d_model", "n_embd", "dim", "embed_dim") or "64 * WIDTH",
+             "w": number("intermediate_size", "ffn_dim", "d_ff") or "96 * WIDTH",
              "head": number("head_dim") or "16 * WIDTH"}
-    head = [f"        config = {type(config).__name__}({', '.join(f'{k}={written(k, v)}' for k, v in values.items())})\n",
+    head = ["        config = "
+            f"{type(config).__name__}({', '.join(f'{k}={written(k, v)}' for k, v in values.items())})\n",
             '        config._attn_implementation = "eager"\n'] if "config" in names else []
-    imports = ([f"from {home}.configuration_{model} import {type(config).__name__}"] if head else []) + [f"from {home}.modeling_{model} import {cls.__name__}"]
+    imports = ([f"from {home}.configuration_{model} import {type(config).__name__}"] if head
+               else []) + [f"from {home}.modeling_{model} import {cls.__name__}"]
     for rows in (ROWS, WIDE, MAPS, FLAT):
         inputs = input_texts(cls, rows, sizes)
-        yield TASK.replace("{imports}", "\n".join(imports)).replace("{config}", "".join(head)).replace("{cls}", cls.__name__).replace(
-            "{arguments}", ", ".join(given)).replace("{parameters}", ", ".join(n for _, _, own in inputs for n, _ in own)).replace(
-            "{calls}", ", ".join(f"{n}={c}" for n, c, _ in inputs)).replace("{inputs}", ", ".join(t for _, _, own in inputs for _, t in own))
+        yield TASK.replace("{imports}", "\n".join(imports)).replace("{config}", "".join(head)).replace(
+            "{cls}", cls.__name__).replace(
+            "{arguments}", ", ".join(given)).replace("{parameters}",
+                                                     ", ".join(n for _, _, own in inputs for n, _ in own)).replace(
+            "{calls}", ", ".join(f"{n}={c}" for n, c, _ in inputs)).replace("{inputs}", ", ".join(
+                t for _, _, own in inputs for _, t in own))
 
 
 def run_task(text, sizes):
@@ -413,7 +455,8 @@ def run_task(text, sizes):
     except Exception:
         return None
     fine = out.is_floating_point() and out.numel() > 1 and bool(out.isfinite().all()) and torch.equal(out, again)
-    return (sum(p.numel() for p in model.parameters()), [list(t.shape) for t in inputs], list(out.shape)) if fine else None
+    return (sum(p.numel() for p in model.parameters()), [list(t.shape) for t in inputs],
+            list(out.shape)) if fine else None
 
 
 def blocks_of(model, version):
@@ -424,7 +467,8 @@ def blocks_of(model, version):
     except Exception:
         return
     classes = [c for n, c in inspect.getmembers(modeling, inspect.isclass)
-               if issubclass(c, torch.nn.Module) and c.__module__ == modeling.__name__ and BLOCK.search(n) and not hasattr(c, "base_model_prefix")]
+               if issubclass(c, torch.nn.Module) and c.__module__ == modeling.__name__ and BLOCK.search(n)
+               and not hasattr(c, "base_model_prefix")]
     configs = list(configurations(config_module))
     for cls in classes:
         row = next(filter(None, (block_row(cls, config, home, version) for config in configs)), None)
@@ -436,8 +480,10 @@ def block_row(cls, config, home, version):
     for text in block_task(cls, config, home):
         found = [run_task(text, sizes) for sizes in TRIED]
         if all(found):
-            return {"operator": f"{home}.{cls.__name__}", "signature": one_line(signature(cls.forward, cls.__name__), 300), "config": type(config).__name__,
-                    "parameters": found[0][0], "inputs": found[0][1], "output": found[0][2], "task": text, "category": "block", "source": home,
+            return {"operator": f"{home}.{cls.__name__}", "signature": one_line(signature(cls.forward, cls.__name__),
+                                                                                300), "config": type(config).__name__,
+                    "parameters": found[0][0], "inputs": found[0][1], "output": found[0][2], "task": text,
+                    "category": "block", "source": home,
                     "version": version}
     return None
 

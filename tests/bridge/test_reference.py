@@ -118,7 +118,8 @@ def no_module_of_the_bridge_imports_itself_by_way_of_others():
 NEEDED = "def get_inputs(): return []\ndef get_init_inputs(): return []\n"
 UNUSABLE = {"syntax error in line 2": "\ndef f(:\n", "does not define Model, get_inputs, get_init_inputs": "x = 1\n",
             "does not define Model": NEEDED,
-            "imports no_such_package_here, and no module of that name is in the Python": "import no_such_package_here.part\n",
+            "imports no_such_package_here, and no module of that name is in the "
+            "Python": "import no_such_package_here.part\n",
             "imports absent_one": "from absent_one.part import x\n",
             "-m pip install open-clip-torch": "import open_clip\n"}
 # Whether these are tasks can only be known by running them.
@@ -127,7 +128,8 @@ PERHAPS = {"a name made at run time": "exec('class Model: pass')\n" + NEEDED,
            "a name in a branch": "if True:\n    class Model: pass\n" + NEEDED,
            "a name assigned": "Model = object\n" + NEEDED,
            "a name in an except": "try:\n    pass\nexcept ValueError:\n    pass\nelse:\n    Model = 1\n" + NEEDED,
-           "a package that may be missing": "try:\n    import no_such_package_here\nexcept ImportError: pass\nModel = 1\n" + NEEDED,
+           "a package that may be missing": "try:\n    import no_such_package_here\nexcept ImportError: pass\n"
+                                            "Model = 1\n" + NEEDED,
            "a path of its own": "import sys\nsys.path.append('/x')\nimport no_such_package_here\nModel = 1\n" + NEEDED}
 
 
@@ -151,8 +153,10 @@ def a_source_is_refused_only_for_certain():
 
 @test
 def arguments_by_name_make_the_module():
-    text = "import torch, torch.nn as nn\nclass Model(nn.Module):\n    def __init__(self, n, *, k=1):\n        super().__init__()\n        self.n = n * k\n" \
-        "    def forward(self, x):\n        return x * self.n\ndef get_inputs():\n    return [torch.randn(3)]\ndef get_init_inputs():\n    return "
+    text = ("import torch, torch.nn as nn\nclass Model(nn.Module):\n    def __init__(self, n, *, k=1):\n"
+            "        super().__init__()\n        self.n = n * k\n"
+            "    def forward(self, x):\n        return x * self.n\ndef get_inputs():\n    return [torch.randn(3)]\n"
+            "def get_init_inputs():\n    return ")
     for init, n in (("[2]", 2), ("{'n': 2, 'k': 3}", 6), ("[[], {'n': 2, 'k': 3}]", 6)):
         assert Task(text + init, "test.py", 3, TARGET).model.n == n, init
 
@@ -422,7 +426,8 @@ def state_is_drawn_by_what_it_is():
     assert changed == {n for n, kind in KINDS_OF_STATE.items() if kind not in ("fixed", "stuck")}, changed
     assert torch.equal(now["plain"], now["plain"].tril()) and (now["quantised"].float() * 2).abs().max() > 100
     lo, hi = (now["table"] / before["table"])[1:].aminmax()
-    assert 0.5 <= lo and hi <= 1.5 and now["table"][0] == 0 and 0.5 <= now["ones"].min() and now["ones"].max() <= 1.5 and now["zeros"].abs().max() <= 0.5
+    assert 0.5 <= lo and hi <= 1.5 and now["table"][0] == 0 and 0.5 <= now["ones"].min() and now[
+        "ones"].max() <= 1.5 and now["zeros"].abs().max() <= 0.5
     shared = {name: t.clone() for (name, _), t in zip(k.table["params"], k._shared.params)}
     for name in changed:
         assert name not in shared or torch.equal(shared[name], now[name]), name
@@ -447,14 +452,16 @@ def a_graph_says_how_state_is_drawn():
     small = task("return x * self.c + self.d", "self.c = torch.randn(8)\nself.d = torch.arange(8.0)")
     rows = {r["name"]: r for r in small.graph()["params"]}
     assert rows["c"]["drawn"] == "new" and "value" not in rows["c"] and rows["d"]["value"] == list(range(8))
-    assert task("return x * self.c + self.d", "self.c = torch.randn(8)\nself.d = torch.arange(8.0)", seed=9).know(small.graph())
+    assert task("return x * self.c + self.d", "self.c = torch.randn(8)\nself.d = torch.arange(8.0)",
+                seed=9).know(small.graph())
 
 
 @test
 def state_that_a_task_does_not_bear_stays():
     # Made again it fails; it is not finite with other values.
     k = task("return x * self.c",
-             "assert 'made' not in globals()\nglobals()['made'] = 1\nself.register_buffer('c', torch.randn(8), persistent=False)")
+             "assert 'made' not in globals()\nglobals()['made'] = 1\nself.register_buffer('c', torch.randn(8), "
+             "persistent=False)")
     assert k.held.kinds == {"c": "stuck"}
     k = task("return torch.sqrt(self.c - 0.999) * x", "self.register_buffer('c', torch.ones(8))")
     assert k.held.kinds == {"c": "fixed"} and torch.equal(k.state["c"], torch.ones(8))
@@ -575,7 +582,8 @@ SMALL = {
 def what_is_small_is_held_to_its_own_size():
     for what, (forward, inputs, change) in SMALL.items():
         row = compared(lambda o, r: change(o), "return " + forward, inputs)
-        assert not row["pass"] and row["part"] and row["violations"] and row["worst"]["found"] != row["worst"]["expected"], f"{what}: {row}"
+        assert not row["pass"] and row["part"] and row["violations"] and row["worst"]["found"] != row["worst"][
+            "expected"], f"{what}: {row}"
         assert compared(lambda o, r: o.copy_(r.exact[0]), "return " + forward, inputs)["pass"], what
         assert compared(lambda o, r: o.mul_(1 + 4e-6), "return " + forward, inputs)["pass"], what
 
@@ -624,7 +632,8 @@ def sums_over_parts_wake_no_threads():
 @test
 def a_part_that_pytorch_itself_gets_wrong_by_luck_is_not_judged_by_it():
     """Rows of a relu in which one number is positive, and close to zero: its error in PyTorch may be none."""
-    forward, init = "return torch.relu(self.fc(x) - 4)", "self.fc = nn.Linear(64, 64)\nnn.init.normal_(self.fc.weight)\nself.fc.weight.data.div_(4)"
+    forward = "return torch.relu(self.fc(x) - 4)"
+    init = "self.fc = nn.Linear(64, 64)\nnn.init.normal_(self.fc.weight)\nself.fc.weight.data.div_(4)"
     k, asked = task(forward, init, "[torch.randn(400, 64)]"), 0
     k.share()
     for seed in range(4):
@@ -730,7 +739,8 @@ def whole_numbers_that_are_rounding_make_a_task_degenerate():
                               ("return (x * 3e4).round().long()", False), ("return x.argmax(1)", False)):
         k = task(forward, inputs="[torch.randn(300, 40)]")
         d = k.degenerate(1, 2)
-        assert d["strict"]["degenerate"] is d["strict"]["unsure"] is expected and not d["paper"]["degenerate"], (forward, d)
+        assert d["strict"]["degenerate"] is d["strict"]["unsure"] is expected and not d["paper"]["degenerate"], (
+            forward, d)
 
 
 KINDS = ((1.0, 0.0), (2.0**-6, 0.0), (64.0, 0.0), (1.0, 3.0))
@@ -832,7 +842,8 @@ def few_numbers_are_judged_in_parts():
 def one_number_still_has_to_be_exact():
     product = "return (x @ args[1].t()).sum()"
     for bits, what in ((10, "tf32"), (7, "bfloat16")):
-        taken = answers(product, PAIR, lambda x, y, bits=bits: (rounded(x, bits).double() @ rounded(y, bits).double().t()).sum(), KINDS[:1])[1]
+        taken = answers(product, PAIR, lambda x, y, bits=bits: (rounded(x, bits).double() @ rounded(
+            y, bits).double().t()).sum(), KINDS[:1])[1]
         assert taken <= 3, f"{what}: {taken} of 20"
     masked = "return (x * (args[1] == 1)).sum() / 7"  # masks are not moved
     inputs = "[torch.randn(64, 128), torch.randint(0, 2, (64, 128)).float() * 2 - 1]"
@@ -949,7 +960,8 @@ def bytes_that_must_move():
     assert reads("return x * 2", inputs="[torch.randn(1000, 100)[:, :10]]") == 40000
     # Lookups, choices, triangles, windows with holes between them.
     assert reads("return x.index_select(0, torch.tensor([3]))", inputs=big) <= 8
-    assert reads("return torch.where(x > 0, args[1], -args[1])", inputs="[torch.randn(1000), torch.randn(1000)]") == 4000
+    assert reads("return torch.where(x > 0, args[1], -args[1])",
+                 inputs="[torch.randn(1000), torch.randn(1000)]") == 4000
     assert reads("return x.masked_fill(torch.ones(1000, 100, dtype=torch.bool), 1.0)", inputs=big) <= 100000
     assert reads("return x.tril()", inputs="[torch.randn(100, 100)]") == 20000
     assert reads("return F.max_pool2d(x, 1, 2)", inputs="[torch.randn(1, 1, 100, 100)]") == 10000
@@ -981,7 +993,8 @@ def a_profile_names_every_operator():
     assert p["method"] == "clock" and p["call_us"] > 0 and all(n["us"] > 0 for n in p["nodes"])
     assert torch.equal(before, k.model.bn.running_mean) and k.model.bn.num_batches_tracked == 0
     # Of a traced graph, constants included.
-    k = task("with torch.autocast('cpu', dtype=torch.bfloat16):\n    y = self.fc(x)\nreturn y.float() * self.c + torch.tensor([2.0])",
+    k = task("with torch.autocast('cpu', dtype=torch.bfloat16):\n    y = self.fc(x)\nreturn y.float() * self.c + "
+             "torch.tensor([2.0])",
              "self.fc = nn.Linear(8, 8)\nself.c = torch.ones(8)")
     assert {n["name"] for n in profile(k)["nodes"]} == {n["name"] for n in k.graph()["nodes"]}
     # Of a task whose graph was known.
@@ -1041,12 +1054,14 @@ def refusals():
 MODULES = {
     "parameters, a buffer, a constant": dict(
         forward="return self.bn(self.fc(x)) * self.scale + self.table", inputs="[torch.randn(6, 8)]",
-        init="self.fc = nn.Linear(8, 8)\nself.bn = nn.BatchNorm1d(8)\nself.scale = torch.tensor(2.0)\nself.table = torch.arange(8.0)"),
+        init="self.fc = nn.Linear(8, 8)\nself.bn = nn.BatchNorm1d(8)\nself.scale = torch.tensor(2.0)\nself.table = "
+             "torch.arange(8.0)"),
     "tied parameters": dict(forward="return self.b(self.a(x))",
                             init="self.a = nn.Linear(8, 8)\nself.b = nn.Linear(8, 8)\nself.b.weight = self.a.weight"),
     "several inputs and scalars": dict(forward="return torch.add(x, args[1], alpha=args[2]), x.sum()",
                                        inputs="[torch.randn(3, 4), torch.randn(4, 3).t(), 3]"),
-    "constants of the graph alone": dict(forward="z = x.clone()\nz[0] = 1.0\nreturn z + torch.tensor([[1.0, float('inf')], [2.0, 3.0]]).repeat(3, 4)"),
+    "constants of the graph alone": dict(forward="z = x.clone()\nz[0] = 1.0\nreturn z + torch.tensor([[1.0, "
+                                                 "float('inf')], [2.0, 3.0]]).repeat(3, 4)"),
 }
 
 
@@ -1179,7 +1194,8 @@ def workers_are_forked_ready_to_compile_and_without_a_device():
 
     def worker():
         opened = []
-        sys.addaudithook(lambda event, args: opened.append(args[0]) if event == "open" and "site-packages" in str(args[0])
+        sys.addaudithook(lambda event, args: opened.append(args[0]) if event == "open"
+                         and "site-packages" in str(args[0])
                          else None)
         assert codecache.torch_key() and cache.triton_key()
         assert not opened, opened[:3]
