@@ -72,8 +72,11 @@ static int begins(const char *text, const char *with) { return !strncmp(text, wi
 enum ww_code ww_sampler_kind(const char *path, int private)
 {
 	const char *name = strrchr(path, '/');
-	if (path[0] != '/')
-		return path[0] == '[' ? WW_CODE_OTHER : WW_CODE_LIBRARY;
+	if (begins(path, "[vdso]") || begins(path, "[vsyscall]"))
+		return WW_CODE_OTHER;
+	/* A process names its anonymous memory as it likes, has a heap and a stack, and a file in memory. */
+	if (path[0] != '/' || begins(path, "/memfd:"))
+		return WW_CODE_LIBRARY;
 	if (private)
 		return WW_CODE_OWN;
 	for (size_t i = 0; i < WW_ARRAY_LEN(neutral); i++)

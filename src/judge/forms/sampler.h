@@ -8,8 +8,8 @@
  * started by whom), and the judge looks up whose file the code lies in:
  *
  *     own       files of the process's own /tmp: extensions, and what a compiler wrote there; but for torch.compile's
- *     library   every other file (PyTorch, numpy, a BLAS), and memory without a file: PyTorch's own generators of code
- *               (oneDNN, FBGEMM) write there
+ *     library   every other file (PyTorch, numpy, a BLAS), and memory without a file, named or not: PyTorch's own
+ *               generators of code (oneDNN, FBGEMM) write there
  *     other     the interpreter, the C and C++ libraries, libm, OpenMP's waiting
  *
  * A thread's own code does not count while another thread is in a library's: being busy beside a library costs no time.

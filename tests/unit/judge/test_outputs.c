@@ -165,7 +165,9 @@ static void whose_code(void **state)
 		{ "", 0, WW_CODE_LIBRARY }, { "/tmp/libc.so.6", 1, WW_CODE_OWN }, { "/memfd:x (deleted)", 0, WW_CODE_LIBRARY },
 		{ "/tmp/build/ext/ext.so", 0, WW_CODE_LIBRARY }, { "/opt/lib/libtorch_cpu.so", 0, WW_CODE_LIBRARY },
 		{ "/opt/numpy.libs/libscipy_openblas64_-1.so", 0, WW_CODE_LIBRARY }, { "/usr/lib/libm.so.6", 0, WW_CODE_OTHER },
-		{ "/usr/bin/python3.11", 0, WW_CODE_OTHER }, { "[vdso]", 0, WW_CODE_OTHER } };
+		{ "/usr/bin/python3.11", 0, WW_CODE_OTHER }, { "[vdso]", 0, WW_CODE_OTHER }, { "[heap]", 0, WW_CODE_LIBRARY },
+		{ "[stack]", 0, WW_CODE_LIBRARY }, { "[anon:libc.so.6]", 0, WW_CODE_LIBRARY },
+		{ "/memfd:x/libc.so.6 (deleted)", 0, WW_CODE_LIBRARY } };
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++)
 		assert_int_equal(ww_sampler_kind(rows[i].path, rows[i].private), rows[i].kind);
