@@ -40,6 +40,11 @@ struct sample {
 	uint64_t ns;
 };
 
+/* Another (PERF_RECORD_LOST): what found no room in the ring. */
+struct lost {
+	uint64_t id, n;
+};
+
 struct event {
 	int fd;
 	struct perf_event_mmap_page *head;
@@ -57,6 +62,7 @@ struct ww_sampler {
 	struct sample *samples; /* of the call in progress */
 	int n_samples;
 	size_t max_samples;
+	uint64_t lost; /* and those for which there was no room */
 };
 
 /* ---- Mappings -----------------------------------------------------------------------------------------------------
@@ -244,6 +250,13 @@ static void copy_out(const struct event *e, uint64_t at, void *to, size_t n)
 	memcpy((char *)to + part, ring, n - part);
 }
 
+static void take_lost(struct ww_sampler *x, const struct event *e, uint64_t at)
+{
+	struct lost lost;
+	copy_out(e, at, &lost, sizeof(lost));
+	x->lost += lost.n < MAX_SAMPLES ? lost.n : MAX_SAMPLES;
+}
+
 static void take_one(struct ww_sampler *x, const struct event *e)
 {
 	uint64_t head = __atomic_load_n(&e->head->data_head, __ATOMIC_ACQUIRE), at = e->head->data_tail;
@@ -252,6 +265,8 @@ static void take_one(struct ww_sampler *x, const struct event *e)
 		copy_out(e, at, &h, sizeof(h));
 		if (h.type == PERF_RECORD_MMAP)
 			x->n = 0; /* read again */
+		else if (h.type == PERF_RECORD_LOST)
+			take_lost(x, e, at + sizeof(h));
 		else if (h.type == PERF_RECORD_SAMPLE && x->n_samples < MAX_SAMPLES &&
 			WW_GROW(x->samples, &x->max_samples, x->n_samples + 1))
 			copy_out(e, at + sizeof(h), &x->samples[x->n_samples++], sizeof(*x->samples));
@@ -270,7 +285,7 @@ void ww_sampler_begin(struct ww_sampler *x)
 {
 	ww_sampler_take(x);
 	if (x)
-		x->n_samples = 0;
+		x->n_samples = 0, x->lost = 0;
 }
 
 /* ---- Whose they are ---------------------------------------------------------------------------------------------- */
@@ -342,6 +357,8 @@ void ww_sampler_end(struct ww_sampler *x, struct ww_seen *seen)
 			kind = WW_CODE_OTHER;
 		seen->n[kind]++;
 	}
+	/* Who fills the ring, by hundreds of mappings of code, does not do so for nothing. */
+	seen->n[WW_CODE_LIBRARY] += (int)(x->lost < MAX_SAMPLES ? x->lost : MAX_SAMPLES);
 	check_some(x, seen);
 	seen->calls = 1;
 }
