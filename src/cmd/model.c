@@ -6,8 +6,11 @@
 #include "nn/chat.h"
 #include "nn/model.h"
 #include "nn/safetensors.h"
+#include "nn/tok_train.h"
 #include "nn/tokenizer.h"
+#include "train/data.h"
 
+#include <inttypes.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -27,6 +30,10 @@ static const struct ww_opt opts[] = {
 		"init: seed of the weights; run: of the random numbers" },
 	{ "tokenizer", 0, WW_OPT_STR, offsetof(struct ww_model_values, tokenizer), "DIR", NULL, 0, 0,
 		"init: copy the tokenizer's files from this directory" },
+	{ "data", 0, WW_OPT_STR, offsetof(struct ww_model_values, data), "PATHS", NULL, 0, 0,
+		"tokenizer: learn from these texts, named as in a recipe of train" },
+	{ "vocabulary", 0, WW_OPT_INT, offsetof(struct ww_model_values, vocabulary), "N", "4096", 259, 1 << 20,
+		"tokenizer: tokens at most" },
 	{ "critic", 0, WW_OPT_FLAG, offsetof(struct ww_model_values, critic), NULL, NULL, 0, 0,
 		"convert: a critic on a copy of the trunk, with a value head of zeros instead of the vocabulary's" },
 	{ "ids", 0, WW_OPT_FLAG, offsetof(struct ww_model_values, ids), NULL, NULL, 0, 0,
@@ -172,6 +179,39 @@ static enum ww_rc run_convert(const struct ww_model_values *v, char **argv, stru
 	return rc;
 }
 
+/* ---- tokenizer */
+
+static enum ww_rc learn_text(void *trainer, const char *text, size_t n, struct ww_err *err)
+{
+	return ww_tok_trainer_add(trainer, text, n, err);
+}
+
+static enum ww_rc run_tokenizer(const struct ww_model_values *v, char **argv, struct ww_err *err)
+{
+	static const char *const special[] = { "<|endoftext|>", "<|im_start|>", "<|im_end|>" };
+	struct ww_tok_trainer *t;
+	int64_t files, tokens;
+	char path[PATH_MAX];
+	if (!v->data)
+		return ww_err_set(err, WW_ERR_USAGE, "model tokenizer needs --data");
+	WW_CHECK(ww_fs_join(path, argv[1], "tokenizer.json", err));
+	if (ww_fs_is_file(path))
+		return ww_err_set(err, WW_ERR_USAGE, "%s is there already; name another directory", path);
+	WW_CHECK(ww_tok_trainer_new(special, WW_ARRAY_LEN(special), &t, err));
+	enum ww_rc rc = ww_data_texts(v->data, learn_text, t, &files, err);
+	if (rc == WW_OK)
+		rc = ww_fs_mkdirs(argv[1], err);
+	if (rc == WW_OK)
+		rc = ww_tok_trainer_write(t, v->vocabulary, path, &tokens, err);
+	ww_tok_trainer_free(t);
+	if (rc == WW_OK && v->json)
+		ww_cmd_print_json(
+			json_pack("{s:s, s:I, s:I}", "saved", path, "tokens", (json_int_t)tokens, "files", (json_int_t)files));
+	else if (rc == WW_OK)
+		printf("%s: %" PRId64 " tokens, of %" PRId64 " files\n", path, tokens, files);
+	return rc;
+}
+
 /* ---- score */
 
 static enum ww_rc ids_of_array(const char *path, const struct ww_str *text, struct ww_ids *ids, struct ww_err *err)
@@ -280,7 +320,8 @@ static const struct verb {
 	enum ww_rc (*alone)(const struct ww_model_values *v, char **argv, struct ww_err *err);
 	enum ww_rc (*on_device)(const struct ww_model_values *v, char **argv, struct ww_dev *dev, struct ww_err *err);
 } verbs[] = { { "info", 1, run_info, NULL }, { "init", 2, NULL, run_init }, { "convert", 2, NULL, run_convert },
-	{ "score", 2, NULL, run_score }, { "run", 2, ww_model_run, NULL }, { "bench", 1, ww_model_bench, NULL } };
+	{ "tokenizer", 1, run_tokenizer, NULL }, { "score", 2, NULL, run_score }, { "run", 2, ww_model_run, NULL },
+	{ "bench", 1, ww_model_bench, NULL } };
 
 static enum ww_rc run_verb(const struct verb *verb, const struct ww_model_values *v, char **argv, struct ww_err *err)
 {
@@ -308,18 +349,20 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 			return 0;
 		return ww_cmd_fail(&err);
 	}
-	ww_err_set(&err, WW_ERR_USAGE, "model: \"%.40s\" is not one of info, init, convert, score, run, bench", argv[0]);
+	ww_err_set(&err, WW_ERR_USAGE, "model: \"%.40s\" is not one of info, init, convert, tokenizer, score, run, bench",
+		argv[0]);
 	return ww_cmd_fail(&err);
 }
 
 const struct ww_cmd ww_cmd_model = { .name = "model",
-	.args = "run|info|init|convert|score|bench ARGUMENTS",
+	.args = "run|info|init|convert|tokenizer|score|bench ARGUMENTS",
 	.summary = "run, look at, make, convert, score and time transformer models",
 	.details =
 		"  model run DIR PROMPT           what the model says after a text, or to a message (--chat)\n"
 		"  model info DIR                 config, parameters, tokenizer of a model in Hugging Face's form\n"
 		"  model init CONFIG.json DIR     a new model with random weights\n"
 		"  model convert DIR NEW_DIR      the same model with weights of another type (--dtype)\n"
+		"  model tokenizer DIR            a new tokenizer of byte pairs, learnt from texts (--data)\n"
 		"  model score DIR FILE           log-probability of every token of a text, or of given ids (--ids)\n"
 		"  model bench DIR                tokens a second of prompts and of answers, exact and fast, by batch\n\n"
 		"Llama, Qwen2 and Qwen3 architectures.  What is written loads in transformers; it is whole or not there, and\n"

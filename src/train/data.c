@@ -33,6 +33,8 @@ struct reader {
 	struct ww_err *err;
 	int has_format;
 	enum ww_chat_format format;
+	enum ww_rc (*text)(void *ctx, const char *text, size_t n, struct ww_err *err); /* only this is wanted; or NULL */
+	void *ctx;
 };
 
 /* ---- sequences */
@@ -86,6 +88,10 @@ static enum ww_rc add_ids(
 static enum ww_rc add_document(struct reader *r, const char *text, size_t n, float factor)
 {
 	WW_AUTO(ww_ids_release) struct ww_ids ids = WW_IDS_INIT(LINE_IDS_MAX);
+	if (r->text) {
+		r->d->documents++;
+		return r->text(r->ctx, text, n, r->err);
+	}
 	if (!r->o->tok)
 		return ww_err_set(r->err, WW_ERR_USAGE, "text needs a tokenizer, and the model has none");
 	WW_CHECK(ww_tok_encode(r->o->tok, text, n, 0, 1, &ids, r->err));
@@ -151,6 +157,20 @@ static enum ww_rc conversation_ids(struct reader *r, const json_t *v, struct ww_
 	WW_CHECK(ww_chat_ids(r->o->tok, &s, ids, learn, r->err));
 	json_array_foreach(s.messages, i, m)
 		WW_CHECK(check_tokens(r, &s, m, i));
+	return WW_OK;
+}
+
+/* What its messages say, as documents. */
+static enum ww_rc add_message_texts(struct reader *r, const json_t *v)
+{
+	const json_t *m, *messages = json_object_get(v, "messages");
+	size_t i;
+	if (!messages)
+		return ww_err_set(r->err, WW_ERR_USAGE, "\"ids\" hold no text");
+	json_array_foreach(messages, i, m) {
+		const char *said = ww_json_str(m, "content", "");
+		WW_CHECK(add_document(r, said, strlen(said), 1));
+	}
 	return WW_OK;
 }
 
@@ -250,6 +270,8 @@ static enum ww_rc add_line(struct reader *r, const char *line, size_t n)
 		rc = ww_err_set(r->err, WW_ERR_USAGE, "needs one of \"messages\", \"text\" and \"ids\"");
 	else if (rc == WW_OK && text)
 		rc = add_document(r, json_string_value(text), json_string_length(text), factor);
+	else if (rc == WW_OK && r->text)
+		rc = add_message_texts(r, v);
 	else if (rc == WW_OK)
 		rc = json_object_get(v, "ids") ? add_given_ids(r, v, factor) : add_conversation(r, v, factor);
 	return rc;
@@ -344,7 +366,7 @@ static enum ww_rc add_path(struct reader *r, const char *path)
 	return rc;
 }
 
-static enum ww_rc add_all(struct reader *r)
+static enum ww_rc add_paths(struct reader *r)
 {
 	char path[PATH_MAX];
 	enum ww_rc rc = WW_OK;
@@ -360,6 +382,12 @@ static enum ww_rc add_all(struct reader *r)
 		rc = add_path(r, path);
 		p += n;
 	}
+	return rc;
+}
+
+static enum ww_rc add_all(struct reader *r)
+{
+	enum ww_rc rc = add_paths(r);
 	if (rc == WW_OK && !r->d->count)
 		rc = ww_err_set(r->err, WW_ERR_USAGE,
 			"the data holds nothing to learn (%lld files read, %lld sequences without a token "
@@ -384,6 +412,17 @@ enum ww_rc ww_data_open(const struct ww_data_opts *o, struct ww_data **out, stru
 	ww_hash_parts_hex(parts, WW_ARRAY_LEN(parts), r.d->hash);
 	*out = r.d;
 	return WW_OK;
+}
+
+enum ww_rc ww_data_texts(const char *paths, enum ww_rc (*fn)(void *ctx, const char *text, size_t n, struct ww_err *err),
+	void *ctx, int64_t *files, struct ww_err *err)
+{
+	struct ww_data d = { .files = 0 };
+	struct ww_data_opts o = { .paths = paths };
+	struct reader r = { .o = &o, .d = &d, .err = err, .text = fn, .ctx = ctx };
+	WW_CHECK(add_paths(&r));
+	*files = d.files;
+	return d.documents ? WW_OK : ww_err_set(err, WW_ERR_USAGE, "the data holds no text");
 }
 
 void ww_data_free(struct ww_data *d)

@@ -5,6 +5,8 @@ with fewer than 5,000 texts they are trained on an eighth of the files.  DIR/N/t
 case, little-endian,
     u8 special tokens allowed, u8 template, u8 decoded text given, u32 bytes, text, u32 ids, ids as i32, u32 bytes of
     the decoded text, text
+DIR/trained: texts.jsonl, the same lines backwards in reversed.jsonl, and the tokenizer.json that the library learns
+from them
 """
 import glob
 import json
@@ -178,3 +180,15 @@ for i, make in enumerate((gpt2, qwen, llama3, odd, removed)):
             f.write(struct.pack(f"<I{len(ids)}i", len(ids), *ids))
             f.write(struct.pack("<I", len(back)) + back)
 print(len(texts))
+
+learnt = [t for t in corpus + texts if "\0" not in t]
+trained = Tokenizer(models.BPE())
+trained.pre_tokenizer, trained.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+trained.train_from_iterator(learnt, trainers.BpeTrainer(
+    vocab_size=2500, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False,
+    special_tokens=["<|endoftext|>", "<|im_start|>", "<|im_end|>"]))
+os.makedirs(out + "/trained")
+trained.save(out + "/trained/tokenizer.json")
+for name, lines in (("texts", learnt), ("reversed", learnt[::-1])):
+    with open(f"{out}/trained/{name}.jsonl", "w", encoding="utf-8") as f:
+        f.writelines(json.dumps({"text": t}) + "\n" for t in lines)

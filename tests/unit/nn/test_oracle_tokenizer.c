@@ -1,13 +1,16 @@
 /* Ids of five tokenizers against those of Hugging Face `tokenizers`: 10,000 texts each, or as many as the first
- * argument says; and as many conversations in ChatML against transformers' rendering.
+ * argument says; a vocabulary learnt here against the library's; and as many conversations in ChatML against
+ * transformers' rendering.
  *
- * budget: 7 CPU-seconds (make check: 1,000 texts) */
+ * budget: 9 CPU-seconds (make check: 1,000 texts) */
 #include "oracle.h"
 
 #include "nn/chat.h"
 
 #include "base/time.h"
+#include "nn/tok_train.h"
 #include "nn/tokenizer.h"
+#include "train/data.h"
 
 static const char *texts = "10000";
 
@@ -88,6 +91,41 @@ static void check_tokenizer(const char *dir, int i)
 	ww_tok_free(t);
 }
 
+static enum ww_rc learn(void *trainer, const char *text, size_t n, struct ww_err *err)
+{
+	return ww_tok_trainer_add(trainer, text, n, err);
+}
+
+/* The same vocabulary and merges as the library learns from the same texts, in whatever order they come. */
+static void check_training(const char *dir)
+{
+	static const char *const special[] = { "<|endoftext|>", "<|im_start|>", "<|im_end|>" };
+	static const char *const names[] = { "texts", "reversed" };
+	struct ww_err err = WW_ERR_INIT;
+	char path[PATH_MAX], out[PATH_MAX];
+	snprintf(path, sizeof(path), "%.200s/trained/tokenizer.json", dir);
+	json_t *want = json_object_get(json_load_file(path, 0, NULL), "model");
+	for (int i = 0; i < 2; i++) {
+		struct ww_tok_trainer *t;
+		int64_t files, tokens;
+		uint64_t start = ww_now_ns();
+		snprintf(path, sizeof(path), "%.200s/trained/%s.jsonl", dir, names[i]);
+		snprintf(out, sizeof(out), "%.200s/trained/%s.json", dir, names[i]);
+		assert_int_equal(ww_tok_trainer_new(special, 3, &t, &err), WW_OK);
+		if (ww_data_texts(path, learn, t, &files, &err) != WW_OK)
+			fail_msg("%s", err.msg);
+		assert_int_equal(ww_tok_trainer_write(t, 258, out, &tokens, &err), WW_ERR_USAGE);
+		assert_int_equal(ww_tok_trainer_write(t, 2500, out, &tokens, &err), WW_OK);
+		ww_tok_trainer_free(t);
+		json_t *whole = json_load_file(out, 0, NULL), *model = json_object_get(whole, "model");
+		printf("# learnt %d tokens in %.1f s\n", (int)tokens, ww_seconds_since(start));
+		assert_int_equal(tokens, 2500);
+		assert_true(json_equal(json_object_get(model, "merges"), json_object_get(want, "merges")));
+		assert_true(json_equal(json_object_get(model, "vocab"), json_object_get(want, "vocab")));
+		json_decref(whole);
+	}
+}
+
 static void ids_equal_those_of_hugging_face(void **state)
 {
 	(void)state;
@@ -96,6 +134,7 @@ static void ids_equal_those_of_hugging_face(void **state)
 		skip();
 	for (int i = 0; i < 5; i++)
 		check_tokenizer(dir, i);
+	check_training(dir);
 	oracle_clean(dir);
 }
 
