@@ -52,6 +52,14 @@ static const char *id_of(const struct ww_eval_run *r, size_t i)
 	return ww_json_str(json_array_get(json_object_get(r->about, "problems"), i), "id", "");
 }
 
+static size_t n_ended(const struct ww_eval_run *r)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < n_problems(r); i++)
+		n += ww_eval_run_line(r, id_of(r, i)) != NULL;
+	return n;
+}
+
 /* What speed-ups are over: compile where it was measured, else eager. */
 static enum ww_baseline baseline_of(const struct ww_eval_run *r)
 {
@@ -285,10 +293,10 @@ static void add_field(const struct view *v)
 		"1e-2, their own clock around the call in the candidate's process (5 warm-ups, 10 runs, the candidate first), "
 		"200 "
 		"turns; faster: by more than 5%. Here: ");
-	ww_str_addf(v->h, "%zu problems of ", n_problems(&v->runs[0]));
+	ww_str_addf(v->h, "%zu problems of ", n_ended(&v->runs[0]));
 	ww_page_text(v->h, ww_json_str(config(&v->runs[0]), "suite", "?"), 200);
 	ww_str_addf(v->h, ", five draws at the same tolerance, a clock and draws that the candidate cannot reach.%s</p>\n",
-		n_problems(&v->runs[0]) == KERNEL_BENCH
+		n_ended(&v->runs[0]) == KERNEL_BENCH
 			? ""
 			: " This is not the whole of KernelBench, so the rows cannot be compared.");
 }
@@ -327,7 +335,7 @@ static size_t sorted(const struct ww_eval_run *r, struct speed **out)
 static void draw_run(struct ww_plot *p, const struct view *v, int i)
 {
 	struct speed *all;
-	size_t n = sorted(&v->runs[i], &all), missing = n_problems(&v->runs[i]) - n;
+	size_t n = sorted(&v->runs[i], &all), missing = n_ended(&v->runs[i]) - n;
 	char title[256];
 	for (size_t k = 0; k < n; k++) {
 		const struct ww_ratio *s = &all[k].s;
@@ -345,7 +353,7 @@ static void include_run(struct ww_plot *p, const struct ww_eval_run *r)
 	for (size_t k = 0; k < n; k++)
 		ww_plot_include(p, NAN, all[k].s.mid);
 	ww_plot_include(p, 1, 1);
-	ww_plot_include(p, (double)n_problems(r), NAN);
+	ww_plot_include(p, (double)n_ended(r), NAN);
 	free(all);
 }
 
@@ -379,15 +387,22 @@ static void add_plot(const struct view *v)
 
 /* ---- Families, the slowest, failures ----------------------------------------------------------------------------- */
 
+/* A family's rows of all runs stand together. */
 static void add_families(const struct view *v)
 {
+	json_auto_t *all = json_object();
 	const char *family;
-	json_t *s;
+	json_t *ignored;
+	for (int i = 0; i < v->n; i++)
+		json_object_update_missing(all, json_object_get(v->summaries[i], "families"));
 	ww_str_adds(v->h, "<h2>By kind of operator</h2>\n");
 	head(v->h, score_head, WW_ARRAY_LEN(score_head));
-	for (int i = 0; i < v->n; i++)
-		json_object_foreach(json_object_get(v->summaries[i], "families"), family, s)
-			score_row(v->h, family, v->n > 1 ? v->names[i] : "", s);
+	json_object_foreach(all, family, ignored)
+		for (int i = 0; i < v->n; i++) {
+			const json_t *s = json_object_get(json_object_get(v->summaries[i], "families"), family);
+			if (s)
+				score_row(v->h, family, v->n > 1 ? v->names[i] : "", s);
+		}
 	end_table(v->h);
 }
 
@@ -494,8 +509,9 @@ static void add_problems(const struct view *v)
 	for (int i = 0; i < v->n; i++)
 		for (size_t k = 0; k < n_problems(&v->runs[i]); k++) {
 			const char *id = id_of(&v->runs[i], k);
-			if (!json_object_get(seen, id))
-				add_problem(v, id);
+			if (json_object_get(seen, id) || !ww_eval_run_line(&v->runs[i], id))
+				continue;
+			add_problem(v, id);
 			json_object_set_new(seen, id, json_true());
 		}
 }
