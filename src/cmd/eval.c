@@ -62,6 +62,7 @@ struct run {
 	struct ww_suite suite;
 	struct ww_eval_run dir;
 	struct ww_eval_common common;
+	struct ww_policy *policy; /* says before any problem what is wrong with it, and holds a model that all share */
 	struct ww_skill skill;
 	int has_skill;
 	char device_name[96];
@@ -162,6 +163,8 @@ static enum ww_rc prepare(struct run *r, struct ww_err *err)
 	WW_CHECK(ww_judging_opts(&o->judging, &r->common.judge, err));
 	WW_CHECK(ww_judging_devices(o->judging.devices, r->devices, WW_BATCH_MAX_DEVICES, &r->n_devices, err));
 	WW_CHECK(ww_agent_values_skill(&o->agent, &r->skill, &r->has_skill, err));
+	if (!o->solutions)
+		WW_CHECK(ww_agent_values_policy(&o->agent, (uint64_t)o->agent.seed, &r->policy, err));
 	WW_CHECK(ww_suite_open(&r->suite, o->suite, (int)o->level, err));
 	WW_CHECK(take_part(r, err));
 	WW_CHECK(ww_host_choose_target(o->judging.target, r->n_devices ? r->devices[0] : r->common.judge.device,
@@ -415,6 +418,8 @@ static int eval(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 	ww_batch_close(r.batch);
 	ww_eval_run_release(&r.dir);
 	ww_suite_release(&r.suite);
+	if (r.policy)
+		r.policy->ops->free(r.policy);
 	if (r.has_skill)
 		ww_skill_close(&r.skill);
 	if (rc != WW_OK)

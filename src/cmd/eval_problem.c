@@ -227,17 +227,18 @@ static enum ww_rc note_last_words(struct ww_eval_one *o, const struct episodes *
 	return WW_OK;
 }
 
-/* Nothing is correct: the closing verdict about what the workspace held, if there is one. */
+/* Nothing is correct: the closing verdict about what the (first) episode's workspace held, if there is one. */
 static enum ww_rc take_wrong(struct ww_eval_one *o, struct ww_judge_task *t, struct episodes *e, struct ww_err *err)
 {
 	WW_AUTO(ww_solution_files_release) struct ww_solution_files files = { .target = 0 };
 	WW_AUTO(ww_verdict_release) struct ww_verdict v;
-	char path[PATH_MAX], workspace[PATH_MAX];
+	char dir[PATH_MAX], path[PATH_MAX], workspace[PATH_MAX];
 	struct ww_err ignored = WW_ERR_INIT;
 	json_auto_t *data = NULL;
 	ww_verdict_init(&v);
-	WW_CHECK(ww_fs_join(path, e->dir.path, "verdict.json", err));
-	WW_CHECK(ww_fs_join(workspace, e->dir.path, "workspace", err));
+	snprintf(dir, sizeof(dir), "%.*s", (int)(strrchr(e->dir.episode, '/') - e->dir.episode), e->dir.episode);
+	WW_CHECK(ww_fs_join(path, dir, "verdict.json", err));
+	WW_CHECK(ww_fs_join(workspace, dir, "workspace", err));
 	if (!ww_fs_is_file(path) || ww_solution_load(&files, workspace, o->common->judge.target, &ignored) != WW_OK)
 		return note_last_words(o, e, err);
 	WW_CHECK(ww_json_read_file(path, VERDICT_MAX, &data, err));

@@ -98,6 +98,18 @@ const json_t *ww_eval_verdict(const json_t *line, const char *rule)
 	return json_object_get(json_object_get(line, "verdicts"), rule);
 }
 
+/* The first line, and the second where the first only announces it. */
+static void add_diagnosis(const char *text, struct ww_str *out)
+{
+	size_t n = strcspn(text, "\n");
+	ww_str_addf(out, "%.*s", (int)n, text);
+	if (n && text[n - 1] == ':' && text[n]) {
+		text += n + 1;
+		text += strspn(text, "| ");
+		ww_str_addf(out, " %.*s", (int)strcspn(text, "\n"), text);
+	}
+}
+
 void ww_eval_why(const json_t *line, const char *rule, struct ww_str *out)
 {
 	const json_t *v = ww_eval_verdict(line, rule);
@@ -108,9 +120,12 @@ void ww_eval_why(const json_t *line, const char *rule, struct ww_str *out)
 		ww_str_adds(out, "not evaluated yet");
 	else if (!v)
 		ww_str_addf(out, "%s%s", *why ? "" : "no solution", why);
-	else
-		ww_str_addf(out, "%s%s%.*s", ww_json_str(v, "status", "?"), *diagnostics ? ": " : "",
-			(int)strcspn(diagnostics, "\n"), diagnostics);
+	else {
+		const char *status = ww_json_str(v, "status", "?");
+		if (strncmp(diagnostics, status, strlen(status)))
+			ww_str_addf(out, "%s%s", status, *diagnostics ? ": " : "");
+		add_diagnosis(diagnostics, out);
+	}
 }
 
 static struct ww_ratio ratio_of(const json_t *o)
@@ -270,7 +285,8 @@ json_t *ww_eval_summary(const struct ww_eval_run *r)
 		json_object_set_new(by_rule, rules[k], by_clock);
 	}
 	return json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:o, s:o, s:o}", "run", r->path, "suite",
-		ww_json_str(config, "suite", "?"), "policy", ww_json_str(config, "policy", "?"), "rule", main_rule, "device",
+		ww_json_str(config, "suite", "?"), "policy",
+		ww_json_str(config, "policy", ww_json_str(config, "solutions", "?")), "rule", main_rule, "device",
 		ww_json_str(machine, "device", "?"), "problems", (json_int_t)n, "ended", (json_int_t)ended, "rules", by_rule,
 		"families", families_json(r, n, main_rule), "not_correct", not_correct_json(r, n, main_rule));
 }

@@ -93,8 +93,21 @@ ok(code in (2, 3) and err.count("\n") == 1 and "run.json" in err, "what is no ev
 
 code, out, err = run(command("others", "--solutions", paths[0], "--level", "1"))
 again = {r["id"]: r for r in lines("others")}
+ok(f"{suite} by {paths[0]} on " in out, "the summary names their directory", out)
 ok(code == 0 and again["level1/1_Scale"]["verdicts"]["strict"]["correct"] and again["level1/10_Det"]["why"] == "no solution is there",
    "solutions that lie in a directory are evaluated without a policy", f"{code} {out} {err} {again}")
+
+# ---- The best of two answers in another form, of which none is right
+
+wrong = "```python\nimport torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x\n```"
+header = {"type": "header", "version": 1, "task": {"path": "x", "id": "x"}, "target": "cpu", "device": "", "policy": "hand", "seed": 0,
+          "rule": "strict", "versions": {}, "started": "2026-01-01T00:00:00Z"}
+said = {"type": "message", "turn": 1, "t": 0, "role": "assistant", "text": wrong, "finish": "stop", "calls": []}
+replay = "replay:" + put("wrong.jsonl", "".join(json.dumps(x) + "\n" for x in (header, said)))
+code, out, err = run(command("best", "--suite", suite + "#level1/1_Scale", "--samples", "2", "--form", "kernelbench", "--policy", replay))
+both = lines("best")[0]
+ok(code == 0 and len(both["episodes"]) == 2 and both["verdicts"]["strict"]["status"] == "mismatch" and "mismatch" in out,
+   "two episodes of one problem of a set; of wrong answers the verdict says why", f"{code} {out} {err} {both}")
 
 # ---- What is refused
 
@@ -103,7 +116,8 @@ for what, argv, meant in (
         ("no suite", [WW, "eval"], "--suite"),
         ("a wrong slice", command("x", "--slice", "3/2"), "--slice takes I/N"),
         ("a level that is not there", command("x", "--level", "9"), "no problem of level 9"),
-        ("another policy in the same directory", command("first", "--slice", "1/2", "--policy", "replay:x"), "policy is"),
+        ("another policy in the same directory", command("first", "--slice", "1/2", "--policy", replay), "policy is"),
+        ("a policy that cannot be had", command("x", "--policy", "replay:x"), "cannot open x"),
         ("merging what is no part of one evaluation", [WW, "eval", "--merge", paths[0], os.path.join(TMP, "others"), "-o", os.path.join(TMP, "y")], "no parts of one evaluation"),
         ("a directory that cannot be made", command("suite/level1/1_Scale.py/x"), "1_Scale.py")):
     code, out, err = run(argv)

@@ -71,7 +71,7 @@ static json_t *verdict(int correct, double speed, const char *flag)
 {
 	json_t *v = json_pack("{s:s, s:b, s:{s:f, s:f}, s:{s:{s:f, s:f, s:f}}, s:s}", "status", correct ? "ok" : "mismatch",
 		"correct", correct, "time", "device_us", 50.0, "call_us", 60.0, "speedup", "compile", "lo", speed, "mid", speed,
-		"hi", speed, "diagnostics", "output 0 is wrong\nmore");
+		"hi", speed, "diagnostics", "output 0 is wrong:\n| by much\nmore");
 	if (*flag)
 		json_object_set_new(v, flag, json_true());
 	return v;
@@ -114,7 +114,7 @@ static void groups_and_selections(void **state)
 	const json_t *wrong = json_object_get(s, "not_correct"),
 				 *family = json_object_get(json_object_get(s, "families"), "scan");
 	assert_int_equal(json_array_size(wrong), 1);
-	assert_string_equal(ww_json_str(json_array_get(wrong, 0), "why", ""), "mismatch: output 0 is wrong");
+	assert_string_equal(ww_json_str(json_array_get(wrong, 0), "why", ""), "mismatch: output 0 is wrong: by much");
 	assert_int_equal(ww_json_int(family, "problems", 0), 4);
 	near(ww_json_num(family, "peak_fraction", 0), 0.4);
 	ww_auto_str text = WW_STR_INIT(65536);
