@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # budget: 10 CPU-seconds
 # timeout: 600
-"""`eval` on the cpu target: two slices of a suite of three tasks (one that the planner has no rule for, one that
-is degenerate), the first killed in the middle and resumed, both merged; what is refused."""
+"""`eval` on the cpu target: two slices of a suite of four tasks (one that the planner has no rule for, one that
+is degenerate, one that fits no memory), the first killed in the middle and resumed, both merged; what is refused."""
 import json
 import os
 import signal
@@ -12,7 +12,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
 sys.dont_write_bytecode = True
-from optimizing import TASK, TMP, WW, done, get, ok, orphans, put, run  # noqa: E402
+from optimizing import PLAN, TASK, TMP, WRONG, WW, done, get, ok, orphans, put, run  # noqa: E402
 import tap  # noqa: E402
 
 tap.need_pytorch()
@@ -22,12 +22,13 @@ body = "torch.softmax(x * 0.5, dim=-1)"
 put("suite/level1/1_Scale.py", TASK.replace(body, "torch.relu(x * 2.0 + 1.0)"))
 put("suite/level1/10_Det.py", TASK.replace(body, "torch.linalg.det(x[:, :4, None] * x[:, None, :4])"))
 put("suite/level2/1_Nothing.py", TASK.replace(body, "x - x.detach()"))
+put("suite/level2/2_Huge.py", TASK[:TASK.index("def get_inputs")] + "def get_inputs():\n    return [torch.rand(1 << 42)]\n\n\ndef get_init_inputs():\n    return []\n")
 suite = os.path.join(TMP, "suite")
 
 
 def command(out, *more):
     return [WW, "eval", "--suite", suite, "--target", "cpu", "--threads", "1", "--baselines", "eager", "--max-time-seconds", "0.2",
-            "--loop", "single", "--parallel", "1", "-o", os.path.join(TMP, out), *more]
+            "--loop", "single", "--max-seconds", "60", "--parallel", "1", "-o", os.path.join(TMP, out), *more]
 
 
 def lines(out):
@@ -59,22 +60,23 @@ ok(nothing["verdicts"]["strict"]["degenerate"], "a degenerate problem is said to
 # ---- The other slice, merged
 
 code, out, err = run(command("second", "--slice", "2/2", "--json"))
-bad = lines("second")[0]
-ok(code == 0 and json.loads(out)["ended"] == 1 and bad["outcome"] == "none" and "linalg_det" in bad["why"],
+bad, huge = lines("second")
+ok(code == 0 and json.loads(out)["ended"] == 2 and bad["outcome"] == "none" and "linalg_det" in bad["why"],
    "the other slice; a problem without a solution says why", f"{code} {out} {err} {bad}")
+ok(huge["outcome"] == "no_room" and str(4 << 42) in huge["why"], "a problem that does not fit is passed over with its size", huge)
 paths = [os.path.join(TMP, n) for n in ("first", "second")]
 code, out, err = run([WW, "eval", "--merge", *paths, "-o", os.path.join(TMP, "all"), "--json"])
 summary = json.loads(out) if code == 0 else {}
 strict = summary.get("rules", {}).get("strict", {}).get("device", {})
-ok(code == 0 and summary["problems"] == summary["ended"] == 3 and strict["all"]["overall"]["correct"] == 2
-   and strict["all"]["1"]["problems"] == 2 and strict["all"]["2"]["problems"] == 1, "merged slices are one evaluation", f"{code} {out} {err}")
-ok(strict["without_degenerate"]["overall"]["problems"] == 2, "the degenerate problem can be left out", out)
-ok([w["id"] for w in summary["not_correct"]] == ["level1/10_Det"], "what is not correct is listed", out)
+ok(code == 0 and summary["problems"] == summary["ended"] == 4 and strict["all"]["overall"]["correct"] == 2
+   and strict["all"]["1"]["problems"] == 2 and strict["all"]["2"]["problems"] == 2, "merged slices are one evaluation", f"{code} {out} {err}")
+ok(strict["without_degenerate"]["overall"]["problems"] == 3, "the degenerate problem can be left out", out)
+ok([w["id"] for w in summary["not_correct"]] == ["level1/10_Det", "level2/2_Huge"], "what is not correct is listed", out)
 speed = [r["verdicts"]["strict"]["speedup"]["eager"]["mid"] for r in lines("all") if "verdicts" in r]
 mean = 1.0
 for s in speed:
     mean *= s
-ok(abs(strict["all"]["overall"]["eager"]["geomean_all"] - mean ** (1 / 3)) < 1e-9, "a failure counts as 1.0 in the mean over all", out)
+ok(abs(strict["all"]["overall"]["eager"]["geomean_all"] - mean ** (1 / 4)) < 1e-9, "a failure counts as 1.0 in the mean over all", out)
 
 # ---- The page, of one and of two side by side
 
@@ -97,14 +99,14 @@ ok(f"{suite} by {paths[0]} on " in out, "the summary names their directory", out
 ok(code == 0 and again["level1/1_Scale"]["verdicts"]["strict"]["correct"] and again["level1/10_Det"]["why"] == "no solution is there",
    "solutions that lie in a directory are evaluated without a policy", f"{code} {out} {err} {again}")
 
-# ---- The best of two answers in another form, of which none is right
+# ---- The best of two answers, of which none is right
 
-wrong = "```python\nimport torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x\n```"
+wrong = f"```c kernels.c\n{WRONG}```\n```c plan.c\n{PLAN}```\n"
 header = {"type": "header", "version": 1, "task": {"path": "x", "id": "x"}, "target": "cpu", "device": "", "policy": "hand", "seed": 0,
           "rule": "strict", "versions": {}, "started": "2026-01-01T00:00:00Z"}
 said = {"type": "message", "turn": 1, "t": 0, "role": "assistant", "text": wrong, "finish": "stop", "calls": []}
 replay = "replay:" + put("wrong.jsonl", "".join(json.dumps(x) + "\n" for x in (header, said)))
-code, out, err = run(command("best", "--suite", suite + "#level1/1_Scale", "--samples", "2", "--form", "kernelbench", "--policy", replay))
+code, out, err = run(command("best", "--suite", suite + "#level1/1_Scale", "--samples", "2", "--policy", replay))
 both = lines("best")[0]
 ok(code == 0 and len(both["episodes"]) == 2 and both["verdicts"]["strict"]["status"] == "mismatch" and "mismatch" in out,
    "two episodes of one problem of a set; of wrong answers the verdict says why", f"{code} {out} {err} {both}")
