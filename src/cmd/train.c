@@ -9,6 +9,7 @@
 #include "cmd/cmd.h"
 #include "host/machine.h"
 #include "rl/ppo.h"
+#include "rl/value.h"
 #include "task/ref.h"
 #include "train/recipe.h"
 #include "train/schedule.h"
@@ -25,14 +26,18 @@ enum { RECIPE_MAX = 1 << 20, LINE_EVERY_S = 10 };
 #define AT(field) offsetof(struct ww_recipe, field)
 
 static const struct ww_opt opts[] = {
-	{ "stage", 0, WW_OPT_CHOICE, AT(stage), "pretrain|sft|ppo", "sft", 0, 0,
-		"what to do: sft trains on texts and conversations, pretrain on every token of them; ppo lets the policy answer tasks once and learn from the judge's reward" },
+	{ "stage", 0, WW_OPT_CHOICE, AT(stage), "pretrain|sft|ppo|value", "sft", 0, 0,
+		"what to do: sft trains on texts and conversations, pretrain on every token of them; "
+		"ppo lets the policy answer tasks once and learn from the judge's reward; "
+		"value trains a critic on recorded episodes" },
 	{ "model", 0, WW_OPT_STR, AT(model), "DIR", NULL, 0, 0, "begin with this model, in Hugging Face's form" },
 	{ "config", 0, WW_OPT_STR, AT(config), "FILE", NULL, 0, 0, "begin with new weights of this config.json instead" },
 	{ "tokenizer", 0, WW_OPT_STR, AT(tokenizer), "DIR", NULL, 0, 0,
 		"directory with tokenizer.json, where it is not the model's" },
 	{ "data", 0, WW_OPT_STR, AT(data), "PATHS", NULL, 0, 0,
-		"files, directories and patterns, with commas between them; NAME.jsonl holds lines of messages, text or ids, other files are texts" },
+		"files, directories and patterns, with commas between them; "
+		"NAME.jsonl holds lines of messages, text or "
+		"ids, other files are texts; value: files and directories of episodes" },
 	{ "held-out", 0, WW_OPT_STR, AT(held_out), "SETS", NULL, 0, 0,
 		"task sets with commas between them: a line of data about one of their tasks, by signature, is refused" },
 	{ "learn", 0, WW_OPT_CHOICE, AT(learn), "assistant|all", "assistant", 0, 0,
@@ -47,7 +52,8 @@ static const struct ww_opt opts[] = {
 	{ "micro", 0, WW_OPT_INT, AT(micro), "N", "0", 0, 1 << 20,
 		"rows at a time, their gradients added up; 0: as many as make 16,384 tokens" },
 	{ "steps", 0, WW_OPT_INT, AT(steps), "N", "0", 0, 1e12, "steps of the whole run; 0: as many as the epochs have" },
-	{ "epochs", 0, WW_OPT_INT, AT(epochs), "N", "1", 1, 1e6, "times through the data, where steps is 0" },
+	{ "epochs", 0, WW_OPT_INT, AT(epochs), "N", "1", 1, 1e6,
+		"times through the data, where steps is 0; value: always" },
 	{ "lr", 0, WW_OPT_NUM, AT(lr), "X", "0", 0, 10,
 		"learning rate at its highest; 0: 1e-4, of ppo 3e-6, the published one" },
 	{ "schedule", 0, WW_OPT_CHOICE, AT(schedule), WW_SCHEDULE_NAMES, "cosine", 0, 0,
@@ -85,17 +91,18 @@ static const struct ww_opt opts[] = {
 		"ppo, cpu target: threads of reference and solution; 0: all cores" },
 	{ "judge-seconds", 0, WW_OPT_NUM, AT(judge_seconds), "S", "10", 0.1, 1e6,
 		"ppo: time one solution for at most S seconds" },
-	{ "episodes", 0, WW_OPT_INT, AT(episodes), "N", "1024", 1, 1 << 20, "ppo: episodes of a step" },
+	{ "episodes", 0, WW_OPT_INT, AT(episodes), "N", "1024", 1, 1 << 20,
+		"ppo: episodes of a step; value: of an update" },
 	{ "samples", 0, WW_OPT_INT, AT(samples), "N", "8", 1, 256, "ppo: of these, episodes of one task, at a time" },
 	{ "context-tokens", 0, WW_OPT_INT, AT(context_tokens), "N", "32768", 64, 1 << 24,
 		"ppo: tokens of an episode at most, also no more than the model has positions" },
 	{ "reply-tokens", 0, WW_OPT_INT, AT(reply_tokens), "N", "32768", 1, 1 << 24, "ppo: tokens of a reply at most" },
 	{ "advantage", 0, WW_OPT_CHOICE, AT(advantage), "critic|grpo|rloo", "critic", 0, 0,
 		"ppo: against a critic's values, or against the other samples of the task" },
-	{ "critic-lr", 0, WW_OPT_NUM, AT(critic_lr), "X", "6e-6", 0, 10, "ppo: learning rate of the critic" },
-	{ "gamma", 0, WW_OPT_NUM, AT(gamma), "X", "1", 0, 1, "ppo: discount of a token" },
+	{ "critic-lr", 0, WW_OPT_NUM, AT(critic_lr), "X", "6e-6", 0, 10, "ppo, value: learning rate of the critic" },
+	{ "gamma", 0, WW_OPT_NUM, AT(gamma), "X", "1", 0, 1, "ppo, value: discount of a token" },
 	{ "lambda", 0, WW_OPT_NUM, AT(lambda), "X", "0.95", 0, 1, "ppo: of the policy's advantages" },
-	{ "critic-lambda", 0, WW_OPT_NUM, AT(critic_lambda), "X", "0.95", 0, 1, "ppo: of the critic's targets" },
+	{ "critic-lambda", 0, WW_OPT_NUM, AT(critic_lambda), "X", "0.95", 0, 1, "ppo, value: of the critic's targets" },
 	{ "alpha", 0, WW_OPT_NUM, AT(alpha), "X", "0", 0, 1e6,
 		"ppo: above 0: the policy's lambda is 1 - 1 / (alpha * own tokens), as VAPO has it with 0.05" },
 	{ "clip-low", 0, WW_OPT_NUM, AT(clip_low), "X", "0.2", 0, 1, "ppo: a ratio is clipped at 1 - X" },
@@ -105,7 +112,7 @@ static const struct ww_opt opts[] = {
 	{ "truncate", 0, WW_OPT_NUM, AT(truncate), "X", "0", 0, 100,
 		"ppo: weigh tokens by training's over sampling's probability, at most X; 0: not" },
 	{ "mean", 0, WW_OPT_CHOICE, AT(mean), "episode|token", "episode", 0, 0,
-		"ppo: mean over an episode's tokens and then over episodes, or over all tokens of the step" },
+		"ppo, value: mean over an episode's tokens and then over episodes, or over all tokens of the step" },
 	{ "update-epochs", 0, WW_OPT_INT, AT(update_epochs), "N", "1", 1, 1000, "ppo: passes over a step's episodes" },
 	{ "minibatch", 0, WW_OPT_INT, AT(minibatch), "N", "0", 0, 1 << 20, "ppo: episodes of an update; 0: all" },
 	{ "stop-entropy", 0, WW_OPT_NUM, AT(stop_entropy), "X", "0", 0, 100,
@@ -323,8 +330,9 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 		rc = ww_opt_parse_over(cmd, words, argv + argc, r, &rest, &err);
 	if (rc == WW_OK) {
 		now = values_json(r);
-		rc = strcmp(r->stage, "ppo") ? ww_sft_run(r, now, &hooks, &result, &err)
-									 : run_ppo(r, now, &hooks, &result, &err);
+		rc = !strcmp(r->stage, "ppo")    ? run_ppo(r, now, &hooks, &result, &err)
+			: !strcmp(r->stage, "value") ? ww_value_run(r, now, &hooks, &result, &err)
+										 : ww_sft_run(r, now, &hooks, &result, &err);
 	}
 	if (screen.live && result.last.step)
 		fputc('\n', stderr);

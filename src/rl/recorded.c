@@ -1,7 +1,16 @@
 /* recorded.c - see recorded.h. */
 #include "rl/recorded.h"
+#include "base/fs.h"
+#include "base/hash.h"
+#include "base/mem.h"
 
+#include <dirent.h>
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+
+enum { DEPTH_MAX = 64 };
 
 /* The next reply's context and tokens behind the first t->n ones; only measured where there is no room yet. */
 static enum ww_rc add_reply(struct ww_trajectory *t, const struct ww_reply *r, int turn, struct ww_err *err)
@@ -45,4 +54,86 @@ enum ww_rc ww_rl_recorded(const struct ww_episode *e, struct ww_trajectory *out,
 	enum ww_rc rc = add_replies(out, e, err);
 	out->reward = e->end.reward_final;
 	return rc;
+}
+
+/* ---- many */
+
+void ww_recorded_set_release(struct ww_recorded_set *s)
+{
+	for (int64_t i = 0; i < s->n; i++)
+		ww_trajectory_release(&s->t[i]);
+	free(s->t);
+	*s = (struct ww_recorded_set){ 0 };
+}
+
+static void add_hash(struct ww_recorded_set *s, const struct ww_trajectory *t)
+{
+	struct ww_hash_part parts[] = { { s->hash, strlen(s->hash) }, { t->ids, (size_t)t->n * sizeof(*t->ids) },
+		{ t->own, (size_t)t->n }, { t->logp, (size_t)t->n * sizeof(*t->logp) }, { &t->reward, sizeof(t->reward) } };
+	char hash[WW_HASH_HEX];
+	ww_hash_parts_hex(parts, WW_ARRAY_LEN(parts), hash);
+	memcpy(s->hash, hash, sizeof(s->hash));
+}
+
+static enum ww_rc read_one(struct ww_recorded_set *s, const char *path, struct ww_err *err)
+{
+	WW_AUTO(ww_episode_release) struct ww_episode e = { 0 };
+	struct ww_err why = WW_ERR_INIT;
+	WW_CHECK((enum ww_rc)ww_episode_read(path, &e, err));
+	if (!WW_GROW(s->t, &s->cap, s->n + 1))
+		return ww_nomem(err);
+	enum ww_rc rc = ww_rl_recorded(&e, &s->t[s->n], &why);
+	if (rc == WW_OK && s->t[s->n].own_n) {
+		add_hash(s, &s->t[s->n++]);
+		return WW_OK;
+	}
+	if (rc == WW_OK)
+		ww_trajectory_release(&s->t[s->n]);
+	s->passed_over++;
+	if (rc == WW_OK || rc == WW_ERR_USAGE)
+		return WW_OK;
+	*err = why;
+	return rc;
+}
+
+static int visible(const struct dirent *e) { return e->d_name[0] != '.'; }
+static int by_name(const struct dirent **a, const struct dirent **b) { return strcmp((*a)->d_name, (*b)->d_name); }
+
+static enum ww_rc read_tree(struct ww_recorded_set *s, const char *dir, int depth, struct ww_err *err)
+{
+	struct dirent **list = NULL;
+	char path[PATH_MAX];
+	struct stat st;
+	int n = scandir(dir, &list, visible, by_name);
+	enum ww_rc rc = n < 0 ? ww_err_errno(err, WW_ERR_IO, "cannot read %s", dir) : WW_OK;
+	for (int i = 0; i < n; i++) {
+		if (rc == WW_OK)
+			rc = ww_fs_join(path, dir, list[i]->d_name, err);
+		if (rc == WW_OK && lstat(path, &st) == 0) {
+			if (S_ISDIR(st.st_mode) && depth < DEPTH_MAX)
+				rc = read_tree(s, path, depth + 1, err);
+			else if (S_ISREG(st.st_mode) && !strcmp(list[i]->d_name, "episode.jsonl"))
+				rc = read_one(s, path, err);
+		}
+		free(list[i]);
+	}
+	free(list);
+	return rc;
+}
+
+enum ww_rc ww_rl_recorded_read(const char *paths, struct ww_recorded_set *s, struct ww_err *err)
+{
+	char path[PATH_MAX];
+	*s = (struct ww_recorded_set){ 0 };
+	for (const char *p = paths; *p;) {
+		size_t n = strcspn(p, ",");
+		if (n >= sizeof(path))
+			return ww_err_set(err, WW_ERR_USAGE, "a path in the data is too long");
+		memcpy(path, p, n);
+		path[n] = 0;
+		if (n)
+			WW_CHECK(ww_fs_is_dir(path) ? read_tree(s, path, 0, err) : read_one(s, path, err));
+		p += n + (p[n] == ',');
+	}
+	return WW_OK;
 }

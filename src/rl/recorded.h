@@ -8,3 +8,15 @@
  * shown to the policy and is not there.  WW_ERR_USAGE: the episode has not ended, records no context, or its context
  * was changed between two replies (compaction), so that no one sequence holds what each token was sampled after. */
 enum ww_rc ww_rl_recorded(const struct ww_episode *e, struct ww_trajectory *out, struct ww_err *err) WW_MUST_CHECK;
+
+/* All episodes of some paths (with commas between them): files, and every episode.jsonl below directories, in the order
+ * of names. */
+struct ww_recorded_set {
+	struct ww_trajectory *t;
+	int64_t n,
+		passed_over; /* passed over: those that ww_rl_recorded() refuses, or that hold no token of the policy's */
+	size_t cap;
+	char hash[65]; /* of ids, marks, log-probabilities and rewards */
+};
+enum ww_rc ww_rl_recorded_read(const char *paths, struct ww_recorded_set *out, struct ww_err *err) WW_MUST_CHECK;
+void ww_recorded_set_release(struct ww_recorded_set *s);

@@ -20,15 +20,15 @@ enum { REWARD, ENTROPY, EXPLAINED, VALUE_LOSS, LOSS, LR, NORM, SPEED, SERIES };
 static const struct {
 	const char *key, *title, *unit;
 	int from_zero;
-	int is_policy; /* only stages that train a policy log it */
+	int is_optional; /* not drawn where no step has it */
 } series[SERIES] = { [REWARD] = { "reward", "Reward", "mean over the step's episodes", 0, 1 },
 	[ENTROPY] = { "entropy", "Entropy", "of the policy at its own tokens, in nats", 1, 1 },
 	[EXPLAINED] = { "explained", "Explained variance", "part of the reward's variance that the critic explains", 0, 1 },
 	[VALUE_LOSS] = { "value_loss", "Loss of the critic", "half mean squared error", 1, 1 },
 	[LOSS] = { "loss", "Loss", "mean negative log-probability of a token, in nats; of a policy its clipped objective",
-		0, 0 },
+		0, 1 },
 	[LR] = { "lr", "Learning rate", "learning rate", 1, 0 },
-	[NORM] = { "norm", "Norm of the gradient", "norm before clipping", 1, 0 },
+	[NORM] = { "norm", "Norm of the gradient", "norm before clipping", 1, 1 },
 	[SPEED] = { "tokens_per_second", "Tokens per second", "tokens per second", 1, 0 } };
 
 struct log {
@@ -150,7 +150,7 @@ static void draw(const struct log *l, int k, struct ww_str *h)
 	static struct bucket b[BUCKETS];
 	struct ww_plot p;
 	int n = gather(l, k, b);
-	if (!n && series[k].is_policy)
+	if (!n && series[k].is_optional)
 		return;
 	ww_str_addf(h, "<h2>%s</h2>\n", series[k].title);
 	if (!n) {
@@ -189,10 +189,14 @@ static void add_facts(const char *run, const json_t *v, const struct log *l, str
 		h, "steps", "%.0f of %" PRId64 ", %zu skipped", l->step[l->n - 1], ww_json_int(v, "steps", 0), l->skips);
 	if (isfinite(l->y[REWARD][0]))
 		ww_page_fact(h, "reward", "%.3f at the first step, %.3f at the last", l->y[REWARD][0], l->y[REWARD][l->n - 1]);
-	ww_page_fact(h, "loss", "%.4f at the first step, %.4f at the last", l->y[LOSS][0], last);
+	if (isfinite(last))
+		ww_page_fact(h, "loss", "%.4f at the first step, %.4f at the last", l->y[LOSS][0], last);
 	ww_page_fact(h, "model", "%.2f M parameters", ww_json_num(v, "parameters", 0) / 1e6);
 	if (json_is_integer(json_object_get(data, "tasks")))
 		ww_page_fact(h, "data", "%" PRId64 " tasks", ww_json_int(data, "tasks", 0));
+	else if (json_is_integer(json_object_get(data, "episodes")))
+		ww_page_fact(h, "data", "%" PRId64 " episodes, %" PRId64 " left out", ww_json_int(data, "episodes", 0),
+			ww_json_int(data, "left_out", 0));
 	else
 		ww_page_fact(h, "data", "%" PRId64 " tokens in %" PRId64 " sequences, SHA-256 %.16s",
 			ww_json_int(data, "tokens", 0), ww_json_int(data, "sequences", 0), ww_json_str(data, "hash", "?"));
