@@ -7,13 +7,15 @@ NINJA := cmake --build $(BUILD)
 # case. Two more than cores, since some wait for the device, a time limit or a server; four at most, for the memory.
 JOBS ?= $(shell n=$$(nproc); echo $$((n < 3 ? n + 2 : 4)))
 
-.PHONY: all setup setup-check demo fuzz check check-cheats check-cheats-gpu check-gpu check-san check-all check-slow dist bench install uninstall clean
+.PHONY: all setup setup-check demo fuzz check check-cheats check-cheats-gpu \
+	check-gpu check-san check-all check-slow dist bench install uninstall clean
 
 all: $(BUILD)/build.ninja
 	@$(NINJA)
 
 $(BUILD)/build.ninja: CMakeLists.txt tests/tests.cmake | setup-build
-	@cmake -G Ninja -S . -B $(BUILD) -DCMAKE_INSTALL_PREFIX=$(PREFIX) > $(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
+	@cmake -G Ninja -S . -B $(BUILD) -DCMAKE_INSTALL_PREFIX=$(PREFIX) > $(BUILD).log 2>&1 \
+		|| { cat $(BUILD).log; exit 1; }
 	@mv $(BUILD).log $(BUILD)/cmake.log
 
 .PHONY: setup-build
@@ -32,7 +34,8 @@ demo: setup all
 	@tools/demo
 
 # What the tests cost is shown behind them (tests/README.md).
-CTEST := run() { cd $(BUILD) && rm -f test-costs && ctest "$$@"; code=$$?; tests/test-cost show test-costs; return $$code; }; run
+CTEST := run() { cd $(BUILD) && rm -f test-costs && ctest "$$@"; code=$$?; \
+	tests/test-cost show test-costs; return $$code; }; run
 
 check: setup-check all
 	@$(CTEST) -j $(JOBS) --output-on-failure -LE "gpu|slow"
@@ -64,13 +67,16 @@ check-san: setup
 # libFuzzer and AddressSanitizer on untrusted input: plans, the bridge from both sides, the engine's files,
 # streams of model servers, clients of `serve`, and what a model writes.
 FUZZ_RUNS ?= 10000
-FUZZ_TARGETS := fuzz_image fuzz_bridge fuzz_nn_safetensors fuzz_nn_config fuzz_nn_tokenizer fuzz_wire fuzz_serve fuzz_chat
+FUZZ_TARGETS := fuzz_image fuzz_bridge fuzz_nn_safetensors fuzz_nn_config fuzz_nn_tokenizer fuzz_wire \
+	fuzz_serve fuzz_chat
 fuzz: setup all
-	@cmake -G Ninja -S . -B build-fuzz -DCMAKE_C_COMPILER=clang -DWW_FUZZ=ON -DWW_WERROR=OFF > /dev/null && cmake --build build-fuzz --target $(FUZZ_TARGETS)
+	@cmake -G Ninja -S . -B build-fuzz -DCMAKE_C_COMPILER=clang -DWW_FUZZ=ON -DWW_WERROR=OFF > /dev/null \
+		&& cmake --build build-fuzz --target $(FUZZ_TARGETS)
 	@for t in $(FUZZ_TARGETS); do \
 		$(BUILD)/$$t --corpus build-fuzz/corpus-$$t && echo "== $$t" && \
-		build-fuzz/$$t -runs=$(FUZZ_RUNS) -max_len=65536 -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 build-fuzz/corpus-$$t \
-			2> build-fuzz/$$t.log; code=$$?; grep -E "^stat::number_of_executed|ERROR|SUMMARY" build-fuzz/$$t.log; [ $$code = 0 ] || exit 1; done
+		build-fuzz/$$t -runs=$(FUZZ_RUNS) -max_len=65536 -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+			build-fuzz/corpus-$$t 2> build-fuzz/$$t.log; code=$$?; \
+		grep -E "^stat::number_of_executed|ERROR|SUMMARY" build-fuzz/$$t.log; [ $$code = 0 ] || exit 1; done
 	@echo "== fuzz_worker.py" && $(PYTHON) fuzz/fuzz_worker.py $(FUZZ_RUNS) 1 --torch
 
 dist: all

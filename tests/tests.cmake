@@ -2,8 +2,9 @@
 # may cost.
 enable_testing()
 find_library(CMOCKA cmocka)
-set(WW_TEST_ENV "WARPWRIGHT=$<TARGET_FILE:warpwright>;WW_SOURCE_DIR=${CMAKE_SOURCE_DIR};WARPWRIGHT_HOME=${CMAKE_SOURCE_DIR}"
-	"XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/test-cache")	# what judges keep, by content, lasts from run to run; the user's stays out of it
+# What judges keep, by content, lasts from run to run; the user's stays out of it.
+set(WW_TEST_ENV "WARPWRIGHT=$<TARGET_FILE:warpwright>" "WW_SOURCE_DIR=${CMAKE_SOURCE_DIR}"
+	"WARPWRIGHT_HOME=${CMAKE_SOURCE_DIR}" "XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/test-cache")
 
 # ww_test(NAME SOURCE COMMAND...): a test whose processor time is noted (tests/cost/cost.c).  Its budget stands in
 # SOURCE as "budget: 20 CPU-seconds", else it is 3; those with the largest begin first, so that no core is idle at the
@@ -49,7 +50,8 @@ if(CMOCKA)
 		if(name MATCHES "^test_cpu_" AND mod STREQUAL "cookbook")
 			add_executable(${t}_native ${src})
 			target_include_directories(${t}_native PRIVATE tests/unit skills/cuda/include)
-			target_compile_options(${t}_native PRIVATE -O3 -march=native -fno-math-errno -fno-trapping-math -ffp-contract=fast)
+			target_compile_options(${t}_native PRIVATE -O3 -march=native -fno-math-errno
+				-fno-trapping-math -ffp-contract=fast)
 			target_link_libraries(${t}_native PRIVATE ${CMOCKA} Threads::Threads m)
 			set_target_properties(${t}_native PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 			ww_test(${mod}/${name}_native ${src} $<TARGET_FILE:${t}_native>)
@@ -57,7 +59,8 @@ if(CMOCKA)
 		endif()
 		# Comparisons with Python libraries; without .venv-oracle (tools/setup check) they say that they skip.
 		if(name MATCHES "^test_oracle_")
-			set_tests_properties(${mod}/${name} PROPERTIES LABELS "unit;oracle" TIMEOUT 300 SKIP_REGULAR_EXPRESSION "# skip: ")
+			set_tests_properties(${mod}/${name} PROPERTIES LABELS "unit;oracle" TIMEOUT 300
+				SKIP_REGULAR_EXPRESSION "# skip: ")
 		endif()
 	endforeach()
 	# Those that start PyTorch.
@@ -67,7 +70,8 @@ endif()
 if(TARGET nn_test_oracle_tokenizer)
 	ww_test(nn/test_oracle_tokenizer_all tests/unit/nn/test_oracle_tokenizer.c $<TARGET_FILE:nn_test_oracle_tokenizer>)
 	ww_test(nn/test_oracle_model_all tests/unit/nn/test_oracle_model.c $<TARGET_FILE:nn_test_oracle_model>)
-	set_tests_properties(nn/test_oracle_tokenizer_all nn/test_oracle_model_all PROPERTIES LABELS "oracle;slow" TIMEOUT 900
+	set_tests_properties(nn/test_oracle_tokenizer_all nn/test_oracle_model_all PROPERTIES
+		LABELS "oracle;slow" TIMEOUT 900
 		SKIP_REGULAR_EXPRESSION "# skip: ")
 endif()
 

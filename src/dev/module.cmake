@@ -21,17 +21,21 @@ if(NVCC)
 		set(object ${CMAKE_BINARY_DIR}/cuda/${name}.o)
 		add_custom_command(OUTPUT ${object} DEPENDS ${src} DEPFILE ${object}.d COMMAND ${NVCC} -std=c++17 -O3 
 			-I${CMAKE_SOURCE_DIR}/src
-			-I${CMAKE_SOURCE_DIR}/skills/cuda/include -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_90,code=compute_90
-			--compress-mode=size -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-threadsafe-statics -MD -MF ${object}.d -MT ${object} -c -o ${object} ${src}
+			-I${CMAKE_SOURCE_DIR}/skills/cuda/include -gencode arch=compute_90a,code=sm_90a
+			-gencode arch=compute_90,code=compute_90
+			--compress-mode=size -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-threadsafe-statics
+			-MD -MF ${object}.d -MT ${object} -c -o ${object} ${src}
 			COMMENT "Building CUDA object ${name}.o")
 		list(APPEND cuda_objects ${object})
 	endforeach()
 	file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/cuda)
-	add_library(warpwright-engine-cuda MODULE ${cuda_hosts} ${cuda_objects} src/dev/fused.c src/host/cudalibs.c src/base/err.c src/base/fs.c
+	add_library(warpwright-engine-cuda MODULE ${cuda_hosts} ${cuda_objects} src/dev/fused.c
+		src/host/cudalibs.c src/base/err.c src/base/fs.c
 		src/base/arena.c src/base/str.c src/base/time.c)
 	target_compile_options(warpwright-engine-cuda PRIVATE -fvisibility=hidden)
 	target_include_directories(warpwright-engine-cuda SYSTEM PRIVATE ${WW_CUDA_ROOT}/include)
-	target_link_libraries(warpwright-engine-cuda PRIVATE ${WW_CUDART} Threads::Threads dl rt m -l:libstdc++.a)	# what CUB's sort includes wants <iostream>
+	# libstdc++: what CUB's sort includes wants <iostream>
+	target_link_libraries(warpwright-engine-cuda PRIVATE ${WW_CUDART} Threads::Threads dl rt m -l:libstdc++.a)
 	target_link_options(warpwright-engine-cuda PRIVATE -Wl,--no-undefined -Wl,--exclude-libs,ALL -static-libgcc)
 	set_target_properties(warpwright-engine-cuda PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
 	install(TARGETS warpwright-engine-cuda LIBRARY DESTINATION lib/warpwright)

@@ -1,8 +1,10 @@
 # What is kept in the store depends on the code that made it: the hash of its sources, and of TinyCC, is part of every
 # key (cache/answers.c). Not the binary's: a relinked program, or a change of something else, finds what it kept.
-file(GLOB makers CONFIGURE_DEPENDS src/base/*.[ch] src/sandbox/*.[ch] src/judge/build/*.[ch] src/judge/compile/*.[ch] src/judge/image*.[ch])
+file(GLOB makers CONFIGURE_DEPENDS src/base/*.[ch] src/sandbox/*.[ch] src/judge/build/*.[ch]
+	src/judge/compile/*.[ch] src/judge/image*.[ch])
 add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/generated/judge_makers.h
-	COMMAND ${CMAKE_COMMAND} -DOUT=${CMAKE_BINARY_DIR}/generated/judge_makers.h "-DFILES=${makers};${LIBTCC}" -P ${CMAKE_SOURCE_DIR}/tools/hash.cmake
+	COMMAND ${CMAKE_COMMAND} -DOUT=${CMAKE_BINARY_DIR}/generated/judge_makers.h "-DFILES=${makers};${LIBTCC}"
+		-P ${CMAKE_SOURCE_DIR}/tools/hash.cmake
 	DEPENDS ${makers} ${LIBTCC} tools/hash.cmake VERBATIM)
 target_sources(ww_judge PRIVATE ${CMAKE_BINARY_DIR}/generated/judge_makers.h)
 target_include_directories(ww_judge PRIVATE ${CMAKE_BINARY_DIR}/generated)
@@ -11,7 +13,8 @@ target_include_directories(ww_judge PRIVATE ${CMAKE_BINARY_DIR}/generated)
 # of CUDA.
 if(CUDA_HEADERS)
 	add_library(warpwright-judge-cuda MODULE src/judge/run/plugin_cuda.c src/judge/run/plugin_device.c
-		src/judge/run/plugin_memory.c src/judge/run/plugin_tables.c src/judge/run/plugin_clock.c src/judge/run/plugin_profile.c
+		src/judge/run/plugin_memory.c src/judge/run/plugin_tables.c src/judge/run/plugin_clock.c
+		src/judge/run/plugin_profile.c
 		src/judge/run/plugin_counters.c src/judge/run/exec_cuda.c src/judge/run/exec_cuda_library.c)
 	target_include_directories(warpwright-judge-cuda SYSTEM PRIVATE ${CUDA_HEADERS})
 	target_link_libraries(warpwright-judge-cuda PRIVATE dl)
