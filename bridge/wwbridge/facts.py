@@ -52,9 +52,8 @@ def start(q):
         os.environ["TRITON_CACHE_DIR"] = os.path.join(q["cache_dir"], "triton")
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    lean.begin()
     try:
-        import torch
+        torch = lean.import_torch()
     except ImportError as e:
         raise Refuse("missing", f"PyTorch cannot be imported ({e}); `warpwright doctor` says how to install it")
     if q["target"] == "cuda":

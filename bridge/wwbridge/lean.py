@@ -5,21 +5,23 @@ Problem.  Every reference worker imports PyTorch, and most tasks run without wha
 the device "meta" need.  So a module without content stands in its place until one of these asks:
 
   - a module that traces or compiles is imported (NEEDING), by us, by the task or by PyTorch itself;
-  - an attribute of that module is wanted;
+  - an attribute of that module, or of one that it brings, is wanted;
   - the task's text imports more than LIGHT or has a word in it that may need meta kernels.
 
 A PyTorch that has no such module imports as ever.
 """
 
 import ast
+import contextlib
 import importlib.util
 import sys
 import types
 
 NAME = "torch._meta_registrations"
+BROUGHT = ("_decomp", "_prims", "_refs")  # by it
 NEEDING = ("torch._decomp", "torch._dynamo", "torch._functorch.aot", "torch._inductor", "torch._prims", "torch._refs",
            "torch.export._trace", "torch.onnx.")
-WORDS = ("meta", "fake", "Fake", "fx", "__import__", "importlib")
+WORDS = ("meta", "fake", "Fake", "fx", "torch._", "__import__", "importlib")
 LIGHT = {"abc", "collections", "copy", "dataclasses", "enum", "functools", "itertools", "math", "numbers", "numpy",
          "operator", "os", "random", "sys", "torch", "typing", "warnings"}
 
@@ -28,7 +30,8 @@ class Later(types.ModuleType):
     def __getattr__(self, name):
         if name.startswith("__"):  # what Python asks of every module
             raise AttributeError(name)
-        return getattr(complete(), name)
+        complete()
+        return getattr(sys.modules[self.__name__], name)
 
 
 class Imported:
@@ -57,19 +60,27 @@ class Finder:
         return None
 
 
-def begin():
-    """Before the first `import torch`."""
-    if NAME not in sys.modules:
+def import_torch():
+    """In place of the first `import torch`."""
+    first = "torch" not in sys.modules
+    if first:
         sys.modules[NAME] = Later(NAME)
         sys.meta_path.insert(0, Finder)
+    import torch
+
+    for name in BROUGHT if first else ():  # torch.broadcast_shapes() asks torch._refs without importing it
+        if not hasattr(torch, name):
+            setattr(torch, name, Later(f"torch.{name}"))
+    return torch
 
 
 def complete():
-    """The real module, from now on."""
+    """The real modules, from now on."""
     if isinstance(sys.modules.get(NAME), Later):
         del sys.modules[NAME]
         sys.meta_path.remove(Finder)
-    return importlib.import_module(NAME)
+        with contextlib.suppress(ModuleNotFoundError):  # a PyTorch that has none
+            importlib.import_module(NAME)
 
 
 def suffices(text, local):
