@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# budget: 10 CPU-seconds
+# budget: 16 CPU-seconds
 # timeout: 600
 """`eval` on the cpu target: two slices of a suite of four tasks (one that the planner has no rule for, one that
 is degenerate, one that fits no memory), the first killed in the middle and resumed, both merged; what is refused."""
