@@ -614,6 +614,22 @@ def the_parts_of_every_shape_add_up():
 
 
 @test
+def each_of_a_handful_of_numbers_counts():
+    """Eight numbers, each a tenth of the one before: none may be left out; a twin with errors of its own may."""
+    forward, inputs = "return x.square().sum(1) * 0.1 ** torch.arange(8)", "[torch.randn(8, 1024)]"
+    for k in range(8):
+        row = compared(lambda o, r: o.copy_(r.default[0]).select(0, k).zero_(), forward, inputs)
+        assert not row["pass"] and (k < 5 or row["part"] == f"element {k}"), (k, row)
+    assert compared(lambda o, r: o.copy_(r.exact[0]), forward, inputs)["pass"]
+    assert compared(lambda o, r: o.mul_(1 + 4e-6), forward, inputs)["pass"]
+    # What is left of a cancellation has no digits of its own, in any order of its sum.
+    forward = "return torch.stack([x.sum(), (x * 3).sum() - 3 * x.sum(), x.mean() - x.t().contiguous().mean(), x.max()])"
+    for seed in range(4):
+        other = lambda o, r: o[1:3].neg_()  # noqa: E731
+        assert compared(other, forward, "[torch.randn(64, 1024) + 5]")["pass"], seed
+
+
+@test
 def sums_over_parts_wake_no_threads():
     """On a busy machine a barrier of a piece's few microseconds takes milliseconds."""
     from wwbridge.parts import layout
