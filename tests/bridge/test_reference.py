@@ -54,7 +54,6 @@ def refused(word, *args, **kwargs):
     raise AssertionError("was not refused")
 
 
-@test
 def what_the_import_leaves_out_comes_when_it_is_needed():
     """Each in a fork, since it comes once."""
     assert isinstance(sys.modules[lean.NAME], lean.Later)
@@ -1201,7 +1200,6 @@ def the_pool_keeps_to_its_limit_and_gives_memory_back():
     assert not k._pool.entries and k._pool.used == 0
 
 
-@test
 def workers_are_forked_ready_to_compile_and_without_a_device():
     from torch._inductor import codecache
     from triton.runtime import cache
@@ -1228,6 +1226,11 @@ def workers_are_forked_ready_to_compile_and_without_a_device():
             os._exit(1)
         os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0
+
+
+# Before one asks for the device, and before one needs what the import leaves out.
+TESTS[:0] = [what_the_import_leaves_out_comes_when_it_is_needed,
+             workers_are_forked_ready_to_compile_and_without_a_device]
 
 
 def main():
