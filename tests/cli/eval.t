@@ -20,7 +20,7 @@ os.makedirs(os.path.join(TMP, "suite/level1"))
 os.makedirs(os.path.join(TMP, "suite/level2"))
 body = "torch.softmax(x * 0.5, dim=-1)"
 put("suite/level1/1_Scale.py", TASK.replace(body, "torch.relu(x * 2.0 + 1.0)"))
-put("suite/level1/10_Det.py", TASK.replace(body, "torch.linalg.det(x[:, :4, None] * x[:, None, :4])"))
+put("suite/level1/10_Eigenvalues.py", TASK.replace(body, "torch.linalg.eigvalsh(x[:, :4, None] * x[:, None, :4])"))
 put("suite/level2/1_Nothing.py", TASK.replace(body, "x - x.detach()"))
 put("suite/level2/2_Huge.py", TASK[:TASK.index("def get_inputs")] + "def get_inputs():\n    return [torch.rand(1 << 42)]\n\n\ndef get_init_inputs():\n    return []\n")
 suite = os.path.join(TMP, "suite")
@@ -61,7 +61,7 @@ ok(nothing["verdicts"]["strict"]["degenerate"], "a degenerate problem is said to
 
 code, out, err = run(command("second", "--slice", "2/2", "--json"))
 bad, huge = lines("second")
-ok(code == 0 and json.loads(out)["ended"] == 2 and bad["outcome"] == "none" and "linalg_det" in bad["why"],
+ok(code == 0 and json.loads(out)["ended"] == 2 and bad["outcome"] == "none" and "linalg_eigvalsh" in bad["why"],
    "the other slice; a problem without a solution says why", f"{code} {out} {err} {bad}")
 ok(huge["outcome"] == "no_room" and str(4 << 42) in huge["why"], "a problem that does not fit is passed over with its size", huge)
 paths = [os.path.join(TMP, n) for n in ("first", "second")]
@@ -71,7 +71,7 @@ strict = summary.get("rules", {}).get("strict", {}).get("device", {})
 ok(code == 0 and summary["problems"] == summary["ended"] == 4 and strict["all"]["overall"]["correct"] == 2
    and strict["all"]["1"]["problems"] == 2 and strict["all"]["2"]["problems"] == 2, "merged slices are one evaluation", f"{code} {out} {err}")
 ok(strict["without_degenerate"]["overall"]["problems"] == 3, "the degenerate problem can be left out", out)
-ok([w["id"] for w in summary["not_correct"]] == ["level1/10_Det", "level2/2_Huge"], "what is not correct is listed", out)
+ok([w["id"] for w in summary["not_correct"]] == ["level1/10_Eigenvalues", "level2/2_Huge"], "what is not correct is listed", out)
 speed = [r["verdicts"]["strict"]["speedup"]["eager"]["mid"] for r in lines("all") if "verdicts" in r]
 mean = 1.0
 for s in speed:
@@ -83,7 +83,7 @@ ok(abs(strict["all"]["overall"]["eager"]["geomean_all"] - mean ** (1 / 4)) < 1e-
 page = os.path.join(TMP, "page.html")
 code, out, err = run([WW, "report", os.path.join(TMP, "all"), "-o", page])
 html = get(page) if code == 0 else ""
-ok(code == 0 and all(t in html for t in ("level1/1_Scale", "linalg_det", "WW_KERNEL", "element by element", "95% intervals", "CUDA Agent", good["profile"][:40].replace("&", "&amp;"))),
+ok(code == 0 and all(t in html for t in ("level1/1_Scale", "linalg_eigvalsh", "WW_KERNEL", "element by element", "95% intervals", "CUDA Agent", good["profile"][:40].replace("&", "&amp;"))),
    "the page shows problems, failures, kernels, families, reasons and the field", f"{code} {err} {html[:2000]}")
 ok(not any(t in html for t in ("http://", "https://", "<script", "<img", "<link")), "and loads nothing", html[:500])
 code, out, err = run([WW, "report", *paths, "-o", page])
@@ -96,7 +96,7 @@ ok(code in (2, 3) and err.count("\n") == 1 and "run.json" in err, "what is no ev
 code, out, err = run(command("others", "--solutions", paths[0], "--level", "1"))
 again = {r["id"]: r for r in lines("others")}
 ok(f"{suite} by {paths[0]} on " in out, "the summary names their directory", out)
-ok(code == 0 and again["level1/1_Scale"]["verdicts"]["strict"]["correct"] and again["level1/10_Det"]["why"] == "no solution is there",
+ok(code == 0 and again["level1/1_Scale"]["verdicts"]["strict"]["correct"] and again["level1/10_Eigenvalues"]["why"] == "no solution is there",
    "solutions that lie in a directory are evaluated without a policy", f"{code} {out} {err} {again}")
 
 # ---- The best of two answers, of which none is right

@@ -58,18 +58,22 @@ F.grid_sample(image, torch.stack((x[:2].tanh(), y[:2]), -1).view(2, 4, 4, 2), al
 F.affine_grid(x[:2, :6].view(2, 2, 3), (2, 6, 4, 5), align_corners=False)
 torch.cat([x, y, x * y, x + y, x - y, y * 2], 1)
 torch.stack(list(x.unbind(0)) + list(y.unbind(0)))
-torch.rot90(x)
 torch.diag_embed(x)
-torch.roll(x, 3)
+torch.cat([torch.rot90(x).t(), torch.roll(x, 3)])
 torch.block_diag(x[:3], y[:2])
-torch.hypot(x, y)
-torch.copysign(y, x)
+torch.cat([torch.hypot(x, y), torch.copysign(y, x)])
 torch.xlogy(x, y)
 torch.sinc(x)
 torch.round(x, decimals=2)
 torch.div(i - 6, 5, rounding_mode="trunc")
 torch.nansum(x)
 torch.count_nonzero(x > 0, 1)
+x.masked_scatter(y > 0.5, y)
+torch.histc(x, 5)
+torch.linalg.solve_triangular(torch.linalg.cholesky(gram(x)), torch.linalg.inv(gram(y)), upper=False)
+torch.linalg.det(gram(x))
+torch.cat([F.interpolate(image, size, mode=m, antialias=True) for size, m in (((5, 7), "bilinear"), ((13, 7), "bicubic"))], 2)
+bags(i, self.w, y)
 F.multi_margin_loss(x, i[:, 0])
 F.cosine_embedding_loss(x, y, (i[:, 0] % 2) * 2 - 1)
 F.cross_entropy(x, i[:, 0], weight=y[0], label_smoothing=0.1)
@@ -92,6 +96,16 @@ def cached(x, y):
     z[:, 4:10] = x.view(2, 6, 16)
     z[:, 10] = y[:2]
     return z @ y.t()
+
+
+def gram(x):
+    return x[:6].view(2, 3, 16) @ x[:6].view(2, 3, 16).mT + torch.eye(3)
+
+
+def bags(i, w, y):
+    begin = torch.arange(4) ** 2
+    return torch.cat([F.embedding_bag(i[0, :12], w, begin, mode="mean", padding_idx=2),
+                      F.embedding_bag(i[0, :12], w, begin, mode="max"), F.embedding_bag(i, w, per_sample_weights=y, mode="sum")])
 
 
 class Model(nn.Module):

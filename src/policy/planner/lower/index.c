@@ -297,21 +297,102 @@ static int64_t bag_length(struct pl *pl, struct gnode *n, int64_t indices)
 	return length > 0 && indices % length == 0 ? length : 0;
 }
 
-/* Sums, means or maxima of rows of a table, a fixed number each. */
+/* Which of `all` indices lie in each bag, (bags, all), by the offsets where bags begin; the last ends with the indices,
+ * or at an offset of its own. */
+static struct val *members(struct pl *pl, struct gnode *n, const struct ix *all)
+{
+	struct val *from = pl_cast(pl, pl_need_val(pl, n, 2, "offsets"), WW_I64), *to, *i;
+	const struct ix *bags = ix_const(pl, n->meta[0].size[0]), *size[2] = { bags, all },
+					*next = ix_addc(pl, pl->place[0], 1), *last = ix_lt(pl, next, from->size[0]), *map[1] = { next };
+
+	i = pl_index(pl, WW_I64, 2, size, pl->place[1]);
+	to = pl_where(pl, pl_index(pl, WW_BOOL, 1, size, last), pl_view_if(pl, from, 1, size, map, last, 0),
+		pl_index(pl, WW_I64, 1, size, all));
+	from = pl_slice(pl, from, 0, ix_const(pl, 0), bags, 1);
+	return pl_op2(
+		pl, OP_LAND, pl_op2(pl, OP_LE, pl_unsqueeze(pl, from, 1), i), pl_op2(pl, OP_LT, i, pl_unsqueeze(pl, to, 1)));
+}
+
+/* Sums, means or maxima of rows of a table.  Bags of one length are a reduction over it; of other lengths each bag
+ * looks at all indices, and takes its own. */
 static void embedding_bag(struct pl *pl, struct gnode *n)
 {
-	struct val *w = pl_need_val(pl, n, 0, "weight"), *at = pl_cast(pl, pl_need_val(pl, n, 1, "indices"), WW_I64), *v;
-	int64_t mode = pl_arg_int(pl, n, 4, "mode", 0), all = pl_numel_now(at), length = bag_length(pl, n, all);
+	struct val *w = pl_need_val(pl, n, 0, "weight"), *at = pl_cast(pl, pl_need_val(pl, n, 1, "indices"), WW_I64), *v,
+			   *scale = pl_arg_val(pl, n, 6, "per_sample_weights"), *in = NULL, *count;
+	int64_t mode = pl_arg_int(pl, n, 4, "mode", 0), all = pl_numel_now(at), length = bag_length(pl, n, all),
+			padding = pl_arg_int(pl, n, 8, "padding_idx", -1);
+	const struct ix *size[2] = { ix_const(pl, length ? all / length : 1), ix_const(pl, length ? length : all) };
 
-	if (pl_arg_val(pl, n, 6, "per_sample_weights"))
-		pl_cannot(pl, n, "a weight for each index");
-	if (pl_arg_int(pl, n, 8, "padding_idx", -1) >= 0)
-		pl_cannot(pl, n, "a padding index");
 	if (!length)
-		pl_cannot(pl, n, "bags whose lengths are in a tensor; a matrix of indices, a bag in each row, is covered");
-	const struct ix *size[2] = { ix_const(pl, all / length), ix_const(pl, length) };
-	v = pl_reduce(pl, mode == 2 ? RED_MAX : RED_SUM, pl_take(pl, w, pl_reshape(pl, at, 2, size), 0), 2, 0);
-	n->out[0] = mode == 1 ? pl_op2(pl, OP_DIV, v, pl_constf(pl, v->dt, (double)length)) : v;
+		in = members(pl, n, size[1]);
+	at = pl_reshape(pl, at, 2, size);
+	if (padding >= 0) {
+		v = pl_op2(pl, OP_NE, at, pl_consti(pl, WW_I64, padding));
+		in = in ? pl_op2(pl, OP_LAND, in, v) : v;
+	}
+	v = pl_take(pl, w, at, 0);
+	if (scale)
+		v = pl_op2(pl, OP_MUL, v, pl_unsqueeze(pl, pl_reshape(pl, scale, 2, size), 2));
+	if (in)
+		v = pl_where(pl, pl_unsqueeze(pl, in, 2), v, pl_constf(pl, v->dt, mode == 2 ? -INFINITY : 0));
+	v = pl_reduce(pl, mode == 2 ? RED_MAX : RED_SUM, v, 2, 0);
+	if (!in) {
+		n->out[0] = mode == 1 ? pl_op2(pl, OP_DIV, v, pl_constf(pl, v->dt, (double)length)) : v;
+		return;
+	}
+	count = pl_unsqueeze(pl, pl_reduce(pl, RED_SUM, pl_cast(pl, in, WW_I64), 2, 0), 1);
+	if (mode == 1)
+		v = pl_op2(pl, OP_DIV, v, pl_cast(pl, pl_op2(pl, OP_MAXIMUM, count, pl_consti(pl, WW_I64, 1)), v->dt));
+	if (mode == 2) /* of an empty bag 0 */
+		v = pl_where(pl, pl_op2(pl, OP_EQ, count, pl_consti(pl, WW_I64, 0)), pl_constf(pl, v->dt, 0), v);
+	n->out[0] = v;
+}
+
+/* Element number k of the source goes to the k-th place where the mask is set. */
+static void masked_scatter(struct pl *pl, struct gnode *n)
+{
+	struct val *to = self(pl, n), *mask = pl_expand(pl, pl_need_val(pl, n, 1, "mask"), to->rank, to->size),
+			   *src = pl_need_val(pl, n, 2, "source"), *k;
+	const struct ix *flat[1] = { pl_numel(pl, to) }, *all[1] = { pl_numel(pl, src) };
+
+	k = pl_scan(pl, n, pl_reshape(pl, pl_cast(pl, mask, WW_I64), 1, flat), 0, RED_SUM);
+	k = pl_op2(pl, OP_SUB, pl_reshape(pl, k, to->rank, to->size), pl_consti(pl, WW_I64, 1));
+	k = pl_op2(pl, OP_MINIMUM, pl_op2(pl, OP_MAXIMUM, k, pl_consti(pl, WW_I64, 0)),
+		pl_index(pl, WW_I64, 0, NULL, ix_addc(pl, all[0], -1)));
+	done(n, pl_where(pl, mask, pl_take(pl, pl_reshape(pl, src, 1, all), k, 0), to));
+}
+
+/* How many elements lie in each of equal bins between two numbers, or between the smallest and largest element.  The
+ * place of an element is computed as PyTorch does, so that those at an edge go to the same side. */
+static void histogram(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n), *lo, *hi, *bin, *hit, *full;
+	double min = pl_arg_num(pl, n, 2, "min", 0), max = pl_arg_num(pl, n, 3, "max", 0);
+	int64_t bins = n->meta[0].size[0];
+	const struct ix *flat[1] = { pl_numel(pl, a) }, *size[1] = { ix_const(pl, bins) };
+
+	if (!pl_is_float(a->dt))
+		pl_cannot(pl, n, "integers");
+	a = pl_reshape(pl, a, 1, flat);
+	lo = pl_constf(pl, a->dt, min);
+	hi = pl_constf(pl, a->dt, max);
+	if (min == max) {
+		struct val *one = pl_constf(pl, a->dt, 1), *same;
+
+		lo = pl_reduce(pl, RED_MIN, a, 1, 0);
+		hi = pl_reduce(pl, RED_MAX, a, 1, 0);
+		same = pl_op2(pl, OP_EQ, lo, hi);
+		lo = pl_where(pl, same, pl_op2(pl, OP_SUB, lo, one), lo);
+		hi = pl_where(pl, same, pl_op2(pl, OP_ADD, hi, one), hi);
+	}
+	full = pl_constf(pl, a->dt, (double)bins);
+	bin = pl_op2(pl, OP_MUL, pl_op2(pl, OP_DIV, pl_op2(pl, OP_SUB, a, lo), pl_op2(pl, OP_SUB, hi, lo)), full);
+	bin = pl_op2(pl, OP_MINIMUM, pl_op1(pl, OP_FLOOR, bin), pl_constf(pl, a->dt, (double)bins - 1));
+	hit = pl_op2(pl, OP_LAND, pl_op2(pl, OP_LE, lo, a), pl_op2(pl, OP_LE, a, hi));
+	bin = pl_where(pl, hit, bin, pl_constf(pl, a->dt, -1));
+	hit = pl_op2(pl, OP_EQ, pl_unsqueeze(pl, bin, 0),
+		pl_unsqueeze(pl, pl_cast(pl, pl_index(pl, WW_I64, 1, size, pl->place[0]), a->dt), 1));
+	done(n, pl_reduce(pl, RED_SUM, pl_cast(pl, hit, a->dt), 2, 0));
 }
 
 enum { SEARCHSORTED, BUCKETIZE };
@@ -509,7 +590,7 @@ const struct pl_lower_row pl_lower_index[] = { { "scatter", scatter, OF_TENSOR }
 	{ "scatter_add", scatter, SUM }, { "scatter_reduce", scatter, NAMED }, { "index_add", index_write, SUM },
 	{ "index_copy", index_write, OF_TENSOR }, { "index_fill", index_write, OF_NUMBER },
 	{ "index_reduce", index_write, NAMED }, { "index", index_tensor }, { "index_put", index_put }, { "take", take },
-	{ "take_along_dim", take_along_dim }, { "embedding_bag", embedding_bag },
-	{ "searchsorted", searchsorted, SEARCHSORTED }, { "bucketize", searchsorted, BUCKETIZE }, { "isin", isin },
-	{ "slice_scatter", slice_scatter }, { "select_scatter", select_scatter }, { "copy", overwrite },
+	{ "take_along_dim", take_along_dim }, { "embedding_bag", embedding_bag }, { "masked_scatter", masked_scatter },
+	{ "histc", histogram }, { "searchsorted", searchsorted, SEARCHSORTED }, { "bucketize", searchsorted, BUCKETIZE },
+	{ "isin", isin }, { "slice_scatter", slice_scatter }, { "select_scatter", select_scatter }, { "copy", overwrite },
 	{ "fill", overwrite }, { "zero", overwrite, ZERO }, { NULL, NULL } };

@@ -107,7 +107,7 @@ static const char *op_of(const char *target, size_t *len, int *in_place)
 static const struct pl_lower_row *find_name(const char *name, size_t len)
 {
 	static const struct pl_lower_row *const tables[] = { pl_lower_point, pl_lower_shape, pl_lower_resample,
-		pl_lower_reduce, pl_lower_nn, pl_lower_rnn, pl_lower_index, pl_lower_order, pl_lower_create };
+		pl_lower_reduce, pl_lower_nn, pl_lower_rnn, pl_lower_index, pl_lower_order, pl_lower_linalg, pl_lower_create };
 
 	for (size_t t = 0; t < WW_ARRAY_LEN(tables); t++)
 		for (const struct pl_lower_row *r = tables[t]; r->op; r++)

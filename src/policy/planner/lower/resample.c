@@ -2,6 +2,7 @@
  * of the result, conditions say where it is outside, and linear interpolation is two gathers and a weight. */
 #include "policy/planner/lower/lower.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { BY_MODE, CONSTANT, REFLECT, REPLICATE, CIRCULAR };
@@ -352,6 +353,67 @@ static void upsample_bicubic(struct pl *pl, struct gnode *n)
 	done(n, pl_cast(pl, a, n->meta[0].dt));
 }
 
+/* The weight of a pixel at a distance, within 1 (linear) or 2 (cubic, Keys with a = -0.5, PyTorch's for this). */
+static struct val *filter(struct pl *pl, struct val *x, int is_cubic)
+{
+	struct val *near, *far, *one = f32(pl, 1);
+
+	x = pl_op1(pl, OP_ABS, x);
+	if (!is_cubic)
+		return OP(MAXIMUM, OP(SUB, one, x), f32(pl, 0));
+	near = OP(ADD, OP(MUL, OP(MUL, OP(SUB, OP(MUL, x, f32(pl, 1.5)), f32(pl, 2.5)), x), x), one);
+	far = OP(
+		ADD, OP(MUL, OP(SUB, OP(MUL, OP(ADD, OP(MUL, x, f32(pl, -0.5)), f32(pl, 2.5)), x), f32(pl, 4)), x), f32(pl, 2));
+	return pl_where(pl, OP(LT, x, one), near, pl_where(pl, OP(LT, x, f32(pl, 2)), far, f32(pl, 0)));
+}
+
+/* One axis of antialiased resampling: a weighted mean of all pixels below the filter, which is as wide as the step
+ * where the image shrinks.  The weights are stored, (out, taps). */
+static struct val *antialias_axis(struct pl *pl, struct val *a, int d, int64_t out, int align, int is_cubic)
+{
+	int64_t in = ix_num(a->size[d]);
+	double scale = align ? (out > 1 ? (double)(in - 1) / (double)(out - 1) : 0) : (double)in / (double)out,
+		   support = (is_cubic ? 2 : 1) * (scale > 1 ? scale : 1);
+	const struct ix *table[2] = { ix_const(pl, out), ix_const(pl, (int64_t)ceil(support) * 2 + 1) }, *size[PL_MAX_RANK],
+					*map[PL_MAX_RANK], *tap[2] = { pl->place[d], pl->place[a->rank] };
+	struct val *k = pl_cast(pl, pl_index(pl, WW_I64, 2, table, pl->place[1]), WW_F32), *o, *first, *end, *w, *at;
+
+	if (a->rank >= PL_MAX_RANK)
+		pl_fail(pl, "more than %d dimensions", PL_MAX_RANK);
+	pl_guard_eq(pl, a->size[d], ix_const(pl, in), "a size that is resampled");
+	o = pl_cast(pl, pl_index(pl, WW_I64, 2, table, pl->place[0]), WW_F32);
+	o = OP(MUL, OP(ADD, o, f32(pl, 0.5)), f32(pl, scale)); /* the middle of the filter */
+	first = OP(MAXIMUM, pl_op1(pl, OP_TRUNC, OP(ADD, OP(SUB, o, f32(pl, support)), f32(pl, 0.5))), f32(pl, 0));
+	pl_make_root(pl, first); /* two kernels that computed it might not agree where it is just a whole number */
+	end = OP(MINIMUM, pl_op1(pl, OP_TRUNC, OP(ADD, OP(ADD, o, f32(pl, support)), f32(pl, 0.5))), f32(pl, (double)in));
+	at = OP(ADD, first, k);
+	w = filter(pl, OP(MUL, OP(ADD, OP(SUB, at, o), f32(pl, 0.5)), f32(pl, 1 / (scale > 1 ? scale : 1))), is_cubic);
+	w = pl_where(pl, OP(LT, at, end), w, f32(pl, 0));
+	w = OP(DIV, w, pl_reduce(pl, RED_SUM, w, 2, 1));
+	pl_make_root(pl, w);
+	at = pl_cast(pl, OP(MINIMUM, at, f32(pl, (double)in - 1)), WW_I64);
+	for (int i = 0; i < a->rank; i++) {
+		size[i] = i == d ? table[0] : a->size[i];
+		map[i] = pl->place[i];
+	}
+	size[a->rank] = table[1];
+	at = pl_gather(pl, a, pl_view(pl, at, a->rank + 1, size, tap), d, a->rank + 1, size, map);
+	return pl_reduce(pl, RED_SUM, OP(MUL, at, pl_view(pl, w, a->rank + 1, size, tap)), 1u << a->rank, 0);
+}
+
+enum { LINEAR, CUBIC };
+
+static void upsample_antialias(struct pl *pl, struct gnode *n)
+{
+	struct val *a = self(pl, n);
+	int align = (int)pl_arg_int(pl, n, 2, "align_corners", 0);
+
+	for (int d = a->rank - 1; d >= 2; d--)
+		if (ix_num(a->size[d]) != n->meta[0].size[d])
+			a = antialias_axis(pl, a, d, n->meta[0].size[d], align, n->variant == CUBIC);
+	done(n, pl_cast(pl, a, n->meta[0].dt));
+}
+
 /* Where a coordinate in -1 .. 1 lies among `size` pixels. */
 static struct val *pixel_of(struct pl *pl, struct val *x, const struct ix *size, int align)
 {
@@ -459,14 +521,16 @@ static void affine_grid(struct pl *pl, struct gnode *n)
 }
 
 const struct pl_lower_row pl_lower_resample[] = { { "im2col", im2col }, { "col2im", col2im },
-	{ "upsample_bicubic2d", upsample_bicubic }, { "grid_sampler", grid_sampler }, { "grid_sampler_2d", grid_sampler },
-	{ "affine_grid_generator", affine_grid }, { "_upsample_nearest_exact1d", upsample_exact },
-	{ "_upsample_nearest_exact2d", upsample_exact }, { "_upsample_nearest_exact3d", upsample_exact },
-	{ "pad", pad, BY_MODE }, { "constant_pad_nd", pad, CONSTANT }, { "reflection_pad1d", pad, REFLECT },
-	{ "reflection_pad2d", pad, REFLECT }, { "reflection_pad3d", pad, REFLECT }, { "replication_pad1d", pad, REPLICATE },
-	{ "replication_pad2d", pad, REPLICATE }, { "replication_pad3d", pad, REPLICATE },
-	{ "pixel_shuffle", pixel_shuffle }, { "pixel_unshuffle", pixel_shuffle, BACK },
-	{ "channel_shuffle", channel_shuffle }, { "upsample_nearest1d", upsample_nearest },
-	{ "upsample_nearest2d", upsample_nearest }, { "upsample_nearest3d", upsample_nearest },
-	{ "upsample_linear1d", upsample_linear }, { "upsample_bilinear2d", upsample_linear },
-	{ "upsample_trilinear3d", upsample_linear }, { "unfold", unfold_dim, 0, PL_VIEW }, { NULL, NULL } };
+	{ "upsample_bicubic2d", upsample_bicubic }, { "_upsample_bilinear2d_aa", upsample_antialias, LINEAR },
+	{ "_upsample_bicubic2d_aa", upsample_antialias, CUBIC }, { "grid_sampler", grid_sampler },
+	{ "grid_sampler_2d", grid_sampler }, { "affine_grid_generator", affine_grid },
+	{ "_upsample_nearest_exact1d", upsample_exact }, { "_upsample_nearest_exact2d", upsample_exact },
+	{ "_upsample_nearest_exact3d", upsample_exact }, { "pad", pad, BY_MODE }, { "constant_pad_nd", pad, CONSTANT },
+	{ "reflection_pad1d", pad, REFLECT }, { "reflection_pad2d", pad, REFLECT }, { "reflection_pad3d", pad, REFLECT },
+	{ "replication_pad1d", pad, REPLICATE }, { "replication_pad2d", pad, REPLICATE },
+	{ "replication_pad3d", pad, REPLICATE }, { "pixel_shuffle", pixel_shuffle },
+	{ "pixel_unshuffle", pixel_shuffle, BACK }, { "channel_shuffle", channel_shuffle },
+	{ "upsample_nearest1d", upsample_nearest }, { "upsample_nearest2d", upsample_nearest },
+	{ "upsample_nearest3d", upsample_nearest }, { "upsample_linear1d", upsample_linear },
+	{ "upsample_bilinear2d", upsample_linear }, { "upsample_trilinear3d", upsample_linear },
+	{ "unfold", unfold_dim, 0, PL_VIEW }, { NULL, NULL } };

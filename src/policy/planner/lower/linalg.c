@@ -1,0 +1,268 @@
+/* linalg.c - linear algebra of small matrices: Cholesky, triangular solves, inverse, solve, determinant.
+ *
+ * An elimination is n steps, each a new value of the whole matrix that the next one reads from memory: n kernels (with
+ * pivoting 2 n), each over all matrices of the batch.  That suits the sizes that models have, up to MAX_SIDE; a larger
+ * one is refused. */
+#include "policy/planner/lower/lower.h"
+
+#include <string.h>
+
+enum { MAX_SIDE = 32 };
+
+/* ---- Indices into the matrices of a batch: the last two dimensions */
+
+static int side_of(struct pl *pl, struct gnode *n, struct val *a)
+{
+	int64_t side = a->rank < 2 ? 0 : ix_num(a->size[a->rank - 1]);
+
+	if (!pl_is_float(a->dt) || side < 1 || side > MAX_SIDE)
+		pl_cannot(
+			pl, n, pl_fmt(pl, "matrices of %lld rows; up to %d of floats are covered", (long long)side, MAX_SIDE));
+	for (int d = a->rank - 2; d < a->rank; d++)
+		pl_guard_eq(pl, a->size[d], ix_const(pl, side), "the size of a matrix");
+	return (int)side;
+}
+
+/* a in the shape of `to`, read at (row, col), each a number or NULL for the own one. */
+static struct val *at(struct pl *pl, struct val *a, const struct val *to, const struct ix *row, const struct ix *col)
+{
+	const struct ix *map[PL_MAX_RANK];
+	int r = to->rank;
+
+	for (int d = 0; d < r; d++)
+		map[d] = pl->place[d];
+	map[r - 2] = row ? row : pl->place[r - 2];
+	map[r - 1] = col ? col : pl->place[r - 1];
+	return pl_view(pl, a, r, to->size, map);
+}
+
+/* 1 where the row (or the column) of an element of `like` lies below `end`. */
+static struct val *before(struct pl *pl, const struct val *like, int is_col, int end)
+{
+	const struct ix *own = pl->place[like->rank - 2 + is_col];
+
+	return pl_index(pl, WW_BOOL, like->rank, like->size, ix_lt(pl, own, ix_const(pl, end)));
+}
+
+static struct val *is_row(struct pl *pl, const struct val *like, int row)
+{
+	const struct ix *own = pl->place[like->rank - 2];
+
+	return pl_index(pl, WW_BOOL, like->rank, like->size, ix_eqz(pl, ix_addc(pl, own, -row), ix_const(pl, 0)));
+}
+
+static struct val *stored(struct pl *pl, struct val *v)
+{
+	if (v->kind != V_BUF)
+		pl_make_root(pl, v);
+	return v;
+}
+
+static struct val *transposed(struct pl *pl, struct val *a)
+{
+	int perm[PL_MAX_RANK];
+
+	for (int d = 0; d < a->rank; d++)
+		perm[d] = d < a->rank - 2 ? d : 2 * a->rank - 3 - d;
+	return pl_permute(pl, a, perm);
+}
+
+/* All matrices of a batch with the batch of the other; b's own columns. */
+static struct val *with_batch_of(struct pl *pl, struct val *b, const struct val *a)
+{
+	const struct ix *size[PL_MAX_RANK];
+	int r = a->rank > b->rank ? a->rank : b->rank;
+
+	for (int d = 0; d < r; d++) {
+		int da = d - (r - a->rank), db = d - (r - b->rank);
+
+		size[d] = d >= r - 2 || da < 0 || (db >= 0 && !ix_is(b->size[db], 1)) ? b->size[db] : a->size[da];
+	}
+	return pl_expand(pl, b, r, size);
+}
+
+static struct val *identity(struct pl *pl, const struct val *like)
+{
+	const struct ix *r = pl->place[like->rank - 2], *c = pl->place[like->rank - 1];
+
+	return pl_cast(
+		pl, pl_index(pl, WW_BOOL, like->rank, like->size, ix_eqz(pl, ix_sub(pl, r, c), ix_const(pl, 0))), like->dt);
+}
+
+/* ---- Cholesky ---------------------------------------------------------------------------------------------------- */
+
+/* Column by column, right-looking: column j becomes that of the factor, what lies to its right loses its part. */
+static struct val *cholesky_of(struct pl *pl, struct gnode *n, struct val *a)
+{
+	int side = side_of(pl, n, a);
+	struct val *m = a, *zero = pl_constf(pl, a->dt, 0);
+
+	for (int j = 0; j < side; j++) {
+		const struct ix *jx = ix_const(pl, j);
+		struct val *root = pl_op1(pl, OP_SQRT, at(pl, m, m, jx, jx)), *mine = DIV(at(pl, m, m, NULL, jx), root),
+				   *rest = SUB(m, MUL(mine, DIV(transposed(pl, at(pl, m, m, NULL, jx)), root)));
+
+		mine = pl_where(pl, before(pl, m, 0, j), zero, mine);
+		m = stored(pl,
+			pl_where(pl, before(pl, m, 1, j), m,
+				pl_where(pl, before(pl, m, 1, j + 1), mine, pl_where(pl, before(pl, m, 0, j + 1), m, rest))));
+	}
+	return m;
+}
+
+static void cholesky(struct pl *pl, struct gnode *n)
+{
+	int upper = (int)pl_arg_int(pl, n, 1, "upper", 0);
+	struct val *a = stored(pl, pl_need_val(pl, n, 0, "self")), *l;
+
+	l = cholesky_of(pl, n, upper ? transposed(pl, a) : a);
+	done(n, upper ? transposed(pl, l) : l);
+}
+
+/* ---- Solves ------------------------------------------------------------------------------------------------------ */
+
+/* x with a x = b, by substitution: row j is done, the rows that are left lose its part. */
+static struct val *substitute(struct pl *pl, struct gnode *n, struct val *a, struct val *b, int upper, int unit)
+{
+	int side = side_of(pl, n, a);
+
+	b = with_batch_of(pl, b, a);
+	a = with_batch_of(pl, a, b);
+	for (int i = 0; i < side; i++) {
+		int j = upper ? side - 1 - i : i;
+		const struct ix *jx = ix_const(pl, j);
+		struct val *mine = at(pl, b, b, jx, NULL), *rest;
+
+		if (!unit)
+			mine = DIV(mine, at(pl, a, b, jx, jx));
+		rest = SUB(b, MUL(at(pl, a, b, NULL, jx), mine));
+		rest = upper ? pl_where(pl, before(pl, b, 0, j), rest, b) : pl_where(pl, before(pl, b, 0, j + 1), b, rest);
+		b = stored(pl, pl_where(pl, is_row(pl, b, j), mine, rest));
+	}
+	return b;
+}
+
+static void solve_triangular(struct pl *pl, struct gnode *n)
+{
+	struct val *a = stored(pl, pl_need_val(pl, n, 0, "self")), *b = stored(pl, pl_need_val(pl, n, 1, "B"));
+	int upper = (int)pl_kwarg_int(pl, n, "upper", 0), unit = (int)pl_kwarg_int(pl, n, "unitriangular", 0);
+
+	if (pl_kwarg_int(pl, n, "left", 1))
+		done(n, substitute(pl, n, a, b, upper, unit));
+	else
+		done(n, transposed(pl, substitute(pl, n, transposed(pl, a), transposed(pl, b), !upper, unit)));
+}
+
+/* With the factor l of a, l l^T x = b. */
+static struct val *solve_by_factor(struct pl *pl, struct gnode *n, struct val *l, struct val *b, int upper)
+{
+	struct val *t = transposed(pl, l);
+
+	b = substitute(pl, n, upper ? t : l, b, 0, 0);
+	return substitute(pl, n, upper ? l : t, b, 1, 0);
+}
+
+static void cholesky_solve(struct pl *pl, struct gnode *n)
+{
+	struct val *b = stored(pl, pl_need_val(pl, n, 0, "self")), *l = stored(pl, pl_need_val(pl, n, 1, "input2"));
+
+	done(n, solve_by_factor(pl, n, l, b, (int)pl_arg_int(pl, n, 2, "upper", 0)));
+}
+
+static void cholesky_inverse(struct pl *pl, struct gnode *n)
+{
+	struct val *l = stored(pl, pl_need_val(pl, n, 0, "self"));
+
+	done(n, solve_by_factor(pl, n, l, identity(pl, l), (int)pl_arg_int(pl, n, 1, "upper", 0)));
+}
+
+/* v with the rows j and p (of v's shape) exchanged. */
+static struct val *exchanged(struct pl *pl, struct val *v, int j, struct val *p)
+{
+	int r = v->rank;
+	struct val *own = pl_index(pl, WW_I64, r, v->size, pl->place[r - 2]),
+			   *other = pl_gather(pl, v, p, r - 2, r, v->size, pl->place);
+
+	return pl_where(
+		pl, is_row(pl, v, j), other, pl_where(pl, pl_op2(pl, OP_EQ, own, p), at(pl, v, v, ix_const(pl, j), NULL), v));
+}
+
+/* Gauss and Jordan with partial pivoting: *a becomes diagonal, b (may be NULL) the solution times it; the sign of the
+ * exchanges is returned.  PyTorch's LU has the same pivots. */
+static struct val *eliminate(struct pl *pl, struct gnode *n, struct val **a, struct val **b)
+{
+	int side = side_of(pl, n, *a), r = (*a)->rank;
+	struct val *sign = NULL;
+
+	for (int j = 0; j < side; j++) {
+		const struct ix *jx = ix_const(pl, j);
+		struct val *column = pl_select(pl, *a, r - 1, jx), *p, *flip, *place, *from;
+		struct val *top = pl_index(pl, WW_BOOL, r - 1, column->size, ix_lt(pl, pl->place[r - 2], jx));
+
+		column = pl_where(pl, top, pl_constf(pl, column->dt, -1), pl_op1(pl, OP_ABS, column));
+		p = stored(pl, pl_reduce(pl, RED_ARGMAX, column, 1u << (r - 2), 0));
+		flip = pl_where(pl, pl_op2(pl, OP_EQ, p, pl_consti(pl, WW_I64, j)), pl_constf(pl, (*a)->dt, 1),
+			pl_constf(pl, (*a)->dt, -1));
+		sign = sign ? MUL(sign, flip) : flip;
+		place = pl_unsqueeze(pl, pl_unsqueeze(pl, p, r - 2), r - 1);
+		from = exchanged(pl, *a, j, pl_expand(pl, place, r, (*a)->size));
+		for (int w = 0; w < (b ? 2 : 1); w++) {
+			struct val **v = w ? b : a, *to = *v,
+					   *mine = w ? exchanged(pl, to, j, pl_expand(pl, place, r, to->size)) : from,
+					   *factor = DIV(at(pl, from, to, NULL, jx), at(pl, from, to, jx, jx));
+
+			*v = pl_where(pl, is_row(pl, to, j), mine, SUB(mine, MUL(factor, at(pl, mine, to, jx, NULL))));
+		}
+		stored(pl, *a);
+		if (b)
+			stored(pl, *b);
+	}
+	return sign;
+}
+
+static struct val *solved(struct pl *pl, struct gnode *n, struct val *a, struct val *b)
+{
+	const struct ix *r;
+
+	b = with_batch_of(pl, b, a);
+	a = with_batch_of(pl, a, b);
+	eliminate(pl, n, &a, &b);
+	r = pl->place[b->rank - 2];
+	return DIV(b, at(pl, a, b, r, r));
+}
+
+static void inverse(struct pl *pl, struct gnode *n)
+{
+	struct val *a = stored(pl, pl_need_val(pl, n, 0, "A"));
+
+	done(n, solved(pl, n, a, identity(pl, a)));
+}
+
+/* b is a vector for each matrix where it has one dimension less, and all others but that one. */
+static void solve(struct pl *pl, struct gnode *n)
+{
+	struct val *a = stored(pl, pl_need_val(pl, n, 0, "A")), *b = stored(pl, pl_need_val(pl, n, 1, "B"));
+	int vector = n->meta[0].rank == a->rank - 1;
+
+	if (!pl_kwarg_int(pl, n, "left", 1))
+		pl_cannot(pl, n, "left=False");
+	b = solved(pl, n, a, vector ? pl_unsqueeze(pl, b, b->rank) : b);
+	done(n, vector ? pl_squeeze(pl, b, b->rank - 1) : b);
+}
+
+static void determinant(struct pl *pl, struct gnode *n)
+{
+	struct val *a = stored(pl, pl_need_val(pl, n, 0, "A")), *sign;
+	const struct ix *map[PL_MAX_RANK];
+	int r = a->rank;
+
+	sign = eliminate(pl, n, &a, NULL);
+	for (int d = 0; d < r; d++)
+		map[d] = pl->place[d < r - 2 ? d : r - 2];
+	done(n, MUL(sign, pl_reduce(pl, RED_PROD, pl_view(pl, a, r - 1, a->size, map), 1u << (r - 2), 0)));
+}
+
+const struct pl_lower_row pl_lower_linalg[] = { { "linalg_cholesky", cholesky }, { "cholesky", cholesky },
+	{ "linalg_solve_triangular", solve_triangular }, { "cholesky_solve", cholesky_solve },
+	{ "cholesky_inverse", cholesky_inverse }, { "linalg_inv", inverse }, { "inverse", inverse },
+	{ "linalg_solve", solve }, { "linalg_det", determinant }, { "det", determinant }, { NULL, NULL } };
