@@ -506,12 +506,8 @@ struct val *pl_write_select(struct pl *pl, struct gnode *view, struct val *paren
 
 struct val *pl_write_transpose(struct pl *pl, struct gnode *view, struct val *parent, struct val *v)
 {
-	int perm[PL_MAX_RANK], x = pl_dim(pl, view, pl_arg_int(pl, view, 1, "dim0", 0), v->rank),
-						   y = pl_dim(pl, view, pl_arg_int(pl, view, 2, "dim1", 1), v->rank);
-
-	for (int i = 0; i < v->rank; i++)
-		perm[i] = i == x ? y : i == y ? x : i;
-	return pl_permute(pl, v, perm);
+	return pl_swap_dims(pl, v, pl_dim(pl, view, pl_arg_int(pl, view, 1, "dim0", 0), v->rank),
+		pl_dim(pl, view, pl_arg_int(pl, view, 2, "dim1", 1), v->rank));
 }
 
 struct val *pl_write_reshape(struct pl *pl, struct gnode *view, struct val *parent, struct val *v)

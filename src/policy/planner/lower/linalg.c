@@ -51,22 +51,6 @@ static struct val *is_row(struct pl *pl, const struct val *like, int row)
 	return pl_index(pl, WW_BOOL, like->rank, like->size, ix_eqz(pl, ix_addc(pl, own, -row), ix_const(pl, 0)));
 }
 
-static struct val *stored(struct pl *pl, struct val *v)
-{
-	if (v->kind != V_BUF)
-		pl_make_root(pl, v);
-	return v;
-}
-
-static struct val *transposed(struct pl *pl, struct val *a)
-{
-	int perm[PL_MAX_RANK];
-
-	for (int d = 0; d < a->rank; d++)
-		perm[d] = d < a->rank - 2 ? d : 2 * a->rank - 3 - d;
-	return pl_permute(pl, a, perm);
-}
-
 /* All matrices of a batch with the batch of the other; b's own columns. */
 static struct val *with_batch_of(struct pl *pl, struct val *b, const struct val *a)
 {
@@ -100,10 +84,10 @@ static struct val *cholesky_of(struct pl *pl, struct gnode *n, struct val *a)
 	for (int j = 0; j < side; j++) {
 		const struct ix *jx = ix_const(pl, j);
 		struct val *root = pl_op1(pl, OP_SQRT, at(pl, m, m, jx, jx)), *mine = DIV(at(pl, m, m, NULL, jx), root),
-				   *rest = SUB(m, MUL(mine, DIV(transposed(pl, at(pl, m, m, NULL, jx)), root)));
+				   *rest = SUB(m, MUL(mine, DIV(pl_transposed(pl, at(pl, m, m, NULL, jx)), root)));
 
 		mine = pl_where(pl, before(pl, m, 0, j), zero, mine);
-		m = stored(pl,
+		m = pl_stored(pl,
 			pl_where(pl, before(pl, m, 1, j), m,
 				pl_where(pl, before(pl, m, 1, j + 1), mine, pl_where(pl, before(pl, m, 0, j + 1), m, rest))));
 	}
@@ -113,10 +97,10 @@ static struct val *cholesky_of(struct pl *pl, struct gnode *n, struct val *a)
 static void cholesky(struct pl *pl, struct gnode *n)
 {
 	int upper = (int)pl_arg_int(pl, n, 1, "upper", 0);
-	struct val *a = stored(pl, pl_need_val(pl, n, 0, "self")), *l;
+	struct val *a = pl_stored(pl, pl_need_val(pl, n, 0, "self")), *l;
 
-	l = cholesky_of(pl, n, upper ? transposed(pl, a) : a);
-	done(n, upper ? transposed(pl, l) : l);
+	l = cholesky_of(pl, n, upper ? pl_transposed(pl, a) : a);
+	done(n, upper ? pl_transposed(pl, l) : l);
 }
 
 /* ---- Solves ------------------------------------------------------------------------------------------------------ */
@@ -137,26 +121,26 @@ static struct val *substitute(struct pl *pl, struct gnode *n, struct val *a, str
 			mine = DIV(mine, at(pl, a, b, jx, jx));
 		rest = SUB(b, MUL(at(pl, a, b, NULL, jx), mine));
 		rest = upper ? pl_where(pl, before(pl, b, 0, j), rest, b) : pl_where(pl, before(pl, b, 0, j + 1), b, rest);
-		b = stored(pl, pl_where(pl, is_row(pl, b, j), mine, rest));
+		b = pl_stored(pl, pl_where(pl, is_row(pl, b, j), mine, rest));
 	}
 	return b;
 }
 
 static void solve_triangular(struct pl *pl, struct gnode *n)
 {
-	struct val *a = stored(pl, pl_need_val(pl, n, 0, "self")), *b = stored(pl, pl_need_val(pl, n, 1, "B"));
+	struct val *a = pl_stored(pl, pl_need_val(pl, n, 0, "self")), *b = pl_stored(pl, pl_need_val(pl, n, 1, "B"));
 	int upper = (int)pl_kwarg_int(pl, n, "upper", 0), unit = (int)pl_kwarg_int(pl, n, "unitriangular", 0);
 
 	if (pl_kwarg_int(pl, n, "left", 1))
 		done(n, substitute(pl, n, a, b, upper, unit));
 	else
-		done(n, transposed(pl, substitute(pl, n, transposed(pl, a), transposed(pl, b), !upper, unit)));
+		done(n, pl_transposed(pl, substitute(pl, n, pl_transposed(pl, a), pl_transposed(pl, b), !upper, unit)));
 }
 
 /* With the factor l of a, l l^T x = b. */
 static struct val *solve_by_factor(struct pl *pl, struct gnode *n, struct val *l, struct val *b, int upper)
 {
-	struct val *t = transposed(pl, l);
+	struct val *t = pl_transposed(pl, l);
 
 	b = substitute(pl, n, upper ? t : l, b, 0, 0);
 	return substitute(pl, n, upper ? l : t, b, 1, 0);
@@ -164,14 +148,14 @@ static struct val *solve_by_factor(struct pl *pl, struct gnode *n, struct val *l
 
 static void cholesky_solve(struct pl *pl, struct gnode *n)
 {
-	struct val *b = stored(pl, pl_need_val(pl, n, 0, "self")), *l = stored(pl, pl_need_val(pl, n, 1, "input2"));
+	struct val *b = pl_stored(pl, pl_need_val(pl, n, 0, "self")), *l = pl_stored(pl, pl_need_val(pl, n, 1, "input2"));
 
 	done(n, solve_by_factor(pl, n, l, b, (int)pl_arg_int(pl, n, 2, "upper", 0)));
 }
 
 static void cholesky_inverse(struct pl *pl, struct gnode *n)
 {
-	struct val *l = stored(pl, pl_need_val(pl, n, 0, "self"));
+	struct val *l = pl_stored(pl, pl_need_val(pl, n, 0, "self"));
 
 	done(n, solve_by_factor(pl, n, l, identity(pl, l), (int)pl_arg_int(pl, n, 1, "upper", 0)));
 }
@@ -200,7 +184,7 @@ static struct val *eliminate(struct pl *pl, struct gnode *n, struct val **a, str
 		struct val *top = pl_index(pl, WW_BOOL, r - 1, column->size, ix_lt(pl, pl->place[r - 2], jx));
 
 		column = pl_where(pl, top, pl_constf(pl, column->dt, -1), pl_op1(pl, OP_ABS, column));
-		p = stored(pl, pl_reduce(pl, RED_ARGMAX, column, 1u << (r - 2), 0));
+		p = pl_stored(pl, pl_reduce(pl, RED_ARGMAX, column, 1u << (r - 2), 0));
 		flip = pl_where(pl, pl_op2(pl, OP_EQ, p, pl_consti(pl, WW_I64, j)), pl_constf(pl, (*a)->dt, 1),
 			pl_constf(pl, (*a)->dt, -1));
 		sign = sign ? MUL(sign, flip) : flip;
@@ -213,9 +197,9 @@ static struct val *eliminate(struct pl *pl, struct gnode *n, struct val **a, str
 
 			*v = pl_where(pl, is_row(pl, to, j), mine, SUB(mine, MUL(factor, at(pl, mine, to, jx, NULL))));
 		}
-		stored(pl, *a);
+		pl_stored(pl, *a);
 		if (b)
-			stored(pl, *b);
+			pl_stored(pl, *b);
 	}
 	return sign;
 }
@@ -233,7 +217,7 @@ static struct val *solved(struct pl *pl, struct gnode *n, struct val *a, struct 
 
 static void inverse(struct pl *pl, struct gnode *n)
 {
-	struct val *a = stored(pl, pl_need_val(pl, n, 0, "A"));
+	struct val *a = pl_stored(pl, pl_need_val(pl, n, 0, "A"));
 
 	done(n, solved(pl, n, a, identity(pl, a)));
 }
@@ -241,7 +225,7 @@ static void inverse(struct pl *pl, struct gnode *n)
 /* b is a vector for each matrix where it has one dimension less, and all others but that one. */
 static void solve(struct pl *pl, struct gnode *n)
 {
-	struct val *a = stored(pl, pl_need_val(pl, n, 0, "A")), *b = stored(pl, pl_need_val(pl, n, 1, "B"));
+	struct val *a = pl_stored(pl, pl_need_val(pl, n, 0, "A")), *b = pl_stored(pl, pl_need_val(pl, n, 1, "B"));
 	int vector = n->meta[0].rank == a->rank - 1;
 
 	if (!pl_kwarg_int(pl, n, "left", 1))
@@ -252,7 +236,7 @@ static void solve(struct pl *pl, struct gnode *n)
 
 static void determinant(struct pl *pl, struct gnode *n)
 {
-	struct val *a = stored(pl, pl_need_val(pl, n, 0, "A")), *sign;
+	struct val *a = pl_stored(pl, pl_need_val(pl, n, 0, "A")), *sign;
 	const struct ix *map[PL_MAX_RANK];
 	int r = a->rank;
 

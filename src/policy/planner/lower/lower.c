@@ -93,6 +93,13 @@ int pl_dim(struct pl *pl, struct gnode *n, int64_t d, int rank)
 	return (int)d;
 }
 
+struct val *pl_stored(struct pl *pl, struct val *v)
+{
+	if (v->kind != V_BUF)
+		pl_make_root(pl, v);
+	return v;
+}
+
 /* "add" of "aten.add_.Tensor"; an operator in place has the rule of the functional one. */
 static const char *op_of(const char *target, size_t *len, int *in_place)
 {

@@ -54,6 +54,14 @@ void pl_write(struct pl *pl, struct gnode *n, const char *name, const char *own,
 struct val *pl_softmax(struct pl *pl, struct val *x, int dim, int is_log);
 struct val *pl_linear(
 	struct pl *pl, struct gnode *n, struct val *x, struct val *w, struct val *b); /* x w^T + b, b may be NULL */
+struct val *pl_swap_dims(struct pl *pl, struct val *a, int x, int y);
+/* The last two dimensions exchanged. */
+static inline struct val *pl_transposed(struct pl *pl, struct val *a)
+{
+	return pl_swap_dims(pl, a, a->rank - 2, a->rank - 1);
+}
+/* v, stored if it is computed: for what is read more than once. */
+struct val *pl_stored(struct pl *pl, struct val *v);
 /* The n values side by side along dimension d. */
 struct val *pl_cat(struct pl *pl, struct val **v, int n, int d);
 enum { LOWER_TRIANGLE, UPPER_TRIANGLE };

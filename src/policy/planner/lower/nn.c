@@ -8,17 +8,6 @@
 #include <math.h>
 #include <string.h>
 
-static struct val *swap_last(struct pl *pl, struct val *a)
-{
-	int perm[PL_MAX_RANK];
-
-	for (int i = 0; i < a->rank; i++)
-		perm[i] = i;
-	perm[a->rank - 1] = a->rank - 2;
-	perm[a->rank - 2] = a->rank - 1;
-	return pl_permute(pl, a, perm);
-}
-
 /* torch.matmul: vectors, batches, broadcasting. */
 static struct val *matmul_of(struct pl *pl, struct gnode *n, struct val *a, struct val *b)
 {
@@ -72,7 +61,7 @@ static void matmul(struct pl *pl, struct gnode *n)
 
 struct val *pl_linear(struct pl *pl, struct gnode *n, struct val *x, struct val *w, struct val *b)
 {
-	struct val *y = matmul_of(pl, n, x, swap_last(pl, w));
+	struct val *y = matmul_of(pl, n, x, pl_transposed(pl, w));
 
 	return b ? pl_op2(pl, OP_ADD, y, b) : y;
 }
@@ -147,7 +136,7 @@ static void inner(struct pl *pl, struct gnode *n)
 		size[r++] = b->size[d];
 	if (a->rank == 1)
 		a = pl_unsqueeze(pl, a, 0);
-	done(n, pl_reshape(pl, matmul_of(pl, n, a, swap_last(pl, pl_reshape(pl, b, 2, flat))), r, size));
+	done(n, pl_reshape(pl, matmul_of(pl, n, a, pl_transposed(pl, pl_reshape(pl, b, 2, flat))), r, size));
 }
 
 static void multi_dot(struct pl *pl, struct gnode *n)

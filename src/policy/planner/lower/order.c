@@ -121,17 +121,9 @@ static void pick(struct pl *pl, struct gnode *n, struct val *x, int d, const str
 	*index = pl_cat(pl, at, (int)many, d);
 }
 
-/* A value that is read more than once is stored. */
-static struct val *stored(struct pl *pl, struct val *x)
-{
-	if (x->kind != V_BUF)
-		pl_make_root(pl, x);
-	return x;
-}
-
 static void topk(struct pl *pl, struct gnode *n)
 {
-	struct val *x = stored(pl, self(pl, n));
+	struct val *x = pl_stored(pl, self(pl, n));
 	int d = pl_dim(pl, n, pl_arg_int(pl, n, 2, "dim", -1), x->rank);
 
 	pick(pl, n, x, d, ix_const(pl, pl_arg_int(pl, n, 1, "k", 1)), (int)pl_arg_int(pl, n, 3, "largest", 1), &n->out[0],
@@ -143,7 +135,7 @@ enum { BOTH, PLACES, VALUES };
 
 static void sort(struct pl *pl, struct gnode *n)
 {
-	struct val *x = stored(pl, self(pl, n)), *v, *at;
+	struct val *x = pl_stored(pl, self(pl, n)), *v, *at;
 	int d = n->variant == VALUES ? 0 : pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", -1), x->rank);
 
 	pick(pl, n, x, d, x->size[d], (int)pl_arg_int(pl, n, 2, "descending", 0), &v, &at);
@@ -156,7 +148,7 @@ enum { KTHVALUE, MEDIAN_OF_ALL, MEDIAN };
 /* kthvalue, and median: the lower of the two in the middle. */
 static void kth(struct pl *pl, struct gnode *n)
 {
-	struct val *x = stored(pl, self(pl, n)), *at, *v;
+	struct val *x = pl_stored(pl, self(pl, n)), *at, *v;
 	int is_median = n->variant != KTHVALUE, all = n->variant == MEDIAN_OF_ALL, d, keep;
 	const struct ix *k;
 
@@ -179,7 +171,7 @@ static void kth(struct pl *pl, struct gnode *n)
 /* Running maximum and minimum with their places: the last of the largest so far. */
 static void cummax(struct pl *pl, struct gnode *n)
 {
-	struct val *x = stored(pl, self(pl, n)), *b, *in, *top, *hit;
+	struct val *x = pl_stored(pl, self(pl, n)), *b, *in, *top, *hit;
 	int d = pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), x->rank), is_max = n->variant == RED_MAX, r = x->rank;
 	const struct ix *size[PL_MAX_RANK];
 
@@ -187,7 +179,7 @@ static void cummax(struct pl *pl, struct gnode *n)
 		pl_cannot(pl, n, "integers");
 	b = rows_of(pl, n, x, d, size);
 	in = pl_index(pl, WW_BOOL, r + 1, size, ix_lt(pl, pl->place[r], ix_addc(pl, pl->place[d], 1)));
-	top = stored(pl,
+	top = pl_stored(pl,
 		pl_reduce(pl, is_max ? RED_MAX : RED_MIN,
 			pl_where(pl, in, b, pl_constf(pl, x->dt, is_max ? -INFINITY : INFINITY)), 1u << r, 0));
 	hit = pl_op2(pl, OP_LAND, in, pl_op2(pl, OP_EQ, b, pl_unsqueeze(pl, top, r)));
@@ -199,7 +191,7 @@ static void cummax(struct pl *pl, struct gnode *n)
 /* log of the running sum of exponentials, each with the running maximum taken out. */
 static void logcumsumexp(struct pl *pl, struct gnode *n)
 {
-	struct val *x = stored(pl, self(pl, n)), *b, *in, *top;
+	struct val *x = pl_stored(pl, self(pl, n)), *b, *in, *top;
 	int d = pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), x->rank), r = x->rank;
 	const struct ix *size[PL_MAX_RANK];
 

@@ -89,7 +89,7 @@ static void permute(struct pl *pl, struct gnode *n)
 	done(n, pl_permute(pl, a, perm));
 }
 
-static struct val *swap(struct pl *pl, struct val *a, int x, int y)
+struct val *pl_swap_dims(struct pl *pl, struct val *a, int x, int y)
 {
 	int perm[PL_MAX_RANK];
 
@@ -103,7 +103,7 @@ static void transpose(struct pl *pl, struct gnode *n)
 	struct val *a = self(pl, n);
 
 	done(n,
-		swap(pl, a, pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim0", 0), a->rank),
+		pl_swap_dims(pl, a, pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim0", 0), a->rank),
 			pl_dim(pl, n, pl_arg_int(pl, n, 2, "dim1", 1), a->rank)));
 }
 
@@ -111,7 +111,7 @@ static void t_(struct pl *pl, struct gnode *n)
 {
 	struct val *a = self(pl, n);
 
-	done(n, a->rank < 2 ? a : swap(pl, a, a->rank - 2, a->rank - 1));
+	done(n, a->rank < 2 ? a : pl_transposed(pl, a));
 }
 
 static void movedim(struct pl *pl, struct gnode *n)
@@ -423,7 +423,7 @@ static void rot90(struct pl *pl, struct gnode *n)
 	x = pl_dim(pl, n, dims[0], a->rank);
 	y = pl_dim(pl, n, dims[1], a->rank);
 	for (k = (k % 4 + 4) % 4; k > 0; k--)
-		a = flipped(pl, swap(pl, a, x, y), x);
+		a = flipped(pl, pl_swap_dims(pl, a, x, y), x);
 	done(n, a);
 }
 
