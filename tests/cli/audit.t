@@ -30,37 +30,45 @@ def run(*args):
 
 def task(forward, init="", inputs="torch.rand(4, 8)", head=""):
     return (f"import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n{head}\n\nclass Model(nn.Module):\n"
-            f"    def __init__(self):\n        super().__init__()\n{init}\n    def forward(self, x):\n        {forward}\n\n"
+            f"    def __init__(self):\n        super().__init__()\n{init}\n    def forward(self, x):\n"
+            f"        {forward}\n\n"
             f"def get_inputs():\n    return [{inputs}]\n\ndef get_init_inputs():\n    return []\n")
 
 
-linear = task("return torch.sigmoid(self.norm(self.fc(x)))", "        self.fc = nn.Linear(8, 6)\n        self.norm = nn.LayerNorm(6)\n")
-linear_again = task("y = x @ self.k.t() + self.c\n        y = F.layer_norm(y, (12,), self.s, self.o)\n        return 1 / (1 + torch.exp(-y))",
+linear = task("return torch.sigmoid(self.norm(self.fc(x)))",
+              "        self.fc = nn.Linear(8, 6)\n        self.norm = nn.LayerNorm(6)\n")
+linear_again = task("y = x @ self.k.t() + self.c\n        y = F.layer_norm(y, (12,), self.s, self.o)\n        return 1 "
+                    "/ (1 + torch.exp(-y))",
                     "        self.k, self.c = nn.Parameter(torch.randn(12, 16)), nn.Parameter(torch.randn(12))\n"
-                    "        self.s, self.o = nn.Parameter(torch.ones(12)), nn.Parameter(torch.zeros(12))\n", "torch.rand(10, 16)")
+                    "        self.s, self.o = nn.Parameter(torch.ones(12)), nn.Parameter(torch.zeros(12))\n",
+                    "torch.rand(10, 16)")
 held = task("return F.gelu(torch.cumsum(x, dim=-1)).sum(dim=-1)")
-held_again = task("z = x.cumsum(1)\n        return (z * 0.5 * (1 + torch.erf(z / 2 ** 0.5))).sum(1)", inputs="torch.rand(6, 20)")
+held_again = task("z = x.cumsum(1)\n        return (z * 0.5 * (1 + torch.erf(z / 2 ** 0.5))).sum(1)",
+                  inputs="torch.rand(6, 20)")
 label = ["nn.Linear", "nn.LayerNorm", "torch.sigmoid"]
 ROWS = [
-    {"id": "a", "code": linear, "ops": label, "split": "train"},                                                            # 1
-    {"id": "copy", "code": linear, "ops": str(label)},                                                                      # 2
-    {"id": "disguised", "code": linear_again, "ops": ["layer_norm", "exp"], "split": "held-out"},                           # 3
-    {"id": "patches", "code": task("return torch.tanh(x)", head="F.silu = torch.tanh = torch.sin; nn.Linear = None")},      # 4
-    {"id": "label", "code": task("return F.silu(x) * 2"), "ops": ["nn.GELU", "torch.mul"]},                                 # 5
-    {"id": "random", "code": task("return F.dropout(x, 0.5).exp()")},                                                      # 6
-    {"id": "constant", "code": task("return torch.softmax(x, dim=1)", inputs="torch.rand(9, 1)")},                          # 7
-    {"id": "a", "code": task("return x.sin().cumprod(dim=0)"), "signature": "s1:" + "0" * 32},                              # 8
-    "{broken",                                                                                                              # 9
-    {"id": "hangs", "code": task("return x", head="import time\ntime.sleep(600)")},                                            # 10
-    {"id": "forks", "code": task("return x + 1", head="import os\nos.fork()\nos.fork()\nos._exit(0)")},                       # 11
-    {"id": "eats", "code": task("return 2 * x / 3", head="held = [bytearray(1 << 34)]")},                                   # 12
-    {"id": "exits", "code": task("return x - 1, x", head="import sys\nsys.exit(3)")},                                       # 13
-    {"id": "held", "code": held_again},                                                                                     # 14
-    {"id": "no task", "code": "x = 1\n"},                                                                                   # 15
-    {"id": "good", "code": task("return torch.atan(self.fc(x)).cummax(dim=-1)[0]", "        self.fc = nn.Linear(8, 8)\n        self.half()\n",
-                                "torch.rand(4, 8).half()"), "ops": ["nn.Linear", "atan", "torch.cummax"]},                  # 16
+    {"id": "a", "code": linear, "ops": label, "split": "train"},  # 1
+    {"id": "copy", "code": linear, "ops": str(label)},  # 2
+    {"id": "disguised", "code": linear_again, "ops": ["layer_norm", "exp"], "split": "held-out"},  # 3
+    {"id": "patches", "code": task("return torch.tanh(x)", head="F.silu = torch.tanh = torch.sin; nn.Linear = "
+                                                                "None")},  # 4
+    {"id": "label", "code": task("return F.silu(x) * 2"), "ops": ["nn.GELU", "torch.mul"]},  # 5
+    {"id": "random", "code": task("return F.dropout(x, 0.5).exp()")},  # 6
+    {"id": "constant", "code": task("return torch.softmax(x, dim=1)", inputs="torch.rand(9, 1)")},  # 7
+    {"id": "a", "code": task("return x.sin().cumprod(dim=0)"), "signature": "s1:" + "0" * 32},  # 8
+    "{broken",  # 9
+    {"id": "hangs", "code": task("return x", head="import time\ntime.sleep(600)")},  # 10
+    {"id": "forks", "code": task("return x + 1", head="import os\nos.fork()\nos.fork()\nos._exit(0)")},  # 11
+    {"id": "eats", "code": task("return 2 * x / 3", head="held = [bytearray(1 << 34)]")},  # 12
+    {"id": "exits", "code": task("return x - 1, x", head="import sys\nsys.exit(3)")},  # 13
+    {"id": "held", "code": held_again},  # 14
+    {"id": "no task", "code": "x = 1\n"},  # 15
+    {"id": "good", "code": task("return torch.atan(self.fc(x)).cummax(dim=-1)[0]",
+                                "        self.fc = nn.Linear(8, 8)\n        self.half()\n",
+                                "torch.rand(4, 8).half()"), "ops": ["nn.Linear", "atan", "torch.cummax"]},  # 16
 ]
-EXPECTED = {"broken": [9], "duplicate": [2], "near_duplicate": [3], "contaminated": [14], "label": [5], "random": [6], "degenerate": [7],
+EXPECTED = {"broken": [9], "duplicate": [2], "near_duplicate": [3], "contaminated": [14], "label": [5], "random": [6],
+            "degenerate": [7],
             "id": [8], "signature": [8], "split": [3], "fails": [10, 11, 12, 13, 15]}
 with open(path("set.jsonl"), "w", encoding="utf-8") as f:
     f.writelines((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in ROWS)
@@ -68,7 +76,8 @@ os.makedirs(path("suite/level1"))
 with open(path("suite/level1/1_held.py"), "w", encoding="utf-8") as f:
     f.write(held)
 
-code, out, err = run("audit", path("set.jsonl"), "--against", path("suite"), "--sample", "16", "--max-seconds", "4", "--jobs", "1", "--json")
+code, out, err = run("audit", path("set.jsonl"), "--against", path("suite"), "--sample", "16", "--max-seconds", "4",
+                     "--jobs", "1", "--json")
 audit = json.loads(out)
 found = {}
 for finding in audit["findings"]:
@@ -82,16 +91,19 @@ ok(by["near_duplicate", 3]["other_row"] == 1 and by["near_duplicate", 3]["simila
    and by["contaminated", 14]["other_id"] == "level1/1_held" and by["contaminated", 14]["other_set"] == path("suite"),
    "what a row resembles is named", audit["findings"])
 ok(all("\n" not in x.get("detail", "") and len(x.get("detail", "x")) > 0 for x in audit["findings"])
-   and "within 4 s" in by["fails", 10]["detail"] and "MemoryError" in by["fails", 12]["detail"] and "SystemExit" in by["fails", 13]["detail"],
+   and "within 4 s" in by["fails", 10]["detail"] and "MemoryError" in by["fails", 12]["detail"]
+   and "SystemExit" in by["fails", 13]["detail"],
    "hostile rows are one line each", [by.get(("fails", r)) for r in (10, 11, 12, 13)])
 
 # ---- show and stats
 code, out, err = run("show", path("set.jsonl") + "#disguised", "--json")
 shown = json.loads(out)
-ok(code == 0 and shown["row"] == 3 and shown["signature"].startswith("s1:") and "matmul" in shown["operators"], "one row with its signature", out)
+ok(code == 0 and shown["row"] == 3 and shown["signature"].startswith("s1:") and "matmul" in shown["operators"],
+   "one row with its signature", out)
 code, out, err = run("stats", path("set.jsonl"), "--json")
 stats = json.loads(out)
-ok(code == 0 and stats["rows"] == 16 and stats["broken"] == 1 and stats["ops"]["nn.Linear"] == 3 and stats["splits"]["train"] == 1,
+ok(code == 0 and stats["rows"] == 16 and stats["broken"] == 1 and stats["ops"]["nn.Linear"] == 3
+   and stats["splits"]["train"] == 1,
    "what is in a set", out)
 
 # ---- Written anew, as Parquet and back
@@ -106,14 +118,17 @@ else:
     got = [subprocess.run([binary, "synth", "convert", path(a), path(b)], env=here, capture_output=True, text=True)
            for a, b in (("plain.jsonl", "set.parquet"), ("set.parquet", "again.jsonl"))]
     with open(path("again.jsonl"), encoding="utf-8") as f:
-        ok(not any(p.returncode for p in got) and [json.loads(line) for line in f] == rows, "a set as Parquet and back", got)
+        ok(not any(p.returncode for p in got) and [json.loads(line) for line in f] == rows, "a set as Parquet and back",
+           got)
 
 # ---- What cannot be read
 zst = subprocess.run(["zstd", "-q", "-c", path("set.jsonl")], capture_output=True).stdout
 with open(path("cut.jsonl.zst"), "wb") as f:
     f.write(zst[:-30])
-bad = {"cut": ("stats", path("cut.jsonl.zst")), "is no task set": ("audit", __file__), "nowhere": ("audit", path("nowhere.jsonl")),
-       "names no task": ("show", path("set.jsonl")), "holds no task": ("show", path("set.jsonl") + "#zzz"), "did you mean": ("statz", "x")}
+bad = {"cut": ("stats", path("cut.jsonl.zst")), "is no task set": ("audit", __file__),
+       "nowhere": ("audit", path("nowhere.jsonl")),
+       "names no task": ("show", path("set.jsonl")), "holds no task": ("show", path("set.jsonl") + "#zzz"),
+       "did you mean": ("statz", "x")}
 got = {word: run(*args) for word, args in bad.items()}
 ok(all(c == 2 and word in e and e.count("\n") == 1 for word, (c, o, e) in got.items()), "one line and exit code 2", got)
 finish()
