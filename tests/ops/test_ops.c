@@ -208,7 +208,7 @@ static void test_gemm(struct bench *b, int dtype)
 {
 	static const char *const forms[] = { "gemm_nt", "gemm_nn", "gemm_tn" };
 	static const int64_t shapes[][3] = { { 1, 384, 384 }, { 1, 1152, 384 }, { 7, 33, 65 }, { 20, 129, 1000 },
-		{ 96, 256, 384 }, { 3, 1, 1 }, { 13, 40, 17 } };
+		{ 96, 256, 384 }, { 3, 1, 1 }, { 13, 40, 17 }, { 2048, 1, 128 }, { 1958, 1, 128 } };
 	for (size_t k = 0; k < WW_ARRAY_LEN(shapes); k++)
 		for (int form = 0; form < 3; form++)
 			for (int acc = 0; acc < 2; acc++) {
