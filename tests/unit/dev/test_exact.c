@@ -123,6 +123,7 @@ static void a_row_of_a_product_does_not_see_its_neighbours(void **state)
 		product_rows(k ? WW_BF16 : WW_F32, M, N, L);
 		product_rows(k ? WW_BF16 : WW_F32, M, 136, 304);
 		product_rows(k ? WW_BF16 : WW_F32, 70, 256, 512);
+		product_rows(k ? WW_BF16 : WW_F32, 1958, 1, 128); /* a critic's values */
 	}
 }
 
