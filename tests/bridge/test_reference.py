@@ -622,7 +622,8 @@ def each_of_a_handful_of_numbers_counts():
     assert compared(lambda o, r: o.copy_(r.exact[0]), forward, inputs)["pass"]
     assert compared(lambda o, r: o.mul_(1 + 4e-6), forward, inputs)["pass"]
     # What is left of a cancellation has no digits of its own, in any order of its sum.
-    forward = "return torch.stack([x.sum(), (x * 3).sum() - 3 * x.sum(), x.mean() - x.t().contiguous().mean(), x.max()])"
+    forward = ("return torch.stack([x.sum(), (x * 3).sum() - 3 * x.sum(), x.mean() - x.t().contiguous().mean(), "
+               "x.max()])")
     for seed in range(4):
         other = lambda o, r: o[1:3].neg_()  # noqa: E731
         assert compared(other, forward, "[torch.randn(64, 1024) + 5]")["pass"], seed

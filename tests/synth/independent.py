@@ -148,7 +148,8 @@ def labels(task, ops):
     with torch.no_grad():
         graph = torch.export.export(task.model, tuple(inputs), strict=False).module()
     nodes = {n.target.overloadpacket.__name__ for n in graph.graph.nodes
-             if n.op == "call_function" and hasattr(n.target, "overloadpacket") and n.target.namespace == "aten"} - CHECKS
+             if n.op == "call_function" and hasattr(n.target, "overloadpacket")
+             and n.target.namespace == "aten"} - CHECKS
     named = {o.removeprefix("aten.") for o in ops}
     if len(named) != len(ops) or named != nodes:
         yield f"labels: {sorted(named ^ nodes)} are named or run, not both"

@@ -1,6 +1,6 @@
-"""prose.py: lists each line of prose beyond 120 columns in what clang-format does not lay out: comments and docstrings
-of Python, comments of shell, CMake, CUDA and .def files.  Code and strings may be wider: breaking a line of data helps
-nobody."""
+"""prose.py: lists each line beyond 120 columns in what clang-format does not lay out: all of Python, CMake and
+Makefiles, comments of shell, CUDA and .def files.  Data may be wider, which is what the inner lines of a string over
+several lines are, unless it is a docstring: breaking them helps nobody."""
 import io
 import re
 import subprocess
@@ -9,29 +9,27 @@ import tokenize
 
 WIDTH = 120
 TAB = 4
-KINDS = {"py": "#", "t": "#", "sh": "#", "zsh": "#", "cmake": "#", "txt": "#", "cu": "/", "cuh": "/", "def": "/"}
+KINDS = {"py": "#", "t": "#", "sh": "#", "zsh": "#", "cmake": "all", "cu": "/", "cuh": "/", "def": "/"}
 LINE = {"#": re.compile(r"\s*#"), "/": re.compile(r"\s*(//|/\*|\* |\*/)")}
 
 
 def kind_of(path, first):
-    """"python", "#" or "/" by the comments that the file has; None for one that is not looked at."""
+    """"python"; "all" lines are looked at; "#" or "/" by the comments that the file has; None: nothing is."""
     name = path.rsplit("/", 1)[-1]
     end = name.rsplit(".", 1)[-1] if "." in name else ""
     if end == "py" or first.startswith("#!") and "python" in first:
         return "python"
-    if name in ("Makefile", "CMakeLists.txt") or first.startswith("#!"):
-        return "#"
-    return KINDS.get(end) if end != "txt" else None
+    if name in ("Makefile", "CMakeLists.txt"):
+        return "all"
+    return "#" if first.startswith("#!") else KINDS.get(end)
 
 
-def python_prose(text):
-    """Numbers of the lines of comments and docstrings."""
+def python_data(text):
+    """Numbers of the lines inside of strings over several lines that are no docstrings."""
     before = tokenize.NEWLINE
     for t in tokenize.generate_tokens(io.StringIO(text).readline):
-        if t.type == tokenize.COMMENT and t.line.lstrip().startswith("#"):
-            yield t.start[0]
-        elif t.type == tokenize.STRING and before in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT):
-            yield from range(t.start[0], t.end[0] + 1)
+        if t.type == tokenize.STRING and before not in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT):
+            yield from range(t.start[0], t.end[0] + 1) if t.start[0] != t.end[0] else ()
         if t.type not in (tokenize.COMMENT, tokenize.NL):
             before = t.type
 
@@ -46,10 +44,12 @@ def wide(path):
     kind = kind_of(path, lines[0])
     if not kind or max(map(len, lines)) + TAB * 8 <= WIDTH:
         return []
-    prose = set(python_prose(text)) if kind == "python" else {i for i, line in enumerate(lines, 1)
-                                                              if LINE[kind].match(line)}
-    return [(i, lines[i - 1]) for i in sorted(prose) if len(lines[i - 1].expandtabs(TAB)) > WIDTH
-            and " " in lines[i - 1].strip()]
+    if kind == "python":
+        looked_at = set(range(1, len(lines) + 1)) - set(python_data(text))
+    else:
+        looked_at = {i for i, line in enumerate(lines, 1) if kind == "all" or LINE[kind].match(line)}
+    return [(i, lines[i - 1]) for i in sorted(looked_at)
+            if len(lines[i - 1].expandtabs(TAB)) > WIDTH and " " in lines[i - 1].strip()]
 
 
 if __name__ == "__main__":
