@@ -68,6 +68,7 @@ static int compose(struct ww_comp *c, struct ww_synth_candidate *k, const struct
 		return sy_try_op(c, alone, x);
 	}
 	k->form = (enum ww_synth_form)sy_choose(c, c->r->forms, WW_SYNTH_FORMS);
+	WW_BUG(k->form == WW_SYNTH_BLOCK && !c->r->crawled); /* ww_synth_recipe_add() has not been called */
 	int n = 1 + sy_choose(c, c->r->ops, WW_SYNTH_MAX_OPS);
 	k->pattern = (enum ww_synth_pattern)sy_choose(c, c->r->patterns, WW_SYNTH_PATTERNS);
 	if (k->form == WW_SYNTH_CHAIN)
