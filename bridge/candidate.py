@@ -20,7 +20,7 @@ from wwcandidate.forking import CONTROL_FD, FILTER_FD, Forker, read_all  # noqa:
 
 
 def start_pytorch(target):
-    """Everything that every candidate would import; nothing that starts threads or the device."""
+    """Import what every candidate needs; nothing that starts threads or the device."""
     try:
         with NoCollection():
             import torch

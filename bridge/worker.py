@@ -1,7 +1,7 @@
 """The reference worker: the one process that holds PyTorch.
 
 Problem.  The judge is C and must know what a PyTorch module computes, how exactly and how fast, without letting the
-module (somebody's Python) near its clock, its seeds or its memory.  So the module lives in this process, and this
+module (untrusted Python) near its clock, its seeds or its memory.  So the module lives in this process, and this
 process speaks one framed protocol on one inherited socket (docs/formats/bridge.md has it field by field):
 
     python -I -u bridge/worker.py --fd N
@@ -10,11 +10,10 @@ process speaks one framed protocol on one inherited socket (docs/formats/bridge.
 
 Invariants.
   - The protocol descriptor is moved to a high number, close-on-exec, and closed in every forked child, so that a task
-    that prints, forks or runs a compiler cannot write into the conversation.  A fork's child that comes back here
-    leaves at once.
+    that prints, forks or runs a compiler cannot write to the protocol.  A forked child that returns here exits at once.
   - Tensors never pass through JSON: buffers.py shares memory.
-  - A request that fails answers with one line and a kind; the worker lives on.  Whatever cannot be survived (exit,
-    hang, memory) is the parent's business: it watches deadline and resident size, and kills the process group.
+  - A request that fails answers with one line and a kind; the worker continues.  Exits, hangs and excess memory are
+    handled by the parent: it watches deadline and resident size, and kills the process group.
   - Task sources are never imported by path; this directory leaves sys.path before one is executed.
 
 Rejected: one process per request (import torch takes 2 s); multiprocessing or pickle (a pickle from here would be code
@@ -54,7 +53,7 @@ class Worker:
     def __init__(self):
         self.target = None
         self.task = None
-        self.set = self.warm = None
+        self.set = self.warm = self.beside_parts = None
 
     def check(self, q, fds):
         from wwbridge import source
@@ -84,7 +83,7 @@ class Worker:
         return {}, []
 
     def outline(self, q, fds):
-        """What tells one task from another, and with `trial` whether it runs: each task in a process of its own."""
+        """A task's tokens and graph, and with `trial` whether it runs: each part in a process of its own."""
         from wwbridge.apart import apart
         from wwbridge.tokens import tokens
 
@@ -222,6 +221,17 @@ class Worker:
     def trace(self, q, fds):
         return self.loaded().trace(), []
 
+    def beside(self, q, fds):
+        from wwbridge.beside import Beside
+
+        self.beside_parts = Beside(q, fds)
+        return {}, []
+
+    def beside_arm(self, q, fds):
+        if len(fds) != 2 or self.beside_parts is None:
+            raise Refuse("request", "beside_arm needs two descriptors, behind beside")
+        return self.beside_parts.arm(*fds), []
+
     def profile(self, q, fds):
         from wwbridge.profile import profile
 
@@ -236,7 +246,7 @@ RESERVED_BYTES = 1 << 30  # as src/task/confined.c
 WITHOUT_HELLO = ("check", "crawl", "set_open", "set_rows", "set_write", "outline")
 REQUESTS = (*WITHOUT_HELLO, "hello", "peaks", "load", "graph", "buffers", "draw", "compare", "degenerate", "share",
             "examine", "baseline", "compile_ahead", "time", "arm", "profile", "free", "origin", "wipe", "keep", "same",
-            "trace")
+            "trace", "beside", "beside_arm")
 
 
 def answer(worker, q, fds):
@@ -260,7 +270,7 @@ def answer(worker, q, fds):
 
 
 def fork_workers(control, target, compiles):
-    """Be the process that workers are forked from (src/task/forker.h)."""
+    """Run as the process that workers are forked from (src/task/forker.h)."""
     from wwcandidate import confine
     from wwcandidate.forking import FILTER_FD, Forker, read_all
 

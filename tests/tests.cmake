@@ -36,16 +36,23 @@ if(CMOCKA)
 		add_dependencies(${t} warpwright)
 		if(name STREQUAL "test_tables" AND CUDA_HEADERS)
 			target_sources(${t} PRIVATE src/judge/run/plugin_tables.c)
+		endif()
+		if(name MATCHES "^test_(tables|exec_conv)$" AND CUDA_HEADERS)
 			target_include_directories(${t} SYSTEM PRIVATE ${CUDA_HEADERS})
 		endif()
 		set(part "")		# of what a comparison with a Python library can look at; all of it below
 		if(name STREQUAL "test_oracle_model")
-			set(part cpu 20)
+			set(part cpu 5)
 		elseif(name STREQUAL "test_oracle_tokenizer")
 			set(part 1000)
 		endif()
 		ww_test(${mod}/${name} ${src} $<TARGET_FILE:${t}> ${part})
 		set_tests_properties(${mod}/${name} PROPERTIES LABELS unit)
+		file(STRINGS ${src} all REGEX "^ \\* all: " LIMIT_COUNT 1)
+		if(all)
+			ww_test(${mod}/${name}_all ${src} $<TARGET_FILE:${t}> all)
+			set_tests_properties(${mod}/${name}_all PROPERTIES LABELS slow TIMEOUT 900)
+		endif()
 		# The cpu cookbook once more as the judge compiles it, at the machine's own vector width.
 		if(name MATCHES "^test_cpu_" AND mod STREQUAL "cookbook")
 			add_executable(${t}_native ${src})
@@ -73,12 +80,6 @@ if(TARGET nn_test_oracle_tokenizer)
 	set_tests_properties(nn/test_oracle_tokenizer_all nn/test_oracle_model_all PROPERTIES
 		LABELS "oracle;slow" TIMEOUT 900
 		SKIP_REGULAR_EXPRESSION "# skip: ")
-endif()
-
-# Policy training on toy tasks, the delayed one at its full length and with five seeds.
-if(TARGET train_test_toys)
-	ww_test(train/test_toys_all tests/unit/train/test_toys.c $<TARGET_FILE:train_test_toys> all)
-	set_tests_properties(train/test_toys_all PROPERTIES LABELS slow TIMEOUT 1800)
 endif()
 
 # Every operation of a device against the scalar reference; prints a table, fails on an error above its limit.
@@ -129,6 +130,14 @@ add_executable(coverage-plan bench/coverage/plan.c)
 target_link_libraries(coverage-plan PRIVATE -Wl,--start-group ${WW_LIBS} -Wl,--end-group ${WW_SYSTEM_LIBS})
 set_target_properties(coverage-plan PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 
+# What cuDNN offers for convolutions (bench/results/convolutions.md).
+if(CUDA_HEADERS)
+	add_executable(bench-algorithms bench/conv/algorithms.c)
+	target_include_directories(bench-algorithms SYSTEM PRIVATE ${CUDA_HEADERS})
+	target_link_libraries(bench-algorithms PRIVATE dl m)
+	set_target_properties(bench-algorithms PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+endif()
+
 # Scripts print TAP; `prove` fails on a wrong plan, a failed line or a bad exit code.  "# label: gpu" in the head of a
 # script adds a label, "# timeout: 900" gives it more than 300 seconds, "# processors: 2" says that it keeps two busy.
 # "# all: what" says that the script does more when it is called with "all", which is another test, label slow.
@@ -160,11 +169,14 @@ foreach(script ${cli_tests})
 endforeach()
 
 # Known cheats (tests/cheats): on the cpu target those that need no timing, and those of the cuda target as far as they
-# get without a GPU.  make check-cheats and check-cheats-gpu run all of them.
+# get without a GPU: of each row of docs/threat-model.md the first, behind `make check` the others.  make check-cheats
+# and check-cheats-gpu run all of them.
 add_executable(cheats-compile tests/cheats/compile_cuda.c)
 target_link_libraries(cheats-compile PRIVATE -Wl,--start-group ${WW_LIBS} -Wl,--end-group ${WW_SYSTEM_LIBS})
 set_target_properties(cheats-compile PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-foreach(kind quick compile-only)
-	ww_test(cheats/${kind} tests/cheats/run ${CMAKE_SOURCE_DIR}/tests/cheats/run --${kind})
-	set_tests_properties(cheats/${kind} PROPERTIES LABELS cli TIMEOUT 300)
-endforeach()
+set(cheats ${CMAKE_SOURCE_DIR}/tests/cheats/run)
+ww_test(cheats/quick tests/cheats/run ${cheats} --quick --first)
+ww_test(cheats/compile-only tests/cheats/run ${cheats} --compile-only)
+ww_test(cheats/quick_all tests/cheats/run ${cheats} --quick)
+set_tests_properties(cheats/quick cheats/compile-only PROPERTIES LABELS cli TIMEOUT 300)
+set_tests_properties(cheats/quick_all PROPERTIES LABELS slow TIMEOUT 300)

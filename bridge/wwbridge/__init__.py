@@ -1,6 +1,6 @@
 """The reference worker's parts.  worker.py speaks the protocol; source.py looks at a task's text, task.py holds the
 task and imports the rest: graph.py its ATen graph, reference.py the fp64 reference and the comparison, buffers.py the
-shared memory, baseline.py the clocks, tensors.py what they all ask of tensors, facts.py the device, lean.py how PyTorch
+shared memory, baseline.py the clocks, tensors.py their helpers for tensors, facts.py the device, lean.py how PyTorch
 is imported."""
 
 import gc

@@ -1,6 +1,6 @@
-"""Something done in a process of its own, forked from the worker, so that whatever a task does to it (patches PyTorch,
-ends, hangs, forks) is over with it, and the next task finds the worker as it was.  A fork takes some ms, a worker with
-PyTorch seconds.
+"""Run a function in a process forked from the worker: whatever a task does there (patches PyTorch, exits, hangs, forks)
+ends with that process, and the worker is unchanged for the next task.  A fork takes some ms, a worker with PyTorch
+seconds.
 
 The worker itself must not have computed anything before: threads do not survive a fork."""
 

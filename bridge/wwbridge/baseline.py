@@ -135,8 +135,8 @@ class Clock:
         self._flush = self._ahead = None
 
     def compile_ahead(self, which):
-        """torch.compile's seconds on the processor, while the device is somebody else's.  A graph break ends it: what
-        comes behind the first graph is compiled by prepare()."""
+        """Run torch.compile while another client uses the device.  It stops at the first graph break: prepare()
+        compiles the rest."""
         if which != "compile" or which in self.runners or self._ahead is not None:
             return
         self._ahead = task_compiled(self.task)
@@ -155,7 +155,7 @@ class Clock:
                 with NoCollection():
                     self.runners[which] = Runner(self.task, which, self._ahead)
             except Exception as e:
-                if out_of_memory(e):  # which says something about the device now, nothing about the baseline
+                if out_of_memory(e):  # the device is full now; the baseline may still work later
                     raise Refuse("memory", f"baseline {which} does not fit into the memory of this device: {e}")
                 if "CUDA error" in str(e):
                     raise
@@ -226,8 +226,8 @@ class Clock:
         return {"us": times, "method": r.method if mode == "device" else "call"}
 
     def arm(self, which, go, done):
-        """Ready, steady: the times between the bytes are the caller's.  The same call goes before, so that the memory
-        which it asks for has been touched: what else happened since the last one may have left less of it free."""
+        """One call between two bytes, which the caller times.  An equal call goes first, so that the memory that the
+        call allocates has been touched: other work since the last call may have returned it to the system."""
         runner = self._runner(which)
         call = runner.python_call
         runner.once(call)

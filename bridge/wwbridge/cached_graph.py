@@ -7,7 +7,7 @@ the graph was made with (`z[0] = 1.0` lifts one) comes from the row's value.  Wh
 of rows, a large constant that is no attribute of the module, one of another value in this load) is an answer of None,
 and the graph is made anew: a cached graph saves time and never decides anything.
 
-Nothing in here may import torch.export or what it stands on.
+Nothing in here may import torch.export or its dependencies.
 """
 
 import math

@@ -1,7 +1,7 @@
 """The framed protocol of docs/formats/bridge.md on a Unix stream socket, this side of it.
 
 The descriptor is moved to a high number, close-on-exec, and closed in every forked child, so that untrusted code
-that prints, forks or runs a compiler cannot write into the conversation by accident.
+that prints, forks or runs a compiler cannot write to the protocol by accident.
 """
 
 import array
@@ -68,7 +68,7 @@ class Channel:
 
 
 def encode(body):
-    """An answer as JSON, which has no NaN: where one slipped in, the request failed, and the worker lives on."""
+    """An answer as JSON, which has no NaN: if it contains one, the request failed, and the worker continues."""
     try:
         return json.dumps(body, allow_nan=False, separators=(",", ":")).encode()
     except ValueError as e:

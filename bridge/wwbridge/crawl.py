@@ -200,7 +200,7 @@ def try_samplers(make, samplers):
     return None
 
 
-# What has an effect beside its result, needs another machine part, or makes its tensors from numbers alone.
+# Operators with side effects, that need other hardware, or that make their tensors from numbers alone.
 LEFT_OUT = re.compile(r"^(_|set_|get_|is_|are_|init|seed|load|save|compile|export|manual|import|use_|fork|wait|rand|"
                       r"empty|zeros|ones|full|eye|arange|"
                       r"linspace|logspace|range|from_|frombuffer|as_tensor|as_strided|tensor|asarray|scalar_tensor|"
@@ -453,6 +453,8 @@ def run_task(text, sizes):
         model, inputs = names["Model"](), names["get_inputs"]()
         out, again = model(*inputs), model(*inputs)
     except Exception:
+        return None
+    if not isinstance(out, torch.Tensor):
         return None
     fine = out.is_floating_point() and out.numel() > 1 and bool(out.isfinite().all()) and torch.equal(out, again)
     return (sum(p.numel() for p in model.parameters()), [list(t.shape) for t in inputs],

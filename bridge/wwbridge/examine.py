@@ -5,7 +5,8 @@ The tests are stricter than the judge's (reference.py): a task that is kept here
     depends       every input and every parameter: by one backward pass of a random weighing of the outputs; what has no
                   gradient, or hardly one, is changed and the outputs compared (indices, masks; a bias that a norm
                   cancels has a gradient of rounding errors)
-    degenerate    outputs of two draws of the inputs, compared with each other, with their mean, with zero
+    degenerate    outputs of two draws of the inputs, compared with each other, with their mean, with zero; values that
+                  a mask of -1e9 beside them hides
     finite        with inputs scaled by 2^-6 and 2^6, and shifted by 3
     compile       torch.compile's outputs against eager's
 
@@ -20,7 +21,7 @@ from .tokens import tokens
 
 SAME = 1e-2  # two results this near count as equal; the rule `paper` has atol = rtol = 1e-2
 COMPILED = {torch.float32: 2e-3, torch.float64: 2e-3, torch.float16: 2e-2, torch.bfloat16: 6e-2}
-NO_EFFECT, DRAWS = 1e-4, ((2.0**-6, 0.0), (2.0**6, 0.0), (1.0, 3.0))
+HIDDEN, NO_EFFECT, DRAWS = 0.05, 1e-4, ((2.0**-6, 0.0), (2.0**6, 0.0), (1.0, 3.0))
 
 
 def floating(t):
@@ -44,6 +45,12 @@ def apart(a, b):
     return ((x - y).norm() / y.norm().clamp_min(1e-30)).item()
 
 
+def hidden(a):
+    """The share of elements that are not 0 and that `strict` would let be anything, beside much larger ones."""
+    x = a.double().abs()
+    return ((x > 0) & (x < 1e-5 * x.square().mean().sqrt())).double().mean().item()
+
+
 def trivial(a, b, i):
     """Whether output i, a, could be answered without the inputs; b: that of another draw."""
     if near(a, b):
@@ -53,6 +60,8 @@ def trivial(a, b, i):
         return "constant", f"output {i} is nearly one number"
     if near(torch.zeros_like(a), a):
         return "near zero", f"output {i} is within tolerance of zero"
+    if floating(a) and hidden(a) > HIDDEN:
+        return "hidden by scale", f"{hidden(a):.0%} of output {i} is within the tolerance that its largest values give"
     return None
 
 
@@ -171,6 +180,8 @@ class Examination:
             task.restore()
             with torch.no_grad(), NoCollection(), task.target.share:
                 out = [t.clone() for t in task._flat(call(*task.args()))]
+                task.restore()
+                self.first = self.outputs()  # once more: nobody held them while this worker compiled
         except Exception as e:
             if out_of_memory(e):
                 raise
@@ -198,6 +209,7 @@ class Examination:
                     self.facts["memory_bytes"] = torch.cuda.max_memory_allocated(self.task.device) if cuda else 0
                 if found:
                     return {"reason": found[0], "detail": found[1], **self.facts}
+        self.first = None
         return {"reason": "", "detail": "", **self.facts}
 
 

@@ -164,8 +164,8 @@ def cublas_version():
 
 
 def best_seconds(t, call):
-    """Of calls until the last SAME in a row were no better by 1%, at most MOST: what the machine does meanwhile only
-    adds."""
+    """The least time of a call.  Ends when SAME calls in a row were no better by 1%, or after MOST calls: other work on
+    the machine only adds time."""
     SAME, MOST = 6, 40
     torch = t.torch
     best, since = float("inf"), 0

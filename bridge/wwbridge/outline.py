@@ -17,7 +17,7 @@ from .tensors import DTYPES
 
 
 class Outline:
-    """What graph.py asks of a task."""
+    """A task with the members that graph.py reads."""
 
     def __init__(self, text, name, local):
         self.name, self.id = name, ""

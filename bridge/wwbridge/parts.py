@@ -10,11 +10,10 @@ strict looks at parts as well, each by its own size.  What a part is follows fro
     blocks    BLOCK consecutive elements
 
 Parts of fewer than LEAST elements (FEWER in an output of less than two such parts, blocks of as many) are merged, since
-chance rules the norm of a few: with those that follow them, and a
-second time with others at even distances.  Without the second, every other row of 32 elements could be zeros where its
-neighbours are large.  The distance is a multiple of 24 where there are so many parts, so that what changes in steps of
-2, 3, 4, 6, 8, 12 or 24 is not mixed.  Elements of a single dimension are merged in the second way only; blocks are the
-first.
+chance rules the norm of a few: with those that follow them, and a second time with others at even distances.  Without
+the second, every other row of 32 elements could be zeros where its neighbours are large.  The distance is a multiple of
+24 where there are so many parts, so that what changes in steps of 2, 3, 4, 6, 8, 12 or 24 is not mixed.  Elements of a
+single dimension are merged in the second way only; blocks are the first.
 
 Everything comes out of one pass: the sums of squares of rows, of (first, last) pairs and of blocks, for each piece of
 the tensor that fits the cache; all other sums are sums of these.  Nothing here waits for a GPU.

@@ -4,8 +4,8 @@ The judge decides which draws come again and for how long (src/judge/cache/refer
 they are only remembered: a draw is a function of its request, so the key is the request.  What is kept are the outputs
 in fp64 (those of the default run only where a comparison looks at them: integers, values that are not finite, rule
 paper) with their scalars, and where the judge says so (where there is room) inputs, parameters and state, since drawing
-costs more than copying, from the first time on: draws that will be compared and draws that will not come out
-of here alike, and at the same speed.  The least recently used go first.
+costs more than copying, from the first time on: draws that will be compared and draws that will not be compared then
+take the same time.  The least recently used go first.
 
 Memory that others need more is given back: at a failed allocation everything, and on a GPU nothing is kept while less
 than a tenth of it is free.

@@ -2,8 +2,8 @@
 
 torch.export keeps aten.lstm.input and its like whole, but finds the shapes of their results by running a decomposition
 on fake tensors, step by step: half a minute for 500 steps of six layers.  And PyTorch 2.11's gives the last states of
-LSTM one dimension too many where the batch has more than one row, so that whatever follows them has wrong shapes.  Here
-a layer's shapes are said outright, for as long as the graph is made.
+LSTM one dimension too many where the batch has more than one row, so that whatever follows them has wrong shapes.  So a
+layer's shapes are computed here directly while the graph is made.
 """
 
 from contextlib import contextmanager

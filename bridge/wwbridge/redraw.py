@@ -7,19 +7,20 @@ once, at load:
     statistic   running_mean, running_var: uniform in -0.5 to 0.5 and 0.5 to 2
     new         its values depend on the seed under which the module is made (frozen random weights, also as whole
                 numbers with their scales): each draw makes the module again under another seed and takes them from
-                there.  They mean what they meant.
+                there.
     scaled      a floating-point buffer of the state dict that is the same under every seed.  One value throughout: as
                 a parameter would be (zeros become -0.5 to 0.5, others 0.5 to 1.5 times as large).  Others: each element
                 0.5 to 1.5 times as large, so that zeros and signs stay (tables, filters, variances).
     fixed       the rest that is the same under every seed: part of the task's text, as its other constants are.  Single
                 numbers (epsilons, counters), whole numbers and infinities (masks of 0 and 1 or 0 and -inf, indices),
-                what is not in the state dict, and what the task does not bear.
+                what is not in the state dict, and values whose change makes the
+                task fail.
     stuck       it depends on the seed and cannot be drawn: elements of lists, what the module cannot be made again
                 with, what the forward pass writes to an attribute.  A solution could work on it once and for all, so
                 the verdict is flagged `fixed_buffers`.
 
-Whether the task bears new values is tried: where a forward pass fails with them, or is not finite where it was, they
-are left out one by one.
+New values are tried: if a forward pass fails with them, or its finite outputs become non-finite, they are left out one
+by one.
 
 Rejected: elements of the old values in another order (what is triangular, orthogonal or quantised is so no longer);
 names that look like masks (they lie).
@@ -125,7 +126,7 @@ class State:
         return self.task.model.state_dict().keys()
 
     def _try(self, finite):
-        """Leave out what the task does not bear."""
+        """Leave out new values with which the task fails."""
         names = self.of("new", "scaled")
         if not names or not finite() or self._bears(names, finite):
             return

@@ -22,15 +22,16 @@ and other roundings. Whole numbers are not moved: masks and labels would become 
 times the error that PyTorch would exceed there in one of 10,000 draws, and beyond what 84 units in the last place of
 the inputs do to the exact result.  That error is the root mean square of those that were seen, the draw's own included,
 times 4.0 where a single element makes it and 1.3 where 64 do, which shows in how much it changes (after 17 normal
-errors the next one exceeds 16 times their root mean square once in 10^11).  What is far beyond after SOON neighbours is
-not looked at any longer.
+errors the next one exceeds 16 times their root mean square once in 10^11).  A part far beyond its limit after SOON
+neighbours is wrong without further ones.
 
-The whole of an output is decided by neighbours too where it is not hopeless.  Of two equally exact programs one errs in
-one number more than four times as much as the other in 15% of all draws; what is left of a cancellation may lie near
-zero, where 1e-5 of it is less than fp32 can hold; and of a norm over values that are nearly equal PyTorch's own kernels
-for two memory layouts differ by 40 times their error.  E is then the error that PyTorch itself would exceed in one of
-10,000 such draws, by the size of the errors seen; and the floor is 84 times what the exact result moves by when inputs
-move by one unit, up to CANCELLED.  Rounding to TF32 or bfloat16 is thousands of units and stays wrong.
+The whole of an output is decided by neighbours too, unless its error is far beyond the limit.  Of two equally exact
+programs one errs in one number more than four times as much as the other in 15% of all draws; what is left of a
+cancellation may lie near zero, where 1e-5 of it is less than fp32 can hold; and of a norm over values that are nearly
+equal PyTorch's own kernels for two memory layouts differ by 40 times their error.  E is then the error that PyTorch
+itself would exceed in one of 10,000 such draws, by the size of the errors seen; and the floor is 84 times what the
+exact result moves by when inputs move by one unit, up to CANCELLED.  Rounding to TF32 or bfloat16 is thousands of units
+and stays wrong.
 
 float64.  PyTorch's own run is the reference there, and has no error that could be seen.  So its error is what the same
 run does with inputs, parameters and state moved by one unit in the last place of fp64 (`shaken`), and the floor is 84
@@ -265,7 +266,7 @@ class References:
         return Refuse(kind, f"{self.task.name}: the fp64 reference failed: {type(e).__name__}: {e}")
 
     def keep(self, rule):
-        """Get ready to live on beside other draws: hold no memory that the next one writes to, and nothing that `rule`
+        """Prepare for being kept across draws: hold no memory that the next draw writes to, and nothing that `rule`
         does not look at (by strict, a default run that is finite counts only by its errors)."""
         held = addresses(self.task, self.task.leaves, whole=True)
         apart = {}  # each tensor once

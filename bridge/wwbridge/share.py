@@ -1,6 +1,5 @@
-"""Several workers on one device while a client measures there: work takes the device's files as an engine does
-(src/host/lease.h), for as long as it lasts, so that a measurement has the device alone and waits no longer than for the
-work under way."""
+"""Workers share a device with a client that measures there.  Each piece of work holds a share of the device's lease, as
+an engine does (src/host/lease.h): a measurement has the device alone and waits only for the work under way."""
 
 import fcntl
 

@@ -1,4 +1,4 @@
-"""What the other files ask of tensors: their storage, their bits, the dtypes that a task may use."""
+"""Helpers for tensors: storage, bits, and the dtypes that a task may use."""
 
 import hashlib
 
@@ -25,7 +25,7 @@ def span(t):
 
 
 def copy_all(to, values):
-    """Each of `to` gets the values beside it, on a GPU all in a few launches."""
+    """Copy values[i] to to[i] for all i, on a GPU in a few launches."""
     if to:
         torch._foreach_copy_(to, values)
 

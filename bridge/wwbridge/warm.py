@@ -1,5 +1,5 @@
-"""What a process does once that forks reference workers, so that none of them does it: imports, and what PyTorch makes
-when it compiles for the first time.  It starts neither threads nor the device, and sees no task.
+"""Work that the process from which reference workers are forked does once for all of them: imports, and what PyTorch
+makes at its first compilation.  It starts neither threads nor the device, and sees no task.
 
 A worker's first torch.compile takes 1.9 s of a processor on the cpu target without the C++ compiler, its second 0.5.
 Most of the difference is the hash of PyTorch's and Triton's files for the names in their caches, imports inside of
@@ -7,7 +7,7 @@ functions, and on cuda a C compiler for the module through which Triton speaks w
 directory, of which each task has one of its own.
 
 What is compiled, and how well, stays as it is: nothing is set or registered here that a worker would not have.
-Rejected: to trace something with Dynamo.  It asks for the device, and remembers what it was told."""
+Rejected: to trace something with Dynamo.  It queries the device and caches the answer."""
 
 import contextlib
 import importlib
@@ -70,7 +70,7 @@ def get_ready_to_compile():
 
 
 def hash_files():
-    """What PyTorch and Triton remember of their own files for as long as the process lives."""
+    """What PyTorch and Triton cache about their own files for the life of the process."""
     with contextlib.suppress(Exception):
         from torch._inductor.codecache import torch_key
         from torch._inductor.codegen.common import init_backend_registration
@@ -99,29 +99,34 @@ def one_driver_module():
         driver.CudaUtils()
 
 
-def import_all(target, compiles):
-    """What every worker would import and make; None, or why that cannot be.  compiles: torch.compile will be asked
-    for."""
+def import_torch(target, compiles):
+    """PyTorch, what exports a task, and where `compiles` what torch.compile imports."""
     from . import facts
 
     for name, value in facts.ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    with NoCollection():
+        import torch
+
+        asks = torch.cuda.is_available  # what is imported may ask, which would start the driver here
+        torch.cuda.is_available = lambda: target == "cuda"
+        import torch.export
+        import wwbridge.graph
+        import wwbridge.task  # noqa: F401
+
+        import_later(EXPORT)
+        if compiles:
+            get_ready_to_compile()
+        torch.cuda.is_available = asks
+
+
+def import_all(target, compiles):
+    """What every worker would import and make; None, or why that cannot be.  compiles: torch.compile will be asked
+    for."""
     try:
-        with NoCollection():
-            import torch
-
-            asks = torch.cuda.is_available  # what is imported may ask, which would start the driver here
-            torch.cuda.is_available = lambda: target == "cuda"
-            import torch.export
-            import wwbridge.graph
-            import wwbridge.task  # noqa: F401
-
-            import_later(EXPORT)
-            if compiles:
-                get_ready_to_compile()
-            torch.cuda.is_available = asks
-            if compiles and target == "cuda":
-                one_driver_module()
+        import_torch(target, compiles)
+        if compiles and target == "cuda":
+            one_driver_module()
     except ImportError as e:
         return f"PyTorch cannot be imported ({e}); `warpwright doctor` says how to install it"
     return None if target == "cpu" or fork_has_device() else "this PyTorch has started CUDA while it was imported"

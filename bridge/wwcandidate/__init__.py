@@ -1,4 +1,4 @@
-"""The process that holds a solution in a PyTorch form.  confine.py takes its rights away, holder.py answers the judge,
+"""The process that holds a solution in a PyTorch form.  confine.py drops its privileges, holder.py answers the judge,
 solution.py loads the two forms, shared.py maps the judge's buffers, build.py is about compiled extensions, launches.py
 sees which kernels a call launches."""
 

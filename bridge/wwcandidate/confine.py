@@ -1,4 +1,5 @@
-"""How a candidate's process loses its rights, by plain system calls: namespaces, mounts, capabilities, limits, filter.
+"""How a candidate's process drops its privileges, by plain system calls: namespaces, mounts, capabilities, limits,
+filter.
 
 The private root was made before Python started (src/judge/forms/launch.c); what is left to do for each candidate is its
 own /proc and /tmp, no GPU where it only builds, and the capabilities.  The filter's program comes from there as well,

@@ -28,7 +28,7 @@ outside = {}  # by name: launches outside of operators in the call that launched
 
 
 class Unseen(Exception):
-    """The callbacks cannot answer."""
+    """CUPTI's callbacks are not available for this call."""
 
 
 class Watch:
@@ -67,7 +67,7 @@ class Watch:
 
 
 def plain(symbol):
-    """A C++ name as people write it."""
+    """The demangled C++ name."""
     demangle = ctypes.CDLL("libstdc++.so.6").__cxa_demangle
     demangle.restype = ctypes.c_void_p
     text = demangle(symbol, None, None, None)

@@ -1,4 +1,4 @@
-/* plan.h - the plan ABI: what a solution's plan.c may say, version 1.
+/* plan.h - the plan ABI: what a solution's plan.c may call, version 1.
  *
  * A solution is device code (kernels.cu, or kernels.c on the cpu target) plus a plan.  The plan is written as a C
  * function,
@@ -98,6 +98,7 @@ struct ww_plan; /* opaque */
 
 /* ---- What the task is -------------------------------------------------------------------------------------------- */
 
+/* Numbers of input tensors, output tensors and non-tensor arguments: the indices below are smaller. */
 int ww_input_count(struct ww_plan *p);
 int ww_output_count(struct ww_plan *p);
 int ww_scalar_count(struct ww_plan *p);
@@ -116,8 +117,8 @@ void ww_fail(struct ww_plan *p, const char *why);
 
 /* ---- What the device code is compiled with ----------------------------------------------------------------------- */
 
-/* Define the macro `name` as the decimal integer `value` before kernels.* is compiled (a name is
- * a C identifier that does not start with "WW_" or "__").  The same value again is no error, another value is. */
+/* Define the macro `name` as the decimal integer `value` before kernels.* is compiled (a name is a C identifier that
+ * does not start with "WW_" or "__").  Defining it again is an error unless the value is the same. */
 void ww_define(struct ww_plan *p, const char *name, long long value);
 
 /* printf into memory that lives as long as the plan, for kernel names such as ww_fmt(p, "gemm<%d, %d>", bm, bn).  At
@@ -133,10 +134,9 @@ int ww_scratch(struct ww_plan *p, long long bytes);
 /* ---- Nodes ------------------------------------------------------------------------------------------------------- */
 
 /* A kernel launch.  `kernel` is the name of an extern "C" __global__ function, or on the cuda target a C++ name
- * expression
- * ("norm<float, 4>"); gx, gy, gz the grid in blocks; bx, by, bz the block in threads.  Follow it with ww_arg_*() once
- * for each parameter of the kernel, in order, and, where needed, with ww_shared(), ww_cluster(), ww_cooperative(),
- * ww_pdl(): all of these speak of the last launch.
+ * expression such as "norm<float, 4>"; gx, gy, gz the grid in blocks; bx, by, bz the block in threads.  Follow it with
+ * ww_arg_*() once for each parameter of the kernel, in order, and, where needed, with ww_shared(), ww_cluster(),
+ * ww_cooperative(), ww_pdl(): all of these apply to the last launch.
  *
  * On the cpu target the kernel is a C function
  *     void name(const struct ww_block *b, void *const *arg);
@@ -186,6 +186,18 @@ void ww_memset(struct ww_plan *p, int buf, long long offset_bytes, long long byt
 void ww_copy(
 	struct ww_plan *p, int dst, long long dst_offset_bytes, int src, long long src_offset_bytes, long long bytes);
 
+/* Operators of the task's graph that run as PyTorch runs them, by the judge's own copy of the graph, between the nodes
+ * before and behind.  `nodes`, `reads`, `writes` are names of the graph (`inspect`), separated by one space: the
+ * operators in the graph's order; the values that they read, beside each other's and the task's inputs and parameters,
+ * which need no mention; and the operators among them whose results are stored.  read_buf and write_buf hold these
+ * values, whole and row-major from byte 0 on, one buffer for each name; what is written is scratch.  No operator stands
+ * in two such nodes, and none works in place.  cpu only. */
+struct ww_pytorch {
+	const char *nodes, *reads, *writes;
+	const int *read_buf, *write_buf;
+};
+void ww_pytorch(struct ww_plan *p, const struct ww_pytorch *t);
+
 /* Precision of a library node.  FP16 and BF16 need operands of that type and accumulate in fp32. */
 enum ww_math { WW_MATH_FP32 = 0, WW_MATH_TF32 = 1, WW_MATH_FP16 = 2, WW_MATH_BF16 = 3 };
 enum ww_epilogue { WW_EPI_NONE = 0, WW_EPI_BIAS = 1, WW_EPI_RELU = 2, WW_EPI_BIAS_RELU = 3 };
@@ -211,7 +223,8 @@ struct ww_gemm {
 	int epilogue; /* enum ww_epilogue */
 	int bias_buf; /* with an epilogue that has a bias */
 	long long bias_offset_bytes;
-	long long workspace_bytes; /* 0 to 1 GiB; given by the judge, part of the plan */
+	/* 0 to 64 GiB; what the library's algorithm needs of it is given by the judge, part of the plan */
+	long long workspace_bytes;
 };
 void ww_gemm(struct ww_plan *p, const struct ww_gemm *g);
 
@@ -232,9 +245,9 @@ struct ww_conv {
 	int x_buf, w_buf, y_buf, bias_buf;
 	long long x_offset_bytes, w_offset_bytes, y_offset_bytes, bias_offset_bytes;
 	int epilogue;              /* enum ww_epilogue; bias has k elements */
-	long long workspace_bytes; /* 0 to 1 GiB */
-	/* cuda: which algorithm, 0 to 15, counted in cuDNN's own order among those that fit the workspace and give the same
-	 * bits each time; the last of them where there are not so many.  cpu: must be 0. */
+	long long workspace_bytes; /* 0 to 64 GiB, as for ww_gemm() */
+	/* cuda: which algorithm, 0 to 15, counted in cuDNN's own order among those that fit the workspace (0: what PyTorch
+	 * takes); the last of them where there are not so many.  cpu: must be 0. */
 	int choice;
 };
 void ww_conv(struct ww_plan *p, const struct ww_conv *c);

@@ -8,7 +8,7 @@
  *     reply.journal    a policy's reply while it arrives (only policies over HTTP)
  *     workspace/       what the policy is writing now
  *     solution/        the best solution so far, replaced as a whole
- *     verdict.json     what the judge said about it
+ *     verdict.json     its verdict
  */
 #pragma once
 
@@ -61,6 +61,11 @@ enum ww_loop {
 };
 const char *ww_loop_name(enum ww_loop l); /* "agent", "single", "refine" */
 
+/* What a policy is told before it begins: everything (prompt.c), or a thousand tokens (compact.h). */
+enum ww_prompt { WW_PROMPT_FULL, WW_PROMPT_COMPACT, WW_PROMPT_COUNT };
+const char *ww_prompt_name(enum ww_prompt p);  /* "full", "compact" */
+enum ww_prompt ww_prompt_of(const char *name); /* any other name: full */
+
 struct ww_agent_opts {
 	struct ww_policy *policy;
 	struct ww_agent_judge judge;
@@ -72,12 +77,18 @@ struct ww_agent_opts {
 	enum ww_target target;
 	enum ww_form form; /* of the solution that the policy writes */
 	enum ww_loop loop;
+	enum ww_prompt prompt;
 	enum ww_rule rule;
 	unsigned baselines; /* that solutions are timed against: bit per enum ww_baseline */
 	int max_turns;
 	double max_seconds;
 	int64_t context_tokens; /* 0: no limit */
 	int no_compaction;      /* a full context ends the episode */
+	int decide;             /* solutions are timed until their reward is certain, and no longer */
+	int closing_once;       /* a closing judgement that was disturbed is not made again */
+	/* Directory of a recorded episode (of ww_agent_parallel(): of such episodes): its tools' answers and verdicts are
+	 * taken, call by call, and nothing is judged.  NULL: none. */
+	const char *answers;
 	/* Shared by the episodes of a run; NULL: no limits.  What the episode's past used is in it already. */
 	struct ww_budget *budget;
 	int episode; /* for events */

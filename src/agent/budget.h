@@ -1,4 +1,4 @@
-/* budget.h - what a run may use up: USD, tokens, GPU seconds, shared by all episodes of the run.
+/* budget.h - the limits of a run in USD, tokens and GPU seconds, shared by all its episodes.
  *
  * The promise is that a limit is never passed by more than what one call costs at most, however many episodes run side
  * by side. So a call of a policy reserves its maximum cost while it runs, and starts only while the sum of what is
@@ -47,7 +47,7 @@ double ww_budget_profile_gpu_s(const json_t *data);
 /* An episode begins or ends: its closing judgement must fit into the GPU seconds. */
 void ww_budget_enter(struct ww_budget *b);
 void ww_budget_leave(struct ww_budget *b);
-/* The GPU seconds are used up to the last: nothing is judged any more, closing judgements included. */
+/* 1 where all GPU seconds are used up: nothing is judged any more, closing judgements included. */
 int ww_budget_device_is_spent(struct ww_budget *b);
 /* A limit that is reached, as the episode's end names it ("usd", "tokens", "gpu_seconds"), or NULL. */
 const char *ww_budget_reached(struct ww_budget *b);

@@ -6,7 +6,7 @@
  * called again; what the policy wrote stays.  Many are removed at once, and rarely: each compaction changes the prefix
  * that providers cache.
  *
- * Rejected: having the policy write a summary.  It costs a call, and what a summary leaves out cannot be named.
+ * Rejected: having the policy write a summary.  It costs a call, and nobody can tell what a summary leaves out.
  */
 #include "agent/context.h"
 

@@ -1,9 +1,9 @@
-/* extract.h - a solution's files out of a message: what a policy without tools answers with (--loop single, refine).
+/* extract.h - a solution's files from a message, for policies without tools (--loop single, refine).
  *
  * The rule, which the prompt states: each file is a fenced block of code.  A block belongs to the file that its info
- * string or its first line names ("```cuda kernels.cu", "// kernels/add.cu", "# kernel.py").  A block without a name
- * is told by what it defines: void plan( is plan.c, class ModelNew the Python file of the form, anything else in C or
- * CUDA of a plan its kernels.  The last block of a file counts. */
+ * string or its first line names ("```cuda kernels.cu", "// kernels/add.cu", "# kernel.py").  A block without a name is
+ * recognised by what it defines: void plan( is plan.c, class ModelNew the Python file of the form, anything else in C
+ * or CUDA of a plan its kernels.  The last block of a file counts. */
 #pragma once
 
 #include "base/err.h"

@@ -14,7 +14,9 @@
  * Rejected: a saved state beside the episode (a kill can leave the two different), and asking the policy again for a
  * reply that is recorded (it has been paid for).
  */
+#include "agent/answers.h"
 #include "agent/best.h"
+#include "agent/compact.h"
 #include "agent/context.h"
 #include "agent/extract.h"
 #include "agent/prompt.h"
@@ -40,7 +42,8 @@ struct loop {
 	const struct ww_agent_opts *opts;
 	struct ww_agent_result *result;
 	struct ww_episode_writer *episode;
-	struct ww_episode past; /* what was recorded before this process */
+	struct ww_episode past;    /* what was recorded before this process */
+	struct ww_episode answers; /* opts->answers */
 	struct ww_message *msgs;
 	size_t n_msgs, cap_msgs;
 	struct ww_workspace workspace;
@@ -158,15 +161,6 @@ static enum ww_rc record_solution(struct loop *l, const struct ww_workspace_cont
 	return rc == WW_OK ? note_recorded(l, c->id, err) : rc;
 }
 
-/* The verdict that an earlier process recorded for this call before it was killed; NULL: none. */
-static const struct ww_episode_verdict *past_verdict(const struct loop *l, const char *call_id, const char *solution)
-{
-	for (size_t i = l->past.n_verdicts; i-- > 0;)
-		if (!strcmp(l->past.verdicts[i].call_id, call_id) && !strcmp(l->past.verdicts[i].solution, solution))
-			return &l->past.verdicts[i];
-	return NULL;
-}
-
 static void spend_device(const struct loop *l, double s)
 {
 	if (l->opts->budget && !l->opts->judge.accounts)
@@ -182,6 +176,7 @@ static int device_is_spent(const struct loop *l)
 static enum ww_rc judge_now(struct loop *l, const struct ww_workspace_content *c, const char *call_id,
 	enum ww_judge_depth depth, struct ww_verdict *v, json_t **data, struct ww_err *err)
 {
+	depth = l->opts->decide && depth > WW_JUDGE_DECIDE ? WW_JUDGE_DECIDE : depth;
 	WW_CHECK(record_solution(l, c, err));
 	enum ww_rc rc = depth != WW_JUDGE_COMPILE && device_is_spent(l)
 		? ww_err_set(err, WW_ERR_LIMIT, "--max-gpu-seconds is used up: nothing more is judged")
@@ -195,13 +190,28 @@ static enum ww_rc judge_now(struct loop *l, const struct ww_workspace_content *c
 	return (enum ww_rc)ww_episode_add_verdict(l->episode, l->turn, call_id, c->id, depth_names[depth], *data, err);
 }
 
+/* A verdict of opts->answers becomes one of this episode. */
+static enum ww_rc take_verdict(struct loop *l, const struct ww_workspace_content *c, const char *call_id,
+	struct ww_verdict *v, json_t **data, struct ww_err *err)
+{
+	const struct ww_episode_verdict *was = ww_answers_verdict(&l->answers, call_id, c->id);
+	if (!was)
+		return ww_err_set(err, WW_ERR_USAGE, "%s: no verdict of %s is recorded; the answers are of another run",
+			l->opts->answers, call_id);
+	WW_CHECK(record_solution(l, c, err));
+	*data = json_incref(was->verdict);
+	WW_CHECK((enum ww_rc)ww_episode_add_verdict(l->episode, l->turn, call_id, c->id, was->depth, was->verdict, err));
+	return ww_verdict_from_json(was->verdict, v, err);
+}
+
 /* The same, unless an earlier process has recorded the answer. */
 static enum ww_rc judge_content(struct loop *l, const struct ww_workspace_content *c, const char *call_id,
 	enum ww_judge_depth depth, struct ww_verdict *v, json_t **data, struct ww_err *err)
 {
-	const struct ww_episode_verdict *past = past_verdict(l, call_id, c->id);
+	const struct ww_episode_verdict *past = ww_answers_verdict(&l->past, call_id, c->id);
 	if (!past)
-		return judge_now(l, c, call_id, depth, v, data, err);
+		return l->opts->answers ? take_verdict(l, c, call_id, v, data, err)
+								: judge_now(l, c, call_id, depth, v, data, err);
 	*data = json_incref(past->verdict);
 	return ww_verdict_from_json(past->verdict, v, err);
 }
@@ -218,7 +228,7 @@ static enum ww_rc note_best(struct loop *l, const struct ww_workspace_content *c
 	return rc == WW_OK ? ww_best_store(l->opts->dir, c, data, err) : rc;
 }
 
-/* ---- What tools ask of the loop ---------------------------------------------------------------------------------- */
+/* ---- Functions for tools ----------------------------------------------------------------------------------------- */
 
 static enum ww_rc judge_for_tool(struct ww_tool_env *env, enum ww_judge_depth depth, struct ww_verdict *v,
 	json_t **data, const char **missing, struct ww_err *err)
@@ -289,6 +299,65 @@ static enum ww_rc refuse_judging(struct ww_tool_result *r)
 	return WW_OK;
 }
 
+/* What the policy is shown of a tool's text; takes it. */
+static char *said_text(const struct loop *l, struct ww_str *text)
+{
+	struct ww_str part = WW_STR_INIT(WW_COMPACT_OUTPUT_MAX_BYTES + 256);
+	if (l->opts->prompt != WW_PROMPT_COMPACT)
+		return ww_str_take(text);
+	ww_str_add_bounded(&part, text->p, text->len, WW_COMPACT_OUTPUT_MAX_BYTES);
+	return ww_str_take(&part);
+}
+
+static enum ww_rc content_of(
+	const struct loop *l, const struct ww_episode_solution *s, struct ww_workspace_content *c, struct ww_err *err)
+{
+	ww_solution_begin(&c->files, l->opts->form, l->opts->target);
+	for (size_t k = 0; k < s->n_files; k++)
+		if (ww_solution_has_place(l->opts->form, l->opts->target, s->files[k].path))
+			WW_CHECK(ww_solution_add(&c->files, s->files[k].path, s->files[k].text, strlen(s->files[k].text), err));
+	ww_solution_end(&c->files);
+	memcpy(c->id, s->id, sizeof(c->id));
+	return WW_OK;
+}
+
+/* A verdict that was given during a recorded call. */
+static enum ww_rc repeat_verdict(struct loop *l, const struct ww_episode_verdict *was, struct ww_err *err)
+{
+	WW_AUTO(ww_workspace_content_release) struct ww_workspace_content c;
+	WW_AUTO(ww_verdict_release) struct ww_verdict v;
+	json_auto_t *data = NULL;
+	const struct ww_episode_solution *s = ww_episode_find_solution(&l->answers, was->solution);
+	int is_best = 0;
+	ww_workspace_content_init(&c);
+	ww_verdict_init(&v);
+	if (!s || ww_answers_verdict(&l->past, was->call_id, was->solution))
+		return WW_OK;
+	WW_CHECK(content_of(l, s, &c, err));
+	WW_CHECK(take_verdict(l, &c, was->call_id, &v, &data, err));
+	if (strcmp(was->depth, "compile"))
+		WW_CHECK(note_best(l, &c, data, &v, &is_best, err));
+	tell(l, (struct ww_agent_event){ .kind = WW_AGENT_VERDICT, .verdict = &v, .is_best = is_best });
+	return WW_OK;
+}
+
+/* What opts->answers says in place of a tool; what the call did to files is done again. */
+static enum ww_rc repeat_answer(struct loop *l, const struct ww_tool_call *call, struct ww_err *err)
+{
+	WW_AUTO(ww_reply_release) struct ww_reply reply = { .message = { .role = WW_ROLE_TOOL } };
+	const struct ww_message *m;
+	tell(l, (struct ww_agent_event){ .kind = WW_AGENT_TOOL, .tool = call->name });
+	if (ww_answers_find(&l->answers, call, &m, err) != WW_OK)
+		return ww_err_wrap(err, "%s", l->opts->answers);
+	if (!m->is_error)
+		WW_CHECK(ww_tools_redo(&l->env, call, m->data, err));
+	for (size_t i = 0; i < l->answers.n_verdicts; i++)
+		if (ww_answers_is_of(&l->answers.verdicts[i], call->id))
+			WW_CHECK(repeat_verdict(l, &l->answers.verdicts[i], err));
+	WW_CHECK((enum ww_rc)ww_message_copy(&reply.message, m));
+	return say(l, &reply, err);
+}
+
 static enum ww_rc answer_call(struct loop *l, const struct ww_tool_call *call, struct ww_err *err)
 {
 	WW_AUTO(ww_tool_result_release) struct ww_tool_result r;
@@ -307,7 +376,7 @@ static enum ww_rc answer_call(struct loop *l, const struct ww_tool_call *call, s
 	if (r.malformed && !r.data)
 		r.data = json_pack("{s:b}", "malformed", 1);
 	m->is_error = r.is_error;
-	m->text = ww_str_take(&r.text);
+	m->text = said_text(l, &r.text);
 	m->call_id = strdup(call->id);
 	m->tool = strdup(call->name);
 	if (r.data) {
@@ -345,15 +414,16 @@ static void tell_said(struct loop *l, const char *text)
 static enum ww_rc put_extracted(void *ctx, const char *name, const char *code, size_t n, struct ww_err *err)
 {
 	const struct loop *l = ctx;
-	ww_auto_str why = WW_STR_INIT(512); /* a file that does not fit is missing, and the verdict says so */
+	ww_auto_str why = WW_STR_INIT(512); /* a file that does not fit stays missing, which the verdict reports */
 	return ww_workspace_write(&l->workspace, name, code, n, &why, err);
 }
 
-/* The files of an answer into the workspace. */
+/* The files of an answer into the workspace; in the compact form a call may stand behind them. */
 static enum ww_rc take_answer(struct loop *l, const struct ww_message *m, struct ww_err *err)
 {
+	const struct ww_agent_opts *o = l->opts;
 	int n;
-	if (l->opts->loop == WW_LOOP_AGENT || m->n_calls)
+	if (o->prompt != WW_PROMPT_COMPACT && (o->loop == WW_LOOP_AGENT || m->n_calls))
 		return WW_OK;
 	return ww_extract_files(m->text, l->opts->form, l->opts->target, put_extracted, l, &n, err);
 }
@@ -390,6 +460,8 @@ static int meter_lost(
 static const struct ww_tool_spec *offered(const struct loop *l, size_t *n)
 {
 	const struct ww_tool_spec *specs = ww_tools_specs(n);
+	if (l->opts->prompt == WW_PROMPT_COMPACT)
+		return ww_compact_tools(l->opts->loop, n);
 	if (l->opts->loop == WW_LOOP_AGENT)
 		return specs;
 	*n = 0;
@@ -419,8 +491,9 @@ static enum ww_rc make_room(struct loop *l, int64_t *left, struct ww_err *err)
 	l->out_of_context = *left < room;
 	if (l->out_of_context && !last_assistant(l))
 		return ww_err_set(err, WW_ERR_USAGE,
-			"the first prompt has %lld tokens, and a context of %lld has to hold a reply of %lld beside it; raise "
-			"--context-tokens or --model-cache, take a model with a longer context, or shorten the prompt with --skill none",
+			"the first prompt has %lld tokens and does not fit a context of %lld with a reply of %lld; "
+			"raise --context-tokens or --model-cache, take a model with a longer context, "
+			"or shorten the prompt with --skill none",
 			(long long)used, (long long)o->context_tokens, (long long)room);
 	return WW_OK;
 }
@@ -434,6 +507,7 @@ static enum ww_rc ask(struct loop *l, int64_t max_tokens, struct ww_reply *r, st
 		.max_tokens = max_tokens,
 		.journal = l->journal,
 		.meter = &meter,
+		.tools_are_told = l->opts->prompt == WW_PROMPT_COMPACT,
 		.interrupted = l->opts->interrupted };
 	a.tools = offered(l, &a.n_tools);
 	enum ww_rc rc = (enum ww_rc)p->ops->next(p, &a, r, err);
@@ -528,8 +602,11 @@ static enum ww_rc tell_verdict(struct loop *l, struct ww_err *err)
 		ww_str_addf(&text, "There is nothing to judge: no block of code is %s.\n", missing);
 	else
 		ww_tool_verdict_text(&v, WW_JUDGE_FULL, &text);
-	ww_str_adds(&text, "Answer with the whole files again, better.\n");
-	return say_text(l, WW_ROLE_USER, ww_str_take(&text), err);
+	if (l->opts->prompt == WW_PROMPT_FULL)
+		ww_str_adds(&text, "Answer with the whole files again, better.\n");
+	enum ww_rc rc = say_text(l, WW_ROLE_USER, said_text(l, &text), err);
+	ww_str_release(&text);
+	return rc;
 }
 
 /* Why the episode ends now, or NULL.  Asked when no call is pending. */
@@ -561,13 +638,15 @@ static enum ww_rc work(struct loop *l, const char **reason, struct ww_err *err)
 		int told = !call && wants_verdict(l);
 		if (!call && !told && (*reason = stop_reason(l)))
 			return WW_OK;
-		WW_CHECK(call ? answer_call(l, call, err) : told ? tell_verdict(l, err) : ask_policy(l, err));
+		WW_CHECK(call  ? (l->opts->answers ? repeat_answer(l, call, err) : answer_call(l, call, err))
+				: told ? tell_verdict(l, err)
+					   : ask_policy(l, err));
 	}
 }
 
 /* ---- The closing judgement --------------------------------------------------------------------------------------- */
 
-/* No device seconds are left for a closing judgement: what the record says about these very files counts. */
+/* No device seconds are left for a closing judgement: a recorded verdict on exactly these files counts. */
 static enum ww_rc take_recorded(struct loop *l, const struct ww_workspace_content *c, struct ww_agent_result *chosen,
 	double *reward, struct ww_err *err)
 {
@@ -579,7 +658,7 @@ static enum ww_rc take_recorded(struct loop *l, const struct ww_workspace_conten
 	return ww_best_note(chosen, c->id, data, err);
 }
 
-/* Would the upper ends of the intervals earn more?  Then so may a measurement that nobody disturbs. */
+/* Would the upper ends of the intervals earn more?  Then an undisturbed measurement may earn more too. */
 static int repeats_may_pay(const struct ww_verdict *v)
 {
 	struct ww_verdict best = *v;
@@ -601,14 +680,15 @@ static enum ww_rc rest(const struct loop *l, double seconds, struct ww_err *err)
 }
 
 /* A disturbed closing judgement that may have cost reward is made again, after pauses that double, while the time and
- * the budget last.  Each is recorded; the last counts, whatever it says: nobody chooses among them. */
+ * the budget last.  Each is recorded; the last one counts, not the best. */
 static enum ww_rc judge_closing(struct loop *l, const struct ww_workspace_content *c, const char *call_id,
 	struct ww_verdict *v, json_t **data, struct ww_err *err)
 {
 	uint64_t start = ww_now_ns();
 	WW_CHECK(judge_content(l, c, call_id, WW_JUDGE_CALL, v, data, err));
 	double took = ww_seconds_since(start), pause = took > LEAST_PAUSE_S ? took : LEAST_PAUSE_S;
-	for (; repeats_may_pay(v) && !device_is_spent(l); pause *= 2) {
+	int once = l->opts->closing_once || l->opts->answers;
+	for (; !once && repeats_may_pay(v) && !device_is_spent(l); pause *= 2) {
 		if (ww_episode_seconds(l->episode) + pause + took > l->opts->max_seconds)
 			break;
 		tell(l, (struct ww_agent_event){ .kind = WW_AGENT_FINAL, .text = v->disturbance });
@@ -716,6 +796,7 @@ static enum ww_rc check_same_run(const struct loop *l, struct ww_err *err)
 	WW_CHECK(same("rule", was->rule, is->rule, l->opts->dir, err));
 	WW_CHECK(same("form", was->form, ww_form_name(l->opts->form), l->opts->dir, err));
 	WW_CHECK(same("loop", was->loop, ww_loop_name(l->opts->loop), l->opts->dir, err));
+	WW_CHECK(same("prompt", was->prompt, ww_prompt_name(l->opts->prompt), l->opts->dir, err));
 	return same("policy", was->policy, is->policy, l->opts->dir, err);
 }
 
@@ -761,11 +842,7 @@ static enum ww_rc rebuild_best(struct loop *l, struct ww_err *err)
 		return rc;
 	WW_AUTO(ww_workspace_content_release) struct ww_workspace_content c;
 	ww_workspace_content_init(&c);
-	ww_solution_begin(&c.files, l->opts->form, l->opts->target);
-	for (size_t k = 0; k < s->n_files; k++)
-		if (ww_solution_has_place(l->opts->form, l->opts->target, s->files[k].path))
-			WW_CHECK(ww_solution_add(&c.files, s->files[k].path, s->files[k].text, strlen(s->files[k].text), err));
-	ww_solution_end(&c.files);
+	WW_CHECK(content_of(l, s, &c, err));
 	return ww_best_store(l->opts->dir, &c, data, err);
 }
 
@@ -803,7 +880,7 @@ static enum ww_rc take_past(struct loop *l, struct ww_err *err)
 	return rebuild_best(l, err);
 }
 
-/* The header with what the loop alone knows. */
+/* Write the header, with the members that only the loop knows. */
 static enum ww_rc create(struct loop *l, const char *path, struct ww_err *err)
 {
 	struct ww_episode_header h = *l->opts->header;
@@ -812,11 +889,12 @@ static enum ww_rc create(struct loop *l, const char *path, struct ww_err *err)
 	enum ww_rc rc = WW_OK;
 	if (ww_task_signature(l->opts->judge.graph, &signature, &ignored) == WW_OK)
 		snprintf(h.task_signature, sizeof(h.task_signature), "%s", signature.text);
-	h.tools = ww_tools_json();
+	h.tools = l->opts->prompt == WW_PROMPT_COMPACT ? NULL : ww_tools_json();
+	h.prompt = (char *)(uintptr_t)ww_prompt_name(l->opts->prompt);
 	h.form = (char *)(uintptr_t)ww_form_name(l->opts->form);
 	h.loop = (char *)(uintptr_t)ww_loop_name(l->opts->loop);
 	h.limits = ww_prompt_limits(l->opts);
-	if (!h.tools || !h.limits)
+	if ((!h.tools && l->opts->prompt == WW_PROMPT_FULL) || !h.limits)
 		rc = ww_nomem(err);
 	else
 		rc = (enum ww_rc)ww_episode_create(path, &h, &l->episode, err);
@@ -835,6 +913,19 @@ static enum ww_rc put_frozen_files(struct loop *l, struct ww_err *err)
 	return ww_workspace_write(&l->workspace, "model.py", text, strlen(text), &why, err);
 }
 
+/* With recorded answers the task is not open, so what it computes is known from the record alone. */
+static enum ww_rc repeat_prompt(struct loop *l, struct ww_err *err)
+{
+	const struct ww_episode *e = &l->answers;
+	if (e->n_messages < 2)
+		return ww_err_set(err, WW_ERR_USAGE, "%s holds no prompt", l->opts->answers);
+	while (l->n_msgs < 2) {
+		const struct ww_message *m = &e->messages[l->n_msgs].reply.message;
+		WW_CHECK(say_text(l, m->role, strdup(m->text), err));
+	}
+	return WW_OK;
+}
+
 static enum ww_rc open_all(struct loop *l, struct ww_err *err)
 {
 	char path[PATH_MAX], dir[PATH_MAX];
@@ -842,6 +933,11 @@ static enum ww_rc open_all(struct loop *l, struct ww_err *err)
 	WW_CHECK(ww_fs_join(dir, l->opts->dir, "workspace", err));
 	WW_CHECK(ww_fs_join(l->journal, l->opts->dir, "reply.journal", err));
 	int exists = ww_fs_is_file(path);
+	if (l->opts->answers) {
+		WW_CHECK(ww_fs_join(dir, l->opts->answers, "episode.jsonl", err));
+		WW_CHECK((enum ww_rc)ww_episode_read(dir, &l->answers, err));
+		WW_CHECK(ww_fs_join(dir, l->opts->dir, "workspace", err));
+	}
 	if (exists)
 		WW_CHECK((enum ww_rc)ww_episode_append(path, &l->past, &l->episode, err));
 	if (l->past.ended)
@@ -853,6 +949,8 @@ static enum ww_rc open_all(struct loop *l, struct ww_err *err)
 		WW_CHECK(take_past(l, err));
 	else
 		WW_CHECK(create(l, path, err));
+	if (l->opts->answers)
+		return repeat_prompt(l, err);
 	if (l->n_msgs < 1)
 		WW_CHECK(say_text(l, WW_ROLE_SYSTEM, ww_prompt_system(l->opts), err));
 	if (l->n_msgs < 2)
@@ -897,6 +995,7 @@ out:
 	ww_shell_close(&l.shell);
 	ww_workspace_close(&l.workspace);
 	ww_episode_release(&l.past);
+	ww_episode_release(&l.answers);
 	ww_episode_close(l.episode);
 	return rc;
 }

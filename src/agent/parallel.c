@@ -3,8 +3,8 @@
  * A thread an episode: a policy over HTTP waits most of its time, a judgement has a process of its own, and a thread
  * that waits costs a few pages.  The judge may be called from several threads but does not say in which order they get
  * the device, so threads that need it queue here.  An episode has one call at a time, so first come, first served is
- * fair.  Building and compiling need no device and do not queue.  Several devices are several seats: who is first takes
- * the first that is free.  One whose judge fails is left empty from then on, and the call goes to another.
+ * fair.  Building and compiling need no device and do not queue.  Several devices are several seats: the first thread
+ * in the queue takes the first free seat.  A seat whose judge fails is not used again, and the call goes to another.
  *
  * Rejected: an event loop over all episodes.  Tools, judge and policies would all have to be written as callbacks.
  */
@@ -23,7 +23,7 @@
 
 enum { STACK_BYTES = 1 << 20 };
 
-/* ---- The line before the judge ----------------------------------------------------------------------------------- */
+/* ---- The queue for the devices ----------------------------------------------------------------------------------- */
 
 enum { MAX_SEATS = 16 };
 struct waiter {
@@ -80,7 +80,7 @@ static enum ww_rc stand(struct line *l, struct waiter *me, struct ww_err *err)
 	}
 	if (me->seat < 0)
 		rc = ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted");
-	else if (l->budget && ww_budget_device_is_spent(l->budget)) /* used up by those who stood before */
+	else if (l->budget && ww_budget_device_is_spent(l->budget)) /* used up by threads that were ahead */
 		rc = ww_err_set(err, WW_ERR_LIMIT, "--max-gpu-seconds is used up: nothing more is judged");
 	else
 		l->seats[me->seat].taken = 1;
@@ -89,7 +89,7 @@ static enum ww_rc stand(struct line *l, struct waiter *me, struct ww_err *err)
 	return rc;
 }
 
-/* The use is added to the budget before the next thread gets the device. */
+/* Free the seat; the seconds are added to the budget before the next thread gets the device. */
 static void go(struct line *l, const struct waiter *me, double device_s)
 {
 	if (l->budget)
@@ -153,7 +153,7 @@ struct one {
 	struct ww_agent_opts opts;
 	struct ww_episode_header header;
 	const char *run_dir;
-	char dir[PATH_MAX];
+	char dir[PATH_MAX], answers[PATH_MAX];
 	struct ww_agent_result *result;
 	struct ww_err err;
 	enum ww_rc rc;
@@ -221,6 +221,10 @@ static enum ww_rc begin(struct one *o, const struct ww_agent_opts *common, struc
 	WW_CHECK(ww_fs_mkdirs(o->dir, err));
 	o->opts.dir = o->dir;
 	o->run_dir = common->dir;
+	if (common->answers) {
+		WW_CHECK(ww_agent_parallel_dir(common->answers, i, o->answers, err));
+		o->opts.answers = o->answers;
+	}
 	pthread_attr_init(&attr);
 	pthread_attr_setstacksize(&attr, STACK_BYTES);
 	o->started = pthread_create(&o->thread, &attr, thread_main, o) == 0;

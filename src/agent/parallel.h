@@ -12,9 +12,9 @@ enum { WW_AGENT_PARALLEL_MAX = 256 };
 /* Run, or go on with, n episodes.  `common` says what they share; its dir is the run's, its policy is not looked at,
  * its header's seed is that of the first episode (the others count on from there), its budget already holds what the
  * past used.  policies[i] is episode i + 1's own.  Verdicts are given in the order in which they were asked for, so no
- * episode waits for more than one judgement of each other one. An episode that fails for a reason outside it ends
- * alone; the others run on, and the first such error is returned when all are done (they can be resumed).
- * results[0..n-1] are filled as far as each came and released by the caller. */
+ * episode waits for more than one judgement of each other one.  An episode that fails by an error ends alone; the
+ * others run on, and the first such error is returned when all are done (they can be resumed). results[0..n-1] are
+ * filled as far as each came and released by the caller. */
 enum ww_rc ww_agent_parallel(const struct ww_agent_opts *common, struct ww_policy *const *policies, int n,
 	struct ww_agent_result *results, struct ww_err *err) WW_MUST_CHECK;
 /* The same results from the records alone. */

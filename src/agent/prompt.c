@@ -6,6 +6,7 @@
 #include "agent/prompt.h"
 #include "base/target.h"
 
+#include "agent/compact.h"
 #include "agent/tools.h"
 #include "judge/solution.h"
 
@@ -139,7 +140,18 @@ static void add_solution(struct ww_str *s, const struct ww_agent_opts *o)
 		ww_str_addf(s, refine_text, o->max_turns);
 }
 
-char *ww_prompt_system(const struct ww_agent_opts *o)
+const char *ww_prompt_name(enum ww_prompt p)
+{
+	static const char *const names[] = { [WW_PROMPT_FULL] = "full", [WW_PROMPT_COMPACT] = "compact" };
+	return names[p];
+}
+
+enum ww_prompt ww_prompt_of(const char *name)
+{
+	return strcmp(name, ww_prompt_name(WW_PROMPT_COMPACT)) ? WW_PROMPT_FULL : WW_PROMPT_COMPACT;
+}
+
+static char *full_system(const struct ww_agent_opts *o)
 {
 	struct ww_str s = WW_STR_INIT(2 << 20);
 	size_t n;
@@ -178,11 +190,25 @@ json_t *ww_prompt_limits(const struct ww_agent_opts *o)
 	return j;
 }
 
-char *ww_prompt_task(const struct ww_agent_opts *o)
+static char *full_task(const struct ww_agent_opts *o)
 {
 	struct ww_str s = WW_STR_INIT((8 << 20) + strlen(o->task_source));
 	ww_str_addf(&s, "Target: %s (%s). The task:\n\n```python\n", ww_target_name(o->target), o->judge.device_name);
 	ww_str_adds(&s, o->task_source);
 	ww_str_adds(&s, "\n```\n");
 	return ww_str_take(&s);
+}
+
+char *ww_prompt_system(const struct ww_agent_opts *o)
+{
+	struct ww_compact c = { o->target, o->loop, o->rule, o->baselines, o->max_turns };
+	return o->prompt == WW_PROMPT_COMPACT ? ww_compact_system(&c) : full_system(o);
+}
+
+char *ww_prompt_task(const struct ww_agent_opts *o)
+{
+	if (o->prompt != WW_PROMPT_COMPACT)
+		return full_task(o);
+	json_auto_t *inspect = ww_tool_inspect_data(o->target, o->judge.device, o->judge.graph);
+	return inspect ? ww_compact_task(inspect) : NULL;
 }

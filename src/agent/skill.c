@@ -180,7 +180,7 @@ enum ww_rc ww_skill_open(struct ww_skill *s, const char *dir, struct ww_err *err
 	WW_TRY(ww_skill_read(s, "SKILL.md", &text, &found, err));
 	const char *body = found && !text.cut ? parse_front(text.p, &f) : NULL;
 	if (!found)
-		rc = ww_err_set(err, WW_ERR_USAGE, "%s is no skill: it holds no SKILL.md", dir);
+		rc = ww_err_set(err, WW_ERR_USAGE, "%s is not a skill: it has no SKILL.md", dir);
 	else if (!body)
 		rc = ww_err_set(err, WW_ERR_USAGE, "%s/SKILL.md must begin with a front matter between two lines of ---", dir);
 	else

@@ -1,8 +1,8 @@
-/* tool_bash.c - bash, bash_output, kill_bash: commands in the episode's sandbox, and what they did to the workspace.
+/* tool_bash.c - bash, bash_output, kill_bash: commands in the episode's sandbox, and their changes of the workspace.
  *
  * Two trees hold the same files: the workspace, which the judge, the file tools and the user see, and the one in memory
- * that commands see.  A tool that writes a file writes both; after each call of the three tools here, what has changed
- * in the second is brought to the first, by content and under the workspace's limits.  So no command can reach the
+ * that commands see.  A tool that writes a file writes both; after each call of the three tools here, the changes of
+ * the second are copied to the first, by content and under the workspace's limits.  So no command can reach the
  * workspace itself, and a full or hostile tree harms the sandbox only.
  *
  * What a call changed, and the directory and variables that it ended with, are its answer's data.  The state of an
@@ -248,9 +248,9 @@ static void describe(const struct ww_shell_answer *a, unsigned job, double timeo
 		ww_str_addf(&r->text, "[exit code %d]", WEXITSTATUS(a->status));
 }
 
-/* What a tool of the shell does: open it, ask, say what came of it.  A shell that could not be had, or broke, is an
- * answer: the next command begins a new one with the recorded state.  What a called tool could not do is an error of
- * ours. */
+/* One call of a shell tool: open the shell, send the command, report the result.  A shell that cannot be opened, or
+ * breaks, is an answer: the next command begins a new one with the recorded state.  A failure inside a tool that a
+ * command calls is an error. */
 struct work {
 	struct ww_tool_env *env;
 	struct ww_tool_calls calls;
@@ -328,10 +328,14 @@ out:
 
 const struct ww_tool ww_tool_bash = {
 	{ "bash",
-		"Run a command in the workspace (bash, compilers, the usual programs; no network, no device, nothing of the judge's). "
-		"Directory and exported variables stay for the next one. verify, profile, compile and inspect are commands there too (-h).",
-		"{\"type\":\"object\",\"properties\":{\"command\":{\"type\":\"string\",\"maxLength\":60000,\"description\":\"the command\"},\"timeout\":{"
-		"\"type\":\"integer\",\"minimum\":1,\"maximum\":600,\"description\":\"seconds, 1 to 600; default 120\"},\"background\":{\"type\":\"boolean\","
+		"Run a command in the workspace (bash, compilers, the usual programs; no network, no device, "
+		"nothing of the judge's). "
+		"Directory and exported variables stay for the next one. verify, profile, "
+		"compile and inspect are commands there too (-h).",
+		"{\"type\":\"object\",\"properties\":{\"command\":{\"type\":\"string\",\"maxLength\":60000,\"description\":"
+		"\"the command\"},\"timeout\":{"
+		"\"type\":\"integer\",\"minimum\":1,\"maximum\":600,\"description\":\"seconds, 1 to 600; "
+		"default 120\"},\"background\":{\"type\":\"boolean\","
 		"\"description\":\"true: start it as a job and do not wait; default false\"}},\"required\":[\"command\"],"
 		"\"additionalProperties\":false}" },
 	.run = bash_run, .redo = bash_redo

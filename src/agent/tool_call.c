@@ -62,7 +62,7 @@ static void usage(const struct ww_tool *t, const json_t *properties, struct ww_s
 	}
 }
 
-/* The arguments of a call as JSON text; NULL: `text` says what is wrong, or what there is (code good). */
+/* The arguments of a call as JSON text; NULL: `text` has the error, or with code good the help. */
 static char *arguments_of(const struct ww_tool *t, char *words, struct ww_str *text, unsigned *code)
 {
 	json_auto_t *schema = json_loads(t->spec.schema, 0, NULL), *args = json_object();
@@ -92,7 +92,7 @@ static unsigned code_of(const struct ww_tool *t, const struct ww_tool_result *r)
 	return t == &ww_tool_verify && !ww_json_bool(r->data, "correct", 0) ? CODE_NEGATIVE : CODE_GOOD;
 }
 
-/* What a reader of the record sees, and what a resumed run needs to know of it: how long the device was held. */
+/* Record the call for readers, and for a resumed run the time that the device was held. */
 static void note(
 	struct ww_tool_calls *c, const struct ww_tool_call *call, const struct ww_tool_result *r, unsigned code)
 {

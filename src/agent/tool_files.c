@@ -24,7 +24,7 @@ static int is_valid_path(const char *path, struct ww_tool_result *r)
 	return ok;
 }
 
-/* What the workspace did not allow, as the answer. */
+/* Answer with the workspace's reason for a refusal. */
 static void refuse(struct ww_tool_result *r, const struct ww_str *why)
 {
 	ww_str_adds(&r->text, why->p);
@@ -244,7 +244,8 @@ const struct ww_tool ww_tool_edit = { { "edit", "Replace one passage of a file o
 const struct ww_tool ww_tool_multi_edit = {
 	{ "multi_edit", "Replace several passages of one file, one after the other; all of them or none.",
 		"{\"type\":\"object\",\"properties\":{" PATH_PROPERTY
-		",\"edits\":{\"type\":\"array\",\"minItems\":1,\"maxItems\":64,\"description\":\"each sees what the ones before it left\",\"items\":{\"type\":\"object\","
+		",\"edits\":{\"type\":\"array\",\"minItems\":1,\"maxItems\":64,\"description\":\"each sees what the ones "
+		"before it left\",\"items\":{\"type\":\"object\","
 		"\"properties\":{" EDIT_PROPERTIES "},\"required\":[\"old\",\"new\"],\"additionalProperties\":false}}},"
 		"\"required\":[\"path\",\"edits\"],\"additionalProperties\":false}" },
 	.run = multi_edit_run, .changes_files = 1

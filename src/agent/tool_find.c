@@ -91,7 +91,7 @@ static int glob_matches(const char *pattern, const char *path)
 		: path_matches(pattern, path) || name_matches(pattern, strlen(pattern), name, strlen(name));
 }
 
-/* A bounded answer: head and tail of `all`, or what there was nothing of. */
+/* A bounded answer: head and tail of `all`, or `none` where it is empty. */
 static void answer(struct ww_tool_result *r, const struct ww_str *all, const char *none)
 {
 	if (!all->len)
@@ -124,8 +124,10 @@ static enum ww_rc glob_run(struct ww_tool_env *env, const json_t *args, struct w
 
 const struct ww_tool ww_tool_glob = {
 	{ "glob", "List files and folders of the workspace whose path matches.",
-		"{\"type\":\"object\",\"properties\":{\"pattern\":{\"type\":\"string\",\"maxLength\":1024,\"description\":\"* any part of a name, ? one "
-		"character, ** any number of folders; without a slash it is about names in every folder\"}},\"required\":[\"pattern\"],"
+		"{\"type\":\"object\",\"properties\":{\"pattern\":{\"type\":\"string\",\"maxLength\":1024,\"description\":\"* "
+		"any part of a name, ? one "
+		"character, ** any number of folders; without a slash it is about names in every "
+		"folder\"}},\"required\":[\"pattern\"],"
 		"\"additionalProperties\":false}" },
 	.run = glob_run
 };
@@ -273,9 +275,12 @@ out:
 
 const struct ww_tool ww_tool_grep = {
 	{ "grep", "Search the files of the workspace for lines that match a regular expression (PCRE2).",
-		"{\"type\":\"object\",\"properties\":{\"pattern\":{\"type\":\"string\",\"maxLength\":1024,\"description\":\"the expression\"},\"files\":{"
-		"\"type\":\"string\",\"maxLength\":1024,\"description\":\"only in files that match this, as glob has it; all by default\"},\"ignore_case\":{"
-		"\"type\":\"boolean\",\"description\":\"default false\"},\"context\":{\"type\":\"integer\",\"minimum\":0,\"maximum\":10,\"description\":\"lines shown "
+		"{\"type\":\"object\",\"properties\":{\"pattern\":{\"type\":\"string\",\"maxLength\":1024,\"description\":"
+		"\"the expression\"},\"files\":{"
+		"\"type\":\"string\",\"maxLength\":1024,\"description\":\"only in files that match this, as glob has it; "
+		"all by default\"},\"ignore_case\":{"
+		"\"type\":\"boolean\",\"description\":\"default "
+		"false\"},\"context\":{\"type\":\"integer\",\"minimum\":0,\"maximum\":10,\"description\":\"lines shown "
 		"around each match, 0 to 10; default 0\"}},\"required\":[\"pattern\"],\"additionalProperties\":false}" },
 	.run = grep_run
 };

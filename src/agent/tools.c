@@ -1,6 +1,6 @@
 /* tools.c - the list of tools, and how a call of one is checked against its schema (base/schema.h) and carried out.
  *
- * What a model is told and what is accepted are the same text, so they cannot drift apart.
+ * The schema that a model is told is the schema that its calls are checked against, so they cannot drift apart.
  */
 #include "agent/tools.h"
 

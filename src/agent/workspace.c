@@ -2,7 +2,7 @@
  *
  * One primitive does the confinement: ww_workspace's enter(), which walks a path name by name with O_NOFOLLOW below the
  * folder reached so far.  No name is ever "..", so a walk cannot leave the tree; and where a folder is replaced by a
- * link during the walk, the descriptor still refers to the folder.  What is opened is looked at by fstat() on the
+ * link during the walk, the descriptor still refers to the folder.  An opened file is checked by fstat() on the
  * descriptor, never by its name.
  *
  * Rejected: openat2() with RESOLVE_BENEATH, which says the same in one call and is forbidden by the system-call filters
@@ -89,7 +89,7 @@ static int enter(int dirfd, const char *path, int make, const char **leaf)
 	return at;
 }
 
-/* Errors that the tree's own state explains, and that are therefore an answer for the policy. */
+/* Errors by the state of the tree, which are answers for the policy. */
 static const char *fault_of_errno(int e)
 {
 	return e == ENOENT                            ? "does not exist yet; write it first"
@@ -138,8 +138,8 @@ enum ww_rc ww_workspace_open(
 		return ww_err_errno(err, WW_ERR_IO, "cannot open directory %s", dir);
 	if (!is_empty(w->dirfd)) {
 		ww_workspace_close(w);
-		return ww_err_set(
-			err, WW_ERR_USAGE, "%s exists and holds files that are no run; choose another directory with -o", dir);
+		return ww_err_set(err, WW_ERR_USAGE,
+			"%s exists and holds files of something else than a run; choose another directory with -o", dir);
 	}
 	return WW_OK;
 }
@@ -403,7 +403,7 @@ static enum ww_rc take_one(
 	return *found ? ww_solution_add(&c->files, name, text.p, text.len, err) : WW_OK;
 }
 
-/* What a solution may have beside what it needs: kernels/ of CUDA Agent's form. */
+/* Optional files of a solution: kernels/ of CUDA Agent's form. */
 static enum ww_rc take_rest(const struct ww_workspace *w, struct ww_workspace_content *c, struct ww_err *err)
 {
 	WW_AUTO(ww_workspace_list_release) struct ww_workspace_list l;

@@ -1,6 +1,6 @@
 /* workspace.h - the directory tree that a policy works in.
  *
- * A policy may keep what it likes here: notes, variants, programs that test an idea.  The files of the solution's form
+ * A policy may keep other files here: notes, variants, programs that test an idea.  The files of the solution's form
  * alone are the solution (judge/solution.h: kernels.cu, or kernels.c on the cpu target, and plan.c; kernel.py;
  * model_new.py and kernels/), and they are taken by content: the judge gets bytes, never a path.
  *

@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What the path itself is to blame for: another path, or another file there, and it works. */
+/* Errors that another path, or another file at this path, would not give. */
 static int is_fault_of_path(int e)
 {
 	static const int faults[] = { ENOENT, ENOTDIR, ELOOP, EACCES, EPERM, ENXIO, ENAMETOOLONG, EAGAIN, EOVERFLOW };
@@ -187,7 +187,7 @@ static enum ww_rc own_path(char *out, struct ww_err *err)
 	return WW_OK;
 }
 
-/* The first of `dirs` (relative to the binary's own) that holds `what`, into out. */
+/* Find `what` in the first of `dirs` (relative to the binary's directory) that contains it; its path into out. */
 static enum ww_rc find_beside(const char *const *dirs, size_t n, const char *what, char *out, struct ww_err *err)
 {
 	char exe[PATH_MAX];

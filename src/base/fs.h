@@ -11,8 +11,8 @@
 #include <stddef.h>
 
 /* Append the whole file to out.  Longer than max_bytes: WW_ERR_LIMIT.  Directories and special files are refused with
- * WW_ERR_USAGE, as is what cannot be opened for a reason that lies in the path (missing, forbidden, a circle of links,
- * leased by another process). */
+ * WW_ERR_USAGE, as is what cannot be opened for a reason that lies in the path (missing, forbidden, a loop of symbolic
+ * links, leased by another process). */
 enum ww_rc ww_fs_read(const char *path, size_t max_bytes, struct ww_str *out, struct ww_err *err) WW_MUST_CHECK;
 /* Write atomically (see above), mode 0644. */
 enum ww_rc ww_fs_write(const char *path, const void *bytes, size_t n, struct ww_err *err) WW_MUST_CHECK;
@@ -26,8 +26,8 @@ int ww_fs_is_dir(const char *path);
 int ww_fs_which(const char *name, char *out);
 /* dir + "/" + name into out (PATH_MAX bytes); too long is a WW_ERR_LIMIT. */
 enum ww_rc ww_fs_join(char *out, const char *dir, const char *name, struct ww_err *err) WW_MUST_CHECK;
-/* The directory that holds what belongs to this program: beside the binary in a distribution (../share/warpwright), the
- * source tree in a build.  `what` is "bridge", "skills", ...; PATH_MAX bytes; WW_ERR_MISSING says where it looked. */
+/* Path of a directory that comes with the program ("bridge", "skills", ...), into out (PATH_MAX bytes): in
+ * ../share/warpwright of a distribution, in the source tree of a build.  WW_ERR_MISSING says where it looked. */
 enum ww_rc ww_fs_resource(const char *what, char *out, struct ww_err *err) WW_MUST_CHECK;
 /* A plug-in of ours (a shared library): beside the binary in a build, in ../lib/warpwright of an installation. PATH_MAX
  * bytes; WW_ERR_MISSING where there is none. */

@@ -1,5 +1,5 @@
 /* hash.h - content addresses: SHA-256 (FIPS 180-4, by libmd) as 64 lower-case hexadecimal digits; and 64-bit hashes for
- * tables and sets, which are quick and not safe against somebody who wants two things to look the same. */
+ * tables and sets, which are fast and not collision-resistant. */
 #pragma once
 
 #include <stddef.h>
@@ -17,7 +17,7 @@ void ww_hash_parts_hex(const struct ww_hash_part *parts, size_t count, char out[
 
 /* FNV-1a (Fowler, Noll, Vo). */
 uint64_t ww_hash_fnv(const void *bytes, size_t n);
-/* The hash h of what came before, with one more value. */
+/* Mix one more value into the hash h. */
 static inline uint64_t ww_hash_mix(uint64_t h, uint64_t v)
 {
 	h = (h ^ v) * 0x9e3779b97f4a7c15u;

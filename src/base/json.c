@@ -84,7 +84,7 @@ static void add_integer(struct ww_str *s, int64_t v)
 	put(s, p, (size_t)(digits + sizeof(digits) - p));
 }
 
-/* Most are whole: 0.0, 1.0, -1.0. */
+/* Most reals are whole numbers: 0.0, 1.0, -1.0. */
 static void add_real(struct ww_str *s, const json_t *v)
 {
 	double d = json_real_value(v);
@@ -111,7 +111,7 @@ static void add_array(struct ww_str *s, const json_t *v)
 
 static void add_object(struct ww_str *s, const json_t *v)
 {
-	json_t *o = (json_t *)(uintptr_t)v; /* jansson's iterators want one that may change */
+	json_t *o = (json_t *)(uintptr_t)v; /* jansson's iterators take no const object */
 	int first = 1;
 	put(s, "{", 1);
 	for (void *at = json_object_iter(o); at; at = json_object_iter_next(o, at)) {

@@ -20,7 +20,7 @@ struct ww_lines {
 	char path[PATH_MAX];
 };
 
-/* One block; *line holds what the one before it began. */
+/* Split one block into lines; *line holds the unfinished line of the block before it. */
 static void split(struct ww_str *line, const char *block, size_t n, off_t at, off_t *end, struct ww_lines_reader *r)
 {
 	for (size_t i = 0; i < n;) {
@@ -133,7 +133,7 @@ enum ww_rc ww_lines_append(struct ww_lines *l, const char *line, size_t n, struc
 	if (rc == WW_OK && fdatasync(l->fd))
 		rc = ww_err_errno(err, WW_ERR_IO, "cannot write to %s", l->path);
 	if (rc != WW_OK && start >= 0 && (ftruncate(l->fd, start) || lseek(l->fd, start, SEEK_SET) < 0))
-		ww_fd_close(&l->fd); /* a line after the cut one could not be told from it */
+		ww_fd_close(&l->fd); /* the next line would continue the cut one */
 	return rc;
 }
 

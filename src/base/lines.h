@@ -12,20 +12,20 @@
 
 enum { WW_LINES_MAX_BYTES = 16 << 20 }; /* of one line */
 
-/* Who reads: called with each whole line, its text NUL-terminated; 0: it is none of ours. */
+/* `each` gets every whole line, NUL-terminated, and returns 0 where the line has another format. */
 struct ww_lines_reader {
 	int (*each)(void *ctx, const char *line, size_t n);
 	void *ctx;
-	int64_t strange; /* how many lines were none of ours; they stay where they are */
+	int64_t strange; /* lines for which `each` returned 0; they stay in the file */
 };
 
 struct ww_lines;
-/* Open or make it, for this process alone, and read it.  A last line that was cut is removed.  `by` names who else may
- * be writing, for the error ("another batch").  path NULL: nothing is kept. */
+/* Open or create the file, locked for this process, and read it.  A last line that was cut is removed.  `by` names the
+ * other writer in the error ("another batch").  path NULL: nothing is kept. */
 enum ww_rc ww_lines_open(struct ww_lines **out, const char *path, const char *by, struct ww_lines_reader *r,
 	struct ww_err *err) WW_MUST_CHECK;
 void ww_lines_close(struct ww_lines *l); /* NULL is fine */
-/* Append one line (without its end).  Where it cannot be written whole, nothing is. */
+/* Append one line (given without its newline), or nothing where it cannot be written whole. */
 enum ww_rc ww_lines_append(struct ww_lines *l, const char *line, size_t n, struct ww_err *err) WW_MUST_CHECK;
 /* Read a file that another process may be writing; a last line that was cut is left out. */
 enum ww_rc ww_lines_read(const char *path, struct ww_lines_reader *r, struct ww_err *err) WW_MUST_CHECK;

@@ -1,12 +1,14 @@
 #include "base/log.h"
 
 #include "base/str.h"
+#include "base/time.h"
 
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static enum ww_log_level level_max = WW_LOG_WARN;
@@ -32,14 +34,16 @@ void ww_log(enum ww_log_level level, const char *fmt, ...)
 	if (!is_enabled(level))
 		return;
 	char text[2048];
-	ww_auto_str line = WW_STR_INIT(sizeof(text) + 64);
+	ww_auto_str line = WW_STR_INIT(sizeof(text) + 96);
 	va_list ap;
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	ww_str_adds(&line, "warpwright: ");
 	ww_str_add_line(&line, text, sizeof(text)); /* it may quote a task, a policy or a client */
+	if (level == WW_LOG_DEBUG)
+		ww_str_addf(&line, " [thread %ld, %.6f s]", (long)syscall(SYS_gettid), (double)ww_now_ns() * 1e-9);
 	ww_str_addc(&line, '\n');
 	if (write(STDERR_FILENO, line.p, line.len) < 0)
-		return; /* stderr is gone: nobody to tell */
+		return; /* stderr is closed */
 }

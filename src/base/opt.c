@@ -94,7 +94,7 @@ void ww_guess_offer(struct ww_guess *g, const char *candidate)
 	g->letters = letters;
 }
 
-/* "; did you mean --json?" for an option, or where none is near the page that lists them. */
+/* "; did you mean --json?" for an option; where none is near, the command that lists them. */
 static void add_guess(const struct ww_cmd *cmd, const char *name, const char *dashes, struct ww_err *err)
 {
 	struct ww_guess g = { .word = name };

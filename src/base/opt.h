@@ -67,8 +67,7 @@ void ww_opt_help(const struct ww_cmd *cmd, struct ww_str *out);
  * indented by `indent`. */
 void ww_opt_fill(struct ww_str *out, const char *text, int at, int indent);
 
-/* What a misspelled word may have meant: offer every word that there is; `best` is the nearest one, or NULL where none
- * is near. */
+/* Find the known word nearest to a misspelled one: offer each known word, then read `best`, NULL where none is near. */
 struct ww_guess {
 	const char *word, *best;
 	int letters; /* to change, add or drop between word and best */

@@ -6,7 +6,7 @@
 
 enum { NAME_BYTES = 256, GIVEN_BYTES = 100 };
 
-/* ---- What is said ------------------------------------------------------------------------------------------------ */
+/* ---- Messages ---------------------------------------------------------------------------------------------------- */
 
 static void add_range(
 	struct ww_str *out, const json_t *rule, const char *minimum, const char *maximum, const char *unit)
@@ -70,7 +70,7 @@ static void say_unknown(const char *name, const json_t *properties, struct ww_st
 	}
 }
 
-/* ---- What is checked --------------------------------------------------------------------------------------------- */
+/* ---- Checks ------------------------------------------------------------------------------------------------------ */
 
 static int is_type(const json_t *type, const json_t *v)
 {

@@ -155,7 +155,7 @@ static void add_clean(struct ww_str *s, const char *text, size_t n)
 	}
 }
 
-/* Whole lines where there are lines: the piece of a line that a cut has left is a line without its beginning. */
+/* Cut between lines where there are any: the rest of a cut line would read as a whole one. */
 void ww_str_add_bounded(struct ww_str *s, const char *text, size_t n, size_t max_bytes)
 {
 	if (n <= max_bytes) {
@@ -210,4 +210,25 @@ void ww_str_add_shell(struct ww_str *s, const char *word)
 		else
 			ww_str_addc(s, *word);
 	ww_str_addc(s, '\'');
+}
+
+const char *ww_list_next(const char **list, size_t *n)
+{
+	const char *part = *list + strspn(*list, ", \t\r\n");
+	*n = strcspn(part, ",\n");
+	*list = part + *n;
+	while (*n && strchr(" \t\r", part[*n - 1]))
+		--*n;
+	return *n ? part : NULL;
+}
+
+int ww_list_part(const char **list, char *part, size_t cap)
+{
+	size_t n;
+	const char *p = ww_list_next(list, &n);
+	if (!p || n >= cap)
+		return p ? -1 : 0;
+	memcpy(part, p, n);
+	part[n] = 0;
+	return 1;
 }

@@ -52,7 +52,7 @@ static int has_name(const char *file, const char *name)
 		strlen(file + 12 + n) == RANDOM_CHARS;
 }
 
-/* name: beside the program's own; "" none. */
+/* Remove abandoned directories of the fixed names and of `name` ("": none). */
 static void sweep(const char *name)
 {
 	const char *base = base_dir();

@@ -92,7 +92,7 @@ static enum ww_rc convert(struct reader *r, struct fy_node *n, int depth, json_t
 	return rc;
 }
 
-/* The first complaint of the parser, with its line. */
+/* The parser's first error, with its line. */
 static enum ww_rc parse_error(struct fy_diag *diag, const char *what, struct ww_err *err)
 {
 	void *it = NULL;

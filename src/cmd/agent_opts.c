@@ -11,6 +11,23 @@
 #include <limits.h>
 #include <string.h>
 
+/* "planner" or "planner:HOW" */
+static int is_planner(const char *policy)
+{
+	size_t n = strlen("planner");
+	return !strncmp(policy, "planner", n) && (!policy[n] || policy[n] == ':');
+}
+
+enum ww_rc ww_agent_values_settle(struct ww_agent_values *v, struct ww_err *err)
+{
+	if (v->no_algebra && !is_planner(v->policy))
+		return ww_err_set(
+			err, WW_ERR_USAGE, "--no-algebra is about the planner; leave it out with --policy %s", v->policy);
+	if (v->no_algebra)
+		v->policy = "planner:no-algebra"; /* recorded with the run, so that one is not resumed as the other */
+	return WW_OK;
+}
+
 enum ww_form ww_agent_values_form(const struct ww_agent_values *v)
 {
 	int f = 0;
@@ -30,7 +47,7 @@ static enum ww_loop loop_of(const struct ww_agent_values *v)
 enum ww_rc ww_agent_values_policy(
 	const struct ww_agent_values *v, uint64_t seed, struct ww_policy **out, struct ww_err *err)
 {
-	if (!strcmp(v->policy, "planner") && strcmp(v->form, "plan"))
+	if (is_planner(v->policy) && strcmp(v->form, "plan"))
 		return ww_err_set(err, WW_ERR_USAGE, "the planner writes plans; --form %s needs a model as --policy", v->form);
 	struct ww_policy_opts o = { .spec = v->policy,
 		.seed = seed,
@@ -42,7 +59,18 @@ enum ww_rc ww_agent_values_policy(
 		.model_batch = v->model_batch,
 		.model_cache = v->model_cache,
 		.call_s = v->call_s };
-	return (enum ww_rc)ww_policy_open(&o, out, err);
+	WW_CHECK((enum ww_rc)ww_policy_open(&o, out, err));
+	if (ww_agent_values_prompt(v, *out) != WW_PROMPT_COMPACT || !strcmp(v->form, "plan"))
+		return WW_OK;
+	(*out)->ops->free(*out);
+	*out = NULL;
+	return ww_err_set(err, WW_ERR_USAGE, "the compact prompt is about plans; --form %s needs --prompt full", v->form);
+}
+
+enum ww_prompt ww_agent_values_prompt(const struct ww_agent_values *v, struct ww_policy *policy)
+{
+	const char *own = policy && policy->ops->prompt ? policy->ops->prompt(policy) : NULL;
+	return ww_prompt_of(strcmp(v->prompt, "auto") || !own ? v->prompt : own);
 }
 
 enum ww_rc ww_agent_values_skill(const struct ww_agent_values *v, struct ww_skill *skill, int *has, struct ww_err *err)
@@ -82,6 +110,7 @@ struct ww_agent_opts ww_agent_values_opts(
 		.target = judge->target,
 		.form = ww_agent_values_form(v),
 		.loop = loop_of(v),
+		.prompt = ww_agent_values_prompt(v, policy),
 		.rule = judge->rule,
 		.baselines = judge->baselines,
 		.max_turns = (int)v->max_turns,

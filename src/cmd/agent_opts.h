@@ -11,16 +11,18 @@
 
 /* A member of the command's values; the rows below fill it. */
 struct ww_agent_values {
-	const char *policy, *form, *loop, *base_url, *prices, *effort, *skill;
+	const char *policy, *form, *loop, *base_url, *prices, *effort, *skill, *prompt;
 	int64_t max_turns, seed, max_tokens, context_tokens, max_reply_tokens, model_batch, model_cache;
 	double max_seconds, max_usd, max_gpu_s, call_s;
-	int no_compaction;
+	int no_compaction, no_algebra;
 };
 
 /* turns, seconds: the defaults, as text. */
 #define WW_OPTS_AGENT(type, agent, turns, seconds) \
 	{ "policy", 0, WW_OPT_STR, offsetof(type, agent.policy), "P", "planner", 0, 0, \
 		"policy that writes the kernel: planner, model:DIR, openai:MODEL, anthropic:MODEL, or replay:EPISODE" }, \
+	{ "no-algebra", 0, WW_OPT_FLAG, offsetof(type, agent.no_algebra), NULL, NULL, 0, 0, \
+		"keep the planner from rewriting by algebra (docs/planner.md); the same as --policy planner:no-algebra" }, \
 	{ "form", 0, WW_OPT_CHOICE, offsetof(type, agent.form), "plan|kernelbench|cuda-agent", "plan", 0, 0, \
 		"what the policy writes: a plan with its kernels, KernelBench's ModelNew, CUDA Agent's directory " \
 		"(docs/forms.md)" }, \
@@ -36,6 +38,9 @@ struct ww_agent_values {
 		"prices of models, which override the built-in ones (docs/policies.md)" }, \
 	{ "skill", 0, WW_OPT_STR, offsetof(type, agent.skill), "DIR", "cuda", 0, 0, \
 		"skill that the policy is given: a folder with SKILL.md; cuda: the built-in one, for plans; none" }, \
+	{ "prompt", 0, WW_OPT_CHOICE, offsetof(type, agent.prompt), "auto|full|compact", "auto", 0, 0, \
+		"what the policy is told: the rules, the tools, the skill and the module, or the task's graph in a thousand " \
+		"tokens; auto: as a model:DIR was trained, else full" }, \
 	{ "max-turns", 0, WW_OPT_INT, offsetof(type, agent.max_turns), "N", turns, 1, 100000, \
 		"stop after N messages of the policy" }, \
 	{ "max-seconds", 0, WW_OPT_NUM, offsetof(type, agent.max_seconds), "S", seconds, 1, 1e7, \
@@ -59,6 +64,8 @@ struct ww_agent_values {
 		"seed of the policy; the judge's own is secret" }
 
 struct ww_policy;
+/* Options that stand for others are put in their place; before anything else is asked of the values. */
+enum ww_rc ww_agent_values_settle(struct ww_agent_values *v, struct ww_err *err) WW_MUST_CHECK;
 enum ww_form ww_agent_values_form(const struct ww_agent_values *v);
 enum ww_rc ww_agent_values_policy(
 	const struct ww_agent_values *v, uint64_t seed, struct ww_policy **out, struct ww_err *err) WW_MUST_CHECK;
@@ -69,6 +76,8 @@ enum ww_rc ww_agent_values_skill(
 /* The limits of a run of n episodes, and what earlier processes used of them; the caller frees the budget. */
 enum ww_rc ww_agent_values_budget(const struct ww_agent_values *v, const struct ww_rundir *dir, int n,
 	struct ww_budget **out, struct ww_err *err) WW_MUST_CHECK;
+/* What the policy is to be told. */
+enum ww_prompt ww_agent_values_prompt(const struct ww_agent_values *v, struct ww_policy *policy);
 /* What the command line says about an episode: limits, rule, baselines, context (less where the policy's model ends
  * before).  The rest is the caller's. */
 struct ww_agent_opts ww_agent_values_opts(

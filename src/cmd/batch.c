@@ -30,7 +30,7 @@
 
 enum { MAX_LINE_BYTES = 8 << 20, MAX_RESULT_BYTES = 16 << 20, PROGRESS_S = 30, MAX_ARENAS = 2, REMEMBERED = 2048 };
 
-/* A job that is with the batch, or waits for one of the same content. */
+/* A job that the batch has, or that waits for another of the same content. */
 struct entry {
 	struct ww_batch_job job;
 	json_t *id;
@@ -40,7 +40,7 @@ struct entry {
 	struct entry *next; /* under way */
 };
 
-/* Of a content that has been judged. */
+/* The verdict of a content that has been judged. */
 struct judged {
 	char key[65];
 	json_t *id, *verdict;
@@ -99,7 +99,7 @@ static void emit(struct run *r, json_t *o)
 		rc = ww_err_errno(&err, WW_ERR_IO, "cannot write to standard output");
 	if (rc != WW_OK && r->broken.rc == WW_OK) {
 		r->broken = err;
-		ww_cmd_interrupted = 1; /* nobody would hear of the rest */
+		ww_cmd_interrupted = 1; /* further results could not be reported */
 	}
 	json_decref(o);
 }
@@ -130,8 +130,7 @@ static void entry_free(struct entry *e)
 	free(e);
 }
 
-/* ---- The same content ----------------------------------------------------------------------------------------------
- */
+/* ---- The same content -------------------------------------------------------------------------------------------- */
 
 static const struct judged *find_judged(const struct run *r, const char *key)
 {
@@ -160,7 +159,7 @@ static void forget_all(struct run *r)
 	}
 }
 
-/* 1: it has its result, or waits for that of another.  The lock is held. */
+/* 1: the job repeats the result of another of the same content, or waits for it.  The lock is held. */
 static int left_to_another(struct run *r, struct entry *e)
 {
 	const struct judged *j = e->again ? NULL : find_judged(r, e->key);
@@ -188,7 +187,8 @@ static void end_way(struct run *r, const struct entry *e)
 	*p = e->next;
 }
 
-/* ---- What comes back -------------------------------------------------------------------------------------------- */
+/* ---- Answers of the batch
+ * -------------------------------------------------------------------------------------------- */
 
 static void emit_one(struct run *r, struct entry *e, const struct ww_batch_job *job, json_t *verdict, json_t *same_as)
 {

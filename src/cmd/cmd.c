@@ -21,7 +21,7 @@ static void say_line(const char *text)
 	fprintf(stderr, "warpwright: %s\n", line.p);
 }
 
-/* Where nobody reads standard output any more, nothing is said about that: main.c ends by SIGPIPE. */
+/* Where the reader of standard output is gone no message is printed: main.c ends by SIGPIPE. */
 int ww_cmd_say(const struct ww_err *err)
 {
 	if ((err->rc != WW_ERR_INTERRUPTED && err->rc != WW_ERR_IO) || !ww_cmd_reader_gone())

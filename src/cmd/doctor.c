@@ -92,7 +92,7 @@ static void check_builder(struct report *r)
 	ww_builder_close(b);
 }
 
-/* Which switch of this system forbids user namespaces: Ubuntu's, Debian's, or the limit that every kernel has. */
+/* The setting that forbids user namespaces here: Ubuntu's, Debian's, or the limit that every kernel has. */
 static const char *namespace_switch(void)
 {
 	if (access("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", F_OK) == 0)
@@ -115,7 +115,8 @@ static void check_sandbox(struct report *r)
 
 static void check_sampling(struct report *r)
 {
-	struct part *p = add(r, "sampling", 0, "wins of PyTorch modules on the cpu target: nobody sees whose code computes",
+	struct part *p = add(r, "sampling", 0,
+		"wins of PyTorch modules on the cpu target: the judge cannot see whose code computes",
 		"sudo sysctl -w kernel.perf_event_paranoid=2   (in a container: allow perf_event_open)");
 	struct ww_sampler *x = ww_sampler_open(getpid(), NULL);
 	p->ok = x != NULL;

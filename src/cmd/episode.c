@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "cmd/cmd.h"
 #include "episode/view.h"
+#include "task/held_out.h"
 
 #include <dirent.h>
 #include <limits.h>
@@ -15,31 +16,34 @@ enum { DEPTH_MAX = 16 };
 
 struct values {
 	int json, full, html, no_tokens;
-	const char *output, *arguments;
+	const char *output, *arguments, *held_out;
 	double min_reward;
 };
 
 static const struct ww_opt opts[] = { { "full", 0, WW_OPT_FLAG, offsetof(struct values, full), NULL, NULL, 0, 0,
-										  "show: shorten nothing, and show what the policy was told" },
-	{ "html", 0, WW_OPT_FLAG, offsetof(struct values, html), NULL, NULL, 0, 0,
-		"show: one page that needs nothing else, to be opened in a browser" },
+										  "show: shorten nothing, and show the prompt" },
+	{ "html", 0, WW_OPT_FLAG, offsetof(struct values, html), NULL, NULL, 0, 0, "show: one self-contained HTML page" },
 	{ "min-reward", 0, WW_OPT_NUM, offsetof(struct values, min_reward), "R", "-1", -1, 3,
 		"export: only episodes whose solution at the end has at least this reward" },
 	{ "arguments", 0, WW_OPT_CHOICE, offsetof(struct values, arguments), "object|text", "object", 0, 0,
 		"export: arguments of tool calls as objects (TRL, chat templates) or as JSON text (chat completions)" },
+	{ "held-out", 0, WW_OPT_STR, offsetof(struct values, held_out), "SETS", NULL, 0, 0,
+		"export: leave out episodes about a task of these sets, commas between them, by signature; of a set with splits "
+		"all rows but those of train count" },
 	{ "no-tokens", 0, WW_OPT_FLAG, offsetof(struct values, no_tokens), NULL, NULL, 0, 0,
 		"export: leave out the tokens that the policy sampled, to train a model with another tokenizer" },
 	{ "output", 'o', WW_OPT_STR, offsetof(struct values, output), "FILE", NULL, 0, 0,
 		"show --html, export: write here instead of to standard output" },
 	WW_OPT_JSON(struct values, json), WW_OPT_END };
 
-/* What is done with each episode that is found. */
+/* The action on each episode found. */
 struct visit {
 	const struct values *v;
 	enum ww_rc (*each)(struct visit *w, const char *path, const struct ww_episode *e, struct ww_err *err);
 	struct ww_episode_stats *stats;
 	FILE *to;
-	int64_t found, written, left_out;
+	struct ww_held_out *held;
+	int64_t found, written, left_out, held_out; /* held_out: of these left out for their task */
 };
 
 static enum ww_rc visit_file(struct visit *w, const char *path, struct ww_err *err)
@@ -171,6 +175,11 @@ static enum ww_rc run_stats(struct visit *w, char **paths, int n, struct ww_err 
 static enum ww_rc export_one(struct visit *w, const char *path, const struct ww_episode *e, struct ww_err *err)
 {
 	ww_auto_str line = WW_STR_INIT((size_t)1 << 30);
+	if (w->held && ww_held_out_find(w->held, e->header.task_signature, e->header.task_id)) {
+		w->left_out++;
+		w->held_out++;
+		return WW_OK;
+	}
 	if (!e->ended || e->end.reward_final < w->v->min_reward) {
 		w->left_out++;
 		return WW_OK;
@@ -194,6 +203,8 @@ static enum ww_rc run_export(struct visit *w, char **paths, int n, struct ww_err
 	enum ww_rc rc;
 	w->each = export_one;
 	w->to = stdout;
+	if (w->v->held_out)
+		WW_CHECK(ww_held_out_open(&w->held, w->v->held_out, &ww_cmd_interrupted, err));
 	if (to && (size_t)snprintf(tmp, sizeof(tmp), "%s.new-%d", to, (int)getpid()) >= sizeof(tmp))
 		return ww_err_set(err, WW_ERR_USAGE, "path too long: %s", to);
 	if (to && !(w->to = fopen(tmp, "wxe")))
@@ -206,12 +217,14 @@ static enum ww_rc run_export(struct visit *w, char **paths, int n, struct ww_err
 	if (to && rc != WW_OK)
 		unlink(tmp);
 	if (rc == WW_OK && to && w->v->json)
-		printf("{\"written\": %lld, \"left_out\": %lld}\n", (long long)w->written, (long long)w->left_out);
+		printf("{\"written\": %lld, \"left_out\": %lld, \"held_out\": %lld}\n", (long long)w->written,
+			(long long)w->left_out, (long long)w->held_out);
 	else if (rc == WW_OK && to)
-		printf(
-			"conversations in %s: %lld; episodes left out: %lld\n", to, (long long)w->written, (long long)w->left_out);
+		printf("conversations in %s: %lld; episodes left out: %lld, %lld of them about held-out tasks\n", to,
+			(long long)w->written, (long long)w->left_out, (long long)w->held_out);
 	else if (rc == WW_OK && w->left_out)
-		fprintf(stderr, "warpwright: episodes left out: %lld (not ended, or with a reward below %g)\n",
+		fprintf(stderr,
+			"warpwright: episodes left out: %lld (not ended, with a reward below %g, or about a held-out task)\n",
 			(long long)w->left_out, w->v->min_reward);
 	return rc;
 }
@@ -233,6 +246,7 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 		rc = run_export(&w, argv + 1, argc - 1, &err);
 	else
 		rc = ww_err_set(&err, WW_ERR_USAGE, "episode: \"%.40s\" is not one of show, stats, export", argv[0]);
+	ww_held_out_free(w.held);
 	return rc == WW_OK ? 0 : ww_cmd_fail(&err);
 }
 

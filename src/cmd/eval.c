@@ -1,4 +1,4 @@
-/* eval.c - a policy, or solutions that are there, over a whole suite: verdicts, a summary, a run that can be stopped.
+/* eval.c - evaluates a policy, or given solutions, over a whole suite: verdicts, a summary, a run that can be resumed.
  *
  * One process evaluates all problems: a job of the batch (judge/batch.h) opens a task and runs its whole episode, so
  * the problems overlap: while one is timed, others import PyTorch, are compiled, or wait for a model.  A problem's line
@@ -27,25 +27,28 @@ enum { MAX_ARENAS = 2, OPEN_TASKS = 8 };
 struct options {
 	struct ww_judging judging;
 	struct ww_agent_values agent;
-	const char *suite, *dir, *solutions, *slice;
+	const char *suite, *dir, *solutions, *slice, *split;
 	int64_t level, sample, samples, parallel;
 	int json, merge;
 };
 
 static const struct ww_opt option_table[] = {
 	{ "suite", 0, WW_OPT_STR, offsetof(struct options, suite), "SUITE", NULL, 0, 0,
-		"problems: a directory of tasks (KernelBench's levels are recognised), a file of tasks, or the name of a set that "
+		"problems: a directory of tasks (KernelBench's levels are recognised), a file of tasks, "
+		"or the name of a set that "
 		"comes with the program" },
 	{ "level", 0, WW_OPT_INT, offsetof(struct options, level), "N", "0", 0, 99,
 		"only this level of KernelBench's layout; 0: all" },
+	{ "split", 0, WW_OPT_STR, offsetof(struct options, split), "NAME", NULL, 0, 0,
+		"only tasks of this split of a set: train, validation, held-out" },
 	{ "slice", 0, WW_OPT_STR, offsetof(struct options, slice), "I/N", NULL, 0, 0,
 		"only each N-th problem, from the I-th on; --merge puts slices together" },
 	{ "sample", 0, WW_OPT_INT, offsetof(struct options, sample), "N", "0", 0, 1e9,
 		"only N problems, in an order that --seed draws; 0: all" },
 	{ "solutions", 0, WW_OPT_STR, offsetof(struct options, solutions), "DIR", NULL, 0, 0,
-		"evaluate the solutions in DIR (of a run of ours, KernelBench's or CUDA Agent's layout) instead of a policy" },
+		"evaluate the solutions in DIR (a run of eval, KernelBench's or CUDA Agent's layout) instead of a policy" },
 	{ "merge", 0, WW_OPT_FLAG, offsetof(struct options, merge), NULL, NULL, 0, 0,
-		"put the runs that are named, slices or samples of one evaluation, together into -o" },
+		"merge the named runs, slices or samples of one evaluation, into -o" },
 	{ "output", 'o', WW_OPT_STR, offsetof(struct options, dir), "RUN", NULL, 0, 0,
 		"directory of the run; an unfinished one is resumed (default runs/eval-SUITE-TIME)" },
 	WW_OPTS_WHERE(struct options, judging), WW_OPT_DEVICES(struct options, judging),
@@ -62,7 +65,7 @@ struct run {
 	struct ww_suite suite;
 	struct ww_eval_run dir;
 	struct ww_eval_common common;
-	struct ww_policy *policy; /* says before any problem what is wrong with it, and holds a model that all share */
+	struct ww_policy *policy; /* opened first, to report its errors at once; keeps a model open that all share */
 	struct ww_skill skill;
 	int has_skill;
 	char device_name[96];
@@ -71,11 +74,11 @@ struct run {
 	struct ww_batch *batch;
 	struct ww_progress *progress;
 	uint64_t start_ns;
-	size_t done, ended, skipped, errors; /* in this process; in all; before it; of ours */
+	size_t done, ended, skipped, errors; /* ended in this process; in all; before it; errors of the program */
 	struct ww_err broken;                /* a line could not be written: the evaluation ends */
 };
 
-/* ---- What is asked ----------------------------------------------------------------------------------------------- */
+/* ---- Options ----------------------------------------------------------------------------------------------------- */
 
 static enum ww_rc take_part(struct run *r, struct ww_err *err)
 {
@@ -120,15 +123,18 @@ static json_t *config_json(const struct run *r)
 		"level", (json_int_t)o->level, "part", part_json(o), "target", ww_target_name(r->common.judge.target), "rule",
 		ww_rule_name(r->common.judge.rule), "baselines", o->judging.baselines, "max_time_seconds",
 		o->judging.max_time_s);
+	if (o->split)
+		json_object_set_new(c, "split", json_string(o->split));
 	if (o->solutions)
 		json_object_set_new(c, "solutions", json_string(o->solutions));
 	else
 		json_object_update_new(c,
-			json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:f, s:f, s:I, s:f, s:I, s:b}", "policy", a->policy, "form",
-				a->form, "loop", a->loop, "skill", r->has_skill ? r->skill.id : "none", "seed", (json_int_t)a->seed,
-				"samples", (json_int_t)o->samples, "max_turns", (json_int_t)a->max_turns, "max_seconds", a->max_seconds,
-				"max_usd", a->max_usd, "max_tokens", (json_int_t)a->max_tokens, "max_gpu_seconds", a->max_gpu_s,
-				"context_tokens", (json_int_t)a->context_tokens, "compaction", !a->no_compaction));
+			json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:f, s:f, s:I, s:f, s:I, s:b}", "policy", a->policy,
+				"form", a->form, "loop", a->loop, "prompt", ww_prompt_name(ww_agent_values_prompt(a, r->policy)),
+				"skill", r->has_skill ? r->skill.id : "none", "seed", (json_int_t)a->seed, "samples",
+				(json_int_t)o->samples, "max_turns", (json_int_t)a->max_turns, "max_seconds", a->max_seconds, "max_usd",
+				a->max_usd, "max_tokens", (json_int_t)a->max_tokens, "max_gpu_seconds", a->max_gpu_s, "context_tokens",
+				(json_int_t)a->context_tokens, "compaction", !a->no_compaction));
 	return c;
 }
 
@@ -165,7 +171,7 @@ static enum ww_rc prepare(struct run *r, struct ww_err *err)
 	WW_CHECK(ww_agent_values_skill(&o->agent, &r->skill, &r->has_skill, err));
 	if (!o->solutions)
 		WW_CHECK(ww_agent_values_policy(&o->agent, (uint64_t)o->agent.seed, &r->policy, err));
-	WW_CHECK(ww_suite_open(&r->suite, o->suite, (int)o->level, err));
+	WW_CHECK(ww_suite_open(&r->suite, o->suite, (int)o->level, o->split, err));
 	WW_CHECK(take_part(r, err));
 	WW_CHECK(ww_host_choose_target(o->judging.target, r->n_devices ? r->devices[0] : r->common.judge.device,
 		&r->common.judge.target, r->device_name, sizeof(r->device_name), &gpus, err));
@@ -182,7 +188,7 @@ static enum ww_rc prepare(struct run *r, struct ww_err *err)
 	return ww_eval_run_open(&r->dir, o->dir ? o->dir : dir, about, err);
 }
 
-/* ---- What comes back --------------------------------------------------------------------------------------------- */
+/* ---- Results ----------------------------------------------------------------------------------------------------- */
 
 static void add_time_left(const struct run *r, struct ww_str *out)
 {
@@ -249,7 +255,7 @@ static void take_line(struct run *r, json_t *line)
 		show(r, line);
 	} else if (r->broken.rc == WW_OK) {
 		r->broken = err;
-		ww_cmd_interrupted = 1; /* what is found out from now on would be lost */
+		ww_cmd_interrupted = 1; /* further results could not be written */
 	}
 	json_decref(line);
 }
@@ -278,7 +284,7 @@ static void job_stage(struct ww_batch_job *job, const char *stage)
 	ww_progress_stage(r->progress, text);
 }
 
-/* Others' solution of a problem; one that is not there, or is none, is a line at once. */
+/* Find the given solution of a problem; where there is none, or it cannot be read, write the line at once. */
 static enum ww_rc find_files(struct run *r, struct ww_eval_one *o, int *is_there, struct ww_err *err)
 {
 	char path[PATH_MAX];
@@ -289,7 +295,7 @@ static enum ww_rc find_files(struct run *r, struct ww_eval_one *o, int *is_there
 	if (*is_there)
 		return WW_OK;
 	json_object_set_new(o->line, "outcome", json_string("none"));
-	json_object_set_new(o->line, "why", json_string(why.rc == WW_OK ? "no solution is there" : why.msg));
+	json_object_set_new(o->line, "why", json_string(why.rc == WW_OK ? "no solution was given" : why.msg));
 	WW_LOCKED(&r->lock);
 	take_line(r, json_incref(o->line));
 	return WW_OK;
@@ -398,7 +404,7 @@ static int merge(const struct options *o, int argc, char **argv)
 static int eval(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 {
 	static struct run r; /* too large for a stack */
-	const struct options *o = values;
+	struct options *o = values;
 	struct ww_err err = WW_ERR_INIT;
 	if (o->merge)
 		return merge(o, argc, argv);
@@ -406,6 +412,8 @@ static int eval(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 	enum ww_rc rc = WW_OK;
 	if (argc || !o->suite)
 		rc = ww_err_set(&err, WW_ERR_USAGE, "eval takes --suite SUITE, or --merge with the runs to merge");
+	if (rc == WW_OK)
+		rc = ww_agent_values_settle(&o->agent, &err);
 	if (rc == WW_OK)
 		rc = prepare(&r, &err);
 	int begun = rc == WW_OK;
@@ -431,7 +439,8 @@ const struct ww_cmd ww_cmd_eval = { .name = "eval",
 	.args = "--suite SUITE | --merge RUN...",
 	.summary = "evaluate a policy, or solutions, over a suite of problems",
 	.details =
-		"Each problem is judged as `optimize` and `judge` do it; problems overlap, on all GPUs of --devices. RUN gets a\n"
+		"Each problem is judged as `optimize` and `judge` do it; problems overlap, "
+		"on all GPUs of --devices. RUN gets a\n"
 		"line for each problem that has ended; the same command goes on where it was stopped. docs/eval.md says what\n"
 		"the summary counts. --max-turns, --max-seconds, --max-usd and the other limits are those of a problem.\n"
 		"Exit code: 0 all problems were evaluated, whatever came out; 2 usage; 3 infrastructure, or stopped.",

@@ -49,8 +49,8 @@ static void note_verdict(struct ww_eval_one *o, const char *rule, json_t *verdic
 	set(o, "outcome", json_string("judged"));
 }
 
-/* The other rule decides about right and wrong again.  Times do not depend on it, so those of a verdict that was right
- * are taken over. */
+/* Check correctness by the other rule too.  Times do not depend on the rule, so those of a correct verdict are reused.
+ */
 static enum ww_rc judge_by_other_rule(struct ww_eval_one *o, struct ww_judge_task *t, const struct ww_solution *s,
 	const struct ww_verdict *first, struct ww_err *err)
 {
@@ -209,7 +209,7 @@ static void note_episodes(struct ww_eval_one *o, const struct episodes *e)
 	set(o, "used", json_pack("{s:f, s:f, s:I}", "usd", u.usd, "gpu_seconds", u.gpu_s, "tokens", (json_int_t)u.tokens));
 }
 
-/* What the policy said last, where it wrote nothing that can be judged. */
+/* The policy's last message, where it wrote nothing that can be judged. */
 static enum ww_rc note_last_words(struct ww_eval_one *o, const struct episodes *e, struct ww_err *err)
 {
 	WW_AUTO(ww_episode_release) struct ww_episode episode;
@@ -227,7 +227,7 @@ static enum ww_rc note_last_words(struct ww_eval_one *o, const struct episodes *
 	return WW_OK;
 }
 
-/* Nothing is correct: the closing verdict about what the (first) episode's workspace held, if there is one. */
+/* Nothing is correct: take the closing verdict on the (first) episode's workspace, if there is one. */
 static enum ww_rc take_wrong(struct ww_eval_one *o, struct ww_judge_task *t, struct episodes *e, struct ww_err *err)
 {
 	WW_AUTO(ww_solution_files_release) struct ww_solution_files files = { .target = 0 };

@@ -28,6 +28,6 @@ struct ww_eval_one {
 
 /* Fill the line's members that hold in any case. */
 enum ww_rc ww_eval_line_begin(struct ww_eval_one *o, struct ww_err *err) WW_MUST_CHECK;
-/* job->work: let the policy work, or judge what others wrote; by both rules; profile it where it is one of the slowest.
+/* job->work: run the policy or judge the given solution, by both rules; profile it if it is one of the slowest.
  */
 enum ww_rc ww_eval_solve(struct ww_batch_job *job, struct ww_judge_task *t, struct ww_err *err);

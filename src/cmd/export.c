@@ -34,7 +34,7 @@ static const struct ww_opt options[] = { { "format", 'f', WW_OPT_STR, offsetof(s
 		"the task, where DIR is a solution alone (kernels.*, plan.c)" },
 	WW_OPT_DEVICE(struct export_values, judging),
 	{ "weights", 'w', WW_OPT_FLAG, offsetof(struct export_values, weights), NULL, NULL, 0, 0,
-		"form c: write the module's weights beside the library" },
+		"--format c: also write the module's weights" },
 	WW_OPT_JSON(struct export_values, json), WW_OPT_END };
 
 /* DIR/task.py and DIR/solution as optimize leaves them, or TASK.py and DIR as given. */
@@ -108,10 +108,10 @@ static enum ww_rc find_destinations(const struct export_values *o, const char *f
 	enum ww_export_format format;
 	unsigned seen = 0;
 	char name[32];
+	size_t length;
 	*n = 0;
-	for (const char *p = o->format;; p++) {
-		size_t length = strcspn(p, ",");
-		snprintf(name, sizeof(name), "%.*s", (int)(length < sizeof(name) ? length : sizeof(name)), p);
+	for (const char *p, *list = o->format; (p = ww_list_next(&list, &length));) {
+		snprintf(name, sizeof(name), "%.*s", (int)length, p);
 		WW_CHECK(ww_export_format_parse(name, &format, err));
 		if (seen & 1u << format)
 			return ww_err_set(err, WW_ERR_USAGE, "--format names %s twice", name);
@@ -120,11 +120,8 @@ static enum ww_rc find_destinations(const struct export_values *o, const char *f
 			&destinations[(*n)++]; /* as many as there are formats at most, since none comes twice */
 		x->format = format;
 		WW_CHECK(find_destination(o, from, several, x, err));
-		p += length;
-		if (!*p)
-			break;
 	}
-	return WW_OK;
+	return *n ? WW_OK : ww_export_format_parse("", &format, err);
 }
 
 static void tell(const struct destination *p, int json, uint64_t start)

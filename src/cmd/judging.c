@@ -20,15 +20,14 @@ static int baseline_of(const char *word, size_t n)
 
 enum ww_rc ww_judging_baselines(const char *list, unsigned *out, struct ww_err *err)
 {
+	size_t n;
 	*out = 0;
-	for (const char *p = list; *p;) {
-		size_t n = strcspn(p, ",");
+	for (const char *p; (p = ww_list_next(&list, &n));) {
 		int b = baseline_of(p, n);
 		if (b < 0)
 			return ww_err_set(
 				err, WW_ERR_USAGE, "--baselines takes eager, compile and autotune, not \"%.*s\"", (int)n, p);
 		*out |= 1u << b;
-		p += n + (p[n] == ',');
 	}
 	return WW_OK;
 }

@@ -4,7 +4,7 @@
 #include "base/opt.h"
 #include "judge/judge.h"
 
-/* A member of the command's values; the rows below fill it.  What a command has no row for stays 0. */
+/* A member of the command's values; the rows below fill it.  A member without a row stays 0. */
 struct ww_judging {
 	const char *target, *rule, *baselines, *decide, *devices;
 	int64_t device, threads;
@@ -16,7 +16,7 @@ struct ww_judging {
 	{ "device", 0, WW_OPT_INT, offsetof(type, judging.device), "N", "0", 0, 1023, "which GPU, as CUDA counts them" }
 #define WW_OPTS_WHERE(type, judging) \
 	{ "target", 0, WW_OPT_CHOICE, offsetof(type, judging.target), "auto|cuda|cpu", "auto", 0, 0, \
-		"where kernels run; auto: what the solution is written for, without one cuda where a GPU is found, else cpu" }, \
+		"where kernels run; auto: by the solution's files; without a solution cuda if a GPU is found, else cpu" }, \
 		WW_OPT_DEVICE(type, judging), \
 	{ "threads", 0, WW_OPT_INT, offsetof(type, judging.threads), "N", "0", 0, 1024, \
 		"cpu target: threads; 0: all cores" }

@@ -25,7 +25,7 @@ static const struct ww_opt opts[] = {
 	{ "device", 0, WW_OPT_CHOICE, offsetof(struct ww_model_values, device), "auto|cuda|cpu|ref", "auto", 0, 0,
 		"where to compute; auto: cuda where it works, else cpu; ref is the scalar reference" },
 	{ "fast", 0, WW_OPT_FLAG, offsetof(struct ww_model_values, fast), NULL, NULL, 0, 0,
-		"do not insist on results that are equal to the last bit in any batch; bench: only this mode" },
+		"faster; the last bits of results may depend on the batch; bench: only this mode" },
 	{ "seed", 0, WW_OPT_INT, offsetof(struct ww_model_values, seed), "N", "0", 0, 9e15,
 		"init: seed of the weights; run: of the random numbers" },
 	{ "tokenizer", 0, WW_OPT_STR, offsetof(struct ww_model_values, tokenizer), "DIR", NULL, 0, 0,
@@ -34,6 +34,8 @@ static const struct ww_opt opts[] = {
 		"tokenizer: learn from these texts, named as in a recipe of train" },
 	{ "vocabulary", 0, WW_OPT_INT, offsetof(struct ww_model_values, vocabulary), "N", "4096", 259, 1 << 20,
 		"tokenizer: tokens at most" },
+	{ "words", 0, WW_OPT_CHOICE, offsetof(struct ww_model_values, words), "gpt2|code", "gpt2", 0, 0,
+		"tokenizer: what no token crosses: GPT-2's words; code: identifiers with underscores, single digits" },
 	{ "critic", 0, WW_OPT_FLAG, offsetof(struct ww_model_values, critic), NULL, NULL, 0, 0,
 		"convert: a critic on a copy of the trunk, with a value head of zeros instead of the vocabulary's" },
 	{ "ids", 0, WW_OPT_FLAG, offsetof(struct ww_model_values, ids), NULL, NULL, 0, 0,
@@ -70,7 +72,7 @@ static json_t *info_tokenizer(const char *dir)
 		return json_null();
 	if (ww_tok_open(dir, &t, &err) != WW_OK)
 		return json_pack("{s:s}", "error", err.msg);
-	const char *chat = ww_chat_detect(t, &f, &err) != WW_OK ? NULL : f == WW_CHAT_CHATML ? "chatml" : "llama3";
+	const char *chat = ww_chat_detect(t, &f, &err) != WW_OK ? NULL : f == WW_CHAT_LLAMA3 ? "llama3" : "chatml";
 	json_t *v = json_pack("{s:i, s:s?}", "tokens", (int)ww_tok_size(t), "chat", chat);
 	ww_tok_free(t);
 	return v;
@@ -197,7 +199,8 @@ static enum ww_rc run_tokenizer(const struct ww_model_values *v, char **argv, st
 	WW_CHECK(ww_fs_join(path, argv[1], "tokenizer.json", err));
 	if (ww_fs_is_file(path))
 		return ww_err_set(err, WW_ERR_USAGE, "%s is there already; name another directory", path);
-	WW_CHECK(ww_tok_trainer_new(special, WW_ARRAY_LEN(special), &t, err));
+	WW_CHECK(ww_tok_trainer_new(
+		special, WW_ARRAY_LEN(special), strcmp(v->words, "code") ? WW_TOK_WORDS_GPT2 : WW_TOK_WORDS_CODE, &t, err));
 	enum ww_rc rc = ww_data_texts(v->data, learn_text, t, &files, err);
 	if (rc == WW_OK)
 		rc = ww_fs_mkdirs(argv[1], err);
@@ -313,7 +316,7 @@ out:
 
 /* ---- the command */
 
-/* With `on_device` it is called with the device that --device names; else it opens what it needs itself. */
+/* on_device: run() gets the device of --device; else it opens its own. */
 static const struct verb {
 	const char *name;
 	int args;
@@ -358,7 +361,7 @@ const struct ww_cmd ww_cmd_model = { .name = "model",
 	.args = "run|info|init|convert|tokenizer|score|bench ARGUMENTS",
 	.summary = "run, look at, make, convert, score and time transformer models",
 	.details =
-		"  model run DIR PROMPT           what the model says after a text, or to a message (--chat)\n"
+		"  model run DIR PROMPT           continue a text, or answer a message (--chat)\n"
 		"  model info DIR                 config, parameters, tokenizer of a model in Hugging Face's form\n"
 		"  model init CONFIG.json DIR     a new model with random weights\n"
 		"  model convert DIR NEW_DIR      the same model with weights of another type (--dtype)\n"

@@ -7,7 +7,7 @@
 
 struct ww_model_values {
 	int json, ids, fast, chat, critic;
-	const char *dtype, *device, *tokenizer, *stop, *batches, *data;
+	const char *words, *dtype, *device, *tokenizer, *stop, *batches, *data;
 	int64_t vocabulary, seed, max_new, top_k, prompt_tokens;
 	double temperature, top_p, min_p;
 };

@@ -156,7 +156,7 @@ out:
 	return rc;
 }
 
-/* Load, and say the first token: what a process needs before it is of use. */
+/* The time to load the model and to generate the first token. */
 static enum ww_rc start_up(struct bench *b, uint64_t begun, double *first_s, struct ww_err *err)
 {
 	double to_first_s;

@@ -1,4 +1,4 @@
-/* model_run.c - `warpwright model run`: what a model says after a text, or to a message. */
+/* model_run.c - `warpwright model run`: a model continues a text or answers a message. */
 #include "base/time.h"
 #include "cmd/cmd.h"
 #include "cmd/model.h"

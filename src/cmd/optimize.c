@@ -11,12 +11,14 @@
 #include "base/time.h"
 #include "cmd/agent_opts.h"
 #include "cmd/cmd.h"
+#include "cmd/explain.h"
 #include "host/machine.h"
 #include "cmd/progress.h"
 #include "cmd/rundir.h"
 #include "cmd/summary.h"
 #include "judge/batch.h"
 #include "judge/solution.h"
+#include "policy/policy.h"
 #include "task/ref.h"
 
 #include <stdlib.h>
@@ -27,7 +29,7 @@ struct options {
 	struct ww_agent_values agent;
 	const char *dir, *formats;
 	int64_t parallel;
-	int json, resume;
+	int json, resume, explain;
 };
 
 static const struct ww_opt option_table[] = { WW_OPTS_WHERE(struct options, judging),
@@ -39,6 +41,8 @@ static const struct ww_opt option_table[] = { WW_OPTS_WHERE(struct options, judg
 		"output directory; an unfinished run in it is resumed (default runs/NAME-TARGET-TIME)" },
 	{ "resume", 0, WW_OPT_FLAG, offsetof(struct options, resume), NULL, NULL, 0, 0,
 		"resume the run in -o DIR; refused where DIR holds none" },
+	{ "explain", 0, WW_OPT_FLAG, offsetof(struct options, explain), NULL, NULL, 0, 0,
+		"print what was fused and why, and each launch's predicted and measured time beside its floor" },
 	{ "formats", 0, WW_OPT_STR, offsetof(struct options, formats), "LIST", "torch,kernelbench,c", 0, 0,
 		"which exports to write: torch, kernelbench, c, or none" },
 	WW_OPT_JSON(struct options, json), WW_OPT_END };
@@ -68,6 +72,7 @@ struct run {
 	struct ww_agent_result result;
 	struct ww_agent_result *parallel; /* n of them, where n > 1 */
 	struct ww_summary summary;
+	json_t *explained; /* cmd/explain.h; NULL: not asked for, and not slower than eager */
 	char *last_text;
 };
 
@@ -87,12 +92,11 @@ static enum ww_rc add_format(struct run *r, const char *word, struct ww_err *err
 
 static enum ww_rc add_formats(struct run *r, const char *list, struct ww_err *err)
 {
-	while (*list) {
+	size_t n;
+	for (const char *p; (p = ww_list_next(&list, &n));) {
 		char word[32];
-		size_t n = strcspn(list, ",");
-		snprintf(word, sizeof(word), "%.*s", (int)(n < sizeof(word) ? n : sizeof(word) - 1), list);
+		snprintf(word, sizeof(word), "%.*s", (int)n, p);
 		WW_CHECK(add_format(r, word, err));
-		list += n + (list[n] == ',');
 	}
 	return WW_OK;
 }
@@ -276,6 +280,88 @@ static enum ww_rc export_all(struct run *r, struct ww_err *err)
 	return rc;
 }
 
+/* ---- Why --------------------------------------------------------------------------------------------------------- */
+
+enum { EXPLAIN_MAX = 16 << 20 };
+
+static int wants_explanation(const struct run *r)
+{
+	return chosen(r)->has_best && ww_agent_values_form(&r->o->agent) == WW_FORM_PLAN &&
+		(r->o->explain || ww_explain_is_slower(&chosen(r)->best));
+}
+
+/* One that an earlier process made of the same solution. */
+static void take_explanation(struct run *r)
+{
+	char path[PATH_MAX];
+	struct ww_err ignored;
+	if (!wants_explanation(r) || ww_fs_join(path, r->dir.path, "explain.json", &ignored) != WW_OK ||
+		ww_json_read_file(path, EXPLAIN_MAX, &r->explained, &ignored) != WW_OK)
+		return;
+	if (strcmp(ww_json_str(r->explained, "solution", ""), chosen(r)->best_id)) {
+		json_decref(r->explained);
+		r->explained = NULL;
+	}
+}
+
+/* What the planner decided, from the record of the episode that wrote the solution; NULL where no planner did. */
+static json_t *decisions(const struct run *r, const struct ww_solution *s)
+{
+	WW_AUTO(ww_episode_release) struct ww_episode e;
+	char dir[PATH_MAX], path[PATH_MAX];
+	struct ww_err ignored;
+	json_t *out = NULL;
+	int at = r->n > 1 ? (int)(chosen(r) - r->parallel) : -1;
+	memset(&e, 0, sizeof(e));
+	if (at >= 0 &&
+		(ww_agent_parallel_dir(r->dir.path, at, dir, &ignored) != WW_OK ||
+			ww_fs_join(path, dir, "episode.jsonl", &ignored) != WW_OK))
+		return NULL;
+	if (ww_episode_read(at < 0 ? r->dir.episode : path, &e, &ignored) != WW_OK ||
+		strncmp(e.header.policy, "planner", strlen("planner")))
+		return NULL;
+	ww_auto_free struct ww_message *msgs = calloc(e.n_messages + 1, sizeof(*msgs));
+	const char *how = strchr(e.header.policy, ':');
+	for (size_t i = 0; msgs && i < e.n_messages; i++)
+		msgs[i] = e.messages[i].reply.message; /* borrowed */
+	if (!msgs ||
+		ww_planner_explain(
+			how ? how + 1 : NULL, msgs, e.n_messages, s->device_source, s->plan_source, &out, &ignored) != WW_OK)
+		return NULL;
+	return out;
+}
+
+/* What fails here is said in one line and costs the run nothing. */
+static enum ww_rc make_explanation(struct run *r, struct ww_err *err)
+{
+	WW_AUTO(ww_solution_files_release) struct ww_solution_files f = { .target = 0 };
+	char path[PATH_MAX];
+	WW_CHECK(ww_solution_load(&f, r->dir.solution, r->target, err));
+	json_auto_t *decided = decisions(r, &f.solution);
+	WW_CHECK(ww_explain(r->judged, &f.solution, &chosen(r)->best, decided, &r->explained, err));
+	ww_auto_str text = WW_STR_INIT(EXPLAIN_MAX);
+	ww_json_add_pretty(&text, r->explained);
+	WW_CHECK(ww_fs_join(path, r->dir.path, "explain.json", err));
+	return ww_fs_write(path, text.p, text.len, err);
+}
+
+static enum ww_rc explain(struct run *r, struct ww_err *err)
+{
+	struct ww_err why = WW_ERR_INIT;
+	enum ww_rc rc;
+	if (!wants_explanation(r) || r->explained)
+		return WW_OK;
+	ww_progress_stage(r->progress, "explaining where the time goes");
+	rc = make_explanation(r, &why);
+	if (rc == WW_ERR_INTERRUPTED)
+		*err = why;
+	else if (rc != WW_OK) {
+		ww_err_wrap(&why, "where the time goes is not known");
+		(void)ww_cmd_say(&why);
+	}
+	return rc == WW_ERR_INTERRUPTED ? rc : WW_OK;
+}
+
 /* ---- The end ----------------------------------------------------------------------------------------------------- */
 
 /* The policy's last message, from the record: it names what could not be covered. */
@@ -311,6 +397,8 @@ static void print_summary(struct run *r)
 	s->n_parallel = r->n > 1 ? r->n : 0;
 	s->budget = r->budget;
 	s->last_text = r->last_text;
+	s->explained = r->explained;
+	s->explain = r->o->explain;
 	if (r->o->json) {
 		json_auto_t *o = ww_summary_json(s);
 		ww_json_add_pretty(&text, o);
@@ -326,7 +414,9 @@ static enum ww_rc work(struct run *r, struct ww_err *err)
 	int done = is_done(r);
 	if (done)
 		ww_progress_say(r->progress, "%s holds a finished run; showing it", r->dir.path);
-	if (!done || !exports_present(r))
+	if (done)
+		take_explanation(r);
+	if (!done || !exports_present(r) || (wants_explanation(r) && !r->explained))
 		WW_CHECK(open_judge(r, err));
 	if (!done)
 		WW_CHECK(run_agent(r, err));
@@ -338,6 +428,8 @@ static enum ww_rc work(struct run *r, struct ww_err *err)
 			e->format = ww_export_format_name(r->formats[i]);
 			WW_CHECK(export_path(r, r->formats[i], e->path, err));
 		}
+	if (r->judged)
+		WW_CHECK(explain(r, err));
 	return WW_OK;
 }
 
@@ -363,6 +455,7 @@ static void release(struct run *r)
 	ww_rundir_release(&r->dir);
 	ww_task_release(&r->task);
 	free(r->last_text);
+	json_decref(r->explained);
 }
 
 static enum ww_rc open_policies(struct run *r, struct ww_err *err)
@@ -421,7 +514,9 @@ static int optimize(const struct ww_cmd *cmd, void *values, int argc, char **arg
 	struct run r = { .o = values };
 	int code, printed = 0;
 	ww_verdict_init(&r.result.best);
-	enum ww_rc rc = prepare(&r, argv[0], &err);
+	enum ww_rc rc = ww_agent_values_settle(&((struct options *)values)->agent, &err);
+	if (rc == WW_OK)
+		rc = prepare(&r, argv[0], &err);
 	if (rc == WW_OK) {
 		r.progress = ww_progress_new(r.o->json ? stderr : stdout);
 		if (r.progress)

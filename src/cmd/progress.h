@@ -1,4 +1,4 @@
-/* progress.h - what a command shows while it works.
+/* progress.h - the status line and the event lines of a command at work.
  *
  * On a terminal one line is drawn again and again: elapsed time, turn, the step under way, best so far with its
  * interval.  Elsewhere each event of an episode is a plain line, and a step that takes over 2 s is named on standard
@@ -14,7 +14,7 @@ struct ww_progress;
 
 /* `to` stays the caller's. */
 struct ww_progress *ww_progress_new(FILE *to);
-/* What is used of a budget is shown from now on. */
+/* Show the use of a budget from now on. */
 void ww_progress_watch(struct ww_progress *p, struct ww_budget *b);
 void ww_progress_free(struct ww_progress *p); /* removes the line */
 /* An event of an episode; ctx is the struct ww_progress. */

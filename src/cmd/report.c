@@ -1,4 +1,5 @@
-/* report.c - `warpwright report`: a run of `optimize` or `train`, or evaluations side by side, as one HTML page. */
+/* report.c - `warpwright report`: a run of `optimize`, or runs of `eval` or of `train` side by side, as one HTML page.
+ */
 #include "base/fs.h"
 #include "cmd/cmd.h"
 #include "cmd/rundir.h"
@@ -19,14 +20,17 @@ static const struct ww_opt opts[] = { { "output", 'o', WW_OPT_STR, offsetof(stru
 										  "report.html", 0, 0, "where to write" },
 	WW_OPT_JSON(struct values, json), WW_OPT_END };
 
+static int is_training(const char *dir)
+{
+	char path[PATH_MAX];
+	struct ww_err ignored;
+	return !ww_rundir_is_one(dir) && ww_fs_join(path, dir, "run.json", &ignored) == WW_OK && ww_fs_is_file(path);
+}
+
 static enum ww_rc one_page(const char *dir, struct ww_str *html, struct ww_err *err)
 {
-	char train[PATH_MAX];
 	if (ww_rundir_is_one(dir))
 		return ww_rundir_html(dir, html, err);
-	WW_CHECK(ww_fs_join(train, dir, "run.json", err));
-	if (ww_fs_is_file(train))
-		return ww_train_report(dir, html, err);
 	return ww_err_set(err, WW_ERR_USAGE,
 		"%s holds no run of `optimize` (episode.jsonl, episodes/), `eval` or `train` (run.json)", dir);
 }
@@ -50,9 +54,11 @@ static enum ww_rc make_page(char **dirs, int n, struct ww_str *html, struct ww_e
 {
 	if (ww_eval_run_is(dirs[0]))
 		return eval_page(dirs, n, html, err);
+	if (is_training(dirs[0]))
+		return ww_train_reports((const char *const *)dirs, n, html, err);
 	if (n > 1)
 		return ww_err_set(
-			err, WW_ERR_USAGE, "%s is no run of `eval`: only those stand side by side on one page", dirs[0]);
+			err, WW_ERR_USAGE, "%s is a run of neither `eval` nor `train`; only those can share a page", dirs[0]);
 	return one_page(dirs[0], html, err);
 }
 
@@ -82,9 +88,9 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 
 const struct ww_cmd ww_cmd_report = { .name = "report",
 	.args = "RUN...",
-	.summary = "show a run, or evaluations side by side, as one HTML page",
+	.summary = "show a run, or several of eval or train side by side, as one HTML page",
 	.details =
-		"RUN is a directory that `optimize`, `eval` or `train` made; several of `eval` stand side by side. The page\n"
+		"RUN is a directory that `optimize`, `eval` or `train` made; several of `eval`, or of `train`, share a page. It\n"
 		"needs no network and no other file. A run that has not ended is shown as far as it is.",
 	.opts = opts,
 	.values_size = sizeof(struct values),

@@ -15,7 +15,7 @@ enum { REPORT_MAX = 64 << 20, VERDICT_MAX = 16 << 20, TASK_MAX = 4 << 20 };
 struct run {
 	struct ww_episode *episodes;
 	size_t n; /* read so far */
-	json_t *verdict;
+	json_t *verdict, *explained;
 	struct ww_str source;
 };
 
@@ -25,6 +25,7 @@ static void release(struct run *r)
 		ww_episode_release(&r->episodes[i]);
 	free(r->episodes);
 	json_decref(r->verdict);
+	json_decref(r->explained);
 	ww_str_release(&r->source);
 }
 
@@ -50,6 +51,9 @@ static enum ww_rc read_rest(struct run *r, const char *dir, struct ww_err *err)
 	WW_CHECK(ww_fs_join(path, dir, "verdict.json", err));
 	if (ww_fs_is_file(path))
 		WW_CHECK(ww_json_read_file(path, VERDICT_MAX, &r->verdict, err));
+	WW_CHECK(ww_fs_join(path, dir, "explain.json", err));
+	if (ww_fs_is_file(path))
+		WW_CHECK(ww_json_read_file(path, VERDICT_MAX, &r->explained, err));
 	WW_CHECK(ww_fs_join(path, dir, "task.py", err));
 	if (ww_fs_is_file(path))
 		WW_CHECK(ww_fs_read(path, TASK_MAX, &r->source, err));
@@ -70,7 +74,9 @@ enum ww_rc ww_rundir_html(const char *dir, struct ww_str *html, struct ww_err *e
 	WW_CHECK(read_episodes(&r, dir, err));
 	WW_CHECK(read_rest(&r, dir, err));
 	ww_episode_run_html(
-		&(struct ww_episode_run){ .episodes = r.episodes, .n = r.n, .verdict = r.verdict, .source = r.source.p }, html);
+		&(struct ww_episode_run){
+			.episodes = r.episodes, .n = r.n, .verdict = r.verdict, .source = r.source.p, .explained = r.explained },
+		html);
 	if (html->cut)
 		return ww_err_set(err, WW_ERR_LIMIT, "the page would be larger than %zu bytes", html->max);
 	return WW_OK;

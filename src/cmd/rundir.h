@@ -5,6 +5,7 @@
  *     workspace/       what the policy wrote last
  *     solution/        kernels.* and plan.c of the best solution
  *     verdict.json     what the judge said about it
+ *     explain.json     where the time goes, if it was asked for or the solution is slower than eager (cmd/explain.h)
  *     report.html      the run as a page
  *     exports/FORMAT/  one folder a format
  *     episodes/N/      where several episodes run side by side: record and workspace of each; solution/ is the best

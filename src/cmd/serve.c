@@ -2,8 +2,7 @@
  *
  * Protocols are src/serve; this file fixes what a client cannot choose (where and how is judged, who may ask) and puts
  * all protocols into one server: MCP on /mcp, OpenEnv on /ws and beside it, completions by models of our own on /v1.
- * SIGTERM and Ctrl-C end it in good order: no new work, what is being answered is finished; a second one ends it at
- * once.
+ * SIGTERM and Ctrl-C end it in good order: no new work, open requests are finished; a second signal ends it at once.
  */
 #include "base/fs.h"
 #include "base/target.h"
@@ -17,7 +16,9 @@
 #include "serve/metrics.h"
 #include "serve/openenv.h"
 #include "serve/tools.h"
+#include "task/shipped.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,7 +91,7 @@ static enum ww_rc read_token(struct server *s, struct ww_err *err)
 	if (!n)
 		return ww_err_set(
 			err, WW_ERR_USAGE, "%s holds no token; put one of at least 16 characters into it", s->v->token_file);
-	else if (strlen(text.p) != text.len) /* it would end the token early */
+	else if (strlen(text.p) != text.len) /* a NUL would end the token early */
 		return ww_err_set(err, WW_ERR_USAGE, "%s holds a NUL; put a token of text into it", s->v->token_file);
 	return WW_OK;
 }
@@ -99,7 +100,7 @@ static void on_stop(void *ctx)
 {
 	struct server *s = ctx;
 	ww_mcp_wind_up(s->mcp);
-	fprintf(stderr, "warpwright: finishing what is being answered; once more to stop at once\n");
+	fprintf(stderr, "warpwright: finishing open requests; signal again to stop at once\n");
 }
 
 static enum ww_rc open_skill(struct server *s, struct ww_err *err)
@@ -144,6 +145,7 @@ static enum ww_rc open_doors(struct server *s, struct ww_err *err)
 	if (!(s->mcp_http = ww_mcp_http_new(s->mcp)))
 		return ww_nomem(err);
 	WW_CHECK(open_skill(s, err));
+	char shipped[PATH_MAX];
 	struct ww_openenv_opts oo = { .mcp = s->mcp,
 		.max_sessions = (int)s->v->max_sessions,
 		.env = { .broker = s->broker,
@@ -152,7 +154,8 @@ static enum ww_rc open_doors(struct server *s, struct ww_err *err)
 			.skill = s->has_skill ? &s->skill : NULL,
 			.max_turns = (int)s->v->max_turns,
 			.max_seconds = s->v->max_seconds } };
-	if (s->v->tasks && !ww_fs_is_dir(s->v->tasks) && !ww_fs_is_file(s->v->tasks))
+	if (s->v->tasks && !ww_fs_is_dir(s->v->tasks) && !ww_fs_is_file(s->v->tasks) &&
+		!ww_shipped_find(s->v->tasks, shipped))
 		return ww_err_set(err, WW_ERR_USAGE, "--tasks: %s is neither a directory nor a task set", s->v->tasks);
 	else if (s->v->episodes)
 		WW_CHECK(ww_fs_mkdirs(s->v->episodes, err));
@@ -232,9 +235,13 @@ out:
 
 const struct ww_cmd ww_cmd_serve = { "serve", "",
 	"serve the tools over HTTP (MCP), and an environment for trainers (OpenEnv)",
-	"MCP on /mcp, in the revisions 2026-07-28, 2025-11-25 and 2025-06-18; OpenEnv on /ws, with /reset, /step, /state, /health,\n"
-	"/metadata, /schema and /openapi.json; with --models OpenAI's chat and text completions on /v1.  Prints one line when it\n"
-	"listens.  What decides a verdict is chosen here and not by clients; it reads and writes files with your rights.  Without a\n"
-	"token only this machine can reach it.  There is no TLS: beyond the machine use a tunnel or a proxy.  SIGTERM and Ctrl-C:\n"
-	"no new work, what is being answered is finished; a second one ends at once.  docs/serve.md says the rest.",
+	"MCP on /mcp, in the revisions 2026-07-28, 2025-11-25 and 2025-06-18; OpenEnv on /ws, with /reset, /step, /state, "
+	"/health,\n"
+	"/metadata, /schema and /openapi.json; with --models OpenAI's chat and text completions on /v1.  Prints one line "
+	"when it\n"
+	"listens.  What decides a verdict is chosen here and not by clients; "
+	"it reads and writes files with your rights.  Without a\n"
+	"token only this machine can reach it.  There is no TLS: beyond the machine use a tunnel or a proxy.  SIGTERM and "
+	"Ctrl-C:\n"
+	"no new work, open requests are finished; a second one ends at once.  docs/serve.md has the protocols.",
 	options, sizeof(struct values), 0, 0, run };

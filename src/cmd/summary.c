@@ -1,6 +1,7 @@
 #include "cmd/summary.h"
 
 #include "base/json.h"
+#include "cmd/explain.h"
 
 #include <math.h>
 #include <string.h>
@@ -141,7 +142,7 @@ static json_t *parallel_json(const struct ww_summary *s)
 static const char *why_ended(const struct ww_agent_result *r)
 {
 	static const char *const words[][2] = { { "submitted", "the policy submitted one that is not correct" },
-		{ "stopped", "the policy called no tool any more" }, { "turns", "its turns are used up (--max-turns)" },
+		{ "stopped", "the policy stopped calling tools" }, { "turns", "its turns are used up (--max-turns)" },
 		{ "seconds", "its time is used up (--max-seconds)" }, { "usd", "its money is used up (--max-usd)" },
 		{ "tokens", "its tokens are used up (--max-tokens)" },
 		{ "gpu_seconds", "its time on the device is used up (--max-gpu-seconds)" },
@@ -165,6 +166,9 @@ void ww_summary_text(const struct ww_summary *s, struct ww_str *out)
 	if (r->has_best) {
 		add_table(&r->best, out);
 		add_verdict(s, &r->best, out);
+		ww_explain_slower(s->explained, out);
+		if (s->explain && s->explained)
+			ww_explain_text(s->explained, out);
 	} else {
 		const char *why = why_ended(r);
 		ww_str_addf(out, "\n  no correct solution was found%s%s\n", why ? ": " : "", why ? why : "");
@@ -201,6 +205,8 @@ json_t *ww_summary_json(const struct ww_summary *s)
 	json_object_set_new(o, "solution", r->has_best ? json_string(r->best_id) : json_null());
 	json_object_set_new(o, "verdict", r->has_best ? ww_verdict_to_json(&r->best) : json_null());
 	json_object_set_new(o, "exports", exports);
+	if (s->explained)
+		json_object_set(o, "explain", (json_t *)s->explained);
 	if (s->parallel)
 		json_object_set_new(o, "episodes", parallel_json(s));
 	if (s->budget) {

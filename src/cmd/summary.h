@@ -1,4 +1,4 @@
-/* summary.h - how `optimize` ends: the table for people, the object for programs. */
+/* summary.h - the result of `optimize`: a table for people, a JSON object for programs. */
 #pragma once
 
 #include "agent/agent.h"
@@ -14,8 +14,10 @@ struct ww_summary_export {
 struct ww_summary {
 	const char *task, *target, *device, *rule, *policy, *dir;
 	const struct ww_agent_result *result;
-	unsigned baselines;    /* of the run: bit per enum ww_baseline */
-	const char *last_text; /* the policy's last message, printed where no solution is correct; may be NULL */
+	unsigned baselines;      /* of the run: bit per enum ww_baseline */
+	const json_t *explained; /* cmd/explain.h; NULL: there is none */
+	int explain;             /* print all of it */
+	const char *last_text;   /* the policy's last message, printed where no solution is correct; may be NULL */
 	struct ww_summary_export exports[WW_EXPORT_COUNT];
 	int n_exports;
 	int interrupted, has_verdict, has_report; /* verdict.json, report.html are there */

@@ -14,7 +14,7 @@ struct ww_synth_values {
 	/* compose, run */
 	const char *set, *out, *timings, *catalogue, *policy, *base_url;
 	int64_t count, validation, held_out, index, max_tried;
-	int each, no_transformers;
+	int each, no_transformers, parquet;
 };
 
 /* Parts of "A:B:C" into out, at most max; list is cut into pieces. */

@@ -6,8 +6,10 @@
 #include "cmd/synth.h"
 #include "task/ref.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MAX_CATALOGUE_BYTES = 64 << 20 };
 static const double PART_S = 1800;
@@ -51,14 +53,30 @@ static enum ww_rc write_catalogue(const char *path, json_t *rows, struct ww_err 
 	return ww_fs_write(path, text.p, text.len, err);
 }
 
+/* Before minutes of work: there is a directory to write into, and nothing but a file would be replaced. */
+static enum ww_rc check_place(const char *path, struct ww_err *err)
+{
+	const char *slash = strrchr(path, '/');
+	char dir[PATH_MAX] = ".";
+	if (strlen(path) >= sizeof(dir))
+		return ww_err_set(err, WW_ERR_USAGE, "the catalogue's path is too long");
+	if (ww_fs_is_dir(path))
+		return ww_err_set(err, WW_ERR_USAGE, "%s is a directory; name a file for the catalogue", path);
+	if (slash)
+		snprintf(dir, sizeof(dir), "%.*s", slash == path ? 1 : (int)(slash - path), path);
+	return access(dir, W_OK) < 0 ? ww_err_errno(err, WW_ERR_IO, "cannot write %s", path) : WW_OK;
+}
+
 int ww_synth_crawl(const struct ww_synth_values *v, int argc, char **argv)
 {
 	struct ww_err err = WW_ERR_INIT;
 	json_auto_t *rows = json_array();
 	size_t counts[WW_ARRAY_LEN(parts)] = { 0 };
 	struct ww_progress *p = ww_progress_new(stderr);
-	enum ww_rc rc = crawl(v, p, rows, counts, &err);
-	/* what PyTorch offers is worth keeping where transformers are missing */
+	enum ww_rc rc = check_place(argv[0], &err);
+	if (rc == WW_OK)
+		rc = crawl(v, p, rows, counts, &err);
+	/* without transformers the operators of PyTorch are kept */
 	int missing = rc == WW_ERR_MISSING && json_array_size(rows);
 	struct ww_err why = err;
 	if (rc == WW_OK || missing)

@@ -39,8 +39,9 @@ static json_t *candidate_json(const struct ww_synth_candidate *k, uint64_t index
 	json_t *sizes = json_array();
 	for (int i = 0; i < k->out.rank; i++)
 		json_array_append_new(sizes, json_integer(k->out.d[i]));
-	return json_pack("{s:I, s:s, s:s#, s:s, s:o, s:f}", "index", (json_int_t)index, "ops", k->ops.p, "code",
-		k->source.p, k->source.len, "dtype", ww_synth_dtype_name(k->out.dtype), "sizes", sizes, "expected_us", k->us);
+	return json_pack("{s:I, s:s, s:s#, s:s, s:o, s:f, s:f, s:f}", "index", (json_int_t)index, "ops", k->ops.p, "code",
+		k->source.p, k->source.len, "dtype", ww_synth_dtype_name(k->out.dtype), "sizes", sizes, "expected_us", k->us,
+		"input_bytes", k->input_bytes, "value_bytes", k->memory_bytes);
 }
 
 static void print_candidate(const struct ww_synth_values *v, const struct ww_synth_candidate *k, int64_t i, int last)
@@ -125,6 +126,7 @@ static enum ww_rc run_opts(const struct ww_synth_values *v, int argc, char **arg
 	o->threads = (int)v->judging.threads;
 	o->dir = v->out;
 	o->timings = v->timings;
+	o->parquet = v->parquet;
 	o->interrupted = &ww_cmd_interrupted;
 	o->progress = show;
 	return WW_OK;

@@ -71,10 +71,9 @@ struct ww_attn_bwd {
 	struct ww_arr dout, dq, dk, dv; /* dout (T, A, D) is read, the others are written */
 };
 
-/* From the products to attention over a cache: q (T, A, D) and k (T, K, D) are
- * normed head by head where there are weights (p not NULL) and turned by cs; q goes to q_out, which may be q, k and v
- * (T, K, D) to rows `rows` of the cache.  The tokens of q, k and v lie `stride` elements apart; 0: one behind the
- * other, each in its own array. */
+/* From the products to attention over a cache: q (T, A, D) and k (T, K, D) are normed head by head where q_norm and
+ * k_norm have weights (p not NULL), then rotated by cs.  q goes to q_out, which may be q; k and v (T, K, D) go to rows
+ * `rows` of the cache.  The tokens of q, k and v lie `stride` elements apart; 0: each array is dense. */
 struct ww_rope_to_cache {
 	struct ww_arr q, k, v, q_norm, k_norm, q_out;
 	int64_t stride;
@@ -164,8 +163,8 @@ struct ww_dev_ops {
 		struct ww_stream *s, struct ww_arr x, const float *cs, int backward, int64_t t, int64_t heads, int64_t d);
 
 	/* Several operations in one pass over memory, with the bits that they give one after the other.
-	 * add_rmsnorm: add into sum, rmsnorm of sum into y.  place: rmsnorm, rope, scatter; what is left in q and k is
-	 * undefined. swiglu_pairs: rows of gu (T, 2F) hold gate and up. */
+	 * add_rmsnorm: add into sum, rmsnorm of sum into y.  rope_to_cache: rmsnorm, rope, scatter; q and k are undefined
+	 * afterwards.  swiglu_pairs: rows of gu (T, 2F) hold gate and up. */
 	void (*add_rmsnorm)(struct ww_stream *s, struct ww_arr sum, struct ww_arr y, float *rstd, struct ww_arr a,
 		struct ww_arr b, struct ww_arr w, int64_t t, int64_t h, float eps);
 	void (*rope_to_cache)(struct ww_stream *s, const struct ww_rope_to_cache *p);

@@ -80,6 +80,58 @@ static json_t *message(const struct ww_reply *r, int flags)
 	return o;
 }
 
+/* ---- The compact form -------------------------------------------------------------------------------------------- */
+
+/* What a policy that is a program writes and asks by calls is, for a model that is to say the same (agent/compact.h),
+ * files in the answer, plan.c first, and a graph in the prompt; a single turn has no calls at all. */
+static int is_file(const struct ww_tool_call *c) { return !strcmp(c->name, "write"); }
+
+static int is_told(const struct ww_episode_header *h, const char *tool)
+{
+	return !strcmp(tool, "inspect") || !strcmp(tool, "write") || !strcmp(h->loop, "single");
+}
+
+/* plan.c alone, or all others. */
+static void add_files(const struct ww_message *m, int plan, struct ww_str *answer)
+{
+	for (size_t i = 0; i < m->n_calls; i++) {
+		json_auto_t *args = is_file(&m->calls[i]) ? json_loads(m->calls[i].arguments, 0, NULL) : NULL;
+		const char *path = ww_json_str(args, "path", ""), *text = ww_json_str(args, "text", "");
+		size_t n = strlen(text);
+		int is_plan = !strcmp(path, "plan.c");
+		if (*path && is_plan == plan)
+			ww_str_addf(answer, "```%s\n%s%s```\n", path, text, n && text[n - 1] == '\n' ? "" : "\n");
+	}
+}
+
+/* NULL: nothing of it is left. */
+static json_t *compact_message(const struct ww_episode_header *h, const struct ww_reply *r, int flags)
+{
+	const struct ww_message *m = &r->message;
+	ww_auto_str answer = WW_STR_INIT((size_t)1 << 30);
+	json_t *call;
+	size_t i;
+	if (m->role == WW_ROLE_TOOL && is_told(h, m->tool))
+		return NULL;
+	json_t *o = message(r, flags);
+	if (m->role != WW_ROLE_ASSISTANT || r->n_tokens || !m->n_calls)
+		return o;
+	add_files(m, 1, &answer);
+	add_files(m, 0, &answer);
+	json_t *kept = json_array();
+	json_array_foreach(json_object_get(o, "tool_calls"), i, call)
+		if (!is_told(h, m->calls[i].name))
+			json_array_append(kept, call);
+	int empty = !answer.len && !json_array_size(kept);
+	json_object_set_new(o, "tool_calls", kept);
+	json_object_set_new(o, "content", json_string(answer.p));
+	if (!json_array_size(kept))
+		json_object_del(o, "tool_calls");
+	if (empty)
+		json_decref(o);
+	return empty ? NULL : o;
+}
+
 static json_t *tools(const json_t *header)
 {
 	json_t *list = json_array(), *t;
@@ -95,8 +147,11 @@ json_t *ww_episode_to_chat(const struct ww_episode *e, int flags)
 	json_t *list = json_array();
 	int turns = 0;
 	for (size_t i = 0; i < e->n_messages; i++) {
-		turns += e->messages[i].reply.message.role == WW_ROLE_ASSISTANT;
-		json_array_append_new(list, message(&e->messages[i].reply, flags));
+		const struct ww_reply *r = &e->messages[i].reply;
+		json_t *o = strcmp(h->prompt, "compact") ? message(r, flags) : compact_message(h, r, flags);
+		turns += r->message.role == WW_ROLE_ASSISTANT;
+		if (o)
+			json_array_append_new(list, o);
 	}
 	json_t *o = json_pack("{s:o, s:o, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:i, s:b, s:b}", "messages", list, "tools",
 		tools(h->tools), "task", h->task_path, "task_id", h->task_id, "target", h->target, "device", h->device, "rule",

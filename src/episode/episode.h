@@ -18,7 +18,7 @@
 
 struct ww_episode_header {
 	char *task_path, *target, *device, *policy, *rule; /* malloc'ed; never NULL once read */
-	char *form, *loop;                                 /* the same; a file without them: "plan", "agent" */
+	char *form, *loop, *prompt;                        /* the same; a file without them: "plan", "agent", "full" */
 	char task_id[65], started[24];
 	char task_signature[40]; /* ww_task_signature(); "": not in the file */
 	uint64_t seed;

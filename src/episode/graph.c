@@ -1,8 +1,8 @@
 /* graph.c - the module's ATen graph as launches: which operators each kernel computes.
  *
- * The graph is what `inspect` answered in the episode.  What was fused is known where the planner wrote plan.c: it
- * begins with a list of the kernels and the graph nodes of each (" *   k0  gemm: linear, gelu").  Of other plans the
- * page shows the graph, and beside it the lines of plan.c that add nodes. */
+ * The graph is what `inspect` answered in the episode.  What was fused is known where the planner wrote plan.c: its
+ * head lists the kernels and the graph nodes of each (" *   k0  gemm: linear, gelu").  Of other plans the page shows
+ * the graph, and beside it the lines of plan.c that add nodes. */
 #include "episode/graph.h"
 
 #include "base/json.h"
@@ -14,7 +14,7 @@ enum { OPEN_NODES = 60, COLORS = 6 };
 
 static const char list_head[] = "Kernels, and the graph nodes of each:\n";
 
-/* ---- What the graph says ----------------------------------------------------------------------------------------- */
+/* ---- The graph's nodes ------------------------------------------------------------------------------------------- */
 
 json_t *ww_episode_graph(const struct ww_episode *e)
 {
@@ -164,7 +164,7 @@ static void add_launches(struct graph_page *g, const char *list)
 	add_rest(g);
 }
 
-/* ---- A plan whose author says nothing ---------------------------------------------------------------------------- */
+/* ---- Plans without that list ------------------------------------------------------------------------------------- */
 
 static const char *plan_call(const char *line, size_t n)
 {

@@ -5,7 +5,8 @@
 
 #include "episode/episode.h"
 
-/* The graph that `inspect` answered in this episode (docs/formats/bridge.md), a new reference; NULL: it was not asked.
+/* The graph that `inspect` answered in this episode (docs/formats/bridge.md), a new reference; NULL: the policy did not
+ * ask for it.
  */
 json_t *ww_episode_graph(const struct ww_episode *e);
 /* Its inputs, outputs and operators, grouped by launch where plan.c lists them; plan may be NULL. */

@@ -41,8 +41,8 @@ struct ww_reply {
 	int32_t *token_ids;       /* n_tokens, or NULL */
 	float *logprobs;          /* at temperature 1, untruncated; n_tokens, or NULL */
 	float *sampling_logprobs; /* of the distribution that was sampled; n_tokens, or NULL */
-	/* The tokens that the reply was sampled after: the first context_at of those before and of the reply before, then
-	 * these.  NULL: not known. */
+	/* The tokens before the reply: the first context_at tokens of the previous reply's context and tokens, then these.
+	 * NULL: unknown. */
 	int32_t *context_ids;
 	size_t n_context;
 	int64_t context_at;

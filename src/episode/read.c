@@ -38,6 +38,7 @@ void ww_episode_release(struct ww_episode *e)
 {
 	struct ww_episode_header *h = &e->header;
 	free(h->task_path), free(h->target), free(h->device), free(h->policy), free(h->rule), free(h->form), free(h->loop);
+	free(h->prompt);
 	json_decref(h->versions), json_decref(h->command), json_decref(h->tools), json_decref(h->limits);
 	for (size_t i = 0; i < e->n_messages; i++)
 		ww_reply_release(&e->messages[i].reply);
@@ -114,7 +115,8 @@ static enum ww_rc read_header(const json_t *o, struct ww_episode *e, struct ww_e
 	WW_CHECK(get_dup(o, "policy", &h->policy, err));
 	h->form = strdup(ww_json_str(o, "form", "plan"));
 	h->loop = strdup(ww_json_str(o, "loop", "agent"));
-	if (!h->form || !h->loop)
+	h->prompt = strdup(ww_json_str(o, "prompt", "full"));
+	if (!h->form || !h->loop || !h->prompt)
 		return ww_nomem(err);
 	WW_CHECK(ww_json_get_int(o, "seed", "header", &seed, err));
 	WW_CHECK(get_dup(o, "rule", &h->rule, err));

@@ -1,6 +1,6 @@
 /* run_page.c - the page of a run: what was asked, what came out, how it was found, and the kernels.
  *
- * Everything stands in the record: the page can be made again from the run's directory alone. */
+ * The page is made from the run's directory alone, so it can be made again later. */
 #include "base/json.h"
 #include "episode/graph.h"
 #include "episode/parts.h"
@@ -66,14 +66,15 @@ static void add_episodes(struct ww_str *h, const struct ww_episode_run *r)
 	if (r->n < 2)
 		return;
 	ww_str_adds(h,
-		"<h2>Episodes</h2>\n<table class=\"num\"><tr><th></th><th>turns</th><th>verdicts</th><th>s</th><th>device us</th>"
+		"<h2>Episodes</h2>\n<table class=\"num\"><tr><th></th><th>turns</th><th>verdicts</th><th>s</th><th>device "
+		"us</th>"
 		"<th>reward</th><th>ended by</th></tr>\n");
 	for (size_t k = 0; k < r->n; k++)
 		add_episode_row(h, r, k);
 	ww_str_adds(h, "</table>\n<p class=\"faint\">Bold: the episode of the best solution.</p>\n");
 }
 
-/* What the policy said in the message that asked. */
+/* The policy's text in the message that asked for a verdict. */
 static const char *words_of(const struct ww_episode *e, int turn)
 {
 	for (size_t i = 0; i < e->n_messages; i++)
@@ -127,6 +128,48 @@ static void add_solution(struct ww_str *h, const struct ww_episode_run *r)
 	if (s)
 		ww_str_adds(h, "<h2>The kernels</h2>\n");
 	ww_episode_html_files(h, s);
+}
+
+/* Each launch beside its floor, what is in it and why (docs/optimize.md, "Why"). */
+static void add_us(struct ww_str *h, const json_t *k, const char *key)
+{
+	double us = ww_json_num(k, key, NAN);
+	ww_str_addf(h, isfinite(us) ? "<td>%.1f</td>" : "<td>-</td>", us);
+}
+
+static void add_explained_row(struct ww_str *h, const json_t *k)
+{
+	size_t i;
+	json_t *n;
+	ww_str_adds(h, "<tr><th>");
+	ww_page_textf(h, "%s %s", ww_json_str(k, "kernel", "?"), ww_json_str(k, "what", "?"));
+	ww_str_adds(h, "</th>");
+	add_us(h, k, "us");
+	add_us(h, k, "predicted_us");
+	add_us(h, k, "floor_us");
+	add_us(h, k, "eager_us");
+	ww_str_adds(h, "<td>");
+	json_array_foreach(json_object_get(k, "nodes"), i, n)
+		ww_page_textf(h, "%s%s", i ? ", " : "", json_string_value(n));
+	ww_page_textf(h, ". %s. %s.", ww_json_str(k, "why", ""), ww_json_str(k, "schedule", ""));
+	json_array_foreach(json_object_get(k, "stores"), i, n)
+		ww_page_textf(h, " Stores %s: %s.", ww_json_str(n, "buffer", "?"), ww_json_str(n, "why", ""));
+	ww_str_adds(h, "</td></tr>\n");
+}
+
+static void add_explained(struct ww_str *h, const struct ww_episode_run *r)
+{
+	size_t i;
+	json_t *k;
+	if (!r->explained ||
+		strcmp(ww_json_str(r->explained, "solution", ""), ww_json_str(r->verdict, "solution_id", "none")))
+		return;
+	ww_str_adds(h,
+		"<h2>Where the time goes</h2>\n<table class=\"num\"><tr><th></th><th>us</th><th>predicted</th><th>floor</th>"
+		"<th>PyTorch</th><th>what, and why together</th></tr>\n");
+	json_array_foreach(json_object_get(r->explained, "kernels"), i, k)
+		add_explained_row(h, k);
+	ww_str_adds(h, "</table>\n");
 }
 
 /* ---- How it was made --------------------------------------------------------------------------------------------- */
@@ -196,6 +239,7 @@ void ww_episode_run_html(const struct ww_episode_run *r, struct ww_str *h)
 		ww_episode_html_verdict(h, r->verdict);
 	add_episodes(h, r);
 	add_search(h, r);
+	add_explained(h, r);
 	add_solution(h, r);
 	ww_str_adds(h, "<h2>The module</h2>\n");
 	ww_page_code(h, file_name(head->task_path), r->source ? r->source : "", 1);

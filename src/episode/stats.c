@@ -94,7 +94,7 @@ static void count_messages(struct group *g, const struct ww_episode *e)
 		int malformed = m->data && !strcmp(m->data, "{\"malformed\":true}");
 		g->calls++;
 		g->malformed += malformed;
-		if (!malformed) /* the name of one that is may be any text */
+		if (!malformed) /* a malformed call may have any text as its name */
 			count_word(g->tools, m->tool);
 		json_t *inside = ww_episode_calls_inside(m), *one;
 		size_t k;
@@ -140,8 +140,7 @@ int ww_episode_stats_add(struct ww_episode_stats *s, const struct ww_episode *e,
 	return WW_OK;
 }
 
-/* ---- Output ---------------------------------------------------------------------------------------------------------
- */
+/* ---- Output ------------------------------------------------------------------------------------------------------ */
 
 static double mean(double sum, int64_t n) { return n ? sum / (double)n : 0; }
 

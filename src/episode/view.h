@@ -15,9 +15,10 @@ void ww_episode_html(const struct ww_episode *e, struct ww_str *out);
 /* The page of a run of one or more episodes of one task: module, table, search, graph, kernels, how it was made. */
 struct ww_episode_run {
 	const struct ww_episode *episodes;
-	size_t n;              /* at least 1 */
-	const json_t *verdict; /* of the best solution (verdict.json); NULL: none is correct */
-	const char *source;    /* text of the task; NULL: unknown */
+	size_t n;                /* at least 1 */
+	const json_t *verdict;   /* of the best solution (verdict.json); NULL: none is correct */
+	const char *source;      /* text of the task; NULL: unknown */
+	const json_t *explained; /* explain.json (docs/optimize.md, "Why"); NULL: there is none */
 };
 void ww_episode_run_html(const struct ww_episode_run *r, struct ww_str *out);
 

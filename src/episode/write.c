@@ -8,7 +8,7 @@
  * so kill -9 leaves no stale lock, which a lock file would.
  *
  * Rejected: a journal beside the file, or SQLite.  A reader in any language takes one line at a time, and an episode
- * of 200 turns costs 200 syncs, which is nothing beside 200 verdicts.
+ * of 200 turns costs 200 syncs, which is little compared with 200 verdicts.
  */
 #include "base/err.h"
 #include "base/json.h"
@@ -105,7 +105,7 @@ static json_t *new_line(const struct ww_episode_writer *w, const char *type, int
 
 static const double LOCK_S = 1;
 
-/* What a writer had started may hold the file for a moment after it was killed. */
+/* A child of a killed writer may hold the lock for a moment. */
 static int lock(int fd)
 {
 	uint64_t start = ww_now_ns();
@@ -171,11 +171,11 @@ int ww_episode_create(
 	ww_str_addf(&tmp, "%s.new-%d", path, (int)getpid());
 	WW_CHECK(open_writer(path, tmp.p, O_CREAT | O_TRUNC, &w, err));
 	json_t *o = json_pack(
-		"{s:s, s:i, s:{s:s, s:s, s:s*}, s:s, s:s, s:s, s:s*, s:s*, s:I, s:s, s:O, s:s, s:O*, s:O*, s:O*}", "type",
+		"{s:s, s:i, s:{s:s, s:s, s:s*}, s:s, s:s, s:s, s:s*, s:s*, s:s*, s:I, s:s, s:O, s:s, s:O*, s:O*, s:O*}", "type",
 		"header", "version", WW_EPISODE_VERSION, "task", "path", h->task_path, "id", h->task_id, "signature",
 		*h->task_signature ? h->task_signature : NULL, "target", h->target, "device", h->device, "policy", h->policy,
-		"form", h->form, "loop", h->loop, "seed", (json_int_t)h->seed, "rule", h->rule, "versions", h->versions,
-		"started", h->started, "command", h->command, "tools", h->tools, "limits", h->limits);
+		"form", h->form, "loop", h->loop, "prompt", h->prompt, "seed", (json_int_t)h->seed, "rule", h->rule, "versions",
+		h->versions, "started", h->started, "command", h->command, "tools", h->tools, "limits", h->limits);
 	enum ww_rc rc = add_object(w, o, err);
 	if (rc == WW_OK)
 		rc = publish(w, tmp.p, err);

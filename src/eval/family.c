@@ -1,11 +1,11 @@
-/* family.c - which kind of operator a task is about: the heaviest that its graph has. */
+/* family.c - the operator family of a task: the most expensive kind of operator in its graph. */
 #include "eval/summary.h"
 
 #include "base/json.h"
 
 #include <string.h>
 
-/* In the order of weight: a network with a convolution in it is about convolutions, whatever else it does. */
+/* From the most expensive to the cheapest: a network with any convolution counts as a convolution. */
 static const struct {
 	const char *family, *ops; /* begins of names behind "aten.", separated by spaces */
 } families[] = {

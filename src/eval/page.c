@@ -1,4 +1,4 @@
-/* page.c - see page.h.  Figures come from ww_eval_summary() and ww_eval_row_of(); nothing is computed here but order.
+/* page.c - see page.h.  Figures come from ww_eval_summary() and ww_eval_row_of(); this file only sorts and prints them.
  */
 #include "eval/page.h"
 
@@ -29,7 +29,7 @@ static void release(struct view *v)
 		json_decref(v->summaries[i]);
 }
 
-/* ---- What a run says --------------------------------------------------------------------------------------------- */
+/* ---- Members of a run -------------------------------------------------------------------------------------------- */
 
 static const json_t *config(const struct ww_eval_run *r) { return json_object_get(r->about, "config"); }
 static const char *rule_of(const struct ww_eval_run *r) { return ww_json_str(config(r), "rule", "strict"); }
@@ -60,7 +60,7 @@ static size_t n_ended(const struct ww_eval_run *r)
 	return n;
 }
 
-/* What speed-ups are over: compile where it was measured, else eager. */
+/* The baseline of the speed-ups: compile where it was measured, else eager. */
 static enum ww_baseline baseline_of(const struct ww_eval_run *r)
 {
 	return strstr(ww_json_str(config(r), "baselines", ""), "compile") ? WW_BASE_COMPILE : WW_BASE_EAGER;
@@ -234,7 +234,7 @@ static void add_variants(const struct view *v)
 	end_table(v->h);
 }
 
-/* ---- The field --------------------------------------------------------------------------------------------------- */
+/* ---- Published figures ------------------------------------------------------------------------------------------- */
 
 /* arXiv 2602.24286, tables 1 and 2: percent correct, faster than eager, than compile; geometric means over each. */
 static const struct {
@@ -276,7 +276,7 @@ static void add_field(const struct view *v)
 {
 	static const char *const heads[] = { "correct", "faster than eager", "faster than compile", "mean over eager",
 		"mean over compile" };
-	ww_str_adds(v->h, "<h2>Beside what was published</h2>\n");
+	ww_str_adds(v->h, "<h2>Compared with published results</h2>\n");
 	head(v->h, heads, WW_ARRAY_LEN(heads));
 	for (int i = 0; i < v->n; i++)
 		own_row(v, i);

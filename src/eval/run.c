@@ -36,7 +36,7 @@ static int take_line(struct ww_eval_run *r, json_t *line)
 	json_t *had = id ? json_object_get(r->lines, id) : NULL;
 	if (!id)
 		return 0;
-	if (had && !json_object_get(line, "outcome")) /* found out later */
+	if (had && !json_object_get(line, "outcome")) /* a line added later, with members of its own only */
 		return !json_object_update(had, line);
 	return !json_object_set(r->lines, id, line);
 }
@@ -195,7 +195,7 @@ static enum ww_rc check_same(const struct ww_eval_run *first, const struct ww_ev
 {
 	char what[PATH_MAX * 2 + 64];
 	json_auto_t *a = common(first->about), *b = common(r->about);
-	snprintf(what, sizeof(what), "%s and %s are no parts of one evaluation", first->path, r->path);
+	snprintf(what, sizeof(what), "%s and %s are not parts of one evaluation", first->path, r->path);
 	WW_CHECK(same(a, b, what, err));
 	snprintf(what, sizeof(what), "%s and %s were not measured on the same kind of machine", first->path, r->path);
 	return same(json_object_get(first->about, "machine"), json_object_get(r->about, "machine"), what, err);

@@ -1,7 +1,7 @@
 /* run.h - the directory of an evaluation.
  *
  *     run.json        what was asked, of what, on which machine (docs/formats/eval.md)
- *     results.jsonl   a line for each problem that has ended, and for what was found out about it later
+ *     results.jsonl   a line for each problem that has ended, and lines with members added to it later
  *     problems/ID/    what `optimize` would leave: episode.jsonl, workspace/, solution/, verdict.json
  *
  * A problem has ended when its line is on the disk; the same command goes on with those that have none.  The lines hold
@@ -34,7 +34,7 @@ void ww_eval_run_release(struct ww_eval_run *r);
 
 /* The line of a problem, borrowed, with what was added later; NULL: it has none. */
 const json_t *ww_eval_run_line(const struct ww_eval_run *r, const char *id);
-/* 1 where the problem has ended: it has a line, of this task, that is no error of ours. */
+/* 1 where the problem has ended: it has a line for this task that reports no error of the program. */
 int ww_eval_run_has(const struct ww_eval_run *r, const char *id, const char *task_id);
 /* Write a line and take it in; a line of an id that has one adds its members to it.  Takes `line`. */
 enum ww_rc ww_eval_run_add(struct ww_eval_run *r, json_t *line, struct ww_err *err) WW_MUST_CHECK;

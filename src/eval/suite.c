@@ -1,10 +1,12 @@
 #include "eval/suite.h"
 
 #include "base/fs.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/str.h"
 #include "task/set.h"
+#include "task/shipped.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -12,11 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Sets that come with the program, below a folder of its resources. */
-static const struct {
-	const char *name, *resource, *folder;
-} shipped[] = { { "examples-cuda", "examples", "cuda" }, { "examples-cpu", "examples", "cpu" } };
 
 static void release(struct ww_problem *p)
 {
@@ -94,13 +91,24 @@ static int is_problem(const struct ww_set_row *row)
 	return !row->path || (strstr(row->code, "class Model") && strstr(row->code, "def get_inputs"));
 }
 
-/* dir_level: what a directory that is itself a level says of its files; want: the level that is asked for. */
+/* What is asked for: 0 and NULL: all. */
+struct wanted {
+	int level;
+	const char *split;
+};
+
+static int is_wanted(const struct wanted *w, int level, const struct ww_set_row *row)
+{
+	return (!w->level || level == w->level) && (!w->split || !strcmp(ww_json_str(row->fields, "split", ""), w->split));
+}
+
+/* dir_level: what a directory that is itself a level says of its files. */
 static enum ww_rc add_row(struct ww_suite *s, const struct ww_set *set, const struct ww_set_row *row, int dir_level,
-	int want, struct ww_err *err)
+	const struct wanted *want, struct ww_err *err)
 {
 	char id[PATH_MAX];
 	int level = row->level ? row->level : dir_level;
-	if ((want && level != want) || !is_problem(row))
+	if (!is_wanted(want, level, row) || !is_problem(row))
 		return WW_OK;
 	if (level && !row->level)
 		snprintf(id, sizeof(id), "level%d/%s", level, row->id);
@@ -110,7 +118,7 @@ static enum ww_rc add_row(struct ww_suite *s, const struct ww_set *set, const st
 	return p ? ww_set_task(set, row, &p->task, err) : err->rc;
 }
 
-/* Beside KernelBench's levels a repository has files that are none of its problems. */
+/* Drop the files of a KernelBench repository that are in none of its levels. */
 static void drop_outside_levels(struct ww_suite *s)
 {
 	size_t n = 0, with = 0;
@@ -124,7 +132,7 @@ static void drop_outside_levels(struct ww_suite *s)
 	s->n = with ? n : s->n;
 }
 
-static enum ww_rc read_set(struct ww_suite *s, const char *path, int want, struct ww_err *err)
+static enum ww_rc read_set(struct ww_suite *s, const char *path, const struct wanted *want, struct ww_err *err)
 {
 	const char *name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
 	const struct ww_set_row *row;
@@ -141,13 +149,16 @@ out:
 	return rc;
 }
 
-static enum ww_rc open_set(struct ww_suite *s, const char *path, int want, struct ww_err *err)
+static enum ww_rc open_set(struct ww_suite *s, const char *path, const struct wanted *want, struct ww_err *err)
 {
 	WW_CHECK(read_set(s, path, want, err));
 	if (ww_fs_is_dir(path))
 		drop_outside_levels(s);
-	if (!s->n && want)
-		return ww_err_set(err, WW_ERR_USAGE, "%s has no problem of level %d (level%d/*.py)", path, want, want);
+	if (!s->n && want->level)
+		return ww_err_set(
+			err, WW_ERR_USAGE, "%s has no problem of level %d (level%d/*.py)", path, want->level, want->level);
+	if (!s->n && want->split)
+		return ww_err_set(err, WW_ERR_USAGE, "%s has no task of the split \"%s\"", path, want->split);
 	if (!s->n)
 		return ww_err_set(err, WW_ERR_USAGE, "%s holds no problem: a module with class Model and get_inputs()", path);
 	if (ww_fs_is_dir(path))
@@ -160,22 +171,9 @@ static enum ww_rc open_set(struct ww_suite *s, const char *path, int want, struc
 static enum ww_rc unknown(const char *which, struct ww_err *err)
 {
 	ww_auto_str names = WW_STR_INIT(512);
-	for (size_t i = 0; i < WW_ARRAY_LEN(shipped); i++)
-		ww_str_addf(&names, "%s%s", i ? ", " : "", shipped[i].name);
+	ww_shipped_names(&names);
 	return ww_err_set(err, WW_ERR_USAGE,
 		"there is no suite \"%.200s\": give a directory, a file of tasks, or one of %s", which, names.p);
-}
-
-static enum ww_rc open_shipped(struct ww_suite *s, const char *which, int level, struct ww_err *err)
-{
-	char root[PATH_MAX], dir[PATH_MAX];
-	for (size_t i = 0; i < WW_ARRAY_LEN(shipped); i++)
-		if (!strcmp(which, shipped[i].name)) {
-			WW_CHECK(ww_fs_resource(shipped[i].resource, root, err));
-			WW_CHECK(ww_fs_join(dir, root, shipped[i].folder, err));
-			return open_set(s, dir, level, err);
-		}
-	return unknown(which, err);
 }
 
 /* FILE.py, or SET#ID. */
@@ -216,15 +214,17 @@ static void set_hash(struct ww_suite *s)
 	ww_hash_hex(all.p, all.len, s->hash);
 }
 
-static enum ww_rc open_any(struct ww_suite *s, const char *path, int level, struct ww_err *err)
+static enum ww_rc open_any(struct ww_suite *s, const char *path, const struct wanted *want, struct ww_err *err)
 {
 	char set[PATH_MAX];
+	if (ww_shipped_find(path, set))
+		return open_set(s, set, want, err);
 	if (ww_fs_is_dir(path) || (ww_fs_is_file(path) && !is_python(path)))
-		return open_set(s, path, level, err);
-	return ww_fs_is_file(path) || ww_set_split(path, set) ? open_one(s, path, err) : open_shipped(s, path, level, err);
+		return open_set(s, path, want, err);
+	return ww_fs_is_file(path) || ww_set_split(path, set) ? open_one(s, path, err) : unknown(path, err);
 }
 
-enum ww_rc ww_suite_open(struct ww_suite *s, const char *which, int level, struct ww_err *err)
+enum ww_rc ww_suite_open(struct ww_suite *s, const char *which, int level, const char *split, struct ww_err *err)
 {
 	char path[PATH_MAX];
 	memset(s, 0, sizeof(*s));
@@ -234,7 +234,7 @@ enum ww_rc ww_suite_open(struct ww_suite *s, const char *which, int level, struc
 		path[n - 1] = 0;
 	if (!(s->name = strdup(path)))
 		return ww_nomem(err);
-	enum ww_rc rc = open_any(s, path, level, err);
+	enum ww_rc rc = open_any(s, path, &(struct wanted){ level, split }, err);
 	if (rc == WW_OK)
 		rc = check_ids(s, err);
 	if (rc == WW_OK)
@@ -282,7 +282,7 @@ void ww_suite_sample(struct ww_suite *s, size_t n, uint64_t seed)
 		release(&s->problems[s->n - 1]);
 }
 
-/* ---- Solutions of others ----------------------------------------------------------------------------------------- */
+/* ---- Given solutions (--solutions) ------------------------------------------------------------------------------- */
 
 static int is_there(const char *path) { return ww_fs_is_file(path) || ww_fs_is_dir(path); }
 

@@ -44,7 +44,7 @@ json_t *ww_eval_summary(const struct ww_eval_run *r);
 /* The same for a terminal. */
 void ww_eval_summary_text(const json_t *summary, struct ww_str *out);
 
-/* What a line says, for summary and report: the verdict by a rule ("strict"), or NULL; why the problem is not solved,
+/* Members of a line, for summary and report: the verdict by a rule ("strict"), or NULL; why the problem is not solved,
  * "" where it is. */
 const json_t *ww_eval_verdict(const json_t *line, const char *rule);
 void ww_eval_why(const json_t *line, const char *rule, struct ww_str *out);

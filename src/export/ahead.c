@@ -1,8 +1,9 @@
-/* ahead.c - Pythons that have imported PyTorch before they are wanted, and how to talk to one.
+/* ahead.c - Python processes that import PyTorch before they are needed, and the protocol with them.
  *
  * Importing PyTorch takes 2 to 5 s of one processor, without the device.  A closing judgement needs a Python of its own
- * (the exported call, confined), and so do the checks of exports.  Whoever knows early that they will come starts both;
- * they wait for a line on their standard input while others are measured.  One that has died meanwhile is replaced. */
+ * (the exported call, confined), and so do the checks of exports.  A caller that knows early that it will need them
+ * starts both; they wait for a line on standard input while other solutions are measured.  One that has died meanwhile
+ * is replaced. */
 #include "export/parts.h"
 
 #include "base/fs.h"
@@ -95,7 +96,7 @@ static struct ww_export_python spares[WW_EXPORT_USES] = { WW_EXPORT_PYTHON_NONE,
 
 void ww_export_ahead(int checks)
 {
-	struct ww_err ignored = WW_ERR_INIT; /* who takes it starts another, and says why it cannot */
+	struct ww_err ignored = WW_ERR_INIT; /* the caller that takes it starts another, and reports the error */
 	WW_LOCKED(&lock);
 	for (int use = 0; use < (checks ? WW_EXPORT_USES : WW_EXPORT_CHECKS); use++)
 		if (!spares[use].pid && start(&spares[use], use, &ignored) != WW_OK)
@@ -124,14 +125,15 @@ enum ww_rc ww_export_python_take(struct ww_export_python *p, enum ww_export_use 
 
 /* ---- Talking to it ----------------------------------------------------------------------------------------------- */
 
-/* Whether the last of what it has printed is this line. */
+/* Whether the output so far ends with this line. */
 static int ends_with(const struct ww_str *s, const char *line)
 {
 	size_t n = strlen(line);
 	return s->len >= n && !memcmp(s->p + s->len - n, line, n) && (s->len == n || s->p[s->len - n - 1] == '\n');
 }
 
-/* The program's turn: until then its time is not limited by ours, and what it printed is no result. */
+/* Wait for the device, then let the program go on: its time limit is extended by the wait, its output so far dropped.
+ */
 static enum ww_rc begin_turn(
 	const struct ww_export_turn *turn, int in, struct ww_str *said, uint64_t *end, struct ww_err *err)
 {
@@ -148,7 +150,7 @@ static void end_turn(const struct ww_export_turn *turn, struct ww_str *said)
 	turn->rest(turn->ctx);
 }
 
-/* All that it prints behind its turns, until it ends. */
+/* Read the program's output until it ends, granting its turns; output before a turn is dropped. */
 static enum ww_rc read_all(struct ww_export_python *p, const struct ww_export_turn *turn,
 	const volatile int *interrupted, struct ww_str *s, struct ww_err *err)
 {
@@ -177,7 +179,7 @@ static enum ww_rc read_all(struct ww_export_python *p, const struct ww_export_tu
 enum ww_rc ww_export_python_run(struct ww_export_python *p, const char *line, const struct ww_export_turn *turn,
 	const volatile int *interrupted, struct ww_str *out, int *status, struct ww_err *err)
 {
-	struct ww_err ended = WW_ERR_INIT; /* then what it has printed says why */
+	struct ww_err ended = WW_ERR_INIT; /* then its output says why */
 	*status = 0;
 	(void)!ww_fd_write(p->in, line, strlen(line), ww_now_ns() + (uint64_t)LIMIT_S * 1000000000u, &ended);
 	WW_CHECK(read_all(p, turn, interrupted, out, err));

@@ -7,9 +7,9 @@
  * Device code cannot reach that process's clock, and the process is confined like a reference worker, since it runs the
  * task's file.
  *
- * It takes about five seconds (importing PyTorch, building the C library), so it is asked for where one solution is
- * judged for good, never in a search.  Rejected: loading the operator into the reference worker (a fault of the device
- * code would take the references with it); adding a constant for PyTorch's dispatch to the graph's time (a guess). */
+ * It takes about five seconds (importing PyTorch, building the C library), so it is done for closing judgements only,
+ * never in a search.  Rejected: loading the operator into the reference worker (a fault of the device code would take
+ * the references with it); adding a constant for PyTorch's dispatch to the graph's time (a guess). */
 #include "export/parts.h"
 #include "base/json.h"
 #include "task/task.h"

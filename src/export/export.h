@@ -1,4 +1,4 @@
-/* export.h - a judged solution, in the form that another program wants.
+/* export.h - a judged solution as a library or module for other programs.
  *
  * Three forms, one core.  Every export carries the runtime (src/judge/run/exec_*.c and its two headers, byte for byte),
  * the plan image and the binary as data, and the sources: what runs in the user's process is what was judged.
@@ -34,14 +34,14 @@ struct ww_export_opts {
 /* Whether an export may stand in `dir`: nothing is there, or an earlier export.  ww_export() asks this too. */
 enum ww_rc ww_export_check_dir(const char *dir, struct ww_err *err) WW_MUST_CHECK;
 /* Write the export into a directory beside `dir`, run its check in a fresh Python process (torch, kernelbench) or a
- * fresh C program fed by one (c), and only then rename it to `dir`.  WW_ERR_USAGE where the plan has no such form and
- * why. */
+ * fresh C program fed by one (c), and only then rename it to `dir`.  WW_ERR_USAGE, with the reason, where the plan
+ * cannot have this form. */
 enum ww_rc ww_export(const struct ww_export_opts *o, struct ww_err *err) WW_MUST_CHECK;
-/* n exports, their checks side by side; what became of each is in rc[i] and errs[i]. */
+/* n exports with their checks in parallel; rc[i] and errs[i] get the result of each. */
 void ww_exports(const struct ww_export_opts *o, int n, enum ww_rc *rc, struct ww_err *errs);
 
-/* A closing judgement will come, and with `checks` exports behind it: their Pythons import PyTorch from now on, which
- * takes seconds of processor time.  Once for both; they end with this thread, or by the second function. */
+/* Start the Python processes of a closing judgement, and with `checks` those of the exports after it, so that they
+ * import PyTorch ahead of time (seconds of processor time).  They end with this thread, or by ww_export_ahead_end(). */
 void ww_export_ahead(int checks);
 void ww_export_ahead_end(void);
 

@@ -98,6 +98,8 @@ static enum ww_rc put_runtime(struct ww_export *x, struct ww_export_sink *sink, 
 		{ "src/judge/run/exec_cuda.c", "runtime/judge/run/exec_cuda.c", WW_TARGET_CUDA },
 		{ "src/judge/run/exec_cuda_library.c", "runtime/judge/run/exec_cuda_library.c", WW_TARGET_CUDA },
 		{ "src/judge/run/exec_cuda_library.h", "runtime/judge/run/exec_cuda_library.h", WW_TARGET_CUDA },
+		{ "src/judge/run/exec_cuda_conv.c", "runtime/judge/run/exec_cuda_conv.c", WW_TARGET_CUDA },
+		{ "src/judge/run/exec_cuda_conv.h", "runtime/judge/run/exec_cuda_conv.h", WW_TARGET_CUDA },
 		{ "src/export/templates/recompile.h.in", "recompile.h", WW_TARGET_CUDA } };
 	int target = x->cuda ? WW_TARGET_CUDA : WW_TARGET_CPU;
 	for (size_t i = 0; i < WW_ARRAY_LEN(files); i++) {

@@ -39,9 +39,9 @@ struct ww_export_python {
 #define WW_EXPORT_PYTHON_NONE { 0, -1, -1, WW_TMPDIR_INIT }
 /* One that has been started ahead, or a new one. */
 enum ww_rc ww_export_python_take(struct ww_export_python *p, enum ww_export_use use, struct ww_err *err) WW_MUST_CHECK;
-/* Send it the line; what it prints goes to out, its end (as waitpid(2) has it) to *status.  turn (may be NULL): it
- * waits for the device.  It prints "ready" on a line of its own when it has imported and built all that it needs, and
- * goes on when it can read another line; take() returns when the device is there.  "rest": it does without for now. */
+/* Send it the line; its output goes to out, its wait status (waitpid(2)) to *status.  With `turn` (may be NULL) the
+ * device is shared: the program prints the line "ready" when it has imported and built all that it needs, and goes on
+ * when it reads another line, sent once take() has returned.  It prints "rest" when it gives the device back. */
 struct ww_export_turn {
 	enum ww_rc (*take)(void *ctx, struct ww_err *err);
 	void (*rest)(void *ctx); /* may be NULL */
@@ -69,7 +69,7 @@ struct ww_export_sink {
 	enum ww_rc (*put)(struct ww_export *x, struct ww_export_sink *sink, const char *path, const void *bytes, size_t n,
 		struct ww_err *err);
 	const char *prefix;  /* folder below x->dir, "" or "lib/" */
-	struct ww_str *text; /* where a sink that collects collects */
+	struct ww_str *text; /* text that a collecting sink appends to */
 };
 enum ww_rc ww_export_library(struct ww_export *x, struct ww_export_sink *sink, struct ww_err *err) WW_MUST_CHECK;
 /* The three forms, into x->dir. */

@@ -1,6 +1,8 @@
 /* vars.c - the facts of one export as text for C and for Python. */
 #include "export/parts.h"
 #include "base/json.h"
+#include "export/embed.h"
+#include "judge/pytorch.h"
 #include "task/task.h"
 
 #include <inttypes.h>
@@ -28,7 +30,7 @@ static void add_tuple(struct ww_str *s, const long long *v, int rank)
 	ww_str_adds(s, rank == 1 ? ",)" : ")");
 }
 
-/* A Python string literal; names come from untrusted module. */
+/* A Python string literal; names come from an untrusted module. */
 static void add_py_string(struct ww_str *s, const char *text)
 {
 	ww_str_addc(s, '"');
@@ -228,6 +230,111 @@ static void graph_vars(struct ww_export *x)
 	ww_vars_set(&x->vars, "MUTATED", s.p);
 }
 
+/* ---- Operators that PyTorch runs --------------------------------------------------------------------------------- */
+
+/* Where scratch buffer `buf` begins, as lib_common.c.in lays scratch out. */
+static json_int_t scratch_offset(const struct ww_image *m, int buf)
+{
+	json_int_t at = 0;
+	for (int i = 0; i < buf; i++)
+		if (ww_image_buffers(m)[i].role == WW_BUF_SCRATCH)
+			at += (json_int_t)((ww_image_buffers(m)[i].bytes + 255) & ~(uint64_t)255);
+	return at;
+}
+
+/* [dtype, sizes, offset, strides of the graph where they are not row-major] of an operator's result. */
+static json_t *place_of(const struct ww_export *x, const char *name, int buf)
+{
+	const json_t *form = NULL, *row;
+	json_int_t step = 1;
+	int row_major = 1;
+	size_t i;
+	json_array_foreach(json_object_get(x->graph, "nodes"), i, row)
+		if (!strcmp(ww_json_str(row, "name", ""), name))
+			form = json_array_get(json_object_get(row, "out"), 0);
+	const json_t *sizes = json_object_get(form, "sizes"), *strides = json_object_get(form, "strides");
+	for (i = json_array_size(sizes); i-- > 0;) {
+		row_major &= json_integer_value(json_array_get(strides, i)) == step;
+		step *= json_integer_value(json_array_get(sizes, i));
+	}
+	return json_pack("[O, O, I, o]", json_object_get(form, "dtype"), sizes, scratch_offset(x->image, buf),
+		row_major ? json_null() : json_incref((json_t *)(uintptr_t)strides));
+}
+
+static json_t *part_of(const struct ww_export *x, uint32_t node)
+{
+	const struct ww_image_arg *arg = ww_image_args(x->image) + ww_image_nodes(x->image)[node].pytorch.first_arg;
+	json_t *part = ww_pytorch_part(x->graph, x->image, node), *reads = json_array(), *out = json_array(), *name;
+	size_t i;
+	json_array_foreach(json_object_get(part, "reads"), i, name)
+		json_array_append_new(reads, json_pack("[O, o]", name, place_of(x, json_string_value(name), (arg++)->buf)));
+	json_array_foreach(json_object_get(part, "writes"), i, name)
+		json_array_append_new(out, place_of(x, json_string_value(name), (arg++)->buf));
+	json_object_set_new(part, "node", json_integer((json_int_t)node));
+	json_object_set_new(part, "reads", reads);
+	json_object_set_new(part, "out", out);
+	return part;
+}
+
+static void add_parts(struct ww_export *x)
+{
+	const struct ww_embedded *operators = ww_embedded_find("bridge/wwbridge/operators.py");
+	json_auto_t *parts = json_array();
+	ww_auto_str s = WW_STR_INIT(1 << 20);
+	for (uint32_t i = 0; i < x->image->n_nodes; i++)
+		if (ww_image_nodes(x->image)[i].kind == WW_NODE_PYTORCH)
+			json_array_append_new(parts, part_of(x, i));
+	ww_auto_free char *text = json_dumps(parts, JSON_COMPACT | JSON_ENSURE_ASCII);
+	add_py_string(&s, text ? text : "[]");
+	ww_vars_set(&x->vars, "PY_PARTS", s.p);
+	ww_str_reset(&s);
+	ww_str_addc(&s, '[');
+	for (int i = 0; i < x->facts->n_inputs; i++) {
+		add_py_string(&s, x->facts->inputs[i].name);
+		ww_str_adds(&s, ", ");
+	}
+	ww_str_addc(&s, ']');
+	ww_vars_set(&x->vars, "PY_INPUT_NAMES", s.p);
+	ww_str_reset(&s);
+	WW_BUG(!operators);
+	ww_str_add(&s, operators->bytes, operators->n);
+	ww_vars_set(&x->vars, "OPERATORS", s.p);
+	ww_vars_setf(&x->vars, "N_NODES", "%u", x->image->n_nodes);
+	ww_str_reset(&s);
+	ww_render_embedded(&x->vars, "src/export/templates/parts.py.in", &s);
+	ww_str_adds(&s, "\n\n");
+	ww_vars_set(&x->vars, "PARTS", s.p);
+}
+
+static const char run_part[] = "int %s_run_part(struct %s *m, const void *const *inputs, const void *const *params, "
+							   "void *const *outputs, void *scratch, unsigned from,\n\t       unsigned to, char why[])";
+
+/* A plan without such operators is exported as if there were none. */
+static void parts_vars(struct ww_export *x)
+{
+	struct ww_vars *v = &x->vars;
+	char head[1024];
+	int partial = ww_pytorch_count(x->image) > 0;
+	snprintf(head, sizeof(head), run_part, x->name, x->name);
+	ww_vars_set(v, "PARTS", "");
+	if (partial)
+		add_parts(x);
+	ww_vars_set(v, "PY_RUN",
+		partial ? "_run_parts(handle, arguments, inputs, params, scratch, why)"
+				: "run(handle, *arguments, stream, why)");
+	ww_vars_set(v, "PY_RUN_PART",
+		partial ? ",\n                    (\"run_part\", ctypes.c_int, [ctypes.c_void_p] * 5 + [ctypes.c_uint] * 2 + "
+				  "[ctypes.c_char_p])"
+				: "");
+	ww_vars_setf(v, "RUN_PART_H",
+		partial ? "/* Nodes from..to-1 of the plan: between them PyTorch runs operators. */\n%s;\n" : "", head);
+	ww_vars_setf(v, "RUN_PART",
+		partial ? "\n%s\n{\n\twhy[0] = 0;\n\tbind(m, inputs, params, outputs, scratch);\n"
+				  "\treturn ww_exec_issue_part(m->exec, m->buffers, from, to, why);\n}\n"
+				: "",
+		head);
+}
+
 static void add_c_string(struct ww_str *s, const char *text)
 {
 	ww_str_addc(s, '"');
@@ -312,7 +419,8 @@ static void target_vars(struct ww_export *x)
 	ww_vars_set(v, "TARGET", cuda ? "cuda" : "cpu");
 	ww_vars_set(v, "EXT", cuda ? "cu" : "c");
 	ww_vars_set(v, "LIB_SOURCES",
-		cuda ? "runtime/judge/run/exec_cuda.c runtime/judge/run/exec_cuda_library.c recompile.c"
+		cuda ? "runtime/judge/run/exec_cuda.c runtime/judge/run/exec_cuda_library.c runtime/judge/run/exec_cuda_conv.c "
+			   "recompile.c"
 			 : "runtime/judge/run/exec_cpu.c");
 	ww_vars_set(v, "EXTRA_TARGETS", "");
 	ww_vars_set(v, "KERNEL_RULE", "");
@@ -342,7 +450,7 @@ static void target_vars(struct ww_export *x)
 	}
 }
 
-/* Where the files lie that the task imports and reads: beside model.py. */
+/* The folder of the files that the task imports and reads: beside model.py. */
 static void local_vars(struct ww_export *x)
 {
 	int torch = x->o->format == WW_EXPORT_TORCH;
@@ -371,6 +479,7 @@ void ww_export_vars(struct ww_export *x)
 	kernel_vars(x);
 	verdict_vars(x);
 	target_vars(x);
+	parts_vars(x);
 	/* Last, since they are made of the others. */
 	ww_auto_str s = WW_STR_INIT(1 << 20);
 	ww_render_embedded(v, "src/export/templates/lib_common.c.in", &s);

@@ -15,7 +15,7 @@ const char *const ww_cudalib_cublaslt[] = { "libcublasLt.so.13", "libcublasLt.so
 const char *const ww_cudalib_cudnn[] = { "libcudnn.so.9", NULL };
 const char *const ww_cudalib_cupti[] = { "libcupti.so.13", "libcupti.so.12", NULL };
 
-/* What each place is searched with; returns 1 to stop. */
+/* A search through directories: dir() is called with each, and returns 1 to stop. */
 struct visit {
 	int (*dir)(struct visit *v, const char *libs);
 	const char *const *names;

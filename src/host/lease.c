@@ -1,7 +1,7 @@
 /* lease.c - see lease.h.
  *
- *     lease-DEVICE.lock    locked exclusively by a measurement, which writes its pid; shared by the engines that
- * compute lease-DEVICE.gate    locked exclusively by the one that waits for the other file, until it has it
+ *     lease-DEVICE.lock    locked exclusively by a measurement, which writes its pid; shared by computing engines
+ *     lease-DEVICE.gate    locked exclusively by the one that waits for the other file, until it has it
  *
  * A measurement that waits for engines to end their steps has the gate, so no engine begins another; an engine that
  * waits for a measurement to end has the gate, so no other measurement comes before it.  The gate is free while
@@ -9,7 +9,7 @@
  * that the device goes from one judgement to the next without a pause.
  *
  * flock(2) is polled every 2 ms instead of waited for, so that an interruption is noticed; a measurement takes a tenth
- * of a second at least.  Which of several waiting processes gets a free gate is not determined.  Rejected: fcntl locks
+ * of a second at least.  Any of several waiting processes may get a free gate.  Rejected: fcntl locks
  * (they belong to the process: two threads would both have it); a lock file with a pid in it (stale after kill -9); one
  * file without a gate (engines that take turns would hold it for ever). */
 #include "host/lease.h"
@@ -40,7 +40,7 @@ enum {
 	MOST_SHARE_NS = 2000 * 1000 * 1000,
 	REPORT_NS = 2000 * 1000 * 1000
 };
-static const double LOOK_S = 0.05; /* how often a waiting thread looks whether it was interrupted */
+static const double LOOK_S = 0.05; /* a waiting thread checks for an interruption this often */
 
 /* ---- Files ------------------------------------------------------------------------------------------------------- */
 
@@ -93,7 +93,8 @@ static void describe_holder(int fd, char *out, size_t size)
 	snprintf(out, size, "pid %d%s%s%s", atoi(pid), command[0] ? " (" : "", command, command[0] ? ")" : "");
 }
 
-/* Before each look: is the wait over, is it time to say for whom?  fd < 0: for another thread of this process. */
+/* Before each attempt: end an interrupted wait, and report the holder when that is due.  fd < 0: the holder is another
+ * thread of this process. */
 static enum ww_rc look(struct waiting *w, int fd, struct ww_err *err)
 {
 	char holder[256] = "another judgement of this process";
@@ -122,7 +123,7 @@ static enum ww_rc wait_for(int fd, int how, int lock, struct waiting *w, struct 
 	return rc;
 }
 
-/* Through the gate to the lock itself. */
+/* Lock the gate, then fd, then unlock the gate. */
 static enum ww_rc pass(int gate, int fd, int how, struct waiting *w, struct ww_err *err)
 {
 	WW_CHECK(wait_for(gate, LOCK_EX, fd, w, err));
@@ -186,7 +187,7 @@ static void give_turn_back(struct ww_lease *l)
 
 /* ---- Alone ------------------------------------------------------------------------------------------------------- */
 
-/* For those who wait; "" when it is given back. */
+/* The holder's text in the lock file, for processes that wait; "" when the lease is dropped. */
 static void write_holder(int fd, const char *text)
 {
 	if (ftruncate(fd, 0) != 0 || pwrite(fd, text, strlen(text), 0) < 0)
@@ -223,9 +224,8 @@ void ww_lease_drop(struct ww_lease *l)
 {
 	ww_pause_end(&l->pause);
 	if (l->fd >= 0) {
-		ww_log(WW_LOG_DEBUG,
-			"the device was held for %.3f s after a wait of %.3f s, until %.3f s of the system's clock",
-			ww_seconds_since(l->since_ns), (double)(l->since_ns - l->asked_ns) * 1e-9, (double)ww_now_ns() * 1e-9);
+		ww_log(WW_LOG_DEBUG, "the device was held for %.3f s after a wait of %.3f s", ww_seconds_since(l->since_ns),
+			(double)(l->since_ns - l->asked_ns) * 1e-9);
 		write_holder(l->fd, "");
 		(void)flock(l->fd, LOCK_UN); /* a process that was forked meanwhile may have the file open still */
 	}
@@ -250,8 +250,7 @@ out:
 static void let_go(struct ww_share *s)
 {
 	if (s->held) {
-		ww_log(WW_LOG_DEBUG, "the device was shared for %.3f s, until %.3f s of the system's clock",
-			ww_seconds_since(s->since_ns), (double)ww_now_ns() * 1e-9);
+		ww_log(WW_LOG_DEBUG, "the device was shared for %.3f s", ww_seconds_since(s->since_ns));
 		(void)flock(s->fd, LOCK_UN);
 	}
 	s->held = 0;
@@ -275,8 +274,7 @@ enum ww_rc ww_share_step(struct ww_share *s, const volatile int *interrupted, st
 	WW_CHECK(pass(s->gate, s->fd, LOCK_SH, &w, err));
 	now = ww_now_ns();
 	uint64_t waited = now - s->asked_ns;
-	ww_log(WW_LOG_DEBUG, "the device is shared after a wait of %.3f s, at %.3f s of the system's clock",
-		(double)waited * 1e-9, (double)now * 1e-9);
+	ww_log(WW_LOG_DEBUG, "the device is shared after a wait of %.3f s", (double)waited * 1e-9);
 	s->since_ns = now;
 	s->until_ns = now + (waited < LEAST_SHARE_NS ? LEAST_SHARE_NS : waited > MOST_SHARE_NS ? MOST_SHARE_NS : waited);
 	s->asked_ns = 0;
@@ -292,7 +290,7 @@ void ww_share_close(struct ww_share *s)
 	*s = (struct ww_share)WW_SHARE_INIT;
 }
 
-/* ---- Who takes part ---------------------------------------------------------------------------------------------- */
+/* ---- Participants ------------------------------------------------------------------------------------------------ */
 
 int ww_lease_takes_part(int pid, const char *device)
 {

@@ -20,7 +20,7 @@
 struct ww_lease {
 	int fd;                     /* -1: not held */
 	struct ww_lease_turn *turn; /* lease.c's */
-	int pause;                  /* holds what policies started stopped (pause.h); -1 */
+	int pause;                  /* keeps policies' processes stopped (pause.h); -1: does not */
 	uint64_t asked_ns;          /* when the wait for it began */
 	uint64_t since_ns;          /* when it was taken; 0 */
 };
@@ -34,8 +34,8 @@ struct ww_lease_wait {
 	void *ctx;
 };
 
-/* Wait for the device, alone, with everything stopped that policies started on this machine.  w may be NULL: nothing
- * ends the wait. */
+/* Take the device for this process alone, and stop all processes that policies started on this machine.  Waits until
+ * both are done; w NULL: nothing ends the wait. */
 enum ww_rc ww_lease_take(
 	struct ww_lease *l, const char *device, const struct ww_lease_wait *w, struct ww_err *err) WW_MUST_CHECK;
 void ww_lease_drop(struct ww_lease *l); /* safe on one that is not held */
@@ -50,12 +50,12 @@ struct ww_share {
 
 enum ww_rc ww_share_open(struct ww_share *s, const char *device, struct ww_err *err) WW_MUST_CHECK;
 /* Before each step: returns when no measurement has the device, and none begins before the next call or
- * ww_share_rest(). *interrupted (may be NULL) ends the wait with WW_ERR_INTERRUPTED; who then asks again has waited
- * since the first time. */
+ * ww_share_rest(). *interrupted (may be NULL) ends the wait with WW_ERR_INTERRUPTED; the wait of the next call counts
+ * from the first. */
 enum ww_rc ww_share_step(struct ww_share *s, const volatile int *interrupted, struct ww_err *err) WW_MUST_CHECK;
 /* There is nothing to compute now: other processes may use the device.  Safe at any time. */
 void ww_share_rest(struct ww_share *s);
 void ww_share_close(struct ww_share *s); /* safe on one that is not open */
 
-/* Whether the process has this device's files open, so that it waits for others there.  Of processes of this user. */
+/* Whether process `pid` of this user has the device's lock files open, so that it waits for other holders. */
 int ww_lease_takes_part(int pid, const char *device);

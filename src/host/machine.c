@@ -14,6 +14,7 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +29,7 @@ enum { CHILD_LIMIT_MS = 10000 };
 
 /* ---- Asking in a child ------------------------------------------------------------------------------------------- */
 
-/* Run fn(arg, out) in a child and copy its `bytes` of answer back; 0 where it died or took too long. */
+/* Run fn(arg, out) in a child process and copy `bytes` bytes of `out` back; 0 where it died or took too long. */
 static int ask_child(void (*fn)(const void *arg, void *out), const void *arg, void *out, size_t bytes)
 {
 	int fds[2];
@@ -181,7 +182,7 @@ int ww_host_nvidia_hardware(void)
 	return found;
 }
 
-/* Distributions lag behind what PyTorch's wheels need, so the driver comes from NVIDIA's repository for them. */
+/* The drivers of distributions are older than PyTorch's wheels need, so this installs from NVIDIA's repository. */
 void ww_host_driver_mend(char *out, size_t cap)
 {
 	char line[128], id[32] = "", version[32] = "", distribution[65];
@@ -307,6 +308,56 @@ uint64_t ww_host_free_bytes(const char *dir)
 {
 	struct statvfs v;
 	return statvfs(dir, &v) == 0 ? (uint64_t)v.f_bavail * v.f_frsize : 0;
+}
+
+int ww_host_cores(void)
+{
+	cpu_set_t set;
+	int n = sched_getaffinity(0, sizeof(set), &set) ? 1 : CPU_COUNT(&set);
+	return n > 0 ? n : 1;
+}
+
+/* The number that a file begins with; LONG_MAX where there is none ("max"). */
+static long number_in(const char *root, const char *file)
+{
+	char path[PATH_MAX];
+	long n = LONG_MAX;
+	snprintf(path, sizeof(path), "%s%s", root, file);
+	FILE *f = fopen(path, "re");
+	if (f && fscanf(f, "%ld", &n) != 1)
+		n = LONG_MAX;
+	if (f)
+		fclose(f);
+	return n;
+}
+
+static long threads_of_all(const char *root)
+{
+	char path[PATH_MAX];
+	long n = 0;
+	snprintf(path, sizeof(path), "%s/proc/loadavg", root);
+	FILE *f = fopen(path, "re");
+	if (f && fscanf(f, "%*f %*f %*f %*d/%ld", &n) != 1)
+		n = 0;
+	if (f)
+		fclose(f);
+	return n;
+}
+
+/* Version 2 as a container sees its own group, then version 1. */
+long ww_host_tasks_left(const char *root)
+{
+	static const char *const groups[][2] = { { "/sys/fs/cgroup/pids.max", "/sys/fs/cgroup/pids.current" },
+		{ "/sys/fs/cgroup/pids/pids.max", "/sys/fs/cgroup/pids/pids.current" } };
+	long most = number_in(root, "/proc/sys/kernel/threads-max"), left = LONG_MAX;
+	if (most != LONG_MAX)
+		left = most - threads_of_all(root);
+	for (size_t i = 0; i < WW_ARRAY_LEN(groups); i++) {
+		long max = number_in(root, groups[i][0]), now = number_in(root, groups[i][1]);
+		if (max != LONG_MAX && now != LONG_MAX && max - now < left)
+			left = max - now;
+	}
+	return left > 0 ? left : 0;
 }
 
 uint64_t ww_host_memory_bytes(uint64_t *available)

@@ -53,4 +53,10 @@ void ww_host_python_version(const char *python, char *version, size_t cap);
 int ww_host_python_headers(const char *python);
 
 uint64_t ww_host_free_bytes(const char *dir); /* for this user; 0 unknown */
+/* Processors that this process may use. */
+int ww_host_cores(void);
+/* How many processes and threads may still be started: what the control group and the system leave; LONG_MAX where
+ * neither says.  root: "", or where a test has such files. */
+long ww_host_tasks_left(const char *root);
+
 uint64_t ww_host_memory_bytes(uint64_t *available);

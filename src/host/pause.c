@@ -86,7 +86,7 @@ static void tell_all(void)
 	syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-/* Until the word is no longer what it was, or so long. */
+/* Sleep until the word differs from `was`, for at most `ms`. */
 static void sleep_on(uint32_t was, uint64_t ms)
 {
 	struct timespec t = { (time_t)(ms / 1000), (long)(ms % 1000 * MS) };
@@ -95,7 +95,7 @@ static void sleep_on(uint32_t was, uint64_t ms)
 
 /* ---- A measurement ----------------------------------------------------------------------------------------------- */
 
-/* Until nobody holds the byte, or the time is over. */
+/* Wait until nobody holds the byte, or limit_ms has passed. */
 static enum ww_rc wait_for(int fd, int byte, uint64_t limit_ms, const volatile int *interrupted, struct ww_err *err)
 {
 	uint64_t deadline = ww_now_ns() + limit_ms * MS;
@@ -195,7 +195,7 @@ static void stop_groups(void)
 	tell_all();
 }
 
-/* With RUNS held and nothing measured. */
+/* Called with RUNS held and nothing measured. */
 static void continue_groups(void)
 {
 	for (struct ww_pausable *p = groups; p; p = p->next) {
@@ -217,7 +217,7 @@ static void begin_turn(void)
 	tell_all();
 }
 
-/* One look at what others hold; how long to sleep unless something changes. */
+/* Stop or continue the groups by the locks that others hold; returns how many ms to sleep unless a lock changes. */
 static uint64_t look(void)
 {
 	uint64_t now = ww_now_ns();

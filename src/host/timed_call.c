@@ -11,7 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_THREADS = 1024, BUSY = 8 }; /* a thread computes in a call that ran an eighth of what the busiest did */
+/* A thread computed in a call if it ran for an eighth of the busiest one's time. */
+enum { MAX_THREADS = 1024, BUSY = 8 };
 
 struct thread {
 	pid_t id;
@@ -25,7 +26,7 @@ struct threads {
 
 struct ww_timed_call {
 	pid_t pid;
-	uint64_t start_ns, caller_ns; /* what the caller had waited */
+	uint64_t start_ns, caller_ns; /* time that the caller had waited */
 	struct threads before, now;
 };
 

@@ -4,10 +4,10 @@
  * Waiting.  Linux counts, for each thread, the time that it ran and the time that it was runnable but not scheduled
  * (schedstat), in nanoseconds.  Time that a hypervisor takes is not in it.
  *
- * Places.  The kernel may start two threads of a call on one processor while another is idle, and separate them one
+ * Placement.  The kernel may start two threads of a call on one processor while another is idle, and separate them one
  * tick (4 ms) later: calls of a few milliseconds then take twice their time, at random.  So at the end of a call the
  * threads that computed in it are pinned to one processor each for the next call: as many as there are processors, the
- * busiest first.  It takes any threads (OpenMP's, a pool of ours, a candidate's) and any number of them.  Where fewer
+ * busiest first.  This works for any threads (OpenMP's, our pool's, a candidate's) and any number of them.  Where fewer
  * computed than there are processors, the kernel has room and all are free to move; on a large machine that also keeps
  * them off the second threads of cores in use. Rejected: OMP_PROC_BIND, whose initial thread hands its one processor on
  * to every thread and process that it starts. */
@@ -16,7 +16,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Whether this machine counts what threads wait. */
+/* Whether this machine counts the time that threads wait. */
 int ww_wait_is_measured(void);
 
 struct ww_timed_call;
@@ -24,9 +24,9 @@ struct ww_timed_call;
 /* Before a call into process `pid` that the calling thread makes and times.  NULL where there is no process (pid 0) or
  * no memory: ww_timed_call_end() then reports no wait.  ww_timed_call_end() releases it. */
 struct ww_timed_call *ww_timed_call_begin(pid_t pid);
-/* After it: microseconds that the threads of `pid` which live now, and the caller, have waited since, together.  Moves
- * threads as said above, within the caller's own processors; a process that may not be moved, or is gone, is left as it
- * is. */
+/* After the call: microseconds that the caller and the threads of `pid` that still live have waited since, added up.
+ * Pins threads as said above, within the caller's processors; a process that may not be moved, or is gone, is left
+ * alone. */
 double ww_timed_call_end(struct ww_timed_call *c);
 
 /* Whether every thread of the process sleeps (states S and I of proc(5)), or has ended (Z and X).  A process that is

@@ -21,6 +21,7 @@
 #include "host/lease.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/range.h"
 #include "base/time.h"
 
 #include <limits.h>
@@ -63,7 +64,7 @@ struct ww_engine {
 	struct ww_engine *next; /* in the list of open engines */
 	int users;
 	char dir[PATH_MAX], device[16];
-	struct ww_engine_opts asked; /* its strings are the two above */
+	struct ww_engine_opts asked; /* its strings point to the two above */
 	struct ww_dev *dev;
 	struct ww_model *model;
 	struct ww_tok *tok;
@@ -75,7 +76,7 @@ struct ww_engine {
 	pthread_mutex_t lock;
 	pthread_cond_t wake, rested;
 	int pausing, resting; /* asked for; the engine's thread has nothing to do and waits */
-	int adopted;          /* model, device and tokenizer are somebody else's */
+	int adopted;          /* model, device and tokenizer are the caller's */
 	struct job *fresh, **fresh_end, *jobs;
 	int64_t next_id;
 	int closing;
@@ -83,6 +84,7 @@ struct ww_engine {
 	struct ww_share share;  /* of the device; only the engine's thread uses it */
 	int unshared;           /* the device cannot be shared: steps do not wait for it */
 	struct ww_infer_stats stats;
+	double busy_s;
 	uint64_t *weight;    /* engine's thread: (vocabulary), allocated at first use */
 	struct ww_str piece; /* the engine's thread: text of one token */
 };
@@ -152,7 +154,7 @@ static void sample_json(struct job *j, float *logits, float lse, const struct ww
 {
 	struct ww_engine *e = j->e;
 	int64_t v = e->model->config.vocab_size;
-	uint8_t may[256]; /* most tokens fail by it, also against a schema with thousands of keys */
+	uint8_t may[256]; /* one look-up rejects most tokens, also with a schema of thousands of keys */
 	size_t n;
 	for (int c = 0; c < 256; c++)
 		may[c] = (uint8_t)ww_json_guide_fits(&j->guide, (const char[]){ (char)c }, 1);
@@ -270,6 +272,12 @@ static int may_compute(struct ww_engine *e)
 	return 1;
 }
 
+static void add_busy(struct ww_engine *e, double seconds)
+{
+	WW_LOCKED(&e->lock);
+	e->busy_s += seconds;
+}
+
 static void *thread_main(void *arg)
 {
 	struct ww_engine *e = arg;
@@ -277,8 +285,12 @@ static void *thread_main(void *arg)
 		struct ww_err err = WW_ERR_INIT;
 		int64_t left;
 		settle(e);
-		if (may_compute(e) && ww_infer_step(e->infer, on_token, e, &left, &err) != WW_OK)
-			end_all(e, WW_ENGINE_FAILED, &err);
+		if (may_compute(e)) {
+			uint64_t start = ww_now_ns();
+			if (ww_infer_step(e->infer, on_token, e, &left, &err) != WW_OK)
+				end_all(e, WW_ENGINE_FAILED, &err);
+			add_busy(e, ww_seconds_since(start));
+		}
 		sweep(e);
 	}
 	end_all(e, WW_ENGINE_CANCELLED, NULL);
@@ -308,8 +320,6 @@ static enum ww_rc read_sampling(const char *dir, struct ww_sampling *s, struct w
 	return WW_OK;
 }
 
-static int64_t clamp(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
-
 /* Choose the limits that the options leave at 0. */
 static void choose_limits(struct ww_engine *e)
 {
@@ -319,14 +329,14 @@ static void choose_limits(struct ww_engine *e)
 	*l = e->asked.limits;
 	if (!l->max_sequences)
 		l->max_sequences = cuda ? CUDA_SEQUENCES : CPU_SEQUENCES;
-	l->max_sequences = clamp(l->max_sequences, 1, WW_GENERATE_ROWS);
+	l->max_sequences = ww_clamp_i64(l->max_sequences, 1, WW_GENERATE_ROWS);
 	if (!l->step_tokens)
 		l->step_tokens = cuda ? CUDA_STEP_TOKENS : CPU_STEP_TOKENS;
 	if (l->step_tokens < l->max_sequences)
 		l->step_tokens = l->max_sequences;
 	int64_t most = l->max_sequences * e->model->config.max_position;
 	if (!l->cache_tokens)
-		l->cache_tokens = clamp((int64_t)((cuda ? CUDA_CACHE_BYTES : CPU_CACHE_BYTES) / token_bytes), 1, most);
+		l->cache_tokens = ww_clamp_i64((int64_t)((cuda ? CUDA_CACHE_BYTES : CPU_CACHE_BYTES) / token_bytes), 1, most);
 }
 
 /* A cache whose size was not asked for is halved until it fits. */
@@ -391,7 +401,7 @@ static enum ww_rc engine_alloc(const struct ww_engine_opts *o, struct ww_engine 
 	return WW_OK;
 }
 
-/* Once model and tokenizer are there. */
+/* Start the thread; model and tokenizer are open. */
 static enum ww_rc engine_start(struct ww_engine *e, struct ww_err *err)
 {
 	WW_CHECK(open_infer(e, err));
@@ -525,6 +535,12 @@ struct ww_infer_stats ww_engine_stats(struct ww_engine *e)
 {
 	WW_LOCKED(&e->lock);
 	return e->stats;
+}
+
+double ww_engine_busy_s(struct ww_engine *e)
+{
+	WW_LOCKED(&e->lock);
+	return e->busy_s;
 }
 
 /* ---- asking */

@@ -28,7 +28,7 @@ void ww_engine_close(struct ww_engine *e); /* NULL is fine */
  * the sampling is temperature 1, untruncated.  o: fast and dir are not read. */
 enum ww_rc ww_engine_adopt(const struct ww_engine_opts *o, struct ww_model *m, struct ww_tok *tok,
 	struct ww_engine **out, struct ww_err *err) WW_MUST_CHECK;
-/* One user more, who closes it too. */
+/* Take one more reference; each reference is closed with ww_engine_close(). */
 struct ww_engine *ww_engine_share(struct ww_engine *e);
 /* Wait until the requests that run have ended, and free cache and workspace: the model may be changed then, and the
  * device's memory used.  Requests that come meanwhile wait.  On an error ww_engine_resume() may be called again. */
@@ -42,6 +42,8 @@ struct ww_sampling ww_engine_sampling(const struct ww_engine *e);
 /* Tokens of the longest sequence: what context and cache both allow. */
 int64_t ww_engine_context(const struct ww_engine *e);
 struct ww_infer_stats ww_engine_stats(struct ww_engine *e);
+/* Seconds in which it computed. */
+double ww_engine_busy_s(struct ww_engine *e);
 
 enum ww_engine_end { WW_ENGINE_GOES_ON, WW_ENGINE_STOP, WW_ENGINE_LENGTH, WW_ENGINE_CANCELLED, WW_ENGINE_FAILED };
 

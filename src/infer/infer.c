@@ -14,6 +14,7 @@
  * change no bit of it.
  */
 #include "infer/infer.h"
+#include "base/range.h"
 #include "infer/pages.h"
 
 #include <stdlib.h>
@@ -48,8 +49,6 @@ struct ww_infer {
 };
 
 static int64_t pages_for(int64_t tokens) { return (tokens + WW_KV_PAGE - 1) / WW_KV_PAGE; }
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
 uint64_t ww_infer_bytes(const struct ww_model *m, const struct ww_infer_limits *l)
 {
 	return (uint64_t)(pages_for(l->cache_tokens) + 1) * ww_kv_page_bytes(m) +
@@ -247,7 +246,7 @@ static void admit(struct ww_infer *f)
 			continue;
 		find_beginning(f, s);
 		int coming = is_coming(f, s);
-		if (coming || least(pages_for(s->n) + 1, pages_for(s->want - 1)) - s->page_n > ww_pages_left(f->pages)) {
+		if (coming || ww_min_i64(pages_for(s->n) + 1, pages_for(s->want - 1)) - s->page_n > ww_pages_left(f->pages)) {
 			stop_running(f, s);
 			if (coming)
 				continue;
@@ -299,7 +298,7 @@ static void share_out(struct ww_infer *f)
 		if (!s->running)
 			continue;
 		reserved -= missing(s) == 1;
-		int64_t n = least(missing(s), left - reserved);
+		int64_t n = ww_min_i64(missing(s), left - reserved);
 		if (!n || !get_pages(f, s, s->cached + n))
 			continue;
 		s->step_n = n;
@@ -374,7 +373,7 @@ static struct ww_batch build(struct ww_infer *f, int64_t *chosen)
 /* Count the step's tokens as cached and put pages that are now full into the index. */
 static void note_cached(struct ww_infer *f, struct seq *s)
 {
-	f->stats.prompt_tokens += least(s->cached + s->step_n, s->q.prompt_n) - least(s->cached, s->q.prompt_n);
+	f->stats.prompt_tokens += ww_min_i64(s->cached + s->step_n, s->q.prompt_n) - ww_min_i64(s->cached, s->q.prompt_n);
 	s->cached += s->step_n;
 	for (; (s->shared + 1) * WW_KV_PAGE <= s->cached; s->shared++) {
 		int32_t parent = s->shared ? s->pages[s->shared - 1] : -1;

@@ -60,7 +60,8 @@ enum ww_rc ww_infer_step(struct ww_infer *f, int (*on_token)(void *arg, const st
 	int64_t *left, struct ww_err *err) WW_MUST_CHECK;
 /* Drop all cached pages, after the weights changed.  No request may be queued or running. */
 void ww_infer_forget(struct ww_infer *f);
-/* Free the device's memory, after which nothing may be computed, and take it again.  No request may be running. */
+/* ww_infer_rest() frees the device's memory; nothing may be computed until ww_infer_wake() takes it again.  No request
+ * may be running. */
 void ww_infer_rest(struct ww_infer *f);
 enum ww_rc ww_infer_wake(struct ww_infer *f, struct ww_err *err) WW_MUST_CHECK;
 /* Pages that no sequence holds, cached ones included. */

@@ -1,6 +1,6 @@
 /* json_guide.c - a byte automaton for JSON objects of a schema, with a stack of containers.
  *
- * What it lets pass is read by every parser: beyond RFC 8259 it asks for UTF-8, no escaped surrogates, at most 64
+ * Every parser reads what it accepts: beyond RFC 8259 it requires UTF-8, no escaped surrogates, at most 64
  * levels, 18 digits before a point and 18 behind it, and exponents of two digits.  At most 32 blanks stand in a row,
  * none before the object and none behind it, so that a model cannot write blanks without end.  Listed keys come in the
  * schema's order, and keys and enumerations are spelled as the schema's JSON text spells them.

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* One way to read the text.  What is equal in two ways is equal in their bytes up to stack[depth]. */
+/* One way to parse the text.  Two equal ways have equal bytes up to stack[depth]. */
 struct ww_json_reading {
 	const char *rest;           /* of true, false or null: what has to follow */
 	uint32_t text, text_end;    /* a key or a value of an enumeration: the first that fits so far, and where they end */
@@ -22,7 +22,7 @@ struct ww_json_reading {
 	} stack[WW_JSON_LEVELS_MAX];
 };
 
-/* All ways to read the text: more than one where alternatives of anyOf begin alike. */
+/* All ways to parse the text: more than one where alternatives of anyOf begin alike. */
 struct ww_json_guide {
 	const struct ww_json_schema *schema;
 	int n;

@@ -21,7 +21,7 @@ static uint32_t any_choices[] = { 0, 1 };
 const struct ww_json_schema ww_json_any_object = { .nodes = any_nodes, .choices = any_choices, .root = 1 };
 
 struct compiler {
-	struct ww_json_schema s; /* first: what is freed is this */
+	struct ww_json_schema s; /* first, since ww_json_schema_free() gets its address */
 	struct ww_arena strings;
 	const json_t *root, **source; /* of each node */
 	size_t nodes_n, nodes_cap, source_cap, texts_n, texts_cap, choices_n, choices_cap;
@@ -283,7 +283,7 @@ static enum ww_rc compile(struct compiler *c, const json_t *schema, const char *
 	return WW_OK;
 }
 
-/* ---- what the guide asks of each node ---------------------------------------------------------------------------- */
+/* ---- flat choices and levels ------------------------------------------------------------------------------------- */
 
 /* Append the nodes with kinds or texts that `node` may be, each once. */
 static enum ww_rc flatten(struct compiler *c, uint32_t node, size_t first, uint8_t *met)

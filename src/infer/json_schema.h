@@ -1,8 +1,9 @@
 /* json_schema.h - a JSON schema as tables for json_guide.h, which lets a model write only what fits it.
  *
- * Read are type (a name or several), enum and const of scalars, properties, required, additionalProperties (true or
- * false), items, anyOf, $ref within the schema, and $defs.  Annotations (title, description, default, ...) are ignored;
- * any other keyword is an error that names it.  Keys that a schema does not list are never written where it lists any.
+ * Supported are type (a name or several), enum and const of scalars, properties, required, additionalProperties (true
+ * or false), items, anyOf, $ref within the schema, and $defs.  Annotations (title, description, default, ...) are
+ * ignored; any other keyword is an error that names it.  Keys that a schema does not list are never written where it
+ * lists any.
  */
 #pragma once
 
@@ -31,7 +32,7 @@ struct ww_json_text {
 struct ww_json_node {
 	uint8_t kinds;                 /* WW_JSON_*; 0: an enumeration, or only `choices` */
 	uint8_t is_free;               /* an object here has any keys and values */
-	uint8_t levels, object_levels; /* fewest containers inside each other that a value, an object has */
+	uint8_t levels, object_levels; /* least nesting depth of a value, and of an object */
 	uint32_t texts, texts_n;       /* of ww_json_schema.texts: the keys in order, or the enumeration */
 	uint32_t items;                /* node of an array's elements */
 	uint32_t choices, choices_n;   /* of ww_json_schema.choices: nodes with kinds or texts, itself or of anyOf */

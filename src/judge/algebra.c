@@ -1,4 +1,4 @@
-/* algebra.c - was the arithmetic done that the task asks for?
+/* algebra.c - did the solution do the arithmetic that the task asks for?
  *
  * A solution may be right and compute less: the mean of a matrix product is a product with a mean.  Such a verdict is
  * correct and tagged `algebraic`, so that its speed is never read as that of a better kernel.  The tag must be certain,
@@ -20,10 +20,10 @@
  *
  * A candidate of another form than a plan has no list of nodes and no binary: all of its arithmetic counts as possible
  * by matrix units. The tag is set where asked - library > possible, and where there is no launch that could make up the
- * difference; never where PyTorch itself, timed beside the candidate, did its arithmetic at that rate (Winograd's
- * convolutions do less than the direct ones that are counted).  It finds those who gained by it.  It misses a solution
- * that saves arithmetic and is slow otherwise, one whose task is bound by memory either way, and one that carries
- * tensor-core instructions for show.
+ * difference; never where PyTorch itself, timed with the candidate, did its arithmetic at that rate (Winograd's
+ * convolutions do less than the direct ones that are counted).  It finds solutions that gained by the saving.  It
+ * misses a solution that saves arithmetic and is slow otherwise, one whose task is bound by memory either way, and one
+ * that carries tensor-core instructions for show.
  *
  * Rejected: recognising tasks that collapse by patterns of their graph (there is always another identity, and an honest
  * solution of such a task is no less honest); bounding a kernel's loops from its machine code (not decidable in
@@ -80,7 +80,7 @@ static double launch_limit(const struct ww_session *s)
 	return half ? 2 * f->plain_limit_flops : f->plain_limit_flops;
 }
 
-/* Could so much arithmetic not have been done in the time measured?  On cpu by processor time, the mean of all calls,
+/* Is so much arithmetic impossible in the time measured?  On cpu by processor time, the mean of all calls,
  * which other processes do not lengthen. */
 static int impossible(const struct ww_session *s, double flops)
 {
@@ -113,7 +113,7 @@ static int has_launch(const struct ww_image *m)
 
 static int computed_less(const struct ww_session *s, double asked)
 {
-	double left = s->image ? asked - ww_library_flops(s->image) : asked;
+	double left = s->image ? asked - ww_library_flops(s->image) - ww_pytorch_flops(s->t->graph, s->image) : asked;
 	if (left <= NEGLIGIBLE * asked)
 		return 0;
 	return (s->image && !has_launch(s->image)) || (faster_than_pytorch(s->v, left / asked) && impossible(s, left));

@@ -17,10 +17,10 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/time.h"
+#include "host/machine.h"
 #include "judge/run/client.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +37,7 @@ enum {
 	DEFAULT_QUEUE = 256,
 	PATIENCE = 1024,
 	WELL = 2,
+	TASKS_PER_JOB = 40, /* processes and threads: a worker, a runner, CUDA's and PyTorch's threads, compilers */
 	MAX_WELL = 64
 };
 static const double SHRINK_S = 30;
@@ -303,7 +304,7 @@ static struct ww_batch_job *take_job(struct ww_batch *b, struct ww_batch_job **p
 	return unlink_job(b, p);
 }
 
-/* Behind the last of its round, which comes after those of its client's other jobs. */
+/* Queue a job in the round after its client's last waiting job, behind the others of that round. */
 static void enqueue(struct ww_batch *b, struct ww_batch_job *job)
 {
 	struct ww_batch_job **p;
@@ -558,7 +559,7 @@ static int try_again(struct ww_batch *b, struct ww_batch_job *job)
 	return again;
 }
 
-/* Memory was short beside a large task; those that follow may be smaller. */
+/* Memory was short while a large task was open; later tasks may be smaller. */
 static void grow(struct ww_batch *b)
 {
 	WW_LOCKED(&b->lock);
@@ -582,7 +583,7 @@ static enum ww_rc probe_by_runner(const struct ww_judge_opts *o, struct ww_err *
 	return rc;
 }
 
-/* What a device that is gone looks like to those who use it. */
+/* Errors that a failed device may have caused. */
 static int may_be_the_device(enum ww_rc rc)
 {
 	return rc == WW_ERR_DEVICE || rc == WW_ERR_WORKER || rc == WW_ERR_MISSING || rc == WW_ERR_PROTOCOL;
@@ -623,6 +624,7 @@ static void do_job(struct ww_batch *b, struct work *w)
 	else
 		judge_job(b, w);
 	in_hand = NULL;
+	ww_log(WW_LOG_DEBUG, "stage: over");
 	if ((w->job->rc == WW_ERR_ROOM && try_again(b, w->job)) || moved(b, w->job))
 		return;
 	if (w->job->rc == WW_OK)
@@ -657,21 +659,21 @@ static void *thread_main(void *arg)
 
 /* ---- The batch --------------------------------------------------------------------------------------------------- */
 
-static int cores(void)
-{
-	cpu_set_t set;
-	return sched_getaffinity(0, sizeof(set), &set) ? 1 : CPU_COUNT(&set);
-}
-
 /* Opening a task takes a core for seconds, a job less than one. */
 static void set_defaults(struct ww_batch *b)
 {
 	struct ww_batch_opts *o = &b->o;
 	uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 	int by_memory = clamp((int)(memory / 2 / HOST_BYTES_PER_TASK), 1, MAX_TASKS / 2);
-	b->max_opening = clamp(cores() * 3 / 4, MIN_OPENING, MAX_TASKS / 4);
-	o->threads = clamp(o->threads ? o->threads : (cores() + 1 + (cores() > 4 ? b->max_opening : 0)), 1, MAX_THREADS);
-	int by_cores = cores() > 4 ? 2 * cores() : 8;
+	const int cores = ww_host_cores();
+	const long left = ww_host_tasks_left("") / 2 / TASKS_PER_JOB; /* half of them: who else starts some is not known */
+	int by_tasks = left < MAX_TASKS ? clamp((int)left, 1, MAX_TASKS) : MAX_TASKS;
+	b->max_opening = clamp(cores * 3 / 4, MIN_OPENING, MAX_TASKS / 4);
+	int threads = cores + 1 + (cores > 4 ? b->max_opening : 0), by_cores = cores > 4 ? 2 * cores : 8;
+	if (by_tasks < threads || by_tasks < by_cores)
+		ww_log(WW_LOG_INFO, "%d jobs at a time: the system leaves room for few more processes", by_tasks);
+	o->threads = clamp(o->threads ? o->threads : clamp(threads, 1, by_tasks), 1, MAX_THREADS);
+	by_memory = by_memory < by_tasks ? by_memory : by_tasks;
 	o->open_tasks = clamp(o->open_tasks ? o->open_tasks : clamp(by_cores, 1, by_memory), 1, MAX_TASKS / 2);
 	b->most_open = o->open_tasks;
 	b->well_enough = WELL;

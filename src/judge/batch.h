@@ -2,12 +2,12 @@
  *
  * Jobs go in one by one and come back, each in a callback, in the order in which they end.  Threads take them from a
  * bounded queue.  Which job comes next: one whose task is open, before one whose task must be opened (a reference
- * worker takes seconds to start); a task that waits and for which there is room is opened ahead, beside the work on
- * others; of several clients each in turn; where memory is short the task that was used longest ago is closed, once no
+ * worker takes seconds to start); a task that waits and for which there is room is opened ahead, while others are
+ * judged; of several clients each in turn; where memory is short the task that was used longest ago is closed, once no
  * job uses it.  A job that has been passed over too often goes first.
  *
- * A task, a reference or a solution that finds no memory on a GPU beside the open tasks is no failure while there are
- * several: fewer are kept open for a while, and the job comes again.
+ * A task, a reference or a solution that finds no memory on a GPU is no failure while several tasks are open: fewer are
+ * kept open for a while, and the job is tried again.
  *
  * Several devices.  One queue serves them all: a job goes to a device on which its task is open, a new task to the
  * device with the fewest, and a second device opens a task that is open elsewhere only when it has nothing else to do.
@@ -37,9 +37,9 @@ struct ww_batch_job {
 	void *ctx;       /* the caller's */
 	/* Instead of judging: something else about the open task, in the batch's thread.  NULL: judge. */
 	enum ww_rc (*work)(struct ww_batch_job *job, struct ww_judge_task *t, struct ww_err *err);
-	/* What the judge does about it now, in the thread that does it; may be NULL. */
+	/* Reports the stage of the judgement, called in the thread that works on it; may be NULL. */
 	void (*progress)(struct ww_batch_job *job, const char *stage);
-	/* What came of it. */
+	/* The result. */
 	enum ww_rc rc; /* WW_OK: the verdict is there */
 	struct ww_err err;
 	struct ww_verdict verdict;
@@ -70,9 +70,8 @@ struct ww_batch_opts {
 enum ww_rc ww_batch_open(struct ww_batch **out, const struct ww_batch_opts *o, struct ww_err *err) WW_MUST_CHECK;
 /* Waits while the queue is full.  WW_ERR_INTERRUPTED: the job is still the caller's. */
 enum ww_rc ww_batch_add(struct ww_batch *b, struct ww_batch_job *job, struct ww_err *err) WW_MUST_CHECK;
-/* The answer to a job that was added is not wanted any more.  One that waits in the queue comes back at once, in this
- * thread; one that has begun when it would get the device; else it is finished.  Harmless where it has come back, as
- * long as its memory is there. */
+/* Cancel a job.  One that waits in the queue comes back at once, in this thread; one that has begun comes back when it
+ * would get the device, or is finished.  Harmless after it has come back, as long as its memory exists. */
 void ww_batch_cancel(struct ww_batch *b, struct ww_batch_job *job);
 /* Wait until every job has come back; after an interruption those that had not begun come back with WW_ERR_INTERRUPTED.
  */

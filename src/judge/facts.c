@@ -1,4 +1,4 @@
-/* facts.c - what is measured once for each device and cached: memory bandwidth, arithmetic peaks.
+/* facts.c - memory bandwidth and arithmetic peaks, measured once for each device and cached.
  *
  * One entry of the store, kind "device", under the hash of the device's name, identity, driver and number of threads.
  * The bandwidth is measured by a runner of its own that never holds a candidate, under the device's lease; the peaks by

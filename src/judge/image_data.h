@@ -1,5 +1,5 @@
-/* image_data.h - a plan as data: what the builder makes of plan.c, what validation checks, what runners and exports
- * replay.
+/* image_data.h - a plan as data: made by the builder from plan.c, checked by validation, replayed by runners and
+ * exports.
  *
  * An image is one block of memory without pointers, so that it can be sent through a pipe, hashed, mutated by a fuzzer
  * and mapped by a runner.  Layout (little-endian, every section 8-byte aligned, in this order, offsets from the start):
@@ -7,12 +7,12 @@
  *     struct ww_image            header with the counts and the byte offset of each section
  *     struct ww_image_buffer[]   all buffers: inputs, parameters, outputs, then scratch, indexed by handle
  *     struct ww_image_node[]     nodes in program order
- *     struct ww_image_arg[]      launch arguments; a node names a range of them
+ *     struct ww_image_arg[]      arguments of launches and PyTorch nodes; a node names a range of them
  *     struct ww_image_tmap[]     tensor maps; an argument names one
  *     struct ww_image_macro[]    ww_define()s
  *     char[]                     strings, each NUL-terminated; offset 0 is ""
  *
- * Nothing in an image is believed before ww_image_validate() (image.h) has passed: the builder is a sandboxed process
+ * An image is untrusted until ww_image_validate() (image.h) has accepted it: the builder is a sandboxed process
  * that ran untrusted code and can send any bytes.
  *
  * This header needs <ww/plan.h> and <stdint.h> only: exported libraries carry a copy of it.
@@ -33,7 +33,14 @@ struct ww_image_buffer {
 	uint64_t bytes;
 };
 
-enum ww_node_kind { WW_NODE_LAUNCH = 1, WW_NODE_MEMSET = 2, WW_NODE_COPY = 3, WW_NODE_GEMM = 4, WW_NODE_CONV = 5 };
+enum ww_node_kind {
+	WW_NODE_LAUNCH = 1,
+	WW_NODE_MEMSET = 2,
+	WW_NODE_COPY = 3,
+	WW_NODE_GEMM = 4,
+	WW_NODE_CONV = 5,
+	WW_NODE_PYTORCH = 6
+};
 enum ww_node_flags { WW_NODE_COOPERATIVE = 1, WW_NODE_PDL = 2 };
 struct ww_image_launch {
 	uint32_t kernel; /* string offset */
@@ -51,6 +58,10 @@ struct ww_image_copy {
 	int32_t dst, src;
 	int64_t dst_offset_bytes, src_offset_bytes, bytes;
 };
+struct ww_image_pytorch {
+	uint32_t nodes, reads, writes; /* string offsets */
+	uint32_t first_arg, n_args;    /* buffers: one for each name of reads, then of writes */
+};
 struct ww_image_node {
 	uint32_t kind; /* enum ww_node_kind */
 	uint32_t reserved;
@@ -60,6 +71,7 @@ struct ww_image_node {
 		struct ww_image_copy copy;
 		struct ww_gemm gemm; /* as <ww/plan.h> has it */
 		struct ww_conv conv;
+		struct ww_image_pytorch pytorch;
 	};
 };
 

@@ -12,7 +12,8 @@
 #include <math.h>
 
 #define DIM_MAX ((long long)INT32_MAX)
-enum { WORKSPACE_MAX = 1 << 30, CHOICE_MAX = 15 };
+enum { CHOICE_MAX = 15 };
+static const long long WORKSPACE_MAX = 1LL << 36;
 
 /* ---- What both kinds share --------------------------------------------------------------------------------------- */
 
@@ -33,7 +34,7 @@ static int check_math(struct ww_check *c, int dtype, int math)
 static int check_epilogue(struct ww_check *c, int epilogue, long long workspace)
 {
 	WW_NEED(c, epilogue >= WW_EPI_NONE && epilogue <= WW_EPI_BIAS_RELU, "unknown epilogue %d", epilogue);
-	WW_NEED(c, workspace >= 0 && workspace <= WORKSPACE_MAX, "a workspace of %lld bytes is not in 0..2^30", workspace);
+	WW_NEED(c, workspace >= 0 && workspace <= WORKSPACE_MAX, "a workspace of %lld bytes is not in 0..2^36", workspace);
 	return 1;
 }
 

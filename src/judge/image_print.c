@@ -150,6 +150,19 @@ static void print_conv(const struct ww_image *m, const struct ww_facts *f, const
 	ww_str_addf(out, "  workspace %lld\n", v->workspace_bytes);
 }
 
+static void print_pytorch(
+	const struct ww_image *m, const struct ww_facts *f, const struct ww_image_pytorch *t, struct ww_str *out)
+{
+	ww_str_adds(out, "pytorch ");
+	ww_str_add_bounded(out, ww_image_string(m, t->nodes), strlen(ww_image_string(m, t->nodes)), 400);
+	ww_str_adds(out, "  (");
+	for (uint32_t i = 0; i < t->n_args; i++) {
+		ww_str_adds(out, i ? ", " : "");
+		print_place(m, f, ww_image_args(m)[t->first_arg + i].buf, 0, out);
+	}
+	ww_str_adds(out, ")\n");
+}
+
 static void print_node(
 	const struct ww_image *m, const struct ww_facts *f, const struct ww_image_node *n, struct ww_str *out)
 {
@@ -169,6 +182,7 @@ static void print_node(
 		break;
 	case WW_NODE_GEMM: print_gemm(m, f, &n->gemm, out); break;
 	case WW_NODE_CONV: print_conv(m, f, &n->conv, out); break;
+	case WW_NODE_PYTORCH: print_pytorch(m, f, &n->pytorch, out); break;
 	}
 }
 

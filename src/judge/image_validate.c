@@ -3,7 +3,7 @@
  *
  * The bytes come from a process that ran an untrusted program.  They are read in the order header, sections, buffers,
  * strings, macros, nodes, and nothing is followed that has not been checked.  The layout must be exactly the one in
- * image.h: sections in order without gaps, every argument and every tensor map used by exactly one launch, in order. So
+ * image.h: sections in order without gaps, every argument and every tensor map used by exactly one node, in order. So
  * there is one image for one plan, and no byte of it is unchecked.
  *
  * What is checked is what the runner relies on and what CUDA would otherwise report later and less clearly: handles,
@@ -22,7 +22,7 @@
 
 enum { MAX_NAME = 1023, MAX_MACRO = 127 };
 
-static const char *const kind_names[] = { "?", "launch", "memset", "copy", "gemm", "conv" };
+static const char *const kind_names[] = { "?", "launch", "memset", "copy", "gemm", "conv", "pytorch" };
 
 int ww_check_no(struct ww_check *c, const char *fmt, ...)
 {
@@ -326,6 +326,49 @@ static int check_copy(struct ww_check *c, const struct ww_image_copy *x)
 	return 1;
 }
 
+/* ---- PyTorch's operators ----------------------------------------------------------------------------------------- */
+
+/* Names separated by one space: how many, -1 where they are no such list.  What they mean only the task's graph says
+ * (pytorch.c). */
+static int count_names(const char *s)
+{
+	int n = 0;
+	for (size_t word; *s; n++) {
+		word = strcspn(s, " ");
+		if (!word || word > MAX_MACRO)
+			return -1;
+		s += word;
+		if (*s == ' ' && !*++s)
+			return -1;
+	}
+	return n;
+}
+
+static int check_pytorch(struct ww_check *c, const struct ww_image_pytorch *t)
+{
+	const uint32_t at[3] = { t->nodes, t->reads, t->writes };
+	int n[3];
+	WW_NEED(c, c->m->target == WW_TARGET_CPU, "operators that PyTorch runs need the cpu target");
+	for (int i = 0; i < 3; i++) {
+		WW_NEED(c, at[i] < c->m->strings_bytes, "it has no names");
+		n[i] = count_names(ww_image_string(c->m, at[i]));
+		WW_NEED(c, n[i] >= 0, "its names are not separated by one space each, or one is longer than %d", MAX_MACRO);
+	}
+	WW_NEED(c, n[0] > 0 && n[2] > 0, "no operator, or no result");
+	WW_NEED(c, (uint32_t)(n[1] + n[2]) == t->n_args && t->n_args <= WW_MAX_ARGS,
+		"%u buffers for %d names, or more than %d", t->n_args, n[1] + n[2], WW_MAX_ARGS);
+	WW_NEED(c, t->first_arg == c->next_arg && t->n_args <= c->m->n_args - c->next_arg, "its buffers are not its own");
+	for (uint32_t i = 0; i < t->n_args; i++) {
+		const struct ww_image_arg *a = &ww_image_args(c->m)[c->next_arg + i];
+		WW_NEED(c, a->kind == WW_ARG_BUF && !a->i, "argument %u is no buffer from its start on", i);
+		if (!check_buf_arg(c, i, a))
+			return 0;
+		WW_NEED(c, ww_image_buffers(c->m)[a->buf].role == WW_BUF_SCRATCH, "argument %u is not scratch", i);
+	}
+	c->next_arg += t->n_args;
+	return 1;
+}
+
 /* ---- All of it --------------------------------------------------------------------------------------------------- */
 
 static int check_node(struct ww_check *c, const struct ww_image_node *n)
@@ -337,6 +380,7 @@ static int check_node(struct ww_check *c, const struct ww_image_node *n)
 	case WW_NODE_COPY: return check_copy(c, &n->copy);
 	case WW_NODE_GEMM: return ww_check_gemm(c, &n->gemm);
 	case WW_NODE_CONV: return ww_check_conv(c, &n->conv);
+	case WW_NODE_PYTORCH: return check_pytorch(c, &n->pytorch);
 	}
 	return ww_check_no(c, "unknown kind %u", n->kind);
 }

@@ -1,4 +1,4 @@
-/* internal.h - the judge's own structs, shared by judge.c, session.c, verify.c, baseline.c and timing.c only. */
+/* internal.h - the judge's own structs, for the files of src/judge only. */
 #pragma once
 
 #include "host/lease.h"
@@ -6,6 +6,7 @@
 #include "judge/compile/compile.h"
 #include "judge/forms/sampler.h"
 #include "judge/judge.h"
+#include "judge/pytorch.h"
 #include "judge/cache/graphs.h"
 #include "judge/cache/references.h"
 #include "judge/run/client.h"
@@ -67,6 +68,7 @@ struct ww_judge_task {
 	struct ww_turn turn;  /* of the judgement in progress */
 	int heavy;            /* too large, or too free, to be verified beside others */
 	struct ww_ref *ref;
+	struct ww_ref *beside; /* runs operators that plans leave to PyTorch (pytorch.h); NULL: none did so far */
 	json_t *graph;
 	struct ww_ref_shapes shapes;
 	struct ww_facts facts;
@@ -137,7 +139,7 @@ enum ww_rc ww_session_load(const struct ww_judge_task *t, struct ww_runner *r, c
  * clock starts, it can work on before its clock starts. */
 enum ww_rc ww_session_prepare(struct ww_session *s, unsigned prepare, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_session_go(struct ww_session *s, struct ww_run_result *res, struct ww_err *err) WW_MUST_CHECK;
-/* Both, for calls that are not timed. */
+/* Prepare and run, for calls that are not timed. */
 enum ww_rc ww_session_run(
 	struct ww_session *s, unsigned prepare, struct ww_run_result *res, struct ww_err *err) WW_MUST_CHECK;
 /* References of the current draw, then compare the outputs; a mismatch goes into the verdict and sets s->failed. `when`
@@ -147,7 +149,7 @@ enum ww_rc ww_session_check(struct ww_session *s, const char *when, int *finite,
 /* A draw that a candidate's outputs may be compared on; it may come from the task's pool. */
 enum ww_rc ww_session_draw(
 	struct ww_judge_task *t, double scale, double shift, enum ww_ref_params params, struct ww_err *err) WW_MUST_CHECK;
-/* One that nothing will be compared on: always new. */
+/* A draw on which nothing will be compared: always new. */
 enum ww_rc ww_session_draw_unchecked(
 	struct ww_judge_task *t, enum ww_ref_params params, struct ww_err *err) WW_MUST_CHECK;
 uint64_t ww_session_seed(struct ww_judge_task *t);
@@ -165,8 +167,8 @@ enum ww_rc ww_judge_algebraic(struct ww_session *s, struct ww_err *err) WW_MUST_
 double ww_library_flops(const struct ww_image *m);
 int ww_library_node(const struct ww_image *m, uint32_t node); /* a matrix product or a convolution */
 
-/* own_work.c: whose work a plan is.  `graph` is the task's; half: the task has half or bfloat16 operands, so that
- * products of them are no parts of wider ones; algebraic: of the verdict. */
+/* own_work.c: does a plan do the task's work, or a library?  `graph` is the task's; half: the task has half or bfloat16
+ * operands, so that products of them are no parts of wider ones; algebraic: of the verdict. */
 enum ww_own_work {
 	WW_WORK_OWN,    /* no library node */
 	WW_WORK_BOTH,   /* launches and library nodes, and the task asks for more than the latter do */
@@ -174,6 +176,22 @@ enum ww_own_work {
 };
 enum ww_own_work ww_judge_own_work(const json_t *graph, int half, int algebraic, const struct ww_image *m);
 int ww_half_operands(const struct ww_facts *f);
+
+/* pytorch.c: operators that a plan leaves to PyTorch (pytorch.h) */
+/* Do their names mean what the task's graph says, and are their buffers large enough?  1, or 0 and one line in `why`.
+ * The image has been validated. */
+int ww_pytorch_check(const json_t *graph, const struct ww_image *m, struct ww_str *why);
+/* 1: an operator of the graph stands in one of them. */
+int ww_pytorch_has(const struct ww_image *m, const char *node);
+/* Arithmetic of products, convolutions and attentions among them, as ww_library_flops() counts that of libraries. */
+double ww_pytorch_flops(const json_t *graph, const struct ww_image *m);
+/* A session whose runner has loaded such a plan becomes one of both processes. */
+enum ww_rc ww_pytorch_open(struct ww_session *s, struct ww_err *err) WW_MUST_CHECK;
+/* Where it did: what of the time of its calls so far was PyTorch's. */
+double ww_pytorch_share(const struct ww_session *s);
+enum { WW_PYTORCH_TIMED = 64 };
+/* One call in which the nodes that PyTorch runs are timed: us[i] of the i-th of the first WW_PYTORCH_TIMED. */
+enum ww_rc ww_pytorch_times(struct ww_session *s, double *us, struct ww_err *err) WW_MUST_CHECK;
 
 /* spares.c: a runner that is ready, for one candidate (and its baseline another); gone through, it comes back here. */
 enum ww_rc ww_spare_take(struct ww_judge *j, struct ww_runner **out, struct ww_err *err) WW_MUST_CHECK;
@@ -187,8 +205,8 @@ enum ww_rc ww_judge_sanitize(struct ww_judge_task *t, const struct ww_image *ima
 /* verify.c */
 enum ww_rc ww_judge_verify(struct ww_session *s, struct ww_err *err) WW_MUST_CHECK;
 
-/* baseline.c: every requested baseline measured (from the cache where it is there).  *fastest: WW_BASE_COUNT where none
- * is available. */
+/* cache/baselines.c: every requested baseline measured (from the cache where it is there).  *fastest: WW_BASE_COUNT
+ * where none is available. */
 enum ww_rc ww_base_all(struct ww_judge_task *t, enum ww_baseline *fastest, struct ww_err *err) WW_MUST_CHECK;
 /* One call of a prepared baseline on the current draw, microseconds. */
 enum ww_rc ww_base_once(
@@ -201,7 +219,7 @@ enum ww_rc ww_base_prepare_missing(struct ww_judge_task *t, struct ww_err *err) 
  * cache: torch.compile takes seconds of processor time, for which no other judge should wait.  Does not wait itself.
  * The task's lock is held. */
 enum ww_rc ww_base_compile_ahead(struct ww_judge_task *t, struct ww_err *err) WW_MUST_CHECK;
-/* What is known of a baseline, for the judgement in progress. */
+/* The measurements of a baseline that the judgement in progress compares with. */
 struct ww_base *ww_base_of(struct ww_judge_task *t, int b);
 /* A rough time of one eager call, for limits. */
 enum ww_rc ww_base_eager_estimate(struct ww_judge_task *t, struct ww_err *err) WW_MUST_CHECK;
@@ -218,9 +236,9 @@ enum ww_rc ww_judge_time_call(struct ww_judge_task *t, const struct ww_solution 
 enum ww_rc ww_judge_without_launches(struct ww_judge_task *t, const struct ww_image *image, double limit_s,
 	int *library_only, struct ww_err *err) WW_MUST_CHECK;
 
-/* room.c: 1 where other processes have the device and this judge has not yet waited for their memory as long as it may;
- * then a nap, twice as long as the last one, *nap_s seconds (0: the first).  Nothing that they may wait for is held
- * meanwhile. */
+/* room.c: 1 where other processes hold memory of the device and this judge may still wait for it.  ww_room_wait() then
+ * sleeps twice as long as the last time (*nap_s seconds; 0: the first); the caller holds nothing meanwhile that those
+ * processes may wait for. */
 int ww_room_is_held(struct ww_judge *j);
 enum ww_rc ww_room_wait(struct ww_judge *j, double *nap_s, struct ww_err *err) WW_MUST_CHECK;
 
@@ -241,18 +259,18 @@ enum ww_rc ww_judge_hold(struct ww_judge_task *t, enum ww_turn_kind kind,
 /* The turn of the judgement in progress becomes one of this kind. */
 enum ww_rc ww_judge_turn(struct ww_judge_task *t, enum ww_turn_kind kind, struct ww_err *err) WW_MUST_CHECK;
 
-/* facts.c: bandwidth and peaks of this device, kept in the store.  The first at the judge's start, the second when a
- * task first needs arithmetic peaks, the third before the bandwidth is held against a solution; both with a turn,
- * which becomes ALONE where they measure. */
+/* facts.c: bandwidth and peaks of this device, kept in the store.  ww_judge_device_facts() at the judge's start;
+ * ww_judge_device_peaks() when a task first needs arithmetic peaks, ww_judge_device_again() before a solution is
+ * flagged by the bandwidth: both with a turn, which becomes ALONE where they measure. */
 enum ww_rc ww_judge_device_facts(struct ww_judge *j, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_judge_device_peaks(struct ww_judge_task *t, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_judge_device_again(struct ww_judge_task *t, struct ww_err *err) WW_MUST_CHECK;
-/* Something ran at these rates (0: unknown): what is lower in the judge and in the store is raised. */
+/* Raise the peaks of the judge and of the store to rates that were seen (0: unknown). */
 enum ww_rc ww_judge_peaks_seen(struct ww_judge *j, const struct ww_ref_peaks *seen, struct ww_err *err) WW_MUST_CHECK;
 void ww_judge_peaks(struct ww_judge *j, struct ww_ref_peaks *out);
 
 /* load.c: did other processes use the machine while we measured, or did its speed change? */
-enum { WW_LOAD_PROCESSES = 4 };
+enum { WW_LOAD_PROCESSES = 5 };
 struct ww_load {
 	const struct ww_judge *judge;
 	pid_t own[WW_LOAD_PROCESSES]; /* beside this one; 0: none */

@@ -2,8 +2,9 @@
  *
  *     plan      the builder makes a validated image of plan.c           any number at once
  *     compile   a compile worker makes a binary of kernels.*            any number at once
- *     verify    a runner replays it on secret draws (verify.c)          under the task's lock, beside other tasks'
- * (turns.h) time      candidate and baselines, call about (timing.c)          the same, but alone on the device
+ *     verify    a runner replays it on secret draws (verify.c)          under the task's lock, with other tasks
+ *                                                                       (turns.h)
+ *     time      candidate and baselines, call by call (timing.c)        the same, but alone on the device
  *
  * Two kinds of trouble never mix.  What a candidate does is in the verdict, whatever it does: every stage is written so
  * that it ends in a verdict or in an error of ours.  An error of ours (a reference worker that died, a device that
@@ -25,9 +26,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/time.h"
+#include "host/machine.h"
 
 #include <math.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,7 +40,7 @@ enum { SMALL_BYTES = 256 << 20, DIAG_MAX_BYTES = 12 << 10, FLUSH_MAX_BYTES = 128
 
 void ww_judge_progress(const struct ww_judge *j, const char *stage)
 {
-	ww_log(WW_LOG_DEBUG, "stage: %s, at %.3f s of the system's clock", stage, (double)ww_now_ns() * 1e-9);
+	ww_log(WW_LOG_DEBUG, "stage: %s", stage);
 	if (j->opts.progress)
 		j->opts.progress(j->opts.progress_ctx, stage);
 }
@@ -52,15 +53,6 @@ enum ww_rc ww_judge_interrupted(const struct ww_judge *j, struct ww_err *err)
 }
 
 /* ---- The judge --------------------------------------------------------------------------------------------------- */
-
-static int affinity_threads(void)
-{
-	cpu_set_t set;
-	if (sched_getaffinity(0, sizeof(set), &set))
-		return 1;
-	int n = CPU_COUNT(&set);
-	return n > 0 ? n : 1;
-}
 
 static enum ww_rc open_flush(struct ww_judge *j, struct ww_err *err)
 {
@@ -80,8 +72,8 @@ static enum ww_rc open_flush(struct ww_judge *j, struct ww_err *err)
 	return WW_OK;
 }
 
-/* Of what holds its pool one task's reference worker may use two fifths of a GPU, an eighth of a machine, shared by the
- * open tasks. */
+/* Share of memory for the pool of a task's reference worker: two fifths of a GPU's or an eighth of the machine's,
+ * divided by the open tasks. */
 static double pool_share(const struct ww_judge *j)
 {
 	return (j->opts.target == WW_TARGET_CUDA ? 0.4 : 0.125) / (j->opts.open_tasks > 0 ? j->opts.open_tasks : 1);
@@ -148,7 +140,7 @@ enum ww_rc ww_judge_open(struct ww_judge **out, const struct ww_judge_opts *opts
 	if (opts->target != WW_TARGET_CPU)
 		j->opts.threads = 0;
 	else if (j->opts.threads <= 0)
-		j->opts.threads = affinity_threads();
+		j->opts.threads = ww_host_cores();
 	WW_TRY(ww_fs_cache_dir(j->cache_dir, err));
 	WW_TRY(ww_store_open(&j->store, NULL, err));
 	WW_TRY(ww_runner_new(
@@ -197,6 +189,8 @@ void ww_judge_flush(struct ww_judge_task *t)
 {
 	memset(t->judge->flush, 1, t->judge->flush_bytes);
 	ww_ref_settle(t->ref);
+	if (t->beside)
+		ww_ref_settle(t->beside);
 }
 
 int ww_judge_crowded(const struct ww_judge *j)
@@ -252,7 +246,7 @@ static enum ww_rc start_ref(struct ww_judge_task *t, struct ww_turn *turn, struc
 		WW_TRY(ww_turn_take(turn, j, WW_TURN_LOAD, err));
 	ww_judge_progress(j, "loading the task");
 	WW_TRY(ww_graphs_load(&known, j->store, t->ref, &t->task, ww_session_seed(t), err));
-	if (turn && !known.graph)
+	if (turn && !known.graph && !t->ref_opts.forker) /* a forked worker has imported what exporting needs */
 		ww_turn_drop(turn);
 	ww_judge_progress(j, "exporting the graph");
 	WW_TRY(ww_graphs_graph(&known, j->store, t->ref, err));
@@ -296,7 +290,7 @@ out:
 }
 
 /* The process that this task's worker is forked from, started when the first of several tasks is opened; NULL: none.  A
- * task beside other folders than the first is started by itself. */
+ * task with other import folders than the first gets a worker of its own. */
 static struct ww_forker *forker_for(struct ww_judge *j, const struct ww_task *task, const char *caches)
 {
 	const char *roots = task->roots ? task->roots : "";
@@ -382,6 +376,7 @@ void ww_judge_task_close(struct ww_judge_task *t)
 	if (!t)
 		return;
 	drop_ref(t);
+	ww_ref_close(t->beside);
 	if (t->judge->opts.target == WW_TARGET_CUDA)
 		atomic_fetch_sub(&open_on_gpus, 1);
 	ww_ref_shapes_release(&t->shapes);
@@ -433,6 +428,8 @@ static enum ww_rc build_plan(
 	enum ww_rc rc = ww_builder_build(
 		t->judge->builder, s->plan_source, s->plan_bytes, &t->facts, &b->image, &text, &result, err);
 
+	if (rc == WW_OK && result == WW_BUILD_OK && !ww_pytorch_check(t->graph, b->image, &text))
+		result = WW_BUILD_INVALID;
 	b->ok = rc == WW_OK && result == WW_BUILD_OK;
 	if (rc == WW_OK && !b->ok) {
 		b->status = WW_STATUS_PLAN_FAILED;
@@ -556,8 +553,8 @@ static enum ww_own_work work_of(const struct ww_judge_task *t, const struct ww_i
 	return ww_judge_own_work(t->graph, ww_half_operands(&t->facts), algebraic, m);
 }
 
-/* torch.compile takes seconds of processor time: the device is others' meanwhile.  Whether it went well is seen when
- * the baseline is prepared. */
+/* torch.compile takes seconds of processor time: other judgements use the device meanwhile.  A failure shows when the
+ * baseline is prepared. */
 static enum ww_rc compile_baseline(struct ww_judge_task *t, struct ww_err *err)
 {
 	struct ww_err lost = WW_ERR_INIT;
@@ -580,7 +577,7 @@ static int compiles_first(const struct ww_judge_task *t, const struct built *b, 
 	return t->judge->opts.open_tasks > 1 && depth >= WW_JUDGE_DECIDE && !b->form;
 }
 
-/* Who judges this task now does it, or has done it. */
+/* The thread that judges this task now does it, or has done it. */
 static enum ww_rc compile_first(struct ww_judge_task *t, struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;
@@ -590,6 +587,22 @@ static enum ww_rc compile_first(struct ww_judge_task *t, struct ww_err *err)
 		rc = compile_baseline(t, err);
 	pthread_mutex_unlock(&t->lock);
 	return rc;
+}
+
+/* Operators that PyTorch ran: which, and how much of the time.  More than half of it is not the solution's work. */
+static void note_pytorch(const struct ww_session *s, const struct built *b, struct ww_verdict *v)
+{
+	if (b->form || !ww_pytorch_count(b->image))
+		return;
+	ww_auto_str names = WW_STR_INIT(sizeof(v->pytorch_ops) - 1);
+	for (uint32_t i = 0; i < b->image->n_nodes; i++)
+		if (ww_image_nodes(b->image)[i].kind == WW_NODE_PYTORCH)
+			ww_str_addf(&names, "%s%s", names.len ? " " : "",
+				ww_image_string(b->image, ww_image_nodes(b->image)[i].pytorch.nodes));
+	snprintf(v->pytorch_ops, sizeof(v->pytorch_ops), "%s", names.p);
+	v->partial = 1;
+	v->pytorch_share = ww_pytorch_share(s);
+	v->library_only |= v->pytorch_share > 0.5;
 }
 
 /* Verify and time what is built.  The task's lock and the lease are held. */
@@ -614,7 +627,7 @@ static enum ww_rc measure(struct ww_judge_task *t, struct built *b, const struct
 	WW_TRY(ww_base_eager_estimate(t, err));
 	if (compiles_first(t, b, depth))
 		WW_TRY(ww_base_prepare_missing(t, err));
-	WW_TRY(ww_judge_turn(t, WW_TURN_BESIDE, err));
+	WW_TRY(ww_judge_turn(t, WW_TURN_SHARED, err));
 	s.limit_s = run_limit_s(t);
 	if (b->form)
 		WW_TRY(ww_form_open(&s, b->form, b->extensions, err));
@@ -635,13 +648,16 @@ static enum ww_rc measure(struct ww_judge_task *t, struct built *b, const struct
 out:
 	if (s.failed)
 		ww_pool_spoil(t->pool);
+	if (rc == WW_OK)
+		note_pytorch(&s, b, v);
 	ww_session_close(&s);
 	if (rc == WW_OK && s.failed && (t->judge->opts.sanitize || depth == WW_JUDGE_SANITIZE) && !b->form &&
 		(v->status == WW_STATUS_MISMATCH || v->status == WW_STATUS_CRASHED))
 		rc = ww_judge_sanitize(t, b->image, &b->binary, &s.diag, err);
 	if (b->work == WW_WORK_BOTH && v->algebraic)
-		v->library_only = work_of(t, b->image, 1) == WW_WORK_LIBRARY;
-	if (rc == WW_OK && v->correct && depth >= WW_JUDGE_DECIDE && b->work == WW_WORK_BOTH && !v->library_only)
+		v->library_only |= work_of(t, b->image, 1) == WW_WORK_LIBRARY;
+	if (rc == WW_OK && v->correct && depth >= WW_JUDGE_DECIDE && b->work == WW_WORK_BOTH && !v->library_only &&
+		!v->partial)
 		rc = ww_judge_without_launches(t, b->image, s.limit_s, &v->library_only, err);
 	v->library_fused = v->correct && !v->library_only && (b->form ? v->aten_ops[0] != 0 : b->work == WW_WORK_BOTH);
 	ww_str_adds(diag, s.diag.p);
@@ -651,7 +667,7 @@ out:
 
 static int ref_lost(const struct ww_judge_task *t) { return !t->ref || !ww_ref_alive(t->ref); }
 
-/* Forget what a judgement that is repeated has put into the verdict so far. */
+/* Reset the verdict for a repeated judgement. */
 static void forget(struct ww_verdict *v, struct ww_str *diag)
 {
 	struct ww_verdict fresh;
@@ -728,10 +744,10 @@ struct measuring {
 	int attempts;
 };
 
-/* Beside others a solution may be late through no fault of its own: then it is tried alone. */
+/* A solution judged together with others may be late through no fault of its own: then it is tried alone. */
 static int shared_and_late(const struct ww_judge_task *t, const struct ww_verdict *v)
 {
-	return v->status == WW_STATUS_TIMEOUT && t->turn.kind == WW_TURN_BESIDE;
+	return v->status == WW_STATUS_TIMEOUT && t->turn.kind == WW_TURN_SHARED;
 }
 
 static enum ww_rc measure_again(void *ctx, struct ww_err *err)
@@ -766,7 +782,8 @@ static enum ww_rc measure_locked(struct ww_judge_task *t, struct built *b, const
 	struct measuring m = { t, b, baseline, depth, v, diag, 0 };
 	if (compiles_first(t, b, depth))
 		WW_CHECK(compile_first(t, err));
-	return ww_judge_hold(t, b->form ? WW_TURN_ALONE : WW_TURN_BESIDE, measure_again, &m, err);
+	enum ww_turn_kind first = t->degenerate[0] < 0 ? WW_TURN_LOAD : WW_TURN_SHARED; /* the task's first verdict */
+	return ww_judge_hold(t, b->form ? WW_TURN_ALONE : first, measure_again, &m, err);
 }
 
 static void set_ids(const struct ww_judge_task *t, const struct ww_solution *s, struct ww_verdict *v)

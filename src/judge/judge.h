@@ -1,4 +1,4 @@
-/* judge.h - turns (task, solution) into a verdict.
+/* judge.h - from a task and a solution to a verdict.
  *
  * struct ww_judge owns the workers (builder, compile workers, runners) of one target and device; struct ww_judge_task
  * is one task with its reference worker, references and baselines warm.  ww_judge_run() may be called from several
@@ -19,8 +19,8 @@ struct ww_solution;
 struct ww_task;     /* src/task/task.h */
 struct ww_compiled; /* src/judge/compile/compile.h */
 
-/* What measures the exported operator's call, events around a call from Python in a fresh process: at most max times in
- * microseconds, *n made (src/export/call.c, which this module cannot see). */
+/* Times the exported operator's call, by events around a call from Python in a fresh process: at most max times in
+ * microseconds, *n made (src/export/call.c, which this module may not include). */
 struct ww_judge_caller {
 	/* alone(alone_ctx): takes the device's lease; called when the process is ready to use the device. */
 	enum ww_rc (*time)(struct ww_judge_task *t, const struct ww_task *task, const struct ww_solution *s, int device,
@@ -84,7 +84,7 @@ enum ww_judge_depth {
 	WW_JUDGE_CALL      /* and, on cuda, the time of the exported operator's call: 5 s more, for a closing judgement */
 };
 
-/* Start a judge.  WW_ERR_MISSING says what is not installed and the one command that mends it. */
+/* Start a judge.  WW_ERR_MISSING says what is not installed and the command that installs it. */
 enum ww_rc ww_judge_open(struct ww_judge **out, const struct ww_judge_opts *opts, struct ww_err *err) WW_MUST_CHECK;
 void ww_judge_close(struct ww_judge *j);
 

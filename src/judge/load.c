@@ -11,12 +11,12 @@
  * hide the ids of other processes, but not their number.) A slowdown by heat or power supply makes the measurement
  * disturbed; with a power cap, or SM clocks that differ between start and end, the samples decide.
  *
- * NVML's answers take tens of milliseconds, as long as a whole verdict that only decides, so a thread asks while there
- * are measurements, every PERIOD_MS, and they go by what it has seen since they began, or by the newest.  Who is
- * patient asks once more at the end.
+ * NVML's answers take tens of milliseconds, as long as a whole verdict that only decides, so a thread asks every
+ * PERIOD_MS while there are measurements; each uses the answers since its beginning, or the newest.  A `patient` caller
+ * asks once more at the end.
  *
- * Either: what policies started is stopped while the lease is held (host/pause.h).  If such processes used processor
- * time all the same, the measurement is disturbed and pays no win.
+ * Both: processes that policies started are stopped while the lease is held (host/pause.h).  If such processes used
+ * processor time all the same, the measurement is disturbed and pays no win.
  *
  * None of this finds every disturbance; timing.c looks at the samples as well. */
 #include "judge/internal.h"
@@ -399,7 +399,7 @@ static struct watched *watched_of(const char *uuid)
 	return NULL;
 }
 
-/* All looks since then as one, whose mhz is how far the clock went; where there are none, the newest. */
+/* All looks since then merged (mhz: the range of the clock); the newest where there are none. */
 static struct look sum_since(const struct watched *w, uint64_t since_ns)
 {
 	struct look sum = { 0 };

@@ -1,9 +1,9 @@
-/* own_work.c - does a task ask for anything beside what a plan's library nodes compute?
+/* own_work.c - does a task ask for anything besides what a plan's library nodes compute?
  *
  * A plan may write the library's result into scratch and copy it to the output by a kernel.  Without that launch every
  * output is wrong, and still the library did the task.  Whether a kernel only copies cannot be found out by looking at
  * values, since it can multiply by a 1 that it is given.  But it can be read off the task: where the graph has no
- * operator that the library nodes do not account for, nothing but movement is left for the launches.
+ * operator that the library nodes do not account for, the launches only move data.
  *
  * Operators are sorted into what a library node can do, movement (views, copies, padding, concatenation: never work of
  * their own) and the rest.  What the library nodes account for:
@@ -40,8 +40,10 @@ static const struct {
 	const char *names;
 } sorted[] = {
 	{ MOVE,
-		" clone copy _to_copy to contiguous detach alias lift_fresh_copy _unsafe_view reshape reshape_as flatten ravel type_as pixel_shuffle pixel_unshuffle channel_shuffle hstack vstack _reshape_copy permute_copy "
-		"cat concat stack repeat tile expand_copy flip roll pad constant_pad_nd fill zero zeros_like ones_like full_like "
+		" clone copy _to_copy to contiguous detach alias lift_fresh_copy _unsafe_view reshape reshape_as flatten ravel "
+		"type_as pixel_shuffle pixel_unshuffle channel_shuffle hstack vstack _reshape_copy permute_copy "
+		"cat concat stack repeat tile expand_copy flip roll pad constant_pad_nd fill zero zeros_like ones_like "
+		"full_like "
 		"empty_like dropout getitem " },
 	{ PRODUCT,
 		" mm bmm mv dot matmul linear addmm addmv addbmm baddbmm einsum tensordot bilinear conv1d conv2d conv3d "
@@ -124,6 +126,8 @@ static void read_node(struct work *w, const json_t *node)
 	json_array_foreach(json_object_get(node, "out"), i, out)
 		n->elements += elements_of(out);
 	n->biased = n->kind == PRODUCT && adds_a_tensor(n->args);
+	if (ww_pytorch_has(w->image, n->name ? n->name : "")) /* PyTorch's, whatever else there is */
+		n->kind = MOVE;
 	w->need[n->kind] += n->kind == PRODUCT ? n->flops : n->elements;
 	w->convolves |= n->kind == PRODUCT && strstr(json_string_value(json_object_get(node, "op")), ".conv") != NULL;
 	w->need[ADD] += n->biased ? n->elements : 0;
@@ -252,7 +256,9 @@ enum ww_own_work ww_judge_own_work(const json_t *graph, int half, int algebraic,
 		if (w.nodes)
 			read_node(&w, node);
 	w.split = w.split && !half && !w.convolves && w.can[PRODUCT] >= 2 * w.need[PRODUCT] && w.need[PRODUCT] > 0;
-	enum ww_own_work found = !launches ? WW_WORK_LIBRARY : !w.library_nodes ? WW_WORK_OWN : WW_WORK_BOTH;
+	enum ww_own_work found = !launches             ? WW_WORK_LIBRARY
+		: !w.library_nodes && !ww_pytorch_count(m) ? WW_WORK_OWN
+												   : WW_WORK_BOTH;
 	if (found == WW_WORK_BOTH && w.nodes && !mostly_own(&w, json_object_get(graph, "outputs")))
 		found = WW_WORK_LIBRARY;
 	free(w.nodes);

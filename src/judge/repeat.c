@@ -1,5 +1,4 @@
-/* repeat.c - is it right every time?  One draw run again and again, its outputs compared bit by bit with the first
- * run's.
+/* repeat.c - finds races: one draw is run again and again, its outputs compared bit by bit with the first run's.
  *
  * Problem.  A race that is right nine times in ten passes five draws more often than not; 44 repeats let 1% of such
  * races through (0.9^44).  A comparison with the reference costs as much as the reference did, so repeats are compared

@@ -7,8 +7,8 @@
  * write). The buffers are copies in allocations of their own (WW_RUN_EXACT), since a tool knows neither the ends nor
  * the state of what another process has shared.
  *
- * The report may contain text of untrusted code: it is bounded, stripped of the tool's decoration, and quoted. Nothing
- * that goes wrong in here is an error of the judgement, which is over; it is a line in the diagnostics. */
+ * The report may contain text of untrusted code: it is bounded, stripped of the tool's decoration, and quoted. A
+ * failure in here is no error of the judgement, which is over: it is a line in the diagnostics. */
 #include "judge/internal.h"
 
 #include "base/fs.h"
@@ -107,7 +107,8 @@ enum ww_rc ww_judge_sanitize(struct ww_judge_task *t, const struct ww_image *ima
 
 	if (t->judge->opts.target != WW_TARGET_CUDA) {
 		ww_str_adds(diag,
-			"note: compute-sanitizer is for the cuda target; here unmapped pages, guard bytes and poison are all there is\n");
+			"note: compute-sanitizer is for the cuda target; here unmapped pages, "
+			"guard bytes and poison are all there is\n");
 		return WW_OK;
 	}
 	if (!find_tool(program)) {

@@ -116,7 +116,7 @@ enum ww_rc ww_session_load(const struct ww_judge_task *t, struct ww_runner *r, c
 	return WW_OK;
 }
 
-/* Others hold the memory that is missing: this says nothing about the candidate. */
+/* Other processes or tasks hold the missing memory: the failure says nothing about the candidate. */
 static int others_hold(struct ww_judge *j) { return ww_judge_crowded(j) || ww_room_is_held(j); }
 
 static enum ww_rc no_room(const struct ww_session *s, const struct ww_run_result *res, struct ww_err *err)
@@ -148,6 +148,8 @@ enum ww_rc ww_session_open(struct ww_session *s, const struct ww_compiled *binar
 	WW_TRY(ww_judge_turn(t, turn, err));
 	WW_TRY(no_room(s, &res, err));
 	ww_session_fail_run(s, &res, "load");
+	if (!s->failed && ww_pytorch_count(s->image))
+		WW_TRY(ww_pytorch_open(s, err));
 out:
 	t->spent.load += ww_seconds_since(start);
 	return rc;
@@ -155,10 +157,10 @@ out:
 
 void ww_session_close(struct ww_session *s)
 {
+	if (s->candidate && s->candidate != s->runner)
+		s->ops->close(s->candidate);
 	if (s->runner)
 		ww_spare_give(s->t->judge, s->runner);
-	else if (s->candidate)
-		s->ops->close(s->candidate);
 	s->runner = NULL;
 	s->candidate = NULL;
 }

@@ -20,7 +20,7 @@ struct ww_ratio ww_stats_ratio(
 	const double *base, int n_base, double scale, const double *x, int n, enum ww_stats_sure sure);
 /* The same for a disturbed measurement: from the smallest to the largest resample of the whole and of each half. */
 struct ww_ratio ww_stats_ratio_disturbed(const double *base, const double *x, int n);
-/* us[i] is by a clock that can be lied to, witness[i], of the same thing, by one that cannot, which is less exact.
+/* us[i] is by a clock that a kernel can forge, witness[i] of the same call by one that it cannot, which is less exact.
  * Where the witness says more by over slack + share * us in the middle of all n (those that are not finite left out),
  * us becomes what it says, where that is more. */
 void ww_stats_hold(double *us, const double *witness, int n, double slack, double share);

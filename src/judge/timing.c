@@ -1,4 +1,4 @@
-/* timing.c - how fast is it?  Candidate and baselines, call about, on secret draws, until the intervals are narrow.
+/* timing.c - times candidate and baselines, call by call, on secret draws, until the intervals are narrow.
  *
  * Sides.  The candidate; the pivot, which is the fastest of PyTorch's baselines; and, where one was asked for, the
  * baseline, another solution of the task in a runner of its own.  One round: outputs and scratch are poisoned; a new
@@ -259,7 +259,7 @@ static int somebody_waited(const struct round *r)
 	return 0;
 }
 
-/* On the cpu target who goes first may be the faster by some microseconds, which counts where calls are short. */
+/* On the cpu target the side that goes first may be faster by some microseconds, which counts where calls are short. */
 static int is_short(const struct timing *x, const struct round *r)
 {
 	int is = on_cpu(x);
@@ -539,7 +539,8 @@ static enum ww_rc attempt(struct timing *x, struct ww_err *err)
 {
 	const struct ww_session *s = x->s;
 	const pid_t own[] = { ww_ref_pid(s->t->ref), s->ops->pid(s->candidate),
-		s->baseline ? s->baseline->ops->pid(s->baseline->candidate) : 0, ww_form_base_pid(s->t, x->pivot) };
+		s->baseline ? s->baseline->ops->pid(s->baseline->candidate) : 0, ww_form_base_pid(s->t, x->pivot),
+		s->t->beside ? ww_ref_pid(s->t->beside) : 0 };
 	struct ww_disturbance d;
 	struct ww_load load;
 	x->now.n = x->now.aside = x->now.again = x->now.decided = 0;

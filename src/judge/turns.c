@@ -1,23 +1,24 @@
 /* turns.c - see turns.h.
  *
- * Phases.  While judgements are verified beside each other or tasks are loaded no measurement begins, and the other way
- * round; so that neither waits for long and few changes are made, each phase lasts for a while and takes all who come.
+ * Phases.  While judgements are verified in parallel or tasks are loaded no measurement begins, and the other way
+ * round.  Each phase lasts for a while and admits all that come, so that neither kind waits for long and phases change
+ * rarely.
  *
- *     BESIDE   ends when measurements wait, and it has lasted BESIDE_MS or MANY wait: then nobody enters, and the phase
+ *     SHARED   ends when measurements wait, and it has lasted SHARED_MS or MANY wait: then none enters, and the phase
  *              changes when the last has left
  *     ALONE    measurements, in the order in which they came, since one that needs the device for itself would else
  *              wait for ever; ends when none waits, or after ALONE_MS where others wait
  *
  * Where the phase before it lasted longer, up to PHASE_MS, a phase may last as long: loading a task takes a second, and
- * who waited for twelve of them has more to measure than one.
+ * after twelve of them more than one measurement waits.
  *
  * Calls.  Four measurements of small tasks are made at a time.  A round draws and compares for longer than its calls
  * take, and does so beside the others' draws and comparisons (`steps`); a call waits until all these are over, and has
- * the device for itself.  Calls go before steps, so that those who wait for each other make theirs in a row.
+ * the device for itself.  Calls go before steps, so that waiting calls are made in a row.
  *
- * Few are inside at once: a GPU gives its processes slices of time in turn, and sixteen verifications beside each other
- * took 408 ms each where one alone takes 14 to 19.  So three verify, or twelve load: that is mostly processor time. And
- * few are under way, PRESENT, since each has a runner, and each runner a context of the GPU.
+ * Few are inside at once: a GPU gives its processes slices of time in turn, and sixteen parallel verifications took 408
+ * ms each where one alone takes 14 to 19.  So three verify, or twelve load: that is mostly processor time. And few are
+ * under way, PRESENT, since each has a runner, and each runner a context of the GPU.
  *
  * The lease is taken by the first and given back by the last; after LEASE_MS at the next change of phase, and nobody
  * enters after twice as long until it has been given back, so that other processes get theirs.  The one that takes it
@@ -36,7 +37,7 @@
 #include <time.h>
 
 enum {
-	BESIDE_MS = 30,
+	SHARED_MS = 30,
 	ALONE_MS = 250,
 	PHASE_MS = 1000,
 	MANY = 8,
@@ -46,7 +47,7 @@ enum {
 	MAX_DEVICES = 64,
 	ROOM = 12
 };
-static const int takes[] = { [WW_TURN_BESIDE] = 4, [WW_TURN_LOAD] = 1, [WW_TURN_TIMED] = 3, [WW_TURN_ALONE] = ROOM };
+static const int takes[] = { [WW_TURN_SHARED] = 4, [WW_TURN_LOAD] = 1, [WW_TURN_TIMED] = 3, [WW_TURN_ALONE] = ROOM };
 
 /* A measurement that waits. */
 struct waiter {
@@ -55,7 +56,7 @@ struct waiter {
 
 struct ww_turns {
 	char device[96];
-	enum ww_turn_kind phase;        /* BESIDE or ALONE */
+	enum ww_turn_kind phase;        /* SHARED or ALONE */
 	uint64_t phase_ns;              /* when it began */
 	int before_ms;                  /* how long the one before it lasted, PHASE_MS at most */
 	int inside;                     /* what those that have the device now take of ROOM */
@@ -79,7 +80,7 @@ static struct ww_turns *find(const char *device)
 	for (int i = 0; i < MAX_DEVICES; i++) {
 		if (!all[i].device[0]) {
 			snprintf(all[i].device, sizeof(all[i].device), "%s", device);
-			all[i].phase = WW_TURN_BESIDE;
+			all[i].phase = WW_TURN_SHARED;
 			pthread_cond_init(&all[i].call_changed, NULL);
 		}
 		if (!strcmp(all[i].device, device))
@@ -88,20 +89,20 @@ static struct ww_turns *find(const char *device)
 	return NULL;
 }
 
-static enum ww_turn_kind phase_of(enum ww_turn_kind k) { return k >= WW_TURN_TIMED ? WW_TURN_ALONE : WW_TURN_BESIDE; }
+static enum ww_turn_kind phase_of(enum ww_turn_kind k) { return k >= WW_TURN_TIMED ? WW_TURN_ALONE : WW_TURN_SHARED; }
 
 static int lasted(uint64_t since_ns, int ms) { return ww_now_ns() - since_ns > (uint64_t)ms * 1000000u; }
 
 static int at_least(int ms, int least_ms) { return ms > least_ms ? ms : least_ms; }
 
-/* Whether who comes now has to wait for the others to come in. */
+/* Whether the phase is over for newcomers: they wait for the next one. */
 static int is_over(const struct ww_turns *t)
 {
 	const int *w = t->waiting;
-	if (t->phase == WW_TURN_BESIDE)
+	if (t->phase == WW_TURN_SHARED)
 		return w[WW_TURN_ALONE] &&
-			(lasted(t->phase_ns, at_least(t->before_ms, BESIDE_MS)) || w[WW_TURN_ALONE] >= MANY || !w[WW_TURN_BESIDE]);
-	return !w[WW_TURN_ALONE] || (w[WW_TURN_BESIDE] && lasted(t->phase_ns, at_least(t->before_ms, ALONE_MS)));
+			(lasted(t->phase_ns, at_least(t->before_ms, SHARED_MS)) || w[WW_TURN_ALONE] >= MANY || !w[WW_TURN_SHARED]);
+	return !w[WW_TURN_ALONE] || (w[WW_TURN_SHARED] && lasted(t->phase_ns, at_least(t->before_ms, ALONE_MS)));
 }
 
 /* While nobody is inside: another phase, and the lease back where its time is over. */
@@ -109,11 +110,11 @@ static void turn_over(struct ww_turns *t)
 {
 	if (t->inside || t->leasing)
 		return;
-	if (t->leased && (lasted(t->leased_ns, LEASE_MS) || !(t->waiting[WW_TURN_BESIDE] + t->waiting[WW_TURN_ALONE]))) {
+	if (t->leased && (lasted(t->leased_ns, LEASE_MS) || !(t->waiting[WW_TURN_SHARED] + t->waiting[WW_TURN_ALONE]))) {
 		ww_lease_drop(&t->lease);
 		t->leased = 0;
 	}
-	enum ww_turn_kind other = t->phase == WW_TURN_BESIDE ? WW_TURN_ALONE : WW_TURN_BESIDE;
+	enum ww_turn_kind other = t->phase == WW_TURN_SHARED ? WW_TURN_ALONE : WW_TURN_SHARED;
 	if (is_over(t) && t->waiting[other]) {
 		double ms = ww_seconds_since(t->phase_ns) * 1e3;
 		t->before_ms = ms < PHASE_MS ? (int)ms : PHASE_MS;
@@ -208,8 +209,8 @@ static void leave_queue(struct ww_turns *t, const struct waiter *w)
 	pthread_cond_broadcast(&changed);
 }
 
-/* `held`: what is given back for it.  Whoever changes waits before it leaves: so the lease stays.  counts: it becomes
- * one of those present. */
+/* `held`: the turn that is given back for it; a change waits before it leaves, so the lease stays.  counts: the
+ * judgement becomes one of those present. */
 static enum ww_rc enter(struct ww_turns *t, const struct ww_judge *j, enum ww_turn_kind held, enum ww_turn_kind kind,
 	int counts, struct ww_err *err)
 {
@@ -254,13 +255,15 @@ enum ww_rc ww_turn_take(struct ww_turn *t, const struct ww_judge *j, enum ww_tur
 	if (t->kind == kind)
 		return WW_OK;
 	log_turn(t);
-	int counts = t->kind == WW_TURN_NONE && kind == WW_TURN_BESIDE;
+	int counts = !t->counts && kind == WW_TURN_SHARED;
+	uint64_t start_ns = ww_now_ns();
 	WW_LOCKED(&lock);
 	struct ww_turns *of = find(j->facts.uuid);
 	if (!of)
 		rc = ww_err_set(err, WW_ERR_LIMIT, "one process judges on %d devices at most", MAX_DEVICES);
 	else
 		rc = enter(of, j, t->kind, kind, counts, err);
+	ww_log(WW_LOG_DEBUG, "turn: %s after %.0f us", names[kind], ww_seconds_since(start_ns) * 1e6);
 	if (rc != WW_OK && of)
 		of->present -= t->counts;
 	*t = rc == WW_OK ? (struct ww_turn){ j, of, kind, ww_now_ns(), counts || t->counts, 0 } : (struct ww_turn){ 0 };

@@ -1,8 +1,8 @@
-/* turns.h - who of this process uses a device now: one call alone, or several judgements beside each other.
+/* turns.h - which judgements of this process use a device: one timed call alone, or several in parallel.
  *
  * A call that is timed needs the device alone, and so do repeats, which wait for it dozens of times.  Loading a task,
- * drawing, references and comparisons of several tasks run beside each other, most of their time on processors.
- * Towards other processes all of them together are one measurement: they share one lease (host/lease.h). */
+ * drawing, references and comparisons of several tasks run in parallel, most of their time on processors. Towards other
+ * processes all of them together are one measurement: they share one lease (host/lease.h). */
 #pragma once
 
 #include "base/err.h"
@@ -13,10 +13,10 @@ struct ww_judge;
 
 enum ww_turn_kind {
 	WW_TURN_NONE,
-	WW_TURN_BESIDE, /* a small task's judgement, up to what is timed */
+	WW_TURN_SHARED, /* a small task's judgement, up to what is timed */
 	WW_TURN_LOAD,   /* a task is loaded or called for the first time, which takes processors more than the device */
-	WW_TURN_TIMED,  /* a small task's timing: beside others of its kind, each call between ww_turn_call() and
-	                   ww_turn_called() */
+	WW_TURN_TIMED,  /* a small task's timing: together with others of its kind, each call between ww_turn_call() and
+	                 * ww_turn_called() */
 	WW_TURN_ALONE   /* tasks whose references fill the memory, and PyTorch forms, whose code runs when it likes */
 };
 
@@ -25,7 +25,7 @@ struct ww_turn {
 	struct ww_turns *turns; /* of its device; NULL while nothing is held */
 	enum ww_turn_kind kind;
 	uint64_t taken_ns;
-	int counts; /* among those that are judged beside each other */
+	int counts; /* among those that are judged in parallel */
 	int calls;  /* how often ww_turn_call() was called more than ww_turn_called() */
 };
 

@@ -48,7 +48,7 @@ void ww_verdict_init(struct ww_verdict *v);
 void ww_verdict_release(struct ww_verdict *v);
 const char *ww_status_name(enum ww_status s);   /* "compile_failed" */
 const char *ww_form_name(enum ww_form f);       /* "kernelbench" */
-const char *ww_form_guarantees(enum ww_form f); /* one sentence: what a verdict on this form does not hold */
+const char *ww_form_guarantees(enum ww_form f); /* one sentence: what a verdict on this form guarantees */
 /* -1 not correct; 3 more than 5% faster than eager and compile; 2 than eager only; 1 otherwise, and at most 1 where a
  * flag is set that caps it.  "More than 5%": 1 - 1/speedup > 0.05 at the interval's lower end. */
 double ww_verdict_reward(const struct ww_verdict *v);

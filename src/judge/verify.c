@@ -1,4 +1,4 @@
-/* verify.c - is it right?  The draws that a solution must survive before it is timed.
+/* verify.c - correctness: the draws that a solution must pass before it is timed.
  *
  * Rule strict, in this order, so that most wrong candidates fail on the first and cheapest:
  *
@@ -7,8 +7,8 @@
  *     2  inputs * 2^-6     3  inputs * 2^6     4  inputs + 3     (each with re-drawn parameters)
  *
  * Where a reference is not finite on one of 2 to 4 (remembered for the task), that kind of draw cannot be compared and
- * a plain draw replaces it, so that five comparisons are made in any case.  What passed them runs 44 times more on the
- * last draw, compared bit by bit (repeat.c).  Rule paper: five draws, parameters as created, no repeats.
+ * a plain draw replaces it, so that five comparisons are made in any case.  A solution that passed them runs 44 times
+ * more on the last draw, compared bit by bit (repeat.c).  Rule paper: five draws, parameters as created, no repeats.
  *
  * The reference worker decides whether values match, since it holds them; this file decides which draws are compared
  * and what a failure means. */

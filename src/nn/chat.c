@@ -278,14 +278,15 @@ static enum ww_rc chatml_turn_init(struct chatml_turn *t, const json_t *m, size_
 }
 
 /* after_query: no question of the user follows.  In earlier turns the reasoning is dropped, as in training; the last
- * turn has a block for it even where it is empty. */
-static enum ww_rc chatml_assistant(struct ww_chat *c, const json_t *m, int after_query, int is_last, struct ww_err *err)
+ * turn has a block for it even where it is empty (empty_think). */
+static enum ww_rc chatml_assistant(
+	struct ww_chat *c, const json_t *m, int after_query, int empty_think, struct ww_err *err)
 {
 	const json_t *calls = json_object_get(m, "tool_calls"), *call;
 	struct chatml_turn t;
 	size_t i;
 	enum ww_rc rc = chatml_turn_init(&t, m, c->text.max, err);
-	int has_think = after_query && (is_last || t.has_think);
+	int has_think = after_query && (empty_think || t.has_think);
 	put(c, "<|im_start|>assistant\n", MARKUP);
 	if (has_think) {
 		put(c, "<think>\n", MARKUP | LEARN);
@@ -343,13 +344,13 @@ static int is_role(const json_t *messages, size_t i, const char *role)
 }
 
 static enum ww_rc chatml_message(
-	struct ww_chat *c, const json_t *messages, size_t i, size_t last_query, struct ww_err *err)
+	struct ww_chat *c, const json_t *messages, size_t i, size_t last_query, int thinks, struct ww_err *err)
 {
 	const json_t *m = json_array_get(messages, i);
 	const char *role = role_of(m);
 	enum ww_rc rc;
 	if (!strcmp(role, "assistant"))
-		return chatml_assistant(c, m, i > last_query, i + 1 == json_array_size(messages), err);
+		return chatml_assistant(c, m, i > last_query, thinks && i + 1 == json_array_size(messages), err);
 	if (!strcmp(role, "tool")) {
 		put(c, i && is_role(messages, i - 1, "tool") ? "\n<tool_response>\n" : "<|im_start|>user\n<tool_response>\n",
 			MARKUP);
@@ -383,12 +384,12 @@ static size_t last_query_of(const json_t *messages)
 }
 
 static enum ww_rc render_chatml(
-	const json_t *messages, const json_t *tools, int generate, struct ww_chat *c, struct ww_err *err)
+	const json_t *messages, const json_t *tools, int generate, int thinks, struct ww_chat *c, struct ww_err *err)
 {
 	size_t n = json_array_size(messages), first = is_role(messages, 0, "system"), last = last_query_of(messages);
 	enum ww_rc rc = chatml_system(c, first ? json_array_get(messages, 0) : NULL, tools, err);
 	for (size_t i = first; rc == WW_OK && i < n; i++)
-		rc = chatml_message(c, messages, i, last, err);
+		rc = chatml_message(c, messages, i, last, thinks, err);
 	if (generate)
 		put(c, "<|im_start|>assistant\n", MARKUP);
 	return rc;
@@ -480,8 +481,8 @@ enum ww_rc ww_chat_render(enum ww_chat_format f, const json_t *messages, const j
 			return ww_err_set(err, WW_ERR_USAGE,
 				"message %zu has the role \"%.40s\"; it must be system, user, assistant or tool", i, role_of(m));
 	}
-	enum ww_rc rc = f == WW_CHAT_CHATML ? render_chatml(messages, tools, generate, out, err)
-										: render_llama3(messages, tools, generate, out, err);
+	enum ww_rc rc = f == WW_CHAT_LLAMA3 ? render_llama3(messages, tools, generate, out, err)
+										: render_chatml(messages, tools, generate, f == WW_CHAT_CHATML, out, err);
 	if (rc == WW_OK && out->text.cut)
 		rc = ww_err_set(err, WW_ERR_LIMIT, "the conversation is longer than %zu bytes", out->text.max);
 	return rc;
@@ -490,7 +491,7 @@ enum ww_rc ww_chat_render(enum ww_chat_format f, const json_t *messages, const j
 enum ww_rc ww_chat_detect(const struct ww_tok *t, enum ww_chat_format *out, struct ww_err *err)
 {
 	if (ww_tok_id(t, "<|im_start|>") >= 0 && ww_tok_id(t, "<|im_end|>") >= 0)
-		*out = WW_CHAT_CHATML;
+		*out = ww_tok_id(t, "<think>") >= 0 ? WW_CHAT_CHATML : WW_CHAT_CHATML_PLAIN;
 	else if (ww_tok_id(t, "<|start_header_id|>") >= 0 && ww_tok_id(t, "<|eot_id|>") >= 0)
 		*out = WW_CHAT_LLAMA3;
 	else
@@ -502,7 +503,7 @@ enum ww_rc ww_chat_detect(const struct ww_tok *t, enum ww_chat_format *out, stru
 
 int32_t ww_chat_end_id(const struct ww_tok *t, enum ww_chat_format f)
 {
-	return ww_tok_id(t, f == WW_CHAT_CHATML ? "<|im_end|>" : "<|eot_id|>");
+	return ww_tok_id(t, f == WW_CHAT_LLAMA3 ? "<|eot_id|>" : "<|im_end|>");
 }
 
 /* ---- Tokens ------------------------------------------------------------------------------------------------------ */
@@ -661,7 +662,7 @@ json_t *ww_chat_parse(enum ww_chat_format f, const char *text, size_t n)
 	json_t *m = json_object(), *calls = json_array();
 	const char *end = text + n;
 	json_object_set_new(m, "role", json_string("assistant"));
-	if (f == WW_CHAT_CHATML) {
+	if (f != WW_CHAT_LLAMA3) {
 		const char *close = n >= 7 && !memcmp(text, "<think>", 7) ? find(text, end, "</think>") : NULL;
 		if (close) {
 			const char *think = text + 7;

@@ -12,7 +12,9 @@
 
 #include <jansson.h>
 
-enum ww_chat_format { WW_CHAT_CHATML, WW_CHAT_LLAMA3 };
+/* PLAIN: ChatML without Qwen3's block for reasoning, which there the last turn has even where it is empty: for
+ * tokenizers that have no token <think>, as Qwen2.5's and our own. */
+enum ww_chat_format { WW_CHAT_CHATML, WW_CHAT_LLAMA3, WW_CHAT_CHATML_PLAIN };
 
 /* Which form a tokenizer's special tokens belong to; neither is WW_ERR_USAGE. */
 enum ww_rc ww_chat_detect(const struct ww_tok *t, enum ww_chat_format *out, struct ww_err *err) WW_MUST_CHECK;

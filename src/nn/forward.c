@@ -10,6 +10,7 @@
  *   x_mid -> norm2 -> gate, up -> swiglu -> down  (+ x_mid)  = x_in of the next layer
  */
 #include "nn/run.h"
+#include "base/range.h"
 #include "nn/safetensors.h"
 
 #include <math.h>
@@ -34,14 +35,12 @@ static struct ww_arr cut_arr(struct cutter *c, int64_t n, int dtype)
 	return (struct ww_arr){ cut(c, n, ww_dtype_bytes(dtype)), dtype };
 }
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
 /* Tokens whose logits are there at a time; a multiple of 128 where there are more. */
 static int64_t head_t_of(const struct ww_config *f, int64_t t, int64_t keep)
 {
 	int64_t n = WW_HEAD_LOGITS / f->vocab_size / 128 * 128;
-	n = n < 128 ? 128 : least(n, WW_HEAD_T_MAX);
-	return least(t, keep ? n : WW_HEAD_T);
+	n = n < 128 ? 128 : ww_min_i64(n, WW_HEAD_T_MAX);
+	return ww_min_i64(t, keep ? n : WW_HEAD_T);
 }
 
 static void cut_layer(struct cutter *c, const struct ww_config *f, int dtype, int64_t t, struct ww_layer *l)
@@ -95,7 +94,7 @@ static void cut_backward(struct cutter *c, struct ww_run *r, int64_t t)
 	r->dlogp = cut(c, t, 4);
 	r->dvalues = cut_arr(c, t, dtype);
 	if (!f->critic && dtype != WW_F32)
-		r->dlogits = cut_arr(c, r->head_t * least(f->vocab_size, WW_HEAD_V), dtype);
+		r->dlogits = cut_arr(c, r->head_t * ww_min_i64(f->vocab_size, WW_HEAD_V), dtype);
 	r->dres = cut_arr(c, t * f->hidden_size, dtype);
 	r->dn = cut_arr(c, t * f->hidden_size, dtype);
 	r->dq = cut_arr(c, t * f->heads * f->head_dim, dtype);
@@ -110,14 +109,14 @@ enum { PLACES_STEP = 16, KEYS_LEAST = 512 }; /* arrays of places begin at 64 byt
 
 static int64_t places_room(int64_t n) { return (n + PLACES_STEP - 1) / PLACES_STEP * PLACES_STEP; }
 
-/* Whole numbers that upload() packs at most. */
+/* The most whole numbers that upload_places() packs. */
 static int64_t places_most(const struct ww_run *r)
 {
 	int64_t pages = r->keep ? 0 : r->max_sequences * ww_kv_stride(r->m);
 	return 5 * places_room(r->max_t) + places_room(r->max_sequences + 1) + places_room(pages);
 }
 
-/* Lay out every buffer from base on, or only compute the size where base is NULL. */
+/* Lay out every buffer from base on; base NULL: only compute the size. */
 static uint64_t cut_all(struct ww_run *r, void *base)
 {
 	struct cutter c = { base, 0 };
@@ -140,7 +139,8 @@ static uint64_t cut_all(struct ww_run *r, void *base)
 	r->logp = cut(&c, t, 4);
 	r->entropy = f->critic ? NULL : cut(&c, t, 4);
 	r->head_t = head_t_of(f, t, r->keep);
-	r->logits = f->critic ? NULL : cut(&c, r->head_t * (r->keep ? f->vocab_size : least(f->vocab_size, WW_HEAD_V)), 4);
+	r->logits = f->critic ? NULL
+						  : cut(&c, r->head_t * (r->keep ? f->vocab_size : ww_min_i64(f->vocab_size, WW_HEAD_V)), 4);
 	if (r->keep)
 		cut_backward(&c, r, t);
 	return c.at;
@@ -456,11 +456,11 @@ static int32_t *pack(struct ww_run *r, int32_t **device, int64_t n)
 /* Row in the sequence's pages of each of its tokens, and the pages up to r->keys_max. */
 static void pack_pages(struct ww_run *r, const struct ww_batch *b, const int32_t *pos)
 {
-	int64_t stride = r->pages_stride = least((r->keys_max + WW_KV_PAGE - 1) / WW_KV_PAGE, ww_kv_stride(r->m));
+	int64_t stride = r->pages_stride = ww_min_i64((r->keys_max + WW_KV_PAGE - 1) / WW_KV_PAGE, ww_kv_stride(r->m));
 	int32_t *rows = pack(r, &r->rows, b->t), *pages = pack(r, &r->pages, b->sequences * stride);
 	for (int64_t q = 0; q < b->sequences; q++) {
 		const int32_t *own = b->pages + q * b->pages_stride;
-		memcpy(pages + q * stride, own, (size_t)least(stride, b->pages_stride) * sizeof(*pages));
+		memcpy(pages + q * stride, own, (size_t)ww_min_i64(stride, b->pages_stride) * sizeof(*pages));
 		for (int32_t i = b->starts[q]; i < b->starts[q + 1]; i++) {
 			WW_BUG(pos[i] / WW_KV_PAGE >= b->pages_stride);
 			int32_t page = own[pos[i] / WW_KV_PAGE];
@@ -470,7 +470,7 @@ static void pack_pages(struct ww_run *r, const struct ww_batch *b, const int32_t
 	}
 }
 
-/* What the batch's places are, one array behind the other: one copy, since each costs some microseconds of a step. */
+/* Upload the batch's index arrays in one copy, since each copy costs some microseconds of a step. */
 static void upload_places(struct ww_run *r, const struct ww_batch *b)
 {
 	r->packed = 0;

@@ -14,6 +14,7 @@
  * vocabulary's, and the same seam: a value a token out, a gradient a token in.
  */
 #include "nn/run.h"
+#include "base/range.h"
 #include "nn/safetensors.h"
 
 static struct ww_arr at(struct ww_arr a, int64_t i)
@@ -21,7 +22,6 @@ static struct ww_arr at(struct ww_arr a, int64_t i)
 	return (struct ww_arr){ (char *)a.p + (size_t)i * ww_dtype_bytes(a.dtype), a.dtype };
 }
 static struct ww_arr f32(float *p) { return (struct ww_arr){ p, WW_F32 }; }
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static enum ww_rc check_targets(const struct ww_run *r, const int32_t *targets, int64_t t, struct ww_err *err)
 {
@@ -52,7 +52,7 @@ static void rows_entropy(struct ww_run *r, int64_t t0, int64_t n)
 {
 	int64_t v = r->m->config.vocab_size;
 	for (int64_t v0 = 0; v0 < v; v0 += WW_HEAD_V) {
-		int64_t nv = least(WW_HEAD_V, v - v0);
+		int64_t nv = ww_min_i64(WW_HEAD_V, v - v0);
 		if (!r->keep && v > WW_HEAD_V) /* other columns have taken their place */
 			chunk_logits(r, t0, n, v0, nv);
 		r->ops->softmax_entropy(r->s, r->entropy + t0, logits_at(r, n, v0), r->lse + t0, n, v0, nv);
@@ -64,7 +64,7 @@ static void rows_forward(struct ww_run *r, int64_t t0, int64_t n)
 {
 	int64_t v = r->m->config.vocab_size;
 	for (int64_t v0 = 0; v0 < v; v0 += WW_HEAD_V) {
-		int64_t nv = least(WW_HEAD_V, v - v0);
+		int64_t nv = ww_min_i64(WW_HEAD_V, v - v0);
 		chunk_logits(r, t0, n, v0, nv);
 		r->ops->softmax_chunk(r->s, r->state + 3 * t0, logits_at(r, n, v0), r->targets + t0, n, v0, nv);
 	}
@@ -78,7 +78,7 @@ static void rows_backward(struct ww_run *r, int64_t t0, int64_t n, int again)
 {
 	int64_t v = r->m->config.vocab_size, h = r->m->config.hidden_size;
 	for (int64_t v0 = 0; v0 < v; v0 += WW_HEAD_V) {
-		int64_t nv = least(WW_HEAD_V, v - v0);
+		int64_t nv = ww_min_i64(WW_HEAD_V, v - v0);
 		float *logits = logits_at(r, n, v0);
 		struct ww_arr d = r->dlogits.p ? r->dlogits : f32(logits);
 		if (again)
@@ -95,7 +95,7 @@ enum ww_rc ww_run_logprobs(struct ww_run *r, const int32_t *targets, float *logp
 	WW_CHECK(check_targets(r, targets, r->head_n, err));
 	r->ops->upload(r->s, r->targets, targets, (size_t)r->head_n * 4);
 	for (int64_t t0 = 0; t0 < r->head_n; t0 += r->head_t)
-		rows_forward(r, t0, least(r->head_t, r->head_n - t0));
+		rows_forward(r, t0, ww_min_i64(r->head_t, r->head_n - t0));
 	r->ops->download(r->s, logp, r->logp, (size_t)r->head_n * 4);
 	r->has_head = 1;
 	return r->ops->sync(r->s, err);
@@ -111,7 +111,7 @@ enum ww_rc ww_run_entropy(struct ww_run *r, float *entropy, struct ww_err *err)
 void ww_run_head_backward(struct ww_run *r)
 {
 	for (int64_t t0 = 0; t0 < r->head_n; t0 += r->head_t)
-		rows_backward(r, t0, least(r->head_t, r->head_n - t0), 1);
+		rows_backward(r, t0, ww_min_i64(r->head_t, r->head_n - t0), 1);
 }
 
 enum ww_rc ww_run_learn(struct ww_run *r, const struct ww_batch *b, const int32_t *targets, const float *dlogp,
@@ -124,8 +124,8 @@ enum ww_rc ww_run_learn(struct ww_run *r, const struct ww_batch *b, const int32_
 	r->ops->upload(r->s, r->dlogp, dlogp, (size_t)r->head_n * 4);
 	ww_run_compute(r);
 	for (int64_t t0 = 0; t0 < r->head_n; t0 += r->head_t) {
-		rows_forward(r, t0, least(r->head_t, r->head_n - t0));
-		rows_backward(r, t0, least(r->head_t, r->head_n - t0), 0);
+		rows_forward(r, t0, ww_min_i64(r->head_t, r->head_n - t0));
+		rows_backward(r, t0, ww_min_i64(r->head_t, r->head_n - t0), 0);
 	}
 	r->ops->download(r->s, logp, r->logp, (size_t)r->head_n * 4);
 	return ww_run_trunk_backward(r, err);

@@ -101,7 +101,7 @@ void ww_run_bind(struct ww_run *r, struct ww_model *m, float *grads);
 /* Bytes of device memory that ww_run_new() would take for a model of this shape and type; 0: out of memory. */
 uint64_t ww_run_bytes(const struct ww_config *c, int dtype, int64_t max_t, int64_t max_sequences, int64_t keep);
 
-/* What such a run asks of the device, for ops->workspace. */
+/* The work of such a run, for ops->workspace. */
 struct ww_work ww_run_work(const struct ww_config *c, int dtype, int64_t max_t, int64_t longest);
 
 /* Compute the hidden states after the last norm. */
@@ -119,7 +119,7 @@ enum ww_rc ww_run_backward(struct ww_run *r, const float *dlogp, struct ww_err *
  * computed twice. */
 enum ww_rc ww_run_learn(struct ww_run *r, const struct ww_batch *b, const int32_t *targets, const float *dlogp,
 	float *logp, struct ww_err *err) WW_MUST_CHECK;
-/* Of a critic, after forward: values[i] (host), what it expects at the batch's i-th row. */
+/* Of a critic, after forward: values[i] (host) at the batch's i-th row. */
 enum ww_rc ww_run_values(struct ww_run *r, float *values, struct ww_err *err) WW_MUST_CHECK;
 /* After that: add to the gradients those of sum(dvalues[i] * values[i]); dvalues (host). */
 enum ww_rc ww_run_values_backward(struct ww_run *r, const float *dvalues, struct ww_err *err) WW_MUST_CHECK;

@@ -10,6 +10,7 @@
  */
 #include "nn/run.h"
 #include "nn/safetensors.h"
+#include "nn/settings.h"
 #include "nn/state.h"
 #include "base/fs.h"
 #include "base/rng.h"
@@ -315,7 +316,7 @@ static enum ww_rc load_param(struct ww_model *m, const struct ww_st *st, const s
 		return ww_err_set(err, WW_ERR_USAGE, "%s: tensor %s has shape (%llu, %llu), the config asks for (%lld, %lld)",
 			dir, p->name, (unsigned long long)t->shape[0], (unsigned long long)t->shape[1], (long long)p->rows,
 			(long long)p->cols);
-	if (t->dtype == m->dtype) { /* straight from the file; the caller waits before he closes it */
+	if (t->dtype == m->dtype) { /* straight from the file; the caller syncs before it closes the file */
 		if (!all_finite(t, p->n))
 			return ww_err_set(err, WW_ERR_USAGE, "%s: tensor %s holds NaN or infinity", dir, p->name);
 		m->dev->ops->upload(m->stream, ww_model_weight(m, p).p, t->data, (size_t)p->n * ww_dtype_bytes(m->dtype));
@@ -403,7 +404,7 @@ enum ww_rc ww_model_open_critic(
 static enum ww_rc copy_tokenizer(const char *from, const char *dir, struct ww_err *err)
 {
 	static const char *const names[] = { "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
-		"vocab.json", "merges.txt", "chat_template.jinja", "generation_config.json" };
+		"vocab.json", "merges.txt", "chat_template.jinja", "generation_config.json", WW_SETTINGS_FILE };
 	enum ww_rc rc = WW_OK;
 	for (size_t i = 0; rc == WW_OK && i < WW_ARRAY_LEN(names); i++) {
 		ww_auto_str text = WW_STR_INIT(TOKENIZER_FILE_MAX);

@@ -56,8 +56,8 @@ struct ww_run {
 	int32_t *host; /* `places` on their way */
 };
 
-/* The two halves of ww_run_forward(), without a wait: what depends on the batch's numbers, and what depends on its
- * shape alone: on numbers of tokens and sequences and on keys_max. */
+/* The two halves of ww_run_forward(), without a wait: the part that depends on the batch's contents, and the part that
+ * depends on its shape alone (numbers of tokens and sequences, keys_max). */
 enum ww_rc ww_run_upload(struct ww_run *r, const struct ww_batch *b, struct ww_err *err) WW_MUST_CHECK;
 void ww_run_compute(struct ww_run *r);
 

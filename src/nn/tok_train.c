@@ -1,8 +1,8 @@
 /* tok_train.c - see tok_train.h.
  *
  * Words are counted first, so that what a merge costs depends on how many different words it changes.  A heap holds the
- * pairs with the words that they are in.  A pair's count can only be wrong upwards while it waits; it is corrected when
- * it comes out.  Where two ways of merging spell one token, the pair that the second way makes waits a second time with
+ * pairs with the words that they are in.  While a pair waits its count can only be too high; it is corrected when it
+ * comes out.  Where two ways of merging spell one token, the pair that the second way makes waits a second time with
  * its own words: so does the library's, and the later merge gives the rank.
  */
 #include "nn/tok_train.h"
@@ -38,6 +38,7 @@ struct wait {
 struct ww_tok_trainer {
 	struct ww_tok *tok; /* bytes and special tokens only: splits text into words */
 	char **special;
+	enum ww_tok_split_words splits;
 	int specials;
 	struct ww_str text, bytes; /* a text as UTF-8; all different words */
 	struct word *words;
@@ -117,6 +118,18 @@ static enum ww_rc add_alphabet(struct ww_tok_trainer *t, struct ww_err *err)
 	return WW_OK;
 }
 
+static const char code_pattern[] = " ?[A-Za-z_][A-Za-z0-9_]*| ?[0-9]| ?[^\\sA-Za-z0-9_]+|\\s+(?!\\S)|\\s+";
+
+static json_t *pre_tokenizer(enum ww_tok_split_words words)
+{
+	json_t *bytes = json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", 0, "trim_offsets", 1,
+		"use_regex", words == WW_TOK_WORDS_GPT2);
+	if (words == WW_TOK_WORDS_GPT2)
+		return bytes;
+	return json_pack("{s:s, s:[{s:s, s:{s:s}, s:s, s:b}, o]}", "type", "Sequence", "pretokenizers", "type", "Split",
+		"pattern", "Regex", code_pattern, "behavior", "Isolated", "invert", 0, bytes);
+}
+
 static json_t *tokenizer_json(const struct ww_tok_trainer *t)
 {
 	ww_auto_str a = WW_STR_INIT(FILE_BYTES_MAX), b = WW_STR_INIT(FILE_BYTES_MAX);
@@ -134,13 +147,12 @@ static json_t *tokenizer_json(const struct ww_tok_trainer *t)
 		spell(t, t->merges[i].b, &b);
 		json_array_append_new(merges, json_pack("[s, s]", a.p, b.p));
 	}
-	return json_pack("{s:s, s:n, s:n, s:o, s:n, s:{s:s, s:b, s:b, s:b}, s:n, s:{s:s, s:b, s:b, s:b}, "
+	return json_pack("{s:s, s:n, s:n, s:o, s:n, s:o, s:n, s:{s:s, s:b, s:b, s:b}, "
 					 "s:{s:s, s:n, s:n, s:n, s:n, s:b, s:b, s:b, s:o, s:o}}",
-		"version", "1.0", "truncation", "padding", "added_tokens", added, "normalizer", "pre_tokenizer", "type",
-		"ByteLevel", "add_prefix_space", 0, "trim_offsets", 1, "use_regex", 1, "post_processor", "decoder", "type",
-		"ByteLevel", "add_prefix_space", 1, "trim_offsets", 1, "use_regex", 1, "model", "type", "BPE", "dropout",
-		"unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", 0, "byte_fallback", 0,
-		"ignore_merges", 0, "vocab", vocab, "merges", merges);
+		"version", "1.0", "truncation", "padding", "added_tokens", added, "normalizer", "pre_tokenizer",
+		pre_tokenizer(t->splits), "post_processor", "decoder", "type", "ByteLevel", "add_prefix_space", 1,
+		"trim_offsets", 1, "use_regex", 1, "model", "type", "BPE", "dropout", "unk_token", "continuing_subword_prefix",
+		"end_of_word_suffix", "fuse_unk", 0, "byte_fallback", 0, "ignore_merges", 0, "vocab", vocab, "merges", merges);
 }
 
 static enum ww_rc to_text(const struct ww_tok_trainer *t, struct ww_str *out, struct ww_err *err)
@@ -153,7 +165,8 @@ static enum ww_rc to_text(const struct ww_tok_trainer *t, struct ww_str *out, st
 	return out->cut ? ww_err_set(err, WW_ERR_LIMIT, "the tokenizer is larger than %d bytes", FILE_BYTES_MAX) : WW_OK;
 }
 
-enum ww_rc ww_tok_trainer_new(const char *const *special, int count, struct ww_tok_trainer **out, struct ww_err *err)
+enum ww_rc ww_tok_trainer_new(const char *const *special, int count, enum ww_tok_split_words words,
+	struct ww_tok_trainer **out, struct ww_err *err)
 {
 	ww_auto_str json = WW_STR_INIT(FILE_BYTES_MAX);
 	struct ww_tok_trainer *t;
@@ -161,6 +174,7 @@ enum ww_rc ww_tok_trainer_new(const char *const *special, int count, struct ww_t
 	WW_CHECK(WW_NEW(t, 1, err));
 	ww_str_init(&t->text, TEXT_MAX);
 	ww_str_init(&t->bytes, TEXT_MAX);
+	t->splits = words;
 	WW_TRY(WW_NEW(t->special, count + 1, err));
 	for (; t->specials < count; t->specials++)
 		if (!(t->special[t->specials] = strdup(special[t->specials])))

@@ -1,9 +1,8 @@
 /* page.h - self-contained HTML pages: head and style, escaped text, tables of facts, folded listings.
  *
  * A page needs nothing but itself: no script, no font, no picture from elsewhere, and its Content-Security-Policy
- * forbids all loading.  Text goes in through the functions here, which drop control characters and escape what HTML
- * reads
- * (< > & " '), so that text of a model, a task or a compiler stays text, also inside an attribute.
+ * forbids all loading.  Text goes in through the functions here, which drop control characters and escape < > & " ', so
+ * that text of a model, a task or a compiler stays text, also inside an attribute.
  *
  * All functions append to `h`; where that is full they set h->cut, which the writer of the page checks once. */
 #pragma once

@@ -19,17 +19,17 @@ struct ww_plot_point {
 	double x, y;
 };
 
-/* Ranges that hold nothing yet, and one that holds (x, y) too; values that are not finite change nothing. */
+/* Start with empty ranges; widen them to include (x, y).  Values that are not finite change nothing. */
 void ww_plot_init(struct ww_plot *p, struct ww_str *out);
 void ww_plot_include(struct ww_plot *p, double x, double y);
-/* Widens the ranges by a margin and draws the axes; nothing may be included any more. */
+/* Widen the ranges by a margin and draw the axes.  ww_plot_include() may not be called any more. */
 void ww_plot_begin(struct ww_plot *p);
 void ww_plot_end(struct ww_plot *p);
 
 void ww_plot_line(struct ww_plot *p, int series, const struct ww_plot_point *at, size_t n);
 /* A horizontal line over the whole width, dashed; its legend says what it is. */
 void ww_plot_level(struct ww_plot *p, int series, double y);
-/* A vertical line; title is shown where the pointer rests. */
+/* A vertical line; the title is its tooltip. */
 void ww_plot_moment(struct ww_plot *p, double x, const char *title);
 /* The area between low[i] and high[i], behind what is drawn next. */
 void ww_plot_band(struct ww_plot *p, const struct ww_plot_point *low, const struct ww_plot_point *high, size_t n);

@@ -14,12 +14,16 @@
  * (context_tokens); for one that does not fit the reply is empty and cut off, as a server's would be, and a first
  * prompt that does not fit is an error.
  */
+#include "base/fs.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "base/range.h"
 #include "infer/engine.h"
+#include "nn/settings.h"
 #include "policy/model.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +37,7 @@ struct model {
 	enum ww_chat_format format;
 	uint64_t seed;
 	int64_t max_reply;
+	struct ww_settings settings; /* of the directory; over an engine that is there: none */
 };
 
 /* ---- Messages to tokens ------------------------------------------------------------------------------------------ */
@@ -61,7 +66,7 @@ static json_t *message_json(const struct ww_message *m)
 static json_t *tools_json(const struct ww_ask *ask)
 {
 	json_t *list = json_array();
-	for (size_t i = 0; i < ask->n_tools; i++) {
+	for (size_t i = 0; i < ask->n_tools && !ask->tools_are_told; i++) {
 		const struct ww_tool_spec *t = &ask->tools[i];
 		json_array_append_new(list,
 			json_pack("{s:s, s:{s:s, s:s, s:o}}", "type", "function", "function", "name", t->name, "description",
@@ -208,8 +213,6 @@ static enum ww_rc take_answer(
 
 /* ---- A question -------------------------------------------------------------------------------------------------- */
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
 /* A conversation that has grown too long ends like a reply that was cut off; a first prompt that is too long is an
  * error. */
 static enum ww_rc no_room(
@@ -233,9 +236,9 @@ static enum ww_rc answer(
 	struct ww_engine_answer a;
 	uint64_t turn = 0;
 	int32_t end = ww_chat_end_id(ww_engine_tok(m->engine), m->format);
-	int64_t prompt_n = (int64_t)ids->n, max_new = least(m->max_reply, ww_engine_context(m->engine) - prompt_n + 1);
+	int64_t prompt_n = (int64_t)ids->n, max_new = ww_min_i64(m->max_reply, ww_engine_context(m->engine) - prompt_n + 1);
 	if (ask->max_tokens > 0)
-		max_new = least(max_new, ask->max_tokens);
+		max_new = ww_min_i64(max_new, ask->max_tokens);
 	for (size_t i = 0; i < ask->n; i++)
 		turn += ask->msgs[i].role == WW_ROLE_ASSISTANT;
 	if (max_new < 1)
@@ -280,11 +283,14 @@ static void model_free(struct ww_policy *self)
 
 static int64_t model_context(struct ww_policy *self) { return ww_engine_context(((struct model *)self)->engine); }
 
+static const char *model_prompt(struct ww_policy *self) { return ((struct model *)self)->settings.prompt; }
+
 static const struct ww_policy_ops model_ops = { .name = "model",
 	.next = model_next,
 	.count_tokens = model_count,
 	.free = model_free,
-	.context_tokens = model_context };
+	.context_tokens = model_context,
+	.prompt = model_prompt };
 
 /* Takes the engine over, also where it fails. */
 static enum ww_rc policy_new(
@@ -306,13 +312,43 @@ static enum ww_rc policy_new(
 	return rc;
 }
 
-int ww_model_policy_new(const char *dir, const struct ww_policy_opts *o, struct ww_policy **out, struct ww_err *err)
+/* `name` as a directory; else a policy of that name among those that come with the program. */
+static enum ww_rc find_model(const char *name, char *dir, struct ww_err *err)
 {
+	char shipped[NAME_MAX + 8], config[PATH_MAX];
+	struct ww_err ignored = WW_ERR_INIT;
+	if (strchr(name, '/') || ww_fs_is_dir(name) ||
+		(size_t)snprintf(shipped, sizeof(shipped), "models/%s", name) >= sizeof(shipped)) {
+		int n = snprintf(dir, PATH_MAX, "%s", name);
+		return n < PATH_MAX ? WW_OK : ww_err_set(err, WW_ERR_LIMIT, "path too long: %.200s", name);
+	}
+	if (ww_fs_resource(shipped, dir, &ignored) != WW_OK)
+		return ww_err_set(err, WW_ERR_USAGE,
+			"no model \"%.200s\": there is no such directory here, and no policy of that name comes with this program; "
+			"name a directory with config.json, weights and tokenizer (docs/train.md makes one)",
+			name);
+	WW_CHECK(ww_fs_join(config, dir, "config.json", err));
+	if (!ww_fs_is_file(config))
+		return ww_err_set(err, WW_ERR_USAGE,
+			"the weights of the policy \"%.200s\" do not come with this version (%.600s has none); train one "
+			"(docs/train.md) and name its directory",
+			name, dir);
+	return WW_OK;
+}
+
+int ww_model_policy_new(const char *name, const struct ww_policy_opts *o, struct ww_policy **out, struct ww_err *err)
+{
+	char dir[PATH_MAX];
+	WW_CHECK(find_model(name, dir, err));
 	struct ww_engine_opts opts = { .dir = dir,
 		.limits = { .max_sequences = o->model_batch, .cache_tokens = o->model_cache } };
 	struct ww_engine *e;
+	struct ww_settings settings;
+	WW_CHECK(ww_settings_read(dir, &settings, err));
 	WW_CHECK(ww_engine_open(&opts, &e, err));
-	return policy_new(e, o, out, err);
+	WW_CHECK(policy_new(e, o, out, err));
+	((struct model *)*out)->settings = settings;
+	return WW_OK;
 }
 
 int ww_model_policy_over(

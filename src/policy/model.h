@@ -7,7 +7,8 @@
 
 #include "policy/policy.h"
 
-int ww_model_policy_new(const char *dir, const struct ww_policy_opts *o, struct ww_policy **out, struct ww_err *err);
+/* `name`: a directory, or without a slash one of models/ beside the program's bridge and skills. */
+int ww_model_policy_new(const char *name, const struct ww_policy_opts *o, struct ww_policy **out, struct ww_err *err);
 /* The same over an engine that is open; the policy shares it.  o: spec, model_batch and model_cache are not read. */
 int ww_model_policy_over(
 	struct ww_engine *e, const struct ww_policy_opts *o, struct ww_policy **out, struct ww_err *err);

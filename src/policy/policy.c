@@ -12,7 +12,7 @@
 
 static int open_planner(const char *rest, const struct ww_policy_opts *o, struct ww_policy **out, struct ww_err *err)
 {
-	return ww_planner_new(o->seed, out, err);
+	return ww_planner_new(rest, o->seed, out, err);
 }
 
 static int open_replay(const char *rest, const struct ww_policy_opts *o, struct ww_policy **out, struct ww_err *err)
@@ -36,9 +36,9 @@ static int open_anthropic(const char *rest, const struct ww_policy_opts *o, stru
 }
 
 static const struct {
-	const char *name, *argument, *what;
+	const char *name, *argument, *what; /* argument: NULL: none; "[X]": may be left out */
 	int (*open)(const char *rest, const struct ww_policy_opts *o, struct ww_policy **out, struct ww_err *err);
-} policies[] = { { "planner", NULL, "rules and templates, no model", open_planner },
+} policies[] = { { "planner", "[no-algebra]", "rules and templates, no model", open_planner },
 	{ "model", "DIR", "a model in Hugging Face's form, run here", open_model },
 	{ "openai", "MODEL", "a model behind a chat completions server", open_openai },
 	{ "anthropic", "MODEL", "a model behind a messages server", open_anthropic },
@@ -52,7 +52,7 @@ int ww_policy_open(const struct ww_policy_opts *opts, struct ww_policy **out, st
 	for (size_t i = 0; i < WW_ARRAY_LEN(policies); i++) {
 		if (strlen(policies[i].name) != n || memcmp(policies[i].name, spec, n))
 			continue;
-		if (policies[i].argument && (!rest || !*rest))
+		if (policies[i].argument && *policies[i].argument != '[' && (!rest || !*rest))
 			return ww_err_set(err, WW_ERR_USAGE, "policy %s needs an argument: --policy %s:%s", policies[i].name,
 				policies[i].name, policies[i].argument);
 		if (!policies[i].argument && rest)

@@ -1,16 +1,18 @@
-/* policy.h - whatever writes the next message.
+/* policy.h - policies: the planner, models and replays that write the next message of an episode.
  *
  * The agent's loop sees a policy only through struct ww_policy_ops: all messages so far go in, one assistant message
- * comes out, with its tokens and log-probabilities where the policy has them.  A policy keeps no truth of its own:
- * given the same messages (and seed) a fresh instance must be able to continue, so that an interrupted episode can be
- * resumed and a recorded one replayed.
+ * comes out, with its tokens and log-probabilities where the policy has them.  A policy has no state besides the
+ * messages: given the same messages (and seed) a fresh instance must be able to continue, so that an interrupted
+ * episode can be resumed and a recorded one replayed.
  */
 #pragma once
 
 #include "episode/message.h"
 
-/* Who pays.  A policy whose calls cost something asks before each attempt and reports the attempts that brought no
- * reply; what a reply cost is in the reply. */
+#include <jansson.h>
+
+/* The accounts of a policy whose calls cost something: it asks before each attempt, and reports attempts without a
+ * reply; the cost of a reply is in the reply. */
 struct ww_meter {
 	void *ctx;
 	/* A call is about to be made that costs at most so much.  Waits while calls of others may use up what is left.
@@ -27,9 +29,10 @@ struct ww_ask {
 	size_t n;
 	const struct ww_tool_spec *tools;
 	size_t n_tools;
+	int tools_are_told; /* the system message says what they are: a prompt of ours does not say it again */
 	int64_t max_tokens; /* of the reply, 0: as many as the policy likes */
 	/* Where the raw reply is kept while it arrives.  A file left there by a killed process is used instead of asking
-	 * again; who asks removes it when the reply is recorded.  May be NULL. */
+	 * again; the caller removes it when the reply is recorded.  May be NULL. */
 	const char *journal;
 	const struct ww_meter *meter;    /* may be NULL */
 	const volatile int *interrupted; /* looked at during long work; may be NULL */
@@ -50,10 +53,17 @@ struct ww_policy_ops {
 	/* The most tokens that a question and its reply may have together, 0 where that is not known.  May be NULL: not
 	 * known. */
 	int64_t (*context_tokens)(struct ww_policy *self);
+	/* The prompt that it was trained with, "full" or "compact"; NULL or "": it does not say.  May be NULL. */
+	const char *(*prompt)(struct ww_policy *self);
 };
 
 /* The policies.  Each returns 0 and a policy, or an error that says what is wrong. */
-int ww_planner_new(uint64_t seed, struct ww_policy **out, struct ww_err *err);
+/* how: NULL, or "no-algebra" (docs/planner.md, "Algebra"). */
+int ww_planner_new(const char *how, uint64_t seed, struct ww_policy **out, struct ww_err *err);
+/* What the planner decided and why (planner/explain.c) in the solution of these texts, from the conversation in which
+ * it wrote it: a new reference.  NULL: none of its trials wrote them. */
+int ww_planner_explain(const char *how, const struct ww_message *msgs, size_t n, const char *device_text,
+	const char *plan_text, json_t **out, struct ww_err *err);
 int ww_replay_new(const char *episode_path, struct ww_policy **out, struct ww_err *err);
 
 /* Zero means the default of each. */
@@ -62,7 +72,7 @@ struct ww_policy_opts {
 	uint64_t seed;
 	const char *base_url;             /* of an HTTP policy; else its environment variable, else the provider's own */
 	const char *prices;               /* file of prices that go before the built-in ones (src/policy/prices.txt) */
-	const char *effort;               /* how much a model is to think, in the provider's words; NULL: its default */
+	const char *effort;               /* reasoning effort, in the provider's words; NULL: its default */
 	int need_price;                   /* an HTTP policy whose price is not known is an error */
 	int64_t max_reply_tokens;         /* 32,768 */
 	int64_t model_batch, model_cache; /* of model:DIR: replies at a time, tokens held; chosen by the device */

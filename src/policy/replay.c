@@ -1,7 +1,7 @@
-/* replay.c - a policy that says again what an episode's policy said.
+/* replay.c - a policy that repeats the messages of a recorded episode.
  *
  * Which message comes next follows from how many assistant messages the conversation holds already, so an instance
- * has no state and an interrupted replay resumes like any other episode.  What the tools answer is not looked at: the
+ * has no state and an interrupted replay resumes like any other episode.  The answers of the tools are ignored: the
  * point of a replay is to get the same calls, hence the same solutions, whatever today's timings are.  When the
  * recording ends without a submit the reply has no tool calls, which ends the episode.
  */

@@ -3,17 +3,22 @@
  * Sampling and learning take turns on one device: the engine adopts the policy that is learnt, rests while it is
  * updated, and goes on with the new weights.  Episodes are read back from their files, also right after they were
  * sampled: what a resumed run learns from is what the first one learnt from.
+ *
+ * staleness N: the episodes of N + 1 steps are sampled at once, by the weights before the first of them, and learnt
+ * step by step; which steps belong together follows from their numbers alone.
  */
 #include "rl/ppo.h"
 #include "agent/parallel.h"
 #include "base/fs.h"
 #include "base/hash.h"
 #include "base/json.h"
-#include "base/target.h"
+#include "base/range.h"
 #include "base/time.h"
 #include "host/lease.h"
-#include "policy/model.h"
-#include "rl/recorded.h"
+#include "rl/rollout.h"
+#include "task/held_out.h"
+#include "task/set.h"
+#include "task/shipped.h"
 #include "train/checkpoint.h"
 #include "train/rl_step.h"
 #include "train/run_dir.h"
@@ -24,11 +29,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MICRO_TOKENS = 16384, STOP_AFTER = 3, PUBLISHED_STEPS = 150, SAMPLING_TOKENS = 8192 };
+enum { STOP_AFTER = 3, PUBLISHED_STEPS = 150, SAMPLING_TOKENS = 8192 };
+enum { PUBLISHED_CONTEXT = 32768, PUBLISHED_AGENT_CONTEXT = 131072 };
 
 struct ppo {
 	const struct ww_recipe *o;
-	const struct ww_ppo_judges *judges;
+	const struct ww_rl_judges *judges;
 	const struct ww_train_hooks *hooks;
 	struct ww_train_result *out;
 	struct ww_run_dir dir;
@@ -37,9 +43,8 @@ struct ppo {
 	struct ww_tok *tok;
 	struct ww_config config;
 	int dtype;
-	int64_t context, steps, groups; /* groups: tasks of a step */
-	char **tasks;
-	int64_t n_tasks;
+	int64_t context, steps;
+	struct ww_rollout rollout;
 	struct ww_infer_limits limits;
 	struct ww_memory memory;
 	struct ww_model *policy_m, *critic_m;
@@ -47,58 +52,101 @@ struct ppo {
 	struct ww_engine *engine;
 	struct ww_schedule schedule;
 	struct ww_train_state state;
+	struct ww_settings settings; /* what the policy is told */
 	/* The stage's own state. */
 	double first_reward;
-	int64_t low_entropy, low_reward;
+	int64_t low_entropy, low_reward, many_invalid; /* steps in a row */
 	int64_t saved_step;
 	/* One step. */
 	struct ww_trajectory *t;
-	int64_t *group, sampled, milestones[5], cut; /* milestones: by reward -1, 1, 2, 3, others */
+	int64_t *group, age; /* age: steps since the weights that sampled it */
+	struct ww_observed seen;
+	double sampling_s, generating_s, learning_s;
 };
 
-static void say(struct ppo *p, const char *fmt, ...) WW_PRINTF(2, 3);
-static void say(struct ppo *p, const char *fmt, ...)
-{
-	ww_auto_str line = WW_STR_INIT(4096);
-	va_list ap;
-	va_start(ap, fmt);
-	ww_str_vaddf(&line, fmt, ap);
-	va_end(ap);
-	p->hooks->say(p->hooks->ctx, line.p);
-}
-
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+/* With tools, turn by turn: also where stage rft samples. */
+static int is_agentic(const struct ww_recipe *o) { return strcmp(o->stage, "ppo") != 0; }
 
 /* ---- opening */
 
 static enum ww_rc check_recipe(const struct ww_recipe *o, struct ww_err *err)
 {
 	if (!o->model || !o->tasks || !o->output)
-		return ww_err_set(err, WW_ERR_USAGE, "stage ppo needs model, tasks and output");
-	if (o->config || o->data)
-		return ww_err_set(err, WW_ERR_USAGE, "%s is of stage sft; remove it", o->config ? "config" : "data");
+		return ww_err_set(err, WW_ERR_USAGE, "stage %s needs model, tasks and output", o->stage);
 	if (o->episodes % o->samples)
 		return ww_err_set(err, WW_ERR_USAGE, "episodes (%" PRId64 ") must be a multiple of samples (%" PRId64 ")",
 			o->episodes, o->samples);
 	if (o->samples > WW_AGENT_PARALLEL_MAX)
 		return ww_err_set(err, WW_ERR_USAGE, "samples is at most %d", WW_AGENT_PARALLEL_MAX);
+	if (o->parallel * o->samples > WW_GENERATE_ROWS)
+		return ww_err_set(err, WW_ERR_USAGE, "parallel * samples is at most %d: so many replies are generated at once",
+			WW_GENERATE_ROWS);
 	if (o->critic && strcmp(o->advantage, "critic"))
 		return ww_err_set(err, WW_ERR_USAGE, "advantage: %s has no critic; remove critic", o->advantage);
 	return WW_OK;
 }
 
+static enum ww_rc add_task(struct ppo *p, size_t *cap, char *name, struct ww_err *err)
+{
+	if (!name || !WW_GROW(p->rollout.tasks, cap, p->rollout.n_tasks + 1)) {
+		free(name);
+		return ww_nomem(err);
+	}
+	p->rollout.tasks[p->rollout.n_tasks++] = name;
+	return WW_OK;
+}
+
+/* Of a set its rows of the split train, or all where no splits are named. */
+static enum ww_rc add_set(struct ppo *p, size_t *cap, const char *path, struct ww_err *err)
+{
+	const struct ww_set_row *row;
+	struct ww_set *set;
+	enum ww_rc rc;
+	WW_CHECK(ww_set_open(&set, path, &(struct ww_set_opts){ .interrupted = p->hooks->interrupted }, err));
+	while ((rc = ww_set_next(set, &row, err)) == WW_OK && row) {
+		ww_auto_str name = WW_STR_INIT(2 * PATH_MAX);
+		if (strcmp(ww_json_str(row->fields, "split", "train"), "train"))
+			continue;
+		ww_str_addf(&name, "%s#%s", path, row->id);
+		if ((rc = add_task(p, cap, strdup(name.p), err)) != WW_OK)
+			break;
+	}
+	ww_set_close(set);
+	return rc;
+}
+
+static int is_set(const char *name)
+{
+	char ignored[PATH_MAX];
+	size_t n = strlen(name);
+	return ww_fs_is_dir(name) || ww_shipped_find(name, ignored) ||
+		(ww_fs_is_file(name) && (n < 3 || strcmp(name + n - 3, ".py")));
+}
+
 static enum ww_rc open_tasks(struct ppo *p, struct ww_err *err)
 {
-	size_t cap = 0;
-	for (const char *at = p->o->tasks; *at;) {
-		size_t n = strcspn(at, ",");
-		if (n && !WW_GROW(p->tasks, &cap, p->n_tasks + 1))
-			return ww_nomem(err);
-		if (n && !(p->tasks[p->n_tasks++] = strndup(at, n)))
-			return ww_nomem(err);
-		at += n + (at[n] == ',');
+	const char *list = p->o->tasks;
+	size_t cap = 0, n;
+	for (const char *at; (at = ww_list_next(&list, &n));) {
+		ww_auto_free char *name = strndup(at, n);
+		if (name && is_set(name))
+			WW_CHECK(add_set(p, &cap, name, err));
+		else
+			WW_CHECK(add_task(p, &cap, name ? strdup(name) : NULL, err));
 	}
-	return p->n_tasks ? WW_OK : ww_err_set(err, WW_ERR_USAGE, "tasks names no task");
+	return p->rollout.n_tasks ? WW_OK : ww_err_set(err, WW_ERR_USAGE, "tasks names no task");
+}
+
+/* Refuse held-out tasks. */
+static enum ww_rc check_tasks(struct ppo *p, struct ww_err *err)
+{
+	struct ww_held_out *h;
+	if (!p->o->held_out)
+		return WW_OK;
+	WW_CHECK(ww_held_out_open(&h, p->o->held_out, p->hooks->interrupted, err));
+	enum ww_rc rc = ww_held_out_check(h, p->rollout.tasks, (size_t)p->rollout.n_tasks, p->hooks->interrupted, err);
+	ww_held_out_free(h);
+	return rc;
 }
 
 static enum ww_rc open_model(struct ppo *p, struct ww_err *err)
@@ -109,46 +157,75 @@ static enum ww_rc open_model(struct ppo *p, struct ww_err *err)
 	WW_CHECK(ww_config_read(path, &p->config, err));
 	if (p->config.critic)
 		return ww_err_set(err, WW_ERR_USAGE, "%s is a critic; take the policy's checkpoint", o->model);
-	p->dtype = !strcmp(o->dtype, "fp32") ? WW_F32 : !strcmp(o->dtype, "bf16") ? WW_BF16 : p->config.dtype;
-	p->dtype = p->dtype == WW_F32 ? WW_F32 : WW_BF16;
-	p->config.dtype = p->dtype;
-	p->context = least(o->context_tokens, p->config.max_position);
-	p->groups = o->episodes / o->samples;
+	p->config.dtype = p->dtype = ww_recipe_dtype(o, p->config.dtype);
+	p->context = o->context_tokens ? o->context_tokens : is_agentic(o) ? PUBLISHED_AGENT_CONTEXT : PUBLISHED_CONTEXT;
+	p->context = ww_min_i64(p->context, p->config.max_position);
+	p->rollout.groups = o->episodes / o->samples;
 	p->steps = o->steps ? o->steps : PUBLISHED_STEPS;
 	p->schedule = (struct ww_schedule){
 		.kind = WW_SCHEDULE_CONSTANT, .lr = o->lr > 0 ? o->lr : 3e-6, .warmup = o->warmup, .steps = p->steps
 	};
+	WW_CHECK(ww_recipe_settings(o, &p->settings, err));
 	WW_CHECK(ww_dev_open(o->device, !strcmp(o->numbers, "exact"), &p->dev, err));
 	WW_CHECK(ww_fs_join(path, o->tokenizer ? o->tokenizer : o->model, "tokenizer.json", err));
 	return ww_tok_open(path, &p->tok, err);
 }
 
-static int with_critic(const struct ppo *p) { return !strcmp(p->o->advantage, "critic"); }
+static int64_t micro_tokens(const struct ppo *p)
+{
+	int64_t n = ww_min_i64(WW_TRAIN_MICRO_TOKENS, p->o->episodes * p->context);
+	return p->context > WW_TRAIN_MICRO_TOKENS ? p->context : n;
+}
+
+static int with_critic(const struct ppo *p) { return !strcmp(p->o->advantage, "critic") && strcmp(p->o->stage, "rft"); }
+
+/* Replies at once, and tokens that the cache holds: all of them whole, or what half of the memory beside the learner
+ * holds.  Where it is too small, the engine computes some sequences again, to the same bits. */
+static enum ww_rc choose_limits(struct ppo *p, const struct ww_memory_ask *learner, struct ww_err *err)
+{
+	const struct ww_recipe *o = p->o;
+	struct ww_model shape = { .config = p->config, .dtype = p->dtype };
+	struct ww_memory least;
+	struct ww_memory_ask ask = *learner;
+	int64_t sequences = ww_min_i64(o->parallel, p->rollout.groups * (o->staleness + 1)) * o->samples;
+	ask.keep = 1;
+	WW_CHECK(ww_memory_plan(&ask, p->dev, &least, err));
+	uint64_t room = (least.budget - least.total) / 2, token = ww_kv_page_bytes(&shape) / WW_KV_PAGE;
+	int64_t fit = (int64_t)(room / (token ? token : 1)), whole = sequences * p->context;
+	p->limits = (struct ww_infer_limits){ .cache_tokens = o->cache_tokens ? o->cache_tokens
+			: whole < fit                                                 ? whole
+			: fit > p->context                                            ? fit
+																		  : p->context,
+		.max_sequences = sequences,
+		.step_tokens = ww_min_i64(SAMPLING_TOKENS, sequences * p->context) };
+	if (p->limits.step_tokens < sequences)
+		p->limits.step_tokens = sequences;
+	return WW_OK;
+}
 
 static enum ww_rc open_memory(struct ppo *p, struct ww_err *err)
 {
 	const struct ww_recipe *o = p->o;
 	struct ww_model shape = { .config = p->config, .dtype = p->dtype };
-	p->limits = (struct ww_infer_limits){ .cache_tokens = o->samples * p->context,
-		.max_sequences = o->samples,
-		.step_tokens = least(SAMPLING_TOKENS, o->samples * p->context) };
 	struct ww_memory_ask ask = { .config = &p->config,
 		.dtype = p->dtype,
-		.max_tokens = p->context > MICRO_TOKENS ? p->context : least(MICRO_TOKENS, o->episodes * p->context),
+		.max_tokens = micro_tokens(p),
 		.longest = p->context,
 		.keep = o->keep_layers,
 		.budget = (uint64_t)(o->memory * 1e9),
 		.critic = with_critic(p),
-		.cache = ww_infer_bytes(&shape, &p->limits) };
+		.others = p->judges->target == WW_TARGET_CUDA ? (uint64_t)(o->judge_memory * 1e9) : 0 };
+	WW_CHECK(choose_limits(p, &ask, err));
+	ask.cache = ww_infer_bytes(&shape, &p->limits);
 	enum ww_rc rc = ww_memory_plan(&ask, p->dev, &p->memory, err);
 	p->out->predicted_bytes = p->memory.total;
 	if (rc != WW_OK)
 		return rc;
-	say(p,
-		"memory: %.3f GB (policy %.3f, critic %.3f, generation %.3f, activations %.3f); %" PRId64 " of %" PRId64
-		" layers keep their activations",
+	ww_train_say(p->hooks,
+		"memory: %.3f GB (policy %.3f, critic %.3f, generation %.3f for %" PRId64 " replies and %" PRId64
+		" tokens, activations %.3f); %" PRId64 " of %" PRId64 " layers keep their activations",
 		(double)p->memory.total / 1e9, (double)(p->memory.model + p->memory.optim) / 1e9,
-		(double)p->memory.critic / 1e9, (double)p->memory.cache / 1e9,
+		(double)p->memory.critic / 1e9, (double)p->memory.cache / 1e9, p->limits.max_sequences, p->limits.cache_tokens,
 		(double)(p->memory.run + p->memory.workspace) / 1e9, p->memory.keep, p->memory.layers);
 	return WW_OK;
 }
@@ -159,23 +236,18 @@ static json_t *description(const struct ppo *p)
 	char hash[WW_HASH_HEX];
 	ww_hash_hex(p->o->tasks, strlen(p->o->tasks), hash);
 	return json_pack("{s:I, s:I, s:{s:s, s:I}, s:{s:I, s:I, s:I, s:I, s:I, s:I, s:I}}", "steps", (json_int_t)p->steps,
-		"parameters", (json_int_t)ww_config_params(&p->config), "data", "hash", hash, "tasks", (json_int_t)p->n_tasks,
-		"memory", "model", (json_int_t)p->memory.model, "optimizer", (json_int_t)p->memory.optim, "critic",
-		(json_int_t)p->memory.critic, "cache", (json_int_t)p->memory.cache, "run", (json_int_t)p->memory.run,
-		"workspace", (json_int_t)p->memory.workspace, "total", (json_int_t)p->memory.total);
+		"parameters", (json_int_t)ww_config_params(&p->config), "data", "hash", hash, "tasks",
+		(json_int_t)p->rollout.n_tasks, "memory", "model", (json_int_t)p->memory.model, "optimizer",
+		(json_int_t)p->memory.optim, "critic", (json_int_t)p->memory.critic, "cache", (json_int_t)p->memory.cache,
+		"run", (json_int_t)p->memory.run, "workspace", (json_int_t)p->memory.workspace, "total",
+		(json_int_t)p->memory.total);
 }
 
 static enum ww_rc open_learners(struct ppo *p, const char *from, struct ww_err *err)
 {
 	const struct ww_recipe *o = p->o;
 	char critic[PATH_MAX];
-	struct ww_learner_opts l = { .beta1 = (float)o->beta1,
-		.beta2 = (float)o->beta2,
-		.eps = (float)o->eps,
-		.weight_decay = (float)o->weight_decay,
-		.clip = (float)o->clip,
-		.max_tokens = p->context > MICRO_TOKENS ? p->context : least(MICRO_TOKENS, o->episodes * p->context),
-		.keep = p->memory.keep };
+	struct ww_learner_opts l = ww_recipe_learner(o, micro_tokens(p), p->memory.keep);
 	WW_CHECK(ww_model_open(from[0] ? from : o->model, p->dev, p->dtype, &p->policy_m, err));
 	WW_CHECK(ww_learner_new(p->policy_m, &l, &p->policy, err));
 	if (!with_critic(p))
@@ -191,9 +263,10 @@ static enum ww_rc open_learners(struct ppo *p, const char *from, struct ww_err *
 
 static struct ww_trained trained(const struct ppo *p)
 {
-	return (struct ww_trained){
-		.policy = p->policy, .critic = p->critic, .tokenizer_dir = p->o->tokenizer ? p->o->tokenizer : p->o->model
-	};
+	return (struct ww_trained){ .policy = p->policy,
+		.critic = p->critic,
+		.tokenizer_dir = p->o->tokenizer ? p->o->tokenizer : p->o->model,
+		.settings = p->settings };
 }
 
 static enum ww_rc open_state(struct ppo *p, struct ww_err *err)
@@ -206,9 +279,10 @@ static enum ww_rc open_state(struct ppo *p, struct ww_err *err)
 		p->first_reward = ww_json_num(p->state.stage, "first_reward", 0);
 		p->low_entropy = ww_json_int(p->state.stage, "low_entropy", 0);
 		p->low_reward = ww_json_int(p->state.stage, "low_reward", 0);
+		p->many_invalid = ww_json_int(p->state.stage, "many_invalid", 0);
 		json_decref(p->state.stage);
 		p->state.stage = NULL;
-		say(p, "resuming %s", from);
+		ww_train_say(p->hooks, "resuming %s", from);
 		snprintf(p->out->checkpoint, sizeof(p->out->checkpoint), "%s", from);
 	}
 	WW_CHECK(open_learners(p, from, err));
@@ -219,126 +293,33 @@ static enum ww_rc open_state(struct ppo *p, struct ww_err *err)
 	p->out->first_step = p->state.step + 1;
 	p->out->last = (struct ww_train_step){ .step = p->state.step, .loss = NAN };
 	struct ww_engine_opts e = { .limits = p->limits };
-	return ww_engine_adopt(&e, p->policy_m, p->tok, &p->engine, err);
+	WW_CHECK(ww_engine_adopt(&e, p->policy_m, p->tok, &p->engine, err));
+	p->rollout.engine = p->engine;
+	return WW_OK;
 }
 
 /* ---- sampling */
 
-/* Of one task's n-th time in a step. */
-static enum ww_rc group_dir(const struct ppo *p, int64_t step, int64_t g, char *out, struct ww_err *err)
+/* The steps whose episodes are sampled together are first..first + staleness. */
+static enum ww_rc sample(struct ppo *p, int64_t step, struct ww_err *err)
 {
-	int n = snprintf(out, PATH_MAX, "%s/episodes/step-%08" PRId64 "/%04" PRId64, p->o->output, step, g + 1);
-	return n < PATH_MAX ? ww_fs_mkdirs(out, err) : ww_err_set(err, WW_ERR_LIMIT, "path too long: %s", p->o->output);
-}
-
-static uint64_t seed_of(const struct ppo *p, int64_t step, int64_t i)
-{
-	return ww_hash_mix(ww_hash_mix((uint64_t)p->o->seed, (uint64_t)step), (uint64_t)i) >> 11; /* JSON's numbers */
-}
-
-static enum ww_rc run_episodes(
-	struct ppo *p, const char *dir, const struct ww_ppo_task *task, int64_t step, int64_t g, struct ww_err *err)
-{
-	const struct ww_recipe *o = p->o;
-	int n = (int)o->samples;
-	struct ww_policy *policies[WW_AGENT_PARALLEL_MAX] = { 0 };
-	ww_auto_free struct ww_agent_result *results = calloc((size_t)n, sizeof(*results));
-	struct ww_episode_header h = { .task_path = task->path,
-		.target = (char *)(uintptr_t)ww_target_name(p->judges->target),
-		.device = (char *)(uintptr_t)task->judge.device_name,
-		.policy = (char *)"model:ppo",
-		.rule = (char *)(uintptr_t)ww_rule_name(p->judges->rule),
-		.seed = seed_of(p, step, g * n),
-		.versions = json_pack("{s:s}", "warpwright", WW_VERSION) };
-	struct ww_agent_opts a = { .judge = task->judge,
-		.dir = dir,
-		.task_source = task->source,
-		.target = p->judges->target,
-		.loop = WW_LOOP_SINGLE,
-		.rule = p->judges->rule,
-		.baselines = p->judges->baselines,
-		.max_turns = 1,
-		.max_seconds = 1e7,
-		.context_tokens = p->context,
-		.no_compaction = 1,
-		.header = &h,
-		.interrupted = p->hooks->interrupted };
-	enum ww_rc rc = results && h.versions ? WW_OK : ww_nomem(err);
-	memcpy(h.task_id, task->id, sizeof(h.task_id));
-	ww_utc_text(h.started);
-	for (int i = 0; rc == WW_OK && i < n; i++) {
-		struct ww_policy_opts q = { .seed = seed_of(p, step, g * n + i), .max_reply_tokens = o->reply_tokens };
-		rc = (enum ww_rc)ww_model_policy_over(p->engine, &q, &policies[i], err);
-	}
-	if (rc == WW_OK)
-		rc = ww_agent_parallel(&a, policies, n, results, err);
-	for (int i = 0; i < n; i++) {
-		if (policies[i])
-			policies[i]->ops->free(policies[i]);
-		if (results)
-			ww_agent_result_release(&results[i]);
-	}
-	json_decref(h.versions);
-	return rc;
-}
-
-static int milestone_of(double reward)
-{
-	return reward == -1 ? 0 : reward >= 1 && reward <= 3 && reward == floor(reward) ? (int)reward : 4;
-}
-
-/* Read a group's records; *whole: all of them are there and have ended. */
-static enum ww_rc read_group(struct ppo *p, const char *dir, int64_t g, int *whole, struct ww_err *err)
-{
-	char path[PATH_MAX], file[PATH_MAX];
-	*whole = 1;
-	for (int i = 0; *whole && i < p->o->samples; i++) {
-		WW_AUTO(ww_episode_release) struct ww_episode e = { 0 };
-		struct ww_trajectory *t = &p->t[g * p->o->samples + i];
-		WW_CHECK(ww_agent_parallel_dir(dir, i, path, err));
-		WW_CHECK(ww_fs_join(file, path, "episode.jsonl", err));
-		*whole = ww_fs_is_file(file);
-		if (*whole)
-			WW_CHECK((enum ww_rc)ww_episode_read(file, &e, err));
-		if (!(*whole = *whole && e.ended))
-			break;
-		ww_trajectory_release(t);
-		if (ww_rl_recorded(&e, t, err) != WW_OK)
-			return ww_err_wrap(err, "%s", file);
-		p->group[g * p->o->samples + i] = g;
-	}
+	struct ww_rollout *r = &p->rollout;
+	uint64_t start = ww_now_ns();
+	double before = ww_engine_busy_s(p->engine);
+	int64_t first = step - (step - 1) % (p->o->staleness + 1), last = ww_min_i64(first + p->o->staleness, p->steps);
+	r->sampled = r->judged = r->reused = 0;
+	r->judging_s = 0;
+	ww_observed_release(&p->seen);
+	/* Behind the first of them the others are there: it came to its update. */
+	WW_CHECK(ww_rollout_fill(r, step, step == first ? last : step, step - 1, err));
+	WW_CHECK(ww_rollout_read(r, step, p->t, p->group, &p->seen, &p->age, err));
+	if (p->age > p->o->staleness)
+		return ww_err_set(err, WW_ERR_USAGE,
+			"step %" PRId64 ": its episodes were sampled %" PRId64 " updates before; staleness allows %" PRId64, step,
+			p->age, p->o->staleness);
+	p->sampling_s = ww_seconds_since(start);
+	p->generating_s = ww_engine_busy_s(p->engine) - before;
 	return WW_OK;
-}
-
-static enum ww_rc sample_group(struct ppo *p, int64_t step, int64_t g, struct ww_err *err)
-{
-	const char *path = p->tasks[((step - 1) * p->groups + g) % p->n_tasks];
-	struct ww_ppo_task task = { .path = NULL };
-	char dir[PATH_MAX];
-	int whole;
-	WW_CHECK(group_dir(p, step, g, dir, err));
-	WW_CHECK(read_group(p, dir, g, &whole, err));
-	if (whole)
-		return WW_OK;
-	WW_CHECK(p->judges->open(p->judges->ctx, path, &task, err));
-	enum ww_rc rc = run_episodes(p, dir, &task, step, g, err);
-	p->judges->close(p->judges->ctx, &task);
-	if (rc == WW_OK)
-		rc = read_group(p, dir, g, &whole, err);
-	p->sampled += p->o->samples;
-	if (rc == WW_OK && !whole)
-		return ww_err_set(err, WW_ERR_WORKER, "%s: an episode did not end", dir);
-	return rc;
-}
-
-static void count_rewards(struct ppo *p)
-{
-	memset(p->milestones, 0, sizeof(p->milestones));
-	p->cut = 0;
-	for (int64_t i = 0; i < p->o->episodes; i++) {
-		p->milestones[milestone_of(p->t[i].reward)]++;
-		p->cut += p->t[i].own_n >= p->o->reply_tokens || p->t[i].n >= p->context;
-	}
 }
 
 /* ---- learning */
@@ -357,27 +338,62 @@ static struct ww_rl_step_opts step_opts(const struct ppo *p, int64_t step)
 		.minibatch = o->minibatch,
 		.lr = ww_schedule_lr(&p->schedule, step),
 		.critic_lr = o->critic_lr,
-		.fresh = 1 };
+		.fresh = p->age == 0 };
 }
 
-static enum ww_rc write_log(struct ppo *p, const struct ww_train_step *r, const struct ww_rl_step_result *x,
-	double sampling_s, struct ww_err *err)
+/* Add the statistics of the step's episodes. */
+static int add_episodes(json_t *v, const struct ppo *p)
+{
+	const struct ww_observed *s = &p->seen;
+	const int64_t *m = s->milestones, n = s->episodes;
+	json_t *more = json_pack(
+		"{s:[I, I, I, I, I], s:I, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:f, s:o, s:o}",
+		"rewards", (json_int_t)m[0], (json_int_t)m[1], (json_int_t)m[2], (json_int_t)m[3], (json_int_t)m[4], "episodes",
+		(json_int_t)n, "cut", (json_int_t)s->cut, "cut_share", ww_share_of(s->cut, n), "pass",
+		ww_share_of(m[1] + m[2] + m[3], n), "faster_eager", ww_share_of(m[2] + m[3], n), "faster_compile",
+		ww_share_of(m[3], n), "calls", (json_int_t)s->calls, "invalid", (json_int_t)s->invalid, "invalid_share",
+		ww_share_of(s->invalid, s->calls), "verdicts", (json_int_t)s->verdicts, "failed_verdicts",
+		(json_int_t)s->failed, "disturbed", (json_int_t)s->disturbed, "duplicates", (json_int_t)s->duplicates, "turns",
+		n ? (double)s->turns / (double)n : 0, "tools", s->tools ? json_incref(s->tools) : json_object(), "after_failed",
+		s->after_failed ? json_incref(s->after_failed) : json_object());
+	int ok = more && json_object_update(v, more) == 0;
+	json_decref(more);
+	return ok;
+}
+
+/* Where the time went: seconds of devices by activity.  Each of `devices` judges; the first one generates and learns
+ * too, not at the same time. */
+static int add_activity(json_t *v, const struct ppo *p, double seconds)
+{
+	const struct ww_rollout *r = &p->rollout;
+	double busy = p->generating_s + p->learning_s + r->judging_s,
+		   devices = p->judges->devices > 1 ? p->judges->devices : 1;
+	json_t *more = json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f}", "sampled", (json_int_t)r->sampled,
+		"judged", (json_int_t)r->judged, "judged_before", (json_int_t)r->reused, "age", (json_int_t)p->age,
+		"sampling_seconds", p->sampling_s, "generating_seconds", p->generating_s, "learning_seconds", p->learning_s,
+		"judging_seconds", r->judging_s, "busy_share", fmin(1, busy / (devices * fmax(seconds, 1e-9))));
+	int ok = more && json_object_update(v, more) == 0;
+	json_decref(more);
+	return ok;
+}
+
+static enum ww_rc write_log(
+	struct ppo *p, const struct ww_train_step *r, const struct ww_rl_step_result *x, struct ww_err *err)
 {
 	json_auto_t *v = json_pack(
-		"{s:I, s:f, s:o, s:o, s:f, s:o, s:o, s:f, s:o, s:o, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:I, "
-		"s:I, s:f, s:[I, I, I, I, I]}",
-		"step", (json_int_t)r->step, "reward", x->reward, "loss", ww_json_real(x->policy_loss), "value_loss",
+		"{s:I, s:f, s:o, s:o, s:f, s:o, s:o, s:f, s:o, s:o, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:f}", "step",
+		(json_int_t)r->step, "reward", x->reward, "loss", ww_json_real(x->policy_loss), "value_loss",
 		ww_json_real(x->value_loss), "entropy", x->entropy, "explained", ww_json_real(x->explained), "explained_middle",
 		ww_json_real(x->explained_middle), "lr", r->lr, "norm", ww_json_real((double)x->norm), "critic_norm",
-		ww_json_real((double)x->critic_norm), "episodes", (json_int_t)p->o->episodes, "sampled", (json_int_t)p->sampled,
-		"own_tokens", (json_int_t)x->own_tokens, "cut", (json_int_t)p->cut, "ratio_min", x->ratios.ratio_min,
-		"ratio_max", x->ratios.ratio_max, "log_ratio_max", x->ratios.log_max, "clipped",
-		x->ratios.n ? (double)x->ratios.clipped / (double)x->ratios.n : 0, "seconds", r->seconds, "sampling_seconds",
-		sampling_s, "device_bytes", (json_int_t)r->device_bytes, "total_tokens", (json_int_t)r->total_tokens,
-		"tokens_per_second", (double)r->tokens / fmax(r->seconds, 1e-9), "rewards", (json_int_t)p->milestones[0],
-		(json_int_t)p->milestones[1], (json_int_t)p->milestones[2], (json_int_t)p->milestones[3],
-		(json_int_t)p->milestones[4]);
-	return v ? ww_run_dir_log(&p->dir, v, &p->state.log_bytes, err) : ww_nomem(err);
+		ww_json_real((double)x->critic_norm), "own_tokens", (json_int_t)x->own_tokens, "ratio_min", x->ratios.ratio_min,
+		"ratio_max", x->ratios.ratio_max, "log_ratio_max", x->ratios.log_max, "log_ratio_mean",
+		x->ratios.n ? x->ratios.log_sum / (double)x->ratios.n : 0, "clipped",
+		x->ratios.n ? (double)x->ratios.clipped / (double)x->ratios.n : 0, "seconds", r->seconds, "device_bytes",
+		(json_int_t)r->device_bytes, "total_tokens", (json_int_t)r->total_tokens, "tokens_per_second",
+		(double)r->tokens / fmax(r->seconds, 1e-9));
+	if (!v || !add_episodes(v, p) || !add_activity(v, p, r->seconds))
+		return ww_nomem(err);
+	return ww_run_dir_log(&p->dir, v, &p->state.log_bytes, err);
 }
 
 static enum ww_rc save(struct ppo *p, struct ww_err *err)
@@ -386,16 +402,16 @@ static enum ww_rc save(struct ppo *p, struct ww_err *err)
 	if (p->saved_step == p->state.step)
 		return WW_OK;
 	WW_CHECK(ww_run_dir_sync(&p->dir, err));
-	p->state.stage = json_pack("{s:f, s:I, s:I}", "first_reward", p->first_reward, "low_entropy",
-		(json_int_t)p->low_entropy, "low_reward", (json_int_t)p->low_reward);
+	p->state.stage = json_pack("{s:f, s:I, s:I, s:I}", "first_reward", p->first_reward, "low_entropy",
+		(json_int_t)p->low_entropy, "low_reward", (json_int_t)p->low_reward, "many_invalid",
+		(json_int_t)p->many_invalid);
 	enum ww_rc rc = ww_checkpoint_save(p->o->output, &t, &p->state, p->o->keep_checkpoints, err);
 	json_decref(p->state.stage);
 	p->state.stage = NULL;
 	if (rc != WW_OK)
 		return rc;
 	p->saved_step = p->state.step;
-	snprintf(p->out->checkpoint, sizeof(p->out->checkpoint), "%.4000s/checkpoints/step-%08" PRId64, p->o->output,
-		p->state.step);
+	ww_checkpoint_path(p->o->output, p->state.step, p->out->checkpoint);
 	return WW_OK;
 }
 
@@ -403,23 +419,35 @@ static enum ww_rc save(struct ppo *p, struct ww_err *err)
 static enum ww_rc check_collapse(struct ppo *p, const struct ww_rl_step_result *x, struct ww_err *err)
 {
 	const struct ww_recipe *o = p->o;
+	double invalid = ww_share_of(p->seen.invalid, p->seen.calls);
 	p->first_reward = p->state.step == 1 ? x->reward : p->first_reward;
 	p->low_entropy = x->entropy < o->stop_entropy ? p->low_entropy + 1 : 0;
 	p->low_reward = o->stop_reward > 0 && x->reward < p->first_reward - o->stop_reward ? p->low_reward + 1 : 0;
-	if (p->low_entropy < STOP_AFTER && p->low_reward < STOP_AFTER)
-		return WW_OK;
-	WW_CHECK(save(p, err));
-	return ww_err_set(err, WW_ERR_LIMIT,
-		"stopped after step %" PRId64
-		": the %s of the last %d steps lay below %.3g; a lower lr may help, from an earlier "
-		"checkpoint",
-		p->state.step, p->low_entropy >= STOP_AFTER ? "entropy" : "reward", STOP_AFTER,
-		p->low_entropy >= STOP_AFTER ? o->stop_entropy : p->first_reward - o->stop_reward);
+	p->many_invalid = o->stop_invalid > 0 && invalid > o->stop_invalid ? p->many_invalid + 1 : 0;
+	const struct {
+		int64_t steps;
+		const char *what;
+		double bound;
+	} signs[] = { { p->low_entropy, "entropy of the last %d steps lay below", o->stop_entropy },
+		{ p->low_reward, "reward of the last %d steps lay below", p->first_reward - o->stop_reward },
+		{ p->many_invalid, "share of invalid calls of the last %d steps lay above", o->stop_invalid } };
+	for (size_t i = 0; i < WW_ARRAY_LEN(signs); i++) {
+		char what[80];
+		if (signs[i].steps < STOP_AFTER)
+			continue;
+		WW_CHECK(save(p, err));
+		snprintf(what, sizeof(what), signs[i].what, STOP_AFTER);
+		return ww_err_set(err, WW_ERR_LIMIT,
+			"stopped after step %" PRId64 ": the %s %.3g; a lower lr may help, from an earlier checkpoint",
+			p->state.step, what, signs[i].bound);
+	}
+	return WW_OK;
 }
 
 static enum ww_rc learn(struct ppo *p, struct ww_rl_step_result *x, struct ww_err *err)
 {
 	struct ww_rl_step_opts o = step_opts(p, p->state.step + 1);
+	uint64_t start = ww_now_ns();
 	ww_engine_pause(p->engine);
 	enum ww_rc rc = ww_share_step(&p->share, p->hooks->interrupted, err);
 	if (rc == WW_OK)
@@ -427,6 +455,7 @@ static enum ww_rc learn(struct ppo *p, struct ww_rl_step_result *x, struct ww_er
 	ww_share_rest(&p->share);
 	if (rc == WW_OK)
 		rc = ww_engine_resume(p->engine, err);
+	p->learning_s = ww_seconds_since(start);
 	return rc;
 }
 
@@ -435,11 +464,7 @@ static enum ww_rc one_step(struct ppo *p, struct ww_err *err)
 	uint64_t start = ww_now_ns();
 	struct ww_train_step r = { .step = p->state.step + 1, .steps = p->steps };
 	struct ww_rl_step_result x;
-	p->sampled = 0;
-	for (int64_t g = 0; g < p->groups; g++)
-		WW_CHECK(sample_group(p, r.step, g, err));
-	double sampling_s = ww_seconds_since(start);
-	count_rewards(p);
+	WW_CHECK(sample(p, r.step, err));
 	WW_CHECK(learn(p, &x, err));
 	p->state.step = r.step;
 	p->state.updates = ww_learner_updates(p->policy);
@@ -453,9 +478,14 @@ static enum ww_rc one_step(struct ppo *p, struct ww_err *err)
 	r.total_tokens = p->state.total_tokens;
 	r.device_bytes = p->dev->peak_bytes;
 	r.seconds = ww_seconds_since(start);
-	WW_CHECK(write_log(p, &r, &x, sampling_s, err));
-	say(p, "step %" PRId64 "/%" PRId64 "  reward %.3f  entropy %.3f  explained %.2f  own tokens %" PRId64 "  %.1f s",
-		r.step, r.steps, x.reward, x.entropy, x.explained, x.own_tokens, r.seconds);
+	WW_CHECK(write_log(p, &r, &x, err));
+	ww_train_say(p->hooks,
+		"step %" PRId64 "/%" PRId64
+		"  reward %.3f  pass %.2f  faster %.2f  turns %.1f  entropy %.3f  explained %.2f  own "
+		"tokens %" PRId64 "  %.1f s",
+		r.step, r.steps, x.reward, 1 - ww_share_of(p->seen.milestones[0], p->seen.episodes),
+		ww_share_of(p->seen.milestones[3], p->seen.episodes), (double)p->seen.turns / (double)p->o->episodes, x.entropy,
+		x.explained, x.own_tokens, r.seconds);
 	p->out->last = r;
 	p->out->seconds += r.seconds;
 	p->out->tokens += r.tokens;
@@ -497,16 +527,62 @@ static void release(struct ppo *p)
 		ww_trajectory_release(&p->t[i]);
 	free(p->t);
 	free(p->group);
-	for (int64_t i = 0; i < p->n_tasks; i++)
-		free(p->tasks[i]);
-	free(p->tasks);
+	ww_observed_release(&p->seen);
+	pthread_mutex_destroy(&p->rollout.lock);
+	for (int64_t i = 0; i < p->rollout.n_tasks; i++)
+		free(p->rollout.tasks[i]);
+	free(p->rollout.tasks);
 	ww_tok_free(p->tok);
 	ww_share_close(&p->share);
 	ww_dev_close(p->dev);
 	ww_run_dir_close(&p->dir);
 }
 
-enum ww_rc ww_ppo_run(const struct ww_recipe *o, const json_t *values, const struct ww_ppo_judges *judges,
+static void begin(struct ppo *p)
+{
+	const struct ww_recipe *o = p->o;
+	p->rollout = (struct ww_rollout){ .o = o,
+		.judges = p->judges,
+		.interrupted = p->hooks->interrupted,
+		.name = is_agentic(o) ? "model:agentic" : "model:ppo",
+		.loop = is_agentic(o) ? WW_LOOP_AGENT : WW_LOOP_SINGLE,
+		.turns = is_agentic(o) ? (int)o->turns : 1,
+		.lock = PTHREAD_MUTEX_INITIALIZER };
+}
+
+static enum ww_rc open_sampling(struct ppo *p, struct ww_err *err)
+{
+	WW_CHECK(check_recipe(p->o, err));
+	WW_CHECK(open_tasks(p, err));
+	WW_CHECK(check_tasks(p, err));
+	WW_CHECK(open_model(p, err));
+	p->rollout.context = p->context;
+	p->rollout.prompt = ww_prompt_of(p->settings.prompt);
+	return open_memory(p, err);
+}
+
+enum ww_rc ww_ppo_sample(const struct ww_recipe *o, const struct ww_rl_judges *judges,
+	const struct ww_train_hooks *hooks, struct ww_err *err)
+{
+	struct ww_train_result ignored = { 0 };
+	struct ppo p = {
+		.o = o, .judges = judges, .hooks = hooks, .out = &ignored, .dir = WW_RUN_DIR_INIT, .share = WW_SHARE_INIT
+	};
+	enum ww_rc rc;
+	begin(&p);
+	WW_TRY(open_sampling(&p, err));
+	WW_TRY(ww_run_dir_open(&p.dir, o->output, err));
+	WW_TRY(ww_model_open(o->model, p.dev, p.dtype, &p.policy_m, err));
+	WW_TRY(ww_engine_adopt(&(struct ww_engine_opts){ .limits = p.limits }, p.policy_m, p.tok, &p.engine, err));
+	p.rollout.engine = p.engine;
+	WW_TRY(ww_rollout_fill(&p.rollout, 1, 1, 0, err));
+	ww_train_say(hooks, "sampled %" PRId64 " of %" PRId64 " episodes", p.rollout.sampled, o->episodes);
+out:
+	release(&p);
+	return rc;
+}
+
+enum ww_rc ww_ppo_run(const struct ww_recipe *o, const json_t *values, const struct ww_rl_judges *judges,
 	const struct ww_train_hooks *hooks, struct ww_train_result *out, struct ww_err *err)
 {
 	struct ppo p = {
@@ -515,12 +591,10 @@ enum ww_rc ww_ppo_run(const struct ww_recipe *o, const json_t *values, const str
 	json_t *own = NULL;
 	enum ww_rc rc;
 	memset(out, 0, sizeof(*out));
-	WW_TRY(check_recipe(o, err));
-	WW_TRY(open_tasks(&p, err));
-	WW_TRY(open_model(&p, err));
+	begin(&p);
+	WW_TRY(open_sampling(&p, err));
 	WW_TRY(WW_NEW(p.t, o->episodes, err));
 	WW_TRY(WW_NEW(p.group, o->episodes, err));
-	WW_TRY(open_memory(&p, err));
 	WW_TRY(ww_run_dir_open(&p.dir, o->output, err));
 	if (!(own = description(&p)))
 		WW_TRY(ww_nomem(err));

@@ -56,7 +56,7 @@ enum ww_rc ww_rl_recorded(const struct ww_episode *e, struct ww_trajectory *out,
 	return rc;
 }
 
-/* ---- many */
+/* ---- sets of episodes */
 
 void ww_recorded_set_release(struct ww_recorded_set *s)
 {
@@ -75,14 +75,26 @@ static void add_hash(struct ww_recorded_set *s, const struct ww_trajectory *t)
 	memcpy(s->hash, hash, sizeof(s->hash));
 }
 
-static enum ww_rc read_one(struct ww_recorded_set *s, const char *path, struct ww_err *err)
+struct reader {
+	struct ww_recorded_set *s;
+	ww_rl_keep *keep; /* NULL: all */
+	void *ctx;
+};
+
+static enum ww_rc read_one(const struct reader *r, const char *path, struct ww_err *err)
 {
+	struct ww_recorded_set *s = r->s;
+	int keep = 1;
 	WW_AUTO(ww_episode_release) struct ww_episode e = { 0 };
 	struct ww_err why = WW_ERR_INIT;
 	WW_CHECK((enum ww_rc)ww_episode_read(path, &e, err));
 	if (!WW_GROW(s->t, &s->cap, s->n + 1))
 		return ww_nomem(err);
 	enum ww_rc rc = ww_rl_recorded(&e, &s->t[s->n], &why);
+	if (rc == WW_OK && s->t[s->n].own_n && r->keep && (r->keep(r->ctx, &e, &keep, err) != WW_OK || !keep)) {
+		ww_trajectory_release(&s->t[s->n]);
+		return keep ? ww_err_wrap(err, "%s", path) : WW_OK;
+	}
 	if (rc == WW_OK && s->t[s->n].own_n) {
 		add_hash(s, &s->t[s->n++]);
 		return WW_OK;
@@ -99,7 +111,7 @@ static enum ww_rc read_one(struct ww_recorded_set *s, const char *path, struct w
 static int visible(const struct dirent *e) { return e->d_name[0] != '.'; }
 static int by_name(const struct dirent **a, const struct dirent **b) { return strcmp((*a)->d_name, (*b)->d_name); }
 
-static enum ww_rc read_tree(struct ww_recorded_set *s, const char *dir, int depth, struct ww_err *err)
+static enum ww_rc read_tree(const struct reader *s, const char *dir, int depth, struct ww_err *err)
 {
 	struct dirent **list = NULL;
 	char path[PATH_MAX];
@@ -121,19 +133,19 @@ static enum ww_rc read_tree(struct ww_recorded_set *s, const char *dir, int dept
 	return rc;
 }
 
+enum ww_rc ww_rl_recorded_read_if(
+	const char *paths, ww_rl_keep *keep, void *ctx, struct ww_recorded_set *s, struct ww_err *err)
+{
+	struct reader r = { s, keep, ctx };
+	char path[PATH_MAX];
+	int part;
+	*s = (struct ww_recorded_set){ 0 };
+	while ((part = ww_list_part(&paths, path, sizeof(path))) > 0)
+		WW_CHECK(ww_fs_is_dir(path) ? read_tree(&r, path, 0, err) : read_one(&r, path, err));
+	return part < 0 ? ww_err_set(err, WW_ERR_USAGE, "a path in the data is too long") : WW_OK;
+}
+
 enum ww_rc ww_rl_recorded_read(const char *paths, struct ww_recorded_set *s, struct ww_err *err)
 {
-	char path[PATH_MAX];
-	*s = (struct ww_recorded_set){ 0 };
-	for (const char *p = paths; *p;) {
-		size_t n = strcspn(p, ",");
-		if (n >= sizeof(path))
-			return ww_err_set(err, WW_ERR_USAGE, "a path in the data is too long");
-		memcpy(path, p, n);
-		path[n] = 0;
-		if (n)
-			WW_CHECK(ww_fs_is_dir(path) ? read_tree(s, path, 0, err) : read_one(s, path, err));
-		p += n + (p[n] == ',');
-	}
-	return WW_OK;
+	return ww_rl_recorded_read_if(paths, NULL, NULL, s, err);
 }

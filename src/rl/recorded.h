@@ -19,4 +19,9 @@ struct ww_recorded_set {
 	char hash[65]; /* of ids, marks, log-probabilities and rewards */
 };
 enum ww_rc ww_rl_recorded_read(const char *paths, struct ww_recorded_set *out, struct ww_err *err) WW_MUST_CHECK;
+/* Only episodes for which keep() leaves *keep at 1; it is called for each that has ended and can be read.
+ */
+typedef enum ww_rc ww_rl_keep(void *ctx, const struct ww_episode *e, int *keep, struct ww_err *err);
+enum ww_rc ww_rl_recorded_read_if(
+	const char *paths, ww_rl_keep *keep, void *ctx, struct ww_recorded_set *out, struct ww_err *err) WW_MUST_CHECK;
 void ww_recorded_set_release(struct ww_recorded_set *s);

@@ -1,10 +1,9 @@
-/* value.c - stage `value`: a critic learns from recorded episodes what their rewards will be; the policy stays as it
- * is.
+/* value.c - stage `value`: a critic learns to predict the rewards of recorded episodes; the policy is unchanged.
  *
  * A pass goes over all episodes in an order of its own, an update for each `episodes` of them; targets are value plus
  * advantage by the critic as it is at that update, so the reward moves back through an episode from pass to pass.  One
- * episode in eight is left out and only looked at: what the critic explains of their rewards decides whether it may
- * guide a policy.
+ * episode in eight is held back for evaluation: the part of its rewards' variance that the critic explains decides
+ * whether the critic may be used for a policy.
  */
 #include "rl/value.h"
 #include "base/fs.h"
@@ -23,7 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MICRO_TOKENS = 16384, LEFT_OUT = 8 };
+enum { LEFT_OUT = 8 };
 #define GATE 0.3
 
 struct value {
@@ -52,7 +51,6 @@ static enum ww_rc check_recipe(const struct ww_recipe *o, struct ww_err *err)
 
 static enum ww_rc open_data(struct value *v, struct ww_err *err)
 {
-	char line[256];
 	WW_CHECK(ww_rl_recorded_read(v->o->data, &v->all, err));
 	WW_CHECK(WW_NEW(v->t, v->all.n, err));
 	for (int64_t i = 0; i < v->all.n; i++) {
@@ -62,11 +60,10 @@ static enum ww_rc open_data(struct value *v, struct ww_err *err)
 			v->t[v->n++] = v->all.t[i];
 		v->longest = v->all.t[i].n > v->longest ? v->all.t[i].n : v->longest;
 	}
-	snprintf(line, sizeof(line),
+	ww_train_say(v->hooks,
 		"data: %" PRId64 " episodes to learn from, %" PRId64 " left out; %" PRId64
 		" without tokens, context or end passed over",
 		v->n, v->left_out, v->all.passed_over);
-	v->hooks->say(v->hooks->ctx, line);
 	return v->left_out ? WW_OK
 					   : ww_err_set(err, WW_ERR_USAGE, "the data holds %" PRId64 " whole episodes; %d are the least",
 							 v->all.n, LEFT_OUT);
@@ -78,15 +75,15 @@ static enum ww_rc open_critic(struct value *v, struct ww_err *err)
 	char path[PATH_MAX], from[PATH_MAX];
 	WW_CHECK(ww_fs_join(path, o->model, "config.json", err));
 	WW_CHECK(ww_config_read(path, &v->config, err));
-	int dtype = !strcmp(o->dtype, "fp32") ? WW_F32 : !strcmp(o->dtype, "bf16") ? WW_BF16 : v->config.dtype;
+	int dtype = ww_recipe_dtype(o, v->config.dtype);
 	v->config.critic = 1;
-	v->config.dtype = dtype = dtype == WW_F32 ? WW_F32 : WW_BF16;
+	v->config.dtype = dtype;
 	if (v->longest > v->config.max_position)
 		return ww_err_set(err, WW_ERR_USAGE, "an episode has %" PRId64 " tokens, the model %" PRId64 " positions",
 			v->longest, v->config.max_position);
 	struct ww_memory_ask ask = { .config = &v->config,
 		.dtype = dtype,
-		.max_tokens = v->longest > MICRO_TOKENS ? v->longest : MICRO_TOKENS,
+		.max_tokens = v->longest > WW_TRAIN_MICRO_TOKENS ? v->longest : WW_TRAIN_MICRO_TOKENS,
 		.longest = v->longest,
 		.keep = o->keep_layers,
 		.budget = (uint64_t)(o->memory * 1e9) };
@@ -98,8 +95,7 @@ static enum ww_rc open_critic(struct value *v, struct ww_err *err)
 	json_decref(v->state.stage);
 	v->state.stage = NULL;
 	WW_CHECK(ww_model_open_critic(from[0] ? from : o->model, v->dev, dtype, &v->m, err));
-	struct ww_learner_opts l = { (float)o->beta1, (float)o->beta2, (float)o->eps, (float)o->weight_decay,
-		(float)o->clip, ask.max_tokens, v->memory.keep, NULL };
+	struct ww_learner_opts l = ww_recipe_learner(o, ask.max_tokens, v->memory.keep);
 	WW_CHECK(ww_learner_new(v->m, &l, &v->critic, err));
 	v->saved_step = from[0] ? v->state.step : -1;
 	v->out->first_step = v->state.step + 1;
@@ -144,7 +140,7 @@ static enum ww_rc one_pass(struct value *v, struct ww_rl_step_result *seen, stru
 	int64_t updates = 0;
 	shuffle(v, r.step);
 	for (int64_t at = 0; at < v->n; at += v->o->episodes, updates++) {
-		WW_CHECK(ww_share_step(&v->share, v->hooks->interrupted, err));
+		WW_CHECK(ww_share_step(&v->share, NULL, err)); /* an interruption waits for the end of the pass */
 		int64_t n = v->n - at < v->o->episodes ? v->n - at : v->o->episodes;
 		WW_CHECK(ww_rl_step(&learn, NULL, v->critic, v->t + at, NULL, n, &x, err));
 		r.loss += x.value_loss;
@@ -180,8 +176,7 @@ static enum ww_rc save(struct value *v, struct ww_err *err)
 	WW_CHECK(ww_run_dir_sync(&v->dir, err));
 	WW_CHECK(ww_checkpoint_save(v->o->output, &t, &v->state, v->o->keep_checkpoints, err));
 	v->saved_step = v->state.step;
-	snprintf(v->out->checkpoint, sizeof(v->out->checkpoint), "%.4000s/checkpoints/step-%08" PRId64, v->o->output,
-		v->state.step);
+	ww_checkpoint_path(v->o->output, v->state.step, v->out->checkpoint);
 	return WW_OK;
 }
 
@@ -189,17 +184,31 @@ static enum ww_rc loop(struct value *v, struct ww_err *err)
 {
 	struct ww_rl_step_result seen = { .explained = NAN, .explained_middle = NAN };
 	struct ww_rl_step_opts look = step_opts(v, 0);
+	int complete = v->state.step >= v->o->epochs; /* then no pass looks at the episodes left out */
 	while (v->state.step < v->o->epochs) {
 		WW_CHECK(one_pass(v, &seen, err));
-		if (v->state.step == v->o->epochs || (v->o->checkpoint_every && v->state.step % v->o->checkpoint_every == 0))
+		int stopped = *v->hooks->interrupted;
+		if (stopped || v->state.step == v->o->epochs ||
+			(v->o->checkpoint_every && v->state.step % v->o->checkpoint_every == 0))
 			WW_CHECK(save(v, err));
+		if (stopped && v->state.step < v->o->epochs)
+			return ww_err_set(err, WW_ERR_INTERRUPTED,
+				"interrupted after pass %" PRId64 "; the same command goes on from there", v->state.step);
 	}
-	WW_CHECK(ww_rl_step(&look, NULL, v->critic, v->t + v->all.n - v->left_out, NULL, v->left_out, &seen, err));
+	if (complete)
+		WW_CHECK(ww_rl_step(&look, NULL, v->critic, v->t + v->all.n - v->left_out, NULL, v->left_out, &seen, err));
+	if (isnan(seen.explained))
+		return ww_err_set(err, WW_ERR_LIMIT,
+			"all rewards of the %" PRId64
+			" episodes left out are equal, which no critic can explain; add episodes of more "
+			"tasks",
+			v->left_out);
 	if (seen.explained >= GATE && seen.explained_middle >= GATE)
 		return WW_OK;
 	return ww_err_set(err, WW_ERR_LIMIT,
 		"after %" PRId64 " passes the critic explains %.3f of the reward's variance on the %" PRId64
-		" episodes left out, %.3f at their middle tokens; %.1f of both is the gate; more epochs, or critic-lambda 1, may "
+		" episodes left out, %.3f at their middle tokens; %.1f of both is the gate; more epochs, or critic-lambda 1, "
+		"may "
 		"help",
 		v->state.step, seen.explained, v->left_out, seen.explained_middle, GATE);
 }

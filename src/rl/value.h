@@ -1,4 +1,4 @@
-/* value.h - stage `value`: a critic is trained on recorded episodes before it guides a policy. */
+/* value.h - stage `value`: a critic is trained on recorded episodes before a policy is trained with it. */
 #pragma once
 
 #include "train/recipe.h"

@@ -1,7 +1,7 @@
 /* cgroup.c - see cgroup.h.
  *
- * A group without processes has no controllers to hand down unless its parent does, and one with processes hands none
- * down (but for the root), so our own group serves only where it is the root, and mostly the one above does.
+ * In cgroup v2 a group hands controllers down only if it has no processes itself (the root excepted) and its parent
+ * hands them down.  So our own group works only where it is the root; mostly the one above it works.
  */
 #include "sandbox/cgroup.h"
 

@@ -62,7 +62,7 @@ static const char *const denied_python[] = { "connect", "mknod", "mknodat", "sec
 /* The CUDA driver makes Unix sockets and listens when it starts.  They reach no other process: nothing connects. */
 static const char *const denied_python_cpu[] = { "socket", "socketpair", "bind", "inotify_add_watch", NULL };
 
-/* Beside sockets: memory that neither a file system nor a resident size shows, and what a shell has no use for. */
+/* Besides sockets: memory that neither a file system nor a resident size shows, and what a shell has no use for. */
 static const char *const denied_shell[] = { "socket", "socketpair", "connect", "bind", "listen", "accept", "accept4",
 	"mknod", "mknodat", "memfd_create", "setpriority", "sched_setscheduler", "sched_setattr", "mlock", "mlock2",
 	"mlockall", "ioprio_set", "inotify_init", "inotify_init1", "fanotify_mark", "pidfd_open", "landlock_create_ruleset",
@@ -156,7 +156,7 @@ static int deny_argument(scmp_filter_ctx f, int call, struct scmp_arg_cmp is)
 	return r == -EEXIST ? 0 : r;
 }
 
-/* Connected ones of this machine: a datagram needs no connection to reach a socket in the file system. */
+/* Allow only connected sockets of this machine: a datagram reaches a socket in the file system without a connection. */
 static int local_sockets_only(scmp_filter_ctx f)
 {
 	const int calls[] = { SCMP_SYS(socket), SCMP_SYS(socketpair) };
@@ -169,9 +169,9 @@ static int local_sockets_only(scmp_filter_ctx f)
 	return r;
 }
 
-/* What reaches other processes: limits, priorities and processors of any but the caller; file leases (opening a file
- * with a lease blocks or fails); signals that a descriptor sends, news of a directory among them; input pushed into a
- * terminal. */
+/* Deny what reaches other processes: limits, priorities and processors of any but the caller; file leases (opening a
+ * file with a lease blocks or fails); signals that a descriptor sends, news of a directory among them; input pushed
+ * into a terminal. */
 static int deny_reach(scmp_filter_ctx f)
 {
 	const int others[] = { SCMP_SYS(prlimit64), SCMP_SYS(sched_setaffinity), SCMP_SYS(sched_setscheduler),

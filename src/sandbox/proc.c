@@ -218,7 +218,7 @@ static void *nurse(void *unused)
 {
 	sigset_t all;
 	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, NULL); /* signals are for those who know what to do with them */
+	pthread_sigmask(SIG_SETMASK, &all, NULL); /* other threads handle signals */
 	pthread_mutex_lock(&nursery.lock);
 	for (;;) {
 		while (!nursery.next)

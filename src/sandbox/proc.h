@@ -28,7 +28,7 @@ struct ww_proc {
 	int fd;         /* our end of the socket pair, close-on-exec */
 	int err_fd;     /* reads its stderr, with WW_STDERR_PIPE; else -1 */
 	int namespaces; /* it has its own */
-	char *cgroup;   /* directory of the group that holds it and what it starts to memory_bytes, or NULL */
+	char *cgroup;   /* directory of the cgroup that limits it and what it starts to memory_bytes, or NULL */
 	/* One that another process of ours has forked (task/forker.h) is no child of this one: a pidfd, and the pipe on
 	 * which its parent reports its end, struct ww_job_end (zygote.h).  -1 else. */
 	int pidfd, status_fd;
@@ -47,8 +47,8 @@ struct ww_proc_opts {
 	/* With namespaces, where we are root: its root is user 65534 outside, for whom limits on processes hold (for root
 	 * they do not) and who owns no file of ours.  It keeps the descriptor of its program, not its path. */
 	int nobody;
-	/* What it and all that it starts may have of memory, files of a tmpfs and pages of the kernel's among it, held by
-	 * the kernel where cgroup.h can make a group: above what a watcher allows, for what no watcher sees.  0: no group.
+	/* Memory limit of it and all that it starts, tmpfs files and kernel pages included, enforced by the kernel where
+	 * cgroup.h can make a group.  It is above the watcher's limit, for memory that no watcher sees.  0: no group.
 	 */
 	uint64_t memory_bytes;
 	enum ww_stderr err_mode;
@@ -67,7 +67,7 @@ int ww_proc_alive(const struct ww_proc *p);
  * has tables and no pages).  shared: and shared anonymous memory that it has mapped, whole (0.5 ms; for profiles whose
  * filter allows such memory).  0 where it is gone. */
 uint64_t ww_proc_memory_bytes(pid_t pid, int shared);
-/* The worker and everything below it; not looked at any further beyond WW_PROC_TREE_MAX processes.  Pages that fork()
+/* The worker and all its descendants, at most WW_PROC_TREE_MAX processes.  Pages that fork()
  * has left shared count for each process. */
 enum { WW_PROC_TREE_MAX = 1024 };
 struct ww_proc_tree {
@@ -81,7 +81,7 @@ int ww_proc_shares_memory(pid_t parent, pid_t child);
 /* "exited with code 3", "killed by signal 11 (Segmentation fault)". */
 void ww_proc_status_text(int status, struct ww_str *out);
 
-/* Read n bytes from the worker as ww_fd_read() does, looking every 20 ms at its resident size: beyond
- * max_resident_bytes (0: not watched) it is killed and the answer is WW_ERR_LIMIT. */
+/* Read n bytes from the worker as ww_fd_read() does, and check its resident size every 20 ms: beyond max_resident_bytes
+ * (0: not watched) it is killed, WW_ERR_LIMIT. */
 enum ww_rc ww_proc_read(struct ww_proc *p, void *buf, size_t n, uint64_t deadline_ns, uint64_t max_resident_bytes,
 	struct ww_err *err) WW_MUST_CHECK;

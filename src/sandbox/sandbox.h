@@ -15,8 +15,8 @@
  *
  * Namespaces must exist before the process is one (a pid namespace holds the children of the process that makes it), so
  * they are made by ww_proc_spawn(); ww_sandbox_enter() is called by the worker itself once it has loaded what it needs,
- * and takes the rest away. $WARPWRIGHT_SANDBOX (namespaces, landlock, seccomp) lowers the level for tests and for
- * systems where a higher one misbehaves.
+ * and applies all other restrictions.  $WARPWRIGHT_SANDBOX (namespaces, landlock, seccomp) lowers the level for tests
+ * and for systems where a higher one misbehaves.
  *
  * Memory is not limited by address space where CUDA or PyTorch runs, which reserve terabytes: the parent watches the
  * resident size (proc.h).  Builders and compilers do get an address-space limit: it acts at once and needs no watcher.
@@ -103,9 +103,9 @@ enum ww_rc ww_sandbox_isolate(
 enum ww_rc ww_sandbox_filter(enum ww_sandbox_profile profile, struct ww_err *err) WW_MUST_CHECK;
 /* Make the filter ahead of time (3 ms), so that ww_sandbox_filter() in a forked job costs microseconds. */
 enum ww_rc ww_sandbox_filter_prepare(enum ww_sandbox_profile profile, struct ww_err *err) WW_MUST_CHECK;
-/* The filter's program (struct sock_filter, one after the other) in a memfd, for a process that loads it by itself. */
+/* The filter's program (an array of struct sock_filter) in a memfd, for a process that loads it itself. */
 enum ww_rc ww_sandbox_filter_file(enum ww_sandbox_profile profile, int *fd, struct ww_err *err) WW_MUST_CHECK;
-/* Both. */
+/* ww_sandbox_isolate(), then ww_sandbox_filter(). */
 enum ww_rc ww_sandbox_enter(
 	const struct ww_sandbox_opts *o, enum ww_sandbox_level *reached, struct ww_err *err) WW_MUST_CHECK;
 /* Set limits alone (a job with tighter ones than its zygote). */

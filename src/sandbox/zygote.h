@@ -45,7 +45,7 @@ struct ww_zygote_opts {
 	size_t max_reply_bytes;
 	const volatile int *interrupted; /* where it becomes nonzero, waiting ends with WW_ERR_INTERRUPTED; may be NULL */
 };
-/* Start it and wait until it is warm.  If it cannot get ready, the error is the one that it reported. */
+/* Start it and wait until it is warm.  If it cannot get ready, the error is its own report. */
 enum ww_rc ww_zygote_open(struct ww_zygote **out, const struct ww_zygote_opts *o, struct ww_err *err) WW_MUST_CHECK;
 void ww_zygote_close(struct ww_zygote *z);
 enum ww_sandbox_level ww_zygote_level(const struct ww_zygote *z);

@@ -260,7 +260,7 @@ static int stream_thoughts(struct ww_choice *c)
 {
 	const char *p = c->text.p;
 	size_t n = c->text.len;
-	if (c->a->format != WW_CHAT_CHATML)
+	if (c->a->format == WW_CHAT_LLAMA3)
 		return 0;
 	if (!c->thinking && !c->sent && n < sizeof(think_open) - 1 && !memcmp(p, think_open, n))
 		return 1; /* also while there is no text at all */

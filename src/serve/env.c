@@ -1,7 +1,7 @@
 /* env.c - see env.h.
  *
- * The loop runs in a thread of the episode and asks its policy for the next message.  That policy is us: it shows the
- * client what has been said since (an observation) and waits for an action, which becomes the message.
+ * The loop runs in a thread of the episode and asks its policy for the next message.  That policy is this file: it
+ * shows the client the new messages (an observation) and waits for an action, which becomes the next message.
  *
  *     client thread   reset ──▶ OPENING        step ──▶ WORKING                      observe waits for ASKED or OVER
  *     loop's thread             task opens ──▶ ASKED ◀── tools answered   ...  ──▶ OVER (ended, or failed)
@@ -37,41 +37,84 @@ enum { MAX_TASKS = 100000, OBSERVED_TEXT_BYTES = 4 << 20, MAX_CALLS = 64 };
 const char ww_env_reset_schema[] = "{\"type\":\"object\",\"title\":\"WarpwrightReset\",\"properties\":{" NULLABLE(
 	"task", "string", "a task: its name or id in the server's --tasks") "," NULLABLE("task_source", "string",
 	"the task as text, instead of its name") ","
-											 "\"seed\":{\"type\":[\"integer\",\"null\"],\"minimum\":0,\"description\":\"which of the server's tasks, where none is named; recorded with the "
+											 "\"seed\":{\"type\":[\"integer\",\"null\"],\"minimum\":0,\"description\":"
+											 "\"which of the server's tasks, where none is named; recorded with the "
 											 "episode\"}," NULLABLE("episode_id", "string",
 												 "what the client calls the episode") ","
-																					  "\"max_turns\":{\"type\":[\"integer\",\"null\"],\"minimum\":1,\"description\":\"steps until the episode ends; at most the server's own limit\"},"
-																					  "\"max_seconds\":{\"type\":[\"number\",\"null\"],\"minimum\":1,\"description\":\"seconds until it ends; likewise\"}},"
+																					  "\"max_turns\":{\"type\":"
+																					  "[\"integer\",\"null\"],"
+																					  "\"minimum\":1,\"description\":"
+																					  "\"steps until the episode ends; "
+																					  "at most the server's own "
+																					  "limit\"},"
+																					  "\"max_seconds\":{\"type\":"
+																					  "[\"number\",\"null\"],"
+																					  "\"minimum\":1,\"description\":"
+																					  "\"seconds until it ends; "
+																					  "likewise\"}},"
 																					  "\"additionalProperties\":false}";
 const char ww_env_action_schema[] = "{\"type\":\"object\",\"title\":\"WarpwrightAction\",\"properties\":{" NULLABLE(
 	"tool", "string",
 	"the tool to call; wait asks again for a pending answer; none ends the episode") ","
-																					 "\"arguments\":{\"type\":[\"object\",\"string\",\"null\"],\"description\":\"its arguments; a string is taken for the text that a model wrote\"},"
-																					 "\"calls\":{\"type\":[\"array\",\"null\"],\"description\":\"several calls, each {tool, arguments}, instead of one\",\"items\":{\"type\":\"object\","
-																					 "\"properties\":{\"tool\":{\"type\":\"string\"},\"arguments\":{\"type\":[\"object\",\"string\",\"null\"]}},\"required\":[\"tool\"],"
+																					 "\"arguments\":{\"type\":"
+																					 "[\"object\",\"string\",\"null\"],"
+																					 "\"description\":\"its arguments; "
+																					 "a string is taken for the text "
+																					 "that a model wrote\"},"
+																					 "\"calls\":{\"type\":[\"array\","
+																					 "\"null\"],\"description\":"
+																					 "\"several calls, each {tool, "
+																					 "arguments}, "
+																					 "instead of one\",\"items\":"
+																					 "{\"type\":\"object\","
+																					 "\"properties\":{\"tool\":"
+																					 "{\"type\":\"string\"},"
+																					 "\"arguments\":{\"type\":"
+																					 "[\"object\",\"string\","
+																					 "\"null\"]}},\"required\":"
+																					 "[\"tool\"],"
 																					 "\"additionalProperties\":false}}," NULLABLE(
 																						 "text", "string",
-																						 "what the policy says beside its calls") "," NULLABLE("reasoning",
+																						 "what the policy says beside "
+																						 "its calls") "," NULLABLE("reasoning",
 																						 "string",
 																						 "what it thought before") ","
 																												   "\"metadata\":{\"type\":[\"object\",\"null\"],\"description\":\"ignored\"}},\"additionalProperties\":false}";
 const char ww_env_observation_schema[] = "{\"type\":\"object\",\"title\":\"WarpwrightObservation\",\"properties\":{" STRING(
 	"text",
 	"the answers of the tools, or at the beginning the task, for a model to read") ","
-																				   "\"results\":{\"type\":\"array\",\"description\":\"each answer\",\"items\":{\"type\":\"object\",\"properties\":{\"tool\":{\"type\":\"string\"},"
-																				   "\"text\":{\"type\":\"string\"},\"is_error\":{\"type\":\"boolean\"},\"data\":{\"description\":\"the same for programs: of verify the verdict\"}}}},"
-																				   "\"pending\":{\"type\":\"boolean\",\"description\":\"the answer is not there yet: step with the tool wait\"},"
-																				   "\"turn\":{\"type\":\"integer\"},\"max_turns\":{\"type\":\"integer\"}," STRING(
-																					   "episode_id",
-																					   "the client's name of the episode, or ours") "," NULLABLE("end_reason",
+																				   "\"results\":{\"type\":\"array\","
+																				   "\"description\":\"each "
+																				   "answer\",\"items\":{\"type\":"
+																				   "\"object\",\"properties\":"
+																				   "{\"tool\":{\"type\":\"string\"},"
+																				   "\"text\":{\"type\":\"string\"},"
+																				   "\"is_error\":{\"type\":"
+																				   "\"boolean\"},\"data\":"
+																				   "{\"description\":\"the same for "
+																				   "programs: of verify the "
+																				   "verdict\"}}}},"
+																				   "\"pending\":{\"type\":\"boolean\","
+																				   "\"description\":\"the answer is "
+																				   "not there yet: step with the tool "
+																				   "wait\"},"
+																				   "\"turn\":{\"type\":\"integer\"},"
+																				   "\"max_turns\":{\"type\":"
+																				   "\"integer\"}," STRING("episode_id",
+																					   "the client's name of the "
+																					   "episode, or ours") "," NULLABLE("end_reason",
 																					   "string",
-																					   "why the episode is over: submitted, stopped, turns, seconds, malformed") "," NULLABLE("reward_best",
+																					   "why the episode is over: "
+																					   "submitted, stopped, turns, "
+																					   "seconds, malformed") "," NULLABLE("reward_best",
 																					   "number",
-																					   "at the end: that of its best verdict") "," NULLABLE("system",
+																					   "at the end: that of its best "
+																					   "verdict") "," NULLABLE("system",
 																					   "string",
-																					   "at the beginning: goal, rules, tools, limits") ","
-																																	   "\"tools\":{\"type\":[\"array\",\"null\"],\"description\":\"at the beginning: name, description and parameters of each\"}},"
-																																	   "\"required\":[\"text\",\"results\",\"pending\",\"turn\",\"max_turns\",\"episode_id\"]}";
+																					   "at the beginning: goal, rules, "
+																					   "tools, limits") ","
+																										"\"tools\":{\"type\":[\"array\",\"null\"],\"description\":\"at the beginning: name, description and parameters of each\"}},"
+																										"\"required\":[\"text\",\"results\",\"pending\",\"turn\",\"max_turns\",\"episode_id\"]}";
 const char ww_env_state_schema[] = "{\"type\":\"object\",\"title\":\"WarpwrightState\",\"properties\":{" NULLABLE(
 	"episode_id", "string",
 	"null before the first reset") ","
@@ -80,7 +123,12 @@ const char ww_env_state_schema[] = "{\"type\":\"object\",\"title\":\"WarpwrightS
 									   "idle, opening, asked, working, over, failed") ","
 																					  "\"done\":{\"type\":\"boolean\"}," NULLABLE(
 																						  "reward", "number",
-																						  "once it is over") ",\"max_turns\":{\"type\":\"integer\"}},\"required\":[\"episode_id\",\"step_count\"]}";
+																						  "once it is over") ","
+																											 "\"max_turns\":{\"type\":"
+																											 "\"integer\"}},"
+																											 "\"required\":"
+																											 "[\"episode_id\","
+																											 "\"step_count\"]}";
 
 enum phase { IDLE, OPENING, ASKED, WORKING, OVER };
 static const char *const phase_names[] = { "idle", "opening", "asked", "working", "over" };
@@ -128,7 +176,7 @@ static json_t *result_json(const struct ww_message *m)
 	return json_pack("{s:s, s:s, s:b, s:o?}", "tool", m->tool, "text", m->text, "is_error", m->is_error, "data", data);
 }
 
-/* What was said to the policy since it last spoke, of any list of messages. */
+/* The messages to the policy since its own last one. */
 static json_t *observe_messages(struct ww_env *e, const struct ww_message *const *msgs, size_t n, const char *tail)
 {
 	ww_auto_str text = WW_STR_INIT(OBSERVED_TEXT_BYTES);
@@ -432,7 +480,7 @@ out:
 	return NULL;
 }
 
-/* Stop the episode, whatever it is at, and forget it. */
+/* Stop the episode in any phase, and drop it. */
 static void end_episode(struct ww_env *e)
 {
 	if (e->has_thread) {
@@ -513,7 +561,7 @@ static enum ww_rc choose_task(struct ww_env *e, const json_t *data, struct ww_er
 	return name ? named_task(e, name, err) : draw_task(e, e->seed, err);
 }
 
-/* ---- What clients call ------------------------------------------------------------------------------------------- */
+/* ---- Calls of clients -------------------------------------------------------------------------------------------- */
 
 static enum ww_rc fit(const json_t *schema, const json_t *data, const char *what, struct ww_err *err)
 {

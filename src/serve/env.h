@@ -1,8 +1,8 @@
 /* env.h - an environment for trainers: one episode at a time of the agent's loop, whose policy is the client.
  *
  * It is the loop of `optimize` (src/agent): same tools, same workspace, same limits, same record, same closing
- * judgement.  Only the next message comes from outside, as an action.  What takes long is not waited for without end:
- * an observation may say that it is still pending, and the client asks again.
+ * judgement.  Only the next message comes from outside, as an action.  A long step does not block: its observation is
+ * `pending`, and the client asks again.
  */
 #pragma once
 
@@ -32,7 +32,7 @@ void ww_env_free(struct ww_env *e);
  * time. */
 enum ww_rc ww_env_reset(struct ww_env *e, const json_t *data, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_env_step(struct ww_env *e, const json_t *action, struct ww_err *err) WW_MUST_CHECK;
-/* Wait for what observe() would not call pending, at most so many seconds; 0: it is not there yet. */
+/* Wait until observe() would not be pending, at most so many seconds; 0: it still is. */
 int ww_env_wait(struct ww_env *e, double seconds);
 /* {"observation", "reward", "done"} of the last reset or step; after so many seconds at most, pending where it is not
  * there. */

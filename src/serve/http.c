@@ -288,7 +288,7 @@ void ww_http_close(struct ww_http *h)
 	free(h);
 }
 
-/* ---- What is counted --------------------------------------------------------------------------------------------- */
+/* ---- Counters ---------------------------------------------------------------------------------------------------- */
 
 /* Under the lock; NULL: out of memory. */
 static struct ww_http_count *count_of(struct ww_http *h, const struct ww_http_route *route, int status)

@@ -1,10 +1,12 @@
-/* http_guard.c - who may ask the server, and the handshake of a WebSocket.
+/* http_guard.c - access checks of the server, and the handshake of a WebSocket.
  *
  * Any web page can make a browser send requests to this machine.  A server on a loopback address therefore wants a Host
  * that means this machine (a page's own name can be made to resolve to 127.0.0.1), and a request that a page of another
  * site made (Origin) is refused, with or without a token.
  */
 #include "serve/http_guard.h"
+
+#include "base/str.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -24,17 +26,10 @@ const char *ww_http_header(const struct ww_http_request *r, const char *name)
 
 int ww_http_lists(const char *list, const char *word)
 {
-	size_t n = strlen(word);
-	while (list && *list) {
-		list += strspn(list, " \t,");
-		size_t k = strcspn(list, ",");
-		size_t trimmed = k;
-		while (trimmed && strchr(" \t", list[trimmed - 1]))
-			trimmed--;
-		if (trimmed == n && !strncasecmp(list, word, n))
+	size_t n = strlen(word), k;
+	for (const char *p; list && (p = ww_list_next(&list, &k));)
+		if (k == n && !strncasecmp(p, word, n))
 			return 1;
-		list += k;
-	}
 	return 0;
 }
 
@@ -65,7 +60,7 @@ int ww_ws_accept(const char *key, char out[29])
 	return 1;
 }
 
-/* ---- Who may ask ------------------------------------------------------------------------------------------------- */
+/* ---- Access ------------------------------------------------------------------------------------------------------ */
 
 struct authority {
 	char host[256];
@@ -142,7 +137,7 @@ static int read_origin(const char *origin, struct authority *a)
 	return 1;
 }
 
-/* A page that a browser shows may ask only where it comes from this server, or both are this machine. */
+/* A browser's page may send requests only if it comes from this server, or if both are this machine. */
 static int origin_fits(const char *origin, const char *host)
 {
 	struct authority page, asked;

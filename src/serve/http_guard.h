@@ -1,4 +1,4 @@
-/* http_guard.h - who may ask the server, and the handshake of a WebSocket (RFC 6455, 4.2.2). */
+/* http_guard.h - access checks of the server, and the handshake of a WebSocket (RFC 6455, 4.2.2). */
 #pragma once
 
 #include "serve/http.h"

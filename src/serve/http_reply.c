@@ -75,7 +75,7 @@ void ww_http_reply_error(struct ww_http_reply *h, int status, const char *fmt, .
 	json_decref(o);
 }
 
-/* ---- Is anybody there? ------------------------------------------------------------------------------------------- */
+/* ---- Is the client connected? ------------------------------------------------------------------------------------ */
 
 enum ww_http_gone ww_http_reply_gone(struct ww_http_reply *h)
 {

@@ -108,7 +108,7 @@ json_t *ww_mcp_complete(enum ww_mcp_revision v, json_t *result)
 	return result;
 }
 
-/* ---- What every server answers ----------------------------------------------------------------------------------- */
+/* ---- Methods of every server ------------------------------------------------------------------------------------- */
 
 static json_t *capabilities(enum ww_mcp_revision v)
 {

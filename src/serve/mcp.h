@@ -63,8 +63,8 @@ enum ww_rc ww_mcp_new(struct ww_mcp **out, const struct ww_mcp_opts *o, struct w
 /* Cancel what runs, wait for it, and free.  All peers must be closed. */
 void ww_mcp_free(struct ww_mcp *m);
 
-/* What is to be sent: one JSON object without newlines.  A request gets one that is final, in the end: its answer, or
- * no text at all where it was cancelled. */
+/* A message to send: one JSON object without newlines.  Each request gets one final message: its answer, or no text
+ * where it was cancelled. */
 struct ww_mcp_out {
 	const char *text; /* NULL: nothing */
 	size_t n;
@@ -91,7 +91,7 @@ void ww_mcp_receive_json(struct ww_mcp_peer *p, const json_t *message);
 void ww_mcp_unreadable(struct ww_mcp_peer *p, const char *why);
 /* Calls that run now. */
 int ww_mcp_running(struct ww_mcp *m);
-/* The server is to end: cancel the calls of tools that a later call can continue (`resumes`). */
+/* The server ends: cancel the calls of tools that a later call can continue (`resumes`). */
 void ww_mcp_wind_up(struct ww_mcp *m);
 
 /* ---- For tools */
@@ -100,5 +100,5 @@ uint64_t ww_mcp_call_client(const struct ww_mcp_call *c);
 int ww_mcp_call_cancelled(struct ww_mcp_call *c); /* to be asked a few times a second; the call's own thread */
 /* The row of the list of tools that is called. */
 const struct ww_mcp_tool *ww_mcp_call_tool(const struct ww_mcp_call *c);
-/* What the call does now: a progress notification where the client asked for them, and the status of its task. */
+/* Report the call's step: a progress notification where the client asked for them, and the status of its task. */
 void ww_mcp_call_progress(struct ww_mcp_call *c, const char *text);

@@ -178,7 +178,7 @@ static int start(struct ww_mcp_call *c, int as_task, json_t **created)
 	return 1;
 }
 
-/* What the client is told at once about a task, in its revision's form. */
+/* The first answer about a new task, in its revision's form. */
 static json_t *created_json(const struct ww_mcp_request *r, json_t *task)
 {
 	if (r->revision != WW_MCP_2026_07_28)
@@ -195,7 +195,7 @@ static int is_running(const struct ww_mcp_request *r)
 	return 0;
 }
 
-/* Under the lock: whether a session has so many calls that the rest is for others. */
+/* Under the lock: whether a session has used its share of the calls. */
 static int has_its_share(const struct ww_mcp_request *r)
 {
 	const struct ww_mcp *m = r->peer->m;
@@ -260,14 +260,14 @@ void ww_mcp_tools_call(const struct ww_mcp_request *r)
 		begin(r, &m->o.tools[i], args, as_task);
 	} else if (as_task && r->revision != WW_MCP_2026_07_28) {
 		ww_mcp_fail(r->peer, r->id, WW_MCP_INVALID_PARAMS, NULL, "%s: %s", name, why.p);
-	} else { /* for the model to read and to mend */
+	} else { /* for the model to read and correct */
 		ww_auto_str text = WW_STR_INIT(2048);
 		ww_str_addf(&text, "%s: %s", name, why.p);
 		ww_mcp_respond(r->peer, r->id, ww_mcp_complete(r->revision, error_answer(text.p)));
 	}
 }
 
-/* ---- What tools ask ---------------------------------------------------------------------------------------------- */
+/* ---- Functions for tools ----------------------------------------------------------------------------------------- */
 
 int ww_mcp_call_cancelled(struct ww_mcp_call *c)
 {

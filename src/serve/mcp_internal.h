@@ -91,7 +91,7 @@ void ww_mcp_respond(struct ww_mcp_peer *p, const json_t *id, json_t *result); /*
 void ww_mcp_fail(struct ww_mcp_peer *p, const json_t *id, int code, json_t *data, const char *fmt, ...) WW_PRINTF(5, 6);
 /* The request is over and gets no answer. */
 void ww_mcp_no_answer(struct ww_mcp_peer *p);
-/* Adds what the revision wants in every result. */
+/* Adds the members that the revision requires in every result. */
 json_t *ww_mcp_complete(enum ww_mcp_revision v, json_t *result);
 struct ww_mcp_peer *ww_mcp_peer_ref(struct ww_mcp_peer *p); /* both under m->lock */
 void ww_mcp_peer_unref(struct ww_mcp_peer *p);

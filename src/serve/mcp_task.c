@@ -2,8 +2,8 @@
  *
  * A task is a row in the server's list, named by 128 random bits: knowing the name is the right to ask (2026-07-28 has
  * no session to tie it to).  Finished tasks are dropped a day after they were made, or when there are WW_MCP_MAX_TASKS
- * tasks; working ones never.  A cancelled task ends for its client at once; its call ends later, and what it still
- * brings is thrown away.
+ * tasks; working ones never.  A cancelled task ends for its client at once; its call ends later, and the result is
+ * dropped.
  *
  * The two revisions with tasks differ in names (ttl and ttlMs), in where the result is (tasks/result, which waits, or
  * inside tasks/get) and in what tasks/cancel answers; both see the same rows.
@@ -206,7 +206,7 @@ void ww_mcp_tasks_list(const struct ww_mcp_request *r)
 	ww_mcp_respond(r->peer, r->id, json_pack("{s:o}", "tasks", list));
 }
 
-/* No tool of ours asks its client for anything, so there is nothing that an update could answer. */
+/* Our tools ask their clients nothing, so an update answers nothing. */
 void ww_mcp_tasks_update(const struct ww_mcp_request *r)
 {
 	pthread_mutex_lock(&r->peer->m->lock);

@@ -8,7 +8,7 @@ struct ww_broker;
 struct ww_openenv;
 struct ww_completions;
 
-/* What is asked; set before the first request.  NULL: there is no such part. */
+/* The parts that report figures; set before the first request.  NULL: there is no such part. */
 struct ww_metrics {
 	struct ww_http *http;
 	struct ww_broker *broker;

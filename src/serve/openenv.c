@@ -4,8 +4,8 @@
  * environment is made by POST /reset and named by its episode_id in POST /step and GET /state.  Both kinds count
  * against one limit; those over HTTP end after ten minutes without a request.
  *
- * OpenEnv's own server makes a fresh environment for each POST, which is of no use to an episode of several steps;
- * clients that send no episode_id get what they would get there: an environment in which nothing has happened.
+ * OpenEnv's own server makes a fresh environment for each POST, which cannot hold an episode of several steps; clients
+ * that send no episode_id get the same here: a fresh environment.
  */
 #include "serve/openenv.h"
 
@@ -279,7 +279,7 @@ static void remove_http_env(struct ww_openenv *o, struct http_env *l)
 
 static int http_waits(void *ctx) { return !ww_http_reply_gone(ctx); }
 
-/* Answer what a reset or a step has begun; rc: what came of that. */
+/* Answer what a reset or a step has begun; rc: its result. */
 static void reply_observation(struct ww_openenv *o, struct http_env *l, int is_reset, enum ww_rc rc, struct ww_err *err,
 	struct ww_http_reply *reply)
 {
@@ -403,7 +403,7 @@ static void on_state(void *ctx, const struct ww_http_request *r, struct ww_http_
 		reply_detail(reply, 404, "there is no such episode (any more)");
 }
 
-/* ---- What the environment is ------------------------------------------------------------------------------------- */
+/* ---- Description of the environment ------------------------------------------------------------------------------ */
 
 static void on_health(void *ctx, const struct ww_http_request *r, struct ww_http_reply *reply)
 {
@@ -414,7 +414,8 @@ static void on_metadata(void *ctx, const struct ww_http_request *r, struct ww_ht
 {
 	reply_json(reply, 200,
 		json_pack("{s:s, s:s, s:s}", "name", "warpwright", "description",
-			"Write fast kernels: an episode is a PyTorch module, a workspace, tools to write, compile, verify and profile a solution, "
+			"Write fast kernels: an episode is a PyTorch module, a workspace, tools to write, compile, "
+			"verify and profile a solution, "
 			"and a judge whose verdict on the last one is the reward.",
 			"version", WW_VERSION));
 }

@@ -21,7 +21,7 @@ int ww_openenv_count(struct ww_openenv *o); /* environments that are open; any t
 /* After ww_http_close(); ends all episodes and waits for their threads. */
 void ww_openenv_free(struct ww_openenv *o);
 
-/* Who waits for an answer; asked a few times a second. */
+/* The client that waits for an answer; asked a few times a second. */
 struct ww_openenv_client {
 	int (*waits)(void *ctx);
 	void *ctx;

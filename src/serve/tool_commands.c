@@ -1,7 +1,6 @@
 /* tool_commands.c - optimize and export: commands of ours, in a process of their own, as tools over MCP.
  *
- * `optimize` always runs the planner: a client has a model already, and its calls must not spend somebody's money on
- * another.
+ * `optimize` always runs the planner: a client has a model already, and its calls must not cost money for another one.
  */
 #include "serve/tools.h"
 
@@ -28,7 +27,8 @@ static enum ww_rc command(
 	int code = 0;
 	WW_CHECK(ww_child_run(argv, e->call, &out, &last, &code, err));
 	if (code > 1) {
-		ww_str_adds(&r->text, last.len ? last.p : "the command failed without a word");
+		ww_str_adds(
+			&r->text, last.len ? last.p : "the command failed without a message; run it on a terminal to see why");
 		r->is_error = 1;
 		return WW_OK;
 	}
@@ -76,12 +76,14 @@ static enum ww_rc optimize_run(
 
 const struct ww_tool ww_tool_optimize = {
 	{ "optimize",
-		"Let the built-in planner write a kernel, prove it and export it; takes minutes. The result names the directory with "
+		"Let the built-in planner write a kernel, prove it and export it; "
+		"takes minutes. The result names the directory with "
 		"solution, verdict and exports; calling it again with the same output goes on where it was cancelled.",
 		"{\"type\":\"object\",\"properties\":{\"output\":{\"type\":\"string\",\"description\":\"directory for the run "
 		"(default runs/NAME-TARGET-TIME)\"},\"max_seconds\":{\"type\":\"number\",\"minimum\":1,\"maximum\":86400,"
 		"\"description\":\"stop after so long (default 600)\"},\"max_turns\":{\"type\":\"integer\",\"minimum\":1,"
-		"\"maximum\":100000,\"description\":\"stop after so many steps (default 150)\"}},\"additionalProperties\":false}" },
+		"\"maximum\":100000,\"description\":\"stop after so many steps (default "
+		"150)\"}},\"additionalProperties\":false}" },
 	.run = optimize_run, .mcp = { "Optimize a task", "{\"type\":\"object\"}", WW_TOOL_TASK, .slow = 1, .resumes = 1 }
 };
 
@@ -108,16 +110,19 @@ static enum ww_rc export_run(struct ww_tool_env *env, const json_t *args, struct
 
 const struct ww_tool ww_tool_export = {
 	{ "export",
-		"Write a judged solution as a PyTorch operator (torch), a KernelBench file (kernelbench) or a C library (c), and check "
+		"Write a judged solution as a PyTorch operator (torch), a KernelBench file (kernelbench) or a C library (c), "
+		"and check "
 		"it in a fresh process.",
 		"{\"type\":\"object\",\"properties\":{\"dir\":{\"type\":\"string\",\"description\":\"what optimize left, or a "
-		"directory with plan.c and kernels.*\"},\"task\":{\"type\":\"string\",\"description\":\"path of the task, where dir "
+		"directory with plan.c and kernels.*\"},\"task\":{\"type\":\"string\",\"description\":\"path of the task, "
+		"where dir "
 		"is a solution alone\"},\"output\":{\"type\":\"string\",\"description\":\"where to write it (default "
 		"DIR/exports/FORMAT)\"},\"format\":{\"type\":\"string\",\"enum\":[\"torch\",\"kernelbench\",\"c\"],"
 		"\"description\":\"torch (default), kernelbench or c\"}},\"required\":[\"dir\"],\"additionalProperties\":false}" },
 	.run = export_run,
 	.mcp = { "Export a solution",
-		"{\"type\":\"object\",\"properties\":{\"format\":{\"type\":\"string\"},\"dir\":{\"type\":\"string\"},\"checked\":"
+		"{\"type\":\"object\",\"properties\":{\"format\":{\"type\":\"string\"},\"dir\":{\"type\":\"string\"},"
+		"\"checked\":"
 		"{\"type\":\"boolean\"}},\"required\":[\"format\",\"dir\",\"checked\"]}",
 		.slow = 1 }
 };

@@ -2,7 +2,7 @@
  *
  * A tool works on a struct ww_tool_env, whoever calls it.  Here its task and its solution come with each call (files of
  * the user's, or texts; taken by content when the call begins), and the broker's judges answer.  What decides a verdict
- * (target, rule, baselines, seeds) is chosen by who starts the server: a model cannot ask for an easier judge.
+ * (target, rule, baselines, seeds) is chosen when the server is started: a model cannot ask for an easier judge.
  *
  * The text of an answer is for models, short; structuredContent is the same object that the command prints with --json.
  */
@@ -16,15 +16,18 @@
 #include <string.h>
 
 const char ww_serve_instructions[] =
-	"Warpwright judges GPU and CPU kernels against a PyTorch module. A task is a Python file with class Model, get_inputs() and "
-	"get_init_inputs(). A solution is plan.c (void plan(struct ww_plan *p): buffers and launches) plus kernels.cu, or kernels.c "
-	"on the cpu target. Work in this order: inspect the task, profile its reference, write the two files, compile until it builds, "
+	"Warpwright judges GPU and CPU kernels against a PyTorch module. A task is a Python file with class Model, "
+	"get_inputs() and "
+	"get_init_inputs(). A solution is plan.c (void plan(struct ww_plan *p): buffers and launches) plus kernels.cu, "
+	"or kernels.c "
+	"on the cpu target. Work in this order: inspect the task, profile its reference, write the two files, "
+	"compile until it builds, "
 	"verify for correctness and speed, profile the solution, improve. optimize lets the built-in planner do all of it; "
-	"export turns a judged solution into a PyTorch operator, a KernelBench file or a C library. A wrong solution is a verdict, "
+	"export turns a judged solution into a PyTorch operator, "
+	"a KernelBench file or a C library. A wrong solution is a verdict, "
 	"not an error. The first call about a task takes some seconds, later ones milliseconds.";
 
-/* ---- Tasks and solutions ------------------------------------------------------------------------------------------
- */
+/* ---- Tasks and solutions ----------------------------------------------------------------------------------------- */
 
 enum ww_rc ww_serve_load_task(const json_t *args, struct ww_task *t, struct ww_err *err)
 {
@@ -69,7 +72,7 @@ static enum ww_rc load_solution(
 	return ww_solution_load(f, dir, ww_broker_opts_of(d)->judge.target, err);
 }
 
-/* ---- What tools ask of the broker -------------------------------------------------------------------------------- */
+/* ---- Questions to the broker ------------------------------------------------------------------------------------- */
 
 static int call_cancelled(void *ctx) { return ww_mcp_call_cancelled(ctx); }
 

@@ -51,9 +51,8 @@ static const char *const statement_texts[] = {
 	[DROP] = "DELETE FROM entry WHERE kind = ?1 AND key = ?2",
 	[PUT] = "INSERT OR REPLACE INTO entry(kind, key, used, bytes, sum, value) VALUES(?1, ?2, ?3, ?4, ?5, ?6)",
 	[TOTAL] = "SELECT sum(bytes) FROM entry",
-	[EVICT] =
-		"DELETE FROM entry WHERE id IN (SELECT id FROM (SELECT id, sum(bytes) OVER (ORDER BY used DESC, id DESC) AS total"
-		" FROM entry) WHERE total > ?1)"
+	[EVICT] = "DELETE FROM entry WHERE id IN (SELECT id FROM (SELECT id,"
+			  " sum(bytes) OVER (ORDER BY used DESC, id DESC) AS total FROM entry) WHERE total > ?1)"
 };
 static const char schema[] =
 	"CREATE TABLE entry(id INTEGER PRIMARY KEY, kind TEXT NOT NULL, key TEXT NOT NULL, used INTEGER NOT NULL,"
@@ -69,7 +68,7 @@ struct ww_store {
 	dev_t dev;
 	ino_t ino;              /* of the file that is open */
 	uint64_t put_bytes;     /* since the total was looked at; UINT64_MAX: not looked at yet */
-	uint64_t busy_until_ns; /* no puts before: another process holds the file */
+	uint64_t busy_until_ns; /* no puts before this time: another process held the file */
 	int replaced, complained;
 };
 
@@ -268,7 +267,7 @@ void ww_store_close(struct ww_store *s)
 
 /* ---- Use --------------------------------------------------------------------------------------------------------- */
 
-/* After an operation failed with rc: the store works on, has a new file, or goes on without one. */
+/* After an operation failed with rc: keep the file, replace it, or go on without one. */
 static void on_failure(struct ww_store *s, int rc)
 {
 	if (rc == SQLITE_BUSY || (rc & 0xff) == SQLITE_BUSY || (rc & 0xff) == SQLITE_LOCKED) {

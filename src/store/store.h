@@ -1,13 +1,13 @@
-/* store.h - what was computed once and may be computed again: a cache of values by content, shared by every process of
- * a user.
+/* store.h - a cache on disk of values that can be computed again, addressed by content, shared by all processes of a
+ * user.
  *
  * A value is bytes under (kind, key): kind is a short word ("binary", "image", "graph", "baseline"), key a hash of
  * everything that the value depends on, so an entry is never out of date, only unused.  A reader does not trust a
  * value: it checks it as it would check input.
  *
- * A store is never a reason for a verdict to fail.  A file that is damaged, is no store, or was written by another
+ * A store never makes a verdict fail.  A file that is damaged, is no store, or was written by another
  * version is renamed to PATH.bad (one log line) and replaced by a new one.  Where no file can be used (no space, no
- * rights, a lock that another process holds) every get finds nothing, every put is dropped, and one log line says so.
+ * rights, a lock that another process holds), every get finds nothing, every put is dropped, and one log line says so.
  * The remaining errors are of this process: no memory, a value that does not fit the caller's string.
  *
  * The file is SQLite in WAL mode: readers never wait, writers wait for each other, kill -9 at any moment leaves the old
@@ -25,7 +25,7 @@
  *       value   BLOB
  *     index entry_used ON entry(used, bytes)
  *
- * When the values together exceed the store's limit, the entries that were used longest ago go, until an eighth is
+ * When the values together exceed the store's limit, the least recently used entries are evicted until an eighth is
  * free.
  */
 #pragma once

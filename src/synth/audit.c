@@ -17,12 +17,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { MAX_JOBS = 256, EXACT_BELOW = 4096, DETAIL = 400 };
 
-/* What stays of a row. */
+/* What is kept of a row. */
 struct item {
 	int64_t row;
 	char *id, *split, *signature, *label;
@@ -213,13 +212,11 @@ static void keep(struct pass *p, struct item *i)
 static enum ww_rc new_worker(const struct pass *p, struct ww_outliner **out, struct ww_err *err)
 {
 	char real[PATH_MAX];
-	struct stat st;
-	int is_dir = !stat(p->path, &st) && S_ISDIR(st.st_mode) && realpath(p->path, real);
 	return ww_outliner_new(out,
 		&(struct ww_outline_opts){ .max_s = p->o->max_s,
 			.trial = p->n_sample ? p->o->target : NULL,
 			.device = p->o->device,
-			.roots = is_dir ? real : NULL,
+			.roots = ww_set_folder(p->path, real),
 			.interrupted = p->o->interrupted },
 		err);
 }
@@ -380,7 +377,7 @@ static enum ww_rc near_duplicates(struct ww_audit *a, const struct items *s, str
 	struct ww_similar_match m;
 	enum ww_rc rc = WW_OK;
 	WW_CHECK(ww_similar_new(&index, err));
-	const size_t copies = a->n; /* all findings so far are duplicates, which say nothing new here */
+	const size_t copies = a->n; /* all findings so far are duplicates: their rows are skipped */
 	if (copies)
 		qsort(a->f, copies, sizeof(*a->f), by_row_and_kind);
 	for (size_t k = 0, at = 0; k < s->n; k++) {

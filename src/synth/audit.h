@@ -1,4 +1,4 @@
-/* audit.h - what is wrong with a task set: any set's, ours or somebody else's.
+/* audit.h - find defects in a task set, of any origin.
  *
  * Every row's text and graph are looked at, of a sample of rows the outputs too; each in a process of its own in a
  * confined worker, in parallel.  Findings name rows; they do not depend on the number of workers.
@@ -37,7 +37,7 @@ const char *ww_audit_kind_text(enum ww_audit_kind k); /* its meaning */
 struct ww_audit_finding {
 	enum ww_audit_kind kind;
 	int64_t row, other;           /* other: the row that it resembles; 0: none */
-	char *other_set;              /* of the held-out problem; else NULL */
+	char *other_set;              /* path of the held-out set; NULL for other kinds */
 	char *id, *other_id, *detail; /* one line each; may be NULL */
 	double text, graph;           /* similarities; 0 where they mean nothing */
 };

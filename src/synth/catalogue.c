@@ -86,7 +86,8 @@ void sy_forget(struct val *x, unsigned facts)
 	x->flat = 0;
 }
 
-/* ---- Work: a rough time for each operator in eager mode, so that sizes can be chosen.  What counts is measured later.
+/* ---- Work: a rough time for each operator in eager mode, so that sizes can be chosen.  The real time is measured
+ * later.
  */
 
 struct speed {

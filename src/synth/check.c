@@ -1,7 +1,7 @@
 /* check.c - see check.h.
  *
  * Order, cheapest first: load (form, random, data-dependent), eager facts and time, the graph and what is redundant in
- * it, torch.compile.  Most of what is rejected never reaches a compiler.
+ * it, torch.compile.  Most of what is rejected never reaches a compiler; neither does what resembles an accepted task.
  */
 #include "synth/check.h"
 #include "base/json.h"
@@ -10,6 +10,7 @@
 #include "base/median.h"
 #include "base/target.h"
 #include "base/time.h"
+#include "synth/mark.h"
 #include "synth/redundant.h"
 
 #include <stdio.h>
@@ -18,12 +19,13 @@
 #include <unistd.h>
 
 enum { RECYCLE = 48, LEAST_TIMES = 3, MOST_TIMES = 15, PATIENCE = 10 };
-static const double REQUEST_S = 60, BUDGET_US = 1e5, MEMORY_SHARE = 0.75;
+static const double REQUEST_S = 60, BUDGET_US = 1e5, MEMORY_SHARE = 0.75, LARGE = 1 << 30;
 
 void ww_synth_result_release(struct ww_synth_result *r)
 {
 	json_decref(r->row);
 	json_decref(r->graph);
+	json_decref(r->mark);
 	free(r->tokens);
 	*r = (struct ww_synth_result){ 0 };
 }
@@ -110,9 +112,10 @@ static enum ww_rc forker_of(struct ww_synth_checker *c, struct ww_forker **out, 
 	if (!f->tried) {
 		f->tried = 1;
 		WW_CHECK(ww_tmpdir_new(&f->caches, "synth", err));
-		struct ww_forker_opts o = {
-			.target = c->o.recipe->target, .caches = f->caches.path, .interrupted = c->o.interrupted
-		};
+		struct ww_forker_opts o = { .target = c->o.recipe->target,
+			.caches = f->caches.path,
+			.compiles = !strcmp(c->o.recipe->compiler, "inductor"),
+			.interrupted = c->o.interrupted };
 		if (ww_forker_open(&f->forker, &o, &why) != WW_OK)
 			ww_log(WW_LOG_INFO, "each worker imports PyTorch by itself: %s", why.msg);
 	}
@@ -173,30 +176,39 @@ void ww_synth_device_release(struct ww_synth_device *d)
 	pthread_mutex_destroy(&d->lock);
 }
 
-/* Wait for room; who wants the device alone waits until nothing runs on it, and nothing new begins meanwhile. */
-static void room_take(struct ww_synth_checker *c)
+/* Wait for memory on the device.  A candidate that wants it alone waits until nothing is there, and nothing else begins
+ * meanwhile.  One that has compiled (again) still has its inputs there, so it goes first, and without a limit where no
+ * other runs: those that wait could not make room. */
+static void room_take(struct ww_synth_checker *c, int again)
 {
 	struct ww_synth_device *d = c->o.device;
 	int alone = c->room < 0;
+	double more = c->room - (again ? c->kept : 0);
 	WW_LOCKED(&d->lock);
 	d->waiting += alone;
-	while (d->alone || (alone ? d->used > 0 : d->waiting || (d->used > 0 && d->used + c->room > d->bytes)))
+	while (d->alone ||
+		(alone ? d->used > 0
+				: again ? d->running && d->used + more > d->bytes
+						: d->waiting || (d->used > 0 && d->used + more > d->bytes)))
 		ww_cond_wait(&d->changed, &d->lock, 0.2);
 	d->waiting -= alone;
 	d->alone = alone;
-	d->used += alone ? 0 : c->room;
+	d->used += alone ? 0 : more;
+	d->running++;
 }
 
-static void room_give(struct ww_synth_checker *c)
+/* compiles: it comes back, and its inputs stay. */
+static void room_give(struct ww_synth_checker *c, int compiles)
 {
 	struct ww_synth_device *d = c->o.device;
 	WW_LOCKED(&d->lock);
 	if (c->room < 0)
 		d->alone = 0;
 	else
-		d->used -= c->room;
+		d->used -= c->room - (compiles ? c->kept : 0);
 	if (d->used < 1)
 		d->used = 0; /* sums of doubles */
+	d->running--;
 	pthread_cond_broadcast(&d->changed);
 }
 
@@ -380,16 +392,16 @@ static enum ww_rc compile(struct ww_synth_checker *c, struct ww_synth_result *ou
 	struct ww_synth_cost since = cost_now(c);
 	if (is_cpu(c) || strcmp(c->o.recipe->compiler, "inductor"))
 		return WW_OK;
-	room_give(c); /* it runs nothing while it compiles */
+	room_give(c, 1); /* it runs nothing while it compiles */
 	enum ww_rc rc = ww_ref_compile_ahead(c->ref, WW_BASE_COMPILE, err);
 	if (rc == WW_OK)
 		rc = ww_ref_await(c->ref, err);
-	room_take(c);
+	room_take(c, 1);
 	cost_add(c, out, WW_SYNTH_AT_compile, &since);
 	return rc;
 }
 
-/* What a graph tells; torch.export works on the processor alone. */
+/* Checks on the graph; torch.export works on the processor alone. */
 static enum ww_rc look_at_graph(struct ww_synth_checker *c, struct ww_synth_result *out, struct ww_err *err)
 {
 	ww_auto_str why = WW_STR_INIT(300);
@@ -403,7 +415,7 @@ static enum ww_rc look_at_graph(struct ww_synth_checker *c, struct ww_synth_resu
 	return rc;
 }
 
-/* Before anything else that runs it: a task of the wrong size shall cost little. */
+/* First of all runs, so that a task of the wrong size costs little. */
 static enum ww_rc eager_time(struct ww_synth_checker *c, struct ww_synth_result *out, struct ww_err *err)
 {
 	struct ww_ref_baseline b;
@@ -417,7 +429,8 @@ static enum ww_rc eager_time(struct ww_synth_checker *c, struct ww_synth_result 
 		return ww_synth_reject(out, "does not run", b.reason);
 	WW_CHECK(measure(c, WW_BASE_EAGER, &out->eager_us, out, err));
 	time_bounds(c->o.recipe, out->eager_us, out);
-	return WW_OK;
+	/* its graph holds the memory of a run, which others want while this one compiles */
+	return c->room > LARGE || c->room < 0 ? ww_ref_free_baseline(c->ref, WW_BASE_EAGER, err) : WW_OK;
 }
 
 static enum ww_rc eager_filters(struct ww_synth_checker *c, const struct ww_task *task, uint64_t seed,
@@ -458,12 +471,22 @@ static enum ww_rc compile_filters(
 	return out->row ? WW_OK : ww_nomem(err);
 }
 
+/* A task that resembles one that is accepted, or of a split that is full, needs no compiler. */
+static enum ww_rc decide_early(struct ww_synth_checker *c, struct ww_synth_result *out, struct ww_err *err)
+{
+	WW_CHECK(ww_synth_mark(out->tokens, out->graph, &out->mark, err));
+	out->decided = c->o.is_decided && c->o.is_decided(c->o.ctx, out->mark);
+	return WW_OK;
+}
+
 static enum ww_rc filters(struct ww_synth_checker *c, const struct ww_task *task, uint64_t seed, const json_t *times,
 	struct ww_synth_result *out, struct ww_err *err)
 {
 	json_auto_t *ended = NULL;
 	WW_CHECK(eager_filters(c, task, seed, times, out, err));
 	if (!*out->reason)
+		WW_CHECK(decide_early(c, out, err));
+	if (!*out->reason && !out->decided)
 		WW_CHECK(compile_filters(c, seed, times, out, err));
 	return examine(c, seed, WW_EXAMINE_END, out, &ended, err);
 }
@@ -479,14 +502,16 @@ static enum ww_rc look_in_room(struct ww_synth_checker *c, const struct ww_task 
 	const json_t *times, double room, struct ww_synth_result *out, struct ww_err *err)
 {
 	c->room = room;
-	room_take(c);
+	if (room > 0 && c->kept > room)
+		c->kept = room;
+	room_take(c, 0);
 	enum ww_rc rc = look(c, task, seed, times, out, err);
-	room_give(c);
+	room_give(c, 0);
 	return rc;
 }
 
-/* On cuda beside others, and where memory did not suffice once more alone, in a new worker: what memory others had then
- * says nothing about the task. */
+/* On cuda run it with other candidates; where memory did not suffice, once more alone in a new worker, since the memory
+ * of the others says nothing about the task. */
 static enum ww_rc look_beside_others(struct ww_synth_checker *c, const struct ww_task *task, double bytes,
 	uint64_t seed, const json_t *times, struct ww_synth_result *out, struct ww_err *err)
 {
@@ -505,7 +530,7 @@ static enum ww_rc look_beside_others(struct ww_synth_checker *c, const struct ww
 	return look_in_room(c, task, seed, times, -1, out, err);
 }
 
-/* What recorded times decide: they were taken when the task had been loaded, so that filter was passed. */
+/* Decide by recorded times: they were taken after the task had been loaded, so it passed that filter. */
 static enum ww_rc by_record(struct ww_synth_checker *c, const json_t *times, struct ww_synth_result *out)
 {
 	const char *too_long = ww_json_str(times, "too_long", NULL);
@@ -516,8 +541,8 @@ static enum ww_rc by_record(struct ww_synth_checker *c, const json_t *times, str
 	return WW_OK;
 }
 
-enum ww_rc ww_synth_check(struct ww_synth_checker *c, const struct ww_str *source, double bytes, uint64_t seed,
-	const json_t *times, struct ww_synth_result *out, struct ww_err *err)
+enum ww_rc ww_synth_check(struct ww_synth_checker *c, const struct ww_str *source, double bytes, double kept,
+	uint64_t seed, const json_t *times, struct ww_synth_result *out, struct ww_err *err)
 {
 	WW_AUTO(ww_task_release) struct ww_task task = { 0 };
 	enum ww_rc rc = ww_task_from_text(&task, "candidate", source->p, source->len, err);
@@ -528,6 +553,7 @@ enum ww_rc ww_synth_check(struct ww_synth_checker *c, const struct ww_str *sourc
 		WW_CHECK(by_record(c, times, out));
 	if (*out->reason)
 		return WW_OK;
+	c->kept = kept < bytes ? kept : bytes;
 	if (!is_cpu(c))
 		return look_beside_others(c, &task, bytes, seed, times, out, err);
 	WW_CHECK(open_worker(c, out, err));

@@ -1,8 +1,8 @@
 /* check.h - one module through the filters.  Internal to src/synth.
  *
  * A checker is a thread's reference worker, opened when it is first needed, closed when a task has broken it and after
- * every RECYCLE tasks.  Checkers of one device run and compile beside each other; measurements have the device alone,
- * under its lease.
+ * every RECYCLE tasks.  Checkers of one device run and compile in parallel; measurements have the device alone, under
+ * its lease.
  */
 #pragma once
 
@@ -16,14 +16,16 @@
 #include <pthread.h>
 
 /* A device of a run.  measured: cpu: read by what computes, written to measure.  cuda: candidates take room for what
- * they are expected to need while they run (not while they compile), and one that found none has the device alone. */
+ * they are expected to need while they run, and for their inputs while they compile; one that did not fit then runs
+ * alone. */
 struct ww_synth_device {
 	int ordinal;
 	pthread_rwlock_t measured;
 	pthread_mutex_t lock; /* all that follows */
 	pthread_cond_t changed;
-	double bytes, used; /* that candidates may take together; that those which run have taken */
-	int alone, waiting; /* one has it alone; those that wait for that */
+	double bytes, used; /* limit of all candidates together; taken by those that run */
+	int alone, waiting,
+		running; /* a candidate has it alone; number of those that wait for that, and of those that run */
 };
 void ww_synth_device_init(struct ww_synth_device *d, int ordinal);
 void ww_synth_device_release(struct ww_synth_device *d);
@@ -38,12 +40,18 @@ struct ww_synth_forker {
 #define WW_SYNTH_FORKER_INIT { PTHREAD_MUTEX_INITIALIZER, 0, WW_TMPDIR_INIT, NULL }
 void ww_synth_forker_close(struct ww_synth_forker *f);
 
+/* Whether a module with this mark (mark.h) is rejected in any case, by what has been decided already: then nothing is
+ * compiled for it.  Threads call it at once. */
+typedef int ww_synth_is_decided(void *ctx, const json_t *mark);
+
 struct ww_synth_check_opts {
 	const struct ww_synth_recipe *recipe;
 	struct ww_synth_device *device;
 	struct ww_synth_forker *forker; /* shared by all; NULL: none */
-	int threads, distrust;          /* distrust: modules are a stranger's, so each has a worker of its own */
-	int replay;                     /* times are recorded ones, time-outs too: what takes longer now is waited for */
+	int threads, distrust;          /* distrust: modules come from a policy, so each gets a worker of its own */
+	int replay; /* times and time-outs are the recorded ones: a check that takes longer now is waited for */
+	ww_synth_is_decided *is_decided; /* may be NULL */
+	void *ctx;
 	const volatile int *interrupted;
 };
 
@@ -64,28 +72,32 @@ struct ww_synth_checker {
 	struct ww_ref *ref;
 	int used;
 	double room; /* of the device, that the candidate in hand has taken; -1: all of it */
+	double kept; /* of it, while it compiles */
 };
 
-/* What became of a module. */
+/* The result for a module. */
 struct ww_synth_result {
 	char reason[64];  /* "": it passed */
 	char detail[400]; /* of a rejection */
 	json_t *row;      /* columns of a task set: ops, shapes, times; NULL where it did not pass */
 	json_t *graph;
 	char *tokens;    /* of its text (task/outline.h) */
+	json_t *mark;    /* once the graph is there (mark.h) */
+	int decided;     /* is_decided said so: what comes behind the graph was left out, and reason is "" */
 	double eager_us; /* where it was measured */
 	int no_room;     /* memory did not suffice when it ran */
-	int alone;       /* that was so beside others, and it was looked at again without them */
+	int alone;       /* that happened with other candidates running, and it was checked again alone */
 	struct ww_synth_cost cost[WW_SYNTH_N_STAGES];
 };
 void ww_synth_result_release(struct ww_synth_result *r);
 enum ww_rc ww_synth_reject(struct ww_synth_result *r, const char *reason, const char *detail); /* WW_OK */
 json_t *ww_synth_cost_json(const struct ww_synth_result *r); /* {"load": [seconds, CPU-seconds], ...} of those passed */
 
-/* All filters that look at one module alone.  bytes: of device memory that it is expected to need; times: the recorded
+/* All filters that look at one module alone.  bytes: of device memory that it is expected to need while it runs; kept:
+ * and while it compiles; times: the recorded
  * ones, or NULL: measure.  An error is ours (no worker can be started, interrupted); whatever the module does is in the
  * result. */
-enum ww_rc ww_synth_check(struct ww_synth_checker *c, const struct ww_str *source, double bytes, uint64_t seed,
-	const json_t *times, struct ww_synth_result *out, struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_synth_check(struct ww_synth_checker *c, const struct ww_str *source, double bytes, double kept,
+	uint64_t seed, const json_t *times, struct ww_synth_result *out, struct ww_err *err) WW_MUST_CHECK;
 #define WW_SYNTH_TOO_LONG "takes too long"
 void ww_synth_checker_close(struct ww_synth_checker *c);

@@ -44,7 +44,7 @@ static double input_bytes(const struct ww_comp *c)
 	return sum;
 }
 
-/* What is left to say no to when all is written. */
+/* Final checks on a complete candidate. */
 static int acceptable(const struct ww_comp *c, const struct val *x)
 {
 	int64_t n = ww_synth_numel(&x->t);
@@ -79,7 +79,7 @@ static int compose(struct ww_comp *c, struct ww_synth_candidate *k, const struct
 	return k->form == WW_SYNTH_IDIOM ? sy_compose_idiom(c, x) : sy_compose_network(c, x);
 }
 
-/* Once, at a size; 0 where it came to nothing. */
+/* One attempt at a size; 0 where a rule gave up. */
 static int at_size(const struct ww_synth_recipe *r, const struct ww_synth_op *alone, uint64_t seed, uint64_t stream,
 	double size, struct ww_synth_candidate *k)
 {

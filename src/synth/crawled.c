@@ -113,7 +113,7 @@ static char *call_of(const json_t *row, const char *args)
 	return s.cut ? NULL : strdup(s.p);
 }
 
-/* Nothing where the row does not say how it composes, or nothing new would. */
+/* Skips a row that does not say how it composes, and one that the built-in table has. */
 static enum ww_rc add_op(struct ww_synth_crawled *k, const json_t *row, struct ww_err *err)
 {
 	const char *sampler = json_string_value(json_array_get(json_object_get(row, "samplers"), 0));

@@ -16,16 +16,16 @@ enum { MAX_INPUTS = 10, MAX_CLASSES = 6, MAX_HYPERS = 24, MAX_ARGS = 400 };
 struct ww_comp;
 struct val;
 
-/* What a row needs of its value, gives, and is.  ID_NONNEG: it does nothing to numbers that are not negative. */
+/* What a row requires of its value, guarantees, and is.  ID_NONNEG: identity on non-negative numbers. */
 enum trait {
 	NEED_POS = 1,
 	NEED_UNIT = 2,
 	NEED_SMALL = 4,
-	NEED_RAW = 8, /* discontinuous: only of an input, where rounding cannot move a value across a step */
+	NEED_RAW = 8, /* discontinuous: only applied to an input, where rounding cannot move a value across a step */
 	GIVE_NONNEG = 16,
 	GIVE_UNIT = 32, /* in -1..1 */
 	ID_NONNEG = 64,
-	LINEAR = 128, /* averages that are constant stay so */
+	LINEAR = 128, /* keeps constant averages constant */
 	F32_ONLY = 256,
 	NO_HALF_CPU = 512,
 	CALLABLE = 1024 /* has no module; always written as a function */
@@ -170,7 +170,7 @@ enum loss {
 enum fact {
 	NONNEG = 1,
 	UNIT = 2,
-	RAW = 4,      /* an input as it is, or moved about */
+	RAW = 4,      /* an input, unchanged or rearranged */
 	BIASED = 8,   /* a number for each channel or feature was just added: a norm over the rest would cancel it */
 	SCALED = 16,  /* multiplied by one number: a norm would cancel it */
 	OFFSET = 32,  /* one number was added: a norm or a softmax would cancel it */
@@ -228,7 +228,7 @@ struct ww_comp {
 	double size; /* log2 of the elements of the main input, the knob of the search for a time */
 	enum ww_synth_dtype dtype;
 	enum ww_synth_style style;
-	int whole; /* an operator alone: what only makes sense beside others is allowed */
+	int whole; /* an operator alone: operators that make sense only with others are allowed */
 	struct cls *cls[MAX_CLASSES], *at;
 	int n_cls, repeats; /* of what is being written: a block that runs so often */
 	struct input in[MAX_INPUTS];

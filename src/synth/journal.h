@@ -1,4 +1,4 @@
-/* journal.h - what became of each candidate, in a file that survives any end of the run.  Internal to src/synth.
+/* journal.h - the result of each candidate, in a file that survives any end of the run.  Internal to src/synth.
  *
  *     DIR/journal.jsonl    line 1: what the run is; then one line a candidate, in the order in which they were done
  *

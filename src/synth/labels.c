@@ -29,7 +29,7 @@ static int is_among(const char *key, const char *const *list, size_t n)
 	return 0;
 }
 
-/* Names of one operator that only a table can bring together. */
+/* Other names of an operator, by a table. */
 static int means(const char *label, const char *found)
 {
 	static const char *const same[][2] = { { "batchnorm", "batchnorm1d" }, { "batchnorm", "batchnorm2d" },
@@ -84,7 +84,7 @@ static int is_in_text(const char *tokens, const char *label)
 	return 0;
 }
 
-/* Operators that composing others brings along. */
+/* Operators that need not be named, since composing others adds them. */
 static int is_glue(const char *key)
 {
 	static const char *const glue[] = { "add", "sub", "rsub", "mul", "div", "neg", "pow", "sqrt", "rsqrt", "square",

@@ -2,6 +2,7 @@
 #include "synth/mark.h"
 #include "base/fs.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "task/set.h"
 
@@ -60,43 +61,48 @@ enum ww_rc ww_synth_mark_read(const json_t *mark, struct ww_fingerprint *out, st
 
 /* ---- Sets that are kept apart */
 
-static enum ww_rc mark_set(json_t *marks, struct ww_outliner *worker, struct ww_set *set, struct ww_err *err)
+/* What one set gave. */
+struct marked {
+	int64_t rows, without_graph;
+	char why[200]; /* the first one has none */
+};
+
+static enum ww_rc mark_row(json_t *marks, struct ww_outliner *worker, const struct ww_set *set,
+	const struct ww_set_row *row, struct marked *m, struct ww_err *err)
 {
-	const struct ww_set_row *row;
-	for (;;) {
-		WW_CHECK(ww_set_next(set, &row, err));
-		if (!row)
-			return WW_OK;
-		if (row->problem)
-			continue;
-		WW_AUTO(ww_task_release) struct ww_task task = { 0 };
-		WW_AUTO(ww_fingerprint_release) struct ww_fingerprint f = { 0 };
-		struct ww_outline o;
-		WW_CHECK(ww_set_task(set, row, &task, err));
-		WW_CHECK(ww_outline(worker, &task, 0, &o, err));
-		enum ww_rc rc = ww_fingerprint_of(&o, &f, err);
-		ww_outline_release(&o);
-		if (rc == WW_OK && json_array_append_new(marks, mark_of(&f)))
-			rc = ww_nomem(err);
-		if (rc != WW_OK && rc != WW_ERR_PROTOCOL && rc != WW_ERR_LIMIT)
-			return rc;
-	}
+	WW_AUTO(ww_task_release) struct ww_task task = { 0 };
+	WW_AUTO(ww_fingerprint_release) struct ww_fingerprint f = { 0 };
+	WW_AUTO(ww_outline_release) struct ww_outline o = { 0 };
+	WW_CHECK(ww_set_task(set, row, &task, err));
+	WW_CHECK(ww_outline(worker, &task, 0, &o, err));
+	enum ww_rc rc = ww_fingerprint_of(&o, &f, err);
+	m->rows++;
+	if (rc == WW_OK && !f.operators && !m->without_graph++)
+		snprintf(m->why, sizeof(m->why), "%.80s: %.100s", row->id, o.graph_error ? o.graph_error : "no graph");
+	if (rc == WW_OK && json_array_append_new(marks, mark_of(&f)))
+		rc = ww_nomem(err);
+	return rc == WW_ERR_PROTOCOL || rc == WW_ERR_LIMIT ? WW_OK : rc;
 }
 
-static enum ww_rc mark_sets(
-	json_t *marks, const char *const *sets, int n, const volatile int *interrupted, struct ww_err *err)
+static enum ww_rc mark_set(json_t *marks, const char *path, const volatile int *interrupted, struct ww_err *err)
 {
-	struct ww_outline_opts o = { .interrupted = interrupted };
+	char real[PATH_MAX];
 	struct ww_set_opts so = { .keep_broken = 1, .interrupted = interrupted };
+	struct ww_outline_opts oo = { .roots = ww_set_folder(path, real), .interrupted = interrupted };
 	struct ww_outliner *worker = NULL;
-	enum ww_rc rc = ww_outliner_new(&worker, &o, err);
-	for (int i = 0; i < n && rc == WW_OK; i++) {
-		struct ww_set *set = NULL;
-		rc = ww_set_open(&set, sets[i], &so, err);
-		if (rc == WW_OK)
-			rc = mark_set(marks, worker, set, err);
-		ww_set_close(set);
-	}
+	struct ww_set *set = NULL;
+	const struct ww_set_row *row;
+	struct marked m = { 0 };
+	enum ww_rc rc = ww_outliner_new(&worker, &oo, err);
+	if (rc == WW_OK)
+		rc = ww_set_open(&set, path, &so, err);
+	while (rc == WW_OK && (rc = ww_set_next(set, &row, err)) == WW_OK && row)
+		if (!row->problem)
+			rc = mark_row(marks, worker, set, row, &m, err);
+	if (rc == WW_OK && m.without_graph)
+		ww_log(WW_LOG_WARN, "%s: %lld of %lld tasks have no graph and are told by their text alone (%s)", path,
+			(long long)m.without_graph, (long long)m.rows, m.why);
+	ww_set_close(set);
 	ww_outliner_free(worker);
 	return rc;
 }
@@ -110,7 +116,8 @@ static enum ww_rc marks_of(const char *file, const char *const *sets, int n, con
 		return ww_json_parse(text.p, text.len, file, marks, err);
 	}
 	*marks = json_array();
-	WW_CHECK(mark_sets(*marks, sets, n, interrupted, err));
+	for (int i = 0; i < n; i++)
+		WW_CHECK(mark_set(*marks, sets[i], interrupted, err));
 	ww_json_add(&text, *marks);
 	return text.cut ? ww_nomem(err) : ww_fs_write(file, text.p, text.len, err);
 }

@@ -7,7 +7,7 @@
 /* What similar.h compares, of a task's tokens and graph, as JSON: sets as hexadecimal text; a new reference. */
 enum ww_rc ww_synth_mark(const char *tokens, const json_t *graph, json_t **out, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_synth_mark_read(const json_t *mark, struct ww_fingerprint *out, struct ww_err *err) WW_MUST_CHECK;
-/* Add every task of the sets; one that has no graph is passed over.  A second for each task, so what was found is
- * written to DIR/apart.json, where a run that goes on reads it. */
+/* Add every task of the sets; tasks without a graph are known by their text alone, and their number is logged.  It
+ * takes a second a task, so the result is written to DIR/apart.json, which a resumed run reads. */
 enum ww_rc ww_synth_apart_from(struct ww_similar *s, const char *dir, const char *const *sets, int n,
 	const volatile int *interrupted, struct ww_err *err) WW_MUST_CHECK;

@@ -1,4 +1,4 @@
-/* recipe.c - what a run's candidates are to be like: YAML files, read over each other.
+/* recipe.c - the recipe of a run: YAML files, each overriding keys of the one before.
  *
  * The built-in recipes are files too (recipes/synth/SET-TARGET.yaml), so that every default stands in one place, where
  * a user can read and copy it.  One that a user writes names the set that it starts from and says what differs.

@@ -1,5 +1,5 @@
-/* redundant.c - operations without effect, on the exported graph: whatever wrote the module, a compiler that drops them
- * would be rewarded for nothing.
+/* redundant.c - operations without effect, on the exported graph: a solution would be rewarded for merely dropping
+ * them.
  *
  * Rejected: to compare times or values with and without each node (a run a node; rounding hides what cancels).
  */

@@ -1,4 +1,4 @@
-/* redundant.h - does a graph compute something that it does not need?  Internal to src/synth. */
+/* redundant.h - finds operations without effect in a graph.  Internal to src/synth. */
 #pragma once
 
 #include "base/str.h"
@@ -6,6 +6,6 @@
 #include <jansson.h>
 
 /* Look for operations without effect in a graph (docs/formats/bridge.md, "graph"): repeated idempotent functions, what
- * cancels, reductions over one element, neutral numbers, results that nobody uses.  1: `why` says the first one found.
+ * cancels, reductions over one element, neutral numbers, unused results.  1: `why` says the first one found.
  */
 int ww_synth_redundant(const json_t *graph, struct ww_str *why);

@@ -150,7 +150,7 @@ static int layout_parts(struct ww_comp *c, enum layout v, struct val *x, struct 
 	}
 }
 
-/* What takes two statements, or names halves. */
+/* Layouts of two statements, and those on halves of an axis. */
 static int layout_halves(struct ww_comp *c, enum layout v, struct val *x)
 {
 	char a[16], b[16];

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Arguments of functions of one value.  What has no row here has none. */
+/* Arguments of functions of one value; a function without a row takes none. */
 static const struct {
 	const char *name, *form;
 	double values[4];

@@ -81,7 +81,7 @@ static double reduced_mag(const struct ww_synth_op *op, const struct val *x, int
 	}
 }
 
-/* Those that keep the shape, or take more than one statement. */
+/* Reductions that keep the shape, or take more than one statement. */
 static void reduce_composed(
 	struct ww_comp *c, const struct ww_synth_op *op, struct val *x, const char *dim, unsigned axes)
 {
@@ -128,7 +128,7 @@ RULE(reduce)
 		return 0;
 	if (!sy_fits(c, reduced_mag(op, x, n)))
 		return 0;
-	/* what is left must be more than a number */
+	/* the result must have some elements */
 	if (!composed && !c->whole && ww_synth_numel(&x->t) / n < 8)
 		return 0;
 	if ((v == RED_ABS || v == RED_SUM_ABS) && x->facts & NONNEG)

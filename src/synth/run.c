@@ -1,6 +1,6 @@
 /* run.c - see run.h.
  *
- * The table `done` holds what became of each candidate until it is decided on; `next` is the first that is not.  A
+ * The table `done` holds the result of each candidate until it is decided on; `next` is the first undecided one.  A
  * thread takes the lowest number that nobody has, so candidates are done nearly in order and the table stays short.
  */
 #include "synth/run.h"
@@ -20,10 +20,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { AHEAD = 4, NEED = 2, MAX_TIMINGS_BYTES = 1 << 28 }; /* NEED: times its memory, for copies of it */
+enum { AHEAD = 4, NEED = 3, MAX_TIMINGS_BYTES = 1 << 28 }; /* NEED: times its values, for copies and gradients */
 
 static const char *const splits[] = { "train", "validation", "held-out" };
+static const char SIMILAR_APART[] = "similar to a set that is kept apart", SIMILAR[] = "similar to an accepted task",
+				  SPLIT_FULL[] = "its split is full";
 
 struct run {
 	const struct ww_synth_run_opts *o;
@@ -64,7 +67,7 @@ static int split_of(const struct run *r, const struct ww_fingerprint *f)
 	for (const char *p = f->operators ? f->operators : ""; *p; p++)
 		h = (h ^ (unsigned char)*p) * 1099511628211ull;
 	ww_rng_init(&rng, h, 0x73706c6974);
-	/* the small splits get twice their share: they shall not be what the run waits for */
+	/* the small splits get twice their share, so that the run does not wait for them at the end */
 	at = ww_rng_uniform(&rng) * (sum + (double)(n[1] + n[2]));
 	return at < 2.0 * (double)n[2] ? 2 : at < 2.0 * (double)(n[1] + n[2]) ? 1 : 0;
 }
@@ -97,40 +100,62 @@ static enum ww_rc accept(
 	return ww_similar_add(r->accepted, f, i, err);
 }
 
+/* Why a candidate is rejected by what has been decided before it; NULL: it is not.  What rejects it once always does,
+ * since tasks are only added. */
+static const char *by_others(struct run *r, const struct ww_fingerprint *f, char detail[120])
+{
+	struct ww_similar_match match;
+	int split = split_of(r, f);
+	*detail = 0;
+	if (ww_similar_find(r->apart, f, 0, &match) && match.similar)
+		return SIMILAR_APART;
+	if (ww_similar_find(r->accepted, f, 0, &match) && match.similar) {
+		snprintf(detail, 120, "to candidate %lld: text %.2f, graph %.2f%s", (long long)match.tag, match.text,
+			match.graph, match.same_signature ? ", same signature" : "");
+		return SIMILAR;
+	}
+	snprintf(detail, 120, "%s", splits[split]);
+	return r->have[split] >= r->o->count[split] ? SPLIT_FULL : NULL;
+}
+
+/* Others come before what a compiler says: whether it was asked depends on who was quicker, the result must not. */
 static enum ww_rc decide(struct run *r, int64_t i, const json_t *line, struct ww_err *err)
 {
 	WW_AUTO(ww_fingerprint_release) struct ww_fingerprint f = { 0 };
-	struct ww_similar_match match;
-	char text[120];
-	const json_t *times = json_object_get(line, "times");
+	char detail[120];
+	const json_t *times = json_object_get(line, "times"), *mark = json_object_get(line, "mark");
+	const char *reason = ww_json_str(line, "reason", NULL), *others = NULL;
 	r->tried++;
 	if (times)
 		json_array_append_new(r->measured, json_pack("{s:I, s:O}", "index", (json_int_t)i, "times", times));
-	const char *reason = ww_json_str(line, "reason", NULL);
-	if (reason) {
-		reject(r, i, line, reason, ww_json_str(line, "detail", ""));
-		return WW_OK;
+	if (mark) {
+		WW_CHECK(ww_synth_mark_read(mark, &f, err));
+		others = by_others(r, &f, detail);
 	}
-	WW_CHECK(ww_synth_mark_read(json_object_get(line, "mark"), &f, err));
-	if (ww_similar_find(r->apart, &f, 0, &match) && match.similar) {
-		reject(r, i, line, "similar to a set that is kept apart", "");
-		return WW_OK;
-	}
-	if (ww_similar_find(r->accepted, &f, 0, &match) && match.similar) {
-		snprintf(text, sizeof(text), "to candidate %lld: text %.2f, graph %.2f%s", (long long)match.tag, match.text,
-			match.graph, match.same_signature ? ", same signature" : "");
-		reject(r, i, line, "similar to an accepted task", text);
-		return WW_OK;
-	}
-	int split = split_of(r, &f);
-	if (r->have[split] >= r->o->count[split]) {
-		reject(r, i, line, "its split is full", splits[split]);
-		return WW_OK;
-	}
-	return accept(r, i, line, &f, split, err);
+	if (others || reason)
+		reject(r, i, line, others ? others : reason, others ? detail : ww_json_str(line, "detail", ""));
+	else if (json_object_get(line, "decided"))
+		return ww_err_set(err, WW_ERR_IO,
+			"%s says that candidate %lld resembles another task, and none is there: was apart.json changed?",
+			r->journal.path, (long long)i);
+	else
+		return accept(r, i, line, &f, split_of(r, &f), err);
+	return WW_OK;
 }
 
-/* Decide on all that is there without a gap. */
+static int is_decided(void *ctx, const json_t *mark)
+{
+	WW_AUTO(ww_fingerprint_release) struct ww_fingerprint f = { 0 };
+	struct run *r = ctx;
+	struct ww_err ignored;
+	char detail[120];
+	if (ww_synth_mark_read(mark, &f, &ignored) != WW_OK)
+		return 0;
+	WW_LOCKED(&r->lock);
+	return by_others(r, &f, detail) != NULL;
+}
+
+/* Decide on all results up to the first one that is missing. */
 static enum ww_rc advance(struct run *r, struct ww_err *err)
 {
 	while (!r->finished && (size_t)r->next < r->cap && r->done[r->next]) {
@@ -167,8 +192,8 @@ static enum ww_rc from_journal(void *ctx, const json_t *line, struct ww_err *err
 
 /* ---- One candidate */
 
-static enum ww_rc line_of(const struct run *r, int64_t i, struct ww_synth_result *res, const char *code, size_t n,
-	int keep_code, json_t **out, struct ww_err *err)
+static json_t *line_of(const struct run *r, int64_t i, struct ww_synth_result *res, const struct ww_str *code,
+	int keep_code, const json_t *recorded)
 {
 	json_t *line = json_pack(
 		"{s:I, s:f, s:o}", "i", (json_int_t)i, "at", ww_seconds_since(r->start_ns), "cost", ww_synth_cost_json(res));
@@ -176,22 +201,23 @@ static enum ww_rc line_of(const struct run *r, int64_t i, struct ww_synth_result
 		json_object_set_new(line, "alone", json_true());
 	if (*res->reason)
 		json_object_update_new(line, json_pack("{s:s, s:s}", "reason", res->reason, "detail", res->detail));
-	if (!*res->reason || keep_code)
-		json_object_set_new(line, "code", json_stringn(code, n));
+	if (!*res->reason || res->mark || keep_code)
+		json_object_set_new(line, "code", json_stringn(code->p, code->len));
+	if (res->mark)
+		json_object_set(line, "mark", res->mark);
+	if (res->decided)
+		json_object_set_new(line, "decided", json_true());
 	if (res->row)
+		json_object_set(line, "row", res->row);
+	if (recorded)
+		json_object_set(line, "times", (json_t *)(uintptr_t)recorded);
+	else if (res->row)
 		json_object_set(line, "times", json_object_get(res->row, "times"));
 	else if (!strcmp(res->reason, WW_SYNTH_TOO_LONG))
 		json_object_set_new(line, "times", json_pack("{s:s}", "too_long", res->detail));
 	else if (res->eager_us > 0)
 		json_object_set_new(line, "times", json_pack("{s:f}", "eager_us", res->eager_us));
-	*out = line;
-	if (*res->reason)
-		return WW_OK;
-	json_object_set(line, "row", res->row);
-	json_t *mark = NULL;
-	WW_CHECK(ww_synth_mark(res->tokens, res->graph, &mark, err));
-	json_object_set_new(line, "mark", mark);
-	return WW_OK;
+	return line;
 }
 
 static enum ww_rc one(
@@ -208,8 +234,10 @@ static enum ww_rc one(
 	else
 		WW_CHECK(ww_synth_compose(&r->o->recipe, r->o->seed, (uint64_t)i, &k, err));
 	if (!*res.reason)
-		WW_CHECK(ww_synth_check(c, &k.source, NEED * (k.memory_bytes + k.input_bytes), seed, times, &res, err));
-	return line_of(r, i, &res, k.source.p, k.source.len, w != NULL, line, err);
+		WW_CHECK(ww_synth_check(
+			c, &k.source, NEED * (k.memory_bytes + k.input_bytes), k.input_bytes, seed, times, &res, err));
+	*line = line_of(r, i, &res, &k.source, w != NULL, times);
+	return WW_OK;
 }
 
 /* ---- Threads */
@@ -281,6 +309,8 @@ static void *work_thread(void *arg)
 									  .threads = r->o->threads,
 									  .distrust = r->o->policy != NULL,
 									  .replay = r->o->timings != NULL,
+									  .is_decided = is_decided,
+									  .ctx = r,
 									  .interrupted = r->o->interrupted } };
 	struct ww_synth_writer *w = NULL;
 	struct ww_err err = WW_ERR_INIT;
@@ -329,24 +359,47 @@ static enum ww_rc work_all(struct run *r, struct ww_err *err)
 
 /* ---- Files */
 
+static enum ww_rc write_set(const char *path, const json_t *rows, struct ww_err *err)
+{
+	const json_t *row;
+	size_t i;
+	struct ww_set_writer *w = NULL;
+	struct ww_err ignored = WW_ERR_INIT;
+	enum ww_rc rc = ww_set_create(&w, path, err);
+	json_array_foreach(rows, i, row)
+		if (rc == WW_OK)
+			rc = ww_set_add(w, row, err);
+	enum ww_rc ended = ww_set_finish(w, rc == WW_OK, rc == WW_OK ? err : &ignored);
+	return rc == WW_OK ? ended : rc;
+}
+
+static enum ww_rc write_tasks(const struct run *r, struct ww_err *err)
+{
+	char path[PATH_MAX];
+	WW_CHECK(ww_fs_join(path, r->o->dir, r->o->parquet ? "tasks.parquet" : "tasks.jsonl.zst", err));
+	return write_set(path, r->tasks, err);
+}
+
+/* Parquet needs pyarrow, which is found out before the work of hours. */
+static enum ww_rc check_format(const struct run *r, struct ww_err *err)
+{
+	char path[PATH_MAX];
+	json_auto_t *one = json_pack("[{s:s, s:s}]", "id", "", "code", "");
+	if (!r->o->parquet)
+		return WW_OK;
+	WW_CHECK(ww_fs_join(path, r->o->dir, "probe.parquet", err));
+	enum ww_rc rc = write_set(path, one, err);
+	(void)unlink(path);
+	return rc;
+}
+
 static enum ww_rc write_lines(const char *dir, const char *name, const json_t *rows, struct ww_err *err)
 {
 	char path[PATH_MAX];
 	const json_t *row;
 	size_t i;
-	enum ww_rc rc = WW_OK;
-	struct ww_set_writer *w = NULL;
 	ww_auto_str text = WW_STR_INIT((size_t)1 << 32);
 	WW_CHECK(ww_fs_join(path, dir, name, err));
-	if (!strcmp(name, "tasks.jsonl.zst")) {
-		WW_CHECK(ww_set_create(&w, path, err));
-		json_array_foreach(rows, i, row)
-			if (rc == WW_OK)
-				rc = ww_set_add(w, row, err);
-		struct ww_err ignored = WW_ERR_INIT;
-		enum ww_rc ended = ww_set_finish(w, rc == WW_OK, rc == WW_OK ? err : &ignored);
-		return rc == WW_OK ? ended : rc;
-	}
 	json_array_foreach(rows, i, row) {
 		ww_json_add(&text, row);
 		ww_str_addc(&text, '\n');
@@ -368,14 +421,13 @@ static json_t *run_json(const struct ww_synth_run_opts *o)
 static json_t *summary_of(const struct run *r)
 {
 	json_t *s = run_json(r->o);
-	int64_t similar = json_integer_value(json_object_get(r->reasons, "similar to an accepted task")) +
-		json_integer_value(json_object_get(r->reasons, "its split is full")) +
-		json_integer_value(json_object_get(r->reasons, "similar to a set that is kept apart"));
-	int64_t accepted = r->have[0] + r->have[1] + r->have[2];
+	int64_t by_others = json_integer_value(json_object_get(r->reasons, SIMILAR)) +
+		json_integer_value(json_object_get(r->reasons, SPLIT_FULL)) +
+		json_integer_value(json_object_get(r->reasons, SIMILAR_APART));
+	int64_t accepted = r->have[0] + r->have[1] + r->have[2], alone = r->tried - by_others;
 	json_object_update_new(s,
 		json_pack("{s:I, s:I, s:f, s:O}", "tried", (json_int_t)r->tried, "accepted", (json_int_t)accepted,
-			"passed_all_but_similarity", r->tried ? (double)(accepted + similar) / (double)r->tried : 0.0, "rejected",
-			r->reasons));
+			"passed_all_but_similarity", alone ? (double)accepted / (double)alone : 0.0, "rejected", r->reasons));
 	return s;
 }
 
@@ -386,7 +438,7 @@ static enum ww_rc write_all(struct run *r, json_t **summary, struct ww_err *err)
 	*summary = summary_of(r);
 	WW_CHECK(write_lines(r->o->dir, "rejected.jsonl", r->rejected, err));
 	WW_CHECK(write_lines(r->o->dir, "timings.jsonl", r->measured, err));
-	WW_CHECK(write_lines(r->o->dir, "tasks.jsonl.zst", r->tasks, err));
+	WW_CHECK(write_tasks(r, err));
 	ww_json_add_pretty(&text, *summary);
 	ww_str_addc(&text, '\n');
 	WW_CHECK(ww_fs_join(path, r->o->dir, "run.json", err));
@@ -405,8 +457,8 @@ static enum ww_rc read_timings(struct run *r, struct ww_err *err)
 		json_auto_t *row = json_loads(l, 0, NULL);
 		const json_t *times = json_object_get(row, "times");
 		if (!times || ww_json_int(row, "index", -1) < 0)
-			return ww_err_set(
-				err, WW_ERR_USAGE, "%s is no file of timings: each line holds \"index\" and \"times\"", r->o->timings);
+			return ww_err_set(err, WW_ERR_USAGE,
+				"%s is not a file of timings: each line must have \"index\" and \"times\"", r->o->timings);
 		snprintf(number, sizeof(number), "%lld", (long long)ww_json_int(row, "index", -1));
 		json_object_set(r->timings, number, (json_t *)(uintptr_t)times);
 	}
@@ -456,6 +508,7 @@ enum ww_rc ww_synth_run(const struct ww_synth_run_opts *o, json_t **summary, str
 	WW_TRY(ww_similar_new(&r.apart, err));
 	WW_TRY(read_timings(&r, err));
 	WW_TRY(ww_journal_open(&r.journal, o->dir, what, from_journal, &r, err));
+	WW_TRY(check_format(&r, err));
 	WW_TRY(ww_synth_apart_from(r.apart, o->dir, o->against, o->n_against, o->interrupted, err));
 	WW_TRY(advance(&r, err));
 	if (!r.finished)

@@ -1,16 +1,15 @@
 /* run.h - `synth run`: tasks by the thousand.
  *
- * Threads compose candidates and put them through the filters, each with a worker of its own; what became of each is in
- * the journal.  Decisions that depend on other tasks (similarity, enough of a split) are made in the order of the
- * candidates' numbers, so neither the number of threads nor an interruption changes what comes out; only measured times
- * do, and those can be given.
+ * Threads compose candidates and put them through the filters, each with a worker of its own; the journal has the
+ * result of each.  Decisions that depend on other tasks (similarity, a full split) are made in the order of the
+ * candidates' numbers, so neither the number of threads nor an interruption changes the set; only measured times do,
+ * and those can be given (--timings).
  *
- *     DIR/journal.jsonl            what is known so far; the run goes on from it
+ *     DIR/journal.jsonl            results so far; the run resumes from it
  *     DIR/apart.json               fingerprints of the sets that it keeps apart from
- *     DIR/tasks.jsonl.zst          the accepted tasks (docs/formats/tasks.md), when the run is complete
- *     DIR/rejected.jsonl           every rejection: number, reason, detail
- *     DIR/timings.jsonl            the times of all that was measured
- *     DIR/run.json                 recipe, seed, versions, counts by reason
+ *     DIR/tasks.jsonl.zst          the accepted tasks (docs/formats/tasks.md), when the run is complete; or
+ * tasks.parquet DIR/rejected.jsonl           every rejection: number, reason, detail DIR/timings.jsonl            all
+ * measured times DIR/run.json                 recipe, seed, versions, counts by reason
  */
 #pragma once
 
@@ -32,6 +31,7 @@ struct ww_synth_run_opts {
 	int64_t count[WW_SYNTH_SPLITS]; /* train, validation, held-out */
 	int64_t max_tried;              /* give up then; 0: 50 times what is wanted, and 1,000 */
 	int jobs, threads;
+	int parquet;                                  /* write tasks.parquet, which needs pyarrow */
 	int devices[WW_SYNTH_MAX_DEVICES], n_devices; /* one at least */
 	const char *dir, *timings;                    /* timings: a file to take times from; may be NULL */
 	const char *const *against;                   /* task sets that no accepted task may be similar to */

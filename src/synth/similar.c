@@ -255,7 +255,7 @@ enum ww_rc ww_similar_add(struct ww_similar *s, const struct ww_fingerprint *f, 
 	return WW_OK;
 }
 
-/* 0 where the sizes alone say that they are at most `limit` alike. */
+/* The similarity of two sets; 0 where their sizes alone bound it by `limit`. */
 static double worth(const uint32_t *a, size_t n_a, const uint32_t *b, size_t n_b, double limit, int exact)
 {
 	size_t less = n_a < n_b ? n_a : n_b, more = n_a < n_b ? n_b : n_a;

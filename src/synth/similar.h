@@ -34,7 +34,7 @@ struct ww_fingerprint {
 	int independent;
 };
 
-/* Of what the bridge found out about a task; parts that it could not are empty. */
+/* From an outline; parts that the outline lacks are empty. */
 enum ww_rc ww_fingerprint_of(const struct ww_outline *o, struct ww_fingerprint *out, struct ww_err *err) WW_MUST_CHECK;
 void ww_fingerprint_release(struct ww_fingerprint *f); /* safe on a zeroed one */
 

@@ -78,7 +78,7 @@ enum ww_rc ww_synth_recipe_set(
 	struct ww_synth_recipe *r, const char *set, enum ww_target target, struct ww_err *err) WW_MUST_CHECK;
 /* A YAML file; keys that it leaves out keep what r holds. */
 enum ww_rc ww_synth_recipe_read(struct ww_synth_recipe *r, const char *path, struct ww_err *err) WW_MUST_CHECK;
-/* Once it is read: the catalogue that it composes of, too; NULL: none, and no share for its blocks. */
+/* After reading: set the catalogue to compose from, too; NULL: none, and the share of its blocks becomes 0. */
 void ww_synth_recipe_add(struct ww_synth_recipe *r, const struct ww_synth_crawled *k);
 /* All of it, as it goes into a run's run.json; a new reference. */
 json_t *ww_synth_recipe_json(const struct ww_synth_recipe *r);

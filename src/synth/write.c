@@ -1,7 +1,7 @@
 /* write.c - see write.h.
  *
- * The operators that are shown depend on the seed and the candidate's number alone; what the policy makes of them is
- * its own.  Its answer is a stranger's code: check.c gives each a worker of its own.
+ * The operators shown depend on the seed and the candidate's number alone; the answer depends on the policy too.  It is
+ * untrusted code: check.c gives each answer a worker of its own.
  */
 #include "synth/write.h"
 #include "base/mem.h"
@@ -13,7 +13,7 @@
 
 struct ww_synth_writer {
 	struct ww_policy *policy;
-	struct ww_message *said; /* what a recorded policy is to believe that it has said already */
+	struct ww_message *said; /* the earlier answers of a recorded policy */
 	size_t n_said;
 };
 
@@ -99,7 +99,7 @@ static int take_code(const char *text, struct ww_str *source)
 	return begin != NULL && !source->cut;
 }
 
-/* A recorded policy finds its answer by how many it has given. */
+/* A recorded policy finds its next answer by counting those in the history. */
 static enum ww_rc history(
 	struct ww_synth_writer *w, uint64_t index, struct ww_str *system, struct ww_str *user, struct ww_err *err)
 {

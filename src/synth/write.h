@@ -1,4 +1,4 @@
-/* write.h - modules that a policy writes: it is shown operators and answers with a file.  Internal to src/synth. */
+/* write.h - modules written by a policy: the prompt lists operators, the answer is a file.  Internal to src/synth. */
 #pragma once
 
 #include "policy/policy.h"

@@ -7,12 +7,14 @@
  *              (x + |x|) k is relu
  *   products   flat, numbers are one, equal factors are a power, 1 is dropped; x (x > 0) is relu
  *   powers     of a power: exponents multiplied, the root of a square is |x|
- *   exp, log   exp(x - max x) is exp(x) exp(-max x), exp(x - log y) is exp(x) / y; log(exp x) is x; log of a product
- * with exp or a quotient in it is a sum reductions a number, and a factor that was itself reduced, are taken out of a
- * sum; sum of a sum is one sum; sum(a b) is matmul(a, b) matmul     without order (transposes are views); a number is
- * taken out; diag(a) b is a product max, min   with 0: relu; with a number: clamp; max(x, k x) is leaky_relu, max(x,
- * -x) is |x| where      of a constant condition and a constant: an additive mask; (x > 0 ? x : 0) is relu, (x > 0 ? x :
- * k x) leaky_relu
+ *   exp, log   exp(x - max x) is exp(x) exp(-max x), exp(x - log y) is exp(x) / y; log(exp x) is x; the log
+ *              of a product with exp or a quotient in it is a sum
+ *   reductions a number, and a factor that was itself reduced, are taken out of a sum; sum of a sum is one sum;
+ *              sum(a b) is matmul(a, b)
+ *   matmul     without order (transposes are views); a number is taken out; diag(a) b is a product
+ *   max, min   with 0: relu; with a number: clamp; max(x, k x) is leaky_relu, max(x, -x) is |x|
+ *   where      of a constant condition and a constant: an additive mask; (x > 0 ? x : 0) is relu, (x > 0 ? x : k x)
+ *              leaky_relu
  *
  * Rejected: a term rewriter over patterns (slower, and the order of rules would matter); deciding equality by running
  * (tasks of other sizes have other inputs). */

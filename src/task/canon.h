@@ -1,4 +1,5 @@
-/* canon.h - a task's graph in a canonical form: what it computes, without how it is spelled.  Internal to src/task.
+/* canon.h - a task's graph in a canonical form: equal for equal computations, however they are written.  Internal to
+ * src/task.
  *
  * Nodes are values.  Two spellings of one computation become the same nodes:
  *   - sizes, names, views, copies, casts within a class of types, and the numbers in arithmetic are gone; numbers are

@@ -584,7 +584,7 @@ static V pad(R *r, const char *what)
 	return value(ww_canon_op1(r->c, label, x0(r)));
 }
 
-/* ---- What has no row --------------------------------------------------------------------------------------------- */
+/* ---- Operators without a row ------------------------------------------------------------------------------------- */
 
 static int is_mode(const char *s)
 {

@@ -11,7 +11,7 @@
  *                  (worker.c watches its size), and a process that leaves the group outlives a kill of the worker
  *     filter only  files are this user's
  *
- * Shared buffers cross as descriptors (memfd; on cuda an exported allocation), which no namespace holds up.
+ * Shared buffers cross as descriptors (memfd; on cuda an exported allocation), which namespaces do not stop.
  *
  * The rights are given up in a process of its own between two execs, not between fork and exec: the judge has many
  * threads, and after a fork of such a program neither locks nor memory may be touched.

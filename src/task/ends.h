@@ -1,4 +1,4 @@
-/* ends.h - what joins a process that was forked by another one to us: a socket, what it prints, how it ends. */
+/* ends.h - the three channels to a process that another process has forked for us: its socket, its output, its end. */
 #pragma once
 
 #include "base/err.h"
@@ -12,5 +12,5 @@ struct ww_ends {
 
 /* Make all six, close-on-exec.  WW_ERR_SYSTEM, and then ww_ends_close() is still to be called. */
 enum ww_rc ww_ends_open(struct ww_ends *e, struct ww_err *err) WW_MUST_CHECK;
-/* Those that are open.  As long as ours holds the other side of a pipe, its end is not seen. */
+/* Close those that are open.  While this process holds the write end of a pipe, its end of file is not seen. */
 void ww_ends_close(struct ww_ends *e);

@@ -2,8 +2,8 @@
  *
  * An order is one frame of the bridge's ({"request": "fork", "caches", "cache", "data_bytes"}) with three descriptors:
  * the worker's socket, the write end of what it prints, and the write end of the pipe on which its end is reported. The
- * answer brings a pidfd, which cannot mean another process later; its number here stands in /proc/self/fdinfo.  The
- * worker waits for a byte, so that it is there until then. */
+ * answer brings a pidfd, which cannot mean another process later; its pid here is read from /proc/self/fdinfo.  The
+ * worker waits for a byte, so that it lives until that is done. */
 #include "task/forker.h"
 
 #include "base/fs.h"
@@ -13,6 +13,7 @@
 #include "base/time.h"
 #include "sandbox/cgroup.h"
 #include "sandbox/sandbox.h"
+#include "task/bytecode.h"
 #include "task/ends.h"
 #include "task/surroundings.h"
 #include "task/worker.h"
@@ -53,9 +54,9 @@ static enum ww_rc answer(struct ww_forker *f, double seconds, int *fd, struct ww
 
 static enum ww_rc start(struct ww_forker *f, const struct ww_forker_opts *o, struct ww_err *err)
 {
-	char python[PATH_MAX], bridge[PATH_MAX], worker[PATH_MAX];
+	char python[PATH_MAX], bridge[PATH_MAX], worker[PATH_MAX], code[PATH_MAX] = "";
 	const char *args[] = { o->caches, o->roots ? o->roots : "", ww_target_name(o->target),
-		o->compiles ? "compiles" : "-", python, bridge, o->worker ? o->worker : worker, NULL };
+		o->compiles ? "compiles" : "-", code, python, bridge, o->worker ? o->worker : worker, NULL };
 	struct ww_proc_opts p = { .worker = "workers", .args = args, .namespaces = 1, .err_mode = WW_STDERR_NULL };
 	int none;
 	if (ww_sandbox_probe() != WW_SANDBOX_NAMESPACES)
@@ -64,6 +65,8 @@ static enum ww_rc start(struct ww_forker *f, const struct ww_forker_opts *o, str
 	WW_CHECK(ww_fs_resource("bridge", bridge, err));
 	WW_CHECK(ww_fs_join(worker, bridge, "worker.py", err));
 	WW_CHECK(ww_fs_mkdirs(o->caches, err));
+	if (!o->worker)
+		ww_bytecode_dir(python, code);
 	WW_CHECK(ww_proc_spawn(&f->process.proc, &p, err));
 	f->process.dead = 0;
 	f->process.max_resident_bytes = f->process.max_disk_bytes = UINT64_MAX; /* it runs our code only */
@@ -126,7 +129,7 @@ static enum ww_rc order(struct ww_forker *f, const char *cache_dir, uint64_t max
 	return rc == WW_OK ? answer(f, FORK_S, pidfd, err) : rc;
 }
 
-/* The kernel's limit on its memory, where there is one (worker.c); its directory. */
+/* Put the worker into a cgroup with a memory limit where one can be made (worker.c); returns its directory. */
 static char *into_group(pid_t pid, uint64_t max_bytes)
 {
 	int procs = -1;
@@ -172,7 +175,7 @@ static int fail(const struct ww_err *err)
 
 int ww_workers_main(int argc, char **argv)
 {
-	enum { CACHES_AT, ROOTS_AT, TARGET_AT, COMPILES_AT, PYTHON_AT, BRIDGE_AT, WORKER_AT, N };
+	enum { CACHES_AT, ROOTS_AT, TARGET_AT, COMPILES_AT, CODE_AT, PYTHON_AT, BRIDGE_AT, WORKER_AT, N };
 	static struct ww_surroundings s;
 	struct ww_err err = WW_ERR_INIT;
 
@@ -183,13 +186,20 @@ int ww_workers_main(int argc, char **argv)
 		return fail(&err);
 	ww_surroundings_add(&s, argv[BRIDGE_AT], WW_BIND_READ);
 	ww_surroundings_add(&s, argv[WORKER_AT], WW_BIND_READ);
+	ww_surroundings_add(&s, argv[CODE_AT], WW_BIND_READ);
 	ww_surroundings_add_list(&s, argv[ROOTS_AT], WW_BIND_READ);
 	ww_surroundings_add(&s, argv[CACHES_AT], WW_BIND_WRITE);
 	if (ww_surroundings_enter(&s, cuda, 1 << 20, FILTER_FD, &err) != WW_OK)
 		return fail(&err);
 	ww_surroundings_environment("/tmp", cuda);
-	execl(argv[PYTHON_AT], argv[PYTHON_AT], "-I", "-u", argv[WORKER_AT], "--fd", "3", "--fork", argv[TARGET_AT],
-		strcmp(argv[COMPILES_AT], "compiles") ? (char *)NULL : "--compiles", (char *)NULL);
+	char option[PATH_MAX + 32];
+	const char *args[13] = { argv[PYTHON_AT], "-I", "-u" };
+	int n = 3 + ww_bytecode_args(argv[CODE_AT], args + 3, option);
+	const char *const more[] = { argv[WORKER_AT], "--fd", "3", "--fork", argv[TARGET_AT],
+		strcmp(argv[COMPILES_AT], "compiles") ? NULL : "--compiles" };
+	for (size_t i = 0; i < WW_ARRAY_LEN(more); i++)
+		args[n++] = more[i];
+	execv(argv[PYTHON_AT], (char **)args);
 	perror(argv[PYTHON_AT]);
 	_exit(127);
 }

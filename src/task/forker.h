@@ -1,6 +1,6 @@
 /* forker.h - a process that has imported PyTorch and forks reference workers.
  *
- * Importing PyTorch and torch.compile takes 4 to 6 s of a processor, more than all that is new about a small task.  So
+ * Importing PyTorch and torch.compile takes 4 to 6 s of a processor, more than the rest of opening a small task.  So
  * where many tasks are opened, one process does it once, and each worker is a fork of it in namespaces of its own.  No
  * task is ever seen by the process that forks.  A worker sees what one that is started by itself sees (confined.h): the
  * caches of other tasks are covered.  Only where the system allows namespaces.
@@ -20,7 +20,7 @@ struct ww_forker_opts {
 	enum ww_target target;
 	const char *caches;              /* the directory that each worker's cache_dir is in */
 	const char *roots;               /* ww_task.roots: directories that every worker may read, ':' between */
-	int compiles;                    /* workers will be asked for torch.compile: what that needs is made once */
+	int compiles;                    /* workers will run torch.compile: import what it needs once */
 	const char *worker;              /* NULL: bridge/worker.py of this program (tests give others) */
 	const volatile int *interrupted; /* may be NULL */
 };
@@ -34,7 +34,7 @@ void ww_forker_close(struct ww_forker *f); /* its workers end with it; NULL is f
 enum ww_rc ww_forker_fork(struct ww_forker *f, const char *cache_dir, uint64_t max_bytes, struct ww_proc *out,
 	struct ww_err *err) WW_MUST_CHECK;
 
-/* `warpwright __workers CACHES ROOTS cpu|cuda compiles|- PYTHON BRIDGE WORKER`, in namespaces of its own: shows what
- * workers may see, and becomes WORKER --fork.  Keeps its capabilities over its own namespaces, since each worker gets
- * others below them; the workers lose them. */
+/* `warpwright __workers CACHES ROOTS cpu|cuda compiles|- BYTECODE PYTHON BRIDGE WORKER`, in namespaces of its own:
+ * shows what workers may see, and becomes WORKER --fork.  Keeps its capabilities over its own namespaces, since each
+ * worker gets others below them; the workers lose them. */
 int ww_workers_main(int argc, char **argv);

@@ -27,6 +27,6 @@ struct ww_frame {
 };
 
 void ww_frame_pack(unsigned char out[WW_FRAME_HEADER_BYTES], const struct ww_frame *f);
-/* Nothing is believed: a wrong magic, another version or a number beyond its limit is WW_ERR_PROTOCOL. */
+/* Everything is checked: a wrong magic, another version or a number beyond its limit is WW_ERR_PROTOCOL. */
 enum ww_rc ww_frame_parse(
 	const unsigned char in[WW_FRAME_HEADER_BYTES], struct ww_frame *f, struct ww_err *err) WW_MUST_CHECK;

@@ -11,37 +11,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LISTED = 12 };
-static const char version[] = "s1:";
+enum { LISTED = 4 };
 
 struct ww_held_out {
 	json_t *by; /* signature or content hash: "SET#ID" */
 	size_t n;
 };
 
-/* What is going on over the rows of one set. */
+/* What is going on over some tasks. */
 struct pass {
 	struct ww_held_out *h;
 	const volatile int *interrupted;
-	struct ww_outliner *outliner; /* NULL: no row has needed it yet */
-	int train;                    /* rows of the split "train", else the others */
+	struct ww_outliner *outliner; /* NULL: no task has needed it yet */
 };
 
-static int is_signature(const char *s)
-{
-	return s && strlen(s) == WW_SIGNATURE_TEXT - 1 && !strncmp(s, version, strlen(version));
-}
-
-/* The row's recorded signature, or the graph's; "" where there is no graph. */
+/* The signature that a row records, or the graph's; "" where there is no graph. */
 static enum ww_rc signature_of(
-	struct pass *p, const struct ww_set_row *row, const struct ww_task *task, char *out, struct ww_err *err)
+	struct pass *p, const char *recorded, const struct ww_task *task, char *out, struct ww_err *err)
 {
-	const char *recorded = ww_json_str(row->fields, "signature", NULL);
 	WW_AUTO(ww_outline_release) struct ww_outline o = { .body = NULL };
 	WW_AUTO(ww_signature_release) struct ww_signature s = { .operators = NULL };
 	struct ww_err ignored = WW_ERR_INIT;
 	*out = 0;
-	if (is_signature(recorded)) {
+	if (ww_signature_is(recorded)) {
 		strcpy(out, recorded);
 		return WW_OK;
 	}
@@ -53,44 +45,34 @@ static enum ww_rc signature_of(
 	return WW_OK;
 }
 
-/* Each row of the pass's split: its task and signature to `take`. */
-static enum ww_rc each_row(struct pass *p, const char *path,
-	void (*take)(void *ctx, const struct ww_set_row *row, const struct ww_task *task, const char *signature), void *ctx,
-	struct ww_err *err)
+/* ---- The held-out tasks ------------------------------------------------------------------------------------------ */
+
+static enum ww_rc hold(struct pass *p, const struct ww_set *set, const struct ww_set_row *row, struct ww_err *err)
+{
+	WW_AUTO(ww_task_release) struct ww_task task = { .path = NULL };
+	char signature[WW_SIGNATURE_TEXT];
+	WW_CHECK(ww_set_task(set, row, &task, err));
+	WW_CHECK(signature_of(p, ww_json_str(row->fields, "signature", NULL), &task, signature, err));
+	if (*signature)
+		json_object_set_new(p->h->by, signature, json_string(task.path));
+	json_object_set_new(p->h->by, task.id, json_string(task.path));
+	p->h->n++;
+	return WW_OK;
+}
+
+static enum ww_rc hold_set(struct pass *p, const char *path, struct ww_err *err)
 {
 	const struct ww_set_opts opts = { .keep_broken = 1, .interrupted = p->interrupted };
 	const struct ww_set_row *row;
 	struct ww_set *set;
 	enum ww_rc rc;
 	WW_CHECK(ww_set_open(&set, path, &opts, err));
-	while ((rc = ww_set_next(set, &row, err)) == WW_OK && row) {
-		const char *split = ww_json_str(row->fields, "split", "");
-		struct ww_task task = { .path = NULL };
-		char signature[WW_SIGNATURE_TEXT];
-		if (row->problem || (*split && (strcmp(split, "train") == 0) != p->train))
-			continue;
-		rc = ww_set_task(set, row, &task, err);
-		if (rc == WW_OK)
-			rc = signature_of(p, row, &task, signature, err);
-		if (rc == WW_OK)
-			take(ctx, row, &task, signature);
-		ww_task_release(&task);
-		if (rc != WW_OK)
+	while ((rc = ww_set_next(set, &row, err)) == WW_OK && row)
+		if (!row->problem && strcmp(ww_json_str(row->fields, "split", ""), "train") &&
+			(rc = hold(p, set, row, err)) != WW_OK)
 			break;
-	}
 	ww_set_close(set);
 	return rc;
-}
-
-/* ---- The held-out tasks ------------------------------------------------------------------------------------------ */
-
-static void hold(void *ctx, const struct ww_set_row *row, const struct ww_task *task, const char *signature)
-{
-	struct ww_held_out *h = ctx;
-	if (*signature)
-		json_object_set_new(h->by, signature, json_string(task->path));
-	json_object_set_new(h->by, task->id, json_string(task->path));
-	h->n++;
 }
 
 enum ww_rc ww_held_out_open(
@@ -99,19 +81,15 @@ enum ww_rc ww_held_out_open(
 	enum ww_rc rc = WW_OK;
 	struct pass p = { .interrupted = interrupted };
 	char path[PATH_MAX];
+	int part;
 	*out = NULL;
 	WW_CHECK(WW_NEW(p.h, 1, err));
 	if (!(p.h->by = json_object()))
 		WW_TRY(ww_nomem(err));
-	for (const char *s = sets; *s; s += strcspn(s, ",")) {
-		s += strspn(s, ", ");
-		int n = (int)strcspn(s, ",");
-		if (n >= PATH_MAX)
-			WW_TRY(ww_err_set(err, WW_ERR_USAGE, "the name of a held-out set is too long"));
-		snprintf(path, sizeof(path), "%.*s", n, s);
-		if (n)
-			WW_TRY(each_row(&p, path, hold, p.h, err));
-	}
+	while ((part = ww_list_part(&sets, path, sizeof(path))) > 0)
+		WW_TRY(hold_set(&p, path, err));
+	if (part < 0)
+		WW_TRY(ww_err_set(err, WW_ERR_USAGE, "the name of a held-out set is too long"));
 	*out = p.h;
 	p.h = NULL;
 out:
@@ -139,40 +117,64 @@ const char *ww_held_out_find(const struct ww_held_out *h, const char *signature,
 	return NULL;
 }
 
-/* ---- A set to train on ------------------------------------------------------------------------------------------- */
+/* ---- Tasks to train on ------------------------------------------------------------------------------------------- */
 
-struct found {
-	const struct ww_held_out *h;
-	struct ww_str rows;
-	char first[PATH_MAX];
-	size_t n;
-};
-
-static void look(void *ctx, const struct ww_set_row *row, const struct ww_task *task, const char *signature)
+/* The task, and the signature that its row of a set records: malloc'ed, NULL where there is none. */
+static enum ww_rc load(const char *name, struct ww_task *task, char **recorded, struct ww_err *err)
 {
-	struct found *f = ctx;
-	const char *held = ww_held_out_find(f->h, signature, task->id);
-	if (!held)
-		return;
-	if (!f->n)
-		snprintf(f->first, sizeof(f->first), "%s", held);
-	if (f->n < LISTED)
-		ww_str_addf(&f->rows, "%s%lld", f->n ? ", " : "", (long long)row->number);
-	f->n++;
+	char path[PATH_MAX];
+	const char *id = ww_set_split(name, path);
+	const struct ww_set_row *row;
+	struct ww_set *set;
+	*recorded = NULL;
+	if (!id)
+		return ww_task_load(task, name, err);
+	WW_CHECK(ww_set_open(&set, path, NULL, err));
+	enum ww_rc rc = ww_set_find(set, id, &row, err);
+	if (rc == WW_OK)
+		rc = ww_set_task(set, row, task, err);
+	const char *signature = rc == WW_OK ? ww_json_str(row->fields, "signature", NULL) : NULL;
+	if (signature && !(*recorded = strdup(signature)))
+		rc = ww_nomem(err);
+	ww_set_close(set);
+	return rc;
+}
+
+/* The held-out double of a task: *held borrowed, NULL: none. */
+static enum ww_rc find_double(
+	struct pass *p, const struct ww_held_out *h, const char *name, const char **held, struct ww_err *err)
+{
+	WW_AUTO(ww_task_release) struct ww_task task = { .path = NULL };
+	ww_auto_free char *recorded = NULL;
+	char signature[WW_SIGNATURE_TEXT];
+	if (p->interrupted && *p->interrupted)
+		return ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted");
+	WW_CHECK(load(name, &task, &recorded, err));
+	WW_CHECK(signature_of(p, recorded, &task, signature, err));
+	*held = ww_held_out_find(h, signature, task.id);
+	return WW_OK;
 }
 
 enum ww_rc ww_held_out_check(
-	const struct ww_held_out *h, const char *set, const volatile int *interrupted, struct ww_err *err)
+	const struct ww_held_out *h, char *const *tasks, size_t n, const volatile int *interrupted, struct ww_err *err)
 {
-	struct pass p = { .interrupted = interrupted, .train = 1 };
-	struct found f = { .h = h, .rows = WW_STR_INIT(1024) };
-	enum ww_rc rc = each_row(&p, set, look, &f, err);
-	if (rc == WW_OK && f.n)
+	struct pass p = { .interrupted = interrupted };
+	ww_auto_str names = WW_STR_INIT(1024);
+	const char *first = NULL;
+	size_t found = 0;
+	enum ww_rc rc = WW_OK;
+	for (size_t i = 0; i < n; i++) {
+		const char *held = NULL;
+		WW_TRY(find_double(&p, h, tasks[i], &held, err));
+		if (held && found++ < LISTED)
+			ww_str_addf(&names, "%s%.200s", found > 1 ? ", " : "", tasks[i]);
+		first = first ? first : held;
+	}
+	if (found)
 		rc = ww_err_set(err, WW_ERR_USAGE,
-			"%.300s holds %zu held-out tasks, by their signatures: row%s %s%s (the first is %.300s); "
-			"leave them out",
-			set, f.n, f.n > 1 ? "s" : "", f.rows.p, f.n > LISTED ? ", ..." : "", f.first);
+			"%zu of the tasks to train on are held out, by their signatures: %s%s (the first is %.300s); leave them out",
+			found, names.p, found > LISTED ? ", ..." : "", first);
+out:
 	ww_outliner_free(p.outliner);
-	ww_str_release(&f.rows);
 	return rc;
 }

@@ -1,5 +1,5 @@
-/* local.h - the files that belong to a task because its text names them: the project's own modules, and files that it
- * reads by a relative name.  Internal to src/task but for what task.h declares. */
+/* local.h - the files of a task beside its own text: project modules that it imports, and files that it reads by a
+ * relative name.  Internal to src/task but for what task.h declares. */
 #pragma once
 
 #include "task/task.h"

@@ -43,6 +43,39 @@ void ww_outliner_free(struct ww_outliner *o)
 	free(o);
 }
 
+/* Whether each root of a task lies in one that the worker sees. */
+static int sees(const struct ww_outliner *o, const struct ww_task *task)
+{
+	for (const char *at = task->roots; at && *at; at += *at == ':') {
+		size_t n = strcspn(at, ":");
+		int found = 0;
+		for (const char *seen = o->roots; *seen && !found; seen += *seen == ':') {
+			size_t k = strcspn(seen, ":");
+			found = k && k <= n && !strncmp(seen, at, k) && (k == n || at[k] == '/');
+			seen += k;
+		}
+		if (n && !found)
+			return 0;
+		at += n;
+	}
+	return 1;
+}
+
+/* A worker sees what it was started with, so a task from elsewhere needs another one. */
+static enum ww_rc see(struct ww_outliner *o, const struct ww_task *task, struct ww_err *err)
+{
+	if (sees(o, task))
+		return WW_OK;
+	char *roots = strdup(task->roots);
+	if (!roots)
+		return ww_nomem(err);
+	free(o->roots);
+	o->o.roots = o->roots = roots;
+	ww_ref_close(o->worker);
+	o->worker = NULL;
+	return WW_OK;
+}
+
 static enum ww_rc start(struct ww_outliner *o, struct ww_err *err)
 {
 	const struct ww_task places = { .roots = o->roots };
@@ -85,6 +118,7 @@ enum ww_rc ww_outline(
 	struct ww_outliner *o, const struct ww_task *task, int with_trial, struct ww_outline *out, struct ww_err *err)
 {
 	memset(out, 0, sizeof(*out));
+	WW_CHECK(see(o, task, err));
 	WW_CHECK(start(o, err));
 	enum ww_rc rc = ww_ref_ask(
 		o->worker, request(o, task, with_trial), NULL, 0, START_S + PARTS * o->o.max_s, &out->body, err);

@@ -1,5 +1,5 @@
-/* outline.h - what tells one task from another, without its outputs: the tokens of its text and its ATen graph, made on
- * tensors without values; on request whether it runs and depends on its inputs.  Each task in a process of its own
+/* outline.h - facts that identify a task without running it: the tokens of its text and its ATen graph, traced on
+ * tensors without values; on request also whether it runs and depends on its inputs.  Each task in a process of its own
  * within the confined worker, so that a worker serves any number of tasks, hostile ones too. */
 #pragma once
 
@@ -11,15 +11,16 @@
 struct ww_outliner;
 
 struct ww_outline_opts {
-	double max_s;                    /* a task's time for each of the three parts; 0: 60 s */
-	uint64_t max_bytes;              /* memory of its own; 0: 4 GiB */
-	const char *trial;               /* "cpu", "cuda": run it as well, there; NULL: do not */
-	int device;                      /* cuda */
-	const char *roots;               /* directories that tasks may import from, ':' between; NULL: none */
+	double max_s;       /* a task's time for each of the three parts; 0: 60 s */
+	uint64_t max_bytes; /* memory of its own; 0: 4 GiB */
+	const char *trial;  /* "cpu", "cuda": run it as well, there; NULL: do not */
+	int device;         /* cuda */
+	const char *roots;  /* directories that tasks may import from, ':' between; a task from elsewhere starts
+	                     * the worker again with its own.  NULL: none */
 	const volatile int *interrupted; /* may be NULL */
 };
 
-/* What was found out.  Members are NULL where it could not be, and then `..._error` says why in one line. */
+/* The facts.  A member is NULL where it could not be made; then `..._error` says why in one line. */
 struct ww_outline {
 	json_t *body; /* owns everything below */
 	const char *tokens, *tokens_error;
@@ -33,8 +34,8 @@ struct ww_outline {
 enum ww_rc ww_outliner_new(
 	struct ww_outliner **out, const struct ww_outline_opts *opts, struct ww_err *err) WW_MUST_CHECK;
 void ww_outliner_free(struct ww_outliner *o); /* NULL is fine */
-/* Whatever the task does is data: the worker is started again where the task ended it.  Errors are the machine's:
- * no Python, no PyTorch, interrupted. */
+/* What the task does is data, never an error: the worker is started again where the task ended it.  Errors: no Python,
+ * no PyTorch, interrupted. */
 enum ww_rc ww_outline(struct ww_outliner *o, const struct ww_task *task, int with_trial, struct ww_outline *out,
 	struct ww_err *err) WW_MUST_CHECK;
 void ww_outline_release(struct ww_outline *o);

@@ -2,8 +2,8 @@
  *
  * Where WW_PYTHON names one, it is that one or none.  Else it is the environment beside the bridge, which
  * tools/setup makes in a checkout and the user in an unpacked distribution; last the system's, which seldom has PyTorch
- * and which most systems do not let pip write into.  So what mends a missing package is always the environment beside
- * the bridge. */
+ * and which most systems do not let pip write into.  So missing packages are always installed into the environment
+ * beside the bridge. */
 #include "task/ref.h"
 #include "base/fs.h"
 
@@ -31,7 +31,8 @@ enum ww_rc ww_ref_find_python(char *out, struct ww_err *err)
 	if (named && *named) {
 		if (!access(named, X_OK) && (size_t)snprintf(out, PATH_MAX, "%s", named) < PATH_MAX)
 			return WW_OK;
-		return ww_err_set(err, WW_ERR_MISSING, "WW_PYTHON names %s, which is no program; unset or mend it", named);
+		return ww_err_set(
+			err, WW_ERR_MISSING, "WW_PYTHON names %s, which is not a program; unset it or correct the path", named);
 	}
 	if (find_root(root) && (size_t)snprintf(out, PATH_MAX, "%s/.venv/bin/python", root) < PATH_MAX &&
 		!access(out, X_OK))
@@ -39,7 +40,7 @@ enum ww_rc ww_ref_find_python(char *out, struct ww_err *err)
 	if (ww_fs_which("python3", out))
 		return WW_OK;
 	return ww_err_set(
-		err, WW_ERR_MISSING, "there is no Python; warpwright doctor says how to install one with PyTorch");
+		err, WW_ERR_MISSING, "no Python was found; warpwright doctor says how to install one with PyTorch");
 }
 
 void ww_ref_python_mend(struct ww_str *out)

@@ -1,6 +1,6 @@
 /* ref.c - the reference worker's requests, one function each (ref.h).
  *
- * Layout of every wrapper: build the request, ask(), read the members of the answer by name, give everything back.
+ * Layout of every wrapper: build the request, ask(), read the members of the answer by name, release everything.
  * ask() owns the one place where an answer's error becomes a return code.  An answer that lacks a member is a broken
  * protocol: the worker is killed, since nothing that follows could be trusted.
  */
@@ -647,12 +647,12 @@ static enum ww_rc arm_byte(struct ww_ref *r, char expected, struct ww_err *err)
 	return rc;
 }
 
-enum ww_rc ww_ref_arm(struct ww_ref *r, enum ww_baseline which, struct ww_err *err)
+/* Consumes q (NULL: out of memory). */
+static enum ww_rc arm(struct ww_ref *r, json_t *q, struct ww_err *err)
 {
 	int go[2] = { -1, -1 }, done[2] = { -1, -1 };
 	enum ww_rc rc = WW_OK;
 	WW_BUG(r->armed);
-	json_t *q = json_pack("{s:s, s:s}", "request", "arm", "which", ww_baseline_name(which));
 	if (!q || pipe2(go, O_CLOEXEC) < 0 || pipe2(done, O_CLOEXEC) < 0)
 		WW_TRY(ww_err_errno(err, WW_ERR_SYSTEM, "cannot make pipes for a baseline"));
 	r->armed_deadline_ns = deadline(request_s(r));
@@ -672,7 +672,29 @@ out:
 	return rc;
 }
 
+enum ww_rc ww_ref_arm(struct ww_ref *r, enum ww_baseline which, struct ww_err *err)
+{
+	return arm(r, json_pack("{s:s, s:s}", "request", "arm", "which", ww_baseline_name(which)), err);
+}
+
+enum ww_rc ww_ref_beside(struct ww_ref *r, json_t *q, const int *fds, int n, struct ww_err *err)
+{
+	json_t *b;
+	WW_CHECK(ww_ref_ask(r, q, fds, n, request_s(r), &b, err));
+	return finish(r, b, WW_OK, err);
+}
+
+enum ww_rc ww_ref_beside_arm(struct ww_ref *r, struct ww_err *err)
+{
+	return arm(r, json_pack("{s:s}", "request", "beside_arm"), err);
+}
+
 enum ww_rc ww_ref_fire(struct ww_ref *r, uint64_t *elapsed_ns, double *waited_us, struct ww_err *err)
+{
+	return ww_ref_beside_fire(r, 1, elapsed_ns, waited_us, err);
+}
+
+enum ww_rc ww_ref_beside_fire(struct ww_ref *r, int last, uint64_t *elapsed_ns, double *waited_us, struct ww_err *err)
 {
 	WW_BUG(!r->armed);
 	struct ww_timed_call *called = ww_timed_call_begin(r->worker.proc.pid);
@@ -686,7 +708,7 @@ enum ww_rc ww_ref_fire(struct ww_ref *r, uint64_t *elapsed_ns, double *waited_us
 		r->armed = 0;
 		return rc;
 	}
-	return arm_reply(r, err);
+	return last ? arm_reply(r, err) : WW_OK;
 }
 
 int ww_ref_quiet(const struct ww_ref *r) { return ww_threads_asleep(r->worker.proc.pid); }

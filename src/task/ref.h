@@ -35,19 +35,19 @@ struct ww_ref_opts {
 	enum ww_target target;
 	int device;                  /* cuda ordinal */
 	int threads;                 /* cpu: PyTorch's threads; 0: all cores of this process's affinity */
-	const char *cache_dir;       /* torch.compile's caches; NULL: a private directory that goes with the worker */
+	const char *cache_dir;       /* torch.compile's caches; NULL: a private directory, removed with the worker */
 	uint64_t max_resident_bytes; /* 0: four fifths of the machine's; looked at every 50 ms while a request is running */
-	int text_only;               /* no hello: only for what works without (set_parquet.c, outline.c) */
+	int text_only;               /* skip hello: only for requests that work without it (set_parquet.c, outline.c) */
 	int one_compiler;            /* torch.compile compiles in the worker, without processes beside it */
 	uint64_t max_disk_bytes;     /* below cache_dir; 0: 4 GiB; looked at twice a second */
-	int bandwidth;               /* measure the memory's at the start (0.4 s); else it is 0 among the device's facts */
-	uint64_t pool_bytes;         /* for references of draws that come again (struct ww_ref_draw) */
-	double pool_share;           /* the same as a share of all memory of the device, where pool_bytes is 0 */
-	double max_request_s;        /* any one request; 0: 300 s.  Start-up has 120 s of its own */
-	double max_load_s;           /* 0: 120 s */
-	double max_compile_s;        /* preparing one baseline; 0: 600 s */
-	const struct ww_task *first; /* looked at before PyTorch is imported, so that a file which cannot be a task is
-	                              * refused at once (WW_ERR_TASK); may be NULL */
+	int bandwidth;        /* measure the memory bandwidth at the start (0.4 s); else it is 0 in the device's facts */
+	uint64_t pool_bytes;  /* for references of draws that come again (struct ww_ref_draw) */
+	double pool_share;    /* the same as a share of all memory of the device, where pool_bytes is 0 */
+	double max_request_s; /* any one request; 0: 300 s.  Start-up has 120 s of its own */
+	double max_load_s;    /* 0: 120 s */
+	double max_compile_s; /* preparing one baseline; 0: 600 s */
+	const struct ww_task *first; /* checked before PyTorch is imported, so that a file that cannot be a task is refused
+	                                at once (WW_ERR_TASK); may be NULL */
 	const struct ww_task *visible;   /* its roots can be read, as those of `first`; may be NULL */
 	const volatile int *interrupted; /* may be NULL */
 	const char *python;              /* NULL: $WW_PYTHON, then .venv/bin/python beside the bridge, then python3 */
@@ -57,8 +57,8 @@ struct ww_ref_opts {
 
 /* Start a worker and say hello.  Takes 2 to 4 s (import torch, CUDA start).  It ends with this process. */
 enum ww_rc ww_ref_open(struct ww_ref **out, const struct ww_ref_opts *opts, struct ww_err *err) WW_MUST_CHECK;
-/* The same without waiting for the import: ww_ref_ready() does, before any other request.  A worker that cannot be
- * started then says why. */
+/* The same without waiting for the import: call ww_ref_ready() before any other request; it reports why a worker could
+ * not be started. */
 enum ww_rc ww_ref_begin(struct ww_ref **out, const struct ww_ref_opts *opts, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_ref_ready(struct ww_ref *r, struct ww_err *err) WW_MUST_CHECK;
 /* Ask it to quit, kill its process group, reap it, remove its private directory.  NULL is fine. */
@@ -69,8 +69,7 @@ pid_t ww_ref_pid(const struct ww_ref *r);
 const char *ww_ref_log(struct ww_ref *r);
 /* The interpreter that ww_ref_open() would use, into out (PATH_MAX bytes), without starting it; doctor asks. */
 enum ww_rc ww_ref_find_python(char *out, struct ww_err *err) WW_MUST_CHECK;
-/* The command that gives this program a Python with PyTorch, whatever is missing: for a checkout, or for a
- * distribution. */
+/* The command that installs a Python with PyTorch for this program, in a checkout or in a distribution. */
 void ww_ref_python_mend(struct ww_str *out);
 #define WW_REF_TORCH "2.11.0"		/* the version that tools/setup installs and that everything is tested with */
 
@@ -94,8 +93,8 @@ enum ww_rc ww_ref_peaks(struct ww_ref *r, struct ww_ref_peaks *out, struct ww_er
  * serves one task: a second load drops the first. */
 enum ww_rc ww_ref_load(struct ww_ref *r, const struct ww_task *task, uint64_t seed, struct ww_err *err) WW_MUST_CHECK;
 
-/* The same with a graph that an earlier worker of the same PyTorch made of this task (NULL: none).  *used: it describes
- * the module that was loaded and stands for the one that ww_ref_graph() would take seconds to make. */
+/* The same with a graph that an earlier worker of the same PyTorch made of this task (NULL: none).  *used: the graph
+ * describes the loaded module and replaces the one that ww_ref_graph() would need seconds to make. */
 enum ww_rc ww_ref_load_with_graph(struct ww_ref *r, const struct ww_task *task, uint64_t seed, json_t *graph, int *used,
 	struct ww_err *err) WW_MUST_CHECK;
 
@@ -186,15 +185,15 @@ struct ww_ref_degenerate {
 enum ww_rc ww_ref_degenerate(struct ww_ref *r, uint64_t seed_a, uint64_t seed_b, struct ww_ref_degenerate *out,
 	struct ww_err *err) WW_MUST_CHECK;
 
-/* cuda: the worker takes these two files (ww_share_open() has them open) around what it runs on the device, so that
- * whoever holds the device's lease measures alone.  From then on, for the worker's life. */
+/* cuda: the worker locks these two files (opened by ww_share_open()) around its work on the device, so that the holder
+ * of the device's lease measures alone.  Holds for the rest of the worker's life. */
 enum ww_rc ww_ref_share(struct ww_ref *r, int gate_fd, int lock_fd, struct ww_err *err) WW_MUST_CHECK;
 
-/* What the filters of `synth` ask of a loaded task (bridge/wwbridge/examine.py): WW_EXAMINE_EAGER needs no compiler,
- * WW_EXAMINE_COMPILE compares torch.compile with what the first one kept, WW_EXAMINE_END drops the task with all of it.
- * The answer, a new reference for the caller: {"reason": "" or what is wrong with it in few words, "detail", "shapes",
- * and where nothing is wrong "memory_bytes", "tokens"}.  compiler: "inductor", which can then be timed, or another
- * backend of torch.compile, which cannot. */
+/* The checks that `synth` makes on a loaded task (bridge/wwbridge/examine.py): WW_EXAMINE_EAGER needs no compiler,
+ * WW_EXAMINE_COMPILE compares torch.compile with the outputs that the first one kept, WW_EXAMINE_END drops the task
+ * with all of it. The answer, a new reference for the caller: {"reason": "" or a few words on what is wrong, "detail",
+ * "shapes", and where nothing is wrong "memory_bytes", "tokens"}.  compiler: "inductor", which can then be timed, or
+ * another backend of torch.compile, which cannot. */
 enum ww_examine { WW_EXAMINE_EAGER, WW_EXAMINE_COMPILE, WW_EXAMINE_END };
 enum ww_rc ww_ref_examine(struct ww_ref *r, uint64_t seed, enum ww_examine stage, const char *compiler, json_t **out,
 	struct ww_err *err) WW_MUST_CHECK;
@@ -204,7 +203,7 @@ enum ww_rc ww_ref_examine(struct ww_ref *r, uint64_t seed, enum ww_examine stage
  * caller.  Needs no hello: of a worker opened with text_only. */
 enum ww_rc ww_ref_crawl(struct ww_ref *r, const char *part, json_t **rows, struct ww_err *err) WW_MUST_CHECK;
 
-/* Baselines.  Prepare compiles and warms one up; that it cannot be had is data (available = 0, reason). */
+/* Baselines.  Prepare compiles and warms one up; a failure is data (available = 0, reason). */
 struct ww_ref_baseline {
 	int available;
 	char reason[256];
@@ -213,8 +212,8 @@ struct ww_ref_baseline {
 };
 enum ww_rc ww_ref_baseline(
 	struct ww_ref *r, enum ww_baseline which, struct ww_ref_baseline *out, struct ww_err *err) WW_MUST_CHECK;
-/* cuda: begin to compile a baseline, without running anything on the device, and return at once.  What fails is said
- * by ww_ref_baseline() later.  ww_ref_await() waits until it is done, and so does every other request. */
+/* cuda: begin to compile a baseline, without running anything on the device, and return at once.  ww_ref_baseline()
+ * reports a failure later.  ww_ref_await() waits until it is done, and so does every other request. */
 enum ww_rc ww_ref_compile_ahead(struct ww_ref *r, enum ww_baseline which, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_ref_await(struct ww_ref *r, struct ww_err *err) WW_MUST_CHECK;
 int ww_ref_compiling(const struct ww_ref *r);
@@ -231,8 +230,8 @@ enum ww_rc ww_ref_time(struct ww_ref *r, enum ww_baseline which, enum ww_ref_mod
 
 /* cpu: one call by the caller's clock.  ww_ref_arm() returns when the worker waits for the starting byte; the caller
  * makes sure that the machine is quiet (ww_ref_quiet), then ww_ref_fire() gives the byte and returns when the call is
- * done, with the time between by CLOCK_MONOTONIC, and what of it was waiting for processors (host/timed_call.h).  Every
- * arm needs its fire. */
+ * done, with the time between by CLOCK_MONOTONIC, and the part of it spent waiting for processors (host/timed_call.h).
+ * Every arm needs its fire. */
 enum ww_rc ww_ref_arm(struct ww_ref *r, enum ww_baseline which, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_ref_fire(struct ww_ref *r, uint64_t *elapsed_ns, double *waited_us, struct ww_err *err) WW_MUST_CHECK;
 /* 1 when every thread of the worker sleeps (PyTorch's threads spin a little after a call). */
@@ -240,6 +239,14 @@ int ww_ref_quiet(const struct ww_ref *r);
 /* Wait until they do, at most a second.  Looks every 50 us: looking without pause would keep a processor from the
  * threads. */
 void ww_ref_settle(const struct ww_ref *r);
+
+/* A worker without a task that runs operators between the nodes of plans (judge/pytorch.h): hand over what and where
+ * (docs/formats/bridge.md, "beside"; q is consumed, descriptors are borrowed); get ready for one call; run its next
+ * part, timed as above.  `last`: there is none behind it. */
+enum ww_rc ww_ref_beside(struct ww_ref *r, json_t *q, const int *fds, int n, struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_ref_beside_arm(struct ww_ref *r, struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_ref_beside_fire(
+	struct ww_ref *r, int last, uint64_t *elapsed_ns, double *waited_us, struct ww_err *err) WW_MUST_CHECK;
 
 /* What each operator of the graph takes in eager mode, on the current draw (docs/formats/bridge.md, "profile"); a new
  * reference for the caller. */

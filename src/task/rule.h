@@ -1,5 +1,4 @@
-/* rule.h - by what a task's outputs are compared and what its times are compared with: words that the judge and the
- * reference worker share. */
+/* rule.h - names of the comparison rules and of the baselines, shared by the judge and the reference worker. */
 #pragma once
 
 #define WW_MAX_OUTPUTS 64

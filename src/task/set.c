@@ -11,6 +11,7 @@
 #include "task/set_files.h"
 #include "task/set_lines.h"
 #include "task/set_parquet.h"
+#include "task/shipped.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -44,13 +45,13 @@ static json_t *ops_of_text(const char *text)
 {
 	static const char around[] = " \t\r\n[]()'\"";
 	json_t *ops = json_array();
-	for (const char *p = text; *p;) {
-		size_t n = strcspn(p, ","), from = strspn(p, around), to = n;
+	size_t n;
+	for (const char *p; (p = ww_list_next(&text, &n));) {
+		size_t from = strspn(p, around), to = n;
 		while (to > from && strchr(around, p[to - 1]))
 			to--;
 		if (from < to)
 			json_array_append_new(ops, json_stringn(p + from, to - from));
-		p += n + (p[n] == ',');
 	}
 	return ops;
 }
@@ -170,14 +171,16 @@ enum ww_rc ww_set_open(struct ww_set **out, const char *path, const struct ww_se
 {
 	enum ww_rc rc = WW_OK;
 	struct ww_set *s;
+	char shipped[PATH_MAX];
 	struct stat st;
 	*out = NULL;
 	WW_CHECK(WW_NEW(s, 1, err));
 	s->lines.fd = -1;
 	ww_str_init(&s->lines.text, 0);
 	s->o = opts ? *opts : (struct ww_set_opts){ 0 };
-	if (!(s->path = strdup(path)))
+	if (!(s->path = strdup(ww_shipped_find(path, shipped) ? shipped : path)))
 		WW_TRY(ww_nomem(err));
+	path = s->path;
 	if (stat(path, &st) < 0)
 		WW_TRY(ww_err_errno(err, WW_ERR_USAGE, "cannot read the task set %s", path));
 	if (S_ISDIR(st.st_mode)) {
@@ -265,7 +268,7 @@ enum ww_rc ww_set_find(struct ww_set *s, const char *id, const struct ww_set_row
 	struct held_row by_number = { 0 };
 	enum ww_rc rc;
 	const int keep = s->o.keep_broken;
-	s->o.keep_broken = 1; /* a broken row is an error only where it is the one */
+	s->o.keep_broken = 1; /* a broken row is an error only if it is the row asked for */
 	while ((rc = ww_set_next(s, row, err)) == WW_OK && *row && (strcmp((*row)->id, id) || (*row)->problem))
 		if (!strcmp(s->number, id) && !s->row.problem)
 			hold_row(&by_number, s);
@@ -320,9 +323,18 @@ enum ww_rc ww_set_task(const struct ww_set *s, const struct ww_set_row *row, str
 	return ww_nomem(err);
 }
 
+const char *ww_set_folder(const char *path, char *real)
+{
+	char shipped[PATH_MAX];
+	if (ww_shipped_find(path, shipped))
+		path = shipped;
+	return ww_fs_is_dir(path) ? realpath(path, real) : NULL;
+}
+
 const char *ww_set_split(const char *path, char *set)
 {
 	struct stat st;
+	char shipped[PATH_MAX];
 	if (!stat(path, &st))
 		return NULL;
 	for (const char *hash = strchr(path, '#'); hash; hash = strchr(hash + 1, '#')) {
@@ -331,6 +343,8 @@ const char *ww_set_split(const char *path, char *set)
 			continue;
 		memcpy(set, path, n);
 		set[n] = 0;
+		if (ww_shipped_find(set, shipped))
+			strcpy(set, shipped);
 		if (!stat(set, &st) && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)))
 			return hash + 1;
 	}

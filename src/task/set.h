@@ -22,7 +22,7 @@ enum { WW_SET_MAX_LINE = 16 << 20, WW_SET_MAX_ID = 200 };
 struct ww_set;
 
 struct ww_set_opts {
-	int keep_broken;                 /* a row that is no task is not an error: it comes with `problem` */
+	int keep_broken;                 /* return a row that is no task, with `problem`, instead of failing */
 	const volatile int *interrupted; /* may be NULL */
 };
 
@@ -39,14 +39,14 @@ struct ww_set_row {
 	const json_t *fields; /* all columns by their names, ops as an array; docs/formats/tasks.md */
 };
 
-/* Open a file or a directory.  What is no set: WW_ERR_USAGE; Parquet without pyarrow: WW_ERR_MISSING, which names the
- * pip package. */
+/* Open a file, a directory or, by its name, a set that comes with the program (shipped.h).  A file that is no set:
+ * WW_ERR_USAGE; Parquet without pyarrow: WW_ERR_MISSING, which names the pip package. */
 enum ww_rc ww_set_open(
 	struct ww_set **out, const char *path, const struct ww_set_opts *opts, struct ww_err *err) WW_MUST_CHECK;
 /* The next row into *row; *row NULL at the end.  Errors name file and row.  After a row that is no task (WW_ERR_USAGE,
  * without keep_broken) the next call goes on behind it; every other error is the set's end. */
 enum ww_rc ww_set_next(struct ww_set *s, const struct ww_set_row **row, struct ww_err *err) WW_MUST_CHECK;
-/* Go on to the first row of this id; where no row has it and it is a number, the row of that number, if it lies ahead.
+/* Skip to the first row with this id; where no row has it and it is a number, the row of that number, if it lies ahead.
  * Not there: WW_ERR_USAGE.  From the beginning: on a set just opened. */
 enum ww_rc ww_set_find(
 	struct ww_set *s, const char *id, const struct ww_set_row **row, struct ww_err *err) WW_MUST_CHECK;
@@ -55,9 +55,11 @@ void ww_set_close(struct ww_set *s); /* NULL is fine */
 /* The row's task: text, or in a directory the file with what it imports.  Its path is "SET#ID". */
 enum ww_rc ww_set_task(
 	const struct ww_set *s, const struct ww_set_row *row, struct ww_task *out, struct ww_err *err) WW_MUST_CHECK;
-/* "SET#ID" into its parts, if it is no file itself and SET is there: set (PATH_MAX bytes) and where the id begins; NULL
- * where `path` names no task of a set. */
+/* "SET#ID" into its parts, if it is no file itself and SET is there or comes with the program: set (PATH_MAX bytes) and
+ * where the id begins; NULL where `path` names no task of a set. */
 const char *ww_set_split(const char *path, char *set);
+/* Where tasks of a set may import from: the directory that it is, in `real` (PATH_MAX bytes); NULL of a file. */
+const char *ww_set_folder(const char *path, char *real);
 
 /* ---- Writing: JSON lines, compressed where the name ends in ".zst", Parquet where it ends in ".parquet" */
 

@@ -1,8 +1,8 @@
 /* signature.c - see signature.h.
  *
  * Colours.  Every node that an output depends on has a colour: first a hash of its operator and its operands' colours
- * (from the leaves up), then in ROUNDS rounds that of those that use it, in which places.  So colours know what a node
- * is made of and what becomes of it, and two inputs differ from one that is used twice.  The signature is the hash of
+ * (from the leaves up), then in ROUNDS rounds that of those that use it, in which places.  So a colour describes what a
+ * node is made of and how it is used, and two inputs differ from one that is used twice.  The signature is the hash of
  * all colours, sorted.  It does not depend on the order in which the graph lists its nodes. */
 #include "task/signature.h"
 #include "base/hash.h"
@@ -15,6 +15,8 @@
 #include <string.h>
 
 enum { ROUNDS = 4, DEPTHS = 3, MAX_OPERATORS = 1 << 16 };
+
+static const char version[] = "s1:";
 
 static uint64_t mix(uint64_t h, uint64_t v)
 {
@@ -90,7 +92,7 @@ static enum ww_rc hash_colours(struct coloured *g, struct ww_signature *out, str
 			g->next[n++] = g->colour[i];
 	qsort(g->next, n, sizeof(*g->next), by_value);
 	ww_hash_hex(g->next, n * sizeof(*g->next), hex);
-	snprintf(out->text, sizeof(out->text), "s1:%.32s", hex);
+	snprintf(out->text, sizeof(out->text), "%s%.32s", version, hex);
 	return WW_OK;
 }
 
@@ -198,6 +200,11 @@ out:
 	if (rc != WW_OK)
 		ww_signature_release(out);
 	return rc;
+}
+
+int ww_signature_is(const char *text)
+{
+	return text && strlen(text) == WW_SIGNATURE_TEXT - 1 && !strncmp(text, version, strlen(version));
 }
 
 void ww_signature_release(struct ww_signature *s)

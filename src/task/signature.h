@@ -1,4 +1,4 @@
-/* signature.h - what a task computes, as a short text: the one function by which task sets are kept apart.
+/* signature.h - a short text that identifies what a task computes; task sets are kept apart by it.
  *
  * The signature, version 1, is of the task's ATen graph in canonical form (canon.h): operators, structure, classes of
  * types (floating, integer, boolean) and the constants that matter (exponents, which dimensions are reduced, modes).
@@ -29,6 +29,8 @@ struct ww_signature {
 /* Of a graph as the bridge gives it (docs/formats/bridge.md, "graph" and "outline").  WW_ERR_PROTOCOL where it lacks
  * parts. */
 enum ww_rc ww_task_signature(const json_t *graph, struct ww_signature *out, struct ww_err *err) WW_MUST_CHECK;
+/* Whether a text is a signature of this version; NULL is none. */
+int ww_signature_is(const char *text);
 void ww_signature_release(struct ww_signature *s); /* safe on a zeroed one */
 
 /* Sort hashes and make equal ones differ by how often they have come, so that lists are sets: what similarity (synth)

@@ -46,15 +46,15 @@ void ww_surroundings_add_list(struct ww_surroundings *s, const char *list, int f
 /* ---- The interpreter --------------------------------------------------------------------------------------------- */
 
 /* Prints the paths of the interpreter's own files, one per line. */
-static const char where[] =
-	"import sys, os, sysconfig\n"
-	"p = [sys.prefix, sys.base_prefix, sys.exec_prefix, os.path.dirname(os.path.dirname(os.path.realpath(sys.executable)))]\n"
-	"p += [x for x in sys.path if os.path.isdir(x)] + [sysconfig.get_path('include') or '']\n"
-	"link = sys.executable\n"
-	"while os.path.islink(link):\n"
-	"    p.append(os.path.dirname(os.path.dirname(link)))\n"
-	"    link = os.path.join(os.path.dirname(link), os.readlink(link))\n"
-	"print('\\n'.join(dict.fromkeys(os.path.abspath(x) for x in p if x)))\n";
+static const char where[] = "import sys, os, sysconfig\n"
+							"p = [sys.prefix, sys.base_prefix, sys.exec_prefix, "
+							"os.path.dirname(os.path.dirname(os.path.realpath(sys.executable)))]\n"
+							"p += [x for x in sys.path if os.path.isdir(x)] + [sysconfig.get_path('include') or '']\n"
+							"link = sys.executable\n"
+							"while os.path.islink(link):\n"
+							"    p.append(os.path.dirname(os.path.dirname(link)))\n"
+							"    link = os.path.join(os.path.dirname(link), os.readlink(link))\n"
+							"print('\\n'.join(dict.fromkeys(os.path.abspath(x) for x in p if x)))\n";
 
 static enum ww_rc add_interpreter(struct ww_surroundings *s, const char *python, struct ww_err *err)
 {
@@ -79,7 +79,8 @@ static enum ww_rc add_interpreter(struct ww_surroundings *s, const char *python,
 	while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
 		;
 	if (!len)
-		return ww_err_set(err, WW_ERR_MISSING, "%s did not say where its files are", python);
+		return ww_err_set(err, WW_ERR_MISSING,
+			"%s did not report where its files are; check that it is a Python interpreter", python);
 	for (char *line; (line = strsep(&at, "\n"));)
 		ww_surroundings_add(s, line, WW_BIND_READ);
 	return WW_OK;

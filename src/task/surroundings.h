@@ -1,4 +1,4 @@
-/* surroundings.h - what a process that runs untrusted PyTorch finds around it: visible files, environment.
+/* surroundings.h - the visible files and the environment of a process that runs untrusted PyTorch.
  *
  * The reference worker (confined.h) and the processes of the PyTorch forms (judge/forms/launch.c) start from the same
  * list: /usr, /bin, /lib*, /opt, what PATH and LD_LIBRARY_PATH name, /etc's linker files, the interpreter's

@@ -79,7 +79,7 @@ static enum ww_rc load_row(struct ww_task *t, const char *set_path, const char *
 	return rc;
 }
 
-/* What a user may have meant who names a whole set. */
+/* The end of an error for a user who named a whole set. */
 static const char *set_hint(const char *path, int is_dir)
 {
 	static const char *const ends[] = { ".jsonl", ".zst", ".parquet" };

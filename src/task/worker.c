@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "base/target.h"
 #include "base/time.h"
+#include "task/bytecode.h"
 #include "task/forker.h"
 #include "task/frame.h"
 
@@ -36,10 +37,11 @@ static const uint64_t DISK_BYTES = 4ull << 30;
 
 static enum ww_rc spawn(struct ww_worker *w, const struct ww_ref_opts *o, struct ww_err *err)
 {
-	char python[PATH_MAX], script[PATH_MAX], bridge[PATH_MAX], memory[32];
+	enum { ROOTS_AT = 2, OPTIONS_AT = 8 };
+	char python[PATH_MAX], script[PATH_MAX], bridge[PATH_MAX], memory[32], code[PATH_MAX] = "", option[PATH_MAX + 32];
 	ww_auto_str roots = WW_STR_INIT(1 << 20);
-	const char *args[] = { w->dir.path, o->cache_dir ? o->cache_dir : "", NULL, ww_target_name(o->target), memory,
-		o->python ? o->python : python, "-I", "-u", o->worker ? o->worker : script, "--fd", "3", NULL };
+	const char *args[OPTIONS_AT + 6] = { w->dir.path, o->cache_dir ? o->cache_dir : "", NULL, ww_target_name(o->target),
+		memory, o->python ? o->python : python, "-I", "-u" };
 	struct ww_proc_opts po = { .worker = "confined",
 		.args = args,
 		.namespaces = 1,
@@ -53,12 +55,19 @@ static enum ww_rc spawn(struct ww_worker *w, const struct ww_ref_opts *o, struct
 	WW_CHECK(ww_fs_resource("bridge", bridge, err));
 	WW_CHECK(ww_fs_join(script, bridge, "worker.py", err));
 	const struct ww_task *seen = o->first ? o->first : o->visible;
-	ww_str_addf(&roots, "%s:%s:%s", seen && seen->roots ? seen->roots : "", bridge, o->worker ? o->worker : bridge);
-	args[2] = roots.p;
+	if (!o->python && !o->worker)
+		ww_bytecode_dir(python, code);
+	int n = OPTIONS_AT + ww_bytecode_args(code, args + OPTIONS_AT, option);
+	args[n] = o->worker ? o->worker : script;
+	args[n + 1] = "--fd";
+	args[n + 2] = "3";
+	ww_str_addf(
+		&roots, "%s:%s:%s:%s", seen && seen->roots ? seen->roots : "", bridge, o->worker ? o->worker : bridge, code);
+	args[ROOTS_AT] = roots.p;
 	return ww_proc_spawn(&w->proc, &po, err);
 }
 
-/* From a process that has imported PyTorch; where that fails, as if there were none. */
+/* Fork the worker from the process that has imported PyTorch; 0: start it by itself instead. */
 static int forked(struct ww_worker *w, const struct ww_ref_opts *o)
 {
 	struct ww_err why = WW_ERR_INIT;
@@ -66,7 +75,7 @@ static int forked(struct ww_worker *w, const struct ww_ref_opts *o)
 		return 0;
 	enum ww_rc rc = ww_forker_fork(o->forker, o->cache_dir, w->max_resident_bytes, &w->proc, &why);
 	if (rc != WW_OK && !(o->interrupted && *o->interrupted))
-		ww_log(WW_LOG_WARN, "a reference worker is started without the one that forks: %s", why.msg);
+		ww_log(WW_LOG_WARN, "a reference worker could not be forked and imports PyTorch itself: %s", why.msg);
 	return rc == WW_OK;
 }
 
@@ -101,7 +110,7 @@ out:
 static void drain_log(struct ww_worker *w)
 {
 	char part[4096];
-	/* Bounded: a task that prints faster than this reads must not keep us here. */
+	/* Bounded: a task that prints faster than this reads must not block the judge. */
 	for (int i = 0; i < 64 && w->proc.err_fd >= 0; i++) {
 		ssize_t n = read(w->proc.err_fd, part, sizeof(part));
 		if (n <= 0)
@@ -166,7 +175,7 @@ static enum ww_rc died(struct ww_worker *w, struct ww_err *err)
 	if (w->proc.pid <= 0 || ww_proc_wait(&w->proc, ww_now_ns(), &w->status, &ignored) != WW_OK)
 		ww_str_adds(&how, "closed its connection");
 	else if (WIFEXITED(w->status) && WEXITSTATUS(w->status) == 127)
-		ww_str_adds(&how, "could not be started (no such interpreter?)");
+		ww_str_adds(&how, "could not be started; check that WW_PYTHON names a Python");
 	else if (WIFSIGNALED(w->status))
 		ww_str_addf(&how, "was ended by signal %d (%s)", WTERMSIG(w->status), strsignal(WTERMSIG(w->status)));
 	else
@@ -201,7 +210,7 @@ static int fills_disk(struct ww_worker *w, uint64_t now)
 		(w->cache_dir && bytes_below(w->cache_dir, w->max_disk_bytes) > w->max_disk_bytes);
 }
 
-/* What it uses too much of; NULL: nothing. */
+/* The resource of which it uses too much; NULL: none. */
 static const char *excess(struct ww_worker *w, uint64_t now, struct ww_str *what)
 {
 	if (now < w->look_ns)
@@ -217,7 +226,7 @@ static const char *excess(struct ww_worker *w, uint64_t now, struct ww_str *what
 	return what->len ? what->p : NULL;
 }
 
-/* What must hold while we wait. */
+/* Check deadline, interruption, memory and disk while a reply is awaited. */
 static enum ww_rc look(struct ww_worker *w, uint64_t deadline_ns, struct ww_err *err)
 {
 	uint64_t now = ww_now_ns();

@@ -204,6 +204,8 @@ static enum ww_rc write_all(
 {
 	char critic[PATH_MAX];
 	WW_CHECK(write_learner(t->policy, tmp, t->tokenizer_dir, err));
+	if (t->settings.prompt[0])
+		WW_CHECK(ww_settings_write(tmp, &t->settings, err));
 	WW_CHECK(ww_checkpoint_critic(tmp, critic, err));
 	if (t->critic)
 		WW_CHECK(write_learner(t->critic, critic, NULL, err));
@@ -211,12 +213,21 @@ static enum ww_rc write_all(
 	return sync_dir(tmp, err);
 }
 
+static void name_of(int64_t step, char *out, size_t size) { snprintf(out, size, "step-%08" PRId64, step); }
+
+void ww_checkpoint_path(const char *run, int64_t step, char *out)
+{
+	char name[32];
+	name_of(step, name, sizeof(name));
+	snprintf(out, PATH_MAX, "%.4000s/checkpoints/%s", run, name);
+}
+
 enum ww_rc ww_checkpoint_save(
 	const char *run, const struct ww_trained *t, const struct ww_train_state *s, int64_t keep, struct ww_err *err)
 {
 	char dir[PATH_MAX], tmp[PATH_MAX], final[PATH_MAX], name[32];
 	struct ww_err ignored;
-	snprintf(name, sizeof(name), "step-%08" PRId64, s->step);
+	name_of(s->step, name, sizeof(name));
 	WW_CHECK(ww_fs_join(dir, run, "checkpoints", err));
 	WW_CHECK(ww_fs_mkdirs(dir, err));
 	WW_CHECK(ww_fs_join(tmp, dir, ".new", err));

@@ -160,7 +160,7 @@ static enum ww_rc conversation_ids(struct reader *r, const json_t *v, struct ww_
 	return WW_OK;
 }
 
-/* What its messages say, as documents. */
+/* The text of a conversation's messages, as documents. */
 static enum ww_rc add_message_texts(struct reader *r, const json_t *v)
 {
 	const json_t *m, *messages = json_object_get(v, "messages");
@@ -225,7 +225,7 @@ static enum ww_rc add_given_ids(struct reader *r, const json_t *v, float factor)
 	return rc;
 }
 
-/* What a line may hold: what is learned, then what `episode export` says of where it comes from. */
+/* Members of a line: those that are learned from, then those by which `episode export` names the source. */
 static int is_member(const char *key)
 {
 	static const char *const members[] = { "messages", "tools", "text", "ids", "weights", "weight", "task", "task_id",
@@ -368,21 +368,12 @@ static enum ww_rc add_path(struct reader *r, const char *path)
 
 static enum ww_rc add_paths(struct reader *r)
 {
+	const char *paths = r->o->paths;
 	char path[PATH_MAX];
-	enum ww_rc rc = WW_OK;
-	for (const char *p = r->o->paths; rc == WW_OK && *p;) {
-		p += strspn(p, ", \n");
-		size_t n = strcspn(p, ",\n");
-		if (!n)
-			continue;
-		if (n >= sizeof(path))
-			return ww_err_set(r->err, WW_ERR_LIMIT, "a path in the data is too long");
-		memcpy(path, p, n);
-		path[n] = 0;
-		rc = add_path(r, path);
-		p += n;
-	}
-	return rc;
+	int part;
+	while ((part = ww_list_part(&paths, path, sizeof(path))) > 0)
+		WW_CHECK(add_path(r, path));
+	return part < 0 ? ww_err_set(r->err, WW_ERR_LIMIT, "a path in the data is too long") : WW_OK;
 }
 
 static enum ww_rc add_all(struct reader *r)

@@ -47,7 +47,7 @@ struct ww_data {
  * "task_id" is that of a held-out task. */
 enum ww_rc ww_data_open(const struct ww_data_opts *o, struct ww_data **out, struct ww_err *err) WW_MUST_CHECK;
 void ww_data_free(struct ww_data *d); /* NULL is fine */
-/* Only the texts of such sources: each document, and of a conversation what its messages say.  *files: how many were
+/* Only the texts of such sources: each document, and the text of a conversation's messages.  *files: how many were
  * read. */
 enum ww_rc ww_data_texts(const char *paths, enum ww_rc (*fn)(void *ctx, const char *text, size_t n, struct ww_err *err),
 	void *ctx, int64_t *files, struct ww_err *err) WW_MUST_CHECK;

@@ -142,20 +142,22 @@ static enum ww_rc no_room(const struct ww_memory_ask *a, const struct ww_memory 
 enum ww_rc ww_memory_plan(const struct ww_memory_ask *a, struct ww_dev *dev, struct ww_memory *out, struct ww_err *err)
 {
 	struct ww_work work = ww_run_work(a->config, a->dtype, a->max_tokens, a->longest);
+	/* A critic's stream computes nothing but its update; the batches of both are the policy's stream's. */
+	struct ww_work idle = { a->dtype, 1, 1, 1, 1, 1, 1, 1 };
 	struct ww_config critic = *a->config;
-	uint64_t free_bytes, total_bytes;
+	uint64_t free_bytes, total_bytes, stream = dev->ops->workspace ? dev->ops->workspace(dev, &idle) : 0;
 	critic.critic = 1;
 	*out = (struct ww_memory){ .budget = a->budget,
 		.layers = a->config->layers,
 		.cache = a->cache,
 		.model = ww_model_bytes(a->config, a->dtype),
 		.optim = ww_optim_bytes(a->config, a->dtype),
-		.critic = a->critic ? ww_model_bytes(&critic, a->dtype) + ww_optim_bytes(&critic, a->dtype) : 0,
-		.reference = a->reference ? ww_model_bytes(a->config, a->dtype) : 0,
+		.critic = a->critic ? ww_model_bytes(&critic, a->dtype) + ww_optim_bytes(&critic, a->dtype) + stream : 0,
+		.reference = a->reference ? ww_model_bytes(a->config, a->dtype) + stream : 0,
 		.workspace = dev->ops->workspace ? dev->ops->workspace(dev, &work) : 0 };
 	if (!a->budget) {
 		dev->ops->memory(dev, &free_bytes, &total_bytes);
-		out->budget = free_bytes;
+		out->budget = free_bytes > a->others ? free_bytes - a->others : 0;
 	}
 	if (a->keep > 0 && a->keep < out->layers)
 		with_keep(a, a->keep, out);

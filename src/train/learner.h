@@ -41,7 +41,8 @@ enum ww_rc ww_learner_add_targets(struct ww_learner *l, const struct ww_batch *b
 	const float *dlogp, const float **logp, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_learner_add(struct ww_learner *l, const struct ww_batch *b, const int32_t *targets,
 	const struct ww_loss *loss, struct ww_err *err) WW_MUST_CHECK;
-/* Without a gradient: the log-probability of each target, or of a critic (targets unused, also above) each value. */
+/* Without a gradient: the log-probability of each target, or of a critic (which uses no targets, here and above) each
+ * value. */
 enum ww_rc ww_learner_look(struct ww_learner *l, const struct ww_batch *b, const int32_t *targets, float *out,
 	struct ww_err *err) WW_MUST_CHECK;
 /* Entropies of the rows of the last batch, which asked for them. */
@@ -68,6 +69,7 @@ struct ww_memory_ask {
 	uint64_t budget;             /* 0: what is free on the device */
 	int critic, reference;       /* a critic with an optimizer of its own; weights that only compute */
 	uint64_t cache;              /* of generation, as ww_infer_bytes() says */
+	uint64_t others;             /* where budget is 0: of share of the free memory that is left to other processes */
 };
 /* optim holds gradients too; run is the workspace, which policy, critic and reference share. */
 struct ww_memory {

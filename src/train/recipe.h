@@ -1,24 +1,27 @@
-/* recipe.h - what `warpwright train` is asked to do: the values of its option table, from a recipe and the command
- * line. */
+/* recipe.h - the settings of `warpwright train`: the values of its option table, from a recipe and the command line. */
 #pragma once
 
 #include "base/err.h"
+#include "nn/settings.h"
+#include "train/learner.h"
 
 #include <jansson.h>
+#include <limits.h>
 #include <stdint.h>
 
 struct ww_recipe {
 	const char *stage, *model, *config, *tokenizer, *data, *held_out, *output;
-	const char *learn, *order, *schedule, *device, *dtype, *numbers;
+	const char *learn, *prompt, *order, *schedule, *device, *dtype, *numbers;
 	int64_t sequence, step_tokens, micro, steps, epochs, warmup, decay, seed, keep_layers, checkpoint_every,
 		keep_checkpoints, max_skips;
 	double lr, min_lr, beta1, beta2, eps, weight_decay, clip, spike, memory;
 	int other_arithmetic, json;
-	/* ppo */
-	const char *critic, *tasks, *advantage, *mean, *target;
+	/* of the stages that sample, or learn from what was sampled */
+	const char *critic, *tasks, *advantage, *mean, *target, *decide, *judge_devices, *answers;
 	int64_t episodes, samples, context_tokens, reply_tokens, update_epochs, minibatch, judge_threads;
+	int64_t turns, parallel, cache_tokens, staleness, idle_turns;
 	double critic_lr, gamma, lambda, critic_lambda, alpha, clip_low, clip_high, dual_clip, truncate, stop_entropy,
-		stop_reward, judge_seconds;
+		stop_reward, stop_invalid, judge_seconds, judge_memory;
 };
 
 /* The record of a step. */
@@ -46,11 +49,27 @@ struct ww_train_result {
 	double seconds;              /* of this process's steps */
 	int64_t tokens;
 	uint64_t predicted_bytes;
-	char checkpoint[4096];
+	char checkpoint[PATH_MAX];
 };
+
+/* ---- what the stages share */
+
+enum { WW_TRAIN_MICRO_TOKENS = 16384 }; /* of a micro-batch, where no sequence is longer */
+void ww_train_say(const struct ww_train_hooks *h, const char *fmt, ...) WW_PRINTF(2, 3);
+/* WW_F32 or WW_BF16, by the recipe or else by the model's own (dtype, of its config). */
+int ww_recipe_dtype(const struct ww_recipe *o, int dtype);
+/* The form of prompt that checkpoints record: the recipe's `prompt`; if that is "same", the model's (may be NULL) or
+ * else the tokenizer directory's. */
+enum ww_rc ww_recipe_settings(const struct ww_recipe *o, struct ww_settings *out, struct ww_err *err) WW_MUST_CHECK;
+/* AdamW as the recipe has it; max_tokens of a micro-batch, keep layers' activations. */
+struct ww_learner_opts ww_recipe_learner(const struct ww_recipe *o, int64_t max_tokens, int64_t keep);
 
 /* Stage sft: from the recipe, or from the last checkpoint in its output directory, to the end.  `values`: the recipe as
  * an object of texts and numbers, kept in the run so that a changed one is refused.  WW_ERR_INTERRUPTED where
  * *hooks->interrupted said so, after a checkpoint. */
 enum ww_rc ww_sft_run(const struct ww_recipe *o, const json_t *values, const struct ww_train_hooks *hooks,
 	struct ww_train_result *out, struct ww_err *err) WW_MUST_CHECK;
+/* The same on given sequences (borrowed), in place of the recipe's data. */
+struct ww_data;
+enum ww_rc ww_sft_run_on(const struct ww_recipe *o, const json_t *values, struct ww_data *data,
+	const struct ww_train_hooks *hooks, struct ww_train_result *out, struct ww_err *err) WW_MUST_CHECK;

@@ -1,7 +1,8 @@
 /* report.c - the log of a training run as a page (src/page).
  *
  * A long run has more steps than a plot has pixels.  So steps are grouped into at most BUCKETS columns: the line is the
- * mean of each, the band behind it the range, so that one bad step in a million stays visible. */
+ * mean of each, the band behind it the range, so that one bad step in a million stays visible.  Several runs share each
+ * plot as lines without bands. */
 #include "train/report.h"
 #include "base/fs.h"
 #include "base/json.h"
@@ -16,20 +17,62 @@
 
 enum { LOG_MAX = 1 << 30, JSON_MAX = 1 << 20, BUCKETS = 600, SKIPS_DRAWN = 200 };
 
-enum { REWARD, ENTROPY, EXPLAINED, VALUE_LOSS, LOSS, LR, NORM, SPEED, SERIES };
+enum {
+	REWARD,
+	PASS,
+	FASTER_EAGER,
+	FASTER_COMPILE,
+	ENTROPY,
+	EXPLAINED,
+	EXPLAINED_MIDDLE,
+	VALUE_LOSS,
+	LOSS,
+	LR,
+	NORM,
+	CRITIC_NORM,
+	RATIO_MAX,
+	RATIO_MIN,
+	CLIPPED,
+	TURNS,
+	CUT,
+	INVALID,
+	SPEED,
+	GENERATING,
+	LEARNING,
+	JUDGING,
+	SERIES
+};
 static const struct {
 	const char *key, *title, *unit;
 	int from_zero;
 	int is_optional; /* not drawn where no step has it */
-} series[SERIES] = { [REWARD] = { "reward", "Reward", "mean over the step's episodes", 0, 1 },
-	[ENTROPY] = { "entropy", "Entropy", "of the policy at its own tokens, in nats", 1, 1 },
-	[EXPLAINED] = { "explained", "Explained variance", "part of the reward's variance that the critic explains", 0, 1 },
-	[VALUE_LOSS] = { "value_loss", "Loss of the critic", "half mean squared error", 1, 1 },
+	/* Not NULL: the series is one of several in a plot, and this its legend.  The plot begins with the one that has a
+	 * title; the others follow it without. */
+	const char *legend;
+} series[SERIES] = { [REWARD] = { "reward", "Reward", "mean over the step's episodes", 0, 1, NULL },
+	[PASS] = { "pass", "Milestones", "share of the step's episodes", 1, 1, "correct" },
+	[FASTER_EAGER] = { "faster_eager", NULL, NULL, 1, 1, "faster than eager" },
+	[FASTER_COMPILE] = { "faster_compile", NULL, NULL, 1, 1, "faster than torch.compile too" },
+	[ENTROPY] = { "entropy", "Entropy", "of the policy at its own tokens, in nats", 1, 1, NULL },
+	[EXPLAINED] = { "explained", "Explained variance", "part of the reward's variance that the critic explains", 0, 1,
+		"over all own tokens" },
+	[EXPLAINED_MIDDLE] = { "explained_middle", NULL, NULL, 0, 1, "at each episode's middle token" },
+	[VALUE_LOSS] = { "value_loss", "Loss of the critic", "half mean squared error", 1, 1, NULL },
 	[LOSS] = { "loss", "Loss", "mean negative log-probability of a token, in nats; of a policy its clipped objective",
-		0, 1 },
-	[LR] = { "lr", "Learning rate", "learning rate", 1, 0 },
-	[NORM] = { "norm", "Norm of the gradient", "norm before clipping", 1, 1 },
-	[SPEED] = { "tokens_per_second", "Tokens per second", "tokens per second", 1, 0 } };
+		0, 1, NULL },
+	[LR] = { "lr", "Learning rate", "learning rate", 1, 0, NULL },
+	[NORM] = { "norm", "Norm of the gradient", "norm before clipping", 1, 1, "model" },
+	[CRITIC_NORM] = { "critic_norm", NULL, NULL, 1, 1, "critic" },
+	[RATIO_MAX] = { "ratio_max", "Ratios", "new by recorded probability of an own token", 0, 1, "largest" },
+	[RATIO_MIN] = { "ratio_min", NULL, NULL, 0, 1, "smallest" },
+	[CLIPPED] = { "clipped", "Clipped tokens", "share of the own tokens", 1, 1, NULL },
+	[TURNS] = { "turns", "Turns", "replies of an episode, mean", 1, 1, NULL },
+	[CUT] = { "cut_share", "Cut off and invalid", "share", 1, 1, "episodes cut off by a length" },
+	[INVALID] = { "invalid_share", NULL, NULL, 1, 1, "calls that were not valid" },
+	[SPEED] = { "tokens_per_second", "Tokens per second", "tokens per second", 1, 0, NULL },
+	[GENERATING] = { "generating_seconds", "Time", "seconds of a device a step", 1, 1, "generating" },
+	[LEARNING] = { "learning_seconds", NULL, NULL, 1, 1, "learning" },
+	[JUDGING] = { "judging_seconds", NULL, NULL, 1, 1, "judging" } };
 
 struct log {
 	double *step, *y[SERIES];
@@ -37,10 +80,13 @@ struct log {
 	double *skipped; /* steps */
 	size_t skips;
 	double seconds, tokens, device_bytes;
+	json_t *first, *last; /* lines */
 };
 
 static void log_release(struct log *l)
 {
+	json_decref(l->first);
+	json_decref(l->last);
 	free(l->step);
 	free(l->skipped);
 	for (int k = 0; k < SERIES; k++)
@@ -76,6 +122,10 @@ static enum ww_rc add_line(struct log *l, const char *line, size_t n, const char
 	l->tokens = ww_json_num(v, "total_tokens", 0);
 	l->device_bytes = ww_json_num(v, "device_bytes", 0);
 	l->n++;
+	if (!l->first)
+		l->first = json_incref(v);
+	json_decref(l->last);
+	l->last = json_incref(v);
 	return WW_OK;
 }
 
@@ -124,7 +174,7 @@ static int gather(const struct log *l, int k, struct bucket *b)
 	return count;
 }
 
-static void draw_lines(struct ww_plot *p, const struct bucket *b, int n)
+static void draw_lines(struct ww_plot *p, int colour, const struct bucket *b, int n)
 {
 	static struct ww_plot_point low[BUCKETS], high[BUCKETS], mean[BUCKETS];
 	for (int i = 0; i < n; i++) {
@@ -132,8 +182,9 @@ static void draw_lines(struct ww_plot *p, const struct bucket *b, int n)
 		high[i] = (struct ww_plot_point){ b[i].x, b[i].high };
 		mean[i] = (struct ww_plot_point){ b[i].x, b[i].sum / b[i].n };
 	}
-	ww_plot_band(p, low, high, (size_t)n);
-	ww_plot_line(p, 0, mean, (size_t)n);
+	if (!colour)
+		ww_plot_band(p, low, high, (size_t)n);
+	ww_plot_line(p, colour, mean, (size_t)n);
 }
 
 static void draw_skips(struct ww_plot *p, const struct log *l)
@@ -145,23 +196,27 @@ static void draw_skips(struct ww_plot *p, const struct log *l)
 	}
 }
 
-static void draw(const struct log *l, int k, struct ww_str *h)
+/* One behind the last of the series that share a plot with k. */
+static int end_of_plot(int k)
 {
-	static struct bucket b[BUCKETS];
+	int end = k + 1;
+	while (end < SERIES && !series[end].title)
+		end++;
+	return end;
+}
+
+static void draw_plot(const struct log *l, int k, struct bucket (*b)[BUCKETS], const int *n, struct ww_str *h)
+{
+	int end = end_of_plot(k), lines = 0;
 	struct ww_plot p;
-	int n = gather(l, k, b);
-	if (!n && series[k].is_optional)
-		return;
-	ww_str_addf(h, "<h2>%s</h2>\n", series[k].title);
-	if (!n) {
-		ww_str_adds(h, "<p>no finite value was logged</p>\n");
-		return;
-	}
 	ww_plot_init(&p, h);
-	for (int i = 0; i < n; i++) {
-		ww_plot_include(&p, NAN, b[i].low);
-		ww_plot_include(&p, NAN, b[i].high);
-	}
+	for (int i = k; i < end; i++)
+		lines += n[i - k] > 0;
+	for (int i = k; i < end; i++)
+		for (int j = 0; j < n[i - k]; j++) {
+			ww_plot_include(&p, NAN, b[i - k][j].low);
+			ww_plot_include(&p, NAN, b[i - k][j].high);
+		}
 	ww_plot_include(&p, l->step[0], NAN);
 	ww_plot_include(&p, l->step[l->n - 1], NAN);
 	p.from_zero = series[k].from_zero;
@@ -172,8 +227,51 @@ static void draw(const struct log *l, int k, struct ww_str *h)
 	ww_plot_begin(&p);
 	if (k == LOSS)
 		draw_skips(&p, l);
-	draw_lines(&p, b, n);
+	for (int i = k; i < end; i++)
+		draw_lines(&p, i - k, b[i - k], n[i - k]);
 	ww_plot_end(&p);
+	if (lines < 2)
+		return;
+	ww_plot_legend_begin(h);
+	for (int i = k; i < end; i++)
+		if (n[i - k])
+			ww_plot_legend_line(h, i - k, 0, series[i].legend);
+	ww_plot_legend_end(h);
+}
+
+static void draw(const struct log *l, int k, struct ww_str *h)
+{
+	enum { MOST = 3 };
+	static struct bucket b[MOST][BUCKETS];
+	int n[MOST], all = 0;
+	for (int i = k; i < end_of_plot(k); i++)
+		all += n[i - k] = gather(l, i, b[i - k]);
+	if (!all && series[k].is_optional)
+		return;
+	ww_str_addf(h, "<h2>%s</h2>\n", series[k].title);
+	if (!all)
+		ww_str_adds(h, "<p>no finite value was logged</p>\n");
+	else
+		draw_plot(l, k, b, n, h);
+}
+
+/* Counts by name at the first and the last step. */
+static void add_counts(const struct log *l, const char *key, const char *title, struct ww_str *h)
+{
+	const json_t *first = json_object_get(l->first, key), *last = json_object_get(l->last, key);
+	const char *name;
+	json_t *n;
+	if (!json_object_size(first) && !json_object_size(last))
+		return;
+	ww_str_addf(h, "<h2>%s</h2>\n", title);
+	ww_page_facts_begin(h);
+	json_object_foreach((json_t *)(uintptr_t)last, name, n)
+		ww_page_fact(h, name, "%" PRId64 " at the first step, %" PRId64 " at the last", ww_json_int(first, name, 0),
+			(int64_t)json_integer_value(n));
+	json_object_foreach((json_t *)(uintptr_t)first, name, n)
+		if (!json_object_get(last, name))
+			ww_page_fact(h, name, "%" PRId64 " at the first step, 0 at the last", (int64_t)json_integer_value(n));
+	ww_page_facts_end(h);
 }
 
 /* ---- The page ---------------------------------------------------------------------------------------------------- */
@@ -207,43 +305,211 @@ static void add_facts(const char *run, const json_t *v, const struct log *l, str
 	ww_page_facts_end(h);
 }
 
-static void add_recipe(const json_t *recipe, struct ww_str *h)
+static void add_value(const json_t *v, struct ww_str *out)
+{
+	if (json_is_string(v))
+		ww_str_adds(out, json_string_value(v));
+	else if (json_is_real(v))
+		ww_str_addf(out, "%g", json_real_value(v));
+	else if (v && !json_is_null(v))
+		ww_json_add(out, v);
+}
+
+/* ---- Several runs ------------------------------------------------------------------------------------------------ */
+
+struct run {
+	const char *dir;
+	json_t *about; /* run.json */
+	struct log log;
+};
+
+static void run_release(struct run *r)
+{
+	json_decref(r->about);
+	log_release(&r->log);
+}
+
+static enum ww_rc run_read(struct run *r, const char *dir, struct ww_err *err)
+{
+	char path[PATH_MAX];
+	r->dir = dir;
+	WW_CHECK(ww_fs_join(path, dir, "run.json", err));
+	WW_CHECK(ww_json_read_file(path, JSON_MAX, &r->about, err));
+	if (strcmp(ww_json_str(r->about, "kind", ""), "train"))
+		return ww_err_set(err, WW_ERR_USAGE, "%s does not describe a training run; name the output of `train`", path);
+	return read_log(dir, &r->log, err);
+}
+
+static const json_t *recipe_of(const struct run *r) { return json_object_get(r->about, "recipe"); }
+
+static void add_legend(const struct run *runs, const int *counts, int n, struct ww_str *h)
+{
+	ww_plot_legend_begin(h);
+	for (int i = 0; i < n; i++)
+		if (counts[i])
+			ww_plot_legend_line(h, i, 0, runs[i].dir);
+	ww_plot_legend_end(h);
+}
+
+/* b: BUCKETS for each run. */
+static void draw_lines_of(const struct run *runs, int n, int k, const struct bucket *b, const int *counts,
+	const char *title, const char *unit, struct ww_str *h)
+{
+	struct ww_plot p;
+	static struct ww_plot_point mean[BUCKETS];
+	ww_plot_init(&p, h);
+	for (int i = 0; i < n; i++)
+		for (int j = 0; j < counts[i]; j++)
+			ww_plot_include(&p, b[i * BUCKETS + j].x, b[i * BUCKETS + j].sum / b[i * BUCKETS + j].n);
+	p.from_zero = series[k].from_zero;
+	p.whole_x = 1;
+	p.x = "step";
+	p.y = unit;
+	p.label = title;
+	ww_plot_begin(&p);
+	for (int i = 0; i < n; i++) {
+		for (int j = 0; j < counts[i]; j++)
+			mean[j] = (struct ww_plot_point){ b[i * BUCKETS + j].x, b[i * BUCKETS + j].sum / b[i * BUCKETS + j].n };
+		if (counts[i])
+			ww_plot_line(&p, i, mean, (size_t)counts[i]);
+	}
+	ww_plot_end(&p);
+	add_legend(runs, counts, n, h);
+}
+
+/* One series of all runs that logged it; first: of the plot that it belongs to. */
+static enum ww_rc compare(const struct run *runs, int n, int k, int first, struct ww_str *h, struct ww_err *err)
+{
+	ww_auto_free struct bucket *b = NULL;
+	ww_auto_free int *counts = NULL;
+	char title[128];
+	int any = 0;
+	WW_CHECK(WW_NEW(b, (size_t)n * BUCKETS, err));
+	WW_CHECK(WW_NEW(counts, n, err));
+	for (int i = 0; i < n; i++)
+		any += counts[i] = gather(&runs[i].log, k, b + (size_t)i * BUCKETS);
+	if (!any)
+		return WW_OK;
+	snprintf(title, sizeof(title), "%s%s%s", series[first].title, series[k].legend ? ": " : "",
+		series[k].legend ? series[k].legend : "");
+	ww_str_addf(h, "<h2>%s</h2>\n", title);
+	draw_lines_of(runs, n, k, b, counts, title, series[first].unit, h);
+	return WW_OK;
+}
+
+static int is_common(const struct run *runs, int n, const char *key)
+{
+	for (int i = 1; i < n; i++)
+		if (!json_equal(json_object_get(recipe_of(&runs[i]), key), json_object_get(recipe_of(runs), key)))
+			return 0;
+	return 1;
+}
+
+static void add_row(const struct run *runs, int n, const char *key, struct ww_str *h)
+{
+	ww_str_adds(h, "<tr><th>");
+	ww_page_text(h, key, 100);
+	ww_str_adds(h, "</th>");
+	for (int i = 0; i < n; i++) {
+		ww_auto_str value = WW_STR_INIT(4096);
+		add_value(json_object_get(recipe_of(&runs[i]), key), &value);
+		ww_str_adds(h, "<td>");
+		ww_page_text(h, value.len ? value.p : "", 200);
+		ww_str_adds(h, "</td>");
+	}
+	ww_str_adds(h, "</tr>\n");
+}
+
+/* A column for each run. */
+static void add_differences(const struct run *runs, int n, struct ww_str *h)
+{
+	json_auto_t *keys = json_object();
+	const char *key;
+	json_t *v;
+	for (int i = 0; i < n; i++)
+		json_object_update_missing(keys, (json_t *)(uintptr_t)recipe_of(&runs[i]));
+	ww_str_adds(h, "<h2>Where their recipes differ</h2>\n<div class=\"wide\"><table class=\"num\"><tr><th></th>");
+	for (int i = 0; i < n; i++) {
+		ww_str_adds(h, "<th>");
+		ww_page_text(h, runs[i].dir, 200);
+		ww_str_adds(h, "</th>");
+	}
+	ww_str_adds(h, "</tr>\n");
+	json_object_foreach(keys, key, v)
+		if (!is_common(runs, n, key))
+			add_row(runs, n, key, h);
+	ww_str_adds(h, "</table></div>\n");
+}
+
+/* What the recipes of all runs say. */
+static void add_recipe(const struct run *runs, int n, struct ww_str *h)
 {
 	const char *key;
 	json_t *v;
-	ww_str_adds(h, "<h2>Recipe</h2>\n");
+	ww_str_addf(h, "<h2>%s</h2>\n", n > 1 ? "What their recipes share" : "Recipe");
 	ww_page_facts_begin(h);
-	json_object_foreach((json_t *)recipe, key, v) {
+	json_object_foreach((json_t *)(uintptr_t)recipe_of(runs), key, v) {
 		ww_auto_str value = WW_STR_INIT(4096);
-		if (json_is_string(v))
-			ww_str_adds(&value, json_string_value(v));
-		else if (json_is_real(v))
-			ww_str_addf(&value, "%g", json_real_value(v));
-		else if (!json_is_null(v))
-			ww_json_add(&value, v);
-		if (value.len)
+		add_value(v, &value);
+		if (value.len && is_common(runs, n, key))
 			ww_page_fact(h, key, "%s", value.p);
 	}
 	ww_page_facts_end(h);
 }
 
-enum ww_rc ww_train_report(const char *run, struct ww_str *h, struct ww_err *err)
+static enum ww_rc add_runs(const struct run *runs, int n, struct ww_str *h, struct ww_err *err)
 {
-	WW_AUTO(log_release) struct log l = { 0 };
-	char path[PATH_MAX];
-	json_auto_t *v = NULL;
-	WW_CHECK(ww_fs_join(path, run, "run.json", err));
-	WW_CHECK(ww_json_read_file(path, JSON_MAX, &v, err));
-	if (strcmp(ww_json_str(v, "kind", ""), "train"))
-		return ww_err_set(err, WW_ERR_USAGE, "%s does not describe a training run; name the output of `train`", path);
-	WW_CHECK(read_log(run, &l, err));
-	ww_page_begin(h, "Training run");
-	add_facts(run, v, &l, h);
-	for (int k = 0; k < SERIES; k++)
-		draw(&l, k, h);
-	add_recipe(json_object_get(v, "recipe"), h);
+	for (int i = 0; i < n; i++) {
+		ww_str_adds(h, "<h2>");
+		ww_page_text(h, runs[i].dir, 200);
+		ww_str_adds(h, "</h2>\n");
+		add_facts(runs[i].dir, runs[i].about, &runs[i].log, h);
+	}
+	add_differences(runs, n, h);
+	for (int k = 0; k < SERIES; k = end_of_plot(k))
+		for (int i = k; i < end_of_plot(k); i++)
+			WW_CHECK(compare(runs, n, i, k, h, err));
+	return WW_OK;
+}
+
+static void add_one(const struct run *r, struct ww_str *h)
+{
+	add_facts(r->dir, r->about, &r->log, h);
+	for (int k = 0; k < SERIES; k = end_of_plot(k))
+		draw(&r->log, k, h);
+	add_counts(&r->log, "tools", "Tools", h);
+	add_counts(&r->log, "after_failed", "After a failed verdict", h);
+}
+
+static enum ww_rc add_page(const struct run *runs, int n, struct ww_str *h, struct ww_err *err)
+{
+	ww_page_begin(h, n > 1 ? "Training runs" : "Training run");
+	if (n > 1)
+		WW_CHECK(add_runs(runs, n, h, err));
+	else
+		add_one(runs, h);
+	add_recipe(runs, n, h);
 	ww_page_end(h);
 	if (h->cut)
 		return ww_err_set(err, WW_ERR_LIMIT, "the report is larger than %zu bytes", h->max);
 	return WW_OK;
+}
+
+enum ww_rc ww_train_reports(const char *const *dirs, int n, struct ww_str *h, struct ww_err *err)
+{
+	ww_auto_free struct run *runs = NULL;
+	enum ww_rc rc = WW_OK;
+	WW_CHECK(WW_NEW(runs, n, err));
+	for (int i = 0; i < n && rc == WW_OK; i++)
+		rc = run_read(&runs[i], dirs[i], err);
+	if (rc == WW_OK)
+		rc = add_page(runs, n, h, err);
+	for (int i = 0; i < n; i++)
+		run_release(&runs[i]);
+	return rc;
+}
+
+enum ww_rc ww_train_report(const char *run, struct ww_str *h, struct ww_err *err)
+{
+	return ww_train_reports(&run, 1, h, err);
 }

@@ -1,9 +1,9 @@
 /* rl.h - advantages and losses of policy training.
  *
- * They see own tokens only, those that the policy sampled: the own tokens of a step's episodes lie one behind the
- * other, and episode e has starts[e]..starts[e + 1] - 1 of them (none is fine).  Prompts, outputs of tools and markup
- * between two turns are not there, so nothing is masked: the state after the last own token of a turn is the one before
- * the first own token of the next.
+ * They see own tokens only, those that the policy sampled: the own tokens of a step's episodes are concatenated, and
+ * episode e has starts[e]..starts[e + 1] - 1 of them (none is fine).  Prompts, outputs of tools and markup between two
+ * turns are left out, so nothing is masked: the state after the last own token of a turn is the one before the first
+ * own token of the next.
  *
  * All memory is the host's; "(own)" is one number for each own token, "(episodes)" one for each episode.  Sums run in
  * double by index: equal calls give equal bits.

@@ -56,7 +56,7 @@ static struct ww_batch batch_of(const struct ww_micro *m)
 	};
 }
 
-/* What a learner says of all own tokens. */
+/* A learner's outputs (log-probabilities or values) for all own tokens. */
 static enum ww_rc look(struct step *s, struct ww_learner *l, float *out, struct ww_err *err)
 {
 	for (int64_t first = 0, end; first < s->n; first = end) {
@@ -96,7 +96,7 @@ static enum ww_rc value_loss(void *ctx, const float *value, float *d, int64_t n,
 	return WW_OK;
 }
 
-/* Every ratio is 1: the derivative is known before the log-probabilities are. */
+/* All ratios are 1, so the derivative is known before the log-probabilities. */
 static enum ww_rc add_fresh(struct part *p, const struct ww_batch *b, struct ww_err *err)
 {
 	struct step *s = p->s;
@@ -109,8 +109,8 @@ static enum ww_rc add_fresh(struct part *p, const struct ww_batch *b, struct ww_
 	return s->out->ratios.log_max == 0
 		? WW_OK
 		: ww_err_set(err, WW_ERR_USAGE,
-			  "a token's recorded log-probability is %g off training's: the episodes are of other weights or of another "
-			  "arithmetic",
+			  "a token's recorded log-probability differs by %g from training's: other weights or another arithmetic "
+			  "sampled the episodes; sample them again, or set truncate",
 			  s->out->ratios.log_max);
 }
 

@@ -34,8 +34,8 @@ void ww_step_rows_release(struct ww_step_rows *s);
 enum ww_rc ww_step_rows_take(
 	struct ww_step_rows *s, struct ww_cursor *c, int64_t rows, int64_t end, struct ww_err *err) WW_MUST_CHECK;
 
-/* Rows behind each other: inputs, where sequences begin, and, of the inputs that are trained on, which they are, what
- * follows each, and its weight. */
+/* Concatenated rows: inputs, starts of the sequences, and for each input with weight its row, its target and its
+ * weight. */
 struct ww_micro {
 	int32_t *ids, *starts; /* (t), (sequences + 1) */
 	int32_t *rows, *targets;

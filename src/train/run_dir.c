@@ -68,7 +68,7 @@ static enum ww_rc compare_recipe(const char *path, const json_t *then, const jso
 	return WW_OK;
 }
 
-/* What the last bits of the weights depend on beside recipe and data. */
+/* What the last bits of the weights depend on besides recipe and data. */
 static json_t *arithmetic(const struct ww_dev *d)
 {
 	return json_pack("{s:s, s:s, s:s, s:s}", "device", d->bits.device, "kernels", d->bits.kernels, "libraries",
@@ -83,7 +83,7 @@ static enum ww_rc write_json(const char *path, const json_t *v, struct ww_err *e
 	return ww_fs_write(path, text.p, text.len, err);
 }
 
-/* Another arithmetic than the run has had so far is refused, or with --other-arithmetic put into the record. */
+/* Refuse an arithmetic that differs from the run's; with --other-arithmetic record the change instead. */
 static enum ww_rc compare_arithmetic(
 	const struct ww_dev *dev, int other, const char *path, json_t *run, struct ww_err *err)
 {

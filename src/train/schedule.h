@@ -1,4 +1,4 @@
-/* schedule.h - the learning rate of a step, and which steps are not to be trusted. */
+/* schedule.h - the learning rate of a step, and the guard that skips bad steps. */
 #pragma once
 
 #include <stdint.h>
@@ -32,7 +32,7 @@ struct ww_guard {
 	int64_t skipped_in_row, skipped;
 };
 enum ww_guard_word { WW_GUARD_FINE, WW_GUARD_NAN, WW_GUARD_SPIKE };
-/* What to think of a step by its loss. */
+/* Judge a step by its loss, without recording it. */
 enum ww_guard_word ww_guard_look(const struct ww_guard *g, double loss);
-/* What became of it: fine losses are taken in, the others counted. */
+/* Record a step: a good loss enters the ring, others are counted as skipped. */
 void ww_guard_note(struct ww_guard *g, enum ww_guard_word word, double loss);

@@ -29,8 +29,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINE_MAX_BYTES = 4096, MICRO_TOKENS = 16384 };
-
 struct sft {
 	const struct ww_recipe *o;
 	const struct ww_train_hooks *hooks;
@@ -42,6 +40,7 @@ struct sft {
 	struct ww_dev *dev;
 	struct ww_share share; /* of the device */
 	struct ww_data *data;
+	int lent; /* the data is the caller's */
 	struct ww_cursor cursor;
 	struct ww_step_rows rows;
 	struct ww_micro micro;
@@ -50,25 +49,15 @@ struct sft {
 	struct ww_learner *learner;
 	struct ww_schedule schedule;
 	struct ww_train_state state;
+	struct ww_settings settings;
 	int64_t rows_per_step, rows_per_micro, end_epoch, saved_step;
 };
 
-static void say(struct sft *s, const char *fmt, ...) WW_PRINTF(2, 3);
-static void say(struct sft *s, const char *fmt, ...)
-{
-	ww_auto_str line = WW_STR_INIT(LINE_MAX_BYTES);
-	va_list ap;
-	va_start(ap, fmt);
-	ww_str_vaddf(&line, fmt, ap);
-	va_end(ap);
-	s->hooks->say(s->hooks->ctx, line.p);
-}
-
 /* ---- opening */
 
-static enum ww_rc check_recipe(const struct ww_recipe *o, struct ww_err *err)
+static enum ww_rc check_recipe(const struct ww_recipe *o, int lent, struct ww_err *err)
 {
-	if (!o->data || !o->output)
+	if ((!o->data && !lent) || !o->output)
 		return ww_err_set(err, WW_ERR_USAGE, "a recipe needs data and output");
 	if (!o->model == !o->config)
 		return ww_err_set(
@@ -89,11 +78,7 @@ static enum ww_rc open_config(struct sft *s, struct ww_err *err)
 		rc = ww_config_read(o->model ? path : o->config, &s->config, err);
 	if (rc != WW_OK)
 		return rc;
-	s->dtype = !strcmp(o->dtype, "fp32") ? WW_F32
-		: !strcmp(o->dtype, "bf16")      ? WW_BF16
-		: s->config.dtype == WW_F32      ? WW_F32
-										 : WW_BF16;
-	s->config.dtype = s->dtype;
+	s->config.dtype = s->dtype = ww_recipe_dtype(o, s->config.dtype);
 	if (s->config.critic)
 		return ww_err_set(err, WW_ERR_USAGE, "%s is a critic: it has no distribution over tokens to train",
 			o->model ? o->model : path);
@@ -113,7 +98,9 @@ static enum ww_rc open_data(struct sft *s, struct ww_err *err)
 		.config = &s->config };
 	struct ww_held_out *held_out = NULL;
 	struct ww_tok *tok = NULL;
-	enum ww_rc rc = o->held_out ? ww_held_out_open(&held_out, o->held_out, s->hooks->interrupted, err) : WW_OK;
+	WW_CHECK(ww_recipe_settings(o, &s->settings, err));
+	enum ww_rc rc = o->held_out && !s->lent ? ww_held_out_open(&held_out, o->held_out, s->hooks->interrupted, err)
+											: WW_OK;
 	if (rc == WW_OK && dir)
 		rc = ww_fs_join(s->tokenizer_dir, dir, "tokenizer.json", err);
 	if (rc == WW_OK && dir && (o->tokenizer || ww_fs_is_file(s->tokenizer_dir)))
@@ -124,13 +111,13 @@ static enum ww_rc open_data(struct sft *s, struct ww_err *err)
 	snprintf(s->tokenizer_dir, sizeof(s->tokenizer_dir), "%s", tok ? dir : "");
 	d.tok = tok;
 	d.held_out = held_out;
-	if (rc == WW_OK)
+	if (rc == WW_OK && !s->lent)
 		rc = ww_data_open(&d, &s->data, err);
 	ww_tok_free(tok);
 	ww_held_out_free(held_out);
-	if (rc != WW_OK)
+	if (rc != WW_OK || s->lent)
 		return rc;
-	say(s,
+	ww_train_say(s->hooks,
 		"data: %" PRId64 " tokens in %" PRId64 " sequences (%" PRId64 " files, %" PRId64 " documents, %" PRId64
 		" conversations; %" PRId64 " cut off, %" PRId64 " with nothing to learn, %" PRId64
 		" compacted and left out, %" PRId64 " files that are no text)",
@@ -147,7 +134,9 @@ static enum ww_rc open_rows(struct sft *s, struct ww_err *err)
 		.data = s->data, .row_inputs = o->sequence, .shuffle = !strcmp(o->order, "shuffled"), .seed = (uint64_t)o->seed
 	};
 	s->rows_per_step = o->step_tokens / o->sequence > 1 ? o->step_tokens / o->sequence : 1;
-	s->rows_per_micro = o->micro ? o->micro : MICRO_TOKENS / o->sequence > 1 ? MICRO_TOKENS / o->sequence : 1;
+	s->rows_per_micro = o->micro                  ? o->micro
+		: WW_TRAIN_MICRO_TOKENS / o->sequence > 1 ? WW_TRAIN_MICRO_TOKENS / o->sequence
+												  : 1;
 	if (s->rows_per_micro > s->rows_per_step)
 		s->rows_per_micro = s->rows_per_step;
 	s->end_epoch = o->steps ? 0 : o->epochs;
@@ -178,7 +167,7 @@ static enum ww_rc open_memory(struct sft *s, struct ww_err *err)
 	s->out->predicted_bytes = s->memory.total;
 	if (rc != WW_OK)
 		return rc;
-	say(s,
+	ww_train_say(s->hooks,
 		"memory: %.3f GB (weights %.3f, gradients and optimizer %.3f, activations %.3f); %" PRId64 " of %" PRId64
 		" layers keep their activations",
 		(double)s->memory.total / 1e9, (double)s->memory.model / 1e9, (double)s->memory.optim / 1e9,
@@ -208,20 +197,14 @@ static enum ww_rc open_learner(struct sft *s, struct ww_err *err)
 	WW_CHECK(ww_checkpoint_find(o->output, o->keep_checkpoints, from, err));
 	if (from[0]) {
 		WW_CHECK(ww_checkpoint_state(from, &s->state, err));
-		say(s, "resuming %s", from);
+		ww_train_say(s->hooks, "resuming %s", from);
 		snprintf(s->out->checkpoint, sizeof(s->out->checkpoint), "%s", from);
 	}
 	if (from[0] || o->model)
 		WW_CHECK(ww_model_open(from[0] ? from : o->model, s->dev, s->dtype, &s->model, err));
 	else
 		WW_CHECK(ww_model_new(&s->config, s->dev, s->dtype, (uint64_t)o->seed, &s->model, err));
-	struct ww_learner_opts l = { .beta1 = (float)o->beta1,
-		.beta2 = (float)o->beta2,
-		.eps = (float)o->eps,
-		.weight_decay = (float)o->weight_decay,
-		.clip = (float)o->clip,
-		.max_tokens = s->micro.max_t,
-		.keep = s->memory.keep };
+	struct ww_learner_opts l = ww_recipe_learner(o, s->micro.max_t, s->memory.keep);
 	WW_CHECK(ww_learner_new(s->model, &l, &s->learner, err));
 	if (from[0])
 		WW_CHECK(ww_checkpoint_load(from, &(struct ww_trained){ .policy = s->learner }, &s->state, err));
@@ -232,7 +215,7 @@ static enum ww_rc open_learner(struct sft *s, struct ww_err *err)
 	s->out->first_step = s->state.step + 1;
 	s->out->last = (struct ww_train_step){ .step = s->state.step, .loss = NAN };
 	if (s->state.step == s->schedule.steps)
-		say(s, "the run is complete");
+		ww_train_say(s->hooks, "the run is complete");
 	return WW_OK;
 }
 
@@ -251,7 +234,7 @@ static enum ww_rc wait_for_device(struct sft *s, int *stopped, struct ww_err *er
 	return rc == WW_ERR_INTERRUPTED ? WW_OK : rc;
 }
 
-/* Of a batch: weights become the derivatives of the step's loss, in place, and its part of the loss is added. */
+/* Turn a batch's weights into the derivatives of the step's loss, in place, and add the batch's part of the loss. */
 static enum ww_rc add_batch(struct sft *s, double *loss, struct ww_err *err)
 {
 	struct ww_micro *m = &s->micro;
@@ -292,7 +275,7 @@ static enum ww_rc write_log(struct sft *s, const struct ww_train_step *r, struct
 	return v ? ww_run_dir_log(&s->dir, v, &s->state.log_bytes, err) : ww_nomem(err);
 }
 
-/* Update, or skip; what became of the step goes into the record. */
+/* Update the weights or skip the step, and record which. */
 static enum ww_rc update(struct sft *s, double loss, struct ww_train_step *r, struct ww_err *err)
 {
 	static const char *const words[] = { NULL, "nan", "spike" };
@@ -308,8 +291,8 @@ static enum ww_rc update(struct sft *s, double loss, struct ww_train_step *r, st
 	r->norm = (double)norm;
 	r->skipped = words[word];
 	if (r->skipped)
-		say(s, "step %" PRId64 " skipped: %s (loss %g)", r->step, word == WW_GUARD_NAN ? "not finite" : "a spike",
-			loss);
+		ww_train_say(s->hooks, "step %" PRId64 " skipped: %s (loss %g)", r->step,
+			word == WW_GUARD_NAN ? "not finite" : "a spike", loss);
 	return WW_OK;
 }
 
@@ -348,11 +331,12 @@ static enum ww_rc save(struct sft *s, struct ww_err *err)
 	if (s->saved_step == s->state.step)
 		return WW_OK;
 	WW_CHECK(ww_run_dir_sync(&s->dir, err));
-	struct ww_trained t = { .policy = s->learner, .tokenizer_dir = s->tokenizer_dir[0] ? s->tokenizer_dir : NULL };
+	struct ww_trained t = {
+		.policy = s->learner, .tokenizer_dir = s->tokenizer_dir[0] ? s->tokenizer_dir : NULL, .settings = s->settings
+	};
 	WW_CHECK(ww_checkpoint_save(s->o->output, &t, &s->state, s->o->keep_checkpoints, err));
 	s->saved_step = s->state.step;
-	snprintf(s->out->checkpoint, sizeof(s->out->checkpoint), "%.4000s/checkpoints/step-%08" PRId64, s->o->output,
-		s->state.step);
+	ww_checkpoint_path(s->o->output, s->state.step, s->out->checkpoint);
 	return WW_OK;
 }
 
@@ -381,13 +365,25 @@ static enum ww_rc loop(struct sft *s, struct ww_err *err)
 enum ww_rc ww_sft_run(const struct ww_recipe *o, const json_t *values, const struct ww_train_hooks *hooks,
 	struct ww_train_result *out, struct ww_err *err)
 {
+	return ww_sft_run_on(o, values, NULL, hooks, out, err);
+}
+
+enum ww_rc ww_sft_run_on(const struct ww_recipe *o, const json_t *values, struct ww_data *data,
+	const struct ww_train_hooks *hooks, struct ww_train_result *out, struct ww_err *err)
+{
 	struct sft *s;
 	json_t *own = NULL;
 	enum ww_rc rc;
 	WW_CHECK(WW_NEW(s, 1, err));
 	memset(out, 0, sizeof(*out));
-	*s = (struct sft){ .o = o, .hooks = hooks, .out = out, .dir = WW_RUN_DIR_INIT, .share = WW_SHARE_INIT };
-	WW_TRY(check_recipe(o, err));
+	*s = (struct sft){ .o = o,
+		.hooks = hooks,
+		.out = out,
+		.data = data,
+		.lent = data != NULL,
+		.dir = WW_RUN_DIR_INIT,
+		.share = WW_SHARE_INIT };
+	WW_TRY(check_recipe(o, s->lent, err));
 	WW_TRY(open_config(s, err));
 	WW_TRY(ww_dev_open(o->device, !strcmp(o->numbers, "exact"), &s->dev, err));
 	WW_TRY(open_data(s, err));
@@ -408,7 +404,8 @@ out:
 	ww_cursor_release(&s->cursor);
 	ww_step_rows_release(&s->rows);
 	ww_micro_release(&s->micro);
-	ww_data_free(s->data);
+	if (!s->lent)
+		ww_data_free(s->data);
 	ww_share_close(&s->share);
 	ww_dev_close(s->dev);
 	ww_run_dir_close(&s->dir);

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-# budget: 13 CPU-seconds
-"""`warpwright synth audit`, `show` and `stats`: a set with one row of each kind of fault, hostile ones among them, each
-of which costs a process of its own and is one line.  The identities are held by tests/unit/task/test_signature.c."""
+# budget: 8 CPU-seconds
+# all: the signature of a row that records none is shown
+"""`warpwright synth audit`, `show` and `stats`: a set with one row of each kind of fault, hostile ones included;
+each costs only its own process and is one line of the report.  Identities of signatures are tested in
+tests/unit/task/test_signature.c."""
 import hashlib
 import json
 import os
@@ -11,7 +13,7 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
 sys.dont_write_bytecode = True
-from tap import finish, need_pytorch, ok, skip  # noqa: E402
+from tap import ALL, finish, need_pytorch, ok, skip  # noqa: E402
 
 root = os.environ.get("WW_SOURCE_DIR") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 binary = os.environ.get("WARPWRIGHT") or os.path.join(root, "build/warpwright")
@@ -96,10 +98,11 @@ ok(all("\n" not in x.get("detail", "") and len(x.get("detail", "x")) > 0 for x i
    "hostile rows are one line each", [by.get(("fails", r)) for r in (10, 11, 12, 13)])
 
 # ---- show and stats
-code, out, err = run("show", path("set.jsonl") + "#disguised", "--json")
-shown = json.loads(out)
-ok(code == 0 and shown["row"] == 3 and shown["signature"].startswith("s1:") and "matmul" in shown["operators"],
-   "one row with its signature", out)
+if ALL:
+    code, out, err = run("show", path("set.jsonl") + "#disguised", "--json")
+    shown = json.loads(out)
+    ok(code == 0 and shown["row"] == 3 and shown["signature"].startswith("s1:") and "matmul" in shown["operators"],
+       "one row with its signature", out)
 code, out, err = run("stats", path("set.jsonl"), "--json")
 stats = json.loads(out)
 ok(code == 0 and stats["rows"] == 16 and stats["broken"] == 1 and stats["ops"]["nn.Linear"] == 3

@@ -83,7 +83,7 @@ with tempfile.TemporaryDirectory() as home:
     os.symlink(sys.executable, os.path.join(home, "python 3"))
     found = {p["name"]: p for p in json.loads(run("--json", WW_PYTHON=os.path.join(home, "python 3"))[1])["parts"]}[
         "Python"]["found"]
-    ok("'\\''s a folder/python 3', by WW_PYTHON)" in found and "no program" in by_name, "and so is what was found",
+    ok("'\\''s a folder/python 3', by WW_PYTHON)" in found and "not a program" in by_name, "and so is what was found",
        found)
 # What a lower level of the sandbox does not hold is said, with the switch that would raise it.
 for level, gap in (("seccomp", "read this user's files"), ("landlock", "names of processes and the disk are shared")):

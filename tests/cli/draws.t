@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-# budget: 9 CPU-seconds
+# budget: 5 CPU-seconds
 # timeout: 300
-"""Can a solution tell a timed call that will be compared from one that will not, by what it waited for its inputs?
+# all: twice as many judgements
+"""Can a solution tell a timed call that will be compared from one that will not, by the time that its inputs took?
 
 One batch judges a few solutions of one task, whose inputs take long to draw and little to copy, so that the later ones
-find a warm pool of draws.  The judge's log says what each request to the reference worker took: a draw, and behind it
-`reference` where it was compared. The times of both kinds must be of one distribution (Mann-Whitney; below p = 0.001
-the test fails, which one honest run in a thousand does; before they were, p was 1e-5)."""
+find a warm pool of draws.  The judge's log has the time of each request to the reference worker: a draw, followed by
+`reference` if it was compared.  The times of both kinds must be of one distribution (Mann-Whitney; below p = 0.001 the
+test fails, which one honest run in a thousand does; before they were, p was 1e-5)."""
 import json
 import math
 import os
@@ -16,7 +17,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
 sys.dont_write_bytecode = True
-from tap import finish, need_pytorch, ok  # noqa: E402
+from tap import ALL, finish, need_pytorch, ok  # noqa: E402
 
 root = os.environ.get("WW_SOURCE_DIR") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(root, "tests/judge"))
@@ -24,7 +25,8 @@ from harness import BINARY, Harness  # noqa: E402
 
 need_pytorch()
 h = Harness("cpu")
-COLD, WARM, ROUNDS = 3, 5, 10  # judgements that fill the pool, those that are looked at, timed rounds of each
+# Judgements that fill the pool, those that are looked at, timed rounds of each.
+COLD, WARM, ROUNDS = (3, 5, 10) if ALL else (1, 3, 10)
 TASK = """import time
 import torch
 import torch.nn as nn

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""`episode show|stats|export` over records made by hand: hostile text stays text, numbers add up, what trainers read
-has its form."""
+"""`episode show|stats|export` over records made by hand: hostile text stays text, numbers
+add up, and exports have the form that trainers read."""
 import html.parser
 import json
 import os
@@ -249,6 +249,16 @@ with open(jsonl, encoding="utf-8") as f:
     rows = [json.loads(line) for line in f]
 ok(code == 0 and len(rows) == 2 and ": 2; episodes left out: 2" in out, "export leaves out what has no such reward",
    out + err)
+signed, held = os.path.join(TMP, "signed.jsonl"), os.path.join(TMP, "set.jsonl")
+signature = "s1:" + "0" * 32
+with open(one, encoding="utf-8") as f, open(signed, "w", encoding="utf-8") as to:
+    head, rest = f.readline(), f.read()
+    to.write(head.replace('"id": "t1"', f'"id": "t1", "signature": "{signature}"') + rest)
+with open(held, "w", encoding="utf-8") as f:
+    f.write(json.dumps({"id": "h", "code": "class Model: pass", "signature": signature}) + "\n")
+got = [run("export", p, "--held-out", held, "-o", jsonl + "2", "--json") for p in (signed, one)]
+ok([json.loads(g[1] or "{}").get("held_out") for g in got] == [1, 0] and got[0][0] == 0,
+   "export leaves out a held-out task, by signature", got)
 m = rows[0]["messages"]
 ok([x["role"] for x in m] == ["system", "user", "assistant", "tool", "tool", "assistant", "tool"]
    and m[2]["tool_calls"][0]["function"]["arguments"]["path"] == "plan.c"

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-# budget: 16 CPU-seconds
+# budget: 9 CPU-seconds
 # timeout: 600
+# all: the best of two episodes of a problem
 """`eval` on the cpu target: two slices of a suite of four tasks (one that the planner has no rule for, one that
 is degenerate, one that fits no memory), the first killed in the middle and resumed, both merged; what is refused."""
 import json
@@ -12,7 +13,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
 sys.dont_write_bytecode = True
-from optimizing import PLAN, TASK, TMP, WRONG, WW, done, get, ok, orphans, put, run  # noqa: E402
+from optimizing import ALL, PLAN, TASK, TMP, WRONG, WW, done, get, ok, orphans, put, run  # noqa: E402
 import tap  # noqa: E402
 
 tap.need_pytorch()
@@ -20,7 +21,7 @@ os.makedirs(os.path.join(TMP, "suite/level1"))
 os.makedirs(os.path.join(TMP, "suite/level2"))
 body = "torch.softmax(x * 0.5, dim=-1)"
 put("suite/level1/1_Scale.py", TASK.replace(body, "torch.relu(x * 2.0 + 1.0)"))
-put("suite/level1/10_Eigenvalues.py", TASK.replace(body, "torch.linalg.eigvalsh(x[:, :4, None] * x[:, None, :4])"))
+put("suite/level1/10_Digamma.py", TASK.replace(body, "x.clone().digamma_()"))
 put("suite/level2/1_Nothing.py", TASK.replace(body, "x - x.detach()"))
 put("suite/level2/2_Huge.py", TASK[:TASK.index("def get_inputs")] + "def get_inputs():\n    return [torch.rand(1 << "
                                                                     "42)]\n\n\ndef get_init_inputs():\n    return []\n")
@@ -28,9 +29,12 @@ suite = os.path.join(TMP, "suite")
 
 
 def command(out, *more):
+    """The closing judgement, the only one of a policy that answers once, takes all of the device's time: it is not made
+    again where something disturbed it."""
     return [WW, "eval", "--suite", suite, "--target", "cpu", "--threads", "1", "--baselines", "eager",
             "--max-time-seconds", "0.2",
-            "--loop", "single", "--max-seconds", "60", "--parallel", "1", "-o", os.path.join(TMP, out), *more]
+            "--loop", "single", "--max-seconds", "60", "--max-gpu-seconds", "0.1", "--parallel", "1",
+            "-o", os.path.join(TMP, out), *more]
 
 
 def lines(out):
@@ -66,7 +70,7 @@ ok(nothing["verdicts"]["strict"]["degenerate"], "a degenerate problem is said to
 
 code, out, err = run(command("second", "--slice", "2/2", "--json"))
 bad, huge = lines("second")
-ok(code == 0 and json.loads(out)["ended"] == 2 and bad["outcome"] == "none" and "linalg_eigvalsh" in bad["why"],
+ok(code == 0 and json.loads(out)["ended"] == 2 and bad["outcome"] == "none" and "digamma_" in bad["why"],
    "the other slice; a problem without a solution says why", f"{code} {out} {err} {bad}")
 ok(huge["outcome"] == "no_room" and str(4 << 42) in huge["why"],
    "a problem that does not fit is passed over with its size", huge)
@@ -78,7 +82,7 @@ ok(code == 0 and summary["problems"] == summary["ended"] == 4 and strict["all"][
    and strict["all"]["1"]["problems"] == 2 and strict["all"]["2"]["problems"] == 2, "merged slices are one evaluation",
    f"{code} {out} {err}")
 ok(strict["without_degenerate"]["overall"]["problems"] == 3, "the degenerate problem can be left out", out)
-ok([w["id"] for w in summary["not_correct"]] == ["level1/10_Eigenvalues", "level2/2_Huge"],
+ok([w["id"] for w in summary["not_correct"]] == ["level1/10_Digamma", "level2/2_Huge"],
    "what is not correct is listed", out)
 speed = [r["verdicts"]["strict"]["speedup"]["eager"]["mid"] for r in lines("all") if "verdicts" in r]
 mean = 1.0
@@ -92,7 +96,7 @@ ok(abs(strict["all"]["overall"]["eager"]["geomean_all"] - mean ** (1 / 4)) < 1e-
 page = os.path.join(TMP, "page.html")
 code, out, err = run([WW, "report", os.path.join(TMP, "all"), "-o", page])
 html = get(page) if code == 0 else ""
-ok(code == 0 and all(t in html for t in ("level1/1_Scale", "linalg_eigvalsh", "WW_KERNEL", "element by element",
+ok(code == 0 and all(t in html for t in ("level1/1_Scale", "digamma_", "WW_KERNEL", "element by element",
                                          "95% intervals", "CUDA Agent", good["profile"][:40].replace("&", "&amp;"))),
    "the page shows problems, failures, kernels, families, reasons and the field", f"{code} {err} {html[:2000]}")
 ok(not any(t in html for t in ("http://", "https://", "<script", "<img", "<link")), "and loads nothing", html[:500])
@@ -109,7 +113,7 @@ code, out, err = run(command("others", "--solutions", paths[0], "--level", "1"))
 again = {r["id"]: r for r in lines("others")}
 ok(f"{suite} by {paths[0]} on " in out, "the summary names their directory", out)
 ok(code == 0 and again["level1/1_Scale"]["verdicts"]["strict"]["correct"]
-   and again["level1/10_Eigenvalues"]["why"] == "no solution is there",
+   and again["level1/10_Digamma"]["why"] == "no solution was given",
    "solutions that lie in a directory are evaluated without a policy", f"{code} {out} {err} {again}")
 
 # ---- The best of two answers, of which none is right
@@ -120,11 +124,12 @@ header = {"type": "header", "version": 1, "task": {"path": "x", "id": "x"}, "tar
           "rule": "strict", "versions": {}, "started": "2026-01-01T00:00:00Z"}
 said = {"type": "message", "turn": 1, "t": 0, "role": "assistant", "text": wrong, "finish": "stop", "calls": []}
 replay = "replay:" + put("wrong.jsonl", "".join(json.dumps(x) + "\n" for x in (header, said)))
-code, out, err = run(command("best", "--suite", suite + "#level1/1_Scale", "--samples", "2", "--policy", replay))
-both = lines("best")[0]
-ok(code == 0 and len(both["episodes"]) == 2 and both["verdicts"]["strict"]["status"] == "mismatch"
-   and "mismatch" in out,
-   "two episodes of one problem of a set; of wrong answers the verdict says why", f"{code} {out} {err} {both}")
+if ALL:
+    code, out, err = run(command("best", "--suite", suite + "#level1/1_Scale", "--samples", "2", "--policy", replay))
+    both = lines("best")[0]
+    ok(code == 0 and len(both["episodes"]) == 2 and both["verdicts"]["strict"]["status"] == "mismatch"
+       and "mismatch" in out,
+       "two episodes of one problem of a set; of wrong answers the verdict says why", f"{code} {out} {err} {both}")
 
 # ---- What is refused
 
@@ -136,7 +141,7 @@ for what, argv, meant in (
         ("another policy in the same directory", command("first", "--slice", "1/2", "--policy", replay), "policy is"),
         ("a policy that cannot be had", command("x", "--policy", "replay:x"), "cannot open x"),
         ("merging what is no part of one evaluation", [WW, "eval", "--merge", paths[0], os.path.join(TMP, "others"),
-                                                       "-o", os.path.join(TMP, "y")], "no parts of one evaluation"),
+                                                       "-o", os.path.join(TMP, "y")], "not parts of one evaluation"),
         ("a directory that cannot be made", command("suite/level1/1_Scale.py/x"), "1_Scale.py")):
     code, out, err = run(argv)
     ok(code in (2, 3) and meant in err and err.count("\n") == 1 and not out, f"{what} is one line",

@@ -11,8 +11,8 @@ else
 	echo "$out" | grep error | head -20 | sed 's/^/# /'
 fi
 if out=$(python3 tests/cli/lib/prose.py); then
-	echo "ok 2 - Python, CMake, Makefiles and comments of the rest have at most 120 columns"
+	echo "ok 2 - Python, shell, CMake, Makefiles and comments of the rest have at most 120 columns"
 else
-	echo "not ok 2 - Python, CMake, Makefiles and comments of the rest have at most 120 columns"
+	echo "not ok 2 - Python, shell, CMake, Makefiles and comments of the rest have at most 120 columns"
 	echo "$out" | head -20 | sed 's/^/# /'
 fi

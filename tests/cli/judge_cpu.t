@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-# budget: 10 CPU-seconds
+# budget: 5 CPU-seconds
+# all: the reference worker is killed in a judgement by rule paper
 # timeout: 600
 """`warpwright judge` on the cpu target as a command: a whole verdict, rules, a killed runner, exit codes.
 
@@ -14,7 +15,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
 sys.dont_write_bytecode = True
-from tap import finish, need_pytorch, ok  # noqa: E402
+from tap import ALL, finish, need_pytorch, ok  # noqa: E402
 
 root = os.environ.get("WW_SOURCE_DIR") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(root, "tests/judge"))
@@ -180,26 +181,26 @@ ok(len(seen) >= 4 and not survivors(seen), "no process is left", f"{seen} {survi
 
 # A kill -9 of the reference worker is nobody's verdict: it is started again and the judgement repeated.  Here by rule
 # paper.
-slow = kernel("for (volatile long long i = 0; i < 4000000ll; ) i++; " + loop("1.0005f * x[row * n + i] + bias[i]"))
-p = subprocess.Popen(h.command("lost", TASK, slow, PLAN, ("--rule", "paper", "--verify-only", "--baselines", "eager",
-                                                          "--max-run-seconds", "60",
-                                                          "--threads", "1")),
-                     env=h.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-killed, seen = None, {}
-deadline = time.monotonic() + 120
-while not killed and time.monotonic() < deadline and p.poll() is None:
-    seen.update(descendants(p.pid))
-    if [pid for pid, ticks in children(p.pid, "__runner") if ticks > 5]:
-        for pid, _ in children(p.pid, "worker.py"):
-            os.kill(pid, signal.SIGKILL)
-            killed = pid
-    time.sleep(0.05)
-out, err = p.communicate(timeout=200)
-ok(killed and p.returncode == 0 and '"correct":true' in out.replace(" ", ""),
-   "a reference worker killed from outside is started again",
-   f"{killed} {p.returncode} {out[:300]} {err[:300]}")
-ok('"rule":"paper"' in out.replace(" ", ""), "and rule paper takes an error of 5e-4", out[:300])
-ok(len(seen) >= 4 and not survivors(seen), "and leaves no process", f"{seen} {survivors(seen)}")
+if ALL:
+    slow = kernel("for (volatile long long i = 0; i < 4000000ll; ) i++; " + loop("1.0005f * x[row * n + i] + bias[i]"))
+    p = subprocess.Popen(h.command("lost", TASK, slow, PLAN, (
+        "--rule", "paper", "--verify-only", "--baselines", "eager", "--max-run-seconds", "60", "--threads", "1")),
+                         env=h.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    killed, seen = None, {}
+    deadline = time.monotonic() + 120
+    while not killed and time.monotonic() < deadline and p.poll() is None:
+        seen.update(descendants(p.pid))
+        if [pid for pid, ticks in children(p.pid, "__runner") if ticks > 5]:
+            for pid, _ in children(p.pid, "worker.py"):
+                os.kill(pid, signal.SIGKILL)
+                killed = pid
+        time.sleep(0.05)
+    out, err = p.communicate(timeout=200)
+    ok(killed and p.returncode == 0 and '"correct":true' in out.replace(" ", ""),
+       "a reference worker killed from outside is started again",
+       f"{killed} {p.returncode} {out[:300]} {err[:300]}")
+    ok('"rule":"paper"' in out.replace(" ", ""), "and rule paper takes an error of 5e-4", out[:300])
+    ok(len(seen) >= 4 and not survivors(seen), "and leaves no process", f"{seen} {survivors(seen)}")
 
 # Bad usage.
 code = subprocess.run([h.command("usage", TASK, small, PLAN, ())[0], "judge", "/nonexistent.py", h.dir.name], env=h.env,

@@ -15,7 +15,7 @@ import time
 ROOT = os.environ.get("WW_SOURCE_DIR") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 WW = os.environ.get("WARPWRIGHT") or os.path.join(ROOT, "build/warpwright")
 SOLUTION = os.path.join(ROOT, "examples/solutions/cpu/bias_gelu")
-TASK = os.path.join(SOLUTION, "task.py")
+TASK = os.path.join(ROOT, "bench/serve/task.py")  # the same as the solution's, and small
 PYTHON = os.environ.get("WW_PYTHON") or os.path.join(ROOT, ".venv/bin/python")
 TORCH = subprocess.run([PYTHON, "-c", "import importlib.util as u, sys; sys.exit(u.find_spec('torch') is None)"],
                        stderr=subprocess.DEVNULL).returncode == 0 if os.path.exists(PYTHON) else False

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-# budget: 14 CPU-seconds
-"""optimize --policy model:DIR: a random model works through the same loop; two episodes share an engine and stay
-themselves."""
+# budget: 4 CPU-seconds
+# all: a cache that is too small for the first prompt
+"""optimize --policy model:DIR: a random model works through the same loop; two episodes share an engine
+without influence on each other."""
 import hashlib
 import json
 import os
@@ -13,13 +14,15 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
 sys.dont_write_bytecode = True
-from tap import finish, need_pytorch, ok, without_steps, WW  # noqa: E402
+from tap import ALL, finish, need_pytorch, ok, WW  # noqa: E402
 import tiny_model  # noqa: E402
 
 need_pytorch()
 tmp = tempfile.mkdtemp(prefix="ww-model-policy-")
 os.chdir(tmp)
-tiny_model.make("m", 65536, num_hidden_layers=1, num_attention_heads=1, num_key_value_heads=1, hidden_size=16)
+# Heads of 16: those narrower than a vector take four times as long over prompts of thousands of bytes.
+tiny_model.make("m", 65536, num_hidden_layers=1, num_attention_heads=1, num_key_value_heads=1, hidden_size=16,
+                head_dim=16)
 with open("t.py", "w", encoding="utf-8") as f:
     f.write("import torch\nimport torch.nn as nn\n\n\nclass Model(nn.Module):\n    def forward(self, x):\n"
             "        return torch.relu(x)\n\n\n"
@@ -32,9 +35,9 @@ def episode(i):
 
 
 p = subprocess.run([WW, "optimize", "t.py", "--target", "cpu", "--policy", "model:m", "--skill", "none", "--max-turns",
-                    "3", "--parallel", "2",
-                    "--seed", "8", "--max-reply-tokens", "60", "--model-batch", "1", "--model-cache", "50000", "-o",
-                    "out"], capture_output=True, text=True, timeout=300, check=False)
+                    "3", "--parallel", "2", "--threads", "1", "--baselines", "eager", "--seed", "8",
+                    "--max-reply-tokens", "60", "--model-batch", "1", "--model-cache", "50000", "-o", "out"],
+                   capture_output=True, text=True, timeout=300, check=False)
 ok(p.returncode == 1 and "no correct solution was found: " in p.stdout,
    "a random model finds nothing: exit code 1, and why it ended", p.stdout + p.stderr)
 both = [episode(1), episode(2)]
@@ -45,9 +48,10 @@ for s in said:
     ok(len(tokens["ids"]) == len(tokens["logprobs"]) == usage["completion_tokens"] <= 60
        and tokens["logprobs"] == tokens["sampling_logprobs"]
        and all(x < 0 for x in tokens["logprobs"]), "tokens and log-probabilities are in the episode", s[0])
-gap = abs(said[0][0]["t"] - said[1][0]["t"])  # about a millisecond where both replies are generated at a time
+# About a millisecond where both replies are generated at a time; 60 tokens take 8 to 13 ms on idle cores.
+gap = abs(said[0][0]["t"] - said[1][0]["t"])
 lengths = [s[0]["usage"]["completion_tokens"] for s in said]  # a seed under which no reply ends by itself
-ok(gap > 0.02 and lengths == [60, 60], f"--model-batch 1: one reply after the other, {gap:.3f} s",
+ok(gap > 0.004 and lengths == [60, 60], f"--model-batch 1: one reply after the other, {gap:.3f} s",
    f"{lengths} tokens of 60")
 ok(said[0][0]["tokens"]["ids"] != said[1][0]["tokens"]["ids"], "each episode has a seed of its own")
 
@@ -103,11 +107,12 @@ with open("sft/log.jsonl", encoding="utf-8") as f:
     step = json.loads(f.readline())
 ok(p.returncode == 0 and trained["hash"] == digest.hexdigest() and trained["tokens"] == len(ids) and step["loss"] > 0,
    f"train learns the ids that were recorded, {step['learned']} of {step['tokens']} in its step", p.stderr)
-p = subprocess.run([WW, "optimize", "t.py", "--target", "cpu", "--policy", "model:m", "--model-cache", "500", "-o",
-                    "small"], capture_output=True, text=True, timeout=300, check=False)
-ok(p.returncode == 2 and "warpwright: the first prompt has 1" in p.stderr and "a context of 512 " in p.stderr
-   and "--model-cache" in p.stderr,
-   "--model-cache below the first prompt: exit code 2 with both lengths", p.stderr)
+if ALL:
+    p = subprocess.run([WW, "optimize", "t.py", "--target", "cpu", "--policy", "model:m", "--model-cache", "500", "-o",
+                        "small"], capture_output=True, text=True, timeout=300, check=False)
+    ok(p.returncode == 2 and "warpwright: the first prompt has 1" in p.stderr and "a context of 512 " in p.stderr
+       and "--model-cache" in p.stderr,
+       "--model-cache below the first prompt: exit code 2 with both lengths", p.stderr)
 p = subprocess.run([WW, "optimize", "t.py", "--target", "cpu", "--policy", "model:t.py"], capture_output=True,
                    text=True, timeout=300, check=False)
 ok(p.returncode == 2 and p.stderr.count("\n") == 1 and "t.py" in p.stderr, "what is no model is refused", p.stderr)

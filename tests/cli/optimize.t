@@ -121,7 +121,7 @@ bad("a missing package", put("package.py", "import no_such_package_here\n" + TAS
 # in inspect.t.
 uncovered = put("inverse.py", "import time\ntime.sleep(2.6)\n" + TASK.replace("torch.softmax(x * 0.5, dim=-1)",
                                                                               "torch.linalg.inv(x)").replace(
-                                                                                  "128, 1000", "64, 64"))
+                                                                                  "16, 1000", "64, 64"))
 p = subprocess.run(command(uncovered, os.path.join(TMP, "uncovered"), "--policy", "planner"), capture_output=True,
                    text=True, timeout=250)
 code, out, err = p.returncode, p.stdout, without_steps(p.stderr)
@@ -133,6 +133,7 @@ never = os.path.join(TMP, "never2")
 refused("an unknown policy", command(task, never, "--policy", "oracle"), 2, "oracle", "planner", "replay:FILE")
 refused("a replay without a file", command(task, never, "--policy", "replay"), 2, "replay:FILE")
 refused("a replay of a missing file", command(task, never, "--policy", "replay:/nowhere.jsonl"), 2, "/nowhere.jsonl")
+refused("--no-algebra without the planner", command(task, never, "--no-algebra", *replay), 2, "about the planner")
 refused("an unknown baseline", command(task, never, "--baselines", "eager,fast"), 2, "fast")
 refused("an unknown format", command(task, never, "--formats", "torch,onnx"), 2, "onnx")
 refused("zero turns", command(task, never, "--max-turns", "0"), 2, "max-turns")

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Pages against the code that they describe.  skills/cuda/references/plan.md names every function of ww/plan.h, quotes
 the worked solutions as they are, gives its limits and the compiler's flags; docs/judge.md lists the flags
-and fields of src/judge/verdict.def."""
+and fields of src/judge/verdict.def.  Relative links of all pages lead to files, and their anchors to headings."""
+import glob
 import os
 import re
 
@@ -42,6 +43,30 @@ rows = [name for row in re.findall(r"^\| (.*?) \|", table, re.M) for name in re.
 checks += [(f"docs/judge.md lists the fields of a verdict: {set(fields) ^ set(rows) - {'version'}}", len(fields) > 25
             and sorted(rows) == sorted(fields + ["version"]))]
 checks += [("docs/judge.md names " + name, f"`{name}`" in table) for name in inside]
+
+
+def prose(page):
+    """The page without its blocks of code."""
+    return re.sub(r"```.*?```", "", read(page), flags=re.S)
+
+
+def broken(page):
+    """Relative links of a page that lead to no file or to no heading."""
+    for link in re.findall(r"\]\((?![a-z]+:)([^)\s]+)\)", prose(page)):
+        path, _, anchor = link.partition("#")
+        target = os.path.normpath(os.path.join(os.path.dirname(page), path)) if path else page
+        there = os.path.exists(os.path.join(root, target))
+        if there and anchor:
+            headings = re.findall(r"^#+ +(.*)$", prose(target), re.M)
+            there = anchor in [re.sub(r"[^\w -]", "", h.lower().strip()).replace(" ", "-") for h in headings]
+        if not there:
+            yield f"{page}: {link}"
+
+
+pages = [p for pattern in ("*.md", "docs/**/*.md", "tests/*.md", "skills/**/*.md")
+         for p in glob.glob(pattern, root_dir=root, recursive=True)]
+dead = [link for page in pages for link in broken(page)]
+checks += [(f"relative links of {len(pages)} pages lead somewhere: {dead}", len(pages) > 40 and not dead)]
 print("1..%d" % len(checks))
 for i, (what, ok) in enumerate(checks, 1):
     print("%s %d - %s" % ("ok" if ok else "not ok", i, what))

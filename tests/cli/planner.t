@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-# budget: 4 CPU-seconds
+# budget: 14 CPU-seconds
 # timeout: 600
 """The planner's first solution against PyTorch for operators that no example has: sorting, scattering, assignment
 through views, recurrent layers, products of tensors, places of maxima, losses.  They are the outputs of one task, so
 that one process of PyTorch and one judgement do for all of them."""
 import json
 import os
+import re
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
@@ -130,7 +131,7 @@ def get_init_inputs():
 
 out = os.path.join(TMP, "operators")
 code, stdout, err = run(command(put("operators.py", TASK.replace("LIST", f"({', '.join(EXPRESSIONS)})")), out,
-                                "--max-turns", "2", "--json"))
+                                "--max-turns", "2", "--json", "--explain"))
 try:
     summary = json.loads(stdout)
 except ValueError:
@@ -138,4 +139,73 @@ except ValueError:
 verdict = summary.get("verdict") or {}
 ok(len(EXPRESSIONS) >= 50 and verdict.get("correct") is True, f"{len(EXPRESSIONS)} operators are right",
    f"exit code {code}\n{stdout}\n{err}\n" + json.dumps(verdict)[:2000])
+explained = summary.get("explain") or {}
+kernels = explained.get("kernels") or [{}]
+ok(explained.get("solution") == verdict.get("solution_id") and explained == json.loads(get(out, "explain.json")) and
+   all(k.get("us", 0) > 0 and k["floor_us"] >= 0 and k["predicted_us"] > k["floor_us"] and k["why"] and k["schedule"]
+       and all(b["why"] for b in k["stores"]) for k in kernels) and "Where the time goes" in get(out, "report.html") and
+   {"cummax", "inner", "sinc"} <= {n for k in kernels for n in k["nodes"]},
+   "--explain: each kernel with its operators, why, and its time beside its floor", json.dumps(explained)[:3000])
+
+# An inverse of 40 rows has no rule, a QR factorisation (two results) has none: PyTorch runs them between our kernels.
+PARTLY = """import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(40)
+        self.lin = nn.Linear(40, 40)
+
+    def forward(self, x):
+        y = torch.nn.functional.gelu(self.norm(x)) * 2
+        z = torch.linalg.inv(y @ y.mT / 40 + torch.eye(40))
+        u, s = torch.linalg.qr(z)
+        return torch.softmax(self.lin(u @ y) + x, -1), torch.tanh(s.abs())
+
+
+def get_inputs():
+    return [torch.randn(6, 40, 40)]
+
+
+def get_init_inputs():
+    return []
+"""
+out = os.path.join(TMP, "partly")
+code, stdout, err = run(command(put("partly.py", PARTLY), out, "--max-turns", "2", "--json", "--explain",
+                                "--formats", "torch,c"))
+summary = json.loads(stdout or "{}")
+verdict = summary.get("verdict") or {}
+pieces = [k for k in (summary.get("explain") or {}).get("kernels", []) if k["what"] == "PyTorch"]
+ok(verdict.get("correct") and verdict.get("partial") and verdict.get("pytorch_ops", "").split()[:2] ==
+   ["linalg_inv", "linalg_qr"] and 0 < verdict.get("pytorch_share", 0) < 1 and
+   verdict.get("library_only") == (verdict["pytorch_share"] > 0.5) and len(pieces) == 1 and pieces[0]["us"] > 0,
+   "operators without a rule run as PyTorch runs them, between kernels; they are named, and their share of the time",
+   f"exit code {code}\n{stdout[:6000]}\n{err}")
+exports = summary.get("exports") or {}
+ok("path" in exports.get("torch", {}) and "linalg_inv" in exports.get("c", {}).get("error", ""),
+   "the torch export runs them too, checked in a fresh process; a C library says that it cannot", json.dumps(exports))
+
+# Running maxima with their places are n * n comparisons: PyTorch's one pass is faster, and the summary says so unasked.
+SLOW = """import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.cummax(x * 2, 1)[0]
+
+
+def get_inputs():
+    return [torch.randn(1, 8192)]
+
+
+def get_init_inputs():
+    return []
+"""
+code, stdout, err = run(command(put("slow.py", SLOW), os.path.join(TMP, "slow"), "--max-turns", "2"))
+ok(code == 1 and re.search(r"slower than PyTorch: [\d.]+ us, eager [\d.]+ us", stdout) and
+   re.search(r"cummax: [\d.]+ us where PyTorch's operators take [\d.]+ us; \w", stdout),
+   "a solution that is slower than eager: the part, both times, the reason; exit code 1", stdout + err)
 done()

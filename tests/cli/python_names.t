@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every name that Python of ours reads is made somewhere: what tests on a GPU or with a service use is seldom run here.
+"""Every global name that our Python reads is defined: code that needs a GPU or a service is seldom run here.
 
 Only what is certain is asked: a name read as a global that no module-level statement, no `global` of a function, no
 star import and no builtin makes.  The scopes are the compiler's own (symtable), so nothing has to be imported or

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-# budget: 9 CPU-seconds
+# budget: 8 CPU-seconds
+# all: the losses are compared with PyTorch's
 """warpwright train: killed and resumed to the same bits, losses of PyTorch, memory as predicted, bad input refused in
 one line."""
 import fcntl
@@ -7,6 +8,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -17,7 +19,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
 sys.dont_write_bytecode = True
-from tap import finish, ok, skip, ROOT, WW  # noqa: E402
+from tap import ALL, finish, ok, skip, ROOT, WW  # noqa: E402
 
 tmp = tempfile.mkdtemp(prefix="ww-train-")
 os.chdir(tmp)
@@ -84,8 +86,16 @@ def state_of(run):
     return out
 
 
+def prompt_of(run):
+    try:
+        with open(run + "/model/warpwright.json") as f:
+            return json.load(f)["prompt"]
+    except FileNotFoundError:
+        return None
+
+
 # ---- a whole run
-code, out, err = train(recipe("whole"), "--json")
+code, out, err = train(recipe("whole", prompt="compact"), "--json")
 whole, result, log = state_of("whole") if code == 0 else None, json.loads(out or "{}"), log_of("whole")
 ok(code == 0 and result["step"] == 24 == len(log) and result["checkpoint"] == "whole/checkpoints/step-00000024",
    "a run ends", err)
@@ -96,6 +106,12 @@ ok(sorted(os.listdir("whole/checkpoints")) == ["step-00000021", "step-00000024"]
    os.listdir("whole/checkpoints"))
 predicted, measured = result["predicted_bytes"], result["device_bytes"]
 ok(abs(predicted - measured) < 0.1 * measured, f"memory: {predicted} bytes predicted, {measured} measured")
+short = dict(config=None, data="rows.jsonl", steps=1, warmup=0, sequence=64)
+again = [train(recipe(name, model="whole/model", prompt=p, **short))[::2] 
+         for name, p in (("kept", None), ("told", "full"))]
+ok([a[0] for a in again] == [0, 0]
+   and [prompt_of(r) for r in ("whole", "kept", "told")] == ["compact", "compact", "full"],
+   "a checkpoint says which prompt it was trained with, and so does what is trained from it", again)
 ok(train("whole.yaml")[0] == 0 and state_of("whole") == whole and len(log_of("whole")) == 24,
    "a complete run stays as it is")
 score = subprocess.run([WW, "model", "info", "whole/model", "--json"], capture_output=True, text=True, check=False)
@@ -212,6 +228,50 @@ def small_files():
     resource.setrlimit(resource.RLIMIT_FSIZE, (300000, 300000))
 
 
+# ---- a pipeline: stages one after the other, in one directory
+PIPE = """stage: pipeline
+output: %s
+data: mixed.jsonl
+sequence: 128
+step-tokens: 512
+micro: 2
+device: cpu
+seed: 3
+steps: 6
+pretrain: {config: config.json, lr: 2e-3}
+sft: {lr: 1e-3%s}
+"""
+
+
+def pipeline(name, more=""):
+    with open(name + ".yaml", "w") as out:
+        out.write(PIPE % (name, more))
+    return name + ".yaml"
+
+
+code, out, err = train(pipeline("pipe"))
+ok(code == 0 and len(log_of("pipe/pretrain")) == 6 == len(log_of("pipe/sft")), "a pipeline runs its stages", err)
+with open("pipe/sft/run.json") as f:
+    ok(json.load(f)["recipe"]["model"] == "pipe/pretrain/model", "each goes on from the model of the one before")
+code, out, err = train("pipe.yaml")
+ok(code == 0 and "stage sft is complete" in err, "stages that have ended are not opened again", err)
+p = subprocess.Popen([WW, "train", pipeline("piped")], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+while p.poll() is None and lines_of("piped/sft") < 2:
+    time.sleep(0.005)
+p.kill()
+p.wait()
+code, out, err = train("piped.yaml")
+ok(code == 0 and state_of("piped/sft") == state_of("pipe/sft"), "killed and resumed, it ends with the same bits", err)
+
+# ---- the recipes that are there: every key of theirs is read
+for name in sorted(os.listdir(os.path.join(ROOT, "recipes"))):
+    if not name.endswith(".yaml"):
+        continue
+    code, out, err = train(os.path.join(ROOT, "recipes", name), "--output", "recipe/" + name, "--tokenizer", "none",
+                           "--device", "cpu")
+    ok(code in (2, 3)
+   and not re.search("no effect|no stage|has no option|must be|needs a", err), f"recipes/{name}", err)
+
 # ---- refused in one line, and nothing changes
 
 def refused(what, says, name, *args, **kw):
@@ -229,6 +289,12 @@ def text_recipe(name, text):
 
 
 refused("a misspelt key is refused with the nearest", '"warmup"', recipe("bad1", warmpu=3))
+refused("a key that the stage does not read is refused with those that do", "only in ppo, value",
+        recipe("bad12", gamma=0.9))
+refused("on the command line, too", "only in pretrain, sft", recipe("bad13", config=None, stage="ppo"), "--spike=3")
+refused("a section's key that its stage does not read is refused", "only in ppo, value",
+        pipeline("pipe1", ", gamma: 1"))
+refused("so is one above the sections that no section reads", "no stage of this pipeline", "pipe.yaml", "--gamma", "1")
 refused("so is a wrong value", "cosine", recipe("bad2", schedule="cosin"))
 refused("so is text that is no YAML", "bad3.yaml:2: not YAML", text_recipe("bad3.yaml", "lr: [1\n"))
 refused("so is a key that occurs twice", "duplicate key", text_recipe("bad4.yaml", "lr: 1\nlr: 2\n"))
@@ -263,13 +329,22 @@ with open("r.html") as f:
     page = f.read()
 ok(code == 0 and page.count("<svg") == 4 and "http" not in page.replace("http-equiv", "") and "<script" not in page,
    "report draws four plots and needs nothing else")
+p = subprocess.run([WW, "report", "whole", "full", "-o", "two.html"], capture_output=True, text=True, check=False)
+with open("two.html") as f:
+    page = f.read()
+ok(p.returncode == 0 and page.count("role=\"img\"") == 4 and page.count("class=\"legend\"") == 4
+   and "Where their recipes differ" in page, "two runs share a page and its plots", p.stderr)
+p = subprocess.run([WW, "report", "whole", "."], capture_output=True, text=True, check=False)
+ok(p.returncode == 2 and "run.json" in p.stderr, "what is no run beside one is refused", p.stderr)
 p = subprocess.run([WW, "report", "."], capture_output=True, text=True, check=False)
 ok(p.returncode == 2 and "run.json" in p.stderr, "what is no run is refused", p.stderr)
 
 # ---- PyTorch's losses on the same weights, rows and steps
 python = os.environ.get("WW_PYTHON") or os.path.join(ROOT, ".venv/bin/python")
 look = "import importlib.util as u, sys; sys.exit(u.find_spec('torch') is None)"
-if subprocess.run([python, "-c", look], stderr=subprocess.DEVNULL, check=False).returncode:
+if not ALL:
+    pass
+elif subprocess.run([python, "-c", look], stderr=subprocess.DEVNULL, check=False).returncode:
     skip("PyTorch's losses", "no Python with PyTorch (make setup)")
 else:
     p = subprocess.run([python, ROOT + "/bench/train/compare.py", "--config", "config.json", "--data", "rows.jsonl",

@@ -66,7 +66,12 @@ step() {
 	name=$1; shift
 	start=$(date +%s)
 	if timeout 60 "$@" > "$tmp/$name.log" 2>&1; then echo "ok     $name, $(($(date +%s) - start)) s" > "$tmp/$name.said"
-	else { echo "not ok $name, exit $?, $(($(date +%s) - start)) s"; sed 's/^/    /' "$tmp/$name.log" | tail -n 20; } > "$tmp/$name.said"; fi
+	else
+		{
+			echo "not ok $name, exit $?, $(($(date +%s) - start)) s"
+			sed 's/^/    /' "$tmp/$name.log" | tail -n 20
+		} > "$tmp/$name.said"
+	fi
 	cat "$tmp/$name.said"
 }
 all() {

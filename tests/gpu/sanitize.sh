@@ -8,7 +8,8 @@ root=$PWD
 cuda=${CUDA_HOME:-/usr/local/cuda}
 tool=$(command -v compute-sanitizer || echo "$cuda/bin/compute-sanitizer")
 [ -e /dev/nvidiactl ] || { echo "no NVIDIA GPU here"; exit 77; }
-[ -x "$tool" ] && [ -e "$cuda/include/nvrtc.h" ] && command -v cc > /dev/null || { echo "no compute-sanitizer, no CUDA headers or no C compiler here"; exit 77; }
+[ -x "$tool" ] && [ -e "$cuda/include/nvrtc.h" ] && command -v cc > /dev/null ||
+	{ echo "no compute-sanitizer, no CUDA headers or no C compiler here"; exit 77; }
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 build() { cc -D_GNU_SOURCE -O1 -w -Isrc -Iinclude -Iskills/cuda/include "-I$cuda/include" "-DTUNE=" "$@" -ldl; }
@@ -23,10 +24,12 @@ one() {
 	plan=$dir/plan.c args=("$dir/kernels.cu" "$root/skills/cuda/include:$cuda/include" "$@")
 	[ "$name" = runner ] && plan=$tmp/none.c args=()
 	program=$tmp/$number
-	build "$plan" "$tmp/lab.o" "$tmp/main.o" -o "$program" > "$program.log" 2>&1 || { echo "not ok  $name: does not build"; cat "$program.log"; return; }
+	build "$plan" "$tmp/lab.o" "$tmp/main.o" -o "$program" > "$program.log" 2>&1 ||
+		{ echo "not ok  $name: does not build"; cat "$program.log"; return; }
 	said="" bad=0
 	for t in memcheck racecheck initcheck synccheck; do
-		LAB_BARE=1 timeout 60 "$tool" --tool $t --error-exitcode 9 --print-limit 4 --show-backtrace device "$program" "${args[@]}" > "$program.$t" 2>&1
+		LAB_BARE=1 timeout 60 "$tool" --tool $t --error-exitcode 9 --print-limit 4 --show-backtrace device \
+			"$program" "${args[@]}" > "$program.$t" 2>&1
 		code=$?
 		if [ $code = 0 ] && grep -q '^ran$' "$program.$t"; then said="$said $t"; else said="$said $t:$code"; bad=1; fi
 	done
@@ -40,7 +43,8 @@ one() {
 }
 export -f one build
 export root cuda tool tmp
-{ echo runner; grep -v '^#' tests/gpu/sanitize_shapes.txt; } | awk -v wanted=" $* " 'wanted == "  " || index(wanted, " " $1 " ") { print NR, $0 }' |
+{ echo runner; grep -v '^#' tests/gpu/sanitize_shapes.txt; } |
+	awk -v wanted=" $* " 'wanted == "  " || index(wanted, " " $1 " ") { print NR, $0 }' |
 	xargs -P "$(nproc)" -I{} bash -c 'one {}'
 failed=$(cat "$tmp"/*.said | grep -c '^not ok')
 echo "$(cat "$tmp"/*.said | grep -c '^ok') passed, $failed failed"

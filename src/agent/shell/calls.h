@@ -3,13 +3,13 @@
  * `verify`, `profile`, `compile` and `inspect` are small scripts on the PATH of the sandbox.  No process there may make
  * a socket, so they use two pipes with names, which the worker made before the root became read-only:
  *
- *     /calls/turn      a file to lock: the holder of the lock may call, and the kernel takes it from a process that
- * ends /calls/ask       "<NEWLINE>ID<TAB>WORD<TAB>WORD...<NEWLINE>", at most WW_SHELL_CALL_MAX bytes, written at once
+ *     /calls/turn      a file to lock: its holder may call, and the kernel frees the lock when the holder ends
+ *     /calls/ask       "<NEWLINE>ID<TAB>WORD<TAB>WORD...<NEWLINE>", at most WW_SHELL_CALL_MAX bytes, written at once
  *     /calls/answer    "ID CODE BYTES<NEWLINE>" and so many bytes
  *
- * Nothing that a process in there can do with them reaches further than the scripts do: what arrives is words, from
- * anybody in the sandbox, and all of it is one policy's.  Who writes without holding the lock may spoil the calls of
- * its own episode.  One call is under way at a time.  Of what has piled up only the newest counts, and only while
+ * A process in the sandbox can do no more with them than the scripts do: the worker reads words, from any process of
+ * the sandbox, and all of these belong to one policy.  A process that writes without holding the lock may spoil calls
+ * of its own episode.  One call is under way at a time.  Of what has piled up only the newest counts, and only while
  * the lock is held: the call of a killed process is not served.
  *
  * Rejected: descriptors that commands inherit (Python's subprocess closes them), a socket (the filter takes all of

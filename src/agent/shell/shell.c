@@ -21,7 +21,7 @@ static const uint64_t max_resident_bytes = UINT64_C(3)
     << 30; /* where the worker, which holds them to 1 GiB, does not */
 static const uint64_t group_bytes = (uint64_t)(WW_SHELL_MEMORY_MIB + 256) << 20; /* their files are in memory too */
 
-/* What a shell begins with. */
+/* The state of a new shell. */
 static const char first_state[] =
 	"/workspace\0PATH=/usr/local/bin:/usr/bin:/bin\0HOME=/workspace\0TMPDIR=/workspace/.tmp\0"
 	"LANG=C.UTF-8\0TERM=dumb";

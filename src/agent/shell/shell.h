@@ -2,10 +2,10 @@
  *
  * The worker `warpwright __shell` lives in namespaces of its own (user, mount, pid, network, ipc, uts): an empty root,
  * the system's programs and libraries read-only, a few harmless devices, no /proc, no network, and /workspace, a file
- * system in memory with limits on bytes and entries.  A filter takes sockets, tracing, mounts and hidden memory; limits
- * hold processes, memory, file sizes, processor and wall time.  Outside the sandbox its user has no rights.  It
- * inherits one descriptor, its channel, and none of its commands has that.  Nothing less than namespaces will do: where
- * the system does not allow them, ww_shell_open() says so and there is no shell.
+ * system in memory with limits on bytes and entries.  A filter forbids sockets, tracing, mounts and hidden memory;
+ * limits hold processes, memory, file sizes, processor and wall time.  Outside the sandbox its user has no rights.  It
+ * inherits one descriptor, its channel, and none of its commands has that.  Namespaces are required: where the system
+ * does not allow them, ww_shell_open() says so and there is no shell.
  *
  * In it the skill is read-only under /skill, which /workspace/skill leads to, and `verify`, `profile`, `compile` and
  * `inspect` are commands (calls.h): what a process calls while a command of ours is under way is handed to `on_call`,
@@ -50,7 +50,7 @@ struct ww_shell {
 };
 
 struct ww_shell_answer {
-	int exists; /* there is such a job */
+	int exists; /* the job exists */
 	int running, timed_out;
 	int status;               /* as waitpid(2) has it, unless running */
 	struct ww_str out;        /* bounded: head and tail */
@@ -68,9 +68,9 @@ enum ww_rc ww_shell_open(struct ww_shell *s, enum ww_target target, struct ww_er
 void ww_shell_stop(struct ww_shell *s);
 void ww_shell_close(struct ww_shell *s);
 
-/* Run a command to its end, at most timeout_s beside what calls of tools take and what it was stopped for a measurement
- * (host/pause.h); what it left behind in its process group is killed.  WW_ERR_LIMIT and WW_ERR_WORKER: the sandbox used
- * too much memory or broke, and is closed; the next open begins with `state`. */
+/* Run a command to its end, at most timeout_s; calls of tools and pauses for measurements (host/pause.h) do not count.
+ * Processes left in its process group are killed.  WW_ERR_LIMIT and WW_ERR_WORKER: the sandbox used too much memory or
+ * broke, and is closed; the next open begins with `state`. */
 enum ww_rc ww_shell_run(struct ww_shell *s, const char *command, double timeout_s, struct ww_shell_answer *a,
 	struct ww_err *err) WW_MUST_CHECK;
 /* Start a job that goes on; its number is s->last_id. */

@@ -208,8 +208,8 @@ static struct looked look_at_all(void)
 	return l;
 }
 
-/* The kernel signals all processes at once, forks that are under way among them.  Who waits in vfork() for a stopped
- * child cannot stop, and does not run. What does not stop in time is killed. */
+/* The kernel signals all processes at once, forks that are under way among them.  A process that waits in vfork() for a
+ * stopped child cannot stop, and does not run.  A process that does not stop in time is killed. */
 static void stop_all(void)
 {
 	uint64_t begun = ww_now_ns();
@@ -285,7 +285,8 @@ static void become(char *const *envp, const char *command, const char *dir, int 
 	int null = open("/dev/null", O_RDWR);
 	if (null < 0 || dup2(null, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0 ||
 		(state >= 0 &&
-			(dup2(state, STATE_FD) < 0 || fcntl(STATE_FD, F_SETFD, 0) < 0))) /* it may have that number already */
+			(dup2(state, STATE_FD) < 0 ||
+				fcntl(STATE_FD, F_SETFD, 0) < 0))) /* the descriptor may have that number already */
 		_exit(126);
 	if (null > 2 && null != STATE_FD)
 		close(null);
@@ -311,7 +312,7 @@ static void reap(void)
 			}
 }
 
-/* Where the limit on processes is reached by others, they are killed: nobody could end them otherwise. */
+/* Where other processes use up the limit on processes they are killed, since no command could start to end them. */
 static pid_t fork_command(void)
 {
 	pid_t pid;
@@ -507,7 +508,7 @@ static void look(const struct ww_shell_ask *q)
 		forget(j);
 }
 
-/* What the tree does not take is told as output. */
+/* A refusal of the tree is reported as output. */
 static void put(const struct ww_workspace *tree, const char *text, size_t n)
 {
 	ww_auto_str why = WW_STR_INIT(512);

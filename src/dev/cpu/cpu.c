@@ -6,6 +6,7 @@
  * calls give equal bits on any number of threads.
  */
 #include "dev/cpu/cpu.h"
+#include "base/range.h"
 
 #include <dlfcn.h>
 #include <gnu/libc-version.h>
@@ -60,16 +61,14 @@ static void cpu_stream_free(struct ww_stream *s)
 	free(s);
 }
 
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
-
 /* The four kinds of scratch memory: the operands of a product and its result where they are widened from bf16, sums
  * over rows, and what each thread needs for a row or for one head of a sequence. */
 static uint64_t cpu_workspace(struct ww_dev *dev, const struct ww_work *w)
 {
 	int64_t acts = w->t * w->widest, half = w->dtype != WW_F32;
-	int64_t a = half ? most(acts, w->head_t * w->head_v) : w->widest;
-	int64_t b = most(half ? most(acts, w->matrix) : 0, CHUNKS_MAX * w->widest), c = half ? acts : 0;
-	int64_t row = most(3 * most(w->widest, w->head_v) + 16, (4 * w->longest + 4) * w->head_dim);
+	int64_t a = half ? ww_max_i64(acts, w->head_t * w->head_v) : w->widest;
+	int64_t b = ww_max_i64(half ? ww_max_i64(acts, w->matrix) : 0, CHUNKS_MAX * w->widest), c = half ? acts : 0;
+	int64_t row = ww_max_i64(3 * ww_max_i64(w->widest, w->head_v) + 16, (4 * w->longest + 4) * w->head_dim);
 	return (uint64_t)(a + b + c + row * ww_pool_threads(((struct ww_cpu *)dev)->pool)) * sizeof(float);
 }
 

@@ -9,13 +9,16 @@
  * Tiles in shared memory have rows of DP + 8 elements: 16 bytes more than a power of two, so that the eight rows of an
  * ldmatrix lie in different banks.
  *
- * The canonical order of a row (DESIGN: exactness).  Keys come in blocks of 64 from position 0.  A block's part is its
- * own maximum m_b, sum l_b of exp2(s c - m_b c) and product pv_b with the values: it depends on the row and the block
- * alone, since pv_b begins at zero.  Parts are merged from left to right: M' = max(M, m_b), a = exp2((M - M') c), b =
- * exp2((m_b - M') c), L = L a + l_b b, O = O a + pv_b b A block of which a row sees nothing changes no bit of it (a =
- * 1, b = 0).  Parts may therefore be computed anywhere, by any split of the keys, as long as they are merged in this
- * order.  Rejected: a running maximum inside a chunk of blocks (fewer multiplications, but a split would need a second
- * set of accumulators in the kernel without splits).
+ * The canonical order of a row (docs/engine.md, "Exactness").  Keys come in blocks of 64 from position 0.  A block's
+ * part is its own maximum m_b, sum l_b of exp2(s c - m_b c) and product pv_b with the values: it depends on the row and
+ * the block alone, since pv_b begins at zero.  Parts are merged from left to right:
+ *
+ *   M' = max(M, m_b), a = exp2((M - M') c), b = exp2((m_b - M') c), L = L a + l_b b, O = O a + pv_b b
+ *
+ * A block of which a row sees nothing changes no bit of
+ * it (a = 1, b = 0).  Parts may therefore be computed anywhere, by any split of the keys, as long as they are merged in
+ * this order.  Rejected: a running maximum inside a chunk of blocks (fewer multiplications, but a split would need a
+ * second set of accumulators in the kernel without splits).
  */
 #ifndef WW_DEV_CUDA_ATTN_CUH
 #define WW_DEV_CUDA_ATTN_CUH

@@ -14,8 +14,8 @@
  *
  * Gradients need not have attn_any.cu's bits: they are the same two kernels without a shared sum, in tiles.
  *
- * Rejected: TF32 on tensor cores (a tenth of fp32's digits), three of them on split numbers (sums are truncated, DESIGN
- * section 10).
+ * Rejected: TF32 on tensor cores (a tenth of fp32's digits), three TF32 products of split numbers (Hopper's tensor
+ * cores truncate sums).
  */
 #include "dev/cuda/attn.cuh"
 

@@ -10,10 +10,9 @@
  * pass, whose rows no other call computes, it is the first one for the shape's range, split or not. Proposals depend on
  * shape, GPU and library version only.  Tokens come in ranges, a power of two and what lies under it: they are the rows
  * m, and in the gradient of a weight (TN) the sum k; batches of real text have another number of them in every step.
- * For each range the library's other proposals are run on random numbers beside the canonical one; of those whose
- * results are equal to the last bit, with the most tokens of the range and with the fewest, the fastest is taken. So
- * measuring can change speed and never a result, and a wrong measurement costs time only.  Fast mode takes the fastest
- * of all.
+ * For each range the library's other proposals are compared with the canonical one on random numbers, with the most
+ * tokens of the range and with the fewest; the fastest of those with equal bits is taken. So measuring can change speed
+ * and never a result, and a wrong measurement costs time only.  Fast mode takes the fastest of all.
  *
  * Between two uses of a weight the rest of the model passes through L2, so a weight is read from memory.  Each timed
  * run therefore begins with a flushed L2.
@@ -64,7 +63,7 @@ struct record {
 };
 struct entry {
 	struct record r;
-	int used, measured, own; /* own: not for the library */
+	int used, measured, own; /* own: computed by gemm_own.cu */
 };
 
 struct ww_cu_gemms {

@@ -1,4 +1,4 @@
-/* gemm_own.cu - a plain matrix product for shapes that the library does not take or does not keep a promise for.
+/* gemm_own.cu - a plain matrix product for shapes that cuBLASLt refuses or cannot compute exactly.
  *
  * Every element is one chain of fused multiply-adds along l from 0, whatever the tile is, so a row's bits depend on the
  * row alone.  Models have widths that are multiples of eight, and these never come here (gemm.c); odd widths exist in

@@ -592,8 +592,7 @@ static const struct ww_dev_ops cuda_ops = { .name = "cuda",
 	.attention_bwd = cuda_attention_bwd,
 	WW_DEV_OPS(cuda) WW_DEV_FUSED_OPS(cuda) };
 
-/* A GPU that the kernels run on. */
-/* As the driver's tools write it, and the judge. */
+/* The GPU's uuid as nvidia-smi and the judge write it. */
 static void name_gpu(struct ww_cuda *d, const struct cudaDeviceProp *p)
 {
 	size_t at = (size_t)snprintf(d->dev.id, sizeof(d->dev.id), "GPU-");

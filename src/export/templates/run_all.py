@@ -1,11 +1,11 @@
-"""Run the scripts of several exports side by side:   python -s -c THIS
+"""Run the scripts of several exports in parallel:   python -s -c THIS
 
 PyTorch is imported once, which takes longer than the scripts.  Then a line of JSON is read, {"turn": BOOL, "jobs":
 [[DIR, SCRIPT[,SCRIPT]]...]}.  Each directory's scripts run in a process forked from here, with that directory as the
 working one.  A JSON line for each directory: what its scripts printed, and the exit code of the last.
 
-turn: none uses the device before all are ready for it (turn() in check.py), "ready" has been printed, and another line
-was read.  When all have ended or said that they do without it for now (rest()), "rest" is printed; and so on."""
+turn: no script uses the device before all are ready for it (turn() in check.py), "ready" has been printed, and another
+line was read.  When each has ended or released the device (rest()), "rest" is printed; then the next turn begins."""
 import ctypes
 import gc
 import json

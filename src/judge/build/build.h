@@ -2,8 +2,8 @@
  *
  * plan.c is an untrusted program.  It is compiled by TinyCC and run in a process of its own that is forked from a warm
  * zygote (`warpwright __builder`, src/sandbox/zygote.h), has no file, no network, no second process and no clock, holds
- * the task's facts and nothing else, and is killed after one second.  What it leaves behind is bytes; they are an image
- * only after ww_image_validate() says so, which ww_builder_build() has done when it returns WW_BUILD_OK.
+ * the task's facts and nothing else, and is killed after one second.  Its result is untrusted bytes until
+ * ww_image_validate() has accepted them, which ww_builder_build() checks before it returns WW_BUILD_OK.
  *
  * Two kinds of failure are kept apart.  What plan.c did wrong is data: a result and a text that a policy may read.
  * What we could not do (no memory, no process) is an error.  A zygote that was killed from outside is started again
@@ -53,7 +53,7 @@ void ww_builder_keep(struct ww_builder *b, struct ww_store *store);
 enum ww_sandbox_level ww_builder_level(const struct ww_builder *b);
 int ww_builder_pid(const struct ww_builder *b); /* the zygote's, for tests that kill it */
 
-/* Build one plan.  WW_OK: *result says what became of it.  With WW_BUILD_OK *image is a validated image (malloc'ed,
+/* Build one plan.  WW_OK: *result is the outcome.  With WW_BUILD_OK *image is a validated image (malloc'ed,
  * the caller frees it; its size is image->total_bytes) and diag holds TinyCC's warnings, if any; otherwise *image is
  * NULL and diag says why, in clean bounded text with line numbers of plan.c.  plan_source need not end with NUL. */
 enum ww_rc ww_builder_build(struct ww_builder *b, const char *plan_source, size_t plan_bytes,

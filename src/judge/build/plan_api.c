@@ -1,4 +1,4 @@
-/* plan_api.c - the functions of ww/plan.h: they write down what plan.c says.
+/* plan_api.c - the functions of ww/plan.h: they record the calls of plan.c.
  *
  * This runs in the builder's job, in one address space with untrusted code, which can overwrite all of it.  So no
  * guarantee rests on the checks here: the image is validated in the judge (image_validate.c), and the tests of
@@ -423,6 +423,40 @@ void ww_conv(struct ww_plan *p, const struct ww_conv *c)
 	to->choice = c->choice;
 }
 
+static int count_words(const char *s)
+{
+	int n = *s != 0;
+	for (; *s; s++)
+		n += *s == ' ';
+	return n;
+}
+
+static int add_buffers(struct ww_plan *p, const char *names, const int *buf)
+{
+	int n = count_words(names);
+	if (n && !buf)
+		fail(p, 0, "ww_pytorch(): \"%.100s\" without buffers", names);
+	for (int i = 0; i < n && !p->failed; i++) {
+		struct ww_image_arg *a = grow(p, &p->args, 1);
+		if (a)
+			a->kind = WW_ARG_BUF, a->buf = buf[i];
+	}
+	return n;
+}
+
+void ww_pytorch(struct ww_plan *p, const struct ww_pytorch *t)
+{
+	if (!t || !t->nodes || !t->reads || !t->writes)
+		fail(p, 0, "ww_pytorch() without names");
+	struct ww_image_node *n = add_node(p, WW_NODE_PYTORCH);
+	if (!n)
+		return;
+	struct ww_image_pytorch to = { .first_arg = (uint32_t)p->args.n };
+	to.nodes = add_string(p, t->nodes), to.reads = add_string(p, t->reads), to.writes = add_string(p, t->writes);
+	to.n_args = (uint32_t)(add_buffers(p, t->reads, t->read_buf) + add_buffers(p, t->writes, t->write_buf));
+	n->pytorch = to;
+}
+
 /* ---- The image --------------------------------------------------------------------------------------------------- */
 
 static size_t place(size_t *at, const struct list *l)
@@ -484,7 +518,7 @@ const struct ww_plan_symbol ww_plan_symbols[] = { F(ww_input_count), F(ww_output
 	F(ww_input), F(ww_param), F(ww_output), F(ww_scalar), F(ww_device), F(ww_fail), F(ww_define), F(ww_fmt),
 	F(ww_scratch), F(ww_launch), F(ww_shared), F(ww_cluster), F(ww_cooperative), F(ww_pdl), F(ww_arg_buf),
 	F(ww_arg_i32), F(ww_arg_i64), F(ww_arg_f32), F(ww_arg_f64), F(ww_arg_tmap), F(ww_memset), F(ww_copy), F(ww_gemm),
-	F(ww_conv), F(memcpy), F(memset), F(memmove), F(memcmp), F(strlen), F(strcmp), AS("__fixunssfdi", fixunssfdi),
-	AS("__fixunsdfdi", fixunsdfdi), AS("__fixunsxfdi", fixunsxfdi), AS("__fixsfdi", fixsfdi), AS("__fixdfdi", fixdfdi),
-	AS("__fixxfdi", fixxfdi), AS("__floatundisf", floatundisf), AS("__floatundidf", floatundidf),
-	AS("__floatundixf", floatundixf), { NULL, NULL } };
+	F(ww_conv), F(ww_pytorch), F(memcpy), F(memset), F(memmove), F(memcmp), F(strlen), F(strcmp),
+	AS("__fixunssfdi", fixunssfdi), AS("__fixunsdfdi", fixunsdfdi), AS("__fixunsxfdi", fixunsxfdi),
+	AS("__fixsfdi", fixsfdi), AS("__fixdfdi", fixdfdi), AS("__fixxfdi", fixxfdi), AS("__floatundisf", floatundisf),
+	AS("__floatundidf", floatundidf), AS("__floatundixf", floatundixf), { NULL, NULL } };

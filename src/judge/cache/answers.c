@@ -1,10 +1,10 @@
 /* answers.c - see answers.h.
  *
- * Who made it is known by content: of the sources that a builder's or a compiler's answer comes from, hashed when the
- * program is built (module.cmake), of the headers that they read, and of the bridge, where graphs come from.  The
- * processor belongs to it because the cpu target compiles for the machine it runs on, and a home directory may be
- * shared by several.  Rejected: the binary's size and time, or its build id, since then every change of the program
- * would invalidate the whole cache. */
+ * The maker of an answer is identified by content: the sources of the builder and the compile workers, hashed when the
+ * program is built (module.cmake), the headers that they read, and for graphs the bridge.  The processor belongs to it
+ * because the cpu target compiles for the machine it runs on, and a home directory may be shared by several.  Rejected:
+ * the binary's size and time, or its build id, since then every change of the program would invalidate the whole cache.
+ */
 #include "judge/cache/answers.h"
 
 #include "base/fs.h"

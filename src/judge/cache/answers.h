@@ -12,10 +12,10 @@
 #include "sandbox/zygote.h"
 #include "store/store.h"
 
-/* What makes images and binaries: the sources of builder and compile workers, the headers that solutions may include,
- * the processor. */
+/* Identity of what makes images and binaries: the sources of builder and compile workers, the headers that solutions
+ * may include, the processor. */
 enum ww_rc ww_makers_id(char out[WW_HASH_HEX], struct ww_err *err) WW_MUST_CHECK;
-/* What makes graphs, beside PyTorch: the bridge's files, the processor. */
+/* Identity of what makes graphs, besides PyTorch: the bridge's files, the processor. */
 enum ww_rc ww_bridge_id(char out[WW_HASH_HEX], struct ww_err *err) WW_MUST_CHECK;
 
 struct ww_answers {
@@ -30,6 +30,6 @@ void ww_answers_init(struct ww_answers *k, struct ww_store *store, const char *k
 enum ww_rc ww_answers_run(const struct ww_answers *k, struct ww_zygote *z, const struct ww_zygote_part *parts,
 	int n_parts, double limit_s, struct ww_str *reply, struct ww_job_end *end, int *hit,
 	struct ww_err *err) WW_MUST_CHECK;
-/* The answer has proved good. */
+/* Store an answer that has passed its checks. */
 enum ww_rc ww_answers_put(const struct ww_answers *k, const struct ww_zygote_part *parts, int n_parts,
 	const struct ww_str *reply, struct ww_err *err) WW_MUST_CHECK;

@@ -160,7 +160,8 @@ enum ww_rc ww_base_prepare(struct ww_judge_task *t, enum ww_baseline b, struct w
 	return WW_OK;
 }
 
-/* Whether "compile" is yet to be measured, or is as far as is known the fastest, which is called beside the solution.
+/* Whether "compile" must still be measured, or is the fastest known baseline, which is timed together with the
+ * solution.
  */
 static int may_be_called(struct ww_judge_task *t)
 {
@@ -207,10 +208,9 @@ static int all_steady(struct ww_judge_task *t, unsigned which)
 	return 1;
 }
 
-/* One round: a new draw, then each baseline once. */
-static enum ww_rc round_of(struct ww_judge_task *t, unsigned which, int keep, struct ww_err *err)
+/* Each baseline once.  keep: the times count. */
+static enum ww_rc call_each(struct ww_judge_task *t, unsigned which, int keep, struct ww_err *err)
 {
-	WW_CHECK(ww_session_draw_unchecked(t, WW_REF_PARAMS_KEEP, err));
 	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++) {
 		struct ww_base *e = ww_base_of(t, b);
 		double us = 0;
@@ -226,6 +226,16 @@ static enum ww_rc round_of(struct ww_judge_task *t, unsigned which, int keep, st
 		e->call_us[e->n_call++] = us;
 	}
 	return WW_OK;
+}
+
+/* A new draw, then the calls in a row: a call of any task waits until the others' steps are over. */
+static enum ww_rc round_of(struct ww_judge_task *t, unsigned which, int keep, struct ww_err *err)
+{
+	WW_CHECK(ww_session_draw_unchecked(t, WW_REF_PARAMS_KEEP, err));
+	ww_turn_call(&t->turn);
+	enum ww_rc rc = call_each(t, which, keep, err);
+	ww_turn_called(&t->turn);
+	return rc;
 }
 
 static double limit_s(const struct ww_judge *j)
@@ -310,8 +320,8 @@ static enum ww_rc drop_others(struct ww_judge_task *t, enum ww_baseline fastest,
 	return WW_OK;
 }
 
-/* Those that neither this judge nor the store knows; they are prepared.  The reference worker may refuse one; then it
- * is marked, so that it is not tried again. */
+/* Find the baselines that neither this judge nor the store has, and prepare them.  The reference worker may refuse one;
+ * then it is marked, so that it is not tried again. */
 static enum ww_rc find_missing(struct ww_judge_task *t, unsigned *missing, struct ww_err *err)
 {
 	*missing = 0;
@@ -353,7 +363,7 @@ enum ww_rc ww_base_all(struct ww_judge_task *t, enum ww_baseline *fastest, struc
 	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++) {
 		if (!(t->judge->opts.baselines & (1u << b)) || !ww_base_of(t, b)->available)
 			continue;
-		if (t->by_clock && b == WW_BASE_EAGER) { /* its process is made in no time, a compiled one's is not */
+		if (t->by_clock && b == WW_BASE_EAGER) { /* eager's process starts fast, a compiled one's does not */
 			*fastest = WW_BASE_EAGER;
 			break;
 		}

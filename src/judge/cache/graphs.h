@@ -1,7 +1,7 @@
-/* graphs.h - load a task with the graph that was made of it before.
+/* graphs.h - load a task with its cached graph.
  *
  * A task's graph is a function of its text, of PyTorch and of the bridge, and takes seconds to make (torch.export). The
- * store keeps it by these three; the worker looks whether it describes the module that it has loaded
+ * store keeps it by these three; the worker checks that it describes the module that it has loaded
  * (bridge/wwbridge/cached_graph.py).
  */
 #pragma once

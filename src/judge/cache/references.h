@@ -1,4 +1,4 @@
-/* references.h - a task's secret draws that serve more than once, so that their references are computed once.
+/* references.h - a task's pool of secret draws that are used several times, so that their references are computed once.
  *
  * An honest verdict compares some fourteen runs with references, and a reference (the task in fp64, and once by
  * default) takes ten times as long as the run.  So a task keeps a few draws of each kind that verify.c and timing.c ask
@@ -11,16 +11,15 @@
  *
  *   - A verdict that is not ok may say a lot about the draw at hand (expected values, which draw it was that failed):
  *     that draw is dropped at once (ww_pool_spoil).
- *   - A verdict that is ok says a few numbers that a candidate can bend within the tolerance (errors, times):
- *     generously, 64 bits
- *     about all its draws together.  A draw serves at most 32 judgements, on average twenty, so what can have
- *     leaked of it in its whole life is 2,000 bits at most.  Only tasks with at least WW_POOL_MIN_ELEMENTS floating
+ *   - A verdict that is ok has a few numbers that a candidate can bend within the tolerance (errors, times):
+ *     generously, 64 bits about all its draws together.  A draw serves at most 32 judgements, on average twenty, so
+ *     at most 2,000 bits can leak of it in its whole life.  Only tasks with at least WW_POOL_MIN_ELEMENTS floating
  *     output elements have a pool at all: at the tolerances of the rules their outputs are some ten times that.
  *   - Within one judgement no draw comes twice, except where a run is repeated on purpose.
  *
  * Timed calls that are not compared take their draws from here too, or a candidate would know them by what a new draw
- * costs.  Other draws that nothing is compared on (warm-up, baselines) are always new ones.  Which draw of a kind comes
- * is decided by lot.  Seeds are in this process and the reference worker only.
+ * costs.  Other draws that nothing is compared on (warm-up, baselines) are always new ones.  Draws of a kind are picked
+ * at random.  Seeds are in this process and the reference worker only.
  */
 #pragma once
 

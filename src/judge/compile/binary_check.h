@@ -1,4 +1,5 @@
-/* binary_check.h - what compiled device code may contain.  Reads hostile ELF files: nothing in them is believed. */
+/* binary_check.h - what compiled device code may contain.  Reads hostile ELF files: every offset and size in them is
+ * checked. */
 #pragma once
 
 #include "base/str.h"

@@ -52,7 +52,7 @@ struct ww_compiler_opts {
 };
 
 /* Start the zygote; the compiler may then be used by any number of threads at once (one job process each).
- * WW_ERR_MISSING names what is not installed (NVRTC, cc, the CUDA headers) and the command that mends it. */
+ * WW_ERR_MISSING names what is not installed (NVRTC, cc, the CUDA headers) and the command that installs it. */
 enum ww_rc ww_compiler_open(
 	struct ww_compiler **out, const struct ww_compiler_opts *opts, struct ww_err *err) WW_MUST_CHECK;
 void ww_compiler_close(struct ww_compiler *c);

@@ -1,4 +1,4 @@
-/* elf_read.h - sections and symbols of hostile ELF files: nothing in them is believed, every offset is checked.
+/* elf_read.h - sections and symbols of hostile ELF files: every offset is checked.
  *
  * For the judge (binary_check.c) and for the cuda plug-in (plugin_tables.c), which links to nothing of ours. */
 #pragma once

@@ -82,7 +82,7 @@ static void drain_log(struct ww_candidate *c)
 	}
 }
 
-/* ---- How many processes, how large, how still? ------------------------------------------------------------------- */
+/* ---- Processes: number, memory, state ---------------------------------------------------------------------------- */
 
 struct tree {
 	int processes;
@@ -461,7 +461,7 @@ static enum ww_rc get_places(const struct ww_wire *w, struct ww_candidate_answer
 	return rc == WW_OK ? ww_wire_get_fds(w, a->lent, (int)n[1], &a->n_lent, err) : rc;
 }
 
-/* 1 where there is nobody to ask. */
+/* 1 where the process has ended. */
 static int begin(struct ww_candidate *c, struct ww_candidate_answer *a, struct ww_run_result *res)
 {
 	*res = fresh_result();

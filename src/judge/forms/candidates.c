@@ -17,6 +17,7 @@
 #include "base/target.h"
 #include "sandbox/proc.h"
 #include "sandbox/sandbox.h"
+#include "task/bytecode.h"
 #include "task/ends.h"
 #include "task/ref.h"
 
@@ -85,8 +86,8 @@ static enum ww_rc greeting(struct ww_candidates *z, struct ww_err *err)
 
 static enum ww_rc start(struct ww_candidates *z, struct ww_err *err)
 {
-	char python[PATH_MAX], bridge[PATH_MAX];
-	const char *args[] = { python, bridge, ww_target_name(z->opts.target), NULL };
+	char python[PATH_MAX], bridge[PATH_MAX], code[PATH_MAX];
+	const char *args[] = { python, bridge, ww_target_name(z->opts.target), code, NULL };
 	struct ww_proc_opts o = { .worker = "candidates",
 		.args = args,
 		.namespaces = 1,
@@ -99,6 +100,7 @@ static enum ww_rc start(struct ww_candidates *z, struct ww_err *err)
 		return no_sandbox(err);
 	WW_TRY(ww_ref_find_python(python, err));
 	WW_TRY(ww_fs_resource("bridge", bridge, err));
+	ww_bytecode_dir(python, code);
 	WW_TRY(ww_proc_spawn(&z->proc, &o, err));
 	if (!z->proc.namespaces) {
 		rc = no_sandbox(err);

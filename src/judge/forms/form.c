@@ -12,8 +12,8 @@
  * Order of a timed call: poison; draw; (cuda: flush L2); `g`.  The process stands from the end of one call to the
  * beginning of the next, so it sees a draw only while the clock runs.  Its outputs are read by the judge (outputs.h) or
  * the reference worker (lent.h) when it stands.  cuda: stopping a process does not stop what it has queued on the GPU,
- * so the outputs are taken at once when the call has ended, what was taken is compared, and a little later the memory
- * must still hold the same; if not, the solution went on working and is refused. */
+ * so the outputs are copied at once when the call has ended and the copy is compared; a little later the memory must
+ * still hold the same bytes, else the solution went on working and is refused. */
 #include "judge/forms/form.h"
 
 #include "judge/forms/lent.h"
@@ -25,6 +25,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/time.h"
+#include "host/machine.h"
 #include "judge/solution.h"
 
 #include <errno.h>
@@ -88,7 +89,7 @@ static json_t *request(const struct ww_judge_task *t, const char *what, const st
 		json_array_append_new(files, f);
 	}
 	return json_pack("{s:s, s:s, s:o, s:i, s:i}", "request", what, "form", form_name(s->form), "files", files, "arch",
-		(int)t->judge->facts.device.cc, "jobs", (int)sysconf(_SC_NPROCESSORS_ONLN));
+		(int)t->judge->facts.device.cc, "jobs", ww_host_cores());
 }
 
 static int add_rows(json_t *rows, const json_t *list, const char *role, const struct ww_ref_buffers *b, int at)
@@ -435,7 +436,7 @@ static enum ww_rc take_lent(struct form *f, int *taken, struct ww_err *err)
 	return rc == WW_OK && where ? ww_ref_keep(t->ref, where, use, n_use, taken, err) : rc;
 }
 
-/* The process stands: its outputs are what they are. */
+/* The process is stopped, so its outputs do not change. */
 static enum ww_rc take_outputs(struct form *f, struct ww_run_result *res, struct ww_err *err)
 {
 	const struct ww_judge_task *t = f->s->t;

@@ -14,8 +14,8 @@ enum ww_rc ww_form_build(struct ww_judge_task *t, const struct ww_solution *s, i
  * set. */
 enum ww_rc ww_form_open(
 	struct ww_session *s, const struct ww_solution *solution, int build, struct ww_err *err) WW_MUST_CHECK;
-/* trace.c: whose work is a call?  What was seen in all calls and in those that were timed, and then a few calls more,
- * untimed: which ATen operators compute?  Sets aten_ops and library_only of the verdict. */
+/* trace.c: does the solution or a library do the work?  Looks at the samples of all calls and of the timed ones, then
+ * makes a few traced calls that list the ATen operators.  Sets aten_ops and library_only of the verdict. */
 enum ww_rc ww_form_trace(struct ww_session *s, struct ww_err *err) WW_MUST_CHECK;
 
 /* The process of a session, and the answer that its calls fill. */

@@ -22,7 +22,7 @@
 
 #include <jansson.h>
 
-/* `warpwright __candidates PYTHON BRIDGE cuda|cpu` */
+/* `warpwright __candidates PYTHON BRIDGE cuda|cpu BYTECODE` */
 int ww_candidates_main(int argc, char **argv);
 
 struct ww_candidates;
@@ -44,7 +44,7 @@ struct ww_candidate;
 /* What a process is for: building, if neither; being called, where it and all it starts stay one process group; with
  * the devices, which are hidden else. */
 enum { WW_CANDIDATE_CALLED = 1, WW_CANDIDATE_GPU = 2 };
-/* A fresh process, in namespaces of its own, that has read nothing yet. */
+/* A fresh process in namespaces of its own that has not read a solution yet. */
 enum ww_rc ww_candidate_new(
 	struct ww_candidate **out, struct ww_candidates *z, unsigned what, struct ww_err *err) WW_MUST_CHECK;
 void ww_candidate_free(struct ww_candidate *c); /* kill it and all it started; NULL is fine */
@@ -53,8 +53,8 @@ pid_t ww_candidate_pid(const struct ww_candidate *c);
 void ww_candidate_limit_memory(struct ww_candidate *c, uint64_t max_resident_bytes);
 uint64_t ww_candidate_memory(const struct ww_candidate *c);
 
-/* One request (a new reference, consumed) with descriptors (borrowed) and its answer, after which the process stands
- * still. */
+/* One request (a new reference, consumed) with descriptors (borrowed) and its answer, after which the process is
+ * stopped. */
 struct ww_candidate_answer {
 	json_t *body;       /* a new reference; NULL unless it answered ok */
 	int fd;             /* -1: none came */
@@ -69,7 +69,7 @@ void ww_candidate_answer_init(struct ww_candidate_answer *a);
 void ww_candidate_answer_release(struct ww_candidate_answer *a);
 enum ww_rc ww_candidate_ask(struct ww_candidate *c, json_t *request, const int *fds, int n_fds, double limit_s,
 	struct ww_candidate_answer *a, struct ww_run_result *res, struct ww_err *err) WW_MUST_CHECK;
-/* One call; res->elapsed_ns is its time, res->waited_us what of it was waiting (cpu). */
+/* One call; res->elapsed_ns is its time, res->waited_us the part of it spent waiting for processors (cpu). */
 enum ww_rc ww_candidate_call(struct ww_candidate *c, double limit_s, struct ww_candidate_answer *a,
 	struct ww_run_result *res, struct ww_err *err) WW_MUST_CHECK;
 /* cpu: whose code computed in the last call or request (sampler.h); of no calls where this system does not let the

@@ -119,7 +119,10 @@ static enum ww_rc add_line(
 		return ww_err_set(err, WW_ERR_USAGE, "%s: the path is not UTF-8", solution);
 	ww_json_add(lines, o);
 	ww_str_addc(lines, '\n');
-	return lines->cut ? ww_err_set(err, WW_ERR_LIMIT, "%s holds too many kernels for one batch", run) : WW_OK;
+	return lines->cut
+		? ww_err_set(err, WW_ERR_LIMIT,
+			  "%s holds too many kernels for one batch; judge its levels in directories of their own", run)
+		: WW_OK;
 }
 
 enum ww_rc ww_kbrun_jobs(const char *tasks, const char *run, struct ww_str *lines, int *n, struct ww_err *err)

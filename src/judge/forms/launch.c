@@ -1,7 +1,7 @@
 /* launch.c - the process that candidates are forked from: gives up its view of the system, then becomes Python.
  *
- * `warpwright __candidates PYTHON BRIDGE cuda|cpu` is born in namespaces of its own (ww_proc_spawn).  It asks the
- * interpreter where its files are (no untrusted input has been read yet), makes a private root of them, of the
+ * `warpwright __candidates PYTHON BRIDGE cuda|cpu BYTECODE` is born in namespaces of its own (ww_proc_spawn).  It asks
+ * the interpreter where its files are (no untrusted input has been read yet), makes a private root of them, of the
  * compilers, of our harness and of the devices, and execs bridge/candidate.py with two descriptors: 3, the control
  * socket, and 4, the system-call filter that every candidate loads.
  *
@@ -16,6 +16,7 @@
 #include "base/fs.h"
 #include "sandbox/proc.h"
 #include "sandbox/sandbox.h"
+#include "task/bytecode.h"
 #include "task/surroundings.h"
 
 #include <limits.h>
@@ -51,16 +52,22 @@ int ww_candidates_main(int argc, char **argv)
 	struct ww_err err = WW_ERR_INIT;
 	char script[PATH_MAX];
 
-	if (argc != 3)
+	if (argc != 4)
 		return 126;
 	int cuda = !strcmp(argv[2], "cuda");
 	ww_surroundings_add(&s, argv[1], WW_BIND_READ);
+	ww_surroundings_add(&s, argv[3], WW_BIND_READ);
 	if (ww_surroundings_add_program(&s, argv[0], cuda, &err) != WW_OK ||
 		ww_fs_join(script, argv[1], "candidate.py", &err) != WW_OK ||
 		ww_surroundings_enter(&s, cuda, 0, FILTER_FD, &err) != WW_OK)
 		return fail(&err);
 	set_environment(cuda);
-	execl(argv[0], argv[0], "-I", "-u", script, argv[2], (char *)NULL);
+	char option[PATH_MAX + 32];
+	const char *args[8] = { argv[0], "-I", "-u" };
+	int n = 3 + ww_bytecode_args(argv[3], args + 3, option);
+	args[n] = script;
+	args[n + 1] = argv[2];
+	execv(argv[0], (char **)args);
 	perror(argv[0]);
 	_exit(127);
 }

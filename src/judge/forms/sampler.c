@@ -65,8 +65,7 @@ struct ww_sampler {
 	uint64_t lost; /* and those for which there was no room */
 };
 
-/* ---- Mappings -----------------------------------------------------------------------------------------------------
- */
+/* ---- Mappings ---------------------------------------------------------------------------------------------------- */
 
 /* Neither a library's arithmetic nor the solution's: glue, memory, waiting, single functions. */
 static const char *const neutral[] = { "python", "libpython", "libc.so", "libc-", "ld-linux", "ld-2", "libm.so",
@@ -288,7 +287,7 @@ void ww_sampler_begin(struct ww_sampler *x)
 		x->n_samples = 0, x->lost = 0;
 }
 
-/* ---- Whose they are ---------------------------------------------------------------------------------------------- */
+/* ---- Classification ---------------------------------------------------------------------------------------------- */
 
 static int by_time(const void *a, const void *b)
 {
@@ -357,7 +356,8 @@ void ww_sampler_end(struct ww_sampler *x, struct ww_seen *seen)
 			kind = WW_CODE_OTHER;
 		seen->n[kind]++;
 	}
-	/* Who fills the ring, by hundreds of mappings of code, does not do so for nothing. */
+	/* Only hundreds of new mappings of code overflow the ring, which a solution does on purpose: they count as a
+	 * library's. */
 	seen->n[WW_CODE_LIBRARY] += (int)(x->lost < MAX_SAMPLES ? x->lost : MAX_SAMPLES);
 	check_some(x, seen);
 	seen->calls = 1;

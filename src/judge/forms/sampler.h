@@ -1,11 +1,11 @@
-/* sampler.h - cpu: whose code computes in a process that nobody trusts?  Seen by where its threads run.
+/* sampler.h - cpu: whose code computes in an untrusted process, by sampling where its threads run.
  *
  * Problem.  The operators that a call asks PyTorch for are seen by a dispatch mode in the candidate's own process. What
  * goes past the dispatcher is not: functions of libtorch or of a BLAS by ctypes, numpy's product, a graph of
- * torch.compile, another thread.  And a call that is traced, stopped or asked for twice is not like the others: who can
- * tell it apart does his own work in it and a library's in the rest.  So the kernel samples every call, timed ones too,
- * all the same way (perf_event_open: every WW_SAMPLE_US of a thread's processor time, whatever thread or process was
- * started by whom), and the judge looks up whose file the code lies in:
+ * torch.compile, another thread.  And a solution may recognise a call that is traced, stopped or repeated, do its own
+ * work in it, and call a library in all others.  So the kernel samples every call, timed ones too, all the same way
+ * (perf_event_open: every WW_SAMPLE_US of a thread's processor time, whatever thread or process was started by whom),
+ * and the judge looks up whose file the code lies in:
  *
  *     own       files of the process's own /tmp: extensions, and what a compiler wrote there; but for torch.compile's
  *     library   every other file (PyTorch, numpy, a BLAS), and memory without a file, named or not: PyTorch's own

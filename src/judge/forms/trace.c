@@ -1,4 +1,5 @@
-/* trace.c - whose work is a call of a solution in a PyTorch form?  (docs/forms.md, "What it leaves to PyTorch")
+/* trace.c - does a solution in a PyTorch form do the work itself, or a library?  (docs/forms.md, "What it leaves to
+ * PyTorch")
  *
  * Two things are looked at.  The operators that the dispatcher sees, listed by the candidate's process: where they are
  * all that the task asks for, PyTorch does the task.  And whose code computes, which does not depend on how it was
@@ -9,7 +10,7 @@
  * cpu: the calls that were timed are judged by themselves, and all calls together, which are more.  A solution that
  * does its own work while it is verified, and a library's while it is timed, is found by the first; one of few samples
  * in a call, by the second.  A call of which libraries take less than GLUE_US may hide nothing, and is the solution's
- * own where it has any code: so a kernel of microseconds, which no sample may ever meet, is not held for a library's.
+ * own where it has any code: so a kernel of microseconds, which no sample may ever meet, is not taken for a library's.
  *
  * The trace, which a solution can notice and forge, only excuses library work: of each kind of operator no more than
  * the task needs for it.  What that is nobody can forge: the samples of a library's code in the calls of PyTorch's
@@ -149,7 +150,8 @@ static int calls_are_library(
 {
 	double excused = excused_us(s, calls, traced, share);
 	ww_log(WW_LOG_DEBUG,
-		"whose code: in %d calls %d own (%d of %d copied), %d of libraries, %d other; %.0f us of a library's in a call, %.0f "
+		"whose code: in %d calls %d own (%d of %d copied), %d of libraries, %d other; "
+		"%.0f us of a library's in a call, %.0f "
 		"traced, %.0f excused",
 		calls->calls, calls->n[WW_CODE_OWN], calls->copied, calls->checked, calls->n[WW_CODE_LIBRARY],
 		calls->n[WW_CODE_OTHER], us_in(calls, WW_CODE_LIBRARY), us_in(traced, WW_CODE_LIBRARY), excused);
@@ -244,10 +246,10 @@ static enum ww_rc whose_kernels(struct ww_session *s, struct ww_err *err)
 	return WW_OK;
 }
 
-/* What is asked of one that is named above may be computed in another way while it is timed.  So a few calls are
- * watched and are calls like all others besides: timed, compared, of inputs of their own.  A solution that works by
- * itself where it is watched, and by a library elsewhere, would have to be as fast by itself.  LATER times and
- * WATCHING_US and EACH_US, for an operator or a launch, are left to watching. */
+/* A solution might compute in one way while it is traced and in another while it is timed.  So a few traced calls are
+ * also timed and compared, on inputs of their own, like all others: a solution that uses its own kernels only in traced
+ * calls would have to be as fast with them.  A traced call may take LATER times as long as a timed one, plus
+ * WATCHING_US, plus EACH_US for each operator and launch. */
 static enum ww_rc watched_call(struct ww_session *s, json_t **body, double *us, struct ww_err *err)
 {
 	struct ww_run_result res;
@@ -301,8 +303,8 @@ static enum ww_rc watch_calls(struct ww_session *s, const json_t *tasks, struct 
 		s->v->time.device_us);
 	if (least > 0) {
 		ww_str_adds(&s->diag,
-			"note: a call that is watched takes far longer than one that is timed, so another program "
-			"computes in it; it counts as PyTorch's own\n");
+			"note: traced calls take far longer than timed ones, so they compute in another way; "
+			"the work counts as PyTorch's own\n");
 		s->v->library_only = 1;
 	}
 	return WW_OK;

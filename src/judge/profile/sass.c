@@ -91,7 +91,7 @@ static int starts(const char *op, int length, const char *prefix)
 	return length >= n && !strncmp(op, prefix, (size_t)n) && (length == n || op[n] == '.');
 }
 
-/* What a loop is there for. */
+/* 1 for a load, a store or arithmetic: the instructions that a loop is for. */
 static int weight(const struct instruction *i)
 {
 	static const char *const work[] = { "LDG", "STG", "LDS", "STS", "LDSM", "STSM", "LDGSTS", "UTMALDG", "UTMASTG",

@@ -1,4 +1,4 @@
-/* sass.h - the machine code of one kernel, as far as a reader wants it: the hottest loop and what it is made of. */
+/* sass.h - the machine code of one kernel: its hottest loop and the mix of its instructions. */
 #pragma once
 
 #include "base/str.h"

@@ -189,7 +189,8 @@ static void add_resources(const json_t *o, struct ww_str *s)
 	if (!json_is_integer(json_object_get(o, "registers")))
 		return;
 	ww_str_addf(s,
-		"    %lld registers, %lld bytes of local memory (stack and spills) a thread, %lld + %lld bytes of shared memory "
+		"    %lld registers, %lld bytes of local memory (stack and spills) a thread, "
+		"%lld + %lld bytes of shared memory "
 		"(dynamic + static), %lld blocks a multiprocessor",
 		(long long)ww_json_int(o, "registers", 0), (long long)ww_json_int(o, "local_bytes", 0),
 		(long long)ww_json_int(o, "shared_bytes", 0), (long long)ww_json_int(o, "static_shared_bytes", 0),
@@ -301,7 +302,8 @@ static void solution_text(const json_t *profile, struct ww_str *s)
 	ww_str_addf(s, "times: %s\n", ww_json_str(profile, "method", "?"));
 	if (!cuda)
 		ww_str_adds(s,
-			"(on the cpu target the candidate's own process holds the clock of a profile; a verdict's times are the judge's)\n");
+			"(on the cpu target the candidate's own process holds the clock of a profile; "
+			"a verdict's times are the judge's)\n");
 	ww_str_adds(s, "a profile does not check the result; verify does\n");
 	add_sass(profile, s);
 }
@@ -315,7 +317,7 @@ void ww_profile_text(const json_t *profile, struct ww_str *out)
 		reference_text(profile, &s);
 	else
 		solution_text(profile, &s);
-	/* The end is what matters least. */
+	/* Cut at the end, which matters least. */
 	size_t room = WW_PROFILE_TEXT_BYTES - 64;
 	if (s.len > room) {
 		while (room > 0 && s.p[room - 1] != '\n')

@@ -95,6 +95,15 @@ static struct ww_work conv_work(const struct ww_conv *c)
 	return r;
 }
 
+/* The scratch that is handed over. */
+static double pytorch_bytes(const struct ww_image *m, const struct ww_image_pytorch *t)
+{
+	double sum = 0;
+	for (uint32_t i = 0; i < t->n_args; i++)
+		sum += (double)ww_image_buffers(m)[ww_image_args(m)[t->first_arg + i].buf].bytes;
+	return sum;
+}
+
 struct ww_work ww_work_of_node(const struct ww_image *m, uint32_t node)
 {
 	const struct ww_image_node *d = &ww_image_nodes(m)[node];
@@ -102,6 +111,7 @@ struct ww_work ww_work_of_node(const struct ww_image *m, uint32_t node)
 	case WW_NODE_LAUNCH: return (struct ww_work){ launch_bytes(m, &d->launch), NAN };
 	case WW_NODE_GEMM: return gemm_work(&d->gemm);
 	case WW_NODE_CONV: return conv_work(&d->conv);
+	case WW_NODE_PYTORCH: return (struct ww_work){ pytorch_bytes(m, &d->pytorch), NAN };
 	case WW_NODE_MEMSET: return (struct ww_work){ (double)d->set.bytes, 0 };
 	default: return (struct ww_work){ 2 * (double)d->copy.bytes, 0 };
 	}
@@ -116,7 +126,7 @@ void ww_work_flops(const struct ww_image *m, double graph_flops, double *flops)
 		if (ww_image_nodes(m)[i].kind == WW_NODE_LAUNCH) {
 			launches++;
 			last = i;
-		} else {
+		} else if (isfinite(flops[i])) {
 			rest -= flops[i];
 		}
 	}

@@ -7,9 +7,9 @@
  * threads behind or kept memory.  So from the first GO on a cpu runner runs only while it answers a request; otherwise
  * it is stopped (SIGSTOP, waited for).  Inputs that a caller writes after PREPARE and before GO, as timing.c does,
  * cannot have been read when the clock starts.  The clock starts before the process continues and stops at the answer.
- * To it is added all processor time that the process uses until /proc says that every thread sleeps, and what each
- * thread still computes until it is stopped, beyond STOP_NS, the cost of stopping.  So a kernel that answers early and
- * works on, or sleeps while it is watched, pays for each of its threads, or is stopped with its output half written.
+ * The processor time that the process uses until /proc says that every thread sleeps is added, and so is what each
+ * thread computes until it is stopped, beyond STOP_NS, the cost of stopping.  So a kernel that answers early and works
+ * on, or sleeps while it is watched, pays for each of its threads, or is stopped with its output half written.
  * (Continuing costs about 10 us, falling asleep 5; baselines are timed the same way, without these two.) Rejected: let
  * the clock run until every thread sleeps.  The judge, woken by the answer, takes the processor of the thread that sent
  * it, and that thread then falls asleep only at the end of a tick, 4 ms.
@@ -65,9 +65,14 @@ struct ww_runner {
 	const volatile int *interrupted; /* may be NULL */
 	const struct ww_image *image;    /* of the plan that is loaded; borrowed */
 	struct ww_owned owned;           /* cpu: what the plan writes */
-	unsigned flags;                  /* cuda: what the next GO prepares */
-	int guarded, clocked;            /* cuda: the last run was looked at for overruns; its clock is set */
-	int watched;                     /* runs under a tool, which ends after it and must not be killed */
+	struct shared {
+		struct ww_run_bind bind;
+		int fd;
+	} *shared; /* cpu: scratch that PyTorch's operators read or write, one a buffer of the image; fd -1: others */
+	uint32_t n_shared;
+	unsigned flags;       /* cuda: what the next GO prepares */
+	int guarded, clocked; /* cuda: the last run was looked at for overruns; its clock is set */
+	int watched;          /* runs under a tool, which ends after it and must not be killed */
 };
 
 static const char *const cuda_env[] = { "HOME", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "LD_LIBRARY_PATH",
@@ -146,12 +151,22 @@ void ww_runner_end(struct ww_runner *r, double limit_s)
 	ww_runner_free(r);
 }
 
+static void drop_shared(struct ww_runner *r)
+{
+	for (uint32_t i = 0; i < r->n_shared; i++)
+		ww_fd_close(&r->shared[i].fd);
+	free(r->shared);
+	r->shared = NULL;
+	r->n_shared = 0;
+}
+
 void ww_runner_free(struct ww_runner *r)
 {
 	if (!r)
 		return;
 	ww_proc_kill(&r->proc);
 	ww_owned_release(&r->owned);
+	drop_shared(r);
 	free(r);
 }
 
@@ -460,11 +475,35 @@ enum ww_rc ww_runner_bind(
 	return rc;
 }
 
+static int is_shared(const struct ww_image *m, uint32_t buf)
+{
+	for (uint32_t i = 0; i < m->n_nodes; i++) {
+		const struct ww_image_node *n = &ww_image_nodes(m)[i];
+		for (uint32_t k = 0; n->kind == WW_NODE_PYTORCH && k < n->pytorch.n_args; k++)
+			if ((uint32_t)ww_image_args(m)[n->pytorch.first_arg + k].buf == buf)
+				return 1;
+	}
+	return 0;
+}
+
+int ww_runner_shared_scratch(const struct ww_runner *r, uint32_t buf, struct ww_run_bind *where)
+{
+	if (buf >= r->n_shared || r->shared[buf].fd < 0)
+		return -1;
+	*where = r->shared[buf].bind;
+	return r->shared[buf].fd;
+}
+
 /* cpu: scratch is memory of ours, bound like outputs. */
 static enum ww_rc bind_scratch(struct ww_runner *r, struct ww_run_result *out, struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;
 	out->kind = WW_RUN_OK;
+	drop_shared(r);
+	if (!(r->shared = calloc(r->image->n_buffers + 1u, sizeof(*r->shared))))
+		return ww_nomem(err);
+	for (; r->n_shared < r->image->n_buffers; r->n_shared++)
+		r->shared[r->n_shared].fd = -1;
 	for (uint32_t i = 0; i < r->image->n_buffers && rc == WW_OK && out->kind == WW_RUN_OK; i++) {
 		const struct ww_image_buffer *m = &ww_image_buffers(r->image)[i];
 		struct ww_run_bind b = { .buf = i };
@@ -474,6 +513,10 @@ static enum ww_rc bind_scratch(struct ww_runner *r, struct ww_run_result *out, s
 		rc = ww_owned_scratch(m->bytes, &b, &fd, err);
 		if (rc == WW_OK)
 			rc = ww_runner_bind(r, &b, fd, out, err);
+		if (rc == WW_OK && is_shared(r->image, i)) {
+			r->shared[i] = (struct shared){ b, fd };
+			fd = -1;
+		}
 		ww_fd_close(&fd);
 	}
 	return rc;
@@ -536,12 +579,20 @@ static void end_call(struct ww_runner *r, struct ww_timed_call *called, uint64_t
 
 enum ww_rc ww_runner_go(struct ww_runner *r, double limit_s, struct ww_run_result *out, struct ww_err *err)
 {
+	const struct ww_run_part all = { 0, r->image ? r->image->n_nodes : 0 };
+	return ww_runner_go_part(r, &all, limit_s, out, err);
+}
+
+enum ww_rc ww_runner_go_part(
+	struct ww_runner *r, const struct ww_run_part *part, double limit_s, struct ww_run_result *out, struct ww_err *err)
+{
 	int cpu = r->target == WW_TARGET_CPU;
 	struct ww_run_flags f = { r->flags, 0 };
+	const void *payload = cpu ? (const void *)part : &f;
 	struct ww_timed_call *called = ww_timed_call_begin(cpu ? r->proc.pid : 0);
 	uint64_t used = cpu ? used_ns(r) : 0, start = ww_now_ns();
 	r->strange = cpu;
-	enum ww_rc rc = call(r, WW_RUN_GO, &f, cpu ? 0 : sizeof(f), NULL, 0, limit_s, out, err);
+	enum ww_rc rc = call(r, WW_RUN_GO, payload, cpu ? sizeof(*part) : sizeof(f), NULL, 0, limit_s, out, err);
 	r->guarded = (f.flags & WW_RUN_GUARDS) != 0;
 	r->flags = 0;
 	if (rc == WW_OK && out->kind == WW_RUN_OK && cpu)
@@ -583,6 +634,7 @@ enum ww_rc ww_runner_profile(struct ww_runner *r, const struct ww_run_profile_as
 enum ww_rc ww_runner_unload(struct ww_runner *r, struct ww_run_result *out, struct ww_err *err)
 {
 	ww_owned_release(&r->owned);
+	drop_shared(r);
 	r->image = NULL;
 	return call(r, WW_RUN_UNLOAD, NULL, 0, NULL, 0, SMALL_LIMIT_S, out, err);
 }

@@ -72,6 +72,12 @@ enum ww_rc ww_runner_prepare(
 void ww_runner_poison(struct ww_runner *r);
 enum ww_rc ww_runner_go(
 	struct ww_runner *r, double limit_s, struct ww_run_result *out, struct ww_err *err) WW_MUST_CHECK;
+/* cpu: the nodes from..to-1 only. */
+enum ww_rc ww_runner_go_part(struct ww_runner *r, const struct ww_run_part *part, double limit_s,
+	struct ww_run_result *out, struct ww_err *err) WW_MUST_CHECK;
+/* cpu: the memory of a scratch buffer that a node of the loaded plan hands to PyTorch: its descriptor (the runner's)
+ * and where it lies there; -1: none. */
+int ww_runner_shared_scratch(const struct ww_runner *r, uint32_t buf, struct ww_run_bind *where);
 /* cuda: n repeats of the run whose outputs lie in the buffers (struct ww_run_repeat).  limit_s is that of one run. */
 enum ww_rc ww_runner_repeat(struct ww_runner *r, const struct ww_run_repeat *q, double limit_s,
 	struct ww_run_result *out, struct ww_err *err) WW_MUST_CHECK;

@@ -1,4 +1,4 @@
-/* clocks.h - three clocks run beside each call of a candidate's graph; which of them counts.  (plugin_clock.c reads
+/* clocks.h - three clocks time each call of a candidate's graph; which one counts.  (plugin_clock.c reads
  * them.)
  *
  *     event_us    between two events around the graph: exact, but the time stamps lie where device code can write

@@ -497,7 +497,8 @@ enum { PAGE = 4096, SHARED_GUARD = 1 << 20 };
 struct ww_exec {
 	struct pool *pool;
 	const struct ww_image *image;
-	void *const *buffers;          /* of the issue in progress */
+	void *const *buffers;          /* of the issue in progress, */
+	uint32_t from, to;             /* and its nodes */
 	kernel_fn **kernels;           /* one a node; NULL where the node is no launch */
 	_Atomic long long *next_block; /* one a node */
 	union value *values;           /* one an argument of the image */
@@ -737,8 +738,8 @@ static void run_nodes(void *ctx, int thread)
 	int threads = e->pool->threads;
 	const struct ww_image_node *nodes = ww_image_nodes(e->image);
 
-	for (uint32_t i = 0; i < e->image->n_nodes; i++) {
-		if (i)
+	for (uint32_t i = e->from; i < e->to; i++) {
+		if (i > e->from)
 			pool_barrier(e->pool);
 		if (e->mark)
 			e->mark(e->mark_ctx, i, thread, 0);
@@ -746,6 +747,7 @@ static void run_nodes(void *ctx, int thread)
 		case WW_NODE_LAUNCH: run_launch(e, i, thread); break;
 		case WW_NODE_GEMM: gemm_node(&e->blas, &nodes[i].gemm, e->buffers, thread, threads); break;
 		case WW_NODE_CONV: conv_node(&nodes[i].conv, e->buffers, thread, threads); break;
+		case WW_NODE_PYTORCH: break;
 		default: run_memory(&nodes[i], e->buffers, thread, threads); break;
 		}
 		if (e->mark)
@@ -756,7 +758,14 @@ static void run_nodes(void *ctx, int thread)
 int ww_exec_issue(struct ww_exec *e, void *const *buffers, void *stream, char *why)
 {
 	(void)stream;
+	return ww_exec_issue_part(e, buffers, 0, e->image->n_nodes, why);
+}
+
+int ww_exec_issue_part(struct ww_exec *e, void *const *buffers, uint32_t from, uint32_t to, char *why)
+{
 	*why = 0;
+	e->from = from;
+	e->to = to;
 	for (uint32_t i = 0; i < e->image->n_nodes; i++)
 		atomic_store(&e->next_block[i], 0);
 	fill_args(e, buffers);

@@ -23,7 +23,7 @@
 #define DRIVER_MAP(X)                                                                                            \
 	X(cuGetErrorName) X(cuCtxGetDevice) X(cuDeviceGetAttribute) X(cuModuleLoadData) X(cuModuleUnload)        \
 	X(cuModuleGetFunction) X(cuFuncGetAttribute) X(cuFuncSetAttribute) X(cuFuncGetParamInfo)                 \
-	X(cuLaunchKernelEx) X(cuMemsetD8Async) X(cuMemcpyDtoDAsync) X(cuMemAlloc) X(cuMemFree)                   \
+	X(cuLaunchKernelEx) X(cuMemsetD8Async) X(cuMemcpyDtoDAsync) X(cuMemAlloc) X(cuMemFree) X(cuMemGetInfo)                  \
 	X(cuTensorMapEncodeTiled) X(cuOccupancyMaxActiveBlocksPerMultiprocessor) X(cuOccupancyMaxActiveClusters)
 
 #define TEXT2(x) #x
@@ -313,20 +313,31 @@ static const char *at(void *const *buffers, int buf, long long offset) { return 
 
 /* ---- Plans ------------------------------------------------------------------------------------------------------- */
 
+/* What a workspace may take: half of what is left when the plan's buffers, and what is compared with them, are there,
+ * or 1 GiB.  Counted from the device's whole memory: what others hold at the moment must not choose the algorithm. */
+static size_t spare_memory(const struct ww_exec *e)
+{
+	const size_t least = (size_t)1 << 30;
+	size_t free_bytes = 0, total = 0, held = 0;
+	e->cu.cuMemGetInfo(&free_bytes, &total);
+	for (uint32_t i = 0; i < e->image->n_buffers; i++)
+		held += 4 * (size_t)ww_image_buffers(e->image)[i].bytes;
+	return total / 2 > held / 2 + least ? (total - held) / 2 : least;
+}
+
 static int load_nodes(struct ww_exec *e, const struct ww_exec_kernel *kernels, int n_kernels, char *why)
 {
 	const struct ww_image_node *nodes = ww_image_nodes(e->image);
 	for (uint32_t i = 0; i < e->image->n_nodes; i++) {
-		long long workspace = nodes[i].kind == WW_NODE_GEMM ? nodes[i].gemm.workspace_bytes
-			: nodes[i].kind == WW_NODE_CONV                 ? nodes[i].conv.workspace_bytes
-															: 0;
+		size_t workspace = 0;
 		int rc = nodes[i].kind == WW_NODE_LAUNCH ? load_launch(e, i, kernels, n_kernels, why)
-			: nodes[i].kind == WW_NODE_GEMM || nodes[i].kind == WW_NODE_CONV ? ww_library_load(e->library, i, why)
-																			 : WW_EXEC_OK;
+			: nodes[i].kind == WW_NODE_GEMM || nodes[i].kind == WW_NODE_CONV
+			? ww_library_load(e->library, i, spare_memory(e), &workspace, why)
+			: WW_EXEC_OK;
 		if (rc != WW_EXEC_OK)
 			return rc;
-		if ((size_t)workspace > e->workspace_bytes)
-			e->workspace_bytes = (size_t)workspace;
+		if (workspace > e->workspace_bytes)
+			e->workspace_bytes = workspace;
 	}
 	if (!e->workspace_bytes)
 		return WW_EXEC_OK;
@@ -380,7 +391,8 @@ int ww_exec_issue_node(struct ww_exec *e, uint32_t node, void *const *buffers, v
 	switch (d->kind) {
 	case WW_NODE_LAUNCH: return issue_launch(e, node, buffers, s, why);
 	case WW_NODE_GEMM:
-	case WW_NODE_CONV: return ww_library_issue(e->library, node, buffers, (void *)(uintptr_t)e->workspace, s, why);
+	case WW_NODE_CONV:
+		return ww_library_issue(e->library, node, buffers, (void *)(uintptr_t)e->workspace, e->workspace_bytes, s, why);
 	case WW_NODE_MEMSET:
 		if (d->set.bytes)
 			r = e->cu.cuMemsetD8Async((CUdeviceptr)(uintptr_t)at(buffers, d->set.buf, d->set.offset_bytes),

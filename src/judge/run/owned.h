@@ -1,4 +1,4 @@
-/* owned.h - cpu: what a plan writes, in the judge's own mapping: poison, guard bytes and scratch.
+/* owned.h - cpu: the buffers that a plan writes, in the judge's own mapping: poison, guard bytes and scratch.
  *
  * A cpu runner holds untrusted native code, which can overwrite everything in its process.  So nothing that a verdict
  * depends on is done there: the judge makes the memory of scratch buffers, fills outputs and scratch with poison while

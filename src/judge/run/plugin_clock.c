@@ -12,11 +12,11 @@
  * launch latency. The reference worker times baselines by the same flush and events.
  *
  * The events cannot be believed alone: the driver keeps their time stamps in memory that device code can reach, and a
- * kernel that writes there takes as long as it likes to have taken (tried on an H200: 2.7 us for 2 ms).  The stamps'
- * memory is no safer from writes, but there is no moment for them: the first has been read before the graph is
- * submitted, the second is written after it has ended, and is read once more when a call without a graph has gone
- * through behind it, because a kernel could forge the end of everything, too, and work on; then the true stamp would
- * come later.  clocks.h says what is made of the three clocks.
+ * kernel that writes there can report any time (tried on an H200: 2.7 us for 2 ms).  The stamps' memory is no safer
+ * from writes, but there is no moment to forge them: the first has been read before the graph is submitted, the second
+ * is written after it has ended, and is read once more when a call without a graph has gone through behind it, because
+ * a kernel could forge the end of everything, too, and work on; then the true stamp would come later.  clocks.h says
+ * which of the three clocks counts.
  *
  * A call without a graph also goes before each: after another process has had the device, some hundred microseconds go
  * by until this one has it back, and the state of the caches is then the same for both.

@@ -343,6 +343,6 @@ const struct ww_run_backend *ww_run_plugin(void);
 const struct ww_run_backend *ww_run_plugin(void)
 {
 	static const struct ww_run_backend be = { WW_RUN_ABI, ww_cuda_open, ww_cuda_hello, cuda_load, ww_cuda_bind,
-		cuda_ready, cuda_prepare, cuda_go, ww_cuda_guards, cuda_repeat, cuda_profile, cuda_unload, cuda_close };
+		cuda_ready, cuda_prepare, cuda_go, ww_cuda_guards, cuda_repeat, cuda_profile, NULL, cuda_unload, cuda_close };
 	return &be;
 }

@@ -1,9 +1,9 @@
 /* plugin_tables.c - what device code declares with a value: __constant__ variables, const tables, string literals.
  *
  * They lie in device memory that is writable to whoever has their address, const or not, and a kernel may cast.  So
- * none of it is taken for constant.  Their values are fetched when the module has been loaded and nothing of it has
+ * none of them is taken for constant.  Their values are fetched when the module has been loaded and nothing of it has
  * run; they are written again before every call, with the poison, so that nothing is carried from one call to the next;
- * and behind a compared call they are looked at, so that a solution that changes one is refused.  (An exported plan
+ * and they are checked after a compared call, so that a solution that changes one is refused.  (An exported plan
  * restores nothing, and does not have to.)  The copies are in pageable memory of the host, which device code does not
  * reach.
  *

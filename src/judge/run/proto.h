@@ -15,8 +15,8 @@
  *     BIND, one a buffer       inputs and parameters are mapped read-only, outputs (cpu: scratch too) read-write
  *     READY                    cuda: scratch is allocated; everything that can be prepared is
  *     { PREPARE?  GO }         poison and flush; run once; look at the guard bytes (cpu: the judge does, owned.h)
- *     REPEAT                   cuda: poison, run and digest the outputs, n times, until a digest differs; the guard
- * bytes PROFILE                  run the plan a few times more and say what each node took (profile.h); its reply is
+ *     REPEAT                   cuda: poison, run and digest the outputs, up to n times; then check the guard bytes
+ *     PROFILE                  run the plan a few times more and say what each node took (profile.h); its reply is
  *                              followed by struct ww_run_profile and its rows, and nothing of the runner is used after
  *     UNLOAD                   back to the state after HELLO (the judge keeps only cuda runners, docs/design/rules.md,
  *                              section 3)
@@ -39,7 +39,7 @@
 #include <stdint.h>
 
 #define WW_RUN_MAGIC 0x314e5257u	/* "WRN1" */
-#define WW_RUN_ABI 5
+#define WW_RUN_ABI 6
 enum { WW_RUN_MAX_PAYLOAD = 4 << 20, WW_RUN_MAX_FDS = 4, WW_RUN_SOCKET_FD = 3 };
 
 enum ww_run_op {
@@ -118,6 +118,10 @@ struct ww_run_repeat {
 };
 /* FLUSH: cuda; on cpu the judge does it, after the inputs.  GUARDS: cuda; look at the guard bytes behind the run. */
 enum ww_run_prepare { WW_RUN_POISON = 1, WW_RUN_FLUSH = 2, WW_RUN_GUARDS = 4 };
+/* Payload of GO on cpu: the nodes from..to-1 of the plan, between those that PyTorch runs. */
+struct ww_run_part {
+	uint32_t from, to;
+};
 /* Payload of HELLO, PREPARE and (cuda) GO. */
 struct ww_run_flags {
 	uint32_t flags, reserved;
@@ -153,6 +157,7 @@ struct ww_run_backend {
 	/* After ready().  `out` has room for image->n_nodes rows. */
 	int (*profile)(
 		void *self, const struct ww_run_profile_ask *ask, struct ww_run_profile *out, struct ww_run_reply *r);
+	int (*go_part)(void *self, const struct ww_run_part *part, struct ww_run_reply *r); /* cpu; NULL on cuda */
 	void (*unload)(void *self);
 	void (*close)(void *self);
 };

@@ -1,12 +1,12 @@
 /* anthropic.c - messages with tools, as Anthropic speaks it.
  *
- *   request   the system text apart from the messages; user and assistant take turns, so the answers of all calls of
- * one turn are the tool_result blocks of one user message.  Two cache marks: the system text (with the tools before it)
- * and the end of the conversation, so that a turn pays for what is new. stream    message_start, then for each block
- * content_block_start, _delta ..., _stop, then message_delta with stop_reason and usage, then message_stop; ping and
- * error in between. thinking  blocks with a signature, and redacted ones, go back byte for byte and in their places
- * among text and calls: `native` holds the blocks.  The input of a call is not repeated there, it is the call's
- * arguments.
+ *   request   the system text apart from the messages; user and assistant take turns, so the answers of all calls
+ *             of one turn are the tool_result blocks of one user message.  Two cache marks: after the system text
+ *             (with the tools before it) and at the end of the conversation, so that only new tokens cost in full.
+ *   stream    message_start, then for each block content_block_start, _delta ..., _stop, then message_delta with
+ *             stop_reason and usage, then message_stop; ping and error in between.
+ *   thinking  blocks with a signature, and redacted ones, go back byte for byte and in their places among text and
+ *             calls: `native` holds the blocks.  The input of a call is not repeated there: it is its arguments.
  */
 #include "policy/http/wire.h"
 

@@ -1,4 +1,4 @@
-/* http.c - a policy over HTTP: one reply out of as many attempts as it takes, paid for once.
+/* http.c - a policy over HTTP: one reply, by as many attempts as it takes.
  *
  *     journal there?  ── whole ──▶ the reply (a killed process had received it)
  *         │ partial: reported as lost
@@ -7,10 +7,10 @@
  *         ▲                              │ cut, overloaded, 429, 5xx: what was received is reported as lost
  *         └──── wait (Retry-After) ◀─────┘
  *
- * What a server says about a conversation (refused, too long, cut off by length) is a reply with a `finish`; what it
- * says about us (key, model) is an error of the user; what goes away by itself is tried again.  A reply that broke off
- * is asked for anew as a whole: neither protocol can go on with half a tool call.  The half is lost as a message, but
- * not from the accounts.
+ * A server's answer about the conversation (refused, too long, cut off by length) is a reply with a `finish`; one about
+ * the request (key, model) is an error for the user; a temporary failure is tried again.  A reply that broke off is
+ * asked for anew as a whole: neither protocol can go on with half a tool call.  The half is lost as a message, but not
+ * from the accounts.
  *
  * Tokens are counted by the provider, in `usage`.  Before a call there are only estimates: a token is taken for three
  * bytes of text, as code and English have it, and for two where the most that a call can cost is asked for.
@@ -77,7 +77,7 @@ static int64_t http_count(struct ww_policy *self, const struct ww_message *msgs,
 	return sum;
 }
 
-/* What the reply in the making has used, whether or not the server lived to say so. */
+/* The use of the reply in progress, estimated where the server has not reported it. */
 static struct ww_wire_usage usage_of(const struct question *q)
 {
 	struct ww_wire_usage u = q->reply.usage;
@@ -147,7 +147,8 @@ static int mentions(const struct ww_transfer_result *t, const char *const *words
 	return 0;
 }
 
-/* A conversation that has outgrown the model is not a fault of anybody; one that never fitted is the user's to mend. */
+/* A conversation may outgrow the model, which ends the episode; a first prompt that does not fit is an error for the
+ * user. */
 static int is_too_long(const struct ww_transfer_result *t)
 {
 	static const char *const words[] = { "context_length", "context length", "prompt is too long", "maximum context",
@@ -273,7 +274,7 @@ static enum ww_rc attempt(struct question *q, int number, int *again, int *too_l
 		ww_journal_sync(&q->journal);
 		goto out;
 	}
-	/* A request that was taken is paid for, also where nothing came back. */
+	/* A request that the server accepted is paid for, also without an answer. */
 	if (q->n_events || t.end == WW_TRANSFER_CUT || t.end == WW_TRANSFER_INTERRUPTED)
 		WW_TRY(report_lost(q, q->why, err));
 	if (q->ask->journal)

@@ -1,11 +1,12 @@
 /* openai.c - chat completions with tools, as OpenAI and the servers that are compatible with it speak it.
  *
- *   request   model, messages, tools, stream with usage in the last chunk.  The bound of a reply is
- * max_completion_tokens for OpenAI itself, which refuses the old name on newer models, and max_tokens for all others,
- * which know that one. stream    data: {"choices":[{"delta":{...},"finish_reason":...}],"usage":...}, closed by data:
- * [DONE].  Tool calls come in pieces, told apart by `index`; id and name in the first piece.  Some servers leave the
- * index out and send whole calls: a piece without one belongs to the call with its id, else to the last. thinking
- * "reasoning" or "reasoning_content", by server; sent back under the name that it came under.
+ *   request   model, messages, tools, stream with usage in the last chunk.  The bound of a reply is called
+ *             max_completion_tokens for OpenAI itself, which refuses the old name on newer models, and max_tokens
+ *             for all others.
+ *   stream    data: {"choices":[{"delta":{...},"finish_reason":...}],"usage":...}, closed by data: [DONE].  Tool
+ *             calls come in pieces, told apart by `index`; id and name in the first piece.  Some servers leave the
+ *             index out and send whole calls: a piece without one belongs to the call with its id, else to the last.
+ *   thinking  "reasoning" or "reasoning_content", by server; sent back under the name that it came under.
  *
  * A server that ignores `stream` sends one object with "message" in place of "delta"; that is read as one big piece.
  */

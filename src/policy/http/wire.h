@@ -41,7 +41,7 @@ struct ww_wire_reply {
 	size_t n_parts;
 	size_t bytes; /* of all parts */
 	int too_long; /* beyond WW_WIRE_REPLY_MAX_BYTES: the rest was dropped */
-	int finished; /* the server said why it stopped */
+	int finished; /* the server reported why it stopped */
 	int done;     /* and that nothing follows */
 	enum ww_finish finish;
 	char reasoning_field[24]; /* openai: what the server calls it */

@@ -5,7 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ARENA_MAX = 1 << 30, MAX_TEXT = 1 << 20 };
+enum { ARENA_MAX = 1 << 30, MAX_TEXT = 1 << 20, MAX_BY_PYTORCH = 256 };
+
+/* Operators that are left to PyTorch, and the one that the last build failed at ("": none). */
+struct by_pytorch {
+	char **name;
+	int n;
+	char blame[sizeof(((struct pl *)0)->blame)];
+};
 
 void pl_fail(struct pl *pl, const char *fmt, ...)
 {
@@ -64,19 +71,23 @@ void pl_guard_eq(struct pl *pl, const struct ix *a, const struct ix *b, const ch
 		return;
 	if (ix_num(a) != ix_num(b))
 		pl_fail(pl, "%s differ: %lld and %lld", what, (long long)ix_num(a), (long long)ix_num(b));
-	text = pl_fmt(pl, "\tif (%s != %s)\n\t\tww_fail(p, \"%s\");\n", ix_text(pl, a), ix_text(pl, b), what);
+	text = pl_fmt(pl, "\tWW_EQUAL(%s, %s);\n", ix_text(pl, a), ix_text(pl, b));
 	if (!strstr(pl->guards.p, text))
 		ww_str_adds(&pl->guards, text);
 }
 
 const struct knobs *pl_knobs(struct pl *pl, int kernel)
 {
-	static const struct knobs none;
+	static const struct knobs none, last = { .last = 1 };
 
-	return pl->knobs && kernel < pl->n_knobs ? &pl->knobs[kernel] : &none;
+	if (pl->knobs && kernel < pl->n_knobs)
+		return &pl->knobs[kernel];
+	return pl_all_last(pl) ? &last : &none;
 }
 
 int pl_all_plain(const struct pl *pl) { return pl->n_knobs && pl->knobs && pl->knobs[pl->n_knobs - 1].plain; }
+
+int pl_all_last(const struct pl *pl) { return pl->n_knobs && pl->knobs && pl->knobs[pl->n_knobs - 1].last; }
 
 static void read_device(struct pl *pl, const json_t *d)
 {
@@ -96,6 +107,8 @@ static void build(struct pl *pl, const json_t *graph, struct pl_result *out)
 {
 	if (setjmp(pl->bail)) {
 		memcpy(out->why, pl->why, sizeof(out->why));
+		if (!*pl->blame && pl->lowering)
+			snprintf(pl->blame, sizeof(pl->blame), "%s", pl->lowering->name);
 		return;
 	}
 	pl_graph_read(pl, graph);
@@ -106,23 +119,26 @@ static void build(struct pl *pl, const json_t *graph, struct pl_result *out)
 	if (pl->dev_text.cut || pl->plan_text.cut || pl->guards.cut)
 		pl_fail(pl, "the solution is longer than a solution may be");
 	out->n_kern = pl->n_kern < 64 ? pl->n_kern : 64;
+	for (int i = 0; i < pl->n_kern; i++)
+		out->n_own += !pl->kern[i]->segment && pl->kern[i]->n_node > 0;
 	for (int i = 0; i < out->n_kern; i++) {
 		snprintf(out->kern_title[i], sizeof(out->kern_title[i]), "%s", pl->kern[i]->title);
 		out->kern_kind[i] = pl->kern[i]->kind;
 		out->kern_spec[i] = pl->kern[i]->anchor ? (int)pl->kern[i]->anchor->kind : -1;
 		out->kern_library[i] = pl->kern[i]->loop->library;
 	}
+	if (pl->explain)
+		out->explained = pl_explain(pl);
 	out->device_text = ww_str_take(&pl->dev_text);
 	out->plan_text = ww_str_take(&pl->plan_text);
 	out->ok = out->device_text && out->plan_text;
 }
 
-void ww_pl_build(const json_t *graph, const json_t *device, const char *target, const struct knobs *knobs, int n_knobs,
-	struct pl_result *out)
+static void build_once(const json_t *graph, const json_t *device, const char *target, const struct knobs *knobs,
+	int n_knobs, const struct pl_options *options, struct by_pytorch *others, struct pl_result *out)
 {
 	struct pl *pl = calloc(1, sizeof(*pl));
 
-	memset(out, 0, sizeof(*out));
 	if (!pl) {
 		snprintf(out->why, sizeof(out->why), "out of memory");
 		return;
@@ -132,15 +148,74 @@ void ww_pl_build(const json_t *graph, const json_t *device, const char *target, 
 	pl->target = !strcmp(target, "cuda") ? WW_TARGET_CUDA : WW_TARGET_CPU;
 	pl->knobs = knobs;
 	pl->n_knobs = n_knobs;
+	pl->no_algebra = options && options->no_algebra;
+	pl->explain = options && options->explain;
+	pl->by_pytorch = (const char *const *)others->name;
+	pl->n_by_pytorch = others->n;
 	read_device(pl, device);
 	build(pl, graph, out);
+	memcpy(others->blame, pl->blame, sizeof(others->blame));
 	ww_arena_release(&pl->arena);
 	free(pl);
+}
+
+/* One operator more that no rule covers; 0: it is among them already, or nobody is to blame. */
+static int leave_to_pytorch(struct by_pytorch *o)
+{
+	char **name;
+
+	if (!*o->blame || o->n >= MAX_BY_PYTORCH)
+		return 0;
+	for (int i = 0; i < o->n; i++)
+		if (!strcmp(o->name[i], o->blame))
+			return 0;
+	name = realloc(o->name, (size_t)(o->n + 1) * sizeof(*name));
+	if (!name)
+		return 0;
+	o->name = name;
+	return (o->name[o->n] = strdup(o->blame)) && ++o->n;
+}
+
+/* A build with operators of PyTorch's holds where there are kernels of ours beside them, on the cpu target. */
+static void refuse_partial(struct pl_result *out, const struct by_pytorch *others, const char *target, const char *why)
+{
+	int kernels = out->n_own;
+
+	if (out->ok && kernels && strcmp(target, "cuda")) {
+		*out->why = 0;
+		return;
+	}
+	if (out->ok && kernels)
+		snprintf(out->why, sizeof(out->why),
+			"%.400s; around %s, the rest would be %d kernel%s, but only on the cpu target PyTorch runs the others", why,
+			others->n == 1 ? "it" : "them", kernels, kernels == 1 ? "" : "s");
+	else
+		snprintf(out->why, sizeof(out->why), "%s", why);
+	out->ok = 0;
+}
+
+void ww_pl_build(const json_t *graph, const json_t *device, const char *target, const struct knobs *knobs, int n_knobs,
+	const struct pl_options *options, struct pl_result *out)
+{
+	struct by_pytorch others = { 0 };
+	char why[sizeof(out->why)];
+
+	memset(out, 0, sizeof(*out));
+	build_once(graph, device, target, knobs, n_knobs, options, &others, out);
+	memcpy(why, out->why, sizeof(why));
+	while (!out->ok && leave_to_pytorch(&others))
+		build_once(graph, device, target, knobs, n_knobs, options, &others, out);
+	if (others.n)
+		refuse_partial(out, &others, target, why);
+	for (int i = 0; i < others.n; i++)
+		free(others.name[i]);
+	free(others.name);
 }
 
 void ww_pl_result_release(struct pl_result *r)
 {
 	free(r->device_text);
 	free(r->plan_text);
+	json_decref(r->explained);
 	memset(r, 0, sizeof(*r));
 }

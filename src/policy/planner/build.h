@@ -24,6 +24,17 @@ enum {
 	PL_MAX_OUTS = 16
 };
 
+/* Operators that PyTorch runs between two kernels: names as ww_pytorch() takes them, and the values behind them. */
+enum { PL_SEGMENT_VALUES = 60 };
+struct segment {
+	struct segment *next;
+	int level, scheduled;
+	const char *nodes, *reads, *writes;
+	struct gnode *read_node[PL_SEGMENT_VALUES];
+	struct val *read[PL_SEGMENT_VALUES], *write[PL_SEGMENT_VALUES];
+	int n_read, n_write;
+};
+
 struct pl {
 	struct ww_arena arena;
 	jmp_buf bail;
@@ -51,10 +62,16 @@ struct pl {
 	struct ww_str dev_text, plan_text;
 	const struct knobs *knobs; /* by kernel number; may be NULL */
 	int n_knobs;
+	int no_algebra, explain; /* of struct pl_options */
 	int n_var;
 	const char *split_text[256]; /* cuda: operands that were split for gemm3 */
 	int n_split;
-	const char *recipes; /* #include lines of plan.c */
+	const char *recipes;      /* #include lines of plan.c */
+	struct segment *segments; /* that PyTorch runs */
+	int levels_changed;
+	const char *const *by_pytorch; /* names of operators that no rule covers */
+	int n_by_pytorch;
+	char blame[128]; /* where a build fails at an operator: its name */
 };
 
 void pl_fail(struct pl *pl, const char *fmt, ...) __attribute__((noreturn)) WW_PRINTF(2, 3);
@@ -63,5 +80,8 @@ void *pl_alloc(struct pl *pl, size_t bytes);
 struct ww_str pl_text(struct pl *pl);
 const char *pl_fmt(struct pl *pl, const char *fmt, ...) WW_PRINTF(2, 3);
 const char *pl_vfmt(struct pl *pl, const char *fmt, va_list ap);
+/* 1: a rule may compute what is equal in real numbers only, by moving a factor or a term (docs/planner.md, "Algebra").
+ */
+static inline int pl_algebra(const struct pl *pl) { return !pl->no_algebra; }
 /* ww_fail() in plan.c unless a == b at the sizes of that build; nothing where they are the same expression. */
 void pl_guard_eq(struct pl *pl, const struct ix *a, const struct ix *b, const char *what);

@@ -3,8 +3,8 @@
 
 #include <stddef.h>
 
-/* Who computes an anchor that both a template and a library can.  FP32: without TF32, which PyTorch does not take
- * either for some shapes. */
+/* Whether a template or the library computes an anchor.  FP32: the library without TF32, as PyTorch itself for some
+ * shapes. */
 enum pl_library { LIBRARY_AUTO, LIBRARY_NO, LIBRARY_YES, LIBRARY_FP32 };
 /* A product or convolution of this build is the library's; can be nothing else; is tiled where it is ours. */
 enum pl_library_facts { BY_LIBRARY = 1, LIBRARY_ONLY = 2, OURS_TILED = 4 };
@@ -12,6 +12,7 @@ enum pl_library_facts { BY_LIBRARY = 1, LIBRARY_ONLY = 2, OURS_TILED = 4 };
 /* Knobs of one kernel, by what it is; 0 is "let the schedule choose". */
 struct knobs {
 	int plain;           /* no vectors, general templates, no library */
+	int last;            /* cuda, of all kernels together: convolutions channels-last, by the library */
 	int library, choice; /* cuda, of anchors that a library computes too: enum pl_library; its algorithm's number */
 	union {
 		struct {

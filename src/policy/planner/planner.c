@@ -1,12 +1,12 @@
 /* planner.c - the rule-based policy: messages in, the next message out.
  *
- * It works through the same tools as any model and keeps no truth of its own.  Each call replays the conversation: the
- * answer of `inspect` gives the graph; every message that wrote files and asked for `verify` was one trial, and its
+ * It works through the same tools as any model and keeps no state between calls.  Each call replays the conversation:
+ * the answer of `inspect` gives the graph; every message that wrote files and asked for `verify` was one trial, and its
  * verdict feeds the search; what the search wants next is built from the graph and becomes the next message.  A build
  * is a few milliseconds, so nothing is cached between calls but the parsed graph.
  *
- * The seed is not used: where two choices look equal the planner takes the first.  It is kept so that the interface is
- * that of the other policies. */
+ * The seed is not used, since the planner takes the first of equal choices; the argument keeps the interface of the
+ * other policies. */
 #include "policy/planner/search.h"
 
 #include <stdlib.h>
@@ -16,6 +16,7 @@
 struct planner {
 	struct ww_policy base;
 	uint64_t seed;
+	struct pl_options options;
 };
 
 static const struct ww_message *find_inspect(const struct ww_message *msgs, size_t n)
@@ -74,18 +75,35 @@ out:
 
 /* What the conversation says so far. */
 struct replay {
+	const struct pl_options *options;
 	json_t *inspect;
 	const json_t *graph, *device;
 	const char *target;
 	int cuda;
 	struct pl_result first; /* of the default knobs */
+	struct pl_result last;  /* with convolutions channels-last */
 	struct search search;
 	size_t turn; /* assistant messages so far */
 };
 
 static void build_trial(const struct replay *r, const struct trial *t, struct pl_result *out)
 {
-	ww_pl_build(r->graph, r->device, r->target, t->knobs, SEARCH_KERNELS, out);
+	ww_pl_build(r->graph, r->device, r->target, t->knobs, SEARCH_KERNELS, r->options, out);
+}
+
+static int is_verdict(const struct ww_message *m)
+{
+	return m->role == WW_ROLE_TOOL && m->tool && !strcmp(m->tool, "verify");
+}
+
+static enum ww_rc read_inspect(struct replay *r, const struct ww_message *in, struct ww_err *err)
+{
+	WW_CHECK(ww_json_parse(in->data, strlen(in->data), "answer of inspect", &r->inspect, err));
+	r->graph = json_object_get(r->inspect, "graph");
+	r->device = json_object_get(r->inspect, "device");
+	r->target = ww_json_str(r->inspect, "target", "cuda");
+	r->cuda = !strcmp(r->target, "cuda");
+	return WW_OK;
 }
 
 static void replay_verdicts(struct replay *r, const struct ww_message *msgs, size_t n)
@@ -94,12 +112,22 @@ static void replay_verdicts(struct replay *r, const struct ww_message *msgs, siz
 		json_error_t e;
 		json_t *v;
 
-		if (msgs[i].role != WW_ROLE_TOOL || !msgs[i].tool || strcmp(msgs[i].tool, "verify"))
+		if (!is_verdict(&msgs[i]))
 			continue;
 		v = msgs[i].data ? json_loads(msgs[i].data, 0, &e) : NULL;
 		pl_search_feed(&r->search, v);
 		json_decref(v);
 	}
+}
+
+/* The build with convolutions channels-last; NULL where that changes nothing. */
+static const struct pl_result *build_last(struct replay *r)
+{
+	struct trial t;
+
+	pl_trial_last(&t);
+	build_trial(r, &t, &r->last);
+	return r->cuda && r->last.ok && strcmp(r->last.plan_text, r->first.plan_text) != 0 ? &r->last : NULL;
 }
 
 static enum ww_rc give_up(struct ww_reply *out, const char *why, struct ww_err *err)
@@ -158,10 +186,9 @@ static int planner_next(struct ww_policy *self, const struct ww_ask *ask, struct
 	const struct ww_message *msgs = ask->msgs;
 	size_t n = ask->n;
 	const struct ww_message *in = find_inspect(msgs, n);
-	struct replay r = { 0 };
+	struct replay r = { .options = &((struct planner *)(void *)self)->options };
 	enum ww_rc rc = WW_OK;
 
-	(void)self;
 	for (size_t i = 0; i < n; i++)
 		r.turn += msgs[i].role == WW_ROLE_ASSISTANT;
 	if (!in) {
@@ -171,21 +198,60 @@ static int planner_next(struct ww_policy *self, const struct ww_ask *ask, struct
 		WW_TRY(add_call(out, r.turn, "inspect", json_object(), err));
 		goto out;
 	}
-	WW_TRY(ww_json_parse(in->data, strlen(in->data), "answer of inspect", &r.inspect, err));
-	r.graph = json_object_get(r.inspect, "graph");
-	r.device = json_object_get(r.inspect, "device");
-	r.target = ww_json_str(r.inspect, "target", "cuda");
-	r.cuda = !strcmp(r.target, "cuda");
-	ww_pl_build(r.graph, r.device, r.target, NULL, 0, &r.first);
+	WW_TRY(read_inspect(&r, in, err));
+	ww_pl_build(r.graph, r.device, r.target, NULL, 0, r.options, &r.first);
 	if (!r.first.ok) {
 		rc = give_up(out, r.first.why, err);
 		goto out;
 	}
-	pl_search_init(&r.search, &r.first, r.cuda);
+	pl_search_init(&r.search, &r.first, build_last(&r), r.cuda);
 	replay_verdicts(&r, msgs, n);
 	rc = r.search.done ? finish(&r, out, err) : next_trial(&r, out, err);
 out:
 	ww_pl_result_release(&r.first);
+	ww_pl_result_release(&r.last);
+	json_decref(r.inspect);
+	return (int)rc;
+}
+
+/* 1 where the trial that the search is at wrote these files; its explanation to *out. */
+static int explain_trial(struct replay *r, const char *device_text, const char *plan_text, json_t **out)
+{
+	struct pl_result built = { 0 };
+	int found;
+
+	build_trial(r, &r->search.now, &built);
+	found = built.ok && !strcmp(built.device_text, device_text) && !strcmp(built.plan_text, plan_text);
+	if (found)
+		*out = json_incref(built.explained);
+	ww_pl_result_release(&built);
+	return found;
+}
+
+int ww_planner_explain(const char *how, const struct ww_message *msgs, size_t n, const char *device_text,
+	const char *plan_text, json_t **out, struct ww_err *err)
+{
+	const struct pl_options options = { .no_algebra = how && !strcmp(how, "no-algebra"), .explain = 1 };
+	const struct ww_message *in = find_inspect(msgs, n);
+	struct replay r = { .options = &options };
+	enum ww_rc rc = WW_OK;
+
+	*out = NULL;
+	if (!in)
+		return WW_OK;
+	WW_TRY(read_inspect(&r, in, err));
+	ww_pl_build(r.graph, r.device, r.target, NULL, 0, r.options, &r.first);
+	if (!r.first.ok)
+		goto out;
+	pl_search_init(&r.search, &r.first, build_last(&r), r.cuda);
+	for (size_t i = 0; i < n && !r.search.done && !explain_trial(&r, device_text, plan_text, out); i++) {
+		while (i < n && !is_verdict(&msgs[i]))
+			i++;
+		replay_verdicts(&r, &msgs[i], i < n);
+	}
+out:
+	ww_pl_result_release(&r.first);
+	ww_pl_result_release(&r.last);
 	json_decref(r.inspect);
 	return (int)rc;
 }
@@ -198,17 +264,21 @@ static int64_t planner_count(struct ww_policy *self, const struct ww_message *ms
 
 static void planner_free(struct ww_policy *self) { free(self); }
 
-int ww_planner_new(uint64_t seed, struct ww_policy **out, struct ww_err *err)
+int ww_planner_new(const char *how, uint64_t seed, struct ww_policy **out, struct ww_err *err)
 {
 	static const struct ww_policy_ops ops = {
 		.name = "planner", .next = planner_next, .count_tokens = planner_count, .free = planner_free
 	};
-	struct planner *p = calloc(1, sizeof(*p));
+	struct planner *p;
 
+	if (how && strcmp(how, "no-algebra"))
+		return (int)ww_err_set(err, WW_ERR_USAGE, "the planner has no option \"%s\"; there is no-algebra", how);
+	p = calloc(1, sizeof(*p));
 	if (!p)
 		return (int)ww_err_set(err, WW_ERR_NOMEM, "out of memory for the planner");
 	p->base.ops = &ops;
 	p->seed = seed;
+	p->options.no_algebra = how != NULL;
 	*out = &p->base;
 	return WW_OK;
 }

@@ -24,12 +24,14 @@ struct buf_pair {
 	struct buf *theirs, *mine;
 };
 
-enum kkind { K_POINT, K_ROW, K_ANCHOR };
+enum kkind { K_POINT, K_ROW, K_ANCHOR, K_PYTORCH /* no kernel: a segment that PyTorch runs */ };
 
 struct kern {
 	enum kkind kind;
 	int id;                          /* its number: "k3" is 3 */
 	const char *name, *what, *title; /* "k0", "gemm", "gemm: linear, gelu": the graph nodes that are fused in it */
+	const char **node;               /* those nodes */
+	int n_node;
 	int n_row, n_col;
 	const struct ix_atom *row[PL_MAX_RANK], *col[PL_MAX_RANK];
 	int n_ocol;                         /* the columns as the reductions count them, */
@@ -43,6 +45,7 @@ struct kern {
 	int red_stage[64];
 	int n_stage;
 	struct anchor *anchor;
+	struct segment *segment;                  /* K_PYTORCH */
 	const struct ix *anchor_idx[PL_MAX_RANK]; /* K_ANCHOR: the anchor's own index, variables or 0 */
 	/* what the emitters decide and plan.c needs */
 	struct buf *arg[64];
@@ -57,6 +60,8 @@ struct kern {
 /* ---- roots.c, axes.c, group.c */
 /* Give v a buffer, if it has none: from now on it is read from memory. */
 void pl_make_root(struct pl *pl, struct val *v);
+/* The same; why: for explain.c, where it gets its buffer now. */
+void pl_store_because(struct pl *pl, struct val *v, const char *why);
 void pl_anchor_operands(struct pl *pl, struct anchor *s);
 void pl_group(struct pl *pl);
 
@@ -73,21 +78,33 @@ const struct ix *pl_of_var(struct pl *pl, const struct ix_atom *v);
 const struct knobs *pl_knobs(struct pl *pl, int kernel);
 /* The search's trial in which everything is plain: no vectors, general templates, no library. */
 int pl_all_plain(const struct pl *pl);
+/* The one in which convolutions run channels-last. */
+int pl_all_last(const struct pl *pl);
+
+/* explain.c: what was decided and why, a new reference. */
+json_t *pl_explain(struct pl *pl);
 
 /* ---- build.c */
 struct pl_result {
 	int ok;
+	json_t *explained;             /* pl_explain(), where options ask for it */
 	char *device_text, *plan_text; /* malloc'ed */
 	char why[600];                 /* where not ok: one line, names the operator */
 	int n_kern;
+	int n_own; /* kernels that compute an operator of the graph, and not only copy what PyTorch gave */
 	char kern_title[64][120];
 	enum kkind kern_kind[64];
 	int kern_spec[64];    /* enum anchor_kind or -1 */
 	int kern_library[64]; /* enum pl_library_facts */
 };
-/* Build a solution for a graph.  Never fails with an error: not ok says why. */
+/* How to plan, whatever the knobs. */
+struct pl_options {
+	int no_algebra; /* no rewrite that holds for real numbers only: pl_algebra() */
+	int explain;
+};
+/* Build a solution for a graph; options may be NULL.  Never fails with an error: not ok says why. */
 void ww_pl_build(const json_t *graph, const json_t *device, const char *target, const struct knobs *knobs, int n_knobs,
-	struct pl_result *out);
+	const struct pl_options *options, struct pl_result *out);
 /* Is there a rule for this operator ("aten.add.Tensor")?  Its arguments may still be outside of what the rule covers.
  */
 int ww_pl_has_rule(const char *op);

@@ -3,16 +3,17 @@
  * The first trial takes every default.  If it is correct, each following trial changes one knob of one kernel against
  * the best so far and keeps the change when the time falls by more than the noise.  Kernels whose templates have the
  * most to gain come first (matrix products, convolutions, attention, then rows, then maps), and a knob's values in the
- * order of how often they win.  Before all else on cuda, all convolutions go to our templates at once, then all to the
- * library, and so do all products: a network has too many for one trial each.
+ * order of how often they win.  Before all else on cuda, all convolutions run channels-last, all convolutions go to our
+ * templates at once, then all to the library, and so do all products, and all of the library's convolutions take its
+ * next algorithm: a network has too many for one trial each.
  *
  * If the first trial is not correct, one follows with the library's convolutions in full fp32 (PyTorch's own run may do
  * without TF32, and the rule then leaves no room for it), then one with everything plain (no vectors, general
  * templates, no library).
  *
- * What is handed in is not the base of the variations, which changes only by more than the noise, but the best by the
- * loop's own order (reward, then time): the loop judges its best and what was handed in once more, and one judgement
- * does for both.
+ * The solution that is submitted is the best by the loop's own order (reward, then time), not the base of the
+ * variations, which changes only by more than the noise.  The loop judges its best and the submitted one once more, so
+ * one judgement serves both.
  *
  * The search ends when every variation was tried, after SEARCH_MAX_TRIALS, or when judging took JUDGE_SECONDS after the
  * first verdict.  It keeps no state outside the struct and reads nothing but verdicts, so that replaying an episode's
@@ -37,12 +38,15 @@ static void add_rows(struct search *s, enum kkind kind, int anchor, int all, con
 /* The knobs of this target, in the order in which they are tried. */
 static void list_coords(struct search *s)
 {
-	const struct knob_row library[] = { library_row, { 0 } };
+	const struct knob_row library[] = { library_row, { 0 } },
+						  choice[] = { { KNOB(choice), "algorithm", { 1, 2 } }, { 0 } };
 
 	for (int all = 1; all >= 0 && s->cuda; all--)
 		for (int i = S_COUNT - 1; i >= 0; i--)
 			if (pl_anchor_ops[i]->by_library)
 				add_rows(s, K_ANCHOR, i, all, library);
+	if (s->cuda)
+		add_rows(s, K_ANCHOR, S_CONV, 1, choice);
 	for (int i = 0; i < S_COUNT; i++)
 		add_rows(s, K_ANCHOR, i, 0, pl_anchor_ops[i]->knobs[s->cuda]);
 	add_rows(s, K_ROW, -1, 0, pl_row_knobs[s->cuda]);
@@ -88,10 +92,11 @@ static int applies(const struct search *s, const struct coord *c, int kernel)
 								 : c->row.field != KNOB(choice) && (s->shape->kern_library[kernel] & OURS_TILED);
 }
 
-void pl_search_init(struct search *s, const struct pl_result *shape, int cuda)
+void pl_search_init(struct search *s, const struct pl_result *shape, const struct pl_result *last, int cuda)
 {
 	memset(s, 0, sizeof(*s));
 	s->shape = shape;
+	s->last = last;
 	s->cuda = cuda;
 	s->best_us = s->top_us = INFINITY;
 	list_coords(s);
@@ -130,20 +135,71 @@ static int vary_library(struct search *s, const struct coord *c, int kernel, int
 	return set_library(s, c->anchor, c->all ? -1 : kernel, value);
 }
 
+/* All anchors of a kind that are the library's take its algorithm number `value`. */
+static int vary_choices(struct search *s, const struct coord *c, int kernel, int value)
+{
+	int n = s->shape->n_kern < SEARCH_KERNELS ? s->shape->n_kern : SEARCH_KERNELS, changed = 0;
+
+	if (count_anchors(s, kernel, c->anchor) > 0)
+		return 0;
+	s->now = s->best;
+	snprintf(s->now.text, sizeof(s->now.text), "try algorithm %d for all %s by the library", value,
+		pl_anchor_ops[c->anchor]->by_library);
+	for (int i = 0; i < n; i++)
+		if (is_anchor(s, i, c->anchor) && by_library(s, i) && s->best.knobs[i].choice != value) {
+			s->now.knobs[i].choice = value;
+			changed++;
+		}
+	return changed > 1;
+}
+
+/* Library nodes without TF32, where they may have used it: how many of the build's. */
+static int set_fp32(struct trial *t, const struct pl_result *shape)
+{
+	int n = 0;
+
+	for (int i = 0; i < shape->n_kern && i < SEARCH_KERNELS; i++)
+		if (shape->kern_kind[i] == K_ANCHOR && pl_anchor_ops[shape->kern_spec[i]]->library_tf32) {
+			t->knobs[i].library = LIBRARY_FP32;
+			n++;
+		}
+	return n;
+}
+
+void pl_trial_last(struct trial *t)
+{
+	memset(t, 0, sizeof(*t));
+	for (int i = 0; i < SEARCH_KERNELS; i++)
+		t->knobs[i].last = 1;
+	snprintf(t->text, sizeof(t->text), "try convolutions channels-last");
+}
+
+/* All convolutions channels-last: another build, whose kernels are others. */
+static void vary_last(struct search *s)
+{
+	pl_trial_last(&s->now);
+	if (s->exact)
+		set_fp32(&s->now, s->last);
+}
+
 /* The next variation of the best trial; 0 when there is none left.  `coord` counts (row of the table, kernel, value).
  */
 static int vary(struct search *s)
 {
 	int n = s->shape->n_kern < SEARCH_KERNELS ? s->shape->n_kern : SEARCH_KERNELS, per = n * VALUES;
 
+	if (s->last && !s->best.knobs[0].last && s->n_trials == s->failed + 1) {
+		vary_last(s);
+		return 1;
+	}
 	for (; s->coord < s->n_coords * per; s->coord++) {
 		const struct coord *c = &s->coords[s->coord / per];
 		int kernel = s->coord % per / VALUES, value = c->row.value[s->coord % VALUES];
 
 		if (!applies(s, c, kernel) || !value)
 			continue;
-		if (c->row.field == KNOB(library)) {
-			if (!vary_library(s, c, kernel, value))
+		if (c->row.field == KNOB(library) || c->all) {
+			if (!(c->row.field == KNOB(library) ? vary_library : vary_choices)(s, c, kernel, value))
 				continue;
 			s->coord++;
 			return 1;
@@ -163,13 +219,8 @@ static int vary(struct search *s)
 /* The library without TF32, where the first version may have used it. */
 static int no_tf32(struct search *s)
 {
-	int n = 0;
+	int n = s->cuda ? set_fp32(&s->now, s->shape) : 0;
 
-	for (int i = 0; i < s->shape->n_kern && i < SEARCH_KERNELS; i++)
-		if (s->cuda && s->shape->kern_kind[i] == K_ANCHOR && pl_anchor_ops[s->shape->kern_spec[i]]->library_tf32) {
-			s->now.knobs[i].library = LIBRARY_FP32;
-			n++;
-		}
 	s->exact = n > 0;
 	snprintf(s->now.text, sizeof(s->now.text), "the first version failed (%.120s); try the library without TF32",
 		s->failure);
@@ -209,6 +260,7 @@ void pl_search_feed(struct search *s, const json_t *v)
 		note_top(s, us, ww_json_num(v, "reward", 0));
 	if (correct && (!s->have_best || us < s->best_us * (1 - NOISE))) {
 		s->best = s->now;
+		s->shape = s->now.knobs[0].last ? s->last : s->shape;
 		s->have_best = 1;
 		s->best_us = us;
 	}

@@ -19,10 +19,11 @@ struct coord {
 };
 
 struct search {
-	const struct pl_result *shape; /* of the first build: how many kernels, of which kind */
+	const struct pl_result *shape; /* of the best trial: how many kernels, of which kind */
+	const struct pl_result *last;  /* cuda: the same where convolutions run channels-last; NULL: tried, or no such */
 	int cuda;
 	struct trial now, best; /* best: what is varied; it changes only by more than the noise */
-	struct trial top;       /* what to hand in: the first by reward, then by time, as the loop keeps the best */
+	struct trial top;       /* to be submitted: the best by reward, then by time, as the loop has it */
 	int n_trials, have_best, done;
 	double best_us, top_us, top_reward, seconds;
 	int failed;       /* trials before the first correct one */
@@ -32,7 +33,10 @@ struct search {
 	char failure[400];   /* of the last verdict that was not correct */
 };
 
-void pl_search_init(struct search *s, const struct pl_result *shape, int cuda);
+/* The trial in which convolutions run channels-last, everything else by default. */
+void pl_trial_last(struct trial *t);
+/* last: the build of that trial, or NULL where it is the same. */
+void pl_search_init(struct search *s, const struct pl_result *shape, const struct pl_result *last, int cuda);
 /* The verdict of the current trial. */
 void pl_search_feed(struct search *s, const json_t *verdict);
 /* After a feed: s->now is the next trial, or s->done. */

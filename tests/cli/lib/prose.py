@@ -1,5 +1,5 @@
-"""prose.py: lists each line beyond 120 columns in what clang-format does not lay out: all of Python, CMake and
-Makefiles, comments of shell, CUDA and .def files.  Data may be wider, which is what the inner lines of a string over
+"""prose.py: lists each line beyond 120 columns in what clang-format does not lay out: all of Python, shell, CMake and
+Makefiles, comments of CUDA and .def files.  Data may be wider, which is what the inner lines of a string over
 several lines are, unless it is a docstring: breaking them helps nobody."""
 import io
 import re
@@ -9,19 +9,19 @@ import tokenize
 
 WIDTH = 120
 TAB = 4
-KINDS = {"py": "#", "t": "#", "sh": "#", "zsh": "#", "cmake": "all", "cu": "/", "cuh": "/", "def": "/"}
+KINDS = {"py": "#", "t": "#", "sh": "shell", "zsh": "shell", "cmake": "all", "cu": "/", "cuh": "/", "def": "/"}
 LINE = {"#": re.compile(r"\s*#"), "/": re.compile(r"\s*(//|/\*|\* |\*/)")}
 
 
 def kind_of(path, first):
-    """"python"; "all" lines are looked at; "#" or "/" by the comments that the file has; None: nothing is."""
+    """"python" and "shell": all but data; "all" lines are looked at; "#" or "/": its comments; None: nothing is."""
     name = path.rsplit("/", 1)[-1]
     end = name.rsplit(".", 1)[-1] if "." in name else ""
     if end == "py" or first.startswith("#!") and "python" in first:
         return "python"
     if name in ("Makefile", "CMakeLists.txt"):
         return "all"
-    return "#" if first.startswith("#!") else KINDS.get(end)
+    return "shell" if first.startswith("#!") else KINDS.get(end)
 
 
 def python_data(text):
@@ -32,6 +32,17 @@ def python_data(text):
             yield from range(t.start[0], t.end[0] + 1) if t.start[0] != t.end[0] else ()
         if t.type not in (tokenize.COMMENT, tokenize.NL):
             before = t.type
+
+
+def shell_data(lines):
+    """Numbers of the lines of texts that a shell passes on: after << until their end."""
+    end = None
+    for i, line in enumerate(lines, 1):
+        if end is not None:
+            yield i
+            end = None if line.strip() == end else end
+        elif found := re.search(r"<<-?\s*['\"]?(\w+)['\"]?", line):
+            end = found.group(1)
 
 
 def wide(path):
@@ -46,6 +57,8 @@ def wide(path):
         return []
     if kind == "python":
         looked_at = set(range(1, len(lines) + 1)) - set(python_data(text))
+    elif kind == "shell":
+        looked_at = set(range(1, len(lines) + 1)) - set(shell_data(lines))
     else:
         looked_at = {i for i, line in enumerate(lines, 1) if kind == "all" or LINE[kind].match(line)}
     return [(i, lines[i - 1]) for i in sorted(looked_at)

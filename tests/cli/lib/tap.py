@@ -8,6 +8,7 @@ import sys
 ROOT = os.environ.get("WW_SOURCE_DIR") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(
     os.path.abspath(__file__)))))
 WW = os.environ.get("WARPWRIGHT") or os.path.join(ROOT, "build/warpwright")
+ALL = sys.argv[1:] == ["all"]  # as cli/NAME_all, label slow
 count = 0
 
 

@@ -65,9 +65,9 @@ static inline int scripted_next(
 	size_t n = ask->n, n_tools = ask->n_tools;
 	int said = 0;
 	(void)err;
-	assert_true(n_tools >= 15 || !n_tools);
+	assert_true(n_tools >= 15 || !n_tools || ask->tools_are_told);
 	assert_int_equal(msgs[0].role, WW_ROLE_SYSTEM);
-	assert_non_null(strstr(msgs[1].text, "class Model"));
+	assert_true(strstr(msgs[1].text, "class Model") || ask->tools_are_told);
 	if (s->most_usd > 0 && ask->meter && ask->meter->begin(ask->meter->ctx, s->most_usd, 0, err) != WW_OK)
 		return err->rc;
 	for (size_t i = 0; i < n; i++)
@@ -191,7 +191,7 @@ static inline void normal_form(const char *where, struct ww_str *out)
 	struct ww_err err = WW_ERR_INIT;
 	struct ww_str text = WW_STR_INIT(16 << 20);
 	char path[PATH_MAX];
-	snprintf(path, sizeof(path), "%s/episode.jsonl", where);
+	assert_int_equal(ww_fs_join(path, where, "episode.jsonl", &err), WW_OK);
 	assert_int_equal(ww_fs_read(path, 16 << 20, &text, &err), WW_OK);
 	for (char *p = text.p, *nl; (nl = strchr(p, '\n')); p = nl + 1) {
 		json_t *o = json_loadb(p, (size_t)(nl - p), 0, NULL);

@@ -1,5 +1,5 @@
-/* Solutions of the three forms in a workspace, and the loops without tools: files out of an answer, one answer, answers
- * that are told their verdicts, resumed after each line. */
+/* Solutions of the three forms in a workspace, and the loops without tools: files
+from an answer, a single answer, answers followed by their verdicts, resumed after each line. */
 #include "script.h"
 
 #include "agent/extract.h"

@@ -66,6 +66,42 @@ static void test_story(void **state)
 	finish(&f);
 }
 
+/* The same episode once more from what its tools answered: nothing is judged, and the record is the same. */
+static void test_recorded_answers(void **state)
+{
+	struct fixture f, g;
+	struct ww_str a = WW_STR_INIT(16 << 20), b = WW_STR_INIT(16 << 20);
+	char was[128], now[128];
+	struct ww_err err = WW_ERR_INIT;
+	(void)state;
+	snprintf(was, sizeof(was), "%s/was", dir);
+	snprintf(now, sizeof(now), "%s/now", dir);
+	assert_int_equal(ww_fs_mkdirs(was, &err), WW_OK);
+	assert_int_equal(ww_fs_mkdirs(now, &err), WW_OK);
+	prepare(&f, was, story, 6);
+	assert_int_equal(ww_agent_run(&f.opts, &f.result, &f.err), WW_OK);
+	prepare(&g, now, story, 6);
+	g.opts.answers = was;
+	if (ww_agent_run(&g.opts, &g.result, &g.err) != WW_OK)
+		fail_msg("%s", g.err.msg);
+	assert_int_equal(g.judge.calls, 0);
+	normal_form(was, &a);
+	normal_form(now, &b);
+	assert_string_equal(a.p, b.p);
+	assert_string_equal(f.result.best_id, g.result.best_id);
+	ww_str_release(&a);
+	ww_str_release(&b);
+	finish(&f);
+	finish(&g);
+	prepare(&g, dir, story + 1, 5); /* other calls */
+	g.opts.answers = was;
+	assert_int_equal(ww_agent_run(&g.opts, &g.result, &g.err), WW_ERR_USAGE);
+	assert_non_null(strstr(g.err.msg, "of another run"));
+	finish(&g);
+	assert_int_equal(ww_fs_remove_tree(was, &err), WW_OK);
+	assert_int_equal(ww_fs_remove_tree(now, &err), WW_OK);
+}
+
 /* ---- Going on after a kill --------------------------------------------------------------------------------------- */
 
 /* A kill leaves a prefix of the file, with or without a part of the next line, and an output directory that may be
@@ -506,9 +542,10 @@ static void test_output_is_bounded(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { T(test_story), T(test_cut_at_every_line), T(test_cut_with_a_shell),
-		T(test_recorded_verdict_is_used), T(test_judge_trouble), T(test_interrupted_at_every_event), T(test_ends),
-		T(test_seconds), T(test_disturbed_closings), T(test_malformed), T(test_nothing_to_judge), T(test_profiles),
-		T(test_other_run_is_refused), T(test_schemas_are_json), T(test_files), T(test_output_is_bounded) };
+	const struct CMUnitTest tests[] = { T(test_story), T(test_recorded_answers), T(test_cut_at_every_line),
+		T(test_cut_with_a_shell), T(test_recorded_verdict_is_used), T(test_judge_trouble),
+		T(test_interrupted_at_every_event), T(test_ends), T(test_seconds), T(test_disturbed_closings),
+		T(test_malformed), T(test_nothing_to_judge), T(test_profiles), T(test_other_run_is_refused),
+		T(test_schemas_are_json), T(test_files), T(test_output_is_bounded) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -468,8 +468,7 @@ static void test_first_prompt_too_long(void **state)
 	struct fixture f;
 	(void)state;
 	assert_int_equal(run_reader_in(&f, 0, 64), WW_ERR_USAGE);
-	assert_non_null(
-		strstr(f.err.msg, "and a context of 64 has to hold a reply of 8 beside it; raise --context-tokens"));
+	assert_non_null(strstr(f.err.msg, "and does not fit a context of 64 with a reply of 8; raise --context-tokens"));
 	finish(&f);
 }
 

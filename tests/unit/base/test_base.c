@@ -324,6 +324,21 @@ static void json_bytes_are_jansson_s(void **state)
 	ww_str_release(&s);
 }
 
+static void lists_come_apart_at_commas(void **state)
+{
+	const char *list = " a.py, b c.py ,,\nlong-name.py,", *none = " , ";
+	char part[8];
+	size_t n;
+	(void)state;
+	assert_int_equal(ww_list_part(&list, part, sizeof(part)), 1);
+	assert_string_equal(part, "a.py");
+	assert_int_equal(ww_list_part(&list, part, sizeof(part)), 1);
+	assert_string_equal(part, "b c.py");
+	assert_int_equal(ww_list_part(&list, part, sizeof(part)), -1);
+	assert_int_equal(ww_list_part(&list, part, sizeof(part)), 0);
+	assert_null(ww_list_next(&none, &n));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(str_keeps_its_maximum),
@@ -333,6 +348,6 @@ int main(void)
 		cmocka_unit_test(philox_known_answers), cmocka_unit_test(rng_below_is_in_range_and_even),
 		cmocka_unit_test(hash_known_answer), cmocka_unit_test(files_are_whole_or_absent),
 		cmocka_unit_test(options_parse_and_complain), cmocka_unit_test(json_reals_survive),
-		cmocka_unit_test(json_bytes_are_jansson_s) };
+		cmocka_unit_test(json_bytes_are_jansson_s), cmocka_unit_test(lists_come_apart_at_commas) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

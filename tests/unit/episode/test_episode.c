@@ -1,4 +1,4 @@
-/* The episode format: everything that is written comes back; a cut line costs itself only; damage is named. */
+/* The episode format: everything that is written comes back; a cut line loses only itself; damage is reported. */
 #include "unit.h"
 
 #include "base/err.h"

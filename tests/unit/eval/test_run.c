@@ -55,7 +55,7 @@ static void layouts(void **state)
 	put("kb/KernelBench/level2/notes.txt", "x");
 	put("kb/setup.py", "import x\n");
 	put("kb/example.py", module);
-	assert_int_equal(ww_suite_open(&s, in_tmp("kb"), 0, &err), WW_OK);
+	assert_int_equal(ww_suite_open(&s, in_tmp("kb"), 0, NULL, &err), WW_OK);
 	ids_are(&s, "level1/9_a level1/10_b level2/1_c");
 	assert_int_equal(s.problems[2].level, 2);
 	char hash[WW_HASH_HEX];
@@ -63,28 +63,39 @@ static void layouts(void **state)
 	assert_int_equal(ww_suite_slice(&s, 2, 2, &err), WW_OK);
 	ids_are(&s, "level1/10_b");
 	ww_suite_release(&s);
-	assert_int_equal(ww_suite_open(&s, in_tmp("kb/KernelBench/level1/"), 0, &err), WW_OK);
+	assert_int_equal(ww_suite_open(&s, in_tmp("kb/KernelBench/level1/"), 0, NULL, &err), WW_OK);
 	ids_are(&s, "level1/9_a level1/10_b");
 	assert_string_not_equal(s.hash, hash);
 	ww_suite_release(&s);
-	assert_int_equal(ww_suite_open(&s, in_tmp("kb"), 2, &err), WW_OK);
+	assert_int_equal(ww_suite_open(&s, in_tmp("kb"), 2, NULL, &err), WW_OK);
 	ids_are(&s, "level2/1_c");
 	ww_suite_release(&s);
 	put("set.jsonl",
 		"{\"id\": \"b\", \"code\": \"class Model: pass\"}\n{\"id\": \"a\", \"code\": \"class Model: 1\"}\n");
-	assert_int_equal(ww_suite_open(&s, in_tmp("set.jsonl"), 0, &err), WW_OK);
+	assert_int_equal(ww_suite_open(&s, in_tmp("set.jsonl"), 0, NULL, &err), WW_OK);
 	ids_are(&s, "b a");
 	ww_suite_release(&s);
-	assert_int_equal(ww_suite_open(&s, in_tmp("set.jsonl#a"), 0, &err), WW_OK);
+	put("splits.jsonl",
+		"{\"id\": \"b\", \"code\": \"class Model: pass\", \"split\": \"train\"}\n"
+		"{\"id\": \"a\", \"code\": \"class Model: 1\", \"split\": \"held-out\"}\n");
+	assert_int_equal(ww_suite_open(&s, in_tmp("splits.jsonl"), 0, "held-out", &err), WW_OK);
+	ids_are(&s, "a");
+	ww_suite_release(&s);
+	assert_int_equal(ww_suite_open(&s, in_tmp("splits.jsonl"), 0, "test", &err), WW_ERR_USAGE);
+	assert_int_equal(ww_suite_open(&s, "cpu-small", 0, "validation", &err), WW_OK);
+	assert_true(s.n >= 39);
+	ww_suite_release(&s);
+	assert_int_equal(ww_suite_open(&s, in_tmp("set.jsonl#a"), 0, NULL, &err), WW_OK);
 	assert_int_equal(s.n, 1);
 	assert_string_equal(s.problems[0].task.source, "class Model: 1");
 	ww_suite_release(&s);
 	put("twice.jsonl",
 		"{\"id\": \"a\", \"code\": \"class Model: pass\"}\n{\"id\": \"a\", \"code\": \"class Model: 1\"}\n");
-	assert_int_equal(ww_suite_open(&s, in_tmp("twice.jsonl"), 0, &err), WW_ERR_USAGE);
-	assert_int_equal(ww_suite_open(&s, in_tmp("kb"), 3, &err), WW_ERR_USAGE);
-	assert_int_equal(ww_suite_open(&s, "no-such-suite", 0, &err), WW_ERR_USAGE);
+	assert_int_equal(ww_suite_open(&s, in_tmp("twice.jsonl"), 0, NULL, &err), WW_ERR_USAGE);
+	assert_int_equal(ww_suite_open(&s, in_tmp("kb"), 3, NULL, &err), WW_ERR_USAGE);
+	assert_int_equal(ww_suite_open(&s, "no-such-suite", 0, NULL, &err), WW_ERR_USAGE);
 	assert_non_null(strstr(err.msg, "examples-cuda"));
+	assert_non_null(strstr(err.msg, "cpu-small"));
 }
 
 static void folders(void **state)
@@ -112,8 +123,8 @@ static void samples(void **state)
 		snprintf(name, sizeof(name), "many/%d_x.py", i);
 		put(name, module);
 	}
-	assert_int_equal(ww_suite_open(&a, in_tmp("many"), 0, &err), WW_OK);
-	assert_int_equal(ww_suite_open(&b, in_tmp("many"), 0, &err), WW_OK);
+	assert_int_equal(ww_suite_open(&a, in_tmp("many"), 0, NULL, &err), WW_OK);
+	assert_int_equal(ww_suite_open(&b, in_tmp("many"), 0, NULL, &err), WW_OK);
 	ww_suite_sample(&a, 5, 1);
 	ww_suite_sample(&b, 40, 1);
 	assert_int_equal(a.n, 5);

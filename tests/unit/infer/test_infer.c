@@ -1,4 +1,4 @@
-/* Generation: the same tokens and the same bits alone, in a crowd, in chunks, and when scored as training scores.
+/* Generation: the same tokens and the same bits alone, in a batch, in chunks, and when scored as training scores.
  *
  *   infer_test_infer [cpu|cuda]          77 where there is no GPU
  */

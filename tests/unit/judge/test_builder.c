@@ -181,6 +181,10 @@ static void misuse_is_reported(void **state)
 	expect("ww_memset(p, ww_input(p, 0)->buf, 0, 4, 0);", WW_BUILD_INVALID, "can only be read");
 	expect("ww_launch(p, \"k\", 1, 1, 1, 1, 1, 1); ww_arg_f32(p, (float)(0.0 / 0.0 * ww_scalar(p, 0)->f));",
 		WW_BUILD_INVALID, "NaN");
+	expect(
+		"ww_pytorch(p, &(struct ww_pytorch){ \"relu\", \"\", \"relu\", 0, 0 });", WW_BUILD_FAILED, "without buffers");
+	expect("int s = ww_scratch(p, 64); ww_pytorch(p, &(struct ww_pytorch){ \"relu\", \"\", \"relu\", 0, &s });",
+		WW_BUILD_INVALID, "need the cpu target");
 	expect_good();
 }
 

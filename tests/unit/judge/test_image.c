@@ -280,7 +280,7 @@ static void gemms(void **state)
 	REFUSE(G.bias_buf = 40, "bias: 40");
 	REFUSE(G.bias_offset_bytes = 8192, "bias: bytes");
 	REFUSE((G.bias_buf = B_Y), "overlaps the bias");
-	REFUSE(G.workspace_bytes = (1ll << 30) + 1, "workspace");
+	REFUSE(G.workspace_bytes = (1ll << 36) + 1, "workspace");
 	REFUSE(G.workspace_bytes = -1, "workspace");
 	REFUSE((G.a.buf = B_S, G.d.buf = B_S), "D overlaps A");
 	REFUSE(G.batch = 2, "matrices of D overlap");

@@ -1,4 +1,4 @@
-/* What others do to the machine while we measure is noticed, and said in words.  Only this direction can be tested on a
+/* Load by other processes during a measurement is detected and described.  Only this direction can be tested on a
  * machine that is shared: that nothing is noticed where nothing is, nobody can promise here. */
 #include "unit.h"
 

@@ -12,13 +12,13 @@
 #include <unistd.h>
 
 static struct ww_judge judge = { .opts.target = WW_TARGET_CUDA, .facts.uuid = "test-turns" };
-enum use { BESIDE, STEP, ALONE, USES }; /* of the device: verified, between the calls of a measurement, a call */
+enum use { SHARED, STEP, ALONE, USES }; /* of the device: verified, between the calls of a measurement, a call */
 static atomic_int uses[USES], most[USES], together, turns[WW_TURN_ALONE + 1], ending;
 
 static void use(enum use mine)
 {
 	int n = atomic_fetch_add(&uses[mine], 1) + 1;
-	together += mine == ALONE ? n > 1 || uses[BESIDE] || uses[STEP] : uses[ALONE] || uses[mine == STEP ? BESIDE : STEP];
+	together += mine == ALONE ? n > 1 || uses[SHARED] || uses[STEP] : uses[ALONE] || uses[mine == STEP ? SHARED : STEP];
 	if (n > most[mine])
 		most[mine] = n;
 	usleep(1000);
@@ -43,7 +43,7 @@ static void rounds(struct ww_turn *t)
 /* As a judgement does: beside others, then measured, then beside them again. */
 static void *judgements(void *arg)
 {
-	static const enum ww_turn_kind first[] = { WW_TURN_LOAD, WW_TURN_BESIDE },
+	static const enum ww_turn_kind first[] = { WW_TURN_LOAD, WW_TURN_SHARED },
 								   second[] = { WW_TURN_ALONE, WW_TURN_TIMED };
 	const long number = (long)arg;
 	struct ww_err err = WW_ERR_INIT;
@@ -55,7 +55,7 @@ static void *judgements(void *arg)
 			if (kind == WW_TURN_TIMED)
 				rounds(&t);
 			else
-				use(kind == WW_TURN_ALONE ? ALONE : BESIDE);
+				use(kind == WW_TURN_ALONE ? ALONE : SHARED);
 			turns[kind]++;
 		}
 		ww_turn_drop(&t);
@@ -87,10 +87,10 @@ static void a_change_keeps_the_lease(void **state)
 		usleep(50000);
 		_exit(wait_elsewhere() < 0);
 	}
-	assert_int_equal(ww_turn_take(&t, &judge, WW_TURN_BESIDE, &err), WW_OK);
+	assert_int_equal(ww_turn_take(&t, &judge, WW_TURN_SHARED, &err), WW_OK);
 	usleep(100000);
 	assert_int_equal(ww_turn_take(&t, &judge, WW_TURN_ALONE, &err), WW_OK);
-	assert_int_equal(ww_turn_take(&t, &judge, WW_TURN_BESIDE, &err), WW_OK);
+	assert_int_equal(ww_turn_take(&t, &judge, WW_TURN_SHARED, &err), WW_OK);
 	usleep(50000);
 	assert_int_equal(waitpid(other, &status, WNOHANG), 0); /* it has not had it yet */
 	ww_turn_drop(&t);
@@ -118,9 +118,9 @@ static void nothing_runs_beside_a_measurement(void **state)
 		pthread_join(threads[i], NULL);
 	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 	assert_int_equal(together, 0);
-	assert_in_range(most[BESIDE], 2, THREADS);
+	assert_in_range(most[SHARED], 2, THREADS);
 	assert_in_range(most[STEP], 2, THREADS); /* measurements draw and compare beside each other */
-	assert_true(turns[WW_TURN_BESIDE] > 50 && turns[WW_TURN_LOAD] > 10);
+	assert_true(turns[WW_TURN_SHARED] > 50 && turns[WW_TURN_LOAD] > 10);
 	assert_true(turns[WW_TURN_ALONE] > 5 && turns[WW_TURN_TIMED] > 20);
 }
 
@@ -186,10 +186,10 @@ static void a_wait_is_interrupted(void **state)
 	struct ww_err err = WW_ERR_INIT;
 	(void)state;
 	assert_int_equal(ww_turn_take(&held, &judge, WW_TURN_ALONE, &err), WW_OK);
-	assert_int_equal(ww_turn_take(&t, &stopped, WW_TURN_BESIDE, &err), WW_ERR_INTERRUPTED);
+	assert_int_equal(ww_turn_take(&t, &stopped, WW_TURN_SHARED, &err), WW_ERR_INTERRUPTED);
 	assert_null(t.turns);
 	ww_turn_drop(&held);
-	assert_int_equal(ww_turn_take(&t, &judge, WW_TURN_BESIDE, &err), WW_OK);
+	assert_int_equal(ww_turn_take(&t, &judge, WW_TURN_SHARED, &err), WW_OK);
 	ww_turn_drop(&t);
 	ww_turn_drop(&t);
 }

@@ -111,7 +111,7 @@ static void check_training(const char *dir)
 		uint64_t start = ww_now_ns();
 		snprintf(path, sizeof(path), "%.200s/trained/%s.jsonl", dir, names[i]);
 		snprintf(out, sizeof(out), "%.200s/trained/%s.json", dir, names[i]);
-		assert_int_equal(ww_tok_trainer_new(special, 3, &t, &err), WW_OK);
+		assert_int_equal(ww_tok_trainer_new(special, 3, WW_TOK_WORDS_GPT2, &t, &err), WW_OK);
 		if (ww_data_texts(path, learn, t, &files, &err) != WW_OK)
 			fail_msg("%s", err.msg);
 		assert_int_equal(ww_tok_trainer_write(t, 258, out, &tokens, &err), WW_ERR_USAGE);

@@ -228,6 +228,13 @@ static void chat_text_is_what_the_models_were_trained_with(void **state)
 	(void)state;
 	check_render(WW_CHAT_CHATML, "[{\"role\":\"user\",\"content\":\"Hi\"}]", NULL,
 		"<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n", "");
+	check_render(WW_CHAT_CHATML, "[{\"role\":\"user\",\"content\":\"U\"},{\"role\":\"assistant\",\"content\":\"A\"}]",
+		NULL,
+		"<|im_start|>user\nU<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\nA<|im_end|>\n<|im_start|>assistant\n",
+		"<think>\n\n</think>\n\nA<|im_end|>");
+	check_render(WW_CHAT_CHATML_PLAIN,
+		"[{\"role\":\"user\",\"content\":\"U\"},{\"role\":\"assistant\",\"content\":\"A\"}]", NULL,
+		"<|im_start|>user\nU<|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n<|im_start|>assistant\n", "A<|im_end|>");
 	check_render(WW_CHAT_CHATML,
 		"[{\"role\":\"system\",\"content\":\"S\"},{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":"
 		"\"U\"}]},{\"role\":\"assistant\",\"content\":\"ok\",\"reasoning_content\":\"hm\"," CALLS
@@ -267,7 +274,7 @@ static void a_user_cannot_forge_the_end_of_a_turn(void **state)
 					 "{\"role\":\"user\",\"content\":\"\"}]");
 	ww_chat_init(&c, 1000);
 	assert_int_equal(ww_chat_detect(t, &f, &err), WW_OK);
-	assert_int_equal(f, WW_CHAT_CHATML);
+	assert_int_equal(f, WW_CHAT_CHATML_PLAIN);
 	assert_int_equal(ww_chat_render(f, m, NULL, 0, &c, &err), WW_OK);
 	assert_int_equal(ww_chat_encode(t, &c, &ids, &learn, &err), WW_OK);
 	assert_int_equal(learn.len, ids.n);

@@ -286,6 +286,12 @@ static void wrong_models_are_refused(void **state)
 	(void)state;
 	assert_int_equal(ww_policy_open(&o, &p, &err), WW_ERR_USAGE);
 	assert_non_null(strstr(err.msg, "/nonexistent"));
+	o.spec = "model:nonesuch"; /* neither here nor shipped */
+	assert_int_equal(ww_policy_open(&o, &p, &err), WW_ERR_USAGE);
+	assert_non_null(strstr(err.msg, "no policy of that name"));
+	o.spec = "model:nano"; /* its card is here, its weights are not */
+	assert_int_equal(ww_policy_open(&o, &p, &err), WW_ERR_USAGE);
+	assert_non_null(strstr(err.msg, "weights of the policy"));
 	o.spec = "model:";
 	assert_int_equal(ww_policy_open(&o, &p, &err), WW_ERR_USAGE);
 }

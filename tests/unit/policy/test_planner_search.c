@@ -25,7 +25,7 @@ static void ask(struct talk *t, struct ww_reply *out)
 
 	/* a fresh instance every time: nothing may live between calls */
 	memset(out, 0, sizeof(*out));
-	assert_int_equal(ww_planner_new(7, &p, &err), WW_OK);
+	assert_int_equal(ww_planner_new(NULL, 7, &p, &err), WW_OK);
 	if (p->ops->next(p, &(struct ww_ask){ .msgs = t->m, .n = t->n }, out, &err) != WW_OK)
 		fail_msg("%s", err.msg);
 	p->ops->free(p);
@@ -229,8 +229,10 @@ static const char *nth_plan(const struct talk *t, int nth)
 }
 
 static double third_is_right(int trial) { return trial == 1 ? 100 : trial ? 120 : -1; }
+static double second_is_faster(int trial) { return trial == 1 ? 50 : 100; }
 
-/* On cuda a convolution is tried by our template and by the library; one that fails, by the library without TF32. */
+/* On cuda a convolution is tried channels-last, by our template and by the library; one that fails, by the library
+ * without TF32.  The search goes on from what was faster. */
 static void test_convolutions_try_the_library(void **state)
 {
 	static const struct {
@@ -238,10 +240,13 @@ static void test_convolutions_try_the_library(void **state)
 		double (*us)(int trial);
 		const char *has[3]; /* in the first, second and third plan; NULL: no library node */
 	} rows[] = {
-		{ "example_conv_bias_relu.json", constant, { NULL, "WW_MATH_TF32", NULL } },
-		{ "example_conv_bias_relu.json", third_is_right, { NULL, "WW_MATH_FP32", NULL } },
+		{ "example_conv_bias_relu.json", constant, { NULL, "WW_LAYOUT_NHWC", "WW_MATH_TF32" } },
+		{ "example_conv_bias_relu.json", third_is_right,
+			{ NULL, "WW_MATH_FP32", "WW_MATH_FP32, .layout = WW_LAYOUT_NHWC" } },
 		{ "example_conv_bias_relu.json", never, { NULL, "WW_MATH_FP32", NULL } },
-		{ "convs.json", constant, { "WW_MATH_TF32", NULL, "WW_MATH_TF32" } },
+		{ "convs.json", constant, { "WW_MATH_TF32", "WW_LAYOUT_NHWC", NULL } },
+		{ "example_conv_bias_relu.json", second_is_faster,
+			{ NULL, "WW_LAYOUT_NHWC", ".layout = WW_LAYOUT_NHWC, .groups" } },
 	};
 
 	(void)state;
@@ -267,9 +272,22 @@ static void test_convolutions_try_the_library(void **state)
 	graph_name = "example_softmax.json", graph_target = "cpu";
 }
 
+/* What stands behind "planner:" is checked before anything starts. */
+static void test_options(void **state)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_policy *p = NULL;
+
+	(void)state;
+	assert_int_equal(ww_policy_open(&(struct ww_policy_opts){ .spec = "planner:no-algebra" }, &p, &err), WW_OK);
+	p->ops->free(p);
+	assert_int_equal(ww_policy_open(&(struct ww_policy_opts){ .spec = "planner:algebra" }, &p, &err), WW_ERR_USAGE);
+	assert_non_null(strstr(err.msg, "no-algebra"));
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_no_gain_keeps_the_first),
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_options), cmocka_unit_test(test_no_gain_keeps_the_first),
 		cmocka_unit_test(test_the_best_is_submitted), cmocka_unit_test(test_the_fastest_is_submitted_even_by_little),
 		cmocka_unit_test(test_wrong_solutions_end_with_the_reason), cmocka_unit_test(test_replies_repeat),
 		cmocka_unit_test(test_convolutions_try_the_library) };

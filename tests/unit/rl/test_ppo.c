@@ -42,25 +42,20 @@ static int teardown(void **state)
 
 static struct ww_device device = { .target = WW_TARGET_CPU };
 
-static enum ww_rc open_task(void *ctx, const char *path, struct ww_ppo_task *out, struct ww_err *err)
+static enum ww_rc each(void *ctx, const char *const *paths, int64_t n, ww_rl_task_fn *fn, void *arg, struct ww_err *err)
 {
-	(void)err;
-	++*(int *)ctx;
-	*out = (struct ww_ppo_task){
-		.judge = { .graph = json_pack("{s:[]}", "nodes"), .device = &device, .device_name = "test" },
-		.path = strdup(path),
-		.source = strdup("class Model: pass\n"),
-		.id = "abc"
-	};
-	return WW_OK;
-}
-
-static void close_task(void *ctx, struct ww_ppo_task *t)
-{
-	(void)ctx;
-	json_decref((json_t *)(uintptr_t)t->judge.graph);
-	free(t->path);
-	free(t->source);
+	enum ww_rc rc = WW_OK;
+	for (int64_t i = 0; rc == WW_OK && i < n; i++) {
+		json_t *graph = json_pack("{s:[]}", "nodes");
+		struct ww_rl_task t = { .judge = { .graph = graph, .device = &device, .device_name = "test" },
+			.path = paths[i],
+			.source = "class Model: pass\n",
+			.id = "abc" };
+		++*(int *)ctx;
+		rc = fn(arg, i, &t, err);
+		json_decref(graph);
+	}
+	return rc;
 }
 
 static volatile int interrupted;
@@ -78,6 +73,9 @@ static struct ww_recipe recipe(const char *output)
 		.numbers = "exact",
 		.advantage = "critic",
 		.mean = "episode",
+		.decide = "reward",
+		.prompt = "same",
+		.parallel = 1,
 		.steps = 2,
 		.episodes = 2,
 		.samples = 2,
@@ -100,14 +98,23 @@ static struct ww_recipe recipe(const char *output)
 		.clip_high = 0.28 };
 }
 
+/* The plan of the memory holds: what was used, and what was predicted. */
+static void fits_its_prediction(const struct ww_train_result *r)
+{
+	double predicted = (double)r->predicted_bytes, used = (double)r->last.device_bytes;
+	if (r->last.device_bytes && !(used <= predicted && used >= 0.9 * predicted))
+		fail_msg("%.0f bytes predicted, %.0f used", predicted, used);
+}
+
 static enum ww_rc train(const struct ww_recipe *o, int *opened, struct ww_err *err)
 {
 	struct ww_train_hooks hooks = { &interrupted, quiet, no_step, NULL };
-	struct ww_ppo_judges judges = { opened, WW_TARGET_CPU, WW_RULE_STRICT, 1, open_task, close_task };
+	struct ww_rl_judges judges = { opened, WW_TARGET_CPU, WW_RULE_STRICT, 1, 0, each, NULL };
 	struct ww_train_result result;
 	json_t *values = json_pack("{s:s, s:I}", "stage", o->stage, "steps", (json_int_t)o->steps);
 	enum ww_rc rc = ww_ppo_run(o, values, &judges, &hooks, &result, err);
 	json_decref(values);
+	fits_its_prediction(&result);
 	return rc;
 }
 
@@ -239,11 +246,32 @@ static void a_collapse_stops_the_run(void **state)
 	assert_non_null(strstr(err.msg, "multiple"));
 }
 
+static void tasks_that_are_held_out_are_refused(void **state)
+{
+	char path[4300], set[4300], tasks[9000],
+		row[] =
+			"{\"id\": \"a\", \"code\": \"class Model: a\", \"signature\": \"s1:a0000000000000000000000000000000\"}\n";
+	struct ww_err err = WW_ERR_INIT;
+	int opened = 0;
+	(void)state;
+	snprintf(path, sizeof(path), "%s/tested", tmp.path);
+	snprintf(set, sizeof(set), "%s/set.jsonl", tmp.path);
+	snprintf(tasks, sizeof(tasks), "%s#a, %s#1", set, set);
+	assert_int_equal(ww_fs_write(set, row, strlen(row), &err), WW_OK);
+	struct ww_recipe o = recipe(path);
+	o.tasks = tasks;
+	o.held_out = set;
+	assert_int_equal(train(&o, &opened, &err), WW_ERR_USAGE);
+	assert_non_null(strstr(err.msg, "2 of the tasks to train on are held out"));
+	assert_false(ww_fs_is_dir(path));
+	assert_int_equal(opened, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(killed_and_resumed_to_the_same_bits),
 		cmocka_unit_test(a_step_says_what_it_did), cmocka_unit_test(the_report_draws_it),
-		cmocka_unit_test(a_collapse_stops_the_run) };
+		cmocka_unit_test(a_collapse_stops_the_run), cmocka_unit_test(tasks_that_are_held_out_are_refused) };
 	setenv("WARPWRIGHT_THREADS", "1", 0);
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

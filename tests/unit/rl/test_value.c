@@ -79,7 +79,12 @@ static int teardown(void **state)
 
 static volatile int interrupted;
 static void quiet(void *ctx, const char *line) { (void)ctx, (void)line; }
-static void count_step(void *ctx, const struct ww_train_step *s) { *(int64_t *)ctx = s->step; }
+static int64_t interrupt_at; /* 0: never */
+static void count_step(void *ctx, const struct ww_train_step *s)
+{
+	*(int64_t *)ctx = s->step;
+	interrupted = s->step == interrupt_at;
+}
 
 /* Steps that were made; *rc: how it ended. */
 static int64_t train(const char *output, double lr, int64_t passes, enum ww_rc *rc, struct ww_err *err)
@@ -129,7 +134,14 @@ static void a_critic_learns_what_decides(void **state)
 	assert_int_equal(ww_train_report(one, &page, &err), WW_OK);
 	assert_true(strstr(page.p, "Explained variance") && strstr(page.p, "84 episodes, 12 left out"));
 	assert_null(strstr(page.p, "<h2>Loss</h2>"));
+	interrupt_at = 40; /* Ctrl-C: a checkpoint, and the same command goes on */
+	assert_int_equal(train(two, 1e-2, 100, &rc, &err), 40);
+	assert_int_equal(rc, WW_ERR_INTERRUPTED);
+	assert_non_null(strstr(err.msg, "after pass 40"));
+	interrupt_at = interrupted = 0;
 	assert_int_equal(train(two, 1e-2, 100, &rc, &err), 100);
+	if (rc != WW_OK)
+		fail_msg("%s", err.msg);
 	snprintf(path, sizeof(path), "%s/model/model.safetensors", one);
 	assert_int_equal(ww_fs_read(path, 1 << 24, &a, &err), WW_OK);
 	snprintf(path, sizeof(path), "%s/model/model.safetensors", two);

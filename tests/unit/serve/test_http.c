@@ -1,5 +1,5 @@
 /* test_http.c - the HTTP server over real sockets: requests in all their forms, answers from other threads, WebSockets,
- * limits, clients that are slow, rude or gone, and the end of the server. */
+ * limits, clients that are slow, break the protocol or disconnect, and the end of the server. */
 #include "unit.h"
 
 #include "base/time.h"
@@ -383,7 +383,8 @@ static void test_hostile(void **state)
 		{ GET("/hello") "no colon\r\n\r\n", 1 }, { GET("/hello") ": no name\r\n\r\n", 1 },
 		{ GET("/hello") "X\x7f: y\r\n\r\n", 0 }, { GET("/hello") "X(Y): z\r\n\r\n", 0 },
 		{ GET("/ws") "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\r\n", 0 },
-		{ GET("/ws") "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: x\r\n\r\n",
+		{ GET("/ws") "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+					 "Sec-WebSocket-Key: x\r\n\r\n",
 			0 } };
 	struct ww_str s = WW_STR_INIT(1 << 20);
 	(void)state;

@@ -248,18 +248,21 @@ static void held_out_tasks_are_found(void **state)
 	assert_null(ww_held_out_find(h, "s1:b0000000000000000000000000000000", NULL));
 	assert_non_null(strstr(ww_held_out_find(h, "s1:c0000000000000000000000000000000", "?"), "more.jsonl#c"));
 	put_text("train.jsonl",
-		"{\"code\": \"class Model: d\", " SIGNED("d") "}\n"
-													  "{\"code\": \"class Model: other text\", " SIGNED(
-														  "a") "}\n"
-															   "{\"code\": \"class Model: e\", " SIGNED(
-																   "a") ", \"split\": \"held-out\"}\n"
-																		"{\"code\": \"class Model: c\", " SIGNED(
-																			"f") "}\n");
-	assert_int_equal(ww_held_out_check(h, file, NULL, &err), WW_ERR_USAGE);
-	refused(WW_ERR_USAGE, &err, "2 held-out tasks, by their signatures: rows 2, 4 (the first is ");
+		"{\"code\": \"class Model: d\", " SIGNED("d") "}\n{\"code\": \"class Model: other text\", " SIGNED(
+			"a") "}\n{\"code\": \"class Model: c\", " SIGNED("f") "}\n");
+	char names[3][LONG], *tasks[3];
+	for (int i = 0; i < 3; i++) {
+		snprintf(names[i], LONG, "%.*s#%d", PATH_MAX, file, i + 1);
+		tasks[i] = names[i];
+	}
+	assert_int_equal(ww_held_out_check(h, tasks, 3, NULL, &err), WW_ERR_USAGE);
+	refused(WW_ERR_USAGE, &err, "2 of the tasks to train on are held out, by their signatures: ");
+	refused(WW_ERR_USAGE, &err, "train.jsonl#2, ");
+	refused(WW_ERR_USAGE, &err, "train.jsonl#3 (the first is ");
 	refused(WW_ERR_USAGE, &err, "held.jsonl#a)");
-	put_text("train.jsonl", "{\"code\": \"class Model: d\", " SIGNED("d") "}\n");
-	assert_int_equal(ww_held_out_check(h, file, NULL, &err), WW_OK);
+	assert_int_equal(ww_held_out_check(h, tasks, 1, NULL, &err), WW_OK);
+	tasks[0] = held;
+	assert_int_equal(ww_held_out_check(h, tasks, 1, NULL, &err), WW_ERR_USAGE); /* a whole set is no task */
 	ww_held_out_free(h);
 	assert_int_equal(ww_held_out_open(&h, "/nowhere/at/all", NULL, &err), WW_ERR_USAGE);
 }

@@ -88,7 +88,7 @@ static void only_what_the_assistant_says_has_weight(void **state)
 			said[n++] = d->ids[i] == IM_END ? '$' : (char)d->ids[i];
 		assert_true(d->weight[i] == 0 || d->weight[i] == (i < d->seqs[1].at ? 1.0f : 0.5f));
 	}
-	assert_string_equal(said, "yo$<think>\n\n</think>\n\nz$z$"); /* and what the user forged is no token */
+	assert_string_equal(said, "yo$z$z$"); /* what the user forged is no token; without a token <think> no block */
 	ww_data_free(d);
 	assert_int_equal(open_with("chat.jsonl", 200, 1, &d, &err), WW_OK);
 	for (int64_t i = 0; i < d->tokens; i++)

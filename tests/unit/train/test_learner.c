@@ -211,7 +211,7 @@ static void a_critic_learns_in_the_policys_workspace(void **state)
 		assert_int_equal(ww_learner_new(m[shared][0], &opts, &policy, &err), WW_OK);
 		own.host = shared ? policy : NULL;
 		assert_int_equal(ww_learner_new(m[shared][1], &own, &critic, &err), WW_OK);
-		struct ww_memory_ask ask = { &config, WW_BF16, T, 64, opts.keep, 0, 1, 0, 0 };
+		struct ww_memory_ask ask = { &config, WW_BF16, T, 64, opts.keep, 0, 1, 0, 0, 0 };
 		struct ww_memory plan_of;
 		assert_int_equal(ww_memory_plan(&ask, dev, &plan_of, &err), WW_OK);
 		if (shared)
@@ -249,9 +249,9 @@ static void memory_decides_how_many_layers_keep(void **state)
 	assert_int_equal(plan(&c, WW_BF16, 0, 0, &all, &err), WW_OK);
 	assert_int_equal(all.keep, 12);
 	assert_int_equal(all.total, all.model + all.optim + all.run + all.workspace);
-	struct ww_memory_ask more_of = { &c, WW_BF16, 2048, 64, 0, 0, 1, 1, 12345 };
+	struct ww_memory_ask more_of = { &c, WW_BF16, 2048, 64, 0, 0, 1, 1, 12345, 0 };
 	assert_int_equal(ww_memory_plan(&more_of, dev, &some, &err), WW_OK);
-	assert_int_equal(some.total, all.total + some.critic + all.model + 12345);
+	assert_int_equal(some.total, all.total + some.critic + some.reference + 12345);
 	assert_in_range(some.critic, (all.model + all.optim) / 2, all.model + all.optim);
 	assert_int_equal(plan(&c, WW_BF16, 1, 0, &one, &err), WW_OK);
 	for (uint64_t budget = one.total; budget < all.total; budget += (all.total - one.total) / 7 + 1) {

@@ -30,7 +30,7 @@ template <int D> struct attention_tile {
 	enum : int { bytes = q_bytes + stages * 2 * kv_bytes };
 };
 
-/* Two floats as fp16 pairs: their leading halves and what those leave. */
+/* Two floats as fp16 pairs: their leading halves and the remainders. */
 __device__ __forceinline__ void split_pair(float a, float b, unsigned &hi, unsigned &lo)
 {
 	__half2 h = __floats2half2_rn(a, b);

@@ -36,7 +36,8 @@
  *     WW_KERNEL(k0)
  *     {
  *         const struct k0 c = { WW_ARG(const float *, WW_ROWS_ARGS), 0, WW_ARG(float *, WW_ROWS_ARGS + 1),
- *         WW_ROWS_COLS(arg) }; ww_cpu_softmax(b, arg, k0_load, k0_store, &c);
+ *                               WW_ROWS_COLS(arg) };
+ *         ww_cpu_softmax(b, arg, k0_load, k0_store, &c);
  *     }
  *
  * (Rejected: including a skeleton many times with macros set, which hides its parameters and breaks debuggers; macros

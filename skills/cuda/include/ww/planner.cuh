@@ -1,4 +1,4 @@
-/* planner.cuh - what kernels of the planner use beside the other templates: the type of indices, constants that a
+/* planner.cuh - what the planner's kernels use besides the other templates: the type of indices, constants that a
  * literal cannot say, PyTorch's operations on one number, and reductions between the threads of a block.
  *
  * The planner writes its own loops, with any expressions in them; a reduction ends with one call from here.  Threads

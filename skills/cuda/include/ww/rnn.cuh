@@ -1,6 +1,6 @@
 /* rnn.cuh - recurrent layers: the part of LSTM, GRU and RNN that has to be done step by step.
  *
- * What a step takes from the input was computed before, for all steps at once, by a matrix product with its biases: gx
+ * The input's products of all steps, with their biases, come from one matrix product before the launch: gx
  * (steps, batch, gates * hidden) at strides.  What is left is h W^T and the gates, one step after the other, and the
  * time of a step is latency. So one cooperative launch does all steps: every block owns `units` of the hidden units for
  * the whole sequence, keeps their rows of W in shared memory (KEEP; where they do not fit they are read from L2 each

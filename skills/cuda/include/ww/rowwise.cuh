@@ -17,15 +17,14 @@
  * and a second read for the store.  Its second read mostly hits L2 up to rows of some hundred kilobytes.
  *
  * SKEW serves rows whose length VEC does not divide (a vocabulary of 50,257).  In a contiguous tensor row r then starts
- * at an element r * cols that is not a multiple of VEC.  Vectors are laid over the tensor, not over the row: columns
- * start at
- * -(r * cols % VEC), so that every whole vector is aligned; the first and the last, which stick out of the row, are
- * handled element by element (N = 1), and elements outside take no part in the statistics.  Functors that read anything
- * but (rows, cols) tensors at c must then use load_any().  On an H200 4-byte accesses reach about half the bandwidth of
- * 16-byte ones.
+ * at an element r * cols that is not a multiple of VEC.  Vectors are laid over the tensor, not over the row: the first
+ * vector begins r * cols % VEC columns before the row, so that every whole vector is aligned.  The first and the last
+ * vector, which stick out of the row, are handled element by element (N = 1), and elements outside take no part in the
+ * statistics.  Functors that read anything but (rows, cols) tensors at c must then use load_any().  On an H200 4-byte
+ * accesses reach about half the bandwidth of 16-byte ones.
  *
- * Rejected: the row in shared memory through bulk copies (one more trip through shared memory, and
- * clusters carry rows further than one block's shared memory does).
+ * Rejected: the row in shared memory through bulk copies (one more trip through shared memory, and clusters carry rows
+ * further than one block's shared memory does).
  */
 #ifndef WW_ROWWISE_CUH
 #define WW_ROWWISE_CUH

@@ -1,8 +1,9 @@
-/* anchor.h - anchors: what has a template or a library of its own.
+/* anchor.h - anchors: operations that have a template or a library of their own (GEMM, convolution, attention, scan,
+ * RNN).
  *
- * An anchor names what it computes and its operands; who stores its result, and what is fused behind it, is decided by
- * the grouping.  Operands must be readable by strides: a value that is a view of a buffer with affine indices is passed
- * as it is (transposes and head splits cost nothing), anything else is stored first.
+ * An anchor names what it computes and its operands; the grouping decides where its result is stored and what is fused
+ * behind it.  Operands must be readable by strides: a value that is a view of a buffer with affine indices is passed as
+ * it is (transposes and head splits cost nothing), anything else is stored first.
  *
  * A kind of anchor is one file of this folder.  It holds the function that lowering calls (where no template fits, the
  * same function is built from views and reductions) and one row of struct anchor_ops.  To add a kind: a member of enum
@@ -17,7 +18,7 @@
 
 struct kern;
 
-enum anchor_kind { S_GEMM, S_CONV, S_ATTN, S_SCAN, S_RNN, S_COUNT };
+enum anchor_kind { S_GEMM, S_CONV, S_ATTN, S_SCAN, S_RNN, S_TURN, S_COUNT };
 enum pl_cell { CELL_TANH, CELL_RELU, CELL_GRU, CELL_LSTM }; /* numbered as in <ww/rnn.cuh> and <ww/cpu/rnn.h> */
 
 /* A strided operand of an anchor: element (idx) lies at base + sum idx*stride of a buffer. */
@@ -42,6 +43,7 @@ struct anchor {
 		struct { /* x (n, c, space...), w (k, c / groups, space...), transposed: (c, k / groups, space...) */
 			int nd, transposed, groups;
 			int library_only; /* no template of ours computes it */
+			int last;         /* by the library, operands and result channels-last */
 			int64_t stride[3], pad[3], dil[3], opad[3];
 		} conv;
 		struct { /* q, k, v: (batch, heads, length, width) */
@@ -67,7 +69,7 @@ enum { FUSES_READER = 1, FUSES_OPERAND = 2 };
 
 struct anchor_ops {
 	const char *header;     /* of the cookbook: <ww/HEADER.cuh>, <ww/recipe/HEADER.h> */
-	const char *by_library; /* cuda: what several are called, where a library computes them too; else NULL */
+	const char *by_library; /* cuda: plural name for messages, where a library computes them too; else NULL */
 	int library_tf32;       /* and that without full fp32 accuracy unless LIBRARY_FP32 is asked for */
 	/* FUSES_READER: the expression of what reads its result at its own index; FUSES_OPERAND: those of its operands */
 	int fuses;
@@ -94,6 +96,11 @@ int pl_operand_contiguous(struct pl *pl, const struct operand *o);
 struct val *pl_gemm(struct pl *pl, struct gnode *n, struct val *a, struct val *b);
 struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w, int nd, const int64_t *stride,
 	const int64_t *pad, const int64_t *dil, int transposed, const int64_t *opad, int64_t groups);
+/* x of the task's own, contiguous, stored anew with its channels innermost. */
+struct val *pl_turn(struct pl *pl, struct gnode *n, struct val *x);
+/* x (n, c, space...) for a rule that reads elements more than once, or beside those of others: channels-last where the
+ * convolution that it comes from is. */
+struct val *pl_follow_last(struct pl *pl, struct gnode *n, struct val *x);
 struct val *pl_attention(struct pl *pl, struct gnode *n, struct val *q, struct val *k, struct val *v, struct val *mask,
 	int causal, double scale);
 struct val *pl_scan(struct pl *pl, struct gnode *n, struct val *x, int dim, enum pl_red red);

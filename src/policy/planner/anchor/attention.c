@@ -84,7 +84,8 @@ static void print_cpu(struct pl *pl, struct kern *k, struct ww_str *s)
 			pl_bytes(pl, o));
 	}
 	k->launch = pl_named(pl, k,
-		"\tww_recipe_cpu_attention(p, \"@\", &(struct ww_cpu_attention){\n\t\t.batch = %s, .heads = %s, .group = 1, .lq = %s, .lk = %s, .d = %s,\n\t\t%s\n\t\t%s\n"
+		"\tww_recipe_cpu_attention(p, \"@\", &(struct ww_cpu_attention){\n"
+		"\t\t.batch = %s, .heads = %s, .group = 1, .lq = %s, .lk = %s, .d = %s,\n\t\t%s\n\t\t%s\n"
 		"\t\t.causal = %d, .scale = %s%sf, .bq = %d, .bk = %d });\n%s",
 		ix_text(pl, sp->out->size[0]), ix_text(pl, sp->out->size[1]), ix_text(pl, sp->out->size[2]),
 		ix_text(pl, sp->in[1].size[2]), ix_text(pl, sp->out->size[3]), bufs, strides, sp->attn.causal, scale,
@@ -111,10 +112,12 @@ static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 		pl_fmt(pl, "%s\n\t\t(void)batch;\n\t\t(void)head;\n\t\t(void)at;\n", axes));
 	pl_cuda_kernel(pl, k, s, "384, 1",
 		"const __grid_constant__ ww_tensor_map tq, const __grid_constant__ ww_tensor_map tk,\n"
-		"\t\tconst __grid_constant__ ww_tensor_map tv, const unsigned *amax, float scale, int b, int h, int h_kv, int t_q, int t_k",
+		"\t\tconst __grid_constant__ ww_tensor_map tv, const unsigned *amax, float scale, int b, int h, int h_kv, "
+		"int t_q, int t_k",
 		"attention<@_D, @_CAUSAL>(tq, tk, tv, amax, scale, b, h, h_kv, t_q, t_k");
 	k->launch = pl_named(pl, k,
-		"\tww_recipe_attention(p, &(struct ww_attention){ .kernel = \"@\",\n%s\t\t.b = %s, .h = %s, .h_kv = %s, .t_q = %s, .t_k = %s, .d = %s, .causal = %d, .scale = %.17g });\n%s",
+		"\tww_recipe_attention(p, &(struct ww_attention){ .kernel = \"@\",\n"
+		"%s\t\t.b = %s, .h = %s, .h_kv = %s, .t_q = %s, .t_k = %s, .d = %s, .causal = %d, .scale = %.17g });\n%s",
 		heads, ix_text(pl, sp->out->size[0]), ix_text(pl, sp->out->size[1]), ix_text(pl, sp->out->size[1]),
 		ix_text(pl, sp->out->size[2]), ix_text(pl, sp->in[1].size[2]), ix_text(pl, sp->out->size[3]), sp->attn.causal,
 		sp->attn.scale, pl_plan_args(pl, k, "\t"));

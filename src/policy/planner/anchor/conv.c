@@ -2,6 +2,8 @@
 #include "policy/planner/lower/lower.h"
 #include "policy/planner/print/print.h"
 
+#include <string.h>
+
 /* x and w as values over (n, k, out..., c, kernel...): the general convolution. */
 static struct val *by_reduction(struct pl *pl, struct gnode *n, struct anchor *s, struct val *x, struct val *w,
 	int rank, const struct ix *const *out)
@@ -64,6 +66,84 @@ static const struct ix *out_size(struct pl *pl, const struct anchor *s, int e)
 	return ix_addc(pl, ix_div(pl, ix_addc(pl, x, pad - reach - 1), ix_const(pl, stride)), 1);
 }
 
+/* ---- Channels last ----------------------------------------------------------------------------------------------- */
+
+/* Does a convolution run faster so?  cuDNN pads channels to 16 bytes, except the few of an image. */
+static int wants_last(struct pl *pl, const struct anchor *s, const struct val *x, const struct ix *k)
+{
+	int64_t c = ix_num(x->size[1]), to = 16 / pl_itemsize(x->dt);
+
+	return pl_all_last(pl) && s->conv.groups == 1 && ix_num(k) % to == 0 && (c % to == 0 || c <= to);
+}
+
+/* Do both orders of the dimensions mean the same places? */
+static int same_order(const struct val *x)
+{
+	int space = 0;
+
+	for (int d = 2; d < x->rank; d++)
+		space |= !ix_is(x->size[d], 1);
+	return !space || ix_is(x->size[1], 1);
+}
+
+static int is_turned(const struct val *v, const struct val *x)
+{
+	return v->last && (v->kind == V_VIEW ? v->arg[0] : v->kind == V_ANCHOR ? v->anchor->in[0].val : NULL) == x;
+}
+
+/* A tensor of the task whose planes and channels fill a tile. */
+static int large_buffer(const struct val *x)
+{
+	int64_t plane = 1;
+
+	for (int d = 2; d < x->rank; d++)
+		plane *= ix_num(x->size[d]);
+	return x->kind == V_BUF && x->root->contiguous && plane >= 32 && ix_num(x->size[1]) >= 8;
+}
+
+/* x stored channels-last, for every rule that reads it from now on. */
+static struct val *channels_last(struct pl *pl, struct gnode *n, struct val *x)
+{
+	struct val *v;
+
+	if (x->last || same_order(x))
+		return x;
+	for (int i = 0; i < pl->n_anchor; i++)
+		for (int k = 0; k < pl->anchor[i]->n_in; k++)
+			if (is_turned(pl->anchor[i]->in[k].val, x))
+				return pl->anchor[i]->in[k].val;
+	if (large_buffer(x))
+		return pl_turn(pl, n, x);
+	v = pl_view(pl, x, x->rank, x->size, pl->place);
+	v->last = 1;
+	pl_make_root(pl, v);
+	for (int i = 0; i < pl->n_node; i++)
+		for (int o = 0; o < PL_MAX_OUTS; o++)
+			if (pl->node[i].out[o] == x)
+				pl->node[i].out[o] = v;
+	return v;
+}
+
+/* Is x computed from the result of a channels-last convolution, or stored so?  It looks at `left` values at most. */
+static int from_last(const struct val *x, int *left)
+{
+	if (x->last || (x->kind == V_ANCHOR && x->anchor->kind == S_CONV && x->anchor->conv.last))
+		return 1;
+	for (int i = 0; i < x->n_arg && x->kind == V_OP && !x->root; i++)
+		if (x->arg[i]->rank == x->rank && --*left > 0 && from_last(x->arg[i], left))
+			return 1;
+	return 0;
+}
+
+struct val *pl_follow_last(struct pl *pl, struct gnode *n, struct val *x)
+{
+	int left = 100;
+
+	return pl_all_last(pl) && x->rank >= 3 && from_last(x, &left) ? channels_last(pl, n, x) : x;
+}
+
+/* ---- What lowering calls ----------------------------------------------------------------------------------------- */
+
 struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w, int nd, const int64_t *stride,
 	const int64_t *pad, const int64_t *dil, int transposed, const int64_t *opad, int64_t groups)
 {
@@ -76,8 +156,10 @@ struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w
 	s->conv.nd = nd;
 	s->conv.transposed = transposed;
 	s->conv.groups = (int)groups;
-	pl_anchor_operand(s, x);
-	pl_anchor_operand(s, w);
+	s->in[0].val = x;
+	s->in[1].val = w;
+	memcpy(s->in[0].size, x->size, sizeof(x->size));
+	memcpy(s->in[1].size, w->size, sizeof(w->size));
 	size[0] = x->size[0];
 	size[1] = transposed ? ix_mulc(pl, w->size[1], groups) : w->size[0];
 	for (int e = 0; e < nd; e++) {
@@ -90,23 +172,35 @@ struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w
 			pl_cannot(pl, n, "its output size");
 		template &= ix_num(w->size[2 + e]) <= 32;
 	}
-	s->conv.library_only = !template;
+	s->conv.last = library && wants_last(pl, s, x, size[1]);
+	s->conv.library_only = !template || s->conv.last;
 	if (!template && !library) {
 		pl->n_anchor--;
 		return by_reduction(pl, n, s, x, w, nd + 2, size);
 	}
+	pl_anchor_operand(s, s->conv.last ? channels_last(pl, n, x) : x);
+	pl_anchor_operand(s, s->conv.last ? channels_last(pl, n, w) : w);
 	return pl_anchor_out(pl, s, x->dt, nd + 2, size);
 }
 
 static int fits(struct pl *pl, const struct anchor *s, int which, const struct operand *o)
 {
-	(void)s, (void)which;
-	return pl_operand_contiguous(pl, o);
+	const struct ix *last[PL_MAX_RANK];
+
+	(void)which;
+	if (!s->conv.last)
+		return pl_operand_contiguous(pl, o);
+	pl_channels_last(pl, o->rank, o->size, last);
+	for (int d = 0; d < o->rank; d++)
+		if (!ix_is(o->size[d], 1) && !ix_same(o->stride[d], last[d]))
+			return 0;
+	return 1;
 }
 
 /* ---- Schedule ---------------------------------------------------------------------------------------------------- */
 
-enum form { DIRECT, TENSOR_CORES }; /* ww::conv_direct, ww::conv_tc */
+/* ww::conv_direct; ww::conv_tc; by the library channels-last, then what follows in the same order, or turned */
+enum form { DIRECT, TENSOR_CORES, LAST, TURNED };
 
 static int fits_tensor_cores(const struct pl *pl, const struct anchor *sp)
 {
@@ -133,10 +227,10 @@ static double filled(const struct ix *size, int64_t tile)
 }
 
 /* The first version.  On an H200 our tensor-core template beat the library (1.05 to 2.7 times) where there was work for
- * its packing and its tiles of 64 input and 128 output channels were filled to 0.4, dilated to 0.25; else it lost (0.65
- * to 0.95, with exceptions that the search finds).  A thread a pixel won for depthwise ones and transposed ones in
- * groups (2 to 30 times), where PyTorch itself does not take what cuDNN has for equal bits each time. */
-static int by_library(struct pl *pl, const struct anchor *sp, const struct knobs *kn)
+ * its packing and its tiles of 64 input and 128 output channels were filled to 0.4, dilated and with something fused
+ * behind to 0.25.  Transposed ones filled to 0.5 lost (0.7), as did a dilated one alone (0.77); exceptions the search
+ * finds.  A thread a pixel won for depthwise ones and transposed ones in groups (2 to 30 times). */
+static int by_library(struct pl *pl, const struct anchor *sp, const struct knobs *kn, int bare)
 {
 	double taps, work = multiply_adds(sp, &taps), least = 0.4;
 	int groups = sp->conv.groups,
@@ -147,9 +241,26 @@ static int by_library(struct pl *pl, const struct anchor *sp, const struct knobs
 	if (kn->library == LIBRARY_NO || kn->plain || in_groups)
 		return 0;
 	for (int e = 0; e < sp->conv.nd; e++)
-		least = sp->conv.dil[e] > 1 ? 0.25 : least;
+		least = sp->conv.dil[e] > 1 && !bare ? 0.25 : least;
+	least = sp->conv.transposed ? 0.6 : least;
 	return !fits_tensor_cores(pl, sp) || taps < 3 || work < 1 << 29 ||
 		filled(sp->in[0].size[1], 64) * filled(sp->out->size[1], 128) < least;
+}
+
+/* Who reads the result channels-last gets neighbouring channels of a pixel, others neighbouring pixels of a channel. */
+static void build_last(struct pl *pl, struct kern *k)
+{
+	const struct anchor *sp = k->anchor;
+	struct loop *l = k->loop;
+
+	l->library = BY_LIBRARY | LIBRARY_ONLY;
+	l->inner = pl_sizes(pl, sp->out, 2, 2 + sp->conv.nd);
+	l->form = k->out[0]->last ? LAST : TURNED;
+	if (l->form == LAST && k->out[0] == sp->out && sp->out->root->dt == sp->out->dt)
+		return;
+	l->width = pl_widest(l->form == LAST ? sp->out->size[1] : l->inner, 4);
+	l->lane = l->form == LAST ? pl_lane_of(pl, k, 1) : pl_join(pl, k, 2, 2 + sp->conv.nd, NULL);
+	l->store = pl_store_body(pl, k, l->form == LAST ? "chan" : "pix");
 }
 
 static void build(struct pl *pl, struct kern *k)
@@ -159,10 +270,14 @@ static void build(struct pl *pl, struct kern *k)
 	struct loop *l = k->loop;
 	int64_t plane;
 
+	if (sp->conv.last) {
+		build_last(pl, k);
+		return;
+	}
 	if (pl->target == WW_TARGET_CUDA) {
 		l->form = !kn->plain && fits_tensor_cores(pl, sp) ? TENSOR_CORES : DIRECT;
 		l->library = (sp->conv.library_only ? LIBRARY_ONLY : 0) | (l->form == TENSOR_CORES ? OURS_TILED : 0) |
-			(by_library(pl, sp, kn) ? BY_LIBRARY : 0);
+			(by_library(pl, sp, kn, pl_is_bare(k)) ? BY_LIBRARY : 0);
 		if ((l->library & BY_LIBRARY) && pl_is_bare(k))
 			return;
 	}
@@ -199,8 +314,10 @@ static const char *geometry(struct pl *pl, const struct anchor *sp, const char *
 	int nd = sp->conv.nd;
 
 	return pl_fmt(pl,
-		".nd = %d, .transposed = %d, %s.groups = %d, .n = %s, .c = %s, .k = %s, .in = { %s }, .kernel = { %s }, .out = { %s },\n"
-		"\t\t.stride = { %s }, .pad = { %s }, .dilation = { %s }, %s.x_buf = %s, .w_buf = %s, .x_offset_bytes = %s, .w_offset_bytes = %s",
+		".nd = %d, .transposed = %d, %s.groups = %d, .n = %s, .c = %s, .k = %s, .in = { %s }, .kernel = { %s }, "
+		".out = { %s },\n"
+		"\t\t.stride = { %s }, .pad = { %s }, .dilation = { %s }, %s.x_buf = %s, .w_buf = %s, .x_offset_bytes = %s, "
+		".w_offset_bytes = %s",
 		nd, sp->conv.transposed, lead, sp->conv.groups, ix_text(pl, sp->out->size[0]), ix_text(pl, sp->in[0].size[1]),
 		ix_text(pl, sp->out->size[1]), sizes(pl, sp->in[0].size, nd), sizes(pl, sp->in[1].size, nd),
 		sizes(pl, sp->out->size, nd), numbers(pl, sp->conv.stride, nd), numbers(pl, sp->conv.pad, nd),
@@ -226,7 +343,7 @@ static void print_cpu(struct pl *pl, struct kern *k, struct ww_str *s)
 }
 
 static const struct knob_row cuda_knobs[] = { { KNOB(conv.bn), "bn", { 256, 128 } },
-	{ KNOB(conv.tw), "tw", { 16, 32, 8, 64 } }, { KNOB(choice), "algorithm", { 1, 2 } }, { 0 } };
+	{ KNOB(conv.tw), "tw", { 16, 32, 8, 64 } }, { KNOB(choice), "algorithm", { 1, 2, 4, 3 } }, { 0 } };
 
 /* The library node that writes to buffer `y` of plan.c. */
 static const char *node(struct pl *pl, const struct kern *k, const char *y)
@@ -236,8 +353,9 @@ static const char *node(struct pl *pl, const struct kern *k, const char *y)
 
 	return pl_fmt(pl, "\t\tww_recipe_conv_library(p, &(struct ww_conv){ %s, .y_buf = %s });\n",
 		geometry(pl, k->anchor,
-			pl_fmt(pl, ".dtype = %s, .math = WW_MATH_%s, ", pl_dtype_name(dt),
-				pl_math_name(dt, kn->library == LIBRARY_FP32 ? "FP32" : "TF32")),
+			pl_fmt(pl, ".dtype = %s, .math = WW_MATH_%s, %s", pl_dtype_name(dt),
+				pl_math_name(dt, kn->library == LIBRARY_FP32 ? "FP32" : "TF32"),
+				k->anchor->conv.last ? ".layout = WW_LAYOUT_NHWC, " : ""),
 			pl_fmt(pl, ".choice = %d, ", kn->choice)),
 		y);
 }
@@ -282,12 +400,22 @@ static void print_ours(struct pl *pl, struct kern *k, struct ww_str *s)
 		pl_cuda_kernel(
 			pl, k, s, "256", "const float *conv_x, const float *conv_w", "conv_direct<@_shape>(conv_x, conv_w");
 	k->launch = pl_named(pl, k,
-		"\tww_recipe_conv_%s(p, &(struct ww_conv2d){ .kernel = \"@\", .x_buf = %s, .w_buf = %s, .x_offset_bytes = %s, .w_offset_bytes = %s,\n"
+		"\tww_recipe_conv_%s(p, &(struct ww_conv2d){ .kernel = \"@\", .x_buf = %s, .w_buf = %s, .x_offset_bytes = %s, "
+		".w_offset_bytes = %s,\n"
 		"\t\t.n = %s, .c = %s, .k = %s, .transposed = %d, .groups = %d, .bn = %d, .tw = %d,\n\t\t%s });\n%s",
 		tc ? "tc" : "direct", pl_plan_buf(pl, sp->in[0].buf), pl_plan_buf(pl, sp->in[1].buf), pl_bytes(pl, &sp->in[0]),
 		pl_bytes(pl, &sp->in[1]), ix_text(pl, sp->out->size[0]), ix_text(pl, sp->in[0].size[1]),
 		ix_text(pl, sp->out->size[1]), sp->conv.transposed, sp->conv.groups, kn->conv.bn, kn->conv.tw,
 		geometry2(pl, sp), pl_plan_args(pl, k, "\t"));
+}
+
+static void print_last(struct pl *pl, struct kern *k, struct ww_str *s)
+{
+	const struct val *out = k->anchor->out;
+	const char *y = node(pl, k, "library_y");
+
+	pl_cuda_pixel_functor(pl, k, s);
+	pl_cuda_after_library(pl, k, s, "after_library", y, out->size[0], k->loop->inner, out->size[1]);
 }
 
 static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
@@ -299,10 +427,15 @@ static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 		k->launch = pl_fmt(pl, "\t{\n%s\t}\n", node(pl, k, pl_plan_buf(pl, out->root)));
 		return;
 	}
+	if (k->loop->form == LAST) {
+		print_last(pl, k, s);
+		return;
+	}
 	pl_cuda_functor(pl, k, s, "", "int image, int chan, int pix",
 		pl_fmt(pl, "\t\tconst ix_t %s = image, %s = chan;\n\t\t(void)%s;\n\t\t(void)%s;\n", image, chan, image, chan));
 	if (k->loop->library & BY_LIBRARY)
-		pl_cuda_after_library(pl, k, s, node(pl, k, "library_y"), out->size[0], out->size[1], k->loop->inner);
+		pl_cuda_after_library(pl, k, s, k->loop->form == TURNED ? "after_library_turned" : "after_library",
+			node(pl, k, "library_y"), out->size[0], out->size[1], k->loop->inner);
 	else
 		print_ours(pl, k, s);
 }

@@ -155,8 +155,10 @@ static void print_cpu(struct pl *pl, struct kern *k, struct ww_str *s)
 	pl_cpu_kernel(pl, k, s, "WW_GEMM_ARGS", "ww_cpu_gemm(b, arg, @_epi, &c)");
 	k->launch = pl_named(pl, k,
 		"\tww_recipe_cpu_gemm(p, \"@\", &(struct ww_cpu_gemm){\n"
-		"\t\t.m = %s, .n = %s, .k = %s, .batch = %s, .a_buf = %s, .b_buf = %s, .a_offset_bytes = %s, .b_offset_bytes = %s,\n"
-		"\t\t.lda = %s, .ldb = %s, .a_batch_stride = %s, .b_batch_stride = %s, .b_nk = %d, .nb = %d, .mt = %d, .kc = %d });\n%s",
+		"\t\t.m = %s, .n = %s, .k = %s, .batch = %s, .a_buf = %s, .b_buf = %s, .a_offset_bytes = %s, "
+		".b_offset_bytes = %s,\n"
+		"\t\t.lda = %s, .ldb = %s, .a_batch_stride = %s, .b_batch_stride = %s, .b_nk = %d, .nb = %d, .mt = %d, "
+		".kc = %d });\n%s",
 		ix_text(pl, sp->out->size[r - 2]), ix_text(pl, sp->out->size[r - 1]), ix_text(pl, inner(sp)),
 		ix_text(pl, k->loop->outer), pl_plan_buf(pl, a->buf), pl_plan_buf(pl, b->buf), pl_bytes(pl, a), pl_bytes(pl, b),
 		ix_text(pl, a->stride[r - 2]), ix_text(pl, b->stride[b_nk ? r - 1 : r - 2]),
@@ -177,7 +179,8 @@ static const char *matrix(struct pl *pl, const struct kern *k, int which)
 	int nb = sp->gemm.n_batch;
 
 	return pl_fmt(pl,
-		"{ .buf = %s, .offset_bytes = %s, .rows = %s, .k = %s, .batch = %s, .row_stride = %s, .k_stride = %s, .batch_stride = %s }",
+		"{ .buf = %s, .offset_bytes = %s, .rows = %s, .k = %s, .batch = %s, .row_stride = %s, .k_stride = %s, "
+		".batch_stride = %s }",
 		pl_plan_buf(pl, o->buf), pl_bytes(pl, o), ix_text(pl, sp->out->size[nb + which]), ix_text(pl, inner(sp)),
 		ix_text(pl, k->loop->outer), ix_text(pl, o->stride[nb + which]), ix_text(pl, o->stride[nb + 1 - which]),
 		ix_text(pl, stride_of(pl, sp, which, nb - 1)));
@@ -191,7 +194,8 @@ static const char *element(struct pl *pl, const struct anchor *sp, int which)
 	int nb = sp->gemm.n_batch;
 
 	return pl_fmt(pl,
-		"\t__device__ float %c(int b, int %s, int %s) const { return ww::to_float(%s[%s + (ix_t)b * %s + (ix_t)%s * %s + (ix_t)%s * %s]); }\n",
+		"\t__device__ float %c(int b, int %s, int %s) const { return ww::to_float(%s[%s + (ix_t)b * %s + (ix_t)%s * %s "
+		"+ (ix_t)%s * %s]); }\n",
 		"ab"[which], row, col, o->buf->name, ix_text(pl, o->offset), ix_text(pl, stride_of(pl, sp, which, nb - 1)), row,
 		ix_text(pl, o->stride[nb]), col, ix_text(pl, o->stride[nb + 1]));
 }
@@ -215,8 +219,10 @@ static const char *node(struct pl *pl, const struct kern *k, const char *y)
 	const char *m = ix_text(pl, sp->out->size[nb]), *n = ix_text(pl, sp->out->size[nb + 1]);
 
 	return pl_fmt(pl,
-		"\t\tww_recipe_gemm_library(p, &(struct ww_gemm){ .m = %s, .n = %s, .k = %s, .batch = %s, .alpha = 1, .math = WW_MATH_%s,\n"
-		"\t\t\t.a = %s,\n\t\t\t.b = %s,\n\t\t\t.d = { .buf = %s, .dtype = %s, .ld = %s, .batch_stride = (%s) * (%s) } });\n",
+		"\t\tww_recipe_gemm_library(p, &(struct ww_gemm){ .m = %s, .n = %s, .k = %s, .batch = %s, .alpha = 1, "
+		".math = WW_MATH_%s,\n"
+		"\t\t\t.a = %s,\n\t\t\t.b = %s,\n\t\t\t.d = { .buf = %s, .dtype = %s, .ld = %s, "
+		".batch_stride = (%s) * (%s) } });\n",
 		m, n, ix_text(pl, inner(sp)), ix_text(pl, k->loop->outer), pl_math_name(sp->out->dt, "FP32"),
 		library_matrix(pl, sp, 0), library_matrix(pl, sp, 1), y, pl_dtype_name(sp->out->dt), n, m, n);
 }
@@ -250,7 +256,8 @@ static void print_split(struct pl *pl, struct kern *k, struct ww_str *s)
 	a = halves(pl, k, 0);
 	b = halves(pl, k, 1);
 	k->launch = pl_named(pl, k,
-		"%s\tww_recipe_gemm3(p, &(struct ww_gemm3){ .kernel = \"@\", .a = %s, .b = %s, .bn = %d, .stages = %d, .cluster = %d, .promote = %d });\n%s",
+		"%s\tww_recipe_gemm3(p, &(struct ww_gemm3){ .kernel = \"@\", .a = %s, .b = %s, .bn = %d, .stages = %d, "
+		".cluster = %d, .promote = %d });\n%s",
 		k->launch, a, b, kn->gemm.bn, kn->gemm.stages, kn->gemm.cluster, kn->gemm.promote, pl_plan_args(pl, k, "\t"));
 }
 
@@ -264,7 +271,8 @@ static void print_half(struct pl *pl, struct kern *k, struct ww_str *s)
 		"\t\tint m, int n, int kb, int batch",
 		pl_fmt(pl, "gemm16<%s, @_BN, @_STAGES, @_CLUSTER, @_GROUP>(ta, tb, m, n, kb, batch", pl_ctype(dt, pl->target)));
 	k->launch = pl_named(pl, k,
-		"\tww_recipe_gemm16(p, &(struct ww_gemm16){ .kernel = \"@\", .dtype = %s, .bn = %d, .stages = %d, .cluster = %d,\n\t\t.a = %s,\n\t\t.b = %s });\n%s",
+		"\tww_recipe_gemm16(p, &(struct ww_gemm16){ .kernel = \"@\", .dtype = %s, .bn = %d, .stages = %d, "
+		".cluster = %d,\n\t\t.a = %s,\n\t\t.b = %s });\n%s",
 		pl_dtype_name(dt), kn->gemm.bn, kn->gemm.stages, kn->gemm.cluster, matrix(pl, k, 0), matrix(pl, k, 1),
 		pl_plan_args(pl, k, "\t"));
 }
@@ -276,7 +284,8 @@ static void print_any(struct pl *pl, struct kern *k, struct ww_str *s)
 
 	pl_cuda_kernel(pl, k, s, "256", "int m, int n, int k, int batch", "gemm_any<@_BM, @_BN>(m, n, k, batch");
 	k->launch = pl_named(pl, k,
-		"\tww_recipe_gemm_any(p, &(struct ww_gemm_any){ .kernel = \"@\", .m = %s, .n = %s, .k = %s, .batch = %s });\n%s",
+		"\tww_recipe_gemm_any(p, &(struct ww_gemm_any){ .kernel = \"@\", .m = %s, .n = %s, .k = %s, "
+		".batch = %s });\n%s",
 		ix_text(pl, sp->out->size[nb]), ix_text(pl, sp->out->size[nb + 1]), ix_text(pl, inner(sp)),
 		ix_text(pl, k->loop->outer), pl_plan_args(pl, k, "\t"));
 }
@@ -299,8 +308,8 @@ static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 		pl_fmt(
 			pl, "%s\t\tconst ix_t %s = row;\n\t\t(void)%s;\n", pl_indent(pl, pl_axes(pl, k, 0, nb, "b"), 1), row, row));
 	if (library)
-		pl_cuda_after_library(
-			pl, k, s, node(pl, k, "library_y"), k->loop->outer, sp->out->size[nb], sp->out->size[nb + 1]);
+		pl_cuda_after_library(pl, k, s, "after_library", node(pl, k, "library_y"), k->loop->outer, sp->out->size[nb],
+			sp->out->size[nb + 1]);
 	else
 		ours[k->loop->form](pl, k, s);
 }

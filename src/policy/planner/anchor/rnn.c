@@ -67,8 +67,10 @@ static void print_cpu(struct pl *pl, struct kern *k, struct ww_str *s)
 	const struct anchor *sp = k->anchor;
 
 	ww_str_addf(s,
-		"/* %s */\nWW_KERNEL(%s)\n{\n\tconst struct ww_rnn r = { .cell = WW_CELL_%s, .steps = WW_ARG(long long, 0), .batch = WW_ARG(long long, 1), .hidden = WW_ARG(long long, 2),\n"
-		"\t\t.step_stride = WW_ARG(long long, 3), .row_stride = WW_ARG(long long, 4), .per = WW_ARG(long long, 5), .reverse = %d, .gx = WW_ARG(const float *, WW_RNN_ARGS)",
+		"/* %s */\nWW_KERNEL(%s)\n{\n\tconst struct ww_rnn r = { .cell = WW_CELL_%s, .steps = WW_ARG(long long, 0), "
+		".batch = WW_ARG(long long, 1), .hidden = WW_ARG(long long, 2),\n"
+		"\t\t.step_stride = WW_ARG(long long, 3), .row_stride = WW_ARG(long long, 4), .per = WW_ARG(long long, 5), "
+		".reverse = %d, .gx = WW_ARG(const float *, WW_RNN_ARGS)",
 		k->title, k->name, cells[sp->rnn.cell], sp->rnn.reverse);
 	for (int i = 1; i < sp->n_in; i++)
 		ww_str_addf(s, ",\n\t\t.%s = WW_ARG(const float *, WW_RNN_ARGS + %d)", name(sp, i), i);
@@ -88,8 +90,11 @@ static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 	}
 	ww_str_adds(s,
 		pl_named(pl, k,
-			"/* %s */\nextern \"C\" __global__ void __launch_bounds__(256) @(unsigned *barrier, int steps, int batch, int hidden, int units, int rows,\n"
-			"\t\tlong long step_stride, long long row_stride%s, float *out)\n{\n\tww::rnn_task a = { barrier, steps, batch, hidden, units, rows, step_stride, row_stride };\n\n%s\ta.out = out;\n"
+			"/* %s */\nextern \"C\" __global__ void __launch_bounds__(256) @(unsigned *barrier, int steps, int batch, "
+			"int hidden, int units, int rows,\n"
+			"\t\tlong long step_stride, long long row_stride%s, float *out)\n{\n"
+			"\tww::rnn_task a = { barrier, steps, batch, hidden, units, rows, step_stride, row_stride };\n\n"
+			"%s\ta.out = out;\n"
 			"\tww::rnn<ww::CELL_%s, @_KEEP, %s>(a);\n}\n\n",
 			k->title, params, inits, cells[sp->rnn.cell], sp->rnn.reverse ? "true" : "false"));
 	k->launch = pl_named(pl, k, "\tww_recipe_rnn(p, &(struct ww_rnn){ .kernel = \"@\", %s, .cells = %d });\n%s",

@@ -53,7 +53,8 @@ static void print_cpu(struct pl *pl, struct kern *k, struct ww_str *s)
 			k->anchor->scan.red == RED_PROD ? "PROD" : "SUM"));
 	k->launch = mid
 		? pl_named(pl, k,
-			  "\tww_recipe_cpu_mid(p, \"@\", &(struct ww_cpu_mid){ .outer = %s, .mid = %s, .inner = %s, .cols = %d });\n%s",
+			  "\tww_recipe_cpu_mid(p, \"@\", &(struct ww_cpu_mid){ .outer = %s, .mid = %s, .inner = %s, "
+			  ".cols = %d });\n%s",
 			  ix_text(pl, l->outer), ix_text(pl, l->len), ix_text(pl, l->inner), tile, pl_plan_args(pl, k, "\t"))
 		: pl_named(pl, k,
 			  "\tww_recipe_cpu_rows(p, \"@\", &(struct ww_cpu_rows){ .rows = %s, .cols = %s, .per = %d });\n%s",
@@ -87,11 +88,13 @@ static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 			pl_fmt(pl, "scan_rows<ww::OP_%s, @_TPR, @_VEC, @_CHUNKS>(rows, cols", op));
 	k->launch = mid
 		? pl_named(pl, k,
-			  "\tww_recipe_scan_mid(p, &(struct ww_scan_mid){ .kernel = \"@\", .outer = %s, .len = %s, .inner = %s, .vec = 1, .block = %d });\n%s",
+			  "\tww_recipe_scan_mid(p, &(struct ww_scan_mid){ .kernel = \"@\", .outer = %s, .len = %s, .inner = %s, "
+			  ".vec = 1, .block = %d });\n%s",
 			  ix_text(pl, l->outer), ix_text(pl, l->len), ix_text(pl, l->inner),
 			  kn->scan.threads <= 512 ? kn->scan.threads : 0, pl_plan_args(pl, k, "\t"))
 		: pl_named(pl, k,
-			  "\tww_recipe_scan_rows(p, &(struct ww_scan_rows){ .kernel = \"@\", .rows = %s, .cols = %s, .vec = %d, .threads = %d, .chunks = %d });\n%s",
+			  "\tww_recipe_scan_rows(p, &(struct ww_scan_rows){ .kernel = \"@\", .rows = %s, .cols = %s, .vec = %d, "
+			  ".threads = %d, .chunks = %d });\n%s",
 			  ix_text(pl, l->outer), ix_text(pl, l->len), l->width, kn->scan.threads, kn->scan.chunks,
 			  pl_plan_args(pl, k, "\t"));
 }

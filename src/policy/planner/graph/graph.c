@@ -115,8 +115,7 @@ static const struct ix *symbol(struct pl *pl, struct buf *b, int d, int64_t valu
 
 		if (o->kind == B_INPUT && o != b && d < o->rank && o->size[d] && ix_num(o->size[d]) == value &&
 			!ix_is_const(o->size[d], &c)) {
-			ww_str_addf(&pl->guards, "\tif (%s != %s)\n\t\tww_fail(p, \"sizes of inputs that were equal are not\");\n",
-				def, ix_text(pl, o->size[d]));
+			ww_str_addf(&pl->guards, "\tWW_EQUAL(%s, %s);\n", def, ix_text(pl, o->size[d]));
 			return o->size[d];
 		}
 	}
@@ -210,6 +209,7 @@ struct gnode *pl_graph_node(struct pl *pl, const char *name)
 
 void pl_cannot(struct pl *pl, struct gnode *n, const char *why)
 {
+	snprintf(pl->blame, sizeof(pl->blame), "%s", n->name);
 	pl_fail(pl, "cannot cover %s (node %s): %s", n->target, n->name, why);
 }
 
@@ -246,11 +246,13 @@ static void guard_scalars(struct pl *pl, const json_t *list)
 
 		if (json_is_integer(v) || json_is_boolean(v))
 			ww_str_addf(&pl->guards,
-				"\tif (ww_scalar(p, %d)->i != %lld)\n\t\tww_fail(p, \"scalar argument %d differs from the traced one\");\n",
+				"\tif (ww_scalar(p, %d)->i != %lld)\n"
+				"\t\tww_fail(p, \"scalar argument %d differs from the traced one\");\n",
 				(int)i, json_is_integer(v) ? (long long)json_integer_value(v) : (long long)json_is_true(v), (int)i);
 		else if (json_is_real(v))
 			ww_str_addf(&pl->guards,
-				"\tif (ww_scalar(p, %d)->f != %.17g)\n\t\tww_fail(p, \"scalar argument %d differs from the traced one\");\n",
+				"\tif (ww_scalar(p, %d)->f != %.17g)\n"
+				"\t\tww_fail(p, \"scalar argument %d differs from the traced one\");\n",
 				(int)i, json_real_value(v), (int)i);
 	}
 }

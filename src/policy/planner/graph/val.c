@@ -446,6 +446,18 @@ void pl_contiguous(struct pl *pl, int rank, const struct ix *const *size, const 
 	}
 }
 
+void pl_channels_last(struct pl *pl, int rank, const struct ix *const *size, const struct ix **stride)
+{
+	const struct ix *s = size[1];
+
+	stride[1] = ix_const(pl, 1);
+	for (int d = rank - 1; d >= 0; d--)
+		if (d != 1) {
+			stride[d] = s;
+			s = ix_mul(pl, s, size[d]);
+		}
+}
+
 struct buf *pl_buf(struct pl *pl, enum bkind kind, int dt, int rank, const struct ix *const *size)
 {
 	struct buf *b = pl_alloc(pl, sizeof(*b));

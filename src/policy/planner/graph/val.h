@@ -1,4 +1,4 @@
-/* val.h - values: what a tensor of the graph is, as a function from an index to a number. */
+/* val.h - values: tensors of the graph as functions from an index to a number. */
 #pragma once
 
 #include "policy/planner/build.h"
@@ -34,6 +34,7 @@ enum vkind {
 struct buf;
 struct anchor;
 struct gnode;
+struct segment;
 
 struct val {
 	int id;
@@ -55,8 +56,10 @@ struct val {
 	int nred;
 	struct anchor *anchor;
 	int anchor_out;
-	int force_root;   /* must be stored: a part of a split reduction, an operand of an anchor */
-	struct buf *root; /* where it is stored, once it is */
+	int last;                /* stored with dimension 1, the channels, as the innermost */
+	int force_root;          /* must be stored: a part of a split reduction, an operand of an anchor */
+	struct buf *root;        /* where it is stored, once it is */
+	struct segment *segment; /* BUF: of the operators that PyTorch runs, which fill it; NULL: our own */
 	int scheduled;
 	struct gnode *node; /* whose rule made it; NULL: an input, a parameter */
 };
@@ -68,6 +71,7 @@ struct buf {
 	int index;         /* input, output, scratch number */
 	const char *pname; /* of a parameter: its dotted name */
 	const char *name;  /* C identifier, the same in plan.c and in the kernels */
+	const char *why;   /* SCRATCH: why the value is stored; NULL: a rule of lowering stores it */
 	int dt, rank;
 	const struct ix *size[PL_MAX_RANK], *stride[PL_MAX_RANK];
 	int contiguous;
@@ -108,6 +112,8 @@ struct buf *pl_buf(struct pl *pl, enum bkind kind, int dt, int rank, const struc
 /* Of the element at idx, in elements. */
 const struct ix *pl_offset(struct pl *pl, const struct buf *b, const struct ix *const *idx);
 void pl_contiguous(struct pl *pl, int rank, const struct ix *const *size, const struct ix **stride);
+/* The same with dimension 1, the channels, as the innermost. */
+void pl_channels_last(struct pl *pl, int rank, const struct ix *const *size, const struct ix **stride);
 /* At the traced sizes. */
 int64_t pl_numel_now(const struct val *a);
 const char *pl_node_name(const struct val *v); /* for messages; "?" where no node made it */

@@ -1,6 +1,6 @@
 /* walk.c - the leaves of an expression.
  *
- * Everything that the grouping decides, it decides by what a value reads: which buffers at which offsets, which
+ * The grouping decides by what a value reads: which buffers at which offsets, which
  * reductions at which rows, which anchors' results.  A walk goes from a value at an index through operations and views
  * to those leaves, and notes each (value, index) once, so that a shared subexpression costs nothing. */
 #include "policy/planner/graph/walk.h"

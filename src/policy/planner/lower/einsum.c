@@ -1,11 +1,11 @@
 /* einsum.c - torch.einsum as sums, matrix products and permutations.
  *
  * A term is a value with one letter for each of its dimensions.  Operands are taken in from left to right, two at a
- * time: of the letters that both have, those that somebody still needs (the result, or an operand further to the right)
- * are the batch of a matrix product (batch, m, k) x (batch, k, n), the others are k.  A letter that only one of the two
- * has is m or n where it is needed, else it is summed away before the product.  The order of the products is the order
- * of the text, as in torch.einsum without opt_einsum; a better one would be another sum for the judge to compare with,
- * and operands beyond two are rare.
+ * time: of the letters that both have, those that are still needed (by the result, or by an operand further to the
+ * right) are the batch of a matrix product (batch, m, k) x (batch, k, n), the others are k.  A letter that only one of
+ * the two has is m or n where it is needed, else it is summed away before the product.  The order of the products is
+ * the order of the text, as in torch.einsum without opt_einsum; a better one would be another sum for the judge to
+ * compare with, and operands beyond two are rare.
  *
  * An ellipsis becomes digits: '9' is its last dimension, '8' the one before, so operands whose ellipses differ in
  * length are aligned at the right, as broadcasting wants it.  Not covered: one letter twice in an operand (a diagonal).

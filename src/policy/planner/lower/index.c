@@ -1,4 +1,4 @@
-/* index.c - writing to places that data or a view name: scatter and its kin, assignments, and lookups in tables.
+/* index.c - scatter and similar writes, assignments through views, and lookups in tables.
  *
  * Values are functions of an index, so a write is turned round: each element of the result asks which of the written
  * elements came to it, by a reduction over them ("hits").  That is deterministic, needs no atomics, and costs the

@@ -137,10 +137,18 @@ static const struct pl_lower_row *find(const char *target)
 	return row ? row : find_name(op, len);
 }
 
+int pl_in_place(const char *target)
+{
+	int in_place;
+	size_t len;
+
+	op_of(target, &len, &in_place);
+	return in_place;
+}
+
 int ww_pl_has_rule(const char *op) { return find(op) != NULL; }
 
-/* The rule of each node.  Every operator that has none is named at once: whoever reads it wants to know how far away
- * the whole module is. */
+/* The rule of each node.  All operators without a rule are named at once, to show how much of the module is missing. */
 static void find_rules(struct pl *pl)
 {
 	struct gnode *first = NULL;
@@ -150,7 +158,9 @@ static void find_rules(struct pl *pl)
 		struct gnode *n = &pl->node[i];
 
 		n->row = find(n->target);
-		if (n->row)
+		for (int k = 0; k < pl->n_by_pytorch; k++)
+			n->by_pytorch |= !strcmp(pl->by_pytorch[k], n->name);
+		if (n->row || n->by_pytorch)
 			continue;
 		if (!first)
 			first = n;
@@ -201,28 +211,32 @@ static void guard_literals(struct pl *pl, struct gnode *n)
 /* aten.relu_ and its like: later nodes that name the operand see the new value. */
 static void rebind(struct pl *pl, struct gnode *n)
 {
-	int in_place;
-	size_t len;
-
-	op_of(n->target, &len, &in_place);
-	if (in_place && n->n_arg && n->arg[0].kind == G_VAL && n->out[0])
+	if (pl_in_place(n->target) && n->n_arg && n->arg[0].kind == G_VAL && n->out[0])
 		pl_write(pl, n, n->arg[0].name, NULL, n->out[0]);
 }
 
 void pl_lower(struct pl *pl)
 {
 	find_rules(pl);
+	if (pl->n_by_pytorch)
+		pl_pytorch_levels(pl);
 	for (int i = 0; i < pl->n_node; i++) {
 		struct gnode *n = &pl->node[i];
 
+		if (n->by_pytorch) {
+			pl->lowering = n;
+			pl_by_pytorch(pl, n);
+			continue;
+		}
 		n->variant = n->row->variant;
+		pl->lowering = n;
 		if (n->n_out && !n->meta[0].dt)
 			pl_cannot(pl, n, "the type of its result");
 		guard_literals(pl, n);
-		pl->lowering = n;
 		n->row->fn(pl, n);
 		check_sizes(pl, n);
 		rebind(pl, n);
 	}
 	pl->lowering = NULL;
+	pl_pytorch_guards(pl);
 }

@@ -5,6 +5,12 @@
 #include "policy/planner/planner.h"
 
 void pl_lower(struct pl *pl);
+/* "aten.relu_.default" */
+int pl_in_place(const char *target);
+/* pytorch.c: the levels of all operators, once those of PyTorch are marked; one of them; and that sizes are traced. */
+void pl_pytorch_levels(struct pl *pl);
+void pl_by_pytorch(struct pl *pl, struct gnode *n);
+void pl_pytorch_guards(struct pl *pl);
 typedef void (*pl_lower_fn)(struct pl *pl, struct gnode *n);
 /* The value of a view's argument where the view itself has become v (an assignment through it). */
 typedef struct val *(*pl_write_fn)(struct pl *pl, struct gnode *view, struct val *parent, struct val *v);

@@ -423,10 +423,18 @@ static void max_pool(struct pl *pl, struct gnode *n)
 		s[d] = s[d] < 0 ? k[d] : s[d];
 	if (!pl_is_float(a->dt))
 		pl_cannot(pl, n, "integers");
+	a = pl_follow_last(pl, n, a);
 	w = windows(pl, n, a, nd, k, s, p, dil, -INFINITY);
 	n->out[0] = pl_reduce(pl, RED_MAX, w, last_dims(w->rank, nd), 0);
 	if (n->n_out > 1)
 		n->out[1] = place_of_max(pl, a, w, nd, k, s, p, dil);
+}
+
+/* A window's sum by its number of elements; algebra: times the reciprocal, which is rounded. */
+static struct val *averaged(struct pl *pl, struct val *sum, double n)
+{
+	return pl_algebra(pl) ? pl_op2(pl, OP_MUL, sum, pl_constf(pl, sum->dt, 1 / n))
+						  : pl_op2(pl, OP_DIV, sum, pl_constf(pl, sum->dt, n));
 }
 
 static void avg_pool(struct pl *pl, struct gnode *n)
@@ -442,6 +450,7 @@ static void avg_pool(struct pl *pl, struct gnode *n)
 	include = (int)pl_arg_int(pl, n, 5, "count_include_pad", 1);
 	for (int d = 0; d < nd; d++)
 		s[d] = s[d] < 0 ? k[d] : s[d];
+	a = pl_follow_last(pl, n, a);
 	w = windows(pl, n, a, nd, k, s, p, dil, 0);
 	y = pl_reduce(pl, RED_SUM, w, last_dims(w->rank, nd), 0);
 	for (int d = 0; d < nd; d++) {
@@ -469,7 +478,7 @@ static void avg_pool(struct pl *pl, struct gnode *n)
 		area = area ? pl_op2(pl, OP_MUL, area, len) : len;
 	}
 	if (plain)
-		y = pl_op2(pl, OP_MUL, y, pl_constf(pl, y->dt, 1.0 / (double)fixed));
+		y = averaged(pl, y, (double)fixed);
 	else
 		y = pl_op2(pl, OP_DIV, y, pl_cast(pl, area, y->dt));
 	done(n, y);
@@ -508,7 +517,7 @@ static void adaptive_pool(struct pl *pl, struct gnode *n)
 		y = pl_reduce(pl, is_max ? RED_MAX : RED_SUM, w, last_dims(w->rank, nd), 0);
 		for (int d = 0; d < nd; d++)
 			area_ *= (double)k[d];
-		done(n, is_max ? y : pl_op2(pl, OP_MUL, y, pl_constf(pl, y->dt, 1 / area_)));
+		done(n, is_max ? y : averaged(pl, y, area_));
 		return;
 	}
 	for (int d = 0; d < a->rank; d++) {

@@ -1,4 +1,4 @@
-/* order.c - sorting and its kin as values.
+/* order.c - sorting, top-k and similar operators as values.
  *
  * The place of an element in the sorted row is the number of elements that come before it, and what stands at a place
  * is found by asking every element for its own: two reductions over the row each, n * n comparisons a row, no template

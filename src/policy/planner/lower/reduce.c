@@ -206,6 +206,8 @@ struct val *pl_softmax(struct pl *pl, struct val *x, int dim, int is_log)
 	unsigned mask = 1u << dim;
 	struct val *m = pl_reduce(pl, RED_MAX, x, mask, 1), *e = pl_op1(pl, OP_EXP, SUB(x, m)), *s = sum(pl, e, mask, 1);
 
+	if (!pl_algebra(pl))
+		return is_log ? SUB(SUB(x, m), pl_op1(pl, OP_LOG, s)) : DIV(e, s);
 	/* the logarithm as x - lse: one number a row is all that a loss needs to keep of its logits */
 	return is_log ? SUB(x, ADD(pl_op1(pl, OP_LOG, s), m)) : MUL(e, pl_op1(pl, OP_RECIP, s));
 }
@@ -521,8 +523,13 @@ static void cosine_similarity(struct pl *pl, struct gnode *n)
 
 	a = pl_expand(pl, a, prod->rank, prod->size);
 	b = pl_expand(pl, b, prod->rank, prod->size);
-	na = pl_op2(pl, OP_MAXIMUM, sum(pl, MUL(a, a), m, 0), F(a, eps * eps));
-	nb = pl_op2(pl, OP_MAXIMUM, sum(pl, MUL(b, b), m, 0), F(a, eps * eps));
+	na = pl_op2(pl, OP_MAXIMUM, sum(pl, MUL(a, a), m, !pl_algebra(pl)), F(a, eps * eps));
+	nb = pl_op2(pl, OP_MAXIMUM, sum(pl, MUL(b, b), m, !pl_algebra(pl)), F(a, eps * eps));
+	if (!pl_algebra(pl)) { /* as PyTorch does: each vector by its length, then the product */
+		prod = MUL(DIV(a, pl_op1(pl, OP_SQRT, na)), DIV(b, pl_op1(pl, OP_SQRT, nb)));
+		done(n, sum(pl, prod, m, 0));
+		return;
+	}
 	done(n, DIV(sum(pl, prod, m, 0), pl_op1(pl, OP_SQRT, MUL(na, nb))));
 }
 

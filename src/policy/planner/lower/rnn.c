@@ -70,7 +70,8 @@ static struct val *direction(struct pl *pl, struct gnode *n, struct layers *l, s
 			   *gx, *all;
 	const struct ix *steps = x->size[first ? 1 : 0], *last = ix_addc(pl, steps, -1);
 
-	if (l->has_bias && l->cell != CELL_GRU) { /* only GRU scales the product with the state before it is added */
+	if (l->has_bias && l->cell != CELL_GRU &&
+		pl_algebra(pl)) { /* only GRU scales the product with the state before it is added */
 		bias = pl_op2(pl, OP_ADD, bias, after);
 		after = NULL;
 	}

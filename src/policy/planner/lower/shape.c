@@ -296,7 +296,7 @@ static struct val *beside(struct pl *pl, struct val **v, int n, int d)
 	return out;
 }
 
-/* Few pieces are an expression of whoever reads them.  Of many, every reader would ask for each piece again: they are
+/* Few pieces become an expression in their readers.  Of many, every reader would test each piece again, so they are
  * stored, at most 16 by one kernel. */
 struct val *pl_cat(struct pl *pl, struct val **v, int n, int d)
 {
@@ -341,6 +341,8 @@ static void cat(struct pl *pl, struct gnode *n)
 	struct val *v[4096];
 	int k = list_vals(pl, n, v, 4096);
 
+	for (int i = 0; i < k; i++)
+		v[i] = pl_follow_last(pl, n, v[i]);
 	done(n, pl_cat(pl, v, k, pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), v[0]->rank)));
 }
 
@@ -706,7 +708,9 @@ static void getitem(struct pl *pl, struct gnode *n)
 
 	if (!from || i < 0 || i >= from->n_out)
 		pl_cannot(pl, n, "it takes a result that its operator does not have");
-	done(n, from->out[i]); /* may be missing (the places of a maximum): whoever needs it says so */
+	if (from->by_pytorch)
+		pl_cannot(pl, n, "it takes one of several results of an operator without a rule");
+	done(n, from->out[i]); /* may be missing (the places of a maximum): an error only where it is used */
 }
 
 static void broadcast_tensors(struct pl *pl, struct gnode *n)

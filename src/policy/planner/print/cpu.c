@@ -18,7 +18,8 @@ static const char *open_kernel(struct pl *pl, struct kern *k, struct ww_str *s)
 static void whole_and_rest(struct ww_str *s, const char *lane, const char *unroll, const char *body)
 {
 	ww_str_addf(s,
-		"\t\tix_t %s = c0;\n\n\t\t(void)row;\n%s\t\tfor (; %s + WW_VL <= c1; %s += WW_VL) {\n\t\t\tenum { n = WW_VL };\n%s\t\t}\n"
+		"\t\tix_t %s = c0;\n\n\t\t(void)row;\n%s\t\tfor (; %s + WW_VL <= c1; %s += WW_VL) {\n"
+		"\t\t\tenum { n = WW_VL };\n%s\t\t}\n"
 		"\t\tif (%s < c1) {\n\t\t\tconst int n = (int)(c1 - %s);\n%s\t\t}\n\t}\n}\n\n",
 		lane, unroll, lane, lane, body, lane, lane, body);
 }
@@ -31,7 +32,8 @@ static void print_point(struct pl *pl, struct kern *k, struct ww_str *s)
 	const char *rows = ix_text(pl, l->outer), *cols = ix_text(pl, l->len);
 
 	ww_str_addf(s,
-		"\tconst ix_t cols = %s, chunk = WW_ARG(long long, %d), per = WW_ARG(long long, %d), chunks = WW_CDIV(cols, chunk);\n"
+		"\tconst ix_t cols = %s, chunk = WW_ARG(long long, %d), per = WW_ARG(long long, %d), chunks = WW_CDIV(cols, "
+		"chunk);\n"
 		"\tconst ix_t end = ww_min_ll(%s * chunks, (b->x + 1) * per);\n\n"
 		"\tfor (ix_t item = b->x * per; item < end; item++) {\n"
 		"\t\tconst ix_t row = item / chunks, c0 = item %% chunks * chunk, c1 = ww_min_ll(cols, c0 + chunk);\n",
@@ -44,9 +46,11 @@ static void print_point(struct pl *pl, struct kern *k, struct ww_str *s)
 		ww_str_addf(s, "\n\t\t(void)row;\n\t\tfor (ix_t %s = c0; %s < c1; %s++) {\n%s\t\t}\n\t}\n}\n\n", lane, lane,
 			lane, body);
 	k->launch = pl_named(pl, k,
-		"\t{\n\t\tconst long long rows = %s, cols = %s, chunk = ww_min(cols, %d), items = rows * ww_cdiv(cols, chunk);\n"
+		"\t{\n\t\tconst long long rows = %s, cols = %s, chunk = ww_min(cols, %d), items = rows * ww_cdiv(cols, "
+		"chunk);\n"
 		"\t\tconst long long per = ww_max(1, ww_min(%d / chunk, ww_cdiv(items, 4 * ww_device(p)->threads)));\n\n"
-		"\t\tww_launch(p, \"@\", ww_cdiv(items, per), 1, 1, 1, 1, 1);\n%s\t\tww_arg_i64(p, chunk);\n\t\tww_arg_i64(p, per);\n\t}\n",
+		"\t\tww_launch(p, \"@\", ww_cdiv(items, per), 1, 1, 1, 1, 1);\n%s\t\tww_arg_i64(p, chunk);\n"
+		"\t\tww_arg_i64(p, per);\n\t}\n",
 		rows, cols, l->tile, l->tile, pl_plan_args(pl, k, "\t\t"));
 }
 
@@ -130,11 +134,13 @@ static void print_pass(struct pl *pl, struct kern *k, const struct pass *p, stru
 			ix_text(pl, k->col[i]->b), k->col[i]->name);
 	if (l->along == COLUMNS) {
 		ww_str_addf(s,
-			"ix_t c%d = 0;\nfor (; c%d + %d * WW_VL <= %s; c%d += %d * WW_VL)\n\tWW_UNROLL(%d)\n\tfor (int u = 0; u < %d; u++) {\n"
+			"ix_t c%d = 0;\nfor (; c%d + %d * WW_VL <= %s; c%d += %d * WW_VL)\n\tWW_UNROLL(%d)\n"
+			"\tfor (int u = 0; u < %d; u++) {\n"
 			"const ix_t %s = c%d + u * WW_VL;\nenum { n = WW_VL };\n%s}\n",
 			c, c, u, end, c, u, u, u, lane, c, column(pl, k, p, 0));
 		ww_str_addf(s,
-			"for (; c%d < %s; c%d += WW_VL) {\nconst ix_t %s = c%d;\nconst int n = (int)ww_min_ll(WW_VL, %s - c%d);\n%s}\n",
+			"for (; c%d < %s; c%d += WW_VL) {\nconst ix_t %s = c%d;\nconst int n = (int)ww_min_ll(WW_VL, %s - c%d);\n"
+			"%s}\n",
 			c, end, c, lane, c, end, c, column(pl, k, p, 1));
 	} else {
 		ww_str_adds(s, column(pl, k, p, 0));
@@ -184,7 +190,8 @@ static void print_rows(struct pl *pl, struct kern *k, struct ww_str *s)
 		work = ix_mulc(pl, work, 64);
 	} else {
 		ww_str_addf(s,
-			"\tconst ix_t end = ww_min_ll(%s, (b->x + 1) * per);\n\n\tfor (ix_t row = b->x * per; row < end; row++) {\n",
+			"\tconst ix_t end = ww_min_ll(%s, (b->x + 1) * per);\n\n"
+			"\tfor (ix_t row = b->x * per; row < end; row++) {\n",
 			rows);
 		pl_decode(pl, s, "\t\t", k->row, l->n_row, "row");
 		ww_str_addf(s, "\t\t(void)row;\n%s\t}\n}\n\n", pl_indent(pl, row_body(pl, k), 2));

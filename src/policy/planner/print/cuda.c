@@ -33,13 +33,16 @@ static void print_point(struct pl *pl, struct kern *k, struct ww_str *s)
 	ww_str_adds(s,
 		pl_named(pl, k,
 			"/* %s */\nextern \"C\" __global__ void __launch_bounds__(@_BLOCK) @(%s)\n{\n\tenum { V = @_V };\n"
-			"\tconst ix_t cols = %s / V, total = (ix_t)%s * cols;\n\n\t#pragma unroll\n\tfor (int u = 0; u < @_U; u++) {\n"
-			"\t\tconst ix_t t = ((ix_t)blockIdx.x * @_U + u) * @_BLOCK + threadIdx.x;\n\n\t\tif (t >= total)\n\t\t\tbreak;\n"
+			"\tconst ix_t cols = %s / V, total = (ix_t)%s * cols;\n\n\t#pragma unroll\n"
+			"\tfor (int u = 0; u < @_U; u++) {\n"
+			"\t\tconst ix_t t = ((ix_t)blockIdx.x * @_U + u) * @_BLOCK + threadIdx.x;\n\n\t\tif (t >= total)\n"
+			"\t\t\tbreak;\n"
 			"\t\tconst ix_t row = t / cols, c = t %% cols * V;\n",
 			k->title, pl_cuda_params(pl, k), cols, rows));
 	pl_decode(pl, s, "\t\t", k->row, l->n_row, "row");
 	ww_str_addf(s,
-		"%s%s%s\t\t#pragma unroll\n\t\tfor (int l = 0; l < V; l++) {\n\t\t\tconst ix_t %s = c + l;\n%s\t\t}\n%s\t}\n}\n\n",
+		"%s%s%s\t\t#pragma unroll\n\t\tfor (int l = 0; l < V; l++) {\n\t\t\tconst ix_t %s = c + l;\n%s\t\t}\n%s\t}\n"
+		"}\n\n",
 		pl_indent(pl, p->row, 2),
 		pl_indent(pl, pl_fmt(pl, "%s%s", pl_cuda_arrays(pl, p->load, p->n_load, "[V]"), p->arrays), 2),
 		pl_indent(pl, pl_cuda_loads(pl, l->lane, p->load, p->n_load, "c", ""), 2), l->lane->name,
@@ -128,7 +131,8 @@ static void print_pass(struct pl *pl, struct kern *k, const struct pass *p, stru
 		pl_cuda_loads(pl, l->lane, p->load, p->n_load, start, sub), lane, start, b.p, p->after);
 	if (l->held)
 		ww_str_addf(s,
-			"%s#pragma unroll\nfor (int j = 0; j < CH; j++) {\nconst ix_t c = ((ix_t)(j * CL + rank) * T + lane) * V;\n\nif (c < cols) {\n%s}\n",
+			"%s#pragma unroll\nfor (int j = 0; j < CH; j++) {\n"
+			"const ix_t c = ((ix_t)(j * CL + rank) * T + lane) * V;\n\nif (c < cols) {\n%s}\n",
 			pl_cuda_arrays(pl, p->load, p->n_load, "[CH][V]"), one);
 	else
 		ww_str_addf(s, "for (ix_t c = (ix_t)(rank * T + lane) * V; c < cols; c += T * CL * V) {\n%s", one);
@@ -161,17 +165,23 @@ static void print_rows_down(struct pl *pl, struct kern *k, struct ww_str *s)
 
 	ww_str_adds(s,
 		pl_named(pl, k,
-			"/* %s */\nextern \"C\" __global__ void __launch_bounds__(@_TX * @_TY) @(%s)\n{\n\tenum { TX = @_TX, TY = @_TY };\n"
-			"\t__shared__ double box[TY > 1 ? TX * TY * 2 : 1];\n\tconst int tx = threadIdx.x %% TX, ty = threadIdx.x / TX;\n"
-			"\tconst ix_t width = %s, cols = %s, chunks = (width + TX - 1) / TX, row = (ix_t)blockIdx.x / chunks, at = (ix_t)blockIdx.x %% chunks * TX + tx;\n"
+			"/* %s */\nextern \"C\" __global__ void __launch_bounds__(@_TX * @_TY) @(%s)\n{\n"
+			"\tenum { TX = @_TX, TY = @_TY };\n"
+			"\t__shared__ double box[TY > 1 ? TX * TY * 2 : 1];\n"
+			"\tconst int tx = threadIdx.x %% TX, ty = threadIdx.x / TX;\n"
+			"\tconst ix_t width = %s, cols = %s, chunks = (width + TX - 1) / TX, row = (ix_t)blockIdx.x / chunks, "
+			"at = (ix_t)blockIdx.x %% chunks * TX + tx;\n"
 			"\tconst bool live = at < width;\n\tconst ix_t %s = live ? at : width - 1;\n\n\t(void)box;\n",
 			k->title, pl_cuda_params(pl, k), width, cols, l->lane->name));
 	pl_decode(pl, s, "\t", k->row, l->n_row, "row");
 	ww_str_addf(s, "%s}\n\n", row_body(pl, k));
 	k->launch = pl_named(pl, k,
-		"\t{\n\t\tconst long long width = %s, outer = %s, cols = %s;\n\t\tint tx = width >= 256 ? 256 : width >= 128 ? 128 : width >= 64 ? 64 : 32, ty = 1;\n\n"
-		"\t\twhile (ty < 16 && cols >= 16 * ty && outer * width * ty < 2048LL * ww_device(p)->sm_count) {\n\t\t\tty *= 2;\n\t\t\tif (tx > 32 && tx * ty > 256)\n\t\t\t\ttx /= 2;\n\t\t}\n"
-		"\t\tww_define(p, \"@_TX\", tx);\n\t\tww_define(p, \"@_TY\", ty);\n\t\tww_launch(p, \"@\", outer * ww_cdiv(width, tx), 1, 1, tx * ty, 1, 1);\n%s\t}\n",
+		"\t{\n\t\tconst long long width = %s, outer = %s, cols = %s;\n"
+		"\t\tint tx = width >= 256 ? 256 : width >= 128 ? 128 : width >= 64 ? 64 : 32, ty = 1;\n\n"
+		"\t\twhile (ty < 16 && cols >= 16 * ty && outer * width * ty < 2048LL * ww_device(p)->sm_count) {\n"
+		"\t\t\tty *= 2;\n\t\t\tif (tx > 32 && tx * ty > 256)\n\t\t\t\ttx /= 2;\n\t\t}\n"
+		"\t\tww_define(p, \"@_TX\", tx);\n\t\tww_define(p, \"@_TY\", ty);\n"
+		"\t\tww_launch(p, \"@\", outer * ww_cdiv(width, tx), 1, 1, tx * ty, 1, 1);\n%s\t}\n",
 		width, ix_text(pl, l->outer), cols, pl_plan_args(pl, k, "\t\t"));
 }
 
@@ -183,21 +193,28 @@ static void print_rows_across(struct pl *pl, struct kern *k, struct ww_str *s)
 
 	ww_str_adds(s,
 		pl_named(pl, k,
-			"/* %s */\nextern \"C\" __global__ void __launch_bounds__(@_T * @_R) @(%s)\n{\n\tenum { T = @_T, R = @_R, V = @_V, CH = @_CH, CL = @_CL };\n"
-			"\t__shared__ double box[64];\n\t__shared__ float cbox[CL > 1 ? %d : 1];\n\tconst int lane = threadIdx.x %% T, rank = blockIdx.x %% CL;\n"
+			"/* %s */\nextern \"C\" __global__ void __launch_bounds__(@_T * @_R) @(%s)\n{\n"
+			"\tenum { T = @_T, R = @_R, V = @_V, CH = @_CH, CL = @_CL };\n"
+			"\t__shared__ double box[64];\n\t__shared__ float cbox[CL > 1 ? %d : 1];\n"
+			"\tconst int lane = threadIdx.x %% T, rank = blockIdx.x %% CL;\n"
 			"\tconst ix_t rows = %s, cols = %s, at = (ix_t)blockIdx.x / CL * R + threadIdx.x / T;\n"
-			"\tconst bool live = at < rows;\n\tconst ix_t row = live ? at : rows - 1;\n\n\t(void)box;\n\t(void)cbox;\n\t(void)row;\n",
+			"\tconst bool live = at < rows;\n\tconst ix_t row = live ? at : rows - 1;\n\n\t(void)box;\n\t(void)cbox;\n"
+			"\t(void)row;\n",
 			k->title, pl_cuda_params(pl, k), k->n_red ? k->n_red : 1, rows, cols));
 	pl_decode(pl, s, "\t", k->row, l->n_row, "row");
 	ww_str_addf(s, "%s%s}\n\n", row_body(pl, k),
 		l->cluster ? "\tif (CL > 1)\n\t\tww::cluster_sync();	/* the others may still read cbox */\n" : "");
 	k->launch = pl_named(pl, k,
 		"\t{\n%s\t\tconst long long rows = %s, cols = %s;\n\t\tlong long t = %d, cl = 1;\n\n%s"
-		"\t\twhile (t < 1024 && cols > t * cl * %d)\n\t\t\tt *= 2;\n\t\twhile (t > 1 && t / 2 * v >= cols)\n\t\t\tt /= 2;\n"
-		"\t\tif (t > 32 && rows * t < 64LL * ww_device(p)->sm_count)\n\t\t\twhile (t < 1024 && t * cl * v < cols)\n\t\t\t\tt *= 2;\n"
+		"\t\twhile (t < 1024 && cols > t * cl * %d)\n\t\t\tt *= 2;\n\t\twhile (t > 1 && t / 2 * v >= cols)\n"
+		"\t\t\tt /= 2;\n"
+		"\t\tif (t > 32 && rows * t < 64LL * ww_device(p)->sm_count)\n\t\t\twhile (t < 1024 && t * cl * v < cols)\n"
+		"\t\t\t\tt *= 2;\n"
 		"\t\tconst long long r = t >= 128 ? 1 : 128 / t * (t <= 32) + (t > 32), ch = ww_cdiv(cols, t * cl * v);\n\n%s"
-		"\t\tww_define(p, \"@_V\", v);\n\t\tww_define(p, \"@_T\", t);\n\t\tww_define(p, \"@_R\", r);\n\t\tww_define(p, \"@_CH\", ch);\n\t\tww_define(p, \"@_CL\", cl);\n"
-		"\t\tww_launch(p, \"@\", ww_cdiv(rows, r) * cl, 1, 1, t * r, 1, 1);\n\t\tif (cl > 1)\n\t\t\tww_cluster(p, (int)cl, 1, 1);\n%s\t}\n",
+		"\t\tww_define(p, \"@_V\", v);\n\t\tww_define(p, \"@_T\", t);\n\t\tww_define(p, \"@_R\", r);\n"
+		"\t\tww_define(p, \"@_CH\", ch);\n\t\tww_define(p, \"@_CL\", cl);\n"
+		"\t\tww_launch(p, \"@\", ww_cdiv(rows, r) * cl, 1, 1, t * r, 1, 1);\n\t\tif (cl > 1)\n"
+		"\t\t\tww_cluster(p, (int)cl, 1, 1);\n%s\t}\n",
 		pick_v(pl, k), rows, cols, l->threads ? l->threads : 32,
 		l->cluster ? "\t\twhile (cl < 8 && cols > 16384 * cl)\n\t\t\tcl *= 2;\n" : "", l->threads ? 64 : 16,
 		l->held ? "\t\tif (ch * v > 64)\n\t\t\tww_fail(p, \"rows are too long for registers\");\n" : "",
@@ -228,7 +245,7 @@ const char *pl_headers_cuda(struct pl *pl)
 	for (int i = 0; i <= S_COUNT; i++) {
 		const char *name = i < S_COUNT ? pl_anchor_ops[i]->header : "library";
 
-		if (!(i < S_COUNT ? used[i] : library))
+		if (!(i < S_COUNT ? used[i] : library && !used[S_TURN]))
 			continue;
 		device = pl_fmt(pl, "%s#include <ww/%s.cuh>\n", device, name);
 		pl->recipes = pl_fmt(pl, "%s#include <ww/recipe/%s.h>\n", pl->recipes, name);

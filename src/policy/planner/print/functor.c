@@ -188,7 +188,8 @@ void pl_cuda_functor(
 	struct pl *pl, struct kern *k, struct ww_str *s, const char *members, const char *params, const char *decl)
 {
 	ww_str_addf(s,
-		"/* %s */\nstruct %s_f {\n%s%s\ttemplate <int N> __device__ void store(%s, const float (&acc)[N]) const\n\t{\n%s%s\t}\n};\n\n",
+		"/* %s */\nstruct %s_f {\n%s%s\ttemplate <int N> __device__ void store(%s, const float (&acc)[N]) const\n\t{\n"
+		"%s%s\t}\n};\n\n",
 		k->title, k->name, fields(pl, k), members, params, decl, pl_indent(pl, k->loop->store, 2));
 }
 
@@ -205,17 +206,23 @@ void pl_cuda_kernel(
 				bounds, params, k->n_arg ? ", " : "", pl_cuda_params(pl, k), call, names)));
 }
 
-void pl_cuda_after_library(struct pl *pl, struct kern *k, struct ww_str *s, const char *node, const struct ix *batch,
-	const struct ix *rows, const struct ix *cols)
+void pl_cuda_pixel_functor(struct pl *pl, struct kern *k, struct ww_str *s)
+{
+	pl_cuda_functor(pl, k, s, "", "int image, int pix, int chan",
+		pl_fmt(pl, "%s%s", pl_axis(pl, k, 0, "image"), pl_axes(pl, k, 2, k->anchor->out->rank, "pix")));
+}
+
+void pl_cuda_after_library(struct pl *pl, struct kern *k, struct ww_str *s, const char *template, const char *node,
+	const struct ix *batch, const struct ix *rows, const struct ix *cols)
 {
 	int dt = k->anchor->out->dt;
 	const char *size = pl_fmt(pl, "%s, %s, %s", ix_text(pl, batch), ix_text(pl, rows), ix_text(pl, cols));
 
 	pl_cuda_kernel(pl, k, s, "256", pl_fmt(pl, "const %s *library_y, long long library_rows", pl_ctype(dt, pl->target)),
-		"after_library<ix_t, @_ROWS, @_COLS, @_VEC, @_RUNS>(library_y, library_rows");
+		pl_fmt(pl, "%s<ix_t, @_ROWS, @_COLS, @_VEC, @_RUNS>(library_y, library_rows", template));
 	k->launch = pl_named(pl, k,
 		"\t{\n\t\tconst int library_y = ww_scratch(p, %d * (%s) * (%s) * (%s));\n\n%s"
-		"\t\tww_recipe_after_library(p, \"@\", library_y, %s, %d);\n%s\t}\n",
-		pl_itemsize(dt), ix_text(pl, batch), ix_text(pl, rows), ix_text(pl, cols), node, size, k->loop->width,
+		"\t\tww_recipe_%s(p, \"@\", library_y, %s, %d);\n%s\t}\n",
+		pl_itemsize(dt), ix_text(pl, batch), ix_text(pl, rows), ix_text(pl, cols), node, template, size, k->loop->width,
 		pl_plan_args(pl, k, "\t\t"));
 }

@@ -1,40 +1,62 @@
 /* plan.c - plan.c around the launches that the target's emitter wrote.
  *
- * plan.c looks its tensors up, checks that types, layouts and those sizes that must be equal are, defines the sizes for
- * the kernels, takes scratch, and adds the nodes in order. */
+ * plan.c names its tensors with their types and sizes (recipe/tensors.h), which are checked, defines the sizes for the
+ * kernels, takes scratch, and adds the nodes in order. */
 #include "policy/planner/print/print.h"
 
 #include <string.h>
 
-/* Every place in the buffers of the task: declared, checked. */
-static void lookup(struct pl *pl, struct ww_str *s, struct buf *b)
+/* The sizes of a tensor, as further arguments. */
+static const char *sizes(struct pl *pl, const struct buf *b)
 {
+	struct ww_str s = pl_text(pl);
+
+	for (int d = 0; d < b->rank; d++)
+		ww_str_addf(&s, ", %s", ix_text(pl, b->size[d]));
+	return s.p;
+}
+
+/* A tensor that is not contiguous: declared, its layout and sizes checked one by one. */
+static void print_strided(struct pl *pl, struct ww_str *s, const struct buf *b)
+{
+	int64_t c;
+
 	if (b->kind == B_INPUT)
 		ww_str_addf(s, "\tconst struct ww_tensor *%s = ww_input(p, %d);\n", b->name, b->index);
 	else if (b->kind == B_PARAM)
 		ww_str_addf(s, "\tconst struct ww_tensor *%s = ww_param(p, \"%s\");\n", b->name, b->pname);
-	else if (b->kind == B_OUTPUT)
+	else
 		ww_str_addf(s, "\tconst struct ww_tensor *%s = ww_output(p, %d);\n", b->name, b->index);
-	(void)pl;
+	ww_str_addf(
+		s, "\tWW_EQUAL(%s->dtype, %s);\n\tWW_EQUAL(%s->rank, %d);\n", b->name, pl_dtype_name(b->dt), b->name, b->rank);
+	for (int d = 0; d < b->rank; d++)
+		if (b->kind != B_INPUT || ix_is_const(b->size[d], &c))
+			ww_str_addf(s, "\tWW_EQUAL(%s->size[%d], %s);\n", b->name, d, ix_text(pl, b->size[d]));
 }
 
-static void check(struct pl *pl, struct ww_str *s, struct buf *b)
+/* Below the sizes that they are given in. */
+static void print_strides(struct pl *pl, struct ww_str *s, const struct buf *b)
 {
-	ww_str_addf(s, "\tif (%s->dtype != %s || %s->rank != %d", b->name, pl_dtype_name(b->dt), b->name, b->rank);
-	if (b->contiguous)
-		ww_str_addf(s, " || !%s->contiguous", b->name);
-	ww_str_addf(s, ")\n\t\tww_fail(p, \"%s: type, dimensions or layout differ from what this plan was made for\");\n",
-		b->pname ? b->pname : b->name);
-	for (int d = 0; d < b->rank; d++) {
-		int64_t c;
+	for (int d = 0; d < b->rank; d++)
+		ww_str_addf(s, "\tWW_EQUAL(%s->stride[%d], %s);\n", b->name, d, ix_text(pl, b->stride[d]));
+}
 
-		if (!b->contiguous)
-			ww_str_addf(s, "\tif (%s->stride[%d] != %s)\n\t\tww_fail(p, \"%s: strides\");\n", b->name, d,
-				ix_text(pl, b->stride[d]), b->name);
-		if (b->kind != B_INPUT || ix_is_const(b->size[d], &c))
-			ww_str_addf(s, "\tif (%s->size[%d] != %s)\n\t\tww_fail(p, \"%s: size %d\");\n", b->name, d,
-				ix_text(pl, b->size[d]), b->pname ? b->pname : b->name, d);
-	}
+/* Inputs come before the sizes, which the others may have. */
+static void print_tensor(struct pl *pl, struct ww_str *s, const struct buf *b)
+{
+	int64_t c;
+
+	if (!b->contiguous)
+		print_strided(pl, s, b);
+	else if (b->kind == B_PARAM)
+		ww_str_addf(s, "\tWW_PARAM(%s, \"%s\", %s%s);\n", b->name, b->pname, pl_dtype_name(b->dt), sizes(pl, b));
+	else if (b->kind == B_OUTPUT)
+		ww_str_addf(s, "\tWW_OUTPUT(%s, %d, %s%s);\n", b->name, b->index, pl_dtype_name(b->dt), sizes(pl, b));
+	else
+		ww_str_addf(s, "\tWW_INPUT(%s, %d, %s, %d);\n", b->name, b->index, pl_dtype_name(b->dt), b->rank);
+	for (int d = 0; d < b->rank && b->contiguous && b->kind == B_INPUT; d++)
+		if (ix_is_const(b->size[d], &c))
+			ww_str_addf(s, "\tWW_EQUAL(%s->size[%d], %s);\n", b->name, d, ix_text(pl, b->size[d]));
 }
 
 /* Kernels count in int where every buffer has less than 2^31 elements. */
@@ -53,6 +75,23 @@ static void index_width(struct pl *pl, struct ww_str *s)
 	ww_str_adds(s, "\tww_define(p, \"IX64_\", longest > 0x7fff0000);\n");
 }
 
+static const char *buffers(struct pl *pl, struct val *const *v, int n)
+{
+	const char *t = "";
+
+	for (int i = 0; i < n; i++)
+		t = pl_fmt(pl, "%s%s%s", t, i ? ", " : "", pl_plan_buf(pl, v[i]->root));
+	return n ? pl_fmt(pl, "(const int[]){ %s }", t) : "0";
+}
+
+const char *pl_print_segment(struct pl *pl, const struct segment *s)
+{
+	return pl_fmt(pl,
+		"\tww_pytorch(p, &(struct ww_pytorch){ .nodes = \"%s\", .reads = \"%s\", .writes = \"%s\",\n"
+		"\t\t.read_buf = %s, .write_buf = %s });\n",
+		s->nodes, s->reads, s->writes, buffers(pl, s->read, s->n_read), buffers(pl, s->write, s->n_write));
+}
+
 void pl_print_plan(struct pl *pl)
 {
 	struct ww_str *s = &pl->plan_text;
@@ -61,19 +100,20 @@ void pl_print_plan(struct pl *pl)
 	for (int i = 0; i < pl->n_kern; i++)
 		ww_str_addf(s, " *   %s  %s%s\n", pl->kern[i]->name, pl->kern[i]->title,
 			pl->kern[i]->shared ? pl_fmt(pl, " (%s again)", pl->kern[i]->shared->name) : "");
-	ww_str_addf(s, " */\n#include <ww/plan.h>\n%s\nvoid plan(struct ww_plan *p)\n{\n", pl->recipes);
+	ww_str_addf(s, " */\n#include <ww/plan.h>\n#include <ww/recipe/tensors.h>\n%s\nvoid plan(struct ww_plan *p)\n{\n",
+		pl->recipes);
 	for (int i = 0; i < pl->n_buf; i++)
-		if (pl->buf[i]->kind != B_SCRATCH)
-			lookup(pl, s, pl->buf[i]);
+		if (pl->buf[i]->kind == B_INPUT)
+			print_tensor(pl, s, pl->buf[i]);
 	for (int i = 0; i < pl->n_sym; i++)
-		ww_str_addf(s, "\tconst long long %s = %s;\n", pl->sym_name[i], pl->sym_def[i]);
-	ww_str_addc(s, '\n');
+		ww_str_addf(s, "\tWW_SIZE(%s, %s);\n", pl->sym_name[i], pl->sym_def[i]);
 	for (int i = 0; i < pl->n_buf; i++)
-		if (pl->buf[i]->kind != B_SCRATCH)
-			check(pl, s, pl->buf[i]);
+		if (pl->buf[i]->kind == B_PARAM || pl->buf[i]->kind == B_OUTPUT)
+			print_tensor(pl, s, pl->buf[i]);
+	for (int i = 0; i < pl->n_buf; i++)
+		if (pl->buf[i]->kind != B_SCRATCH && !pl->buf[i]->contiguous)
+			print_strides(pl, s, pl->buf[i]);
 	ww_str_adds(s, pl->guards.p);
-	for (int i = 0; i < pl->n_sym; i++)
-		ww_str_addf(s, "\tww_define(p, \"%s_\", %s);\n", pl->sym_name[i], pl->sym_name[i]);
 	for (int i = 0; i < pl->n_buf; i++) {
 		struct buf *b = pl->buf[i];
 		const struct ix *n = ix_const(pl, pl_itemsize(b->dt));

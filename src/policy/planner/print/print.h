@@ -44,9 +44,11 @@ void pl_cuda_functor(
 	struct pl *pl, struct kern *k, struct ww_str *s, const char *members, const char *params, const char *decl);
 void pl_cuda_kernel(
 	struct pl *pl, struct kern *k, struct ww_str *s, const char *bounds, const char *params, const char *call);
-/* Library node `node` of plan.c writes scratch library_y, (batch, rows, cols); a kernel with the functor follows. */
-void pl_cuda_after_library(struct pl *pl, struct kern *k, struct ww_str *s, const char *node, const struct ix *batch,
-	const struct ix *rows, const struct ix *cols);
+/* The functor of kernel k, called with neighbouring channels of a pixel: store(image, pix, chan, acc). */
+void pl_cuda_pixel_functor(struct pl *pl, struct kern *k, struct ww_str *s);
+/* Library node `node` of plan.c writes scratch library_y, (batch, rows, cols); `template` with the functor follows. */
+void pl_cuda_after_library(struct pl *pl, struct kern *k, struct ww_str *s, const char *template, const char *node,
+	const struct ix *batch, const struct ix *rows, const struct ix *cols);
 /* The kernel's buffers as parameters of a __global__ function. */
 const char *pl_cuda_params(struct pl *pl, struct kern *k);
 
@@ -57,6 +59,8 @@ void pl_print_cuda(struct pl *pl, struct kern *k, struct ww_str *s);
 const char *pl_headers_cpu(struct pl *pl);
 const char *pl_headers_cuda(struct pl *pl);
 /* plan.c */
+/* plan.c: the node of a segment that PyTorch runs. */
+const char *pl_print_segment(struct pl *pl, const struct segment *s);
 void pl_print_plan(struct pl *pl);
 /* print.c: both files of a solution */
 void pl_print(struct pl *pl);

@@ -15,6 +15,13 @@ const struct ix *pl_sizes(struct pl *pl, const struct val *v, int from, int to)
 	return n;
 }
 
+int pl_widest(const struct ix *n, int most)
+{
+	while (most > 1 && ix_num(n) % most)
+		most /= 2;
+	return most;
+}
+
 const struct ix_atom *pl_lane_of(struct pl *pl, struct kern *k, int d)
 {
 	const struct ix_atom *a = ix_as_var(k->anchor_idx[d]);
@@ -157,10 +164,12 @@ static const char *cuda_body(struct pl *pl, struct kern *k, const char *start, c
 	loads = pl_cuda_loads(pl, lane, e.vload, e.n_vload, start, "");
 	if (idx)
 		return pl_fmt(pl,
-			"%s%s#pragma unroll\nfor (int l = 0; l < N; l++) {\n\tconst ix_t %s = (ix_t)%s + l;\n%s\tv[l] = (float)%s;\n}\n",
+			"%s%s#pragma unroll\nfor (int l = 0; l < N; l++) {\n\tconst ix_t %s = (ix_t)%s + l;\n"
+			"%s\tv[l] = (float)%s;\n}\n",
 			arrays, loads, lane->name, start, pl_indent(pl, b.p, 1), t.t);
 	return pl_fmt(pl,
-		"enum { V = N };\n%s%s%s#pragma unroll\nfor (int l = 0; l < N; l++) {\n\tconst ix_t %s = %s + l;\n%s}\n%s(void)V;\n",
+		"enum { V = N };\n%s%s%s#pragma unroll\nfor (int l = 0; l < N; l++) {\n\tconst ix_t %s = %s + l;\n%s}\n"
+		"%s(void)V;\n",
 		arrays, decl, loads, lane->name, start, pl_indent(pl, b.p, 1), after);
 }
 

@@ -3,7 +3,7 @@
  * Values that must be in memory ("roots") are the graph's outputs, the operands of anchors, and parts of split
  * reductions. For each root, in order of dependence, one of these:
  *
- *   - it reads the result of an anchor at its own index and nobody else does: it becomes the anchor's epilogue;
+ *   - it is the only reader of an anchor's result, at its own index: it becomes the anchor's epilogue;
  *   - it contains no reduction: one pointwise kernel, whatever chain of operations and views lies behind it;
  *   - it contains reductions whose results depend only on some of the index (the row) and that run over the rest (the
  *     columns): one row kernel with as many passes as the reductions depend on each other.  The index space is the
@@ -101,6 +101,15 @@ static int inline_red(const struct val *r)
 	return n <= 64 && r->red < RED_ARGMAX;
 }
 
+static const char OTHER_ROWS[] = "its reader's rows are not those of the reduction";
+
+static const char *apart_from_reader(struct pl *pl, const struct anchor *s)
+{
+	return pl_anchor_ops[s->kind]->fuses & FUSES_READER
+		? pl_fmt(pl, "a %s whose result several read, or one at other indices", s->what)
+		: pl_fmt(pl, "the template of a %s ends with its result", s->what);
+}
+
 static int collect(
 	struct pl *pl, struct kern *k, struct val *self, struct val *v, const struct ix *const *idx, int depth);
 
@@ -167,7 +176,7 @@ static int collect(
 			int s = 0;
 
 			if (l->kind == LEAF_ANCHOR)
-				pl_make_root(pl, l->val);
+				pl_store_because(pl, l->val, apart_from_reader(pl, l->val->anchor));
 			if (l->kind == LEAF_ANCHOR || l->kind == LEAF_LOAD)
 				schedule(pl, l->val);
 			else if (l->kind == LEAF_RED && l->val != self)
@@ -176,7 +185,7 @@ static int collect(
 				struct val *store = pl_store_for(pl, v, idx, self, l->val);
 
 				again = store != l->val;
-				pl_make_root(pl, store);
+				pl_store_because(pl, store, OTHER_ROWS);
 				schedule(pl, store);
 			}
 			stage = s > stage ? s : stage;
@@ -289,7 +298,10 @@ static int result_space(struct pl *pl, struct kern *k, struct val *v, const stru
 	k->n_row = k->n_col = 0;
 	pl_own_vars(pl, r, at);
 	for (int d = 0; d < r->rank; d++)
-		add_row(k, at[d]);
+		if (d != 1 || !v->last)
+			add_row(k, at[d]);
+	if (v->last)
+		add_row(k, at[1]);
 	for (int d = r->rank; d < r->arg[0]->rank; d++)
 		k->col[k->n_col++] = ix_as_var(ix_var(pl, pl_fmt(pl, "i%d", pl->n_var++), r->arg[0]->size[d]));
 	pl_guard_eq(pl, pl_numel(pl, r), pl_numel(pl, v), "the elements of a fused reshape");
@@ -402,7 +414,8 @@ static void anchor_kernel(
 	pl_walk(&w, out, idx);
 	for (struct leaf *l = w.first; l; l = l->next) {
 		if (l->kind == LEAF_ANCHOR && l->val->anchor != s) {
-			pl_make_root(pl, l->val);
+			l->val->last |= out->last && l->val->rank == out->rank;
+			pl_store_because(pl, l->val, "another anchor ends in its reader's expression");
 			schedule(pl, l->val);
 		} else if (l->kind == LEAF_LOAD) {
 			schedule(pl, l->val);
@@ -419,7 +432,7 @@ static void schedule_spec(struct pl *pl, struct anchor *s)
 	if (s->scheduled)
 		pl_fail(pl, "the result of node %s is needed after it was fused away", s->node);
 	pl_own_vars(pl, s->out, idx);
-	pl_make_root(pl, s->out);
+	pl_store_because(pl, s->out, apart_from_reader(pl, s));
 	anchor_kernel(pl, s, s->out, idx, idx);
 }
 
@@ -430,7 +443,10 @@ static void point_space(struct pl *pl, struct kern *k, struct val *v, const stru
 	k->n_row = k->n_col = 0;
 	collect(pl, NULL, v, v, idx, 0);
 	for (int d = 0; d < v->rank; d++)
-		add_row(k, idx[d]);
+		if (d != 1 || !v->last)
+			add_row(k, idx[d]);
+	if (v->last)
+		add_row(k, idx[1]);
 }
 
 /* Rows are what the reduction v leaves, columns what it runs over; v itself comes after whatever it needs. */
@@ -488,7 +504,7 @@ static void row_kernel(struct pl *pl, struct val *v)
 	} else { /* no space of ours: store it, or what v makes of it, and look again */
 		struct val *store = pl_store_for(pl, v, idx, v, l->val);
 
-		pl_make_root(pl, store);
+		pl_store_because(pl, store, OTHER_ROWS);
 		schedule(pl, store);
 		row_kernel(pl, v);
 		return;
@@ -501,11 +517,29 @@ static void row_kernel(struct pl *pl, struct val *v)
 	kern_push(pl, k);
 }
 
+/* What it reads first, then the segment. */
+static void schedule_segment(struct pl *pl, struct segment *s)
+{
+	struct kern *k;
+
+	if (s->scheduled)
+		return;
+	s->scheduled = 1;
+	for (int i = 0; i < s->n_read; i++)
+		schedule(pl, s->read[i]);
+	k = kern_new(pl, K_PYTORCH);
+	k->segment = s;
+	k->what = "PyTorch";
+	kern_push(pl, k);
+}
+
 static void schedule(struct pl *pl, struct val *v)
 {
 	const struct ix *idx[PL_MAX_RANK], *at[PL_MAX_RANK];
 	struct anchor *s;
 
+	if (v->segment)
+		schedule_segment(pl, v->segment);
 	if (v->scheduled || v->kind == V_BUF)
 		return;
 	v->scheduled = 1;
@@ -534,8 +568,8 @@ static struct val *output_value(struct pl *pl, int i)
 	if (v->kind == V_CONST)
 		pl_fail(pl, "output %d is a constant", i);
 	v = pl_cast(pl, v, m->dt);
-	if (v->kind == V_BUF ||
-		(v->root && v->root->kind == B_OUTPUT)) /* an input as it is, or a value that is returned twice */
+	/* an input as it is, a value that is returned twice, or one that is stored in another order */
+	if (v->kind == V_BUF || v->last || (v->root && v->root->kind == B_OUTPUT))
 		v = pl_view(pl, v, v->rank, v->size, pl->place);
 	b = v->root ? v->root : pl_buf(pl, B_OUTPUT, m->dt, v->rank, v->size);
 	b->kind = B_OUTPUT;
@@ -585,11 +619,15 @@ static void set_titles(struct pl *pl)
 		struct ww_str s = pl_text(pl);
 
 		w.k = pl->kern[i];
+		w.k->node = pl_alloc(pl, (size_t)(pl->n_node + 1) * sizeof(*w.k->node));
 		for (int o = 0; o < w.k->n_out; o++)
 			mark_nodes(&w, w.k->out[o]);
 		for (int n = 0; n < pl->n_node; n++)
-			if (pl->node[n].in == w.k)
+			if (w.k->segment ? pl->node[n].by_pytorch && pl->node[n].level == w.k->segment->level
+							 : pl->node[n].in == w.k) {
 				ww_str_addf(&s, "%s%s", s.len ? ", " : "", pl->node[n].name);
+				w.k->node[w.k->n_node++] = pl->node[n].name;
+			}
 		w.k->title = pl_fmt(pl, "%s: %s", w.k->what, s.p);
 		ww_str_release(&s);
 	}
@@ -597,11 +635,16 @@ static void set_titles(struct pl *pl)
 
 void pl_group(struct pl *pl)
 {
-	struct val *out[64];
+	struct val *out[64], **roots = pl_alloc(pl, PL_MAX_ROOTS * sizeof(struct val *));
+	int n = 0;
 
 	for (int i = 0; i < pl->n_output; i++)
-		out[i] = output_value(pl, i);
-	pl_find_roots(pl, out, pl->n_output);
+		roots[n++] = out[i] = output_value(pl, i);
+	for (struct segment *s = pl->segments; s; s = s->next)
+		for (int i = 0; i < s->n_read && n < PL_MAX_ROOTS; i++)
+			if (s->read[i]->kind != V_BUF)
+				roots[n++] = s->read[i];
+	pl_find_roots(pl, roots, n);
 	for (int i = 0; i < pl->n_output; i++)
 		schedule(pl, out[i]);
 	set_titles(pl);

@@ -1,4 +1,4 @@
-/* group.h - what roots.c, axes.c and group.c share: three steps of one decision, which kernel computes what. */
+/* group.h - shared by roots.c, axes.c and group.c, which decide which kernel computes which values. */
 #pragma once
 
 #include "policy/planner/graph/walk.h"
@@ -6,6 +6,7 @@
 
 /* Fresh variables for a shape; dimensions of size 1 are at 0. */
 void pl_own_vars(struct pl *pl, const struct val *v, const struct ix **idx);
+enum { PL_MAX_ROOTS = 4096 };
 /* Count, for every anchor, the roots that reach it; make the roots that anchors and splits demand. */
 void pl_find_roots(struct pl *pl, struct val **todo, int n_todo);
 

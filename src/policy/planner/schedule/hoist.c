@@ -6,7 +6,7 @@
  * So the highest value is stored that
  *
  *   - has as many elements as the reduction has results: it belongs to the row, and costs no more memory, and
- *   - stands on every way from the user to the reduction: nobody needs the reduction beside it.
+ *   - lies on every path from the user to the reduction: nothing else needs the reduction.
  *
  * Such values form a chain, and a walk from the user down meets the highest first.
  *

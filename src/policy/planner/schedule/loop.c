@@ -366,6 +366,8 @@ void pl_schedule(struct pl *pl)
 			continue;
 		}
 		k->loop = pl_alloc(pl, sizeof(*k->loop));
+		if (k->segment)
+			continue;
 		if (k->anchor)
 			pl_anchor_ops[k->anchor->kind]->build(pl, k);
 		else

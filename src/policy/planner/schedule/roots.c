@@ -1,21 +1,40 @@
 /* roots.c - which values must be in memory, before any kernel is planned.
  *
  * The graph's outputs are; so is what an anchor (a matrix product, a convolution, attention, a scan) reads, since its
- * template walks through memory by strides: the value itself, or the one behind views that strides can express. Whoever
- * reaches a anchor is counted here, because an anchor whose result has one reader only can end in that reader's
- * expression. */
+ * template walks through memory by strides: the value itself, or the one behind views that strides can express. The
+ * readers of each anchor are counted here, because an anchor with a single reader can end in that reader's expression.
+ */
 #include "policy/planner/schedule/group.h"
 
 void pl_make_root(struct pl *pl, struct val *v)
 {
-	if (!v->root)
-		v->root = pl_buf(pl, B_SCRATCH, v->dt, v->rank, v->size);
+	if (v->root)
+		return;
+	v->root = pl_buf(pl, B_SCRATCH, v->dt, v->rank, v->size);
+	if (v->last) {
+		pl_channels_last(pl, v->rank, v->size, v->root->stride);
+		v->root->contiguous = 0;
+	}
+}
+
+void pl_store_because(struct pl *pl, struct val *v, const char *why)
+{
+	int is_new = !v->root;
+
+	pl_make_root(pl, v);
+	if (is_new)
+		v->root->why = why;
 }
 
 void pl_own_vars(struct pl *pl, const struct val *v, const struct ix **idx)
 {
 	for (int d = 0; d < v->rank; d++)
 		idx[d] = ix_is(v->size[d], 1) ? ix_const(pl, 0) : ix_var(pl, pl_fmt(pl, "i%d", pl->n_var++), v->size[d]);
+}
+
+static const char *operand_of(struct pl *pl, const struct anchor *s)
+{
+	return pl_fmt(pl, "an operand of a %s, whose template reads memory by strides", s->what);
 }
 
 /* Find the buffer that an operand can be read from by strides; 0: it must be stored as it is. */
@@ -55,7 +74,7 @@ static int by_strides(struct pl *pl, const struct anchor *s, int which, struct o
 	o->offset = off;
 	if (!pl_anchor_ops[s->kind]->fits(pl, s, which, o))
 		return 0;
-	pl_make_root(pl, v);
+	pl_store_because(pl, v, operand_of(pl, s));
 	o->buf = v->root;
 	o->val = v; /* from now on: what has to be scheduled */
 	return 1;
@@ -69,7 +88,9 @@ void pl_anchor_operands(struct pl *pl, struct anchor *s)
 
 		if (o->buf || by_strides(pl, s, i, o))
 			continue;
-		pl_make_root(pl, v);
+		if (v->root && !v->root->contiguous) /* a copy without gaps, in order */
+			v = pl_view(pl, v, v->rank, v->size, pl->place);
+		pl_store_because(pl, v, operand_of(pl, s));
 		o->buf = v->root;
 		o->val = v;
 		o->offset = ix_const(pl, 0);
@@ -79,7 +100,7 @@ void pl_anchor_operands(struct pl *pl, struct anchor *s)
 
 void pl_find_roots(struct pl *pl, struct val **todo, int n_todo)
 {
-	static const int max = 4096;
+	static const int max = PL_MAX_ROOTS;
 	struct val **list = pl_alloc(pl, (size_t)max * sizeof(*list));
 	int n = 0;
 
@@ -111,7 +132,7 @@ void pl_find_roots(struct pl *pl, struct val **todo, int n_todo)
 			} else if (l->kind == LEAF_LOAD && l->val->kind != V_BUF) {
 				found[nf++] = l->val;
 			} else if (l->kind == LEAF_RED && l->val->force_root && !l->val->root) {
-				pl_make_root(pl, l->val);
+				pl_store_because(pl, l->val, "a part of a reduction that has too few results for one kernel");
 				found[nf++] = l->val;
 			}
 			for (int k = 0; k < nf; k++) {

@@ -1,6 +1,6 @@
-/* schedule.h - from what a kernel computes (struct kern) to how: struct loop, which print/ turns into text.
+/* schedule.h - from the values of a kernel (struct kern) to its loops (struct loop), which print/ turns into text.
  *
- * Everything that is chosen is chosen here: what vectors run along, which template, skeleton or library computes it,
+ * All choices are made here: what vectors run along, which template, skeleton or library computes it,
  * what stays in registers or scratch between passes, and the numbers of the launch.  Statements are text already
  * (print/expr.c writes them), since whether an expression has a vector form is known once it is written; the loops
  * around them, accumulators and launches are print/'s. */
@@ -105,6 +105,8 @@ const struct ix_atom *pl_lane_of(struct pl *pl, struct kern *k, int d);
 const struct ix_atom *pl_join(struct pl *pl, struct kern *k, int from, int to, const struct ix **idx);
 /* A library's result can go where the kernel's would, since nothing follows. */
 int pl_is_bare(const struct kern *k);
+/* The largest of most, most / 2, ... 1 that divides n at the size at hand. */
+int pl_widest(const struct ix *n, int most);
 /* Product of the sizes from..to-1 of v. */
 const struct ix *pl_sizes(struct pl *pl, const struct val *v, int from, int to);
 /* Statements of a functor that a template calls with elements along loop->lane, the first at `start`: stores the

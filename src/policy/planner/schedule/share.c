@@ -1,4 +1,4 @@
-/* share.c - one text for kernels that do the same to other buffers.
+/* share.c - one text for kernels that differ only in their buffers.
  *
  * A network repeats its blocks: of twenty convolutions with the same shape and the same operations behind them only the
  * buffers differ, and those are arguments.  Compiling each costs seconds and, on cuda, megabytes of a binary whose size
@@ -289,9 +289,9 @@ int pl_share_kernel(struct pl *pl, struct kern *k)
 		struct same s = { .pl = pl, .a = pl->kern[i] };
 		struct buf_pair *pair;
 
-		if (s.a->shared || memcmp(pl_knobs(pl, i), pl_knobs(pl, k->id), sizeof(struct knobs)) ||
-			!take_variables(&s, k) || !same_ix(s.a->ocol, s.b.ocol, k->n_ocol) || !same_anchor(&s) ||
-			!same_outputs(&s) || !same_reds(&s))
+		if (s.a->shared || s.a->segment || k->segment ||
+			memcmp(pl_knobs(pl, i), pl_knobs(pl, k->id), sizeof(struct knobs)) || !take_variables(&s, k) ||
+			!same_ix(s.a->ocol, s.b.ocol, k->n_ocol) || !same_anchor(&s) || !same_outputs(&s) || !same_reds(&s))
 			continue;
 		pair = pl_alloc(pl, (size_t)s.n_buf * sizeof(*pair));
 		memcpy(pair, s.buf, (size_t)s.n_buf * sizeof(*pair));

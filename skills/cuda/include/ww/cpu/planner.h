@@ -1,4 +1,4 @@
-/* planner.h - what kernels of the planner use on the cpu target beside <ww/cpu.h>: the type of indices, constants that
+/* planner.h - what the planner's kernels use on the cpu target besides <ww/cpu.h>: the type of indices, constants that
  * a literal cannot say, and PyTorch's operations on one number. */
 #ifndef WW_CPU_PLANNER_H
 #define WW_CPU_PLANNER_H

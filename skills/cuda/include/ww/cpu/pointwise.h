@@ -11,7 +11,7 @@
  *     ww_cpu_nd:   void fn(const void *ctx, const long long *at, long long i, int n)
  *         elements (at[0], at[1], at[2], i .. i+n-1) of a four-dimensional index space (leading sizes 1 where fewer are
  *         needed; collapse what can be).  The functor multiplies by its own strides; products of at[] leave the inner
- *                                         loop.
+ *         loop.
  *         A broadcast innermost dimension is ww_vf_set(*p), a strided one ww_vf_gather().
  *     ww_cpu_transpose:  y[b][j][i] = f(x[b][i][j]), in tiles that keep both sides in whole cache lines.
  *         ww_vf fn(const void *ctx, ww_vf v) applies to each element (by value).

@@ -1,6 +1,6 @@
 /* rnn.h - recurrent layers: the part of LSTM, GRU and RNN that has to be done step by step.
  *
- * What a step takes from the input was computed before, for all steps at once, by a matrix product with its biases: gx
+ * The input's products of all steps, with their biases, come from one matrix product before the launch: gx
  * (steps, batch, gates * hidden) at strides.  What is left is h W^T and the gates.  Rows of the batch depend on nothing
  * of one another, so a block takes `per` of them through all steps; nothing has to be waited for.  w is W transposed,
  * (hidden, gates * hidden): vectors lie along the outputs, four of them a tile, and a tile's column of weights (which

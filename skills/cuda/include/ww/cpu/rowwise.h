@@ -64,7 +64,7 @@ WW_FN double ww_op_lanes(enum ww_op op, ww_vf v)
 
 #define WW_ROW_CHUNK (64 * 4 * WW_VL)	/* elements between two flushes into a double */
 
-/* What a pass can do beside its own work: hand store((s[i] - a) * c) for another row, r. */
+/* A store that a pass does along with its own work: store((s[i] - a) * c) for another row, r. */
 struct ww_row_put {
 	const float *s;
 	float a, c;

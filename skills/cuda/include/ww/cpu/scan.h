@@ -2,8 +2,8 @@
  *
  *     ww_cpu_scan_row   along the innermost dimension: prefix within the vector by log2(WW_VL) shifted additions, and a
  *                       running total in double precision.  Only one scalar addition per vector lies on the critical
- *                                                           path, because the vector's own total does not wait for the
- * carry. ww_cpu_scan_mid   (outer, mid, inner) along mid: vectors lie along inner, the carry is a vector of two floats
+ *                       path, because the vector's own total does not wait for the carry.
+ *     ww_cpu_scan_mid   (outer, mid, inner) along mid: vectors lie along inner, the carry is a vector of two floats
  *                       (the sum and what rounding took from it).
  *
  * Functors as in rowwise.h: load(ctx, r, i, n), store(ctx, r, i, v, n); for scan_mid r = outer * mid + m. */

@@ -5,14 +5,15 @@
 #include <ww/plan.h>
 #include <ww/recipe/common.h>
 
-/* A convolution by cuDNN: c->workspace_bytes is set here, enough for copies of all operands in another layout. */
+/* A convolution by cuDNN: c->workspace_bytes is set here, enough for copies of all operands in another layout; what the
+ * algorithm does not need is not allocated. */
 static inline void ww_recipe_conv_library(struct ww_plan *p, struct ww_conv *c)
 {
 	long long x = c->n * c->c, w = c->c * c->k / c->groups, y = c->n * c->k;
 
 	for (int i = 0; i < c->nd; i++)
 		x *= c->in[i], w *= c->kernel[i], y *= c->out[i];
-	c->workspace_bytes = ww_min(1LL << 30, (64LL << 20) + 16 * (x + w + y));
+	c->workspace_bytes = ww_min(1LL << 36, (64LL << 20) + 16 * (x + w + y));
 	ww_conv(p, c);
 }
 
@@ -23,6 +24,18 @@ static inline void ww_recipe_gemm_library(struct ww_plan *p, struct ww_gemm *g)
 	ww_gemm(p, g);
 }
 
+/* The numbers of a kernel over a library node's result. */
+static inline void ww_after_library_define(
+	struct ww_plan *p, const char *kernel, long long rows, long long cols, int vec, int runs)
+{
+	if (cols % vec)
+		ww_fail(p, "after_library: rows are not a multiple of the vectors");
+	ww_tunable(p, kernel, "ROWS", rows);
+	ww_tunable(p, kernel, "COLS", cols);
+	ww_tunable(p, kernel, "VEC", vec);
+	ww_tunable(p, kernel, "RUNS", runs);
+}
+
 /* A kernel over a library node's result y, (batch, rows, cols), `vec` neighbouring columns at a time.  Leading
  * arguments: const T *y, long long rows (of all batches). */
 static inline void ww_recipe_after_library(
@@ -30,13 +43,20 @@ static inline void ww_recipe_after_library(
 {
 	enum { BLOCK = 256, RUNS = 4 };
 
-	if (cols % vec)
-		ww_fail(p, "after_library: rows are not a multiple of the vectors");
-	ww_tunable(p, kernel, "ROWS", rows);
-	ww_tunable(p, kernel, "COLS", cols);
-	ww_tunable(p, kernel, "VEC", vec);
-	ww_tunable(p, kernel, "RUNS", RUNS);
+	ww_after_library_define(p, kernel, rows, cols, vec, RUNS);
 	ww_launch(p, kernel, ww_cdiv(batch * rows * cols / vec, BLOCK * RUNS), 1, 1, BLOCK, 1, 1);
+	ww_arg_buf(p, y, 0);
+	ww_arg_i64(p, batch * rows);
+}
+
+/* The same where y lies the other way, (batch, cols, rows): a tile of 32 rows a block. */
+static inline void ww_recipe_after_library_turned(
+	struct ww_plan *p, const char *kernel, int y, long long batch, long long rows, long long cols, int vec)
+{
+	enum { BLOCK = 256, RUNS = 4 };
+
+	ww_after_library_define(p, kernel, rows, cols, vec, RUNS);
+	ww_launch(p, kernel, batch * ww_cdiv(rows, 32) * ww_cdiv(cols, 32 * RUNS), 1, 1, BLOCK, 1, 1);
 	ww_arg_buf(p, y, 0);
 	ww_arg_i64(p, batch * rows);
 }

@@ -1,0 +1,74 @@
+"""Operators of a task's graph that a plan leaves to PyTorch: run from the graph's rows, on memory that is shared.
+
+The rows are the judge's own copy of the graph (graph.py), the task's inputs and parameters are its shared buffers, and
+what lies between is scratch of the plan.  Nothing of the candidate is code here: it contributes numbers and the choice
+of rows.  This module stands alone, since exports carry a copy of it.
+
+A row's JSON has lost the types of torch (graph.plain()): the operator's own schema says where a string is one.
+"""
+
+import operator
+
+import torch
+
+DTYPES = {name: getattr(torch, name) for name in (
+    "float32", "float64", "float16", "bfloat16", "int8", "int16", "int32", "int64", "uint8", "bool", "complex64",
+    "complex128")}
+
+
+def overload(name):
+    """"aten.fft_rfft.default" as PyTorch's operator; "getitem"."""
+    if name == "getitem":
+        return operator.getitem
+    found = torch.ops
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def typed(x, kind):
+    """A string of the JSON as what the schema's type wants."""
+    if not isinstance(x, str):
+        return x
+    if "ScalarType" in kind or kind == "int" and x in DTYPES:
+        return DTYPES[x]
+    if "MemoryFormat" in kind or "Layout" in kind:
+        return getattr(torch, x)
+    if "Device" in kind:
+        return torch.device(x)
+    return float(x) if x in ("inf", "-inf", "nan") and kind != "str" else x
+
+
+class Operators:
+    """Some rows in order.  rows: [{name, op, args, kwargs}]; writes: names of those whose results are stored."""
+
+    def __init__(self, rows, writes):
+        self.steps = [(row["name"], overload(row["op"]), *self._arguments(row)) for row in rows]
+        self.writes = writes
+
+    def _arguments(self, row):
+        schema = getattr(overload(row["op"]), "_schema", None)
+        if schema is None:
+            return row["args"], row["kwargs"]
+        if schema.is_mutable:
+            raise ValueError(f"{row['op']} works in place")
+        kinds = [str(a.real_type if hasattr(a, "real_type") else a.type) for a in schema.arguments]
+        by_name = {a.name: k for a, k in zip(schema.arguments, kinds)}
+        return ([typed(x, kinds[i]) for i, x in enumerate(row["args"])],
+                {k: typed(x, by_name[k]) for k, x in row["kwargs"].items()})
+
+    def __call__(self, values):
+        """values: {name: tensor} of what the rows read and do not compute.  The results, in the order of `writes`."""
+        values = dict(values)
+        for name, call, args, kwargs in self.steps:
+            values[name] = call(*(resolve(a, values) for a in args),
+                                **{k: resolve(v, values) for k, v in kwargs.items()})
+        return [values[name] for name in self.writes]
+
+
+def resolve(x, values):
+    if isinstance(x, dict):
+        return values[x["ref"]] if "ref" in x else slice(*(resolve(v, values) for v in x["slice"]))
+    if isinstance(x, list):
+        return [resolve(v, values) for v in x]
+    return x

@@ -1,0 +1,549 @@
+/* pytorch.c - plans between whose nodes PyTorch runs operators of the task.
+ *
+ * One operator that nobody wrote a kernel for must not cost a module all of its kernels.  A plan may name operators of
+ * the task's graph and the buffers that they read and write.  They are run by a process of ours
+ * (bridge/wwbridge/beside.py) that holds neither the task nor a seed: it gets the rows of the judge's own copy of the
+ * graph, the task's inputs and parameters read-only, and the scratch that the plan named, so a solution is still a plan
+ * and device code.
+ *
+ * A call is then: the runner's nodes up to the first such node, PyTorch's part, the runner's next nodes, and so on;
+ * both processes are timed as ever (client.h, ww_ref_fire()), and the sum is the call's time.  What PyTorch refuses (an
+ * index out of range that a kernel computed) or dies of is the solution's fault, since the values are its own; the
+ * process is then started anew.
+ *
+ * Where more than half of the time is PyTorch's the verdict is library_only.
+ *
+ * Rejected: a PyTorch form whose forward() calls the parts in order (weaker guarantees for the whole, and Python that
+ * the candidate wrote); the reference worker (a candidate's numbers in the process that knows the answers). */
+#include "judge/internal.h"
+
+#include "base/json.h"
+#include "base/mem.h"
+#include "judge/image_internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double CALL_LIMIT_S = 120;
+
+struct mixed {
+	struct ww_judge_task *t;
+	struct ww_runner *runner;
+	const struct ww_image *image;
+	uint64_t torch_ns, all_ns;
+	double us[WW_PYTORCH_TIMED]; /* of the nodes in the last call */
+};
+
+int ww_pytorch_count(const struct ww_image *m)
+{
+	int n = 0;
+	for (uint32_t i = 0; i < m->n_nodes; i++)
+		n += ww_image_nodes(m)[i].kind == WW_NODE_PYTORCH;
+	return n;
+}
+
+const char *ww_pytorch_names(const struct ww_image *m)
+{
+	for (uint32_t i = 0; i < m->n_nodes; i++)
+		if (ww_image_nodes(m)[i].kind == WW_NODE_PYTORCH)
+			return ww_image_string(m, ww_image_nodes(m)[i].pytorch.nodes);
+	return "";
+}
+
+/* ---- Names ------------------------------------------------------------------------------------------------------- */
+
+struct word {
+	const char *p;
+	size_t n;
+};
+
+/* The next of some names that one space separates; 0 at the end. */
+static int next_word(const char **list, struct word *w)
+{
+	w->p = *list;
+	w->n = strcspn(*list, " ");
+	*list += w->n + (w->p[w->n] == ' ');
+	return w->n > 0;
+}
+
+static int is_word(const struct word *w, const char *name) { return strlen(name) == w->n && !memcmp(w->p, name, w->n); }
+
+static int in_list(const char *list, const char *name)
+{
+	struct word w;
+	while (next_word(&list, &w))
+		if (is_word(&w, name))
+			return 1;
+	return 0;
+}
+
+static const json_t *row_named(const json_t *rows, const struct word *w, size_t *index)
+{
+	for (*index = 0; *index < json_array_size(rows); ++*index)
+		if (is_word(w, ww_json_str(json_array_get(rows, *index), "name", "")))
+			return json_array_get(rows, *index);
+	return NULL;
+}
+
+static const json_t *find_row(const json_t *rows, const char *name)
+{
+	size_t index;
+	return row_named(rows, &(struct word){ name, strlen(name) }, &index);
+}
+
+int ww_pytorch_has(const struct ww_image *m, const char *node)
+{
+	for (uint32_t i = 0; i < m->n_nodes; i++) {
+		const struct ww_image_node *n = &ww_image_nodes(m)[i];
+		if (n->kind == WW_NODE_PYTORCH && in_list(ww_image_string(m, n->pytorch.nodes), node))
+			return 1;
+	}
+	return 0;
+}
+
+double ww_pytorch_flops(const json_t *graph, const struct ww_image *m)
+{
+	double sum = 0;
+	size_t i;
+	json_t *row;
+	json_array_foreach(json_object_get(graph, "nodes"), i, row)
+		if (ww_pytorch_has(m, ww_json_str(row, "name", "")))
+			sum += ww_json_num(row, "flops", 0);
+	return sum;
+}
+
+/* ---- Checking ---------------------------------------------------------------------------------------------------- */
+
+struct part {
+	const json_t *graph, *rows;
+	const struct ww_image *m;
+	const struct ww_image_pytorch *t;
+	const char *nodes, *reads, *writes;
+	struct ww_str *why;
+};
+
+static struct part part_of(const json_t *graph, const struct ww_image *m, const struct ww_image_node *n)
+{
+	const struct ww_image_pytorch *t = &n->pytorch;
+	return (struct part){ graph, json_object_get(graph, "nodes"), m, t, ww_image_string(m, t->nodes),
+		ww_image_string(m, t->reads), ww_image_string(m, t->writes), NULL };
+}
+
+static int refuse(const struct part *p, const char *text, const char *name)
+{
+	ww_str_addf(
+		p->why, "ww_pytorch(\"%.100s\"): %s%s%.100s%s", p->nodes, text, *name ? " \"" : "", name, *name ? "\"" : "");
+	return 0;
+}
+
+/* "aten.relu_.default"; __and__ is none. */
+static int in_place(const char *op)
+{
+	const char *dot = strrchr(op, '.');
+	return dot && dot > op + 1 && dot[-1] == '_' && dot[-2] != '_';
+}
+
+/* Every reference below a value is to something that is there. */
+static int refers_well(const struct part *p, const json_t *v)
+{
+	const char *key, *ref = json_string_value(json_object_get(v, "ref"));
+	json_t *x;
+	size_t i;
+	if (ref)
+		return in_list(p->nodes, ref) || in_list(p->reads, ref) || find_row(json_object_get(p->graph, "inputs"), ref) ||
+			find_row(json_object_get(p->graph, "params"), ref) || refuse(p, "it does not say where to read", ref);
+	json_array_foreach((json_t *)v, i, x)
+		if (!refers_well(p, x))
+			return 0;
+	json_object_foreach((json_t *)v, key, x)
+		if (!refers_well(p, x))
+			return 0;
+	return 1;
+}
+
+static int check_operators(const struct part *p)
+{
+	const char *list = p->nodes;
+	struct word w;
+	size_t index, next = 0;
+	while (next_word(&list, &w)) {
+		const json_t *row = row_named(p->rows, &w, &index);
+		if (!row)
+			return refuse(p, "the task's graph has no such operator", "");
+		const char *name = ww_json_str(row, "name", "");
+		if (index < next)
+			return refuse(p, "not in the graph's order:", name);
+		if (in_place(ww_json_str(row, "op", "")))
+			return refuse(p, "it works in place:", name);
+		if (!refers_well(p, json_object_get(row, "args")) || !refers_well(p, json_object_get(row, "kwargs")))
+			return 0;
+		next = index + 1;
+	}
+	return 1;
+}
+
+static int type_size(const char *dtype)
+{
+	static const struct {
+		const char *name;
+		int bytes;
+	} types[] = { { "float32", 4 }, { "float64", 8 }, { "float16", 2 }, { "bfloat16", 2 }, { "int8", 1 },
+		{ "int16", 2 }, { "int32", 4 }, { "int64", 8 }, { "uint8", 1 }, { "bool", 1 } };
+	for (size_t i = 0; i < WW_ARRAY_LEN(types); i++)
+		if (!strcmp(types[i].name, dtype))
+			return types[i].bytes;
+	return 0;
+}
+
+/* Bytes of an operator's only result, row-major; -1: it has none that a buffer could hold. */
+static double result_bytes(const json_t *row)
+{
+	const json_t *out = json_object_get(row, "out"), *form = json_array_get(out, 0);
+	double bytes = type_size(ww_json_str(form, "dtype", ""));
+	size_t i;
+	json_t *size;
+	if (json_array_size(out) != 1 || bytes == 0)
+		return -1;
+	json_array_foreach(json_object_get(form, "sizes"), i, size)
+		bytes *= (double)json_integer_value(size);
+	return bytes;
+}
+
+static int check_values(const struct part *p, const char *list, int written, uint32_t *arg)
+{
+	struct word w;
+	size_t index;
+	for (; next_word(&list, &w); ++*arg) {
+		const json_t *row = row_named(p->rows, &w, &index);
+		const char *name = ww_json_str(row, "name", "");
+		double bytes = row ? result_bytes(row) : -1;
+		int buf = ww_image_args(p->m)[p->t->first_arg + *arg].buf;
+		if (!row || in_list(p->nodes, name) != written)
+			return refuse(
+				p, written ? "a result that is none of its own" : "it reads what is no result of another operator", "");
+		if (bytes < 0)
+			return refuse(p, "not one tensor of a type that buffers have:", name);
+		if (bytes > (double)ww_image_buffers(p->m)[buf].bytes)
+			return refuse(p, "a buffer that is too small for", name);
+	}
+	return 1;
+}
+
+int ww_pytorch_check(const json_t *graph, const struct ww_image *m, struct ww_str *why)
+{
+	for (uint32_t i = 0; i < m->n_nodes; i++) {
+		const struct ww_image_node *n = &ww_image_nodes(m)[i];
+		uint32_t arg = 0;
+		if (n->kind != WW_NODE_PYTORCH)
+			continue;
+		struct part p = part_of(graph, m, n);
+		p.why = why;
+		if (!check_operators(&p) || !check_values(&p, p.reads, 0, &arg) || !check_values(&p, p.writes, 1, &arg))
+			return 0;
+		for (uint32_t k = 0; k < i; k++) {
+			const char *list = p.nodes;
+			struct word w;
+			while (ww_image_nodes(m)[k].kind == WW_NODE_PYTORCH && next_word(&list, &w)) {
+				size_t index;
+				const char *name = ww_json_str(row_named(p.rows, &w, &index), "name", "");
+				if (in_list(ww_image_string(m, ww_image_nodes(m)[k].pytorch.nodes), name))
+					return refuse(&p, "another such node has it already:", name);
+			}
+		}
+	}
+	return 1;
+}
+
+/* ---- Handing over ------------------------------------------------------------------------------------------------ */
+
+json_t *ww_pytorch_part(const json_t *graph, const struct ww_image *m, uint32_t node)
+{
+	const struct part p = part_of(graph, m, &ww_image_nodes(m)[node]);
+	json_t *rows = json_array(), *reads = json_array(), *writes = json_array();
+	const char *lists[3] = { p.nodes, p.reads, p.writes };
+	struct word w;
+	size_t index;
+	while (next_word(&lists[0], &w)) {
+		const json_t *row = row_named(p.rows, &w, &index);
+		json_array_append_new(rows,
+			json_pack("{s:O, s:O, s:O, s:O}", "name", json_object_get(row, "name"), "op", json_object_get(row, "op"),
+				"args", json_object_get(row, "args"), "kwargs", json_object_get(row, "kwargs")));
+	}
+	for (int k = 1; k < 3; k++)
+		while (next_word(&lists[k], &w))
+			json_array_append_new(k == 1 ? reads : writes, json_stringn(w.p, w.n));
+	return json_pack("{s:o, s:o, s:o}", "rows", rows, "reads", reads, "writes", writes);
+}
+
+/* A buffer's row for the bridge; *like: the strides that the graph has where those of the buffer differ. */
+static json_t *buffer_row(const json_t *form, int row_major, int writable, const struct ww_run_bind *b, json_t **like)
+{
+	const json_t *sizes = json_object_get(form, "sizes");
+	json_t *strides = json_array();
+	long long step = 1;
+	for (size_t i = json_array_size(sizes); i-- > 0;) {
+		json_array_insert_new(strides, 0, json_integer(step));
+		step *= json_integer_value(json_array_get(sizes, i));
+	}
+	*like = json_equal(strides, json_object_get(form, "strides")) ? json_null()
+																  : json_incref(json_object_get(form, "strides"));
+	if (!row_major) {
+		json_decref(strides);
+		json_decref(*like);
+		strides = json_incref(json_object_get(form, "strides"));
+		*like = json_null();
+	}
+	return json_pack("{s:O, s:O, s:o, s:b, s:I, s:I}", "dtype", json_object_get(form, "dtype"), "sizes", sizes,
+		"strides", strides, "writable", writable, "offset_bytes", (json_int_t)b->offset_bytes, "map_bytes",
+		(json_int_t)b->map_bytes);
+}
+
+struct handing {
+	const struct ww_session *s;
+	json_t *buffers, *parts;
+	int *fds, n_fds;
+};
+
+static json_int_t add_scratch(struct handing *h, int buf, const json_t *row, int writable, json_t **like)
+{
+	struct ww_run_bind b = { 0 };
+	h->fds[h->n_fds++] = ww_runner_shared_scratch(h->s->runner, (uint32_t)buf, &b);
+	json_array_append_new(
+		h->buffers, buffer_row(json_array_get(json_object_get(row, "out"), 0), 1, writable, &b, like));
+	return h->n_fds - 1;
+}
+
+/* An input or a parameter by its name; -1: it is neither. */
+static json_int_t add_place(struct handing *h, const char *name)
+{
+	const struct ww_judge_task *t = h->s->t;
+	const struct ww_facts *f = &t->facts;
+	for (int i = 0; i < f->n_inputs + f->n_params; i++) {
+		const struct ww_tensor *place = i < f->n_inputs ? &f->inputs[i] : &f->params[i - f->n_inputs];
+		const json_t *row = find_row(json_object_get(t->graph, i < f->n_inputs ? "inputs" : "params"), place->name);
+		struct ww_run_bind b = { .map_bytes = t->buffers.b[i].alloc_bytes };
+		json_t *like;
+		if (strcmp(place->name, name) || !row)
+			continue;
+		h->fds[h->n_fds++] = t->buffers.b[i].fd;
+		json_array_append_new(h->buffers, buffer_row(row, 0, 0, &b, &like));
+		return h->n_fds - 1;
+	}
+	return -1;
+}
+
+/* What the rows refer to and nobody computes between kernels: inputs and parameters, each once. */
+static void add_places(struct handing *h, const json_t *v, json_t *seen, json_t *reads)
+{
+	const char *key, *ref = json_string_value(json_object_get(v, "ref"));
+	json_t *x;
+	size_t i;
+	if (ref && !json_object_get(seen, ref)) {
+		json_int_t at = add_place(h, ref);
+		json_object_set_new(seen, ref, json_true());
+		if (at >= 0)
+			json_array_append_new(reads, json_pack("[s, I, n]", ref, at));
+	}
+	json_array_foreach((json_t *)v, i, x)
+		add_places(h, x, seen, reads);
+	json_object_foreach((json_t *)v, key, x)
+		if (!ref)
+			add_places(h, x, seen, reads);
+}
+
+static void add_part(struct handing *h, uint32_t node)
+{
+	const struct ww_image *m = h->s->image;
+	const struct ww_image_pytorch *t = &ww_image_nodes(m)[node].pytorch;
+	const json_t *rows = json_object_get(h->s->t->graph, "nodes");
+	json_t *part = ww_pytorch_part(h->s->t->graph, m, node), *reads = json_array(), *out = json_array(), *name, *like;
+	json_auto_t *seen = json_object();
+	uint32_t arg = t->first_arg;
+	size_t i;
+	json_array_foreach(json_object_get(part, "reads"), i, name) {
+		json_int_t at = add_scratch(h, ww_image_args(m)[arg++].buf, find_row(rows, json_string_value(name)), 0, &like);
+		json_array_append_new(reads, json_pack("[O, I, o]", name, at, like));
+	}
+	json_array_foreach(json_object_get(part, "writes"), i, name) {
+		json_int_t at = add_scratch(h, ww_image_args(m)[arg++].buf, find_row(rows, json_string_value(name)), 1, &like);
+		json_array_append_new(out, json_integer(at));
+		json_decref(like);
+	}
+	add_places(h, json_object_get(part, "rows"), seen, reads);
+	json_object_set_new(part, "reads", reads);
+	json_object_set_new(part, "out", out);
+	json_array_append_new(h->parts, part);
+}
+
+static enum ww_rc hand_over(struct ww_session *s, struct ww_err *err)
+{
+	const struct ww_image *m = s->image;
+	size_t room = (size_t)m->n_args +
+		(size_t)ww_pytorch_count(m) * (size_t)(s->t->facts.n_inputs + s->t->facts.n_params);
+	struct handing h = { .s = s, .buffers = json_array(), .parts = json_array() };
+	enum ww_rc rc = WW_NEW(h.fds, room + 1, err);
+	for (uint32_t i = 0; rc == WW_OK && i < m->n_nodes; i++)
+		if (ww_image_nodes(m)[i].kind == WW_NODE_PYTORCH)
+			add_part(&h, i);
+	if (rc == WW_OK)
+		rc = ww_ref_beside(s->t->beside,
+			json_pack("{s:s, s:O, s:O}", "request", "beside", "buffers", h.buffers, "parts", h.parts), h.fds, h.n_fds,
+			err);
+	json_decref(h.buffers);
+	json_decref(h.parts);
+	free(h.fds);
+	return rc;
+}
+
+/* ---- Calls ------------------------------------------------------------------------------------------------------- */
+
+static void drop(struct ww_judge_task *t)
+{
+	ww_ref_close(t->beside);
+	t->beside = NULL;
+}
+
+/* PyTorch's part failed: by the values that it was given, unless we were interrupted. */
+static enum ww_rc failed(struct mixed *x, enum ww_rc rc, struct ww_run_result *res, struct ww_err *err)
+{
+	if (rc == WW_ERR_INTERRUPTED)
+		return rc;
+	res->kind = rc == WW_ERR_TIMEOUT ? WW_RUN_LATE : WW_RUN_FAULT;
+	snprintf(res->text, sizeof(res->text), "operators that PyTorch runs: %.400s", err->msg);
+	drop(x->t);
+	*err = (struct ww_err)WW_ERR_INIT;
+	return WW_OK;
+}
+
+static void add_times(struct ww_run_result *sum, const struct ww_run_result *one)
+{
+	sum->elapsed_ns += one->elapsed_ns;
+	sum->waited_us += one->waited_us;
+	sum->used_ns += one->used_ns;
+}
+
+/* The runner's nodes from..to-1, if there are any. */
+static enum ww_rc run_part(
+	struct mixed *x, uint32_t from, uint32_t to, double limit_s, struct ww_run_result *res, struct ww_err *err)
+{
+	const struct ww_run_part part = { from, to };
+	struct ww_run_result one;
+	if (from == to)
+		return WW_OK;
+	WW_CHECK(ww_runner_go_part(x->runner, &part, limit_s, &one, err));
+	if (one.kind == WW_RUN_OK)
+		add_times(res, &one);
+	else
+		*res = one;
+	return WW_OK;
+}
+
+static enum ww_rc run_pytorch(struct mixed *x, int k, int last, struct ww_run_result *res, struct ww_err *err)
+{
+	struct ww_run_result one = { 0 };
+	enum ww_rc rc = ww_ref_beside_fire(x->t->beside, last, &one.elapsed_ns, &one.waited_us, err);
+	if (rc != WW_OK)
+		return failed(x, rc, res, err);
+	add_times(res, &one);
+	x->torch_ns += one.elapsed_ns;
+	if (k < WW_PYTORCH_TIMED)
+		x->us[k] = (double)one.elapsed_ns * 1e-3;
+	return WW_OK;
+}
+
+static enum ww_rc mixed_go(void *self, double limit_s, struct ww_run_result *res, struct ww_err *err)
+{
+	struct mixed *x = self;
+	const struct ww_image *m = x->image;
+	int k = 0, n = ww_pytorch_count(m);
+	uint32_t from = 0;
+	enum ww_rc rc;
+	memset(res, 0, sizeof(*res));
+	res->device_us = res->stamp_us = res->call_us = NAN;
+	if (!x->t->beside)
+		return ww_err_set(err, WW_ERR_WORKER, "internal error: PyTorch's process was used after it had failed");
+	if ((rc = ww_ref_beside_arm(x->t->beside, err)) != WW_OK)
+		return failed(x, rc, res, err);
+	for (uint32_t i = 0; rc == WW_OK && res->kind == WW_RUN_OK && i < m->n_nodes; i++) {
+		if (ww_image_nodes(m)[i].kind != WW_NODE_PYTORCH)
+			continue;
+		rc = run_part(x, from, i, limit_s, res, err);
+		if (rc == WW_OK && res->kind == WW_RUN_OK) {
+			rc = run_pytorch(x, k, k + 1 == n, res, err);
+			k++;
+		}
+		from = i + 1;
+	}
+	if (rc == WW_OK && res->kind == WW_RUN_OK)
+		rc = run_part(x, from, m->n_nodes, limit_s, res, err);
+	else if (k < n)
+		drop(x->t); /* it waits for a byte that will not come */
+	x->all_ns += res->elapsed_ns;
+	return rc;
+}
+
+static enum ww_rc mixed_prepare(void *self, unsigned flags, struct ww_run_result *res, struct ww_err *err)
+{
+	return ww_runner_prepare(((struct mixed *)self)->runner, flags, res, err);
+}
+
+static enum ww_rc mixed_guards(void *self, struct ww_run_result *res, struct ww_err *err)
+{
+	(void)err;
+	ww_runner_guards(((struct mixed *)self)->runner, res);
+	return WW_OK;
+}
+
+static pid_t mixed_pid(const void *self) { return ww_runner_pid(((const struct mixed *)self)->runner); }
+
+static const struct ww_candidate_ops mixed_ops = { mixed_prepare, mixed_go, mixed_guards, mixed_pid, free, 0 };
+
+enum ww_rc ww_pytorch_open(struct ww_session *s, struct ww_err *err)
+{
+	struct ww_judge_task *t = s->t;
+	struct mixed *x;
+	if (!t->beside) {
+		struct ww_ref_opts o = t->ref_opts;
+		o.first = NULL;
+		o.pool_bytes = 0;
+		o.pool_share = 0;
+		o.max_request_s = CALL_LIMIT_S;
+		ww_judge_progress(t->judge, "importing PyTorch for the operators that it runs");
+		WW_CHECK(ww_ref_open(&t->beside, &o, err));
+	}
+	enum ww_rc rc = hand_over(s, err);
+	if (rc != WW_OK && rc != WW_ERR_INTERRUPTED && rc != WW_ERR_NOMEM) { /* rows that the bridge does not take */
+		ww_session_fail(s, WW_STATUS_REFUSED, "refused: operators that PyTorch is to run: %.400s", err->msg);
+		*err = (struct ww_err)WW_ERR_INIT;
+		drop(t);
+		return WW_OK;
+	}
+	WW_CHECK(rc);
+	WW_CHECK(WW_NEW(x, 1, err));
+	*x = (struct mixed){ .t = t, .runner = s->runner, .image = s->image };
+	s->ops = &mixed_ops;
+	s->candidate = x;
+	return WW_OK;
+}
+
+static const struct mixed *mixed_of(const struct ww_session *s)
+{
+	return s->ops == &mixed_ops ? (const struct mixed *)s->candidate : NULL;
+}
+
+double ww_pytorch_share(const struct ww_session *s)
+{
+	const struct mixed *x = mixed_of(s);
+	return x && x->all_ns ? (double)x->torch_ns / (double)x->all_ns : 0;
+}
+
+enum ww_rc ww_pytorch_times(struct ww_session *s, double *us, struct ww_err *err)
+{
+	const struct mixed *x = mixed_of(s);
+	struct ww_run_result res;
+	WW_BUG(!x);
+	WW_CHECK(ww_session_run(s, WW_RUN_POISON | WW_RUN_FLUSH, &res, err));
+	memcpy(us, x->us, sizeof(x->us));
+	return WW_OK;
+}

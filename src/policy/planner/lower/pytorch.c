@@ -1,0 +1,216 @@
+/* pytorch.c - operators without a rule: what PyTorch computes between our kernels.
+ *
+ * Problem.  One operator that no rule covers must not cost the module all others.  What it is, a build finds out by
+ * failing: the operator that a rule refused is marked and the graph is built again (build.c).
+ *
+ * Partition.  Marked operators are gathered into segments, each one node of the plan, such that no segment needs a
+ * kernel that needs the segment.  An operator's level is the number of segments that must have run before it:
+ *
+ *     covered    the largest of its operands', a segment's result counting one more
+ *     marked     the largest of its covered operands', and of its marked ones: its level is its segment
+ *
+ * A way from one marked operator over a covered one to another raises the level by one, so operators of one level have
+ * no kernel between them, and the kernels around them have an order.  Results that no buffer can hold (complex numbers,
+ * lists) have their readers in their own segment: those levels are made equal, until nothing changes.  Where the graph
+ * works in place, names do not say all dependences; then each marked operator is a segment of its own, in the graph's
+ * order.
+ *
+ * A result that is read from outside of its segment is a buffer, like an input; what a segment reads is stored.  The
+ * plan is then for the traced sizes, since the graph's rows hold them.
+ */
+#include "policy/planner/lower/lower.h"
+
+#include <string.h>
+
+enum { MAX_ROUNDS = 64 };
+
+/* ---- References -------------------------------------------------------------------------------------------------- */
+
+typedef void (*ref_fn)(struct pl *pl, struct gnode *n, const struct garg *a);
+
+static void each_ref(struct pl *pl, struct gnode *n, const struct garg *a, ref_fn fn)
+{
+	if (a->kind == G_VAL)
+		fn(pl, n, a);
+	for (int i = 0; a->kind == G_LIST && i < a->n; i++)
+		each_ref(pl, n, &a->item[i], fn);
+}
+
+static void refs_of(struct pl *pl, struct gnode *n, ref_fn fn)
+{
+	for (int i = 0; i < n->n_arg; i++)
+		each_ref(pl, n, &n->arg[i], fn);
+	for (int i = 0; i < n->n_kwarg; i++)
+		each_ref(pl, n, &n->kwarg[i], fn);
+}
+
+/* One tensor of a type that buffers have, with elements. */
+static int storable(const struct gnode *n)
+{
+	int empty = 0;
+
+	for (int d = 0; d < n->meta[0].rank; d++)
+		empty |= n->meta[0].size[d] == 0;
+	return n->n_out == 1 && n->meta[0].dt && !empty;
+}
+
+/* ---- Levels ------------------------------------------------------------------------------------------------------ */
+
+static void raise(struct pl *pl, struct gnode *n, int level)
+{
+	if (n->level < level) {
+		n->level = level;
+		pl->levels_changed = 1;
+	}
+}
+
+static void level_by(struct pl *pl, struct gnode *n, const struct garg *a)
+{
+	struct gnode *from = pl_graph_node(pl, a->name);
+
+	if (!from)
+		return;
+	if (from->by_pytorch && n->by_pytorch && !storable(from))
+		raise(pl, from, n->level);
+	raise(pl, n, from->level + (from->by_pytorch && !n->by_pytorch));
+}
+
+static int works_in_place(const struct pl *pl)
+{
+	for (int i = 0; i < pl->n_node; i++)
+		if (pl_in_place(pl->node[i].target))
+			return 1;
+	return 0;
+}
+
+void pl_pytorch_levels(struct pl *pl)
+{
+	int round = 0, own = 0;
+
+	if (works_in_place(pl)) {
+		for (int i = 0; i < pl->n_node; i++)
+			pl->node[i].level = pl->node[i].by_pytorch ? own++ : 0;
+		return;
+	}
+	do {
+		pl->levels_changed = 0;
+		for (int i = 0; i < pl->n_node; i++)
+			refs_of(pl, &pl->node[i], level_by);
+	} while (pl->levels_changed && ++round < MAX_ROUNDS);
+	if (pl->levels_changed)
+		pl_fail(pl, "the operators without a rule cannot be put between kernels");
+}
+
+/* ---- Segments ---------------------------------------------------------------------------------------------------- */
+
+static struct segment *segment_of(struct pl *pl, const struct gnode *n)
+{
+	struct segment *s;
+
+	for (s = pl->segments; s; s = s->next)
+		if (s->level == n->level)
+			return s;
+	s = pl_alloc(pl, sizeof(*s));
+	s->level = n->level;
+	s->nodes = s->reads = s->writes = "";
+	s->next = pl->segments;
+	pl->segments = s;
+	return s;
+}
+
+static const char *append(struct pl *pl, const char *list, const char *name)
+{
+	return *list ? pl_fmt(pl, "%s %s", list, name) : name;
+}
+
+/* A value of another segment or of our kernels that n reads: in memory, and named once. */
+static void read_by(struct pl *pl, struct gnode *n, const struct garg *a)
+{
+	struct segment *s = segment_of(pl, n);
+	struct gnode *from = pl_graph_node(pl, a->name);
+	struct val *v;
+
+	if (!from || (from->by_pytorch && from->level == n->level))
+		return; /* inputs and parameters need no mention */
+	for (int i = 0; i < s->n_read; i++)
+		if (s->read_node[i] == from)
+			return;
+	if (!storable(from) || s->n_read + s->n_write >= PL_SEGMENT_VALUES)
+		pl_cannot(pl, n, "it reads what cannot be handed to PyTorch, or too much of it");
+	v = pl_val_of(pl, a);
+	if (v->kind == V_CONST)
+		pl_cannot(pl, n, "it reads a constant that would have to be handed to PyTorch");
+	v = pl_cast(pl, v, from->meta[0].dt);
+	/* an input under another name, or what is stored in another order */
+	if ((v->kind == V_BUF && !v->segment) || v->last || (v->root && !v->root->contiguous))
+		v = pl_view(pl, v, v->rank, v->size, pl->place);
+	if (v->kind != V_BUF)
+		pl_store_because(pl, v, "operators that PyTorch runs read it");
+	s->reads = append(pl, s->reads, from->name);
+	s->read_node[s->n_read] = from;
+	s->read[s->n_read++] = v;
+}
+
+static int is_ref_to(const struct garg *a, const char *name)
+{
+	int found = a->kind == G_VAL && !strcmp(a->name, name);
+
+	for (int i = 0; a->kind == G_LIST && i < a->n; i++)
+		found |= is_ref_to(&a->item[i], name);
+	return found;
+}
+
+static int read_outside(const struct pl *pl, const struct gnode *n)
+{
+	for (int i = 0; i < pl->n_output; i++)
+		if (is_ref_to(&pl->output[i], n->name))
+			return 1;
+	for (int i = 0; i < pl->n_node; i++) {
+		const struct gnode *r = &pl->node[i];
+
+		for (int k = 0; k < r->n_arg + r->n_kwarg && !(r->by_pytorch && r->level == n->level); k++)
+			if (is_ref_to(k < r->n_arg ? &r->arg[k] : &r->kwarg[k - r->n_arg], n->name))
+				return 1;
+	}
+	return 0;
+}
+
+/* n's result as a buffer that its segment fills. */
+static void write_by(struct pl *pl, struct gnode *n)
+{
+	const struct gmeta *m = &n->meta[0];
+	const struct ix *size[PL_MAX_RANK];
+	struct segment *s = segment_of(pl, n);
+	struct val *v;
+
+	if (s->n_read + s->n_write >= PL_SEGMENT_VALUES)
+		pl_cannot(pl, n, "PyTorch would have to hand over too much");
+	for (int d = 0; d < m->rank; d++)
+		size[d] = ix_const(pl, m->size[d]);
+	v = pl_val(pl, V_BUF, m->dt, m->rank, size);
+	v->root = pl_buf(pl, B_SCRATCH, m->dt, m->rank, size);
+	v->segment = s;
+	s->writes = append(pl, s->writes, n->name);
+	s->write[s->n_write++] = v;
+	n->out[0] = v;
+}
+
+void pl_by_pytorch(struct pl *pl, struct gnode *n)
+{
+	struct segment *s = segment_of(pl, n);
+
+	if (pl_in_place(n->target))
+		pl_cannot(pl, n, "it works in place");
+	s->nodes = append(pl, s->nodes, n->name);
+	refs_of(pl, n, read_by);
+	if (read_outside(pl, n) && storable(n)) /* else whoever reads it fails, and becomes PyTorch's too */
+		write_by(pl, n);
+}
+
+void pl_pytorch_guards(struct pl *pl)
+{
+	for (int s = 0; pl->segments && s < pl->n_sym; s++)
+		ww_str_addf(&pl->guards,
+			"\tif (%s != %lld)\n\t\tww_fail(p, \"operators that PyTorch runs are for the traced sizes\");\n",
+			pl->sym_name[s], (long long)pl->sym_value[s]);
+}

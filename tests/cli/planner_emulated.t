@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+# budget: 8 CPU-seconds
+"""Kernels that the planner writes for cuda run on the cpu (tests/emulate), library convolutions as their definition has
+them: trials of a search give what the first version gives.  What needs tensor cores or the copy engine is not run.
+
+    tests/cli/planner_emulated.t [-v] [GRAPH...]     graphs of tests/data/graphs, by name; -v: all trials, and those
+                                                     that are not run"""
+import argparse
+import array
+import json
+import math
+import os
+import random
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
+sys.dont_write_bytecode = True
+from tap import ROOT, WW, finish, ok  # noqa: E402
+
+VARIANTS = os.environ.get("WW_VARIANTS") or os.path.join(os.path.dirname(WW), "tests/accuracy-variants")
+HERE = os.path.join(ROOT, "tests/emulate")
+DEVICE = {"cc": 90, "sm_count": 132, "shared_per_block_bytes": 232448}
+INCLUDES = ["-I", HERE, "-I", os.path.join(ROOT, "skills/cuda/include"), "-I", os.path.join(ROOT, "include")]
+GRAPHS = ["channels_last", "channels_last_3d"]
+
+
+def run(argv, text="", **kw):
+    p = subprocess.run(argv, input=text, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **kw)
+    if p.returncode:
+        raise RuntimeError(f"{' '.join(argv)[:200]}: {p.stderr[:3000]}")
+    return p.stdout
+
+
+def tensors(graph):
+    """[kind, name, dtype, sizes] in the order of the buffers."""
+    rows = [("input", t) for t in graph["inputs"]]
+    rows += [("param", t) for t in graph["params"] if t.get("used", True)]
+    rows += [("output", t) for t in graph["outputs"]]
+    return [(kind, t["name"], t["dtype"], t["sizes"]) for kind, t in rows]
+
+
+def nodes(folder, graph, plan):
+    """What plan.c says, line by line, in words."""
+    with open(os.path.join(folder, "plan.c"), "w", encoding="utf-8") as f:
+        f.write(plan)
+    exe = os.path.join(folder, "plan")
+    run(["cc", "-O0", "-w", *INCLUDES, os.path.join(HERE, "plan_host.c"), f.name, "-o", exe])
+    task = "".join(f"{kind} {name} {dtype} {len(sizes)} {' '.join(map(str, sizes))}\n"
+                   for kind, name, dtype, sizes in tensors(graph))
+    return [line.split(maxsplit=1) for line in run([exe], task).splitlines()]
+
+
+def statements(lines):
+    """The nodes as C++, and the sizes of the scratch buffers."""
+    calls, scratch = [], []
+    for word, rest in lines:
+        a = rest.split()
+        if word == "buffer":
+            scratch.append(int(a[0]))
+        elif word == "launch":
+            name, (gx, gy, gz, threads) = rest.rsplit(maxsplit=4)[0], a[-4:]
+            calls.append([f"host::launch({gx}, {gy}, {gz}, {threads}, [&] {{ {name}(", [], "); });"])
+        elif word == "arg":
+            calls[-1][1].append(f"host::pointer{{B[{a[1]}] + {a[2]}}}" if a[0] == "buf" else a[1])
+        elif word == "memset":
+            calls.append([f"memset(B[{a[0]}] + {a[1]}, {a[3]}, {a[2]}", [], ");"])
+        elif word == "copy":
+            calls.append([f"memcpy(B[{a[0]}] + {a[1]}, B[{a[2]}] + {a[3]}, {a[4]}", [], ");"])
+        elif word == "conv":
+            axes = ", ".join("{" + ", ".join(a[7 + 6 * d:13 + 6 * d]) + "}" for d in range(3))
+            x, w, y = (f"(float *)(B[{a[25 + 2 * i]}] + {a[26 + 2 * i]})" for i in range(3))
+            calls.append([f"host::run({{ {', '.join(a[:7])}, {{ {axes} }} }}, {x}, {w}, {y}", [], ");"])
+        elif word == "other":
+            return None, rest
+    return "\n".join(head + ", ".join(args) + tail for head, args, tail in calls), scratch
+
+
+MAIN = """#include "device.h"
+#include "conv_host.h"
+#include "kernels.cu"
+static const long long size[] = { %s };
+int main(void)
+{
+    static char *B[sizeof(size) / sizeof(size[0])];
+    for (unsigned i = 0; i < sizeof(size) / sizeof(size[0]); i++) {
+        B[i] = (char *)aligned_alloc(256, (size[i] + 511) / 256 * 256);
+        memset(B[i], 0xff, size[i]);
+    }
+    for (int i = 0; i < %d; i++)
+        if (fread(B[i], 1, size[i], stdin) != (size_t)size[i])
+            return 1;
+    %s
+    for (int i = %d; i < %d; i++)
+        fwrite(B[i], 1, size[i], stdout);
+}
+"""
+
+
+def outputs(folder, graph, variant, data):
+    """The outputs of a variant as one array of floats; None and why where it needs a device."""
+    lines = nodes(folder, graph, variant["plan"])
+    text, scratch = statements(lines)
+    if text is None:
+        return None, scratch
+    rows = tensors(graph)
+    count = [math.prod(t[3]) * (8 if t[2] == "int64" else 4) for t in rows]
+    n_out = len(graph["outputs"])
+    with open(os.path.join(folder, "kernels.cu"), "w", encoding="utf-8") as f:
+        f.write(variant["kernels"])
+    with open(os.path.join(folder, "main.cc"), "w", encoding="utf-8") as f:
+        f.write(MAIN % (", ".join(map(str, count + scratch)), len(rows) - n_out, text, len(rows) - n_out, len(rows)))
+    defines = [f"-D{a.split()[0]}={a.split()[1]}" for word, a in lines if word == "define"]
+    exe = os.path.join(folder, "main")
+    run(["c++", "-std=c++20", "-O1", "-w", *INCLUDES, "-I", folder, *defines, f.name, "-o", exe])
+    p = subprocess.run([exe], input=data, stdout=subprocess.PIPE, timeout=60)
+    if p.returncode:
+        raise RuntimeError(f"it ended with {p.returncode}")
+    return array.array("f", p.stdout), ""
+
+
+def draw(graph, seed):
+    r, data = random.Random(seed), b""
+    for kind, name, dtype, sizes in tensors(graph):
+        n = math.prod(sizes)
+        if kind != "output":
+            spread = 0.5 if len(sizes) == 1 else 1 if kind == "input" else math.prod(sizes[1:]) ** -0.5
+            data += array.array("q", [1] * n).tobytes() if dtype == "int64" else array.array(
+                "f", [abs(v) + 0.5 if "var" in name else v for v in (r.gauss(0, spread) for _ in range(n))]).tobytes()
+    return data
+
+
+def distance(got, want):
+    size = math.sqrt(sum(v * v for v in want))
+    return math.sqrt(sum((a - b) ** 2 for a, b in zip(got, want))) / size if len(got) == len(want) else math.inf
+
+
+p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+p.add_argument("graphs", nargs="*", metavar="GRAPH")
+p.add_argument("-v", action="store_true")
+args = p.parse_args()
+for name in args.graphs or GRAPHS:
+    with open(os.path.join(ROOT, f"tests/data/graphs/{name}.json"), encoding="utf-8") as f:
+        graph = json.load(f)
+    graph = graph.get("graph", graph)
+    said = run([VARIANTS, "cuda", "3"], json.dumps({"file": name, "device": DEVICE, "graph": graph}) + "\n")
+    data, want = draw(graph, name), None
+    for variant in map(json.loads, said.splitlines()[:None if args.v else 3]):
+        with tempfile.TemporaryDirectory() as folder:
+            got, why = outputs(folder, graph, variant, data)
+        what = f"{name}: {variant['what']}"
+        if got is None:
+            if args.v:
+                print(f"# {what}: not run ({why})")
+        elif want is None:
+            want = got
+            ok(all(map(math.isfinite, got)) and any(got), f"{what}: every output is written")
+        else:
+            d = distance(got, want)
+            ok(d < 1e-5, f"{what}: as the first version ({d:.1e})")
+finish()

@@ -1,0 +1,171 @@
+/* device.h - CUDA's words for the host's compiler: kernels of the planner run on the cpu, block after block.
+ *
+ * A thread is a fiber.  It runs until a barrier or a shuffle, then the next one runs; so every thread of a block must
+ * reach the same barriers, as it must on a device.  Shared memory is static: one block runs at a time.  What only a
+ * device has (tensor cores, bulk copies, clusters) is declared and not there: a kernel that uses it does not link.
+ * Numbers are fp32 and wider; half precision is a type without arithmetic. */
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <ucontext.h>
+#include <vector>
+
+#define __CUDA_ARCH__ 900 /* without the features of sm_90a */
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __shared__ static
+#define __restrict__ __restrict
+#define __grid_constant__
+#define __align__(n) alignas(n)
+
+struct dim3 {
+	unsigned x, y, z;
+};
+struct uint2 {
+	unsigned x, y;
+};
+struct alignas(16) uint4 {
+	unsigned x, y, z, w;
+};
+struct alignas(16) float4 {
+	float x, y, z, w;
+};
+inline dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+namespace host
+{
+struct fiber {
+	ucontext_t at;
+	std::vector<char> stack;
+	int done;
+};
+inline std::vector<fiber> fibers;
+inline ucontext_t scheduler;
+inline unsigned running;
+inline std::function<void()> body;
+inline double slot[2][1024]; /* of shuffles, by parity */
+inline int parity[1024];
+
+inline void yield()
+{
+	const unsigned me = running;
+	swapcontext(&fibers[me].at, &scheduler);
+	running = me;
+	threadIdx = { me, 0, 0 };
+}
+
+inline void start()
+{
+	const unsigned me = running;
+	body();
+	fibers[me].done = 1;
+}
+
+inline void block(unsigned threads)
+{
+	if (fibers.size() < threads)
+		fibers.resize(threads);
+	for (unsigned i = 0; i < threads; i++) {
+		fiber &f = fibers[i];
+		f.stack.resize(1 << 16);
+		f.done = 0;
+		parity[i] = 0;
+		getcontext(&f.at);
+		f.at.uc_stack.ss_sp = f.stack.data();
+		f.at.uc_stack.ss_size = f.stack.size();
+		f.at.uc_link = &scheduler;
+		makecontext(&f.at, start, 0);
+	}
+	for (unsigned left = threads; left;)
+		for (unsigned i = 0; i < threads; i++)
+			if (!fibers[i].done) {
+				running = i;
+				threadIdx = { i, 0, 0 };
+				swapcontext(&scheduler, &fibers[i].at);
+				left -= fibers[i].done;
+			}
+}
+
+inline void launch(unsigned gx, unsigned gy, unsigned gz, unsigned threads, std::function<void()> kernel)
+{
+	body = kernel;
+	blockDim = { threads, 1, 1 };
+	gridDim = { gx, gy, gz };
+	for (unsigned z = 0; z < gz; z++)
+		for (unsigned y = 0; y < gy; y++)
+			for (unsigned x = 0; x < gx; x++) {
+				blockIdx = { x, y, z };
+				block(threads);
+			}
+}
+
+/* An argument of a kernel, as whatever pointer it takes. */
+struct pointer {
+	char *p;
+	template <class T> operator T *() const { return (T *)p; }
+};
+} // namespace host
+
+inline void __syncthreads() { host::yield(); }
+
+template <class T> T __shfl_xor_sync(unsigned, T v, int mask)
+{
+	const unsigned me = threadIdx.x;
+	double (&box)[1024] = host::slot[host::parity[me] ^= 1];
+	T other;
+	memcpy(&box[me], &v, sizeof(v));
+	host::yield();
+	memcpy(&other, &box[me ^ (unsigned)mask], sizeof(other));
+	return other;
+}
+
+unsigned __reduce_max_sync(unsigned, unsigned);
+unsigned atomicMax(unsigned *, unsigned);
+void __syncwarp(unsigned = 0xffffffffu);
+unsigned __cvta_generic_to_shared(const void *);
+inline float __int_as_float(int v)
+{
+	float f;
+	memcpy(&f, &v, sizeof(f));
+	return f;
+}
+inline int __float_as_int(float v)
+{
+	int i;
+	memcpy(&i, &v, sizeof(i));
+	return i;
+}
+inline unsigned __float_as_uint(float v) { return (unsigned)__float_as_int(v); }
+inline float __uint_as_float(unsigned v) { return __int_as_float((int)v); }
+inline double __longlong_as_double(long long v)
+{
+	double d;
+	memcpy(&d, &v, sizeof(d));
+	return d;
+}
+inline float __fdividef(float a, float b) { return a / b; }
+template <class T> T __ldg(const T *p) { return *p; }
+template <class T> T min(T a, T b) { return a < b ? a : b; }
+template <class T> T max(T a, T b) { return a > b ? a : b; }
+
+struct __half {
+	unsigned short bits;
+};
+struct __nv_bfloat16 {
+	unsigned short bits;
+};
+struct __half2 {
+	__half x, y;
+};
+float __half2float(__half);
+__half __float2half_rn(float);
+float __bfloat162float(__nv_bfloat16);
+__nv_bfloat16 __float2bfloat16_rn(float);

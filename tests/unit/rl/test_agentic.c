@@ -1,0 +1,259 @@
+/* Stage agentic in a toy world: the weights do not depend on latency, on judges or on a kill; recorded answers repeat a
+ * run; ratios are 1 where nothing is stale and are clipped where something is; what a step logs; runs made to collapse
+ * are stopped.
+ *
+ * budget: 6 CPU-seconds */
+#include "toy.h"
+
+#include "base/json.h"
+#include "rl/recorded.h"
+#include "train/report.h"
+#include "train/rl.h"
+
+enum { KILLS = 5 };
+
+static char *run_of(const char *name)
+{
+	static char path[8][4300];
+	static int next;
+	char *p = path[next++ % 8];
+	snprintf(p, 4300, "%s/%s", tmp.path, name);
+	return p;
+}
+
+static void must(const struct ww_recipe *o, struct toy *t)
+{
+	struct ww_err err = WW_ERR_INIT;
+	if (toy_train(o, t, &err) != WW_OK)
+		fail_msg("%s", err.msg);
+}
+
+static void neither_latency_nor_judges_change_a_bit(void **state)
+{
+	const char *one = run_of("one"), *other = run_of("other"), *again = run_of("again");
+	struct toy calm = { .workers = 1 }, busy = { .workers = 3, .most_pause_us = 3000 },
+			   none = { .workers = 1, .most_pause_us = 2000 };
+	struct ww_recipe a = toy_recipe(one), b = toy_recipe(other), c = toy_recipe(again);
+	(void)state;
+	must(&a, &calm);
+	must(&b, &busy);
+	same_weights(one, other);
+	assert_true(calm.judged > 0 && calm.tasks == 6);
+	c.answers = one;
+	must(&c, &none);
+	same_weights(one, again);
+	assert_true(none.judged == 0 && none.tasks == 0); /* nothing was asked for anew */
+}
+
+static void answers_of_another_run_are_refused(void **state)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_recipe o = toy_recipe(run_of("refused"));
+	struct toy t = { .workers = 1 };
+	(void)state;
+	o.answers = run_of("one");
+	o.seed = 77; /* other calls */
+	assert_int_equal(toy_train(&o, &t, &err), WW_ERR_USAGE);
+	assert_non_null(strstr(err.msg, "of another run"));
+}
+
+static void killed_and_resumed_to_the_same_bits(void **state)
+{
+	const char *one = run_of("one"), *cut = run_of("cut");
+	struct ww_recipe o = toy_recipe(cut);
+	struct toy t = { .workers = 2, .most_pause_us = 500 };
+	struct ww_rng rng;
+	int kills = 0;
+	(void)state;
+	o.checkpoint_every = 2;
+	ww_rng_init(&rng, 9, 0);
+	while (kills < KILLS && !toy_train_until(&o, &t, 5000 + (int)ww_rng_below(&rng, 60000)))
+		kills++;
+	if (kills == KILLS)
+		assert_true(toy_train_until(&o, &t, 0));
+	printf("# killed %d times\n", kills);
+	same_weights(one, cut);
+}
+
+static void a_step_says_what_it_did(void **state)
+{
+	static const char *const members[] = { "reward", "entropy", "explained", "norm", "critic_norm", "pass",
+		"faster_eager", "faster_compile", "cut_share", "invalid_share", "turns", "verdicts", "generating_seconds",
+		"learning_seconds", "judging_seconds", "busy_share", "tokens_per_second", "log_ratio_mean" };
+	json_t *v = log_line(run_of("one"), 2);
+	int64_t calls = 0, after = 0;
+	const char *key;
+	json_t *n;
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(members); i++)
+		if (!json_object_get(v, members[i]))
+			fail_msg("no %s", members[i]);
+	assert_true(ww_json_num(v, "ratio_min", 0) == 1 && ww_json_num(v, "ratio_max", 0) == 1);
+	assert_int_equal(ww_json_int(v, "age", -1), 0);
+	assert_int_equal(ww_json_int(v, "episodes", 0), 4);
+	json_object_foreach(json_object_get(v, "tools"), key, n)
+		calls += json_integer_value(n);
+	json_object_foreach(json_object_get(v, "after_failed"), key, n)
+		after += json_integer_value(n);
+	assert_true(calls > 0 && calls == ww_json_int(v, "calls", 0));
+	assert_int_equal(after, ww_json_int(v, "failed_verdicts", -1));
+	json_decref(v);
+}
+
+static void the_report_draws_it(void **state)
+{
+	struct ww_err err = WW_ERR_INIT;
+	ww_auto_str h = WW_STR_INIT(1 << 20);
+	(void)state;
+	assert_int_equal(ww_train_report(run_of("one"), &h, &err), WW_OK);
+	assert_true(strstr(h.p, "<h2>Turns</h2>") && strstr(h.p, "<h2>Milestones</h2>") && strstr(h.p, "<h2>Time</h2>"));
+}
+
+/* A ratio that is not 1 appears where an episode is learnt a second time, and where its weights are older. */
+static void stale_episodes_have_ratios_and_are_clipped(void **state)
+{
+	struct ww_recipe o = toy_recipe(run_of("epochs")), s = toy_recipe(run_of("stale"));
+	struct toy t = { .workers = 2 };
+	(void)state;
+	o.update_epochs = 2;
+	o.steps = 1;
+	o.lr = 0.05;
+	must(&o, &t);
+	json_t *v = log_line(o.output, 1);
+	assert_true(ww_json_num(v, "ratio_max", 0) > 1.28 && ww_json_num(v, "clipped", 0) > 0);
+	json_decref(v);
+	s.staleness = 1;
+	s.steps = 4;
+	s.lr = 0.02;
+	must(&s, &t);
+	for (int step = 1; step <= 4; step++) {
+		v = log_line(s.output, step);
+		int64_t age = ww_json_int(v, "age", -1);
+		assert_int_equal(age, (step - 1) % 2);
+		assert_int_equal(ww_json_num(v, "log_ratio_max", 0) > 0, age > 0);
+		json_decref(v);
+	}
+}
+
+/* Options of the losses run end to end; their values and gradients are held to PyTorch in train/test_oracle_rl. */
+static void every_option_takes_a_step(void **state)
+{
+	struct toy t = { .workers = 2 };
+	(void)state;
+	for (int i = 0; i < 4; i++) {
+		char name[16];
+		snprintf(name, sizeof(name), "option%d", i);
+		struct ww_recipe o = toy_recipe(run_of(name));
+		o.steps = 1;
+		o.advantage = i == 0 ? "grpo" : i == 1 ? "rloo" : "critic";
+		o.mean = i == 2 ? "token" : "episode";
+		o.alpha = i == 2 ? 0.05 : 0;
+		o.truncate = i == 3 ? 2 : 0;
+		o.dual_clip = i == 3 ? 3 : 0;
+		must(&o, &t);
+		json_t *v = log_line(o.output, 1);
+		assert_true(isfinite(ww_json_num(v, "loss", NAN)));
+		json_decref(v);
+	}
+}
+
+/* ---- an episode that ends in a tool's output */
+
+static void the_reward_is_on_the_last_own_token(void **state)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_recorded_set s;
+	int seen = 0;
+	(void)state;
+	char path[4400];
+	snprintf(path, sizeof(path), "%s/episodes", run_of("one"));
+	assert_int_equal(ww_rl_recorded_read(path, &s, &err), WW_OK);
+	for (int64_t i = 0; i < s.n; i++) {
+		const struct ww_trajectory *t = &s.t[i];
+		int64_t starts[2] = { 0, t->own_n };
+		struct ww_rl_set set = { starts, 1 };
+		struct ww_rl_gae gae = { 1, 0.95, 0 };
+		float value[64], advantage[64], reward = (float)t->reward;
+		assert_true(t->own_n > 0 && t->own_n < 64 && t->own[t->n - 1]); /* what the tools said last is not there */
+		for (int k = 0; k < 64; k++)
+			value[k] = 0.25f;
+		ww_rl_gae(&set, &gae, &reward, value, advantage, NULL);
+		assert_true(advantage[t->own_n - 1] == reward - 0.25f);
+		seen += t->own_n > 4; /* several turns, a tool's output between them */
+	}
+	assert_true(s.n == 12 && seen > 0);
+	ww_recorded_set_release(&s);
+}
+
+/* ---- collapses */
+
+static void stops(struct ww_recipe *o, struct toy *t, const char *why)
+{
+	struct ww_err err = WW_ERR_INIT;
+	o->steps = 20;
+	o->samples = 8;
+	o->episodes = 16;
+	o->reply_tokens = 1;
+	o->checkpoint_every = 0;
+	assert_int_equal(toy_train(o, t, &err), WW_ERR_LIMIT);
+	if (!strstr(err.msg, why))
+		fail_msg("%s", err.msg);
+	printf("# %s\n", err.msg);
+}
+
+static void a_collapse_stops_the_run(void **state)
+{
+	struct toy t = { .workers = 2 };
+	struct ww_recipe o = toy_recipe(run_of("entropy"));
+	(void)state;
+	o.lr = 0.1; /* the policy soon says one thing only */
+	o.stop_entropy = 0.5;
+	stops(&o, &t, "the entropy of the last 3 steps lay below 0.5");
+	o = toy_recipe(run_of("reward"));
+	o.lr = 2; /* an update that breaks the policy: it says one thing, and a poor one */
+	o.advantage = "rloo";
+	o.seed = 3;
+	o.stop_reward = 0.5;
+	stops(&o, &t, "the reward of the last 3 steps lay below");
+	o = toy_recipe(run_of("invalid"));
+	t.invalid_pays = 1; /* so the policy learns to call what is not there */
+	o.advantage = "rloo";
+	o.lr = 0.05;
+	o.stop_invalid = 0.14; /* one call of five or six of such an episode */
+	stops(&o, &t, "the share of invalid calls of the last 3 steps lay above 0.14");
+}
+
+/* The world can be learnt: the best first token is found. */
+static void the_policy_learns(void **state)
+{
+	struct toy t = { .workers = 2 };
+	struct ww_recipe o = toy_recipe(run_of("learns"));
+	(void)state;
+	o.steps = 10;
+	o.samples = 8;
+	o.episodes = 16;
+	o.reply_tokens = 1;
+	o.lr = 0.05;
+	o.checkpoint_every = 0;
+	o.advantage = "rloo";
+	must(&o, &t);
+	json_t *first = log_line(o.output, 1), *last = log_line(o.output, 10);
+	printf("# reward %.2f -> %.2f\n", ww_json_num(first, "reward", 0), ww_json_num(last, "reward", 0));
+	assert_true(ww_json_num(last, "reward", 0) > ww_json_num(first, "reward", 0) + 1);
+	json_decref(first);
+	json_decref(last);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(neither_latency_nor_judges_change_a_bit),
+		cmocka_unit_test(answers_of_another_run_are_refused), cmocka_unit_test(killed_and_resumed_to_the_same_bits),
+		cmocka_unit_test(a_step_says_what_it_did), cmocka_unit_test(the_report_draws_it),
+		cmocka_unit_test(stale_episodes_have_ratios_and_are_clipped), cmocka_unit_test(every_option_takes_a_step),
+		cmocka_unit_test(the_reward_is_on_the_last_own_token), cmocka_unit_test(the_policy_learns),
+		cmocka_unit_test(a_collapse_stops_the_run) };
+	setenv("WARPWRIGHT_THREADS", "1", 0);
+	if (access("/dev/shm", W_OK) == 0) /* thousands of synced lines */
+		setenv("TMPDIR", "/dev/shm", 1);
+	return cmocka_run_group_tests(tests, toy_setup, toy_teardown);
+}
