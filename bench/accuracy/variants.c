@@ -29,7 +29,8 @@ struct walk {
 
 static void build(const struct walk *w, const struct knobs *knobs, int n_knobs, struct pl_result *r)
 {
-	ww_pl_build(json_object_get(w->line, "graph"), json_object_get(w->line, "device"), w->target, knobs, n_knobs, r);
+	ww_pl_build(
+		json_object_get(w->line, "graph"), json_object_get(w->line, "device"), w->target, knobs, n_knobs, NULL, r);
 }
 
 static int is_new(struct walk *w, const struct pl_result *r)
@@ -56,11 +57,12 @@ static void print(const struct walk *w, json_t *o)
 	json_decref(o);
 }
 
-static void walk(struct walk *w, const struct pl_result *first, int correct, double faster)
+static void walk(
+	struct walk *w, const struct pl_result *first, const struct pl_result *last, int correct, double faster)
 {
 	static struct search s;
 	double us = 1000;
-	pl_search_init(&s, first, !strcmp(w->target, "cuda"));
+	pl_search_init(&s, first, last, !strcmp(w->target, "cuda"));
 	for (int i = 0; !s.done && (!w->trials || i < w->trials); i++) {
 		struct pl_result r;
 		build(w, s.now.knobs, SEARCH_KERNELS, &r);
@@ -77,17 +79,23 @@ static void walk(struct walk *w, const struct pl_result *first, int correct, dou
 
 static void every_variant(struct walk *w)
 {
-	struct pl_result first;
+	struct pl_result first, all_last;
+	struct trial t;
 	w->n = 0;
 	build(w, NULL, 0, &first);
+	pl_trial_last(&t);
+	build(w, t.knobs, SEARCH_KERNELS, &all_last);
 	if (first.ok) {
-		walk(w, &first, 1, 1);
-		walk(w, &first, 1, 0.9);
-		walk(w, &first, 0, 1);
+		const struct pl_result *last = all_last.ok && strcmp(all_last.plan_text, first.plan_text) != 0 ? &all_last
+																									   : NULL;
+		walk(w, &first, last, 1, 1);
+		walk(w, &first, last, 1, 0.9);
+		walk(w, &first, last, 0, 1);
 	} else {
 		print(w, json_pack("{s:s}", "why", first.why));
 	}
 	ww_pl_result_release(&first);
+	ww_pl_result_release(&all_last);
 }
 
 int main(int argc, char **argv)

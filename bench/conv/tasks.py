@@ -126,6 +126,84 @@ def network(r):
     return text(layers, body + ".mean((2, 3)))", f"({r.near(8, 32)}, {c[0]}, {r.near(90, 140)}, {r.near(90, 140)})")
 
 
+def pointwise(r):
+    c = r.channels(40, 260)
+    return one(r, 2, (60, 160), conv(r, 2, c, r.channels(40, 260), 1), c, r.near(4, 16))
+
+
+def large2d(r):
+    """Copies of the operands in another layout take more than 1 GiB."""
+    c = r.choice([3, r.channels(12, 40)])
+    return one(r, 2, (600, 800), conv(r, 2, c, r.channels(60, 110), 3), c, r.near(6, 10))
+
+
+def module(name, layers, body, arguments):
+    lines = "".join(f"        self.{field} = {layer}\n" for field, layer in layers)
+    return (f"class {name}(nn.Module):\n    def __init__(self, {arguments}):\n        super().__init__()\n{lines}\n"
+            f"    def forward(self, x):\n{body}\n\n\n")
+
+
+def nested(blocks, layers, body, shape):
+    return HEAD + blocks + text(layers, body, shape).removeprefix(HEAD)
+
+
+def residual(r):
+    """Blocks of two convolutions with batch norms (of the batch's own statistics, unless eval) and a shortcut."""
+    end = r.choice(["", ".eval()"])
+    layers = [("a", "nn.Conv2d(c, k, 3, s, 1, bias=False)"), ("na", f"nn.BatchNorm2d(k){end}"),
+              ("b", "nn.Conv2d(k, k, 3, 1, 1, bias=False)"), ("nb", f"nn.BatchNorm2d(k){end}"),
+              ("short", f"nn.Sequential(nn.Conv2d(c, k, 1, s, bias=False), nn.BatchNorm2d(k){end}) if c != k or s > 1 "
+                        "else nn.Identity()")]
+    body = ("        y = self.nb(self.b(F.relu(self.na(self.a(x)))))\n"
+            "        return F.relu(y + self.short(x))")
+    c = [r.choice([32, 48, r.channels(30, 70)]) for _ in range(1)]
+    c += [c[0], c[0] * 2, c[0] * 4]
+    top = [("stem", f"nn.Conv2d(3, {c[0]}, 7, 2, 3, bias=False)"), ("norm", f"nn.BatchNorm2d({c[0]}){end}"),
+           ("pool", "nn.MaxPool2d(3, 2, 1)")]
+    top += [(f"b{i}", f"Block({c[i]}, {c[i + 1]}, {1 if c[i] == c[i + 1] else 2})") for i in range(3)]
+    top += [("end", f"nn.Linear({c[3]}, {r.near(10, 50)})")]
+    chain = "self.pool(F.relu(self.norm(self.stem(x))))"
+    for i in range(3):
+        chain = f"self.b{i}({chain})"
+    size = r.near(130, 230)
+    return nested(module("Block", layers, body, "c, k, s"), top, f"self.end({chain}.mean((2, 3)))",
+                  f"({r.near(2, 24)}, 3, {size}, {size})")
+
+
+def separable_net(r):
+    layers = [("depth", "nn.Conv2d(c, c, 3, s, 1, groups=c, bias=False)"), ("nd", "nn.BatchNorm2d(c).eval()"),
+              ("point", "nn.Conv2d(c, k, 1, bias=False)"), ("np", "nn.BatchNorm2d(k).eval()")]
+    body = "        return F.relu6(self.np(self.point(F.relu6(self.nd(self.depth(x))))))"
+    c = [32] + [r.channels(40, 90), r.channels(90, 140), r.channels(140, 260), r.channels(140, 260)]
+    top = [("stem", "nn.Conv2d(3, 32, 3, 2, 1, bias=False)"), ("norm", "nn.BatchNorm2d(32).eval()")]
+    top += [(f"b{i}", f"Block({c[i]}, {c[i + 1]}, {1 + i % 2})") for i in range(4)]
+    chain = "F.relu6(self.norm(self.stem(x)))"
+    for i in range(4):
+        chain = f"self.b{i}({chain})"
+    size = r.near(130, 230)
+    return nested(module("Block", layers, body, "c, k, s"), top, chain, f"({r.near(4, 24)}, 3, {size}, {size})")
+
+
+def unet(r):
+    layers = [("a", "nn.Conv2d(c, k, 3, padding=1)"), ("b", "nn.Conv2d(k, k, 3, padding=1)"),
+              ("n", "nn.GroupNorm(4, k)")]
+    body = "        return F.silu(self.n(self.b(F.silu(self.a(x)))))"
+    c = 4 * r.randint(5, 12)
+    top = [("d0", f"Block(3, {c})"), ("d1", f"Block({c}, {2 * c})"), ("d2", f"Block({2 * c}, {4 * c})"),
+           ("u1", f"nn.ConvTranspose2d({4 * c}, {2 * c}, 2, 2)"), ("e1", f"Block({4 * c}, {2 * c})"),
+           ("u0", f"nn.ConvTranspose2d({2 * c}, {c}, 2, 2)"), ("e0", f"Block({2 * c}, {c})"),
+           ("end", f"nn.Conv2d({c}, {r.randint(2, 9)}, 1)")]
+    lines = "".join(f"        self.{name} = {layer}\n" for name, layer in top)
+    size = 4 * r.randint(20, 50)
+    return (f"{HEAD}{module('Block', layers, body, 'c, k')}class Model(nn.Module):\n    def __init__(self):\n"
+            f"        super().__init__()\n{lines}\n    def forward(self, x):\n        a = self.d0(x)\n"
+            "        b = self.d1(F.max_pool2d(a, 2))\n        y = self.u1(self.d2(F.max_pool2d(b, 2)))\n"
+            "        y = self.u0(self.e1(torch.cat([y, b], 1)))\n"
+            "        return self.end(self.e0(torch.cat([y, a], 1)))\n\n\n"
+            f"def get_inputs():\n    return [torch.randn({r.near(2, 8)}, 3, {size}, {size})]\n\n\n"
+            "def get_init_inputs():\n    return []\n")
+
+
 def half2d(r):
     c = r.channels(20, 160)
     dtype = r.choice(["float16", "bfloat16"])
@@ -148,7 +226,8 @@ def small_products(r):
 
 
 FAMILIES = [conv1d, strided2d, dilated2d, grouped2d, asymmetric2d, plain2d, conv3d, transposed1d, transposed2d,
-            transposed3d, depthwise, separable, network, half2d, half_product, small_products]
+            transposed3d, depthwise, separable, pointwise, large2d, network, residual, separable_net, unet, half2d,
+            half_product, small_products]
 
 
 def write(seed, folder, per_family=3):

@@ -124,7 +124,7 @@ static void answer(struct tools *t, const json_t *line)
 	if (!graph) {
 		ww_str_adds(&why, ww_json_str(line, "error", "no graph"));
 	} else {
-		ww_pl_build(graph, d, t->target, NULL, 0, &r);
+		ww_pl_build(graph, d, t->target, NULL, 0, NULL, &r);
 		status = "not covered";
 		if (!r.ok)
 			ww_str_adds(&why, r.why);

@@ -1,8 +1,8 @@
 /* loop.c - what the agent's loop costs by itself: no model, no judge.
  *
  *     bench-loop [EPISODES [TURNS [DIR [shell]]]]      64 episodes of 200 turns side by side, records under DIR
- *                                                      (default: a new one in /tmp); with "shell" every third turn is a
- * command that calls verify from inside the sandbox
+ *                                                      (default: a new one in /tmp); with "shell" every third turn
+ *                                                      is a command that calls verify from inside the sandbox
  *
  * A recorded episode of that many turns is made first, with kernels of 4 KB, reasoning, verdicts and tool outputs as
  * models have them; then it is played by that many replay policies against a judge that answers at once.  Printed: CPU

@@ -24,12 +24,14 @@ def main(directory, seconds=None):
     rows = list(entries(directory + "/journal.jsonl"))
     if not rows:
         return print(directory, "holds no candidate")
-    passed, last = [r for r in rows if "reason" not in r], max(r["at"] for r in rows)
+    passed, last = [r for r in rows if "row" in r], max(r["at"] for r in rows)
+    early = sum("decided" in r for r in rows)
     late = [r for r in rows if r["at"] > last / 2]
-    print(f"{directory}: {len(rows)} candidates, {len(passed)} passed ({len(passed) / len(rows):.0%}), "
+    print(f"{directory}: {len(rows)} candidates, {len(passed)} passed ({len(passed) / max(1, len(rows) - early):.0%} "
+          f"of those that no other task decided), {early} resembled another or were of a full split, "
           f"{sum('alone' in r for r in rows)} looked at again alone")
     print(f"  {len(passed) / float(seconds or last):.2f} passed a second; "
-          f"{sum('reason' not in r for r in late) / (last / 2):.2f} in the second half of the time")
+          f"{sum('row' in r for r in late) / (last / 2):.2f} in the second half of the time")
     reasons = collections.Counter(r["reason"] for r in rows if "reason" in r)
     for reason, n in reasons.most_common():
         details = [r["detail"] for r in rows if r.get("reason") == reason]
