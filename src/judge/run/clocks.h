@@ -11,7 +11,11 @@
  * less exact than the events by what the flush before it varies (on an H200 by 1.5 us).  A single call whose span says
  * more than its events by so much that no flush explains it counts as long as the span says; so a forger gains at most
  * the slack, and in the middle of all calls, which is what a verdict reports, less than half of that (timing.c).  The
- * host's clock tells only gross lies, but also those of a kernel that works on behind a forged end of everything. */
+ * host's clock tells only gross lies, but also those of a kernel that works on behind a forged end of everything.
+ *
+ * Where the call without a graph before it took far longer than such calls do, another process has a share of the
+ * device (or earlier work of the candidate goes on): clocks then disagree without a lie.  That is no contradiction, and
+ * the call counts as long as the host says, the call before it included, so nobody gains by keeping the device busy. */
 #pragma once
 
 #include <math.h>
@@ -44,14 +48,19 @@ static inline struct ww_believed ww_clocks_believe(const struct ww_clocks *call,
 
 	b.stamp_us = call->span_us - base + empty->mid.event_us;
 	b.host_us = call->host_us + after->host_us - 2 * empty->mid.host_us;
-	double more = b.host_us - call->event_us;
-	b.contradicted = more > GROSS_SHARE * b.host_us && more > GROSS_ROUNDS * empty->mid.host_us + GROSS_US;
+	double more = b.host_us - call->event_us, wait = before->host_us - empty->mid.host_us;
+	double gross = GROSS_ROUNDS * empty->mid.host_us + GROSS_US;
+	b.contradicted = more > GROSS_SHARE * b.host_us && more > gross;
 	if (!isfinite(b.stamp_us)) {
 		b.contradicted = 1;
 		b.device_us = fmax(b.host_us, call->event_us);
 	} else if (b.stamp_us - call->event_us > SLACK_US + empty->noise_us + SLACK_SHARE * b.stamp_us) {
 		b.contradicted = 1;
 		b.device_us = b.stamp_us;
+	}
+	if (b.contradicted && wait > gross) {
+		b.contradicted = 0;
+		b.device_us = fmax(b.device_us, b.host_us + wait);
 	}
 	return b;
 }

@@ -49,11 +49,23 @@ static void a_host_that_was_held_up_a_little_is_no_contradiction(void **state)
 	assert_true(!b.contradicted && b.device_us == 11);
 }
 
+/* Another process has the device by turns: the call before took a turn of it, and so does the flush of this one. */
+static void a_device_that_is_shared_is_no_contradiction(void **state)
+{
+	const struct ww_clocks shared = { 1.5, 2040, 2060 }, none = { 1.5, 40, 60 }, call = { 380, 2420, 2440 };
+	struct ww_believed b = ww_clocks_believe(&call, &shared, &none, &empty);
+	(void)state;
+	assert_true(!b.contradicted && b.device_us >= 4300);
+	b = ww_clocks_believe(&call, &none, &none, &empty);
+	assert_true(b.contradicted);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(an_honest_call_is_timed_by_its_events),
 		cmocka_unit_test(a_forger_gains_no_more_than_the_slack),
 		cmocka_unit_test(an_end_that_was_forged_too_shows_on_the_host),
-		cmocka_unit_test(a_host_that_was_held_up_a_little_is_no_contradiction) };
+		cmocka_unit_test(a_host_that_was_held_up_a_little_is_no_contradiction),
+		cmocka_unit_test(a_device_that_is_shared_is_no_contradiction) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
