@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/time.h"
 #include "synth/labels.h"
+#include "synth/outlines.h"
 #include "synth/similar.h"
 #include "task/set.h"
 
@@ -41,6 +42,7 @@ struct pass {
 	const struct ww_audit_opts *o;
 	const char *path;
 	struct ww_set *set;
+	struct ww_store *store;
 	struct items *items;
 	const int64_t *sample; /* row numbers, ascending */
 	size_t n_sample;
@@ -142,7 +144,7 @@ static enum ww_rc look_at(struct pass *p, struct ww_outliner *worker, struct ite
 {
 	struct ww_outline o;
 	ww_auto_str why = WW_STR_INIT(DETAIL);
-	WW_CHECK(ww_outline(worker, task, with_trial, &o, err));
+	WW_CHECK(with_trial ? ww_outline(worker, task, 1, &o, err) : ww_synth_outline(p->store, worker, task, &o, err));
 	enum ww_rc rc = ww_fingerprint_of(&o, &i->f, err);
 	if (rc == WW_ERR_PROTOCOL || rc == WW_ERR_LIMIT) { /* of this task's graph */
 		i->fails = line_of(err->msg);
@@ -434,11 +436,12 @@ static enum ww_rc judge_rows(struct ww_audit *a, const struct items *s, struct w
 }
 
 /* Held-out sets, one after the other; *of: which set each item is from. */
-static enum ww_rc read_against(const struct ww_audit_opts *o, struct items *held, int **of, struct ww_err *err)
+static enum ww_rc read_against(
+	const struct ww_audit_opts *o, struct ww_store *store, struct items *held, int **of, struct ww_err *err)
 {
 	for (int k = 0; k < o->n_against; k++) {
 		struct items more = { 0 };
-		struct pass p = { .o = o, .path = o->against[k], .items = &more };
+		struct pass p = { .o = o, .path = o->against[k], .store = store, .items = &more };
 		enum ww_rc rc = look_at_all(&p, err);
 		int *grown = rc == WW_OK ? realloc(*of, (held->n + more.n + 1) * sizeof(**of)) : NULL;
 		if (!grown || !WW_GROW(held->i, &held->cap, held->n + more.n)) {
@@ -465,7 +468,8 @@ enum ww_rc ww_audit(const char *set, const struct ww_audit_opts *o, struct ww_au
 	ww_auto_free int *of = NULL;
 	uint64_t start = ww_now_ns();
 	memset(out, 0, sizeof(*out));
-	WW_TRY(read_against(o, &held, &of, err));
+	WW_TRY(ww_store_open(&p.store, NULL, err));
+	WW_TRY(read_against(o, p.store, &held, &of, err));
 	WW_TRY(choose_sample(set, o, &sample, &p.n_sample, err));
 	p.sample = sample;
 	WW_TRY(look_at_all(&p, err));
@@ -476,6 +480,7 @@ enum ww_rc ww_audit(const char *set, const struct ww_audit_opts *o, struct ww_au
 		qsort(out->f, out->n, sizeof(*out->f), by_row_and_kind);
 	out->seconds = ww_seconds_since(start);
 out:
+	ww_store_close(p.store);
 	release_items(&items);
 	release_items(&held);
 	if (rc != WW_OK)

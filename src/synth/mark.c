@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "synth/outlines.h"
 #include "task/set.h"
 
 #include <limits.h>
@@ -67,14 +68,14 @@ struct marked {
 	char why[200]; /* the first one has none */
 };
 
-static enum ww_rc mark_row(json_t *marks, struct ww_outliner *worker, const struct ww_set *set,
+static enum ww_rc mark_row(json_t *marks, struct ww_store *store, struct ww_outliner *worker, const struct ww_set *set,
 	const struct ww_set_row *row, struct marked *m, struct ww_err *err)
 {
 	WW_AUTO(ww_task_release) struct ww_task task = { 0 };
 	WW_AUTO(ww_fingerprint_release) struct ww_fingerprint f = { 0 };
 	WW_AUTO(ww_outline_release) struct ww_outline o = { 0 };
 	WW_CHECK(ww_set_task(set, row, &task, err));
-	WW_CHECK(ww_outline(worker, &task, 0, &o, err));
+	WW_CHECK(ww_synth_outline(store, worker, &task, &o, err));
 	enum ww_rc rc = ww_fingerprint_of(&o, &f, err);
 	m->rows++;
 	if (rc == WW_OK && !f.operators && !m->without_graph++)
@@ -90,19 +91,23 @@ static enum ww_rc mark_set(json_t *marks, const char *path, const volatile int *
 	struct ww_set_opts so = { .keep_broken = 1, .interrupted = interrupted };
 	struct ww_outline_opts oo = { .roots = ww_set_folder(path, real), .interrupted = interrupted };
 	struct ww_outliner *worker = NULL;
+	struct ww_store *store = NULL;
 	struct ww_set *set = NULL;
 	const struct ww_set_row *row;
 	struct marked m = { 0 };
 	enum ww_rc rc = ww_outliner_new(&worker, &oo, err);
 	if (rc == WW_OK)
+		rc = ww_store_open(&store, NULL, err);
+	if (rc == WW_OK)
 		rc = ww_set_open(&set, path, &so, err);
 	while (rc == WW_OK && (rc = ww_set_next(set, &row, err)) == WW_OK && row)
 		if (!row->problem)
-			rc = mark_row(marks, worker, set, row, &m, err);
+			rc = mark_row(marks, store, worker, set, row, &m, err);
 	if (rc == WW_OK && m.without_graph)
 		ww_log(WW_LOG_WARN, "%s: %lld of %lld tasks have no graph and are told by their text alone (%s)", path,
 			(long long)m.without_graph, (long long)m.rows, m.why);
 	ww_set_close(set);
+	ww_store_close(store);
 	ww_outliner_free(worker);
 	return rc;
 }

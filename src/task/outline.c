@@ -106,33 +106,45 @@ static json_t *request(const struct ww_outliner *o, const struct ww_task *task, 
 	return q;
 }
 
-/* Ended the whole worker. */
-static enum ww_rc broke_out(struct ww_outline *out, const struct ww_err *how, struct ww_err *err)
+enum ww_rc ww_outliner_info(struct ww_outliner *o, const struct ww_ref_info **out, struct ww_err *err)
 {
-	out->body = json_pack(
-		"{s:s, s:s, s:s}", "tokens_error", how->msg, "graph_error", how->msg, "trial_error", how->msg);
-	return out->body ? WW_OK : ww_nomem(err);
+	WW_CHECK(start(o, err));
+	*out = ww_ref_info(o->worker);
+	return WW_OK;
+}
+
+/* Ended the whole worker. */
+static enum ww_rc broke_out(json_t **body, const struct ww_err *how, struct ww_err *err)
+{
+	*body = json_pack("{s:s, s:s, s:s}", "tokens_error", how->msg, "graph_error", how->msg, "trial_error", how->msg);
+	return *body ? WW_OK : ww_nomem(err);
+}
+
+void ww_outline_of(json_t *body, struct ww_outline *out)
+{
+	out->body = body;
+	out->tokens = ww_json_str(body, "tokens", NULL);
+	out->graph = json_object_get(body, "graph");
+	out->trial = json_object_get(body, "trial");
+	out->tokens_error = out->tokens ? NULL : ww_json_str(body, "tokens_error", "no answer");
+	out->graph_error = out->graph ? NULL : ww_json_str(body, "graph_error", "no answer");
+	out->trial_error = out->trial ? NULL : ww_json_str(body, "trial_error", "not run");
 }
 
 enum ww_rc ww_outline(
 	struct ww_outliner *o, const struct ww_task *task, int with_trial, struct ww_outline *out, struct ww_err *err)
 {
+	json_t *body = NULL;
 	memset(out, 0, sizeof(*out));
 	WW_CHECK(see(o, task, err));
 	WW_CHECK(start(o, err));
 	enum ww_rc rc = ww_ref_ask(
-		o->worker, request(o, task, with_trial), NULL, 0, START_S + PARTS * o->o.max_s, &out->body, err);
+		o->worker, request(o, task, with_trial), NULL, 0, START_S + PARTS * o->o.max_s, &body, err);
 	if (rc == WW_ERR_TIMEOUT || rc == WW_ERR_WORKER || rc == WW_ERR_LIMIT || rc == WW_ERR_PROTOCOL)
-		rc = broke_out(out, err, err);
-	if (rc != WW_OK)
-		return rc;
-	out->tokens = ww_json_str(out->body, "tokens", NULL);
-	out->graph = json_object_get(out->body, "graph");
-	out->trial = json_object_get(out->body, "trial");
-	out->tokens_error = out->tokens ? NULL : ww_json_str(out->body, "tokens_error", "no answer");
-	out->graph_error = out->graph ? NULL : ww_json_str(out->body, "graph_error", "no answer");
-	out->trial_error = out->trial ? NULL : ww_json_str(out->body, "trial_error", "not run");
-	return WW_OK;
+		rc = broke_out(&body, err, err);
+	if (rc == WW_OK)
+		ww_outline_of(body, out);
+	return rc;
 }
 
 void ww_outline_release(struct ww_outline *o)

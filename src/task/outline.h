@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base/err.h"
+#include "task/ref.h"
 #include "task/task.h"
 
 #include <jansson.h>
@@ -34,8 +35,12 @@ struct ww_outline {
 enum ww_rc ww_outliner_new(
 	struct ww_outliner **out, const struct ww_outline_opts *opts, struct ww_err *err) WW_MUST_CHECK;
 void ww_outliner_free(struct ww_outliner *o); /* NULL is fine */
+/* The worker's PyTorch and Python, until it ends; starts it. */
+enum ww_rc ww_outliner_info(struct ww_outliner *o, const struct ww_ref_info **out, struct ww_err *err) WW_MUST_CHECK;
 /* What the task does is data, never an error: the worker is started again where the task ended it.  Errors: no Python,
  * no PyTorch, interrupted. */
 enum ww_rc ww_outline(struct ww_outliner *o, const struct ww_task *task, int with_trial, struct ww_outline *out,
 	struct ww_err *err) WW_MUST_CHECK;
+/* The facts in an answer of an earlier worker; takes the body. */
+void ww_outline_of(json_t *body, struct ww_outline *out);
 void ww_outline_release(struct ww_outline *o);

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # budget: 8 CPU-seconds
-# all: the signature of a row that records none is shown
+# all: the signature of a row that records none is shown, a cached outline is used
 """`warpwright synth audit`, `show` and `stats`: a set with one row of each kind of fault, hostile ones included;
 each costs only its own process and is one line of the report.  Identities of signatures are tested in
 tests/unit/task/test_signature.c."""
 import hashlib
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -26,7 +27,8 @@ def path(name):
 
 
 def run(*args):
-    p = subprocess.run([binary, "synth", *args], capture_output=True, text=True, timeout=280, stdin=subprocess.DEVNULL)
+    p = subprocess.run([binary, "synth", *args], capture_output=True, text=True, timeout=280, stdin=subprocess.DEVNULL,
+                       env={**os.environ, "XDG_CACHE_HOME": path("cache")})
     return p.returncode, p.stdout, p.stderr
 
 
@@ -96,6 +98,22 @@ ok(all("\n" not in x.get("detail", "") and len(x.get("detail", "x")) > 0 for x i
    and "within 4 s" in by["fails", 10]["detail"] and "MemoryError" in by["fails", 12]["detail"]
    and "SystemExit" in by["fails", 13]["detail"],
    "hostile rows are one line each", [by.get(("fails", r)) for r in (10, 11, 12, 13)])
+
+# ---- The outline of what a set is compared with is kept, and used
+db = sqlite3.connect(path("cache/warpwright/cache.sqlite"))
+kept = [json.loads(value) for value, in db.execute("SELECT value FROM entry WHERE kind = 'outline'")]
+ok(len(kept) == 1 and {"tokens", "graph"} <= set(kept[0]), "one outline is kept: of the only task that was not run",
+   kept)
+if ALL:
+    for node in kept[0]["graph"]["nodes"]:
+        node["op"] = node["op"].replace("cumsum", "cumprod")
+    value = json.dumps({**kept[0], "tokens": ""}).encode()
+    with db:
+        db.execute("UPDATE entry SET value = ?, sum = ?", (value, hashlib.sha256(value).hexdigest()))
+    code, out, err = run("audit", path("set.jsonl"), "--against", path("suite"), "--sample", "0", "--max-seconds", "4",
+                         "--jobs", "1", "--json")
+    ok(json.loads(out)["counts"]["contaminated"] == 0, "an outline that is kept is used", out)
+db.close()
 
 # ---- show and stats
 if ALL:
