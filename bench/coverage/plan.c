@@ -1,20 +1,25 @@
 /* plan.c - how far the planner gets with a graph, without running anything.
  *
- *     coverage-plan TARGET [solutions] < GRAPHS.jsonl       (lines of bench/coverage/shapes.py)
+ *     coverage-plan TARGET [solutions|conversations] < GRAPHS.jsonl       (lines of bench/coverage/shapes.py)
  *
  * For each graph: the planner's first solution, plan.c built and validated by the judge's builder, the device code
- * compiled and checked by the judge's compiler.  All of it as in a verdict, for a device that is made up (an H100's
+ * compiled and checked by the judge's compiler.  All of it as in a verdict, for a device that is made up (an H200's
  * numbers; two cores with 256-bit vectors), so that neither a GPU nor the task's memory is needed.
  *
  * Out, one object a line: {"file", "status", "why", "missing", "kernels", "scratch_bytes", "seconds"}, and with
- * "solutions" the text, {"kernels", "plan"}, as `judge --batch` takes it.  status: "ok"; "no graph";
- * "not covered", why names the first operator in the planner's words, and missing lists every operator that has no
- * rule; "plan" (not valid) and "compile" (refused by the compiler), which are faults of the planner. */
+ * "solutions" the text, {"kernels", "plan"}, as `judge --batch` takes it; with "conversations" the first two messages
+ * of the compact prompt and the answer: {"single", "agent", "task", "answer"}, of three turns where it has tools.
+ * status: "ok"; "no graph"; "not covered", why names the first operator in the planner's words, and missing lists every
+ * operator that has no rule; "plan" (not valid) and "compile" (refused by the compiler), which are faults of the
+ * planner. */
+#include "agent/compact.h"
+#include "agent/tools.h"
 #include "base/json.h"
 #include "base/str.h"
 #include "base/time.h"
 #include "judge/build/build.h"
 #include "judge/compile/compile.h"
+#include "judge/solution.h"
 #include "policy/planner/planner.h"
 #include "task/ref.h"
 
@@ -22,7 +27,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct ww_device h100 = { .target = WW_TARGET_CUDA,
+static const struct ww_device h200 = { .target = WW_TARGET_CUDA,
 	.cc = 90,
 	.sm_count = 132,
 	.warp_size = 32,
@@ -31,8 +36,8 @@ static const struct ww_device h100 = { .target = WW_TARGET_CUDA,
 	.regs_per_sm = 65536,
 	.shared_per_block_bytes = 232448,
 	.shared_per_sm_bytes = 233472,
-	.l2_bytes = 50 << 20,
-	.memory_bytes = 80ll << 30 };
+	.l2_bytes = 60 << 20,
+	.memory_bytes = 139ll << 30 };
 static const struct ww_device two_cores = { .target = WW_TARGET_CPU,
 	.threads = 2,
 	.vector_bytes = 32,
@@ -47,7 +52,7 @@ struct tools {
 	struct ww_compiler *compiler;
 	struct ww_device device;
 	const char *target;
-	int solutions;
+	int solutions, conversations;
 };
 
 static json_t *device_json(const struct ww_device *d)
@@ -111,6 +116,23 @@ static json_t *missing_of(const json_t *graph)
 	return list;
 }
 
+/* What a policy is told of the task, and the planner's answer. */
+static json_t *conversation(const struct tools *t, const json_t *graph, const struct pl_result *r)
+{
+	struct ww_compact c = { .target = (enum ww_target)t->device.target,
+		.loop = WW_LOOP_AGENT,
+		.baselines = 1u << WW_BASE_EAGER | 1u << WW_BASE_COMPILE,
+		.turns = 3 };
+	json_auto_t *inspect = ww_tool_inspect_data(c.target, &t->device, graph);
+	ww_auto_free char *agent = ww_compact_system(&c), *task = ww_compact_task(inspect);
+	c.loop = WW_LOOP_SINGLE;
+	ww_auto_free char *single = ww_compact_system(&c);
+	ww_auto_str answer = WW_STR_INIT(64 << 20);
+	ww_str_addf(
+		&answer, "```plan.c\n%s```\n```%s\n%s```\n", r->plan_text, ww_solution_device_file(c.target), r->device_text);
+	return json_pack("{s:s, s:s, s:s, s:s}", "single", single, "agent", agent, "task", task, "answer", answer.p);
+}
+
 static void answer(struct tools *t, const json_t *line)
 {
 	const json_t *graph = json_object_get(line, "graph");
@@ -136,6 +158,8 @@ static void answer(struct tools *t, const json_t *line)
 		"seconds", ww_seconds_since(start));
 	if (t->solutions && r.ok)
 		json_object_set_new(a, "solution", json_pack("{s:s, s:s}", "kernels", r.device_text, "plan", r.plan_text));
+	if (t->conversations && !strcmp(status, "ok"))
+		json_object_set_new(a, "conversation", conversation(t, graph, &r));
 	json_dumpf(a, stdout, JSON_COMPACT);
 	putchar('\n');
 	fflush(stdout);
@@ -147,12 +171,14 @@ static void answer(struct tools *t, const json_t *line)
 
 int main(int argc, char **argv)
 {
-	struct tools t = { .target = argc > 1 ? argv[1] : "cpu", .solutions = argc > 2 };
+	struct tools t = { .target = argc > 1 ? argv[1] : "cpu",
+		.solutions = argc > 2 && !strcmp(argv[2], "solutions"),
+		.conversations = argc > 2 && !strcmp(argv[2], "conversations") };
 	struct ww_err err = WW_ERR_INIT;
 	char *text = NULL;
 	size_t cap = 0;
 
-	t.device = !strcmp(t.target, "cuda") ? h100 : two_cores;
+	t.device = !strcmp(t.target, "cuda") ? h200 : two_cores;
 	struct ww_compiler_opts o = { .target = (enum ww_target)t.device.target, .cc = t.device.cc };
 	if (ww_builder_open(&t.builder, &err) != WW_OK || ww_compiler_open(&t.compiler, &o, &err) != WW_OK) {
 		fprintf(stderr, "%s\n", err.msg);
