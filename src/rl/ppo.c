@@ -62,6 +62,7 @@ struct ppo {
 	int64_t *group, age; /* age: steps since the weights that sampled it */
 	struct ww_observed seen;
 	double sampling_s, generating_s, learning_s;
+	int64_t rows; /* of the live table */
 };
 
 /* With tools, turn by turn: also where stage rft samples. */
@@ -361,17 +362,35 @@ static int add_episodes(json_t *v, const struct ppo *p)
 	return ok;
 }
 
-/* Where the time went: seconds of devices by activity.  Each of `devices` judges; the first one generates and learns
- * too, not at the same time. */
-static int add_activity(json_t *v, const struct ppo *p, double seconds)
+/* Where the time of a step's devices went.  Each of `devices` judges; the first one generates and learns too, not at
+ * the same time. */
+struct activity {
+	double devices, seconds; /* seconds: of the devices together */
+	double generating, learning, judging, idle;
+	double verdicts; /* a second, while episodes were sampled */
+};
+
+static struct activity activity_of(const struct ppo *p, double seconds)
 {
 	const struct ww_rollout *r = &p->rollout;
-	double busy = p->generating_s + p->learning_s + r->judging_s,
-		   devices = p->judges->devices > 1 ? p->judges->devices : 1;
-	json_t *more = json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f}", "sampled", (json_int_t)r->sampled,
-		"judged", (json_int_t)r->judged, "judged_before", (json_int_t)r->reused, "age", (json_int_t)p->age,
-		"sampling_seconds", p->sampling_s, "generating_seconds", p->generating_s, "learning_seconds", p->learning_s,
-		"judging_seconds", r->judging_s, "busy_share", fmin(1, busy / (devices * fmax(seconds, 1e-9))));
+	struct activity a = { .devices = p->judges->devices > 1 ? p->judges->devices : 1,
+		.generating = p->generating_s,
+		.learning = p->learning_s,
+		.judging = r->judging_s,
+		.verdicts = (double)r->judged / fmax(p->sampling_s, 1e-9) };
+	a.seconds = a.devices * fmax(seconds, 1e-9);
+	a.idle = fmax(0, a.seconds - a.generating - a.learning - a.judging);
+	return a;
+}
+
+static int add_activity(json_t *v, const struct ppo *p, const struct activity *a)
+{
+	const struct ww_rollout *r = &p->rollout;
+	json_t *more = json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "sampled",
+		(json_int_t)r->sampled, "judged", (json_int_t)r->judged, "judged_before", (json_int_t)r->reused, "age",
+		(json_int_t)p->age, "sampling_seconds", p->sampling_s, "generating_seconds", a->generating, "learning_seconds",
+		a->learning, "judging_seconds", a->judging, "idle_seconds", a->idle, "busy_share", 1 - a->idle / a->seconds,
+		"verdicts_per_second", a->verdicts);
 	int ok = more && json_object_update(v, more) == 0;
 	json_decref(more);
 	return ok;
@@ -380,6 +399,7 @@ static int add_activity(json_t *v, const struct ppo *p, double seconds)
 static enum ww_rc write_log(
 	struct ppo *p, const struct ww_train_step *r, const struct ww_rl_step_result *x, struct ww_err *err)
 {
+	struct activity a = activity_of(p, r->seconds);
 	json_auto_t *v = json_pack(
 		"{s:I, s:f, s:o, s:o, s:f, s:o, s:o, s:f, s:o, s:o, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:f}", "step",
 		(json_int_t)r->step, "reward", x->reward, "loss", ww_json_real(x->policy_loss), "value_loss",
@@ -391,9 +411,28 @@ static enum ww_rc write_log(
 		x->ratios.n ? (double)x->ratios.clipped / (double)x->ratios.n : 0, "seconds", r->seconds, "device_bytes",
 		(json_int_t)r->device_bytes, "total_tokens", (json_int_t)r->total_tokens, "tokens_per_second",
 		(double)r->tokens / fmax(r->seconds, 1e-9));
-	if (!v || !add_episodes(v, p) || !add_activity(v, p, r->seconds))
+	if (!v || !add_episodes(v, p) || !add_activity(v, p, &a))
 		return ww_nomem(err);
 	return ww_run_dir_log(&p->dir, v, &p->state.log_bytes, err);
+}
+
+/* The live table: a row for each step, the head above every twentieth. */
+static void say_step(struct ppo *p, const struct ww_train_step *r, const struct ww_rl_step_result *x)
+{
+	enum { HEAD_EVERY = 20 };
+	struct activity a = activity_of(p, r->seconds);
+	const int64_t n = p->seen.episodes;
+	if (p->rows++ % HEAD_EVERY == 0)
+		ww_train_say(p->hooks,
+			"      step reward correct faster turns entropy explained tokens/s verdicts/s generate learn judge idle "
+			"seconds");
+	ww_train_say(p->hooks,
+		"%4" PRId64 "/%-5" PRId64 " %6.3f %7.2f %6.2f %5.1f %7.3f %9.2f %8.0f %10.2f %7.0f%% %4.0f%% %4.0f%% %3.0f%% "
+		"%7.1f",
+		r->step, r->steps, x->reward, 1 - ww_share_of(p->seen.milestones[0], n), ww_share_of(p->seen.milestones[3], n),
+		n ? (double)p->seen.turns / (double)n : 0, x->entropy, x->explained, (double)r->tokens / fmax(r->seconds, 1e-9),
+		a.verdicts, 100 * a.generating / a.seconds, 100 * a.learning / a.seconds, 100 * a.judging / a.seconds,
+		100 * a.idle / a.seconds, r->seconds);
 }
 
 static enum ww_rc save(struct ppo *p, struct ww_err *err)
@@ -479,13 +518,7 @@ static enum ww_rc one_step(struct ppo *p, struct ww_err *err)
 	r.device_bytes = p->dev->peak_bytes;
 	r.seconds = ww_seconds_since(start);
 	WW_CHECK(write_log(p, &r, &x, err));
-	ww_train_say(p->hooks,
-		"step %" PRId64 "/%" PRId64
-		"  reward %.3f  pass %.2f  faster %.2f  turns %.1f  entropy %.3f  explained %.2f  own "
-		"tokens %" PRId64 "  %.1f s",
-		r.step, r.steps, x.reward, 1 - ww_share_of(p->seen.milestones[0], p->seen.episodes),
-		ww_share_of(p->seen.milestones[3], p->seen.episodes), (double)p->seen.turns / (double)p->o->episodes, x.entropy,
-		x.explained, x.own_tokens, r.seconds);
+	say_step(p, &r, &x);
 	p->out->last = r;
 	p->out->seconds += r.seconds;
 	p->out->tokens += r.tokens;

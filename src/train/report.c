@@ -37,9 +37,11 @@ enum {
 	CUT,
 	INVALID,
 	SPEED,
+	VERDICTS,
 	GENERATING,
 	LEARNING,
 	JUDGING,
+	IDLE,
 	SERIES
 };
 static const struct {
@@ -70,9 +72,12 @@ static const struct {
 	[CUT] = { "cut_share", "Cut off and invalid", "share", 1, 1, "episodes cut off by a length" },
 	[INVALID] = { "invalid_share", NULL, NULL, 1, 1, "calls that were not valid" },
 	[SPEED] = { "tokens_per_second", "Tokens per second", "tokens per second", 1, 0, NULL },
+	[VERDICTS] = { "verdicts_per_second", "Verdicts per second", "of the judge, while episodes are sampled", 1, 1,
+		NULL },
 	[GENERATING] = { "generating_seconds", "Time", "seconds of a device a step", 1, 1, "generating" },
 	[LEARNING] = { "learning_seconds", NULL, NULL, 1, 1, "learning" },
-	[JUDGING] = { "judging_seconds", NULL, NULL, 1, 1, "judging" } };
+	[JUDGING] = { "judging_seconds", NULL, NULL, 1, 1, "judging" },
+	[IDLE] = { "idle_seconds", NULL, NULL, 1, 1, "idle" } };
 
 struct log {
 	double *step, *y[SERIES];
@@ -241,7 +246,7 @@ static void draw_plot(const struct log *l, int k, struct bucket (*b)[BUCKETS], c
 
 static void draw(const struct log *l, int k, struct ww_str *h)
 {
-	enum { MOST = 3 };
+	enum { MOST = 4 };
 	static struct bucket b[MOST][BUCKETS];
 	int n[MOST], all = 0;
 	for (int i = k; i < end_of_plot(k); i++)

@@ -79,7 +79,8 @@ static void a_step_says_what_it_did(void **state)
 {
 	static const char *const members[] = { "reward", "entropy", "explained", "norm", "critic_norm", "pass",
 		"faster_eager", "faster_compile", "cut_share", "invalid_share", "turns", "verdicts", "generating_seconds",
-		"learning_seconds", "judging_seconds", "busy_share", "tokens_per_second", "log_ratio_mean" };
+		"learning_seconds", "judging_seconds", "idle_seconds", "busy_share", "verdicts_per_second", "tokens_per_second",
+		"log_ratio_mean" };
 	json_t *v = log_line(run_of("one"), 2);
 	int64_t calls = 0, after = 0;
 	const char *key;
@@ -106,7 +107,41 @@ static void the_report_draws_it(void **state)
 	ww_auto_str h = WW_STR_INIT(1 << 20);
 	(void)state;
 	assert_int_equal(ww_train_report(run_of("one"), &h, &err), WW_OK);
-	assert_true(strstr(h.p, "<h2>Turns</h2>") && strstr(h.p, "<h2>Milestones</h2>") && strstr(h.p, "<h2>Time</h2>"));
+	assert_true(strstr(h.p, "<h2>Turns</h2>") && strstr(h.p, "<h2>Milestones</h2>") && strstr(h.p, "<h2>Time</h2>") &&
+		strstr(h.p, "<h2>Verdicts per second</h2>"));
+}
+
+static int columns_of(const char *line)
+{
+	int n = 0;
+	for (const char *p = line; *p && *p != '\n'; p++)
+		n += *p != ' ' && (p[1] == ' ' || p[1] == '\n');
+	return n;
+}
+
+/* The time of a step's devices is its activities and the rest; the live table has a head and a row a step. */
+static void time_is_told_by_activity(void **state)
+{
+	struct toy t = { .workers = 1, .most_pause_us = 2000 };
+	struct ww_recipe o = toy_recipe(run_of("table"));
+	(void)state;
+	heard = (struct ww_str)WW_STR_INIT(1 << 16);
+	must(&o, &t);
+	json_t *v = log_line(o.output, 2);
+	double seconds = ww_json_num(v, "seconds", 0), idle = ww_json_num(v, "idle_seconds", -1),
+		   busy = ww_json_num(v, "generating_seconds", -1) + ww_json_num(v, "learning_seconds", -1) +
+		ww_json_num(v, "judging_seconds", -1);
+	assert_true(idle >= 0 && fabs(busy + idle - seconds) < 1e-6 * seconds);
+	assert_true(fabs(ww_json_num(v, "busy_share", -1) - busy / seconds) < 1e-6);
+	assert_true(ww_json_num(v, "verdicts_per_second", 0) > 0);
+	assert_true(fabs(ww_json_num(v, "verdicts_per_second", 0) * ww_json_num(v, "sampling_seconds", 0) -
+					(double)ww_json_int(v, "judged", 0)) < 1e-6);
+	json_decref(v);
+	const char *head = strstr(heard.p, "      step reward"), *row = head ? strchr(head, '\n') + 1 : NULL;
+	assert_true(row && !strncmp(row, "   1/3", 6) && columns_of(row) == columns_of(head));
+	assert_true(strstr(heard.p, "\n   3/3") && !strstr(row, "reward"));
+	ww_str_release(&heard);
+	heard = (struct ww_str){ 0 };
 }
 
 /* A ratio that is not 1 appears where an episode is learnt a second time, and where its weights are older. */
@@ -249,9 +284,9 @@ int main(void)
 	const struct CMUnitTest tests[] = { cmocka_unit_test(neither_latency_nor_judges_change_a_bit),
 		cmocka_unit_test(answers_of_another_run_are_refused), cmocka_unit_test(killed_and_resumed_to_the_same_bits),
 		cmocka_unit_test(a_step_says_what_it_did), cmocka_unit_test(the_report_draws_it),
-		cmocka_unit_test(stale_episodes_have_ratios_and_are_clipped), cmocka_unit_test(every_option_takes_a_step),
-		cmocka_unit_test(the_reward_is_on_the_last_own_token), cmocka_unit_test(the_policy_learns),
-		cmocka_unit_test(a_collapse_stops_the_run) };
+		cmocka_unit_test(time_is_told_by_activity), cmocka_unit_test(stale_episodes_have_ratios_and_are_clipped),
+		cmocka_unit_test(every_option_takes_a_step), cmocka_unit_test(the_reward_is_on_the_last_own_token),
+		cmocka_unit_test(the_policy_learns), cmocka_unit_test(a_collapse_stops_the_run) };
 	setenv("WARPWRIGHT_THREADS", "1", 0);
 	if (access("/dev/shm", W_OK) == 0) /* thousands of synced lines */
 		setenv("TMPDIR", "/dev/shm", 1);
