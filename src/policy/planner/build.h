@@ -21,7 +21,16 @@ enum {
 	PL_MAX_BUFS = 4096,
 	PL_MAX_VALS = 65536,
 	PL_MAX_KERNELS = 1024,
-	PL_MAX_OUTS = 16
+	PL_MAX_OUTS = 16,
+	PL_MAX_SYMBOLS = 60 /* ww/planner_sizes.h */
+};
+
+/* A size by name: of an input, or computed from others. */
+struct symbol {
+	const char *name, *def; /* def: text of plan.c */
+	int64_t value;          /* that the graph was traced with */
+	const struct ix *of;    /* what it is computed as; NULL: the size of an input */
+	const struct ix *ix;
 };
 
 /* Operators that PyTorch runs between two kernels: names as ww_pytorch() takes them, and the values behind them. */
@@ -55,8 +64,7 @@ struct pl {
 	int n_anchor;
 	struct kern *kern[PL_MAX_KERNELS];
 	int n_kern;
-	const char *sym_name[64], *sym_def[64];
-	int64_t sym_value[64];
+	struct symbol sym[PL_MAX_SYMBOLS];
 	int n_sym;
 	struct ww_str guards; /* plan.c text */
 	struct ww_str dev_text, plan_text;
@@ -83,5 +91,8 @@ const char *pl_vfmt(struct pl *pl, const char *fmt, va_list ap);
 /* 1: a rule may compute what is equal in real numbers only, by moving a factor or a term (docs/planner.md, "Algebra").
  */
 static inline int pl_algebra(const struct pl *pl) { return !pl->no_algebra; }
+/* graph.c: a size that is computed (of a strided convolution's result, a slice) as a symbol of its own, the same one
+ * for equal expressions: quotients, remainders and strides by it then simplify as by the size of an input. */
+const struct ix *pl_named_size(struct pl *pl, const struct ix *size);
 /* ww_fail() in plan.c unless a == b at the sizes of that build; nothing where they are the same expression. */
 void pl_guard_eq(struct pl *pl, const struct ix *a, const struct ix *b, const char *what);

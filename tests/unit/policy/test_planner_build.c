@@ -148,6 +148,23 @@ static int count(const char *text, const char *what)
 	return n;
 }
 
+/* A strided convolution's plane is walked through as one axis, with vectors, like a plane of the task's own input. */
+static void test_computed_sizes_have_names(void **state)
+{
+	json_t *g = fixture("conv2d.json");
+	struct pl_result r;
+
+	(void)state;
+	build(g, "cuda", &r);
+	assert_true(r.ok);
+	assert_non_null(strstr(r.plan_text, "WW_SIZE(S4, (((S2 - 1) / 2) + 1));\n\tWW_SIZE(S5, (((S3 - 1) / 2) + 1));"));
+	assert_non_null(strstr(r.device_text, "ww::load(t0 + "));
+	assert_non_null(strstr(r.device_text, "(out0 + "));
+	assert_null(strstr(r.device_text, "% S5"));
+	ww_pl_result_release(&r);
+	json_decref(g);
+}
+
 /* Convolutions and products on cuda: who computes them in the first version, and under the knobs. */
 static void test_library_nodes(void **state)
 {
@@ -681,13 +698,14 @@ static void test_algebra(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_every_fixture_is_covered), cmocka_unit_test(test_fusion),
-		cmocka_unit_test(test_library_nodes), cmocka_unit_test(test_titles_name_the_nodes),
-		cmocka_unit_test(test_row_skeletons), cmocka_unit_test(test_kept_values),
-		cmocka_unit_test(test_unknown_operator_is_named), cmocka_unit_test(test_refusals_name_the_case),
-		cmocka_unit_test(test_every_bag_is_covered), cmocka_unit_test(test_a_refusal_leaks_nothing),
-		cmocka_unit_test(test_repeated_kernels_are_shared), cmocka_unit_test(test_windows_are_shared),
-		cmocka_unit_test(test_einsum_spellings), cmocka_unit_test(test_hostile_graphs),
-		cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra), cmocka_unit_test(test_partition) };
+		cmocka_unit_test(test_library_nodes), cmocka_unit_test(test_computed_sizes_have_names),
+		cmocka_unit_test(test_titles_name_the_nodes), cmocka_unit_test(test_row_skeletons),
+		cmocka_unit_test(test_kept_values), cmocka_unit_test(test_unknown_operator_is_named),
+		cmocka_unit_test(test_refusals_name_the_case), cmocka_unit_test(test_every_bag_is_covered),
+		cmocka_unit_test(test_a_refusal_leaks_nothing), cmocka_unit_test(test_repeated_kernels_are_shared),
+		cmocka_unit_test(test_windows_are_shared), cmocka_unit_test(test_einsum_spellings),
+		cmocka_unit_test(test_hostile_graphs), cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
+		cmocka_unit_test(test_partition) };
 
 	all = unit_all(argc, argv);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -104,10 +104,38 @@ static int is_contiguous(const struct gmeta *m)
 	return 1;
 }
 
+static const struct ix *new_symbol(struct pl *pl, const char *def, int64_t value)
+{
+	struct symbol *s = &pl->sym[pl->n_sym];
+
+	s->name = pl_fmt(pl, "S%d", pl->n_sym++);
+	s->def = def;
+	s->value = value;
+	return s->ix = ix_sym(pl, s->name, value);
+}
+
+const struct ix *pl_named_size(struct pl *pl, const struct ix *size)
+{
+	int plain = size->n <= 1 || ix_varies(size);
+
+	for (int i = 0; plain && i < size->n; i++)
+		for (int a = 0; a < size->m[i].n; a++)
+			plain &= size->m[i].atom[a]->kind == IX_SYM;
+	if (plain)
+		return size;
+	for (int i = 0; i < pl->n_sym; i++)
+		if (pl->sym[i].of && ix_same(pl->sym[i].of, size))
+			return pl->sym[i].ix;
+	if (pl->n_sym >= PL_MAX_SYMBOLS)
+		return size;
+	pl->sym[pl->n_sym].of = size;
+	return new_symbol(pl, ix_text(pl, size), ix_num(size));
+}
+
 /* The symbol for size d of input number `index`. */
 static const struct ix *symbol(struct pl *pl, struct buf *b, int d, int64_t value)
 {
-	const char *name, *def = pl_fmt(pl, "%s->size[%d]", b->name, d);
+	const char *def = pl_fmt(pl, "%s->size[%d]", b->name, d);
 
 	for (int i = 0; i < pl->n_buf; i++) {
 		struct buf *o = pl->buf[i];
@@ -119,16 +147,12 @@ static const struct ix *symbol(struct pl *pl, struct buf *b, int d, int64_t valu
 			return o->size[d];
 		}
 	}
-	if (pl->n_sym >= 60) {
+	if (pl->n_sym >= PL_MAX_SYMBOLS) {
 		ww_str_addf(&pl->guards, "\tif (%s != %lld)\n\t\tww_fail(p, \"more sizes than this plan covers\");\n", def,
 			(long long)value);
 		return ix_const(pl, value);
 	}
-	name = pl_fmt(pl, "S%d", pl->n_sym);
-	pl->sym_name[pl->n_sym] = name;
-	pl->sym_def[pl->n_sym] = def;
-	pl->sym_value[pl->n_sym++] = value;
-	return ix_sym(pl, name, value);
+	return new_symbol(pl, def, value);
 }
 
 static const char *identifier(struct pl *pl, const char *prefix, const char *name)

@@ -67,7 +67,7 @@ struct val *pl_val(struct pl *pl, enum vkind kind, int dt, int rank, const struc
 	v->rank = rank;
 	v->node = pl->lowering;
 	for (int d = 0; d < rank; d++)
-		v->size[d] = size[d];
+		v->size[d] = pl_named_size(pl, size[d]);
 	return v;
 }
 

@@ -202,10 +202,10 @@ static void guard_literals(struct pl *pl, struct gnode *n)
 		return;
 	for (int i = 0; i < n->n_arg; i++)
 		for (int s = 0; s < pl->n_sym; s++)
-			if (n->arg[i].kind == G_INT && n->arg[i].i == pl->sym_value[s] && n->arg[i].i > 8)
+			if (n->arg[i].kind == G_INT && !pl->sym[s].of && n->arg[i].i == pl->sym[s].value && n->arg[i].i > 8)
 				ww_str_addf(&pl->guards,
 					"\tif (%s != %lld)\n\t\tww_fail(p, \"the graph holds a number that may be this size\");\n",
-					pl->sym_name[s], (long long)pl->sym_value[s]);
+					pl->sym[s].name, (long long)pl->sym[s].value);
 }
 
 /* aten.relu_ and its like: later nodes that name the operand see the new value. */

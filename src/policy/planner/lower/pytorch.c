@@ -210,7 +210,8 @@ void pl_by_pytorch(struct pl *pl, struct gnode *n)
 void pl_pytorch_guards(struct pl *pl)
 {
 	for (int s = 0; pl->segments && s < pl->n_sym; s++)
-		ww_str_addf(&pl->guards,
-			"\tif (%s != %lld)\n\t\tww_fail(p, \"operators that PyTorch runs are for the traced sizes\");\n",
-			pl->sym_name[s], (long long)pl->sym_value[s]);
+		if (!pl->sym[s].of)
+			ww_str_addf(&pl->guards,
+				"\tif (%s != %lld)\n\t\tww_fail(p, \"operators that PyTorch runs are for the traced sizes\");\n",
+				pl->sym[s].name, (long long)pl->sym[s].value);
 }

@@ -106,7 +106,7 @@ void pl_print_plan(struct pl *pl)
 		if (pl->buf[i]->kind == B_INPUT)
 			print_tensor(pl, s, pl->buf[i]);
 	for (int i = 0; i < pl->n_sym; i++)
-		ww_str_addf(s, "\tWW_SIZE(%s, %s);\n", pl->sym_name[i], pl->sym_def[i]);
+		ww_str_addf(s, "\tWW_SIZE(%s, %s);\n", pl->sym[i].name, pl->sym[i].def);
 	for (int i = 0; i < pl->n_buf; i++)
 		if (pl->buf[i]->kind == B_PARAM || pl->buf[i]->kind == B_OUTPUT)
 			print_tensor(pl, s, pl->buf[i]);
