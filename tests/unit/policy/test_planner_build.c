@@ -94,8 +94,8 @@ static void test_fusion(void **state)
 	} want[] = { { "example_softmax.json", 1 }, { "example_layernorm_gelu.json", 1 }, { "example_rmsnorm.json", 1 },
 		{ "example_residual_layernorm.json", 1 }, { "example_linear_gelu.json", 1 },
 		{ "example_conv_bias_relu.json", 1 }, { "example_cumsum.json", 1 }, { "example_attention.json", 1 },
-		{ "example_mlp.json", 2 }, { "groupnorm.json", 1 }, { "acts.json", 1 }, { "rope.json", 1 },
-		{ "example_cross_entropy.json", 2 } };
+		{ "example_mlp.json", 2 }, { "cuda_linear_gelu.json", 1 }, { "cuda_swiglu.json", 3 }, { "groupnorm.json", 1 },
+		{ "acts.json", 1 }, { "rope.json", 1 }, { "example_cross_entropy.json", 2 } };
 
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(want); i++) {
@@ -672,7 +672,7 @@ static void test_algebra(void **state)
 			"(x0[j][l] / v3)" },
 		{ "avg_pool2d.default", "[{\"ref\": \"x\"}, [2, 2]]", half, "(a0 * 0.25f)", "(a0 / 4.0f)" },
 		{ "adaptive_avg_pool2d.default", "[{\"ref\": \"x\"}, [4, 4]]", half, "(a0 * 0.25f)", "(a0 / 4.0f)" },
-		{ "rnn_layers.json", NULL, NULL, "p_lstm_bias_hh_l0 + c, x2", "*bias, const float *c0" } };
+		{ "rnn_layers.json", NULL, NULL, "p_lstm_bias_hh_l0 + col, x1", "*bias, const float *c0" } };
 	const struct pl_options plain = { .no_algebra = 1 };
 
 	(void)state;

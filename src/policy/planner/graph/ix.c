@@ -149,7 +149,7 @@ static void push(struct ix *x, const struct ix_mono *m)
 
 static int find_merge(struct pl *pl, struct ix *x);
 
-/* C*B*(m/B) + C*(m%B) is C*m: what flattening and splitting an axis leave behind. */
+/* What flattening and splitting an axis leave behind becomes one term again. */
 static const struct ix *finish(struct pl *pl, struct ix *x)
 {
 	while (find_merge(pl, x))
@@ -212,34 +212,53 @@ static struct ix_mono without(const struct ix_mono *m, int k)
 	return r;
 }
 
+/* c * b in one monomial is w?  0 where it has too many factors. */
+static int is_product(struct pl *pl, const struct ix_mono *c, const struct ix *b, const struct ix_mono *w)
+{
+	struct ix_mono prod;
+
+	if (b->n != 1 || c->n + b->m[0].n > IX_MAX_ATOMS)
+		return 0;
+	mono_mul(pl, c, &b->m[0], &prod);
+	return prod.c == w->c && mono_same(&prod, w);
+}
+
+/* What c * (d's dividend % d's divisor) and w * q are together, or NULL: C*B*(m/B) + C*(m%B) is C*m, and
+ * C*B*((m/B)%D) + C*(m%B) is C*(m%(B*D)). */
+static const struct ix *merged(
+	struct pl *pl, const struct ix_mono *c, const struct ix_atom *d, const struct ix_mono *w, const struct ix_atom *q)
+{
+	const struct ix *inner = q->kind == IX_MOD ? q->a : NULL;
+	const struct ix_atom *div = q;
+
+	if (!is_product(pl, c, d->b, w))
+		return NULL;
+	if (inner) {
+		if (inner->n != 1 || inner->m[0].c != 1 || inner->m[0].n != 1 || inner->m[0].atom[0]->kind != IX_DIV)
+			return NULL;
+		div = inner->m[0].atom[0];
+	}
+	if (div->kind != IX_DIV || !ix_same(div->a, d->a) || !ix_same(div->b, d->b))
+		return NULL;
+	return inner ? ix_mod(pl, d->a, ix_mul(pl, d->b, q->b)) : d->a;
+}
+
 static int find_merge(struct pl *pl, struct ix *x)
 {
 	for (int i = 0; i < x->n; i++)
-		for (int k = 0; k < x->m[i].n; k++) {
-			const struct ix_atom *d = x->m[i].atom[k];
-
-			if (d->kind != IX_MOD)
-				continue;
-			for (int j = 0; j < x->n; j++)
-				for (int l = 0; l < x->m[j].n; l++) {
-					const struct ix_atom *q = x->m[j].atom[l];
-					struct ix_mono cm, cq, want;
+		for (int k = 0; k < x->m[i].n; k++)
+			for (int j = 0; j < x->n && x->m[i].atom[k]->kind == IX_MOD; j++)
+				for (int l = 0; l < x->m[j].n && i != j; l++) {
+					struct ix_mono cm = without(&x->m[i], k), cq = without(&x->m[j], l);
+					const struct ix *sum = merged(pl, &cm, x->m[i].atom[k], &cq, x->m[j].atom[l]), *prod;
 					struct ix *c1;
-					const struct ix *prod;
 
-					if (i == j || q->kind != IX_DIV || !ix_same(q->a, d->a) || !ix_same(q->b, d->b) || q->b->n != 1)
-						continue;
-					cm = without(&x->m[i], k);
-					cq = without(&x->m[j], l);
-					if (cm.n + q->b->m[0].n > IX_MAX_ATOMS)
-						continue;
-					mono_mul(pl, &cm, &q->b->m[0], &want);
-					if (want.c != cq.c || !mono_same(&want, &cq))
+					if (!sum)
 						continue;
 					c1 = ix_new(pl, 1);
 					c1->m[0] = cm;
-					prod = mul_raw(pl, c1, d->a);
-					if (x->n - 2 + prod->n > x->n)
+					prod = mul_raw(pl, c1, sum);
+					if (prod->n > 2)
 						continue; /* no room in place, and no gain */
 					x->m[i > j ? i : j] = x->m[x->n - 1];
 					x->n--;
@@ -249,7 +268,6 @@ static int find_merge(struct pl *pl, struct ix *x)
 						push(x, &prod->m[t]);
 					return 1;
 				}
-		}
 	return 0;
 }
 

@@ -255,13 +255,9 @@ struct val *pl_permute(struct pl *pl, struct val *a, const int *perm)
 static void unravel(
 	struct pl *pl, const struct ix *lin, const struct ix *const *size, int from, int to, const struct ix **map)
 {
-	const struct ix *under = ix_const(pl, 1);
-
-	for (int d = to - 1; d >= from; d--) {
-		const struct ix *q = ix_div(pl, lin, under);
-
-		map[d] = d == from ? q : ix_mod(pl, q, size[d]);
-		under = ix_mul(pl, under, size[d]);
+	for (int d = to - 1; d >= from; d--) { /* one size at a time: what is left simplifies */
+		map[d] = d == from ? lin : ix_mod(pl, lin, size[d]);
+		lin = ix_div(pl, lin, size[d]);
 	}
 }
 
@@ -367,6 +363,32 @@ static struct val *red_last(struct pl *pl, enum pl_red red, struct val *a, int n
 	return v;
 }
 
+/* Does memory run along dimension d of v, as far as is known before anything is stored? */
+static int is_innermost(const struct pl *pl, const struct val *v, int d)
+{
+	if (v->root || v->kind == V_BUF || v->kind == V_RED || v->kind == V_ANCHOR)
+		return d == (v->last ? 1 : v->rank - 1);
+	for (int i = 0; i < v->n_arg; i++) {
+		const struct val *a = v->arg[i];
+
+		if (v->kind == V_OP && a->rank == v->rank && is_innermost(pl, a, d))
+			return 1;
+		for (int e = 0; v->kind == V_VIEW && e < a->rank; e++)
+			if (ix_same(v->map[e], pl->place[d]) && is_innermost(pl, a, e))
+				return 1;
+	}
+	return 0;
+}
+
+/* Rows along memory, of which eight blocks each keep half of the machine busy and hold all in their registers: one
+ * kernel reads them once, and does what is made of the result there as well.  Parts cost a launch each, and one more
+ * where their sum is used. */
+static int fits_clusters(const struct pl *pl, const struct val *a, int64_t rows, int64_t cols)
+{
+	return pl->target == WW_TARGET_CUDA && pl->dev.cc >= 90 && pl_is_float(a->dt) && a->dt != WW_F64 &&
+		rows * 16 >= pl->dev.sm_count && cols <= 262144 && is_innermost(pl, a, a->rank - 1);
+}
+
 /* Too few results to keep the machine busy, too much work for each: reduce in two kernels.  The parts are the outer
  * reduced dimensions, or an exact split of the only one. */
 static struct val *split(struct pl *pl, enum pl_red red, struct val *a, int nred)
@@ -380,7 +402,8 @@ static struct val *split(struct pl *pl, enum pl_red red, struct val *a, int nred
 
 	for (int d = 0; d < a->rank; d++)
 		*(d < first ? &rows : &cols) *= ix_num(a->size[d]);
-	if (red >= RED_ARGMAX || rows >= want || cols < (pl->target == WW_TARGET_CUDA ? 16384 : 32768))
+	if (red >= RED_ARGMAX || rows >= want || cols < (pl->target == WW_TARGET_CUDA ? 16384 : 32768) ||
+		fits_clusters(pl, a, rows, cols))
 		return red_last(pl, red, a, nred);
 	if (nred > 1) {
 		int64_t outer = 1;

@@ -91,14 +91,15 @@ const struct ix *pl_of_var(struct pl *pl, const struct ix_atom *v)
 	return x;
 }
 
-/* A small window with few points is done inside the expression. */
-static int inline_red(const struct val *r)
+/* A small window with few points is done inside the expression of `reader`; a sum of parts that many elements of it
+ * share only where the parts are few. */
+static int inline_red(const struct val *r, const struct val *reader)
 {
 	int64_t n = 1;
 
 	for (int d = r->rank; d < r->arg[0]->rank; d++)
 		n *= ix_num(r->arg[0]->size[d]);
-	return n <= 64 && r->red < RED_ARGMAX;
+	return n <= (pl_numel_now(reader) > 16 * pl_numel_now(r) ? 8 : 64) && r->red < RED_ARGMAX;
 }
 
 static const char OTHER_ROWS[] = "its reader's rows are not those of the reduction";
@@ -143,7 +144,7 @@ static int collect_red(struct pl *pl, struct kern *k, struct val *self, struct l
 	for (int d = 0; d < r->rank; d++)
 		src[d] = l->idx[d];
 	if (!k || !red_fits(pl, k, r, l->idx))
-		return inline_red(r) && plain_red(pl, self, r, src) ? 0 : -1;
+		return inline_red(r, self ? self : r) && plain_red(pl, self, r, src) ? 0 : -1;
 	for (int c = 0; c < k->n_ocol; c++)
 		src[r->rank + c] = k->ocol[c];
 	s = collect(pl, k, self, r->arg[0], src, depth + 1);
@@ -211,7 +212,7 @@ static struct leaf *first_red(struct pl *pl, struct val *v, const struct ix *con
 static void same_position(
 	struct pl *pl, const struct val *v, const struct val *like, const struct ix *const *at, const struct ix **idx)
 {
-	const struct ix *lin = ix_const(pl, 0), *under = ix_const(pl, 1);
+	const struct ix *lin = ix_const(pl, 0);
 	int same = v->rank == like->rank;
 
 	for (int d = 0; same && d < v->rank; d++)
@@ -224,11 +225,9 @@ static void same_position(
 	}
 	for (int d = 0; d < like->rank; d++)
 		lin = ix_add(pl, ix_mul(pl, lin, like->size[d]), at[d]);
-	for (int d = v->rank - 1; d >= 0; d--) {
-		const struct ix *q = ix_div(pl, lin, under);
-
-		idx[d] = ix_mod(pl, q, v->size[d]);
-		under = ix_mul(pl, under, v->size[d]);
+	for (int d = v->rank - 1; d >= 0; d--) { /* one size at a time: what is left simplifies */
+		idx[d] = ix_mod(pl, lin, v->size[d]);
+		lin = ix_div(pl, lin, v->size[d]);
 	}
 }
 
@@ -498,7 +497,7 @@ static void row_kernel(struct pl *pl, struct val *v)
 	} else if (find_space(pl, k, v, l, idx)) {
 		set_columns(pl, k);
 		collect(pl, k, v, v, idx, 0);
-	} else if (inline_red(l->val)) {
+	} else if (inline_red(l->val, v)) {
 		pl_own_vars(pl, v, idx);
 		point_space(pl, k, v, idx);
 	} else { /* no space of ours: store it, or what v makes of it, and look again */
