@@ -200,6 +200,7 @@ static void believe_clock(struct ww_session *s, const struct ww_run_result *res)
 
 enum ww_rc ww_session_go(struct ww_session *s, struct ww_run_result *res, struct ww_err *err)
 {
+	ww_turn_step(&s->t->turn);
 	ww_turn_call(&s->t->turn);
 	uint64_t start = ww_now_ns();
 	if (s->flush)
@@ -236,6 +237,7 @@ uint64_t ww_session_seed(struct ww_judge_task *t)
 
 static enum ww_rc draw(struct ww_judge_task *t, const struct ww_ref_draw *d, struct ww_err *err)
 {
+	ww_turn_step(&t->turn);
 	uint64_t start = ww_now_ns();
 	enum ww_rc rc = ww_ref_draw(t->ref, d, err);
 	t->reference_s += ww_seconds_since(start);
@@ -334,11 +336,12 @@ enum ww_rc ww_session_check(struct ww_session *s, const char *when, int *finite,
 	struct ww_judge_task *t = s->t;
 	struct ww_ref_compare *c = calloc(1, sizeof(*c));
 	struct ww_run_result res;
-	uint64_t start = ww_now_ns();
 	enum ww_rc rc;
 
 	if (!c)
 		return ww_nomem(err);
+	ww_turn_step(&t->turn);
+	uint64_t start = ww_now_ns();
 	WW_TRY(ww_ref_compare(t->ref, t->rule, finite != NULL, c, err));
 	if (finite)
 		*finite = c->finite;

@@ -547,9 +547,11 @@ static enum ww_rc attempt(struct timing *x, struct ww_err *err)
 	x->now.disturbance[0] = 0;
 	x->deciding = s->decide && !s->v->attempts && x->pivot != WW_BASE_COUNT;
 	ww_sequence_init(&x->now.log_ratio);
-	WW_CHECK(warm_up(x, err));
-	if (s->failed)
-		return WW_OK;
+	ww_turn_call(&s->t->turn); /* all of them in one row */
+	enum ww_rc rc = warm_up(x, err);
+	ww_turn_called(&s->t->turn);
+	if (rc != WW_OK || s->failed)
+		return rc;
 	ww_load_start(&load, s->t->judge, own, WW_ARRAY_LEN(own), !x->deciding);
 	WW_CHECK(sample(x, err));
 	if (s->failed)
@@ -708,11 +710,12 @@ enum ww_rc ww_judge_time(struct ww_session *s, struct ww_err *err)
 	WW_CHECK(measure(x, err));
 	if (s->failed)
 		return WW_OK;
-	WW_CHECK(ww_judge_turn(s->t, WW_TURN_LOAD, err)); /* what is left is processor time mostly */
+	ww_turn_pause(&s->t->turn);
 	set_times(x);
 	set_ratios(x);
 	if (s->baseline)
 		set_baseline_solution(x);
+	ww_turn_resume(&s->t->turn);
 	WW_CHECK(set_floor(s, err));
 	WW_CHECK(ww_judge_algebraic(s, err));
 	if (s->v->suspect || s->v->algebraic)

@@ -1,24 +1,27 @@
 /* turns.c - see turns.h.
  *
- * Phases.  While judgements are verified in parallel or tasks are loaded no measurement begins, and the other way
- * round.  Each phase lasts for a while and admits all that come, so that neither kind waits for long and phases change
- * rarely.
+ * Phases.  While tasks are loaded nothing is measured or verified, and the other way round.  Each phase lasts for a
+ * while and admits all that come, so that neither kind waits for long and phases change rarely.
  *
- *     SHARED   ends when measurements wait, and it has lasted SHARED_MS or MANY wait: then none enters, and the phase
- *              changes when the last has left
- *     ALONE    measurements, in the order in which they came, since one that needs the device for itself would else
- *              wait for ever; ends when none waits, or after ALONE_MS where others wait
+ *     LOADING    ends when others wait, and it has lasted LOADING_MS or MANY wait: then none enters, and the phase
+ *                changes when the last has left
+ *     JUDGING    verifications and measurements, in the order in which they came, since one that needs the device for
+ *                itself would else wait for ever; ends when none waits, or after JUDGING_MS where tasks are to be
+ * loaded
  *
  * Where the phase before it lasted longer, up to PHASE_MS, a phase may last as long: loading a task takes a second, and
- * after twelve of them more than one measurement waits.
+ * after twelve of them more than one judgement waits.
  *
- * Calls.  Four measurements of small tasks are made at a time.  A round draws and compares for longer than its calls
- * take, and does so beside the others' draws and comparisons (`steps`); a call waits until all these are over, and has
- * the device for itself.  Calls go before steps, so that waiting calls are made in a row.
+ * Calls.  Small tasks are verified and measured beside each other.  Of both the most part are `steps` (draws,
+ * comparisons, runs that are not timed), which run beside those of others; a call that is timed waits until all steps
+ * are over, and has the device for itself.  Calls are made in rows, of all that are measured or ROW of them, and while
+ * a row is made or waited for no step begins: each row waits once for the steps under way, which are processor time
+ * mostly.  Rejected: verifications in phases of their own (a phase ends with its slowest, so the device was idle for a
+ * third of the time); a row as soon as one call waits (steps are then made one by one).
  *
  * Few are inside at once: a GPU gives its processes slices of time in turn, and sixteen parallel verifications took 408
- * ms each where one alone takes 14 to 19.  So three verify, or twelve load: that is mostly processor time. And few are
- * under way, PRESENT, since each has a runner, and each runner a context of the GPU.
+ * ms each where one alone takes 14 to 19.  So six are judged, or twelve load: that is mostly processor time. And few
+ * are under way, PRESENT, since each has a runner, and each runner a context of the GPU.
  *
  * The lease is taken by the first and given back by the last; after LEASE_MS at the next change of phase, and nobody
  * enters after twice as long until it has been given back, so that other processes get theirs.  The one that takes it
@@ -37,36 +40,42 @@
 #include <time.h>
 
 enum {
-	SHARED_MS = 30,
-	ALONE_MS = 250,
+	LOADING_MS = 30,
+	JUDGING_MS = 250,
 	PHASE_MS = 1000,
 	MANY = 8,
 	PRESENT = 12,
 	LEASE_MS = 1000,
 	LOOK_MS = 50,
 	MAX_DEVICES = 64,
-	ROOM = 12
+	ROOM = 12,
+	ROW = 4
 };
-static const int takes[] = { [WW_TURN_SHARED] = 4, [WW_TURN_LOAD] = 1, [WW_TURN_TIMED] = 3, [WW_TURN_ALONE] = ROOM };
+static const int takes[] = { [WW_TURN_SHARED] = 2, [WW_TURN_LOAD] = 1, [WW_TURN_TIMED] = 2, [WW_TURN_ALONE] = ROOM };
 
-/* A measurement that waits. */
+enum phase { LOADING, JUDGING, PHASES };
+
+/* A judgement that waits to be verified or measured. */
 struct waiter {
 	struct waiter *next; /* that came later */
+	int counts;          /* it would become one of those present */
 };
 
 struct ww_turns {
 	char device[96];
-	enum ww_turn_kind phase;        /* SHARED or ALONE */
-	uint64_t phase_ns;              /* when it began */
-	int before_ms;                  /* how long the one before it lasted, PHASE_MS at most */
-	int inside;                     /* what those that have the device now take of ROOM */
-	int present;                    /* judgements that have been inside and are not over */
-	int waiting[WW_TURN_ALONE + 1]; /* by the phase that they wait for */
-	struct waiter *first;           /* of the measurements that wait */
-	int steps;                      /* measurements that use the device between their calls */
-	int calls_wait, calling;        /* those that wait to make one; one is made */
-	pthread_cond_t call_changed;    /* the last two lines */
-	int leasing, leased;            /* the lease is being taken; is held */
+	enum phase phase;
+	uint64_t phase_ns;           /* when it began */
+	int before_ms;               /* how long the one before it lasted, PHASE_MS at most */
+	int inside;                  /* what those that have the device now take of ROOM */
+	int present;                 /* judgements that have been inside and are not over */
+	int waiting[PHASES];         /* by the phase that they wait for */
+	struct waiter *first;        /* of those that wait for JUDGING */
+	int steps;                   /* judgements that use the device beside each other */
+	int measured;                /* those of them that are TIMED, and those that wait to make a call or make it */
+	int calls_wait, calling;     /* the latter */
+	int row;                     /* calls are made, one after another: no step begins */
+	pthread_cond_t call_changed; /* the last four lines */
+	int leasing, leased;         /* the lease is being taken; is held */
 	uint64_t leased_ns;
 	struct ww_lease lease;
 };
@@ -80,7 +89,7 @@ static struct ww_turns *find(const char *device)
 	for (int i = 0; i < MAX_DEVICES; i++) {
 		if (!all[i].device[0]) {
 			snprintf(all[i].device, sizeof(all[i].device), "%s", device);
-			all[i].phase = WW_TURN_SHARED;
+			all[i].phase = LOADING;
 			pthread_cond_init(&all[i].call_changed, NULL);
 		}
 		if (!strcmp(all[i].device, device))
@@ -89,7 +98,9 @@ static struct ww_turns *find(const char *device)
 	return NULL;
 }
 
-static enum ww_turn_kind phase_of(enum ww_turn_kind k) { return k >= WW_TURN_TIMED ? WW_TURN_ALONE : WW_TURN_SHARED; }
+static enum phase phase_of(enum ww_turn_kind k) { return k == WW_TURN_LOAD ? LOADING : JUDGING; }
+
+static int has_steps(enum ww_turn_kind k) { return k == WW_TURN_SHARED || k == WW_TURN_TIMED; }
 
 static int lasted(uint64_t since_ns, int ms) { return ww_now_ns() - since_ns > (uint64_t)ms * 1000000u; }
 
@@ -99,10 +110,10 @@ static int at_least(int ms, int least_ms) { return ms > least_ms ? ms : least_ms
 static int is_over(const struct ww_turns *t)
 {
 	const int *w = t->waiting;
-	if (t->phase == WW_TURN_SHARED)
-		return w[WW_TURN_ALONE] &&
-			(lasted(t->phase_ns, at_least(t->before_ms, SHARED_MS)) || w[WW_TURN_ALONE] >= MANY || !w[WW_TURN_SHARED]);
-	return !w[WW_TURN_ALONE] || (w[WW_TURN_SHARED] && lasted(t->phase_ns, at_least(t->before_ms, ALONE_MS)));
+	if (t->phase == LOADING)
+		return w[JUDGING] &&
+			(lasted(t->phase_ns, at_least(t->before_ms, LOADING_MS)) || w[JUDGING] >= MANY || !w[LOADING]);
+	return !w[JUDGING] || (w[LOADING] && lasted(t->phase_ns, at_least(t->before_ms, JUDGING_MS)));
 }
 
 /* While nobody is inside: another phase, and the lease back where its time is over. */
@@ -110,11 +121,11 @@ static void turn_over(struct ww_turns *t)
 {
 	if (t->inside || t->leasing)
 		return;
-	if (t->leased && (lasted(t->leased_ns, LEASE_MS) || !(t->waiting[WW_TURN_SHARED] + t->waiting[WW_TURN_ALONE]))) {
+	if (t->leased && (lasted(t->leased_ns, LEASE_MS) || !(t->waiting[LOADING] + t->waiting[JUDGING]))) {
 		ww_lease_drop(&t->lease);
 		t->leased = 0;
 	}
-	enum ww_turn_kind other = t->phase == WW_TURN_SHARED ? WW_TURN_ALONE : WW_TURN_SHARED;
+	enum phase other = t->phase == LOADING ? JUDGING : LOADING;
 	if (is_over(t) && t->waiting[other]) {
 		double ms = ww_seconds_since(t->phase_ns) * 1e3;
 		t->before_ms = ms < PHASE_MS ? (int)ms : PHASE_MS;
@@ -123,13 +134,22 @@ static void turn_over(struct ww_turns *t)
 	}
 }
 
-/* w: a measurement's. */
-static int may_enter(struct ww_turns *t, enum ww_turn_kind kind, int counts, const struct waiter *w)
+/* Whose turn to be judged is next: one that would be one too many does not keep those waiting that are present. */
+static const struct waiter *next_judged(const struct ww_turns *t)
+{
+	const struct waiter *w = t->first;
+	while (w && w->counts && t->present >= PRESENT)
+		w = w->next;
+	return w;
+}
+
+/* w: of one that wants to be judged. */
+static int may_enter(struct ww_turns *t, enum ww_turn_kind kind, const struct waiter *w)
 {
 	turn_over(t);
-	if (phase_of(kind) == WW_TURN_ALONE && t->first != w)
+	if (phase_of(kind) == JUDGING && next_judged(t) != w)
 		return 0;
-	if (t->leasing || t->phase != phase_of(kind) || t->inside + takes[kind] > ROOM || (counts && t->present >= PRESENT))
+	if (t->leasing || t->phase != phase_of(kind) || t->inside + takes[kind] > ROOM)
 		return 0;
 	return !t->inside || (!is_over(t) && !lasted(t->leased_ns, 2 * LEASE_MS));
 }
@@ -168,24 +188,37 @@ static enum ww_rc lease(struct ww_turns *t, const struct ww_judge *j, struct ww_
 	return rc;
 }
 
-/* Wait until nobody calls or wants to, then go on beside the others. */
-static void begin_steps(struct ww_turns *t)
+/* A row of calls begins when all that are measured want to make one, or enough for a row, and ends when all have been
+ * made. */
+static void look_at_calls(struct ww_turns *t)
 {
-	while (t->calling || t->calls_wait)
-		pthread_cond_wait(&t->call_changed, &lock);
-	t->steps++;
+	if (!t->calls_wait && !t->calling)
+		t->row = 0;
+	else if (t->calls_wait >= t->measured || t->calls_wait >= ROW)
+		t->row = 1;
+	pthread_cond_broadcast(&t->call_changed);
 }
 
-static void end_steps(struct ww_turns *t)
+/* Wait until no row of calls is made, then go on beside the others. */
+static void begin_steps(struct ww_turns *t, enum ww_turn_kind kind)
 {
-	if (!--t->steps)
-		pthread_cond_broadcast(&t->call_changed);
+	while (t->row)
+		pthread_cond_wait(&t->call_changed, &lock);
+	t->steps++;
+	t->measured += kind == WW_TURN_TIMED;
+}
+
+static void end_steps(struct ww_turns *t, enum ww_turn_kind kind)
+{
+	t->steps--;
+	t->measured -= kind == WW_TURN_TIMED;
+	look_at_calls(t);
 }
 
 static void leave(struct ww_turns *t, enum ww_turn_kind kind)
 {
-	if (kind == WW_TURN_TIMED)
-		end_steps(t);
+	if (has_steps(kind))
+		end_steps(t, kind);
 	t->inside -= takes[kind];
 	turn_over(t);
 	pthread_cond_broadcast(&changed);
@@ -215,13 +248,13 @@ static enum ww_rc enter(struct ww_turns *t, const struct ww_judge *j, enum ww_tu
 	int counts, struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;
-	struct waiter w = { NULL };
+	struct waiter w = { NULL, counts };
 	t->waiting[phase_of(kind)]++;
-	if (phase_of(kind) == WW_TURN_ALONE)
+	if (phase_of(kind) == JUDGING)
 		queue_up(t, &w);
 	if (held != WW_TURN_NONE)
 		leave(t, held);
-	while (rc == WW_OK && !may_enter(t, kind, counts, &w)) {
+	while (rc == WW_OK && !may_enter(t, kind, &w)) {
 		wait_changed();
 		rc = ww_judge_interrupted(j, err);
 	}
@@ -234,8 +267,8 @@ static enum ww_rc enter(struct ww_turns *t, const struct ww_judge *j, enum ww_tu
 	if (rc != WW_OK)
 		return rc;
 	t->present += counts;
-	if (kind == WW_TURN_TIMED)
-		begin_steps(t);
+	if (has_steps(kind))
+		begin_steps(t, kind);
 	return WW_OK;
 }
 
@@ -247,6 +280,17 @@ static void log_turn(const struct ww_turn *t)
 		ww_log(WW_LOG_DEBUG, "turn: %s, %.0f us", names[t->kind], ww_seconds_since(t->taken_ns) * 1e6);
 }
 
+/* From verified to measured or back: the place is kept. */
+static void change_inside(struct ww_turn *t, enum ww_turn_kind kind)
+{
+	ww_log(WW_LOG_DEBUG, "turn: %s after 0 us", names[kind]);
+	WW_LOCKED(&lock);
+	t->turns->measured += (kind == WW_TURN_TIMED) - (t->kind == WW_TURN_TIMED);
+	t->kind = kind;
+	t->taken_ns = ww_now_ns();
+	look_at_calls(t->turns);
+}
+
 enum ww_rc ww_turn_take(struct ww_turn *t, const struct ww_judge *j, enum ww_turn_kind kind, struct ww_err *err)
 {
 	enum ww_rc rc = WW_OK;
@@ -255,6 +299,10 @@ enum ww_rc ww_turn_take(struct ww_turn *t, const struct ww_judge *j, enum ww_tur
 	if (t->kind == kind)
 		return WW_OK;
 	log_turn(t);
+	if (has_steps(kind) && has_steps(t->kind)) {
+		change_inside(t, kind);
+		return WW_OK;
+	}
 	int counts = !t->counts && kind == WW_TURN_SHARED;
 	uint64_t start_ns = ww_now_ns();
 	WW_LOCKED(&lock);
@@ -288,9 +336,10 @@ void ww_turn_call(struct ww_turn *t)
 		return;
 	struct ww_turns *of = t->turns;
 	WW_LOCKED(&lock);
-	end_steps(of);
+	of->steps--;
 	of->calls_wait++;
-	while (of->calling || of->steps)
+	look_at_calls(of);
+	while (!of->row || of->calling || of->steps)
 		pthread_cond_wait(&of->call_changed, &lock);
 	of->calls_wait--;
 	of->calling = 1;
@@ -302,22 +351,31 @@ void ww_turn_called(struct ww_turn *t)
 		return;
 	WW_LOCKED(&lock);
 	t->turns->calling = 0;
-	pthread_cond_broadcast(&t->turns->call_changed);
-	begin_steps(t->turns);
+	t->turns->measured--;
+	look_at_calls(t->turns);
+	begin_steps(t->turns, t->kind);
 }
 
 void ww_turn_pause(struct ww_turn *t)
 {
-	if (t->kind != WW_TURN_TIMED)
+	if (!has_steps(t->kind))
 		return;
 	WW_LOCKED(&lock);
-	end_steps(t->turns);
+	end_steps(t->turns, t->kind);
 }
 
 void ww_turn_resume(struct ww_turn *t)
 {
-	if (t->kind != WW_TURN_TIMED)
+	if (!has_steps(t->kind))
 		return;
 	WW_LOCKED(&lock);
-	begin_steps(t->turns);
+	begin_steps(t->turns, t->kind);
+}
+
+void ww_turn_step(struct ww_turn *t)
+{
+	if (t->kind != WW_TURN_SHARED)
+		return;
+	ww_turn_pause(t);
+	ww_turn_resume(t);
 }

@@ -12,13 +12,13 @@
 #include <unistd.h>
 
 static struct ww_judge judge = { .opts.target = WW_TARGET_CUDA, .facts.uuid = "test-turns" };
-enum use { SHARED, STEP, ALONE, USES }; /* of the device: verified, between the calls of a measurement, a call */
+enum use { LOAD, STEP, ALONE, USES }; /* of the device: a task is loaded, a step of a judgement, a call */
 static atomic_int uses[USES], most[USES], together, turns[WW_TURN_ALONE + 1], ending;
 
 static void use(enum use mine)
 {
 	int n = atomic_fetch_add(&uses[mine], 1) + 1;
-	together += mine == ALONE ? n > 1 || uses[SHARED] || uses[STEP] : uses[ALONE] || uses[mine == STEP ? SHARED : STEP];
+	together += mine == ALONE ? n > 1 || uses[LOAD] || uses[STEP] : uses[ALONE] || uses[mine == STEP ? LOAD : STEP];
 	if (n > most[mine])
 		most[mine] = n;
 	usleep(1000);
@@ -40,23 +40,33 @@ static void rounds(struct ww_turn *t)
 	}
 }
 
-/* As a judgement does: beside others, then measured, then beside them again. */
+/* A draw, a run, a comparison. */
+static void steps(struct ww_turn *t)
+{
+	for (int k = 0; k < 3; k++) {
+		ww_turn_step(t);
+		use(STEP);
+	}
+}
+
+/* As a judgement does: verified, then measured, then verified again; or loaded in the place of one of these. */
 static void *judgements(void *arg)
 {
-	static const enum ww_turn_kind first[] = { WW_TURN_LOAD, WW_TURN_SHARED },
-								   second[] = { WW_TURN_ALONE, WW_TURN_TIMED };
 	const long number = (long)arg;
+	const enum ww_turn_kind kinds[] = { number > 1 ? WW_TURN_SHARED : WW_TURN_LOAD,
+		number % 4 ? WW_TURN_TIMED : WW_TURN_ALONE, number % 3 ? WW_TURN_SHARED : WW_TURN_LOAD };
 	struct ww_err err = WW_ERR_INIT;
 	while (!ending) {
 		struct ww_turn t = { 0 };
 		for (int k = 0; k < 3; k++) {
-			enum ww_turn_kind kind = k == 1 ? second[number % 4 != 0] : first[number > 1];
-			assert_int_equal(ww_turn_take(&t, &judge, kind, &err), WW_OK);
-			if (kind == WW_TURN_TIMED)
+			assert_int_equal(ww_turn_take(&t, &judge, kinds[k], &err), WW_OK);
+			if (kinds[k] == WW_TURN_TIMED)
 				rounds(&t);
+			else if (kinds[k] == WW_TURN_SHARED)
+				steps(&t);
 			else
-				use(kind == WW_TURN_ALONE ? ALONE : SHARED);
-			turns[kind]++;
+				use(kinds[k] == WW_TURN_ALONE ? ALONE : LOAD);
+			turns[kinds[k]]++;
 		}
 		ww_turn_drop(&t);
 	}
@@ -100,7 +110,7 @@ static void a_change_keeps_the_lease(void **state)
 
 static void nothing_runs_beside_a_measurement(void **state)
 {
-	enum { THREADS = 12 };
+	enum { THREADS = 16 }; /* more than are present at a time */
 	pthread_t threads[THREADS];
 	int status;
 	(void)state;
@@ -118,9 +128,9 @@ static void nothing_runs_beside_a_measurement(void **state)
 		pthread_join(threads[i], NULL);
 	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 	assert_int_equal(together, 0);
-	assert_in_range(most[SHARED], 2, THREADS);
-	assert_in_range(most[STEP], 2, THREADS); /* measurements draw and compare beside each other */
-	assert_true(turns[WW_TURN_SHARED] > 50 && turns[WW_TURN_LOAD] > 10);
+	assert_in_range(most[LOAD], 2, THREADS);
+	assert_in_range(most[STEP], 2, THREADS); /* draws and comparisons of several */
+	assert_true(turns[WW_TURN_SHARED] > 50 && turns[WW_TURN_LOAD] > 4);
 	assert_true(turns[WW_TURN_ALONE] > 5 && turns[WW_TURN_TIMED] > 20);
 }
 
@@ -177,6 +187,42 @@ static void a_pause_lets_others_call(void **state)
 	ww_turn_drop(&paused);
 }
 
+static atomic_int called;
+
+static void *call_once(void *unused)
+{
+	struct ww_turn t = { 0 };
+	struct ww_err err = WW_ERR_INIT;
+	assert_int_equal(ww_turn_take(&t, &judge, WW_TURN_TIMED, &err), WW_OK);
+	ww_turn_call(&t);
+	called = 1;
+	ww_turn_called(&t);
+	ww_turn_drop(&t);
+	return unused;
+}
+
+/* Until all that are measured want to call, steps of verifications begin. */
+static void calls_are_made_in_rows(void **state)
+{
+	struct ww_turn measured = { 0 }, verified = { 0 };
+	struct ww_err err = WW_ERR_INIT;
+	pthread_t thread;
+	(void)state;
+	assert_int_equal(ww_turn_take(&measured, &judge, WW_TURN_SHARED, &err), WW_OK);
+	assert_int_equal(ww_turn_take(&verified, &judge, WW_TURN_SHARED, &err), WW_OK);
+	assert_int_equal(ww_turn_take(&measured, &judge, WW_TURN_TIMED, &err), WW_OK); /* stays inside */
+	assert_int_equal(pthread_create(&thread, NULL, call_once, NULL), 0);
+	usleep(20000);
+	ww_turn_step(&verified); /* for ever, if the row had begun */
+	assert_false(called);
+	ww_turn_pause(&measured);
+	ww_turn_drop(&verified);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_true(called);
+	ww_turn_resume(&measured);
+	ww_turn_drop(&measured);
+}
+
 static void a_wait_is_interrupted(void **state)
 {
 	volatile int stop = 1;
@@ -198,6 +244,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(a_change_keeps_the_lease),
 		cmocka_unit_test(nothing_runs_beside_a_measurement), cmocka_unit_test(measurements_come_in_order),
-		cmocka_unit_test(a_pause_lets_others_call), cmocka_unit_test(a_wait_is_interrupted) };
+		cmocka_unit_test(calls_are_made_in_rows), cmocka_unit_test(a_pause_lets_others_call),
+		cmocka_unit_test(a_wait_is_interrupted) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
