@@ -28,7 +28,7 @@ static const char style[] =
 	".launch{border-left:4px solid var(--rule);padding:.1em 0 .1em .8em;margin:.6em 0}.launch h3{margin:.1em 0;font-size:.95em}"
 	".op{font:13px/1.5 ui-monospace,monospace;padding-left:1.5em;text-indent:-1.5em}\n"
 	"summary{cursor:pointer}details{margin:.3em 0}\n"
-	"svg{width:100%;height:auto;display:block}svg text{font-size:10px;fill:var(--faint)}.grid{stroke:var(--rule);stroke-width:.6}"
+	"svg{width:100%;height:auto;display:block;overflow:visible}svg text{font-size:10px;fill:var(--faint)}.grid{stroke:var(--rule);stroke-width:.6}"
 	".band{fill:var(--s0);opacity:.18}.line{fill:none;stroke-width:1.4}.level{stroke-width:1.2}.mark{stroke-width:1.4}"
 	".skip{stroke:var(--warn);stroke-dasharray:3 3}.ring{fill:none;stroke-width:1.8}.miss{stroke:var(--bad);fill:none}\n"
 	".legend{color:var(--faint);font-size:.9em}.legend span{display:inline-block;margin-right:1.2em}"

@@ -1,0 +1,69 @@
+/* A plot's labels at phone width, where its text is 19 units high (the style in src/page/page.c). */
+#include "unit.h"
+
+#include "page/page.h"
+#include "page/plot.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WIDTH = 640, TEXT = 19, PADDING_PX = 14 };
+
+/* Digits of a wide font (DejaVu Sans) take 0.64 of the height, points and dashes 0.36. */
+static double width_of(const char *text)
+{
+	double w = 0;
+	for (; *text != '<'; text++)
+		w += TEXT * (strchr(".-", *text) ? 0.36 : 0.64);
+	return w;
+}
+
+/* The longest part of a y label that lies left of the picture. */
+static double overhang(double y0, double y1)
+{
+	ww_auto_str s = WW_STR_INIT(1 << 20);
+	struct ww_plot p;
+	double most = 0;
+	int n = 0;
+	ww_plot_init(&p, &s);
+	ww_plot_include(&p, 0, y0);
+	ww_plot_include(&p, 10, y1);
+	p.x = p.y = "axis";
+	ww_plot_begin(&p);
+	ww_plot_end(&p);
+	for (const char *at = s.p; (at = strstr(at, "<text x=\"")); at++) {
+		const char *x = at + strlen("<text x=\""), *text = strchr(at, '>') + 1,
+				   *middle = strstr(at, "dominant-baseline");
+		if (!middle || middle > text)
+			continue;
+		most = fmax(most, width_of(text) - strtod(x, NULL));
+		n++;
+	}
+	assert_in_range(n, 3, 12);
+	return most;
+}
+
+/* A picture of a body of `px` pixels shows what lies outside it, up to the body's padding. */
+static double room(int px)
+{
+	ww_auto_str s = WW_STR_INIT(1 << 20);
+	ww_page_begin(&s, "page");
+	return strstr(s.p, "overflow:visible") ? (double)PADDING_PX * WIDTH / (px - 2 * PADDING_PX) : 0;
+}
+
+static void labels_are_not_clipped_on_a_phone(void **state)
+{
+	static const double ranges[][2] = { { 0.1, 13 }, { 2.3015, 2.3035 }, { 0, 12500 }, { 2e-4, 9e-4 },
+		{ -1e6, 1.5e6 } };
+	(void)state;
+	for (size_t i = 0; i < sizeof(ranges) / sizeof(*ranges); i++)
+		for (int px = 400; px <= 600; px += 100)
+			assert_true(overhang(ranges[i][0], ranges[i][1]) <= room(px));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(labels_are_not_clipped_on_a_phone) };
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
