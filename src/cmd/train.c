@@ -23,7 +23,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RECIPE_MAX = 1 << 20, LINE_EVERY_S = 10 };
+enum { RECIPE_MAX = 1 << 20, LINE_EVERY_S = 10, BASES_MAX = 8 };
 
 /* ---- the recipe */
 
@@ -55,11 +55,36 @@ struct reading {
 	int n_words;
 };
 
+/* A recipe over the one that its `base` names, relative to its own directory; a key without a value takes back what
+ * stands there. */
+static enum ww_rc read_over(const char *path, int bases, json_t **out, struct ww_err *err)
+{
+	json_auto_t *own = NULL, *below = NULL;
+	char beside[PATH_MAX];
+	WW_CHECK(ww_yaml_read(path, RECIPE_MAX, &own, err));
+	if (!json_is_object(own))
+		return ww_err_set(err, WW_ERR_USAGE, "%s: a recipe is a mapping of keys to values", path);
+	json_t *base = json_object_get(own, "base");
+	if (base) {
+		const char *name = json_is_string(base) ? json_string_value(base) : "", *slash = strrchr(path, '/');
+		int dir = slash && *name != '/' ? (int)(slash - path) + 1 : 0;
+		if (!*name || bases == BASES_MAX)
+			return ww_err_set(
+				err, WW_ERR_USAGE, "%s: base names one recipe, and at most %d stand below each other", path, BASES_MAX);
+		if (snprintf(beside, sizeof(beside), "%.*s%s", dir, path, name) >= PATH_MAX)
+			return ww_err_set(err, WW_ERR_LIMIT, "%s: the path of its base is too long", path);
+		WW_CHECK(read_over(beside, bases + 1, &below, err));
+		json_object_del(own, "base");
+		if (json_object_update_recursive(below, own))
+			return ww_nomem(err);
+	}
+	*out = json_incref(below ? below : own);
+	return WW_OK;
+}
+
 static enum ww_rc read_recipe(struct reading *q, struct ww_err *err)
 {
-	WW_CHECK(ww_yaml_read(q->path, RECIPE_MAX, &q->recipe, err));
-	if (!json_is_object(q->recipe))
-		return ww_err_set(err, WW_ERR_USAGE, "%s: a recipe is a mapping of keys to values", q->path);
+	WW_CHECK(read_over(q->path, 0, &q->recipe, err));
 	if (json_object_get(q->recipe, "json"))
 		return ww_err_set(
 			err, WW_ERR_USAGE, "%s: \"json\" is no key of a recipe; give --json on the command line", q->path);

@@ -102,7 +102,7 @@ enum ww_rc ww_train_judges_open(
 	struct ww_host_gpus gpus;
 	enum ww_rc rc;
 	WW_CHECK(WW_NEW(j, 1, err));
-	j->opts = (struct ww_judge_opts){ .rule = WW_RULE_STRICT,
+	j->opts = (struct ww_judge_opts){ .rule = strcmp(o->rule, "paper") ? WW_RULE_STRICT : WW_RULE_PAPER,
 		.threads = (int)o->judge_threads,
 		.baselines = 1u << WW_BASE_EAGER | 1u << WW_BASE_COMPILE,
 		.max_time_s = o->judge_seconds,

@@ -60,14 +60,28 @@ int ww_verdict_beats(const struct ww_verdict *v, enum ww_baseline b)
 	return lo > 0 && 1 - 1 / lo > 0.05;
 }
 
-double ww_verdict_reward(const struct ww_verdict *v)
+static int is_capped(const struct ww_verdict *v)
 {
 	int capped = 0;
 #define FLAG(member, kind, attributes, reason, text) capped |= ((attributes) & CAPS) && v->member;
 #include "judge/verdict.def"
+	return capped;
+}
+
+double ww_verdict_speedup_reward(const struct ww_verdict *v)
+{
+	const struct ww_ratio *by =
+		&v->speedup[isfinite(v->speedup[WW_BASE_COMPILE].mid) ? WW_BASE_COMPILE : WW_BASE_EAGER];
 	if (!v->correct)
 		return -1;
-	if (capped || !ww_verdict_beats(v, WW_BASE_EAGER))
+	return is_capped(v) && by->mid > 1 ? 1 : by->mid;
+}
+
+double ww_verdict_reward(const struct ww_verdict *v)
+{
+	if (!v->correct)
+		return -1;
+	if (is_capped(v) || !ww_verdict_beats(v, WW_BASE_EAGER))
 		return 1;
 	return ww_verdict_beats(v, WW_BASE_COMPILE) ? 3 : 2;
 }

@@ -52,6 +52,9 @@ const char *ww_form_guarantees(enum ww_form f); /* one sentence: what a verdict 
 /* -1 not correct; 3 more than 5% faster than eager and compile; 2 than eager only; 1 otherwise, and at most 1 where a
  * flag is set that caps it.  "More than 5%": 1 - 1/speedup > 0.05 at the interval's lower end. */
 double ww_verdict_reward(const struct ww_verdict *v);
+/* The raw speed-up as a reward: -1 not correct, else torch.compile's time by the solution's, or eager's where that was
+ * not measured; at most 1 where a flag caps the reward; NAN where no time was measured. */
+double ww_verdict_speedup_reward(const struct ww_verdict *v);
 /* More than 5% faster than baseline b at the interval's lower end. */
 int ww_verdict_beats(const struct ww_verdict *v, enum ww_baseline b);
 

@@ -2,10 +2,13 @@
 #include "rl/recorded.h"
 #include "base/fs.h"
 #include "base/hash.h"
+#include "base/json.h"
 #include "base/mem.h"
+#include "judge/verdict.h"
 
 #include <dirent.h>
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -44,15 +47,53 @@ static enum ww_rc add_replies(struct ww_trajectory *t, const struct ww_episode *
 	return WW_OK;
 }
 
-enum ww_rc ww_rl_recorded(const struct ww_episode *e, struct ww_trajectory *out, struct ww_err *err)
+enum ww_rl_reward ww_rl_reward_of(const char *name)
 {
+	return strcmp(name, "speedup") ? WW_RL_REWARD_MILESTONE : WW_RL_REWARD_SPEEDUP;
+}
+
+/* The closing verdict, or where the device's budget allowed none the newest correct one; NULL: none. */
+static const json_t *verdict_of(const struct ww_episode *e)
+{
+	const json_t *newest = NULL;
+	for (size_t i = 0; i < e->n_verdicts; i++) {
+		if (!strcmp(e->verdicts[i].call_id, "final"))
+			return e->verdicts[i].verdict;
+		if (ww_json_bool(e->verdicts[i].verdict, "correct", 0))
+			newest = e->verdicts[i].verdict;
+	}
+	return newest;
+}
+
+static enum ww_rc speedup_of(const struct ww_episode *e, double *out, struct ww_err *err)
+{
+	WW_AUTO(ww_verdict_release) struct ww_verdict v;
+	const json_t *verdict = verdict_of(e);
+	ww_verdict_init(&v);
+	*out = -1;
+	if (e->end.reward_final < 0 || !verdict)
+		return WW_OK;
+	WW_CHECK(ww_verdict_from_json(verdict, &v, err));
+	*out = ww_verdict_speedup_reward(&v);
+	return isfinite(*out) ? WW_OK
+						  : ww_err_set(err, WW_ERR_USAGE,
+								"the closing verdict has no times to take a speed-up from; sample the episodes with "
+								"reward: speedup");
+}
+
+enum ww_rc ww_rl_recorded(
+	const struct ww_episode *e, enum ww_rl_reward reward, struct ww_trajectory *out, struct ww_err *err)
+{
+	double earned = e->end.reward_final;
 	struct ww_trajectory size = { 0 };
 	if (!e->ended)
 		return ww_err_set(err, WW_ERR_USAGE, "the episode has not ended");
+	if (reward == WW_RL_REWARD_SPEEDUP)
+		WW_CHECK(speedup_of(e, &earned, err));
 	WW_CHECK(add_replies(&size, e, err));
 	WW_CHECK(ww_trajectory_init(out, size.n, err));
 	enum ww_rc rc = add_replies(out, e, err);
-	out->reward = e->end.reward_final;
+	out->reward = earned;
 	return rc;
 }
 
@@ -77,6 +118,7 @@ static void add_hash(struct ww_recorded_set *s, const struct ww_trajectory *t)
 
 struct reader {
 	struct ww_recorded_set *s;
+	enum ww_rl_reward reward;
 	ww_rl_keep *keep; /* NULL: all */
 	void *ctx;
 };
@@ -90,7 +132,7 @@ static enum ww_rc read_one(const struct reader *r, const char *path, struct ww_e
 	WW_CHECK((enum ww_rc)ww_episode_read(path, &e, err));
 	if (!WW_GROW(s->t, &s->cap, s->n + 1))
 		return ww_nomem(err);
-	enum ww_rc rc = ww_rl_recorded(&e, &s->t[s->n], &why);
+	enum ww_rc rc = ww_rl_recorded(&e, r->reward, &s->t[s->n], &why);
 	if (rc == WW_OK && s->t[s->n].own_n && r->keep && (r->keep(r->ctx, &e, &keep, err) != WW_OK || !keep)) {
 		ww_trajectory_release(&s->t[s->n]);
 		return keep ? ww_err_wrap(err, "%s", path) : WW_OK;
@@ -133,19 +175,24 @@ static enum ww_rc read_tree(const struct reader *s, const char *dir, int depth, 
 	return rc;
 }
 
-enum ww_rc ww_rl_recorded_read_if(
-	const char *paths, ww_rl_keep *keep, void *ctx, struct ww_recorded_set *s, struct ww_err *err)
+static enum ww_rc read_all(const char *paths, struct reader *r, struct ww_err *err)
 {
-	struct reader r = { s, keep, ctx };
 	char path[PATH_MAX];
 	int part;
-	*s = (struct ww_recorded_set){ 0 };
+	*r->s = (struct ww_recorded_set){ 0 };
 	while ((part = ww_list_part(&paths, path, sizeof(path))) > 0)
-		WW_CHECK(ww_fs_is_dir(path) ? read_tree(&r, path, 0, err) : read_one(&r, path, err));
+		WW_CHECK(ww_fs_is_dir(path) ? read_tree(r, path, 0, err) : read_one(r, path, err));
 	return part < 0 ? ww_err_set(err, WW_ERR_USAGE, "a path in the data is too long") : WW_OK;
 }
 
-enum ww_rc ww_rl_recorded_read(const char *paths, struct ww_recorded_set *s, struct ww_err *err)
+enum ww_rc ww_rl_recorded_read_if(
+	const char *paths, ww_rl_keep *keep, void *ctx, struct ww_recorded_set *s, struct ww_err *err)
 {
-	return ww_rl_recorded_read_if(paths, NULL, NULL, s, err);
+	return read_all(paths, &(struct reader){ s, WW_RL_REWARD_MILESTONE, keep, ctx }, err);
+}
+
+enum ww_rc ww_rl_recorded_read(
+	const char *paths, enum ww_rl_reward reward, struct ww_recorded_set *s, struct ww_err *err)
+{
+	return read_all(paths, &(struct reader){ .s = s, .reward = reward }, err);
 }

@@ -4,10 +4,18 @@
 #include "episode/episode.h"
 #include "train/trajectory.h"
 
-/* Everything up to the policy's last token, with reward_final.  What follows it, an output of a tool say, was never
- * shown to the policy and is not there.  WW_ERR_USAGE: the episode has not ended, records no context, or its context
- * was changed between two replies (compaction), so that no one sequence holds what each token was sampled after. */
-enum ww_rc ww_rl_recorded(const struct ww_episode *e, struct ww_trajectory *out, struct ww_err *err) WW_MUST_CHECK;
+/* What an episode earns: the milestones' reward_final, or of its closing verdict the raw speed-up
+ * (ww_verdict_speedup_reward()), which the published ablation has. */
+enum ww_rl_reward { WW_RL_REWARD_MILESTONE, WW_RL_REWARD_SPEEDUP };
+/* Of the recipe's word. */
+enum ww_rl_reward ww_rl_reward_of(const char *name);
+
+/* Everything up to the policy's last token, with its reward.  What follows it, an output of a tool say, was never
+ * shown to the policy and is not there.  WW_ERR_USAGE: the episode has not ended, records no context, its context
+ * was changed between two replies (compaction), so that no one sequence holds what each token was sampled after, or
+ * its verdict has no times to take a speed-up from. */
+enum ww_rc ww_rl_recorded(
+	const struct ww_episode *e, enum ww_rl_reward reward, struct ww_trajectory *out, struct ww_err *err) WW_MUST_CHECK;
 
 /* All episodes of some paths (with commas between them): files, and every episode.jsonl below directories, in the order
  * of names. */
@@ -18,8 +26,10 @@ struct ww_recorded_set {
 	size_t cap;
 	char hash[65]; /* of ids, marks, log-probabilities and rewards */
 };
-enum ww_rc ww_rl_recorded_read(const char *paths, struct ww_recorded_set *out, struct ww_err *err) WW_MUST_CHECK;
-/* Only episodes for which keep() leaves *keep at 1; it is called for each that has ended and can be read.
+enum ww_rc ww_rl_recorded_read(
+	const char *paths, enum ww_rl_reward reward, struct ww_recorded_set *out, struct ww_err *err) WW_MUST_CHECK;
+/* Only episodes for which keep() leaves *keep at 1, with the milestones' rewards; it is called for each that has ended
+ * and can be read.
  */
 typedef enum ww_rc ww_rl_keep(void *ctx, const struct ww_episode *e, int *keep, struct ww_err *err);
 enum ww_rc ww_rl_recorded_read_if(

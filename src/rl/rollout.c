@@ -162,7 +162,7 @@ static struct ww_agent_opts agent_opts(
 		.max_seconds = 1e7,
 		.context_tokens = r->context,
 		.no_compaction = 1,
-		.decide = strcmp(r->o->decide, "times") != 0,
+		.decide = strcmp(r->o->decide, "times") && ww_rl_reward_of(r->o->reward) == WW_RL_REWARD_MILESTONE,
 		.closing_once = 1,
 		.header = h,
 		.interrupted = r->interrupted };
@@ -306,7 +306,7 @@ enum ww_rc ww_rollout_read(const struct ww_rollout *r, int64_t step, struct ww_t
 		if (!ended)
 			return ww_err_set(err, WW_ERR_WORKER, "%s: episode %d did not end", dir, i + 1);
 		ww_trajectory_release(&t[k]);
-		if (ww_rl_recorded(&e, &t[k], err) != WW_OK)
+		if (ww_rl_recorded(&e, ww_rl_reward_of(r->o->reward), &t[k], err) != WW_OK)
 			return ww_err_wrap(err, "%s: episode %d", dir, i + 1);
 		ww_observe(seen, &e);
 		int64_t old = step - 1 - atoll(ww_json_str(e.header.versions, "policy_step", "0"));

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LOG_MAX = 1 << 30, JSON_MAX = 1 << 20, BUCKETS = 600, SKIPS_DRAWN = 200 };
+enum { LOG_MAX = 1 << 30, JSON_MAX = 1 << 20, BUCKETS = 600, SKIPS_DRAWN = 200, LAST_STEPS = 10 };
 
 enum {
 	REWARD,
@@ -425,6 +425,65 @@ static void add_row(const struct run *runs, int n, const char *key, struct ww_st
 	ww_str_adds(h, "</tr>\n");
 }
 
+static void add_head(const struct run *runs, int n, const char *title, struct ww_str *h)
+{
+	ww_str_addf(h, "<h2>%s</h2>\n<div class=\"wide\"><table class=\"num\"><tr><th></th>", title);
+	for (int i = 0; i < n; i++) {
+		ww_str_adds(h, "<th>");
+		ww_page_text(h, runs[i].dir, 200);
+		ww_str_adds(h, "</th>");
+	}
+	ww_str_adds(h, "</tr>\n");
+}
+
+/* Of a run's last steps: mean, deviation from step to step, and the first step's value; "" where none is finite. */
+static void add_last(const struct log *l, int k, struct ww_str *out)
+{
+	double sum = 0, square = 0;
+	size_t count = 0;
+	for (size_t i = l->n > LAST_STEPS ? l->n - LAST_STEPS : 0; i < l->n; i++)
+		if (isfinite(l->y[k][i])) {
+			sum += l->y[k][i];
+			count++;
+		}
+	if (!count)
+		return;
+	double mean = sum / (double)count;
+	for (size_t i = l->n > LAST_STEPS ? l->n - LAST_STEPS : 0; i < l->n; i++)
+		if (isfinite(l->y[k][i]))
+			square += (l->y[k][i] - mean) * (l->y[k][i] - mean);
+	ww_str_addf(out, "%.4g ± %.2g (%.4g)", mean, count > 1 ? sqrt(square / (double)(count - 1)) : 0, l->y[k][0]);
+}
+
+/* What came out, a column for each run: ablations beside what they are measured against. */
+static void add_outcomes(const struct run *runs, int n, struct ww_str *h)
+{
+	static const struct {
+		int series;
+		const char *what;
+	} rows[] = { { REWARD, "reward" }, { PASS, "correct" }, { FASTER_EAGER, "faster than eager" },
+		{ FASTER_COMPILE, "faster than torch.compile too" }, { ENTROPY, "entropy" },
+		{ EXPLAINED, "explained variance" }, { INVALID, "invalid calls" }, { LOSS, "loss" },
+		{ SPEED, "tokens per second" } };
+	add_head(runs, n, "What came out", h);
+	for (size_t r = 0; r < WW_ARRAY_LEN(rows); r++) {
+		ww_auto_str cells = WW_STR_INIT(1 << 20);
+		int any = 0;
+		for (int i = 0; i < n; i++) {
+			ww_str_adds(&cells, "<td>");
+			size_t before = cells.len;
+			add_last(&runs[i].log, rows[r].series, &cells);
+			any |= cells.len > before;
+			ww_str_adds(&cells, "</td>");
+		}
+		if (any)
+			ww_str_addf(h, "<tr><th>%s</th>%s</tr>\n", rows[r].what, cells.p);
+	}
+	ww_str_addf(h,
+		"</table></div>\n<p>Mean of the last %d steps ± deviation from step to step; in brackets the first step.</p>\n",
+		LAST_STEPS);
+}
+
 /* A column for each run. */
 static void add_differences(const struct run *runs, int n, struct ww_str *h)
 {
@@ -433,13 +492,7 @@ static void add_differences(const struct run *runs, int n, struct ww_str *h)
 	json_t *v;
 	for (int i = 0; i < n; i++)
 		json_object_update_missing(keys, (json_t *)(uintptr_t)recipe_of(&runs[i]));
-	ww_str_adds(h, "<h2>Where their recipes differ</h2>\n<div class=\"wide\"><table class=\"num\"><tr><th></th>");
-	for (int i = 0; i < n; i++) {
-		ww_str_adds(h, "<th>");
-		ww_page_text(h, runs[i].dir, 200);
-		ww_str_adds(h, "</th>");
-	}
-	ww_str_adds(h, "</tr>\n");
+	add_head(runs, n, "Where their recipes differ", h);
 	json_object_foreach(keys, key, v)
 		if (!is_common(runs, n, key))
 			add_row(runs, n, key, h);
@@ -470,6 +523,7 @@ static enum ww_rc add_runs(const struct run *runs, int n, struct ww_str *h, stru
 		ww_str_adds(h, "</h2>\n");
 		add_facts(runs[i].dir, runs[i].about, &runs[i].log, h);
 	}
+	add_outcomes(runs, n, h);
 	add_differences(runs, n, h);
 	for (int k = 0; k < SERIES; k = end_of_plot(k))
 		for (int i = k; i < end_of_plot(k); i++)

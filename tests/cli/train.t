@@ -272,6 +272,15 @@ for name in sorted(os.listdir(os.path.join(ROOT, "recipes"))):
     ok(code in (2, 3)
    and not re.search("no effect|no stage|has no option|must be|needs a", err), f"recipes/{name}", err)
 
+# ---- a recipe over another
+with open("over.yaml", "w") as f:
+    f.write("base: whole.yaml\noutput: over\nsteps: 2\nwarmup:\n")
+code, out, err = train("over.yaml")
+with open("over/run.json") as f:
+    values = json.load(f)["recipe"]
+ok(code == 0 and (values["steps"], values["warmup"], values["lr"], values["sequence"]) == (2, 0, 2e-3, 128),
+   "base: its keys hold but for those that are written over it or taken back", (err, values))
+
 # ---- refused in one line, and nothing changes
 
 def refused(what, says, name, *args, **kw):
@@ -300,6 +309,8 @@ refused("so is text that is no YAML", "bad3.yaml:2: not YAML", text_recipe("bad3
 refused("so is a key that occurs twice", "duplicate key", text_recipe("bad4.yaml", "lr: 1\nlr: 2\n"))
 refused("so is a list as a recipe", "mapping", text_recipe("bad5.yaml", "- lr\n"))
 refused("so is a nested value", "data", text_recipe("bad6.yaml", "data: {a: b}\n"))
+refused("so is a base that is not there", "none.yaml", text_recipe("bad14.yaml", "base: none.yaml\n"))
+refused("so is a base of itself", "at most 8", text_recipe("bad15.yaml", "base: bad15.yaml\n"))
 refused("no data is refused", "data", recipe("bad7", data=None))
 refused("model and config together are refused", "either", recipe("bad8", model="whole/model"))
 refused("sequences beyond the context are refused", "256 positions", recipe("bad9", sequence=300))
@@ -332,8 +343,10 @@ ok(code == 0 and page.count("<svg") == 4 and "http" not in page.replace("http-eq
 p = subprocess.run([WW, "report", "whole", "full", "-o", "two.html"], capture_output=True, text=True, check=False)
 with open("two.html") as f:
     page = f.read()
+outcomes = page[page.find("What came out"):page.find("Where their recipes differ")]
 ok(p.returncode == 0 and page.count("role=\"img\"") == 4 and page.count("class=\"legend\"") == 4
-   and "Where their recipes differ" in page, "two runs share a page and its plots", p.stderr)
+   and outcomes.count("<td>") == 4 and "loss" in outcomes and "reward" not in outcomes,
+   "two runs share a page, its plots, and tables of what came out and where they differ", (p.stderr, outcomes))
 p = subprocess.run([WW, "report", "whole", "."], capture_output=True, text=True, check=False)
 ok(p.returncode == 2 and "run.json" in p.stderr, "what is no run beside one is refused", p.stderr)
 p = subprocess.run([WW, "report", "."], capture_output=True, text=True, check=False)

@@ -33,6 +33,31 @@ static void rewards(void **state)
 	}
 }
 
+/* For the ablation: the speed-up over torch.compile as it is, over eager where that was not measured. */
+static void raw_speedups(void **state)
+{
+	static const struct ww_ratio none = { NAN, NAN, NAN };
+	const struct {
+		int correct, library_only;
+		struct ww_ratio eager, compile;
+		double reward;
+	} rows[] = { { 0, 0, faster, faster, -1 }, { 1, 0, faster, slower, 0.95 }, { 1, 0, slower, barely, 1.2 },
+		{ 1, 0, faster, none, 1.2 }, { 1, 1, faster, faster, 1 }, { 1, 1, faster, slower, 0.95 } };
+	struct ww_verdict v;
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
+		ww_verdict_init(&v);
+		v.correct = rows[i].correct;
+		v.library_only = rows[i].library_only;
+		v.speedup[WW_BASE_EAGER] = rows[i].eager;
+		v.speedup[WW_BASE_COMPILE] = rows[i].compile;
+		assert_true(ww_verdict_speedup_reward(&v) == rows[i].reward);
+	}
+	ww_verdict_init(&v);
+	v.correct = 1;
+	assert_true(isnan(ww_verdict_speedup_reward(&v)));
+}
+
 /* 1 - 1/speedup > 0.05 at the lower end: the edge lies at 1/0.95. */
 static void the_edge_of_five_percent(void **state)
 {
@@ -187,8 +212,9 @@ static void half_a_verdict_is_an_error(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(rewards), cmocka_unit_test(the_edge_of_five_percent),
-		cmocka_unit_test(json_round_trip), cmocka_unit_test(json_keeps_its_bytes), cmocka_unit_test(flags_as_text),
+	const struct CMUnitTest tests[] = { cmocka_unit_test(rewards), cmocka_unit_test(raw_speedups),
+		cmocka_unit_test(the_edge_of_five_percent), cmocka_unit_test(json_round_trip),
+		cmocka_unit_test(json_keeps_its_bytes), cmocka_unit_test(flags_as_text),
 		cmocka_unit_test(half_a_verdict_is_an_error) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

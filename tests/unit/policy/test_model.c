@@ -127,7 +127,7 @@ static void the_file_holds(
 	assert_int_equal(ww_episode_add_end(w, 2, &end, &err), WW_OK);
 	ww_episode_close(w);
 	assert_int_equal(ww_episode_read(path, &e, &err), WW_OK);
-	assert_int_equal(ww_rl_recorded(&e, &t, &err), WW_OK);
+	assert_int_equal(ww_rl_recorded(&e, WW_RL_REWARD_MILESTONE, &t, &err), WW_OK);
 	assert_true(t.n == (int64_t)ids->n && t.own_n == 180 && t.reward == 2);
 	assert_memory_equal(t.ids, ids->p, ids->n * sizeof(*ids->p));
 	for (size_t i = 0; i < ids->n; i++) {
@@ -139,10 +139,10 @@ static void the_file_holds(
 	}
 	ww_trajectory_release(&t);
 	e.messages[3].reply.context_at--;
-	assert_int_equal(ww_rl_recorded(&e, &t, &err), WW_ERR_USAGE);
+	assert_int_equal(ww_rl_recorded(&e, WW_RL_REWARD_MILESTONE, &t, &err), WW_ERR_USAGE);
 	assert_non_null(strstr(err.msg, "turn 2: the policy was shown other tokens"));
 	e.ended = 0;
-	assert_int_equal(ww_rl_recorded(&e, &t, &err), WW_ERR_USAGE);
+	assert_int_equal(ww_rl_recorded(&e, WW_RL_REWARD_MILESTONE, &t, &err), WW_ERR_USAGE);
 	ww_episode_release(&e);
 }
 

@@ -192,6 +192,25 @@ static void every_option_takes_a_step(void **state)
 	}
 }
 
+/* reward: speedup hands torch.compile's time by the solution's to the learner: 150 / 100 and 150 / 300 here. */
+static void raw_speedups_are_learnt_from(void **state)
+{
+	struct toy t = { .workers = 2 };
+	struct ww_recipe o = toy_recipe(run_of("speedup"));
+	(void)state;
+	o.reward = "speedup";
+	o.steps = 1;
+	o.episodes = 16;
+	o.samples = 8;
+	must(&o, &t);
+	json_t *v = log_line(o.output, 1), *n = json_object_get(v, "rewards");
+	double wrong = json_number_value(json_array_get(n, 0)), slow = json_number_value(json_array_get(n, 1)),
+		   fast = json_number_value(json_array_get(n, 3));
+	assert_true(wrong > 0 && slow > 0 && fast > 0 && wrong + slow + fast == 16);
+	assert_true(fabs(ww_json_num(v, "reward", 0) - (-wrong + 0.5 * slow + 1.5 * fast) / 16) < 1e-6);
+	json_decref(v);
+}
+
 /* ---- an episode that ends in a tool's output */
 
 static void the_reward_is_on_the_last_own_token(void **state)
@@ -202,7 +221,7 @@ static void the_reward_is_on_the_last_own_token(void **state)
 	(void)state;
 	char path[4400];
 	snprintf(path, sizeof(path), "%s/episodes", run_of("one"));
-	assert_int_equal(ww_rl_recorded_read(path, &s, &err), WW_OK);
+	assert_int_equal(ww_rl_recorded_read(path, WW_RL_REWARD_MILESTONE, &s, &err), WW_OK);
 	for (int64_t i = 0; i < s.n; i++) {
 		const struct ww_trajectory *t = &s.t[i];
 		int64_t starts[2] = { 0, t->own_n };
@@ -285,8 +304,9 @@ int main(void)
 		cmocka_unit_test(answers_of_another_run_are_refused), cmocka_unit_test(killed_and_resumed_to_the_same_bits),
 		cmocka_unit_test(a_step_says_what_it_did), cmocka_unit_test(the_report_draws_it),
 		cmocka_unit_test(time_is_told_by_activity), cmocka_unit_test(stale_episodes_have_ratios_and_are_clipped),
-		cmocka_unit_test(every_option_takes_a_step), cmocka_unit_test(the_reward_is_on_the_last_own_token),
-		cmocka_unit_test(the_policy_learns), cmocka_unit_test(a_collapse_stops_the_run) };
+		cmocka_unit_test(every_option_takes_a_step), cmocka_unit_test(raw_speedups_are_learnt_from),
+		cmocka_unit_test(the_reward_is_on_the_last_own_token), cmocka_unit_test(the_policy_learns),
+		cmocka_unit_test(a_collapse_stops_the_run) };
 	setenv("WARPWRIGHT_THREADS", "1", 0);
 	if (access("/dev/shm", W_OK) == 0) /* thousands of synced lines */
 		setenv("TMPDIR", "/dev/shm", 1);

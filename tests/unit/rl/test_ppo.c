@@ -74,6 +74,7 @@ static struct ww_recipe recipe(const char *output)
 		.advantage = "critic",
 		.mean = "episode",
 		.decide = "reward",
+		.reward = "milestone",
 		.prompt = "same",
 		.parallel = 1,
 		.steps = 2,

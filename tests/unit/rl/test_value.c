@@ -97,6 +97,7 @@ static int64_t train(const char *output, double lr, int64_t passes, enum ww_rc *
 		.dtype = "same",
 		.numbers = "exact",
 		.mean = "episode",
+		.reward = "milestone",
 		.epochs = passes,
 		.episodes = 12,
 		.keep_checkpoints = 2,
@@ -161,11 +162,11 @@ static void one_that_does_not_is_refused(void **state)
 	assert_int_equal(train(output, 1e-9, 2, &rc, &err), 2);
 	assert_int_equal(rc, WW_ERR_LIMIT);
 	assert_non_null(strstr(err.msg, "12 episodes left out"));
-	assert_int_equal(ww_rl_recorded_read(episodes, &s, &err), WW_OK);
+	assert_int_equal(ww_rl_recorded_read(episodes, WW_RL_REWARD_MILESTONE, &s, &err), WW_OK);
 	assert_true(s.n == EPISODES && s.passed_over == 1 && s.t[0].own_n == OWN);
 	ww_recorded_set_release(&s);
 	snprintf(few, sizeof(few), "%s/001,%s/002/episode.jsonl", episodes, episodes);
-	assert_int_equal(ww_rl_recorded_read(few, &s, &err), WW_OK);
+	assert_int_equal(ww_rl_recorded_read(few, WW_RL_REWARD_MILESTONE, &s, &err), WW_OK);
 	assert_int_equal(s.n, 2);
 	ww_recorded_set_release(&s);
 }

@@ -265,6 +265,7 @@ static inline struct ww_recipe toy_recipe(const char *output)
 		.mean = "episode",
 		.prompt = "same",
 		.decide = "reward",
+		.reward = "milestone",
 		.steps = 3,
 		.episodes = 4,
 		.samples = 2,
