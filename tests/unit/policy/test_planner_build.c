@@ -179,7 +179,8 @@ static void test_library_nodes(void **state)
 		{ "convs.json", LIBRARY_AUTO, 1, "ww_recipe_conv_direct", "ww_recipe_conv_library" },
 		{ "example_linear_gelu.json", LIBRARY_AUTO, 0, "ww_recipe_gemm3", "ww_recipe_gemm_library" },
 		{ "example_linear_gelu.json", LIBRARY_YES, 0, "ww_recipe_gemm_library", "ww_recipe_gemm3" },
-		{ "mlp3.json", LIBRARY_NO, 0, "ww_recipe_gemm_any", "ww_recipe_gemm_library" } };
+		{ "mlp3.json", LIBRARY_NO, 0, "ww_recipe_gemm_any", "ww_recipe_gemm_library" },
+		{ "mlp3.json", LIBRARY_AUTO, 0, "rows: linear_1, sigmoid", "gemm: linear_1" } };
 
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(want); i++) {

@@ -179,7 +179,7 @@ template <int UNUSED = 0> __global__ void __launch_bounds__(256)
 		}
 	} else {
 		for (long long i = (long long)blockIdx.x * 256 + threadIdx.x; i < n; i += stride / 4)
-			top = max(top, magnitude(src[i / k * sr + i % k]));
+			top = max(top, magnitude(src[sr == k ? i : i / k * sr + i % k]));
 	}
 	top = __reduce_max_sync(0xffffffffu, top);
 	if ((threadIdx.x & 31) == 0)

@@ -19,6 +19,23 @@ static struct val *by_reduction(struct pl *pl, struct val *a, struct val *b)
 	return pl_reduce(pl, RED_SUM, pl_op2(pl, OP_MUL, a, b), 1u << r, 0);
 }
 
+/* So few multiply-adds that a warp for each result ends long before a tile's loop over k (on an H200 4 x 90 x 512 takes
+ * such a loop 66 us).  Up to 64 terms are computed again by each reader, so the tile is for them. */
+static int is_small(const struct pl *pl, const struct val *a, const struct ix *n)
+{
+	return pl->target == WW_TARGET_CUDA && a->dt == WW_F32 && !pl_all_plain(pl) && ix_num(a->size[a->rank - 1]) > 64 &&
+		(double)pl_numel_now(a) * (double)ix_num(n) <= 1 << 21;
+}
+
+/* Each element is read many times: not computed as often. */
+static void store_base(struct pl *pl, struct val *v)
+{
+	while (v->kind == V_VIEW && !v->root)
+		v = v->arg[0];
+	if (v->kind == V_OP || v->kind == V_RED)
+		pl_make_root(pl, v);
+}
+
 struct val *pl_gemm(struct pl *pl, struct gnode *n, struct val *a, struct val *b)
 {
 	int nb = a->rank - 2, dt = pl_promote(a->dt, b->dt);
@@ -28,7 +45,11 @@ struct val *pl_gemm(struct pl *pl, struct gnode *n, struct val *a, struct val *b
 	pl_guard_eq(pl, k, b->size[nb], "the inner sizes of a matrix product");
 	a = pl_cast(pl, a, dt);
 	b = pl_cast(pl, b, dt);
-	if (ix_num(m) == 1 || ix_num(nn) == 1 || ix_num(k) <= 4 ||
+	if (is_small(pl, a, nn)) {
+		store_base(pl, a);
+		store_base(pl, b);
+	}
+	if (ix_num(m) == 1 || ix_num(nn) == 1 || ix_num(k) <= 4 || is_small(pl, a, nn) ||
 		!(dt == WW_F32 || (pl->target == WW_TARGET_CUDA && (dt == WW_F16 || dt == WW_BF16))))
 		return by_reduction(pl, a, b);
 	s = pl_anchor(pl, n, S_GEMM, "gemm");

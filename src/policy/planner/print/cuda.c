@@ -162,6 +162,7 @@ static void print_rows_down(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	const struct loop *l = k->loop;
 	const char *width = ix_text(pl, l->inner), *cols = ix_text(pl, l->len);
+	const char *rows = ix_text(pl, ix_mul(pl, l->outer, l->inner));
 
 	ww_str_adds(s,
 		pl_named(pl, k,
@@ -169,20 +170,19 @@ static void print_rows_down(struct pl *pl, struct kern *k, struct ww_str *s)
 			"\tenum { TX = @_TX, TY = @_TY };\n"
 			"\t__shared__ double box[TY > 1 ? TX * TY * 2 : 1];\n"
 			"\tconst int tx = threadIdx.x %% TX, ty = threadIdx.x / TX;\n"
-			"\tconst ix_t width = %s, cols = %s, chunks = (width + TX - 1) / TX, row = (ix_t)blockIdx.x / chunks, "
-			"at = (ix_t)blockIdx.x %% chunks * TX + tx;\n"
-			"\tconst bool live = at < width;\n\tconst ix_t %s = live ? at : width - 1;\n\n\t(void)box;\n",
-			k->title, pl_cuda_params(pl, k), width, cols, l->lane->name));
+			"\tconst ix_t rows = %s, cols = %s, at = (ix_t)blockIdx.x * TX + tx;\n"
+			"\tconst bool live = at < rows;\n"
+			"\tconst ix_t row = (live ? at : rows - 1) / %s, %s = (live ? at : rows - 1) %% %s;\n\n\t(void)box;\n",
+			k->title, pl_cuda_params(pl, k), rows, cols, width, l->lane->name, width));
 	pl_decode(pl, s, "\t", k->row, l->n_row, "row");
 	ww_str_addf(s, "%s}\n\n", row_body(pl, k));
 	k->launch = pl_named(pl, k,
-		"\t{\n\t\tconst long long width = %s, outer = %s, cols = %s;\n"
-		"\t\tint tx = width >= 256 ? 256 : width >= 128 ? 128 : width >= 64 ? 64 : 32, ty = 1;\n\n"
-		"\t\twhile (ty < 16 && cols >= 16 * ty && outer * width * ty < 2048LL * ww_device(p)->sm_count) {\n"
+		"\t{\n\t\tconst long long rows = %s, cols = %s;\n\t\tint tx = 256, ty = 1;\n\n"
+		"\t\twhile (ty < 16 && cols >= 16 * ty && rows * ty < 2048LL * ww_device(p)->sm_count) {\n"
 		"\t\t\tty *= 2;\n\t\t\tif (tx > 32 && tx * ty > 256)\n\t\t\t\ttx /= 2;\n\t\t}\n"
 		"\t\tww_define(p, \"@_TX\", tx);\n\t\tww_define(p, \"@_TY\", ty);\n"
-		"\t\tww_launch(p, \"@\", outer * ww_cdiv(width, tx), 1, 1, tx * ty, 1, 1);\n%s\t}\n",
-		width, ix_text(pl, l->outer), cols, pl_plan_args(pl, k, "\t\t"));
+		"\t\tww_launch(p, \"@\", ww_cdiv(rows, tx), 1, 1, tx * ty, 1, 1);\n%s\t}\n",
+		rows, cols, pl_plan_args(pl, k, "\t\t"));
 }
 
 /* T threads are a row. */

@@ -118,7 +118,7 @@ static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
 	int sh = ww_conv_or1(c->stride[0]), sw = ww_conv_or1(c->stride[1]), bh = c->transposed ? 1 : sh,
 		bw = c->transposed ? 1 : sw;
 	long long oh = ww_conv_oh(c), ow = ww_conv_ow(c), cp = ww_cdiv(c->c, exact ? 32 : 64) * 64, taps = c->r * c->s,
-			  hw = c->h * c->w;
+			  hw = c->h * c->w, rows = c->c * hw > 0x7fffffff ? c->c : 1;
 	long long plane_h = c->transposed ? ww_cdiv(oh, sh) : oh, plane_w = c->transposed ? ww_cdiv(ow, sw) : ow;
 	struct ww_conv_tile tile = { 0, 0, 0, 0 };
 	int xs, ws, ax, aw;
@@ -150,9 +150,9 @@ static void ww_recipe_conv_tc(struct ww_plan *p, const struct ww_conv2d *c)
 	ww_arg_i64(p, c->c * hw);
 	ww_arg_i64(p, 0);
 	ww_arg_i32(p, 1);
-	ww_arg_i64(p, hw);
-	ww_arg_i32(p, (int)c->c);
-	ww_arg_i32(p, (int)hw);
+	ww_arg_i64(p, c->c * hw / rows); /* an image as few long rows */
+	ww_arg_i32(p, (int)rows);
+	ww_arg_i32(p, (int)(c->c * hw / rows));
 	ww_arg_buf(p, ax, 0);
 	ww_launch(p, ww_fmt(p, "ww::conv_pack_x<%d>", exact), ww_cdiv(hw, 64), ww_cdiv(c->c, 64), c->n, 256, 1, 1);
 	ww_arg_buf(p, c->x_buf, c->x_offset_bytes);
