@@ -167,7 +167,8 @@ static enum ww_rc prepare(struct run *r, struct ww_err *err)
 	char dir[PATH_MAX];
 	json_auto_t *about = NULL;
 	WW_CHECK(ww_judging_opts(&o->judging, &r->common.judge, err));
-	WW_CHECK(ww_judging_devices(o->judging.devices, r->devices, WW_BATCH_MAX_DEVICES, &r->n_devices, err));
+	WW_CHECK(ww_judging_devices(
+		o->judging.devices, o->judging.target, r->devices, WW_BATCH_MAX_DEVICES, &r->n_devices, err));
 	WW_CHECK(ww_agent_values_skill(&o->agent, &r->skill, &r->has_skill, err));
 	if (!o->solutions)
 		WW_CHECK(ww_agent_values_policy(&o->agent, (uint64_t)o->agent.seed, &r->policy, err));

@@ -204,7 +204,8 @@ static int run_batch(const struct values *v, const char *jobs)
 		.open_tasks = (int)v->open_tasks };
 	struct ww_err err = WW_ERR_INIT;
 	if (judge_opts(v, &b.opts, &err) != WW_OK ||
-		ww_judging_devices(v->judging.devices, b.devices, WW_BATCH_MAX_DEVICES, &b.n_devices, &err) != WW_OK)
+		ww_judging_devices(
+			v->judging.devices, v->judging.target, b.devices, WW_BATCH_MAX_DEVICES, &b.n_devices, &err) != WW_OK)
 		return ww_cmd_fail(&err);
 	return ww_cmd_batch_run(&b);
 }

@@ -43,12 +43,14 @@ static enum ww_rc add_device(long device, int *devices, int max, int *n, struct 
 	return WW_OK;
 }
 
-enum ww_rc ww_judging_devices(const char *list, int *devices, int max, int *n, struct ww_err *err)
+enum ww_rc ww_judging_devices(const char *list, const char *target, int *devices, int max, int *n, struct ww_err *err)
 {
 	struct ww_host_gpus gpus;
 	*n = 0;
 	if (!list || !*list)
 		return WW_OK;
+	if (!strcmp(target, "cpu"))
+		return ww_err_set(err, WW_ERR_USAGE, "--devices names GPUs; the target is cpu");
 	ww_host_gpus(&gpus);
 	if (!gpus.n)
 		return ww_err_set(err, WW_ERR_MISSING, "--devices %.40s: %s", list, gpus.why);

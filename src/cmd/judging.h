@@ -38,8 +38,10 @@ struct ww_judging {
 	{ "decide", 0, WW_OPT_CHOICE, offsetof(type, judging.decide), "times|reward", "times", 0, 0, \
 		"when timing ends: times: when their intervals are narrow; reward: as soon as the reward is certain" }
 
-/* --devices as ordinals into devices (max of them at most), *n of them: 0 where the option was not given. */
-enum ww_rc ww_judging_devices(const char *list, int *devices, int max, int *n, struct ww_err *err) WW_MUST_CHECK;
+/* --devices as ordinals into devices (max of them at most), *n of them: 0 where the option was not given.  target: the
+ * word of --target; with "cpu" the option is WW_ERR_USAGE. */
+enum ww_rc ww_judging_devices(
+	const char *list, const char *target, int *devices, int max, int *n, struct ww_err *err) WW_MUST_CHECK;
 
 /* WW_JUDGE_DECIDE or WW_JUDGE_FULL by the word of --decide; NULL: FULL. */
 enum ww_judge_depth ww_judging_depth(const char *decide);

@@ -481,7 +481,8 @@ static enum ww_rc prepare(struct run *r, const char *path, struct ww_err *err)
 	if (r->n > 1 && !(r->parallel = calloc((size_t)r->n, sizeof(*r->parallel))))
 		return ww_nomem(err);
 	WW_CHECK(ww_judging_opts(&r->o->judging, &r->judge_opts, err));
-	WW_CHECK(ww_judging_devices(r->o->judging.devices, r->devices, WW_BATCH_MAX_DEVICES, &r->n_devices, err));
+	WW_CHECK(ww_judging_devices(
+		r->o->judging.devices, r->o->judging.target, r->devices, WW_BATCH_MAX_DEVICES, &r->n_devices, err));
 	if (r->n_devices)
 		r->judge_opts.device = r->devices[0];
 	if (strcmp(r->o->formats, "none") && ww_agent_values_form(&r->o->agent) == WW_FORM_PLAN)

@@ -171,7 +171,8 @@ static enum ww_rc open_broker(struct server *s, struct ww_err *err)
 		.threads = (int)v->parallel,
 		.decide = ww_judging_depth(v->judging.decide) == WW_JUDGE_DECIDE };
 	WW_CHECK(ww_judging_opts(&v->judging, &o.judge, err));
-	WW_CHECK(ww_judging_devices(v->judging.devices, o.devices, WW_BATCH_MAX_DEVICES, &o.n_devices, err));
+	WW_CHECK(
+		ww_judging_devices(v->judging.devices, v->judging.target, o.devices, WW_BATCH_MAX_DEVICES, &o.n_devices, err));
 	if (o.n_devices)
 		o.judge.device = o.devices[0];
 	WW_CHECK(ww_host_choose_target(

@@ -112,7 +112,8 @@ static enum ww_rc run_opts(const struct ww_synth_values *v, int argc, char **arg
 {
 	long cores = sysconf(_SC_NPROCESSORS_ONLN);
 	WW_CHECK(recipe_of(v, argc, argv, &o->recipe, crawled, err));
-	WW_CHECK(ww_judging_devices(v->judging.devices, o->devices, WW_SYNTH_MAX_DEVICES, &o->n_devices, err));
+	WW_CHECK(ww_judging_devices(
+		v->judging.devices, v->judging.target, o->devices, WW_SYNTH_MAX_DEVICES, &o->n_devices, err));
 	if (!o->n_devices) {
 		o->devices[0] = (int)v->judging.device;
 		o->n_devices = 1;

@@ -110,11 +110,9 @@ enum ww_rc ww_train_judges_open(
 	j->batch_opts = (struct ww_batch_opts){
 		.threads = (int)o->parallel, .open_tasks = (int)o->parallel, .interrupted = &ww_cmd_interrupted, .done = done
 	};
-	if (o->judge_devices && strcmp(o->target, "cuda"))
-		WW_TRY(ww_err_set(err, WW_ERR_USAGE, "judge-devices names GPUs; the target is %s", o->target));
 	WW_TRY(ww_host_choose_target(o->target, 0, &j->opts.target, j->device_name, sizeof(j->device_name), &gpus, err));
 	WW_TRY(ww_judging_devices(
-		o->judge_devices, j->batch_opts.devices, WW_BATCH_MAX_DEVICES, &j->batch_opts.n_devices, err));
+		o->judge_devices, o->target, j->batch_opts.devices, WW_BATCH_MAX_DEVICES, &j->batch_opts.n_devices, err));
 	*judges = (struct ww_rl_judges){ .ctx = j,
 		.target = j->opts.target,
 		.rule = j->opts.rule,

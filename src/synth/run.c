@@ -43,6 +43,7 @@ struct run {
 	struct ww_similar *accepted, *apart;           /* apart: the sets of `against` */
 	struct ww_synth_device devices[WW_SYNTH_MAX_DEVICES];
 	struct ww_synth_forker forker;
+	struct ww_synth_writer *first; /* opened before the journal is made, to report its errors at once */
 	uint64_t start_ns;
 	char last_reason[64];
 };
@@ -478,6 +479,7 @@ static void release(struct run *r)
 	ww_similar_free(r->accepted);
 	ww_similar_free(r->apart);
 	ww_journal_close(&r->journal);
+	ww_synth_writer_close(r->first);
 	ww_synth_forker_close(&r->forker);
 	for (int i = 0; i < r->o->n_devices; i++)
 		ww_synth_device_release(&r->devices[i]);
@@ -507,6 +509,8 @@ enum ww_rc ww_synth_run(const struct ww_synth_run_opts *o, json_t **summary, str
 	WW_TRY(ww_similar_new(&r.accepted, err));
 	WW_TRY(ww_similar_new(&r.apart, err));
 	WW_TRY(read_timings(&r, err));
+	if (o->policy)
+		WW_TRY(ww_synth_writer_open(&r.first, o->policy, err));
 	WW_TRY(ww_journal_open(&r.journal, o->dir, what, from_journal, &r, err));
 	WW_TRY(check_format(&r, err));
 	WW_TRY(ww_synth_apart_from(r.apart, o->dir, o->against, o->n_against, o->interrupted, err));

@@ -61,7 +61,7 @@ const char *ww_set_split(const char *path, char *set);
 /* Where tasks of a set may import from: the directory that it is, in `real` (PATH_MAX bytes); NULL of a file. */
 const char *ww_set_folder(const char *path, char *real);
 
-/* ---- Writing: JSON lines, compressed where the name ends in ".zst", Parquet where it ends in ".parquet" */
+/* ---- Writing: by the end of the name ".jsonl", ".jsonl.zst" or ".parquet"; another one is WW_ERR_USAGE */
 
 struct ww_set_writer;
 

@@ -58,6 +58,9 @@ enum ww_rc ww_set_create(struct ww_set_writer **out, const char *path, struct ww
 	enum ww_rc rc = WW_OK;
 	struct ww_set_writer *w;
 	*out = NULL;
+	if (!ends_in(path, ".jsonl") && !ends_in(path, ".jsonl.zst") && !ends_in(path, ".parquet"))
+		return ww_err_set(
+			err, WW_ERR_USAGE, "a task set is written as .jsonl, .jsonl.zst or .parquet, not as %s", path);
 	WW_CHECK(WW_NEW(w, 1, err));
 	w->out_bytes = ZSTD_CStreamOutSize();
 	w->z = ends_in(path, ".zst") ? ZSTD_createCCtx() : NULL;

@@ -137,6 +137,7 @@ for what, argv, meant in (
         ("an unknown suite", [WW, "eval", "--suite", "kernelbunch"], "examples-cpu"),
         ("no suite", [WW, "eval"], "--suite"),
         ("a wrong slice", command("x", "--slice", "3/2"), "--slice takes I/N"),
+        ("GPUs for the cpu target", command("x", "--devices", "0,1"), "--devices names GPUs"),
         ("a level that is not there", command("x", "--level", "9"), "no problem of level 9"),
         ("another policy in the same directory", command("first", "--slice", "1/2", "--policy", replay), "policy is"),
         ("a policy that cannot be had", command("x", "--policy", "replay:x"), "cannot open x"),

@@ -183,6 +183,10 @@ else:
 none = run("../../../proc/nothing/here")
 ok(none.returncode == 3 and len(none.stderr.splitlines()) == 1, "a directory that cannot be made is one line",
    none.stderr)
+keyless = subprocess.run(command("keyless", "--policy", "openai:x"), capture_output=True, text=True, timeout=60,
+                         env={k: v for k, v in os.environ.items() if k != "OPENAI_API_KEY"}, check=False)
+ok(keyless.returncode == 2 and len(keyless.stderr.splitlines()) == 1 and
+   not os.path.exists(os.path.join(top, "keyless")), "a policy that cannot be had leaves no directory", keyless.stderr)
 
 # ---- In one process that has imported PyTorch: every operator, 100 candidates, and the second check of what came out
 

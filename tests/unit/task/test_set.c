@@ -151,6 +151,7 @@ static void writes_what_it_reads(void **state)
 	assert_int_equal(ww_set_finish(w, 0, &err), WW_OK);
 	assert_true(ww_fs_is_file(path));
 	assert_int_equal(ww_set_create(&w, "/nowhere/at/all.jsonl", &err), WW_ERR_IO);
+	refused(ww_set_create(&w, "made.csv", &err), &err, "not as made.csv");
 }
 
 static void reads_directories_in_order(void **state)
