@@ -53,7 +53,8 @@ class Worker:
     def __init__(self):
         self.target = None
         self.task = None
-        self.set = self.warm = self.beside_parts = None
+        self.set = self.warm = None
+        self.plans = {}  # what they leave to PyTorch, by number
 
     def check(self, q, fds):
         from wwbridge import source
@@ -224,13 +225,21 @@ class Worker:
     def beside(self, q, fds):
         from wwbridge.beside import Beside
 
-        self.beside_parts = Beside(q, fds)
-        return {}, []
+        if q["id"] in self.plans:
+            raise Refuse("request", "beside: this number is taken")
+        plan = self.plans[q["id"]] = Beside(q, fds, self.target)
+        return plan.answer()
 
     def beside_arm(self, q, fds):
-        if len(fds) != 2 or self.beside_parts is None:
+        if len(fds) != 2 or q["id"] not in self.plans:
             raise Refuse("request", "beside_arm needs two descriptors, behind beside")
-        return self.beside_parts.arm(*fds), []
+        return self.plans[q["id"]].arm(*fds, q["flush"]), []
+
+    def beside_drop(self, q, fds):
+        plan = self.plans.pop(q["id"], None)
+        if plan:
+            plan.close()
+        return {}, []
 
     def profile(self, q, fds):
         from wwbridge.profile import profile
@@ -246,7 +255,7 @@ RESERVED_BYTES = 1 << 30  # as src/task/confined.c
 WITHOUT_HELLO = ("check", "crawl", "set_open", "set_rows", "set_write", "outline")
 REQUESTS = (*WITHOUT_HELLO, "hello", "peaks", "load", "graph", "buffers", "draw", "compare", "degenerate", "share",
             "examine", "baseline", "compile_ahead", "time", "arm", "profile", "free", "origin", "wipe", "keep", "same",
-            "trace", "beside", "beside_arm")
+            "trace", "beside", "beside_arm", "beside_drop")
 
 
 def answer(worker, q, fds):

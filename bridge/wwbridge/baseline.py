@@ -1,10 +1,9 @@
 """PyTorch's own times: eager, torch.compile, max-autotune, on the current draw, with PyTorch's defaults under no_grad.
 
-cuda.  device: one call captured in a CUDA graph, events around each replay, so that launch overhead is no part of it;
-where capture fails, the sum of the kernels' times by torch.profiler ("device_method": "kernels").  call: events around
-the Python call, as KernelBench measures.  max-autotune replays CUDA graphs of its own, which cannot be captured again:
-its device time is that of "max-autotune-no-cudagraphs", the same kernels; its call time is that of "max-autotune"
-itself.
+cuda.  device: one call captured in a CUDA graph, events around each replay; where capture fails, the sum of the
+kernels' times ("device_method": "kernels"; device_time.py).  call: events around the Python call, as KernelBench
+measures.  max-autotune replays CUDA graphs of its own, which cannot be captured again: its device time is that of
+"max-autotune-no-cudagraphs", the same kernels; its call time is that of "max-autotune" itself.
 
 cpu.  The judge owns the clock: arm() says that it is ready on one pipe, waits for a byte on another, calls once,
 answers.
@@ -19,6 +18,7 @@ import torch
 
 from . import NoCollection, Refuse, one_line
 from .compiler import compiled
+from .device_time import Flush, captured, events, kernels_us, replay_us
 from .tensors import out_of_memory
 
 WHICH = ("eager", "compile", "autotune")
@@ -88,51 +88,20 @@ class Runner:
             return call(*self.task.args())
 
     def _capture(self):
-        task = self.task
-        try:
-            side = torch.cuda.Stream()
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
-                self.once(self.device_call)
-            torch.cuda.current_stream().wait_stream(side)
-            task.restore()
-            torch.cuda.synchronize()
-            graph = torch.cuda.CUDAGraph()
-            with torch.no_grad(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                self.graph_out = self.device_call(*task.args())
-            task.restore()
-            graph.replay()
-            torch.cuda.synchronize()
-            self.graph, self.method = graph, "graph"
-        except Exception as e:
-            if out_of_memory(e):
-                raise
-            print(f"CUDA graph capture of {self.which} failed: {one_line(e)}", flush=True)
-            self.graph = self.graph_out = None
-            torch.cuda.synchronize()
-            self.method = "kernels"
-            # An aborted capture leaves PyTorch's random generator believing that it is being captured; a whole one ends
-            # that.
-            with torch.cuda.graph(torch.cuda.CUDAGraph()):
-                torch.zeros(1, device=task.device)
-            torch.cuda.synchronize()
-        task.restore()
+        made = captured(lambda: self.device_call(*self.task.args()), self.task.restore, self.which)
+        self.method = "graph" if made else "kernels"
+        self.graph, self.graph_out = made or (None, None)
+        self.task.restore()
 
     def kernel_us(self):
-        from torch.profiler import ProfilerActivity, profile
-
         self.task.restore()
-        torch.cuda.synchronize()
-        with torch.no_grad(), profile(activities=[ProfilerActivity.CUDA], acc_events=True) as p:
-            self.device_call(*self.task.args())
-            torch.cuda.synchronize()
-        return float(sum(e.self_device_time_total for e in p.key_averages()))
+        return kernels_us(lambda: self.device_call(*self.task.args()))
 
 
 class Clock:
     def __init__(self, task):
         self.task, self.runners = task, {}
-        self._flush = self._ahead = None
+        self.flush, self._ahead = Flush(task.device), None
 
     def compile_ahead(self, which):
         """Run torch.compile while another client uses the device.  It stops at the first graph break: prepare()
@@ -179,12 +148,6 @@ class Clock:
             raise Refuse("request", f"baseline {which} is not prepared or not available")
         return r
 
-    def flush(self):
-        if self._flush is None:
-            l2 = torch.cuda.get_device_properties(self.task.device).L2_cache_size
-            self._flush = torch.empty(max(2 * l2, 1 << 20), dtype=torch.uint8, device=self.task.device)
-        self._flush.zero_()
-
     def time(self, which, mode, n, flush_l2):
         if self.task.target.kind != "cuda":
             raise Refuse("request", "time is for cuda; on cpu the judge's clock is used (arm)")
@@ -196,30 +159,21 @@ class Clock:
         times = []
         for _ in range(n):
             self.task.restore()
-            a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            a.record()
-            b.record()  # an event is created when it is first recorded: not in what is timed
             if mode == "device":
-                # The flush is queued behind nothing and ahead of the graph: it keeps the device busy while the host
-                # queues the rest, so the events see no launch latency.
-                torch.cuda.synchronize()
-                for _ in range(2 if flush_l2 else 0):
-                    self.flush()
+                times.append(replay_us(r.graph, self.flush if flush_l2 else None))
+                continue
+            a, b = events()
+            if flush_l2:
+                self.flush()
+            torch.cuda.synchronize()
+            if which == "autotune":
+                torch.compiler.cudagraph_mark_step_begin()
+            with torch.no_grad():
+                args = self.task.args()
                 a.record()
-                r.graph.replay()
+                out = r.python_call(*args)
                 b.record()
-            else:
-                if flush_l2:
-                    self.flush()
-                torch.cuda.synchronize()
-                if which == "autotune":
-                    torch.compiler.cudagraph_mark_step_begin()
-                with torch.no_grad():
-                    args = self.task.args()
-                    a.record()
-                    out = r.python_call(*args)
-                    b.record()
-                    del out
+                del out
             b.synchronize()
             times.append(a.elapsed_time(b) * 1e3)
         self.task.restore()

@@ -1,8 +1,10 @@
 """What a plan leaves to PyTorch, under the judge: a process of its own that holds neither task nor seed, only rows of
 the graph (operators.py) and shared memory.
 
-`beside` maps the memory: the task's inputs and parameters read-only, scratch of the plan both ways.  `beside_arm` runs
-the parts of one call, each between a byte of the judge's and one of ours, so that the judge's clock times it.
+`beside` maps the memory of one plan: the task's inputs and parameters read-only, scratch of the plan both ways.
+`beside_arm` runs the parts of one call, each between a byte of the judge's and one of ours.  On the cpu the judge's
+clock times what lies between.  On cuda a part is one CUDA graph, timed here as a baseline is (device_time.py); scratch
+is memory of this process, made by cuMemCreate and lent to the runner, so no memory of PyTorch's own is ever shared.
 """
 
 import mmap
@@ -12,25 +14,27 @@ import warnings
 import torch
 
 from . import Refuse, one_line
+from .buffers import DeviceMemory, ImportedMemory
+from .device_time import Flush, captured, kernels_us, replay_us
 from .operators import DTYPES, Operators
 
 
-class Mapped:
-    """A tensor on a descriptor's memory."""
+def host_bytes(row, fd):
+    access = mmap.PROT_READ | (mmap.PROT_WRITE if row["writable"] else 0)
+    shared = mmap.mmap(fd, row["map_bytes"], mmap.MAP_SHARED, access)
+    with warnings.catch_warnings():  # a tensor that must not be written is what is wanted
+        warnings.simplefilter("ignore")
+        return torch.frombuffer(shared, dtype=torch.uint8)
 
-    def __init__(self, row, fd):
-        access = mmap.PROT_READ | (mmap.PROT_WRITE if row["writable"] else 0)
-        self.map = mmap.mmap(fd, row["map_bytes"], mmap.MAP_SHARED, access)
-        sizes, strides, dtype = row["sizes"], row["strides"], DTYPES[row["dtype"]]
-        with warnings.catch_warnings():  # a tensor that must not be written is what is wanted
-            warnings.simplefilter("ignore")
-            flat = torch.frombuffer(self.map, dtype=torch.uint8)
-        span = 0 if 0 in sizes else (1 + sum((n - 1) * s for n, s in zip(sizes, strides))) * dtype.itemsize
-        at = row["offset_bytes"]
-        if span == 0:
-            self.tensor = torch.empty(sizes, dtype=dtype)
-        else:
-            self.tensor = flat[at:at + span].view(dtype).as_strided(sizes, strides)
+
+def tensor_of(row, flat):
+    """A tensor on shared bytes."""
+    sizes, strides, dtype = row["sizes"], row["strides"], DTYPES[row["dtype"]]
+    span = 0 if 0 in sizes else (1 + sum((n - 1) * s for n, s in zip(sizes, strides))) * dtype.itemsize
+    at = row["offset_bytes"]
+    if span == 0:
+        return torch.empty(sizes, dtype=dtype, device=flat.device)
+    return flat[at:at + span].view(dtype).as_strided(sizes, strides)
 
 
 class Part:
@@ -44,9 +48,9 @@ class Part:
         """(the tensor, or where the graph's strides differ from those of the buffer, one to be filled first)"""
         if like is None or list(t.stride()) == like:
             return t, None
-        return t, torch.empty_strided(t.shape, like, dtype=t.dtype)
+        return t, torch.empty_strided(t.shape, like, dtype=t.dtype, device=t.device)
 
-    def run(self):
+    def once(self):
         values = {name: t if copy is None else copy.copy_(t) for name, (t, copy) in self.reads.items()}
         for to, result in zip(self.out, self.operators(values)):
             if result.shape != to.shape or result.dtype != to.dtype:
@@ -54,25 +58,83 @@ class Part:
                                      f"not {to.dtype} {list(to.shape)}")
             to.copy_(result)
 
+    def run(self, flush):
+        self.once()
+
+
+class OnDevice(Part):
+    """A part as a CUDA graph.  It is captured in its first call: before that its operands hold no values, and an index
+    that is none would end this process."""
+
+    def __init__(self, q, tensors):
+        super().__init__(q, tensors)
+        self.graph, self.tried = None, False
+
+    def capture(self):
+        self.once()
+        made = captured(self.once, lambda: None, "what PyTorch runs of a plan")
+        self.graph, self.tried = made and made[0], True
+
+    def run(self, flush):
+        """Microseconds on the device; flush: a Flush, or None where nobody asks for the time."""
+        if not self.tried:
+            self.capture()
+        if self.graph:
+            return replay_us(self.graph, flush)
+        if flush:
+            return kernels_us(self.once)
+        self.once()
+        torch.cuda.synchronize()
+        return 0.0
+
 
 class Beside:
-    def __init__(self, q, fds):
-        mapped = [Mapped(row, fd) for row, fd in zip(q["buffers"], fds)]
-        tensors = [m.tensor for m in mapped]
-        self.parts = [Part(p, tensors) for p in q["parts"]]
+    """The parts of one plan."""
 
-    def arm(self, go, done):
+    def __init__(self, q, fds, target):
+        self.device, self.own, self.imported = target.device, [], []
+        self.cuda, fds = target.kind == "cuda", iter(fds)
+        self.flush = Flush(target.device)
+        try:
+            for nbytes in q["memory"]:
+                self.own.append(DeviceMemory(nbytes, target.device))
+            tensors = [tensor_of(row, self.bytes_of(row, fds)) for row in q["buffers"]]
+            self.parts = [(OnDevice if self.cuda else Part)(p, tensors) for p in q["parts"]]
+        except BaseException:
+            self.close()
+            raise
+
+    def bytes_of(self, row, fds):
+        if "memory" in row:
+            return self.own[row["memory"]].bytes
+        if not self.cuda:
+            return host_bytes(row, next(fds))
+        self.imported.append(ImportedMemory([next(fds)], [row["map_bytes"]], self.device, row["writable"]))
+        return self.imported[-1].bytes
+
+    def answer(self):
+        return {"memory": [m.alloc_bytes for m in self.own]}, [m.fd for m in self.own]
+
+    def arm(self, go, done, flush):
         """Every part once, in order."""
+        us = []
         os.write(done, b"r")
         with torch.no_grad():
             for part in self.parts:
                 if os.read(go, 1) != b"g":
                     raise Refuse("request", "beside_arm: the starting byte did not come")
                 try:
-                    part.run()
+                    us.append(part.run(self.flush if flush else None))
                 except Refuse:
                     raise
                 except Exception as e:
                     raise Refuse("task", f"PyTorch refused: {type(e).__name__}: {one_line(e, 300)}")
                 os.write(done, b"d")
-        return {}
+        return {"us": us} if self.cuda else {}
+
+    def close(self):
+        self.parts = None
+        for m in self.own + self.imported:
+            m.bytes = None
+            m.close()
+        self.own, self.imported = [], []

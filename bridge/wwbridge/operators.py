@@ -35,7 +35,7 @@ def typed(x, kind):
     if "MemoryFormat" in kind or "Layout" in kind:
         return getattr(torch, x)
     if "Device" in kind:
-        return torch.device(x)
+        return torch.device(torch.device(x).type)  # the current one
     return float(x) if x in ("inf", "-inf", "nan") and kind != "str" else x
 
 

@@ -255,6 +255,7 @@ static void add_floor(struct ww_str *h, const json_t *v)
 static const char *method_text(const char *method)
 {
 	return !strcmp(method, "graph")  ? "of a captured CUDA graph"
+		: !strcmp(method, "parts")   ? "the sum of CUDA graphs, of the kernels and of what PyTorch runs between them"
 		: !strcmp(method, "kernels") ? "the sum of the kernels' times"
 		: !strcmp(method, "clock")   ? "by the judge's clock around one call"
 									 : method;

@@ -306,8 +306,9 @@ static void add_parts(struct ww_export *x)
 	ww_vars_set(&x->vars, "PARTS", s.p);
 }
 
-static const char run_part[] = "int %s_run_part(struct %s *m, const void *const *inputs, const void *const *params, "
-							   "void *const *outputs, void *scratch, unsigned from,\n\t       unsigned to, char why[])";
+static const char run_part[] =
+	"int %s_run_part(struct %s *m, const void *const *inputs, const void *const *params, "
+	"void *const *outputs, void *scratch, unsigned from,\n\t       unsigned to, void *stream, char why[])";
 
 /* A plan without such operators is exported as if there were none. */
 static void parts_vars(struct ww_export *x)
@@ -320,17 +321,17 @@ static void parts_vars(struct ww_export *x)
 	if (partial)
 		add_parts(x);
 	ww_vars_set(v, "PY_RUN",
-		partial ? "_run_parts(handle, arguments, inputs, params, scratch, why)"
+		partial ? "_run_parts(handle, arguments, inputs, params, scratch, stream, why)"
 				: "run(handle, *arguments, stream, why)");
 	ww_vars_set(v, "PY_RUN_PART",
 		partial ? ",\n                    (\"run_part\", ctypes.c_int, [ctypes.c_void_p] * 5 + [ctypes.c_uint] * 2 + "
-				  "[ctypes.c_char_p])"
+				  "[ctypes.c_void_p, ctypes.c_char_p])"
 				: "");
 	ww_vars_setf(v, "RUN_PART_H",
 		partial ? "/* Nodes from..to-1 of the plan: between them PyTorch runs operators. */\n%s;\n" : "", head);
 	ww_vars_setf(v, "RUN_PART",
 		partial ? "\n%s\n{\n\twhy[0] = 0;\n\tbind(m, inputs, params, outputs, scratch);\n"
-				  "\treturn ww_exec_issue_part(m->exec, m->buffers, from, to, why);\n}\n"
+				  "\treturn ww_exec_issue_part(m->exec, m->buffers, from, to, stream, why);\n}\n"
 				: "",
 		head);
 }

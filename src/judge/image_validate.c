@@ -348,7 +348,6 @@ static int check_pytorch(struct ww_check *c, const struct ww_image_pytorch *t)
 {
 	const uint32_t at[3] = { t->nodes, t->reads, t->writes };
 	int n[3];
-	WW_NEED(c, c->m->target == WW_TARGET_CPU, "operators that PyTorch runs need the cpu target");
 	for (int i = 0; i < 3; i++) {
 		WW_NEED(c, at[i] < c->m->strings_bytes, "it has no names");
 		n[i] = count_names(ww_image_string(c->m, at[i]));

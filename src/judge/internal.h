@@ -69,6 +69,7 @@ struct ww_judge_task {
 	int heavy;            /* too large, or too free, to be verified beside others */
 	struct ww_ref *ref;
 	struct ww_ref *beside; /* runs operators that plans leave to PyTorch (pytorch.h); NULL: none did so far */
+	int beside_plans;      /* that it was given so far: their ids */
 	json_t *graph;
 	struct ww_ref_shapes shapes;
 	struct ww_facts facts;
@@ -131,9 +132,11 @@ struct ww_session {
 /* session.c */
 enum ww_rc ww_session_open(struct ww_session *s, const struct ww_compiled *binary, struct ww_err *err) WW_MUST_CHECK;
 void ww_session_close(struct ww_session *s);
-/* Put a plan into a runner and bind the task's buffers to it. */
+/* Put a plan into a runner and bind the task's buffers to it, and on cuda the scratch that PyTorch's process lends. */
+struct ww_lent_scratch;
 enum ww_rc ww_session_load(const struct ww_judge_task *t, struct ww_runner *r, const struct ww_image *image,
-	const struct ww_compiled *binary, struct ww_run_result *res, struct ww_err *err) WW_MUST_CHECK;
+	const struct ww_compiled *binary, const struct ww_lent_scratch *lent, int n_lent, struct ww_run_result *res,
+	struct ww_err *err) WW_MUST_CHECK;
 /* Poison outputs and scratch (enum ww_run_prepare), then run once.  A result other than OK goes into the verdict and
  * sets s->failed.  Where a call is timed, the inputs are drawn between the two: what a cpu runner can see before its
  * clock starts, it can work on before its clock starts. */
@@ -185,8 +188,17 @@ int ww_pytorch_check(const json_t *graph, const struct ww_image *m, struct ww_st
 int ww_pytorch_has(const struct ww_image *m, const char *node);
 /* Arithmetic of products, convolutions and attentions among them, as ww_library_flops() counts that of libraries. */
 double ww_pytorch_flops(const json_t *graph, const struct ww_image *m);
-/* A session whose runner has loaded such a plan becomes one of both processes. */
+/* A session of such a plan becomes one of both processes.  cpu: when its runner has loaded the plan; cuda: before. */
 enum ww_rc ww_pytorch_open(struct ww_session *s, struct ww_err *err) WW_MUST_CHECK;
+/* cuda: scratch of the plan that lies in memory of PyTorch's process, for ww_session_load(); the session's. */
+struct ww_lent_scratch {
+	struct ww_run_bind bind;
+	int fd;
+};
+const struct ww_lent_scratch *ww_pytorch_lent(const struct ww_session *s, int *n);
+/* cuda: one repeat of the current draw, and the digest of its outputs or, with run = 0, of those that lie there. */
+enum ww_rc ww_pytorch_digest(
+	struct ww_session *s, int run, uint64_t key, uint64_t *digest, struct ww_err *err) WW_MUST_CHECK;
 /* Where it did: what of the time of its calls so far was PyTorch's. */
 double ww_pytorch_share(const struct ww_session *s);
 enum { WW_PYTORCH_TIMED = 64 };

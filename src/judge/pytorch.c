@@ -7,7 +7,16 @@
  * and device code.
  *
  * A call is then: the runner's nodes up to the first such node, PyTorch's part, the runner's next nodes, and so on;
- * both processes are timed as ever (client.h, ww_ref_fire()), and the sum is the call's time.  What PyTorch refuses (an
+ * both processes are timed as ever (client.h, ww_ref_fire()), and the sum is the call's time.
+ *
+ * cuda.  A buffer that both processes use is an allocation of PyTorch's process, bound to the runner as inputs are; no
+ * code of the candidate's runs in that process, and no memory of PyTorch's own is ever exported.  What lies between two
+ * such nodes is one CUDA graph, in either process, timed there as a whole plan is (plugin_clock.c) or as a baseline is
+ * (bridge/wwbridge/device_time.py), each behind a flush of its own: so each part finds no more in the caches than the
+ * baseline's first kernel, and pays once more for the ends of a graph.  The sum is never less than the same in one
+ * graph takes.
+ *
+ * What PyTorch refuses (an
  * index out of range that a kernel computed) or dies of is the solution's fault, since the values are its own; the
  * process is then started anew.
  *
@@ -17,6 +26,7 @@
  * the candidate wrote); the reference worker (a candidate's numbers in the process that knows the answers). */
 #include "judge/internal.h"
 
+#include "base/fs.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "judge/image_internal.h"
@@ -31,8 +41,12 @@ struct mixed {
 	struct ww_judge_task *t;
 	struct ww_runner *runner;
 	const struct ww_image *image;
-	uint64_t torch_ns, all_ns;
-	double us[WW_PYTORCH_TIMED]; /* of the nodes in the last call */
+	int cuda, id;                 /* of the plan in PyTorch's process */
+	unsigned flags;               /* cuda: what the next call prepares */
+	double torch_us, all_us;      /* of the calls so far; cuda: of those that were timed */
+	double *us;                   /* one a node of PyTorch's, of the last call */
+	struct ww_lent_scratch *lent; /* cuda */
+	int n_lent;
 };
 
 int ww_pytorch_count(const struct ww_image *m)
@@ -301,17 +315,36 @@ static json_t *buffer_row(const json_t *form, int row_major, int writable, const
 
 struct handing {
 	const struct ww_session *s;
-	json_t *buffers, *parts;
+	struct mixed *x;
+	json_t *buffers, *parts, *memory; /* memory: cuda; bytes of what PyTorch's process shall make */
 	int *fds, n_fds;
 };
+
+/* cuda: where the memory of a scratch buffer stands in the list of what PyTorch's process makes. */
+static int lent_index(struct handing *h, int buf)
+{
+	const struct ww_image_buffer *b = &ww_image_buffers(h->s->image)[buf];
+	struct mixed *x = h->x;
+	int i = 0;
+	while (i < x->n_lent && x->lent[i].bind.buf != (uint32_t)buf)
+		i++;
+	if (i == x->n_lent) {
+		x->lent[x->n_lent++] = (struct ww_lent_scratch){ { (uint32_t)buf, 1, b->bytes, 0, 0 }, -1 };
+		json_array_append_new(h->memory, json_integer((json_int_t)b->bytes));
+	}
+	return i;
+}
 
 static json_int_t add_scratch(struct handing *h, int buf, const json_t *row, int writable, json_t **like)
 {
 	struct ww_run_bind b = { 0 };
-	h->fds[h->n_fds++] = ww_runner_shared_scratch(h->s->runner, (uint32_t)buf, &b);
-	json_array_append_new(
-		h->buffers, buffer_row(json_array_get(json_object_get(row, "out"), 0), 1, writable, &b, like));
-	return h->n_fds - 1;
+	if (!h->x->cuda)
+		h->fds[h->n_fds++] = ww_runner_shared_scratch(h->s->runner, (uint32_t)buf, &b);
+	json_t *to = buffer_row(json_array_get(json_object_get(row, "out"), 0), 1, writable, &b, like);
+	if (h->x->cuda)
+		json_object_set_new(to, "memory", json_integer(lent_index(h, buf)));
+	json_array_append_new(h->buffers, to);
+	return (json_int_t)json_array_size(h->buffers) - 1;
 }
 
 /* An input or a parameter by its name; -1: it is neither. */
@@ -328,7 +361,7 @@ static json_int_t add_place(struct handing *h, const char *name)
 			continue;
 		h->fds[h->n_fds++] = t->buffers.b[i].fd;
 		json_array_append_new(h->buffers, buffer_row(row, 0, 0, &b, &like));
-		return h->n_fds - 1;
+		return (json_int_t)json_array_size(h->buffers) - 1;
 	}
 	return -1;
 }
@@ -376,22 +409,38 @@ static void add_part(struct handing *h, uint32_t node)
 	json_array_append_new(h->parts, part);
 }
 
-static enum ww_rc hand_over(struct ww_session *s, struct ww_err *err)
+/* What PyTorch's process makes comes back in the order of x->lent. */
+static enum ww_rc send_all(struct handing *h, struct ww_err *err)
+{
+	struct mixed *x = h->x;
+	ww_auto_free struct ww_ref_memory *made = NULL;
+	WW_CHECK(WW_NEW(made, (size_t)x->n_lent + 1, err));
+	WW_CHECK(ww_ref_beside(x->t->beside,
+		json_pack("{s:s, s:i, s:O, s:O, s:O}", "request", "beside", "id", x->id, "buffers", h->buffers, "parts",
+			h->parts, "memory", h->memory),
+		h->fds, h->n_fds, made, x->n_lent, err));
+	for (int i = 0; i < x->n_lent; i++) {
+		x->lent[i].fd = made[i].fd;
+		x->lent[i].bind.map_bytes = made[i].alloc_bytes;
+	}
+	return WW_OK;
+}
+
+static enum ww_rc hand_over(struct ww_session *s, struct mixed *x, struct ww_err *err)
 {
 	const struct ww_image *m = s->image;
 	size_t room = (size_t)m->n_args +
 		(size_t)ww_pytorch_count(m) * (size_t)(s->t->facts.n_inputs + s->t->facts.n_params);
-	struct handing h = { .s = s, .buffers = json_array(), .parts = json_array() };
+	struct handing h = { .s = s, .x = x, .buffers = json_array(), .parts = json_array(), .memory = json_array() };
 	enum ww_rc rc = WW_NEW(h.fds, room + 1, err);
 	for (uint32_t i = 0; rc == WW_OK && i < m->n_nodes; i++)
 		if (ww_image_nodes(m)[i].kind == WW_NODE_PYTORCH)
 			add_part(&h, i);
 	if (rc == WW_OK)
-		rc = ww_ref_beside(s->t->beside,
-			json_pack("{s:s, s:O, s:O}", "request", "beside", "buffers", h.buffers, "parts", h.parts), h.fds, h.n_fds,
-			err);
+		rc = send_all(&h, err);
 	json_decref(h.buffers);
 	json_decref(h.parts);
+	json_decref(h.memory);
 	free(h.fds);
 	return rc;
 }
@@ -421,16 +470,25 @@ static void add_times(struct ww_run_result *sum, const struct ww_run_result *one
 	sum->elapsed_ns += one->elapsed_ns;
 	sum->waited_us += one->waited_us;
 	sum->used_ns += one->used_ns;
+	sum->device_us += one->device_us;
+	sum->stamp_us += one->stamp_us;
+	sum->call_us += one->call_us;
+	sum->contradicted |= one->contradicted;
 }
 
-/* The runner's nodes from..to-1, if there are any. */
+/* The runner's nodes from..to-1.  cuda: the first part poisons and the last looks at the guards, also where they have
+ * no node. */
 static enum ww_rc run_part(
 	struct mixed *x, uint32_t from, uint32_t to, double limit_s, struct ww_run_result *res, struct ww_err *err)
 {
 	const struct ww_run_part part = { from, to };
+	const int first = from == 0, last = to == x->image->n_nodes;
 	struct ww_run_result one;
-	if (from == to)
+	if (from == to && !(x->cuda && (first || last)))
 		return WW_OK;
+	if (x->cuda)
+		WW_CHECK(ww_runner_prepare(x->runner,
+			x->flags & ((first ? WW_RUN_POISON : 0) | WW_RUN_FLUSH | (last ? WW_RUN_GUARDS : 0)), &one, err));
 	WW_CHECK(ww_runner_go_part(x->runner, &part, limit_s, &one, err));
 	if (one.kind == WW_RUN_OK)
 		add_times(res, &one);
@@ -441,15 +499,28 @@ static enum ww_rc run_part(
 
 static enum ww_rc run_pytorch(struct mixed *x, int k, int last, struct ww_run_result *res, struct ww_err *err)
 {
+	const int timed = x->cuda && last;
 	struct ww_run_result one = { 0 };
-	enum ww_rc rc = ww_ref_beside_fire(x->t->beside, last, &one.elapsed_ns, &one.waited_us, err);
+	enum ww_rc rc = ww_ref_beside_fire(
+		x->t->beside, last, &one.elapsed_ns, &one.waited_us, x->us, timed ? k + 1 : 0, err);
 	if (rc != WW_OK)
 		return failed(x, rc, res, err);
+	for (int i = 0; timed && i <= k; i++)
+		one.device_us += x->us[i];
+	one.stamp_us = one.call_us = one.device_us;
 	add_times(res, &one);
-	x->torch_ns += one.elapsed_ns;
-	if (k < WW_PYTORCH_TIMED)
+	if (!x->cuda)
 		x->us[k] = (double)one.elapsed_ns * 1e-3;
 	return WW_OK;
+}
+
+static void note_times(struct mixed *x, const struct ww_run_result *res, int n)
+{
+	if (x->cuda && !(x->flags & WW_RUN_FLUSH))
+		return;
+	for (int i = 0; i < n; i++)
+		x->torch_us += x->us[i];
+	x->all_us += x->cuda ? res->device_us : (double)res->elapsed_ns * 1e-3;
 }
 
 static enum ww_rc mixed_go(void *self, double limit_s, struct ww_run_result *res, struct ww_err *err)
@@ -460,10 +531,10 @@ static enum ww_rc mixed_go(void *self, double limit_s, struct ww_run_result *res
 	uint32_t from = 0;
 	enum ww_rc rc;
 	memset(res, 0, sizeof(*res));
-	res->device_us = res->stamp_us = res->call_us = NAN;
+	res->device_us = res->stamp_us = res->call_us = x->cuda ? 0 : NAN;
 	if (!x->t->beside)
 		return ww_err_set(err, WW_ERR_WORKER, "internal error: PyTorch's process was used after it had failed");
-	if ((rc = ww_ref_beside_arm(x->t->beside, err)) != WW_OK)
+	if ((rc = ww_ref_beside_arm(x->t->beside, x->id, (x->flags & WW_RUN_FLUSH) != 0, err)) != WW_OK)
 		return failed(x, rc, res, err);
 	for (uint32_t i = 0; rc == WW_OK && res->kind == WW_RUN_OK && i < m->n_nodes; i++) {
 		if (ww_image_nodes(m)[i].kind != WW_NODE_PYTORCH)
@@ -479,13 +550,17 @@ static enum ww_rc mixed_go(void *self, double limit_s, struct ww_run_result *res
 		rc = run_part(x, from, m->n_nodes, limit_s, res, err);
 	else if (k < n)
 		drop(x->t); /* it waits for a byte that will not come */
-	x->all_ns += res->elapsed_ns;
+	if (rc == WW_OK && res->kind == WW_RUN_OK)
+		note_times(x, res, n);
+	x->flags = 0;
 	return rc;
 }
 
 static enum ww_rc mixed_prepare(void *self, unsigned flags, struct ww_run_result *res, struct ww_err *err)
 {
-	return ww_runner_prepare(((struct mixed *)self)->runner, flags, res, err);
+	struct mixed *x = self;
+	x->flags = x->cuda ? flags : 0;
+	return ww_runner_prepare(x->runner, flags, res, err);
 }
 
 static enum ww_rc mixed_guards(void *self, struct ww_run_result *res, struct ww_err *err)
@@ -497,34 +572,64 @@ static enum ww_rc mixed_guards(void *self, struct ww_run_result *res, struct ww_
 
 static pid_t mixed_pid(const void *self) { return ww_runner_pid(((const struct mixed *)self)->runner); }
 
-static const struct ww_candidate_ops mixed_ops = { mixed_prepare, mixed_go, mixed_guards, mixed_pid, free, 0 };
+static void mixed_close(void *self)
+{
+	struct mixed *x = self;
+	struct ww_err ignored = WW_ERR_INIT;
+	if (x->t->beside && ww_ref_beside_drop(x->t->beside, x->id, &ignored) != WW_OK)
+		drop(x->t);
+	for (int i = 0; i < x->n_lent; i++)
+		ww_fd_close(&x->lent[i].fd);
+	free(x->lent);
+	free(x->us);
+	free(x);
+}
+
+static const struct ww_candidate_ops mixed_ops = { mixed_prepare, mixed_go, mixed_guards, mixed_pid, mixed_close, 0 };
+
+static enum ww_rc open_beside(struct ww_judge_task *t, struct ww_err *err)
+{
+	struct ww_ref_opts o = t->ref_opts;
+	if (t->beside)
+		return WW_OK;
+	o.first = NULL;
+	o.pool_bytes = 0;
+	o.pool_share = 0;
+	o.max_request_s = CALL_LIMIT_S;
+	ww_judge_progress(t->judge, "importing PyTorch for the operators that it runs");
+	return ww_ref_open(&t->beside, &o, err);
+}
+
+/* Why nothing was handed over.  No number of the candidate's has reached PyTorch: a process that was lost, a device
+ * that failed and memory that others hold are no fault of the plan's; rows that the bridge does not take are. */
+static enum ww_rc not_taken(struct ww_session *s, enum ww_rc rc, struct ww_err *err)
+{
+	struct ww_judge_task *t = s->t;
+	const int room = rc == WW_ERR_ROOM && (ww_judge_crowded(t->judge) || ww_room_is_held(t->judge));
+	if (rc == WW_ERR_INTERRUPTED || rc == WW_ERR_NOMEM || rc == WW_ERR_DEVICE || room || !ww_ref_alive(t->beside))
+		return rc;
+	ww_session_fail(s, WW_STATUS_REFUSED, "refused: operators that PyTorch is to run: %.400s", err->msg);
+	*err = (struct ww_err)WW_ERR_INIT;
+	return WW_OK;
+}
 
 enum ww_rc ww_pytorch_open(struct ww_session *s, struct ww_err *err)
 {
 	struct ww_judge_task *t = s->t;
 	struct mixed *x;
-	if (!t->beside) {
-		struct ww_ref_opts o = t->ref_opts;
-		o.first = NULL;
-		o.pool_bytes = 0;
-		o.pool_share = 0;
-		o.max_request_s = CALL_LIMIT_S;
-		ww_judge_progress(t->judge, "importing PyTorch for the operators that it runs");
-		WW_CHECK(ww_ref_open(&t->beside, &o, err));
-	}
-	enum ww_rc rc = hand_over(s, err);
-	if (rc != WW_OK && rc != WW_ERR_INTERRUPTED && rc != WW_ERR_NOMEM) { /* rows that the bridge does not take */
-		ww_session_fail(s, WW_STATUS_REFUSED, "refused: operators that PyTorch is to run: %.400s", err->msg);
-		*err = (struct ww_err)WW_ERR_INIT;
-		drop(t);
-		return WW_OK;
-	}
-	WW_CHECK(rc);
+	WW_CHECK(open_beside(t, err));
 	WW_CHECK(WW_NEW(x, 1, err));
-	*x = (struct mixed){ .t = t, .runner = s->runner, .image = s->image };
+	*x = (struct mixed){ .t = t,
+		.runner = s->runner,
+		.image = s->image,
+		.cuda = t->judge->opts.target == WW_TARGET_CUDA,
+		.id = ++t->beside_plans };
 	s->ops = &mixed_ops;
 	s->candidate = x;
-	return WW_OK;
+	WW_CHECK(WW_NEW(x->us, (size_t)ww_pytorch_count(s->image) + 1, err));
+	WW_CHECK(WW_NEW(x->lent, (size_t)s->image->n_args + 1, err));
+	enum ww_rc rc = hand_over(s, x, err);
+	return rc == WW_OK ? rc : not_taken(s, rc, err);
 }
 
 static const struct mixed *mixed_of(const struct ww_session *s)
@@ -535,7 +640,7 @@ static const struct mixed *mixed_of(const struct ww_session *s)
 double ww_pytorch_share(const struct ww_session *s)
 {
 	const struct mixed *x = mixed_of(s);
-	return x && x->all_ns ? (double)x->torch_ns / (double)x->all_ns : 0;
+	return x && x->all_us > 0 ? x->torch_us / x->all_us : 0;
 }
 
 enum ww_rc ww_pytorch_times(struct ww_session *s, double *us, struct ww_err *err)
@@ -544,6 +649,32 @@ enum ww_rc ww_pytorch_times(struct ww_session *s, double *us, struct ww_err *err
 	struct ww_run_result res;
 	WW_BUG(!x);
 	WW_CHECK(ww_session_run(s, WW_RUN_POISON | WW_RUN_FLUSH, &res, err));
-	memcpy(us, x->us, sizeof(x->us));
+	for (int i = 0; i < ww_pytorch_count(x->image) && i < WW_PYTORCH_TIMED; i++)
+		us[i] = x->us[i];
+	return WW_OK;
+}
+
+const struct ww_lent_scratch *ww_pytorch_lent(const struct ww_session *s, int *n)
+{
+	const struct mixed *x = mixed_of(s);
+	*n = x ? x->n_lent : 0;
+	return x ? x->lent : NULL;
+}
+
+enum ww_rc ww_pytorch_digest(struct ww_session *s, int run, uint64_t key, uint64_t *digest, struct ww_err *err)
+{
+	const struct ww_run_repeat q = { .n = 0, .key = key }; /* no run of the runner's alone: the outputs as they lie */
+	struct ww_run_result res;
+	if (run)
+		WW_CHECK(ww_session_run(s, WW_RUN_POISON, &res, err));
+	if (s->failed)
+		return WW_OK;
+	ww_turn_call(&s->t->turn);
+	enum ww_rc rc = ww_runner_repeat(s->runner, &q, s->limit_s, &res, err);
+	ww_turn_called(&s->t->turn);
+	if (rc != WW_OK)
+		return rc;
+	ww_session_fail_run(s, &res, "a repeat");
+	*digest = res.digest;
 	return WW_OK;
 }

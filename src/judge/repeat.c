@@ -128,6 +128,23 @@ static enum ww_rc repeat_cuda(
 	return WW_OK;
 }
 
+/* PyTorch runs a part of it in its process: the judge calls both in turn, and the runner digests. */
+static enum ww_rc repeat_mixed(struct ww_session *s, struct repeats *x, int *made, int *differs, struct ww_err *err)
+{
+	uint64_t digest = 0;
+	*made = *differs = 0;
+	if (!x->known)
+		WW_CHECK(ww_pytorch_digest(s, 0, x->key, &x->first, err));
+	x->known = 1;
+	if (!s->failed)
+		WW_CHECK(ww_pytorch_digest(s, 1, x->key, &digest, err));
+	if (s->failed)
+		return WW_OK;
+	*made = 1;
+	*differs = digest != x->first;
+	return WW_OK;
+}
+
 /* ---- Another form ------------------------------------------------------------------------------------------------ */
 
 /* Only the reference worker can read its outputs on the device, so every repeat is compared with the reference. */
@@ -176,6 +193,8 @@ enum ww_rc ww_judge_repeat(struct ww_session *s, struct ww_err *err)
 			WW_TRY(repeat_cpu(s, &x, &made, &differs, err));
 		else if (!s->runner)
 			WW_TRY(repeat_form(s, &made, err));
+		else if (ww_pytorch_count(s->image))
+			WW_TRY(repeat_mixed(s, &x, &made, &differs, err));
 		else
 			WW_TRY(repeat_cuda(s, &x, REPEATS - v->repeats, left, &made, &differs, err));
 		v->repeats += made;

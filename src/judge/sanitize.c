@@ -61,7 +61,7 @@ static enum ww_rc run_once(struct ww_judge_task *t, struct ww_runner *r, const s
 	struct ww_run_facts facts;
 	struct ww_run_result res;
 	WW_CHECK(ww_runner_facts(r, &facts, err));
-	WW_CHECK(ww_session_load(t, r, image, binary, &res, err));
+	WW_CHECK(ww_session_load(t, r, image, binary, NULL, 0, &res, err));
 	if (res.kind == WW_RUN_OK && poison)
 		WW_CHECK(ww_runner_prepare(r, WW_RUN_POISON, &res, err));
 	if (res.kind == WW_RUN_OK)
@@ -109,6 +109,10 @@ enum ww_rc ww_judge_sanitize(struct ww_judge_task *t, const struct ww_image *ima
 		ww_str_adds(diag,
 			"note: compute-sanitizer is for the cuda target; here unmapped pages, "
 			"guard bytes and poison are all there is\n");
+		return WW_OK;
+	}
+	if (ww_pytorch_count(image)) {
+		ww_str_adds(diag, "note: no report of compute-sanitizer: PyTorch runs operators between the kernels\n");
 		return WW_OK;
 	}
 	if (!find_tool(program)) {

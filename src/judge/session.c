@@ -98,8 +98,17 @@ static enum ww_rc bind_all(
 	return WW_OK;
 }
 
+static enum ww_rc bind_lent(
+	struct ww_runner *r, const struct ww_lent_scratch *lent, int n, struct ww_run_result *res, struct ww_err *err)
+{
+	for (int i = 0; i < n && res->kind == WW_RUN_OK; i++)
+		WW_CHECK(ww_runner_bind(r, &lent[i].bind, lent[i].fd, res, err));
+	return WW_OK;
+}
+
 enum ww_rc ww_session_load(const struct ww_judge_task *t, struct ww_runner *r, const struct ww_image *image,
-	const struct ww_compiled *binary, struct ww_run_result *res, struct ww_err *err)
+	const struct ww_compiled *binary, const struct ww_lent_scratch *lent, int n_lent, struct ww_run_result *res,
+	struct ww_err *err)
 {
 	ww_auto_free struct ww_exec_kernel *kernels = calloc((size_t)binary->n_kernels + 1, sizeof(*kernels));
 
@@ -111,6 +120,8 @@ enum ww_rc ww_session_load(const struct ww_judge_task *t, struct ww_runner *r, c
 		r, image, binary->binary, binary->binary_bytes, kernels, binary->n_kernels, LOAD_LIMIT_S, res, err));
 	if (res->kind == WW_RUN_OK)
 		WW_CHECK(bind_all(t, r, res, err));
+	if (res->kind == WW_RUN_OK)
+		WW_CHECK(bind_lent(r, lent, n_lent, res, err));
 	if (res->kind == WW_RUN_OK)
 		WW_CHECK(ww_runner_ready(r, READY_LIMIT_S, res, err));
 	return WW_OK;
@@ -133,22 +144,28 @@ enum ww_rc ww_session_open(struct ww_session *s, const struct ww_compiled *binar
 	struct ww_run_result res;
 	enum ww_turn_kind turn = t->turn.kind;
 	uint64_t start = ww_now_ns();
+	int mixed = ww_pytorch_count(s->image) > 0, cuda = t->judge->opts.target == WW_TARGET_CUDA, n_lent = 0;
 	enum ww_rc rc;
 
 	s->binary = binary;
 	WW_TRY(ww_spare_take(t->judge, &s->runner, err));
 	s->ops = &runner_ops;
 	s->candidate = s->runner;
+	if (mixed && cuda)
+		WW_TRY(ww_pytorch_open(s, err));
+	if (s->failed)
+		goto out;
+	const struct ww_lent_scratch *lent = ww_pytorch_lent(s, &n_lent);
 	if (!ww_runner_clocked(s->runner))
 		WW_TRY(ww_judge_turn(t, WW_TURN_TIMED, err));
 	ww_turn_call(&t->turn);
-	rc = ww_session_load(t, s->runner, s->image, binary, &res, err);
+	rc = ww_session_load(t, s->runner, s->image, binary, lent, n_lent, &res, err);
 	ww_turn_called(&t->turn);
 	WW_TRY(rc);
 	WW_TRY(ww_judge_turn(t, turn, err));
 	WW_TRY(no_room(s, &res, err));
 	ww_session_fail_run(s, &res, "load");
-	if (!s->failed && ww_pytorch_count(s->image))
+	if (!s->failed && mixed && !cuda)
 		WW_TRY(ww_pytorch_open(s, err));
 out:
 	t->spent.load += ww_seconds_since(start);

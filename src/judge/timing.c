@@ -655,7 +655,10 @@ static void set_times(const struct timing *x)
 	v->time.device_us = v->time_device.mid;
 	if (on_cpu(x) || x->s->ops->by_clock)
 		v->time.call_us = v->time.device_us;
-	strcpy(v->device_method, on_cpu(x) || x->s->ops->by_clock ? "clock" : "graph");
+	strcpy(v->device_method,
+		on_cpu(x) || x->s->ops->by_clock                       ? "clock"
+			: x->s->image && ww_pytorch_count(x->s->image) > 0 ? "parts"
+															   : "graph");
 }
 
 static void compare_with_floor(struct ww_session *s)

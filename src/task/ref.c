@@ -595,35 +595,42 @@ out:
 	return finish(r, b, rc, err);
 }
 
+/* The n numbers of a reply's list "us". */
+static enum ww_rc read_us(const json_t *b, double *us, int n, struct ww_err *err)
+{
+	json_t *times;
+	WW_CHECK(ww_json_get_array(b, "us", what, &times, err));
+	if ((int)json_array_size(times) != n)
+		return ww_err_set(err, WW_ERR_PROTOCOL, "%s has %zu times, %d were asked for", what, json_array_size(times), n);
+	for (int i = 0; i < n; i++)
+		us[i] = ww_json_to_real(json_array_get(times, (size_t)i), NAN);
+	return WW_OK;
+}
+
 enum ww_rc ww_ref_time(struct ww_ref *r, enum ww_baseline which, enum ww_ref_mode mode, int n, int flush_l2, double *us,
 	struct ww_err *err)
 {
-	json_t *b, *times;
+	json_t *b;
 	enum ww_rc rc = ask(r,
 		json_pack("{s:s, s:s, s:s, s:i, s:b}", "request", "time", "which", ww_baseline_name(which), "mode",
 			mode == WW_REF_CALL ? "call" : "device", "n", n, "flush_l2", flush_l2),
 		request_s(r), &b, err);
 	if (rc != WW_OK)
 		return rc;
-	WW_TRY(ww_json_get_array(b, "us", what, &times, err));
-	if ((int)json_array_size(times) != n)
-		WW_TRY(
-			ww_err_set(err, WW_ERR_PROTOCOL, "%s has %zu times, %d were asked for", what, json_array_size(times), n));
-	for (int i = 0; i < n; i++)
-		us[i] = ww_json_to_real(json_array_get(times, (size_t)i), NAN);
-out:
-	return finish(r, b, rc, err);
+	return finish(r, b, read_us(b, us, n, err), err);
 }
 
-/* The reply of an arm that was refused or that has run. */
-static enum ww_rc arm_reply(struct ww_ref *r, struct ww_err *err)
+/* The reply of an arm that was refused or that has run; n: how many times it brings. */
+static enum ww_rc arm_reply(struct ww_ref *r, double *us, int n, struct ww_err *err)
 {
 	json_t *body = NULL;
-	int *fds = NULL, n = 0;
-	enum ww_rc rc = ww_worker_receive(&r->worker, &body, &fds, &n, r->armed_deadline_ns, err);
-	drop_fds(&fds, &n);
+	int *fds = NULL, n_fds = 0;
+	enum ww_rc rc = ww_worker_receive(&r->worker, &body, &fds, &n_fds, r->armed_deadline_ns, err);
+	drop_fds(&fds, &n_fds);
 	if (rc == WW_OK)
 		rc = check_answer(r, &body, err);
+	if (rc == WW_OK && n)
+		rc = read_us(body, us, n, err);
 	json_decref(body);
 	r->armed = 0;
 	ww_fd_close(&r->go_fd);
@@ -639,7 +646,7 @@ static enum ww_rc arm_byte(struct ww_ref *r, char expected, struct ww_err *err)
 	enum ww_rc rc = ww_worker_wait(&r->worker, r->done_fd, &ready, r->armed_deadline_ns, err);
 	if (rc == WW_OK && ready == r->done_fd && read(r->done_fd, &byte, 1) == 1 && byte == expected)
 		return WW_OK;
-	if (rc == WW_OK && (rc = arm_reply(r, err)) == WW_OK)
+	if (rc == WW_OK && (rc = arm_reply(r, NULL, 0, err)) == WW_OK)
 		rc = ww_err_set(err, WW_ERR_PROTOCOL, "%s came before the call was made", what);
 	r->armed = 0;
 	ww_fd_close(&r->go_fd);
@@ -677,24 +684,44 @@ enum ww_rc ww_ref_arm(struct ww_ref *r, enum ww_baseline which, struct ww_err *e
 	return arm(r, json_pack("{s:s, s:s}", "request", "arm", "which", ww_baseline_name(which)), err);
 }
 
-enum ww_rc ww_ref_beside(struct ww_ref *r, json_t *q, const int *fds, int n, struct ww_err *err)
+enum ww_rc ww_ref_beside(
+	struct ww_ref *r, json_t *q, const int *fds, int n, struct ww_ref_memory *own, int n_own, struct ww_err *err)
 {
-	json_t *b;
-	WW_CHECK(ww_ref_ask(r, q, fds, n, request_s(r), &b, err));
-	return finish(r, b, WW_OK, err);
+	json_t *b, *bytes;
+	int *made = NULL, n_made = 0;
+	enum ww_rc rc = ask_fds(r, q, fds, n, request_s(r), &b, &made, &n_made, err);
+	if (rc != WW_OK)
+		return rc;
+	WW_TRY(ww_json_get_array(b, "memory", what, &bytes, err));
+	if (n_made != n_own || (int)json_array_size(bytes) != n_own)
+		WW_TRY(ww_err_set(err, WW_ERR_PROTOCOL, "%s brings %d pieces of memory, not %d", what, n_made, n_own));
+	for (int i = 0; i < n_own; i++)
+		own[i] = (struct ww_ref_memory){ made[i], (uint64_t)json_integer_value(json_array_get(bytes, (size_t)i)) };
+	n_made = 0;
+out:
+	drop_fds(&made, &n_made);
+	return finish(r, b, rc, err);
 }
 
-enum ww_rc ww_ref_beside_arm(struct ww_ref *r, struct ww_err *err)
+enum ww_rc ww_ref_beside_arm(struct ww_ref *r, int id, int flush, struct ww_err *err)
 {
-	return arm(r, json_pack("{s:s}", "request", "beside_arm"), err);
+	return arm(r, json_pack("{s:s, s:i, s:b}", "request", "beside_arm", "id", id, "flush", flush), err);
+}
+
+enum ww_rc ww_ref_beside_drop(struct ww_ref *r, int id, struct ww_err *err)
+{
+	json_t *b = NULL;
+	WW_CHECK(ask(r, json_pack("{s:s, s:i}", "request", "beside_drop", "id", id), request_s(r), &b, err));
+	return finish(r, b, WW_OK, err);
 }
 
 enum ww_rc ww_ref_fire(struct ww_ref *r, uint64_t *elapsed_ns, double *waited_us, struct ww_err *err)
 {
-	return ww_ref_beside_fire(r, 1, elapsed_ns, waited_us, err);
+	return ww_ref_beside_fire(r, 1, elapsed_ns, waited_us, NULL, 0, err);
 }
 
-enum ww_rc ww_ref_beside_fire(struct ww_ref *r, int last, uint64_t *elapsed_ns, double *waited_us, struct ww_err *err)
+enum ww_rc ww_ref_beside_fire(
+	struct ww_ref *r, int last, uint64_t *elapsed_ns, double *waited_us, double *us, int n, struct ww_err *err)
 {
 	WW_BUG(!r->armed);
 	struct ww_timed_call *called = ww_timed_call_begin(r->worker.proc.pid);
@@ -708,7 +735,7 @@ enum ww_rc ww_ref_beside_fire(struct ww_ref *r, int last, uint64_t *elapsed_ns, 
 		r->armed = 0;
 		return rc;
 	}
-	return last ? arm_reply(r, err) : WW_OK;
+	return last ? arm_reply(r, us, n, err) : WW_OK;
 }
 
 int ww_ref_quiet(const struct ww_ref *r) { return ww_threads_asleep(r->worker.proc.pid); }

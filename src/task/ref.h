@@ -241,12 +241,20 @@ int ww_ref_quiet(const struct ww_ref *r);
 void ww_ref_settle(const struct ww_ref *r);
 
 /* A worker without a task that runs operators between the nodes of plans (judge/pytorch.h): hand over what and where
- * (docs/formats/bridge.md, "beside"; q is consumed, descriptors are borrowed); get ready for one call; run its next
- * part, timed as above.  `last`: there is none behind it. */
-enum ww_rc ww_ref_beside(struct ww_ref *r, json_t *q, const int *fds, int n, struct ww_err *err) WW_MUST_CHECK;
-enum ww_rc ww_ref_beside_arm(struct ww_ref *r, struct ww_err *err) WW_MUST_CHECK;
-enum ww_rc ww_ref_beside_fire(
-	struct ww_ref *r, int last, uint64_t *elapsed_ns, double *waited_us, struct ww_err *err) WW_MUST_CHECK;
+ * (docs/formats/bridge.md, "beside"; q is consumed, descriptors are borrowed; cuda: the n_own pieces of memory that it
+ * makes come back in `own`, their descriptors for the caller to close); get ready for one call of plan `id`; run its
+ * next part, timed as above.  `last`: there is none behind it; cuda: us[i] is then what part i of all n took on the
+ * device (cpu: n is 0).  With ww_ref_beside_drop() plan `id` is forgotten. */
+struct ww_ref_memory {
+	int fd;
+	uint64_t alloc_bytes;
+};
+enum ww_rc ww_ref_beside(struct ww_ref *r, json_t *q, const int *fds, int n, struct ww_ref_memory *own, int n_own,
+	struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_ref_beside_arm(struct ww_ref *r, int id, int flush, struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_ref_beside_fire(struct ww_ref *r, int last, uint64_t *elapsed_ns, double *waited_us, double *us, int n,
+	struct ww_err *err) WW_MUST_CHECK;
+enum ww_rc ww_ref_beside_drop(struct ww_ref *r, int id, struct ww_err *err) WW_MUST_CHECK;
 
 /* What each operator of the graph takes in eager mode, on the current draw (docs/formats/bridge.md, "profile"); a new
  * reference for the caller. */

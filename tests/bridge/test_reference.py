@@ -1250,6 +1250,35 @@ def values_beside_much_larger_ones_are_hidden():
     assert 0.6 < hidden(x) < 0.7
 
 
+@test
+def plans_in_one_process_each_keep_what_they_leave_to_pytorch():
+    import worker
+    from wwbridge.facts import Target
+
+    def row(writable):
+        return {"dtype": "float32", "sizes": [4], "strides": [1], "writable": writable, "offset_bytes": 0,
+                "map_bytes": 4096}
+
+    memory = [os.memfd_create("warpwright") for _ in range(3)]
+    for fd in memory:
+        os.ftruncate(fd, 4096)
+    os.pwrite(memory[0], bytes(memoryview(torch.tensor([1.0, 4.0, 9.0, 16.0]).numpy())), 0)
+    w = worker.Worker()
+    w.target = Target("cpu", 0, torch)
+    for number, name in ((1, "sqrt"), (2, "neg")):
+        part = {"rows": [{"name": name, "op": f"aten.{name}.default", "args": [{"ref": "x"}], "kwargs": {}}],
+                "writes": [name], "reads": [["x", 0, None]], "out": [1]}
+        w.beside({"id": number, "memory": [], "buffers": [row(False), row(True)], "parts": [part]},
+                 [memory[0], memory[number]])
+    for number, first in ((1, 4.0), (2, -16.0)):
+        (go, start), (end, done) = os.pipe(), os.pipe()
+        os.write(start, b"g")
+        assert w.beside_arm({"id": number, "flush": False}, [go, done]) == ({}, []) and os.read(end, 9) == b"rd"
+        assert torch.frombuffer(bytearray(os.pread(memory[number], 16, 0)), dtype=torch.float32)[3] == first
+    w.beside_drop({"id": 1}, [])
+    assert list(w.plans) == [2]
+
+
 # Before one asks for the device, and before one needs what the import leaves out.
 TESTS[:0] = [what_the_import_leaves_out_comes_when_it_is_needed,
              workers_are_forked_ready_to_compile_and_without_a_device]

@@ -587,13 +587,12 @@ enum ww_rc ww_runner_go_part(
 	struct ww_runner *r, const struct ww_run_part *part, double limit_s, struct ww_run_result *out, struct ww_err *err)
 {
 	int cpu = r->target == WW_TARGET_CPU;
-	struct ww_run_flags f = { r->flags, 0 };
-	const void *payload = cpu ? (const void *)part : &f;
+	const struct ww_run_go q = { cpu ? 0 : r->flags, 0, *part };
 	struct ww_timed_call *called = ww_timed_call_begin(cpu ? r->proc.pid : 0);
 	uint64_t used = cpu ? used_ns(r) : 0, start = ww_now_ns();
 	r->strange = cpu;
-	enum ww_rc rc = call(r, WW_RUN_GO, payload, cpu ? sizeof(*part) : sizeof(f), NULL, 0, limit_s, out, err);
-	r->guarded = (f.flags & WW_RUN_GUARDS) != 0;
+	enum ww_rc rc = call(r, WW_RUN_GO, &q, sizeof(q), NULL, 0, limit_s, out, err);
+	r->guarded = (q.flags & WW_RUN_GUARDS) != 0;
 	r->flags = 0;
 	if (rc == WW_OK && out->kind == WW_RUN_OK && cpu)
 		end_call(r, called, start, used, limit_s, out);

@@ -72,7 +72,7 @@ enum ww_rc ww_runner_prepare(
 void ww_runner_poison(struct ww_runner *r);
 enum ww_rc ww_runner_go(
 	struct ww_runner *r, double limit_s, struct ww_run_result *out, struct ww_err *err) WW_MUST_CHECK;
-/* cpu: the nodes from..to-1 only. */
+/* The nodes of a part only.  cuda: one of those that nodes of PyTorch's bound, or none (from == to). */
 enum ww_rc ww_runner_go_part(struct ww_runner *r, const struct ww_run_part *part, double limit_s,
 	struct ww_run_result *out, struct ww_err *err) WW_MUST_CHECK;
 /* cpu: the memory of a scratch buffer that a node of the loaded plan hands to PyTorch: its descriptor (the runner's)

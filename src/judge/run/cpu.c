@@ -147,7 +147,8 @@ static int cpu_prepare(void *self, unsigned flags, struct ww_run_reply *r)
 static int cpu_go(void *self, const struct ww_run_part *part, struct ww_run_reply *r)
 {
 	struct cpu *x = self;
-	return x->ready ? kind_of(ww_exec_issue_part(x->exec, x->addresses, part->from, part->to, r->text)) : WW_RUN_BROKEN;
+	return x->ready ? kind_of(ww_exec_issue_part(x->exec, x->addresses, part->from, part->to, NULL, r->text))
+					: WW_RUN_BROKEN;
 }
 
 static int cpu_profile(
@@ -177,6 +178,6 @@ static void cpu_close(void *self) { free(self); }
 const struct ww_run_backend *ww_run_cpu_backend(void)
 {
 	static const struct ww_run_backend be = { WW_RUN_ABI, cpu_open, cpu_hello, cpu_load, cpu_bind, cpu_ready,
-		cpu_prepare, NULL, NULL, NULL, cpu_profile, cpu_go, cpu_unload, cpu_close };
+		cpu_prepare, cpu_go, NULL, NULL, cpu_profile, cpu_unload, cpu_close };
 	return &be;
 }

@@ -39,8 +39,8 @@ int ww_exec_load(struct ww_exec **out, const struct ww_image *m, const void *bin
  * CUstream), and returns without waiting; may be captured into a graph.  cpu: returns when everything is done; `stream`
  * is ignored. */
 int ww_exec_issue(struct ww_exec *e, void *const *buffers, void *stream, char *why);
-/* cpu only: the nodes from..to-1 of it.  Nodes that PyTorch runs are left out by both. */
-int ww_exec_issue_part(struct ww_exec *e, void *const *buffers, uint32_t from, uint32_t to, char *why);
+/* The nodes from..to-1 of it.  Nodes that PyTorch runs are left out by both. */
+int ww_exec_issue_part(struct ww_exec *e, void *const *buffers, uint32_t from, uint32_t to, void *stream, char *why);
 void ww_exec_free(struct ww_exec *e);
 
 /* For a profile.  cuda only: issue one node; the CUfunction of a launch (NULL for other nodes). */

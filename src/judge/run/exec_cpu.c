@@ -757,12 +757,12 @@ static void run_nodes(void *ctx, int thread)
 
 int ww_exec_issue(struct ww_exec *e, void *const *buffers, void *stream, char *why)
 {
-	(void)stream;
-	return ww_exec_issue_part(e, buffers, 0, e->image->n_nodes, why);
+	return ww_exec_issue_part(e, buffers, 0, e->image->n_nodes, stream, why);
 }
 
-int ww_exec_issue_part(struct ww_exec *e, void *const *buffers, uint32_t from, uint32_t to, char *why)
+int ww_exec_issue_part(struct ww_exec *e, void *const *buffers, uint32_t from, uint32_t to, void *stream, char *why)
 {
+	(void)stream;
 	*why = 0;
 	e->from = from;
 	e->to = to;

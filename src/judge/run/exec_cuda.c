@@ -393,6 +393,7 @@ int ww_exec_issue_node(struct ww_exec *e, uint32_t node, void *const *buffers, v
 	case WW_NODE_GEMM:
 	case WW_NODE_CONV:
 		return ww_library_issue(e->library, node, buffers, (void *)(uintptr_t)e->workspace, e->workspace_bytes, s, why);
+	case WW_NODE_PYTORCH: break;
 	case WW_NODE_MEMSET:
 		if (d->set.bytes)
 			r = e->cu.cuMemsetD8Async((CUdeviceptr)(uintptr_t)at(buffers, d->set.buf, d->set.offset_bytes),
@@ -409,9 +410,14 @@ int ww_exec_issue_node(struct ww_exec *e, uint32_t node, void *const *buffers, v
 
 int ww_exec_issue(struct ww_exec *e, void *const *buffers, void *stream, char *why)
 {
+	return ww_exec_issue_part(e, buffers, 0, e->image->n_nodes, stream, why);
+}
+
+int ww_exec_issue_part(struct ww_exec *e, void *const *buffers, uint32_t from, uint32_t to, void *stream, char *why)
+{
 	int rc = WW_EXEC_OK;
 	*why = 0;
-	for (uint32_t i = 0; i < e->image->n_nodes && rc == WW_EXEC_OK; i++)
+	for (uint32_t i = from; i < to && rc == WW_EXEC_OK; i++)
 		rc = ww_exec_issue_node(e, i, buffers, stream, why);
 	return rc;
 }

@@ -149,13 +149,13 @@ out:
 	return kind;
 }
 
-CUresult ww_cuda_clock_call(struct ww_cuda *x, struct ww_believed *out)
+CUresult ww_cuda_clock_call(struct ww_cuda *x, CUgraphExec graph, struct ww_believed *out)
 {
 	struct ww_clocks before, call, after;
 	uint64_t begun, ignored;
 	CUresult e = one_call(x, NULL, &before, &ignored);
 	if (e == CUDA_SUCCESS)
-		e = one_call(x, x->graph_exec, &call, &begun);
+		e = one_call(x, graph, &call, &begun);
 	if (e == CUDA_SUCCESS)
 		e = one_call(x, NULL, &after, &ignored);
 	if (e != CUDA_SUCCESS)

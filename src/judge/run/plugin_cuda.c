@@ -4,7 +4,8 @@
  * CUDA and to nothing of ours, and is built wherever <cuda.h> is found.  plugin_device.c opens the device,
  * plugin_memory.c has the buffers with their guards and digests, plugin_clock.c the clock.
  *
- * The plan is captured into a CUDA graph once.  A call that counts has three clocks around it, because events cannot be
+ * The plan is captured into a CUDA graph once; where PyTorch runs nodes of it (judge/pytorch.c), what lies between two
+ * such nodes is a graph of its own.  A call that counts has three clocks around it, because events cannot be
  * believed alone (plugin_clock.c); the others have the events only.
  *
  * Repeats.  Poison, the graph and the digest of the outputs follow one another on one stream.
@@ -154,23 +155,51 @@ out:
 
 /* ---- The graph --------------------------------------------------------------------------------------------------- */
 
-static int capture(struct ww_cuda *x, struct ww_run_reply *r)
+static int capture(struct ww_cuda *x, struct ww_cuda_part *p, struct ww_run_reply *r)
 {
 	int kind = WW_RUN_OK;
 	WW_CUDA_TRY(x->cuStreamBeginCapture(x->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "cuStreamBeginCapture");
-	int e = ww_exec_issue(x->exec, x->addresses, x->stream, r->text);
-	CUresult ended = x->cuStreamEndCapture(x->stream, &x->graph);
+	int e = ww_exec_issue_part(x->exec, x->addresses, p->nodes.from, p->nodes.to, x->stream, r->text);
+	CUresult ended = x->cuStreamEndCapture(x->stream, &p->graph);
 	if (e != WW_EXEC_OK)
 		return exec_kind(e);
 	if (ended != CUDA_SUCCESS)
 		return ww_cuda_failed(x, r, WW_RUN_REFUSED, "the plan cannot be made a CUDA graph", ended);
-	CUresult made = x->cuGraphInstantiate(&x->graph_exec, x->graph, 0);
+	CUresult made = x->cuGraphInstantiate(&p->exec, p->graph, 0);
 	if (made != CUDA_SUCCESS)
 		return ww_cuda_failed(x, r, WW_RUN_REFUSED, "the plan cannot be made a CUDA graph", made);
-	WW_CUDA_TRY(x->cuGraphUpload(x->graph_exec, x->stream), "cuGraphUpload");
+	WW_CUDA_TRY(x->cuGraphUpload(p->exec, x->stream), "cuGraphUpload");
 	WW_CUDA_TRY(x->cuStreamSynchronize(x->stream), "upload of the graph");
 out:
 	return kind;
+}
+
+/* The plan in graphs: one, or as many as nodes of PyTorch's bound. */
+static int capture_all(struct ww_cuda *x, struct ww_run_reply *r)
+{
+	uint32_t from = 0, n = x->image->n_nodes;
+	int kind = WW_RUN_OK;
+	x->parts = calloc(n + 1u, sizeof(*x->parts));
+	if (!x->parts)
+		return WW_RUN_NOMEM;
+	for (uint32_t i = 0; i <= n && kind == WW_RUN_OK; i++) {
+		if (i < n && ww_image_nodes(x->image)[i].kind != WW_NODE_PYTORCH)
+			continue;
+		if (from < i || !n) {
+			x->parts[x->n_parts].nodes = (struct ww_run_part){ from, i };
+			kind = capture(x, &x->parts[x->n_parts++], r);
+		}
+		from = i + 1;
+	}
+	return kind;
+}
+
+static const struct ww_cuda_part *part_of(const struct ww_cuda *x, const struct ww_run_part *nodes)
+{
+	for (int i = 0; i < x->n_parts; i++)
+		if (x->parts[i].nodes.from == nodes->from && x->parts[i].nodes.to == nodes->to)
+			return &x->parts[i];
+	return NULL;
 }
 
 static double now_us(void)
@@ -181,12 +210,12 @@ static double now_us(void)
 }
 
 /* A call that does not count: what the events say of it. */
-static CUresult run_graph(struct ww_cuda *x, double *event_us)
+static CUresult run_graph(struct ww_cuda *x, CUgraphExec graph, double *event_us)
 {
 	float ms = 0;
 	CUresult e = x->cuEventRecord(x->start, x->stream);
 	if (e == CUDA_SUCCESS)
-		e = x->cuGraphLaunch(x->graph_exec, x->stream);
+		e = x->cuGraphLaunch(graph, x->stream);
 	if (e == CUDA_SUCCESS)
 		e = x->cuEventRecord(x->stop, x->stream);
 	if (e == CUDA_SUCCESS)
@@ -220,7 +249,7 @@ static int cuda_ready(void *self, struct ww_run_reply *r)
 	if (kind == WW_RUN_OK)
 		kind = ww_cuda_clock_set(x, r);
 	if (kind == WW_RUN_OK)
-		kind = capture(x, r);
+		kind = capture_all(x, r);
 	CUresult e = kind == WW_RUN_OK ? ww_cuda_digest_guards(x, &x->guards) : CUDA_SUCCESS;
 	return e == CUDA_SUCCESS ? kind : ww_cuda_failed(x, r, WW_RUN_BROKEN, "digest", e);
 }
@@ -241,25 +270,28 @@ static int cuda_prepare(void *self, unsigned flags, struct ww_run_reply *r)
 	return e == CUDA_SUCCESS ? kind : ww_cuda_fault(x, r, e);
 }
 
-static int cuda_go(void *self, struct ww_run_reply *r)
+static int cuda_go(void *self, const struct ww_run_part *nodes, struct ww_run_reply *r)
 {
 	struct ww_cuda *x = self;
+	const struct ww_cuda_part *p = part_of(x, nodes);
 	struct ww_believed b = { 0 };
 	CUresult e;
 	int flush = x->flush_next;
 
 	x->flush_next = 0;
-	r->stamp_us = r->call_us = NAN;
-	if (!x->graph_exec)
+	r->stamp_us = r->call_us = flush ? 0 : NAN;
+	if (!p && (!x->parts || nodes->from != nodes->to))
 		return WW_RUN_BROKEN;
-	if (flush) {
-		e = ww_cuda_clock_call(x, &b);
+	if (!p) { /* another process goes on when what was prepared is there */
+		e = x->cuStreamSynchronize(x->stream);
+	} else if (flush) {
+		e = ww_cuda_clock_call(x, p->exec, &b);
 		r->device_us = b.device_us;
 		r->stamp_us = b.stamp_us;
 		r->call_us = b.host_us;
 		r->contradicted = (uint32_t)b.contradicted;
 	} else {
-		e = run_graph(x, &r->device_us);
+		e = run_graph(x, p->exec, &r->device_us);
 	}
 	return e == CUDA_SUCCESS ? WW_RUN_OK : ww_cuda_fault(x, r, e);
 }
@@ -271,7 +303,9 @@ static int cuda_repeat(void *self, const struct ww_run_repeat *q, struct ww_run_
 	double start = now_us();
 	uint64_t digest;
 
-	if (!x->graph_exec)
+	const struct ww_run_part all = { 0, x->image ? x->image->n_nodes : 0 };
+	const struct ww_cuda_part *p = x->parts ? part_of(x, &all) : NULL;
+	if (!x->parts || (q->n && !p))
 		return WW_RUN_BROKEN;
 	r->digest = q->first;
 	if (!q->known)
@@ -279,7 +313,7 @@ static int cuda_repeat(void *self, const struct ww_run_repeat *q, struct ww_run_
 	while (e == CUDA_SUCCESS && r->made < q->n && !r->differs && (!r->made || now_us() - start < q->limit_ms * 1e3)) {
 		e = ww_cuda_poison(x);
 		if (e == CUDA_SUCCESS)
-			e = x->cuGraphLaunch(x->graph_exec, x->stream);
+			e = x->cuGraphLaunch(p->exec, x->stream);
 		if (e == CUDA_SUCCESS)
 			e = ww_cuda_digest_outputs(x, q->key, &digest);
 		if (e == CUDA_SUCCESS) {
@@ -294,7 +328,7 @@ static int cuda_profile(
 	void *self, const struct ww_run_profile_ask *ask, struct ww_run_profile *out, struct ww_run_reply *r)
 {
 	struct ww_cuda *x = self;
-	int kind = x->graph_exec ? ww_cuda_flush_open(x, r) : WW_RUN_BROKEN;
+	int kind = x->parts ? ww_cuda_flush_open(x, r) : WW_RUN_BROKEN;
 	if (kind != WW_RUN_OK)
 		return kind;
 	struct ww_cuda_plan p = { .host = x->host,
@@ -304,7 +338,8 @@ static int cuda_profile(
 		.image = x->image,
 		.exec = x->exec,
 		.addresses = x->addresses,
-		.graph = x->graph_exec,
+		.parts = x->parts,
+		.n_parts = x->n_parts,
 		.flush = x->flush,
 		.flush_bytes = x->flush_bytes };
 	kind = ww_cuda_profile(&p, ask->repeats, out, r);
@@ -318,12 +353,15 @@ static int cuda_profile(
 static void cuda_unload(void *self)
 {
 	struct ww_cuda *x = self;
-	if (x->graph_exec)
-		x->cuGraphExecDestroy(x->graph_exec);
-	if (x->graph)
-		x->cuGraphDestroy(x->graph);
-	x->graph_exec = NULL;
-	x->graph = NULL;
+	for (int i = 0; i < x->n_parts; i++) {
+		if (x->parts[i].exec)
+			x->cuGraphExecDestroy(x->parts[i].exec);
+		if (x->parts[i].graph)
+			x->cuGraphDestroy(x->parts[i].graph);
+	}
+	free(x->parts);
+	x->parts = NULL;
+	x->n_parts = 0;
 	ww_exec_free(x->exec);
 	x->exec = NULL;
 	ww_cuda_tables_free(x);
@@ -343,6 +381,6 @@ const struct ww_run_backend *ww_run_plugin(void);
 const struct ww_run_backend *ww_run_plugin(void)
 {
 	static const struct ww_run_backend be = { WW_RUN_ABI, ww_cuda_open, ww_cuda_hello, cuda_load, ww_cuda_bind,
-		cuda_ready, cuda_prepare, cuda_go, ww_cuda_guards, cuda_repeat, cuda_profile, NULL, cuda_unload, cuda_close };
+		cuda_ready, cuda_prepare, cuda_go, ww_cuda_guards, cuda_repeat, cuda_profile, cuda_unload, cuda_close };
 	return &be;
 }

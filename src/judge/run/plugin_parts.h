@@ -39,6 +39,13 @@ struct ww_cuda_table {
 	int constant;  /* of __constant__ */
 };
 
+/* All nodes of a plan, or those between two that PyTorch runs, as one graph. */
+struct ww_cuda_part {
+	struct ww_run_part nodes;
+	CUgraph graph;
+	CUgraphExec exec;
+};
+
 struct ww_cuda {
 #define X(name) __typeof__(&name) name;
 	WW_CUDA_DRIVER_MAP(X)
@@ -64,9 +71,9 @@ struct ww_cuda {
 	struct ww_cuda_table *tables;
 	int n_tables;
 	int sm_count;
-	int exact; /* WW_RUN_EXACT */
-	CUgraph graph;
-	CUgraphExec graph_exec;
+	int exact;                  /* WW_RUN_EXACT */
+	struct ww_cuda_part *parts; /* once they are ready */
+	int n_parts;
 };
 
 /* Run a driver call; on an error set `kind` and go to out. */
@@ -126,7 +133,7 @@ int ww_cuda_flush_open(struct ww_cuda *x, struct ww_run_reply *r);
 /* Find out what a call without a graph takes: once, before anything of a candidate's has run in this process. */
 int ww_cuda_clock_set(struct ww_cuda *x, struct ww_run_reply *r);
 /* The graph once, on flushed caches. */
-CUresult ww_cuda_clock_call(struct ww_cuda *x, struct ww_believed *out);
+CUresult ww_cuda_clock_call(struct ww_cuda *x, CUgraphExec graph, struct ww_believed *out);
 
 /* ---- plugin_profile.c, plugin_counters.c */
 
@@ -139,7 +146,8 @@ struct ww_cuda_plan {
 	const struct ww_image *image;
 	struct ww_exec *exec;
 	void *const *addresses;
-	CUgraphExec graph;
+	const struct ww_cuda_part *parts;
+	int n_parts;
 	CUdeviceptr flush; /* writing it evicts the L2 cache */
 	size_t flush_bytes;
 };

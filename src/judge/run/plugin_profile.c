@@ -172,24 +172,32 @@ static int time_alone(struct profile *x, unsigned repeats, struct ww_run_profile
 }
 
 /* As the judge times it: flush, event, graph, event. */
-static int time_plan(struct profile *x, unsigned repeats, struct ww_run_profile *out, struct ww_run_reply *r)
+static CUresult time_part(struct profile *x, CUgraphExec graph, double *us)
 {
 	const struct ww_cuda_plan *p = x->plan;
-	double us[WW_RUN_PROFILE_MAX_REPEATS];
-	for (unsigned k = 0; k < repeats; k++) {
-		CUresult e = x->cu.cuMemsetD8Async(p->flush, 0, p->flush_bytes, p->stream);
-		if (e == CUDA_SUCCESS)
-			e = x->cu.cuEventRecord(x->events[0], p->stream);
-		if (e == CUDA_SUCCESS)
-			e = x->cu.cuGraphLaunch(p->graph, p->stream);
-		if (e == CUDA_SUCCESS)
-			e = x->cu.cuEventRecord(x->events[1], p->stream);
-		if (e == CUDA_SUCCESS)
-			e = x->cu.cuStreamSynchronize(p->stream);
-		if (e != CUDA_SUCCESS)
-			return fault(x, r, e);
-		us[k] = between_us(x, 0, 1);
-	}
+	CUresult e = x->cu.cuMemsetD8Async(p->flush, 0, p->flush_bytes, p->stream);
+	if (e == CUDA_SUCCESS)
+		e = x->cu.cuEventRecord(x->events[0], p->stream);
+	if (e == CUDA_SUCCESS)
+		e = x->cu.cuGraphLaunch(graph, p->stream);
+	if (e == CUDA_SUCCESS)
+		e = x->cu.cuEventRecord(x->events[1], p->stream);
+	if (e == CUDA_SUCCESS)
+		e = x->cu.cuStreamSynchronize(p->stream);
+	if (e == CUDA_SUCCESS)
+		*us += between_us(x, 0, 1);
+	return e;
+}
+
+static int time_plan(struct profile *x, unsigned repeats, struct ww_run_profile *out, struct ww_run_reply *r)
+{
+	double us[WW_RUN_PROFILE_MAX_REPEATS] = { 0 };
+	for (unsigned k = 0; k < repeats; k++)
+		for (int i = 0; i < x->plan->n_parts; i++) {
+			CUresult e = time_part(x, x->plan->parts[i].exec, &us[k]);
+			if (e != CUDA_SUCCESS)
+				return fault(x, r, e);
+		}
 	out->plan_us = median(us, repeats);
 	return WW_RUN_OK;
 }

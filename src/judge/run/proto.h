@@ -14,7 +14,8 @@
  *     LOAD                     image, binary and symbol map come in; modules are loaded, names looked up
  *     BIND, one a buffer       inputs and parameters are mapped read-only, outputs (cpu: scratch too) read-write
  *     READY                    cuda: scratch is allocated; everything that can be prepared is
- *     { PREPARE?  GO }         poison and flush; run once; look at the guard bytes (cpu: the judge does, owned.h)
+ *     { PREPARE?  GO }         poison and flush; run once; look at the guard bytes (cpu: the judge does, owned.h).
+ *                              Where PyTorch runs nodes of the plan, one GO for each part between them
  *     REPEAT                   cuda: poison, run and digest the outputs, up to n times; then check the guard bytes
  *     PROFILE                  run the plan a few times more and say what each node took (profile.h); its reply is
  *                              followed by struct ww_run_profile and its rows, and nothing of the runner is used after
@@ -39,7 +40,7 @@
 #include <stdint.h>
 
 #define WW_RUN_MAGIC 0x314e5257u	/* "WRN1" */
-#define WW_RUN_ABI 6
+#define WW_RUN_ABI 7
 enum { WW_RUN_MAX_PAYLOAD = 4 << 20, WW_RUN_MAX_FDS = 4, WW_RUN_SOCKET_FD = 3 };
 
 enum ww_run_op {
@@ -118,13 +119,18 @@ struct ww_run_repeat {
 };
 /* FLUSH: cuda; on cpu the judge does it, after the inputs.  GUARDS: cuda; look at the guard bytes behind the run. */
 enum ww_run_prepare { WW_RUN_POISON = 1, WW_RUN_FLUSH = 2, WW_RUN_GUARDS = 4 };
-/* Payload of GO on cpu: the nodes from..to-1 of the plan, between those that PyTorch runs. */
+/* The nodes from..to-1 of the plan: all, or those between two that PyTorch runs. */
 struct ww_run_part {
 	uint32_t from, to;
 };
-/* Payload of HELLO, PREPARE and (cuda) GO. */
+/* Payload of HELLO and PREPARE. */
 struct ww_run_flags {
 	uint32_t flags, reserved;
+};
+/* Payload of GO.  cuda: `flags` says what to prepare; a part without nodes is prepared and looked at, too. */
+struct ww_run_go {
+	uint32_t flags, reserved;
+	struct ww_run_part part;
 };
 /* HELLO: measure the memory bandwidth too; give every buffer an allocation of its own that ends where it ends, and the
  * writable ones one that nobody has written (cuda, for a tool that watches; the outputs cannot be compared then). */
@@ -151,13 +157,12 @@ struct ww_run_backend {
 	int (*bind)(void *self, const struct ww_run_bind *b, int fd, struct ww_run_reply *r);
 	int (*ready)(void *self, struct ww_run_reply *r);
 	int (*prepare)(void *self, unsigned flags, struct ww_run_reply *r);
-	int (*go)(void *self, struct ww_run_reply *r);
+	int (*go)(void *self, const struct ww_run_part *part, struct ww_run_reply *r);
 	int (*guards)(void *self, struct ww_run_reply *r); /* NULL on cpu: the judge looks itself */
 	int (*repeat)(void *self, const struct ww_run_repeat *q, struct ww_run_reply *r); /* may be NULL */
 	/* After ready().  `out` has room for image->n_nodes rows. */
 	int (*profile)(
 		void *self, const struct ww_run_profile_ask *ask, struct ww_run_profile *out, struct ww_run_reply *r);
-	int (*go_part)(void *self, const struct ww_run_part *part, struct ww_run_reply *r); /* cpu; NULL on cuda */
 	void (*unload)(void *self);
 	void (*close)(void *self);
 };

@@ -228,22 +228,18 @@ static int repeat(struct runner *x, const struct ww_run_head *h, struct ww_run_r
 	return x->be->repeat(x->self, &q, r);
 }
 
-static int go_part(struct runner *x, struct ww_run_reply *r)
-{
-	struct ww_run_part part;
-	memcpy(&part, x->payload, sizeof(part));
-	return part.from <= part.to && part.to <= x->image->n_nodes ? x->be->go_part(x->self, &part, r) : WW_RUN_BROKEN;
-}
-
 static int go(struct runner *x, const struct ww_run_head *h, struct ww_run_reply *r)
 {
-	if (x->loaded && x->be->go_part)
-		return h->bytes == sizeof(struct ww_run_part) ? go_part(x, r) : WW_RUN_BROKEN;
-	unsigned flags = flags_of(x, h);
-	int kind = !x->loaded ? WW_RUN_BROKEN : flags ? x->be->prepare(x->self, flags, r) : WW_RUN_OK;
+	struct ww_run_go q;
+	if (h->bytes != sizeof(q) || !x->loaded)
+		return WW_RUN_BROKEN;
+	memcpy(&q, x->payload, sizeof(q));
+	if (q.part.from > q.part.to || q.part.to > x->image->n_nodes)
+		return WW_RUN_BROKEN;
+	int kind = q.flags ? x->be->prepare(x->self, q.flags, r) : WW_RUN_OK;
 	if (kind == WW_RUN_OK)
-		kind = x->be->go(x->self, r);
-	if (kind == WW_RUN_OK && (flags & WW_RUN_GUARDS))
+		kind = x->be->go(x->self, &q.part, r);
+	if (kind == WW_RUN_OK && (q.flags & WW_RUN_GUARDS))
 		kind = x->be->guards ? x->be->guards(x->self, r) : WW_RUN_BROKEN;
 	return kind;
 }

@@ -176,22 +176,12 @@ static int leave_to_pytorch(struct by_pytorch *o)
 	return (o->name[o->n] = strdup(o->blame)) && ++o->n;
 }
 
-/* A build with operators of PyTorch's holds where there are kernels of ours beside them, on the cpu target. */
-static void refuse_partial(struct pl_result *out, const struct by_pytorch *others, const char *target, const char *why)
+/* A build with operators of PyTorch's holds where there are kernels of ours beside them; else the first refusal does.
+ */
+static void refuse_partial(struct pl_result *out, const char *why)
 {
-	int kernels = out->n_own;
-
-	if (out->ok && kernels && strcmp(target, "cuda")) {
-		*out->why = 0;
-		return;
-	}
-	if (out->ok && kernels)
-		snprintf(out->why, sizeof(out->why),
-			"%.400s; around %s, the rest would be %d kernel%s, but only on the cpu target PyTorch runs the others", why,
-			others->n == 1 ? "it" : "them", kernels, kernels == 1 ? "" : "s");
-	else
-		snprintf(out->why, sizeof(out->why), "%s", why);
-	out->ok = 0;
+	out->ok = out->ok && out->n_own;
+	snprintf(out->why, sizeof(out->why), "%s", out->ok ? "" : why);
 }
 
 void ww_pl_build(const json_t *graph, const json_t *device, const char *target, const struct knobs *knobs, int n_knobs,
@@ -206,7 +196,7 @@ void ww_pl_build(const json_t *graph, const json_t *device, const char *target, 
 	while (!out->ok && leave_to_pytorch(&others))
 		build_once(graph, device, target, knobs, n_knobs, options, &others, out);
 	if (others.n)
-		refuse_partial(out, &others, target, why);
+		refuse_partial(out, why);
 	for (int i = 0; i < others.n; i++)
 		free(others.name[i]);
 	free(others.name);
