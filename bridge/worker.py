@@ -164,7 +164,11 @@ class Worker:
         return {}, []
 
     def compare(self, q, fds):
-        return self.loaded().compare(q["rule"], bool(q.get("if_finite"))), []
+        answer = self.loaded().compare(q["rule"], bool(q.get("if_finite")))
+        drawn = bool(q.get("next") and answer["pass"] and answer["outputs"])
+        if drawn:
+            self.draw(q["next"], ())
+        return {**answer, "drawn": drawn}, []
 
     def degenerate(self, q, fds):
         return self.loaded().degenerate(int(q["seed_a"]), int(q["seed_b"])), []

@@ -92,6 +92,7 @@ struct ww_judge_task {
 	double wait_s;         /* that it waited for the task's lock and the device */
 	struct ww_steps spent; /* by it, for the verdict's `seconds` */
 	uint64_t draw_counter; /* with a public seed: the stream of draws */
+	uint64_t drawn_seed;   /* of what the buffers hold */
 };
 
 /* What holds a candidate and calls it: a runner with a plan (session.c), or a process of another form.  Each function
@@ -145,10 +146,20 @@ enum ww_rc ww_session_go(struct ww_session *s, struct ww_run_result *res, struct
 /* Prepare and run, for calls that are not timed. */
 enum ww_rc ww_session_run(
 	struct ww_session *s, unsigned prepare, struct ww_run_result *res, struct ww_err *err) WW_MUST_CHECK;
+/* How a draw differs from the task's own. */
+struct ww_variant {
+	double scale, shift;
+	enum ww_ref_params params;
+	const char *name; /* in diagnostics */
+};
 /* References of the current draw, then compare the outputs; a mismatch goes into the verdict and sets s->failed. `when`
  * names the draw in diagnostics.  With `finite`, references that are not finite are not compared with and set it to 0.
  */
 enum ww_rc ww_session_check(struct ww_session *s, const char *when, int *finite, struct ww_err *err) WW_MUST_CHECK;
+/* The same; where the outputs are right the next draw is made, as ww_session_draw() would, by the same request to the
+ * reference worker.  *drawn: it was. */
+enum ww_rc ww_session_check_draw(struct ww_session *s, const char *when, int *finite, const struct ww_variant *next,
+	int *drawn, struct ww_err *err) WW_MUST_CHECK;
 /* A draw that a candidate's outputs may be compared on; it may come from the task's pool. */
 enum ww_rc ww_session_draw(
 	struct ww_judge_task *t, double scale, double shift, enum ww_ref_params params, struct ww_err *err) WW_MUST_CHECK;

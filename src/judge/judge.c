@@ -511,7 +511,7 @@ static enum ww_rc open_baseline(struct ww_session *r, const struct built *b, str
 	if (!r->failed && strcmp(t->baseline_id, b->id))
 		WW_CHECK(ww_judge_verify(r, err));
 	if (r->failed) {
-		ww_pool_spoil(t->pool);
+		ww_pool_spoil(t->pool, t->drawn_seed);
 		return ww_err_set(err, WW_ERR_USAGE, "the baseline solution cannot be used (%s): %.400s",
 			ww_status_name(r->v->status), r->diag.p);
 	}
@@ -647,7 +647,7 @@ static enum ww_rc measure(struct ww_judge_task *t, struct built *b, const struct
 	}
 out:
 	if (s.failed)
-		ww_pool_spoil(t->pool);
+		ww_pool_spoil(t->pool, t->drawn_seed);
 	if (rc == WW_OK)
 		note_pytorch(&s, b, v);
 	ww_session_close(&s);

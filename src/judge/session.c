@@ -257,13 +257,13 @@ static enum ww_rc draw(struct ww_judge_task *t, const struct ww_ref_draw *d, str
 	ww_turn_step(&t->turn);
 	uint64_t start = ww_now_ns();
 	enum ww_rc rc = ww_ref_draw(t->ref, d, err);
+	t->drawn_seed = d->seed;
 	t->reference_s += ww_seconds_since(start);
 	t->spent.draw += ww_seconds_since(start);
 	return rc;
 }
 
-enum ww_rc ww_session_draw(
-	struct ww_judge_task *t, double scale, double shift, enum ww_ref_params params, struct ww_err *err)
+static struct ww_ref_draw pooled(struct ww_judge_task *t, double scale, double shift, enum ww_ref_params params)
 {
 	struct ww_ref_draw d = { ww_pool_next(t->pool, scale, shift, params), scale, shift, params, 1, t->rule,
 		ww_pool_keeps_values(t->pool) };
@@ -271,6 +271,13 @@ enum ww_rc ww_session_draw(
 		d.seed = ww_session_seed(t);
 		d.keep = 0;
 	}
+	return d;
+}
+
+enum ww_rc ww_session_draw(
+	struct ww_judge_task *t, double scale, double shift, enum ww_ref_params params, struct ww_err *err)
+{
+	const struct ww_ref_draw d = pooled(t, scale, shift, params);
 	return draw(t, &d, err);
 }
 
@@ -350,16 +357,30 @@ static double worse(double a, double b) { return isnan(a) ? b : isnan(b) ? a : a
 
 enum ww_rc ww_session_check(struct ww_session *s, const char *when, int *finite, struct ww_err *err)
 {
+	int ignored;
+	return ww_session_check_draw(s, when, finite, NULL, &ignored, err);
+}
+
+enum ww_rc ww_session_check_draw(
+	struct ww_session *s, const char *when, int *finite, const struct ww_variant *next, int *drawn, struct ww_err *err)
+{
 	struct ww_judge_task *t = s->t;
 	struct ww_ref_compare *c = calloc(1, sizeof(*c));
+	struct ww_ref_draw d;
 	struct ww_run_result res;
 	enum ww_rc rc;
 
+	*drawn = 0;
 	if (!c)
 		return ww_nomem(err);
+	if (next)
+		d = pooled(t, next->scale, next->shift, next->params);
 	ww_turn_step(&t->turn);
 	uint64_t start = ww_now_ns();
-	WW_TRY(ww_ref_compare(t->ref, t->rule, finite != NULL, c, err));
+	WW_TRY(ww_ref_compare(t->ref, t->rule, finite != NULL, next ? &d : NULL, c, err));
+	*drawn = c->drawn;
+	if (c->drawn)
+		t->drawn_seed = d.seed;
 	if (finite)
 		*finite = c->finite;
 	if (!c->fp64 && others_hold(t->judge))

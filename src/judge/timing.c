@@ -112,6 +112,7 @@ struct timing {
 	struct ww_rng rng;      /* secret */
 	uint64_t start_ns;
 	int deciding;                                  /* this attempt ends when the reward is certain */
+	int unchecked;                                 /* the last round is still to be compared */
 	struct ww_ratio to_pivot[WW_BASE_TORCH_COUNT]; /* deciding: what the other baselines take of the pivot's time */
 	struct series now, best;
 };
@@ -149,6 +150,26 @@ static enum ww_rc check_call(struct ww_session *s, struct ww_err *err)
 		return WW_OK;
 	s->v->checked_calls++;
 	return ww_session_check(s, "a timed call", NULL, err);
+}
+
+/* What the round before left to be compared, and a new draw behind it: compared or not, nobody can tell from it. */
+static enum ww_rc next_draw(struct timing *x, struct ww_err *err)
+{
+	static const struct ww_variant redrawn = { 1, 0, WW_REF_PARAMS_REDRAW, NULL };
+	int drawn = 0;
+	if (x->unchecked) {
+		x->unchecked = 0;
+		x->s->v->checked_calls++;
+		WW_CHECK(ww_session_check_draw(x->s, "a timed call", NULL, &redrawn, &drawn, err));
+	}
+	return drawn || x->s->failed ? WW_OK : ww_session_draw(x->s->t, 1, 0, WW_REF_PARAMS_REDRAW, err);
+}
+
+static enum ww_rc check_last(struct timing *x, struct ww_err *err)
+{
+	int unchecked = x->unchecked;
+	x->unchecked = 0;
+	return unchecked ? check_call(x->s, err) : WW_OK;
 }
 
 /* The baseline has been verified; what it does wrong now is no fault of the candidate's. */
@@ -191,7 +212,8 @@ static enum ww_rc prepare(struct ww_session *s, int check, struct ww_err *err)
 static int may_come_last(const struct timing *x) { return on_cpu(x) && x->s->runner; }
 
 /* What the candidate has written is compared before the next call, where somebody else may write there: another
- * solution, or on the cpu target the candidate itself.  Else behind the round, so that its calls are made in a row. */
+ * solution, or on the cpu target the candidate itself.  Else together with the next draw: the device changes to the
+ * reference worker once for both. */
 static int compares_at_once(const struct timing *x) { return x->s->baseline || x->s->t->turn.kind != WW_TURN_TIMED; }
 
 /* r->us[side] gets the time of each side that takes part, in this order. */
@@ -218,14 +240,15 @@ static enum ww_rc one_round(struct timing *x, int check, int last, struct round 
 	WW_CHECK(prepare(x->s, check, err));
 	if (x->s->failed)
 		return WW_OK;
-	WW_CHECK(ww_session_draw(x->s->t, 1, 0, WW_REF_PARAMS_REDRAW, err)); /* compared or not: nobody can tell from it */
+	WW_CHECK(next_draw(x, err));
+	if (x->s->failed)
+		return WW_OK;
 	ww_turn_call(&x->s->t->turn);
 	enum ww_rc rc = call_sides(x, orders[last + (last && may_come_last(x))], check, r, err);
 	ww_turn_called(&x->s->t->turn);
-	if (rc == WW_OK && check && !compares_at_once(x))
-		rc = check_call(x->s, err);
 	if (rc != WW_OK)
 		return rc;
+	x->unchecked = check && !compares_at_once(x);
 	r->witness_us = x->s->witness_us;
 	r->check = check;
 	return WW_OK;
@@ -476,7 +499,7 @@ static enum ww_rc sample(struct timing *x, struct ww_err *err)
 	const int must = is_decided(x, &x->now) ? CHECKED_TO_DECIDE : MIN_CHECKED;
 	while (!x->s->failed && n_checked(x, &x->now) < must && x->now.aside < MAX_ASIDE)
 		WW_CHECK(sampled_round(x, 1, err));
-	return WW_OK;
+	return check_last(x, err);
 }
 
 /* Which rounds count? */
@@ -691,7 +714,7 @@ static enum ww_rc check_more(struct timing *x, struct ww_err *err)
 	x->now.n = x->now.aside = 0;
 	for (int k = 0; rc == WW_OK && k < SUSPECT_CHECKED && !x->s->failed; k++)
 		rc = sampled_round(x, 1, err);
-	return rc;
+	return rc == WW_OK ? check_last(x, err) : rc;
 }
 
 enum ww_rc ww_judge_time(struct ww_session *s, struct ww_err *err)

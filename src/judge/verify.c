@@ -18,18 +18,12 @@
 
 #include <stdio.h>
 
-struct variant {
-	double scale, shift;
-	enum ww_ref_params params;
-	const char *name;
-};
-
-static const struct variant strict_draws[] = { { 1, 0, WW_REF_PARAMS_INIT, "a plain draw" },
+static const struct ww_variant strict_draws[] = { { 1, 0, WW_REF_PARAMS_INIT, "a plain draw" },
 	{ 1, 0, WW_REF_PARAMS_REDRAW, "parameters re-drawn" },
 	{ 0.015625, 0, WW_REF_PARAMS_REDRAW, "inputs scaled by 2^-6" },
 	{ 64, 0, WW_REF_PARAMS_REDRAW, "inputs scaled by 2^6" }, { 1, 3, WW_REF_PARAMS_REDRAW, "inputs shifted by 3" } };
-static const struct variant paper_draw = { 1, 0, WW_REF_PARAMS_INIT, "a plain draw" };
-static const struct variant stand_in = { 1, 0, WW_REF_PARAMS_REDRAW, "parameters re-drawn" };
+static const struct ww_variant paper_draw = { 1, 0, WW_REF_PARAMS_INIT, "a plain draw" };
+static const struct ww_variant stand_in = { 1, 0, WW_REF_PARAMS_REDRAW, "parameters re-drawn" };
 
 static void say_draw(const struct ww_session *s, const char *what)
 {
@@ -38,46 +32,56 @@ static void say_draw(const struct ww_session *s, const char *what)
 	ww_judge_progress(s->t->judge, stage);
 }
 
-/* Draw, run, compare.  *finite as ww_session_check() has it. */
-static enum ww_rc one_draw(struct ww_session *s, const struct variant *d, int *finite, struct ww_err *err)
+static int is_changed(const struct ww_variant *d) { return d->scale != 1 || d->shift != 0; }
+
+/* The i-th draw, as far as is known; NULL: there are no more. */
+static const struct ww_variant *planned(const struct ww_judge_task *t, size_t i)
+{
+	if (i >= WW_ARRAY_LEN(strict_draws))
+		return NULL;
+	return t->rule != WW_RULE_STRICT ? &paper_draw : t->variant_useless[i] ? &stand_in : &strict_draws[i];
+}
+
+/* Draw (where *drawn does not say that it has been done), run, compare, and draw `next`.  *finite as ww_session_check()
+ * has it. */
+static enum ww_rc one_draw(struct ww_session *s, const struct ww_variant *d, int *finite, const struct ww_variant *next,
+	int *drawn, struct ww_err *err)
 {
 	struct ww_run_result res;
 
 	say_draw(s, "references for draw");
-	WW_CHECK(ww_session_draw(s->t, d->scale, d->shift, d->params, err));
+	if (!*drawn)
+		WW_CHECK(ww_session_draw(s->t, d->scale, d->shift, d->params, err));
 	say_draw(s, "running the solution on draw");
 	WW_CHECK(ww_session_run(s, WW_RUN_POISON, &res, err));
 	if (s->failed)
 		return WW_OK;
-	WW_CHECK(ww_session_check(s, d->name, finite, err));
+	/* The process of another form shows its outputs until the next draw. */
+	WW_CHECK(ww_session_check_draw(s, d->name, finite, s->runner ? next : NULL, drawn, err));
 	s->v->draws += !finite || *finite;
 	return WW_OK;
 }
 
-/* A changed draw; where its references are not finite, now and for good, a plain one instead. */
-static enum ww_rc changed_draw(struct ww_session *s, const struct variant *d, int *useless, struct ww_err *err)
+/* The i-th draw; where it is a changed one whose references are not finite, now and for good, a plain one instead. */
+static enum ww_rc draw_number(struct ww_session *s, size_t i, int *drawn, struct ww_err *err)
 {
+	struct ww_judge_task *t = s->t;
+	const struct ww_variant *d = planned(t, i), *next = planned(t, i + 1);
 	int finite = 1;
-	if (!*useless)
-		WW_CHECK(one_draw(s, d, &finite, err));
-	*useless |= !finite;
-	if (*useless && !s->failed)
-		WW_CHECK(one_draw(s, &stand_in, NULL, err));
+	WW_CHECK(one_draw(s, d, is_changed(d) ? &finite : NULL, next, drawn, err));
+	t->variant_useless[i] |= !finite;
+	if (!finite && !s->failed)
+		WW_CHECK(one_draw(s, &stand_in, NULL, next, drawn, err));
 	return WW_OK;
 }
 
 enum ww_rc ww_judge_verify(struct ww_session *s, struct ww_err *err)
 {
 	struct ww_judge_task *t = s->t;
-	int strict = t->rule == WW_RULE_STRICT;
+	int strict = t->rule == WW_RULE_STRICT, drawn = 0;
 
-	for (size_t i = 0; i < WW_ARRAY_LEN(strict_draws) && !s->failed; i++) {
-		const struct variant *d = strict ? &strict_draws[i] : &paper_draw;
-		if (d->scale == 1 && d->shift == 0)
-			WW_CHECK(one_draw(s, d, NULL, err));
-		else
-			WW_CHECK(changed_draw(s, d, &t->variant_useless[i], err));
-	}
+	for (size_t i = 0; i < WW_ARRAY_LEN(strict_draws) && !s->failed; i++)
+		WW_CHECK(draw_number(s, i, &drawn, err));
 	if (strict && !s->failed) {
 		uint64_t start = ww_now_ns();
 		ww_judge_progress(t->judge, "repeating the last draw");

@@ -413,15 +413,18 @@ void ww_ref_buffers_release(struct ww_ref_buffers *b)
 	memset(b, 0, sizeof(*b));
 }
 
-enum ww_rc ww_ref_draw(struct ww_ref *r, const struct ww_ref_draw *d, struct ww_err *err)
+static json_t *draw_request(const struct ww_ref_draw *d)
 {
 	static const char *const params[] = { "redraw", "init", "keep" };
+	return json_pack("{s:s, s:I, s:f, s:f, s:s, s:s, s:b}", "request", "draw", "seed",
+		(json_int_t)(d->seed & INT64_MAX), "scale", d->scale, "shift", d->shift, "params", params[d->params], "keep",
+		d->keep ? ww_rule_name(d->rule) : "", "values", d->values);
+}
+
+enum ww_rc ww_ref_draw(struct ww_ref *r, const struct ww_ref_draw *d, struct ww_err *err)
+{
 	json_t *b;
-	enum ww_rc rc = ask(r,
-		json_pack("{s:s, s:I, s:f, s:f, s:s, s:s, s:b}", "request", "draw", "seed", (json_int_t)(d->seed & INT64_MAX),
-			"scale", d->scale, "shift", d->shift, "params", params[d->params], "keep",
-			d->keep ? ww_rule_name(d->rule) : "", "values", d->values),
-		request_s(r), &b, err);
+	enum ww_rc rc = ask(r, draw_request(d), request_s(r), &b, err);
 	return rc == WW_OK ? finish(r, b, WW_OK, err) : rc;
 }
 
@@ -467,18 +470,20 @@ static enum ww_rc read_reference(const json_t *o, struct ww_ref_compare *out, st
 	return ww_json_get_bool(o, "finite", what, &out->finite, err);
 }
 
-enum ww_rc ww_ref_compare(
-	struct ww_ref *r, enum ww_rule rule, int if_finite, struct ww_ref_compare *out, struct ww_err *err)
+enum ww_rc ww_ref_compare(struct ww_ref *r, enum ww_rule rule, int if_finite, const struct ww_ref_draw *next,
+	struct ww_ref_compare *out, struct ww_err *err)
 {
 	json_t *b, *rows;
 	memset(out, 0, sizeof(*out));
 	enum ww_rc rc = ask(r,
-		json_pack("{s:s, s:s, s:b}", "request", "compare", "rule", ww_rule_name(rule), "if_finite", if_finite),
+		json_pack("{s:s, s:s, s:b, s:o*}", "request", "compare", "rule", ww_rule_name(rule), "if_finite", if_finite,
+			"next", next ? draw_request(next) : NULL),
 		request_s(r), &b, err);
 	if (rc != WW_OK)
 		return rc;
 	WW_TRY(read_reference(json_object_get(b, "reference"), out, err));
 	WW_TRY(ww_json_get_bool(b, "pass", what, &out->pass, err));
+	WW_TRY(ww_json_get_bool(b, "drawn", what, &out->drawn, err));
 	WW_TRY(ww_json_get_array(b, "outputs", what, &rows, err));
 	for (size_t i = 0; i < json_array_size(rows) && i < WW_MAX_OUTPUTS; i++, out->n_outputs++)
 		WW_TRY(read_diff(json_array_get(rows, i), &out->outputs[i], err));

@@ -165,12 +165,14 @@ struct ww_ref_compare {
 	int pass;
 	int fp64;   /* 0: the reference did not fit in fp64, fp32 with TF32 off was used */
 	int finite; /* every output of both runs is finite */
+	int drawn;  /* `next` was made */
 	int n_outputs;
 	struct ww_ref_diff outputs[WW_MAX_OUTPUTS];
 };
-/* if_finite: references that are not finite are not compared with; then pass is 1 and n_outputs 0. */
-enum ww_rc ww_ref_compare(
-	struct ww_ref *r, enum ww_rule rule, int if_finite, struct ww_ref_compare *out, struct ww_err *err) WW_MUST_CHECK;
+/* if_finite: references that are not finite are not compared with; then pass is 1 and n_outputs 0.  next (NULL: none):
+ * where the outputs were compared and are right, this draw is made behind that, in the same request. */
+enum ww_rc ww_ref_compare(struct ww_ref *r, enum ww_rule rule, int if_finite, const struct ww_ref_draw *next,
+	struct ww_ref_compare *out, struct ww_err *err) WW_MUST_CHECK;
 
 /* Whether the task is degenerate under each rule: would the rule take an answer that ignores the input?  Draws twice
  * from the seeds (so the current draw is gone afterwards). */

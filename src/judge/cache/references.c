@@ -30,8 +30,6 @@ struct ww_pool {
 	int values;        /* the worker keeps what a draw writes too */
 	struct ww_rng rng; /* secret */
 	uint64_t judgement;
-	struct kind *last_kind; /* of the draw that came last; NULL: it was none of ours */
-	uint64_t last_seed;
 };
 
 /* ---- Size -------------------------------------------------------------------------------------------------------- */
@@ -124,10 +122,8 @@ int ww_pool_keeps_values(const struct ww_pool *p) { return p && p->values; }
 
 void ww_pool_begin(struct ww_pool *p)
 {
-	if (!p)
-		return;
-	p->judgement++;
-	p->last_kind = NULL;
+	if (p)
+		p->judgement++;
 }
 
 static int one_in(struct ww_pool *p, int n) { return ww_rng_below(&p->rng, (uint64_t)n) == 0; }
@@ -159,7 +155,6 @@ uint64_t ww_pool_next(struct ww_pool *p, double scale, double shift, enum ww_ref
 		return 0;
 	struct kind *k = find_kind(p, scale, shift, params);
 	struct draw *d = k ? pick(p, k) : NULL;
-	p->last_kind = NULL;
 	if (!k || (!d && k->n == k->size))
 		return 0;
 	if (!d || d->uses >= MAX_USES || one_in(p, RENEW_ONE_IN)) {
@@ -169,19 +164,20 @@ uint64_t ww_pool_next(struct ww_pool *p, double scale, double shift, enum ww_ref
 	}
 	d->uses++;
 	d->judgement = p->judgement;
-	p->last_kind = k;
-	p->last_seed = d->seed;
 	return d->seed;
 }
 
-void ww_pool_spoil(struct ww_pool *p)
+static void spoil_of(struct kind *k, uint64_t seed)
 {
-	struct kind *k = p ? p->last_kind : NULL;
-	for (int i = 0; k && i < k->n; i++)
-		if (k->draws[i].seed == p->last_seed) {
+	for (int i = 0; i < k->n; i++)
+		if (k->draws[i].seed == seed) {
 			k->draws[i] = k->draws[--k->n];
-			break;
+			return;
 		}
-	if (p)
-		p->last_kind = NULL;
+}
+
+void ww_pool_spoil(struct ww_pool *p, uint64_t seed)
+{
+	for (int i = 0; p && i < N_KINDS; i++)
+		spoil_of(&p->kinds[i], seed);
 }

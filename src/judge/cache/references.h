@@ -41,5 +41,5 @@ void ww_pool_begin(struct ww_pool *p);
 /* The seed of a pooled draw of this kind that this judgement has not used; 0: there is none, so the caller takes a new
  * seed. */
 uint64_t ww_pool_next(struct ww_pool *p, double scale, double shift, enum ww_ref_params params);
-/* A verdict has told something about the draw that came last: remove it from the pool. */
-void ww_pool_spoil(struct ww_pool *p);
+/* A verdict has told something about this draw: remove it from the pool, where it is one of it. */
+void ww_pool_spoil(struct ww_pool *p, uint64_t seed);

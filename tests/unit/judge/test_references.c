@@ -33,7 +33,7 @@ static void test_who_has_a_pool(void **state)
 	assert_non_null(p);
 	ww_pool_close(p);
 	ww_pool_begin(NULL);
-	ww_pool_spoil(NULL);
+	ww_pool_spoil(NULL, 1);
 	assert_int_equal(ww_pool_next(NULL, 1, 0, WW_REF_PARAMS_INIT), 0);
 	ww_pool_close(NULL);
 }
@@ -111,10 +111,27 @@ static void test_what_was_spoken_about_is_gone(void **state)
 		ww_pool_begin(p);
 		gone[k] = ww_pool_next(p, 1, 0, WW_REF_PARAMS_INIT);
 		assert_int_equal(count(gone, k, gone[k]), 0);
-		ww_pool_spoil(p);
-		ww_pool_spoil(p); /* a second time does nothing */
+		ww_pool_spoil(p, gone[k]);
+		ww_pool_spoil(p, gone[k]); /* a second time does nothing */
 	}
 	ww_pool_close(p);
+}
+
+/* One that was picked behind it, before the verdict spoke, stays. */
+static void test_what_comes_next_is_kept(void **state)
+{
+	int kept = 0;
+	(void)state;
+	for (int k = 0; k < 50; k++) {
+		struct ww_pool *p = make(WW_F32, 1 << 20, WW_RULE_STRICT, 64 * (8 << 20));
+		ww_pool_begin(p);
+		uint64_t gone = ww_pool_next(p, 1, 0, WW_REF_PARAMS_INIT), next = ww_pool_next(p, 1, 0, WW_REF_PARAMS_REDRAW);
+		ww_pool_spoil(p, gone);
+		ww_pool_begin(p);
+		kept += ww_pool_next(p, 1, 0, WW_REF_PARAMS_REDRAW) == next;
+		ww_pool_close(p);
+	}
+	assert_in_range(kept, 35, 50); /* one in 32 is renewed */
 }
 
 static void test_paper(void **state)
@@ -139,6 +156,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_who_has_a_pool),
 		cmocka_unit_test(test_draws_come_again_but_not_for_ever), cmocka_unit_test(test_a_small_pool_runs_dry),
-		cmocka_unit_test(test_what_was_spoken_about_is_gone), cmocka_unit_test(test_paper) };
+		cmocka_unit_test(test_what_was_spoken_about_is_gone), cmocka_unit_test(test_what_comes_next_is_kept),
+		cmocka_unit_test(test_paper) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -197,7 +197,7 @@ static void requests_out_of_order(void **state)
 	double us;
 	load_file(&t, "ok");
 	OK(ww_ref_load(shared, &t, 1, e));
-	assert_int_equal(ww_ref_compare(shared, WW_RULE_STRICT, 0, &c, &err), WW_ERR_USAGE);
+	assert_int_equal(ww_ref_compare(shared, WW_RULE_STRICT, 0, NULL, &c, &err), WW_ERR_USAGE);
 	assert_int_equal(ww_ref_time(shared, WW_BASE_EAGER, WW_REF_CALL, 1, 0, &us, &err), WW_ERR_USAGE);
 	assert_int_equal(ww_ref_arm(shared, WW_BASE_EAGER, &err), WW_ERR_USAGE);
 	assert_true(ww_ref_alive(shared));
@@ -262,7 +262,7 @@ static void a_task_from_end_to_end(void **state)
 		shared, &(struct ww_ref_draw){ .seed = 5, .scale = 64, .shift = 3, .params = WW_REF_PARAMS_KEEP }, e));
 	for (int i = 0; i < 32; i++)
 		assert_true(fabsf(x[i] - (before[i] * 64 + 3)) < 1e-4f);
-	OK(ww_ref_compare(shared, WW_RULE_STRICT, 0, &c, e));
+	OK(ww_ref_compare(shared, WW_RULE_STRICT, 0, NULL, &c, e));
 	assert_false(c.pass);
 	assert_true(c.fp64 && c.finite && c.n_outputs == 1 && c.outputs[0].rms > 0);
 	assert_string_equal(c.outputs[0].pattern, "all");
@@ -270,20 +270,34 @@ static void a_task_from_end_to_end(void **state)
 	assert_int_equal(c.outputs[0].violations, 32);
 	for (int i = 0; i < 32; i++)
 		y[i] = x[i] > 0 ? 2 * x[i] : 0;
-	OK(ww_ref_compare(shared, WW_RULE_STRICT, 0, &c, e));
+	OK(ww_ref_compare(shared, WW_RULE_STRICT, 0, NULL, &c, e));
 	assert_true(c.pass && c.outputs[0].err_rel == 0);
-	OK(ww_ref_compare(shared, WW_RULE_PAPER, 0, &c, e));
+	OK(ww_ref_compare(shared, WW_RULE_PAPER, 0, NULL, &c, e));
 	assert_true(c.pass);
 	y[3 * 8 + 5] += 1;
-	OK(ww_ref_compare(shared, WW_RULE_STRICT, 0, &c, e));
+	OK(ww_ref_compare(shared, WW_RULE_STRICT, 0, NULL, &c, e));
 	assert_false(c.pass);
 	assert_int_equal(c.outputs[0].violations, 1);
 	assert_int_equal(c.outputs[0].rank, 2);
 	assert_int_equal(c.outputs[0].worst[0], 3);
 	assert_int_equal(c.outputs[0].worst[1], 5);
 	assert_true(fabs(c.outputs[0].worst_found - c.outputs[0].worst_expected - 1) < 1e-4);
-	/* For candidates that go on on their own: what was kept is compared, what came later is seen. */
+	/* Behind right outputs the next draw is made, behind wrong ones none. */
+	const struct ww_ref_draw next = { .seed = 5, .scale = 1, .params = WW_REF_PARAMS_REDRAW };
+	float wrong_on[32];
+	memcpy(wrong_on, x, sizeof(wrong_on));
+	OK(ww_ref_compare(shared, WW_RULE_STRICT, 0, &next, &c, e));
+	assert_false(c.pass || c.drawn);
+	assert_memory_equal(wrong_on, x, sizeof(wrong_on));
 	y[3 * 8 + 5] -= 1;
+	OK(ww_ref_compare(shared, WW_RULE_STRICT, 0, &next, &c, e));
+	assert_true(c.pass && c.drawn);
+	assert_memory_equal(before, x, sizeof(before));
+	OK(ww_ref_compare(shared, WW_RULE_STRICT, 0, NULL, &c, e));
+	assert_false(c.pass); /* they belong to the draw before */
+	for (int i = 0; i < 32; i++)
+		y[i] = x[i] > 0 ? 2 * x[i] : 0;
+	/* For candidates that go on on their own: what was kept is compared, what came later is seen. */
 	int same = 0, taken = 0;
 	OK(ww_ref_keep(shared, json_array(), NULL, 0, &taken, e));
 	assert_true(taken);
@@ -292,12 +306,12 @@ static void a_task_from_end_to_end(void **state)
 	y[0] += 1;
 	OK(ww_ref_same(shared, &same, e));
 	assert_false(same);
-	OK(ww_ref_compare(shared, WW_RULE_STRICT, 0, &c, e));
+	OK(ww_ref_compare(shared, WW_RULE_STRICT, 0, NULL, &c, e));
 	assert_true(c.pass);
 	OK(ww_ref_wipe(shared, 1, 1, e));
 	for (int i = 0; i < 128; i++)
 		assert_int_equal(((unsigned char *)y)[i], 0xff);
-	OK(ww_ref_compare(shared, WW_RULE_STRICT, 0, &c, e));
+	OK(ww_ref_compare(shared, WW_RULE_STRICT, 0, NULL, &c, e));
 	assert_false(c.pass);
 	json_t *o = NULL;
 	OK(ww_ref_origin(shared, &o, e));
