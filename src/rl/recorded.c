@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "judge/verdict.h"
+#include "task/held_out.h"
 
 #include <dirent.h>
 #include <limits.h>
@@ -118,10 +119,18 @@ static void add_hash(struct ww_recorded_set *s, const struct ww_trajectory *t)
 
 struct reader {
 	struct ww_recorded_set *s;
-	enum ww_rl_reward reward;
-	ww_rl_keep *keep; /* NULL: all */
-	void *ctx;
+	const struct ww_rl_read *o;
+	struct ww_held_out *held_out; /* NULL: none */
 };
+
+static enum ww_rc is_kept(const struct reader *r, const struct ww_episode *e, int *keep, struct ww_err *err)
+{
+	const char *held = r->held_out ? ww_held_out_find(r->held_out, e->header.task_signature, e->header.task_id) : NULL;
+	*keep = 1;
+	if (held)
+		return ww_err_set(err, WW_ERR_USAGE, "an episode of a held-out task (%s); remove it from the data", held);
+	return r->o->keep ? r->o->keep(r->o->ctx, e, keep, err) : WW_OK;
+}
 
 static enum ww_rc read_one(const struct reader *r, const char *path, struct ww_err *err)
 {
@@ -132,8 +141,8 @@ static enum ww_rc read_one(const struct reader *r, const char *path, struct ww_e
 	WW_CHECK((enum ww_rc)ww_episode_read(path, &e, err));
 	if (!WW_GROW(s->t, &s->cap, s->n + 1))
 		return ww_nomem(err);
-	enum ww_rc rc = ww_rl_recorded(&e, r->reward, &s->t[s->n], &why);
-	if (rc == WW_OK && s->t[s->n].own_n && r->keep && (r->keep(r->ctx, &e, &keep, err) != WW_OK || !keep)) {
+	enum ww_rc rc = ww_rl_recorded(&e, r->o->reward, &s->t[s->n], &why);
+	if (rc == WW_OK && s->t[s->n].own_n && (is_kept(r, &e, &keep, err) != WW_OK || !keep)) {
 		ww_trajectory_release(&s->t[s->n]);
 		return keep ? ww_err_wrap(err, "%s", path) : WW_OK;
 	}
@@ -175,24 +184,20 @@ static enum ww_rc read_tree(const struct reader *s, const char *dir, int depth, 
 	return rc;
 }
 
-static enum ww_rc read_all(const char *paths, struct reader *r, struct ww_err *err)
-{
-	char path[PATH_MAX];
-	int part;
-	*r->s = (struct ww_recorded_set){ 0 };
-	while ((part = ww_list_part(&paths, path, sizeof(path))) > 0)
-		WW_CHECK(ww_fs_is_dir(path) ? read_tree(r, path, 0, err) : read_one(r, path, err));
-	return part < 0 ? ww_err_set(err, WW_ERR_USAGE, "a path in the data is too long") : WW_OK;
-}
-
-enum ww_rc ww_rl_recorded_read_if(
-	const char *paths, ww_rl_keep *keep, void *ctx, struct ww_recorded_set *s, struct ww_err *err)
-{
-	return read_all(paths, &(struct reader){ s, WW_RL_REWARD_MILESTONE, keep, ctx }, err);
-}
-
 enum ww_rc ww_rl_recorded_read(
-	const char *paths, enum ww_rl_reward reward, struct ww_recorded_set *s, struct ww_err *err)
+	const char *paths, const struct ww_rl_read *o, struct ww_recorded_set *out, struct ww_err *err)
 {
-	return read_all(paths, &(struct reader){ .s = s, .reward = reward }, err);
+	struct reader r = { .s = out, .o = o };
+	char path[PATH_MAX];
+	int part = 0;
+	enum ww_rc rc = WW_OK;
+	*out = (struct ww_recorded_set){ 0 };
+	if (o->held_out)
+		WW_CHECK(ww_held_out_open(&r.held_out, o->held_out, o->interrupted, err));
+	while (rc == WW_OK && (part = ww_list_part(&paths, path, sizeof(path))) > 0)
+		rc = ww_fs_is_dir(path) ? read_tree(&r, path, 0, err) : read_one(&r, path, err);
+	if (rc == WW_OK && part < 0)
+		rc = ww_err_set(err, WW_ERR_USAGE, "a path in the data is too long");
+	ww_held_out_free(r.held_out);
+	return rc;
 }

@@ -26,12 +26,15 @@ struct ww_recorded_set {
 	size_t cap;
 	char hash[65]; /* of ids, marks, log-probabilities and rewards */
 };
-enum ww_rc ww_rl_recorded_read(
-	const char *paths, enum ww_rl_reward reward, struct ww_recorded_set *out, struct ww_err *err) WW_MUST_CHECK;
-/* Only episodes for which keep() leaves *keep at 1, with the milestones' rewards; it is called for each that has ended
- * and can be read.
- */
+/* Leave *keep at 1 to keep an episode; it is called for each that has ended and can be read. */
 typedef enum ww_rc ww_rl_keep(void *ctx, const struct ww_episode *e, int *keep, struct ww_err *err);
-enum ww_rc ww_rl_recorded_read_if(
-	const char *paths, ww_rl_keep *keep, void *ctx, struct ww_recorded_set *out, struct ww_err *err) WW_MUST_CHECK;
+struct ww_rl_read {
+	enum ww_rl_reward reward;
+	const char *held_out; /* task sets: an episode about one of their tasks is WW_ERR_USAGE; NULL: none */
+	const volatile int *interrupted;
+	ww_rl_keep *keep; /* NULL: all */
+	void *ctx;
+};
+enum ww_rc ww_rl_recorded_read(
+	const char *paths, const struct ww_rl_read *o, struct ww_recorded_set *out, struct ww_err *err) WW_MUST_CHECK;
 void ww_recorded_set_release(struct ww_recorded_set *s);

@@ -7,7 +7,6 @@
 #include "rl/faults.h"
 #include "rl/ppo.h"
 #include "rl/recorded.h"
-#include "task/held_out.h"
 #include "train/data.h"
 
 #include <inttypes.h>
@@ -18,16 +17,12 @@
 /* Counts of the filter. */
 struct filter {
 	const struct ww_recipe *o;
-	const struct ww_held_out *held_out; /* NULL: none */
 	int64_t seen, dropped, by[WW_FAULT_COUNT];
 };
 
 static enum ww_rc is_good(void *ctx, const struct ww_episode *e, int *keep, struct ww_err *err)
 {
 	struct filter *f = ctx;
-	const char *held = f->held_out ? ww_held_out_find(f->held_out, e->header.task_signature, e->header.task_id) : NULL;
-	if (held)
-		return ww_err_set(err, WW_ERR_USAGE, "an episode of a held-out task (%s); remove it from the data", held);
 	unsigned faults = ww_episode_faults(e, f->o->idle_turns);
 	f->seen++;
 	f->dropped += faults != 0;
@@ -81,13 +76,10 @@ static enum ww_rc read_data(const struct ww_recipe *o, const char *paths, const 
 	struct ww_data **out, struct ww_err *err)
 {
 	struct filter f = { .o = o };
-	struct ww_held_out *held_out = NULL;
 	struct ww_recorded_set s = { 0 };
-	enum ww_rc rc = WW_OK;
-	if (o->held_out)
-		WW_TRY(ww_held_out_open(&held_out, o->held_out, hooks->interrupted, err));
-	f.held_out = held_out;
-	WW_TRY(ww_rl_recorded_read_if(paths, is_good, &f, &s, err));
+	struct ww_rl_read how = { .held_out = o->held_out, .interrupted = hooks->interrupted, .keep = is_good, .ctx = &f };
+	enum ww_rc rc;
+	WW_TRY(ww_rl_recorded_read(paths, &how, &s, err));
 	say_what_was_dropped(&f, s.passed_over, hooks);
 	if (!s.n)
 		WW_TRY(ww_err_set(err, WW_ERR_USAGE,
@@ -96,7 +88,6 @@ static enum ww_rc read_data(const struct ww_recipe *o, const char *paths, const 
 	WW_TRY(make_data(&s, out, err));
 out:
 	ww_recorded_set_release(&s);
-	ww_held_out_free(held_out);
 	return rc;
 }
 

@@ -51,7 +51,10 @@ static enum ww_rc check_recipe(const struct ww_recipe *o, struct ww_err *err)
 
 static enum ww_rc open_data(struct value *v, struct ww_err *err)
 {
-	WW_CHECK(ww_rl_recorded_read(v->o->data, ww_rl_reward_of(v->o->reward), &v->all, err));
+	struct ww_rl_read how = {
+		.reward = ww_rl_reward_of(v->o->reward), .held_out = v->o->held_out, .interrupted = v->hooks->interrupted
+	};
+	WW_CHECK(ww_rl_recorded_read(v->o->data, &how, &v->all, err));
 	WW_CHECK(WW_NEW(v->t, v->all.n, err));
 	for (int64_t i = 0; i < v->all.n; i++) {
 		if (i % LEFT_OUT == LEFT_OUT - 1)

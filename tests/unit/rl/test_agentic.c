@@ -221,7 +221,7 @@ static void the_reward_is_on_the_last_own_token(void **state)
 	(void)state;
 	char path[4400];
 	snprintf(path, sizeof(path), "%s/episodes", run_of("one"));
-	assert_int_equal(ww_rl_recorded_read(path, WW_RL_REWARD_MILESTONE, &s, &err), WW_OK);
+	assert_int_equal(ww_rl_recorded_read(path, &(struct ww_rl_read){ 0 }, &s, &err), WW_OK);
 	for (int64_t i = 0; i < s.n; i++) {
 		const struct ww_trajectory *t = &s.t[i];
 		int64_t starts[2] = { 0, t->own_n };

@@ -24,6 +24,7 @@ static void write_episode(int i, struct ww_rng *rng)
 		.policy = (char *)"model:x",
 		.rule = (char *)"strict",
 		.task_id = "abc",
+		.task_signature = "s1:a0000000000000000000000000000000",
 		.started = "2026-11-21T12:34:56Z",
 		.versions = json_object() };
 	int32_t context[] = { 1, 2, 3 }, ids[OWN];
@@ -80,6 +81,7 @@ static int teardown(void **state)
 static volatile int interrupted;
 static void quiet(void *ctx, const char *line) { (void)ctx, (void)line; }
 static int64_t interrupt_at; /* 0: never */
+static char held_out[4300];  /* "": none */
 static void count_step(void *ctx, const struct ww_train_step *s)
 {
 	*(int64_t *)ctx = s->step;
@@ -92,6 +94,7 @@ static int64_t train(const char *output, double lr, int64_t passes, enum ww_rc *
 	struct ww_recipe o = { .stage = "value",
 		.model = dir,
 		.data = episodes,
+		.held_out = held_out[0] ? held_out : NULL,
 		.output = output,
 		.device = "cpu",
 		.dtype = "same",
@@ -162,19 +165,35 @@ static void one_that_does_not_is_refused(void **state)
 	assert_int_equal(train(output, 1e-9, 2, &rc, &err), 2);
 	assert_int_equal(rc, WW_ERR_LIMIT);
 	assert_non_null(strstr(err.msg, "12 episodes left out"));
-	assert_int_equal(ww_rl_recorded_read(episodes, WW_RL_REWARD_MILESTONE, &s, &err), WW_OK);
+	assert_int_equal(ww_rl_recorded_read(episodes, &(struct ww_rl_read){ 0 }, &s, &err), WW_OK);
 	assert_true(s.n == EPISODES && s.passed_over == 1 && s.t[0].own_n == OWN);
 	ww_recorded_set_release(&s);
 	snprintf(few, sizeof(few), "%s/001,%s/002/episode.jsonl", episodes, episodes);
-	assert_int_equal(ww_rl_recorded_read(few, WW_RL_REWARD_MILESTONE, &s, &err), WW_OK);
+	assert_int_equal(ww_rl_recorded_read(few, &(struct ww_rl_read){ 0 }, &s, &err), WW_OK);
 	assert_int_equal(s.n, 2);
 	ww_recorded_set_release(&s);
+}
+
+static void episodes_of_held_out_tasks_are_refused(void **state)
+{
+	static const char row[] = "{\"code\":\"class Model\",\"signature\":\"s1:a0000000000000000000000000000000\"}\n";
+	struct ww_err err = WW_ERR_INIT;
+	char output[4300];
+	enum ww_rc rc;
+	(void)state;
+	snprintf(held_out, sizeof(held_out), "%s/held.jsonl", tmp.path);
+	snprintf(output, sizeof(output), "%s/held-out", tmp.path);
+	assert_int_equal(ww_fs_write(held_out, row, strlen(row), &err), WW_OK);
+	assert_int_equal(train(output, 1e-2, 2, &rc, &err), 0);
+	assert_int_equal(rc, WW_ERR_USAGE);
+	if (!strstr(err.msg, "held.jsonl#1") || !strstr(err.msg, "001/episode.jsonl"))
+		fail_msg("%s", err.msg);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(a_critic_learns_what_decides),
-		cmocka_unit_test(one_that_does_not_is_refused) };
+		cmocka_unit_test(one_that_does_not_is_refused), cmocka_unit_test(episodes_of_held_out_tasks_are_refused) };
 	setenv("WARPWRIGHT_THREADS", "1", 0);
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
