@@ -47,8 +47,8 @@ struct ppo {
 	struct ww_rollout rollout;
 	struct ww_infer_limits limits;
 	struct ww_memory memory;
-	struct ww_model *policy_m, *critic_m;
-	struct ww_learner *policy, *critic;
+	struct ww_model *policy_m, *critic_m, *reference_m;
+	struct ww_learner *policy, *critic, *reference; /* critic, reference: NULL without */
 	struct ww_engine *engine;
 	struct ww_schedule schedule;
 	struct ww_train_state state;
@@ -82,6 +82,8 @@ static enum ww_rc check_recipe(const struct ww_recipe *o, struct ww_err *err)
 	if (o->parallel * o->samples > WW_GENERATE_ROWS)
 		return ww_err_set(err, WW_ERR_USAGE, "parallel * samples is at most %d: so many replies are generated at once",
 			WW_GENERATE_ROWS);
+	if (o->reference && o->kl <= 0)
+		return ww_err_set(err, WW_ERR_USAGE, "reference has no effect without kl; give kl a value above 0");
 	if (o->critic && strcmp(o->advantage, "critic"))
 		return ww_err_set(err, WW_ERR_USAGE, "advantage: %s has no critic; remove critic", o->advantage);
 	return WW_OK;
@@ -180,6 +182,8 @@ static int64_t micro_tokens(const struct ppo *p)
 
 static int with_critic(const struct ppo *p) { return !strcmp(p->o->advantage, "critic") && strcmp(p->o->stage, "rft"); }
 
+static int with_reference(const struct ppo *p) { return p->o->kl > 0 && strcmp(p->o->stage, "rft"); }
+
 /* Replies at once, and tokens that the cache holds: all of them whole, or what half of the memory beside the learner
  * holds.  Where it is too small, the engine computes some sequences again, to the same bits. */
 static enum ww_rc choose_limits(struct ppo *p, const struct ww_memory_ask *learner, struct ww_err *err)
@@ -215,6 +219,7 @@ static enum ww_rc open_memory(struct ppo *p, struct ww_err *err)
 		.keep = o->keep_layers,
 		.budget = (uint64_t)(o->memory * 1e9),
 		.critic = with_critic(p),
+		.reference = with_reference(p),
 		.others = p->judges->target == WW_TARGET_CUDA ? (uint64_t)(o->judge_memory * 1e9) : 0 };
 	WW_CHECK(choose_limits(p, &ask, err));
 	ask.cache = ww_infer_bytes(&shape, &p->limits);
@@ -223,11 +228,12 @@ static enum ww_rc open_memory(struct ppo *p, struct ww_err *err)
 	if (rc != WW_OK)
 		return rc;
 	ww_train_say(p->hooks,
-		"memory: %.3f GB (policy %.3f, critic %.3f, generation %.3f for %" PRId64 " replies and %" PRId64
-		" tokens, activations %.3f); %" PRId64 " of %" PRId64 " layers keep their activations",
+		"memory: %.3f GB (policy %.3f, critic %.3f, reference %.3f, generation %.3f for %" PRId64
+		" replies and %" PRId64 " tokens, activations %.3f); %" PRId64 " of %" PRId64 " layers keep their activations",
 		(double)p->memory.total / 1e9, (double)(p->memory.model + p->memory.optim) / 1e9,
-		(double)p->memory.critic / 1e9, (double)p->memory.cache / 1e9, p->limits.max_sequences, p->limits.cache_tokens,
-		(double)(p->memory.run + p->memory.workspace) / 1e9, p->memory.keep, p->memory.layers);
+		(double)p->memory.critic / 1e9, (double)p->memory.reference / 1e9, (double)p->memory.cache / 1e9,
+		p->limits.max_sequences, p->limits.cache_tokens, (double)(p->memory.run + p->memory.workspace) / 1e9,
+		p->memory.keep, p->memory.layers);
 	return WW_OK;
 }
 
@@ -236,12 +242,12 @@ static json_t *description(const struct ppo *p)
 {
 	char hash[WW_HASH_HEX];
 	ww_hash_hex(p->o->tasks, strlen(p->o->tasks), hash);
-	return json_pack("{s:I, s:I, s:{s:s, s:I}, s:{s:I, s:I, s:I, s:I, s:I, s:I, s:I}}", "steps", (json_int_t)p->steps,
-		"parameters", (json_int_t)ww_config_params(&p->config), "data", "hash", hash, "tasks",
+	return json_pack("{s:I, s:I, s:{s:s, s:I}, s:{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}}", "steps",
+		(json_int_t)p->steps, "parameters", (json_int_t)ww_config_params(&p->config), "data", "hash", hash, "tasks",
 		(json_int_t)p->rollout.n_tasks, "memory", "model", (json_int_t)p->memory.model, "optimizer",
-		(json_int_t)p->memory.optim, "critic", (json_int_t)p->memory.critic, "cache", (json_int_t)p->memory.cache,
-		"run", (json_int_t)p->memory.run, "workspace", (json_int_t)p->memory.workspace, "total",
-		(json_int_t)p->memory.total);
+		(json_int_t)p->memory.optim, "critic", (json_int_t)p->memory.critic, "reference",
+		(json_int_t)p->memory.reference, "cache", (json_int_t)p->memory.cache, "run", (json_int_t)p->memory.run,
+		"workspace", (json_int_t)p->memory.workspace, "total", (json_int_t)p->memory.total);
 }
 
 static enum ww_rc open_learners(struct ppo *p, const char *from, struct ww_err *err)
@@ -251,6 +257,13 @@ static enum ww_rc open_learners(struct ppo *p, const char *from, struct ww_err *
 	struct ww_learner_opts l = ww_recipe_learner(o, micro_tokens(p), p->memory.keep);
 	WW_CHECK(ww_model_open(from[0] ? from : o->model, p->dev, p->dtype, &p->policy_m, err));
 	WW_CHECK(ww_learner_new(p->policy_m, &l, &p->policy, err));
+	l.host = p->policy;
+	if (with_reference(p)) {
+		struct ww_learner_opts frozen = l;
+		frozen.frozen = 1;
+		WW_CHECK(ww_model_open(o->reference ? o->reference : o->model, p->dev, p->dtype, &p->reference_m, err));
+		WW_CHECK(ww_learner_new(p->reference_m, &frozen, &p->reference, err));
+	}
 	if (!with_critic(p))
 		return WW_OK;
 	WW_CHECK(ww_checkpoint_critic(from, critic, err));
@@ -258,7 +271,6 @@ static enum ww_rc open_learners(struct ppo *p, const char *from, struct ww_err *
 			: o->critic                   ? o->critic
 										  : o->model,
 		p->dev, p->dtype, &p->critic_m, err));
-	l.host = p->policy;
 	return ww_learner_new(p->critic_m, &l, &p->critic, err);
 }
 
@@ -333,7 +345,8 @@ static struct ww_rl_step_opts step_opts(const struct ppo *p, int64_t step)
 																 : WW_RL_BY_RLOO,
 		.policy_gae = { o->gamma, o->lambda, o->alpha },
 		.critic_gae = { o->gamma, o->critic_lambda, 0 },
-		.clip = { o->clip_low, o->clip_high, o->dual_clip, o->truncate },
+		.clip = { o->clip_low, o->clip_high, o->dual_clip, o->truncate, o->kl },
+		.reference = p->reference,
 		.mean = strcmp(o->mean, "token") ? WW_RL_MEAN_EPISODE : WW_RL_MEAN_TOKEN,
 		.epochs = o->update_epochs,
 		.minibatch = o->minibatch,
@@ -401,13 +414,14 @@ static enum ww_rc write_log(
 {
 	struct activity a = activity_of(p, r->seconds);
 	json_auto_t *v = json_pack(
-		"{s:I, s:f, s:o, s:o, s:f, s:o, s:o, s:f, s:o, s:o, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:f}", "step",
-		(json_int_t)r->step, "reward", x->reward, "loss", ww_json_real(x->policy_loss), "value_loss",
+		"{s:I, s:f, s:o, s:o, s:f, s:o, s:o, s:f, s:o, s:o, s:I, s:f, s:f, s:o, s:f, s:f, s:f, s:f, s:I, s:I, s:f}",
+		"step", (json_int_t)r->step, "reward", x->reward, "loss", ww_json_real(x->policy_loss), "value_loss",
 		ww_json_real(x->value_loss), "entropy", x->entropy, "explained", ww_json_real(x->explained), "explained_middle",
 		ww_json_real(x->explained_middle), "lr", r->lr, "norm", ww_json_real((double)x->norm), "critic_norm",
 		ww_json_real((double)x->critic_norm), "own_tokens", (json_int_t)x->own_tokens, "ratio_min", x->ratios.ratio_min,
-		"ratio_max", x->ratios.ratio_max, "log_ratio_max", x->ratios.log_max, "log_ratio_mean",
-		x->ratios.n ? x->ratios.log_sum / (double)x->ratios.n : 0, "clipped",
+		"ratio_max", x->ratios.ratio_max, "kl",
+		ww_json_real(p->reference && x->ratios.n ? x->ratios.kl_sum / (double)x->ratios.n : NAN), "log_ratio_max",
+		x->ratios.log_max, "log_ratio_mean", x->ratios.n ? x->ratios.log_sum / (double)x->ratios.n : 0, "clipped",
 		x->ratios.n ? (double)x->ratios.clipped / (double)x->ratios.n : 0, "seconds", r->seconds, "device_bytes",
 		(json_int_t)r->device_bytes, "total_tokens", (json_int_t)r->total_tokens, "tokens_per_second",
 		(double)r->tokens / fmax(r->seconds, 1e-9));
@@ -553,8 +567,10 @@ static void release(struct ppo *p)
 {
 	ww_engine_close(p->engine);
 	ww_learner_free(p->critic);
+	ww_learner_free(p->reference);
 	ww_learner_free(p->policy);
 	ww_model_free(p->critic_m);
+	ww_model_free(p->reference_m);
 	ww_model_free(p->policy_m);
 	for (int64_t i = 0; p->t && i < p->o->episodes; i++)
 		ww_trajectory_release(&p->t[i]);

@@ -24,7 +24,8 @@ enum ww_rc ww_learner_new(
 		l->o.max_tokens = o->host->o.max_tokens;
 	WW_TRY(WW_NEW(l->x, l->o.max_tokens, err));
 	WW_TRY(WW_NEW(l->dx, l->o.max_tokens, err));
-	WW_TRY(ww_optim_new(m, &l->optim, err));
+	if (!o->frozen)
+		WW_TRY(ww_optim_new(m, &l->optim, err));
 	l->run = o->host ? o->host->run : NULL;
 	if (!o->host)
 		WW_TRY(ww_run_new(m, o->max_tokens, o->max_tokens, o->keep, &l->run, err));
@@ -47,7 +48,7 @@ void ww_learner_free(struct ww_learner *l)
 	free(l);
 }
 
-static void bind(struct ww_learner *l) { ww_run_bind(l->run, l->m, ww_optim_grads(l->optim)); }
+static void bind(struct ww_learner *l) { ww_run_bind(l->run, l->m, l->optim ? ww_optim_grads(l->optim) : NULL); }
 
 enum ww_rc ww_learner_look(
 	struct ww_learner *l, const struct ww_batch *b, const int32_t *targets, float *out, struct ww_err *err)

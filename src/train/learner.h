@@ -19,6 +19,7 @@ struct ww_learner_opts {
 	/* Not NULL: compute in this learner's workspace, in turns with it; its policy has the same trunk, and it must live
 	 * longer.  max_tokens and keep are its. */
 	struct ww_learner *host;
+	int frozen; /* only ww_learner_look(): there is neither gradient nor optimizer */
 };
 
 /* For n rows, read x and write dx, the derivative of the loss by each x; for cross-entropy it is minus the token's

@@ -1,5 +1,5 @@
 /* rl.c - see rl.h.  Formulas: PPO (1707.06347), GAE (1506.02438), dual clip (1912.09729), GRPO (2402.03300), RLOO
- * (2402.14740), DAPO (2503.14476), VAPO (2504.05118). */
+ * (2402.14740), DAPO (2503.14476), VAPO (2504.05118).  The distance from a reference is GRPO's. */
 #include "train/rl.h"
 
 #include <math.h>
@@ -93,6 +93,14 @@ static void note(struct ww_rl_ratios *r, double log_rho, double rho, int clipped
 	r->n++;
 }
 
+/* r - 1 - log r, and its derivative by logp. */
+static double from_reference(double logp, double ref, double *slope)
+{
+	double r = exp(ref - logp);
+	*slope = 1 - r;
+	return r - 1 - (ref - logp);
+}
+
 double ww_rl_policy_loss(const struct ww_rl_clip *o, const struct ww_rl_tokens *k, const float *logp, float *dlogp,
 	struct ww_rl_ratios *ratios)
 {
@@ -103,9 +111,15 @@ double ww_rl_policy_loss(const struct ww_rl_clip *o, const struct ww_rl_tokens *
 		if (o->truncate > 0 && k->logp_sampled)
 			w *= fmin(exp((double)k->logp_old[i] - (double)k->logp_sampled[i]), o->truncate);
 		loss -= w * j;
-		dlogp[i] = (float)(-w * slope);
-		if (ratios)
+		double away = 0, back = 0;
+		if (o->kl > 0)
+			away = from_reference((double)logp[i], (double)k->logp_ref[i], &back);
+		loss += o->kl * (double)k->weight[i] * away;
+		dlogp[i] = (float)(o->kl * (double)k->weight[i] * back - w * slope);
+		if (ratios) {
 			note(ratios, log_rho, exp(log_rho), a != 0 && slope == 0);
+			ratios->kl_sum += away;
+		}
 	}
 	return loss;
 }

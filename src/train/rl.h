@@ -47,23 +47,27 @@ void ww_rl_weights(const struct ww_rl_set *s, enum ww_rl_mean mean, float *weigh
 /* The loss is minus the sum of weight * J over n own tokens, rho = exp(logp - logp_old):
  *     J = min(rho A, clip(rho, 1 - low, 1 + high) A)
  *     dual > 1: where A < 0, the larger of that and dual * A
- *     truncate > 0: times min(exp(logp_old - logp_sampled), truncate), which is taken as a constant: for tokens that
- *     another arithmetic than training's sampled. */
+ *     kl > 0: minus kl * (r - 1 - log r), r = exp(logp_ref - logp): an estimate, never negative, of how far the policy
+ * is from a reference (GRPO), which neither clip nor truncate touches truncate > 0: J before it times min(exp(logp_old
+ * - logp_sampled), truncate), which is taken as a constant: for tokens that another arithmetic than training's sampled.
+ */
 struct ww_rl_clip {
 	double low, high;
-	double dual, truncate; /* 0: off */
+	double dual, truncate, kl; /* 0: off */
 };
 /* (n) each. */
 struct ww_rl_tokens {
 	const float *weight, *advantage;
 	const float *logp_old;     /* by the weights that the step began with */
 	const float *logp_sampled; /* as recorded while sampling; NULL: logp_old */
+	const float *logp_ref;     /* by the reference; not read where kl is 0 */
 	int64_t n;
 };
 struct ww_rl_ratios {
 	int64_t n, clipped;      /* tokens; those whose gradient clipping removed */
 	double log_max, log_sum; /* of |log rho| */
 	double ratio_min, ratio_max;
+	double kl_sum; /* of r - 1 - log r */
 };
 /* Returns the loss; dlogp (n): its derivative by each logp.  `ratios` is added to; zero it before a step's first call;
  * may be NULL. */

@@ -14,7 +14,7 @@ struct step {
 	int64_t *starts; /* (n + 1) own tokens before each episode */
 	float *reward;   /* (n) */
 	/* (own) */
-	float *recorded, *old, *value, *advantage, *target, *weight, *entropy;
+	float *recorded, *old, *reference, *value, *advantage, *target, *weight, *entropy;
 	struct ww_micro micro;
 	struct ww_rl_step_result *out;
 };
@@ -81,7 +81,8 @@ static enum ww_rc policy_loss(void *ctx, const float *logp, float *d, int64_t n,
 {
 	struct part *p = ctx;
 	struct step *s = p->s;
-	struct ww_rl_tokens k = { s->weight + p->at, s->advantage + p->at, s->old + p->at, s->recorded + p->at, n };
+	struct ww_rl_tokens k = { s->weight + p->at, s->advantage + p->at, s->old + p->at, s->recorded + p->at,
+		s->reference + p->at, n };
 	p->policy += ww_rl_policy_loss(&s->o->clip, &k, logp, d, &s->out->ratios);
 	(void)err;
 	return WW_OK;
@@ -96,14 +97,15 @@ static enum ww_rc value_loss(void *ctx, const float *value, float *d, int64_t n,
 	return WW_OK;
 }
 
-/* All ratios are 1, so the derivative is known before the log-probabilities. */
+/* All ratios are 1 and the log-probabilities those that were recorded, so the derivative is known beforehand. */
 static enum ww_rc add_fresh(struct part *p, const struct ww_batch *b, struct ww_err *err)
 {
 	struct step *s = p->s;
+	struct ww_rl_tokens k = { s->weight + p->at, s->advantage + p->at, s->recorded + p->at, s->recorded + p->at,
+		s->reference + p->at, b->n_rows };
 	const float *logp;
 	float *d = s->micro.weight;
-	for (int64_t i = 0; i < b->n_rows; i++)
-		d[i] = -s->weight[p->at + i] * s->advantage[p->at + i];
+	ww_rl_policy_loss(&s->o->clip, &k, s->recorded + p->at, d, NULL);
 	WW_CHECK(ww_learner_add_targets(s->policy, b, s->micro.targets, d, &logp, err));
 	WW_CHECK(policy_loss(p, logp, d, b->n_rows, err));
 	return s->out->ratios.log_max == 0
@@ -209,6 +211,8 @@ static enum ww_rc prepare(struct step *s, const int64_t *group, struct ww_err *e
 	memcpy(s->old, s->recorded, (size_t)s->starts[s->n] * sizeof(*s->old));
 	if (s->o->clip.truncate > 0 && s->policy)
 		WW_CHECK(look(s, s->policy, s->old, err));
+	if (s->o->clip.kl > 0 && s->policy)
+		WW_CHECK(look(s, s->o->reference, s->reference, err));
 	if (!s->critic) {
 		ww_rl_group_advantages(
 			&set, s->o->advantage == WW_RL_BY_RLOO ? WW_RL_RLOO : WW_RL_GRPO, group, s->reward, s->advantage);
@@ -239,10 +243,11 @@ enum ww_rc ww_rl_step(const struct ww_rl_step_opts *o, struct ww_learner *policy
 {
 	struct step s = { .o = o, .policy = policy, .critic = critic, .t = t, .n = n, .out = out };
 	int64_t own = 0;
-	float *room = NULL, **parts[] = { &s.recorded, &s.old, &s.value, &s.advantage, &s.target, &s.weight, &s.entropy };
+	float *room = NULL,
+		  **parts[] = { &s.recorded, &s.old, &s.reference, &s.value, &s.advantage, &s.target, &s.weight, &s.entropy };
 	enum ww_rc rc;
 	*out = (struct ww_rl_step_result){ .explained = NAN, .explained_middle = NAN, .norm = NAN, .critic_norm = NAN };
-	WW_BUG((o->advantage == WW_RL_BY_CRITIC) != !!critic || (!policy && !critic));
+	WW_BUG((o->advantage == WW_RL_BY_CRITIC) != !!critic || (!policy && !critic) || (o->clip.kl > 0 && !o->reference));
 	for (int64_t e = 0; e < n; e++)
 		own += t[e].own_n;
 	WW_TRY(WW_NEW(s.starts, n + 1, err));

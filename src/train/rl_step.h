@@ -17,6 +17,7 @@ struct ww_rl_step_opts {
 	enum ww_rl_advantage advantage;
 	struct ww_rl_gae policy_gae, critic_gae; /* of the advantages; of the critic's targets */
 	struct ww_rl_clip clip;
+	struct ww_learner *reference; /* of clip.kl; NULL where that is 0 */
 	enum ww_rl_mean mean;
 	int64_t epochs, minibatch; /* minibatch: episodes of an update; 0: all */
 	double lr, critic_lr;      /* 0: not updated */

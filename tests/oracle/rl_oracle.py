@@ -32,10 +32,12 @@ def draw(scale, shift=0.0):
 
 old = draw(0.6, -1.2)
 logp, sampled, value = ((old + draw(0.3)) * mask).float().double(), ((old + draw(0.4)) * mask).float().double(), draw(1)
+reference = ((old + draw(0.5)) * mask).float().double()
 reward = torch.tensor([3, -1, 2, 1, -1, 2, 3, 1, 1], dtype=torch.float64)
 group = torch.tensor([0, 0, 0, 0, 1, 1, 1, 2, 3])
 out = dict(ids=torch.randint(0, 300, (EPISODES, T)).int(), own=own.int(), lengths=lengths.int(), group=group.int())
-out.update({k: v.float() for k, v in dict(logp=logp, old=old, sampled=sampled, value=value, reward=reward).items()})
+draws = dict(logp=logp, old=old, sampled=sampled, reference=reference, value=value, reward=reward)
+out.update({k: v.float() for k, v in draws.items()})
 
 
 def gae(gamma, lam, alpha):
@@ -74,7 +76,8 @@ for i in range(2):
     out[f"group.{i}"] = grouped(i).float()
 advantage = gae(1, .95, 0).float().double()
 out["advantage"] = advantage.float()
-for i, (by_token, dual, truncate, high) in enumerate(itertools.product((0, 1), (0, 1.6), (0, 1.2), (.28, .2))):
+for i, (by_token, dual, truncate, high, kl) in enumerate(
+        itertools.product((0, 1), (0, 1.6), (0, 1.2), (.28, .2), (0, .1))):
     x = logp.clone().requires_grad_()
     ratio = torch.exp(x - old)
     j = torch.minimum(ratio * advantage, ratio.clamp(.8, 1 + high) * advantage)
@@ -82,10 +85,11 @@ for i, (by_token, dual, truncate, high) in enumerate(itertools.product((0, 1), (
         j = torch.where(advantage < 0, torch.maximum(j, dual * advantage), j)
     if truncate:
         j = j * torch.exp(old - sampled).clamp(max=truncate)
-    loss = -mean(j, by_token)
+    away = reference - x
+    loss = mean(kl * (torch.exp(away) - away - 1) - j, by_token)
     loss.backward()
     out[f"policy.{i}.opts"], out[f"policy.{i}.loss"] = torch.tensor([by_token, .2, high, dual,
-                                                                     truncate]), loss.detach()[None].float()
+                                                                     truncate, kl]), loss.detach()[None].float()
     out[f"policy.{i}.grad"] = x.grad.float()
 target = (gae(1, .95, 0) + value).float().double()
 out["target"] = (target * mask).float()

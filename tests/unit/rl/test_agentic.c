@@ -192,6 +192,32 @@ static void every_option_takes_a_step(void **state)
 	}
 }
 
+/* The policy begins as its own reference, so the first step is what it is without kl, and later ones stay nearer. */
+static void kl_holds_the_policy_near_its_reference(void **state)
+{
+	struct toy t = { .workers = 2 };
+	double kl[2];
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		struct ww_recipe o = toy_recipe(run_of(i ? "kl1" : "kl0"));
+		o.lr = 0.01;
+		o.steps = 6;
+		o.kl = i ? 10 : 1e-9;
+		must(&o, &t);
+		json_t *first = log_line(o.output, 1), *last = log_line(o.output, 6);
+		assert_true(ww_json_num(first, "kl", -1) == 0 && ww_json_num(first, "ratio_max", 0) == 1);
+		kl[i] = ww_json_num(last, "kl", 0);
+		json_decref(first);
+		json_decref(last);
+	}
+	printf("# kl %.4f without, %.4f with\n", kl[0], kl[1]);
+	assert_true(kl[1] > 0 && kl[1] < 0.7 * kl[0]);
+	struct ww_recipe o = toy_recipe(run_of("kl2"));
+	struct ww_err err = WW_ERR_INIT;
+	o.reference = dir;
+	assert_int_equal(toy_train(&o, &t, &err), WW_ERR_USAGE);
+}
+
 /* reward: speedup hands torch.compile's time by the solution's to the learner: 150 / 100 and 150 / 300 here. */
 static void raw_speedups_are_learnt_from(void **state)
 {
@@ -305,8 +331,8 @@ int main(void)
 		cmocka_unit_test(a_step_says_what_it_did), cmocka_unit_test(the_report_draws_it),
 		cmocka_unit_test(time_is_told_by_activity), cmocka_unit_test(stale_episodes_have_ratios_and_are_clipped),
 		cmocka_unit_test(every_option_takes_a_step), cmocka_unit_test(raw_speedups_are_learnt_from),
-		cmocka_unit_test(the_reward_is_on_the_last_own_token), cmocka_unit_test(the_policy_learns),
-		cmocka_unit_test(a_collapse_stops_the_run) };
+		cmocka_unit_test(kl_holds_the_policy_near_its_reference), cmocka_unit_test(the_reward_is_on_the_last_own_token),
+		cmocka_unit_test(the_policy_learns), cmocka_unit_test(a_collapse_stops_the_run) };
 	setenv("WARPWRIGHT_THREADS", "1", 0);
 	if (access("/dev/shm", W_OK) == 0) /* thousands of synced lines */
 		setenv("TMPDIR", "/dev/shm", 1);

@@ -189,6 +189,21 @@ static void killed_and_resumed_to_the_same_bits(void **state)
 		same_file(whole, cut, files[i]);
 }
 
+/* train() holds the run to the plan of its memory: with a reference there are weights more. */
+static void a_reference_is_in_the_plan(void **state)
+{
+	struct ww_err err = WW_ERR_INIT;
+	char output[4300];
+	int opened = 0;
+	(void)state;
+	snprintf(output, sizeof(output), "%s/reference", tmp.path);
+	struct ww_recipe o = recipe(output);
+	o.steps = 1;
+	o.kl = 0.1;
+	if (train(&o, &opened, &err) != WW_OK)
+		fail_msg("%s", err.msg);
+}
+
 static void a_step_says_what_it_did(void **state)
 {
 	char whole[4300];
@@ -271,8 +286,9 @@ static void tasks_that_are_held_out_are_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(killed_and_resumed_to_the_same_bits),
-		cmocka_unit_test(a_step_says_what_it_did), cmocka_unit_test(the_report_draws_it),
-		cmocka_unit_test(a_collapse_stops_the_run), cmocka_unit_test(tasks_that_are_held_out_are_refused) };
+		cmocka_unit_test(a_reference_is_in_the_plan), cmocka_unit_test(a_step_says_what_it_did),
+		cmocka_unit_test(the_report_draws_it), cmocka_unit_test(a_collapse_stops_the_run),
+		cmocka_unit_test(tasks_that_are_held_out_are_refused) };
 	setenv("WARPWRIGHT_THREADS", "1", 0);
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

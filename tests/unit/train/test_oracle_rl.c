@@ -123,23 +123,24 @@ static void advantages(void **state)
 /* The whole step at once and in two parts: the weights are the step's. */
 static void policy_losses(void **state)
 {
-	float advantage[MOST], logp[MOST], sampled[MOST], weight[MOST], d[MOST], again[MOST];
+	float advantage[MOST], logp[MOST], sampled[MOST], ref[MOST], weight[MOST], d[MOST], again[MOST];
 	int64_t n = f.starts[EPISODES], half = f.starts[3];
 	char name[32];
 	(void)state;
 	own_data("advantage", advantage);
 	own_data("logp", logp);
 	own_data("sampled", sampled);
-	for (int i = 0; i < 16; i++) {
+	own_data("reference", ref);
+	for (int i = 0; i < 32; i++) {
 		struct ww_rl_ratios ratios = { 0 };
 		snprintf(name, sizeof(name), "policy.%d.opts", i);
 		const float *o = data(name);
-		struct ww_rl_clip clip = { (double)o[1], (double)o[2], (double)o[3], (double)o[4] };
+		struct ww_rl_clip clip = { (double)o[1], (double)o[2], (double)o[3], (double)o[4], (double)o[5] };
 		ww_rl_weights(&f.set, o[0] > 0 ? WW_RL_MEAN_TOKEN : WW_RL_MEAN_EPISODE, weight);
-		struct ww_rl_tokens k = { weight, advantage, f.old, sampled, n };
+		struct ww_rl_tokens k = { weight, advantage, f.old, sampled, ref, n };
 		double loss = ww_rl_policy_loss(&clip, &k, logp, d, &ratios);
-		struct ww_rl_tokens a = { weight, advantage, f.old, sampled, half };
-		struct ww_rl_tokens b = { weight + half, advantage + half, f.old + half, sampled + half, n - half };
+		struct ww_rl_tokens a = { weight, advantage, f.old, sampled, ref, half };
+		struct ww_rl_tokens b = { weight + half, advantage + half, f.old + half, sampled + half, ref + half, n - half };
 		double parts = ww_rl_policy_loss(&clip, &a, logp, again, NULL);
 		parts += ww_rl_policy_loss(&clip, &b, logp + half, again + half, NULL);
 		assert_memory_equal(d, again, (size_t)n * sizeof(*d));
@@ -149,6 +150,7 @@ static void policy_losses(void **state)
 		snprintf(name, sizeof(name), "policy.%d.grad", i);
 		hold_all(name, d);
 		assert_true(ratios.n == n && ratios.clipped > 10 && ratios.clipped < n && ratios.ratio_max > 1.28);
+		assert_true(o[5] > 0 ? ratios.kl_sum > 1 : ratios.kl_sum == 0);
 	}
 }
 
