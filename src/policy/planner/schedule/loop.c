@@ -36,33 +36,49 @@ void pl_red_element(const struct kern *k, int i, const struct ix **idx)
 
 /* ---- The lane ---------------------------------------------------------------------------------------------------- */
 
-/* Does memory run along the rows?  Counted in elements of the tensors that do; few columns and many rows (pooling
- * windows, small kernels) suit a lane for each row as well. */
+/* Elements of the tensors whose memory runs along the columns, and along the rows. */
+struct lines {
+	double col, row;
+};
+
+static void count_lines(struct pl *pl, const struct kern *k, const struct ix *off, const struct buf *b, struct lines *l)
+{
+	const struct ix *coef, *rest;
+	int cuda = pl->target == WW_TARGET_CUDA;
+	double elements = 1;
+
+	for (int d = 0; d < b->rank; d++)
+		elements *= (double)ix_num(b->size[d]);
+	if (ix_affine(pl, off, k->col[k->n_col - 1], &coef, &rest) && ix_is(coef, 1))
+		l->col += elements;
+	if (ix_affine(pl, off, k->row[k->n_row - 1], &coef, &rest) &&
+		(cuda ? !ix_is(coef, 0) && ix_num(coef) <= 4 : ix_is(coef, 1)))
+		l->row += elements;
+}
+
+/* Does memory run along the rows?  Few columns and many rows (pooling windows, small kernels) suit a lane for each row
+ * as well, unless what is stored runs along the columns: a store of 4 bytes costs as much as one of 32, and later
+ * passes over the columns read the cache. */
 static int memory_along_rows(struct pl *pl, struct kern *k)
 {
-	const struct ix *off[512], *coef, *rest;
+	const struct ix *off[512];
 	int cuda = pl->target == WW_TARGET_CUDA;
 	struct buf *buf[512];
-	int n = pl_kern_loads(pl, k, off, buf, 512);
-	double col = 0, row = 0;
+	struct lines loads = { 0 }, stores = { 0 };
 	int64_t n_col, n_row;
 
 	if (!k->n_row)
 		return 0;
-	for (int i = 0; i < n; i++) {
-		double elements = 1;
-
-		for (int d = 0; d < buf[i]->rank; d++)
-			elements *= (double)ix_num(buf[i]->size[d]);
-		if (ix_affine(pl, off[i], k->col[k->n_col - 1], &coef, &rest) && ix_is(coef, 1))
-			col += elements;
-		if (ix_affine(pl, off[i], k->row[k->n_row - 1], &coef, &rest) &&
-			(cuda ? !ix_is(coef, 0) && ix_num(coef) <= 4 : ix_is(coef, 1)))
-			row += elements;
-	}
+	for (int i = 0, n = pl_kern_loads(pl, k, off, buf, 512); i < n; i++)
+		count_lines(pl, k, off[i], buf[i], &loads);
+	for (int o = 0; o < k->n_out && cuda; o++)
+		count_lines(pl, k, pl_offset(pl, k->out[o]->root, k->out_idx[o]), k->out[o]->root, &stores);
 	n_col = ix_num(cuda ? pl_extent(pl, k->col, k->n_col) : k->col[k->n_col - 1]->b);
 	n_row = ix_num(k->row[k->n_row - 1]->b);
-	return row > col || (cuda ? n_col < 64 && n_row >= 16 && row > 0 : n_col < 16 && n_row >= 32 && row >= col);
+	if (loads.row > loads.col + 4 * stores.col)
+		return 1;
+	return cuda ? n_col < 64 && n_row >= 16 && loads.row > 0 && stores.col == 0
+				: n_col < 16 && n_row >= 32 && loads.row >= loads.col;
 }
 
 static int has_places(const struct kern *k)
