@@ -26,11 +26,15 @@ static void comp_release(struct ww_comp *c)
 		ww_str_release(&c->cls[i]->forward);
 		free(c->cls[i]);
 	}
+	ww_str_release(&c->block);
+	ww_str_release(&c->block_inputs);
 }
 
 static void comp_init(struct ww_comp *c, const struct ww_synth_recipe *r, struct ww_synth_candidate *k, double size)
 {
 	*c = (struct ww_comp){ .r = r, .size = size, .ops = &k->ops, .repeats = 1 };
+	ww_str_init(&c->block, 1 << 16);
+	ww_str_init(&c->block_inputs, 1 << 12);
 	sy_class_begin(c, "Model", "");
 	ww_str_reset(&k->ops);
 	ww_str_reset(&k->source);
@@ -90,7 +94,7 @@ static int at_size(const struct ww_synth_recipe *r, const struct ww_synth_op *al
 	ww_rng_init(&c.choice, seed ^ 0x63686f6963650000, stream / PATIENCE);
 	int ok = compose(&c, k, alone, &x) && (alone ? !c.failed : acceptable(&c, &x));
 	if (ok) {
-		if (alone || k->form != WW_SYNTH_BLOCK) /* that writes it itself */
+		if (!k->source.len) /* else a block as it is */
 			sy_write_task(&c, &x, &k->source);
 		k->out = x.t;
 		k->n_ops = c.n_ops;

@@ -2,7 +2,8 @@
  * transformers' blocks.
  *
  * An operator is taken where its row says how it composes: a floating result with the shape of its operands, or without
- * the last axis.  A block's row holds the text of its task; what is drawn here are the three sizes at its top.
+ * the last axis.  A block's row holds the text of its task; what is drawn here are the three sizes at its top.  One
+ * that gives rows of features can become a class, behind whose output the grammar goes on.
  */
 #include "synth/crawled.h"
 #include "base/fs.h"
@@ -17,7 +18,7 @@
 #include <string.h>
 
 enum { MAX_BYTES = 64 << 20, FEATURES = 64, ONE = 0, TWO = 1, AXIS = 2, LAST = 3 };
-static const double WEIGHT = 0.3;
+static const double WEIGHT = 0.3, BEHIND = 0.6; /* share of the blocks that can have pieces behind them, and get some */
 
 struct ww_synth_crawled {
 	json_t *file; /* holds the texts that rows point to */
@@ -156,6 +157,62 @@ static void replace(struct ww_str *out, const char *text, const char *const *nam
 	}
 }
 
+/* Whether its output was rows of features at the first sizes that it was tried with (TRIED in crawl.py). */
+static int keeps_rows(const json_t *row)
+{
+	json_auto_t *rows = json_pack("[i, i, i]", 2, 8, FEATURES);
+	return json_equal(json_object_get(row, "output"), rows);
+}
+
+/* What stands between two texts, moving *at behind the second; 0: they are not there. */
+static int between(const char **at, const char *after, const char *before, const char **text, size_t *n)
+{
+	const char *begin = strstr(*at, after), *end = begin ? strstr(begin + strlen(after), before) : NULL;
+	if (!end)
+		return 0;
+	*text = begin + strlen(after);
+	*n = (size_t)(end - *text);
+	*at = end;
+	return 1;
+}
+
+/* A task's text as a class "Block", which Model calls with what the task's forward() is called with. */
+static int block_class(struct ww_comp *c, const char *task)
+{
+	struct cls *model = c->cls[0];
+	const char *head, *init, *args, *body, *inputs;
+	size_t n_head, n_init, n_args, n_body, n_inputs;
+	if (!between(&task, "import torch\nimport torch.nn as nn\n", "class Model(", &head, &n_head) ||
+		!between(&task, "class Model(", "def forward(self, ", &init, &n_init) ||
+		!between(&task, "def forward(self, ", "):\n", &args, &n_args) ||
+		!between(&task, "):\n", "def get_inputs():\n", &body, &n_body) ||
+		!between(&task, "    return [", "]\n\n", &inputs, &n_inputs) || n_args >= sizeof(model->args) / 2)
+		return 0;
+	ww_str_addf(&c->block, "%.*sclass Block(%.*sdef forward(self, %.*s):\n%.*s", (int)n_head, head, (int)n_init, init,
+		(int)n_args, args, (int)n_body, body);
+	ww_str_add(&c->block_inputs, inputs, n_inputs);
+	snprintf(model->args, sizeof(model->args), "%.*s", (int)n_args, args);
+	return !c->block.cut && !c->block_inputs.cut;
+}
+
+/* One or two pieces of a network, or a few operators. */
+static int behind(struct ww_comp *c, struct val *x)
+{
+	char args[sizeof(c->at->args)], *save = NULL;
+	snprintf(args, sizeof(args), "%s", c->at->args);
+	sy_init_line(c, "self.%s = Block()", sy_attribute(c, "block"));
+	sy_line(c, "x = self.block(%s)", args);
+	sy_attribute(c, "x");
+	for (const char *a = strtok_r(args, ", ", &save); a; a = strtok_r(NULL, ", ", &save))
+		if (strcmp(a, "x"))
+			sy_attribute(c, a); /* so that no other input takes its name */
+	snprintf(x->name, sizeof(x->name), "x");
+	x->mag = 10;
+	if (sy_chance(c, 0.4))
+		return sy_follow(c, x, (int)sy_between(c, 1, 3), c->r->categories);
+	return sy_rows_piece(c, x) && (sy_chance(c, 0.6) || sy_rows_piece(c, x));
+}
+
 int sy_compose_block(struct ww_comp *c, struct val *x, struct ww_str *source)
 {
 	static const char *const names[] = { "{batch}", "{sequence}", "{width}" };
@@ -170,13 +227,17 @@ int sy_compose_block(struct ww_comp *c, struct val *x, struct ww_str *source)
 	if (batch < 1 || batch > 4096 || 4.0 * (double)(batch * sequence * h) > c->r->max_input_bytes / 2)
 		return 0;
 	replace(source, ww_json_str(row, "task", ""), names, (int64_t[]){ batch, sequence, width }, 3);
+	c->dtype = WW_SYNTH_F32;
 	x->t = (struct ww_synth_type){ WW_SYNTH_F32, 3, { batch, sequence, h } };
 	per_token = 2 * ww_json_num(row, "parameters", 0) * (double)(width * width);
 	for (int i = 0; i < 8; i++) /* launches of a small block */
 		sy_work(c, 2.0 * (double)ww_synth_bytes(&x->t), per_token * (double)(batch * sequence) / 8);
 	c->memory_bytes += 12.0 * (double)ww_synth_bytes(&x->t);
 	sy_count_op(c, last_part(ww_json_str(row, "operator", "")));
-	return !source->cut;
+	if (source->cut || !keeps_rows(row) || !sy_chance(c, BEHIND) || !block_class(c, source->p))
+		return !source->cut;
+	ww_str_reset(source);
+	return behind(c, x);
 }
 
 /* ---- The file */

@@ -233,6 +233,7 @@ struct ww_comp {
 	int n_cls, repeats; /* of what is being written: a block that runs so often */
 	struct input in[MAX_INPUTS];
 	int n_in;
+	struct ww_str block, block_inputs; /* of a catalogue's block behind which pieces stand: its class, its inputs */
 	struct ww_str *ops;
 	int n_ops;
 	double us, memory_bytes, flops; /* flops: of the row about to be applied */
@@ -326,7 +327,8 @@ int sy_compose_idiom(struct ww_comp *c, struct val *out);
 /* ---- crawled.c: the rows of operators.def, and behind them those of the recipe's catalogue */
 int sy_ops(const struct ww_comp *c);
 const struct ww_synth_op *sy_op(const struct ww_comp *c, int i);
-int sy_compose_block(struct ww_comp *c, struct val *x, struct ww_str *source); /* a whole task, from the catalogue */
+/* A block of the catalogue: as it is, a whole task in source; or with pieces behind it, and source stays empty. */
+int sy_compose_block(struct ww_comp *c, struct val *x, struct ww_str *source);
 RULE(crawled);
 
 /* ---- network.c */

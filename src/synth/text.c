@@ -324,7 +324,7 @@ void sy_write_task(struct ww_comp *c, const struct val *out, struct ww_str *s)
 	ww_str_adds(s, c->uses_math ? "import math\n\n" : "");
 	ww_str_adds(s, "import torch\nimport torch.nn as nn\n");
 	ww_str_adds(s, c->uses_f ? "import torch.nn.functional as F\n" : "");
-	ww_str_adds(s, "\n\n");
+	ww_str_adds(s, c->block.len ? c->block.p : "\n\n");
 	c->at = c->cls[0];
 	sy_line(c, "return %s", out->name);
 	for (int i = c->n_cls - 1; i >= 0; i--) {
@@ -334,9 +334,9 @@ void sy_write_task(struct ww_comp *c, const struct val *out, struct ww_str *s)
 	ww_str_adds(s, "def get_inputs():\n");
 	for (int i = 0; i < c->n_in; i++)
 		add_input_text(s, &c->in[i]);
-	ww_str_adds(s, "    return [");
+	ww_str_addf(s, "    return [%s", c->block_inputs.len ? c->block_inputs.p : "");
 	for (int i = 0; i < c->n_in; i++)
-		ww_str_addf(s, "%s%s", i ? ", " : "", c->in[i].name);
+		ww_str_addf(s, "%s%s", i || c->block_inputs.len ? ", " : "", c->in[i].name);
 	ww_str_adds(s, "]\n\n\ndef get_init_inputs():\n    return [");
 	for (int i = 0; i < c->cls[0]->n_h; i++)
 		ww_str_addf(s, "%s%lld", i ? ", " : "", (long long)c->cls[0]->h[i].value);

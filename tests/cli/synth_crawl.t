@@ -4,6 +4,7 @@
 without transformers one line says how to install them.
 
 budget: 3 CPU-seconds"""
+import ast
 import json
 import os
 import subprocess
@@ -24,6 +25,16 @@ RECORDED = [{"operator": f"torch.special.{name}", "signature": f"{name}(input, *
             for name in ("ndtr", "erfcx", "i0e", "i1e", "entr", "log_ndtr", "ndtri", "bessel_j0", "bessel_j1",
                          "spherical_bessel_j0", "airy_ai", "expit", "sinc", "digamma", "scaled_modified_bessel_k0",
                          "scaled_modified_bessel_k1")]
+META = """
+import json, sys, torch
+for line in sys.stdin:
+    row, names = json.loads(line), {}
+    exec(compile(row["code"], "candidate", "exec"), names)
+    with torch.device("meta"), torch.no_grad():
+        out = names["Model"](*names["get_init_inputs"]())(*names["get_inputs"]())
+    if list(out.shape) != row["sizes"]:
+        sys.exit(f"{list(out.shape)} for {row['sizes']}: {row['code']}")
+"""
 with tempfile.TemporaryDirectory() as top:
     path = os.path.join(top, "catalogue.json")
     for place, word in ((os.path.join(top, "none/catalogue.json"), "cannot write"), (top, "is a directory")):
@@ -71,8 +82,15 @@ def get_inputs():
 def get_init_inputs():
     return []
 """}
+    # One that gives rows of features: the grammar goes on behind it.
+    text = block["task"]
+    for old, new in (("from transformers.models.x import XMLP\n", ""),
+                     ("forward(self, x)", "forward(self, gate, mask)"), ("return x", "return gate * torch.tanh(mask)"),
+                     ("WIDTH)]", "WIDTH), torch.randn(64 * WIDTH)[None]]")):
+        text = text.replace(old, new)
+    behind = {**block, "operator": "transformers.models.x.YMLP", "output": [2, 8, 64], "task": text}
     with open(path, "w") as f:
-        json.dump({"version": 1, "operators": [*rows, block]}, f)
+        json.dump({"version": 1, "operators": [*rows, block, behind]}, f)
     recipe = os.path.join(top, "blocks.yaml")
 
     def synth(what, forms, *args):
@@ -83,15 +101,24 @@ def get_init_inputs():
 
     made = synth("compose", "{block: 1, chain: 9}", "--json", "-n", "300")
     codes = [json.loads(x) for x in made.stdout.splitlines()]
-    blocks = [r for r in codes if r["ops"] == "XMLP"]
-    sizes = ["BATCH, SEQUENCE, WIDTH = {}, {}, {}\n".format(*r["sizes"][:2], r["sizes"][2] // 64) for r in blocks]
-    ok(10 < len(blocks) < 60 and all(s in r["code"] for s, r in zip(sizes, blocks)),
+    blocks = [r for r in codes if "BATCH, " in r["code"]]
+    more = [r for r in blocks if len(r["ops"].split()) > 1]
+    sizes = [("BATCH, SEQUENCE, WIDTH = {}, {}, {}\n".format(*r["sizes"][:2], r["sizes"][2] // 64), r) for r in blocks
+             if r not in more]
+    ok(10 < len(blocks) < 60 and all(s in r["code"] for s, r in sizes),
        "its blocks become tasks of drawn sizes", made.stderr)
+    ok(len(more) > 3 and all(r["ops"].startswith("YMLP ") and "x = self.block(gate, mask)" in r["code"]
+                             and r["code"].count("class Block(nn.Module)") == 1 for r in more) and
+       all(ast.parse(r["code"]) for r in more), "and pieces stand behind those that give rows of features", more[:1])
     ok(sum("torch.special." in r["code"] for r in codes) > 3, "its operators are composed beside the built-in ones",
        made.stderr)
     lacks = synth("run", "{block: 1}", "--target", "cpu", "-j", "1", "-n", "1", "-o", os.path.join(top, "run"))
     ok(have or lacks.returncode == 2 and "pip install transformers" in lacks.stderr,
        "a run whose blocks need a package that is missing names it", lacks.stderr)
+    if ALL:
+        ran = subprocess.run([python, "-c", META], input="\n".join(json.dumps(r) for r in more), capture_output=True,
+                             text=True, timeout=170, check=False)
+        ok(ran.returncode == 0, "which run, and give the shapes that were predicted", ran.stdout + ran.stderr)
     if ALL and have:
         skip("missing transformers", "they are installed")
     elif ALL:
