@@ -624,7 +624,8 @@ static void test_texts_compile(void **state)
 {
 	static const char *const cpu[] = { "transformer.json", "convs.json", "half.json", "sums.json", "pools.json",
 		"shapes.json", "losses.json", "scans.json", "example_softmax.json", "example_cross_entropy.json", "mlp3.json" };
-	static const char *const gpu[] = { "groupnorm.json", "sums.json", "pools.json", "shapes.json", "gather.json" };
+	static const char *const gpu[] = { "groupnorm.json", "sums.json", "pools.json", "shapes.json", "gather.json",
+		"gathered_max.json" };
 	char dir[] = "/tmp/ww_planner_XXXXXX", tool[4096];
 	struct ww_err err = WW_ERR_INIT;
 
@@ -653,6 +654,36 @@ static json_t *one_operator(const char *op, const char *args, const char *out)
 		"\"outputs\": [{\"ref\": \"n\", \"dtype\": \"float32\", %s}]}",
 		tensor, tensor, op, args, out, out);
 	return json_loads(text, 0, &e);
+}
+
+/* What would be computed again for each reader, or for each pair, is stored, or is a template's; rows follow memory. */
+static void test_work_is_not_repeated(void **state)
+{
+	static const struct {
+		const char *name, *plan, *kernels;
+	} want[] = {
+		/* eight factors for each of the eight corners that each pixel reads; a norm over (1, h, w) is one of (h, w) */
+		{ "pooled_upsample.json", "k0  rows: prod\n *   k1  rows: prod, upsample_bilinear2d, layer_norm\n */", "" },
+		/* the tokens' memory runs along the rows, but what is read for each column does not */
+		{ "embed_norm.json", "k0  rows: embedding, add, layer_norm\n */", "k0_T * k0_R" },
+		/* a reduction whose row is looked up is no reduction of that row */
+		{ "gathered_max.json", "k0  rows: add, max_1\n *   k1  pointwise: index_select\n */", "" },
+		/* pairs of rows by a product, as PyTorch; of a tensor with itself by differences */
+		{ "distances.json", "k2  gemm: cdist, neg, exp\n *   k3  rows: cdist_1\n */", "" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(want); i++) {
+		json_t *g = fixture(want[i].name);
+		struct pl_result r;
+
+		build(g, "cuda", &r);
+		assert_true(r.ok);
+		if (!strstr(r.plan_text, want[i].plan) || !strstr(r.device_text, want[i].kernels))
+			fail_msg("%s: %.600s", want[i].name, r.plan_text);
+		ww_pl_result_release(&r);
+		json_decref(g);
+	}
 }
 
 /* Without algebra no rule moves a factor or a term: docs/planner.md has the same rows. */
@@ -703,7 +734,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_a_refusal_leaks_nothing), cmocka_unit_test(test_repeated_kernels_are_shared),
 		cmocka_unit_test(test_windows_are_shared), cmocka_unit_test(test_einsum_spellings),
 		cmocka_unit_test(test_hostile_graphs), cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
-		cmocka_unit_test(test_partition) };
+		cmocka_unit_test(test_work_is_not_repeated), cmocka_unit_test(test_partition) };
 
 	all = unit_all(argc, argv);
 	return cmocka_run_group_tests(tests, NULL, NULL);

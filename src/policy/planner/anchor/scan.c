@@ -1,13 +1,18 @@
-/* scan.c - cumulative sums and products along one dimension.
+/* scan.c - cumulative sums, products, maxima and minima along one dimension.
  *
  * The template reads its operand through an expression, so whatever leads to it is fused in front. */
 #include "policy/planner/print/print.h"
 
 #include <string.h>
 
+/* By enum pl_red. */
+static const struct {
+	const char *what, *op;
+} kinds[] = { { "cumsum", "SUM" }, { "cumprod", "PROD" }, { "cummax", "MAX" }, { "cummin", "MIN" } };
+
 struct val *pl_scan(struct pl *pl, struct gnode *n, struct val *x, int dim, enum pl_red red)
 {
-	struct anchor *s = pl_anchor(pl, n, S_SCAN, red == RED_PROD ? "cumprod" : "cumsum");
+	struct anchor *s = pl_anchor(pl, n, S_SCAN, kinds[red].what);
 
 	s->scan.red = red;
 	s->scan.dim = dim;
@@ -50,7 +55,7 @@ static void print_cpu(struct pl *pl, struct kern *k, struct ww_str *s)
 		pl, k, s, "void @_store(const void *ctx, long long r, long long i, ww_vf acc, int n)", decl, l->store);
 	pl_cpu_kernel(pl, k, s, mid ? "WW_SCAN_MID_ARGS" : "WW_ROWS_ARGS",
 		pl_fmt(pl, "ww_cpu_scan_%s(b, arg, WW_OP_%s, @_load, @_store, &c)", mid ? "mid" : "row",
-			k->anchor->scan.red == RED_PROD ? "PROD" : "SUM"));
+			kinds[k->anchor->scan.red].op));
 	k->launch = mid
 		? pl_named(pl, k,
 			  "\tww_recipe_cpu_mid(p, \"@\", &(struct ww_cpu_mid){ .outer = %s, .mid = %s, .inner = %s, "
@@ -68,7 +73,7 @@ static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	const struct loop *l = k->loop;
 	const struct knobs *kn = pl_knobs(pl, k->id);
-	const char *op = k->anchor->scan.red == RED_PROD ? "PROD" : "SUM";
+	const char *op = kinds[k->anchor->scan.red].op;
 	int mid = l->form == MIDDLE;
 	const char *at = mid ? "long long r, long long at, long long c" : "long long r, long long c";
 	const char *axes = pl_indent(pl,

@@ -330,6 +330,19 @@ int ix_varies(const struct ix *a)
 	return 0;
 }
 
+int ix_looks_up(const struct ix *a)
+{
+	for (int i = 0; i < a->n; i++)
+		for (int k = 0; k < a->m[i].n; k++) {
+			const struct ix_atom *t = a->m[i].atom[k];
+
+			if (t->kind == IX_TEMP ||
+				(t->kind != IX_SYM && t->kind != IX_VAR && (ix_looks_up(t->a) || ix_looks_up(t->b))))
+				return 1;
+		}
+	return 0;
+}
+
 static int64_t atom_num(const struct ix_atom *t)
 {
 	switch (t->kind) {

@@ -61,6 +61,8 @@ const struct ix_atom *ix_as_var(const struct ix *a);
 int ix_has(const struct ix *a, const struct ix_atom *v);
 /* Any variable or temporary at all: not a size. */
 int ix_varies(const struct ix *a);
+/* Any temporary: a place that only data says. */
+int ix_looks_up(const struct ix *a);
 /* Numeric value at the traced sizes, variables at 0. */
 int64_t ix_num(const struct ix *a);
 /* Bounds at the traced sizes; 0 where a temporary makes them unknown. */

@@ -436,12 +436,21 @@ static struct val *split(struct pl *pl, enum pl_red red, struct val *a, int nred
 
 struct val *pl_reduce(struct pl *pl, enum pl_red red, struct val *a, unsigned mask, int keepdim)
 {
-	int perm[PL_MAX_RANK], n = 0, nred = 0;
+	int perm[PL_MAX_RANK], n = 0, nred = 0, rank = a->rank;
+	unsigned one = 0; /* dimensions of size 1 beside others: nothing to reduce */
 	struct val *v;
-	int rank = a->rank;
 
 	if (a->kind == V_CONST)
 		pl_fail(pl, "a reduction of a constant");
+	for (int d = 0; d < rank; d++)
+		one |= (mask >> d & 1 && ix_is(a->size[d], 1) ? 1u : 0u) << d;
+	if (one && one != mask) {
+		v = pl_reduce(pl, red, a, mask & ~one, 1);
+		for (int d = rank - 1; d >= 0 && !keepdim; d--)
+			if (mask >> d & 1)
+				v = pl_squeeze(pl, v, d);
+		return v;
+	}
 	for (int d = 0; d < rank; d++)
 		if (!(mask >> d & 1))
 			perm[n++] = d;

@@ -168,24 +168,22 @@ static void kth(struct pl *pl, struct gnode *n)
 	n->out[1] = all ? NULL : keep ? at : pl_squeeze(pl, at, d);
 }
 
-/* Running maximum and minimum with their places: the last of the largest so far. */
+/* Running maximum and minimum with their places, the last of the largest so far: an element that is as large as the
+ * running maximum at its own place, and the place of such an element is the running maximum of their places. */
 static void cummax(struct pl *pl, struct gnode *n)
 {
-	struct val *x = pl_stored(pl, self(pl, n)), *b, *in, *top, *hit;
-	int d = pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), x->rank), is_max = n->variant == RED_MAX, r = x->rank;
-	const struct ix *size[PL_MAX_RANK];
+	struct val *x = pl_stored(pl, self(pl, n)), *top, *hit, *at;
+	int d = pl_dim(pl, n, pl_arg_int(pl, n, 1, "dim", 0), x->rank);
 
-	if (!pl_is_float(x->dt))
-		pl_cannot(pl, n, "integers");
-	b = rows_of(pl, n, x, d, size);
-	in = pl_index(pl, WW_BOOL, r + 1, size, ix_lt(pl, pl->place[r], ix_addc(pl, pl->place[d], 1)));
-	top = pl_stored(pl,
-		pl_reduce(pl, is_max ? RED_MAX : RED_MIN,
-			pl_where(pl, in, b, pl_constf(pl, x->dt, is_max ? -INFINITY : INFINITY)), 1u << r, 0));
-	hit = pl_op2(pl, OP_LAND, in, pl_op2(pl, OP_EQ, b, pl_unsqueeze(pl, top, r)));
+	if (!pl_is_float(x->dt) || x->dt == WW_F64)
+		pl_cannot(pl, n, pl_is_float(x->dt) ? "double precision" : "integers");
+	if (ix_num(x->size[d]) > 1 << 24)
+		pl_cannot(pl, n, "rows of more than 16777216 elements: their places are no floats");
+	top = pl_scan(pl, n, x, d, n->variant);
+	hit = pl_op2(pl, OP_LOR, pl_op2(pl, OP_EQ, x, top), pl_op1(pl, OP_ISNAN, x));
+	at = pl_cast(pl, pl_index(pl, WW_I64, x->rank, x->size, pl->place[d]), WW_F32);
 	n->out[0] = top;
-	n->out[1] = pl_reduce(pl, RED_MAX,
-		pl_where(pl, hit, pl_index(pl, WW_I64, r + 1, size, pl->place[r]), pl_consti(pl, WW_I64, 0)), 1u << r, 0);
+	n->out[1] = pl_cast(pl, pl_scan(pl, n, pl_where(pl, hit, at, pl_constf(pl, WW_F32, 0)), d, RED_MAX), WW_I64);
 }
 
 /* log of the running sum of exponentials, each with the running maximum taken out. */

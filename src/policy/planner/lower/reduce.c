@@ -624,11 +624,33 @@ static void matrix_norm(struct pl *pl, struct gnode *n)
 	done(n, drop_dims(pl, v, 1u << outer | 1u << inner, keep));
 }
 
-/* Distances of all pairs of rows, by their differences: nothing cancels. */
+/* |x - y|^2 is |x|^2 + |y|^2 - 2 xy: what PyTorch itself computes where a side has more than 25 rows (or all the time,
+ * or never), here only where the product is large enough to pay. */
+static int by_product(struct pl *pl, struct gnode *n, const struct val *a, const struct val *b)
+{
+	int64_t mode = pl_arg_int(pl, n, 3, "compute_mode", 0), p = ix_num(a->size[a->rank - 2]),
+			r = ix_num(b->size[b->rank - 2]);
+	double work = (double)pl_numel_now(a) * (double)r;
+
+	return pl_arg_num(pl, n, 2, "p", 2) == 2 && a != b && a->dt == WW_F32 && b->dt == WW_F32 &&
+		(mode == 1 || (mode == 0 && (p > 25 || r > 25))) && ix_num(a->size[a->rank - 1]) >= 8 && work >= 1 << 24;
+}
+
+static struct val *squares(struct pl *pl, struct val *a)
+{
+	return pl_stored(pl, sum(pl, MUL(a, a), 1u << (a->rank - 1), 1));
+}
+
+/* Distances of all pairs of rows; by their differences nothing cancels. */
 static void cdist(struct pl *pl, struct gnode *n)
 {
 	struct val *a = pl_need_val(pl, n, 0, "x1"), *b = pl_need_val(pl, n, 1, "x2"), *d;
 
+	if (by_product(pl, n, a, b)) {
+		d = SUB(ADD(squares(pl, a), pl_transposed(pl, squares(pl, b))), MUL(pl_linear(pl, n, a, b, NULL), F(a, 2)));
+		done(n, pl_op1(pl, OP_SQRT, pl_op2(pl, OP_MAXIMUM, d, F(d, 0))));
+		return;
+	}
 	d = SUB(pl_unsqueeze(pl, a, a->rank - 1), pl_unsqueeze(pl, b, b->rank - 2));
 	done(n, norm_of(pl, n, d, pl_arg_num(pl, n, 2, "p", 2), 1u << (d->rank - 1), 0));
 }

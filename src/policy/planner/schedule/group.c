@@ -49,6 +49,8 @@ static int red_fits(struct pl *pl, struct kern *k, struct val *r, const struct i
 		return 0;
 	for (int d = 0; d < r->rank; d++) {
 		rows *= ix_num(r->size[d]);
+		if (ix_looks_up(idx[d])) /* a row that only data says */
+			return 0;
 		for (int c = 0; c < k->n_col; c++)
 			if (ix_has(idx[d], k->col[c]))
 				return 0;
@@ -91,15 +93,36 @@ const struct ix *pl_of_var(struct pl *pl, const struct ix_atom *v)
 	return x;
 }
 
-/* A small window with few points is done inside the expression of `reader`; a sum of parts that many elements of it
- * share only where the parts are few. */
-static int inline_red(const struct val *r, const struct val *reader)
+/* How often reduction r is computed where `reader` at idx is, whose leaves are w's: at each of its places once an
+ * element, or once along the last dimension where the place does not change with it. */
+static double computed(const struct walk *w, const struct val *r, const struct val *reader, const struct ix *const *idx)
 {
-	int64_t n = 1;
+	const struct ix_atom *lane = reader->rank ? ix_as_var(idx[reader->rank - 1]) : NULL;
+	double n = 0;
+
+	for (const struct leaf *l = w->first; l; l = l->next) {
+		int64_t along = lane ? ix_num(lane->b) : 1;
+
+		if (l->kind != LEAF_RED || l->val != r)
+			continue;
+		for (int d = 0; d < r->rank; d++)
+			if (!lane || ix_has(l->idx[d], lane) || ix_looks_up(l->idx[d]))
+				along = 1;
+		n += (double)pl_numel_now(reader) / (double)along;
+	}
+	return n;
+}
+
+/* A small window with few points is done inside the expression of `reader`, unless that does it so much oftener than
+ * there are results that a kernel which stores them (each part read once, a result written, and read where it is
+ * needed) does half the work or less. */
+static int inline_red(const struct walk *w, const struct val *r, const struct val *reader, const struct ix *const *idx)
+{
+	double n = 1, rows = (double)pl_numel_now(r), times = computed(w, r, reader, idx);
 
 	for (int d = r->rank; d < r->arg[0]->rank; d++)
-		n *= ix_num(r->arg[0]->size[d]);
-	return n <= (pl_numel_now(reader) > 16 * pl_numel_now(r) ? 8 : 64) && r->red < RED_ARGMAX;
+		n *= (double)ix_num(r->arg[0]->size[d]);
+	return r->red < RED_ARGMAX && n <= 64 && times * n <= 2 * (rows * (n + 1) + times) + (1 << 20);
 }
 
 static const char OTHER_ROWS[] = "its reader's rows are not those of the reduction";
@@ -132,8 +155,9 @@ static int plain_red(struct pl *pl, struct val *self, struct val *r, const struc
 	return 1;
 }
 
-/* The stage after which reduction l is known in kernel k; -1: it must be stored. */
-static int collect_red(struct pl *pl, struct kern *k, struct val *self, struct leaf *l, int depth)
+/* The stage after which reduction l is known in kernel k; -1: it must be stored.  inlined: it may be done on the spot.
+ */
+static int collect_red(struct pl *pl, struct kern *k, struct val *self, struct leaf *l, int inlined, int depth)
 {
 	const struct ix *src[PL_MAX_RANK];
 	struct val *r = l->val;
@@ -144,7 +168,7 @@ static int collect_red(struct pl *pl, struct kern *k, struct val *self, struct l
 	for (int d = 0; d < r->rank; d++)
 		src[d] = l->idx[d];
 	if (!k || !red_fits(pl, k, r, l->idx))
-		return inline_red(r, self ? self : r) && plain_red(pl, self, r, src) ? 0 : -1;
+		return inlined && plain_red(pl, self, r, src) ? 0 : -1;
 	for (int c = 0; c < k->n_ocol; c++)
 		src[r->rank + c] = k->ocol[c];
 	s = collect(pl, k, self, r->arg[0], src, depth + 1);
@@ -181,7 +205,7 @@ static int collect(
 			if (l->kind == LEAF_ANCHOR || l->kind == LEAF_LOAD)
 				schedule(pl, l->val);
 			else if (l->kind == LEAF_RED && l->val != self)
-				s = collect_red(pl, k, self, l, depth);
+				s = collect_red(pl, k, self, l, inline_red(&w, l->val, v, idx), depth);
 			if (s < 0) {
 				struct val *store = pl_store_for(pl, v, idx, self, l->val);
 
@@ -193,6 +217,18 @@ static int collect(
 		}
 	}
 	return stage;
+}
+
+/* inline_red() of what v needs at its own index. */
+static int may_inline(struct pl *pl, struct val *v, const struct val *r)
+{
+	const struct ix *idx[PL_MAX_RANK];
+	struct walk w;
+
+	pl_own_vars(pl, v, idx);
+	pl_walk_init(&w, pl, v);
+	pl_walk(&w, v, idx);
+	return inline_red(&w, r, v, idx);
 }
 
 /* The first reduction that v needs and that is not stored. */
@@ -497,7 +533,7 @@ static void row_kernel(struct pl *pl, struct val *v)
 	} else if (find_space(pl, k, v, l, idx)) {
 		set_columns(pl, k);
 		collect(pl, k, v, v, idx, 0);
-	} else if (inline_red(l->val, v)) {
+	} else if (may_inline(pl, v, l->val)) {
 		pl_own_vars(pl, v, idx);
 		point_space(pl, k, v, idx);
 	} else { /* no space of ours: store it, or what v makes of it, and look again */

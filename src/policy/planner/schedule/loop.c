@@ -36,24 +36,39 @@ void pl_red_element(const struct kern *k, int i, const struct ix **idx)
 
 /* ---- The lane ---------------------------------------------------------------------------------------------------- */
 
-/* Elements of the tensors whose memory runs along the columns, and along the rows. */
+/* Places that are read along memory by the columns, and by the rows. */
 struct lines {
 	double col, row;
 };
 
-static void count_lines(struct pl *pl, const struct kern *k, const struct ix *off, const struct buf *b, struct lines *l)
+/* How many places the kernel visits through an offset: one for each value of the axes in it, or each element of the
+ * index space where data says which; 0 where no column changes it. */
+static double places(const struct kern *k, const struct ix *off)
 {
-	const struct ix *coef, *rest;
-	int cuda = pl->target == WW_TARGET_CUDA;
-	double elements = 1;
+	int by_column = ix_looks_up(off);
+	double n = 1;
 
-	for (int d = 0; d < b->rank; d++)
-		elements *= (double)ix_num(b->size[d]);
+	for (int c = 0; c < k->n_col; c++)
+		by_column |= ix_has(off, k->col[c]);
+	for (int d = 0; d < k->n_row + k->n_col; d++) {
+		const struct ix_atom *v = d < k->n_row ? k->row[d] : k->col[d - k->n_row];
+
+		if (ix_has(off, v) || ix_looks_up(off))
+			n *= (double)ix_num(v->b);
+	}
+	return by_column ? n : 0;
+}
+
+static void count_lines(struct pl *pl, const struct kern *k, const struct ix *off, struct lines *l)
+{
+	int cuda = pl->target == WW_TARGET_CUDA;
+	const struct ix *coef, *rest;
+
 	if (ix_affine(pl, off, k->col[k->n_col - 1], &coef, &rest) && ix_is(coef, 1))
-		l->col += elements;
+		l->col += places(k, off);
 	if (ix_affine(pl, off, k->row[k->n_row - 1], &coef, &rest) &&
 		(cuda ? !ix_is(coef, 0) && ix_num(coef) <= 4 : ix_is(coef, 1)))
-		l->row += elements;
+		l->row += places(k, off);
 }
 
 /* Does memory run along the rows?  Few columns and many rows (pooling windows, small kernels) suit a lane for each row
@@ -70,9 +85,9 @@ static int memory_along_rows(struct pl *pl, struct kern *k)
 	if (!k->n_row)
 		return 0;
 	for (int i = 0, n = pl_kern_loads(pl, k, off, buf, 512); i < n; i++)
-		count_lines(pl, k, off[i], buf[i], &loads);
+		count_lines(pl, k, off[i], &loads);
 	for (int o = 0; o < k->n_out && cuda; o++)
-		count_lines(pl, k, pl_offset(pl, k->out[o]->root, k->out_idx[o]), k->out[o]->root, &stores);
+		count_lines(pl, k, pl_offset(pl, k->out[o]->root, k->out_idx[o]), &stores);
 	n_col = ix_num(cuda ? pl_extent(pl, k->col, k->n_col) : k->col[k->n_col - 1]->b);
 	n_row = ix_num(k->row[k->n_row - 1]->b);
 	if (loads.row > loads.col + 4 * stores.col)

@@ -1,22 +1,42 @@
-/* scan.h - cumulative sums and products.
+/* scan.h - cumulative sums, products, maxima and minima.
  *
  *     ww_cpu_scan_row   along the innermost dimension: prefix within the vector by log2(WW_VL) shifted additions, and a
  *                       running total in double precision.  Only one scalar addition per vector lies on the critical
  *                       path, because the vector's own total does not wait for the carry.
  *     ww_cpu_scan_mid   (outer, mid, inner) along mid: vectors lie along inner, the carry is a vector of two floats
  *                       (the sum and what rounding took from it).
+ * Maxima and minima hand a NaN on.
  *
  * Functors as in rowwise.h: load(ctx, r, i, n), store(ctx, r, i, v, n); for scan_mid r = outer * mid + m. */
 #ifndef WW_CPU_SCAN_H
 #define WW_CPU_SCAN_H
 
+/* The largest or smallest so far within the vector. */
+WW_FN ww_vf ww_prefix_most(enum ww_op op, ww_vf v)
+{
+	for (int w = 1; w < WW_VL; w *= 2) {
+		ww_vf s = v;
+
+		for (int i = w; i < WW_VL; i++)
+			s[i] = v[i - w];
+		v = ww_op_step(op, s, v);
+	}
+	return v;
+}
+
 WW_FN double ww_scan_step(enum ww_op op, long long r, long long i, int n, double carry, ww_row_load_fn load,
 	ww_row_store_fn store, const void *ctx)
 {
 	const int prod = op == WW_OP_PROD;
-	const ww_vf x = ww_vf_fill(load(ctx, r, i, n), n, prod ? 1.0f : 0.0f);
-	const ww_vf p = prod ? ww_vf_prefix_prod(x) : ww_vf_prefix_sum(x);
+	const ww_vf x = ww_vf_fill(load(ctx, r, i, n), n, ww_op_zero(op));
+	ww_vf p;
 
+	if (op == WW_OP_MAX || op == WW_OP_MIN) {
+		p = ww_op_step(op, ww_vf_set((float)carry), ww_prefix_most(op, x));
+		store(ctx, r, i, p, n);
+		return (double)p[WW_VL - 1];
+	}
+	p = prod ? ww_vf_prefix_prod(x) : ww_vf_prefix_sum(x);
 	store(ctx, r, i, prod ? p * (float)carry : p + (float)carry, n);
 	return prod ? carry * (double)p[WW_VL - 1] : carry + (double)p[WW_VL - 1];
 }
@@ -28,7 +48,7 @@ WW_FN void ww_cpu_scan_row(const struct ww_block *b, void *const *arg, enum ww_o
 	const long long cols = WW_ROWS_COLS(arg), to = WW_ROWS_TO(b, arg);
 
 	for (long long r = WW_ROWS_FROM(b, arg); r < to; r++) {
-		double carry = op == WW_OP_PROD ? 1.0 : 0.0;
+		double carry = (double)ww_op_zero(op);
 		long long i = 0;
 
 		for (; i + 2 * WW_VL <= cols; i += 2 * WW_VL) {
@@ -52,13 +72,13 @@ WW_FN void ww_cpu_scan_mid(const struct ww_block *b, void *const *arg, enum ww_o
 
 	for (long long i = b->x * cols; i < end; i += WW_VL) {
 		const int n = (int)ww_min_ll(WW_VL, end - i);
-		ww_vf sum = ww_vf_set(op == WW_OP_PROD ? 1.0f : 0.0f), lost = ww_vf_zero();
+		ww_vf sum = ww_vf_set(ww_op_zero(op)), lost = ww_vf_zero();
 
 		for (long long m = 0; m < mid; m++) {
 			const ww_vf x = load(ctx, b->y * mid + m, i, n);
 
-			if (op == WW_OP_PROD) {
-				sum *= x;
+			if (op != WW_OP_SUM) {
+				sum = ww_op_step(op, sum, x);
 			} else {
 				const ww_vf y = x - lost, t = sum + y;
 
