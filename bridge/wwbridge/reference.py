@@ -788,22 +788,24 @@ def degenerate(task, seed_a, seed_b):
     task.draw(seed_b, 1.0, 0.0, "keep")
     other = default_run(task)
 
-    def look(seed, scale, shift, rule):
+    def references(seed, scale, shift):
         task.draw(seed, scale, shift, "keep")
-        r = References(task)
-        if not all(r.finite) and (scale, shift) != (1.0, 0.0):
-            return None
+        return References(task)
+
+    def look(r, rule):
         with task.lightly():
             return [trivial(o, e, d, own, rule) for o, e, d, own in zip(other, r.exact, r.default, r.own) if d.numel()]
 
-    answer = {}
-    for rule, more in MORE_DRAWS.items():
-        rows = look(seed_a, 1.0, 0.0, rule)
-        for i, (scale, shift) in enumerate(more):
+    r = references(seed_a, 1.0, 0.0)
+    found, answer = {rule: look(r, rule) for rule in MORE_DRAWS}, {}
+    for rule, rows in found.items():
+        for i, (scale, shift) in enumerate(MORE_DRAWS[rule]):
             if not suspected(rows):
                 break
-            again = look(sub_seed(seed_a, f"again {i}"), scale, shift, rule)
-            rows = rows if again is None else [{k: a[k] and b[k] for k in a} for a, b in zip(rows, again)]
+            r = None  # its memory
+            r = references(sub_seed(seed_a, f"again {i}"), scale, shift)
+            if all(r.finite) or (scale, shift) == (1.0, 0.0):
+                rows = [{k: a[k] and b[k] for k in a} for a, b in zip(rows, look(r, rule))]
         answer[rule] = {"degenerate": suspected(rows), "outputs": rows, "unsure": any(t["unsure"] for t in rows),
                         **{k: bool(rows) and all(t[k] for t in rows) for k in FLAGS}}
     return answer
