@@ -4,6 +4,9 @@ The rows are the judge's own copy of the graph (graph.py), the task's inputs and
 what lies between is scratch of the plan.  Nothing of the candidate is code here: it contributes numbers and the choice
 of rows.  This module stands alone, since exports carry a copy of it.
 
+Where one of the operators works in place, everything that comes from outside is copied first: its result is the new
+value, and what the memory held stays, which may be the task's and read-only.
+
 A row's JSON has lost the types of torch (graph.plain()): the operator's own schema says where a string is one.
 """
 
@@ -39,27 +42,34 @@ def typed(x, kind):
     return float(x) if x in ("inf", "-inf", "nan") and kind != "str" else x
 
 
+def written(call):
+    """Which arguments the operator writes to."""
+    schema = getattr(call, "_schema", None)
+    return [i for i, a in enumerate(schema.arguments if schema else ()) if a.alias_info and a.alias_info.is_write]
+
+
 class Operators:
     """Some rows in order.  rows: [{name, op, args, kwargs}]; writes: names of those whose results are stored."""
 
     def __init__(self, rows, writes):
-        self.steps = [(row["name"], overload(row["op"]), *self._arguments(row)) for row in rows]
-        self.writes = writes
+        self.steps = [(row["name"], *self._arguments(row)) for row in rows]
+        self.writes, self.copies = writes, any(written(call) for _, call, _, _ in self.steps)
 
     def _arguments(self, row):
-        schema = getattr(overload(row["op"]), "_schema", None)
+        call = overload(row["op"])
+        schema = getattr(call, "_schema", None)
         if schema is None:
-            return row["args"], row["kwargs"]
-        if schema.is_mutable:
-            raise ValueError(f"{row['op']} works in place")
+            return call, row["args"], row["kwargs"]
+        if written(call) not in ([], [0]) or written(call) and str(schema.arguments[0].type) != "Tensor":
+            raise ValueError(f"{row['op']} writes to more than its first operand")
         kinds = [str(a.real_type if hasattr(a, "real_type") else a.type) for a in schema.arguments]
         by_name = {a.name: k for a, k in zip(schema.arguments, kinds)}
-        return ([typed(x, kinds[i]) for i, x in enumerate(row["args"])],
+        return (call, [typed(x, kinds[i]) for i, x in enumerate(row["args"])],
                 {k: typed(x, by_name[k]) for k, x in row["kwargs"].items()})
 
     def __call__(self, values):
         """values: {name: tensor} of what the rows read and do not compute.  The results, in the order of `writes`."""
-        values = dict(values)
+        values = {name: v.clone() if self.copies else v for name, v in values.items()}
         for name, call, args, kwargs in self.steps:
             values[name] = call(*(resolve(a, values) for a in args),
                                 **{k: resolve(v, values) for k, v in kwargs.items()})

@@ -191,7 +191,7 @@ void ww_copy(
  * operators in the graph's order; the values that they read, beside each other's and the task's inputs and parameters,
  * which need no mention; and the operators among them whose results are stored.  read_buf and write_buf hold these
  * values, whole and row-major from byte 0 on, one buffer for each name; what is written is scratch.  No operator stands
- * in two such nodes, and none works in place. */
+ * in two such nodes.  One that works in place leaves its operand as it is: its result is the new value. */
 struct ww_pytorch {
 	const char *nodes, *reads, *writes;
 	const int *read_buf, *write_buf;

@@ -151,13 +151,6 @@ static int refuse(const struct part *p, const char *text, const char *name)
 	return 0;
 }
 
-/* "aten.relu_.default"; __and__ is none. */
-static int in_place(const char *op)
-{
-	const char *dot = strrchr(op, '.');
-	return dot && dot > op + 1 && dot[-1] == '_' && dot[-2] != '_';
-}
-
 /* Every reference below a value is to something that is there. */
 static int refers_well(const struct part *p, const json_t *v)
 {
@@ -188,8 +181,6 @@ static int check_operators(const struct part *p)
 		const char *name = ww_json_str(row, "name", "");
 		if (index < next)
 			return refuse(p, "not in the graph's order:", name);
-		if (in_place(ww_json_str(row, "op", "")))
-			return refuse(p, "it works in place:", name);
 		if (!refers_well(p, json_object_get(row, "args")) || !refers_well(p, json_object_get(row, "kwargs")))
 			return 0;
 		next = index + 1;

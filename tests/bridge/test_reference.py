@@ -1254,6 +1254,7 @@ def values_beside_much_larger_ones_are_hidden():
 def plans_in_one_process_each_keep_what_they_leave_to_pytorch():
     import worker
     from wwbridge.facts import Target
+    from wwbridge.operators import Operators
 
     def row(writable):
         return {"dtype": "float32", "sizes": [4], "strides": [1], "writable": writable, "offset_bytes": 0,
@@ -1275,6 +1276,11 @@ def plans_in_one_process_each_keep_what_they_leave_to_pytorch():
         os.write(start, b"g")
         assert w.beside_arm({"id": number, "flush": False}, [go, done]) == ({}, []) and os.read(end, 9) == b"rd"
         assert torch.frombuffer(bytearray(os.pread(memory[number], 16, 0)), dtype=torch.float32)[3] == first
+    # in place: what comes from outside is copied, so that read-only memory is never written
+    double = Operators([{"name": "m", "op": "aten.mul_.Tensor", "args": [{"ref": "x"}, 2], "kwargs": {}},
+                        {"name": "n", "op": "aten.neg_.default", "args": [{"ref": "x"}], "kwargs": {}}], ["m"])
+    x = torch.ones(2)
+    assert torch.equal(double({"x": x})[0], torch.full((2,), -2.0)) and torch.equal(x, torch.ones(2))
     w.beside_drop({"id": 1}, [])
     assert list(w.plans) == [2]
 

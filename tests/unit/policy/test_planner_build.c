@@ -429,30 +429,39 @@ static void test_a_refusal_leaks_nothing(void **state)
 	json_decref(g);
 }
 
+/* Graphs of float32 (8, 8) from x: rows of name, operator, operand, second operand, and what else the row says. */
+struct op_row {
+	const char *name, *op, *a, *b, *more;
+};
+
+static json_t *graph_of(const struct op_row *row, size_t n)
+{
+	static const char tensor[] = "\"dtype\":\"float32\",\"sizes\":[8,8],\"strides\":[8,1]";
+	char text[4000], *t = text, *end = text + sizeof(text);
+
+	t += snprintf(t, (size_t)(end - t), "{\"inputs\":[{\"name\":\"x\",%s}],\"nodes\":[", tensor);
+	for (size_t i = 0; i < n; i++)
+		t += snprintf(t, (size_t)(end - t),
+			"%s{\"name\":\"%s\",\"op\":\"aten.%s\",\"args\":[{\"ref\":\"%s\"}%s%s%s],\"out\":[{%s}]%s}", i ? "," : "",
+			row[i].name, row[i].op, row[i].a, row[i].b ? ",{\"ref\":\"" : "", row[i].b ? row[i].b : "",
+			row[i].b ? "\"}" : "", tensor, row[i].more ? row[i].more : "");
+	snprintf(t, (size_t)(end - t), "],\"outputs\":[{\"ref\":\"%s\",%s}]}", row[n - 1].name, tensor);
+	return json_loads(text, 0, NULL);
+}
+
 /* What no rule covers runs as PyTorch runs it, between kernels: segments are as few as the order allows.  Both lists of
  * nodes, and what is handed over. */
 static void test_partition(void **state)
 {
-	static const char tensor[] = "\"dtype\":\"float32\",\"sizes\":[8,8],\"strides\":[8,1]";
 	/* two of one level, one behind a kernel behind them */
-	static const char *const ops[][3] = { { "relu", "relu.default", "x" }, { "one", "nonesuch.default", "relu" },
-		{ "two", "nonesuch.default", "x" }, { "both", "exp.default", "one" }, { "three", "nonesuch.default", "both" },
-		{ "last", "exp.default", "three" } };
-	char text[4000], *t = text, *end = text + sizeof(text);
+	static const struct op_row ops[] = { { "relu", "relu.default", "x", NULL, NULL },
+		{ "one", "nonesuch.default", "relu", NULL, NULL }, { "two", "nonesuch.default", "x", NULL, NULL },
+		{ "both", "exp.default", "one", NULL, NULL }, { "three", "nonesuch.default", "both", NULL, NULL },
+		{ "last", "exp.default", "three", NULL, NULL }, { "add", "add.Tensor", "last", "two", NULL } };
 	struct pl_result r;
-	json_t *g;
+	json_t *g = graph_of(ops, WW_ARRAY_LEN(ops));
 
 	(void)state;
-	t += snprintf(t, (size_t)(end - t), "{\"inputs\":[{\"name\":\"x\",%s}],\"nodes\":[", tensor);
-	for (size_t i = 0; i < WW_ARRAY_LEN(ops); i++)
-		t += snprintf(t, (size_t)(end - t),
-			"{\"name\":\"%s\",\"op\":\"aten.%s\",\"args\":[{\"ref\":\"%s\"}],\"out\":[{%s}]},", ops[i][0], ops[i][1],
-			ops[i][2], tensor);
-	snprintf(t, (size_t)(end - t),
-		"{\"name\":\"add\",\"op\":\"aten.add.Tensor\",\"args\":[{\"ref\":\"last\"},{\"ref\":\"two\"}],\"out\":[{%s}]}],"
-		"\"outputs\":[{\"ref\":\"add\",%s}]}",
-		tensor, tensor);
-	g = json_loads(text, 0, NULL);
 	assert_non_null(g);
 	for (int cuda = 0; cuda < 2; cuda++) {
 		build(g, cuda ? "cuda" : "cpu", &r);
@@ -465,6 +474,43 @@ static void test_partition(void **state)
 		ww_pl_result_release(&r);
 	}
 	json_decref(g);
+}
+
+/* Operators without a rule that work in place, or stand ahead of one that does. */
+static void test_in_place(void **state)
+{
+	static const struct op_row writes[] = { { "clone", "clone.default", "x", NULL, NULL },
+		{ "f_", "nonesuch_.default", "clone", NULL, NULL }, { "add", "add.Tensor", "clone", "x", NULL } };
+	static const struct op_row ahead[] = { { "u", "nonesuch.default", "x", NULL, NULL },
+		{ "clone", "clone.default", "x", NULL, NULL }, { "relu_", "relu_.default", "clone", NULL, NULL },
+		{ "add", "add.Tensor", "clone", "u", NULL } };
+	static const struct op_row stale[] = { { "clone", "clone.default", "x", NULL, NULL },
+		{ "u", "nonesuch.default", "clone", NULL, ",\"bytes\":0" }, { "relu_", "relu_.default", "clone", NULL, NULL },
+		{ "add", "add.Tensor", "clone", "u", NULL } };
+	static const struct op_row input[] = { { "relu_", "relu_.default", "x", NULL, NULL },
+		{ "u", "nonesuch.default", "x", NULL, NULL }, { "add", "add.Tensor", "u", "x", NULL } };
+	static const struct {
+		const struct op_row *row;
+		size_t n;
+		const char *plan, *why;
+	} cases[] = { { writes, WW_ARRAY_LEN(writes), ".nodes = \"f_\", .reads = \"clone\", .writes = \"f_\"", NULL },
+		{ ahead, WW_ARRAY_LEN(ahead), ".nodes = \"u\", .reads = \"\", .writes = \"u\"", NULL },
+		{ stale, WW_ARRAY_LEN(stale), NULL, "no rule for this operator" },
+		{ input, WW_ARRAY_LEN(input), NULL, "no rule for this operator" } };
+
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(cases); i++) {
+		json_t *g = graph_of(cases[i].row, cases[i].n);
+		struct pl_result r;
+
+		assert_non_null(g);
+		build(g, i % 2 ? "cuda" : "cpu", &r);
+		assert_int_equal(r.ok, cases[i].plan != NULL);
+		if (!strstr(r.ok ? r.plan_text : r.why, r.ok ? cases[i].plan : cases[i].why))
+			fail_msg("%zu: %s", i, r.ok ? r.plan_text : r.why);
+		ww_pl_result_release(&r);
+		json_decref(g);
+	}
 }
 
 /* ---- Spellings of torch.einsum: equations that mean the same give the same texts. */
@@ -734,7 +780,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_a_refusal_leaks_nothing), cmocka_unit_test(test_repeated_kernels_are_shared),
 		cmocka_unit_test(test_windows_are_shared), cmocka_unit_test(test_einsum_spellings),
 		cmocka_unit_test(test_hostile_graphs), cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
-		cmocka_unit_test(test_work_is_not_repeated), cmocka_unit_test(test_partition) };
+		cmocka_unit_test(test_work_is_not_repeated), cmocka_unit_test(test_partition),
+		cmocka_unit_test(test_in_place) };
 
 	all = unit_all(argc, argv);
 	return cmocka_run_group_tests(tests, NULL, NULL);

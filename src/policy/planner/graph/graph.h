@@ -32,6 +32,7 @@ struct gnode {
 	struct gmeta meta[PL_MAX_OUTS];
 	int n_out;
 	struct val *out[PL_MAX_OUTS];
+	int shares;            /* the graph says that it moves no byte: its result is its operand's memory */
 	int by_pytorch;        /* no rule covers it: lower/pytorch.c, */
 	int level;             /* and how many segments have run before it */
 	const struct kern *in; /* the last kernel that was seen to compute a part of it */

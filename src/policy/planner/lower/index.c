@@ -515,7 +515,7 @@ struct val *pl_write_reshape(struct pl *pl, struct gnode *view, struct val *pare
 	return pl_reshape(pl, v, parent->rank, parent->size);
 }
 
-static int is_view(const struct gnode *n) { return n->row->flags & PL_VIEW; }
+static int is_view(const struct gnode *n) { return n->row ? n->row->flags & PL_VIEW : n->shares; }
 
 static int refers(const struct garg *a, const char *name)
 {
@@ -571,10 +571,10 @@ void pl_write(struct pl *pl, struct gnode *n, const char *name, const char *own,
 				pl->buf[i]->val = v;
 		return;
 	}
-	if (to->row->flags & PL_MAY_COPY) {
+	if (to->row && to->row->flags & PL_MAY_COPY) {
 		refuse_read_ancestors(pl, n, to);
 	} else if (is_view(to) && to->n_arg && to->arg[0].kind == G_VAL) {
-		if (!to->row->write)
+		if (!to->row || !to->row->write)
 			pl_cannot(pl, n, pl_fmt(pl, "it writes through %s", to->target));
 		pl_write(pl, n, to->arg[0].name, name, to->row->write(pl, to, pl_val_of(pl, &to->arg[0]), v));
 	}

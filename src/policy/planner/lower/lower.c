@@ -226,6 +226,7 @@ void pl_lower(struct pl *pl)
 		if (n->by_pytorch) {
 			pl->lowering = n;
 			pl_by_pytorch(pl, n);
+			rebind(pl, n);
 			continue;
 		}
 		n->variant = n->row->variant;

@@ -13,7 +13,8 @@
  * no kernel between them, and the kernels around them have an order.  Results that no buffer can hold (complex numbers,
  * lists) have their readers in their own segment: those levels are made equal, until nothing changes.  Where the graph
  * works in place, names do not say all dependences; then each marked operator is a segment of its own, in the graph's
- * order.
+ * order, with those readers that stand right behind it.  One that works in place itself is run on a copy
+ * (bridge/wwbridge/operators.py), and its result takes the operand's place, as with a rule (pl_write()).
  *
  * A result that is read from outside of its segment is a buffer, like an input; what a segment reads is stored.  The
  * plan is then for the traced sizes, since the graph's rows hold them.
@@ -83,13 +84,47 @@ static int works_in_place(const struct pl *pl)
 	return 0;
 }
 
+/* A marked operator whose results `a` names and no buffer can hold; NULL: none. */
+static struct gnode *held_in(struct pl *pl, const struct garg *a)
+{
+	struct gnode *from = a->kind == G_VAL ? pl_graph_node(pl, a->name) : NULL;
+
+	for (int i = 0; !from && a->kind == G_LIST && i < a->n; i++)
+		from = held_in(pl, &a->item[i]);
+	return from && from->by_pytorch && !storable(from) ? from : NULL;
+}
+
+/* Where the graph works in place: the operator whose segment n has to be in, NULL: n has its own.  Between the two
+ * stands nothing that n could depend on otherwise. */
+static struct gnode *goes_on(struct pl *pl, struct gnode *n)
+{
+	struct gnode *from = NULL;
+
+	for (int i = 0; !from && i < n->n_arg; i++)
+		from = held_in(pl, &n->arg[i]);
+	for (struct gnode *k = from; k && k < n; k++)
+		if (k != from && !(k->by_pytorch && k->level == from->level))
+			return NULL;
+	return from;
+}
+
+static void levels_in_order(struct pl *pl)
+{
+	int own = 0;
+
+	for (int i = 0; i < pl->n_node; i++) {
+		struct gnode *n = &pl->node[i], *from = n->by_pytorch ? goes_on(pl, n) : NULL;
+
+		n->level = from ? from->level : n->by_pytorch ? own++ : 0;
+	}
+}
+
 void pl_pytorch_levels(struct pl *pl)
 {
-	int round = 0, own = 0;
+	int round = 0;
 
 	if (works_in_place(pl)) {
-		for (int i = 0; i < pl->n_node; i++)
-			pl->node[i].level = pl->node[i].by_pytorch ? own++ : 0;
+		levels_in_order(pl);
 		return;
 	}
 	do {
@@ -123,6 +158,15 @@ static const char *append(struct pl *pl, const char *list, const char *name)
 	return *list ? pl_fmt(pl, "%s %s", list, name) : name;
 }
 
+/* An input or a parameter needs no mention, since PyTorch has it as it came. */
+static void need_as_it_came(struct pl *pl, struct gnode *n, const struct garg *a)
+{
+	const struct val *v = pl_val_of(pl, a);
+
+	if (v->kind != V_BUF || !v->root || strcmp(v->root->pname, a->name))
+		pl_cannot(pl, n, "it reads an input that was written before");
+}
+
 /* A value of another segment or of our kernels that n reads: in memory, and named once. */
 static void read_by(struct pl *pl, struct gnode *n, const struct garg *a)
 {
@@ -130,8 +174,10 @@ static void read_by(struct pl *pl, struct gnode *n, const struct garg *a)
 	struct gnode *from = pl_graph_node(pl, a->name);
 	struct val *v;
 
+	if (!from)
+		need_as_it_came(pl, n, a);
 	if (!from || (from->by_pytorch && from->level == n->level))
-		return; /* inputs and parameters need no mention */
+		return;
 	for (int i = 0; i < s->n_read; i++)
 		if (s->read_node[i] == from)
 			return;
@@ -199,11 +245,13 @@ void pl_by_pytorch(struct pl *pl, struct gnode *n)
 {
 	struct segment *s = segment_of(pl, n);
 
-	if (pl_in_place(n->target))
-		pl_cannot(pl, n, "it works in place");
+	int writes = pl_in_place(n->target);
+
+	if (writes && !(n->n_arg && n->arg[0].kind == G_VAL))
+		pl_cannot(pl, n, "it works in place, and not on a tensor");
 	s->nodes = append(pl, s->nodes, n->name);
 	refs_of(pl, n, read_by);
-	if (read_outside(pl, n) && storable(n)) /* else whoever reads it fails, and becomes PyTorch's too */
+	if ((writes || read_outside(pl, n)) && storable(n)) /* else whoever reads it fails, and becomes PyTorch's too */
 		write_by(pl, n);
 }
 
