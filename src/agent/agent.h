@@ -40,13 +40,14 @@ enum ww_agent_event_kind {
 	WW_AGENT_SAID,     /* it answered; text: first line of its message */
 	WW_AGENT_TOOL,     /* a tool is about to run; tool */
 	WW_AGENT_VERDICT,  /* verdict, is_best */
-	WW_AGENT_FINAL     /* the closing judgement begins; text: what disturbed it, where it is made again */
+	WW_AGENT_FINAL     /* the closing judgement begins; text: what disturbed it, where it is made again after pause_s */
 };
 struct ww_agent_event {
 	enum ww_agent_event_kind kind;
 	int episode; /* which of many, from 1; 0: the only one */
 	int turn;
 	double seconds; /* of the episode */
+	double pause_s;
 	const char *text, *tool;
 	const struct ww_verdict *verdict;
 	int is_best;

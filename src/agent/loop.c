@@ -691,7 +691,7 @@ static enum ww_rc judge_closing(struct loop *l, const struct ww_workspace_conten
 	for (; !once && repeats_may_pay(v) && !device_is_spent(l); pause *= 2) {
 		if (ww_episode_seconds(l->episode) + pause + took > l->opts->max_seconds)
 			break;
-		tell(l, (struct ww_agent_event){ .kind = WW_AGENT_FINAL, .text = v->disturbance });
+		tell(l, (struct ww_agent_event){ .kind = WW_AGENT_FINAL, .text = v->disturbance, .pause_s = pause });
 		WW_CHECK(rest(l, pause, err));
 		ww_verdict_release(v);
 		ww_verdict_init(v);

@@ -296,6 +296,12 @@ static void test_seconds(void **state)
 	finish(&f);
 }
 
+/* Every repetition is announced with its pause, which took minutes without a word. */
+static void count_pauses(void *ctx, const struct ww_agent_event *e)
+{
+	*(int *)ctx += e->kind == WW_AGENT_FINAL && e->text && e->pause_s > 0;
+}
+
 /* A disturbed closing judgement of what may be worth more is made again, as often as the time and the budget last; of
  * what is worth no more by the upper ends of its intervals it is not.  It took the first answer before. */
 static void test_disturbed_closings(void **state)
@@ -314,7 +320,7 @@ static void test_disturbed_closings(void **state)
 		struct ww_err err;
 		struct ww_budget_limits limits = { 0, cases[i].max_gpu_s, 0 };
 		char where[96];
-		int closings = 0;
+		int closings = 0, pauses = 0;
 		snprintf(where, sizeof(where), "%s/closing%zu", dir, i);
 		assert_int_equal(ww_fs_mkdirs(where, &err), WW_OK);
 		prepare(&f, where, cases[i].lines, 1);
@@ -322,12 +328,15 @@ static void test_disturbed_closings(void **state)
 		f.judge.pause_us = cases[i].pause_us;
 		f.judge.gpu_s = cases[i].gpu_s;
 		f.opts.max_seconds = cases[i].max_seconds;
+		f.opts.on_event = count_pauses;
+		f.opts.event_ctx = &pauses;
 		f.opts.budget = ww_budget_new(&limits);
 		assert_int_equal(run(&f), WW_OK);
 		read_episode_of(where, &e);
 		for (size_t k = 0; k < e.n_verdicts; k++)
 			closings += !strcmp(e.verdicts[k].call_id, "final");
 		assert_int_equal(closings, cases[i].closings);
+		assert_int_equal(pauses, closings - 1);
 		assert_true(f.result.end.reward_final == cases[i].reward);
 		assert_true(f.result.best.reward == cases[i].reward); /* and that is what the record says */
 		ww_episode_release(&e);
