@@ -148,7 +148,10 @@ enum ww_rc ww_session_open(struct ww_session *s, const struct ww_compiled *binar
 	enum ww_rc rc;
 
 	s->binary = binary;
-	WW_TRY(ww_spare_take(t->judge, &s->runner, err));
+	ww_turn_pause(&t->turn); /* a runner that is not ready yet starts CUDA for a second, as spares do at any time */
+	rc = ww_spare_take(t->judge, &s->runner, err);
+	ww_turn_resume(&t->turn);
+	WW_TRY(rc);
 	s->ops = &runner_ops;
 	s->candidate = s->runner;
 	if (mixed && cuda)
