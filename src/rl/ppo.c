@@ -282,6 +282,15 @@ static struct ww_trained trained(const struct ppo *p)
 		.settings = p->settings };
 }
 
+static enum ww_rc open_curriculum(struct ppo *p, struct ww_err *err)
+{
+	struct ww_rollout *r = &p->rollout;
+	if (strcmp(p->o->curriculum, "success"))
+		return WW_OK;
+	WW_CHECK(WW_NEW(r->drawn, (p->o->staleness + 1) * r->groups, err));
+	return ww_curriculum_new(r->tasks, r->n_tasks, (uint64_t)p->o->seed, &r->curriculum, err);
+}
+
 static enum ww_rc open_state(struct ppo *p, struct ww_err *err)
 {
 	char from[PATH_MAX];
@@ -293,6 +302,8 @@ static enum ww_rc open_state(struct ppo *p, struct ww_err *err)
 		p->low_entropy = ww_json_int(p->state.stage, "low_entropy", 0);
 		p->low_reward = ww_json_int(p->state.stage, "low_reward", 0);
 		p->many_invalid = ww_json_int(p->state.stage, "many_invalid", 0);
+		if (p->rollout.curriculum)
+			ww_curriculum_load(p->rollout.curriculum, json_object_get(p->state.stage, "curriculum"));
 		json_decref(p->state.stage);
 		p->state.stage = NULL;
 		ww_train_say(p->hooks, "resuming %s", from);
@@ -323,6 +334,10 @@ static enum ww_rc sample(struct ppo *p, int64_t step, struct ww_err *err)
 	r->sampled = r->judged = r->reused = 0;
 	r->judging_s = 0;
 	ww_observed_release(&p->seen);
+	if (r->curriculum && step == first) {
+		r->first = first;
+		ww_curriculum_draw(r->curriculum, first, last, r->groups, r->drawn);
+	}
 	/* Behind the first of them the others are there: it came to its update. */
 	WW_CHECK(ww_rollout_fill(r, step, step == first ? last : step, step - 1, err));
 	WW_CHECK(ww_rollout_read(r, step, p->t, p->group, &p->seen, &p->age, err));
@@ -458,6 +473,8 @@ static enum ww_rc save(struct ppo *p, struct ww_err *err)
 	p->state.stage = json_pack("{s:f, s:I, s:I, s:I}", "first_reward", p->first_reward, "low_entropy",
 		(json_int_t)p->low_entropy, "low_reward", (json_int_t)p->low_reward, "many_invalid",
 		(json_int_t)p->many_invalid);
+	if (p->rollout.curriculum)
+		json_object_set_new(p->state.stage, "curriculum", ww_curriculum_save(p->rollout.curriculum));
 	enum ww_rc rc = ww_checkpoint_save(p->o->output, &t, &p->state, p->o->keep_checkpoints, err);
 	json_decref(p->state.stage);
 	p->state.stage = NULL;
@@ -519,6 +536,8 @@ static enum ww_rc one_step(struct ppo *p, struct ww_err *err)
 	struct ww_rl_step_result x;
 	WW_CHECK(sample(p, r.step, err));
 	WW_CHECK(learn(p, &x, err));
+	if (p->rollout.curriculum)
+		ww_curriculum_commit(p->rollout.curriculum);
 	p->state.step = r.step;
 	p->state.updates = ww_learner_updates(p->policy);
 	p->state.critic_updates = p->critic ? ww_learner_updates(p->critic) : 0;
@@ -581,6 +600,8 @@ static void release(struct ppo *p)
 	for (int64_t i = 0; i < p->rollout.n_tasks; i++)
 		free(p->rollout.tasks[i]);
 	free(p->rollout.tasks);
+	free(p->rollout.drawn);
+	ww_curriculum_free(p->rollout.curriculum);
 	ww_tok_free(p->tok);
 	ww_share_close(&p->share);
 	ww_dev_close(p->dev);
@@ -649,6 +670,7 @@ enum ww_rc ww_ppo_run(const struct ww_recipe *o, const json_t *values, const str
 		WW_TRY(ww_nomem(err));
 	WW_TRY(ww_run_dir_describe(&p.dir, values, p.dev, o->other_arithmetic, own, err));
 	WW_TRY(ww_share_open(&p.share, p.dev->id, err));
+	WW_TRY(open_curriculum(&p, err));
 	WW_TRY(open_state(&p, err));
 	WW_TRY(ww_run_dir_open_log(&p.dir, p.state.log_bytes, err));
 	WW_TRY(loop(&p, err));

@@ -34,7 +34,8 @@ static uint64_t seed_of(const struct ww_rollout *r, int64_t step, int64_t i)
 
 static const char *task_of(const struct ww_rollout *r, int64_t step, int64_t g)
 {
-	return r->tasks[((step - 1) * r->groups + g) % r->n_tasks];
+	int64_t turn = (step - 1) * r->groups + g;
+	return r->tasks[r->curriculum ? r->drawn[turn - (r->first - 1) * r->groups] : turn % r->n_tasks];
 }
 
 /* Episode i of a group; *ended: it is there, whole. */
@@ -297,6 +298,8 @@ enum ww_rc ww_rollout_read(const struct ww_rollout *r, int64_t step, struct ww_t
 {
 	char dir[PATH_MAX];
 	*age = 0;
+	if (r->curriculum)
+		ww_curriculum_begin(r->curriculum);
 	for (int64_t k = 0; k < r->o->episodes; k++) {
 		WW_AUTO(ww_episode_release) struct ww_episode e = { 0 };
 		int64_t g = k / r->o->samples;
@@ -309,6 +312,10 @@ enum ww_rc ww_rollout_read(const struct ww_rollout *r, int64_t step, struct ww_t
 		if (ww_rl_recorded(&e, ww_rl_reward_of(r->o->reward), &t[k], err) != WW_OK)
 			return ww_err_wrap(err, "%s: episode %d", dir, i + 1);
 		ww_observe(seen, &e);
+		if (r->curriculum && !i)
+			ww_curriculum_visit(r->curriculum, e.header.task_path);
+		if (r->curriculum)
+			ww_curriculum_note(r->curriculum, e.header.task_path, e.end.reward_final);
 		int64_t old = step - 1 - atoll(ww_json_str(e.header.versions, "policy_step", "0"));
 		*age = old > *age ? old : *age;
 		group[k] = g;

@@ -9,6 +9,7 @@
  */
 #pragma once
 
+#include "rl/curriculum.h"
 #include "rl/judges.h"
 #include "rl/observe.h"
 #include "train/recipe.h"
@@ -25,6 +26,8 @@ struct ww_rollout {
 	enum ww_loop loop;
 	enum ww_prompt prompt;
 	int turns;
+	struct ww_curriculum *curriculum; /* NULL: tasks in turns */
+	int64_t first, *drawn;            /* of a curriculum: the tasks of the steps from `first` on, groups of them each */
 	/* Written: what this process did. */
 	pthread_mutex_t lock;            /* of the three below */
 	int64_t sampled, judged, reused; /* episodes; verdicts asked of the judge; of content that was judged already */

@@ -17,8 +17,8 @@ struct ww_recipe {
 	double lr, min_lr, beta1, beta2, eps, weight_decay, clip, spike, memory;
 	int other_arithmetic, json;
 	/* of the stages that sample, or learn from what was sampled */
-	const char *critic, *tasks, *advantage, *mean, *target, *decide, *reward, *rule, *reference, *judge_devices,
-		*answers;
+	const char *critic, *tasks, *advantage, *mean, *target, *decide, *reward, *rule, *reference, *curriculum,
+		*judge_devices, *answers;
 	int64_t episodes, samples, context_tokens, reply_tokens, update_epochs, minibatch, judge_threads;
 	int64_t turns, parallel, cache_tokens, staleness, idle_turns;
 	double critic_lr, gamma, lambda, critic_lambda, alpha, clip_low, clip_high, dual_clip, truncate, kl, stop_entropy,

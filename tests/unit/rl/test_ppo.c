@@ -75,6 +75,7 @@ static struct ww_recipe recipe(const char *output)
 		.mean = "episode",
 		.decide = "reward",
 		.reward = "milestone",
+		.curriculum = "none",
 		.prompt = "same",
 		.parallel = 1,
 		.steps = 2,

@@ -266,6 +266,7 @@ static inline struct ww_recipe toy_recipe(const char *output)
 		.prompt = "same",
 		.decide = "reward",
 		.reward = "milestone",
+		.curriculum = "none",
 		.steps = 3,
 		.episodes = 4,
 		.samples = 2,
