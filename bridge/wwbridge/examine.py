@@ -52,16 +52,20 @@ def hidden(a):
 
 
 def trivial(a, b, i):
-    """Whether output i, a, could be answered without the inputs; b: that of another draw."""
+    """Whether output i could be answered without the inputs; a, b: those of two draws.  How near a small output is to
+    one number differs from draw to draw, so each of the two has to be twice as far from it."""
     if near(a, b):
         return "same for every draw", f"output {i} hardly depends on the draw of the inputs"
-    mean = a.double().mean().to(a.dtype) if floating(a) else a.flatten()[0]
-    if near(mean.expand_as(a), a):
-        return "constant", f"output {i} is nearly one number"
-    if near(torch.zeros_like(a), a):
-        return "near zero", f"output {i} is within tolerance of zero"
-    if floating(a) and hidden(a) > HIDDEN:
-        return "hidden by scale", f"{hidden(a):.0%} of output {i} is within the tolerance that its largest values give"
+    for t in (a, b):
+        mean = t.double().mean().to(t.dtype) if floating(t) else t.flatten()[0]
+        if near(mean.expand_as(t), t, 2 * SAME):
+            return "constant", f"output {i} is nearly one number"
+        if near(torch.zeros_like(t), t):
+            return "near zero", f"output {i} is within tolerance of zero"
+        if floating(t) and hidden(t) > HIDDEN:
+            return "hidden by scale", (
+                f"{hidden(t):.0%} of output {i} is within the tolerance that its largest values give"
+            )
     return None
 
 

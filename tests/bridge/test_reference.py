@@ -1241,6 +1241,16 @@ def a_block_that_gives_no_tensor_is_left_out_of_the_catalogue():
 
 
 @test
+def an_output_that_is_nearly_one_number_in_one_of_two_draws_is_trivial():
+    from wwbridge.examine import trivial
+
+    noise = torch.randn(300, generator=torch.Generator().manual_seed(1))
+    far, near = 1 + 0.05 * noise, 1 + 0.015 * noise
+    assert trivial(far, 1 + 0.05 * noise.flip(0), 0) is None
+    assert trivial(far, near, 0)[0] == trivial(near, far, 0)[0] == "constant"
+
+
+@test
 def values_beside_much_larger_ones_are_hidden():
     from wwbridge.examine import HIDDEN, hidden
 
