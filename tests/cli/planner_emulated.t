@@ -2,6 +2,7 @@
 # budget: 8 CPU-seconds
 """Kernels that the planner writes for cuda run on the cpu (tests/emulate), library convolutions as their definition has
 them: trials of a search give what the first version gives.  What needs tensor cores or the copy engine is not run.
+An operator that no rule covers, which PyTorch would run between the kernels, is 2 v + 1 here, once also in place.
 
     tests/cli/planner_emulated.t [-v] [GRAPH...]     graphs of tests/data/graphs, by name; -v: all trials, and those
                                                      that are not run"""
@@ -24,6 +25,27 @@ HERE = os.path.join(ROOT, "tests/emulate")
 DEVICE = {"cc": 90, "sm_count": 132, "shared_per_block_bytes": 232448}
 INCLUDES = ["-I", HERE, "-I", os.path.join(ROOT, "skills/cuda/include"), "-I", os.path.join(ROOT, "include")]
 GRAPHS = ["channels_last", "channels_last_3d"]
+FORM = {"dtype": "float32", "sizes": [24, 40], "strides": [40, 1]}
+
+
+def partly(op):
+    """exp(x), the operator on its copy, and the sum of the copy, what came back and x, turned."""
+    def row(name, target, *args):
+        return {"name": name, "op": f"aten.{target}", "args": [a if isinstance(a, list) else {"ref": a} for a in args],
+                "kwargs": {}, "out": [FORM]}
+    rows = [row("exp", "exp.default", "x"), row("copy", "clone.default", "exp"), row("found", op, "copy"),
+            row("both", "add.Tensor", "copy", "found"), row("all", "add.Tensor", "both", "x")]
+    rows.append({"name": "t", "op": "aten.transpose.int", "args": [{"ref": "all"}, 0, 1], "kwargs": {},
+                 "out": [{"dtype": "float32", "sizes": [40, 24], "strides": [1, 40]}]})
+    return {"inputs": [{"name": "x", **FORM}], "params": [], "nodes": rows,
+            "outputs": [{"name": "output0", "ref": "t", "dtype": "float32", "sizes": [40, 24], "strides": [24, 1]}]}
+
+
+def right(op, x):
+    """What partly() computes."""
+    e = [math.exp(v) for v in x]
+    both = [(2 * v + 1) + (2 * v + 1 if op.endswith("_.default") else v) + a for v, a in zip(e, x)]
+    return [both[r * 40 + c] for c in range(40) for r in range(24)]
 
 
 def run(argv, text="", **kw):
@@ -68,6 +90,9 @@ def statements(lines):
             calls.append([f"memset(B[{a[0]}] + {a[1]}, {a[3]}, {a[2]}", [], ");"])
         elif word == "copy":
             calls.append([f"memcpy(B[{a[0]}] + {a[1]}, B[{a[2]}] + {a[3]}, {a[4]}", [], ");"])
+        elif word == "pytorch":
+            calls.append([f"for (long long i = 0; i < size[{a[1]}] / 4; i++) "
+                          f"((float *)B[{a[1]}])[i] = 2 * ((float *)B[{a[0]}])[i] + 1", [], ";"])
         elif word == "conv":
             axes = ", ".join("{" + ", ".join(a[7 + 6 * d:13 + 6 * d]) + "}" for d in range(3))
             x, w, y = (f"(float *)(B[{a[25 + 2 * i]}] + {a[26 + 2 * i]})" for i in range(3))
@@ -159,4 +184,12 @@ for name in args.graphs or GRAPHS:
         else:
             d = distance(got, want)
             ok(d < 1e-5, f"{what}: as the first version ({d:.1e})")
+for op in ("nonesuch.default", "nonesuch_.default") if not args.graphs else ():
+    graph = partly(op)
+    said = run([VARIANTS, "cuda", "1"], json.dumps({"file": op, "device": DEVICE, "graph": graph}) + "\n")
+    with tempfile.TemporaryDirectory() as folder:
+        data = draw(graph, op)
+        got, why = outputs(folder, graph, json.loads(said.splitlines()[0]), data)
+    d = distance(got or [], right(op, array.array("f", data)))
+    ok(d < 1e-6, f"{op} runs between kernels: what it reads, and what is made of its result ({d:.1e})", why)
 finish()

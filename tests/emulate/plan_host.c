@@ -6,6 +6,7 @@
  *     launch KERNEL GX GY GZ THREADS, then for it    arg buf NUMBER OFFSET | arg i32|i64|f32|f64 VALUE
  *     memset BUF OFFSET BYTES VALUE
  *     conv, and 40 numbers: struct ww_conv in its order
+ *     pytorch READ WRITE                             buffers of an operator of one operand that has no rule
  *     other WHAT                                     a node that this test does not run */
 #include <stdarg.h>
 #include <stdio.h>
@@ -113,6 +114,15 @@ void ww_copy(struct ww_plan *p, int dst, long long dst_offset, int src, long lon
 {
 	(void)p;
 	printf("copy %d %lld %d %lld %lld\n", dst, dst_offset, src, src_offset, bytes);
+}
+
+void ww_pytorch(struct ww_plan *p, const struct ww_pytorch *t)
+{
+	(void)p;
+	if (!*t->reads || strchr(t->reads, ' ') || strchr(t->nodes, ' '))
+		printf("other operators of PyTorch\n");
+	else
+		printf("pytorch %d %d\n", t->read_buf[0], t->write_buf[0]);
 }
 
 void ww_conv(struct ww_plan *p, const struct ww_conv *c)
