@@ -203,6 +203,25 @@ static void test_library_nodes(void **state)
 	}
 }
 
+/* Channels-last, what only reductions to channels read is not turned. */
+static void test_statistics_follow_the_layout(void **state)
+{
+	json_t *g = fixture("conv2d.json"), *d = device();
+	struct knobs knobs[8] = { 0 };
+	struct pl_result r;
+
+	(void)state;
+	for (size_t k = 0; k < WW_ARRAY_LEN(knobs); k++)
+		knobs[k].last = 1;
+	ww_pl_build(g, d, "cuda", knobs, WW_ARRAY_LEN(knobs), NULL, &r);
+	assert_true(r.ok);
+	assert_non_null(strstr(r.plan_text, "WW_LAYOUT_NHWC"));
+	assert_int_equal(count(r.plan_text, "turned(p"), 1); /* the task's own input */
+	ww_pl_result_release(&r);
+	json_decref(g);
+	json_decref(d);
+}
+
 /* Without skeletons a later pass finds in the scratch what was expensive to compute, and nothing else. */
 static void test_kept_values(void **state)
 {
@@ -773,13 +792,14 @@ static void test_algebra(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_every_fixture_is_covered), cmocka_unit_test(test_fusion),
-		cmocka_unit_test(test_library_nodes), cmocka_unit_test(test_computed_sizes_have_names),
-		cmocka_unit_test(test_titles_name_the_nodes), cmocka_unit_test(test_row_skeletons),
-		cmocka_unit_test(test_kept_values), cmocka_unit_test(test_unknown_operator_is_named),
-		cmocka_unit_test(test_refusals_name_the_case), cmocka_unit_test(test_every_bag_is_covered),
-		cmocka_unit_test(test_a_refusal_leaks_nothing), cmocka_unit_test(test_repeated_kernels_are_shared),
-		cmocka_unit_test(test_windows_are_shared), cmocka_unit_test(test_einsum_spellings),
-		cmocka_unit_test(test_hostile_graphs), cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
+		cmocka_unit_test(test_library_nodes), cmocka_unit_test(test_statistics_follow_the_layout),
+		cmocka_unit_test(test_computed_sizes_have_names), cmocka_unit_test(test_titles_name_the_nodes),
+		cmocka_unit_test(test_row_skeletons), cmocka_unit_test(test_kept_values),
+		cmocka_unit_test(test_unknown_operator_is_named), cmocka_unit_test(test_refusals_name_the_case),
+		cmocka_unit_test(test_every_bag_is_covered), cmocka_unit_test(test_a_refusal_leaks_nothing),
+		cmocka_unit_test(test_repeated_kernels_are_shared), cmocka_unit_test(test_windows_are_shared),
+		cmocka_unit_test(test_einsum_spellings), cmocka_unit_test(test_hostile_graphs),
+		cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
 		cmocka_unit_test(test_work_is_not_repeated), cmocka_unit_test(test_partition),
 		cmocka_unit_test(test_in_place) };
 

@@ -101,6 +101,9 @@ struct val *pl_turn(struct pl *pl, struct gnode *n, struct val *x);
 /* x (n, c, space...) for a rule that reads elements more than once, or beside those of others: channels-last where the
  * convolution that it comes from is. */
 struct val *pl_follow_last(struct pl *pl, struct gnode *n, struct val *x);
+/* Before a reduction of x over `mask`: where that leaves the channels, results of channels-last convolutions that it
+ * reads stay as they are instead of being turned. */
+void pl_keep_last(const struct pl *pl, struct val *x, unsigned mask);
 struct val *pl_attention(struct pl *pl, struct gnode *n, struct val *q, struct val *k, struct val *v, struct val *mask,
 	int causal, double scale);
 struct val *pl_scan(struct pl *pl, struct gnode *n, struct val *x, int dim, enum pl_red red);

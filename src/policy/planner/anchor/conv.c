@@ -142,6 +142,26 @@ struct val *pl_follow_last(struct pl *pl, struct gnode *n, struct val *x)
 	return pl_all_last(pl) && x->rank >= 3 && from_last(x, &left) ? channels_last(pl, n, x) : x;
 }
 
+static void keep_last(struct val *x, int *left)
+{
+	if (x->root || --*left < 0)
+		return;
+	if (x->kind == V_ANCHOR && x->anchor->kind == S_CONV && x->anchor->conv.last)
+		x->last = 1;
+	for (int i = 0; i < x->n_arg && x->kind == V_OP; i++)
+		if (x->arg[i]->rank == x->rank)
+			keep_last(x->arg[i], left);
+}
+
+void pl_keep_last(const struct pl *pl, struct val *x, unsigned mask)
+{
+	const unsigned all = (1u << x->rank) - 1;
+	int left = 100;
+
+	if (pl_all_last(pl) && x->rank >= 3 && (mask | 1) == (all & ~2u))
+		keep_last(x, &left);
+}
+
 /* ---- What lowering calls ----------------------------------------------------------------------------------------- */
 
 struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w, int nd, const int64_t *stride,

@@ -8,6 +8,7 @@
 #include "policy/planner/graph/val.h"
 
 #include "policy/planner/graph/graph.h"
+#include "policy/planner/planner.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -389,6 +390,35 @@ static int fits_clusters(const struct pl *pl, const struct val *a, int64_t rows,
 		rows * 16 >= pl->dev.sm_count && cols <= 262144 && is_innermost(pl, a, a->rank - 1);
 }
 
+/* Rows side by side in memory, dimension `lane`, each much longer than there are threads for them: parts of some outer
+ * reduced dimensions, stored with the lane innermost so that parts and their sums are read as whole lines. */
+static struct val *lines(struct pl *pl, enum pl_red red, struct val *a, int nred, int lane)
+{
+	int first = a->rank - nred, perm[PL_MAX_RANK], back[PL_MAX_RANK], k = 1, n = 0;
+	int64_t threads = 512LL * (pl->dev.sm_count > 0 ? pl->dev.sm_count : 132), parts = 1;
+	struct val *v;
+
+	for (int d = 0; d < first; d++)
+		parts *= ix_num(a->size[d]);
+	for (; k < nred; k++) {
+		parts *= ix_num(a->size[first + k - 1]);
+		if (parts >= threads)
+			break;
+	}
+	k -= k == nred;
+	for (int d = 0; d < first + k; d++)
+		if (d != lane)
+			perm[n++] = d;
+	perm[n++] = lane;
+	while (n < a->rank)
+		perm[n] = n, n++;
+	v = red_last(pl, red, pl_permute(pl, a, perm), nred - k);
+	v->force_root = 1;
+	for (int d = 0; d < first + k; d++)
+		back[d] = d == lane ? first + k - 1 : d - (d > lane);
+	return red_last(pl, red, pl_permute(pl, v, back), k);
+}
+
 /* Too few results to keep the machine busy, too much work for each: reduce in two kernels.  The parts are the outer
  * reduced dimensions, or an exact split of the only one. */
 static struct val *split(struct pl *pl, enum pl_red red, struct val *a, int nred)
@@ -402,6 +432,9 @@ static struct val *split(struct pl *pl, enum pl_red red, struct val *a, int nred
 
 	for (int d = 0; d < a->rank; d++)
 		*(d < first ? &rows : &cols) *= ix_num(a->size[d]);
+	for (int d = 0; d < first && nred > 1 && pl_all_last(pl); d++)
+		if (red < RED_ARGMAX && rows < want && cols >= 2048 && is_innermost(pl, a, d))
+			return lines(pl, red, a, nred, d);
 	if (red >= RED_ARGMAX || rows >= want || cols < (pl->target == WW_TARGET_CUDA ? 16384 : 32768) ||
 		fits_clusters(pl, a, rows, cols))
 		return red_last(pl, red, a, nred);

@@ -504,6 +504,7 @@ static void adaptive_pool(struct pl *pl, struct gnode *n)
 
 		for (int d = first; d < a->rank; d++)
 			c = ix_mul(pl, c, a->size[d]);
+		pl_keep_last(pl, a, mask);
 		y = pl_reduce(pl, is_max ? RED_MAX : RED_SUM, a, mask, 1);
 		done(n, is_max ? y : pl_op2(pl, OP_DIV, y, pl_cast(pl, pl_index(pl, WW_I64, 0, NULL, c), y->dt)));
 		return;

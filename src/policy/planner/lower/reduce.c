@@ -64,6 +64,7 @@ static void reduce(struct pl *pl, struct gnode *n)
 	int keep = keepdim(pl, n, 2);
 	unsigned m = dims(pl, n, 1, a);
 
+	pl_keep_last(pl, a, m);
 	done(n, n->variant == MEAN ? mean(pl, a, m, keep) : pl_reduce(pl, n->variant, a, m, keep));
 }
 
@@ -331,6 +332,7 @@ static void batch_norm(struct pl *pl, struct gnode *n)
 	double eps = pl_arg_num(pl, n, n->variant == NO_STATISTICS ? 5 : n->variant == NO_TRAINING ? 6 : 7, "eps", 1e-5);
 
 	if (training) {
+		pl_keep_last(pl, x, all_dims(x) & ~2u);
 		y = normalise(pl, x, all_dims(x) & ~2u, eps, &mu, &r);
 	} else {
 		mu = per_channel(pl, pl_need_val(pl, n, 3, "running_mean"), x->rank);
