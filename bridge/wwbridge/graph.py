@@ -30,7 +30,7 @@ GATHERS = {"embedding", "embedding_bag", "index", "index_select", "gather", "tak
 
 
 def build(task):
-    """(graph as JSON, {"inputs": [(name, tensor)], "params": [...], and the graph itself, runnable})"""
+    """(graph as JSON, {"inputs": [(name, tensor)], "params": [...]})"""
     problems = []
     for source, make in (("export", exported), ("trace", traced)):
         try:
@@ -157,8 +157,7 @@ class Writer:
                        "node_bytes": sum(n["bytes"] for n in nodes),
                        "nodes": len(nodes)},
         }
-        return graph, {"inputs": self.inputs, "params": [(row["name"], t) for row, t in self.params],
-                       "fx": self.graph, "kinds": self.kinds, "names": self.names}  # what profile.py runs
+        return graph, {"inputs": self.inputs, "params": [(row["name"], t) for row, t in self.params]}
 
     # ---- Names
 
@@ -228,10 +227,10 @@ class Writer:
         if isinstance(n.target, torch._ops.HigherOrderOperator) or n.op == "call_module":
             raise ValueError(f"nested graph {n.target}")
         out = [v for v in tree_flatten(n.meta.get("val"))[0] if isinstance(v, torch.Tensor)]
-        if not out and not n.users:
+        op = "getitem" if n.target is operator.getitem else getattr(n.target, "__name__", "?")
+        if not out and not n.users and op != "_exit_autocast":
             return None  # assertions
         name = self.names[n.name] = self._claim(n.name)
-        op = "getitem" if n.target is operator.getitem else getattr(n.target, "__name__", "?")
         if isinstance(n.target, torch._ops.OpOverload):
             op = str(n.target)
         nbytes, flops = self._cost(n, out)

@@ -48,31 +48,34 @@ def written(call):
     return [i for i, a in enumerate(schema.arguments if schema else ()) if a.alias_info and a.alias_info.is_write]
 
 
+def step(row):
+    """(name, operator, arguments, keyword arguments) of a row; the arguments are still to be resolved."""
+    call = overload(row["op"])
+    schema = getattr(call, "_schema", None)
+    if schema is None:
+        return row["name"], call, row["args"], row["kwargs"]
+    kinds = [str(a.real_type if hasattr(a, "real_type") else a.type) for a in schema.arguments]
+    by_name = {a.name: k for a, k in zip(schema.arguments, kinds)}
+    return (row["name"], call, [typed(x, kinds[i]) for i, x in enumerate(row["args"])],
+            {k: typed(x, by_name[k]) for k, x in row["kwargs"].items()})
+
+
 class Operators:
     """Some rows in order.  rows: [{name, op, args, kwargs}]; writes: names of those whose results are stored."""
 
     def __init__(self, rows, writes):
-        self.steps = [(row["name"], *self._arguments(row)) for row in rows]
-        self.writes, self.copies = writes, any(written(call) for _, call, _, _ in self.steps)
-
-    def _arguments(self, row):
-        call = overload(row["op"])
-        schema = getattr(call, "_schema", None)
-        if schema is None:
-            return call, row["args"], row["kwargs"]
-        if written(call) not in ([], [0]) or written(call) and str(schema.arguments[0].type) != "Tensor":
-            raise ValueError(f"{row['op']} writes to more than its first operand")
-        kinds = [str(a.real_type if hasattr(a, "real_type") else a.type) for a in schema.arguments]
-        by_name = {a.name: k for a, k in zip(schema.arguments, kinds)}
-        return (call, [typed(x, kinds[i]) for i, x in enumerate(row["args"])],
-                {k: typed(x, by_name[k]) for k, x in row["kwargs"].items()})
+        self.steps, self.writes = [step(row) for row in rows], writes
+        calls = [call for _, call, _, _ in self.steps]
+        for call in calls:
+            if written(call) not in ([], [0]) or written(call) and str(call._schema.arguments[0].type) != "Tensor":
+                raise ValueError(f"{call} writes to more than its first operand")
+        self.copies = any(map(written, calls))
 
     def __call__(self, values):
         """values: {name: tensor} of what the rows read and do not compute.  The results, in the order of `writes`."""
         values = {name: v.clone() if self.copies else v for name, v in values.items()}
         for name, call, args, kwargs in self.steps:
-            values[name] = call(*(resolve(a, values) for a in args),
-                                **{k: resolve(v, values) for k, v in kwargs.items()})
+            values[name] = call(*resolve(args, values), **{k: resolve(v, values) for k, v in kwargs.items()})
         return [values[name] for name in self.writes]
 
 

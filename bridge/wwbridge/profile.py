@@ -19,42 +19,54 @@ import time
 
 import torch
 
-from . import Refuse, one_line
+from . import Refuse, one_line, operators
 
 MAX_KERNELS, MAX_NAME = 16, 200
 RUNS, SECONDS = 7, 2.0
 
 
-class Walk(torch.fx.Interpreter):
-    """One run of the graph; around(node) is entered for each operator."""
+AUTOCAST = {"_enter_autocast": torch.amp.autocast_mode._enter_autocast,
+            "_exit_autocast": torch.amp.autocast_mode._exit_autocast}
+
+
+def step(row):
+    if row["op"] in AUTOCAST:
+        return row["name"], AUTOCAST[row["op"]], [operators.typed(a, "int") for a in row["args"]], row["kwargs"]
+    return operators.step(row)
+
+
+def names_in(x):
+    """Of the values that arguments read."""
+    if isinstance(x, dict):
+        return {x["ref"]} if "ref" in x else names_in(list(x.values()))
+    return set().union(*map(names_in, x)) if isinstance(x, (list, tuple)) else set()
+
+
+class Walk:
+    """One run of the graph's rows; around(name) is entered for each operator.  A graph from the cache has nothing but
+    its rows, and what torch.export would make of the task once more costs seconds."""
 
     def __init__(self, task, around):
-        self.task, self.kinds = task, task.table["kinds"]
-        self.around, self.node = around, None
-        super().__init__(task.table["fx"].owning_module, graph=task.table["fx"])
-
-    def values(self):
-        out = []
-        for n in self.graph.nodes:
-            if n.op != "placeholder":
-                continue
-            kind = self.kinds.get(n.name, ("scalar",))
-            out.append(self.task.inputs[kind[1]] if kind[0] == "input" else kind[2] if kind[0] == "param"
-                       else n.meta.get("val"))
-        return out
-
-    def run_node(self, n):
-        self.node = n
-        return super().run_node(n)
-
-    def call_function(self, target, args, kwargs):
-        with self.around(self.node):
-            return super().call_function(target, args, kwargs)
+        self.task, self.around = task, around
+        self.steps = [step(row) for row in task.graph()["nodes"]]
+        self.done, seen = [], set()  # behind each step: what no later one reads
+        for _, _, args, kwargs in reversed(self.steps):
+            reads = names_in([args, kwargs])
+            self.done.insert(0, reads - seen)
+            seen |= reads
 
     def once(self):
         self.task.restore()
+        values = dict(self.task.table["inputs"] + self.task.table["params"])
         with torch.no_grad():
-            self.run(*self.values())
+            for (name, call, args, kwargs), done in zip(self.steps, self.done):
+                args, kwargs = operators.resolve(args, values), {k: operators.resolve(v, values)
+                                                                 for k, v in kwargs.items()}
+                with self.around(name):
+                    values[name] = call(*args, **kwargs)
+                del args, kwargs
+                for read in done:
+                    del values[read]
         self.task.target.sync()
 
 
@@ -64,8 +76,8 @@ class Stopwatch:
     def __init__(self):
         self.us, self.name = {}, None
 
-    def __call__(self, node):
-        self.name = node.name
+    def __call__(self, name):
+        self.name = name
         return self
 
     def __enter__(self):
@@ -81,8 +93,8 @@ class Events:
     def __init__(self):
         self.pairs, self.name = [], None
 
-    def __call__(self, node):
-        self.name = node.name
+    def __call__(self, name):
+        self.name = name
         return self
 
     def __enter__(self):
@@ -102,7 +114,6 @@ class Events:
 
 
 def profile(task):
-    make_runnable(task)
     try:
         rows, method = (on_cuda if task.target.kind == "cuda" else on_cpu)(task)
         call_us, device_us = whole(task)
@@ -112,20 +123,8 @@ def profile(task):
         raise Refuse("task", f"{task.name} cannot be run operator by operator: {type(e).__name__}: {one_line(e, 300)}")
     finally:
         task.restore()
-    names = task.table["names"]
     return {"method": method, "call_us": call_us, "device_us": device_us,
-            "nodes": [{"name": names[n], **row} for n, row in rows.items() if n in names]}
-
-
-def make_runnable(task):
-    """A graph from the cache (cached_graph.py) names the tensors but cannot be run: make it."""
-    from .graph import build
-
-    task.graph()
-    if "fx" not in task.table:
-        task.restore()
-        with torch.no_grad():
-            task.table = {**build(task)[1], **task.table}
+            "nodes": [{"name": name, **row} for name, row in rows.items()]}
 
 
 def runs_for(seconds):
@@ -157,7 +156,7 @@ def on_cuda(task):
     from torch.profiler import ProfilerActivity, profile as profiler, record_function
 
     clock = task.clock()
-    walk = Walk(task, lambda node: record_function("ww:" + node.name))
+    walk = Walk(task, lambda name: record_function("ww:" + name))
     start = time.monotonic()
     walk.once()
     walk.once()
