@@ -45,15 +45,18 @@ void ww_surroundings_add_list(struct ww_surroundings *s, const char *list, int f
 
 /* ---- The interpreter --------------------------------------------------------------------------------------------- */
 
-/* Prints the paths of the interpreter's own files, one per line. */
+/* Prints the paths of the interpreter's own files, one per line, and where links in them lead: a task's folder that
+ * holds such a link covers what is bound in the link's place. */
 static const char where[] = "import sys, os, sysconfig\n"
-							"p = [sys.prefix, sys.base_prefix, sys.exec_prefix, "
-							"os.path.dirname(os.path.dirname(os.path.realpath(sys.executable)))]\n"
+							"def hops(x):\n"
+							"    while os.path.islink(x):\n"
+							"        yield x\n"
+							"        x = os.path.normpath(os.path.join(os.path.dirname(x), os.readlink(x)))\n"
+							"    yield x\n"
+							"p = [*hops(sys.prefix), *hops(sys.base_prefix), *hops(sys.exec_prefix)]\n"
+							"p += [os.path.dirname(os.path.dirname(os.path.realpath(sys.executable)))]\n"
 							"p += [x for x in sys.path if os.path.isdir(x)] + [sysconfig.get_path('include') or '']\n"
-							"link = sys.executable\n"
-							"while os.path.islink(link):\n"
-							"    p.append(os.path.dirname(os.path.dirname(link)))\n"
-							"    link = os.path.join(os.path.dirname(link), os.readlink(link))\n"
+							"p += [os.path.dirname(os.path.dirname(x)) for x in hops(sys.executable)]\n"
 							"print('\\n'.join(dict.fromkeys(os.path.abspath(x) for x in p if x)))\n";
 
 static enum ww_rc add_interpreter(struct ww_surroundings *s, const char *python, struct ww_err *err)
