@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# budget: 14 CPU-seconds
+# budget: 12 CPU-seconds
 # timeout: 600
 """The planner's first solution against PyTorch for operators that no example has: sorting, scattering, assignment
 through views, recurrent layers, products of tensors, places of maxima, losses.  They are the outputs of one task, so
@@ -129,9 +129,11 @@ def get_init_inputs():
     return []
 """
 
+# What was verified is not judged once more.  The compiler takes 13 s of a processor where the store has not its work.
+ONCE = ("--max-turns", "2", "--max-gpu-seconds", "0.1", "--max-seconds", "240", "--explain")
 out = os.path.join(TMP, "operators")
-code, stdout, err = run(command(put("operators.py", TASK.replace("LIST", f"({', '.join(EXPRESSIONS)})")), out,
-                                "--max-turns", "2", "--json", "--explain"))
+code, stdout, err = run(command(put("operators.py", TASK.replace("LIST", f"({', '.join(EXPRESSIONS)})")), out, *ONCE,
+                                "--json"))
 try:
     summary = json.loads(stdout)
 except ValueError:
@@ -148,7 +150,8 @@ ok(explained.get("solution") == verdict.get("solution_id") and explained == json
    "--explain: each kernel with its operators, why, and its time beside its floor", json.dumps(explained)[:3000])
 
 # An inverse of 40 rows has no rule, a QR factorisation (two results) and digamma in place have none: PyTorch runs them
-# between our kernels.
+# between our kernels.  Running sums of exponentials are n * n exponentials: PyTorch's one pass is faster, and the
+# summary says so unasked.
 PARTLY = """import torch
 import torch.nn as nn
 
@@ -157,58 +160,37 @@ class Model(nn.Module):
     def __init__(self):
         super().__init__()
         self.norm = nn.LayerNorm(40)
-        self.lin = nn.Linear(40, 40)
 
-    def forward(self, x):
+    def forward(self, x, row):
         y = torch.nn.functional.gelu(self.norm(x)) * 2
-        z = torch.linalg.inv(y @ y.mT / 40 + torch.eye(40))
+        z = torch.linalg.inv(y + 16 * torch.eye(40))
         u, s = torch.linalg.qr(z)
         c = y.clone()
         c.abs_().add_(1)[:, 0].digamma_()
-        return torch.softmax(self.lin(u @ y) + x, -1), torch.tanh(s.abs()), c * 2
+        return torch.softmax(u + x, -1), torch.tanh(s.abs()), c * 2, torch.logcumsumexp(row * 2, 1)
 
 
 def get_inputs():
-    return [torch.randn(6, 40, 40)]
+    return [torch.randn(6, 40, 40), torch.randn(1, 4096)]
 
 
 def get_init_inputs():
     return []
 """
 out = os.path.join(TMP, "partly")
-code, stdout, err = run(command(put("partly.py", PARTLY), out, "--max-turns", "2", "--json", "--explain",
-                                "--formats", "torch,c"))
-summary = json.loads(stdout or "{}")
-verdict = summary.get("verdict") or {}
-pieces = [k for k in (summary.get("explain") or {}).get("kernels", []) if k["what"] == "PyTorch"]
+code, stdout, err = run(command(put("partly.py", PARTLY), out, *ONCE, "--formats", "torch,c"))
+verdict, explained = (json.loads(get(out, name)) if os.path.exists(os.path.join(out, name)) else {}
+                      for name in ("verdict.json", "explain.json"))
+pieces = [k for k in explained.get("kernels", []) if k["what"] == "PyTorch"]
 ok(verdict.get("correct") and verdict.get("partial") and verdict.get("pytorch_ops", "").split()[:2] ==
    ["linalg_inv", "linalg_qr"] and 0 < verdict.get("pytorch_share", 0) < 1 and
    verdict["pytorch_ops"].endswith("digamma_") and verdict.get("library_only") == (verdict["pytorch_share"] > 0.5) and
    len(pieces) == 3 and all(k["us"] > 0 for k in pieces),
    "operators without a rule run as PyTorch runs them, between kernels; they are named, and their share of the time",
    f"exit code {code}\n{stdout[:6000]}\n{err}")
-exports = summary.get("exports") or {}
-ok("path" in exports.get("torch", {}) and "linalg_inv" in exports.get("c", {}).get("error", ""),
-   "the torch export runs them too, checked in a fresh process; a C library says that it cannot", json.dumps(exports))
-
-# Running sums of exponentials are n * n exponentials: PyTorch's one pass is faster, and the summary says so unasked.
-SLOW = """import torch
-import torch.nn as nn
-
-
-class Model(nn.Module):
-    def forward(self, x):
-        return torch.logcumsumexp(x * 2, 1)
-
-
-def get_inputs():
-    return [torch.randn(1, 8192)]
-
-
-def get_init_inputs():
-    return []
-"""
-code, stdout, err = run(command(put("slow.py", SLOW), os.path.join(TMP, "slow"), "--max-turns", "2"))
+ok(re.search(r"torch\S*   checked in a fresh process", stdout) and
+   re.search(r"export c was not made: .*linalg_inv", stdout),
+   "the torch export runs them too, checked in a fresh process; a C library says that it cannot", stdout + err)
 ok(code == 1 and re.search(r"slower than PyTorch: [\d.]+ us, eager [\d.]+ us", stdout) and
    re.search(r"logcumsumexp: [\d.]+ us where PyTorch's operators take [\d.]+ us; \w", stdout),
    "a solution that is slower than eager: the part, both times, the reason; exit code 1", stdout + err)
