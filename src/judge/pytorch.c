@@ -13,8 +13,9 @@
  * code of the candidate's runs in that process, and no memory of PyTorch's own is ever exported.  What lies between two
  * such nodes is one CUDA graph, in either process, timed there as a whole plan is (plugin_clock.c) or as a baseline is
  * (bridge/wwbridge/device_time.py), each behind a flush of its own: so each part finds no more in the caches than the
- * baseline's first kernel, and pays once more for the ends of a graph.  The sum is never less than the same in one
- * graph takes.
+ * baseline's first kernel, and pays once more for the ends of a graph.  What it leaves there unwritten is no part of
+ * its time, and in one graph the next kernel would have to wait for it: more_us() is added between two parts.  So the
+ * sum is not less than the same in one graph takes, and nobody gains by cutting a plan into parts.
  *
  * What PyTorch refuses (an
  * index out of range that a kernel computed) or dies of is the solution's fault, since the values are its own; the
@@ -505,6 +506,33 @@ static enum ww_rc run_pytorch(struct mixed *x, int k, int last, struct ww_run_re
 	return WW_OK;
 }
 
+/* cuda: at most what writing back the last cache between two parts takes.  Where all that the plan writes fits in it,
+ * that need not be done in one graph, and reading it again from memory, as here, costs as much. */
+static double more_us(const struct mixed *x)
+{
+	const double cache = (double)x->t->facts.device.l2_bytes;
+	struct ww_ref_peaks p;
+	double bytes = -cache;
+	ww_judge_peaks(x->t->judge, &p);
+	for (uint32_t i = 0; i < x->image->n_buffers; i++) {
+		const struct ww_image_buffer *b = &ww_image_buffers(x->image)[i];
+		bytes += b->role == WW_BUF_SCRATCH || b->role == WW_BUF_OUTPUT ? (double)b->bytes : 0;
+	}
+	return bytes > 0 && p.memory_bytes_per_s > 0 ? fmin(bytes, cache) / p.memory_bytes_per_s * 1e6 : 0;
+}
+
+/* Parts of both kinds. */
+static int count_parts(const struct ww_image *m)
+{
+	int n = 0, ours = 0;
+	for (uint32_t i = 0; i < m->n_nodes; i++) {
+		const int pytorchs = ww_image_nodes(m)[i].kind == WW_NODE_PYTORCH;
+		n += pytorchs || !ours;
+		ours = !pytorchs;
+	}
+	return n;
+}
+
 static void note_times(struct mixed *x, const struct ww_run_result *res, int n)
 {
 	if (x->cuda && !(x->flags & WW_RUN_FLUSH))
@@ -541,6 +569,10 @@ static enum ww_rc mixed_go(void *self, double limit_s, struct ww_run_result *res
 		rc = run_part(x, from, m->n_nodes, limit_s, res, err);
 	else if (k < n)
 		drop(x->t); /* it waits for a byte that will not come */
+	if (x->cuda && (x->flags & WW_RUN_FLUSH)) {
+		const double more = (count_parts(m) - 1) * more_us(x);
+		add_times(res, &(struct ww_run_result){ .device_us = more, .stamp_us = more, .call_us = more });
+	}
 	if (rc == WW_OK && res->kind == WW_RUN_OK)
 		note_times(x, res, n);
 	x->flags = 0;

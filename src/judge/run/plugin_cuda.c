@@ -302,7 +302,6 @@ static int cuda_repeat(void *self, const struct ww_run_repeat *q, struct ww_run_
 	CUresult e = CUDA_SUCCESS;
 	double start = now_us();
 	uint64_t digest;
-
 	const struct ww_run_part all = { 0, x->image ? x->image->n_nodes : 0 };
 	const struct ww_cuda_part *p = x->parts ? part_of(x, &all) : NULL;
 	if (!x->parts || (q->n && !p))
