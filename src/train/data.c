@@ -129,6 +129,8 @@ static enum ww_rc check_tokens(const struct reader *r, const struct ww_chat_sour
 		if ((v = json_object_get(tokens, numbers[i])) && !json_is_null(v) && json_array_size(v) != json_array_size(ids))
 			return ww_err_set(
 				r->err, WW_ERR_USAGE, "message %zu: \"%s\" has not one number for each id", at, numbers[i]);
+	if (tokens && !json_is_array(ids))
+		return ww_err_set(r->err, WW_ERR_USAGE, "message %zu: \"tokens\" has no array \"ids\"", at);
 	if (!json_array_size(ids))
 		return WW_OK;
 	json_auto_t *reply = reply_of(r, s, ids);

@@ -131,6 +131,9 @@ static void tokens_of_a_reply_are_learned_as_they_were_sampled(void **state)
 		"{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\",\"tokens\":{\"ids\":[97],\"logprobs\":[]}}]}\n");
 	assert_int_equal(open_with("other.jsonl", 200, 0, &d, &err), WW_ERR_USAGE);
 	assert_non_null(strstr(err.msg, "logprobs"));
+	put("other.jsonl", "{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\",\"tokens\":{\"ids\":\"97\"}}]}\n");
+	assert_int_equal(open_with("other.jsonl", 200, 0, &d, &err), WW_ERR_USAGE);
+	assert_non_null(strstr(err.msg, "no array \"ids\"")); /* was learned as if it had no tokens */
 }
 
 static void documents_are_cut_into_pieces_that_lose_nothing(void **state)
