@@ -12,6 +12,11 @@ int ww_cmd_say(const struct ww_err *err);
 /* The same; with --json also {"error": message, "exit": code} on standard output, for a command that has printed no
  * object yet. */
 int ww_cmd_fail(const struct ww_err *err);
+/* The words of a CHOICE or the subcommands of a command's `args`, separated by spaces: "run compose stats convert" of
+ * "run|compose [FILE] | stats SET | convert SET FILE".  "" where no '|' stands between such words. */
+void ww_cmd_words(const char *text, char *out, size_t cap);
+/* Fail because `word` is no subcommand, with the nearest one that is. */
+int ww_cmd_no_subcommand(const struct ww_cmd *cmd, const char *word);
 /* Whether --json was given; main sets it before the options are parsed, so that their errors are JSON too. */
 extern int ww_cmd_json;
 /* Whether standard output is a pipe that nobody reads any more (`warpwright ... | head -1`). */

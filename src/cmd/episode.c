@@ -245,7 +245,7 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 	else if (!strcmp(argv[0], "export"))
 		rc = run_export(&w, argv + 1, argc - 1, &err);
 	else
-		rc = ww_err_set(&err, WW_ERR_USAGE, "episode: \"%.40s\" is not one of show, stats, export", argv[0]);
+		return ww_cmd_no_subcommand(cmd, argv[0]);
 	ww_held_out_free(w.held);
 	return rc == WW_OK ? 0 : ww_cmd_fail(&err);
 }

@@ -1,32 +1,18 @@
 /* manual.c - the man page and the completions of bash, zsh and fish, from the table of commands and their options. */
 #include "cmd/manual.h"
 
+#include "cmd/cmd.h"
 #include "cmd/table.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
 #define EACH_COMMAND(c) for (const struct ww_cmd *const *c = ww_cmd_table; *c; c++)
 #define EACH_OPTION(o, cmd) for (const struct ww_opt *o = (cmd)->opts; o && o->name; o++)
 
-/* The words of "show|stats|export PATH...", or of a CHOICE, separated by spaces; "" where it begins with no such list.
- */
-static void words_of(const char *text, char *out, size_t cap)
-{
-	size_t n = strcspn(text, " ");
-	int is_list = memchr(text, '|', n) != NULL;
-	for (size_t i = 0; i < n; i++)
-		is_list &= islower((unsigned char)text[i]) || isdigit((unsigned char)text[i]) || text[i] == '|';
-	snprintf(out, cap, "%.*s", is_list ? (int)n : 0, text);
-	for (char *p = out; *p; p++)
-		if (*p == '|')
-			*p = ' ';
-}
-
 static void choices_of(const struct ww_opt *o, char *out, size_t cap)
 {
-	words_of(o->type == WW_OPT_CHOICE ? o->arg : "", out, cap);
+	ww_cmd_words(o->type == WW_OPT_CHOICE ? o->arg : "", out, cap);
 }
 
 static int names_path(const struct ww_opt *o)
@@ -169,7 +155,7 @@ static void print_bash(void)
 	fputs("\tesac\n\tcase $COMP_CWORD:${COMP_WORDS[1]} in\n", stdout);
 	EACH_COMMAND(c)
 	{
-		words_of((*c)->args, words, sizeof(words));
+		ww_cmd_words((*c)->args, words, sizeof(words));
 		snprintf(pattern, sizeof(pattern), "2:%s", (*c)->name);
 		if (*words)
 			bash_reply(pattern, words);
@@ -223,7 +209,7 @@ static void print_zsh(void)
 		printf("%s)\n\t_arguments '--help[say what it does]'", (*c)->name);
 		EACH_OPTION(o, *c)
 		zsh_option(o);
-		words_of((*c)->args, words, sizeof(words));
+		ww_cmd_words((*c)->args, words, sizeof(words));
 		printf(*words ? " \\\n\t\t'2:what:(%s)' '*:file:_files' ;;\n" : " \\\n\t\t'*:file:_files' ;;\n", words);
 	}
 	fputs("help)\n\t_describe command commands ;;\nesac\n", stdout);
@@ -253,7 +239,7 @@ static void print_fish(void)
 		printf("complete -c warpwright -n __fish_use_subcommand -f -a %s -d '", (*c)->name);
 		quoted((*c)->summary, "\\");
 		fputs("'\n", stdout);
-		words_of((*c)->args, words, sizeof(words));
+		ww_cmd_words((*c)->args, words, sizeof(words));
 		if (*words)
 			printf("complete -c warpwright -n '__fish_seen_subcommand_from %s' -a '%s'\n", (*c)->name, words);
 		EACH_OPTION(o, *c)

@@ -352,9 +352,7 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 			return 0;
 		return ww_cmd_fail(&err);
 	}
-	ww_err_set(&err, WW_ERR_USAGE, "model: \"%.40s\" is not one of info, init, convert, tokenizer, score, run, bench",
-		argv[0]);
-	return ww_cmd_fail(&err);
+	return ww_cmd_no_subcommand(cmd, argv[0]);
 }
 
 const struct ww_cmd ww_cmd_model = { .name = "model",

@@ -76,21 +76,17 @@ int ww_synth_cut_list(char *list, const char **out, int max)
 static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 {
 	struct ww_err err = WW_ERR_INIT;
-	struct ww_guess g = { .word = argv[0] };
 	for (size_t i = 0; i < WW_ARRAY_LEN(subcommands); i++) {
-		if (strcmp(argv[0], subcommands[i].name)) {
-			ww_guess_offer(&g, subcommands[i].name);
+		if (strcmp(argv[0], subcommands[i].name))
 			continue;
-		}
 		if (argc - 1 >= subcommands[i].min_args && argc - 1 <= subcommands[i].max_args)
 			return subcommands[i].run(values, argc - 1, argv + 1);
-		(void)!ww_err_set(
-			&err, WW_ERR_USAGE, "synth %s takes one argument at most; warpwright synth -h explains it", argv[0]);
+		int min = subcommands[i].min_args, max = subcommands[i].max_args;
+		(void)!ww_err_set(&err, WW_ERR_USAGE, "synth %s takes %s%d argument%s; warpwright synth -h explains it",
+			argv[0], min < max ? "at most " : "", max, max > 1 ? "s" : "");
 		return ww_cmd_fail(&err);
 	}
-	(void)!ww_err_set(&err, WW_ERR_USAGE, "synth: there is no \"%.40s\"%s%s; warpwright synth -h lists what there is",
-		argv[0], g.best ? "; did you mean " : "", g.best ? g.best : "");
-	return ww_cmd_fail(&err);
+	return ww_cmd_no_subcommand(cmd, argv[0]);
 }
 
 const struct ww_cmd ww_cmd_synth = { .name = "synth",

@@ -58,10 +58,14 @@ ok(run("version")[:2] == (0, version) and json.loads(run("version", "--json")[1]
    "version is --version")
 for args, meant in ((("doctor", "--jso=1"), "--json"), (("judge", "--treads", "2"), "--threads"),
                     (("optimise",), "optimize"),
-                    (("help", "jugde"), "judge"), (("versoin",), "version")):
+                    (("help", "jugde"), "judge"), (("versoin",), "version"), (("model", "inof", "x"), "info"),
+                    (("episode", "exprot", "x"), "export"), (("synth", "shwo", "x"), "show")):
     code, out, err = run(*args)
     ok(code == 2 and not out and err.count("\n") == 1 and f'did you mean "{meant}"?' in err,
        f"{' '.join(args)}: did you mean {meant}", err)
+err = [run("synth", *words)[2] for words in (("show",), ("convert", "a"), ("run", "a", "b"))]
+ok(all(f"{words} argument" in e for words, e in zip(("takes 1", "takes 2", "takes at most 1"), err)),
+   "a subcommand says how many arguments it takes", err)
 code, out, err = run("no-such-command")
 ok(code == 2 and err.count("\n") == 1 and "warpwright -h" in err, "an unknown command is one line and exit code 2", err)
 code, out, err = run()

@@ -80,10 +80,12 @@ with tempfile.TemporaryDirectory() as dest:
        "and the options of each")
     ok(complete("warpwright", "judge", "--target", "c") == ["cuda", "cpu"]
        and complete("warpwright", "model", "in") == ["info", "init"]
+       and complete("warpwright", "synth", "s") == ["show", "stats"]
        and complete("warpwright", "judge", "us") == ["usr"], "and their values, the second words, and files")
     # In the shells themselves: what each offers at the end of a line, without zsh's and fish's own start files.
     lines = {"": [*helps, "help", "version"], "op": ["optimize"], "help ex": ["export"],
              "judge --target c": ["cpu", "cuda"], "model in": ["info", "init"],
+             "synth s": ["show", "stats"],
              **{n + " --": ["--" + o for o in options[n]] for n in ("judge", "train")}, "report us": ["usr"],
              "report --output us": ["usr"]}
     zsh, fish = os.path.join(usr, "share/zsh/site-functions"), os.path.join(
