@@ -66,10 +66,13 @@ void pl_anchor_operands(struct pl *pl, struct anchor *s);
 void pl_group(struct pl *pl);
 
 /* ---- hoist.c */
-/* Reduction `red`, which `top` at idx needs, must be stored: the value to store in its place, or red itself.  `self` is
- * being computed by the caller and is never the answer. */
-struct val *pl_store_for(
-	struct pl *pl, struct val *top, const struct ix *const *idx, struct val *self, struct val *red);
+/* May v be stored in place of `red`? */
+typedef int (*pl_storable_fn)(struct pl *pl, struct val *v, struct val *red);
+/* `red`, a reduction or the result of an anchor that `top` at idx needs, must be stored: the value to store in its
+ * place, or red itself.  `self` is being computed by the caller and is never the answer.  storable: what else must hold
+ * of the value, or NULL. */
+struct val *pl_store_for(struct pl *pl, struct val *top, const struct ix *const *idx, struct val *self, struct val *red,
+	pl_storable_fn storable);
 
 /* ---- print/ */
 /* Offsets of the loads that kernel k does, with their buffers; returns how many. */

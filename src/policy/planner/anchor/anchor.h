@@ -77,6 +77,9 @@ struct anchor_ops {
 	int (*fits)(struct pl *pl, const struct anchor *s, int which, const struct operand *o);
 	/* Are the operands among the kernel's own buffers, as those of its expressions are?  NULL: no. */
 	int (*reads_operands)(struct pl *pl, const struct kern *k);
+	/* Does what it stores cost no pass more with its reader's expression than without, as a library's result would by
+	 * default?  NULL: it may. */
+	int (*ends_free)(struct pl *pl, const struct anchor *s);
 	/* Fill k->loop: which template, and the statements of its functors. */
 	void (*build)(struct pl *pl, struct kern *k);
 	const struct knob_row *knobs[2];                                   /* cpu, cuda; NULL: none */

@@ -117,6 +117,12 @@ static int fits_library(const struct anchor *sp)
 	return 1;
 }
 
+/* Of 16 bits: our tiles, or none of the library. */
+static int ends_free(struct pl *pl, const struct anchor *s)
+{
+	return pl->target == WW_TARGET_CPU || pl_all_plain(pl) || (pl->dev.cc == 90 && fits_gemm16(s));
+}
+
 static void choose(struct pl *pl, const struct kern *k, struct loop *l)
 {
 	const struct anchor *sp = k->anchor;
@@ -340,6 +346,7 @@ const struct anchor_ops pl_gemm_ops = { .header = "gemm",
 	.fuses = FUSES_READER,
 	.fits = fits,
 	.reads_operands = reads_operands,
+	.ends_free = ends_free,
 	.build = build,
 	.knobs = { cpu_knobs, cuda_knobs },
 	.print = { print_cpu, print_cuda } };

@@ -136,6 +136,8 @@ static const char *apart_from_reader(struct pl *pl, const struct anchor *s)
 
 static int collect(
 	struct pl *pl, struct kern *k, struct val *self, struct val *v, const struct ix *const *idx, int depth);
+static struct val *end_of(
+	struct pl *pl, struct val *top, const struct ix *const *idx, struct val *self, struct val *result);
 
 /* A reduction on the spot needs nothing but loads. */
 static int plain_red(struct pl *pl, struct val *self, struct val *r, const struct ix **src)
@@ -200,14 +202,19 @@ static int collect(
 		for (struct leaf *l = w.first; l && !again; l = l->next) {
 			int s = 0;
 
-			if (l->kind == LEAF_ANCHOR)
-				pl_store_because(pl, l->val, apart_from_reader(pl, l->val->anchor));
-			if (l->kind == LEAF_ANCHOR || l->kind == LEAF_LOAD)
+			if (l->kind == LEAF_ANCHOR) {
+				struct val *store = end_of(pl, v, idx, self, l->val);
+
+				again = store != l->val;
+				pl_store_because(pl, store, apart_from_reader(pl, l->val->anchor));
+				schedule(pl, store);
+			} else if (l->kind == LEAF_LOAD) {
 				schedule(pl, l->val);
-			else if (l->kind == LEAF_RED && l->val != self)
+			}
+			if (l->kind == LEAF_RED && l->val != self)
 				s = collect_red(pl, k, self, l, inline_red(&w, l->val, v, idx), depth);
 			if (s < 0) {
-				struct val *store = pl_store_for(pl, v, idx, self, l->val);
+				struct val *store = pl_store_for(pl, v, idx, self, l->val, NULL);
 
 				again = store != l->val;
 				pl_store_because(pl, store, OTHER_ROWS);
@@ -244,24 +251,21 @@ static struct leaf *first_red(struct pl *pl, struct val *v, const struct ix *con
 	return NULL;
 }
 
-/* idx of v for the position whose index in `like` is at[]: same number of elements, row-major order. */
+/* idx of v for the position whose index in `like` is at[]: same number of elements, row-major order.  What is equal
+ * from the right is the same index. */
 static void same_position(
 	struct pl *pl, const struct val *v, const struct val *like, const struct ix *const *at, const struct ix **idx)
 {
 	const struct ix *lin = ix_const(pl, 0);
-	int same = v->rank == like->rank;
+	int last = v->rank - 1, of = like->rank - 1;
 
-	for (int d = 0; same && d < v->rank; d++)
-		same = ix_num(v->size[d]) == ix_num(like->size[d]);
-	if (same) {
-		for (int d = 0; d < v->rank; d++)
-			pl_guard_eq(pl, v->size[d], like->size[d], "the sizes of fused operators");
-		memcpy(idx, at, (size_t)v->rank * sizeof(*idx));
-		return;
+	while (last >= 0 && of >= 0 && ix_num(v->size[last]) == ix_num(like->size[of])) { /* by number: a symbol or not */
+		pl_guard_eq(pl, v->size[last], like->size[of], "the sizes of fused operators");
+		idx[last--] = at[of--];
 	}
-	for (int d = 0; d < like->rank; d++)
+	for (int d = 0; d <= of; d++)
 		lin = ix_add(pl, ix_mul(pl, lin, like->size[d]), at[d]);
-	for (int d = v->rank - 1; d >= 0; d--) { /* one size at a time: what is left simplifies */
+	for (int d = last; d >= 0; d--) { /* one size at a time: what is left simplifies */
 		idx[d] = ix_mod(pl, lin, v->size[d]);
 		lin = ix_div(pl, lin, v->size[d]);
 	}
@@ -427,6 +431,38 @@ static void schedule_operands(struct pl *pl, struct anchor *s)
 	}
 }
 
+/* Can v be stored in place of the result of its only anchor, which computes it on the way? */
+static int ends_anchor(struct pl *pl, struct val *v, struct val *result)
+{
+	const struct ix *idx[PL_MAX_RANK], *at[PL_MAX_RANK];
+	struct anchor *s = result->anchor;
+	struct walk w;
+
+	if (pl_itemsize(v->dt) > pl_itemsize(result->dt))
+		return 0;
+	pl_own_vars(pl, s->out, at);
+	same_position(pl, v, s->out, at, idx);
+	pl_walk_init(&w, pl, v);
+	pl_walk(&w, v, idx);
+	for (struct leaf *l = w.first; l; l = l->next)
+		if (l->kind == LEAF_ANCHOR && l->val != result)
+			return 0;
+	return is_epilogue(pl, v, s, idx, at);
+}
+
+/* What to store where `top` at idx needs an anchor's result from memory: of 16 bits what top makes of it, as far as its
+ * kernel can, so that a bias is added before the sum is rounded, as PyTorch does it. */
+static struct val *end_of(
+	struct pl *pl, struct val *top, const struct ix *const *idx, struct val *self, struct val *result)
+{
+	const struct anchor *s = result->anchor;
+	const struct anchor_ops *ops = pl_anchor_ops[s->kind];
+
+	if (pl_itemsize(result->dt) > 2 || s->consumers != 1 || s->scheduled || !ops->ends_free || !ops->ends_free(pl, s))
+		return result;
+	return pl_store_for(pl, top, idx, self, result, ends_anchor);
+}
+
 static void anchor_kernel(
 	struct pl *pl, struct anchor *s, struct val *out, const struct ix *const *idx, const struct ix *const *at)
 {
@@ -449,9 +485,11 @@ static void anchor_kernel(
 	pl_walk(&w, out, idx);
 	for (struct leaf *l = w.first; l; l = l->next) {
 		if (l->kind == LEAF_ANCHOR && l->val->anchor != s) {
-			l->val->last |= out->last && l->val->rank == out->rank;
-			pl_store_because(pl, l->val, "another anchor ends in its reader's expression");
-			schedule(pl, l->val);
+			struct val *store = end_of(pl, out, idx, out, l->val);
+
+			store->last |= out->last && store->rank == out->rank;
+			pl_store_because(pl, store, "another anchor ends in its reader's expression");
+			schedule(pl, store);
 		} else if (l->kind == LEAF_LOAD) {
 			schedule(pl, l->val);
 		}
@@ -537,7 +575,7 @@ static void row_kernel(struct pl *pl, struct val *v)
 		pl_own_vars(pl, v, idx);
 		point_space(pl, k, v, idx);
 	} else { /* no space of ours: store it, or what v makes of it, and look again */
-		struct val *store = pl_store_for(pl, v, idx, v, l->val);
+		struct val *store = pl_store_for(pl, v, idx, v, l->val, NULL);
 
 		pl_store_because(pl, store, OTHER_ROWS);
 		schedule(pl, store);

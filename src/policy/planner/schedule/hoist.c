@@ -19,6 +19,7 @@
 struct hoist {
 	struct pl *pl;
 	struct val *top, *self, *red, *found;
+	pl_storable_fn storable;
 	const struct ix *const *idx;
 };
 
@@ -28,7 +29,8 @@ static int is_it(void *ctx, struct val *v, const struct ix *const *idx)
 	return v == ctx;
 }
 
-/* Does `from` at idx need reduction `red` on a way that does not lead through `past` (NULL: at all)? */
+/* Does `from` at idx need `red`, a reduction or the result of an anchor, on a way that does not lead through `past`
+ * (NULL: at all)? */
 static int needs(struct pl *pl, struct val *from, const struct ix *const *idx, struct val *self, const struct val *red,
 	struct val *past)
 {
@@ -39,7 +41,7 @@ static int needs(struct pl *pl, struct val *from, const struct ix *const *idx, s
 	w.stop_ctx = past;
 	pl_walk(&w, from, idx);
 	for (struct leaf *l = w.first; l; l = l->next)
-		if (l->kind == LEAF_RED && l->val == red)
+		if ((l->kind == LEAF_RED || l->kind == LEAF_ANCHOR) && l->val == red)
 			return 1;
 	return 0;
 }
@@ -85,15 +87,17 @@ static int consider(void *ctx, struct val *v, const struct ix *const *idx)
 	if (v->kind != V_OP || v == h->self || pl_numel_now(v) != pl_numel_now(h->red) ||
 		!needs(h->pl, v, idx, h->self, h->red, NULL))
 		return 0;
-	if (needs(h->pl, h->top, h->idx, h->self, h->red, v) || computed_before(h->pl, v))
+	if (needs(h->pl, h->top, h->idx, h->self, h->red, v) || computed_before(h->pl, v) ||
+		(h->storable && !h->storable(h->pl, v, h->red)))
 		return 0;
 	h->found = v;
 	return 1;
 }
 
-struct val *pl_store_for(struct pl *pl, struct val *top, const struct ix *const *idx, struct val *self, struct val *red)
+struct val *pl_store_for(struct pl *pl, struct val *top, const struct ix *const *idx, struct val *self, struct val *red,
+	pl_storable_fn storable)
 {
-	struct hoist h = { .pl = pl, .top = top, .self = self, .red = red, .idx = idx };
+	struct hoist h = { .pl = pl, .top = top, .self = self, .red = red, .idx = idx, .storable = storable };
 	struct walk w;
 
 	pl_walk_init(&w, pl, self);
