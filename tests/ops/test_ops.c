@@ -11,7 +11,7 @@
  * passes its limit ends the program with 1.  Limits: fp32 follows from sums of a few thousand roundings; bf16 is the
  * rounding of inputs' products to 8 bits (half a unit in the last place is 2^-9).
  *
- * budget: 6 CPU-seconds */
+ * budget: 4 CPU-seconds */
 #include "base/rng.h"
 #include "base/time.h"
 #include "dev/dev.h"

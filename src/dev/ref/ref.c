@@ -56,17 +56,30 @@ static void ref_cast(struct ww_stream *s, struct ww_arr dst, struct ww_arr src, 
 		set(dst, i, get(src, i));
 }
 
+/* The rows of a matrix, or its columns, one behind the other as doubles. */
+static double *doubles(struct ww_arr a, int64_t rows, int64_t cols, int columns)
+{
+	double *d = calloc((size_t)(rows * cols + 1), sizeof(*d));
+	WW_BUG(!d);
+	for (int64_t i = 0; i < rows * cols; i++)
+		d[columns ? i % cols * rows + i / cols : i] = get(a, i);
+	return d;
+}
+
 static void ref_gemm(struct ww_stream *s, enum ww_gemm_form form, struct ww_arr c, struct ww_arr a, struct ww_arr b,
 	int64_t m, int64_t n, int64_t k, int accumulate)
 {
+	double *x = form == WW_GEMM_TN ? doubles(a, k, m, 1) : doubles(a, m, k, 0);
+	double *y = form == WW_GEMM_NT ? doubles(b, n, k, 0) : doubles(b, k, n, 1);
 	for (int64_t i = 0; i < m; i++)
 		for (int64_t j = 0; j < n; j++) {
 			double sum = accumulate ? get(c, i * n + j) : 0;
 			for (int64_t l = 0; l < k; l++)
-				sum += get(a, form == WW_GEMM_TN ? l * m + i : i * k + l) *
-					get(b, form == WW_GEMM_NT ? j * k + l : l * n + j);
+				sum += x[i * k + l] * y[j * k + l];
 			set(c, i * n + j, sum);
 		}
+	free(x);
+	free(y);
 }
 
 static void ref_bias(struct ww_stream *s, struct ww_arr y, struct ww_arr bias, int64_t t, int64_t n)
@@ -187,13 +200,14 @@ static void ref_attention(struct ww_stream *s, const struct ww_attn *a)
 	for (int64_t t = 0; t < a->t; t++)
 		for (int64_t h = 0; h < a->heads; h++) {
 			int64_t kh = h / (a->heads / a->kv_heads), seq = a->seq[t];
-			double max = -INFINITY, sum = 0, acc[1024] = { 0 };
-			WW_BUG(d > 1024);
+			double max = -INFINITY, sum = 0, acc[1024] = { 0 },
+				   *scores = calloc((size_t)a->pos[t] + 1, sizeof(*scores));
+			WW_BUG(d > 1024 || !scores);
 			for (int64_t p = 0; p <= a->pos[t]; p++)
-				max = fmax(max, score(a, t, h, key_row(a, seq, p)));
+				max = fmax(max, scores[p] = score(a, t, h, key_row(a, seq, p)));
 			for (int64_t p = 0; p <= a->pos[t]; p++) {
 				int64_t row = key_row(a, seq, p);
-				double e = exp(score(a, t, h, row) - max);
+				double e = exp(scores[p] - max);
 				sum += e;
 				for (int64_t j = 0; j < d; j++)
 					acc[j] += e * get(a->v, (row * a->kv_heads + kh) * d + j);
@@ -202,6 +216,7 @@ static void ref_attention(struct ww_stream *s, const struct ww_attn *a)
 				set(a->out, (t * a->heads + h) * d + j, acc[j] / sum);
 			if (a->lse)
 				a->lse[t * a->heads + h] = (float)(max + log(sum));
+			free(scores);
 		}
 }
 
