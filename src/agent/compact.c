@@ -61,8 +61,8 @@ char *ww_compact_system(const struct ww_compact *c)
 {
 	struct ww_str s = WW_STR_INIT(1 << 16);
 	ww_str_addf(&s,
-		"Write a fast solution for target %s that computes the outputs of the graph. A node without a type has that of "
-		"its first tensor. Answer with the files plan.c and %s, each in a block of code that begins with ``` and its "
+		"Write a fast solution for target %s that computes the outputs of the graph. A node's name says its operator; "
+		"one without a type has that of its first tensor. Answer with the files plan.c and %s, each in a block of code that begins with ``` and its "
 		"name.\n",
 		ww_target_name(c->target), ww_solution_device_file(c->target));
 	ww_str_adds(&s,

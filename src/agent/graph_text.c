@@ -1,11 +1,13 @@
 /* graph_text.c - a task's graph as a short text, in the compact prompt (compact.h).
  *
- *     in x f32[16,64,32,32]                           strides behind a slash, where it is not contiguous:
- * f32[8,16]/[1,8] scalar int 3 param conv.weight f32[128,64,3,3]               also: buffer, const; a small constant's
- * value behind = conv2d = conv2d(x, conv.weight, None, [1,1])    no type: it has that of its first tensor flatten =
- * flatten(conv2d, 1) f32[16,131072] out flatten
+ *     in x f32[16,64,32,32]              also: param, buffer, const (a small one's value behind =), scalar
+ *     in y f32[8,16]/[1,8]               strides behind a slash, where it is not contiguous
+ *     conv2d_1(x, conv.weight, None)     the name says the operator; no type: it has that of its first tensor
+ *     getitem_2 = max(x, 1) f32[16]      where the name does not
+ *     out conv2d_1
  *
  * What lies in memory has strides; a node's follow from its operator.
+ * A node whose result nobody reads is left out, also one that counts in a buffer nobody else reads (a batch norm's).
  * Nothing that a solution depends on is left out: an operator's overload follows from its arguments.  Regular rather
  * than pretty: who reads it copies names and sizes.
  */
@@ -177,13 +179,27 @@ static void add_arguments(const json_t *node, struct ww_str *out)
 	}
 }
 
+/* "linear_12" of "aten.linear.default". */
+static int says_operator(const char *name, const char *op)
+{
+	size_t n = strlen(name), digits = n;
+	op += strncmp(op, "aten.", 5) ? 0 : 5;
+	while (digits && name[digits - 1] >= '0' && name[digits - 1] <= '9')
+		digits--;
+	if (digits < n && digits && name[digits - 1] == '_')
+		n = digits - 1;
+	return n == strcspn(op, ".") && !strncmp(name, op, n);
+}
+
 static void add_node(const json_t *node, json_t *types, struct ww_str *out)
 {
 	const json_t *list = json_object_get(node, "out"), *t;
 	const char *name = ww_json_str(node, "name", "?");
 	size_t i;
-	ww_str_addf(out, "%s = ", name);
-	add_op(ww_json_str(node, "op", "?"), out);
+	const char *op = ww_json_str(node, "op", "?");
+	ww_str_addf(out, "%s%s", name, says_operator(name, op) ? "" : " = ");
+	if (!says_operator(name, op))
+		add_op(op, out);
 	ww_str_addc(out, '(');
 	add_arguments(node, out);
 	ww_str_addc(out, ')');
@@ -219,15 +235,76 @@ static void add_outputs(const json_t *list, const json_t *types, struct ww_str *
 	}
 }
 
+/* Add by to the uses of all that a value refers to. */
+static void count_uses(const json_t *v, json_t *uses, int by)
+{
+	const char *ref = ww_json_str(v, "ref", NULL), *key;
+	json_t *item;
+	size_t i;
+	if (ref)
+		json_object_set_new(uses, ref, json_integer(ww_json_int(uses, ref, 0) + by));
+	json_array_foreach(v, i, item)
+		count_uses(item, uses, by);
+	json_object_foreach((json_t *)(uintptr_t)v, key, item)
+		count_uses(item, uses, by);
+}
+
+static int is_in_place(const json_t *node)
+{
+	const char *op = ww_json_str(node, "op", ""), *end = op + strlen(op);
+	if (!strncmp(op, "aten.", 5))
+		end = op + 5 + strcspn(op + 5, ".");
+	return end > op && end[-1] == '_';
+}
+
+static int is_param(const json_t *graph, const char *name)
+{
+	const json_t *p;
+	size_t i;
+	json_array_foreach(json_object_get(graph, "params"), i, p)
+		if (!strcmp(ww_json_str(p, "name", ""), name))
+			return 1;
+	return 0;
+}
+
+/* Nobody reads what it computes.  One that works in place may change what another name stands for, a view's base say,
+ * unless it changes a buffer that no other node refers to. */
+static int is_dead(const json_t *graph, const json_t *node, const json_t *uses)
+{
+	const char *changed = ww_json_str(json_array_get(json_object_get(node, "args"), 0), "ref", "");
+	if (ww_json_int(uses, ww_json_str(node, "name", "?"), 0))
+		return 0;
+	return !is_in_place(node) || (is_param(graph, changed) && ww_json_int(uses, changed, 0) == 1);
+}
+
+/* The nodes that are left out, as an object of their names: from the last on, since what only they read goes too. */
+static json_t *dead_nodes(const json_t *graph)
+{
+	const json_t *nodes = json_object_get(graph, "nodes");
+	json_auto_t *uses = json_object();
+	json_t *dead = json_object();
+	count_uses(nodes, uses, 1);
+	count_uses(json_object_get(graph, "outputs"), uses, 1);
+	for (size_t i = json_array_size(nodes); i-- > 0;) {
+		const json_t *node = json_array_get(nodes, i);
+		if (!is_dead(graph, node, uses))
+			continue;
+		count_uses(node, uses, -1);
+		json_object_set_new(dead, ww_json_str(node, "name", "?"), json_true());
+	}
+	return dead;
+}
+
 void ww_graph_text(const json_t *graph, struct ww_str *out)
 {
-	json_auto_t *types = json_object();
+	json_auto_t *types = json_object(), *dead = dead_nodes(graph);
 	const json_t *node;
 	size_t i;
 	add_tensors(json_object_get(graph, "inputs"), "in", types, out);
 	add_scalars(json_object_get(graph, "scalars"), out);
 	add_tensors(json_object_get(graph, "params"), "param", types, out);
 	json_array_foreach(json_object_get(graph, "nodes"), i, node)
-		add_node(node, types, out);
+		if (!json_object_get(dead, ww_json_str(node, "name", "?")))
+			add_node(node, types, out);
 	add_outputs(json_object_get(graph, "outputs"), types, out);
 }
