@@ -7,6 +7,9 @@ paper) with their scalars, and where the judge says so (where there is room) inp
 costs more than copying, from the first time on: draws that will be compared and draws that will not be compared then
 take the same time.  The least recently used go first.
 
+A judgement adds a dozen draws or so.  Each piece of memory that PyTorch's allocator does not have costs a call of the
+driver, of milliseconds and sometimes a hundred, so one piece for many of them is taken ahead (`reserve`).
+
 Memory that others need more is given back: at a failed allocation everything, and on a GPU nothing is kept while less
 than a tenth of it is free.
 """
@@ -14,6 +17,10 @@ than a tenth of it is free.
 import collections
 
 import torch
+
+from .tensors import out_of_memory
+
+DRAWS, RESERVED = 14, 1 << 29  # of a judgement; bytes, below what Task.trim() gives back
 
 
 class Pool:
@@ -42,6 +49,17 @@ class Pool:
         if self.used + size <= self.limit and self.roomy():
             self.entries[key] = (references, kept, size)
             self.used += size
+
+    def reserve(self, each):
+        """Have the allocator hold memory for the draws of a judgement; each: the bytes of one."""
+        size = min(DRAWS * each, RESERVED)
+        if self.target.kind != "cuda" or DRAWS * each > self.limit or not self.roomy():
+            return
+        try:
+            torch.empty(size, dtype=torch.uint8, device=self.target.device)
+        except RuntimeError as e:
+            if not out_of_memory(e):
+                raise
 
     def roomy(self):
         if self.target.kind != "cuda":

@@ -283,6 +283,13 @@ class References:
         self.default = [own(t) for t in self.default]
         self.exact = exact
 
+    def rehearse(self):
+        """What most comparisons run, on PyTorch's own outputs: on a GPU the first call of an operator loads its
+        kernels, and a judgement that does so keeps others waiting with their timed calls."""
+        for i, (e, d) in enumerate(zip(self.exact, self.default)):
+            if floating(d) and d.numel() and self.finite[i]:
+                all_near(d, e, self.own[i]["rms"], self.limits[i].limit2 if self.limits[i] else None)
+
     def tensors(self):
         return [*self.exact, *self.default, *(t for p in self.limits if p for t in p.tensors())]
 
@@ -797,6 +804,8 @@ def degenerate(task, seed_a, seed_b):
             return [trivial(o, e, d, own, rule) for o, e, d, own in zip(other, r.exact, r.default, r.own) if d.numel()]
 
     r = references(seed_a, 1.0, 0.0)
+    if task.target.kind == "cuda":
+        r.rehearse()
     found, answer = {rule: look(r, rule) for rule in MORE_DRAWS}, {}
     for rule, rows in found.items():
         for i, (scale, shift) in enumerate(MORE_DRAWS[rule]):

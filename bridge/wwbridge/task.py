@@ -659,6 +659,7 @@ class Task:
         self._references = self._draw_key = None
         answer = degenerate(self, seed_a, seed_b)
         self.trim()
+        self._pool.reserve(sum(t.nbytes for t in self._values) + sum(8 * math.prod(m[0]) for m in self.out_meta))
         return answer
 
     def clock(self):
@@ -674,7 +675,7 @@ class Task:
         if everything:
             self._clock = None
             self._pool.clear()
-        self.trim(everything or baseline)
+        self.trim(everything)
 
     def trim(self, everything=False):
         """Give memory back that PyTorch's allocator holds idle, beyond what a draw wants again at once: runners and

@@ -905,6 +905,19 @@ def degenerate_tasks():
 
 
 @test
+def a_rehearsal_is_what_most_comparisons_run():
+    from wwbridge import reference
+
+    r, seen, run = reference.References(task("return x * 2, x.argmax(-1), x / 0, x[:0]")), [], reference.all_near
+    reference.all_near = lambda *args: seen.append(run(*args))
+    try:
+        r.rehearse()
+    finally:
+        reference.all_near = run
+    assert len(seen) == 1 and seen[0][1] and seen[0][0]["err_abs"] < 1e-6, seen  # of the finite floating output
+
+
+@test
 def no_example_is_degenerate():
     """Each by itself, though they are parts of one task here: output by output."""
     from examples import GROUPS, joined
