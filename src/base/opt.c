@@ -195,6 +195,18 @@ enum ww_rc ww_opt_parse(const struct ww_cmd *cmd, int argc, char **argv, void *v
 	return WW_OK;
 }
 
+const struct ww_opt *ww_opt_given(const struct ww_cmd *cmd, char ***at)
+{
+	*at += **at && !strcmp(**at, "--");
+	const char *a = **at;
+	if (!a)
+		return NULL;
+	size_t n = a[1] == '-' ? 2 + strcspn(a + 2, "=") : 2;
+	const struct ww_opt *o = a[1] == '-' ? find_long(cmd, a + 2, n - 2) : find_letter(cmd, a[1]);
+	*at += o->type == WW_OPT_FLAG || a[n] ? 1 : 2;
+	return o;
+}
+
 /* ---- Help ------------------------------------------------------------------------------------------------------- */
 
 enum { COLUMNS = 80, HELP_AT = 30 };

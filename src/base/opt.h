@@ -57,6 +57,9 @@ enum ww_rc ww_opt_parse(
 void ww_opt_defaults(const struct ww_cmd *cmd, void *values);
 enum ww_rc ww_opt_parse_over(
 	const struct ww_cmd *cmd, int argc, char **argv, void *values, int *rest, struct ww_err *err) WW_MUST_CHECK;
+/* Of the options that ww_opt_parse() left behind the arguments (argv + *rest): the one at *at, which moves behind it;
+ * NULL at the end. */
+const struct ww_opt *ww_opt_given(const struct ww_cmd *cmd, char ***at);
 /* Set one option by name from text (recipe files).  An unknown name is WW_ERR_USAGE; the message suggests the nearest
  * one. */
 enum ww_rc ww_opt_set(

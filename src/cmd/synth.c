@@ -60,6 +60,28 @@ static const struct {
 	{ "crawl", ww_synth_crawl, 1, 1 }, { "audit", ww_synth_audit, 1, 1 }, { "show", ww_synth_show, 1, 1 },
 	{ "stats", ww_synth_stats, 1, 1 }, { "convert", ww_synth_convert, 2, 2 } };
 
+/* Which subcommands read an option; --json all of them. */
+static const struct {
+	const char *option, *by;
+} readers[] = { { "against", "run audit" }, { "jobs", "run audit" }, { "set", "run compose" },
+	{ "count", "run compose" }, { "validation", "run" }, { "held-out", "run" }, { "max-tried", "run" },
+	{ "output", "run" }, { "parquet", "run" }, { "timings", "run" }, { "catalogue", "run compose" },
+	{ "policy", "run" }, { "base-url", "run" }, { "each", "compose" }, { "no-transformers", "crawl" },
+	{ "index", "compose" }, { "sample", "audit" }, { "seed", "run compose audit" }, { "rows", "audit" },
+	{ "max-seconds", "audit show" }, { "target", "run compose audit" }, { "threads", "run" }, { "device", "run audit" },
+	{ "devices", "run" } };
+
+/* Every option that was given has an effect. */
+static enum ww_rc check_options(const struct ww_cmd *cmd, char **given, const char *subcommand, struct ww_err *err)
+{
+	for (const struct ww_opt *o; (o = ww_opt_given(cmd, &given));)
+		for (size_t i = 0; i < WW_ARRAY_LEN(readers); i++)
+			if (!strcmp(o->name, readers[i].option) && !strstr(readers[i].by, subcommand))
+				return ww_err_set(err, WW_ERR_USAGE, "synth %s does not read --%s (of synth %s); remove it", subcommand,
+					o->name, readers[i].by);
+	return WW_OK;
+}
+
 int ww_synth_cut_list(char *list, const char **out, int max)
 {
 	int n = 0;
@@ -79,6 +101,8 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 	for (size_t i = 0; i < WW_ARRAY_LEN(subcommands); i++) {
 		if (strcmp(argv[0], subcommands[i].name))
 			continue;
+		if (check_options(cmd, argv + argc, argv[0], &err) != WW_OK)
+			return ww_cmd_fail(&err);
 		if (argc - 1 >= subcommands[i].min_args && argc - 1 <= subcommands[i].max_args)
 			return subcommands[i].run(values, argc - 1, argv + 1);
 		int min = subcommands[i].min_args, max = subcommands[i].max_args;

@@ -149,7 +149,8 @@ with open(path("cut.jsonl.zst"), "wb") as f:
 bad = {"cut": ("stats", path("cut.jsonl.zst")), "is no task set": ("audit", __file__),
        "nowhere": ("audit", path("nowhere.jsonl")),
        "names no task": ("show", path("set.jsonl")), "holds no task": ("show", path("set.jsonl") + "#zzz"),
-       "did you mean": ("statz", "x")}
+       "did you mean": ("statz", "x"), "does not read --policy": ("compose", "-n", "1", "--policy=openai:x"),
+       "does not read --sample": ("stats", path("set.jsonl"), "--json", "--sample", "3")}
 got = {word: run(*args) for word, args in bad.items()}
 ok(all(c == 2 and word in e and e.count("\n") == 1 for word, (c, o, e) in got.items()), "one line and exit code 2", got)
 finish()

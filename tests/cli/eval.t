@@ -21,7 +21,7 @@ os.makedirs(os.path.join(TMP, "suite/level1"))
 os.makedirs(os.path.join(TMP, "suite/level2"))
 body = "torch.softmax(x * 0.5, dim=-1)"
 put("suite/level1/1_Scale.py", TASK.replace(body, "torch.relu(x * 2.0 + 1.0)"))
-put("suite/level1/10_Digamma.py", TASK.replace(body, "x.clone().digamma_()"))
+put("suite/level1/10_Narrow.py", TASK.replace(body, "x.to(torch.float8_e4m3fn).float()"))
 put("suite/level2/1_Nothing.py", TASK.replace(body, "x - x.detach()"))
 put("suite/level2/2_Huge.py", TASK[:TASK.index("def get_inputs")] + "def get_inputs():\n    return [torch.rand(1 << "
                                                                     "42)]\n\n\ndef get_init_inputs():\n    return []\n")
@@ -70,7 +70,7 @@ ok(nothing["verdicts"]["strict"]["degenerate"], "a degenerate problem is said to
 
 code, out, err = run(command("second", "--slice", "2/2", "--json"))
 bad, huge = lines("second")
-ok(code == 0 and json.loads(out)["ended"] == 2 and bad["outcome"] == "none" and "digamma_" in bad["why"],
+ok(code == 0 and json.loads(out)["ended"] == 2 and bad["outcome"] == "none" and "aten.to.dtype" in bad["why"],
    "the other slice; a problem without a solution says why", f"{code} {out} {err} {bad}")
 ok(huge["outcome"] == "no_room" and str(4 << 42) in huge["why"],
    "a problem that does not fit is passed over with its size", huge)
@@ -82,7 +82,7 @@ ok(code == 0 and summary["problems"] == summary["ended"] == 4 and strict["all"][
    and strict["all"]["1"]["problems"] == 2 and strict["all"]["2"]["problems"] == 2, "merged slices are one evaluation",
    f"{code} {out} {err}")
 ok(strict["without_degenerate"]["overall"]["problems"] == 3, "the degenerate problem can be left out", out)
-ok([w["id"] for w in summary["not_correct"]] == ["level1/10_Digamma", "level2/2_Huge"],
+ok([w["id"] for w in summary["not_correct"]] == ["level1/10_Narrow", "level2/2_Huge"],
    "what is not correct is listed", out)
 speed = [r["verdicts"]["strict"]["speedup"]["eager"]["mid"] for r in lines("all") if "verdicts" in r]
 mean = 1.0
@@ -96,7 +96,7 @@ ok(abs(strict["all"]["overall"]["eager"]["geomean_all"] - mean ** (1 / 4)) < 1e-
 page = os.path.join(TMP, "page.html")
 code, out, err = run([WW, "report", os.path.join(TMP, "all"), "-o", page])
 html = get(page) if code == 0 else ""
-ok(code == 0 and all(t in html for t in ("level1/1_Scale", "digamma_", "WW_KERNEL", "element by element",
+ok(code == 0 and all(t in html for t in ("level1/1_Scale", "aten.to.dtype", "WW_KERNEL", "element by element",
                                          "95% intervals", "CUDA Agent", good["profile"][:40].replace("&", "&amp;"))),
    "the page shows problems, failures, kernels, families, reasons and the field", f"{code} {err} {html[:2000]}")
 ok(not any(t in html for t in ("http://", "https://", "<script", "<img", "<link")), "and loads nothing", html[:500])
@@ -113,7 +113,7 @@ code, out, err = run(command("others", "--solutions", paths[0], "--level", "1"))
 again = {r["id"]: r for r in lines("others")}
 ok(f"{suite} by {paths[0]} on " in out, "the summary names their directory", out)
 ok(code == 0 and again["level1/1_Scale"]["verdicts"]["strict"]["correct"]
-   and again["level1/10_Digamma"]["why"] == "no solution was given",
+   and again["level1/10_Narrow"]["why"] == "no solution was given",
    "solutions that lie in a directory are evaluated without a policy", f"{code} {out} {err} {again}")
 
 # ---- The best of two answers, of which none is right
