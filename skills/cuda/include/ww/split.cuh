@@ -48,13 +48,15 @@ template <int N> __device__ __forceinline__ void split_store(__half *row, int k,
 
 /* Rows of contiguous K.  Grid (rows, batch), block 256.  Row r of batch item z starts at x + z * sb + r * sr and
  * becomes row z * rows + r; amax[that row] is written.  Rows up to 8192 stay in registers; longer ones are read again.
- */
-template <int UNUSED = 0> __global__ void __launch_bounds__(256)
+ * H: a warp a row of at most 128 * H elements, and grid (rows / 8 up, batch). */
+template <int H> __global__ void __launch_bounds__(256)
 	split_rows(const float *x, long long sb, long long sr, int rows, int k, int kp, __half *out, unsigned *amax)
 {
 	__shared__ unsigned box[8];
-	const int held = 8, step = 256 * 4;
-	int z = blockIdx.y, r = blockIdx.x;
+	const int held = H ? H : 8, step = (H ? 32 : 256) * 4, at = (H ? threadIdx.x & 31 : threadIdx.x) * 4;
+	int z = blockIdx.y, r = H ? blockIdx.x * 8 + threadIdx.x / 32 : blockIdx.x;
+	if (H && r >= rows)
+		return;
 	long long to = (long long)z * rows + r;
 	const float *src = x + z * sb + r * sr;
 	bool wide = (k & 3) == 0 && ((unsigned long long)src & 15) == 0;
@@ -72,13 +74,13 @@ template <int UNUSED = 0> __global__ void __launch_bounds__(256)
 	};
 #pragma unroll
 	for (int j = 0; j < held; j++)
-		fetch(j * step + threadIdx.x * 4, v[j]);
+		fetch(j * step + at, v[j]);
 #pragma unroll
 	for (int j = 0; j < held; j++)
 #pragma unroll
 		for (int i = 0; i < 4; i++)
 			top = max(top, magnitude(v[j][i]));
-	for (int c = held * step + threadIdx.x * 4; c < k; c += step) {
+	for (int c = held * step + at; !H && c < k; c += step) {
 		float t[4];
 		fetch(c, t);
 #pragma unroll
@@ -86,23 +88,25 @@ template <int UNUSED = 0> __global__ void __launch_bounds__(256)
 			top = max(top, magnitude(t[i]));
 	}
 	top = __reduce_max_sync(0xffffffffu, top);
-	if ((threadIdx.x & 31) == 0)
-		box[threadIdx.x >> 5] = top;
-	__syncthreads();
+	if (!H) {
+		if ((threadIdx.x & 31) == 0)
+			box[threadIdx.x >> 5] = top;
+		__syncthreads();
 #pragma unroll
-	for (int i = 0; i < 8; i++)
-		top = max(top, box[i]);
-	if (threadIdx.x == 0)
+		for (int i = 0; i < 8; i++)
+			top = max(top, box[i]);
+	}
+	if (at == 0)
 		amax[to] = top;
 	float scale = scale_of(top);
 	__half *dst = out + to * kp * 2;
 #pragma unroll
 	for (int j = 0; j < held; j++) {
-		int c = j * step + threadIdx.x * 4;
+		int c = j * step + at;
 		if (c < kp)
 			split_store(dst, c, v[j], scale);
 	}
-	for (int c = held * step + threadIdx.x * 4; c < kp; c += step) {
+	for (int c = held * step + at; !H && c < kp; c += step) {
 		float t[4];
 		fetch(c, t);
 		split_store(dst, c, t, scale);
