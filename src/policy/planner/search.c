@@ -3,9 +3,9 @@
  * The first trial takes every default.  If it is correct, each following trial changes one knob of one kernel against
  * the best so far and keeps the change when the time falls by more than the noise.  Kernels whose templates have the
  * most to gain come first (matrix products, convolutions, attention, then rows, then maps), and a knob's values in the
- * order of how often they win.  Before all else on cuda, all convolutions run channels-last, all convolutions go to our
- * templates at once, then all to the library, and so do all products, and all of the library's convolutions take its
- * next algorithm: a network has too many for one trial each.
+ * order of how often they win.  Before all else on cuda, all convolutions run channels-last (in PyTorch's order, where
+ * the first trial has them so), all go to our templates at once, then all to the library, and so do all products, and
+ * all of the library's convolutions take its next algorithm: a network has too many for one trial each.
  *
  * If the first trial is not correct, one follows with the library's convolutions in full fp32 (PyTorch's own run may do
  * without TF32, and the rule then leaves no room for it), then one with everything plain (no vectors, general
@@ -95,13 +95,16 @@ static int applies(const struct search *s, const struct coord *c, int kernel)
 void pl_search_init(struct search *s, const struct pl_result *shape, const struct pl_result *last, int cuda)
 {
 	memset(s, 0, sizeof(*s));
-	s->shape = shape;
-	s->last = last;
+	s->order[0] = shape;
+	s->order[1] = last;
 	s->cuda = cuda;
 	s->best_us = s->top_us = INFINITY;
 	list_coords(s);
-	snprintf(s->now.text, sizeof(s->now.text), "first version: %d kernel%s, default tiles", shape->n_kern,
-		shape->n_kern == 1 ? "" : "s");
+	if (last && shape->last_first)
+		pl_trial_last(&s->now);
+	s->shape = s->order[s->now.knobs[0].last];
+	snprintf(s->now.text, sizeof(s->now.text), "first version: %d kernel%s, default tiles%s", s->shape->n_kern,
+		s->shape->n_kern == 1 ? "" : "s", s->now.knobs[0].last ? ", convolutions channels-last" : "");
 }
 
 /* Let `value` (LIBRARY_NO, LIBRARY_YES) compute kernel `only` of s->now, or with -1 every such anchor: how many
@@ -174,12 +177,18 @@ void pl_trial_last(struct trial *t)
 	snprintf(t->text, sizeof(t->text), "try convolutions channels-last");
 }
 
-/* All convolutions channels-last: another build, whose kernels are others. */
-static void vary_last(struct search *s)
+/* All convolutions in the other order: another build, whose kernels are others. */
+static void vary_order(struct search *s)
 {
-	pl_trial_last(&s->now);
+	int last = !s->best.knobs[0].last;
+
+	memset(&s->now, 0, sizeof(s->now));
+	if (last)
+		pl_trial_last(&s->now);
+	else
+		snprintf(s->now.text, sizeof(s->now.text), "try convolutions in PyTorch's order");
 	if (s->exact)
-		set_fp32(&s->now, s->last);
+		set_fp32(&s->now, s->order[last]);
 }
 
 /* The next variation of the best trial; 0 when there is none left.  `coord` counts (row of the table, kernel, value).
@@ -188,8 +197,8 @@ static int vary(struct search *s)
 {
 	int n = s->shape->n_kern < SEARCH_KERNELS ? s->shape->n_kern : SEARCH_KERNELS, per = n * VALUES;
 
-	if (s->last && !s->best.knobs[0].last && s->n_trials == s->failed + 1) {
-		vary_last(s);
+	if (s->order[1] && s->n_trials == s->failed + 1) {
+		vary_order(s);
 		return 1;
 	}
 	for (; s->coord < s->n_coords * per; s->coord++) {
@@ -260,7 +269,7 @@ void pl_search_feed(struct search *s, const json_t *v)
 		note_top(s, us, ww_json_num(v, "reward", 0));
 	if (correct && (!s->have_best || us < s->best_us * (1 - NOISE))) {
 		s->best = s->now;
-		s->shape = s->now.knobs[0].last ? s->last : s->shape;
+		s->shape = s->order[s->now.knobs[0].last];
 		s->have_best = 1;
 		s->best_us = us;
 	}

@@ -19,8 +19,8 @@ struct coord {
 };
 
 struct search {
-	const struct pl_result *shape; /* of the best trial: how many kernels, of which kind */
-	const struct pl_result *last;  /* cuda: the same where convolutions run channels-last; NULL: tried, or no such */
+	const struct pl_result *shape;    /* of the best trial: how many kernels, of which kind */
+	const struct pl_result *order[2]; /* the builds in PyTorch's order and channels-last (cuda; NULL: no such) */
 	int cuda;
 	struct trial now, best; /* best: what is varied; it changes only by more than the noise */
 	struct trial top;       /* to be submitted: the best by reward, then by time, as the loop has it */
@@ -35,7 +35,7 @@ struct search {
 
 /* The trial in which convolutions run channels-last, everything else by default. */
 void pl_trial_last(struct trial *t);
-/* last: the build of that trial, or NULL where it is the same. */
+/* last: the build of that trial, or NULL where it is the same; shape->last_first says which of both is the first. */
 void pl_search_init(struct search *s, const struct pl_result *shape, const struct pl_result *last, int cuda);
 /* The verdict of the current trial. */
 void pl_search_feed(struct search *s, const json_t *verdict);

@@ -1,6 +1,7 @@
 /* conv.c - convolutions and transposed ones, of one to three dimensions. */
 #include "policy/planner/lower/lower.h"
 #include "policy/planner/print/print.h"
+#include "policy/planner/schedule/group.h"
 
 #include <string.h>
 
@@ -69,11 +70,11 @@ static const struct ix *out_size(struct pl *pl, const struct anchor *s, int e)
 /* ---- Channels last ----------------------------------------------------------------------------------------------- */
 
 /* Does a convolution run faster so?  cuDNN pads channels to 16 bytes, except the few of an image. */
-static int wants_last(struct pl *pl, const struct anchor *s, const struct val *x, const struct ix *k)
+static int gains_last(const struct anchor *s, const struct val *x, const struct ix *k)
 {
 	int64_t c = ix_num(x->size[1]), to = 16 / pl_itemsize(x->dt);
 
-	return pl_all_last(pl) && s->conv.groups == 1 && ix_num(k) % to == 0 && (c % to == 0 || c <= to);
+	return s->conv.groups == 1 && ix_num(k) % to == 0 && (c % to == 0 || c <= to);
 }
 
 /* Do both orders of the dimensions mean the same places? */
@@ -192,7 +193,7 @@ struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w
 			pl_cannot(pl, n, "its output size");
 		template &= ix_num(w->size[2 + e]) <= 32;
 	}
-	s->conv.last = library && wants_last(pl, s, x, size[1]);
+	s->conv.last = library && pl_all_last(pl) && gains_last(s, x, size[1]);
 	s->conv.library_only = !template || s->conv.last;
 	if (!template && !library) {
 		pl->n_anchor--;
@@ -265,6 +266,45 @@ static int by_library(struct pl *pl, const struct anchor *sp, const struct knobs
 	least = sp->conv.transposed ? 0.6 : least;
 	return !fits_tensor_cores(pl, sp) || taps < 3 || work < 1 << 29 ||
 		filled(sp->in[0].size[1], 64) * filled(sp->out->size[1], 128) < least;
+}
+
+/* Is x made of statistics, sums of many elements, besides what is stored? */
+static int has_statistics(struct pl *pl, struct val *x)
+{
+	const struct ix *idx[PL_MAX_RANK];
+	struct walk w;
+
+	pl_own_vars(pl, x, idx);
+	pl_walk_init(&w, pl, x);
+	pl_walk(&w, x, idx);
+	for (struct leaf *l = w.first; l; l = l->next) {
+		int64_t n = 1;
+
+		for (int d = l->val->rank; l->kind == LEAF_RED && d < l->val->arg[0]->rank; d++)
+			n *= ix_num(l->val->arg[0]->size[d]);
+		if (n > 64)
+			return 1;
+	}
+	return 0;
+}
+
+int pl_prefers_last(struct pl *pl)
+{
+	double ours = 0, all = 0, taps;
+	int n = 0;
+
+	for (int i = 0; i < pl->n_kern; i++) {
+		const struct anchor *s = pl->kern[i]->anchor;
+
+		if (!s || s->kind != S_CONV)
+			continue;
+		if (s->conv.transposed || !gains_last(s, s->in[0].val, s->out->size[1]) || has_statistics(pl, s->in[0].val))
+			return 0;
+		all += multiply_adds(s, &taps);
+		ours += pl->kern[i]->loop->library & BY_LIBRARY ? 0 : multiply_adds(s, &taps);
+		n++;
+	}
+	return n >= 3 && ours <= all / 2;
 }
 
 /* Who reads the result channels-last gets neighbouring channels of a pixel, others neighbouring pixels of a channel. */
