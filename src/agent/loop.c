@@ -17,50 +17,24 @@
 #include "agent/answers.h"
 #include "agent/best.h"
 #include "agent/compact.h"
-#include "agent/context.h"
 #include "agent/extract.h"
+#include "agent/loop.h"
 #include "agent/prompt.h"
-#include "agent/tools.h"
 
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/time.h"
 #include "judge/solution.h"
-#include "task/signature.h"
 
 #include <limits.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { MALFORMED_MAX = 5, REPLY_ROOM_PARTS = 8 };
-static const double LEAST_PAUSE_S = 0.1; /* before a disturbed closing judgement is repeated */
 
-struct loop {
-	const struct ww_agent_opts *opts;
-	struct ww_agent_result *result;
-	struct ww_episode_writer *episode;
-	struct ww_episode past;    /* what was recorded before this process */
-	struct ww_episode answers; /* opts->answers */
-	struct ww_message *msgs;
-	size_t n_msgs, cap_msgs;
-	struct ww_workspace workspace;
-	struct ww_shell shell;
-	struct ww_tool_env env;
-	int turn;
-	enum ww_finish last_finish; /* of the newest assistant message */
-	struct ww_context context;
-	struct ww_budget_hold hold;
-	int not_judged;                    /* the newest judgement, for want of device seconds */
-	int out_of_budget, out_of_context; /* the newest question could not be asked */
-	char journal[PATH_MAX];
-	char (*recorded)[65]; /* ids of the solution lines */
-	size_t n_recorded;
-};
-
-static void tell(struct loop *l, struct ww_agent_event e)
+void ww_loop_tell(struct ww_agent_loop *l, struct ww_agent_event e)
 {
 	e.turn = l->turn;
 	e.episode = l->opts->episode;
@@ -69,14 +43,14 @@ static void tell(struct loop *l, struct ww_agent_event e)
 		l->opts->on_event(l->opts->event_ctx, &e);
 }
 
-static int interrupted(const struct loop *l) { return l->opts->interrupted && *l->opts->interrupted; }
+int ww_loop_interrupted(const struct ww_agent_loop *l) { return l->opts->interrupted && *l->opts->interrupted; }
 
-static enum ww_rc stop_interrupted(struct ww_err *err) { return ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted"); }
+enum ww_rc ww_loop_stop_interrupted(struct ww_err *err) { return ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted"); }
 
 /* ---- Messages ---------------------------------------------------------------------------------------------------- */
 
 /* Append `m` to the conversation, which then owns it; *m is zeroed. */
-static enum ww_rc keep(struct loop *l, struct ww_message *m, struct ww_err *err)
+enum ww_rc ww_loop_keep(struct ww_agent_loop *l, struct ww_message *m, struct ww_err *err)
 {
 	if (!WW_GROW(l->msgs, &l->cap_msgs, l->n_msgs + 1))
 		return ww_nomem(err);
@@ -87,23 +61,23 @@ static enum ww_rc keep(struct loop *l, struct ww_message *m, struct ww_err *err)
 }
 
 /* Record, then keep; the reply is released. */
-static enum ww_rc say(struct loop *l, struct ww_reply *r, struct ww_err *err)
+static enum ww_rc say(struct ww_agent_loop *l, struct ww_reply *r, struct ww_err *err)
 {
 	int turn = l->turn + (r->message.role == WW_ROLE_ASSISTANT);
 	enum ww_rc rc = (enum ww_rc)ww_episode_add_message(l->episode, turn, r, err);
 	if (rc == WW_OK)
-		rc = keep(l, &r->message, err);
+		rc = ww_loop_keep(l, &r->message, err);
 	ww_reply_release(r);
 	return rc;
 }
 
-static enum ww_rc say_text(struct loop *l, enum ww_role role, char *text, struct ww_err *err)
+enum ww_rc ww_loop_say_text(struct ww_agent_loop *l, enum ww_role role, char *text, struct ww_err *err)
 {
 	struct ww_reply r = { .message = { .role = role, .text = text } };
 	return text ? say(l, &r, err) : ww_nomem(err);
 }
 
-static const struct ww_message *last_assistant(const struct loop *l)
+static const struct ww_message *last_assistant(const struct ww_agent_loop *l)
 {
 	for (size_t i = l->n_msgs; i-- > 0;)
 		if (l->msgs[i].role == WW_ROLE_ASSISTANT)
@@ -112,7 +86,7 @@ static const struct ww_message *last_assistant(const struct loop *l)
 }
 
 /* The first call of the last assistant message that has no answer yet. */
-static const struct ww_tool_call *pending_call(const struct loop *l)
+static const struct ww_tool_call *pending_call(const struct ww_agent_loop *l)
 {
 	const struct ww_message *m = last_assistant(l);
 	size_t answered = m ? l->n_msgs - 1 - (size_t)(m - l->msgs) : 0;
@@ -130,7 +104,7 @@ static const char *const depth_names[] = { [WW_JUDGE_COMPILE] = "compile",
 	[WW_JUDGE_FULL] = "full",
 	[WW_JUDGE_CALL] = "full" };
 
-static int is_recorded(const struct loop *l, const char *id)
+static int is_recorded(const struct ww_agent_loop *l, const char *id)
 {
 	for (size_t i = 0; i < l->n_recorded; i++)
 		if (!strcmp(l->recorded[i], id))
@@ -138,7 +112,7 @@ static int is_recorded(const struct loop *l, const char *id)
 	return 0;
 }
 
-static enum ww_rc note_recorded(struct loop *l, const char *id, struct ww_err *err)
+enum ww_rc ww_loop_note_recorded(struct ww_agent_loop *l, const char *id, struct ww_err *err)
 {
 	void *bigger = realloc(l->recorded, (l->n_recorded + 1) * sizeof(*l->recorded));
 	if (!bigger)
@@ -148,7 +122,7 @@ static enum ww_rc note_recorded(struct loop *l, const char *id, struct ww_err *e
 	return WW_OK;
 }
 
-static enum ww_rc record_solution(struct loop *l, const struct ww_workspace_content *c, struct ww_err *err)
+static enum ww_rc record_solution(struct ww_agent_loop *l, const struct ww_workspace_content *c, struct ww_err *err)
 {
 	if (is_recorded(l, c->id))
 		return WW_OK;
@@ -158,30 +132,30 @@ static enum ww_rc record_solution(struct loop *l, const struct ww_workspace_cont
 	for (; n < WW_SOLUTION_MAX_FILES && (name = ww_solution_file(&c->files, (int)n, &text)); n++)
 		files[n] = (struct ww_episode_file){ (char *)(uintptr_t)name, (char *)(uintptr_t)text };
 	enum ww_rc rc = (enum ww_rc)ww_episode_add_solution(l->episode, l->turn, c->id, files, n, err);
-	return rc == WW_OK ? note_recorded(l, c->id, err) : rc;
+	return rc == WW_OK ? ww_loop_note_recorded(l, c->id, err) : rc;
 }
 
-static void spend_device(const struct loop *l, double s)
+static void spend_device(const struct ww_agent_loop *l, double s)
 {
 	if (l->opts->budget && !l->opts->judge.accounts)
 		ww_budget_spend(l->opts->budget, &(struct ww_budget_use){ .gpu_s = s });
 }
 
-static int device_is_spent(const struct loop *l)
+int ww_loop_device_is_spent(const struct ww_agent_loop *l)
 {
 	return l->opts->budget && ww_budget_device_is_spent(l->opts->budget);
 }
 
 /* WW_ERR_LIMIT with l->not_judged: the budget of device seconds is used up. */
-static enum ww_rc judge_now(struct loop *l, const struct ww_workspace_content *c, const char *call_id,
+enum ww_rc ww_loop_judge_now(struct ww_agent_loop *l, const struct ww_workspace_content *c, const char *call_id,
 	enum ww_judge_depth depth, struct ww_verdict *v, json_t **data, struct ww_err *err)
 {
 	depth = l->opts->decide && depth > WW_JUDGE_DECIDE ? WW_JUDGE_DECIDE : depth;
 	WW_CHECK(record_solution(l, c, err));
-	enum ww_rc rc = depth != WW_JUDGE_COMPILE && device_is_spent(l)
+	enum ww_rc rc = depth != WW_JUDGE_COMPILE && ww_loop_device_is_spent(l)
 		? ww_err_set(err, WW_ERR_LIMIT, "--max-gpu-seconds is used up: nothing more is judged")
 		: l->opts->judge.run(l->opts->judge.ctx, &c->files.solution, depth, v, err);
-	l->not_judged = rc == WW_ERR_LIMIT && device_is_spent(l);
+	l->not_judged = rc == WW_ERR_LIMIT && ww_loop_device_is_spent(l);
 	WW_CHECK(rc);
 	spend_device(l, ww_budget_gpu_s(v));
 	memcpy(v->solution_id, c->id, sizeof(v->solution_id));
@@ -191,7 +165,7 @@ static enum ww_rc judge_now(struct loop *l, const struct ww_workspace_content *c
 }
 
 /* A verdict of opts->answers becomes one of this episode. */
-static enum ww_rc take_verdict(struct loop *l, const struct ww_workspace_content *c, const char *call_id,
+static enum ww_rc take_verdict(struct ww_agent_loop *l, const struct ww_workspace_content *c, const char *call_id,
 	struct ww_verdict *v, json_t **data, struct ww_err *err)
 {
 	const struct ww_episode_verdict *was = ww_answers_verdict(&l->answers, call_id, c->id);
@@ -205,19 +179,19 @@ static enum ww_rc take_verdict(struct loop *l, const struct ww_workspace_content
 }
 
 /* The same, unless an earlier process has recorded the answer. */
-static enum ww_rc judge_content(struct loop *l, const struct ww_workspace_content *c, const char *call_id,
+enum ww_rc ww_loop_judge_content(struct ww_agent_loop *l, const struct ww_workspace_content *c, const char *call_id,
 	enum ww_judge_depth depth, struct ww_verdict *v, json_t **data, struct ww_err *err)
 {
 	const struct ww_episode_verdict *past = ww_answers_verdict(&l->past, call_id, c->id);
 	if (!past)
 		return l->opts->answers ? take_verdict(l, c, call_id, v, data, err)
-								: judge_now(l, c, call_id, depth, v, data, err);
+								: ww_loop_judge_now(l, c, call_id, depth, v, data, err);
 	*data = json_incref(past->verdict);
 	return ww_verdict_from_json(past->verdict, v, err);
 }
 
 /* Newer verdicts about the best solution replace older ones; a better solution replaces the best. */
-static enum ww_rc note_best(struct loop *l, const struct ww_workspace_content *c, const json_t *data,
+static enum ww_rc note_best(struct ww_agent_loop *l, const struct ww_workspace_content *c, const json_t *data,
 	const struct ww_verdict *v, int *is_best, struct ww_err *err)
 {
 	*is_best = 0;
@@ -233,17 +207,17 @@ static enum ww_rc note_best(struct loop *l, const struct ww_workspace_content *c
 static enum ww_rc judge_for_tool(struct ww_tool_env *env, enum ww_judge_depth depth, struct ww_verdict *v,
 	json_t **data, const char **missing, struct ww_err *err)
 {
-	struct loop *l = env->ctx;
+	struct ww_agent_loop *l = env->ctx;
 	WW_AUTO(ww_workspace_content_release) struct ww_workspace_content c;
 	int is_best = 0;
 	ww_workspace_content_init(&c);
 	WW_CHECK(ww_workspace_take(env->workspace, &c, missing, err));
 	if (*missing)
 		return WW_OK;
-	WW_CHECK(judge_content(l, &c, env->call_id, depth, v, data, err));
+	WW_CHECK(ww_loop_judge_content(l, &c, env->call_id, depth, v, data, err));
 	if (depth != WW_JUDGE_COMPILE)
 		WW_CHECK(note_best(l, &c, *data, v, &is_best, err));
-	tell(l, (struct ww_agent_event){ .kind = WW_AGENT_VERDICT, .verdict = v, .is_best = is_best });
+	ww_loop_tell(l, (struct ww_agent_event){ .kind = WW_AGENT_VERDICT, .verdict = v, .is_best = is_best });
 	return WW_OK;
 }
 
@@ -257,21 +231,21 @@ static enum ww_rc inspect_for_tool(struct ww_tool_env *env, json_t **data, struc
 static enum ww_rc profile_for_tool(
 	struct ww_tool_env *env, int of_solution, json_t **data, const char **missing, struct ww_err *err)
 {
-	const struct loop *l = env->ctx;
+	const struct ww_agent_loop *l = env->ctx;
 	WW_AUTO(ww_workspace_content_release) struct ww_workspace_content c;
 	ww_workspace_content_init(&c);
 	if (of_solution)
 		WW_CHECK(ww_workspace_take(env->workspace, &c, missing, err));
 	if (*missing)
 		return WW_OK;
-	if (device_is_spent(l))
+	if (ww_loop_device_is_spent(l))
 		WW_CHECK(ww_err_set(err, WW_ERR_LIMIT, "--max-gpu-seconds is used up: nothing more is judged"));
 	WW_CHECK(l->opts->judge.profile(l->opts->judge.ctx, of_solution ? &c.files.solution : NULL, data, err));
 	spend_device(l, ww_budget_profile_gpu_s(*data));
 	return WW_OK;
 }
 
-static const char *used_up(const struct loop *l)
+static const char *used_up(const struct ww_agent_loop *l)
 {
 	if (ww_episode_seconds(l->episode) >= l->opts->max_seconds)
 		return "seconds";
@@ -300,7 +274,7 @@ static enum ww_rc refuse_judging(struct ww_tool_result *r)
 }
 
 /* What the policy is shown of a tool's text; takes it. */
-static char *said_text(const struct loop *l, struct ww_str *text)
+static char *said_text(const struct ww_agent_loop *l, struct ww_str *text)
 {
 	struct ww_str part = WW_STR_INIT(WW_COMPACT_OUTPUT_MAX_BYTES + 256);
 	if (l->opts->prompt != WW_PROMPT_COMPACT)
@@ -309,8 +283,8 @@ static char *said_text(const struct loop *l, struct ww_str *text)
 	return ww_str_take(&part);
 }
 
-static enum ww_rc content_of(
-	const struct loop *l, const struct ww_episode_solution *s, struct ww_workspace_content *c, struct ww_err *err)
+enum ww_rc ww_loop_content_of(const struct ww_agent_loop *l, const struct ww_episode_solution *s,
+	struct ww_workspace_content *c, struct ww_err *err)
 {
 	ww_solution_begin(&c->files, l->opts->form, l->opts->target);
 	for (size_t k = 0; k < s->n_files; k++)
@@ -322,7 +296,7 @@ static enum ww_rc content_of(
 }
 
 /* A verdict that was given during a recorded call. */
-static enum ww_rc repeat_verdict(struct loop *l, const struct ww_episode_verdict *was, struct ww_err *err)
+static enum ww_rc repeat_verdict(struct ww_agent_loop *l, const struct ww_episode_verdict *was, struct ww_err *err)
 {
 	WW_AUTO(ww_workspace_content_release) struct ww_workspace_content c;
 	WW_AUTO(ww_verdict_release) struct ww_verdict v;
@@ -333,20 +307,20 @@ static enum ww_rc repeat_verdict(struct loop *l, const struct ww_episode_verdict
 	ww_verdict_init(&v);
 	if (!s || ww_answers_verdict(&l->past, was->call_id, was->solution))
 		return WW_OK;
-	WW_CHECK(content_of(l, s, &c, err));
+	WW_CHECK(ww_loop_content_of(l, s, &c, err));
 	WW_CHECK(take_verdict(l, &c, was->call_id, &v, &data, err));
 	if (strcmp(was->depth, "compile"))
 		WW_CHECK(note_best(l, &c, data, &v, &is_best, err));
-	tell(l, (struct ww_agent_event){ .kind = WW_AGENT_VERDICT, .verdict = &v, .is_best = is_best });
+	ww_loop_tell(l, (struct ww_agent_event){ .kind = WW_AGENT_VERDICT, .verdict = &v, .is_best = is_best });
 	return WW_OK;
 }
 
 /* What opts->answers says in place of a tool; what the call did to files is done again. */
-static enum ww_rc repeat_answer(struct loop *l, const struct ww_tool_call *call, struct ww_err *err)
+static enum ww_rc repeat_answer(struct ww_agent_loop *l, const struct ww_tool_call *call, struct ww_err *err)
 {
 	WW_AUTO(ww_reply_release) struct ww_reply reply = { .message = { .role = WW_ROLE_TOOL } };
 	const struct ww_message *m;
-	tell(l, (struct ww_agent_event){ .kind = WW_AGENT_TOOL, .tool = call->name });
+	ww_loop_tell(l, (struct ww_agent_event){ .kind = WW_AGENT_TOOL, .tool = call->name });
 	if (ww_answers_find(&l->answers, call, &m, err) != WW_OK)
 		return ww_err_wrap(err, "%s", l->opts->answers);
 	if (!m->is_error)
@@ -358,15 +332,15 @@ static enum ww_rc repeat_answer(struct loop *l, const struct ww_tool_call *call,
 	return say(l, &reply, err);
 }
 
-static enum ww_rc answer_call(struct loop *l, const struct ww_tool_call *call, struct ww_err *err)
+static enum ww_rc answer_call(struct ww_agent_loop *l, const struct ww_tool_call *call, struct ww_err *err)
 {
 	WW_AUTO(ww_tool_result_release) struct ww_tool_result r;
 	WW_AUTO(ww_reply_release) struct ww_reply reply = { .message = { .role = WW_ROLE_TOOL } };
 	struct ww_message *m = &reply.message;
-	tell(l, (struct ww_agent_event){ .kind = WW_AGENT_TOOL, .tool = call->name });
+	ww_loop_tell(l, (struct ww_agent_event){ .kind = WW_AGENT_TOOL, .tool = call->name });
 	enum ww_rc rc = judges(call) && l->opts->loop == WW_LOOP_SINGLE ? refuse_judging(&r)
 																	: ww_tools_call(&l->env, call, &r, err);
-	if (rc == WW_ERR_LIMIT && device_is_spent(l)) {
+	if (rc == WW_ERR_LIMIT && ww_loop_device_is_spent(l)) {
 		ww_str_adds(&r.text, "the budget of seconds on the device is used up; the episode ends");
 		r.is_error = 1;
 		rc = WW_OK;
@@ -391,7 +365,7 @@ static enum ww_rc answer_call(struct loop *l, const struct ww_tool_call *call, s
 
 /* Call ids become turn and place, whatever the policy called them: verdicts are found by them after a resume, so they
  * must be unique in the episode, and a replayed episode has the same ones. */
-static enum ww_rc settle_call_ids(struct loop *l, struct ww_message *m, struct ww_err *err)
+static enum ww_rc settle_call_ids(struct ww_agent_loop *l, struct ww_message *m, struct ww_err *err)
 {
 	for (size_t i = 0; i < m->n_calls; i++) {
 		struct ww_str id = WW_STR_INIT(64);
@@ -403,23 +377,23 @@ static enum ww_rc settle_call_ids(struct loop *l, struct ww_message *m, struct w
 	return WW_OK;
 }
 
-static void tell_said(struct loop *l, const char *text)
+static void tell_said(struct ww_agent_loop *l, const char *text)
 {
 	ww_auto_str line = WW_STR_INIT(256);
 	text += strspn(text, " \t\r\n");
 	ww_str_add_bounded(&line, text, strcspn(text, "\r\n"), 160);
-	tell(l, (struct ww_agent_event){ .kind = WW_AGENT_SAID, .text = line.p });
+	ww_loop_tell(l, (struct ww_agent_event){ .kind = WW_AGENT_SAID, .text = line.p });
 }
 
 static enum ww_rc put_extracted(void *ctx, const char *name, const char *code, size_t n, struct ww_err *err)
 {
-	const struct loop *l = ctx;
+	const struct ww_agent_loop *l = ctx;
 	ww_auto_str why = WW_STR_INIT(512); /* a file that does not fit stays missing, which the verdict reports */
 	return ww_workspace_write(&l->workspace, name, code, n, &why, err);
 }
 
 /* The files of an answer into the workspace; in the compact form a call may stand behind them. */
-static enum ww_rc take_answer(struct loop *l, const struct ww_message *m, struct ww_err *err)
+enum ww_rc ww_loop_take_answer(struct ww_agent_loop *l, const struct ww_message *m, struct ww_err *err)
 {
 	const struct ww_agent_opts *o = l->opts;
 	int n;
@@ -433,7 +407,7 @@ static enum ww_rc take_answer(struct loop *l, const struct ww_message *m, struct
 /* Checked before every attempt, so that retries of a failing server end with the episode's time. */
 static int meter_begin(void *ctx, double max_usd, int64_t max_tokens, struct ww_err *err)
 {
-	struct loop *l = ctx;
+	struct ww_agent_loop *l = ctx;
 	struct ww_budget *b = l->opts->budget;
 	enum ww_rc rc = WW_OK;
 	if (ww_episode_seconds(l->episode) >= l->opts->max_seconds)
@@ -447,7 +421,7 @@ static int meter_begin(void *ctx, double max_usd, int64_t max_tokens, struct ww_
 static int meter_lost(
 	void *ctx, double usd, int64_t prompt_tokens, int64_t completion_tokens, const char *why, struct ww_err *err)
 {
-	struct loop *l = ctx;
+	struct ww_agent_loop *l = ctx;
 	struct ww_episode_lost lost = {
 		.usd = usd, .prompt_tokens = prompt_tokens, .completion_tokens = completion_tokens, .why = (char *)why
 	};
@@ -457,7 +431,7 @@ static int meter_lost(
 }
 
 /* What the policy may call: in the loops without tools nothing. */
-static const struct ww_tool_spec *offered(const struct loop *l, size_t *n)
+static const struct ww_tool_spec *offered(const struct ww_agent_loop *l, size_t *n)
 {
 	const struct ww_tool_spec *specs = ww_tools_specs(n);
 	if (l->opts->prompt == WW_PROMPT_COMPACT)
@@ -469,7 +443,7 @@ static const struct ww_tool_spec *offered(const struct loop *l, size_t *n)
 }
 
 /* Tokens that are left for the reply, 0 for no limit; makes room where there is too little. */
-static enum ww_rc make_room(struct loop *l, int64_t *left, struct ww_err *err)
+static enum ww_rc make_room(struct ww_agent_loop *l, int64_t *left, struct ww_err *err)
 {
 	const struct ww_agent_opts *o = l->opts;
 	size_t n_tools;
@@ -498,7 +472,7 @@ static enum ww_rc make_room(struct loop *l, int64_t *left, struct ww_err *err)
 	return WW_OK;
 }
 
-static enum ww_rc ask(struct loop *l, int64_t max_tokens, struct ww_reply *r, struct ww_err *err)
+static enum ww_rc ask(struct ww_agent_loop *l, int64_t max_tokens, struct ww_reply *r, struct ww_err *err)
 {
 	struct ww_policy *p = l->opts->policy;
 	struct ww_meter meter = { l, meter_begin, meter_lost };
@@ -516,7 +490,7 @@ static enum ww_rc ask(struct loop *l, int64_t max_tokens, struct ww_reply *r, st
 }
 
 /* Record the reply; then count its cost and remove its journal. */
-static enum ww_rc take_reply(struct loop *l, struct ww_reply *r, struct ww_err *err)
+static enum ww_rc take_reply(struct ww_agent_loop *l, struct ww_reply *r, struct ww_err *err)
 {
 	struct ww_budget_use use = { r->usd, 0, r->prompt_tokens + r->completion_tokens };
 	struct ww_reply usage = { .prompt_tokens = r->prompt_tokens, .completion_tokens = r->completion_tokens };
@@ -527,18 +501,18 @@ static enum ww_rc take_reply(struct loop *l, struct ww_reply *r, struct ww_err *
 	if (l->opts->budget)
 		ww_budget_spend(l->opts->budget, &use);
 	tell_said(l, l->msgs[l->n_msgs - 1].text);
-	return take_answer(l, &l->msgs[l->n_msgs - 1], err);
+	return ww_loop_take_answer(l, &l->msgs[l->n_msgs - 1], err);
 }
 
 /* Where context or budget do not allow another question, the episode ends; that is no error. */
-static enum ww_rc ask_policy(struct loop *l, struct ww_err *err)
+static enum ww_rc ask_policy(struct ww_agent_loop *l, struct ww_err *err)
 {
 	struct ww_reply r = { .usd = 0 };
 	int64_t left;
 	enum ww_rc rc = make_room(l, &left, err);
 	if (rc != WW_OK || l->out_of_context)
 		return rc;
-	tell(l, (struct ww_agent_event){ .kind = WW_AGENT_THINKING });
+	ww_loop_tell(l, (struct ww_agent_event){ .kind = WW_AGENT_THINKING });
 	rc = ask(l, left, &r, err);
 	if (rc == WW_OK)
 		rc = take_reply(l, &r, err);
@@ -549,7 +523,7 @@ static enum ww_rc ask_policy(struct loop *l, struct ww_err *err)
 	return l->out_of_budget ? WW_OK : rc;
 }
 
-static int trailing_malformed(const struct loop *l)
+static int trailing_malformed(const struct ww_agent_loop *l)
 {
 	int n = 0;
 	for (size_t i = l->n_msgs; i-- > 0;) {
@@ -563,7 +537,7 @@ static int trailing_malformed(const struct loop *l)
 	return n;
 }
 
-static int has_solution(const struct loop *l)
+static int has_solution(const struct ww_agent_loop *l)
 {
 	WW_AUTO(ww_workspace_content_release) struct ww_workspace_content c;
 	const char *missing = NULL;
@@ -575,17 +549,20 @@ static int has_solution(const struct loop *l)
 /* ---- Answers without tools --------------------------------------------------------------------------------------- */
 
 /* The last message is the verdict on the policy's last answer. */
-static int was_told(const struct loop *l) { return l->n_msgs > 2 && l->msgs[l->n_msgs - 1].role == WW_ROLE_USER; }
+static int was_told(const struct ww_agent_loop *l)
+{
+	return l->n_msgs > 2 && l->msgs[l->n_msgs - 1].role == WW_ROLE_USER;
+}
 
 /* An answer that the policy is told the verdict of. */
-static int wants_verdict(const struct loop *l)
+static int wants_verdict(const struct ww_agent_loop *l)
 {
 	const struct ww_message *m = last_assistant(l);
 	return l->opts->loop == WW_LOOP_REFINE && m && m == &l->msgs[l->n_msgs - 1] && !m->n_calls &&
 		l->turn < l->opts->max_turns && l->last_finish != WW_FINISH_REFUSAL && !used_up(l);
 }
 
-static enum ww_rc tell_verdict(struct loop *l, struct ww_err *err)
+static enum ww_rc tell_verdict(struct ww_agent_loop *l, struct ww_err *err)
 {
 	WW_AUTO(ww_verdict_release) struct ww_verdict v;
 	json_auto_t *data = NULL;
@@ -594,7 +571,7 @@ static enum ww_rc tell_verdict(struct loop *l, struct ww_err *err)
 	char id[32];
 	ww_verdict_init(&v);
 	snprintf(id, sizeof(id), "turn_%d", l->turn);
-	tell(l, (struct ww_agent_event){ .kind = WW_AGENT_TOOL, .tool = "verify" });
+	ww_loop_tell(l, (struct ww_agent_event){ .kind = WW_AGENT_TOOL, .tool = "verify" });
 	l->env.call_id = id;
 	WW_CHECK(judge_for_tool(&l->env, WW_JUDGE_FULL, &v, &data, &missing, err));
 	l->env.call_id = "";
@@ -604,13 +581,13 @@ static enum ww_rc tell_verdict(struct loop *l, struct ww_err *err)
 		ww_tool_verdict_text(&v, WW_JUDGE_FULL, &text);
 	if (l->opts->prompt == WW_PROMPT_FULL)
 		ww_str_adds(&text, "Answer with the whole files again, better.\n");
-	enum ww_rc rc = say_text(l, WW_ROLE_USER, said_text(l, &text), err);
+	enum ww_rc rc = ww_loop_say_text(l, WW_ROLE_USER, said_text(l, &text), err);
 	ww_str_release(&text);
 	return rc;
 }
 
 /* Why the episode ends now, or NULL.  Asked when no call is pending. */
-static const char *stop_reason(const struct loop *l)
+static const char *stop_reason(const struct ww_agent_loop *l)
 {
 	const struct ww_message *m = last_assistant(l), *end = l->msgs + l->n_msgs;
 	for (const struct ww_message *t = m; m && t < end; t++)
@@ -629,11 +606,11 @@ static const char *stop_reason(const struct loop *l)
 	return l->out_of_context ? "context" : used_up(l);
 }
 
-static enum ww_rc work(struct loop *l, const char **reason, struct ww_err *err)
+static enum ww_rc work(struct ww_agent_loop *l, const char **reason, struct ww_err *err)
 {
 	for (;;) {
-		if (interrupted(l))
-			return stop_interrupted(err);
+		if (ww_loop_interrupted(l))
+			return ww_loop_stop_interrupted(err);
 		const struct ww_tool_call *call = pending_call(l);
 		int told = !call && wants_verdict(l);
 		if (!call && !told && (*reason = stop_reason(l)))
@@ -644,323 +621,11 @@ static enum ww_rc work(struct loop *l, const char **reason, struct ww_err *err)
 	}
 }
 
-/* ---- The closing judgement --------------------------------------------------------------------------------------- */
-
-/* No device seconds are left for a closing judgement: a recorded verdict on exactly these files counts. */
-static enum ww_rc take_recorded(struct loop *l, const struct ww_workspace_content *c, struct ww_agent_result *chosen,
-	double *reward, struct ww_err *err)
-{
-	*reward = -1;
-	if (!l->result->has_best || strcmp(l->result->best_id, c->id))
-		return WW_OK;
-	*reward = l->result->best.reward;
-	json_auto_t *data = ww_verdict_to_json(&l->result->best);
-	return ww_best_note(chosen, c->id, data, err);
-}
-
-/* Would the upper ends of the intervals earn more?  Then an undisturbed measurement may earn more too. */
-static int repeats_may_pay(const struct ww_verdict *v)
-{
-	struct ww_verdict best = *v;
-	best.shell_load = 0;
-	for (int b = 0; b < WW_BASE_COUNT; b++)
-		best.speedup[b].lo = v->speedup[b].hi;
-	return v->disturbed && ww_verdict_reward(&best) > v->reward;
-}
-
-static enum ww_rc rest(const struct loop *l, double seconds, struct ww_err *err)
-{
-	uint64_t start = ww_now_ns();
-	while (ww_seconds_since(start) < seconds) {
-		if (interrupted(l))
-			return stop_interrupted(err);
-		usleep(20000);
-	}
-	return WW_OK;
-}
-
-/* A disturbed closing judgement that may have cost reward is made again, after pauses that double, while the time and
- * the budget last.  Each is recorded; the last one counts, not the best. */
-static enum ww_rc judge_closing(struct loop *l, const struct ww_workspace_content *c, const char *call_id,
-	struct ww_verdict *v, json_t **data, struct ww_err *err)
-{
-	uint64_t start = ww_now_ns();
-	WW_CHECK(judge_content(l, c, call_id, WW_JUDGE_CALL, v, data, err));
-	double took = ww_seconds_since(start), pause = took > LEAST_PAUSE_S ? took : LEAST_PAUSE_S;
-	int once = l->opts->closing_once || l->opts->answers;
-	for (; !once && repeats_may_pay(v) && !device_is_spent(l); pause *= 2) {
-		if (ww_episode_seconds(l->episode) + pause + took > l->opts->max_seconds)
-			break;
-		tell(l, (struct ww_agent_event){ .kind = WW_AGENT_FINAL, .text = v->disturbance, .pause_s = pause });
-		WW_CHECK(rest(l, pause, err));
-		ww_verdict_release(v);
-		ww_verdict_init(v);
-		json_decref(*data);
-		*data = NULL;
-		WW_CHECK(judge_now(l, c, call_id, WW_JUDGE_CALL, v, data, err));
-	}
-	return WW_OK;
-}
-
-/* One solution from scratch; a correct one that is better than what `chosen` holds takes its place. */
-static enum ww_rc judge_final(struct loop *l, const struct ww_workspace_content *c, const char *call_id,
-	struct ww_agent_result *chosen, double *reward, struct ww_err *err)
-{
-	WW_AUTO(ww_verdict_release) struct ww_verdict v;
-	json_auto_t *data = NULL;
-	ww_verdict_init(&v);
-	enum ww_rc rc = judge_closing(l, c, call_id, &v, &data, err);
-	if (rc == WW_ERR_LIMIT && l->not_judged)
-		return take_recorded(l, c, chosen, reward, err);
-	WW_CHECK(rc);
-	*reward = v.reward;
-	int is_best = ww_best_improves(chosen, &v);
-	if (is_best)
-		WW_CHECK(ww_best_note(chosen, c->id, data, err));
-	if (is_best || !chosen->has_best)
-		WW_CHECK(ww_best_store(l->opts->dir, v.correct ? c : NULL, data, err));
-	tell(l, (struct ww_agent_event){ .kind = WW_AGENT_VERDICT, .verdict = &v, .is_best = is_best });
-	return WW_OK;
-}
-
-/* The files of the best solution of the run, from the workspace directory of the record. */
-static enum ww_rc best_content(struct loop *l, struct ww_workspace_content *c, int *found, struct ww_err *err)
-{
-	if (!l->result->has_best) {
-		*found = 0;
-		return WW_OK;
-	}
-	return ww_best_load(l->opts->dir, l->opts->target, l->result->best_id, c, found, err);
-}
-
-static double best_reward_so_far(const struct loop *l, double reward_final)
-{
-	return l->result->has_best ? fmax(l->result->best.reward, reward_final) : reward_final;
-}
-
-/* The reward is that of the workspace's solution.  The user gets the best of the run, which is judged again too, since
- * the fastest of many timings is partly luck. */
-static enum ww_rc finish(struct loop *l, const char *reason, struct ww_err *err)
-{
-	WW_AUTO(ww_workspace_content_release) struct ww_workspace_content mine, best;
-	WW_AUTO(ww_agent_result_release) struct ww_agent_result chosen = { .ended = 0 };
-	struct ww_episode_end end = { .reward_final = -1 };
-	const char *missing;
-	int found;
-	ww_workspace_content_init(&mine);
-	ww_workspace_content_init(&best);
-	ww_verdict_init(&chosen.best);
-	WW_CHECK(best_content(l, &best, &found, err));
-	WW_CHECK(ww_workspace_take(&l->workspace, &mine, &missing, err));
-	if (!missing || found)
-		tell(l, (struct ww_agent_event){ .kind = WW_AGENT_FINAL });
-	if (!missing)
-		WW_CHECK(judge_final(l, &mine, "final", &chosen, &end.reward_final, err));
-	end.reward_best = best_reward_so_far(l, end.reward_final);
-	if (found && (missing || strcmp(mine.id, best.id))) {
-		double ignored;
-		WW_CHECK(judge_final(l, &best, "final-best", &chosen, &ignored, err));
-	}
-	snprintf(end.reason, sizeof(end.reason), "%s", reason);
-	memcpy(end.best, chosen.best_id, sizeof(end.best));
-	end.seconds = ww_episode_seconds(l->episode);
-	WW_CHECK((enum ww_rc)ww_episode_add_end(l->episode, l->turn, &end, err));
-	ww_verdict_release(&l->result->best);
-	l->result->best = chosen.best;
-	ww_verdict_init(&chosen.best);
-	l->result->has_best = chosen.has_best;
-	memcpy(l->result->best_id, chosen.best_id, sizeof(chosen.best_id));
-	l->result->end = end;
-	l->result->ended = 1;
-	return WW_OK;
-}
-
-/* ---- Opening and going on ---------------------------------------------------------------------------------------- */
-
-static enum ww_rc same(const char *what, const char *was, const char *is, const char *dir, struct ww_err *err)
-{
-	if (!strcmp(was, is))
-		return WW_OK;
-	return ww_err_set(
-		err, WW_ERR_USAGE, "%s holds a run with another %s (%s, not %s); choose another -o", dir, what, was, is);
-}
-
-static enum ww_rc check_same_run(const struct loop *l, struct ww_err *err)
-{
-	const struct ww_episode_header *was = &l->past.header, *is = l->opts->header;
-	if (strcmp(was->task_id, is->task_id))
-		return ww_err_set(
-			err, WW_ERR_USAGE, "%s holds a run of another task (%s); choose another -o", l->opts->dir, was->task_path);
-	WW_CHECK(same("target", was->target, is->target, l->opts->dir, err));
-	WW_CHECK(same("device", was->device, is->device, l->opts->dir, err));
-	WW_CHECK(same("rule", was->rule, is->rule, l->opts->dir, err));
-	WW_CHECK(same("form", was->form, ww_form_name(l->opts->form), l->opts->dir, err));
-	WW_CHECK(same("loop", was->loop, ww_loop_name(l->opts->loop), l->opts->dir, err));
-	WW_CHECK(same("prompt", was->prompt, ww_prompt_name(l->opts->prompt), l->opts->dir, err));
-	return same("policy", was->policy, is->policy, l->opts->dir, err);
-}
-
-/* Repeat what the answered calls did to files and shell; their answers are not recorded again. */
-static enum ww_rc rebuild_workspace(struct loop *l, struct ww_err *err)
-{
-	const struct ww_message *asked = NULL;
-	for (size_t i = 0, k = 0; i < l->n_msgs; i++) {
-		const struct ww_message *m = &l->msgs[i];
-		if (m->role == WW_ROLE_ASSISTANT) {
-			asked = m;
-			k = 0;
-			WW_CHECK(take_answer(l, m, err));
-		}
-		if (m->role != WW_ROLE_TOOL || !asked || k >= asked->n_calls)
-			continue;
-		const struct ww_tool_call *call = &asked->calls[k++];
-		if (!m->is_error)
-			WW_CHECK(ww_tools_redo(&l->env, call, m->data, err));
-	}
-	return WW_OK;
-}
-
-/* The best solution that the episode records; solution/ is written again where a kill left an older one. */
-static enum ww_rc rebuild_best(struct loop *l, struct ww_err *err)
-{
-	const json_t *data = NULL;
-	enum ww_rc rc = WW_OK;
-	for (size_t i = 0; i < l->past.n_verdicts && rc == WW_OK; i++) {
-		const struct ww_episode_verdict *e = &l->past.verdicts[i];
-		WW_AUTO(ww_verdict_release) struct ww_verdict v;
-		ww_verdict_init(&v);
-		if (!strcmp(e->depth, "compile") || !strncmp(e->call_id, "final", 5))
-			continue;
-		rc = ww_verdict_from_json(e->verdict, &v, err);
-		if (rc == WW_OK && ww_best_improves(l->result, &v)) {
-			data = e->verdict;
-			rc = ww_best_note(l->result, e->solution, data, err);
-		}
-	}
-	const struct ww_episode_solution *s = data ? ww_episode_find_solution(&l->past, l->result->best_id) : NULL;
-	if (rc != WW_OK || !s)
-		return rc;
-	WW_AUTO(ww_workspace_content_release) struct ww_workspace_content c;
-	ww_workspace_content_init(&c);
-	WW_CHECK(content_of(l, s, &c, err));
-	return ww_best_store(l->opts->dir, &c, data, err);
-}
-
-/* Compactions were recorded between the turn that they name and the next one. */
-static enum ww_rc compact_again(struct loop *l, int turn, struct ww_err *err)
-{
-	for (size_t i = 0; i < l->past.n_compactions; i++)
-		if (l->past.compactions[i].turn == turn)
-			WW_CHECK(ww_context_apply(&l->context, l->msgs, l->n_msgs, &l->past.compactions[i], err));
-	return WW_OK;
-}
-
-static enum ww_rc take_past_message(struct loop *l, struct ww_reply *r, struct ww_err *err)
-{
-	int said = r->message.role == WW_ROLE_ASSISTANT;
-	if (said) {
-		WW_CHECK(compact_again(l, l->turn, err));
-		l->last_finish = r->finish;
-	}
-	WW_CHECK(keep(l, &r->message, err));
-	if (said)
-		ww_context_note(&l->context, r, l->n_msgs);
-	return WW_OK;
-}
-
-static enum ww_rc take_past(struct loop *l, struct ww_err *err)
-{
-	WW_CHECK(check_same_run(l, err));
-	for (size_t i = 0; i < l->past.n_messages; i++)
-		WW_CHECK(take_past_message(l, &l->past.messages[i].reply, err));
-	WW_CHECK(compact_again(l, l->turn, err));
-	for (size_t i = 0; i < l->past.n_solutions; i++)
-		WW_CHECK(note_recorded(l, l->past.solutions[i].id, err));
-	WW_CHECK(rebuild_workspace(l, err));
-	return rebuild_best(l, err);
-}
-
-/* Write the header, with the members that only the loop knows. */
-static enum ww_rc create(struct loop *l, const char *path, struct ww_err *err)
-{
-	struct ww_episode_header h = *l->opts->header;
-	WW_AUTO(ww_signature_release) struct ww_signature signature = { .operators = NULL };
-	struct ww_err ignored = WW_ERR_INIT;
-	enum ww_rc rc = WW_OK;
-	if (ww_task_signature(l->opts->judge.graph, &signature, &ignored) == WW_OK)
-		snprintf(h.task_signature, sizeof(h.task_signature), "%s", signature.text);
-	h.tools = l->opts->prompt == WW_PROMPT_COMPACT ? NULL : ww_tools_json();
-	h.prompt = (char *)(uintptr_t)ww_prompt_name(l->opts->prompt);
-	h.form = (char *)(uintptr_t)ww_form_name(l->opts->form);
-	h.loop = (char *)(uintptr_t)ww_loop_name(l->opts->loop);
-	h.limits = ww_prompt_limits(l->opts);
-	if ((!h.tools && l->opts->prompt == WW_PROMPT_FULL) || !h.limits)
-		rc = ww_nomem(err);
-	else
-		rc = (enum ww_rc)ww_episode_create(path, &h, &l->episode, err);
-	json_decref(h.tools);
-	json_decref(h.limits);
-	return rc;
-}
-
-/* CUDA Agent's working directory has the task in it. */
-static enum ww_rc put_frozen_files(struct loop *l, struct ww_err *err)
-{
-	ww_auto_str why = WW_STR_INIT(512);
-	const char *text = l->opts->task_source;
-	if (l->opts->form != WW_FORM_CUDA_AGENT)
-		return WW_OK;
-	return ww_workspace_write(&l->workspace, "model.py", text, strlen(text), &why, err);
-}
-
-/* With recorded answers the task is not open, so what it computes is known from the record alone. */
-static enum ww_rc repeat_prompt(struct loop *l, struct ww_err *err)
-{
-	const struct ww_episode *e = &l->answers;
-	if (e->n_messages < 2)
-		return ww_err_set(err, WW_ERR_USAGE, "%s holds no prompt", l->opts->answers);
-	while (l->n_msgs < 2) {
-		const struct ww_message *m = &e->messages[l->n_msgs].reply.message;
-		WW_CHECK(say_text(l, m->role, strdup(m->text), err));
-	}
-	return WW_OK;
-}
-
-static enum ww_rc open_all(struct loop *l, struct ww_err *err)
-{
-	char path[PATH_MAX], dir[PATH_MAX];
-	WW_CHECK(ww_fs_join(path, l->opts->dir, "episode.jsonl", err));
-	WW_CHECK(ww_fs_join(dir, l->opts->dir, "workspace", err));
-	WW_CHECK(ww_fs_join(l->journal, l->opts->dir, "reply.journal", err));
-	int exists = ww_fs_is_file(path);
-	if (l->opts->answers) {
-		WW_CHECK(ww_fs_join(dir, l->opts->answers, "episode.jsonl", err));
-		WW_CHECK((enum ww_rc)ww_episode_read(dir, &l->answers, err));
-		WW_CHECK(ww_fs_join(dir, l->opts->dir, "workspace", err));
-	}
-	if (exists)
-		WW_CHECK((enum ww_rc)ww_episode_append(path, &l->past, &l->episode, err));
-	if (l->past.ended)
-		return ww_err_set(err, WW_ERR_USAGE, "the run in %s has ended; choose another -o", l->opts->dir);
-	WW_CHECK(ww_workspace_open(&l->workspace, dir, l->opts->target, exists, err));
-	l->workspace.form = l->opts->form;
-	WW_CHECK(put_frozen_files(l, err));
-	if (exists)
-		WW_CHECK(take_past(l, err));
-	else
-		WW_CHECK(create(l, path, err));
-	if (l->opts->answers)
-		return repeat_prompt(l, err);
-	if (l->n_msgs < 1)
-		WW_CHECK(say_text(l, WW_ROLE_SYSTEM, ww_prompt_system(l->opts), err));
-	if (l->n_msgs < 2)
-		WW_CHECK(say_text(l, WW_ROLE_USER, ww_prompt_task(l->opts), err));
-	return WW_OK;
-}
+/* ---- The whole ---------------------------------------------------------------------------------------------- */
 
 enum ww_rc ww_agent_run(const struct ww_agent_opts *opts, struct ww_agent_result *out, struct ww_err *err)
 {
-	struct loop l = { .opts = opts, .result = out, .workspace = { .dirfd = -1 } };
+	struct ww_agent_loop l = { .opts = opts, .result = out, .workspace = { .dirfd = -1 } };
 	const char *reason = NULL;
 	enum ww_rc rc;
 	memset(out, 0, sizeof(*out));
@@ -979,9 +644,9 @@ enum ww_rc ww_agent_run(const struct ww_agent_opts *opts, struct ww_agent_result
 		.call_id = "" };
 	if (opts->budget)
 		ww_budget_enter(opts->budget);
-	WW_TRY(open_all(&l, err));
+	WW_TRY(ww_loop_open(&l, err));
 	WW_TRY(work(&l, &reason, err));
-	WW_TRY(finish(&l, reason, err));
+	WW_TRY(ww_loop_finish(&l, reason, err));
 out:
 	if (opts->budget)
 		ww_budget_leave(opts->budget);
