@@ -1,0 +1,57 @@
+/* split_check.cc - ww::split_rows with a warp for each row against a block for each, on the cpu: the same bits, and the
+ * largest magnitudes, for rows of many lengths, in a batch, with gaps between them.  Prints how many differ. */
+#include "device.h"
+
+#include <ww/split.cuh>
+
+unsigned __reduce_max_sync(unsigned, unsigned v)
+{
+	for (int d = 16; d; d >>= 1) {
+		unsigned o = __shfl_xor_sync(0xffffffffu, v, d);
+		v = o > v ? o : v;
+	}
+	return v;
+}
+
+__half __float2half_rn(float f) { _Float16 h = (_Float16)f; __half r; memcpy(&r, &h, 2); return r; }
+float __half2float(__half v) { _Float16 h; memcpy(&h, &v, 2); return (float)h; }
+static int bad;
+
+template <int HELD> static void compare(int k)
+{
+	const int rows = 21, batch = 2, sr = k + 3, kp = (k + 31) / 32 * 32;
+	const long long sb = rows * sr + 5;
+	std::vector<float> x(batch * sb);
+	std::vector<unsigned> out[2], top[2];
+
+	for (size_t i = 0; i < x.size(); i++)
+		x[i] = (float)((i * 2654435761u >> 8) % 2001) / 1000 - 1;
+	for (int w = 0; w < 2; w++) {
+		out[w].assign((size_t)batch * rows * kp, 7);
+		top[w].assign(batch * rows, 7);
+		host::launch(w ? (rows + 7) / 8 : rows, batch, 1, 256, [&] {
+			if (w)
+				ww::split_rows<HELD>(x.data(), sb, sr, rows, k, kp, (__half *)out[w].data(), top[w].data());
+			else
+				ww::split_rows<0>(x.data(), sb, sr, rows, k, kp, (__half *)out[w].data(), top[w].data());
+		});
+	}
+	bad += out[0] != out[1] || top[0] != top[1];
+	for (int r = 0; r < batch * rows; r++) {
+		float m = 0;
+		for (int c = 0; c < k; c++)
+			m = fmaxf(m, fabsf(x[r / rows * sb + r % rows * sr + c]));
+		bad += ww::magnitude(m) != top[1][r];
+	}
+}
+
+int main()
+{
+	compare<1>(24);
+	compare<1>(121);
+	compare<2>(256);
+	compare<3>(300);
+	compare<4>(512);
+	printf("%d\n", bad);
+	return bad != 0;
+}
