@@ -66,6 +66,8 @@ for args, meant in ((("doctor", "--jso=1"), "--json"), (("judge", "--treads", "2
 err = [run("synth", *words)[2] for words in (("show",), ("convert", "a"), ("run", "a", "b"))]
 ok(all(f"{words} argument" in e for words, e in zip(("takes 1", "takes 2", "takes at most 1"), err)),
    "a subcommand says how many arguments it takes", err)
+err = run("serve", "--decide", "x")[2]
+ok("times|reward" in err, "serve has the option --decide that its page names", err)
 code, out, err = run("no-such-command")
 ok(code == 2 and err.count("\n") == 1 and "warpwright -h" in err, "an unknown command is one line and exit code 2", err)
 code, out, err = run()
