@@ -690,7 +690,7 @@ static void test_texts_compile(void **state)
 	static const char *const cpu[] = { "transformer.json", "convs.json", "half.json", "sums.json", "pools.json",
 		"shapes.json", "losses.json", "scans.json", "example_softmax.json", "example_cross_entropy.json", "mlp3.json" };
 	static const char *const gpu[] = { "groupnorm.json", "sums.json", "pools.json", "shapes.json", "gather.json",
-		"gathered_max.json" };
+		"gathered_max.json", "gathered_residual.json" };
 	char dir[] = "/tmp/ww_planner_XXXXXX", tool[4096];
 	struct ww_err err = WW_ERR_INIT;
 
@@ -736,6 +736,8 @@ static void test_work_is_not_repeated(void **state)
 		/* of 16 bits no sum is rounded before its bias is added; a residual whose sizes are named otherwise is added */
 		{ "gated_half.json", "k0  gemm: linear, relu\n *   k1  gemm: linear_1, mul\n *   k2  gemm: linear_2, add\n */",
 			"" },
+		/* a product's functor knows a row that is looked up only behind its loads of vectors: scalars */
+		{ "gathered_residual.json", "k0  gemm: ", "= p_e_weight[" },
 		/* pairs of rows by a product, as PyTorch; of a tensor with itself by differences */
 		{ "distances.json", "k2  gemm: cdist, neg, exp\n *   k3  rows: cdist_1\n */", "" },
 	};

@@ -334,7 +334,8 @@ static struct etext load(struct expr *e, struct buf *b, const struct ix *const *
 	pl_kern_arg(pl, e->k, b);
 	t.level = at_level(e, level_of(e, off));
 	if (e->cuda_vec && !e->scope && (b->dt == WW_F32 || b->dt == WW_F16 || b->dt == WW_BF16) && pl_has_lane(e, off) &&
-		ix_affine(pl, off, e->lane, &coef, &rest) && ix_is(coef, 1) && !looked_up(rest))
+		ix_affine(pl, off, e->lane, &coef, &rest) && ix_is(coef, 1) &&
+		!(e->block[1] == e->block[2] ? ix_looks_up(rest) : looked_up(rest))) /* a functor looks up behind its loads */
 		return load_cuda_vec(e, b, off, t.level);
 	t.t = temp(e);
 	at = pl_fmt(pl, "%s + %s", b->name, ix_text(pl, off));
