@@ -690,7 +690,7 @@ static void test_texts_compile(void **state)
 	static const char *const cpu[] = { "transformer.json", "convs.json", "half.json", "sums.json", "pools.json",
 		"shapes.json", "losses.json", "scans.json", "example_softmax.json", "example_cross_entropy.json", "mlp3.json" };
 	static const char *const gpu[] = { "groupnorm.json", "sums.json", "pools.json", "shapes.json", "gather.json",
-		"gathered_max.json", "gathered_residual.json" };
+		"gathered_max.json" };
 	char dir[] = "/tmp/ww_planner_XXXXXX", tool[4096];
 	struct ww_err err = WW_ERR_INIT;
 
