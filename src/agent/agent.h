@@ -86,7 +86,7 @@ struct ww_agent_opts {
 	int64_t context_tokens; /* 0: no limit */
 	int no_compaction;      /* a full context ends the episode */
 	int decide;             /* solutions are timed until their reward is certain, and no longer */
-	int closing_once;       /* a closing judgement that was disturbed is not made again */
+	double closing_seconds; /* in which a closing judgement that was disturbed is made again; 0: never */
 	/* Directory of a recorded episode (of ww_agent_parallel(): of such episodes): its tools' answers and verdicts are
 	 * taken, call by call, and nothing is judged.  NULL: none. */
 	const char *answers;

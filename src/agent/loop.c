@@ -30,7 +30,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { MALFORMED_MAX = 5, REPLY_ROOM_PARTS = 8 };
 

@@ -44,17 +44,18 @@ static enum ww_rc rest(const struct ww_agent_loop *l, double seconds, struct ww_
 	return WW_OK;
 }
 
-/* A disturbed closing judgement that may have cost reward is made again, after pauses that double, while the time and
- * the budget last.  Each is recorded; the last one counts, not the best. */
+/* A disturbed closing judgement that may have cost reward is made again, after pauses that double, while its time, the
+ * episode's and the budget last.  Each is recorded; the last one counts, not the best. */
 static enum ww_rc judge_closing(struct ww_agent_loop *l, const struct ww_workspace_content *c, const char *call_id,
 	struct ww_verdict *v, json_t **data, struct ww_err *err)
 {
 	uint64_t start = ww_now_ns();
 	WW_CHECK(ww_loop_judge_content(l, c, call_id, WW_JUDGE_CALL, v, data, err));
 	double took = ww_seconds_since(start), pause = took > LEAST_PAUSE_S ? took : LEAST_PAUSE_S;
-	int once = l->opts->closing_once || l->opts->answers;
-	for (; !once && repeats_may_pay(v) && !ww_loop_device_is_spent(l); pause *= 2) {
-		if (ww_episode_seconds(l->episode) + pause + took > l->opts->max_seconds)
+	double limit = l->opts->answers ? 0 : l->opts->closing_seconds;
+	for (; repeats_may_pay(v) && !ww_loop_device_is_spent(l); pause *= 2) {
+		if (ww_seconds_since(start) + pause + took > limit ||
+			ww_episode_seconds(l->episode) + pause + took > l->opts->max_seconds)
 			break;
 		ww_loop_tell(l, (struct ww_agent_event){ .kind = WW_AGENT_FINAL, .text = v->disturbance, .pause_s = pause });
 		WW_CHECK(rest(l, pause, err));

@@ -115,6 +115,7 @@ struct ww_agent_opts ww_agent_values_opts(
 		.baselines = judge->baselines,
 		.max_turns = (int)v->max_turns,
 		.max_seconds = v->max_seconds,
+		.closing_seconds = v->max_seconds,
 		.context_tokens = context_of(v, policy),
 		.no_compaction = v->no_compaction,
 		.interrupted = &ww_cmd_interrupted };

@@ -164,7 +164,6 @@ static struct ww_agent_opts agent_opts(
 		.context_tokens = r->context,
 		.no_compaction = 1,
 		.decide = strcmp(r->o->decide, "times") && ww_rl_reward_of(r->o->reward) == WW_RL_REWARD_MILESTONE,
-		.closing_once = 1,
 		.header = h,
 		.interrupted = r->interrupted };
 	a.judge.ctx = once;

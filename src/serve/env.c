@@ -31,6 +31,8 @@
 #include <time.h>
 
 enum { MAX_TASKS = 100000, OBSERVED_TEXT_BYTES = 4 << 20, MAX_CALLS = 64 };
+/* A client waits for the end of its episode; on a machine that stays busy a repeat is as disturbed as the first. */
+enum { CLOSING_SECONDS = 60 };
 
 #define STRING(name, text) "\"" name "\":{\"type\":\"string\",\"description\":\"" text "\"}"
 #define NULLABLE(name, type, text) "\"" name "\":{\"type\":[\"" type "\",\"null\"],\"description\":\"" text "\"}"
@@ -416,6 +418,7 @@ static enum ww_rc run_loop(struct ww_env *e, struct ww_agent_result *result, str
 		.baselines = d->judge.baselines,
 		.max_turns = e->max_turns,
 		.max_seconds = e->max_seconds,
+		.closing_seconds = CLOSING_SECONDS,
 		.header = &h,
 		.interrupted = &e->stopping,
 		.judge = { .ctx = e,

@@ -176,6 +176,7 @@ static inline void prepare(struct fixture *f, const char *where, const struct li
 		.target = WW_TARGET_CPU,
 		.max_turns = 50,
 		.max_seconds = 1000,
+		.closing_seconds = 1000,
 		.header = &f->header };
 }
 

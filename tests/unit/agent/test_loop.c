@@ -310,9 +310,10 @@ static void test_disturbed_closings(void **state)
 	static const struct {
 		const struct line *lines;
 		int disturbed, pause_us, closings;
-		double max_seconds, max_gpu_s, gpu_s, reward;
-	} cases[] = { { fast, 2, 0, 3, 1000, 0, 0, 3 }, { fast, 1, 200000, 1, 0.7, 0, 0, 1 },
-		{ fast, 9, 0, 1, 1000, 5, 3, 1 }, { slow, 9, 0, 1, 1000, 0, 0, 1 } };
+		double max_seconds, closing_seconds, max_gpu_s, gpu_s, reward;
+	} cases[] = { { fast, 2, 0, 3, 1000, 1000, 0, 0, 3 }, { fast, 1, 200000, 1, 0.7, 1000, 0, 0, 1 },
+		{ fast, 9, 200000, 1, 1000, 0.5, 0, 0, 1 }, { fast, 9, 0, 1, 1000, 0, 0, 0, 1 },
+		{ fast, 9, 0, 1, 1000, 1000, 5, 3, 1 }, { slow, 9, 0, 1, 1000, 1000, 0, 0, 1 } };
 	(void)state;
 	for (size_t i = 0; i < WW_ARRAY_LEN(cases); i++) {
 		struct fixture f;
@@ -328,6 +329,7 @@ static void test_disturbed_closings(void **state)
 		f.judge.pause_us = cases[i].pause_us;
 		f.judge.gpu_s = cases[i].gpu_s;
 		f.opts.max_seconds = cases[i].max_seconds;
+		f.opts.closing_seconds = cases[i].closing_seconds;
 		f.opts.on_event = count_pauses;
 		f.opts.event_ctx = &pauses;
 		f.opts.budget = ww_budget_new(&limits);
