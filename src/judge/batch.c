@@ -659,8 +659,7 @@ static void *thread_main(void *arg)
 
 /* ---- The batch --------------------------------------------------------------------------------------------------- */
 
-/* Opening a task takes seconds, a job less than one.  Most of them it waits: for the driver, which starts one context
- * after the other, and for its turns to load. */
+/* Opening a task takes a core for seconds, a job less than one. */
 static void set_defaults(struct ww_batch *b)
 {
 	struct ww_batch_opts *o = &b->o;
@@ -669,7 +668,7 @@ static void set_defaults(struct ww_batch *b)
 	const int cores = ww_host_cores();
 	const long left = ww_host_tasks_left("") / 2 / TASKS_PER_JOB; /* half of them: who else starts some is not known */
 	int by_tasks = left < MAX_TASKS ? clamp((int)left, 1, MAX_TASKS) : MAX_TASKS;
-	b->max_opening = clamp(cores * 3 / 2, MIN_OPENING, MAX_TASKS / 4);
+	b->max_opening = clamp(cores * 3 / 4, MIN_OPENING, MAX_TASKS / 4);
 	int threads = cores + 1 + (cores > 4 ? b->max_opening : 0), by_cores = cores > 4 ? 2 * cores : 8;
 	if (by_tasks < threads || by_tasks < by_cores)
 		ww_log(WW_LOG_INFO, "%d jobs at a time: the system leaves room for few more processes", by_tasks);
