@@ -733,6 +733,8 @@ static void test_work_is_not_repeated(void **state)
 		{ "embed_norm.json", "k0  rows: embedding, add, layer_norm\n */", "k0_T * k0_R" },
 		/* a reduction whose row is looked up is no reduction of that row */
 		{ "gathered_max.json", "k0  rows: add, max_1\n *   k1  pointwise: index_select\n */", "" },
+		/* nor one that exists only where the padding's condition holds: row -1 would be read */
+		{ "shifted_max.json", "k0  rows: amax\n *   k1  pointwise: pad\n */", "" },
 		/* of 16 bits no sum is rounded before its bias is added; a residual whose sizes are named otherwise is added */
 		{ "gated_half.json", "k0  gemm: linear, relu\n *   k1  gemm: linear_1, mul\n *   k2  gemm: linear_2, add\n */",
 			"" },

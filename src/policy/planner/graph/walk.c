@@ -25,6 +25,7 @@ static void leaf_add(
 	for (int d = 0; d < v->rank && idx; d++)
 		l->idx[d] = idx[d];
 	l->off = off;
+	l->guarded = w->guards > 0;
 	*w->tail = l;
 	w->tail = &l->next;
 }
@@ -97,7 +98,9 @@ void pl_walk(struct walk *w, struct val *v, const struct ix *const *idx)
 		if (v->cond)
 			leaf_add(w, LEAF_INDEX, v, idx, map_one(w->pl, v, v->cond, idx));
 		pl_map_index(w->pl, v, v->map, v->arg[0]->rank, idx, sub);
+		w->guards += v->cond != NULL;
 		pl_walk(w, v->arg[0], sub);
+		w->guards -= v->cond != NULL;
 		break;
 	case V_GATHER:
 		pl_walk(w, v->arg[1], idx);

@@ -10,6 +10,7 @@ struct leaf {
 	struct val *val;
 	const struct ix *idx[PL_MAX_RANK];
 	const struct ix *off; /* LOAD: offset; INDEX: the expression */
+	int guarded;          /* met first under a view's condition: elsewhere idx may lie outside of val */
 	struct leaf *next;
 };
 
@@ -28,6 +29,7 @@ struct walk {
 	/* where it says 1 for a value that is not stored, the value is a LEAF_STOP; NULL: nowhere */
 	int (*stop)(void *ctx, struct val *v, const struct ix *const *idx);
 	void *stop_ctx;
+	int guards; /* conditions of views around the current value */
 	int n;
 };
 

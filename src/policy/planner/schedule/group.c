@@ -40,16 +40,27 @@ static void kern_push(struct pl *pl, struct kern *k)
 	pl->kern[pl->n_kern++] = k;
 }
 
-/* Can reduction r, needed at idx, be done by the row of kernel k?  Guards what has to hold for it. */
-static int red_fits(struct pl *pl, struct kern *k, struct val *r, const struct ix *const *idx)
+/* Is the index a row of the reduction even where the condition around the leaf does not hold? */
+static int row_exists(const struct leaf *l, int d)
 {
+	int64_t lo, hi;
+
+	return !l->guarded || (ix_range(l->idx[d], &lo, &hi) && lo >= 0 && hi < ix_num(l->val->size[d]));
+}
+
+/* Can the reduction, needed at the leaf's index, be done by the row of kernel k, for every row, whatever conditions
+ * stand around it?  Guards what has to hold for it. */
+static int red_fits(struct pl *pl, struct kern *k, const struct leaf *l)
+{
+	const struct ix *const *idx = l->idx;
+	const struct val *r = l->val;
 	int64_t rows = 1, mine = 1;
 
 	if (r->root || r->nred != k->n_col)
 		return 0;
 	for (int d = 0; d < r->rank; d++) {
 		rows *= ix_num(r->size[d]);
-		if (ix_looks_up(idx[d])) /* a row that only data says */
+		if (ix_looks_up(idx[d]) || !row_exists(l, d)) /* a row that only data says */
 			return 0;
 		for (int c = 0; c < k->n_col; c++)
 			if (ix_has(idx[d], k->col[c]))
@@ -169,7 +180,7 @@ static int collect_red(struct pl *pl, struct kern *k, struct val *self, struct l
 		return k->red_stage[at] + 1;
 	for (int d = 0; d < r->rank; d++)
 		src[d] = l->idx[d];
-	if (!k || !red_fits(pl, k, r, l->idx))
+	if (!k || !red_fits(pl, k, l))
 		return inlined && plain_red(pl, self, r, src) ? 0 : -1;
 	for (int c = 0; c < k->n_ocol; c++)
 		src[r->rank + c] = k->ocol[c];
@@ -359,7 +370,7 @@ static int space_works(struct pl *pl, struct kern *k, struct val *v, const struc
 	pl_walk(&w, v, idx);
 	for (struct leaf *l = w.first; l; l = l->next)
 		if (l->kind == LEAF_RED && l->val == red)
-			return red_fits(pl, k, l->val, l->idx);
+			return red_fits(pl, k, l);
 	return 0;
 }
 
