@@ -4,6 +4,7 @@ state restored, does the comparison find what it must.  Prints TAP; tests/cli/br
 import ast
 import os
 import sys
+import tempfile
 import traceback
 import warnings
 
@@ -1318,6 +1319,22 @@ def plans_in_one_process_each_keep_what_they_leave_to_pytorch():
     assert torch.equal(double({"x": x})[0], torch.full((2,), -2.0)) and torch.equal(x, torch.ones(2))
     w.beside_drop({"id": 1}, [])
     assert list(w.plans) == [2]
+
+
+@test
+def a_graph_of_shapes_alone_knows_halves():
+    sys.path.append(os.path.join(os.path.dirname(os.path.dirname(HERE)), "bench/coverage"))
+    import shapes
+    text = ("import torch\nclass Model(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+            "        self.fc = torch.nn.Linear(4, 3)\n        self.half()\n"
+            "    def forward(self, x):\n        return self.fc(x)\n"
+            "def get_inputs():\n    return [torch.ones(2, 4).half()]\ndef get_init_inputs():\n    return []\n")
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as f, torch.no_grad():
+        f.write(text)
+        f.flush()
+        with shapes.FakeTensorMode(allow_non_fake_inputs=True):
+            task = shapes.Shapes(f.name)
+    assert task.out_meta == [((2, 3), (3, 1), torch.float16)] and task.params["fc.weight"].dtype is torch.float16
 
 
 # Before one asks for the device, and before one needs what the import leaves out.
