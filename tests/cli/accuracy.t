@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # label: slow
+# budget: 250 CPU-seconds
 # timeout: 1800
 # processors: 2
 """On the cpu target 20 honest solutions all pass rule strict, and 40 planted defects are all refused

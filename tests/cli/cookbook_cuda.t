@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # label: slow
+# budget: 20 CPU-seconds
 """The cuda cookbook without a GPU: every recipe builds its plan, every kernel compiles for sm_90a with no spilled
 register and no serialised wgmma.  What the kernels compute is checked on a GPU by bench/kernels/compare.py."""
 import os

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # label: oracle slow
+# budget: 10 CPU-seconds
 """What `episode export` writes, read by Hugging Face `datasets` and by TRL itself (.venv-oracle): the same
 conversations, the same text through a chat template, and one step of supervised training on it."""
 import json

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # label: slow
+# budget: 14 CPU-seconds
 """The worked cpu solution of skills/cuda/references/plan.md, judged; and one wrong constant in it, which must not
 pass."""
 import json
