@@ -7,13 +7,17 @@ set(WW_TEST_ENV "WARPWRIGHT=$<TARGET_FILE:warpwright>" "WW_SOURCE_DIR=${CMAKE_SO
 	"WARPWRIGHT_HOME=${CMAKE_SOURCE_DIR}" "XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/test-cache")
 
 # ww_test(NAME SOURCE COMMAND...): a test whose processor time is noted (tests/cost/cost.c).  Its budget stands in
-# SOURCE as "budget: 20 CPU-seconds", else it is 3; those with the largest begin first, so that no core is idle at the
-# end.
+# SOURCE as "budget: 20 CPU-seconds", else it is 3; "budget: 20 CPU-seconds, all 50" gives NAME_all its own.  Those with
+# the largest begin first, so that no core is idle at the end.
 add_executable(test-cost tests/cost/cost.c)
 set_target_properties(test-cost PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 function(ww_test name source)
-	file(STRINGS ${source} budget REGEX "budget: [0-9]+ CPU-seconds" LIMIT_COUNT 1)
-	string(REGEX REPLACE ".*budget: ([0-9]+) CPU-seconds.*" "\\1" budget "${budget}")
+	set(words "budget: ([0-9]+) CPU-seconds")
+	if(name MATCHES "_all$")
+		set(words "budget: [0-9]+ CPU-seconds, all ([0-9]+)")
+	endif()
+	file(STRINGS ${source} budget REGEX "${words}" LIMIT_COUNT 1)
+	string(REGEX REPLACE ".*${words}.*" "\\1" budget "${budget}")
 	if(NOT budget)
 		set(budget 3)
 	endif()

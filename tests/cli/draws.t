@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# budget: 5 CPU-seconds
+# budget: 5 CPU-seconds, all 11
 # timeout: 300
 # all: twice as many judgements
 """Can a solution tell a timed call that will be compared from one that will not, by the time that its inputs took?

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# budget: 9 CPU-seconds
+# budget: 9 CPU-seconds, all 22
 # timeout: 600
 # all: the best of two episodes of a problem
 """`eval` on the cpu target: two slices of a suite of four tasks (one that the planner has no rule for, one that

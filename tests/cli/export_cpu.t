@@ -1,5 +1,5 @@
 #!/bin/sh
-# budget: 12 CPU-seconds
+# budget: 12 CPU-seconds, all 30
 # timeout: 600
 # all: the form kernelbench is written and checked; checks of finished exports run again
 # `warpwright export` on the cpu target: each form is written, checked, and usable; wrong arguments leave nothing

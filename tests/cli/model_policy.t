@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# budget: 4 CPU-seconds
+# budget: 4 CPU-seconds, all 8
 # all: a cache that is too small for the first prompt
 """optimize --policy model:DIR: a random model works through the same loop; two episodes share an engine
 without influence on each other."""

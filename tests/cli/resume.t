@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# budget: 9 CPU-seconds
+# budget: 9 CPU-seconds, all 16
 # timeout: 900
 # all: one more kill, at the end of the record; the runner is killed
 """`optimize` interrupted by Ctrl-C and by kill -9, of itself and of its workers, and resumed: the result is the

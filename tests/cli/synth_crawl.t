@@ -3,7 +3,7 @@
 """synth crawl: a place that cannot be written is said before anything is run; what is composed from a catalogue;
 without transformers one line says how to install them.
 
-budget: 3 CPU-seconds"""
+budget: 3 CPU-seconds, all 18"""
 import ast
 import json
 import os

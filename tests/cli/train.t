@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# budget: 8 CPU-seconds
+# budget: 8 CPU-seconds, all 12
 # all: the losses are compared with PyTorch's
 """warpwright train: killed and resumed to the same bits, losses of PyTorch, memory as predicted, bad input refused in
 one line."""

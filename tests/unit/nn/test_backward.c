@@ -3,7 +3,7 @@
  * state survives the disk to the last bit.
  *
  * all: a critic's gradients of every tensor; else of each third
- * budget: 4 CPU-seconds */
+ * budget: 4 CPU-seconds, all 5 */
 #include "unit.h"
 
 #include "base/fs.h"

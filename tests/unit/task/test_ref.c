@@ -2,7 +2,7 @@
  * missing.
  *
  * all: a task that takes too much memory; tasks that print and fork; one with modules of its own
- * budget: 6 CPU-seconds */
+ * budget: 6 CPU-seconds, all 15 */
 #include "unit.h"
 
 #include "base/fs.h"
