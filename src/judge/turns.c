@@ -6,8 +6,7 @@
  *     LOADING    ends when others wait, and it has lasted LOADING_MS or MANY wait: then none enters, and the phase
  *                changes when the last has left
  *     JUDGING    verifications and measurements, in the order in which they came, since one that needs the device for
- *                itself would else wait for ever; ends when none waits, or after JUDGING_MS where tasks are to be
- * loaded
+ *                itself would else wait for ever; ends when none waits, or after JUDGING_MS where tasks wait to load
  *
  * Where the phase before it lasted longer, up to PHASE_MS, a phase may last as long: loading a task takes a second, and
  * after twelve of them more than one judgement waits.
