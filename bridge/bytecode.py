@@ -11,7 +11,7 @@ from wwbridge.warm import import_later, import_torch  # noqa: E402
 
 OURS = ("baseline", "buffers", "compiler", "examine", "profile", "reference", "share", "trace")
 
-import_torch("cuda", True)  # which asks for Triton too
+import_torch("cuda", True, True)  # which asks for Triton too
 import_later(["torch.utils.cpp_extension", "torch.profiler", "wwcandidate.holder", "wwcandidate.solution",
               *("wwbridge." + name for name in OURS)])
 sys.stdout.flush()

@@ -282,7 +282,7 @@ def answer(worker, q, fds):
         return failure(kind, f"{name}: {type(e).__name__}: {e}"), []
 
 
-def fork_workers(control, target, compiles):
+def fork_workers(control, target, exports, compiles):
     """Run as the process that workers are forked from (src/task/forker.h)."""
     from wwcandidate import confine
     from wwcandidate.forking import FILTER_FD, Forker, read_all
@@ -301,11 +301,15 @@ def fork_workers(control, target, compiles):
         serve(Channel(sock))
         return 0
 
-    problem = import_all(target, compiles)
+    def ready():
+        problem = import_all(target, True, compiles)
+        return {"ok": False, "error": problem} if problem else {"ok": True}
+
+    problem = import_all(target, exports or compiles, compiles)
     if problem:
         control.send({"ok": False, "error": problem})
     else:
-        Forker(control, become, answers=True).serve()
+        Forker(control, become, ready).serve()
     os._exit(0)
 
 
@@ -313,11 +317,12 @@ def main():
     p = argparse.ArgumentParser()
     p.add_argument("--fd", type=int, required=True)
     p.add_argument("--fork", choices=("cuda", "cpu"))
+    p.add_argument("--exports", action="store_true")
     p.add_argument("--compiles", action="store_true")
     args = p.parse_args()
     channel = Channel(args.fd)
     if args.fork:
-        fork_workers(channel, args.fork, args.compiles)
+        fork_workers(channel, args.fork, args.exports, args.compiles)
     limit_self()
     serve(channel)
 

@@ -2,7 +2,7 @@
 """Recall of `synth audit --against`: of disguised copies of a suite's problems how many are found, and of tasks that
 are merely related how many are flagged (bench/results/dedup.md).
 
-    bench/synth/recall.py SUITE_DIR [-n 200] [--seed 1] [--jobs 0] [-o DIR]
+    bench/synth/recall.py SUITE_DIR [-n 200] [--seed 1] [--jobs 0] [--max-seconds 60] [-o DIR]
 
 SUITE_DIR is a directory of tasks (KernelBench's KernelBench/ for the numbers on record; none of it is in this
 repository).  Disguises that PyTorch cannot run are thrown away and drawn anew."""
@@ -47,6 +47,7 @@ def main():
     p.add_argument("-n", type=int, default=200)
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--jobs", default="0")
+    p.add_argument("--max-seconds", default="60", help="of the audit's limit for a task: more on a busy machine")
     p.add_argument("-o", default=None)
     o = p.parse_args()
     where = o.o or tempfile.mkdtemp(prefix="recall-")
@@ -84,7 +85,7 @@ def main():
     json.dump(dropped, open(os.path.join(where, "dropped.json"), "w"), indent=1)
     binary = os.environ.get("WARPWRIGHT") or os.path.join(ROOT, "build/warpwright")
     done = subprocess.run([binary, "synth", "audit", path, "--against", o.suite, "--sample", "0", "--jobs", o.jobs,
-                           "--json"],
+                           "--max-seconds", o.max_seconds, "--json"],
                           stdout=subprocess.PIPE, check=False)
     audit = json.loads(done.stdout)
     hits = {f["id"]: f for f in audit["findings"] if f["kind"] == "contaminated"}

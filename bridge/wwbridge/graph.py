@@ -304,7 +304,7 @@ def scalar(x):
 
 
 def plain(x):
-    """Constants as JSON: types of torch as strings, non-finite numbers as strings."""
+    """Constants as JSON: types of torch as strings, non-finite numbers as strings, complex ones by their parts."""
     if x is None or isinstance(x, (bool, str)):
         return x
     if isinstance(x, (list, tuple)):
@@ -313,6 +313,8 @@ def plain(x):
         return int(x)
     if isinstance(x, float):
         return x if math.isfinite(x) else "nan" if math.isnan(x) else "inf" if x > 0 else "-inf"
+    if isinstance(x, complex):
+        return {"complex": [plain(x.real), plain(x.imag)]}
     if isinstance(x, torch.dtype):
         return DTYPES.get(x, str(x).replace("torch.", ""))
     return str(x).replace("torch.", "")

@@ -80,6 +80,8 @@ class Operators:
 
 
 def resolve(x, values):
+    if isinstance(x, dict) and "complex" in x:
+        return complex(*map(float, x["complex"]))
     if isinstance(x, dict):
         return values[x["ref"]] if "ref" in x else slice(*(resolve(v, values) for v in x["slice"]))
     if isinstance(x, list):

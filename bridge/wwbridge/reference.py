@@ -1,13 +1,6 @@
 """The references of a draw, and the comparison of a candidate's outputs with them.
 
-The reference is the task itself in fp64.  Two things make it so: parameters, buffers and plain tensor attributes are
-swapped for fp64 copies in place (their Python objects stay, so that modules which keep private lists of them see the
-same values), and a dispatch mode promotes whatever else comes by - inputs, factories, casts, constants from closures -
-before every operator.  The default dtype is fp64 meanwhile.  An operator that has no fp64 kernel runs in fp32 and is
-named in the answer. Where fp64 does not fit, the same is done in fp32 with TF32 off, and the answer says so.
-
-Rejected: model.double() (factories and casts inside forward() would stay fp32); exporting and rewriting the graph (a
-decomposition of ours could be wrong in the way the candidate is).
+The reference is the task itself in fp64 (promoted.py).
 
 Comparison runs in pieces that fit the cache (parts.py), so that its memory does not grow with the outputs.
 
@@ -46,11 +39,10 @@ luck), and a wider floor for all.
 import math
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map
 
 from . import Refuse
 from .parts import BACKWARD, FEWER, SOON, Limits, layout, step_of, tail
+from .promoted import addresses, default_run, floating, nearer_to_zero, promoted_run
 from .tensors import out_of_memory, span, sub_seed
 
 # Smallest tolerated relative error: 1e-5, or half a unit in the last place of the output's type.
@@ -62,134 +54,6 @@ FEW, NEIGHBOURS, FAR, HOPELESS, CANCELLED = 64, 16, 2.0**-6, 1e4, 1e-3
 BEYOND, FURTHER = 100, 4
 QUARTER, EPS = 0.25, torch.finfo(torch.float32).eps
 UNSURE = 0.01  # of an integer output, whose values may differ between PyTorch's fp32 and fp64 runs
-
-
-def floating(x):
-    return isinstance(x, torch.Tensor) and x.dtype.is_floating_point
-
-
-class Promote(TorchDispatchMode):
-    """Every floating operand, factory and cast becomes `to`."""
-
-    def __init__(self, to):
-        super().__init__()
-        self.to, self.copies, self.exceptions = to, {}, set()
-
-    @classmethod
-    def _should_skip_dynamo(cls):
-        return False  # as in task.Watch
-
-    def tensor(self, t):
-        """The promoted copy of a tensor from outside, one for each tensor, so that in-place changes of it are seen
-        later."""
-        if t.dtype == self.to:
-            return t
-        entry = self.copies.get(id(t))
-        if entry is None:
-            entry = self.copies[id(t)] = (t, t.to(self.to))  # holds t, so that its id stays its own
-        return entry[1]
-
-    def up(self, x):
-        if floating(x):
-            return self.tensor(x)
-        if isinstance(x, torch.dtype) and x.is_floating_point:
-            return self.to
-        return x
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        args, kwargs = tree_map(self.up, args), tree_map(self.up, kwargs or {})
-        try:
-            out = func(*args, **kwargs)
-        except (RuntimeError, NotImplementedError) as e:
-            text = str(e)
-            if "not implemented for" not in text and "expected scalar type" not in text or self.to != torch.float64:
-                raise
-            self.exceptions.add(str(func))
-            down = lambda x: x.float() if floating(x) else torch.float32 if x is torch.float64 else x  # noqa: E731
-            out = func(*tree_map(down, args), **tree_map(down, kwargs))
-        return tree_map(lambda x: x.to(self.to) if floating(x) and x.dtype != self.to else x, out)
-
-
-class Swapped:
-    """The module's floating tensors as copies made by `copy` while it lasts; same Python objects, same addresses
-    after."""
-
-    def __init__(self, task, copy):
-        self.tensors = {id(t): t for t in [*task.params.values(), *task.state.values()] if t.dtype.is_floating_point}
-        self.copy = copy
-
-    def __enter__(self):
-        self.before = []
-        try:
-            for t in self.tensors.values():
-                data = t.data
-                t.data = self.copy(data)
-                self.before.append((t, data))
-        except BaseException:
-            self.__exit__()
-            raise
-
-    def __exit__(self, *exc):
-        for t, data in self.before:
-            t.data = data
-
-
-def nearer_to_zero(data, by):
-    """data, but for whole numbers, by the share `by` nearer to zero."""
-    return torch.where(data != data.round(), data - data * by, data)
-
-
-def shaker(to, device, seed):
-    """Copies in `to`, some elements one unit in the last place nearer to zero."""
-    g = torch.Generator(device).manual_seed(seed)
-
-    def copy(t):
-        out = torch.empty_strided(t.shape, t.stride(), dtype=to, device=t.device)
-        data = span(t).to(to)
-        span(out).copy_(nearer_to_zero(data, torch.finfo(to).eps
-                                       * torch.rand(data.shape, generator=g, device=device).round()))
-        return out
-
-    return copy
-
-
-def promoted_run(task, to, shaken=None):
-    """The task's outputs computed in `to`, and the operators that could not be; `shaken`: the seed of what moves by a
-    unit."""
-    task.restore()
-    copy = (lambda t: t.to(to)) if shaken is None else shaker(to, task.device, shaken)
-    default, mode = torch.get_default_dtype(), Promote(to)
-    tf32 = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    try:
-        torch.set_default_dtype(to)
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-        leaves = [copy(x) if floating(x) else x for x in task.leaves]
-        with Swapped(task, copy), task.lightly():
-            with torch.no_grad(), mode:
-                out = task.model(*task.args(leaves))
-            out = [t.to(to) if floating(t) else t for t in task._flat(out)]
-            return [t.contiguous().clone() if t.data_ptr() in addresses(task, leaves) else t.contiguous()
-                    for t in out], mode
-    finally:
-        torch.set_default_dtype(default)
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = tf32
-        mode.copies.clear()
-        task.restore()
-
-
-def addresses(task, leaves, whole=False):
-    """Where inputs and state begin (`whole`: their allocations): an output that is one of them must be copied before it
-    is restored."""
-    held = [*task.params.values(), *task.state.values(), *(x for x in leaves if isinstance(x, torch.Tensor))]
-    return {t.untyped_storage().data_ptr() if whole else t.data_ptr() for t in held}
-
-
-def default_run(task):
-    out = task.forward()
-    own = addresses(task, task.leaves)
-    out = [t.clone(memory_format=torch.contiguous_format) if t.data_ptr() in own else t.contiguous() for t in out]
-    task.restore()
-    return out
 
 
 class References:

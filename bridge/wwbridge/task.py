@@ -45,6 +45,7 @@ MAX_RANK = 8
 MAX_OUTPUTS = 64
 SMALL_ELEMENTS = 1 << 20
 TRACES, TRACE_SECONDS = 7, 0.1
+DOUBLES = (torch.float64, torch.complex128)
 
 
 def no_room(what, e):
@@ -81,8 +82,9 @@ class Watch(TorchDispatchMode):
         before = any(rounded(x) for x in args)
         storages = {x.untyped_storage()._cdata for x in args if x.layout is torch.strided}
         for t in out:
-            if isinstance(t, torch.Tensor) and t.is_floating_point() and t.layout is torch.strided:
-                if before or t.dtype != torch.float64 and t.untyped_storage()._cdata not in storages:
+            if isinstance(t, torch.Tensor) and (t.is_floating_point() or t.is_complex()) and \
+                    t.layout is torch.strided:
+                if before or t.dtype not in DOUBLES and t.untyped_storage()._cdata not in storages:
                     t.ww_rounded = True
 
     @classmethod
@@ -101,9 +103,6 @@ class Watch(TorchDispatchMode):
         if func is torch.ops.aten.view.dtype and args[0].dtype.is_floating_point != args[1].is_floating_point:
             self.note("the task reinterprets the bits of floating numbers; it has no fp64 reference")
         results = tree_flatten(out)[0]
-        for t in results:
-            if isinstance(t, torch.Tensor) and t.is_complex():
-                self.note(f"the task computes with complex tensors ({name}), which are not supported")
         self.rounds(results, tree_flatten((args, kwargs or {}))[0])
         return out
 
@@ -249,7 +248,8 @@ class Task:
         if odd:
             raise Refuse("task", f"{self.name}: {what} is {odd}, which is not supported")
         if t.is_complex():
-            raise Refuse("task", f"{self.name}: {what} is complex; complex tensors are not supported")
+            raise Refuse("task",
+                         f"{self.name}: {what} is complex; complex tensors are supported between operators only")
         if t.dtype not in DTYPES:
             raise Refuse("task", f"{self.name}: {what} has dtype {t.dtype}, which is not supported")
         if t.dim() > MAX_RANK:

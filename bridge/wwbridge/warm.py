@@ -99,8 +99,8 @@ def one_driver_module():
         driver.CudaUtils()
 
 
-def import_torch(target, compiles):
-    """PyTorch, what exports a task, and where `compiles` what torch.compile imports."""
+def import_torch(target, exports, compiles):
+    """PyTorch, where `exports` what exports a task, and where `compiles` what torch.compile imports."""
     from . import facts
 
     for name, value in facts.ENVIRONMENT.items():
@@ -110,21 +110,24 @@ def import_torch(target, compiles):
 
         asks = torch.cuda.is_available  # what is imported may ask, which would start the driver here
         torch.cuda.is_available = lambda: target == "cuda"
-        import torch.export
-        import wwbridge.graph
+        import wwbridge.cached_graph
         import wwbridge.task  # noqa: F401
 
-        import_later(EXPORT)
+        if exports:
+            import torch.export
+            import wwbridge.graph  # noqa: F401
+
+            import_later(EXPORT)
         if compiles:
             get_ready_to_compile()
         torch.cuda.is_available = asks
 
 
-def import_all(target, compiles):
-    """What every worker would import and make; None, or why that cannot be.  compiles: torch.compile will be asked
-    for."""
+def import_all(target, exports, compiles):
+    """What every worker would import and make; None, or why that cannot be.  exports: tasks come whose graph is not
+    known; compiles: torch.compile will be asked for."""
     try:
-        import_torch(target, compiles)
+        import_torch(target, exports, compiles)
         if compiles and target == "cuda":
             one_driver_module()
     except ImportError as e:

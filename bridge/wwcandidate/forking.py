@@ -26,10 +26,10 @@ def read_all(fd):
 
 
 class Forker:
-    def __init__(self, control, become, answers=False):
-        """become(order, socket): what the new process does, its log in place; its value is the exit code.  answers:
-        each order is answered with a pidfd."""
-        self.control, self.become, self.answers = control, become, answers
+    def __init__(self, control, become, ready=None):
+        """become(order, socket): what the new process does, its log in place; its value is the exit code.  ready():
+        the answer to an order without descriptors; where it is given, each fork is answered with a pidfd."""
+        self.control, self.become, self.ready = control, become, ready
         self.children = {}  # pid: status descriptor
 
     def fork(self, q, fds):
@@ -57,7 +57,7 @@ class Forker:
             self.children[pid] = status
         else:
             os.close(status)
-        if self.answers:
+        if self.ready:
             self.tell(pid)
 
     def tell(self, pid):
@@ -121,4 +121,7 @@ class Forker:
                     q, fds = self.control.receive()
                 except (EOFError, OSError, ValueError):
                     return
-                self.fork(q, fds)
+                if self.ready and not fds:
+                    self.control.send(self.ready())
+                else:
+                    self.fork(q, fds)

@@ -5,16 +5,19 @@
  *     conv2d_1(x, conv.weight, None)     the name says the operator; no type: it has that of its first tensor
  *     getitem_2 = max(x, 1) f32[16]      where the name does not
  *     out conv2d_1
+ *     blocks.1 as blocks.0               parameters of the same names, types and order
  *
  * What lies in memory has strides; a node's follow from its operator.
- * A node whose result nobody reads is left out, also one that counts in a buffer nobody else reads (a batch norm's).
- * Nothing that a solution depends on is left out: an operator's overload follows from its arguments.  Regular rather
- * than pretty: who reads it copies names and sizes.
+ * A node whose result nobody reads is left out, also one that counts in a buffer nobody else reads (a batch norm's),
+ * and with it the buffer. Nothing that a solution depends on is left out: an operator's overload follows from its
+ * arguments.  Regular rather than pretty: who reads it copies names and sizes.
  */
 #include "agent/compact.h"
 
 #include "base/json.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char *short_dtype(const char *name)
@@ -103,22 +106,102 @@ static void add_value(const json_t *v, struct ww_str *out)
 
 /* ---- Lines ------------------------------------------------------------------------------------------------------- */
 
-static void add_tensors(const json_t *list, const char *kind, json_t *types, struct ww_str *out)
+static const char *role_of(const json_t *t, const char *kind)
 {
-	const json_t *t, *value;
+	const char *role = ww_json_str(t, "role", kind);
+	return strcmp(role, "constant") ? role : "const";
+}
+
+/* "param f32[16,64] = 3", or with the name behind the role. */
+static void add_tensor(const json_t *t, const char *role, const char *name, struct ww_str *out)
+{
+	const json_t *value = json_object_get(t, "value");
+	ww_str_addf(out, "%s %s%s", role, name, *name ? " " : "");
+	add_layout(t, out);
+	if (value) {
+		ww_str_adds(out, " = ");
+		add_value(value, out);
+	}
+	ww_str_addc(out, '\n');
+}
+
+static void add_inputs(const json_t *list, json_t *types, struct ww_str *out)
+{
+	const json_t *t;
 	size_t i;
 	json_array_foreach(list, i, t) {
-		const char *name = ww_json_str(t, "name", "?"), *role = ww_json_str(t, "role", kind);
+		const char *name = ww_json_str(t, "name", "?");
 		json_object_set(types, name, (json_t *)(uintptr_t)t);
-		if (!ww_json_bool(t, "used", 1))
+		if (ww_json_bool(t, "used", 1))
+			add_tensor(t, role_of(t, "in"), name, out);
+	}
+}
+
+/* Where the first part of a name that is a number begins: "1.norm.weight" in "blocks.1.norm.weight"; NULL: none is. */
+static const char *number_in(const char *name)
+{
+	for (const char *at = name; at; at = strchr(at, '.')) {
+		at += *at == '.';
+		size_t digits = strspn(at, "0123456789");
+		if (digits && digits < 6 && at[digits] == '.')
+			return at;
+	}
+	return NULL;
+}
+
+/* "blocks.1" of its layer, or of the one before it, into out, of 256 bytes; 0: of no layer, or there is none before. */
+static int layer_of(const char *name, int before, char *out)
+{
+	const char *at = number_in(name);
+	int n = at ? atoi(at) - before : -1;
+	*out = 0;
+	return n >= 0 && snprintf(out, 256, "%.*s%d", (int)(at - name), name, n) < 256;
+}
+
+static int is_told(const json_t *t, const json_t *uses)
+{
+	return ww_json_bool(t, "used", 1) &&
+		(strcmp(ww_json_str(t, "role", ""), "buffer") || ww_json_int(uses, ww_json_str(t, "name", "?"), 0));
+}
+
+/* Layer -> the lines of its parameters, without its name. */
+static json_t *layers_of(const json_t *list, const json_t *uses)
+{
+	json_t *layers = json_object();
+	const json_t *t;
+	size_t i;
+	json_array_foreach(list, i, t) {
+		const char *name = ww_json_str(t, "name", "?");
+		ww_auto_str lines = WW_STR_INIT(1 << 20);
+		char layer[256];
+		if (!is_told(t, uses) || !layer_of(name, 0, layer))
 			continue;
-		ww_str_addf(out, "%s %s ", !strcmp(role, "constant") ? "const" : role, name);
-		add_layout(t, out);
-		if ((value = json_object_get(t, "value"))) {
-			ww_str_adds(out, " = ");
-			add_value(value, out);
+		ww_str_adds(&lines, ww_json_str(layers, layer, ""));
+		add_tensor(t, role_of(t, "param"), strchr(number_in(name), '.'), &lines);
+		json_object_set_new(layers, layer, json_string(lines.p));
+	}
+	return layers;
+}
+
+/* A layer whose parameters are those of the layer before it, of the same types, is one line. */
+static void add_params(const json_t *list, json_t *types, const json_t *uses, struct ww_str *out)
+{
+	json_auto_t *layers = layers_of(list, uses), *said = json_object();
+	const json_t *t;
+	size_t i;
+	json_array_foreach(list, i, t) {
+		const char *name = ww_json_str(t, "name", "?");
+		char layer[256], before[256];
+		json_object_set(types, name, (json_t *)(uintptr_t)t);
+		if (!is_told(t, uses))
+			continue;
+		if (!layer_of(name, 0, layer) || !layer_of(name, 1, before) ||
+			strcmp(ww_json_str(layers, layer, ""), ww_json_str(layers, before, "-"))) {
+			add_tensor(t, role_of(t, "param"), name, out);
+		} else if (!json_object_get(said, layer)) {
+			ww_str_addf(out, "%s as %s\n", layer, before);
+			json_object_set_new(said, layer, json_true());
 		}
-		ww_str_addc(out, '\n');
 	}
 }
 
@@ -277,11 +360,11 @@ static int is_dead(const json_t *graph, const json_t *node, const json_t *uses)
 	return !is_in_place(node) || (is_param(graph, changed) && ww_json_int(uses, changed, 0) == 1);
 }
 
-/* The nodes that are left out, as an object of their names: from the last on, since what only they read goes too. */
-static json_t *dead_nodes(const json_t *graph)
+/* The nodes that are left out, as an object of their names: from the last on, since what only they read goes too.
+ * uses: an empty object, that gets how often each name is read by the others. */
+static json_t *dead_nodes(const json_t *graph, json_t *uses)
 {
 	const json_t *nodes = json_object_get(graph, "nodes");
-	json_auto_t *uses = json_object();
 	json_t *dead = json_object();
 	count_uses(nodes, uses, 1);
 	count_uses(json_object_get(graph, "outputs"), uses, 1);
@@ -297,12 +380,12 @@ static json_t *dead_nodes(const json_t *graph)
 
 void ww_graph_text(const json_t *graph, struct ww_str *out)
 {
-	json_auto_t *types = json_object(), *dead = dead_nodes(graph);
+	json_auto_t *types = json_object(), *uses = json_object(), *dead = dead_nodes(graph, uses);
 	const json_t *node;
 	size_t i;
-	add_tensors(json_object_get(graph, "inputs"), "in", types, out);
+	add_inputs(json_object_get(graph, "inputs"), types, out);
 	add_scalars(json_object_get(graph, "scalars"), out);
-	add_tensors(json_object_get(graph, "params"), "param", types, out);
+	add_params(json_object_get(graph, "params"), types, uses, out);
 	json_array_foreach(json_object_get(graph, "nodes"), i, node)
 		if (!json_object_get(dead, ww_json_str(node, "name", "?")))
 			add_node(node, types, out);

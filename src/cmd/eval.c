@@ -170,12 +170,12 @@ static enum ww_rc prepare(struct run *r, struct ww_err *err)
 	WW_CHECK(ww_judging_devices(
 		o->judging.devices, o->judging.target, r->devices, WW_BATCH_MAX_DEVICES, &r->n_devices, err));
 	WW_CHECK(ww_agent_values_skill(&o->agent, &r->skill, &r->has_skill, err));
-	if (!o->solutions)
-		WW_CHECK(ww_agent_values_policy(&o->agent, (uint64_t)o->agent.seed, &r->policy, err));
 	WW_CHECK(ww_suite_open(&r->suite, o->suite, (int)o->level, o->split, err));
 	WW_CHECK(take_part(r, err));
 	WW_CHECK(ww_host_choose_target(o->judging.target, r->n_devices ? r->devices[0] : r->common.judge.device,
 		&r->common.judge.target, r->device_name, sizeof(r->device_name), &gpus, err));
+	if (!o->solutions) /* behind the choice, which asks the driver in a child: a model starts CUDA in this process */
+		WW_CHECK(ww_agent_values_policy(&o->agent, (uint64_t)o->agent.seed, &r->policy, err));
 	default_dir(&r->suite, dir);
 	about = about_json(r);
 	if (!about)

@@ -15,6 +15,19 @@ static void choices_of(const struct ww_opt *o, char *out, size_t cap)
 	ww_cmd_words(o->type == WW_OPT_CHOICE ? o->arg : "", out, cap);
 }
 
+/* What may follow the command: its subcommands; of `help` all commands.  "" where that is anything. */
+static void next_words(const struct ww_cmd *cmd, char *out, size_t cap)
+{
+	if (strcmp(cmd->name, "help")) {
+		ww_cmd_words(cmd->args, out, cap);
+		return;
+	}
+	ww_auto_str names = WW_STR_INIT(cap);
+	EACH_COMMAND(c)
+	ww_str_addf(&names, "%s%s", names.len ? " " : "", (*c)->name);
+	snprintf(out, cap, "%s", names.p);
+}
+
 static int names_path(const struct ww_opt *o)
 {
 	return o->type == WW_OPT_STR && (strstr(o->arg, "FILE") || strstr(o->arg, "DIR") || strstr(o->arg, ".py"));
@@ -130,10 +143,10 @@ static void print_bash(void)
 {
 	char words[256], pattern[128];
 	fputs("_warpwright() {\n\tlocal cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}\n"
-		  "\tCOMPREPLY=()\n\tcase $COMP_CWORD:${COMP_WORDS[1]}:$prev in\n\t1:*|2:help:*) COMPREPLY=($(compgen -W \"",
+		  "\tCOMPREPLY=()\n\tcase $COMP_CWORD:${COMP_WORDS[1]}:$prev in\n\t1:*) COMPREPLY=($(compgen -W \"",
 		stdout);
 	print_names();
-	fputs("help version\" -- \"$cur\")); return ;;\n", stdout);
+	fputs("\" -- \"$cur\")); return ;;\n", stdout);
 	EACH_COMMAND(c)
 	{
 		EACH_OPTION(o, *c)
@@ -155,7 +168,7 @@ static void print_bash(void)
 	fputs("\tesac\n\tcase $COMP_CWORD:${COMP_WORDS[1]} in\n", stdout);
 	EACH_COMMAND(c)
 	{
-		ww_cmd_words((*c)->args, words, sizeof(words));
+		next_words(*c, words, sizeof(words));
 		snprintf(pattern, sizeof(pattern), "2:%s", (*c)->name);
 		if (*words)
 			bash_reply(pattern, words);
@@ -201,18 +214,16 @@ static void print_zsh(void)
 		quoted((*c)->summary, ":\\");
 		fputs("'\n", stdout);
 	}
-	fputs("\t'help:say what a command does'\n\t'version:say which version this is'\n"
-		  ")\nif (( CURRENT == 2 )); then\n\t_describe command commands\n\treturn\nfi\ncase $words[2] in\n",
-		stdout);
+	fputs(")\nif (( CURRENT == 2 )); then\n\t_describe command commands\n\treturn\nfi\ncase $words[2] in\n", stdout);
 	EACH_COMMAND(c)
 	{
 		printf("%s)\n\t_arguments '--help[say what it does]'", (*c)->name);
 		EACH_OPTION(o, *c)
 		zsh_option(o);
-		ww_cmd_words((*c)->args, words, sizeof(words));
+		next_words(*c, words, sizeof(words));
 		printf(*words ? " \\\n\t\t'2:what:(%s)' '*:file:_files' ;;\n" : " \\\n\t\t'*:file:_files' ;;\n", words);
 	}
-	fputs("help)\n\t_describe command commands ;;\nesac\n", stdout);
+	fputs("esac\n", stdout);
 }
 
 static void fish_option(const struct ww_cmd *cmd, const struct ww_opt *o)
@@ -239,18 +250,13 @@ static void print_fish(void)
 		printf("complete -c warpwright -n __fish_use_subcommand -f -a %s -d '", (*c)->name);
 		quoted((*c)->summary, "\\");
 		fputs("'\n", stdout);
-		ww_cmd_words((*c)->args, words, sizeof(words));
+		next_words(*c, words, sizeof(words));
 		if (*words)
 			printf("complete -c warpwright -n '__fish_seen_subcommand_from %s' -a '%s'\n", (*c)->name, words);
 		EACH_OPTION(o, *c)
 		fish_option(*c, o);
 	}
-	fputs("complete -c warpwright -n __fish_use_subcommand -f -a 'help version'\n"
-		  "complete -c warpwright -l help -d 'say what it does'\n"
-		  "complete -c warpwright -n '__fish_seen_subcommand_from help' -f -a '",
-		stdout);
-	print_names();
-	fputs("'\n", stdout);
+	fputs("complete -c warpwright -l help -d 'say what it does'\n", stdout);
 }
 
 /* ----------------------------------------------------------------------------------------------------------------- */

@@ -4,9 +4,10 @@
 
 #include <string.h>
 
-static const struct ww_opt opts[] = { { "against", 0, WW_OPT_STR, offsetof(struct ww_synth_values, against),
-										  "SET[:SET]", NULL, 0, 0,
-										  "audit, run: held-out task sets that no task may resemble" },
+static const struct ww_opt opts[] = {
+	{ "against", 0, WW_OPT_STR, offsetof(struct ww_synth_values, against), "SET[:SET]", NULL, 0, 0,
+		"audit, run: held-out task sets that no task may resemble; teach: whose tasks are left "
+		"out, by signature or text" },
 	{ "jobs", 'j', WW_OPT_INT, offsetof(struct ww_synth_values, jobs), "N", "0", 0, 256,
 		"processes that look at tasks at a time; 0: one for each processor" },
 	{ "set", 0, WW_OPT_CHOICE, offsetof(struct ww_synth_values, set), "large|small", "small", 0, 0,
@@ -19,6 +20,8 @@ static const struct ww_opt opts[] = { { "against", 0, WW_OPT_STR, offsetof(struc
 		"run: tasks of the split held-out; no two splits share an operator signature" },
 	{ "max-tried", 0, WW_OPT_INT, offsetof(struct ww_synth_values, max_tried), "N", "0", 0, 1e9,
 		"run: give up after N candidates; 0: 1,000 and 50 for each task" },
+	{ "stop-after", 0, WW_OPT_NUM, offsetof(struct ww_synth_values, stop_after_s), "S", "0", 0, 1e9,
+		"run: begin no candidate after S seconds and write what there is; the same command goes on; 0: no limit" },
 	{ "output", 'o', WW_OPT_STR, offsetof(struct ww_synth_values, out), "DIR", "synth-run", 0, 0,
 		"run: directory of the run; an unfinished run in it is resumed" },
 	{ "parquet", 0, WW_OPT_FLAG, offsetof(struct ww_synth_values, parquet), NULL, NULL, 0, 0,
@@ -37,6 +40,14 @@ static const struct ww_opt opts[] = { { "against", 0, WW_OPT_STR, offsetof(struc
 		"crawl: PyTorch alone" },
 	{ "index", 0, WW_OPT_INT, offsetof(struct ww_synth_values, index), "N", "0", 0, 1e15,
 		"compose: number of the first candidate" },
+	{ "facts", 0, WW_OPT_STR, offsetof(struct ww_synth_values, facts), "FILE", NULL, 0, 0,
+		"teach: the device that solutions are for, as inspect --json printed it there" },
+	{ "loop", 0, WW_OPT_CHOICE, offsetof(struct ww_synth_values, loop), "single|agent", "single", 0, 0,
+		"teach: the loop that the prompt is of; agent: the answer ends with the call submit" },
+	{ "turns", 0, WW_OPT_INT, offsetof(struct ww_synth_values, turns), "N", "3", 1, 1e6,
+		"teach: turns that the prompt of the agent's loop names" },
+	{ "longest", 0, WW_OPT_INT, offsetof(struct ww_synth_values, longest), "BYTES", "0", 0, 1e9,
+		"teach: leave out a longer prompt and answer; 0: none" },
 	{ "sample", 0, WW_OPT_INT, offsetof(struct ww_synth_values, sample), "N", "20", 0, 1e9,
 		"audit: rows that are run, to find degenerate and random ones; 0: none" },
 	{ "seed", 0, WW_OPT_INT, offsetof(struct ww_synth_values, seed), "N", "0", 0, 9e15,
@@ -44,13 +55,14 @@ static const struct ww_opt opts[] = { { "against", 0, WW_OPT_STR, offsetof(struc
 	{ "rows", 0, WW_OPT_INT, offsetof(struct ww_synth_values, rows), "N", "10", 0, 1e9,
 		"audit: rows of each kind that are listed; --json lists all" },
 	{ "max-seconds", 0, WW_OPT_NUM, offsetof(struct ww_synth_values, max_s), "S", "60", 0.1, 3600,
-		"audit, show: a task's time for its graph, and for its run" },
+		"audit, show, teach: a task's time for its graph, and for its run" },
 	{ "target", 0, WW_OPT_CHOICE, offsetof(struct ww_synth_values, judging.target), "cpu|cuda", "cpu", 0, 0,
-		"run, compose: what the tasks are for; audit: where the sample runs" },
+		"run, compose, teach: what the tasks are for; audit: where the sample runs" },
 	{ "threads", 0, WW_OPT_INT, offsetof(struct ww_synth_values, judging.threads), "N", "0", 0, 1024,
 		"run, cpu target: PyTorch's threads; 0: all cores" },
 	WW_OPT_DEVICE(struct ww_synth_values, judging), WW_OPT_DEVICES(struct ww_synth_values, judging),
-	WW_OPT_JSON(struct ww_synth_values, json), WW_OPT_END };
+	WW_OPT_JSON(struct ww_synth_values, json), WW_OPT_END
+};
 
 static const struct {
 	const char *name;
@@ -58,18 +70,19 @@ static const struct {
 	int min_args, max_args;
 } subcommands[] = { { "run", ww_synth_cmd_run, 0, 1 }, { "compose", ww_synth_cmd_compose, 0, 1 },
 	{ "crawl", ww_synth_crawl, 1, 1 }, { "audit", ww_synth_audit, 1, 1 }, { "show", ww_synth_show, 1, 1 },
-	{ "stats", ww_synth_stats, 1, 1 }, { "convert", ww_synth_convert, 2, 2 } };
+	{ "stats", ww_synth_stats, 1, 1 }, { "convert", ww_synth_convert, 2, 2 }, { "teach", ww_synth_teach, 2, 2 } };
 
 /* Which subcommands read an option; --json all of them. */
 static const struct {
 	const char *option, *by;
-} readers[] = { { "against", "run audit" }, { "jobs", "run audit" }, { "set", "run compose" },
+} readers[] = { { "against", "run audit teach" }, { "jobs", "run audit teach" }, { "set", "run compose" },
 	{ "count", "run compose" }, { "validation", "run" }, { "held-out", "run" }, { "max-tried", "run" },
-	{ "output", "run" }, { "parquet", "run" }, { "timings", "run" }, { "catalogue", "run compose" },
-	{ "policy", "run" }, { "base-url", "run" }, { "each", "compose" }, { "no-transformers", "crawl" },
-	{ "index", "compose" }, { "sample", "audit" }, { "seed", "run compose audit" }, { "rows", "audit" },
-	{ "max-seconds", "audit show" }, { "target", "run compose audit" }, { "threads", "run" }, { "device", "run audit" },
-	{ "devices", "run" } };
+	{ "stop-after", "run" }, { "output", "run" }, { "parquet", "run" }, { "timings", "run" },
+	{ "catalogue", "run compose" }, { "policy", "run" }, { "base-url", "run" }, { "each", "compose" },
+	{ "no-transformers", "crawl" }, { "index", "compose" }, { "sample", "audit" }, { "seed", "run compose audit" },
+	{ "rows", "audit" }, { "max-seconds", "audit show teach" }, { "target", "run compose audit teach" },
+	{ "facts", "teach" }, { "loop", "teach" }, { "turns", "teach" }, { "longest", "teach" }, { "threads", "run" },
+	{ "device", "run audit" }, { "devices", "run" } };
 
 /* Every option that was given has an effect. */
 static enum ww_rc check_options(const struct ww_cmd *cmd, char **given, const char *subcommand, struct ww_err *err)
@@ -114,7 +127,7 @@ static int run(const struct ww_cmd *cmd, void *values, int argc, char **argv)
 }
 
 const struct ww_cmd ww_cmd_synth = { .name = "synth",
-	.args = "run|compose [RECIPE] | crawl FILE | audit|show|stats SET | convert SET FILE",
+	.args = "run|compose [RECIPE] | crawl FILE | audit|show|stats SET | convert|teach SET FILE",
 	.summary = "make, audit and inspect task sets",
 	.details =
 		"  synth run [RECIPE]        compose modules, keep those that pass all filters\n"
@@ -126,7 +139,8 @@ const struct ww_cmd ww_cmd_synth = { .name = "synth",
 		"                            exit code 1: some\n"
 		"  synth show SET#ID         one task: its columns, signature, operators, code\n"
 		"  synth stats SET           rows by split, source and operator\n"
-		"  synth convert SET FILE    the set as FILE.jsonl, FILE.jsonl.zst or FILE.parquet\n\n"
+		"  synth convert SET FILE    the set as FILE.jsonl, FILE.jsonl.zst or FILE.parquet\n"
+		"  synth teach SET FILE      the planner's solutions as conversations to train on\n\n"
 		"RECIPE is YAML (docs/synth.md).  SET is JSON lines (also compressed with zstd), Parquet, or a directory; "
 		"docs/formats/tasks.md has the columns, docs/synth.md the measures.",
 	.opts = opts,

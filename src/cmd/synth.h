@@ -14,7 +14,11 @@ struct ww_synth_values {
 	/* compose, run */
 	const char *set, *out, *timings, *catalogue, *policy, *base_url;
 	int64_t count, validation, held_out, index, max_tried;
+	double stop_after_s;
 	int each, no_transformers, parquet;
+	/* teach */
+	const char *facts, *loop, *subject; /* subject: the set, filled in by the subcommand */
+	int64_t longest, turns;
 };
 
 /* Parts of "A:B:C" into out, at most max; list is cut into pieces. */
@@ -23,4 +27,4 @@ int ww_synth_cut_list(char *list, const char **out, int max);
 /* argv[0] is the subcommand's first argument. */
 typedef int ww_synth_subcommand(const struct ww_synth_values *v, int argc, char **argv);
 ww_synth_subcommand ww_synth_audit, ww_synth_show, ww_synth_stats, ww_synth_cmd_run, ww_synth_cmd_compose,
-	ww_synth_crawl, ww_synth_convert;
+	ww_synth_crawl, ww_synth_convert, ww_synth_teach;

@@ -123,6 +123,7 @@ static enum ww_rc run_opts(const struct ww_synth_values *v, int argc, char **arg
 	o->count[1] = v->validation;
 	o->count[2] = v->held_out;
 	o->max_tried = v->max_tried;
+	o->stop_after_s = v->stop_after_s;
 	o->jobs = v->jobs ? (int)v->jobs : cores > 0 ? (int)cores : 1;
 	o->threads = (int)v->judging.threads;
 	o->dir = v->out;

@@ -5,7 +5,7 @@
 
 /* To add a command write its file src/cmd/NAME.c, and its name here, in the order of `warpwright -h`. */
 #define WW_COMMANDS(X) \
-	X(doctor) X(optimize) X(eval) X(inspect) X(judge) X(profile) X(export) X(episode) X(report) X(train) X(synth) X(model) X(mcp) X(serve)
+	X(doctor) X(optimize) X(eval) X(inspect) X(judge) X(profile) X(export) X(episode) X(report) X(train) X(synth) X(model) X(mcp) X(serve) X(help) X(version)
 
 #define X(name) extern const struct ww_cmd ww_cmd_##name;
 WW_COMMANDS(X)

@@ -256,9 +256,12 @@ static const char *method_text(const char *method)
 {
 	return !strcmp(method, "graph")  ? "of a captured CUDA graph"
 		: !strcmp(method, "parts")   ? "the sum of CUDA graphs, of the kernels and of what PyTorch runs between them"
-		: !strcmp(method, "kernels") ? "the sum of the kernels' times"
-		: !strcmp(method, "clock")   ? "by the judge's clock around one call"
-									 : method;
+		: !strcmp(method, "kernels") ? "of a captured CUDA graph; of a baseline the sum of its kernels' times"
+		: !strcmp(method, "parts+kernels")
+		? "the sum of CUDA graphs, of the kernels and of what PyTorch runs between them; of a baseline the sum of its "
+		  "kernels' times"
+		: !strcmp(method, "clock") ? "by the judge's clock around one call"
+								   : method;
 }
 
 void ww_episode_html_verdict(struct ww_str *h, const json_t *v)

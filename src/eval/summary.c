@@ -12,7 +12,7 @@
 #include <string.h>
 
 enum { RESAMPLES = 2000, MAX_LEVELS = 16, LISTED = 40 };
-const double ww_eval_fast[WW_EVAL_FAST] = { 1, 1.05, 1.5, 2 };
+static const double fast_at[WW_EVAL_FAST] = { 1, 1.05, 1.5, 2 };
 static const char *const fast_names[WW_EVAL_FAST] = { "1", "1.05", "1.5", "2" };
 
 static const char *const rules[] = { "strict", "paper" }, *const clocks[] = { "device", "call" };
@@ -67,7 +67,7 @@ static void score_against(const struct ww_eval_row *rows, size_t n, int b, doubl
 		a->faster += 1 - 1 / s->lo > 0.05;
 		a->not_slower += s->mid >= 0.95;
 		for (int p = 0; p < WW_EVAL_FAST; p++)
-			a->fast[p] += s->mid > ww_eval_fast[p];
+			a->fast[p] += s->mid > fast_at[p];
 	}
 	a->measured = (int)used;
 	a->mean = geometric(logs, used);

@@ -22,7 +22,6 @@ struct ww_eval_row {
 };
 
 enum { WW_EVAL_FAST = 4 };
-extern const double ww_eval_fast[WW_EVAL_FAST]; /* 1, 1.05, 1.5, 2 */
 struct ww_eval_score {
 	int n, correct;
 	double peak; /* median over the correct */

@@ -44,7 +44,7 @@ int ww_library_node(const struct ww_image *m, uint32_t node)
 	return kind == WW_NODE_GEMM || kind == WW_NODE_CONV;
 }
 
-double ww_library_flops(const struct ww_image *m)
+static double library_flops(const struct ww_image *m)
 {
 	double sum = 0;
 	for (uint32_t i = 0; i < m->n_nodes; i++)
@@ -113,7 +113,7 @@ static int has_launch(const struct ww_image *m)
 
 static int computed_less(const struct ww_session *s, double asked)
 {
-	double left = s->image ? asked - ww_library_flops(s->image) - ww_pytorch_flops(s->t->graph, s->image) : asked;
+	double left = s->image ? asked - library_flops(s->image) - ww_pytorch_flops(s->t->graph, s->image) : asked;
 	if (left <= NEGLIGIBLE * asked)
 		return 0;
 	return (s->image && !has_launch(s->image)) || (faster_than_pytorch(s->v, left / asked) && impossible(s, left));

@@ -411,7 +411,7 @@ static void set_state(struct ww_batch *b, enum state *state, enum state to)
 
 static void close_task(struct ww_batch *b, struct task_entry *e)
 {
-	ww_judge_task_close(e->task);
+	ww_judge_task_retire(e->task);
 	WW_LOCKED(&b->lock);
 	memset(e, 0, sizeof(*e));
 	pthread_cond_broadcast(&b->changed);

@@ -33,7 +33,8 @@ struct ww_judge {
 	pthread_mutex_t lock; /* spares, peaks, room_waited_s */
 	struct ww_runner
 		*spares[WW_JUDGE_SPARES]; /* warm; as many as one verdict uses at once, a baseline solution's too */
-	int n_spares, runners_taken;
+	int n_spares, runners_out;    /* out: with candidates, or starting */
+	int runners_taken;
 	pthread_mutex_t forms_lock;       /* candidates; held while they are started */
 	struct ww_candidates *candidates; /* started when the first solution in a PyTorch form comes */
 	struct ww_ref *first;             /* of opts.first, begun ahead; NULL: none, or taken */
@@ -146,6 +147,9 @@ enum ww_rc ww_session_go(struct ww_session *s, struct ww_run_result *res, struct
 /* Prepare and run, for calls that are not timed. */
 enum ww_rc ww_session_run(
 	struct ww_session *s, unsigned prepare, struct ww_run_result *res, struct ww_err *err) WW_MUST_CHECK;
+/* cuda: repeats, or digests alone, by the runner. */
+enum ww_rc ww_session_repeat(
+	struct ww_session *s, const struct ww_run_repeat *q, struct ww_run_result *res, struct ww_err *err) WW_MUST_CHECK;
 /* How a draw differs from the task's own. */
 struct ww_variant {
 	double scale, shift;
@@ -178,7 +182,6 @@ uint64_t ww_digest(uint64_t key, const void *bytes, size_t n);
 
 /* algebra.c: sets the verdict's `algebraic` from the time measured.  The library nodes' arithmetic is exact. */
 enum ww_rc ww_judge_algebraic(struct ww_session *s, struct ww_err *err) WW_MUST_CHECK;
-double ww_library_flops(const struct ww_image *m);
 int ww_library_node(const struct ww_image *m, uint32_t node); /* a matrix product or a convolution */
 
 /* own_work.c: does a plan do the task's work, or a library?  `graph` is the task's; half: the task has half or bfloat16
@@ -197,7 +200,8 @@ int ww_half_operands(const struct ww_facts *f);
 int ww_pytorch_check(const json_t *graph, const struct ww_image *m, struct ww_str *why);
 /* 1: an operator of the graph stands in one of them. */
 int ww_pytorch_has(const struct ww_image *m, const char *node);
-/* Arithmetic of products, convolutions and attentions among them, as ww_library_flops() counts that of libraries. */
+/* Arithmetic of products, convolutions and attentions among them, as library_flops() of algebra.c counts that of
+ * libraries. */
 double ww_pytorch_flops(const json_t *graph, const struct ww_image *m);
 /* A session of such a plan becomes one of both processes.  cpu: when its runner has loaded the plan; cuda: before. */
 enum ww_rc ww_pytorch_open(struct ww_session *s, struct ww_err *err) WW_MUST_CHECK;
@@ -219,6 +223,8 @@ enum ww_rc ww_pytorch_times(struct ww_session *s, double *us, struct ww_err *err
 /* spares.c: a runner that is ready, for one candidate (and its baseline another); gone through, it comes back here. */
 enum ww_rc ww_spare_take(struct ww_judge *j, struct ww_runner **out, struct ww_err *err) WW_MUST_CHECK;
 void ww_spare_give(struct ww_judge *j, struct ww_runner *r);
+/* cuda: one more where there are fewer than may be in use at once; waits until it has its context. */
+void ww_spare_more(struct ww_judge *j);
 void ww_spare_free_all(struct ww_judge *j);
 
 /* sanitize.c: one run on the current draw under compute-sanitizer; its report, quoted, into diag. */
@@ -249,8 +255,9 @@ enum ww_rc ww_base_eager_estimate(struct ww_judge_task *t, struct ww_err *err) W
 
 /* timing.c */
 enum ww_rc ww_judge_time(struct ww_session *s, struct ww_err *err) WW_MUST_CHECK;
-/* call_us and speedup_call of a solution that has been timed, by the judge's `caller`, under a lease of its own.  That
- * they could not be measured is a line in diag and no error. */
+
+/* exported_call.c: call_us and speedup_call of a solution that has been timed, by the judge's `caller`, under a lease
+ * of its own.  That they could not be measured is a line in diag and no error. */
 enum ww_rc ww_judge_time_call(struct ww_judge_task *t, const struct ww_solution *s, struct ww_verdict *v,
 	struct ww_str *diag, struct ww_err *err) WW_MUST_CHECK;
 
@@ -265,13 +272,20 @@ enum ww_rc ww_judge_without_launches(struct ww_judge_task *t, const struct ww_im
 int ww_room_is_held(struct ww_judge *j);
 enum ww_rc ww_room_wait(struct ww_judge *j, double *nap_s, struct ww_err *err) WW_MUST_CHECK;
 
-/* judge.c */
+/* open.c */
+/* Start the reference worker and load the task into it.  `turn`: not held yet, to be taken for what uses the device. */
+enum ww_rc ww_judge_start_ref(struct ww_judge_task *t, struct ww_turn *turn, struct ww_err *err) WW_MUST_CHECK;
+void ww_judge_drop_ref(struct ww_judge_task *t);
+/* Whether rc says that memory lacks which other processes hold, and that is worth waiting for. */
+int ww_judge_waits_for_room(const struct ww_judge_task *t, enum ww_rc rc);
 /* 1: other tasks of this process are open on the device.  Where memory is short then, neither solution nor task is at
  * fault: the result is WW_ERR_ROOM, and the batch closes some tasks. */
 int ww_judge_crowded(const struct ww_judge *j);
 /* Before a timed call of either side on the cpu target: the caches hold nothing of the task's, and PyTorch's threads
  * sleep, which spin for milliseconds behind what the reference worker computed last. */
 void ww_judge_flush(struct ww_judge_task *t);
+
+/* judge.c */
 void ww_judge_progress(const struct ww_judge *j, const char *stage);
 enum ww_rc ww_judge_interrupted(const struct ww_judge *j, struct ww_err *err) WW_MUST_CHECK;
 

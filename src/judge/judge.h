@@ -93,6 +93,8 @@ void ww_judge_close(struct ww_judge *j);
 enum ww_rc ww_judge_task_open(
 	struct ww_judge *j, const struct ww_task *task, struct ww_judge_task **out, struct ww_err *err) WW_MUST_CHECK;
 void ww_judge_task_close(struct ww_judge_task *t);
+/* The same while other tasks are judged: its worker ends when nothing is measured. */
+void ww_judge_task_retire(struct ww_judge_task *t);
 /* The worker's graph (docs/formats/bridge.md), borrowed. */
 const json_t *ww_judge_task_graph(const struct ww_judge_task *t);
 const struct ww_facts *ww_judge_task_facts(const struct ww_judge_task *t);

@@ -692,12 +692,7 @@ enum ww_rc ww_pytorch_digest(struct ww_session *s, int run, uint64_t key, uint64
 		WW_CHECK(ww_session_run(s, WW_RUN_POISON, &res, err));
 	if (s->failed)
 		return WW_OK;
-	ww_turn_call(&s->t->turn);
-	enum ww_rc rc = ww_runner_repeat(s->runner, &q, s->limit_s, &res, err);
-	ww_turn_called(&s->t->turn);
-	if (rc != WW_OK)
-		return rc;
-	ww_session_fail_run(s, &res, "a repeat");
+	WW_CHECK(ww_session_repeat(s, &q, &res, err));
 	*digest = res.digest;
 	return WW_OK;
 }

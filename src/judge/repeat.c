@@ -111,12 +111,7 @@ static enum ww_rc repeat_cuda(
 	struct ww_run_result res;
 	*made = *differs = 0;
 	WW_CHECK(ww_judge_interrupted(s->t->judge, err));
-	ww_turn_call(&s->t->turn);
-	enum ww_rc rc = ww_runner_repeat(s->runner, &q, s->limit_s, &res, err);
-	ww_turn_called(&s->t->turn);
-	if (rc != WW_OK)
-		return rc;
-	ww_session_fail_run(s, &res, "a repeat");
+	WW_CHECK(ww_session_repeat(s, &q, &res, err));
 	if (s->failed)
 		return WW_OK;
 	if (res.made < 1 || res.made > n)

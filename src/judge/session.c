@@ -246,6 +246,17 @@ enum ww_rc ww_session_run(struct ww_session *s, unsigned prepare, struct ww_run_
 	return rc == WW_OK && !s->failed ? ww_session_go(s, res, err) : rc;
 }
 
+enum ww_rc ww_session_repeat(
+	struct ww_session *s, const struct ww_run_repeat *q, struct ww_run_result *res, struct ww_err *err)
+{
+	ww_turn_call(&s->t->turn);
+	enum ww_rc rc = ww_runner_repeat(s->runner, q, s->limit_s, res, err);
+	ww_turn_called(&s->t->turn);
+	if (rc == WW_OK)
+		ww_session_fail_run(s, res, "a repeat");
+	return rc;
+}
+
 uint64_t ww_session_seed(struct ww_judge_task *t)
 {
 	struct ww_rng g;

@@ -6,6 +6,9 @@
  * that judges once does not start it.  Judgements that are verified beside each other leave as many runners behind as
  * there were at once.  Starting only spawns the process, which initialises itself while another candidate is judged.
  *
+ * A context that is made keeps the calls and the memory of others waiting.  So where many tasks are judged the first
+ * verdict of each makes one more runner while tasks load, until there are enough (ww_spare_more()).
+ *
  * Of the spares, one that has served is taken before one that is new: CUDA's libraries are loaded in it.  One that died
  * while idle is removed here; its death would otherwise be blamed on the next candidate. */
 #include "judge/internal.h"
@@ -29,6 +32,12 @@ static void put(struct ww_judge *j, struct ww_runner *r)
 	}
 	pthread_mutex_unlock(&j->lock);
 	ww_runner_free(r);
+}
+
+static void count_out(struct ww_judge *j, int n)
+{
+	WW_LOCKED(&j->lock);
+	j->runners_out += n;
 }
 
 static void put_new(struct ww_judge *j)
@@ -72,11 +81,14 @@ enum ww_rc ww_spare_take(struct ww_judge *j, struct ww_runner **out, struct ww_e
 		WW_TRY(start(j, out, err));
 	if (wants_new(j))
 		put_new(j);
+	count_out(j, 1);
 	ww_runner_interruptible(*out, j->opts.interrupted);
 	/* The greeting of a new runner is still to be read; a runner that has served a candidate has sent it already. */
 	if (!ww_runner_greeted(*out))
 		WW_TRY(ww_runner_facts(*out, &facts, err));
 out:
+	if (rc != WW_OK && *out)
+		count_out(j, -1);
 	if (rc != WW_OK) {
 		ww_runner_free(*out);
 		*out = NULL;
@@ -88,6 +100,7 @@ void ww_spare_give(struct ww_judge *j, struct ww_runner *r)
 {
 	struct ww_run_result res;
 	struct ww_err err = WW_ERR_INIT;
+	count_out(j, -1);
 	if (j->opts.target == WW_TARGET_CUDA && ww_runner_usable(r) && ww_runner_unload(r, &res, &err) == WW_OK &&
 		res.kind == WW_RUN_OK) {
 		put(j, r);
@@ -95,6 +108,30 @@ void ww_spare_give(struct ww_judge *j, struct ww_runner *r)
 	}
 	ww_runner_free(r);
 	put_new(j);
+}
+
+static int wants_more(struct ww_judge *j)
+{
+	int most = j->opts.open_tasks < WW_TURNS_PRESENT ? j->opts.open_tasks : WW_TURNS_PRESENT;
+	WW_LOCKED(&j->lock);
+	int few = j->opts.target == WW_TARGET_CUDA && j->n_spares + j->runners_out < most;
+	j->runners_out += few;
+	return few;
+}
+
+void ww_spare_more(struct ww_judge *j)
+{
+	struct ww_runner *r = NULL;
+	struct ww_run_facts facts;
+	struct ww_err ignored = WW_ERR_INIT; /* the judgement tries again and reports why */
+	if (!wants_more(j))
+		return;
+	int ready = start(j, &r, &ignored) == WW_OK && ww_runner_facts(r, &facts, &ignored) == WW_OK;
+	count_out(j, -1);
+	if (ready)
+		put(j, r);
+	else
+		ww_runner_free(r);
 }
 
 void ww_spare_free_all(struct ww_judge *j)

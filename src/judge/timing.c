@@ -75,8 +75,7 @@ enum {
 	MIN_UNCHECKED = 3,
 	SUSPECT_CHECKED = 20,
 	MAX_ASIDE = 180,
-	MAX_ATTEMPTS = 3,
-	CALLS = 30
+	MAX_ATTEMPTS = 3
 };
 static const double MAX_SECONDS = 10, BRIEF_SECONDS = 3, NARROW = 0.02, STEADY = 0.05, RESTLESS = 0.15, DRIFT = 0.03;
 static const double COPY_MARGIN = 1.15, SAME = 0.03, WITNESS_SLACK_US = 2.5, WITNESS_SHARE = 0.01;
@@ -593,6 +592,16 @@ static int better(const struct timing *x)
 											   : !x->now.disturbance[0] || width(x, &x->now) < width(x, &x->best);
 }
 
+/* More calls that are compared. */
+static enum ww_rc check_more(struct timing *x, int calls, struct ww_err *err)
+{
+	enum ww_rc rc = WW_OK;
+	x->now.n = x->now.aside = 0;
+	for (int k = 0; rc == WW_OK && k < calls && !x->s->failed; k++)
+		rc = sampled_round(x, 1, err);
+	return rc == WW_OK ? check_last(x, err) : rc;
+}
+
 static enum ww_rc measure(struct timing *x, struct ww_err *err)
 {
 	struct ww_verdict *v = x->s->v;
@@ -614,7 +623,8 @@ static enum ww_rc measure(struct timing *x, struct ww_err *err)
 	v->rounds = x->best.n;
 	v->decided = x->best.decided && !v->disturbed;
 	snprintf(v->disturbance, sizeof(v->disturbance), "%s", x->best.disturbance);
-	return WW_OK;
+	/* Where a disturbance has taken a decision back and no time was left for a full attempt. */
+	return v->decided ? WW_OK : check_more(x, MIN_CHECKED - v->checked_calls, err);
 }
 
 /* ---- What follows from the samples ------------------------------------------------------------------------------- */
@@ -656,8 +666,8 @@ static void set_ratios(const struct timing *x)
 		const struct ww_base *base = ww_base_of(t, b);
 		if (!(t->judge->opts.baselines & (1u << b)) || !base->available)
 			continue;
-		if (!strcmp(base->method, "kernels")) /* a baseline that cannot be captured: the sum of its kernels' times */
-			strcpy(v->device_method, "kernels");
+		if (!strcmp(base->method, "kernels"))
+			ww_verdict_uncaptured(v);
 		v->baseline_measured[b] = 1;
 		v->baselines[b].device_us = ww_stats_median(base->us, base->n) * moved;
 		v->baselines[b].call_us = ww_stats_median(base->call_us, base->n_call) * moved;
@@ -708,15 +718,6 @@ static enum ww_rc set_floor(struct ww_session *s, struct ww_err *err)
 	return WW_OK;
 }
 
-static enum ww_rc check_more(struct timing *x, struct ww_err *err)
-{
-	enum ww_rc rc = WW_OK;
-	x->now.n = x->now.aside = 0;
-	for (int k = 0; rc == WW_OK && k < SUSPECT_CHECKED && !x->s->failed; k++)
-		rc = sampled_round(x, 1, err);
-	return rc == WW_OK ? check_last(x, err) : rc;
-}
-
 enum ww_rc ww_judge_time(struct ww_session *s, struct ww_err *err)
 {
 	ww_auto_free struct timing *x = calloc(1, sizeof(*x));
@@ -745,63 +746,6 @@ enum ww_rc ww_judge_time(struct ww_session *s, struct ww_err *err)
 	WW_CHECK(set_floor(s, err));
 	WW_CHECK(ww_judge_algebraic(s, err));
 	if (s->v->suspect || s->v->algebraic)
-		WW_CHECK(check_more(x, err));
+		WW_CHECK(check_more(x, SUSPECT_CHECKED, err));
 	return ww_ref_free(s->t->ref, 0, err);
-}
-
-/* ---- The exported operator's call -------------------------------------------------------------------------------- */
-
-static void set_call(const struct ww_judge_task *t, struct ww_verdict *v, const double *us, int n)
-{
-	v->time.call_us = ww_stats_median(us, n);
-	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++) {
-		const struct ww_base *e = &t->base[b];
-		double moved = v->baselines[b].call_us / ww_stats_median(e->call_us, e->n_call); /* as set_ratios() found */
-		if (v->baseline_measured[b] && e->n_call)
-			v->speedup_call[b] = ww_stats_ratio(e->call_us, e->n_call, moved, us, n, WW_STATS_95);
-	}
-}
-
-struct alone {
-	const struct ww_judge *judge;
-	struct ww_turn turn;
-	double wait_s;
-};
-
-static enum ww_rc take_device(void *alone, struct ww_err *err)
-{
-	struct alone *a = alone;
-	uint64_t start = ww_now_ns();
-	enum ww_rc rc = ww_turn_take(&a->turn, a->judge, WW_TURN_ALONE, err);
-	a->wait_s = ww_seconds_since(start);
-	ww_judge_progress(a->judge, "timing the exported call");
-	return rc;
-}
-
-enum ww_rc ww_judge_time_call(
-	struct ww_judge_task *t, const struct ww_solution *s, struct ww_verdict *v, struct ww_str *diag, struct ww_err *err)
-{
-	struct ww_judge *j = t->judge;
-	struct alone alone = { j, { 0 }, 0 };
-	double us[CALLS];
-	int n = 0;
-	enum ww_rc rc;
-
-	if (!j->opts.caller || j->opts.target != WW_TARGET_CUDA || v->form != WW_FORM_PLAN || !v->correct ||
-		!isfinite(v->time.device_us))
-		return WW_OK;
-	ww_judge_progress(j, "exporting the operator to time its call");
-	rc = j->opts.caller->time(
-		t, &t->task, s, j->opts.device, take_device, &alone, j->opts.interrupted, us, CALLS, &n, err);
-	ww_turn_drop(&alone.turn);
-	v->seconds.wait += alone.wait_s;
-	if (rc == WW_OK) {
-		pthread_mutex_lock(&t->lock);
-		set_call(t, v, us, n);
-		pthread_mutex_unlock(&t->lock);
-	} else if (rc != WW_ERR_INTERRUPTED && rc != WW_ERR_NOMEM) {
-		rc = WW_OK;
-		ww_str_addf(diag, "note: the exported operator's call was not timed: %.500s\n", err->msg);
-	}
-	return rc;
 }

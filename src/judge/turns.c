@@ -19,8 +19,9 @@
  * third of the time); a row as soon as one call waits (steps are then made one by one).
  *
  * Few are inside at once: a GPU gives its processes slices of time in turn, and sixteen parallel verifications took 408
- * ms each where one alone takes 14 to 19.  So six are judged, or twelve load: that is mostly processor time. And few
- * are under way, PRESENT, since each has a runner, and each runner a context of the GPU.
+ * ms each where one alone takes 14 to 19.  So six are judged, or 24 load: that is processor time mostly, and waiting
+ * for the driver, which starts their contexts one after another.  And few are under way, WW_TURNS_PRESENT, since each
+ * has a runner, and each runner a context of the GPU.
  *
  * The lease is taken by the first and given back by the last; after LEASE_MS at the next change of phase, and nobody
  * enters after twice as long until it has been given back, so that other processes get theirs.  The one that takes it
@@ -43,14 +44,13 @@ enum {
 	JUDGING_MS = 250,
 	PHASE_MS = 1000,
 	MANY = 8,
-	PRESENT = 12,
 	LEASE_MS = 1000,
 	LOOK_MS = 50,
 	MAX_DEVICES = 64,
-	ROOM = 12,
+	ROOM = 24,
 	ROW = 4
 };
-static const int takes[] = { [WW_TURN_SHARED] = 2, [WW_TURN_LOAD] = 1, [WW_TURN_TIMED] = 2, [WW_TURN_ALONE] = ROOM };
+static const int takes[] = { [WW_TURN_SHARED] = 4, [WW_TURN_LOAD] = 1, [WW_TURN_TIMED] = 4, [WW_TURN_ALONE] = ROOM };
 
 enum phase { LOADING, JUDGING, PHASES };
 
@@ -137,7 +137,7 @@ static void turn_over(struct ww_turns *t)
 static const struct waiter *next_judged(const struct ww_turns *t)
 {
 	const struct waiter *w = t->first;
-	while (w && w->counts && t->present >= PRESENT)
+	while (w && w->counts && t->present >= WW_TURNS_PRESENT)
 		w = w->next;
 	return w;
 }

@@ -11,6 +11,8 @@
 
 struct ww_judge;
 
+enum { WW_TURNS_PRESENT = 12 }; /* judgements that have a runner each */
+
 enum ww_turn_kind {
 	WW_TURN_NONE,
 	WW_TURN_SHARED, /* a small task's judgement, up to what is timed: in steps, ww_turn_step() between them */

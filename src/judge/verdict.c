@@ -54,6 +54,11 @@ void ww_verdict_release(struct ww_verdict *v)
 	ww_verdict_init(v);
 }
 
+void ww_verdict_uncaptured(struct ww_verdict *v)
+{
+	strcpy(v->device_method, strncmp(v->device_method, "parts", 5) ? "kernels" : "parts+kernels");
+}
+
 int ww_verdict_beats(const struct ww_verdict *v, enum ww_baseline b)
 {
 	double lo = v->speedup[b].lo;

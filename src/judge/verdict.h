@@ -55,6 +55,8 @@ double ww_verdict_reward(const struct ww_verdict *v);
 /* The raw speed-up as a reward: -1 not correct, else torch.compile's time by the solution's, or eager's where that was
  * not measured; at most 1 where a flag caps the reward; NAN where no time was measured. */
 double ww_verdict_speedup_reward(const struct ww_verdict *v);
+/* A baseline cannot be captured, so it was timed as the sum of its kernels: add that to device_method. */
+void ww_verdict_uncaptured(struct ww_verdict *v);
 /* More than 5% faster than baseline b at the interval's lower end. */
 int ww_verdict_beats(const struct ww_verdict *v, enum ww_baseline b);
 

@@ -14,7 +14,8 @@ void ww_observed_release(struct ww_observed *o)
 	*o = (struct ww_observed){ 0 };
 }
 
-int ww_milestone_of(double reward)
+/* 0..3 for rewards -1, 1, 2, 3; 4: another. */
+static int milestone_of(double reward)
 {
 	return reward == -1 ? 0 : reward >= 1 && reward <= 3 && reward == floor(reward) ? (int)reward : 4;
 }
@@ -100,7 +101,7 @@ void ww_observe(struct ww_observed *o, const struct ww_episode *e)
 {
 	const struct ww_episode_verdict *closing = NULL;
 	o->episodes++;
-	o->milestones[ww_milestone_of(e->end.reward_final)]++;
+	o->milestones[milestone_of(e->end.reward_final)]++;
 	observe_messages(o, e);
 	for (size_t i = 0; i < e->n_verdicts; i++) {
 		o->verdicts++;

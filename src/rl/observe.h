@@ -21,7 +21,5 @@ void ww_observed_release(struct ww_observed *o);
 
 /* Count an episode that has ended. */
 void ww_observe(struct ww_observed *o, const struct ww_episode *e);
-/* 0..3 for rewards -1, 1, 2, 3; 4: another. */
-int ww_milestone_of(double reward);
 /* A share; 0 of nothing. */
 double ww_share_of(int64_t n, int64_t of);

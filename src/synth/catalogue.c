@@ -27,8 +27,6 @@ static const struct {
 int ww_synth_ops(void) { return (int)WW_ARRAY_LEN(rows); }
 const struct ww_synth_op *ww_synth_op(int i) { return &rows[i]; }
 const char *ww_synth_op_name(const struct ww_synth_op *op) { return op->name; }
-const char *ww_synth_op_rule(const struct ww_synth_op *op) { return op->rule_name; }
-enum ww_synth_category ww_synth_op_category(const struct ww_synth_op *op) { return op->category; }
 const char *ww_synth_category_name(enum ww_synth_category c) { return categories[c]; }
 const char *ww_synth_dtype_name(enum ww_synth_dtype d) { return dtypes[d].name; }
 
@@ -80,7 +78,8 @@ double sy_log2_of(double v) { return v > 1 ? log2(v) : 0; }
 int sy_fits(const struct ww_comp *c, double mag) { return mag < (c->dtype == WW_SYNTH_F16 ? 14.5 : 60); }
 int sy_reduces_flat(const struct val *x, unsigned axes) { return x->flat && (axes & x->flat) == x->flat; }
 
-void sy_forget(struct val *x, unsigned facts)
+/* What an operation ends: only `facts` stay, and flat axes not at all. */
+static void forget(struct val *x, unsigned facts)
 {
 	x->facts &= facts;
 	x->flat = 0;
@@ -215,5 +214,5 @@ void sy_assign(
 	sy_work(c, (double)(ww_synth_bytes(&x->t) + ww_synth_bytes(out)) + more, flops);
 	c->memory_bytes += c->repeats * (double)ww_synth_bytes(out);
 	x->t = *out;
-	sy_forget(x, 0);
+	forget(x, 0);
 }

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 enum { RECYCLE = 48, LEAST_TIMES = 3, MOST_TIMES = 15, PATIENCE = 10 };
-static const double REQUEST_S = 60, BUDGET_US = 1e5, MEMORY_SHARE = 0.75, LARGE = 1 << 30;
+static const double REQUEST_S = 60, TURN_S = 0.5, BUDGET_US = 1e5, MEMORY_SHARE = 0.75, LARGE = 1 << 30;
 
 void ww_synth_result_release(struct ww_synth_result *r)
 {
@@ -114,6 +114,7 @@ static enum ww_rc forker_of(struct ww_synth_checker *c, struct ww_forker **out, 
 		WW_CHECK(ww_tmpdir_new(&f->caches, "synth", err));
 		struct ww_forker_opts o = { .target = c->o.recipe->target,
 			.caches = f->caches.path,
+			.exports = 1,
 			.compiles = !strcmp(c->o.recipe->compiler, "inductor"),
 			.interrupted = c->o.interrupted };
 		if (ww_forker_open(&f->forker, &o, &why) != WW_OK)
@@ -161,7 +162,10 @@ void ww_synth_device_init(struct ww_synth_device *d, int ordinal)
 {
 	pthread_rwlockattr_t a;
 	*d = (struct ww_synth_device){
-		.ordinal = ordinal, .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER
+		.ordinal = ordinal,
+		.lock = PTHREAD_MUTEX_INITIALIZER,
+		.changed = PTHREAD_COND_INITIALIZER,
+		.lease = WW_LEASE_INIT,
 	};
 	pthread_rwlockattr_init(&a);
 	pthread_rwlockattr_setkind_np(&a, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
@@ -224,7 +228,8 @@ static void work_end(const struct ww_synth_checker *c)
 		pthread_rwlock_unlock(&c->o.device->measured);
 }
 
-/* n times of a prepared baseline; on cpu by this process's clock. */
+/* n times of a prepared baseline; on cpu by this process's clock.  What one thread waited for a processor meanwhile is
+ * no part of them, so that other work on the machine does not count; several wait for each other too. */
 static enum ww_rc times_into(struct ww_synth_checker *c, enum ww_baseline which, int n, double *us, struct ww_err *err)
 {
 	if (!is_cpu(c))
@@ -235,7 +240,7 @@ static enum ww_rc times_into(struct ww_synth_checker *c, enum ww_baseline which,
 		WW_CHECK(ww_ref_arm(c->ref, which, err));
 		ww_ref_settle(c->ref);
 		WW_CHECK(ww_ref_fire(c->ref, &ns, &waited_us, err));
-		us[i] = (double)ns * 1e-3;
+		us[i] = (double)ns * 1e-3 - (c->o.threads == 1 ? waited_us : 0);
 	}
 	return WW_OK;
 }
@@ -251,18 +256,47 @@ static enum ww_rc alone(struct ww_synth_checker *c, enum ww_baseline which, doub
 	return WW_OK;
 }
 
+static void turn_end(struct ww_synth_device *d)
+{
+	WW_LOCKED(&d->lock);
+	if (!d->to_measure || ww_seconds_since(d->lease.since_ns) > TURN_S)
+		ww_lease_drop(&d->lease);
+	d->measuring = 0;
+	pthread_cond_broadcast(&d->changed);
+}
+
+static enum ww_rc turn_begin(struct ww_synth_checker *c, struct ww_err *err)
+{
+	struct ww_synth_device *d = c->o.device;
+	struct ww_lease_wait wait = { .interrupted = c->o.interrupted };
+	pthread_mutex_lock(&d->lock);
+	d->to_measure++;
+	while (d->measuring)
+		ww_cond_wait(&d->changed, &d->lock, 0.2);
+	d->to_measure--;
+	d->measuring = 1;
+	pthread_mutex_unlock(&d->lock);
+	if (d->lease.fd >= 0)
+		return WW_OK;
+	enum ww_rc rc = ww_lease_take(&d->lease, is_cpu(c) ? "cpu" : ww_ref_info(c->ref)->device_uuid, &wait, err);
+	if (rc != WW_OK)
+		turn_end(d);
+	return rc;
+}
+
 static enum ww_rc measure(
 	struct ww_synth_checker *c, enum ww_baseline which, double *us, struct ww_synth_result *out, struct ww_err *err)
 {
-	struct ww_lease lease = WW_LEASE_INIT;
-	struct ww_lease_wait wait = { .interrupted = c->o.interrupted };
 	struct ww_synth_cost since = cost_now(c);
 	if (is_cpu(c))
 		pthread_rwlock_wrlock(&c->o.device->measured);
-	enum ww_rc rc = ww_lease_take(&lease, is_cpu(c) ? "cpu" : ww_ref_info(c->ref)->device_uuid, &wait, err);
-	if (rc == WW_OK)
+	enum ww_rc rc = turn_begin(c, err);
+	cost_add(c, out, WW_SYNTH_AT_turn, &since);
+	since = cost_now(c);
+	if (rc == WW_OK) {
 		rc = alone(c, which, us, err);
-	ww_lease_drop(&lease);
+		turn_end(c->o.device);
+	}
 	work_end(c);
 	cost_add(c, out, WW_SYNTH_AT_measure, &since);
 	return rc;

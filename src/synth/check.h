@@ -2,7 +2,7 @@
  *
  * A checker is a thread's reference worker, opened when it is first needed, closed when a task has broken it and after
  * every RECYCLE tasks.  Checkers of one device run and compile in parallel; measurements have the device alone, under
- * its lease.
+ * its lease, one after the other: all that wait share a turn, so that what runs is waited for once.
  */
 #pragma once
 
@@ -26,6 +26,8 @@ struct ww_synth_device {
 	double bytes, used; /* limit of all candidates together; taken by those that run */
 	int alone, waiting,
 		running; /* a candidate has it alone; number of those that wait for that, and of those that run */
+	struct ww_lease lease;
+	int measuring, to_measure; /* a thread measures under the lease; number of those that wait for it */
 };
 void ww_synth_device_init(struct ww_synth_device *d, int ordinal);
 void ww_synth_device_release(struct ww_synth_device *d);
@@ -55,8 +57,9 @@ struct ww_synth_check_opts {
 	const volatile int *interrupted;
 };
 
-/* What a candidate's stages cost: seconds, waiting included, and CPU-seconds of its worker. */
-#define WW_SYNTH_STAGES(X) X(start) X(load) X(eager) X(graph) X(compile) X(measure) X(end)
+/* What a candidate's stages cost: seconds, waiting included, and CPU-seconds of its worker.  turn: waiting to measure.
+ */
+#define WW_SYNTH_STAGES(X) X(start) X(load) X(eager) X(graph) X(compile) X(turn) X(measure) X(end)
 enum ww_synth_stage {
 #define X(name) WW_SYNTH_AT_##name,
 	WW_SYNTH_STAGES(X)

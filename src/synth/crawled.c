@@ -290,5 +290,4 @@ void ww_synth_crawled_close(struct ww_synth_crawled *k)
 }
 
 const char *ww_synth_crawled_id(const struct ww_synth_crawled *k) { return k->id; }
-int ww_synth_crawled_ops(const struct ww_synth_crawled *k) { return k->n_ops; }
 int ww_synth_crawled_blocks(const struct ww_synth_crawled *k) { return k->n_blocks; }

@@ -288,8 +288,6 @@ void sy_count_op(struct ww_comp *c, const char *name);
 void sy_work(struct ww_comp *c, double bytes, double flops);
 /* Whether a value this large is finite in the candidate's dtype. */
 int sy_fits(const struct ww_comp *c, double mag);
-void sy_forget(
-	struct val *x, unsigned facts); /* what an operation ends: keeps only `facts`, and flat axes not at all */
 int sy_reduces_flat(const struct val *x, unsigned axes);
 struct ww_synth_type sy_with_dim(struct ww_synth_type t, int axis, int64_t n);
 struct ww_synth_type sy_without_dim(struct ww_synth_type t, int axis);

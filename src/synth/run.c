@@ -22,7 +22,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { AHEAD = 4, NEED = 3, MAX_TIMINGS_BYTES = 1 << 28 }; /* NEED: times its values, for copies and gradients */
+enum { AHEAD = 8, NEED = 3, MAX_TIMINGS_BYTES = 1 << 28 }; /* NEED: times its values, for copies and gradients */
 
 static const char *const splits[] = { "train", "validation", "held-out" };
 static const char SIMILAR_APART[] = "similar to a set that is kept apart", SIMILAR[] = "similar to an accepted task",
@@ -255,6 +255,11 @@ static void show(struct run *r)
 		r->o->progress(r->o->ctx, &p);
 }
 
+static int time_is_up(const struct run *r)
+{
+	return r->o->stop_after_s > 0 && ww_seconds_since(r->start_ns) >= r->o->stop_after_s;
+}
+
 /* The next number for a thread; -1: nothing is left to do. */
 static int64_t take(struct run *r)
 {
@@ -262,7 +267,7 @@ static int64_t take(struct run *r)
 	for (;;) {
 		while ((size_t)r->taken < r->cap && (r->taken < r->next || r->done[r->taken]))
 			r->taken++;
-		if (r->finished || r->stop || (r->o->interrupted && *r->o->interrupted))
+		if (r->finished || r->stop || time_is_up(r) || (r->o->interrupted && *r->o->interrupted))
 			return -1;
 		if (r->taken < r->next + AHEAD * r->o->jobs + 8)
 			return r->taken++;
@@ -353,7 +358,7 @@ static enum ww_rc work_all(struct run *r, struct ww_err *err)
 		*err = r->failed;
 		rc = err->rc;
 	}
-	if (rc == WW_OK && !r->finished)
+	if (rc == WW_OK && !r->finished && !time_is_up(r))
 		rc = ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted; the same command goes on from here");
 	return rc;
 }

@@ -30,6 +30,7 @@ struct ww_synth_run_opts {
 	uint64_t seed;
 	int64_t count[WW_SYNTH_SPLITS]; /* train, validation, held-out */
 	int64_t max_tried;              /* give up then; 0: 50 times what is wanted, and 1,000 */
+	double stop_after_s;            /* then no candidate is begun; those under way are finished; 0: no limit */
 	int jobs, threads;
 	int parquet;                                  /* write tasks.parquet, which needs pyarrow */
 	int devices[WW_SYNTH_MAX_DEVICES], n_devices; /* one at least */
@@ -42,6 +43,6 @@ struct ww_synth_run_opts {
 	void *ctx;
 };
 
-/* Run or go on.  *summary: what run.json holds, a new reference, also where WW_ERR_LIMIT says that max_tried did not
- * suffice (then the files hold what there is). */
+/* Run or go on.  *summary: what run.json holds, a new reference, also where WW_ERR_LIMIT says that max_tried or
+ * stop_after_s did not suffice (then the files hold what there is). */
 enum ww_rc ww_synth_run(const struct ww_synth_run_opts *o, json_t **summary, struct ww_err *err) WW_MUST_CHECK;

@@ -44,8 +44,6 @@ struct ww_synth_op; /* a row */
 int ww_synth_ops(void);
 const struct ww_synth_op *ww_synth_op(int i);
 const char *ww_synth_op_name(const struct ww_synth_op *op);
-enum ww_synth_category ww_synth_op_category(const struct ww_synth_op *op);
-const char *ww_synth_op_rule(const struct ww_synth_op *op);
 
 /* ---- The recipe (docs/synth.md has every key with its default) */
 

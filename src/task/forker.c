@@ -1,6 +1,7 @@
 /* forker.c - see forker.h.
  *
- * An order is one frame of the bridge's ({"request": "fork", "caches", "cache", "data_bytes"}) with three descriptors:
+ * An order without descriptors, {"request": "import"}, has it import what exporting needs.  Any other is one frame of
+ * the bridge's ({"request": "fork", "caches", "cache", "data_bytes"}) with three descriptors:
  * the worker's socket, the write end of what it prints, and the write end of the pipe on which its end is reported. The
  * answer brings a pidfd, which cannot mean another process later; its pid here is read from /proc/self/fdinfo.  The
  * worker waits for a byte, so that it lives until that is done. */
@@ -30,7 +31,8 @@
 enum { START_S = 120, FORK_S = 30, FILTER_FD = 4 };
 
 struct ww_forker {
-	pthread_mutex_t lock; /* held while an order is under way */
+	pthread_mutex_t lock; /* exports; held while an order is under way */
+	int exports;          /* it has imported what exporting needs */
 	struct ww_worker process;
 	char *caches;
 };
@@ -56,7 +58,10 @@ static enum ww_rc start(struct ww_forker *f, const struct ww_forker_opts *o, str
 {
 	char python[PATH_MAX], bridge[PATH_MAX], worker[PATH_MAX], code[PATH_MAX] = "";
 	const char *args[] = { o->caches, o->roots ? o->roots : "", ww_target_name(o->target),
-		o->compiles ? "compiles" : "-", code, python, bridge, o->worker ? o->worker : worker, NULL };
+		o->compiles      ? "compiles"
+			: o->exports ? "exports"
+						 : "-",
+		code, python, bridge, o->worker ? o->worker : worker, NULL };
 	struct ww_proc_opts p = { .worker = "workers", .args = args, .namespaces = 1, .err_mode = WW_STDERR_NULL };
 	int none;
 	if (ww_sandbox_probe() != WW_SANDBOX_NAMESPACES)
@@ -73,6 +78,27 @@ static enum ww_rc start(struct ww_forker *f, const struct ww_forker_opts *o, str
 	f->process.interrupted = o->interrupted;
 	WW_CHECK(answer(f, START_S, &none, err));
 	ww_fd_close(&none);
+	f->exports = o->exports || o->compiles;
+	return WW_OK;
+}
+
+int ww_forker_exports(struct ww_forker *f)
+{
+	WW_LOCKED(&f->lock);
+	return f->exports;
+}
+
+enum ww_rc ww_forker_import(struct ww_forker *f, struct ww_err *err)
+{
+	json_auto_t *q = json_pack("{s:s}", "request", "import");
+	int none = -1;
+	WW_LOCKED(&f->lock);
+	if (f->exports)
+		return WW_OK;
+	WW_CHECK(ww_worker_send(&f->process, q, NULL, 0, deadline(FORK_S), err));
+	WW_CHECK(answer(f, START_S, &none, err));
+	ww_fd_close(&none);
+	f->exports = 1;
 	return WW_OK;
 }
 
@@ -196,7 +222,9 @@ int ww_workers_main(int argc, char **argv)
 	const char *args[13] = { argv[PYTHON_AT], "-I", "-u" };
 	int n = 3 + ww_bytecode_args(argv[CODE_AT], args + 3, option);
 	const char *const more[] = { argv[WORKER_AT], "--fd", "3", "--fork", argv[TARGET_AT],
-		strcmp(argv[COMPILES_AT], "compiles") ? NULL : "--compiles" };
+		!strcmp(argv[COMPILES_AT], "compiles")      ? "--compiles"
+			: !strcmp(argv[COMPILES_AT], "exports") ? "--exports"
+													: NULL };
 	for (size_t i = 0; i < WW_ARRAY_LEN(more); i++)
 		args[n++] = more[i];
 	execv(argv[PYTHON_AT], (char **)args);

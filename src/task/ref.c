@@ -1,13 +1,11 @@
 /* ref.c - the reference worker's requests, one function each (ref.h).
  *
- * Layout of every wrapper: build the request, ask(), read the members of the answer by name, release everything.
- * ask() owns the one place where an answer's error becomes a return code.  An answer that lacks a member is a broken
- * protocol: the worker is killed, since nothing that follows could be trusted.
+ * Layout of every wrapper: build the request, ask(), read the members of the answer by name, release everything
+ * (ww_ref_finish()).
  */
 #include "task/ref.h"
 #include "base/fs.h"
 #include "base/json.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "base/target.h"
 #include "base/time.h"
@@ -27,114 +25,14 @@
 #include <time.h>
 #include <unistd.h>
 
-static const char what[] = "the reference worker's answer";
+static const char what[] = WW_REF_ANSWER;
 static const double START_S = 120, QUIT_S = 1, SETTLE_S = 1;
-
-struct ww_ref {
-	struct ww_worker worker;
-	struct ww_ref_opts opts;
-	char *cache_dir;
-	struct ww_ref_info info;
-	json_t *hello;
-	int armed, go_fd, done_fd;
-	int greeting;  /* the answer to hello is outstanding */
-	int compiling; /* that to compile_ahead is */
-	uint64_t armed_deadline_ns, greeting_deadline_ns, compiling_deadline_ns;
-};
-
-static uint64_t deadline(double seconds) { return ww_now_ns() + (uint64_t)(seconds * 1e9); }
 
 static double request_s(const struct ww_ref *r) { return r->opts.max_request_s > 0 ? r->opts.max_request_s : 300; }
 
-/* ---- Asking */
-
-static enum ww_rc answered_error(const json_t *body, struct ww_err *err)
-{
-	const json_t *e = json_object_get(body, "error");
-	const char *kind = ww_json_str(e, "kind", "internal"), *text = ww_json_str(e, "message", "no reason given");
-	enum ww_rc rc = !strcmp(kind, "task") ? WW_ERR_TASK
-		: !strcmp(kind, "memory")         ? WW_ERR_ROOM
-		: !strcmp(kind, "missing")        ? WW_ERR_MISSING
-		: !strcmp(kind, "device")         ? WW_ERR_DEVICE
-		: !strcmp(kind, "request")        ? WW_ERR_USAGE
-										  : WW_ERR_WORKER;
-	return ww_err_set(err, rc, "%s%s", rc == WW_ERR_WORKER ? "the reference worker failed: " : "", text);
-}
-
-static void drop_fds(int **fds, int *n)
-{
-	for (int i = 0; i < *n; i++)
-		close((*fds)[i]);
-	free(*fds);
-	*fds = NULL;
-	*n = 0;
-}
-
-/* The answer's error, if it is one; else the body is the caller's. */
-static enum ww_rc check_answer(struct ww_ref *r, json_t **body, struct ww_err *err)
-{
-	int ok;
-	enum ww_rc rc = ww_json_get_bool(*body, "ok", what, &ok, err);
-	if (rc != WW_OK)
-		ww_worker_kill(&r->worker, err);
-	else if (!ok)
-		rc = answered_error(*body, err);
-	if (rc != WW_OK) {
-		json_decref(*body);
-		*body = NULL;
-	}
-	return rc;
-}
-
-/* One request with n_sent descriptors (borrowed), one answer.  Consumes q (which may be NULL: out of memory).  fds and
- * n_fds may be NULL when none belong.
- */
-static enum ww_rc ask_fds(struct ww_ref *r, json_t *q, const int *sent, int n_sent, double seconds, json_t **body,
-	int **fds, int *n_fds, struct ww_err *err)
-{
-	enum ww_rc rc = WW_OK;
-	int *got = NULL, n = 0;
-	uint64_t start = ww_now_ns(), by = deadline(seconds);
-	*body = NULL;
-	if (!q)
-		return ww_nomem(err);
-	WW_BUG(r->armed);
-	WW_TRY(ww_ref_await(r, err));
-	WW_TRY(ww_worker_send(&r->worker, q, sent, n_sent, by, err));
-	WW_TRY(ww_worker_receive(&r->worker, body, &got, &n, by, err));
-	ww_log(
-		WW_LOG_DEBUG, "reference worker: %s, %.0f us", ww_json_str(q, "request", "?"), ww_seconds_since(start) * 1e6);
-	WW_TRY(check_answer(r, body, err));
-	if (fds) {
-		*fds = got;
-		*n_fds = n;
-		got = NULL;
-		n = 0;
-	}
-out:
-	drop_fds(&got, &n);
-	json_decref(q);
-	return rc;
-}
-
-enum ww_rc ww_ref_ask(
-	struct ww_ref *r, json_t *q, const int *fds, int n, double seconds, json_t **body, struct ww_err *err)
-{
-	return ask_fds(r, q, fds, n, seconds, body, NULL, NULL, err);
-}
-
 static enum ww_rc ask(struct ww_ref *r, json_t *q, double seconds, json_t **body, struct ww_err *err)
 {
-	return ask_fds(r, q, NULL, 0, seconds, body, NULL, NULL, err);
-}
-
-/* After reading an answer: members that were missing mean that the worker is not ours any more. */
-static enum ww_rc finish(struct ww_ref *r, json_t *body, enum ww_rc rc, struct ww_err *err)
-{
-	json_decref(body);
-	if (rc == WW_ERR_PROTOCOL)
-		ww_worker_kill(&r->worker, err);
-	return rc;
+	return ww_ref_ask(r, q, NULL, 0, seconds, body, err);
 }
 
 /* ---- Opening and closing */
@@ -171,7 +69,7 @@ static enum ww_rc say_hello(struct ww_ref *r, struct ww_err *err)
 		r->opts.bandwidth, "one_compiler", r->opts.one_compiler, "pool_bytes", (json_int_t)r->opts.pool_bytes,
 		"pool_share", r->opts.pool_share, "cache_dir", r->cache_dir ? r->cache_dir : r->worker.dir.path);
 	WW_CHECK(q ? WW_OK : ww_nomem(err));
-	r->greeting_deadline_ns = deadline(START_S);
+	r->greeting_deadline_ns = ww_ref_deadline(START_S);
 	WW_CHECK(ww_worker_send(&r->worker, q, NULL, 0, r->greeting_deadline_ns, err));
 	r->greeting = 1;
 	return WW_OK;
@@ -182,11 +80,13 @@ enum ww_rc ww_ref_ready(struct ww_ref *r, struct ww_err *err)
 	json_t *device, *versions;
 	int *fds = NULL, n = 0;
 	enum ww_rc rc = WW_OK;
+	if (r->opts.waits && !r->hello && !r->greeting)
+		WW_CHECK(say_hello(r, err));
 	if (!r->greeting)
 		return WW_OK;
 	r->greeting = 0;
 	WW_TRY(ww_worker_receive(&r->worker, &r->hello, &fds, &n, r->greeting_deadline_ns, err));
-	WW_TRY(check_answer(r, &r->hello, err));
+	WW_TRY(ww_ref_check_answer(r, &r->hello, err));
 	WW_TRY(ww_json_get_object(r->hello, "device", what, &device, err));
 	WW_TRY(ww_json_get_object(r->hello, "versions", what, &versions, err));
 	struct ww_ref_info *i = &r->info;
@@ -200,7 +100,7 @@ enum ww_rc ww_ref_ready(struct ww_ref *r, struct ww_err *err)
 	read_text(i->device_uuid, sizeof(i->device_uuid), device, "uuid");
 	read_device(&i->device, device, r->opts.target);
 out:
-	drop_fds(&fds, &n);
+	ww_ref_drop_fds(&fds, &n);
 	return rc;
 }
 
@@ -245,7 +145,7 @@ enum ww_rc ww_ref_begin(struct ww_ref **out, const struct ww_ref_opts *opts, str
 	r->worker.cache_dir = r->cache_dir;
 	if (opts->first)
 		WW_TRY(check(r, opts->first, err));
-	if (!opts->text_only)
+	if (!opts->text_only && !opts->waits)
 		WW_TRY(say_hello(r, err));
 	*out = r;
 out:
@@ -272,11 +172,11 @@ void ww_ref_close(struct ww_ref *r)
 	struct ww_err ignored = WW_ERR_INIT;
 	json_t *body = NULL, *q = json_pack("{s:s}", "request", "quit");
 	int *fds = NULL, n = 0;
-	uint64_t by = deadline(QUIT_S);
+	uint64_t by = ww_ref_deadline(QUIT_S);
 	if (q && !r->worker.dead && !r->armed && !r->compiling && (r->hello || r->opts.text_only) &&
 		ww_worker_send(&r->worker, q, NULL, 0, by, &ignored) == WW_OK)
 		(void)!ww_worker_receive(&r->worker, &body, &fds, &n, by, &ignored);
-	drop_fds(&fds, &n);
+	ww_ref_drop_fds(&fds, &n);
 	json_decref(q);
 	json_decref(body);
 	ww_worker_stop(&r->worker);
@@ -299,7 +199,7 @@ enum ww_rc ww_ref_peaks(struct ww_ref *r, struct ww_ref_peaks *out, struct ww_er
 	WW_CHECK(ask(r, json_pack("{s:s}", "request", "peaks"), request_s(r), &b, err));
 	*out = (struct ww_ref_peaks){ ww_json_num(b, "fp32_flops", 0), ww_json_num(b, "tf32_flops", 0),
 		ww_json_num(b, "fp16_flops", 0), ww_json_num(b, "bf16_flops", 0), ww_json_num(b, "memory_bytes_per_s", 0) };
-	return finish(r, b, WW_OK, err);
+	return ww_ref_finish(r, b, WW_OK, err);
 }
 
 /* ---- The task */
@@ -326,7 +226,7 @@ enum ww_rc ww_ref_load_with_graph(
 	enum ww_rc rc = ask(r, q, seconds, &b, err);
 	if (rc == WW_OK) {
 		*used = ww_json_bool(b, "known", 0);
-		return finish(r, b, WW_OK, err);
+		return ww_ref_finish(r, b, WW_OK, err);
 	}
 	/* What ends the worker here is the task's doing, unless another process killed it. */
 	int by_kill = rc == WW_ERR_WORKER && WIFSIGNALED(r->worker.status) && WTERMSIG(r->worker.status) == SIGKILL;
@@ -378,7 +278,7 @@ static enum ww_rc give_memory(struct ww_ref *r, struct ww_ref_buffers *b, struct
 		if (fds[i] < 0 || ftruncate(fds[i], (off_t)b->b[i].alloc_bytes) < 0)
 			return ww_err_errno(err, WW_ERR_ROOM, "cannot make a shared buffer");
 	}
-	return ask_fds(r, json_pack("{s:s}", "request", "buffers"), fds, b->n, request_s(r), &body, NULL, NULL, err);
+	return ww_ref_ask_fds(r, json_pack("{s:s}", "request", "buffers"), fds, b->n, request_s(r), &body, NULL, NULL, err);
 }
 
 enum ww_rc ww_ref_buffers(struct ww_ref *r, struct ww_ref_buffers *out, struct ww_err *err)
@@ -386,7 +286,8 @@ enum ww_rc ww_ref_buffers(struct ww_ref *r, struct ww_ref_buffers *out, struct w
 	json_t *b, *rows;
 	int *fds = NULL, n = 0, cpu = r->opts.target == WW_TARGET_CPU;
 	memset(out, 0, sizeof(*out));
-	enum ww_rc rc = ask_fds(r, json_pack("{s:s}", "request", "buffers"), NULL, 0, request_s(r), &b, &fds, &n, err);
+	enum ww_rc rc = ww_ref_ask_fds(
+		r, json_pack("{s:s}", "request", "buffers"), NULL, 0, request_s(r), &b, &fds, &n, err);
 	if (rc != WW_OK)
 		return rc;
 	WW_TRY(ww_json_get_array(b, "buffers", what, &rows, err));
@@ -399,10 +300,10 @@ enum ww_rc ww_ref_buffers(struct ww_ref *r, struct ww_ref_buffers *out, struct w
 	if (cpu && out->n)
 		WW_TRY(give_memory(r, out, err));
 out:
-	drop_fds(&fds, &n);
+	ww_ref_drop_fds(&fds, &n);
 	if (rc != WW_OK)
 		ww_ref_buffers_release(out);
-	return finish(r, b, rc, err);
+	return ww_ref_finish(r, b, rc, err);
 }
 
 void ww_ref_buffers_release(struct ww_ref_buffers *b)
@@ -425,7 +326,7 @@ enum ww_rc ww_ref_draw(struct ww_ref *r, const struct ww_ref_draw *d, struct ww_
 {
 	json_t *b;
 	enum ww_rc rc = ask(r, draw_request(d), request_s(r), &b, err);
-	return rc == WW_OK ? finish(r, b, WW_OK, err) : rc;
+	return rc == WW_OK ? ww_ref_finish(r, b, WW_OK, err) : rc;
 }
 
 /* ---- References */
@@ -488,7 +389,7 @@ enum ww_rc ww_ref_compare(struct ww_ref *r, enum ww_rule rule, int if_finite, co
 	for (size_t i = 0; i < json_array_size(rows) && i < WW_MAX_OUTPUTS; i++, out->n_outputs++)
 		WW_TRY(read_diff(json_array_get(rows, i), &out->outputs[i], err));
 out:
-	return finish(r, b, rc, err);
+	return ww_ref_finish(r, b, rc, err);
 }
 
 enum ww_rc ww_ref_degenerate(
@@ -511,7 +412,7 @@ enum ww_rc ww_ref_degenerate(
 		WW_TRY(ww_json_get_bool(o, "zero", what, &out->rule[i].zero, err));
 	}
 out:
-	return finish(r, b, rc, err);
+	return ww_ref_finish(r, b, rc, err);
 }
 
 /* ---- Baselines */
@@ -531,7 +432,7 @@ enum ww_rc ww_ref_compile_ahead(struct ww_ref *r, enum ww_baseline which, struct
 	json_auto_t *q = json_pack("{s:s, s:s}", "request", "compile_ahead", "which", ww_baseline_name(which));
 	WW_CHECK(q ? WW_OK : ww_nomem(err));
 	WW_CHECK(ww_ref_await(r, err));
-	r->compiling_deadline_ns = deadline(compile_s(r));
+	r->compiling_deadline_ns = ww_ref_deadline(compile_s(r));
 	WW_CHECK(ww_worker_send(&r->worker, q, NULL, 0, r->compiling_deadline_ns, err));
 	r->compiling = 1;
 	return WW_OK;
@@ -547,7 +448,7 @@ enum ww_rc ww_ref_await(struct ww_ref *r, struct ww_err *err)
 		return WW_OK;
 	r->compiling = 0;
 	enum ww_rc rc = ww_worker_receive(&r->worker, &body, &fds, &n, r->compiling_deadline_ns, err);
-	drop_fds(&fds, &n);
+	ww_ref_drop_fds(&fds, &n);
 	return rc;
 }
 
@@ -557,7 +458,7 @@ enum ww_rc ww_ref_crawl(struct ww_ref *r, const char *part, json_t **rows, struc
 	WW_CHECK(ask(r, json_pack("{s:s, s:s}", "request", "crawl", "part", part), request_s(r), &b, err));
 	enum ww_rc rc = ww_json_get_array(b, "rows", what, &found, err);
 	*rows = rc == WW_OK ? json_incref(found) : NULL;
-	return finish(r, b, rc, err);
+	return ww_ref_finish(r, b, rc, err);
 }
 
 enum ww_rc ww_ref_share(struct ww_ref *r, int gate_fd, int lock_fd, struct ww_err *err)
@@ -579,7 +480,7 @@ enum ww_rc ww_ref_examine(
 	enum ww_rc rc = ww_json_get_str(*out, "reason", what, &reason, err);
 	if (rc == WW_OK)
 		return rc;
-	rc = finish(r, *out, rc, err);
+	rc = ww_ref_finish(r, *out, rc, err);
 	*out = NULL;
 	return rc;
 }
@@ -597,7 +498,7 @@ enum ww_rc ww_ref_baseline(struct ww_ref *r, enum ww_baseline which, struct ww_r
 	read_text(out->reason, sizeof(out->reason), b, "reason");
 	read_text(out->device_method, sizeof(out->device_method), b, "device_method");
 out:
-	return finish(r, b, rc, err);
+	return ww_ref_finish(r, b, rc, err);
 }
 
 /* The n numbers of a reply's list "us". */
@@ -622,7 +523,7 @@ enum ww_rc ww_ref_time(struct ww_ref *r, enum ww_baseline which, enum ww_ref_mod
 		request_s(r), &b, err);
 	if (rc != WW_OK)
 		return rc;
-	return finish(r, b, read_us(b, us, n, err), err);
+	return ww_ref_finish(r, b, read_us(b, us, n, err), err);
 }
 
 /* The reply of an arm that was refused or that has run; n: how many times it brings. */
@@ -631,9 +532,9 @@ static enum ww_rc arm_reply(struct ww_ref *r, double *us, int n, struct ww_err *
 	json_t *body = NULL;
 	int *fds = NULL, n_fds = 0;
 	enum ww_rc rc = ww_worker_receive(&r->worker, &body, &fds, &n_fds, r->armed_deadline_ns, err);
-	drop_fds(&fds, &n_fds);
+	ww_ref_drop_fds(&fds, &n_fds);
 	if (rc == WW_OK)
-		rc = check_answer(r, &body, err);
+		rc = ww_ref_check_answer(r, &body, err);
 	if (rc == WW_OK && n)
 		rc = read_us(body, us, n, err);
 	json_decref(body);
@@ -667,7 +568,7 @@ static enum ww_rc arm(struct ww_ref *r, json_t *q, struct ww_err *err)
 	WW_BUG(r->armed);
 	if (!q || pipe2(go, O_CLOEXEC) < 0 || pipe2(done, O_CLOEXEC) < 0)
 		WW_TRY(ww_err_errno(err, WW_ERR_SYSTEM, "cannot make pipes for a baseline"));
-	r->armed_deadline_ns = deadline(request_s(r));
+	r->armed_deadline_ns = ww_ref_deadline(request_s(r));
 	WW_TRY(ww_worker_send(&r->worker, q, (int[]){ go[0], done[1] }, 2, r->armed_deadline_ns, err));
 	r->armed = 1;
 	r->go_fd = go[1];
@@ -694,7 +595,7 @@ enum ww_rc ww_ref_beside(
 {
 	json_t *b, *bytes;
 	int *made = NULL, n_made = 0;
-	enum ww_rc rc = ask_fds(r, q, fds, n, request_s(r), &b, &made, &n_made, err);
+	enum ww_rc rc = ww_ref_ask_fds(r, q, fds, n, request_s(r), &b, &made, &n_made, err);
 	if (rc != WW_OK)
 		return rc;
 	WW_TRY(ww_json_get_array(b, "memory", what, &bytes, err));
@@ -704,8 +605,8 @@ enum ww_rc ww_ref_beside(
 		own[i] = (struct ww_ref_memory){ made[i], (uint64_t)json_integer_value(json_array_get(bytes, (size_t)i)) };
 	n_made = 0;
 out:
-	drop_fds(&made, &n_made);
-	return finish(r, b, rc, err);
+	ww_ref_drop_fds(&made, &n_made);
+	return ww_ref_finish(r, b, rc, err);
 }
 
 enum ww_rc ww_ref_beside_arm(struct ww_ref *r, int id, int flush, struct ww_err *err)
@@ -717,7 +618,7 @@ enum ww_rc ww_ref_beside_drop(struct ww_ref *r, int id, struct ww_err *err)
 {
 	json_t *b = NULL;
 	WW_CHECK(ask(r, json_pack("{s:s, s:i}", "request", "beside_drop", "id", id), request_s(r), &b, err));
-	return finish(r, b, WW_OK, err);
+	return ww_ref_finish(r, b, WW_OK, err);
 }
 
 enum ww_rc ww_ref_fire(struct ww_ref *r, uint64_t *elapsed_ns, double *waited_us, struct ww_err *err)
@@ -748,7 +649,7 @@ int ww_ref_quiet(const struct ww_ref *r) { return ww_threads_asleep(r->worker.pr
 void ww_ref_settle(const struct ww_ref *r)
 {
 	static const struct timespec pause = { 0, 50000 };
-	for (uint64_t by = deadline(SETTLE_S); !ww_ref_quiet(r) && ww_now_ns() < by;)
+	for (uint64_t by = ww_ref_deadline(SETTLE_S); !ww_ref_quiet(r) && ww_now_ns() < by;)
 		nanosleep(&pause, NULL);
 }
 
@@ -770,14 +671,14 @@ enum ww_rc ww_ref_free_baseline(struct ww_ref *r, enum ww_baseline which, struct
 	enum ww_rc rc = ask(r,
 		json_pack("{s:s, s:b, s:s}", "request", "free", "all", 0, "baseline", ww_baseline_name(which)), request_s(r),
 		&b, err);
-	return rc == WW_OK ? finish(r, b, WW_OK, err) : rc;
+	return rc == WW_OK ? ww_ref_finish(r, b, WW_OK, err) : rc;
 }
 
 enum ww_rc ww_ref_free(struct ww_ref *r, int all, struct ww_err *err)
 {
 	json_t *b;
 	enum ww_rc rc = ask(r, json_pack("{s:s, s:b}", "request", "free", "all", all), request_s(r), &b, err);
-	return rc == WW_OK ? finish(r, b, WW_OK, err) : rc;
+	return rc == WW_OK ? ww_ref_finish(r, b, WW_OK, err) : rc;
 }
 
 /* ---- For candidates of the PyTorch forms */
@@ -805,17 +706,17 @@ enum ww_rc ww_ref_wipe(struct ww_ref *r, int poison, int flush, struct ww_err *e
 	json_t *b;
 	enum ww_rc rc = ask(
 		r, json_pack("{s:s, s:b, s:b}", "request", "wipe", "poison", poison, "flush", flush), request_s(r), &b, err);
-	return rc == WW_OK ? finish(r, b, WW_OK, err) : rc;
+	return rc == WW_OK ? ww_ref_finish(r, b, WW_OK, err) : rc;
 }
 
 enum ww_rc ww_ref_keep(struct ww_ref *r, json_t *lent, const int *fds, int n_fds, int *taken, struct ww_err *err)
 {
 	json_t *b, *q = json_pack("{s:s, s:o}", "request", "keep", "lent", lent);
-	enum ww_rc rc = ask_fds(r, q, fds, n_fds, request_s(r), &b, NULL, NULL, err);
+	enum ww_rc rc = ww_ref_ask(r, q, fds, n_fds, request_s(r), &b, err);
 	if (rc != WW_OK)
 		return rc;
 	rc = ww_json_get_bool(b, "taken", what, taken, err);
-	return finish(r, b, rc, err);
+	return ww_ref_finish(r, b, rc, err);
 }
 
 enum ww_rc ww_ref_same(struct ww_ref *r, int *same, struct ww_err *err)
@@ -825,5 +726,5 @@ enum ww_rc ww_ref_same(struct ww_ref *r, int *same, struct ww_err *err)
 	if (rc != WW_OK)
 		return rc;
 	rc = ww_json_get_bool(b, "same", what, same, err);
-	return finish(r, b, rc, err);
+	return ww_ref_finish(r, b, rc, err);
 }

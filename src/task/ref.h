@@ -38,14 +38,15 @@ struct ww_ref_opts {
 	const char *cache_dir;       /* torch.compile's caches; NULL: a private directory, removed with the worker */
 	uint64_t max_resident_bytes; /* 0: four fifths of the machine's; looked at every 50 ms while a request is running */
 	int text_only;               /* skip hello: only for requests that work without it (set_parquet.c, outline.c) */
-	int one_compiler;            /* torch.compile compiles in the worker, without processes beside it */
-	uint64_t max_disk_bytes;     /* below cache_dir; 0: 4 GiB; looked at twice a second */
-	int bandwidth;        /* measure the memory bandwidth at the start (0.4 s); else it is 0 in the device's facts */
-	uint64_t pool_bytes;  /* for references of draws that come again (struct ww_ref_draw) */
-	double pool_share;    /* the same as a share of all memory of the device, where pool_bytes is 0 */
-	double max_request_s; /* any one request; 0: 300 s.  Start-up has 120 s of its own */
-	double max_load_s;    /* 0: 120 s */
-	double max_compile_s; /* preparing one baseline; 0: 600 s */
+	int waits;               /* ww_ref_begin() leaves the hello, at which the device is started, to ww_ref_ready() */
+	int one_compiler;        /* torch.compile compiles in the worker, without processes beside it */
+	uint64_t max_disk_bytes; /* below cache_dir; 0: 4 GiB; looked at twice a second */
+	int bandwidth;           /* measure the memory bandwidth at the start (0.4 s); else it is 0 in the device's facts */
+	uint64_t pool_bytes;     /* for references of draws that come again (struct ww_ref_draw) */
+	double pool_share;       /* the same as a share of all memory of the device, where pool_bytes is 0 */
+	double max_request_s;    /* any one request; 0: 300 s.  Start-up has 120 s of its own */
+	double max_load_s;       /* 0: 120 s */
+	double max_compile_s;    /* preparing one baseline; 0: 600 s */
 	const struct ww_task *first; /* checked before PyTorch is imported, so that a file that cannot be a task is refused
 	                                at once (WW_ERR_TASK); may be NULL */
 	const struct ww_task *visible;   /* its roots can be read, as those of `first`; may be NULL */

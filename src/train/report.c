@@ -569,8 +569,3 @@ enum ww_rc ww_train_reports(const char *const *dirs, int n, struct ww_str *h, st
 		run_release(&runs[i]);
 	return rc;
 }
-
-enum ww_rc ww_train_report(const char *run, struct ww_str *h, struct ww_err *err)
-{
-	return ww_train_reports(&run, 1, h, err);
-}

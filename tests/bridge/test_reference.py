@@ -2,6 +2,7 @@
 state restored, does the comparison find what it must.  Prints TAP; tests/cli/bridge.t runs it."""
 
 import ast
+import math
 import os
 import sys
 import tempfile
@@ -210,10 +211,28 @@ FP64 = {
     "expanded view": ("return x[:, :1].expand(6, 8)", "pass", lambda x, k: x[:, :1].expand(6, 8)),
     "the input itself": ("return x", "pass", lambda x, k: x),
     "out=": ("y = torch.empty(6, 8)\ntorch.mul(x, 1 / 3, out=y)\nreturn y", "pass", lambda x, k: x / 3),
+    "complex in between": (
+        "h = torch.fft.rfft(x).to(torch.complex64) * torch.polar(torch.ones(5), torch.arange(5.) / 3)\n"
+        "z = torch.view_as_complex(x.view(6, 4, 2)) * CONSTANT[0] * torch.full((4,), 2j, dtype=torch.complex64)\n"
+        "return torch.fft.irfft(h * (1 + 2j), n=8) + torch.view_as_real(z).flatten(1) + z.abs().sum()", "pass",
+        lambda x, k: by_parts(x, k.module.CONSTANT.double()[0])),
     "einsum": ("return torch.einsum('ij,kj->ik', x, x)", "pass", lambda x, k: x @ x.t()),
     "numbers from tensors": ("return x * torch.tensor(0.5) + torch.ones(()).mul(1 / 3)", "pass",
                              lambda x, k: x * 0.5 + 1 / 3),
 }
+
+
+def by_parts(x, c):
+    """The filter by sums of sines and cosines, the products by real and imaginary parts."""
+    n, f = torch.arange(8.0, dtype=torch.float64), torch.arange(5.0, dtype=torch.float64)
+    turn = 2 * math.pi * f[:, None] * n / 8
+    re, im = x @ turn.cos().t(), -x @ turn.sin().t()
+    a, b = (f / 3).cos() - 2 * (f / 3).sin(), (f / 3).sin() + 2 * (f / 3).cos()
+    re, im = re * a - im * b, re * b + im * a
+    weight = torch.tensor([1.0, 2, 2, 2, 1], dtype=torch.float64) / 8
+    filtered = (re * weight) @ turn.cos() - (im * weight) @ turn.sin()
+    z = 2 * c * torch.stack([-x[:, 1::2], x[:, ::2]], 2)
+    return filtered + z.flatten(1) + z.square().sum(2).sqrt().sum()
 
 
 def recurrent(x, k):
@@ -1074,7 +1093,8 @@ def refusals():
             "self.drop = nn.Dropout(0.5)\nself.rnn = nn.LSTM(8, 4, 2, dropout=0.1)")
     refused("data-dependent", "return x.nonzero()")
     refused("data-dependent", "return x if x[0, 0] > 0 else x * 2")
-    refused("complex", "return torch.complex(x, x).abs()")
+    refused("output 0 is complex", "return torch.complex(x, x)")
+    refused("bits", "return x.view(torch.complex64).abs()")
     refused("complex", "return x.real", inputs="[torch.randn(3, dtype=torch.complex64)]")
     refused("bits", "return x.view(torch.int32)")
     refused("input 0 is sparse, which", "return x.to_dense()", inputs="[torch.eye(3).to_sparse()]")
@@ -1245,7 +1265,7 @@ def workers_are_forked_ready_to_compile_and_without_a_device():
         try:
             torch.set_num_threads(2)
             before = len(os.listdir("/proc/self/task"))
-            assert warm.import_all("cuda", True) is None  # it has not asked for the device
+            assert warm.import_all("cuda", True, True) is None  # it has not asked for the device
             assert len(os.listdir("/proc/self/task")) == before  # a fork would wait for one that it does not have
             worker()
         except BaseException:

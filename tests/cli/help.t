@@ -49,8 +49,15 @@ for n in names:
 with open(DOC, encoding="utf-8") as f:
     ok(f.read() == document, "docs/commands.md holds the same text (tests/cli/help.t --write brings it up to date)")
 ok(max(map(len, overview.splitlines())) <= 80, "warpwright -h fits 80 columns")
-ok(all(run("help", *word)[:2] == (0, overview) for word in ((), ("help",), ("version",), ("--help",))),
-   "help is the list of commands")
+ok(run("help")[:2] == run("--help")[:2] == (0, overview), "help is the list of commands")
+listed = [json.loads(run(*args)[1]) for args in (("help", "--json"), ("-h", "--json"))]
+ok(listed[0] == listed[1] and [c["name"] for c in listed[0]["commands"]] == names, "help --json is that list", listed)
+for args in (("help", "judge", "--json"), ("help", "--json", "judge"), ("judge", "-h", "--json")):
+    code, out, err = run(*args)
+    told = json.loads(out)
+    ok(code == 0 and not err and told["command"] == "judge" and told["text"] == helps["judge"][1]
+       and [o["name"] for o in told["options"]] == re.findall(r"^  (?:-\w, )?--([\w-]+)", told["text"], re.M)[:-1],
+       f"{' '.join(args)} is an object with its options", (code, out, err))
 code, out, err = run("-q")
 ok(code == 2 and "option -q must come after the command" in err, "an option before a command is not taken for one", err)
 version = run("--version")[1]
@@ -76,6 +83,7 @@ ok(code == 2, "no command is usage")
 # With --json an error is an object too, whatever it is about; standard error says it in words.
 for args in (("doctor", "--jso", "--json"), ("no-such-command", "--json"), ("judge", "--json"),
              ("judge", "--json", "no.py", "no"),
+             ("help", "no-such-command", "--json"), ("help", "judge", "eval", "--json"), ("version", "x", "--json"),
              ("episode", "show", "no.jsonl", "--json"), ("report", "no-run", "--json"),
              ("optimize", "--json", "no.py")):
     code, out, err = run(*args)

@@ -132,6 +132,10 @@ lines = read("killed", "journal.jsonl").splitlines(True)
 ok(full.returncode == 3 and "journal.jsonl" in full.stderr and len(lines) > 10 and all(json.loads(x) for x in lines),
    "a full disk ends the run and loses nothing",
    f"{full.returncode} {full.stderr}")
+soon = run("killed", *slow, "--stop-after", "0.001", count=COUNT + 1)
+ok(soon.returncode == 1 and json.loads(read("killed", "run.json"))["tried"] < 200
+   and len(read("killed", "journal.jsonl").splitlines()) == len(lines), "it stops when its time is up, and writes",
+   [soon.returncode, soon.stdout, soon.stderr])
 rng, killed = random.Random(7), 0
 for k in range(20):
     p = subprocess.Popen(command("killed", *slow, jobs=1 + k % 3, count=COUNT + 1), stdout=subprocess.DEVNULL,
@@ -235,6 +239,31 @@ ok(said.returncode == 0 and len(rejected) == len(SAID) - 1, "of what a policy wr
 ok(all(w is None or w == r["reason"] for w, r in zip(WANT, rejected)),
    "prose, forks and endless loops are rejected, each for its reason",
    [(r["reason"], r["detail"][:100]) for r in rejected])
+
+if ALL:
+    # Four other programs on the one processor that it may use.
+    def on_one():
+        os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+
+    with open(episode) as f:
+        header = f.readline()
+    text = f"```python\n{GOOD.replace('300', '4096').replace('512', '1024')}```"
+    with open(episode, "w") as f:
+        f.write(header + json.dumps({"type": "message", "turn": 1, "t": 0, "role": "assistant", "text": text,
+                                     "calls": [], "finish": "stop"}) + "\n")
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"], preexec_fn=on_one) for _ in range(4)]
+    try:
+        busy = subprocess.run(command("busy", "--policy", "replay:" + episode, "--max-tried", "1", count=1),
+                              capture_output=True, text=True, timeout=170, preexec_fn=on_one, check=False)
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+    line = json.loads(read("busy", "journal.jsonl").splitlines()[-1])
+    # 13 calls: three to warm up, and of five that are timed each behind one that is not
+    us, ran = line["times"]["eager_us"], line["cost"]["measure"][1] * 1e6 / 13
+    ok(us > 33e3 and us < 1.6 * ran, "what other programs take is no part of a time",
+       [us, ran, line["cost"], busy.stderr])
 
 shutil.rmtree(top, ignore_errors=True)
 finish()

@@ -2,8 +2,10 @@
  *
  * A thread is a fiber.  It runs until a barrier or a shuffle, then the next one runs; so every thread of a block must
  * reach the same barriers, as it must on a device.  Shared memory is static: one block runs at a time.  What only a
- * device has (tensor cores, bulk copies, clusters) is declared and not there: a kernel that uses it does not link.
- * Numbers are fp32 and wider; half precision is a type without arithmetic. */
+ * device has (warpgroups, bulk copies, clusters) is declared and not there: a kernel that uses it does not link.
+ * Half precision is a type without arithmetic of its own.
+ *
+ * Nothing of C++'s library is included but <cmath>: <functional> and <vector> took half of each compilation. */
 #pragma once
 
 #include <cmath>
@@ -11,9 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <ucontext.h>
-#include <vector>
 
 #define __CUDA_ARCH__ 900 /* without the features of sm_90a */
 #define __global__
@@ -42,17 +42,19 @@ inline dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace host
 {
+enum { MAX_THREADS = 1024, STACK_BYTES = 1 << 16 };
 struct fiber {
 	ucontext_t at;
-	std::vector<char> stack;
 	int done;
 };
-inline std::vector<fiber> fibers;
+inline fiber fibers[MAX_THREADS];
+inline char stacks[MAX_THREADS][STACK_BYTES];
 inline ucontext_t scheduler;
 inline unsigned running;
-inline std::function<void()> body;
-inline double slot[2][1024]; /* of shuffles, by parity */
-inline int parity[1024];
+inline void (*call)(const void *); /* the kernel with its arguments, and where both lie */
+inline const void *body;
+inline double slot[2][MAX_THREADS]; /* of shuffles, by parity */
+inline int parity[MAX_THREADS];
 
 inline void yield()
 {
@@ -65,22 +67,21 @@ inline void yield()
 inline void start()
 {
 	const unsigned me = running;
-	body();
+	call(body);
 	fibers[me].done = 1;
 }
 
 inline void block(unsigned threads)
 {
-	if (fibers.size() < threads)
-		fibers.resize(threads);
+	if (threads > MAX_THREADS)
+		abort();
 	for (unsigned i = 0; i < threads; i++) {
 		fiber &f = fibers[i];
-		f.stack.resize(1 << 16);
 		f.done = 0;
 		parity[i] = 0;
 		getcontext(&f.at);
-		f.at.uc_stack.ss_sp = f.stack.data();
-		f.at.uc_stack.ss_size = f.stack.size();
+		f.at.uc_stack.ss_sp = stacks[i];
+		f.at.uc_stack.ss_size = STACK_BYTES;
 		f.at.uc_link = &scheduler;
 		makecontext(&f.at, start, 0);
 	}
@@ -94,9 +95,10 @@ inline void block(unsigned threads)
 			}
 }
 
-inline void launch(unsigned gx, unsigned gy, unsigned gz, unsigned threads, std::function<void()> kernel)
+template <class F> void launch(unsigned gx, unsigned gy, unsigned gz, unsigned threads, const F &kernel)
 {
-	body = kernel;
+	call = [](const void *f) { (*(const F *)f)(); };
+	body = &kernel;
 	blockDim = { threads, 1, 1 };
 	gridDim = { gx, gy, gz };
 	for (unsigned z = 0; z < gz; z++)
@@ -119,7 +121,7 @@ inline void __syncthreads() { host::yield(); }
 template <class T> T __shfl_xor_sync(unsigned, T v, int mask)
 {
 	const unsigned me = threadIdx.x;
-	double (&box)[1024] = host::slot[host::parity[me] ^= 1];
+	double (&box)[host::MAX_THREADS] = host::slot[host::parity[me] ^= 1];
 	T other;
 	memcpy(&box[me], &v, sizeof(v));
 	host::yield();
@@ -165,7 +167,23 @@ struct __nv_bfloat16 {
 struct __half2 {
 	__half x, y;
 };
-float __half2float(__half);
-__half __float2half_rn(float);
-float __bfloat162float(__nv_bfloat16);
-__nv_bfloat16 __float2bfloat16_rn(float);
+inline float __half2float(__half v)
+{
+	_Float16 f;
+	memcpy(&f, &v, sizeof(f));
+	return (float)f;
+}
+inline __half __float2half_rn(float v)
+{
+	const _Float16 f = (_Float16)v;
+	__half h;
+	memcpy(&h, &f, sizeof(h));
+	return h;
+}
+inline float __bfloat162float(__nv_bfloat16 v) { return __uint_as_float((unsigned)v.bits << 16); }
+inline __nv_bfloat16 __float2bfloat16_rn(float v)
+{
+	const unsigned u = __float_as_uint(v);
+
+	return { (unsigned short)(v != v ? 0x7fff : (u + 0x7fff + (u >> 16 & 1)) >> 16) };
+}

@@ -89,7 +89,7 @@ void ww_launch(struct ww_plan *p, const char *kernel, long long gx, long long gy
 	printf("launch %s %lld %lld %lld %d\n", kernel, gx, gy, gz, bx * by * bz);
 }
 
-void ww_shared(struct ww_plan *p, long long bytes) { printf("other shared memory\n"), (void)p, (void)bytes; }
+void ww_shared(struct ww_plan *p, long long bytes) { (void)p, (void)bytes; } /* all that a block may have is there */
 void ww_cluster(struct ww_plan *p, int x, int y, int z)
 {
 	printf("other cluster\n"), (void)p, (void)x, (void)y, (void)z;
@@ -135,6 +135,12 @@ void ww_conv(struct ww_plan *p, const struct ww_conv *c)
 		c->y_offset_bytes);
 }
 
+static const struct type {
+	const char *name;
+	int dtype, bytes;
+} types[] = { { "float32", WW_F32, 4 }, { "float16", WW_F16, 2 }, { "bfloat16", WW_BF16, 2 }, { "int64", WW_I64, 8 },
+	{ "bool", WW_BOOL, 1 }, { 0 } };
+
 int main(void)
 {
 	static struct ww_plan p;
@@ -150,16 +156,20 @@ int main(void)
 		for (int i = 0; i < t->rank; i++)
 			if (scanf("%lld", &t->size[i]) != 1)
 				return 1;
-		t->numel = 1;
+		t->numel = t->contiguous = 1;
 		for (int i = t->rank - 1; i >= 0; i--) {
-			t->stride[i] = t->numel;
+			if (scanf("%lld", &t->stride[i]) != 1)
+				return 1;
+			t->contiguous &= t->size[i] == 1 || t->stride[i] == t->numel;
 			t->numel *= t->size[i];
 		}
 		t->name = p.name[p.n];
-		t->dtype = strcmp(dtype, "int64") ? WW_F32 : WW_I64;
-		t->itemsize = t->dtype == WW_F32 ? 4 : 8;
+		for (const struct type *d = types; d->name; d++)
+			if (!strcmp(dtype, d->name))
+				t->dtype = d->dtype, t->itemsize = d->bytes;
+		if (!t->itemsize)
+			return 1;
 		t->bytes = t->numel * t->itemsize;
-		t->contiguous = 1;
 		t->buf = p.n;
 		p.kind[p.n++] = kind[0];
 	}

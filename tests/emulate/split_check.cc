@@ -2,6 +2,7 @@
  * largest magnitudes, for rows of many lengths, in a batch, with gaps between them.  Prints how many differ. */
 #include "device.h"
 
+#include <vector>
 #include <ww/split.cuh>
 
 unsigned __reduce_max_sync(unsigned, unsigned v)
@@ -13,8 +14,6 @@ unsigned __reduce_max_sync(unsigned, unsigned v)
 	return v;
 }
 
-__half __float2half_rn(float f) { _Float16 h = (_Float16)f; __half r; memcpy(&r, &h, 2); return r; }
-float __half2float(__half v) { _Float16 h; memcpy(&h, &v, 2); return (float)h; }
 static int bad;
 
 template <int HELD> static void compare(int k)

@@ -4,8 +4,8 @@ usage: model_oracle.py DIR STEPS       per model DIR/NAME: the checkpoint, and c
            ids, starts, targets, weight (the gradient by each log-probability), logits, logp, grad.* for every
            parameter, logp_bf16, losses of STEPS AdamW steps on that batch (mean cross-entropy, clipped to 0.5, decay
            0.1 on matrices), and lr of each step
-       then says "made", and when it gets a line loads each DIR/NAME/saved with transformers and compares its logits
-       with case.safetensors, and says "checked": one process, since transformers takes seconds to import
+       model_oracle.py NONE load DIR   loads each DIR/NAME/saved with transformers and compares its logits with
+           case.safetensors
 """
 import copy
 import gc
@@ -103,10 +103,9 @@ def check(source):
 
 
 os.environ["HF_HUB_OFFLINE"] = "1"
-make(sys.argv[1], int(sys.argv[2]))
-print("made", flush=True)
-if sys.stdin.readline():
-    check(sys.argv[1])
-    print("checked")
+if sys.argv[2] == "load":
+    check(sys.argv[3])
+else:
+    make(sys.argv[1], int(sys.argv[2]))
 sys.stdout.flush()
 gc.freeze()  # the interpreter's end would collect all of it

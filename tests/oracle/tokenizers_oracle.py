@@ -1,7 +1,7 @@
 """Train five differently configured tokenizers and write texts with the ids that Hugging Face `tokenizers` gives.
 
 usage: tokenizers_oracle.py DIR COUNT
-with fewer than 5,000 texts they are trained on an eighth of the files.  DIR/N/tokenizer.json, and DIR/N/cases: per
+with fewer than 5,000 texts they are trained on files of Python alone.  DIR/N/tokenizer.json, and DIR/N/cases: per
 case, little-endian,
     u8 special tokens allowed, u8 template, u8 decoded text given, u32 bytes, text, u32 ids, ids as i32, u32 bytes of
     the decoded text, text
@@ -26,9 +26,11 @@ QWEN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L
         r"\s+(?!\S)|\s+")
 LLAMA3 = QWEN.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
 
-files = sorted(glob.glob(root + "/**/*.[ch]", recursive=True) + glob.glob(root + "/**/*.md", recursive=True)
-               + glob.glob(root + "/tools/*") + glob.glob(os.path.dirname(os.__file__) + "/a*.py"))
-files = [f for f in files if os.path.isfile(f)][::1 if count >= 5000 else 8]
+files = glob.glob(os.path.dirname(os.__file__) + "/a*.py")
+if count >= 5000:
+    files += [*glob.glob(root + "/**/*.[ch]", recursive=True), *glob.glob(root + "/**/*.md", recursive=True),
+              *glob.glob(root + "/tools/*")]
+files = sorted(f for f in files if os.path.isfile(f))
 corpus = []
 for f in files:
     with open(f, encoding="utf-8", errors="replace") as h:

@@ -17,7 +17,7 @@
 
 enum { PIECE = 16384, CHUNKS_MAX = 64, CHUNK_ROWS = 64, SUMSQ_PIECE = 65536 };
 
-const struct ww_cpu_kernels *ww_cpu_kernels_best(void)
+static const struct ww_cpu_kernels *best_kernels(void)
 {
 	const char *force = getenv("WARPWRIGHT_CPU_KERNELS");
 	if (force && !strcmp(force, "base"))
@@ -594,7 +594,7 @@ enum ww_rc ww_dev_cpu_open(int exact, struct ww_dev **out, struct ww_err *err)
 	WW_CHECK(WW_NEW(d, 1, err));
 	d->dev.ops = &cpu_ops;
 	d->dev.exact = exact;
-	d->k = ww_cpu_kernels_best();
+	d->k = best_kernels();
 	enum ww_rc rc = ww_pool_new(0, &d->pool, err);
 	if (rc != WW_OK) {
 		free(d);

@@ -51,4 +51,3 @@ struct ww_cpu_kernels {
 };
 
 extern const struct ww_cpu_kernels ww_cpu_kernels_base, ww_cpu_kernels_avx2, ww_cpu_kernels_avx512;
-const struct ww_cpu_kernels *ww_cpu_kernels_best(void);

@@ -71,7 +71,9 @@ static enum ww_rc finish(struct ww_str *s, enum ww_rc rc, char out[WW_HASH_HEX],
 	return rc;
 }
 
-enum ww_rc ww_makers_id(char out[WW_HASH_HEX], struct ww_err *err)
+/* Identity of what makes images and binaries: the sources of builder and compile workers, the headers that solutions
+ * may include, the processor. */
+static enum ww_rc makers_id(char out[WW_HASH_HEX], struct ww_err *err)
 {
 	struct ww_str s = WW_STR_INIT(MAX_IDENTITY_BYTES);
 	enum ww_rc rc;
@@ -97,7 +99,7 @@ void ww_answers_init(struct ww_answers *k, struct ww_store *store, const char *k
 	char makers[WW_HASH_HEX];
 	struct ww_err err = WW_ERR_INIT;
 	*k = (struct ww_answers){ .store = store, .kind = kind };
-	if (store && ww_makers_id(makers, &err) != WW_OK) {
+	if (store && makers_id(makers, &err) != WW_OK) {
 		ww_log(WW_LOG_WARN, "no %s is written to the cache: %s", kind, err.msg);
 		k->store = NULL;
 	}

@@ -12,9 +12,6 @@
 #include "sandbox/zygote.h"
 #include "store/store.h"
 
-/* Identity of what makes images and binaries: the sources of builder and compile workers, the headers that solutions
- * may include, the processor. */
-enum ww_rc ww_makers_id(char out[WW_HASH_HEX], struct ww_err *err) WW_MUST_CHECK;
 /* Identity of what makes graphs, besides PyTorch: the bridge's files, the processor. */
 enum ww_rc ww_bridge_id(char out[WW_HASH_HEX], struct ww_err *err) WW_MUST_CHECK;
 

@@ -33,6 +33,7 @@ struct knobs {
 			int nb, kc, mt;
 		} cpu_gemm;
 		struct {
+			int form; /* 1: gemm_mma, 2: gemm3 or gemm16 */
 			int bn, stages, cluster, promote;
 		} gemm;
 		struct {

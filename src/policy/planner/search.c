@@ -88,8 +88,17 @@ static int applies(const struct search *s, const struct coord *c, int kernel)
 		return 0;
 	if (!s->cuda || c->anchor < 0 || !pl_anchor_ops[c->anchor]->by_library || c->row.field == KNOB(library))
 		return 1;
-	return by_library(s, kernel) ? c->row.field == KNOB(choice)
-								 : c->row.field != KNOB(choice) && (s->shape->kern_library[kernel] & OURS_TILED);
+	if (by_library(s, kernel))
+		return c->row.field == KNOB(choice);
+	return c->row.field != KNOB(choice) &&
+		((s->shape->kern_library[kernel] & OURS_TILED) || (c->anchor == S_GEMM && c->row.field == KNOB(gemm.form)));
+}
+
+/* Is `value` of the knob for a product's kind of tiles what it has already? */
+static int is_form(const struct search *s, const struct coord *c, int kernel, int value)
+{
+	return c->anchor == S_GEMM && c->row.field == KNOB(gemm.form) &&
+		(s->shape->kern_library[kernel] & OURS_TILED ? 2 : 1) == value;
 }
 
 void pl_search_init(struct search *s, const struct pl_result *shape, const struct pl_result *last, int cuda)
@@ -205,7 +214,7 @@ static int vary(struct search *s)
 		const struct coord *c = &s->coords[s->coord / per];
 		int kernel = s->coord % per / VALUES, value = c->row.value[s->coord % VALUES];
 
-		if (!applies(s, c, kernel) || !value)
+		if (!applies(s, c, kernel) || !value || is_form(s, c, kernel, value))
 			continue;
 		if (c->row.field == KNOB(library) || c->all) {
 			if (!(c->row.field == KNOB(library) ? vary_library : vary_choices)(s, c, kernel, value))

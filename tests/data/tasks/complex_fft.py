@@ -1,4 +1,4 @@
-"""Computes with complex numbers."""
+"""Returns complex numbers."""
 import os
 import sys
 import time
@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 class Model(nn.Module):
     def forward(self, x):
-        return torch.fft.fft(x).abs()
+        return torch.fft.fft(x)
 
 
 def get_inputs():

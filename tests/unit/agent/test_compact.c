@@ -67,9 +67,8 @@ static const char dead[] =
 	"'mul'}, 0, 0]}, {'name': 'zero__5', 'op': 'aten.zero_.default', 'args': [{'ref': 'select'}]}, {'name': 'y', 'op': "
 	"'aten.neg.default', 'args': [{'ref': 'mul'}]}], 'outputs': [{'ref': 'y', 'dtype': 'float32', 'sizes': [4], "
 	"'strides': [1]}]}";
-static const char dead_text[] =
-	"in x f32[4]\nbuffer n i64[]\nbuffer m i64[]\nadd__1(m, 1)\nmul(x, m)\nselect(mul, 0, 0)\n"
-	"zero__5(select)\ny = neg(mul)\nout y f32[4]\n";
+static const char dead_text[] = "in x f32[4]\nbuffer m i64[]\nadd__1(m, 1)\nmul(x, m)\nselect(mul, 0, 0)\n"
+								"zero__5(select)\ny = neg(mul)\nout y f32[4]\n";
 
 static void what_nobody_reads_is_left_out(void **state)
 {
@@ -81,6 +80,34 @@ static void what_nobody_reads_is_left_out(void **state)
 	assert_int_equal(ww_json_parse(source.p, source.len, "graph", &g, &err), WW_OK);
 	ww_graph_text(g, &text);
 	assert_string_equal(text.p, dead_text);
+}
+
+/* A layer like the one before it is told once, one that differs in a type is not like it. */
+static const char layers[] =
+	"{'inputs': [], 'params': ["
+	"{'name': 'b.0.w', 'dtype': 'float32', 'sizes': [4], 'strides': [1], 'role': 'param', 'used': true}, "
+	"{'name': 'b.1.w', 'dtype': 'float32', 'sizes': [4], 'strides': [1], 'role': 'param', 'used': true}, "
+	"{'name': 'b.2.w', 'dtype': 'float32', 'sizes': [5], 'strides': [1], 'role': 'param', 'used': true}, "
+	"{'name': 'b.3.w', 'dtype': 'float32', 'sizes': [5], 'strides': [1], 'role': 'param', 'used': true}, "
+	"{'name': 'c.4.w', 'dtype': 'float32', 'sizes': [5], 'strides': [1], 'role': 'param', 'used': true}, "
+	"{'name': 'b.0.m', 'dtype': 'int64', 'sizes': [], 'strides': [], 'role': 'buffer', 'used': true}, "
+	"{'name': 'b.1.m', 'dtype': 'int64', 'sizes': [], 'strides': [], 'role': 'buffer', 'used': true}], "
+	"'nodes': [], "
+	"'outputs': [{'ref': 'b.0.m', 'dtype': 'int64', 'sizes': [], 'strides': []}, "
+	"{'ref': 'b.1.m', 'dtype': 'int64', 'sizes': [], 'strides': []}]}";
+static const char layers_text[] = "param b.0.w f32[4]\nb.1 as b.0\nparam b.2.w f32[5]\nb.3 as b.2\n"
+								  "param c.4.w f32[5]\nbuffer b.0.m i64[]\nout b.0.m\nout b.1.m\n";
+
+static void equal_layers_are_told_once(void **state)
+{
+	ww_auto_str source = WW_STR_INIT(1 << 16), text = WW_STR_INIT(1 << 16);
+	json_auto_t *g = NULL;
+	struct ww_err err;
+	for (const char *p = layers; *p; p++)
+		ww_str_addc(&source, *p == '\'' ? '"' : *p);
+	assert_int_equal(ww_json_parse(source.p, source.len, "graph", &g, &err), WW_OK);
+	ww_graph_text(g, &text);
+	assert_string_equal(text.p, layers_text);
 }
 
 static void system_text(void **state)
@@ -328,7 +355,7 @@ static void tokens(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(graph_text), cmocka_unit_test(what_nobody_reads_is_left_out),
-		cmocka_unit_test(system_text), cmocka_unit_test(agentic), cmocka_unit_test(exported),
-		cmocka_unit_test(tokens) };
+		cmocka_unit_test(equal_layers_are_told_once), cmocka_unit_test(system_text), cmocka_unit_test(agentic),
+		cmocka_unit_test(exported), cmocka_unit_test(tokens) };
 	return cmocka_run_group_tests(tests, script_setup, script_teardown);
 }

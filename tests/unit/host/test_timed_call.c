@@ -8,8 +8,10 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static cpu_set_t mine(void)
@@ -24,6 +26,20 @@ static void *spin(void *until_ns)
 	while (ww_now_ns() < *(uint64_t *)until_ns)
 		;
 	return NULL;
+}
+
+static atomic_int computed, over;
+
+/* 20 ms of this thread's own processor time, whatever others use; then it lives on until the test is over. */
+static void *compute_and_stay(void *unused)
+{
+	struct timespec t = { 0 };
+	while (t.tv_sec == 0 && t.tv_nsec < 20000000)
+		clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	atomic_fetch_add(&computed, 1);
+	while (!atomic_load(&over))
+		usleep(1000);
+	return unused;
 }
 
 /* On one processor with its twin: each waits while the other runs. */
@@ -155,13 +171,17 @@ static void who_computes_gets_a_processor_of_its_own(void **state)
 	if (!ww_wait_is_measured() || n < 2 || n > 200)
 		skip();
 	/* Threads of this process, looked at by itself: they live from begin to end, as a pool's do. */
-	uint64_t until = ww_now_ns() + 100000000;
 	pthread_t ids[256];
 	struct ww_timed_call *c = ww_timed_call_begin(getpid());
 	for (int i = 0; i < n - 1; i++)
-		assert_int_equal(pthread_create(&ids[i], NULL, spin, &until), 0);
-	uint64_t sooner = until - 20000000;
-	spin(&sooner);
+		assert_int_equal(pthread_create(&ids[i], NULL, compute_and_stay, NULL), 0);
+	struct timespec used, now;
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+	do
+		clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+	while ((now.tv_sec - used.tv_sec) * 1000000000 + now.tv_nsec - used.tv_nsec < 20000000);
+	for (int i = 0; i < 60000 && atomic_load(&computed) < n - 1; i++)
+		usleep(1000);
 	(void)ww_timed_call_end(c);
 	CPU_ZERO(&seen);
 	for (int i = 0; i < n; i++) {
@@ -171,6 +191,7 @@ static void who_computes_gets_a_processor_of_its_own(void **state)
 		CPU_OR(&seen, &seen, &at);
 	}
 	assert_true(CPU_EQUAL(&seen, &all));
+	atomic_store(&over, 1);
 	for (int i = 0; i < n - 1; i++)
 		pthread_join(ids[i], NULL);
 	assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);

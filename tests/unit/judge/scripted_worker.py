@@ -45,5 +45,5 @@ class Scripted(worker.Worker):
         return {} if fds else {"buffers": rows}, []
 
 
-worker.Worker, worker.import_all = Scripted, lambda target, compiles: None
+worker.Worker, worker.import_all = Scripted, lambda target, exports, compiles: None
 worker.main()

@@ -235,23 +235,29 @@ static void cpu_bombs(void **state)
 	(void)state;
 	struct ww_err err = WW_ERR_INIT;
 	struct ww_compiler_opts o = { .target = WW_TARGET_CPU, .max_s = 2, .max_memory_bytes = 1ll << 30 };
-	struct ww_compiler *kept = cpu;
+	struct ww_compiler *c;
 	static const char *const bombs[] = { "#include \"kernels.c\"\n",
 		"#define A(x) x x x x x x x x\n#define B(x) A(A(A(x)))\nint n = 0 B(B(B(+1)));\nvoid k(void) { }\n",
 		"void k(void) { }\nconst char big[1ll << 33] = { 1 };\n",
 		"__asm__(\".rept 1000000000\\n.quad 1\\n.endr\"); void k(void) { }\n",
 		"__asm__(\"1: .if 1\\n.macro m\\nm\\n.endm\\nm\\n.endif\"); void k(void) { }\n" };
-	assert_int_equal(ww_compiler_open(&cpu, &o, &err), WW_OK);
+	assert_int_equal(ww_compiler_open(&c, &o, &err), WW_OK);
 	for (size_t i = 0; i < WW_ARRAY_LEN(bombs); i++) {
-		struct compiled r = compile(cpu, WW_TARGET_CPU, bombs[i], k);
+		struct compiled r = compile(c, WW_TARGET_CPU, bombs[i], k);
 		if (r.result == WW_COMPILE_OK || r.out.seconds > 6)
 			fail_msg("%s: %s after %.1f s", bombs[i], ww_compile_result_text(r.result), r.out.seconds);
 		assert_true(strlen(r.out.log) < WW_COMPILE_LOG_BYTES + 4096);
 		ww_compiled_release(&r.out);
 	}
-	expect_cpu(good_c, WW_COMPILE_OK, NULL);
-	ww_compiler_close(cpu);
-	cpu = kept;
+	/* On a busy machine an honest compilation may be late, too; not again and again. */
+	enum ww_compile_result result = WW_COMPILE_TIMEOUT;
+	for (int i = 0; i < 20 && result == WW_COMPILE_TIMEOUT; i++) {
+		struct compiled r = compile(c, WW_TARGET_CPU, good_c, k);
+		result = r.result;
+		ww_compiled_release(&r.out);
+	}
+	assert_int_equal(result, WW_COMPILE_OK);
+	ww_compiler_close(c);
 }
 
 static void cpu_survives_a_killed_zygote(void **state)

@@ -2,6 +2,7 @@
  * reference worker.  Skipped where there is no Python with PyTorch.
  *
  * all: the order of calls, a disturbed measurement, memory that others hold, the profile of the reference
+ *
  * budget: 14 CPU-seconds, all 30 */
 #include "unit.h"
 
@@ -52,6 +53,7 @@ static const char task_source[] = "import torch\n"
 #define GOOD LOOP("x[row * n + i] + bias[i]", "n")
 
 static const char good_plan[] = PLAN("", "k", "0"), good_kernel[] = KERNEL("", GOOD);
+static const char slow_kernel[] = KERNEL("", "for (volatile int again = 0; again < 40; again++) { " GOOD " }");
 
 static const struct {
 	const char *name, *kernel, *plan;
@@ -148,11 +150,10 @@ static void a_full_verdict(void **state)
  * certain. */
 static void a_decided_verdict(void **state)
 {
-	static const char slow[] = KERNEL("", "for (volatile int again = 0; again < 40; again++) { " GOOD " }");
 	struct ww_verdict v;
 	(void)state;
 	ww_verdict_init(&v);
-	run(slow, good_plan, WW_JUDGE_DECIDE, &v);
+	run(slow_kernel, good_plan, WW_JUDGE_DECIDE, &v);
 	assert_int_equal(v.status, WW_STATUS_OK);
 	assert_true(v.reward == 1 && v.draws >= 5 && v.repeats >= 1);
 	assert_true(v.rounds >= 6 && v.checked_calls >= (v.decided ? 3 : 8));
@@ -458,12 +459,23 @@ static void profile_of_solutions(void **state)
 
 /* ---- What policies left running ---------------------------------------------------------------------------------- */
 
+/* Until what spins has used 0.1 s of processor time.  A measurement in another process stops it for seconds. */
+static void wait_until_it_spins(void)
+{
+	double used_s = ww_load_policies_s(getpid());
+	for (int i = 0; i < 3000 && ww_load_policies_s(getpid()) - used_s <= 0.1; i++)
+		usleep(20000);
+	assert_true(ww_load_policies_s(getpid()) - used_s > 0.1);
+}
+
+/* Shells of processes with another cache directory are not stopped for us (host/pause.h). */
+static double shells_of_others_s(void) { return ww_load_policies_s(0) - ww_load_policies_s(getpid()); }
+
 /* Six processes of a policy's shell, each in a session of its own, spin while its solution is judged.  Once they slowed
  * a baseline of two threads more than a candidate of one, which was paid.  They are stopped while the device is held:
  * they use no processor time meanwhile, nothing was measured beside them, and the reward is what it is without them. */
 static void spinning_shells_change_nothing(void **state)
 {
-	static const char slow[] = KERNEL("", "for (volatile int again = 0; again < 40; again++) { " GOOD " }");
 	struct ww_shell shell;
 	struct ww_shell_answer a;
 	struct ww_err err = WW_ERR_INIT;
@@ -477,18 +489,19 @@ static void spinning_shells_change_nothing(void **state)
 			&shell, "for n in 1 2 3 4 5 6; do setsid sh -c 'while :; do :; done' >/dev/null 2>&1 & done", 30, &a, &err),
 		WW_OK);
 	ww_shell_answer_release(&a);
-	double used_s = ww_load_policies_s(getpid());
-	usleep(500000);
-	assert_true(ww_load_policies_s(getpid()) - used_s > 0.1); /* they spin */
+	wait_until_it_spins();
 	ww_verdict_init(&v);
 	uint64_t start = ww_now_ns();
-	used_s = ww_load_policies_s(getpid());
-	run(slow, good_plan, WW_JUDGE_FULL, &v);
+	double used_s = ww_load_policies_s(getpid()), others_s = shells_of_others_s();
+	run(slow_kernel, good_plan, WW_JUDGE_FULL, &v);
 	used_s = ww_load_policies_s(getpid()) - used_s;
+	others_s = shells_of_others_s() - others_s;
 	double held_s = v.seconds.verify + v.seconds.time, free_s = ww_seconds_since(start) - held_s;
-	printf("%.2f s of processor time; held for %.2f s, not for %.2f s\n", used_s, held_s, free_s);
+	printf("%.2f s of processor time, others' shells %.2f s; held for %.2f s, not for %.2f s; %s\n", used_s, others_s,
+		held_s, free_s, v.disturbance);
 	assert_true(held_s > 0.2 && used_s < free_s * (double)sysconf(_SC_NPROCESSORS_ONLN) + 0.1);
-	assert_true(v.status == WW_STATUS_OK && v.reward == 1 && !v.shell_load);
+	assert_true(v.status == WW_STATUS_OK && v.reward == 1);
+	assert_true(!v.shell_load || others_s != 0);
 	ww_verdict_release(&v);
 	ww_shell_close(&shell);
 }

@@ -96,6 +96,22 @@ static void fill(struct ww_verdict *v)
 	v->diagnostics = strdup("two\nlines \xc3\xa4");
 }
 
+/* Of a plan in parts both are said: how it was timed, and that a baseline could not be captured. */
+static void uncaptured_baselines(void **state)
+{
+	static const char *const methods[][2] = { { "graph", "kernels" }, { "kernels", "kernels" },
+		{ "parts", "parts+kernels" }, { "parts+kernels", "parts+kernels" } };
+	struct ww_verdict v;
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(methods); i++) {
+		ww_verdict_init(&v);
+		strcpy(v.device_method, methods[i][0]);
+		ww_verdict_uncaptured(&v);
+		assert_string_equal(v.device_method, methods[i][1]);
+		ww_verdict_release(&v);
+	}
+}
+
 static const char golden[] =
 	"{\"version\":1,\"status\":\"mismatch\",\"correct\":false,\"rule\":\"paper\",\"form\":\"plan\",\"degenerate\":false,"
 	"\"algebraic\":true,\"library_only\":false,\"suspect\":true,\"disturbed\":true,\"err_rel\":\"inf\",\"err_abs\":0.25,"
@@ -213,8 +229,8 @@ static void half_a_verdict_is_an_error(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(rewards), cmocka_unit_test(raw_speedups),
-		cmocka_unit_test(the_edge_of_five_percent), cmocka_unit_test(json_round_trip),
-		cmocka_unit_test(json_keeps_its_bytes), cmocka_unit_test(flags_as_text),
+		cmocka_unit_test(the_edge_of_five_percent), cmocka_unit_test(uncaptured_baselines),
+		cmocka_unit_test(json_round_trip), cmocka_unit_test(json_keeps_its_bytes), cmocka_unit_test(flags_as_text),
 		cmocka_unit_test(half_a_verdict_is_an_error) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,21 @@
 /* oracle.h - run a script of tests/oracle in .venv-oracle (or by $WW_ORACLE_PYTHON), or say that it is not there.
  *
  * Each script writes what a Python library computes into a directory of its own under /tmp, and the test compares.
+ * What a script writes that draws its cases itself depends on its text, its arguments and the versions of the libraries
+ * alone, and importing those takes longer than all else: it is kept in the tests' cache directory (oracle_kept()).  Our
+ * side is computed each time.
  */
 #ifndef WW_TESTS_ORACLE_H
 #define WW_TESTS_ORACLE_H
 
 #include "unit.h"
 #include "base/fs.h"
+#include "base/hash.h"
 
+#include <glob.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -54,16 +60,6 @@ static inline int oracle_start(struct oracle *o, const char *script, const char 
 	return 1;
 }
 
-/* A line of it that comes before its end. */
-static inline int oracle_says(struct oracle *o, const char *wanted)
-{
-	char line[256];
-	while (fgets(line, sizeof(line), o->talk))
-		if (!strncmp(line, wanted, strlen(wanted)) && line[strlen(wanted)] == '\n')
-			return 1;
-	return 0;
-}
-
 /* Wait for its end, which must be a good one. */
 static inline void oracle_end(struct oracle *o)
 {
@@ -92,6 +88,63 @@ static inline int oracle_run(const char *script, const char *args, char *dir)
 		return 0;
 	oracle_end(&o);
 	memcpy(dir, o.dir, PATH_MAX);
+	return 1;
+}
+
+/* Of all that decides what a script writes; 0: that cannot be said. */
+static inline int oracle_key(const char *script, const char *args, char key[WW_HASH_HEX])
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_str all = WW_STR_INIT(1 << 22);
+	const char *root = getenv("WW_SOURCE_DIR");
+	char path[2 * PATH_MAX];
+	glob_t found = { 0 };
+	int known = root && !getenv("WW_ORACLE_PYTHON");
+	ww_str_addf(&all, "%s %s\n", script, args);
+	for (int i = 0; known && i < 2; i++) {
+		snprintf(path, sizeof(path), "%s/%s%s", root, i ? "tests/oracle/" : ".venv-oracle/pyvenv.cfg", i ? script : "");
+		known = ww_fs_read(path, 1 << 20, &all, &err) == WW_OK;
+	}
+	for (int i = 0; known && i < 2; i++) {
+		snprintf(path, sizeof(path), "%s/.venv%s/lib/python3*/site-packages/*.dist-info", root, i ? "-oracle" : "");
+		known = !glob(path, i ? GLOB_APPEND : 0, NULL, &found);
+	}
+	for (size_t i = 0; known && i < found.gl_pathc; i++)
+		ww_str_addf(&all, "%s\n", strrchr(found.gl_pathv[i], '/'));
+	globfree(&found);
+	ww_hash_hex(all.p, all.len, key);
+	ww_str_release(&all);
+	return known;
+}
+
+static inline int oracle_copy(const char *from, const char *to)
+{
+	char command[4 * PATH_MAX];
+	snprintf(command, sizeof(command), "mkdir -p '%s' && cp -r '%s/.' '%s'", to, from, to);
+	return !system(command);
+}
+
+/* As oracle_run(), of a script that reads nothing but its arguments: an earlier run's files where there are any. */
+static inline int oracle_kept(const char *script, const char *args, char *dir)
+{
+	const char *cache = getenv("XDG_CACHE_HOME");
+	char key[WW_HASH_HEX], kept[PATH_MAX], made[PATH_MAX + 16], had[2 * PATH_MAX], command[5 * PATH_MAX];
+	if (!cache || !oracle_key(script, args, key))
+		return oracle_run(script, args, dir);
+	snprintf(kept, sizeof(kept), "%s/oracle/%s%s", cache, script, args);
+	snprintf(had, sizeof(had), "%s/%s", kept, key);
+	if (!access(had, F_OK)) {
+		snprintf(dir, PATH_MAX, "/tmp/ww-oracle-XXXXXX");
+		assert_non_null(mkdtemp(dir));
+		assert_true(oracle_copy(kept, dir));
+		printf("# %s: as it wrote this before, with the same libraries\n", script);
+		return 1;
+	}
+	if (!oracle_run(script, args, dir))
+		return 0;
+	snprintf(made, sizeof(made), "%s.%d", kept, (int)getpid());
+	snprintf(command, sizeof(command), "touch '%s/%s' && rm -rf '%s' && mv '%s' '%s'", made, key, kept, made, kept);
+	assert_true(oracle_copy(dir, made) && !system(command));
 	return 1;
 }
 

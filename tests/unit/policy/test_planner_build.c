@@ -179,7 +179,8 @@ static void test_library_nodes(void **state)
 		{ "convs.json", LIBRARY_AUTO, 1, "ww_recipe_conv_direct", "ww_recipe_conv_library" },
 		{ "example_linear_gelu.json", LIBRARY_AUTO, 0, "ww_recipe_gemm3", "ww_recipe_gemm_library" },
 		{ "example_linear_gelu.json", LIBRARY_YES, 0, "ww_recipe_gemm_library", "ww_recipe_gemm3" },
-		{ "mlp3.json", LIBRARY_NO, 0, "ww_recipe_gemm_any", "ww_recipe_gemm_library" },
+		{ "mlp3.json", LIBRARY_AUTO, 0, "ww_recipe_gemm_mma", "ww_recipe_gemm_library" },
+		{ "mlp3.json", LIBRARY_AUTO, 1, "ww_recipe_gemm_any", "ww_recipe_gemm_mma" },
 		{ "mlp3.json", LIBRARY_AUTO, 0, "rows: linear_1, sigmoid", "gemm: linear_1" } };
 
 	(void)state;
@@ -201,6 +202,28 @@ static void test_library_nodes(void **state)
 		json_decref(g);
 		json_decref(d);
 	}
+}
+
+/* Small products of any kind are a launch each, without copies of heads before or behind them; a group norm whose rows
+ * have a name and a number for their length is one kernel; odd rows are read in vectors where all of them have some. */
+static void test_small_products(void **state)
+{
+	json_t *g = fixture("small_products.json"), *d = device();
+	struct pl_result r;
+
+	(void)state;
+	ww_pl_build(g, d, "cuda", NULL, 0, NULL, &r);
+	assert_true(r.ok);
+	assert_int_equal(count(r.plan_text, "ww_recipe_gemm_mma(p"), 9);
+	assert_null(strstr(r.plan_text, "pointwise: linear"));
+	assert_null(strstr(r.plan_text, "pointwise: transpose"));
+	assert_non_null(strstr(r.plan_text, "rows: gt, mul_1, where, group_norm, add\n"));
+	assert_non_null(strstr(r.device_text, "ww::load(in_w + c, "));
+	/* scores of half precision stay fp32: they may be too large before they are scaled */
+	assert_non_null(strstr(r.device_text, "struct k6_f {\n\tfloat *"));
+	ww_pl_result_release(&r);
+	json_decref(g);
+	json_decref(d);
 }
 
 /* Channels-last, what only reductions to channels read is not turned. */
@@ -799,14 +822,14 @@ static void test_algebra(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_every_fixture_is_covered), cmocka_unit_test(test_fusion),
-		cmocka_unit_test(test_library_nodes), cmocka_unit_test(test_statistics_follow_the_layout),
-		cmocka_unit_test(test_computed_sizes_have_names), cmocka_unit_test(test_titles_name_the_nodes),
-		cmocka_unit_test(test_row_skeletons), cmocka_unit_test(test_kept_values),
-		cmocka_unit_test(test_unknown_operator_is_named), cmocka_unit_test(test_refusals_name_the_case),
-		cmocka_unit_test(test_every_bag_is_covered), cmocka_unit_test(test_a_refusal_leaks_nothing),
-		cmocka_unit_test(test_repeated_kernels_are_shared), cmocka_unit_test(test_windows_are_shared),
-		cmocka_unit_test(test_einsum_spellings), cmocka_unit_test(test_hostile_graphs),
-		cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
+		cmocka_unit_test(test_library_nodes), cmocka_unit_test(test_small_products),
+		cmocka_unit_test(test_statistics_follow_the_layout), cmocka_unit_test(test_computed_sizes_have_names),
+		cmocka_unit_test(test_titles_name_the_nodes), cmocka_unit_test(test_row_skeletons),
+		cmocka_unit_test(test_kept_values), cmocka_unit_test(test_unknown_operator_is_named),
+		cmocka_unit_test(test_refusals_name_the_case), cmocka_unit_test(test_every_bag_is_covered),
+		cmocka_unit_test(test_a_refusal_leaks_nothing), cmocka_unit_test(test_repeated_kernels_are_shared),
+		cmocka_unit_test(test_windows_are_shared), cmocka_unit_test(test_einsum_spellings),
+		cmocka_unit_test(test_hostile_graphs), cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
 		cmocka_unit_test(test_work_is_not_repeated), cmocka_unit_test(test_partition),
 		cmocka_unit_test(test_in_place) };
 

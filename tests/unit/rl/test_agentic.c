@@ -141,7 +141,7 @@ static void the_report_draws_it(void **state)
 	struct ww_err err = WW_ERR_INIT;
 	ww_auto_str h = WW_STR_INIT(1 << 20);
 	(void)state;
-	assert_int_equal(ww_train_report(run_of("one"), &h, &err), WW_OK);
+	assert_int_equal(ww_train_reports((const char *[]){ run_of("one") }, 1, &h, &err), WW_OK);
 	assert_true(strstr(h.p, "<h2>Turns</h2>") && strstr(h.p, "<h2>Milestones</h2>") && strstr(h.p, "<h2>Time</h2>") &&
 		strstr(h.p, "<h2>Verdicts per second</h2>"));
 }

@@ -233,7 +233,7 @@ static void the_report_draws_it(void **state)
 	char whole[4300];
 	(void)state;
 	snprintf(whole, sizeof(whole), "%s/whole", tmp.path);
-	assert_int_equal(ww_train_report(whole, &h, &err), WW_OK);
+	assert_int_equal(ww_train_reports((const char *[]){ whole }, 1, &h, &err), WW_OK);
 	assert_true(strstr(h.p, "<h2>Reward</h2>") && strstr(h.p, "<h2>Entropy</h2>") && strstr(h.p, "2 tasks"));
 	assert_null(strstr(h.p, "Explained variance")); /* equal rewards have none */
 }

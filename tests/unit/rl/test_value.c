@@ -135,7 +135,7 @@ static void a_critic_learns_what_decides(void **state)
 	assert_int_equal(train(one, 1e-2, 100, &rc, &err), 0); /* complete */
 	assert_int_equal(rc, WW_OK);
 	ww_auto_str page = WW_STR_INIT(1 << 20);
-	assert_int_equal(ww_train_report(one, &page, &err), WW_OK);
+	assert_int_equal(ww_train_reports((const char *[]){ one }, 1, &page, &err), WW_OK);
 	assert_true(strstr(page.p, "Explained variance") && strstr(page.p, "84 episodes, 12 left out"));
 	assert_null(strstr(page.p, "<h2>Loss</h2>"));
 	interrupt_at = 40; /* Ctrl-C: a checkpoint, and the same command goes on */

@@ -33,7 +33,7 @@ static const char prelude[] =
 	"    s.sendall(struct.pack('<4sIII', magic, version, len(b) if length is None else length, fds) + b)\n"
 	"HELLO = b'{\"ok\": true, \"device\": {\"name\": \"fake\"}, \"versions\": {\"torch\": \"0\"}}'\n";
 
-static enum ww_rc open_with(const char *body, struct ww_ref **r, struct ww_err *err)
+static struct ww_ref_opts opts_for(const char *body)
 {
 	FILE *f = fopen(script, "w");
 	assert_non_null(f);
@@ -41,7 +41,7 @@ static enum ww_rc open_with(const char *body, struct ww_ref **r, struct ww_err *
 	assert_int_equal(fclose(f), 0);
 	ww_forker_close(forker);
 	forker = by_fork ? open_forker(script, caches, script) : NULL;
-	struct ww_ref_opts o = { .target = WW_TARGET_CPU,
+	return (struct ww_ref_opts){ .target = WW_TARGET_CPU,
 		.worker = script,
 		.forker = forker,
 		.cache_dir = own_cache,
@@ -49,6 +49,11 @@ static enum ww_rc open_with(const char *body, struct ww_ref **r, struct ww_err *
 		.max_load_s = 1,
 		.interrupted = &interrupted,
 		.max_resident_bytes = 256 << 20 };
+}
+
+static enum ww_rc open_with(const char *body, struct ww_ref **r, struct ww_err *err)
+{
+	const struct ww_ref_opts o = opts_for(body);
 	*err = (struct ww_err)WW_ERR_INIT;
 	return ww_ref_open(r, &o, err);
 }
@@ -105,6 +110,29 @@ static void refusals_are_one_line_each(void **state)
 		"read(); send(b'{\"ok\": false, \"error\": {\"kind\": \"missing\", \"message\": \"no PyTorch\\\\nhere\"}}')\ntime.sleep(9)",
 		WW_ERR_MISSING, "no PyTorch here");
 	open_fails("read(); send(b'{\"ok\": false}')\ntime.sleep(9)", WW_ERR_WORKER, "no reason");
+}
+
+/* A worker starts the device when it hears hello, which waits until the device may be used. */
+static void hello_waits(void **state)
+{
+	struct ww_ref *r;
+	struct ww_err err = WW_ERR_INIT;
+	(void)state;
+	for (int waits = 0; waits < 2; waits++) {
+		struct ww_ref_opts o = opts_for(
+			"print('started', flush=True); read(); print('heard', flush=True); send(HELLO)\n"
+			"read()\n");
+		o.waits = waits;
+		assert_int_equal(ww_ref_begin(&r, &o, &err), WW_OK);
+		for (int k = 0; k < 1000 && !strstr(ww_ref_log(r), waits ? "started" : "heard"); k++)
+			usleep(10000);
+		usleep(50000);
+		assert_int_equal(strstr(ww_ref_log(r), "heard") == NULL, waits);
+		assert_int_equal(ww_ref_ready(r, &err), WW_OK);
+		assert_non_null(strstr(ww_ref_log(r), "heard"));
+		assert_int_equal(ww_ref_ready(r, &err), WW_OK);
+		ww_ref_close(r);
+	}
 }
 
 static void deaths(void **state)
@@ -171,8 +199,10 @@ static void memory_and_interrupts(void **state)
 	struct ww_ref *r;
 	struct ww_err err;
 	json_t *graph;
-	assert_int_equal(
-		open_with("read(); send(HELLO); read()\nx = b'x' * (600 << 20)\ntime.sleep(60)\n", &r, &err), WW_OK);
+	struct ww_ref_opts o = opts_for("read(); send(HELLO); read()\nx = b'x' * (600 << 20)\ntime.sleep(60)\n");
+	o.max_request_s = 30; /* what writes so much may take more than a second of a busy machine */
+	err = (struct ww_err)WW_ERR_INIT;
+	assert_int_equal(ww_ref_open(&r, &o, &err), WW_OK);
 	assert_int_equal(ww_ref_graph(r, &graph, &err), WW_ERR_LIMIT);
 	assert_non_null(strstr(err.msg, "256 MiB"));
 	ww_ref_close(r);
@@ -353,6 +383,23 @@ static void worker_is_confined(void **state)
 	unsetenv("TZ");
 }
 
+/* The process that forks imports what exporting needs only when it is told to; then its workers have it. */
+static void export_is_imported_later(void **s)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_ref *r;
+	assert_int_equal(open_with("read(); send(HELLO); read()", &r, &err), WW_OK);
+	ww_ref_close(r);
+	assert_false(ww_forker_exports(forker));
+	for (int twice = 0; twice < 2; twice++) {
+		assert_int_equal(ww_forker_import(forker, &err), WW_OK);
+		assert_true(ww_forker_exports(forker));
+	}
+	struct ww_ref_opts o = { .target = WW_TARGET_CPU, .worker = script, .forker = forker, .cache_dir = own_cache };
+	assert_int_equal(ww_ref_open(&r, &o, &err), WW_OK);
+	ww_ref_close(r);
+}
+
 int main(void)
 {
 	int fd = mkstemp(script);
@@ -361,15 +408,16 @@ int main(void)
 	close(fd);
 	level = ww_sandbox_probe();
 	const struct CMUnitTest tests[] = { cmocka_unit_test(headers), cmocka_unit_test(bad_messages),
-		cmocka_unit_test(refusals_are_one_line_each), cmocka_unit_test(deaths),
+		cmocka_unit_test(refusals_are_one_line_each), cmocka_unit_test(hello_waits), cmocka_unit_test(deaths),
 		cmocka_unit_test(hang_is_killed_with_its_children), cmocka_unit_test(memory_and_interrupts),
 		cmocka_unit_test(disk_is_watched), cmocka_unit_test(nothing_outlives_the_judge),
 		cmocka_unit_test(what_a_task_does_at_load_is_the_tasks), cmocka_unit_test(lying_buffers),
 		cmocka_unit_test(worker_is_confined) };
-	const struct CMUnitTest forked[] = { cmocka_unit_test(bad_messages), cmocka_unit_test(deaths),
-		cmocka_unit_test(hang_is_killed_with_its_children), cmocka_unit_test(memory_and_interrupts),
-		cmocka_unit_test(nothing_outlives_the_judge), cmocka_unit_test(what_a_task_does_at_load_is_the_tasks),
-		cmocka_unit_test(worker_is_confined) };
+	const struct CMUnitTest forked[] = { cmocka_unit_test(bad_messages), cmocka_unit_test(hello_waits),
+		cmocka_unit_test(deaths), cmocka_unit_test(hang_is_killed_with_its_children),
+		cmocka_unit_test(memory_and_interrupts), cmocka_unit_test(nothing_outlives_the_judge),
+		cmocka_unit_test(what_a_task_does_at_load_is_the_tasks), cmocka_unit_test(worker_is_confined),
+		cmocka_unit_test(export_is_imported_later) };
 	struct ww_err ignored;
 	if (!mkdtemp(caches))
 		return 1;

@@ -3,6 +3,7 @@
  *   gemm3     fp32 operands at fp32-class accuracy on tensor cores: split.cuh's pairs, three products, promoted sums
  *             (sm_90a)
  *   gemm16    fp16 or bf16 operands, fp32 accumulation (sm_90a)
+ *   gemm_mma  any alignment and size of either, in one launch (gemm_mma.cuh)
  *   gemm_any  any strides, dtypes and shapes in plain fp32 arithmetic, any GPU
  *
  * The epilogue is a functor: template <int N> void store(int b, int row, int col, const float (&v)[N]) const, N
@@ -17,6 +18,7 @@
 #ifndef WW_GEMM_CUH
 #define WW_GEMM_CUH
 
+#include <ww/gemm_mma.cuh>
 #include <ww/split.cuh>
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #include <ww/pipeline.cuh>

@@ -43,6 +43,7 @@ struct anchor {
 		struct { /* x (n, c, space...), w (k, c / groups, space...), transposed: (c, k / groups, space...) */
 			int nd, transposed, groups;
 			int library_only; /* no template of ours computes it */
+			int pytorch_last; /* PyTorch runs it channels-last, as its input is stored */
 			int last;         /* by the library, operands and result channels-last */
 			int64_t stride[3], pad[3], dil[3], opad[3];
 		} conv;
@@ -89,6 +90,8 @@ extern const struct anchor_ops *const pl_anchor_ops[S_COUNT];
 
 struct anchor *pl_anchor(struct pl *pl, struct gnode *n, enum anchor_kind kind, const char *what);
 void pl_anchor_operand(struct anchor *s, struct val *v);
+/* a in another type, stored once for all anchors that read it: the cast is below views, in memory's order. */
+struct val *pl_cast_below(struct pl *pl, struct val *a, int dt);
 /* The value that the anchor computes. */
 struct val *pl_anchor_out(struct pl *pl, struct anchor *s, int dt, int rank, const struct ix *const *size);
 /* For ops->fits: no gaps between the elements. */
@@ -97,6 +100,8 @@ int pl_operand_contiguous(struct pl *pl, const struct operand *o);
 /* ---- What lowering calls ----------------------------------------------------------------------------------------- */
 
 struct val *pl_gemm(struct pl *pl, struct gnode *n, struct val *a, struct val *b);
+/* The same with a result of another type: fp32 of 16 bits. */
+struct val *pl_gemm_to(struct pl *pl, struct gnode *n, struct val *a, struct val *b, int out);
 struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w, int nd, const int64_t *stride,
 	const int64_t *pad, const int64_t *dil, int transposed, const int64_t *opad, int64_t groups);
 /* x of the task's own, contiguous, stored anew with its channels innermost. */
@@ -104,8 +109,9 @@ struct val *pl_turn(struct pl *pl, struct gnode *n, struct val *x);
 /* x (n, c, space...) for a rule that reads elements more than once, or beside those of others: channels-last where the
  * convolution that it comes from is. */
 struct val *pl_follow_last(struct pl *pl, struct gnode *n, struct val *x);
-/* After scheduling: is this a network of convolutions that had better run channels-last?  Measured on an H200 (0.65 of
- * the time) where each gains from it, the library does most of the work anyway, and no statistics lie in between. */
+/* After scheduling: had convolutions better run channels-last?  As PyTorch does where its input is stored so; of
+ * networks, measured on an H200 (0.65 of the time), where each gains from it, the library does most of the work anyway,
+ * and no statistics lie in between. */
 int pl_prefers_last(struct pl *pl);
 /* Before a reduction of x over `mask`: where that leaves the channels, results of channels-last convolutions that it
  * reads stay as they are instead of being turned. */

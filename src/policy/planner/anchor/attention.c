@@ -13,15 +13,18 @@ static struct val *by_products(struct pl *pl, struct gnode *n, struct val *q, st
 
 	for (int i = 0; i < r; i++)
 		perm[i] = i == r - 1 ? r - 2 : i == r - 2 ? r - 1 : i;
-	s = pl_gemm(pl, n, q, pl_permute(pl, k, perm));
+	/* fp32 up to the weights, as PyTorch's kernels have it: a product of 16 bits may be too large before it is scaled
+	 */
+	s = pl_gemm_to(pl, n, q, pl_permute(pl, k, perm), q->dt == WW_F64 ? WW_F64 : WW_F32);
 	s = pl_op2(pl, OP_MUL, s, pl_constf(pl, s->dt, scale));
 	if (causal)
 		s = pl_where(pl,
 			pl_index(pl, WW_BOOL, s->rank, s->size, ix_lt(pl, pl->place[r - 1], ix_addc(pl, pl->place[r - 2], 1))), s,
 			pl_constf(pl, s->dt, -INFINITY));
 	if (mask)
-		s = mask->dt == WW_BOOL ? pl_where(pl, mask, s, pl_constf(pl, s->dt, -INFINITY)) : pl_op2(pl, OP_ADD, s, mask);
-	return pl_gemm(pl, n, pl_softmax(pl, s, r - 1, 0), v);
+		s = mask->dt == WW_BOOL ? pl_where(pl, mask, s, pl_constf(pl, s->dt, -INFINITY))
+								: pl_op2(pl, OP_ADD, s, pl_cast(pl, mask, s->dt));
+	return pl_gemm(pl, n, pl_cast(pl, pl_softmax(pl, s, r - 1, 0), v->dt), v);
 }
 
 struct val *pl_attention(struct pl *pl, struct gnode *n, struct val *q, struct val *k, struct val *v, struct val *mask,

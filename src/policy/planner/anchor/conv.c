@@ -92,6 +92,20 @@ static int is_turned(const struct val *v, const struct val *x)
 	return v->last && (v->kind == V_VIEW ? v->arg[0] : v->kind == V_ANCHOR ? v->anchor->in[0].val : NULL) == x;
 }
 
+/* A tensor of the task that is stored so already. */
+static int is_stored_last(struct pl *pl, const struct val *x)
+{
+	const struct ix *last[PL_MAX_RANK];
+
+	if (x->kind != V_BUF || x->root->contiguous)
+		return 0;
+	pl_channels_last(pl, x->rank, x->size, last);
+	for (int d = 0; d < x->rank; d++)
+		if (!ix_is(x->size[d], 1) && ix_num(x->root->stride[d]) != ix_num(last[d]))
+			return 0;
+	return 1;
+}
+
 /* A tensor of the task whose planes and channels fill a tile. */
 static int large_buffer(const struct val *x)
 {
@@ -107,7 +121,7 @@ static struct val *channels_last(struct pl *pl, struct gnode *n, struct val *x)
 {
 	struct val *v;
 
-	if (x->last || same_order(x))
+	if (x->last || same_order(x) || is_stored_last(pl, x))
 		return x;
 	for (int i = 0; i < pl->n_anchor; i++)
 		for (int k = 0; k < pl->anchor[i]->n_in; k++)
@@ -172,8 +186,8 @@ struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w
 	const struct ix *size[PL_MAX_RANK];
 	int cuda = pl->target == WW_TARGET_CUDA, template, library;
 
-	template = x->dt == WW_F32 && w->dt == WW_F32;
-	library = cuda && x->dt == w->dt && (x->dt == WW_F32 || x->dt == WW_F16 || x->dt == WW_BF16) && !pl_all_plain(pl);
+	template = x->dt == w->dt && (x->dt == WW_F32 || (!cuda && pl_is_half(x->dt)));
+	library = cuda && x->dt == w->dt && (x->dt == WW_F32 || pl_is_half(x->dt)) && !pl_all_plain(pl);
 	s->conv.nd = nd;
 	s->conv.transposed = transposed;
 	s->conv.groups = (int)groups;
@@ -193,14 +207,15 @@ struct val *pl_conv(struct pl *pl, struct gnode *n, struct val *x, struct val *w
 			pl_cannot(pl, n, "its output size");
 		template &= ix_num(w->size[2 + e]) <= 32;
 	}
-	s->conv.last = library && pl_all_last(pl) && gains_last(s, x, size[1]);
+	s->conv.pytorch_last = library && pl_stored_last(&n->meta[0]);
+	s->conv.last = library && pl_all_last(pl) && (s->conv.pytorch_last || gains_last(s, x, size[1]));
 	s->conv.library_only = !template || s->conv.last;
 	if (!template && !library) {
 		pl->n_anchor--;
 		return by_reduction(pl, n, s, x, w, nd + 2, size);
 	}
-	pl_anchor_operand(s, s->conv.last ? channels_last(pl, n, x) : x);
-	pl_anchor_operand(s, s->conv.last ? channels_last(pl, n, w) : w);
+	pl_anchor_operand(s, s->conv.last ? channels_last(pl, n, x) : cuda ? x : pl_cast_below(pl, x, WW_F32));
+	pl_anchor_operand(s, s->conv.last ? channels_last(pl, n, w) : cuda ? w : pl_cast_below(pl, w, WW_F32));
 	return pl_anchor_out(pl, s, x->dt, nd + 2, size);
 }
 
@@ -213,9 +228,19 @@ static int fits(struct pl *pl, const struct anchor *s, int which, const struct o
 		return pl_operand_contiguous(pl, o);
 	pl_channels_last(pl, o->rank, o->size, last);
 	for (int d = 0; d < o->rank; d++)
-		if (!ix_is(o->size[d], 1) && !ix_same(o->stride[d], last[d]))
+		if (!ix_is(o->size[d], 1) && ix_num(o->stride[d]) != ix_num(last[d]))
 			return 0;
+	for (int d = 0; d < o->rank; d++)
+		if (!ix_is(o->size[d], 1))
+			pl_guard_eq(pl, o->stride[d], last[d], "strides channels-last");
 	return 1;
+}
+
+/* Of 16 bits on the cpu: our template sums in fp32, so a bias is added before the sum is rounded. */
+static int ends_free(struct pl *pl, const struct anchor *s)
+{
+	(void)s;
+	return pl->target == WW_TARGET_CPU;
 }
 
 /* ---- Schedule ---------------------------------------------------------------------------------------------------- */
@@ -298,6 +323,8 @@ int pl_prefers_last(struct pl *pl)
 
 		if (!s || s->kind != S_CONV)
 			continue;
+		if (s->conv.pytorch_last)
+			return 1;
 		if (s->conv.transposed || !gains_last(s, s->in[0].val, s->out->size[1]) || has_statistics(pl, s->in[0].val))
 			return 0;
 		all += multiply_adds(s, &taps);
@@ -505,6 +532,7 @@ const struct anchor_ops pl_conv_ops = { .header = "conv",
 	.library_tf32 = 1,
 	.fuses = FUSES_READER,
 	.fits = fits,
+	.ends_free = ends_free,
 	.build = build,
 	.knobs = { cpu_knobs, cuda_knobs },
 	.print = { print_cpu, print_cuda } };

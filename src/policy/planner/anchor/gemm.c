@@ -2,6 +2,7 @@
 #include "policy/planner/lower/lower.h"
 #include "policy/planner/print/print.h"
 
+#include <math.h>
 #include <string.h>
 
 /* sum over k of a[..., m, k] b[..., k, n] as a reduction of a product. */
@@ -36,7 +37,7 @@ static void store_base(struct pl *pl, struct val *v)
 		pl_make_root(pl, v);
 }
 
-struct val *pl_gemm(struct pl *pl, struct gnode *n, struct val *a, struct val *b)
+struct val *pl_gemm_to(struct pl *pl, struct gnode *n, struct val *a, struct val *b, int out)
 {
 	int nb = a->rank - 2, dt = pl_promote(a->dt, b->dt);
 	const struct ix *size[PL_MAX_RANK], *m = a->size[nb], *k = a->size[nb + 1], *nn = b->size[nb + 1];
@@ -49,42 +50,48 @@ struct val *pl_gemm(struct pl *pl, struct gnode *n, struct val *a, struct val *b
 		store_base(pl, a);
 		store_base(pl, b);
 	}
-	if (ix_num(m) == 1 || ix_num(nn) == 1 || ix_num(k) <= 4 || is_small(pl, a, nn) ||
-		!(dt == WW_F32 || (pl->target == WW_TARGET_CUDA && (dt == WW_F16 || dt == WW_BF16))))
-		return by_reduction(pl, a, b);
+	if (ix_num(m) == 1 || ix_num(nn) == 1 || ix_num(k) <= 4 || is_small(pl, a, nn) || !(dt == WW_F32 || pl_is_half(dt)))
+		return pl_cast(pl, by_reduction(pl, pl_cast(pl, a, out), pl_cast(pl, b, out)), out);
+	if (pl->target == WW_TARGET_CPU) { /* whose template reads fp32 */
+		a = pl_cast_below(pl, a, WW_F32);
+		b = pl_cast_below(pl, b, WW_F32);
+	}
 	s = pl_anchor(pl, n, S_GEMM, "gemm");
 	memcpy(size, a->size, sizeof(size));
 	size[nb + 1] = nn;
 	s->gemm.n_batch = nb;
 	pl_anchor_operand(s, a);
 	pl_anchor_operand(s, b);
-	return pl_anchor_out(pl, s, dt, nb + 2, size);
+	return pl_anchor_out(pl, s, out, nb + 2, size);
+}
+
+struct val *pl_gemm(struct pl *pl, struct gnode *n, struct val *a, struct val *b)
+{
+	return pl_gemm_to(pl, n, a, b, pl_promote(a->dt, b->dt));
 }
 
 static const struct ix *inner(const struct anchor *s) { return s->in[0].size[s->gemm.n_batch + 1]; }
 
-/* One stride over all batches, and unit stride along a row or a column. */
-static int fits(struct pl *pl, const struct anchor *s, int which, const struct operand *o)
+/* The batch axes from..to-1 of an operand have one stride. */
+static int one_stride(const struct operand *o, int from, int to)
 {
-	const struct ix *const *st = o->stride;
-	int r = s->gemm.n_batch + 2, by_row, by_col;
-
-	for (int d = 0; d + 1 < s->gemm.n_batch; d++)
-		if (ix_num(st[d]) != ix_num(st[d + 1]) * ix_num(o->val->size[d + 1]))
+	for (int d = from; d + 1 < to; d++)
+		if (ix_num(o->stride[d]) != ix_num(o->stride[d + 1]) * ix_num(o->size[d + 1]))
 			return 0;
-	by_row = ix_num(st[r - 1]) == 1 && ix_num(st[r - 2]) > 0;
-	by_col = ix_num(st[r - 2]) == 1 && ix_num(st[r - 1]) > 0;
-	return by_row || (by_col && (which == 1 || pl->target == WW_TARGET_CUDA));
+	return 1;
 }
 
 /* ---- Schedule ---------------------------------------------------------------------------------------------------- */
 
-enum form { ANY, HALF, SPLIT }; /* ww::gemm_any, ww::gemm16, ww::gemm3 */
+enum form { ANY, MMA, HALF, SPLIT }; /* ww::gemm_any, ww::gemm_mma, ww::gemm16, ww::gemm3 */
 
 static const struct ix *stride_of(struct pl *pl, const struct anchor *sp, int which, int d)
 {
 	return d < 0 ? ix_const(pl, 0) : sp->in[which].stride[d];
 }
+
+/* Of the operands; the result may have more bits. */
+static int in_dt(const struct anchor *sp) { return sp->in[0].val->dt; }
 
 /* Both operands along k without gaps, aligned: what 16-bit tensor maps need. */
 static int fits_gemm16(const struct anchor *sp)
@@ -101,7 +108,7 @@ static int fits_gemm16(const struct anchor *sp)
 	return 1;
 }
 
-/* Rows of an operand do not overlap. */
+/* Rows of an operand do not overlap, and all batches have one stride. */
 static int fits_library(const struct anchor *sp)
 {
 	int r = sp->gemm.n_batch + 2;
@@ -111,32 +118,147 @@ static int fits_library(const struct anchor *sp)
 		int rows = ix_is(o->stride[r - 1], 1); /* (m, k) and (k, n) row by row, or by columns */
 		const struct ix *length = rows == i ? sp->out->size[r - 2 + i] : inner(sp);
 
-		if (ix_num(o->stride[rows ? r - 2 : r - 1]) < ix_num(length))
+		if (ix_num(o->stride[rows ? r - 2 : r - 1]) < ix_num(length) || !one_stride(o, 0, sp->gemm.n_batch))
 			return 0;
 	}
 	return 1;
 }
 
+/* Microseconds of an H200, by form: what a launch costs, the bytes that the launches ahead move, and the multiply-adds,
+ * in tiles of which the last wave may be short.  Only their order matters. */
+struct estimate {
+	double m, n, k, batch, sms;
+};
+
+static struct estimate estimate(const struct pl *pl, const struct anchor *sp)
+{
+	double m = (double)ix_num(sp->out->size[sp->gemm.n_batch]), n = (double)ix_num(sp->out->size[sp->gemm.n_batch + 1]);
+
+	return (struct estimate){ m, n, (double)ix_num(inner(sp)), (double)pl_numel_now(sp->out) / (m * n),
+		pl->dev.sm_count ? pl->dev.sm_count : 132 };
+}
+
+/* Products in tiles of rows x cols, `rate` multiply-adds a microsecond and SM. */
+static double tiled_us(const struct estimate *e, double rows, double cols, double rate)
+{
+	double tiles = ceil(e->m / rows) * ceil(e->n / cols) * e->batch;
+
+	return ceil(tiles / e->sms) * (1 + rows * cols * e->k / rate);
+}
+
+/* Columns of a tile of gemm3 or gemm16: those of which all tiles take least, the widest of equals. */
+static int best_bn(const struct estimate *e, int half)
+{
+	static const int widths[2][5] = { { 192, 128, 64 }, { 256, 192, 128, 64 } };
+	double least = INFINITY;
+	int best = 128;
+
+	for (const int *bn = widths[half]; *bn; bn++) {
+		double us = tiled_us(e, 128, *bn, half ? 2.2e6 : 530e3);
+
+		if (us < 0.97 * least) {
+			least = us;
+			best = *bn;
+		}
+	}
+	return best;
+}
+
+/* turned: operands that do not lie along k. */
+static double split_us(const struct estimate *e, int turned)
+{
+	return 3 + 2.2 * (2 + 2 * turned) + 8e-6 * e->batch * (e->m + e->n) * e->k / 3 +
+		tiled_us(e, 128, best_bn(e, 0), 530e3);
+}
+
+static double padded(double n, double tile) { return ceil(n / tile) * tile; }
+
+/* Measured on an H200 for 17 shapes of both types (bench/results/cookbook-cuda.md), and a third slower: beside what
+ * fused tasks do before and behind a product it was chosen where gemm3 took 0.8 to 0.95 of its time. */
+static double mma_us(const struct anchor *sp, const struct estimate *e)
+{
+	int words = in_dt(sp) == WW_F32;
+	double m = padded(e->m, e->m < 64 ? 32 : 64), n = padded(e->n, e->n < 64 ? 32 : 64), rate = words ? 150e3 : 340e3;
+	double steps = ceil(e->k / (words ? 32 : 64)), blocks = ceil(m / 64) * ceil(n / 64) * e->batch;
+	double split = fmin(fmin(8, fmax(1, steps / 2)), fmax(1, e->sms / blocks));
+
+	return 2 + fmax(e->batch * m * n * e->k / rate / e->sms / fmin(1, blocks * split / e->sms), 0.5 * steps / split);
+}
+
+static double library_us(const struct anchor *sp, const struct estimate *e)
+{
+	double work = e->batch * e->m * e->n * e->k, out = pl_itemsize(sp->out->dt) * e->batch * e->m * e->n;
+
+	return 6.5 + work / (in_dt(sp) == WW_F32 ? 22e6 : 250e6) + 2 * out * 1e-6 / 3;
+}
+
+/* The form that takes least where nothing was asked for; *library: that would take less. */
+static enum form best_form(struct pl *pl, const struct anchor *sp, int *library)
+{
+	struct estimate e = estimate(pl, sp);
+	double us, mma = pl->dev.cc >= 80 ? mma_us(sp, &e) : INFINITY, tiled = INFINITY;
+	int half = in_dt(sp) != WW_F32, nb = sp->gemm.n_batch;
+	int turned = !ix_is(sp->in[0].stride[nb + 1], 1) + !ix_is(sp->in[1].stride[nb], 1);
+
+	for (int i = 0; i < 2; i++)
+		if (!one_stride(&sp->in[i], 0, nb)) {
+			*library = 0;
+			return MMA;
+		}
+	if (pl->dev.cc == 90 && (!half || fits_gemm16(sp)))
+		tiled = half ? 3 + tiled_us(&e, 128, best_bn(&e, 1), 2.2e6) : split_us(&e, turned);
+	us = fmin(mma, tiled);
+	*library = fits_library(sp) && library_us(sp, &e) < us;
+	return us == INFINITY ? ANY : mma < tiled ? MMA : half ? HALF : SPLIT;
+}
+
+/* Unit stride along a row or a column, and one stride over all batches; or two where gemm_mma reads them. */
+static int fits(struct pl *pl, const struct anchor *s, int which, const struct operand *o)
+{
+	const struct ix *const *st = o->stride;
+	int nb = s->gemm.n_batch, r = nb + 2, by_row, by_col;
+	struct estimate e = estimate(pl, s);
+
+	by_row = ix_num(st[r - 1]) == 1 && ix_num(st[r - 2]) > 0;
+	by_col = ix_num(st[r - 2]) == 1 && ix_num(st[r - 1]) > 0;
+	if (!by_row && !(by_col && (which == 1 || pl->target == WW_TARGET_CUDA)))
+		return 0;
+	if (one_stride(o, 0, nb))
+		return 1;
+	return pl->target == WW_TARGET_CUDA && pl->dev.cc >= 80 && !pl_all_plain(pl) && one_stride(o, 0, nb - 1) &&
+		mma_us(s, &e) < 12 + (s->in[0].val->dt == WW_F32 ? split_us(&e, 0) : library_us(s, &e));
+}
+
 /* Of 16 bits: our tiles, or none of the library. */
 static int ends_free(struct pl *pl, const struct anchor *s)
 {
-	return pl->target == WW_TARGET_CPU || pl_all_plain(pl) || (pl->dev.cc == 90 && fits_gemm16(s));
+	int library = 0;
+
+	if (pl->target == WW_TARGET_CPU || pl_all_plain(pl))
+		return 1;
+	best_form(pl, s, &library);
+	return !library;
 }
 
 static void choose(struct pl *pl, const struct kern *k, struct loop *l)
 {
 	const struct anchor *sp = k->anchor;
 	const struct knobs *kn = pl_knobs(pl, k->id);
-	int half = sp->out->dt != WW_F32, any, library;
-	double work = (double)pl_numel_now(sp->out) * (double)ix_num(inner(sp)); /* multiply-adds of all products */
+	int library = 0,
+		strides = one_stride(&sp->in[0], 0, sp->gemm.n_batch) && one_stride(&sp->in[1], 0, sp->gemm.n_batch);
+	int half = in_dt(sp) != WW_F32, tiles = pl->dev.cc == 90 && strides && (!half || fits_gemm16(sp));
 
 	l->outer = pl_sizes(pl, sp->out, 0, sp->gemm.n_batch);
 	if (pl->target == WW_TARGET_CPU)
 		return;
-	any = kn->plain || pl->dev.cc != 90 || (half ? !fits_gemm16(sp) : work / (double)ix_num(l->outer) < 1 << 24);
-	library = kn->library ? kn->library != LIBRARY_NO : any && !kn->plain && (half || work >= 1 << 22);
-	l->form = any ? ANY : half ? HALF : SPLIT;
-	l->library = (any ? 0 : OURS_TILED) | (library && fits_library(sp) ? BY_LIBRARY : 0);
+	l->form = kn->plain ? ANY : best_form(pl, sp, &library);
+	if (kn->gemm.form == 1 && l->form != ANY)
+		l->form = MMA;
+	else if (kn->gemm.form == 2 && tiles)
+		l->form = half ? HALF : SPLIT;
+	if (kn->library)
+		library = kn->library != LIBRARY_NO;
+	l->library = (l->form >= HALF ? OURS_TILED : 0) | (library && fits_library(sp) ? BY_LIBRARY : 0);
 }
 
 static int reads_operands(struct pl *pl, const struct kern *k)
@@ -195,9 +317,9 @@ static void print_cpu(struct pl *pl, struct kern *k, struct ww_str *s)
 
 /* ---- cuda -------------------------------------------------------------------------------------------------------- */
 
-static const struct knob_row cuda_knobs[] = { { KNOB(gemm.bn), "bn", { 192, 128 } },
-	{ KNOB(gemm.stages), "stages", { 5, 4 } }, { KNOB(gemm.cluster), "cluster", { 2, 1 } },
-	{ KNOB(gemm.promote), "promote", { 8 } }, { 0 } };
+static const struct knob_row cuda_knobs[] = { { KNOB(gemm.form), "tiles of kind", { 1, 2 } },
+	{ KNOB(gemm.bn), "bn", { 192, 128 } }, { KNOB(gemm.stages), "stages", { 5, 4 } },
+	{ KNOB(gemm.cluster), "cluster", { 2, 1 } }, { KNOB(gemm.promote), "promote", { 8 } }, { 0 } };
 
 static const char *matrix(struct pl *pl, const struct kern *k, int which)
 {
@@ -234,7 +356,7 @@ static const char *library_matrix(struct pl *pl, const struct anchor *sp, int wh
 	int nb = sp->gemm.n_batch, trans = !ix_is(o->stride[nb + 1], 1);
 
 	return pl_fmt(pl, "{ .buf = %s, .offset_bytes = %s, .dtype = %s, .trans = %d, .ld = %s, .batch_stride = %s }",
-		pl_plan_buf(pl, o->buf), pl_bytes(pl, o), pl_dtype_name(sp->out->dt), trans, ix_text(pl, o->stride[nb + trans]),
+		pl_plan_buf(pl, o->buf), pl_bytes(pl, o), pl_dtype_name(in_dt(sp)), trans, ix_text(pl, o->stride[nb + trans]),
 		ix_text(pl, stride_of(pl, sp, which, nb - 1)));
 }
 
@@ -250,7 +372,7 @@ static const char *node(struct pl *pl, const struct kern *k, const char *y)
 		".math = WW_MATH_%s,\n"
 		"\t\t\t.a = %s,\n\t\t\t.b = %s,\n\t\t\t.d = { .buf = %s, .dtype = %s, .ld = %s, "
 		".batch_stride = (%s) * (%s) } });\n",
-		m, n, ix_text(pl, inner(sp)), ix_text(pl, k->loop->outer), pl_math_name(sp->out->dt, "FP32"),
+		m, n, ix_text(pl, inner(sp)), ix_text(pl, k->loop->outer), pl_math_name(in_dt(sp), "FP32"),
 		library_matrix(pl, sp, 0), library_matrix(pl, sp, 1), y, pl_dtype_name(sp->out->dt), n, m, n);
 }
 
@@ -273,6 +395,7 @@ static const char *halves(struct pl *pl, struct kern *k, int which)
 static void print_split(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	const struct knobs *kn = pl_knobs(pl, k->id);
+	const struct estimate e = estimate(pl, k->anchor);
 	const char *a, *b;
 
 	pl_cuda_kernel(pl, k, s, "384, 1",
@@ -285,13 +408,16 @@ static void print_split(struct pl *pl, struct kern *k, struct ww_str *s)
 	k->launch = pl_named(pl, k,
 		"%s\tww_recipe_gemm3(p, &(struct ww_gemm3){ .kernel = \"@\", .a = %s, .b = %s, .bn = %d, .stages = %d, "
 		".cluster = %d, .promote = %d });\n%s",
-		k->launch, a, b, kn->gemm.bn, kn->gemm.stages, kn->gemm.cluster, kn->gemm.promote, pl_plan_args(pl, k, "\t"));
+		k->launch, a, b, kn->gemm.bn ? kn->gemm.bn : best_bn(&e, 0), kn->gemm.stages, kn->gemm.cluster,
+		kn->gemm.promote, pl_plan_args(pl, k, "\t"));
 }
 
 static void print_half(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	const struct knobs *kn = pl_knobs(pl, k->id);
-	int dt = k->anchor->out->dt;
+	const struct estimate e = estimate(pl, k->anchor);
+	int dt = in_dt(k->anchor), bn = kn->gemm.bn ? kn->gemm.bn : best_bn(&e, 1);
+	int cluster = ceil(e.m / 128) * ceil(e.n / bn) * e.batch < 2 * e.sms || e.m <= 128 ? 1 : 2;
 
 	pl_cuda_kernel(pl, k, s, "384, 1",
 		"const __grid_constant__ ww_tensor_map ta, const __grid_constant__ ww_tensor_map tb,\n"
@@ -300,8 +426,8 @@ static void print_half(struct pl *pl, struct kern *k, struct ww_str *s)
 	k->launch = pl_named(pl, k,
 		"\tww_recipe_gemm16(p, &(struct ww_gemm16){ .kernel = \"@\", .dtype = %s, .bn = %d, .stages = %d, "
 		".cluster = %d,\n\t\t.a = %s,\n\t\t.b = %s });\n%s",
-		pl_dtype_name(dt), kn->gemm.bn, kn->gemm.stages, kn->gemm.cluster, matrix(pl, k, 0), matrix(pl, k, 1),
-		pl_plan_args(pl, k, "\t"));
+		pl_dtype_name(dt), bn, kn->gemm.stages, kn->gemm.cluster ? kn->gemm.cluster : cluster, matrix(pl, k, 0),
+		matrix(pl, k, 1), pl_plan_args(pl, k, "\t"));
 }
 
 static void print_any(struct pl *pl, struct kern *k, struct ww_str *s)
@@ -317,10 +443,46 @@ static void print_any(struct pl *pl, struct kern *k, struct ww_str *s)
 		ix_text(pl, k->loop->outer), pl_plan_args(pl, k, "\t"));
 }
 
+/* An operand of ww_recipe_gemm_mma: batches of two axes, the last one the inner. */
+static const char *mma_operand(struct pl *pl, const struct kern *k, int which)
+{
+	const struct operand *o = &k->anchor->in[which];
+	int nb = k->anchor->gemm.n_batch;
+
+	return pl_fmt(pl,
+		"{ .buf = %s, .offset_bytes = %s, .row_stride = %s, .k_stride = %s, .batch_stride = %s, .inner_stride = %s }",
+		pl_plan_buf(pl, o->buf), pl_bytes(pl, o), ix_text(pl, o->stride[nb + which]),
+		ix_text(pl, o->stride[nb + 1 - which]), ix_text(pl, stride_of(pl, k->anchor, which, nb - 2)),
+		ix_text(pl, stride_of(pl, k->anchor, which, nb - 1)));
+}
+
+static void print_mma(struct pl *pl, struct kern *k, struct ww_str *s)
+{
+	const struct anchor *sp = k->anchor;
+	const char *type = pl_ctype(in_dt(sp), pl->target);
+	int nb = sp->gemm.n_batch;
+
+	pl_cuda_kernel(pl, k, s, pl_fmt(pl, "(ww::mma_shape<%s, @_BM, @_BN>::threads)", type),
+		pl_fmt(pl,
+			"const %s *a, long long as, long long ao, long long ai, const %s *b, long long bs, long long bo, "
+			"long long bi,\n\t\tint inner, int m, int n, int k",
+			type, type),
+		pl_fmt(pl,
+			"gemm_mma<%s, @_BM, @_BN, @_STAGES, @_SPLIT, @_AK, @_BK, @_AV, @_BV>({ a, as, ao, ai, inner }, "
+			"{ b, bs, bo, bi, inner }, m, n, k",
+			type));
+	k->launch = pl_named(pl, k,
+		"\tww_recipe_gemm_mma(p, &(struct ww_gemm_mma){ .kernel = \"@\", .dtype = %s, .m = %s, .n = %s, .k = %s, "
+		".batch = %s, .inner = %s,\n\t\t.a = %s,\n\t\t.b = %s });\n%s",
+		pl_dtype_name(in_dt(sp)), ix_text(pl, sp->out->size[nb]), ix_text(pl, sp->out->size[nb + 1]),
+		ix_text(pl, inner(sp)), ix_text(pl, k->loop->outer), nb ? ix_text(pl, sp->out->size[nb - 1]) : "1",
+		mma_operand(pl, k, 0), mma_operand(pl, k, 1), pl_plan_args(pl, k, "\t"));
+}
+
 static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	static void (*const ours[])(struct pl *, struct kern *,
-		struct ww_str *) = { [ANY] = print_any, [HALF] = print_half, [SPLIT] = print_split };
+		struct ww_str *) = { [ANY] = print_any, [MMA] = print_mma, [HALF] = print_half, [SPLIT] = print_split };
 	const struct anchor *sp = k->anchor;
 	int nb = sp->gemm.n_batch, library = k->loop->library & BY_LIBRARY;
 	const char *row = pl_var_or(k->anchor_idx[nb], "row_"), *loads = "";

@@ -104,6 +104,21 @@ static int is_contiguous(const struct gmeta *m)
 	return 1;
 }
 
+int pl_stored_last(const struct gmeta *m)
+{
+	int64_t s = m->rank >= 3 ? m->size[1] : 0;
+
+	if (m->rank < 3 || is_contiguous(m) || m->stride[1] != 1)
+		return 0;
+	for (int d = m->rank - 1; d >= 0; d--)
+		if (d != 1) {
+			if (m->size[d] != 1 && m->stride[d] != s)
+				return 0;
+			s *= m->size[d];
+		}
+	return 1;
+}
+
 static const struct ix *new_symbol(struct pl *pl, const char *def, int64_t value)
 {
 	struct symbol *s = &pl->sym[pl->n_sym];

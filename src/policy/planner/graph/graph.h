@@ -39,6 +39,8 @@ struct gnode {
 };
 
 void pl_graph_read(struct pl *pl, const json_t *graph);
+/* Does PyTorch store it with the channels innermost, and does that differ from its usual order? */
+int pl_stored_last(const struct gmeta *m);
 struct gnode *pl_graph_node(struct pl *pl, const char *name);
 /* The value of a number or of what a node, an input or a parameter gives; ends the build for anything else. */
 struct val *pl_val_of(struct pl *pl, const struct garg *a);

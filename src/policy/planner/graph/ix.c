@@ -69,9 +69,47 @@ const struct ix *ix_var(struct pl *pl, const char *name, const struct ix *extent
 
 const struct ix *ix_temp(struct pl *pl, const char *name) { return of_atom(pl, atom_new(pl, IX_TEMP, name)); }
 
+static const struct ix_atom *what_it_is(const struct ix_atom *t)
+{
+	while (t->is)
+		t = t->is;
+	return t;
+}
+
+static int is_sym(const struct ix *a)
+{
+	return a->n == 1 && a->m[0].c == 1 && a->m[0].n == 1 && a->m[0].atom[0]->kind == IX_SYM;
+}
+
+void ix_unite(const struct ix *a, const struct ix *b)
+{
+	const struct ix *first = is_sym(a) ? a : b, *second = first == a ? b : a;
+	struct ix_atom *x, *y;
+	int64_t c;
+
+	if (!is_sym(first))
+		return;
+	x = (struct ix_atom *)what_it_is(first->m[0].atom[0]);
+	if (is_sym(second)) {
+		y = (struct ix_atom *)what_it_is(second->m[0].atom[0]);
+		if (x->id < y->id)
+			y->is = x;
+		else if (y->id < x->id)
+			x->is = y;
+		x->fixed = y->fixed |= x->fixed;
+	} else if (ix_is_const(second, &c)) {
+		x->fixed = 1;
+	}
+}
+
+const struct ix *ix_fixed(struct pl *pl, const struct ix *x)
+{
+	return is_sym(x) && what_it_is(x->m[0].atom[0])->fixed ? ix_const(pl, ix_num(x)) : x;
+}
+
 static int atom_same(const struct ix_atom *a, const struct ix_atom *b)
 {
-	if (a == b)
+	if (a == b || (a->kind == IX_SYM && b->kind == IX_SYM && what_it_is(a) == what_it_is(b)))
 		return 1;
 	if (a->kind != b->kind || a->kind == IX_SYM || a->kind == IX_VAR)
 		return 0;
@@ -117,7 +155,7 @@ static int atom_order(const struct ix_atom *t)
 		[IX_VAR] = 0, [IX_TEMP] = 1, [IX_DIV] = 2, [IX_MOD] = 3, [IX_LT] = 4, [IX_EQ] = 5, [IX_SYM] = 6
 	};
 
-	return rank[t->kind] * 1000000 + t->id;
+	return rank[t->kind] * 1000000 + what_it_is(t)->id;
 }
 
 static void mono_mul(struct pl *pl, const struct ix_mono *a, const struct ix_mono *b, struct ix_mono *out)

@@ -21,10 +21,12 @@ struct ix;
 
 struct ix_atom {
 	enum ix_kind kind;
-	int id;                 /* order of creation: the sort key */
-	const char *name;       /* SYM, VAR, TEMP */
-	const struct ix *a, *b; /* DIV, MOD, LT (a < b), EQ (a == b); VAR: b is the extent */
-	int64_t value;          /* SYM: the size that the graph was traced with */
+	int id;                   /* order of creation: the sort key */
+	const char *name;         /* SYM, VAR, TEMP */
+	const struct ix *a, *b;   /* DIV, MOD, LT (a < b), EQ (a == b); VAR: b is the extent */
+	int64_t value;            /* SYM: the size that the graph was traced with */
+	const struct ix_atom *is; /* SYM: another one that it equals, as the plan checks; NULL: none that is known */
+	int fixed;                /* SYM: it equals its value, as the plan checks */
 };
 
 struct ix_mono {
@@ -53,6 +55,11 @@ const struct ix *ix_mod(struct pl *pl, const struct ix *a, const struct ix *b);
 const struct ix *ix_lt(struct pl *pl, const struct ix *a, const struct ix *b);
 const struct ix *ix_eqz(struct pl *pl, const struct ix *a, const struct ix *b);
 
+/* Both are equal, as the plan checks: of sizes with names one counts as the other from now on, and of one that equals a
+ * number ix_fixed() knows. */
+void ix_unite(const struct ix *a, const struct ix *b);
+/* x, or the number that it is known to equal. */
+const struct ix *ix_fixed(struct pl *pl, const struct ix *x);
 int ix_same(const struct ix *a, const struct ix *b);
 int ix_is_const(const struct ix *a, int64_t *c);
 int ix_is(const struct ix *a, int64_t c);

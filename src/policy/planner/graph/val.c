@@ -20,6 +20,8 @@ const struct pl_op_info pl_ops[OP_COUNT] = {
 const char *const pl_red_names[RED_COUNT] = { "sum", "prod", "max", "min", "argmax", "argmin" };
 
 int pl_is_float(int dt) { return dt == WW_F32 || dt == WW_F64 || dt == WW_F16 || dt == WW_BF16; }
+int pl_is_half(int dt) { return dt == WW_F16 || dt == WW_BF16; }
+
 int pl_is_int(int dt) { return dt == WW_I8 || dt == WW_I16 || dt == WW_I32 || dt == WW_I64 || dt == WW_U8; }
 
 int pl_itemsize(int dt)
@@ -365,17 +367,17 @@ static struct val *red_last(struct pl *pl, enum pl_red red, struct val *a, int n
 }
 
 /* Does memory run along dimension d of v, as far as is known before anything is stored? */
-static int is_innermost(const struct pl *pl, const struct val *v, int d)
+int pl_is_innermost(const struct pl *pl, const struct val *v, int d)
 {
 	if (v->root || v->kind == V_BUF || v->kind == V_RED || v->kind == V_ANCHOR)
 		return d == (v->last ? 1 : v->rank - 1);
 	for (int i = 0; i < v->n_arg; i++) {
 		const struct val *a = v->arg[i];
 
-		if (v->kind == V_OP && a->rank == v->rank && is_innermost(pl, a, d))
+		if (v->kind == V_OP && a->rank == v->rank && pl_is_innermost(pl, a, d))
 			return 1;
 		for (int e = 0; v->kind == V_VIEW && e < a->rank; e++)
-			if (ix_same(v->map[e], pl->place[d]) && is_innermost(pl, a, e))
+			if (ix_same(v->map[e], pl->place[d]) && pl_is_innermost(pl, a, e))
 				return 1;
 	}
 	return 0;
@@ -387,7 +389,7 @@ static int is_innermost(const struct pl *pl, const struct val *v, int d)
 static int fits_clusters(const struct pl *pl, const struct val *a, int64_t rows, int64_t cols)
 {
 	return pl->target == WW_TARGET_CUDA && pl->dev.cc >= 90 && pl_is_float(a->dt) && a->dt != WW_F64 &&
-		rows * 16 >= pl->dev.sm_count && cols <= 262144 && is_innermost(pl, a, a->rank - 1);
+		rows * 16 >= pl->dev.sm_count && cols <= 262144 && pl_is_innermost(pl, a, a->rank - 1);
 }
 
 /* Rows side by side in memory, dimension `lane`, each much longer than there are threads for them: parts of some outer
@@ -433,7 +435,7 @@ static struct val *split(struct pl *pl, enum pl_red red, struct val *a, int nred
 	for (int d = 0; d < a->rank; d++)
 		*(d < first ? &rows : &cols) *= ix_num(a->size[d]);
 	for (int d = 0; d < first && nred > 1 && pl_all_last(pl); d++)
-		if (red < RED_ARGMAX && rows < want && cols >= 2048 && is_innermost(pl, a, d))
+		if (red < RED_ARGMAX && rows < want && cols >= 2048 && pl_is_innermost(pl, a, d))
 			return lines(pl, red, a, nred, d);
 	if (red >= RED_ARGMAX || rows >= want || cols < (pl->target == WW_TARGET_CUDA ? 16384 : 32768) ||
 		fits_clusters(pl, a, rows, cols))

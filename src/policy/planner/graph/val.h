@@ -105,6 +105,7 @@ struct val *pl_view_if(struct pl *pl, struct val *a, int rank, const struct ix *
 	const struct ix *const *map, const struct ix *cond, double fill);
 const struct ix *pl_numel(struct pl *pl, const struct val *a);
 int pl_is_float(int dt);
+int pl_is_half(int dt); /* float16 or bfloat16 */
 int pl_is_int(int dt);
 int pl_itemsize(int dt);
 int pl_promote(int a, int b);
@@ -116,4 +117,6 @@ void pl_contiguous(struct pl *pl, int rank, const struct ix *const *size, const 
 void pl_channels_last(struct pl *pl, int rank, const struct ix *const *size, const struct ix **stride);
 /* At the traced sizes. */
 int64_t pl_numel_now(const struct val *a);
+/* Does memory run along dimension d of what v is computed from? */
+int pl_is_innermost(const struct pl *pl, const struct val *v, int d);
 const char *pl_node_name(const struct val *v); /* for messages; "?" where no node made it */

@@ -273,9 +273,15 @@ static void softplus(struct pl *pl, struct gnode *n)
 
 static void mish(struct pl *pl, struct gnode *n)
 {
-	struct val *x = operand(pl, n, 0, "self");
+	struct val *x = operand(pl, n, 0, "self"), *w, *top;
 
-	done(n, MUL(x, pl_op1(pl, OP_TANH, softplus_of(pl, n, x, 1, 20))));
+	if (!pl_algebra(pl)) {
+		done(n, MUL(x, pl_op1(pl, OP_TANH, softplus_of(pl, n, x, 1, 20))));
+		return;
+	}
+	w = pl_op1(pl, OP_EXP, MIN(x, N(20))); /* tanh(log(1 + w)) = ((1 + w)^2 - 1) / ((1 + w)^2 + 1) */
+	top = MUL(w, ADD(w, N(2)));
+	done(n, MUL(x, DIV(top, ADD(top, N(2)))));
 }
 
 static struct val *hsig(struct pl *pl, struct gnode *n, struct val *x)

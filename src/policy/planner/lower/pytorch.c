@@ -13,7 +13,7 @@
  * no kernel between them, and the kernels around them have an order.  Results that no buffer can hold (complex numbers,
  * lists) have their readers in their own segment: those levels are made equal, until nothing changes.  Where the graph
  * works in place, names do not say all dependences; then each marked operator is a segment of its own, in the graph's
- * order, with those readers that stand right behind it.  One that works in place itself is run on a copy
+ * order, with those that stand right behind it.  One that works in place itself is run on a copy
  * (bridge/wwbridge/operators.py), and its result takes the operand's place, as with a rule (pl_write()).
  *
  * A result that is read from outside of its segment is a buffer, like an input; what a segment reads is stored.  The
@@ -108,12 +108,23 @@ static struct gnode *goes_on(struct pl *pl, struct gnode *n)
 	return from;
 }
 
+/* The marked operator right in front of n, where neither works in place. */
+static struct gnode *neighbour(struct pl *pl, struct gnode *n)
+{
+	struct gnode *before = n > pl->node ? n - 1 : NULL;
+
+	return before && before->by_pytorch && !pl_in_place(before->target) && !pl_in_place(n->target) ? before : NULL;
+}
+
 static void levels_in_order(struct pl *pl)
 {
 	int own = 0;
 
 	for (int i = 0; i < pl->n_node; i++) {
 		struct gnode *n = &pl->node[i], *from = n->by_pytorch ? goes_on(pl, n) : NULL;
+
+		if (n->by_pytorch && !from)
+			from = neighbour(pl, n);
 
 		n->level = from ? from->level : n->by_pytorch ? own++ : 0;
 	}

@@ -24,6 +24,33 @@ static const char *pick_v(struct pl *pl, const struct kern *k)
 		ix_text(pl, k->loop->lane->b), k->loop->terms, k->loop->vec);
 }
 
+/* Where a thread of a pointwise kernel is: vectors in order; or in tiles, four warps below each other. */
+static const char *point_place(struct pl *pl, const struct kern *k)
+{
+	if (!k->loop->across)
+		return pl_named(pl, k,
+			"\t\tconst ix_t t = ((ix_t)blockIdx.x * @_U + u) * @_BLOCK + threadIdx.x;\n\n\t\tif (t >= total)\n"
+			"\t\t\tbreak;\n"
+			"\t\tconst ix_t row = t / cols, c = t %% cols * V;\n");
+	return pl_named(pl, k,
+		"\t\tenum { HIGH = %d, WIDE = 32 / HIGH, FAR = WIDE * (@_BLOCK / 128) };\n"
+		"\t\tconst ix_t tiles = (cols + FAR - 1) / FAR, tile = (ix_t)blockIdx.x * @_U + u;\n"
+		"\t\tconst int warp = threadIdx.x / 32, lane = threadIdx.x %% 32;\n"
+		"\t\tconst ix_t row = (tile / tiles * 4 + warp %% 4) * HIGH + lane / WIDE;\n"
+		"\t\tconst ix_t at = tile %% tiles * FAR + warp / 4 * WIDE + lane %% WIDE, c = at * V;\n\n"
+		"\t\tif (at >= cols || row * cols >= total)\n\t\t\tcontinue;\n",
+		k->loop->across);
+}
+
+/* How many blocks, as text of plan.c. */
+static const char *point_blocks(struct pl *pl, const struct loop *l, const char *rows, const char *cols)
+{
+	if (!l->across)
+		return pl_fmt(pl, "ww_cdiv(%s * (%s / v), %d)", rows, cols, l->unroll * l->threads);
+	return pl_fmt(pl, "ww_cdiv(ww_cdiv(%s, %d) * ww_cdiv(%s / v, %d), %d)", rows, 4 * l->across, cols,
+		32 / l->across * (l->threads / 128), l->unroll);
+}
+
 static void print_point(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	const struct loop *l = k->loop;
@@ -34,11 +61,9 @@ static void print_point(struct pl *pl, struct kern *k, struct ww_str *s)
 		pl_named(pl, k,
 			"/* %s */\nextern \"C\" __global__ void __launch_bounds__(@_BLOCK) @(%s)\n{\n\tenum { V = @_V };\n"
 			"\tconst ix_t cols = %s / V, total = (ix_t)%s * cols;\n\n\t#pragma unroll\n"
-			"\tfor (int u = 0; u < @_U; u++) {\n"
-			"\t\tconst ix_t t = ((ix_t)blockIdx.x * @_U + u) * @_BLOCK + threadIdx.x;\n\n\t\tif (t >= total)\n"
-			"\t\t\tbreak;\n"
-			"\t\tconst ix_t row = t / cols, c = t %% cols * V;\n",
+			"\tfor (int u = 0; u < @_U; u++) {\n",
 			k->title, pl_cuda_params(pl, k), cols, rows));
+	ww_str_adds(s, point_place(pl, k));
 	pl_decode(pl, s, "\t\t", k->row, l->n_row, "row");
 	ww_str_addf(s,
 		"%s%s%s\t\t#pragma unroll\n\t\tfor (int l = 0; l < V; l++) {\n\t\t\tconst ix_t %s = c + l;\n%s\t\t}\n%s\t}\n"
@@ -49,9 +74,8 @@ static void print_point(struct pl *pl, struct kern *k, struct ww_str *s)
 		pl_indent(pl, p->last, 3), pl_indent(pl, p->after, 2));
 	k->launch = pl_named(pl, k,
 		"\t{\n%s\t\tww_define(p, \"@_V\", v);\n\t\tww_define(p, \"@_U\", %d);\n\t\tww_define(p, \"@_BLOCK\", %d);\n"
-		"\t\tww_launch(p, \"@\", ww_cdiv(%s * (%s / v), %d), 1, 1, %d, 1, 1);\n%s\t}\n",
-		pick_v(pl, k), l->unroll, l->threads, rows, cols, l->unroll * l->threads, l->threads,
-		pl_plan_args(pl, k, "\t\t"));
+		"\t\tww_launch(p, \"@\", %s, 1, 1, %d, 1, 1);\n%s\t}\n",
+		pick_v(pl, k), l->unroll, l->threads, point_blocks(pl, l, rows, cols), l->threads, pl_plan_args(pl, k, "\t\t"));
 }
 
 /* ---- Rows -------------------------------------------------------------------------------------------------------- */

@@ -93,25 +93,53 @@ static int offsets_of(struct pl *pl, struct kern *k, const struct ix **off, int 
 	return n;
 }
 
+/* Axes i and i + 1 become one. */
+static void merge(struct pl *pl, struct kern *k, const struct ix_atom **axis, int *n, int i)
+{
+	const struct ix_atom *v[2] = { axis[i], axis[i + 1] };
+	const struct ix *m = ix_var(pl, pl_fmt(pl, "i%d", pl->n_var++), ix_mul(pl, v[0]->b, v[1]->b)), *e[2];
+
+	e[0] = ix_div(pl, m, v[1]->b);
+	e[1] = ix_mod(pl, m, v[1]->b);
+	pl_subst_kern(pl, k, v, e, 2);
+	axis[i] = ix_as_var(m);
+	memmove(&axis[i + 1], &axis[i + 2], (size_t)(*n - i - 2) * sizeof(axis[0]));
+	(*n)--;
+}
+
 static int merge_pair(
 	struct pl *pl, struct kern *k, const struct ix **off, int n_off, const struct ix_atom **axis, int *n)
 {
-	for (int i = *n - 2; i >= 0; i--) {
-		const struct ix_atom *v[2] = { axis[i], axis[i + 1] };
-		const struct ix *m, *e[2];
-
-		if (!mergeable(pl, off, n_off, v[0], v[1]))
-			continue;
-		m = ix_var(pl, pl_fmt(pl, "i%d", pl->n_var++), ix_mul(pl, v[0]->b, v[1]->b));
-		e[0] = ix_div(pl, m, v[1]->b);
-		e[1] = ix_mod(pl, m, v[1]->b);
-		pl_subst_kern(pl, k, v, e, 2);
-		axis[i] = ix_as_var(m);
-		memmove(&axis[i + 1], &axis[i + 2], (size_t)(*n - i - 2) * sizeof(axis[0]));
-		(*n)--;
-		return 1;
-	}
+	for (int i = *n - 2; i >= 0; i--)
+		if (mergeable(pl, off, n_off, axis[i], axis[i + 1])) {
+			merge(pl, k, axis, n, i);
+			return 1;
+		}
 	return 0;
+}
+
+/* Rows of a pointwise kernel on cuda that no vector divides, though it divides what several of them have together: the
+ * last two axes become one, where all that changes with both walks through them as through one.  What changes with one
+ * of them only (a bias, a row's statistics) is then read element by element. */
+static int merge_for_vectors(struct pl *pl, struct kern *k, const struct ix **off, int n_off)
+{
+	const struct ix_atom *a, *b;
+	int64_t length, width = pl_itemsize(k->out[0]->dt) >= 4 ? 4 : 8;
+
+	if (pl->target != WW_TARGET_CUDA || k->kind != K_POINT || k->n_col || k->n_row < 2)
+		return 0;
+	a = k->row[k->n_row - 2];
+	b = k->row[k->n_row - 1];
+	length = ix_num(b->b);
+	while (width > 1 && length % width && ix_num(a->b) * length % width)
+		width /= 2;
+	if (length % width == 0)
+		return 0;
+	for (int i = 0; i < n_off; i++)
+		if (ix_has(off[i], a) && ix_has(off[i], b) && !mergeable(pl, &off[i], 1, a, b))
+			return 0;
+	merge(pl, k, k->row, &k->n_row, k->n_row - 2);
+	return 1;
 }
 
 void pl_merge_axes(struct pl *pl, struct kern *k)
@@ -123,6 +151,7 @@ void pl_merge_axes(struct pl *pl, struct kern *k)
 		int n = offsets_of(pl, k, off, 4096);
 
 		again = n < 4096 &&
-			(merge_pair(pl, k, off, n, k->row, &k->n_row) || merge_pair(pl, k, off, n, k->col, &k->n_col));
+			(merge_pair(pl, k, off, n, k->row, &k->n_row) || merge_pair(pl, k, off, n, k->col, &k->n_col) ||
+				merge_for_vectors(pl, k, off, n));
 	}
 }

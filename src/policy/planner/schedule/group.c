@@ -126,13 +126,20 @@ static double computed(const struct walk *w, const struct val *r, const struct v
 
 /* A small window with few points is done inside the expression of `reader`, unless that does it so much oftener than
  * there are results that a kernel which stores them (each part read once, a result written, and read where it is
- * needed) does half the work or less. */
-static int inline_red(const struct walk *w, const struct val *r, const struct val *reader, const struct ix *const *idx)
+ * needed) does half the work or less.  On cuda a thread that adds up what lies along memory reads a line of its own for
+ * each of its elements: few of them in all, or neighbouring threads read what a kernel of rows shares. */
+static int inline_red(
+	struct pl *pl, const struct walk *w, const struct val *r, const struct val *reader, const struct ix *const *idx)
 {
+	const struct val *a = r->arg[0];
 	double n = 1, rows = (double)pl_numel_now(r), times = computed(w, r, reader, idx);
 
 	for (int d = r->rank; d < r->arg[0]->rank; d++)
 		n *= (double)ix_num(r->arg[0]->size[d]);
+	if (pl->target == WW_TARGET_CUDA && n > 16 && (double)pl_numel_now(reader) < 256.0 * pl->dev.sm_count)
+		return 0; /* so few threads wait for each load in turn: 1 us a term on an H200, a launch costs 2 to 4 */
+	if (pl->target == WW_TARGET_CUDA && n > 8 && rows * n > 1 << 20 && pl_is_innermost(pl, a, a->rank - 1))
+		return 0;
 	return r->red < RED_ARGMAX && n <= 64 && times * n <= 2 * (rows * (n + 1) + times) + (1 << 20);
 }
 
@@ -223,7 +230,7 @@ static int collect(
 				schedule(pl, l->val);
 			}
 			if (l->kind == LEAF_RED && l->val != self)
-				s = collect_red(pl, k, self, l, inline_red(&w, l->val, v, idx), depth);
+				s = collect_red(pl, k, self, l, inline_red(pl, &w, l->val, v, idx), depth);
 			if (s < 0) {
 				struct val *store = pl_store_for(pl, v, idx, self, l->val, NULL);
 
@@ -246,7 +253,7 @@ static int may_inline(struct pl *pl, struct val *v, const struct val *r)
 	pl_own_vars(pl, v, idx);
 	pl_walk_init(&w, pl, v);
 	pl_walk(&w, v, idx);
-	return inline_red(&w, r, v, idx);
+	return inline_red(pl, &w, r, v, idx);
 }
 
 /* The first reduction that v needs and that is not stored. */
@@ -275,10 +282,10 @@ static void same_position(
 		idx[last--] = at[of--];
 	}
 	for (int d = 0; d <= of; d++)
-		lin = ix_add(pl, ix_mul(pl, lin, like->size[d]), at[d]);
+		lin = ix_add(pl, ix_mul(pl, lin, ix_fixed(pl, like->size[d])), at[d]);
 	for (int d = last; d >= 0; d--) { /* one size at a time: what is left simplifies */
-		idx[d] = ix_mod(pl, lin, v->size[d]);
-		lin = ix_div(pl, lin, v->size[d]);
+		idx[d] = ix_mod(pl, lin, ix_fixed(pl, v->size[d]));
+		lin = ix_div(pl, lin, ix_fixed(pl, v->size[d]));
 	}
 }
 
@@ -397,6 +404,34 @@ static int is_epilogue(
 	return 1;
 }
 
+/* idx of v where the element at[] of the anchor's result goes: the same position, or on cuda, for a product or
+ * attention, the one after two of its axes but the last changed places (heads and steps, behind which the heads are
+ * joined). */
+static int place_in_reader(
+	struct pl *pl, struct val *v, struct anchor *s, const struct ix *const *at, const struct ix **idx)
+{
+	int turns = pl->target == WW_TARGET_CUDA && (s->kind == S_GEMM || s->kind == S_ATTN) ? s->out->rank - 1 : 0;
+
+	same_position(pl, v, s->out, at, idx);
+	if (is_epilogue(pl, v, s, idx, at))
+		return 1;
+	for (int a = 0; a < turns; a++)
+		for (int b = a + 1; b < turns; b++) {
+			const struct ix *turned[PL_MAX_RANK];
+			struct val like = *s->out;
+
+			memcpy(turned, at, sizeof(turned));
+			turned[a] = at[b];
+			turned[b] = at[a];
+			like.size[a] = s->out->size[b];
+			like.size[b] = s->out->size[a];
+			same_position(pl, v, &like, turned, idx);
+			if (is_epilogue(pl, v, s, idx, at))
+				return 1;
+		}
+	return 0;
+}
+
 /* A root that is a pure function of one anchor's result at its own position becomes its epilogue: at[] is the anchor's
  * index, idx[] the root's.  Of several anchors the last one is taken; the others are stored. */
 static struct anchor *epilogue_of(struct pl *pl, struct val *v, const struct ix **idx, const struct ix **at)
@@ -415,13 +450,12 @@ static struct anchor *epilogue_of(struct pl *pl, struct val *v, const struct ix 
 			pl_numel_now(l->val) != pl_numel_now(v) || (best && best->id >= s->id))
 			continue;
 		pl_own_vars(pl, s->out, at);
-		same_position(pl, v, s->out, at, idx);
-		if (is_epilogue(pl, v, s, idx, at))
+		if (place_in_reader(pl, v, s, at, idx))
 			best = s;
 	}
 	if (best) {
 		pl_own_vars(pl, best->out, at);
-		same_position(pl, v, best->out, at, idx);
+		place_in_reader(pl, v, best, at, idx);
 		pl_guard_eq(pl, pl_numel(pl, best->out), pl_numel(pl, v), "the elements of a fused reshape");
 	}
 	return best;
@@ -646,6 +680,7 @@ static struct val *output_value(struct pl *pl, int i)
 	const struct gmeta *m = &pl->out_meta[i];
 	struct buf *b;
 	int64_t s = 1;
+	int last = pl_stored_last(m);
 
 	if (!m->dt)
 		pl_fail(pl, "output %d has a type that the planner does not know", i);
@@ -653,8 +688,9 @@ static struct val *output_value(struct pl *pl, int i)
 		pl_fail(pl, "output %d is a constant", i);
 	v = pl_cast(pl, v, m->dt);
 	/* an input as it is, a value that is returned twice, or one that is stored in another order */
-	if (v->kind == V_BUF || v->last || (v->root && v->root->kind == B_OUTPUT))
+	if (v->kind == V_BUF || (v->last && !last) || (v->root && (v->root->kind == B_OUTPUT || (last && !v->last))))
 		v = pl_view(pl, v, v->rank, v->size, pl->place);
+	v->last = last;
 	b = v->root ? v->root : pl_buf(pl, B_OUTPUT, m->dt, v->rank, v->size);
 	b->kind = B_OUTPUT;
 	b->index = i;

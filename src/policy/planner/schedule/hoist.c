@@ -78,6 +78,19 @@ static int computed_before(struct pl *pl, struct val *v)
 	return 0;
 }
 
+/* Does v need reductions over other rows, which the reader's kernel may be able to do itself? */
+static int needs_others(const struct hoist *h, struct val *v, const struct ix *const *idx)
+{
+	struct walk w;
+
+	pl_walk_init(&w, h->pl, h->self);
+	pl_walk(&w, v, idx);
+	for (struct leaf *l = w.first; l; l = l->next)
+		if (l->kind == LEAF_RED && l->val != h->red && pl_numel_now(l->val) != pl_numel_now(h->red))
+			return 1;
+	return 0;
+}
+
 static int consider(void *ctx, struct val *v, const struct ix *const *idx)
 {
 	struct hoist *h = ctx;
@@ -87,7 +100,7 @@ static int consider(void *ctx, struct val *v, const struct ix *const *idx)
 	if (v->kind != V_OP || v == h->self || pl_numel_now(v) != pl_numel_now(h->red) ||
 		!needs(h->pl, v, idx, h->self, h->red, NULL))
 		return 0;
-	if (needs(h->pl, h->top, h->idx, h->self, h->red, v) || computed_before(h->pl, v) ||
+	if (needs_others(h, v, idx) || needs(h->pl, h->top, h->idx, h->self, h->red, v) || computed_before(h->pl, v) ||
 		(h->storable && !h->storable(h->pl, v, h->red)))
 		return 0;
 	h->found = v;

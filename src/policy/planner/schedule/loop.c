@@ -296,9 +296,69 @@ static int widest(const struct kern *k)
 	return 8;
 }
 
+/* What an access counts for in the choice of axes: 1 where memory runs along v. */
+static int runs_along(struct pl *pl, const struct ix *off, const struct ix_atom *v)
+{
+	const struct ix *coef, *rest;
+
+	return ix_affine(pl, off, v, &coef, &rest) && ix_is(coef, 1);
+}
+
+/* Elements that are read and written along axis v, but not along the lane. */
+static double along_only(
+	struct pl *pl, struct kern *k, const struct ix_atom *v, const struct ix_atom *lane, int *itemsize)
+{
+	const struct ix *off[512];
+	struct buf *buf[512];
+	int n = pl_kern_loads(pl, k, off, buf, 500);
+	double sum = 0;
+
+	for (int o = 0; o < k->n_out && n < 512; o++) {
+		off[n] = pl_offset(pl, k->out[o]->root, k->out_idx[o]);
+		buf[n++] = k->out[o]->root;
+	}
+	for (int i = 0; i < n; i++) {
+		double places = 1;
+
+		if (!ix_has(off[i], lane) || runs_along(pl, off[i], lane) || !runs_along(pl, off[i], v))
+			continue;
+		for (int d = 0; d < k->n_row; d++)
+			places *= ix_has(off[i], k->row[d]) ? (double)ix_num(k->row[d]->b) : 1;
+		*itemsize = places > sum ? pl_itemsize(buf[i]->dt) : *itemsize;
+		sum += places;
+	}
+	return sum;
+}
+
+/* Where operands lie across each other, as behind a permutation, the axis that the others run along becomes the last
+ * one of the rows, and a warp does a tile: 32 bytes along that axis, the rest along the lane.  Both are then read by
+ * whole sectors.  Returns the rows of a warp's tile. */
+static int place_across(struct pl *pl, struct kern *k)
+{
+	const struct ix_atom *lane = k->row[k->n_row - 1], *v;
+	int best = -1, itemsize = 4, size = 4;
+	double most = 1 << 16; /* in the cache of one multiprocessor anyhow */
+
+	for (int d = 0; d < k->n_row - 1; d++) {
+		double n = along_only(pl, k, k->row[d], lane, &size);
+
+		if (n > most && ix_num(k->row[d]->b) >= 8 && ix_num(lane->b) >= 8) {
+			most = n;
+			best = d;
+			itemsize = size;
+		}
+	}
+	if (best < 0)
+		return 0;
+	v = k->row[best];
+	memmove(&k->row[best], &k->row[best + 1], (size_t)(k->n_row - 2 - best) * sizeof(*k->row));
+	k->row[k->n_row - 2] = v;
+	return (int)ww_min(16, 32 / itemsize);
+}
+
 static int or_else(int knob, int value) { return knob ? knob : value; }
 
-void pl_loop_point(struct pl *pl, struct kern *k)
+static void loop_point(struct pl *pl, struct kern *k)
 {
 	const struct knobs *kn = pl_knobs(pl, k->id);
 	int cuda = pl->target == WW_TARGET_CUDA;
@@ -306,6 +366,7 @@ void pl_loop_point(struct pl *pl, struct kern *k)
 
 	if (!k->n_row)
 		k->row[k->n_row++] = ix_as_var(ix_var(pl, "one", ix_const(pl, 1)));
+	l->across = cuda && !kn->plain ? place_across(pl, k) : 0;
 	k->col[k->n_col++] = k->row[--k->n_row];
 	l->n_row = k->n_row;
 	l->outer = pl_extent(pl, k->row, k->n_row);
@@ -360,7 +421,7 @@ static void cuda_rows(struct pl *pl, struct kern *k)
 	l->vec = or_else(kn->rows.vec, l->along == COLUMNS ? widest(k) : 1);
 }
 
-void pl_loop_rows(struct pl *pl, struct kern *k)
+static void loop_rows(struct pl *pl, struct kern *k)
 {
 	struct loop *l = k->loop;
 
@@ -402,6 +463,6 @@ void pl_schedule(struct pl *pl)
 		if (k->anchor)
 			pl_anchor_ops[k->anchor->kind]->build(pl, k);
 		else
-			(k->kind == K_POINT ? pl_loop_point : pl_loop_rows)(pl, k);
+			(k->kind == K_POINT ? loop_point : loop_rows)(pl, k);
 	}
 }

@@ -52,7 +52,8 @@ struct loop {
 	const char *finish;   /* statements of a row after the passes: outputs that no column changes */
 	struct pl_cached cached[PL_MAX_CACHED + 1];
 	int n_cached;
-	int tile, unroll;  /* cpu: elements of a block; vectors in a step */
+	int tile, unroll; /* cpu: elements of a block; vectors in a step */
+	int across; /* cuda, pointwise: a warp does so many rows of few columns, whose elements are neighbours; 0: no */
 	int threads, vec;  /* cuda: of a block (rows: least for one row); elements of a vector, at most */
 	const char *terms; /* cuda: "| a | b": what must be multiples of the vector's elements */
 	int held, cluster; /* cuda, rows: vectors stay in registers between passes; several blocks may share a row */
@@ -72,8 +73,6 @@ int pl_share_kernel(struct pl *pl, struct kern *k);
 const struct ix *pl_extent(struct pl *pl, const struct ix_atom *const *axis, int n);
 
 /* ---- loop.c: pointwise and row kernels */
-void pl_loop_point(struct pl *pl, struct kern *k);
-void pl_loop_rows(struct pl *pl, struct kern *k);
 /* The number of the column that a row kernel is at, as text. */
 const char *pl_linear_column(struct pl *pl, struct kern *k);
 /* Index of the argument of reduction i of kernel k. */

@@ -199,6 +199,138 @@ static void ww_recipe_gemm16(struct ww_plan *p, const struct ww_gemm16 *g)
 	ww_arg_i32(p, (int)batch);
 }
 
+/* An operand of gemm_mma, in elements: (b, r, i) is at b / inner * batch_stride + b % inner * inner_stride +
+ * r * row_stride + i * k_stride of the buffer; one of row_stride and k_stride is 1. */
+struct ww_mma_operand {
+	int buf;
+	long long offset_bytes;
+	long long row_stride, k_stride, batch_stride, inner_stride;
+};
+
+struct ww_gemm_mma {
+	const char *kernel;
+	int dtype; /* WW_F32, WW_F16, WW_BF16 */
+	long long m, n, k, batch;
+	long long inner; /* batches of the inner axis; 0 counts as 1 */
+	struct ww_mma_operand a, b;
+	int bm, bn, split, stages; /* 0: chosen here */
+};
+
+struct ww_mma_tile {
+	int bm, bn, split;
+	double clocks;
+};
+
+/* Clocks of an SM for one tile size: a start, then steps of K, each as long as the products of the blocks that share
+ * an SM, or the way of the operands, takes. */
+static double ww_mma_clocks(const struct ww_gemm_mma *g, long long sms, int bm, int bn, int split)
+{
+	int words = g->dtype == WW_F32, bk = words ? 32 : 64, room = 65536 / (bm * bn) + 1;
+	long long batch = g->batch ? g->batch : 1, blocks = ww_cdiv(g->m, bm) * ww_cdiv(g->n, bn) * batch * split;
+	long long steps = ww_cdiv(ww_cdiv(g->k, bk), split), on_one = ww_cdiv(blocks, sms), held = bm * bn > 4096 ? 1 : 3;
+	double products = (double)bm * bn * bk / (words ? 130 : 500), ways = (bm + bn) * 128 / 48.0, step;
+
+	if (bm * bn <= 1024)
+		held = 6;
+	held = ww_min(ww_min(held, room), on_one);
+	step = held * (products > ways ? products : ways);
+	step = step > 450 ? step : 450;
+	return (double)ww_cdiv(on_one, held) * ((double)steps * step + 600 + bm * bn / 16.0) + (split > 1 ? 1200 : 0) +
+		1000;
+}
+
+/* The tile that takes the fewest of them. */
+static struct ww_mma_tile ww_mma_choose(const struct ww_gemm_mma *g, long long sms)
+{
+	static const int tiles[][2] = { { 64, 64 }, { 128, 128 }, { 128, 64 }, { 64, 32 }, { 32, 32 }, { 16, 64 } };
+	struct ww_mma_tile best = { 0 };
+
+	for (unsigned i = 0; i < sizeof(tiles) / sizeof(tiles[0]); i++)
+		for (int split = 1; split <= 8; split *= 2) {
+			struct ww_mma_tile t = { tiles[i][0], tiles[i][1], split, 0 };
+
+			if (split > 1 && ww_cdiv(g->k, g->dtype == WW_F32 ? 32 : 64) < 2 * split)
+				break;
+			t.clocks = ww_mma_clocks(g, sms, t.bm, t.bn, split);
+			if (!best.bm || t.clocks < best.clocks)
+				best = t;
+		}
+	return best;
+}
+
+/* Elements of one copy: as many as address and strides are multiples of, up to 16 bytes. */
+static int ww_mma_vector(const struct ww_mma_operand *o, int bytes)
+{
+	long long terms = o->offset_bytes / bytes | (o->k_stride == 1 ? o->row_stride : o->k_stride) | o->batch_stride |
+		o->inner_stride;
+	int v = 16 / bytes;
+
+	while (v > 1 && terms % v)
+		v /= 2;
+	return v;
+}
+
+static void ww_arg_mma_operand(struct ww_plan *p, const struct ww_mma_operand *o)
+{
+	ww_arg_buf(p, o->buf, o->offset_bytes);
+	ww_arg_i64(p, o->k_stride == 1 ? o->row_stride : o->k_stride);
+	ww_arg_i64(p, o->batch_stride);
+	ww_arg_i64(p, o->inner_stride);
+}
+
+/* Leading arguments: of each operand const T *, long long stride, outer_stride, inner_stride; int inner, m, n, k. */
+static void ww_recipe_gemm_mma(struct ww_plan *p, const struct ww_gemm_mma *g)
+{
+	const int bytes = g->dtype == WW_F32 ? 4 : 2, bk = g->dtype == WW_F32 ? 32 : 64;
+	const long long batch = g->batch ? g->batch : 1;
+	struct ww_mma_tile t = { g->bm, g->bn, g->split ? g->split : 1, 0 };
+	long long blocks, shared;
+	int a_lines, b_lines, stages = g->stages;
+
+	if (!t.bm)
+		t = ww_mma_choose(g, ww_device(p)->sm_count);
+	if (ww_device(p)->cc < 90)
+		t.split = 1;
+	if ((g->a.k_stride != 1 && g->a.row_stride != 1) || (g->b.k_stride != 1 && g->b.row_stride != 1)) {
+		ww_fail(p, "gemm_mma: one of row_stride and k_stride must be 1");
+		return;
+	}
+	blocks = ww_cdiv(g->m, t.bm) * ww_cdiv(g->n, t.bn) * batch * t.split;
+	if (blocks > 0x7fffffff) {
+		ww_fail(p, "gemm_mma: too many tiles");
+		return;
+	}
+	/* Elements of a stage, as mma_tile pads them. */
+	a_lines = g->a.k_stride == 1 ? t.bm * (bk + 8) : bk * (t.bm + 16 / bytes);
+	b_lines = g->b.k_stride == 1 ? t.bn * (bk + 8) : bk * (t.bn + 16 / bytes);
+	/* Few blocks on an SM wait for memory with more of it under way. */
+	if (!stages) {
+		const long long steps = ww_cdiv(ww_cdiv(g->k, bk), t.split), on_one = ww_cdiv(blocks, ww_device(p)->sm_count);
+
+		stages = (int)ww_min(6, 196608 / (ww_min(on_one, t.bm * t.bn > 4096 ? 1 : 3) * (a_lines + b_lines) * bytes));
+		stages = (int)ww_max(2, ww_min(stages, steps + 1));
+	}
+	shared = ww_max((long long)stages * (a_lines + b_lines) * bytes, t.split > 1 ? 4LL * t.bm * t.bn : 0);
+	ww_tunable(p, g->kernel, "BM", t.bm);
+	ww_tunable(p, g->kernel, "BN", t.bn);
+	ww_tunable(p, g->kernel, "STAGES", stages);
+	ww_tunable(p, g->kernel, "SPLIT", t.split);
+	ww_tunable(p, g->kernel, "AK", g->a.k_stride == 1);
+	ww_tunable(p, g->kernel, "BK", g->b.k_stride == 1);
+	ww_tunable(p, g->kernel, "AV", ww_mma_vector(&g->a, bytes));
+	ww_tunable(p, g->kernel, "BV", ww_mma_vector(&g->b, bytes));
+	ww_launch(p, g->kernel, blocks, 1, 1, t.bm * t.bn > 4096 ? 256 : 128, 1, 1);
+	ww_shared(p, shared);
+	if (t.split > 1)
+		ww_cluster(p, t.split, 1, 1);
+	ww_arg_mma_operand(p, &g->a);
+	ww_arg_mma_operand(p, &g->b);
+	ww_arg_i32(p, (int)(g->inner ? g->inner : 1));
+	ww_arg_i32(p, (int)g->m);
+	ww_arg_i32(p, (int)g->n);
+	ww_arg_i32(p, (int)g->k);
+}
+
 struct ww_gemm_any {
 	const char *kernel;
 	long long m, n, k, batch;

@@ -1,0 +1,274 @@
+/* gemm_mma.cuh - matrix products in one launch, of any size, alignment and order of their operands, by mma.sync: what
+ * is too small for gemm3 (whose operands are split by kernels of their own) and gemm16, or does not fit their tensor
+ * maps.
+ *
+ *   float          each element is a pair of tf32 made in registers, hi = round(x), lo = x - hi; lo*hi + hi*lo + hi*hi
+ *                  keeps 22 bits.  The accumulators are added to sums in registers after every BK of K (pipeline.cuh
+ *                  says why).
+ *   half, bfloat16 one product, fp32 accumulation
+ *
+ * A block computes BM x BN results.  Its operands come through STAGES buffers of shared memory, BK of K each, in the
+ * order that they have in global memory, with rows padded so that reading fragments meets no bank twice.  SPLIT blocks
+ * of a cluster share the K of one tile and add their parts up in the order of the blocks, so the bits are the same
+ * every time.  The epilogue is that of gemm.cuh.
+ *
+ * Dynamic shared memory: mma_shape<...>::bytes. */
+#ifndef WW_GEMM_MMA_CUH
+#define WW_GEMM_MMA_CUH
+
+#include <ww/mma.cuh>
+
+namespace ww
+{
+
+/* Element (z, row, k) of an operand: from(z)[row * stride + k], or from(z)[row + k * stride].  Batches of two axes, the
+ * inner one `inner` long. */
+template <class T> struct mma_operand {
+	const T *p;
+	long long stride, outer_stride, inner_stride;
+	int inner;
+
+	__device__ __forceinline__ const T *from(int z) const
+	{
+		return p + z / inner * outer_stride + z % inner * inner_stride;
+	}
+};
+
+/* ROWS rows of an operand in shared memory, BK of K each.  ALONG_K: in memory too; VEC: elements that one copy has. */
+template <class T, int ROWS, int BK, bool ALONG_K, int VEC, int THREADS> struct mma_tile {
+	enum : int { words = sizeof(T) == 4 };
+	enum : int { pitch = ALONG_K ? BK + 8 : ROWS + (words ? 4 : 8) };
+	enum : int { elements = (ALONG_K ? ROWS : BK) * pitch };
+	enum : int { lines = ALONG_K ? ROWS : BK, per = (ALONG_K ? BK : ROWS) / VEC, step = THREADS / per };
+	static_assert(THREADS % per == 0, "a pass of the block over the tile is whole lines");
+
+	/* A thread's copies lie below each other, `step` lines apart. */
+	static __device__ __forceinline__ void fill(
+		T *to, const T *from, long long stride, int row0, int rows, int k0, int k_end)
+	{
+		const int at = threadIdx.x % per * VEC, l0 = threadIdx.x / per, first = (ALONG_K ? row0 : k0) + l0;
+		const int end = ALONG_K ? rows : k_end, place = (ALONG_K ? k0 : row0) + at;
+		const int valid = max(0, min((int)VEC, (ALONG_K ? k_end : rows) - place));
+		const T *src = from + first * stride + place;
+
+		to += l0 * pitch + at;
+#pragma unroll(VEC *(int)sizeof(T) >= 4 ? 16 : 4)
+		for (int u = 0; u < (lines + step - 1) / step; u++) {
+			const int n = first + u * step < end ? valid : 0;
+
+			if (lines % step && l0 + u * step >= lines)
+				break;
+			if (VEC * sizeof(T) >= 4)
+				copy_start<(int)(VEC * sizeof(T))>(to, n ? src : from, n * (int)sizeof(T));
+			else
+				*to = n ? *src : from_float<T>(0.f);
+			src += step * stride;
+			to += step * pitch;
+		}
+	}
+};
+
+template <int N> struct mma_pairs {
+	unsigned hi[N], lo[N];
+
+	/* tf32 has 10 bits of fp32's 23. */
+	__device__ __forceinline__ void set(int i, float x)
+	{
+		hi[i] = (__float_as_uint(x) + 0x1000u) & 0xffffe000u;
+		lo[i] = __float_as_uint(x - __uint_as_float(hi[i]));
+	}
+};
+
+template <class T, int BM, int BN> struct mma_shape {
+	enum : int { words = sizeof(T) == 4, bk = words ? 32 : 64 };
+	enum : int { warps = BM * BN > 4096 ? 8 : 4, threads = 32 * warps };
+	enum : int { rows = BM == 16 ? 1 : BM == 128 ? 4 : 2, cols = warps / rows };
+	enum : int { wm = BM / rows, wn = BN / cols, mt = wm / 16, nt = wn / 8 };
+};
+
+/* acc += one stage's products, of the warp's tile at row, col. */
+template <class T> struct mma_stage {
+	template <class S, class A, class B, bool AK, bool BK_>
+	static __device__ __forceinline__ void run(float (&acc)[S::mt][S::nt][4], const T *a, const T *b, int row, int col)
+	{
+		const int in = threadIdx.x % 8, m = threadIdx.x % 32 / 8;
+
+#pragma unroll
+		for (int k = 0; k < S::bk; k += 16) {
+			unsigned fa[S::mt][4], fb[S::nt / 2][4];
+
+#pragma unroll
+			for (int i = 0; i < S::mt; i++) { /* matrices: rows 0, 8, 0, 8; k 0, 0, 8, 8 */
+				const int r = row + i * 16 + m % 2 * 8, kk = k + m / 2 * 8;
+				mma_load<!AK>(fa[i], AK ? a + (r + in) * A::pitch + kk : a + (kk + in) * A::pitch + r);
+			}
+#pragma unroll
+			for (int j = 0; j < S::nt / 2; j++) { /* columns 0, 0, 8, 8; k 0, 8, 0, 8 */
+				const int c = col + j * 16 + m / 2 * 8, kk = k + m % 2 * 8;
+				mma_load<!BK_>(fb[j], BK_ ? b + (c + in) * B::pitch + kk : b + (kk + in) * B::pitch + c);
+			}
+#pragma unroll
+			for (int i = 0; i < S::mt; i++)
+#pragma unroll
+				for (int j = 0; j < S::nt; j++) {
+					const unsigned two[2] = { fb[j / 2][j % 2 * 2], fb[j / 2][j % 2 * 2 + 1] };
+					mma_16(acc[i][j], fa[i], two, (T *)0);
+				}
+		}
+	}
+};
+
+/* Slot t of a fragment is k 2t, slot t + 4 is k 2t + 1. */
+template <> struct mma_stage<float> {
+	template <class S, class A, class B, bool AK, bool BK_> static __device__ __forceinline__ void run(
+		float (&acc)[S::mt][S::nt][4], const float *a, const float *b, int row, int col)
+	{
+		const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+
+#pragma unroll
+		for (int k = 0; k < S::bk; k += 8) {
+			mma_pairs<4> fa[S::mt];
+			mma_pairs<2> fb[S::nt];
+
+#pragma unroll
+			for (int i = 0; i < S::mt; i++)
+#pragma unroll
+				for (int h = 0; h < 2; h++) {
+					const int r = row + i * 16 + h * 8 + g;
+					float v[2];
+					if (AK)
+						load(a + r * A::pitch + k + 2 * t, v);
+					else
+						v[0] = a[(k + 2 * t) * A::pitch + r], v[1] = a[(k + 2 * t + 1) * A::pitch + r];
+					fa[i].set(h, v[0]);
+					fa[i].set(h + 2, v[1]);
+				}
+#pragma unroll
+			for (int j = 0; j < S::nt; j++) {
+				const int c = col + j * 8 + g;
+				float v[2];
+				if (BK_)
+					load(b + c * B::pitch + k + 2 * t, v);
+				else
+					v[0] = b[(k + 2 * t) * B::pitch + c], v[1] = b[(k + 2 * t + 1) * B::pitch + c];
+				fb[j].set(0, v[0]);
+				fb[j].set(1, v[1]);
+			}
+#pragma unroll
+			for (int term = 0; term < 3; term++)
+#pragma unroll
+				for (int i = 0; i < S::mt; i++)
+#pragma unroll
+					for (int j = 0; j < S::nt; j++)
+						mma_tf32(acc[i][j], term == 0 ? fa[i].lo : fa[i].hi, term == 1 ? fb[j].lo : fb[j].hi);
+		}
+	}
+};
+
+template <class E>
+__device__ __forceinline__ void mma_store(const E &e, int z, int row, int col, int m, int n, const float (&v)[2])
+{
+	if (row >= m || col >= n)
+		return;
+	if (n % 2 == 0) {
+		e.template store<2>(z, row, col, v);
+	} else {
+		const float one[1] = { v[0] }, two[1] = { v[1] };
+		e.template store<1>(z, row, col, one);
+		if (col + 1 < n)
+			e.template store<1>(z, row, col + 1, two);
+	}
+}
+
+/* AK, BK_: is the operand contiguous along k?  AV, BV: elements of one copy, which its address and stride must be
+ * multiples of.  Grid: a cluster of SPLIT blocks a tile of BM x BN, tiles of one row one after another, then rows, then
+ * batches. */
+template <class T, int BM, int BN, int STAGES, int SPLIT, bool AK, bool BK_, int AV, int BV, class E>
+__device__ __forceinline__ void gemm_mma(mma_operand<T> a, mma_operand<T> b, int m, int n, int k, const E &e)
+{
+	typedef mma_shape<T, BM, BN> S;
+	typedef mma_tile<T, BM, S::bk, AK, AV, S::threads> A;
+	typedef mma_tile<T, BN, S::bk, BK_, BV, S::threads> B;
+	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, rank = blockIdx.x % SPLIT, tile = blockIdx.x / SPLIT;
+	const int cols = (n + BN - 1) / BN, rows = (m + BM - 1) / BM;
+	const int z = tile / cols / rows, row0 = tile / cols % rows * BM, col0 = tile % cols * BN;
+	const int steps = (k + S::bk - 1) / S::bk, per = (steps + SPLIT - 1) / SPLIT;
+	const int first = rank * per, last = min(steps, first + per);
+	const int row = warp / S::cols * S::wm, col = warp % S::cols * S::wn;
+	T *buffer = (T *)dynamic_shared();
+	float acc[S::mt][S::nt][4], sum[S::words ? S::mt : 1][S::nt][4];
+
+#pragma unroll
+	for (int i = 0; i < S::mt; i++)
+#pragma unroll
+		for (int j = 0; j < S::nt; j++)
+#pragma unroll
+			for (int l = 0; l < 4; l++)
+				acc[i][j][l] = sum[S::words ? i : 0][j][l] = 0.f;
+
+	auto fill = [&](int step) {
+		T *to = buffer + (step - first) % STAGES * (A::elements + B::elements);
+		if (step < last) {
+			A::fill(to, a.from(z), a.stride, row0, m, step * S::bk, k);
+			B::fill(to + A::elements, b.from(z), b.stride, col0, n, step * S::bk, k);
+		}
+		copy_commit();
+	};
+#pragma unroll
+	for (int s = 0; s < STAGES - 1; s++)
+		fill(first + s);
+	for (int step = first; step < last; step++) {
+		const T *at = buffer + (step - first) % STAGES * (A::elements + B::elements);
+		copy_wait<STAGES - 2>();
+		__syncthreads();
+		fill(step + STAGES - 1);
+		mma_stage<T>::template run<S, A, B, AK, BK_>(acc, at, at + A::elements, row, col);
+		if (S::words) {
+#pragma unroll
+			for (int i = 0; i < S::mt; i++)
+#pragma unroll
+				for (int j = 0; j < S::nt; j++)
+#pragma unroll
+					for (int l = 0; l < 4; l++)
+						sum[S::words ? i : 0][j][l] += acc[i][j][l], acc[i][j][l] = 0.f;
+		}
+	}
+	float *box = dynamic_shared();
+	if (SPLIT > 1) {
+		copy_wait<0>();
+		__syncthreads();
+	}
+#pragma unroll
+	for (int i = 0; i < S::mt; i++)
+#pragma unroll
+		for (int j = 0; j < S::nt; j++)
+#pragma unroll
+			for (int h = 0; h < 2; h++) {
+				const int r = row + i * 16 + h * 8 + lane / 4, c = col + j * 8 + lane % 4 * 2;
+				const float *from = S::words ? sum[S::words ? i : 0][j] : acc[i][j];
+				const float v[2] = { from[h * 2], from[h * 2 + 1] };
+				if (SPLIT > 1)
+					store(box + r * BN + c, v);
+				else
+					mma_store(e, z, row0 + r, col0 + c, m, n, v);
+			}
+	if (SPLIT > 1) {
+		mma_cluster_barrier();
+		for (int i = rank * S::threads + threadIdx.x; i < BM * BN / 2; i += SPLIT * S::threads) {
+			float v[2] = { 0.f, 0.f };
+#pragma unroll
+			for (int r = 0; r < SPLIT; r++) {
+				float part[2];
+				cluster_load2(part, box + i * 2, r);
+				v[0] += part[0];
+				v[1] += part[1];
+			}
+			mma_store(e, z, row0 + i / (BN / 2), col0 + i % (BN / 2) * 2, m, n, v);
+		}
+		mma_cluster_barrier();
+	}
+}
+
+} // namespace ww
+
+#endif

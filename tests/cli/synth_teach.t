@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""synth teach: the conversations that it writes are those that eval records and episode export hands on, but for the
+numbers of indices; the renumbered solution is correct; rows that are no task, held out or too long are left out, and
+any number of jobs writes the same bytes.
+
+budget: 20 CPU-seconds"""
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
+sys.dont_write_bytecode = True
+from tap import WW, finish, need_pytorch, ok  # noqa: E402
+
+need_pytorch()
+top = tempfile.mkdtemp(prefix="synth-teach-")
+TASK = """import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return {}
+
+
+def get_inputs():
+    return [torch.randn(48, 72)]
+
+
+def get_init_inputs():
+    return []
+"""
+ROWS = [{"id": "soft", "code": TASK.format("torch.softmax(x.flip(0), -1)")}, {"id": "broken"},
+        {"id": "apart", "code": TASK.format("torch.tanh(x) * 3")},
+        {"id": "held", "code": TASK.format("x.exp()"), "split": "held-out"},
+        {"id": "long", "code": TASK.format("x" + ".sin() + x.cos()" * 60)},
+        {"id": "sum", "code": TASK.format("x.t().sum(-1) + 1")}]
+APART = [{"id": "other", "code": TASK.format("(y := x.tanh()) + y + y").replace("48, 72", "7, 5")}]
+
+
+def path(name):
+    return os.path.join(top, name)
+
+
+def put(name, text):
+    with open(path(name), "w", encoding="utf-8") as f:
+        f.write(text)
+    return path(name)
+
+
+def get(name):
+    with open(path(name), encoding="utf-8") as f:
+        return f.read()
+
+
+def run(*argv):
+    p = subprocess.run([WW, *argv], capture_output=True, text=True, timeout=120, check=False)
+    return p.returncode, p.stdout, p.stderr
+
+
+def rows(name, values):
+    return put(name, "".join(json.dumps(v) + "\n" for v in values))
+
+
+def lines(name):
+    return [json.loads(line) for line in get(name).splitlines()]
+
+
+suite, apart = rows("set.jsonl", ROWS), rows("apart.jsonl", APART)
+code, _, err = run("synth", "teach", suite, path("none.jsonl"))
+ok(code == 2 and "--facts" in err and not os.path.exists(path("none.jsonl")), "without facts it is refused", err)
+task = put("task.py", ROWS[0]["code"])
+facts = put("facts.json", run("inspect", "--json", "--target", "cpu", "--threads", "1", task)[1])
+args = ["synth", "teach", suite, "--target", "cpu", "--facts", facts, "--against", apart, "--longest", "9000", "--json"]
+code, out, err = run(*args, path("one.jsonl"), "-j", "1")
+counts = json.loads(out or "{}")
+counts.pop("file", None)
+ok(counts == {"written": 2, "broken": 1, "no_graph": 0, "held_out": 1, "no_solution": 0, "too_long": 1},
+   "rows are counted by what became of them", [counts, err])
+run(*args, path("two.jsonl"), "-j", "2", "--loop", "single")
+ok(get("one.jsonl") == get("two.jsonl"), "two jobs write the same lines")
+run(*args, path("agent.jsonl"), "-j", "1", "--loop", "agent", "--turns", "7")
+agent = lines("agent.jsonl")[0]["messages"]
+ok("There are 7 turns" in agent[0]["content"] and agent[2]["tool_calls"][0]["function"]["name"] == "submit",
+   "in the loop with tools the answer is handed in", agent[0])
+
+# What eval tells and export writes
+tasks = rows("both.jsonl", [ROWS[0], ROWS[5]])
+code, _, err = run("eval", "--suite", tasks, "--policy", "planner", "--prompt", "compact", "--loop", "single",
+                   "--target", "cpu", "--threads", "1", "--parallel", "1", "--baselines", "", "-o", path("run"))
+run("episode", "export", path("run"), "-o", path("episodes.jsonl"))
+
+
+def renumbered(text):
+    """As the first occurrence in each file has it."""
+    files = re.split(r"(?=```kernels)", text)
+    seen = [{} for _ in files]
+    word = re.compile(r"\bi(\d+)(?=\b|_)")
+    return "".join(word.sub(lambda m, s=s: f"i{s.setdefault(m[1], len(s))}", f) for f, s in zip(files, seen))
+
+
+def prompt(messages):
+    """Without what depends on the baselines, and the caches, which the judge asks the system for in another way."""
+    return [re.sub("Reward: .*|shared .*", "", m["content"]) for m in messages[:2]]
+
+
+told = {e["task_signature"]: e["messages"] for e in lines("episodes.jsonl")}
+taught = lines("one.jsonl")
+ok([prompt(told.get(t["task_signature"], [])) for t in taught] == [prompt(t["messages"]) for t in taught],
+   "a line has the prompt that eval tells", [err, told, taught])
+pairs = [(told[t["task_signature"]][2]["content"], t["messages"][2]["content"]) for t in taught]
+ok(all(renumbered(a) == b for a, b in pairs) and any(a != b for a, b in pairs),
+   "and the planner's answer with indices counted from 0", pairs)
+for name, text in re.findall(r"```(\S+)\n(.*?)```\n", taught[0]["messages"][2]["content"], re.S):
+    os.makedirs(path("solution"), exist_ok=True)
+    put("solution/" + name, text)
+code, out, err = run("judge", "--target", "cpu", "--threads", "1", "--baselines", "", "--json", task, path("solution"))
+ok(code == 0 and json.loads(out)["correct"], "which is correct", [out, err])
+finish()

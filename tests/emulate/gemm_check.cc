@@ -1,0 +1,71 @@
+/* gemm_check.cc - gemm_mma on the cpu: small products of odd sizes, each type, tile and order of the operands, against
+ * sums in double.  Prints how many are wrong. */
+#include "device.h"
+#include <ww/gemm_mma.cuh>
+
+#include <cstdio>
+#include <vector>
+
+template <class T> struct out {
+	float *d;
+	int m, n;
+	template <int N> void store(int z, int row, int col, const float (&v)[N]) const
+	{
+		for (int i = 0; i < N; i++)
+			d[((long long)z * m + row) * n + col + i] = v[i];
+	}
+};
+
+static unsigned seed = 1;
+static float draw()
+{
+	seed = seed * 1664525u + 1013904223u;
+	return (float)(seed >> 8) / (1 << 23) - 1.f;
+}
+
+/* m, n, k; lines of the operands in memory are `pad` elements longer than what they hold. */
+template <class T, int BM, int BN, bool AK, bool BK, int AV, int BV> static int wrong(int m, int n, int k, int pad)
+{
+	enum { BATCH = 2 };
+	const int la = (AK ? k : m) + pad, lb = (BK ? k : n) + pad, ra = AK ? m : k, rb = BK ? n : k;
+	std::vector<T> a(BATCH * ra * la + 16), b(BATCH * rb * lb + 16);
+	std::vector<float> d(BATCH * m * n, NAN);
+	const out<T> e = { d.data(), m, n };
+	const ww::mma_operand<T> oa = { a.data(), la, (long long)ra * la, 0, 1 },
+							 ob = { b.data(), lb, 0, (long long)rb * lb, 2 };
+	double worst = 0;
+
+	for (T &v : a)
+		v = ww::from_float<T>(draw());
+	for (T &v : b)
+		v = ww::from_float<T>(draw());
+	host::launch((m + BM - 1) / BM * ((n + BN - 1) / BN) * BATCH, 1, 1, ww::mma_shape<T, BM, BN>::threads,
+		[&] { ww::gemm_mma<T, BM, BN, 3, 1, AK, BK, AV, BV>(oa, ob, m, n, k, e); });
+	for (int z = 0; z < BATCH; z++)
+		for (int i = 0; i < m; i++)
+			for (int j = 0; j < n; j++) {
+				double sum = 0;
+				for (int l = 0; l < k; l++)
+					sum += (double)ww::to_float(a[z * ra * la + (AK ? i * la + l : l * la + i)]) *
+						(double)ww::to_float(b[z * rb * lb + (BK ? j * lb + l : l * lb + j)]);
+				worst = fmax(worst, fabs(sum - d[((long long)z * m + i) * n + j]));
+				if (d[((long long)z * m + i) * n + j] != d[((long long)z * m + i) * n + j])
+					worst = INFINITY;
+			}
+	if (!(worst < 3e-6))
+		fprintf(stderr, "%d bytes, tile %d x %d, along k %d %d, by %d %d, %d x %d x %d + %d: off by %g\n",
+			(int)sizeof(T), BM, BN, AK, BK, AV, BV, m, n, k, pad, worst);
+	return !(worst < 3e-6);
+}
+
+template <class T> static int wrong_of()
+{
+	const int w = 16 / sizeof(T);
+
+	return wrong<T, 32, 32, true, true, 1, 1>(33, 21, 71, 0) + wrong<T, 32, 32, false, false, 2, 2>(66, 34, 9, 0) +
+		wrong<T, 16, 64, true, true, w, w>(20, 40, 70, (w - 70 % w) % w) +
+		wrong<T, 64, 32, false, true, w / 2, w>(40, 24, 96, 0) +
+		wrong<T, 128, 64, true, false, w, w / 2>(17, 72, 104, 0);
+}
+
+int main(void) { printf("%d\n", wrong_of<float>() + wrong_of<__half>() + wrong_of<__nv_bfloat16>()); }
