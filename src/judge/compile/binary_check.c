@@ -8,11 +8,17 @@
  *
  * A shared object is judged by what the dynamic loader reads: program headers and the dynamic section, not section
  * headers, which may say anything.  Every writable page must be inside PT_GNU_RELRO (read-only after loading, as the
- * object is linked -z now), no thread-local storage, no tag that makes the loader run code or search elsewhere, no
- * relocation but the plain ones inside the object's own writable pages, no indirect functions, and imports from a
- * list.  A relocation names an import or nothing: what the object defines itself is bound when it is linked, since the
- * loader would bind it to the first object that has the name (a kernel that defines `malloc` would get libc's).  The
- * symbol count comes from DT_HASH, which our own linker flags ask for.
+ * object is linked -z now), no thread-local storage, no relocation but the plain ones inside the object's own writable
+ * pages, no indirect functions, and imports from a list.  A relocation names an import or nothing: what the object
+ * defines itself is bound when it is linked, since the loader would bind it to the first object that has the name (a
+ * kernel that defines `malloc` would get libc's).
+ *
+ * The dynamic section itself may be the solution's: an assembler writes into any section, and the linker puts its own
+ * entries behind those.  So only tags are taken that our linker writes for a plain object, each once, and nothing may
+ * follow their end.  The tables that they name must lie where nothing is written while the object is loaded, and no
+ * relocation may change the dynamic section: what is looked at here is what the loader uses.  It finds symbols by
+ * DT_HASH, which our own linker flags ask for; every index in that table must be below the count of symbols, so there
+ * is no symbol that is not looked at.
  *
  * System-call instructions are looked for at every offset of what is mapped as code, not at those where instructions
  * begin: a kernel may jump into the middle of one.  So a number in an instruction can look like one; the compile worker
@@ -132,17 +138,18 @@ struct so {
 	struct ww_elf e;
 	Elf64_Phdr load[MAX_LOADS], relro;
 	int n_loads;
-	uint64_t dynamic, dynamic_size;
-	uint64_t tag[38]; /* values of the tags below 38 that were seen */
-	uint64_t gnu_hash;
+	uint64_t dynamic, dynamic_size, dynamic_vaddr;
+	uint64_t tag[DT_FLAGS + 1]; /* values of the small tags that were seen */
+	int seen[DT_FLAGS + 1], seen_large;
 };
 
-/* File offset of a virtual address, for `size` bytes; ~0 where no segment has them. */
+/* File offset of a virtual address, for `size` bytes; ~0 where no segment has them that stays as it is. */
 static uint64_t offset_of(const struct so *s, uint64_t at, uint64_t size)
 {
 	for (int i = 0; i < s->n_loads; i++) {
 		const Elf64_Phdr *p = &s->load[i];
-		if (at >= p->p_vaddr && at - p->p_vaddr <= p->p_filesz && size <= p->p_filesz - (at - p->p_vaddr))
+		if (!(p->p_flags & PF_W) && at >= p->p_vaddr && at - p->p_vaddr <= p->p_filesz &&
+			size <= p->p_filesz - (at - p->p_vaddr))
 			return p->p_offset + (at - p->p_vaddr);
 	}
 	return ~0ull;
@@ -163,6 +170,7 @@ static int so_segment(struct so *s, const Elf64_Phdr *p)
 	case PT_DYNAMIC:
 		s->dynamic = p->p_offset;
 		s->dynamic_size = p->p_filesz;
+		s->dynamic_vaddr = p->p_vaddr;
 		return 1;
 	case PT_GNU_RELRO: s->relro = *p; return 1;
 	case PT_TLS: return refuse(e, "thread-local variables are not allowed", "");
@@ -220,34 +228,53 @@ static int so_read_only(struct so *s)
 	return 1;
 }
 
+/* Refused by name.  Those of the second table are what our linker writes for a plain object. */
 static const struct {
 	int64_t tag;
 	const char *what;
 } bad_tags[] = { { DT_INIT, "a function that runs at loading" }, { DT_FINI, "a function that runs at unloading" },
 	{ DT_INIT_ARRAY, "a constructor" }, { DT_FINI_ARRAY, "a destructor" }, { DT_PREINIT_ARRAY, "a constructor" },
 	{ DT_TEXTREL, "relocations in code" }, { DT_RPATH, "a library search path" },
-	{ DT_RUNPATH, "a library search path" }, { DT_REL, "relocations of an unusual kind" } };
+	{ DT_RUNPATH, "a library search path" }, { DT_REL, "relocations of an unusual kind" },
+	{ DT_RELR, "relocations of an unusual kind" } };
+static const int64_t small_tags[] = { DT_NEEDED, DT_PLTRELSZ, DT_PLTGOT, DT_HASH, DT_STRTAB, DT_SYMTAB, DT_RELA,
+	DT_RELASZ, DT_RELAENT, DT_STRSZ, DT_SYMENT, DT_SYMBOLIC, DT_PLTREL, DT_JMPREL, DT_BIND_NOW, DT_FLAGS };
+static const int64_t large_tags[] = { DT_FLAGS_1, DT_VERNEED, DT_VERNEEDNUM, DT_VERSYM, DT_RELACOUNT };
+
+/* Sizes of records and kinds that the loader takes for granted. */
+static int is_plain_value(const Elf64_Dyn *d)
+{
+	switch (d->d_tag) {
+	case DT_SYMENT: return d->d_un.d_val == sizeof(Elf64_Sym);
+	case DT_RELAENT: return d->d_un.d_val == sizeof(Elf64_Rela);
+	case DT_PLTREL: return d->d_un.d_val == DT_RELA;
+	case DT_RELASZ:
+	case DT_PLTRELSZ: return d->d_un.d_val % sizeof(Elf64_Rela) == 0;
+	case DT_FLAGS: return !(d->d_un.d_val & ~(uint64_t)(DF_SYMBOLIC | DF_BIND_NOW));
+	case DT_FLAGS_1: return d->d_un.d_val == DF_1_NOW;
+	}
+	return 1;
+}
 
 static int so_tag(struct so *s, const Elf64_Dyn *d)
 {
+	int known = 0;
 	for (size_t i = 0; i < WW_ARRAY_LEN(bad_tags); i++)
 		if (d->d_tag == bad_tags[i].tag)
 			return refuse(&s->e, "not allowed: ", bad_tags[i].what);
 	if (d->d_tag == DT_FLAGS && (d->d_un.d_val & (DF_TEXTREL | DF_STATIC_TLS)))
 		return refuse(&s->e, "relocations in code, or thread-local variables", "");
-	if (d->d_tag > 0 && d->d_tag < (int64_t)WW_ARRAY_LEN(s->tag)) {
-		s->tag[d->d_tag] = d->d_un.d_val;
-		return 1;
-	}
-	switch (d->d_tag) {
-	case DT_FLAGS_1:
-	case DT_VERNEED:
-	case DT_VERNEEDNUM:
-	case DT_VERSYM:
-	case DT_RELACOUNT:
-	case DT_GNU_HASH: return 1;
-	}
-	return refuse(&s->e, "an unknown dynamic tag", "");
+	for (size_t i = 0; i < WW_ARRAY_LEN(small_tags); i++)
+		if (d->d_tag == small_tags[i]) {
+			known = d->d_tag == DT_NEEDED || !s->seen[d->d_tag]++;
+			s->tag[d->d_tag] = d->d_un.d_val;
+		}
+	for (int i = 0; i < (int)WW_ARRAY_LEN(large_tags); i++)
+		if (d->d_tag == large_tags[i]) {
+			known = !(s->seen_large & 1 << i);
+			s->seen_large |= 1 << i;
+		}
+	return (known && is_plain_value(d)) || refuse(&s->e, "a dynamic section that the linker does not write", "");
 }
 
 static const char *so_text(const struct so *s, uint64_t at)
@@ -261,11 +288,13 @@ static int so_dynamic(struct so *s)
 {
 	Elf64_Dyn d;
 	for (int pass = 0; pass < 2; pass++)
-		for (uint64_t i = 0; i < s->dynamic_size / sizeof(d); i++) {
+		for (uint64_t i = 0, end = 0; i < s->dynamic_size / sizeof(d); i++) {
 			if (!ww_elf_record(&s->e, s->dynamic, i, sizeof(d), &d))
 				return refuse(&s->e, "a broken dynamic section", "");
-			if (d.d_tag == DT_NULL)
-				break;
+			if (end && (d.d_tag || d.d_un.d_val))
+				return refuse(&s->e, "a dynamic section that the linker does not write", "");
+			if ((end |= d.d_tag == DT_NULL))
+				continue;
 			if (pass == 0 && !so_tag(s, &d))
 				return 0;
 			const char *lib = pass == 1 && d.d_tag == DT_NEEDED ? so_text(s, d.d_un.d_val) : NULL;
@@ -277,16 +306,23 @@ static int so_dynamic(struct so *s)
 
 static int so_symbol(const struct so *s, uint64_t i, Elf64_Sym *y)
 {
-	uint64_t at = offset_of(s, s->tag[DT_SYMTAB], 0);
+	uint64_t at = i < s->e.n ? offset_of(s, s->tag[DT_SYMTAB], (i + 1) * sizeof(*y)) : ~0ull;
 	return at != ~0ull && ww_elf_record(&s->e, at, i, sizeof(*y), y);
 }
 
+/* DT_HASH: buckets, symbols, then as many words as both together, each the index of a symbol.  0: it is broken. */
 static uint64_t so_symbol_count(const struct so *s)
 {
-	uint32_t head[2];
+	uint32_t head[2], index;
 	uint64_t at = offset_of(s, s->tag[DT_HASH], sizeof(head));
-	if (!s->tag[DT_HASH] || at == ~0ull || !ww_elf_record(&s->e, at, 0, sizeof(head), head))
+	if (!s->tag[DT_HASH] || at == ~0ull || !ww_elf_record(&s->e, at, 0, sizeof(head), head) || !head[0])
 		return 0;
+	uint64_t words = (uint64_t)head[0] + head[1] + WW_ARRAY_LEN(head);
+	if (offset_of(s, s->tag[DT_HASH], words * sizeof(index)) == ~0ull)
+		return 0;
+	for (uint64_t i = WW_ARRAY_LEN(head); i < words; i++)
+		if (!ww_elf_record(&s->e, at, i, sizeof(index), &index) || index >= head[1])
+			return 0;
 	return head[1];
 }
 
@@ -301,7 +337,7 @@ static int so_symbols(struct so *s)
 			return refuse(&s->e, "a broken symbol table", "");
 		const char *name = so_text(s, y.st_name);
 		int type = ELF64_ST_TYPE(y.st_info);
-		if (type == STT_GNU_IFUNC || type == STT_TLS)
+		if (type > STT_FILE || ELF64_ST_BIND(y.st_info) > STB_WEAK)
 			return refuse(&s->e, "an indirect function or thread-local variable: ", name);
 		if (y.st_shndx == SHN_UNDEF && !is_allowed_import(name))
 			return refuse(&s->e, "it calls what kernels may not call: ", name);
@@ -318,6 +354,12 @@ static int is_writable(const struct so *s, uint64_t at)
 	return 0;
 }
 
+/* Of the eight bytes at `at` some are the dynamic section's. */
+static int is_dynamic(const struct so *s, uint64_t at)
+{
+	return at + 8 > s->dynamic_vaddr && at < s->dynamic_vaddr + s->dynamic_size;
+}
+
 static int so_relocations(struct so *s, uint64_t table, uint64_t size)
 {
 	Elf64_Rela r;
@@ -328,8 +370,9 @@ static int so_relocations(struct so *s, uint64_t table, uint64_t size)
 	if (at == ~0ull)
 		return refuse(&s->e, "broken relocations", "");
 	for (uint64_t i = 0; i < size / sizeof(r); i++) {
-		if (!ww_elf_record(&s->e, at, i, sizeof(r), &r) || !is_writable(s, r.r_offset) || ELF64_R_SYM(r.r_info) >= n)
-			return refuse(&s->e, "a relocation outside of the object", "");
+		if (!ww_elf_record(&s->e, at, i, sizeof(r), &r) || !is_writable(s, r.r_offset) || is_dynamic(s, r.r_offset) ||
+			ELF64_R_SYM(r.r_info) >= n)
+			return refuse(&s->e, "a relocation outside of the object's data", "");
 		if (ELF64_R_SYM(r.r_info) && (!so_symbol(s, ELF64_R_SYM(r.r_info), &y) || y.st_shndx != SHN_UNDEF))
 			return refuse(&s->e, "a name that the loader may bind to another object: ", so_text(s, y.st_name));
 		switch (ELF64_R_TYPE(r.r_info)) {
@@ -404,7 +447,7 @@ int ww_so_has(const void *bytes, size_t n, const char *symbol)
 	Elf64_Sym y;
 	int has = 0;
 	if (ww_elf_open(&s.e, bytes, n, EM_X86_64) && so_segments(&s) && so_dynamic(&s))
-		for (uint64_t i = 1; !has && i < so_symbol_count(&s) && so_symbol(&s, i, &y); i++)
+		for (uint64_t i = 1, n_symbols = so_symbol_count(&s); !has && i < n_symbols && so_symbol(&s, i, &y); i++)
 			has = ELF64_ST_TYPE(y.st_info) == STT_FUNC && y.st_shndx != SHN_UNDEF &&
 				!strcmp(so_text(&s, y.st_name), symbol);
 	return has;

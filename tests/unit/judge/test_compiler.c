@@ -11,6 +11,7 @@
 #include "judge/compile/cubin_scan.h"
 
 #include <dlfcn.h>
+#include <elf.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
@@ -206,6 +207,86 @@ static void cpu_refusals(void **state)
 	expect_cpu("const char *k(void) { return __DATE__; }\n", WW_COMPILE_REFUSED, "__DATE__");
 	expect_cpu("#define P(a, b) a ## b\n#define Q P(__DA, TE__) P(__TI, ME__)\nconst char *k(void) { return Q; }\n",
 		WW_COMPILE_OK, NULL);
+}
+
+/* ---- A dynamic section of the solution's own --------------------------------------------------------------------- */
+
+/* The assembler writes into any section, and the linker puts its own entries of .dynamic behind those.  DYNAMIC: words
+ * of such entries.  TABLES: at 0x100000 strings ("", "k"), at 0x100010 symbols (nothing, k, and a second k that is an
+ * indirect function at 0x80000), at 0x100058 a DT_HASH whose bucket holds `first`, at 0x100070 a DT_GNU_HASH that holds
+ * the second k. */
+#define DYNAMIC(words) "__asm__(\".pushsection .dynamic,\\\"aw\\\",@progbits\\n.quad " words "\\n.popsection\");\n"
+#define TABLES(section, first)                                                                                       \
+	"__asm__(\".pushsection " section "\\n.balign 0x100000\\n.byte 0\\n.asciz \\\"k\\\"\\n.skip 13\\n.quad 0,0,0\\n"       \
+	".long 1\\n.byte 0x12,0\\n.short 1\\n.quad 0x40000,8\\n.long 1\\n.byte 0x1a,0\\n.short 1\\n.quad 0x80000,8\\n"        \
+	".long 1,2," first ",0,0,0,1,2,1,0\\n.quad -1\\n.long 2,0x2b611\\n.popsection\");\n"                               \
+	"void k(void) { }\n__attribute__((used, aligned(0x40000))) static void *pick(void) { return (void *)k; }\n"
+#define RODATA     ".rodata.own,\\\"a\\\",@progbits"
+#define NAMED      "4,0x100058,5,0x100000,6,0x100010,10,16,11,24,30,8,"
+#define EMPTY          "void k(void) { }\n"
+
+static void cpu_dynamic_section(void **state)
+{
+	static const char *const sources[] = {
+		TABLES(RODATA, "1") DYNAMIC(NAMED "0x6ffffef5,0x100070,0,0"),    /* a hash table with more symbols */
+		TABLES(RODATA, "1") DYNAMIC(NAMED "0,0"),                        /* an end before the linker's entries */
+		TABLES(RODATA, "2") DYNAMIC("4,0x100058,5,0x100000,6,0x100010"), /* a tag twice */
+		EMPTY DYNAMIC("0x6ffffef5,0x200"),
+		EMPTY DYNAMIC("36,0x2000,35,8,37,8"),  /* DT_RELR: writes anywhere */
+		EMPTY DYNAMIC("7,0x2000,8,8,9,24"),    /* a third of a relocation more than it says */
+		EMPTY DYNAMIC("7,0x2000,8,24,9,8"),    /* relocations of another size */
+		EMPTY DYNAMIC("23,0x2000,2,24,20,17"), /* DT_REL by DT_PLTREL */
+		EMPTY DYNAMIC("24,k"),                 /* a relocation of the section itself */
+		EMPTY DYNAMIC("0x7ffffffd,1"),         /* DT_AUXILIARY: another object is searched first */
+		EMPTY DYNAMIC("0x6ffffefc,1"),         /* DT_AUDIT: another object is loaded */
+		EMPTY DYNAMIC("0x6ffffffb,0x40"),      /* DT_FLAGS_1 */
+		EMPTY DYNAMIC("34,0x2000"),            /* DT_SYMTAB_SHNDX */
+		EMPTY DYNAMIC("14,1"),                 /* DT_SONAME: taken for another object */
+	};
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(sources); i++)
+		expect_cpu(sources[i], WW_COMPILE_REFUSED, NULL);
+}
+
+/* The same tables in place of the linker's: its own dynamic section, patched. */
+static void patch(unsigned char *so, int64_t tag, uint64_t value)
+{
+	Elf64_Ehdr e;
+	Elf64_Phdr p;
+	Elf64_Dyn d;
+	memcpy(&e, so, sizeof(e));
+	for (int i = 0; i < e.e_phnum; i++) {
+		memcpy(&p, so + e.e_phoff + (size_t)i * sizeof(p), sizeof(p));
+		for (uint64_t at = p.p_offset; p.p_type == PT_DYNAMIC && at < p.p_offset + p.p_filesz; at += sizeof(d)) {
+			memcpy(&d, so + at, sizeof(d));
+			d.d_un.d_val = d.d_tag == tag ? value : d.d_un.d_val;
+			memcpy(so + at, &d, sizeof(d));
+		}
+	}
+}
+
+static void expect_patched(const char *source, const char *text)
+{
+	struct compiled r = compile(cpu, WW_TARGET_CPU, source, k);
+	struct ww_str why = WW_STR_INIT(1024);
+	if (r.result != WW_COMPILE_OK)
+		fail_msg("%s", r.out.log);
+	unsigned char *so = r.out.binary;
+	patch(so, DT_HASH, 0x100058), patch(so, DT_STRTAB, 0x100000), patch(so, DT_SYMTAB, 0x100010);
+	patch(so, DT_STRSZ, 16);
+	int accepted = ww_so_check(so, r.out.binary_bytes, &why);
+	if (text ? accepted || !strstr(why.p, text) : !accepted)
+		fail_msg("%s\naccepted: %d, %s", source, accepted, why.p);
+	ww_str_release(&why);
+	ww_compiled_release(&r.out);
+}
+
+static void cpu_tables(void **state)
+{
+	(void)state;
+	expect_patched(TABLES(RODATA, "1"), NULL);
+	expect_patched(TABLES(RODATA, "2"), "no symbol table"); /* the bucket leads behind the last symbol */
+	expect_patched(TABLES(".data.rel.ro.own,\\\"aw\\\",@progbits", "1"), "no symbol table"); /* can be relocated */
 }
 
 static const char *const secrets[] = { "/etc/passwd", "/etc/hostname", "/proc/self/environ", "/proc/self/cmdline" };
@@ -556,7 +637,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(cpu_good), cmocka_unit_test(cpu_errors),
 		cmocka_unit_test(cpu_own_names), cmocka_unit_test(cpu_several_kernels), cmocka_unit_test(loader_bound_names),
-		cmocka_unit_test(cpu_refusals), cmocka_unit_test(cpu_reads_nothing), cmocka_unit_test(cpu_bombs),
+		cmocka_unit_test(cpu_refusals), cmocka_unit_test(cpu_dynamic_section), cmocka_unit_test(cpu_tables),
+		cmocka_unit_test(cpu_reads_nothing), cmocka_unit_test(cpu_bombs),
 		cmocka_unit_test(cpu_survives_a_killed_zygote), cmocka_unit_test(cpu_interrupted),
 		cmocka_unit_test(missing_compiler), cmocka_unit_test(lower_levels), cmocka_unit_test(broken_objects),
 		cmocka_unit_test(cuda_good), cmocka_unit_test(cuda_errors), cmocka_unit_test(cuda_refusals),
