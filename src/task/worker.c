@@ -298,7 +298,7 @@ static enum ww_rc send_all(struct ww_worker *w, const void *bytes, size_t n, uin
 	return WW_OK;
 }
 
-static enum ww_rc send_fds(struct ww_worker *w, const int *fds, int n, struct ww_err *err)
+static enum ww_rc send_fds(struct ww_worker *w, const int *fds, int n, uint64_t deadline_ns, struct ww_err *err)
 {
 	union {
 		char bytes[CMSG_SPACE(sizeof(int) * WW_FRAME_FDS_PER_BYTE)];
@@ -316,8 +316,10 @@ static enum ww_rc send_fds(struct ww_worker *w, const int *fds, int n, struct ww
 	c->cmsg_len = CMSG_LEN(sizeof(int) * (size_t)n);
 	memcpy(CMSG_DATA(c), fds, sizeof(int) * (size_t)n);
 	ssize_t k;
-	while ((k = sendmsg(w->proc.fd, &msg, MSG_NOSIGNAL)) < 0 && errno == EINTR)
-		;
+	while ((k = sendmsg(w->proc.fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT)) < 0 && (errno == EINTR || errno == EAGAIN)) {
+		int ready;
+		WW_CHECK(wait_events(w, w->proc.fd, POLLOUT, &ready, deadline_ns, err));
+	}
 	return k == 1 ? WW_OK : died(w, err);
 }
 
@@ -334,8 +336,10 @@ enum ww_rc ww_worker_send(
 	ww_frame_pack(header, &(struct ww_frame){ (uint32_t)text.len, (uint32_t)n_fds });
 	WW_CHECK(send_all(w, header, sizeof(header), deadline_ns, err));
 	WW_CHECK(send_all(w, text.p, text.len, deadline_ns, err));
-	for (int i = 0; i < n_fds; i += WW_FRAME_FDS_PER_BYTE)
-		WW_CHECK(send_fds(w, fds + i, n_fds - i < WW_FRAME_FDS_PER_BYTE ? n_fds - i : WW_FRAME_FDS_PER_BYTE, err));
+	for (int i = 0; i < n_fds; i += WW_FRAME_FDS_PER_BYTE) {
+		int n = n_fds - i < WW_FRAME_FDS_PER_BYTE ? n_fds - i : WW_FRAME_FDS_PER_BYTE;
+		WW_CHECK(send_fds(w, fds + i, n, deadline_ns, err));
+	}
 	return WW_OK;
 }
 

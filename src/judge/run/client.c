@@ -118,6 +118,7 @@ static enum ww_rc start(struct ww_runner **out, enum ww_target target, int devic
 	args[n++] = thr;
 	args[n] = NULL;
 	WW_TRY(ww_proc_spawn(&r->proc, &o, err));
+	WW_TRY(ww_run_send_limit(r->proc.fd, SMALL_LIMIT_S * 1000, err));
 	WW_TRY(ww_run_send(r->proc.fd, WW_RUN_HELLO, &flags, sizeof(flags), NULL, 0, err));
 	r->usable = 1;
 	*out = r;

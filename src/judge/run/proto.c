@@ -11,12 +11,21 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 union control {
 	struct cmsghdr align;
 	char bytes[CMSG_SPACE(sizeof(int) * WW_RUN_MAX_FDS)];
 };
+
+enum ww_rc ww_run_send_limit(int sock, int ms, struct ww_err *err)
+{
+	struct timeval limit = { ms / 1000, ms % 1000 * 1000 };
+	return setsockopt(sock, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) < 0
+		? ww_err_errno(err, WW_ERR_SYSTEM, "setsockopt")
+		: WW_OK;
+}
 
 enum ww_rc ww_run_send(
 	int sock, uint32_t op, const void *payload, size_t bytes, const int *fds, int n_fds, struct ww_err *err)
@@ -42,6 +51,8 @@ enum ww_rc ww_run_send(
 		ssize_t n = sendmsg(sock, &msg, MSG_NOSIGNAL);
 		if (n < 0 && errno == EINTR)
 			continue;
+		if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+			return ww_err_set(err, WW_ERR_TIMEOUT, "the runner does not read");
 		if (n < 0)
 			return ww_err_errno(err, WW_ERR_WORKER, "cannot write to the runner");
 		done += (size_t)n;

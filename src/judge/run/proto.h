@@ -170,6 +170,9 @@ struct ww_run_backend {
 /* What the bytes beside a buffer hold, between its end and the end of its pages. */
 enum { WW_RUN_GUARD_BYTE = 0xc5, WW_RUN_POISON_BYTE = 0xff };
 
+/* From here on ww_run_send() ends with WW_ERR_TIMEOUT where the other end reads nothing for so long: a runner that has
+ * been taken over may answer requests that it leaves in the socket. */
+enum ww_rc ww_run_send_limit(int sock, int ms, struct ww_err *err) WW_MUST_CHECK;
 /* One frame out or in.  fds may be NULL where n_fds is 0; ww_run_recv() sets *n_fds to the number received and refuses
  * more than max_fds or a payload beyond max_bytes.  deadline_ns as in ww_fd_read(). */
 enum ww_rc ww_run_send(int sock, uint32_t op, const void *payload, size_t bytes, const int *fds, int n_fds,

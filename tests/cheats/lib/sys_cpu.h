@@ -42,18 +42,19 @@ static inline void nap(long us)
 	long t[2] = { us / 1000000, us % 1000000 * 1000 };
 	sys(SYS_NANOSLEEP, (long)t, 0, 0, 0, 0, 0);
 }
-enum { OP_PREPARE = 5, OP_GO = 6, OP_GUARDS = 7, KIND_OK = 0, KIND_FAULT = 3, KIND_BROKEN = 8 };
-struct frame {
+enum { OP_PREPARE = 5, OP_GO = 6, KIND_OK = 0, KIND_FAULT = 3, KIND_BROKEN = 8 };
+struct frame { /* tests/unit/judge/test_owned.c holds it to the protocol */
 	unsigned magic, op, n_fds, bytes;
 	struct {
-		unsigned kind, reserved;
-		double device_us, call_us;
+		unsigned kind, made, differs, contradicted;
+		unsigned long digest;
+		double device_us, stamp_us, call_us;
 		char text[480];
 	} r;
 };
 static inline void answer(unsigned op, unsigned kind, const char *text)
 {
-	struct frame f = { 0x314e5257, op, 0, sizeof(f.r), { kind, 0, 0.001, 0.001, { 0 } } };
+	struct frame f = { 0x314e5257, op, 0, sizeof(f.r), { kind, 0, 0, 0, 0, 0.001, 0.001, 0.001, { 0 } } };
 	for (int i = 0; text[i] && i < 479; i++)
 		f.r.text[i] = text[i];
 	sys(SYS_WRITE, 3, (long)&f, sizeof(f), 0, 0, 0);

@@ -1,11 +1,46 @@
-/* What a cpu plan writes lies in memory of the judge's: poison and guard bytes do not depend on the runner. */
+/* What a cpu plan writes lies in memory of the judge's: poison and guard bytes do not depend on the runner; nor does
+ * the judge wait for one that has been taken over. */
 #include "unit.h"
 
 #include "judge/run/owned.h"
 
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
+
+/* What attacks of tests/cheats answer in the runner's place; of another size they would be refused for that alone. */
+#include "../../cheats/lib/sys_cpu.h"
+static void attacks_speak_the_protocol(void **state)
+{
+	struct frame f = { 0 };
+	(void)state;
+	assert_int_equal(sizeof(f.r), sizeof(struct ww_run_reply));
+	assert_int_equal(offsetof(struct frame, r), sizeof(struct ww_run_head));
+	assert_int_equal(offsetof(struct frame, r.text) - offsetof(struct frame, r), offsetof(struct ww_run_reply, text));
+	assert_int_equal(OP_PREPARE, WW_RUN_PREPARE);
+	assert_int_equal(OP_GO, WW_RUN_GO);
+	assert_int_equal(KIND_OK, WW_RUN_OK);
+	assert_int_equal(KIND_FAULT, WW_RUN_FAULT);
+	assert_int_equal(KIND_BROKEN, WW_RUN_BROKEN);
+}
+
+/* A runner that answers what it has not read fills the socket; the judge does not wait for it for ever. */
+static void requests_that_nobody_reads(void **state)
+{
+	struct ww_err err = WW_ERR_INIT;
+	enum ww_rc rc = WW_OK;
+	struct ww_run_go go = { 0 };
+	int sock[2], sent = 0;
+	(void)state;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sock), 0);
+	assert_int_equal(ww_run_send_limit(sock[0], 50, &err), WW_OK);
+	for (; rc == WW_OK && sent < 100000; sent++)
+		rc = ww_run_send(sock[0], WW_RUN_GO, &go, sizeof(go), NULL, 0, &err);
+	assert_int_equal(rc, WW_ERR_TIMEOUT);
+	assert_true(sent > 10);
+	close(sock[0]), close(sock[1]);
+}
 
 static void scratch_is_sealed_and_ends_with_a_page(void **state)
 {
@@ -57,7 +92,8 @@ static void poison_and_guards_are_the_judges(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(scratch_is_sealed_and_ends_with_a_page),
+	const struct CMUnitTest tests[] = { cmocka_unit_test(attacks_speak_the_protocol),
+		cmocka_unit_test(requests_that_nobody_reads), cmocka_unit_test(scratch_is_sealed_and_ends_with_a_page),
 		cmocka_unit_test(poison_and_guards_are_the_judges) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
