@@ -114,10 +114,10 @@ class Worker:
 
         with NoCollection():
             self.target = facts.start(q)
-            known = facts.describe(self.target, q)
+            hello = facts.describe(self.target, q)
             self.target.pool_bytes = int(q.get("pool_bytes")
-                                         or known["device"]["memory_bytes"] * (q.get("pool_share") or 0))
-        return {**known, "pool_bytes": self.target.pool_bytes}, []
+                                         or hello["device"]["memory_bytes"] * (q.get("pool_share") or 0))
+        return {**hello, "pool_bytes": self.target.pool_bytes}, []
 
     def peaks(self, q, fds):
         from wwbridge import facts
@@ -138,8 +138,8 @@ class Worker:
         sys.path[:] = [p for p in sys.path if p != here]
         self.task = Task(q["source"], q["name"], int(q["seed"]), self.target, local, q.get("id"))
         self.task.trim()
-        known = self.task.know(q["graph"]) if q.get("graph") else False
-        return {**self.task.summary(), "known": known}, []
+        taken = self.task.know(q["graph"]) if q.get("graph") else False
+        return {**self.task.summary(), "known": taken}, []
 
     def loaded(self):
         if self.task is None:

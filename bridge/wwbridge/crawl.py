@@ -336,10 +336,10 @@ def configurations(module):
     for name in dir(module):
         cls = getattr(module, name)
         if inspect.isclass(cls) and name.endswith("Config") and cls.__module__ == module.__name__:
-            known = {}
+            sizes = {}
             try:
-                known = {k: v for k, v in SMALL.items() if hasattr(cls(), k)}
-                config = cls(**known)
+                sizes = {k: v for k, v in SMALL.items() if hasattr(cls(), k)}
+                config = cls(**sizes)
             except Exception:
                 continue
             config._attn_implementation = "eager"

@@ -111,10 +111,10 @@ class Examination:
 
     def unused(self):
         for name, t, change in self.suspects():
-            kept = span(t).clone()
+            before = span(t).clone()
             change()
             changed = self.outputs()
-            span(t).copy_(kept)
+            span(t).copy_(before)
             if all(apart(x, y) < NO_EFFECT for x, y in zip(changed, self.first)):
                 return "unused " + name.split()[0], f"{name} has no effect on the outputs"
         return None

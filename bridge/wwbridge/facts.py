@@ -131,9 +131,9 @@ def cpu_caches():
     """Bytes of the data caches of core 0 by level; 0 where the system does not say."""
     sizes = [0, 0, 0, 0]
     for i in range(8):
-        place = f"/sys/devices/system/cpu/cpu0/cache/index{i}/"
+        folder = f"/sys/devices/system/cpu/cpu0/cache/index{i}/"
         try:
-            level, kind, size = (open(place + f).read().strip() for f in ("level", "type", "size"))
+            level, kind, size = (open(folder + f).read().strip() for f in ("level", "type", "size"))
             unit = {"K": 1 << 10, "M": 1 << 20}.get(size[-1:], 1)
             if kind != "Instruction" and 1 <= int(level) <= 3:
                 sizes[int(level)] = int(size.rstrip("KM")) * unit

@@ -68,7 +68,7 @@ def listed(value, n, default):
 class Needed:
     def __init__(self, graph, results):
         self.outputs = {r for r in results if isinstance(r, torch.fx.Node)}
-        self.known, self.live = {}, set(self.outputs)
+        self.counts, self.live = {}, set(self.outputs)
         for n in reversed(graph.nodes):  # users before what they use
             if n in self.live:
                 self.live.update(n.all_input_nodes)
@@ -80,14 +80,14 @@ class Needed:
 
     def elements(self, n):
         """How many elements of node n's value must be looked at."""
-        if n not in self.known:
+        if n not in self.counts:
             v = n.meta.get("val")
-            self.known[n] = 0
+            self.counts[n] = 0
             if isinstance(v, torch.Tensor):
                 whole = distinct(v.shape, v.stride())
                 uses = (self._of(user, n, v, whole) for user in n.users if user in self.live)
-                self.known[n] = whole if n in self.outputs else min(whole, max(uses, default=0))
-        return self.known[n]
+                self.counts[n] = whole if n in self.outputs else min(whole, max(uses, default=0))
+        return self.counts[n]
 
     def _whole(self, n):
         """Is everything that node n makes looked at?  (Of several results: one of them, wholly.)"""

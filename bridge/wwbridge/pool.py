@@ -41,13 +41,13 @@ class Pool:
         yet; values: what the draw has written, None: not to be kept."""
         before = self.entries.pop(key, (None, None, 0))
         self.used -= before[2]
-        kept = before[1] or (values and [v.clone() for v in values])
-        tensors = (references.tensors() if references else []) + (kept or [])
+        written = before[1] or (values and [v.clone() for v in values])
+        tensors = (references.tensors() if references else []) + (written or [])
         size = sum(t.nbytes for t in {id(t): t for t in tensors}.values())
         while self.entries and self.used + size > self.limit:
             self.used -= self.entries.popitem(last=False)[1][2]
         if self.used + size <= self.limit and self.roomy():
-            self.entries[key] = (references, kept, size)
+            self.entries[key] = (references, written, size)
             self.used += size
 
     def reserve(self, each):

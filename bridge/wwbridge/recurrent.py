@@ -22,13 +22,13 @@ def by_shape():
     from torch._decomp import decompositions  # export imports it anyway, the start of a worker need not
 
     names = {"one_layer_lstm": layer, "one_layer_rnn": layer, "mkldnn_one_layer_lstm": layer}
-    kept = {n: getattr(decompositions, n) for n in names if hasattr(decompositions, n)}
+    originals = {n: getattr(decompositions, n) for n in names if hasattr(decompositions, n)}
     try:
-        for n in kept:
+        for n in originals:
             setattr(decompositions, n, names[n])
         yield
     finally:
-        for n, f in kept.items():
+        for n, f in originals.items():
             setattr(decompositions, n, f)
 
 

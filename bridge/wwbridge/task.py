@@ -357,7 +357,7 @@ class Task:
 
     def _check(self):
         """Run the task and refuse what cannot be judged."""
-        kept = [span(t).clone() for t in self.inputs]
+        copies = [span(t).clone() for t in self.inputs]
         seed_all(1)
         before = self._rng_state()
         watch = Watch()
@@ -372,10 +372,10 @@ class Task:
             self._usable(t, f"output {i}")
             if t.requires_grad:
                 raise Refuse("task", f"{self.name} needs autograd in forward(), which is not supported")
-        for i, (t, k) in enumerate(zip(self.inputs, kept)):
+        for i, (t, k) in enumerate(zip(self.inputs, copies)):
             if not same_bits(span(t), k):
                 raise Refuse("task", f"{self.name} writes into its input {i}, which is not supported")
-        del kept
+        del copies
         self._find_mutated()
         self.rounded = [rounded(t) for t in first]
         first = [t.clone() for t in first]

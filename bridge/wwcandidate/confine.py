@@ -91,11 +91,11 @@ def private_tmp(size=TMP_BYTES, entries=0):
     mount("tmpfs", "/tmp", "tmpfs", NOSUID | NODEV, f"mode=0700,size={size}"
           + (f",nr_inodes={entries}" if entries else ""))
     for path, fd in held:
-        place = f"/proc/self/fd/{fd}"
-        os.makedirs(path if os.path.isdir(place) else os.path.dirname(path), exist_ok=True)
+        source = f"/proc/self/fd/{fd}"
+        os.makedirs(path if os.path.isdir(source) else os.path.dirname(path), exist_ok=True)
         if not os.path.exists(path):
             os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
-        mount(place, path, None, BIND)
+        mount(source, path, None, BIND)
         os.close(fd)
 
 

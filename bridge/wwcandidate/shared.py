@@ -38,14 +38,14 @@ class Lender:
     def __init__(self):
         from wwbridge.buffers import Driver
 
-        self.cu, self.known, self.new = Driver(), {}, []
+        self.cu, self.lent, self.new = Driver(), {}, []
         p, size, u64 = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint64
         self.cu.lib.cuMemGetAddressRange_v2.argtypes = [p, p, u64]
         self.cu.lib.cuMemRetainAllocationHandle.argtypes = [p, u64]
         self.base, self.size, self.handle = u64(), size(), u64()
         self.at = [ctypes.byref(x) for x in (self.base, self.size, self.handle)]
 
-    def place(self, t):
+    def address(self, t):
         """Its address, once all pieces that hold it are lent; 0 where one cannot be."""
         at = t.data_ptr()
         end = at + span_bytes(t.shape, t.stride(), t.itemsize)
@@ -62,17 +62,17 @@ class Lender:
         if lib.cuMemGetAddressRange_v2(base, size, address) or lib.cuMemRetainAllocationHandle(handle, self.base.value):
             return 0
         start, end, mine = self.base.value, self.base.value + self.size.value, self.handle.value
-        known = self.known.get(start)
-        if known == (end, mine):
+        before = self.lent.get(start)
+        if before == (end, mine):
             lib.cuMemRelease(mine)
             return end
         fd = ctypes.c_int(-1)
         if lib.cuMemExportToShareableHandle(ctypes.byref(fd), mine, 1, 0):  # a POSIX descriptor
             lib.cuMemRelease(mine)
             return 0
-        if known:
-            lib.cuMemRelease(known[1])
-        self.known[start] = (end, mine)  # held, so that no other piece gets this handle's number
+        if before:
+            lib.cuMemRelease(before[1])
+        self.lent[start] = (end, mine)  # held, so that no other piece gets this handle's number
         self.new.append((start, end - start, fd.value))
         return end
 
@@ -105,7 +105,7 @@ class Shared:
         """(numbers, descriptors) as src/judge/forms/outputs.h and lent.h have them."""
         numbers, new = [], []
         for i, t in enumerate(found):
-            at = self.lender.place(t) if self.lender else t.data_ptr()
+            at = self.lender.address(t) if self.lender else t.data_ptr()
             if not at and i < len(self.landing):
                 self.landing[i].copy_(t)
             numbers += (at, *t.stride())

@@ -71,16 +71,16 @@ static enum ww_rc swap_in(const char *fresh, const char *dir_now, struct ww_err 
 
 static enum ww_rc store_solution(const char *dir, const struct ww_workspace_content *c, struct ww_err *err)
 {
-	char fresh[PATH_MAX], place[PATH_MAX], kernels[PATH_MAX];
+	char fresh[PATH_MAX], solution[PATH_MAX], kernels[PATH_MAX];
 	const char *name, *text;
 	WW_CHECK(ww_fs_join(fresh, dir, ".solution.new", err));
-	WW_CHECK(ww_fs_join(place, dir, "solution", err));
+	WW_CHECK(ww_fs_join(solution, dir, "solution", err));
 	WW_CHECK(ww_fs_join(kernels, fresh, "kernels", err));
 	WW_CHECK(ww_fs_remove_tree(fresh, err));
 	WW_CHECK(ww_fs_mkdirs(c->files.solution.form == WW_FORM_CUDA_AGENT ? kernels : fresh, err));
 	for (int k = 0; (name = ww_solution_file(&c->files, k, &text)); k++)
 		WW_CHECK(write_in(fresh, name, text, strlen(text), err));
-	return swap_in(fresh, place, err);
+	return swap_in(fresh, solution, err);
 }
 
 enum ww_rc ww_best_store(const char *dir, const struct ww_workspace_content *c, const json_t *data, struct ww_err *err)
@@ -96,10 +96,10 @@ enum ww_rc ww_best_store(const char *dir, const struct ww_workspace_content *c, 
 enum ww_rc ww_best_load(const char *dir, enum ww_target target, const char *id, struct ww_workspace_content *c,
 	int *found, struct ww_err *err)
 {
-	char place[PATH_MAX];
-	WW_CHECK(ww_fs_join(place, dir, "solution", err));
+	char solution[PATH_MAX];
+	WW_CHECK(ww_fs_join(solution, dir, "solution", err));
 	ww_solution_files_release(&c->files);
-	enum ww_rc rc = ww_solution_load(&c->files, place, target, err);
+	enum ww_rc rc = ww_solution_load(&c->files, solution, target, err);
 	*found = rc == WW_OK;
 	if (*found) {
 		ww_solution_id(&c->files.solution, c->id);

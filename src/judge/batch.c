@@ -118,18 +118,18 @@ static int same_opts(const struct ww_judge_opts *a, const struct ww_judge_opts *
 	return same_kind(a, b) && a->device == b->device;
 }
 
-/* Places among the devices; a batch that names none has one, the job's own. */
-static int n_places(const struct ww_batch *b) { return b->o.n_devices ? b->o.n_devices : 1; }
+/* Slots for devices; a batch that names none has one, the job's own. */
+static int n_slots(const struct ww_batch *b) { return b->o.n_devices ? b->o.n_devices : 1; }
 
-static struct ww_judge_opts opts_at(const struct ww_batch *b, const struct ww_batch_job *j, int place)
+static struct ww_judge_opts opts_at(const struct ww_batch *b, const struct ww_batch_job *j, int slot)
 {
 	struct ww_judge_opts o = j->opts;
 	if (b->o.n_devices)
-		o.device = b->o.devices[place];
+		o.device = b->o.devices[slot];
 	return o;
 }
 
-static int place_of(const struct ww_batch *b, int device)
+static int slot_of(const struct ww_batch *b, int device)
 {
 	int i = 0;
 	while (i < b->o.n_devices && b->o.devices[i] != device)
@@ -140,7 +140,7 @@ static int place_of(const struct ww_batch *b, int device)
 static int n_left(const struct ww_batch *b)
 {
 	int n = 0;
-	for (int i = 0; i < n_places(b); i++)
+	for (int i = 0; i < n_slots(b); i++)
 		n += !b->lost[i];
 	return n;
 }
@@ -175,12 +175,12 @@ static int count_tasks(const struct ww_batch *b, int opening_only)
 }
 
 /* Tasks that a device has or gets. */
-static int tasks_at(const struct ww_batch *b, int place)
+static int tasks_at(const struct ww_batch *b, int slot)
 {
 	int n = 0;
 	for (int i = 0; i < MAX_TASKS; i++) {
 		const struct task_entry *e = &b->tasks[i];
-		n += (e->state == OPENING || e->state == OPEN) && place_of(b, e->owner->opts.device) == place;
+		n += (e->state == OPENING || e->state == OPEN) && slot_of(b, e->owner->opts.device) == slot;
 	}
 	return n;
 }
@@ -189,7 +189,7 @@ static int wanted(const struct ww_batch *b, const struct task_entry *e)
 {
 	for (const struct ww_batch_job *j = b->head; j; j = j->next)
 		if (!strcmp(j->task.id, e->id) && same_kind(&j->opts, &e->owner->opts))
-			return !b->lost[place_of(b, e->owner->opts.device)];
+			return !b->lost[slot_of(b, e->owner->opts.device)];
 	return 0;
 }
 
@@ -210,7 +210,7 @@ static struct task_entry *find_lost(struct ww_batch *b)
 {
 	for (int i = 0; i < MAX_TASKS; i++) {
 		struct task_entry *e = &b->tasks[i];
-		if (e->state == OPEN && !e->users && b->lost[place_of(b, e->owner->opts.device)])
+		if (e->state == OPEN && !e->users && b->lost[slot_of(b, e->owner->opts.device)])
 			return e;
 	}
 	return NULL;
@@ -235,9 +235,9 @@ static struct task_entry *free_task(struct ww_batch *b)
 /* HOT: can be judged at once.  COLD: its judge or task must be opened.  NOT_YET: another thread opens or closes one. */
 enum warmth { HOT, COLD, NOT_YET };
 
-static enum warmth warmth(struct ww_batch *b, const struct ww_batch_job *j, int place, int *users)
+static enum warmth warmth(struct ww_batch *b, const struct ww_batch_job *j, int slot, int *users)
 {
-	struct ww_judge_opts o = opts_at(b, j, place);
+	struct ww_judge_opts o = opts_at(b, j, slot);
 	const struct judge_entry *owner = find_judge(b, &o);
 	*users = 0;
 	if (!owner)
@@ -252,17 +252,17 @@ static enum warmth warmth(struct ww_batch *b, const struct ww_batch_job *j, int 
 /* A job and the device for it; job NULL: none. */
 struct choice {
 	struct ww_batch_job **job;
-	int place, users;
+	int slot, users;
 };
 
 /* The device on which a task is opened: the one with the fewest, of those left that do not have it.  Where another has
  * it, only a device without any task.  -1: none. */
-static int place_to_open(struct ww_batch *b, const struct ww_batch_job *j)
+static int slot_to_open(struct ww_batch *b, const struct ww_batch_job *j)
 {
 	int best = -1, least = 0, elsewhere = 0, users;
-	for (int i = 0; i < n_places(b); i++)
+	for (int i = 0; i < n_slots(b); i++)
 		elsewhere += !b->lost[i] && warmth(b, j, i, &users) != COLD;
-	for (int i = 0; i < n_places(b); i++) {
+	for (int i = 0; i < n_slots(b); i++) {
 		int n = tasks_at(b, i);
 		if (!b->lost[i] && warmth(b, j, i, &users) == COLD && (!elsewhere || !n) && (best < 0 || n < least)) {
 			best = i;
@@ -277,12 +277,12 @@ static void look_through(struct ww_batch *b, struct choice *hot, struct choice *
 {
 	*hot = *cold = (struct choice){ NULL, 0, 0 };
 	for (struct ww_batch_job **p = &b->head; *p && !(cold->job && hot->job && !hot->users); p = &(*p)->next) {
-		int users, place;
-		for (int i = 0; i < n_places(b); i++)
+		int users, slot;
+		for (int i = 0; i < n_slots(b); i++)
 			if (!b->lost[i] && warmth(b, *p, i, &users) == HOT && (!hot->job || users < hot->users))
 				*hot = (struct choice){ p, i, users };
-		if (!cold->job && (place = place_to_open(b, *p)) >= 0)
-			*cold = (struct choice){ p, place, 0 };
+		if (!cold->job && (slot = slot_to_open(b, *p)) >= 0)
+			*cold = (struct choice){ p, slot, 0 };
 	}
 }
 
@@ -326,7 +326,7 @@ struct work {
 	struct task_entry *task;   /* NULL where the judge cannot be had; else with one more user */
 	struct task_entry *evict;  /* to be closed first */
 	int open_judge, open_task; /* ours to open */
-	int place;                 /* the device */
+	int slot;                  /* the device */
 };
 
 static struct judge_entry *new_judge(struct ww_batch *b, const struct ww_judge_opts *o)
@@ -340,9 +340,9 @@ static struct judge_entry *new_judge(struct ww_batch *b, const struct ww_judge_o
 }
 
 /* Mark what the job needs as in use or as being opened by us. */
-static void reserve(struct ww_batch *b, struct work *w, struct task_entry *place)
+static void reserve(struct ww_batch *b, struct work *w, struct task_entry *entry)
 {
-	w->job->opts = opts_at(b, w->job, w->place);
+	w->job->opts = opts_at(b, w->job, w->slot);
 	w->judge = find_judge(b, &w->job->opts);
 	w->open_judge = !w->judge;
 	if (!w->judge && !(w->judge = new_judge(b, &w->job->opts)))
@@ -352,10 +352,10 @@ static void reserve(struct ww_batch *b, struct work *w, struct task_entry *place
 	w->task = find_task(b, w->judge, &w->job->task);
 	w->open_task = !w->task;
 	if (!w->task) {
-		w->task = place;
-		*place = (struct task_entry){ .state = OPENING, .owner = w->judge, .err = WW_ERR_INIT };
-		memcpy(place->id, w->job->task.id, sizeof(place->id));
-		snprintf(place->name, sizeof(place->name), "%s", w->job->task.name);
+		w->task = entry;
+		*entry = (struct task_entry){ .state = OPENING, .owner = w->judge, .err = WW_ERR_INIT };
+		memcpy(entry->id, w->job->task.id, sizeof(entry->id));
+		snprintf(entry->name, sizeof(entry->name), "%s", w->job->task.name);
 	}
 	w->task->users++;
 	w->task->used = ++b->clock;
@@ -378,10 +378,10 @@ static int take(struct ww_batch *b, struct work *w)
 		w->job = take_job(b, &b->head);
 		return 1;
 	}
-	struct task_entry *place = free_task(b);
+	struct task_entry *entry = free_task(b);
 	struct choice hot, cold, *which = NULL;
 	look_through(b, &hot, &cold);
-	int may_open = place && count_tasks(b, 1) < b->max_opening, full = count_tasks(b, 0) >= b->o.open_tasks;
+	int may_open = entry && count_tasks(b, 1) < b->max_opening, full = count_tasks(b, 0) >= b->o.open_tasks;
 	int impatient = b->head->passed > PATIENCE && cold.job == &b->head;
 	if (cold.job && may_open && !full)
 		which = &cold;
@@ -393,9 +393,9 @@ static int take(struct ww_batch *b, struct work *w)
 		return 0;
 	if (w->evict)
 		w->evict->state = CLOSING;
-	w->place = which->place;
+	w->slot = which->slot;
 	w->job = take_job(b, which->job);
-	reserve(b, w, place);
+	reserve(b, w, entry);
 	return 1;
 }
 
@@ -440,7 +440,7 @@ static void open_judge(struct ww_batch *b, struct judge_entry *e)
 	o.progress = tell_stage;
 	o.cancelled = is_cancelled;
 	o.progress_ctx = NULL;
-	o.open_tasks = (b->o.open_tasks + n_places(b) - 1) / n_places(b);
+	o.open_tasks = (b->o.open_tasks + n_slots(b) - 1) / n_slots(b);
 	enum ww_rc rc = ww_judge_open(&e->judge, &o, &e->err);
 	set_state(b, &e->state, rc == WW_OK ? OPEN : FAILED);
 }
@@ -595,15 +595,15 @@ static int moved(struct ww_batch *b, struct ww_batch_job *job)
 	struct ww_err why = WW_ERR_INIT;
 	if (!b->o.n_devices || !may_be_the_device(job->rc) || interrupted(b))
 		return 0;
-	int place = place_of(b, job->opts.device),
+	int slot = slot_of(b, job->opts.device),
 		failed = (b->o.probe ? b->o.probe : probe_by_runner)(&job->opts, &why) != WW_OK;
 	WW_LOCKED(&b->lock);
-	if (failed && !b->lost[place]) {
-		b->lost[place] = 1;
+	if (failed && !b->lost[slot]) {
+		b->lost[slot] = 1;
 		ww_log(WW_LOG_WARN, "device %d has failed (%.300s); %s", job->opts.device, why.msg,
 			n_left(b) ? "its jobs go to the others" : "none is left");
 	}
-	int go_on = b->lost[place] && n_left(b);
+	int go_on = b->lost[slot] && n_left(b);
 	if (go_on)
 		put_back(b, job);
 	return go_on;

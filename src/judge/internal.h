@@ -48,7 +48,7 @@ struct ww_judge {
 
 /* One baseline of a task: what was measured, now or by an earlier judge. */
 struct ww_base {
-	int known; /* measured, or known not to be available */
+	int settled; /* measured, or found not to be available */
 	int available;
 	int prepared;  /* in the reference worker that lives now */
 	int disturbed; /* while it was measured */

@@ -206,7 +206,7 @@ static enum ww_rc begin_ref(struct ww_judge_task *t, struct ww_err *err)
 /* A forked worker has imported PyTorch; it starts the device within its turn, since that keeps others' calls and memory
  * waiting for tens of milliseconds again and again. */
 static enum ww_rc load_ref(
-	struct ww_judge_task *t, struct ww_turn *turn, struct ww_cached_graph *known, struct ww_err *err)
+	struct ww_judge_task *t, struct ww_turn *turn, struct ww_cached_graph *cached, struct ww_err *err)
 {
 	struct ww_judge *j = t->judge;
 	ww_judge_progress(j, "importing PyTorch");
@@ -219,13 +219,13 @@ static enum ww_rc load_ref(
 	if (turn)
 		WW_CHECK(ww_turn_take(turn, j, WW_TURN_LOAD, err));
 	ww_judge_progress(j, "loading the task");
-	return ww_graphs_load(known, j->store, t->ref, &t->task, ww_session_seed(t), err);
+	return ww_graphs_load(cached, j->store, t->ref, &t->task, ww_session_seed(t), err);
 }
 
 /* The first task whose graph the store does not have: what exporting needs is imported once, by the process that forks,
  * and this task's worker is another fork of it. */
 static enum ww_rc load_again(
-	struct ww_judge_task *t, struct ww_turn *turn, struct ww_cached_graph *known, struct ww_err *err)
+	struct ww_judge_task *t, struct ww_turn *turn, struct ww_cached_graph *cached, struct ww_err *err)
 {
 	struct ww_err why = WW_ERR_INIT;
 	ww_judge_drop_ref(t);
@@ -234,31 +234,31 @@ static enum ww_rc load_again(
 	ww_judge_progress(t->judge, "importing torch.export");
 	if (ww_forker_import(t->ref_opts.forker, &why) != WW_OK)
 		ww_log(WW_LOG_INFO, "each reference worker imports torch.export by itself: %s", why.msg);
-	return load_ref(t, turn, known, err);
+	return load_ref(t, turn, cached, err);
 }
 
 enum ww_rc ww_judge_start_ref(struct ww_judge_task *t, struct ww_turn *turn, struct ww_err *err)
 {
 	struct ww_judge *j = t->judge;
-	struct ww_cached_graph known = { .graph = t->graph };
+	struct ww_cached_graph cached = { .graph = t->graph };
 	struct ww_forker *forker = t->ref_opts.forker;
 	int exports = forker && ww_forker_exports(forker);
 	enum ww_rc rc;
 
-	WW_TRY(load_ref(t, turn, &known, err));
-	if (!known.graph && forker && !exports)
-		WW_TRY(load_again(t, turn, &known, err));
-	if (turn && !known.graph && !forker) /* a forked worker has imported what exporting needs */
+	WW_TRY(load_ref(t, turn, &cached, err));
+	if (!cached.graph && forker && !exports)
+		WW_TRY(load_again(t, turn, &cached, err));
+	if (turn && !cached.graph && !forker) /* a forked worker has imported what exporting needs */
 		ww_turn_drop(turn);
 	ww_judge_progress(j, "exporting the graph");
-	WW_TRY(ww_graphs_graph(&known, j->store, t->ref, err));
+	WW_TRY(ww_graphs_graph(&cached, j->store, t->ref, err));
 	if (!t->shapes.owner)
-		WW_TRY(ww_ref_shapes(known.graph, &t->shapes, err));
+		WW_TRY(ww_ref_shapes(cached.graph, &t->shapes, err));
 	if (turn)
 		WW_TRY(ww_turn_take(turn, j, WW_TURN_LOAD, err));
 	WW_TRY(share_buffers(t, err));
 out:
-	t->graph = known.graph;
+	t->graph = cached.graph;
 	if (turn)
 		ww_turn_drop(turn);
 	if (rc != WW_OK)

@@ -340,16 +340,16 @@ static json_int_t add_scratch(struct handing *h, int buf, const json_t *row, int
 }
 
 /* An input or a parameter by its name; -1: it is neither. */
-static json_int_t add_place(struct handing *h, const char *name)
+static json_int_t add_bound(struct handing *h, const char *name)
 {
 	const struct ww_judge_task *t = h->s->t;
 	const struct ww_facts *f = &t->facts;
 	for (int i = 0; i < f->n_inputs + f->n_params; i++) {
-		const struct ww_tensor *place = i < f->n_inputs ? &f->inputs[i] : &f->params[i - f->n_inputs];
-		const json_t *row = find_row(json_object_get(t->graph, i < f->n_inputs ? "inputs" : "params"), place->name);
+		const struct ww_tensor *tensor = i < f->n_inputs ? &f->inputs[i] : &f->params[i - f->n_inputs];
+		const json_t *row = find_row(json_object_get(t->graph, i < f->n_inputs ? "inputs" : "params"), tensor->name);
 		struct ww_run_bind b = { .map_bytes = t->buffers.b[i].alloc_bytes };
 		json_t *like;
-		if (strcmp(place->name, name) || !row)
+		if (strcmp(tensor->name, name) || !row)
 			continue;
 		h->fds[h->n_fds++] = t->buffers.b[i].fd;
 		json_array_append_new(h->buffers, buffer_row(row, 0, 0, &b, &like));
@@ -365,7 +365,7 @@ static void add_places(struct handing *h, const json_t *v, json_t *seen, json_t 
 	json_t *x;
 	size_t i;
 	if (ref && !json_object_get(seen, ref)) {
-		json_int_t at = add_place(h, ref);
+		json_int_t at = add_bound(h, ref);
 		json_object_set_new(seen, ref, json_true());
 		if (at >= 0)
 			json_array_append_new(reads, json_pack("[s, I, n]", ref, at));

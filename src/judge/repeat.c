@@ -26,8 +26,8 @@ enum { REPEATS = 44 };
 static const double MAX_SECONDS = 2;
 
 struct repeats {
-	uint64_t key, first; /* digest of the first run's outputs, once known */
-	int known;
+	uint64_t key, first; /* digest of the first run's outputs, with has_first */
+	int has_first;
 	const unsigned char *map[WW_MAX_OUTPUTS]; /* cpu: the output buffers */
 	size_t map_bytes[WW_MAX_OUTPUTS];
 };
@@ -85,10 +85,10 @@ static enum ww_rc repeat_cpu(struct ww_session *s, struct repeats *x, int *made,
 {
 	struct ww_run_result res;
 	*made = *differs = 0;
-	if (!x->known) {
+	if (!x->has_first) {
 		WW_CHECK(map_outputs(s->t, x, err));
 		x->first = digest_now(s, x);
-		x->known = 1;
+		x->has_first = 1;
 	}
 	WW_CHECK(ww_session_run(s, WW_RUN_POISON, &res, err));
 	if (s->failed)
@@ -107,7 +107,7 @@ static enum ww_rc repeat_cuda(
 		.limit_ms = (uint32_t)(seconds * 1e3) + 1,
 		.key = x->key,
 		.first = x->first,
-		.known = (uint32_t)x->known };
+		.has_first = (uint32_t)x->has_first };
 	struct ww_run_result res;
 	*made = *differs = 0;
 	WW_CHECK(ww_judge_interrupted(s->t->judge, err));
@@ -117,7 +117,7 @@ static enum ww_rc repeat_cuda(
 	if (res.made < 1 || res.made > n)
 		return ww_err_set(err, WW_ERR_PROTOCOL, "the runner made %d repeats of %d", res.made, n);
 	x->first = res.digest;
-	x->known = 1;
+	x->has_first = 1;
 	*made = res.made;
 	*differs = res.differs;
 	return WW_OK;
@@ -128,9 +128,9 @@ static enum ww_rc repeat_mixed(struct ww_session *s, struct repeats *x, int *mad
 {
 	uint64_t digest = 0;
 	*made = *differs = 0;
-	if (!x->known)
+	if (!x->has_first)
 		WW_CHECK(ww_pytorch_digest(s, 0, x->key, &x->first, err));
-	x->known = 1;
+	x->has_first = 1;
 	if (!s->failed)
 		WW_CHECK(ww_pytorch_digest(s, 1, x->key, &digest, err));
 	if (s->failed)

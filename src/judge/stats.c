@@ -176,11 +176,11 @@ struct ww_ratio ww_stats_ratio_disturbed(const double *base, const double *x, in
 void ww_stats_hold(double *us, const double *witness, int n, double slack, double share)
 {
 	double more[WW_STATS_MAX_SAMPLES];
-	int known = 0;
+	int n_more = 0;
 	for (int i = 0; i < n; i++)
 		if (isfinite(witness[i]))
-			more[known++] = witness[i] - us[i] - share * us[i];
-	if (!known || ww_stats_median(more, known) <= slack)
+			more[n_more++] = witness[i] - us[i] - share * us[i];
+	if (!n_more || ww_stats_median(more, n_more) <= slack)
 		return;
 	for (int i = 0; i < n; i++)
 		us[i] = witness[i] > us[i] ? witness[i] : us[i];

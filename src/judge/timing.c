@@ -365,7 +365,7 @@ static double limit_s(const struct timing *x)
 static void hold_to_checked(struct series *e)
 {
 	double us[2][WW_STATS_MAX_SAMPLES];
-	int n[2] = { 0, 0 }, kept = 0;
+	int n[2] = { 0, 0 }, n_checked = 0;
 	for (int k = 0; k < e->n; k++) {
 		int check = e->rounds[k].check != 0;
 		us[check][n[check]++] = e->rounds[k].us[CANDIDATE];
@@ -375,8 +375,8 @@ static void hold_to_checked(struct series *e)
 		return;
 	for (int k = 0; k < e->n; k++)
 		if (e->rounds[k].check)
-			e->rounds[kept++] = e->rounds[k];
-	e->n = kept;
+			e->rounds[n_checked++] = e->rounds[k];
+	e->n = n_checked;
 }
 
 static void hold_to_stamps(struct series *e)

@@ -187,7 +187,7 @@ static void room_take(struct ww_synth_checker *c, int again)
 {
 	struct ww_synth_device *d = c->o.device;
 	int alone = c->room < 0;
-	double more = c->room - (again ? c->kept : 0);
+	double more = c->room - (again ? c->compile_room : 0);
 	WW_LOCKED(&d->lock);
 	d->waiting += alone;
 	while (d->alone ||
@@ -209,7 +209,7 @@ static void room_give(struct ww_synth_checker *c, int compiles)
 	if (c->room < 0)
 		d->alone = 0;
 	else
-		d->used -= c->room - (compiles ? c->kept : 0);
+		d->used -= c->room - (compiles ? c->compile_room : 0);
 	if (d->used < 1)
 		d->used = 0; /* sums of doubles */
 	d->running--;
@@ -536,8 +536,8 @@ static enum ww_rc look_in_room(struct ww_synth_checker *c, const struct ww_task 
 	const json_t *times, double room, struct ww_synth_result *out, struct ww_err *err)
 {
 	c->room = room;
-	if (room > 0 && c->kept > room)
-		c->kept = room;
+	if (room > 0 && c->compile_room > room)
+		c->compile_room = room;
 	room_take(c, 0);
 	enum ww_rc rc = look(c, task, seed, times, out, err);
 	room_give(c, 0);
@@ -575,7 +575,7 @@ static enum ww_rc by_record(struct ww_synth_checker *c, const json_t *times, str
 	return WW_OK;
 }
 
-enum ww_rc ww_synth_check(struct ww_synth_checker *c, const struct ww_str *source, double bytes, double kept,
+enum ww_rc ww_synth_check(struct ww_synth_checker *c, const struct ww_str *source, double bytes, double compile_bytes,
 	uint64_t seed, const json_t *times, struct ww_synth_result *out, struct ww_err *err)
 {
 	WW_AUTO(ww_task_release) struct ww_task task = { 0 };
@@ -587,7 +587,7 @@ enum ww_rc ww_synth_check(struct ww_synth_checker *c, const struct ww_str *sourc
 		WW_CHECK(by_record(c, times, out));
 	if (*out->reason)
 		return WW_OK;
-	c->kept = kept < bytes ? kept : bytes;
+	c->compile_room = compile_bytes < bytes ? compile_bytes : bytes;
 	if (!is_cpu(c))
 		return look_beside_others(c, &task, bytes, seed, times, out, err);
 	WW_CHECK(open_worker(c, out, err));

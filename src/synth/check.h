@@ -74,8 +74,8 @@ struct ww_synth_checker {
 	struct ww_synth_check_opts o;
 	struct ww_ref *ref;
 	int used;
-	double room; /* of the device, that the candidate in hand has taken; -1: all of it */
-	double kept; /* of it, while it compiles */
+	double room;         /* of the device, that the candidate in hand has taken; -1: all of it */
+	double compile_room; /* of it, while it compiles */
 };
 
 /* The result for a module. */
@@ -96,11 +96,10 @@ void ww_synth_result_release(struct ww_synth_result *r);
 enum ww_rc ww_synth_reject(struct ww_synth_result *r, const char *reason, const char *detail); /* WW_OK */
 json_t *ww_synth_cost_json(const struct ww_synth_result *r); /* {"load": [seconds, CPU-seconds], ...} of those passed */
 
-/* All filters that look at one module alone.  bytes: of device memory that it is expected to need while it runs; kept:
- * and while it compiles; times: the recorded
- * ones, or NULL: measure.  An error is ours (no worker can be started, interrupted); whatever the module does is in the
- * result. */
-enum ww_rc ww_synth_check(struct ww_synth_checker *c, const struct ww_str *source, double bytes, double kept,
+/* All filters that look at one module alone.  bytes: of device memory that it is expected to need while it runs;
+ * compile_bytes: while it compiles; times: the recorded ones, or NULL: measure.  An error is ours (no worker can be
+ * started, interrupted); whatever the module does is in the result. */
+enum ww_rc ww_synth_check(struct ww_synth_checker *c, const struct ww_str *source, double bytes, double compile_bytes,
 	uint64_t seed, const json_t *times, struct ww_synth_result *out, struct ww_err *err) WW_MUST_CHECK;
 #define WW_SYNTH_TOO_LONG "takes too long"
 void ww_synth_checker_close(struct ww_synth_checker *c);

@@ -166,15 +166,15 @@ void ww_bytecode_dir_by(const char *python, const char *script, char dir[PATH_MA
 void ww_bytecode_dir(const char *python, char dir[PATH_MAX])
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-	static char known[PATH_MAX], its_dir[PATH_MAX];
+	static char cached_python[PATH_MAX], cached_dir[PATH_MAX];
 	char bridge[PATH_MAX], script[PATH_MAX];
 	struct ww_err ignored = WW_ERR_INIT;
 	WW_LOCKED(&lock);
 	*dir = 0;
-	if (strcmp(known, python) && ww_fs_resource("bridge", bridge, &ignored) == WW_OK &&
+	if (strcmp(cached_python, python) && ww_fs_resource("bridge", bridge, &ignored) == WW_OK &&
 		ww_fs_join(script, bridge, "bytecode.py", &ignored) == WW_OK) {
-		ww_bytecode_dir_by(python, script, its_dir);
-		snprintf(known, sizeof(known), "%s", python);
+		ww_bytecode_dir_by(python, script, cached_dir);
+		snprintf(cached_python, sizeof(cached_python), "%s", python);
 	}
-	snprintf(dir, PATH_MAX, "%s", its_dir);
+	snprintf(dir, PATH_MAX, "%s", cached_dir);
 }

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 static const struct {
-	const char *name, *place;
+	const char *name, *resource;
 } examples[] = { { "examples-cuda", "examples/cuda" }, { "examples-cpu", "examples/cpu" } };
 
 /* A name is one word: no path, and nothing hidden. */
@@ -19,23 +19,23 @@ static int is_name(const char *text) { return *text && *text != '.' && strlen(te
 
 int ww_shipped_find(const char *name, char *path)
 {
-	char place[128];
+	char resource[128];
 	struct ww_err ignored;
 	if (!is_name(name) || access(name, F_OK) == 0)
 		return 0;
-	snprintf(place, sizeof(place), "data/%s/tasks.jsonl.zst", name);
+	snprintf(resource, sizeof(resource), "data/%s/tasks.jsonl.zst", name);
 	for (size_t i = 0; i < WW_ARRAY_LEN(examples); i++)
 		if (!strcmp(name, examples[i].name))
-			snprintf(place, sizeof(place), "%s", examples[i].place);
-	return ww_fs_resource(place, path, &ignored) == WW_OK;
+			snprintf(resource, sizeof(resource), "%s", examples[i].resource);
+	return ww_fs_resource(resource, path, &ignored) == WW_OK;
 }
 
 static int is_set(const struct dirent *e)
 {
-	char place[PATH_MAX], path[PATH_MAX];
+	char resource[PATH_MAX], path[PATH_MAX];
 	struct ww_err ignored;
-	snprintf(place, sizeof(place), "data/%s/tasks.jsonl.zst", e->d_name);
-	return is_name(e->d_name) && ww_fs_resource(place, path, &ignored) == WW_OK;
+	snprintf(resource, sizeof(resource), "data/%s/tasks.jsonl.zst", e->d_name);
+	return is_name(e->d_name) && ww_fs_resource(resource, path, &ignored) == WW_OK;
 }
 
 void ww_shipped_names(struct ww_str *out)

@@ -12,7 +12,7 @@
 
 struct ww_builder {
 	struct ww_zygote *z;
-	struct ww_answers kept;
+	struct ww_answers cache;
 };
 
 static const char *const result_texts[] = {
@@ -48,7 +48,7 @@ void ww_builder_close(struct ww_builder *b)
 	free(b);
 }
 
-void ww_builder_keep(struct ww_builder *b, struct ww_store *store) { ww_answers_init(&b->kept, store, "image", NULL); }
+void ww_builder_keep(struct ww_builder *b, struct ww_store *store) { ww_answers_init(&b->cache, store, "image", NULL); }
 
 enum ww_sandbox_level ww_builder_level(const struct ww_builder *b) { return ww_zygote_level(b->z); }
 
@@ -192,7 +192,7 @@ enum ww_rc ww_builder_build(struct ww_builder *b, const char *plan_source, size_
 	WW_TRY(request_init(&q, plan_source, plan_bytes, facts, err));
 	for (int attempt = 0; attempt < 2; attempt++) {
 		WW_TRY(ww_answers_run(
-			attempt ? &nothing : &b->kept, b->z, q.parts, n, WW_BUILD_LIMIT_MS / 1000.0, &reply, &end, &hit, err));
+			attempt ? &nothing : &b->cache, b->z, q.parts, n, WW_BUILD_LIMIT_MS / 1000.0, &reply, &end, &hit, err));
 		*result = judge_reply(&reply, &end, facts, image, &said);
 		if (!hit || *result == WW_BUILD_OK)
 			break;
@@ -201,7 +201,7 @@ enum ww_rc ww_builder_build(struct ww_builder *b, const char *plan_source, size_
 	}
 	ww_str_add(diag, said.p, said.len);
 	if (*result == WW_BUILD_OK && !hit)
-		WW_TRY(ww_answers_put(&b->kept, q.parts, n, &reply, err));
+		WW_TRY(ww_answers_put(&b->cache, q.parts, n, &reply, err));
 out:
 	if (rc != WW_OK) {
 		free(*image);

@@ -459,7 +459,7 @@ void ww_pytorch(struct ww_plan *p, const struct ww_pytorch *t)
 
 /* ---- The image --------------------------------------------------------------------------------------------------- */
 
-static size_t place(size_t *at, const struct list *l)
+static size_t reserve(size_t *at, const struct list *l)
 {
 	size_t here = (*at + 7) & ~(size_t)7;
 	*at = here + l->n * l->size;
@@ -479,7 +479,7 @@ struct ww_image *ww_plan_image(struct ww_plan *p, const char **limit)
 	*limit = NULL;
 	for (size_t i = 0; i < WW_ARRAY_LEN(parts); i++) {
 		*parts[i].n = (uint32_t)parts[i].l->n;
-		*parts[i].where = (uint32_t)place(&at, parts[i].l);
+		*parts[i].where = (uint32_t)reserve(&at, parts[i].l);
 	}
 	if (at > WW_IMAGE_MAX_BYTES) {
 		*limit = "the plan is larger than 16 MiB";

@@ -80,7 +80,7 @@ static enum ww_rc look_up(struct ww_judge_task *t, enum ww_baseline b, struct ww
 	to->n = read_samples(json_object_get(o, "device_us"), to->us);
 	to->n_call = read_samples(json_object_get(o, "call_us"), to->call_us);
 	snprintf(to->method, sizeof(to->method), "%s", ww_json_str(o, "method", ""));
-	to->known = to->available = to->n >= MIN_CALLS;
+	to->settled = to->available = to->n >= MIN_CALLS;
 	return WW_OK;
 }
 
@@ -150,7 +150,7 @@ enum ww_rc ww_base_prepare(struct ww_judge_task *t, enum ww_baseline b, struct w
 		return rc;
 	e->prepared = info.available;
 	if (!info.available) {
-		e->known = 1;
+		e->settled = 1;
 		e->available = 0;
 		snprintf(e->reason, sizeof(e->reason), "%s", info.reason);
 		ww_log(WW_LOG_WARN, "baseline %s is not available: %s", ww_baseline_name(b), info.reason);
@@ -166,8 +166,8 @@ enum ww_rc ww_base_prepare(struct ww_judge_task *t, enum ww_baseline b, struct w
 static int may_be_called(struct ww_judge_task *t)
 {
 	const struct ww_base *e = &t->base[WW_BASE_COMPILE], *eager = &t->base[WW_BASE_EAGER];
-	return !e->known ||
-		(e->available && (!eager->known || ww_stats_median(e->us, e->n) <= ww_stats_median(eager->us, eager->n)));
+	return !e->settled ||
+		(e->available && (!eager->settled || ww_stats_median(e->us, e->n) <= ww_stats_median(eager->us, eager->n)));
 }
 
 enum ww_rc ww_base_compile_ahead(struct ww_judge_task *t, struct ww_err *err)
@@ -175,7 +175,7 @@ enum ww_rc ww_base_compile_ahead(struct ww_judge_task *t, struct ww_err *err)
 	struct ww_base *e = &t->base[WW_BASE_COMPILE];
 	if (t->judge->opts.target != WW_TARGET_CUDA || !(t->judge->opts.baselines & (1u << WW_BASE_COMPILE)) || t->by_clock)
 		return WW_OK;
-	if (!e->known && !e->prepared)
+	if (!e->settled && !e->prepared)
 		WW_CHECK(look_up(t, WW_BASE_COMPILE, err));
 	return e->prepared || !may_be_called(t) ? WW_OK : ww_ref_compile_ahead(t->ref, WW_BASE_COMPILE, err);
 }
@@ -299,7 +299,7 @@ static enum ww_rc measure(struct ww_judge_task *t, unsigned which, int *good, st
 			e->n_call = e->n;
 			memcpy(e->call_us, e->us, sizeof(e->us));
 		}
-		e->known = e->available = 1;
+		e->settled = e->available = 1;
 		e->disturbed = !*good;
 	}
 	return WW_OK;
@@ -326,10 +326,10 @@ static enum ww_rc find_missing(struct ww_judge_task *t, unsigned *missing, struc
 {
 	*missing = 0;
 	for (int b = 0; b < WW_BASE_TORCH_COUNT; b++) {
-		if (!(t->judge->opts.baselines & (1u << b)) || ww_base_of(t, b)->known)
+		if (!(t->judge->opts.baselines & (1u << b)) || ww_base_of(t, b)->settled)
 			continue;
 		WW_CHECK(look_up(t, (enum ww_baseline)b, err));
-		if (ww_base_of(t, b)->known)
+		if (ww_base_of(t, b)->settled)
 			continue;
 		WW_CHECK(ww_base_prepare(t, (enum ww_baseline)b, err));
 		if (ww_base_of(t, b)->prepared)

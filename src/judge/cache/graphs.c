@@ -51,11 +51,11 @@ enum ww_rc ww_graphs_load(struct ww_cached_graph *k, struct ww_store *s, struct 
 	int used;
 	if (!s || !key_of(r, task, k->key))
 		k->key[0] = 0;
-	json_t *known = k->graph ? json_incref(k->graph) : k->key[0] ? look_up(s, k->key) : NULL;
-	enum ww_rc rc = ww_ref_load_with_graph(r, task, seed, known, &used, err);
+	json_t *cached = k->graph ? json_incref(k->graph) : k->key[0] ? look_up(s, k->key) : NULL;
+	enum ww_rc rc = ww_ref_load_with_graph(r, task, seed, cached, &used, err);
 	if (rc == WW_OK && used && !k->graph)
-		k->graph = json_incref(known);
-	json_decref(known);
+		k->graph = json_incref(cached);
+	json_decref(cached);
 	return rc;
 }
 

@@ -16,7 +16,7 @@
 struct ww_compiler {
 	struct ww_zygote *z;
 	struct ww_compiler_opts o;
-	struct ww_answers kept;
+	struct ww_answers cache;
 };
 
 static const char *const result_texts[] = {
@@ -64,7 +64,7 @@ void ww_compiler_close(struct ww_compiler *c)
 
 void ww_compiler_keep(struct ww_compiler *c, struct ww_store *store)
 {
-	ww_answers_init(&c->kept, store, "binary", ww_compiler_identity(c));
+	ww_answers_init(&c->cache, store, "binary", ww_compiler_identity(c));
 }
 
 enum ww_sandbox_level ww_compiler_level(const struct ww_compiler *c) { return ww_zygote_level(c->z); }
@@ -280,7 +280,7 @@ static enum ww_rc run(struct ww_compiler *c, const struct ww_zygote_part *parts,
 	int hit = 0;
 	for (int attempt = 0; attempt < 2; attempt++) {
 		WW_CHECK(
-			ww_answers_run(attempt ? &nothing : &c->kept, c->z, parts, n_parts, c->o.max_s, &reply, &end, &hit, err));
+			ww_answers_run(attempt ? &nothing : &c->cache, c->z, parts, n_parts, c->o.max_s, &reply, &end, &hit, err));
 		*result = judge_reply(c, &reply, &end, names, n, out, log);
 		if (!hit || *result == WW_COMPILE_OK)
 			break;
@@ -289,7 +289,7 @@ static enum ww_rc run(struct ww_compiler *c, const struct ww_zygote_part *parts,
 		ww_str_reset(log);
 	}
 	if (*result == WW_COMPILE_OK && !hit)
-		WW_CHECK(ww_answers_put(&c->kept, parts, n_parts, &reply, err));
+		WW_CHECK(ww_answers_put(&c->cache, parts, n_parts, &reply, err));
 	return WW_OK;
 }
 

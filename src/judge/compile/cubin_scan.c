@@ -17,9 +17,9 @@ enum { INSTRUCTION_BYTES = 16 };
 
 static int is_matrix(unsigned operation)
 {
-	static const uint16_t known[] = { 0x037, 0x03c, 0x03d, 0x03e, 0x03f, 0x07a, 0x1f0, 0x1f1, 0x1f2, 0x1f3 };
-	for (size_t i = 0; i < WW_ARRAY_LEN(known); i++)
-		if (operation == known[i])
+	static const uint16_t matrix[] = { 0x037, 0x03c, 0x03d, 0x03e, 0x03f, 0x07a, 0x1f0, 0x1f1, 0x1f2, 0x1f3 };
+	for (size_t i = 0; i < WW_ARRAY_LEN(matrix); i++)
+		if (operation == matrix[i])
 			return 1;
 	return 0;
 }

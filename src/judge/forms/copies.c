@@ -154,7 +154,7 @@ static void key_of(const glob_t *found, char hex[WW_HASH_HEX])
 enum ww_rc ww_copies_open(struct ww_copies **out, struct ww_store *store, const char *python, struct ww_err *err)
 {
 	ww_auto_free struct ww_copies *c = calloc(1, sizeof(*c));
-	ww_auto_str kept = WW_STR_INIT(sizeof(*c));
+	ww_auto_str cached = WW_STR_INIT(sizeof(*c));
 	char key[WW_HASH_HEX];
 	glob_t found = { 0 };
 	uint64_t start = ww_now_ns();
@@ -165,9 +165,9 @@ enum ww_rc ww_copies_open(struct ww_copies **out, struct ww_store *store, const 
 	if (!c || !find_libraries(python, &found))
 		WW_TRY(ww_nomem(err));
 	key_of(&found, key);
-	WW_TRY(ww_store_get(store, "library-code", key, &kept, &there, err));
-	if (there && kept.len == sizeof(*c)) {
-		memcpy(c, kept.p, sizeof(*c));
+	WW_TRY(ww_store_get(store, "library-code", key, &cached, &there, err));
+	if (there && cached.len == sizeof(*c)) {
+		memcpy(c, cached.p, sizeof(*c));
 	} else {
 		for (size_t i = 0; i < found.gl_pathc; i++)
 			if (!is_again(&found, i))

@@ -44,7 +44,7 @@ static const struct ww_piece *find(const struct ww_lent *l, int64_t address)
 }
 
 /* {"offset", "strides", "pieces"}; null for the judge's own buffer; NULL where it is not all lent. */
-static json_t *place(
+static json_t *locate(
 	const struct ww_lent *l, const struct ww_tensor *t, const int64_t *said, int *use, int max_use, int *n_use)
 {
 	int64_t span = ww_outputs_span(t, said + 1), at = said[0];
@@ -91,7 +91,7 @@ enum ww_rc ww_lent_places(struct ww_lent *l, const int64_t *places, int n_places
 	}
 	json_t *list = json_array();
 	for (int i = 0, at = 0; list && i < n; at += 1 + out[i++].rank)
-		if (json_array_append_new(list, place(l, &out[i], places + at, use, max_use, n_use)) < 0) {
+		if (json_array_append_new(list, locate(l, &out[i], places + at, use, max_use, n_use)) < 0) {
 			json_decref(list);
 			return WW_OK;
 		}

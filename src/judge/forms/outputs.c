@@ -138,21 +138,21 @@ static int read_runs(pid_t pid, int64_t address, const struct walk *w, char *to)
 	return 1;
 }
 
-static int take(pid_t pid, const struct ww_tensor *t, const int64_t *place, void *to)
+static int take(pid_t pid, const struct ww_tensor *t, const int64_t *layout, void *to)
 {
 	struct walk w;
-	int64_t span = ww_outputs_span(t, place + 1);
+	int64_t span = ww_outputs_span(t, layout + 1);
 	if (t->numel == 0)
 		return 1;
-	if (place[0] < 0 || place[0] > MAX_ADDRESS || span < 0) /* such strides would overflow below */
+	if (layout[0] < 0 || layout[0] > MAX_ADDRESS || span < 0) /* such strides would overflow below */
 		return 0;
-	make_walk(&w, t, place + 1);
+	make_walk(&w, t, layout + 1);
 	w.span = span;
 	if (w.runs == 1)
-		return read_at(pid, place[0], to, w.run);
+		return read_at(pid, layout[0], to, w.run);
 	if ((double)w.span * BYTE_S < (double)w.runs * RUN_S)
-		return read_span(pid, place[0], &w, to);
-	return read_runs(pid, place[0], &w, to);
+		return read_span(pid, layout[0], &w, to);
+	return read_runs(pid, layout[0], &w, to);
 }
 
 int ww_outputs_take(pid_t pid, const int64_t *places, int n_places, const struct ww_tensor *out, int n, void *const *to,

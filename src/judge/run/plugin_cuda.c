@@ -307,7 +307,7 @@ static int cuda_repeat(void *self, const struct ww_run_repeat *q, struct ww_run_
 	if (!x->parts || (q->n && !p))
 		return WW_RUN_BROKEN;
 	r->digest = q->first;
-	if (!q->known)
+	if (!q->has_first)
 		e = ww_cuda_digest_outputs(x, q->key, &r->digest);
 	while (e == CUDA_SUCCESS && r->made < q->n && !r->differs && (!r->made || now_us() - start < q->limit_ms * 1e3)) {
 		e = ww_cuda_poison(x);

@@ -110,12 +110,12 @@ struct ww_run_bind {
 	uint64_t offset_bytes; /* of the buffer in it */
 };
 /* Payload of REPEAT (cuda only; on cpu the judge looks at the outputs itself).  The outputs as they lie are the first
- * run's unless `known` says that `first` is their digest under `key` already.  Stops at a difference, or with the run
- * in which limit_ms have passed. */
+ * run's unless `has_first` says that `first` is their digest under `key` already.  Stops at a difference, or with the
+ * run in which limit_ms have passed. */
 struct ww_run_repeat {
 	uint32_t n, limit_ms;
 	uint64_t key, first;
-	uint32_t known, reserved;
+	uint32_t has_first, reserved;
 };
 /* FLUSH: cuda; on cpu the judge does it, after the inputs.  GUARDS: cuda; look at the guard bytes behind the run. */
 enum ww_run_prepare { WW_RUN_POISON = 1, WW_RUN_FLUSH = 2, WW_RUN_GUARDS = 4 };
