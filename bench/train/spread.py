@@ -1,30 +1,27 @@
 #!/usr/bin/env python3
-"""How far do equal runs part?  One training, by `warpwright train` and by PyTorch, each in several arithmetics; losses
-side by side.
+"""How far apart are equal trainings?  One training, by `warpwright train` and by PyTorch, each in several arithmetics;
+losses side by side.
 
-usage: spread.py --config CONFIG.json --data IDS.jsonl [--sequence N] [--rows R] [--steps S] [--dtype fp32|bf16] [--lr
-X] [--warmup N]
-                 [--runs NAME,NAME,...] [--seconds S] [--out FILE.json]                at least four steps
+usage: spread.py --config CONFIG.json --data IDS.jsonl [--sequence N] [--rows R] [--steps S] [--dtype fp32|bf16]
+                 [--lr X] [--warmup N] [--runs NAME,NAME,...] [--seconds S] [--out FILE.json]      at least four steps
 
-Every run has the same starting weights, rows and learning rates (compare.py's), so in exact arithmetic all of them were
-one.  Roundings make them part, and a run that has parted stays apart: the difference of two losses says something about
-a program only where it is larger than what one program differs from itself.  The table has mean losses of each quarter
-of the steps, and the largest difference to the first run.
+Every run has the same starting weights, rows and learning rates (compare.py's): in exact arithmetic all runs would be
+equal.  Rounding makes them differ, and the difference stays.  So two programs differ only where their losses differ by
+more than those of two runs of one program.  The table has mean losses of each quarter of the steps, and the largest
+difference to the first run.
 
-  ours:exact        numbers exact, a step in one batch         torch:autocast    fp32 weights, eager, autocast, a step
-                                                                                 in one batch
-  ours:fast         numbers fast                               torch:compiled    the same by torch.compile
-  ours:parts        exact, a step in four batches              torch:parts       a step in four batches
-                                                               torch:efficient   another kernel of
-                                                                                 scaled_dot_product_attention
-                                                               torch:nudged      starting weights times 1 + 1e-4 normal
-                                                                                 numbers
-                                                               torch:residual    sums between the layers in bf16, as
-                                                                                 ours
-                                                               torch:head        logits in fp32, as ours
-                                                               torch:copies      bf16 copies of fp32 weights everywhere,
-                                                                                 as ours
-                                                               torch:fp32, tf32  no bf16 anywhere
+  ours:exact        numbers exact, a step in one batch
+  ours:fast         numbers fast
+  ours:parts        exact, a step in four batches
+  torch:autocast    fp32 weights, eager, autocast, a step in one batch
+  torch:compiled    the same by torch.compile
+  torch:parts       a step in four batches
+  torch:efficient   another kernel of scaled_dot_product_attention
+  torch:nudged      starting weights times 1 + 1e-4 normal numbers
+  torch:residual    sums between the layers in bf16, as ours
+  torch:head        logits in fp32, as ours
+  torch:copies      bf16 copies of fp32 weights everywhere, as ours
+  torch:fp32, tf32  no bf16 anywhere
 
 Ours run beside PyTorch's at the same time, so this says nothing about speed.  No run is begun after --seconds.
 """

@@ -3,12 +3,11 @@
 prediction.
 
 usage: throughput.py [--config FILE] [--sequence N] [--rows R] [--micro M] [--numbers exact|fast] [--device cuda|cpu]
-[--dtype D]
-                     [--seconds S] [--skip N] [--peak-tflops X] [--json]
-       throughput.py --transformers [--batches 4,8] ...     transformers beside ours, in one run: the same shape in
-                                                            bf16, torch.compile,
-                     scaled_dot_product_attention, fused AdamW on bf16 weights, one batch a step; the best of the
-                     batches counts
+                     [--dtype D] [--seconds S] [--skip N] [--peak-tflops X] [--json]
+       throughput.py --transformers [--batches 4,8] ...
+
+With --transformers, transformers beside ours in one run: the same shape in bf16, torch.compile,
+scaled_dot_product_attention, fused AdamW on bf16 weights, one batch a step; the best of the batches counts.
 
 A step has R rows of N tokens, M at a time.  The run is stopped after S seconds of steps, before it writes a checkpoint;
 the first --skip steps do not count.  Flops: six times the parameters that are in products (a tied embedding once) and

@@ -1,4 +1,4 @@
-"""Bias and GELU, what is left of a linear layer when the product is somebody else's."""
+"""Bias and GELU: what follows the product in a linear layer."""
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
