@@ -44,6 +44,17 @@ static enum ww_loop loop_of(const struct ww_agent_values *v)
 	return (enum ww_loop)l;
 }
 
+static enum ww_rc check_prompt(const struct ww_agent_values *v, struct ww_policy *p, struct ww_err *err)
+{
+	int compact = ww_agent_values_prompt(v, p) == WW_PROMPT_COMPACT;
+	if (compact && strcmp(v->form, "plan"))
+		return ww_err_set(
+			err, WW_ERR_USAGE, "the compact prompt is about plans; --form %s needs --prompt full", v->form);
+	if (!compact && !strncmp(v->policy, "planner+", strlen("planner+")))
+		return ww_err_set(err, WW_ERR_USAGE, "--policy %s is told the compact prompt; leave out --prompt", v->policy);
+	return WW_OK;
+}
+
 enum ww_rc ww_agent_values_policy(
 	const struct ww_agent_values *v, uint64_t seed, struct ww_policy **out, struct ww_err *err)
 {
@@ -60,11 +71,12 @@ enum ww_rc ww_agent_values_policy(
 		.model_cache = v->model_cache,
 		.call_s = v->call_s };
 	WW_CHECK((enum ww_rc)ww_policy_open(&o, out, err));
-	if (ww_agent_values_prompt(v, *out) != WW_PROMPT_COMPACT || !strcmp(v->form, "plan"))
-		return WW_OK;
-	(*out)->ops->free(*out);
-	*out = NULL;
-	return ww_err_set(err, WW_ERR_USAGE, "the compact prompt is about plans; --form %s needs --prompt full", v->form);
+	enum ww_rc rc = check_prompt(v, *out, err);
+	if (rc != WW_OK) {
+		(*out)->ops->free(*out);
+		*out = NULL;
+	}
+	return rc;
 }
 
 enum ww_prompt ww_agent_values_prompt(const struct ww_agent_values *v, struct ww_policy *policy)

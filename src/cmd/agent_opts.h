@@ -20,7 +20,7 @@ struct ww_agent_values {
 /* turns, seconds: the defaults, as text. */
 #define WW_OPTS_AGENT(type, agent, turns, seconds) \
 	{ "policy", 0, WW_OPT_STR, offsetof(type, agent.policy), "P", "planner", 0, 0, \
-		"policy that writes the kernel: planner, model:DIR, openai:MODEL, anthropic:MODEL, or replay:EPISODE" }, \
+		"policy that writes the kernel: planner, model:DIR, planner+DIR, openai:MODEL, anthropic:MODEL, or replay:EPISODE" }, \
 	{ "no-algebra", 0, WW_OPT_FLAG, offsetof(type, agent.no_algebra), NULL, NULL, 0, 0, \
 		"keep the planner from rewriting by algebra (docs/planner.md); the same as --policy planner:no-algebra" }, \
 	{ "form", 0, WW_OPT_CHOICE, offsetof(type, agent.form), "plan|kernelbench|cuda-agent", "plan", 0, 0, \

@@ -11,7 +11,7 @@
 #include "base/target.h"
 #include "cmd/cmd.h"
 #include "cmd/synth.h"
-#include "policy/planner/planner.h"
+#include "policy/planner/proposal.h"
 #include "synth/outlines.h"
 #include "task/held_out.h"
 #include "task/set.h"
@@ -50,41 +50,15 @@ struct teacher {
 
 /* ---- A line ------------------------------------------------------------------------------------------------------ */
 
-/* The number of an identifier like i27 or i27_0 at p, of n characters; -1: it is another one. */
-static int index_at(const char *p, size_t n)
-{
-	size_t digits = strspn(p + 1, "0123456789");
-	return *p == 'i' && digits && digits < 6 && (1 + digits == n || p[1 + digits] == '_') ? atoi(p + 1) : -1;
-}
-
-/* The planner numbers its indices through the whole graph, in an order that nobody can guess from the text before: here
- * they begin at 0 in each file, in the order in which they occur.  Another name for each, so it is the same program. */
-static void add_renumbered(struct ww_str *out, const char *text)
-{
-	static const char word[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
-	enum { MOST = 100000 };
-	ww_auto_free int *name = calloc(MOST, sizeof(*name));
-	int n = 0;
-	for (const char *p = text; name && *p;) {
-		size_t len = strspn(p, word);
-		int i = len ? index_at(p, len) : -1;
-		if (i >= 0) {
-			name[i] = name[i] ? name[i] : ++n;
-			ww_str_addf(out, "i%d", name[i] - 1);
-		}
-		size_t skipped = i >= 0 ? 1 + strspn(p + 1, "0123456789") : 0;
-		ww_str_add(out, p + skipped, (len ? len : 1) - skipped);
-		p += len ? len : 1;
-	}
-}
-
+/* The planner numbers its indices through the whole graph, in an order that nobody can guess from the text before, so
+ * they are renumbered. */
 static char *answer_of(const struct pl_result *r, enum ww_target target)
 {
 	struct ww_str s = WW_STR_INIT(LINE_MAX_BYTES);
 	ww_str_adds(&s, "```plan.c\n");
-	add_renumbered(&s, r->plan_text);
+	pl_renumber(&s, r->plan_text);
 	ww_str_addf(&s, "```\n```%s\n", target == WW_TARGET_CUDA ? "kernels.cu" : "kernels.c");
-	add_renumbered(&s, r->device_text);
+	pl_renumber(&s, r->device_text);
 	ww_str_adds(&s, "```\n");
 	return ww_str_take(&s);
 }

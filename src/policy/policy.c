@@ -12,7 +12,7 @@
 
 static int open_planner(const char *rest, const struct ww_policy_opts *o, struct ww_policy **out, struct ww_err *err)
 {
-	return ww_planner_new(rest, o->seed, out, err);
+	return ww_planner_new(rest, out, err);
 }
 
 static int open_replay(const char *rest, const struct ww_policy_opts *o, struct ww_policy **out, struct ww_err *err)
@@ -25,6 +25,17 @@ static int open_model(const char *rest, const struct ww_policy_opts *o, struct w
 	return ww_model_policy_new(rest, o, out, err);
 }
 
+static int open_planner_over(
+	const char *rest, const struct ww_policy_opts *o, struct ww_policy **out, struct ww_err *err)
+{
+	struct ww_policy *model;
+	WW_CHECK((enum ww_rc)ww_model_policy_new(rest, o, &model, err));
+	int rc = ww_planner_over(model, out, err);
+	if (rc != WW_OK)
+		model->ops->free(model);
+	return rc;
+}
+
 static int open_openai(const char *rest, const struct ww_policy_opts *o, struct ww_policy **out, struct ww_err *err)
 {
 	return ww_http_policy_new(&ww_wire_openai, rest, o, out, err);
@@ -35,26 +46,32 @@ static int open_anthropic(const char *rest, const struct ww_policy_opts *o, stru
 	return ww_http_policy_new(&ww_wire_anthropic, rest, o, out, err);
 }
 
+/* name: with '+' at its end, or with ':' before the argument; argument: NULL: none; "[X]": may be left out */
 static const struct {
-	const char *name, *argument, *what; /* argument: NULL: none; "[X]": may be left out */
+	const char *name, *argument, *what;
 	int (*open)(const char *rest, const struct ww_policy_opts *o, struct ww_policy **out, struct ww_err *err);
 } policies[] = { { "planner", "[no-algebra]", "rules and templates, no model", open_planner },
+	{ "planner+", "MODEL", "the planner's search from the answer of a model run here", open_planner_over },
 	{ "model", "DIR", "a model in Hugging Face's form, run here", open_model },
 	{ "openai", "MODEL", "a model behind a chat completions server", open_openai },
 	{ "anthropic", "MODEL", "a model behind a messages server", open_anthropic },
 	{ "replay", "FILE", "the recorded messages of an episode", open_replay } };
 
+/* What stands between name and argument. */
+static const char *joint(const char *name) { return name[strlen(name) - 1] == '+' ? "" : ":"; }
+
 int ww_policy_open(const struct ww_policy_opts *opts, struct ww_policy **out, struct ww_err *err)
 {
 	const char *spec = opts->spec;
-	size_t n = strcspn(spec, ":");
+	size_t n = strcspn(spec, ":+");
 	const char *rest = spec[n] ? spec + n + 1 : NULL;
+	n += spec[n] == '+';
 	for (size_t i = 0; i < WW_ARRAY_LEN(policies); i++) {
 		if (strlen(policies[i].name) != n || memcmp(policies[i].name, spec, n))
 			continue;
 		if (policies[i].argument && *policies[i].argument != '[' && (!rest || !*rest))
-			return ww_err_set(err, WW_ERR_USAGE, "policy %s needs an argument: --policy %s:%s", policies[i].name,
-				policies[i].name, policies[i].argument);
+			return ww_err_set(err, WW_ERR_USAGE, "policy %s needs an argument: --policy %s%s%s", policies[i].name,
+				policies[i].name, joint(policies[i].name), policies[i].argument);
 		if (!policies[i].argument && rest)
 			return ww_err_set(err, WW_ERR_USAGE, "policy %s takes no argument, so not \"%s\"", policies[i].name, spec);
 		return policies[i].open(rest, opts, out, err);

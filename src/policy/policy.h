@@ -59,7 +59,10 @@ struct ww_policy_ops {
 
 /* The policies.  Each returns 0 and a policy, or an error that says what is wrong. */
 /* how: NULL, or "no-algebra" (docs/planner.md, "Algebra"). */
-int ww_planner_new(const char *how, uint64_t seed, struct ww_policy **out, struct ww_err *err);
+int ww_planner_new(const char *how, struct ww_policy **out, struct ww_err *err);
+/* The planner behind a model that was trained with the compact prompt: the model's first answer is the first trial.
+ * Takes the model over where it succeeds. */
+int ww_planner_over(struct ww_policy *model, struct ww_policy **out, struct ww_err *err);
 /* What the planner decided and why (planner/explain.c) in the solution of these texts, from the conversation in which
  * it wrote it: a new reference.  NULL: none of its trials wrote them. */
 int ww_planner_explain(const char *how, const struct ww_message *msgs, size_t n, const char *device_text,

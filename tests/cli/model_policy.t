@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-# budget: 4 CPU-seconds, all 8
+# budget: 6 CPU-seconds, all 10
 # all: a cache that is too small for the first prompt
 """optimize --policy model:DIR: a random model works through the same loop; two episodes share an engine
-without influence on each other."""
+without influence on each other; planner+DIR goes on from its answer."""
 import hashlib
 import json
 import os
@@ -116,5 +116,22 @@ if ALL:
 p = subprocess.run([WW, "optimize", "t.py", "--target", "cpu", "--policy", "model:t.py"], capture_output=True,
                    text=True, timeout=300, check=False)
 ok(p.returncode == 2 and p.stderr.count("\n") == 1 and "t.py" in p.stderr, "what is no model is refused", p.stderr)
+
+# The planner goes on from what a model says, here from nothing that is a solution.
+argv = [WW, "optimize", "t.py", "--target", "cpu", "--policy", "planner+m", "--threads", "1", "--baselines", "",
+        "--max-turns", "2", "--max-reply-tokens", "20", "--formats", "none", "-o", "on"]
+p = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
+ok(p.returncode == 2 and "compact prompt" in p.stderr, "planner+MODEL needs a model that answers in one message",
+   p.stderr)
+with open("m/warpwright.json", "w", encoding="utf-8") as f:
+    json.dump({"prompt": "compact"}, f)
+p = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
+with open("on/episode.jsonl", encoding="utf-8") as f:
+    e = [json.loads(line) for line in f]
+said = [m for m in e if m["type"] == "message" and m["role"] == "assistant"]
+ok(p.returncode == 0 and e[-1]["reward_final"] == 1 and [c["name"] for c in said[0]["calls"]] == ["inspect"]
+   and said[0]["usage"]["completion_tokens"] == 20 and "tokens" not in said[0]
+   and "first version" in said[1]["text"], "and the planner alone goes on where it answers nothing",
+   p.stdout + p.stderr)
 shutil.rmtree(tmp)
 finish()

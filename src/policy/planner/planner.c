@@ -5,9 +5,13 @@
  * verdict feeds the search; what the search wants next is built from the graph and becomes the next message.  A build
  * is a few milliseconds, so nothing is cached between calls but the parsed graph.
  *
- * The seed is not used, since the planner takes the first of equal choices; the argument keeps the interface of the
- * other policies. */
-#include "policy/planner/search.h"
+ * With a model (`planner+MODEL`) the first message is the model's answer, and its files are the first trial: the search
+ * goes on from there (proposal.h).
+ *
+ * The seed is the model's: the planner takes the first of equal choices. */
+#include "policy/planner/proposal.h"
+
+#include "base/mem.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +19,12 @@
 
 struct planner {
 	struct ww_policy base;
-	uint64_t seed;
+	struct ww_policy *model; /* what proposes; NULL: nothing does */
 	struct pl_options options;
+	/* What the search made of the answer `placed_of`, kept from call to call: the same conversation gives the same. */
+	char *placed_of;
+	struct trial nearest;
+	int exact;
 };
 
 static const struct ww_message *find_inspect(const struct ww_message *msgs, size_t n)
@@ -83,11 +91,18 @@ struct replay {
 	struct pl_result first; /* of the default knobs */
 	struct pl_result last;  /* with convolutions channels-last */
 	struct search search;
+	struct pl_proposal proposal;
 	size_t turn; /* assistant messages so far */
 };
 
 static void build_trial(const struct replay *r, const struct trial *t, struct pl_result *out)
 {
+	if (t->proposal) {
+		*out = (struct pl_result){ .device_text = strdup(r->proposal.device_text),
+			.plan_text = strdup(r->proposal.plan_text) };
+		out->ok = out->device_text && out->plan_text;
+		return;
+	}
 	ww_pl_build(r->graph, r->device, r->target, t->knobs, SEARCH_KERNELS, r->options, out);
 }
 
@@ -130,10 +145,105 @@ static const struct pl_result *build_last(struct replay *r)
 	return r->cuda && r->last.ok && strcmp(r->last.plan_text, r->first.plan_text) != 0 ? &r->last : NULL;
 }
 
+/* ---- A model's answer -------------------------------------------------------------------------------------------- */
+
+static const struct ww_message *first_said(const struct ww_message *msgs, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (msgs[i].role == WW_ROLE_ASSISTANT)
+			return &msgs[i];
+	return NULL;
+}
+
+static int calls(const struct ww_message *m, const char *tool)
+{
+	for (size_t i = 0; i < m->n_calls; i++)
+		if (!strcmp(m->calls[i].name, tool))
+			return 1;
+	return 0;
+}
+
+/* The knobs whose text is the nearest to the proposal's: the search itself, with the distance of the texts in place of
+ * a time. */
+static void find_nearest(struct replay *r, const struct pl_result *last)
+{
+	struct pl_proposal *p = &r->proposal;
+	struct search s;
+
+	pl_search_init(&s, &r->first, last, r->cuda);
+	while (!s.done && !p->exact) {
+		struct pl_result built = { 0 };
+		build_trial(r, &s.now, &built);
+		int d = built.ok
+			? pl_text_distance(built.device_text, p->device_text) + pl_text_distance(built.plan_text, p->plan_text)
+			: 0;
+		json_auto_t *v = json_pack(
+			"{s:b, s:i, s:{s:f}}", "correct", built.ok, "reward", built.ok, "time", "device_us", d + 1.0);
+		p->exact = built.ok && !d;
+		pl_search_feed(&s, v);
+		ww_pl_result_release(&built);
+	}
+	p->nearest = s.top;
+}
+
+/* The answer that the conversation begins with, where it was a trial: a planner alone begins with `inspect`. */
+static void take_proposal(struct planner *p, struct replay *r, const struct pl_result *last, const struct ww_message *m)
+{
+	if (!m || !calls(m, "verify"))
+		return;
+	pl_proposal_read(&r->proposal, m->text, r->cuda);
+	if (!r->proposal.plan_text)
+		return;
+	if (!p->placed_of || strcmp(p->placed_of, m->text)) {
+		find_nearest(r, last);
+		free(p->placed_of);
+		p->placed_of = strdup(m->text);
+		p->nearest = r->proposal.nearest;
+		p->exact = r->proposal.exact;
+	}
+	pl_search_propose(&r->search, &p->nearest, p->exact);
+}
+
+/* The model's answer, and in place of its calls those of the first trial.  Its tokens are not handed on: the message is
+ * not the model's alone. */
+static enum ww_rc propose(struct planner *p, const struct ww_ask *ask, struct ww_reply *out, struct ww_err *err)
+{
+	WW_AUTO(ww_reply_release) struct ww_reply said = { .usd = 0 };
+	struct pl_proposal files[2] = { { 0 } };
+
+	WW_CHECK((enum ww_rc)p->model->ops->next(p->model, ask, &said, err));
+	out->usd = said.usd;
+	out->prompt_tokens = said.prompt_tokens;
+	out->completion_tokens = said.completion_tokens;
+	WW_CHECK(set_text(out, said.message.text, err));
+	WW_CHECK(add_call(out, 0, "inspect", json_object(), err));
+	for (int cuda = 0; cuda < 2; cuda++) /* the target is not known before inspect answers */
+		pl_proposal_read(&files[cuda], said.message.text, cuda);
+	int whole = files[0].plan_text || files[1].plan_text;
+	pl_proposal_release(&files[0]);
+	pl_proposal_release(&files[1]);
+	return whole ? add_call(out, 0, "verify", json_pack("{s:b, s:b}", "time", 1, "brief", 1), err) : WW_OK;
+}
+
+/* A question that leaves the model no room is the planner's alone. */
+static int has_room(const struct planner *p, const struct ww_ask *ask)
+{
+	int64_t context = p->model->ops->context_tokens(p->model);
+
+	return p->model->ops->count_tokens(p->model, ask->msgs, ask->n) < context;
+}
+
+/* ---- Messages ---------------------------------------------------------------------------------------------------- */
+
 static enum ww_rc give_up(struct ww_reply *out, const char *why, struct ww_err *err)
 {
 	out->finish = WW_FINISH_STOP;
 	return set_text(out, why, err);
+}
+
+static int is_same(const struct trial *a, const struct trial *b)
+{
+	return a->proposal == b->proposal && !memcmp(a->knobs, b->knobs, sizeof(a->knobs));
 }
 
 static enum ww_rc finish(struct replay *r, struct ww_reply *out, struct ww_err *err)
@@ -142,14 +252,14 @@ static enum ww_rc finish(struct replay *r, struct ww_reply *out, struct ww_err *
 	char text[700];
 	enum ww_rc rc;
 
-	if (!r->search.have_best) {
+	if (!r->search.have_top) {
 		snprintf(text, sizeof(text), "the planner's solution does not hold: %s", r->search.failure);
 		return give_up(out, text, err);
 	}
 	snprintf(text, sizeof(text), "nothing better found in %d trials; submit the best (%.150s)", r->search.n_trials,
 		r->search.top.text);
 	WW_TRY(set_text(out, text, err));
-	if (memcmp(r->search.now.knobs, r->search.top.knobs, sizeof(r->search.now.knobs))) {
+	if (!is_same(&r->search.now, &r->search.top)) {
 		build_trial(r, &r->search.top, &best);
 		if (!best.ok) {
 			rc = ww_err_set(err, WW_ERR_SYSTEM, "planner: the best solution cannot be built again: %s", best.why);
@@ -170,7 +280,7 @@ static enum ww_rc next_trial(struct replay *r, struct ww_reply *out, struct ww_e
 
 	build_trial(r, &r->search.now, &built);
 	if (!built.ok) {
-		rc = r->search.have_best ? finish(r, out, err) : give_up(out, built.why, err);
+		rc = r->search.have_top ? finish(r, out, err) : give_up(out, built.why, err);
 		goto out;
 	}
 	WW_TRY(set_text(out, r->search.now.text, err));
@@ -186,11 +296,14 @@ static int planner_next(struct ww_policy *self, const struct ww_ask *ask, struct
 	const struct ww_message *msgs = ask->msgs;
 	size_t n = ask->n;
 	const struct ww_message *in = find_inspect(msgs, n);
-	struct replay r = { .options = &((struct planner *)(void *)self)->options };
+	struct planner *p = (struct planner *)(void *)self;
+	struct replay r = { .options = &p->options };
 	enum ww_rc rc = WW_OK;
 
 	for (size_t i = 0; i < n; i++)
 		r.turn += msgs[i].role == WW_ROLE_ASSISTANT;
+	if (p->model && !r.turn && has_room(p, ask))
+		return (int)propose(p, ask, out, err);
 	if (!in) {
 		if (r.turn > 1)
 			return give_up(out, "inspect gave no graph", err);
@@ -204,10 +317,13 @@ static int planner_next(struct ww_policy *self, const struct ww_ask *ask, struct
 		rc = give_up(out, r.first.why, err);
 		goto out;
 	}
-	pl_search_init(&r.search, &r.first, build_last(&r), r.cuda);
+	const struct pl_result *last = build_last(&r);
+	pl_search_init(&r.search, &r.first, last, r.cuda);
+	take_proposal(p, &r, last, first_said(msgs, n));
 	replay_verdicts(&r, msgs, n);
 	rc = r.search.done ? finish(&r, out, err) : next_trial(&r, out, err);
 out:
+	pl_proposal_release(&r.proposal);
 	ww_pl_result_release(&r.first);
 	ww_pl_result_release(&r.last);
 	json_decref(r.inspect);
@@ -233,6 +349,7 @@ int ww_planner_explain(const char *how, const struct ww_message *msgs, size_t n,
 {
 	const struct pl_options options = { .no_algebra = how && !strcmp(how, "no-algebra"), .explain = 1 };
 	const struct ww_message *in = find_inspect(msgs, n);
+	struct planner fresh = { .model = NULL };
 	struct replay r = { .options = &options };
 	enum ww_rc rc = WW_OK;
 
@@ -243,13 +360,17 @@ int ww_planner_explain(const char *how, const struct ww_message *msgs, size_t n,
 	ww_pl_build(r.graph, r.device, r.target, NULL, 0, r.options, &r.first);
 	if (!r.first.ok)
 		goto out;
-	pl_search_init(&r.search, &r.first, build_last(&r), r.cuda);
+	const struct pl_result *last = build_last(&r);
+	pl_search_init(&r.search, &r.first, last, r.cuda);
+	take_proposal(&fresh, &r, last, first_said(msgs, n));
 	for (size_t i = 0; i < n && !r.search.done && !explain_trial(&r, device_text, plan_text, out); i++) {
 		while (i < n && !is_verdict(&msgs[i]))
 			i++;
 		replay_verdicts(&r, &msgs[i], i < n);
 	}
 out:
+	free(fresh.placed_of);
+	pl_proposal_release(&r.proposal);
 	ww_pl_result_release(&r.first);
 	ww_pl_result_release(&r.last);
 	json_decref(r.inspect);
@@ -262,23 +383,54 @@ static int64_t planner_count(struct ww_policy *self, const struct ww_message *ms
 	return 0;
 }
 
-static void planner_free(struct ww_policy *self) { free(self); }
-
-int ww_planner_new(const char *how, uint64_t seed, struct ww_policy **out, struct ww_err *err)
+static void planner_free(struct ww_policy *self)
 {
-	static const struct ww_policy_ops ops = {
-		.name = "planner", .next = planner_next, .count_tokens = planner_count, .free = planner_free
-	};
+	struct planner *p = (struct planner *)(void *)self;
+
+	if (p->model)
+		p->model->ops->free(p->model);
+	free(p->placed_of);
+	free(p);
+}
+
+static const char *planner_prompt(struct ww_policy *self)
+{
+	struct planner *p = (struct planner *)(void *)self;
+
+	return p->model ? p->model->ops->prompt(p->model) : NULL;
+}
+
+static int planner_open(struct ww_policy *model, const char *how, struct ww_policy **out, struct ww_err *err)
+{
+	static const struct ww_policy_ops ops = { .name = "planner",
+		.next = planner_next,
+		.count_tokens = planner_count,
+		.free = planner_free,
+		.prompt = planner_prompt };
 	struct planner *p;
 
-	if (how && strcmp(how, "no-algebra"))
-		return (int)ww_err_set(err, WW_ERR_USAGE, "the planner has no option \"%s\"; there is no-algebra", how);
-	p = calloc(1, sizeof(*p));
-	if (!p)
-		return (int)ww_err_set(err, WW_ERR_NOMEM, "out of memory for the planner");
+	WW_CHECK(WW_NEW(p, 1, err));
 	p->base.ops = &ops;
-	p->seed = seed;
+	p->model = model;
 	p->options.no_algebra = how != NULL;
 	*out = &p->base;
 	return WW_OK;
+}
+
+int ww_planner_new(const char *how, struct ww_policy **out, struct ww_err *err)
+{
+	if (how && strcmp(how, "no-algebra"))
+		return (int)ww_err_set(err, WW_ERR_USAGE, "the planner has no option \"%s\"; there is no-algebra", how);
+	return planner_open(NULL, how, out, err);
+}
+
+int ww_planner_over(struct ww_policy *model, struct ww_policy **out, struct ww_err *err)
+{
+	const char *prompt = model->ops->prompt ? model->ops->prompt(model) : NULL;
+
+	if (prompt && !strcmp(prompt, "compact"))
+		return planner_open(model, NULL, out, err);
+	return (int)ww_err_set(err, WW_ERR_USAGE,
+		"the planner goes on from a solution in one answer, and this model was not trained with the compact prompt, in "
+		"which answers are such; take one whose warpwright.json says so (docs/policies.md)");
 }

@@ -10,6 +10,7 @@
  *   anchor/           one file for each kind of anchor: its facts, schedule and text
  *   print/            loop                 -> kernels.*, plan.c; expr.c: a value at an index -> C expressions
  *   search.c          verdicts             -> which knobs to try next
+ *   proposal.c        a model's answer     -> its files, and how far a build's text is from them
  *   planner.c         messages             -> the next message
  */
 #pragma once

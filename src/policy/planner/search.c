@@ -11,6 +11,9 @@
  * without TF32, and the rule then leaves no room for it), then one with everything plain (no vectors, general
  * templates, no library).
  *
+ * A model's solution may come first (pl_search_propose()).  Where knobs of ours write it, the search begins there;
+ * else it stands beside the search, as one more solution that may be submitted.
+ *
  * The solution that is submitted is the best by the loop's own order (reward, then time), not the base of the
  * variations, which changes only by more than the noise.  The loop judges its best and the submitted one once more, so
  * one judgement serves both.
@@ -206,7 +209,7 @@ static int vary(struct search *s)
 {
 	int n = s->shape->n_kern < SEARCH_KERNELS ? s->shape->n_kern : SEARCH_KERNELS, per = n * VALUES;
 
-	if (s->order[1] && s->n_trials == s->failed + 1) {
+	if (s->order[1] && s->n_trials - s->proposed == s->failed + 1) {
 		vary_order(s);
 		return 1;
 	}
@@ -256,11 +259,35 @@ static void plain(struct search *s)
 
 static void note_top(struct search *s, double us, double reward)
 {
-	if (s->have_best && (reward < s->top_reward || (reward == s->top_reward && !(us < s->top_us))))
+	if (s->have_top && (reward < s->top_reward || (reward == s->top_reward && !(us < s->top_us))))
 		return;
 	s->top = s->now;
+	s->have_top = 1;
 	s->top_us = us;
 	s->top_reward = reward;
+}
+
+void pl_search_propose(struct search *s, const struct trial *nearest, int exact)
+{
+	s->first = s->now;
+	s->now = *nearest;
+	s->now.proposal = 1;
+	s->proposed = !exact;
+	s->shape = s->order[s->now.knobs[0].last];
+	snprintf(s->now.text, sizeof(s->now.text), "the model's solution");
+}
+
+/* Behind a proposal that no knobs write. */
+static void begin_beside(struct search *s, int correct)
+{
+	if (correct)
+		s->now.proposal = 0;
+	else
+		s->now = s->first;
+	s->shape = s->order[s->now.knobs[0].last];
+	if (correct)
+		snprintf(s->now.text, sizeof(s->now.text), "the planner's version of it: %d kernel%s", s->shape->n_kern,
+			s->shape->n_kern == 1 ? "" : "s");
 }
 
 void pl_search_feed(struct search *s, const json_t *v)
@@ -276,14 +303,20 @@ void pl_search_feed(struct search *s, const json_t *v)
 			ww_json_str(v, "diagnostics", ""));
 	if (correct)
 		note_top(s, us, ww_json_num(v, "reward", 0));
+	if (s->now.proposal && s->proposed) {
+		begin_beside(s, correct);
+		return;
+	}
 	if (correct && (!s->have_best || us < s->best_us * (1 - NOISE))) {
 		s->best = s->now;
+		s->best.proposal = 0;
 		s->shape = s->order[s->now.knobs[0].last];
 		s->have_best = 1;
 		s->best_us = us;
 	}
 	if (!s->have_best) {
 		s->failed++;
+		s->now.proposal = 0;
 		if (s->failed == 1 && no_tf32(s))
 			return;
 		if (!s->plain)

@@ -7,6 +7,7 @@ enum { SEARCH_KERNELS = 64, SEARCH_MAX_TRIALS = 30, SEARCH_MAX_COORDS = 64 };
 
 struct trial {
 	struct knobs knobs[SEARCH_KERNELS];
+	int proposal;   /* a model's solution, which these knobs are the nearest to (proposal.h) */
 	char text[240]; /* what is tried, one line */
 };
 
@@ -24,7 +25,9 @@ struct search {
 	int cuda;
 	struct trial now, best; /* best: what is varied; it changes only by more than the noise */
 	struct trial top;       /* to be submitted: the best by reward, then by time, as the loop has it */
-	int n_trials, have_best, done;
+	struct trial first;     /* where the proposal, the first trial, leads where it does not hold */
+	int proposed;           /* trials of a proposal that no knobs write: 0 or 1 */
+	int n_trials, have_best, have_top, done;
 	double best_us, top_us, top_reward, seconds;
 	int failed;       /* trials before the first correct one */
 	int exact, plain; /* tried because of that: the library without TF32, everything plain */
@@ -37,6 +40,9 @@ struct search {
 void pl_trial_last(struct trial *t);
 /* last: the build of that trial, or NULL where it is the same; shape->last_first says which of both is the first. */
 void pl_search_init(struct search *s, const struct pl_result *shape, const struct pl_result *last, int cuda);
+/* Try a proposal first.  exact: these knobs write it; else it is a trial beside the search, which then begins with them
+ * where the proposal is correct, and else as without it. */
+void pl_search_propose(struct search *s, const struct trial *nearest, int exact);
 /* The verdict of the current trial. */
 void pl_search_feed(struct search *s, const json_t *verdict);
 /* After a feed: s->now is the next trial, or s->done. */

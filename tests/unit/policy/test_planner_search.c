@@ -1,9 +1,10 @@
-/* The planner as a policy: the order of its messages, the search's use of verdicts, replay by a fresh instance. */
+/* The planner as a policy: the order of its messages, the search's use of verdicts, replay by a fresh instance, and how
+ * it goes on from a model's answer. */
 #include "unit.h"
 
 #include "base/json.h"
 
-#include "policy/policy.h"
+#include "policy/planner/proposal.h"
 
 enum { MAX_MSGS = 400 };
 
@@ -18,6 +19,48 @@ static void talk_release(struct talk *t)
 		ww_message_release(&t->m[i]);
 }
 
+/* A model that says one thing and was trained with the prompt `model_prompt`. */
+static const char *model_says, *model_prompt = "compact"; /* model_says NULL: the planner alone */
+static int64_t model_context;
+
+static int model_next(struct ww_policy *self, const struct ww_ask *ask, struct ww_reply *out, struct ww_err *err)
+{
+	(void)self, (void)ask, (void)err;
+	out->message.role = WW_ROLE_ASSISTANT;
+	out->message.text = strdup(model_says);
+	out->message.calls = calloc(1, sizeof(*out->message.calls));
+	out->message.n_calls = 1;
+	out->message.calls[0] = (struct ww_tool_call){ strdup("x"), strdup("submit"), strdup("{}") };
+	out->prompt_tokens = 5;
+	return WW_OK;
+}
+static int64_t model_count(struct ww_policy *self, const struct ww_message *msgs, size_t n)
+{
+	(void)self, (void)msgs;
+	return (int64_t)n * 10;
+}
+static int64_t model_holds(struct ww_policy *self)
+{
+	(void)self;
+	return model_context;
+}
+static const char *model_told(struct ww_policy *self)
+{
+	(void)self;
+	return model_prompt;
+}
+static void model_free(struct ww_policy *self) { free(self); }
+
+static struct ww_policy *model(void)
+{
+	static const struct ww_policy_ops ops = { "scripted", model_next, model_count, model_free, model_holds,
+		model_told };
+	struct ww_policy *p = calloc(1, sizeof(*p));
+
+	p->ops = &ops;
+	return p;
+}
+
 static void ask(struct talk *t, struct ww_reply *out)
 {
 	struct ww_err err = WW_ERR_INIT;
@@ -25,7 +68,7 @@ static void ask(struct talk *t, struct ww_reply *out)
 
 	/* a fresh instance every time: nothing may live between calls */
 	memset(out, 0, sizeof(*out));
-	assert_int_equal(ww_planner_new(NULL, 7, &p, &err), WW_OK);
+	assert_int_equal(model_says ? ww_planner_over(model(), &p, &err) : ww_planner_new(NULL, &p, &err), WW_OK);
 	if (p->ops->next(p, &(struct ww_ask){ .msgs = t->m, .n = t->n }, out, &err) != WW_OK)
 		fail_msg("%s", err.msg);
 	p->ops->free(p);
@@ -273,6 +316,219 @@ static void test_convolutions_try_the_library(void **state)
 	graph_name = "example_softmax.json", graph_target = "cpu";
 }
 
+/* ---- A model proposes -------------------------------------------------------------------------------------------- */
+
+static double proposal_us[3]; /* of the first trials; later ones take 100 */
+static double as_proposed(int trial) { return trial < 3 ? proposal_us[trial] : 100; }
+
+/* An answer with the files of the n-th trial of the planner alone, its indices renumbered. */
+static char *answer_of_trial(int nth)
+{
+	static const char *const names[] = { "plan.c", "kernels.c" };
+	struct talk t = { 0 };
+	char *last = NULL, text[800];
+	int submitted;
+	struct ww_str s = WW_STR_INIT(1 << 20);
+
+	model_says = NULL;
+	play(&t, constant, &last, &submitted, text, sizeof(text));
+	for (int i = 0; i < 2; i++) {
+		json_t *args = json_loads(i ? first_kernels(&t, nth) : nth_plan(&t, nth), 0, NULL);
+		ww_str_addf(&s, "```%s\n", names[i]);
+		pl_renumber(&s, ww_json_str(args, "text", ""));
+		ww_str_adds(&s, "```\n");
+		json_decref(args);
+	}
+	free(last);
+	talk_release(&t);
+	return ww_str_take(&s);
+}
+
+struct played {
+	struct talk t;
+	char *last, text[800];
+	int trials, submitted;
+};
+
+static void play_proposal(struct played *p, const char *answer)
+{
+	memset(p, 0, sizeof(*p));
+	model_says = answer;
+	model_context = 1000;
+	p->trials = play(&p->t, as_proposed, &p->last, &p->submitted, p->text, sizeof(p->text));
+	model_says = NULL;
+	assert_true(p->submitted);
+}
+
+static void played_release(struct played *p)
+{
+	free(p->last);
+	talk_release(&p->t);
+}
+
+static int says(const struct played *p, const char *what)
+{
+	for (size_t i = 0; i < p->t.n; i++)
+		if (p->t.m[i].role == WW_ROLE_ASSISTANT && strstr(p->t.m[i].text, what))
+			return 1;
+	return 0;
+}
+
+/* The text of kernels.c in a call, and in an answer. */
+static int is_kernels_of(const char *arguments, const char *answer)
+{
+	json_auto_t *args = json_loads(arguments, 0, NULL);
+	const char *text = ww_json_str(args, "text", "?"), *at = strstr(answer, "```kernels.c\n");
+
+	return at && !strncmp(at + strlen("```kernels.c\n"), text, strlen(text));
+}
+
+/* What another knob writes is where the search begins, and the model's own text is handed in. */
+static void test_a_proposal_of_ours_is_the_first_trial(void **state)
+{
+	char *answer = answer_of_trial(2);
+	struct played alone, p;
+
+	(void)state;
+	proposal_us[0] = 50, proposal_us[1] = 100, proposal_us[2] = 100;
+	play_proposal(&p, answer);
+	assert_string_equal(p.t.m[0].text, answer);
+	assert_int_equal(p.t.m[0].n_calls, 2); /* not the model's submit */
+	assert_string_equal(p.t.m[0].calls[0].name, "inspect");
+	assert_string_equal(p.t.m[0].calls[1].name, "verify");
+	assert_false(says(&p, "first version"));
+	assert_false(says(&p, "the planner's version"));
+	assert_true(is_kernels_of(p.last, answer));
+	/* the other value of that knob is tried, which the planner alone begins with */
+	char *first = answer_of_trial(0);
+	int found = 0;
+	for (int i = 0; i < p.trials - 1; i++) {
+		struct ww_str s = WW_STR_INIT(1 << 20);
+		json_auto_t *args = json_loads(first_kernels(&p.t, i), 0, NULL);
+		pl_renumber(&s, ww_json_str(args, "text", ""));
+		found |= strstr(first, s.p) != NULL;
+		ww_str_release(&s);
+	}
+	assert_true(found);
+	free(first);
+	played_release(&p);
+	play_proposal(&alone, "I have none.");
+	assert_int_equal(alone.t.m[0].n_calls, 1);
+	assert_true(says(&alone, "first version"));
+	played_release(&alone);
+	free(answer);
+}
+
+/* One that no knobs write stands beside the search, which begins with the nearest ones. */
+static void test_a_proposal_of_its_own_stands_beside_the_search(void **state)
+{
+	char *trial = answer_of_trial(2), answer[40000];
+	struct played p;
+	char *at = strstr(trial, "```kernels.c\n");
+
+	(void)state;
+	assert_true(strlen(trial) + 100 < sizeof(answer));
+	snprintf(answer, sizeof(answer), "%.*s```kernels.c\n/* of its own */\n%s", (int)(at - trial), trial,
+		at + strlen("```kernels.c\n"));
+	proposal_us[0] = 50, proposal_us[1] = 100, proposal_us[2] = 100;
+	play_proposal(&p, answer);
+	assert_true(says(&p, "the planner's version of it"));
+	struct ww_str s = WW_STR_INIT(1 << 20);
+	json_t *args = json_loads(first_kernels(&p.t, 0), 0, NULL);
+	pl_renumber(&s, ww_json_str(args, "text", ""));
+	assert_non_null(strstr(trial, s.p)); /* the knobs that it was made of */
+	ww_str_release(&s);
+	json_decref(args);
+	assert_true(is_kernels_of(p.last, answer)); /* and it is the fastest */
+	played_release(&p);
+	proposal_us[0] = 100, proposal_us[2] = 50;
+	play_proposal(&p, answer);
+	assert_false(is_kernels_of(p.last, answer));
+	played_release(&p);
+	proposal_us[0] = -1, proposal_us[2] = 100; /* wrong: as if it had not been said */
+	play_proposal(&p, answer);
+	assert_true(says(&p, "first version") && !says(&p, "the planner's version"));
+	played_release(&p);
+	proposal_us[0] = 50, proposal_us[1] = proposal_us[2] = -1; /* right, and what the planner makes of it is not */
+	play_proposal(&p, answer);
+	assert_int_equal(p.trials, 3);
+	assert_true(is_kernels_of(p.last, answer));
+	played_release(&p);
+	free(trial);
+}
+
+static void test_replies_after_a_proposal_repeat(void **state)
+{
+	char *answer = answer_of_trial(1);
+	struct played p;
+
+	(void)state;
+	proposal_us[0] = 50, proposal_us[1] = 100, proposal_us[2] = 100;
+	play_proposal(&p, answer);
+	model_says = answer;
+	for (size_t n = p.t.n; n-- > 0;) {
+		struct talk part = p.t;
+		struct ww_reply r;
+		if (part.m[n].role != WW_ROLE_ASSISTANT)
+			continue;
+		part.n = n;
+		ask(&part, &r);
+		assert_string_equal(r.message.text, p.t.m[n].text);
+		assert_int_equal(r.message.n_calls, p.t.m[n].n_calls);
+		ww_reply_release(&r);
+	}
+	model_says = NULL;
+	played_release(&p);
+	free(answer);
+}
+
+/* What the model has no room for is the planner's alone; a model that answers otherwise is refused. */
+static void test_which_models_propose(void **state)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_policy *p = NULL, *m = model();
+	struct talk t = { .n = 2 };
+	struct ww_reply r;
+
+	(void)state;
+	for (int i = 0; i < 2; i++)
+		t.m[i] = (struct ww_message){ .role = i ? WW_ROLE_USER : WW_ROLE_SYSTEM, .text = strdup("x") };
+	model_says = "nothing";
+	model_context = 20;
+	ask(&t, &r);
+	assert_string_equal(r.message.text, "look at the graph and the device");
+	ww_reply_release(&r);
+	model_context = 21;
+	ask(&t, &r);
+	assert_string_equal(r.message.text, "nothing");
+	assert_true(r.prompt_tokens == 5 && !r.n_tokens);
+	ww_reply_release(&r);
+	model_says = NULL;
+	model_prompt = "";
+	assert_int_equal(ww_planner_over(m, &p, &err), WW_ERR_USAGE);
+	assert_non_null(strstr(err.msg, "compact"));
+	model_prompt = "compact";
+	m->ops->free(m);
+	assert_int_equal(ww_policy_open(&(struct ww_policy_opts){ .spec = "planner+" }, &p, &err), WW_ERR_USAGE);
+	assert_non_null(strstr(err.msg, "planner+MODEL"));
+	assert_int_equal(ww_policy_open(&(struct ww_policy_opts){ .spec = "planner+nano" }, &p, &err), WW_ERR_USAGE);
+	assert_non_null(strstr(err.msg, "nano"));
+	talk_release(&t);
+}
+
+static void test_distance_and_numbers(void **state)
+{
+	struct ww_str s = WW_STR_INIT(1000);
+
+	(void)state;
+	pl_renumber(&s, "i7 = i3 + i7_0; int i12x, xi3, i3;");
+	assert_string_equal(s.p, "i0 = i1 + i0_0; int i12x, xi3, i1;");
+	ww_str_release(&s);
+	assert_int_equal(pl_text_distance("a\nb\ni5\n", "b\ni9\na\n"), 0);
+	assert_int_equal(pl_text_distance("a\nb\n", "a\nc\nc\n"), 3);
+	assert_int_equal(pl_text_distance("", "x"), 1);
+}
+
 /* What stands behind "planner:" is checked before anything starts. */
 static void test_options(void **state)
 {
@@ -291,7 +547,11 @@ int main(void)
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_options), cmocka_unit_test(test_no_gain_keeps_the_first),
 		cmocka_unit_test(test_the_best_is_submitted), cmocka_unit_test(test_the_fastest_is_submitted_even_by_little),
 		cmocka_unit_test(test_wrong_solutions_end_with_the_reason), cmocka_unit_test(test_replies_repeat),
-		cmocka_unit_test(test_convolutions_try_the_library) };
+		cmocka_unit_test(test_convolutions_try_the_library),
+		cmocka_unit_test(test_a_proposal_of_ours_is_the_first_trial),
+		cmocka_unit_test(test_a_proposal_of_its_own_stands_beside_the_search),
+		cmocka_unit_test(test_replies_after_a_proposal_repeat), cmocka_unit_test(test_which_models_propose),
+		cmocka_unit_test(test_distance_and_numbers) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,20 @@
+/* proposal.h - a model's answer as the first trial of the search, and the knobs that it stands for. */
+#pragma once
+
+#include "policy/planner/search.h"
+#include "policy/policy.h"
+
+struct pl_proposal {
+	char *device_text, *plan_text; /* NULL: the answer does not hold both files */
+	struct trial nearest;          /* whose text is the nearest to the answer's */
+	int exact;                     /* it is the same text, but for the numbers of indices */
+};
+
+/* Texts that differ in the numbers of their indices (i27) alone become equal: they count from 0, in the order in which
+ * they occur.  Another name for each, so it is the same program. */
+void pl_renumber(struct ww_str *out, const char *text);
+/* The files of an answer in the compact form: blocks of code that begin with ``` and a file's name. */
+void pl_proposal_read(struct pl_proposal *p, const char *answer, int cuda);
+void pl_proposal_release(struct pl_proposal *p);
+/* How many lines of both texts, in any order, have no equal in the other; indices are renumbered. */
+int pl_text_distance(const char *a, const char *b);
