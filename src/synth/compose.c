@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ATTEMPTS = 96, PATIENCE = 24, STEPS = 9 };
+enum { ATTEMPTS = 96, MOST_ATTEMPTS = 1024, PATIENCE = 24, STEPS = 9 };
 static const double SMALLEST = 6, LARGEST = 31;
 
 void ww_synth_candidate_release(struct ww_synth_candidate *k)
@@ -139,14 +139,21 @@ static int attempt(const struct ww_synth_recipe *r, uint64_t seed, uint64_t stre
 	return best >= 0 && at_size(r, NULL, seed, stream, best, k);
 }
 
+/* The first attempts' streams lie side by side; the rare candidate that needs more of them takes streams from the other
+ * end, so that no candidate changed when there came to be more. */
+static uint64_t stream_of(uint64_t index, uint64_t attempt)
+{
+	return attempt < ATTEMPTS ? index * ATTEMPTS + attempt : UINT64_MAX - (index * MOST_ATTEMPTS + attempt);
+}
+
 enum ww_rc ww_synth_compose(
 	const struct ww_synth_recipe *r, uint64_t seed, uint64_t index, struct ww_synth_candidate *out, struct ww_err *err)
 {
-	for (uint64_t i = 0; i < ATTEMPTS; i++)
-		if (attempt(r, seed, index * ATTEMPTS + i, out))
+	for (uint64_t i = 0; i < MOST_ATTEMPTS; i++)
+		if (attempt(r, seed, stream_of(index, i), out))
 			return WW_OK;
 	return ww_err_set(err, WW_ERR_LIMIT, "no candidate %llu within the recipe's bounds in %d attempts",
-		(unsigned long long)index, ATTEMPTS);
+		(unsigned long long)index, MOST_ATTEMPTS);
 }
 
 enum ww_rc ww_synth_compose_op(const struct ww_synth_recipe *r, const struct ww_synth_op *op, uint64_t seed,

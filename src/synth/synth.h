@@ -95,7 +95,7 @@ struct ww_synth_candidate {
 #define WW_SYNTH_CANDIDATE_INIT { .source = WW_STR_INIT(1 << 18), .ops = WW_STR_INIT(4096) }
 void ww_synth_candidate_release(struct ww_synth_candidate *c);
 
-/* Candidate `index` of `seed`.  WW_ERR_LIMIT where 64 attempts found none within the recipe's bounds. */
+/* Candidate `index` of `seed`.  WW_ERR_LIMIT where 1,024 attempts found none within the recipe's bounds. */
 enum ww_rc ww_synth_compose(const struct ww_synth_recipe *r, uint64_t seed, uint64_t index,
 	struct ww_synth_candidate *out, struct ww_err *err) WW_MUST_CHECK;
 /* One operator alone, as the tests of its rule want it. */

@@ -77,10 +77,7 @@ struct lines {
 	size_t n;
 };
 
-static int by_text(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
+static int by_text(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
 static void split(struct lines *l, const char *text)
 {

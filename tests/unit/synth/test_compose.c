@@ -57,6 +57,21 @@ static void candidates_fit_their_recipe(void **state)
 	}
 }
 
+/* Of chains in narrow bounds one candidate in ten thousand needs more than 96 attempts. */
+static void a_rare_candidate_is_found(void **state)
+{
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_synth_recipe r = { .target = WW_TARGET_CUDA };
+	char path[4200];
+	WW_AUTO(ww_synth_candidate_release) struct ww_synth_candidate k = WW_SYNTH_CANDIDATE_INIT;
+	snprintf(
+		path, sizeof(path), "%s/recipes/synth/nano-cuda.yaml", getenv("WW_SOURCE_DIR") ? getenv("WW_SOURCE_DIR") : ".");
+	assert_int_equal(ww_synth_recipe_read(&r, path, &err), WW_OK);
+	ww_synth_recipe_add(&r, NULL);
+	if (ww_synth_compose(&r, 11, 9782, &k, &err) != WW_OK)
+		fail_msg("%s", err.msg);
+}
+
 static void a_number_is_one_candidate(void **state)
 {
 	struct ww_err err = WW_ERR_INIT;
@@ -130,7 +145,8 @@ static void what_is_redundant_is_found(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(every_row_is_written),
-		cmocka_unit_test(candidates_fit_their_recipe), cmocka_unit_test(a_number_is_one_candidate),
-		cmocka_unit_test(recipes_are_checked), cmocka_unit_test(what_is_redundant_is_found) };
+		cmocka_unit_test(candidates_fit_their_recipe), cmocka_unit_test(a_rare_candidate_is_found),
+		cmocka_unit_test(a_number_is_one_candidate), cmocka_unit_test(recipes_are_checked),
+		cmocka_unit_test(what_is_redundant_is_found) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
