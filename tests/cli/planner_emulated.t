@@ -26,7 +26,7 @@ VARIANTS = os.environ.get("WW_VARIANTS") or os.path.join(os.path.dirname(WW), "t
 HERE = os.path.join(ROOT, "tests/emulate")
 DEVICE = {"cc": 90, "sm_count": 132, "shared_per_block_bytes": 232448}
 INCLUDES = ["-I", HERE, "-I", os.path.join(ROOT, "skills/cuda/include"), "-I", os.path.join(ROOT, "include")]
-GRAPHS = ["across", "channels_last", "channels_last_3d", "small_products", "stored_last"]
+GRAPHS = ["across", "channels_last", "channels_last_3d", "small_products", "sorts", "stored_last"]
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "bool": 1}
 FORM = {"dtype": "float32", "sizes": [24, 40], "strides": [40, 1]}
 
@@ -198,7 +198,7 @@ for name in args.graphs or GRAPHS:
     said = run([VARIANTS, "cuda", "3"], json.dumps({"file": name, "device": DEVICE, "graph": graph}) + "\n")
     data, want = draw(graph, name), None
     variants = list(map(json.loads, said.splitlines()))
-    if name == "small_products" and not args.v: # by the library, or by tiles of the tensor cores, they are not run
+    if name in ("small_products", "sorts") and not args.v: # without those by the library, or only of other tiles
         variants = [v for v in variants if "first version" in v["what"]]
     for variant in variants[:None if args.v else 3]:
         with tempfile.TemporaryDirectory() as folder:
@@ -222,7 +222,9 @@ for op in ("nonesuch.default", "nonesuch_.default") if not args.graphs else ():
     d = distance(got or [], right(op, array.array("f", data)))
     ok(d < 1e-6, f"{op} runs between kernels: what it reads, and what is made of its result ({d:.1e})", why)
 for check, what in (("split", "short rows are split by a warp each as by a block each"),
-                    ("gemm", "gemm_mma of all types, tiles and orders of its operands")) if not args.graphs else ():
+                    ("gemm", "gemm_mma of all types, tiles and orders of its operands"),
+                    ("sort", "sorted rows of all types and lengths, whole and in part"),
+                    ("scan", "scans along the last and a middle axis, shared by one thread to eight")) if not args.graphs else ():
     with tempfile.TemporaryDirectory() as folder:
         exe = os.path.join(folder, check)
         run(["c++", "-std=c++20", "-O0", "-w", *INCLUDES, os.path.join(HERE, f"{check}_check.cc"), "-o", exe])

@@ -118,15 +118,31 @@ struct pointer {
 
 inline void __syncthreads() { host::yield(); }
 
-template <class T> T __shfl_xor_sync(unsigned, T v, int mask)
+namespace host
+{
+template <class T> T exchange(T v, unsigned from)
 {
 	const unsigned me = threadIdx.x;
-	double (&box)[host::MAX_THREADS] = host::slot[host::parity[me] ^= 1];
+	double (&box)[MAX_THREADS] = slot[parity[me] ^= 1];
 	T other;
 	memcpy(&box[me], &v, sizeof(v));
-	host::yield();
-	memcpy(&other, &box[me ^ (unsigned)mask], sizeof(other));
+	yield();
+	memcpy(&other, &box[from], sizeof(other));
 	return other;
+}
+} // namespace host
+
+template <class T> T __shfl_xor_sync(unsigned, T v, int mask)
+{
+	return host::exchange(v, threadIdx.x ^ (unsigned)mask);
+}
+template <class T> T __shfl_up_sync(unsigned, T v, int by)
+{
+	return host::exchange(v, (int)threadIdx.x % 32 < by ? threadIdx.x : threadIdx.x - (unsigned)by);
+}
+template <class T> T __shfl_sync(unsigned, T v, int lane)
+{
+	return host::exchange(v, threadIdx.x / 32 * 32 + (unsigned)lane % 32);
 }
 
 unsigned __reduce_max_sync(unsigned, unsigned);

@@ -51,6 +51,9 @@ struct knobs {
 		struct {
 			int threads, chunks;
 		} scan;
+		struct {
+			int each; /* words that a thread holds */
+		} sort;
 	};
 };
 

@@ -17,5 +17,5 @@ struct sums {
 extern "C" __global__ void __launch_bounds__(k0_BLOCK)
 	k0(long long outer, long long len, long long inner, const float *x, float *y)
 {
-	ww::scan_mid<ww::OP_SUM, k0_VEC>(outer, len, inner, sums{ x, y });
+	ww::scan_mid<ww::OP_SUM, k0_VEC, k0_BLOCK / k0_PARTS, k0_PARTS>(outer, len, inner, sums{ x, y });
 }

@@ -14,7 +14,7 @@ struct sums {
 	}
 };
 
-extern "C" __global__ void __launch_bounds__(k0_TPR) k0(long long rows, long long cols, const float *x, float *y)
+extern "C" __global__ void __launch_bounds__(k0_BLOCK) k0(long long rows, long long cols, const float *x, float *y)
 {
 	ww::scan_rows<ww::OP_SUM, k0_TPR, k0_VEC, k0_CHUNKS>(rows, cols, sums{ x, y });
 }

@@ -1,16 +1,18 @@
 /* scan.cuh - inclusive prefix sums (products, maxima) along the last or a middle axis.
  *
- * scan_rows: a block takes a row, in tiles of TPR * VEC * CHUNKS elements.  All loads of a tile are issued at once,
- * coalesced (chunk by chunk, neighbouring threads on neighbouring vectors).  The order of elements is therefore chunk,
- * thread, vector: threads scan their vectors, warps scan the vectors' totals by shuffles, every (chunk, warp) total
- * goes to shared memory, and one more warp-wide scan over those gives each its offset: two barriers a tile, one read
- * and one write of every element.  The carry into the next tile stays in a register.  Tree order: more exact than a
- * serial sum, and the same bits every time.
+ * scan_rows: a block takes a row, or 128 / TPR of them where a row has a warp or less, in tiles of TPR * VEC * CHUNKS
+ * elements.  All loads of a tile are issued at once, coalesced (chunk by chunk, neighbouring threads on neighbouring
+ * vectors).  The order of elements is therefore chunk, thread, vector: threads scan their vectors, warps scan the
+ * vectors' totals by shuffles, every (chunk, warp) total goes to shared memory, and one more warp-wide scan over those
+ * gives each its offset: two barriers a tile, one read and one write of every element.  The carry into the next tile
+ * stays in a register.  Tree order: more exact than a serial sum, and the same bits every time.
  *
  * Rejected: decoupled look-back over tiles (pays only for few, very long rows, and its order of additions depends on
  * timing).
  *
- * scan_mid: one thread walks VEC neighbouring columns, with 8 loads in flight.
+ * scan_mid: a thread walks VEC neighbouring columns, 8 elements at a time, all loaded before the first is used.  Where
+ * columns are few, PARTS threads share each: they scan 8 elements beside each other, and exchange their totals through
+ * shared memory.  Waiting for memory once every 8 * PARTS elements is what such a scan takes.
  */
 #ifndef WW_SCAN_CUH
 #define WW_SCAN_CUH
@@ -20,11 +22,12 @@
 namespace ww
 {
 
-template <int OP> __device__ __forceinline__ float warp_scan(float v)
+/* Of the lanes of a warp, or of each WIDTH of them. */
+template <int OP, int WIDTH = 32> __device__ __forceinline__ float warp_scan(float v)
 {
-	int lane = threadIdx.x & 31;
+	int lane = threadIdx.x % WIDTH;
 #pragma unroll
-	for (int d = 1; d < 32; d <<= 1) {
+	for (int d = 1; d < WIDTH; d <<= 1) {
 		float t = __shfl_up_sync(0xffffffffu, v, d);
 		if (lane >= d)
 			v = op_apply<OP>(t, v);
@@ -32,8 +35,51 @@ template <int OP> __device__ __forceinline__ float warp_scan(float v)
 	return v;
 }
 
+/* Rows of a warp or less, 128 / TPR a block: nothing but shuffles. */
 template <int OP, int TPR, int VEC, int CHUNKS, class F>
-__device__ __forceinline__ void scan_rows(long long rows, long long cols, const F &f)
+__device__ __forceinline__ void scan_short_rows(long long rows, long long cols, const F &f)
+{
+	const long long row = (long long)blockIdx.x * (128 / TPR) + threadIdx.x / TPR;
+	const int t = threadIdx.x % TPR, group = threadIdx.x & 31 & ~(TPR - 1);
+	float carry = op_identity<OP>();
+
+	for (long long base = 0; base < cols; base += (long long)TPR * VEC * CHUNKS) {
+		float v[CHUNKS][VEC];
+
+#pragma unroll
+		for (int j = 0; j < CHUNKS; j++) {
+			const long long c = base + (j * TPR + t) * VEC;
+			if (row < rows && c < cols) {
+				f.template load<VEC>(row, c, v[j]);
+			} else {
+#pragma unroll
+				for (int i = 0; i < VEC; i++)
+					v[j][i] = op_identity<OP>();
+			}
+		}
+#pragma unroll
+		for (int j = 0; j < CHUNKS; j++) {
+			const long long c = base + (j * TPR + t) * VEC;
+#pragma unroll
+			for (int i = 1; i < VEC; i++)
+				v[j][i] = op_apply<OP>(v[j][i - 1], v[j][i]);
+			const float all = warp_scan<OP, TPR>(v[j][VEC - 1]);
+			float off = __shfl_up_sync(0xffffffffu, all, 1);
+			off = t ? op_apply<OP>(carry, off) : carry;
+			carry = op_apply<OP>(carry, __shfl_sync(0xffffffffu, all, group + TPR - 1));
+			if (row < rows && c < cols) {
+#pragma unroll
+				for (int i = 0; i < VEC; i++)
+					v[j][i] = op_apply<OP>(off, v[j][i]);
+				f.template store<VEC>(row, c, v[j]);
+			}
+		}
+	}
+}
+
+/* Rows of a block each. */
+template <int OP, int TPR, int VEC, int CHUNKS, class F>
+__device__ __forceinline__ void scan_long_rows(long long cols, const F &f)
 {
 	const int warps = TPR / 32, totals = warps * CHUNKS, per = (totals + 31) / 32;
 	__shared__ float box[totals];
@@ -41,7 +87,6 @@ __device__ __forceinline__ void scan_rows(long long rows, long long cols, const 
 	float carry = op_identity<OP>();
 	long long row = blockIdx.x;
 
-	(void)rows;
 	for (long long base = 0; base < cols; base += (long long)TPR * VEC * CHUNKS) {
 		float v[CHUNKS][VEC], mine[CHUNKS];
 
@@ -107,33 +152,80 @@ __device__ __forceinline__ void scan_rows(long long rows, long long cols, const 
 	}
 }
 
-template <int OP, int VEC, class F>
+template <int OP, int TPR, int VEC, int CHUNKS, class F>
+__device__ __forceinline__ void scan_rows(long long rows, long long cols, const F &f)
+{
+	if (TPR > 32)
+		scan_long_rows<OP, (TPR > 32 ? TPR : 64), VEC, CHUNKS>(cols, f);
+	else
+		scan_short_rows<OP, (TPR > 32 ? 32 : TPR), VEC, CHUNKS>(rows, cols, f);
+}
+
+template <int OP, int VEC, int LANES, int PARTS, class F>
 __device__ __forceinline__ void scan_mid(long long outer, long long len, long long inner, const F &f)
 {
 	const int depth = 8;
-	long long columns = inner / VEC, j = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-	float acc[VEC];
+	__shared__ float box[2][PARTS][LANES][VEC];
+	const int lane = threadIdx.x % LANES, part = threadIdx.x / LANES;
+	const long long columns = inner / VEC, j = (long long)blockIdx.x * LANES + lane;
+	const long long o = (j | columns) >> 31 ? j / columns : (unsigned)j / (unsigned)columns,
+					i = (j - o * columns) * VEC;
+	const bool live = j < outer * columns;
+	float carry[VEC];
+	int turn = 0;
 
-	if (j >= outer * columns)
-		return;
-	long long o = j / columns, i = j % columns * VEC;
 #pragma unroll
 	for (int k = 0; k < VEC; k++)
-		acc[k] = op_identity<OP>();
-	for (long long l = 0; l < len; l += depth) {
-		float v[depth][VEC];
-#pragma unroll
-		for (int d = 0; d < depth; d++)
-			if (l + d < len)
-				f.template load<VEC>(o, l + d, i, v[d]);
+		carry[k] = op_identity<OP>();
+	for (long long base = 0; base < len; base += PARTS * depth, turn ^= 1) {
+		const long long first = base + part * depth;
+		const int mine = !live || first >= len ? 0 : len - first < depth ? (int)(len - first) : depth;
+		float v[depth][VEC], off[VEC];
+
 #pragma unroll
 		for (int d = 0; d < depth; d++) {
-			if (l + d >= len)
-				break;
+			if (d < mine) {
+				f.template load<VEC>(o, first + d, i, v[d]);
+			} else {
+#pragma unroll
+				for (int k = 0; k < VEC; k++)
+					v[d][k] = op_identity<OP>();
+			}
+		}
+#pragma unroll
+		for (int d = 1; d < depth; d++)
 #pragma unroll
 			for (int k = 0; k < VEC; k++)
-				acc[k] = op_apply<OP>(acc[k], v[d][k]);
-			f.template store<VEC>(o, l + d, i, acc);
+				v[d][k] = op_apply<OP>(v[d - 1][k], v[d][k]);
+		if (PARTS > 1) { /* two boxes by turns: a part is read before the barrier behind which it is written again */
+#pragma unroll
+			for (int k = 0; k < VEC; k++)
+				box[turn][part][lane][k] = v[depth - 1][k];
+			__syncthreads();
+		}
+#pragma unroll
+		for (int k = 0; k < VEC; k++) {
+#pragma unroll
+			for (int q = 0; q < PARTS; q++) {
+				if (q == part)
+					off[k] = carry[k];
+				carry[k] = op_apply<OP>(carry[k], PARTS > 1 ? box[turn][q][lane][k] : v[depth - 1][k]);
+			}
+		}
+#pragma unroll
+		for (int d = 0; d < depth; d++)
+#pragma unroll
+			for (int k = 0; k < VEC; k++)
+				v[d][k] = op_apply<OP>(off[k], v[d][k]);
+		if (mine == depth) { /* without a branch between them, what the stores read is loaded ahead */
+#pragma unroll
+			for (int d = 0; d < depth; d++)
+				f.template store<VEC>(o, first + d, i, v[d]);
+		} else {
+#pragma unroll
+			for (int d = 0; d < depth; d++)
+				if (d < mine)
+					f.template store<VEC>(o, first + d, i, v[d]);
 		}
 	}
 }

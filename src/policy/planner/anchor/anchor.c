@@ -3,12 +3,14 @@
 
 #include <string.h>
 
-extern const struct anchor_ops pl_gemm_ops, pl_conv_ops, pl_attention_ops, pl_scan_ops, pl_rnn_ops, pl_turn_ops;
+extern const struct anchor_ops pl_gemm_ops, pl_conv_ops, pl_attention_ops, pl_scan_ops, pl_sort_ops, pl_rnn_ops,
+	pl_turn_ops;
 
 const struct anchor_ops *const pl_anchor_ops[S_COUNT] = { [S_GEMM] = &pl_gemm_ops,
 	[S_CONV] = &pl_conv_ops,
 	[S_ATTN] = &pl_attention_ops,
 	[S_SCAN] = &pl_scan_ops,
+	[S_SORT] = &pl_sort_ops,
 	[S_RNN] = &pl_rnn_ops,
 	[S_TURN] = &pl_turn_ops };
 

@@ -1,5 +1,5 @@
 /* anchor.h - anchors: operations that have a template or a library of their own (GEMM, convolution, attention, scan,
- * RNN).
+ * sort, RNN).
  *
  * An anchor names what it computes and its operands; the grouping decides where its result is stored and what is fused
  * behind it.  Operands must be readable by strides: a value that is a view of a buffer with affine indices is passed as
@@ -18,7 +18,7 @@
 
 struct kern;
 
-enum anchor_kind { S_GEMM, S_CONV, S_ATTN, S_SCAN, S_RNN, S_TURN, S_COUNT };
+enum anchor_kind { S_GEMM, S_CONV, S_ATTN, S_SCAN, S_SORT, S_RNN, S_TURN, S_COUNT };
 enum pl_cell { CELL_TANH, CELL_RELU, CELL_GRU, CELL_LSTM }; /* numbered as in <ww/rnn.cuh> and <ww/cpu/rnn.h> */
 
 /* A strided operand of an anchor: element (idx) lies at base + sum idx*stride of a buffer. */
@@ -55,6 +55,10 @@ struct anchor {
 			enum pl_red red;
 			int dim;
 		} scan;
+		struct { /* which elements stand at `first` and the places behind it of each sorted row */
+			int dim, descending;
+			int64_t first;
+		} sort;
 		struct { /* gx, w, h0, bias where it has one, c0 of LSTM */
 			enum pl_cell cell;
 			int has_bias, reverse;
@@ -119,6 +123,11 @@ void pl_keep_last(const struct pl *pl, struct val *x, unsigned mask);
 struct val *pl_attention(struct pl *pl, struct gnode *n, struct val *q, struct val *k, struct val *v, struct val *mask,
 	int causal, double scale);
 struct val *pl_scan(struct pl *pl, struct gnode *n, struct val *x, int dim, enum pl_red red);
+/* cuda: has a template rows of x along dim, of its type and length? */
+int pl_sorts(const struct pl *pl, const struct val *x, int dim);
+/* Where the elements come from that stand at the places first to first + count - 1 of each sorted row, as floats. */
+struct val *pl_sort(struct pl *pl, struct gnode *n, struct val *x, int dim, const struct ix *first,
+	const struct ix *count, int descending);
 /* All steps of a recurrent layer: (steps, batch, hidden), for LSTM one slot more with the cells at the end.  gx is
  * (steps, batch, gates * hidden), w (gates * hidden, hidden), bias (may be NULL) is added to the product with the
  * state, h0 and c0 (LSTM) are (batch, hidden). */

@@ -87,16 +87,16 @@ static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 		at, axes);
 	if (mid)
 		pl_cuda_kernel(pl, k, s, "@_BLOCK", "long long outer, long long len, long long inner",
-			pl_fmt(pl, "scan_mid<ww::OP_%s, @_VEC>(outer, len, inner", op));
+			pl_fmt(pl, "scan_mid<ww::OP_%s, @_VEC, @_BLOCK / @_PARTS, @_PARTS>(outer, len, inner", op));
 	else
-		pl_cuda_kernel(pl, k, s, "@_TPR", "long long rows, long long cols",
+		pl_cuda_kernel(pl, k, s, "@_BLOCK", "long long rows, long long cols",
 			pl_fmt(pl, "scan_rows<ww::OP_%s, @_TPR, @_VEC, @_CHUNKS>(rows, cols", op));
 	k->launch = mid
 		? pl_named(pl, k,
 			  "\tww_recipe_scan_mid(p, &(struct ww_scan_mid){ .kernel = \"@\", .outer = %s, .len = %s, .inner = %s, "
-			  ".vec = 1, .block = %d });\n%s",
-			  ix_text(pl, l->outer), ix_text(pl, l->len), ix_text(pl, l->inner),
-			  kn->scan.threads <= 512 ? kn->scan.threads : 0, pl_plan_args(pl, k, "\t"))
+			  ".parts = %d });\n%s",
+			  ix_text(pl, l->outer), ix_text(pl, l->len), ix_text(pl, l->inner), kn->scan.chunks,
+			  pl_plan_args(pl, k, "\t"))
 		: pl_named(pl, k,
 			  "\tww_recipe_scan_rows(p, &(struct ww_scan_rows){ .kernel = \"@\", .rows = %s, .cols = %s, .vec = %d, "
 			  ".threads = %d, .chunks = %d });\n%s",

@@ -1,10 +1,10 @@
 /* order.c - sorting, top-k and similar operators as values.
  *
- * The place of an element in the sorted row is the number of elements that come before it, and what stands at a place
- * is found by asking every element for its own: two reductions over the row each, n * n comparisons a row, no template
- * and no order of execution.  That is as fast as anything for the rows of tens to hundreds that routers and beams sort,
- * and slow for long ones, which are refused beyond a bound.  A few largest of a long row are found one after the other
- * instead: each is the first maximum of what comes after the one before.
+ * On cuda a template sorts rows that fit into a block (anchor/sort.c).  Of others, the place of an element in the
+ * sorted row is the number of elements that come before it, and what stands at a place is found by asking every element
+ * for its own: two reductions over the row each, n * n comparisons a row, no template and no order of execution.  That
+ * is fast for short rows and slow for long ones, which are refused beyond a bound.  A few largest of a long row are
+ * found one after the other instead: each is the first maximum of what comes after the one before.
  *
  * Equal elements keep their order (PyTorch's stable sort; where it promises none, any will do), NaN counts as larger
  * than all. */
@@ -62,21 +62,25 @@ static struct val *places(struct pl *pl, struct gnode *n, struct val *x, int d, 
 		pl, RED_SUM, pl_cast(pl, pl_op2(pl, OP_LOR, before(pl, b, a, descending), tie), WW_F32), 1u << r, 0);
 }
 
-/* Which element of the row stands at each of the first k places. */
-static struct val *at_places(struct pl *pl, struct gnode *n, struct val *x, int d, const struct ix *k, int descending)
+/* Which element of the row stands at each of `count` places from `first` on. */
+static struct val *at_places(struct pl *pl, struct gnode *n, struct val *x, int d, const struct ix *first,
+	const struct ix *count, int descending)
 {
 	const struct ix *size[PL_MAX_RANK], *map[PL_MAX_RANK];
-	struct val *place = places(pl, n, x, d, descending), *want, *which;
+	struct val *place, *want, *which;
 	int r = x->rank;
 
+	if (pl_sorts(pl, x, d))
+		return pl_cast(pl, pl_sort(pl, n, x, d, first, count, descending), WW_I64);
+	place = places(pl, n, x, d, descending);
 	pl_make_root(pl, place);
 	for (int i = 0; i < r; i++) {
-		size[i] = i == d ? k : x->size[i];
+		size[i] = i == d ? count : x->size[i];
 		map[i] = i == d ? pl->place[r] : pl->place[i];
 	}
 	size[r] = x->size[d];
 	place = pl_view(pl, place, r + 1, size, map);
-	want = pl_cast(pl, pl_index(pl, WW_I64, r + 1, size, pl->place[d]), WW_F32);
+	want = pl_cast(pl, pl_index(pl, WW_I64, r + 1, size, ix_add(pl, pl->place[d], first)), WW_F32);
 	which = pl_cast(pl, pl_index(pl, WW_I64, r + 1, size, pl->place[r]), WW_F32);
 	which = pl_where(pl, pl_op2(pl, OP_EQ, place, want), which, pl_constf(pl, WW_F32, 0));
 	which = pl_reduce(pl, RED_SUM, which, 1u << r, 0);
@@ -112,7 +116,7 @@ static void pick(struct pl *pl, struct gnode *n, struct val *x, int d, const str
 	struct val *v[FEW], *at[FEW];
 
 	if (many == ix_num(x->size[d]) || many > FEW || ix_num(x->size[d]) <= SHORT_ROW || !pl_is_float(x->dt)) {
-		*index = at_places(pl, n, x, d, k, descending);
+		*index = at_places(pl, n, x, d, ix_const(pl, 0), k, descending);
 		*value = pl_gather(pl, x, *index, d, x->rank, (*index)->size, pl->place);
 		return;
 	}
@@ -161,8 +165,7 @@ static void kth(struct pl *pl, struct gnode *n)
 	keep = all ? 0 : (int)pl_arg_int(pl, n, is_median ? 2 : 3, "keepdim", 0);
 	k = is_median ? ix_div(pl, ix_addc(pl, x->size[d], -1), ix_const(pl, 2))
 				  : ix_const(pl, pl_arg_int(pl, n, 1, "k", 1) - 1);
-	at = at_places(pl, n, x, d, ix_addc(pl, k, 1), 0);
-	at = pl_slice(pl, at, d, k, ix_const(pl, 1), 1);
+	at = at_places(pl, n, x, d, k, ix_const(pl, 1), 0);
 	v = pl_gather(pl, x, at, d, x->rank, at->size, pl->place);
 	n->out[0] = keep ? v : pl_squeeze(pl, v, d);
 	n->out[1] = all ? NULL : keep ? at : pl_squeeze(pl, at, d);

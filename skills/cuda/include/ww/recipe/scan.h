@@ -10,7 +10,7 @@ struct ww_scan_rows {
 	long long rows, cols;
 	int itemsize; /* default 4 */
 	int vec;      /* default the widest, at most 4, that divides cols */
-	int threads;  /* default by the length of the row */
+	int threads;  /* of a row, 4 to 1024; default by its length */
 	int chunks;   /* vectors a thread and tile; default by the length of the row, at most 8 */
 };
 
@@ -18,28 +18,35 @@ struct ww_scan_rows {
 static void ww_recipe_scan_rows(struct ww_plan *p, const struct ww_scan_rows *r)
 {
 	int vec = r->vec ? r->vec : (int)ww_min(4, ww_widest(r->cols, r->itemsize));
-	int threads = r->threads, chunks = r->chunks;
+	int threads = r->threads, chunks = r->chunks, block;
 
 	if (r->rows < 1 || r->cols < 1 || r->cols % vec) {
 		ww_fail(p, "scan_rows: cols must be a positive multiple of vec");
 		return;
 	}
 	if (!threads) {
-		threads = 32;
-		while (threads < 512 && (long long)threads * vec * 4 < r->cols)
+		threads = 4;
+		while (threads < 32 && (long long)threads * vec < r->cols)
+			threads *= 2;
+		while (threads >= 32 && threads < 512 && (long long)threads * vec * 4 < r->cols)
 			threads *= 2;
 	}
 	if (!chunks)
 		chunks = (int)ww_max(1, ww_min(8, ww_cdiv(r->cols, (long long)threads * vec)));
-	if (threads < 32 || threads > 1024 || threads % 32 || chunks * vec > (threads > 512 ? 16 : 32)) {
-		ww_fail(p,
-			"scan_rows: threads must be a multiple of 32 up to 1024, chunks * vec at most 32 (16 above 512 threads)");
+	if (threads < 4 || threads > 1024 || (threads > 32 ? threads % 32 : threads & (threads - 1))) {
+		ww_fail(p, "scan_rows: threads must be 4, 8, 16 or a multiple of 32 up to 1024");
 		return;
 	}
+	if (chunks * vec > (threads > 512 ? 16 : 32)) {
+		ww_fail(p, "scan_rows: chunks * vec must be at most 32, 16 above 512 threads");
+		return;
+	}
+	block = threads > 32 ? threads : 128;
 	ww_tunable(p, r->kernel, "VEC", vec);
 	ww_tunable(p, r->kernel, "TPR", threads);
 	ww_tunable(p, r->kernel, "CHUNKS", chunks);
-	ww_launch(p, r->kernel, r->rows, 1, 1, threads, 1, 1);
+	ww_tunable(p, r->kernel, "BLOCK", block);
+	ww_launch(p, r->kernel, ww_cdiv(r->rows, block / threads), 1, 1, block, 1, 1);
 	ww_arg_i64(p, r->rows);
 	ww_arg_i64(p, r->cols);
 }
@@ -48,21 +55,33 @@ struct ww_scan_mid {
 	const char *kernel;
 	long long outer, len, inner;
 	int vec;   /* default 1: more threads */
-	int block; /* default 128 */
+	int parts; /* threads that share a column, 1 to 8; default: what fills the device */
+	int block; /* threads, 32 * parts to 1024; default 128, or what parts needs */
 };
 
 /* Leading arguments: long long outer, long long len, long long inner. */
 static void ww_recipe_scan_mid(struct ww_plan *p, const struct ww_scan_mid *r)
 {
-	int vec = r->vec ? r->vec : 1, block = r->block ? r->block : 128;
+	int vec = r->vec ? r->vec : 1, parts = r->parts, block = r->block;
+	long long columns = r->outer * (r->inner / vec);
 
 	if (r->inner < 1 || r->inner % vec) {
 		ww_fail(p, "scan_mid: inner must be a positive multiple of vec");
 		return;
 	}
+	if (!parts)
+		for (parts = 1; parts < 8 && columns * parts < 1024LL * ww_device(p)->sm_count && 16 * parts <= r->len;)
+			parts *= 2;
+	if (!block)
+		block = (int)ww_max(128, 32 * parts);
+	if (parts < 1 || parts > 8 || block % (32 * parts) || block > 1024) {
+		ww_fail(p, "scan_mid: at most 8 parts, of whole warps each");
+		return;
+	}
 	ww_tunable(p, r->kernel, "VEC", vec);
+	ww_tunable(p, r->kernel, "PARTS", parts);
 	ww_tunable(p, r->kernel, "BLOCK", block);
-	ww_launch(p, r->kernel, ww_cdiv(r->outer * (r->inner / vec), block), 1, 1, block, 1, 1);
+	ww_launch(p, r->kernel, ww_cdiv(columns, block / parts), 1, 1, block, 1, 1);
 	ww_arg_i64(p, r->outer);
 	ww_arg_i64(p, r->len);
 	ww_arg_i64(p, r->inner);

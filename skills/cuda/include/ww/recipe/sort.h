@@ -1,0 +1,51 @@
+/* recipe/sort.h - the plan half of <ww/sort.cuh>.  See skills/cuda/references/cookbook-cuda.md. */
+#ifndef WW_RECIPE_SORT_H
+#define WW_RECIPE_SORT_H
+
+#include <ww/plan.h>
+#include <ww/recipe/common.h>
+
+struct ww_sort {
+	const char *kernel;
+	long long outer, len, inner; /* rows of len elements, `inner` apart */
+	long long first, count;      /* of the sorted row; count 0: all behind first */
+	int descending;
+	int vec;  /* places stored at once: divides count and first; 1 or 4, where inner is 1; default 1 */
+	int each; /* words a thread: 4, 8, ..., 32; default 4 */
+};
+
+/* Leading arguments: long long outer, int len, long long inner, int first, int count, bool descending (as int). */
+static void ww_recipe_sort(struct ww_plan *p, const struct ww_sort *r)
+{
+	long long count = r->count ? r->count : r->len - r->first, rows = r->outer * r->inner;
+	int each = r->each ? r->each : 4, tpr = 1, threads, vec = r->vec ? r->vec : 1;
+
+	if (r->len < 1 || r->len > 4096 || rows < 1 || r->first < 0 || count < 1 || r->first + count > r->len) {
+		ww_fail(p, "sort: rows of 1 to 4096 elements, and a part of them");
+		return;
+	}
+	if (count % vec || r->first % vec || (vec > 1 && (vec != 4 || r->inner != 1))) {
+		ww_fail(p, "sort: what is stored does not consist of vectors");
+		return;
+	}
+	while (tpr * each < r->len)
+		tpr *= 2;
+	threads = tpr > 128 ? tpr : 128;
+	if (each < 4 || each > 32 || (each & (each - 1)) || tpr > 1024) {
+		ww_fail(p, "sort: each must be 4, 8, 16 or 32, and len / each at most 1024");
+		return;
+	}
+	ww_tunable(p, r->kernel, "EACH", each);
+	ww_tunable(p, r->kernel, "TPR", tpr);
+	ww_tunable(p, r->kernel, "THREADS", threads);
+	ww_tunable(p, r->kernel, "VEC", vec);
+	ww_launch(p, r->kernel, ww_cdiv(rows, threads / tpr), 1, 1, threads, 1, 1);
+	ww_arg_i64(p, r->outer);
+	ww_arg_i32(p, (int)r->len);
+	ww_arg_i64(p, r->inner);
+	ww_arg_i32(p, (int)r->first);
+	ww_arg_i32(p, (int)count);
+	ww_arg_i32(p, r->descending);
+}
+
+#endif

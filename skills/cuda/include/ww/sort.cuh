@@ -1,0 +1,164 @@
+/* sort.cuh - where the elements of each sorted row come from, for rows of up to 4096 elements.
+ *
+ * An element is one word: its key above its place in the row, so that equal elements keep their order and no two words
+ * are equal.  The key is an unsigned number in the order of the floats, with -0 as 0 and NaN above all.  Of 16-bit types
+ * key and place fit into 32 bits, which halves the work.
+ *
+ * TPR threads hold a row of N = TPR * EACH words and sort it by a bitonic network: its first steps inside a thread,
+ * then between lanes by shuffles, between warps through shared memory.  The first step of each merge compares mirrored
+ * places, so that all others go the same way and need no direction.  Short rows share a block.
+ *
+ * Rejected: counting for each element those that come before it (n comparisons in place of log2(n)^2 / 4 a half of them,
+ * which pays below 16 elements only); radix sort (four passes or more through shared memory, for rows that fit into
+ * registers). */
+#ifndef WW_SORT_CUH
+#define WW_SORT_CUH
+
+#include <ww/vec.cuh>
+
+namespace ww
+{
+
+enum sort_type { SORT_F32, SORT_F16, SORT_BF16 }; /* what the values are; small integers count as SORT_F32 */
+
+/* In the order of the values; 16 bits of 16-bit types. */
+template <int TYPE> __device__ __forceinline__ unsigned sort_key(float v, bool descending)
+{
+	const int bits = TYPE == SORT_F32 ? 32 : 16;
+	const unsigned top = 1u << (bits - 1), all = top - 1 + top;
+	const __half h = __float2half_rn(v);
+	const unsigned raw = TYPE == SORT_F16 ? *(const unsigned short *)&h : __float_as_uint(v) >> (32 - bits);
+	const unsigned key = v != v ? all : v == 0.f ? top : raw & top ? ~raw & all : raw | top;
+
+	return descending ? ~key & all : key;
+}
+
+template <int TYPE> struct sort_word {
+	typedef unsigned long long t;
+};
+template <> struct sort_word<SORT_F16> {
+	typedef unsigned t;
+};
+template <> struct sort_word<SORT_BF16> {
+	typedef unsigned t;
+};
+
+/* Words that other threads hold: of thread t ^ MASK, the places mirrored where FLIP; BIT is the highest of MASK. */
+template <class W, int EACH, int TPR, int THREADS, int MASK, int BIT, bool FLIP>
+__device__ __forceinline__ void sort_step(W (&w)[EACH], W *box)
+{
+	const bool low = !(threadIdx.x & BIT);
+	W other[EACH];
+
+	if (MASK < 32) {
+#pragma unroll
+		for (int e = 0; e < EACH; e++)
+			other[e] = __shfl_xor_sync(0xffffffffu, w[FLIP ? EACH - 1 - e : e], MASK);
+	} else {
+		__syncthreads();
+#pragma unroll
+		for (int e = 0; e < EACH; e++)
+			box[e * THREADS + threadIdx.x] = w[e];
+		__syncthreads();
+#pragma unroll
+		for (int e = 0; e < EACH; e++)
+			other[e] = box[(FLIP ? EACH - 1 - e : e) * THREADS + (threadIdx.x ^ MASK)];
+	}
+#pragma unroll
+	for (int e = 0; e < EACH; e++)
+		w[e] = (other[e] < w[e]) == low ? other[e] : w[e];
+}
+
+template <class W> __device__ __forceinline__ void sort_two(W &a, W &b)
+{
+	const W low = b < a ? b : a, high = b < a ? a : b;
+
+	a = low;
+	b = high;
+}
+
+/* The steps of a merge at distances D, D / 2, ..., 1. */
+template <class W, int EACH, int TPR, int THREADS, int D> struct sort_halves {
+	static __device__ __forceinline__ void run(W (&w)[EACH], W *box)
+	{
+		if (D >= EACH) {
+			sort_step<W, EACH, TPR, THREADS, D >= EACH ? D / EACH : 1, D >= EACH ? D / EACH : 1, false>(w, box);
+		} else {
+#pragma unroll
+			for (int e = 0; e < EACH; e++)
+				if (!(e & D))
+					sort_two(w[e], w[(e | D) % EACH]);
+		}
+		sort_halves<W, EACH, TPR, THREADS, D / 2>::run(w, box);
+	}
+};
+template <class W, int EACH, int TPR, int THREADS> struct sort_halves<W, EACH, TPR, THREADS, 0> {
+	static __device__ __forceinline__ void run(W (&)[EACH], W *) {}
+};
+
+/* Sorted runs of LEN words become sorted runs of 2 LEN, up to the whole row. */
+template <class W, int EACH, int TPR, int THREADS, int LEN, bool MORE> struct sort_merge {
+	static __device__ __forceinline__ void run(W (&w)[EACH], W *box)
+	{
+		enum : int { lanes = LEN >= EACH ? LEN / EACH : 1 };
+
+		if (LEN >= EACH) {
+			sort_step<W, EACH, TPR, THREADS, 2 * lanes - 1, lanes, true>(w, box);
+		} else {
+#pragma unroll
+			for (int e = 0; e < EACH; e++)
+				if (!(e & LEN))
+					sort_two(w[e], w[(e ^ (2 * LEN - 1)) % EACH]);
+		}
+		sort_halves<W, EACH, TPR, THREADS, LEN / 2>::run(w, box);
+		sort_merge<W, EACH, TPR, THREADS, 2 * LEN, (4 * LEN <= EACH * TPR)>::run(w, box);
+	}
+};
+template <class W, int EACH, int TPR, int THREADS, int LEN> struct sort_merge<W, EACH, TPR, THREADS, LEN, false> {
+	static __device__ __forceinline__ void run(W (&)[EACH], W *) {}
+};
+
+/* f.load<1>(o, l, i, v) reads element l of row (o, i), rows lying `inner` apart; f.store<VEC>(o, l, i, v) gets, for l
+ * from 0 to count - 1, the place of the element that is number first + l of the sorted row, as a float.  Grid: THREADS /
+ * TPR rows a block. */
+template <int TYPE, int EACH, int TPR, int THREADS, int VEC, class F> __device__ __forceinline__ void sort_rows(
+	long long outer, int len, long long inner, int first, int count, bool descending, const F &f)
+{
+	typedef typename sort_word<TYPE>::t W;
+	enum : int { shift = sizeof(W) == 8 ? 32 : 16, shared = TPR > 32 ? EACH * THREADS : 1 };
+	__shared__ W box[shared];
+	const int t = threadIdx.x % TPR;
+	const long long row = (long long)blockIdx.x * (THREADS / TPR) + threadIdx.x / TPR;
+	const long long o = (row | inner) >> 31 ? row / inner : (unsigned)row / (unsigned)inner, i = row - o * inner;
+	W w[EACH];
+
+#pragma unroll
+	for (int e = 0; e < EACH; e++) {
+		const int at = e * TPR + t;
+		float v[1];
+
+		w[e] = ~(W)0;
+		if (row < outer * inner && at < len) {
+			f.template load<1>(o, at, i, v);
+			w[e] = (W)sort_key<TYPE>(v[0], descending) << shift | (unsigned)at;
+		}
+	}
+	sort_merge<W, EACH, TPR, THREADS, 1, (EACH * TPR > 1)>::run(w, box);
+	if (row >= outer * inner)
+		return;
+#pragma unroll
+	for (int e = 0; e < EACH; e += VEC) {
+		const int l = t * EACH + e - first;
+		float v[VEC];
+
+#pragma unroll
+		for (int k = 0; k < VEC; k++)
+			v[k] = (float)(unsigned)(w[e + k] & (((W)1 << shift) - 1));
+		if (l >= 0 && l < count)
+			f.template store<VEC>(o, l, i, v);
+	}
+}
+
+} // namespace ww
+
+#endif

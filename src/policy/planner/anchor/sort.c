@@ -1,0 +1,120 @@
+/* sort.c - which elements stand at the places first, first + 1, ... of each sorted row, as floats (cuda, rows that fit
+ * into a block).
+ *
+ * The template reads its operand through an expression.  Values are gathered by whoever wants them, as a rule in the
+ * expression that the template ends in. */
+#include "policy/planner/lower/lower.h"
+#include "policy/planner/print/print.h"
+
+#include <string.h>
+
+enum { LONGEST = 4096 }; /* of recipe/sort.h */
+
+/* NULL: of a type that <ww/sort.cuh> does not have; small integers are exact as floats. */
+static const char *type_of(int dt)
+{
+	switch (dt) {
+	case WW_F16: return "F16";
+	case WW_BF16: return "BF16";
+	case WW_F32:
+	case WW_BOOL:
+	case WW_U8:
+	case WW_I8:
+	case WW_I16: return "F32";
+	default: return NULL;
+	}
+}
+
+int pl_sorts(const struct pl *pl, const struct val *x, int dim)
+{
+	return pl->target == WW_TARGET_CUDA && !pl_all_plain(pl) && type_of(x->dt) && ix_num(x->size[dim]) <= LONGEST;
+}
+
+struct val *pl_sort(struct pl *pl, struct gnode *n, struct val *x, int dim, const struct ix *first,
+	const struct ix *count, int descending)
+{
+	struct anchor *s = pl_anchor(pl, n, S_SORT, "sort");
+	const struct ix *size[PL_MAX_RANK];
+
+	memcpy(size, x->size, sizeof(size));
+	size[dim] = count;
+	s->sort.dim = dim;
+	s->sort.descending = descending;
+	s->sort.first = ix_num(first);
+	pl_guard_eq(pl, first, ix_const(pl, s->sort.first), "the place that a sorted row is read at");
+	pl_anchor_operand(s, x);
+	return pl_anchor_out(pl, s, WW_F32, x->rank, size);
+}
+
+enum form { LAST, MIDDLE }; /* along the last dimension or another one */
+
+static void build(struct pl *pl, struct kern *k)
+{
+	const struct anchor *s = k->anchor;
+	const struct val *out = s->out;
+	const struct ix *idx[PL_MAX_RANK];
+	int dim = s->sort.dim, last = out->rank - 1;
+	const struct ix_atom *column;
+	const struct ix *place;
+	struct loop *l = k->loop;
+
+	memcpy(idx, k->anchor_idx, sizeof(idx));
+	l->form = dim == last ? LAST : MIDDLE;
+	l->outer = pl_sizes(pl, out, 0, dim);
+	l->len = s->in[0].size[dim];
+	l->inner = pl_sizes(pl, out, dim + 1, out->rank);
+	column = l->form == MIDDLE ? pl_join(pl, k, dim + 1, out->rank, idx) : pl_lane_of(pl, k, last);
+	place = ix_var(pl, pl_fmt(pl, "i%d", pl->n_var++), l->len); /* what is read is longer than what is stored */
+	idx[dim] = place;
+	l->lane = l->form == MIDDLE ? column : ix_as_var(place);
+	l->width = 1;
+	l->load = pl_load_body(pl, k, "c", idx);
+	if (l->form == MIDDLE && ix_as_var(place))
+		l->load = pl_fmt(pl, "const ix_t %s = at;\n%s", ix_as_var(place)->name, l->load);
+	l->lane = column;
+	l->width = l->form == LAST && ix_num(out->size[dim]) % 4 == 0 && s->sort.first % 4 == 0 ? 4 : 1;
+	l->store = pl_store_body(pl, k, "c");
+}
+
+static const struct knob_row cuda_knobs[] = { { KNOB(sort.each), "each", { 8, 16, 4 } }, { 0 } };
+
+/* Along a middle axis few threads share a row, so that a warp reads neighbouring rows beside each other. */
+static int words(const struct loop *l)
+{
+	int each = 4;
+
+	while (l->form == MIDDLE && each < 16 && each < ix_num(l->len))
+		each *= 2;
+	return each;
+}
+
+static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
+{
+	const struct anchor *sp = k->anchor;
+	const struct loop *l = k->loop;
+	int mid = l->form == MIDDLE, dim = sp->sort.dim, each = pl_knobs(pl, k->id)->sort.each;
+	const char *at = mid ? "long long r, long long at, long long c" : "long long r, long long c, long long";
+	const char *axes = pl_indent(pl, pl_axes(pl, k, 0, dim, "r"), 1);
+
+	pl_cuda_functor(pl, k, s,
+		pl_fmt(pl, "\ttemplate <int N> __device__ void load(%s, float (&v)[N]) const\n\t{\n%s%s\t}\n", at, axes,
+			pl_indent(pl, l->load, 2)),
+		at, pl_fmt(pl, "%s%s", axes, mid ? pl_indent(pl, pl_axis(pl, k, dim, "at"), 1) : ""));
+	pl_cuda_kernel(pl, k, s, "@_THREADS",
+		"long long outer, int len, long long inner, int first, int count, int descending",
+		pl_fmt(pl,
+			"sort_rows<ww::SORT_%s, @_EACH, @_TPR, @_THREADS, @_VEC>(outer, len, inner, first, count, descending",
+			type_of(sp->in[0].val->dt)));
+	k->launch = pl_named(pl, k,
+		"\tww_recipe_sort(p, &(struct ww_sort){ .kernel = \"@\", .outer = %s, .len = %s, .inner = %s, "
+		".first = %lld, .count = %s, .descending = %d, .vec = %d, .each = %d });\n%s",
+		ix_text(pl, l->outer), ix_text(pl, l->len), ix_text(pl, l->inner), (long long)sp->sort.first,
+		ix_text(pl, sp->out->size[dim]), sp->sort.descending, l->width, each ? each : words(l),
+		pl_plan_args(pl, k, "\t"));
+}
+
+const struct anchor_ops pl_sort_ops = { .header = "sort",
+	.fuses = FUSES_READER | FUSES_OPERAND,
+	.build = build,
+	.knobs = { NULL, cuda_knobs },
+	.print = { NULL, print_cuda } };

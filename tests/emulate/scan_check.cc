@@ -1,0 +1,90 @@
+/* scan_check.cc - scans on the cpu: odd sizes, along the last and a middle axis, each number of threads that share one,
+ * against sums one after the other.  Prints how many are wrong. */
+#include "device.h"
+#include <ww/scan.cuh>
+
+#include <cstdio>
+#include <vector>
+
+static unsigned seed = 1;
+static float draw()
+{
+	seed = seed * 1664525u + 1013904223u;
+	return (float)(seed >> 8) / (1 << 23) - 1.f;
+}
+
+struct both {
+	const float *x;
+	float *y;
+	long long len, inner;
+
+	long long at(long long o, long long l, long long i) const { return (o * len + l) * inner + i; }
+	template <int N> void load(long long o, long long l, long long i, float (&v)[N]) const
+	{
+		ww::load(x + at(o, l, i), v);
+	}
+	template <int N> void store(long long o, long long l, long long i, const float (&v)[N]) const
+	{
+		ww::store(y + at(o, l, i), v);
+	}
+	template <int N> void load(long long r, long long c, float (&v)[N]) const { ww::load(x + r * len + c, v); }
+	template <int N> void store(long long r, long long c, const float (&v)[N]) const { ww::store(y + r * len + c, v); }
+};
+
+struct data {
+	std::vector<float> x, y;
+
+	data(long long n) : x(n), y(n, NAN)
+	{
+		for (float &v : x)
+			v = draw();
+	}
+	both f(long long len, long long inner) { return { x.data(), y.data(), len, inner }; }
+	template <int OP> int wrong(long long outer, long long len, long long inner) const
+	{
+		double worst = 0;
+
+		for (long long o = 0; o < outer; o++)
+			for (long long i = 0; i < inner; i++) {
+				double sum = OP == ww::OP_SUM ? 0 : -INFINITY;
+				for (long long l = 0; l < len; l++) {
+					const long long at = (o * len + l) * inner + i;
+					sum = OP == ww::OP_SUM ? sum + (double)x[at] : fmax(sum, (double)x[at]);
+					worst = y[at] == y[at] ? fmax(worst, fabs(sum - (double)y[at])) : INFINITY;
+				}
+			}
+		return !(worst < 2e-5);
+	}
+};
+
+template <int OP, int VEC, int LANES, int PARTS> static int mid(long long outer, long long len, long long inner)
+{
+	data d(outer * len * inner);
+	const both f = d.f(len, inner);
+
+	host::launch((outer * inner / VEC + LANES - 1) / LANES, 1, 1, LANES * PARTS,
+		[&] { ww::scan_mid<OP, VEC, LANES, PARTS>(outer, len, inner, f); });
+	return d.wrong<OP>(outer, len, inner);
+}
+
+template <int TPR, int VEC, int CHUNKS> static int rows(long long outer, long long len)
+{
+	data d(outer * len);
+	const both f = d.f(len, 1);
+
+	host::launch(TPR > 32 ? outer : (outer + 128 / TPR - 1) / (128 / TPR), 1, 1, TPR > 32 ? TPR : 128, [&] { ww::scan_rows<ww::OP_SUM, TPR, VEC, CHUNKS>(outer, len, f); });
+	return d.wrong<ww::OP_SUM>(outer, len, 1);
+}
+
+int main()
+{
+	int n = 0;
+
+	n += mid<ww::OP_SUM, 1, 128, 1>(3, 1, 5) + mid<ww::OP_SUM, 1, 128, 1>(2, 37, 70) + mid<ww::OP_MAX, 2, 64, 1>(5, 16, 34);
+	n += mid<ww::OP_SUM, 1, 64, 2>(3, 17, 50) + mid<ww::OP_SUM, 1, 32, 4>(7, 32, 19) + mid<ww::OP_SUM, 4, 32, 8>(2, 203, 36);
+	n += mid<ww::OP_MAX, 1, 32, 8>(3, 65, 41) + mid<ww::OP_SUM, 1, 32, 4>(1, 131, 1);
+	n += rows<32, 1, 1>(3, 77) + rows<32, 4, 4>(6, 516) + rows<64, 1, 2>(2, 601) + rows<256, 4, 1>(1, 1032);
+	n += rows<4, 4, 1>(70, 16) + rows<8, 1, 4>(21, 27) + rows<16, 2, 2>(9, 130) + rows<4, 1, 1>(33, 3);
+	printf("%d\n", n);
+	return 0;
+}

@@ -1,0 +1,85 @@
+/* sort_check.cc - <ww/sort.cuh> on the cpu: rows of all lengths and types with equal elements, both zeros, infinities
+ * and NaN, up and down, along the last and a middle axis, whole and in part, against what comes before by definition.
+ * Prints how many are wrong. */
+#include "device.h"
+#include <ww/sort.cuh>
+
+#include <algorithm>
+#include <vector>
+
+static unsigned seed = 1;
+static unsigned draw(unsigned n)
+{
+	seed = seed * 1664525u + 1013904223u;
+	return (seed >> 8) % n;
+}
+
+template <class T> struct rows {
+	const T *x;
+	float *place;
+	int len, count;
+	long long inner;
+
+	template <int N> void load(long long o, long long l, long long i, float (&v)[N]) const
+	{
+		v[0] = ww::to_float(x[(o * len + l) * inner + i]);
+	}
+	template <int N> void store(long long o, long long l, long long i, const float (&v)[N]) const
+	{
+		for (int k = 0; k < N; k++)
+			place[(o * count + l + k) * inner + i] = v[k];
+	}
+};
+
+template <class T, int TYPE, int EACH, int TPR, int VEC>
+static int wrong(long long outer, int len, long long inner, int first, int count, bool descending)
+{
+	static const float special[] = { 0.f, -0.f, INFINITY, -INFINITY, NAN, -NAN, 1e-30f, -65504.f };
+	const int threads = TPR > 128 ? TPR : 128;
+	std::vector<T> x(outer * len * inner);
+	std::vector<float> place(outer * count * inner, -1.f);
+	const rows<T> f = { x.data(), place.data(), len, count, inner };
+	int bad = 0;
+
+	for (T &v : x)
+		v = ww::from_float<T>(draw(8) ? ((float)draw(4000) - 2000.f) / 64.f : special[draw(8)]);
+	host::launch((outer * inner + threads / TPR - 1) / (threads / TPR), 1, 1, threads,
+		[&] { ww::sort_rows<TYPE, EACH, TPR, threads, VEC>(outer, len, inner, first, count, descending, f); });
+	for (long long r = 0; r < outer * inner; r++) {
+		const long long at = r / inner * len * inner + r % inner;
+		std::vector<int> order(len);
+
+		for (int l = 0; l < len; l++)
+			order[l] = l;
+		std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+			const float u = ww::to_float(x[at + a * inner]), v = ww::to_float(x[at + b * inner]);
+			return descending ? u > v || (u != u && v == v) : u < v || (v != v && u == u);
+		});
+		for (int l = 0; l < count; l++)
+			bad += place[(r / inner * count + l) * inner + r % inner] != (float)order[first + l];
+	}
+	if (bad)
+		fprintf(stderr, "type %d, %d x %d threads, %lld x %d x %lld, %d from %d: %d places wrong\n", TYPE, EACH, TPR,
+			outer, len, inner, count, first, bad);
+	return bad > 0;
+}
+
+int main()
+{
+	int n = 0;
+
+	n += wrong<float, ww::SORT_F32, 4, 1, 1>(9, 3, 1, 0, 3, false);
+	n += wrong<float, ww::SORT_F32, 4, 4, 4>(70, 16, 1, 0, 16, true);
+	n += wrong<float, ww::SORT_F32, 4, 32, 1>(3, 97, 5, 7, 20, false);
+	n += wrong<float, ww::SORT_F32, 4, 64, 1>(5, 224, 1, 7, 1, false);
+	n += wrong<float, ww::SORT_F32, 4, 256, 4>(2, 1000, 1, 4, 400, true);
+	n += wrong<float, ww::SORT_F32, 4, 1024, 1>(1, 3001, 1, 0, 3001, false);
+	n += wrong<float, ww::SORT_F32, 32, 1, 1>(11, 27, 13, 0, 27, true);
+	n += wrong<float, ww::SORT_F32, 16, 8, 1>(6, 100, 3, 0, 100, false);
+	n += wrong<__half, ww::SORT_F16, 4, 128, 4>(3, 448, 1, 0, 448, false);
+	n += wrong<__half, ww::SORT_F16, 8, 2, 1>(70, 11, 1, 0, 11, true);
+	n += wrong<__nv_bfloat16, ww::SORT_BF16, 4, 4, 4>(70, 16, 1, 0, 8, true);
+	n += wrong<__nv_bfloat16, ww::SORT_BF16, 4, 512, 1>(1, 2047, 1, 0, 2047, false);
+	printf("%d\n", n);
+	return 0;
+}
