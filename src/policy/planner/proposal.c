@@ -31,8 +31,8 @@ void pl_renumber(struct ww_str *out, const char *text)
 			name[i] = name[i] ? name[i] : ++n;
 			ww_str_addf(out, "i%d", name[i] - 1);
 		}
-		size_t kept = i >= 0 ? 1 + strspn(p + 1, "0123456789") : 0;
-		ww_str_add(out, p + kept, (len ? len : 1) - kept);
+		size_t skipped = i >= 0 ? 1 + strspn(p + 1, "0123456789") : 0;
+		ww_str_add(out, p + skipped, (len ? len : 1) - skipped);
 		p += len ? len : 1;
 	}
 }

@@ -1,16 +1,16 @@
 /* sort.cuh - where the elements of each sorted row come from, for rows of up to 4096 elements.
  *
  * An element is one word: its key above its place in the row, so that equal elements keep their order and no two words
- * are equal.  The key is an unsigned number in the order of the floats, with -0 as 0 and NaN above all.  Of 16-bit types
- * key and place fit into 32 bits, which halves the work.
+ * are equal.  The key is an unsigned number in the order of the floats, with -0 as 0 and NaN above all.  Of 16-bit
+ * types key and place fit into 32 bits, which halves the work.
  *
  * TPR threads hold a row of N = TPR * EACH words and sort it by a bitonic network: its first steps inside a thread,
  * then between lanes by shuffles, between warps through shared memory.  The first step of each merge compares mirrored
  * places, so that all others go the same way and need no direction.  Short rows share a block.
  *
- * Rejected: counting for each element those that come before it (n comparisons in place of log2(n)^2 / 4 a half of them,
- * which pays below 16 elements only); radix sort (four passes or more through shared memory, for rows that fit into
- * registers). */
+ * Rejected: counting for each element those that come before it (n comparisons in place of log2(n)^2 / 4 a half of
+ * them, which pays below 16 elements only); radix sort (four passes or more through shared memory, for rows that fit
+ * into registers). */
 #ifndef WW_SORT_CUH
 #define WW_SORT_CUH
 
@@ -119,8 +119,8 @@ template <class W, int EACH, int TPR, int THREADS, int LEN> struct sort_merge<W,
 };
 
 /* f.load<1>(o, l, i, v) reads element l of row (o, i), rows lying `inner` apart; f.store<VEC>(o, l, i, v) gets, for l
- * from 0 to count - 1, the place of the element that is number first + l of the sorted row, as a float.  Grid: THREADS /
- * TPR rows a block. */
+ * from 0 to count - 1, the place of the element that is number first + l of the sorted row, as a float.  Grid: THREADS
+ * / TPR rows a block. */
 template <int TYPE, int EACH, int TPR, int THREADS, int VEC, class F> __device__ __forceinline__ void sort_rows(
 	long long outer, int len, long long inner, int first, int count, bool descending, const F &f)
 {
