@@ -2,15 +2,18 @@
  * run; ratios are 1 where nothing is stale and are clipped where something is; what a step logs; runs made to collapse
  * are stopped.
  *
- * budget: 7 CPU-seconds */
+ * all: twenty steps twice from recorded answers with other latencies; killed at twenty moments
+ * budget: 7 CPU-seconds, all 20 */
 #include "toy.h"
 
 #include "base/json.h"
+#include "base/time.h"
 #include "rl/recorded.h"
 #include "train/report.h"
 #include "train/rl.h"
 
-enum { KILLS = 5 };
+enum { KILLS = 5, LONG_STEPS = 20, LONG_KILLS = 20 };
+static int all;
 
 static char *run_of(const char *name)
 {
@@ -73,6 +76,68 @@ static void killed_and_resumed_to_the_same_bits(void **state)
 		assert_true(toy_train_until(&o, &t, 0));
 	printf("# killed %d times\n", kills);
 	same_weights(one, cut);
+}
+
+static struct ww_recipe long_recipe(const char *output)
+{
+	struct ww_recipe o = toy_recipe(output);
+	o.steps = LONG_STEPS;
+	o.episodes = 8;
+	o.samples = 4;
+	o.checkpoint_every = 3;
+	return o;
+}
+
+static void twenty_steps_repeat_from_recorded_answers(void **state)
+{
+	const char *one = run_of("long");
+	struct ww_recipe o = long_recipe(one);
+	struct toy t = { .workers = 3, .most_pause_us = 1000 };
+	(void)state;
+	if (!all)
+		skip();
+	must(&o, &t);
+	for (int i = 0; i < 2; i++) {
+		const char *again = run_of(i ? "long-busy" : "long-calm");
+		struct ww_recipe a = long_recipe(again);
+		struct toy none = { .workers = 1 + 2 * i, .most_pause_us = 4000 * i };
+		a.answers = one;
+		must(&a, &none);
+		assert_true(none.judged == 0);
+		same_weights(one, again);
+	}
+}
+
+/* Each moment within a twentieth of what a whole run takes; a run that ended before the twentieth kill is followed by
+ * another. */
+static void killed_at_twenty_moments(void **state)
+{
+	const char *one = run_of("long");
+	struct toy t = { .workers = 2, .most_pause_us = 500 };
+	struct ww_recipe timed = long_recipe(run_of("long-timed"));
+	struct ww_rng rng;
+	int kills = 0, runs = 0;
+	(void)state;
+	if (!all)
+		skip();
+	uint64_t start = ww_now_ns();
+	assert_true(toy_train_until(&timed, &t, 0));
+	int most_us = (int)(ww_seconds_since(start) / LONG_KILLS * 1e6);
+	ww_rng_init(&rng, 17, 0);
+	for (; kills < LONG_KILLS; runs++) {
+		char name[24];
+		snprintf(name, sizeof(name), "long-cut%d", runs);
+		const char *cut = run_of(name);
+		struct ww_recipe o = long_recipe(cut);
+		int ended = 0;
+		while (!ended && kills < LONG_KILLS) {
+			ended = toy_train_until(&o, &t, 3000 + (int)ww_rng_below(&rng, (uint64_t)most_us));
+			kills += !ended;
+		}
+		assert_true(ended || toy_train_until(&o, &t, 0));
+		same_weights(one, cut);
+	}
+	printf("# killed %d times in %d runs\n", kills, runs);
 }
 
 /* A curriculum with stale steps, killed and resumed: its state is in the checkpoint. */
@@ -360,16 +425,18 @@ static void the_policy_learns(void **state)
 	json_decref(last);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(neither_latency_nor_judges_change_a_bit),
 		cmocka_unit_test(answers_of_another_run_are_refused), cmocka_unit_test(killed_and_resumed_to_the_same_bits),
+		cmocka_unit_test(twenty_steps_repeat_from_recorded_answers), cmocka_unit_test(killed_at_twenty_moments),
 		cmocka_unit_test(a_curriculum_goes_on_to_the_same_bits), cmocka_unit_test(a_step_says_what_it_did),
 		cmocka_unit_test(the_report_draws_it), cmocka_unit_test(time_is_told_by_activity),
 		cmocka_unit_test(stale_episodes_have_ratios_and_are_clipped), cmocka_unit_test(every_option_takes_a_step),
 		cmocka_unit_test(raw_speedups_are_learnt_from), cmocka_unit_test(kl_holds_the_policy_near_its_reference),
 		cmocka_unit_test(the_reward_is_on_the_last_own_token), cmocka_unit_test(the_policy_learns),
 		cmocka_unit_test(a_collapse_stops_the_run) };
+	all = unit_all(argc, argv);
 	setenv("WARPWRIGHT_THREADS", "1", 0);
 	if (access("/dev/shm", W_OK) == 0) /* thousands of synced lines */
 		setenv("TMPDIR", "/dev/shm", 1);
