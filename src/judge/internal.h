@@ -121,6 +121,7 @@ struct ww_session {
 	int calls, contradicted; /* timed ones; those whose events the host's clock contradicts (ww_run_result) */
 	double used_s;           /* cpu: processor time of used_calls calls together */
 	int used_calls;
+	struct ww_seen timed, all;   /* cpu: whose code computed, of a plan of launches and library nodes */
 	double waited_us;            /* cpu: microseconds that the candidate waited for processors in its last call */
 	double witness_us;           /* cuda: the last timed call by the stamps (run/clocks.h); NAN else */
 	int flush;                   /* cpu: the next call starts with cold caches */
@@ -261,10 +262,10 @@ enum ww_rc ww_judge_time(struct ww_session *s, struct ww_err *err) WW_MUST_CHECK
 enum ww_rc ww_judge_time_call(struct ww_judge_task *t, const struct ww_solution *s, struct ww_verdict *v,
 	struct ww_str *diag, struct ww_err *err) WW_MUST_CHECK;
 
-/* without_launches.c: run a plan of launches and library nodes without its launches.  *library_only: less than half of
- * the outputs' elements are wrong then. */
-enum ww_rc ww_judge_without_launches(struct ww_judge_task *t, const struct ww_image *image, double limit_s,
-	int *library_only, struct ww_err *err) WW_MUST_CHECK;
+/* without_launches.c: run a judged plan of launches and library nodes without its launches.  *library_only: less than
+ * half of the outputs' elements are wrong then, or its kernels have called the library besides. */
+enum ww_rc ww_judge_without_launches(
+	const struct ww_session *whole, int *library_only, struct ww_err *err) WW_MUST_CHECK;
 
 /* room.c: 1 where other processes hold memory of the device and this judge may still wait for it.  ww_room_wait() then
  * sleeps twice as long as the last time (*nap_s seconds; 0: the first); the caller holds nothing meanwhile that those

@@ -138,6 +138,14 @@ static enum ww_rc no_room(const struct ww_session *s, const struct ww_run_result
 	return WW_OK;
 }
 
+static int calls_library(const struct ww_image *m)
+{
+	for (uint32_t i = 0; i < m->n_nodes; i++)
+		if (ww_image_nodes(m)[i].kind == WW_NODE_GEMM)
+			return 1;
+	return 0;
+}
+
 enum ww_rc ww_session_open(struct ww_session *s, const struct ww_compiled *binary, struct ww_err *err)
 {
 	struct ww_judge_task *t = s->t;
@@ -154,6 +162,8 @@ enum ww_rc ww_session_open(struct ww_session *s, const struct ww_compiled *binar
 	WW_TRY(rc);
 	s->ops = &runner_ops;
 	s->candidate = s->runner;
+	if (binary->n_kernels > 0 && calls_library(s->image))
+		ww_runner_watch(s->runner);
 	if (mixed && cuda)
 		WW_TRY(ww_pytorch_open(s, err));
 	if (s->failed)
@@ -218,6 +228,18 @@ static void believe_clock(struct ww_session *s, const struct ww_run_result *res)
 			s->contradicted, s->calls);
 }
 
+/* Calls with cold caches are those that are timed. */
+static void note_code(struct ww_session *s)
+{
+	struct ww_seen seen = { .calls = 0 };
+	if (s->runner)
+		ww_runner_take_seen(s->runner, &seen);
+	seen.calls = seen.calls > 0; /* of parts */
+	ww_seen_add(&s->all, &seen);
+	if (s->flush)
+		ww_seen_add(&s->timed, &seen);
+}
+
 enum ww_rc ww_session_go(struct ww_session *s, struct ww_run_result *res, struct ww_err *err)
 {
 	ww_turn_step(&s->t->turn);
@@ -237,6 +259,7 @@ enum ww_rc ww_session_go(struct ww_session *s, struct ww_run_result *res, struct
 	s->waited_us = res->waited_us;
 	s->used_s += (double)res->used_ns * 1e-9;
 	s->used_calls += res->used_ns > 0;
+	note_code(s);
 	return rc;
 }
 

@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <linux/perf_event.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,6 +53,7 @@ struct event {
 
 struct ww_sampler {
 	pid_t pid;
+	int is_runner;
 	const struct ww_copies *copies;
 	struct ww_rng rng;    /* secret */
 	struct event *events; /* by processor */
@@ -88,6 +90,13 @@ enum ww_code ww_sampler_kind(const char *path, int private)
 		if (begins(name + 1, neutral[i]))
 			return WW_CODE_OTHER;
 	return WW_CODE_LIBRARY;
+}
+
+enum ww_code ww_sampler_kind_in_runner(const char *path)
+{
+	if (begins(path, "/memfd:kernels"))
+		return WW_CODE_OWN;
+	return strstr(path, "blas") ? WW_CODE_LIBRARY : WW_CODE_OTHER;
 }
 
 static int add(struct ww_sampler *x, struct range r)
@@ -150,12 +159,14 @@ static void read_maps(struct ww_sampler *x)
 		line[strcspn(line, "\n")] = 0;
 		if (!parse(line, &m))
 			continue;
-		int private = tmp && m.device == tmp;
+		int private = tmp && m.device == tmp && !x->is_runner;
 		if (private && m.file != file) {
 			file = m.file;
 			first = x->n;
 		}
-		if (m.rights[2] == 'x' && !add(x, (struct range){ m.start, m.end, ww_sampler_kind(line + m.path, private) }))
+		const char *path = line + m.path;
+		enum ww_code kind = x->is_runner ? ww_sampler_kind_in_runner(path) : ww_sampler_kind(path, private);
+		if (m.rights[2] == 'x' && !add(x, (struct range){ m.start, m.end, kind }))
 			break;
 		if (private)
 			forget_compiled(x, &m, first);
@@ -225,6 +236,14 @@ struct ww_sampler *ww_sampler_open(pid_t pid, const struct ww_copies *copies)
 			ww_sampler_close(x);
 			return NULL;
 		}
+	return x;
+}
+
+struct ww_sampler *ww_sampler_open_runner(pid_t pid)
+{
+	struct ww_sampler *x = ww_sampler_open(pid, NULL);
+	if (x)
+		x->is_runner = 1;
 	return x;
 }
 
@@ -370,6 +389,12 @@ void ww_seen_add(struct ww_seen *sum, const struct ww_seen *x)
 	sum->copied += x->copied;
 	for (int k = 0; k < WW_CODE_KINDS; k++)
 		sum->n[k] += x->n[k];
+}
+
+int ww_seen_is_library(int own, int library, int calls, double excused_us)
+{
+	double each_us = calls ? (double)WW_SAMPLE_US / calls : 0;
+	return (library - own - 2 * sqrt(library + own)) * each_us > excused_us;
 }
 
 int ww_sampler_has_own(struct ww_sampler *x)

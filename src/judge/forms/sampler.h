@@ -39,6 +39,9 @@ struct ww_sampler;
  * (kernel.perf_event_paranoid above 2, or a container that forbids the call).  All others take NULL for nothing.
  * `copies` is borrowed; NULL: nothing is a copy. */
 struct ww_sampler *ww_sampler_open(pid_t pid, const struct ww_copies *copies);
+/* The same of a runner (run/client.h): own is the plan's binary, a library's what a library node calls, other the
+ * rest. */
+struct ww_sampler *ww_sampler_open_runner(pid_t pid);
 void ww_sampler_close(struct ww_sampler *x);
 /* Around a call; in a long one, take() at least every 50 ms.  At the end the process stands. */
 void ww_sampler_begin(struct ww_sampler *x);
@@ -49,3 +52,7 @@ int ww_sampler_has_own(struct ww_sampler *x);
 /* Whose is code of a mapping: `path` as /proc/PID/maps has it ("" without a file), `private` where it lies on the
  * process's own /tmp. */
 enum ww_code ww_sampler_kind(const char *path, int private);
+enum ww_code ww_sampler_kind_in_runner(const char *path);
+/* Whether libraries took longer than the solution's own code and `excused_us` together, for each call.  Two standard
+ * deviations are left to chance. */
+int ww_seen_is_library(int own, int library, int calls, double excused_us);

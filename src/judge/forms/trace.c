@@ -134,15 +134,14 @@ static double excused_us(
 	return share > 0 ? GLUE_US + library_us : GLUE_US;
 }
 
-/* Whether these calls are a library's, of which so much processor time in a call is excused.  Two standard deviations
- * are left to chance. */
+/* Whether these calls are a library's, of which so much processor time in a call is excused. */
 static int is_library(const struct ww_seen *seen, double excused)
 {
 	int copied = seen->checked ? seen->n[WW_CODE_OWN] * seen->copied / seen->checked : 0;
 	int own = seen->n[WW_CODE_OWN] - copied, library = seen->n[WW_CODE_LIBRARY] + copied;
 	double each_us = seen->calls ? (double)WW_SAMPLE_US / seen->calls : 0;
 	return (own == 0 && library >= ENOUGH && library * each_us > GLUE_US) ||
-		(library - own - 2 * sqrt(library + own)) * each_us > excused;
+		ww_seen_is_library(own, library, seen->calls, excused);
 }
 
 static int calls_are_library(

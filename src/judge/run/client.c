@@ -25,6 +25,7 @@
 #include "base/time.h"
 #include "base/target.h"
 #include "host/timed_call.h"
+#include "judge/forms/sampler.h"
 #include "judge/run/owned.h"
 #include "sandbox/proc.h"
 
@@ -70,9 +71,11 @@ struct ww_runner {
 		int fd;
 	} *shared; /* cpu: scratch that PyTorch's operators read or write, one a buffer of the image; fd -1: others */
 	uint32_t n_shared;
-	unsigned flags;       /* cuda: what the next GO prepares */
-	int guarded, clocked; /* cuda: the last run was looked at for overruns; its clock is set */
-	int watched;          /* runs under a tool, which ends after it and must not be killed */
+	unsigned flags;             /* cuda: what the next GO prepares */
+	int guarded, clocked;       /* cuda: the last run was looked at for overruns; its clock is set */
+	struct ww_sampler *sampler; /* cpu; NULL: nobody looks */
+	struct ww_seen seen;
+	int watched; /* runs under a tool, which ends after it and must not be killed */
 };
 
 static const char *const cuda_env[] = { "HOME", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "LD_LIBRARY_PATH",
@@ -165,6 +168,7 @@ void ww_runner_free(struct ww_runner *r)
 {
 	if (!r)
 		return;
+	ww_sampler_close(r->sampler);
 	ww_proc_kill(&r->proc);
 	ww_owned_release(&r->owned);
 	drop_shared(r);
@@ -286,18 +290,32 @@ static void limit_memory(const struct ww_runner *r)
 		fclose(f);
 }
 
+void ww_runner_watch(struct ww_runner *r)
+{
+	if (r->target == WW_TARGET_CPU && !r->sampler)
+		r->sampler = ww_sampler_open_runner(r->proc.pid);
+}
+
+void ww_runner_take_seen(struct ww_runner *r, struct ww_seen *seen)
+{
+	*seen = r->seen;
+	memset(&r->seen, 0, sizeof(r->seen));
+}
+
 void ww_runner_interruptible(struct ww_runner *r, const volatile int *interrupted) { r->interrupted = interrupted; }
 
 /* Waits until there is something to read or the deadline has passed; receiving finds out which. */
 static enum ww_rc await(struct ww_runner *r, uint64_t deadline, struct ww_err *err)
 {
 	struct pollfd p = { .fd = r->proc.fd, .events = POLLIN };
-	while (poll(&p, 1, LOOK_MS) <= 0 && ww_now_ns() < deadline)
+	while (poll(&p, 1, LOOK_MS) <= 0 && ww_now_ns() < deadline) {
+		ww_sampler_take(r->sampler);
 		if (r->interrupted && *r->interrupted) {
 			r->usable = 0;
 			ww_proc_kill(&r->proc);
 			return ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted");
 		}
+	}
 	return WW_OK;
 }
 
@@ -589,6 +607,8 @@ enum ww_rc ww_runner_go_part(
 {
 	int cpu = r->target == WW_TARGET_CPU;
 	const struct ww_run_go q = { cpu ? 0 : r->flags, 0, *part };
+	struct ww_seen seen;
+	ww_sampler_begin(r->sampler);
 	struct ww_timed_call *called = ww_timed_call_begin(cpu ? r->proc.pid : 0);
 	uint64_t used = cpu ? used_ns(r) : 0, start = ww_now_ns();
 	r->strange = cpu;
@@ -599,6 +619,8 @@ enum ww_rc ww_runner_go_part(
 		end_call(r, called, start, used, limit_s, out);
 	else
 		(void)ww_timed_call_end(called);
+	ww_sampler_end(r->sampler, &seen);
+	ww_seen_add(&r->seen, &seen);
 	return rc;
 }
 
