@@ -67,6 +67,26 @@ int64_t ww_outputs_span(const struct ww_tensor *t, const int64_t *strides)
 	return (int64_t)span;
 }
 
+/* Each dimension, by its step, must lead beyond all that the smaller ones reach. */
+int ww_outputs_share(const struct ww_tensor *t, const int64_t *strides)
+{
+	__int128 reach = 1;
+	int used[WW_MAX_RANK] = { 0 };
+	for (int n = 0; n < t->rank; n++) {
+		int k = -1;
+		for (int i = 0; i < t->rank; i++)
+			if (!used[i] && (k < 0 || strides[i] < strides[k]))
+				k = i;
+		used[k] = 1;
+		if (t->size[k] < 2)
+			continue;
+		if (strides[k] < reach)
+			return 1;
+		reach += (__int128)(t->size[k] - 1) * strides[k];
+	}
+	return 0;
+}
+
 static void make_walk(struct walk *w, const struct ww_tensor *t, const int64_t *strides)
 {
 	int order[WW_MAX_RANK];

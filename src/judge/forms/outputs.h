@@ -8,6 +8,9 @@
  *
  *     places = for each output: its address | a stride for each dimension, in elements       all int64
  *
+ * Elements may lie in one place only where the task's own do (expand(), a window): a view in the place of what the task
+ * copies would save the copy and hand it to whoever uses the output.
+ *
  * What is said is not believed: addresses and strides only select bytes of the candidate's own process, and what is not
  * there is its failure.  Nothing can be computed while the judge reads: no thread runs, and the filter refuses
  * userfaultfd and io_uring, by which a page could be made on demand.  Rejected: a pipe or a copy by the harness after
@@ -28,5 +31,7 @@ int ww_outputs_take(pid_t pid, const int64_t *places, int n_places, const struct
 /* Bytes from the first to the last element of a tensor of t's shape with these strides, in elements; -1 where one is
  * negative or the tensor spans more than any memory. */
 int64_t ww_outputs_span(const struct ww_tensor *t, const int64_t *strides);
+/* Whether elements of a tensor of t's shape may lie in one place, as expand() leaves them: 0 only where none do. */
+int ww_outputs_share(const struct ww_tensor *t, const int64_t *strides);
 /* Whether this system lets the judge read memory of a process that it has started: one byte at `address`. */
 int ww_outputs_readable(pid_t pid, int64_t address);

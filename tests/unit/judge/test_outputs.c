@@ -49,6 +49,25 @@ static void check(const struct ww_tensor *t, const float *from, const int64_t *s
 	free(to);
 }
 
+/* Of a tensor that has memory for each element, and of one that has not. */
+static void shared_elements(void **state)
+{
+	static const struct {
+		int rank, shares;
+		long long size[3];
+		int64_t strides[3];
+	} cases[] = { { 0, 0, { 0 }, { 0 } }, { 1, 0, { 5 }, { 1 } }, { 1, 1, { 5 }, { 0 } }, { 2, 0, { 4, 1 }, { 1, 0 } },
+		{ 3, 0, { 2, 3, 4 }, { 12, 4, 1 } }, { 3, 0, { 2, 3, 4 }, { 1, 2, 6 } }, { 3, 0, { 2, 3, 4 }, { 100, 20, 3 } },
+		{ 3, 1, { 2, 3, 4 }, { 4, 0, 1 } }, { 3, 1, { 2, 3, 4 }, { 1000000, 0, 1 } }, { 2, 1, { 6, 3 }, { 1, 1 } },
+		{ 2, 1, { 2, 4 }, { 3, 1 } }, { 2, 1, { 2, 4 }, { -4, 1 } } };
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(cases); i++) {
+		struct ww_tensor t = { .rank = cases[i].rank };
+		memcpy(t.size, cases[i].size, sizeof(cases[i].size));
+		assert_int_equal(ww_outputs_share(&t, cases[i].strides), cases[i].shares);
+	}
+}
+
 static void any_layout(void **state)
 {
 	enum { TOTAL = 1 << 20 };
@@ -188,7 +207,7 @@ static void whose_code(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(any_layout), cmocka_unit_test(nothing_that_is_not_there),
-		cmocka_unit_test(pieces), cmocka_unit_test(whose_code) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(shared_elements), cmocka_unit_test(any_layout),
+		cmocka_unit_test(nothing_that_is_not_there), cmocka_unit_test(pieces), cmocka_unit_test(whose_code) };
 	return cmocka_run_group_tests_name("judge/outputs", tests, NULL, NULL);
 }
