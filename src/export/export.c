@@ -188,7 +188,7 @@ struct making {
 /* Write everything but the check into a directory beside the final one. */
 static enum ww_rc write_all(struct making *m, const struct ww_export_opts *o, struct ww_err *err)
 {
-	char parent[PATH_MAX];
+	char parent[PATH_MAX], real[PATH_MAX];
 	WW_CHECK(ww_export_check_dir(o->dir, err));
 	m->begun = 1;
 	WW_CHECK(ww_export_begin(&m->x, o, err));
@@ -202,7 +202,9 @@ static enum ww_rc write_all(struct making *m, const struct ww_export_opts *o, st
 		!mkdtemp(m->staging))
 		return ww_err_errno(err, WW_ERR_IO, "cannot create a directory beside %s", o->dir);
 	m->made = 1;
-	WW_CHECK(ww_fs_join(m->x.dir, m->staging, "export", err));
+	if (!realpath(m->staging, real)) /* absolute: the process of the checks works in / */
+		return ww_err_errno(err, WW_ERR_IO, "%s", m->staging);
+	WW_CHECK(ww_fs_join(m->x.dir, real, "export", err));
 	WW_CHECK(formats[o->format].write(&m->x, err));
 	WW_CHECK(ww_export_render(&m->x, "check.py", "src/export/templates/check.py.in", err));
 	WW_CHECK(write_readme(&m->x, err));
