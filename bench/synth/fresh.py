@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The planner on tasks that nobody tuned it for (the bars of "Generality"):
 
-    fresh.py tasks SEED [-n 300] [--catalogue FILE] > tasks.jsonl     candidates of the whole grammar, none looked at
+    fresh.py tasks SEED [-n 300] [--target cuda|cpu] [--catalogue FILE] > tasks.jsonl     candidates, none looked at
     warpwright eval --suite tasks.jsonl --target cuda --sample 300 --seed SEED --loop single -o RUN
     fresh.py table RUN [--losers 40]                                  correct, slower, faster, means, by family and form
 
@@ -18,19 +18,20 @@ import subprocess
 import sys
 import tempfile
 
-RECIPE = """# 0.02 to 5 ms in eager mode on a large GPU: from what is all launches to what is all bandwidth.
-set: small
-max-us: 5000
-max-input-mib: 512
-"""
+RECIPES = {
+    # 0.02 to 5 ms in eager mode on a large GPU: from what is all launches to what is all bandwidth.
+    "cuda": "set: small\nmax-us: 5000\nmax-input-mib: 512\n",
+    # what recipes/synth/small-cpu.yaml says
+    "cpu": "set: small\n",
+}
 PROGRAM = os.environ.get("WARPWRIGHT", "warpwright")
 
 
-def tasks(seed, n, catalogue):
+def tasks(seed, n, target, catalogue):
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as recipe:
-        recipe.write(RECIPE)
+        recipe.write(RECIPES[target])
         recipe.flush()
-        out = subprocess.run([PROGRAM, "synth", "compose", recipe.name, "--target", "cuda", "-n", str(n), "--seed",
+        out = subprocess.run([PROGRAM, "synth", "compose", recipe.name, "--target", target, "-n", str(n), "--seed",
                               str(seed), "--json", *(["--catalogue", catalogue] if catalogue else [])],
                              capture_output=True, text=True, check=True).stdout
     for line in out.splitlines():
@@ -129,10 +130,11 @@ def main():
     p.add_argument("what", choices=["tasks", "table"])
     p.add_argument("of")
     p.add_argument("-n", type=int, default=300)
+    p.add_argument("--target", choices=sorted(RECIPES), default="cuda")
     p.add_argument("--catalogue")
     p.add_argument("--losers", type=int, default=40)
     a = p.parse_args()
-    return tasks(int(a.of), a.n, a.catalogue) if a.what == "tasks" else table(a.of, a.losers)
+    return tasks(int(a.of), a.n, a.target, a.catalogue) if a.what == "tasks" else table(a.of, a.losers)
 
 
 if __name__ == "__main__":

@@ -178,6 +178,87 @@ static void test_half_precision(void **state)
 	assert_int_equal(ww_f16_of_f32(1.0f + 3 * 0x1p-11f), 0x3c02);
 }
 
+/* Vectors of 16 bits are what the functions of one number give, whole and in part: every stored value, and results of
+ * every exponent with roundings up, down and to even, too large and too small ones. */
+static void test_half_vectors(void **state)
+{
+	uint16_t f16[WW_VL + 1], bf16[WW_VL + 1];
+	float x[WW_VL];
+
+	(void)state;
+	for (uint32_t h = 0; h < 65536; h += WW_VL)
+		for (int n = WW_VL; n > 0; n -= 5) {
+			for (int i = 0; i < WW_VL; i++)
+				f16[i] = (uint16_t)(h + (uint32_t)i);
+			const ww_vf a = ww_vf_load_f16(f16, n), c = ww_vf_load_bf16(f16, n);
+
+			for (int i = 0; i < WW_VL; i++) {
+				const float ra = i < n ? ww_f32_of_f16(f16[i]) : 0, rc = i < n ? ww_f32_of_bf16(f16[i]) : 0;
+
+				assert_true(isnan(ra) ? isnan(a[i]) : a[i] == ra);
+				assert_true(isnan(rc) ? isnan(c[i]) : c[i] == rc);
+			}
+		}
+	for (uint64_t u = 0; u < 0x100000000; u += 40009 * WW_VL) {
+		const int n = u % 3 ? WW_VL : (int)(u % WW_VL) + 1;
+
+		for (int i = 0; i < WW_VL; i++) {
+			union {
+				uint32_t u;
+				float f;
+			} b = { (uint32_t)(u + (uint64_t)i * 40009) };
+
+			x[i] = b.f;
+			if (i % 4 == 1) /* a tie of bfloat16 */
+				b.u = (b.u & 0xffff0000u) | 0x8000u, x[i] = b.f;
+		}
+		memset(f16, 0x55, sizeof(f16));
+		memset(bf16, 0x55, sizeof(bf16));
+		ww_vf_store_f16(f16, ww_vf_load(x, WW_VL), n);
+		ww_vf_store_bf16(bf16, ww_vf_load(x, WW_VL), n);
+		for (int i = 0; i <= WW_VL; i++) {
+			if (i < n && isnan(x[i])) {
+				assert_true((f16[i] & 0x7fff) > 0x7c00 && (bf16[i] & 0x7fff) > 0x7f80);
+				continue;
+			}
+			assert_int_equal(f16[i], i < n ? ww_f16_of_f32(x[i]) : 0x5555);
+			assert_int_equal(bf16[i], i < n ? ww_bf16_of_f32(x[i]) : 0x5555);
+		}
+	}
+}
+
+/* Strided loads, from memory of exactly that size: distances that are constants and one that is not, whole and in part.
+ */
+#define CHECK_GATHER(stride) \
+	for (int n = 1; n <= WW_VL; n++) { \
+		const long long far = (n - 1) * (long long)(stride), count = (far < 0 ? -far : far) + 1; \
+		float *m = test_floats(count, 1); \
+		const float *p = far < 0 ? m - far : m; \
+		const ww_vf v = ww_vf_gather(p, stride, n); \
+		for (int i = 0; i < WW_VL; i++) \
+			assert_true(v[i] == (i < n ? p[i * (long long)(stride)] : 0.0f)); \
+		free(m); \
+	}
+
+static void test_gather(void **state)
+{
+	volatile long long later = 7;
+
+	(void)state;
+	CHECK_GATHER(0)
+	CHECK_GATHER(1)
+	CHECK_GATHER(2)
+	CHECK_GATHER(3)
+	CHECK_GATHER(4)
+	CHECK_GATHER(5)
+	CHECK_GATHER(8)
+	CHECK_GATHER(9)
+	CHECK_GATHER(-2)
+	CHECK_GATHER(later)
+	later = -3;
+	CHECK_GATHER(later)
+}
+
 /* PyTorch's operations on one number: NaN stays, quotients and remainders round towards minus infinity. */
 static void test_planner_scalars(void **state)
 {
@@ -207,7 +288,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_exponentials), cmocka_unit_test(test_logarithms),
 		cmocka_unit_test(test_trigonometry), cmocka_unit_test(test_activations), cmocka_unit_test(test_edges),
-		cmocka_unit_test(test_pow), cmocka_unit_test(test_half_precision), cmocka_unit_test(test_planner_scalars) };
+		cmocka_unit_test(test_pow), cmocka_unit_test(test_half_precision), cmocka_unit_test(test_half_vectors),
+		cmocka_unit_test(test_gather), cmocka_unit_test(test_planner_scalars) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -138,11 +138,32 @@ WW_KERNEL(midmax)
 	MID(WW_REDUCE_MID_ARGS);
 	ww_cpu_reduce_mid(b, arg, WW_OP_MAX, io_load, io_store, &c);
 }
-WW_KERNEL(midscan)
+#define MIDSCAN(name, op) \
+	WW_KERNEL(name) \
+	{ \
+		const struct io_mid c = { { WW_ARG(const float *, WW_SCAN_MID_ARGS), \
+									  WW_ARG(float *, WW_SCAN_MID_ARGS + 1), WW_ARG(long long, 2), NULL }, \
+			WW_ARG(long long, 1) }; \
+		ww_cpu_scan_mid(b, arg, op, io_mid_load, io_mid_store, &c); \
+	}
+struct io_mid {
+	struct io io;
+	long long mid;
+};
+WW_FN ww_vf io_mid_load(const void *ctx, long long o, long long m, long long i, int n)
 {
-	MID(WW_SCAN_MID_ARGS);
-	ww_cpu_scan_mid(b, arg, WW_OP_SUM, io_load, io_store, &c);
+	const struct io_mid *c = ctx;
+
+	return io_load(&c->io, o * c->mid + m, i, n);
 }
+WW_FN void io_mid_store(const void *ctx, long long o, long long m, long long i, ww_vf v, int n)
+{
+	const struct io_mid *c = ctx;
+
+	io_store(&c->io, o * c->mid + m, i, v, n);
+}
+MIDSCAN(midscan, WW_OP_SUM)
+MIDSCAN(midscanmax, WW_OP_MAX)
 WW_KERNEL(channel)
 {
 	MID(WW_CHANNEL_ARGS);
@@ -163,7 +184,8 @@ const struct kernel_entry kernel_table[] = { { "softmax", softmax }, { "log_soft
 	{ "layernorm", layernorm }, { "rmsnorm", rmsnorm }, { "groupnorm", groupnorm }, { "scan", scan }, { "prod", prod },
 	{ "rowsum", rowsum }, { "rowmax", rowmax }, { "rowmin", rowmin }, { "moments", moments }, { "loss", loss },
 	{ "map", map }, { "nd", nd }, { "turn", turn }, { "pick", pick }, { "midsum", midsum }, { "midmax", midmax },
-	{ "midscan", midscan }, { "channel", channel }, { "part", part }, { "final", final }, { NULL, NULL } };
+	{ "midscan", midscan }, { "midscanmax", midscanmax }, { "channel", channel }, { "part", part }, { "final", final },
+	{ NULL, NULL } };
 
 static int buffer(struct ww_plan *p, void *data)
 {
@@ -419,15 +441,15 @@ static void test_transpose_and_gather(void **state)
 	}
 }
 
-static void check_mid(const char *name, long long outer, long long mid, long long inner)
+static void check_mid(const char *name, long long outer, long long mid, long long inner, long long cols)
 {
-	const int scan_it = !strcmp(name, "midscan"), max_it = !strcmp(name, "midmax");
+	const int scan_it = strstr(name, "scan") != NULL, max_it = strstr(name, "max") != NULL;
 	const long long total = outer * mid * inner, out = scan_it ? total : outer * inner;
 	struct ww_plan *p = host_new(2);
 	float *x = test_floats(total, 1), *y = test_floats(out, 0);
 	double *r = malloc((size_t)out * sizeof(*r));
 
-	ww_recipe_cpu_mid(p, name, &(struct ww_cpu_mid){ .outer = outer, .mid = mid, .inner = inner, .cols = 64 });
+	ww_recipe_cpu_mid(p, name, &(struct ww_cpu_mid){ .outer = outer, .mid = mid, .inner = inner, .cols = cols });
 	ww_arg_buf(p, buffer(p, x), 0);
 	ww_arg_buf(p, buffer(p, y), 0);
 	test_run(p);
@@ -451,14 +473,16 @@ static void check_mid(const char *name, long long outer, long long mid, long lon
 
 static void test_mid(void **state)
 {
-	static const char *const name[] = { "midsum", "midmax", "midscan" };
+	static const char *const name[] = { "midsum", "midmax", "midscan", "midscanmax" };
 
 	(void)state;
-	for (int k = 0; k < 3; k++) {
-		check_mid(name[k], 1, 1, 1);
-		check_mid(name[k], 3, 7, 5);
-		check_mid(name[k], 2, 300, 65);
-		check_mid(name[k], 1, 129, 200);
+	for (int k = 0; k < 4; k++) {
+		check_mid(name[k], 1, 1, 1, 64);
+		check_mid(name[k], 3, 7, 5, 64);
+		check_mid(name[k], 2, 300, 65, 64);
+		check_mid(name[k], 1, 129, 200, 64);
+		check_mid(name[k], 2, 70, 1300, 1024);
+		check_mid(name[k], 1, 9, 641, 0);
 	}
 }
 

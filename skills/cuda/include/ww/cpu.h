@@ -74,6 +74,13 @@ struct ww_block {
 /* The i-th argument of the launch, of type `type`. */
 #define WW_ARG(type, i) (*(type const *)arg[i])
 
+#if defined(__clang__)
+#define WW_UNROLL(n) _Pragma("unroll")
+#else
+#define WW_PRAGMA_(x) _Pragma(#x)
+#define WW_UNROLL(n) WW_PRAGMA_(GCC unroll n)
+#endif
+
 #define WW_CDIV(a, b) (((a) + (b) - 1) / (b))
 WW_FN long long ww_min_ll(long long a, long long b) { return a < b ? a : b; }
 WW_FN long long ww_max_ll(long long a, long long b) { return a > b ? a : b; }

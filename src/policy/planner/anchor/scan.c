@@ -45,14 +45,14 @@ static const struct knob_row cpu_knobs[] = { { KNOB(cpu_scan.tile), "tile", { 64
 static void print_cpu(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	const struct loop *l = k->loop;
-	int mid = l->form == MIDDLE, tile = pl_knobs(pl, k->id)->cpu_scan.tile;
-	const char *decl = pl_fmt(pl, "%s\tconst ix_t %s_0 = i;\n\n\t(void)r;\n",
-		pl_axes(pl, k, 0, k->anchor->scan.dim + mid, "r"), l->lane->name);
+	int mid = l->form == MIDDLE, dim = k->anchor->scan.dim, tile = pl_knobs(pl, k->id)->cpu_scan.tile;
+	const char *place = mid ? "long long r, long long at, long long i" : "long long r, long long i";
+	const char *decl = pl_fmt(pl, "%s%s\tconst ix_t %s_0 = i;\n\n\t(void)r;\n", pl_axes(pl, k, 0, dim, "r"),
+		mid ? pl_fmt(pl, "%s\t(void)at;\n", pl_axis(pl, k, dim, "at")) : "", l->lane->name);
 
 	pl_cpu_context(pl, k, s);
-	pl_cpu_functor(pl, k, s, "ww_vf @_load(const void *ctx, long long r, long long i, int n)", decl, l->load);
-	pl_cpu_functor(
-		pl, k, s, "void @_store(const void *ctx, long long r, long long i, ww_vf acc, int n)", decl, l->store);
+	pl_cpu_functor(pl, k, s, pl_fmt(pl, "ww_vf @_load(const void *ctx, %s, int n)", place), decl, l->load);
+	pl_cpu_functor(pl, k, s, pl_fmt(pl, "void @_store(const void *ctx, %s, ww_vf acc, int n)", place), decl, l->store);
 	pl_cpu_kernel(pl, k, s, mid ? "WW_SCAN_MID_ARGS" : "WW_ROWS_ARGS",
 		pl_fmt(pl, "ww_cpu_scan_%s(b, arg, WW_OP_%s, @_load, @_store, &c)", mid ? "mid" : "row",
 			kinds[k->anchor->scan.red].op));

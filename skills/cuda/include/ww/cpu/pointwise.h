@@ -19,13 +19,6 @@
 #ifndef WW_CPU_POINTWISE_H
 #define WW_CPU_POINTWISE_H
 
-#if defined(__clang__)
-#define WW_UNROLL(n) _Pragma("unroll")
-#else
-#define WW_PRAGMA_(x) _Pragma(#x)
-#define WW_UNROLL(n) WW_PRAGMA_(GCC unroll n)
-#endif
-
 typedef void (*ww_map_fn)(const void *ctx, long long i, int n);
 typedef void (*ww_nd_fn)(const void *ctx, const long long *at, long long i, int n);
 typedef ww_vf (*ww_unary_fn)(const void *ctx, ww_vf v);

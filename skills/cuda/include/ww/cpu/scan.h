@@ -7,7 +7,8 @@
  *                       (the sum and what rounding took from it).
  * Maxima and minima hand a NaN on.
  *
- * Functors as in rowwise.h: load(ctx, r, i, n), store(ctx, r, i, v, n); for scan_mid r = outer * mid + m. */
+ * Functors as in rowwise.h: load(ctx, r, i, n), store(ctx, r, i, v, n); for scan_mid load(ctx, o, m, i, n) and
+ * store(ctx, o, m, i, v, n), since a place in two parts costs no divisions. */
 #ifndef WW_CPU_SCAN_H
 #define WW_CPU_SCAN_H
 
@@ -62,32 +63,71 @@ WW_FN void ww_cpu_scan_row(const struct ww_block *b, void *const *arg, enum ww_o
 	}
 }
 
-/* Arguments: i64 outer, mid, inner, columns a block.  Grid: x over column tiles, y over outer. */
+typedef ww_vf (*ww_mid_load_fn)(const void *ctx, long long o, long long m, long long i, int n);
+typedef void (*ww_mid_store_fn)(const void *ctx, long long o, long long m, long long i, ww_vf v, int n);
+
+/* Add x to what a column has so far. */
+WW_FN void ww_scan_add(enum ww_op op, ww_vf x, ww_vf *sum, ww_vf *lost)
+{
+	if (op != WW_OP_SUM) {
+		*sum = ww_op_step(op, *sum, x);
+	} else {
+		const ww_vf y = x - *lost, t = *sum + y;
+
+		*lost = (t - *sum) - y;
+		*sum = t;
+	}
+}
+
+/* `nv` (constant) vectors side by side through all of mid, their sums in registers. */
+WW_FN void ww_scan_strip(int nv, long long mid, long long o, long long i, int n, enum ww_op op, ww_mid_load_fn load,
+	ww_mid_store_fn store, const void *ctx)
+{
+	ww_vf sum[4], lost[4];
+
+	for (int v = 0; v < nv; v++) {
+		sum[v] = ww_vf_set(ww_op_zero(op));
+		lost[v] = ww_vf_zero();
+	}
+	for (long long m = 0; m < mid; m++)
+		WW_UNROLL(4)
+	for (int v = 0; v < nv; v++) {
+		ww_scan_add(op, load(ctx, o, m, i + v * WW_VL, n), &sum[v], &lost[v]);
+		store(ctx, o, m, i + v * WW_VL, sum[v], n);
+	}
+}
+
+/* Arguments: i64 outer, mid, inner, columns a block.  Grid: x over column tiles, y over outer.  A few vectors stay in
+ * registers; wider tiles are walked row by row, which is how memory lies, with the sums in L1. */
 #define WW_SCAN_MID_ARGS 4
-WW_FN void ww_cpu_scan_mid(const struct ww_block *b, void *const *arg, enum ww_op op, ww_row_load_fn load,
-	ww_row_store_fn store, const void *ctx)
+#define WW_SCAN_MID_TILE (32 * WW_VL)
+WW_FN void ww_cpu_scan_mid(const struct ww_block *b, void *const *arg, enum ww_op op, ww_mid_load_fn load,
+	ww_mid_store_fn store, const void *ctx)
 {
 	const long long mid = WW_ARG(long long, 1), inner = WW_ARG(long long, 2), cols = WW_ARG(long long, 3);
 	const long long end = ww_min_ll(inner, (b->x + 1) * cols);
+	long long i = b->x * cols;
 
-	for (long long i = b->x * cols; i < end; i += WW_VL) {
-		const int n = (int)ww_min_ll(WW_VL, end - i);
-		ww_vf sum = ww_vf_set(ww_op_zero(op)), lost = ww_vf_zero();
+	for (; i + 8 * WW_VL <= end; i = ww_min_ll(i + WW_SCAN_MID_TILE, end / WW_VL * WW_VL)) {
+		const int tile = (int)(ww_min_ll(end - i, WW_SCAN_MID_TILE) / WW_VL);
+		ww_vf sum[WW_SCAN_MID_TILE / WW_VL], lost[WW_SCAN_MID_TILE / WW_VL];
 
-		for (long long m = 0; m < mid; m++) {
-			const ww_vf x = load(ctx, b->y * mid + m, i, n);
-
-			if (op != WW_OP_SUM) {
-				sum = ww_op_step(op, sum, x);
-			} else {
-				const ww_vf y = x - lost, t = sum + y;
-
-				lost = (t - sum) - y;
-				sum = t;
-			}
-			store(ctx, b->y * mid + m, i, sum, n);
+		for (int v = 0; v < tile; v++) {
+			sum[v] = ww_vf_set(ww_op_zero(op));
+			lost[v] = ww_vf_zero();
 		}
+		for (long long m = 0; m < mid; m++)
+			for (int v = 0; v < tile; v++) {
+				ww_scan_add(op, load(ctx, b->y, m, i + v * WW_VL, WW_VL), &sum[v], &lost[v]);
+				store(ctx, b->y, m, i + v * WW_VL, sum[v], WW_VL);
+			}
 	}
+	for (; i + 2 * WW_VL <= end; i += 2 * WW_VL)
+		ww_scan_strip(2, mid, b->y, i, WW_VL, op, load, store, ctx);
+	for (; i + WW_VL <= end; i += WW_VL)
+		ww_scan_strip(1, mid, b->y, i, WW_VL, op, load, store, ctx);
+	if (i < end)
+		ww_scan_strip(1, mid, b->y, i, (int)(end - i), op, load, store, ctx);
 }
 
 #endif

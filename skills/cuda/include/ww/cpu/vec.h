@@ -202,14 +202,49 @@ WW_FN void ww_vf_stream(float *p, ww_vf v, int n)
 }
 
 /* p[0], p[stride], ...; other lanes 0. */
-WW_FN ww_vf ww_vf_gather(const float *p, long long stride, int n)
+WW_FN ww_vf ww_vf_gather_any(const float *p, long long stride, int n)
 {
+#if defined(WW_AVX512)
+	if (n < WW_VL && stride >= -(1 << 26) && stride <= 1 << 26)
+		return (ww_vf)_mm512_mask_i32gather_ps(
+			_mm512_setzero_ps(), ww_vm_first(n), (__m512i)(ww_vi_iota() * ww_vi_set((int32_t)stride)), p, 4);
+#endif
 	ww_vf v = ww_vf_zero();
 
 	for (int i = 0; i < n; i++)
 		v[i] = p[i * stride];
 	return v;
 }
+
+#if defined(WW_AVX512)
+/* The lanes from `from` on whose float lies in the vector at p + at, of those `stride` (constant, at most 8) apart of
+ * which n count; nothing behind the last of them is read. */
+WW_FN ww_vf ww_vf_gather_part(ww_vf v, const float *p, int stride, int n, int at)
+{
+	const int from = (at + stride - 1) / stride, left = (n - 1) * stride + 1 - at;
+	const __m512i pick = (__m512i)(ww_vi_iota() * ww_vi_set(stride) - ww_vi_set(at));
+	const ww_vm to = (ww_vm)(0xffffu << from);
+
+	if (left <= 0)
+		return v;
+	return (ww_vf)_mm512_mask_permutexvar_ps(
+		(__m512)v, to, pick, (__m512)ww_vf_load(p + at, (int)ww_min_ll(left, WW_VL)));
+}
+WW_FN ww_vf ww_vf_gather(const float *p, long long stride, int n)
+{
+	ww_vf v = ww_vf_zero();
+
+	if (!__builtin_constant_p(stride) || stride < 2 || stride > 8)
+		return stride == 1 ? ww_vf_load(p, n) : ww_vf_gather_any(p, stride, n);
+	WW_UNROLL(8)
+	for (int at = 0; at < 8 * WW_VL; at += WW_VL)
+		if (at < WW_VL * stride)
+			v = ww_vf_gather_part(v, p, (int)stride, n, at);
+	return n < WW_VL ? ww_vf_sel(ww_vm_first(n), v, ww_vf_zero()) : v;
+}
+#else
+WW_FN ww_vf ww_vf_gather(const float *p, long long stride, int n) { return ww_vf_gather_any(p, stride, n); }
+#endif
 
 WW_FN void ww_vf_scatter(float *p, long long stride, ww_vf v, int n)
 {
@@ -240,6 +275,10 @@ WW_FN uint16_t ww_bf16_of_f32(float f)
 		return 0x7fc0;
 	return (uint16_t)((v.u + 0x7fffu + ((v.u >> 16) & 1u)) >> 16);
 }
+#if defined(__F16C__)
+WW_FN float ww_f32_of_f16(uint16_t h) { return _cvtsh_ss(h); }
+WW_FN uint16_t ww_f16_of_f32(float f) { return (uint16_t)_cvtss_sh(f, _MM_FROUND_TO_NEAREST_INT); }
+#else
 WW_FN float ww_f32_of_f16(uint16_t h)
 {
 	union {
@@ -276,6 +315,7 @@ WW_FN uint16_t ww_f16_of_f32(float f)
 	}
 	return (uint16_t)(sign | ((a + 0xc8000fffu + ((a >> 13) & 1u)) >> 13));
 }
+#endif
 
 /* ww_vf_load_T(p, n) and ww_vf_store_T(p, v, n) for T = bf16, f16 (as uint16_t), f64, i64, i32, i16, i8, u8 (bool too).
  * Integers are rounded towards zero on store.  The plain loops vectorise where the machine has the conversion. */
@@ -304,8 +344,40 @@ WW_FN uint16_t ww_f16_of_f32(float f)
 				p[i] = put(t[i]); \
 		} \
 	}
+#if defined(WW_AVX512)
+/* The compiler finds neither the masked moves of 16 bits nor, behind the branches, the conversions. */
+WW_FN __m256i ww_load_16bit(const uint16_t *p, int n)
+{
+	return n >= WW_VL ? _mm256_loadu_si256((const void *)p) : _mm256_maskz_loadu_epi16(ww_vm_first(n), p);
+}
+WW_FN void ww_store_16bit(uint16_t *p, __m256i h, int n)
+{
+	if (n >= WW_VL)
+		_mm256_storeu_si256((void *)p, h);
+	else
+		_mm256_mask_storeu_epi16(p, ww_vm_first(n), h);
+}
+WW_FN ww_vf ww_vf_load_f16(const uint16_t *p, int n) { return (ww_vf)_mm512_cvtph_ps(ww_load_16bit(p, n)); }
+WW_FN void ww_vf_store_f16(uint16_t *p, ww_vf v, int n)
+{
+	ww_store_16bit(p, _mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), n);
+}
+WW_FN ww_vf ww_vf_load_bf16(const uint16_t *p, int n)
+{
+	return (ww_vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(ww_load_16bit(p, n)), 16);
+}
+/* Rounded to even as ww_bf16_of_f32(); vcvtneps2bf16 would make zeros of denormals. */
+WW_FN void ww_vf_store_bf16(uint16_t *p, ww_vf v, int n)
+{
+	const __m512i u = (__m512i)v, odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+	const __m512i r = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(u, odd), _mm512_set1_epi32(0x7fff)), 16);
+
+	ww_store_16bit(p, _mm512_cvtepi32_epi16(_mm512_mask_blend_epi32(ww_vf_isnan(v), r, _mm512_set1_epi32(0x7fc0))), n);
+}
+#else
 WW_VF_CONVERT(bf16, uint16_t, ww_f32_of_bf16, ww_bf16_of_f32)
 WW_VF_CONVERT(f16, uint16_t, ww_f32_of_f16, ww_f16_of_f32)
+#endif
 WW_VF_CONVERT(f64, double, (float), (double))
 WW_VF_CONVERT(i64, int64_t, (float), (int64_t))
 WW_VF_CONVERT(i32, int32_t, (float), (int32_t))
