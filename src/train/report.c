@@ -486,6 +486,80 @@ static void add_outcomes(const struct run *runs, int n, struct ww_str *h)
 		LAST_STEPS);
 }
 
+/* ---- beside the published ablations */
+
+static int has_no_loop(const json_t *r) { return ww_json_int(r, "turns", 0) == 1; }
+static int has_raw_reward(const json_t *r) { return !strcmp(ww_json_str(r, "reward", ""), "speedup"); }
+static int has_weak_judge(const json_t *r) { return !strcmp(ww_json_str(r, "rule", ""), "paper"); }
+/* A pipeline names a stage's directory by the stage. */
+static int has_no_rft(const json_t *r) { return strstr(ww_json_str(r, "model", ""), "/ppo/") != NULL; }
+static int has_new_critic(const json_t *r)
+{
+	return !strcmp(ww_json_str(r, "advantage", ""), "critic") && !json_is_string(json_object_get(r, "critic"));
+}
+
+/* arXiv 2602.24286, KernelBench, all levels, a model of 230 billion parameters. */
+static const struct published {
+	const char *what;
+	int (*is)(const json_t *recipe);
+	double correct, faster, speedup; /* correct 0: not published */
+} published[] = { { "no loop", has_no_loop, 77.1, 14.1, 0.69 },
+	{ "raw speed-up as reward", has_raw_reward, 96.8, 60.4, 1.25 },
+	{ "no rejection fine-tuning", has_no_rft, 95.6, 49.8, 1.05 },
+	{ "no value pretraining", has_new_critic, 98.6, 50.9, 1.00 },
+	{ "a judge that is easier to please", has_weak_judge, 0, 0, 0 } };
+static const struct published whole = { "the whole recipe", NULL, 98.8, 96.8, 2.11 };
+static const struct published mixed = { "several of the ablations", NULL, 0, 0, 0 };
+
+static const struct published *published_of(const json_t *recipe)
+{
+	const struct published *p = &whole;
+	for (size_t i = 0; i < WW_ARRAY_LEN(published); i++)
+		if (published[i].is(recipe))
+			p = p == &whole ? &published[i] : &mixed;
+	return p;
+}
+
+static int is_agentic(const struct run *r) { return !strcmp(ww_json_str(recipe_of(r), "stage", ""), "agentic"); }
+
+static void add_beside_published(const struct run *r, struct ww_str *h)
+{
+	static const int shown[] = { REWARD, PASS, FASTER_COMPILE };
+	const struct published *p = published_of(recipe_of(r));
+	ww_str_adds(h, "<tr><th>");
+	ww_page_text(h, r->dir, 200);
+	ww_str_addf(h, "</th><td>%s</td>", p->what);
+	for (size_t i = 0; i < WW_ARRAY_LEN(shown); i++) {
+		ww_auto_str cell = WW_STR_INIT(200);
+		add_last(&r->log, shown[i], &cell);
+		ww_str_addf(h, "<td>%s</td>", cell.len ? cell.p : "");
+	}
+	if (p->correct > 0)
+		ww_str_addf(h, "<td>%.1f%%</td><td>%.1f%%</td><td>%.2f</td></tr>\n", p->correct, p->faster, p->speedup);
+	else
+		ww_str_adds(h, "<td></td><td></td><td></td></tr>\n");
+}
+
+/* Runs of stage agentic, a row each. */
+static void add_published(const struct run *runs, int n, struct ww_str *h)
+{
+	int any = 0;
+	for (int i = 0; i < n; i++)
+		any |= is_agentic(&runs[i]);
+	if (!any)
+		return;
+	ww_str_adds(h,
+		"<h2>Beside the published ablations</h2>\n<div class=\"wide\"><table class=\"num\"><tr><th></th><th>is</th>"
+		"<th>reward</th><th>correct</th><th>faster than torch.compile too</th><th>published: correct</th>"
+		"<th>faster than torch.compile</th><th>speed-up over it</th></tr>\n");
+	for (int i = 0; i < n; i++)
+		if (is_agentic(&runs[i]))
+			add_beside_published(&runs[i], h);
+	ww_str_addf(h,
+		"</table></div>\n<p>Shares of the sampled episodes as above. Published: arXiv 2602.24286, KernelBench, a model of "
+		"230 billion parameters; which row a run is beside follows from its recipe.</p>\n");
+}
+
 /* A column for each run. */
 static void add_differences(const struct run *runs, int n, struct ww_str *h)
 {
@@ -526,6 +600,7 @@ static enum ww_rc add_runs(const struct run *runs, int n, struct ww_str *h, stru
 		add_facts(runs[i].dir, runs[i].about, &runs[i].log, h);
 	}
 	add_outcomes(runs, n, h);
+	add_published(runs, n, h);
 	add_differences(runs, n, h);
 	for (int k = 0; k < SERIES; k = end_of_plot(k))
 		for (int i = k; i < end_of_plot(k); i++)

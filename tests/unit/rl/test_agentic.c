@@ -211,6 +211,43 @@ static void the_report_draws_it(void **state)
 		strstr(h.p, "<h2>Verdicts per second</h2>"));
 }
 
+/* A table names what each run left out, by its recipe, and what was published of that. */
+static void the_report_puts_ablations_beside_the_published_table(void **state)
+{
+	static const char *const rows[] = { "<td>no value pretraining</td>", "<td>the whole recipe</td>",
+		"<td>raw speed-up as reward</td>", "<td>several of the ablations</td>", "<td>no loop</td>",
+		"<td>no rejection fine-tuning</td>" };
+	struct ww_err err = WW_ERR_INIT;
+	struct toy t = { .workers = 2 };
+	const char *runs[WW_ARRAY_LEN(rows)];
+	char ppo[4300];
+	ww_auto_str h = WW_STR_INIT(4 << 20);
+	(void)state;
+	snprintf(ppo, sizeof(ppo), "%s/ppo", tmp.path);
+	assert_int_equal(ww_fs_mkdirs(ppo, &err), WW_OK);
+	snprintf(ppo, sizeof(ppo), "%s/ppo/model", tmp.path);
+	assert_int_equal(symlink(dir, ppo), 0);
+	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
+		char name[24];
+		snprintf(name, sizeof(name), "ablation%zu", i);
+		runs[i] = run_of(name);
+		struct ww_recipe o = toy_recipe(runs[i]);
+		o.steps = 1;
+		o.advantage = i ? "rloo" : "critic"; /* no critic was trained first */
+		o.reward = i == 2 || i == 3 ? "speedup" : "milestone";
+		o.turns = i == 3 || i == 4 ? 1 : 3;
+		o.model = i == 5 ? ppo : dir;
+		must(&o, &t);
+	}
+	assert_int_equal(ww_train_reports(runs, WW_ARRAY_LEN(rows), &h, &err), WW_OK);
+	const char *at = strstr(h.p, "Beside the published ablations");
+	for (size_t i = 0; i < WW_ARRAY_LEN(rows); i++) {
+		assert_non_null(at);
+		at = strstr(at, rows[i]);
+	}
+	assert_non_null(strstr(h.p, "<td>95.6%</td><td>49.8%</td><td>1.05</td>"));
+}
+
 static int columns_of(const char *line)
 {
 	int n = 0;
@@ -431,11 +468,11 @@ int main(int argc, char **argv)
 		cmocka_unit_test(answers_of_another_run_are_refused), cmocka_unit_test(killed_and_resumed_to_the_same_bits),
 		cmocka_unit_test(twenty_steps_repeat_from_recorded_answers), cmocka_unit_test(killed_at_twenty_moments),
 		cmocka_unit_test(a_curriculum_goes_on_to_the_same_bits), cmocka_unit_test(a_step_says_what_it_did),
-		cmocka_unit_test(the_report_draws_it), cmocka_unit_test(time_is_told_by_activity),
-		cmocka_unit_test(stale_episodes_have_ratios_and_are_clipped), cmocka_unit_test(every_option_takes_a_step),
-		cmocka_unit_test(raw_speedups_are_learnt_from), cmocka_unit_test(kl_holds_the_policy_near_its_reference),
-		cmocka_unit_test(the_reward_is_on_the_last_own_token), cmocka_unit_test(the_policy_learns),
-		cmocka_unit_test(a_collapse_stops_the_run) };
+		cmocka_unit_test(the_report_draws_it), cmocka_unit_test(the_report_puts_ablations_beside_the_published_table),
+		cmocka_unit_test(time_is_told_by_activity), cmocka_unit_test(stale_episodes_have_ratios_and_are_clipped),
+		cmocka_unit_test(every_option_takes_a_step), cmocka_unit_test(raw_speedups_are_learnt_from),
+		cmocka_unit_test(kl_holds_the_policy_near_its_reference), cmocka_unit_test(the_reward_is_on_the_last_own_token),
+		cmocka_unit_test(the_policy_learns), cmocka_unit_test(a_collapse_stops_the_run) };
 	all = unit_all(argc, argv);
 	setenv("WARPWRIGHT_THREADS", "1", 0);
 	if (access("/dev/shm", W_OK) == 0) /* thousands of synced lines */

@@ -296,7 +296,9 @@ static inline enum ww_rc toy_train(const struct ww_recipe *o, struct toy *t, str
 	struct ww_train_hooks hooks = { &interrupted, hear, no_step, NULL };
 	struct ww_rl_judges judges = { t, WW_TARGET_CPU, WW_RULE_STRICT, 3, 0, toy_each, toy_policy };
 	struct ww_train_result result;
-	json_t *values = json_pack("{s:s, s:I}", "stage", o->stage, "steps", (json_int_t)o->steps);
+	json_t *values = json_pack("{s:s, s:I, s:I, s:s, s:s, s:s, s:s?}", "stage", o->stage, "steps", (json_int_t)o->steps,
+		"turns", (json_int_t)o->turns, "reward", o->reward, "advantage", o->advantage, "model", o->model, "critic",
+		o->critic);
 	enum ww_rc rc = ww_ppo_run(o, values, &judges, &hooks, &result, err);
 	json_decref(values);
 	return rc;
