@@ -76,11 +76,11 @@ for i in range(2):
     out[f"group.{i}"] = grouped(i).float()
 advantage = gae(1, .95, 0).float().double()
 out["advantage"] = advantage.float()
-for i, (by_token, dual, truncate, high, kl) in enumerate(
-        itertools.product((0, 1), (0, 1.6), (0, 1.2), (.28, .2), (0, .1))):
+for i, (by_token, dual, truncate, (low, high), kl) in enumerate(
+        itertools.product((0, 1), (0, 1.6), (0, 1.2), ((.2, .28), (.35, .2)), (0, .1))):
     x = logp.clone().requires_grad_()
     ratio = torch.exp(x - old)
-    j = torch.minimum(ratio * advantage, ratio.clamp(.8, 1 + high) * advantage)
+    j = torch.minimum(ratio * advantage, ratio.clamp(1 - low, 1 + high) * advantage)
     if dual:
         j = torch.where(advantage < 0, torch.maximum(j, dual * advantage), j)
     if truncate:
@@ -88,7 +88,7 @@ for i, (by_token, dual, truncate, high, kl) in enumerate(
     away = reference - x
     loss = mean(kl * (torch.exp(away) - away - 1) - j, by_token)
     loss.backward()
-    out[f"policy.{i}.opts"], out[f"policy.{i}.loss"] = torch.tensor([by_token, .2, high, dual,
+    out[f"policy.{i}.opts"], out[f"policy.{i}.loss"] = torch.tensor([by_token, low, high, dual,
                                                                      truncate, kl]), loss.detach()[None].float()
     out[f"policy.{i}.grad"] = x.grad.float()
 target = (gae(1, .95, 0) + value).float().double()
