@@ -13,6 +13,11 @@
  * loader gives a helper `select` or `malloc` the C library's code.  Only launched kernels are exported (a version
  * script), so no other name of a solution is seen from outside.
  *
+ * Files.  What cc sees holds the system's libraries, a BLAS among them, and the assembler puts any file's bytes where
+ * it is told to (.incbin): a kernel could be the BLAS's own code.  No option forbids that, but the assembler lists what
+ * it has read; where that is more than the solution's text, the solution is refused.  (Rejected: looking for the word
+ * in the text, which a macro of the assembler can spell.)
+ *
  * Numbers and distances in code may have the bytes of a system call, which binary_check.c refuses at any offset.  Then
  * the object is built again with options that change both. */
 #include "judge/compile/compile_wire.h"
@@ -43,6 +48,7 @@ static const char *const variants[VARIANTS][VARIANT_OPTIONS] = { { NULL },
 
 static struct {
 	char cc[PATH_MAX], cookbook[PATH_MAX], home[PATH_MAX];
+	int is_clang; /* it assembles by itself, unless it is told not to */
 } g;
 
 /* The first line that `cc --version` prints; before isolation, of the system's own compiler. */
@@ -73,6 +79,7 @@ static enum ww_rc load(int cc, const char *dir, struct ww_str *hello, struct ww_
 		*strrchr(real, '/') = 0;
 		snprintf(g.home, sizeof(g.home), "%s", real);
 	}
+	g.is_clang = strstr(line, "clang") != NULL;
 	ww_str_adds(hello, line);
 	for (const char *const *f = ww_cc_flags; *f; f++)
 		ww_str_addf(hello, " %s", *f);
@@ -101,8 +108,9 @@ static void exec_cc(const char *const *variant)
 	char path[] = "PATH=/usr/local/bin:/usr/bin:/bin", locale[] = "LC_ALL=C", tmp[] = "TMPDIR=.",
 		 epoch[] = "SOURCE_DATE_EPOCH=0";
 	char *env[] = { path, locale, tmp, epoch, NULL }, inc[PATH_MAX + 3];
-	char *argv[WW_ARRAY_LEN(ww_cc_flags) + 9 + VARIANT_OPTIONS];
-	char o[] = "-o", so[] = "kernels.so", c[] = "kernels.c", m[] = "-lm", script[] = "-Wl,--version-script=exports";
+	char *argv[WW_ARRAY_LEN(ww_cc_flags) + 11 + VARIANT_OPTIONS];
+	char o[] = "-o", so[] = "kernels.so", c[] = "kernels.c", m[] = "-lm", script[] = "-Wl,--version-script=exports",
+		 list[] = "-Wa,--MD,assembled", outside[] = "-fno-integrated-as";
 	int n = 0, log = open("log", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	snprintf(inc, sizeof(inc), "-I%s", g.cookbook);
 	argv[n++] = g.cc;
@@ -110,7 +118,10 @@ static void exec_cc(const char *const *variant)
 		argv[n++] = (char *)(uintptr_t)*f;
 	for (; *variant; variant++)
 		argv[n++] = (char *)(uintptr_t)*variant;
-	argv[n++] = inc, argv[n++] = script, argv[n++] = o, argv[n++] = so, argv[n++] = c, argv[n++] = m, argv[n] = NULL;
+	if (g.is_clang)
+		argv[n++] = outside;
+	argv[n++] = list, argv[n++] = inc, argv[n++] = script, argv[n++] = o, argv[n++] = so, argv[n++] = c, argv[n++] = m,
+	argv[n] = NULL;
 	if (log < 0 || dup2(log, 1) < 0 || dup2(log, 2) < 0)
 		_exit(126);
 	execve(g.cc, argv, env);
@@ -169,6 +180,22 @@ static int read_into(const char *path, struct ww_str *out)
 	return n == 0 && !out->cut;
 }
 
+/* What the assembler has read, as a rule for make: its own input "./ccXXXXXX.s", and kernels.c, which that names. */
+static int reads_other_files(struct ww_compile_job *j)
+{
+	ww_auto_str list = WW_STR_INIT(1 << 20);
+	char *save = NULL;
+	int complete = read_into("assembled", &list);
+	for (char *word = strtok_r(list.p, " \\\n", &save); word; word = strtok_r(NULL, " \\\n", &save))
+		if (strchr(strncmp(word, "./", 2) ? word : word + 2, '/')) {
+			ww_str_addf(&j->log, "kernels.c: refused: the assembler may read no other file: %s\n", word);
+			return 1;
+		}
+	if (!complete)
+		ww_str_adds(&j->log, "kernels.c: refused: the assembler has read too many files\n");
+	return !complete;
+}
+
 static enum ww_compile_result build(struct ww_compile_job *j, const char *const *variant)
 {
 	int status = 0;
@@ -188,6 +215,8 @@ static enum ww_compile_result build(struct ww_compile_job *j, const char *const 
 	if (WEXITSTATUS(status) != 0)
 		return strstr(j->log.p, "internal compiler error") || strstr(j->log.p, "out of memory") ? WW_COMPILE_CRASHED
 																								: WW_COMPILE_FAILED;
+	if (reads_other_files(j))
+		return WW_COMPILE_REFUSED;
 	return read_into("kernels.so", &j->binary) ? WW_COMPILE_OK : WW_COMPILE_LIMIT;
 }
 

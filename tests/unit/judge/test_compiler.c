@@ -128,7 +128,7 @@ static void cpu_own_names(void **state)
 		"int k(void);\n__asm__(\".section .rodata\\ntable: .long 0\\n.text\\n.globl k\\n.type k, @function\\n\"\n"
 		"\"k: lea table - 0xaea(%rip), %rdx\\nmov $42, %eax\\nret\\n.size k, . - k\");\n",
 		"static const int table[3] = { 7, 0x50f, 0x80cd }; int k(void) { const int *volatile t = table; return t[0] * 6; }\n",
-		"#include <math.h>\nint k(void) { volatile float x = 9; int q; float r = remquof(x, 4, &q); return (int)(nexttowardf(r, 1) "
+		"#line 7 \"a/file.c\"\n#include <math.h>\nint k(void) { volatile float x = 9; int q; float r = remquof(x, 4, &q); return (int)(nexttowardf(r, 1) "
 		"+ r) + 38 + q; }\n",
 	};
 	(void)state;
@@ -204,6 +204,13 @@ static void cpu_refusals(void **state)
 	expect_cpu("void k(void) { __asm__ volatile(\"jmp 1f + 1\\n1: mov $0xc3050f, %%eax\" ::: \"rax\"); }\n",
 		WW_COMPILE_REFUSED, "part of a number");
 	expect_cpu("__asm__(\".section .x,\\\"awx\\\"\\n.byte 0\\n.text\"); void k(void) { }\n", WW_COMPILE_REFUSED, NULL);
+	/* The system's libraries are there for the compiler; .incbin, spelled by a macro, would make their code the
+	 * kernel's. */
+	expect_cpu(
+		"__asm__(\".macro put x\\n.\\\\x\\\\()bin \\\"/usr/include/math.h\\\", 0, 8\\n.endm\\nput inc\"); void k(void) { }\n",
+		WW_COMPILE_REFUSED, "math.h");
+	expect_cpu("__asm__(\".include \\\"/usr/include/./stdc-predef.h\\\"\"); void k(void) { }\n", WW_COMPILE_REFUSED,
+		"stdc-predef.h");
 	expect_cpu("const char *k(void) { return __DATE__; }\n", WW_COMPILE_REFUSED, "__DATE__");
 	expect_cpu("#define P(a, b) a ## b\n#define Q P(__DA, TE__) P(__TI, ME__)\nconst char *k(void) { return Q; }\n",
 		WW_COMPILE_OK, NULL);
