@@ -78,13 +78,14 @@ class Lender:
 
 
 class Shared:
-    """Tensors of the inputs in the order of the task's graph; of the parameters by name.  `outputs`: (shape, dtype) of
-    each."""
+    """Tensors of the inputs in the order of the task's graph; of the parameters by name.  `outputs`: (shape, dtype,
+    strides) of each, no strides where any will do."""
 
     def __init__(self, rows, fds, device):
         self.inputs, self.params, self.outputs, self.landing, self.memory = [], {}, [], [], []
         self.lender = Lender() if device.type == "cuda" else None
-        self.outputs = [(torch.Size(r["sizes"]), DTYPES[r["dtype"]]) for r in rows if r["role"] == "output"]
+        self.outputs = [(torch.Size(r["sizes"]), DTYPES[r["dtype"]], None if r["loose"] else r["strides"])
+                        for r in rows if r["role"] == "output"]
         for row, fd in zip(rows, fds):
             if device.type == "cuda":
                 from wwbridge.buffers import ImportedMemory

@@ -186,8 +186,9 @@ class Solution:
         self.found = [self.plain(i, t, *form) for i, (t, form) in enumerate(zip(found, self.outputs))]
         return self.ground.shared.places(self.found)
 
-    def plain(self, i, t, shape, dtype):
-        """A tensor whose values are in its memory."""
+    def plain(self, i, t, shape, dtype, strides):
+        """A tensor whose values are in its memory, in the layout of the task's own: a view in the place of what the task
+        copies (expand() for repeat(), a transposed one) is copied here, within the call."""
         if type(t) is not torch.Tensor and type(t) is not torch.nn.Parameter:
             raise Problem("output", f"output {i} is a {type(t).__name__}, not a torch.Tensor")
         if t.layout is not torch.strided or t.is_nested:
@@ -195,7 +196,10 @@ class Solution:
         if t.shape != shape or t.dtype != dtype or t.device != self.ground.device:
             raise Problem("output", f"output {i} is {t.dtype} {tuple(t.shape)} on {t.device}, the task's is {dtype} "
                                     f"{tuple(shape)} on {self.ground.device}")
-        return t.resolve_neg()
+        t = t.resolve_neg()
+        if strides and any(n > 1 and a != b for n, a, b in zip(shape, t.stride(), strides)):
+            t = torch.empty_strided(shape, strides, dtype=dtype, device=t.device).copy_(t)
+        return t
 
 
 def alike(a, b):

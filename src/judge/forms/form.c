@@ -53,11 +53,11 @@ struct form {
 	struct ww_session *s;
 	struct ww_candidate *c;
 	struct ww_candidate_answer answer;
-	int flush;                     /* cuda: before the next call */
-	void *out[WW_MAX_OUTPUTS];     /* cpu: the task's output buffers, mapped */
-	int may_share[WW_MAX_OUTPUTS]; /* elements of the task's own output lie in one place */
-	struct ww_lent lent;           /* cuda */
-	struct ww_seen timed, all;     /* cpu */
+	int flush;                 /* cuda: before the next call */
+	void *out[WW_MAX_OUTPUTS]; /* cpu: the task's output buffers, mapped */
+	int loose[WW_MAX_OUTPUTS]; /* elements of the task's own output lie in one place: any layout will do */
+	struct ww_lent lent;       /* cuda */
+	struct ww_seen timed, all; /* cpu */
 };
 
 static int on_cuda(const struct ww_judge_task *t) { return t->judge->opts.target == WW_TARGET_CUDA; }
@@ -93,15 +93,38 @@ static json_t *request(const struct ww_judge_task *t, const char *what, const st
 		(int)t->judge->facts.device.cc, "jobs", ww_host_cores());
 }
 
-static int add_rows(json_t *rows, const json_t *list, const char *role, const struct ww_ref_buffers *b, int at)
+/* Whether elements of the task's own output lie in one place, as the graph has what makes it. */
+static int shares_in_task(const json_t *graph, const json_t *output)
 {
+	struct ww_tensor t = { .rank = 0 };
+	int64_t strides[WW_MAX_RANK];
+	size_t i;
+	json_t *node, *one;
+	json_array_foreach(json_object_get(graph, "nodes"), i, node)
+		if (json_equal(json_object_get(node, "name"), json_object_get(output, "ref"))) {
+			const json_t *out = json_array_get(json_object_get(node, "out"), 0);
+			json_array_foreach(json_object_get(out, "strides"), i, one)
+				if (t.rank < WW_MAX_RANK) {
+					t.size[t.rank] = json_integer_value(json_array_get(json_object_get(out, "sizes"), i));
+					strides[t.rank++] = json_integer_value(one);
+				}
+			return ww_outputs_share(&t, strides);
+		}
+	return 1; /* an input, or one of several results */
+}
+
+static int add_rows(
+	json_t *rows, const json_t *graph, const char *lists, const char *role, const struct ww_ref_buffers *b, int at)
+{
+	const json_t *list = json_object_get(graph, lists);
 	size_t i;
 	json_t *x;
 	json_array_foreach((json_t *)(uintptr_t)list, i, x) {
 		if (at >= b->n)
 			return at;
 		json_array_append_new(rows,
-			json_pack("{s:s, s:s, s:O, s:O, s:O, s:I}", "role", role, "name", ww_json_str(x, "name", ""), "dtype",
+			json_pack("{s:s, s:b, s:s, s:O, s:O, s:O, s:I}", "role", role, "loose",
+				!strcmp(role, "output") && shares_in_task(graph, x), "name", ww_json_str(x, "name", ""), "dtype",
 				json_object_get(x, "dtype"), "sizes", json_object_get(x, "sizes"), "strides",
 				json_object_get(x, "strides"), "alloc_bytes", (json_int_t)b->b[at].alloc_bytes));
 		at++;
@@ -437,41 +460,20 @@ static enum ww_rc take_lent(struct form *f, int *taken, struct ww_err *err)
 	return rc == WW_OK && where ? ww_ref_keep(t->ref, where, use, n_use, taken, err) : rc;
 }
 
-/* What makes the task's own output, as the graph has it. */
-static int shares_in_task(const json_t *graph, const json_t *output)
-{
-	struct ww_tensor t = { .rank = 0 };
-	int64_t strides[WW_MAX_RANK];
-	size_t i;
-	json_t *node, *one;
-	json_array_foreach(json_object_get(graph, "nodes"), i, node)
-		if (json_equal(json_object_get(node, "name"), json_object_get(output, "ref"))) {
-			const json_t *out = json_array_get(json_object_get(node, "out"), 0);
-			json_array_foreach(json_object_get(out, "strides"), i, one)
-				if (t.rank < WW_MAX_RANK) {
-					t.size[t.rank] = json_integer_value(json_array_get(json_object_get(out, "sizes"), i));
-					strides[t.rank++] = json_integer_value(one);
-				}
-			return ww_outputs_share(&t, strides);
-		}
-	return 1; /* an input, or one of several results */
-}
-
-/* Outputs whose elements lie in one place, where the task makes each its own. */
-static int shares_memory(const struct form *f, struct ww_run_result *res)
+/* The harness brings every output into the task's own layout; one that is not there was answered in its place. */
+static int is_laid_out(const struct form *f, struct ww_run_result *res)
 {
 	const struct ww_judge_task *t = f->s->t;
 	const struct ww_candidate_answer *a = &f->answer;
 	for (int i = 0, at = 0; i < t->facts.n_outputs; at += 1 + t->shapes.outputs[i++].rank) {
 		const struct ww_tensor *o = &t->shapes.outputs[i];
-		if (at + 1 + o->rank > a->n_places || o->numel == 0 || f->may_share[i] ||
-			!ww_outputs_share(o, a->places + at + 1))
-			continue;
-		snprintf(res->text, sizeof(res->text),
-			"elements of output %d share their memory, as expand() leaves them; the task's own do not", i);
-		return 1;
+		for (int k = 0; !f->loose[i] && o->numel && at + 1 + o->rank <= a->n_places && k < o->rank; k++)
+			if (o->size[k] > 1 && a->places[at + 1 + k] != o->stride[k]) {
+				snprintf(res->text, sizeof(res->text), "output %d is not laid out as the task's own", i);
+				return 0;
+			}
 	}
-	return 0;
+	return 1;
 }
 
 /* The process is stopped, so its outputs do not change. */
@@ -480,7 +482,7 @@ static enum ww_rc take_outputs(struct form *f, struct ww_run_result *res, struct
 	const struct ww_judge_task *t = f->s->t;
 	int taken = 0;
 	enum ww_rc rc = WW_OK;
-	if (shares_memory(f, res)) {
+	if (!is_laid_out(f, res)) {
 		res->kind = WW_RUN_REFUSED;
 		return WW_OK;
 	}
@@ -589,9 +591,9 @@ static json_t *attach_request(struct ww_judge_task *t, uint64_t memory_bytes, st
 	json_t *q = NULL, *rows = json_array();
 	int at = 0;
 	if (ww_ref_origin(t->ref, &q, err) == WW_OK) {
-		at = add_rows(rows, json_object_get(t->graph, "inputs"), "input", &t->buffers, 0);
-		at = add_rows(rows, json_object_get(t->graph, "params"), "param", &t->buffers, at);
-		at = add_rows(rows, json_object_get(t->graph, "outputs"), "output", &t->buffers, at);
+		at = add_rows(rows, t->graph, "inputs", "input", &t->buffers, 0);
+		at = add_rows(rows, t->graph, "params", "param", &t->buffers, at);
+		at = add_rows(rows, t->graph, "outputs", "output", &t->buffers, at);
 	}
 	if (!q || at != t->buffers.n) {
 		if (q)
@@ -696,8 +698,7 @@ enum ww_rc ww_form_open(struct ww_session *s, const struct ww_solution *solution
 	}
 	/* The buffers hold what the module was created with: parameters under other names are found by their values. */
 	for (int i = 0; i < s->t->facts.n_outputs; i++)
-		f->may_share[i] = shares_in_task(
-			s->t->graph, json_array_get(json_object_get(s->t->graph, "outputs"), (size_t)i));
+		f->loose[i] = shares_in_task(s->t->graph, json_array_get(json_object_get(s->t->graph, "outputs"), (size_t)i));
 	WW_TRY(map_outputs(f, err));
 	WW_TRY(ww_session_draw(s->t, 1, 0, WW_REF_PARAMS_INIT, err));
 	WW_TRY(ww_form_attach(s->t, on_cuda(s->t), &f->c, &f->answer, err));

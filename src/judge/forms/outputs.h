@@ -8,8 +8,9 @@
  *
  *     places = for each output: its address | a stride for each dimension, in elements       all int64
  *
- * Elements may lie in one place only where the task's own do (expand(), a window): a view in the place of what the task
- * copies would save the copy and hand it to whoever uses the output.
+ * An output must have the strides of the task's own, or a view would save what the task copies (repeat(), contiguous())
+ * and leave it to whoever uses the output: the harness copies another layout, within the call, and the judge takes no
+ * other.  Where elements of the task's own output share memory (expand(), a window) any layout will do.
  *
  * What is said is not believed: addresses and strides only select bytes of the candidate's own process, and what is not
  * there is its failure.  Nothing can be computed while the judge reads: no thread runs, and the filter refuses
