@@ -15,6 +15,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
+#include <linux/fs.h>
+#include <linux/fsverity.h>
+#include <linux/ioprio.h>
 #include <linux/seccomp.h>
 #include <linux/sockios.h>
 #include <pthread.h>
@@ -41,7 +44,8 @@ static const char *const denied_always[] = { "mount", "umount2", "pivot_root", "
 	"io_uring_enter", "io_uring_register", "name_to_handle_at", "fanotify_init", "quotactl", "settimeofday",
 	"clock_settime", "clock_adjtime", "adjtimex", "sethostname", "setdomainname", "personality", "pidfd_getfd",
 	"process_madvise", "process_mrelease", "memfd_secret", "kcmp", "mbind", "migrate_pages", "move_pages", "iopl",
-	"ioperm", "vhangup", "syslog", "vmsplice", NULL }; /* vmsplice: one byte in a pipe keeps the huge page around it */
+	"ioperm", "vhangup", "syslog", "vmsplice", /* one byte in a pipe keeps the huge page around it */
+	"io_setup", NULL };                        /* contexts are of a number that the whole machine shares */
 /* Without a private root: what changes a file that was never opened, which Landlock does not see. */
 static const char *const denied_shared_root[] = { "chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown",
 	"lchown", "fchownat", "utime", "utimes", "futimesat", "utimensat", "setxattr", "lsetxattr", "fsetxattr",
@@ -66,7 +70,7 @@ static const char *const denied_python_cpu[] = { "socket", "socketpair", "bind",
 static const char *const denied_shell[] = { "socket", "socketpair", "connect", "bind", "listen", "accept", "accept4",
 	"mknod", "mknodat", "memfd_create", "setpriority", "sched_setscheduler", "sched_setattr", "mlock", "mlock2",
 	"mlockall", "ioprio_set", "inotify_init", "inotify_init1", "fanotify_mark", "pidfd_open", "landlock_create_ruleset",
-	"lookup_dcookie", "modify_ldt", "io_setup", NULL };
+	"lookup_dcookie", "modify_ldt", NULL };
 
 static const char *const allowed_builder[] = { "brk", "mmap", "munmap", "mprotect", "mremap", "madvise", "exit",
 	"exit_group", "rt_sigreturn", "rt_sigprocmask", "futex", "close", NULL };
@@ -181,6 +185,8 @@ static int deny_reach(scmp_filter_ctx f)
 	int r = deny_argument(f, SCMP_SYS(setpriority), SCMP_A0(SCMP_CMP_NE, PRIO_PROCESS));
 	if (r >= 0)
 		r = deny_argument(f, SCMP_SYS(setpriority), SCMP_A1(SCMP_CMP_NE, 0));
+	if (r >= 0) /* 0 of a user are all processes of this one */
+		r = deny_argument(f, SCMP_SYS(ioprio_set), SCMP_A0(SCMP_CMP_NE, IOPRIO_WHO_PROCESS));
 	if (r >= 0)
 		r = deny_argument(f, SCMP_SYS(ioprio_set), SCMP_A1(SCMP_CMP_NE, 0));
 	for (size_t i = 0; r >= 0 && i < WW_ARRAY_LEN(others); i++)
@@ -189,6 +195,17 @@ static int deny_reach(scmp_filter_ctx f)
 		r = deny_argument(f, SCMP_SYS(fcntl), SCMP_A1(SCMP_CMP_MASKED_EQ, 0xffffffff, control[i]));
 	for (size_t i = 0; r >= 0 && i < WW_ARRAY_LEN(io); i++)
 		r = deny_argument(f, SCMP_SYS(ioctl), SCMP_A1(SCMP_CMP_MASKED_EQ, 0xffffffff, io[i]));
+	return r;
+}
+
+/* As denied_shared_root: flags of a file need no descriptor that may be written. */
+static int deny_file_flags(scmp_filter_ctx f)
+{
+	const unsigned control[] = { FS_IOC_SETFLAGS, FS_IOC32_SETFLAGS, FS_IOC_FSSETXATTR, FS_IOC_SETVERSION,
+		FS_IOC32_SETVERSION, FS_IOC_ENABLE_VERITY };
+	int r = add_list(f, SCMP_ACT_ERRNO(EPERM), denied_shared_root);
+	for (size_t i = 0; r >= 0 && i < WW_ARRAY_LEN(control); i++)
+		r = deny_argument(f, SCMP_SYS(ioctl), SCMP_A1(SCMP_CMP_MASKED_EQ, 0xffffffff, control[i]));
 	return r;
 }
 
@@ -234,7 +251,7 @@ static int add_deny_profile(scmp_filter_ctx f, enum ww_sandbox_profile profile)
 	if (r == 0)
 		r = add_list(f, SCMP_ACT_ERRNO(EPERM), denied_ipc);
 	if (r == 0 && !ww_sandbox_has_namespaces())
-		r = add_list(f, SCMP_ACT_ERRNO(EPERM), denied_shared_root);
+		r = deny_file_flags(f);
 	if (r == 0)
 		r = deny_reach(f);
 	if (r == 0 && profile == WW_PROFILE_SHELL)

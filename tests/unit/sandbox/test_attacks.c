@@ -22,6 +22,7 @@
 #include <limits.h>
 #include <linux/capability.h>
 #include <linux/filter.h>
+#include <linux/fs.h>
 #include <mqueue.h>
 #include <netinet/in.h>
 #include <signal.h>
