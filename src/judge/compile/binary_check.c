@@ -113,13 +113,14 @@ int ww_cubin_has(const void *bytes, size_t n, const char *symbol)
 
 /* ---- Shared objects ---------------------------------------------------------------------------------------------- */
 
-/* libm and the four functions that compilers call on their own. */
+/* libm, with what <math.h> has beyond C17, and the four functions that compilers call on their own. */
 static const char *const imports[] = { "memcpy", "memmove", "memset", "memcmp", "acos", "acosh", "asin", "asinh",
 	"atan", "atan2", "atanh", "cbrt", "ceil", "copysign", "cos", "cosh", "erf", "erfc", "exp", "exp10", "exp2", "expm1",
-	"fabs", "fdim", "floor", "fma", "fmax", "fmin", "fmod", "frexp", "hypot", "ilogb", "ldexp", "lgamma", "llrint",
-	"llround", "log", "log10", "log1p", "log2", "logb", "lrint", "lround", "modf", "nan", "nearbyint", "nextafter",
-	"nexttoward", "pow", "remainder", "remquo", "rint", "round", "roundeven", "scalbln", "scalbn", "sin", "sincos",
-	"sinh", "sqrt", "tan", "tanh", "tgamma", "trunc" };
+	"fabs", "fdim", "floor", "fma", "fmax", "fmin", "fmod", "frexp", "hypot", "ilogb", "j0", "j1", "jn", "ldexp",
+	"lgamma", "lgamma_r", "lgammaf_r", "llogb", "llrint", "llround", "log", "log10", "log1p", "log2", "logb", "lrint",
+	"lround", "modf", "nan", "nearbyint", "nextafter", "nextdown", "nextup", "nexttoward", "pow", "remainder", "remquo",
+	"rint", "round", "roundeven", "scalbln", "scalbn", "sin", "sincos", "sinh", "sqrt", "tan", "tanh", "tgamma",
+	"trunc", "y0", "y1", "yn" };
 
 static int is_allowed_import(const char *name)
 {
