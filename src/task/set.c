@@ -117,12 +117,17 @@ static const char *read_row(struct ww_set *s)
 static enum ww_rc next_line(struct ww_set *s, json_t **fields, int64_t *number, struct ww_err *err)
 {
 	char *line;
-	size_t n;
-	do {
+	size_t n, blank = 0;
+	for (;; blank += n + 1) {
 		*number = 0;
+		if (blank > WW_SET_MAX_LINE) /* some bytes of zstd are any number of them */
+			return ww_err_set(err, WW_ERR_USAGE, "%s: row %lld is behind %d MiB of empty lines", s->path,
+				(long long)s->lines.line, WW_SET_MAX_LINE >> 20);
 		WW_CHECK(ww_set_lines_next(&s->lines, &line, &n, err));
 		*number = s->lines.line;
-	} while (line && n == strspn(line, " \t\r"));
+		if (!line || n != strspn(line, " \t\r"))
+			break;
+	}
 	if (!line)
 		return WW_OK;
 	if (ww_json_parse(line, n, "it", fields, err) != WW_OK)

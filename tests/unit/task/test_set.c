@@ -154,6 +154,24 @@ static void writes_what_it_reads(void **state)
 	refused(ww_set_create(&w, "made.csv", &err), &err, "not as made.csv");
 }
 
+/* A few bytes of zstd unpack to any number of them. */
+static void ends_in_empty_lines(void **state)
+{
+	struct ww_err err = WW_ERR_INIT;
+	const struct ww_set_row *row;
+	size_t n = WW_SET_MAX_LINE + 4096;
+	char *text = malloc(n);
+	assert_non_null(text);
+	memset(text, '\n', n);
+	memcpy(text, "{\"code\": \"x\"}", 13);
+	put("empty.jsonl", text, n);
+	free(text);
+	struct ww_set *s = opened(file, 1);
+	assert_string_equal(next(s)->code, "x");
+	refused(ww_set_next(s, &row, &err), &err, "empty lines");
+	ww_set_close(s);
+}
+
 static void reads_directories_in_order(void **state)
 {
 	static const char *const order[] = { "level1/2_b", "level1/10_a", "level2/1_c" };
@@ -271,7 +289,8 @@ static void held_out_tasks_are_found(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(reads_rows_as_published), cmocka_unit_test(names_broken_rows),
-		cmocka_unit_test(writes_what_it_reads), cmocka_unit_test(reads_directories_in_order),
-		cmocka_unit_test(tasks_are_named_by_file_and_id), cmocka_unit_test(held_out_tasks_are_found) };
+		cmocka_unit_test(writes_what_it_reads), cmocka_unit_test(ends_in_empty_lines),
+		cmocka_unit_test(reads_directories_in_order), cmocka_unit_test(tasks_are_named_by_file_and_id),
+		cmocka_unit_test(held_out_tasks_are_found) };
 	return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }
