@@ -51,6 +51,9 @@ void *ww_exec_module(const struct ww_exec *e); /* the CUmodule; NULL where the p
  * more. */
 void ww_exec_watch(struct ww_exec *e, void (*mark)(void *ctx, uint32_t node, int thread, int done), void *ctx);
 
+/* cpu only: open the library that the plan's library nodes need, where it is there.  ww_exec_load() does it too; before
+ * it, where no file can be opened any more when that is called. */
+void ww_exec_open_library(const struct ww_image *m);
 /* cpu only, for the runner: the pool's size; run fn once on every thread (0 is the caller); a thread's shared memory
  * (NULL and 0 bytes where no launch asks for any); and the kernel that this thread is in, or NULL. */
 int ww_exec_threads(const struct ww_exec *e);

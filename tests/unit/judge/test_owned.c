@@ -2,7 +2,11 @@
  * the judge wait for one that has been taken over. */
 #include "unit.h"
 
+#include "base/fs.h"
+#include "image_maker.h"
+#include "judge/run/client.h"
 #include "judge/run/owned.h"
+#include "sandbox/sandbox.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -40,6 +44,41 @@ static void requests_that_nobody_reads(void **state)
 	assert_int_equal(rc, WW_ERR_TIMEOUT);
 	assert_true(sent > 10);
 	close(sock[0]), close(sock[1]);
+}
+
+/* A binary that got past the check of compiled kernels, and runs code when it is loaded, finds no file. */
+static void no_files_when_a_binary_is_loaded(void **state)
+{
+	static const char source[] =
+		"#include <fcntl.h>\nint opened = 1;\n__attribute__((constructor)) static void c(void) { "
+		"if (open(\"/etc/passwd\", O_RDONLY) >= 0 || open(PATH, O_CREAT | O_WRONLY, 0600) >= 0) "
+		"__builtin_trap(); }\nvoid k(void) { }\n";
+	char dir[] = "/tmp/ww-test-owned-XXXXXX", line[1024], so[64];
+	struct ww_err err = WW_ERR_INIT;
+	struct ww_runner *r;
+	struct ww_run_facts facts;
+	struct ww_run_result res;
+	struct ww_facts f = maker_facts(WW_TARGET_CPU);
+	ww_auto_str binary = WW_STR_INIT(1 << 20);
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	snprintf(so, sizeof(so), "%s/k.so", dir);
+	snprintf(line, sizeof(line), "cc -x c -shared -fPIC -DPATH='\"%s/escaped\"' -o %s - <<'E'\n%sE\n", dir, so, source);
+	assert_int_equal(system(line), 0);
+	assert_int_equal(ww_fs_read(so, 1 << 20, &binary, &err), WW_OK);
+	struct ww_plan *p = maker_plan(&f);
+	ww_launch(p, "k", 1, 1, 1, 1, 1, 1);
+	struct ww_image *m = maker_image(p);
+	assert_int_equal(ww_runner_new(&r, WW_TARGET_CPU, 0, 2, 0, &err), WW_OK);
+	assert_int_equal(ww_runner_facts(r, &facts, &err), WW_OK);
+	assert_int_equal(ww_runner_load(r, m, binary.p, binary.len, NULL, 0, 10, &res, &err), WW_OK);
+	if (ww_sandbox_probe() < WW_SANDBOX_LANDLOCK)
+		print_message("no Landlock: files stay in reach until the filter is closed\n");
+	else
+		assert_int_equal(res.kind, WW_RUN_OK);
+	ww_runner_free(r);
+	free(m);
+	assert_int_equal(ww_fs_remove_tree(dir, &err), WW_OK);
 }
 
 static void scratch_is_sealed_and_ends_with_a_page(void **state)
@@ -93,7 +132,7 @@ static void poison_and_guards_are_the_judges(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(attacks_speak_the_protocol),
-		cmocka_unit_test(requests_that_nobody_reads), cmocka_unit_test(scratch_is_sealed_and_ends_with_a_page),
-		cmocka_unit_test(poison_and_guards_are_the_judges) };
+		cmocka_unit_test(requests_that_nobody_reads), cmocka_unit_test(no_files_when_a_binary_is_loaded),
+		cmocka_unit_test(scratch_is_sealed_and_ends_with_a_page), cmocka_unit_test(poison_and_guards_are_the_judges) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
