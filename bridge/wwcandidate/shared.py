@@ -84,7 +84,7 @@ class Shared:
     def __init__(self, rows, fds, device):
         self.inputs, self.params, self.outputs, self.landing, self.memory = [], {}, [], [], []
         self.lender = Lender() if device.type == "cuda" else None
-        self.outputs = [(torch.Size(r["sizes"]), DTYPES[r["dtype"]], None if r["loose"] else r["strides"])
+        self.outputs = [(torch.Size(r["sizes"]), DTYPES[r["dtype"]], None if r.get("loose") else r["strides"])
                         for r in rows if r["role"] == "output"]
         for row, fd in zip(rows, fds):
             if device.type == "cuda":
