@@ -9,6 +9,7 @@
 #include "cmd/judging.h"
 #include "cmd/progress.h"
 #include "host/machine.h"
+#include "judge/run/cpu.h"
 #include "judge/cache/graphs.h"
 #include "task/ref.h"
 
@@ -124,9 +125,24 @@ static void add_node(struct ww_str *s, const json_t *n)
 	ww_str_adds(s, "\n");
 }
 
+/* What a plan is told: on the cpu target the judge's own facts, since PyTorch has no say in caches. */
+static struct ww_device device_of(const struct ww_ref_info *info)
+{
+	struct ww_device d = info->device;
+	struct ww_run_facts f;
+	if (d.target == WW_TARGET_CUDA)
+		return d;
+	ww_cpu_facts(&f, d.threads, 0);
+	d.shared_per_block_bytes = f.device.shared_per_block_bytes;
+	d.l1_bytes = f.device.l1_bytes;
+	d.l2_bytes = f.device.l2_bytes;
+	d.l3_bytes = f.device.l3_bytes;
+	return d;
+}
+
 static void add_device(struct ww_str *s, const struct ww_ref_info *info, const struct ww_ref_peaks *peaks)
 {
-	const struct ww_device *d = &info->device;
+	const struct ww_device of = device_of(info), *d = &of;
 	ww_str_addf(s, "device\n  %s", info->device_name);
 	if (d->target == WW_TARGET_CUDA)
 		ww_str_addf(s, ", compute capability %d.%d, %d SMs, %lld KiB shared memory a block, %lld MiB L2\n  driver %s, ",
@@ -187,8 +203,14 @@ static void add_text(
 static json_t *as_json(json_t *graph, struct ww_ref *r, const struct ww_ref_peaks *peaks)
 {
 	const json_t *hello = ww_ref_hello(r);
-	json_t *out = json_pack("{s:O, s:O, s:O}", "graph", graph, "device", json_object_get(hello, "device"), "versions",
-		json_object_get(hello, "versions"));
+	const struct ww_device d = device_of(ww_ref_info(r));
+	json_auto_t *caches = json_pack("{s:I, s:I, s:I, s:I}", "shared_per_block_bytes",
+		(json_int_t)d.shared_per_block_bytes, "l1_bytes", (json_int_t)d.l1_bytes, "l2_bytes", (json_int_t)d.l2_bytes,
+		"l3_bytes", (json_int_t)d.l3_bytes);
+	json_t *device = json_deep_copy(json_object_get(hello, "device"));
+	json_object_update(device, caches);
+	json_t *out = json_pack(
+		"{s:O, s:o, s:O}", "graph", graph, "device", device, "versions", json_object_get(hello, "versions"));
 	if (out && peaks)
 		json_object_set_new(out, "peaks",
 			json_pack("{s:f, s:f, s:f, s:f, s:f}", "fp32_flops", peaks->fp32_flops, "tf32_flops", peaks->tf32_flops,

@@ -103,8 +103,8 @@ def renumbered(text):
 
 
 def prompt(messages):
-    """Without what depends on the baselines, and the caches, which the judge asks the system for in another way."""
-    return [re.sub("Reward: .*|shared .*", "", m["content"]) for m in messages[:2]]
+    """Without what depends on the baselines."""
+    return [re.sub("Reward: .*", "", m["content"]) for m in messages[:2]]
 
 
 told = {e["task_signature"]: e["messages"] for e in lines("episodes.jsonl")}

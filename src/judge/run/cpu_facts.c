@@ -41,8 +41,29 @@ static void limits(struct ww_run_facts *f)
 #endif
 }
 
-static long long cache_bytes(int name, long long def)
+static int read_word(int index, const char *what, char out[24])
 {
+	char path[96];
+	snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu0/cache/index%d/%s", index, what);
+	FILE *f = fopen(path, "re");
+	int ok = f && fscanf(f, "%23s", out) == 1;
+	if (f)
+		fclose(f);
+	return ok;
+}
+
+/* The data cache of a level that a core reaches.  sysconf() has the sum of all of a socket's third level on AMD, so it
+ * is asked only where the system does not say more. */
+static long long cache_bytes(int level, int name, long long def)
+{
+	enum { INDICES = 8 };
+	char of[24], kind[24], size[24], unit;
+	long long n;
+	for (int i = 0; i < INDICES; i++)
+		if (read_word(i, "level", of) && atoi(of) == level && read_word(i, "type", kind) &&
+			strcmp(kind, "Instruction") && read_word(i, "size", size) && sscanf(size, "%lld%c", &n, &unit) == 2 &&
+			n > 0)
+			return n << (unit == 'M' ? 20 : 10);
 	long v = sysconf(name);
 	return v > 0 ? v : def;
 }
@@ -134,9 +155,9 @@ void ww_cpu_facts(struct ww_run_facts *f, int threads, int measure)
 	f->device.vector_bytes = vector_bytes();
 	limits(f);
 	f->device.shared_per_block_bytes = WW_CPU_SHARED_BYTES;
-	f->device.l1_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE, 32 << 10);
-	f->device.l2_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE, 512 << 10);
-	f->device.l3_bytes = cache_bytes(_SC_LEVEL3_CACHE_SIZE, 16 << 20);
+	f->device.l1_bytes = cache_bytes(1, _SC_LEVEL1_DCACHE_SIZE, 32 << 10);
+	f->device.l2_bytes = cache_bytes(2, _SC_LEVEL2_CACHE_SIZE, 512 << 10);
+	f->device.l3_bytes = cache_bytes(3, _SC_LEVEL3_CACHE_SIZE, 16 << 20);
 	f->device.memory_bytes = (long long)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
 	if (measure)
 		f->device.memory_bytes_per_s = copy_bandwidth(threads, f->device.l3_bytes);
