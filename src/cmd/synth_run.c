@@ -88,11 +88,12 @@ static void show(void *ctx, const struct ww_synth_progress *p)
 	int64_t now = p->tried - p->tried_before;
 	double rate = p->seconds > 0 && now > 0 ? (double)now / p->seconds : 0,
 		   share = p->tried ? (double)p->accepted / (double)p->tried : 0;
-	double left = rate * share > 0 ? (double)(p->wanted - p->accepted) / (rate * share) : 0;
-	fprintf(stderr,
-		"%s%lld of %lld tasks, %.0f%% of %lld candidates accepted, %.1f candidates a second, %.0f min left%s%s%s",
+	char left[32] = ""; /* unknown until one was accepted */
+	if (rate * share > 0)
+		snprintf(left, sizeof(left), ", %.0f min left", (double)(p->wanted - p->accepted) / (rate * share) / 60);
+	fprintf(stderr, "%s%lld of %lld tasks, %.0f%% of %lld candidates accepted, %.1f candidates a second%s%s%s%s",
 		s->terminal ? "\r\033[K" : "", (long long)p->accepted, (long long)p->wanted, 100 * share, (long long)p->tried,
-		rate, left / 60, p->last_reason && *p->last_reason ? "; last: " : "", p->last_reason ? p->last_reason : "",
+		rate, left, p->last_reason && *p->last_reason ? "; last: " : "", p->last_reason ? p->last_reason : "",
 		s->terminal ? "" : "\n");
 }
 

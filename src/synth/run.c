@@ -354,11 +354,12 @@ static enum ww_rc work_all(struct run *r, struct ww_err *err)
 	for (int i = 0; i < started; i++)
 		pthread_join(t[i].id, NULL);
 	free(t);
-	if (rc == WW_OK && r->failed.rc != WW_OK && !r->finished) {
+	int cut_short = r->failed.rc == WW_ERR_INTERRUPTED; /* a candidate under way noticed it first */
+	if (rc == WW_OK && r->failed.rc != WW_OK && !cut_short && !r->finished) {
 		*err = r->failed;
 		rc = err->rc;
 	}
-	if (rc == WW_OK && !r->finished && !time_is_up(r))
+	if (rc == WW_OK && !r->finished && (cut_short || !time_is_up(r)))
 		rc = ww_err_set(err, WW_ERR_INTERRUPTED, "interrupted; the same command goes on from here");
 	return rc;
 }

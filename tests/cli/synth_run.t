@@ -166,6 +166,18 @@ if ALL:
        "similar to a set that is kept apart" in json.loads(read("apart", "run.json"))["rejected"],
        "nothing is compiled for what resembles its task",
        [last, apart.stderr])
+# Interrupted while a worker runs a candidate: the message says how to go on, whichever call noticed.
+p = subprocess.Popen(command("stopped"), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+limit = time.monotonic() + 60
+while time.monotonic() < limit and not any(
+        open(f"/proc/{p.pid}/task/{t}/children").read() for t in os.listdir(f"/proc/{p.pid}/task")):
+    time.sleep(0.05)
+p.send_signal(signal.SIGINT)
+err = p.communicate(timeout=120)[1]
+ok(p.returncode == 3 and "the same command goes on" in err, "an interrupted run says how to go on", [p.returncode, err])
+nothing = run("nothing", *timings("all.jsonl", {i: 9e9 for i in range(20)}), "--max-tried", "20")
+ok("0 of 2 tasks" in nothing.stderr and "min left" not in nothing.stderr,
+   "no time is promised before a task was accepted", nothing.stderr)
 # Parquet: the same rows, or without pyarrow one line before anything runs.
 os.mkdir(os.path.join(top, "parquet"))
 with open(os.path.join(top, "parquet", "journal.jsonl"), "w") as f:
