@@ -114,7 +114,8 @@ static void print_verdict(const struct ww_verdict *v)
 		printf("            [%.2f, %.2f] us\n", v->time_device.lo, v->time_device.hi);
 		for (int b = 0; b < WW_BASE_COUNT; b++)
 			print_baseline(v, (enum ww_baseline)b);
-		printf("floor      %.2f us (bytes that must move)\n", v->floor_us);
+		if (v->floor_us > 0) /* 0: the last cache may hold all of them */
+			printf("floor      %.2f us (bytes that must move)\n", v->floor_us);
 	}
 	printf("reward     %g\n", v->reward);
 	printf("seconds   ");
@@ -258,9 +259,9 @@ const struct ww_cmd ww_cmd_judge = { .name = "judge",
 	.args = "TASK.py SOLUTION | TASKS_DIR KERNELS_DIR | --batch FILE",
 	.summary = "check a solution and time it against PyTorch",
 	.details =
-		"SOLUTION_DIR holds plan.c and kernels.cu or kernels.c, or model_new.py (CUDA Agent); or it is a file that defines\n"
-		"ModelNew (KernelBench).  With a directory of tasks in the place of TASK.py and a directory of kernels as KernelBench\n"
-		"writes it (level_L_problem_P_sample_S_kernel.py), all of them are judged as a batch.\n"
+		"SOLUTION is a directory with plan.c and kernels.cu or kernels.c, or with model_new.py (CUDA Agent); or a file that\n"
+		"defines ModelNew (KernelBench).  With a directory of tasks in the place of TASK.py and a directory of kernels as\n"
+		"KernelBench writes it (level_L_problem_P_sample_S_kernel.py), all of them are judged as a batch.\n"
 		"Exit codes: 0 correct, 1 not correct,\n"
 		"2 bad usage or a task that cannot be used, 3 infrastructure; of a batch the worst of its jobs.\n"
 		"docs/formats/batch.md has the lines of a batch.",

@@ -304,7 +304,7 @@ static void solution_text(const json_t *profile, struct ww_str *s)
 		ww_str_adds(s,
 			"(on the cpu target the candidate's own process holds the clock of a profile; "
 			"a verdict's times are the judge's)\n");
-	ww_str_adds(s, "a profile does not check the result; verify does\n");
+	ww_str_adds(s, "a profile does not check the result; a verdict does\n");
 	add_sass(profile, s);
 }
 
