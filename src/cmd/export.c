@@ -41,6 +41,10 @@ static const struct ww_opt options[] = { { "format", 'f', WW_OPT_STR, offsetof(s
 static enum ww_rc find_parts(
 	const char *dir, const char *task_option, char *task_path, char *solution_dir, struct ww_err *err)
 {
+	if (!ww_fs_is_dir(dir))
+		return ww_err_set(err, WW_ERR_USAGE,
+			"there is no directory %s; give what `optimize -o DIR` left, or one with kernels.* and plan.c and --task TASK.py",
+			dir);
 	WW_CHECK(ww_fs_join(solution_dir, dir, "solution", err));
 	if (!ww_fs_is_dir(solution_dir))
 		snprintf(solution_dir, PATH_MAX, "%s", dir);

@@ -31,6 +31,9 @@ static enum ww_rc one_page(const char *dir, struct ww_str *html, struct ww_err *
 {
 	if (ww_rundir_is_one(dir))
 		return ww_rundir_html(dir, html, err);
+	if (!ww_fs_is_dir(dir))
+		return ww_err_set(
+			err, WW_ERR_USAGE, "there is no directory %s; give one that optimize, eval or train wrote", dir);
 	return ww_err_set(err, WW_ERR_USAGE,
 		"%s holds no run of `optimize` (episode.jsonl, episodes/), `eval` or `train` (run.json)", dir);
 }

@@ -225,6 +225,8 @@ ok(code == 0 and "No correct solution was found" in Page(page).text and not Page
    err)
 code, out, err = run(TMP, "-o", page, command="report")
 ok(code == 2 and "optimize" in err and "train" in err and err.count("\n") == 1, "a directory that holds no run", err)
+code, out, err = run("nowhere", "-o", page, command="report")
+ok(code == 2 and "no directory nowhere" in err and err.count("\n") == 1, "report of a directory that is not there", err)
 subprocess.run(["rm", "-rf", run_dir], check=False)
 
 # ---- stats

@@ -41,6 +41,9 @@ for form in c torch; do
 	grep -q "^./$form: checked" "$tmp/log"
 	ok $? "export $form, with what the task imports and reads"
 done
+grep -q "plan.c, in the package's lib/;" "$tmp/torch/README.md" &&
+	[ -f "$tmp/torch/warpwright_scaled_relu/lib/plan.c" ] && grep -q 'plan.c; plan.txt' "$tmp/c/README.md"
+ok $? "README says where the kernels and the plan are"
 grep -q 'cannot carry own_part.py' "$tmp/log" && [ ! -e "$tmp/kernelbench" ]
 ok $? "kernelbench is one file and carries no other"
 if [ "$all" ]; then
@@ -141,6 +144,7 @@ task="--task $data/scaled_relu.py"
 	says 2 'format c' "weights are for the C library" $data/solution $task --format torch --weights -o "$tmp/x"
 	says 2 'c twice' "a format that is named twice" $data/solution $task --format c,c -o "$tmp/x"
 	says 2 --task "no task says how to name one" $data/solution --format torch -o "$tmp/x"
+	says 2 'no directory nowhere' "a directory that is not there" nowhere --format torch -o "$tmp/x"
 	mkdir "$tmp/empty"
 	says 2 kernels "no solution says what is missing" "$tmp/empty" $task -o "$tmp/x"
 	says 2 . "a directory that is no export is not overwritten" $data/solution $task --format c \
