@@ -39,7 +39,7 @@ template <class T, int BM, int BN, bool AK, bool BK, int AV, int BV> static int 
 		v = ww::from_float<T>(draw());
 	for (T &v : b)
 		v = ww::from_float<T>(draw());
-	host::launch((m + BM - 1) / BM * ((n + BN - 1) / BN) * BATCH, 1, 1, ww::mma_shape<T, BM, BN>::threads,
+	host::launch((m + BM - 1) / BM * ((n + BN - 1) / BN) * BATCH, 1, 1, ww::mma_shape<T, BM, BN>::threads, 1,
 		[&] { ww::gemm_mma<T, BM, BN, 3, 1, AK, BK, AV, BV>(oa, ob, m, n, k, e); });
 	for (int z = 0; z < BATCH; z++)
 		for (int i = 0; i < m; i++)

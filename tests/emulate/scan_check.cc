@@ -62,7 +62,7 @@ template <int OP, int VEC, int LANES, int PARTS> static int mid(long long outer,
 	data d(outer * len * inner);
 	const both f = d.f(len, inner);
 
-	host::launch((outer * inner / VEC + LANES - 1) / LANES, 1, 1, LANES * PARTS,
+	host::launch((outer * inner / VEC + LANES - 1) / LANES, 1, 1, LANES * PARTS, 1,
 		[&] { ww::scan_mid<OP, VEC, LANES, PARTS>(outer, len, inner, f); });
 	return d.wrong<OP>(outer, len, inner);
 }
@@ -72,7 +72,7 @@ template <int TPR, int VEC, int CHUNKS> static int rows(long long outer, long lo
 	data d(outer * len);
 	const both f = d.f(len, 1);
 
-	host::launch(TPR > 32 ? outer : (outer + 128 / TPR - 1) / (128 / TPR), 1, 1, TPR > 32 ? TPR : 128, [&] { ww::scan_rows<ww::OP_SUM, TPR, VEC, CHUNKS>(outer, len, f); });
+	host::launch(TPR > 32 ? outer : (outer + 128 / TPR - 1) / (128 / TPR), 1, 1, TPR > 32 ? TPR : 128, 1, [&] { ww::scan_rows<ww::OP_SUM, TPR, VEC, CHUNKS>(outer, len, f); });
 	return d.wrong<ww::OP_SUM>(outer, len, 1);
 }
 

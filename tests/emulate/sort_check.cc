@@ -43,7 +43,7 @@ static int wrong(long long outer, int len, long long inner, int first, int count
 
 	for (T &v : x)
 		v = ww::from_float<T>(draw(8) ? ((float)draw(4000) - 2000.f) / 64.f : special[draw(8)]);
-	host::launch((outer * inner + threads / TPR - 1) / (threads / TPR), 1, 1, threads,
+	host::launch((outer * inner + threads / TPR - 1) / (threads / TPR), 1, 1, threads, 1,
 		[&] { ww::sort_rows<TYPE, EACH, TPR, threads, VEC>(outer, len, inner, first, count, descending, f); });
 	for (long long r = 0; r < outer * inner; r++) {
 		const long long at = r / inner * len * inner + r % inner;

@@ -5,15 +5,6 @@
 #include <vector>
 #include <ww/split.cuh>
 
-unsigned __reduce_max_sync(unsigned, unsigned v)
-{
-	for (int d = 16; d; d >>= 1) {
-		unsigned o = __shfl_xor_sync(0xffffffffu, v, d);
-		v = o > v ? o : v;
-	}
-	return v;
-}
-
 static int bad;
 
 template <int HELD> static void compare(int k)
@@ -28,7 +19,7 @@ template <int HELD> static void compare(int k)
 	for (int w = 0; w < 2; w++) {
 		out[w].assign((size_t)batch * rows * kp, 7);
 		top[w].assign(batch * rows, 7);
-		host::launch(w ? (rows + 7) / 8 : rows, batch, 1, 256, [&] {
+		host::launch(w ? (rows + 7) / 8 : rows, batch, 1, 256, 1, [&] {
 			if (w)
 				ww::split_rows<HELD>(x.data(), sb, sr, rows, k, kp, (__half *)out[w].data(), top[w].data());
 			else

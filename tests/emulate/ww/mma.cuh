@@ -1,5 +1,5 @@
 /* ww/mma.cuh for kernels on the cpu: a warp's products as the fragments' definition has them, of what every lane hands
- * over.  Clusters are not there. */
+ * over. */
 #pragma once
 
 #include <ww/vec.cuh>
@@ -7,27 +7,34 @@
 namespace ww
 {
 
-inline unsigned mma_a[1024][4], mma_b[1024][2];
-inline const unsigned *mma_row[1024];
+/* What a warp multiplies: rows of A, columns of B.  Two of them, for none is written while another lane still reads. */
+struct mma_operands {
+	float a[16][16], b[8][16];
+};
+inline thread_local mma_operands mma_warp[2][32];
+inline thread_local const unsigned *mma_row[1024];
 
-/* Elements of 4 / W bytes: W of them a word, slot s of a lane's words is k (s / W) * 4 W + t W + s % W. */
+/* Elements of 4 / W bytes: W of them a word, element e of lane t's word in the first or second half of k is
+ * k = (half * 4 + t) * W + e. */
 template <int W, class F> void mma_lanes(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], F of)
 {
-	const unsigned me = threadIdx.x, g = me % 32 / 4, t = me % 4, warp = me / 32 * 32;
-	float add[4] = { 0, 0, 0, 0 };
+	const unsigned me = threadIdx.x, g = me % 32 / 4, t = me % 4;
+	mma_operands &m = mma_warp[host::me.parity[me] ^= 1][me / 32];
 
-	memcpy(mma_a[me], a, sizeof(a));
-	memcpy(mma_b[me], b, sizeof(b));
-	host::yield();
-	for (int i = 0; i < 4; i++)
-		for (unsigned s = 0; s < 2 * 4 * W; s++) { /* half of k, lane, element of the word */
-			const unsigned half = s / (4 * W), lane = s / W % 4, e = s % W;
-			add[i] += of(mma_a[warp + g * 4 + lane][half * 2 + i / 2], e) *
-				of(mma_b[warp + (2 * t + i % 2) * 4 + lane][half], e);
+	for (unsigned half = 0; half < 2; half++)
+		for (unsigned e = 0; e < W; e++) {
+			const unsigned k = (half * 4 + t) * W + e;
+			m.a[g][k] = of(a[half * 2], e);
+			m.a[g + 8][k] = of(a[half * 2 + 1], e);
+			m.b[g][k] = of(b[half], e);
 		}
-	for (int i = 0; i < 4; i++)
+	host::wait_warp();
+	float add[4] = { 0, 0, 0, 0 };
+	for (unsigned k = 0; k < 8 * W; k++)
+		for (unsigned i = 0; i < 4; i++)
+			add[i] += m.a[g + i / 2 * 8][k] * m.b[2 * t + i % 2][k];
+	for (unsigned i = 0; i < 4; i++)
 		d[i] += add[i];
-	host::yield();
 }
 
 inline void mma_tf32(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2])
@@ -49,14 +56,14 @@ template <bool TURNED> void mma_load(unsigned (&r)[4], const void *row)
 	const unsigned me = threadIdx.x, g = me % 32 / 4, t = me % 4, warp = me / 32 * 32;
 
 	mma_row[me] = (const unsigned *)row;
-	host::yield();
+	host::wait_warp();
 	for (int i = 0; i < 4; i++) {
 		const auto at = [&](unsigned line, unsigned place) {
 			return (unsigned)((const unsigned short *)mma_row[warp + i * 8 + line])[place];
 		};
 		r[i] = TURNED ? at(2 * t, g) | at(2 * t + 1, g) << 16 : at(g, 2 * t) | at(g, 2 * t + 1) << 16;
 	}
-	host::yield();
+	host::wait_warp();
 }
 
 template <int BYTES> void copy_start(void *to, const void *from, int valid)
@@ -69,13 +76,10 @@ template <int BYTES> void copy_start(void *to, const void *from, int valid)
 inline void copy_commit() {}
 template <int LEFT> void copy_wait() {}
 
-inline float *dynamic_shared()
+inline void mma_cluster_barrier() { host::wait_blocks(); }
+inline void cluster_load2(float (&v)[2], const float *p, int rank)
 {
-	alignas(16) static float all[232448 / 4];
-	return all;
+	memcpy(v, host::beside.shared[rank] + ((const char *)p - host::dynamic_shared()), sizeof(v));
 }
-
-void mma_cluster_barrier();
-void cluster_load2(float (&v)[2], const float *p, int rank);
 
 } // namespace ww

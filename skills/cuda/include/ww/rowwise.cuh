@@ -56,25 +56,6 @@ struct row_stats {
 	int cols;
 };
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-__device__ __forceinline__ void cluster_sync()
-{
-	asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
-}
-/* The float at `p` in the shared memory of block `rank` of this cluster. */
-__device__ __forceinline__ float cluster_load(const float *p, int rank)
-{
-	unsigned a = (unsigned)__cvta_generic_to_shared(p), b;
-	float v;
-	asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(b) : "r"(a), "r"(rank));
-	asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(v) : "r"(b) : "memory");
-	return v;
-}
-#else
-__device__ __forceinline__ void cluster_sync() {}
-__device__ __forceinline__ float cluster_load(const float *p, int) { return *p; }
-#endif
-
 /* Reduce K values over a row's threads; OPS gives each one's operation, two bits a value.  `box` (K * 32 floats) is
  * used by this exchange only. */
 template <int K, int OPS, int TPR, int CLUSTER> __device__ __forceinline__ void row_exchange(float (&v)[K], float *box)

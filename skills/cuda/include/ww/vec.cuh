@@ -12,6 +12,7 @@
 
 #include <cuda_fp16.h>
 #include <cuda_bf16.h>
+#include <ww/ptx.cuh>
 
 namespace ww
 {
@@ -97,13 +98,6 @@ template <int N, class T> __device__ __forceinline__ void load_any(const T *p, f
 /* ---- Math, about 1e-6 relative or better ------------------------------------------------------------------------- */
 
 __device__ __forceinline__ float exp_(float x) { return expf(x); }
-/* 2^x, two units in the last place, one instruction. */
-__device__ __forceinline__ float exp2_(float x)
-{
-	float y;
-	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-	return y;
-}
 /* Two units in the last place; the divisor below 2^126 in magnitude. */
 __device__ __forceinline__ float div_(float a, float b) { return __fdividef(a, b); }
 /* 1 / (1 + e^-x); the clamp keeps the divisor where the fast division is exact enough. */

@@ -1,0 +1,40 @@
+/* ptx.cuh - the few instructions outside of tensor cores that C++ has no words for: a fast power of two, and the shared
+ * memory of a cluster's blocks.
+ *
+ * Tests of the cookbook run kernels on the cpu with a header of the same name in place of this one. */
+#ifndef WW_PTX_CUH
+#define WW_PTX_CUH
+
+namespace ww
+{
+
+/* 2^x, two units in the last place, one instruction. */
+__device__ __forceinline__ float exp2_(float x)
+{
+	float y;
+	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+	return y;
+}
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+__device__ __forceinline__ void cluster_sync()
+{
+	asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
+/* The float at `p` in the shared memory of block `rank` of this cluster. */
+__device__ __forceinline__ float cluster_load(const float *p, int rank)
+{
+	unsigned a = (unsigned)__cvta_generic_to_shared(p), b;
+	float v;
+	asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(b) : "r"(a), "r"(rank));
+	asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(v) : "r"(b) : "memory");
+	return v;
+}
+#else
+__device__ __forceinline__ void cluster_sync() {}
+__device__ __forceinline__ float cluster_load(const float *p, int) { return *p; }
+#endif
+
+} // namespace ww
+
+#endif

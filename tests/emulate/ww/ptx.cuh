@@ -1,0 +1,17 @@
+/* ww/ptx.cuh for kernels on the cpu. */
+#pragma once
+
+namespace ww
+{
+inline float exp2_(float x)
+{
+	const float y = exp2f(x);
+	return y < 0x1p-126f ? 0.f : y; /* ftz */
+}
+inline void cluster_sync() { host::wait_blocks(); }
+inline float cluster_load(const float *p, int rank)
+{
+	/* Shared memory of threads of one program lies at the same offsets from each other in each. */
+	return *(const float *)(host::beside.shared[rank] + ((const char *)p - host::dynamic_shared()));
+}
+} // namespace ww
