@@ -61,8 +61,10 @@ struct kern {
 /* ---- roots.c, axes.c, group.c */
 /* Give v a buffer, if it has none: from now on it is read from memory. */
 void pl_make_root(struct pl *pl, struct val *v);
-/* The same; why: for explain.c, where it gets its buffer now. */
+/* The same; why: for explain.c, where it gets its buffer now.  Of 16 bits that no operator returns: in fp32, but for
+ * whoever reads memory as its type says. */
 void pl_store_because(struct pl *pl, struct val *v, const char *why);
+void pl_store_as_typed(struct pl *pl, struct val *v, const char *why);
 void pl_anchor_operands(struct pl *pl, struct anchor *s);
 void pl_group(struct pl *pl);
 

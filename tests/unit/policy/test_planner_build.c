@@ -245,6 +245,29 @@ static void test_statistics_follow_the_layout(void **state)
 	json_decref(d);
 }
 
+/* Parts of a sum over 16 bits, and what is computed from it before the operator rounds, are stored as fp32. */
+static void test_statistics_are_not_rounded(void **state)
+{
+	static const char graph[] =
+		"{\"version\": 1, \"inputs\": [{\"name\": \"x\", \"dtype\": \"float16\", \"sizes\": [2, 8, 256, 256], "
+		"\"strides\": [524288, 65536, 256, 1]}], \"params\": [], \"nodes\": [{\"name\": \"v\", \"op\": "
+		"\"aten.var.correction\", \"args\": [{\"ref\": \"x\"}, [0, 2, 3]], \"kwargs\": {\"correction\": 0}, \"out\": "
+		"[{\"dtype\": \"float16\", \"sizes\": [8], \"strides\": [1]}]}], \"outputs\": [{\"name\": \"output0\", "
+		"\"ref\": \"v\", \"dtype\": \"float16\", \"sizes\": [8], \"strides\": [1]}]}";
+	json_t *g = json_loads(graph, 0, NULL), *d = device();
+	struct pl_result r;
+
+	(void)state;
+	assert_non_null(g);
+	ww_pl_build(g, d, "cuda", NULL, 0, NULL, &r);
+	assert_true(r.ok);
+	assert_int_equal(count(r.plan_text, "ww_scratch("), 3); /* parts of two sums, and the mean */
+	assert_null(strstr(r.device_text, "__half *__restrict__ t"));
+	ww_pl_result_release(&r);
+	json_decref(g);
+	json_decref(d);
+}
+
 /* Without skeletons a later pass finds in the scratch what was expensive to compute, and nothing else. */
 static void test_kept_values(void **state)
 {
@@ -825,11 +848,12 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_library_nodes), cmocka_unit_test(test_small_products),
 		cmocka_unit_test(test_statistics_follow_the_layout), cmocka_unit_test(test_computed_sizes_have_names),
 		cmocka_unit_test(test_titles_name_the_nodes), cmocka_unit_test(test_row_skeletons),
-		cmocka_unit_test(test_kept_values), cmocka_unit_test(test_unknown_operator_is_named),
-		cmocka_unit_test(test_refusals_name_the_case), cmocka_unit_test(test_every_bag_is_covered),
-		cmocka_unit_test(test_a_refusal_leaks_nothing), cmocka_unit_test(test_repeated_kernels_are_shared),
-		cmocka_unit_test(test_windows_are_shared), cmocka_unit_test(test_einsum_spellings),
-		cmocka_unit_test(test_hostile_graphs), cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
+		cmocka_unit_test(test_kept_values), cmocka_unit_test(test_statistics_are_not_rounded),
+		cmocka_unit_test(test_unknown_operator_is_named), cmocka_unit_test(test_refusals_name_the_case),
+		cmocka_unit_test(test_every_bag_is_covered), cmocka_unit_test(test_a_refusal_leaks_nothing),
+		cmocka_unit_test(test_repeated_kernels_are_shared), cmocka_unit_test(test_windows_are_shared),
+		cmocka_unit_test(test_einsum_spellings), cmocka_unit_test(test_hostile_graphs),
+		cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
 		cmocka_unit_test(test_work_is_not_repeated), cmocka_unit_test(test_partition),
 		cmocka_unit_test(test_in_place) };
 

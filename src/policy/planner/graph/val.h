@@ -62,6 +62,7 @@ struct val {
 	struct segment *segment; /* BUF: of the operators that PyTorch runs, which fill it; NULL: our own */
 	int scheduled;
 	struct gnode *node; /* whose rule made it; NULL: an input, a parameter */
+	int result;         /* what an operator returns, or what that is a view of */
 };
 
 enum bkind { B_INPUT, B_PARAM, B_OUTPUT, B_SCRATCH };

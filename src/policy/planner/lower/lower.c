@@ -208,6 +208,14 @@ static void guard_literals(struct pl *pl, struct gnode *n)
 					pl->sym[s].name, (long long)pl->sym[s].value);
 }
 
+/* PyTorch rounds these to their type; what a rule computes on the way it does not. */
+static void mark_results(const struct gnode *n)
+{
+	for (int o = 0; o < n->n_out; o++)
+		for (struct val *v = n->out[o]; v; v = v->kind == V_VIEW ? v->arg[0] : NULL)
+			v->result = 1;
+}
+
 /* aten.relu_ and its like: later nodes that name the operand see the new value. */
 static void rebind(struct pl *pl, struct gnode *n)
 {
@@ -236,6 +244,7 @@ void pl_lower(struct pl *pl)
 		guard_literals(pl, n);
 		n->row->fn(pl, n);
 		check_sizes(pl, n);
+		mark_results(n);
 		rebind(pl, n);
 	}
 	pl->lowering = NULL;

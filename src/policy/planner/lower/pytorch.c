@@ -202,7 +202,7 @@ static void read_by(struct pl *pl, struct gnode *n, const struct garg *a)
 	if ((v->kind == V_BUF && !v->segment) || v->last || (v->root && !v->root->contiguous))
 		v = pl_view(pl, v, v->rank, v->size, pl->place);
 	if (v->kind != V_BUF)
-		pl_store_because(pl, v, "operators that PyTorch runs read it");
+		pl_store_as_typed(pl, v, "operators that PyTorch runs read it");
 	s->reads = append(pl, s->reads, from->name);
 	s->read_node[s->n_read] = from;
 	s->read[s->n_read++] = v;

@@ -6,25 +6,38 @@
  */
 #include "policy/planner/schedule/group.h"
 
-void pl_make_root(struct pl *pl, struct val *v)
+static void make_root(struct pl *pl, struct val *v, int dt)
 {
 	if (v->root)
 		return;
-	v->root = pl_buf(pl, B_SCRATCH, v->dt, v->rank, v->size);
+	v->root = pl_buf(pl, B_SCRATCH, dt, v->rank, v->size);
 	if (v->last) {
 		pl_channels_last(pl, v->rank, v->size, v->root->stride);
 		v->root->contiguous = 0;
 	}
 }
 
-void pl_store_because(struct pl *pl, struct val *v, const char *why)
+void pl_make_root(struct pl *pl, struct val *v) { make_root(pl, v, v->dt); }
+
+static void store(struct pl *pl, struct val *v, int dt, const char *why)
 {
 	int is_new = !v->root;
 
-	pl_make_root(pl, v);
+	make_root(pl, v, dt);
 	if (is_new)
 		v->root->why = why;
 }
+
+/* Statistics and parts of sums stay in fp32 where the operator works on 16 bits, as in PyTorch's kernels: a sum of
+ * squares of half precision is soon beyond its range, and a variance rounded to it is off in the third digit. */
+void pl_store_because(struct pl *pl, struct val *v, const char *why)
+{
+	int inside = !v->result && (v->kind == V_RED || v->kind == V_OP);
+
+	store(pl, v, inside && pl_is_half(v->dt) ? WW_F32 : v->dt, why);
+}
+
+void pl_store_as_typed(struct pl *pl, struct val *v, const char *why) { store(pl, v, v->dt, why); }
 
 void pl_own_vars(struct pl *pl, const struct val *v, const struct ix **idx)
 {
@@ -58,7 +71,7 @@ static int by_strides(struct pl *pl, const struct anchor *s, int which, struct o
 		pl_contiguous(pl, v->rank, v->size, fake.stride);
 		b = &fake;
 	}
-	if (v->dt != o->val->dt)
+	if (v->dt != o->val->dt || (v->root && v->root->dt != v->dt))
 		return 0;
 	off = pl_offset(pl, b, idx);
 	for (int d = 0; d < o->val->rank; d++) {
@@ -74,7 +87,7 @@ static int by_strides(struct pl *pl, const struct anchor *s, int which, struct o
 	o->offset = off;
 	if (!pl_anchor_ops[s->kind]->fits(pl, s, which, o))
 		return 0;
-	pl_store_because(pl, v, operand_of(pl, s));
+	pl_store_as_typed(pl, v, operand_of(pl, s));
 	o->buf = v->root;
 	o->val = v; /* from now on: what has to be scheduled */
 	return 1;
@@ -88,9 +101,9 @@ void pl_anchor_operands(struct pl *pl, struct anchor *s)
 
 		if (o->buf || by_strides(pl, s, i, o))
 			continue;
-		if (v->root && !v->root->contiguous) /* a copy without gaps, in order */
+		if (v->root && (!v->root->contiguous || v->root->dt != v->dt)) /* a copy without gaps, in order, of its type */
 			v = pl_view(pl, v, v->rank, v->size, pl->place);
-		pl_store_because(pl, v, operand_of(pl, s));
+		pl_store_as_typed(pl, v, operand_of(pl, s));
 		o->buf = v->root;
 		o->val = v;
 		o->offset = ix_const(pl, 0);
