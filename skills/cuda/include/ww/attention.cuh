@@ -180,9 +180,17 @@ template <int D, bool CAUSAL, class E> __device__ __forceinline__ void attention
 		if (row + 8 * half >= t_q)
 			continue;
 #pragma unroll
-		for (int j = 0; j < D / 8; j++) {
-			float out[2] = { o[j * 4 + half * 2] * k, o[j * 4 + half * 2 + 1] * k };
-			e.template store<2>(b, h, row + 8 * half, j * 8 + lane % 4 * 2, out);
+		for (int j0 = 0; j0 < D / 8; j0 += 4) {
+			ahead<E, 2> r[4];
+#pragma unroll
+			for (int j = 0; j < 4; j++)
+				r[j].fetch(e, b, h, row + 8 * half, (j0 + j) * 8 + lane % 4 * 2);
+#pragma unroll
+			for (int j = 0; j < 4; j++) {
+				const float *from = o + (j0 + j) * 4 + half * 2;
+				const float out[2] = { from[0] * k, from[1] * k };
+				r[j].store(e, out, b, h, row + 8 * half, (j0 + j) * 8 + lane % 4 * 2);
+			}
 		}
 	}
 }

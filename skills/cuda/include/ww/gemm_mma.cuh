@@ -234,9 +234,30 @@ __device__ __forceinline__ void gemm_mma(mma_operand<T> a, mma_operand<T> b, int
 		}
 	}
 	float *box = dynamic_shared();
+	const bool whole = n % 2 == 0 && row0 + BM <= m && col0 + BN <= n;
 	if (SPLIT > 1) {
 		copy_wait<0>();
 		__syncthreads();
+	} else if (whole) {
+		const int r0 = row0 + row + lane / 4, c0 = col0 + col + lane % 4 * 2;
+#pragma unroll
+		for (int i = 0; i < S::mt; i++) {
+			ahead<E, 2> r[2][S::nt];
+#pragma unroll
+			for (int h = 0; h < 2; h++)
+#pragma unroll
+				for (int j = 0; j < S::nt; j++)
+					r[h][j].fetch(e, z, r0 + i * 16 + h * 8, c0 + j * 8);
+#pragma unroll
+			for (int h = 0; h < 2; h++)
+#pragma unroll
+				for (int j = 0; j < S::nt; j++) {
+					const float *from = S::words ? sum[S::words ? i : 0][j] : acc[i][j];
+					const float v[2] = { from[h * 2], from[h * 2 + 1] };
+					r[h][j].store(e, v, z, r0 + i * 16 + h * 8, c0 + j * 8);
+				}
+		}
+		return;
 	}
 #pragma unroll
 	for (int i = 0; i < S::mt; i++)

@@ -15,6 +15,7 @@ __device__ __forceinline__ void after_library(const T *y, long long rows, const 
 {
 	const I runs = (I)rows * (COLS / N), first = (I)blockIdx.x * RUNS * blockDim.x + threadIdx.x;
 	float acc[RUNS][N];
+	ahead<E, N> r[RUNS];
 
 #pragma unroll
 	for (int u = 0; u < RUNS; u++)
@@ -24,7 +25,13 @@ __device__ __forceinline__ void after_library(const T *y, long long rows, const 
 	for (int u = 0; u < RUNS; u++) {
 		const I i = first + (I)(u * blockDim.x), row = i / (COLS / N);
 		if (i < runs)
-			e.template store<N>((int)(row / ROWS), (int)(row % ROWS), (int)(i % (COLS / N) * N), acc[u]);
+			r[u].fetch(e, (int)(row / ROWS), (int)(row % ROWS), (int)(i % (COLS / N) * N));
+	}
+#pragma unroll
+	for (int u = 0; u < RUNS; u++) {
+		const I i = first + (I)(u * blockDim.x), row = i / (COLS / N);
+		if (i < runs)
+			r[u].store(e, acc[u], (int)(row / ROWS), (int)(row % ROWS), (int)(i % (COLS / N) * N));
 	}
 }
 

@@ -45,12 +45,14 @@ __device__ __forceinline__ void scan_short_rows(long long rows, long long cols, 
 
 	for (long long base = 0; base < cols; base += (long long)TPR * VEC * CHUNKS) {
 		float v[CHUNKS][VEC];
+		ahead<F, VEC> r[CHUNKS];
 
 #pragma unroll
 		for (int j = 0; j < CHUNKS; j++) {
 			const long long c = base + (j * TPR + t) * VEC;
 			if (row < rows && c < cols) {
 				f.template load<VEC>(row, c, v[j]);
+				r[j].fetch(f, row, c);
 			} else {
 #pragma unroll
 				for (int i = 0; i < VEC; i++)
@@ -71,7 +73,7 @@ __device__ __forceinline__ void scan_short_rows(long long rows, long long cols, 
 #pragma unroll
 				for (int i = 0; i < VEC; i++)
 					v[j][i] = op_apply<OP>(off, v[j][i]);
-				f.template store<VEC>(row, c, v[j]);
+				r[j].store(f, v[j], row, c);
 			}
 		}
 	}
@@ -89,12 +91,14 @@ __device__ __forceinline__ void scan_long_rows(long long cols, const F &f)
 
 	for (long long base = 0; base < cols; base += (long long)TPR * VEC * CHUNKS) {
 		float v[CHUNKS][VEC], mine[CHUNKS];
+		ahead<F, VEC> r[CHUNKS];
 
 #pragma unroll
 		for (int j = 0; j < CHUNKS; j++) {
 			long long c = base + ((long long)j * TPR + threadIdx.x) * VEC;
 			if (c < cols) {
 				f.template load<VEC>(row, c, v[j]);
+				r[j].fetch(f, row, c);
 			} else {
 #pragma unroll
 				for (int i = 0; i < VEC; i++)
@@ -144,7 +148,7 @@ __device__ __forceinline__ void scan_long_rows(long long cols, const F &f)
 #pragma unroll
 				for (int i = 0; i < VEC; i++)
 					v[j][i] = op_apply<OP>(off, v[j][i]);
-				f.template store<VEC>(row, c, v[j]);
+				r[j].store(f, v[j], row, c);
 			}
 		}
 		carry = op_apply<OP>(carry, sum);
@@ -181,11 +185,13 @@ __device__ __forceinline__ void scan_mid(long long outer, long long len, long lo
 		const long long first = base + part * depth;
 		const int mine = !live || first >= len ? 0 : len - first < depth ? (int)(len - first) : depth;
 		float v[depth][VEC], off[VEC];
+		ahead<F, VEC> r[depth];
 
 #pragma unroll
 		for (int d = 0; d < depth; d++) {
 			if (d < mine) {
 				f.template load<VEC>(o, first + d, i, v[d]);
+				r[d].fetch(f, o, first + d, i);
 			} else {
 #pragma unroll
 				for (int k = 0; k < VEC; k++)
@@ -217,16 +223,10 @@ __device__ __forceinline__ void scan_mid(long long outer, long long len, long lo
 #pragma unroll
 			for (int k = 0; k < VEC; k++)
 				v[d][k] = op_apply<OP>(off[k], v[d][k]);
-		if (mine == depth) { /* without a branch between them, what the stores read is loaded ahead */
 #pragma unroll
-			for (int d = 0; d < depth; d++)
-				f.template store<VEC>(o, first + d, i, v[d]);
-		} else {
-#pragma unroll
-			for (int d = 0; d < depth; d++)
-				if (d < mine)
-					f.template store<VEC>(o, first + d, i, v[d]);
-		}
+		for (int d = 0; d < depth; d++)
+			if (d < mine)
+				r[d].store(f, v[d], o, first + d, i);
 	}
 }
 

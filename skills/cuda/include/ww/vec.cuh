@@ -95,6 +95,36 @@ template <int N, class T> __device__ __forceinline__ void load_any(const T *p, f
 		v[i] = to_float<T>(p[i]);
 }
 
+/* ---- What a functor's store() reads -------------------------------------------------------------------------------
+ */
+
+/* store() may read operands (a bias, a residual), and memory takes as long as several stores.  Where several follow
+ * each other, a template has all that they read under way before the first: ahead<E, N>, fetch(), then store().  A
+ * functor that takes part has a struct ahead<N>, fetch(place..., r) that reads, and store(place..., v, r); one that has
+ * only store(place..., v) reads there. */
+template <class T> struct void_of {
+	typedef void t;
+};
+template <class E, int N, class = void> struct ahead {
+	template <class... A> __device__ __forceinline__ void fetch(const E &, A...) {}
+	template <class... A> __device__ __forceinline__ void store(const E &e, const float (&v)[N], A... place)
+	{
+		e.template store<N>(place..., v);
+	}
+};
+template <class E, int N> struct ahead<E, N, typename void_of<typename E::template ahead<N>>::t> {
+	typename E::template ahead<N> r;
+
+	template <class... A> __device__ __forceinline__ void fetch(const E &e, A... place)
+	{
+		e.template fetch<N>(place..., r);
+	}
+	template <class... A> __device__ __forceinline__ void store(const E &e, const float (&v)[N], A... place)
+	{
+		e.template store<N>(place..., v, r);
+	}
+};
+
 /* ---- Math, about 1e-6 relative or better ------------------------------------------------------------------------- */
 
 __device__ __forceinline__ float exp_(float x) { return expf(x); }

@@ -93,7 +93,7 @@ static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 	const struct anchor *sp = k->anchor;
 	const struct loop *l = k->loop;
 	int mid = l->form == MIDDLE, dim = sp->sort.dim, each = pl_knobs(pl, k->id)->sort.each;
-	const char *at = mid ? "long long r, long long at, long long c" : "long long r, long long c, long long";
+	const char *at = mid ? "long long r, long long at, long long c" : "long long r, long long c, long long i";
 	const char *axes = pl_indent(pl, pl_axes(pl, k, 0, dim, "r"), 1);
 
 	pl_cuda_functor(pl, k, s,

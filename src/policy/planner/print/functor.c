@@ -184,13 +184,51 @@ const char *pl_cuda_params(struct pl *pl, struct kern *k)
 	return s;
 }
 
+/* "int b, int row" as "b, row". */
+static const char *arguments(struct pl *pl, const char *params)
+{
+	struct ww_str s = pl_text(pl);
+
+	while (*params) {
+		size_t n = strcspn(params, ",");
+		const char *name = params + n;
+
+		while (name > params && name[-1] != ' ')
+			name--;
+		ww_str_add(&s, name, (size_t)(params + n - name));
+		params += n;
+		if (*params)
+			ww_str_adds(&s, ", "), params++;
+	}
+	return s.p;
+}
+
+/* store() with what it reads given; and fetch(), which reads that: ww::ahead (vec.cuh) says what for. */
+static const char *in_two(struct pl *pl, const struct kern *k, const char *params, const char *decl)
+{
+	const struct loop *l = k->loop;
+	const char *refs = pl_indent(pl, l->refs, 2);
+
+	return pl_fmt(pl,
+		"\ttemplate <int N> struct ahead {\n%s\t};\n"
+		"\ttemplate <int N> __device__ void fetch(%s, ahead<N> &given) const\n\t{\n%s%s%s\t}\n"
+		"\ttemplate <int N> __device__ void store(%s, const float (&acc)[N], ahead<N> &given) const\n\t{\n%s%s%s\t}\n",
+		pl_indent(pl, l->ahead, 2), params, decl, refs, pl_indent(pl, l->fetch, 2), params, decl, refs,
+		pl_indent(pl, l->store, 2));
+}
+
 void pl_cuda_functor(
 	struct pl *pl, struct kern *k, struct ww_str *s, const char *members, const char *params, const char *decl)
 {
+	const char *names = arguments(pl, params);
+	int two = k->loop->ahead != NULL;
+
 	ww_str_addf(s,
-		"/* %s */\nstruct %s_f {\n%s%s\ttemplate <int N> __device__ void store(%s, const float (&acc)[N]) const\n\t{\n"
+		"/* %s */\nstruct %s_f {\n%s%s%s\ttemplate <int N> __device__ void store(%s, const float (&acc)[N]) const\n\t{\n"
 		"%s%s\t}\n};\n\n",
-		k->title, k->name, fields(pl, k), members, params, decl, pl_indent(pl, k->loop->store, 2));
+		k->title, k->name, fields(pl, k), members, two ? in_two(pl, k, params, decl) : "", params, two ? "" : decl,
+		two ? pl_fmt(pl, "\t\tahead<N> given;\n\t\tfetch<N>(%s, given);\n\t\tstore<N>(%s, acc, given);\n", names, names)
+			: pl_indent(pl, k->loop->store, 2));
 }
 
 void pl_cuda_kernel(

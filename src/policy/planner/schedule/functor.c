@@ -133,7 +133,7 @@ static void guard_terms(struct pl *pl, const char *terms, int n)
 static const char *cuda_body(struct pl *pl, struct kern *k, const char *start, const struct ix *const *idx)
 {
 	struct ww_str b = pl_text(pl);
-	const char *terms, *arrays, *loads, *decl = "", *after = "";
+	const char *terms, *arrays, *loads, *decl = "", *after = "", *refs = "";
 	const struct ix_atom *lane = k->loop->lane;
 	int n = k->loop->width;
 	struct etext t;
@@ -162,15 +162,20 @@ static const char *cuda_body(struct pl *pl, struct kern *k, const char *start, c
 	guard_terms(pl, terms, n);
 	arrays = pl_cuda_arrays(pl, e.vload, e.n_vload, "[N]");
 	loads = pl_cuda_loads(pl, lane, e.vload, e.n_vload, start, "");
+	for (int i = 0; i < e.n_vload; i++)
+		refs = pl_fmt(pl, "%sfloat (&%s)[N] = given.%s;\n", refs, e.vload[i].name, e.vload[i].name);
 	if (idx)
 		return pl_fmt(pl,
 			"%s%s#pragma unroll\nfor (int l = 0; l < N; l++) {\n\tconst ix_t %s = (ix_t)%s + l;\n"
 			"%s\tv[l] = (float)%s;\n}\n",
 			arrays, loads, lane->name, start, pl_indent(pl, b.p, 1), t.t);
+	k->loop->ahead = e.n_vload ? arrays : NULL;
+	k->loop->refs = refs;
+	k->loop->fetch = loads;
 	return pl_fmt(pl,
-		"enum { V = N };\n%s%s%s#pragma unroll\nfor (int l = 0; l < N; l++) {\n\tconst ix_t %s = %s + l;\n%s}\n"
+		"enum { V = N };\n%s#pragma unroll\nfor (int l = 0; l < N; l++) {\n\tconst ix_t %s = %s + l;\n%s}\n"
 		"%s(void)V;\n",
-		arrays, decl, loads, lane->name, start, pl_indent(pl, b.p, 1), after);
+		decl, lane->name, start, pl_indent(pl, b.p, 1), after);
 }
 
 const char *pl_store_body(struct pl *pl, struct kern *k, const char *start)

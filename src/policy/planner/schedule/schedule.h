@@ -64,6 +64,10 @@ struct loop {
 	int library;              /* enum pl_library_facts */
 	int width;                /* cuda: elements along the lane that the template hands over at once */
 	const char *load, *store; /* statements of its functors, or of the skeleton's */
+	/* cuda: the vectors that `store` reads: declarations, references to those of `given`, and their loads; NULL:
+	 * none
+	 */
+	const char *ahead, *refs, *fetch;
 };
 
 /* Fill k->loop of every kernel, or find an earlier kernel that does the same to other buffers (k->shared). */
