@@ -35,8 +35,26 @@ template <int HELD> static void compare(int k)
 	}
 }
 
+static void padded(int k)
+{
+	const int rows = 37, batch = 2, sr = k + 1, runs = (k + 7) / 8;
+	std::vector<unsigned short> x(batch * rows * sr + 3), out(batch * rows * runs * 8, 7);
+
+	for (size_t i = 0; i < x.size(); i++)
+		x[i] = (unsigned short)(i * 40503u >> 2);
+	host::launch((rows * runs + 255) / 256, batch, 1, 256,
+		[&] { ww::pad_rows<0>(x.data() + 3, rows * sr, sr, rows, k, runs, out.data()); });
+	for (size_t i = 0; i < out.size(); i++) {
+		const size_t r = i / (runs * 8), c = i % (runs * 8);
+		bad += out[i] != (c < (size_t)k ? x[3 + r * sr + c] : 0);
+	}
+}
+
 int main()
 {
+	padded(1);
+	padded(67);
+	padded(256);
 	compare<1>(24);
 	compare<1>(121);
 	compare<2>(256);

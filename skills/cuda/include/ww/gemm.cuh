@@ -65,7 +65,7 @@ template <int BN, int KSTEP, int CLUSTER, int GROUP, bool SCALED, class E> struc
 
 	__device__ __forceinline__ void done(int tile, int wg, float (&acc)[BN / 2]) const
 	{
-		const int many = BN > 128 ? 2 : 4; /* columns of 8 at once */
+		const int many = SCALED && BN > 128 ? 2 : 4; /* columns of 8 at once */
 		int z, row, col, lane = threadIdx.x & 31;
 		float ua[2] = { 1.f, 1.f };
 

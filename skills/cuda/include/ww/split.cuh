@@ -46,6 +46,24 @@ template <int N> __device__ __forceinline__ void split_store(__half *row, int k,
 	store(at + 32, lo);
 }
 
+/* Rows of 16-bit elements, K contiguous, copied to rows of `runs` times 16 bytes, zero behind K.  Grid (rows * runs /
+ * 256 up, batch), block 256. */
+template <int UNUSED = 0> __global__ void __launch_bounds__(256)
+	pad_rows(const unsigned short *x, long long sb, long long sr, int rows, int k, int runs, unsigned short *out)
+{
+	const int i = blockIdx.x * 256 + threadIdx.x, r = i / runs, c = i % runs * 8;
+	const unsigned short *src = x + blockIdx.y * sb + r * sr + c;
+	unsigned v[8];
+
+	if (r >= rows)
+		return;
+#pragma unroll
+	for (int j = 0; j < 8; j++)
+		v[j] = c + j < k ? src[j] : 0;
+	((uint4 *)out)[(long long)blockIdx.y * rows * runs + i] = { v[0] | v[1] << 16, v[2] | v[3] << 16, v[4] | v[5] << 16,
+		v[6] | v[7] << 16 };
+}
+
 /* Rows of contiguous K.  Grid (rows, batch), block 256.  Row r of batch item z starts at x + z * sb + r * sr and
  * becomes row z * rows + r; amax[that row] is written.  Rows up to 8192 stay in registers; longer ones are read again.
  * H: a warp a row of at most 128 * H elements, and grid (rows / 8 up, batch). */

@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <ww/recipe/gemm_tile.h>
 
 /* sum over k of a[..., m, k] b[..., k, n] as a reduction of a product. */
 static struct val *by_reduction(struct pl *pl, struct val *a, struct val *b)
@@ -93,19 +94,21 @@ static const struct ix *stride_of(struct pl *pl, const struct anchor *sp, int wh
 /* Of the operands; the result may have more bits. */
 static int in_dt(const struct anchor *sp) { return sp->in[0].val->dt; }
 
-/* Both operands along k without gaps, aligned: what 16-bit tensor maps need. */
+/* What 16-bit tensor maps need of an operand along k. */
+static int is_aligned(const struct anchor *sp, int which)
+{
+	const struct operand *o = &sp->in[which];
+	int nb = sp->gemm.n_batch;
+
+	return !(ix_num(o->stride[nb + which]) % 8 || ix_num(o->offset) % 8 || (nb && ix_num(o->stride[nb - 1]) % 8));
+}
+
+/* Both operands along k without gaps: gemm16 reads them, or copies of them with aligned rows. */
 static int fits_gemm16(const struct anchor *sp)
 {
-	int nb = sp->gemm.n_batch, r = nb + 2;
+	int nb = sp->gemm.n_batch;
 
-	for (int i = 0; i < 2; i++) {
-		const struct operand *o = &sp->in[i];
-
-		if (!ix_is(o->stride[i ? r - 2 : r - 1], 1) || ix_num(o->stride[i ? r - 1 : r - 2]) % 8 ||
-			ix_num(o->offset) % 8 || (nb && ix_num(o->stride[nb - 1]) % 8))
-			return 0;
-	}
-	return 1;
+	return ix_is(sp->in[0].stride[nb + 1], 1) && ix_is(sp->in[1].stride[nb], 1);
 }
 
 /* Rows of an operand do not overlap, and all batches have one stride. */
@@ -125,7 +128,8 @@ static int fits_library(const struct anchor *sp)
 }
 
 /* Microseconds of an H200, by form: what a launch costs, the bytes that the launches ahead move, and the multiply-adds,
- * in tiles of which the last wave may be short.  Only their order matters. */
+ * in tiles of which the last wave may be short (bench/results/products.md: fitted to what was measured).  Only their
+ * order matters. */
 struct estimate {
 	double m, n, k, batch, sms;
 };
@@ -138,12 +142,18 @@ static struct estimate estimate(const struct pl *pl, const struct anchor *sp)
 		pl->dev.sm_count ? pl->dev.sm_count : 132 };
 }
 
-/* Products in tiles of rows x cols, `rate` multiply-adds a microsecond and SM. */
-static double tiled_us(const struct estimate *e, double rows, double cols, double rate)
-{
-	double tiles = ceil(e->m / rows) * ceil(e->n / cols) * e->batch;
+enum { LAUNCH_US = 2 };
+static double moved_us(double bytes) { return bytes / 3e6; }
 
-	return ceil(tiles / e->sms) * (1 + rows * cols * e->k / rate);
+/* Multiply-adds a microsecond and SM of gemm3 and gemm16. */
+static double rate(int half) { return half ? 2.2e6 : 850e3; }
+
+/* Products in tiles of 128 x cols: a start and an end, which scales make longer, and the multiply-adds. */
+static double tiled_us(const struct estimate *e, double cols, int half)
+{
+	double tiles = ceil(e->m / 128) * ceil(e->n / cols) * e->batch;
+
+	return ceil(tiles / e->sms) * cols * ((half ? 2. : 4.) / 128 + 128 * e->k / rate(half));
 }
 
 /* Columns of a tile of gemm3 or gemm16: those of which all tiles take least, the widest of equals. */
@@ -154,7 +164,7 @@ static int best_bn(const struct estimate *e, int half)
 	int best = 128;
 
 	for (const int *bn = widths[half]; *bn; bn++) {
-		double us = tiled_us(e, 128, *bn, half ? 2.2e6 : 530e3);
+		double us = tiled_us(e, *bn, half);
 
 		if (us < 0.97 * least) {
 			least = us;
@@ -167,36 +177,74 @@ static int best_bn(const struct estimate *e, int half)
 /* turned: operands that do not lie along k. */
 static double split_us(const struct estimate *e, int turned)
 {
-	return 3 + 2.2 * (2 + 2 * turned) + 8e-6 * e->batch * (e->m + e->n) * e->k / 3 +
-		tiled_us(e, 128, best_bn(e, 0), 530e3);
+	return LAUNCH_US * (3 + 2 * turned) + moved_us(8 * e->batch * (e->m + e->n) * e->k) + tiled_us(e, best_bn(e, 0), 0);
 }
 
-static double padded(double n, double tile) { return ceil(n / tile) * tile; }
-
-/* Measured on an H200 for 17 shapes of both types (bench/results/cookbook-cuda.md), and a third slower: beside what
- * fused tasks do before and behind a product it was chosen where gemm3 took 0.8 to 0.95 of its time. */
-static double mma_us(const struct anchor *sp, const struct estimate *e)
+static double half_us(const struct estimate *e)
 {
-	int words = in_dt(sp) == WW_F32;
-	double m = padded(e->m, e->m < 64 ? 32 : 64), n = padded(e->n, e->n < 64 ? 32 : 64), rate = words ? 150e3 : 340e3;
-	double steps = ceil(e->k / (words ? 32 : 64)), blocks = ceil(m / 64) * ceil(n / 64) * e->batch;
-	double split = fmin(fmin(8, fmax(1, steps / 2)), fmax(1, e->sms / blocks));
+	double bytes = 2 * e->batch * ((e->m + e->n) * e->k + e->m * e->n);
 
-	return 2 + fmax(e->batch * m * n * e->k / rate / e->sms / fmin(1, blocks * split / e->sms), 0.5 * steps / split);
+	return LAUNCH_US + fmax(tiled_us(e, best_bn(e, 1), 1), bytes / 4.2e6);
 }
 
-static double library_us(const struct anchor *sp, const struct estimate *e)
+/* What it takes to copy those operands of gemm16 to aligned rows that are not. */
+static double padding_us(const struct anchor *sp, const struct estimate *e)
 {
-	double work = e->batch * e->m * e->n * e->k, out = pl_itemsize(sp->out->dt) * e->batch * e->m * e->n;
+	double us = 0;
 
-	return 6.5 + work / (in_dt(sp) == WW_F32 ? 22e6 : 250e6) + 2 * out * 1e-6 / 3;
+	for (int i = 0; i < 2; i++)
+		if (!is_aligned(sp, i))
+			us += LAUNCH_US + moved_us(4 * e->batch * (i ? e->n : e->m) * e->k);
+	return us;
+}
+
+/* Elements of one copy of gemm_mma, as ww_mma_vector() of the recipe has it. */
+static int vector_of(const struct anchor *sp, int which)
+{
+	const struct operand *o = &sp->in[which];
+	int nb = sp->gemm.n_batch, v = 16 / pl_itemsize(in_dt(sp)), line = ix_is(o->stride[nb + 1 - which], 1);
+	int64_t terms = ix_num(o->offset) | ix_num(o->stride[line ? nb + which : nb + 1 - which]);
+
+	for (int d = 0; d < nb; d++)
+		terms |= ix_num(o->stride[d]);
+	while (v > 1 && terms % v)
+		v /= 2;
+	return v;
+}
+
+/* aligned: before the operands' strides are known, they count as such. */
+static double mma_us(const struct anchor *sp, const struct estimate *e, int aligned)
+{
+	int whole = 16 / pl_itemsize(in_dt(sp));
+
+	return ww_mma_choose(&(struct ww_mma_size){ .m = (long long)e->m,
+							 .n = (long long)e->n,
+							 .k = (long long)e->k,
+							 .batch = (long long)e->batch,
+							 .bytes = pl_itemsize(in_dt(sp)),
+							 .a_vector = aligned ? whole : vector_of(sp, 0),
+							 .b_vector = aligned ? whole : vector_of(sp, 1),
+							 .sms = (long long)e->sms })
+		.us;
+}
+
+/* bare: nothing follows.  Of 16-bit operands that are not aligned cuBLAS makes a tenth as much. */
+static double library_us(const struct anchor *sp, const struct estimate *e, int bare)
+{
+	int bytes = pl_itemsize(in_dt(sp)), out = pl_itemsize(sp->out->dt);
+	double work = e->batch * e->m * e->n * e->k, result = e->batch * e->m * e->n;
+	double moved = bytes * e->batch * (e->m + e->n) * e->k + out * result;
+	int aligned = vector_of(sp, 0) * bytes == 16 && vector_of(sp, 1) * bytes == 16;
+	double us = bytes == 4 ? 4.5 + work / (e->batch > 1 ? 14e6 : 21e6) : 2.5 + work / (aligned ? 320e6 : 28e6);
+
+	return fmax(us, LAUNCH_US + moved_us(moved)) + (bare ? 0 : LAUNCH_US + moved_us(2 * out * result));
 }
 
 /* The form that takes least where nothing was asked for; *library: that would take less. */
-static enum form best_form(struct pl *pl, const struct anchor *sp, int *library)
+static enum form best_form(struct pl *pl, const struct anchor *sp, int bare, int *library)
 {
 	struct estimate e = estimate(pl, sp);
-	double us, mma = pl->dev.cc >= 80 ? mma_us(sp, &e) : INFINITY, tiled = INFINITY;
+	double us, mma = INFINITY, tiled = INFINITY;
 	int half = in_dt(sp) != WW_F32, nb = sp->gemm.n_batch;
 	int turned = !ix_is(sp->in[0].stride[nb + 1], 1) + !ix_is(sp->in[1].stride[nb], 1);
 
@@ -205,10 +253,12 @@ static enum form best_form(struct pl *pl, const struct anchor *sp, int *library)
 			*library = 0;
 			return MMA;
 		}
+	if (pl->dev.cc >= 80)
+		mma = mma_us(sp, &e, 0);
 	if (pl->dev.cc == 90 && (!half || fits_gemm16(sp)))
-		tiled = half ? 3 + tiled_us(&e, 128, best_bn(&e, 1), 2.2e6) : split_us(&e, turned);
+		tiled = half ? half_us(&e) + padding_us(sp, &e) : split_us(&e, turned);
 	us = fmin(mma, tiled);
-	*library = fits_library(sp) && library_us(sp, &e) < us;
+	*library = fits_library(sp) && library_us(sp, &e, bare) < us;
 	return us == INFINITY ? ANY : mma < tiled ? MMA : half ? HALF : SPLIT;
 }
 
@@ -226,7 +276,7 @@ static int fits(struct pl *pl, const struct anchor *s, int which, const struct o
 	if (one_stride(o, 0, nb))
 		return 1;
 	return pl->target == WW_TARGET_CUDA && pl->dev.cc >= 80 && !pl_all_plain(pl) && one_stride(o, 0, nb - 1) &&
-		mma_us(s, &e) < 12 + (s->in[0].val->dt == WW_F32 ? split_us(&e, 0) : library_us(s, &e));
+		mma_us(s, &e, 1) < 12 + (in_dt(s) == WW_F32 ? split_us(&e, 0) : half_us(&e));
 }
 
 /* Of 16 bits: our tiles, or none of the library. */
@@ -236,7 +286,7 @@ static int ends_free(struct pl *pl, const struct anchor *s)
 
 	if (pl->target == WW_TARGET_CPU || pl_all_plain(pl))
 		return 1;
-	best_form(pl, s, &library);
+	best_form(pl, s, 0, &library);
 	return !library;
 }
 
@@ -251,7 +301,7 @@ static void choose(struct pl *pl, const struct kern *k, struct loop *l)
 	l->outer = pl_sizes(pl, sp->out, 0, sp->gemm.n_batch);
 	if (pl->target == WW_TARGET_CPU)
 		return;
-	l->form = kn->plain ? ANY : best_form(pl, sp, &library);
+	l->form = kn->plain ? ANY : best_form(pl, sp, k->out[0]->root && pl_is_bare(k), &library);
 	if (kn->gemm.form == 1 && l->form != ANY)
 		l->form = MMA;
 	else if (kn->gemm.form == 2 && tiles)
@@ -376,20 +426,34 @@ static const char *node(struct pl *pl, const struct kern *k, const char *y)
 		library_matrix(pl, sp, 0), library_matrix(pl, sp, 1), y, pl_dtype_name(sp->out->dt), n, m, n);
 }
 
-/* Operand `which` in two fp16 halves: made once where an earlier product has the same operand. */
-static const char *halves(struct pl *pl, struct kern *k, int which)
+/* What `call` of the recipe makes of operand `which`, a struct `type`: once where an earlier product has the same
+ * operand. */
+static const char *prepared(struct pl *pl, struct kern *k, int which, const char *type, const char *call)
 {
-	const char *mat = matrix(pl, k, which);
+	const char *made = pl_fmt(pl, "%s, &(struct ww_matrix)%s", call, matrix(pl, k, which));
 	int i = 0;
 
-	while (i < pl->n_split && strcmp(pl->split_text[i], mat))
+	while (i < pl->n_split && strcmp(pl->split_text[i], made))
 		i++;
 	if (i == pl->n_split && i < (int)WW_ARRAY_LEN(pl->split_text)) {
-		pl->split_text[pl->n_split++] = mat;
-		k->launch = pl_fmt(
-			pl, "%s\tconst struct ww_operand half%d = ww_recipe_split(p, &(struct ww_matrix)%s);\n", k->launch, i, mat);
+		pl->split_text[pl->n_split++] = made;
+		k->launch = pl_fmt(pl, "%s\tconst struct %s half%d = %s);\n", k->launch, type, i, made);
 	}
 	return pl_fmt(pl, "half%d", i);
+}
+
+/* In two fp16 halves. */
+static const char *halves(struct pl *pl, struct kern *k, int which)
+{
+	return prepared(pl, k, which, "ww_operand", "ww_recipe_split(p");
+}
+
+/* Of 16 bits: as it is, or a copy with aligned rows. */
+static const char *aligned_matrix(struct pl *pl, struct kern *k, int which)
+{
+	if (is_aligned(k->anchor, which))
+		return matrix(pl, k, which);
+	return prepared(pl, k, which, "ww_matrix", "ww_recipe_pad(p");
 }
 
 static void print_split(struct pl *pl, struct kern *k, struct ww_str *s)
@@ -418,16 +482,20 @@ static void print_half(struct pl *pl, struct kern *k, struct ww_str *s)
 	const struct estimate e = estimate(pl, k->anchor);
 	int dt = in_dt(k->anchor), bn = kn->gemm.bn ? kn->gemm.bn : best_bn(&e, 1);
 	int cluster = ceil(e.m / 128) * ceil(e.n / bn) * e.batch < 2 * e.sms || e.m <= 128 ? 1 : 2;
+	const char *a, *b;
 
 	pl_cuda_kernel(pl, k, s, "384, 1",
 		"const __grid_constant__ ww_tensor_map ta, const __grid_constant__ ww_tensor_map tb,\n"
 		"\t\tint m, int n, int kb, int batch",
 		pl_fmt(pl, "gemm16<%s, @_BN, @_STAGES, @_CLUSTER, @_GROUP>(ta, tb, m, n, kb, batch", pl_ctype(dt, pl->target)));
+	k->launch = "";
+	a = aligned_matrix(pl, k, 0);
+	b = aligned_matrix(pl, k, 1);
 	k->launch = pl_named(pl, k,
-		"\tww_recipe_gemm16(p, &(struct ww_gemm16){ .kernel = \"@\", .dtype = %s, .bn = %d, .stages = %d, "
+		"%s\tww_recipe_gemm16(p, &(struct ww_gemm16){ .kernel = \"@\", .dtype = %s, .bn = %d, .stages = %d, "
 		".cluster = %d,\n\t\t.a = %s,\n\t\t.b = %s });\n%s",
-		pl_dtype_name(dt), bn, kn->gemm.stages, kn->gemm.cluster ? kn->gemm.cluster : cluster, matrix(pl, k, 0),
-		matrix(pl, k, 1), pl_plan_args(pl, k, "\t"));
+		k->launch, pl_dtype_name(dt), bn, kn->gemm.stages, kn->gemm.cluster ? kn->gemm.cluster : cluster, a, b,
+		pl_plan_args(pl, k, "\t"));
 }
 
 static void print_any(struct pl *pl, struct kern *k, struct ww_str *s)

@@ -4,6 +4,7 @@
 
 #include <ww/plan.h>
 #include <ww/recipe/common.h>
+#include <ww/recipe/gemm_tile.h>
 
 /* Matrices (rows, k) of a batch, in elements: (b, r, i) is at b*batch_stride + r*row_stride + i*k_stride of the buffer.
  */
@@ -70,6 +71,30 @@ static struct ww_operand ww_recipe_split(struct ww_plan *p, const struct ww_matr
 	} else {
 		ww_fail(p, "split: one of row_stride and k_stride must be 1");
 	}
+	return o;
+}
+
+/* Launch what copies a 16-bit matrix along k to rows of a multiple of 16 bytes, for gemm16. */
+static struct ww_matrix ww_recipe_pad(struct ww_plan *p, const struct ww_matrix *m)
+{
+	const long long kp = ww_cdiv(m->k, 8) * 8, batch = m->batch ? m->batch : 1;
+	struct ww_matrix o = {
+		.rows = m->rows, .k = m->k, .batch = batch, .row_stride = kp, .k_stride = 1, .batch_stride = m->rows * kp
+	};
+
+	o.buf = ww_scratch(p, 2 * batch * m->rows * kp);
+	if (m->k_stride != 1 || batch > 65535 || m->rows * kp > 0x7fffffff) {
+		ww_fail(p, "pad: k_stride must be 1, and the matrix below 2^31 elements, the batch below 2^16");
+		return o;
+	}
+	ww_launch(p, "ww::pad_rows<0>", ww_cdiv(m->rows * (kp / 8), 256), batch, 1, 256, 1, 1);
+	ww_arg_buf(p, m->buf, m->offset_bytes);
+	ww_arg_i64(p, m->batch_stride);
+	ww_arg_i64(p, m->row_stride);
+	ww_arg_i32(p, (int)m->rows);
+	ww_arg_i32(p, (int)m->k);
+	ww_arg_i32(p, (int)(kp / 8));
+	ww_arg_buf(p, o.buf, 0);
 	return o;
 }
 
@@ -216,48 +241,6 @@ struct ww_gemm_mma {
 	int bm, bn, split, stages; /* 0: chosen here */
 };
 
-struct ww_mma_tile {
-	int bm, bn, split;
-	double clocks;
-};
-
-/* Clocks of an SM for one tile size: a start, then steps of K, each as long as the products of the blocks that share
- * an SM, or the way of the operands, takes. */
-static double ww_mma_clocks(const struct ww_gemm_mma *g, long long sms, int bm, int bn, int split)
-{
-	int words = g->dtype == WW_F32, bk = words ? 32 : 64, room = 65536 / (bm * bn) + 1;
-	long long batch = g->batch ? g->batch : 1, blocks = ww_cdiv(g->m, bm) * ww_cdiv(g->n, bn) * batch * split;
-	long long steps = ww_cdiv(ww_cdiv(g->k, bk), split), on_one = ww_cdiv(blocks, sms), held = bm * bn > 4096 ? 1 : 3;
-	double products = (double)bm * bn * bk / (words ? 130 : 500), ways = (bm + bn) * 128 / 48.0, step;
-
-	if (bm * bn <= 1024)
-		held = 6;
-	held = ww_min(ww_min(held, room), on_one);
-	step = held * (products > ways ? products : ways);
-	step = step > 450 ? step : 450;
-	return (double)ww_cdiv(on_one, held) * ((double)steps * step + 600 + bm * bn / 16.0) + (split > 1 ? 1200 : 0) +
-		1000;
-}
-
-/* The tile that takes the fewest of them. */
-static struct ww_mma_tile ww_mma_choose(const struct ww_gemm_mma *g, long long sms)
-{
-	static const int tiles[][2] = { { 64, 64 }, { 128, 128 }, { 128, 64 }, { 64, 32 }, { 32, 32 }, { 16, 64 } };
-	struct ww_mma_tile best = { 0 };
-
-	for (unsigned i = 0; i < sizeof(tiles) / sizeof(tiles[0]); i++)
-		for (int split = 1; split <= 8; split *= 2) {
-			struct ww_mma_tile t = { tiles[i][0], tiles[i][1], split, 0 };
-
-			if (split > 1 && ww_cdiv(g->k, g->dtype == WW_F32 ? 32 : 64) < 2 * split)
-				break;
-			t.clocks = ww_mma_clocks(g, sms, t.bm, t.bn, split);
-			if (!best.bm || t.clocks < best.clocks)
-				best = t;
-		}
-	return best;
-}
-
 /* Elements of one copy: as many as address and strides are multiples of, up to 16 bytes. */
 static int ww_mma_vector(const struct ww_mma_operand *o, int bytes)
 {
@@ -283,12 +266,20 @@ static void ww_recipe_gemm_mma(struct ww_plan *p, const struct ww_gemm_mma *g)
 {
 	const int bytes = g->dtype == WW_F32 ? 4 : 2, bk = g->dtype == WW_F32 ? 32 : 64;
 	const long long batch = g->batch ? g->batch : 1;
+	const int a_vector = ww_mma_vector(&g->a, bytes), b_vector = ww_mma_vector(&g->b, bytes);
 	struct ww_mma_tile t = { g->bm, g->bn, g->split ? g->split : 1, 0 };
 	long long blocks, shared;
 	int a_lines, b_lines, stages = g->stages;
 
 	if (!t.bm)
-		t = ww_mma_choose(g, ww_device(p)->sm_count);
+		t = ww_mma_choose(&(struct ww_mma_size){ .m = g->m,
+			.n = g->n,
+			.k = g->k,
+			.batch = batch,
+			.bytes = bytes,
+			.a_vector = a_vector,
+			.b_vector = b_vector,
+			.sms = ww_device(p)->sm_count });
 	if (ww_device(p)->cc < 90)
 		t.split = 1;
 	if ((g->a.k_stride != 1 && g->a.row_stride != 1) || (g->b.k_stride != 1 && g->b.row_stride != 1)) {
@@ -317,8 +308,8 @@ static void ww_recipe_gemm_mma(struct ww_plan *p, const struct ww_gemm_mma *g)
 	ww_tunable(p, g->kernel, "SPLIT", t.split);
 	ww_tunable(p, g->kernel, "AK", g->a.k_stride == 1);
 	ww_tunable(p, g->kernel, "BK", g->b.k_stride == 1);
-	ww_tunable(p, g->kernel, "AV", ww_mma_vector(&g->a, bytes));
-	ww_tunable(p, g->kernel, "BV", ww_mma_vector(&g->b, bytes));
+	ww_tunable(p, g->kernel, "AV", a_vector);
+	ww_tunable(p, g->kernel, "BV", b_vector);
 	ww_launch(p, g->kernel, blocks, 1, 1, t.bm * t.bn > 4096 ? 256 : 128, 1, 1);
 	ww_shared(p, shared);
 	if (t.split > 1)
