@@ -42,7 +42,7 @@ static void padded(int k)
 
 	for (size_t i = 0; i < x.size(); i++)
 		x[i] = (unsigned short)(i * 40503u >> 2);
-	host::launch((rows * runs + 255) / 256, batch, 1, 256,
+	host::launch((rows * runs + 255) / 256, batch, 1, 256, 1,
 		[&] { ww::pad_rows<0>(x.data() + 3, rows * sr, sr, rows, k, runs, out.data()); });
 	for (size_t i = 0; i < out.size(); i++) {
 		const size_t r = i / (runs * 8), c = i % (runs * 8);
