@@ -74,11 +74,11 @@ static const char *const denied_shell[] = { "socket", "socketpair", "connect", "
 
 static const char *const allowed_builder[] = { "brk", "mmap", "munmap", "mprotect", "mremap", "madvise", "exit",
 	"exit_group", "rt_sigreturn", "rt_sigprocmask", "futex", "close", NULL };
-static const char *const allowed_runner_cpu[] = { "brk", "munmap", "mremap", "madvise", "exit", "exit_group",
-	"rt_sigreturn", "rt_sigprocmask", "rt_sigaction", "sigaltstack", "futex", "close", "read", "write", "readv",
-	"writev", "recvmsg", "sendmsg", "recvfrom", "sendto", "poll", "ppoll", "fstat", "lseek", "clock_gettime",
-	"clock_nanosleep", "nanosleep", "sched_yield", "sched_getaffinity", "getpid", "gettid", "getcpu", "getrandom",
-	"membarrier", "restart_syscall", "rseq", "set_robust_list", NULL };
+static const char *const allowed_runner_cpu[] = { "brk", "munmap", "mremap", "exit", "exit_group", "rt_sigreturn",
+	"rt_sigprocmask", "rt_sigaction", "sigaltstack", "futex", "close", "read", "write", "readv", "writev", "recvmsg",
+	"sendmsg", "recvfrom", "sendto", "poll", "ppoll", "fstat", "lseek", "clock_gettime", "clock_nanosleep", "nanosleep",
+	"sched_yield", "sched_getaffinity", "getpid", "gettid", "getcpu", "getrandom", "membarrier", "restart_syscall",
+	"rseq", "set_robust_list", NULL };
 #ifdef WW_SANITIZE /* what AddressSanitizer's runtime itself calls */
 static const char *const allowed_sanitizer[] = { "write", "getpid", "gettid", "sigaltstack", "rt_sigaction",
 	"sched_yield", "readlink", "getrlimit", "prlimit64", "tgkill", "clock_gettime", NULL };
@@ -119,6 +119,19 @@ static int allow_memory_without_code(scmp_filter_ctx f)
 	return r < 0 ? r : seccomp_rule_add_array(f, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1, &no_exec);
 }
 
+/* What malloc and libraries give.  Not MADV_REMOVE: holes in a shared output are zeros that nobody has written. */
+static int allow_plain_advice(scmp_filter_ctx f)
+{
+	const scmp_datum_t advice[] = { MADV_NORMAL, MADV_RANDOM, MADV_SEQUENTIAL, MADV_WILLNEED, MADV_DONTNEED, MADV_FREE,
+		MADV_HUGEPAGE, MADV_NOHUGEPAGE };
+	int r = 0;
+	for (size_t i = 0; r >= 0 && i < WW_ARRAY_LEN(advice); i++) {
+		struct scmp_arg_cmp is = SCMP_A2(SCMP_CMP_EQ, advice[i]);
+		r = seccomp_rule_add_array(f, SCMP_ACT_ALLOW, SCMP_SYS(madvise), 1, &is);
+	}
+	return r;
+}
+
 static int add_allow_profile(scmp_filter_ctx f, enum ww_sandbox_profile profile)
 {
 	int r = add_list(f, SCMP_ACT_ERRNO(EACCES), (const char *const[]){ "open", "openat", "openat2", NULL });
@@ -126,6 +139,8 @@ static int add_allow_profile(scmp_filter_ctx f, enum ww_sandbox_profile profile)
 		r = add_list(f, SCMP_ACT_ALLOW, allowed_builder);
 	if (r == 0 && profile == WW_PROFILE_RUNNER_CPU) {
 		r = allow_memory_without_code(f);
+		if (r == 0)
+			r = allow_plain_advice(f);
 		if (r == 0)
 			r = add_list(f, SCMP_ACT_ALLOW, allowed_runner_cpu);
 	}
