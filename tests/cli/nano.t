@@ -2,7 +2,6 @@
 """bench/train/nano, the script of the shipped policy, from a corpus to its card: all stages on the cpu target with a
 model of 0.1 million parameters, in calls that are too short, one of which is killed.
 
-label: slow
 budget: 240 CPU-seconds"""
 # label: slow
 # timeout: 3000
@@ -20,83 +19,27 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib
 sys.dont_write_bytecode = True
 from tap import finish, need_pytorch, ok, ROOT, WW  # noqa: E402
 
+sys.path.insert(0, os.path.join(ROOT, "bench/train"))
+import copies  # noqa: E402
+
 need_pytorch()
 top = tempfile.mkdtemp(prefix="ww-nano-")
-MODULE = """import torch
-import torch.nn as nn
-
-
-class Model(nn.Module):
-    def forward(self, x):
-        return {}
-
-
-def get_inputs():
-    return [torch.randn({})]
-
-
-def get_init_inputs():
-    return []
-"""
-PLAN = """#include <ww/plan.h>
-
-void plan(struct ww_plan *p)
-{
-	const struct ww_tensor *y = ww_output(p, 0);
-
-	ww_copy(p, y->buf, 0, ww_input(p, 0)->buf, 0, y->size[0] * y->size[1] * SIZE);
-}
-"""
 
 
 def path(name):
     return os.path.join(top, name)
 
 
-def put(name, text):
-    with open(path(name), "w", encoding="utf-8") as f:
-        f.write(text)
-    return path(name)
-
-
-def rows(name, values):
-    return put(name, "".join(json.dumps(v) + "\n" for v in values))
-
-
 def warpwright(*argv):
-    p = subprocess.run([WW, *argv], capture_output=True, text=True, timeout=300, check=False)
-    return p.stdout
+    return subprocess.run([WW, *argv], capture_output=True, text=True, timeout=300, check=False).stdout
 
 
-def corpus(tasks):
-    """The prompts of `synth teach`, and answers of which each third copies half of the bytes, which only the judge
-    sees."""
-    facts = put("facts.json", warpwright("inspect", "--json", "--target", "cpu", "--threads", "1", put("one.py", MODULE.
-                format("x.clone()", "64, 256"))))
-    warpwright("synth", "teach", tasks, path("taught.jsonl"), "--target", "cpu", "--facts", facts, "--loop", "agent",
-               "--turns", "3", "-j", "1")
-    out = []
-    with open(path("taught.jsonl"), encoding="utf-8") as f:
-        taught = [json.loads(line) for line in f]
-    for i in range(90):
-        r = json.loads(json.dumps(taught[i % len(taught)]))
-        plan = PLAN.replace("SIZE", "2" if i // len(taught) % 3 == 0 else "4")
-        r["messages"][2]["content"] = f"```plan.c\n{plan}```\n```kernels.c\n/* none */\n```\n"
-        out.append(r)
-    return rows("corpus.jsonl", out)
-
-
-shapes = ("64, 256", "32, 128", "48, 96")
-tasks = rows("tasks.jsonl", [{"code": MODULE.format("x.clone()", s)} for s in shapes])
-held = rows("held.jsonl", [{"code": MODULE.format("x.clone().relu()", s)} for s in shapes[:2]])
-shape = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": 512, "hidden_size": 64,
-         "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2,
-         "head_dim": 32, "max_position_embeddings": 4096, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
-         "initializer_range": 0.05, "tie_word_embeddings": True, "torch_dtype": "float32"}
+tasks = copies.tasks(path("tasks.jsonl"), "x.clone()", copies.SHAPES)
+held = copies.tasks(path("held.jsonl"), "x.clone().relu()", copies.SHAPES[:2])
 measured = {"seconds": 400, "keys": {"episodes": 4}}
 settings = {
-    "target": "cpu", "device": "cpu", "grace": 40, "config": rows("config.json", [shape]),
-    "given": {"tasks": tasks, "held-out": held, "corpus": corpus(tasks)},
+    "target": "cpu", "device": "cpu", "grace": 40, "config": copies.rows(path("config.json"), [copies.CONFIG]),
+    "given": {"tasks": tasks, "held-out": held, "corpus": copies.corpus(WW, top, tasks, 2, 3, 90)},
     "corpus": {"vocabulary": 512, "patience": 0}, "lessons": {"longest": 5000, "tasks": 2},
     "text": {"prompt": "compact", "sequence": 1024, "step-tokens": 4096, "seed": 1, "checkpoint-every": 5},
     "sampling": {"prompt": "compact", "turns": 2, "context-tokens": 2048, "reply-tokens": 300, "judge-seconds": 0.2,
@@ -114,7 +57,7 @@ settings = {
         "after": measured},
     "evaluations": [{"name": "planner", "policy": "planner", "loop": "single", "seconds": 400},
                     {"name": "planner+nano", "policy": "planner+NANO", "loop": "agent", "turns": 2, "seconds": 400}]}
-asked = put("settings.json", json.dumps(settings))
+asked = copies.put(path("settings.json"), json.dumps(settings))
 NAMES = [*settings["stages"], "eval-planner", "eval-planner+nano"]
 
 
@@ -137,8 +80,8 @@ def state():
 
 
 code, said = call(60)
-ok(code == 3 and "the same command goes on" in said and state()["corpus"] == "ended", "a short call ends between steps",
-   said)
+ok(code == 3 and "the same command goes on" in said and state()["corpus"] == "ended",
+   "a short call ends between steps", said)
 ok(os.path.exists(path("got/results.json")) and os.path.exists(path("got/logs.tar.gz")), "what is there is delivered")
 code, more = call(1000, 25)
 ok(code == -9, "a killed one", more)
@@ -152,14 +95,16 @@ ok(code == 0 and [became.get(n) for n in NAMES if n not in ("value",)] == ["ende
    became["value"] in ("ended", "failed"), "and all stages end", [said, became])
 with open(path("got/results.json"), encoding="utf-8") as f:
     r = json.load(f)
-ok(r["logs"]["sft"]["steps"] == 110 and r["logs"]["sft"]["last"]["loss"] < 0.05 and r["logs"]["agentic"]["steps"] == 2 and
-   r["measures"]["rise"]["tasks"] == 2, "results have steps, losses and the rise on held-out tasks", r["logs"])
+logs = r["logs"]
+ok(logs["sft"]["steps"] == 110 and logs["sft"]["last"]["loss"] < 0.05 and logs["agentic"]["steps"] == 2 and
+   r["measures"]["rise"]["tasks"] == 2, "results have steps, losses and the rise on held-out tasks", logs)
 e = r["evaluations"]
 ok(e["planner"]["correct"] == e["planner+nano"]["correct"] == 1 and e["planner+nano"]["paired"]["tasks"] == 2,
    "and policies side by side", e)
 with open(path("got/card.md"), encoding="utf-8") as f:
     card = f.read()
-ok(all(f"| `{n}` |" in card for n in settings["stages"]) and "| planner+nano | 2 | 1.000 |" in card, "so has the card", card)
+ok(all(f"| `{n}` |" in card for n in settings["stages"]) and "| planner+nano | 2 | 1.000 |" in card, "so has the card",
+   card)
 with open(path("policy.tar"), "wb") as out:
     for piece in sorted(glob.glob(path("got/policy.tar.*")), key=lambda p: int(p.rsplit(".", 1)[1])):
         with open(piece, "rb") as f:
