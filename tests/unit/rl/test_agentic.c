@@ -78,6 +78,27 @@ static void killed_and_resumed_to_the_same_bits(void **state)
 	same_weights(one, cut);
 }
 
+/* A judge that fails ends the run with one line; what was sampled and learnt before is kept. */
+static void a_judge_that_fails_costs_nothing(void **state)
+{
+	const char *one = run_of("one"), *failed = run_of("failed");
+	struct ww_recipe o = toy_recipe(failed);
+	struct toy t = { .workers = 1, .fails_at = 5 };
+	struct ww_err err = WW_ERR_INIT;
+	(void)state;
+	assert_int_equal(toy_train(&o, &t, &err), WW_ERR_WORKER);
+	assert_non_null(strstr(err.msg, "the runner did not start"));
+	assert_null(strchr(err.msg, '\n'));
+	t.fails_at = 0;
+	int before = t.judged;
+	struct toy whole = { .workers = 1 };
+	struct ww_recipe again = toy_recipe(run_of("failed-not"));
+	must(&again, &whole);
+	must(&o, &t);
+	same_weights(one, failed);
+	assert_true(t.judged - before < whole.judged); /* not all of it once more */
+}
+
 static struct ww_recipe long_recipe(const char *output)
 {
 	struct ww_recipe o = toy_recipe(output);
@@ -466,9 +487,10 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(neither_latency_nor_judges_change_a_bit),
 		cmocka_unit_test(answers_of_another_run_are_refused), cmocka_unit_test(killed_and_resumed_to_the_same_bits),
-		cmocka_unit_test(twenty_steps_repeat_from_recorded_answers), cmocka_unit_test(killed_at_twenty_moments),
-		cmocka_unit_test(a_curriculum_goes_on_to_the_same_bits), cmocka_unit_test(a_step_says_what_it_did),
-		cmocka_unit_test(the_report_draws_it), cmocka_unit_test(the_report_puts_ablations_beside_the_published_table),
+		cmocka_unit_test(a_judge_that_fails_costs_nothing), cmocka_unit_test(twenty_steps_repeat_from_recorded_answers),
+		cmocka_unit_test(killed_at_twenty_moments), cmocka_unit_test(a_curriculum_goes_on_to_the_same_bits),
+		cmocka_unit_test(a_step_says_what_it_did), cmocka_unit_test(the_report_draws_it),
+		cmocka_unit_test(the_report_puts_ablations_beside_the_published_table),
 		cmocka_unit_test(time_is_told_by_activity), cmocka_unit_test(stale_episodes_have_ratios_and_are_clipped),
 		cmocka_unit_test(every_option_takes_a_step), cmocka_unit_test(raw_speedups_are_learnt_from),
 		cmocka_unit_test(kl_holds_the_policy_near_its_reference), cmocka_unit_test(the_reward_is_on_the_last_own_token),

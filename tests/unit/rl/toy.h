@@ -28,6 +28,7 @@ struct toy {
 	int workers;          /* tasks at a time */
 	int tasks, judged;    /* opened; verdicts */
 	int most_pause_us;    /* before each verdict and each reply, drawn anew */
+	int fails_at;         /* this verdict is none: the judge's machine fails; 0: never */
 	int invalid_pays;     /* a call of an unknown tool comes with the best solution */
 	int64_t policy_lines; /* replies */
 };
@@ -44,8 +45,8 @@ static inline enum ww_rc toy_judge(
 {
 	struct toy *t = ctx;
 	const char *us = strstr(s->device_source, "us=");
-	(void)err;
-	__atomic_add_fetch(&t->judged, 1, __ATOMIC_RELAXED);
+	if (__atomic_add_fetch(&t->judged, 1, __ATOMIC_RELAXED) == t->fails_at)
+		return ww_err_set(err, WW_ERR_WORKER, "the runner did not start");
 	toy_pause(t);
 	v->status = us ? WW_STATUS_OK : WW_STATUS_MISMATCH;
 	v->correct = us && depth != WW_JUDGE_COMPILE;
