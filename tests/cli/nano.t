@@ -36,7 +36,7 @@ def warpwright(*argv):
 
 tasks = copies.tasks(path("tasks.jsonl"), "x.clone()", copies.SHAPES)
 held = copies.tasks(path("held.jsonl"), "x.clone().relu()", copies.SHAPES[:2])
-measured = {"seconds": 400, "keys": {"episodes": 4}}
+measured = {"seconds": 2000, "keys": {"episodes": 4}}
 settings = {
     "target": "cpu", "device": "cpu", "grace": 40, "config": copies.rows(path("config.json"), [copies.CONFIG]),
     "given": {"tasks": tasks, "held-out": held, "corpus": copies.corpus(WW, top, tasks, 2, 3, 90)},
@@ -47,16 +47,16 @@ settings = {
     "evaluation": ["--threads", "1", "--baselines", "eager", "--max-time-seconds", "0.1", "--max-seconds", "20",
                    "--parallel", "1"],
     "stages": {
-        "corpus": {}, "tokenizer": {}, "probe": {}, "pretrain": {"seconds": 100, "keys": {"lr": "1e-2", "steps": 4}},
-        "sft": {"seconds": 400, "keys": {"lr": "1e-2", "steps": 110, "warmup": 5}}, "before": measured,
-        "ppo": {"seconds": 400, "keys": {"episodes": 4, "steps": 1}},
-        "rft": {"seconds": 400, "keys": {"episodes": 24, "samples": 12, "epochs": 1, "lr": "1e-4", "sequence": 1024,
+        "corpus": {}, "tokenizer": {}, "probe": {}, "pretrain": {"seconds": 500, "keys": {"lr": "1e-2", "steps": 4}},
+        "sft": {"seconds": 2000, "keys": {"lr": "1e-2", "steps": 110, "warmup": 5}}, "before": measured,
+        "ppo": {"seconds": 2000, "keys": {"episodes": 4, "steps": 1}},
+        "rft": {"seconds": 2000, "keys": {"episodes": 24, "samples": 12, "epochs": 1, "lr": "1e-4", "sequence": 1024,
                                          "step-tokens": 4096}},
-        "value": {"seconds": 200, "keys": {"episodes": 8, "epochs": 3, "critic-lr": "1e-3"}},
-        "agentic": {"seconds": 400, "keys": {"episodes": 4, "steps": 2, "lr": "1e-5", "critic-lr": "1e-5"}},
+        "value": {"seconds": 1000, "keys": {"episodes": 8, "epochs": 3, "critic-lr": "1e-3"}},
+        "agentic": {"seconds": 2000, "keys": {"episodes": 4, "steps": 2, "lr": "1e-5", "critic-lr": "1e-5"}},
         "after": measured},
-    "evaluations": [{"name": "planner", "policy": "planner", "loop": "single", "seconds": 400},
-                    {"name": "planner+nano", "policy": "planner+NANO", "loop": "agent", "turns": 2, "seconds": 400}]}
+    "evaluations": [{"name": "planner", "policy": "planner", "loop": "single", "seconds": 2000},
+                    {"name": "planner+nano", "policy": "planner+NANO", "loop": "agent", "turns": 2, "seconds": 2000}]}
 asked = copies.put(path("settings.json"), json.dumps(settings))
 NAMES = [*settings["stages"], "eval-planner", "eval-planner+nano"]
 
