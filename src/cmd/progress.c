@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LONG_STEP_S = 2 };
+enum { LONG_STEP_S = 2, STAGE_BYTES = 128 };
 
 struct ww_progress {
 	FILE *to;
@@ -118,7 +118,7 @@ struct ww_progress *ww_progress_new(FILE *to)
 	p->hidden = 1;
 	p->start_ns = ww_now_ns();
 	ww_str_init(&p->what, 512);
-	ww_str_init(&p->stage, 128);
+	ww_str_init(&p->stage, STAGE_BYTES);
 	ww_str_init(&p->best, 512);
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_cond_init(&p->wake, NULL);
@@ -188,10 +188,14 @@ static void set(struct ww_str *s, const char *text)
 	ww_str_add_line(s, text ? text : "", 256);
 }
 
+/* A wait is reported again every two seconds: the same words are the same step. */
 static void set_stage(struct ww_progress *p, const char *stage)
 {
+	char before[STAGE_BYTES + 1] = "";
+	snprintf(before, sizeof(before), "%s", p->stage.len ? p->stage.p : "");
 	set(&p->stage, stage);
-	p->stage_ns = ww_now_ns();
+	if (!p->stage.len || strcmp(before, p->stage.p))
+		p->stage_ns = ww_now_ns();
 	p->hidden = 0;
 }
 

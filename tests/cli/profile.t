@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-# budget: 4 CPU-seconds
+# budget: 7 CPU-seconds
 """`warpwright profile` as a command: what it refuses, what it prints.  The numbers are held by the unit tests of
 src/judge/profile, and by test_judge_cpu.c, where one reference worker serves them all."""
+import fcntl
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
 sys.dont_write_bytecode = True
@@ -54,4 +57,22 @@ with tempfile.TemporaryDirectory(prefix="warpwright-test-") as d:
     ok(code == 1 and o.get("status") == "compile_failed" and "error" in o.get("diagnostics", "") and "nodes" not in o
        and not err,
        "a solution that does not build: exit code 1 and the compiler's words", f"{code} {out[:400]} {err}")
+
+    # While a judge measures (the lock that its lease is): the wait is reported every two seconds and is one step.
+    os.makedirs(f"{d}/cache/warpwright")
+    with open(f"{d}/cache/warpwright/lease-cpu.lock", "w") as lease:
+        fcntl.flock(lease, fcntl.LOCK_EX)
+        p = subprocess.Popen([binary, "profile", task], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                             env={**os.environ, "XDG_CACHE_HOME": f"{d}/cache"})
+        limit = threading.Timer(40, p.send_signal, [signal.SIGINT])
+        limit.start()
+        lines = []
+        for line in p.stderr:
+            lines.append(line)
+            if "waiting for the device: " in line:
+                break
+        limit.cancel()
+        p.send_signal(signal.SIGINT)
+        p.communicate(timeout=60)
+    ok("waiting for the device: " in lines[-1], "a wait for the device is named where no terminal is", lines)
 finish()
