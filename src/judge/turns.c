@@ -166,7 +166,7 @@ static void wait_changed(void)
 static void report_wait(void *judge, const char *holder)
 {
 	char stage[288];
-	snprintf(stage, sizeof(stage), "waiting for the device: %s has it", holder);
+	snprintf(stage, sizeof(stage), "waiting for the device, held by %s", holder);
 	ww_judge_progress(judge, stage);
 }
 

@@ -69,10 +69,10 @@ with tempfile.TemporaryDirectory(prefix="warpwright-test-") as d:
         lines = []
         for line in p.stderr:
             lines.append(line)
-            if "waiting for the device: " in line:
+            if "waiting for the device, held by" in line:
                 break
         limit.cancel()
         p.send_signal(signal.SIGINT)
         p.communicate(timeout=60)
-    ok("waiting for the device: " in lines[-1], "a wait for the device is named where no terminal is", lines)
+    ok("waiting for the device, held by" in lines[-1], "a wait for the device is named where no terminal is", lines)
 finish()
