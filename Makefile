@@ -1,6 +1,7 @@
 # A thin front for CMake and Ninja, and for tools/setup, which installs what is missing.
 BUILD ?= build
 PREFIX ?= /usr/local
+INSTALLED ?= $(BUILD)/installed.txt
 PYTHON := .venv/bin/python
 NINJA := cmake --build $(BUILD)
 # Tests side by side: each that judges holds a PyTorch of its own (about 1 GB), and measuring is one at a time in any
@@ -88,10 +89,10 @@ bench: setup all
 install: $(BUILD)/build.ninja
 	@$(NINJA) --target installed
 	@cmake --install $(BUILD) --prefix $(PREFIX)
-	@cp $(BUILD)/install_manifest.txt $(BUILD)/installed.txt && echo >> $(BUILD)/installed.txt
+	@cp $(BUILD)/install_manifest.txt $(INSTALLED) && echo >> $(INSTALLED)
 
 uninstall:
-	@tools/uninstall $(BUILD)
+	@tools/uninstall $(INSTALLED)
 
 clean:
 	@rm -rf $(BUILD) build-san dist

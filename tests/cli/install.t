@@ -21,6 +21,12 @@ def out_of(argv, **kw):
     return p.returncode, p.stdout + p.stderr
 
 
+def record():
+    """What `make uninstall` of this build would remove, which is the user's own installation."""
+    path = os.path.join(BUILD, "installed.txt")
+    return open(path, encoding="utf-8").read() if os.path.exists(path) else None
+
+
 def files(folder):
     return {os.path.relpath(os.path.join(d, n), folder) for d, _, names in os.walk(folder) for n in names}
 
@@ -37,7 +43,8 @@ else:
 with tempfile.TemporaryDirectory() as dest:
     env = {**os.environ, "DESTDIR": dest}
     env.pop("MAKEFLAGS", None)
-    make = ["make", "-s", "-C", ROOT, f"BUILD={BUILD}", "PREFIX=/usr"]
+    make = ["make", "-s", "-C", ROOT, f"BUILD={BUILD}", "PREFIX=/usr", f"INSTALLED={dest}/installed.txt"]
+    before = record()
     code, said = out_of([*make, "install"], env=env)
     usr = os.path.join(dest, "usr")
     found = files(usr)
@@ -46,6 +53,7 @@ with tempfile.TemporaryDirectory() as dest:
             "share/doc/warpwright/commands.md", "share/doc/warpwright/README.md", "share/man/man1/warpwright.1",
             "share/bash-completion/completions/warpwright", "share/zsh/site-functions/_warpwright",
             "share/fish/vendor_completions.d/warpwright.fish"}
+    ok(record() == before, "the record of another installation from this build is as it was", record())
     ok(code == 0 and want <= found, "program, parts, docs, manual and completions are there",
        (said[-2000:], want - found))
     installed = os.path.join(usr, "bin/warpwright")
