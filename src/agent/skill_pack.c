@@ -25,20 +25,6 @@ struct pack {
 	int64_t bytes;
 };
 
-static int add_all(int to, const void *bytes, size_t n)
-{
-	for (const char *p = bytes; n;) {
-		ssize_t k = write(to, p, n);
-		if (k < 0 && errno == EINTR)
-			continue;
-		if (k <= 0)
-			return -1;
-		p += k;
-		n -= (size_t)k;
-	}
-	return 0;
-}
-
 /* Takes fd. */
 static int add_file(struct pack *p, int fd, const char *path, size_t n)
 {
@@ -47,11 +33,12 @@ static int add_file(struct pack *p, int fd, const char *path, size_t n)
 	char chunk[16384];
 	off_t at = lseek(p->fd, 0, SEEK_CUR);
 	size_t done = 0;
-	int r = add_all(p->fd, &none, sizeof(none)) < 0 || add_all(p->fd, path, head.path_bytes) < 0 ? -1 : 0;
+	int r = ww_fd_write_all(p->fd, &none, sizeof(none)) < 0 || ww_fd_write_all(p->fd, path, head.path_bytes) < 0 ? -1
+																												 : 0;
 	for (ssize_t k;
 		r == 0 && done < n && (k = read(fd, chunk, sizeof(chunk) < n - done ? sizeof(chunk) : n - done)) > 0;
 		done += (size_t)k)
-		r = add_all(p->fd, chunk, (size_t)k);
+		r = ww_fd_write_all(p->fd, chunk, (size_t)k);
 	close(fd);
 	head.file_bytes = (uint32_t)done; /* the file may have been truncated since fstat() */
 	if (r == 0 && pwrite(p->fd, &head, sizeof(head), at) != (ssize_t)sizeof(head))

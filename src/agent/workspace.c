@@ -263,20 +263,6 @@ static enum ww_rc check_limits(
 	return WW_OK;
 }
 
-static int write_all(int fd, const char *text, size_t n)
-{
-	while (n) {
-		ssize_t k = write(fd, text, n);
-		if (k < 0 && errno == EINTR)
-			continue;
-		if (k < 0)
-			return -1;
-		text += k;
-		n -= (size_t)k;
-	}
-	return 0;
-}
-
 /* A new file beside the old one, then renamed over it; -1 and errno. */
 static int replace_in(int at, const char *leaf, const char *text, size_t n)
 {
@@ -285,7 +271,7 @@ static int replace_in(int at, const char *leaf, const char *text, size_t n)
 	int fd = openat(at, fresh_name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
 	if (fd < 0)
 		return -1;
-	int r = write_all(fd, text, n) < 0 || renameat(at, fresh_name, at, leaf) < 0 ? -1 : 0;
+	int r = ww_fd_write_all(fd, text, n) < 0 || renameat(at, fresh_name, at, leaf) < 0 ? -1 : 0;
 	int e = errno;
 	close(fd);
 	if (r < 0)

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -67,9 +68,9 @@ out:
 	return rc;
 }
 
-static int write_all(int fd, const char *p, size_t n)
+int ww_fd_write_all(int fd, const void *bytes, size_t n)
 {
-	while (n) {
+	for (const char *p = bytes; n;) {
 		ssize_t w = write(fd, p, n);
 		if (w < 0 && errno == EINTR)
 			continue;
@@ -81,6 +82,14 @@ static int write_all(int fd, const char *p, size_t n)
 	return 0;
 }
 
+int ww_fd_memfd(const char *name, const void *bytes, size_t n)
+{
+	int fd = memfd_create(name, MFD_CLOEXEC);
+	if (fd >= 0 && ww_fd_write_all(fd, bytes, n) < 0)
+		ww_fd_close(&fd);
+	return fd;
+}
+
 enum ww_rc ww_fs_write(const char *path, const void *bytes, size_t n, struct ww_err *err)
 {
 	char tmp[PATH_MAX];
@@ -89,7 +98,7 @@ enum ww_rc ww_fs_write(const char *path, const void *bytes, size_t n, struct ww_
 	int fd = mkostemp(tmp, O_CLOEXEC);
 	if (fd < 0)
 		return ww_err_errno(err, WW_ERR_IO, "cannot write %s", path);
-	int bad = write_all(fd, bytes, n) < 0 || fchmod(fd, 0644) < 0 || fsync(fd) < 0;
+	int bad = ww_fd_write_all(fd, bytes, n) < 0 || fchmod(fd, 0644) < 0 || fsync(fd) < 0;
 	int saved = errno;
 	if (close(fd) < 0 && !bad) {
 		bad = 1;

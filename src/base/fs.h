@@ -43,4 +43,7 @@ enum ww_rc ww_fs_cache_dir(char *out, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_fd_read(int fd, void *buf, size_t n, unsigned long long deadline_ns, struct ww_err *err) WW_MUST_CHECK;
 enum ww_rc ww_fd_write(
 	int fd, const void *buf, size_t n, unsigned long long deadline_ns, struct ww_err *err) WW_MUST_CHECK;
-void ww_fd_close(int *fd); /* close if >= 0 and set to -1 */
+/* The same to a file, without a deadline: 0, or -1 and errno. */
+int ww_fd_write_all(int fd, const void *bytes, size_t n) WW_MUST_CHECK;
+int ww_fd_memfd(const char *name, const void *bytes, size_t n); /* memory with these bytes; -1 and errno */
+void ww_fd_close(int *fd);                                      /* close if >= 0 and set to -1 */

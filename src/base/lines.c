@@ -120,17 +120,7 @@ enum ww_rc ww_lines_append(struct ww_lines *l, const char *line, size_t n, struc
 	enum ww_rc rc = WW_OK;
 	ww_str_add(&whole, line, n);
 	ww_str_addc(&whole, '\n');
-	for (size_t done = 0; done < whole.len;) {
-		ssize_t w = write(l->fd, whole.p + done, whole.len - done);
-		if (w < 0 && errno == EINTR)
-			continue;
-		if (w < 0) {
-			rc = ww_err_errno(err, WW_ERR_IO, "cannot write to %s", l->path);
-			break;
-		}
-		done += (size_t)w;
-	}
-	if (rc == WW_OK && fdatasync(l->fd))
+	if (ww_fd_write_all(l->fd, whole.p, whole.len) < 0 || fdatasync(l->fd))
 		rc = ww_err_errno(err, WW_ERR_IO, "cannot write to %s", l->path);
 	if (rc != WW_OK && start >= 0 && (ftruncate(l->fd, start) || lseek(l->fd, start, SEEK_SET) < 0))
 		ww_fd_close(&l->fd); /* the next line would continue the cut one */

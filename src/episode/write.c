@@ -11,6 +11,7 @@
  * of 200 turns costs 200 syncs, which is little compared with 200 verdicts.
  */
 #include "base/err.h"
+#include "base/fs.h"
 #include "base/json.h"
 #include "base/str.h"
 #include "base/time.h"
@@ -57,19 +58,8 @@ static enum ww_rc write_line(struct ww_episode_writer *w, const struct ww_str *l
 	struct stat st;
 	if (fstat(w->fd, &st) < 0)
 		return ww_err_errno(err, WW_ERR_IO, "cannot stat %s", w->path);
-	size_t put = 0;
-	while (put < line->len) {
-		ssize_t n = write(w->fd, line->p + put, line->len - put);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			goto undo;
-		put += (size_t)n;
-	}
-	if (sync && fdatasync(w->fd) < 0)
-		goto undo;
-	return WW_OK;
-undo:;
+	if (ww_fd_write_all(w->fd, line->p, line->len) == 0 && (!sync || fdatasync(w->fd) == 0))
+		return WW_OK;
 	enum ww_rc rc = ww_err_errno(err, WW_ERR_IO, "cannot write %s", w->path);
 	if (ftruncate(w->fd, st.st_size) < 0)
 		ww_err_errno(err, rc, "cannot write %s, nor remove the cut line", w->path);

@@ -77,17 +77,9 @@ static void cut_shards(struct ww_st_writer *w, uint64_t max_shard_bytes)
 
 static enum ww_rc write_all(struct ww_st_writer *w, const void *bytes, size_t n, struct ww_err *err)
 {
-	const char *p = bytes;
-	while (n) {
-		ssize_t k = write(w->fd, p, n);
-		if (k < 0 && errno == EINTR)
-			continue;
-		if (k < 0)
-			return ww_err_errno(err, WW_ERR_IO, "cannot write a checkpoint into %s", w->dir);
-		p += k;
-		n -= (size_t)k;
-	}
-	return WW_OK;
+	return ww_fd_write_all(w->fd, bytes, n) < 0
+		? ww_err_errno(err, WW_ERR_IO, "cannot write a checkpoint into %s", w->dir)
+		: WW_OK;
 }
 
 static json_t *header_json(const struct ww_st_writer *w, const struct shard *s)

@@ -137,18 +137,9 @@ int ww_zygote_pid(const struct ww_zygote *z) { return z->proc.pid; }
 
 static int write_parts(int fd, const struct ww_zygote_part *parts, int n)
 {
-	for (int i = 0; i < n; i++) {
-		const char *p = parts[i].p;
-		for (size_t left = parts[i].n; left;) {
-			ssize_t w = write(fd, p, left);
-			if (w < 0 && errno == EINTR)
-				continue;
-			if (w < 0)
-				return -1;
-			p += w;
-			left -= (size_t)w;
-		}
-	}
+	for (int i = 0; i < n; i++)
+		if (ww_fd_write_all(fd, parts[i].p, parts[i].n) < 0)
+			return -1;
 	return 0;
 }
 

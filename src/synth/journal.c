@@ -26,15 +26,9 @@ enum ww_rc ww_journal_add(struct ww_journal *j, const json_t *line, struct ww_er
 	if (s.cut)
 		return ww_err_set(err, WW_ERR_LIMIT, "a line of %s would have more than %d bytes", j->path, MAX_LINE);
 	off_t end = lseek(j->fd, 0, SEEK_END);
-	for (size_t at = 0; at < s.len;) {
-		ssize_t n = write(j->fd, s.p + at, s.len - at);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0) {
-			enum ww_rc rc = broken(j, err);
-			return ftruncate(j->fd, end) ? rc : rc; /* half a line would be cut off later as well */
-		}
-		at += (size_t)n;
+	if (ww_fd_write_all(j->fd, s.p, s.len) < 0) {
+		enum ww_rc rc = broken(j, err);
+		return ftruncate(j->fd, end) ? rc : rc; /* half a line would be cut off later as well */
 	}
 	return fdatasync(j->fd) ? broken(j, err) : WW_OK;
 }

@@ -2,6 +2,7 @@
 #include "task/frame.h"
 
 #include <string.h>
+#include <unistd.h>
 
 static const char magic[4] = "WWBR";
 
@@ -37,4 +38,20 @@ enum ww_rc ww_frame_parse(const unsigned char in[WW_FRAME_HEADER_BYTES], struct 
 		return ww_err_set(err, WW_ERR_PROTOCOL, "the reference worker announced %u bytes and %u descriptors, too many",
 			f->body_bytes, f->n_fds);
 	return WW_OK;
+}
+
+void ww_frame_take_fds(struct msghdr *m, int *fds, int max, int *got)
+{
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++) {
+			int fd;
+			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+			if (*got < max)
+				fds[(*got)++] = fd;
+			else
+				close(fd);
+		}
+	}
 }

@@ -13,6 +13,7 @@
 #include "base/err.h"
 
 #include <stdint.h>
+#include <sys/socket.h>
 
 enum {
 	WW_FRAME_HEADER_BYTES = 16,
@@ -30,3 +31,6 @@ void ww_frame_pack(unsigned char out[WW_FRAME_HEADER_BYTES], const struct ww_fra
 /* Everything is checked: a wrong magic, another version or a number beyond its limit is WW_ERR_PROTOCOL. */
 enum ww_rc ww_frame_parse(
 	const unsigned char in[WW_FRAME_HEADER_BYTES], struct ww_frame *f, struct ww_err *err) WW_MUST_CHECK;
+
+/* Append the descriptors that recvmsg() returned to fds[*got..max-1]; what does not fit is closed. */
+void ww_frame_take_fds(struct msghdr *m, int *fds, int max, int *got);

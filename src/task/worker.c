@@ -381,18 +381,7 @@ static enum ww_rc receive_fds(
 	if (k <= 0)
 		return died(w, err);
 	int before = *got;
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(&msg); c; c = CMSG_NXTHDR(&msg, c)) {
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-			continue;
-		int n = (int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int)), fd;
-		for (int i = 0; i < n; i++) {
-			memcpy(&fd, CMSG_DATA(c) + (size_t)i * sizeof(int), sizeof(int));
-			if (*got < want)
-				fds[(*got)++] = fd;
-			else
-				close(fd);
-		}
-	}
+	ww_frame_take_fds(&msg, fds, want, got);
 	if (*got == before || (msg.msg_flags & MSG_CTRUNC)) {
 		ww_err_set(err, WW_ERR_PROTOCOL, "the reference worker sent fewer descriptors than it announced");
 		return ww_worker_kill(w, err);

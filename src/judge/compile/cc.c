@@ -130,12 +130,8 @@ static void exec_cc(const char *const *variant)
 
 static int write_file(const char *path, const char *bytes, size_t n)
 {
-	int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600), ok = fd >= 0;
-	for (size_t done = 0; ok && done < n;) {
-		ssize_t k = write(fd, bytes + done, n - done);
-		ok = k > 0 || (k < 0 && errno == EINTR);
-		done += k > 0 ? (size_t)k : 0;
-	}
+	int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	int ok = fd >= 0 && ww_fd_write_all(fd, bytes, n) == 0;
 	ww_fd_close(&fd);
 	return ok;
 }

@@ -186,16 +186,7 @@ static enum ww_rc collect_fds(
 
 static enum ww_rc as_memfd(const struct ww_str *bytes, int *fd, struct ww_err *err)
 {
-	*fd = memfd_create("build", MFD_CLOEXEC);
-	for (size_t done = 0; *fd >= 0 && done < bytes->len;) {
-		ssize_t n = write(*fd, bytes->p + done, bytes->len - done);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			ww_fd_close(fd);
-		else
-			done += (size_t)n;
-	}
+	*fd = ww_fd_memfd("build", bytes->p, bytes->len);
 	return *fd < 0 ? ww_err_errno(err, WW_ERR_SYSTEM, "cannot copy a finished build into memory (memfd)") : WW_OK;
 }
 

@@ -127,18 +127,7 @@ static enum ww_rc get_some_fds(const struct ww_wire *w, int *fds, int max, int *
 	}
 	if (k == 0)
 		return closed(err);
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c)) {
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-			continue;
-		for (size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++) {
-			int one;
-			memcpy(&one, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
-			if (*got < max)
-				fds[(*got)++] = one;
-			else
-				close(one);
-		}
-	}
+	ww_frame_take_fds(&m, fds, max, got);
 	return *got == before ? ww_err_set(err, WW_ERR_PROTOCOL, "an announced file descriptor did not arrive") : WW_OK;
 }
 

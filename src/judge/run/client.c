@@ -396,22 +396,6 @@ static enum ww_rc call(struct ww_runner *r, uint32_t op, const void *payload, si
 
 /* ---- Operations -------------------------------------------------------------------------------------------------- */
 
-static int make_memfd(const char *name, const void *bytes, size_t n)
-{
-	int fd = memfd_create(name, MFD_CLOEXEC);
-	for (size_t done = 0; fd >= 0 && done < n;) {
-		ssize_t w = write(fd, (const char *)bytes + done, n - done);
-		if (w < 0 && errno == EINTR)
-			continue;
-		if (w <= 0) {
-			close(fd);
-			return -1;
-		}
-		done += (size_t)w;
-	}
-	return fd;
-}
-
 /* Bytes that the kernel estimates to be available; without an estimate, no limit. */
 static double available_bytes(void)
 {
@@ -449,7 +433,7 @@ enum ww_rc ww_runner_load(struct ww_runner *r, const struct ww_image *image, con
 		return WW_OK;
 	struct ww_run_load load = { image->total_bytes, binary_bytes };
 	ww_auto_str payload = WW_STR_INIT(WW_RUN_MAX_PAYLOAD);
-	int fds[2] = { make_memfd("plan", image, image->total_bytes), make_memfd("kernels", binary, binary_bytes) };
+	int fds[2] = { ww_fd_memfd("plan", image, image->total_bytes), ww_fd_memfd("kernels", binary, binary_bytes) };
 	enum ww_rc rc;
 
 	ww_str_add(&payload, &load, sizeof(load));

@@ -11,21 +11,6 @@
 
 enum { RESERVE_BYTES = 1 << 20, JOURNAL_MAX_BYTES = 256 << 20 };
 
-/* Best effort after the beginning: a reply whose journal could not be written is still in memory. */
-static int put(int fd, const char *p, size_t n)
-{
-	while (n) {
-		ssize_t k = write(fd, p, n);
-		if (k < 0 && errno == EINTR)
-			continue;
-		if (k < 0)
-			return -1;
-		p += k;
-		n -= (size_t)k;
-	}
-	return 0;
-}
-
 enum ww_rc ww_journal_begin(struct ww_journal *j, const char *path, size_t asked, struct ww_err *err)
 {
 	char head[64];
@@ -37,7 +22,7 @@ enum ww_rc ww_journal_begin(struct ww_journal *j, const char *path, size_t asked
 		return ww_err_errno(err, WW_ERR_IO, "cannot create %s", path);
 	int n = snprintf(head, sizeof(head), "{\"asked\":%zu}\n", asked);
 	if ((fallocate(j->fd, FALLOC_FL_KEEP_SIZE, 0, RESERVE_BYTES) < 0 && errno != EOPNOTSUPP) ||
-		put(j->fd, head, (size_t)n) < 0) {
+		ww_fd_write_all(j->fd, head, (size_t)n) < 0) {
 		enum ww_rc rc = ww_err_errno(err, WW_ERR_IO, "cannot write the reply's journal %s: no space left", path);
 		ww_journal_end(j);
 		return rc;
@@ -55,7 +40,7 @@ void ww_journal_event(struct ww_journal *j, const char *data, size_t n)
 		if (line.p[i] == '\n')
 			line.p[i] = ' '; /* between the lines of one event; inside strings JSON has none */
 	ww_str_addc(&line, '\n');
-	(void)put(j->fd, line.p, line.len);
+	(void)!ww_fd_write_all(j->fd, line.p, line.len); /* best effort: the reply is still in memory */
 }
 
 void ww_journal_sync(struct ww_journal *j)
