@@ -269,17 +269,20 @@ static void rest(void *sharing)
 	ww_share_rest(&s->share);
 }
 
-/* What run_all.py reads: who has scripts to run, and whether they wait for a turn. */
+/* What run_all.py reads: who has scripts to run, whether they wait for a turn, and whether one calls torch.compile. */
 static json_t *jobs_of(const struct making *all, int n, int turn)
 {
 	json_t *jobs = json_array();
+	int compiles = 0;
 	for (int i = 0; i < n; i++) {
 		const struct ww_export_opts *o = all[i].x.o;
 		const char *scripts = o && o->weights && o->format == WW_EXPORT_C ? "weights.py,check.py" : "check.py";
-		if (all[i].rc == WW_OK)
-			json_array_append_new(jobs, json_pack("[s,s]", all[i].x.dir, scripts));
+		if (all[i].rc != WW_OK)
+			continue;
+		json_array_append_new(jobs, json_pack("[s,s]", all[i].x.dir, scripts));
+		compiles |= o && o->format == WW_EXPORT_TORCH;
 	}
-	return json_pack("{s:b, s:o}", "turn", turn, "jobs", jobs);
+	return json_pack("{s:b, s:b, s:o}", "turn", turn, "compiles", compiles, "jobs", jobs);
 }
 
 /* The scripts of those that were written, in one process that imports PyTorch once (templates/run_all.py). */

@@ -1,8 +1,11 @@
 """Run the scripts of several exports in parallel:   python -s -c THIS
 
-PyTorch is imported once, which takes longer than the scripts.  Then a line of JSON is read, {"turn": BOOL, "jobs":
-[[DIR, SCRIPT[,SCRIPT]]...]}.  Each directory's scripts run in a process forked from here, with that directory as the
-working one.  A JSON line for each directory: what its scripts printed, and the exit code of the last.
+PyTorch is imported once, which takes longer than the scripts.  Then a line of JSON is read, {"turn": BOOL, "compiles":
+BOOL, "jobs": [[DIR, SCRIPT[,SCRIPT]]...]}.  Each directory's scripts run in a process forked from here, with that
+directory as the working one.  A JSON line for each directory: what its scripts printed, and the exit code of the last.
+
+compiles: a script calls torch.compile, whose import takes longer than PyTorch's.  Where the line comes later than the
+import of PyTorch, nobody waits yet, and it is imported in any case.
 
 turn: no script uses the device before all are ready for it (turn() in check.py), "ready" has been printed, and another
 line was read.  When each has ended or released the device (rest()), "rest" is printed; then the next turn begins."""
@@ -11,6 +14,7 @@ import gc
 import json
 import os
 import runpy
+import select
 import signal
 import sys
 import traceback
@@ -21,12 +25,14 @@ os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # a question that w
 gc.disable()
 import torch  # noqa: E402, F401
 
-try:
-    import torch._dynamo  # what torch.compile would import with the first module
-    import torch._functorch.aot_autograd
-    import torch._inductor.compiler_bisector
-except ImportError:  # not part of PyTorch's interface; later, then
-    pass
+asked = json.loads(sys.stdin.readline() or '{"turn": false, "jobs": []}') if select.select([0], [], [], 0)[0] else None
+if not asked or asked.get("compiles"):
+    try:
+        import torch._dynamo  # what torch.compile would import with the first module
+        import torch._functorch.aot_autograd
+        import torch._inductor.compiler_bisector
+    except ImportError:  # not part of PyTorch's interface; later, then
+        pass
 gc.freeze()
 
 
@@ -57,7 +63,7 @@ def child(out, *job):
         os._exit(code)
 
 
-asked = json.loads(sys.stdin.readline() or '{"turn": false, "jobs": []}')
+asked = asked or json.loads(sys.stdin.readline() or '{"turn": false, "jobs": []}')
 turns = asked["turn"]
 started = []
 for job in asked["jobs"]:
