@@ -14,7 +14,8 @@ import resource
 import socket
 import struct
 
-NEW_NAMESPACES = 0x00020000 | 0x04000000 | 0x08000000 | 0x20000000 | 0x40000000  # mount, uts, ipc, pid, net
+NEW_NAMESPACES = 0x00020000 | 0x04000000 | 0x08000000 | 0x40000000  # mount, uts, ipc, net
+NEW_PIDS = 0x20000000
 RDONLY, NOSUID, NODEV, NOEXEC, REMOUNT, BIND = 1, 2, 4, 8, 32, 4096
 PR_CAPBSET_DROP, PR_SET_SECUREBITS, PR_SET_NO_NEW_PRIVS = 24, 28, 38
 SECURE_ALL_LOCKED = 0x2F
@@ -41,6 +42,19 @@ def check(rc, what):
 
 def new_namespaces():
     check(libc.unshare(NEW_NAMESPACES), "unshare")
+
+
+def fork_into_new_pids(own):
+    """os.fork(); the child is process 1 of a pid namespace.  own: a descriptor of this process's, where the next one
+    begins again."""
+    check(libc.unshare(NEW_PIDS), "unshare")
+    pid = -1
+    try:
+        pid = os.fork()
+    finally:
+        if pid:
+            check(libc.setns(own, NEW_PIDS), "setns")
+    return pid
 
 
 def mount(source, target, kind, flags, data=None):

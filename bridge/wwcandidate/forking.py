@@ -1,9 +1,9 @@
 """Forks processes into namespaces of their own and reports how they end.
 
 Each order is a frame on descriptor 3 with three descriptors of the new process's: its socket, its log, its status pipe.
-A first child makes namespaces and forks the process into them, where it is process 1: its end is the end of all that it
-started.  How it ended is written into the status pipe here, by the only process that can know it, as struct ww_job_end
-(src/sandbox/zygote.h).
+The process is the first of a pid namespace, so its end is the end of all that it started; it makes its other namespaces
+itself.  One fork makes it, since a fork copies the page tables of PyTorch, 10 ms and more.  How it ended is written to
+the status pipe here, by the only process that can know it, as struct ww_job_end (src/sandbox/zygote.h).
 
 This process ends when its socket does, and with it, as the first of its pid namespace, every process that it has
 forked. Nothing from them is ever read here."""
@@ -12,6 +12,8 @@ import os
 import select
 import signal
 import struct
+
+from . import confine
 
 EXITED, SIGNALED = 1, 2
 CONTROL_FD, FILTER_FD = 3, 4
@@ -31,28 +33,19 @@ class Forker:
         the answer to an order without descriptors; where it is given, each fork is answered with a pidfd."""
         self.control, self.become, self.ready = control, become, ready
         self.children = {}  # pid: status descriptor
+        self.own_pids = os.open("/proc/self/ns/pid", os.O_RDONLY)
 
     def fork(self, q, fds):
         sock, log, status = fds
-        told, tell = os.pipe()
-        first = os.fork()
-        if first == 0:
-            try:
-                from . import confine
-
-                confine.new_namespaces()
-                pid = os.fork()
-                if pid == 0:
-                    self.start(q, sock, log)
-                os.write(tell, struct.pack("i", pid))
-            finally:
-                os._exit(0)
-        os.close(tell)
-        os.waitpid(first, 0)
-        answer = os.read(told, 4)
-        for fd in (told, sock, log):
+        try:
+            pid = confine.fork_into_new_pids(self.own_pids)
+        except OSError as e:
+            print(e, flush=True)
+            pid = None
+        if pid == 0:
+            self.start(q, sock, log)
+        for fd in (sock, log):
             os.close(fd)
-        pid = struct.unpack("i", answer)[0] if len(answer) == 4 else 0
         if pid:
             self.children[pid] = status
         else:
@@ -78,6 +71,7 @@ class Forker:
             os.dup2(null, 0)
             os.dup2(log, 1)
             os.dup2(log, 2)
+            confine.new_namespaces()
             code = self.become(q, sock)
         except BaseException as e:  # nothing of this process may go on as the forking one
             print(f"{type(e).__name__}: {e}", flush=True)
