@@ -5,7 +5,7 @@
  * filter and tries all rows of attacks.inc.  A row that kills the job held; the next job goes on behind it.  The victim
  * is a process of the same user outside.  The last test runs the same rows inside a real reference worker.
  *
- * budget: 4 CPU-seconds */
+ * budget: 3 CPU-seconds */
 #include "unit.h"
 #include "task/forking.h"
 
@@ -123,7 +123,7 @@ static struct ww_sandbox_opts opts_of(int profile, struct ww_sandbox_bind *binds
 		.n_binds = n,
 		.tmp = tmp,
 		.tmp_bytes = 16 << 20,
-		.tmp_entries = 256,
+		.tmp_entries = 64,
 		.with_proc = python && ww_sandbox_has_namespaces(),
 		.limits = { .files = 128,
 			.file_bytes = 4 << 20,

@@ -356,6 +356,8 @@ static void test_kill(void **state)
 	(void)state;
 	for (int round = 0; round < 6; round++) {
 		pid_t pids[2];
+		int put_one[2]; /* a byte from each that has put something: only then there is something to find */
+		assert_int_equal(pipe(put_one), 0);
 		for (int p = 0; p < 2; p++) {
 			pids[p] = fork();
 			if (pids[p] == 0) {
@@ -364,10 +366,16 @@ static void test_kill(void **state)
 					snprintf(key, sizeof(key), "%d", i % 500);
 					value_of(i % 500, value);
 					put(mine, "k", key, value, 256);
+					if (i == p)
+						(void)!write(put_one[1], "", 1);
 				}
 			}
 		}
-		usleep(30000 + 7000 * (unsigned)round);
+		for (int p = 0; p < 2; p++)
+			assert_int_equal(read(put_one[0], value, 1), 1);
+		close(put_one[0]);
+		close(put_one[1]);
+		usleep(2000 + 7000 * (unsigned)round);
 		for (int p = 0; p < 2; p++) {
 			kill(pids[p], SIGKILL);
 			waitpid(pids[p], NULL, 0);
