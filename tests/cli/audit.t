@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# budget: 8 CPU-seconds, all 20
+# budget: 13 CPU-seconds, all 20
 # all: the signature of a row that records none is shown, a cached outline is used
 """`warpwright synth audit`, `show` and `stats`: a set with one row of each kind of fault, hostile ones included;
 each costs only its own process and is one line of the report.  Identities of signatures are tested in

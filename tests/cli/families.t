@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# budget: 5 CPU-seconds, all 19
+# budget: 6 CPU-seconds, all 19
 # timeout: 900
 # all: all twelve
 """A whole `optimize` of examples on the cpu target: what the planner writes first is correct by `strict`: for a

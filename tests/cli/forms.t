@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # timeout: 400
-# budget: 9 CPU-seconds
+# budget: 10 CPU-seconds
 """Solutions in the KernelBench and CUDA-Agent forms on the cpu target, all through one batch: honest ones, wrong ones,
 escapes.
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# budget: 4 CPU-seconds, all 9
+# budget: 7 CPU-seconds, all 9
 # all: a task that hangs
 # warpwright inspect: the table, the JSON, and one clear line with the right exit code for what is no task.
 W=${WARPWRIGHT:-build/warpwright}

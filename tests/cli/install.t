@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# budget: 4 CPU-seconds
+# budget: 3 CPU-seconds
 """`make install` builds nothing but what it installs; manual and completions are those of the option tables; `make
 uninstall` leaves nothing."""
 import os

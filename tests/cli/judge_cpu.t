@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# budget: 5 CPU-seconds, all 14
+# budget: 6 CPU-seconds, all 14
 # all: the reference worker is killed in a judgement by rule paper
 # timeout: 600
 """`warpwright judge` on the cpu target as a command: a whole verdict, rules, a killed runner, exit codes.

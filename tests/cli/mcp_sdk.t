@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # label: oracle
-# budget: 7 CPU-seconds
+# budget: 3 CPU-seconds, all 7
+# all: calls that need PyTorch (serve_sdk makes such calls through the same SDK)
 """`warpwright mcp` and the official MCP Python SDK (tests/oracle/mcp_client.py, with .venv-oracle: tools/setup
 check)."""
 import os
@@ -22,4 +23,4 @@ for python, package in ((ORACLE, "mcp"), (PYTHON, "torch")):
     if not has(python, package):
         print(f"1..0 # SKIP no {package} (tools/setup check)")
         sys.exit(0)
-os.execv(ORACLE, [ORACLE, os.path.join(ROOT, "tests/oracle/mcp_client.py"), WW, ROOT])
+os.execv(ORACLE, [ORACLE, os.path.join(ROOT, "tests/oracle/mcp_client.py"), WW, ROOT, *sys.argv[1:]])

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# budget: 9 CPU-seconds
+# budget: 12 CPU-seconds
 # timeout: 900
 """`optimize` from end to end on the cpu target, with a recorded policy: what it leaves behind, what it shows on a
 terminal, and one clear line for everything that can be wrong with the input."""

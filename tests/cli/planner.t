@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-# budget: 12 CPU-seconds
+# budget: 16 CPU-seconds, all 16
+# all: the torch export of operators that PyTorch runs
 # timeout: 600
 """The planner's first solution against PyTorch for operators that no example has: sorting, scattering, assignment
-through views, recurrent layers, products of tensors, places of maxima, losses.  They are the outputs of one task, so
-that one process of PyTorch and one judgement do for all of them."""
+through views, recurrent layers, products of tensors, places of maxima, losses.  They are the outputs of two tasks, so
+that two processes of PyTorch and two judgements do for all of them."""
 import json
 import os
 import re
@@ -134,18 +135,28 @@ def get_init_inputs():
     return []
 """
 
-# What was verified is not judged once more.  The compiler takes 13 s of a processor where the store has not its work.
-ONCE = ("--max-turns", "2", "--max-gpu-seconds", "0.1", "--max-seconds", "240", "--explain")
-out = os.path.join(TMP, "operators")
-code, stdout, err = run(command(put("operators.py", TASK.replace("LIST", f"({', '.join(EXPRESSIONS)})")), out, *ONCE,
-                                "--json"))
-try:
-    summary = json.loads(stdout)
-except ValueError:
-    summary = {}
-verdict = summary.get("verdict") or {}
-ok(len(EXPRESSIONS) >= 50 and verdict.get("correct") is True, f"{len(EXPRESSIONS)} operators are right",
-   f"exit code {code}\n{stdout}\n{err}\n" + json.dumps(verdict)[:2000])
+# What was verified is not judged once more.  Two tasks: their kernels take the compiler 13 s of a processor where the
+# store has not its work, and it may run for 60 s on a machine that others use.
+ONCE = ("--max-turns", "2", "--max-gpu-seconds", "0.1", "--max-seconds", "240")
+
+
+def right(name, expressions, *more):
+    """The summary of a run in whose task each expression is an output; every output must be right."""
+    out = os.path.join(TMP, name)
+    code, stdout, err = run(command(put(name + ".py", TASK.replace("LIST", f"({', '.join(expressions)})")), out, *ONCE,
+                                    "--json", *more))
+    try:
+        summary = json.loads(stdout)
+    except ValueError:
+        summary = {}
+    verdict = summary.get("verdict") or {}
+    ok(len(expressions) >= 25 and verdict.get("correct") is True, f"{len(expressions)} operators are right",
+       f"exit code {code}\n{stdout}\n{err}\n" + json.dumps(verdict)[:2000])
+    return out, summary, verdict
+
+
+right("others", EXPRESSIONS[1::2])
+out, summary, verdict = right("operators", EXPRESSIONS[::2], "--explain")
 explained = summary.get("explain") or {}
 kernels = explained.get("kernels") or [{}]
 ok(explained.get("solution") == verdict.get("solution_id") and explained == json.loads(get(out, "explain.json")) and
@@ -185,8 +196,9 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
+FORMS = ("torch", "kernelbench") if ALL else ("kernelbench",)
 out = os.path.join(TMP, "partly")
-code, stdout, err = run(command(put("partly.py", PARTLY), out, *ONCE, "--formats", "torch,kernelbench,c"))
+code, stdout, err = run(command(put("partly.py", PARTLY), out, *ONCE, "--explain", "--formats", ",".join(FORMS) + ",c"))
 verdict, explained = (json.loads(get(out, name)) if os.path.exists(os.path.join(out, name)) else {}
                       for name in ("verdict.json", "explain.json"))
 pieces = [k for k in explained.get("kernels", []) if k["what"] == "PyTorch"]
@@ -197,9 +209,9 @@ ok(verdict.get("correct") and verdict.get("partial") and verdict.get("pytorch_op
    len(pieces) == 3 and all(k["us"] > 0 for k in pieces),
    "operators without a rule run as PyTorch runs them, between kernels; they are named, and their share of the time",
    f"exit code {code}\n{stdout[:6000]}\n{err}")
-ok(all(re.search(rf"{form}\S*   checked in a fresh process", stdout) for form in ("torch", "kernelbench")) and
+ok(all(re.search(rf"{form}\S*   checked in a fresh process", stdout) for form in FORMS) and
    re.search(r"export c was not made: .*linalg_inv", stdout),
-   "both PyTorch exports run them too, checked in a fresh process; a C library says that it cannot", stdout + err)
+   "an export for PyTorch runs them too, checked in a fresh process; a C library says that it cannot", stdout + err)
 ok(code == 1 and re.search(r"slower than PyTorch: [\d.]+ us, eager [\d.]+ us", stdout) and
    re.search(r"logcumsumexp: [\d.]+ us where PyTorch's operators take [\d.]+ us; \w", stdout),
    "a solution that is slower than eager: the part, both times, the reason; exit code 1", stdout + err)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# budget: 9 CPU-seconds, all 16
+# budget: 12 CPU-seconds, all 16
 # timeout: 900
 # all: one more kill, at the end of the record; the runner is killed
 """`optimize` interrupted by Ctrl-C and by kill -9, of itself and of its workers, and resumed: the result is the
@@ -27,7 +27,7 @@ def kill_child(pid, what):
     """Kill the child whose command line has `what` in it; how many there are."""
     victims = [c for c in children_of(pid) if what in command_line(c)]
     for c in victims[:1]:
-        os.kill(int(c), signal.SIGKILL)
+        os.kill(c, signal.SIGKILL)
     return len(victims)
 
 
@@ -43,7 +43,7 @@ def run_until(out, n_lines, how, victim="", victim_at=0):
         if victim and not victims and had >= victim_at:
             victims = kill_child(p.pid, victim)
             n_lines = max(n_lines, had + 3)
-        time.sleep(0.01)
+        time.sleep(0.03)
     if p.poll() is None and how:
         p.send_signal(how)
     stdout, stderr = p.communicate(timeout=120)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# budget: 6 CPU-seconds
+# budget: 8 CPU-seconds
 """`warpwright serve` as clients see it, without an SDK: MCP over HTTP in its three revisions, OpenEnv over a WebSocket
 and over HTTP, who is let in, and a clean end.  One reference worker for all of it."""
 import base64

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # label: oracle
-# budget: 7 CPU-seconds
+# budget: 6 CPU-seconds
 """`warpwright serve`, the official MCP Python SDK and the official OpenEnv client (tests/oracle/serve_client.py, with
 .venv-oracle: tools/setup check)."""
 import os

@@ -9,7 +9,7 @@ import tempfile
 import time
 
 import tap
-from tap import ALL, ROOT, WW, ok, skip, without_steps  # noqa: F401
+from tap import ALL, ROOT, WW, command_line, ok, skip, without_steps  # noqa: F401
 
 TMP = tempfile.mkdtemp(prefix="ww-optimize-")
 
@@ -59,26 +59,8 @@ def exit_code_of(out):
     return 0 if v["correct"] and 1 - 1 / v["speedup"]["eager"]["lo"] > 0.05 else 1
 
 
-def command_line(pid):
-    try:
-        with open(f"/proc/{pid}/cmdline", encoding="utf-8", errors="replace") as f:
-            return f.read().replace("\0", " ")
-    except OSError:
-        return ""
-
-
-def children_of(parent):
-    mine = str(parent)
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as f:
-                fields = f.read().rpartition(")")[2].split()
-            if fields[1] == mine and fields[0] != "Z":
-                found.append(pid)
-        except OSError:
-            pass
-    return found
+def children_of(pid):
+    return [child for child, parent in tap.parents().items() if parent == pid]
 
 
 def orphans():

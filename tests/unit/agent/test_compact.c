@@ -1,6 +1,6 @@
 /* The compact prompt: the text of a graph, the loop in which answers carry files, and how many tokens it takes.
  *
- * budget: 8 CPU-seconds */
+ * budget: 3 CPU-seconds */
 #include "script.h"
 
 #include "agent/compact.h"

@@ -2,7 +2,7 @@
  *
  * and 29 processes that try to compute while something is measured (busy.inc).  Each attempt is first made outside
  * where that proves that it can succeed at all, which is the case for those that need nothing but an ordinary process;
- * then inside, where none may.
+ * then inside, where none may.  budget: 6 CPU-seconds
  */
 #include "unit.h"
 

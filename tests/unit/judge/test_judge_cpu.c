@@ -3,7 +3,7 @@
  *
  * all: the order of calls, a disturbed measurement, memory that others hold, the profile of the reference
  *
- * budget: 14 CPU-seconds, all 30 */
+ * budget: 9 CPU-seconds, all 30 */
 #include "unit.h"
 
 #include "agent/tools.h"

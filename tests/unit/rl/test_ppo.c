@@ -1,7 +1,7 @@
 /* Stage ppo with a tiny model and a scripted judge: killed at any moment, a run ends with the bits and the episodes of
  * one that was not; what a step logs; a run that has collapsed is stopped.
  *
- * budget: 8 CPU-seconds */
+ * budget: 3 CPU-seconds */
 #include "unit.h"
 
 #include "../infer/tiny.h"

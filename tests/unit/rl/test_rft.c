@@ -1,6 +1,6 @@
 /* Stage rft: each detector by itself, and a policy that learns from what is left of its own episodes.
  *
- * budget: 4 CPU-seconds */
+ * budget: 3 CPU-seconds */
 #include "toy.h"
 
 #include "base/json.h"

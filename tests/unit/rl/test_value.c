@@ -1,7 +1,7 @@
 /* Stage value on recorded episodes whose first token decides: the gate is passed by a critic that learnt and not by one
  * that did not; equal runs give equal bits; a run that is complete is shown again.
  *
- * budget: 5 CPU-seconds */
+ * budget: 3 CPU-seconds */
 #include "unit.h"
 
 #include "../infer/tiny.h"

@@ -1,7 +1,7 @@
 /* test_compose.c - candidates: every row can be written, every number gives one within the recipe's bounds, the same
  * one each time.  That PyTorch gives the predicted shapes is tests/cli/synth_run.t's.
  *
- * budget: 5 CPU-seconds */
+ * budget: 3 CPU-seconds */
 #include "unit.h"
 
 #include "synth/redundant.h"

@@ -1,4 +1,6 @@
-/* The protocol against workers that break it: small Python scripts in place of bridge/worker.py, without PyTorch. */
+/* The protocol against workers that break it: small Python scripts in place of bridge/worker.py, without PyTorch.
+ *
+ * budget: 7 CPU-seconds */
 #include "unit.h"
 #include "task/forking.h"
 

@@ -1,7 +1,7 @@
 /* Checkpoints of a policy and its critic: killed at any moment and resumed, a run ends with the bits of one that was
  * not.
  *
- * budget: 8 CPU-seconds */
+ * budget: 3 CPU-seconds */
 #include "unit.h"
 
 #include "base/fs.h"

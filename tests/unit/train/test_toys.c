@@ -3,7 +3,7 @@
  * was trained first shows.
  *
  * all: the delayed task over 200 tokens, three seeds (75 CPU-seconds)
- * budget: 5 CPU-seconds, all 90 */
+ * budget: 3 CPU-seconds, all 90 */
 #include "unit.h"
 
 #include "base/rng.h"
