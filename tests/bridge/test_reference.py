@@ -1364,7 +1364,8 @@ TESTS[:0] = [what_the_import_leaves_out_comes_when_it_is_needed,
 COSTLY = [what_the_import_leaves_out_comes_when_it_is_needed, workers_are_forked_ready_to_compile_and_without_a_device,
           random_defects_of_random_sizes_are_found, random_modules_with_other_roundings_are_right,
           a_profile_names_every_operator, one_number_still_has_to_be_exact, one_number_is_not_judged_by_luck,
-          what_is_small_is_held_to_its_own_size]
+          what_is_small_is_held_to_its_own_size, each_of_a_handful_of_numbers_counts, few_numbers_are_judged_in_parts,
+          the_parts_of_every_shape_add_up, bytes_that_must_move]
 if sys.argv[1:] != ["all"]:
     TESTS = [t for t in TESTS if t not in COSTLY]
 

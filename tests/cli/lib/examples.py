@@ -9,7 +9,6 @@ EXAMPLES = sorted(n[:-3] for n in os.listdir(FOLDER) if n.endswith(".py"))
 # With matrix products or convolutions in them, and without.
 GROUPS = {"products": ["attention", "conv_bias_relu", "conv_transpose_gelu", "linear_gelu", "mlp", "swiglu"],
           "rows": ["softmax", "layernorm_gelu", "rmsnorm", "residual_layernorm", "cumsum", "cross_entropy"]}
-SOME = ["conv_bias_relu", "linear_gelu", "softmax", "layernorm_gelu"]
 JOINED = """import torch
 import torch.nn as nn
 
