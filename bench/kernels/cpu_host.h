@@ -278,8 +278,9 @@ static inline void host_work(struct host_pool *pool, int index)
 		else if (index == 0)
 			memset(n->dst, n->byte, (size_t)n->bytes);
 		atomic_fetch_add(&pool->done[i], 1);
-		while (atomic_load(&pool->done[i]) < goal)
-			;
+		for (int spin = 0; atomic_load(&pool->done[i]) < goal; spin++)
+			if (spin > 20000) /* the others may wait for this processor */
+				sched_yield();
 	}
 }
 
