@@ -4,7 +4,7 @@
 #include "base/arena.h"
 #include "base/str.h"
 
-enum { WW_VARS_MAX = 64 };
+enum { WW_VARS_MAX = 128 };
 
 /* Keys and values live in the arena. */
 struct ww_vars {
