@@ -187,8 +187,8 @@ class Solution:
         return self.ground.shared.places(self.found)
 
     def plain(self, i, t, shape, dtype, strides):
-        """A tensor whose values are in its memory, in the layout of the task's own: a view in the place of what the task
-        copies (expand() for repeat(), a transposed one) is copied here, within the call."""
+        """A tensor whose values are in its memory, in the layout of the task's own: a view in the place of what the
+        task copies (expand() for repeat(), a transposed one) is copied here, within the call."""
         if type(t) is not torch.Tensor and type(t) is not torch.nn.Parameter:
             raise Problem("output", f"output {i} is a {type(t).__name__}, not a torch.Tensor")
         if t.layout is not torch.strided or t.is_nested:

@@ -134,11 +134,11 @@ for op in ("nonesuch.default", "nonesuch_.default") if not args.graphs else ():
         got = outputs(folder, graph, json.loads(said.splitlines()[0]), data)
     d = distance(got, [("float32", right(op, array.array("f", data[0])))])
     ok(d < 0.1, f"{op} runs between kernels: what it reads, and what is made of its result ({d:.2g})")
-for check, what in (("split", "short rows are split by a warp each as by a block each, and copied to aligned ones"),
-                    ("gemm", "gemm_mma of all types, tiles and orders of its operands"),
-                    ("sort", "sorted rows of all types and lengths, whole and in part"),
-                    ("scan", "scans along the last and a middle axis, shared by one thread to eight")) if not args.graphs \
-        else ():
+CHECKS = (("split", "short rows are split by a warp each as by a block each, and copied to aligned ones"),
+          ("gemm", "gemm_mma of all types, tiles and orders of its operands"),
+          ("sort", "sorted rows of all types and lengths, whole and in part"),
+          ("scan", "scans along the last and a middle axis, shared by one thread to eight"))
+for check, what in CHECKS if not args.graphs else ():
     with tempfile.TemporaryDirectory() as folder:
         exe = os.path.join(folder, check)
         run(["c++", *FLAGS, "-O0", os.path.join(HERE, f"{check}_check.cc"), "-o", exe])

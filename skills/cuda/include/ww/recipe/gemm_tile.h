@@ -1,5 +1,5 @@
-/* recipe/gemm_tile.h - how long gemm_mma takes with each of its tiles, and the best one.  Numbers alone: plans choose the
- * tile by it, and the planner the kind of product.
+/* recipe/gemm_tile.h - how long gemm_mma takes with each of its tiles, and the best one.  Numbers alone: plans choose
+ * the tile by it, and the planner the kind of product.
  *
  * Fitted to 390 measurements on an H200 (bench/results/products.md): 8 to 12% off, and what it chooses takes 1% longer
  * than the fastest tile. */
@@ -18,8 +18,8 @@ struct ww_mma_tile {
 	double us;
 };
 
-/* Of a tile: blocks that fit on an SM, and clocks of a step of K (128 bytes of it), for one of so many blocks, and where
- * a block is alone on its SM. */
+/* Of a tile: blocks that fit on an SM, and clocks of a step of K (128 bytes of it), for one of so many blocks, and
+ * where a block is alone on its SM. */
 struct ww_mma_clocks {
 	int bm, bn, held, work, alone;
 };
@@ -47,7 +47,9 @@ static double ww_mma_wave(const struct ww_mma_size *s, const struct ww_mma_clock
 	const double all = (double)h * (t->work + copies), one = t->alone + copies;
 
 	return steps * (all > one ? all : one) + (fp32 ? 90 + .035 * tile : 900 + .11 * tile) +
-		(split == 1 ? 0 : fp32 ? 1050 + .2 * tile : 2000 + .065 * tile);
+		(split == 1    ? 0
+				: fp32 ? 1050 + .2 * tile
+					   : 2000 + .065 * tile);
 }
 
 static double ww_mma_us(const struct ww_mma_size *s, const struct ww_mma_clocks *t, int split)
