@@ -19,7 +19,7 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
 sys.dont_write_bytecode = True
-from emulated import DEVICE, FLAGS, HERE, Solution, Wrong, run, tensors  # noqa: E402
+from emulated import DEVICE, FLAGS, HERE, Solution, Wrong, compiled, run, tensors  # noqa: E402
 from tap import ROOT, WW, finish, ok  # noqa: E402
 
 VARIANTS = os.environ.get("WW_VARIANTS") or os.path.join(os.path.dirname(WW), "tests/accuracy-variants")
@@ -141,7 +141,8 @@ CHECKS = (("split", "short rows are split by a warp each as by a block each, and
 for check, what in CHECKS if not args.graphs else ():
     with tempfile.TemporaryDirectory() as folder:
         exe = os.path.join(folder, check)
-        run(["c++", *FLAGS, "-O0", os.path.join(HERE, f"{check}_check.cc"), "-o", exe])
+        argv = ["c++", *FLAGS, "-O0", os.path.join(HERE, f"{check}_check.cc")]
+        compiled(exe, argv, lambda: argv)
         said = subprocess.run([exe], stdout=subprocess.PIPE, text=True).stdout
     ok(said == "0\n", what, said)
 finish()
