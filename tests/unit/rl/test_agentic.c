@@ -266,7 +266,7 @@ static void the_report_puts_ablations_beside_the_published_table(void **state)
 		assert_non_null(at);
 		at = strstr(at, rows[i]);
 	}
-	assert_non_null(strstr(h.p, "<td>95.6%</td><td>49.8%</td><td>1.05</td>"));
+	assert_non_null(strstr(h.p, "<td>95.6%, 49.8%, 1.05</td>"));
 }
 
 static int columns_of(const char *line)
