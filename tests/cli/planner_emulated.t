@@ -23,7 +23,7 @@ from emulated import DEVICE, FLAGS, HERE, Solution, Wrong, compiled, run, tensor
 from tap import ROOT, WW, finish, ok  # noqa: E402
 
 VARIANTS = os.environ.get("WW_VARIANTS") or os.path.join(os.path.dirname(WW), "tests/accuracy-variants")
-GRAPHS = ["across", "channels_last", "channels_last_3d", "small_products", "sorts", "stored_last"]
+GRAPHS = ["across", "channels_last", "channels_last_3d", "scaled_heads", "small_products", "sorts", "stored_last"]
 FORM = {"dtype": "float32", "sizes": [24, 40], "strides": [40, 1]}
 
 
@@ -110,7 +110,7 @@ for name in args.graphs or GRAPHS:
     said = run([VARIANTS, "cuda", "3"], json.dumps({"file": name, "device": DEVICE, "graph": graph}) + "\n")
     data, want = draw(graph, name), None
     variants = list(map(json.loads, said.splitlines()))
-    if name == "sorts" and not args.v:  # without those by the library
+    if name in ("scaled_heads", "sorts") and not args.v:  # without those by the library
         variants = [v for v in variants if "first version" in v["what"]]
     for variant in variants[:None if args.v else 3]:
         what, why = f"{name}: {variant['what']}", ""

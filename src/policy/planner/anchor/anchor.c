@@ -64,6 +64,33 @@ struct val *pl_cast_below(struct pl *pl, struct val *a, int dt)
 	return v ? v : pl_cast(pl, a, dt);
 }
 
+struct val *pl_constants_below(struct pl *pl, struct val *v)
+{
+	struct val *x, *base;
+	int which = -1;
+
+	if (v->kind != V_OP || v->root || v->force_root)
+		return v;
+	for (int i = 0; i < v->n_arg; i++)
+		if (v->arg[i]->kind != V_CONST) {
+			if (which >= 0)
+				return v;
+			which = i;
+		}
+	if (which < 0)
+		return v;
+	x = pl_constants_below(pl, v->arg[which]);
+	if (x->kind != V_VIEW || x->root || x->force_root || x->cond || x->last ||
+		pl_numel_now(x) < pl_numel_now(x->arg[0]))
+		return v;
+	base = pl_val(pl, V_OP, v->dt, x->arg[0]->rank, x->arg[0]->size);
+	base->op = v->op;
+	base->n_arg = v->n_arg;
+	memcpy(base->arg, v->arg, sizeof(base->arg));
+	base->arg[which] = x->arg[0];
+	return pl_view(pl, base, x->rank, x->size, x->map);
+}
+
 void pl_anchor_operand(struct anchor *s, struct val *v)
 {
 	struct operand *o = &s->in[s->n_in++];

@@ -96,6 +96,9 @@ struct anchor *pl_anchor(struct pl *pl, struct gnode *n, enum anchor_kind kind, 
 void pl_anchor_operand(struct anchor *s, struct val *v);
 /* a in another type, stored once for all anchors that read it: the cast is below views, in memory's order. */
 struct val *pl_cast_below(struct pl *pl, struct val *a, int dt);
+/* v with its operations with constants below the views that they act on: what is stored then lies as its source does
+ * (queries scaled behind the split into heads are the end of their product), and is read by strides. */
+struct val *pl_constants_below(struct pl *pl, struct val *v);
 /* The value that the anchor computes. */
 struct val *pl_anchor_out(struct pl *pl, struct anchor *s, int dt, int rank, const struct ix *const *size);
 /* For ops->fits: no gaps between the elements. */

@@ -57,6 +57,10 @@ struct val *pl_gemm_to(struct pl *pl, struct gnode *n, struct val *a, struct val
 		a = pl_cast_below(pl, a, WW_F32);
 		b = pl_cast_below(pl, b, WW_F32);
 	}
+	if (pl->target == WW_TARGET_CUDA) {
+		a = pl_constants_below(pl, a);
+		b = pl_constants_below(pl, b);
+	}
 	s = pl_anchor(pl, n, S_GEMM, "gemm");
 	memcpy(size, a->size, sizeof(size));
 	size[nb + 1] = nn;
