@@ -1,7 +1,7 @@
 /* recipe/gemm_tile.h - how long gemm_mma takes with each of its tiles, and the best one.  Numbers alone: plans choose
  * the tile by it, and the planner the kind of product.
  *
- * Fitted to 390 measurements on an H200 (bench/results/products.md): 8 to 12% off, and what it chooses takes 1% longer
+ * Fitted to 406 measurements on an H200 (bench/results/products.md): 8 to 12% off, and what it chooses takes 1% longer
  * than the fastest tile. */
 #ifndef WW_RECIPE_GEMM_TILE_H
 #define WW_RECIPE_GEMM_TILE_H
