@@ -3,9 +3,9 @@
  *     cc -O1 -Iskills/cuda/include bench/planner/tiles.c -lm -o tiles
  *     zcat bench/results/raw/gemm-mma-h200.txt.gz | ./tiles [-v]
  *
- * Standard input: lines of bench/kernels/gemm_mma.cu.  For each product: the fastest tile that was measured, the one that
- * is chosen with its measured and its estimated time; then the error over all tiles, as the root mean square of its
- * logarithm, and the loss by the choices.  -v: each line of the input with its estimate. */
+ * Standard input: lines of bench/kernels/gemm_mma.cu.  For each product: the fastest tile that was measured, the one
+ * that is chosen with its measured and its estimated time; then the error over all tiles, as the root mean square of
+ * its logarithm, and the loss by the choices.  -v: each line of the input with its estimate. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -73,9 +73,9 @@ static int product(int at, double *lost)
 		if (l->bm == t.bm && l->bn == t.bn && l->split == t.split)
 			chosen = l;
 	}
-	printf("| %s %lld, %lld, %lld, %lld along %s by %d | %d x %d, %d | %.2f | %d x %d, %d | ", s->bytes == 4 ? "fp32" : "fp16",
-		s->m, s->n, s->k, s->batch, first->along, s->a_vector, best->bm, best->bn, best->split, best->us, t.bm, t.bn,
-		t.split);
+	printf("| %s %lld, %lld, %lld, %lld along %s by %d | %d x %d, %d | %.2f | %d x %d, %d | ",
+		s->bytes == 4 ? "fp32" : "fp16", s->m, s->n, s->k, s->batch, first->along, s->a_vector, best->bm, best->bn,
+		best->split, best->us, t.bm, t.bn, t.split);
 	printf(chosen ? "%.2f" : "-", chosen ? chosen->us : 0);
 	printf(" | %.2f |\n", t.us);
 	*lost += chosen ? log(chosen->us / best->us) : 0;

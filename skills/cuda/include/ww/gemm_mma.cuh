@@ -180,6 +180,39 @@ __device__ __forceinline__ void mma_store(const E &e, int z, int row, int col, i
 	}
 }
 
+/* Stores a thread's results, N columns at once: the first at row, col.  What the stores of 16 rows read is loaded
+ * before the first of them. */
+template <class S, int N, class A, class B, class E>
+__device__ __forceinline__ void mma_end(const E &e, int z, int row, int col, int m, int n, const A &acc, const B &sum)
+{
+#pragma unroll
+	for (int i = 0; i < S::mt; i++) {
+		ahead<E, N> r[2][S::nt][2 / N];
+#pragma unroll
+		for (int h = 0; h < 2; h++)
+#pragma unroll
+			for (int j = 0; j < S::nt; j++)
+#pragma unroll
+				for (int l = 0; l < 2; l += N)
+					if (row + i * 16 + h * 8 < m && col + j * 8 + l < n)
+						r[h][j][l / N].fetch(e, z, row + i * 16 + h * 8, col + j * 8 + l);
+#pragma unroll
+		for (int h = 0; h < 2; h++)
+#pragma unroll
+			for (int j = 0; j < S::nt; j++)
+#pragma unroll
+				for (int l = 0; l < 2; l += N) {
+					const float *from = (S::words ? sum[S::words ? i : 0][j] : acc[i][j]) + h * 2 + l;
+					float v[N];
+#pragma unroll
+					for (int q = 0; q < N; q++)
+						v[q] = from[q];
+					if (row + i * 16 + h * 8 < m && col + j * 8 + l < n)
+						r[h][j][l / N].store(e, v, z, row + i * 16 + h * 8, col + j * 8 + l);
+				}
+	}
+}
+
 /* AK, BK_: is the operand contiguous along k?  AV, BV: elements of one copy, which its address and stride must be
  * multiples of.  Grid: a cluster of SPLIT blocks a tile of BM x BN, tiles of one row one after another, then rows, then
  * batches. */
@@ -234,44 +267,24 @@ __device__ __forceinline__ void gemm_mma(mma_operand<T> a, mma_operand<T> b, int
 		}
 	}
 	float *box = dynamic_shared();
-	const bool whole = n % 2 == 0 && row0 + BM <= m && col0 + BN <= n;
-	if (SPLIT > 1) {
-		copy_wait<0>();
-		__syncthreads();
-	} else if (whole) {
-		const int r0 = row0 + row + lane / 4, c0 = col0 + col + lane % 4 * 2;
-#pragma unroll
-		for (int i = 0; i < S::mt; i++) {
-			ahead<E, 2> r[2][S::nt];
-#pragma unroll
-			for (int h = 0; h < 2; h++)
-#pragma unroll
-				for (int j = 0; j < S::nt; j++)
-					r[h][j].fetch(e, z, r0 + i * 16 + h * 8, c0 + j * 8);
-#pragma unroll
-			for (int h = 0; h < 2; h++)
-#pragma unroll
-				for (int j = 0; j < S::nt; j++) {
-					const float *from = S::words ? sum[S::words ? i : 0][j] : acc[i][j];
-					const float v[2] = { from[h * 2], from[h * 2 + 1] };
-					r[h][j].store(e, v, z, r0 + i * 16 + h * 8, c0 + j * 8);
-				}
-		}
+	if (SPLIT == 1) {
+		if (n % 2 == 0)
+			mma_end<S, 2>(e, z, row0 + row + lane / 4, col0 + col + lane % 4 * 2, m, n, acc, sum);
+		else
+			mma_end<S, 1>(e, z, row0 + row + lane / 4, col0 + col + lane % 4 * 2, m, n, acc, sum);
 		return;
 	}
+	copy_wait<0>();
+	__syncthreads();
 #pragma unroll
 	for (int i = 0; i < S::mt; i++)
 #pragma unroll
 		for (int j = 0; j < S::nt; j++)
 #pragma unroll
 			for (int h = 0; h < 2; h++) {
-				const int r = row + i * 16 + h * 8 + lane / 4, c = col + j * 8 + lane % 4 * 2;
 				const float *from = S::words ? sum[S::words ? i : 0][j] : acc[i][j];
 				const float v[2] = { from[h * 2], from[h * 2 + 1] };
-				if (SPLIT > 1)
-					store(box + r * BN + c, v);
-				else
-					mma_store(e, z, row0 + r, col0 + c, m, n, v);
+				store(box + (row + i * 16 + h * 8 + lane / 4) * BN + col + j * 8 + lane % 4 * 2, v);
 			}
 	if (SPLIT > 1) {
 		mma_cluster_barrier();
