@@ -5,4 +5,4 @@ set_property(SOURCE src/policy/http/price.c APPEND PROPERTY OBJECT_DEPENDS ${CMA
 set_property(SOURCE src/policy/http/price.c APPEND PROPERTY
 	COMPILE_DEFINITIONS WW_PRICES_FILE="${CMAKE_SOURCE_DIR}/src/policy/prices.txt")
 # The cookbook says how long its tiles take: plans and the planner go by the same numbers.
-target_include_directories(ww_policy PRIVATE ${CMAKE_SOURCE_DIR}/skills/cuda/include)
+target_include_directories(ww_policy PUBLIC ${CMAKE_SOURCE_DIR}/skills/cuda/include)

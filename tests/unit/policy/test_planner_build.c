@@ -13,6 +13,7 @@
 #include <malloc.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include <ww/recipe/gemm_tile.h>
 
 static const char *source_dir(void)
 {
@@ -628,6 +629,77 @@ static void test_einsum_spellings(void **state)
 	}
 }
 
+/* x (m, k) times the transpose of w (n, k), then relu. */
+static json_t *product(const char *dtype, int m, int n, int k)
+{
+	char text[2000];
+
+	snprintf(text, sizeof(text),
+		"{\"inputs\":[{\"name\":\"x\",\"dtype\":\"%s\",\"sizes\":[%d,%d],\"strides\":[%d,1]}],"
+		"\"params\":[{\"name\":\"w\",\"dtype\":\"%s\",\"sizes\":[%d,%d],\"strides\":[%d,1],\"role\":\"param\",\"used\":true}],"
+		"\"nodes\":[{\"name\":\"linear\",\"op\":\"aten.linear.default\",\"args\":[{\"ref\":\"x\"},{\"ref\":\"w\"}],"
+		"\"out\":[{\"dtype\":\"%s\",\"sizes\":[%d,%d],\"strides\":[%d,1]}]},"
+		"{\"name\":\"relu\",\"op\":\"aten.relu.default\",\"args\":[{\"ref\":\"linear\"}],"
+		"\"out\":[{\"dtype\":\"%s\",\"sizes\":[%d,%d],\"strides\":[%d,1]}]}],"
+		"\"outputs\":[{\"ref\":\"relu\",\"dtype\":\"%s\",\"sizes\":[%d,%d],\"strides\":[%d,1]}]}",
+		dtype, m, k, k, dtype, n, k, k, dtype, m, n, n, dtype, m, n, n, dtype, m, n, n);
+	return json_loads(text, 0, NULL);
+}
+
+/* Which form a product takes by its size, what it is made of before it, and what it is not. */
+static void test_forms_of_products(void **state)
+{
+	static const struct {
+		const char *dtype;
+		int m, n, k;
+		const char *with, *without;
+		int pads; /* operands that are copied to aligned rows */
+	} want[] = { { "float32", 512, 128, 256, "ww_recipe_gemm_mma(p", "ww_recipe_split(p", 0 },
+		{ "float32", 4096, 4096, 4096, "ww_recipe_gemm3(p", "ww_recipe_gemm_mma(p", 0 },
+		{ "float32", 262144, 128, 128, "ww_recipe_gemm_mma(p", "ww_recipe_split(p", 0 },
+		{ "bfloat16", 13381, 467, 257, "ww_recipe_gemm16(p", "library", 2 },
+		{ "bfloat16", 13381, 467, 256, "ww_recipe_gemm16(p", "library", 0 },
+		{ "float16", 127, 64, 67, "ww_recipe_gemm_mma(p", "ww_recipe_pad(p", 0 } };
+
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(want); i++) {
+		json_t *g = product(want[i].dtype, want[i].m, want[i].n, want[i].k);
+		struct pl_result r;
+
+		assert_non_null(g);
+		build(g, "cuda", &r);
+		assert_true(r.ok);
+		if (!strstr(r.plan_text, want[i].with) || strstr(r.plan_text, want[i].without) ||
+			count(r.plan_text, "ww_recipe_pad(p") != want[i].pads)
+			fail_msg("%s %d x %d x %d: %s", want[i].dtype, want[i].m, want[i].n, want[i].k, r.plan_text);
+		ww_pl_result_release(&r);
+		json_decref(g);
+	}
+}
+
+/* Products of both types as an H200 took them, with the fastest tile: the estimate is near, and so is the choice. */
+static void test_tiles_as_measured(void **state)
+{
+	static const struct {
+		struct ww_mma_size s;
+		double us;
+	} want[] = { { { 64, 64, 64, 1, 4, 4, 4, 132 }, 2.32 }, { { 127, 2112, 12928, 1, 4, 4, 4, 132 }, 193.08 },
+		{ { 2048, 2048, 2048, 1, 4, 4, 4, 132 }, 300.22 }, { { 288, 288, 128, 640, 4, 4, 4, 132 }, 362.12 },
+		{ { 1215, 1665, 135, 1, 4, 1, 1, 132 }, 29.20 }, { { 2048, 2048, 2048, 1, 2, 8, 8, 132 }, 64.90 },
+		{ { 127, 2112, 12928, 1, 2, 8, 8, 132 }, 56.23 }, { { 64, 512, 8192, 1, 2, 8, 8, 132 }, 12.52 } };
+
+	(void)state;
+	for (size_t i = 0; i < WW_ARRAY_LEN(want); i++) {
+		const struct ww_mma_tile t = ww_mma_choose(&want[i].s);
+
+		if (t.us < want[i].us / 1.2 || t.us > want[i].us * 1.2)
+			fail_msg("%lld x %lld x %lld takes %.1f us, estimated %.1f", want[i].s.m, want[i].s.n, want[i].s.k,
+				want[i].us, t.us);
+		if (want[i].s.k > 8000) /* long and thin: shared by as many blocks as can */
+			assert_int_equal(t.split, 8);
+	}
+}
+
 static void test_hostile_graphs(void **state)
 {
 	static const char *const text[] = {
@@ -852,7 +924,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_unknown_operator_is_named), cmocka_unit_test(test_refusals_name_the_case),
 		cmocka_unit_test(test_every_bag_is_covered), cmocka_unit_test(test_a_refusal_leaks_nothing),
 		cmocka_unit_test(test_repeated_kernels_are_shared), cmocka_unit_test(test_windows_are_shared),
-		cmocka_unit_test(test_einsum_spellings), cmocka_unit_test(test_hostile_graphs),
+		cmocka_unit_test(test_einsum_spellings), cmocka_unit_test(test_forms_of_products),
+		cmocka_unit_test(test_tiles_as_measured), cmocka_unit_test(test_hostile_graphs),
 		cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
 		cmocka_unit_test(test_work_is_not_repeated), cmocka_unit_test(test_partition),
 		cmocka_unit_test(test_in_place) };
