@@ -1,7 +1,7 @@
 /* gemm_check.cc - gemm_mma on the cpu: small products of odd sizes, each type, tile and order of the operands, against
  * sums in double.  Prints how many are wrong. */
 #include "device.h"
-#include <ww/gemm_mma.cuh>
+#include <ww/gemm.cuh>
 
 #include <cstdio>
 #include <vector>
@@ -68,4 +68,65 @@ template <class T> static int wrong_of()
 		wrong<T, 128, 64, true, false, w, w / 2>(17, 72, 104, 0);
 }
 
-int main(void) { printf("%d\n", wrong_of<float>() + wrong_of<__half>() + wrong_of<__nv_bfloat16>()); }
+/* Adds a row of its own, read ahead of several stores. */
+struct with_bias {
+	float *d;
+	const float *bias;
+	int m, n;
+	template <int N> struct ahead {
+		float x[N];
+	};
+	template <int N> void fetch(int, int, int col, ahead<N> &given) const
+	{
+		for (int i = 0; i < N; i++)
+			given.x[i] = bias[col + i];
+	}
+	template <int N> void store(int z, int row, int col, const float (&v)[N], ahead<N> &given) const
+	{
+		for (int i = 0; i < N; i++)
+			d[((long long)z * m + row) * n + col + i] += v[i] + given.x[i];
+	}
+};
+
+/* The end of a tile of gemm3 and gemm16: each element of it once, in its place, unscaled. */
+template <int BN, bool SCALED> static int wrong_end(int m, int n)
+{
+	std::vector<float> d(2 * m * n, 0.f), bias(n);
+	std::vector<unsigned> sa(2 * m), sb(2 * n);
+	const with_bias e = { d.data(), bias.data(), m, n };
+	int bad = 0;
+
+	for (float &v : bias)
+		v = draw();
+	for (unsigned &v : sa)
+		v = ww::magnitude(draw());
+	for (unsigned &v : sb)
+		v = ww::magnitude(draw() * 8.f);
+	for (int row = 0; row < m; row += 64)
+		for (int col = 0; col < n; col += BN)
+			host::launch(1, 1, 1, 128, [&] {
+				float acc[BN / 2];
+				for (int i = 0; i < BN / 2; i++) /* element (r, c) is 1000 r + c */
+					acc[i] = (float)(1000 * (row + (int)threadIdx.x / 32 * 16 + (int)threadIdx.x % 32 / 4 + i / 2 % 2 * 8) +
+						col + i / 4 * 8 + (int)threadIdx.x % 4 * 2 + i % 2);
+				ww::tile_end<BN, SCALED>(e, sa.data(), sb.data(), 1, row, col, m, n, acc);
+			});
+	for (int r = 0; r < m; r++)
+		for (int c = 0; c < n; c++) {
+			const float scale = SCALED ? ww::unscale(sa[m + r]) * ww::unscale(sb[n + c]) : 1.f;
+			const float want = (float)(1000 * r + c) * scale + bias[c], got = d[((long long)m + r) * n + c];
+			bad += !(fabsf(got - want) <= 1e-6f * fabsf(want) + 1e-6f);
+		}
+	if (bad)
+		fprintf(stderr, "end of %d columns, scaled %d, %d x %d: %d wrong\n", BN, SCALED, m, n, bad);
+	return bad > 0;
+}
+
+int main(void)
+{
+	int n = wrong_of<float>() + wrong_of<__half>() + wrong_of<__nv_bfloat16>();
+
+	n += wrong_end<128, true>(64, 128) + wrong_end<128, true>(75, 150) + wrong_end<192, true>(130, 373);
+	n += wrong_end<256, false>(64, 300) + wrong_end<64, false>(9, 63);
+	printf("%d\n", n);
+}

@@ -27,6 +27,80 @@
 namespace ww
 {
 
+/* Stores 64 rows and BN columns that a warpgroup holds as wgmma leaves them, the first at row, col of batch item z; sa,
+ * sb: group maxima of the operands' rows where SCALED. */
+template <int BN, bool SCALED, class E> __device__ __forceinline__ void tile_end(const E &e, const unsigned *sa,
+	const unsigned *sb, int z, int row, int col, int m, int n, const float (&acc)[BN / 2])
+{
+	const int many = SCALED && BN > 128 ? 2 : 4; /* columns of 8 at once */
+	const int lane = threadIdx.x & 31;
+	float ua[2] = { 1.f, 1.f };
+
+	row += (threadIdx.x / 32 % 4) * 16 + lane / 4;
+	col += lane % 4 * 2;
+#pragma unroll
+	for (int h = 0; SCALED && h < 2; h++)
+		ua[h] = unscale(__ldg(sa + (long long)z * m + min(row + 8 * h, m - 1)));
+#pragma unroll
+	for (int j0 = 0; j0 < BN / 8; j0 += many) {
+		/* Loaded one after the other, what the stores read (scales, a bias, a residual) took 8 to 20 us for a tile,
+		 * longer than its products of a K of 128. */
+		if (!(n & 1) && row + 8 < m && col + (j0 + many - 1) * 8 < n) {
+			float v[2][many][2];
+			ahead<E, 2> r[2][many];
+
+#pragma unroll
+			for (int h = 0; h < 2; h++)
+#pragma unroll
+				for (int j = 0; j < many; j++)
+					r[h][j].fetch(e, z, row + 8 * h, col + (j0 + j) * 8);
+
+#pragma unroll
+			for (int j = 0; j < many; j++) {
+				uint2 u = { 0, 0 };
+				if (SCALED)
+					u = __ldg((const uint2 *)(sb + (long long)z * n + col + (j0 + j) * 8));
+#pragma unroll
+				for (int h = 0; h < 2; h++)
+#pragma unroll
+					for (int i = 0; i < 2; i++) {
+						const float x = acc[(j0 + j) * 4 + h * 2 + i];
+						v[h][j][i] = SCALED ? x * ua[h] * unscale(i ? u.y : u.x) : x;
+					}
+			}
+#pragma unroll
+			for (int h = 0; h < 2; h++)
+#pragma unroll
+				for (int j = 0; j < many; j++)
+					r[h][j].store(e, v[h][j], z, row + 8 * h, col + (j0 + j) * 8);
+			continue;
+		}
+#pragma unroll
+		for (int g = 0; g < 2 * many; g += 2) { /* two columns of one of the two rows */
+			const int h = g / many, c0 = col + (j0 + g % many) * 8;
+			ahead<E, 1> r[4];
+			float v[4];
+
+#pragma unroll
+			for (int i = 0; i < 4; i++) {
+				const int c = c0 + i / 2 * 8 + i % 2;
+				v[i] = acc[(j0 + g % many + i / 2) * 4 + h * 2 + i % 2];
+				if (SCALED)
+					v[i] *= ua[h] * unscale(__ldg(sb + (long long)z * n + min(c, n - 1)));
+				if (row + 8 * h < m && c < n)
+					r[i].fetch(e, z, row + 8 * h, c);
+			}
+#pragma unroll
+			for (int i = 0; i < 4; i++) {
+				const int c = c0 + i / 2 * 8 + i % 2;
+				const float one[1] = { v[i] };
+				if (row + 8 * h < m && c < n)
+					r[i].store(e, one, z, row + 8 * h, c);
+			}
+		}
+	}
+}
+
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 template <int BN, int KSTEP, int CLUSTER, int GROUP, bool SCALED, class E> struct gemm_job {
@@ -65,74 +139,9 @@ template <int BN, int KSTEP, int CLUSTER, int GROUP, bool SCALED, class E> struc
 
 	__device__ __forceinline__ void done(int tile, int wg, float (&acc)[BN / 2]) const
 	{
-		const int many = SCALED && BN > 128 ? 2 : 4; /* columns of 8 at once */
-		int z, row, col, lane = threadIdx.x & 31;
-		float ua[2] = { 1.f, 1.f };
-
+		int z, row, col;
 		where(tile, z, row, col);
-		row += wg * 64 + (threadIdx.x / 32 % 4) * 16 + lane / 4;
-		col += lane % 4 * 2;
-#pragma unroll
-		for (int h = 0; SCALED && h < 2; h++)
-			ua[h] = unscale(__ldg(sa + (long long)z * m + min(row + 8 * h, m - 1)));
-#pragma unroll
-		for (int j0 = 0; j0 < BN / 8; j0 += many) {
-			/* Loaded one after the other, what the stores read (scales, a bias, a residual) took 8 to 20 us for a tile,
-			 * longer than its products of a K of 128. */
-			if (!(n & 1) && row + 8 < m && col + (j0 + many - 1) * 8 < n) {
-				float v[2][many][2];
-				ahead<E, 2> r[2][many];
-
-#pragma unroll
-				for (int h = 0; h < 2; h++)
-#pragma unroll
-					for (int j = 0; j < many; j++)
-						r[h][j].fetch(e, z, row + 8 * h, col + (j0 + j) * 8);
-
-#pragma unroll
-				for (int j = 0; j < many; j++) {
-					uint2 u = { 0, 0 };
-					if (SCALED)
-						u = __ldg((const uint2 *)(sb + (long long)z * n + col + (j0 + j) * 8));
-#pragma unroll
-					for (int h = 0; h < 2; h++)
-#pragma unroll
-						for (int i = 0; i < 2; i++) {
-							const float x = acc[(j0 + j) * 4 + h * 2 + i];
-							v[h][j][i] = SCALED ? x * ua[h] * unscale(i ? u.y : u.x) : x;
-						}
-				}
-#pragma unroll
-				for (int h = 0; h < 2; h++)
-#pragma unroll
-					for (int j = 0; j < many; j++)
-						r[h][j].store(e, v[h][j], z, row + 8 * h, col + (j0 + j) * 8);
-				continue;
-			}
-#pragma unroll
-			for (int g = 0; g < 2 * many; g += 2) { /* two columns of one of the two rows */
-				const int h = g / many, c0 = col + (j0 + g % many) * 8;
-				ahead<E, 1> r[4];
-				float v[4];
-
-#pragma unroll
-				for (int i = 0; i < 4; i++) {
-					const int c = c0 + i / 2 * 8 + i % 2;
-					v[i] = acc[(j0 + g % many + i / 2) * 4 + h * 2 + i % 2];
-					if (SCALED)
-						v[i] *= ua[h] * unscale(__ldg(sb + (long long)z * n + min(c, n - 1)));
-					if (row + 8 * h < m && c < n)
-						r[i].fetch(e, z, row + 8 * h, c);
-				}
-#pragma unroll
-				for (int i = 0; i < 4; i++) {
-					const int c = c0 + i / 2 * 8 + i % 2;
-					const float one[1] = { v[i] };
-					if (row + 8 * h < m && c < n)
-						r[i].store(e, one, z, row + 8 * h, c);
-				}
-			}
-		}
+		tile_end<BN, SCALED>(e, sa, sb, z, row + wg * 64, col, m, n, acc);
 	}
 };
 
