@@ -85,7 +85,7 @@ ok(code == 3 and "the same command goes on" in said and state()["corpus"] == "en
 ok(os.path.exists(path("got/results.json")) and os.path.exists(path("got/logs.tar.gz")), "what is there is delivered")
 code, more = call(1000, 25)
 ok(code == -9, "a killed one", more)
-for _ in range(20):
+for _ in range(60):
     code, more = call(150)
     said += more
     if code != 3:
