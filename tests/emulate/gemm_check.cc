@@ -104,7 +104,7 @@ template <int BN, bool SCALED> static int wrong_end(int m, int n)
 		v = ww::magnitude(draw() * 8.f);
 	for (int row = 0; row < m; row += 64)
 		for (int col = 0; col < n; col += BN)
-			host::launch(1, 1, 1, 128, [&] {
+			host::launch(1, 1, 1, 128, 1, [&] {
 				float acc[BN / 2];
 				for (int i = 0; i < BN / 2; i++) /* element (r, c) is 1000 r + c */
 					acc[i] = (float)(1000 * (row + (int)threadIdx.x / 32 * 16 + (int)threadIdx.x % 32 / 4 + i / 2 % 2 * 8) +
