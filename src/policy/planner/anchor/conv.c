@@ -502,7 +502,7 @@ static void print_last(struct pl *pl, struct kern *k, struct ww_str *s)
 	const char *y = node(pl, k, "library_y");
 
 	pl_cuda_pixel_functor(pl, k, s);
-	pl_cuda_after_library(pl, k, s, "after_library", y, out->size[0], k->loop->inner, out->size[1]);
+	pl_cuda_after_library(pl, k, s, "after_library", y, out->dt, out->size[0], k->loop->inner, out->size[1]);
 }
 
 static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
@@ -522,7 +522,7 @@ static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 		pl_fmt(pl, "\t\tconst ix_t %s = image, %s = chan;\n\t\t(void)%s;\n\t\t(void)%s;\n", image, chan, image, chan));
 	if (k->loop->library & BY_LIBRARY)
 		pl_cuda_after_library(pl, k, s, k->loop->form == TURNED ? "after_library_turned" : "after_library",
-			node(pl, k, "library_y"), out->size[0], out->size[1], k->loop->inner);
+			node(pl, k, "library_y"), out->dt, out->size[0], out->size[1], k->loop->inner);
 	else
 		print_ours(pl, k, s);
 }

@@ -232,16 +232,24 @@ static double mma_us(const struct anchor *sp, const struct estimate *e, int alig
 		.us;
 }
 
+/* The type of the library's result where a kernel follows: fp32 where PyTorch rounds only after the bias is added,
+ * which may cancel it. */
+static int library_dt(const struct anchor *sp)
+{
+	return pl_is_half(sp->out->dt) && !sp->out->result ? WW_F32 : sp->out->dt;
+}
+
 /* bare: nothing follows.  Of 16-bit operands that are not aligned cuBLAS makes a tenth as much. */
 static double library_us(const struct anchor *sp, const struct estimate *e, int bare)
 {
-	int bytes = pl_itemsize(in_dt(sp)), out = pl_itemsize(sp->out->dt);
+	int bytes = pl_itemsize(in_dt(sp)), out = pl_itemsize(bare ? sp->out->dt : library_dt(sp));
 	double work = e->batch * e->m * e->n * e->k, result = e->batch * e->m * e->n;
 	double moved = bytes * e->batch * (e->m + e->n) * e->k + out * result;
 	int aligned = vector_of(sp, 0) * bytes == 16 && vector_of(sp, 1) * bytes == 16;
 	double us = bytes == 4 ? 4.5 + work / (e->batch > 1 ? 14e6 : 21e6) : 2.5 + work / (aligned ? 320e6 : 28e6);
 
-	return fmax(us, LAUNCH_US + moved_us(moved)) + (bare ? 0 : LAUNCH_US + moved_us(2 * out * result));
+	return fmax(us, LAUNCH_US + moved_us(moved)) +
+		(bare ? 0 : LAUNCH_US + moved_us((out + pl_itemsize(sp->out->dt)) * result));
 }
 
 /* The form that takes least where nothing was asked for; *library: that would take less. */
@@ -415,7 +423,7 @@ static const char *library_matrix(struct pl *pl, const struct anchor *sp, int wh
 }
 
 /* The library node that writes to buffer `y` of plan.c. */
-static const char *node(struct pl *pl, const struct kern *k, const char *y)
+static const char *node(struct pl *pl, const struct kern *k, const char *y, int dt)
 {
 	const struct anchor *sp = k->anchor;
 	int nb = sp->gemm.n_batch;
@@ -427,7 +435,7 @@ static const char *node(struct pl *pl, const struct kern *k, const char *y)
 		"\t\t\t.a = %s,\n\t\t\t.b = %s,\n\t\t\t.d = { .buf = %s, .dtype = %s, .ld = %s, "
 		".batch_stride = (%s) * (%s) } });\n",
 		m, n, ix_text(pl, inner(sp)), ix_text(pl, k->loop->outer), pl_math_name(in_dt(sp), "FP32"),
-		library_matrix(pl, sp, 0), library_matrix(pl, sp, 1), y, pl_dtype_name(sp->out->dt), n, m, n);
+		library_matrix(pl, sp, 0), library_matrix(pl, sp, 1), y, pl_dtype_name(dt), n, m, n);
 }
 
 /* What `call` of the recipe makes of operand `which`, a struct `type`: once where an earlier product has the same
@@ -560,7 +568,7 @@ static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 	const char *row = pl_var_or(k->anchor_idx[nb], "row_"), *loads = "";
 
 	if (!k->loop->store) {
-		k->launch = pl_fmt(pl, "\t{\n%s\t}\n", node(pl, k, pl_plan_buf(pl, sp->out->root)));
+		k->launch = pl_fmt(pl, "\t{\n%s\t}\n", node(pl, k, pl_plan_buf(pl, sp->out->root), sp->out->dt));
 		return;
 	}
 	if (k->loop->form == ANY && !library)
@@ -569,8 +577,8 @@ static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 		pl_fmt(
 			pl, "%s\t\tconst ix_t %s = row;\n\t\t(void)%s;\n", pl_indent(pl, pl_axes(pl, k, 0, nb, "b"), 1), row, row));
 	if (library)
-		pl_cuda_after_library(pl, k, s, "after_library", node(pl, k, "library_y"), k->loop->outer, sp->out->size[nb],
-			sp->out->size[nb + 1]);
+		pl_cuda_after_library(pl, k, s, "after_library", node(pl, k, "library_y", library_dt(sp)), library_dt(sp),
+			k->loop->outer, sp->out->size[nb], sp->out->size[nb + 1]);
 	else
 		ours[k->loop->form](pl, k, s);
 }

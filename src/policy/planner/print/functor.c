@@ -251,9 +251,8 @@ void pl_cuda_pixel_functor(struct pl *pl, struct kern *k, struct ww_str *s)
 }
 
 void pl_cuda_after_library(struct pl *pl, struct kern *k, struct ww_str *s, const char *template, const char *node,
-	const struct ix *batch, const struct ix *rows, const struct ix *cols)
+	int dt, const struct ix *batch, const struct ix *rows, const struct ix *cols)
 {
-	int dt = k->anchor->out->dt;
 	const char *size = pl_fmt(pl, "%s, %s, %s", ix_text(pl, batch), ix_text(pl, rows), ix_text(pl, cols));
 
 	pl_cuda_kernel(pl, k, s, "256", pl_fmt(pl, "const %s *library_y, long long library_rows", pl_ctype(dt, pl->target)),

@@ -46,9 +46,10 @@ void pl_cuda_kernel(
 	struct pl *pl, struct kern *k, struct ww_str *s, const char *bounds, const char *params, const char *call);
 /* The functor of kernel k, called with neighbouring channels of a pixel: store(image, pix, chan, acc). */
 void pl_cuda_pixel_functor(struct pl *pl, struct kern *k, struct ww_str *s);
-/* Library node `node` of plan.c writes scratch library_y, (batch, rows, cols); `template` with the functor follows. */
+/* Library node `node` of plan.c writes scratch library_y of type dt, (batch, rows, cols); `template` with the functor
+ * follows. */
 void pl_cuda_after_library(struct pl *pl, struct kern *k, struct ww_str *s, const char *template, const char *node,
-	const struct ix *batch, const struct ix *rows, const struct ix *cols);
+	int dt, const struct ix *batch, const struct ix *rows, const struct ix *cols);
 /* The kernel's buffers as parameters of a __global__ function. */
 const char *pl_cuda_params(struct pl *pl, struct kern *k);
 
