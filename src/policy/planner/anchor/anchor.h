@@ -76,6 +76,7 @@ struct anchor_ops {
 	const char *header;     /* of the cookbook: <ww/HEADER.cuh>, <ww/recipe/HEADER.h> */
 	const char *by_library; /* cuda: plural name for messages, where a library computes them too; else NULL */
 	int library_tf32;       /* and that without full fp32 accuracy unless LIBRARY_FP32 is asked for */
+	int stores_fp32;        /* a result of 16 bits that its operator does not return may be stored as fp32 */
 	/* FUSES_READER: the expression of what reads its result at its own index; FUSES_OPERAND: those of its operands */
 	int fuses;
 	/* Can the template read operand `which` by the strides that o has now?  Not asked for FUSES_OPERAND. */

@@ -232,7 +232,7 @@ static double mma_us(const struct anchor *sp, const struct estimate *e, int alig
 		.us;
 }
 
-/* The type of the library's result where a kernel follows: fp32 where PyTorch rounds only after the bias is added,
+/* The type of the library's result where others read it: fp32 where PyTorch rounds only after the bias is added,
  * which may cancel it. */
 static int library_dt(const struct anchor *sp)
 {
@@ -242,7 +242,7 @@ static int library_dt(const struct anchor *sp)
 /* bare: nothing follows.  Of 16-bit operands that are not aligned cuBLAS makes a tenth as much. */
 static double library_us(const struct anchor *sp, const struct estimate *e, int bare)
 {
-	int bytes = pl_itemsize(in_dt(sp)), out = pl_itemsize(bare ? sp->out->dt : library_dt(sp));
+	int bytes = pl_itemsize(in_dt(sp)), out = pl_itemsize(library_dt(sp));
 	double work = e->batch * e->m * e->n * e->k, result = e->batch * e->m * e->n;
 	double moved = bytes * e->batch * (e->m + e->n) * e->k + out * result;
 	int aligned = vector_of(sp, 0) * bytes == 16 && vector_of(sp, 1) * bytes == 16;
@@ -568,7 +568,7 @@ static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 	const char *row = pl_var_or(k->anchor_idx[nb], "row_"), *loads = "";
 
 	if (!k->loop->store) {
-		k->launch = pl_fmt(pl, "\t{\n%s\t}\n", node(pl, k, pl_plan_buf(pl, sp->out->root), sp->out->dt));
+		k->launch = pl_fmt(pl, "\t{\n%s\t}\n", node(pl, k, pl_plan_buf(pl, sp->out->root), sp->out->root->dt));
 		return;
 	}
 	if (k->loop->form == ANY && !library)
@@ -585,6 +585,7 @@ static void print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 
 const struct anchor_ops pl_gemm_ops = { .header = "gemm",
 	.by_library = "products",
+	.stores_fp32 = 1,
 	.fuses = FUSES_READER,
 	.fits = fits,
 	.reads_operands = reads_operands,

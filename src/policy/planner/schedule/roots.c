@@ -28,11 +28,13 @@ static void store(struct pl *pl, struct val *v, int dt, const char *why)
 		v->root->why = why;
 }
 
-/* Statistics and parts of sums stay in fp32 where the operator works on 16 bits, as in PyTorch's kernels: a sum of
- * squares of half precision is soon beyond its range, and a variance rounded to it is off in the third digit. */
+/* Statistics, parts of sums, and products ahead of their bias stay in fp32 where the operator works on 16 bits, as in
+ * PyTorch's kernels: a sum of squares of half precision is soon beyond its range, and a variance rounded to it is off
+ * in the third digit. */
 void pl_store_because(struct pl *pl, struct val *v, const char *why)
 {
-	int inside = !v->result && (v->kind == V_RED || v->kind == V_OP);
+	int inside = !v->result &&
+		(v->kind == V_RED || v->kind == V_OP || (v->kind == V_ANCHOR && pl_anchor_ops[v->anchor->kind]->stores_fp32));
 
 	store(pl, v, inside && pl_is_half(v->dt) ? WW_F32 : v->dt, why);
 }
