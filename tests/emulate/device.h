@@ -37,18 +37,23 @@
 struct dim3 {
 	unsigned x, y, z;
 };
-struct alignas(8) uint2 {
-	unsigned x, y;
-};
-struct alignas(16) uint4 {
-	unsigned x, y, z, w;
-};
+/* Vectors are copied as one word, so that count.cc meets one access. */
+#define VECTOR(name, bytes, word, members, args, ...)                                                                  \
+	struct alignas(bytes) name {                                                                                       \
+		members;                                                                                                       \
+		name() = default;                                                                                              \
+		name args : __VA_ARGS__ {}                                                                                     \
+		name(const name &o) { *(word *)this = *(const word *)&o; }                                                     \
+		name &operator=(const name &o) { return *(word *)this = *(const word *)&o, *this; }                            \
+	}
+VECTOR(uint2, 8, uint64_t, unsigned x; unsigned y, (unsigned a, unsigned b), x(a), y(b));
+VECTOR(uint4, 16, unsigned __int128, unsigned x; unsigned y; unsigned z;
+	unsigned w, (unsigned a, unsigned b, unsigned c, unsigned d), x(a), y(b), z(c), w(d));
 struct alignas(8) float2 {
 	float x, y;
 };
-struct alignas(16) float4 {
-	float x, y, z, w;
-};
+VECTOR(float4, 16, unsigned __int128, float x; float y; float z;
+	float w, (float a, float b, float c, float d), x(a), y(b), z(c), w(d));
 inline thread_local dim3 threadIdx, blockIdx;
 inline dim3 blockDim, gridDim;
 
@@ -80,6 +85,7 @@ struct block_state {
 inline thread_local block_state me;
 inline void (*call)(const void *); /* the kernel with its arguments, and where both lie */
 inline const void *body;
+inline void (*runs)(int); /* count.h: a thread's own code ends or goes on */
 
 /* Blocks that run beside each other. */
 struct together {
@@ -130,12 +136,16 @@ __attribute__((noinline)) inline void yield()
 
 inline void wait(gate &g)
 {
+	if (runs)
+		runs(0);
 	const unsigned before = g.opened;
 	g.waiting++;
 	g.open_if_all();
 	while (g.opened == before)
 		yield();
 	me.moved = true;
+	if (runs)
+		runs(1);
 }
 
 template <class F> void wait_until(const F &holds)
@@ -339,6 +349,8 @@ inline void __syncwarp(unsigned = 0xffffffffu) { host::wait_warp(); }
 /* v of lane `lane` of this warp. */
 template <class T> T host_shuffle(T v, unsigned lane)
 {
+	if (host::runs)
+		host::runs(0);
 	const unsigned i = threadIdx.x;
 	uint64_t (&box)[host::MAX_THREADS] = host::me.slot[host::me.parity[i] ^= 1];
 	T other;
