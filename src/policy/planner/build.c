@@ -74,7 +74,7 @@ void pl_guard_eq(struct pl *pl, const struct ix *a, const struct ix *b, const ch
 	text = pl_fmt(pl, "\tWW_EQUAL(%s, %s);\n", ix_text(pl, a), ix_text(pl, b));
 	if (!strstr(pl->guards.p, text))
 		ww_str_adds(&pl->guards, text);
-	ix_unite(a, b);
+	ix_unite(pl, a, b);
 }
 
 const struct knobs *pl_knobs(struct pl *pl, int kernel)

@@ -4,6 +4,7 @@
  *   lower/            gnode                -> struct val: pointwise operations, views, reductions, anchors (GEMM, ...)
  *   graph/val.c       construction of values, over index expressions (ix.c); walk.c: what a value reads
  *   schedule/group.c  values               -> struct kern: which values one kernel computes, over which index space
+ *   schedule/siblings.c  row kernels that read the same rows -> one
  *   schedule/hoist.c  a reduction to store -> the value to store in its place
  *   schedule/loop.c   kern                 -> struct loop: lane, passes, statements, numbers of the launch
  *   schedule/share.c  two kernels that do the same to other buffers -> one
@@ -80,6 +81,9 @@ struct val *pl_store_for(struct pl *pl, struct val *top, const struct ix *const 
 /* ---- print/ */
 /* Offsets of the loads that kernel k does, with their buffers; returns how many. */
 int pl_kern_loads(struct pl *pl, struct kern *k, const struct ix **off, struct buf **buf, int max);
+/* axes.c: how many of the loads change with its rows and not with `lane`: a bias, a row's statistics. */
+int pl_reads_of_rows(struct pl *pl, struct kern *k, const struct ix_atom *lane);
+enum { PL_LONG_ROW = 768 /* vectors of a row that a block stays in, at least */ };
 const struct ix *pl_of_var(struct pl *pl, const struct ix_atom *v);
 const struct knobs *pl_knobs(struct pl *pl, int kernel);
 /* The search's trial in which everything is plain: no vectors, general templates, no library. */

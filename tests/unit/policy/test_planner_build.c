@@ -115,6 +115,27 @@ static void test_fusion(void **state)
 	}
 }
 
+/* Statistics of the same rows are one kernel, moments of sums in parts two, windows across memory lie in tiles, blocks
+ * stay in long rows, and truth values are read as vectors of bytes. */
+static void test_rows_apart(void **state)
+{
+	static const char *const want[] = { "/* rows: bitwise_not, masked_fill, softmax, mean, amax */",
+		"/* pointwise: bitwise_not, masked_fill, softmax, avg_pool2d, unflatten, add */", "HIGH = 8, WIDE",
+		"row = blockIdx.x / chunks", "unsigned char x0[CH][V];", " < S4))\n\t\t\tww::load(in_bias" };
+	json_t *g = fixture("rows_apart.json");
+	struct pl_result r;
+
+	(void)state;
+	build(g, "cuda", &r);
+	assert_true(r.ok);
+	for (size_t i = 0; i < WW_ARRAY_LEN(want); i++)
+		if (!strstr(r.device_text, want[i]))
+			fail_msg("no \"%s\"", want[i]);
+	assert_int_equal(r.n_kern, 13);
+	ww_pl_result_release(&r);
+	json_decref(g);
+}
+
 /* plan.c begins with the kernels and the graph nodes that each computes; the run's page reads them there. */
 static void test_titles_name_the_nodes(void **state)
 {
@@ -262,7 +283,7 @@ static void test_statistics_are_not_rounded(void **state)
 	assert_non_null(g);
 	ww_pl_build(g, d, "cuda", NULL, 0, NULL, &r);
 	assert_true(r.ok);
-	assert_int_equal(count(r.plan_text, "ww_scratch("), 3); /* parts of two sums, and the mean */
+	assert_int_equal(count(r.plan_text, "ww_scratch("), 2); /* parts of two sums; the mean stays in registers */
 	assert_null(strstr(r.device_text, "__half *__restrict__ t"));
 	ww_pl_result_release(&r);
 	json_decref(g);
@@ -917,7 +938,7 @@ static void test_algebra(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_every_fixture_is_covered), cmocka_unit_test(test_fusion),
-		cmocka_unit_test(test_library_nodes), cmocka_unit_test(test_small_products),
+		cmocka_unit_test(test_rows_apart), cmocka_unit_test(test_library_nodes), cmocka_unit_test(test_small_products),
 		cmocka_unit_test(test_statistics_follow_the_layout), cmocka_unit_test(test_computed_sizes_have_names),
 		cmocka_unit_test(test_titles_name_the_nodes), cmocka_unit_test(test_row_skeletons),
 		cmocka_unit_test(test_kept_values), cmocka_unit_test(test_statistics_are_not_rounded),

@@ -70,6 +70,18 @@ template <int N, class T> __device__ __forceinline__ void load(const T *p, float
 		v[i] = to_float<T>(u.elem[i]);
 }
 
+/* Truth values stay bytes. */
+template <int N> __device__ __forceinline__ void load(const unsigned char *p, unsigned char (&v)[N])
+{
+	typename pieces<unsigned char, N>::u u;
+#pragma unroll
+	for (int i = 0; i < pieces<unsigned char, N>::count; i++)
+		u.word[i] = ((const typename pieces<unsigned char, N>::w *)p)[i];
+#pragma unroll
+	for (int i = 0; i < N; i++)
+		v[i] = u.elem[i];
+}
+
 template <int N, class T> __device__ __forceinline__ void store(T *p, const float (&v)[N])
 {
 	typename pieces<T, N>::u u;

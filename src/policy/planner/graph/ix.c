@@ -81,14 +81,66 @@ static int is_sym(const struct ix *a)
 	return a->n == 1 && a->m[0].c == 1 && a->m[0].n == 1 && a->m[0].atom[0]->kind == IX_SYM;
 }
 
-void ix_unite(const struct ix *a, const struct ix *b)
+/* A size without what is known of it: the number that its fixed symbols and its factor make, and the symbols left. */
+struct factors {
+	int64_t c;
+	int n;
+	struct ix_atom *atom[IX_MAX_ATOMS];
+};
+
+static int factor(const struct ix *x, struct factors *f)
+{
+	*f = (struct factors){ .c = x->n == 1 ? x->m[0].c : 0 };
+	for (int i = 0; f->c > 0 && i < x->m[0].n; i++) {
+		struct ix_atom *a = (struct ix_atom *)x->m[0].atom[i];
+
+		if (a->kind != IX_SYM)
+			return 0;
+		a = (struct ix_atom *)what_it_is(a);
+		if (a->fixed)
+			f->c *= a->value;
+		else
+			f->atom[f->n++] = a;
+	}
+	return f->c > 0;
+}
+
+/* Products that are equal: without the symbols that both have, the one that is left of one side and a number, or the
+ * ones that are left of both. */
+static void unite_products(const struct ix *a, const struct ix *b)
+{
+	struct factors f, g, *one = &f, *other = &g;
+
+	if (!factor(a, &f) || !factor(b, &g))
+		return;
+	for (int i = 0; i < f.n; i++)
+		for (int k = 0; k < g.n; k++)
+			if (f.atom[i] == g.atom[k]) {
+				f.atom[i--] = f.atom[--f.n];
+				g.atom[k] = g.atom[--g.n];
+				break;
+			}
+	if (!f.n) {
+		one = &g;
+		other = &f;
+	}
+	if (one->n == 1 && !other->n && one->atom[0]->value * one->c == other->c)
+		one->atom[0]->fixed = 1;
+	else if (f.n == 1 && g.n == 1 && f.c == g.c)
+		f.atom[0]->id < g.atom[0]->id ? (g.atom[0]->is = f.atom[0]) : (f.atom[0]->is = g.atom[0]);
+}
+
+void ix_unite(struct pl *pl, const struct ix *a, const struct ix *b)
 {
 	const struct ix *first = is_sym(a) ? a : b, *second = first == a ? b : a;
 	struct ix_atom *x, *y;
 	int64_t c;
 
-	if (!is_sym(first))
+	if (!is_sym(first)) {
+		if (pl->target == WW_TARGET_CUDA)
+			unite_products(a, b);
 		return;
+	}
 	x = (struct ix_atom *)what_it_is(first->m[0].atom[0]);
 	if (is_sym(second)) {
 		y = (struct ix_atom *)what_it_is(second->m[0].atom[0]);
@@ -250,15 +302,32 @@ static struct ix_mono without(const struct ix_mono *m, int k)
 	return r;
 }
 
+/* m with numbers in place of the symbols that are known to equal one. */
+static struct ix_mono in_numbers(const struct ix_mono *m)
+{
+	struct ix_mono r = { .c = m->c };
+
+	for (int i = 0; i < m->n; i++)
+		if (m->atom[i]->kind == IX_SYM && what_it_is(m->atom[i])->fixed)
+			r.c *= m->atom[i]->value;
+		else
+			r.atom[r.n++] = m->atom[i];
+	return r;
+}
+
 /* c * b in one monomial is w?  0 where it has too many factors. */
 static int is_product(struct pl *pl, const struct ix_mono *c, const struct ix *b, const struct ix_mono *w)
 {
-	struct ix_mono prod;
+	struct ix_mono prod, mine, other;
 
 	if (b->n != 1 || c->n + b->m[0].n > IX_MAX_ATOMS)
 		return 0;
 	mono_mul(pl, c, &b->m[0], &prod);
-	return prod.c == w->c && mono_same(&prod, w);
+	if (pl->target != WW_TARGET_CUDA)
+		return prod.c == w->c && mono_same(&prod, w);
+	mine = in_numbers(&prod);
+	other = in_numbers(w);
+	return mine.c == other.c && mono_same(&mine, &other);
 }
 
 /* What c * (d's dividend % d's divisor) and w * q are together, or NULL: C*B*(m/B) + C*(m%B) is C*m, and

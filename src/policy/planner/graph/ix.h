@@ -56,8 +56,8 @@ const struct ix *ix_lt(struct pl *pl, const struct ix *a, const struct ix *b);
 const struct ix *ix_eqz(struct pl *pl, const struct ix *a, const struct ix *b);
 
 /* Both are equal, as the plan checks: of sizes with names one counts as the other from now on, and of one that equals a
- * number ix_fixed() knows. */
-void ix_unite(const struct ix *a, const struct ix *b);
+ * number ix_fixed() knows.  On cuda of products too: without what both have. */
+void ix_unite(struct pl *pl, const struct ix *a, const struct ix *b);
 /* x, or the number that it is known to equal. */
 const struct ix *ix_fixed(struct pl *pl, const struct ix *x);
 int ix_same(const struct ix *a, const struct ix *b);

@@ -383,6 +383,47 @@ int pl_is_innermost(const struct pl *pl, const struct val *v, int d)
 	return 0;
 }
 
+static int steps_by_one(const struct val *v, int d)
+{
+	return v->root && !v->root->contiguous ? ix_is(v->root->stride[d], 1) : d == (v->last ? 1 : v->rank - 1);
+}
+
+/* The largest of what v is computed from: its elements, and whether memory runs along dimension d (-1: v has it not).
+ * left: values to look at; an expression may share its parts. */
+static int64_t largest(const struct pl *pl, const struct val *v, int d, int *along, int *left)
+{
+	int64_t most = 0;
+
+	*along = 0;
+	if (--*left < 0)
+		return 0;
+	if (v->root || v->kind == V_BUF || v->kind == V_RED || v->kind == V_ANCHOR) {
+		*along = d >= 0 && steps_by_one(v, d);
+		return pl_numel_now(v);
+	}
+	for (int i = 0; i < v->n_arg; i++) {
+		const struct val *a = v->arg[i];
+		int is, e = v->kind == V_OP && a->rank == v->rank ? d : -1;
+		int64_t n;
+
+		for (int m = 0; v->kind == V_VIEW && d >= 0 && m < a->rank; m++)
+			e = ix_same(v->map[m], pl->place[d]) ? m : e;
+		n = largest(pl, a, e, &is, left);
+		if (n > most) {
+			most = n;
+			*along = is;
+		}
+	}
+	return most;
+}
+
+int pl_most_along(const struct pl *pl, const struct val *v, int d)
+{
+	int along, left = 1000;
+
+	return largest(pl, v, d, &along, &left) > 0 && along;
+}
+
 /* Rows along memory, of which eight blocks each keep half of the machine busy and hold all in their registers: one
  * kernel reads them once, and does what is made of the result there as well.  Parts cost a launch each, and one more
  * where their sum is used. */
@@ -499,6 +540,86 @@ struct val *pl_reduce(struct pl *pl, enum pl_red red, struct val *a, unsigned ma
 		if (mask >> d & 1)
 			v = pl_unsqueeze(pl, v, d);
 	return v;
+}
+
+/* v behind the views from `from` to `to`, whose argument it stands in for. */
+static struct val *same_views(struct pl *pl, const struct val *from, const struct val *to, struct val *v)
+{
+	if (from == to)
+		return v;
+	return pl_view(pl, same_views(pl, from->arg[0], to, v), from->rank, from->size, from->map);
+}
+
+/* v, one value for each result of a reduction of x, at each element of x. */
+static struct val *at_elements(struct pl *pl, struct val *v, const struct val *x)
+{
+	while (v->rank < x->rank)
+		v = pl_unsqueeze(pl, v, v->rank);
+	return pl_expand(pl, v, x->rank, x->size);
+}
+
+static struct val *behind_views(struct val *v)
+{
+	while (v->kind == V_VIEW && !v->cond && !v->root)
+		v = v->arg[0];
+	return v;
+}
+
+/* How many elements one result of r sums. */
+static struct val *summed(struct pl *pl, const struct val *r)
+{
+	const struct ix *n = ix_const(pl, 1);
+
+	for (int d = r->rank; d < r->arg[0]->rank; d++)
+		n = ix_mul(pl, n, r->arg[0]->size[d]);
+	return pl_cast(pl, pl_index(pl, WW_I64, 0, NULL, n), r->dt);
+}
+
+/* Rows that no block and no cluster holds in registers, in parts that one does: of the outer reduced dimensions. */
+static struct val *parts_of_rows(struct pl *pl, const struct val *all)
+{
+	struct val *x = all->arg[0], *parts;
+	int64_t cols = ix_num(x->size[x->rank - 1]);
+	int k = all->nred - 1;
+
+	while (k > 0 && cols * ix_num(x->size[all->rank + k - 1]) <= 32768)
+		cols *= ix_num(x->size[all->rank + --k]);
+	if (!k || cols < 1024 || cols > 262144 || !pl_is_innermost(pl, x, x->rank - 1) ||
+		pl_numel_now(x) / pl_numel_now(all) <= 262144)
+		return NULL;
+	parts = red_last(pl, RED_SUM, x, all->nred - k);
+	parts->force_root = 1;
+	return red_last(pl, RED_SUM, parts, k);
+}
+
+/* Sums of parts, each about its own mean, and what the parts' means differ by (Chan, Golub, LeVeque): one pass over
+ * memory in place of one for the mean and one for the squares. */
+struct val *pl_centred_parts(struct pl *pl, struct val **sum)
+{
+	struct val *all = behind_views(*sum), *parts, *x, *d, *m2, *mean, *n;
+
+	if (pl->target != WW_TARGET_CUDA || !pl_is_float((*sum)->dt) || (*sum)->dt == WW_F64 || all->kind != V_RED || all->red != RED_SUM)
+		return NULL;
+	parts = behind_views(all->arg[0]);
+	if (parts->kind != V_RED || !parts->force_root) {
+		struct val *again = parts_of_rows(pl, all);
+
+		if (!again)
+			return NULL;
+		*sum = same_views(pl, *sum, all, again);
+		all = again;
+		parts = all->arg[0];
+	}
+	x = parts->arg[0];
+	n = summed(pl, parts);
+	d = pl_op2(pl, OP_SUB, x, at_elements(pl, pl_op2(pl, OP_DIV, parts, n), x));
+	m2 = red_last(pl, RED_SUM, pl_op2(pl, OP_MUL, d, d), parts->nred);
+	m2->force_root = 1;
+	mean = pl_op2(pl, OP_DIV, all, pl_op2(pl, OP_MUL, n, summed(pl, all)));
+	d = pl_op2(pl, OP_SUB, pl_op2(pl, OP_DIV, all->arg[0], n), at_elements(pl, mean, all->arg[0]));
+	d = pl_op2(pl, OP_MUL, pl_op2(pl, OP_MUL, d, d), n);
+	d = pl_op2(pl, OP_ADD, same_views(pl, all->arg[0], parts, m2), d);
+	return same_views(pl, *sum, all, red_last(pl, RED_SUM, d, all->nred));
 }
 
 /* ---- Buffers ----------------------------------------------------------------------------------------------------- */

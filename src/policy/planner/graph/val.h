@@ -100,6 +100,9 @@ struct val *pl_squeeze(struct pl *pl, struct val *a, int dim);
 struct val *pl_index(struct pl *pl, int dt, int rank, const struct ix *const *size, const struct ix *over_place);
 /* Reduce the dimensions whose bit is set in mask. */
 struct val *pl_reduce(struct pl *pl, enum pl_red red, struct val *a, unsigned mask, int keepdim);
+/* Of a sum that is done in parts, or should be (cuda): the sum of squared differences from the mean, of parts
+ * that are read once; NULL: it is not.  *sum: the same sum of those parts. */
+struct val *pl_centred_parts(struct pl *pl, struct val **sum);
 struct val *pl_view(struct pl *pl, struct val *a, int rank, const struct ix *const *size, const struct ix *const *map);
 /* View with a condition: fill where it is 0. */
 struct val *pl_view_if(struct pl *pl, struct val *a, int rank, const struct ix *const *size,
@@ -120,4 +123,6 @@ void pl_channels_last(struct pl *pl, int rank, const struct ix *const *size, con
 int64_t pl_numel_now(const struct val *a);
 /* Does memory run along dimension d of what v is computed from? */
 int pl_is_innermost(const struct pl *pl, const struct val *v, int d);
+/* The same of the largest of them. */
+int pl_most_along(const struct pl *pl, const struct val *v, int d);
 const char *pl_node_name(const struct val *v); /* for messages; "?" where no node made it */

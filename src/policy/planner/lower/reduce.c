@@ -115,9 +115,11 @@ static void anyall(struct pl *pl, struct gnode *n)
 /* Sum of squared differences from the mean, and the mean. */
 static struct val *centred(struct pl *pl, struct val *a, unsigned mask, struct val **mu, struct val **diff)
 {
-	*mu = mean(pl, a, mask, 1);
+	struct val *s = sum(pl, a, mask, 1), *m2 = pl_algebra(pl) ? pl_centred_parts(pl, &s) : NULL;
+
+	*mu = DIV(s, count(pl, a, mask, a->dt));
 	*diff = SUB(a, *mu);
-	return sum(pl, MUL(*diff, *diff), mask, 1);
+	return m2 ? m2 : sum(pl, MUL(*diff, *diff), mask, 1);
 }
 
 static struct val *drop_dims(struct pl *pl, struct val *v, unsigned mask, int keep)

@@ -51,10 +51,51 @@ static const char *point_blocks(struct pl *pl, const struct loop *l, const char 
 		32 / l->across * (l->threads / 128), l->unroll);
 }
 
-static void print_point(struct pl *pl, struct kern *k, struct ww_str *s)
+/* A vector of each operand, what is made of it, and its stores. */
+static const char *point_vector(struct pl *pl, const struct kern *k)
 {
 	const struct loop *l = k->loop;
 	const struct pass *p = &l->pass[0];
+
+	return pl_fmt(pl,
+		"%s%s\t\t#pragma unroll\n\t\tfor (int l = 0; l < V; l++) {\n\t\t\tconst ix_t %s = c + l;\n%s\t\t}\n%s",
+		pl_indent(pl, pl_fmt(pl, "%s%s", pl_cuda_arrays(pl, p->load, p->n_load, "[V]"), p->arrays), 2),
+		pl_indent(pl, pl_cuda_loads(pl, l->lane, p->load, p->n_load, "c", ""), 2), l->lane->name,
+		pl_indent(pl, p->last, 3), pl_indent(pl, p->after, 2));
+}
+
+/* A block stays in its row.  Behind the row's end the last vector is read again and not stored, so that no load waits
+ * for a comparison. */
+static void print_point_by_row(struct pl *pl, struct kern *k, struct ww_str *s)
+{
+	const struct loop *l = k->loop;
+	const char *rows = ix_text(pl, l->outer), *cols = ix_text(pl, l->len);
+
+	ww_str_adds(s,
+		pl_named(pl, k,
+			"/* %s */\nextern \"C\" __global__ void __launch_bounds__(@_BLOCK) @(%s)\n{\n\tenum { V = @_V };\n"
+			"\tconst ix_t cols = %s / V, chunks = (cols + @_U * @_BLOCK - 1) / (@_U * @_BLOCK);\n"
+			"\tconst ix_t row = blockIdx.x / chunks, first = blockIdx.x %% chunks * (@_U * @_BLOCK) + threadIdx.x;\n",
+			k->title, pl_cuda_params(pl, k), cols));
+	pl_decode(pl, s, "\t", k->row, l->n_row, "row");
+	ww_str_adds(s,
+		pl_named(pl, k,
+			"%s\n\t#pragma unroll\n\tfor (int u = 0; u < @_U; u++) {\n\t\tconst ix_t at = first + u * @_BLOCK;\n"
+			"\t\tconst bool live = at < cols;\n\t\tconst ix_t c = (live ? at : cols - 1) * V;\n%s\t}\n}\n\n",
+			pl_indent(pl, l->pass[0].row, 1), point_vector(pl, k)));
+	k->launch = pl_named(pl, k,
+		"\t{\n%s\t\tconst long long rows = %s, cols = %s / v;\n\t\tlong long chunks = ww_cdiv(cols, %d), u;\n\n"
+		"\t\tif (rows * chunks < 8LL * ww_device(p)->sm_count)\n\t\t\tchunks = ww_cdiv(cols, %d);\n"
+		"\t\tu = ww_cdiv(cols, chunks * %d);\n"
+		"\t\tww_define(p, \"@_V\", v);\n\t\tww_define(p, \"@_U\", u);\n\t\tww_define(p, \"@_BLOCK\", %d);\n"
+		"\t\tww_launch(p, \"@\", rows * ww_cdiv(cols, u * %d), 1, 1, %d, 1, 1);\n%s\t}\n",
+		pick_v(pl, k), rows, cols, l->unroll * l->threads, l->threads, l->threads, l->threads, l->threads, l->threads,
+		pl_plan_args(pl, k, "\t\t"));
+}
+
+static void print_point(struct pl *pl, struct kern *k, struct ww_str *s)
+{
+	const struct loop *l = k->loop;
 	const char *rows = ix_text(pl, l->outer), *cols = ix_text(pl, l->len);
 
 	ww_str_adds(s,
@@ -65,13 +106,7 @@ static void print_point(struct pl *pl, struct kern *k, struct ww_str *s)
 			k->title, pl_cuda_params(pl, k), cols, rows));
 	ww_str_adds(s, point_place(pl, k));
 	pl_decode(pl, s, "\t\t", k->row, l->n_row, "row");
-	ww_str_addf(s,
-		"%s%s%s\t\t#pragma unroll\n\t\tfor (int l = 0; l < V; l++) {\n\t\t\tconst ix_t %s = c + l;\n%s\t\t}\n%s\t}\n"
-		"}\n\n",
-		pl_indent(pl, p->row, 2),
-		pl_indent(pl, pl_fmt(pl, "%s%s", pl_cuda_arrays(pl, p->load, p->n_load, "[V]"), p->arrays), 2),
-		pl_indent(pl, pl_cuda_loads(pl, l->lane, p->load, p->n_load, "c", ""), 2), l->lane->name,
-		pl_indent(pl, p->last, 3), pl_indent(pl, p->after, 2));
+	ww_str_addf(s, "%s%s\t}\n}\n\n", pl_indent(pl, l->pass[0].row, 2), point_vector(pl, k));
 	k->launch = pl_named(pl, k,
 		"\t{\n%s\t\tww_define(p, \"@_V\", v);\n\t\tww_define(p, \"@_U\", %d);\n\t\tww_define(p, \"@_BLOCK\", %d);\n"
 		"\t\tww_launch(p, \"@\", %s, 1, 1, %d, 1, 1);\n%s\t}\n",
@@ -209,6 +244,24 @@ static void print_rows_down(struct pl *pl, struct kern *k, struct ww_str *s)
 		rows, cols, pl_plan_args(pl, k, "\t\t"));
 }
 
+/* Text of plan.c: short rows of which there are many have fewer threads, each with several vectors, as long as
+ * neighbours read 64 bytes and what they hold is few registers.  What is done once a row, each of its threads does. */
+static const char *fewer_threads(struct pl *pl, const struct kern *k)
+{
+	const struct loop *l = k->loop;
+	int size = 1, loads = 0;
+
+	if (l->along != COLUMNS || !l->held || l->threads)
+		return "";
+	for (int p = 0; p < l->n_pass && l->pass[p].stage < k->n_stage; p++) /* what outputs alone read is not held */
+		for (int i = 0; i < l->pass[p].n_load; i++, loads++)
+			size = (int)ww_max(size, pl_itemsize(l->pass[p].load[i].buf->dt));
+	return pl_fmt(pl,
+		"\t\twhile (t <= 32 && t * v * %d > 64 && rows * t >= 8192LL * ww_device(p)->sm_count &&\n"
+		"\t\t\tww_cdiv(cols, t * v) * v * %d <= 16)\n\t\t\tt /= 2;\n",
+		size, loads ? loads : 1);
+}
+
 /* T threads are a row. */
 static void print_rows_across(struct pl *pl, struct kern *k, struct ww_str *s)
 {
@@ -232,7 +285,7 @@ static void print_rows_across(struct pl *pl, struct kern *k, struct ww_str *s)
 		"\t{\n%s\t\tconst long long rows = %s, cols = %s;\n\t\tlong long t = %d, cl = 1;\n\n%s"
 		"\t\twhile (t < 1024 && cols > t * cl * %d)\n\t\t\tt *= 2;\n\t\twhile (t > 1 && t / 2 * v >= cols)\n"
 		"\t\t\tt /= 2;\n"
-		"\t\tif (t > 32 && rows * t < 64LL * ww_device(p)->sm_count)\n\t\t\twhile (t < 1024 && t * cl * v < cols)\n"
+		"%s\t\tif (t > 32 && rows * t < 64LL * ww_device(p)->sm_count)\n\t\t\twhile (t < 1024 && t * cl * v < cols)\n"
 		"\t\t\t\tt *= 2;\n"
 		"\t\tconst long long r = t >= 128 ? 1 : 128 / t * (t <= 32) + (t > 32), ch = ww_cdiv(cols, t * cl * v);\n\n%s"
 		"\t\tww_define(p, \"@_V\", v);\n\t\tww_define(p, \"@_T\", t);\n\t\tww_define(p, \"@_R\", r);\n"
@@ -241,6 +294,7 @@ static void print_rows_across(struct pl *pl, struct kern *k, struct ww_str *s)
 		"\t\t\tww_cluster(p, (int)cl, 1, 1);\n%s\t}\n",
 		pick_v(pl, k), rows, cols, l->threads ? l->threads : 32,
 		l->cluster ? "\t\twhile (cl < 8 && cols > 16384 * cl)\n\t\t\tcl *= 2;\n" : "", l->threads ? 64 : 16,
+		fewer_threads(pl, k),
 		l->held ? "\t\tif (ch * v > 64)\n\t\t\tww_fail(p, \"rows are too long for registers\");\n" : "",
 		pl_plan_args(pl, k, "\t\t"));
 }
@@ -248,7 +302,7 @@ static void print_rows_across(struct pl *pl, struct kern *k, struct ww_str *s)
 void pl_print_cuda(struct pl *pl, struct kern *k, struct ww_str *s)
 {
 	if (k->kind == K_POINT)
-		print_point(pl, k, s);
+		(k->loop->by_row ? print_point_by_row : print_point)(pl, k, s);
 	else if (k->kind == K_ROW)
 		(k->loop->along == ROWS ? print_rows_down : print_rows_across)(pl, k, s);
 	else

@@ -16,6 +16,8 @@
 #include <math.h>
 #include <string.h>
 
+enum { MAX_GUARDED = 16 /* vectors, from which on none is loaded under a condition: each is registers */ };
+
 void pl_expr_init(struct expr *e, struct pl *pl, struct kern *k)
 {
 	memset(e, 0, sizeof(*e));
@@ -285,8 +287,11 @@ static struct etext load_cuda_vec(struct expr *e, struct buf *b, const struct ix
 	struct pl *pl = e->pl;
 	struct etext t = { NULL, 0, level };
 
+	const char *cond = e->scope ? e->cond : NULL;
+
 	for (int i = 0; i < e->n_vload; i++)
-		if (e->vload[i].buf == b && ix_same(e->vload[i].base, off)) {
+		if (e->vload[i].buf == b && ix_same(e->vload[i].base, off) &&
+			(!e->vload[i].cond || (cond && !strcmp(e->vload[i].cond, cond)))) {
 			t.t = pl_fmt(pl, "%s%s", e->vload[i].name, e->vload_index);
 			return t;
 		}
@@ -295,6 +300,7 @@ static struct etext load_cuda_vec(struct expr *e, struct buf *b, const struct ix
 	e->vload[e->n_vload].buf = b;
 	e->vload[e->n_vload].base = off;
 	e->vload[e->n_vload].stage = e->stage;
+	e->vload[e->n_vload].cond = cond;
 	e->vload[e->n_vload].name = pl_fmt(pl, "x%d", e->n_vload);
 	t.t = pl_fmt(pl, "%s%s", e->vload[e->n_vload++].name, e->vload_index);
 	return t;
@@ -333,7 +339,8 @@ static struct etext load(struct expr *e, struct buf *b, const struct ix *const *
 		return m->text;
 	pl_kern_arg(pl, e->k, b);
 	t.level = at_level(e, level_of(e, off));
-	if (e->cuda_vec && !e->scope && (b->dt == WW_F32 || b->dt == WW_F16 || b->dt == WW_BF16) && pl_has_lane(e, off) &&
+	if (e->cuda_vec && (!e->scope || (e->cond && e->n_vload < MAX_GUARDED)) &&
+		(b->dt == WW_F32 || b->dt == WW_F16 || b->dt == WW_BF16 || b->dt == WW_BOOL) && pl_has_lane(e, off) &&
 		ix_affine(pl, off, e->lane, &coef, &rest) && ix_is(coef, 1) &&
 		!(e->block[1] == e->block[2] ? ix_looks_up(rest) : looked_up(rest))) /* a functor looks up behind its loads */
 		return load_cuda_vec(e, b, off, t.level);
@@ -474,11 +481,24 @@ static const char *cond_text(struct pl *pl, const struct ix *x)
 	return s;
 }
 
+/* Can vectors be loaded under this condition?  It is the same for all lanes, and known where they are loaded; and rows
+ * that hold them in registers are short, since each operand of a concatenation has its own. */
+static int guards_vectors(const struct expr *e, const struct ix *cond)
+{
+	int64_t cols = 1;
+
+	for (int c = 0; c < e->k->n_col && e->k->kind == K_ROW; c++)
+		cols *= ix_num(e->k->col[c]->b);
+	return e->cuda_vec && e->block[1] != e->block[2] && cols <= 16384 && !pl_has_lane(e, cond) && !ix_looks_up(cond) &&
+		(!e->scope || e->cond);
+}
+
 /* A view that reads its argument only where a condition holds. */
 static struct etext guarded(struct expr *e, struct val *v, const struct ix *const *idx, const struct ix *const *sub)
 {
 	struct etext t = { NULL, 0, 1 }, in;
 	const struct ix *cond;
+	const char *old_cond = e->cond;
 	int level, old_level = e->scope_level, vec = 0;
 
 	pl_map_index(e->pl, v, &v->cond, 1, idx, &cond);
@@ -503,9 +523,14 @@ static struct etext guarded(struct expr *e, struct val *v, const struct ix *cons
 	else
 		emit(e, level, "%s %s = %s;", pl_acc_type(v->dt), t.t, pl_literal(e->pl, v->dt, v->fill, (int64_t)v->fill));
 	emit(e, level, "if (%s) {", cond_text(e->pl, cond));
+	if (!guards_vectors(e, cond))
+		e->cond = NULL;
+	else
+		e->cond = e->scope ? pl_fmt(e->pl, "%s && %s", e->cond, cond_text(e->pl, cond)) : cond_text(e->pl, cond);
 	e->scope++;
 	e->scope_level = level;
 	in = pl_expr(e, v->arg[0], sub);
+	e->cond = old_cond;
 	emit(e, level, "%s = %s;", t.t, vec ? as_vec(e, in, v->dt) : in.t);
 	memo_drop(e, 9, e->scope - 1);
 	e->scope--;
@@ -582,6 +607,7 @@ static struct etext reduction(struct expr *e, struct val *v, const struct ix *co
 	const struct ix *sub[PL_MAX_RANK];
 	struct val *a = v->arg[0];
 	struct etext t = { NULL, 0, 1 }, in;
+	const char *old_cond = e->cond;
 	int level, old_level = e->scope_level, dt = v->dt;
 
 	level = at_level(e, max_level(e, idx, v->rank, 1));
@@ -608,7 +634,9 @@ static struct etext reduction(struct expr *e, struct val *v, const struct ix *co
 		e->scope++;
 	}
 	e->scope_level = level;
+	e->cond = NULL;
 	in = pl_expr(e, a, sub);
+	e->cond = old_cond;
 	emit(e, level, "%s = %s;", t.t, pl_combine(e->pl, v->red, dt, t.t, t.vec ? as_vec(e, in, dt) : in.t, t.vec));
 	if (in.vec && !t.vec)
 		e->need_scalar = 1;
@@ -637,6 +665,15 @@ static struct etext indexed(struct expr *e, struct val *v, const struct ix *cons
 	return t;
 }
 
+/* What the kernel itself stores is computed where it is needed: its reductions are known by then. */
+static int is_own(const struct expr *e, const struct val *v)
+{
+	for (int o = 0; o < e->k->n_out; o++)
+		if (e->k->out[o] == v)
+			return 1;
+	return v == e->self;
+}
+
 struct etext pl_expr(struct expr *e, struct val *v, const struct ix *const *idx)
 {
 	const struct ix *sub[PL_MAX_RANK];
@@ -650,7 +687,7 @@ struct etext pl_expr(struct expr *e, struct val *v, const struct ix *const *idx)
 			return e->bound_text[i];
 	if (v->kind == V_RED && done_here(e, v, idx, &t))
 		return t;
-	if (v->kind == V_BUF || (v->root && v != e->self))
+	if (v->kind == V_BUF || (v->root && !is_own(e, v)))
 		return load(e, v->root, idx);
 	if ((m = memo_find(e, v, NULL, idx, v->rank)))
 		return m->text;

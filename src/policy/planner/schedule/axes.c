@@ -7,13 +7,15 @@
 
 #include <string.h>
 
-/* What pass `pass` of kernel k reads: its outputs first, then the arguments of its reductions. */
-static void walk_pass(struct pl *pl, struct kern *k, int pass, struct walk *w)
+/* What pass `pass` of kernel k reads: its outputs first, then the arguments of its reductions; into_reds: what those
+ * that are done on the spot read, too. */
+static void walk_pass(struct pl *pl, struct kern *k, int pass, int into_reds, struct walk *w)
 {
 	const struct ix *idx[PL_MAX_RANK];
 	struct val *v = pass < k->n_out ? k->out[pass] : k->red[pass - k->n_out];
 
 	pl_walk_init(w, pl, v);
+	w->into_reds = into_reds;
 	if (pass < k->n_out) {
 		pl_walk(w, v, k->out_idx[pass]);
 		return;
@@ -31,7 +33,7 @@ int pl_kern_loads(struct pl *pl, struct kern *k, const struct ix **off, struct b
 	for (int pass = 0; pass < k->n_out + k->n_red; pass++) {
 		struct walk w;
 
-		walk_pass(pl, k, pass, &w);
+		walk_pass(pl, k, pass, k->kind == K_POINT && pl->target == WW_TARGET_CUDA, &w);
 		for (struct leaf *l = w.first; l && n < max; l = l->next)
 			if (l->kind == LEAF_LOAD) {
 				buf[n] = l->val->root;
@@ -39,6 +41,17 @@ int pl_kern_loads(struct pl *pl, struct kern *k, const struct ix **off, struct b
 			}
 	}
 	return n;
+}
+
+int pl_reads_of_rows(struct pl *pl, struct kern *k, const struct ix_atom *lane)
+{
+	const struct ix *off[512];
+	struct buf *buf[512];
+	int count = 0;
+
+	for (int i = 0, n = pl_kern_loads(pl, k, off, buf, 512); i < n; i++)
+		count += ix_varies(off[i]) && !ix_has(off[i], lane);
+	return count;
 }
 
 /* Do all offsets walk through a and b (b inside a) as through one axis? */
@@ -79,7 +92,7 @@ static int offsets_of(struct pl *pl, struct kern *k, const struct ix **off, int 
 	for (int pass = 0; pass < k->n_out + k->n_red; pass++) {
 		struct walk w;
 
-		walk_pass(pl, k, pass, &w);
+		walk_pass(pl, k, pass, 0, &w);
 		if (pass < k->n_out && k->out[pass]->root && n < max)
 			off[n++] = pl_offset(pl, k->out[pass]->root, k->out_idx[pass]);
 		for (struct leaf *l = w.first; l; l = l->next) {
@@ -120,7 +133,8 @@ static int merge_pair(
 
 /* Rows of a pointwise kernel on cuda that no vector divides, though it divides what several of them have together: the
  * last two axes become one, where all that changes with both walks through them as through one.  What changes with one
- * of them only (a bias, a row's statistics) is then read element by element. */
+ * of them only (a bias, a row's statistics) is then read element by element; long rows, which a block can stay in, are
+ * left as they are for its sake. */
 static int merge_for_vectors(struct pl *pl, struct kern *k, const struct ix **off, int n_off)
 {
 	const struct ix_atom *a, *b;
@@ -138,6 +152,8 @@ static int merge_for_vectors(struct pl *pl, struct kern *k, const struct ix **of
 	for (int i = 0; i < n_off; i++)
 		if (ix_has(off[i], a) && ix_has(off[i], b) && !mergeable(pl, &off[i], 1, a, b))
 			return 0;
+	if (length >= PL_LONG_ROW && pl_reads_of_rows(pl, k, b) > 0)
+		return 0;
 	merge(pl, k, k->row, &k->n_row, k->n_row - 2);
 	return 1;
 }

@@ -105,7 +105,8 @@ const struct ix *pl_of_var(struct pl *pl, const struct ix_atom *v)
 }
 
 /* How often reduction r is computed where `reader` at idx is, whose leaves are w's: at each of its places once an
- * element, or once along the last dimension where the place does not change with it. */
+ * element, or once along the last dimension where the place does not change with it; on cuda once a thread then, which
+ * has four elements. */
 static double computed(const struct walk *w, const struct val *r, const struct val *reader, const struct ix *const *idx)
 {
 	const struct ix_atom *lane = reader->rank ? ix_as_var(idx[reader->rank - 1]) : NULL;
@@ -119,6 +120,7 @@ static double computed(const struct walk *w, const struct val *r, const struct v
 		for (int d = 0; d < r->rank; d++)
 			if (!lane || ix_has(l->idx[d], lane) || ix_looks_up(l->idx[d]))
 				along = 1;
+		along = w->pl->target == WW_TARGET_CUDA ? ww_min(along, 4) : along;
 		n += (double)pl_numel_now(reader) / (double)along;
 	}
 	return n;
@@ -138,7 +140,7 @@ static int inline_red(
 		n *= (double)ix_num(r->arg[0]->size[d]);
 	if (pl->target == WW_TARGET_CUDA && n > 16 && (double)pl_numel_now(reader) < 256.0 * pl->dev.sm_count)
 		return 0; /* so few threads wait for each load in turn: 1 us a term on an H200, a launch costs 2 to 4 */
-	if (pl->target == WW_TARGET_CUDA && n > 8 && rows * n > 1 << 20 && pl_is_innermost(pl, a, a->rank - 1))
+	if (pl->target == WW_TARGET_CUDA && n > 8 && rows * n > 1 << 20 && pl_most_along(pl, a, a->rank - 1))
 		return 0;
 	return r->red < RED_ARGMAX && n <= 64 && times * n <= 2 * (rows * (n + 1) + times) + (1 << 20);
 }
@@ -602,6 +604,58 @@ static int find_space(struct pl *pl, struct kern *k, struct val *v, const struct
 	return result_space(pl, k, v, l, idx) && space_works(pl, k, v, idx, l->val);
 }
 
+static int runs_along(struct pl *pl, const struct ix *off, const struct ix_atom *v)
+{
+	const struct ix *coef, *rest;
+
+	return ix_affine(pl, off, v, &coef, &rest) && ix_is(coef, 1);
+}
+
+/* Does most of what a row kernel reads lie along an axis of its rows, and its result along another one?  A pointwise
+ * kernel, which does the reduction on the spot, then reads and writes both by tiles (loop.c). */
+static int lies_across(struct pl *pl, struct kern *k, const struct val *v)
+{
+	const struct ix *off[256], *out = pl_offset(pl, v->root, k->out_idx[0]);
+	const struct ix_atom *lane = k->n_row ? k->row[k->n_row - 1] : NULL;
+	struct buf *buf[256];
+	double across = 0, other = 0;
+
+	if (pl->target != WW_TARGET_CUDA || k->n_row < 2 || !runs_along(pl, out, lane))
+		return 0;
+	for (int i = 0, n = pl_kern_loads(pl, k, off, buf, 256); i < n; i++) {
+		double *to = &other, places = 1;
+
+		for (int d = 0; d < k->n_row; d++) {
+			places *= ix_has(off[i], k->row[d]) ? (double)ix_num(k->row[d]->b) : 1;
+			if (d < k->n_row - 1 && runs_along(pl, off[i], k->row[d]))
+				to = &across;
+		}
+		for (int c = 0; c < k->n_col; c++)
+			places *= ix_has(off[i], k->col[c]) ? (double)ix_num(k->col[c]->b) : 1;
+		*to += places;
+	}
+	return across > 2 * other && across > 1 << 16;
+}
+
+/* Can every reduction that v needs be done on the spot? */
+static int all_inline(struct pl *pl, struct val *v)
+{
+	const struct ix *idx[PL_MAX_RANK], *src[PL_MAX_RANK];
+	struct walk w;
+
+	pl_own_vars(pl, v, idx);
+	pl_walk_init(&w, pl, v);
+	pl_walk(&w, v, idx);
+	for (struct leaf *l = w.first; l; l = l->next) {
+		if (l->kind != LEAF_RED)
+			continue;
+		memcpy(src, l->idx, sizeof(src));
+		if (!inline_red(pl, &w, l->val, v, idx) || !plain_red(pl, v, l->val, src))
+			return 0;
+	}
+	return 1;
+}
+
 static void row_kernel(struct pl *pl, struct val *v)
 {
 	const struct ix *idx[PL_MAX_RANK];
@@ -630,6 +684,12 @@ static void row_kernel(struct pl *pl, struct val *v)
 	k->out[0] = v;
 	k->n_out = 1;
 	memcpy(k->out_idx[0], idx, (size_t)v->rank * sizeof(*idx));
+	if (k->kind == K_ROW && l && lies_across(pl, k, v) && all_inline(pl, v)) {
+		k->n_red = k->n_stage = k->n_ocol = 0;
+		pl_own_vars(pl, v, idx);
+		point_space(pl, k, v, idx);
+		memcpy(k->out_idx[0], idx, (size_t)v->rank * sizeof(*idx));
+	}
 	pl_merge_axes(pl, k);
 	k->what = k->kind == K_POINT ? "pointwise" : "rows";
 	kern_push(pl, k);
@@ -767,5 +827,6 @@ void pl_group(struct pl *pl)
 	pl_find_roots(pl, roots, n);
 	for (int i = 0; i < pl->n_output; i++)
 		schedule(pl, out[i]);
+	pl_join_siblings(pl);
 	set_titles(pl);
 }

@@ -14,5 +14,7 @@ void pl_find_roots(struct pl *pl, struct val **todo, int n_todo);
 int pl_red_known(const struct kern *k, const struct val *r, const struct ix *const *idx);
 /* Replace variables v[] by e[] in all indices of k. */
 void pl_subst_kern(struct pl *pl, struct kern *k, const struct ix_atom *const *v, const struct ix *const *e, int n);
+/* siblings.c: cuda's row kernels over the same rows, which read the same or each other, become one. */
+void pl_join_siblings(struct pl *pl);
 /* Make one axis of neighbours that every access of k walks through as one. */
 void pl_merge_axes(struct pl *pl, struct kern *k);

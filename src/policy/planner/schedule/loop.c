@@ -59,41 +59,78 @@ static double places(const struct kern *k, const struct ix *off)
 	return by_column ? n : 0;
 }
 
-static void count_lines(struct pl *pl, const struct kern *k, const struct ix *off, struct lines *l)
+/* What an access counts for in the choice of axes: 1 where memory runs along v. */
+static int runs_along(struct pl *pl, const struct ix *off, const struct ix_atom *v)
+{
+	const struct ix *coef, *rest;
+
+	return ix_affine(pl, off, v, &coef, &rest) && ix_is(coef, 1);
+}
+
+static void count_lines(
+	struct pl *pl, const struct kern *k, const struct ix *off, const struct ix_atom *lane, struct lines *l)
 {
 	int cuda = pl->target == WW_TARGET_CUDA;
 	const struct ix *coef, *rest;
 
 	if (ix_affine(pl, off, k->col[k->n_col - 1], &coef, &rest) && ix_is(coef, 1))
 		l->col += places(k, off);
-	if (ix_affine(pl, off, k->row[k->n_row - 1], &coef, &rest) &&
-		(cuda ? !ix_is(coef, 0) && ix_num(coef) <= 4 : ix_is(coef, 1)))
+	if (ix_affine(pl, off, lane, &coef, &rest) &&
+		(cuda ? !ix_is(coef, 0) && (ix_num(coef) <= 4 || ix_num(coef) == 5 || ix_num(coef) == 7)
+			  : ix_is(coef, 1))) /* cuda: lanes share sectors, of which no vector could be read */
 		l->row += places(k, off);
 }
 
-/* Does memory run along the rows?  Few columns and many rows (pooling windows, small kernels) suit a lane for each row
- * as well, unless what is stored runs along the columns: a store of 4 bytes costs as much as one of 32, and later
- * passes over the columns read the cache. */
-static int memory_along_rows(struct pl *pl, struct kern *k)
+/* Does memory run along the rows, axis `lane` of them?  Few columns and many rows (pooling windows, small kernels) suit
+ * a lane for each row as well, unless what is stored runs along the columns: a store of 4 bytes costs as much as one of
+ * 32, and later passes over the columns read the cache. */
+static int memory_along(struct pl *pl, struct kern *k, const struct ix_atom *lane, struct lines *loads)
 {
 	const struct ix *off[512];
 	int cuda = pl->target == WW_TARGET_CUDA;
 	struct buf *buf[512];
-	struct lines loads = { 0 }, stores = { 0 };
-	int64_t n_col, n_row;
+	struct lines stores = { 0 };
+	int64_t n_col, n_row = ix_num(lane->b);
+
+	*loads = (struct lines){ 0 };
+	for (int i = 0, n = pl_kern_loads(pl, k, off, buf, 512); i < n; i++)
+		count_lines(pl, k, off[i], lane, loads);
+	for (int o = 0; o < k->n_out && cuda; o++)
+		count_lines(pl, k, pl_offset(pl, k->out[o]->root, k->out_idx[o]), lane, &stores);
+	n_col = ix_num(cuda ? pl_extent(pl, k->col, k->n_col) : k->col[k->n_col - 1]->b);
+	if (loads->row > loads->col + 4 * stores.col)
+		return 1;
+	return cuda ? n_col < 64 && n_row >= 16 && loads->row > 0 && stores.col == 0
+				: n_col < 16 && n_row >= 32 && loads->row >= loads->col;
+}
+
+/* Are the results stored along axis v, or not in its order at all? */
+static int stored_along(struct pl *pl, const struct kern *k, const struct ix_atom *v)
+{
+	for (int o = 0; o < k->n_out; o++)
+		if (!runs_along(pl, pl_offset(pl, k->out[o]->root, k->out_idx[o]), v))
+			return 0;
+	return 1;
+}
+
+/* On cuda another axis of the rows becomes the last one, where what is read and what is stored both run along it (a
+ * result with the channels innermost). */
+static int memory_along_rows(struct pl *pl, struct kern *k)
+{
+	struct lines last, loads;
 
 	if (!k->n_row)
 		return 0;
-	for (int i = 0, n = pl_kern_loads(pl, k, off, buf, 512); i < n; i++)
-		count_lines(pl, k, off[i], &loads);
-	for (int o = 0; o < k->n_out && cuda; o++)
-		count_lines(pl, k, pl_offset(pl, k->out[o]->root, k->out_idx[o]), &stores);
-	n_col = ix_num(cuda ? pl_extent(pl, k->col, k->n_col) : k->col[k->n_col - 1]->b);
-	n_row = ix_num(k->row[k->n_row - 1]->b);
-	if (loads.row > loads.col + 4 * stores.col)
-		return 1;
-	return cuda ? n_col < 64 && n_row >= 16 && loads.row > 0 && stores.col == 0
-				: n_col < 16 && n_row >= 32 && loads.row >= loads.col;
+	for (int d = 0; d < k->n_row - 1 && pl->target == WW_TARGET_CUDA; d++) {
+		const struct ix_atom *v = k->row[d];
+
+		if (stored_along(pl, k, v) && memory_along(pl, k, v, &loads)) {
+			memmove(&k->row[d], &k->row[d + 1], (size_t)(k->n_row - 1 - d) * sizeof(*k->row));
+			k->row[k->n_row - 1] = v;
+			return 1;
+		}
+	}
+	return memory_along(pl, k, k->row[k->n_row - 1], &last);
 }
 
 static int has_places(const struct kern *k)
@@ -296,14 +333,6 @@ static int widest(const struct kern *k)
 	return 8;
 }
 
-/* What an access counts for in the choice of axes: 1 where memory runs along v. */
-static int runs_along(struct pl *pl, const struct ix *off, const struct ix_atom *v)
-{
-	const struct ix *coef, *rest;
-
-	return ix_affine(pl, off, v, &coef, &rest) && ix_is(coef, 1);
-}
-
 /* Elements that are read and written along axis v, but not along the lane. */
 static double along_only(
 	struct pl *pl, struct kern *k, const struct ix_atom *v, const struct ix_atom *lane, int *itemsize)
@@ -372,12 +401,14 @@ static void loop_point(struct pl *pl, struct kern *k)
 	l->outer = pl_extent(pl, k->row, k->n_row);
 	l->len = k->col[0]->b;
 	l->along = cuda && kn->plain ? SCALARS : COLUMNS;
-	if (!write_loop(pl, k, "c", "", "")) {
+	l->by_row = cuda && !kn->plain && !l->across && pl_reads_of_rows(pl, k, k->col[0]) > 0 &&
+		ix_num(l->len) >= PL_LONG_ROW * pl_widest(l->len, widest(k));
+	if (!write_loop(pl, k, "c", l->by_row ? "if (live)\n\t" : "", "")) {
 		l->along = SCALARS;
 		write_loop(pl, k, "c", "", "");
 	}
 	l->tile = or_else(kn->cpu_point.tile, 16384);
-	l->unroll = cuda ? or_else(kn->point.unroll, 1) : or_else(kn->cpu_point.unroll, 4);
+	l->unroll = cuda ? or_else(kn->point.unroll, l->by_row ? 4 : 1) : or_else(kn->cpu_point.unroll, 4);
 	l->threads = or_else(kn->point.threads, 256);
 	l->vec = l->along == COLUMNS ? widest(k) : 1;
 }

@@ -53,6 +53,7 @@ struct loop {
 	struct pl_cached cached[PL_MAX_CACHED + 1];
 	int n_cached;
 	int tile, unroll; /* cpu: elements of a block; vectors in a step */
+	int by_row;       /* cuda, pointwise: a block stays in a row, and reads once what no column changes */
 	int across; /* cuda, pointwise: a warp does so many rows of few columns, whose elements are neighbours; 0: no */
 	int threads, vec;  /* cuda: of a block (rows: least for one row); elements of a vector, at most */
 	const char *terms; /* cuda: "| a | b": what must be multiples of the vector's elements */

@@ -85,7 +85,7 @@ const char *pl_cuda_arrays(struct pl *pl, const struct vload *v, int n, const ch
 	const char *s = "";
 
 	for (int i = 0; i < n; i++)
-		s = pl_fmt(pl, "%sfloat %s%s;\n", s, v[i].name, dims);
+		s = pl_fmt(pl, "%s%s %s%s;\n", s, v[i].buf->dt == WW_BOOL ? "unsigned char" : "float", v[i].name, dims);
 	return s;
 }
 
@@ -95,8 +95,8 @@ const char *pl_cuda_loads(
 	const char *s = "";
 
 	for (int i = 0; i < n; i++)
-		s = pl_fmt(pl, "%sww::load(%s + %s, %s%s);\n", s, v[i].buf->name, at_start(pl, v[i].base, lane, start),
-			v[i].name, sub);
+		s = pl_fmt(pl, "%s%s%s%sww::load(%s + %s, %s%s);\n", s, v[i].cond ? "if (" : "", v[i].cond ? v[i].cond : "",
+			v[i].cond ? ")\n\t" : "", v[i].buf->name, at_start(pl, v[i].base, lane, start), v[i].name, sub);
 	return s;
 }
 
