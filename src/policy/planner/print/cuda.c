@@ -244,14 +244,42 @@ static void print_rows_down(struct pl *pl, struct kern *k, struct ww_str *s)
 		rows, cols, pl_plan_args(pl, k, "\t\t"));
 }
 
+static int add_work(void *ctx, struct val *v, const struct ix *const *idx)
+{
+	(void)idx;
+	*(int *)ctx += v->kind == V_OP ? pl_ops[v->op].cost : 0;
+	return 0;
+}
+
+/* What all passes do for an element, in the units of ops.def. */
+static int work_of(struct pl *pl, const struct kern *k)
+{
+	const struct ix *idx[PL_MAX_RANK];
+	struct walk w;
+	int work = 0;
+
+	for (int i = 0; i < k->n_red + k->n_out; i++) {
+		struct val *v = i < k->n_red ? k->red[i]->arg[0] : k->out[i - k->n_red];
+
+		pl_walk_init(&w, pl, v);
+		w.stop = add_work;
+		w.stop_ctx = &work;
+		if (i < k->n_red)
+			pl_red_element(k, i, idx);
+		pl_walk(&w, v, i < k->n_red ? idx : k->out_idx[i - k->n_red]);
+	}
+	return work;
+}
+
 /* Text of plan.c: short rows of which there are many have fewer threads, each with several vectors, as long as
- * neighbours read 64 bytes and what they hold is few registers.  What is done once a row, each of its threads does. */
+ * neighbours read 64 bytes and what they hold is few registers (long expressions need theirs themselves).  What is done
+ * once a row, each of its threads does. */
 static const char *fewer_threads(struct pl *pl, const struct kern *k)
 {
 	const struct loop *l = k->loop;
 	int size = 1, loads = 0;
 
-	if (l->along != COLUMNS || !l->held || l->threads)
+	if (l->along != COLUMNS || !l->held || l->threads || work_of(pl, k) > 96)
 		return "";
 	for (int p = 0; p < l->n_pass && l->pass[p].stage < k->n_stage; p++) /* what outputs alone read is not held */
 		for (int i = 0; i < l->pass[p].n_load; i++, loads++)
