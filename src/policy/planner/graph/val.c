@@ -598,7 +598,8 @@ struct val *pl_centred_parts(struct pl *pl, struct val **sum)
 {
 	struct val *all = behind_views(*sum), *parts, *x, *d, *m2, *mean, *n;
 
-	if (pl->target != WW_TARGET_CUDA || !pl_is_float((*sum)->dt) || (*sum)->dt == WW_F64 || all->kind != V_RED || all->red != RED_SUM)
+	if (pl->target != WW_TARGET_CUDA || !pl_is_float((*sum)->dt) || (*sum)->dt == WW_F64 || all->kind != V_RED ||
+		all->red != RED_SUM)
 		return NULL;
 	parts = behind_views(all->arg[0]);
 	if (parts->kind != V_RED || !parts->force_root) {

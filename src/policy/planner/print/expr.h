@@ -25,7 +25,7 @@ struct vload {
 	const struct buf *buf;
 	const struct ix *base; /* offset with the lane variable at the vector's first element */
 	const char *name;
-	int stage; /* where it was first needed */
+	int stage;        /* where it was first needed */
 	const char *cond; /* cuda: what must hold for it, C text that no lane changes; NULL: nothing */
 };
 
@@ -49,8 +49,9 @@ struct expr {
 	int red_done[64];
 	int n_temp;
 	int scope, scope_level;
-	const char *cond; /* cuda: of the scopes, as long as all of them are conditions that no lane changes; NULL: others */
-	int need_scalar;  /* a vector form does not exist */
+	const char
+		*cond;       /* cuda: of the scopes, as long as all of them are conditions that no lane changes; NULL: others */
+	int need_scalar; /* a vector form does not exist */
 	struct val *self; /* evaluated, not loaded, although it is stored */
 };
 
