@@ -62,6 +62,20 @@ WW_FN void ww_conv_dim(
 	}
 }
 
+/* dst[t][WW_MR] = src[i][t], `rows` of them: taps lie in memory in the order in which they are read. */
+WW_FN void ww_conv_pack_panel(float *dst, const float *src, long long taps, int rows)
+{
+	for (long long t = 0; t < taps; t += WW_VL) {
+		const int n = (int)ww_min_ll(WW_VL, taps - t);
+		ww_vf v[WW_VL];
+
+		ww_square_load(v, src + t, taps, rows, n);
+		ww_vf_transpose(v);
+		for (int i = 0; i < n; i++)
+			ww_vf_store(dst + (t + i) * WW_MR, v[i], WW_MR);
+	}
+}
+
 /* Arguments: the geometry, weights, packed.  Grid: x over panels, y over groups. */
 WW_FN void ww_cpu_conv_pack(const struct ww_block *b, void *const *arg)
 {
@@ -77,6 +91,11 @@ WW_FN void ww_cpu_conv_pack(const struct ww_block *b, void *const *arg)
 	if (b->x * mr >= kpad)
 		return;
 	packed += b->y * WW_CONV_KPAD(g.k) * all;
+	if (!g.transposed && mr == WW_MR) {
+		ww_conv_pack_panel(
+			packed + b->x * mr * all, w + (b->y * g.k + b->x * mr) * all, all, (int)ww_min_ll(WW_MR, g.k - b->x * mr));
+		return;
+	}
 	for (long long f = 0; f < fh * fw; f++) {
 		ww_conv_dim(&th, g.transposed, g.kh, g.sh, g.dh, f / fw);
 		ww_conv_dim(&tw, g.transposed, g.kw, g.sw, g.dw, f % fw);
@@ -127,30 +146,28 @@ WW_FN void ww_conv_micro(
 		ww_vf_store(c + i * ldc + v * WW_VL, acc[i * nv + v], WW_VL);
 }
 
-/* One row of the slab: dst[j] = src[first + j * step] where that lies in [0, width), else 0. */
-WW_FN void ww_conv_row(float *dst, long long len, const float *src, long long first, long long step, long long width)
+/* One row of the slab: dst[j] = src[j * step] for j in [from, to), else 0.  Whole vectors are stored: what they leave
+ * behind the row belongs to the next one, or to the slack. */
+WW_FN void ww_conv_row(float *dst, long long len, const float *src, long long step, long long from, long long to)
 {
-	long long j0 = first < 0 ? WW_CDIV(-first, step) : 0, j1 = first < width ? (width - 1 - first) / step + 1 : 0,
-			  j = 0;
+	long long j = from;
 
-	j0 = ww_min_ll(j0, len);
-	j1 = src ? ww_max_ll(j0, ww_min_ll(j1, len)) : j0;
-	for (; j < j0; j++)
-		dst[j] = 0.0f;
-	src += src ? first : 0;
-	if (step == 1)
-		for (; j < j1; j += WW_VL)
-			ww_vf_store(dst + j, ww_vf_load(src + j, (int)ww_min_ll(WW_VL, j1 - j)), (int)ww_min_ll(WW_VL, j1 - j));
-	else if (step == 2)
-		for (; j + WW_VL < j1; j += WW_VL) {
-			const ww_vf lo = ww_vf_load(src + 2 * j, WW_VL), hi = ww_vf_load(src + 2 * j + WW_VL, WW_VL);
-
-			ww_vf_store(dst + j, (ww_vf)WW_DEILV_EVEN(lo, hi), WW_VL);
-		}
-	for (j = step == 1 ? j1 : j; j < j1; j++)
-		dst[j] = src[j * step];
-	for (; j < len; j++)
-		dst[j] = 0.0f;
+	for (long long z = 0; z < from; z += WW_VL)
+		ww_vf_store(dst + z, ww_vf_zero(), WW_VL);
+	if (step == 1) {
+		for (; j + WW_VL <= to; j += WW_VL)
+			ww_vf_store(dst + j, ww_vf_load(src + j, WW_VL), WW_VL);
+		if (j < to)
+			ww_vf_store(dst + j, ww_vf_load(src + j, (int)(to - j)), WW_VL);
+	} else if (step == 2) {
+		for (; j < to; j += WW_VL)
+			ww_vf_store(dst + j, ww_vf_gather(src + 2 * j, 2, (int)ww_min_ll(WW_VL, to - j)), WW_VL);
+	} else {
+		for (; j < to; j += WW_VL)
+			ww_vf_store(dst + j, ww_vf_gather_any(src + step * j, step, (int)ww_min_ll(WW_VL, to - j)), WW_VL);
+	}
+	for (j = to; j < len; j += WW_VL)
+		ww_vf_store(dst + j, ww_vf_zero(), WW_VL);
 }
 
 /* What a block needs to know about its tile; see the recipe for how much scratch each part takes. */
@@ -161,28 +178,43 @@ struct ww_conv_tile {
 	long long planes;                 /* planes of a channel: row phases times column phases */
 };
 
+/* The plane of one phase of a channel; x: the channel's plane of the input, NULL: it lies outside. */
+WW_FN float *ww_conv_plane(const struct ww_conv_geo *g, const struct ww_conv_tile *t, const float *x, long long row,
+	long long col, float *slab)
+{
+	const long long h = g->transposed ? 1 : g->sh, w = g->transposed ? 1 : g->sw;
+	const long long from = ww_min_ll(t->sc, col < 0 ? WW_CDIV(-col, w) : 0);
+	const long long to = ww_max_ll(from, ww_min_ll(t->sc, col < g->iw ? (g->iw - 1 - col) / w + 1 : 0));
+
+	for (long long i = 0; i < t->sr; i++, row += h, slab += t->sc) {
+		const int in = x && row >= 0 && row < g->ih;
+
+		ww_conv_row(slab, t->sc, in ? x + row * g->iw + col : slab, w, in ? from : 0, in ? to : 0);
+	}
+	return slab;
+}
+
 WW_FN void ww_conv_slab(const struct ww_conv_geo *g, const struct ww_conv_tile *t, const float *x, float *slab)
 {
 	const long long pw = g->transposed ? 1 : g->sw;
 
-	for (long long c = 0; c < g->c * g->kd; c++) {
-		const long long kd = c % g->kd, up = t->od + g->pd - kd * g->dd;
-		const long long id = !g->transposed ? t->od * g->sd + kd * g->dd - g->pd
-			: up >= 0 && up % g->sd == 0    ? up / g->sd
-											: -1;
-		const float *plane = x + (((t->img * g->groups + t->group) * g->c + c / g->kd) * g->id + id) * g->ih * g->iw;
-		const int out = id < 0 || id >= g->id;
+	for (long long c = 0; c < g->c; c++)
+		for (long long kd = 0; kd < g->kd; kd++) {
+			const long long up = t->od + g->pd - kd * g->dd;
+			const long long id = !g->transposed ? t->od * g->sd + kd * g->dd - g->pd
+				: up >= 0 && up % g->sd == 0    ? up / g->sd
+												: -1;
+			const float *plane = x + (((t->img * g->groups + t->group) * g->c + c) * g->id + id) * g->ih * g->iw;
 
-		for (long long f = 0; f < t->planes; f++)
-			for (long long i = 0; i < t->sr; i++, slab += t->sc) {
-				const long long ih = g->transposed ? t->a0 - (t->sr - t->rows) + i
-												   : (t->a0 + i) * g->sh + f / pw - g->ph;
-				const long long iw = g->transposed ? t->b0 - (t->sc - t->cols) : t->b0 * g->sw + f % pw - g->pw;
-
-				ww_conv_row(slab, t->sc, out || ih < 0 || ih >= g->ih ? NULL : plane + ih * g->iw, iw,
-					g->transposed ? 1 : g->sw, g->iw);
+			if (id < 0 || id >= g->id)
+				plane = NULL;
+			if (g->transposed) {
+				slab = ww_conv_plane(g, t, plane, t->a0 - (t->sr - t->rows), t->b0 - (t->sc - t->cols), slab);
+				continue;
 			}
-	}
+			for (long long f = 0; f < t->planes; f++)
+				slab = ww_conv_plane(g, t, plane, t->a0 * g->sh + f / pw - g->ph, t->b0 * g->sw + f % pw - g->pw, slab);
+		}
 }
 
 /* The offset table of one phase; returns its length. */
@@ -277,6 +309,20 @@ WW_FN void ww_conv_finish(const struct ww_conv_geo *g, const struct ww_conv_tile
 	}
 }
 
+/* The same for `left` pixels, which may be fewer than nv vectors. */
+WW_FN void ww_conv_pixels(int mr, int nv, long long left, const float *a, const float *slab, const int *off,
+	long long taps, float *c, long long ldc)
+{
+	if (left <= WW_VL)
+		ww_conv_micro(mr, 1, a, slab, off, taps, c, ldc);
+	else if (left <= 2 * WW_VL)
+		ww_conv_micro(mr, 2, a, slab, off, taps, c, ldc);
+	else if (nv > 4 && left <= 4 * WW_VL)
+		ww_conv_micro(mr, 4, a, slab, off, taps, c, ldc);
+	else
+		ww_conv_micro(mr, nv, a, slab, off, taps, c, ldc);
+}
+
 WW_FN void ww_conv_block(const struct ww_block *b, const struct ww_conv_geo *g, int mr, int nv, const float *x,
 	const float *packed, ww_conv_epi_fn epi, const void *ctx)
 {
@@ -321,7 +367,7 @@ WW_FN void ww_conv_block(const struct ww_block *b, const struct ww_conv_geo *g, 
 			ww_conv_dim(&tw, g->transposed, g->kw, g->sw, g->dw, f % fw);
 			taps = g->c * g->kd * th.count * tw.count;
 			for (long long i = 0; i < npix; i += nr)
-				ww_conv_micro(mr, nv, w + p * mr * taps, slab + i, o, taps, res + f * mr * npr + i, npr);
+				ww_conv_pixels(mr, nv, npix - i, w + p * mr * taps, slab + i, o, taps, res + f * mr * npr + i, npr);
 			o += taps;
 			w += panels * mr * taps;
 		}
