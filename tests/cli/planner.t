@@ -17,7 +17,8 @@ from optimizing import *  # noqa: F403,E402
 EXPRESSIONS = """
 torch.topk(x, 3)[0]
 torch.topk(x, 2, dim=0, largest=False)[1]
-torch.topk(long, 3)[0]
+torch.cat(long_rows(long), 1)
+torch.cat(by_lanes(x, y, i, image), 1)
 torch.sort(x, dim=0, descending=True)[1]
 torch.argsort(x, dim=-1)
 torch.median(x, dim=1)[0]
@@ -35,7 +36,6 @@ image[:, i % 6, i % 9]
 torch.take_along_dim(x, i, 0)
 assigned(x, y)
 cached(x, y)
-x.slice_scatter(y[:4], 0, 2, 6)
 torch.bucketize(x, torch.linspace(-1, 1, 9))
 torch.isin(i, torch.arange(4))
 self.lstm(x.view(2, 6, 16))[0]
@@ -108,6 +108,18 @@ def bags(i, w, y):
     begin = torch.arange(4) ** 2
     return torch.cat([F.embedding_bag(i[0, :12], w, begin, mode="mean", padding_idx=2),
                       F.embedding_bag(i[0, :12], w, begin, mode="max"), F.embedding_bag(i, w, per_sample_weights=y, mode="sum")])
+
+
+def long_rows(x):
+    ties, nan = (x[:, :90] * 3).round(), x.masked_fill(x > 2, float("nan"))
+    return [torch.topk(x, 3)[0], torch.sort(ties, stable=True, descending=True)[1], torch.sort(nan, dim=1)[0],
+            torch.topk(x, 40, largest=False)[0], torch.kthvalue(x.t(), 900, dim=0)[0][:, None]]
+
+
+def by_lanes(x, y, i, image):
+    edges = torch.tan(F.pad(image, (3, 2), value=0.5).sigmoid()).view(12, -1)
+    return [edges, torch.cat([x[:, :5], y, x[:, 3:]], 1).sinh()[:, i[0]], x[:, i[1]] * y, (i * 2).float().log1p(),
+            x.slice_scatter(y[:4], 0, 2, 6)]
 
 
 def halves(x, y, image, w):

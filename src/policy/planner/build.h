@@ -62,6 +62,8 @@ struct pl {
 	int n_val;
 	struct anchor *anchor[PL_MAX_KERNELS];
 	int n_anchor;
+	struct val *const *stored; /* cpu: what lies in memory whatever grouping stores besides (roots.c) */
+	int n_stored;
 	struct kern *kern[PL_MAX_KERNELS];
 	int n_kern;
 	struct symbol sym[PL_MAX_SYMBOLS];

@@ -127,7 +127,7 @@ void pl_keep_last(const struct pl *pl, struct val *x, unsigned mask);
 struct val *pl_attention(struct pl *pl, struct gnode *n, struct val *q, struct val *k, struct val *v, struct val *mask,
 	int causal, double scale);
 struct val *pl_scan(struct pl *pl, struct gnode *n, struct val *x, int dim, enum pl_red red);
-/* cuda: has a template rows of x along dim, of its type and length? */
+/* Has a template rows of x along dim, of their type and length? */
 int pl_sorts(const struct pl *pl, const struct val *x, int dim);
 /* Where the elements come from that stand at the places first to first + count - 1 of each sorted row, as floats. */
 struct val *pl_sort(struct pl *pl, struct gnode *n, struct val *x, int dim, const struct ix *first,

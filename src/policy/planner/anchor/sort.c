@@ -1,5 +1,5 @@
-/* sort.c - which elements stand at the places first, first + 1, ... of each sorted row, as floats (cuda, rows that fit
- * into a block).
+/* sort.c - which elements stand at the places first, first + 1, ... of each sorted row, as floats (cuda: rows
+ * that fit into a block; cpu: whole rows along the last dimension, a radix sort that pays from some ten elements on).
  *
  * The template reads its operand through an expression.  Values are gathered by whoever wants them, as a rule in the
  * expression that the template ends in. */
@@ -8,7 +8,8 @@
 
 #include <string.h>
 
-enum { LONGEST = 4096 }; /* of recipe/sort.h */
+enum { LONGEST = 4096 };                           /* of recipe/sort.h */
+enum { CPU_SHORTEST = 33, CPU_LONGEST = 1 << 24 }; /* places are floats */
 
 /* NULL: of a type that <ww/sort.cuh> does not have; small integers are exact as floats. */
 static const char *type_of(int dt)
@@ -27,12 +28,39 @@ static const char *type_of(int dt)
 
 int pl_sorts(const struct pl *pl, const struct val *x, int dim)
 {
-	return pl->target == WW_TARGET_CUDA && !pl_all_plain(pl) && type_of(x->dt) && ix_num(x->size[dim]) <= LONGEST;
+	int64_t n = ix_num(x->size[dim]);
+
+	if (pl->target == WW_TARGET_CPU)
+		return pl_is_float(x->dt) && x->dt != WW_F64 && n >= CPU_SHORTEST && n <= CPU_LONGEST;
+	return pl->target == WW_TARGET_CUDA && !pl_all_plain(pl) && type_of(x->dt) && n <= LONGEST;
+}
+
+/* The cpu's: the row is the last dimension, and all places of it are found. */
+static struct val *sort_on_cpu(struct pl *pl, struct gnode *n, struct val *x, int dim, const struct ix *first,
+	const struct ix *count, int descending)
+{
+	struct anchor *s = pl_anchor(pl, n, S_SORT, "sort");
+	int there[PL_MAX_RANK], back[PL_MAX_RANK];
+	struct val *at;
+
+	for (int i = 0; i < x->rank; i++) {
+		there[i] = i < dim ? i : i + 1 < x->rank ? i + 1 : dim;
+		back[there[i]] = i;
+	}
+	x = pl_permute(pl, x, there);
+	s->sort.dim = x->rank - 1;
+	s->sort.descending = descending;
+	pl_anchor_operand(s, x);
+	at = pl_permute(pl, pl_anchor_out(pl, s, WW_F32, x->rank, x->size), back);
+	return pl_slice(pl, at, dim, first, count, 1);
 }
 
 struct val *pl_sort(struct pl *pl, struct gnode *n, struct val *x, int dim, const struct ix *first,
 	const struct ix *count, int descending)
 {
+	if (pl->target == WW_TARGET_CPU)
+		return sort_on_cpu(pl, n, x, dim, first, count, descending);
+
 	struct anchor *s = pl_anchor(pl, n, S_SORT, "sort");
 	const struct ix *size[PL_MAX_RANK];
 
@@ -63,6 +91,12 @@ static void build(struct pl *pl, struct kern *k)
 	l->outer = pl_sizes(pl, out, 0, dim);
 	l->len = s->in[0].size[dim];
 	l->inner = pl_sizes(pl, out, dim + 1, out->rank);
+	if (pl->target == WW_TARGET_CPU) {
+		l->lane = pl_lane_of(pl, k, last);
+		l->load = pl_load_body(pl, k, "c", idx);
+		l->store = pl_store_body(pl, k, "c");
+		return;
+	}
 	column = l->form == MIDDLE ? pl_join(pl, k, dim + 1, out->rank, idx) : pl_lane_of(pl, k, last);
 	place = ix_var(pl, pl_fmt(pl, "i%d", pl->n_var++), l->len); /* what is read is longer than what is stored */
 	idx[dim] = place;
@@ -74,6 +108,23 @@ static void build(struct pl *pl, struct kern *k)
 	l->lane = column;
 	l->width = l->form == LAST && ix_num(out->size[dim]) % 4 == 0 && s->sort.first % 4 == 0 ? 4 : 1;
 	l->store = pl_store_body(pl, k, "c");
+}
+
+static void print_cpu(struct pl *pl, struct kern *k, struct ww_str *s)
+{
+	const struct loop *l = k->loop;
+	const char *decl = pl_fmt(pl, "%s\tconst ix_t %s_0 = i;\n\n\t(void)r;\n",
+		pl_axes(pl, k, 0, k->anchor->out->rank - 1, "r"), l->lane->name);
+
+	pl_cpu_context(pl, k, s);
+	pl_cpu_functor(pl, k, s, "ww_vf @_load(const void *ctx, long long r, long long i, int n)", decl, l->load);
+	pl_cpu_functor(
+		pl, k, s, "void @_store(const void *ctx, long long r, long long i, ww_vf acc, int n)", decl, l->store);
+	pl_cpu_kernel(pl, k, s, "WW_ROWS_ARGS",
+		pl_fmt(pl, "ww_cpu_sort_rows(b, arg, %d, @_load, @_store, &c)", k->anchor->sort.descending));
+	k->launch = pl_named(pl, k,
+		"\tww_recipe_cpu_rows(p, \"@\", &(struct ww_cpu_rows){ .rows = %s, .cols = %s, .keep = 3 });\n%s",
+		ix_text(pl, l->outer), ix_text(pl, l->len), pl_plan_args(pl, k, "\t"));
 }
 
 static const struct knob_row cuda_knobs[] = { { KNOB(sort.each), "each", { 8, 16, 4 } }, { 0 } };
@@ -117,4 +168,4 @@ const struct anchor_ops pl_sort_ops = { .header = "sort",
 	.fuses = FUSES_READER | FUSES_OPERAND,
 	.build = build,
 	.knobs = { NULL, cuda_knobs },
-	.print = { NULL, print_cuda } };
+	.print = { print_cpu, print_cuda } };

@@ -61,6 +61,7 @@ struct val {
 	struct buf *root;        /* where it is stored, once it is */
 	struct segment *segment; /* BUF: of the operators that PyTorch runs, which fill it; NULL: our own */
 	int scheduled;
+	int passes;         /* RED: loops over elements, each of another root or reduction, that need it */
 	struct gnode *node; /* whose rule made it; NULL: an input, a parameter */
 	int result;         /* what an operator returns, or what that is a view of */
 };

@@ -1,10 +1,11 @@
 /* order.c - sorting, top-k and similar operators as values.
  *
- * On cuda a template sorts rows that fit into a block (anchor/sort.c).  Of others, the place of an element in the
- * sorted row is the number of elements that come before it, and what stands at a place is found by asking every element
- * for its own: two reductions over the row each, n * n comparisons a row, no template and no order of execution.  That
- * is fast for short rows and slow for long ones, which are refused beyond a bound.  A few largest of a long row are
- * found one after the other instead: each is the first maximum of what comes after the one before.
+ * A template sorts rows that fit into a block on cuda, and all but short ones on the cpu (anchor/sort.c).  Of others,
+ * the place of an element in the sorted row is the number of elements that come before it, and what stands at a place
+ * is found by asking every element for its own: two reductions over the row each, n * n comparisons a row, no template
+ * and no order of execution.  That is fast for short rows and slow for long ones, which are refused beyond a bound.  A
+ * few largest of a long row are found one after the other instead: each is the first maximum of what comes after the
+ * one before.
  *
  * Equal elements keep their order (PyTorch's stable sort; where it promises none, any will do), NaN counts as larger
  * than all. */
@@ -115,7 +116,8 @@ static void pick(struct pl *pl, struct gnode *n, struct val *x, int d, const str
 	int64_t many = ix_num(k);
 	struct val *v[FEW], *at[FEW];
 
-	if (many == ix_num(x->size[d]) || many > FEW || ix_num(x->size[d]) <= SHORT_ROW || !pl_is_float(x->dt)) {
+	if (many == ix_num(x->size[d]) || many > FEW || ix_num(x->size[d]) <= SHORT_ROW || !pl_is_float(x->dt) ||
+		(many > 1 && pl->target == WW_TARGET_CPU && pl_sorts(pl, x, d))) {
 		*index = at_places(pl, n, x, d, ix_const(pl, 0), k, descending);
 		*value = pl_gather(pl, x, *index, d, x->rank, (*index)->size, pl->place);
 		return;

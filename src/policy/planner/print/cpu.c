@@ -36,8 +36,9 @@ static void print_point(struct pl *pl, struct kern *k, struct ww_str *s)
 		"chunk);\n"
 		"\tconst ix_t end = ww_min_ll(%s * chunks, (b->x + 1) * per);\n\n"
 		"\tfor (ix_t item = b->x * per; item < end; item++) {\n"
-		"\t\tconst ix_t row = item / chunks, c0 = item %% chunks * chunk, c1 = ww_min_ll(cols, c0 + chunk);\n",
-		cols, k->n_arg, k->n_arg + 1, rows);
+		"\t\tconst ix_t row = %s, c0 = %s * chunk, c1 = ww_min_ll(cols, c0 + chunk);\n",
+		cols, k->n_arg, k->n_arg + 1, rows, l->across ? pl_fmt(pl, "item %% %s", rows) : "item / chunks",
+		l->across ? pl_fmt(pl, "item / %s", rows) : "item % chunks");
 	pl_decode(pl, s, "\t\t", k->row, l->n_row, "row");
 	ww_str_adds(s, pl_indent(pl, p->row, 2));
 	if (l->along == COLUMNS)
@@ -51,7 +52,7 @@ static void print_point(struct pl *pl, struct kern *k, struct ww_str *s)
 		"\t\tconst long long per = ww_max(1, ww_min(%d / chunk, ww_cdiv(items, 4 * ww_device(p)->threads)));\n\n"
 		"\t\tww_launch(p, \"@\", ww_cdiv(items, per), 1, 1, 1, 1, 1);\n%s\t\tww_arg_i64(p, chunk);\n"
 		"\t\tww_arg_i64(p, per);\n\t}\n",
-		rows, cols, l->tile, l->tile, pl_plan_args(pl, k, "\t\t"));
+		rows, cols, l->tile, l->across ? 512 * l->tile : l->tile, pl_plan_args(pl, k, "\t\t"));
 }
 
 /* ---- Rows -------------------------------------------------------------------------------------------------------- */

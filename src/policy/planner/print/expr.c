@@ -4,11 +4,13 @@
  * the column is computed once a row) and returns the name that holds the result.  The same value at the same index is
  * written once a block.  The text is the same for both targets as long as it is scalar; on the cpu target it can also
  * be written for vectors of floats along one loop variable, where loads with step 1 become vector loads, values that do
- * not depend on that variable stay scalars, and anything that has no vector form sets need_scalar: the emitter then
- * starts that kernel again with scalars.
+ * not depend on that variable stay scalars, and a float or a bool that has no vector form is written lane by lane
+ * (by_lanes()).  What is left, numbers of other types, sets need_scalar: the emitter then starts that kernel again with
+ * scalars.
  *
  * Conditional reads (padding, concatenation) become an if around everything that is needed for the value: nothing
- * inside may be hoisted out of it, because its loads would be out of bounds. */
+ * inside may be hoisted out of it, because its loads would be out of bounds.  Where the condition changes along a
+ * vector, the if asks whether it holds for any lane, and loads are masked. */
 #include "policy/planner/print/expr.h"
 
 #include "policy/planner/graph/walk.h"
@@ -233,6 +235,21 @@ static const char *vec_ix(struct expr *e, const struct ix *x)
 		e->pl, "(ww_vf_of_vi(ww_vi_iota()) * (float)%s + (float)%s)", ix_text(e->pl, coef), ix_text(e->pl, x));
 }
 
+/* The same as integers, which are exact. */
+static const char *vec_int(struct expr *e, const struct ix *x)
+{
+	const struct ix *coef, *rest;
+
+	if (!pl_has_lane(e, x))
+		return pl_fmt(e->pl, "ww_vi_set((int32_t)(%s))", ix_text(e->pl, x));
+	if (!ix_affine(e->pl, x, e->lane, &coef, &rest) || ix_varies(coef)) {
+		e->need_scalar = 1;
+		return "ww_vi_set(0)";
+	}
+	return pl_fmt(e->pl, "(ww_vi_iota() * ww_vi_set((int32_t)(%s)) + ww_vi_set((int32_t)(%s)))", ix_text(e->pl, coef),
+		ix_text(e->pl, x));
+}
+
 static const char *vec_cond(struct expr *e, const struct ix *x)
 {
 	const char *s = NULL;
@@ -249,7 +266,7 @@ static const char *vec_cond(struct expr *e, const struct ix *x)
 			e->need_scalar = 1;
 			return "ww_vm_first(0)";
 		}
-		c = pl_fmt(e->pl, "ww_vf_lt(%s, %s)", vec_ix(e, t->a), vec_ix(e, t->b));
+		c = pl_fmt(e->pl, "ww_vi_lt(%s, %s)", vec_int(e, t->a), vec_int(e, t->b));
 		s = s ? pl_fmt(e->pl, "ww_vm_and(%s, %s)", s, c) : c;
 	}
 	return s;
@@ -355,12 +372,17 @@ static struct etext load(struct expr *e, struct buf *b, const struct ix *const *
 
 		t.vec = 1;
 		if (!suffix || !ix_affine(pl, off, e->lane, &coef, &rest) || ix_varies(coef) ||
-			(!ix_is(coef, 1) && b->dt != WW_F32)) {
+			((!ix_is(coef, 1) || (e->mask && b->dt == WW_BOOL)) && b->dt != WW_F32)) {
 			e->need_scalar = 1;
 			t.t = "ww_vf_zero()";
 			return t;
 		}
-		if (ix_is(coef, 1))
+		if (e->mask && ix_is(coef, 1))
+			emit(e, t.level, "const ww_vf %s = ww_vf_load%s_where(%s, %s);", t.t, suffix, at, e->mask);
+		else if (e->mask)
+			emit(
+				e, t.level, "const ww_vf %s = ww_vf_gather_where(%s, %s, %s, n);", t.t, at, ix_text(pl, coef), e->mask);
+		else if (ix_is(coef, 1))
 			emit(e, t.level,
 				b->dt == WW_BOOL ? "const ww_vm %s = ww_vf_ne(ww_vf_load%s(%s, n), ww_vf_zero());"
 								 : "const ww_vf %s = ww_vf_load%s(%s, n);",
@@ -408,8 +430,12 @@ static struct etext operation(struct expr *e, struct val *v, const struct ix *co
 	const char *s[PL_MAX_ARGS], *text;
 	int adt = v->arg[0]->dt, compute = v->op == OP_WHERE ? v->dt : adt;
 
-	for (int i = 0; i < v->n_arg; i++) {
+	for (int n = 0; n < v->n_arg; n++) {
+		int i = e->vec && v->op == OP_WHERE && pl_is_int(v->dt) ? v->n_arg - 1 - n : n;
+
 		a[i] = pl_expr(e, v->arg[i], idx);
+		if (e->need_scalar && pl_is_int(v->dt)) /* before a condition is written lane by lane for it */
+			return t.vec = 1, t.t = "ww_vf_zero()", t;
 		t.vec |= a[i].vec;
 		t.level = a[i].level > t.level ? a[i].level : t.level;
 		s[i] = a[i].t;
@@ -493,6 +519,33 @@ static int guards_vectors(const struct expr *e, const struct ix *cond)
 		(!e->scope || e->cond);
 }
 
+/* A view whose condition changes along the vector. */
+static struct etext masked(struct expr *e, struct val *v, const struct ix *cond, const struct ix *const *sub, int level)
+{
+	const char *outer = e->mask, *holds = vec_cond(e, cond), *mask = temp(e);
+	struct etext t = { temp(e), 1, level }, in;
+	int old_level = e->scope_level;
+
+	if (e->need_scalar || v->dt == WW_F64 || !pl_is_float(v->dt)) {
+		e->need_scalar = 1;
+		return t;
+	}
+	emit(e, level, "ww_vf %s = ww_vf_set(%s);", t.t, pl_literal(e->pl, WW_F32, v->fill, 0));
+	emit(e, level, "const ww_vm %s = ww_vm_and(%s, %s);", mask, outer ? outer : "ww_vm_first(n)", holds);
+	emit(e, level, "if (ww_vm_any(%s)) {", mask);
+	e->scope++;
+	e->scope_level = level;
+	e->mask = mask;
+	in = pl_expr(e, v->arg[0], sub);
+	emit(e, level, "%s = ww_vf_sel(%s, %s, %s);", t.t, mask, as_vec(e, in, v->dt), t.t);
+	memo_drop(e, 9, e->scope - 1);
+	e->scope--;
+	e->scope_level = old_level;
+	e->mask = outer;
+	emit(e, level, "}");
+	return t;
+}
+
 /* A view that reads its argument only where a condition holds. */
 static struct etext guarded(struct expr *e, struct val *v, const struct ix *const *idx, const struct ix *const *sub)
 {
@@ -505,12 +558,8 @@ static struct etext guarded(struct expr *e, struct val *v, const struct ix *cons
 	if (ix_is(cond, 1))
 		return pl_expr(e, v->arg[0], sub);
 	level = at_level(e, max_level(e, idx, v->rank, level_of(e, cond)));
-	if (e->vec && pl_has_lane(e, cond)) {
-		e->need_scalar = 1;
-		t.t = "ww_vf_zero()";
-		t.vec = 1;
-		return t;
-	}
+	if (e->vec && pl_has_lane(e, cond))
+		return masked(e, v, cond, sub, level);
 	for (int d = 0; d < v->arg[0]->rank && e->vec; d++)
 		vec |= pl_has_lane(e, sub[d]);
 	t.t = temp(e);
@@ -674,11 +723,53 @@ static int is_own(const struct expr *e, const struct val *v)
 	return v == e->self;
 }
 
-struct etext pl_expr(struct expr *e, struct val *v, const struct ix *const *idx)
+static int has_lanes(const struct val *v) { return v->dt == WW_BOOL || (pl_is_float(v->dt) && v->dt != WW_F64); }
+
+/* What has no vector form: a loop over the lanes, in which everything is written with scalars. */
+static struct etext by_lanes(struct expr *e, struct val *v, const struct ix *const *idx)
+{
+	int level = at_level(e, max_level(e, idx, v->rank, 1)), old_level = e->scope_level;
+	const char *mask = e->mask, *lane = e->lane->name, *all = temp(e);
+	struct etext t = { temp(e), 1, level }, in;
+
+	e->need_scalar = 0;
+	emit(e, level, "float %s[WW_VL] = { 0 };", all);
+	emit(e, level, "for (int l = 0; l < n; l++) {");
+	e->scope++;
+	e->scope_level = level;
+	if (mask)
+		emit(e, level, "if (!ww_vm_lane(%s, l))\n\tcontinue;", mask);
+	emit(e, level, "const ix_t %s_l = %s + l;", lane, lane);
+	emit(e, level, "{");
+	e->scope++;
+	emit(e, level, "const ix_t %s = %s_l;", lane, lane);
+	e->vec = 0;
+	e->by_lane = 1;
+	e->mask = NULL;
+	in = pl_expr(e, v, idx);
+	emit(e, level, "%s[l] = (float)%s;", all, in.t);
+	memo_drop(e, 9, e->scope - 2);
+	e->vec = 1;
+	e->by_lane = 0;
+	e->mask = mask;
+	e->scope--;
+	emit(e, level, "}");
+	e->scope--;
+	e->scope_level = old_level;
+	emit(e, level, "}");
+	emit(e, level,
+		v->dt == WW_BOOL ? "const ww_vm %s = ww_vf_ne(ww_vf_load(%s, WW_VL), ww_vf_zero());"
+						 : "const ww_vf %s = ww_vf_load(%s, WW_VL);",
+		t.t, all);
+	return t;
+}
+
+static struct etext written(struct expr *e, struct val *v, const struct ix *const *idx)
 {
 	const struct ix *sub[PL_MAX_RANK];
 	struct etext t = { NULL, 0, 1 };
 	struct ememo *m;
+	int failed = e->need_scalar;
 
 	if (v->kind == V_CONST)
 		return t.t = pl_literal(e->pl, v->dt, v->f, v->i), t;
@@ -702,7 +793,22 @@ struct etext pl_expr(struct expr *e, struct val *v, const struct ix *const *idx)
 		break;
 	default: pl_fail(e->pl, "the result of node %s is not where it is needed", pl_node_name(v));
 	}
-	memo_add(e, v, NULL, idx, v->rank, t);
+	if (e->vec && e->need_scalar && !failed && has_lanes(v))
+		t = by_lanes(e, v, idx);
+	if (!e->need_scalar)
+		memo_add(e, v, NULL, idx, v->rank, t);
+	return t;
+}
+
+struct etext pl_expr(struct expr *e, struct val *v, const struct ix *const *idx)
+{
+	struct etext t = written(e, v, idx);
+
+	if (!e->by_lane || !t.vec)
+		return t;
+	t.t = pl_fmt(e->pl, v->dt == WW_BOOL ? "ww_vm_lane(%s, l)" : pl_is_int(v->dt) ? "(long long)%s[l]" : "%s[l]", t.t);
+	t.vec = 0;
+	t.level = at_level(e, t.level);
 	return t;
 }
 

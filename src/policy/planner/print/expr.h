@@ -32,8 +32,10 @@ struct vload {
 struct expr {
 	struct pl *pl;
 	struct kern *k;
-	int vec;      /* cpu: emit vectors along `lane` */
-	int cuda_vec; /* cuda: unit-stride loads along `lane` are collected in vload[] */
+	int vec;          /* cpu: emit vectors along `lane` */
+	int by_lane;      /* cpu: inside a loop over the lanes of a vector */
+	const char *mask; /* cpu: of the lanes for which a condition around the expression holds; NULL: all */
+	int cuda_vec;     /* cuda: unit-stride loads along `lane` are collected in vload[] */
 	const struct ix_atom *lane;
 	struct ww_str *block[3]; /* 1: row level, 2: inside the column loop */
 	struct ememo *bucket[128];

@@ -126,6 +126,16 @@ static double computed(const struct walk *w, const struct val *r, const struct v
 	return n;
 }
 
+/* On the cpu a kernel that stores the results costs a few microseconds and a store and a load of each, and adds up what
+ * lies along memory by vectors, which a reader whose vectors run elsewhere does not.  So only what is computed once is
+ * done on the spot, or next to nothing. */
+static int inlined_on_cpu(const struct pl *pl, const struct val *r, double n, double rows, double times)
+{
+	if (rows * n * r->passes <= 1 << 12)
+		return times * n <= 1 << 14;
+	return r->passes <= 1 && times <= rows && !(n > 8 && pl_is_innermost(pl, r->arg[0], r->arg[0]->rank - 1));
+}
+
 /* A small window with few points is done inside the expression of `reader`, unless that does it so much oftener than
  * there are results that a kernel which stores them (each part read once, a result written, and read where it is
  * needed) does half the work or less.  On cuda a thread that adds up what lies along memory reads a line of its own for
@@ -138,6 +148,8 @@ static int inline_red(
 
 	for (int d = r->rank; d < r->arg[0]->rank; d++)
 		n *= (double)ix_num(r->arg[0]->size[d]);
+	if (pl->target == WW_TARGET_CPU)
+		return r->red < RED_ARGMAX && n <= 64 && inlined_on_cpu(pl, r, n, rows, times);
 	if (pl->target == WW_TARGET_CUDA && n > 16 && (double)pl_numel_now(reader) < 256.0 * pl->dev.sm_count)
 		return 0; /* so few threads wait for each load in turn: 1 us a term on an H200, a launch costs 2 to 4 */
 	if (pl->target == WW_TARGET_CUDA && n > 8 && rows * n > 1 << 20 && pl_most_along(pl, a, a->rank - 1))

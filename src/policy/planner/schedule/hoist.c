@@ -13,8 +13,8 @@
  * Kernels are written out after all of them are planned, and a value that is stored is read from there on.  So a value
  * that an earlier kernel computes on the way cannot be stored by a later one any more; then the reduction is stored,
  * which an earlier kernel that does it too has in a register (expr.c asks for that first). */
-#include "policy/planner/graph/walk.h"
 #include "policy/planner/planner.h"
+#include "policy/planner/schedule/group.h"
 
 struct hoist {
 	struct pl *pl;
@@ -61,6 +61,32 @@ static int computes(struct pl *pl, struct val *from, const struct ix *const *idx
 	return 0;
 }
 
+/* Does another value that is stored need h->red on a way that does not lead through v?  Then red itself is stored,
+ * once, in place of v here and red or another v there. */
+static int needed_elsewhere(const struct hoist *h, struct val *v)
+{
+	int n_var = h->pl->n_var, found = 0;
+
+	for (int i = 0; i < h->pl->n_stored && h->red->passes > 1 && !found; i++) {
+		struct val *other = h->pl->stored[i];
+		const struct ix *idx[PL_MAX_RANK];
+		struct walk w;
+
+		if (other == h->self || other->kind == V_ANCHOR)
+			continue;
+		pl_walk_init(&w, h->pl, other);
+		w.into_reds = 1;
+		w.stop = is_it;
+		w.stop_ctx = v;
+		pl_own_vars(h->pl, other, idx);
+		pl_walk(&w, other, idx);
+		for (struct leaf *l = w.first; l; l = l->next)
+			found |= l->kind == LEAF_RED && l->val == h->red;
+	}
+	h->pl->n_var = n_var;
+	return found;
+}
+
 /* Does a kernel that is planned already compute v on the way? */
 static int computed_before(struct pl *pl, struct val *v)
 {
@@ -101,7 +127,7 @@ static int consider(void *ctx, struct val *v, const struct ix *const *idx)
 		!needs(h->pl, v, idx, h->self, h->red, NULL))
 		return 0;
 	if (needs_others(h, v, idx) || needs(h->pl, h->top, h->idx, h->self, h->red, v) || computed_before(h->pl, v) ||
-		(h->storable && !h->storable(h->pl, v, h->red)))
+		needed_elsewhere(h, v) || (h->storable && !h->storable(h->pl, v, h->red)))
 		return 0;
 	h->found = v;
 	return 1;

@@ -6,6 +6,8 @@
  */
 #include "policy/planner/schedule/group.h"
 
+#include <string.h>
+
 static void make_root(struct pl *pl, struct val *v, int dt)
 {
 	if (v->root)
@@ -113,6 +115,44 @@ void pl_anchor_operands(struct pl *pl, struct anchor *s)
 	}
 }
 
+struct passes {
+	struct val **todo;
+	int n;
+};
+
+static int count_pass(void *ctx, struct val *v, const struct ix *const *idx)
+{
+	struct passes *p = ctx;
+
+	(void)idx;
+	if (v->kind == V_RED && v->passes++ == 0)
+		p->todo[p->n++] = v;
+	return 0;
+}
+
+/* Count, for every reduction, the loops in which it is needed: one for each root, and one for each reduction. */
+static void count_passes(struct pl *pl, struct val *const *root, int n)
+{
+	struct passes p = { pl_alloc(pl, (size_t)(pl->n_val + n) * sizeof(*p.todo)), n };
+	int n_var = pl->n_var;
+
+	memcpy(p.todo, root, (size_t)n * sizeof(*root));
+	for (int i = 0; i < p.n; i++) {
+		struct val *v = i >= n || p.todo[i]->kind == V_RED ? p.todo[i]->arg[0] : p.todo[i];
+		const struct ix *idx[PL_MAX_RANK];
+		struct walk w;
+
+		pl_walk_init(&w, pl, p.todo[i]);
+		w.stop = count_pass;
+		w.stop_ctx = &p;
+		pl_own_vars(pl, v, idx);
+		pl_walk(&w, v, idx);
+	}
+	pl->n_var = n_var; /* no text has these variables */
+	pl->stored = root;
+	pl->n_stored = n;
+}
+
 void pl_find_roots(struct pl *pl, struct val **todo, int n_todo)
 {
 	static const int max = PL_MAX_ROOTS;
@@ -165,4 +205,6 @@ void pl_find_roots(struct pl *pl, struct val **todo, int n_todo)
 	}
 	for (int i = 0; i < pl->n_anchor; i++)
 		pl->anchor[i]->scheduled = 0;
+	if (pl->target == WW_TARGET_CPU)
+		count_passes(pl, list, n);
 }

@@ -54,7 +54,7 @@ struct loop {
 	int n_cached;
 	int tile, unroll; /* cpu: elements of a block; vectors in a step */
 	int by_row;       /* cuda, pointwise: a block stays in a row, and reads once what no column changes */
-	int across; /* cuda, pointwise: a warp does so many rows of few columns, whose elements are neighbours; 0: no */
+	int across; /* pointwise: rows are neighbours for some operands (cuda: a warp does so many of few columns); 0: no */
 	int threads, vec;  /* cuda: of a block (rows: least for one row); elements of a vector, at most */
 	const char *terms; /* cuda: "| a | b": what must be multiples of the vector's elements */
 	int held, cluster; /* cuda, rows: vectors stay in registers between passes; several blocks may share a row */

@@ -94,6 +94,8 @@ WW_FN ww_vm ww_vm_or(ww_vm a, ww_vm b) { return (ww_vm)(a | b); }
 WW_FN ww_vm ww_vm_not(ww_vm a) { return (ww_vm)~a; }
 WW_FN ww_vm ww_vm_xor(ww_vm a, ww_vm b) { return (ww_vm)(a ^ b); }
 WW_FN int ww_vm_any(ww_vm a) { return a != 0; }
+WW_FN int ww_vm_lane(ww_vm a, int i) { return a >> i & 1; }
+WW_FN ww_vm ww_vi_lt(ww_vi a, ww_vi b) { return _mm512_cmplt_epi32_mask((__m512i)a, (__m512i)b); }
 /* a where m, b elsewhere. */
 WW_FN ww_vf ww_vf_sel(ww_vm m, ww_vf a, ww_vf b) { return (ww_vf)_mm512_mask_blend_ps(m, (__m512)b, (__m512)a); }
 #else
@@ -104,6 +106,8 @@ WW_FN ww_vm ww_vf_le(ww_vf a, ww_vf b) { return (ww_vm)(a <= b); }
 WW_FN ww_vm ww_vf_eq(ww_vf a, ww_vf b) { return (ww_vm)(a == b); }
 WW_FN ww_vm ww_vf_ne(ww_vf a, ww_vf b) { return (ww_vm)(a != b); }
 WW_FN ww_vm ww_vi_eq(ww_vi a, ww_vi b) { return (ww_vm)(a == b); }
+WW_FN ww_vm ww_vi_lt(ww_vi a, ww_vi b) { return (ww_vm)(a < b); }
+WW_FN int ww_vm_lane(ww_vm a, int i) { return a[i] != 0; }
 WW_FN ww_vm ww_vm_and(ww_vm a, ww_vm b) { return a & b; }
 WW_FN ww_vm ww_vm_or(ww_vm a, ww_vm b) { return a | b; }
 WW_FN ww_vm ww_vm_not(ww_vm a) { return ~a; }
@@ -209,11 +213,11 @@ WW_FN ww_vf ww_vf_gather_any(const float *p, long long stride, int n)
 		return (ww_vf)_mm512_mask_i32gather_ps(
 			_mm512_setzero_ps(), ww_vm_first(n), (__m512i)(ww_vi_iota() * ww_vi_set((int32_t)stride)), p, 4);
 #endif
-	ww_vf v = ww_vf_zero();
+	float v[WW_VL] __attribute__((aligned(64))) = { 0 };
 
 	for (int i = 0; i < n; i++)
 		v[i] = p[i * stride];
-	return v;
+	return *(const ww_vfu *)v;
 }
 
 #if defined(WW_AVX512)
@@ -245,6 +249,41 @@ WW_FN ww_vf ww_vf_gather(const float *p, long long stride, int n)
 #else
 WW_FN ww_vf ww_vf_gather(const float *p, long long stride, int n) { return ww_vf_gather_any(p, stride, n); }
 #endif
+
+/* p[0], p[stride], ... for the lanes of m, other lanes 0: nothing else is read. */
+WW_FN ww_vf ww_vf_gather_some(const float *p, long long stride, ww_vm m)
+{
+	ww_vf v = ww_vf_zero();
+
+	for (int i = 0; i < WW_VL; i++)
+		if (ww_vm_lane(m, i))
+			v[i] = p[i * stride];
+	return v;
+}
+/* p[0..] for the lanes of m. */
+WW_FN ww_vf ww_vf_load_where(const float *p, ww_vm m)
+{
+#if defined(WW_AVX512)
+	return (ww_vf)_mm512_maskz_loadu_ps(m, p);
+#elif defined(WW_AVX2)
+	return (ww_vf)_mm256_maskload_ps(p, (__m256i)m);
+#else
+	return ww_vf_gather_some(p, 1, m);
+#endif
+}
+/* The same at a distance; n: lanes that m may have. */
+WW_FN ww_vf ww_vf_gather_where(const float *p, long long stride, ww_vm m, int n)
+{
+#if defined(WW_AVX512)
+	if (m == ww_vm_first(n))
+		return ww_vf_gather(p, stride, n);
+	if (stride >= -(1 << 26) && stride <= 1 << 26)
+		return (ww_vf)_mm512_mask_i32gather_ps(
+			_mm512_setzero_ps(), m, (__m512i)(ww_vi_iota() * ww_vi_set((int32_t)stride)), p, 4);
+#endif
+	(void)n;
+	return ww_vf_gather_some(p, stride, m);
+}
 
 WW_FN void ww_vf_scatter(float *p, long long stride, ww_vf v, int n)
 {
@@ -357,6 +396,14 @@ WW_FN void ww_store_16bit(uint16_t *p, __m256i h, int n)
 	else
 		_mm256_mask_storeu_epi16(p, ww_vm_first(n), h);
 }
+WW_FN ww_vf ww_vf_load_f16_where(const uint16_t *p, ww_vm m)
+{
+	return (ww_vf)_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(m, p));
+}
+WW_FN ww_vf ww_vf_load_bf16_where(const uint16_t *p, ww_vm m)
+{
+	return (ww_vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(m, p)), 16);
+}
 WW_FN ww_vf ww_vf_load_f16(const uint16_t *p, int n) { return (ww_vf)_mm512_cvtph_ps(ww_load_16bit(p, n)); }
 WW_FN void ww_vf_store_f16(uint16_t *p, ww_vf v, int n)
 {
@@ -377,6 +424,24 @@ WW_FN void ww_vf_store_bf16(uint16_t *p, ww_vf v, int n)
 #else
 WW_VF_CONVERT(bf16, uint16_t, ww_f32_of_bf16, ww_bf16_of_f32)
 WW_VF_CONVERT(f16, uint16_t, ww_f32_of_f16, ww_f16_of_f32)
+WW_FN ww_vf ww_vf_load_f16_where(const uint16_t *p, ww_vm m)
+{
+	ww_vf v = ww_vf_zero();
+
+	for (int i = 0; i < WW_VL; i++)
+		if (ww_vm_lane(m, i))
+			v[i] = ww_f32_of_f16(p[i]);
+	return v;
+}
+WW_FN ww_vf ww_vf_load_bf16_where(const uint16_t *p, ww_vm m)
+{
+	ww_vf v = ww_vf_zero();
+
+	for (int i = 0; i < WW_VL; i++)
+		if (ww_vm_lane(m, i))
+			v[i] = ww_f32_of_bf16(p[i]);
+	return v;
+}
 #endif
 WW_VF_CONVERT(f64, double, (float), (double))
 WW_VF_CONVERT(i64, int64_t, (float), (int64_t))
