@@ -18,7 +18,6 @@ EXPRESSIONS = """
 torch.topk(x, 3)[0]
 torch.topk(x, 2, dim=0, largest=False)[1]
 torch.cat(long_rows(long), 1)
-torch.cat(by_lanes(x, y, i, image), 1)
 torch.sort(x, dim=0, descending=True)[1]
 torch.argsort(x, dim=-1)
 torch.median(x, dim=1)[0]
@@ -36,6 +35,7 @@ image[:, i % 6, i % 9]
 torch.take_along_dim(x, i, 0)
 assigned(x, y)
 cached(x, y)
+torch.cat(by_lanes(x, y, i, image), 1)
 torch.bucketize(x, torch.linspace(-1, 1, 9))
 torch.isin(i, torch.arange(4))
 self.lstm(x.view(2, 6, 16))[0]
