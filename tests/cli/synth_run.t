@@ -132,7 +132,7 @@ lines = read("killed", "journal.jsonl").splitlines(True)
 ok(full.returncode == 3 and "journal.jsonl" in full.stderr and len(lines) > 10 and all(json.loads(x) for x in lines),
    "a full disk ends the run and loses nothing",
    f"{full.returncode} {full.stderr}")
-soon = run("killed", *slow, "--stop-after", "0.001", count=COUNT + 1)
+soon = run("killed", *slow, "--stop-after", "1e-6", count=COUNT + 1)
 ok(soon.returncode == 1 and json.loads(read("killed", "run.json"))["tried"] < 200
    and len(read("killed", "journal.jsonl").splitlines()) == len(lines), "it stops when its time is up, and writes",
    [soon.returncode, soon.stdout, soon.stderr])
