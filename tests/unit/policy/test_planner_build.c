@@ -136,6 +136,24 @@ static void test_rows_apart(void **state)
 	json_decref(g);
 }
 
+/* What a row kernel reads is written before it, also where kernels ahead of it were joined. */
+static void test_rows_in_order(void **state)
+{
+	json_t *g = fixture("rows_in_order.json");
+	struct pl_result r;
+
+	(void)state;
+	build(g, "cuda", &r);
+	assert_true(r.ok);
+	const char *factor = strstr(r.plan_text, "rows: amax_1\n"), *reader = strstr(r.plan_text, "tanh, sum_3\n");
+	assert_non_null(strstr(r.plan_text, "k0  rows: amax, mean, amin, mul, sum_1\n"));
+	assert_non_null(factor);
+	assert_non_null(reader);
+	assert_true(factor < reader);
+	ww_pl_result_release(&r);
+	json_decref(g);
+}
+
 /* plan.c begins with the kernels and the graph nodes that each computes; the run's page reads them there. */
 static void test_titles_name_the_nodes(void **state)
 {
@@ -938,16 +956,16 @@ static void test_algebra(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_every_fixture_is_covered), cmocka_unit_test(test_fusion),
-		cmocka_unit_test(test_rows_apart), cmocka_unit_test(test_library_nodes), cmocka_unit_test(test_small_products),
-		cmocka_unit_test(test_statistics_follow_the_layout), cmocka_unit_test(test_computed_sizes_have_names),
-		cmocka_unit_test(test_titles_name_the_nodes), cmocka_unit_test(test_row_skeletons),
-		cmocka_unit_test(test_kept_values), cmocka_unit_test(test_statistics_are_not_rounded),
-		cmocka_unit_test(test_unknown_operator_is_named), cmocka_unit_test(test_refusals_name_the_case),
-		cmocka_unit_test(test_every_bag_is_covered), cmocka_unit_test(test_a_refusal_leaks_nothing),
-		cmocka_unit_test(test_repeated_kernels_are_shared), cmocka_unit_test(test_windows_are_shared),
-		cmocka_unit_test(test_einsum_spellings), cmocka_unit_test(test_forms_of_products),
-		cmocka_unit_test(test_tiles_as_measured), cmocka_unit_test(test_hostile_graphs),
-		cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
+		cmocka_unit_test(test_rows_apart), cmocka_unit_test(test_rows_in_order), cmocka_unit_test(test_library_nodes),
+		cmocka_unit_test(test_small_products), cmocka_unit_test(test_statistics_follow_the_layout),
+		cmocka_unit_test(test_computed_sizes_have_names), cmocka_unit_test(test_titles_name_the_nodes),
+		cmocka_unit_test(test_row_skeletons), cmocka_unit_test(test_kept_values),
+		cmocka_unit_test(test_statistics_are_not_rounded), cmocka_unit_test(test_unknown_operator_is_named),
+		cmocka_unit_test(test_refusals_name_the_case), cmocka_unit_test(test_every_bag_is_covered),
+		cmocka_unit_test(test_a_refusal_leaks_nothing), cmocka_unit_test(test_repeated_kernels_are_shared),
+		cmocka_unit_test(test_windows_are_shared), cmocka_unit_test(test_einsum_spellings),
+		cmocka_unit_test(test_forms_of_products), cmocka_unit_test(test_tiles_as_measured),
+		cmocka_unit_test(test_hostile_graphs), cmocka_unit_test(test_texts_compile), cmocka_unit_test(test_algebra),
 		cmocka_unit_test(test_work_is_not_repeated), cmocka_unit_test(test_partition),
 		cmocka_unit_test(test_in_place) };
 

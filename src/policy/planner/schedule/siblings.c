@@ -59,12 +59,12 @@ static int writes(const struct kern *k, const struct buf *b)
 	return 0;
 }
 
-/* Is the buffer there before kernel number `id`? */
-static int is_before(const struct pl *pl, const struct buf *b, int id)
+/* Is the buffer there before kernel a?  Its place counts, not its number: joins have moved it ahead. */
+static int is_before(const struct pl *pl, const struct buf *b, const struct kern *a)
 {
 	if (b->kind != B_SCRATCH && b->kind != B_OUTPUT)
 		return 1;
-	for (int i = 0; i < id; i++)
+	for (int i = 0; pl->kern[i] != a; i++)
 		if (writes(pl->kern[i], b))
 			return 1;
 	return 0;
@@ -111,7 +111,7 @@ static int joins(struct pl *pl, struct kern *a, struct kern *b, int *after)
 			*after = 1;
 			continue;
 		}
-		if (!is_before(pl, of_b.buf[i], a->id))
+		if (!is_before(pl, of_b.buf[i], a))
 			return 0;
 		while (k < of_a.n && !(of_a.buf[k] == of_b.buf[i] && ix_same(of_a.off[k], of_b.off[i])))
 			k++;
