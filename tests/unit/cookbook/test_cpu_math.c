@@ -73,6 +73,10 @@ static void test_exponentials(void **state)
 	CHECK_GRID(ww_vf_sigmoid, ref_sigmoid, 1e-30f, 120.0f, 1013, 3e-7, 1e-31); /* denormal results may vanish */
 	CHECK_GRID(ww_vf_tanh, tanh, 1e-38f, 1e30f, 1013, 4e-7, 0);
 	CHECK_GRID(ww_vf_erf, erf, 1e-38f, 1e30f, 1013, 4e-7, 0);
+	CHECK_GRID(ww_vf_erfc, erfc, 1e-45f, 9.1f, 1013, 5e-7, 0);
+	CHECK_GRID(ww_vf_erfc, erfc, 9.1f, 3e38f, 1013, 5e-7, 1e-37); /* denormal results round twice */
+	CHECK_GRID(ww_vf_sinh, sinh, 1e-45f, 3e38f, 1013, 4e-7, 0);
+	CHECK_GRID(ww_vf_cosh, cosh, 1e-45f, 3e38f, 1013, 3e-7, 0);
 }
 
 static void test_logarithms(void **state)
@@ -82,6 +86,11 @@ static void test_logarithms(void **state)
 	CHECK_GRID(ww_vf_log2, log2, 1.5e-45f, 3.4e38f, 1013, 3e-7, 0);
 	CHECK_GRID(ww_vf_log10, log10, 1.5e-45f, 3.4e38f, 1013, 3e-7, 0);
 	CHECK_GRID(ww_vf_log1p, log1p, 1e-38f, 3.4e38f, 1013, 3e-7, 0);
+	CHECK_GRID(ww_vf_asinh, asinh, 1e-45f, 3.4e38f, 1013, 5e-7, 0);
+	CHECK_GRID(ww_vf_acosh, acosh, 1e-45f, 3.4e38f, 1013, 5e-7, 0);
+	CHECK_GRID(ww_vf_acosh, acosh, 1.0f, 1.01f, 1, 5e-7, 0);
+	CHECK_GRID(ww_vf_atanh, atanh, 1e-45f, 2.0f, 1013, 5e-7, 0);
+	CHECK_GRID(ww_vf_atanh, atanh, 0.99f, 1.0f, 1, 5e-7, 0);
 	CHECK_GRID(ww_vf_rsqrt, ref_rsqrt, 1e-38f, 3.4e38f, 1013, 2e-7, 0);
 }
 
@@ -91,6 +100,12 @@ static void test_trigonometry(void **state)
 	CHECK_GRID(ww_vf_sin, sin, 1e-38f, 9e5f, 509, 2e-7, 1e-3);
 	CHECK_GRID(ww_vf_cos, cos, 1e-38f, 9e5f, 509, 2e-7, 1e-3);
 	CHECK_GRID(ww_vf_sin, sin, 9e5f, 1e30f, 10007, 3e-7, 1e-3);
+	CHECK_GRID(ww_vf_tan, tan, 1e-45f, 9e5f, 509, 4e-7, 0);
+	CHECK_GRID(ww_vf_tan, tan, 9e5f, 1e30f, 10007, 4e-7, 0);
+	CHECK_GRID(ww_vf_asin, asin, 1e-45f, 2.0f, 1013, 3e-7, 0);
+	CHECK_GRID(ww_vf_acos, acos, 1e-45f, 2.0f, 1013, 3e-7, 0);
+	CHECK_GRID(ww_vf_acos, acos, 0.99f, 1.0f, 1, 3e-7, 0);
+	CHECK_GRID(ww_vf_atan, atan, 1e-45f, 3.4e38f, 1013, 3e-7, 0);
 }
 
 static void test_activations(void **state)
@@ -129,15 +144,82 @@ static void test_edges(void **state)
 	assert_true(isnan(ONE(ww_vf_sin, INFINITY)) && isnan(ONE(ww_vf_cos, NAN)));
 }
 
-static void test_pow(void **state)
+static const float edge[] = { 0.0f, -0.0f, 1.0f, -1.0f, 2.0f, -2.0f, 0.5f, -0.5f, 3.0f, -3.0f, INFINITY, -INFINITY, NAN,
+	1e-40f, 3e38f, -1e-40f, 16777216.0f, -8388609.0f, 2.5f, 1e-45f, -3e38f, 1000.0f, -1e-37f };
+enum { EDGES = sizeof(edge) / sizeof(edge[0]) };
+
+/* The same number, the sign of a zero included, or both NaN; else within tol of it. */
+static int near(float y, double r, double tol)
 {
-	static const float edge[] = { 0.0f, -0.0f, 1.0f, -1.0f, 2.0f, -2.0f, 0.5f, -0.5f, 3.0f, -3.0f, INFINITY, -INFINITY,
-		NAN, 1e-40f, 3e38f, -1e-40f, 16777216.0f, -8388609.0f, 2.5f };
-	const int n = (int)(sizeof(edge) / sizeof(edge[0]));
+	if (isnan(r))
+		return isnan(y);
+	if (r == 0 || isinf((float)r))
+		return y == (float)r && !signbit(y) == !signbit(r);
+	return fabs((double)y - r) <= tol * fabs(r) + (tol > 0 ? 1.5e-45 : 0);
+}
+
+/* What libm gives at zeros of both signs, infinities, NaN, denormals and large numbers. */
+static void test_edges_as_libm(void **state)
+{
+#define FUNCTIONS(X) \
+	X(tan) X(asin) X(acos) X(atan) X(sinh) X(cosh) X(asinh) X(acosh) X(atanh) X(erfc)
 
 	(void)state;
-	for (int i = 0; i < n; i++)
-		for (int j = 0; j < n; j++) {
+	for (int i = 0; i < EDGES; i++) {
+#define CHECK_EDGE(f) \
+	if (!near(ONE(ww_vf_##f, edge[i]), f((double)edge[i]), 1e-6)) \
+		fail_msg(#f "(%g) = %g", (double)edge[i], (double)ONE(ww_vf_##f, edge[i]));
+		FUNCTIONS(CHECK_EDGE)
+	}
+}
+
+#define TWO(fn, x, y) (fn(ww_vf_set(x), ww_vf_set(y))[0])
+
+static void check_two(float x, float y)
+{
+	if (!near(TWO(ww_vf_atan2, x, y), atan2((double)x, (double)y), 3e-7))
+		fail_msg("atan2(%.9g, %.9g) = %.9g", (double)x, (double)y, (double)TWO(ww_vf_atan2, x, y));
+	if (!near(TWO(ww_vf_fmod, x, y), fmod((double)x, (double)y), 0))
+		fail_msg("fmod(%.9g, %.9g) = %.9g", (double)x, (double)y, (double)TWO(ww_vf_fmod, x, y));
+	if (!near(TWO(ww_vf_remainder, x, y), (double)pl_remf(x, y), 0))
+		fail_msg("remainder(%.9g, %.9g) = %.9g", (double)x, (double)y, (double)TWO(ww_vf_remainder, x, y));
+}
+
+static float any_float(void)
+{
+	union {
+		float f;
+		uint32_t u;
+	} b;
+
+	test_rand();
+	b.u = (uint32_t)(test_seed >> 16);
+	return b.f;
+}
+
+/* Quotients of every size: near each other, near a whole one, and any two bit patterns (up to 2^276). */
+static void test_two_arguments(void **state)
+{
+	(void)state;
+	for (int i = 0; i < EDGES; i++)
+		for (int j = 0; j < EDGES; j++)
+			check_two(edge[i], edge[j]);
+	for (int i = 0; i < 200000; i++) {
+		const float x = 8 * test_rand(), y = test_rand(), u = any_float(), v = any_float();
+		const float whole = rintf(30000 * test_rand()) * y;
+
+		check_two(x, y);
+		check_two(whole, y);
+		check_two(nextafterf(whole, INFINITY), y);
+		check_two(u, v);
+	}
+}
+
+static void test_pow(void **state)
+{
+	(void)state;
+	for (int i = 0; i < EDGES; i++)
+		for (int j = 0; j < EDGES; j++) {
 			const float y = ww_vf_pow(ww_vf_set(edge[i]), ww_vf_set(edge[j]))[0];
 			const float r = (float)pow((double)edge[i], (double)edge[j]);
 
@@ -288,8 +370,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_exponentials), cmocka_unit_test(test_logarithms),
 		cmocka_unit_test(test_trigonometry), cmocka_unit_test(test_activations), cmocka_unit_test(test_edges),
-		cmocka_unit_test(test_pow), cmocka_unit_test(test_half_precision), cmocka_unit_test(test_half_vectors),
-		cmocka_unit_test(test_gather), cmocka_unit_test(test_planner_scalars) };
+		cmocka_unit_test(test_edges_as_libm), cmocka_unit_test(test_two_arguments), cmocka_unit_test(test_pow),
+		cmocka_unit_test(test_half_precision), cmocka_unit_test(test_half_vectors), cmocka_unit_test(test_gather),
+		cmocka_unit_test(test_planner_scalars) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

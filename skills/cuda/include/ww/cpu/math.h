@@ -1,15 +1,17 @@
 /* math.h - elementary functions on vectors of floats.
  *
- * Each function is right at infinities, NaN, zeros and denormals, and its relative error is 1e-7 to 4e-7
+ * Each function is right at infinities, NaN, zeros and denormals, and its relative error is 1e-7 to 5e-7
  * (tests/unit/cookbook compares with libm in double precision on dense grids and states the bound for each).  They are
  * written for throughput in loops that are otherwise bound by memory: no tables, no branches on data, one division at
- * most, about 12 instructions for exp() and 18 for erf().  (One reservation: sigmoid and silu give 0 where exp(-x)
- * overflows, that is below -88.7, where the true value is under 1e-36.)
+ * most (two for asinh and atanh), about 12 instructions for exp() and 18 for erf().  (One reservation: sigmoid and silu
+ * give 0 where exp(-x) overflows, that is below -88.7, where the true value is under 1e-36.)
  *
  * The polynomial and rational coefficients are minimax fits made for this file (Lawson iteration on Chebyshev nodes, in
  * relative error).  exp and log reduce by powers of two; erf and tanh are x P(x^2)/Q(x^2) on the interval where they
- * differ from +-1; pow, sin and cos reduce in double precision, in two halves of the vector, because neither 2^(y log2
- * x) nor x - k pi/2 keeps 24 bits in single precision.
+ * differ from +-1; pow, sin, cos and tan reduce in double precision, in two halves of the vector, because neither 2^(y
+ * log2 x) nor x - k pi/2 keeps 24 bits in single precision.  Others rest on these: erfc and sinh and cosh on the
+ * reduction of exp, asinh, acosh and atanh on log1p, acos on asin, atan and atan2 on one polynomial for [0, 1].  fmod
+ * and remainder are exact, as in C.
  *
  * ww_vf_max(lo, x) returns x where x is NaN; the clamps below rely on that order of arguments. */
 #ifndef WW_CPU_MATH_H
@@ -162,6 +164,27 @@ WW_FN ww_vf ww_vf_erf(ww_vf x)
 	return ww_vf_sel(ww_vf_lt(ww_vf_set(3.93f), ww_vf_abs(x)), ww_vf_copysign(ww_vf_set(1.0f), x), c * p / q);
 }
 
+/* erfc(a) = e^(-a^2) P(a)/Q(a) for a >= 0, with all coefficients positive; erfc(-a) = 2 - erfc(a).  What a^2 loses by
+ * rounding, up to 4e-6, is added back to e^(-a^2). */
+WW_FN ww_vf ww_vf_erfc(ww_vf x)
+{
+	ww_vf a = ww_vf_min(ww_vf_set(11.0f), ww_vf_abs(x)), s = a * a, p, q;
+	ww_vf head = ww_vf_bits(ww_vi_bits(a) & ww_vi_set((int32_t)0xfffff000u)); /* 12 bits: its square is exact */
+	ww_vf lost = (head * head - s) + (a - head) * (a + head), e = ww_vf_exp(-s);
+
+	p = ww_vf_fma(a, ww_vf_set(0.0327984765f), ww_vf_set(0.229228184f));
+	q = ww_vf_fma(a, ww_vf_set(0.0581330918f), ww_vf_set(0.406322688f));
+	p = ww_vf_fma(a, p, ww_vf_set(0.73162353f));
+	q = ww_vf_fma(a, q, ww_vf_set(1.32540512f));
+	p = ww_vf_fma(a, p, ww_vf_set(1.23842919f));
+	q = ww_vf_fma(a, q, ww_vf_set(2.40227199f));
+	p = ww_vf_fma(a, p, ww_vf_set(1.0f));
+	q = ww_vf_fma(a, q, ww_vf_set(2.36680889f));
+	q = ww_vf_fma(a, q, ww_vf_set(1.0f));
+	p = (e - e * lost) * (p / q);
+	return ww_vf_sel(ww_vf_lt(x, ww_vf_zero()), 2.0f - p, p);
+}
+
 WW_FN ww_vf ww_vf_tanh(ww_vf x)
 {
 	ww_vf c = ww_vf_min(ww_vf_set(9.0f), ww_vf_max(ww_vf_set(-9.0f), x)), t = c * c, p, q;
@@ -175,6 +198,133 @@ WW_FN ww_vf ww_vf_tanh(ww_vf x)
 	p = ww_vf_fma(t, p, ww_vf_set(1.0f));
 	q = ww_vf_fma(t, q, ww_vf_set(1.0f));
 	return ww_vf_sel(ww_vf_lt(ww_vf_set(9.0f), ww_vf_abs(x)), ww_vf_copysign(ww_vf_set(1.0f), x), c * p / q);
+}
+
+/* ---- Hyperbolic functions and their inverses --------------------------------------------------------------------- */
+
+/* e^a / 2 for a >= 0: finite a little beyond exp(). */
+WW_FN ww_vf ww_vf_half_exp(ww_vf a)
+{
+	ww_vf n, p = ww_vf_exp_reduce(ww_vf_min(ww_vf_set(90.0f), a), &n);
+
+	return ww_vf_ldexp(p + 1.0f, n - 1.0f);
+}
+WW_FN ww_vf ww_vf_cosh(ww_vf x)
+{
+	ww_vf h = ww_vf_half_exp(ww_vf_abs(x));
+
+	return h + 0.25f / h;
+}
+/* Below 1, where the difference cancels, an odd polynomial. */
+WW_FN ww_vf ww_vf_sinh(ww_vf x)
+{
+	ww_vf a = ww_vf_abs(x), h = ww_vf_half_exp(a), t = x * x, p;
+
+	p = ww_vf_fma(t, ww_vf_set(2.78221319e-06f), ww_vf_set(0.000198428956f));
+	p = ww_vf_fma(t, p, ww_vf_set(0.00833331048f));
+	p = ww_vf_fma(t, p, ww_vf_set(0.166666672f));
+	p = ww_vf_fma(x * t, p, x);
+	return ww_vf_sel(ww_vf_lt(a, ww_vf_set(1.0f)), p, ww_vf_copysign(h - 0.25f / h, x));
+}
+
+#define WW_LN2 0.693147181f
+#define WW_HUGE 1e18f			/* its square is finite, and adding 1 to either changes nothing */
+
+/* log(a + sqrt(a^2 + 1)) for a = |x|, as log1p of what is small where a is. */
+WW_FN ww_vf ww_vf_asinh(ww_vf x)
+{
+	ww_vf a = ww_vf_abs(x), t = a * a, y;
+	ww_vm big = ww_vf_gt(a, ww_vf_set(WW_HUGE));
+
+	y = ww_vf_log1p(ww_vf_sel(big, a, a + t / (1.0f + ww_vf_sqrt(t + 1.0f))));
+	return ww_vf_copysign(ww_vf_sel(big, y + WW_LN2, y), x);
+}
+/* log(x + sqrt(x^2 - 1)), by t = x - 1, which is exact where it is small. */
+WW_FN ww_vf ww_vf_acosh(ww_vf x)
+{
+	ww_vf t = x - 1.0f, y;
+	ww_vm big = ww_vf_gt(x, ww_vf_set(WW_HUGE));
+
+	y = ww_vf_log1p(ww_vf_sel(big, x, t + ww_vf_sqrt(t * (t + 2.0f))));
+	y = ww_vf_sel(big, y + WW_LN2, y);
+	return ww_vf_sel(ww_vf_lt(x, ww_vf_set(1.0f)), ww_vf_set(WW_NAN), y);
+}
+WW_FN ww_vf ww_vf_atanh(ww_vf x)
+{
+	ww_vf a = ww_vf_abs(x);
+
+	return ww_vf_copysign(ww_vf_log1p((a + a) / (1.0f - a)) * 0.5f, x);
+}
+
+/* ---- Inverse trigonometric functions ----------------------------------------------------------------------------- */
+
+#define WW_PI 3.14159274f
+#define WW_PI_2 1.57079637f
+#define WW_PI_2_LOST -4.37113883e-8f /* pi/2 less the float above */
+
+/* asin(s) for |s| <= 1/2. */
+WW_FN ww_vf ww_vf_asin_poly(ww_vf s)
+{
+	ww_vf t = s * s, p = ww_vf_fma(t, ww_vf_set(0.042157013f), ww_vf_set(0.0241855029f));
+
+	p = ww_vf_fma(t, p, ww_vf_set(0.0454690196f));
+	p = ww_vf_fma(t, p, ww_vf_set(0.0749531016f));
+	p = ww_vf_fma(t, p, ww_vf_set(0.166667521f));
+	return ww_vf_fma(s * t, p, s);
+}
+/* Beyond 1/2: asin(a) = pi/2 - 2 asin(sqrt((1 - a) / 2)), so acos(a) is the subtrahend. */
+WW_FN ww_vf ww_vf_asin(ww_vf x)
+{
+	ww_vf a = ww_vf_abs(x), y;
+	ww_vm far = ww_vf_gt(a, ww_vf_set(0.5f));
+
+	y = ww_vf_asin_poly(ww_vf_sel(far, ww_vf_sqrt((1.0f - a) * 0.5f), a));
+	y = ww_vf_sel(far, WW_PI_2 - (y + y - WW_PI_2_LOST), y);
+	return ww_vf_copysign(y, x);
+}
+WW_FN ww_vf ww_vf_acos(ww_vf x)
+{
+	ww_vf a = ww_vf_abs(x), y, z;
+	ww_vm far = ww_vf_gt(a, ww_vf_set(0.5f));
+
+	y = ww_vf_asin_poly(ww_vf_sel(far, ww_vf_sqrt((1.0f - a) * 0.5f), x));
+	z = y + y;
+	z = ww_vf_sel(ww_vf_lt(x, ww_vf_zero()), WW_PI - (z - 2.0f * WW_PI_2_LOST), z);
+	return ww_vf_sel(far, z, WW_PI_2 - (y - WW_PI_2_LOST));
+}
+
+/* atan(lo / hi) for 0 <= lo <= hi; 0 where both are 0, pi/4 where both are infinite. */
+WW_FN ww_vf ww_vf_atan_poly(ww_vf lo, ww_vf hi)
+{
+	ww_vf t = lo / hi, s, p;
+
+	t = ww_vf_sel(ww_vf_eq(lo, hi), ww_vf_set(1.0f), t);
+	t = ww_vf_sel(ww_vf_eq(lo, ww_vf_zero()), lo, t);
+	s = t * t;
+	p = ww_vf_fma(s, ww_vf_set(-0.00178741443f), ww_vf_set(0.0108868685f));
+	p = ww_vf_fma(s, p, ww_vf_set(-0.0311262887f));
+	p = ww_vf_fma(s, p, ww_vf_set(0.0579060428f));
+	p = ww_vf_fma(s, p, ww_vf_set(-0.084004581f));
+	p = ww_vf_fma(s, p, ww_vf_set(0.109511726f));
+	p = ww_vf_fma(s, p, ww_vf_set(-0.142640516f));
+	p = ww_vf_fma(s, p, ww_vf_set(0.19998531f));
+	p = ww_vf_fma(s, p, ww_vf_set(-0.333332986f));
+	return ww_vf_fma(t * s, p, t);
+}
+WW_FN ww_vf ww_vf_atan(ww_vf x)
+{
+	ww_vf a = ww_vf_abs(x), one = ww_vf_set(1.0f), y = ww_vf_atan_poly(ww_vf_min(one, a), ww_vf_max(one, a));
+
+	return ww_vf_copysign(ww_vf_sel(ww_vf_gt(a, one), WW_PI_2 - (y - WW_PI_2_LOST), y), x);
+}
+/* The angle of (x, y), with libm's special cases; -0 counts as negative. */
+WW_FN ww_vf ww_vf_atan2(ww_vf y, ww_vf x)
+{
+	ww_vf a = ww_vf_abs(x), b = ww_vf_abs(y), r = ww_vf_atan_poly(ww_vf_min(a, b), ww_vf_max(a, b));
+
+	r = ww_vf_sel(ww_vf_gt(b, a), WW_PI_2 - (r - WW_PI_2_LOST), r);
+	r = ww_vf_sel(ww_vi_lt(ww_vi_bits(x), ww_vi_set(0)), WW_PI - (r - 2.0f * WW_PI_2_LOST), r);
+	return ww_vf_sel(ww_vm_or(ww_vf_isnan(x), ww_vf_isnan(y)), x + y, ww_vf_copysign(r, y));
 }
 
 WW_FN ww_vf ww_vf_sigmoid(ww_vf x) { return 1.0f / (1.0f + ww_vf_exp(-x)); }
@@ -285,36 +435,102 @@ WW_FN ww_vf ww_vf_pow(ww_vf x, ww_vf y)
 	return ww_vf_sel(ww_vm_or(ww_vf_eq(y, zero), ww_vf_eq(x, one)), one, r);
 }
 
-/* sin (which = 0) or cos (which = 1).  Beyond 1e6, where two terms of pi/2 no longer suffice, libm lane by lane. */
-WW_FN ww_vf ww_vf_sincos(ww_vf x, int which)
+/* r in [-pi/4, pi/4] and k with x = k pi/2 + r, for |x| < 1e6: beyond, two terms of pi/2 no longer suffice. */
+WW_FN ww_vf ww_vf_quadrant(ww_vf x, ww_vi *k)
 {
 	ww_vd lo = ww_vd_lo(x), hi = ww_vd_hi(x), ql, qh;
-	ww_vf r, t, s, c, y, q;
-	ww_vi k;
 
-	if (ww_vm_any(ww_vm_not(ww_vf_lt(ww_vf_abs(x), ww_vf_set(1e6f))))) {
-		for (int i = 0; i < WW_VL; i++)
-			x[i] = which ? __builtin_cosf(x[i]) : __builtin_sinf(x[i]);
-		return x;
-	}
 	ql = (lo * 0.63661977236758134 + WW_VD_MAGIC) - WW_VD_MAGIC;
 	qh = (hi * 0.63661977236758134 + WW_VD_MAGIC) - WW_VD_MAGIC;
 	lo = (lo - ql * 1.5707963267341256) - ql * 6.0771005065061922e-11; /* the first has 33 bits */
 	hi = (hi - qh * 1.5707963267341256) - qh * 6.0771005065061922e-11;
-	r = ww_vf_of_vd(lo, hi);
-	q = ww_vf_of_vd(ql, qh);
-	k = ww_vi_trunc(q) + which;
-	t = r * r;
-	s = ww_vf_fma(t, ww_vf_set(-0.000195108381f), ww_vf_set(0.00833213149f));
+	*k = ww_vi_trunc(ww_vf_of_vd(ql, qh));
+	return ww_vf_of_vd(lo, hi);
+}
+WW_FN int ww_vf_beyond_quadrants(ww_vf x) { return ww_vm_any(ww_vm_not(ww_vf_lt(ww_vf_abs(x), ww_vf_set(1e6f)))); }
+
+/* sin(r) and cos(r) for |r| <= pi/4. */
+WW_FN ww_vf ww_vf_sin_poly(ww_vf r)
+{
+	ww_vf t = r * r, s = ww_vf_fma(t, ww_vf_set(-0.000195108381f), ww_vf_set(0.00833213149f));
+
 	s = ww_vf_fma(t, s, ww_vf_set(-0.166666542f));
-	s = ww_vf_fma(r * t, s, r);
-	c = ww_vf_fma(t, ww_vf_set(2.44312031e-05f), ww_vf_set(-0.0013887306f));
+	return ww_vf_fma(r * t, s, r);
+}
+WW_FN ww_vf ww_vf_cos_poly(ww_vf r)
+{
+	ww_vf t = r * r, c = ww_vf_fma(t, ww_vf_set(2.44312031e-05f), ww_vf_set(-0.0013887306f));
+
 	c = ww_vf_fma(t, c, ww_vf_set(0.0416666456f));
-	c = ww_vf_fma(t * t, c, ww_vf_fma(t, ww_vf_set(-0.5f), ww_vf_set(1.0f)));
-	y = ww_vf_sel(ww_vi_eq(k & 1, ww_vi_set(0)), s, c);
+	return ww_vf_fma(t * t, c, ww_vf_fma(t, ww_vf_set(-0.5f), ww_vf_set(1.0f)));
+}
+
+/* sin (which = 0) or cos (which = 1); numbers too large for ww_vf_quadrant() by libm, lane by lane. */
+WW_FN ww_vf ww_vf_sincos(ww_vf x, int which)
+{
+	ww_vf r, y;
+	ww_vi k;
+
+	if (ww_vf_beyond_quadrants(x)) {
+		for (int i = 0; i < WW_VL; i++)
+			x[i] = which ? __builtin_cosf(x[i]) : __builtin_sinf(x[i]);
+		return x;
+	}
+	r = ww_vf_quadrant(x, &k);
+	k += which;
+	y = ww_vf_sel(ww_vi_eq(k & 1, ww_vi_set(0)), ww_vf_sin_poly(r), ww_vf_cos_poly(r));
 	return ww_vf_sel(ww_vi_eq(k & 2, ww_vi_set(0)), y, -y);
 }
 WW_FN ww_vf ww_vf_sin(ww_vf x) { return ww_vf_sincos(x, 0); }
 WW_FN ww_vf ww_vf_cos(ww_vf x) { return ww_vf_sincos(x, 1); }
+WW_FN ww_vf ww_vf_tan(ww_vf x)
+{
+	ww_vf r, s, c;
+	ww_vm even;
+	ww_vi k;
+
+	if (ww_vf_beyond_quadrants(x)) {
+		for (int i = 0; i < WW_VL; i++)
+			x[i] = __builtin_tanf(x[i]);
+		return x;
+	}
+	r = ww_vf_quadrant(x, &k);
+	s = ww_vf_sin_poly(r);
+	c = ww_vf_cos_poly(r);
+	even = ww_vi_eq(k & 1, ww_vi_set(0));
+	return ww_vf_sel(ww_vf_eq(x, ww_vf_zero()), x, ww_vf_sel(even, s, -c) / ww_vf_sel(even, c, s));
+}
+
+/* a less a multiple of b > 0.  Of the quotient the first 29 bits are taken, so that their product with a float, and
+ * the difference, are exact; a quotient that was rounded up leaves a negative rest. */
+WW_FN ww_vd ww_vd_mod_step(ww_vd a, ww_vd b)
+{
+	ww_vd q = (ww_vd)((ww_vl)(a / b) & ~0xffffffLL);
+
+	return a - ww_vd_trunc(q) * b;
+}
+/* Exact, with the sign of x: one step where |x / y| < 2^29.  A rest below |y| is a float. */
+WW_FN ww_vf ww_vf_fmod(ww_vf x, ww_vf y)
+{
+	ww_vf a = ww_vf_abs(x), b = ww_vf_abs(y), r;
+	ww_vd lo = ww_vd_lo(a), hi = ww_vd_hi(a), b_lo = ww_vd_lo(b), b_hi = ww_vd_hi(b);
+
+	do {
+		lo = ww_vd_mod_step(lo, b_lo);
+		hi = ww_vd_mod_step(hi, b_hi);
+		r = ww_vf_of_vd(lo, hi);
+	} while (ww_vm_any(ww_vf_le(b, ww_vf_abs(r))));
+	r = ww_vf_sel(ww_vf_lt(r, ww_vf_zero()), r + b, r);
+	r = ww_vf_sel(ww_vf_eq(b, ww_vf_set(WW_INF)), a + (a - a), r); /* NaN where x is infinite too */
+	return ww_vf_copysign(r, x);
+}
+/* PyTorch's remainder: with the sign of y. */
+WW_FN ww_vf ww_vf_remainder(ww_vf x, ww_vf y)
+{
+	ww_vf r = ww_vf_fmod(x, y), zero = ww_vf_zero();
+	ww_vm other = ww_vm_xor(ww_vf_lt(r, zero), ww_vf_lt(y, zero));
+
+	return ww_vf_sel(ww_vm_and(ww_vf_ne(r, zero), other), r + y, r);
+}
 
 #endif

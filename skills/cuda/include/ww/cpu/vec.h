@@ -612,6 +612,16 @@ WW_FN ww_vf ww_vf_of_vd(ww_vd lo, ww_vd hi)
 	return (ww_vf){ (float)lo[0], (float)lo[1], (float)hi[0], (float)hi[1] };
 #endif
 }
+WW_FN ww_vd ww_vd_trunc(ww_vd x)
+{
+#if defined(WW_AVX512)
+	return (ww_vd)_mm512_roundscale_pd((__m512d)x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+#elif defined(WW_AVX2)
+	return (ww_vd)_mm256_round_pd((__m256d)x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+#else
+	return (ww_vd){ __builtin_trunc(x[0]), __builtin_trunc(x[1]) };
+#endif
+}
 
 /* Inclusive prefix sums within the vector. */
 WW_FN ww_vf ww_vf_prefix_sum(ww_vf v)
