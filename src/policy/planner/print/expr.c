@@ -15,7 +15,6 @@
 
 #include "policy/planner/graph/walk.h"
 
-#include <math.h>
 #include <string.h>
 
 enum { MAX_GUARDED = 16 /* vectors, from which on none is loaded under a condition: each is registers */ };
@@ -25,28 +24,6 @@ void pl_expr_init(struct expr *e, struct pl *pl, struct kern *k)
 	memset(e, 0, sizeof(*e));
 	e->pl = pl;
 	e->k = k;
-}
-
-const char *pl_ctype(int dt, int target)
-{
-	int cuda = target == WW_TARGET_CUDA;
-
-	switch (dt) {
-	case WW_F32: return "float";
-	case WW_F64: return "double";
-	case WW_F16: return cuda ? "__half" : "uint16_t";
-	case WW_BF16: return cuda ? "__nv_bfloat16" : "uint16_t";
-	case WW_I8: return "signed char";
-	case WW_I16: return "short";
-	case WW_I32: return "int";
-	case WW_I64: return "long long";
-	default: return "unsigned char";
-	}
-}
-
-const char *pl_acc_type(int dt)
-{
-	return dt == WW_F64 ? "double" : pl_is_float(dt) ? "float" : dt == WW_BOOL ? "int" : "long long";
 }
 
 void pl_kern_arg(struct pl *pl, struct kern *k, struct buf *b)
@@ -176,38 +153,6 @@ void pl_expr_known(struct expr *e, const struct val *v, const struct ix *const *
 
 void pl_expr_forget(struct expr *e, int level) { memo_drop(e, level, 0); }
 
-const char *pl_literal(struct pl *pl, int dt, double f, int64_t i)
-{
-	const char *s;
-
-	if (!pl_is_float(dt))
-		return pl_fmt(pl, dt == WW_BOOL ? "%lld" : "%lldll", (long long)i);
-	if (isnan(f))
-		return dt == WW_F64 ? "PL_NAN" : "PL_NANF";
-	if (isinf(f))
-		return pl_fmt(pl, "%sPL_INF%s%s", f < 0 ? "(-" : "", dt == WW_F64 ? "" : "F", f < 0 ? ")" : "");
-	s = pl_fmt(pl, dt == WW_F64 ? "%.17g" : "%.9g", dt == WW_F64 ? f : (double)(float)f);
-	if (!strpbrk(s, ".en"))
-		s = pl_fmt(pl, "%s.0", s);
-	return pl_fmt(pl, f < 0 ? "(%s%s)" : "%s%s", s, dt == WW_F64 ? "" : "f");
-}
-
-/* Fill a template: $0.. the operands, @ the suffix. */
-static const char *fill(struct pl *pl, const char *t, const char *const *arg, int dt)
-{
-	struct ww_str s = pl_text(pl);
-
-	for (; *t; t++) {
-		if (*t == '$' && t[1] >= '0' && t[1] <= '3')
-			ww_str_adds(&s, arg[*++t - '0']);
-		else if (*t == '@')
-			ww_str_adds(&s, dt == WW_F64 ? "" : "f");
-		else
-			ww_str_addc(&s, *t);
-	}
-	return s.p;
-}
-
 static const char *as_vec(struct expr *e, struct etext t, int dt)
 {
 	if (t.vec)
@@ -273,17 +218,6 @@ static const char *vec_cond(struct expr *e, const struct ix *x)
 }
 
 /* ---- Loads ------------------------------------------------------------------------------------------------------- */
-
-static const char *loaded(struct pl *pl, const char *p, int dt)
-{
-	int cuda = pl->target == WW_TARGET_CUDA;
-
-	switch (dt) {
-	case WW_F16: return pl_fmt(pl, cuda ? "__half2float(%s)" : "ww_f32_of_f16(%s)", p);
-	case WW_BF16: return pl_fmt(pl, cuda ? "__bfloat162float(%s)" : "ww_f32_of_bf16(%s)", p);
-	default: return p;
-	}
-}
 
 /* A place that was looked up inside the loop over the lanes: another one for each. */
 static int looked_up(const struct ix *x)
@@ -391,24 +325,13 @@ static struct etext load(struct expr *e, struct buf *b, const struct ix *const *
 			emit(e, t.level, "const ww_vf %s = ww_vf_gather(%s, %s, n);", t.t, at, ix_text(pl, coef));
 	} else {
 		emit(e, t.level, "const %s %s = %s;", pl_acc_type(b->dt), t.t,
-			loaded(pl, pl_fmt(pl, "%s[%s]", b->name, ix_text(pl, off)), b->dt));
+			pl_from_store(pl, pl_fmt(pl, "%s[%s]", b->name, ix_text(pl, off)), b->dt));
 	}
 	memo_add(e, NULL, b, &off, 1, t);
 	return t;
 }
 
 /* ---- Operations -------------------------------------------------------------------------------------------------- */
-
-static const char *cast_scalar(struct pl *pl, const char *t, int from, int to)
-{
-	if (to == WW_BOOL)
-		return pl_fmt(pl, "(%s != 0)", t);
-	if (!strcmp(pl_acc_type(from), pl_acc_type(to)) && !(pl_is_int(to) && to != WW_I64 && to != from))
-		return t;
-	if (pl_is_int(to) && to != WW_I64) /* wrap as the narrow type does */
-		return pl_fmt(pl, "(long long)(%s)(%s%s)", pl_ctype(to, pl->target), pl_is_float(from) ? "long long)(" : "", t);
-	return pl_fmt(pl, "(%s)%s", pl_acc_type(to), t);
-}
 
 static const char *cast_vec(struct expr *e, const char *t, int from, int to)
 {
@@ -442,7 +365,7 @@ static struct etext operation(struct expr *e, struct val *v, const struct ix *co
 	}
 	t.level = at_level(e, t.level);
 	if (v->op == OP_CAST) {
-		text = t.vec ? cast_vec(e, s[0], adt, v->dt) : cast_scalar(e->pl, s[0], adt, v->dt);
+		text = t.vec ? cast_vec(e, s[0], adt, v->dt) : pl_cast_text(e->pl, s[0], adt, v->dt);
 		if (text == s[0])
 			return t.t = s[0], t;
 	} else if (t.vec) {
@@ -458,21 +381,21 @@ static struct etext operation(struct expr *e, struct val *v, const struct ix *co
 		if (v->op == OP_WHERE && !a[0].vec) {
 			s[1] = as_vec(e, a[1], v->dt);
 			s[2] = as_vec(e, a[2], v->dt);
-			text = fill(e->pl, "($0 ? $1 : $2)", s, WW_F32);
+			text = pl_fill(e->pl, "($0 ? $1 : $2)", s, WW_F32);
 		} else if (v->op == OP_WHERE && v->dt == WW_BOOL) {
 			e->need_scalar = 1;
 			return t.t = "ww_vm_first(0)", t;
 		} else {
 			for (int i = 0; i < v->n_arg; i++)
 				s[i] = as_vec(e, a[i], v->arg[i]->dt);
-			text = fill(e->pl, o->vec, s, WW_F32);
+			text = pl_fill(e->pl, o->vec, s, WW_F32);
 		}
 	} else {
 		const char *tmpl = pl_is_float(compute) ? o->scalar : o->intg;
 
 		if (!tmpl)
 			pl_fail(e->pl, "cannot cover %s (node %s): no rule for this type", o->name, pl_node_name(v));
-		text = fill(e->pl, tmpl, s, compute);
+		text = pl_fill(e->pl, tmpl, s, compute);
 	}
 	t.t = temp(e);
 	emit(e, t.level, "const %s %s = %s;", t.vec ? vec_type(v->dt) : pl_acc_type(v->dt), t.t, text);
@@ -604,32 +527,6 @@ static struct etext gathered(struct expr *e, struct val *v, const struct ix *con
 	((struct ix_atom *)(uintptr_t)name->m[0].atom[0])->value = at.level;
 	sub[v->dim] = name;
 	return pl_expr(e, v->arg[0], sub);
-}
-
-const char *pl_ident(struct pl *pl, enum pl_red red, int dt)
-{
-	switch (red) {
-	case RED_SUM: return pl_is_float(dt) ? pl_literal(pl, dt, 0, 0) : "0";
-	case RED_PROD: return pl_is_float(dt) ? pl_literal(pl, dt, 1, 1) : "1";
-	case RED_MAX:
-	case RED_ARGMAX:
-		return pl_is_float(dt) ? pl_literal(pl, dt, -INFINITY, 0) : dt == WW_BOOL ? "0" : "(-0x7fffffffffffffffll - 1)";
-	default: return pl_is_float(dt) ? pl_literal(pl, dt, INFINITY, 0) : dt == WW_BOOL ? "1" : "0x7fffffffffffffffll";
-	}
-}
-
-const char *pl_combine(struct pl *pl, enum pl_red red, int dt, const char *a, const char *b, int vec)
-{
-	static const enum pl_op ops[] = { [RED_SUM] = OP_ADD,
-		[RED_PROD] = OP_MUL,
-		[RED_MAX] = OP_MAXIMUM,
-		[RED_MIN] = OP_MINIMUM,
-		[RED_ARGMAX] = OP_MAXIMUM,
-		[RED_ARGMIN] = OP_MINIMUM };
-	const struct pl_op_info *o = &pl_ops[ops[red]];
-	const char *s[2] = { a, b };
-
-	return fill(pl, vec ? o->vec : pl_is_float(dt) ? o->scalar : o->intg, s, dt);
 }
 
 /* A reduction that this kernel has done already, though it may also be stored by another one. */
@@ -810,19 +707,4 @@ struct etext pl_expr(struct expr *e, struct val *v, const struct ix *const *idx)
 	t.vec = 0;
 	t.level = at_level(e, t.level);
 	return t;
-}
-
-const char *pl_to_store(struct expr *e, const char *text, int from, int to)
-{
-	int cuda = e->pl->target == WW_TARGET_CUDA;
-
-	if (from != to)
-		text = cast_scalar(e->pl, text, from, to);
-	switch (to) {
-	case WW_F16: return pl_fmt(e->pl, cuda ? "__float2half_rn(%s)" : "ww_f16_of_f32(%s)", text);
-	case WW_BF16: return pl_fmt(e->pl, cuda ? "__float2bfloat16_rn(%s)" : "ww_bf16_of_f32(%s)", text);
-	case WW_F32:
-	case WW_F64: return text;
-	default: return pl_fmt(e->pl, "(%s)(%s)", pl_ctype(to, e->pl->target), text);
-	}
 }

@@ -1,7 +1,7 @@
 /* expr.h - values at an index, as C. */
 #pragma once
 
-#include "policy/planner/planner.h"
+#include "policy/planner/print/number.h"
 
 /* A piece of C: its text, whether it is a vector, and the loop level where it is available (1 row, 2 column). */
 struct etext {
@@ -64,10 +64,4 @@ struct etext pl_expr(struct expr *e, struct val *v, const struct ix *const *idx)
 void pl_expr_known(struct expr *e, const struct val *v, const struct ix *const *idx, struct etext t);
 /* Forget what was computed inside the column loop. */
 void pl_expr_forget(struct expr *e, int level);
-const char *pl_ctype(int dt, int target); /* as stored */
-const char *pl_acc_type(int dt);          /* as computed */
-const char *pl_to_store(struct expr *e, const char *text, int from, int to);
 void pl_kern_arg(struct pl *pl, struct kern *k, struct buf *b);
-const char *pl_literal(struct pl *pl, int dt, double f, int64_t i);
-const char *pl_ident(struct pl *pl, enum pl_red red, int dt);
-const char *pl_combine(struct pl *pl, enum pl_red red, int dt, const char *a, const char *b, int vec);

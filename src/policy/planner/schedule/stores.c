@@ -48,7 +48,7 @@ void pl_cpu_stores(struct expr *e, struct kern *k, int level)
 		if (t.vec)
 			e->need_scalar = 1;
 		ww_str_addf(e->block[level], "%s[%s] = %s;\n", v->root->name, ix_text(pl, off),
-			pl_to_store(e, t.t, v->dt, v->root->dt));
+			pl_to_store(pl, t.t, v->dt, v->root->dt));
 	}
 }
 
@@ -126,7 +126,7 @@ const char *pl_cuda_stores(struct expr *e, struct kern *k, int level, const char
 				b->name, at_start(pl, off, e->lane, start), o);
 		} else {
 			ww_str_addf(e->block[level], "%s%s[%s] = %s;\n", cond, b->name, ix_text(pl, off),
-				pl_to_store(e, t.t, v->dt, b->dt));
+				pl_to_store(pl, t.t, v->dt, b->dt));
 		}
 	}
 	return after;
