@@ -104,7 +104,8 @@ static void check_training(const char *dir)
 	struct ww_err err = WW_ERR_INIT;
 	char path[PATH_MAX], out[PATH_MAX];
 	snprintf(path, sizeof(path), "%.200s/trained/tokenizer.json", dir);
-	json_t *want = json_object_get(json_load_file(path, 0, NULL), "model");
+	json_auto_t *theirs = json_load_file(path, 0, NULL);
+	const json_t *want = json_object_get(theirs, "model");
 	for (int i = 0; i < 2; i++) {
 		struct ww_tok_trainer *t;
 		int64_t files, tokens;
