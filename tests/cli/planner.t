@@ -81,7 +81,7 @@ F.cosine_embedding_loss(x, y, (i[:, 0] % 2) * 2 - 1)
 F.cross_entropy(x, i[:, 0], weight=y[0], label_smoothing=0.1)
 torch.cat([x.erfc(), x.tan(), x.atan(), x.sinh(), x.cosh(), x.asinh(), (y + 1).acosh(), torch.special.ndtr(x)], 1)
 torch.cat([torch.atan2(x, y), torch.atan2(y, x), torch.fmod(x, y), torch.remainder(x, y), torch.fmod(x, -0.75)], 1)
-torch.cat([f(x.sin() * 0.9) for f in (torch.asin, torch.acos, torch.atanh)] + [torch.remainder(x, -0.75)], 1)
+torch.cat([f(x.sin() * 0.9) for f in (torch.asin, torch.acos, torch.atanh)] + [torch.remainder(x, -0.75), x.lgamma()], 1)
 torch.remainder(i, 5) + torch.fmod(i - 6, 4)
 """.split("\n")[1:-1]
 TASK = """import torch
@@ -121,8 +121,8 @@ def long_rows(x):
 
 
 def by_lanes(x, y, i, image):
-    edges = torch.lgamma(F.pad(image, (3, 2), value=0.5).sigmoid()).view(12, -1)
-    return [edges, torch.cat([x[:, :5], y, x[:, 3:]], 1).lgamma()[:, i[0]], x[:, i[1]] * y, (i * 2).float().log1p(),
+    edges = torch.tan(F.pad(image, (3, 2), value=0.5).double().sigmoid()).float().view(12, -1)
+    return [edges, torch.cat([x[:, :5], y, x[:, 3:]], 1).double().sinh().float()[:, i[0]], x[:, i[1]] * y, (i * 2).float().log1p(),
             x.slice_scatter(y[:4], 0, 2, 6)]
 
 
