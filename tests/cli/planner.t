@@ -83,6 +83,7 @@ torch.cat([x.erfc(), x.tan(), x.atan(), x.sinh(), x.cosh(), x.asinh(), (y + 1).a
 torch.cat([torch.atan2(x, y), torch.atan2(y, x), torch.fmod(x, y), torch.remainder(x, y), torch.fmod(x, -0.75)], 1)
 torch.cat([f(x.sin() * 0.9) for f in (torch.asin, torch.acos, torch.atanh)] + [torch.remainder(x, -0.75), x.lgamma()], 1)
 torch.remainder(i, 5) + torch.fmod(i - 6, 4)
+torch.erfc(x).unfold(1, 4, 2)
 """.split("\n")[1:-1]
 TASK = """import torch
 import torch.nn as nn
@@ -177,7 +178,9 @@ explained = summary.get("explain") or {}
 kernels = explained.get("kernels") or [{}]
 ok(explained.get("solution") == verdict.get("solution_id") and explained == json.loads(get(out, "explain.json")) and
    all(k.get("us", 0) > 0 and k["floor_us"] >= 0 and k["predicted_us"] > k["floor_us"] and k["why"] and k["schedule"]
-       and all(b["why"] for b in k["stores"]) for k in kernels) and "Where the time goes" in get(out, "report.html") and
+       and all(b["why"] for b in k["stores"]) for k in kernels) and
+   any("windows" in b["why"] for k in kernels for b in k["stores"]) and
+   "Where the time goes" in get(out, "report.html") and
    {"cummax", "inner", "sinc"} <= {n for k in kernels for n in k["nodes"]},
    "--explain: each kernel with its operators, why, and its time beside its floor", json.dumps(explained)[:3000])
 

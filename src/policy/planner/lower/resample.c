@@ -2,6 +2,8 @@
  * of the result, conditions say where it is outside, and linear interpolation is two gathers and a weight. */
 #include "policy/planner/lower/lower.h"
 
+#include "policy/planner/graph/walk.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -180,6 +182,29 @@ static void upsample_linear(struct pl *pl, struct gnode *n)
 	done(n, pl_cast(pl, a, n->meta[0].dt));
 }
 
+static int add_cost(void *ctx, struct val *v, const struct ix *const *idx)
+{
+	(void)idx;
+	*(int *)ctx += v->kind == V_OP ? pl_ops[v->op].cost : 0;
+	return 0;
+}
+
+/* Does it cost more to compute an element again than to store and load it? */
+static int is_costly(struct pl *pl, struct val *v)
+{
+	enum { STORE_AND_LOAD = 10 };
+	struct walk w;
+	int cost = 0;
+
+	pl_walk_init(&w, pl, NULL);
+	w.stop = add_cost;
+	w.stop_ctx = &cost;
+	pl_walk(&w, v, pl->place);
+	return cost > STORE_AND_LOAD;
+}
+
+/* Windows along a dimension.  On the cpu an element of several windows is computed once: windows are short rows, whose
+ * vectors are mostly empty. */
 static void unfold_dim(struct pl *pl, struct gnode *n)
 {
 	struct val *a = self(pl, n);
@@ -193,6 +218,8 @@ static void unfold_dim(struct pl *pl, struct gnode *n)
 	}
 	if (a->rank >= PL_MAX_RANK)
 		pl_cannot(pl, n, "too many dimensions");
+	if (pl->target == WW_TARGET_CPU && step < size_ && is_costly(pl, a))
+		pl_store_as_typed(pl, a, "windows that overlap read it");
 	size[a->rank] = ix_const(pl, size_);
 	done(n, pl_view(pl, a, a->rank + 1, size, map));
 }
