@@ -104,9 +104,21 @@ def judged():
     return statuses, [d for judgement in list(timed(done.stderr))[COLD:] for d in judgement]
 
 
+def seen():
+    """[status] of the last batch, and what draws took that are compared and that are not.  A busy machine has time for
+    few rounds, nearly all of which are compared, so batches are added until both kinds are there."""
+    kinds = [], []
+    for _ in range(6):
+        statuses, draws = judged()
+        for us, is_compared in draws:
+            kinds[not is_compared].append(us)
+        if len(kinds[0]) >= 4 * WARM and len(kinds[1]) >= 4:
+            break
+    return statuses, *kinds
+
+
 for attempt in range(2):
-    statuses, draws = judged()
-    compared, others = ([us for us, c in draws if bool(c) == kind] for kind in (True, False))
+    statuses, compared, others = seen()
     p = tells(compared, others) if compared and others else 0
     if p > 0.001:
         break

@@ -274,7 +274,8 @@ if ALL:
     line = json.loads(read("busy", "journal.jsonl").splitlines()[-1])
     # 13 calls: three to warm up, and of five that are timed each behind one that is not
     us, ran = line["times"]["eager_us"], line["cost"]["measure"][1] * 1e6 / 13
-    ok(us > 33e3 and us < 1.6 * ran, "what other programs take is no part of a time",
+    # Longer than a processor's time slices, so others ran within each call.
+    ok(us > 10e3 and 0.6 * ran < us < 1.6 * ran, "what other programs take is no part of a time",
        [us, ran, line["cost"], busy.stderr])
 
 shutil.rmtree(top, ignore_errors=True)
