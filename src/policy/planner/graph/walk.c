@@ -74,6 +74,22 @@ static const struct ix *map_one(struct pl *pl, const struct val *v, const struct
 	return out[0];
 }
 
+static const struct ix *const *columns_of(struct walk *w, const struct val *v)
+{
+	struct seen *s = w->column;
+
+	while (s && s->val != v)
+		s = s->next;
+	if (s)
+		return s->idx;
+	s = pl_alloc(w->pl, sizeof(*s));
+	s->val = v;
+	for (int d = v->rank; d < v->arg[0]->rank; d++)
+		s->idx[d] = ix_var(w->pl, "x", v->arg[0]->size[d]);
+	s->next = w->column;
+	return (w->column = s)->idx;
+}
+
 void pl_walk(struct walk *w, struct val *v, const struct ix *const *idx)
 {
 	const struct ix *sub[PL_MAX_RANK];
@@ -111,10 +127,9 @@ void pl_walk(struct walk *w, struct val *v, const struct ix *const *idx)
 	case V_RED:
 		leaf_add(w, LEAF_RED, v, idx, NULL);
 		if (w->into_reds) {
+			memcpy(sub, columns_of(w, v), sizeof(sub));
 			for (int d = 0; d < v->rank; d++)
 				sub[d] = idx[d];
-			for (int d = v->rank; d < v->arg[0]->rank; d++)
-				sub[d] = ix_var(w->pl, "x", v->arg[0]->size[d]);
 			pl_walk(w, v->arg[0], sub);
 		}
 		break;

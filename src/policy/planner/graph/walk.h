@@ -25,7 +25,8 @@ struct walk {
 	struct val *self; /* not a leaf even where it has a root */
 	struct leaf *first, **tail;
 	struct seen *bucket[256];
-	int into_reds; /* descend into reductions with fresh variables */
+	int into_reds;       /* descend into reductions, each with its own variables */
+	struct seen *column; /* a reduction's, wherever it is met: fresh ones would double at each of nested reductions */
 	/* where it says 1 for a value that is not stored, the value is a LEAF_STOP; NULL: nowhere */
 	int (*stop)(void *ctx, struct val *v, const struct ix *const *idx);
 	void *stop_ctx;
