@@ -151,7 +151,16 @@ static void sort(struct pl *pl, struct gnode *n)
 
 enum { KTHVALUE, MEDIAN_OF_ALL, MEDIAN };
 
-/* kthvalue, and median: the lower of the two in the middle. */
+/* The place of a NaN in the row; `at` where it has none. */
+static struct val *nan_or(struct pl *pl, struct val *x, int d, struct val *at)
+{
+	struct val *is = pl_cast(pl, pl_op1(pl, OP_ISNAN, x), WW_F32);
+	struct val *any = pl_cast(pl, pl_reduce(pl, RED_MAX, is, 1u << d, 1), WW_BOOL);
+
+	return pl_where(pl, any, pl_reduce(pl, RED_ARGMAX, is, 1u << d, 1), at);
+}
+
+/* kthvalue, and median: the lower of the two in the middle, NaN in a row that has one. */
 static void kth(struct pl *pl, struct gnode *n)
 {
 	struct val *x = pl_stored(pl, self(pl, n)), *at, *v;
@@ -168,6 +177,8 @@ static void kth(struct pl *pl, struct gnode *n)
 	k = is_median ? ix_div(pl, ix_addc(pl, x->size[d], -1), ix_const(pl, 2))
 				  : ix_const(pl, pl_arg_int(pl, n, 1, "k", 1) - 1);
 	at = at_places(pl, n, x, d, k, ix_const(pl, 1), 0);
+	if (is_median && pl_is_float(x->dt))
+		at = nan_or(pl, x, d, at);
 	v = pl_gather(pl, x, at, d, x->rank, at->size, pl->place);
 	n->out[0] = keep ? v : pl_squeeze(pl, v, d);
 	n->out[1] = all ? NULL : keep ? at : pl_squeeze(pl, at, d);

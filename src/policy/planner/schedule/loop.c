@@ -325,7 +325,7 @@ static int write_loop(struct pl *pl, struct kern *k, const char *start, const ch
 	for (int s = 0; s < k->n_stage; s++)
 		if (has_stage(k, s))
 			write_pass(&w, s, start, cond);
-	if (pl_stores_per_column(k))
+	if (k->kind == K_POINT || pl_stores_per_column(k)) /* a point of no dimensions has a column of one */
 		write_pass(&w, k->n_stage, start, cond);
 	else
 		write_finish(&w, row_cond);
